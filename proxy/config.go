@@ -1,0 +1,136 @@
+package proxy
+
+import "time"
+
+// Config is everything the HTTP side needs. Package main fills it from flags,
+// environment and file, and has validated it before New sees it. The mapstructure
+// tags are the keys of the configuration file.
+type Config struct {
+	// Listen is the data port, host:port; an empty host means all addresses.
+	Listen string `mapstructure:"listen"`
+	// Admin is the port of metrics, pools and profiles. Empty switches it off.
+	Admin string `mapstructure:"admin"`
+	// Connector names the kvparams dialect that the engines speak.
+	Connector string `mapstructure:"connector"`
+	// APIKeys are the keys that clients may show. None: no key is asked for.
+	APIKeys []string `mapstructure:"api_keys"`
+	// APIKeyFile holds further client keys, one a line, # starts a comment.
+	APIKeyFile string `mapstructure:"api_key_file"`
+	// BackendAPIKey replaces the client's Authorization towards the backends.
+	BackendAPIKey string `mapstructure:"backend_api_key"`
+	// BackendAPIKeyFile holds it in place of BackendAPIKey.
+	BackendAPIKeyFile string `mapstructure:"backend_api_key_file"`
+	// DenyFields are top-level request fields answered with 400.
+	DenyFields []string `mapstructure:"deny_fields"`
+	// Pprof opens /debug/pprof/ on the admin port. Heap profiles hold prompts.
+	Pprof bool `mapstructure:"pprof"`
+
+	Limits     Limits     `mapstructure:"limits"`
+	Timeouts   Timeouts   `mapstructure:"timeouts"`
+	KV         KV         `mapstructure:"kv"`
+	DecodeOnly DecodeOnly `mapstructure:"decode_only"`
+	Usage      Usage      `mapstructure:"usage"`
+	Errors     Errors     `mapstructure:"errors"`
+}
+
+// Limits bound what a client or a backend may make the process hold. Sizes in bytes.
+type Limits struct {
+	// Body is the largest request body; a larger one is answered 413.
+	Body int64 `mapstructure:"body"`
+	// BodyBudget bounds the request bodies buffered at any moment, all clients
+	// together; charged as they grow. When spent: 503 with Retry-After.
+	BodyBudget int64 `mapstructure:"body_budget"`
+	// Answer is the largest answer that is buffered whole: P's always (larger: 502),
+	// D's when it is not streamed (larger: streamed on).
+	Answer int64 `mapstructure:"answer"`
+	// ConnectionsPerIP caps the open connections of one client address. 0: no cap.
+	ConnectionsPerIP int `mapstructure:"connections_per_ip"`
+	// RequireContentLength refuses chunked uploads with 411.
+	RequireContentLength bool `mapstructure:"require_content_length"`
+}
+
+// Timeouts of every wait in the life of a completion.
+type Timeouts struct {
+	// Header is the time for a request head to arrive (408).
+	Header time.Duration `mapstructure:"header"`
+	// Body is the time for a request body to arrive, plus 1 s per 64 KiB (408).
+	Body time.Duration `mapstructure:"body"`
+	// Idle closes a client's kept-alive connection.
+	Idle time.Duration `mapstructure:"idle"`
+	// Dial is the time to connect to a backend.
+	Dial time.Duration `mapstructure:"dial"`
+	// Prefill is the total time of a prefill leg (504 prefill_timeout).
+	Prefill time.Duration `mapstructure:"prefill"`
+	// FirstEvent is the time until the first event of a decode leg, or its whole
+	// answer when not streamed (504 decode_timeout).
+	FirstEvent time.Duration `mapstructure:"first_event"`
+	// StreamIdle is the longest silence inside a stream.
+	StreamIdle time.Duration `mapstructure:"stream_idle"`
+	// WriteStall is how long a client may leave one write unread.
+	WriteStall time.Duration `mapstructure:"write_stall"`
+	// UpstreamIdle is the age at which an idle backend connection is closed. Below
+	// uvicorn's keep-alive of 5 s, or requests meet a closing connection.
+	UpstreamIdle time.Duration `mapstructure:"upstream_idle"`
+	// PrefillAbortGrace is how long P may still answer after the client left:
+	// aborting a prefill in its last milliseconds strands its blocks for the lease.
+	PrefillAbortGrace time.Duration `mapstructure:"prefill_abort_grace"`
+	// DecodeAbortGrace holds D's connection open after the client left, for engines
+	// that lose the blocks of a request aborted before its first event.
+	DecodeAbortGrace time.Duration `mapstructure:"decode_abort_grace"`
+	// DrainDelay is the time between "not ready" and closing the listener.
+	DrainDelay time.Duration `mapstructure:"drain_delay"`
+	// Drain is the time for running requests to end after TERM.
+	Drain time.Duration `mapstructure:"drain"`
+}
+
+// KV is about the blocks that a prefill leaves pinned.
+type KV struct {
+	// Lease is how long P holds them for a D that never comes.
+	Lease time.Duration `mapstructure:"lease"`
+	// LeaseMargin: a handle older than Lease − LeaseMargin is not sent any more.
+	LeaseMargin time.Duration `mapstructure:"lease_margin"`
+	// Release is how an abandoned handle is given back: auto, reject, decode, off.
+	Release string `mapstructure:"release"`
+	// RewriteLoopback puts P's host in the place of a loopback remote_host.
+	RewriteLoopback bool `mapstructure:"rewrite_loopback"`
+	// AllowHosts, when not empty, lists the only remote_host values accepted.
+	AllowHosts []string `mapstructure:"allow_hosts"`
+}
+
+// DecodeOnly is what happens when no prefill can be had.
+type DecodeOnly struct {
+	// Enabled lets D prefill by itself, where the connector allows it.
+	Enabled bool `mapstructure:"enabled"`
+	// MaxShare caps such requests to this part of what is in flight on the decode
+	// pool; 4 are always allowed.
+	MaxShare float64 `mapstructure:"max_share"`
+}
+
+// Usage of the engines, as clients see it.
+type Usage struct {
+	// Rewrite puts P's cached_tokens into the last usage of an answer.
+	Rewrite bool `mapstructure:"rewrite"`
+}
+
+// Errors, as clients see them.
+type Errors struct {
+	// ExposeUpstream relays the text of a backend's 5xx.
+	ExposeUpstream bool `mapstructure:"expose_upstream"`
+}
+
+// DefaultConfig is the configuration with no file, flag or variable set.
+func DefaultConfig() Config {
+	return Config{
+		Listen: ":8080", Admin: "127.0.0.1:8081", Connector: "nixl",
+		Limits: Limits{Body: 32 << 20, BodyBudget: 1 << 30, Answer: 8 << 20},
+		Timeouts: Timeouts{
+			Header: 10 * time.Second, Body: 30 * time.Second, Idle: 120 * time.Second,
+			Dial: time.Second, Prefill: 600 * time.Second, FirstEvent: 600 * time.Second,
+			StreamIdle: 300 * time.Second, WriteStall: 30 * time.Second, UpstreamIdle: 4 * time.Second,
+			PrefillAbortGrace: time.Second, DrainDelay: 0, Drain: 300 * time.Second,
+		},
+		KV:         KV{Lease: 30 * time.Second, LeaseMargin: 5 * time.Second, Release: "auto"},
+		DecodeOnly: DecodeOnly{Enabled: true, MaxShare: 0.25},
+		Usage:      Usage{Rewrite: true},
+	}
+}
