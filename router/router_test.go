@@ -1,0 +1,213 @@
+package router
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+)
+
+// handClock is a clock that a test moves.
+type handClock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *handClock) time() time.Time         { c.mu.Lock(); defer c.mu.Unlock(); return c.now }
+func (c *handClock) advance(d time.Duration) { c.mu.Lock(); c.now = c.now.Add(d); c.mu.Unlock() }
+
+func newTestRouter(t testing.TB, policy string, prefill, decode []string) (*Snapshot, *handClock) {
+	t.Helper()
+	clock := &handClock{now: time.Unix(1_000_000, 0)}
+	r, err := New(Config{Prefill: prefill, Decode: decode, PrefillPolicy: policy, DecodePolicy: policy}, 0.25, clock.time)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Snapshot(), clock
+}
+
+var three = []string{"http://a:1", "http://b:2", "http://c:3"}
+
+func TestRoundRobinTakesEachInTurn(t *testing.T) {
+	s, _ := newTestRouter(t, "round_robin", nil, three)
+	got := ""
+	for range 6 {
+		var l Lease
+		if err := s.Acquire(Decode, 1, nil, &l); err != nil {
+			t.Fatal(err)
+		}
+		got += l.Backend.Host[:1]
+		l.Release(OK)
+	}
+	if got != "abcabc" {
+		t.Fatalf("order %q, want abcabc", got)
+	}
+}
+
+func TestLeastRequestTakesTheIdleOne(t *testing.T) {
+	s, _ := newTestRouter(t, "least_request", nil, three)
+	leases := make([]Lease, 9)
+	for i := range leases {
+		if err := s.Acquire(Decode, 10, nil, &leases[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, b := range s.Backends(Decode) {
+		if b.InFlight() != 3 {
+			t.Fatalf("%s has %d in flight, want 3", b.URL, b.InFlight())
+		}
+	}
+	idle := leases[4].Backend
+	leases[4].Release(OK)
+	var l Lease
+	if err := s.Acquire(Decode, 10, nil, &l); err != nil || l.Backend != idle {
+		t.Fatalf("picked %v (%v), want the idle %s", l.Backend, err, idle.URL)
+	}
+}
+
+func TestReleaseCountsOnce(t *testing.T) {
+	s, _ := newTestRouter(t, "least_request", nil, three[:1])
+	var l Lease
+	if err := s.Acquire(Decode, 7, nil, &l); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() { l.Release(ClientGone) })
+	}
+	wg.Wait()
+	b := s.Backends(Decode)[0]
+	if b.InFlight() != 0 || b.tokens.Load() != 0 {
+		t.Fatalf("in flight %d, tokens %d after one lease, want 0 and 0", b.InFlight(), b.tokens.Load())
+	}
+}
+
+func TestRefusedBackendIsPassedOverForASecond(t *testing.T) {
+	for _, policy := range Policies() {
+		t.Run(policy, func(t *testing.T) {
+			s, clock := newTestRouter(t, policy, nil, three[:2])
+			var l Lease
+			if err := s.Acquire(Decode, 1, nil, &l); err != nil {
+				t.Fatal(err)
+			}
+			refused := l.Backend
+			l.Release(Refused)
+			for range 4 {
+				if err := s.Acquire(Decode, 1, nil, &l); err != nil || l.Backend == refused {
+					t.Fatalf("picked the backend that has just refused (%v)", err)
+				}
+				l.Release(OK)
+			}
+			// With every other backend tried it is still better than none.
+			other := l.Backend
+			if err := s.Acquire(Decode, 1, []*Backend{other}, &l); err != nil || l.Backend != refused {
+				t.Fatalf("got %v, want the refused backend when it is the only one left", err)
+			}
+			l.Release(OK)
+			clock.advance(refusedFor)
+			seen := map[*Backend]bool{}
+			for range 4 {
+				if err := s.Acquire(Decode, 1, nil, &l); err != nil {
+					t.Fatal(err)
+				}
+				seen[l.Backend] = true
+				l.Release(OK)
+			}
+			if !seen[refused] {
+				t.Fatal("the backend was not tried again after the cool-down")
+			}
+		})
+	}
+}
+
+func TestAcquireWithAllTried(t *testing.T) {
+	s, _ := newTestRouter(t, "round_robin", nil, three)
+	var l Lease
+	if err := s.Acquire(Decode, 1, s.Backends(Decode), &l); !errors.Is(err, ErrNoBackend) || l.Held() {
+		t.Fatalf("err %v, held %v", err, l.Held())
+	}
+	if err := s.Acquire(Prefill, 1, nil, &l); !errors.Is(err, ErrNoBackend) {
+		t.Fatalf("empty pool: %v", err)
+	}
+}
+
+func TestDegradeCap(t *testing.T) {
+	s, _ := newTestRouter(t, "least_request", three, three)
+	leases := make([]Lease, 40)
+	for i := range leases {
+		if err := s.Acquire(Decode, 1, nil, &leases[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allowed := 0
+	for i := range leases {
+		if s.Degrade(&leases[i]) {
+			allowed++
+		}
+	}
+	if allowed != 10 {
+		t.Fatalf("%d of 40 degraded, want a quarter", allowed)
+	}
+	for i := range leases {
+		leases[i].Release(OK)
+	}
+	if n := s.router.degraded.Load(); n != 0 {
+		t.Fatalf("degraded count %d after all releases", n)
+	}
+	for i := range leases[:4] {
+		_ = s.Acquire(Decode, 1, nil, &leases[i])
+		if !s.Degrade(&leases[i]) {
+			t.Fatal("four are always allowed")
+		}
+	}
+}
+
+func TestReady(t *testing.T) {
+	s, _ := newTestRouter(t, "round_robin", three[:1], three[1:2])
+	p, d := s.Backends(Prefill)[0], s.Backends(Decode)[0]
+	if s.Ready(true) {
+		t.Fatal("ready with nothing up")
+	}
+	d.SetState(Up)
+	if !s.Ready(true) || s.Ready(false) {
+		t.Fatal("decode alone is ready only where it may go alone")
+	}
+	p.SetState(Up)
+	if !s.Ready(false) {
+		t.Fatal("both up, not ready")
+	}
+}
+
+func TestBackendURL(t *testing.T) {
+	for _, tc := range []struct{ raw, addr, host string }{
+		{"http://p1:8100", "p1:8100", "p1:8100"},
+		{"http://[::1]:8100", "[::1]:8100", "[::1]:8100"},
+		{"http://p1", "p1:80", "p1"},
+	} {
+		b, err := newBackend(Prefill, tc.raw)
+		if err != nil || b.Addr != tc.addr || b.Host != tc.host {
+			t.Errorf("%s: %+v, %v", tc.raw, b, err)
+		}
+	}
+	for _, raw := range []string{"p1:8100", "https://p1", "http://", "://"} {
+		if _, err := newBackend(Decode, raw); err == nil {
+			t.Errorf("%q accepted", raw)
+		}
+	}
+}
+
+func BenchmarkAcquireRelease(b *testing.B) {
+	for _, policy := range Policies() {
+		b.Run(policy, func(b *testing.B) {
+			s, _ := newTestRouter(b, policy, nil, three)
+			b.ReportAllocs()
+			var l Lease
+			for b.Loop() {
+				if err := s.Acquire(Decode, 1, nil, &l); err != nil {
+					b.Fatal(err)
+				}
+				l.Release(OK)
+			}
+		})
+	}
+}
