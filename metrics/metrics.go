@@ -1,0 +1,194 @@
+// Package metrics holds every metric of the proxy: names, help and closed label
+// sets. It is the only importer of client_golang.
+package metrics
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// vLLM's own bucket edges, so that panels of engines and proxy overlay.
+var (
+	ttftBuckets = []float64{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}
+	tpotBuckets = []float64{.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}
+	e2eBuckets  = []float64{.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
+)
+
+// Labels are the closed sets of label values that the proxy will use; series of
+// counters exist from the start, so that a rate sees the first event.
+type Labels struct {
+	APIs, Outcomes, Codes, Paths, Reasons, Phases, Ends, OrphanReasons, LegOutcomes []string
+}
+
+// BackendLoad is one backend's reading for the gauges.
+type BackendLoad struct {
+	Role, URL string
+	InFlight  int64
+	Up        bool
+}
+
+// Metrics is the set of one process. All methods are safe for concurrent use.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	requests, errors, decisions, clientGone    *prometheus.CounterVec
+	handles, orphans, legs, legErrors          *prometheus.CounterVec
+	duration, ttft, tpot, legDuration, handoff *prometheus.HistogramVec
+	events, panics, loopback                   prometheus.Counter
+}
+
+// New registers everything. backends, pinned, stranded and buffered are read at each
+// scrape.
+func New(version string, l Labels, backends func() []BackendLoad, pinned, stranded, buffered func() float64) *Metrics {
+	m := &Metrics{registry: prometheus.NewRegistry()}
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.requests = m.counterVec("xpyd_requests_total", "Completions ended, by API and outcome.", "api", "outcome")
+	m.errors = m.counterVec("xpyd_request_errors_total", "Error answers and error events sent to clients, by code.", "code")
+	m.decisions = m.counterVec("xpyd_decisions_total", "Paths taken by completions, by reason.", "path", "reason")
+	m.clientGone = m.counterVec("xpyd_client_gone_total", "Clients that left before their answer was complete, by phase.", "phase")
+	m.handles = m.counterVec("xpyd_kv_handles_total", "Handles to KV blocks: issued by prefill backends, and how each ended.", "end")
+	m.orphans = m.counterVec("xpyd_kv_orphans_total", "Handles whose blocks wait for the lease, by reason.", "reason")
+	m.legs = m.counterVec("xpyd_leg_requests_total", "Legs ended, by leg, backend and outcome.", "leg", "backend", "outcome")
+	m.legErrors = m.counterVec("xpyd_leg_errors_total", "Failed legs, by leg and code.", "leg", "code")
+	m.duration = m.histogramVec("xpyd_request_duration_seconds", "Time from request head to last byte.", e2eBuckets, "api")
+	m.ttft = m.histogramVec("xpyd_ttft_seconds", "Time from request head to the first byte of a streamed answer's first token.", ttftBuckets, "api", "path")
+	m.tpot = m.histogramVec("xpyd_time_per_output_token_seconds", "Mean gap between the events of a stream, observed once a request.", tpotBuckets, "api")
+	m.legDuration = m.histogramVec("xpyd_leg_duration_seconds", "Time of a leg from dial to end.", e2eBuckets, "leg")
+	m.handoff = m.histogramVec("xpyd_handoff_seconds", "Time from the prefill answer to the decode request written.", ttftBuckets)
+	m.events = m.counter("xpyd_stream_events_total", "Server-sent events relayed.")
+	m.panics = m.counter("xpyd_panics_total", "Panics caught in request handling.")
+	m.loopback = m.counter("xpyd_loopback_handles_total", "Handles that name a loopback host although the decode backend is on another one.")
+	m.gauge("xpyd_kv_blocks_pinned", "KV blocks of handles that have not ended.", pinned)
+	m.gauge("xpyd_kv_blocks_stranded", "KV blocks of lost handles whose lease still runs.", stranded)
+	m.gauge("xpyd_request_bytes_buffered", "Request bytes held in memory, charged to limits.body_budget.", buffered)
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "xpyd_build_info", Help: "1, labelled with the version.", ConstLabels: prometheus.Labels{"version": version},
+	}, func() float64 { return 1 }))
+	m.registry.MustRegister(&backendCollector{read: backends})
+	m.preset(l)
+	return m
+}
+
+func (m *Metrics) preset(l Labels) {
+	each := func(v *prometheus.CounterVec, first []string, second ...[]string) {
+		for _, a := range first {
+			if len(second) == 0 {
+				v.WithLabelValues(a)
+				continue
+			}
+			for _, b := range second[0] {
+				v.WithLabelValues(a, b)
+			}
+		}
+	}
+	each(m.requests, l.APIs, l.Outcomes)
+	each(m.errors, l.Codes)
+	each(m.decisions, l.Paths, l.Reasons)
+	each(m.clientGone, l.Phases)
+	each(m.handles, l.Ends)
+	each(m.orphans, l.OrphanReasons)
+}
+
+func (m *Metrics) counterVec(name, help string, labels ...string) *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	m.registry.MustRegister(v)
+	return v
+}
+
+func (m *Metrics) counter(name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	m.registry.MustRegister(c)
+	return c
+}
+
+func (m *Metrics) histogramVec(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	m.registry.MustRegister(v)
+	return v
+}
+
+func (m *Metrics) gauge(name, help string, read func() float64) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
+}
+
+// Handler serves the Prometheus text format.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// Request counts a completion that has ended after d.
+func (m *Metrics) Request(api, outcome string, d time.Duration) {
+	m.requests.WithLabelValues(api, outcome).Inc()
+	m.duration.WithLabelValues(api).Observe(d.Seconds())
+}
+
+// Decision counts the path that a completion took.
+func (m *Metrics) Decision(path, reason string) { m.decisions.WithLabelValues(path, reason).Inc() }
+
+// Error counts an error answer or error event by its code.
+func (m *Metrics) Error(code string) { m.errors.WithLabelValues(code).Inc() }
+
+// Stream observes a stream that reached its client: the first token after ttft, and
+// events events over the span that followed.
+func (m *Metrics) Stream(api, path string, ttft, span time.Duration, events int) {
+	m.ttft.WithLabelValues(api, path).Observe(ttft.Seconds())
+	m.events.Add(float64(events))
+	if events > 1 {
+		m.tpot.WithLabelValues(api).Observe(span.Seconds() / float64(events-1))
+	}
+}
+
+// ClientGone counts a client that left in the phase.
+func (m *Metrics) ClientGone(phase string) { m.clientGone.WithLabelValues(phase).Inc() }
+
+// Leg counts a leg that ended after d. code is empty for one that did not fail.
+func (m *Metrics) Leg(leg, backend, outcome, code string, d time.Duration) {
+	m.legs.WithLabelValues(leg, backend, outcome).Inc()
+	m.legDuration.WithLabelValues(leg).Observe(d.Seconds())
+	if code != "" {
+		m.legErrors.WithLabelValues(leg, code).Inc()
+	}
+}
+
+// Handle counts a handle's issue or end.
+func (m *Metrics) Handle(end string) { m.handles.WithLabelValues(end).Inc() }
+
+// Orphan counts a handle that nobody could give back.
+func (m *Metrics) Orphan(reason string) { m.orphans.WithLabelValues(reason).Inc() }
+
+// Handoff observes the time between the legs.
+func (m *Metrics) Handoff(d time.Duration) { m.handoff.WithLabelValues().Observe(d.Seconds()) }
+
+// Panic counts a caught panic.
+func (m *Metrics) Panic() { m.panics.Inc() }
+
+// Loopback counts a handle with a loopback host that D cannot reach.
+func (m *Metrics) Loopback() { m.loopback.Inc() }
+
+// backendCollector reads the router when scraped, so that no gauge can drift from it.
+type backendCollector struct{ read func() []BackendLoad }
+
+var (
+	inFlightDesc = prometheus.NewDesc("xpyd_in_flight", "Requests in flight, by role and backend.", []string{"role", "backend"}, nil)
+	upDesc       = prometheus.NewDesc("xpyd_backend_up", "1 when the backend's /health last answered 200.", []string{"role", "backend"}, nil)
+)
+
+func (c *backendCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- inFlightDesc
+	ch <- upDesc
+}
+
+func (c *backendCollector) Collect(ch chan<- prometheus.Metric) {
+	for _, b := range c.read() {
+		up := 0.0
+		if b.Up {
+			up = 1
+		}
+		ch <- prometheus.MustNewConstMetric(inFlightDesc, prometheus.GaugeValue, float64(b.InFlight), b.Role, b.URL)
+		ch <- prometheus.MustNewConstMetric(upDesc, prometheus.GaugeValue, up, b.Role, b.URL)
+	}
+}
