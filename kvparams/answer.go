@@ -1,0 +1,130 @@
+package kvparams
+
+// Answer is what a prefill answer says.
+type Answer struct {
+	Handle       Handle
+	CachedTokens int // usage.prompt_tokens_details.cached_tokens; -1 unknown
+	PromptTokens int // usage.prompt_tokens; -1 unknown
+}
+
+// Handle is a prefill's pinned KV blocks, as P describes them to D. Its slices alias the answer's body. A handle is good
+// for one decode: blocks that were read are free for other requests, and a second read gets those without an error.
+type Handle struct {
+	Raw        []byte // the JSON value, byte for byte; nil = no handle
+	Blocks     int    // KV blocks that P holds
+	EngineID   []byte
+	RemoteHost []byte // of P's side channel, to which D connects
+	RemotePort int
+}
+
+// None reports that there is no handle.
+func (h Handle) None() bool { return h.Raw == nil }
+
+// answer is what one strict pass over an answer finds, for any dialect.
+type answer struct {
+	s     scanner
+	kv    span // the top-level kv_transfer_params, empty if absent
+	usage usage
+}
+
+// usage holds the figures of a usage object; -1 unknown.
+type usage struct {
+	prompt, completion, cached int
+	cachedAt                   span // digits of cached_tokens, empty if it is no integer
+}
+
+var noUsage = usage{prompt: -1, completion: -1, cached: -1}
+
+func (a *answer) parse(body []byte) error {
+	s := &a.s
+	s.reset(body)
+	a.usage = noUsage
+	i := s.space(0)
+	if s.byteAt(i) != '{' {
+		s.fail(i, "expected an object")
+		return s.answerError()
+	}
+	w := s.enter(i, 0)
+	for w.next(s) {
+		switch name := text(body, w.key); string(name) {
+		case "kv_transfer_params":
+			if a.kv.end > 0 {
+				return &AnswerError{Code: CodeHandoff, Member: string(name),
+					Message: "prefill answer: member \"kv_transfer_params\" stands twice"}
+			}
+			a.kv = span{w.at, s.value(w.at, w.depth)}
+			w.done(a.kv.end)
+		case "usage":
+			w.done(a.usage.read(s, w.at, w.depth))
+		default:
+			w.done(s.value(w.at, w.depth))
+		}
+	}
+	return s.finish(w.pos)
+}
+
+// finish ends the pass over an answer whose object ends at end.
+func (s *scanner) finish(end int) error {
+	if end >= 0 {
+		if at := s.space(end); at != len(s.b) {
+			s.fail(at, "bytes behind the object")
+		}
+	}
+	if s.failed() {
+		return s.answerError()
+	}
+	return nil
+}
+
+// read reads the usage object at i; another type leaves every figure unknown.
+func (u *usage) read(s *scanner, i, depth int) int {
+	*u = noUsage
+	if s.byteAt(i) != '{' {
+		return s.value(i, depth)
+	}
+	w := s.enter(i, depth)
+	for w.next(s) {
+		name := text(s.b, w.key)
+		if string(name) == "prompt_tokens_details" {
+			w.done(u.readDetails(s, w.at, w.depth))
+			continue
+		}
+		end := s.value(w.at, w.depth)
+		switch string(name) {
+		case "prompt_tokens":
+			u.prompt, _ = s.count(w.at, end)
+		case "completion_tokens":
+			u.completion, _ = s.count(w.at, end)
+		}
+		w.done(end)
+	}
+	return w.pos
+}
+
+func (u *usage) readDetails(s *scanner, i, depth int) int {
+	u.cached, u.cachedAt = -1, span{}
+	if s.byteAt(i) != '{' {
+		return s.value(i, depth)
+	}
+	w := s.enter(i, depth)
+	for w.next(s) {
+		end := s.value(w.at, w.depth)
+		if string(text(s.b, w.key)) == "cached_tokens" {
+			u.cached, u.cachedAt = s.count(w.at, end)
+		}
+		w.done(end)
+	}
+	return w.pos
+}
+
+// count reads a non-negative integer; -1 and an empty span for anything else.
+func (s *scanner) count(at, end int) (int, span) {
+	if end < 0 {
+		return -1, span{}
+	}
+	n, ok := integer(s.b[at:end])
+	if !ok || n < 0 {
+		return -1, span{}
+	}
+	return n, span{at, end}
+}

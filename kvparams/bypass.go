@@ -1,0 +1,135 @@
+package kvparams
+
+// Reason says why a request goes to a decode engine alone. Empty: it may be disaggregated.
+type Reason string
+
+// The closed set of reasons.
+const (
+	ReasonN              Reason = "n"               // several choices, one handle
+	ReasonBestOf         Reason = "best_of"         // the same
+	ReasonBeamSearch     Reason = "beam_search"     // vLLM builds new sampling parameters, without the handle
+	ReasonPromptList     Reason = "prompt_list"     // several prompts, the handle of the first
+	ReasonPromptLogprobs Reason = "prompt_logprobs" // KV that was pulled leaves no logits of the prompt
+	ReasonEchoLogprobs   Reason = "echo_logprobs"   // the same
+	ReasonMaxTokensZero  Reason = "max_tokens_zero" // nothing to decode
+	ReasonStateful       Reason = "stateful"        // lives on one server
+	ReasonInvalidFields  Reason = "invalid_fields"  // the prefill edits would hide a fault that decode then finds
+)
+
+// Reasons lists every reason that Bypass may give.
+func Reasons() []Reason {
+	return []Reason{ReasonN, ReasonBestOf, ReasonBeamSearch, ReasonPromptList, ReasonPromptLogprobs, ReasonEchoLogprobs,
+		ReasonMaxTokensZero, ReasonStateful, ReasonInvalidFields}
+}
+
+// completionsMaxTokens is what vLLM takes on /v1/completions where max_tokens is absent or null.
+const completionsMaxTokens = 16
+
+// Bypass says why this request must not be split between prefill and decode; "" if it may.
+func (r *Request) Bypass() Reason {
+	switch {
+	case !r.absentOr(fieldN, "1"):
+		return ReasonN
+	case !r.absentOr(fieldBestOf, "1"):
+		return ReasonBestOf
+	case !r.absentOr(fieldBeamSearch, "false"):
+		return ReasonBeamSearch
+	case r.promptCount() > 1:
+		return ReasonPromptList
+	case !r.absentOr(fieldPromptLogprobs, "null"):
+		return ReasonPromptLogprobs
+	case r.echoesLogprobs():
+		return ReasonEchoLogprobs
+	case r.isZero(fieldMaxTokens), r.api == Chat && r.isZero(fieldMaxCompletionTokens):
+		return ReasonMaxTokensZero
+	case !r.absentOr(fieldPreviousResponse, "false"), !r.absentOr(fieldBackground, "false"):
+		return ReasonStateful
+	case !r.overwrittenFieldsValid():
+		return ReasonInvalidFields
+	}
+	return ""
+}
+
+// raw is the text of a field's value, nil if the field is absent or null.
+func (r *Request) raw(f field) []byte {
+	if r.seen&(1<<f) == 0 {
+		return nil
+	}
+	if v := r.vals[f].of(r.s.b); v[0] != 'n' {
+		return v
+	}
+	return nil
+}
+
+// absentOr reports whether the field is absent, null, or literally v.
+func (r *Request) absentOr(f field, v string) bool {
+	raw := r.raw(f)
+	return raw == nil || string(raw) == v
+}
+
+func (r *Request) isZero(f field) bool {
+	n, ok := integer(r.raw(f))
+	return ok && n == 0
+}
+
+// echoesLogprobs: on completions vLLM takes logprobs for prompt_logprobs under echo; on chat it takes top_logprobs,
+// which is 0 and not null by default, so that echo alone asks for them.
+func (r *Request) echoesLogprobs() bool {
+	if r.absentOr(fieldEcho, "false") {
+		return false
+	}
+	return r.api == Chat || !r.absentOr(fieldLogprobs, "null")
+}
+
+// promptCount counts prompt_embeds too: vLLM runs each of them beside the prompt as a prompt of its own.
+func (r *Request) promptCount() int {
+	embeds := r.raw(fieldPromptEmbeds)
+	if r.api != Completions || embeds == nil {
+		return r.prompts
+	}
+	n := 0
+	if r.raw(fieldPrompt) != nil {
+		n = r.prompts
+	}
+	return n + r.embeds
+}
+
+// overwrittenFieldsValid: P sees its own values in these fields, so it cannot refuse the client's, and D would do so
+// only after the prefill. Stricter than vLLM's model, which also takes "5" and 5.0 for 5.
+func (r *Request) overwrittenFieldsValid() bool {
+	stream := r.raw(fieldStream)
+	if stream != nil && stream[0] != 't' && stream[0] != 'f' {
+		return false
+	}
+	if opts := r.raw(fieldStreamOptions); opts != nil && (opts[0] != '{' || !r.Stream() || r.badOpts) {
+		return false
+	}
+	limit, ok := r.tokenLimit()
+	if !ok {
+		return false
+	}
+	if r.seen&(1<<fieldMinTokens) == 0 {
+		return true
+	}
+	least, ok := integer(r.raw(fieldMinTokens)) // null is refused by vLLM here
+	return ok && least >= 0 && (limit < 0 || least <= limit)
+}
+
+// tokenLimit is the number of output tokens asked for, -1 if the engine chooses; ok is false if a limit is not a plain
+// positive integer.
+func (r *Request) tokenLimit() (limit int, ok bool) {
+	limit = -1
+	if r.api == Completions {
+		limit = completionsMaxTokens
+	}
+	for _, f := range [...]field{fieldMaxTokens, fieldMaxCompletionTokens} {
+		raw := r.raw(f)
+		if raw == nil || f == fieldMaxCompletionTokens && r.api != Chat {
+			continue // vLLM does not know max_completion_tokens on completions
+		}
+		if limit, ok = integer(raw); !ok || limit < 1 {
+			return 0, false
+		}
+	}
+	return limit, true
+}

@@ -1,0 +1,60 @@
+package kvparams
+
+import "fmt"
+
+// Codes of Error and AnswerError.
+const (
+	CodeInvalidJSON = "invalid_json"
+	CodeInvalidType = "invalid_type"
+	CodeDuplicate   = "duplicate_field"
+	CodeUnsupported = "unsupported_parameter"
+	CodeHandoff     = "invalid_handoff"
+)
+
+// Error is a client's fault, answered with status 400.
+type Error struct {
+	Code    string // CodeInvalidJSON, CodeInvalidType, CodeDuplicate or CodeUnsupported
+	Param   string // the field's path, "vllm_xargs.kv_transfer_params"; empty if the fault is no field's
+	Message string // names the field and the fix; never holds a value of the body
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// AnswerError is a backend's fault: an answer that cannot be used.
+type AnswerError struct {
+	Code    string // CodeInvalidJSON or CodeHandoff
+	Member  string // the member's path, "kv_transfer_params.remote_port"; empty if the fault is no member's
+	Message string // never holds a value of the body
+}
+
+func (e *AnswerError) Error() string { return e.Message }
+
+func (s *scanner) requestError() error {
+	return &Error{Code: CodeInvalidJSON,
+		Message: fmt.Sprintf("request body is not valid JSON: %s at byte %d; send one UTF-8 JSON object", s.why, s.at)}
+}
+
+func (s *scanner) answerError() error {
+	return &AnswerError{Code: CodeInvalidJSON,
+		Message: fmt.Sprintf("backend answer is not valid JSON: %s at byte %d", s.why, s.at)}
+}
+
+func duplicate(path string) error {
+	return &Error{Code: CodeDuplicate, Param: path,
+		Message: fmt.Sprintf("field %q stands twice in the request body; send it once", path)}
+}
+
+func unsupported(path string) error {
+	return &Error{Code: CodeUnsupported, Param: path,
+		Message: fmt.Sprintf("field %q is not accepted from clients; remove it", path)}
+}
+
+func wrongType(path, want string) error {
+	return &Error{Code: CodeInvalidType, Param: path,
+		Message: fmt.Sprintf("field %q must be %s", path, want)}
+}
+
+func badHandoff(member, want string) error {
+	return &AnswerError{Code: CodeHandoff, Member: member,
+		Message: fmt.Sprintf("prefill answer: member %q must be %s", member, want)}
+}

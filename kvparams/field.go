@@ -1,0 +1,117 @@
+package kvparams
+
+import "bytes"
+
+// field is a top-level member of a request that this package reads or edits.
+type field uint8
+
+const (
+	fieldOther  field = iota // passes as it is
+	fieldHidden              // a door to KV parameters, or one of Request.Deny
+	fieldModel
+	fieldMessages
+	fieldPrompt
+	fieldPromptEmbeds
+	fieldStream
+	fieldStreamOptions
+	fieldMaxTokens
+	fieldMaxCompletionTokens
+	fieldMinTokens
+	fieldN
+	fieldBestOf
+	fieldBeamSearch
+	fieldPromptLogprobs
+	fieldEcho
+	fieldLogprobs
+	fieldToolChoice
+	fieldPreviousResponse
+	fieldBackground
+	fieldXargs
+	fieldSamplingParams
+	fieldCount
+)
+
+func fieldOf(name []byte) field {
+	switch string(name) {
+	case "model":
+		return fieldModel
+	case "messages":
+		return fieldMessages
+	case "prompt":
+		return fieldPrompt
+	case "prompt_embeds":
+		return fieldPromptEmbeds
+	case "stream":
+		return fieldStream
+	case "stream_options":
+		return fieldStreamOptions
+	case "max_tokens":
+		return fieldMaxTokens
+	case "max_completion_tokens":
+		return fieldMaxCompletionTokens
+	case "min_tokens":
+		return fieldMinTokens
+	case "tool_choice":
+		return fieldToolChoice
+	case "vllm_xargs":
+		return fieldXargs
+	case "sampling_params":
+		return fieldSamplingParams
+	}
+	return bypassFieldOf(name)
+}
+
+// bypassFieldOf knows the fields that are read only to see that P and D cannot share a request.
+func bypassFieldOf(name []byte) field {
+	switch string(name) {
+	case "n":
+		return fieldN
+	case "best_of":
+		return fieldBestOf
+	case "use_beam_search":
+		return fieldBeamSearch
+	case "prompt_logprobs":
+		return fieldPromptLogprobs
+	case "echo":
+		return fieldEcho
+	case "logprobs":
+		return fieldLogprobs
+	case "previous_response_id":
+		return fieldPreviousResponse
+	case "background":
+		return fieldBackground
+	}
+	return fieldOther
+}
+
+// editable fields are remembered with their place among the members, so that a body can be written without them.
+func (f field) editable() bool {
+	switch f {
+	case fieldStream, fieldStreamOptions, fieldMaxTokens, fieldMaxCompletionTokens, fieldMinTokens, fieldHidden:
+		return true
+	}
+	return false
+}
+
+// kvDoor reports whether name hands KV parameters to an engine at the top level of a request. vLLM reads the first two;
+// the others are other engines' and other proxies' ways to the same place.
+func kvDoor(name []byte) bool {
+	if kvAlias(name) {
+		return true
+	}
+	switch string(name) {
+	case "bootstrap_host", "bootstrap_port", "bootstrap_room":
+		return true
+	}
+	return bytes.HasPrefix(name, []byte("disagg_"))
+}
+
+// kvAlias reports whether name hands KV parameters over inside vllm_xargs or sampling_params.extra_args: vLLM makes
+// these the extra_args of the sampling parameters, where its scheduler looks them up.
+func kvAlias(name []byte) bool {
+	switch string(name) {
+	case "kv_transfer_params", "ec_transfer_params":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,44 @@
+package kvparams
+
+// pushTest is no connector of vLLM's: it holds the seam open for those that send both legs at once and pair them by an
+// id of the proxy's. It cannot be configured.
+type pushTest struct{}
+
+// TestDialect is a dialect of the other kind than NIXL, for tests: concurrent legs, no handle in the answer, decode waits
+// for its prefill.
+func TestDialect() Dialect { return pushTest{} }
+
+func (pushTest) Name() string         { return "pushtest" }
+func (pushTest) Concurrent() bool     { return true }
+func (pushTest) HandleInAnswer() bool { return false }
+func (pushTest) DecodeOnlySafe() bool { return false }
+func (pushTest) Reclaim() Reclaim     { return ReclaimLease }
+
+func (d pushTest) AppendPrefill(dst Segments, r *Request, leg *Leg) Segments {
+	return r.appendOneToken(dst, d.params(leg, `{"do_remote_decode":true,"do_remote_prefill":false`))
+}
+
+func (d pushTest) AppendDecode(dst Segments, r *Request, _ Handle, leg *Leg) Segments {
+	return r.appendWith(dst, d.params(leg, `{"do_remote_decode":false,"do_remote_prefill":true`))
+}
+
+func (pushTest) params(leg *Leg, flags string) []byte {
+	first := len(leg.Scratch)
+	leg.Scratch = append(leg.Scratch, flags...)
+	leg.Scratch = append(leg.Scratch, `,"transfer_id":"xfer-`...)
+	leg.Scratch = append(leg.Scratch, leg.ID...)
+	leg.Scratch = append(leg.Scratch, `"}`...)
+	return leg.Scratch[first:]
+}
+
+// AppendRelease and AppendDrain append nothing: there is no handle to give back.
+func (pushTest) AppendRelease(dst Segments, _ *Request, _ Handle) Segments { return dst }
+func (pushTest) AppendDrain(dst Segments, _ *Request, _ Handle) Segments   { return dst }
+
+func (pushTest) ParseAnswer(body []byte) (Answer, error) {
+	var a answer
+	if err := a.parse(body); err != nil {
+		return Answer{}, err
+	}
+	return Answer{CachedTokens: a.usage.cached, PromptTokens: a.usage.prompt}, nil
+}

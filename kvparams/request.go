@@ -1,0 +1,220 @@
+// Package kvparams turns bytes into bytes: a completion request into the body of its prefill leg and of its decode leg,
+// and a prefill answer into the handle that joins the two. One validated pass gives the positions of the fields; no
+// document is built and none is written anew, so each byte that is not edited stays the client's own.
+package kvparams
+
+import "bytes"
+
+// API says which of vLLM's request models a body is meant for.
+type API uint8
+
+const (
+	Chat        API = iota // POST /v1/chat/completions
+	Completions            // POST /v1/completions
+)
+
+// Request is what one pass over a request body found: positions over the caller's buffer. The zero value is ready for
+// Parse, and reuse costs no allocation. Not for concurrent use.
+type Request struct {
+	// Deny lists further top-level fields that are answered like a client's own kv_transfer_params. Kept by Parse and
+	// Reset.
+	Deny []string
+
+	api     API
+	s       scanner
+	seen    uint32 // bit per field
+	vals    [fieldCount]span
+	marks   []mark // editable members, by position
+	hidden  int    // of marks, those of fieldHidden
+	members int    // of the top-level object
+	closing int    // offset of the top-level object's closing brace
+
+	model   []byte
+	scratch []byte // decoded names, for one comparison each
+	name    []byte // decoded model, if it has escapes
+	usage   bool
+	badOpts bool // stream_options that vLLM would refuse
+	prompts int  // in the prompt list; 1 for a plain prompt
+	tokens  int  // exact count of prompt token ids, -1 if the prompt is text
+	embeds  int  // prompts in prompt_embeds
+}
+
+// group names the object that a mark stands in; members are counted within it.
+type group uint8
+
+const (
+	groupTop group = iota
+	groupXargs
+	groupExtraArgs
+	groupCount
+)
+
+func (g group) prefix() string {
+	switch g {
+	case groupXargs:
+		return "vllm_xargs."
+	case groupExtraArgs:
+		return "sampling_params.extra_args."
+	}
+	return ""
+}
+
+// mark is one editable member.
+type mark struct {
+	field field
+	group group
+	nth   int // from 0, among the members of its object
+	start int // opening quote of the name
+	val   span
+}
+
+// Reset drops the reference to the body.
+func (r *Request) Reset() {
+	r.s.reset(nil)
+	r.seen, r.marks, r.hidden, r.members, r.closing = 0, r.marks[:0], 0, 0, 0
+	r.model, r.usage, r.badOpts, r.prompts, r.tokens, r.embeds = nil, false, false, 1, -1, 1
+}
+
+// Parse validates body in one pass and finds the fields. It keeps body until the next Parse or Reset. Every error is an
+// *Error; after one only Parse and Reset may be called.
+func (r *Request) Parse(api API, body []byte) error {
+	r.Reset()
+	r.api = api
+	s := &r.s
+	s.reset(body)
+	i := s.space(0)
+	if s.byteAt(i) != '{' {
+		return r.notObject(i)
+	}
+	w := s.enter(i, 0)
+	for w.next(s) {
+		if err := r.member(&w); err != nil {
+			return err
+		}
+	}
+	if s.failed() {
+		return s.requestError()
+	}
+	r.closing, r.members = w.pos-1, w.n
+	if end := s.space(w.pos); end != len(body) {
+		s.fail(end, "bytes behind the object")
+		return s.requestError()
+	}
+	return nil
+}
+
+func (r *Request) notObject(i int) error {
+	end := r.s.value(i, 0)
+	if end >= 0 && r.s.space(end) != len(r.s.b) {
+		r.s.fail(end, "bytes behind the value")
+	}
+	if r.s.failed() {
+		return r.s.requestError()
+	}
+	return &Error{Code: CodeInvalidType, Message: "request body must be a JSON object"}
+}
+
+// member reads one top-level member whose value starts at w.at.
+func (r *Request) member(w *walk) error {
+	name := r.decode(w.key)
+	f := fieldOf(name)
+	if kvDoor(name) || r.denied(name) {
+		return r.hide(w, groupTop, name)
+	}
+	if f == fieldOther {
+		w.done(r.s.value(w.at, w.depth))
+		return nil
+	}
+	if r.seen&(1<<f) != 0 {
+		return duplicate(string(name))
+	}
+	r.seen |= 1 << f
+	end, err := r.read(f, w)
+	if err != nil || end < 0 {
+		w.done(end)
+		return err
+	}
+	r.vals[f] = span{w.at, end}
+	if f.editable() {
+		r.marks = append(r.marks, mark{f, groupTop, w.n - 1, w.key.at - 1, r.vals[f]})
+	}
+	w.done(end)
+	return nil
+}
+
+// read validates the value of a known field; some are looked into.
+func (r *Request) read(f field, w *walk) (end int, err error) {
+	c := r.s.byteAt(w.at)
+	switch {
+	case f == fieldModel:
+		return r.readModel(w)
+	case f == fieldStreamOptions && c == '{':
+		return r.readStreamOptions(w)
+	case f == fieldXargs && c == '{':
+		return r.readExtras(w.at, w.depth, groupXargs)
+	case f == fieldSamplingParams && c == '{':
+		return r.readSamplingParams(w)
+	case f == fieldPrompt && c == '[' && r.api == Completions:
+		return r.readPrompts(w)
+	case f == fieldPromptEmbeds && c == '[':
+		return r.readEmbeds(w)
+	}
+	return r.s.value(w.at, w.depth), nil
+}
+
+func (r *Request) readModel(w *walk) (end int, err error) {
+	end = r.s.value(w.at, w.depth)
+	if end < 0 {
+		return end, nil
+	}
+	switch r.s.b[w.at] {
+	case 'n':
+	case '"':
+		r.model = inner(span{w.at, end}).of(r.s.b)
+		if bytes.IndexByte(r.model, '\\') >= 0 {
+			r.name = unescape(r.name[:0], r.model)
+			r.model = r.name
+		}
+	default:
+		return end, wrongType("model", "a string")
+	}
+	return end, nil
+}
+
+func (r *Request) readStreamOptions(w *walk) (end int, err error) {
+	var include, continuous bool
+	in := r.s.enter(w.at, w.depth)
+	for in.next(&r.s) {
+		end := r.s.value(in.at, in.depth)
+		twice := false
+		switch name := r.decode(in.key); string(name) {
+		case "include_usage":
+			twice, include = include, true
+			r.usage = end > 0 && string(r.s.b[in.at:end]) == "true"
+			r.badOpts = r.badOpts || !r.boolOrNull(in.at)
+		case "continuous_usage_stats":
+			twice, continuous = continuous, true
+			r.badOpts = r.badOpts || !r.boolOrNull(in.at)
+		}
+		if twice {
+			return end, duplicate("stream_options." + string(r.decode(in.key)))
+		}
+		in.done(end)
+	}
+	return in.pos, nil
+}
+
+func (r *Request) boolOrNull(at int) bool {
+	c := r.s.byteAt(at)
+	return c == 't' || c == 'f' || c == 'n'
+}
+
+// decode is the name without its escapes, valid until the next decode.
+func (r *Request) decode(key span) []byte {
+	raw := key.of(r.s.b)
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return raw
+	}
+	r.scratch = unescape(r.scratch[:0], raw)
+	return r.scratch
+}

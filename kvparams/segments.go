@@ -1,0 +1,98 @@
+package kvparams
+
+// Segments is a body in pieces, for one vectored write. The pieces alias the request's buffer, the handle and constants
+// of this package: read only, valid until the request's next Parse or Reset.
+type Segments [][]byte
+
+// Len is the length of the body in bytes.
+func (s Segments) Len() int {
+	n := 0
+	for _, p := range s {
+		n += len(p)
+	}
+	return n
+}
+
+func (s Segments) add(p []byte) Segments {
+	if len(p) == 0 {
+		return s
+	}
+	return append(s, p)
+}
+
+// edit is what happens to one top-level member.
+type edit struct {
+	field field
+	value []byte // in place of the client's; nil removes the member
+	add   []byte // the member with a leading comma, put in where the client did not send it; nil adds nothing
+}
+
+// AppendPlain appends the client's own body, without the null KV fields that clients may send and engines must not see.
+func (r *Request) AppendPlain(dst Segments) Segments {
+	return r.appendEdited(dst, nil, nil, nil)
+}
+
+// appendEdited appends the body with edits applied and, unless lead is nil, lead and value (one more member, lead with
+// its comma, name and colon) as the last member.
+func (r *Request) appendEdited(dst Segments, edits []edit, lead, value []byte) Segments {
+	b, at := r.s.b, 0
+	var removed [groupCount]int
+	for _, m := range r.marks {
+		e := find(edits, m.field)
+		switch {
+		case e == nil && m.field != fieldHidden:
+		case e != nil && e.value != nil:
+			dst = dst.add(b[at:m.val.at]).add(e.value)
+			at = m.val.end
+		default:
+			from, to := r.cut(m, removed[m.group] < m.nth)
+			removed[m.group]++
+			dst = dst.add(b[at:from])
+			at = to
+		}
+	}
+	dst = dst.add(b[at:r.closing])
+	empty := removed[groupTop] == r.members
+	for _, e := range edits {
+		if e.add != nil && r.seen&(1<<e.field) == 0 {
+			dst = dst.add(uncomma(e.add, empty))
+			empty = false
+		}
+	}
+	if lead != nil {
+		dst = dst.add(uncomma(lead, empty)).add(value)
+	}
+	return dst.add(b[r.closing:])
+}
+
+func find(edits []edit, f field) *edit {
+	for i := range edits {
+		if edits[i].field == f {
+			return &edits[i]
+		}
+	}
+	return nil
+}
+
+func uncomma(member []byte, first bool) []byte {
+	if first {
+		return member[1:]
+	}
+	return member
+}
+
+// cut is the range that removes m with exactly one comma: the one before it if a kept member stands before, else the one
+// behind it.
+func (r *Request) cut(m mark, keptBefore bool) (from, to int) {
+	b := r.s.b
+	if keptBefore {
+		for from = m.start - 1; b[from] != ','; from-- { // only white space stands between
+		}
+		return from, m.val.end
+	}
+	to = r.s.space(m.val.end)
+	if b[to] == ',' {
+		return m.start, r.s.space(to + 1)
+	}
+	return m.start, m.val.end
+}
