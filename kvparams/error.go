@@ -9,6 +9,7 @@ const (
 	CodeDuplicate   = "duplicate_field"
 	CodeUnsupported = "unsupported_parameter"
 	CodeHandoff     = "invalid_handoff"
+	CodeIncomplete  = "incomplete_answer"
 )
 
 // Error is a client's fault, answered with status 400.
@@ -22,7 +23,7 @@ func (e *Error) Error() string { return e.Message }
 
 // AnswerError is a backend's fault: an answer that cannot be used.
 type AnswerError struct {
-	Code    string // CodeInvalidJSON or CodeHandoff
+	Code    string // CodeInvalidJSON, CodeHandoff or CodeIncomplete
 	Member  string // the member's path, "kv_transfer_params.remote_port"; empty if the fault is no member's
 	Message string // never holds a value of the body
 }

@@ -1,0 +1,163 @@
+package kvparams
+
+import "strconv"
+
+// Completion is a complete answer of D that was not streamed. The zero value is ready for Parse, and may be parsed into
+// again.
+type Completion struct {
+	s       scanner
+	kv      span // top-level kv_transfer_params unless null; empty if absent
+	usage   usage
+	choices int    // -1 until met
+	flaw    string // why the answer is not whole; never holds bytes of it
+	digits  [20]byte
+}
+
+var nullValue = []byte("null")
+
+// Parse validates body and keeps it until the next Parse. It fails with an *AnswerError unless the answer is strict JSON
+// and whole: at least one choice, each finished for a reason other than "error" and "abort", and no top-level error
+// (null is none). Members that this package reads may stand there once.
+func (c *Completion) Parse(body []byte) error {
+	s := &c.s
+	s.reset(body)
+	c.kv, c.usage, c.choices, c.flaw = span{}, noUsage, -1, ""
+	i := s.space(0)
+	if s.byteAt(i) != '{' {
+		s.fail(i, "expected an object")
+		return s.answerError()
+	}
+	w := s.enter(i, 0)
+	for w.next(s) {
+		c.member(&w)
+	}
+	if err := s.finish(w.pos); err != nil {
+		return err
+	}
+	if c.choices < 1 {
+		c.fault("it has no choices")
+	}
+	if c.flaw != "" {
+		return &AnswerError{Code: CodeIncomplete, Message: "backend answer is no whole completion: " + c.flaw}
+	}
+	return nil
+}
+
+func (c *Completion) fault(why string) {
+	if c.flaw == "" {
+		c.flaw = why
+	}
+}
+
+func (c *Completion) member(w *walk) {
+	s := &c.s
+	switch string(text(s.b, w.key)) {
+	case "choices":
+		if c.choices >= 0 {
+			c.fault(`"choices" stands twice`)
+		}
+		c.choices = 0
+		w.done(c.readChoices(w))
+	case "error":
+		if s.byteAt(w.at) != 'n' {
+			c.fault("it holds an error")
+		}
+		w.done(s.value(w.at, w.depth))
+	case "usage":
+		if c.usage != noUsage {
+			c.fault(`"usage" stands twice`)
+		}
+		w.done(c.usage.read(s, w.at, w.depth))
+	case "kv_transfer_params":
+		if c.kv.end > 0 {
+			c.fault(`"kv_transfer_params" stands twice`)
+		}
+		end := s.value(w.at, w.depth)
+		if s.byteAt(w.at) != 'n' {
+			c.kv = span{w.at, end}
+		}
+		w.done(end)
+	default:
+		w.done(s.value(w.at, w.depth))
+	}
+}
+
+func (c *Completion) readChoices(w *walk) (end int) {
+	s := &c.s
+	if s.byteAt(w.at) != '[' {
+		return s.value(w.at, w.depth)
+	}
+	list := s.enter(w.at, w.depth)
+	for list.next(s) {
+		list.done(c.readChoice(list.at, list.depth))
+	}
+	c.choices = list.n
+	return list.pos
+}
+
+func (c *Completion) readChoice(at, depth int) (end int) {
+	s := &c.s
+	if s.byteAt(at) != '{' {
+		c.fault("a choice is no object")
+		return s.value(at, depth)
+	}
+	reasons := 0
+	w := s.enter(at, depth)
+	for w.next(s) {
+		end := s.value(w.at, w.depth)
+		if end >= 0 && string(text(s.b, w.key)) == "finish_reason" {
+			reasons++
+			c.finish(span{w.at, end})
+		}
+		w.done(end)
+	}
+	if reasons != 1 {
+		c.fault("a choice has no finish_reason, or two")
+	}
+	return w.pos
+}
+
+func (c *Completion) finish(reason span) {
+	if c.s.b[reason.at] != '"' {
+		c.fault("a choice is not finished")
+		return
+	}
+	if broken(text(c.s.b, inner(reason))) {
+		c.fault("a choice broke off")
+	}
+}
+
+// broken reports whether a finish_reason names a failure of the engine and not an end of the text.
+func broken(reason []byte) bool {
+	switch string(reason) {
+	case "error", "abort":
+		return true
+	}
+	return false
+}
+
+// Usage is usage.prompt_tokens and usage.completion_tokens; -1 unknown.
+func (c *Completion) Usage() (prompt, completion int) { return c.usage.prompt, c.usage.completion }
+
+// AppendClient appends the answer as the client gets it. D's own kv_transfer_params become null: they hold addresses.
+// With cachedTokens >= 0 it takes the place of the cached_tokens that D reports (D counts none for KV that it pulled).
+// Every other byte is D's. The segments are valid until the next Parse or AppendClient.
+func (c *Completion) AppendClient(dst Segments, cachedTokens int) Segments {
+	b, at := c.s.b, 0
+	put := func(p span, v []byte) {
+		dst = dst.add(b[at:p.at]).add(v)
+		at = p.end
+	}
+	cached := c.usage.cachedAt
+	edit := cachedTokens >= 0 && cached.end > 0
+	if c.kv.end > 0 && (!edit || c.kv.at < cached.at) {
+		put(c.kv, nullValue)
+	}
+	if edit {
+		put(cached, strconv.AppendInt(c.digits[:0], int64(cachedTokens), 10))
+	}
+	if c.kv.end > 0 && c.kv.at >= at {
+		put(c.kv, nullValue)
+	}
+	return dst.add(b[at:])
+}

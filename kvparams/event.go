@@ -1,0 +1,207 @@
+package kvparams
+
+// EventKind is what one server-sent event of a completion means to a relay.
+type EventKind uint8
+
+const (
+	EventComment EventKind = iota // no data: a keep-alive
+	EventRole                     // only opens choices: delta.role with empty content, nothing else
+	EventContent                  // anything that must reach the client once: text, reasoning, tool calls, an end
+	EventUsage                    // choices is empty
+	EventError                    // a top-level error that is not null
+	EventDone                     // data: [DONE]
+)
+
+// Event is one classified event.
+type Event struct {
+	Kind EventKind
+	// Finished counts the choices of this event that have a finish_reason, Broken those of them where it is "error" or
+	// "abort".
+	Finished, Broken int
+	// Malformed: the data is no strict JSON object. Such an event is EventContent.
+	Malformed bool
+}
+
+// Commits reports whether the event must not be held back or lost: from it on a request cannot be tried again. Empty
+// text beside a token commits, too.
+func (e Event) Commits() bool { return e.Kind == EventContent }
+
+// Classify reads one complete event, as NextEvent cuts it, in one pass over its bytes.
+func Classify(ev []byte) Event {
+	data, _ := dataOf(ev)
+	switch {
+	case len(data) == 0:
+		return Event{Kind: EventComment}
+	case string(data) == "[DONE]":
+		return Event{Kind: EventDone}
+	}
+	var c chunk
+	if !c.parse(data) {
+		return Event{Kind: EventContent, Malformed: true}
+	}
+	e := Event{Kind: EventContent, Finished: c.finished, Broken: c.broken}
+	switch {
+	case c.err:
+		e.Kind = EventError
+	case c.list && c.choices == 0:
+		e.Kind = EventUsage
+	case c.list && c.openings == c.choices:
+		e.Kind = EventRole
+	}
+	return e
+}
+
+// CachedTokensSpan finds the digits of usage.prompt_tokens_details.cached_tokens in an event with one data line, as
+// offsets into it. ok is false if there is no such integer.
+func CachedTokensSpan(usageEvent []byte) (start, end int, ok bool) {
+	data, at := dataOf(usageEvent)
+	digits := usageOf(data).cachedAt
+	if at < 0 || digits.end == 0 {
+		return 0, 0, false
+	}
+	return at + digits.at, at + digits.end, true
+}
+
+// EventUsageTokens is usage.prompt_tokens and usage.completion_tokens of an event; -1 unknown.
+func EventUsageTokens(ev []byte) (prompt, completion int) {
+	data, _ := dataOf(ev)
+	u := usageOf(data)
+	return u.prompt, u.completion
+}
+
+func usageOf(data []byte) usage {
+	var c chunk
+	if !c.parse(data) {
+		return noUsage
+	}
+	return c.usage
+}
+
+// chunk is what one pass over the JSON of an event finds.
+type chunk struct {
+	s        scanner
+	err      bool
+	list     bool // choices is a list
+	choices  int
+	openings int // choices that only open
+	finished int
+	broken   int
+	usage    usage
+}
+
+func (c *chunk) parse(data []byte) (ok bool) {
+	s := &c.s
+	s.reset(data)
+	c.usage = noUsage
+	i := s.space(0)
+	if s.byteAt(i) != '{' {
+		return false
+	}
+	w := s.enter(i, 0)
+	for w.next(s) {
+		switch name := text(data, w.key); {
+		case string(name) == "choices" && s.byteAt(w.at) == '[':
+			w.done(c.readChoices(w.at, w.depth))
+		case string(name) == "error":
+			c.err = s.byteAt(w.at) != 'n'
+			w.done(s.value(w.at, w.depth))
+		case string(name) == "usage":
+			w.done(c.usage.read(s, w.at, w.depth))
+		default:
+			w.done(s.value(w.at, w.depth))
+		}
+	}
+	return w.pos >= 0 && s.space(w.pos) == len(data)
+}
+
+func (c *chunk) readChoices(at, depth int) (end int) {
+	w := c.s.enter(at, depth)
+	c.list, c.choices, c.openings, c.finished, c.broken = true, 0, 0, 0, 0
+	for w.next(&c.s) {
+		w.done(c.readChoice(w.at, w.depth))
+	}
+	c.choices = w.n
+	return w.pos
+}
+
+func (c *chunk) readChoice(at, depth int) (end int) {
+	s := &c.s
+	if s.byteAt(at) != '{' {
+		return s.value(at, depth)
+	}
+	var role, more, token bool
+	var reason span
+	w := s.enter(at, depth)
+	for w.next(s) {
+		name := text(s.b, w.key)
+		if string(name) == "delta" && s.byteAt(w.at) == '{' {
+			role, more, end = c.readDelta(w.at, w.depth)
+			w.done(end)
+			continue
+		}
+		end = s.value(w.at, w.depth)
+		set := end > 0 && s.b[w.at] != 'n'
+		switch string(name) {
+		case "finish_reason":
+			reason = span{}
+			if set {
+				reason = span{w.at, end}
+			}
+		case "text", "logprobs", "token_ids":
+			token = token || set
+		}
+		w.done(end)
+	}
+	c.count(reason, role && !more && !token)
+	return w.pos
+}
+
+func (c *chunk) count(reason span, opening bool) {
+	if reason.end == 0 {
+		if opening {
+			c.openings++
+		}
+		return
+	}
+	c.finished++
+	if c.s.b[reason.at] == '"' && broken(text(c.s.b, inner(reason))) {
+		c.broken++
+	}
+}
+
+// readDelta reports whether the delta names a role, and whether it holds anything beside the role and empty values.
+func (c *chunk) readDelta(at, depth int) (role, more bool, end int) {
+	s := &c.s
+	w := s.enter(at, depth)
+	for w.next(s) {
+		end := s.value(w.at, w.depth)
+		if end >= 0 {
+			v := s.b[w.at:end]
+			if string(text(s.b, w.key)) == "role" {
+				role = role || v[0] == '"'
+			} else {
+				more = more || !emptyValue(v)
+			}
+		}
+		w.done(end)
+	}
+	return role, more, w.pos
+}
+
+// emptyValue reports whether v is null, "", [] or {}.
+func emptyValue(v []byte) bool {
+	switch v[0] {
+	case 'n':
+		return true
+	case '"':
+		return len(v) == 2
+	case '[', '{':
+		for _, c := range v[1 : len(v)-1] {
+			if c > ' ' {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}

@@ -1,0 +1,79 @@
+package kvparams
+
+import "bytes"
+
+// NextEvent is the length of the first complete server-sent event in buf, its blank line included; 0 if there is none
+// yet. Lines end in LF or CRLF. A blank line that nothing precedes is an event of its own, without data.
+func NextEvent(buf []byte) (n int) { return NextEventFrom(buf, 0) }
+
+// NextEventFrom is NextEvent for a caller whose last call returned 0 on the first from bytes of buf: they are not
+// searched again.
+func NextEventFrom(buf []byte, from int) (n int) {
+	if n := lineEnd(buf, 0); n > 0 {
+		return n
+	}
+	// A blank line's two ends span at most 3 bytes, of which two may have been there already.
+	for i := max(from-2, 0); i < len(buf); {
+		lf := bytes.IndexByte(buf[i:], '\n')
+		if lf < 0 {
+			return 0
+		}
+		i += lf + 1
+		if n := lineEnd(buf, i); n > 0 {
+			return i + n
+		}
+	}
+	return 0
+}
+
+// lineEnd is the length of the line end at i, 0 if there is none.
+func lineEnd(buf []byte, i int) int {
+	switch {
+	case i < len(buf) && buf[i] == '\n':
+		return 1
+	case i+1 < len(buf) && buf[i] == '\r' && buf[i+1] == '\n':
+		return 2
+	}
+	return 0
+}
+
+var dataField = []byte("data:")
+
+// dataOf is the data of one event and its offset in ev. An event with several data lines has them joined by LF in fresh
+// memory, and the offset -1. An event without data has none, and the offset -1.
+func dataOf(ev []byte) (data []byte, at int) {
+	if bytes.HasPrefix(ev, dataField) {
+		end := bytes.IndexByte(ev, '\n')
+		if end > 0 && lineEnd(ev, end+1) > 0 {
+			data, at = lineData(ev[:end])
+			return data, at
+		}
+	}
+	first, lines := -1, 0
+	for start := 0; start < len(ev); {
+		line := ev[start:]
+		if lf := bytes.IndexByte(line, '\n'); lf >= 0 {
+			line = line[:lf]
+		}
+		if bytes.HasPrefix(line, dataField) {
+			part, at := lineData(line)
+			if lines++; lines == 1 {
+				data, first = part, start+at
+			} else {
+				data = append(append(data[:len(data):len(data)], '\n'), part...)
+				first = -1
+			}
+		}
+		start += len(line) + 1
+	}
+	return data, first
+}
+
+// lineData is the content of a data line, without its field name, one space and the CR of its end, and its offset.
+func lineData(line []byte) (data []byte, at int) {
+	at = len(dataField)
+	if len(line) > at && line[at] == ' ' {
+		at++
+	}
+	return bytes.TrimSuffix(line[at:], []byte{'\r'}), at
+}
