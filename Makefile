@@ -1,0 +1,58 @@
+# One binary, no cgo: it runs on any Linux of its architecture.
+export CGO_ENABLED := 0
+
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+BUILDFLAGS   = -trimpath -buildvcs=auto -ldflags '-s -w -X main.version=$(VERSION)'
+STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME    ?= 5m
+BENCH       ?= .
+ARGS        ?=
+UNIT         = configs/xpyd.service
+# systemd-analyze counts in tenths: 15 is the exposure 1.5.
+EXPOSURE     = 15
+
+.PHONY: help build demo test race lint fuzz bench churn fmt docs check-unit check-configs check-openai
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build ./xpyd
+	go build $(BUILDFLAGS) -o xpyd .
+
+demo: build ## two simulated prefill and decode engines behind the proxy; ARGS=--once stops after one answer
+	./xpyd demo $(ARGS)
+
+test: ## all tests
+	go test ./...
+
+race: ## all tests, shuffled, under the race detector (needs a C compiler)
+	CGO_ENABLED=1 go test -race -shuffle=on ./...
+
+lint: ## gofmt, go vet, staticcheck at a pinned version
+	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt: run make fmt for:"; echo "$$unformatted"; exit 1; }
+	go vet ./...
+	go run $(STATICCHECK) ./...
+
+fmt: ## format the Go files
+	gofmt -w .
+
+fuzz: ## every fuzz target for FUZZTIME (5m), one after the other
+	@scripts/fuzz.sh $(FUZZTIME)
+
+bench: ## the benchmarks of the packages; BENCH=regexp picks some
+	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+churn: build ## 200 clients that leave in every phase; fails if a block, goroutine or descriptor stays behind
+	./xpyd bench churn $(ARGS)
+
+docs: ## rewrite the tables of README.md and configs/default.yaml from the code
+	go test -run '^TestDocs' . -update
+
+check-unit: ## verify the systemd unit and its exposure
+	scripts/check-unit.sh $(UNIT) $(EXPOSURE)
+
+check-configs: build ## load the example configurations
+	scripts/check-configs.sh
+
+check-openai: build ## the official Python client must raise when a decode engine dies in mid-stream
+	scripts/openai-client-test.sh

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"github.com/spf13/viper"
+
+	"xpyd/proxy"
+	"xpyd/router"
+)
+
+// envPrefix starts the name of every variable that xpyd reads.
+const envPrefix = "XPYD_"
+
+// config is all that an operator can set. Each leaf is one key of the file, one flag
+// and one environment variable; the three names are derived from the tags (see key).
+type config struct {
+	Router       router.Config `mapstructure:",squash"`
+	proxy.Config `mapstructure:",squash"`
+	Log          logConfig `mapstructure:"log"`
+}
+
+// logConfig is about the lines on standard error.
+type logConfig struct {
+	// Level is debug, info, warn or error.
+	Level string `mapstructure:"level"`
+	// Format is json (one object a line) or console (for people).
+	Format string `mapstructure:"format"`
+}
+
+func defaultConfig() config {
+	return config{
+		Config: proxy.DefaultConfig(),
+		Router: router.DefaultConfig(),
+		Log:    logConfig{Level: "info", Format: "json"},
+	}
+}
+
+// usageError is a wrong flag, key, URL or file: main prints its one line and exits 2.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// addConfigFlags adds --config and one flag for each key of the configuration.
+func addConfigFlags(fs *pflag.FlagSet) {
+	fs.String("config", "", "YAML, TOML or JSON `file` of settings (XPYD_CONFIG); flags and XPYD_* variables win over it")
+	for _, k := range configKeys() {
+		f := fs.VarPF(&flagValue{key: k}, k.flag(), "", k.help())
+		f.DefValue = k.defaultText()
+		if k.isBool() {
+			f.NoOptDefVal = "true"
+		}
+	}
+}
+
+// loadConfig reads the configuration: flags over environ (the form of os.Environ)
+// over the file of --config or XPYD_CONFIG over the defaults. It returns it validated,
+// the key files read into APIKeys and BackendAPIKey. Every error is a usageError of
+// one line that names the field, the value and the fix.
+func loadConfig(fs *pflag.FlagSet, environ []string) (config, error) {
+	c, err := readConfig(fs, environ)
+	if err == nil {
+		err = c.validate()
+	}
+	if err == nil {
+		err = c.readKeyFiles(lookupEnv(environ, "CREDENTIALS_DIRECTORY"))
+	}
+	if err != nil {
+		return config{}, usageError{fmt.Errorf("config: %w", err)}
+	}
+	return c, nil
+}
+
+func readConfig(fs *pflag.FlagSet, environ []string) (config, error) {
+	c := defaultConfig()
+	keys := configKeys()
+	if err := checkEnvironment(keys, environ); err != nil {
+		return c, err
+	}
+	path := lookupEnv(environ, envPrefix+"CONFIG")
+	if f := fs.Lookup("config"); f.Changed {
+		path = f.Value.String()
+	}
+	file, err := readConfigFile(keys, path)
+	if err != nil {
+		return c, err
+	}
+	given := map[string]bool{}
+	for _, k := range keys {
+		raw, ok := k.lookup(fs, environ, file)
+		if !ok {
+			continue
+		}
+		if err := k.set(&c, raw); err != nil {
+			return c, err
+		}
+		given[k.path] = true
+	}
+	if !given["kv.lease_margin"] {
+		// A sixth is the share of the default; a short lease set alone keeps it.
+		c.KV.LeaseMargin = min(c.KV.LeaseMargin, c.KV.Lease/6)
+	}
+	return c, nil
+}
+
+// readConfigFile returns the file's values by key path; a section without a value
+// ("timeouts:") counts as absent.
+func readConfigFile(keys []key, path string) (map[string]any, error) {
+	if path == "" {
+		return nil, nil
+	}
+	v := viper.New()
+	v.SetConfigFile(path)
+	if !slices.Contains([]string{".yaml", ".yml", ".toml", ".json"}, filepath.Ext(path)) {
+		v.SetConfigType("yaml")
+	}
+	if err := v.ReadInConfig(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, fileError(err))
+	}
+	values := map[string]any{}
+	for _, p := range slices.Sorted(slices.Values(v.AllKeys())) {
+		val := v.Get(p)
+		known := slices.ContainsFunc(keys, func(k key) bool { return k.path == p })
+		member := firstMember(keys, p)
+		switch {
+		case known && val != nil:
+			values[p] = val
+		case val == nil && (known || member != ""):
+		case member != "":
+			return nil, fmt.Errorf("%s: %s holds one value and must hold keys, such as %s", path, p, member)
+		default:
+			return nil, fmt.Errorf("%s: %s is no known key; the nearest is %s", path, p, nearestKey(keys, p))
+		}
+	}
+	return values, nil
+}
+
+// firstMember is the first key of a section; "" when there is no such section.
+func firstMember(keys []key, section string) string {
+	for _, k := range keys {
+		if strings.HasPrefix(k.path, section+".") {
+			return k.path
+		}
+	}
+	return ""
+}
+
+func nearestKey(keys []key, path string) string {
+	var paths []string
+	for _, k := range keys {
+		paths = append(paths, k.path)
+	}
+	return nearest(path, paths)
+}
+
+// fileError shortens what the readers say of a file to one line without its path.
+func fileError(err error) error {
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return errors.New(strings.Join(strings.Fields(err.Error()), " "))
+}
+
+// serviceHost matches the variable that Kubernetes puts into every container of a
+// namespace for each Service in it; one that is called xpyd collides with our prefix.
+var serviceHost = regexp.MustCompile(`^(XPYD(?:_[A-Z0-9_]+)?)_SERVICE_HOST$`)
+
+// checkEnvironment refuses XPYD_ variables that name no key: a misspelt one would
+// be a setting that silently does nothing.
+func checkEnvironment(keys []key, environ []string) error {
+	known := map[string]bool{envPrefix + "CONFIG": true}
+	for _, k := range keys {
+		known[k.env()] = true
+	}
+	var services []string
+	for _, kv := range environ {
+		name, _, _ := strings.Cut(kv, "=")
+		if m := serviceHost.FindStringSubmatch(name); m != nil {
+			services = append(services, m[1])
+		}
+	}
+	for _, kv := range environ {
+		name, _, _ := strings.Cut(kv, "=")
+		if !strings.HasPrefix(name, envPrefix) || known[name] || ofService(services, name) {
+			continue
+		}
+		return fmt.Errorf("the variable %s names no known key; the nearest is %s", name, nearest(name, slices.Collect(maps.Keys(known))))
+	}
+	return nil
+}
+
+// ofService: NAME_SERVICE_HOST, NAME_SERVICE_PORT…, NAME_PORT… of a Kubernetes Service.
+func ofService(services []string, name string) bool {
+	return slices.ContainsFunc(services, func(s string) bool {
+		rest, ok := strings.CutPrefix(name, s)
+		return ok && (strings.HasPrefix(rest, "_SERVICE_") || rest == "_PORT" || strings.HasPrefix(rest, "_PORT_"))
+	})
+}
+
+func lookupEnv(environ []string, name string) string {
+	v, _ := findEnv(environ, name)
+	return v
+}
+
+func findEnv(environ []string, name string) (string, bool) {
+	for _, kv := range slices.Backward(environ) {
+		if n, v, ok := strings.Cut(kv, "="); ok && n == name {
+			return v, true
+		}
+	}
+	return "", false
+}

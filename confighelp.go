@@ -1,0 +1,57 @@
+package main
+
+// keyHelp is one line for each key: the help of its flag, its row in the README and
+// its comment in configs/default.yaml. `backquoted` words name the value in the help.
+var keyHelp = map[string]string{
+	"listen":               "`host:port` of the data port; no host means all addresses",
+	"admin":                "`host:port` of metrics and pools; empty switches it off",
+	"connector":            "`name` of the KV connector that the engines speak",
+	"api_keys":             "`key` that clients may show as a bearer token; none set: no key is asked for. Prefer api_key_file: flags show in ps",
+	"api_key_file":         "`file` of further client keys, one a line, # starts a comment; mode 0600",
+	"backend_api_key":      "`key` sent to the backends in place of the client's Authorization",
+	"backend_api_key_file": "`file` that holds backend_api_key; mode 0600",
+	"deny_fields":          "top-level request `fields` answered with 400",
+	"pprof":                "open /debug/pprof/ on the admin port; heap profiles hold prompts",
+
+	"limits.body":                   "largest request body; a larger one is answered 413",
+	"limits.body_budget":            "request bodies held in memory at any moment, all clients together; when spent, 503 with Retry-After",
+	"limits.answer":                 "largest answer held whole: a prefill answer beyond it is a 502, a decode answer is streamed on",
+	"limits.connections_per_ip":     "open connections of one client address; 0 is no cap",
+	"limits.require_content_length": "answer chunked uploads with 411",
+
+	"timeouts.header":              "time for a request head to arrive (408)",
+	"timeouts.body":                "time for a request body to arrive, plus 1 s for each 64 KiB (408)",
+	"timeouts.idle":                "age at which a client's idle connection is closed",
+	"timeouts.dial":                "time to connect to a backend",
+	"timeouts.prefill":             "time of a whole prefill leg (504)",
+	"timeouts.first_event":         "time to the first event of a decode leg, or to its whole answer when not streamed (504)",
+	"timeouts.stream_idle":         "longest silence inside a stream",
+	"timeouts.write_stall":         "how long a client may leave one write unread",
+	"timeouts.upstream_idle":       "age at which an idle backend connection is closed; keep it below the engines' keep-alive of 5 s",
+	"timeouts.prefill_abort_grace": "how long a prefill may still answer after its client left, so that its blocks can be released",
+	"timeouts.decode_abort_grace":  "how long a decode connection stays open after its client left, for engines before vLLM 0.32",
+	"timeouts.drain_delay":         "time between not ready and closing the listener on TERM",
+	"timeouts.drain":               "time for running requests to end after TERM",
+
+	"kv.lease":            "how long a prefill engine holds blocks for a decode engine that never comes (kv_lease_duration)",
+	"kv.lease_margin":     "a handle older than kv.lease less this is not sent; unset: at most a sixth of kv.lease",
+	"kv.release":          "how an abandoned handle is given back: `how` is auto, reject, decode or off",
+	"kv.rewrite_loopback": "put the prefill backend's host in place of a loopback remote_host",
+	"kv.allow_hosts":      "the only remote_host `values` accepted; none set: any",
+
+	"decode_only.enabled":   "let a decode engine prefill by itself when no prefill can be had",
+	"decode_only.max_share": "part of what is in flight on the decode pool that such requests may take; 4 may always",
+
+	"usage.rewrite":          "put the prefill engine's cached_tokens into the last usage",
+	"errors.expose_upstream": "relay the text of a backend's 5xx",
+
+	"prefill":        "base `URLs` of the prefill engines, repeated or with commas; none: a plain balancer over decode",
+	"decode":         "base `URLs` of the decode engines, repeated or with commas",
+	"prefill_policy": "`policy` that picks a prefill engine: least_request or round_robin",
+	"decode_policy":  "`policy` that picks a decode engine: least_request or round_robin",
+
+	"log.level":  "`level` from which lines are written: debug, info, warn, error",
+	"log.format": "`format` of the lines: json or console",
+}
+
+func (k key) help() string { return keyHelp[k.path] }

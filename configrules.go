@@ -1,0 +1,215 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"xpyd/router"
+)
+
+// mayBeZero are the durations for which 0 means "do not wait"; any other 0 would
+// fail every request.
+var mayBeZero = [...]string{
+	"timeouts.prefill_abort_grace", "timeouts.decode_abort_grace",
+	"timeouts.drain_delay", "timeouts.drain", "kv.lease_margin",
+}
+
+// validate checks what each field alone and some together must hold, and writes the
+// backends in their one form, http://host:port.
+func (c *config) validate() error {
+	for _, check := range []func() error{
+		c.checkAddresses, c.checkPools, c.checkAmounts, c.checkTogether, c.checkChoices,
+	} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// invalid names the field, the value and the fix.
+func invalid(path, value, fix string) error {
+	return fmt.Errorf("%s: %q %s %s", path, value, fix, key{path: path}.names())
+}
+
+func (c *config) checkAddresses() error {
+	if err := checkAddress("listen", c.Listen, ":8080"); err != nil {
+		return err
+	}
+	if c.Admin == "" {
+		return nil
+	}
+	if err := checkAddress("admin", c.Admin, "127.0.0.1:8081"); err != nil {
+		return err
+	}
+	if c.Admin == c.Listen && !strings.HasSuffix(c.Admin, ":0") {
+		return invalid("admin", c.Admin, "is the data port too; give it a port of its own")
+	}
+	return nil
+}
+
+func checkAddress(path, addr, example string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return invalid(path, addr, "must be host:port; try "+example)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return invalid(path, addr, "must end in a port, 0 to 65535; try "+example)
+	}
+	return nil
+}
+
+func (c *config) checkPools() error {
+	if err := normalizePool("prefill", c.Router.Prefill); err != nil {
+		return err
+	}
+	if err := normalizePool("decode", c.Router.Decode); err != nil {
+		return err
+	}
+	if len(c.Router.Decode) == 0 {
+		return fmt.Errorf("decode: needs at least one backend; try --decode http://127.0.0.1:8200 %s", key{path: "decode"}.names())
+	}
+	return nil
+}
+
+// normalizePool rewrites each URL of the pool to http://host:port.
+func normalizePool(path string, pool []string) error {
+	for i, raw := range pool {
+		base, err := backendURL(path, raw)
+		if err != nil {
+			return err
+		}
+		if slices.Contains(pool[:i], base) {
+			return invalid(path, base, "stands there twice; remove one")
+		}
+		pool[i] = base
+	}
+	return nil
+}
+
+func backendURL(path, raw string) (string, error) {
+	const example = "http://127.0.0.1:8100"
+	shown := showURL(raw)
+	if !strings.Contains(raw, "://") {
+		return "", invalid(path, shown, "must start with http://; try http://"+shown)
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "", invalid(path, shown, "is no URL; try "+example)
+	}
+	if fix := urlFault(u, example); fix != "" {
+		return "", invalid(path, shown, fix)
+	}
+	port := u.Port()
+	if port == "" {
+		port = "80"
+	}
+	return "http://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port), nil
+}
+
+// urlFault says what keeps u from being the base URL of a backend; "" is nothing.
+func urlFault(u *url.URL, example string) string {
+	port, err := strconv.Atoi(u.Port())
+	switch {
+	case u.Scheme == "https":
+		return "speaks TLS, which is not supported yet; end TLS beside the engine and give its http:// address"
+	case u.Scheme != "http":
+		return "must start with http://; try " + example
+	case u.User != nil:
+		return "must hold no user or password; use --backend-api-key-file"
+	case u.Hostname() == "":
+		return "lacks a host; try " + example
+	case strings.HasSuffix(u.Host, ":"), u.Port() != "" && (err != nil || port < 1 || port > 65535):
+		return "must have a port from 1 to 65535; try " + example
+	case u.Path != "" && u.Path != "/", u.RawQuery != "", u.ForceQuery, u.Fragment != "":
+		return "must end after host and port; the routes are added"
+	default:
+		return ""
+	}
+}
+
+// showURL cuts what may be a secret off a URL: user, password and query.
+func showURL(raw string) string {
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok {
+		scheme, rest = "", raw
+	}
+	rest = rest[strings.LastIndexByte(rest, '@')+1:]
+	if i := strings.IndexAny(rest, "?#"); i >= 0 {
+		rest = rest[:i]
+	}
+	if !ok {
+		return rest
+	}
+	return scheme + "://" + rest
+}
+
+// checkAmounts: every duration and size is above zero, or not below where zero has a meaning.
+func (c *config) checkAmounts() error {
+	for _, k := range configKeys() {
+		v := reflect.ValueOf(c).Elem().FieldByIndex(k.index).Interface()
+		least, text := int64(1), ""
+		var n int64
+		switch v := v.(type) {
+		case time.Duration:
+			n, text = int64(v), v.String()
+		case int64:
+			n, text = v, sizeText(v)
+		case int:
+			n, text, least = int64(v), strconv.Itoa(v), 0
+		default:
+			continue
+		}
+		if slices.Contains(mayBeZero[:], k.path) {
+			least = 0
+		}
+		switch {
+		case n < least && least == 1:
+			return invalid(k.path, text, "must be above 0; try "+k.defaultText())
+		case n < least:
+			return invalid(k.path, text, "must not be below 0; try "+k.defaultText())
+		}
+	}
+	return nil
+}
+
+// checkTogether is about values that bound each other.
+func (c *config) checkTogether() error {
+	if c.Limits.BodyBudget < c.Limits.Body {
+		return invalid("limits.body_budget", sizeText(c.Limits.BodyBudget),
+			fmt.Sprintf("must hold one body of limits.body, %s", sizeText(c.Limits.Body)))
+	}
+	if c.KV.LeaseMargin >= c.KV.Lease {
+		return invalid("kv.lease_margin", c.KV.LeaseMargin.String(),
+			fmt.Sprintf("must be below kv.lease, %s; try %s", c.KV.Lease, c.KV.Lease/6))
+	}
+	if s := c.DecodeOnly.MaxShare; !(s >= 0 && s <= 1) {
+		return invalid("decode_only.max_share", strconv.FormatFloat(s, 'f', -1, 64), "must be from 0 to 1; try 0.25")
+	}
+	return nil
+}
+
+// checkChoices is about names out of closed sets.
+func (c *config) checkChoices() error {
+	for _, choice := range []struct {
+		path, value string
+		names       []string
+	}{
+		{"prefill_policy", c.Router.PrefillPolicy, router.Policies()},
+		{"decode_policy", c.Router.DecodePolicy, router.Policies()},
+		{"kv.release", c.KV.Release, []string{"auto", "reject", "decode", "off"}},
+		{"log.level", c.Log.Level, []string{"debug", "info", "warn", "error"}},
+		{"log.format", c.Log.Format, []string{"json", "console"}},
+	} {
+		if !slices.Contains(choice.names, choice.value) {
+			return invalid(choice.path, choice.value, "must be one of "+strings.Join(choice.names, ", "))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,14 @@
+#!/bin/bash
+# check-unit.sh UNIT EXPOSURE: systemd must accept the unit without a word, and rate its
+# exposure at most EXPOSURE (in tenths: 15 is 1.5). Needs no running systemd and no root.
+set -euo pipefail
+unit=$(realpath "$1") exposure=$2
+# verify looks for the ExecStart binary; the unit is checked as it will be installed.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+printf '#!/bin/sh\n' >"$work/xpyd"
+chmod 755 "$work/xpyd"
+sed "s|/usr/bin/xpyd|$work/xpyd|" "$unit" >"$work/xpyd.service"
+said=$(systemd-analyze verify "$work/xpyd.service" 2>&1) || { echo "$said"; exit 1; }
+[ -z "$said" ] || { echo "$said"; exit 1; }
+systemd-analyze security --no-pager --offline=yes --threshold="$exposure" "$unit" | tail -n 1
