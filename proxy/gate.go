@@ -1,0 +1,348 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"net"
+
+	"github.com/valyala/fasthttp"
+)
+
+// maxFields is how many header fields a request may have. Real clients send about
+// a dozen; each field more costs the walk and, unbounded, its memory.
+const maxFields = 100
+
+// fieldBit marks the header fields that the gate has an opinion on.
+type fieldBit uint8
+
+const (
+	fieldHost fieldBit = 1 << iota
+	fieldContentLength
+	fieldTransferEncoding
+	fieldAuthorization
+	fieldContentType
+	fieldExpect
+	fieldUpgrade // Upgrade and HTTP2-Settings
+
+	// fieldsOnce may stand in a request at most once: where two readers could each
+	// take another one, they would disagree on the body, the route or the caller.
+	fieldsOnce = fieldHost | fieldContentLength | fieldTransferEncoding |
+		fieldAuthorization | fieldContentType
+)
+
+// checkRequest is the strict gate of the data port: it runs first in the handler
+// and in ExpectHandler, before anything is read from the request's headers. fasthttp
+// accepts Content-Length beside Transfer-Encoding, folded lines, spaces in names,
+// any version digits and any method, and rewrites what Peek answers; only the raw
+// head shows those, so that is what is walked, once. nil lets the request pass. A
+// refusal always closes the connection, since where its body ends is in doubt.
+//
+// It allocates nothing on a request that passes.
+func checkRequest(h *fasthttp.RequestHeader) *apiError {
+	version := h.Protocol()
+	if string(version) != "HTTP/1.1" && string(version) != "HTTP/1.0" {
+		return newError(fasthttp.StatusHTTPVersionNotSupported, codeHTTPVersion, "",
+			"Only HTTP/1.1 and HTTP/1.0 are served.")
+	}
+	switch string(h.Method()) {
+	case fasthttp.MethodPost, fasthttp.MethodGet, fasthttp.MethodHead, fasthttp.MethodOptions:
+	default: // methods are case-sensitive: "post" is another method
+		return newError(fasthttp.StatusMethodNotAllowed, codeMethod, "",
+			"The method is not one of GET, HEAD, POST and OPTIONS.")
+	}
+	if !validTarget(h.RequestURI()) {
+		return invalidHTTP("The request target must be an absolute path of visible ASCII without a fragment.")
+	}
+	return checkFields(h.RawHeaders(), string(version) == "HTTP/1.1")
+}
+
+// invalidHTTP is the refusal of a request that no two parsers need agree on. The
+// text names the rule and never quotes the request: its bytes may be a key.
+func invalidHTTP(message string) *apiError {
+	return newError(fasthttp.StatusBadRequest, codeInvalidHTTP, "", message)
+}
+
+// validTarget says whether a raw request target is in origin-form, or "*". The
+// absolute and authority forms are for proxies that forward to where the client
+// says, which this one never does. Routes are compared byte by byte afterwards, so
+// dots, escapes and doubled slashes need no rule of their own.
+func validTarget(target []byte) bool {
+	if len(target) == 0 || target[0] != '/' && string(target) != "*" {
+		return false
+	}
+	for _, c := range target {
+		if c <= ' ' || c >= 0x7f || c == '#' {
+			return false
+		}
+	}
+	return true
+}
+
+// checkFields walks the header block raw: CRLF-terminated lines, the last one empty.
+// It is empty itself for a request without fields.
+func checkFields(raw []byte, http11 bool) *apiError {
+	var seen fieldBit
+	for n := 0; len(raw) > 0; n++ {
+		end := bytes.IndexByte(raw, '\n')
+		if end < 1 || raw[end-1] != '\r' {
+			return invalidHTTP("Each header line must end in CR LF.")
+		}
+		line := raw[:end-1]
+		raw = raw[end+1:]
+		if len(line) == 0 {
+			if len(raw) > 0 {
+				return invalidHTTP("An empty line stands between header fields.")
+			}
+			break
+		}
+		if n == maxFields {
+			return headersTooLarge("The request has more than 100 header fields.")
+		}
+		name, value, ok := splitField(line)
+		if !ok {
+			return invalidHTTP("A header line is not a field: a name of token characters, a colon, a value of visible characters, spaces and tabs.")
+		}
+		field := fieldOf(name)
+		if field&seen&fieldsOnce != 0 {
+			return invalidHTTP("Host, Content-Length, Transfer-Encoding, Content-Type and Authorization may stand once each.")
+		}
+		seen |= field
+		if e := checkValue(field, value); e != nil {
+			return e
+		}
+	}
+	return checkSeen(seen, http11)
+}
+
+// checkSeen judges the fields of a request together.
+func checkSeen(seen fieldBit, http11 bool) *apiError {
+	switch {
+	case seen&fieldTransferEncoding != 0 && seen&fieldContentLength != 0:
+		return invalidHTTP("Content-Length and Transfer-Encoding may not stand together.")
+	case seen&fieldTransferEncoding != 0 && !http11:
+		return invalidHTTP("HTTP/1.0 has no Transfer-Encoding.")
+	case seen&fieldHost == 0 && http11:
+		return invalidHTTP("Host is missing.")
+	case seen&fieldExpect != 0 && !http11:
+		// RFC 9110 has the server ignore it, which fasthttp cannot: it would answer
+		// 100, and a 1.0 client takes that for the final answer.
+		return expectationFailed()
+	}
+	return nil
+}
+
+// checkValue judges one field by itself. field is 0 for the fields that nothing
+// here reads; those pass, and are never forwarded.
+func checkValue(field fieldBit, value []byte) *apiError {
+	switch field {
+	case fieldHost:
+		if !validHost(value) {
+			return invalidHTTP("Host must be a name or an address with an optional port.")
+		}
+	case fieldContentLength:
+		if !allDigits(value) {
+			return invalidHTTP("Content-Length must be one decimal number.")
+		}
+	case fieldTransferEncoding:
+		if !equalFold(value, "chunked") {
+			return invalidHTTP("Transfer-Encoding must be chunked.")
+		}
+	case fieldExpect:
+		if !equalFold(value, "100-continue") {
+			return expectationFailed()
+		}
+	case fieldUpgrade:
+		return invalidHTTP("The connection cannot be upgraded: only HTTP/1.1 is spoken here.")
+	}
+	return nil
+}
+
+func expectationFailed() *apiError {
+	return newError(fasthttp.StatusExpectationFailed, codeExpectation, "",
+		"Expect must be 100-continue, on HTTP/1.1.")
+}
+
+func headersTooLarge(message string) *apiError {
+	return newError(fasthttp.StatusRequestHeaderFieldsTooLarge, codeHeadersTooLarge, "", message)
+}
+
+// splitField cuts a line into a field's name and its value without the white space
+// around it. A line that begins with white space continues the one before
+// (obs-fold) and is no field: its first byte is no token character.
+func splitField(line []byte) (name, value []byte, ok bool) {
+	colon := 0
+	for colon < len(line) && nameBytes[line[colon]] {
+		colon++
+	}
+	if colon == 0 || colon == len(line) || line[colon] != ':' {
+		return nil, nil, false
+	}
+	value = line[colon+1:]
+	for _, c := range value {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			return nil, nil, false
+		}
+	}
+	for len(value) > 0 && (value[0] == ' ' || value[0] == '\t') {
+		value = value[1:]
+	}
+	for n := len(value); n > 0 && (value[n-1] == ' ' || value[n-1] == '\t'); n-- {
+		value = value[:n-1]
+	}
+	return line[:colon], value, true
+}
+
+// fieldOf tells which of the fields of interest name is, 0 for none. An underscore
+// is not a dash: Content_Length is some other field, which nothing reads.
+func fieldOf(name []byte) fieldBit {
+	switch len(name) {
+	case len("Host"):
+		return bitIf(name, "host", fieldHost)
+	case len("Expect"):
+		return bitIf(name, "expect", fieldExpect)
+	case len("Upgrade"):
+		return bitIf(name, "upgrade", fieldUpgrade)
+	case len("Content-Type"):
+		return bitIf(name, "content-type", fieldContentType)
+	case len("Authorization"):
+		return bitIf(name, "authorization", fieldAuthorization)
+	case len("Content-Length"): // as long as HTTP2-Settings
+		return bitIf(name, "content-length", fieldContentLength) |
+			bitIf(name, "http2-settings", fieldUpgrade)
+	case len("Transfer-Encoding"):
+		return bitIf(name, "transfer-encoding", fieldTransferEncoding)
+	}
+	return 0
+}
+
+func bitIf(name []byte, lower string, bit fieldBit) fieldBit {
+	if equalFold(name, lower) {
+		return bit
+	}
+	return 0
+}
+
+// equalFold compares b with lower, which is in lower case, for ASCII letters of
+// either case. Unicode folding would take U+212A for a k.
+func equalFold(b []byte, lower string) bool {
+	if len(b) != len(lower) {
+		return false
+	}
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if c != lower[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// validHost says whether a Host value is a registered name, an IPv4 address or an
+// IPv6 address in brackets, each with an optional port.
+func validHost(host []byte) bool {
+	end, class := 0, &hostBytes
+	if len(host) > 0 && host[0] == '[' {
+		end, class = 1, &addressBytes
+	}
+	start := end
+	for end < len(host) && class[host[end]] {
+		end++
+	}
+	if end == start {
+		return false
+	}
+	if start == 1 {
+		if end == len(host) || host[end] != ']' {
+			return false
+		}
+		end++
+	}
+	port := host[end:]
+	return len(port) == 0 || len(port) <= len(":65535") && port[0] == ':' && allDigits(port[1:])
+}
+
+func allDigits(b []byte) bool {
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return len(b) > 0
+}
+
+const (
+	digits  = "0123456789"
+	letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+)
+
+var (
+	nameBytes    = byteClass("!#$%&'*+-.^_`|~" + digits + letters) // RFC 9110 token
+	hostBytes    = byteClass("-." + digits + letters)
+	addressBytes = byteClass(":." + digits + "ABCDEFabcdef")
+)
+
+func byteClass(members string) (class [256]bool) {
+	for _, c := range []byte(members) {
+		class[c] = true
+	}
+	return class
+}
+
+// checkBodyHeaders is for the routes that take a JSON body, after checkRequest.
+// requireLength refuses chunked uploads: their extensions are bytes that no size
+// limit counts.
+func checkBodyHeaders(h *fasthttp.RequestHeader, requireLength bool) *apiError {
+	if !jsonContent(h.ContentType()) {
+		return newError(fasthttp.StatusUnsupportedMediaType, codeMediaType, "",
+			"Content-Type must be application/json in UTF-8.")
+	}
+	for _, coding := range h.PeekAll(fasthttp.HeaderContentEncoding) {
+		if !equalFold(coding, "identity") {
+			return newError(fasthttp.StatusUnsupportedMediaType, codeMediaType, "",
+				"The body must be sent without Content-Encoding.")
+		}
+	}
+	const chunked = -1 // what ContentLength answers for a chunked body
+	if requireLength && h.ContentLength() == chunked {
+		return newError(fasthttp.StatusLengthRequired, codeLengthRequired, "",
+			"The body must be sent with Content-Length.")
+	}
+	return nil
+}
+
+// jsonContent says whether a Content-Type is application/json. Its parameters are
+// free but for charset: JSON is UTF-8.
+func jsonContent(contentType []byte) bool {
+	media, params, _ := bytes.Cut(contentType, []byte(";"))
+	if !equalFold(bytes.Trim(media, " \t"), "application/json") {
+		return false
+	}
+	for len(params) > 0 {
+		var param []byte
+		param, params, _ = bytes.Cut(params, []byte(";"))
+		name, value, _ := bytes.Cut(bytes.Trim(param, " \t"), []byte("="))
+		if equalFold(name, "charset") && !equalFold(bytes.Trim(value, `"`), "utf-8") {
+			return false
+		}
+	}
+	return true
+}
+
+// frameError is the answer to an error of fasthttp's own reading: of the head, of
+// the first bytes of a body (ErrorHandler), or of the body stream. err's text holds
+// raw bytes of the request, keys included: it must reach no log and no answer.
+func frameError(err error) *apiError {
+	var small *fasthttp.ErrSmallBuffer
+	var netErr net.Error
+	switch {
+	case errors.As(err, &small), errors.Is(err, fasthttp.ErrSmallReadBuffer):
+		return headersTooLarge("The request line and the header fields are too large.")
+	case errors.Is(err, fasthttp.ErrBodyTooLarge):
+		return newError(fasthttp.StatusRequestEntityTooLarge, codeBodyTooLarge, "", "The body is too large.")
+	case errors.Is(err, fasthttp.ErrTimeout), errors.As(err, &netErr) && netErr.Timeout():
+		return newError(fasthttp.StatusRequestTimeout, codeRequestTimeout, "", "The request did not arrive in time.")
+	}
+	return invalidHTTP("The request is not HTTP/1.1.")
+}

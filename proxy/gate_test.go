@@ -1,0 +1,540 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// gateServer is the gate on a server of its own, so that each case is about the
+// gate alone: checkRequest, an exact route table, checkBodyHeaders, a limited body
+// that is one JSON document. Its settings are those of the data port.
+type gateServer struct {
+	server   fasthttp.Server
+	addr     string
+	ring     *keyring
+	options  gateOptions
+	received chan struct{} // one token for each head that was read whole
+
+	mu   sync.Mutex
+	seen []gateRequest
+}
+
+type gateOptions struct {
+	readTimeout   time.Duration
+	keys          []string
+	requireLength bool
+	anyBody       bool // any body is served, on any target: for tests about framing
+}
+
+// gateRequest is one request as the handler saw it.
+type gateRequest struct {
+	method, target, body string
+	status               int
+}
+
+func (r gateRequest) String() string {
+	return fmt.Sprintf("%s %s %q -> %d", r.method, r.target, r.body, r.status)
+}
+
+const (
+	gateBodyLimit = 4 << 20
+	gateModels    = `{"object":"list"}`
+)
+
+type gateNoLog struct{}
+
+func (gateNoLog) Printf(string, ...any) {}
+
+func newGateServer(options gateOptions) *gateServer {
+	g := &gateServer{
+		ring: newKeyring(options.keys), options: options, received: make(chan struct{}, 1024),
+	}
+	g.server = fasthttp.Server{
+		Handler:           g.handle,
+		StreamRequestBody: true,
+		// The handler runs as soon as one byte of body is there: with the default it
+		// waits for 8 KiB, so that a refusal would wait for the client.
+		MaxRequestBodySize:           1,
+		DisablePreParseMultipartForm: true,
+		NoDefaultServerHeader:        true,
+		ReadBufferSize:               16 << 10,
+		ReadTimeout:                  options.readTimeout,
+		IdleTimeout:                  options.readTimeout,
+		ReduceMemoryUsage:            true,
+		Logger:                       gateNoLog{},
+		ErrorHandler:                 func(ctx *fasthttp.RequestCtx, err error) { refuseGate(ctx, frameError(err)) },
+		HeaderReceived: func(*fasthttp.RequestHeader) (config fasthttp.RequestConfig) {
+			select {
+			case g.received <- struct{}{}:
+			default:
+			}
+			return config
+		},
+		ExpectHandler: func(ctx *fasthttp.RequestCtx) int {
+			if e := checkRequest(&ctx.Request.Header); e != nil {
+				refuseGate(ctx, e)
+				return e.Status
+			}
+			return fasthttp.StatusContinue
+		},
+	}
+	return g
+}
+
+func startGate(t *testing.T, options gateOptions) *gateServer {
+	t.Helper()
+	g := newGateServer(options)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.addr = listener.Addr().String()
+	done := make(chan error, 1)
+	go func() { done <- g.server.Serve(listener) }()
+	t.Cleanup(func() {
+		_ = listener.Close()
+		if err := <-done; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	return g
+}
+
+func refuseGate(ctx *fasthttp.RequestCtx, e *apiError) {
+	ctx.Response.Reset()
+	ctx.SetStatusCode(e.Status)
+	ctx.SetContentType("application/json")
+	ctx.SetBodyString(`{"error":{"code":"` + e.Code + `"}}`)
+	ctx.SetConnectionClose()
+}
+
+func (g *gateServer) handle(ctx *fasthttp.RequestCtx) {
+	request := gateRequest{
+		method: string(ctx.Method()), target: string(ctx.RequestURI()), status: fasthttp.StatusOK,
+	}
+	body, e := g.serve(ctx)
+	request.body = string(body)
+	if e != nil {
+		refuseGate(ctx, e)
+		request.status = e.Status
+	}
+	g.mu.Lock()
+	g.seen = append(g.seen, request)
+	g.mu.Unlock()
+}
+
+func (g *gateServer) serve(ctx *fasthttp.RequestCtx) ([]byte, *apiError) {
+	h := &ctx.Request.Header
+	if e := checkRequest(h); e != nil {
+		return nil, e
+	}
+	if !g.ring.allow(h.Peek(fasthttp.HeaderAuthorization)) {
+		return nil, newError(fasthttp.StatusUnauthorized, "invalid_api_key", "", "")
+	}
+	route := string(h.Method()) + " " + string(h.RequestURI())
+	switch {
+	case route == "POST /v1/completions", g.options.anyBody:
+		if g.options.anyBody {
+			return readGateBody(ctx)
+		}
+		if e := checkBodyHeaders(h, g.options.requireLength); e != nil {
+			return nil, e
+		}
+		body, e := readGateBody(ctx)
+		if e == nil && !json.Valid(body) {
+			e = newError(fasthttp.StatusBadRequest, "invalid_json", "", "")
+		}
+		return body, e
+	case route == "GET /v1/models", route == "HEAD /v1/models":
+		ctx.SetBodyString(gateModels)
+		return readGateBody(ctx)
+	}
+	return nil, newError(fasthttp.StatusNotFound, "not_found", "", "")
+}
+
+// readGateBody reads a body under the limit; a body shorter than announced is an
+// error, which fasthttp's stream does not say by itself.
+func readGateBody(ctx *fasthttp.RequestCtx) ([]byte, *apiError) {
+	length := ctx.Request.Header.ContentLength()
+	if length > gateBodyLimit {
+		return nil, frameError(fasthttp.ErrBodyTooLarge)
+	}
+	stream := ctx.RequestBodyStream()
+	if stream == nil {
+		return nil, nil
+	}
+	body, err := io.ReadAll(io.LimitReader(stream, gateBodyLimit+1))
+	switch {
+	case err != nil:
+		return body, frameError(err)
+	case len(body) > gateBodyLimit:
+		return body, frameError(fasthttp.ErrBodyTooLarge)
+	case length >= 0 && len(body) != length:
+		return body, frameError(io.ErrUnexpectedEOF)
+	}
+	return body, nil
+}
+
+func (g *gateServer) requests() []gateRequest {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.seen)
+}
+
+const (
+	gateSmuggled = "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
+	gateProbe    = "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"
+
+	postLine   = "POST /v1/completions HTTP/1.1\r\n"
+	hostLine   = "Host: x\r\n"
+	typeLine   = "Content-Type: application/json\r\n"
+	sizeLine   = "Content-Length: 2\r\n"
+	teLine     = "Transfer-Encoding: chunked\r\n"
+	gateChunks = "2\r\n{}\r\n0\r\n\r\n"
+)
+
+// gatePost is a completion with the given field lines (each with its line end) and body.
+func gatePost(fields, body string) string {
+	return postLine + hostLine + typeLine + fields + "\r\n" + body
+}
+
+// gateLine is a request with the given first line and the usual fields and body.
+func gateLine(line string) string {
+	return line + "\r\n" + hostLine + typeLine + sizeLine + "\r\n{}"
+}
+
+// gateCase is one request as bytes and what the client sees. Behind every request
+// stands another one: a probe that must be answered where the connection is kept,
+// one that no handler may ever see where it must be closed.
+type gateCase struct {
+	name string
+	raw  string
+	// want holds the statuses of the answers in order; 400|413 is either.
+	want string
+	keep bool
+	// body is what the handler must have read when the answer is 200; "" is "{}".
+	body string
+	// cut: the request's bytes end early, so nothing is sent behind them.
+	cut bool
+	// reset: the server closes on unread bytes, and TCP may lose the answer.
+	reset bool
+	// slow: the answer is the read timeout's.
+	slow bool
+}
+
+var gateCases = []gateCase{
+	{name: "good", raw: gatePost(sizeLine, "{}"), want: "200", keep: true},
+	{name: "good chunked", raw: gatePost(teLine, gateChunks), want: "200", keep: true},
+	{name: "01 length and chunked", raw: gatePost("Content-Length: 5\r\n"+teLine, "0\r\n\r\nG"), want: "400"},
+	{name: "01 chunked and length", raw: gatePost(teLine+"Content-Length: 5\r\n", "0\r\n\r\nG"), want: "400"},
+	{name: "01 length and chunks of a document", raw: gatePost(sizeLine+teLine, gateChunks), want: "400"},
+	{name: "02 two equal lengths", raw: gatePost(sizeLine+sizeLine, "{}"), want: "400"},
+	{name: "03 two different lengths", raw: gatePost(sizeLine+"Content-Length: 3\r\n", "{}"), want: "400"},
+	{name: "04 length list", raw: gatePost("Content-Length: 2, 2\r\n", "{}"), want: "400"},
+	{name: "05 length with sign", raw: gatePost("Content-Length: +2\r\n", "{}"), want: "400"},
+	{name: "06 negative length", raw: gatePost("Content-Length: -1\r\n", "{}"), want: "400"},
+	{name: "07 hexadecimal length", raw: gatePost("Content-Length: 0x2\r\n", "{}"), want: "400"},
+	{name: "08 length overflow", raw: gatePost("Content-Length: 18446744073709551618\r\n", "{}"), want: "400|413"},
+	{name: "09 empty length", raw: gatePost("Content-Length: \r\n", "{}"), want: "400"},
+	{name: "10 length with inner space", raw: gatePost("Content-Length: 2 2\r\n", "{}"), want: "400"},
+	{name: "11 unknown coding", raw: gatePost("Transfer-Encoding: xchunked\r\n", gateChunks), want: "400|501"},
+	{name: "12 gzip, chunked", raw: gatePost("Transfer-Encoding: gzip, chunked\r\n", gateChunks), want: "400|501"},
+	{name: "13 chunked not last", raw: gatePost("Transfer-Encoding: chunked, identity\r\n", gateChunks), want: "400"},
+	{name: "14 chunked twice", raw: gatePost(teLine+teLine, gateChunks), want: "400"},
+	{name: "15 tab before coding", raw: gatePost("Transfer-Encoding:\tchunked\r\n", gateChunks), want: "200", keep: true},
+	{name: "15 coding in capitals", raw: gatePost("transfer-encoding: CHUNKED \t\r\n", gateChunks), want: "200", keep: true},
+	{name: "16 vertical tab before coding", raw: gatePost("Transfer-Encoding: \x0bchunked\r\n", gateChunks), want: "400"},
+	{name: "17 space before colon", raw: gatePost("Transfer-Encoding : chunked\r\n", gateChunks), want: "400"},
+	{name: "18 chunked on 1.0", raw: "POST /v1/completions HTTP/1.0\r\n" + typeLine + teLine + "\r\n" + gateChunks, want: "400"},
+	{name: "18 chunked on 1.0, kept alive", raw: "POST /v1/completions HTTP/1.0\r\nConnection: keep-alive\r\n" + typeLine + teLine + "\r\n" + gateChunks, want: "400"},
+	{name: "19 coding folded", raw: gatePost("Transfer-Encoding:\r\n chunked\r\n", gateChunks), want: "400|501"},
+	{name: "20 folded line", raw: gatePost("X-A: 1\r\n  2\r\n"+sizeLine, "{}"), want: "400"},
+	{name: "20 folded by a tab", raw: gatePost("X-A: 1\r\n\t2\r\n"+sizeLine, "{}"), want: "400"},
+	{name: "20 fold of nothing", raw: gatePost(sizeLine+"X-A: 1\r\n \r\n", "{}"), want: "400"},
+	{name: "21 bare line feeds", raw: strings.ReplaceAll(gatePost(sizeLine, "{}"), "\r", ""), want: "400|408", cut: true, slow: true},
+	{name: "21 bare line feeds, then a request", raw: strings.ReplaceAll(gatePost(sizeLine, "{}"), "\r", ""), want: "400"},
+	{name: "21 one bare line feed", raw: gatePost("X-A: 1\n"+sizeLine, "{}"), want: "400"},
+	{name: "22 bare CR in value", raw: gatePost("X-A: 1\rX-B: 2\r\n"+sizeLine, "{}"), want: "400"},
+	{name: "23 NUL in value", raw: gatePost("X-A: a\x00b\r\n"+sizeLine, "{}"), want: "400"},
+	{name: "24 NUL in name", raw: gatePost("X\x00A: a\r\n"+sizeLine, "{}"), want: "400"},
+	{name: "25 space in name", raw: gatePost("X A: a\r\n"+sizeLine, "{}"), want: "400"},
+	{name: "26 empty name", raw: gatePost(": a\r\n"+sizeLine, "{}"), want: "400"},
+	{name: "27 no colon", raw: gatePost("garbage\r\n"+sizeLine, "{}"), want: "400"},
+	{name: "28 space before the first field", raw: postLine + " " + hostLine + sizeLine + "\r\n{}", want: "400"},
+	{name: "29 chunk extension with bare LF", raw: gatePost(teLine, "2;a\nxx\r\n{}\r\n0\r\n\r\n"), want: "400"},
+	{name: "30 chunk size with bare LF", raw: gatePost(teLine, "2\n{}\r\n0\r\n\r\n"), want: "400"},
+	{name: "31 chunk size overflow", raw: gatePost(teLine, "10000000000000002\r\n{}\r\n0\r\n\r\n"), want: "400"},
+	{name: "32 chunk size 0x2", raw: gatePost(teLine, "0x2\r\n{}\r\n0\r\n\r\n"), want: "400"},
+	{name: "33 chunk size -2", raw: gatePost(teLine, "-2\r\n{}\r\n0\r\n\r\n"), want: "400"},
+	{name: "34 chunk without line end", raw: gatePost(teLine, "2\r\n{}XX0\r\n\r\n"), want: "400"},
+	{name: "35 space after chunk size", raw: gatePost(teLine, "2 \r\n{}\r\n0\r\n\r\n"), want: "200", keep: true},
+	// No limit counts an extension's bytes; fasthttp drops them as they come, until
+	// the read deadline. limits.require_content_length is the way to refuse them.
+	{name: "36 chunk extension of 32 KiB", raw: gatePost(teLine, "2;"+strings.Repeat("a", 32<<10)+"\r\n{}\r\n0\r\n\r\n"), want: "200", keep: true},
+	{name: "37 length in the trailer", raw: gatePost(teLine, "2\r\n{}\r\n0\r\nContent-Length: 5\r\n\r\n"), want: "400"},
+	{name: "38 no Host", raw: postLine + typeLine + sizeLine + "\r\n{}", want: "400"},
+	{name: "38 no field at all", raw: "GET /v1/models HTTP/1.1\r\n\r\n", want: "400"},
+	{name: "38 no Host on 1.0", raw: "POST /v1/completions HTTP/1.0\r\nConnection: keep-alive\r\n" + typeLine + sizeLine + "\r\n{}", want: "200", keep: true},
+	{name: "39 two Hosts", raw: gatePost("Host: b\r\n"+sizeLine, "{}"), want: "400"},
+	{name: "39 the same Host twice", raw: gatePost(hostLine+sizeLine, "{}"), want: "400"},
+	{name: "40 bad Host", raw: postLine + "Host: a b/c\r\n" + typeLine + sizeLine + "\r\n{}", want: "400"},
+	{name: "40 Host with user", raw: postLine + "Host: u@x\r\n" + typeLine + sizeLine + "\r\n{}", want: "400"},
+	{name: "40 Host with long port", raw: postLine + "Host: x:123456\r\n" + typeLine + sizeLine + "\r\n{}", want: "400"},
+	{name: "40 Host with empty port", raw: postLine + "Host: x:\r\n" + typeLine + sizeLine + "\r\n{}", want: "400"},
+	{name: "40 open bracket", raw: postLine + "Host: [::1\r\n" + typeLine + sizeLine + "\r\n{}", want: "400"},
+	{name: "40 empty brackets", raw: postLine + "Host: []:80\r\n" + typeLine + sizeLine + "\r\n{}", want: "400"},
+	{name: "40 good IPv6 Host", raw: postLine + "Host: [::1]:8080\r\n" + typeLine + sizeLine + "\r\n{}", want: "200", keep: true},
+	{name: "40 good name and port", raw: postLine + "Host: a-1.example:65535\r\n" + typeLine + sizeLine + "\r\n{}", want: "200", keep: true},
+	{name: "41 absolute form", raw: gateLine("POST http://evil/v1/completions HTTP/1.1"), want: "400|404"},
+	{name: "42 version 1.2", raw: gateLine("POST /v1/completions HTTP/1.2"), want: "505"},
+	{name: "43 version 2.0", raw: gateLine("POST /v1/completions HTTP/2.0"), want: "505"},
+	{name: "44 version in lower case", raw: gateLine("POST /v1/completions http/1.1"), want: "400"},
+	{name: "45 HTTP/0.9", raw: "GET /v1/models\r\n\r\n", want: "400"},
+	{name: "46 two spaces", raw: gateLine("POST  /v1/completions HTTP/1.1"), want: "400"},
+	{name: "46 tab for a space", raw: gateLine("POST\t/v1/completions HTTP/1.1"), want: "400"},
+	{name: "47 space in target", raw: gateLine("POST /v1/completions b HTTP/1.1"), want: "400"},
+	{name: "48 control byte in method", raw: gateLine("PO\x01ST /v1/completions HTTP/1.1"), want: "400"},
+	{name: "48 control byte in target", raw: gateLine("POST /v1/completions\x01 HTTP/1.1"), want: "400"},
+	{name: "49 method in lower case", raw: gateLine("post /v1/completions HTTP/1.1"), want: "405|501"},
+	{name: "50 field of 20 KB", raw: gatePost("X-A: "+strings.Repeat("a", 20_000)+"\r\n"+sizeLine, "{}"), want: "431", reset: true},
+	{name: "51 target of 20 KB", raw: gateLine("GET /" + strings.Repeat("a", 20_000) + " HTTP/1.1"), want: "414|431", reset: true},
+	{name: "52 length over the limit", raw: gatePost("Content-Length: 9000000\r\n", strings.Repeat(" ", 4<<10)), want: "413", cut: true, reset: true},
+	{name: "52 first byte over the limit", raw: gatePost("Content-Length: 9000000\r\n", " "), want: "413", cut: true},
+	{name: "52 chunks over the limit", raw: gatePost(teLine, "480000\r\n"+strings.Repeat(" ", 0x480000)+"\r\n0\r\n\r\n"), want: "413", reset: true},
+	{name: "53 Expect", raw: gatePost("Expect: 100-continue\r\n"+sizeLine, "{}"), want: "100 200", keep: true},
+	{name: "53 Expect in capitals", raw: gatePost("Expect: 100-Continue\r\n"+sizeLine, "{}"), want: "200", keep: true},
+	{name: "53 Expect on 1.0", raw: "POST /v1/completions HTTP/1.0\r\nExpect: 100-continue\r\n" + typeLine + sizeLine + "\r\n{}", want: "417"},
+	{name: "53 Expect and a bad request", raw: gatePost("Expect: 100-continue\r\nX A: 1\r\n"+sizeLine, "{}"), want: "400"},
+	{name: "54 unknown Expect", raw: gatePost("Expect: foo\r\n"+sizeLine, "{}"), want: "417"},
+	{name: "55 obfuscated Expect", raw: gatePost("Expect: y 100-continue\r\n"+sizeLine, "{}"), want: "417"},
+	{name: "55 second Expect unknown", raw: gatePost("Expect: 100-continue\r\nExpect: foo\r\n"+sizeLine, "{}"), want: "417"},
+	{name: "56 GET with body, then a GET", raw: "GET /v1/models HTTP/1.1\r\n" + hostLine + sizeLine + "\r\n{}" + gateProbe, want: "200 200", keep: true},
+	{name: "57 two pipelined POSTs", raw: gatePost(sizeLine, "{}") + gatePost("Content-Length: 3\r\n", "{ }"), want: "200 200", keep: true},
+	{name: "58 Upgrade to h2c", raw: gatePost("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"+sizeLine, "{}"), want: "400"},
+	{name: "58 Upgrade to websocket", raw: gatePost("Connection: Upgrade\r\nUpgrade: websocket\r\n"+sizeLine, "{}"), want: "400"},
+	{name: "58 settings without Upgrade", raw: gatePost("HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"+sizeLine, "{}"), want: "400"},
+	{name: "59 HTTP/2 preface", raw: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", want: "400|505"},
+	{name: "60 CONNECT", raw: "CONNECT evil:443 HTTP/1.1\r\nHost: evil:443\r\n\r\n", want: "400|405"},
+	{name: "61 TRACE", raw: gateLine("TRACE /v1/completions HTTP/1.1"), want: "405"},
+	{name: "61 DELETE", raw: gateLine("DELETE /v1/completions HTTP/1.1"), want: "405"},
+	{name: "62 leading line ends", raw: "\r\n\r\n" + gatePost(sizeLine, "{}"), want: "200", keep: true},
+	{name: "63 underscore for a dash", raw: gatePost("Content_Length: 7\r\n"+sizeLine, "{}"), want: "200", keep: true},
+	{name: "64 Connection names the length", raw: gatePost("Connection: Content-Length\r\n"+sizeLine, "{}"), want: "200", keep: true},
+	{name: "65 0xFF in name", raw: gatePost("X-\xffA: 1\r\n"+sizeLine, "{}"), want: "400"},
+	{name: "66 DEL in value", raw: gatePost("X-A: a\x7fb\r\n"+sizeLine, "{}"), want: "400"},
+	{name: "66 Latin-1 in value passes", raw: gatePost("X-A: a\xe9b\r\n"+sizeLine, "{}"), want: "200", keep: true},
+	{name: "67 dots to an admin route", raw: gateLine("POST /v1/../sleep HTTP/1.1"), want: "400|404"},
+	{name: "68 encoded slash", raw: gateLine("POST /v1%2f..%2fsleep HTTP/1.1"), want: "400|404"},
+	{name: "69 doubled slash", raw: gateLine("POST //v1/completions HTTP/1.1"), want: "400|404"},
+	{name: "70 fragment", raw: gateLine("POST /v1/completions#x HTTP/1.1"), want: "400"},
+	{name: "71 short body, then silence", raw: gatePost("Content-Length: 100\r\n", "{}"), want: "400|408", cut: true, slow: true},
+	{name: "71 no body, then silence", raw: gatePost("Content-Length: 100\r\n", ""), want: "400|408", cut: true, slow: true},
+	{name: "71 half a chunk, then silence", raw: gatePost(teLine, "9\r\n{}"), want: "400|408", cut: true, slow: true},
+	{name: "71 half a head, then silence", raw: postLine + "Ho", want: "400|408", cut: true, slow: true},
+	{name: "72 gzip", raw: gatePost("Content-Encoding: gzip\r\n"+sizeLine, "{}"), want: "415"},
+	{name: "72 identity and gzip", raw: gatePost("Content-Encoding: identity\r\nContent-Encoding: gzip\r\n"+sizeLine, "{}"), want: "415"},
+	{name: "72 identity", raw: gatePost("Content-Encoding: Identity\r\n"+sizeLine, "{}"), want: "200", keep: true},
+	{name: "74 length on a route that ignores bodies", raw: "GET /v1/models HTTP/1.1\r\n" + hostLine + fmt.Sprintf("Content-Length: %d\r\n\r\n", len(gateSmuggled)) + gateSmuggled, want: "200", keep: true, body: gateSmuggled},
+	{name: "74 chunks on a route that ignores bodies", raw: "GET /v1/models HTTP/1.1\r\n" + hostLine + teLine + "\r\n" + gateChunks, want: "200", keep: true},
+	{name: "74 body on no route", raw: "GET /v1/nothing HTTP/1.1\r\n" + hostLine + fmt.Sprintf("Content-Length: %d\r\n\r\n", len(gateSmuggled)) + gateSmuggled, want: "404"},
+	{name: "77 101 fields", raw: gatePost(strings.Repeat("a:b\r\n", 98)+sizeLine, "{}"), want: "431"},
+	{name: "77 100 fields", raw: gatePost(strings.Repeat("a:b\r\n", 97)+sizeLine, "{}"), want: "200", keep: true},
+	{name: "77 3,000 tiny fields", raw: gatePost(strings.Repeat("a:b\r\n", 3000)+sizeLine, "{}"), want: "431"},
+	{name: "77 5,000 tiny fields", raw: gatePost(strings.Repeat("a:b\r\n", 5000)+sizeLine, "{}"), want: "431", reset: true},
+	{name: "79 two documents", raw: gatePost("Content-Length: 4\r\n", "{}{}"), want: "400"},
+	{name: "79 byte order mark", raw: gatePost("Content-Length: 5\r\n", "\xef\xbb\xbf{}"), want: "400"},
+	{name: "79 NUL behind the document", raw: gatePost("Content-Length: 3\r\n", "{}\x00"), want: "400"},
+	{name: "79 no body", raw: gatePost("", ""), want: "400"},
+	{name: "80 two Authorizations", raw: gatePost("Authorization: Bearer a\r\nAuthorization: Bearer b\r\n"+sizeLine, "{}"), want: "400"},
+	{name: "80 two content types", raw: gatePost(typeLine+sizeLine, "{}"), want: "400"},
+	{name: "content type in capitals, UTF-8", raw: postLine + hostLine + "Content-Type: Application/JSON ; x=1; Charset=\"UTF-8\"\r\n" + sizeLine + "\r\n{}", want: "200", keep: true},
+	{name: "content type in Latin-1", raw: postLine + hostLine + "Content-Type: application/json;charset=latin1\r\n" + sizeLine + "\r\n{}", want: "415"},
+	{name: "content type of a form", raw: postLine + hostLine + "Content-Type: application/x-www-form-urlencoded\r\n" + sizeLine + "\r\n{}", want: "415"},
+	{name: "content type of more letters", raw: postLine + hostLine + "Content-Type: application/json-seq\r\n" + sizeLine + "\r\n{}", want: "415"},
+	{name: "no content type", raw: postLine + hostLine + sizeLine + "\r\n{}", want: "415"},
+}
+
+func TestGate(t *testing.T) {
+	fast := gateOptions{readTimeout: 10 * time.Second}
+	slow := gateOptions{readTimeout: 150 * time.Millisecond}
+	for _, c := range gateCases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			options := fast
+			if c.slow {
+				options = slow
+			}
+			c.check(t, startGate(t, options))
+		})
+	}
+}
+
+func (c gateCase) check(t *testing.T, g *gateServer) {
+	t.Helper()
+	conn, answers := dialGate(t, g)
+	tail := gateSmuggled
+	switch {
+	case c.cut:
+		tail = ""
+	case c.keep:
+		tail = gateProbe
+	}
+	go func() { _, _ = conn.Write([]byte(c.raw + tail)) }() // fails where the server has closed
+	want := strings.Fields(c.want)
+	if c.keep {
+		want = append(want, "200")
+	}
+	for i, status := range want {
+		answer, err := readGateAnswer(answers)
+		if i == 0 && c.reset && errors.Is(err, syscall.ECONNRESET) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("answer %d: %v, want %s", i+1, err, status)
+		}
+		if !slices.Contains(strings.Split(status, "|"), strconv.Itoa(answer.status)) {
+			t.Fatalf("answer %d is %d %s, want %s", i+1, answer.status, answer.body, status)
+		}
+		if closing := i == len(want)-1 && !c.keep; answer.close != closing && answer.status != 100 {
+			t.Errorf("answer %d: Connection: close is %v, want %v", i+1, answer.close, closing)
+		}
+	}
+	if !c.keep {
+		expectGateClosed(t, answers)
+	}
+	c.checkSeen(t, g.requests())
+}
+
+// checkSeen asserts what the handler was called with.
+func (c gateCase) checkSeen(t *testing.T, seen []gateRequest) {
+	t.Helper()
+	for _, r := range seen {
+		if r.target == "/smuggled" {
+			t.Errorf("the handler got a smuggled request; all: %v", seen)
+		}
+	}
+	if !c.keep {
+		if len(seen) > 1 {
+			t.Errorf("the handler ran %d times, want at most once: %v", len(seen), seen)
+		}
+		return
+	}
+	want := c.body
+	if want == "" {
+		want = "{}"
+	}
+	if len(seen) == 0 || seen[0].body != want {
+		t.Errorf("the handler got %v, want a first body %q", seen, want)
+	}
+}
+
+type gateAnswer struct {
+	status int
+	close  bool
+	body   string
+}
+
+func dialGate(t *testing.T, g *gateServer) (*net.TCPConn, *bufio.Reader) {
+	t.Helper()
+	conn, err := net.Dial("tcp", g.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	// Far above anything but a hang.
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return conn.(*net.TCPConn), bufio.NewReader(conn)
+}
+
+func readGateAnswer(r *bufio.Reader) (gateAnswer, error) {
+	response, err := http.ReadResponse(r, nil)
+	if err != nil {
+		return gateAnswer{}, err
+	}
+	body, err := io.ReadAll(response.Body)
+	return gateAnswer{response.StatusCode, response.Close, string(body)}, err
+}
+
+// expectGateClosed asserts that nothing but the end of the connection follows.
+func expectGateClosed(t *testing.T, r *bufio.Reader) {
+	t.Helper()
+	rest, err := io.ReadAll(r)
+	if len(rest) > 0 {
+		t.Errorf("bytes behind the last answer: %q", rest)
+	}
+	if err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the connection was not closed: %v", err)
+	}
+}
+
+func TestGateRequireLength(t *testing.T) {
+	g := startGate(t, gateOptions{readTimeout: 10 * time.Second, requireLength: true})
+	extension := "2;" + strings.Repeat("a", 32<<10) + "\r\n{}\r\n0\r\n\r\n"
+	for _, c := range []gateCase{
+		{name: "length", raw: gatePost(sizeLine, "{}"), want: "200", keep: true},
+		{name: "chunked", raw: gatePost(teLine, gateChunks), want: "411"},
+		{name: "36 chunk extension of 32 KiB", raw: gatePost(teLine, extension), want: "411", reset: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g.mu.Lock()
+			g.seen = nil
+			g.mu.Unlock()
+			c.check(t, g)
+		})
+	}
+}
+
+// TCP may drop an answer that is followed by a close over unread bytes, so the
+// refusals of oversize heads are looked at here without TCP.
+func TestGateOversizeHeads(t *testing.T) {
+	for _, c := range gateCases {
+		if !c.reset || !strings.Contains(c.want, "431") {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			g := newGateServer(gateOptions{readTimeout: time.Second})
+			conn := &gateConn{in: strings.NewReader(c.raw)}
+			_ = g.server.ServeConn(conn) // reports the parse error that it answered
+			answer, err := readGateAnswer(bufio.NewReader(&conn.out))
+			if err != nil || answer.status != fasthttp.StatusRequestHeaderFieldsTooLarge || !answer.close {
+				t.Errorf("answer %+v (%v), want a closing 431", answer, err)
+			}
+			if seen := g.requests(); len(seen) > 0 {
+				t.Errorf("the handler got %v", seen)
+			}
+		})
+	}
+}
+
+// gateConn is a connection whose peer has sent all of in and half-closed, and reads
+// whatever is written. It never blocks.
+type gateConn struct {
+	in  io.Reader
+	out bytes.Buffer
+}
+
+func (c *gateConn) Read(p []byte) (int, error)       { return c.in.Read(p) }
+func (c *gateConn) Write(p []byte) (int, error)      { return c.out.Write(p) }
+func (c *gateConn) Close() error                     { return nil }
+func (c *gateConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (c *gateConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (c *gateConn) SetDeadline(time.Time) error      { return nil }
+func (c *gateConn) SetReadDeadline(time.Time) error  { return nil }
+func (c *gateConn) SetWriteDeadline(time.Time) error { return nil }
