@@ -198,6 +198,8 @@ func TestConfigRefusals(t *testing.T) {
 			`config: kv.release: "never" must be one of auto, reject, decode, off (flag --kv-release, XPYD_KV_RELEASE)`},
 		{"policy", []string{"--decode-policy=random"}, nil,
 			`config: decode_policy: "random" must be one of least_request, round_robin (flag --decode-policy, XPYD_DECODE_POLICY)`},
+		{"connector", []string{"--connector=lmcache"}, nil,
+			`config: connector: "lmcache" must be one of nixl (flag --connector, XPYD_CONNECTOR)`},
 		{"log format", []string{"--log-format=xml"}, nil,
 			`config: log.format: "xml" must be one of json, console (flag --log-format, XPYD_LOG_FORMAT)`},
 		{"log level", []string{"--log-level=loud"}, nil,

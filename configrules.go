@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"xpyd/kvparams"
 	"xpyd/router"
 )
 
@@ -201,6 +202,7 @@ func (c *config) checkChoices() error {
 		path, value string
 		names       []string
 	}{
+		{"connector", c.Connector, kvparams.Names()},
 		{"prefill_policy", c.Router.PrefillPolicy, router.Policies()},
 		{"decode_policy", c.Router.DecodePolicy, router.Policies()},
 		{"kv.release", c.KV.Release, []string{"auto", "reject", "decode", "off"}},
