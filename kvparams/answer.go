@@ -46,7 +46,7 @@ func (a *answer) parse(body []byte) error {
 	}
 	w := s.enter(i, 0)
 	for w.next(s) {
-		switch name := text(body, w.key); string(name) {
+		switch name := w.name(body); string(name) {
 		case "kv_transfer_params":
 			if a.kv.end > 0 {
 				return &AnswerError{Code: CodeHandoff, Member: string(name),
@@ -84,7 +84,7 @@ func (u *usage) read(s *scanner, i, depth int) int {
 	}
 	w := s.enter(i, depth)
 	for w.next(s) {
-		name := text(s.b, w.key)
+		name := w.name(s.b)
 		if string(name) == "prompt_tokens_details" {
 			w.done(u.readDetails(s, w.at, w.depth))
 			continue
@@ -109,7 +109,7 @@ func (u *usage) readDetails(s *scanner, i, depth int) int {
 	w := s.enter(i, depth)
 	for w.next(s) {
 		end := s.value(w.at, w.depth)
-		if string(text(s.b, w.key)) == "cached_tokens" {
+		if string(w.name(s.b)) == "cached_tokens" {
 			u.cached, u.cachedAt = s.count(w.at, end)
 		}
 		w.done(end)

@@ -51,7 +51,7 @@ func (c *Completion) fault(why string) {
 
 func (c *Completion) member(w *walk) {
 	s := &c.s
-	switch string(text(s.b, w.key)) {
+	switch string(w.name(s.b)) {
 	case "choices":
 		if c.choices >= 0 {
 			c.fault(`"choices" stands twice`)
@@ -105,7 +105,7 @@ func (c *Completion) readChoice(at, depth int) (end int) {
 	w := s.enter(at, depth)
 	for w.next(s) {
 		end := s.value(w.at, w.depth)
-		if end >= 0 && string(text(s.b, w.key)) == "finish_reason" {
+		if end >= 0 && string(w.name(s.b)) == "finish_reason" {
 			reasons++
 			c.finish(span{w.at, end})
 		}

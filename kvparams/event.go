@@ -99,7 +99,7 @@ func (c *chunk) parse(data []byte) (ok bool) {
 	}
 	w := s.enter(i, 0)
 	for w.next(s) {
-		switch name := text(data, w.key); {
+		switch name := w.name(data); {
 		case string(name) == "choices" && s.byteAt(w.at) == '[':
 			w.done(c.readChoices(w.at, w.depth))
 		case string(name) == "error":
@@ -133,7 +133,7 @@ func (c *chunk) readChoice(at, depth int) (end int) {
 	var reason span
 	w := s.enter(at, depth)
 	for w.next(s) {
-		name := text(s.b, w.key)
+		name := w.name(s.b)
 		if string(name) == "delta" && s.byteAt(w.at) == '{' {
 			role, more, end = c.readDelta(w.at, w.depth)
 			w.done(end)
@@ -177,7 +177,7 @@ func (c *chunk) readDelta(at, depth int) (role, more bool, end int) {
 		end := s.value(w.at, w.depth)
 		if end >= 0 {
 			v := s.b[w.at:end]
-			if string(text(s.b, w.key)) == "role" {
+			if string(w.name(s.b)) == "role" {
 				role = role || v[0] == '"'
 			} else {
 				more = more || !emptyValue(v)

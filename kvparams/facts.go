@@ -18,7 +18,7 @@ func (r *Request) ForcedTool() bool {
 	if r.api != Chat || raw == nil {
 		return false
 	}
-	return raw[0] == '{' || raw[0] == '"' && string(r.decode(inner(r.vals[fieldToolChoice]))) == "required"
+	return raw[0] == '{' || raw[0] == '"' && string(text(r.s.b, inner(r.vals[fieldToolChoice]))) == "required"
 }
 
 // Choices is how many choices a complete answer has: n (if a plain positive integer, else 1) for each prompt.

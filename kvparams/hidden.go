@@ -9,7 +9,7 @@ func (r *Request) readSamplingParams(w *walk) (end int, err error) {
 	found := false
 	in := r.s.enter(w.at, w.depth)
 	for in.next(&r.s) {
-		if string(r.decode(in.key)) != "extra_args" {
+		if string(r.decode(&in)) != "extra_args" {
 			in.done(r.s.value(in.at, in.depth))
 			continue
 		}
@@ -35,7 +35,7 @@ func (r *Request) readSamplingParams(w *walk) (end int, err error) {
 func (r *Request) readExtras(at, depth int, g group) (end int, err error) {
 	in := r.s.enter(at, depth)
 	for in.next(&r.s) {
-		if name := r.decode(in.key); kvAlias(name) {
+		if name := r.decode(&in); kvAlias(name) {
 			if err := r.hide(&in, g, name); err != nil {
 				return -1, err
 			}

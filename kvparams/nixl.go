@@ -95,7 +95,7 @@ func (n *nixlHandle) read(i int) (members int, err error) {
 	w := n.s.enter(i, 1)
 	for w.next(n.s) {
 		at := span{w.at, n.s.value(w.at, w.depth)}
-		if err := n.member(string(text(n.s.b, w.key)), at); err != nil {
+		if err := n.member(string(w.name(n.s.b)), at); err != nil {
 			return 0, err
 		}
 		w.done(at.end)

@@ -116,7 +116,7 @@ func (r *Request) notObject(i int) error {
 
 // member reads one top-level member whose value starts at w.at.
 func (r *Request) member(w *walk) error {
-	name := r.decode(w.key)
+	name := r.decode(w)
 	f := fieldOf(name)
 	if kvDoor(name) || r.denied(name) {
 		return r.hide(w, groupTop, name)
@@ -187,7 +187,7 @@ func (r *Request) readStreamOptions(w *walk) (end int, err error) {
 	for in.next(&r.s) {
 		end := r.s.value(in.at, in.depth)
 		twice := false
-		switch name := r.decode(in.key); string(name) {
+		switch name := r.decode(&in); string(name) {
 		case "include_usage":
 			twice, include = include, true
 			r.usage = end > 0 && string(r.s.b[in.at:end]) == "true"
@@ -197,7 +197,7 @@ func (r *Request) readStreamOptions(w *walk) (end int, err error) {
 			r.badOpts = r.badOpts || !r.boolOrNull(in.at)
 		}
 		if twice {
-			return end, duplicate("stream_options." + string(r.decode(in.key)))
+			return end, duplicate("stream_options." + string(r.decode(&in)))
 		}
 		in.done(end)
 	}
@@ -209,10 +209,10 @@ func (r *Request) boolOrNull(at int) bool {
 	return c == 't' || c == 'f' || c == 'n'
 }
 
-// decode is the name without its escapes, valid until the next decode.
-func (r *Request) decode(key span) []byte {
-	raw := key.of(r.s.b)
-	if bytes.IndexByte(raw, '\\') < 0 {
+// decode is the name at hand without its escapes, valid until the next decode.
+func (r *Request) decode(w *walk) []byte {
+	raw := w.key.of(r.s.b)
+	if !w.escaped {
 		return raw
 	}
 	r.scratch = unescape(r.scratch[:0], raw)

@@ -15,12 +15,14 @@ type scanner struct {
 	b   []byte
 	why string // never holds bytes of the input
 	at  int
+	// escapes counts the escapes read in strings so far.
+	escapes int
 	// stack has one bit a level: set for an object, clear for an array. Bit 0 belongs to level 1.
 	stack [maxDepth / 64]uint64
 }
 
 func (s *scanner) reset(b []byte) {
-	s.b, s.why, s.at = b, "", 0
+	s.b, s.why, s.at, s.escapes = b, "", 0, 0
 }
 
 func (s *scanner) failed() bool { return s.why != "" }
@@ -177,8 +179,8 @@ func (s *scanner) number(i int) int {
 }
 
 func (s *scanner) digits(i int) int {
-	first := i
-	for s.byteAt(i)-'0' <= 9 {
+	b, first := s.b, i
+	for uint(i) < uint(len(b)) && b[i]-'0' <= 9 {
 		i++
 	}
 	if i == first {
@@ -232,6 +234,7 @@ func (s *scanner) str(i int) int {
 
 // escape validates the escape whose backslash is at i. A lone surrogate passes: engines differ on it and decide.
 func (s *scanner) escape(i int) int {
+	s.escapes++
 	switch s.byteAt(i + 1) {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 		return i + 2

@@ -19,12 +19,13 @@ func (p span) of(b []byte) []byte { return b[p.at:p.end] }
 //	}
 //	// w.pos is behind the closing bracket, or -1
 type walk struct {
-	key   span // content of the name, without its quotes; objects only
-	at    int  // first byte of the value
-	n     int  // members met so far, this one included
-	depth int  // containers open around the value
-	pos   int
-	close byte
+	key     span // content of the name, without its quotes; objects only
+	escaped bool // the name has escapes
+	at      int  // first byte of the value
+	n       int  // members met so far, this one included
+	depth   int  // containers open around the value
+	pos     int
+	close   byte
 }
 
 func (s *scanner) enter(i, depth int) walk {
@@ -55,26 +56,35 @@ func (w *walk) next(s *scanner) bool {
 	w.n++
 	w.at = i
 	if w.close == '}' {
-		w.name(s, i)
+		w.readName(s, i)
 	}
 	return w.pos >= 0
 }
 
-func (w *walk) name(s *scanner, i int) {
+func (w *walk) readName(s *scanner, i int) {
 	if s.byteAt(i) != '"' {
 		w.pos = s.fail(i, "expected a name in double quotes")
 		return
 	}
+	escapes := s.escapes
 	end := s.str(i)
 	if end < 0 {
 		w.pos = end
 		return
 	}
-	w.key = span{i + 1, end - 1}
+	w.key, w.escaped = span{i + 1, end - 1}, s.escapes != escapes
 	w.at = s.colon(end)
 	if w.at < 0 {
 		w.pos = w.at
 	}
+}
+
+// name is the decoded name of the member at hand: a slice of b where it has no escapes, else fresh memory.
+func (w *walk) name(b []byte) []byte {
+	if !w.escaped {
+		return w.key.of(b)
+	}
+	return unescape(nil, w.key.of(b))
 }
 
 // text is the decoded content of a string: a slice of b where it has no escapes, else fresh memory.
