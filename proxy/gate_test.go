@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -194,6 +195,12 @@ func (g *gateServer) requests() []gateRequest {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.seen)
+}
+
+func (g *gateServer) forget() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.seen = nil
 }
 
 const (
@@ -493,9 +500,7 @@ func TestGateRequireLength(t *testing.T) {
 		{name: "36 chunk extension of 32 KiB", raw: gatePost(teLine, extension), want: "411", reset: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g.mu.Lock()
-			g.seen = nil
-			g.mu.Unlock()
+			g.forget()
 			c.check(t, g)
 		})
 	}
@@ -538,3 +543,199 @@ func (c *gateConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
 func (c *gateConn) SetDeadline(time.Time) error      { return nil }
 func (c *gateConn) SetReadDeadline(time.Time) error  { return nil }
 func (c *gateConn) SetWriteDeadline(time.Time) error { return nil }
+
+// 73: a refusal is final although the body is still on its way: what arrives later
+// is never a request.
+func TestGateEarlyAnswer(t *testing.T) {
+	for _, c := range []struct{ name, fields, first string }{
+		{"by length", "Content-Length: 100000\r\n", "{"},
+		{"chunked", teLine, "5\r\n{"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := startGate(t, gateOptions{readTimeout: 10 * time.Second, keys: []string{"sk-right"}})
+			conn, answers := dialGate(t, g)
+			raw := gatePost("Authorization: Bearer sk-wrong\r\n"+c.fields, c.first)
+			if _, err := io.WriteString(conn, raw); err != nil {
+				t.Fatal(err)
+			}
+			answer, err := readGateAnswer(answers)
+			if err != nil || answer.status != fasthttp.StatusUnauthorized || !answer.close {
+				t.Fatalf("answer %+v (%v), want a closing 401", answer, err)
+			}
+			_, _ = io.WriteString(conn, gateSmuggled+gateProbe) // fails once the server has closed
+			expectGateClosed(t, answers)
+			if seen := g.requests(); len(seen) != 1 {
+				t.Errorf("the handler got %v, want the refused request alone", seen)
+			}
+		})
+	}
+}
+
+// 53 and 75: a client that waits between head and body sends one request.
+func TestGatePause(t *testing.T) {
+	for _, c := range []struct {
+		name, fields, body string
+		continues          bool
+	}{
+		{"length", sizeLine, "{}", false},
+		{"chunked", teLine, gateChunks, false},
+		{"length, waits for 100", "Expect: 100-continue\r\n" + sizeLine, "{}", true},
+		{"chunked, waits for 100", "Expect: 100-continue\r\n" + teLine, gateChunks, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := startGate(t, gateOptions{readTimeout: 10 * time.Second})
+			conn, answers := dialGate(t, g)
+			if _, err := io.WriteString(conn, gatePost(c.fields, "")); err != nil {
+				t.Fatal(err)
+			}
+			<-g.received
+			if c.continues {
+				if answer, err := readGateAnswer(answers); err != nil || answer.status != fasthttp.StatusContinue {
+					t.Fatalf("answer %+v (%v), want 100", answer, err)
+				}
+			}
+			if _, err := io.WriteString(conn, c.body+gateProbe); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 2 {
+				if answer, err := readGateAnswer(answers); err != nil || answer.status != fasthttp.StatusOK || answer.close {
+					t.Fatalf("answer %d is %+v (%v), want a kept 200", i+1, answer, err)
+				}
+			}
+			if seen := g.requests(); len(seen) != 2 || seen[0].body != "{}" {
+				t.Errorf("the handler got %v, want the completion and the probe", seen)
+			}
+		})
+	}
+}
+
+// 76: HEAD has the length of GET's body and no body.
+func TestGateHead(t *testing.T) {
+	g := startGate(t, gateOptions{readTimeout: 10 * time.Second})
+	conn, answers := dialGate(t, g)
+	if _, err := io.WriteString(conn, "HEAD /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"+gateProbe); err != nil {
+		t.Fatal(err)
+	}
+	head, err := http.ReadResponse(answers, &http.Request{Method: http.MethodHead})
+	if err != nil || head.StatusCode != fasthttp.StatusOK || head.ContentLength != int64(len(gateModels)) {
+		t.Fatalf("HEAD: %+v (%v), want 200 and length %d", head, err, len(gateModels))
+	}
+	_ = head.Body.Close()
+	if answer, err := readGateAnswer(answers); err != nil || answer.body != gateModels {
+		t.Errorf("behind HEAD: %+v (%v), want the answer to GET", answer, err)
+	}
+}
+
+// 78: where the bytes of a request are parted changes nothing. A pipe hands over one
+// write at a time, so each split really is one for the server.
+func TestGateSplits(t *testing.T) {
+	for _, c := range []gateCase{
+		{name: "length", raw: gatePost("Connection: close\r\n"+sizeLine, "{}"), want: "200"},
+		{name: "chunked", raw: gatePost("Connection: close\r\n"+teLine, gateChunks), want: "200"},
+		{name: "space in name", raw: gatePost("X A: 1\r\n"+sizeLine, "{}"), want: "400"},
+		{name: "length and chunked", raw: gatePost(sizeLine+teLine, gateChunks), want: "400"},
+		{name: "folded coding", raw: gatePost("Transfer-Encoding:\r\n chunked\r\n", gateChunks), want: "400"},
+		{name: "coding unknown to fasthttp", raw: gatePost("Transfer-Encoding: xchunked\r\n", gateChunks), want: "400"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for at := range len(c.raw) - 1 {
+				c.checkSplit(t, at+1)
+			}
+		})
+	}
+}
+
+func (c gateCase) checkSplit(t *testing.T, at int) {
+	t.Helper()
+	g := newGateServer(gateOptions{readTimeout: 10 * time.Second})
+	client, server := net.Pipe()
+	var work sync.WaitGroup
+	work.Go(func() { _ = g.server.ServeConn(server) }) // reports the errors that it answered
+	work.Go(func() {
+		// A write fails once the server has refused and closed.
+		for _, part := range []string{c.raw[:at], c.raw[at:], gateSmuggled} {
+			_, _ = io.WriteString(client, part)
+		}
+	})
+	answers := bufio.NewReader(client)
+	answer, err := readGateAnswer(answers)
+	if err != nil || strconv.Itoa(answer.status) != c.want || !answer.close {
+		t.Errorf("split at %d: %+v (%v), want a closing %s", at, answer, err, c.want)
+	}
+	expectGateClosed(t, answers)
+	work.Wait()
+	_ = client.Close()
+	c.checkSeen(t, g.requests())
+}
+
+func TestFrameError(t *testing.T) {
+	timeout := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
+	for _, c := range []struct {
+		name   string
+		err    error
+		status int
+		code   string
+	}{
+		{"head over the buffer", &fasthttp.ErrSmallBuffer{}, 431, codeHeadersTooLarge},
+		{"head over the buffer, wrapped", fmt.Errorf("head: %w", fasthttp.ErrSmallReadBuffer), 431, codeHeadersTooLarge},
+		{"body over the limit", fmt.Errorf("body: %w", fasthttp.ErrBodyTooLarge), 413, codeBodyTooLarge},
+		{"timeout", timeout, 408, codeRequestTimeout},
+		{"timeout, wrapped", fmt.Errorf("head: %w", timeout), 408, codeRequestTimeout},
+		{"timeout of fasthttp's own", fasthttp.ErrTimeout, 408, codeRequestTimeout},
+		{"cut", io.ErrUnexpectedEOF, 400, codeInvalidHTTP},
+		{"bad chunk", fasthttp.ErrBrokenChunk{}, 400, codeInvalidHTTP},
+		{"anything else", errors.New(`cannot parse "Authorization: Bearer sk-secret"`), 400, codeInvalidHTTP},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := frameError(c.err)
+			if e.Status != c.status || e.Code != c.code {
+				t.Errorf("frameError(%T) = %d %s, want %d %s", c.err, e.Status, e.Code, c.status, c.code)
+			}
+			if strings.Contains(e.Message, "sk-secret") {
+				t.Errorf("the message quotes the request: %s", e.Message)
+			}
+		})
+	}
+}
+
+// gateHead is the head that the official Python client sends, 11 fields.
+func gateHead(t testing.TB) *fasthttp.RequestHeader {
+	t.Helper()
+	const raw = "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nAccept-Encoding: gzip, deflate\r\n" +
+		"Connection: keep-alive\r\nAccept: application/json\r\nContent-Type: application/json\r\n" +
+		"User-Agent: OpenAI/Python 2.3.0\r\nX-Stainless-Lang: python\r\nX-Stainless-Runtime: CPython\r\n" +
+		"Authorization: Bearer sk-0123456789abcdef0123456789abcdef\r\nx-stainless-retry-count: 0\r\nContent-Length: 1024\r\n\r\n"
+	h := new(fasthttp.RequestHeader)
+	if err := h.Read(bufio.NewReader(strings.NewReader(raw))); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func TestGateAllocatesNothing(t *testing.T) {
+	h := gateHead(t)
+	n := testing.AllocsPerRun(100, func() {
+		if e := checkRequest(h); e != nil {
+			t.Fatal(e)
+		}
+		if e := checkBodyHeaders(h, true); e != nil {
+			t.Fatal(e)
+		}
+	})
+	if n != 0 {
+		t.Errorf("%v allocations a request, want 0", n)
+	}
+}
+
+func BenchmarkGate(b *testing.B) {
+	h := gateHead(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if e := checkRequest(h); e != nil {
+			b.Fatal(e)
+		}
+		if e := checkBodyHeaders(h, false); e != nil {
+			b.Fatal(e)
+		}
+	}
+}
