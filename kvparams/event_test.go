@@ -1,0 +1,284 @@
+package kvparams
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// kinds writes a stream as one letter an event: c comment, r role, t content, u usage, e error, d done; an event that
+// finishes choices is followed by their number.
+func kinds(stream []byte) string {
+	var b strings.Builder
+	for _, ev := range cutEvents(stream) {
+		e := Classify(ev)
+		b.WriteByte("crtued"[e.Kind])
+		if e.Finished > 0 {
+			fmt.Fprint(&b, e.Finished)
+		}
+		if e.Malformed {
+			b.WriteByte('!')
+		}
+	}
+	return b.String()
+}
+
+func cutEvents(stream []byte) (events [][]byte) {
+	for n := NextEvent(stream); n > 0; n = NextEvent(stream) {
+		events = append(events, stream[:n])
+		stream = stream[n:]
+	}
+	return events
+}
+
+func TestRecordedStreams(t *testing.T) {
+	want := map[string]string{
+		"d-chat-stream.sse":                             "rtttttt1ud",
+		"d-completions-stream.sse":                      "tttttt1ud",
+		"plain-chat-n2-stream.sse":                      "rrttttt1t1ud",
+		"plain-completions-n2-stream.sse":               "ttttt1t1ud",
+		"plain-chat-logprobs-stream.sse":                "rttt1d",
+		"plain-completions-logprobs-stream.sse":         "ttt1d",
+		"plain-chat-continuous-usage-stream.sse":        "rttt1ud",
+		"plain-completions-continuous-usage-stream.sse": "ttt1ud",
+		"plain-chat-one-token-stream.sse":               "rt1d",
+		"plain-completions-one-token-stream.sse":        "t1d",
+		"plain-chat-stop-stream.sse":                    "rttt1d",
+		"d-chat-foreign-engine-stream.sse":              "red",
+		"d-completions-foreign-engine-stream.sse":       "ed",
+	}
+	for name, stream := range testdataAll(t, "*.sse") {
+		w, ok := want[name]
+		if !ok {
+			t.Errorf("%s: no expectation", name)
+		}
+		if got := kinds(stream); got != w {
+			t.Errorf("%s: %s, want %s", name, got, w)
+		}
+		if got := kinds(bytes.ReplaceAll(stream, []byte("\n"), []byte("\r\n"))); got != w {
+			t.Errorf("%s with CRLF: %s, want %s", name, got, w)
+		}
+	}
+}
+
+func TestClassify(t *testing.T) {
+	chat := func(choice string) string {
+		return `data: {"id":"x","choices":[{"index":0,` + choice + `}],"usage":null}` + "\n\n"
+	}
+	cases := []struct {
+		name, event string
+		want        Event
+	}{
+		{"comment", ": keep-alive\n\n", Event{Kind: EventComment}},
+		{"blank line", "\n", Event{Kind: EventComment}},
+		{"no data", "event: ping\nid: 1\n\n", Event{Kind: EventComment}},
+		{"empty data", "data:\n\n", Event{Kind: EventComment}},
+		{"done", "data: [DONE]\n\n", Event{Kind: EventDone}},
+		{"done, no space, CRLF", "data:[DONE]\r\n\r\n", Event{Kind: EventDone}},
+		{"done behind another field", "id: 1\ndata: [DONE]\n\n", Event{Kind: EventDone}},
+		{"done in content", chat(`"delta":{"content":"data: [DONE]\n\ndata: [DONE]"},"finish_reason":null`), Event{Kind: EventContent}},
+		{"done in tool arguments", chat(`"delta":{"tool_calls":[{"index":0,"function":{"arguments":"data: [DONE]"}}]}`), Event{Kind: EventContent}},
+		{"done with more", "data: [DONE] x\n\n", Event{Kind: EventContent, Malformed: true}},
+		{"done in a comment", ": data: [DONE]\n\n", Event{Kind: EventComment}},
+
+		{"role", chat(`"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null`), Event{Kind: EventRole}},
+		{"role alone", chat(`"delta":{"role":"assistant"}`), Event{Kind: EventRole}},
+		{"role with nulls", chat(`"delta":{"content":null,"reasoning_content":null,"tool_calls":[ ],"role":"assistant"}`), Event{Kind: EventRole}},
+		{"role, spaced", `data: { "choices" : [ { "delta" : { "role" : "assistant" , "content" : "" } } ] }` + "\n\n", Event{Kind: EventRole}},
+		{"two roles", `data: {"choices":[{"delta":{"role":"a"}},{"delta":{"role":"a"}}]}` + "\n\n", Event{Kind: EventRole}},
+		{"role beside content", `data: {"choices":[{"delta":{"role":"a"}},{"delta":{"content":""}}]}` + "\n\n", Event{Kind: EventContent}},
+		{"role with text", chat(`"delta":{"role":"assistant","content":"a"}`), Event{Kind: EventContent}},
+		{"role with reasoning", chat(`"delta":{"role":"assistant","content":"","reasoning":"a"}`), Event{Kind: EventContent}},
+		{"role with an end", chat(`"delta":{"role":"assistant","content":""},"finish_reason":"stop"`), Event{Kind: EventContent, Finished: 1}},
+		{"role with logprobs", chat(`"delta":{"role":"assistant","content":""},"logprobs":{"content":[]}`), Event{Kind: EventContent}},
+		{"role with token ids", chat(`"delta":{"role":"assistant","content":""},"token_ids":[7]`), Event{Kind: EventContent}},
+		{"role null", chat(`"delta":{"role":null,"content":""}`), Event{Kind: EventContent}},
+
+		{"empty text", chat(`"delta":{"content":""},"finish_reason":null`), Event{Kind: EventContent}},
+		{"empty delta", chat(`"delta":{},"finish_reason":null`), Event{Kind: EventContent}},
+		{"reasoning", chat(`"delta":{"reasoning":"a"}`), Event{Kind: EventContent}},
+		{"reasoning_content", chat(`"delta":{"reasoning_content":"a"}`), Event{Kind: EventContent}},
+		{"tool call", chat(`"delta":{"tool_calls":[{"id":"c","type":"function","index":0,"function":{"name":"f"}}]}`), Event{Kind: EventContent}},
+		{"completions text", `data: {"choices":[{"index":0,"text":"","finish_reason":null}]}` + "\n\n", Event{Kind: EventContent}},
+		{"end", chat(`"delta":{},"finish_reason":"tool_calls"`), Event{Kind: EventContent, Finished: 1}},
+		{"two ends", `data: {"choices":[{"finish_reason":"stop"},{"finish_reason":null},{"finish_reason":"length"}]}` + "\n\n",
+			Event{Kind: EventContent, Finished: 2}},
+		{"abort", chat(`"finish_reason":"abort"`), Event{Kind: EventContent, Finished: 1, Broken: 1}},
+		{"error as an end", chat(`"finish_reason":"error"`), Event{Kind: EventContent, Finished: 1, Broken: 1}},
+		{"end in text", chat(`"delta":{"content":"\"finish_reason\":\"stop\""},"finish_reason":null`), Event{Kind: EventContent}},
+		{"end in tool arguments", chat(`"delta":{"tool_calls":[{"finish_reason":"stop"}]},"finish_reason":null`), Event{Kind: EventContent}},
+		{"end elsewhere", `data: {"finish_reason":"stop","choices":[{"delta":{"content":"a","finish_reason":"stop"}}]}` + "\n\n", Event{Kind: EventContent}},
+		{"escaped key", chat(`"delta":{"content":"a"},"finish_r\u0065ason":"stop"`), Event{Kind: EventContent, Finished: 1}},
+
+		{"usage", `data: {"choices":[],"usage":{"prompt_tokens":1}}` + "\n\n", Event{Kind: EventUsage}},
+		{"usage, spaced", `data: {"choices" : [ ] ,"usage":{}}` + "\n\n", Event{Kind: EventUsage}},
+		{"no choices", `data: {"id":"x"}` + "\n\n", Event{Kind: EventContent}},
+		{"error", `data: {"error": {"message": "x", "code": 500}}` + "\n\n", Event{Kind: EventError}},
+		{"error text", `data: {"error":"x","choices":[{"finish_reason":"stop"}]}` + "\n\n", Event{Kind: EventError, Finished: 1}},
+		{"error null", `data: {"error":null,"choices":[]}` + "\n\n", Event{Kind: EventUsage}},
+		{"error in text", chat(`"delta":{"content":"{\"error\":{}}"}`), Event{Kind: EventContent}},
+		{"error deeper", chat(`"delta":{"error":{"message":"x"}}`), Event{Kind: EventContent}},
+
+		{"not JSON", "data: hello\n\n", Event{Kind: EventContent, Malformed: true}},
+		{"cut JSON", "data: {\"choices\":[\n\n", Event{Kind: EventContent, Malformed: true}},
+		{"a list", "data: []\n\n", Event{Kind: EventContent, Malformed: true}},
+		{"two data lines", "data: {\"choices\":\ndata: [],\ndata: \"usage\":{}}\n\n", Event{Kind: EventUsage}},
+		{"two documents", "data: {\"choices\":[]}\ndata: [DONE]\n\n", Event{Kind: EventContent, Malformed: true}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			if n := NextEvent([]byte(c.event + "data: x")); n != len(c.event) {
+				t.Errorf("NextEvent %d, want %d", n, len(c.event))
+			}
+			got := Classify([]byte(c.event))
+			if got != c.want {
+				t.Errorf("%s\n got %+v\nwant %+v", c.event, got, c.want)
+			}
+			if got.Commits() != (c.want.Kind == EventContent) {
+				t.Errorf("Commits %v", got.Commits())
+			}
+		})
+	}
+}
+
+func TestNextEvent(t *testing.T) {
+	cases := []struct {
+		in   string
+		want []string
+		rest string
+	}{
+		{"", nil, ""},
+		{"data: a", nil, "data: a"},
+		{"data: a\n", nil, "data: a\n"},
+		{"data: a\n\n", []string{"data: a\n\n"}, ""},
+		{"data: a\n\ndata: b\n\nda", []string{"data: a\n\n", "data: b\n\n"}, "da"},
+		{"data: a\r\n\r\ndata: b\r\n\r", []string{"data: a\r\n\r\n"}, "data: b\r\n\r"},
+		{"data: a\n\r\n\n", []string{"data: a\n\r\n", "\n"}, ""},
+		{"\r\n\ndata: a\n\n", []string{"\r\n", "\n", "data: a\n\n"}, ""},
+		{"event: x\ndata: a\ndata: b\n\n", []string{"event: x\ndata: a\ndata: b\n\n"}, ""},
+		{"data: a\\n\\n\n\r \n\n", []string{"data: a\\n\\n\n\r \n\n"}, ""},
+	}
+	for _, c := range cases {
+		got, rest := cutAll([]byte(c.in), len(c.in)+1)
+		if !slices.Equal(got, c.want) || rest != c.rest {
+			t.Errorf("%q: %q rest %q, want %q rest %q", c.in, got, rest, c.want, c.rest)
+		}
+		for step := 1; step <= len(c.in); step++ {
+			if got, rest := cutAll([]byte(c.in), step); !slices.Equal(got, c.want) || rest != c.rest {
+				t.Errorf("%q in steps of %d: %q rest %q, want %q rest %q", c.in, step, got, rest, c.want, c.rest)
+			}
+		}
+	}
+}
+
+// cutAll feeds stream in steps, as reads would bring it, each byte searched once.
+func cutAll(stream []byte, step int) (events []string, rest string) {
+	var buf []byte
+	for len(stream) > 0 {
+		from, n := len(buf), min(step, len(stream))
+		buf, stream = append(buf, stream[:n]...), stream[n:]
+		for n := NextEventFrom(buf, from); n > 0; n = NextEvent(buf) {
+			events = append(events, string(buf[:n]))
+			buf = buf[n:]
+		}
+	}
+	return events, string(buf)
+}
+
+func TestCachedTokensSpan(t *testing.T) {
+	ev := slices.Clone(cutEvents(testdata(t, "d-chat-stream.sse"))[7])
+	start, end, ok := CachedTokensSpan(ev)
+	if !ok || string(ev[start:end]) != "0" || !bytes.HasSuffix(ev[:start], []byte(`"cached_tokens":`)) {
+		t.Fatalf("span %d:%d %v in %s", start, end, ok, ev)
+	}
+	edited := string(ev[:start]) + "208" + string(ev[end:])
+	if want := strings.Replace(string(ev), `"cached_tokens":0`, `"cached_tokens":208`, 1); edited != want {
+		t.Errorf("edited %s", edited)
+	}
+	if p, n := EventUsageTokens(ev); p != 225 || n != 6 {
+		t.Errorf("usage %d, %d", p, n)
+	}
+	for _, without := range []string{
+		"data: [DONE]\n\n", ": x\n\n", `data: {"usage":{"cached_tokens":5}}` + "\n\n", `data: {"cached_tokens":5}` + "\n\n",
+		`data: {"usage":{"prompt_tokens_details":{"cached_tokens":null}}}` + "\n\n",
+		`data: {"usage":{"prompt_tokens_details":{"cached_tokens":"5"}}}` + "\n\n",
+		`data: {"a":{"usage":{"prompt_tokens_details":{"cached_tokens":5}}}}` + "\n\n",
+		"data: {\"usage\":{\"prompt_tokens_details\":\ndata: {\"cached_tokens\":5}}}\n\n",
+		`data: {"usage":{"prompt_tokens_details":{"cached_tokens":5}}`,
+	} {
+		if s, e, ok := CachedTokensSpan([]byte(without)); ok {
+			t.Errorf("%q has a span %d:%d", without, s, e)
+		}
+	}
+	for _, with := range []string{
+		"id: 7\ndata:{\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\": 55 }}}\n\n",
+		"data:   {\"usage\":{\"prompt_tokens_details\":{\"cached_t\\u006fkens\":55}}}\r\n\r\n",
+	} {
+		if s, e, ok := CachedTokensSpan([]byte(with)); !ok || with[s:e] != "55" {
+			t.Errorf("%q: span %d:%d %v", with, s, e, ok)
+		}
+	}
+}
+
+func TestClassifyAllocates(t *testing.T) {
+	usage := cutEvents(testdata(t, "d-chat-stream.sse"))[7]
+	run := func() {
+		if n := NextEventFrom(contentEvent, 100); n != len(contentEvent) {
+			t.Fatal(n)
+		}
+		Classify(contentEvent)
+		Classify(usage)
+		CachedTokensSpan(usage)
+	}
+	if n := testing.AllocsPerRun(100, run); n != 0 {
+		t.Errorf("%v allocations, want 0", n)
+	}
+}
+
+// slowClassify is Classify by encoding/json, for the data of an event with one data line, valid and without doubled keys.
+func slowClassify(t testing.TB, data []byte) Event {
+	m := slow(t, data)
+	e := Event{Kind: EventContent}
+	choices, list := m["choices"].([]any)
+	opening := 0
+	for _, v := range choices {
+		choice := object(v)
+		if reason, ok := choice["finish_reason"]; ok && reason != nil {
+			e.Finished++
+			if reason == "error" || reason == "abort" {
+				e.Broken++
+			}
+			continue
+		}
+		if choice["text"] == nil && choice["logprobs"] == nil && choice["token_ids"] == nil && opens(object(choice["delta"])) {
+			opening++
+		}
+	}
+	switch {
+	case m["error"] != nil:
+		e.Kind = EventError
+	case list && len(choices) == 0:
+		e.Kind = EventUsage
+	case list && opening == len(choices):
+		e.Kind = EventRole
+	}
+	return e
+}
+
+func opens(delta map[string]any) bool {
+	role := false
+	for k, v := range delta {
+		if k == "role" {
+			_, role = v.(string)
+			continue
+		}
+		text, err := json.Marshal(v)
+		if err != nil || !slices.Contains([]string{`null`, `""`, `[]`, `{}`}, string(text)) {
+			return false
+		}
+	}
+	return role
+}
