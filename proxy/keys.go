@@ -50,3 +50,6 @@ func bearer(authorization []byte) []byte {
 	}
 	return bytes.Trim(key, " ")
 }
+
+// required says whether clients must show a key.
+func (k *keyring) required() bool { return len(k.hashes) > 0 }

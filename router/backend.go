@@ -90,3 +90,6 @@ func (b *Backend) Version() string {
 
 // SetVersion records the engine's /version.
 func (b *Backend) SetVersion(v string) { b.version.Store(&v) }
+
+// String is the word that reports use.
+func (s State) String() string { return [...]string{"unknown", "up", "down"}[s] }

@@ -1,0 +1,63 @@
+// Command xpyd is a proxy for prefill/decode disaggregation: it stands in front of
+// stock vLLM servers, sends each completion to a prefill and then to a decode
+// backend, and streams the answer back.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes: 0 well ended, 1 a failure, 2 a wrong flag, key, URL or file.
+const (
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+func run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	root := newRootCmd()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, "xpyd: "+err.Error())
+	var usage usageError
+	if errors.As(err, &usage) || strings.HasPrefix(err.Error(), "unknown command") {
+		return exitUsage
+	}
+	return exitFailure
+}
+
+func newRootCmd() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "xpyd",
+		Short:         "A proxy for vLLM prefill/decode disaggregation",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(newServeCmd(), newDemoCmd(), newSimCmd(), newCheckCmd(), newVersionCmd())
+	for _, c := range root.Commands() {
+		c.Args = noArgs
+	}
+	return root
+}
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("%s takes no argument, got %q; see xpyd %s --help", cmd.Name(), args[0], cmd.Name())}
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package proxy
+
+import "errors"
+
+// bodyDecoder strips the framing of a response body, incrementally. Unlike
+// fasthttp's reader it calls a body complete only after its last chunk's empty line:
+// an engine that dies between two chunks must not look like one that finished.
+type bodyDecoder struct {
+	chunked  bool
+	untilEOF bool // no framing: the connection's end is the body's
+	close    bool // the connection must not be reused
+	ended    bool
+
+	state chunkState
+	left  int64 // bytes of the body or chunk still to come
+	line  int   // bytes of the size or trailer line seen so far
+	digit bool  // the size line has a digit
+}
+
+type chunkState uint8
+
+const (
+	chunkSize    chunkState = iota
+	chunkExt                // after the digits, until CR
+	chunkSizeLF             // CR of the size line seen
+	chunkData               //
+	chunkDataCR             // data complete
+	chunkDataLF             //
+	trailerStart            // at the start of a trailer line
+	trailerLine             //
+	trailerLF               // CR inside a trailer line seen
+	trailerEndLF            // CR of the final empty line seen
+)
+
+// maxChunkLine bounds a size line with its extension, and a trailer line.
+const maxChunkLine = 256
+
+var errChunk = errors.New("malformed chunk framing")
+
+// decode consumes bytes of src and appends the body bytes among them to dst. It stops
+// at the end of the body; what follows stays unconsumed.
+func (d *bodyDecoder) decode(src, dst []byte) (consumed int, out []byte, err error) {
+	if d.untilEOF {
+		return len(src), append(dst, src...), nil
+	}
+	if !d.chunked {
+		n := min(d.left, int64(len(src)))
+		d.left -= n
+		d.ended = d.left == 0
+		return int(n), append(dst, src[:n]...), nil
+	}
+	i := 0
+	for i < len(src) && !d.ended {
+		if d.state == chunkData {
+			n := int(min(d.left, int64(len(src)-i)))
+			dst = append(dst, src[i:i+n]...)
+			i += n
+			if d.left -= int64(n); d.left == 0 {
+				d.state = chunkDataCR
+			}
+			continue
+		}
+		if err := d.step(src[i]); err != nil {
+			return i, dst, err
+		}
+		i++
+	}
+	return i, dst, nil
+}
+
+// step takes one framing byte.
+func (d *bodyDecoder) step(b byte) error {
+	switch d.state {
+	case chunkSize:
+		return d.sizeByte(b)
+	case chunkExt:
+		if b == '\r' {
+			d.state = chunkSizeLF
+			return nil
+		}
+		return d.lineByte(b)
+	case chunkSizeLF:
+		d.line, d.digit = 0, false
+		if d.left == 0 {
+			return d.want(b, '\n', trailerStart)
+		}
+		return d.want(b, '\n', chunkData)
+	case chunkDataCR:
+		return d.want(b, '\r', chunkDataLF)
+	case chunkDataLF:
+		return d.want(b, '\n', chunkSize)
+	case trailerStart:
+		if b == '\r' {
+			d.state = trailerEndLF
+			return nil
+		}
+		d.state, d.line = trailerLine, 0
+		return d.lineByte(b)
+	case trailerLine:
+		if b == '\r' {
+			d.state = trailerLF
+			return nil
+		}
+		return d.lineByte(b)
+	case trailerLF:
+		return d.want(b, '\n', trailerStart)
+	default: // trailerEndLF
+		d.ended = b == '\n'
+		return d.want(b, '\n', trailerEndLF)
+	}
+}
+
+func (d *bodyDecoder) want(got, want byte, next chunkState) error {
+	if got != want {
+		return errChunk
+	}
+	d.state = next
+	return nil
+}
+
+// lineByte counts a byte of an extension or trailer, which are ignored but bounded.
+func (d *bodyDecoder) lineByte(b byte) error {
+	if d.line++; d.line > maxChunkLine || b == '\n' {
+		return errChunk
+	}
+	return nil
+}
+
+func (d *bodyDecoder) sizeByte(b byte) error {
+	var v int64
+	switch {
+	case b >= '0' && b <= '9':
+		v = int64(b - '0')
+	case b >= 'a' && b <= 'f':
+		v = int64(b-'a') + 10
+	case b >= 'A' && b <= 'F':
+		v = int64(b-'A') + 10
+	case !d.digit:
+		return errChunk
+	case b == '\r':
+		d.state = chunkSizeLF
+		return nil
+	case b == ';':
+		d.state = chunkExt
+		return nil
+	default:
+		return errChunk
+	}
+	if d.left > 1<<40 {
+		return errChunk
+	}
+	d.left, d.digit = d.left<<4|v, true
+	return d.lineByte(b)
+}

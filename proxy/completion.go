@@ -1,0 +1,275 @@
+package proxy
+
+import (
+	"errors"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"xpyd/kvparams"
+	"xpyd/router"
+)
+
+// maxRounds bounds how often prefill and decode are started for one request.
+const maxRounds = 2
+
+// state is where a completion stands. Each exit of each state settles three things:
+// the leases, the handle and the client.
+type state uint8
+
+const (
+	stateAdmitted   state = iota // nothing of it has reached a backend
+	statePrefilling              // P works; no handle yet
+	stateHandedOff               // a handle is held that no decode backend has seen
+	stateDecoding                // D has the request; nothing has reached the client
+	stateCommitted               // the client has the first byte: nothing can be tried again
+	stateDone
+)
+
+// String is the phase that xpyd_client_gone_total and the log name.
+func (s state) String() string {
+	return [...]string{"admitted", "prefill", "handoff", "decode", "stream", "done"}[s]
+}
+
+// Paths of a completion, and the reasons that are not kvparams' own.
+const (
+	pathDisaggregated = "disaggregated"
+	pathDecodeOnly    = "decode_only"
+
+	reasonNone        = "none"
+	reasonNoPool      = "no_prefill_pool"
+	reasonUnavailable = "prefill_unavailable"
+	reasonBusy        = "prefill_busy"
+	reasonNoHandle    = "no_handle"
+	reasonToolChoice  = "tool_choice"
+)
+
+// completion is one request from its head to its last byte. The goroutine of the
+// client's connection owns it and carries it through both legs; the watcher only
+// reports that the client has left. It is pooled: nothing of it outlives finish.
+type completion struct {
+	s    *Server
+	ctx  *fasthttp.RequestCtx // until the handler returns
+	conn *clientConn
+	api  kvparams.API
+
+	watch watch
+	gone  atomic.Bool // the client has left
+	stop  atomic.Bool // the process ends now
+
+	id     string // the client's, or a fresh one; what the client gets back
+	legID  string // the attempt's, the same on both legs
+	fields []byte // header lines for both legs
+
+	body    bodyBuffer
+	req     kvparams.Request
+	snap    *router.Snapshot
+	state   state
+	path    string
+	reason  string
+	round   int
+	outcome string // set by whoever ends it; see finish
+	failure *apiError
+
+	p       prefillLeg
+	d       decodeLeg
+	handoff handoff
+	times   times
+}
+
+// times are the moments that log and metrics are made of.
+type times struct {
+	start     time.Time
+	prefilled time.Time     // P's answer complete
+	handed    time.Time     // D's request written
+	first     time.Time     // first byte of a token written to the client
+	prefill   time.Duration // of the last prefill leg
+}
+
+// complete serves one completion. Everything before the client's first byte happens
+// in here; then fasthttp calls WriteTo for the bytes and CloseWithError at the end.
+func (s *Server) complete(ctx *fasthttp.RequestCtx, api kvparams.API) {
+	c := s.pool.Get().(*completion)
+	c.begin(ctx, api)
+	err := c.admit()
+	if err == nil {
+		s.watch.add(&c.watch, c.conn.fd, c)
+		err = c.run()
+	}
+	if err != nil {
+		c.answerError(err)
+		return
+	}
+	c.answer()
+}
+
+// begin takes the completion out of the pool for a request.
+func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
+	c.s.live.Add(1)
+	c.ctx, c.api = ctx, api
+	c.conn = ctx.Conn().(*clientConn)
+	c.times = times{start: time.Now()}
+	c.id = requestID(ctx.Request.Header.Peek("X-Request-Id"))
+	c.fields = c.s.appendFields(c.fields[:0], &ctx.Request.Header)
+	c.req.Deny = c.s.cfg.DenyFields
+	c.handoff.s = c.s
+	c.state, c.path, c.reason, c.round = stateAdmitted, "", reasonNone, 0
+	c.outcome, c.failure = "", nil
+}
+
+// admit reads and scans the body. No backend knows of the request yet.
+func (c *completion) admit() *apiError {
+	if err := c.s.readBody(c.ctx, c.conn, &c.body); err != nil {
+		return err
+	}
+	if err := c.req.Parse(c.api, c.body.b); err != nil {
+		var e *kvparams.Error
+		if !errors.As(err, &e) {
+			panic("BUG: kvparams error of another type")
+		}
+		return newError(fasthttp.StatusBadRequest, e.Code, e.Param, e.Message).noRetry()
+	}
+	if c.req.Stream() && !c.ctx.Request.Header.IsHTTP11() {
+		return newError(fasthttp.StatusHTTPVersionNotSupported, codeHTTPVersion, "stream", "streaming needs HTTP/1.1").noRetry()
+	}
+	return nil
+}
+
+// run reserves decode and then tries rounds of prefill and decode until one is
+// answered. nil means that an answer stands ready for the client.
+func (c *completion) run() *apiError {
+	c.plan()
+	for c.round = 1; ; c.round++ {
+		err := c.tryRound()
+		if err == nil || !err.again || c.round == maxRounds {
+			return err
+		}
+		if gone := c.interrupted(); gone != nil {
+			return gone
+		}
+	}
+}
+
+// plan chooses the path.
+func (c *completion) plan() {
+	c.snap = c.s.router.Snapshot()
+	switch bypass := c.req.Bypass(); {
+	case len(c.snap.Backends(router.Prefill)) == 0:
+		c.path, c.reason = pathDecodeOnly, reasonNoPool
+	case bypass != "" && c.s.dialect.DecodeOnlySafe():
+		c.path, c.reason = pathDecodeOnly, string(bypass)
+	default:
+		c.path = pathDisaggregated
+	}
+}
+
+// tryRound is one prefill and one decode. Decode is reserved first: what cannot be
+// decoded is never prefilled.
+func (c *completion) tryRound() *apiError {
+	if err := c.reserveDecode(); err != nil {
+		return err
+	}
+	c.legID = c.id + "-" + randomHex(8)
+	if c.path == pathDisaggregated {
+		if c.s.dialect.Concurrent() {
+			return c.bothLegs()
+		}
+		if err := c.prefill(); err != nil {
+			c.d.lease.Release(router.ClientGone)
+			return err
+		}
+	}
+	return c.decode()
+}
+
+// reserveDecode takes a lease on a decode backend, on one not tried before if there
+// is one.
+func (c *completion) reserveDecode() *apiError {
+	if c.d.lease.Held() {
+		return nil
+	}
+	tokens := c.req.PromptTokens()
+	if c.snap.Acquire(router.Decode, tokens, c.d.tried, &c.d.lease) == nil {
+		return nil
+	}
+	if c.snap.Acquire(router.Decode, tokens, c.d.refused, &c.d.lease) == nil {
+		return nil
+	}
+	return c.decodeUnavailable()
+}
+
+func (c *completion) decodeUnavailable() *apiError {
+	return newError(fasthttp.StatusServiceUnavailable, codeDecodeUnavailable, "", "no decode backend accepts connections").retryAfter(1)
+}
+
+// interrupted is the error of a completion that must end now, whatever it is doing.
+func (c *completion) interrupted() *apiError {
+	switch {
+	case c.gone.Load():
+		return errGone()
+	case c.stop.Load():
+		return newError(fasthttp.StatusServiceUnavailable, codeShuttingDown, "", "xpyd is shutting down").retryAfter(1)
+	}
+	return nil
+}
+
+// clientGone cuts whatever waits for a backend. P is left some time to answer: a
+// prefill aborted in its last milliseconds strands its blocks. D is closed at once.
+func (c *completion) clientGone() {
+	c.gone.Store(true)
+	now := time.Now()
+	c.p.x.interrupt(now.Add(c.s.cfg.Timeouts.PrefillAbortGrace))
+	c.d.x.interrupt(now.Add(c.s.cfg.Timeouts.DecodeAbortGrace))
+}
+
+// serverStopping ends the completion with an error: the drain time is over.
+func (c *completion) serverStopping() {
+	c.stop.Store(true)
+	now := time.Now()
+	c.p.x.interrupt(now.Add(c.s.cfg.Timeouts.PrefillAbortGrace))
+	c.d.x.interrupt(now)
+}
+
+// answerError ends a completion that has nothing for the client but an error.
+func (c *completion) answerError(err *apiError) {
+	c.failure = err
+	if err.Code == codeClientGone {
+		c.ctx.SetConnectionClose()
+	} else {
+		err.write(c.ctx)
+		c.commonHeaders()
+		// The rest of a body that was refused half-way would be read as a request.
+		if c.state == stateAdmitted && err.Status != fasthttp.StatusServiceUnavailable || err.Code == codeOverloaded {
+			c.ctx.SetConnectionClose()
+		}
+	}
+	c.finish(nil)
+}
+
+// answer hands the response to fasthttp, which calls WriteTo and CloseWithError after
+// the handler has returned.
+func (c *completion) answer() {
+	c.ctx.SetStatusCode(fasthttp.StatusOK)
+	h := &c.ctx.Response.Header
+	h.SetContentTypeBytes(c.d.x.header.ContentType())
+	h.Set("Cache-Control", "no-store")
+	c.commonHeaders()
+	if c.d.streamed {
+		h.Set("X-Accel-Buffering", "no")
+	}
+	c.ctx.Response.SetBodyStream(c, c.d.size)
+	c.ctx = nil
+}
+
+func (c *completion) commonHeaders() {
+	h := &c.ctx.Response.Header
+	h.Set("X-Request-Id", c.id)
+	if c.path != "" {
+		h.Set("X-Xpyd-Path", c.path)
+		h.Set("X-Xpyd-Reason", c.reason)
+	}
+}
+
+var _ net.Conn = (*clientConn)(nil)

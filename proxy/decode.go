@@ -1,0 +1,329 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"xpyd/kvparams"
+	"xpyd/router"
+)
+
+// decodeLeg is the second leg: the client's own request with the handle, whose answer
+// goes to the client.
+type decodeLeg struct {
+	x       exchange
+	lease   router.Lease
+	tried   []*router.Backend // by this request, for whatever reason they failed
+	refused []*router.Backend // no connection: useless for the rest of the request
+	leg     kvparams.Leg
+	segs    kvparams.Segments
+	started time.Time
+
+	// The answer. streamed: events, relayed as they come. Else whole: buffered and
+	// checked, or too large for that.
+	streamed bool
+	large    bool
+	size     int // for fasthttp: −1 is chunked
+	whole    kvparams.Completion
+	out      kvparams.Segments
+	relay    relay
+}
+
+// decode sends the request to the reserved D and brings its answer to where the
+// client can have it: a first committing event, or a whole checked body.
+func (c *completion) decode() *apiError {
+	for {
+		if gone := c.interrupted(); gone != nil {
+			c.abandon(nil)
+			return gone
+		}
+		if c.handoff.state == handleIssued && !c.handoff.fresh() {
+			c.handoff.lose(endExpired)
+			c.d.lease.Release(router.ClientGone)
+			e := newError(fasthttp.StatusServiceUnavailable, codeHandleExpired, "", "no decode backend took the prefill before its lease ran out").retryAfter(1)
+			e.again = true
+			return e
+		}
+		b := c.d.lease.Backend
+		c.d.started = time.Now()
+		r := c.decodeAttempt(b)
+		if r.err == nil {
+			return nil
+		}
+		c.endDecode(b, r.outcome, r.err.Code)
+		if c.interrupted() == nil {
+			c.d.tried = append(c.d.tried, b)
+		}
+		if r.outcome != router.Refused || c.interrupted() != nil {
+			return r.err
+		}
+		// No D has seen the handle: the next one may have it.
+		c.d.refused = append(c.d.refused, b)
+		if c.snap.Acquire(router.Decode, c.req.PromptTokens(), c.d.refused, &c.d.lease) != nil {
+			c.abandon(nil)
+			return c.decodeUnavailable()
+		}
+	}
+}
+
+// endDecode closes the leg: connection, lease, count. Later calls do nothing.
+func (c *completion) endDecode(b *router.Backend, o router.Outcome, code string) {
+	if !c.d.lease.Held() {
+		return
+	}
+	if o == router.OK {
+		c.d.x.finish()
+	} else {
+		c.d.x.drop()
+	}
+	c.d.lease.Release(o)
+	c.s.metrics.Leg("decode", b.URL, o.String(), code, time.Since(c.d.started))
+}
+
+func (c *completion) decodeAttempt(b *router.Backend) legResult {
+	c.state = stateDecoding
+	d := &c.d
+	var handle kvparams.Handle
+	if c.handoff.state == handleIssued {
+		handle = c.handleFor(b, c.handoff.send())
+	}
+	if c.path == pathDecodeOnly {
+		d.segs = c.req.AppendPlain(d.segs[:0])
+	} else {
+		d.leg.ID, d.leg.Scratch = c.legID, d.leg.Scratch[:0]
+		d.segs = c.s.dialect.AppendDecode(d.segs[:0], &c.req, handle, &d.leg)
+	}
+	deadline := time.Now().Add(c.s.cfg.Timeouts.FirstEvent)
+	// A handle must not reach D twice: no second try on a fresh connection.
+	err := d.x.do(c.s.upstreams[b], c.request(d.segs), deadline, handle.None())
+	c.times.handed = time.Now()
+	if err == nil {
+		err = c.decodeAnswered()
+	}
+	if err == nil {
+		return legResult{}
+	}
+	var ae *apiError
+	if !errors.As(err, &ae) {
+		return c.decodeBroke(b, err)
+	}
+	return c.decodeRefused(b, ae)
+}
+
+// decodeRefused ends a leg that D answered with an error.
+func (c *completion) decodeRefused(b *router.Backend, e *apiError) legResult {
+	if e.Status < 500 {
+		// D has normally told P already. Where its validation came first it has not,
+		// and the blocks would wait for the lease; the same D lives, so it is asked.
+		c.abandon(nil)
+		return legResult{err: e, outcome: router.ClientFault, sent: true}
+	}
+	c.abandon(b)
+	return legResult{err: e, outcome: router.Engine, sent: true}
+}
+
+// decodeBroke classifies a transport failure before the client had anything.
+func (c *completion) decodeBroke(b *router.Backend, err error) legResult {
+	var ue *upstreamError
+	if !errors.As(err, &ue) {
+		panic("BUG: decode leg failed with " + err.Error())
+	}
+	if ue.stage == stageDial {
+		c.handoff.unsent()
+		if gone := c.interrupted(); gone != nil {
+			c.abandon(nil)
+			return legResult{err: gone, outcome: router.ClientGone}
+		}
+		return legResult{err: c.decodeUnavailable(), outcome: router.Refused}
+	}
+	if gone := c.interrupted(); gone != nil {
+		// D has the whole request and aborts, which frees P's blocks. A request cut
+		// while it was written frees nothing.
+		if ue.stage == stageWrite {
+			c.abandon(nil)
+		}
+		return legResult{err: gone, outcome: router.ClientGone, sent: true}
+	}
+	c.abandon(b)
+	if ue.timeout() {
+		e := newError(fasthttp.StatusGatewayTimeout, codeDecodeTimeout, "", "decode backend sent no event within timeouts.first_event").noRetry()
+		return legResult{err: e, outcome: router.Timeout, sent: true}
+	}
+	e := c.decodeFailed("decode backend broke off before its first event")
+	return legResult{err: e, outcome: router.Gateway, sent: true}
+}
+
+// decodeFailed is a failure that a new round may mend. After the second burnt prefill
+// a client should not start a third one at once.
+func (c *completion) decodeFailed(message string) *apiError {
+	e := newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", message)
+	e.again = true
+	e.NoRetry = c.round == maxRounds
+	return e
+}
+
+// decodeAnswered reads D's answer up to the point where the client may have it. An
+// *apiError is D's own failure, anything else the transport's.
+func (c *completion) decodeAnswered() error {
+	x := &c.d.x
+	status := x.header.StatusCode()
+	if status == fasthttp.StatusOK && x.isEventStream() {
+		c.d.streamed, c.d.size = true, -1
+		return c.firstEvents()
+	}
+	c.d.streamed = false
+	buf, err := x.readAll(c.d.relay.buf[:0], c.s.cfg.Limits.Answer)
+	c.d.relay.buf = buf
+	if status == fasthttp.StatusOK && errors.Is(err, errTooLarge) {
+		return c.commitLarge()
+	}
+	switch {
+	case errors.Is(err, errTooLarge):
+		return newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "decode backend's error is larger than limits.answer")
+	case err != nil:
+		return err
+	case c.authFailed(status):
+		return c.upstreamAuth()
+	case status == fasthttp.StatusOK:
+		return c.commitWhole()
+	}
+	return c.decodeStatus(status, buf)
+}
+
+// decodeStatus is D's own failure as the client gets it, unless another round helps.
+func (c *completion) decodeStatus(status int, body []byte) *apiError {
+	x := &c.d.x
+	switch {
+	case status == fasthttp.StatusTooManyRequests || status == fasthttp.StatusServiceUnavailable:
+		e := c.relayed(x, body, status, codeDecodeUnavailable, "decode backend is busy")
+		e.RetryAfter, e.again = max(e.RetryAfter, 1), true
+		return e
+	case status >= 400 && status < 500:
+		return c.relayed(x, body, status, codeUpstreamRejected, "decode backend refused the request")
+	case status >= 500:
+		e := c.relayed(x, body, status, codeDecodeFailed, "decode backend failed")
+		e.again, e.NoRetry = true, c.round == maxRounds
+		return e
+	}
+	return c.decodeFailed("decode backend answered with an unexpected status")
+}
+
+// commitWhole checks a complete answer and prepares it for the client.
+func (c *completion) commitWhole() error {
+	d := &c.d
+	if err := d.whole.Parse(d.relay.buf); err != nil {
+		c.s.log.Error().Str("request_id", c.id).Str("decode", d.lease.Backend.URL).Msg("decode answer cannot be used: " + err.Error())
+		return c.decodeFailed("decode backend gave an incomplete answer")
+	}
+	d.out = d.whole.AppendClient(d.out[:0], c.cachedTokens())
+	d.size, d.large = d.out.Len(), false
+	c.commit()
+	return nil
+}
+
+// commitLarge lets an answer that is too large to buffer through as it comes.
+func (c *completion) commitLarge() error {
+	d := &c.d
+	d.large, d.size = true, d.x.header.ContentLength()
+	if d.size < 0 {
+		d.size = -1
+	}
+	c.commit()
+	return nil
+}
+
+// commit: D has the blocks and its answer is the client's. Nothing is tried again, so
+// the request body is given back.
+func (c *completion) commit() {
+	c.state = stateCommitted
+	if c.handoff.live() {
+		c.handoff.end(endBurnt)
+		c.s.metrics.Handoff(c.times.handed.Sub(c.times.prefilled))
+	}
+	if !c.s.dialect.Concurrent() { // else P may still be reading it
+		c.freeBody()
+	}
+}
+
+// freeBody gives the request's bytes back, with all that aliases them.
+func (c *completion) freeBody() {
+	c.req.Reset()
+	clear(c.p.segs)
+	clear(c.d.segs)
+	c.body.free(&c.s.budget)
+}
+
+// cachedTokens is what the client is told about prefix cache hits: P's figure, as D
+// reports nothing for blocks that came from P. −1 leaves D's.
+func (c *completion) cachedTokens() int {
+	if c.path != pathDisaggregated || !c.s.cfg.Usage.Rewrite || !c.s.dialect.HandleInAnswer() {
+		return -1
+	}
+	return c.p.ans.CachedTokens
+}
+
+// firstEvents reads events until one commits, and keeps them all for the client. A
+// failure before that is no answer at all and may be tried again.
+func (c *completion) firstEvents() error {
+	r := &c.d.relay
+	r.start(c.cachedTokens(), c.req.Choices())
+	for {
+		buf, err := c.d.x.fill(r.buf)
+		r.buf = buf
+		r.scan()
+		switch {
+		case r.broken:
+			return c.decodeFailed("decode backend reported an error before its first token")
+		case r.committed:
+			c.commit()
+			return nil
+		case r.done:
+			return c.decodeFailed("decode backend ended its stream without a token")
+		case errors.Is(err, io.EOF):
+			return c.decodeFailed("decode backend ended its stream before its first token")
+		case err != nil:
+			return err
+		case int64(len(r.buf)) > c.s.cfg.Limits.Answer:
+			return c.decodeFailed("decode backend sent an event larger than limits.answer")
+		}
+	}
+}
+
+// bothLegs runs a round for a connector whose legs start together. The first leg to
+// fail cuts the other, which would wait for blocks that never come or nobody reads.
+func (c *completion) bothLegs() *apiError {
+	if c.snap.Acquire(router.Prefill, c.req.PromptTokens(), c.p.tried, &c.p.lease) != nil {
+		c.d.lease.Release(router.ClientGone)
+		return prefillUnavailable()
+	}
+	b := c.p.lease.Backend
+	c.buildPrefill()
+	var failed atomic.Bool
+	result := make(chan legResult, 1)
+	go func() {
+		r := c.prefillAttempt(b)
+		c.p.lease.Release(r.outcome)
+		if r.err != nil {
+			failed.Store(true)
+			c.d.x.interrupt(time.Now())
+		}
+		result <- r
+	}()
+	err := c.decode()
+	prefillFirst := failed.Load()
+	if err != nil && !prefillFirst {
+		c.p.x.interrupt(time.Now())
+	}
+	r := <-result
+	if err == nil || !prefillFirst || c.interrupted() != nil {
+		return err
+	}
+	c.d.x.reset()
+	c.p.tried = append(c.p.tried, b)
+	r.err.again = r.next
+	return r.err
+}

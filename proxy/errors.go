@@ -1,0 +1,167 @@
+package proxy
+
+import (
+	"strconv"
+
+	"github.com/valyala/fasthttp"
+)
+
+// apiError is an answer in OpenAI's error form. Every error that a client sees is
+// one of these, or an engine's own 4xx relayed as it is.
+type apiError struct {
+	Status  int
+	Code    string // stable; what an operator searches the README for
+	Type    string
+	Param   string // the field at fault, empty when there is none
+	Message string // never holds anything of a prompt, a key or a backend's text
+	// RetryAfter in seconds; 0 sends no header.
+	RetryAfter int
+	// NoRetry asks the official clients not to try again: it cannot help.
+	NoRetry bool
+	// Raw, when not nil, is a backend's own body, relayed in place of ours.
+	Raw         []byte
+	ContentType string
+	Header      [][2]string
+	// again: nothing has reached the client and a new round may do better.
+	again bool
+}
+
+// Error codes of xpyd's own answers. README.md explains each.
+const (
+	codeInvalidHTTP        = "invalid_http"
+	codeInvalidJSON        = "invalid_json"
+	codeHTTPVersion        = "http_version_not_supported"
+	codeMethod             = "method_not_allowed"
+	codeUnknownRoute       = "unknown_route"
+	codeExpectation        = "expectation_failed"
+	codeHeadersTooLarge    = "headers_too_large"
+	codeRequestTimeout     = "request_timeout"
+	codeMediaType          = "unsupported_media_type"
+	codeLengthRequired     = "length_required"
+	codeBodyTooLarge       = "body_too_large"
+	codeInvalidAPIKey      = "invalid_api_key"
+	codeOverloaded         = "overloaded"
+	codeShuttingDown       = "shutting_down"
+	codeInternal           = "internal_error"
+	codeClientGone         = "client_gone"
+	codePrefillUnavailable = "prefill_unavailable"
+	codePrefillTimeout     = "prefill_timeout"
+	codePrefillFailed      = "prefill_failed"
+	codeInvalidHandoff     = "invalid_prefill_handoff"
+	codeHandleExpired      = "handle_expired"
+	codeDecodeUnavailable  = "decode_unavailable"
+	codeDecodeTimeout      = "decode_timeout"
+	codeDecodeFailed       = "decode_failed"
+	codeDecodeStalled      = "decode_stalled"
+	codeUpstreamAuth       = "upstream_auth"
+	codeUpstreamRejected   = "upstream_rejected"
+)
+
+// errorCodes lists every code that xpyd_request_errors_total may carry.
+func errorCodes() []string {
+	return []string{
+		codeInvalidHTTP, codeInvalidJSON, "invalid_type", "duplicate_field", "unsupported_parameter",
+		codeHTTPVersion, codeMethod, codeUnknownRoute, codeExpectation, codeHeadersTooLarge, codeRequestTimeout,
+		codeMediaType, codeLengthRequired, codeBodyTooLarge, codeInvalidAPIKey, codeOverloaded, codeShuttingDown,
+		codeInternal, codeClientGone, codePrefillUnavailable, codePrefillTimeout, codePrefillFailed,
+		codeInvalidHandoff, codeHandleExpired, codeDecodeUnavailable, codeDecodeTimeout, codeDecodeFailed,
+		codeDecodeStalled, codeUpstreamAuth, codeUpstreamRejected,
+	}
+}
+
+// ErrorCodes is errorCodes for the documentation's test.
+func ErrorCodes() []string { return errorCodes() }
+
+func newError(status int, code, param, message string) *apiError {
+	return &apiError{Status: status, Code: code, Type: errorType(status), Param: param, Message: message}
+}
+
+// Error makes an apiError usable where an error is returned.
+func (e *apiError) Error() string { return e.Code + ": " + e.Message }
+
+func errorType(status int) string {
+	switch {
+	case status == fasthttp.StatusUnauthorized:
+		return "authentication_error"
+	case status == fasthttp.StatusNotFound:
+		return "not_found_error"
+	case status == fasthttp.StatusTooManyRequests:
+		return "rate_limit_error"
+	case status == fasthttp.StatusServiceUnavailable:
+		return "service_unavailable_error"
+	case status >= 500:
+		return "server_error"
+	}
+	return "invalid_request_error"
+}
+
+// retryAfter asks the client to come back after s seconds.
+func (e *apiError) retryAfter(s int) *apiError {
+	e.RetryAfter = s
+	return e
+}
+
+// noRetry tells the official clients that trying again cannot help.
+func (e *apiError) noRetry() *apiError {
+	e.NoRetry = true
+	return e
+}
+
+// appendBody appends {"error":{…}}.
+func (e *apiError) appendBody(dst []byte) []byte {
+	dst = appendQuoted(append(dst, `{"error":{"message":`...), e.Message)
+	dst = appendQuoted(append(dst, `,"type":`...), e.Type)
+	if e.Param == "" {
+		dst = append(dst, `,"param":null`...)
+	} else {
+		dst = appendQuoted(append(dst, `,"param":`...), e.Param)
+	}
+	dst = appendQuoted(append(dst, `,"code":`...), e.Code)
+	return append(dst, `}}`...)
+}
+
+// appendEvent appends the error as the last event of a stream that breaks off.
+func (e *apiError) appendEvent(dst []byte) []byte {
+	return append(e.appendBody(append(dst, "data: "...)), "\n\n"...)
+}
+
+// appendQuoted appends s as a JSON string. Messages are xpyd's own ASCII; a field
+// name from the client's body may hold anything.
+func appendQuoted(dst []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	dst = append(dst, '"')
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			dst = append(dst, '\\', c)
+		case c < 0x20 || c >= 0x7f:
+			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return append(dst, '"')
+}
+
+// write puts the error into the response. It resets what the response held before.
+func (e *apiError) write(ctx *fasthttp.RequestCtx) {
+	ctx.Response.Reset()
+	ctx.SetStatusCode(e.Status)
+	h := &ctx.Response.Header
+	for _, f := range e.Header {
+		h.Set(f[0], f[1])
+	}
+	if e.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(e.RetryAfter))
+	}
+	if e.NoRetry {
+		h.Set("X-Should-Retry", "false")
+	}
+	if e.Raw != nil {
+		h.SetContentType(e.ContentType)
+		ctx.Response.AppendBody(e.Raw)
+		return
+	}
+	h.SetContentType("application/json")
+	ctx.Response.SetBodyRaw(e.appendBody(nil))
+}

@@ -1,0 +1,219 @@
+package proxy
+
+import (
+	"encoding/hex"
+	"math/rand/v2"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/valyala/fasthttp"
+
+	"xpyd/kvparams"
+	"xpyd/metrics"
+	"xpyd/router"
+)
+
+// Outcomes of a completion, as xpyd_requests_total counts them.
+const (
+	outcomeOK          = "ok"
+	outcomeClientError = "client_error" // 4xx
+	outcomeClientGone  = "client_gone"
+	outcomeError       = "error"  // 5xx
+	outcomeBroken      = "broken" // a stream that ended in an error event
+)
+
+func labels() metrics.Labels {
+	reasons := []string{reasonNone, reasonNoPool, reasonUnavailable, reasonBusy, reasonNoHandle, reasonToolChoice}
+	for _, r := range kvparams.Reasons() {
+		reasons = append(reasons, string(r))
+	}
+	return metrics.Labels{
+		APIs:          []string{apiName(kvparams.Chat), apiName(kvparams.Completions)},
+		Outcomes:      []string{outcomeOK, outcomeClientError, outcomeClientGone, outcomeError, outcomeBroken},
+		Codes:         errorCodes(),
+		Paths:         []string{pathDisaggregated, pathDecodeOnly},
+		Reasons:       reasons,
+		Phases:        []string{"body", "prefill", "handoff", "decode", "stream"},
+		Ends:          []string{endIssued, endBurnt, endReleased, endDrained, endExpired, endLost},
+		OrphanReasons: orphanReasons(),
+		LegOutcomes:   router.Outcomes(),
+	}
+}
+
+func apiName(api kvparams.API) string {
+	if api == kvparams.Chat {
+		return "chat"
+	}
+	return "completions"
+}
+
+// finish is the one end of a completion: it settles what is left of leases, handle
+// and buffers, counts, and writes the log line. writeErr is what fasthttp met while
+// writing the response.
+func (c *completion) finish(writeErr error) {
+	s := c.s
+	s.watch.remove(&c.watch)
+	if writeErr != nil && c.failure == nil {
+		// The client left while the last bytes were written.
+		c.gone.Store(true)
+		c.failure = errGone()
+	}
+	c.abandon(nil)
+	if c.d.lease.Held() {
+		c.endDecode(c.d.lease.Backend, router.ClientGone, "")
+	}
+	c.p.lease.Release(router.ClientGone)
+	c.count()
+	c.logLine()
+	c.recycle()
+	s.live.Add(-1)
+}
+
+func (c *completion) count() {
+	m := c.s.metrics
+	now := time.Now()
+	c.outcome = outcomeOK
+	if e := c.failure; e != nil {
+		c.outcome = c.failed(e)
+		m.Error(e.Code)
+		if e.Code == codeClientGone {
+			m.ClientGone(c.phase())
+		}
+	}
+	m.Request(apiName(c.api), c.outcome, now.Sub(c.times.start))
+	if c.path != "" {
+		m.Decision(c.path, c.reason)
+	}
+	if c.d.streamed && !c.times.first.IsZero() {
+		m.Stream(apiName(c.api), c.path, c.times.first.Sub(c.times.start), now.Sub(c.times.first), c.d.relay.events)
+	}
+}
+
+func (c *completion) failed(e *apiError) string {
+	switch {
+	case e.Code == codeClientGone:
+		return outcomeClientGone
+	case c.state == stateCommitted:
+		return outcomeBroken
+	case e.Status < 500:
+		return outcomeClientError
+	}
+	return outcomeError
+}
+
+// phase is where the client left.
+func (c *completion) phase() string {
+	if c.state == stateAdmitted {
+		return "body"
+	}
+	return c.state.String()
+}
+
+func (c *completion) logLine() {
+	e := c.s.log.Info()
+	if !e.Enabled() {
+		return
+	}
+	t := &c.times
+	e.Str("request_id", c.id).Str("leg_id", c.legID).Str("api", apiName(c.api)).
+		Str("path", c.path).Str("reason", c.reason).Int("rounds", c.round)
+	logBackend(e, "prefill", c.p.lease.Backend)
+	logBackend(e, "decode", c.d.lease.Backend)
+	status := fasthttp.StatusOK
+	if f := c.failure; f != nil {
+		e.Str("code", f.Code)
+		if c.state != stateCommitted {
+			status = f.Status
+		}
+	}
+	e.Int("status", status).Str("outcome", c.outcome)
+	if c.failure != nil && c.failure.Code == codeClientGone {
+		e.Str("phase", c.phase())
+	}
+	if !t.prefilled.IsZero() {
+		e.Float64("prefill_ms", ms(t.prefill))
+		if !t.handed.IsZero() {
+			e.Float64("handoff_ms", ms(t.handed.Sub(t.prefilled)))
+		}
+	}
+	if !t.first.IsZero() {
+		e.Float64("ttft_ms", ms(t.first.Sub(t.start)))
+	}
+	e.Float64("total_ms", ms(time.Since(t.start))).
+		Int("events", c.d.relay.events).Int64("bytes", c.d.relay.sent).Msg("completion")
+}
+
+func logBackend(e *zerolog.Event, role string, b *router.Backend) {
+	if b != nil {
+		e.Str(role, b.URL)
+	}
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// recycle puts the completion back into the pool, holding nothing of its request.
+func (c *completion) recycle() {
+	c.freeBody()
+	c.s.buffers.put(&c.d.relay)
+	c.d.relay = relay{}
+	c.p.x.reset()
+	c.d.x.reset()
+	if cap(c.p.buf) > maxPooledBuffer {
+		c.p.buf = nil
+	}
+	clear(c.d.out)
+	c.p.lease.Backend, c.d.lease.Backend = nil, nil
+	c.p.tried, c.d.tried, c.d.refused = c.p.tried[:0], c.d.tried[:0], c.d.refused[:0]
+	c.p.ans = kvparams.Answer{}
+	c.handoff = handoff{}
+	c.ctx, c.conn, c.snap, c.failure = nil, nil, nil, nil
+	c.gone.Store(false)
+	c.stop.Store(false)
+	c.s.pool.Put(c)
+}
+
+// requestID is the client's X-Request-Id if it is 1–64 of [A-Za-z0-9._-], else a
+// fresh one.
+func requestID(client []byte) string {
+	if n := len(client); n == 0 || n > 64 {
+		return randomHex(32)
+	}
+	for _, b := range client {
+		if !(b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || b == '.' || b == '_' || b == '-') {
+			return randomHex(32)
+		}
+	}
+	return string(client)
+}
+
+// randomHex returns n hex digits, n a multiple of 8 up to 32.
+func randomHex(n int) string {
+	var raw [16]byte
+	for i := 0; i < n/2; i += 4 {
+		v := rand.Uint32()
+		raw[i], raw[i+1], raw[i+2], raw[i+3] = byte(v), byte(v>>8), byte(v>>16), byte(v>>24)
+	}
+	return hex.EncodeToString(raw[:n/2])
+}
+
+// appendFields appends the header lines that both legs carry: nothing of the client's
+// head passes but these.
+func (s *Server) appendFields(dst []byte, h *fasthttp.RequestHeader) []byte {
+	switch {
+	case len(s.backendAuth) > 0:
+		dst = appendField(dst, "Authorization", s.backendAuth)
+	case !s.keys.required():
+		dst = appendField(dst, "Authorization", h.Peek("Authorization"))
+	}
+	dst = appendField(dst, "User-Agent", h.UserAgent())
+	dst = appendField(dst, "Traceparent", h.Peek("Traceparent"))
+	return appendField(dst, "Tracestate", h.Peek("Tracestate"))
+}
+
+func appendField(dst []byte, name string, value []byte) []byte {
+	if len(value) == 0 {
+		return dst
+	}
+	dst = append(append(dst, name...), ": "...)
+	return append(append(dst, value...), "\r\n"...)
+}

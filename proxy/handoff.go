@@ -1,0 +1,222 @@
+package proxy
+
+import (
+	"bytes"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"xpyd/kvparams"
+	"xpyd/router"
+)
+
+// Ends of a handle, as xpyd_kv_handles_total counts them.
+const (
+	endIssued   = "issued"   // P gave it
+	endBurnt    = "burnt"    // D used it
+	endReleased = "released" // given back by a request that D rejected
+	endDrained  = "drained"  // given back by a one-token decode
+	endExpired  = "expired"  // older than lease − margin before any D had it
+	endLost     = "lost"     // could not be given back: see xpyd_kv_orphans_total
+)
+
+type handleState uint8
+
+const (
+	handleNone handleState = iota
+	handleIssued
+	handleSent // some D may have seen it: never sent to another one
+	handleEnded
+)
+
+// handoff is the single-use fence around a handle. P frees the blocks once D has read
+// them and does not check a second read, which would return another prompt's answer
+// with status 200. issued → sent → ended, or issued → ended; only a dial failure
+// leads back from sent to issued.
+type handoff struct {
+	s      *Server
+	handle kvparams.Handle // aliases the prefill leg's buffer until ended
+	from   *router.Backend
+	issued time.Time
+	state  handleState
+}
+
+func (h *handoff) issue(handle kvparams.Handle, from *router.Backend) {
+	if h.state != handleNone && h.state != handleEnded {
+		panic("BUG: handle issued over a live one")
+	}
+	h.handle, h.from, h.issued, h.state = handle, from, time.Now(), handleIssued
+	h.s.metrics.Handle(endIssued)
+	h.s.ledger.pin(handle.Blocks)
+}
+
+func (h *handoff) live() bool { return h.state == handleIssued || h.state == handleSent }
+
+func (h *handoff) age() time.Duration { return time.Since(h.issued) }
+
+// fresh reports whether D would still find the blocks.
+func (h *handoff) fresh() bool { return h.age() < h.s.cfg.KV.Lease-h.s.cfg.KV.LeaseMargin }
+
+// send hands the handle out for one request to D.
+func (h *handoff) send() kvparams.Handle {
+	if h.state != handleIssued {
+		panic("BUG: handle sent twice")
+	}
+	h.state = handleSent
+	return h.handle
+}
+
+// unsent takes a send back: no connection came about, so no D has seen the handle.
+func (h *handoff) unsent() {
+	if h.state == handleSent {
+		h.state = handleIssued
+	}
+}
+
+// end closes the books on the handle.
+func (h *handoff) end(how string) {
+	if !h.live() {
+		return
+	}
+	h.state = handleEnded
+	h.s.metrics.Handle(how)
+	h.s.ledger.unpin(h.handle.Blocks)
+}
+
+// lose ends a handle whose blocks wait for the lease.
+func (h *handoff) lose(reason string) {
+	if h.live() {
+		h.end(map[bool]string{true: endExpired, false: endLost}[reason == endExpired])
+		h.s.strand(h.handle.Blocks, h.issued, reason)
+	}
+}
+
+// strand counts blocks that only the end of P's lease will free.
+func (s *Server) strand(blocks int, issued time.Time, reason string) {
+	s.metrics.Orphan(reason)
+	s.ledger.strand(blocks, issued.Add(s.cfg.KV.Lease))
+}
+
+// transfer passes the duty to end the handle on to a release.
+func (h *handoff) transfer() {
+	if !h.live() {
+		panic("BUG: release of a handle that has ended")
+	}
+	h.state = handleEnded
+}
+
+// abandon gives a live handle back in the background: the client is gone, or no
+// decode will come. avoid is a D that has just failed; nil if there is none.
+func (c *completion) abandon(avoid *router.Backend) {
+	if c.handoff.live() {
+		c.s.releases.start(c, avoid)
+	}
+}
+
+// ledger counts the blocks behind handles.
+type ledger struct {
+	mu   sync.Mutex
+	held int
+	lost []lostBlocks
+}
+
+type lostBlocks struct {
+	blocks int
+	until  time.Time
+}
+
+func (l *ledger) pin(n int)   { l.mu.Lock(); l.held += n; l.mu.Unlock() }
+func (l *ledger) unpin(n int) { l.mu.Lock(); l.held -= n; l.mu.Unlock() }
+
+func (l *ledger) strand(n int, until time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forget(time.Now())
+	l.lost = append(l.lost, lostBlocks{n, until})
+}
+
+// forget drops what the leases have freed by now.
+func (l *ledger) forget(now time.Time) {
+	keep := l.lost[:0]
+	for _, e := range l.lost {
+		if e.until.After(now) {
+			keep = append(keep, e)
+		}
+	}
+	l.lost = keep
+}
+
+func (l *ledger) pinned() float64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return float64(l.held)
+}
+
+func (l *ledger) stranded() float64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forget(time.Now())
+	n := 0
+	for _, e := range l.lost {
+		n += e.blocks
+	}
+	return float64(n)
+}
+
+// hostAllowed checks a handle's host against kv.allow_hosts.
+func (s *Server) hostAllowed(host []byte) bool {
+	if len(s.cfg.KV.AllowHosts) == 0 {
+		return true
+	}
+	for _, h := range s.cfg.KV.AllowHosts {
+		if strings.EqualFold(h, string(host)) {
+			return true
+		}
+	}
+	return false
+}
+
+// handleFor is the handle as decode backend d gets it: byte for byte P's, but for a
+// loopback host that d could not reach, which is counted, logged once, and replaced
+// where the configuration says so.
+func (c *completion) handleFor(d *router.Backend, h kvparams.Handle) kvparams.Handle {
+	if !loopback(string(h.RemoteHost)) || hostOf(c.handoff.from) == hostOf(d) {
+		return h
+	}
+	s := c.s
+	s.metrics.Loopback()
+	s.loopbackOnce.Do(func() {
+		s.log.Warn().Str("prefill", c.handoff.from.URL).Str("decode", d.URL).
+			Msg("the prefill backend names a loopback side channel; set VLLM_NIXL_SIDE_CHANNEL_HOST there, or kv.rewrite_loopback here")
+	})
+	if s.cfg.KV.RewriteLoopback {
+		h.Raw = rewriteHost(h.Raw, h.RemoteHost, hostOf(c.handoff.from))
+	}
+	return h
+}
+
+func hostOf(b *router.Backend) string {
+	host, _, _ := net.SplitHostPort(b.Addr)
+	return host
+}
+
+func loopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}
+
+// rewriteHost replaces host, which is a slice of raw, in a copy.
+func rewriteHost(raw, host []byte, with string) []byte {
+	at := bytes.Index(raw, append(append([]byte{'"'}, host...), '"'))
+	if at < 0 {
+		return raw
+	}
+	out := append(make([]byte, 0, len(raw)+len(with)), raw[:at+1]...)
+	out = append(out, with...)
+	return append(out, raw[at+1+len(host):]...)
+}

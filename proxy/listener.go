@@ -1,0 +1,125 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// sendBuffer bounds what the kernel buffers for a client that reads slowly. Without
+// it one slow reader holds 4 MiB.
+const sendBuffer = 256 << 10
+
+// listener accepts clients with the socket options that long streams need, and caps
+// the connections of one address. fasthttp's own cap hides the descriptor.
+type listener struct {
+	net.Listener
+	perIP int
+
+	mu    sync.Mutex
+	count map[netip.Addr]int
+}
+
+// clientConn is an accepted connection with its descriptor at hand, which stays
+// valid until Close.
+type clientConn struct {
+	*net.TCPConn
+	fd     int
+	ip     netip.Addr
+	ln     *listener
+	closed sync.Once
+}
+
+// Listen opens the data port. An empty host means all addresses.
+func Listen(addr string) (net.Listener, error) {
+	cfg := net.ListenConfig{
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
+		Control: func(_, _ string, c syscall.RawConn) error {
+			var err error
+			ctlErr := c.Control(func(fd uintptr) {
+				// Inherited by accepted connections.
+				if err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, sendBuffer); err == nil {
+					err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 30_000)
+				}
+			})
+			if ctlErr != nil {
+				return ctlErr
+			}
+			return err
+		},
+	}
+	ln, err := cfg.Listen(context.Background(), "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", addr, err)
+	}
+	return ln, nil
+}
+
+func newListener(ln net.Listener, perIP int) *listener {
+	return &listener{Listener: ln, perIP: perIP, count: map[netip.Addr]int{}}
+}
+
+// Accept returns the next client that is under its address's cap; the others are
+// closed at once.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		tcp, ok := conn.(*net.TCPConn)
+		if !ok {
+			return nil, fmt.Errorf("accept: want TCP, got %T", conn)
+		}
+		c := &clientConn{TCPConn: tcp, ln: l, ip: tcp.RemoteAddr().(*net.TCPAddr).AddrPort().Addr()}
+		if c.fd, err = descriptor(tcp); err == nil && l.enter(c.ip) {
+			return c, nil
+		}
+		_ = tcp.Close()
+	}
+}
+
+func descriptor(tcp *net.TCPConn) (fd int, err error) {
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	err = raw.Control(func(p uintptr) { fd = int(p) })
+	return fd, err
+}
+
+func (l *listener) enter(ip netip.Addr) bool {
+	if l.perIP <= 0 {
+		return true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.count[ip] >= l.perIP {
+		return false
+	}
+	l.count[ip]++
+	return true
+}
+
+func (l *listener) leave(ip netip.Addr) {
+	if l.perIP <= 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.count[ip]--; l.count[ip] == 0 {
+		delete(l.count, ip)
+	}
+}
+
+// Close closes the connection and gives its place under the cap back, once.
+func (c *clientConn) Close() error {
+	c.closed.Do(func() { c.ln.leave(c.ip) })
+	return c.TCPConn.Close()
+}

@@ -1,0 +1,189 @@
+package proxy
+
+import (
+	"encoding/json"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"xpyd/router"
+)
+
+// passOn relays a request that touches no KV blocks to one decode backend: tokenize,
+// detokenize, version.
+func (s *Server) passOn(ctx *fasthttp.RequestCtx, path string) {
+	var body bodyBuffer
+	defer func() { body.free(&s.budget) }()
+	req := &upstreamRequest{method: "GET", path: path, fields: s.appendFields(nil, &ctx.Request.Header)}
+	req.id = requestID(ctx.Request.Header.Peek("X-Request-Id"))
+	if ctx.IsPost() {
+		if err := s.readBody(ctx, ctx.Conn().(*clientConn), &body); err != nil {
+			s.refuse(ctx, err)
+			return
+		}
+		req.method, req.body = "POST", [][]byte{body.b}
+	}
+	var tried []*router.Backend
+	for {
+		var lease router.Lease
+		if s.router.Snapshot().Acquire(router.Decode, 0, tried, &lease) != nil {
+			newError(fasthttp.StatusServiceUnavailable, codeDecodeUnavailable, "", "no decode backend accepts connections").retryAfter(1).write(ctx)
+			break
+		}
+		refused := s.passTo(ctx, lease.Backend, req, &lease)
+		if !refused {
+			break
+		}
+		tried = append(tried, lease.Backend)
+	}
+	ctx.Response.Header.Set("X-Request-Id", req.id)
+	closeUnreadGet(ctx)
+}
+
+// closeUnreadGet: a GET may carry a body that nobody read.
+func closeUnreadGet(ctx *fasthttp.RequestCtx) {
+	if !ctx.IsPost() {
+		closeUnread(ctx)
+	}
+}
+
+func (s *Server) passTo(ctx *fasthttp.RequestCtx, b *router.Backend, req *upstreamRequest, lease *router.Lease) (refused bool) {
+	var x exchange
+	defer x.finish()
+	err := x.do(s.upstreams[b], req, time.Now().Add(30*time.Second), true)
+	var buf []byte
+	if err == nil {
+		buf, err = x.readAll(nil, s.cfg.Limits.Answer)
+	}
+	if err != nil {
+		if isDial(err) {
+			lease.Release(router.Refused)
+			return true
+		}
+		lease.Release(router.Gateway)
+		newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "decode backend did not answer").write(ctx)
+		return false
+	}
+	lease.Release(router.OK)
+	ctx.SetStatusCode(x.header.StatusCode())
+	ctx.Response.Header.SetContentTypeBytes(x.header.ContentType())
+	ctx.Response.SetBodyRaw(buf)
+	return false
+}
+
+// modelCache holds the merged answer of /v1/models for a short while.
+type modelCache struct {
+	mu    sync.Mutex
+	body  []byte
+	until time.Time
+}
+
+const modelsFor = 5 * time.Second
+
+// serveModels answers with the models that both pools serve.
+func (s *Server) serveModels(ctx *fasthttp.RequestCtx) {
+	auth := string(ctx.Request.Header.Peek("Authorization"))
+	switch {
+	case len(s.backendAuth) > 0:
+		auth = string(s.backendAuth)
+	case s.keys.required():
+		auth = ""
+	}
+	body, err := s.mergedModels(auth, auth == "" || len(s.backendAuth) > 0)
+	if err != nil {
+		err.write(ctx)
+	} else {
+		ctx.SetContentType("application/json")
+		ctx.Response.SetBodyRaw(body)
+	}
+	closeUnread(ctx)
+}
+
+// mergedModels asks both pools, or the cache where every client gets the same answer.
+func (s *Server) mergedModels(auth string, shared bool) ([]byte, *apiError) {
+	m := &s.models
+	if shared {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if time.Now().Before(m.until) {
+			return m.body, nil
+		}
+	}
+	decode, err := s.poolModels(router.Decode, auth)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.router.Snapshot().Backends(router.Prefill)) > 0 {
+		prefill, err := s.poolModels(router.Prefill, auth)
+		switch {
+		case err == nil:
+			decode = intersect(decode, prefill)
+		case !s.cfg.DecodeOnly.Enabled:
+			return nil, err
+		}
+	}
+	body, jsonErr := json.Marshal(modelList{Object: "list", Data: decode})
+	if jsonErr != nil {
+		return nil, newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "a backend's model list cannot be used")
+	}
+	if shared {
+		m.body, m.until = body, time.Now().Add(modelsFor)
+	}
+	return body, nil
+}
+
+// modelList is vLLM's /v1/models. Entries stay as the engine wrote them.
+type modelList struct {
+	Object string            `json:"object"`
+	Data   []json.RawMessage `json:"data"`
+}
+
+func modelID(raw json.RawMessage) string {
+	var m struct {
+		ID string `json:"id"`
+	}
+	_ = json.Unmarshal(raw, &m)
+	return m.ID
+}
+
+// intersect keeps a's entries whose id stands in b too.
+func intersect(a, b []json.RawMessage) []json.RawMessage {
+	ids := map[string]bool{}
+	for _, m := range b {
+		ids[modelID(m)] = true
+	}
+	both := []json.RawMessage{}
+	for _, m := range a {
+		if ids[modelID(m)] {
+			both = append(both, m)
+		}
+	}
+	return both
+}
+
+// poolModels is the list of the first backend of the pool that answers.
+func (s *Server) poolModels(role router.Role, auth string) ([]json.RawMessage, *apiError) {
+	failure := newError(fasthttp.StatusServiceUnavailable, codeDecodeUnavailable, "", "no "+role.String()+" backend answers /v1/models").retryAfter(1)
+	if role == router.Prefill {
+		failure.Code = codePrefillUnavailable
+	}
+	for _, b := range s.router.Snapshot().Backends(role) {
+		status, body, err := s.probes.get(b, "/v1/models", auth)
+		if err != nil {
+			continue
+		}
+		if status == http.StatusUnauthorized && len(s.backendAuth) == 0 {
+			e := newError(status, codeInvalidAPIKey, "", "the backends ask for another API key")
+			e.Header = [][2]string{{"WWW-Authenticate", "Bearer"}}
+			return nil, e
+		}
+		var list modelList
+		if status == http.StatusOK && json.Unmarshal(body, &list) == nil {
+			return list.Data, nil
+		}
+	}
+	return nil, failure
+}
+

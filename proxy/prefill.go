@@ -1,0 +1,284 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"xpyd/kvparams"
+	"xpyd/router"
+)
+
+// maxPrefillAttempts bounds how often a prefill that may have run is started in one
+// round. A backend that refuses the connection does not count.
+const maxPrefillAttempts = 2
+
+// lateAnswer is how long P may still answer after its connection was half-closed.
+const lateAnswer = time.Second
+
+// prefillLeg is the first leg: one token, not streamed, answered with a handle.
+type prefillLeg struct {
+	x     exchange
+	lease router.Lease
+	tried []*router.Backend
+	leg   kvparams.Leg
+	segs  kvparams.Segments
+	buf   []byte // P's answer; the handle aliases it
+	ans   kvparams.Answer
+}
+
+// legResult is how one attempt of a leg ended.
+type legResult struct {
+	err     *apiError // nil: the leg succeeded
+	outcome router.Outcome
+	next    bool   // another backend may do better
+	sent    bool   // the backend may have worked for it
+	degrade string // reason to go without a prefill; empty: not allowed
+}
+
+// prefill obtains a handle from some P, or settles that the request goes to D alone.
+func (c *completion) prefill() *apiError {
+	c.state = statePrefilling
+	c.buildPrefill()
+	last := legResult{err: prefillUnavailable(), degrade: reasonUnavailable}
+	for attempts := 0; attempts < maxPrefillAttempts; {
+		if c.snap.Acquire(router.Prefill, c.req.PromptTokens(), c.p.tried, &c.p.lease) != nil {
+			break
+		}
+		b := c.p.lease.Backend
+		last = c.prefillAttempt(b)
+		c.p.lease.Release(last.outcome)
+		if last.err == nil || !last.next {
+			break
+		}
+		if gone := c.interrupted(); gone != nil {
+			return gone
+		}
+		c.p.tried = append(c.p.tried, b)
+		if last.sent {
+			attempts++
+		}
+	}
+	if last.err == nil || last.degrade == "" || c.gone.Load() {
+		return last.err
+	}
+	return c.withoutPrefill(last)
+}
+
+func prefillUnavailable() *apiError {
+	return newError(fasthttp.StatusServiceUnavailable, codePrefillUnavailable, "", "no prefill backend accepts connections").retryAfter(1)
+}
+
+// withoutPrefill lets D prefill by itself, under the cap for requests that should
+// have had a prefill, or returns the failure that led here.
+func (c *completion) withoutPrefill(last legResult) *apiError {
+	forced := last.degrade == reasonToolChoice
+	if !c.s.dialect.DecodeOnlySafe() || !forced && (!c.s.cfg.DecodeOnly.Enabled || !c.snap.Degrade(&c.d.lease)) {
+		return last.err
+	}
+	c.path, c.reason = pathDecodeOnly, last.degrade
+	if !forced {
+		c.s.log.Warn().Str("request_id", c.id).Str("reason", last.degrade).Msg("decoding without a prefill")
+	}
+	return nil
+}
+
+// prefillAttempt runs the leg on one backend and leaves a handle in c.handoff if P
+// gave one.
+func (c *completion) prefillAttempt(b *router.Backend) legResult {
+	started := time.Now()
+	r := c.prefillExchange(b)
+	if r.err == nil {
+		c.p.x.finish()
+	} else {
+		c.p.x.drop()
+	}
+	c.times.prefilled = time.Now()
+	c.times.prefill = c.times.prefilled.Sub(started)
+	c.s.metrics.Leg("prefill", b.URL, r.outcome.String(), codeOf(r.err), c.times.prefill)
+	return r
+}
+
+func codeOf(e *apiError) string {
+	if e == nil {
+		return ""
+	}
+	return e.Code
+}
+
+// buildPrefill writes the leg's body, as segments over the client's.
+func (c *completion) buildPrefill() {
+	p := &c.p
+	p.leg.ID, p.leg.Scratch = c.legID, p.leg.Scratch[:0]
+	p.segs = c.s.dialect.AppendPrefill(p.segs[:0], &c.req, &p.leg)
+}
+
+func (c *completion) prefillExchange(b *router.Backend) legResult {
+	p := &c.p
+	err := p.x.do(c.s.upstreams[b], c.request(p.segs), time.Now().Add(c.s.cfg.Timeouts.Prefill), true)
+	if err == nil {
+		p.buf, err = p.x.readAll(p.buf[:0], c.s.cfg.Limits.Answer)
+	} else {
+		p.buf = p.buf[:0]
+	}
+	if err != nil && c.interrupted() != nil {
+		err = c.lateAnswer(err)
+	}
+	if err != nil {
+		return c.prefillBroke(b, err)
+	}
+	return c.prefillAnswered(b)
+}
+
+// lateAnswer tells P that nobody waits any more, which makes it abort, and reads on
+// for an answer that was on its way: its handle must be given back.
+func (c *completion) lateAnswer(err error) error {
+	var ue *upstreamError
+	if !errors.As(err, &ue) || !ue.timeout() || ue.stage == stageDial || ue.stage == stageWrite {
+		return err
+	}
+	x := &c.p.x
+	x.halfClose()
+	x.interrupt(time.Now().Add(lateAnswer))
+	if ue.stage == stageHead {
+		if headErr := x.readHead(false); headErr != nil {
+			return headErr
+		}
+	}
+	c.p.buf, err = x.readAll(c.p.buf, c.s.cfg.Limits.Answer)
+	return err
+}
+
+// prefillBroke classifies a transport failure.
+func (c *completion) prefillBroke(b *router.Backend, err error) legResult {
+	if gone := c.interrupted(); gone != nil {
+		return legResult{err: gone, outcome: router.ClientGone}
+	}
+	var ue *upstreamError
+	switch {
+	case !errors.As(err, &ue):
+		return c.prefillBad(b, "its answer is larger than limits.answer")
+	case ue.stage == stageDial:
+		return legResult{err: prefillUnavailable(), outcome: router.Refused, next: true, degrade: reasonUnavailable}
+	case ue.timeout():
+		// Not tried again: another P would be as long on it, and twice the work.
+		e := newError(fasthttp.StatusGatewayTimeout, codePrefillTimeout, "", "prefill backend did not answer within timeouts.prefill")
+		return legResult{err: e, outcome: router.Timeout, sent: true}
+	}
+	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend broke off the connection")
+	return legResult{err: e, outcome: router.Gateway, next: true, sent: true}
+}
+
+func (c *completion) prefillBad(b *router.Backend, why string) legResult {
+	c.s.log.Error().Str("request_id", c.id).Str("prefill", b.URL).Msg("prefill answer cannot be used: " + why)
+	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend gave an answer that cannot be used")
+	return legResult{err: e, outcome: router.Gateway, next: true, sent: true}
+}
+
+// prefillAnswered reads a complete answer of P.
+func (c *completion) prefillAnswered(b *router.Backend) legResult {
+	switch status := c.p.x.header.StatusCode(); {
+	case status != fasthttp.StatusOK:
+		return c.prefillRefused(status)
+	case !c.s.dialect.HandleInAnswer():
+		return legResult{sent: true}
+	}
+	ans, err := c.s.dialect.ParseAnswer(c.p.buf)
+	if err != nil {
+		var ae *kvparams.AnswerError
+		if errors.As(err, &ae) && ae.Code == kvparams.CodeHandoff {
+			c.s.log.Error().Str("request_id", c.id).Str("prefill", b.URL).Str("member", ae.Member).Msg("prefill backend gave an unusable handle: " + ae.Message)
+			e := newError(fasthttp.StatusBadGateway, codeInvalidHandoff, "", "prefill backend gave unusable kv_transfer_params")
+			return legResult{err: e, outcome: router.Gateway, sent: true}
+		}
+		return c.prefillBad(b, err.Error())
+	}
+	c.p.ans = ans
+	if ans.Handle.None() {
+		e := newError(fasthttp.StatusBadGateway, codeInvalidHandoff, "", "prefill backend gave no kv_transfer_params; is it started with --kv-transfer-config?")
+		return legResult{err: e, outcome: router.Engine, next: true, sent: true, degrade: reasonNoHandle}
+	}
+	c.handoff.issue(ans.Handle, b)
+	c.state = stateHandedOff
+	if !c.s.hostAllowed(ans.Handle.RemoteHost) {
+		c.handoff.lose("host_not_allowed")
+		e := newError(fasthttp.StatusBadGateway, codeInvalidHandoff, "", "prefill backend named a host that is not in kv.allow_hosts")
+		return legResult{err: e, outcome: router.Gateway, sent: true}
+	}
+	if gone := c.interrupted(); gone != nil {
+		c.abandon(nil)
+		return legResult{err: gone, outcome: router.ClientGone, sent: true}
+	}
+	return legResult{sent: true}
+}
+
+// prefillRefused maps P's status to what the client gets and what may be tried.
+func (c *completion) prefillRefused(status int) legResult {
+	forced := ""
+	if c.req.ForcedTool() {
+		// One token cannot hold the call that the client insists on.
+		forced = reasonToolChoice
+	}
+	switch {
+	case status == fasthttp.StatusTooManyRequests || status == fasthttp.StatusServiceUnavailable:
+		e := c.relayed(&c.p.x, c.p.buf, status, codePrefillUnavailable, "prefill backend is busy")
+		if e.RetryAfter == 0 {
+			e.RetryAfter = 1
+		}
+		return legResult{err: e, outcome: router.Engine, next: true, sent: true, degrade: reasonBusy}
+	case c.authFailed(status):
+		return legResult{err: c.upstreamAuth(), outcome: router.Gateway}
+	case status >= 400 && status < 500:
+		return legResult{err: c.relayed(&c.p.x, c.p.buf, status, codeUpstreamRejected, "prefill backend refused the request"), outcome: router.ClientFault, sent: true, degrade: forced}
+	case status >= 500:
+		e := c.relayed(&c.p.x, c.p.buf, status, codePrefillFailed, "prefill backend failed")
+		return legResult{err: e, outcome: router.Engine, next: forced == "", sent: true, degrade: forced}
+	}
+	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend answered with an unexpected status")
+	return legResult{err: e, outcome: router.Gateway, next: true, sent: true}
+}
+
+// authFailed: with a key of our own a 401 is our fault, else it is the client's key.
+func (c *completion) authFailed(status int) bool {
+	return (status == fasthttp.StatusUnauthorized || status == fasthttp.StatusForbidden) && (len(c.s.backendAuth) > 0 || c.s.keys.required())
+}
+
+func (c *completion) upstreamAuth() *apiError {
+	c.s.log.Error().Str("request_id", c.id).Msg("a backend refuses xpyd's key; check backend_api_key")
+	return newError(fasthttp.StatusBadGateway, codeUpstreamAuth, "", "a backend refused the proxy's credentials").noRetry()
+}
+
+// relayed is a backend's own error: a 4xx as it is, a 5xx with our text, as an
+// engine's may hold addresses or prompts.
+func (c *completion) relayed(x *exchange, body []byte, status int, code, message string) *apiError {
+	e := newError(status, code, "", message)
+	if status < 500 || c.s.cfg.Errors.ExposeUpstream {
+		e.Raw = bytes.Clone(body)
+		e.ContentType = string(x.header.ContentType())
+	}
+	e.RetryAfter = seconds(x.header.Peek("Retry-After"))
+	e.NoRetry = status >= 400 && status < 500 && status != fasthttp.StatusTooManyRequests
+	return e
+}
+
+// seconds reads a Retry-After of whole seconds, kept within 1–120.
+func seconds(v []byte) int {
+	n, err := fasthttp.ParseUint(v)
+	if err != nil || n < 1 {
+		return 0
+	}
+	return min(n, 120)
+}
+
+func (c *completion) request(body kvparams.Segments) *upstreamRequest {
+	return &upstreamRequest{method: "POST", path: apiPath(c.api), id: c.legID, fields: c.fields, body: body}
+}
+
+func apiPath(api kvparams.API) string {
+	if api == kvparams.Chat {
+		return "/v1/chat/completions"
+	}
+	return "/v1/completions"
+}

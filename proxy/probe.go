@@ -1,0 +1,134 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+
+	"xpyd/router"
+)
+
+// prober keeps each backend's state and version, outside the hot path.
+type prober struct {
+	s      *Server
+	client *retryablehttp.Client
+	cancel context.CancelFunc
+	ctx    context.Context
+	wg     sync.WaitGroup
+}
+
+const (
+	probeEvery   = 5 * time.Second
+	probeSuspect = time.Second // while a backend is not up
+	probeTimeout = 2 * time.Second
+	probeBody    = 1 << 20
+)
+
+// keepIdle hides CloseIdleConnections from go-retryablehttp, which calls it on the
+// shared pool whenever one call fails.
+type keepIdle struct{ http.RoundTripper }
+
+func startProber(s *Server) *prober {
+	tr := &http.Transport{
+		DialContext:           (&net.Dialer{Timeout: s.cfg.Timeouts.Dial}).DialContext,
+		ResponseHeaderTimeout: probeTimeout,
+		IdleConnTimeout:       s.cfg.Timeouts.UpstreamIdle,
+		DisableCompression:    true,
+	}
+	client := retryablehttp.NewClient()
+	client.HTTPClient = &http.Client{
+		Transport:     keepIdle{tr},
+		Timeout:       probeTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	client.Logger = nil
+	client.RetryMax, client.RetryWaitMin, client.RetryWaitMax = 1, 20*time.Millisecond, 100*time.Millisecond
+	client.ErrorHandler = retryablehttp.PassthroughErrorHandler
+	p := &prober{s: s, client: client}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	for b, u := range s.upstreams {
+		p.wg.Go(func() { p.watch(b, u) })
+	}
+	p.wg.Go(func() {
+		<-p.ctx.Done()
+		tr.CloseIdleConnections()
+	})
+	return p
+}
+
+func (p *prober) close() {
+	p.cancel()
+	p.wg.Wait()
+}
+
+// watch probes one backend until the server closes.
+func (p *prober) watch(b *router.Backend, u *upstream) {
+	for {
+		p.probe(b)
+		u.expire(time.Now())
+		wait := probeEvery
+		if b.State() != router.Up {
+			wait = probeSuspect
+		}
+		select {
+		case <-p.ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (p *prober) probe(b *router.Backend) {
+	auth := string(p.s.backendAuth)
+	status, _, err := p.get(b, "/health", auth)
+	if p.ctx.Err() != nil {
+		return
+	}
+	was := b.State()
+	state := router.Down
+	if err == nil && status == http.StatusOK {
+		state = router.Up
+	}
+	if state == router.Up && (was != router.Up || b.Version() == "") {
+		p.learnVersion(b, auth)
+	}
+	b.SetState(state)
+	if state != was {
+		p.s.log.Info().Str("role", b.Role.String()).Str("backend", b.URL).Bool("up", state == router.Up).Str("version", b.Version()).Msg("backend state")
+	}
+}
+
+func (p *prober) learnVersion(b *router.Backend, auth string) {
+	status, body, err := p.get(b, "/version", auth)
+	var v struct {
+		Version string `json:"version"`
+	}
+	if err == nil && status == http.StatusOK && json.Unmarshal(body, &v) == nil && len(v.Version) <= 64 {
+		b.SetVersion(v.Version)
+	}
+}
+
+// get is one bounded GET towards a backend.
+func (p *prober) get(b *router.Backend, path, auth string) (status int, body []byte, err error) {
+	req, err := retryablehttp.NewRequestWithContext(p.ctx, http.MethodGet, b.URL+path, nil)
+	if err != nil {
+		return 0, nil, fmt.Errorf("build request: %w", err)
+	}
+	if auth != "" {
+		req.Header.Set("Authorization", auth)
+	}
+	resp, err := p.client.Do(req)
+	if err != nil {
+		return 0, nil, fmt.Errorf("get %s: %w", path, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err = io.ReadAll(io.LimitReader(resp.Body, probeBody))
+	return resp.StatusCode, body, err
+}

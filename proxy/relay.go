@@ -1,0 +1,317 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"xpyd/kvparams"
+	"xpyd/router"
+)
+
+// relayBuffer is the usual size of what one wake-up of a stream carries.
+const relayBuffer = 4 << 10
+
+// relay carries D's events. buf holds bytes as they came; everything before ready is
+// complete events that were classified and may be sent.
+type relay struct {
+	buf    []byte
+	pooled *[]byte // where buf goes back to; nil while the stream waits without one
+	ready  int
+	looked int // bytes of the event after ready that hold no end of it
+
+	cached   int // P's cached_tokens for the last usage; −1 leaves it
+	choices  int // that must finish
+	finished int
+	events   int
+	sent     int64
+
+	committed bool // an event came that must not be lost
+	done      bool // [DONE] came
+	broken    bool // an error event came, or an event that is none
+	foreign   bool // the error event is D's own, and stands before ready
+}
+
+func (r *relay) start(cached, choices int) {
+	*r = relay{buf: r.buf[:0], pooled: r.pooled, cached: cached, choices: choices}
+}
+
+// scan classifies each complete event after ready, once, until the stream is decided.
+func (r *relay) scan() {
+	for !r.done && !r.broken {
+		n := kvparams.NextEventFrom(r.buf[r.ready:], r.looked)
+		if n == 0 {
+			r.looked = max(0, len(r.buf)-r.ready-3)
+			return
+		}
+		r.looked = 0
+		r.take(n)
+	}
+}
+
+func (r *relay) take(n int) {
+	ev := kvparams.Classify(r.buf[r.ready : r.ready+n])
+	switch {
+	case ev.Kind == kvparams.EventError:
+		r.broken, r.foreign = true, true
+	case ev.Malformed || ev.Broken > 0:
+		r.broken = true
+		return
+	case ev.Kind == kvparams.EventDone:
+		r.done = true
+	case ev.Kind == kvparams.EventUsage && r.cached >= 0:
+		n = r.rewriteUsage(n)
+	}
+	r.events++
+	r.finished += ev.Finished
+	r.committed = r.committed || ev.Commits()
+	r.ready += n
+}
+
+// rewriteUsage puts P's figure into the usage event of n bytes, and returns its new
+// length.
+func (r *relay) rewriteUsage(n int) int {
+	from, to, ok := kvparams.CachedTokensSpan(r.buf[r.ready : r.ready+n])
+	if !ok {
+		return n
+	}
+	var digits [20]byte
+	d := strconv.AppendInt(digits[:0], int64(r.cached), 10)
+	r.buf = slices.Replace(r.buf, r.ready+from, r.ready+to, d...)
+	return n + len(d) - (to - from)
+}
+
+// whole reports the end that clients may trust: every choice finished, no error, and
+// the terminal event. vLLM sends [DONE] after an error too.
+func (r *relay) whole() bool { return r.done && !r.broken && r.finished >= r.choices }
+
+// keep drops what was sent and moves a part of an event to the front.
+func (r *relay) keep() {
+	r.buf = append(r.buf[:0], r.buf[r.ready:]...)
+	r.ready = 0
+}
+
+// Read is never called: fasthttp is told to use WriteTo.
+func (c *completion) Read([]byte) (int, error) { panic("BUG: completion read as a plain stream") }
+
+// SupportsBodyWriteTo tells fasthttp that WriteTo may take the place of Read.
+func (c *completion) SupportsBodyWriteTo() bool { return true }
+
+// WriteTo writes the answer to the client; each Write is one chunk and one flush. An
+// error makes fasthttp break the connection off without a last chunk.
+func (c *completion) WriteTo(w io.Writer) (int64, error) {
+	out := &clientWriter{w: w, conn: c.conn, stall: c.s.cfg.Timeouts.WriteStall}
+	var err error
+	switch {
+	case c.d.streamed:
+		err = c.relayEvents(out)
+	case c.d.large:
+		err = c.relayLarge(out)
+	default:
+		err = c.writeWhole(out)
+	}
+	out.end()
+	c.d.relay.sent = out.n
+	return out.n, err
+}
+
+// CloseWithError is fasthttp's last call for the response.
+func (c *completion) CloseWithError(err error) error {
+	c.finish(err)
+	return nil
+}
+
+func (c *completion) writeWhole(out *clientWriter) error {
+	for _, seg := range c.d.out {
+		if err := out.write(seg, time.Now()); err != nil {
+			return c.clientLeft(err)
+		}
+	}
+	c.times.first = time.Now()
+	c.endDecode(c.d.lease.Backend, router.OK, "")
+	return nil
+}
+
+// relayLarge passes an unchecked answer on; its framing alone tells a cut one.
+func (c *completion) relayLarge(out *clientWriter) error {
+	buf, x := c.d.relay.buf, &c.d.x
+	for {
+		now := time.Now()
+		if err := out.write(buf, now); err != nil {
+			return c.clientLeft(err)
+		}
+		x.idle(now, c.s.cfg.Timeouts.StreamIdle)
+		var err error
+		buf, err = x.fill(buf[:0])
+		c.d.relay.buf = buf
+		if errors.Is(err, io.EOF) {
+			if err := out.write(buf, time.Now()); err != nil {
+				return c.clientLeft(err)
+			}
+			c.endDecode(c.d.lease.Backend, router.OK, "")
+			return nil
+		}
+		if err != nil {
+			return c.streamBroke(nil, err)
+		}
+	}
+}
+
+// relayEvents is the stream: one read and one write a wake-up, complete events only.
+func (c *completion) relayEvents(out *clientWriter) error {
+	r, x := &c.d.relay, &c.d.x
+	now := time.Now()
+	for {
+		if r.ready > 0 {
+			if err := out.write(r.buf[:r.ready], now); err != nil {
+				return c.clientLeft(err)
+			}
+			if c.times.first.IsZero() {
+				c.times.first = time.Now()
+			}
+			r.keep()
+		}
+		switch {
+		case r.broken:
+			return c.streamBroke(out, errBrokenStream)
+		case r.whole():
+			c.endStream()
+			return nil
+		case r.done:
+			return c.streamBroke(out, errBrokenStream)
+		}
+		x.idle(now, c.s.cfg.Timeouts.StreamIdle)
+		err := c.nextEvents()
+		now = time.Now()
+		if err != nil {
+			return c.streamBroke(out, err)
+		}
+	}
+}
+
+// nextEvents waits for D and takes what has come. A stream between two events holds
+// no buffer.
+func (c *completion) nextEvents() error {
+	r := &c.d.relay
+	if len(r.buf) == 0 {
+		c.s.buffers.put(r)
+		if err := c.d.x.wait(); err != nil {
+			return err
+		}
+		c.s.buffers.get(r)
+	}
+	buf, err := c.d.x.fill(r.buf)
+	r.buf = buf
+	r.scan()
+	if errors.Is(err, io.EOF) {
+		if r.done || r.broken {
+			return nil
+		}
+		return io.ErrUnexpectedEOF
+	}
+	if err == nil && int64(len(r.buf)) > c.s.cfg.Limits.Answer {
+		return errTooLarge
+	}
+	return err
+}
+
+var errBrokenStream = errors.New("stream ended without a finished answer")
+
+// endStream reads D's last chunk, so that its connection can be used again.
+func (c *completion) endStream() {
+	x := &c.d.x
+	x.setDeadline(time.Now().Add(time.Second))
+	_, _ = x.readAll(c.d.relay.buf[:0], relayBuffer)
+	c.endDecode(c.d.lease.Backend, router.OK, "")
+}
+
+// streamBroke ends a stream that has begun: one error event, then a connection that
+// breaks off. Never [DONE], never a clean end.
+func (c *completion) streamBroke(out *clientWriter, cause error) error {
+	b := c.d.lease.Backend
+	e := newError(502, codeDecodeFailed, "", "decode backend broke off its stream")
+	o := router.Gateway
+	var ue *upstreamError
+	switch {
+	case c.gone.Load():
+		return c.clientLeft(cause)
+	case c.stop.Load():
+		e, o = newError(503, codeShuttingDown, "", "xpyd is shutting down"), router.ClientGone
+	case c.d.relay.broken || c.d.relay.done:
+		o = router.Engine
+		e.Message = "decode backend ended its stream without a finished answer"
+	case errors.As(cause, &ue) && ue.timeout():
+		o = router.Timeout
+		e = newError(504, codeDecodeStalled, "", "decode backend sent nothing within timeouts.stream_idle")
+	}
+	c.failure = e
+	if out != nil && !c.d.relay.foreign {
+		_ = out.write(e.appendEvent(nil), time.Now())
+	}
+	c.endDecode(b, o, e.Code)
+	return e
+}
+
+// clientLeft ends a stream whose client is gone or does not read any more. D aborts
+// as its connection closes.
+func (c *completion) clientLeft(cause error) error {
+	c.gone.Store(true)
+	c.failure = errGone()
+	c.endDecode(c.d.lease.Backend, router.ClientGone, "")
+	return cause
+}
+
+// clientWriter is all that is ever written of an answer to a client.
+type clientWriter struct {
+	w     io.Writer
+	conn  *clientConn
+	stall time.Duration
+	armed time.Time
+	n     int64
+}
+
+// write sends p, giving up on a client that reads nothing for timeouts.write_stall.
+// The deadline is moved at most once a second.
+func (w *clientWriter) write(p []byte, now time.Time) error {
+	if len(p) == 0 {
+		return nil
+	}
+	if now.Sub(w.armed) > time.Second {
+		w.armed = now
+		_ = w.conn.SetWriteDeadline(now.Add(w.stall))
+	}
+	n, err := w.w.Write(p)
+	w.n += int64(n)
+	return err
+}
+
+// end lifts the deadline for the connection's next response.
+func (w *clientWriter) end() {
+	_ = w.conn.SetWriteDeadline(time.Time{})
+}
+
+// buffers is the pool of what streams and answers are buffered in.
+type buffers struct{ pool sync.Pool }
+
+// maxPooledBuffer keeps the buffer of one large answer from living on.
+const maxPooledBuffer = 64 << 10
+
+func (b *buffers) get(r *relay) {
+	p, ok := b.pool.Get().(*[]byte)
+	if !ok {
+		p = new([]byte)
+		*p = make([]byte, 0, relayBuffer)
+	}
+	r.pooled, r.buf = p, (*p)[:0]
+}
+
+func (b *buffers) put(r *relay) {
+	if r.pooled != nil && cap(r.buf) <= maxPooledBuffer {
+		*r.pooled = r.buf[:0]
+		b.pool.Put(r.pooled)
+	}
+	r.pooled, r.buf = nil, nil
+}

@@ -1,0 +1,212 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"xpyd/kvparams"
+	"xpyd/router"
+)
+
+const (
+	maxReleases     = 32               // at once; more wait for their turn
+	releaseDeadline = 10 * time.Second // and never beyond lease − age − releaseMargin
+	releaseMargin   = 2 * time.Second
+)
+
+// Reasons of xpyd_kv_orphans_total.
+func orphanReasons() []string {
+	return []string{endExpired, "release_off", "release_failed", "no_decode", "connector", "host_not_allowed"}
+}
+
+// releaser gives abandoned handles back, detached from the requests that held them.
+type releaser struct {
+	s      *Server
+	slots  chan struct{}
+	ctx    context.Context // ends when the server closes and its grace is over
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+func newReleaser(s *Server) *releaser {
+	r := &releaser{s: s, slots: make(chan struct{}, maxReleases)}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	return r
+}
+
+// close waits for the releases under way; each is bounded by its own deadline.
+func (r *releaser) close() {
+	r.wg.Wait()
+	r.cancel()
+}
+
+// release is one handle to give back. It owns its bytes.
+type release struct {
+	s       *Server
+	id      string
+	path    string
+	fields  []byte
+	blocks  int
+	issued  time.Time
+	snap    *router.Snapshot
+	prefer  *router.Backend // alive as far as is known; nil: any
+	avoid   []*router.Backend
+	reject  []byte // body that D rejects
+	drain   []byte // body of a one-token decode; nil where only rejection is wanted
+	version bool   // choose between the two by D's version
+}
+
+// start takes over the completion's live handle. avoid is a D that just failed.
+func (r *releaser) start(c *completion, avoid *router.Backend) {
+	h := &c.handoff
+	s := r.s
+	mode := s.cfg.KV.Release
+	if s.dialect.Reclaim() == kvparams.ReclaimLease {
+		h.lose("connector")
+		return
+	}
+	if mode == "off" {
+		h.lose("release_off")
+		return
+	}
+	job := &release{
+		s: s, id: c.legID + "-release", path: apiPath(c.api), fields: bytes.Clone(c.fields),
+		blocks: h.handle.Blocks, issued: h.issued, snap: c.snap,
+	}
+	if avoid != nil {
+		job.avoid = append(job.avoid, avoid)
+	} else if c.d.lease.Held() {
+		job.prefer = c.d.lease.Backend
+	}
+	handle := h.handle
+	if job.prefer != nil {
+		handle = c.handleFor(job.prefer, handle)
+	}
+	if s.dialect.Reclaim() == kvparams.ReclaimReject && mode != "decode" {
+		job.reject = join(s.dialect.AppendRelease(nil, &c.req, handle))
+		job.version = mode == "auto"
+	}
+	if job.reject == nil || job.version && !s.allReject(c.snap) {
+		job.drain = join(s.dialect.AppendDrain(nil, &c.req, handle))
+	}
+	h.transfer()
+	r.wg.Add(1)
+	go func() {
+		defer r.wg.Done()
+		job.run(r)
+	}()
+}
+
+func join(segs kvparams.Segments) []byte {
+	return bytes.Join(segs, nil)
+}
+
+// allReject: every decode backend frees on rejection, so no copy of the request is
+// needed for a drain.
+func (s *Server) allReject(snap *router.Snapshot) bool {
+	for _, b := range snap.Backends(router.Decode) {
+		if !rejectFrees(b.Version()) {
+			return false
+		}
+	}
+	return true
+}
+
+// rejectFrees: since 0.32 a vLLM that rejects a request with a handle tells P to free
+// its blocks, and survives when P cannot be reached. An unknown version does not.
+func rejectFrees(version string) bool {
+	major, rest, ok := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	if !ok {
+		return false
+	}
+	minor, _, _ := strings.Cut(rest, ".")
+	ma, err1 := strconv.Atoi(major)
+	mi, err2 := strconv.Atoi(minor)
+	return err1 == nil && err2 == nil && (ma > 0 || mi >= 32)
+}
+
+// run tries decode backends until one has taken the handle back or time is up.
+func (j *release) run(r *releaser) {
+	left := min(releaseDeadline, j.s.cfg.KV.Lease-time.Since(j.issued)-releaseMargin)
+	deadline := time.Now().Add(left)
+	ctx, cancel := context.WithDeadline(r.ctx, deadline)
+	defer cancel()
+	if left <= 0 {
+		j.lost(endExpired)
+		return
+	}
+	select {
+	case r.slots <- struct{}{}:
+		defer func() { <-r.slots }()
+	case <-ctx.Done():
+		j.lost(endExpired)
+		return
+	}
+	for ctx.Err() == nil {
+		b := j.pick()
+		if b == nil {
+			j.lost("no_decode")
+			return
+		}
+		if how, ok := j.try(b, deadline); ok {
+			j.end(how)
+			return
+		}
+		j.avoid = append(j.avoid, b)
+	}
+	j.lost("release_failed")
+}
+
+// pick names the next decode backend to ask, the preferred one first. A rejection
+// takes no slot of it, so nothing is reserved.
+func (j *release) pick() *router.Backend {
+	if b := j.prefer; b != nil {
+		j.prefer = nil
+		return b
+	}
+	var l router.Lease
+	if j.snap.Acquire(router.Decode, 0, j.avoid, &l) != nil {
+		return nil
+	}
+	l.Release(router.OK)
+	return l.Backend
+}
+
+// try asks one backend. An answer that the engine itself gave settles it, whatever
+// it says: D has told P by then.
+func (j *release) try(b *router.Backend, deadline time.Time) (how string, ok bool) {
+	req := &upstreamRequest{method: "POST", id: j.id, fields: j.fields}
+	if j.reject != nil && (!j.version || rejectFrees(b.Version()) || j.drain == nil) {
+		how, req.path, req.body = endReleased, "/v1/completions", [][]byte{j.reject}
+	} else {
+		how, req.path, req.body = endDrained, j.path, [][]byte{j.drain}
+	}
+	var x exchange
+	if err := x.do(j.s.upstreams[b], req, deadline, false); err != nil {
+		return how, false
+	}
+	_, err := x.readAll(nil, j.s.cfg.Limits.Answer)
+	x.finish()
+	status := x.header.StatusCode()
+	if how == endReleased {
+		return how, err == nil && status >= 400 && status < 500 && status != fasthttp.StatusTooManyRequests && status != fasthttp.StatusUnauthorized
+	}
+	return how, err == nil && status == fasthttp.StatusOK
+}
+
+func (j *release) end(how string) {
+	j.s.metrics.Handle(how)
+	j.s.ledger.unpin(j.blocks)
+}
+
+func (j *release) lost(reason string) {
+	j.end(map[bool]string{true: endExpired, false: endLost}[reason == endExpired])
+	j.s.strand(j.blocks, j.issued, reason)
+	j.s.log.Warn().Str("request_id", j.id).Int("blocks", j.blocks).Str("reason", reason).Msg("prefill blocks wait for their lease")
+}

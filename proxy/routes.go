@@ -1,0 +1,102 @@
+package proxy
+
+import (
+	"bytes"
+	"runtime/debug"
+
+	"github.com/valyala/fasthttp"
+
+	"xpyd/kvparams"
+)
+
+// route is one row of the exact table. There is no catch-all: vLLM's own server has
+// admin and development routes, and its API key does not cover all of them.
+type route struct {
+	post  bool
+	open  bool // served without a key
+	serve func(*Server, *fasthttp.RequestCtx)
+}
+
+// routeFor compares the raw target: no decoding, no "..", no "//", no query.
+func routeFor(target []byte) (route, bool) {
+	switch string(target) {
+	case "/v1/chat/completions":
+		return route{post: true, serve: func(s *Server, ctx *fasthttp.RequestCtx) { s.complete(ctx, kvparams.Chat) }}, true
+	case "/v1/completions":
+		return route{post: true, serve: func(s *Server, ctx *fasthttp.RequestCtx) { s.complete(ctx, kvparams.Completions) }}, true
+	case "/v1/models":
+		return route{serve: (*Server).serveModels}, true
+	case "/tokenize":
+		return route{post: true, serve: func(s *Server, ctx *fasthttp.RequestCtx) { s.passOn(ctx, "/tokenize") }}, true
+	case "/detokenize":
+		return route{post: true, serve: func(s *Server, ctx *fasthttp.RequestCtx) { s.passOn(ctx, "/detokenize") }}, true
+	case "/version":
+		return route{serve: func(s *Server, ctx *fasthttp.RequestCtx) { s.passOn(ctx, "/version") }}, true
+	case "/livez":
+		return route{open: true, serve: (*Server).serveLive}, true
+	case "/readyz", "/health":
+		return route{open: true, serve: (*Server).serveReady}, true
+	}
+	return route{}, false
+}
+
+// admitHead is what stands between a parsed head and any work: the strict gate, the
+// route table, the key.
+func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (route, *apiError) {
+	h := &ctx.Request.Header
+	if err := checkRequest(h); err != nil {
+		return route{}, err
+	}
+	r, ok := routeFor(h.RequestURI())
+	if !ok {
+		return r, newError(fasthttp.StatusNotFound, codeUnknownRoute, "", "no such route; xpyd serves /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize, /version and its health endpoints").noRetry()
+	}
+	if r.post != h.IsPost() || !r.post && !h.IsGet() && !h.IsHead() {
+		err := newError(fasthttp.StatusMethodNotAllowed, codeMethod, "", "method not allowed on this route")
+		err.Header = [][2]string{{"Allow", map[bool]string{true: "POST", false: "GET, HEAD"}[r.post]}}
+		return r, err
+	}
+	if !r.open && !s.keys.allow(h.Peek("Authorization")) {
+		err := newError(fasthttp.StatusUnauthorized, codeInvalidAPIKey, "", "missing or wrong API key; send Authorization: Bearer KEY")
+		err.Header = [][2]string{{"WWW-Authenticate", "Bearer"}}
+		return r, err
+	}
+	if r.post {
+		if err := checkBodyHeaders(h, s.cfg.Limits.RequireContentLength); err != nil {
+			return r, err
+		}
+		if int64(h.ContentLength()) > s.cfg.Limits.Body {
+			return r, s.tooLarge()
+		}
+	}
+	return r, nil
+}
+
+func (s *Server) serveLive(ctx *fasthttp.RequestCtx) { text(ctx, fasthttp.StatusOK, "ok\n") }
+
+func (s *Server) serveReady(ctx *fasthttp.RequestCtx) {
+	if s.Ready() {
+		text(ctx, fasthttp.StatusOK, "ok\n")
+		return
+	}
+	ctx.Response.Header.Set("Retry-After", "1")
+	text(ctx, fasthttp.StatusServiceUnavailable, "not ready\n")
+}
+
+func text(ctx *fasthttp.RequestCtx, status int, body string) {
+	ctx.SetStatusCode(status)
+	ctx.SetContentType("text/plain; charset=utf-8")
+	ctx.SetBodyString(body)
+	closeUnread(ctx)
+}
+
+// closeUnread closes the connection after the answer when the request carries a body
+// that nobody has read: fasthttp would take it for the next request.
+func closeUnread(ctx *fasthttp.RequestCtx) {
+	if ctx.Request.IsBodyStream() {
+		ctx.SetConnectionClose()
+	}
+}
+
+// stack is the current goroutine's stack without its first lines' addresses.
+func stack() []byte { return bytes.TrimSpace(debug.Stack()) }

@@ -1,0 +1,208 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// upstreamReadBuffer holds a whole response head and, in a stream, what one wake-up
+// reads. A larger head is an error.
+const upstreamReadBuffer = 8 << 10
+
+// stage is how far an exchange with a backend had come when it failed.
+type stage uint8
+
+const (
+	stageDial  stage = iota // no connection: the backend has seen nothing
+	stageWrite              // some of the request may have arrived
+	stageHead               // request written, no complete response head
+	stageBody               // inside the response body
+)
+
+// upstreamError is a transport failure towards a backend.
+type upstreamError struct {
+	stage  stage
+	silent bool // no byte of a response was received
+	reused bool // the connection had served a request before
+	err    error
+}
+
+func (e *upstreamError) Error() string {
+	return [...]string{"dial", "write request", "read response head", "read response body"}[e.stage] + ": " + e.err.Error()
+}
+
+func (e *upstreamError) Unwrap() error { return e.err }
+
+func (e *upstreamError) timeout() bool { return errors.Is(e.err, os.ErrDeadlineExceeded) }
+
+// isDial reports that no connection came about.
+func isDial(err error) bool {
+	var ue *upstreamError
+	return errors.As(err, &ue) && ue.stage == stageDial
+}
+
+// upstream is the HTTP/1.1 client of one backend: a LIFO pool of connections. Safe
+// for concurrent use.
+type upstream struct {
+	addr    string
+	host    string
+	dialer  net.Dialer
+	maxIdle time.Duration // below the server's keep-alive
+
+	mu     sync.Mutex
+	idle   []*upstreamConn // oldest first
+	closed bool
+}
+
+// upstreamConn is one connection; it belongs to the exchange that took it, or to the
+// pool while idle.
+type upstreamConn struct {
+	*net.TCPConn
+	fd     int
+	br     *bufio.Reader
+	since  time.Time // start of idleness
+	reused bool
+	head   []byte // scratch for the request head
+	vec    net.Buffers
+	iov    [][]byte // backing array of vec, which WriteTo consumes
+}
+
+func newUpstream(addr, host string, dialTimeout, maxIdle time.Duration) *upstream {
+	return &upstream{
+		addr: addr, host: host, maxIdle: maxIdle,
+		dialer: net.Dialer{
+			Timeout:         dialTimeout,
+			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
+		},
+	}
+}
+
+// take returns a healthy idle connection, youngest first, or dials. The name is
+// resolved at each dial.
+func (u *upstream) take() (*upstreamConn, error) {
+	for {
+		c := u.popIdle()
+		if c == nil {
+			return u.dial()
+		}
+		if c.quiet() {
+			return c, nil
+		}
+		_ = c.Close()
+	}
+}
+
+func (u *upstream) popIdle() *upstreamConn {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n := len(u.idle)
+	if n == 0 {
+		return nil
+	}
+	c := u.idle[n-1]
+	if time.Since(c.since) > u.maxIdle {
+		// The youngest is too old, so all are.
+		for _, old := range u.idle {
+			_ = old.Close()
+		}
+		u.idle = u.idle[:0]
+		return nil
+	}
+	u.idle = u.idle[:n-1]
+	return c
+}
+
+func (u *upstream) dial() (*upstreamConn, error) {
+	conn, err := u.dialer.DialContext(context.Background(), "tcp", u.addr)
+	if err != nil {
+		return nil, err
+	}
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		panic("BUG: tcp dial returned " + fmt.Sprintf("%T", conn))
+	}
+	c := &upstreamConn{TCPConn: tcp, br: bufio.NewReaderSize(tcp, upstreamReadBuffer)}
+	if c.fd, err = tuneTCP(tcp); err != nil {
+		_ = tcp.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// put gives a connection whose response was read to its end back to the pool. Each
+// call also closes one connection that has been idle too long, so the pool shrinks
+// without a goroutine of its own.
+func (u *upstream) put(c *upstreamConn) {
+	c.since = time.Now()
+	c.reused = true
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.closed {
+		_ = c.Close()
+		return
+	}
+	if len(u.idle) > 0 && c.since.Sub(u.idle[0].since) > u.maxIdle {
+		_ = u.idle[0].Close()
+		u.idle = append(u.idle[:0], u.idle[1:]...)
+	}
+	u.idle = append(u.idle, c)
+}
+
+// expire closes the connections that have been idle for too long.
+func (u *upstream) expire(now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n := 0
+	for n < len(u.idle) && now.Sub(u.idle[n].since) > u.maxIdle {
+		_ = u.idle[n].Close()
+		n++
+	}
+	u.idle = append(u.idle[:0], u.idle[n:]...)
+}
+
+// close drops the pool; connections in use are closed when they come back.
+func (u *upstream) close() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.closed = true
+	for _, c := range u.idle {
+		_ = c.Close()
+	}
+	u.idle = nil
+}
+
+// quiet reports that nothing has arrived on an idle connection: neither a FIN nor
+// bytes, which would be read as the answer to the next request.
+func (c *upstreamConn) quiet() bool {
+	if c.br.Buffered() > 0 {
+		return false
+	}
+	var b [1]byte
+	_, _, err := unix.Recvfrom(c.fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	return errors.Is(err, unix.EAGAIN)
+}
+
+// tuneTCP makes the kernel give up on a peer that acknowledges nothing for 30 s, and
+// returns the descriptor, which stays valid while the connection is open.
+func tuneTCP(c *net.TCPConn) (fd int, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	var optErr error
+	if err := raw.Control(func(p uintptr) {
+		fd = int(p)
+		optErr = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 30_000)
+	}); err != nil {
+		return -1, err
+	}
+	return fd, optErr
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"xpyd/proxy"
+	"xpyd/router"
+)
+
+func newServeCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve the OpenAI API over a prefill and a decode pool",
+		Example: "  xpyd serve --prefill http://p1:8100,http://p2:8100 --decode http://d1:8200\n" +
+			"  xpyd serve --config /etc/xpyd/config.yaml",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := loadConfig(cmd.Flags(), os.Environ())
+			if err != nil {
+				return err
+			}
+			return serve(cmd.Context(), cfg, os.Stderr)
+		},
+	}
+	addConfigFlags(cmd.Flags())
+	return cmd
+}
+
+// serve runs the proxy until ctx ends, then drains it.
+func serve(ctx context.Context, cfg config, logs io.Writer) error {
+	log, err := newLogger(cfg.Log, logs)
+	if err != nil {
+		return err
+	}
+	p, err := startProxy(cfg, log)
+	if err != nil {
+		return err
+	}
+	log.Info().Str("version", readBuildInfo().Version).Str("listen", p.addr).Str("admin", p.adminAddr).
+		Strs("prefill", cfg.Router.Prefill).Strs("decode", cfg.Router.Decode).Msg("serving")
+	if len(cfg.Router.Prefill) == 0 {
+		log.Warn().Msg("no prefill backends: balancing over the decode pool without disaggregation")
+	}
+	notify("READY=1\nSTATUS=" + fmt.Sprintf("%d prefill, %d decode", len(cfg.Router.Prefill), len(cfg.Router.Decode)))
+	select {
+	case <-ctx.Done():
+	case err := <-p.failed:
+		return errors.Join(err, p.shutdown())
+	}
+	notify("STOPPING=1")
+	log.Info().Dur("drain_ms", cfg.Timeouts.Drain).Msg("draining; a second signal ends at once")
+	p.server.Drain()
+	again, stop := signal.NotifyContext(context.WithoutCancel(ctx), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	select {
+	case <-time.After(cfg.Timeouts.DrainDelay):
+	case <-again.Done():
+		return errors.New("ended by a second signal")
+	}
+	done := make(chan error, 1)
+	go func() { done <- p.shutdown() }()
+	select {
+	case err := <-done:
+		log.Info().Err(err).Msg("stopped")
+		return err
+	case <-again.Done():
+		return errors.New("ended by a second signal")
+	}
+}
+
+// running is a proxy with both of its ports open.
+type running struct {
+	server    *proxy.Server
+	admin     *http.Server
+	addr      string
+	adminAddr string
+	failed    chan error // a listener gave up
+}
+
+// startProxy opens the ports and serves in the background until shutdown.
+func startProxy(cfg config, log zerolog.Logger) (*running, error) {
+	rt, err := router.New(cfg.Router, cfg.DecodeOnly.MaxShare, time.Now)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	ln, err := proxy.Listen(cfg.Listen)
+	if err != nil {
+		return nil, err
+	}
+	p := &running{addr: ln.Addr().String(), failed: make(chan error, 2)}
+	var adminLn net.Listener
+	if cfg.Admin != "" {
+		if adminLn, err = net.Listen("tcp", cfg.Admin); err != nil {
+			_ = ln.Close()
+			return nil, fmt.Errorf("admin: %w", err)
+		}
+		p.adminAddr = adminLn.Addr().String()
+	}
+	if p.server, err = proxy.New(cfg.Config, rt, nil, readBuildInfo().Version, log); err != nil {
+		_ = ln.Close()
+		return nil, err
+	}
+	go func() {
+		if err := p.server.Serve(ln); err != nil {
+			p.failed <- fmt.Errorf("serve %s: %w", p.addr, err)
+		}
+	}()
+	if adminLn != nil {
+		p.admin = p.server.Admin()
+		go func() {
+			if err := p.admin.Serve(adminLn); !errors.Is(err, http.ErrServerClosed) {
+				p.failed <- fmt.Errorf("serve admin %s: %w", p.adminAddr, err)
+			}
+		}()
+	}
+	return p, nil
+}
+
+// shutdown drains the data port; the admin port answers until the end.
+func (p *running) shutdown() error {
+	err := p.server.Shutdown()
+	if p.admin != nil {
+		err = errors.Join(err, p.admin.Close())
+	}
+	return err
+}
+
+func newLogger(cfg logConfig, w io.Writer) (zerolog.Logger, error) {
+	level, err := zerolog.ParseLevel(cfg.Level)
+	if err != nil {
+		return zerolog.Nop(), usageError{fmt.Errorf("config: log.level: %w", err)}
+	}
+	if cfg.Format == "console" {
+		w = zerolog.ConsoleWriter{Out: w, TimeFormat: time.RFC3339}
+	}
+	return zerolog.New(w).Level(level).With().Timestamp().Logger(), nil
+}
+
+// notify tells systemd (Type=notify) about the state; without systemd it does nothing.
+func notify(state string) {
+	path := os.Getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return
+	}
+	if strings.HasPrefix(path, "@") {
+		path = "\x00" + path[1:]
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		return
+	}
+	_, _ = conn.Write([]byte(state))
+	_ = conn.Close()
+}
