@@ -35,7 +35,7 @@ var keyHelp = map[string]string{
 
 	"kv.lease":            "how long a prefill engine holds blocks for a decode engine that never comes (kv_lease_duration)",
 	"kv.lease_margin":     "a handle older than kv.lease less this is not sent; unset: at most a sixth of kv.lease",
-	"kv.release":          "how an abandoned handle is given back: `how` is auto, reject, decode or off",
+	"kv.release":          "`how` an abandoned handle is given back: auto, reject, decode or off",
 	"kv.rewrite_loopback": "put the prefill backend's host in place of a loopback remote_host",
 	"kv.allow_hosts":      "the only remote_host `values` accepted; none set: any",
 

@@ -57,6 +57,9 @@ func (k key) names() string { return fmt.Sprintf("(flag --%s, %s)", k.flag(), k.
 
 func (k key) isBool() bool { return k.unit() == "bool" }
 
+// isKey: the setting is an API key, or the file of one.
+func (k key) isKey() bool { return strings.Contains(k.path, "api_key") }
+
 // secret: the value must not be shown anywhere.
 func (k key) secret() bool { return k.path == "api_keys" || k.path == "backend_api_key" }
 
@@ -122,13 +125,16 @@ func (k key) lookup(fs *pflag.FlagSet, environ []string, file map[string]any) (a
 		return v, true
 	}
 	v, ok := file[k.path]
+	if v == "" && k.isKey() {
+		return nil, false // as configs/default.yaml shows a key that is not set
+	}
 	return v, ok
 }
 
 // set parses raw, a text of flag or environment or a value of the file, into the
 // field of c.
 func (k key) set(c *config, raw any) error {
-	if s, ok := raw.(string); ok && strings.TrimSpace(s) == "" && strings.Contains(k.path, "api_key") {
+	if s, ok := raw.(string); ok && strings.TrimSpace(s) == "" && k.isKey() {
 		// An empty variable in a unit or compose file must not switch keys off.
 		return fmt.Errorf("%s is set but empty; give a key or leave it unset %s", k.path, k.names())
 	}

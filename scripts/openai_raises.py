@@ -1,0 +1,43 @@
+"""Streams a chat completion through xpyd with the official client, has the decode
+engine killed in mid-stream, and fails unless the client raises.
+
+usage: openai_raises.py BASE_URL DECODE_PID
+"""
+
+import os
+import signal
+import sys
+
+import httpx
+import openai
+
+
+def main() -> int:
+    base_url, decode_pid = sys.argv[1], int(sys.argv[2])
+    # No retries: a second attempt would find no engine and raise for that reason.
+    client = openai.OpenAI(base_url=base_url, api_key="none", max_retries=0, timeout=30)
+    model = client.models.list().data[0].id
+    events = 0
+    try:
+        stream = client.chat.completions.create(
+            model=model,
+            messages=[{"role": "user", "content": "count to a thousand"}],
+            max_tokens=1000,
+            stream=True,
+        )
+        for chunk in stream:
+            events += bool(chunk.choices and chunk.choices[0].delta.content)
+            if events == 5:
+                os.kill(decode_pid, signal.SIGKILL)
+    # A stream that breaks off without an event of ours surfaces as httpx's own error.
+    except (openai.APIError, httpx.TransportError) as err:
+        if events < 5:
+            print(f"raised before the kill, after {events} events: {err!r}")
+            return 1
+        print(f"openai {openai.__version__} raised after {events} events: {err!r}")
+        return 0
+    print(f"the stream ended cleanly after {events} events")
+    return 1
+
+
+sys.exit(main())
