@@ -186,4 +186,3 @@ func (s *Server) poolModels(role router.Role, auth string) ([]json.RawMessage, *
 	}
 	return nil, failure
 }
-

@@ -45,11 +45,11 @@ type Server struct {
 	buffers   buffers
 	// loopbackOnce: a wrong side-channel host is logged once, not per request.
 	loopbackOnce sync.Once
-	models    modelCache
-	pool      sync.Pool // of *completion
-	live      atomic.Int64
-	draining  atomic.Bool
-	stopping  atomic.Bool // the drain time is over
+	models       modelCache
+	pool         sync.Pool // of *completion
+	live         atomic.Int64
+	draining     atomic.Bool
+	stopping     atomic.Bool // the drain time is over
 }
 
 // New builds the server and starts watching clients and backends; Shutdown ends

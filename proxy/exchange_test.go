@@ -1,0 +1,351 @@
+package proxy
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// scripted is a backend that plays one raw response per accepted request.
+type scripted struct {
+	t    *testing.T
+	ln   net.Listener
+	seen chan string // each request, head and body
+}
+
+// newScripted serves requests one after the other: answer(n) is written for request
+// n, and the connection is closed behind it if close is true.
+func newScripted(t *testing.T, answer func(n int) (raw string, close bool)) *scripted {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &scripted{t: t, ln: ln, seen: make(chan string, 64)}
+	t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		n := 0
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			br := bufio.NewReader(c)
+			for {
+				req, err := readRaw(br)
+				if err != nil {
+					break
+				}
+				s.seen <- req
+				raw, end := answer(n)
+				n++
+				_, _ = io.WriteString(c, raw)
+				if end {
+					break
+				}
+			}
+			_ = c.Close()
+		}
+	}()
+	return s
+}
+
+func readRaw(br *bufio.Reader) (string, error) {
+	var head strings.Builder
+	length := 0
+	for {
+		line, err := br.ReadString('\n')
+		if err != nil {
+			return "", err
+		}
+		head.WriteString(line)
+		if n, ok := strings.CutPrefix(line, "Content-Length: "); ok {
+			for _, d := range strings.TrimSpace(n) {
+				length = length*10 + int(d-'0')
+			}
+		}
+		if line == "\r\n" {
+			break
+		}
+	}
+	body := make([]byte, length)
+	_, err := io.ReadFull(br, body)
+	return head.String() + string(body), err
+}
+
+func (s *scripted) upstream() *upstream {
+	u := newUpstream(s.ln.Addr().String(), "backend.test:80", time.Second, 4*time.Second)
+	s.t.Cleanup(u.close)
+	return u
+}
+
+func post(body ...string) *upstreamRequest {
+	r := &upstreamRequest{method: "POST", path: "/v1/completions", id: "id-1", fields: []byte("User-Agent: t\r\n"), body: [][]byte{}}
+	for _, b := range body {
+		r.body = append(r.body, []byte(b))
+	}
+	return r
+}
+
+func exchangeOnce(u *upstream, req *upstreamRequest) (x *exchange, body string, err error) {
+	x = &exchange{}
+	if err := x.do(u, req, time.Now().Add(5*time.Second), true); err != nil {
+		return x, "", err
+	}
+	b, err := x.readAll(nil, 1<<20)
+	return x, string(b), err
+}
+
+func TestRequestIsBuiltFromScratch(t *testing.T) {
+	s := newScripted(t, func(int) (string, bool) { return "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", false })
+	x, body, err := exchangeOnce(s.upstream(), post(`{"a":`, `1}`))
+	if err != nil || body != "ok" {
+		t.Fatalf("%q, %v", body, err)
+	}
+	x.finish()
+	want := "POST /v1/completions HTTP/1.1\r\nHost: backend.test:80\r\nAccept-Encoding: identity\r\nX-Request-Id: id-1\r\n" +
+		"Content-Type: application/json\r\nContent-Length: 7\r\nUser-Agent: t\r\n\r\n{\"a\":1}"
+	if got := <-s.seen; got != want {
+		t.Fatalf("backend saw\n%q\nwant\n%q", got, want)
+	}
+}
+
+func TestResponseFraming(t *testing.T) {
+	const head = "HTTP/1.1 200 OK\r\n"
+	for _, tc := range []struct {
+		name, raw, body string
+		fails           bool
+		reusable        bool
+	}{
+		{name: "length", raw: head + "Content-Length: 3\r\n\r\nabc", body: "abc", reusable: true},
+		{name: "chunked", raw: head + "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\n\r\n", body: "abc", reusable: true},
+		{name: "chunked with extension and trailer", raw: head + "Transfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n0\r\nT: v\r\n\r\n", body: "abc", reusable: true},
+		{name: "interim first", raw: "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + head + "Content-Length: 1\r\n\r\na", body: "a", reusable: true},
+		{name: "no content", raw: "HTTP/1.1 204 No Content\r\n\r\n", reusable: true},
+		{name: "connection close", raw: head + "Connection: close\r\nContent-Length: 1\r\n\r\na", body: "a"},
+		{name: "until the connection ends", raw: head + "\r\nabc", body: "abc"},
+		{name: "bytes behind the body", raw: head + "Content-Length: 1\r\n\r\nabc", body: "a"},
+		{name: "ends between two chunks", raw: head + "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n", fails: true},
+		{name: "ends after the zero", raw: head + "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n", fails: true},
+		{name: "ends inside a chunk", raw: head + "Transfer-Encoding: chunked\r\n\r\n5\r\nab", fails: true},
+		{name: "short length", raw: head + "Content-Length: 9\r\n\r\nabc", fails: true},
+		{name: "bad chunk size", raw: head + "Transfer-Encoding: chunked\r\n\r\nzz\r\na\r\n0\r\n\r\n", fails: true},
+		{name: "chunk without its line end", raw: head + "Transfer-Encoding: chunked\r\n\r\n1\r\nabc0\r\n\r\n", fails: true},
+		{name: "bare LF in the size line", raw: head + "Transfer-Encoding: chunked\r\n\r\n1\na\r\n0\r\n\r\n", fails: true},
+		{name: "endless chunk extension", raw: head + "Transfer-Encoding: chunked\r\n\r\n1;" + strings.Repeat("x", 5000) + "\r\na\r\n0\r\n\r\n", fails: true},
+		{name: "no HTTP", raw: "hello\r\n\r\n", fails: true},
+		{name: "empty", raw: "", fails: true},
+		{name: "switching protocols", raw: "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n", fails: true},
+		{name: "huge head", raw: head + "X: " + strings.Repeat("x", 70_000) + "\r\n\r\n", fails: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newScripted(t, func(int) (string, bool) { return tc.raw, !tc.reusable })
+			u := s.upstream()
+			x, body, err := exchangeOnce(u, post("{}"))
+			if tc.fails != (err != nil) || body != tc.body && !tc.fails {
+				t.Fatalf("body %q, error %v; want %q, failure %v", body, err, tc.body, tc.fails)
+			}
+			x.finish()
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			if got := len(u.idle) == 1; got != tc.reusable {
+				t.Fatalf("connection kept: %v, want %v", got, tc.reusable)
+			}
+		})
+	}
+}
+
+func TestChunkDecoderTakesAnySplit(t *testing.T) {
+	raw := []byte("3\r\nabc\r\nA;q=1\r\n0123456789\r\n0\r\nT: v\r\n\r\nrest")
+	for cut := range raw {
+		var d bodyDecoder
+		d.chunked = true
+		n, out, err := d.decode(raw[:cut], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, out, err := d.decode(raw[n:], out)
+		if err != nil || string(out) != "abc0123456789" || !d.ended || string(raw[n+m:]) != "rest" {
+			t.Fatalf("cut %d: %q, ended %v, rest %q, %v", cut, out, d.ended, raw[n+m:], err)
+		}
+	}
+}
+
+func TestStaleConnectionIsReplacedOnce(t *testing.T) {
+	// The backend closes behind each answer without saying so, as uvicorn does with an
+	// idle connection.
+	s := newScripted(t, func(int) (string, bool) { return "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", true })
+	u := s.upstream()
+	for i := range 50 {
+		x, body, err := exchangeOnce(u, post("{}"))
+		if err != nil || body != "a" {
+			t.Fatalf("request %d: %q, %v", i, body, err)
+		}
+		x.finish()
+	}
+}
+
+func TestUnsolicitedBytesAreNeverAnAnswer(t *testing.T) {
+	late := make(chan struct{})
+	s := newScripted(t, func(n int) (string, bool) {
+		return "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n" + string(rune('a'+n)), n == 1
+	})
+	u := s.upstream()
+	x, _, err := exchangeOnce(u, post("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.finish()
+	close(late)
+	// A poisoned connection: an answer that nobody asked for lies in the socket.
+	poisoned, client := tcpPair(t)
+	c := &upstreamConn{TCPConn: client, br: bufio.NewReader(client), since: time.Now(), reused: true}
+	if c.fd, err = tuneTCP(client); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(poisoned, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nplanted")
+	awaitReadable(t, c.fd)
+	u.put(c)
+	_, body, err := exchangeOnce(u, post("{}"))
+	if err != nil || body != "b" {
+		t.Fatalf("answer %q, %v; want the backend's own", body, err)
+	}
+}
+
+func awaitReadable(t *testing.T, fd int) {
+	t.Helper()
+	c := &upstreamConn{fd: fd, br: bufio.NewReader(strings.NewReader(""))}
+	for deadline := time.Now().Add(2 * time.Second); c.quiet(); {
+		if time.Now().After(deadline) {
+			t.Fatal("bytes did not arrive")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func tcpPair(t *testing.T) (server, client *net.TCPConn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close(); _ = sc.Close() })
+	return sc.(*net.TCPConn), c.(*net.TCPConn)
+}
+
+func TestNoSecondTryForAHandle(t *testing.T) {
+	n := 0
+	s := newScripted(t, func(i int) (string, bool) {
+		if i == 0 {
+			return "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", false
+		}
+		return "", true // takes the request, answers nothing
+	})
+	u := s.upstream()
+	x, _, err := exchangeOnce(u, post("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.finish()
+	err = x.do(u, post("{}"), time.Now().Add(time.Second), false)
+	var ue *upstreamError
+	if !errors.As(err, &ue) || !ue.reused || !ue.silent {
+		t.Fatalf("error %v", err)
+	}
+	for range 2 {
+		<-s.seen
+		n++
+	}
+	select {
+	case <-s.seen:
+		t.Fatal("the request was sent twice")
+	default:
+	}
+}
+
+func TestDialFailureIsTold(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := ln.Addr().String()
+	_ = ln.Close()
+	var x exchange
+	err = x.do(newUpstream(addr, addr, time.Second, time.Second), post("{}"), time.Now().Add(time.Second), true)
+	if !isDial(err) {
+		t.Fatalf("error %v, want a dial failure", err)
+	}
+}
+
+func TestInterruptWakesAReader(t *testing.T) {
+	s := newScripted(t, func(int) (string, bool) { return "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", false })
+	var x exchange
+	if err := x.do(s.upstream(), post("{}"), time.Now().Add(time.Minute), true); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan error, 1)
+	go func() {
+		_, err := x.readAll(nil, 100)
+		read <- err
+	}()
+	x.interrupt(time.Now())
+	x.idle(time.Now(), time.Hour) // must not lift the interrupt
+	var ue *upstreamError
+	if err := <-read; !errors.As(err, &ue) || !ue.timeout() {
+		t.Fatalf("error %v, want a timeout", err)
+	}
+	x.reset()
+}
+
+func TestPoolDropsWhatIsTooOld(t *testing.T) {
+	s := newScripted(t, func(int) (string, bool) { return "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", false })
+	u := s.upstream()
+	x, _, err := exchangeOnce(u, post("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.finish()
+	u.expire(time.Now().Add(u.maxIdle - time.Second))
+	if len(u.idle) != 1 {
+		t.Fatal("young connection dropped")
+	}
+	u.expire(time.Now().Add(u.maxIdle + time.Second))
+	if len(u.idle) != 0 {
+		t.Fatal("old connection kept")
+	}
+}
+
+func FuzzChunked(f *testing.F) {
+	f.Add([]byte("3\r\nabc\r\n0\r\n\r\n"), 4)
+	f.Add([]byte("A;q=1\r\n0123456789\r\n0\r\nT: v\r\n\r\nrest"), 7)
+	f.Fuzz(func(t *testing.T, raw []byte, cut int) {
+		whole := bodyDecoder{chunked: true}
+		n1, out1, err1 := whole.decode(raw, nil)
+		if cut < 0 || cut > len(raw) {
+			return
+		}
+		split := bodyDecoder{chunked: true}
+		n, out2, err2 := split.decode(raw[:cut], nil)
+		n2 := n
+		if err2 == nil && !split.ended {
+			n, out2, err2 = split.decode(raw[n:], out2)
+			n2 += n
+		}
+		if n1 != n2 || string(out1) != string(out2) || (err1 == nil) != (err2 == nil) || whole.ended != split.ended {
+			t.Fatalf("whole %d %q %v %v, split %d %q %v %v", n1, out1, err1, whole.ended, n2, out2, err2, split.ended)
+		}
+	})
+}
