@@ -75,6 +75,7 @@ func TestBrokenCompletions(t *testing.T) {
 		{`{"choices":[{"finish_reason":null}]}`, CodeIncomplete}, {`{"choices":[{"finish_reason":"error"}]}`, CodeIncomplete},
 		{`{"choices":[` + ok + `,{"finish_reason":"abort"}]}`, CodeIncomplete}, {`{"choices":[{"finish_reason":"\u0061bort"}]}`, CodeIncomplete},
 		{`{"choices":[{"finish_reason":1}]}`, CodeIncomplete}, {`{"choices":[{"finish_reason":"stop","finish_reason":null}]}`, CodeIncomplete},
+		{`{"choices":[{"finish_reason":"stop","finish_reason":"length"}]}`, CodeIncomplete},
 		{`{"choices":[{"message":{"finish_reason":"stop"}}]}`, CodeIncomplete},
 		{`{"choices":[{"text":"\"finish_reason\":\"stop\""}]}`, CodeIncomplete},
 		{`{"choices":[],"choices":[` + ok + `]}`, CodeIncomplete},

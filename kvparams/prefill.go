@@ -1,6 +1,6 @@
 package kvparams
 
-// oneToken turns a request into one that computes its prompt and a single token, not streamed: chat's table.
+// oneTokenChat turns a chat request into one that computes its prompt and a single token, not streamed.
 // min_tokens keeps a first token that would end the text from ending the request as "stopped", after which some engines
 // return no handle.
 var oneTokenChat = []edit{
@@ -11,7 +11,7 @@ var oneTokenChat = []edit{
 	{fieldMinTokens, []byte("1"), []byte(`,"min_tokens":1`)},
 }
 
-// oneTokenCompletions leaves out max_completion_tokens where the client did: vLLM does not know it on this route.
+// oneTokenCompletions adds no max_completion_tokens where the client sent none: vLLM does not know it on this route.
 var oneTokenCompletions = []edit{
 	{fieldStream, []byte("false"), nil},
 	{fieldStreamOptions, nil, nil},

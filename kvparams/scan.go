@@ -195,9 +195,10 @@ const (
 )
 
 // stops marks, by their high bits, the bytes of w that end a run of plain text: a quote, a backslash, a control
-// character, a byte of 0x80 or more. Bytes above the lowest mark may be marked wrongly (borrows), the lowest never is.
+// character, a byte of 0x80 or more (less a space, or less one once the quote is folded out, its high bit stays). Bytes
+// above the lowest mark may be marked wrongly, by borrows; the lowest never is.
 func stops(w uint64) uint64 {
-	return (((w ^ '"'*ones) - ones) | ((w ^ '\\'*ones) - ones) | (w - ' '*ones) | w) & highs
+	return (((w ^ '"'*ones) - ones) | ((w ^ '\\'*ones) - ones) | (w - ' '*ones)) & highs
 }
 
 // str validates the string whose opening quote is at i.

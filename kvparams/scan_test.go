@@ -96,15 +96,14 @@ func TestDepth(t *testing.T) {
 }
 
 func TestRunes(t *testing.T) {
-	var b [4]byte
-	// Each lead byte with each second byte, the others at the edges of their range.
+	// Each lead byte, the others at the edges of every range that some lead byte allows.
+	edges := []byte{0x00, '"', 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xff}
 	for lead := 0x80; lead < 0x100; lead++ {
-		for second := range 0x100 {
+		for _, second := range edges {
 			for _, third := range []byte{0x7f, 0x80, 0xbf, 0xc0} {
-				b = [4]byte{byte(lead), byte(second), third, 0x80}
-				for n := 1; n <= 4; n++ {
-					body := append(append([]byte(`{"a":"`), b[:n]...), `"}`...)
-					checkValidity(t, Chat, body)
+				seq := []byte{byte(lead), second, third, 0x80}
+				for n := 1; n <= len(seq); n++ {
+					checkValidity(t, Chat, append(append([]byte(`{"a":"`), seq[:n]...), `"}`...))
 				}
 			}
 		}
