@@ -3,14 +3,218 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/valyala/fasthttp"
 )
+
+// gateServer is the gate on a server of its own, so that each case is about the
+// gate alone: checkRequest, an exact route table, checkBodyHeaders, a limited body
+// that is one JSON document. Its settings are those of the data port.
+type gateServer struct {
+	server   fasthttp.Server
+	addr     string
+	ring     *keyring
+	options  gateOptions
+	received chan struct{} // one token for each head that was read whole
+
+	mu   sync.Mutex
+	seen []gateRequest
+}
+
+type gateOptions struct {
+	readTimeout   time.Duration
+	keys          []string
+	requireLength bool
+	anyBody       bool // any body is served, on any target: for tests about framing
+}
+
+// gateRequest is one request as the handler saw it.
+type gateRequest struct {
+	method, target, body string
+	status               int
+}
+
+func (r gateRequest) String() string {
+	return fmt.Sprintf("%s %s %q -> %d", r.method, r.target, r.body, r.status)
+}
+
+const (
+	gateBodyLimit = 4 << 20
+	gateModels    = `{"object":"list"}`
+)
+
+type gateNoLog struct{}
+
+func (gateNoLog) Printf(string, ...any) {}
+
+func newGateServer(options gateOptions) *gateServer {
+	g := &gateServer{
+		ring: newKeyring(options.keys), options: options, received: make(chan struct{}, 1024),
+	}
+	g.server = fasthttp.Server{
+		Handler:           g.handle,
+		StreamRequestBody: true,
+		// The handler runs as soon as one byte of body is there: with the default it
+		// waits for 8 KiB, so that a refusal would wait for the client.
+		MaxRequestBodySize:           1,
+		DisablePreParseMultipartForm: true,
+		NoDefaultServerHeader:        true,
+		ReadBufferSize:               16 << 10,
+		ReadTimeout:                  options.readTimeout,
+		IdleTimeout:                  options.readTimeout,
+		ReduceMemoryUsage:            true,
+		Logger:                       gateNoLog{},
+		ErrorHandler:                 func(ctx *fasthttp.RequestCtx, err error) { refuseGate(ctx, frameError(err)) },
+		HeaderReceived: func(*fasthttp.RequestHeader) (config fasthttp.RequestConfig) {
+			select {
+			case g.received <- struct{}{}:
+			default:
+			}
+			return config
+		},
+		ExpectHandler: func(ctx *fasthttp.RequestCtx) int {
+			if e := checkRequest(&ctx.Request.Header); e != nil {
+				refuseGate(ctx, e)
+				return e.Status
+			}
+			return fasthttp.StatusContinue
+		},
+	}
+	return g
+}
+
+func startGate(t *testing.T, options gateOptions) *gateServer {
+	t.Helper()
+	g := newGateServer(options)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.addr = listener.Addr().String()
+	done := make(chan error, 1)
+	go func() { done <- g.server.Serve(listener) }()
+	t.Cleanup(func() {
+		_ = listener.Close()
+		if err := <-done; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	return g
+}
+
+func refuseGate(ctx *fasthttp.RequestCtx, e *apiError) {
+	ctx.Response.Reset()
+	ctx.SetStatusCode(e.Status)
+	ctx.SetContentType("application/json")
+	ctx.SetBodyString(`{"error":{"code":"` + e.Code + `"}}`)
+	ctx.SetConnectionClose()
+}
+
+func (g *gateServer) handle(ctx *fasthttp.RequestCtx) {
+	request := gateRequest{
+		method: string(ctx.Method()), target: string(ctx.RequestURI()), status: fasthttp.StatusOK,
+	}
+	body, e := g.serve(ctx)
+	request.body = string(body)
+	if e != nil {
+		refuseGate(ctx, e)
+		request.status = e.Status
+	}
+	g.mu.Lock()
+	g.seen = append(g.seen, request)
+	g.mu.Unlock()
+}
+
+func (g *gateServer) serve(ctx *fasthttp.RequestCtx) ([]byte, *apiError) {
+	h := &ctx.Request.Header
+	if e := checkRequest(h); e != nil {
+		return nil, e
+	}
+	if !g.ring.allow(h.Peek(fasthttp.HeaderAuthorization)) {
+		return nil, newError(fasthttp.StatusUnauthorized, "invalid_api_key", "", "")
+	}
+	route := string(h.Method()) + " " + string(h.RequestURI())
+	switch {
+	case route == "POST /v1/completions", g.options.anyBody:
+		if g.options.anyBody {
+			return readGateBody(ctx)
+		}
+		if e := checkBodyHeaders(h, g.options.requireLength); e != nil {
+			return nil, e
+		}
+		body, e := readGateBody(ctx)
+		if e == nil && !json.Valid(body) {
+			e = newError(fasthttp.StatusBadRequest, "invalid_json", "", "")
+		}
+		return body, e
+	case route == "GET /v1/models", route == "HEAD /v1/models":
+		ctx.SetBodyString(gateModels)
+		return readGateBody(ctx)
+	}
+	return nil, newError(fasthttp.StatusNotFound, "not_found", "", "")
+}
+
+// readGateBody reads a body under the limit; a body shorter than announced is an
+// error, which fasthttp's stream does not say by itself.
+func readGateBody(ctx *fasthttp.RequestCtx) ([]byte, *apiError) {
+	length := ctx.Request.Header.ContentLength()
+	if length > gateBodyLimit {
+		return nil, frameError(fasthttp.ErrBodyTooLarge)
+	}
+	stream := ctx.RequestBodyStream()
+	if stream == nil {
+		return nil, nil
+	}
+	body, err := io.ReadAll(io.LimitReader(stream, gateBodyLimit+1))
+	switch {
+	case err != nil:
+		return body, frameError(err)
+	case len(body) > gateBodyLimit:
+		return body, frameError(fasthttp.ErrBodyTooLarge)
+	case length >= 0 && len(body) != length:
+		return body, frameError(io.ErrUnexpectedEOF)
+	}
+	return body, nil
+}
+
+func (g *gateServer) requests() []gateRequest {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.seen)
+}
+
+func (g *gateServer) forget() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.seen = nil
+}
+
+// gateConn is a connection whose peer has sent all of in and half-closed, and reads
+// whatever is written. It never blocks.
+type gateConn struct {
+	in  io.Reader
+	out bytes.Buffer
+}
+
+func (c *gateConn) Read(p []byte) (int, error)       { return c.in.Read(p) }
+func (c *gateConn) Write(p []byte) (int, error)      { return c.out.Write(p) }
+func (c *gateConn) Close() error                     { return nil }
+func (c *gateConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (c *gateConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (c *gateConn) SetDeadline(time.Time) error      { return nil }
+func (c *gateConn) SetReadDeadline(time.Time) error  { return nil }
+func (c *gateConn) SetWriteDeadline(time.Time) error { return nil }
 
 // The gate refuses these by itself, whatever the fasthttp of the day does before it.
 func TestCheckFields(t *testing.T) {

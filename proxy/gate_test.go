@@ -2,13 +2,12 @@ package proxy
 
 import (
 	"bufio"
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strconv"
@@ -18,190 +17,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/valyala/fasthttp"
+
+	"xpyd/router"
 )
-
-// gateServer is the gate on a server of its own, so that each case is about the
-// gate alone: checkRequest, an exact route table, checkBodyHeaders, a limited body
-// that is one JSON document. Its settings are those of the data port.
-type gateServer struct {
-	server   fasthttp.Server
-	addr     string
-	ring     *keyring
-	options  gateOptions
-	received chan struct{} // one token for each head that was read whole
-
-	mu   sync.Mutex
-	seen []gateRequest
-}
-
-type gateOptions struct {
-	readTimeout   time.Duration
-	keys          []string
-	requireLength bool
-	anyBody       bool // any body is served, on any target: for tests about framing
-}
-
-// gateRequest is one request as the handler saw it.
-type gateRequest struct {
-	method, target, body string
-	status               int
-}
-
-func (r gateRequest) String() string {
-	return fmt.Sprintf("%s %s %q -> %d", r.method, r.target, r.body, r.status)
-}
-
-const (
-	gateBodyLimit = 4 << 20
-	gateModels    = `{"object":"list"}`
-)
-
-type gateNoLog struct{}
-
-func (gateNoLog) Printf(string, ...any) {}
-
-func newGateServer(options gateOptions) *gateServer {
-	g := &gateServer{
-		ring: newKeyring(options.keys), options: options, received: make(chan struct{}, 1024),
-	}
-	g.server = fasthttp.Server{
-		Handler:           g.handle,
-		StreamRequestBody: true,
-		// The handler runs as soon as one byte of body is there: with the default it
-		// waits for 8 KiB, so that a refusal would wait for the client.
-		MaxRequestBodySize:           1,
-		DisablePreParseMultipartForm: true,
-		NoDefaultServerHeader:        true,
-		ReadBufferSize:               16 << 10,
-		ReadTimeout:                  options.readTimeout,
-		IdleTimeout:                  options.readTimeout,
-		ReduceMemoryUsage:            true,
-		Logger:                       gateNoLog{},
-		ErrorHandler:                 func(ctx *fasthttp.RequestCtx, err error) { refuseGate(ctx, frameError(err)) },
-		HeaderReceived: func(*fasthttp.RequestHeader) (config fasthttp.RequestConfig) {
-			select {
-			case g.received <- struct{}{}:
-			default:
-			}
-			return config
-		},
-		ExpectHandler: func(ctx *fasthttp.RequestCtx) int {
-			if e := checkRequest(&ctx.Request.Header); e != nil {
-				refuseGate(ctx, e)
-				return e.Status
-			}
-			return fasthttp.StatusContinue
-		},
-	}
-	return g
-}
-
-func startGate(t *testing.T, options gateOptions) *gateServer {
-	t.Helper()
-	g := newGateServer(options)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g.addr = listener.Addr().String()
-	done := make(chan error, 1)
-	go func() { done <- g.server.Serve(listener) }()
-	t.Cleanup(func() {
-		_ = listener.Close()
-		if err := <-done; err != nil {
-			t.Errorf("serve: %v", err)
-		}
-	})
-	return g
-}
-
-func refuseGate(ctx *fasthttp.RequestCtx, e *apiError) {
-	ctx.Response.Reset()
-	ctx.SetStatusCode(e.Status)
-	ctx.SetContentType("application/json")
-	ctx.SetBodyString(`{"error":{"code":"` + e.Code + `"}}`)
-	ctx.SetConnectionClose()
-}
-
-func (g *gateServer) handle(ctx *fasthttp.RequestCtx) {
-	request := gateRequest{
-		method: string(ctx.Method()), target: string(ctx.RequestURI()), status: fasthttp.StatusOK,
-	}
-	body, e := g.serve(ctx)
-	request.body = string(body)
-	if e != nil {
-		refuseGate(ctx, e)
-		request.status = e.Status
-	}
-	g.mu.Lock()
-	g.seen = append(g.seen, request)
-	g.mu.Unlock()
-}
-
-func (g *gateServer) serve(ctx *fasthttp.RequestCtx) ([]byte, *apiError) {
-	h := &ctx.Request.Header
-	if e := checkRequest(h); e != nil {
-		return nil, e
-	}
-	if !g.ring.allow(h.Peek(fasthttp.HeaderAuthorization)) {
-		return nil, newError(fasthttp.StatusUnauthorized, "invalid_api_key", "", "")
-	}
-	route := string(h.Method()) + " " + string(h.RequestURI())
-	switch {
-	case route == "POST /v1/completions", g.options.anyBody:
-		if g.options.anyBody {
-			return readGateBody(ctx)
-		}
-		if e := checkBodyHeaders(h, g.options.requireLength); e != nil {
-			return nil, e
-		}
-		body, e := readGateBody(ctx)
-		if e == nil && !json.Valid(body) {
-			e = newError(fasthttp.StatusBadRequest, "invalid_json", "", "")
-		}
-		return body, e
-	case route == "GET /v1/models", route == "HEAD /v1/models":
-		ctx.SetBodyString(gateModels)
-		return readGateBody(ctx)
-	}
-	return nil, newError(fasthttp.StatusNotFound, "not_found", "", "")
-}
-
-// readGateBody reads a body under the limit; a body shorter than announced is an
-// error, which fasthttp's stream does not say by itself.
-func readGateBody(ctx *fasthttp.RequestCtx) ([]byte, *apiError) {
-	length := ctx.Request.Header.ContentLength()
-	if length > gateBodyLimit {
-		return nil, frameError(fasthttp.ErrBodyTooLarge)
-	}
-	stream := ctx.RequestBodyStream()
-	if stream == nil {
-		return nil, nil
-	}
-	body, err := io.ReadAll(io.LimitReader(stream, gateBodyLimit+1))
-	switch {
-	case err != nil:
-		return body, frameError(err)
-	case len(body) > gateBodyLimit:
-		return body, frameError(fasthttp.ErrBodyTooLarge)
-	case length >= 0 && len(body) != length:
-		return body, frameError(io.ErrUnexpectedEOF)
-	}
-	return body, nil
-}
-
-func (g *gateServer) requests() []gateRequest {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return slices.Clone(g.seen)
-}
-
-func (g *gateServer) forget() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.seen = nil
-}
 
 const (
 	gateSmuggled = "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -393,19 +213,23 @@ func TestGate(t *testing.T) {
 
 func (c gateCase) check(t *testing.T, g *gateServer) {
 	t.Helper()
-	conn, answers := dialGate(t, g)
-	tail := gateSmuggled
+	c.exchange(t, g.addr)
+	c.checkSeen(t, g.requests())
+}
+
+// exchange sends the case to a server, reads the answers, and tells whether the
+// connection ended or was kept as it must be.
+func (c gateCase) exchange(t *testing.T, addr string) {
+	t.Helper()
+	conn, answers := dialGate(t, addr)
+	want, tail := strings.Fields(c.want), gateSmuggled
 	switch {
 	case c.cut:
 		tail = ""
 	case c.keep:
-		tail = gateProbe
+		want, tail = append(want, "200"), gateProbe
 	}
 	go func() { _, _ = conn.Write([]byte(c.raw + tail)) }() // fails where the server has closed
-	want := strings.Fields(c.want)
-	if c.keep {
-		want = append(want, "200")
-	}
 	for i, status := range want {
 		answer, err := readGateAnswer(answers)
 		if i == 0 && c.reset && errors.Is(err, syscall.ECONNRESET) {
@@ -424,7 +248,6 @@ func (c gateCase) check(t *testing.T, g *gateServer) {
 	if !c.keep {
 		expectGateClosed(t, answers)
 	}
-	c.checkSeen(t, g.requests())
 }
 
 // checkSeen asserts what the handler was called with.
@@ -456,9 +279,9 @@ type gateAnswer struct {
 	body   string
 }
 
-func dialGate(t *testing.T, g *gateServer) (*net.TCPConn, *bufio.Reader) {
+func dialGate(t *testing.T, addr string) (*net.TCPConn, *bufio.Reader) {
 	t.Helper()
-	conn, err := net.Dial("tcp", g.addr)
+	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -489,6 +312,102 @@ func expectGateClosed(t *testing.T, r *bufio.Reader) {
 	if err != nil && !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the connection was not closed: %v", err)
 	}
+}
+
+// TestGateOfServer runs the same bytes against the data port itself.
+func TestGateOfServer(t *testing.T) {
+	backend := startGateBackend(t)
+	cfg := DefaultConfig()
+	cfg.Limits.Body = gateBodyLimit
+	fast := startGateProxy(t, cfg, backend.server.URL)
+	cfg.Timeouts.Header, cfg.Timeouts.Body = 150*time.Millisecond, 150*time.Millisecond
+	cfg.Limits.Body = 32 << 10 // a chunked body is given the time of the largest one
+	slow := startGateProxy(t, cfg, backend.server.URL)
+	served := 0
+	t.Run("cases", func(t *testing.T) {
+		for _, c := range gateCases {
+			if c.keep && strings.HasPrefix(c.raw, "GET ") {
+				// The server reads no body on GET and closes behind its answer.
+				c.want, c.keep = "200", false
+			} else if c.keep {
+				served += strings.Count(c.want, "200")
+			}
+			addr := fast
+			if c.slow {
+				addr = slow
+			}
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				c.exchange(t, addr)
+			})
+		}
+	})
+	backend.mu.Lock()
+	defer backend.mu.Unlock()
+	if len(backend.bodies) != served {
+		t.Errorf("the backend got %d completions, want the %d that were answered 200", len(backend.bodies), served)
+	}
+	for _, body := range backend.bodies {
+		if body != "{}" && body != "{ }" {
+			t.Errorf("the backend got the body %q, which nobody sent", body)
+		}
+	}
+}
+
+// gateBackend is a decode engine that answers every completion with the same text.
+type gateBackend struct {
+	server *httptest.Server
+	mu     sync.Mutex
+	bodies []string // of the completions
+}
+
+func startGateBackend(t *testing.T) *gateBackend {
+	t.Helper()
+	b := &gateBackend{}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"version":"0.32.0"}`) })
+	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"object":"list","data":[{"id":"m","object":"model"}]}`)
+	})
+	mux.HandleFunc("POST /v1/completions", func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		b.mu.Lock()
+		b.bodies = append(b.bodies, string(body))
+		b.mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"id":"cmpl-1","object":"text_completion","created":1,"model":"m","choices":[{"index":0,"text":"a","logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"total_tokens":2,"completion_tokens":1}}`)
+	})
+	b.server = httptest.NewServer(mux)
+	t.Cleanup(b.server.Close)
+	return b
+}
+
+// startGateProxy starts the data port over one decode backend and returns its address.
+func startGateProxy(t *testing.T, cfg Config, backend string) string {
+	t.Helper()
+	pools := router.DefaultConfig()
+	pools.Decode = []string{backend}
+	rt, err := router.New(pools, 1, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(cfg, rt, nil, "test", zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(listener) }()
+	t.Cleanup(func() {
+		if err := errors.Join(s.Shutdown(), <-done); err != nil {
+			t.Errorf("shut down: %v", err)
+		}
+	})
+	return listener.Addr().String()
 }
 
 func TestGateRequireLength(t *testing.T) {
@@ -528,22 +447,6 @@ func TestGateOversizeHeads(t *testing.T) {
 	}
 }
 
-// gateConn is a connection whose peer has sent all of in and half-closed, and reads
-// whatever is written. It never blocks.
-type gateConn struct {
-	in  io.Reader
-	out bytes.Buffer
-}
-
-func (c *gateConn) Read(p []byte) (int, error)       { return c.in.Read(p) }
-func (c *gateConn) Write(p []byte) (int, error)      { return c.out.Write(p) }
-func (c *gateConn) Close() error                     { return nil }
-func (c *gateConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
-func (c *gateConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
-func (c *gateConn) SetDeadline(time.Time) error      { return nil }
-func (c *gateConn) SetReadDeadline(time.Time) error  { return nil }
-func (c *gateConn) SetWriteDeadline(time.Time) error { return nil }
-
 // 73: a refusal is final although the body is still on its way: what arrives later
 // is never a request.
 func TestGateEarlyAnswer(t *testing.T) {
@@ -553,7 +456,7 @@ func TestGateEarlyAnswer(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := startGate(t, gateOptions{readTimeout: 10 * time.Second, keys: []string{"sk-right"}})
-			conn, answers := dialGate(t, g)
+			conn, answers := dialGate(t, g.addr)
 			raw := gatePost("Authorization: Bearer sk-wrong\r\n"+c.fields, c.first)
 			if _, err := io.WriteString(conn, raw); err != nil {
 				t.Fatal(err)
@@ -584,7 +487,7 @@ func TestGatePause(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := startGate(t, gateOptions{readTimeout: 10 * time.Second})
-			conn, answers := dialGate(t, g)
+			conn, answers := dialGate(t, g.addr)
 			if _, err := io.WriteString(conn, gatePost(c.fields, "")); err != nil {
 				t.Fatal(err)
 			}
@@ -612,7 +515,7 @@ func TestGatePause(t *testing.T) {
 // 76: HEAD has the length of GET's body and no body.
 func TestGateHead(t *testing.T) {
 	g := startGate(t, gateOptions{readTimeout: 10 * time.Second})
-	conn, answers := dialGate(t, g)
+	conn, answers := dialGate(t, g.addr)
 	if _, err := io.WriteString(conn, "HEAD /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"+gateProbe); err != nil {
 		t.Fatal(err)
 	}
