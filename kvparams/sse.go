@@ -57,11 +57,14 @@ func dataOf(ev []byte) (data []byte, at int) {
 		}
 		if bytes.HasPrefix(line, dataField) {
 			part, at := lineData(line)
-			if lines++; lines == 1 {
+			switch lines++; lines {
+			case 1:
 				data, first = part, start+at
-			} else {
-				data = append(append(data[:len(data):len(data)], '\n'), part...)
-				first = -1
+			case 2: // leave ev as it is
+				data, first = append(make([]byte, 0, len(ev)), data...), -1
+				fallthrough
+			default:
+				data = append(append(data, '\n'), part...)
 			}
 		}
 		start += len(line) + 1
