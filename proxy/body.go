@@ -3,7 +3,6 @@ package proxy
 import (
 	"errors"
 	"io"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -87,16 +86,15 @@ func (s *Server) tooLarge() *apiError {
 // not the length that was announced.
 func (s *Server) readBody(ctx *fasthttp.RequestCtx, conn *clientConn, bb *bodyBuffer) *apiError {
 	want := int64(ctx.Request.Header.ContentLength()) // −1 when chunked
-	expect := want
-	if want < 0 {
-		expect = s.cfg.Limits.Body
-	}
-	_ = conn.SetReadDeadline(time.Now().Add(s.cfg.Timeouts.Body + time.Duration(expect/bodyRate)*time.Second))
 	src := ctx.RequestBodyStream()
 	if src == nil {
 		return newError(fasthttp.StatusBadRequest, codeInvalidJSON, "", "request body is empty; send a JSON object")
 	}
+	start := time.Now()
 	for {
+		// Each 64 KiB that arrive buy another second.
+		deadline := start.Add(s.cfg.Timeouts.Body + time.Duration(len(bb.b)/bodyRate)*time.Second)
+		_ = conn.SetReadDeadline(deadline)
 		if len(bb.b) == cap(bb.b) && int64(len(bb.b)) != want {
 			if !bb.grow(&s.budget, want) {
 				return newError(fasthttp.StatusServiceUnavailable, codeOverloaded, "", "too many request bytes are being held; try again").retryAfter(1)
@@ -108,16 +106,16 @@ func (s *Server) readBody(ctx *fasthttp.RequestCtx, conn *clientConn, bb *bodyBu
 			return s.tooLarge()
 		}
 		if err != nil {
-			return s.bodyEnd(err, conn, want, int64(len(bb.b)))
+			return bodyEnd(err, conn, want, int64(len(bb.b)), !time.Now().Before(deadline))
 		}
 	}
 }
 
 // bodyEnd tells a complete body from a cut one. fasthttp reports a client that closes
 // between two chunks as a plain end, so the socket is asked.
-func (s *Server) bodyEnd(err error, conn *clientConn, want, got int64) *apiError {
+func bodyEnd(err error, conn *clientConn, want, got int64, late bool) *apiError {
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	case late: // not every one of fasthttp's errors tells that it was a timeout
 		return newError(fasthttp.StatusRequestTimeout, codeRequestTimeout, "", "request body did not arrive in time")
 	case errors.Is(err, io.EOF) && (got == want || want < 0 && !hungUp(conn.fd)):
 		_ = conn.SetReadDeadline(time.Time{})

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"errors"
-	"net"
 	"sync/atomic"
 	"time"
 
@@ -46,6 +45,12 @@ const (
 	reasonToolChoice  = "tool_choice"
 )
 
+// atomicState is written by the owner and read by the watcher too.
+type atomicState struct{ v atomic.Uint32 }
+
+func (a *atomicState) set(s state) { a.v.Store(uint32(s)) }
+func (a *atomicState) get() state  { return state(a.v.Load()) }
+
 // completion is one request from its head to its last byte. The goroutine of the
 // client's connection owns it and carries it through both legs; the watcher only
 // reports that the client has left. It is pooled: nothing of it outlives finish.
@@ -57,7 +62,9 @@ type completion struct {
 
 	watch watch
 	gone  atomic.Bool // the client has left
+	left  atomic.Uint32 // the state it left in, plus 1; 0 while it stays
 	stop  atomic.Bool // the process ends now
+	state atomicState
 
 	id     string // the client's, or a fresh one; what the client gets back
 	legID  string // the attempt's, the same on both legs
@@ -66,7 +73,6 @@ type completion struct {
 	body    bodyBuffer
 	req     kvparams.Request
 	snap    *router.Snapshot
-	state   state
 	path    string
 	reason  string
 	round   int
@@ -115,7 +121,8 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	c.fields = c.s.appendFields(c.fields[:0], &ctx.Request.Header)
 	c.req.Deny = c.s.cfg.DenyFields
 	c.handoff.s = c.s
-	c.state, c.path, c.reason, c.round = stateAdmitted, "", reasonNone, 0
+	c.state.set(stateAdmitted)
+	c.path, c.reason, c.round = "", reasonNone, 0
 	c.outcome, c.failure = "", nil
 }
 
@@ -218,10 +225,16 @@ func (c *completion) interrupted() *apiError {
 // clientGone cuts whatever waits for a backend. P is left some time to answer: a
 // prefill aborted in its last milliseconds strands its blocks. D is closed at once.
 func (c *completion) clientGone() {
-	c.gone.Store(true)
+	c.leave()
 	now := time.Now()
 	c.p.x.interrupt(now.Add(c.s.cfg.Timeouts.PrefillAbortGrace))
 	c.d.x.interrupt(now.Add(c.s.cfg.Timeouts.DecodeAbortGrace))
+}
+
+// leave notes that the client is gone, and in which state.
+func (c *completion) leave() {
+	c.left.CompareAndSwap(0, uint32(c.state.get())+1)
+	c.gone.Store(true)
 }
 
 // serverStopping ends the completion with an error: the drain time is over.
@@ -241,7 +254,7 @@ func (c *completion) answerError(err *apiError) {
 		err.write(c.ctx)
 		c.commonHeaders()
 		// The rest of a body that was refused half-way would be read as a request.
-		if c.state == stateAdmitted && err.Status != fasthttp.StatusServiceUnavailable || err.Code == codeOverloaded {
+		if c.state.get() == stateAdmitted && err.Status != fasthttp.StatusServiceUnavailable || err.Code == codeOverloaded {
 			c.ctx.SetConnectionClose()
 		}
 	}
@@ -271,5 +284,3 @@ func (c *completion) commonHeaders() {
 		h.Set("X-Xpyd-Reason", c.reason)
 	}
 }
-
-var _ net.Conn = (*clientConn)(nil)

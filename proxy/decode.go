@@ -85,7 +85,7 @@ func (c *completion) endDecode(b *router.Backend, o router.Outcome, code string)
 }
 
 func (c *completion) decodeAttempt(b *router.Backend) legResult {
-	c.state = stateDecoding
+	c.state.set(stateDecoding)
 	d := &c.d
 	var handle kvparams.Handle
 	if c.handoff.state == handleIssued {
@@ -100,7 +100,7 @@ func (c *completion) decodeAttempt(b *router.Backend) legResult {
 	deadline := time.Now().Add(c.s.cfg.Timeouts.FirstEvent)
 	// A handle must not reach D twice: no second try on a fresh connection.
 	err := d.x.do(c.s.upstreams[b], c.request(d.segs), deadline, handle.None())
-	c.times.handed = time.Now()
+	c.times.handed = d.x.wrote
 	if err == nil {
 		err = c.decodeAnswered()
 	}
@@ -146,6 +146,7 @@ func (c *completion) decodeBroke(b *router.Backend, err error) legResult {
 		if ue.stage == stageWrite {
 			c.abandon(nil)
 		}
+		c.handoff.end(endBurnt)
 		return legResult{err: gone, outcome: router.ClientGone, sent: true}
 	}
 	c.abandon(b)
@@ -239,7 +240,7 @@ func (c *completion) commitLarge() error {
 // commit: D has the blocks and its answer is the client's. Nothing is tried again, so
 // the request body is given back.
 func (c *completion) commit() {
-	c.state = stateCommitted
+	c.state.set(stateCommitted)
 	if c.handoff.live() {
 		c.handoff.end(endBurnt)
 		c.s.metrics.Handoff(c.times.handed.Sub(c.times.prefilled))

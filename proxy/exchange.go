@@ -30,6 +30,7 @@ type exchange struct {
 	up     *upstream
 	header fasthttp.ResponseHeader
 	body   bodyDecoder
+	wrote  time.Time // when the request was written
 	// armed is the read deadline in force, so that it is moved at most once a second.
 	armed time.Time
 
@@ -84,6 +85,7 @@ func (x *exchange) try(u *upstream, req *upstreamRequest, deadline time.Time, co
 	x.setDeadline(deadline)
 	reused := c.reused
 	writeErr := c.writeRequest(u.host, req)
+	x.wrote = time.Now()
 	if writeErr != nil {
 		// The backend may have answered and closed before reading all of the body.
 		if errors.Is(writeErr, os.ErrDeadlineExceeded) {

@@ -55,7 +55,7 @@ func (c *completion) finish(writeErr error) {
 	s.watch.remove(&c.watch)
 	if writeErr != nil && c.failure == nil {
 		// The client left while the last bytes were written.
-		c.gone.Store(true)
+		c.leave()
 		c.failure = errGone()
 	}
 	c.abandon(nil)
@@ -93,7 +93,7 @@ func (c *completion) failed(e *apiError) string {
 	switch {
 	case e.Code == codeClientGone:
 		return outcomeClientGone
-	case c.state == stateCommitted:
+	case c.state.get() == stateCommitted:
 		return outcomeBroken
 	case e.Status < 500:
 		return outcomeClientError
@@ -103,10 +103,14 @@ func (c *completion) failed(e *apiError) string {
 
 // phase is where the client left.
 func (c *completion) phase() string {
-	if c.state == stateAdmitted {
+	s := c.state.get()
+	if left := c.left.Load(); left > 0 {
+		s = state(left - 1)
+	}
+	if s == stateAdmitted {
 		return "body"
 	}
-	return c.state.String()
+	return s.String()
 }
 
 func (c *completion) logLine() {
@@ -122,7 +126,7 @@ func (c *completion) logLine() {
 	status := fasthttp.StatusOK
 	if f := c.failure; f != nil {
 		e.Str("code", f.Code)
-		if c.state != stateCommitted {
+		if c.state.get() != stateCommitted {
 			status = f.Status
 		}
 	}
@@ -168,6 +172,7 @@ func (c *completion) recycle() {
 	c.handoff = handoff{}
 	c.ctx, c.conn, c.snap, c.failure = nil, nil, nil, nil
 	c.gone.Store(false)
+	c.left.Store(0)
 	c.stop.Store(false)
 	c.s.pool.Put(c)
 }

@@ -22,7 +22,6 @@ const (
 	fieldAuthorization
 	fieldContentType
 	fieldExpect
-	fieldUpgrade // Upgrade and HTTP2-Settings
 
 	// fieldsOnce may stand in a request at most once: where two readers could each
 	// take another one, they would disagree on the body, the route or the caller.
@@ -151,8 +150,6 @@ func checkValue(field fieldBit, value []byte) *apiError {
 		if !equalFold(value, "100-continue") {
 			return expectationFailed()
 		}
-	case fieldUpgrade:
-		return invalidHTTP("The connection cannot be upgraded: only HTTP/1.1 is spoken here.")
 	}
 	return nil
 }
@@ -200,15 +197,12 @@ func fieldOf(name []byte) fieldBit {
 		return bitIf(name, "host", fieldHost)
 	case len("Expect"):
 		return bitIf(name, "expect", fieldExpect)
-	case len("Upgrade"):
-		return bitIf(name, "upgrade", fieldUpgrade)
 	case len("Content-Type"):
 		return bitIf(name, "content-type", fieldContentType)
 	case len("Authorization"):
 		return bitIf(name, "authorization", fieldAuthorization)
-	case len("Content-Length"): // as long as HTTP2-Settings
-		return bitIf(name, "content-length", fieldContentLength) |
-			bitIf(name, "http2-settings", fieldUpgrade)
+	case len("Content-Length"):
+		return bitIf(name, "content-length", fieldContentLength)
 	case len("Transfer-Encoding"):
 		return bitIf(name, "transfer-encoding", fieldTransferEncoding)
 	}
@@ -278,8 +272,9 @@ const (
 )
 
 var (
-	nameBytes    = byteClass("!#$%&'*+-.^_`|~" + digits + letters) // RFC 9110 token
-	hostBytes    = byteClass("-." + digits + letters)
+	nameBytes = byteClass("!#$%&'*+-.^_`|~" + digits + letters) // RFC 9110 token
+	// An underscore is no host name's, but many a compose service's.
+	hostBytes    = byteClass("-._" + digits + letters)
 	addressBytes = byteClass(":." + digits + "ABCDEFabcdef")
 )
 

@@ -40,7 +40,7 @@ type legResult struct {
 
 // prefill obtains a handle from some P, or settles that the request goes to D alone.
 func (c *completion) prefill() *apiError {
-	c.state = statePrefilling
+	c.state.set(statePrefilling)
 	c.buildPrefill()
 	last := legResult{err: prefillUnavailable(), degrade: reasonUnavailable}
 	for attempts := 0; attempts < maxPrefillAttempts; {
@@ -201,7 +201,7 @@ func (c *completion) prefillAnswered(b *router.Backend) legResult {
 		return legResult{err: e, outcome: router.Engine, next: true, sent: true, degrade: reasonNoHandle}
 	}
 	c.handoff.issue(ans.Handle, b)
-	c.state = stateHandedOff
+	c.state.set(stateHandedOff)
 	if !c.s.hostAllowed(ans.Handle.RemoteHost) {
 		c.handoff.lose("host_not_allowed")
 		e := newError(fasthttp.StatusBadGateway, codeInvalidHandoff, "", "prefill backend named a host that is not in kv.allow_hosts")

@@ -21,7 +21,7 @@ type relay struct {
 	buf    []byte
 	pooled *[]byte // where buf goes back to; nil while the stream waits without one
 	ready  int
-	looked int // bytes of the event after ready that hold no end of it
+	looked int // bytes behind ready that were searched for the end of an event
 
 	cached   int // P's cached_tokens for the last usage; −1 leaves it
 	choices  int // that must finish
@@ -44,7 +44,7 @@ func (r *relay) scan() {
 	for !r.done && !r.broken {
 		n := kvparams.NextEventFrom(r.buf[r.ready:], r.looked)
 		if n == 0 {
-			r.looked = max(0, len(r.buf)-r.ready-3)
+			r.looked = len(r.buf) - r.ready
 			return
 		}
 		r.looked = 0
@@ -258,7 +258,7 @@ func (c *completion) streamBroke(out *clientWriter, cause error) error {
 // clientLeft ends a stream whose client is gone or does not read any more. D aborts
 // as its connection closes.
 func (c *completion) clientLeft(cause error) error {
-	c.gone.Store(true)
+	c.leave()
 	c.failure = errGone()
 	c.endDecode(c.d.lease.Backend, router.ClientGone, "")
 	return cause

@@ -1,0 +1,348 @@
+package proxy_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"xpyd/kvparams"
+	"xpyd/proxy"
+	"xpyd/router"
+	"xpyd/sim"
+)
+
+// rig is a proxy over simulated engines, all in this process, on real sockets.
+type rig struct {
+	t       *testing.T
+	prefill []*sim.Engine
+	decode  []*sim.Engine
+	server  *proxy.Server
+	url     string
+	logs    *logBuffer
+	served  chan error
+	client  *http.Client
+}
+
+// rigOptions change the usual rig: one prefill and one decode engine at test speed.
+type rigOptions struct {
+	prefill, decode int // engines; −1 prefill: none
+	engine          func(o *sim.Options)
+	config          func(c *proxy.Config)
+	router          func(c *router.Config)
+	dialect         kvparams.Dialect
+}
+
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func newRig(t *testing.T, o rigOptions) *rig {
+	t.Helper()
+	before := runtime.NumGoroutine()
+	t.Cleanup(func() { expectGoroutines(t, before) })
+	r := &rig{t: t, logs: &logBuffer{}, served: make(chan error, 1), client: &http.Client{Transport: &http.Transport{}}}
+	pools := router.Config{PrefillPolicy: "round_robin", DecodePolicy: "round_robin"}
+	for i := range max(o.prefill, 1) {
+		if o.prefill >= 0 {
+			r.prefill = append(r.prefill, r.engine(o, sim.RolePrefill, i))
+			pools.Prefill = append(pools.Prefill, r.prefill[i].URL())
+		}
+	}
+	for i := range max(o.decode, 1) {
+		r.decode = append(r.decode, r.engine(o, sim.RoleDecode, i))
+		pools.Decode = append(pools.Decode, r.decode[i].URL())
+	}
+	if o.router != nil {
+		o.router(&pools)
+	}
+	cfg := proxy.DefaultConfig()
+	cfg.Timeouts.Drain = 5 * time.Second
+	if o.config != nil {
+		o.config(&cfg)
+	}
+	rt, err := router.New(pools, cfg.DecodeOnly.MaxShare, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.server, err = proxy.New(cfg, rt, o.dialect, "test", zerolog.New(r.logs)); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := proxy.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.url = "http://" + ln.Addr().String()
+	go func() { r.served <- r.server.Serve(ln) }()
+	t.Cleanup(r.stop)
+	r.await("ready", r.server.Ready)
+	return r
+}
+
+func (r *rig) engine(o rigOptions, role sim.Role, i int) *sim.Engine {
+	opts := sim.Options{Name: fmt.Sprintf("%s-%d", role, i), Role: role}
+	if o.engine != nil {
+		o.engine(&opts)
+	}
+	e, err := sim.Start(opts.Fast())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = e.Close() })
+	return e
+}
+
+// stop shuts the proxy down; nothing may be held then.
+func (r *rig) stop() {
+	r.client.CloseIdleConnections()
+	if err := r.server.Shutdown(); err != nil {
+		r.t.Errorf("shutdown: %v", err)
+	}
+	if err := <-r.served; err != nil {
+		r.t.Errorf("serve: %v", err)
+	}
+}
+
+func expectGoroutines(t *testing.T, before int) {
+	t.Helper()
+	deadline := time.Now().Add(5 * time.Second)
+	for runtime.NumGoroutine() > before {
+		if time.Now().After(deadline) {
+			buf := make([]byte, 1<<20)
+			t.Errorf("%d goroutines, %d before the test\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
+			return
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// await polls for a state that another goroutine brings about.
+func (r *rig) await(what string, ok func() bool) {
+	r.t.Helper()
+	deadline := time.Now().Add(5 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("not %s after 5 s\n%s", what, r.logs)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// answer is a whole response, as a client that reads to the end sees it.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+	err    error // of reading the body
+}
+
+func (r *rig) post(path, body string, header ...string) answer {
+	r.t.Helper()
+	return r.send(http.MethodPost, path, body, header...)
+}
+
+func (r *rig) send(method, path, body string, header ...string) answer {
+	r.t.Helper()
+	req, err := http.NewRequest(method, r.url+path, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if method == http.MethodPost {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := r.client.Do(req)
+	if err != nil {
+		return answer{err: err}
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, resp.Header, string(b), err}
+}
+
+// code is error.code of an error answer or of a stream's error event.
+func (a answer) code() string {
+	text := a.body
+	if i := strings.LastIndex(text, "data: {\"error\""); i >= 0 {
+		text = text[i+len("data: "):]
+	}
+	var e struct {
+		Error struct {
+			Code any `json:"code"`
+		} `json:"error"`
+	}
+	_ = json.NewDecoder(strings.NewReader(text)).Decode(&e)
+	return fmt.Sprint(e.Error.Code)
+}
+
+// text is the answer's text, for either API, streamed or not.
+func (a answer) text() string {
+	type choice struct {
+		Text    string
+		Delta   struct{ Content string }
+		Message struct{ Content string }
+	}
+	var out strings.Builder
+	add := func(raw string) {
+		var c struct{ Choices []choice }
+		_ = json.Unmarshal([]byte(raw), &c)
+		for _, ch := range c.Choices {
+			out.WriteString(ch.Text + ch.Delta.Content + ch.Message.Content)
+		}
+	}
+	if !strings.HasPrefix(a.body, "data: ") {
+		add(a.body)
+		return out.String()
+	}
+	for _, ev := range strings.Split(a.body, "\n\n") {
+		add(strings.TrimPrefix(ev, "data: "))
+	}
+	return out.String()
+}
+
+// call is one completion in any of its four forms.
+type call struct {
+	chat, stream bool
+	prompt       string
+	tokens       int
+	more         string // further members, each with a leading comma
+}
+
+func forms(prompt string, tokens int) []call {
+	var all []call
+	for _, chat := range []bool{false, true} {
+		for _, stream := range []bool{false, true} {
+			all = append(all, call{chat: chat, stream: stream, prompt: prompt, tokens: tokens})
+		}
+	}
+	return all
+}
+
+func (c call) name() string {
+	return map[bool]string{true: "chat", false: "completions"}[c.chat] + map[bool]string{true: " streamed", false: ""}[c.stream]
+}
+
+func (c call) path() string {
+	if c.chat {
+		return "/v1/chat/completions"
+	}
+	return "/v1/completions"
+}
+
+func (c call) body() string {
+	prompt, _ := json.Marshal(c.prompt)
+	input := `"prompt":` + string(prompt)
+	if c.chat {
+		input = `"messages":[{"role":"user","content":` + string(prompt) + `}]`
+	}
+	return fmt.Sprintf(`{"model":"sim",%s,"max_tokens":%d,"temperature":0,"stream":%v%s}`, input, c.tokens, c.stream, c.more)
+}
+
+// want is the text that every engine answers with.
+func (c call) want() string {
+	if c.chat {
+		return sim.Text(sim.ChatPrompt(sim.Message{Role: "user", Content: c.prompt}), c.tokens)
+	}
+	return sim.Text(c.prompt, c.tokens)
+}
+
+func (r *rig) call(c call, header ...string) answer {
+	r.t.Helper()
+	return r.post(c.path(), c.body(), header...)
+}
+
+// expectWhole fails unless a is the complete right answer to c.
+func (r *rig) expectWhole(c call, a answer) {
+	r.t.Helper()
+	if a.err != nil || a.status != 200 || a.text() != c.want() {
+		r.t.Fatalf("%s: status %d, error %v, text %q, want %q\nbody %.600s\n%s", c.name(), a.status, a.err, a.text(), c.want(), a.body, r.logs)
+	}
+	if c.stream != strings.HasSuffix(a.body, "data: [DONE]\n\n") {
+		r.t.Fatalf("%s: wrong end: %q", c.name(), a.body[max(0, len(a.body)-80):])
+	}
+}
+
+// expectNothingHeld waits until no engine pins blocks and no lease had to free any.
+func (r *rig) expectNothingHeld() {
+	r.t.Helper()
+	for _, e := range r.prefill {
+		r.await(e.Name()+" free of pinned blocks", func() bool { return e.Ledger().Pinned == 0 })
+		if n := e.Ledger().FreedBy["lease"]; n > 0 {
+			r.t.Fatalf("%s: %d entries freed by the lease", e.Name(), n)
+		}
+	}
+	r.await("idle", func() bool { return r.metric("xpyd_in_flight") == 0 })
+	for _, e := range r.decode {
+		for _, rec := range e.Requests() {
+			if rec.HandleReuse || rec.WrongKV {
+				r.t.Fatalf("%s: a handle was used twice: %+v", e.Name(), rec)
+			}
+		}
+	}
+}
+
+// metric sums the series that begin with name.
+func (r *rig) metric(name string) float64 {
+	r.t.Helper()
+	sum := 0.0
+	for _, line := range strings.Split(r.metricsText(), "\n") {
+		if strings.HasPrefix(line, name) {
+			var v float64
+			_, _ = fmt.Sscan(line[strings.LastIndexByte(line, ' ')+1:], &v)
+			sum += v
+		}
+	}
+	return sum
+}
+
+func (r *rig) metricsText() string {
+	w := &responseRecorder{header: http.Header{}}
+	req, _ := http.NewRequest(http.MethodGet, "/metrics", nil)
+	r.server.Admin().Handler.ServeHTTP(w, req)
+	return w.body.String()
+}
+
+type responseRecorder struct {
+	header http.Header
+	body   bytes.Buffer
+}
+
+func (w *responseRecorder) Header() http.Header         { return w.header }
+func (w *responseRecorder) Write(p []byte) (int, error) { return w.body.Write(p) }
+func (w *responseRecorder) WriteHeader(int)             {}
+
+// records returns what the engines of a role were asked for, by leg.
+func legs(engines []*sim.Engine, leg string) []sim.Record {
+	var out []sim.Record
+	for _, e := range engines {
+		for _, rec := range e.Requests() {
+			if rec.Leg == leg {
+				out = append(out, rec)
+			}
+		}
+	}
+	return out
+}
