@@ -34,6 +34,7 @@ It names what does not fit. Exit status: 0 fits, 1 does not, 2 wrong configurati
 			return nil
 		},
 	}
+	cmd.SetFlagErrorFunc(flagError)
 	addConfigFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&probe, "probe", false, "ask the engines, and send one token through each pair")
 	return cmd

@@ -107,6 +107,13 @@ func TestCheckPrintsPools(t *testing.T) {
 	checkUsage(t, err, `config: kv.release: "x" must be one of auto, reject, decode, off (flag --kv-release, XPYD_KV_RELEASE)`)
 }
 
+func TestCheckUnknownFlag(t *testing.T) {
+	_, err := runCheck("--decod", "http://c:3")
+	checkUsage(t, err, "unknown flag: --decod; the nearest is --decode, see check --help")
+	_, err = runCheck("--decode")
+	checkUsage(t, err, "flag needs an argument: --decode")
+}
+
 func TestCheckProbeFits(t *testing.T) {
 	prefill, decode := newStub(), newStub()
 	prefill.key, decode.key = "sesame", "sesame"

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
 
@@ -59,6 +60,18 @@ func addConfigFlags(fs *pflag.FlagSet) {
 			f.NoOptDefVal = "true"
 		}
 	}
+}
+
+// flagError makes a usageError of what is wrong with a command's flags; one that is
+// unknown gets the nearest known one.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return usageError{err}
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return usageError{fmt.Errorf("%w; the nearest is --%s, see %s --help", err, nearest(unknown.GetSpecifiedName(), names), cmd.CommandPath())}
 }
 
 // loadConfig reads the configuration: flags over environ (the form of os.Environ)

@@ -58,6 +58,7 @@ func newVersionCmd() *cobra.Command {
 			return err
 		},
 	}
+	cmd.SetFlagErrorFunc(flagError)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
