@@ -27,7 +27,7 @@ func (r *Request) Choices() int {
 	if !ok || n < 1 {
 		n = 1
 	}
-	prompts := r.promptCount()
+	prompts := max(1, r.promptCount()) // an empty list is the engine's to refuse
 	if n > math.MaxInt32/prompts {
 		return math.MaxInt32
 	}
