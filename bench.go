@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"xpyd/bench"
+)
+
+func newBenchCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure the proxy over simulated engines",
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newChurnCmd())
+	for _, c := range cmd.Commands() {
+		c.Args = noArgs
+	}
+	return cmd
+}
+
+func newChurnCmd() *cobra.Command {
+	o := bench.ChurnOptions{KeepAlive: 5 * time.Second, Start: benchProxy(defaultConfig())}
+	cmd := &cobra.Command{
+		Use:   "churn",
+		Short: "Let clients leave in every phase of a completion; fail if anything stays behind",
+		Long: "Let clients leave in every phase of a completion: in the body, while the prefill engine\n" +
+			"works, in its last milliseconds, after its answer, before the decode engine's first event,\n" +
+			"in the stream, after the end. Engines and proxy run in this process, over real sockets.\n" +
+			"Exit code 1 if a block stays pinned, a goroutine or descriptor is left, an answer is wrong,\n" +
+			"or a phase was hit too rarely.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.Validate(); err != nil {
+				return usageError{err}
+			}
+			return bench.Churn(cmd.Context(), o, cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.Clients, "clients", 200, "clients at a time")
+	f.DurationVar(&o.Duration, "duration", time.Minute, "how long they come and go")
+	f.IntVar(&o.MinPerPhase, "min-per-phase", 100, "hits below which a phase fails the run")
+	f.IntVar(&o.Prefill, "prefill", 2, "prefill engines")
+	f.IntVar(&o.Decode, "decode", 2, "decode engines")
+	f.Uint64Var(&o.Seed, "seed", 1, "of everything random; the schedule of goroutines is not")
+	return cmd
+}
+
+// benchProxy returns what starts a proxy of cfg in this process, before given pools.
+func benchProxy(cfg config) func(prefill, decode []string) (bench.Proxy, error) {
+	return func(prefill, decode []string) (bench.Proxy, error) {
+		cfg.Listen, cfg.Admin = "127.0.0.1:0", "127.0.0.1:0"
+		cfg.Router.Prefill, cfg.Router.Decode = prefill, decode
+		cfg.Timeouts.Drain = 5 * time.Second
+		p, err := startProxy(cfg, zerolog.Nop())
+		if err != nil {
+			return bench.Proxy{}, fmt.Errorf("start the proxy: %w", err)
+		}
+		return bench.Proxy{Addr: p.addr, Admin: p.adminAddr, Stop: p.shutdown}, nil
+	}
+}

@@ -1,0 +1,126 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// gauges are sums over the series of the proxy's /metrics.
+type gauges struct {
+	inFlight, pinned, stranded, buffered, panics float64
+	handles                                      map[string]float64 // xpyd_kv_handles_total by end
+}
+
+func (g gauges) String() string {
+	return fmt.Sprintf("in flight %g, blocks pinned %g, stranded %g, body bytes %g; handles issued %g, burnt %g, released %g, drained %g, expired %g, lost %g",
+		g.inFlight, g.pinned, g.stranded, g.buffered, g.handles["issued"], g.handles["burnt"], g.handles["released"],
+		g.handles["drained"], g.handles["expired"], g.handles["lost"])
+}
+
+func (g gauges) problems() []string {
+	var all []string
+	for _, m := range []struct {
+		value float64
+		what  string
+	}{
+		{g.inFlight, "requests in flight"}, {g.pinned, "blocks pinned"},
+		{g.stranded, "blocks stranded"}, {g.buffered, "body bytes buffered"},
+		{g.panics, "panics"},
+	} {
+		if m.value != 0 {
+			all = append(all, fmt.Sprintf("the proxy counts %g %s", m.value, m.what))
+		}
+	}
+	return all
+}
+
+func readGauges(ctx context.Context, admin string) (gauges, error) {
+	g := gauges{handles: map[string]float64{}}
+	series, err := scrape(ctx, admin)
+	for name, value := range series {
+		switch base, labels, _ := strings.Cut(name, "{"); base {
+		case "xpyd_in_flight":
+			g.inFlight += value
+		case "xpyd_kv_blocks_pinned":
+			g.pinned += value
+		case "xpyd_kv_blocks_stranded":
+			g.stranded += value
+		case "xpyd_request_bytes_buffered":
+			g.buffered += value
+		case "xpyd_panics_total":
+			g.panics += value
+		case "xpyd_kv_handles_total":
+			g.handles[strings.TrimSuffix(strings.TrimPrefix(labels, `end="`), `"}`)] += value
+		}
+	}
+	return g, err
+}
+
+// scrape reads /metrics: values by series, as the text format writes them.
+func scrape(ctx context.Context, admin string) (map[string]float64, error) {
+	resp, err := get(ctx, "http://"+admin+"/metrics")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("scrape the proxy: %s", resp.Status)
+	}
+	series := map[string]float64{}
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		name, text, ok := strings.Cut(lines.Text(), " ")
+		if !ok || name == "#" {
+			continue
+		}
+		// A label value with a space in it makes no number; none of ours has one.
+		if value, err := strconv.ParseFloat(text, 64); err == nil {
+			series[name] = value
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("scrape the proxy: %w", err)
+	}
+	return series, nil
+}
+
+// get leaves no connection behind, which would be counted.
+func get(ctx context.Context, url string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", url, err)
+	}
+	req.Close = true
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", url, err)
+	}
+	return resp, nil
+}
+
+// awaitReady waits until the proxy would serve a completion. It asks the data port,
+// so that what the server starts with its first answer belongs to the baseline.
+func awaitReady(ctx context.Context, addr string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for {
+		resp, err := get(ctx, "http://"+addr+"/readyz")
+		if err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(errors.New("the proxy did not become ready within 10 s"), err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}

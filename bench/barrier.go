@@ -1,0 +1,146 @@
+package bench
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"xpyd/sim"
+)
+
+// barrierBound is how long an engine waits for a client to leave, and a client for
+// the engine to come to the phase. Far beyond what a loaded machine needs: whoever
+// runs into it fails the run.
+const barrierBound = 20 * time.Second
+
+// legSuffix is what the proxy appends to the client's id for an attempt: "-" and 8
+// hex digits.
+const legSuffix = 9
+
+// visit is one request of one client, and the one moment at which it leaves. The
+// client's goroutine owns it; the engine's meets it through the barrier.
+type visit struct {
+	id     string
+	phase  phase
+	manner manner
+	call   call
+	at     int           // phaseStream: index of the event after which it leaves
+	loaded bool          // phaseDecode: after the blocks are pulled, not before
+	hold   time.Duration // how long the engine stays in the phase once the client has left
+
+	met     atomic.Bool   // an engine has come to the phase
+	entered chan struct{} // closed then
+	left    chan struct{} // closed by the client once it has left
+}
+
+// meets reports whether the event is the moment that the visit waits for.
+func (v *visit) meets(ev sim.Event) bool {
+	switch v.phase {
+	case phasePrefill:
+		return ev.Phase == sim.PhasePrefillStart
+	case phasePrefillEnd:
+		return ev.Phase == sim.PhasePrefillEnding
+	case phaseAnswered:
+		return ev.Phase == sim.PhasePrefillAnswered
+	case phaseDecode:
+		return !v.loaded && ev.Phase == sim.PhaseDecodeReceived || v.loaded && ev.Phase == sim.PhaseDecodeLoaded
+	case phaseStream:
+		return ev.Phase == sim.PhaseStreamEvent && ev.Index >= v.at
+	}
+	return false
+}
+
+// barrier makes engine and client meet: the engine stops in the phase until the
+// client has left. Safe for concurrent use.
+type barrier struct {
+	tally *tally
+
+	mu     sync.Mutex
+	visits map[string]*visit // by the client's id
+	held   sync.WaitGroup    // hooks that hold an engine
+}
+
+func newBarrier(t *tally) *barrier { return &barrier{tally: t, visits: map[string]*visit{}} }
+
+func (b *barrier) expect(v *visit) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.visits[v.id] = v
+}
+
+func (b *barrier) forget(v *visit) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.visits, v.id)
+}
+
+// find takes a hold on the visit of a leg: whoever gets one must call b.held.Done.
+func (b *barrier) find(legID string) *visit {
+	if len(legID) <= legSuffix {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	v := b.visits[legID[:len(legID)-legSuffix]]
+	if v != nil {
+		b.held.Add(1)
+	}
+	return v
+}
+
+var errNeverLeft = errors.New("the client did not leave while the engine waited for it")
+
+// hook is the engines' sim.Options.Hook.
+func (b *barrier) hook(ev sim.Event) {
+	v := b.find(ev.RequestID)
+	if v == nil {
+		return
+	}
+	defer b.held.Done()
+	switch {
+	case v.phase == phaseAnswered && ev.Phase == sim.PhaseDecodeReceived:
+		// The proxy is faster than the client: D must not be done before it leaves.
+		_ = v.awaitLeft()
+	case v.meets(ev) && v.met.CompareAndSwap(false, true):
+		b.meet(v)
+	}
+}
+
+// meet holds the engine in the phase. Only a client that has really left meanwhile
+// makes a hit.
+func (b *barrier) meet(v *visit) {
+	close(v.entered)
+	defer b.forget(v)
+	if err := v.awaitLeft(); err != nil {
+		b.tally.fail(v, err)
+		return
+	}
+	time.Sleep(v.hold)
+	b.tally.hit(v.phase, v.manner)
+}
+
+func (v *visit) awaitLeft() error {
+	bound := time.NewTimer(barrierBound)
+	defer bound.Stop()
+	select {
+	case <-v.left:
+		return nil
+	case <-bound.C:
+		return errNeverLeft
+	}
+}
+
+var errNeverReached = errors.New("no engine came to this phase")
+
+// awaitPhase waits until an engine holds the request in the phase.
+func (v *visit) awaitPhase() error {
+	bound := time.NewTimer(barrierBound)
+	defer bound.Stop()
+	select {
+	case <-v.entered:
+		return nil
+	case <-bound.C:
+		return errNeverReached
+	}
+}

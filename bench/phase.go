@@ -1,0 +1,128 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// phase is where in the life of its request a client leaves.
+type phase uint8
+
+const (
+	phaseBody       phase = iota // half of the request body sent
+	phasePrefill                 // P computes
+	phasePrefillEnd              // P has pinned the blocks and not yet answered
+	phaseAnswered                // P's answer is written, D has not begun
+	phaseDecode                  // D has the request, before its first event
+	phaseStream                  // after some events
+	phaseEnd                     // the answer is complete
+	phases
+)
+
+func (p phase) String() string {
+	return [...]string{"body", "prefill", "prefill_end", "answered", "decode", "stream", "end"}[p]
+}
+
+// manner is how a client leaves.
+type manner uint8
+
+const (
+	mannerClose manner = iota // FIN, and RST for whatever still comes
+	mannerHalf                // shutdown of the write side; the client still reads
+	mannerReset               // RST
+	mannerKeep                // does not leave: the next request takes the connection
+	manners
+)
+
+func (m manner) String() string { return [...]string{"close", "half-close", "rst", "kept"}[m] }
+
+// tally counts what the clients did. Safe for concurrent use.
+type tally struct {
+	mu       sync.Mutex
+	hits     [phases][manners]int
+	checked  int                 // whole answers whose text was compared
+	failures map[string]*failure // by what went wrong
+}
+
+// failure is one thing that went wrong, how often, and to whom first.
+type failure struct {
+	count int
+	id    string
+}
+
+func newTally() *tally { return &tally{failures: map[string]*failure{}} }
+
+func (t *tally) hit(p phase, m manner) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.hits[p][m]++
+}
+
+func (t *tally) answered() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.checked++
+}
+
+func (t *tally) fail(v *visit, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	what := fmt.Sprintf("phase %s, %s: %v", v.phase, v.manner, err)
+	if t.failures[what] == nil {
+		t.failures[what] = &failure{id: v.id}
+	}
+	t.failures[what].count++
+}
+
+func (t *tally) total(p phase) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := 0
+	for _, hits := range t.hits[p] {
+		n += hits
+	}
+	return n
+}
+
+// problems names the phases that were hit too rarely and each kind of failure.
+func (t *tally) problems(minimum int) []string {
+	var all []string
+	for p := range phases {
+		if n := t.total(p); n < minimum {
+			all = append(all, fmt.Sprintf("phase %s was hit %d times, wanted %d", p, n, minimum))
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, what := range slices.Sorted(maps.Keys(t.failures)) {
+		f := t.failures[what]
+		all = append(all, fmt.Sprintf("%d× in %s (first: %s)", f.count, what, f.id))
+	}
+	return all
+}
+
+// write prints the table of hits.
+func (t *tally) write(w io.Writer) {
+	fmt.Fprintf(w, "%-12s %7s %7s %11s %7s %7s\n", "phase", "hits", mannerClose, mannerHalf, mannerReset, mannerKeep)
+	for p := range phases {
+		n := t.total(p)
+		t.mu.Lock()
+		h := t.hits[p]
+		t.mu.Unlock()
+		fmt.Fprintf(w, "%-12s %7d %7d %11d %7d %7s\n", p, n, h[mannerClose], h[mannerHalf], h[mannerReset], kept(p, h[mannerKeep]))
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fmt.Fprintf(w, "%s\nwhole answers compared byte by byte: %d\n", strings.Repeat("-", 56), t.checked)
+}
+
+func kept(p phase, n int) string {
+	if p != phaseEnd {
+		return "-"
+	}
+	return fmt.Sprint(n)
+}
