@@ -1,0 +1,86 @@
+package sim
+
+// api is what chat completions and completions do differently: ids and shapes.
+// Members come in the recorded order.
+type api interface {
+	chat() bool
+	prefix() string                               // of the answer's id
+	internalID(id string, promptIndex int) string // the engine's id, without its random suffix
+	appendRole(b []byte, g *generation, u *unit) []byte
+	appendToken(b []byte, g *generation, u *unit, step int) []byte
+	appendUsageEvent(b []byte, g *generation) []byte
+	appendAnswer(b []byte, g *generation) []byte
+}
+
+// appendEnvelope appends the members before the choices, and opens their list.
+func (g *generation) appendEnvelope(b []byte, object string) []byte {
+	b = appendString(append(b, `{"id":`...), g.id)
+	b = append(append(append(b, `,"object":"`...), object...), `","created":`...)
+	b = appendInt(b, int(g.created))
+	b = appendString(append(b, `,"model":`...), g.c.o.Model)
+	return append(b, `,"choices":[`...)
+}
+
+func (g *generation) appendFingerprint(b []byte) []byte {
+	return appendString(append(b, `"system_fingerprint":`...), g.c.print)
+}
+
+// appendCounts appends the three counts that open every usage object.
+func (g *generation) appendCounts(b []byte, completion int) []byte {
+	p := g.promptTokens()
+	b = appendInt(append(b, `"usage":{"prompt_tokens":`...), p)
+	b = appendInt(append(b, `,"total_tokens":`...), p+completion)
+	return appendInt(append(b, `,"completion_tokens":`...), completion)
+}
+
+// appendAnswerUsage appends the usage of an answer that is not streamed.
+// created is created_cache_tokens: a number on chat, null on completions.
+func (g *generation) appendAnswerUsage(b []byte, created string) []byte {
+	b = g.appendFingerprint(append(b, `],"service_tier":null,`...))
+	b = g.appendCounts(append(b, ','), g.outputTokens())
+	b = appendInt(append(b, `,"prompt_tokens_details":{"cached_tokens":`...), g.cached)
+	b = append(append(b, `,"created_cache_tokens":`...), created...)
+	return append(b, `,"multimodal_tokens":null},"completion_tokens_details":null},`...)
+}
+
+// appendTransfer appends the members that end every answer.
+func (g *generation) appendTransfer(b []byte) []byte {
+	b = append(b, `"kv_transfer_params":`...)
+	if g.handle == nil {
+		b = append(b, "null"...)
+	} else {
+		b = append(b, g.handle...)
+	}
+	return append(b, `,"ec_transfer_params":null,"metrics":null}`...)
+}
+
+// appendReason appends finish_reason; a finished choice has its stop_reason.
+func (g *generation) appendReason(b []byte, u *unit, last bool) []byte {
+	b = append(b, `"finish_reason":`...)
+	if !last || g.faults.has(FaultNoFinish) {
+		return append(b, "null"...)
+	}
+	return append(append(append(b, '"'), u.reason...), '"')
+}
+
+func appendStopReason(b []byte, u *unit, last bool) []byte {
+	b = append(b, `"stop_reason":`...)
+	if !last || u.stopReason == "" {
+		return append(b, "null"...)
+	}
+	return appendString(b, u.stopReason)
+}
+
+// lastOfAll says whether this is the last token event of the stream, which
+// carries the fingerprint when no usage event follows.
+func (g *generation) lastOfAll(u *unit, step int) bool {
+	if g.r.includeUsage || step != g.steps()-1 {
+		return false
+	}
+	for _, other := range g.units[u.index+1:] {
+		if len(other.tokens) == g.steps() {
+			return false
+		}
+	}
+	return true
+}

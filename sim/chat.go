@@ -1,0 +1,73 @@
+package sim
+
+// chatAPI is POST /v1/chat/completions.
+type chatAPI struct{}
+
+func (chatAPI) chat() bool                         { return true }
+func (chatAPI) prefix() string                     { return "chatcmpl-" }
+func (chatAPI) internalID(id string, _ int) string { return id }
+
+func (chatAPI) appendRole(b []byte, g *generation, u *unit) []byte {
+	b = g.appendEnvelope(b, "chat.completion.chunk")
+	b = appendInt(append(b, `{"index":`...), u.index)
+	b = append(b, `,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]`...)
+	if g.r.continuousUsage {
+		b = append(g.appendCounts(append(b, ','), 0), `,"completion_tokens_details":null}`...)
+	}
+	return append(b, `,"prompt_token_ids":null,"prompt_text":null}`...)
+}
+
+func (chatAPI) appendToken(b []byte, g *generation, u *unit, step int) []byte {
+	last := step == len(u.tokens)-1
+	b = g.appendEnvelope(b, "chat.completion.chunk")
+	b = appendInt(append(b, `{"index":`...), u.index)
+	b = appendString(append(b, `,"delta":{"content":`...), u.tokens[step])
+	b = append(b, `},"logprobs":`...)
+	b = append(g.appendChatLogprobs(b, u.tokens[step:step+1]), ',')
+	b = g.appendReason(b, u, last)
+	if last {
+		b = appendStopReason(append(b, ','), u, last)
+	}
+	b = append(b, `,"token_ids":null}]`...)
+	if g.r.continuousUsage {
+		b = append(g.appendCounts(append(b, ','), step+1), `,"completion_tokens_details":null}`...)
+	}
+	if g.lastOfAll(u, step) {
+		b = g.appendFingerprint(append(b, ','))
+	}
+	return append(b, '}')
+}
+
+func (chatAPI) appendUsageEvent(b []byte, g *generation) []byte {
+	b = append(g.appendEnvelope(b, "chat.completion.chunk"), "],"...)
+	b = g.appendCounts(b, g.outputTokens())
+	b = appendInt(append(b, `,"prompt_tokens_details":{"cached_tokens":`...), g.cached)
+	b = appendInt(append(b, `,"created_cache_tokens":`...), g.createdCacheTokens())
+	return append(g.appendFingerprint(append(b, "}},"...)), '}')
+}
+
+func (chatAPI) appendAnswer(b []byte, g *generation) []byte {
+	b = g.appendEnvelope(b, "chat.completion")
+	for i, u := range g.units {
+		b = appendInt(append(appendComma(b, i), `{"index":`...), u.index)
+		b = append(b, `,"message":{"role":"assistant","content":`...)
+		b = appendStrings(b, u.tokens)
+		b = append(b, `,"refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null},"logprobs":`...)
+		b = append(g.appendChatLogprobs(b, u.tokens), ',')
+		b = g.appendReason(b, u, true)
+		b = appendStopReason(append(b, ','), u, true)
+		b = append(b, `,"token_ids":null,"routed_experts":null}`...)
+	}
+	b = g.appendAnswerUsage(b, string(appendInt(nil, g.createdCacheTokens())))
+	b = append(b, `"prompt_logprobs":null,"prompt_token_ids":null,"prompt_text":null,`...)
+	return g.appendTransfer(b)
+}
+
+// createdCacheTokens is what a prefill put into its prefix cache: full blocks.
+// The others run without one.
+func (g *generation) createdCacheTokens() int {
+	if !g.prefillOnly() {
+		return 0
+	}
+	return g.promptTokens() / g.c.o.BlockSize * g.c.o.BlockSize
+}

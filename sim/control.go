@@ -1,0 +1,64 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+)
+
+// control serves /sim/*, which no vLLM has: what tests and scripts ask an engine
+// that runs in another process. Members are in snake_case.
+//
+//	GET  /sim/ledger    the Ledger
+//	GET  /sim/requests  the Records, oldest first
+//	POST /sim/fault     a Fault, or its text form as a JSON string; {} clears it
+//	POST /sim/reset     clears the fault and forgets requests and freed entries; pinned blocks stay
+func (c *core) control(x *exchange) {
+	switch x.req.Method + " " + x.req.URL.Path {
+	case "GET /sim/ledger":
+		x.marshal(c.ledger.snapshot())
+	case "GET /sim/requests":
+		x.marshal(c.e.records.list())
+	case "POST /sim/fault":
+		c.controlFault(x)
+	case "POST /sim/reset":
+		c.e.records.clear()
+		c.ledger.forget()
+		if err := c.e.SetFault(Fault{}); err != nil {
+			x.fail(badRequest("", "%v", err))
+			return
+		}
+		x.plain(http.StatusOK, "{}")
+	default:
+		x.plain(http.StatusNotFound, `{"detail":"Not Found"}`)
+	}
+}
+
+func (c *core) controlFault(x *exchange) {
+	var f Fault
+	var text string
+	var err error
+	if json.Unmarshal(x.body, &text) == nil {
+		f, err = ParseFault(text)
+	} else {
+		in := json.NewDecoder(bytes.NewReader(x.body))
+		in.DisallowUnknownFields()
+		err = in.Decode(&f)
+	}
+	if err == nil {
+		err = c.e.SetFault(f)
+	}
+	if err != nil {
+		x.fail(badRequest("", "%v", err))
+		return
+	}
+	x.plain(http.StatusOK, "{}")
+}
+
+func (x *exchange) marshal(v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("BUG: a snapshot has no JSON: " + err.Error())
+	}
+	x.json(b)
+}

@@ -1,0 +1,229 @@
+package sim
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// core is one incarnation of an engine, from start to death. All that it starts
+// goes through spawn and track, so that stop ends it and wg.Wait awaits it.
+type core struct {
+	e       *Engine
+	o       Options
+	id      string // engine id: other engines know this incarnation by it
+	print   string // system_fingerprint
+	ledger  *ledger
+	metrics *metrics
+	peers   *peers
+	gate    gate
+	serving atomic.Int64 // HTTP requests in flight, for /load
+
+	life context.Context // ends with the incarnation
+	end  context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu    sync.Mutex
+	http  net.Listener
+	side  net.Listener // nil without a connector
+	conns map[net.Conn]struct{}
+	ended bool
+
+	refusing bool // the HTTP port is closed by a fault
+}
+
+func startCore(e *Engine, o Options) (*core, error) {
+	c := &core{
+		e: e, o: o, id: newEngineID(), print: "vllm-" + o.Version + "-" + randomHex(4),
+		ledger: newLedger(o), metrics: newMetrics(o), peers: newPeers(), conns: map[net.Conn]struct{}{},
+	}
+	c.life, c.end = context.WithCancel(context.Background())
+	var err error
+	if c.http, err = net.Listen("tcp", o.Listen); err != nil {
+		return nil, fmt.Errorf("listen for HTTP on %s: %w", o.Listen, err)
+	}
+	if o.connector() {
+		if c.side, err = net.Listen("tcp", o.SideChannel); err != nil {
+			_ = c.http.Close() // the first error is the one to tell
+			return nil, fmt.Errorf("listen for the side channel on %s: %w", o.SideChannel, err)
+		}
+		c.spawn(func() { c.accept(c.side, c.serveSide) })
+		c.spawn(c.reap)
+	}
+	c.spawn(func() { c.accept(c.http, c.serveHTTP) })
+	return c, nil
+}
+
+// accept serves each connection of l on its own goroutine until l is closed.
+func (c *core) accept(l net.Listener, serve func(net.Conn)) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		c.gate.wait()
+		if !c.track(conn) {
+			_ = conn.Close() // the engine is ending, nobody is served
+			return
+		}
+		if !c.spawn(func() { defer c.untrack(conn); serve(conn) }) {
+			c.untrack(conn)
+			return
+		}
+	}
+}
+
+// reap frees the blocks whose lease has ended.
+func (c *core) reap() {
+	tick := time.NewTicker(min(max(c.o.Lease/50, 2*time.Millisecond), 200*time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.life.Done():
+			return
+		case <-tick.C:
+		}
+		c.gate.wait()
+		c.metrics.expired(c.ledger.expire(time.Now()))
+	}
+}
+
+// spawn runs f unless the engine is ending; stop's caller may await it.
+func (c *core) spawn(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return false
+	}
+	c.wg.Go(f)
+	return true
+}
+
+func (c *core) track(conn net.Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ended {
+		c.conns[conn] = struct{}{}
+	}
+	return !c.ended
+}
+
+func (c *core) untrack(conn net.Conn) {
+	c.mu.Lock()
+	delete(c.conns, conn)
+	c.mu.Unlock()
+	_ = conn.Close() // may be closed already, by a fault or by stop
+}
+
+func (c *core) kill() { c.stop(true) }
+
+// stop ends the incarnation; by reset, connections end with RST and not FIN.
+func (c *core) stop(reset bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return
+	}
+	c.ended = true
+	c.end()
+	c.gate.open()
+	_ = c.http.Close() // may be closed already, by a refuse fault
+	if c.side != nil {
+		_ = c.side.Close()
+	}
+	for conn := range c.conns {
+		if reset {
+			linger0(conn)
+		}
+		_ = conn.Close()
+	}
+}
+
+// refuse closes the HTTP port, or opens it again; connections stay.
+func (c *core) refuse(on bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended || c.refusing == on {
+		return nil
+	}
+	if on {
+		c.refusing = true
+		return c.http.Close()
+	}
+	l, err := net.Listen("tcp", c.o.Listen)
+	if err != nil {
+		return fmt.Errorf("listen for HTTP on %s again: %w", c.o.Listen, err)
+	}
+	c.http, c.refusing = l, false
+	c.wg.Go(func() { c.accept(l, c.serveHTTP) })
+	return nil
+}
+
+// pause waits for d; false means ctx ended first.
+func (c *core) pause(ctx context.Context, d time.Duration) bool {
+	if d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+		}
+	}
+	c.gate.wait()
+	return ctx.Err() == nil
+}
+
+// gate holds everything while an engine is frozen.
+type gate struct {
+	mu   sync.Mutex
+	held chan struct{} // nil while open; closed when it opens again
+}
+
+func (g *gate) shut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.held == nil {
+		g.held = make(chan struct{})
+	}
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.held != nil {
+		close(g.held)
+		g.held = nil
+	}
+}
+
+func (g *gate) wait() {
+	g.mu.Lock()
+	held := g.held
+	g.mu.Unlock()
+	if held != nil {
+		<-held
+	}
+}
+
+// linger0 makes the next Close of conn send RST and drop what is unsent.
+func linger0(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // fails on a connection that is closed already
+	}
+}
+
+func randomHex(bytes int) string {
+	b := make([]byte, bytes)
+	_, _ = rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}
+
+func newEngineID() string {
+	h := randomHex(16)
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+}

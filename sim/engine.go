@@ -1,0 +1,142 @@
+package sim
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+)
+
+// Engine is one simulated vLLM server. It outlives its own deaths: Kill and
+// Restart end and begin an incarnation, records and faults stay.
+type Engine struct {
+	o       Options
+	records *records
+
+	mu     sync.Mutex
+	core   *core   // the current or last incarnation
+	past   []*core // dead ones whose goroutines Close still waits for
+	fault  armedFault
+	closed bool
+}
+
+// Start brings up an engine. Its ports are chosen now and stay the same over
+// restarts.
+func Start(o Options) (*Engine, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{o: o, records: newRecords(o.Log)}
+	if e.core, err = startCore(e, o); err != nil {
+		return nil, err
+	}
+	e.o.Listen = e.core.http.Addr().String()
+	if e.core.side != nil {
+		e.o.SideChannel = e.core.side.Addr().String()
+	}
+	return e, nil
+}
+
+// Addr is host:port of the HTTP side.
+func (e *Engine) Addr() string { return e.o.Listen }
+
+// URL is the engine's base URL, without a trailing slash.
+func (e *Engine) URL() string { return "http://" + e.o.Listen }
+
+// Name is Options.Name.
+func (e *Engine) Name() string { return e.o.Name }
+
+// SideChannelAddr is host:port of the KV side channel; "" without a connector.
+func (e *Engine) SideChannelAddr() string {
+	if !e.o.connector() {
+		return ""
+	}
+	return e.o.SideChannel
+}
+
+// Ledger is a snapshot of the blocks that this incarnation pins, or pinned.
+func (e *Engine) Ledger() Ledger { return e.current().ledger.snapshot() }
+
+// Requests lists what the last 1024 completion requests carried, oldest first,
+// across restarts. A request is listed when it has ended.
+func (e *Engine) Requests() []Record { return e.records.list() }
+
+// Freeze stops the engine as SIGSTOP does: it accepts and answers nothing, its
+// side channel is silent and its leases do not run out. Ledger and Requests
+// still work, as they do not ask the engine.
+func (e *Engine) Freeze() { e.current().gate.shut() }
+
+// Thaw undoes Freeze.
+func (e *Engine) Thaw() { e.current().gate.open() }
+
+// Kill ends the engine as kill -9 does: every connection is reset and both
+// ports are closed. It does not wait for the goroutines that die of it.
+func (e *Engine) Kill() { e.current().kill() }
+
+// Died is closed when the current incarnation has ended, by Kill, by Close or by
+// a handle that kills.
+func (e *Engine) Died() <-chan struct{} { return e.current().life.Done() }
+
+// Restart starts a new incarnation on the same ports: a new engine id, an empty
+// ledger. An engine that still runs is killed first.
+func (e *Engine) Restart() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return fmt.Errorf("restart engine %s: closed", e.o.Name)
+	}
+	e.core.kill()
+	next, err := startCore(e, e.o)
+	if err != nil {
+		return fmt.Errorf("restart engine %s: %w", e.o.Name, err)
+	}
+	e.past = append(e.past, e.core)
+	e.core = next
+	return nil
+}
+
+// Close ends the engine, breaks off what still runs and waits for all its
+// goroutines, those of killed incarnations included.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	e.closed = true
+	cores := append(e.past, e.core)
+	e.past = nil
+	e.mu.Unlock()
+	for _, c := range cores {
+		c.stop(false)
+		c.wg.Wait()
+	}
+	return nil
+}
+
+// SetFault makes the engine misbehave until it is replaced or its Count is used
+// up; the zero Fault clears it.
+func (e *Engine) SetFault(f Fault) error {
+	if err := f.validate(); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.fault = armedFault{Fault: f, left: f.Count}
+	return e.core.refuse(f.Kind == FaultRefuse)
+}
+
+func (e *Engine) current() *core {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.core
+}
+
+func (e *Engine) emit(phase Phase, requestID string, index int) {
+	if e.o.Hook != nil {
+		e.o.Hook(Event{Phase: phase, RequestID: requestID, Engine: e.o.Name, Index: index})
+	}
+}
+
+func splitPort(addr net.Addr) (string, int) {
+	host, port, _ := net.SplitHostPort(addr.String()) // a listener's own address always splits
+	n, _ := strconv.Atoi(port)
+	return host, n
+}

@@ -1,0 +1,294 @@
+package sim
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// generation is one accepted completion request on its way through the engine.
+type generation struct {
+	c       *core
+	x       *exchange
+	r       *request
+	h       handle
+	api     api
+	faults  faultSet
+	rec     *Record
+	id      string // of the answer
+	created int64  // seconds since 1970
+	units   []*unit
+	events  *eventStream // nil unless streamed
+	start   time.Time
+
+	pulled bool   // its KV came from another engine
+	cached int    // cached_tokens to report
+	handle []byte // kv_transfer_params to answer, nil for null
+}
+
+// unit is one choice: one prompt, one sequence in the engine.
+type unit struct {
+	index      int // of the choice in the answer
+	choice     int // among the n of its prompt
+	prompt     prompt
+	internalID string // what the engine and its peers call it
+	script     script
+	tokens     []string
+	reason     string // finish_reason
+	stopReason string // the stop string met, or ""
+}
+
+// prefillOnly says that this is the first leg: its KV is kept for a reader.
+func (g *generation) prefillOnly() bool { return g.c.o.connector() && g.h.remoteDecode() }
+
+// pulls says that this is the second leg: its KV comes from elsewhere.
+func (g *generation) pulls() bool { return g.c.o.connector() && g.h.remotePrefill() }
+
+// complete serves one completion request, from its bytes to its answer.
+func (c *core) complete(ctx context.Context, x *exchange, shape api) {
+	g := &generation{c: c, x: x, api: shape, start: time.Now()}
+	g.created = g.start.Unix()
+	g.rec = newRecord(g)
+	defer func() {
+		c.e.records.keep(*g.rec)
+	}()
+	r, rejection := parseRequest(x.body, shape.chat())
+	if rejection != nil {
+		g.reject(rejection)
+		return
+	}
+	g.accept(r)
+	var err error
+	if g.faults, err = c.e.faultsFor(r.prompts, g.leg()); err != nil {
+		g.reject(badRequest("", "%v", err))
+		return
+	}
+	if g.faultBefore(ctx) {
+		return
+	}
+	if rejection := r.verify(c.o); rejection != nil {
+		g.reject(rejection)
+		return
+	}
+	g.plan()
+	if g.prefillOnly() {
+		g.prefill(ctx)
+	} else {
+		g.decode(ctx)
+	}
+}
+
+func newRecord(g *generation) *Record {
+	rec := &Record{
+		Time: g.start, Engine: g.c.o.Name, RequestID: g.x.req.Header.Get("X-Request-Id"),
+		Path: g.x.req.URL.Path, Leg: "plain", Header: g.x.req.Header,
+	}
+	if len(g.x.body) <= bodyKept {
+		rec.Body = g.x.body
+	}
+	return rec
+}
+
+// accept notes what the request model read.
+func (g *generation) accept(r *request) {
+	g.r, g.h = r, parseHandle(r.kv)
+	base := g.rec.RequestID
+	if base == "" {
+		base = r.requestID
+	}
+	if base == "" {
+		base = randomHex(8)
+	}
+	g.id = g.api.prefix() + base
+	rec := g.rec
+	rec.ID, rec.Stream, rec.MaxTokens = g.id, r.stream, r.maxTokens
+	rec.DoRemoteDecode, rec.DoRemotePrefill = g.h.remoteDecode(), g.h.remotePrefill()
+	for _, p := range r.prompts {
+		rec.PromptTokens += p.tokens
+	}
+	switch {
+	case g.prefillOnly():
+		rec.Leg = "prefill"
+	case g.pulls():
+		rec.Leg = "decode"
+		rec.BlockIDs, rec.RemoteRequestID, rec.RemoteEngineID = g.h.blocks, g.h.request, g.h.peer.engine
+		rec.RemoteHost, rec.RemotePort = g.h.peer.host, g.h.peer.port
+		rec.HandleReuse = g.h.request != "" && g.c.e.records.seen(g.h.request)
+	}
+}
+
+// leg is the tag of the fault markers that hit this request.
+func (g *generation) leg() string {
+	if g.prefillOnly() {
+		return "P"
+	}
+	return "D"
+}
+
+// plan makes the choices and computes what each will say.
+func (g *generation) plan() {
+	for p, prompt := range g.r.prompts {
+		for choice := range g.r.n {
+			u := &unit{index: len(g.units), choice: choice, prompt: prompt}
+			u.internalID = g.api.internalID(g.id, p) + "-" + randomHex(4)
+			if g.r.n > 1 {
+				u.internalID = string(appendInt(nil, choice)) + "_" + u.internalID
+			}
+			u.script = newScript(prompt.text, choice)
+			g.units = append(g.units, u)
+		}
+	}
+	if f, ok := g.faults.find(FaultCached); ok {
+		g.cached = f.Value
+	}
+	g.write()
+}
+
+// write computes every unit's tokens; again when the KV turns out to be wrong.
+func (g *generation) write() {
+	for _, u := range g.units {
+		u.write(g.r)
+	}
+}
+
+func (u *unit) write(r *request) {
+	limit, reason := r.maxTokens, "length"
+	if !r.limited {
+		limit, reason = max(naturalEnd, r.minTokens), "stop"
+	}
+	if end, ok := u.script.eosAfter(); ok && !r.ignoreEOS && max(end, r.minTokens) < limit+1 {
+		limit, reason = max(end, r.minTokens), "stop"
+	}
+	u.tokens, u.reason, u.stopReason = make([]string, 0, limit), reason, ""
+	for i := range limit {
+		u.tokens = append(u.tokens, u.script.token(i))
+	}
+	u.cutAtStop(r.stop)
+}
+
+// cutAtStop ends the answer before the first stop string. Text that might
+// belong to one is held back, so no event ever shows a part of it.
+func (u *unit) cutAtStop(stops []string) {
+	text := strings.Join(u.tokens, "")
+	cut, stop := len(text), ""
+	for _, s := range stops {
+		if at := strings.Index(text, s); s != "" && at >= 0 && (at < cut || stop == "") {
+			cut, stop = at, s
+		}
+	}
+	if stop == "" {
+		return
+	}
+	u.reason, u.stopReason = "stop", stop
+	end := 0
+	for i, token := range u.tokens {
+		begin := min(end, cut)
+		end += len(token)
+		u.tokens[i] = text[begin:min(end, cut)]
+		if end >= cut+len(stop) {
+			u.tokens = u.tokens[:i+1]
+			return
+		}
+	}
+}
+
+func (g *generation) promptTokens() int {
+	total := 0
+	for _, p := range g.r.prompts {
+		total += p.tokens
+	}
+	return total
+}
+
+func (g *generation) outputTokens() int {
+	total := 0
+	for _, u := range g.units {
+		total += len(u.tokens)
+	}
+	return total
+}
+
+// steps is how many tokens the longest unit has.
+func (g *generation) steps() int {
+	longest := 0
+	for _, u := range g.units {
+		longest = max(longest, len(u.tokens))
+	}
+	return longest
+}
+
+// blocks is how many KV blocks u needs to its end; the last token has no KV yet.
+func (g *generation) blocks(u *unit) int {
+	return g.c.o.blocksFor(u.prompt.tokens + max(len(u.tokens)-1, 0))
+}
+
+// reject answers a 4xx and gives back the handle, if the request got far enough
+// and the engine is new enough for that.
+func (g *generation) reject(e *apiError) {
+	g.rec.Outcome, g.rec.HandleReuse = "rejected", false
+	g.send(e)
+	g.emit(PhaseRejected, 0)
+	if !e.released || !g.pulls() {
+		return
+	}
+	if g.h.alone() {
+		g.die()
+		return
+	}
+	if g.c.o.releasesOnReject() {
+		h := g.h
+		g.c.spawn(func() { g.c.notify(h, freedByReject) })
+	}
+}
+
+// send answers e.
+func (g *generation) send(e *apiError) {
+	if g.x.answer(e.status, "application/json", e.appendJSON(nil)) == nil {
+		g.rec.Status = e.status
+	}
+}
+
+// die ends the engine, as an assertion in EngineCore does.
+func (g *generation) die() {
+	g.rec.Outcome = "dead"
+	g.c.kill()
+}
+
+// left ends a request whose client has gone; false means the engine is ending,
+// and whatever was to be done will not be.
+func (g *generation) left() bool {
+	g.x.last = true
+	if g.c.life.Err() != nil {
+		g.rec.Outcome = "dead"
+		return false
+	}
+	g.rec.Outcome = "aborted"
+	g.c.metrics.finished(g, "abort")
+	g.emit(PhaseAborted, 0)
+	return true
+}
+
+func (g *generation) emit(phase Phase, index int) {
+	g.c.e.emit(phase, g.rec.RequestID, index)
+}
+
+// answerWhole writes the answer that is not streamed.
+func (g *generation) answerWhole() error {
+	body := g.api.appendAnswer(nil, g)
+	if g.faults.has(FaultBadJSON) {
+		body = body[:len(body)/2]
+	}
+	if f, ok := g.faults.find(FaultTruncate); ok && f.At < len(body) {
+		if err := g.x.head(http.StatusOK, "application/json", len(body)); err != nil {
+			return err
+		}
+		_ = g.x.write(body[:f.At]) // broken off in any case
+		return g.breakOff(f)
+	}
+	if err := g.x.answer(http.StatusOK, "application/json", body); err != nil {
+		return err
+	}
+	g.rec.Status, g.rec.Tokens = http.StatusOK, g.outputTokens()
+	return nil
+}

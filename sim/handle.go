@@ -1,0 +1,93 @@
+package sim
+
+import (
+	"encoding/json"
+	"slices"
+)
+
+// handle is kv_transfer_params as the NIXL scheduler of a decode engine reads
+// it: by member, with no check that deserves the name.
+type handle struct {
+	members map[string]json.RawMessage
+	blocks  []int // of all KV cache groups
+	request string
+	peer    peerKey
+}
+
+// verdict is what a handle does to the engine that gets it.
+type verdict int
+
+const (
+	verdictLoad verdict = iota // pulls, well or badly
+	verdictDie                 // an assertion in the scheduler: EngineCore dies
+	verdictHang                // waits for KV that nobody fetches, until the client leaves
+)
+
+func parseHandle(members map[string]json.RawMessage) handle {
+	h := handle{members: members}
+	var groups [][]int
+	if json.Unmarshal(members["remote_block_ids"], &groups) == nil {
+		h.blocks = slices.Concat(groups...)
+	}
+	h.request = stringMember(members, "remote_request_id")
+	h.peer.engine = stringMember(members, "remote_engine_id")
+	h.peer.host = stringMember(members, "remote_host")
+	_ = json.Unmarshal(members["remote_port"], &h.peer.port) // stays 0, which addressable sees
+	return h
+}
+
+func stringMember(members map[string]json.RawMessage, name string) string {
+	var s string
+	if json.Unmarshal(members[name], &s) != nil {
+		return ""
+	}
+	return s
+}
+
+func (h handle) flag(name string) bool { return string(h.members[name]) == "true" }
+
+// remotePrefill says that the request is to pull its KV from elsewhere.
+func (h handle) remotePrefill() bool { return h.flag("do_remote_prefill") }
+
+// remoteDecode says that the request's KV is to be kept for elsewhere.
+func (h handle) remoteDecode() bool { return h.flag("do_remote_decode") }
+
+// addressable says that all four members that name the peer and the request are
+// there and of the right type.
+func (h handle) addressable() bool {
+	return h.request != "" && h.peer.engine != "" && h.peer.host != "" && h.peer.port != 0
+}
+
+// heartbeats says that the decode engine renews the lease while it queues: it
+// wants tp_size besides the address.
+func (h handle) heartbeats() bool { return h.addressable() && h.members["tp_size"] != nil }
+
+// alone says that nothing but do_remote_prefill is there: even the clean-up of
+// a rejected request dies of it.
+func (h handle) alone() bool { return len(h.members) == 1 && h.remotePrefill() }
+
+// judge says what a request whose prompt fills need blocks does with h.
+func (h handle) judge(need int) verdict {
+	switch {
+	case len(h.blocks) < need:
+		return verdictDie
+	case !h.addressable():
+		return verdictHang
+	}
+	return verdictLoad
+}
+
+// appendHandle appends the kv_transfer_params of a finished prefill, members in
+// the recorded order.
+func (c *core) appendHandle(b []byte, requestID string, blocks []int, tokens, cached int) []byte {
+	host, port := splitPort(c.side.Addr())
+	b = append(b, `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[`...)
+	b = appendInts(b, blocks)
+	b = appendString(append(b, `],"remote_engine_id":`...), c.id)
+	b = appendString(append(b, `,"remote_request_id":`...), requestID)
+	b = appendString(append(b, `,"remote_host":`...), host)
+	b = appendInt(append(b, `,"remote_port":`...), port)
+	b = appendInt(append(b, `,"tp_size":1,"dcp_size":1,"pp_size":1,"remote_num_tokens":`...), tokens)
+	b = append(b, `,"remote_blocks_expiry_time":null,"transfer_mode":"pull","remote_prefill_cached_tokens":`...)
+	return append(appendInt(b, cached), '}')
+}

@@ -1,0 +1,107 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"net/http"
+)
+
+var (
+	errFault      = errors.New("fault played")
+	errClientGone = errors.New("client gone")
+)
+
+// faultBefore plays the faults that hit a request before any work; true means
+// that it has ended.
+func (g *generation) faultBefore(ctx context.Context) bool {
+	if f, ok := g.faults.find(FaultDelay); ok && !g.c.pause(ctx, f.Delay) {
+		g.left()
+		return true
+	}
+	for _, f := range g.faults {
+		switch f.Kind {
+		case FaultRST:
+			g.x.reset()
+		case FaultFIN:
+			g.x.hangup()
+		case FaultHang:
+			<-ctx.Done()
+			g.left()
+		case FaultStatus:
+			g.send(&apiError{status: f.Value, message: "injected fault", kind: faultType(f.Value)})
+		case FaultKill:
+			if f.At > 0 {
+				continue
+			}
+			g.die()
+		default:
+			continue
+		}
+		g.rec.Outcome = "fault:" + f.Kind
+		return true
+	}
+	return false
+}
+
+func faultType(status int) string {
+	switch {
+	case status >= http.StatusInternalServerError:
+		return "InternalServerError"
+	case status == http.StatusNotFound:
+		return "NotFoundError"
+	}
+	return "BadRequestError"
+}
+
+// faultInstead plays the stream faults on an answer that is not streamed, in
+// place of the answer; true means that the request has ended.
+func (g *generation) faultInstead(ctx context.Context) bool {
+	for _, f := range g.faults {
+		switch f.Kind {
+		case FaultErrFirst, FaultErrDone, FaultErrCut, FaultZero:
+			g.send(internalError())
+		case FaultDie, FaultCut:
+			_ = g.breakOff(f)
+		case FaultStall:
+			<-ctx.Done()
+			g.left()
+		case FaultKill:
+			g.die()
+		default:
+			continue
+		}
+		g.rec.Outcome = "fault:" + f.Kind
+		return true
+	}
+	return false
+}
+
+// breakOff ends the connection without a clean end.
+func (g *generation) breakOff(f Fault) error {
+	g.rec.Outcome = "fault:" + f.Kind
+	if f.End == "rst" {
+		g.x.reset()
+	} else {
+		g.x.hangup()
+	}
+	return errFault
+}
+
+// fail ends a request whose answer could not be written to its end.
+func (g *generation) fail() {
+	if g.rec.Outcome == "" {
+		g.left()
+	}
+	g.x.last = true
+}
+
+// done ends a request that was answered.
+func (g *generation) done() {
+	if g.rec.Outcome == "" {
+		g.rec.Outcome = "ok"
+	}
+	g.c.metrics.finished(g, g.units[0].reason)
+	if g.faults.has(FaultLate) {
+		_ = g.x.write([]byte("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nlate")) // unasked for, the client may have gone
+	}
+}

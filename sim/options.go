@@ -1,0 +1,162 @@
+package sim
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"time"
+)
+
+// Role says what an engine is started for. Prefill and decode engines have a
+// KV connector and, as with NIXL, each request's own kv_transfer_params decide
+// which leg they run; a "both" engine has no connector and ignores them.
+type Role string
+
+// The roles an engine can have.
+const (
+	RolePrefill Role = "prefill"
+	RoleDecode  Role = "decode"
+	RoleBoth    Role = "both"
+)
+
+// Options describes one engine. The zero value of a field means its default;
+// a negative duration means none at all.
+type Options struct {
+	Name        string // name in events, records and log lines; default the role
+	Role        Role   // default RoleBoth
+	Listen      string // host:port of the HTTP side, default 127.0.0.1:0
+	SideChannel string // host:port of the KV side channel, default 127.0.0.1:0
+	Model       string // served model name, default "sim"
+
+	// Version is what /version answers, default "0.32.0". Below 0.32 a rejected
+	// request that carries a handle does not free the prefill engine's blocks.
+	Version string
+
+	BlockSize   int // tokens a KV block, default 16
+	NumBlocks   int // KV blocks, default 8192
+	MaxSeqs     int // sequences that run at once, the rest queue; default 64
+	MaxModelLen int // tokens of prompt and answer together, default 32768 or what the blocks hold
+
+	PrefillTokensPerSecond float64       // default 20000; +Inf computes in no time
+	TransferPerBlock       time.Duration // time to pull one block, default 50µs
+	TokenLatency           time.Duration // time between two tokens, default 15ms
+
+	// AbortWindow is the last part of a prefill, in which a client that leaves
+	// strands the blocks until the lease ends. Default 3ms, never longer than
+	// the prefill itself.
+	AbortWindow time.Duration
+
+	// Lease is kv_lease_duration, default 30s: how long a finished prefill's
+	// blocks wait for a reader. Heartbeats come every sixth of it from a decode
+	// engine where the request queues, and each extends it to now + 2/3 Lease.
+	Lease time.Duration
+
+	LoadFailure      string        // kv_load_failure_policy: "fail" (default) or "recompute"
+	HandshakeTimeout time.Duration // how long an unknown peer is tried before the load fails, default 5s
+	KeepAlive        time.Duration // idle HTTP connections close after it, default 5s as uvicorn's
+	APIKey           string        // when set, /v1* needs "Authorization: Bearer APIKey"
+
+	// Log gets one JSON line a request (a Record), never the prompt. Nil means none.
+	Log io.Writer
+
+	// Hook is called at each phase of a request, on the request's goroutine; it
+	// may block, which holds the request in that phase.
+	Hook func(Event)
+}
+
+// Fast returns o at test speed: prefill, transfer and tokens take no time and
+// an unknown peer is given up after 200ms, each unless o already sets it.
+func (o Options) Fast() Options {
+	if o.PrefillTokensPerSecond == 0 {
+		o.PrefillTokensPerSecond = math.Inf(1)
+	}
+	setDefault(&o.TransferPerBlock, -1)
+	setDefault(&o.TokenLatency, -1)
+	setDefault(&o.HandshakeTimeout, 200*time.Millisecond)
+	return o
+}
+
+// Validate reports the first option that Start would refuse, but for addresses
+// that cannot be listened on.
+func (o Options) Validate() error {
+	_, err := o.withDefaults()
+	return err
+}
+
+func (o Options) withDefaults() (Options, error) {
+	setDefault(&o.Role, RoleBoth)
+	setDefault(&o.Name, string(o.Role))
+	setDefault(&o.Listen, "127.0.0.1:0")
+	setDefault(&o.SideChannel, "127.0.0.1:0")
+	setDefault(&o.Model, "sim")
+	setDefault(&o.Version, "0.32.0")
+	setDefault(&o.BlockSize, 16)
+	setDefault(&o.NumBlocks, 8192)
+	setDefault(&o.MaxSeqs, 64)
+	setDefault(&o.MaxModelLen, min(32768, o.NumBlocks*o.BlockSize))
+	setDefault(&o.PrefillTokensPerSecond, 20000)
+	setDefault(&o.TransferPerBlock, 50*time.Microsecond)
+	setDefault(&o.TokenLatency, 15*time.Millisecond)
+	setDefault(&o.AbortWindow, 3*time.Millisecond)
+	setDefault(&o.Lease, 30*time.Second)
+	setDefault(&o.LoadFailure, "fail")
+	setDefault(&o.HandshakeTimeout, 5*time.Second)
+	setDefault(&o.KeepAlive, 5*time.Second)
+	return o, o.validate()
+}
+
+func (o Options) validate() error {
+	switch o.Role {
+	case RolePrefill, RoleDecode, RoleBoth:
+	default:
+		return fmt.Errorf("sim role %q: want prefill, decode or both", o.Role)
+	}
+	if o.LoadFailure != "fail" && o.LoadFailure != "recompute" {
+		return fmt.Errorf("sim load failure policy %q: want fail or recompute", o.LoadFailure)
+	}
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"block size", o.BlockSize}, {"blocks", o.NumBlocks}, {"max seqs", o.MaxSeqs}, {"max model len", o.MaxModelLen}} {
+		if f.value < 1 {
+			return fmt.Errorf("sim %s %d: want at least 1", f.name, f.value)
+		}
+	}
+	if o.PrefillTokensPerSecond < 0 || math.IsNaN(o.PrefillTokensPerSecond) {
+		return fmt.Errorf("sim prefill speed %v tokens/s: want more than 0", o.PrefillTokensPerSecond)
+	}
+	if o.Lease < 0 {
+		return fmt.Errorf("sim lease %v: want more than 0", o.Lease)
+	}
+	if o.MaxModelLen > o.NumBlocks*o.BlockSize {
+		return fmt.Errorf("sim max model len %d: %d blocks of %d tokens hold only %d",
+			o.MaxModelLen, o.NumBlocks, o.BlockSize, o.NumBlocks*o.BlockSize)
+	}
+	return nil
+}
+
+// connector says whether this engine was started with a KV connector.
+func (o Options) connector() bool { return o.Role != RoleBoth }
+
+// releasesOnReject says whether a rejected request's handle is given back:
+// vLLM does so since 0.32.
+func (o Options) releasesOnReject() bool {
+	var major, minor int
+	if n, _ := fmt.Sscanf(o.Version, "%d.%d", &major, &minor); n != 2 {
+		return true // a development build is newer than any release
+	}
+	return major > 0 || minor >= 32
+}
+
+func (o Options) blocksFor(tokens int) int { return (tokens + o.BlockSize - 1) / o.BlockSize }
+
+func (o Options) prefillTime(tokens int) time.Duration {
+	return time.Duration(float64(tokens) / o.PrefillTokensPerSecond * float64(time.Second))
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

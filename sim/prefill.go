@@ -1,0 +1,91 @@
+package sim
+
+import "context"
+
+// prefill is the first leg: compute, pin the blocks under a lease, answer one
+// token and the handle.
+//
+// A client that leaves while it computes frees everything. One that leaves in
+// the last AbortWindow strands the blocks: the engine has finished, but the
+// handler is cancelled before it writes the answer that names them.
+func (g *generation) prefill(ctx context.Context) {
+	l := g.c.ledger
+	need := 0
+	for _, u := range g.units {
+		need += g.blocks(u)
+	}
+	r := l.reserve(len(g.units), need)
+	select {
+	case <-r.ready:
+	case <-ctx.Done():
+	}
+	g.c.gate.wait()
+	if ctx.Err() != nil {
+		l.finish(r)
+		g.left()
+		return
+	}
+	g.emit(PhasePrefillStart, 0)
+	compute := g.c.o.prefillTime(g.promptTokens()) + timeFor(g.steps()-1, g.c.o.TokenLatency)
+	window := max(0, min(g.c.o.AbortWindow, compute))
+	if !g.c.pause(ctx, compute-window) || g.x.gone() {
+		l.finish(r)
+		g.left()
+		return
+	}
+	g.pin(r)
+	l.finish(r)
+	g.emit(PhasePrefillEnding, 0)
+	g.c.pause(g.c.life, window)
+	if ctx.Err() != nil || g.x.gone() {
+		g.strand()
+		return
+	}
+	g.c.metrics.started(g)
+	g.answerPrefill(ctx)
+}
+
+// pin puts every unit's blocks under a lease. Only the first unit's get a
+// handle, and only in an answer that is not streamed: the others wait for the
+// lease to end.
+func (g *generation) pin(r *reservation) {
+	for i, u := range g.units {
+		if g.faults.has(FaultNoHandle) {
+			return
+		}
+		blocks := g.c.ledger.pin(r, g.blocks(u), u.internalID, hashText(u.prompt.text))
+		if i > 0 || g.r.stream {
+			continue
+		}
+		g.handle = g.c.appendHandle(nil, u.internalID, blocks, u.prompt.tokens+max(len(u.tokens)-1, 0), g.cached)
+		if f, ok := g.faults.find(FaultBadHandle); ok {
+			g.handle = spoilHandle(g.handle, f.Arg)
+		}
+		g.rec.BlockIDs, g.rec.RemoteRequestID, g.rec.RemoteEngineID = blocks, u.internalID, g.c.id
+		g.rec.RemoteHost, g.rec.RemotePort = splitPort(g.c.side.Addr())
+	}
+}
+
+func (g *generation) answerPrefill(ctx context.Context) {
+	if g.r.stream {
+		if g.openStream() != nil || g.writeStream(ctx, false) != nil {
+			g.strand()
+			return
+		}
+	} else if g.faultInstead(ctx) {
+		return
+	} else if g.answerWhole() != nil {
+		g.strand()
+		return
+	}
+	g.done()
+	g.emit(PhasePrefillAnswered, 0)
+}
+
+// strand ends a prefill whose blocks are pinned and whose answer went nowhere.
+func (g *generation) strand() {
+	g.x.last = true
+	if g.rec.Outcome == "" && g.left() {
+		g.rec.Outcome = "stranded"
+	}
+}

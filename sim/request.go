@@ -1,0 +1,261 @@
+package sim
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// completionsDefault is max_tokens of a /v1/completions request without it.
+const completionsDefault = 16
+
+// request is a completion request that the request model accepted.
+type request struct {
+	chat      bool
+	model     string
+	requestID string // the body's own, used when there is no X-Request-Id
+	prompts   []prompt
+
+	stream, includeUsage, continuousUsage bool
+
+	maxTokens   int // 0 with limited false
+	limited     bool
+	minTokens   int
+	n           int
+	temperature *float64
+	topP        *float64
+	stop        []string
+	echo        bool
+	logprobs    int // top alternatives wanted; -1 none
+	ignoreEOS   bool
+	toolChoice  string // "auto", "required", a function's name, or "" when no tool is to be called
+
+	kv map[string]json.RawMessage // kv_transfer_params; nil when absent or null
+}
+
+// prompt is one text to complete.
+type prompt struct {
+	text   string
+	tokens int
+}
+
+func textPrompt(text string) prompt { return prompt{text: text, tokens: tokenCount(text)} }
+
+// parseRequest is the request model: what fails here never reaches the handler.
+func parseRequest(body []byte, chat bool) (*request, *apiError) {
+	f := parseFields(body)
+	if f.err != nil {
+		return nil, f.err
+	}
+	r := &request{chat: chat, model: f.text("model", true), requestID: f.text("request_id", false)}
+	r.readLimits(f)
+	r.readStream(f)
+	r.temperature, r.topP = f.number("temperature"), f.number("top_p")
+	r.stop = f.stops()
+	r.ignoreEOS = f.boolean("ignore_eos", false)
+	r.kv = f.object("kv_transfer_params")
+	if chat {
+		r.readChat(f)
+	} else {
+		r.readCompletion(f)
+	}
+	if f.err == nil && !r.stream && f.members["stream_options"] != nil && string(f.members["stream_options"]) != "null" {
+		f.err = badRequest("stream_options", "Stream options can only be defined when `stream=True`. (parameter=stream_options)")
+		f.err.released = false
+	}
+	return r, f.err
+}
+
+func (r *request) readLimits(f *fields) {
+	r.maxTokens, r.limited = f.integer("max_tokens", true, 0)
+	completionLimit, given := f.integer("max_completion_tokens", true, 0)
+	if r.chat && given {
+		r.maxTokens, r.limited = completionLimit, true
+	}
+	if !r.chat && !r.limited {
+		r.maxTokens, r.limited = completionsDefault, true
+	}
+	r.minTokens, _ = f.integer("min_tokens", false, 0)
+	r.n, _ = f.integer("n", r.chat, 1)
+}
+
+func (r *request) readStream(f *fields) {
+	r.stream = f.boolean("stream", true)
+	options := &fields{members: f.object("stream_options")}
+	r.includeUsage = options.boolean("include_usage", true)
+	r.continuousUsage = options.boolean("continuous_usage_stats", true) && r.includeUsage
+	if options.err != nil && f.err == nil {
+		f.err = options.err
+		f.err.param = strings.Replace(f.err.param, "body.", "body.stream_options.", 1)
+	}
+}
+
+func (r *request) readChat(f *fields) {
+	r.logprobs = -1
+	top, _ := f.integer("top_logprobs", true, 0)
+	if f.boolean("logprobs", true) {
+		r.logprobs = top
+	}
+	if _, ok := f.members["messages"]; !ok && f.err == nil {
+		f.missing("messages")
+		return
+	}
+	if string(f.members["messages"]) == "null" {
+		f.fail("list_type", "messages", "Input should be a valid list")
+	}
+	r.prompts = []prompt{textPrompt(ChatPrompt(readMessages(f, "messages")...))}
+	if len(f.list("tools")) > 0 {
+		r.toolChoice = readToolChoice(f)
+	}
+}
+
+// readMessages reads chat messages whose content is a string, null or a list of
+// parts; parts other than text count as their type.
+func readMessages(f *fields, name string) []Message {
+	var messages []Message
+	for _, raw := range f.list(name) {
+		var m struct {
+			Role    *string         `json:"role"`
+			Content json.RawMessage `json:"content"`
+		}
+		if json.Unmarshal(raw, &m) != nil || m.Role == nil {
+			f.fail("dict_type", name, "Input should be a valid dictionary")
+			return nil
+		}
+		messages = append(messages, Message{Role: *m.Role, Content: contentText(m.Content)})
+	}
+	return messages
+}
+
+func contentText(raw json.RawMessage) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return text
+	}
+	var parts []struct{ Type, Text string }
+	if json.Unmarshal(raw, &parts) != nil {
+		return string(raw)
+	}
+	for _, p := range parts {
+		if p.Type == "text" {
+			text += p.Text
+		} else {
+			text += "<" + p.Type + ">"
+		}
+	}
+	return text
+}
+
+func readToolChoice(f *fields) string {
+	raw, ok := f.members["tool_choice"]
+	if !ok {
+		return "auto"
+	}
+	var choice string
+	if json.Unmarshal(raw, &choice) == nil {
+		if choice == "none" {
+			return ""
+		}
+		return choice
+	}
+	var named struct{ Function struct{ Name string } }
+	if json.Unmarshal(raw, &named) != nil {
+		f.fail("dict_type", "tool_choice", "Input should be a valid dictionary")
+	}
+	return named.Function.Name
+}
+
+func (r *request) readCompletion(f *fields) {
+	r.logprobs, _ = f.integer("logprobs", true, -1)
+	r.echo = f.boolean("echo", true)
+	raw := f.members["prompt"]
+	var text string
+	var ids []int
+	var texts []string
+	var lists [][]int
+	switch {
+	case len(raw) == 0 || string(raw) == "null" || string(raw) == "[]":
+	case json.Unmarshal(raw, &text) == nil:
+		r.prompts = []prompt{textPrompt(text)}
+	case json.Unmarshal(raw, &ids) == nil:
+		r.prompts = []prompt{{text: TokensPrompt(ids...), tokens: len(ids)}}
+	case json.Unmarshal(raw, &texts) == nil:
+		for _, t := range texts {
+			r.prompts = append(r.prompts, textPrompt(t))
+		}
+	case json.Unmarshal(raw, &lists) == nil:
+		for _, l := range lists {
+			r.prompts = append(r.prompts, prompt{text: TokensPrompt(l...), tokens: len(l)})
+		}
+	default:
+		f.fail("string_type", "prompt", "Input should be a valid string")
+	}
+}
+
+// verify is the handler's own check: what fails here is rejected after the
+// connector could see the handle. Messages as recorded where there is a recording.
+func (r *request) verify(o Options) *apiError {
+	if r.model != "" && r.model != o.Model {
+		return unknownModel(r.model, o.Model)
+	}
+	if err := r.verifyTools(); err != nil {
+		return err
+	}
+	if len(r.prompts) == 0 {
+		return badRequest("", "Either prompt or prompt_embeds must be provided and non-empty.")
+	}
+	if err := r.verifySampling(); err != nil {
+		return err
+	}
+	for _, p := range r.prompts {
+		if err := r.verifyLength(p.tokens, o.MaxModelLen); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *request) verifyTools() *apiError {
+	switch r.toolChoice {
+	case "":
+		return nil
+	case "auto":
+		return badRequest("", `"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set`)
+	}
+	return badRequest("", `tool_choice="%s" requires --tool-call-parser to be set`, r.toolChoice)
+}
+
+func (r *request) verifySampling() *apiError {
+	greedy := r.temperature != nil && *r.temperature == 0
+	switch {
+	case r.limited && r.maxTokens < 1:
+		return badParameter("max_tokens", r.maxTokens, "max_tokens must be at least 1, got %d.", r.maxTokens)
+	case r.limited && r.minTokens > r.maxTokens:
+		return badRequest("", "min_tokens must be less than or equal to max_tokens=%d, got %d.", r.maxTokens, r.minTokens)
+	case r.minTokens < 0:
+		return badRequest("", "min_tokens must be greater than or equal to 0, got %d.", r.minTokens)
+	case r.n < 1:
+		return badRequest("", "n must be at least 1, got %d.", r.n)
+	case greedy && r.n > 1:
+		return badRequest("", "n must be 1 when using greedy sampling, got %d.", r.n)
+	case r.temperature != nil && *r.temperature < 0:
+		return badParameter("temperature", *r.temperature, "temperature must be non-negative, got %v.", *r.temperature)
+	case r.topP != nil && (*r.topP <= 0 || *r.topP > 1):
+		return badParameter("top_p", *r.topP, "top_p must be in (0, 1], got %v.", *r.topP)
+	}
+	return nil
+}
+
+func (r *request) verifyLength(tokens, limit int) *apiError {
+	if tokens > limit {
+		return badParameter("input_tokens", limit+1, "This model's maximum context length is %d tokens. However, your prompt "+
+			"contains at least %d input tokens, which exceeds this limit even without any output tokens. "+
+			"Please reduce the length of the input prompt.", limit, limit+1)
+	}
+	if wanted := max(r.maxTokens, 1); wanted > limit-tokens {
+		return badParameter("input_tokens", tokens, "This model's maximum context length is %d tokens. However, you requested "+
+			"%d output tokens and your prompt contains at least %d input tokens, for a total of at least %d tokens. "+
+			"Please reduce the length of the input prompt or the number of requested output tokens.",
+			limit, wanted, tokens, tokens+wanted)
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+package sim
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net"
+)
+
+// The side channel stands for NIXL: one JSON object a line over TCP. A reader
+// shakes hands, reads blocks by id and notifies; heartbeats renew leases. As
+// with RDMA nobody checks whether the reader may read, or whether the blocks
+// still hold what it wants.
+type sideMessage struct {
+	Op      string `json:"op"`                // handshake, read, notify or heartbeat
+	Blocks  []int  `json:"blocks,omitempty"`  // read
+	Request string `json:"request,omitempty"` // notify, heartbeat: the prefill engine's internal id
+	By      string `json:"by,omitempty"`      // notify: read, abort or reject
+}
+
+// sideReply answers a handshake or a read; the other messages get no answer.
+type sideReply struct {
+	Engine    string   `json:"engine,omitempty"`
+	Version   string   `json:"version,omitempty"`
+	Model     string   `json:"model,omitempty"`
+	BlockSize int      `json:"block_size,omitempty"`
+	Contents  []uint64 `json:"contents,omitempty"`
+	Error     string   `json:"error,omitempty"`
+}
+
+// serveSide answers one reader until it hangs up.
+func (c *core) serveSide(nc net.Conn) {
+	in, out := json.NewDecoder(bufio.NewReader(nc)), json.NewEncoder(nc)
+	for {
+		var m sideMessage
+		if in.Decode(&m) != nil {
+			return
+		}
+		c.gate.wait()
+		reply, answered := c.sideOp(m)
+		if answered && out.Encode(reply) != nil {
+			return
+		}
+	}
+}
+
+func (c *core) sideOp(m sideMessage) (reply sideReply, answered bool) {
+	switch m.Op {
+	case "handshake":
+		return sideReply{Engine: c.id, Version: c.o.Version, Model: c.o.Model, BlockSize: c.o.BlockSize}, true
+	case "read":
+		contents, ok := c.ledger.read(m.Blocks)
+		if !ok {
+			return sideReply{Error: fmt.Sprintf("read blocks %v: out of range", m.Blocks)}, true
+		}
+		return sideReply{Contents: contents}, true
+	case "notify":
+		c.ledger.unpin(m.Request, m.By)
+	case "heartbeat":
+		c.ledger.extend(m.Request)
+	}
+	return sideReply{}, false
+}

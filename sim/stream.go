@@ -1,0 +1,167 @@
+package sim
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// eventStream writes the events of one answer and counts them.
+type eventStream struct {
+	next    int // index of the next event
+	payload []byte
+	chunk   []byte
+	crlf    bool // [[text:crlf]]
+	comment bool // [[text:comments]]
+}
+
+// openStream writes the head of the event stream.
+func (g *generation) openStream() error {
+	style := textStyle(g.r.prompts[0].text)
+	g.events = &eventStream{crlf: style == "crlf", comment: style == "comments"}
+	if err := g.x.stream(); err != nil {
+		return err
+	}
+	g.rec.Status = http.StatusOK
+	return nil
+}
+
+// writeStream writes role chunks, tokens, usage and the end, each token in its
+// time when paced.
+func (g *generation) writeStream(ctx context.Context, paced bool) error {
+	if g.faults.has(FaultZero) {
+		g.rec.Outcome = "fault:" + FaultZero
+		return g.endStream(ctx)
+	}
+	if g.faults.has(FaultErrFirst) {
+		g.rec.Outcome = "fault:" + FaultErrFirst
+		return g.endWithError(ctx)
+	}
+	if err := g.writeRoles(ctx); err != nil {
+		return err
+	}
+	begin := time.Now()
+	for step := range g.steps() {
+		if paced && !g.c.pause(ctx, time.Until(begin.Add(timeFor(step, g.c.o.TokenLatency)))) {
+			return errClientGone
+		}
+		for _, u := range g.units {
+			if step >= len(u.tokens) {
+				continue
+			}
+			if err := g.event(ctx, g.api.appendToken(g.begin(), g, u, step)); err != nil {
+				return err
+			}
+			g.rec.Tokens++
+		}
+	}
+	if g.r.includeUsage {
+		if err := g.event(ctx, g.api.appendUsageEvent(g.begin(), g)); err != nil {
+			return err
+		}
+	}
+	return g.endStream(ctx)
+}
+
+func (g *generation) writeRoles(ctx context.Context) error {
+	for _, u := range g.units {
+		payload := g.api.appendRole(g.begin(), g, u)
+		if payload == nil {
+			return nil // completions have none
+		}
+		if err := g.event(ctx, payload); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endStream writes [DONE] and the chunk that ends the body.
+func (g *generation) endStream(ctx context.Context) error {
+	if !g.faults.has(FaultNoDone) {
+		if err := g.event(ctx, append(g.begin(), "[DONE]"...)); err != nil {
+			return err
+		}
+	}
+	_ = g.x.endStream() // after [DONE] the answer is whole, wherever the client is
+	return nil
+}
+
+func (g *generation) endWithError(ctx context.Context) error {
+	if err := g.event(ctx, append(g.begin(), streamError...)); err != nil {
+		return err
+	}
+	return g.endStream(ctx)
+}
+
+// begin starts an event's payload in the stream's own buffer.
+func (g *generation) begin() []byte { return append(g.events.payload[:0], "data: "...) }
+
+// event writes one event in one chunk and one write, unless a fault has its turn.
+func (g *generation) event(ctx context.Context, payload []byte) error {
+	s := g.events
+	if s.crlf {
+		payload = append(payload, "\r\n\r\n"...)
+	} else {
+		payload = append(payload, "\n\n"...)
+	}
+	s.payload = payload
+	if s.comment {
+		if err := g.x.write(g.x.frame([]byte(": keep-alive\n\n"))); err != nil {
+			return err
+		}
+	}
+	if err := g.faultAtEvent(ctx, payload); err != nil {
+		return err
+	}
+	if err := g.writeSliced(g.x.frame(payload)); err != nil {
+		return err
+	}
+	g.emit(PhaseStreamEvent, s.next)
+	s.next++
+	g.rec.Events++
+	return nil
+}
+
+// writeSliced writes one chunk, in small pieces under a slice fault.
+func (g *generation) writeSliced(chunk []byte) error {
+	f, ok := g.faults.find(FaultSlice)
+	for size := max(f.At, 1); ok && len(chunk) > size; chunk = chunk[size:] {
+		if err := g.x.write(chunk[:size]); err != nil {
+			return err
+		}
+	}
+	return g.x.write(chunk)
+}
+
+// faultAtEvent plays the fault that is due in place of the next event.
+func (g *generation) faultAtEvent(ctx context.Context, payload []byte) error {
+	for _, f := range g.faults {
+		if f.At != g.events.next || g.rec.Outcome != "" {
+			continue
+		}
+		switch f.Kind {
+		case FaultDie:
+			return g.breakOff(f)
+		case FaultCut:
+			_ = g.x.write(g.x.frame(payload)[:len(payload)/2]) // broken off in any case
+			return g.breakOff(f)
+		case FaultStall:
+			<-ctx.Done()
+			g.left()
+		case FaultKill:
+			g.die()
+		case FaultErrDone:
+			g.rec.Outcome = "fault:" + f.Kind
+			_ = g.endWithError(ctx) // the request ends in any case
+		case FaultErrCut:
+			_ = g.x.write(g.x.frame([]byte("data: " + streamError + "\n\n")))
+			return g.breakOff(f)
+		default:
+			continue
+		}
+		g.rec.Outcome = "fault:" + f.Kind
+		return errFault
+	}
+	return nil
+}

@@ -1,0 +1,68 @@
+package sim
+
+import "strings"
+
+// bytesPerToken is the toy tokeniser's whole rule: every 4 bytes are a token,
+// whose id is those bytes as a little-endian number.
+const bytesPerToken = 4
+
+func tokenCount(text string) int { return (len(text) + bytesPerToken - 1) / bytesPerToken }
+
+func encode(text string) []int {
+	ids := make([]int, 0, tokenCount(text))
+	for ; text != ""; text = text[min(bytesPerToken, len(text)):] {
+		id := 0
+		for i := min(bytesPerToken, len(text)) - 1; i >= 0; i-- {
+			id = id<<8 | int(text[i])
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// pieces is text cut into its tokens.
+func pieces(text string) []string {
+	all := make([]string, 0, tokenCount(text))
+	for ; text != ""; text = text[min(bytesPerToken, len(text)):] {
+		all = append(all, strings.ToValidUTF8(text[:min(bytesPerToken, len(text))], "\ufffd"))
+	}
+	return all
+}
+
+// decode undoes encode; ids that no text gives become replacement characters.
+func decode(ids []int) string {
+	var b strings.Builder
+	for _, id := range ids {
+		u := uint32(id)
+		b.WriteByte(byte(u))
+		for u >>= 8; u != 0; u >>= 8 {
+			b.WriteByte(byte(u))
+		}
+	}
+	return strings.ToValidUTF8(b.String(), "\ufffd")
+}
+
+// Message is one chat message with text content.
+type Message struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// ChatPrompt renders messages as every engine's chat template does; the answer
+// to a chat completion is Text of it.
+func ChatPrompt(messages ...Message) string {
+	var b strings.Builder
+	for _, m := range messages {
+		b.WriteString("<|")
+		b.WriteString(m.Role)
+		b.WriteString("|>")
+		b.WriteString(m.Content)
+		b.WriteString("\n")
+	}
+	b.WriteString("<|assistant|>")
+	return b.String()
+}
+
+// TokensPrompt is the text that a prompt of token ids stands for. Ids that
+// /tokenize gave for a text stand for that text.
+func TokensPrompt(ids ...int) string { return decode(ids) }
