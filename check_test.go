@@ -10,10 +10,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"xpyd/sim"
 )
 
-// stubEngine answers what check asks. Its faults are what operators get wrong; the
-// simulated engines of package sim have none of these.
+// stubEngine answers what check asks. Its faults are what operators get wrong, most of
+// which the simulated engines of package sim cannot be told to be.
 type stubEngine struct {
 	version, model string
 	key            string // wanted as a bearer token, "" asks for none
@@ -135,6 +137,34 @@ func TestCheckProbeFits(t *testing.T) {
 	}
 	if !strings.Contains(decodeBody, `"max_tokens":1`) || !strings.Contains(decodeBody, `"remote_request_id":"r"`) {
 		t.Errorf("decode got %s", decodeBody)
+	}
+}
+
+// The simulated engines keep a ledger: a check must not leave a block pinned.
+func TestCheckProbeSimulatedEngines(t *testing.T) {
+	start := func(role sim.Role) *sim.Engine {
+		e, err := sim.Start(sim.Options{Role: role}.Fast())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return e
+	}
+	prefill, decode := start("prefill"), start("decode")
+	out, err := runCheck("--probe", "--prefill", prefill.URL(), "--decode", decode.URL())
+	if err != nil || !strings.HasSuffix(out, "\nok\n") {
+		t.Errorf("got %v\n%s", err, out)
+	}
+	if l := prefill.Ledger(); l.Pinned != 0 || l.FreedBy["read"] != 1 {
+		t.Errorf("after one round the prefill engine has %d blocks pinned, freed by %v; want one read", l.Pinned, l.FreedBy)
+	}
+	out, err = runCheck("--probe", "--prefill", prefill.URL(), "--decode", start("both").URL())
+	if err == nil || !strings.Contains(out, "decode answered without pulling the blocks") {
+		t.Errorf("a decode engine without a connector: got %v\n%s", err, out)
 	}
 }
 

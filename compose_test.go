@@ -40,6 +40,11 @@ func TestComposeFile(t *testing.T) {
 		if len(s.Profiles) != 1 || s.Image == "" {
 			t.Errorf("%s has the profiles %q and the image %q, want one of each", name, s.Profiles, s.Image)
 		}
+		if s.Command[0] == "sim" {
+			if err := newSimCmd().ParseFlags(s.Command[1:]); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
 		if !slices.Equal(s.Command, []string{"serve"}) {
 			continue
 		}

@@ -1,5 +1,5 @@
-"""Streams a chat completion through xpyd with the official client, has the decode
-engine killed in mid-stream, and fails unless the client raises.
+"""Streams two chat completions through xpyd with the official client. The first must
+end cleanly; in the second the decode engine is killed, and the client must raise.
 
 usage: openai_raises.py BASE_URL DECODE_PID
 """
@@ -11,20 +11,27 @@ import sys
 import openai
 
 
+def stream(client, model, tokens):
+    return client.chat.completions.create(
+        model=model,
+        messages=[{"role": "user", "content": "count to a thousand"}],
+        max_tokens=tokens,
+        stream=True,
+    )
+
+
 def main() -> int:
     base_url, decode_pid = sys.argv[1], int(sys.argv[2])
     # No retries: a second attempt would find no engine and raise for that reason.
     client = openai.OpenAI(base_url=base_url, api_key="none", max_retries=0, timeout=30)
     model = client.models.list().data[0].id
+    reasons = [c.choices[0].finish_reason for c in stream(client, model, 8) if c.choices]
+    if reasons[-1] != "length":
+        print(f"a whole stream ended with finish_reason {reasons[-1]!r}")
+        return 1
     events = 0
     try:
-        stream = client.chat.completions.create(
-            model=model,
-            messages=[{"role": "user", "content": "count to a thousand"}],
-            max_tokens=1000,
-            stream=True,
-        )
-        for chunk in stream:
+        for chunk in stream(client, model, 1000):
             events += bool(chunk.choices and chunk.choices[0].delta.content)
             if events == 5:
                 os.kill(decode_pid, signal.SIGKILL)
