@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -16,7 +17,7 @@ func newBenchCmd() *cobra.Command {
 		Short: "Measure the proxy over simulated engines",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newChurnCmd())
+	cmd.AddCommand(newChurnCmd(), newCostCmd(), newEnginesCmd())
 	for _, c := range cmd.Commands() {
 		c.Args = noArgs
 	}
@@ -48,6 +49,45 @@ func newChurnCmd() *cobra.Command {
 	f.IntVar(&o.Decode, "decode", 2, "decode engines")
 	f.Uint64Var(&o.Seed, "seed", 1, "of everything random; the schedule of goroutines is not")
 	return cmd
+}
+
+func newCostCmd() *cobra.Command {
+	var o bench.CostOptions
+	cmd := &cobra.Command{
+		Use:   "cost",
+		Short: "Report what the proxy costs: CPU a completion, allocations an event, memory a stream",
+		Long: "Report what the proxy costs: CPU a short completion, allocations and CPU a streamed event,\n" +
+			"memory an open stream that waits. The proxy (xpyd serve, metrics and log on) and the simulated\n" +
+			"engines run in processes of their own. Missing a goal is shown, not a failure.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.Validate(); err != nil {
+				return usageError{err}
+			}
+			self, err := os.Executable()
+			if err != nil {
+				return fmt.Errorf("find the program itself: %w", err)
+			}
+			o.Executable = self
+			return bench.Cost(cmd.Context(), o, cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.Streams, "streams", 200, "streams whose events are counted")
+	f.IntVar(&o.Idle, "idle", 2000, "open streams that wait for their next event")
+	f.DurationVar(&o.Window, "window", 6*time.Second, "length of each measurement under load")
+	return cmd
+}
+
+// newEnginesCmd runs the engines of cost in the process that it starts for them.
+func newEnginesCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:    "engines",
+		Short:  "Run the engines of xpyd bench cost until standard input ends",
+		Hidden: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return bench.Engines(cmd.Context(), cmd.InOrStdin(), cmd.ErrOrStderr())
+		},
+	}
 }
 
 // benchProxy returns what starts a proxy of cfg in this process, before given pools.

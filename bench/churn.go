@@ -122,7 +122,7 @@ func runClients(ctx context.Context, o ChurnOptions, addr string, b *barrier, t 
 // pause is the time between two requests of a client; false once the run is over. It
 // keeps the machine below saturation, where the engines' own clocks would slip.
 func pause(ctx context.Context, r *rand.Rand) bool {
-	timer := time.NewTimer(time.Duration(r.IntN(300)) * time.Millisecond)
+	timer := time.NewTimer(time.Duration(r.IntN(600)) * time.Millisecond)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

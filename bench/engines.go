@@ -2,8 +2,11 @@ package bench
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"sync"
@@ -171,4 +174,35 @@ func (r *recordCounter) total() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.lines
+}
+
+// Engines runs the engines of a cost run until in ends or ctx does: one JSON line on
+// out says where. They compute in no time and have room for every stream.
+func Engines(ctx context.Context, in io.Reader, out io.Writer) (err error) {
+	f := &fleet{}
+	defer func() { err = errors.Join(err, f.close()) }()
+	for _, role := range []sim.Role{sim.RolePrefill, sim.RoleDecode} {
+		e, err := sim.Start(sim.Options{Role: role, Model: benchModel, MaxSeqs: 8192, NumBlocks: 1 << 19, MaxModelLen: 8192, TokenLatency: tokenLatency}.Fast())
+		if err != nil {
+			return fmt.Errorf("start the %s engine: %w", role, err)
+		}
+		if role == sim.RolePrefill {
+			f.prefill = append(f.prefill, e)
+		} else {
+			f.decode = append(f.decode, e)
+		}
+	}
+	if err := json.NewEncoder(out).Encode(Pools{Prefill: urls(f.prefill), Decode: urls(f.decode)}); err != nil {
+		return fmt.Errorf("say where the engines are: %w", err)
+	}
+	ended := make(chan struct{})
+	go func() { // ends with in: the process that started this one has gone
+		defer close(ended)
+		_, _ = io.Copy(io.Discard, in)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+	return nil
 }

@@ -1,0 +1,118 @@
+package bench
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"xpyd/sim"
+)
+
+func TestCheckComparesEachByte(t *testing.T) {
+	whole := call{prompt: "a", tokens: 3}
+	streamed := call{prompt: "a", tokens: 3, stream: true}
+	text := whole.want()
+	event := func(text, finish string) string {
+		return fmt.Sprintf("data: {\"choices\":[{\"text\":%q,\"finish_reason\":%s}]}\n\n", text, finish)
+	}
+	for _, tc := range []struct {
+		name string
+		call call
+		body string
+		want string // of the error; "" means none
+	}{
+		{"whole", whole, fmt.Sprintf(`{"choices":[{"text":%q}]}`, text), ""},
+		{"one byte less", whole, fmt.Sprintf(`{"choices":[{"text":%q}]}`, text[1:]), "wrong text"},
+		{"one byte more", whole, fmt.Sprintf(`{"choices":[{"text":%q}]}`, text+"x"), "wrong text"},
+		{"empty body", whole, "", "no JSON"},
+		{"error with status 200", whole, `{"error":{"message":"x"}}`, "holds an error"},
+		{"stream", streamed, event(text[:2], "null") + event(text[2:], `"length"`) + "data: [DONE]\n\n", ""},
+		{"stream without its end", streamed, event(text, `"length"`), "without [DONE]"},
+		{"stream without a finish", streamed, event(text, "null") + "data: [DONE]\n\n", "without a finish_reason"},
+		{"error event and [DONE]", streamed, event(text, `"length"`) + "data: {\"error\":{}}\n\ndata: [DONE]\n\n", "holds an error"},
+		{"empty stream", streamed, "", "without [DONE]"},
+	} {
+		err := tc.call.check([]byte(tc.body))
+		if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: error %v, want %q", tc.name, err, tc.want)
+		}
+	}
+}
+
+// A hit needs the engine in the phase, the client's leaving, and the engine's return
+// in this order.
+func TestBarrierCountsOnlyClientsThatLeftInThePhase(t *testing.T) {
+	tally := newTally()
+	b := newBarrier(tally)
+	v := &visit{id: "c-1", phase: phasePrefillEnd, manner: mannerReset, entered: make(chan struct{}), left: make(chan struct{})}
+	b.expect(v)
+	for _, ev := range []sim.Event{
+		{Phase: sim.PhasePrefillStart, RequestID: "c-1-0123abcd"},          // another phase
+		{Phase: sim.PhasePrefillEnding, RequestID: "c-2-0123abcd"},         // another client
+		{Phase: sim.PhasePrefillEnding, RequestID: "c-1"},                  // no leg
+		{Phase: sim.PhasePrefillEnding, RequestID: "c-1-0123abcd-release"}, // the release of a leg
+	} {
+		b.hook(ev) // blocks for good if it takes the event for the phase
+	}
+	done := make(chan struct{})
+	go func() {
+		b.hook(sim.Event{Phase: sim.PhasePrefillEnding, RequestID: "c-1-0123abcd"})
+		close(done)
+	}()
+	if err := v.awaitPhase(); err != nil {
+		t.Fatal(err)
+	}
+	if n := tally.total(phasePrefillEnd); n != 0 {
+		t.Errorf("%d hits before the client left", n)
+	}
+	close(v.left)
+	<-done
+	b.hook(sim.Event{Phase: sim.PhasePrefillEnding, RequestID: "c-1-4567abcd"}) // a second round is no second hit
+	if n := tally.total(phasePrefillEnd); n != 1 {
+		t.Errorf("%d hits, want 1", n)
+	}
+	if p := tally.problems(1); len(p) != int(phases)-1 {
+		t.Errorf("problems %q: want one of each phase but prefill_end", p)
+	}
+}
+
+func TestCensusSeesAGoroutineAndADescriptor(t *testing.T) {
+	base, err := quietest(50 * time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	go func() { <-stop }()
+	now, err := settle(base, 100*time.Millisecond)
+	if err != nil || now.within(base) {
+		t.Errorf("census %+v is within %+v, error %v", now, base, err)
+	}
+	if now.fds <= base.fds || !strings.Contains(now.grown(base), "TestCensusSeesAGoroutineAndADescriptor") {
+		t.Errorf("descriptors %d -> %d, grown %q", base.fds, now.fds, now.grown(base))
+	}
+	close(stop)
+	srv.Close()
+	if now, err = settle(base, 5*time.Second); err != nil || !now.within(base) {
+		t.Errorf("census %+v is not back within %+v, error %v", now, base, err)
+	}
+}
+
+func TestGaugesAreReadFromTheTextFormat(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprint(w, "# HELP xpyd_in_flight Requests in flight.\n# TYPE xpyd_in_flight gauge\n"+
+			"xpyd_in_flight{backend=\"a\",role=\"prefill\"} 1\nxpyd_in_flight{backend=\"b\",role=\"decode\"} 2\n"+
+			"xpyd_kv_handles_total{end=\"burnt\"} 7\nxpyd_panics_total 1\nxpyd_request_bytes_buffered 1.5e+03\n")
+	}))
+	defer srv.Close()
+	g, err := readGauges(t.Context(), strings.TrimPrefix(srv.URL, "http://"))
+	if err != nil || g.inFlight != 3 || g.handles["burnt"] != 7 || g.panics != 1 || g.buffered != 1500 {
+		t.Errorf("gauges %+v, error %v", g, err)
+	}
+	if p := g.problems(); len(p) != 3 {
+		t.Errorf("problems %q, want in flight, body bytes and panics", p)
+	}
+}
