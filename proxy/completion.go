@@ -61,9 +61,9 @@ type completion struct {
 	api  kvparams.API
 
 	watch watch
-	gone  atomic.Bool // the client has left
+	gone  atomic.Bool   // the client has left
 	left  atomic.Uint32 // the state it left in, plus 1; 0 while it stays
-	stop  atomic.Bool // the process ends now
+	stop  atomic.Bool   // the process ends now
 	state atomicState
 
 	id     string // the client's, or a fresh one; what the client gets back
@@ -99,6 +99,13 @@ type times struct {
 func (s *Server) complete(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	c := s.pool.Get().(*completion)
 	c.begin(ctx, api)
+	defer func() {
+		if p := recover(); p != nil {
+			c.failure = internalError()
+			c.finish(nil)
+			panic(p) // handle answers, counts and logs
+		}
+	}()
 	err := c.admit()
 	if err == nil {
 		s.watch.add(&c.watch, c.conn.fd, c)
@@ -233,7 +240,9 @@ func (c *completion) clientGone() {
 
 // leave notes that the client is gone, and in which state.
 func (c *completion) leave() {
-	c.left.CompareAndSwap(0, uint32(c.state.get())+1)
+	if c.left.CompareAndSwap(0, uint32(c.state.get())+1) {
+		c.s.departed.Add(1)
+	}
 	c.gone.Store(true)
 }
 
@@ -247,6 +256,9 @@ func (c *completion) serverStopping() {
 
 // answerError ends a completion that has nothing for the client but an error.
 func (c *completion) answerError(err *apiError) {
+	if c.gone.Load() {
+		err = errGone()
+	}
 	c.failure = err
 	if err.Code == codeClientGone {
 		c.ctx.SetConnectionClose()

@@ -138,6 +138,7 @@ func (c *completion) decodeBroke(b *router.Backend, err error) legResult {
 			c.abandon(nil)
 			return legResult{err: gone, outcome: router.ClientGone}
 		}
+		c.s.probes.suspect(b)
 		return legResult{err: c.decodeUnavailable(), outcome: router.Refused}
 	}
 	if gone := c.interrupted(); gone != nil {
@@ -277,11 +278,11 @@ func (c *completion) firstEvents() error {
 		r.buf = buf
 		r.scan()
 		switch {
-		case r.broken:
-			return c.decodeFailed("decode backend reported an error before its first token")
 		case r.committed:
 			c.commit()
 			return nil
+		case r.broken:
+			return c.decodeFailed("decode backend reported an error before its first token")
 		case r.done:
 			return c.decodeFailed("decode backend ended its stream without a token")
 		case errors.Is(err, io.EOF):

@@ -63,11 +63,13 @@ func (x *exchange) setDeadline(at time.Time) {
 
 // do sends the request and reads the response head. A request on a reused
 // connection that fails before any byte came back is sent once more on a fresh one,
-// but only when again allows it: a backend may have seen the first.
+// but only when again allows it: a backend may have seen the first. After a failure
+// the connection is still held, until finish or drop: P may yet answer on it.
 func (x *exchange) do(u *upstream, req *upstreamRequest, deadline time.Time, again bool) error {
 	err := x.try(u, req, deadline, u.take)
 	var ue *upstreamError
 	if again && errors.As(err, &ue) && ue.reused && ue.silent && !ue.timeout() {
+		x.drop()
 		err = x.try(u, req, deadline, u.dial)
 	}
 	return err
@@ -89,26 +91,20 @@ func (x *exchange) try(u *upstream, req *upstreamRequest, deadline time.Time, co
 	if writeErr != nil {
 		// The backend may have answered and closed before reading all of the body.
 		if errors.Is(writeErr, os.ErrDeadlineExceeded) {
-			return x.fail(&upstreamError{stage: stageWrite, silent: true, reused: reused, err: writeErr})
+			return &upstreamError{stage: stageWrite, silent: true, reused: reused, err: writeErr}
 		}
 		x.setDeadline(time.Now().Add(time.Second))
 	}
 	if err := x.readHead(reused); err != nil {
 		if writeErr != nil {
-			return x.fail(&upstreamError{stage: stageWrite, silent: true, reused: reused, err: writeErr})
+			return &upstreamError{stage: stageWrite, silent: true, reused: reused, err: writeErr}
 		}
-		return x.fail(err)
+		return err
 	}
 	if writeErr != nil {
 		x.body.close = true
 	}
 	return nil
-}
-
-// fail closes the connection and returns err.
-func (x *exchange) fail(err error) error {
-	x.drop()
-	return err
 }
 
 const maxInterim = 8

@@ -172,7 +172,9 @@ func (c *completion) recycle() {
 	c.handoff = handoff{}
 	c.ctx, c.conn, c.snap, c.failure = nil, nil, nil, nil
 	c.gone.Store(false)
-	c.left.Store(0)
+	if c.left.Swap(0) > 0 {
+		c.s.departed.Add(-1)
+	}
 	c.stop.Store(false)
 	c.s.pool.Put(c)
 }

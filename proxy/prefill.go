@@ -161,6 +161,7 @@ func (c *completion) prefillBroke(b *router.Backend, err error) legResult {
 	case !errors.As(err, &ue):
 		return c.prefillBad(b, "its answer is larger than limits.answer")
 	case ue.stage == stageDial:
+		c.s.probes.suspect(b)
 		return legResult{err: prefillUnavailable(), outcome: router.Refused, next: true, degrade: reasonUnavailable}
 	case ue.timeout():
 		// Not tried again: another P would be as long on it, and twice the work.

@@ -22,6 +22,7 @@ type prober struct {
 	cancel context.CancelFunc
 	ctx    context.Context
 	wg     sync.WaitGroup
+	wake   map[*router.Backend]chan struct{} // capacity 1 each
 }
 
 const (
@@ -51,8 +52,11 @@ func startProber(s *Server) *prober {
 	client.Logger = nil
 	client.RetryMax, client.RetryWaitMin, client.RetryWaitMax = 1, 20*time.Millisecond, 100*time.Millisecond
 	client.ErrorHandler = retryablehttp.PassthroughErrorHandler
-	p := &prober{s: s, client: client}
+	p := &prober{s: s, client: client, wake: map[*router.Backend]chan struct{}{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
+	for b := range s.upstreams {
+		p.wake[b] = make(chan struct{}, 1)
+	}
 	for b, u := range s.upstreams {
 		p.wg.Go(func() { p.watch(b, u) })
 	}
@@ -80,8 +84,17 @@ func (p *prober) watch(b *router.Backend, u *upstream) {
 		select {
 		case <-p.ctx.Done():
 			return
+		case <-p.wake[b]:
 		case <-time.After(wait):
 		}
+	}
+}
+
+// suspect has a backend that refused a connection probed at once.
+func (p *prober) suspect(b *router.Backend) {
+	select {
+	case p.wake[b] <- struct{}{}:
+	default:
 	}
 }
 

@@ -30,7 +30,7 @@ type relay struct {
 	sent     int64
 
 	committed bool // an event came that must not be lost
-	done      bool // [DONE] came
+	done      bool // [DONE] came; proves nothing alone, vLLM sends it after an error too
 	broken    bool // an error event came, or an event that is none
 	foreign   bool // the error event is D's own, and stands before ready
 }
@@ -62,6 +62,10 @@ func (r *relay) take(n int) {
 		return
 	case ev.Kind == kvparams.EventDone:
 		r.done = true
+		if r.finished < r.choices {
+			r.broken = r.committed // a client must not see a clean end
+			return
+		}
 	case ev.Kind == kvparams.EventUsage && r.cached >= 0:
 		n = r.rewriteUsage(n)
 	}
@@ -84,10 +88,6 @@ func (r *relay) rewriteUsage(n int) int {
 	return n + len(d) - (to - from)
 }
 
-// whole reports the end that clients may trust: every choice finished, no error, and
-// the terminal event. vLLM sends [DONE] after an error too.
-func (r *relay) whole() bool { return r.done && !r.broken && r.finished >= r.choices }
-
 // keep drops what was sent and moves a part of an event to the front.
 func (r *relay) keep() {
 	r.buf = append(r.buf[:0], r.buf[r.ready:]...)
@@ -102,9 +102,14 @@ func (c *completion) SupportsBodyWriteTo() bool { return true }
 
 // WriteTo writes the answer to the client; each Write is one chunk and one flush. An
 // error makes fasthttp break the connection off without a last chunk.
-func (c *completion) WriteTo(w io.Writer) (int64, error) {
+func (c *completion) WriteTo(w io.Writer) (n int64, err error) {
 	out := &clientWriter{w: w, conn: c.conn, stall: c.s.cfg.Timeouts.WriteStall}
-	var err error
+	defer func() {
+		if p := recover(); p != nil {
+			c.s.panicked(p)
+			c.failure, err = internalError(), errors.New("panic while relaying")
+		}
+	}()
 	switch {
 	case c.d.streamed:
 		err = c.relayEvents(out)
@@ -177,11 +182,9 @@ func (c *completion) relayEvents(out *clientWriter) error {
 		switch {
 		case r.broken:
 			return c.streamBroke(out, errBrokenStream)
-		case r.whole():
+		case r.done:
 			c.endStream()
 			return nil
-		case r.done:
-			return c.streamBroke(out, errBrokenStream)
 		}
 		x.idle(now, c.s.cfg.Timeouts.StreamIdle)
 		err := c.nextEvents()
@@ -240,7 +243,7 @@ func (c *completion) streamBroke(out *clientWriter, cause error) error {
 		return c.clientLeft(cause)
 	case c.stop.Load():
 		e, o = newError(503, codeShuttingDown, "", "xpyd is shutting down"), router.ClientGone
-	case c.d.relay.broken || c.d.relay.done:
+	case c.d.relay.broken:
 		o = router.Engine
 		e.Message = "decode backend ended its stream without a finished answer"
 	case errors.As(cause, &ue) && ue.timeout():

@@ -55,11 +55,12 @@ type release struct {
 	blocks  int
 	issued  time.Time
 	snap    *router.Snapshot
-	prefer  *router.Backend // alive as far as is known; nil: any
-	avoid   []*router.Backend
-	reject  []byte // body that D rejects
-	drain   []byte // body of a one-token decode; nil where only rejection is wanted
-	version bool   // choose between the two by D's version
+	prefer  *router.Backend   // alive as far as is known; nil: any
+	avoid   []*router.Backend // asked before, or just failed
+	patient bool              // those are asked too, as there is no other
+	reject  []byte            // body that D rejects
+	drain   []byte            // body of a one-token decode; nil where only rejection is wanted
+	version bool              // choose between the two by D's version
 }
 
 // start takes over the completion's live handle. avoid is a D that just failed.
@@ -172,7 +173,11 @@ func (j *release) pick() *router.Backend {
 	}
 	var l router.Lease
 	if j.snap.Acquire(router.Decode, 0, j.avoid, &l) != nil {
-		return nil
+		if j.patient {
+			return nil
+		}
+		j.patient, j.avoid = true, nil
+		return j.pick()
 	}
 	l.Release(router.OK)
 	return l.Backend
@@ -188,11 +193,11 @@ func (j *release) try(b *router.Backend, deadline time.Time) (how string, ok boo
 		how, req.path, req.body = endDrained, j.path, [][]byte{j.drain}
 	}
 	var x exchange
+	defer x.finish()
 	if err := x.do(j.s.upstreams[b], req, deadline, false); err != nil {
 		return how, false
 	}
 	_, err := x.readAll(nil, j.s.cfg.Limits.Answer)
-	x.finish()
 	status := x.header.StatusCode()
 	if how == endReleased {
 		return how, err == nil && status >= 400 && status < 500 && status != fasthttp.StatusTooManyRequests && status != fasthttp.StatusUnauthorized

@@ -1,9 +1,6 @@
 package proxy
 
 import (
-	"bytes"
-	"runtime/debug"
-
 	"github.com/valyala/fasthttp"
 
 	"xpyd/kvparams"
@@ -97,6 +94,3 @@ func closeUnread(ctx *fasthttp.RequestCtx) {
 		ctx.SetConnectionClose()
 	}
 }
-
-// stack is the current goroutine's stack without its first lines' addresses.
-func stack() []byte { return bytes.TrimSpace(debug.Stack()) }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,10 +47,11 @@ type Server struct {
 	// loopbackOnce: a wrong side-channel host is logged once, not per request.
 	loopbackOnce sync.Once
 	models       modelCache
-	pool         sync.Pool // of *completion
-	live         atomic.Int64
+	pool         sync.Pool    // of *completion
+	live         atomic.Int64 // completions that run
+	departed     atomic.Int64 // of these, the ones whose client is known to have left
 	draining     atomic.Bool
-	stopping     atomic.Bool // the drain time is over
+	stopOnce     func() error
 }
 
 // New builds the server and starts watching clients and backends; Shutdown ends
@@ -81,6 +83,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	s.pool.New = func() any { return &completion{s: s} }
 	s.http = s.newHTTP()
 	s.probes = startProber(s)
+	s.stopOnce = sync.OnceValue(s.shutdown)
 	return s, nil
 }
 
@@ -123,14 +126,15 @@ func (s *Server) Drain() { s.draining.Store(true) }
 
 // Shutdown stops accepting, lets running completions end within timeouts.drain, gives
 // the rest an error event, waits for the releases of their handles, and stops every
-// goroutine that New started.
-func (s *Server) Shutdown() error {
+// goroutine that New started. Later calls wait for the first.
+func (s *Server) Shutdown() error { return s.stopOnce() }
+
+func (s *Server) shutdown() error {
 	s.Drain()
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Timeouts.Drain)
 	err := s.http.ShutdownWithContext(ctx)
 	cancel()
 	if errors.Is(err, context.DeadlineExceeded) {
-		s.stopping.Store(true)
 		s.watch.stopAll()
 		err = s.awaitIdle(5 * time.Second)
 	}
@@ -200,9 +204,8 @@ func (s *Server) refuse(ctx *fasthttp.RequestCtx, err *apiError) {
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.metrics.Panic()
-			s.log.Error().Str("panic", fmt.Sprintf("%.200v", p)).Bytes("stack", stack()).Msg("request handler panicked")
-			s.refuse(ctx, newError(fasthttp.StatusInternalServerError, codeInternal, "", "internal error"))
+			s.panicked(p)
+			s.refuse(ctx, internalError())
 		}
 	}()
 	route, err := s.admitHead(ctx)
@@ -211,4 +214,14 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		return
 	}
 	route.serve(s, ctx)
+}
+
+// panicked counts and logs what a request's handling died of; the process lives on.
+func (s *Server) panicked(p any) {
+	s.metrics.Panic()
+	s.log.Error().Str("panic", fmt.Sprintf("%.200v", p)).Bytes("stack", debug.Stack()).Msg("request handler panicked")
+}
+
+func internalError() *apiError {
+	return newError(fasthttp.StatusInternalServerError, codeInternal, "", "internal error of the proxy")
 }
