@@ -1,0 +1,73 @@
+// Package sim simulates vLLM 0.32 engines with the NIXL connector in pull mode:
+// the HTTP surface of chat completions and completions, paged KV blocks with a
+// ledger of who holds and who freed them, and the side channel over which a
+// decode engine pulls a prefill engine's blocks. Engines in different processes
+// talk to each other as those of one process do.
+//
+// It is as unforgiving as the real one. A handle used twice, or after its lease,
+// answers wrong text with status 200, as nobody checks a read; blocks that were
+// freed count as overwritten at once. Incomplete handles kill or hang the
+// engine. A prefill whose client leaves in its last moments strands its blocks.
+// A frozen prefill engine hangs its decode engines.
+//
+// Not simulated: prefix caching, preemption (a request takes all the blocks it
+// will need before it runs), tools, structured output, sampling, and the routes
+// other than /v1/chat/completions, /v1/completions, /v1/models, /tokenize,
+// /detokenize, /health, /ping, /version, /load and /metrics. /sim/ledger,
+// /sim/requests, /sim/fault and /sim/reset are for tests of other processes.
+//
+// # Text
+//
+// An answer is a function of the prompt alone: Text and ChoiceText give it,
+// ChatPrompt renders messages to the prompt they stand for. Four bytes are a
+// token. Without max_tokens a chat answer ends by itself after 64 tokens. A
+// marker in the prompt chooses a style of text:
+//
+//	[[text:done]]      every third token is a look-alike of the [DONE] event
+//	[[text:finish]]    every third token is a look-alike of a finish_reason
+//	[[text:big]]       the second token has 200 KiB
+//	[[text:empty]]     every other token is "", beside the words
+//	[[text:utf8]]      every other token is "", and the next has characters of 2, 3 and 4 bytes
+//	[[text:escape]]    every other token is full of characters that JSON escapes
+//	[[text:crlf]]      events end with CRLF CRLF
+//	[[text:comments]]  a comment line comes before each event
+//	[[text:eos@N]]     the answer ends by itself, with "stop", after N tokens
+//
+// # Faults
+//
+// [[P:FAULT]] in a prompt hits the request on its prefill leg, [[D:FAULT]] on
+// any other leg, [[NAME:FAULT]] on the engine of that name. Engine.SetFault and
+// POST /sim/fault make one engine misbehave on every request, or the next Count.
+// Event numbers count from 0, the chat's role event and [DONE] included; :rst
+// after a fault that breaks a connection off makes it a RST in place of a FIN.
+//
+//	refuse           the HTTP port is closed until the fault is cleared (engine-wide only)
+//	rst, fin         breaks off before the answer's head
+//	hang             never answers
+//	delay=200ms      waits before it looks at the request
+//	status=503       answers that status and an error body; no work is done
+//	kill, kill@K     the engine dies at once, or in place of event K
+//	truncate@N       announces the whole answer and breaks off after N bytes (not streamed)
+//	badjson          the first half of the answer, well framed (not streamed)
+//	nohandle         kv_transfer_params is null and nothing stays pinned
+//	badhandle=WHAT   spoils the handle: null, empty, port (a string), port-zero, port-high,
+//	                 port-closed, no-port, no-host, host-empty, host-null, no-engine, engine (foreign),
+//	                 no-id, id (unknown), no-blocks, null-blocks, empty-blocks, empty-group,
+//	                 flat-blocks, string-blocks, range-blocks, no-flag, flag-false
+//	cached=N         reports N cached_tokens
+//	zero             200 and nothing but [DONE]
+//	kvfail           the KV does not come: 500, or the role event, an error event and [DONE]
+//	error-first      an error event, then [DONE], nothing before
+//	error-done@K     an error event in place of event K, then [DONE]
+//	error-cut@K      an error event in place of event K, then breaks off
+//	die@K            breaks off in place of event K, at an event's border
+//	cut@K            breaks off in the middle of event K
+//	stall@K          says nothing more in place of event K
+//	no-done          ends the body cleanly without [DONE]
+//	no-finish        finish_reason stays null
+//	slice@N          writes each event in pieces of N bytes
+//	late             writes a second, unasked answer after the first
+//
+// On an answer that is not streamed die and cut break off before the head,
+// stall hangs, and the error kinds and zero answer 500.
+package sim
