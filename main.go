@@ -48,7 +48,7 @@ func newRootCmd() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newServeCmd(), newDemoCmd(), newSimCmd(), newCheckCmd(), newVersionCmd())
+	root.AddCommand(newServeCmd(), newDemoCmd(), newSimCmd(), newCheckCmd(), newBenchCmd(), newVersionCmd())
 	for _, c := range root.Commands() {
 		c.Args = noArgs
 	}
