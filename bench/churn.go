@@ -47,7 +47,8 @@ const (
 
 // Churn lets clients leave in every phase of a completion and then looks for what they
 // left behind: pinned blocks, goroutines, descriptors, requests in flight. It writes a
-// report to out; any of these, a wrong byte, or a phase hit too rarely is an error.
+// report to out; any of these, a wrong byte, or a phase hit too rarely is an error, which
+// names the first of the faults in the report.
 func Churn(ctx context.Context, o ChurnOptions, out io.Writer) (err error) {
 	if err := o.Validate(); err != nil {
 		return err
@@ -78,8 +79,8 @@ func Churn(ctx context.Context, o ChurnOptions, out io.Writer) (err error) {
 	ended := time.Now()
 	engines.awaitUnpinned(ledgerBound)
 	unpinned := time.Since(ended)
-	r := report{tally: t, engines: engines, base: base, unpinned: unpinned, problems: t.problems(o.MinPerPhase)}
-	r.problems = append(r.problems, engines.problems()...)
+	r := report{tally: t, engines: engines, base: base, unpinned: unpinned}
+	r.problems = append(engines.problems(), t.problems(o.MinPerPhase)...)
 	if r.after, err = settle(base, o.KeepAlive+settleBound); err != nil {
 		return err
 	}
@@ -175,7 +176,8 @@ func (r *report) write(out io.Writer) error {
 		l := e.Ledger()
 		fmt.Fprintf(out, "%-12s %8d   %v\n", e.Name(), l.Pinned, l.FreedBy)
 	}
-	fmt.Fprintf(out, "all: freed by %s, pinned 0 after %v, %d requests at engines\n", r.engines.freedBy(), r.unpinned.Round(time.Millisecond), r.engines.log.total())
+	fmt.Fprintf(out, "all: freed by %s; looked at for %v after the last client, %d requests at engines\n",
+		r.engines.freedBy(), r.unpinned.Round(time.Millisecond), r.engines.log.total())
 	fmt.Fprintf(out, "goroutines %d -> %d, descriptors %d -> %d (not counted: %d idle workers, %d side-channel connections)\n",
 		r.base.goroutines, r.after.goroutines, r.base.fds, r.after.fds, r.after.idleWorkers, r.after.sideReaders)
 	fmt.Fprintf(out, "the proxy's own count: %s\n", r.gauges)
@@ -189,5 +191,5 @@ func (r *report) write(out io.Writer) error {
 		return nil
 	}
 	fmt.Fprintf(out, "\nchurn: FAILED\n  %s\n", strings.Join(r.problems, "\n  "))
-	return fmt.Errorf("churn: %s", strings.Join(r.problems, "; "))
+	return fmt.Errorf("churn found %d faults: %s", len(r.problems), r.problems[0])
 }
