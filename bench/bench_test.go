@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -114,5 +115,21 @@ func TestGaugesAreReadFromTheTextFormat(t *testing.T) {
 	}
 	if p := g.problems(); len(p) != 3 {
 		t.Errorf("problems %q, want in flight, body bytes and panics", p)
+	}
+}
+
+// The counter reads the engines' log lines by their text: it must be theirs.
+func TestRecordCounterReadsTheEnginesLines(t *testing.T) {
+	var c recordCounter
+	lines := json.NewEncoder(&c)
+	for _, rec := range []sim.Record{
+		{Outcome: "ok"}, {HandleReuse: true, Outcome: "ok"}, {WrongKV: true, Outcome: "ok"}, {Outcome: "stranded"}, {Outcome: "dead"},
+	} {
+		if err := lines.Encode(rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p := c.problems(); c.total() != 5 || len(p) != 4 {
+		t.Errorf("%d lines, problems %q: want one of each kind", c.total(), p)
 	}
 }
