@@ -39,8 +39,9 @@ fmt: ## format the Go files
 fuzz: ## every fuzz target for FUZZTIME (5m), one after the other
 	@scripts/fuzz.sh $(FUZZTIME)
 
-bench: ## the benchmarks of the packages; BENCH=regexp picks some
+bench: build ## the benchmarks of the packages (BENCH=regexp picks some), then what the running proxy costs
 	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+	./xpyd bench cost
 
 churn: build ## 200 clients that leave in every phase; fails if a block, goroutine or descriptor stays behind
 	./xpyd bench churn $(ARGS)
