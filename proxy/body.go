@@ -37,8 +37,9 @@ func (b *budget) inUse() float64 { return float64(b.used.Load()) }
 
 // bodyBuffer is one request body with its charge on the budget.
 type bodyBuffer struct {
-	b       []byte
-	charged int64
+	b        []byte
+	charged  int64
+	complete bool // read to its end: what follows on the connection is a new request
 }
 
 // grow makes room for at least one more byte, charging the new capacity before it is
@@ -76,7 +77,7 @@ func (bb *bodyBuffer) free(bg *budget) {
 
 // errGone is a client that left before its answer was complete. It is counted
 // and logged, never sent.
-func errGone() *apiError { return newError(499, codeClientGone, "", "client closed the connection") }
+func errGone() *apiError { return newError(499, codeClientGone, "", "the client closed the connection or its sending side") }
 
 func (s *Server) tooLarge() *apiError {
 	return newError(fasthttp.StatusRequestEntityTooLarge, codeBodyTooLarge, "", "request body is larger than limits.body").noRetry()
@@ -106,7 +107,9 @@ func (s *Server) readBody(ctx *fasthttp.RequestCtx, conn *clientConn, bb *bodyBu
 			return s.tooLarge()
 		}
 		if err != nil {
-			return bodyEnd(err, conn, want, int64(len(bb.b)), !time.Now().Before(deadline))
+			fault := bodyEnd(err, conn, want, int64(len(bb.b)), !time.Now().Before(deadline))
+			bb.complete = fault == nil
+			return fault
 		}
 	}
 }

@@ -260,15 +260,12 @@ func (c *completion) answerError(err *apiError) {
 		err = errGone()
 	}
 	c.failure = err
-	if err.Code == codeClientGone {
+	err.write(c.ctx) // also to a client that is gone: it may have closed its write side only
+	c.commonHeaders()
+	// Half a body would be read as a request, and what followed a body that is no JSON
+	// cannot be trusted to be one.
+	if !c.body.complete || err.Code == codeClientGone || c.state.get() == stateAdmitted && err.Status < 500 {
 		c.ctx.SetConnectionClose()
-	} else {
-		err.write(c.ctx)
-		c.commonHeaders()
-		// The rest of a body that was refused half-way would be read as a request.
-		if c.state.get() == stateAdmitted && err.Status != fasthttp.StatusServiceUnavailable || err.Code == codeOverloaded {
-			c.ctx.SetConnectionClose()
-		}
 	}
 	c.finish(nil)
 }

@@ -112,6 +112,27 @@ func TestClientLeavesInEachPhase(t *testing.T) {
 	}
 }
 
+func TestHalfClosedClientIsNeverToldOfSuccess(t *testing.T) {
+	for _, phase := range []sim.Phase{sim.PhasePrefillStart, sim.PhaseDecodeReceived} {
+		t.Run(string(phase), func(t *testing.T) {
+			b := newBarrier(phase, 0)
+			r := newRig(t, rigOptions{engine: func(o *sim.Options) { o.Hook = b.hook }})
+			t.Cleanup(b.open)
+			conn := r.dialRaw()
+			_, _ = io.WriteString(conn, raw(forms(prompt, 9)[0], "half"))
+			<-b.reached
+			_ = conn.CloseWrite()
+			r.await("aware", func() bool { return r.server.Departed()+int64(r.metric("xpyd_client_gone_total")) == 1 })
+			b.open()
+			_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+			got, err := io.ReadAll(conn)
+			if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 499 ") || !strings.Contains(string(got), `"code":"client_gone"`) {
+				t.Errorf("%v %q", err, got)
+			}
+		})
+	}
+}
+
 func TestClientLeavesDuringALongPrefill(t *testing.T) {
 	b := newBarrier(sim.PhasePrefillStart, 0)
 	r := newRig(t, rigOptions{
