@@ -47,6 +47,7 @@ func startCore(e *Engine, o Options) (*core, error) {
 	if c.http, err = net.Listen("tcp", o.Listen); err != nil {
 		return nil, fmt.Errorf("listen for HTTP on %s: %w", o.Listen, err)
 	}
+	c.o.Listen = c.http.Addr().String()
 	if o.connector() {
 		if c.side, err = net.Listen("tcp", o.SideChannel); err != nil {
 			_ = c.http.Close() // the first error is the one to tell
@@ -55,7 +56,8 @@ func startCore(e *Engine, o Options) (*core, error) {
 		c.spawn(func() { c.accept(c.side, c.serveSide) })
 		c.spawn(c.reap)
 	}
-	c.spawn(func() { c.accept(c.http, c.serveHTTP) })
+	l := c.http // a refuse fault replaces the field
+	c.spawn(func() { c.accept(l, c.serveHTTP) })
 	return c, nil
 }
 

@@ -59,7 +59,7 @@ func (e *Engine) SideChannelAddr() string {
 func (e *Engine) Ledger() Ledger { return e.current().ledger.snapshot() }
 
 // Requests lists what the last 1024 completion requests carried, oldest first,
-// across restarts. A request is listed when it has ended.
+// across restarts. A request is listed from just before its answer's last bytes.
 func (e *Engine) Requests() []Record { return e.records.list() }
 
 // Freeze stops the engine as SIGSTOP does: it accepts and answers nothing, its

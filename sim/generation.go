@@ -51,7 +51,8 @@ func (c *core) complete(ctx context.Context, x *exchange, shape api) {
 	g.created = g.start.Unix()
 	g.rec = newRecord(g)
 	defer func() {
-		c.e.records.keep(*g.rec)
+		c.e.records.keep(g.rec)
+		c.e.records.logLine(g.rec)
 	}()
 	r, rejection := parseRequest(x.body, shape.chat())
 	if rejection != nil {
@@ -244,9 +245,20 @@ func (g *generation) reject(e *apiError) {
 
 // send answers e.
 func (g *generation) send(e *apiError) {
-	if g.x.answer(e.status, "application/json", e.appendJSON(nil)) == nil {
-		g.rec.Status = e.status
+	g.rec.Status = e.status
+	g.file("")
+	_ = g.x.answer(e.status, "application/json", e.appendJSON(nil)) // a client that has gone misses it
+}
+
+// file shows the record before the last byte of an answer goes out, so that who
+// has the answer finds it in Engine.Requests. What follows may still change it.
+func (g *generation) file(outcome string) {
+	before := g.rec.Outcome
+	if before == "" {
+		g.rec.Outcome = outcome
 	}
+	g.c.e.records.keep(g.rec)
+	g.rec.Outcome = before
 }
 
 // die ends the engine, as an assertion in EngineCore does.
@@ -286,9 +298,11 @@ func (g *generation) answerWhole() error {
 		_ = g.x.write(body[:f.At]) // broken off in any case
 		return g.breakOff(f)
 	}
-	if err := g.x.answer(http.StatusOK, "application/json", body); err != nil {
-		return err
-	}
 	g.rec.Status, g.rec.Tokens = http.StatusOK, g.outputTokens()
-	return nil
+	g.file("ok")
+	err := g.x.answer(http.StatusOK, "application/json", body)
+	if err != nil {
+		g.rec.Status, g.rec.Tokens = 0, 0
+	}
+	return err
 }

@@ -113,7 +113,7 @@ func decodeJSON(t *testing.T, raw []byte, into any) {
 // text is what an answer says in its first choice, streamed or not.
 func text(t *testing.T, answer []byte) string {
 	t.Helper()
-	if !bytes.HasPrefix(answer, []byte("data: ")) {
+	if bytes.HasPrefix(answer, []byte("{")) {
 		return choiceText(t, answer)
 	}
 	var b strings.Builder

@@ -43,6 +43,8 @@ type Record struct {
 	WrongKV      bool   `json:"wrong_kv"`
 	Outcome      string `json:"outcome"` // ok, rejected, aborted, stranded, kv_failed, hung, dead, fault:KIND
 
+	serial int // among this engine's requests, from 1; 0 until it is kept
+
 	Header http.Header `json:"-"` // as received
 	Body   []byte      `json:"-"` // as received, when at most 8 KiB
 }
@@ -50,8 +52,9 @@ type Record struct {
 // records is the bounded memory behind Engine.Requests, and the log.
 type records struct {
 	mu      sync.Mutex
-	ring    []Record
-	next    int             // where the oldest is, once the ring is full
+	ring    []Record        // the serial-th request since cleared is at serial-1 modulo recordsKept
+	serial  int             // of the last request
+	cleared int             // serial when the list was last cleared
 	handles map[string]bool // remote_request_id of each handle received of late
 	older   map[string]bool // the generation before, so that memory is bounded
 	log     io.Writer
@@ -73,28 +76,48 @@ func (r *records) seen(remoteRequestID string) bool {
 	return before
 }
 
-func (r *records) keep(rec Record) {
+// keep files rec, or replaces what was filed for the same request before.
+func (r *records) keep(rec *Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.ring) < recordsKept {
-		r.ring = append(r.ring, rec)
-	} else {
-		r.ring[r.next] = rec
-		r.next = (r.next + 1) % recordsKept
+	if rec.serial == 0 {
+		r.serial++
+		rec.serial = r.serial
 	}
-	if r.log != nil {
-		_ = json.NewEncoder(r.log).Encode(rec) // nobody could be told of a log that fails
+	if rec.serial <= r.cleared {
+		return
 	}
+	at := (rec.serial - 1 - r.cleared) % recordsKept
+	switch {
+	case at >= len(r.ring):
+		r.ring = append(r.ring, *rec)
+	case r.ring[at].serial <= rec.serial: // else it was so slow that its place is taken
+		r.ring[at] = *rec
+	}
+}
+
+// logLine writes rec to the log.
+func (r *records) logLine(rec *Record) {
+	if r.log == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_ = json.NewEncoder(r.log).Encode(rec) // nobody could be told of a log that fails
 }
 
 func (r *records) list() []Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append(append([]Record{}, r.ring[r.next:]...), r.ring[:r.next]...)
+	oldest := 0
+	if len(r.ring) == recordsKept {
+		oldest = (r.serial - r.cleared) % recordsKept
+	}
+	return append(append([]Record{}, r.ring[oldest:]...), r.ring[:oldest]...)
 }
 
 func (r *records) clear() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ring, r.next, r.handles, r.older = nil, 0, map[string]bool{}, nil
+	r.ring, r.cleared, r.handles, r.older = nil, r.serial, map[string]bool{}, nil
 }

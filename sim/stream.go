@@ -78,6 +78,9 @@ func (g *generation) writeRoles(ctx context.Context) error {
 
 // endStream writes [DONE] and the chunk that ends the body.
 func (g *generation) endStream(ctx context.Context) error {
+	g.rec.Events++ // [DONE], counted as written with the record
+	g.file("ok")
+	g.rec.Events--
 	if !g.faults.has(FaultNoDone) {
 		if err := g.event(ctx, append(g.begin(), "[DONE]"...)); err != nil {
 			return err
