@@ -74,7 +74,7 @@ func newCostCmd() *cobra.Command {
 	f := cmd.Flags()
 	f.IntVar(&o.Streams, "streams", 200, "streams whose events are counted")
 	f.IntVar(&o.Idle, "idle", 2000, "open streams that wait for their next event")
-	f.DurationVar(&o.Window, "window", 6*time.Second, "length of each measurement under load")
+	f.DurationVar(&o.Window, "window", 10*time.Second, "length of a measurement; a multiple of 5s, the time between two probes of a backend, evens those out")
 	return cmd
 }
 

@@ -204,25 +204,42 @@ func (c *costRun) look(ctx context.Context, streams []*stream) (window, error) {
 	return w, nil
 }
 
-// completions measures the CPU of short answers that are not streamed.
+// completions measures the CPU of short answers that are not streamed: as many as the
+// machine can do, and fewer, where each wake-up serves one request alone and costs more.
 func (c *costRun) completions(ctx context.Context) error {
-	if _, err := completeFor(ctx, c.addr, 32, 500*time.Millisecond); err != nil {
+	cpu, rate, err := c.completionCPU(ctx, short(1))
+	if err != nil {
 		return err
+	}
+	c.line(fmt.Sprintf("CPU a short completion, both legs (%.0f/s)", rate), cpu, "µs", goalCompletion)
+	if cpu, rate, err = c.completionCPU(ctx, short(2)); err != nil {
+		return err
+	}
+	c.info(fmt.Sprintf("the same at %.0f/s", rate), cpu, "µs")
+	return nil
+}
+
+// clientsAtOnce is how many connections send completions.
+const clientsAtOnce = 32
+
+// completionCPU is the CPU of one completion in µs, and how many a second there were.
+func (c *costRun) completionCPU(ctx context.Context, call call) (cpu, rate float64, err error) {
+	if _, err := completeFor(ctx, c.addr, clientsAtOnce, 500*time.Millisecond, call); err != nil {
+		return 0, 0, err
 	}
 	before, err := c.proxy.cpu()
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
-	n, err := completeFor(ctx, c.addr, 32, c.o.Window)
+	n, err := completeFor(ctx, c.addr, clientsAtOnce, c.o.Window/2, call)
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	after, err := c.proxy.cpu()
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
-	c.line(fmt.Sprintf("CPU a short completion, both legs (%.0f/s)", float64(n)/c.o.Window.Seconds()), (after-before)/float64(n)*1e6, "µs", goalCompletion)
-	return nil
+	return (after - before) / float64(n) * 1e6, float64(n) / (c.o.Window / 2).Seconds(), nil
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -27,8 +27,11 @@ func steady(d time.Duration) call {
 	return call{chat: true, stream: true, prompt: "cost", tokens: int(d / tokenLatency)}
 }
 
-// short is a request that takes next to nothing.
-func short() call { return call{prompt: "The quick brown fox jumps over the lazy dog.", tokens: 2} }
+// short is a request that takes next to nothing: one token at once, or two of them and
+// so one tokenLatency.
+func short(tokens int) call {
+	return call{prompt: "The quick brown fox jumps over the lazy dog.", tokens: tokens}
+}
 
 func (c call) raw() []byte {
 	body := c.body()
@@ -129,10 +132,10 @@ func closeStreams(streams []*stream) {
 	}
 }
 
-// completeFor sends short completions over n kept connections, one after the other
-// each, for d, and returns how many were answered.
-func completeFor(ctx context.Context, addr string, n int, d time.Duration) (int64, error) {
-	request := short().raw()
+// completeFor sends completions over n kept connections, one after the other each, for
+// d, and returns how many were answered.
+func completeFor(ctx context.Context, addr string, n int, d time.Duration, c call) (int64, error) {
+	request := c.raw()
 	end := time.Now().Add(d)
 	var (
 		wg    sync.WaitGroup
