@@ -76,15 +76,8 @@ func Churn(ctx context.Context, o ChurnOptions, out io.Writer) (err error) {
 	fmt.Fprintf(out, "%d clients for %v, %d prefill and %d decode engines, seed %d\n\n", o.Clients, o.Duration, o.Prefill, o.Decode, o.Seed)
 	runClients(ctx, o, proxy.Addr, b, t)
 	b.held.Wait()
-	ended := time.Now()
-	engines.awaitUnpinned(ledgerBound)
-	unpinned := time.Since(ended)
-	r := report{tally: t, engines: engines, base: base, unpinned: unpinned}
-	r.problems = append(engines.problems(), t.problems(o.MinPerPhase)...)
-	if r.after, err = settle(base, o.KeepAlive+settleBound); err != nil {
-		return err
-	}
-	if r.gauges, err = readGauges(ctx, proxy.Admin); err != nil {
+	r := report{tally: t, engines: engines, base: base}
+	if err := r.look(ctx, o, proxy.Admin); err != nil {
 		return err
 	}
 	return r.write(out)
@@ -169,6 +162,26 @@ type report struct {
 	problems    []string
 }
 
+// look reads the engines' ledgers, the process and the proxy, once all clients have left.
+func (r *report) look(ctx context.Context, o ChurnOptions, admin string) (err error) {
+	ended := time.Now()
+	r.engines.awaitUnpinned(ledgerBound)
+	r.unpinned = time.Since(ended)
+	r.problems = append(r.engines.problems(), r.tally.problems(o.MinPerPhase)...)
+	if r.after, err = settle(r.base, o.KeepAlive+settleBound); err != nil {
+		return err
+	}
+	if r.gauges, err = readGauges(ctx, admin); err != nil {
+		return err
+	}
+	if !r.after.within(r.base) {
+		r.problems = append(r.problems, fmt.Sprintf("goroutines %d -> %d, descriptors %d -> %d; more than before: %s",
+			r.base.goroutines, r.after.goroutines, r.base.fds, r.after.fds, r.after.grown(r.base)))
+	}
+	r.problems = append(r.problems, r.gauges.problems()...)
+	return nil
+}
+
 func (r *report) write(out io.Writer) error {
 	r.tally.write(out)
 	fmt.Fprintf(out, "\n%-12s %8s   freed by\n", "engine", "pinned")
@@ -181,11 +194,6 @@ func (r *report) write(out io.Writer) error {
 	fmt.Fprintf(out, "goroutines %d -> %d, descriptors %d -> %d (not counted: %d idle workers, %d side-channel connections)\n",
 		r.base.goroutines, r.after.goroutines, r.base.fds, r.after.fds, r.after.idleWorkers, r.after.sideReaders)
 	fmt.Fprintf(out, "the proxy's own count: %s\n", r.gauges)
-	if !r.after.within(r.base) {
-		r.problems = append(r.problems, fmt.Sprintf("goroutines %d -> %d, descriptors %d -> %d; more than before: %s",
-			r.base.goroutines, r.after.goroutines, r.base.fds, r.after.fds, r.after.grown(r.base)))
-	}
-	r.problems = append(r.problems, r.gauges.problems()...)
 	if len(r.problems) == 0 {
 		fmt.Fprintln(out, "\nchurn: ok, nothing stays behind")
 		return nil
