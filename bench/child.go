@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -22,6 +23,7 @@ type child struct {
 	input io.Closer // closing it is the end of the child's standard input
 	lines *bufio.Reader
 	read  chan struct{} // closed when its output has ended
+	term  func() error  // sends SIGTERM, once: a second one would cut the proxy's drain short
 }
 
 // clockTick is the unit of CPU times in /proc, 100 a second on every Linux.
@@ -30,7 +32,8 @@ const clockTick = 10 * time.Millisecond
 // startChild runs the program with its standard error to be read from lines.
 func startChild(ctx context.Context, name string, args ...string) (*child, error) {
 	c := &child{cmd: exec.CommandContext(ctx, name, args...), read: make(chan struct{})}
-	c.cmd.Cancel = func() error { return c.cmd.Process.Signal(syscall.SIGTERM) }
+	c.term = sync.OnceValue(func() error { return c.cmd.Process.Signal(syscall.SIGTERM) })
+	c.cmd.Cancel = c.term
 	c.cmd.WaitDelay = 5 * time.Second
 	input, err := c.cmd.StdinPipe()
 	if err != nil {
@@ -77,7 +80,7 @@ func (c *child) discard() {
 // stop ends the process and waits for it; await must have been called.
 func (c *child) stop() error {
 	_ = c.input.Close()
-	_ = c.cmd.Process.Signal(syscall.SIGTERM) // gone already where its input was its life
+	_ = c.term() // fails where the end of its input has ended it already
 	<-c.read
 	if err := c.cmd.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("end %s: %w", c.cmd.Args[1:], err)
