@@ -47,7 +47,7 @@ func newRootCmd() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newServeCmd(), newDemoCmd(), newSimCmd(), newCheckCmd(), newBenchCmd(), newVersionCmd())
 	for _, c := range root.Commands() {
 		c.Args = noArgs

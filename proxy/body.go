@@ -77,7 +77,9 @@ func (bb *bodyBuffer) free(bg *budget) {
 
 // errGone is a client that left before its answer was complete. It is counted
 // and logged, never sent.
-func errGone() *apiError { return newError(499, codeClientGone, "", "the client closed the connection or its sending side") }
+func errGone() *apiError {
+	return newError(499, codeClientGone, "", "the client closed the connection or its sending side")
+}
 
 func (s *Server) tooLarge() *apiError {
 	return newError(fasthttp.StatusRequestEntityTooLarge, codeBodyTooLarge, "", "request body is larger than limits.body").noRetry()
