@@ -34,6 +34,8 @@ func startChild(ctx context.Context, name string, args ...string) (*child, error
 	c := &child{cmd: exec.CommandContext(ctx, name, args...), read: make(chan struct{})}
 	c.term = sync.OnceValue(func() error { return c.cmd.Process.Signal(syscall.SIGTERM) })
 	c.cmd.Cancel = c.term
+	// A group of its own: Ctrl-C reaches this process alone, which then ends the child.
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.cmd.WaitDelay = 5 * time.Second
 	input, err := c.cmd.StdinPipe()
 	if err != nil {
