@@ -233,8 +233,8 @@ func (x *exchange) halfClose() {
 	defer x.mu.Unlock()
 	if x.conn != nil {
 		_ = x.conn.CloseWrite()
+		x.conn.half = true
 	}
-	x.body.close = true
 }
 
 // finish gives the connection back to its pool if the response ended properly and
@@ -244,7 +244,7 @@ func (x *exchange) finish() {
 	if c == nil {
 		return
 	}
-	if !x.body.ended || x.body.close || c.br.Buffered() > 0 {
+	if !x.body.ended || x.body.close || c.half || c.br.Buffered() > 0 {
 		_ = c.Close()
 		return
 	}

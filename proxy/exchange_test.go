@@ -310,6 +310,33 @@ func TestInterruptWakesAReader(t *testing.T) {
 	x.reset()
 }
 
+func TestHalfClosedConnectionIsNotKept(t *testing.T) {
+	gate := make(chan struct{})
+	s := newScripted(t, func(int) (string, bool) {
+		<-gate
+		return "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", false
+	})
+	u := s.upstream()
+	var x exchange
+	var ue *upstreamError
+	if err := x.do(u, post("{}"), time.Now().Add(20*time.Millisecond), true); !errors.As(err, &ue) || !ue.timeout() {
+		t.Fatalf("error %v, want a timeout", err)
+	}
+	x.halfClose()
+	x.setDeadline(time.Now().Add(5 * time.Second))
+	close(gate)
+	if err := x.readHead(false); err != nil {
+		t.Fatal(err)
+	}
+	if body, err := x.readAll(nil, 10); err != nil || string(body) != "a" {
+		t.Fatalf("%q, %v", body, err)
+	}
+	x.finish()
+	if len(u.idle) != 0 {
+		t.Fatal("a connection that cannot send is in the pool")
+	}
+}
+
 func TestPoolDropsWhatIsTooOld(t *testing.T) {
 	s := newScripted(t, func(int) (string, bool) { return "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", false })
 	u := s.upstream()

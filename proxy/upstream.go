@@ -70,6 +70,7 @@ type upstreamConn struct {
 	br     *bufio.Reader
 	since  time.Time // start of idleness
 	reused bool
+	half   bool   // the write side is shut: good for the answer that is on its way only
 	head   []byte // scratch for the request head
 	vec    net.Buffers
 	iov    [][]byte // backing array of vec, which WriteTo consumes
