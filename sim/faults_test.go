@@ -45,7 +45,7 @@ func TestStreamFaults(t *testing.T) {
 	for _, tc := range cases {
 		t.Run(tc.marker, func(t *testing.T) {
 			e := start(t, sim.Options{Name: "engine-7"})
-			raw := rawAnswer(t, e, streamedBody(tc.marker))
+			raw := sendClosing(t, e, streamedBody(tc.marker)).readAll()
 			got := wholeEvents(raw)
 			if tc.events >= 0 && len(got) != tc.events {
 				t.Errorf("%d events %q, want %d", len(got), got, tc.events)
@@ -61,14 +61,6 @@ func TestStreamFaults(t *testing.T) {
 			}
 		})
 	}
-}
-
-func rawAnswer(t *testing.T, e *sim.Engine, b body) string {
-	t.Helper()
-	c := send(t, e, completionsPath, b)
-	await(t, "the request ends", func() bool { return len(e.Requests()) > 0 })
-	_ = c.nc.CloseWrite() // fails after a RST
-	return c.readAll()
 }
 
 // wholeEvents are the payloads of the events that end as events do.
@@ -202,10 +194,7 @@ func TestKillFault(t *testing.T) {
 
 func TestLateBytes(t *testing.T) {
 	e := start(t, sim.Options{})
-	c := send(t, e, completionsPath, body{"prompt": "[[D:late]]"})
-	await(t, "the request ends", func() bool { return len(e.Requests()) == 1 })
-	c.halfClose()
-	if got := c.readAll(); strings.Count(got, "HTTP/1.1 200 OK") != 2 || !strings.HasSuffix(got, "late") {
+	if got := sendClosing(t, e, body{"prompt": "[[D:late]]"}).readAll(); strings.Count(got, "HTTP/1.1 200 OK") != 2 || !strings.HasSuffix(got, "late") {
 		t.Errorf("answer %q", got)
 	}
 }

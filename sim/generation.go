@@ -224,13 +224,14 @@ func (g *generation) blocks(u *unit) int {
 	return g.c.o.blocksFor(u.prompt.tokens + max(len(u.tokens)-1, 0))
 }
 
-// reject answers a 4xx and gives back the handle, if the request got far enough
-// and the engine is new enough for that.
+// reject answers a 4xx and gives back the handle, if the engine is new enough
+// for that. What the request model refuses was never accepted: its handle is
+// unknown here, and waits for the lease.
 func (g *generation) reject(e *apiError) {
 	g.rec.Outcome, g.rec.HandleReuse = "rejected", false
 	g.send(e)
 	g.emit(PhaseRejected, 0)
-	if !e.released || !g.pulls() {
+	if !g.pulls() {
 		return
 	}
 	if g.h.alone() {

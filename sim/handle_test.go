@@ -274,6 +274,21 @@ func TestPrefillEngineDiesAfterItsAnswer(t *testing.T) {
 	}
 }
 
+func TestKnownPeerThatDiedFailsAtOnce(t *testing.T) {
+	p, d := pair(t, sim.Options{HandshakeTimeout: 20 * time.Second})
+	handle := prefill(t, p, completionsPath, textBody)
+	post(t, d.URL()+completionsPath, textBody.with("kv_transfer_params", handle))
+	p.Kill()
+	begin := time.Now()
+	for range 2 { // over the connection that broke, and over a new one
+		status, answer := post(t, d.URL()+completionsPath, textBody.with("kv_transfer_params", handle))
+		expectLoadFailure(t, status, answer, false, false)
+	}
+	if took := time.Since(begin); took > 10*time.Second {
+		t.Errorf("took %v", took)
+	}
+}
+
 func TestFrozenPrefillEngineHangsDecode(t *testing.T) {
 	p, d := pair(t, sim.Options{HandshakeTimeout: 20 * time.Millisecond})
 	handle := prefill(t, p, completionsPath, textBody)

@@ -27,6 +27,17 @@ type rawClient struct {
 
 func send(t *testing.T, e *sim.Engine, path string, b body) rawClient {
 	t.Helper()
+	return sendWith(t, e, path, b, "")
+}
+
+// sendClosing sends a request after whose answer the engine ends the connection.
+func sendClosing(t *testing.T, e *sim.Engine, b body) rawClient {
+	t.Helper()
+	return sendWith(t, e, completionsPath, b, "Connection: close\r\n")
+}
+
+func sendWith(t *testing.T, e *sim.Engine, path string, b body, header string) rawClient {
+	t.Helper()
 	raw, err := json.Marshal(b)
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +47,7 @@ func send(t *testing.T, e *sim.Engine, path string, b body) rawClient {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = nc.Close() })
-	head := "POST " + path + " HTTP/1.1\r\nHost: x\r\nX-Request-Id: raw-1\r\nContent-Type: application/json\r\nContent-Length: "
+	head := "POST " + path + " HTTP/1.1\r\nHost: x\r\nX-Request-Id: raw-1\r\n" + header + "Content-Type: application/json\r\nContent-Length: "
 	if _, err := nc.Write([]byte(head + itoa(len(raw)) + "\r\n\r\n" + string(raw))); err != nil {
 		t.Fatal(err)
 	}

@@ -11,10 +11,6 @@ type apiError struct {
 	message string
 	kind    string // the "type" member
 	param   string // "" is null
-
-	// released says that the request got past the request model, into the
-	// handler: only then does a rejection give the handle back.
-	released bool
 }
 
 // appendJSON appends the body that vLLM writes for e.
@@ -62,7 +58,7 @@ func invalidJSON(offset int64, cause string) *apiError {
 func badRequest(param, format string, args ...any) *apiError {
 	return &apiError{
 		status: http.StatusBadRequest, kind: "BadRequestError", param: param,
-		message: fmt.Sprintf(format, args...), released: true,
+		message: fmt.Sprintf(format, args...),
 	}
 }
 
@@ -73,7 +69,7 @@ func badParameter(param string, value any, format string, args ...any) *apiError
 
 func unknownModel(model, served string) *apiError {
 	return &apiError{
-		status: http.StatusNotFound, kind: "NotFoundError", param: "model", released: true,
+		status: http.StatusNotFound, kind: "NotFoundError", param: "model",
 		message: fmt.Sprintf("The model `%s` does not exist. Valid aliases: %s.", model, served),
 	}
 }

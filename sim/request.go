@@ -60,7 +60,6 @@ func parseRequest(body []byte, chat bool) (*request, *apiError) {
 	}
 	if f.err == nil && !r.stream && f.members["stream_options"] != nil && string(f.members["stream_options"]) != "null" {
 		f.err = badRequest("stream_options", "Stream options can only be defined when `stream=True`. (parameter=stream_options)")
-		f.err.released = false
 	}
 	return r, f.err
 }

@@ -10,7 +10,6 @@ import (
 type eventStream struct {
 	next    int // index of the next event
 	payload []byte
-	chunk   []byte
 	crlf    bool // [[text:crlf]]
 	comment bool // [[text:comments]]
 }

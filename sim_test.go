@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// readyPipe hands the first line written to it to whoever waits.
+type readyPipe struct {
+	once sync.Once
+	line chan string
+}
+
+func (p *readyPipe) Write(b []byte) (int, error) {
+	p.once.Do(func() { p.line <- string(b) })
+	return len(b), nil
+}
+
+func TestSimServesLogsAndStops(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out := &readyPipe{line: make(chan string, 1)}
+	var log bytes.Buffer
+	cmd := newSimCmd()
+	cmd.SetArgs([]string{"--role", "prefill", "--listen", "127.0.0.1:0", "--fast", "--model", "tiny", "--fault", "delay=1ms"})
+	cmd.SetOut(out)
+	cmd.SetErr(&log)
+	done := make(chan error, 1)
+	go func() { done <- cmd.ExecuteContext(ctx) }()
+	line := <-out.line
+	_, rest, _ := strings.Cut(line, "ready: ")
+	url, rest, _ := strings.Cut(rest, ",")
+	if !strings.Contains(rest, "model tiny, side channel 127.0.0.1:") {
+		t.Errorf("ready line %q", line)
+	}
+	req, err := http.NewRequest(http.MethodPost, url+"/v1/completions", strings.NewReader(`{"prompt":"a secret"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Request-Id", "rid-1")
+	req.Close = true
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != 200 {
+		t.Errorf("answer: %d, %v", resp.StatusCode, err)
+	}
+	_ = resp.Body.Close()
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("ended with %v", err)
+	}
+	if got := log.String(); !strings.Contains(got, `"request_id":"rid-1"`) || strings.Count(got, "\n") != 1 || strings.Contains(got, "secret") {
+		t.Errorf("log %q", got)
+	}
+}
+
+func TestSimRefusesWrongFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		"--role=nope":            `sim role "nope": want prefill, decode or both`,
+		"--load-failure=x":       `sim load failure policy "x": want fail or recompute`,
+		"--fault=explode":        `fault kind "explode": want one of refuse,`,
+		"--num-blocks=-3":        "sim blocks -3: want at least 1",
+		"--max-model-len=999999": "sim max model len 999999: 8192 blocks of 16 tokens hold only 131072",
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		cmd := newSimCmd()
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs([]string{args, "--listen", "127.0.0.1:0"})
+		cmd.SetOut(io.Discard)
+		err := cmd.ExecuteContext(ctx)
+		cancel()
+		var usage usageError
+		if !errors.As(err, &usage) || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v, want a usage error %q", args, err, want)
+		}
+	}
+}
