@@ -38,6 +38,7 @@ func (b *budget) inUse() float64 { return float64(b.used.Load()) }
 // bodyBuffer is one request body with its charge on the budget.
 type bodyBuffer struct {
 	b        []byte
+	pooled   *[]byte // what b came from; nil where it was made
 	charged  int64
 	complete bool // read to its end: what follows on the connection is a new request
 }
@@ -55,7 +56,7 @@ func (bb *bodyBuffer) grow(bg *budget, want int64) bool {
 	bb.charged = size
 	if bb.b == nil && size <= pooledBody {
 		if p, ok := bg.pool.Get().(*[]byte); ok && int64(cap(*p)) >= size && int64(cap(*p)) <= 4*size {
-			bb.b = (*p)[:0]
+			bb.pooled, bb.b = p, (*p)[:0]
 			return true
 		}
 	}
@@ -68,8 +69,11 @@ func (bb *bodyBuffer) grow(bg *budget, want int64) bool {
 // free gives buffer and charge back. Nothing may alias the body any more.
 func (bb *bodyBuffer) free(bg *budget) {
 	if bb.b != nil && cap(bb.b) <= pooledBody {
-		b := bb.b[:0]
-		bg.pool.Put(&b)
+		if bb.pooled == nil {
+			bb.pooled = new([]byte)
+		}
+		*bb.pooled = bb.b[:0]
+		bg.pool.Put(bb.pooled)
 	}
 	bg.give(bb.charged)
 	*bb = bodyBuffer{}

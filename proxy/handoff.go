@@ -2,8 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"net"
-	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -182,32 +180,23 @@ func (s *Server) hostAllowed(host []byte) bool {
 // loopback host that d could not reach, which is counted, logged once, and replaced
 // where the configuration says so.
 func (c *completion) handleFor(d *router.Backend, h kvparams.Handle) kvparams.Handle {
-	if !loopback(string(h.RemoteHost)) || hostOf(c.handoff.from) == hostOf(d) {
+	s := c.s
+	if !loopback(h.RemoteHost) || s.upstreams[c.handoff.from].name == s.upstreams[d].name {
 		return h
 	}
-	s := c.s
 	s.metrics.Loopback()
 	s.loopbackOnce.Do(func() {
 		s.log.Warn().Str("prefill", c.handoff.from.URL).Str("decode", d.URL).
 			Msg("the prefill backend names a loopback side channel; set VLLM_NIXL_SIDE_CHANNEL_HOST there, or kv.rewrite_loopback here")
 	})
 	if s.cfg.KV.RewriteLoopback {
-		h.Raw = rewriteHost(h.Raw, h.RemoteHost, hostOf(c.handoff.from))
+		h.Raw = rewriteHost(h.Raw, h.RemoteHost, s.upstreams[c.handoff.from].name)
 	}
 	return h
 }
 
-func hostOf(b *router.Backend) string {
-	host, _, _ := net.SplitHostPort(b.Addr)
-	return host
-}
-
-func loopback(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback()
+func loopback(host []byte) bool {
+	return bytes.HasPrefix(host, []byte("127.")) || string(host) == "::1" || bytes.EqualFold(host, []byte("localhost"))
 }
 
 // rewriteHost replaces host, which is a slice of raw, in a copy.

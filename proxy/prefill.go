@@ -42,9 +42,12 @@ type legResult struct {
 func (c *completion) prefill() *apiError {
 	c.state.set(statePrefilling)
 	c.buildPrefill()
-	last := legResult{err: prefillUnavailable(), degrade: reasonUnavailable}
+	var last legResult
 	for attempts := 0; attempts < maxPrefillAttempts; {
 		if c.snap.Acquire(router.Prefill, c.req.PromptTokens(), c.p.tried, &c.p.lease) != nil {
+			if last.err == nil {
+				last = legResult{err: prefillUnavailable(), degrade: reasonUnavailable}
+			}
 			break
 		}
 		b := c.p.lease.Backend

@@ -52,8 +52,9 @@ func isDial(err error) bool {
 // upstream is the HTTP/1.1 client of one backend: a LIFO pool of connections. Safe
 // for concurrent use.
 type upstream struct {
-	addr    string
-	host    string
+	addr    string // host:port to dial
+	name    string // the host alone, as configured
+	host    string // authority, for the Host field
 	dialer  net.Dialer
 	maxIdle time.Duration // below the server's keep-alive
 
@@ -77,8 +78,9 @@ type upstreamConn struct {
 }
 
 func newUpstream(addr, host string, dialTimeout, maxIdle time.Duration) *upstream {
+	name, _, _ := net.SplitHostPort(addr) // the router has built it
 	return &upstream{
-		addr: addr, host: host, maxIdle: maxIdle,
+		addr: addr, name: name, host: host, maxIdle: maxIdle,
 		dialer: net.Dialer{
 			Timeout:         dialTimeout,
 			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
