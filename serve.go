@@ -110,6 +110,9 @@ func startProxy(cfg config, log zerolog.Logger) (*running, error) {
 	}
 	if p.server, err = proxy.New(cfg.Config, rt, nil, readBuildInfo().Version, log); err != nil {
 		_ = ln.Close()
+		if adminLn != nil {
+			_ = adminLn.Close()
+		}
 		return nil, err
 	}
 	go func() {

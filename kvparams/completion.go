@@ -43,6 +43,9 @@ func (c *Completion) Parse(body []byte) error {
 	return nil
 }
 
+// Reset drops the reference to the body.
+func (c *Completion) Reset() { c.s.reset(nil) }
+
 func (c *Completion) fault(why string) {
 	if c.flaw == "" {
 		c.flaw = why

@@ -24,12 +24,11 @@ const (
 	stateHandedOff               // a handle is held that no decode backend has seen
 	stateDecoding                // D has the request; nothing has reached the client
 	stateCommitted               // the client has the first byte: nothing can be tried again
-	stateDone
 )
 
 // String is the phase that xpyd_client_gone_total and the log name.
 func (s state) String() string {
-	return [...]string{"admitted", "prefill", "handoff", "decode", "stream", "done"}[s]
+	return [...]string{"admitted", "prefill", "handoff", "decode", "stream"}[s]
 }
 
 // Paths of a completion, and the reasons that are not kvparams' own.
@@ -70,14 +69,14 @@ type completion struct {
 	legID  string // the attempt's, the same on both legs
 	fields []byte // header lines for both legs
 
-	body    bodyBuffer
-	req     kvparams.Request
-	snap    *router.Snapshot
-	path    string
-	reason  string
-	round   int
-	outcome string // set by whoever ends it; see finish
-	failure *apiError
+	body     bodyBuffer
+	req      kvparams.Request
+	snap     *router.Snapshot
+	path     string
+	reason   string
+	round    int
+	degraded bool // counts against decode_only.max_share, whichever D it is on
+	failure  *apiError
 
 	p       prefillLeg
 	d       decodeLeg
@@ -109,7 +108,9 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	err := c.admit()
 	if err == nil {
 		s.watch.add(&c.watch, c.conn.fd, c)
-		err = c.run()
+		if err = c.interrupted(); err == nil {
+			err = c.run()
+		}
 	}
 	if err != nil {
 		c.answerError(err)
@@ -129,8 +130,9 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	c.req.Deny = c.s.cfg.DenyFields
 	c.handoff.s = c.s
 	c.state.set(stateAdmitted)
-	c.path, c.reason, c.round = "", reasonNone, 0
-	c.outcome, c.failure = "", nil
+	c.degraded = false
+	c.legID, c.path, c.reason, c.round = "", "", reasonNone, 0
+	c.failure = nil
 }
 
 // admit reads and scans the body. No backend knows of the request yet.
@@ -205,13 +207,16 @@ func (c *completion) reserveDecode() *apiError {
 		return nil
 	}
 	tokens := c.req.PromptTokens()
-	if c.snap.Acquire(router.Decode, tokens, c.d.tried, &c.d.lease) == nil {
-		return nil
+	if c.snap.Acquire(router.Decode, tokens, c.d.tried, &c.d.lease) != nil &&
+		c.snap.Acquire(router.Decode, tokens, c.d.refused, &c.d.lease) != nil {
+		return c.decodeUnavailable()
 	}
-	if c.snap.Acquire(router.Decode, tokens, c.d.refused, &c.d.lease) == nil {
-		return nil
+	c.d.started = time.Now()
+	if c.degraded && !c.snap.Degrade(&c.d.lease) {
+		c.d.lease.Release(router.ClientGone)
+		return c.decodeUnavailable()
 	}
-	return c.decodeUnavailable()
+	return nil
 }
 
 func (c *completion) decodeUnavailable() *apiError {

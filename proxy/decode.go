@@ -39,10 +39,11 @@ func (c *completion) decode() *apiError {
 	for {
 		if gone := c.interrupted(); gone != nil {
 			c.abandon(nil)
+			c.d.lease.Release(router.ClientGone)
 			return gone
 		}
 		if c.handoff.state == handleIssued && !c.handoff.fresh() {
-			c.handoff.lose(endExpired)
+			c.abandon(nil)
 			c.d.lease.Release(router.ClientGone)
 			e := newError(fasthttp.StatusServiceUnavailable, codeHandleExpired, "", "no decode backend took the prefill before its lease ran out").retryAfter(1)
 			e.again = true
@@ -63,9 +64,9 @@ func (c *completion) decode() *apiError {
 		}
 		// No D has seen the handle: the next one may have it.
 		c.d.refused = append(c.d.refused, b)
-		if c.snap.Acquire(router.Decode, c.req.PromptTokens(), c.d.refused, &c.d.lease) != nil {
+		if err := c.reserveDecode(); err != nil {
 			c.abandon(nil)
-			return c.decodeUnavailable()
+			return err
 		}
 	}
 }
@@ -143,8 +144,8 @@ func (c *completion) decodeBroke(b *router.Backend, err error) legResult {
 	}
 	if gone := c.interrupted(); gone != nil {
 		// D has the whole request and aborts, which frees P's blocks. A request cut
-		// while it was written frees nothing.
-		if ue.stage == stageWrite {
+		// while it was written frees nothing, nor does a D that broke off by itself.
+		if ue.stage == stageWrite || !ue.timeout() {
 			c.abandon(nil)
 		}
 		c.handoff.end(endBurnt)
@@ -172,6 +173,9 @@ func (c *completion) decodeFailed(message string) *apiError {
 // *apiError is D's own failure, anything else the transport's.
 func (c *completion) decodeAnswered() error {
 	x := &c.d.x
+	if c.d.relay.pooled == nil {
+		c.s.buffers.get(&c.d.relay)
+	}
 	status := x.header.StatusCode()
 	if status == fasthttp.StatusOK && x.isEventStream() {
 		c.d.streamed, c.d.size = true, -1
@@ -188,8 +192,8 @@ func (c *completion) decodeAnswered() error {
 		return newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "decode backend's error is larger than limits.answer")
 	case err != nil:
 		return err
-	case c.authFailed(status):
-		return c.upstreamAuth()
+	case c.s.authFailed(status):
+		return c.s.upstreamAuth(c.id)
 	case status == fasthttp.StatusOK:
 		return c.commitWhole()
 	}
@@ -201,13 +205,13 @@ func (c *completion) decodeStatus(status int, body []byte) *apiError {
 	x := &c.d.x
 	switch {
 	case status == fasthttp.StatusTooManyRequests || status == fasthttp.StatusServiceUnavailable:
-		e := c.relayed(x, body, status, codeDecodeUnavailable, "decode backend is busy")
+		e := c.s.relayed(x, body, status, codeDecodeUnavailable, "decode backend is busy")
 		e.RetryAfter, e.again = max(e.RetryAfter, 1), true
 		return e
 	case status >= 400 && status < 500:
-		return c.relayed(x, body, status, codeUpstreamRejected, "decode backend refused the request")
+		return c.s.relayed(x, body, status, codeUpstreamRejected, "decode backend refused the request")
 	case status >= 500:
-		e := c.relayed(x, body, status, codeDecodeFailed, "decode backend failed")
+		e := c.s.relayed(x, body, status, codeDecodeFailed, "decode backend failed")
 		e.again, e.NoRetry = true, c.round == maxRounds
 		return e
 	}
@@ -230,6 +234,9 @@ func (c *completion) commitWhole() error {
 // commitLarge lets an answer that is too large to buffer through as it comes.
 func (c *completion) commitLarge() error {
 	d := &c.d
+	if d.x.body.untilEOF {
+		return c.decodeFailed("decode backend sent a large answer without a length")
+	}
 	d.large, d.size = true, d.x.header.ContentLength()
 	if d.size < 0 {
 		d.size = -1
@@ -321,10 +328,13 @@ func (c *completion) bothLegs() *apiError {
 		c.p.x.interrupt(time.Now())
 	}
 	r := <-result
+	if err != nil { // each leg may have cut the other: neither limit may outlive the round
+		c.p.x.reset()
+		c.d.x.reset()
+	}
 	if err == nil || !prefillFirst || c.interrupted() != nil {
 		return err
 	}
-	c.d.x.reset()
 	c.p.tried = append(c.p.tried, b)
 	r.err.again = r.next
 	return r.err

@@ -25,7 +25,7 @@ type upstreamRequest struct {
 
 // exchange is one request and its response on one connection. One goroutine owns
 // it; only interrupt may be called by others. The zero value is ready, and ready
-// again after finish.
+// again after finish or drop; what interrupt has set lasts until reset.
 type exchange struct {
 	up     *upstream
 	header fasthttp.ResponseHeader
@@ -39,8 +39,8 @@ type exchange struct {
 	limit time.Time // when not zero, no deadline is later than this
 }
 
-// interrupt makes every read and write of the exchange fail at the given moment, and
-// of those that follow until finish. A later call moves the moment.
+// interrupt makes every read and write fail at the given moment, those of requests
+// that follow included, until reset. A later call moves the moment.
 func (x *exchange) interrupt(at time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -48,6 +48,12 @@ func (x *exchange) interrupt(at time.Time) {
 	if x.conn != nil {
 		_ = x.conn.SetDeadline(at)
 	}
+}
+
+func (x *exchange) interrupted() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return !x.limit.IsZero()
 }
 
 // setDeadline arms reads and writes, never beyond the limit of an interrupt.
@@ -68,7 +74,7 @@ func (x *exchange) setDeadline(at time.Time) {
 func (x *exchange) do(u *upstream, req *upstreamRequest, deadline time.Time, again bool) error {
 	err := x.try(u, req, deadline, u.take)
 	var ue *upstreamError
-	if again && errors.As(err, &ue) && ue.reused && ue.silent && !ue.timeout() {
+	if again && errors.As(err, &ue) && ue.reused && ue.silent && !ue.timeout() && !x.interrupted() {
 		x.drop()
 		err = x.try(u, req, deadline, u.dial)
 	}
@@ -131,7 +137,7 @@ func (x *exchange) readHead(reused bool) error {
 // plain hides the header text that fasthttp puts into its errors: it may be anything.
 func plain(err error) error {
 	switch {
-	case errors.Is(err, fasthttp.ErrTimeout):
+	case errors.Is(err, fasthttp.ErrTimeout), errors.Is(err, os.ErrDeadlineExceeded):
 		return os.ErrDeadlineExceeded
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return io.ErrUnexpectedEOF
@@ -202,7 +208,8 @@ func (x *exchange) fill(dst []byte) ([]byte, error) {
 
 // idle re-arms the deadline of a stream, at most once a second.
 func (x *exchange) idle(now time.Time, d time.Duration) {
-	if at := now.Add(d); at.Sub(x.armed) > time.Second {
+	// A second is added, so that what was armed a moment ago never cuts too early.
+	if at := now.Add(d + time.Second); at.Sub(x.armed) > time.Second || at.Before(x.armed) {
 		x.setDeadline(at)
 	}
 }

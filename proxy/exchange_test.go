@@ -310,6 +310,17 @@ func TestInterruptWakesAReader(t *testing.T) {
 	x.reset()
 }
 
+func TestHalfAHeadThenSilenceIsATimeout(t *testing.T) {
+	s := newScripted(t, func(int) (string, bool) { return "HTTP/1.1 200 OK\r\nConte", false })
+	var x exchange
+	err := x.do(s.upstream(), post("{}"), time.Now().Add(100*time.Millisecond), false)
+	x.drop()
+	var ue *upstreamError
+	if !errors.As(err, &ue) || !ue.timeout() {
+		t.Fatalf("error %v, want a timeout", err)
+	}
+}
+
 func TestHalfClosedConnectionIsNotKept(t *testing.T) {
 	gate := make(chan struct{})
 	s := newScripted(t, func(int) (string, bool) {

@@ -63,30 +63,31 @@ func (c *completion) finish(writeErr error) {
 		c.endDecode(c.d.lease.Backend, router.ClientGone, "")
 	}
 	c.p.lease.Release(router.ClientGone)
-	c.count()
-	c.logLine()
+	c.logLine(c.count())
 	c.recycle()
 	s.live.Add(-1)
 }
 
-func (c *completion) count() {
+// count returns the outcome it has counted.
+func (c *completion) count() string {
 	m := c.s.metrics
 	now := time.Now()
-	c.outcome = outcomeOK
+	outcome := outcomeOK
 	if e := c.failure; e != nil {
-		c.outcome = c.failed(e)
+		outcome = c.failed(e)
 		m.Error(e.Code)
 		if e.Code == codeClientGone {
 			m.ClientGone(c.phase())
 		}
 	}
-	m.Request(apiName(c.api), c.outcome, now.Sub(c.times.start))
+	m.Request(apiName(c.api), outcome, now.Sub(c.times.start))
 	if c.path != "" {
 		m.Decision(c.path, c.reason)
 	}
 	if c.d.streamed && !c.times.first.IsZero() {
 		m.Stream(apiName(c.api), c.path, c.times.first.Sub(c.times.start), now.Sub(c.times.first), c.d.relay.events)
 	}
+	return outcome
 }
 
 func (c *completion) failed(e *apiError) string {
@@ -113,7 +114,7 @@ func (c *completion) phase() string {
 	return s.String()
 }
 
-func (c *completion) logLine() {
+func (c *completion) logLine(outcome string) {
 	e := c.s.log.Info()
 	if !e.Enabled() {
 		return
@@ -130,7 +131,7 @@ func (c *completion) logLine() {
 			status = f.Status
 		}
 	}
-	e.Int("status", status).Str("outcome", c.outcome)
+	e.Int("status", status).Str("outcome", outcome)
 	if c.failure != nil && c.failure.Code == codeClientGone {
 		e.Str("phase", c.phase())
 	}
@@ -166,6 +167,7 @@ func (c *completion) recycle() {
 		c.p.buf = nil
 	}
 	clear(c.d.out)
+	c.d.whole.Reset()
 	c.p.lease.Backend, c.d.lease.Backend = nil, nil
 	c.p.tried, c.d.tried, c.d.refused = c.p.tried[:0], c.d.tried[:0], c.d.refused[:0]
 	c.p.ans = kvparams.Answer{}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -70,6 +71,10 @@ func newListener(ln net.Listener, perIP int) *listener {
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
+		if outOfResources(err) {
+			time.Sleep(acceptPause) // descriptors come back as requests end
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -83,6 +88,14 @@ func (l *listener) Accept() (net.Conn, error) {
 		}
 		_ = tcp.Close()
 	}
+}
+
+// acceptPause is the rest after an accept that failed for want of descriptors or memory.
+const acceptPause = 50 * time.Millisecond
+
+// outOfResources: the next accept may succeed; fasthttp would end the server.
+func outOfResources(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM)
 }
 
 func descriptor(tcp *net.TCPConn) (fd int, err error) {

@@ -25,62 +25,80 @@ func (s *Server) passOn(ctx *fasthttp.RequestCtx, path string) {
 		}
 		req.method, req.body = "POST", [][]byte{body.b}
 	}
+	if err := s.passToPool(ctx, req); err != nil {
+		s.metrics.Error(err.Code)
+		err.write(ctx)
+	}
+	ctx.Response.Header.Set("X-Request-Id", req.id)
+	if !ctx.IsPost() {
+		closeUnread(ctx) // a GET may carry a body that nobody read
+	}
+}
+
+// passToPool tries decode backends until one takes the request.
+func (s *Server) passToPool(ctx *fasthttp.RequestCtx, req *upstreamRequest) *apiError {
 	var tried []*router.Backend
 	for {
 		var lease router.Lease
 		if s.router.Snapshot().Acquire(router.Decode, 0, tried, &lease) != nil {
-			newError(fasthttp.StatusServiceUnavailable, codeDecodeUnavailable, "", "no decode backend accepts connections").retryAfter(1).write(ctx)
-			break
+			return newError(fasthttp.StatusServiceUnavailable, codeDecodeUnavailable, "", "no decode backend accepts connections").retryAfter(1)
 		}
-		refused := s.passTo(ctx, lease.Backend, req, &lease)
-		if !refused {
-			break
+		b := lease.Backend
+		outcome, err := s.passTo(ctx, b, req)
+		lease.Release(outcome)
+		if outcome != router.Refused {
+			return err
 		}
-		tried = append(tried, lease.Backend)
-	}
-	ctx.Response.Header.Set("X-Request-Id", req.id)
-	closeUnreadGet(ctx)
-}
-
-// closeUnreadGet: a GET may carry a body that nobody read.
-func closeUnreadGet(ctx *fasthttp.RequestCtx) {
-	if !ctx.IsPost() {
-		closeUnread(ctx)
+		s.probes.suspect(b)
+		tried = append(tried, b)
 	}
 }
 
-func (s *Server) passTo(ctx *fasthttp.RequestCtx, b *router.Backend, req *upstreamRequest, lease *router.Lease) (refused bool) {
+// passTimeout bounds a request that needs no GPU.
+const passTimeout = 30 * time.Second
+
+func (s *Server) passTo(ctx *fasthttp.RequestCtx, b *router.Backend, req *upstreamRequest) (router.Outcome, *apiError) {
 	var x exchange
 	defer x.finish()
-	err := x.do(s.upstreams[b], req, time.Now().Add(30*time.Second), true)
 	var buf []byte
+	err := x.do(s.upstreams[b], req, time.Now().Add(passTimeout), true)
+	if isDial(err) {
+		return router.Refused, nil
+	}
 	if err == nil {
 		buf, err = x.readAll(nil, s.cfg.Limits.Answer)
 	}
-	if err != nil {
-		if isDial(err) {
-			lease.Release(router.Refused)
-			return true
-		}
-		lease.Release(router.Gateway)
-		newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "decode backend did not answer").write(ctx)
-		return false
+	status := x.header.StatusCode()
+	switch {
+	case err != nil:
+		return router.Gateway, newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "decode backend did not answer")
+	case s.authFailed(status):
+		return router.Gateway, s.upstreamAuth(req.id)
+	case status >= 500:
+		return router.Engine, s.relayed(&x, buf, status, codeDecodeFailed, "decode backend failed")
+	case status >= 400:
+		return router.ClientFault, s.relayed(&x, buf, status, codeUpstreamRejected, "decode backend refused the request")
+	case status >= 300:
+		return router.Gateway, newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "decode backend answered with an unexpected status")
 	}
-	lease.Release(router.OK)
-	ctx.SetStatusCode(x.header.StatusCode())
+	ctx.SetStatusCode(status)
 	ctx.Response.Header.SetContentTypeBytes(x.header.ContentType())
 	ctx.Response.SetBodyRaw(buf)
-	return false
+	return router.OK, nil
 }
 
 // modelCache holds the merged answer of /v1/models for a short while.
 type modelCache struct {
 	mu    sync.Mutex
 	body  []byte
+	err   *apiError // remembered too, but not for as long
 	until time.Time
 }
 
-const modelsFor = 5 * time.Second
+const (
+	modelsFor      = 5 * time.Second
+	modelsErrorFor = time.Second
+)
 
 // serveModels answers with the models that both pools serve.
 func (s *Server) serveModels(ctx *fasthttp.RequestCtx) {
@@ -93,6 +111,7 @@ func (s *Server) serveModels(ctx *fasthttp.RequestCtx) {
 	}
 	body, err := s.mergedModels(auth, auth == "" || len(s.backendAuth) > 0)
 	if err != nil {
+		s.metrics.Error(err.Code)
 		err.write(ctx)
 	} else {
 		ctx.SetContentType("application/json")
@@ -103,14 +122,27 @@ func (s *Server) serveModels(ctx *fasthttp.RequestCtx) {
 
 // mergedModels asks both pools, or the cache where every client gets the same answer.
 func (s *Server) mergedModels(auth string, shared bool) ([]byte, *apiError) {
-	m := &s.models
-	if shared {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if time.Now().Before(m.until) {
-			return m.body, nil
-		}
+	if !shared {
+		return s.askModels(auth)
 	}
+	m := &s.models
+	m.mu.Lock()
+	body, err, fresh := m.body, m.err, time.Now().Before(m.until)
+	m.mu.Unlock()
+	if fresh {
+		return body, err
+	}
+	body, err = s.askModels(auth) // not under the lock: a backend may be slow
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.body, m.err, m.until = body, err, time.Now().Add(modelsFor)
+	if err != nil {
+		m.until = time.Now().Add(modelsErrorFor)
+	}
+	return body, err
+}
+
+func (s *Server) askModels(auth string) ([]byte, *apiError) {
 	decode, err := s.poolModels(router.Decode, auth)
 	if err != nil {
 		return nil, err
@@ -127,9 +159,6 @@ func (s *Server) mergedModels(auth string, shared bool) ([]byte, *apiError) {
 	body, jsonErr := json.Marshal(modelList{Object: "list", Data: decode})
 	if jsonErr != nil {
 		return nil, newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "a backend's model list cannot be used")
-	}
-	if shared {
-		m.body, m.until = body, time.Now().Add(modelsFor)
 	}
 	return body, nil
 }

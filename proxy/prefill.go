@@ -81,7 +81,7 @@ func (c *completion) withoutPrefill(last legResult) *apiError {
 	if !c.s.dialect.DecodeOnlySafe() || !forced && (!c.s.cfg.DecodeOnly.Enabled || !c.snap.Degrade(&c.d.lease)) {
 		return last.err
 	}
-	c.path, c.reason = pathDecodeOnly, last.degrade
+	c.path, c.reason, c.degraded = pathDecodeOnly, last.degrade, !forced
 	if !forced {
 		c.s.log.Warn().Str("request_id", c.id).Str("reason", last.degrade).Msg("decoding without a prefill")
 	}
@@ -162,6 +162,7 @@ func (c *completion) prefillBroke(b *router.Backend, err error) legResult {
 	var ue *upstreamError
 	switch {
 	case !errors.As(err, &ue):
+		c.s.metrics.Orphan(orphanUnusable)
 		return c.prefillBad(b, "its answer is larger than limits.answer")
 	case ue.stage == stageDial:
 		c.s.probes.suspect(b)
@@ -193,6 +194,7 @@ func (c *completion) prefillAnswered(b *router.Backend) legResult {
 	if err != nil {
 		var ae *kvparams.AnswerError
 		if errors.As(err, &ae) && ae.Code == kvparams.CodeHandoff {
+			c.s.metrics.Orphan(orphanUnusable)
 			c.s.log.Error().Str("request_id", c.id).Str("prefill", b.URL).Str("member", ae.Member).Msg("prefill backend gave an unusable handle: " + ae.Message)
 			e := newError(fasthttp.StatusBadGateway, codeInvalidHandoff, "", "prefill backend gave unusable kv_transfer_params")
 			return legResult{err: e, outcome: router.Gateway, sent: true}
@@ -227,38 +229,46 @@ func (c *completion) prefillRefused(status int) legResult {
 	}
 	switch {
 	case status == fasthttp.StatusTooManyRequests || status == fasthttp.StatusServiceUnavailable:
-		e := c.relayed(&c.p.x, c.p.buf, status, codePrefillUnavailable, "prefill backend is busy")
+		e := c.s.relayed(&c.p.x, c.p.buf, status, codePrefillUnavailable, "prefill backend is busy")
 		if e.RetryAfter == 0 {
 			e.RetryAfter = 1
 		}
-		return legResult{err: e, outcome: router.Engine, next: true, sent: true, degrade: reasonBusy}
-	case c.authFailed(status):
-		return legResult{err: c.upstreamAuth(), outcome: router.Gateway}
+		return legResult{err: e, outcome: busyOutcome(status), next: true, sent: true, degrade: reasonBusy}
+	case c.s.authFailed(status):
+		return legResult{err: c.s.upstreamAuth(c.id), outcome: router.Gateway}
 	case status >= 400 && status < 500:
-		return legResult{err: c.relayed(&c.p.x, c.p.buf, status, codeUpstreamRejected, "prefill backend refused the request"), outcome: router.ClientFault, sent: true, degrade: forced}
+		return legResult{err: c.s.relayed(&c.p.x, c.p.buf, status, codeUpstreamRejected, "prefill backend refused the request"), outcome: router.ClientFault, sent: true, degrade: forced}
 	case status >= 500:
-		e := c.relayed(&c.p.x, c.p.buf, status, codePrefillFailed, "prefill backend failed")
+		e := c.s.relayed(&c.p.x, c.p.buf, status, codePrefillFailed, "prefill backend failed")
 		return legResult{err: e, outcome: router.Engine, next: forced == "", sent: true, degrade: forced}
 	}
 	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend answered with an unexpected status")
 	return legResult{err: e, outcome: router.Gateway, next: true, sent: true}
 }
 
-// authFailed: with a key of our own a 401 is our fault, else it is the client's key.
-func (c *completion) authFailed(status int) bool {
-	return (status == fasthttp.StatusUnauthorized || status == fasthttp.StatusForbidden) && (len(c.s.backendAuth) > 0 || c.s.keys.required())
+// busyOutcome: a 429 is for this client, a 503 for everybody.
+func busyOutcome(status int) router.Outcome {
+	if status == fasthttp.StatusTooManyRequests {
+		return router.ClientFault
+	}
+	return router.Engine
 }
 
-func (c *completion) upstreamAuth() *apiError {
-	c.s.log.Error().Str("request_id", c.id).Msg("a backend refuses xpyd's key; check backend_api_key")
+// authFailed: with a key of our own a 401 is our fault, else it is the client's key.
+func (s *Server) authFailed(status int) bool {
+	return (status == fasthttp.StatusUnauthorized || status == fasthttp.StatusForbidden) && (len(s.backendAuth) > 0 || s.keys.required())
+}
+
+func (s *Server) upstreamAuth(id string) *apiError {
+	s.log.Error().Str("request_id", id).Msg("a backend refuses xpyd's key; check backend_api_key")
 	return newError(fasthttp.StatusBadGateway, codeUpstreamAuth, "", "a backend refused the proxy's credentials").noRetry()
 }
 
 // relayed is a backend's own error: a 4xx as it is, a 5xx with our text, as an
 // engine's may hold addresses or prompts.
-func (c *completion) relayed(x *exchange, body []byte, status int, code, message string) *apiError {
+func (s *Server) relayed(x *exchange, body []byte, status int, code, message string) *apiError {
 	e := newError(status, code, "", message)
-	if status < 500 || c.s.cfg.Errors.ExposeUpstream {
+	if status < 500 || s.cfg.Errors.ExposeUpstream {
 		e.Raw = bytes.Clone(body)
 		e.ContentType = string(x.header.ContentType())
 	}

@@ -51,6 +51,10 @@ func startProber(s *Server) *prober {
 	}
 	client.Logger = nil
 	client.RetryMax, client.RetryWaitMin, client.RetryWaitMax = 1, 20*time.Millisecond, 100*time.Millisecond
+	// Not the default, which sleeps for whatever Retry-After a backend names.
+	client.Backoff = func(low, high time.Duration, attempt int, _ *http.Response) time.Duration {
+		return retryablehttp.DefaultBackoff(low, high, attempt, nil)
+	}
 	client.ErrorHandler = retryablehttp.PassthroughErrorHandler
 	p := &prober{s: s, client: client, wake: map[*router.Backend]chan struct{}{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())

@@ -118,7 +118,6 @@ func (c *completion) WriteTo(w io.Writer) (n int64, err error) {
 	default:
 		err = c.writeWhole(out)
 	}
-	out.end()
 	c.d.relay.sent = out.n
 	return out.n, err
 }
@@ -267,6 +266,9 @@ func (c *completion) clientLeft(cause error) error {
 	return cause
 }
 
+// maxWrite keeps a slow but steady client inside timeouts.write_stall.
+const maxWrite = 64 << 10
+
 // clientWriter is all that is ever written of an answer to a client.
 type clientWriter struct {
 	w     io.Writer
@@ -277,23 +279,24 @@ type clientWriter struct {
 }
 
 // write sends p, giving up on a client that reads nothing for timeouts.write_stall.
-// The deadline is moved at most once a second.
+// The deadline is moved at most once a second; fasthttp arms it for each response's
+// start and for what is no completion.
 func (w *clientWriter) write(p []byte, now time.Time) error {
-	if len(p) == 0 {
-		return nil
+	for len(p) > 0 {
+		if now.Sub(w.armed) > time.Second {
+			w.armed = now
+			_ = w.conn.SetWriteDeadline(now.Add(w.stall + time.Second))
+		}
+		n, err := w.w.Write(p[:min(len(p), maxWrite)])
+		w.n += int64(n)
+		if err != nil {
+			return err
+		}
+		if p = p[n:]; len(p) > 0 {
+			now = time.Now()
+		}
 	}
-	if now.Sub(w.armed) > time.Second {
-		w.armed = now
-		_ = w.conn.SetWriteDeadline(now.Add(w.stall))
-	}
-	n, err := w.w.Write(p)
-	w.n += int64(n)
-	return err
-}
-
-// end lifts the deadline for the connection's next response.
-func (w *clientWriter) end() {
-	_ = w.conn.SetWriteDeadline(time.Time{})
+	return nil
 }
 
 // buffers is the pool of what streams and answers are buffered in.

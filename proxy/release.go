@@ -22,8 +22,11 @@ const (
 
 // Reasons of xpyd_kv_orphans_total.
 func orphanReasons() []string {
-	return []string{endExpired, "release_off", "release_failed", "no_decode", "connector", "host_not_allowed"}
+	return []string{endExpired, "release_off", "release_failed", "no_decode", "connector", "host_not_allowed", orphanUnusable}
 }
+
+// orphanUnusable is a prefill answer whose handle cannot be read, nor given back.
+const orphanUnusable = "unusable_handle"
 
 // releaser gives abandoned handles back, detached from the requests that held them.
 type releaser struct {
@@ -60,6 +63,7 @@ type release struct {
 	patient bool              // those are asked too, as there is no other
 	reject  []byte            // body that D rejects
 	drain   []byte            // body of a one-token decode; nil where only rejection is wanted
+	charged int64             // of drain, on the byte budget
 	version bool              // choose between the two by D's version
 }
 
@@ -86,20 +90,27 @@ func (r *releaser) start(c *completion, avoid *router.Backend) {
 		job.prefer = c.d.lease.Backend
 	}
 	handle := h.handle
-	if job.prefer != nil {
-		handle = c.handleFor(job.prefer, handle)
+	if s.cfg.KV.RewriteLoopback && loopback(handle.RemoteHost) {
+		handle.Raw = rewriteHost(handle.Raw, handle.RemoteHost, s.upstreams[h.from].name)
 	}
 	if s.dialect.Reclaim() == kvparams.ReclaimReject && mode != "decode" {
 		job.reject = join(s.dialect.AppendRelease(nil, &c.req, handle))
 		job.version = mode == "auto"
 	}
 	if job.reject == nil || job.version && !s.allReject(c.snap) {
-		job.drain = join(s.dialect.AppendDrain(nil, &c.req, handle))
+		segs := s.dialect.AppendDrain(nil, &c.req, handle)
+		if n := int64(segs.Len()); s.budget.take(n) {
+			job.drain, job.charged = join(segs), n
+		} else if job.reject == nil {
+			h.lose("release_failed")
+			return
+		}
 	}
 	h.transfer()
 	r.wg.Add(1)
 	go func() {
 		defer r.wg.Done()
+		defer s.budget.give(job.charged)
 		job.run(r)
 	}()
 }

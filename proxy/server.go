@@ -103,9 +103,10 @@ func (s *Server) newHTTP() *fasthttp.Server {
 		ReadBufferSize:               clientReadBuffer,
 		ReadTimeout:                  s.cfg.Timeouts.Header,
 		IdleTimeout:                  s.cfg.Timeouts.Idle,
+		WriteTimeout:                 s.cfg.Timeouts.WriteStall, // clientWriter moves it on
 		CloseOnShutdown:              true,
-		// Flushes each response although a pipelined request waits, and lets idle
-		// connections go without buffers.
+		// Flushes each response although a pipelined request waits, and lets a connection
+		// that never sent anything go without buffers.
 		ReduceMemoryUsage: true,
 		Logger:            quietLogger{},
 	}
@@ -205,7 +206,8 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.panicked(p)
-			s.refuse(ctx, internalError())
+			internalError().write(ctx)
+			ctx.SetConnectionClose()
 		}
 	}()
 	route, err := s.admitHead(ctx)

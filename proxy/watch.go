@@ -17,6 +17,7 @@ const watchTick = 100 * time.Millisecond
 type watcher struct {
 	mu      sync.Mutex
 	entries []*watch
+	stopped bool          // stopAll was called; whoever comes after hears it at once
 	wake    chan struct{} // a first entry has come; capacity 1
 	stop    chan struct{}
 	done    chan struct{}
@@ -57,6 +58,9 @@ func (w *watcher) add(e *watch, fd int, told departing) {
 	e.seq++
 	w.entries = append(w.entries, e)
 	first := len(w.entries) == 1
+	if w.stopped {
+		told.serverStopping()
+	}
 	w.mu.Unlock()
 	if first {
 		select {
@@ -166,6 +170,7 @@ func (w *watcher) fire(s watchSeen) {
 func (w *watcher) stopAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.stopped = true
 	for _, e := range w.entries {
 		e.told.serverStopping()
 	}
