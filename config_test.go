@@ -63,6 +63,7 @@ func TestConfigEveryKeyHasFlagAndVariable(t *testing.T) {
 		"listen": "127.0.0.1:9", "admin": "127.0.0.1:10", "connector": "nixl", "prefill_policy": "round_robin", "decode_policy": "round_robin",
 		"kv.release": "reject", "log.level": "debug", "log.format": "console", "api_key_file": secret, "backend_api_key_file": secret,
 		"prefill": "http://a:1,http://b:2", "decode": "http://a:1,http://b:2", "limits.body_budget": "2GiB",
+		"health.eject_for": "2m", "health.eject_max": "1h",
 		"decode_only.enabled": "false", "usage.rewrite": "false",
 	}
 	for _, k := range configKeys() {
@@ -194,6 +195,8 @@ func TestConfigRefusals(t *testing.T) {
 			`config: decode_only.max_share: "NaN" must be from 0 to 1; try 0.25 (flag --decode-only-max-share, XPYD_DECODE_ONLY_MAX_SHARE)`},
 		{"margin", []string{"--kv-lease=3s", "--kv-lease-margin=3s"}, nil,
 			`config: kv.lease_margin: "3s" must be below kv.lease, 3s; try 500ms (flag --kv-lease-margin, XPYD_KV_LEASE_MARGIN)`},
+		{"longest ejection below the first", []string{"--health-eject-max", "10s"}, nil,
+			`config: health.eject_max: "10s" must not be below health.eject_for, 30s (flag --health-eject-max, XPYD_HEALTH_EJECT_MAX)`},
 		{"release", []string{"--kv-release=never"}, nil,
 			`config: kv.release: "never" must be one of auto, reject, decode, off (flag --kv-release, XPYD_KV_RELEASE)`},
 		{"policy", []string{"--decode-policy=random"}, nil,

@@ -50,6 +50,16 @@ var keyHelp = map[string]string{
 	"prefill_policy": "`policy` that picks a prefill engine: least_request or round_robin",
 	"decode_policy":  "`policy` that picks a decode engine: least_request or round_robin",
 
+	"prefill_max_in_flight": "requests at once on one prefill engine; 0 is no cap: vLLM queues by itself",
+	"decode_max_in_flight":  "requests at once on one decode engine; 0 is no cap: vLLM queues by itself",
+
+	"health.eject_after": "failures in a row after which a backend is left alone for a while; 0 never. At most half of a pool is",
+	"health.eject_for":   "time of a first ejection; the n-th in a row takes n times as long",
+	"health.eject_max":   "longest ejection",
+	"health.fall":        "failed checks in a row that take a backend down",
+	"health.rise":        "passed checks in a row that bring a backend back",
+	"health.slow_start":  "time in which a backend that joins or comes back rises to its full share; 0 is off",
+
 	"log.level":  "`level` from which lines are written: debug, info, warn, error",
 	"log.format": "`format` of the lines: json or console",
 }

@@ -19,6 +19,7 @@ import (
 var mayBeZero = [...]string{
 	"timeouts.prefill_abort_grace", "timeouts.decode_abort_grace",
 	"timeouts.drain_delay", "timeouts.drain", "kv.lease_margin",
+	"health.slow_start",
 }
 
 // validate checks what each field alone and some together must hold, and writes the
@@ -189,6 +190,10 @@ func (c *config) checkTogether() error {
 	if c.KV.LeaseMargin >= c.KV.Lease {
 		return invalid("kv.lease_margin", c.KV.LeaseMargin.String(),
 			fmt.Sprintf("must be below kv.lease, %s; try %s", c.KV.Lease, c.KV.Lease/6))
+	}
+	if h := c.Router.Health; h.EjectMax < h.EjectFor {
+		return invalid("health.eject_max", h.EjectMax.String(),
+			fmt.Sprintf("must not be below health.eject_for, %s", h.EjectFor))
 	}
 	if s := c.DecodeOnly.MaxShare; !(s >= 0 && s <= 1) {
 		return invalid("decode_only.max_share", strconv.FormatFloat(s, 'f', -1, 64), "must be from 0 to 1; try 0.25")

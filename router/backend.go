@@ -25,36 +25,42 @@ func (r Role) String() string {
 	return "decode"
 }
 
-// State is what the active check last found. It feeds readiness and reports.
-type State int32
-
-// States of a backend. Unknown counts as usable: xpyd starts before its engines.
-const (
-	Unknown State = iota
-	Up
-	Down
-)
-
 // refusedFor is how long a backend that refused a connection is passed over while
 // another one can be had. Short: a restarting engine is wanted back at once.
 const refusedFor = time.Second
 
-// Backend is one engine in one role. Its counters are shared by all requests;
-// everything else is fixed at construction.
+// Backend is one engine in one role. Its counters are shared by all requests and
+// live as long as its URL stays in the pool; the exported fields never change.
 type Backend struct {
 	URL  string // as configured, without a trailing slash; the label and log value
 	Addr string // host:port to dial
 	Host string // authority for the Host header
 	Role Role
 
+	router *Router
+
+	// What every pick reads. Times are nanoseconds of the router's clock, 0 is never.
 	inflight     atomic.Int64
 	tokens       atomic.Int64 // estimated prompt tokens of the requests in flight
-	refusedUntil atomic.Int64 // monotonic nanoseconds of the router's clock
+	refusedUntil atomic.Int64
+	ejectedUntil atomic.Int64
+	rampFrom     atomic.Int64 // start of the slow start; 0: takes its full share
 	state        atomic.Int32
-	version      atomic.Pointer[string]
+	turns        atomic.Int64 // round_robin's turns at this backend, in 1/turn while it ramps
+
+	failures atomic.Int64 // failed legs in a row; auth failures weigh eject_after
+
+	// Written under router.mu.
+	checkFails atomic.Int32 // failed active checks in a row
+	checkOKs   atomic.Int32 // passed active checks in a row
+	ejections  atomic.Int32 // in a row
+	ejectedAt  atomic.Int64 // begin of the last ejection
+
+	down    downList
+	version atomic.Pointer[string]
 }
 
-func newBackend(role Role, raw string) (*Backend, error) {
+func newBackend(r *Router, role Role, raw string) (*Backend, error) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Scheme != "http" || u.Hostname() == "" {
 		return nil, fmt.Errorf("%s backend %q: want http://host:port", role, raw)
@@ -63,22 +69,19 @@ func newBackend(role Role, raw string) (*Backend, error) {
 	if port == "" {
 		port = "80"
 	}
-	return &Backend{
-		URL:  "http://" + u.Host,
-		Addr: net.JoinHostPort(u.Hostname(), port),
-		Host: u.Host,
-		Role: role,
-	}, nil
+	b := &Backend{
+		URL:    "http://" + u.Host,
+		Addr:   net.JoinHostPort(u.Hostname(), port),
+		Host:   u.Host,
+		Role:   role,
+		router: r,
+	}
+	b.down.idle.L = &b.down.mu
+	return b, nil
 }
 
 // InFlight is the number of leases held on the backend.
 func (b *Backend) InFlight() int64 { return b.inflight.Load() }
-
-// State is the last finding of the active check.
-func (b *Backend) State() State { return State(b.state.Load()) }
-
-// SetState records a finding of the active check.
-func (b *Backend) SetState(s State) { b.state.Store(int32(s)) }
 
 // Version is the engine's own /version, empty while it is not known.
 func (b *Backend) Version() string {
@@ -91,5 +94,19 @@ func (b *Backend) Version() string {
 // SetVersion records the engine's /version.
 func (b *Backend) SetVersion(v string) { b.version.Store(&v) }
 
-// String is the word that reports use.
-func (s State) String() string { return [...]string{"unknown", "up", "down"}[s] }
+// reserve counts one more request in flight, unless that would pass limit (0: none).
+func (b *Backend) reserve(limit int64) bool {
+	if limit == 0 {
+		b.inflight.Add(1)
+		return true
+	}
+	for {
+		n := b.inflight.Load()
+		if n >= limit {
+			return false
+		}
+		if b.inflight.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}

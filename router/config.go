@@ -1,5 +1,7 @@
 package router
 
+import "time"
+
 // Config names the pools. Package main has validated it: every URL is
 // http://host:port, no URL stands twice in a pool, policies are known.
 type Config struct {
@@ -10,11 +12,40 @@ type Config struct {
 	// PrefillPolicy and DecodePolicy are names out of Policies.
 	PrefillPolicy string `mapstructure:"prefill_policy"`
 	DecodePolicy  string `mapstructure:"decode_policy"`
+	// PrefillMaxInFlight and DecodeMaxInFlight bound the leases on one backend; 0 is
+	// no cap.
+	PrefillMaxInFlight int `mapstructure:"prefill_max_in_flight"`
+	DecodeMaxInFlight  int `mapstructure:"decode_max_in_flight"`
+
+	Health Health `mapstructure:"health"`
 }
 
-// DefaultConfig has empty pools and least_request on both sides.
+// Health bounds what failures do to a backend.
+type Health struct {
+	// EjectAfter failed legs in a row eject a backend; 0 ejects none, whatever the cause.
+	EjectAfter int `mapstructure:"eject_after"`
+	// EjectFor is the length of a first ejection. The n-th in a row takes n times as
+	// long, up to EjectMax.
+	EjectFor time.Duration `mapstructure:"eject_for"`
+	EjectMax time.Duration `mapstructure:"eject_max"`
+	// Fall failed active checks in a row take a backend down, Rise passed ones bring it
+	// back. 0 counts as 1.
+	Fall int `mapstructure:"fall"`
+	Rise int `mapstructure:"rise"`
+	// SlowStart is the time in which a backend that joins or comes back rises to its
+	// full share; 0 is off.
+	SlowStart time.Duration `mapstructure:"slow_start"`
+}
+
+// DefaultConfig has empty pools, least_request on both sides and no caps.
 func DefaultConfig() Config {
-	return Config{PrefillPolicy: "least_request", DecodePolicy: "least_request"}
+	return Config{
+		PrefillPolicy: "least_request", DecodePolicy: "least_request",
+		Health: Health{
+			EjectAfter: 5, EjectFor: 30 * time.Second, EjectMax: 300 * time.Second,
+			Fall: 3, Rise: 2, SlowStart: 30 * time.Second,
+		},
+	}
 }
 
 // Policies lists the names that PrefillPolicy and DecodePolicy accept.

@@ -2,13 +2,13 @@ package router
 
 import (
 	"sync/atomic"
-	"time"
 )
 
-// Outcome is how a leg ended, in words that health and breakers can be fed with.
+// Outcome is how a leg ended, in words that a backend's health is fed with.
 type Outcome uint8
 
-// Outcomes of a leg.
+// Outcomes of a leg. Refused, Gateway, Engine and Timeout are failures of the
+// backend: health.eject_after in a row eject it, an OK ends the row.
 const (
 	OK          Outcome = iota // complete answer, or a stream that ended well
 	ClientGone                 // the client left; says nothing about the backend
@@ -17,9 +17,11 @@ const (
 	Gateway                    // connected, then reset, closed, garbage or 5xx of a gateway
 	Engine                     // the engine reported an error of its own
 	Timeout                    // no answer in time
+	Auth                       // 401 or 403 with a key of ours: ejects at once
+	KVLoad                     // D could not load P's blocks: the pair's fault, see PairFailed
 )
 
-var outcomeNames = [...]string{"ok", "client_gone", "client_fault", "refused", "gateway", "engine", "timeout"}
+var outcomeNames = [...]string{"ok", "client_gone", "client_fault", "refused", "gateway", "engine", "timeout", "auth", "kv_load"}
 
 // String is the label and log value of the outcome.
 func (o Outcome) String() string { return outcomeNames[o] }
@@ -32,41 +34,39 @@ func Outcomes() []string { return outcomeNames[:] }
 type Lease struct {
 	Backend *Backend
 
-	router   *Router
 	tokens   int64
 	degraded bool
 	held     atomic.Bool
+	watched  atomic.Bool // OnDown has been called and not been taken back
+	down     downLink
 }
 
 // Held reports whether the lease still counts on its backend.
 func (l *Lease) Held() bool { return l.held.Load() }
 
-// Release ends the reservation. Only the first call after an acquisition counts, so
-// every exit of a completion may call it.
+// Release ends the reservation and feeds the outcome into the backend's health. Only
+// the first call after an acquisition counts, so every exit of a completion may call
+// it. A slot that comes free goes to whoever has waited longest for it.
 func (l *Lease) Release(o Outcome) {
 	if !l.held.CompareAndSwap(true, false) {
 		return
 	}
-	l.Backend.inflight.Add(-1)
-	l.Backend.tokens.Add(-l.tokens)
+	// OnDown sets watched before it reads held: it sees this end, or is seen here.
+	l.OnDown(nil)
+	b := l.Backend
 	if l.degraded {
-		l.router.degraded.Add(-1)
+		b.router.degraded.Add(-1)
 		l.degraded = false
 	}
-	if o == Refused {
-		l.Backend.refusedUntil.Store(l.router.now() + int64(refusedFor))
-	}
+	b.record(o)
+	b.tokens.Add(-l.tokens)
+	b.inflight.Add(-1)
+	b.router.serve(b.Role)
 }
 
-func (l *Lease) hold(r *Router, b *Backend, tokens int) {
-	if l.held.Load() {
-		panic("BUG: lease acquired twice")
-	}
-	l.Backend, l.router, l.tokens = b, r, int64(tokens)
-	b.inflight.Add(1)
+// hold makes l the lease of a slot that has been reserved on b.
+func (l *Lease) hold(b *Backend, tokens int) {
+	l.Backend, l.tokens = b, int64(tokens)
 	b.tokens.Add(l.tokens)
 	l.held.Store(true)
 }
-
-// Clock tells the time. Injected, so that cool-downs are tested without sleeping.
-type Clock func() time.Time

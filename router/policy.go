@@ -2,10 +2,9 @@ package router
 
 import "sync/atomic"
 
-// policy chooses one of a pool's usable backends. now is the router's clock in
-// nanoseconds; skip holds the backends that this request has tried before.
+// policy chooses one of the backends that are fit for the query; nil if none is.
 type policy interface {
-	pick(backends []*Backend, skip []*Backend, now int64) *Backend
+	pick(backends []*Backend, q query) *Backend
 }
 
 func newPolicy(name string) policy {
@@ -15,54 +14,58 @@ func newPolicy(name string) policy {
 	return &leastRequest{}
 }
 
-// usable reports whether b may be picked: not tried by this request, and not in the
-// second after a refused connection (patient lifts that).
-func usable(b *Backend, skip []*Backend, now int64, patient bool) bool {
-	for _, s := range skip {
-		if s == b {
-			return false
-		}
-	}
-	return patient || b.refusedUntil.Load() <= now
-}
-
-// roundRobin walks the pool; a skipped backend gives its turn to the next one.
+// roundRobin walks the pool. Whoever does not take its turn passes it on to the one
+// that would have come next, so that no neighbour gets all of them.
 type roundRobin struct{ next atomic.Uint64 }
 
-func (p *roundRobin) pick(backends, skip []*Backend, now int64) *Backend {
-	start := p.next.Add(1) - 1
+func (p *roundRobin) pick(backends []*Backend, q query) *Backend {
 	n := uint64(len(backends))
-	for _, patient := range [...]bool{false, true} {
-		for i := range n {
-			if b := backends[(start+i)%n]; usable(b, skip, now, patient) {
-				return b
-			}
+	var passed *Backend // fit, but in its slow start
+	for range n {
+		b := backends[(p.next.Add(1)-1)%n]
+		if !q.fit(b) {
+			continue
+		}
+		if b.takesTurn(b.share(q.now, q.slowStart)) {
+			return b
+		}
+		if passed == nil {
+			passed = b
+		}
+	}
+	if passed != nil {
+		p.next.Add(1) // a whole round has come to nothing: the next one begins elsewhere
+		return passed
+	}
+	// Turns taken in between by other requests may have hidden one.
+	for _, b := range backends {
+		if q.fit(b) {
+			return b
 		}
 	}
 	return nil
 }
 
-// leastRequest takes the backend with the fewest leases; a rotating start spreads ties.
+// leastRequest takes the backend with the fewest leases for the share it can take; a
+// rotating start spreads ties.
 type leastRequest struct{ next atomic.Uint64 }
 
-func (p *leastRequest) pick(backends, skip []*Backend, now int64) *Backend {
-	start := p.next.Add(1) - 1
+func (p *leastRequest) pick(backends []*Backend, q query) *Backend {
 	n := uint64(len(backends))
-	for _, patient := range [...]bool{false, true} {
-		var best *Backend
-		var load int64
-		for i := range n {
-			b := backends[(start+i)%n]
-			if !usable(b, skip, now, patient) {
-				continue
-			}
-			if l := b.inflight.Load(); best == nil || l < load {
-				best, load = b, l
-			}
+	start := (p.next.Add(1) - 1) % n
+	best, least := bestOf(backends[start:], q, nil, 0)
+	best, _ = bestOf(backends[:start], q, best, least)
+	return best
+}
+
+func bestOf(backends []*Backend, q query, best *Backend, least float64) (*Backend, float64) {
+	for _, b := range backends {
+		if !q.fit(b) {
+			continue
 		}
-		if best != nil {
-			return best
+		if load := float64(b.inflight.Load()+1) / b.share(q.now, q.slowStart); best == nil || load < least {
+			best, least = b, load
 		}
 	}
-	return nil
+	return best, least
 }

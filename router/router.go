@@ -1,31 +1,47 @@
-// Package router decides who gets a request: pools, policies and the load that
-// xpyd itself has put on each backend. It knows no HTTP.
+// Package router decides who gets a request: pools, policies, health and the load
+// that xpyd itself has put on each backend. It knows no HTTP.
 package router
 
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// ErrNoBackend means that the pool has no backend left that this request may try.
-var ErrNoBackend = errors.New("no backend available")
+// Why there is no lease.
+var (
+	// ErrNoBackend means that the pool has no backend left that this request may try.
+	ErrNoBackend = errors.New("no backend available")
+	// ErrAllDown is the ErrNoBackend of a pool that is Down as a whole.
+	ErrAllDown = fmt.Errorf("%w: every backend of the pool is down", ErrNoBackend)
+	// ErrBusy means that all backends left to this request are at their cap.
+	ErrBusy = errors.New("every backend is at its cap of requests in flight")
+)
 
 // degradedFloor decode-only requests are allowed however little else is in flight.
 const degradedFloor = 4
 
+// Clock tells the time. Injected, so that ejections and ramps are tested without
+// sleeping.
+type Clock func() time.Time
+
 // Snapshot is one immutable configuration of the pools. A request keeps the one it
-// started with.
+// started with. Backends that two snapshots share are the same objects.
 type Snapshot struct {
-	router  *Router
-	prefill pool
-	decode  pool
+	router   *Router
+	health   Health
+	maxShare float64 // of the in-flight decode requests, see Degrade
+	prefill  pool
+	decode   pool
 }
 
 type pool struct {
-	backends []*Backend
-	policy   policy
+	backends   []*Backend
+	policyName string
+	policy     policy
+	limit      int64 // of leases on one backend; 0: none
 }
 
 // Router hands out leases on the backends of the current snapshot.
@@ -34,34 +50,62 @@ type Router struct {
 	clock    Clock
 	epoch    time.Time
 	degraded atomic.Int64 // decode leases whose request could not get a prefill
-	maxShare float64
+	retries  atomic.Int64 // retries under way
+	queues   [2]queue     // by Role
+	onEject  atomic.Pointer[func(Ejection)]
+	pairs    pairMatrix
+
+	// mu is held where a backend's state changes: checks, ejections, failed transfers,
+	// a new snapshot. No pick takes it, nor a release after a success.
+	mu        sync.Mutex
+	reloading sync.Mutex // one Reload at a time; taken before mu
 }
 
 // New builds the pools. maxShare is the part of the in-flight decode requests that
 // may be there for want of a prefill.
 func New(cfg Config, maxShare float64, clock Clock) (*Router, error) {
-	r := &Router{clock: clock, epoch: clock(), maxShare: maxShare}
-	s := &Snapshot{router: r}
-	var err error
-	if s.prefill, err = newPool(Prefill, cfg.Prefill, cfg.PrefillPolicy); err != nil {
+	r := &Router{clock: clock, epoch: clock()}
+	s, err := r.build(cfg, maxShare, &Snapshot{})
+	if err != nil {
 		return nil, err
-	}
-	if s.decode, err = newPool(Decode, cfg.Decode, cfg.DecodePolicy); err != nil {
-		return nil, err
-	}
-	if len(s.decode.backends) == 0 {
-		return nil, errors.New("decode pool is empty")
 	}
 	r.snapshot.Store(s)
 	return r, nil
 }
 
-func newPool(role Role, urls []string, policyName string) (pool, error) {
-	p := pool{policy: newPolicy(policyName)}
+// build makes the snapshot of cfg, with old's backends where their URL stays.
+func (r *Router) build(cfg Config, maxShare float64, old *Snapshot) (*Snapshot, error) {
+	s := &Snapshot{router: r, health: cfg.Health, maxShare: maxShare}
+	var err error
+	if s.prefill, err = r.newPool(Prefill, cfg.Prefill, cfg.PrefillPolicy, &old.prefill); err != nil {
+		return nil, err
+	}
+	if s.decode, err = r.newPool(Decode, cfg.Decode, cfg.DecodePolicy, &old.decode); err != nil {
+		return nil, err
+	}
+	if len(s.decode.backends) == 0 {
+		return nil, errors.New("decode pool is empty")
+	}
+	s.prefill.limit, s.decode.limit = int64(cfg.PrefillMaxInFlight), int64(cfg.DecodeMaxInFlight)
+	return s, nil
+}
+
+func (r *Router) newPool(role Role, urls []string, policyName string, old *pool) (pool, error) {
+	p := pool{policyName: policyName, policy: old.policy}
+	if p.policy == nil || old.policyName != policyName {
+		p.policy = newPolicy(policyName)
+	}
+	known := map[string]*Backend{}
+	for _, b := range old.backends {
+		known[b.URL] = b
+	}
 	for _, u := range urls {
-		b, err := newBackend(role, u)
+		b, err := newBackend(r, role, u)
 		if err != nil {
 			return p, fmt.Errorf("build pool: %w", err)
+		}
+		if k := known[b.URL]; k != nil {
+			b = k
 		}
 		p.backends = append(p.backends, b)
 	}
@@ -84,42 +128,19 @@ func (s *Snapshot) pool(role Role) *pool {
 	return &s.decode
 }
 
-// Acquire takes a lease on a backend of the role into l, passing over those in skip.
-// tokens is the estimated size of the prompt. ErrNoBackend when none is left.
-func (s *Snapshot) Acquire(role Role, tokens int, skip []*Backend, l *Lease) error {
-	p := s.pool(role)
-	if len(p.backends) == 0 {
-		return ErrNoBackend
-	}
-	b := p.policy.pick(p.backends, skip, s.router.now())
-	if b == nil {
-		return ErrNoBackend
-	}
-	l.hold(s.router, b, tokens)
-	return nil
-}
-
 // Degrade marks a held decode lease as one that goes without a prefill it should
 // have had. False when the cap on such requests is reached; then nothing changes.
 func (s *Snapshot) Degrade(l *Lease) bool {
 	if l.degraded {
 		return true
 	}
-	limit := max(degradedFloor, int64(s.router.maxShare*float64(s.decodeInFlight())))
+	limit := max(degradedFloor, int64(s.maxShare*float64(inFlight(s.decode.backends))))
 	if s.router.degraded.Add(1) > limit {
 		s.router.degraded.Add(-1)
 		return false
 	}
 	l.degraded = true
 	return true
-}
-
-func (s *Snapshot) decodeInFlight() int64 {
-	var n int64
-	for _, b := range s.decode.backends {
-		n += b.inflight.Load()
-	}
-	return n
 }
 
 // Ready reports whether a completion could be served: a decode backend that is up

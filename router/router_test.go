@@ -184,13 +184,13 @@ func TestBackendURL(t *testing.T) {
 		{"http://[::1]:8100", "[::1]:8100", "[::1]:8100"},
 		{"http://p1", "p1:80", "p1"},
 	} {
-		b, err := newBackend(Prefill, tc.raw)
+		b, err := newBackend(nil, Prefill, tc.raw)
 		if err != nil || b.Addr != tc.addr || b.Host != tc.host {
 			t.Errorf("%s: %+v, %v", tc.raw, b, err)
 		}
 	}
 	for _, raw := range []string{"p1:8100", "https://p1", "http://", "://"} {
-		if _, err := newBackend(Decode, raw); err == nil {
+		if _, err := newBackend(nil, Decode, raw); err == nil {
 			t.Errorf("%q accepted", raw)
 		}
 	}

@@ -1,0 +1,162 @@
+package router
+
+import (
+	"slices"
+	"time"
+)
+
+// EjectReason is why a backend is left alone for a while; a closed set of label values.
+type EjectReason string
+
+// Reasons of an ejection.
+const (
+	EjectFailures EjectReason = "failures" // eject_after failed legs in a row
+	EjectAuth     EjectReason = "auth"     // it refused our key: an operator is needed
+	EjectKVLoad   EjectReason = "kv_load"  // transfers with several partners failed
+	EjectStall    EjectReason = "stall"    // all of its streams have stopped
+)
+
+// Ejection is one decision about a backend, for logs and metrics.
+type Ejection struct {
+	Backend *Backend
+	Reason  EjectReason
+	For     time.Duration // 0: spared, as half of its pool is ejected
+	Nth     int           // how many in a row, with this one
+}
+
+// OnEject has f called after each ejection, and when a backend that earned one is
+// spared for the first time since its last success. f holds no lock and returns soon.
+// Set before requests come.
+func (r *Router) OnEject(f func(Ejection)) { r.onEject.Store(&f) }
+
+// Eject takes b out of the picks for health.eject_for, times the number of ejections
+// in a row, up to health.eject_max. False where it is out already, or spared: at most
+// half of a pool is ejected at any time.
+func (r *Router) Eject(b *Backend, why EjectReason) bool {
+	r.mu.Lock()
+	e := r.eject(b, why)
+	r.mu.Unlock()
+	r.report(e, true)
+	return e.For > 0
+}
+
+// Ejected reports whether the backend is passed over for its failures.
+func (b *Backend) Ejected() bool { return b.ejected(b.router.now()) }
+
+func (b *Backend) ejected(now int64) bool { return b.ejectedUntil.Load() > now }
+
+// record feeds the end of a leg into the backend's health.
+func (b *Backend) record(o Outcome) {
+	switch o {
+	case OK:
+		if b.failures.Load() != 0 {
+			b.failures.Store(0)
+		}
+		if b.ejections.Load() != 0 {
+			b.forgive()
+		}
+	case ClientGone, ClientFault, KVLoad:
+	case Auth:
+		b.fail(max(1, int64(b.router.Snapshot().health.EjectAfter)), EjectAuth)
+	case Refused:
+		b.refusedUntil.Store(b.router.now() + int64(refusedFor))
+		b.fail(1, EjectFailures)
+	default:
+		b.fail(1, EjectFailures)
+	}
+}
+
+// fail counts a failure; what an ejected backend still ends is no news of it.
+func (b *Backend) fail(weight int64, why EjectReason) {
+	r := b.router
+	if b.ejected(r.now()) {
+		return
+	}
+	n := b.failures.Add(weight)
+	after := int64(r.Snapshot().health.EjectAfter)
+	if after == 0 || n < after {
+		return
+	}
+	r.mu.Lock()
+	e := r.eject(b, why)
+	r.mu.Unlock()
+	r.report(e, n-weight < after)
+}
+
+// forgive begins a new row of ejections, once the backend has served without one for
+// as long as the last lasted. Called at each success.
+func (b *Backend) forgive() {
+	r := b.router
+	now := r.now()
+	over := func() bool {
+		until := b.ejectedUntil.Load()
+		return now >= until+(until-b.ejectedAt.Load())
+	}
+	if !over() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if over() {
+		b.ejections.Store(0)
+	}
+}
+
+// eject decides under mu. The zero Ejection: there was nothing to decide.
+func (r *Router) eject(b *Backend, why EjectReason) Ejection {
+	s, now := r.Snapshot(), r.now()
+	h := &s.health
+	pool := s.Backends(b.Role)
+	if h.EjectAfter == 0 || b.ejected(now) || !slices.Contains(pool, b) {
+		return Ejection{}
+	}
+	e := Ejection{Backend: b, Reason: why, Nth: int(b.ejections.Load()) + 1}
+	if countEjected(pool, now) >= len(pool)/2 {
+		return e
+	}
+	e.For = min(h.EjectFor*time.Duration(e.Nth), h.EjectMax)
+	b.ejections.Store(int32(e.Nth))
+	b.ejectedAt.Store(now)
+	b.failures.Store(0)
+	b.ramp(now + int64(e.For))
+	b.ejectedUntil.Store(now + int64(e.For))
+	return e
+}
+
+func countEjected(pool []*Backend, now int64) (n int) {
+	for _, b := range pool {
+		if b.ejected(now) {
+			n++
+		}
+	}
+	return n
+}
+
+// lift ends an ejection before its time. Called under mu.
+func (b *Backend) lift(now int64) {
+	if b.ejected(now) {
+		b.ejectedUntil.Store(now)
+		b.ramp(now)
+	}
+}
+
+// spareHalf lifts the ejections that end first until at most half of the pool is
+// ejected: a pool may have become smaller. Called under mu.
+func (p *pool) spareHalf(now int64) {
+	for countEjected(p.backends, now) > len(p.backends)/2 {
+		var first *Backend
+		for _, b := range p.backends {
+			if b.ejected(now) && (first == nil || b.ejectedUntil.Load() < first.ejectedUntil.Load()) {
+				first = b
+			}
+		}
+		first.lift(now)
+	}
+}
+
+// report passes an ejection on; one that was spared only where spared asks for it.
+func (r *Router) report(e Ejection, spared bool) {
+	if f := r.onEject.Load(); f != nil && e.Backend != nil && (e.For > 0 || spared) {
+		(*f)(e)
+	}
+}

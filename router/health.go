@@ -1,0 +1,92 @@
+package router
+
+// State is what the active checks have found. It feeds picks, readiness and reports.
+type State int32
+
+// States of a backend. Unknown counts as usable: xpyd starts before its engines. A
+// backend that is Down is never picked.
+const (
+	Unknown State = iota
+	Up
+	Down
+)
+
+// String is the word that reports use.
+func (s State) String() string { return [...]string{"unknown", "up", "down"}[s] }
+
+// State is the last finding of the active checks.
+func (b *Backend) State() State { return State(b.state.Load()) }
+
+// Observe feeds one active check; changed reports whether State is another now. The
+// first success makes an Unknown backend Up, health.rise in a row a Down one;
+// health.fall failures in a row make any backend Down. Neither touches an ejection.
+// Checks of one backend come one after the other. When it goes Down, Observe calls
+// the OnDown functions of its leases before it returns.
+func (b *Backend) Observe(ok bool) (changed bool) {
+	b.router.mu.Lock()
+	was := b.State()
+	to := b.judge(ok)
+	b.enter(to)
+	b.router.mu.Unlock()
+	b.announce(was, to)
+	return was != to
+}
+
+// SetState forces a finding past rise and fall.
+func (b *Backend) SetState(to State) {
+	b.router.mu.Lock()
+	was := b.State()
+	b.checkOKs.Store(0)
+	b.checkFails.Store(0)
+	b.enter(to)
+	b.router.mu.Unlock()
+	b.announce(was, to)
+}
+
+// Suspect reports whether the backend should be checked at the short interval: it is
+// not known to be Up, is ejected, or its last check or leg has failed.
+func (b *Backend) Suspect() bool {
+	return b.State() != Up || b.checkFails.Load() > 0 || b.failures.Load() > 0 || b.Ejected()
+}
+
+// Fit reports whether a leg that was reserved a while ago should still go there: the
+// backend is neither Down nor ejected.
+func (b *Backend) Fit() bool { return b.State() != Down && !b.Ejected() }
+
+// judge counts a check and returns the state that follows. Called under router.mu.
+func (b *Backend) judge(ok bool) State {
+	h := &b.router.Snapshot().health
+	was := b.State()
+	if !ok {
+		b.checkOKs.Store(0)
+		if int(b.checkFails.Add(1)) >= h.Fall {
+			return Down
+		}
+		return was
+	}
+	b.checkFails.Store(0)
+	if oks := int(b.checkOKs.Add(1)); was == Unknown || was == Down && oks >= h.Rise {
+		return Up
+	}
+	return was
+}
+
+// enter makes to the state. Called under router.mu.
+func (b *Backend) enter(to State) {
+	if b.State() == Down && to == Up {
+		b.ramp(b.router.now())
+	}
+	b.state.Store(int32(to))
+}
+
+// announce tells whoever waits for the backend: its legs that it went Down, the
+// queue that there is a slot more, or none left to wait for.
+func (b *Backend) announce(was, to State) {
+	if was == to {
+		return
+	}
+	if to == Down {
+		b.down.fire()
+	}
+	b.router.serve(b.Role)
+}

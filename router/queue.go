@@ -1,0 +1,132 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Ends of a wait without a lease. The first two are ErrBusy too.
+var (
+	ErrQueueFull    = fmt.Errorf("%w: the queue is full", ErrBusy)
+	ErrQueueTimeout = fmt.Errorf("%w: waited too long in the queue", ErrBusy)
+	ErrQueueLeft    = errors.New("left the queue")
+)
+
+// Line bounds the wait for a pool whose backends are full.
+type Line struct {
+	Length int           // requests that wait at once in this pool; 0: none
+	Wait   time.Duration // of one of them
+}
+
+// queue is the line of one pool, first come first served. It outlives snapshots.
+type queue struct {
+	waiting atomic.Int64 // len(line); read without the lock on every release
+	mu      sync.Mutex
+	line    []*waiter
+}
+
+// waiter is a request in the line. Whoever takes it out of the line answers it.
+type waiter struct {
+	want  Want
+	lease *Lease
+	ended chan error // capacity 1; nil: the lease is held
+}
+
+// AcquireWait is AcquireFor that waits where it would return ErrBusy, until a lease
+// is released, a backend comes up or all go down, and no longer than the line
+// allows: ErrQueueFull, ErrQueueTimeout, and ErrQueueLeft when done is closed. Who
+// has waited gets a backend of the snapshot that is current then.
+func (s *Snapshot) AcquireWait(w Want, l *Lease, line Line, done <-chan struct{}) error {
+	if err := s.AcquireFor(w, l); err != ErrBusy {
+		return err
+	}
+	q := &s.router.queues[w.Role]
+	wt := &waiter{want: w, lease: l, ended: make(chan error, 1)}
+	if !q.join(s.router, wt, line.Length) {
+		return ErrQueueFull
+	}
+	timer := time.NewTimer(line.Wait)
+	defer timer.Stop()
+	var err error
+	select {
+	case err = <-wt.ended:
+		return err
+	case <-timer.C:
+		err = ErrQueueTimeout
+	case <-done:
+		err = ErrQueueLeft
+	}
+	if q.leave(wt) {
+		return err
+	}
+	return <-wt.ended // it was its turn in the same moment
+}
+
+// join puts wt at the end of the line and serves it at once if it can be: a slot may
+// have come free since it was refused one.
+func (q *queue) join(r *Router, wt *waiter, length int) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.line) >= length {
+		return false
+	}
+	q.line = append(q.line, wt)
+	q.waiting.Add(1) // before serve looks: a release sees it, or is seen
+	q.serve(r.Snapshot())
+	return true
+}
+
+// leave takes wt out of the line; false: it has been answered.
+func (q *queue) leave(wt *waiter) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := slices.Index(q.line, wt)
+	if i >= 0 {
+		q.drop(i)
+	}
+	return i >= 0
+}
+
+func (q *queue) drop(i int) {
+	q.line = slices.Delete(q.line, i, i+1)
+	q.waiting.Add(-1)
+}
+
+// serve answers all whose turn it is, in their order. It stops at the first that no
+// backend has a slot for; who stands behind one that may not have each backend gets
+// what that one cannot use.
+func (q *queue) serve(s *Snapshot) {
+	for i := 0; i < len(q.line); {
+		wt := q.line[i]
+		err := s.acquire(&wt.want, wt.lease)
+		switch {
+		case err != ErrBusy:
+			q.drop(i)
+			wt.ended <- err
+		case wt.choosy(s):
+			i++
+		default:
+			return
+		}
+	}
+}
+
+// choosy: another request might be served where this one cannot be.
+func (wt *waiter) choosy(s *Snapshot) bool {
+	return len(wt.want.Skip) > 0 || !wt.want.Alone && s.router.pairs.bans.Load() != nil
+}
+
+// serve gives the slots that are free in a pool to whoever waits.
+func (r *Router) serve(role Role) {
+	q := &r.queues[role]
+	if q.waiting.Load() == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.serve(r.Snapshot())
+}

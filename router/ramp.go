@@ -1,0 +1,37 @@
+package router
+
+import "time"
+
+// minShare is what a backend gets at the start of its ramp: with nothing it would
+// never pay the handshake that a first request to a pair costs.
+const minShare = 0.1
+
+// turn is one whole turn of round_robin in Backend.turns.
+const turn = 1000
+
+// ramp starts the slow start at the given time of the router's clock, or at the end
+// of the ejection that lasts longer. Called under router.mu.
+func (b *Backend) ramp(at int64) {
+	b.rampFrom.Store(max(1, at, b.ejectedUntil.Load()))
+}
+
+// share is the part of its load that a backend takes, minShare to 1, rising in a line
+// over the slow start.
+func (b *Backend) share(now int64, over time.Duration) float64 {
+	from := b.rampFrom.Load()
+	if from == 0 || now-from >= int64(over) {
+		return 1
+	}
+	return max(minShare, float64(now-from)/float64(over))
+}
+
+// takesTurn reports whether a backend with that share takes the turn that round_robin
+// offers it: evenly one of each 1/share.
+func (b *Backend) takesTurn(share float64) bool {
+	if share >= 1 {
+		return true
+	}
+	part := int64(share * turn)
+	n := b.turns.Add(part)
+	return n/turn != (n-part)/turn
+}

@@ -1,0 +1,60 @@
+package router
+
+import "slices"
+
+// Change is what a reload did to the pools.
+type Change struct {
+	Joined []*Backend // in the new snapshot only
+	Left   []*Backend // in the old one only; leases on them stay valid
+}
+
+// Reload puts the snapshot of cfg in place of the current one, or returns an error
+// and changes nothing. A backend whose URL stays in its pool stays the same object:
+// its leases, health and version live on. prepare is called with the change before
+// any request can see it (for connections to those that join); nil: nothing to do.
+func (r *Router) Reload(cfg Config, maxShare float64, prepare func(Change)) (Change, error) {
+	r.reloading.Lock()
+	defer r.reloading.Unlock()
+	old := r.Snapshot()
+	s, err := r.build(cfg, maxShare, old)
+	if err != nil {
+		return Change{}, err
+	}
+	var c Change
+	for _, role := range [...]Role{Prefill, Decode} {
+		c.Joined = appendMissing(c.Joined, s.Backends(role), old.Backends(role))
+		c.Left = appendMissing(c.Left, old.Backends(role), s.Backends(role))
+	}
+	if prepare != nil {
+		prepare(c)
+	}
+	r.swap(s, c)
+	r.serve(Prefill)
+	r.serve(Decode)
+	return c, nil
+}
+
+func (r *Router) swap(s *Snapshot, c Change) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
+	for _, b := range c.Joined {
+		b.ramp(now)
+	}
+	for _, b := range c.Left {
+		r.pairs.drop(func(x pair) bool { return x.has(b) })
+	}
+	s.prefill.spareHalf(now)
+	s.decode.spareHalf(now)
+	r.snapshot.Store(s)
+}
+
+// appendMissing appends to dst those of a that are not in b.
+func appendMissing(dst, a, b []*Backend) []*Backend {
+	for _, x := range a {
+		if !slices.Contains(b, x) {
+			dst = append(dst, x)
+		}
+	}
+	return dst
+}
