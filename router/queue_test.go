@@ -1,0 +1,291 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestCap(t *testing.T) {
+	for _, policy := range Policies() {
+		t.Run(policy, func(t *testing.T) {
+			r, _ := newRouterOf(t, 1, 2, func(c *Config) { c.DecodePolicy, c.DecodeMaxInFlight = policy, 2 })
+			s := r.Snapshot()
+			d := s.Backends(Decode)
+			a, b := leaseOn(t, s, d[0]), leaseOn(t, s, d[0])
+			if got := picks(s, Decode, 3); got != "d2 d2 d2" {
+				t.Errorf("picked %s, want the one that is not full", got)
+			}
+			c, e := leaseOn(t, s, d[1]), leaseOn(t, s, d[1])
+			var l Lease
+			err := s.Acquire(Decode, 1, nil, &l)
+			if err != ErrBusy || errors.Is(err, ErrNoBackend) || l.Held() {
+				t.Errorf("all full: %v, held %v", err, l.Held())
+			}
+			if err := s.Acquire(Decode, 1, d, &l); err != ErrNoBackend {
+				t.Errorf("all full, all tried: %v, want ErrNoBackend", err)
+			}
+			if s.Pick(Decode, nil) == nil {
+				t.Error("a call that takes no slot finds no backend")
+			}
+			if got := picks(s, Prefill, 1); got != "p1" {
+				t.Errorf("the other pool has no cap, got %s", got)
+			}
+			a.Release(OK)
+			if got := picks(s, Decode, 2); got != "d1 d1" {
+				t.Errorf("picked %s after a release", got)
+			}
+			for _, l := range []*Lease{b, c, e} {
+				l.Release(OK)
+			}
+		})
+	}
+}
+
+// Nobody is sent to a backend that will fail because the good ones are full; a
+// refused connection of this second is another thing.
+func TestFullIsWaitedFor(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		blemish func(t *testing.T, r *Router, b *Backend)
+		want    error
+	}{
+		{"ejected", func(t *testing.T, r *Router, b *Backend) { r.Eject(b, EjectFailures) }, ErrBusy},
+		{"down", func(t *testing.T, r *Router, b *Backend) { b.SetState(Down) }, ErrBusy},
+		{"refused", func(t *testing.T, r *Router, b *Backend) { end(t, r.Snapshot(), b, Refused, 1) }, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r, _ := newRouterOf(t, 0, 2, func(c *Config) { c.DecodeMaxInFlight = 1 })
+			s := r.Snapshot()
+			d := s.Backends(Decode)
+			tc.blemish(t, r, d[0])
+			leaseOn(t, s, d[1])
+			var l Lease
+			if err := s.Acquire(Decode, 1, nil, &l); err != tc.want {
+				t.Errorf("got %v, want %v", err, tc.want)
+			}
+		})
+	}
+}
+
+// wait joins the line in a goroutine of its own and sends how it ended.
+func wait(s *Snapshot, w Want, l *Lease, line Line, done <-chan struct{}) <-chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- s.AcquireWait(w, l, line, done) }()
+	synctest.Wait()
+	return ended
+}
+
+// pending reports whether the wait goes on.
+func pending(ended <-chan error) bool {
+	synctest.Wait()
+	return len(ended) == 0
+}
+
+var anyDecode = Want{Role: Decode, Tokens: 1, Alone: true}
+
+func TestQueueIsFirstComeFirstServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := newRouterOf(t, 0, 1, func(c *Config) { c.DecodeMaxInFlight = 1 })
+		s := r.Snapshot()
+		held := leaseOn(t, s, s.Backends(Decode)[0])
+		var leases [3]Lease
+		var waits [3]<-chan error
+		for i := range waits {
+			waits[i] = wait(s, anyDecode, &leases[i], Line{3, time.Minute}, nil)
+		}
+		var late Lease
+		if err := s.AcquireWait(anyDecode, &late, Line{3, time.Minute}, nil); err != ErrQueueFull || !errors.Is(err, ErrBusy) {
+			t.Errorf("a fourth in a line of three: %v", err)
+		}
+		for i := range waits {
+			held.Release(OK)
+			if err := s.Acquire(Decode, 1, nil, &late); err != ErrBusy {
+				t.Errorf("a newcomer gets past the line: %v", err)
+			}
+			if err := <-waits[i]; err != nil || !leases[i].Held() {
+				t.Fatalf("waiter %d: %v, held %v", i, err, leases[i].Held())
+			}
+			for _, after := range waits[i+1:] {
+				if !pending(after) {
+					t.Fatalf("somebody was served together with waiter %d", i)
+				}
+			}
+			held = &leases[i]
+		}
+		held.Release(OK)
+		if err := s.AcquireWait(anyDecode, &late, Line{}, nil); err != nil {
+			t.Errorf("a free slot needs no line: %v", err)
+		}
+		if err := s.AcquireWait(anyDecode, new(Lease), Line{0, time.Minute}, nil); err != ErrQueueFull {
+			t.Errorf("no line: %v", err)
+		}
+	})
+}
+
+func TestQueueEnds(t *testing.T) {
+	line := Line{Length: 5, Wait: 5 * time.Second}
+	for _, tc := range []struct {
+		name string
+		act  func(t *testing.T, r *Router, done chan struct{})
+		want error
+	}{
+		{"time is up", func(t *testing.T, r *Router, done chan struct{}) { time.Sleep(line.Wait) }, ErrQueueTimeout},
+		{"the client leaves", func(t *testing.T, r *Router, done chan struct{}) { close(done) }, ErrQueueLeft},
+		{"all go down", func(t *testing.T, r *Router, done chan struct{}) {
+			r.Snapshot().Backends(Decode)[0].SetState(Down)
+			r.Snapshot().Backends(Decode)[1].SetState(Down)
+		}, ErrAllDown},
+		{"one goes down", func(t *testing.T, r *Router, done chan struct{}) {
+			r.Snapshot().Backends(Decode)[0].SetState(Down)
+			time.Sleep(line.Wait)
+		}, ErrQueueTimeout},
+		{"one joins", func(t *testing.T, r *Router, done chan struct{}) { reload(t, r, 0, 3) }, nil},
+		{"the cap goes", func(t *testing.T, r *Router, done chan struct{}) {
+			cfg := DefaultConfig()
+			cfg.Decode = urls("d", 2)
+			if _, err := r.Reload(cfg, 0.25, nil); err != nil {
+				t.Fatal(err)
+			}
+		}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, _ := newRouterOf(t, 0, 2, func(c *Config) { c.DecodeMaxInFlight = 1 })
+				s := r.Snapshot()
+				a, b := leaseOn(t, s, s.Backends(Decode)[0]), leaseOn(t, s, s.Backends(Decode)[1])
+				done := make(chan struct{})
+				var l Lease
+				began := time.Now()
+				ended := wait(s, anyDecode, &l, line, done)
+				if !pending(ended) {
+					t.Fatalf("ended at once: %v", <-ended)
+				}
+				tc.act(t, r, done)
+				if err := <-ended; err != tc.want || l.Held() != (err == nil) {
+					t.Fatalf("ended with %v, held %v; want %v", err, l.Held(), tc.want)
+				}
+				if took := time.Since(began); (took == line.Wait) != (tc.want == ErrQueueTimeout) || took > line.Wait {
+					t.Errorf("took %v", took)
+				}
+				if n := r.queues[Decode].waiting.Load(); n != 0 {
+					t.Errorf("%d still wait", n)
+				}
+				for _, l := range []*Lease{a, b, &l} {
+					l.Release(ClientGone)
+				}
+				for _, b := range s.Backends(Decode) {
+					if b.InFlight() != 0 {
+						t.Errorf("%s: %d in flight", b.URL, b.InFlight())
+					}
+				}
+			})
+		})
+	}
+}
+
+// reload gives r pools of that size with the caps and policies of before.
+func reload(t testing.TB, r *Router, prefill, decode int) Change {
+	t.Helper()
+	s := r.Snapshot()
+	cfg := DefaultConfig()
+	cfg.PrefillPolicy, cfg.DecodePolicy = s.prefill.policyName, s.decode.policyName
+	cfg.Prefill, cfg.Decode = urls("p", prefill), urls("d", decode)
+	cfg.PrefillMaxInFlight, cfg.DecodeMaxInFlight = int(s.prefill.limit), int(s.decode.limit)
+	c, err := r.Reload(cfg, 0.25, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// A waiter that may not have the backend with a free slot does not keep it from the
+// one behind, and stays the first for the other backend.
+func TestQueueServesAroundOneThatMayNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := newRouterOf(t, 0, 2, func(c *Config) { c.DecodeMaxInFlight = 1 })
+		s := r.Snapshot()
+		d := s.Backends(Decode)
+		a, b := leaseOn(t, s, d[0]), leaseOn(t, s, d[1])
+		var choosy, plain Lease
+		line := Line{5, time.Minute}
+		first := wait(s, Want{Role: Decode, Skip: d[:1], Alone: true}, &choosy, line, nil)
+		second := wait(s, anyDecode, &plain, line, nil)
+		a.Release(OK)
+		if err := <-second; err != nil || plain.Backend != d[0] || !pending(first) {
+			t.Fatalf("the second got %v (%v)", plain.Backend, err)
+		}
+		b.Release(OK)
+		if err := <-first; err != nil || choosy.Backend != d[1] {
+			t.Fatalf("the first got %v (%v)", choosy.Backend, err)
+		}
+	})
+}
+
+// Whatever ends together: each waiter gets a slot or an error, no slot is lost.
+func TestQueueRace(t *testing.T) {
+	r, _ := newRouterOf(t, 0, 2, func(c *Config) { c.DecodeMaxInFlight = 2 })
+	s := r.Snapshot()
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			var l Lease
+			for j := range 300 {
+				done := make(chan struct{})
+				if (i+j)%5 == 0 {
+					close(done)
+				}
+				err := s.AcquireWait(anyDecode, &l, Line{12, time.Duration(j%3) * time.Millisecond}, done)
+				switch {
+				case err == nil:
+					if n := l.Backend.InFlight(); n > 2 || n < 1 {
+						t.Errorf("%d in flight, cap 2", n)
+					}
+					l.Release(OK)
+				case l.Held(), err != ErrQueueFull && err != ErrQueueTimeout && err != ErrQueueLeft:
+					t.Errorf("held %v, %v", l.Held(), err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, b := range s.Backends(Decode) {
+		if b.InFlight() != 0 {
+			t.Errorf("%s: %d in flight at the end", b.URL, b.InFlight())
+		}
+	}
+	if q := &r.queues[Decode]; len(q.line) != 0 || q.waiting.Load() != 0 {
+		t.Errorf("%d in the line, %d counted", len(q.line), q.waiting.Load())
+	}
+}
+
+func TestRetryBudget(t *testing.T) {
+	for _, tc := range []struct{ inFlight, want int }{{0, 3}, {15, 3}, {20, 4}, {100, 20}} {
+		t.Run(fmt.Sprint(tc.inFlight), func(t *testing.T) {
+			r, _ := newRouterOf(t, 2, 2, nil)
+			s := r.Snapshot()
+			for i := range tc.inFlight { // on both pools: a request holds one lease of each
+				leaseOn(t, s, s.Backends(Role(i%2))[0])
+			}
+			for range 2 {
+				taken := 0
+				for r.TakeRetry() {
+					taken++
+				}
+				if taken != tc.want {
+					t.Fatalf("%d retries at once, want %d", taken, tc.want)
+				}
+				r.ReturnRetry()
+				if !r.TakeRetry() || r.TakeRetry() {
+					t.Fatal("one given back is one to take")
+				}
+				for range taken {
+					r.ReturnRetry()
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,214 @@
+package router
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// storm is everything at once on one router, with the invariants that must hold at
+// every moment.
+type storm struct {
+	t     *testing.T
+	r     *Router
+	clock *handClock
+	fired atomic.Int64
+	all   sync.Map // *Backend: all that ever were
+}
+
+var outcomes = [...]Outcome{OK, OK, OK, ClientGone, ClientFault, Refused, Gateway, Engine, Timeout, Auth, KVLoad}
+
+// request is one completion: D first, then P, an OnDown on each, any end.
+func (s *storm) request(rnd *rand.Rand, d, p *Lease) {
+	snap := s.r.Snapshot()
+	var err error
+	if rnd.IntN(4) == 0 {
+		err = snap.AcquireWait(Want{Role: Decode, Tokens: 3}, d, Line{4, time.Millisecond}, nil)
+	} else {
+		err = snap.AcquireFor(Want{Role: Decode, Tokens: 3}, d)
+	}
+	if err != nil {
+		return
+	}
+	if n := d.Backend.InFlight(); n < 1 || n > 6 {
+		s.t.Errorf("%d in flight, cap 6", n)
+	}
+	var live atomic.Bool
+	live.Store(true)
+	watch := func() {
+		s.fired.Add(1)
+		if !live.Load() {
+			s.t.Error("called after the release")
+		}
+	}
+	d.OnDown(watch)
+	if snap.AcquireFor(Want{Role: Prefill, Tokens: 3, Peer: d.Backend}, p) == nil {
+		p.OnDown(watch)
+		if rnd.IntN(3) == 0 {
+			snap.PairFailed(p.Backend, d.Backend)
+		} else {
+			snap.PairWorked(p.Backend, d.Backend)
+		}
+		p.Release(outcomes[rnd.IntN(len(outcomes))])
+	}
+	if s.r.TakeRetry() {
+		s.r.ReturnRetry()
+	}
+	snap.Degrade(d)
+	var once sync.WaitGroup
+	once.Go(func() { d.Release(ClientGone) })
+	d.Release(outcomes[rnd.IntN(len(outcomes))])
+	once.Wait()
+	live.Store(false)
+}
+
+// operate is what happens around the requests.
+func (s *storm) operate(rnd *rand.Rand) {
+	snap := s.r.Snapshot()
+	role := Role(rnd.IntN(2))
+	pool := snap.Backends(role)
+	b := pool[rnd.IntN(len(pool))]
+	switch rnd.IntN(12) {
+	case 0:
+		s.reload(2+rnd.IntN(5), 2+rnd.IntN(5))
+	case 1:
+		snap.Forget(b)
+	case 2:
+		s.r.Eject(b, EjectStall)
+	case 3:
+		s.clock.advance(time.Duration(rnd.IntN(10)) * time.Second)
+	default:
+		b.Observe(rnd.IntN(3) > 0)
+	}
+}
+
+func (s *storm) reload(prefill, decode int) {
+	reload(s.t, s.r, prefill, decode)
+	for _, role := range []Role{Prefill, Decode} {
+		for _, b := range s.r.Snapshot().Backends(role) {
+			s.all.Store(b, true)
+		}
+	}
+}
+
+// check looks at a moment in which no state changes: mu is held.
+func (s *storm) check() {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	snap, now := s.r.Snapshot(), s.r.now()
+	for _, role := range []Role{Prefill, Decode} {
+		pool := snap.Backends(role)
+		if n := countEjected(pool, now); n > len(pool)/2 {
+			s.t.Errorf("%d of %d %s backends ejected", n, len(pool), role)
+		}
+		for _, b := range pool {
+			if b.inflight.Load() < 0 {
+				s.t.Errorf("%s: %d in flight", b.URL, b.inflight.Load())
+			}
+		}
+	}
+}
+
+func TestStorm(t *testing.T) {
+	r, clock := newRouterOf(t, 4, 4, func(c *Config) {
+		c.PrefillPolicy = "least_request"
+		c.PrefillMaxInFlight, c.DecodeMaxInFlight = 6, 6
+	})
+	s := &storm{t: t, r: r, clock: clock}
+	s.reload(4, 4)
+	var requests, others sync.WaitGroup
+	var stop atomic.Bool
+	for i := range 8 {
+		requests.Go(func() {
+			rnd := rand.New(rand.NewPCG(1, uint64(i)))
+			var d, p Lease
+			for range 1500 {
+				s.request(rnd, &d, &p)
+			}
+		})
+	}
+	for i := range 2 {
+		others.Go(func() {
+			rnd := rand.New(rand.NewPCG(2, uint64(i)))
+			for !stop.Load() {
+				s.operate(rnd)
+				s.check()
+				time.Sleep(10 * time.Microsecond)
+			}
+		})
+	}
+	requests.Wait()
+	stop.Store(true)
+	others.Wait()
+	s.all.Range(func(k, _ any) bool {
+		if b := k.(*Backend); b.InFlight() != 0 || b.tokens.Load() != 0 || b.down.head != nil {
+			t.Errorf("%s at the end: %d in flight, %d tokens, watched %v", b.URL, b.InFlight(), b.tokens.Load(), b.down.head != nil)
+		}
+		return true
+	})
+	if r.degraded.Load() != 0 || r.retries.Load() != 0 {
+		t.Errorf("%d degraded, %d retries at the end", r.degraded.Load(), r.retries.Load())
+	}
+	if s.fired.Load() == 0 {
+		t.Error("no backend went down under a request: the test shows nothing")
+	}
+}
+
+func TestAcquireAllocatesNothing(t *testing.T) {
+	for _, policy := range Policies() {
+		r, clock := newRouterOf(t, 4, 4, func(c *Config) {
+			c.PrefillPolicy, c.DecodePolicy, c.DecodeMaxInFlight = policy, policy, 8
+		})
+		s := r.Snapshot()
+		script(t, r, clock, "p1d1 p1d1 p1d1") // the costlier case: a ban to be looked up
+		var d, p Lease
+		wake := func() {}
+		if n := testing.AllocsPerRun(100, func() {
+			if s.AcquireFor(Want{Role: Decode}, &d) != nil || s.AcquireFor(Want{Role: Prefill, Peer: d.Backend}, &p) != nil {
+				t.Fatal("no lease")
+			}
+			d.OnDown(wake)
+			p.Release(OK)
+			d.Release(Gateway)
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", policy, n)
+		}
+	}
+}
+
+func BenchmarkAcquireOf512(b *testing.B) {
+	for _, policy := range Policies() {
+		b.Run(policy, func(b *testing.B) {
+			r, _ := newRouterOf(b, 0, 512, func(c *Config) { c.DecodePolicy = policy })
+			s := r.Snapshot()
+			b.ReportAllocs()
+			var l Lease
+			for b.Loop() {
+				if err := s.Acquire(Decode, 1, nil, &l); err != nil {
+					b.Fatal(err)
+				}
+				l.Release(OK)
+			}
+		})
+	}
+}
+
+func BenchmarkAcquireParallel(b *testing.B) {
+	r, _ := newRouterOf(b, 0, 8, func(c *Config) { c.DecodePolicy = "least_request" })
+	r.clock = time.Now
+	r.epoch = time.Now()
+	s := r.Snapshot()
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		var l Lease
+		for pb.Next() {
+			if err := s.Acquire(Decode, 1, nil, &l); err != nil {
+				b.Error(err)
+				return
+			}
+			l.Release(OK)
+		}
+	})
+}
