@@ -1,0 +1,233 @@
+package proxy_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"xpyd/kvparams"
+	"xpyd/proxy"
+	"xpyd/sim"
+)
+
+// released waits for an engine's record of a release of the request with this id.
+func (r *rig) released(e *sim.Engine, id string) {
+	r.t.Helper()
+	r.await("a release of "+id+" on "+e.Name(), func() bool {
+		for _, rec := range e.Requests() {
+			if strings.HasPrefix(rec.RequestID, id+"-") && strings.HasSuffix(rec.RequestID, "-release") {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func TestHandleGoesToOneDecodeRequest(t *testing.T) {
+	for _, kind := range []string{"rst", "fin", "status=500", "status=503", "kvfail"} {
+		t.Run(kind, func(t *testing.T) {
+			r := newRig(t, rigOptions{decode: 2})
+			c := forms(prompt, 4)[0]
+			for range 2 {
+				r.expectWhole(c, r.call(c)) // leaves a connection to each decode engine that the next request reuses
+			}
+			f, err := sim.ParseFault(kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Leg, f.Count = "D", 1
+			if err := r.decode[0].SetFault(f); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				r.expectWhole(c, r.call(c))
+			}
+			seen := map[string]bool{}
+			for _, rec := range legs(r.decode, "decode") {
+				if strings.HasSuffix(rec.RequestID, "-release") {
+					continue
+				}
+				if seen[rec.RemoteRequestID] {
+					t.Errorf("the handle of %s reached decode twice", rec.RemoteRequestID)
+				}
+				seen[rec.RemoteRequestID] = true
+			}
+			if n := r.metric(`xpyd_kv_handles_total{end="issued"}`); n != 5 {
+				t.Errorf("%v prefills for 4 requests of which one lost its decode, want 5", n)
+			}
+			r.expectNothingHeld()
+		})
+	}
+}
+
+func TestHandleOlderThanItsLeaseIsNotSent(t *testing.T) {
+	r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.KV.LeaseMargin = c.KV.Lease - 1 }})
+	a := r.call(forms(prompt, 4)[0])
+	if a.status != 503 || a.code() != "handle_expired" {
+		t.Fatalf("%d %s, want 503 handle_expired for handles that live 1 ns", a.status, a.body)
+	}
+	for _, rec := range legs(r.decode, "decode") {
+		if !strings.HasSuffix(rec.RequestID, "-release") {
+			t.Errorf("decode got an old handle: %+v", rec)
+		}
+	}
+}
+
+func TestReleaseAvoidsTheDecodeThatFailed(t *testing.T) {
+	r := newRig(t, rigOptions{decode: 2, config: func(c *proxy.Config) { c.Timeouts.FirstEvent = 200 * time.Millisecond }})
+	// It takes every request, the release's too, and answers none.
+	if err := r.decode[0].SetFault(sim.Fault{Kind: sim.FaultHang, Leg: "D"}); err != nil {
+		t.Fatal(err)
+	}
+	a := r.call(forms(prompt, 4)[0], "X-Request-Id", "hung")
+	if a.status != 504 || a.code() != "decode_timeout" {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	r.released(r.decode[1], "hung")
+	r.expectNothingHeld()
+	if n := r.metric(`xpyd_kv_handles_total{end="released"}`); n != 1 {
+		t.Errorf("%v handles released, want 1", n)
+	}
+}
+
+func TestDrainCutShortIsTriedElsewhere(t *testing.T) {
+	b := newBarrier(sim.PhasePrefillEnding, 0)
+	r := newRig(t, rigOptions{decode: 2, engine: func(o *sim.Options) { o.Hook, o.Version = b.hook, "0.31.9" }})
+	t.Cleanup(b.open)
+	// A status line alone does not show that the blocks were read.
+	if err := r.decode[0].SetFault(sim.Fault{Kind: sim.FaultTruncate, At: 40, Leg: "D"}); err != nil {
+		t.Fatal(err)
+	}
+	conn := r.dialRaw()
+	_, _ = io.WriteString(conn, raw(forms(prompt, 9)[0], "leaver"))
+	<-b.reached
+	_ = conn.Close()
+	r.await("aware", func() bool { return r.server.Departed() == 1 })
+	b.open()
+	r.released(r.decode[1], "leaver")
+	r.await("drained", func() bool { return r.metric(`xpyd_kv_handles_total{end="drained"}`) == 1 })
+	r.expectNothingHeld()
+}
+
+func TestShortPrefillMayFinishForAClientThatLeft(t *testing.T) {
+	b := newBarrier(sim.PhasePrefillStart, 0)
+	r := newRig(t, rigOptions{
+		engine: func(o *sim.Options) {
+			o.Hook = b.hook
+			o.PrefillTokensPerSecond = 50 // 0.4 s, all of it after the client has left
+		},
+		config: func(c *proxy.Config) { c.Timeouts.PrefillAbortGrace = 5 * time.Second },
+	})
+	t.Cleanup(b.open)
+	conn := r.dialRaw()
+	_, _ = io.WriteString(conn, raw(forms(prompt, 9)[0], "leaver"))
+	<-b.reached
+	_ = conn.Close()
+	r.await("aware", func() bool { return r.server.Departed() == 1 })
+	b.open()
+	if rec := r.record(r.prefill[0], "leaver"); rec.Outcome != "ok" {
+		t.Errorf("prefill leg ended %q, want ok: it had the time to finish", rec.Outcome)
+	}
+	r.released(r.decode[0], "leaver")
+	r.expectNothingHeld()
+}
+
+func TestLateAnswerOfPrefillIsReleased(t *testing.T) {
+	arrived := make(chan struct{}, 1)
+	p := newStub(t, func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		arrived <- struct{}{}
+		<-req.Context().Done() // xpyd has shut its sending side; the answer is on its way all the same
+		_, _ = io.WriteString(w, `{"choices":[],"kv_transfer_params":`+stubHandle+`}`)
+	})
+	r := newRig(t, rigOptions{
+		router: p.asPrefill,
+		config: func(c *proxy.Config) { c.Timeouts.PrefillAbortGrace = 20 * time.Millisecond },
+	})
+	conn := r.dialRaw()
+	_, _ = io.WriteString(conn, raw(forms(prompt, 9)[0], "leaver"))
+	<-arrived
+	_ = conn.Close()
+	r.released(r.decode[0], "leaver")
+	r.await("counted", func() bool { return r.metric(`xpyd_kv_handles_total{end="released"}`) == 1 })
+	r.await("counted as gone", func() bool { return r.metric(`xpyd_client_gone_total{phase="prefill"}`) == 1 })
+}
+
+func TestDecodeIsReservedWhilePrefillWorks(t *testing.T) {
+	b := newBarrier(sim.PhasePrefillStart, 0)
+	r := newRig(t, rigOptions{engine: func(o *sim.Options) { o.Hook = b.hook }})
+	t.Cleanup(b.open)
+	c := forms(prompt, 4)[0]
+	got := make(chan answer, 1)
+	go func() { got <- r.call(c) }()
+	<-b.reached
+	if n := r.metric(`xpyd_in_flight{backend="` + r.decode[0].URL() + `",role="decode"}`); n != 1 {
+		t.Errorf("%v requests in flight on decode during the prefill, want the reservation", n)
+	}
+	b.open()
+	r.expectWhole(c, <-got)
+	r.expectNothingHeld()
+}
+
+func TestNoPrefillWhileAllDecodesAreDown(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.decode[0].Kill()
+	c := forms(prompt, 3)[0]
+	// Each refused connection has the engine checked at once.
+	r.await("known to be down", func() bool { r.call(c); return !r.server.Ready() })
+	before := len(r.prefill[0].Requests())
+	if a := r.call(c); a.status != 503 || a.code() != "decode_unavailable" || a.header.Get("Retry-After") == "" {
+		t.Fatalf("%d %s %v", a.status, a.body, a.header)
+	}
+	if n := len(r.prefill[0].Requests()); n != before {
+		t.Errorf("prefill was asked %d times for what no decode can take", n-before)
+	}
+}
+
+// panicky is a dialect that panics the first time it builds the body of one leg.
+type panicky struct {
+	kvparams.Dialect
+	leg  string
+	done atomic.Bool
+}
+
+func (d *panicky) once(leg string) {
+	if d.leg == leg && d.done.CompareAndSwap(false, true) {
+		panic("BUG: planted by a test")
+	}
+}
+
+func (d *panicky) AppendPrefill(dst kvparams.Segments, r *kvparams.Request, leg *kvparams.Leg) kvparams.Segments {
+	d.once("prefill")
+	return d.Dialect.AppendPrefill(dst, r, leg)
+}
+
+func (d *panicky) AppendDecode(dst kvparams.Segments, r *kvparams.Request, h kvparams.Handle, leg *kvparams.Leg) kvparams.Segments {
+	d.once("decode")
+	return d.Dialect.AppendDecode(dst, r, h, leg)
+}
+
+func TestPanicGivesEverythingBack(t *testing.T) {
+	for _, leg := range []string{"prefill", "decode"} {
+		t.Run(leg, func(t *testing.T) {
+			nixl, ok := kvparams.Lookup("nixl")
+			if !ok {
+				t.Fatal("no nixl")
+			}
+			r := newRig(t, rigOptions{dialect: &panicky{Dialect: nixl, leg: leg}})
+			c := forms(prompt, 4)[0]
+			if a := r.call(c, "X-Request-Id", "panics"); a.status != 500 || a.code() != "internal_error" {
+				t.Fatalf("%d %s %v", a.status, a.body, a.err)
+			}
+			r.await("counted", func() bool { return r.metric("xpyd_panics_total") == 1 })
+			r.expectNothingHeld()
+			if got := r.metric("xpyd_request_bytes_buffered"); got != 0 {
+				t.Errorf("%v bytes still charged", got)
+			}
+			r.expectWhole(c, r.call(c))
+		})
+	}
+}

@@ -1,0 +1,63 @@
+package proxy
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// awaitEvent waits until the socket has bytes, or the end of its stream, to read.
+func awaitEvent(t *testing.T, fd int) {
+	t.Helper()
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	for deadline := time.Now().Add(2 * time.Second); ; {
+		if n, err := unix.Poll(fds, 50); err == nil && n == 1 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nothing arrived")
+		}
+	}
+}
+
+func TestPoisonedConnectionIsNotReused(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		poison func(backend *net.TCPConn)
+	}{
+		{"an answer that nobody asked for", func(b *net.TCPConn) {
+			_, _ = io.WriteString(b, "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nplanted")
+		}},
+		{"one byte", func(b *net.TCPConn) { _, _ = io.WriteString(b, "\n") }},
+		{"closed", func(b *net.TCPConn) { _ = b.Close() }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newScripted(t, func(int) (string, bool) { return "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nown", true })
+			u := s.upstream()
+			backend, client := tcpPair(t)
+			c := &upstreamConn{TCPConn: client, br: bufio.NewReader(client)}
+			var err error
+			if c.fd, err = tuneTCP(client); err != nil {
+				t.Fatal(err)
+			}
+			tc.poison(backend)
+			awaitEvent(t, c.fd)
+			u.put(c)
+			got, err := u.take()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = got.Close() }()
+			if got == c {
+				t.Fatal("the poisoned connection was handed out")
+			}
+			if err := client.SetDeadline(time.Time{}); err == nil {
+				t.Error("the poisoned connection is still open")
+			}
+		})
+	}
+}

@@ -1,0 +1,48 @@
+package proxy_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"xpyd/router"
+)
+
+// stub is an engine whose completions are a function of the test's: for answers that
+// no simulated engine gives. It is healthy and refuses releases as vLLM 0.32 does.
+type stub struct {
+	server   *httptest.Server
+	releases chan string // body of each release
+}
+
+func newStub(t *testing.T, complete http.HandlerFunc) *stub {
+	t.Helper()
+	s := &stub{releases: make(chan string, 64)}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"version":"0.32.0"}`) })
+	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"object":"list","data":[{"id":"sim","object":"model"}]}`)
+	})
+	mux.HandleFunc("POST /v1/completions", func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.Header.Get("X-Request-Id"), "-release") {
+			body, _ := io.ReadAll(r.Body)
+			s.releases <- string(body)
+			http.Error(w, `{"error":{"message":"max_tokens must be at least 1","code":400}}`, http.StatusBadRequest)
+			return
+		}
+		complete(w, r)
+	})
+	s.server = httptest.NewServer(mux)
+	t.Cleanup(s.server.Close)
+	return s
+}
+
+// asPrefill and asDecode put the stub in the place of the rig's engines of a role.
+func (s *stub) asPrefill(c *router.Config) { c.Prefill = []string{s.server.URL} }
+func (s *stub) asDecode(c *router.Config)  { c.Decode = []string{s.server.URL} }
+
+// stubHandle is a handle whose prefill engine nobody reaches.
+const stubHandle = `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[7]],"remote_engine_id":"e","remote_request_id":"r","remote_host":"127.0.0.1","remote_port":1}`

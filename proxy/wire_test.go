@@ -1,0 +1,151 @@
+package proxy_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"xpyd/proxy"
+)
+
+func TestErrorEventBehindTheLastTokenIsNoSuccess(t *testing.T) {
+	for _, c := range []call{streamed(true, 3, "[[D:error-done@4]]"), streamed(false, 3, "[[D:error-done@3]]")} {
+		t.Run(c.name(), func(t *testing.T) {
+			r := newRig(t, rigOptions{})
+			a := r.call(c)
+			r.expectBroken(c, a, "500") // the engine's own event
+			if !strings.Contains(a.body, `"finish_reason":"length"`) {
+				t.Errorf("the choice had not finished: the test proves nothing\n%q", a.body)
+			}
+		})
+	}
+}
+
+func TestDecodeDiesInsideAnEvent(t *testing.T) {
+	for _, chat := range []bool{false, true} {
+		for at := 2; at < 6; at++ {
+			t.Run(fmt.Sprintf("chat=%v/event %d", chat, at), func(t *testing.T) {
+				r := newRig(t, rigOptions{})
+				c := streamed(chat, 9, fmt.Sprintf("[[D:cut@%d]]", at))
+				a := r.call(c)
+				r.expectBroken(c, a, "decode_failed")
+				for _, ev := range strings.Split(strings.TrimSuffix(a.body, "\n\n"), "\n\n") {
+					if data, ok := strings.CutPrefix(ev, "data: "); !ok || !json.Valid([]byte(data)) {
+						t.Errorf("a part of an event was relayed: %q", ev)
+					}
+				}
+				r.expectNothingHeld()
+			})
+		}
+	}
+}
+
+// A usage event before the first token holds nothing that another round would repeat.
+func TestUsageEventCommitsNothing(t *testing.T) {
+	const usage = `data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":0,"total_tokens":1}}` + "\n\n"
+	const rest = `data: {"choices":[{"index":0,"text":"abc","finish_reason":"stop"}]}` + "\n\ndata: [DONE]\n\n"
+	calls := make(chan int, 2)
+	calls <- 1
+	calls <- 2
+	d := newStub(t, func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, usage)
+		if <-calls == 1 {
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = io.WriteString(w, rest)
+	})
+	r := newRig(t, rigOptions{router: d.asDecode})
+	a := r.call(streamed(false, 3, ""))
+	if a.err != nil || a.status != 200 || a.body != usage+rest {
+		t.Fatalf("%d %v %q, want the second decode's stream and nothing of the first", a.status, a.err, a.body)
+	}
+}
+
+func TestOversizeBodyIsRefusedBeforeItsEnd(t *testing.T) {
+	for _, tc := range []struct{ name, head, body string }{
+		{"announced", "Content-Length: 2000\r\n\r\n", "{"}, // the server waits for a first byte
+		{"chunked", "Transfer-Encoding: chunked\r\n\r\n", "7d0\r\n" + strings.Repeat("a", 2000) + "\r\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.Limits.Body = 1000 }})
+			conn := r.dialRaw()
+			_, _ = io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"+tc.head+tc.body)
+			_ = conn.SetReadDeadline(time.Now().Add(3 * time.Second))
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil) // the body's end is still to come
+			if err != nil {
+				t.Fatalf("no answer while the body goes on: %v", err)
+			}
+			_ = resp.Body.Close()
+			if resp.StatusCode != 413 || !resp.Close {
+				t.Errorf("status %d, close %v; want a closing 413", resp.StatusCode, resp.Close)
+			}
+		})
+	}
+}
+
+func TestNothingElseOfTheClientsHeadReachesAnEngine(t *testing.T) {
+	for _, keys := range [][]string{nil, {"client-key"}} {
+		t.Run(fmt.Sprintf("%d keys", len(keys)), func(t *testing.T) {
+			r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.APIKeys = keys }})
+			a := r.call(forms(prompt, 2)[0], "X-Request-Id", "head", "Authorization", "Bearer client-key", "User-Agent", "agent/1",
+				"Traceparent", "00-1-2-01", "Tracestate", "a=b", "X-Forwarded-For", "10.9.8.7", "X-Forwarded-Host", "h", "X-Forwarded-Proto", "https",
+				"Forwarded", "for=10.9.8.7", "X-Real-Ip", "10.9.8.7", "Via", "1.1 x", "Cookie", "a=b", "X-Data-Parallel-Rank", "1", "X-Api-Key", "k")
+			if a.status != 200 {
+				t.Fatalf("%d %s", a.status, a.body)
+			}
+			want := []string{"Accept-Encoding", "Content-Length", "Content-Type", "Traceparent", "Tracestate", "User-Agent", "X-Request-Id"}
+			if keys == nil { // the engines' own keys: theirs to judge
+				want = append([]string{"Accept-Encoding", "Authorization"}, want[1:]...)
+			}
+			for _, h := range []http.Header{r.record(r.prefill[0], "head").Header, r.record(r.decode[0], "head").Header} {
+				var got []string
+				for name := range h {
+					got = append(got, name)
+				}
+				slices.Sort(got)
+				if !slices.Equal(got, want) {
+					t.Errorf("the engine got %v, want %v", got, want)
+				}
+				if h.Get("Accept-Encoding") != "identity" || h.Get("User-Agent") != "agent/1" {
+					t.Errorf("header %v", h)
+				}
+			}
+		})
+	}
+}
+
+// A deadline that one answer was written under must not cut a later one.
+func TestKeptConnectionOutlivesTheWriteDeadline(t *testing.T) {
+	r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.Timeouts.WriteStall = 100 * time.Millisecond }})
+	conn := r.dialRaw()
+	br := bufio.NewReader(conn)
+	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	answered := func(what string) {
+		t.Helper()
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != 200 || resp.Close {
+			t.Fatalf("%s: status %d, close %v, %v", what, resp.StatusCode, resp.Close, err)
+		}
+	}
+	for _, c := range forms(prompt, 3)[:2] {
+		_, _ = io.WriteString(conn, raw(c, "kept"))
+		answered(c.name())
+		// The deadline is moved at most once a second, and so may be one more away.
+		over := time.Now().Add(1200 * time.Millisecond)
+		r.await("past the deadline", func() bool { return time.Now().After(over) })
+		_, _ = io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+		answered("livez behind " + c.name())
+	}
+}
