@@ -11,7 +11,7 @@ UNIT         = configs/xpyd.service
 # systemd-analyze counts in tenths: 15 is the exposure 1.5.
 EXPOSURE     = 15
 
-.PHONY: help build demo test race lint fuzz bench churn fmt docs check-unit check-configs check-openai
+.PHONY: help build demo test race lint fuzz mutants bench churn fmt docs check-unit check-configs check-openai
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ fmt: ## format the Go files
 
 fuzz: ## every fuzz target for FUZZTIME (5m), one after the other
 	@scripts/fuzz.sh $(FUZZTIME)
+
+mutants: ## plant one fault at a time in the path of a completion; the test named for it must fail (ARGS='-v -run REGEXP')
+	go run ./scripts/mutants $(ARGS)
 
 bench: build ## the benchmarks of the packages (BENCH=regexp picks some), then what the running proxy costs
 	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...

@@ -1,0 +1,247 @@
+package main
+
+const (
+	proxyPkg    = "./proxy"
+	kvparamsPkg = "./kvparams"
+	routerPkg   = "./router"
+)
+
+// controls change nothing that anybody can see: a suite that fails under them kills
+// whatever it is given.
+func controls() []mutant {
+	return []mutant{{
+		name: "control: the same minimum in another order", file: "proxy/prefill.go", pkg: proxyPkg,
+		old: "return min(n, 120)",
+		new: "return min(120, n)",
+	}, {
+		name: "control: the same bits in another order", file: "kvparams/event.go", pkg: kvparamsPkg,
+		old: "c.count(reason, role && !more && !token)",
+		new: "c.count(reason, role && !token && !more)",
+	}, {
+		name: "control: the same sum in another order", file: "router/lease.go", pkg: routerPkg,
+		old: "b.tokens.Add(-l.tokens)\n\tb.inflight.Add(-1)",
+		new: "b.inflight.Add(-1)\n\tb.tokens.Add(-l.tokens)",
+	}}
+}
+
+func mutants() []mutant {
+	all := streamMutants()
+	all = append(all, handleMutants()...)
+	all = append(all, leavingMutants()...)
+	return append(all, edgeMutants()...)
+}
+
+// streamMutants: what counts as success, and what a client is shown of a stream.
+func streamMutants() []mutant {
+	return []mutant{{
+		name: "EOF counts as done", file: "proxy/relay.go",
+		old: "return io.ErrUnexpectedEOF",
+		new: "r.done = true\n\t\treturn nil",
+		pkg: proxyPkg, test: "TestStreamsThatOnlyLookWhole/no-done/chat=true",
+	}, {
+		name: "[DONE] without finish_reason counts", file: "proxy/relay.go",
+		old: "if r.finished < r.choices {",
+		new: "if r.finished < 0 {",
+		pkg: proxyPkg, test: "TestStreamsThatOnlyLookWhole/no-finish/chat=true",
+	}, {
+		name: "[DONE] relayed although a choice is unfinished", file: "proxy/relay.go",
+		old: "r.broken = r.committed // a client must not see a clean end\n\t\t\treturn",
+		new: "r.broken = r.committed // a client must not see a clean end",
+		pkg: proxyPkg, test: "TestStreamsThatOnlyLookWhole/no-finish/chat=false",
+	}, {
+		name: "[DONE] as the first event counts", file: "proxy/decode.go",
+		old: "case r.committed:\n",
+		new: "case r.committed || r.done:\n",
+		pkg: proxyPkg, test: "TestFailuresBeforeTheFirstTokenAreMended/nothing_but_[DONE]/chat_streamed",
+	}, {
+		name: "error event followed by [DONE] counts", file: "proxy/relay.go",
+		old: "r.broken, r.foreign = true, true",
+		new: "r.foreign = true",
+		pkg: proxyPkg, test: "TestErrorEventBehindTheLastTokenIsNoSuccess/chat_streamed",
+	}, {
+		name: "role chunk commits", file: "kvparams/event.go",
+		old: "return e.Kind == EventContent }",
+		new: "return e.Kind == EventContent || e.Kind == EventRole }",
+		pkg: proxyPkg, test: "TestFailuresBeforeTheFirstTokenAreMended/KV_load_failed/chat_streamed",
+	}, {
+		name: "usage chunk commits", file: "kvparams/event.go",
+		old: "return e.Kind == EventContent }",
+		new: "return e.Kind == EventContent || e.Kind == EventUsage }",
+		pkg: proxyPkg, test: "TestUsageEventCommitsNothing",
+	}, {
+		name: "partial event relayed", file: "proxy/relay.go",
+		old: "if r.ready > 0 {",
+		new: "if r.ready = len(r.buf); r.ready > 0 {",
+		pkg: proxyPkg, test: "TestDecodeDiesInsideAnEvent/chat=true/event_3",
+	}, {
+		name: "cached_tokens of a stream not rewritten", file: "proxy/relay.go",
+		old: "n = r.rewriteUsage(n)",
+		new: "n += 0",
+		pkg: proxyPkg, test: "TestCachedTokensArePrefills/true",
+	}, {
+		name: "cached_tokens of an answer not rewritten", file: "proxy/decode.go",
+		old: "d.whole.AppendClient(d.out[:0], c.cachedTokens())",
+		new: "d.whole.AppendClient(d.out[:0], -1)",
+		pkg: proxyPkg, test: "TestCachedTokensArePrefills/true",
+	}, {
+		name: "chunk end between chunks accepted as the body's end", file: "proxy/exchange.go",
+		old: "if x.body.untilEOF {",
+		new: "if x.body.untilEOF || x.body.chunked && x.body.state == chunkSize {",
+		pkg: proxyPkg, test: "TestResponseFraming/ends_between_two_chunks",
+	}}
+}
+
+// handleMutants: a handle is used once, in time, and given back where it is not.
+func handleMutants() []mutant {
+	return []mutant{{
+		name: "no release", file: "proxy/handoff.go",
+		old: "c.s.releases.start(c, avoid)",
+		new: "c.handoff.state = handleEnded",
+		pkg: proxyPkg, test: "TestClientLeavesInEachPhase/prefill_ending/close",
+	}, {
+		name: "release sent to the dead D", file: "proxy/release.go",
+		old: "job.avoid = append(job.avoid, avoid)",
+		new: "job.prefer = avoid",
+		pkg: proxyPkg, test: "TestReleaseAvoidsTheDecodeThatFailed",
+	}, {
+		name: "one-token drain not read to its end", file: "proxy/release.go",
+		old: "_, err := x.readAll(nil, j.s.cfg.Limits.Answer)",
+		new: "var err error",
+		pkg: proxyPkg, test: "TestDrainCutShortIsTriedElsewhere",
+	}, {
+		name: "handle used twice after a reset", file: "proxy/decode.go",
+		old: "deadline, handle.None())",
+		new: "deadline, true)",
+		pkg: proxyPkg, test: "TestHandleGoesToOneDecodeRequest/rst",
+	}, {
+		name: "leg kept on a fresh connection although it must not", file: "proxy/exchange.go",
+		old: "if again && errors.As(",
+		new: "if errors.As(",
+		pkg: proxyPkg, test: "TestNoSecondTryForAHandle",
+	}, {
+		name: "handle used after lease − margin", file: "proxy/handoff.go",
+		old: "return h.age() < h.s.cfg.KV.Lease-h.s.cfg.KV.LeaseMargin",
+		new: "return h.age() < h.s.cfg.KV.Lease",
+		pkg: proxyPkg, test: "TestHandleOlderThanItsLeaseIsNotSent",
+	}, {
+		name: "same handle after 5xx", file: "proxy/decode.go",
+		old: "if r.outcome != router.Refused || c.interrupted() != nil {",
+		new: "if r.err.Status == 500 {\n\t\t\tc.handoff.state, r.outcome = handleIssued, router.Refused\n\t\t}\n\t\tif r.outcome != router.Refused || c.interrupted() != nil {",
+		pkg: proxyPkg, test: "TestHandleGoesToOneDecodeRequest/status=500",
+	}, {
+		name: "P's late answer dropped", file: "proxy/prefill.go",
+		old: "err = c.lateAnswer(err)",
+		new: "c.p.x.halfClose()",
+		pkg: proxyPkg, test: "TestLateAnswerOfPrefillIsReleased",
+	}, {
+		name: "wrong handle member not checked", file: "kvparams/nixl.go",
+		old: "return ok && port >= 1 && port <= 65535",
+		new: "return ok || !ok",
+		pkg: proxyPkg, test: "TestUnusableHandlesNeverReachDecode/port-high",
+	}, {
+		name: "missing handle member not checked", file: "kvparams/nixl.go",
+		old: "if w.n > 0 && n.seen&need.bit == 0 {",
+		new: "if w.n > 0 && n.seen == 0 {",
+		pkg: proxyPkg, test: "TestUnusableHandlesNeverReachDecode/no-blocks",
+	}}
+}
+
+// leavingMutants: leases, and clients, processes and panics that end a completion.
+func leavingMutants() []mutant {
+	return []mutant{{
+		name: "lease released twice", file: "router/lease.go",
+		old: "if !l.held.CompareAndSwap(true, false) {",
+		new: "if l.held.Store(false); l.Backend == nil {",
+		pkg: routerPkg, test: "TestReleaseCountsOnce",
+	}, {
+		name: "lease not released on panic", file: "proxy/completion.go",
+		old: "c.finish(nil)\n\t\t\tpanic(p)",
+		new: "panic(p)",
+		pkg: proxyPkg, test: "TestPanicGivesEverythingBack/prefill",
+	}, {
+		name: "D not reserved first", file: "proxy/completion.go",
+		old: "if err := c.prefill(); err != nil {",
+		new: "c.d.lease.Release(router.ClientGone)\n\t\terr := c.prefill()\n\t\tif err == nil {\n\t\t\terr = c.reserveDecode()\n\t\t}\n\t\tif err != nil {",
+		pkg: proxyPkg, test: "TestDecodeIsReservedWhilePrefillWorks",
+	}, {
+		name: "all-down prefills anyway", file: "proxy/completion.go",
+		old: "if err := c.reserveDecode(); err != nil {\n\t\treturn err\n\t}\n\tc.legID",
+		new: "if err := c.reserveDecode(); err != nil {\n\t\tif c.prefill() == nil {\n\t\t\tc.abandon(nil)\n\t\t}\n\t\treturn err\n\t}\n\tc.legID",
+		pkg: proxyPkg, test: "TestNoPrefillWhileAllDecodesAreDown",
+	}, {
+		name: "client gone not watched during P", file: "proxy/completion.go",
+		old: "func (c *completion) clientGone() {\n",
+		new: "func (c *completion) clientGone() {\n\tif c.state.get() == statePrefilling {\n\t\treturn\n\t}\n",
+		pkg: proxyPkg, test: "TestClientLeavesInEachPhase/prefill_start/close",
+	}, {
+		name: "P aborted at once when the client leaves", file: "proxy/completion.go",
+		old: "c.leave()\n\tnow := time.Now()\n\tc.p.x.interrupt(now.Add(c.s.cfg.Timeouts.PrefillAbortGrace))",
+		new: "c.leave()\n\tnow := time.Now()\n\tc.p.x.interrupt(now)",
+		pkg: proxyPkg, test: "TestShortPrefillMayFinishForAClientThatLeft",
+	}, {
+		name: "D left open after the client has gone", file: "proxy/completion.go",
+		old: "c.d.x.interrupt(now.Add(c.s.cfg.Timeouts.DecodeAbortGrace))",
+		new: "",
+		pkg: proxyPkg, test: "TestClientLeavesInEachPhase/decode_received/close",
+	}, {
+		name: "TERM cuts streams", file: "proxy/server.go",
+		old: "s.Drain()\n\tctx, cancel",
+		new: "s.watch.stopAll()\n\ts.Drain()\n\tctx, cancel",
+		pkg: proxyPkg, test: "TestShutdownLetsStreamsFinish",
+	}}
+}
+
+// edgeMutants: what clients send and what is kept between requests.
+func edgeMutants() []mutant {
+	return []mutant{{
+		name: "body budget not given back", file: "proxy/body.go",
+		old: "bg.give(bb.charged)",
+		new: "",
+		pkg: proxyPkg, test: "TestByteBudget",
+	}, {
+		name: "oversize body read to its end", file: "proxy/body.go",
+		old: "if int64(len(bb.b)) > s.cfg.Limits.Body {",
+		new: "if err != nil && int64(len(bb.b)) > s.cfg.Limits.Body {",
+		pkg: proxyPkg, test: "TestOversizeBodyIsRefusedBeforeItsEnd/chunked",
+	}, {
+		name: "announced oversize body read to its end", file: "proxy/routes.go",
+		old: "if int64(h.ContentLength()) > s.cfg.Limits.Body {",
+		new: "if false {",
+		pkg: proxyPkg, test: "TestOversizeBodyIsRefusedBeforeItsEnd/announced",
+	}, {
+		name: "client's X-Forwarded-* forwarded", file: "proxy/finish.go",
+		old: `dst = appendField(dst, "User-Agent", h.UserAgent())`,
+		new: `dst = appendField(appendField(dst, "User-Agent", h.UserAgent()), "X-Forwarded-For", h.Peek("X-Forwarded-For"))`,
+		pkg: proxyPkg, test: "TestNothingElseOfTheClientsHeadReachesAnEngine/0_keys",
+	}, {
+		name: "client key forwarded although xpyd has keys of its own", file: "proxy/finish.go",
+		old: "case !s.keys.required():",
+		new: "default:",
+		pkg: proxyPkg, test: "TestNothingElseOfTheClientsHeadReachesAnEngine/1_keys",
+	}, {
+		name: "duplicate control field accepted", file: "kvparams/request.go",
+		old: "if r.seen&(1<<f) != 0 {",
+		new: "if false {",
+		pkg: proxyPkg, test: "TestClientParametersAreRefused/doubled",
+	}, {
+		name: "forbidden field accepted on the decode-only path", file: "kvparams/hidden.go",
+		old: "!void || r.hidden > maxHidden {",
+		new: "(!void || r.hidden > maxHidden) && r.Bypass() == \"\" {",
+		pkg: proxyPkg, test: "TestClientParametersAreRefused/handle_on_the_decode-only_path",
+	}, {
+		name: "n=2 disaggregated", file: "kvparams/bypass.go",
+		old: "case !r.absentOr(fieldN, \"1\"):",
+		new: "case false:",
+		pkg: proxyPkg, test: "TestWhatPrefillCannotServeGoesToDecodeAlone/n",
+	}, {
+		name: "poisoned connection reused", file: "proxy/upstream.go",
+		old: "return errors.Is(err, unix.EAGAIN)",
+		new: "return err == nil || true",
+		pkg: proxyPkg, test: "TestPoisonedConnectionIsNotReused/one_byte",
+	}, {
+		name: "write deadline left armed on a kept connection", file: "proxy/server.go",
+		old: "WriteTimeout:                 s.cfg.Timeouts.WriteStall, // clientWriter moves it on\n",
+		new: "",
+		pkg: proxyPkg, test: "TestKeptConnectionOutlivesTheWriteDeadline",
+	}}
+}
