@@ -38,7 +38,8 @@ type Metrics struct {
 	requests, errors, decisions, clientGone    *prometheus.CounterVec
 	handles, orphans, legs, legErrors          *prometheus.CounterVec
 	duration, ttft, tpot, legDuration, handoff *prometheus.HistogramVec
-	events, panics, loopback                   prometheus.Counter
+	ejections                                  *prometheus.CounterVec
+	events, panics, loopback, retryDenied      prometheus.Counter
 }
 
 // New registers everything. backends, pinned, stranded and buffered are read at each
@@ -59,6 +60,8 @@ func New(version string, l Labels, backends func() []BackendLoad, pinned, strand
 	m.tpot = m.histogramVec("xpyd_time_per_output_token_seconds", "Mean gap between the events of a stream, observed once a request.", tpotBuckets, "api")
 	m.legDuration = m.histogramVec("xpyd_leg_duration_seconds", "Time of a leg from dial to end.", e2eBuckets, "leg")
 	m.handoff = m.histogramVec("xpyd_handoff_seconds", "Time from the prefill answer to the decode request written.", ttftBuckets)
+	m.ejections = m.counterVec("xpyd_backend_ejections_total", "Backends taken out of the picks for their failures, by reason.", "role", "backend", "reason")
+	m.retryDenied = m.counter("xpyd_retries_denied_total", "Retries that the retry budget did not allow.")
 	m.events = m.counter("xpyd_stream_events_total", "Server-sent events relayed.")
 	m.panics = m.counter("xpyd_panics_total", "Panics caught in request handling.")
 	m.loopback = m.counter("xpyd_loopback_handles_total", "Handles that name a loopback host although the decode backend is on another one.")
@@ -162,6 +165,14 @@ func (m *Metrics) Orphan(reason string) { m.orphans.WithLabelValues(reason).Inc(
 
 // Handoff observes the time between the legs.
 func (m *Metrics) Handoff(d time.Duration) { m.handoff.WithLabelValues().Observe(d.Seconds()) }
+
+// Ejection counts a backend taken out of the picks.
+func (m *Metrics) Ejection(role, backend, reason string) {
+	m.ejections.WithLabelValues(role, backend, reason).Inc()
+}
+
+// RetryDenied counts a retry that the budget did not allow.
+func (m *Metrics) RetryDenied() { m.retryDenied.Inc() }
 
 // Panic counts a caught panic.
 func (m *Metrics) Panic() { m.panics.Inc() }

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -76,7 +77,10 @@ type completion struct {
 	reason   string
 	round    int
 	degraded bool // counts against decode_only.max_share, whichever D it is on
+	retrying bool // holds a share of the retry budget
 	failure  *apiError
+
+	onPrefillDown, onDecodeDown func()
 
 	p       prefillLeg
 	d       decodeLeg
@@ -119,6 +123,13 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	c.answer()
 }
 
+// newCompletion makes one for the pool. What the router calls is bound once.
+func newCompletion(s *Server) *completion {
+	c := &completion{s: s}
+	c.onPrefillDown, c.onDecodeDown = c.prefillDown, c.decodeDown
+	return c
+}
+
 // begin takes the completion out of the pool for a request.
 func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	c.s.live.Add(1)
@@ -159,7 +170,7 @@ func (c *completion) run() *apiError {
 	c.plan()
 	for c.round = 1; ; c.round++ {
 		err := c.tryRound()
-		if err == nil || !err.again || c.round == maxRounds {
+		if err == nil || !err.again || c.round == maxRounds || !c.mayRetry() {
 			return err
 		}
 		if gone := c.interrupted(); gone != nil {
@@ -206,10 +217,15 @@ func (c *completion) reserveDecode() *apiError {
 	if c.d.lease.Held() {
 		return nil
 	}
-	tokens := c.req.PromptTokens()
-	if c.snap.Acquire(router.Decode, tokens, c.d.tried, &c.d.lease) != nil &&
-		c.snap.Acquire(router.Decode, tokens, c.d.refused, &c.d.lease) != nil {
-		return c.decodeUnavailable()
+	want := router.Want{Role: router.Decode, Tokens: c.req.PromptTokens(), Skip: c.d.tried, Alone: c.path == pathDecodeOnly}
+	if c.handoff.live() {
+		want.Peer = c.handoff.from
+	}
+	if c.snap.AcquireFor(want, &c.d.lease) != nil {
+		want.Skip = c.d.refused
+		if c.snap.AcquireFor(want, &c.d.lease) != nil {
+			return c.decodeUnavailable()
+		}
 	}
 	c.d.started = time.Now()
 	if c.degraded && !c.snap.Degrade(&c.d.lease) {
@@ -221,6 +237,33 @@ func (c *completion) reserveDecode() *apiError {
 
 func (c *completion) decodeUnavailable() *apiError {
 	return newError(fasthttp.StatusServiceUnavailable, codeDecodeUnavailable, "", "no decode backend accepts connections").retryAfter(1)
+}
+
+// Full jitter spreads retries: what failed once for many must not meet them all again.
+const (
+	minBackoff = 25 * time.Millisecond
+	maxBackoff = 250 * time.Millisecond
+)
+
+// mayRetry takes a share of the retry budget, which all completions have in common,
+// and waits for its back-off. The share is held until a token comes or the end.
+func (c *completion) mayRetry() bool {
+	if !c.retrying {
+		if !c.s.router.TakeRetry() {
+			c.s.metrics.RetryDenied()
+			return false
+		}
+		c.retrying = true
+	}
+	time.Sleep(minBackoff + rand.N(maxBackoff-minBackoff))
+	return true
+}
+
+func (c *completion) endRetry() {
+	if c.retrying {
+		c.retrying = false
+		c.s.router.ReturnRetry()
+	}
 }
 
 // interrupted is the error of a completion that must end now, whatever it is doing.

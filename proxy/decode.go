@@ -19,6 +19,7 @@ type decodeLeg struct {
 	lease   router.Lease
 	tried   []*router.Backend // by this request, for whatever reason they failed
 	refused []*router.Backend // no connection: useless for the rest of the request
+	down    atomic.Bool       // the active check took the backend down while the leg waited
 	leg     kvparams.Leg
 	segs    kvparams.Segments
 	started time.Time
@@ -49,13 +50,23 @@ func (c *completion) decode() *apiError {
 			e.again = true
 			return e
 		}
+		if err := c.swapUnfit(); err != nil {
+			c.abandon(nil)
+			return err
+		}
 		b := c.d.lease.Backend
 		c.d.started = time.Now()
+		c.d.down.Store(false)
+		c.d.lease.OnDown(c.onDecodeDown)
 		r := c.decodeAttempt(b)
+		c.d.lease.OnDown(nil)
 		if r.err == nil {
 			return nil
 		}
 		c.endDecode(b, r.outcome, r.err.Code)
+		if c.d.down.Load() {
+			c.d.x.reset() // for the next backend
+		}
 		if c.interrupted() == nil {
 			c.d.tried = append(c.d.tried, b)
 		}
@@ -69,6 +80,23 @@ func (c *completion) decode() *apiError {
 			return err
 		}
 	}
+}
+
+// decodeDown is told by the active check: a leg that has produced nothing is moved.
+func (c *completion) decodeDown() {
+	c.d.down.Store(true)
+	c.d.x.interrupt(time.Now())
+}
+
+// swapUnfit changes the reserved D if it was ejected or went down while P worked.
+func (c *completion) swapUnfit() *apiError {
+	b := c.d.lease.Backend
+	if b.Fit() {
+		return nil
+	}
+	c.d.lease.Release(router.ClientGone)
+	c.d.tried = append(c.d.tried, b)
+	return c.reserveDecode()
 }
 
 // endDecode closes the leg: connection, lease, count. Later calls do nothing.
@@ -123,8 +151,23 @@ func (c *completion) decodeRefused(b *router.Backend, e *apiError) legResult {
 		c.abandon(nil)
 		return legResult{err: e, outcome: router.ClientFault, sent: true}
 	}
-	c.abandon(b)
-	return legResult{err: e, outcome: router.Engine, sent: true}
+	if e.Code == codeUpstreamAuth {
+		c.abandon(b)
+		return legResult{err: e, outcome: router.Auth, sent: true}
+	}
+	return legResult{err: e, outcome: c.blame(b), sent: true}
+}
+
+// blame settles whose fault a failure of D before its first token is. An engine does
+// not say that it could not load P's blocks, so a failure with a handle counts
+// against the pair; the router finds out which of the two fails with others as well.
+func (c *completion) blame(d *router.Backend) router.Outcome {
+	if !c.handoff.live() {
+		return router.Engine
+	}
+	c.snap.PairFailed(c.handoff.from, d)
+	c.abandon(d)
+	return router.KVLoad
 }
 
 // decodeBroke classifies a transport failure before the client had anything.
@@ -152,6 +195,9 @@ func (c *completion) decodeBroke(b *router.Backend, err error) legResult {
 		return legResult{err: gone, outcome: router.ClientGone, sent: true}
 	}
 	c.abandon(b)
+	if c.d.down.Load() {
+		return legResult{err: c.decodeFailed("decode backend failed its health checks"), outcome: router.Gateway, sent: true}
+	}
 	if ue.timeout() {
 		e := newError(fasthttp.StatusGatewayTimeout, codeDecodeTimeout, "", "decode backend sent no event within timeouts.first_event").noRetry()
 		return legResult{err: e, outcome: router.Timeout, sent: true}
@@ -249,7 +295,9 @@ func (c *completion) commitLarge() error {
 // the request body is given back.
 func (c *completion) commit() {
 	c.state.set(stateCommitted)
+	c.endRetry()
 	if c.handoff.live() {
+		c.snap.PairWorked(c.handoff.from, c.d.lease.Backend)
 		c.handoff.end(endBurnt)
 		c.s.metrics.Handoff(c.times.handed.Sub(c.times.prefilled))
 	}

@@ -1,4 +1,15 @@
 package proxy
 
+import "xpyd/router"
+
 // Departed is how many clients of running completions are known to have left.
 func (s *Server) Departed() int64 { return s.departed.Load() }
+
+// FailChecks feeds the active checks of a backend with failures until it is down.
+func (s *Server) FailChecks(url string) {
+	for b := range s.upstreams {
+		for b.URL == url && b.State() != router.Down {
+			b.Observe(false)
+		}
+	}
+}

@@ -63,6 +63,7 @@ func (c *completion) finish(writeErr error) {
 		c.endDecode(c.d.lease.Backend, router.ClientGone, "")
 	}
 	c.p.lease.Release(router.ClientGone)
+	c.endRetry()
 	c.logLine(c.count())
 	c.recycle()
 	s.live.Add(-1)

@@ -209,3 +209,18 @@ func rewriteHost(raw, host []byte, with string) []byte {
 	out = append(out, with...)
 	return append(out, raw[at+1+len(host):]...)
 }
+
+// engineSeen notices that an engine was started anew: its handles carry another id.
+// What was known against its predecessor is forgotten.
+func (s *Server) engineSeen(snap *router.Snapshot, b *router.Backend, id []byte) {
+	u := s.upstreams[b]
+	old := u.engine.Load()
+	if len(id) == 0 || old != nil && *old == string(id) {
+		return
+	}
+	fresh := string(id)
+	if u.engine.CompareAndSwap(old, &fresh) && old != nil {
+		s.log.Info().Str("prefill", b.URL).Msg("prefill engine has restarted")
+		snap.Forget(b)
+	}
+}

@@ -78,11 +78,12 @@ func TestRetryAfterDoesNotBlindTheProber(t *testing.T) {
 		case asked <- struct{}{}:
 		default:
 		}
-		if !healthy.Load() || q.URL.Path == "/v1/models" {
+		if !healthy.Load() {
 			w.Header().Set("Retry-After", "60")
 			w.WriteHeader(503)
 			return
 		}
+		_, _ = io.WriteString(w, `{"data":[{"id":"sim"}]}`)
 	})}
 	go func() { _ = srv.Serve(ln) }()
 	t.Cleanup(func() { _ = srv.Close() })
@@ -141,7 +142,7 @@ func rawDecode(t *testing.T, completion string) string {
 				}
 				_, _ = io.Copy(io.Discard, req.Body)
 				if req.Method == "GET" {
-					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
+					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 24\r\n\r\n"+`{"data":[{"id":"slow"}]}`)
 					return
 				}
 				_, _ = io.WriteString(c, completion)

@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -23,6 +24,7 @@ type prefillLeg struct {
 	x     exchange
 	lease router.Lease
 	tried []*router.Backend
+	down  atomic.Bool // the active check took the backend down while the leg waited
 	leg   kvparams.Leg
 	segs  kvparams.Segments
 	buf   []byte // P's answer; the handle aliases it
@@ -44,7 +46,8 @@ func (c *completion) prefill() *apiError {
 	c.buildPrefill()
 	var last legResult
 	for attempts := 0; attempts < maxPrefillAttempts; {
-		if c.snap.Acquire(router.Prefill, c.req.PromptTokens(), c.p.tried, &c.p.lease) != nil {
+		want := router.Want{Role: router.Prefill, Tokens: c.req.PromptTokens(), Skip: c.p.tried, Peer: c.d.lease.Backend}
+		if c.snap.AcquireFor(want, &c.p.lease) != nil {
 			if last.err == nil {
 				last = legResult{err: prefillUnavailable(), degrade: reasonUnavailable}
 			}
@@ -60,8 +63,11 @@ func (c *completion) prefill() *apiError {
 			return gone
 		}
 		c.p.tried = append(c.p.tried, b)
-		if last.sent {
-			attempts++
+		if !last.sent {
+			continue
+		}
+		if attempts++; attempts < maxPrefillAttempts && !c.mayRetry() {
+			break
 		}
 	}
 	if last.err == nil || last.degrade == "" || c.gone.Load() {
@@ -92,7 +98,10 @@ func (c *completion) withoutPrefill(last legResult) *apiError {
 // gave one.
 func (c *completion) prefillAttempt(b *router.Backend) legResult {
 	started := time.Now()
+	c.p.down.Store(false)
+	c.p.lease.OnDown(c.onPrefillDown)
 	r := c.prefillExchange(b)
+	c.p.lease.OnDown(nil)
 	if r.err == nil {
 		c.p.x.finish()
 	} else {
@@ -101,7 +110,16 @@ func (c *completion) prefillAttempt(b *router.Backend) legResult {
 	c.times.prefilled = time.Now()
 	c.times.prefill = c.times.prefilled.Sub(started)
 	c.s.metrics.Leg("prefill", b.URL, r.outcome.String(), codeOf(r.err), c.times.prefill)
+	if c.p.down.Load() {
+		c.p.x.reset() // for the next backend
+	}
 	return r
+}
+
+// prefillDown is told by the active check: the leg is moved at once.
+func (c *completion) prefillDown() {
+	c.p.down.Store(true)
+	c.p.x.interrupt(time.Now())
 }
 
 func codeOf(e *apiError) string {
@@ -167,6 +185,9 @@ func (c *completion) prefillBroke(b *router.Backend, err error) legResult {
 	case ue.stage == stageDial:
 		c.s.probes.suspect(b)
 		return legResult{err: prefillUnavailable(), outcome: router.Refused, next: true, degrade: reasonUnavailable}
+	case c.p.down.Load():
+		e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend failed its health checks")
+		return legResult{err: e, outcome: router.Gateway, next: true, sent: true, degrade: reasonUnavailable}
 	case ue.timeout():
 		// Not tried again: another P would be as long on it, and twice the work.
 		e := newError(fasthttp.StatusGatewayTimeout, codePrefillTimeout, "", "prefill backend did not answer within timeouts.prefill")
@@ -202,6 +223,7 @@ func (c *completion) prefillAnswered(b *router.Backend) legResult {
 		return c.prefillBad(b, err.Error())
 	}
 	c.p.ans = ans
+	c.s.engineSeen(c.snap, b, ans.Handle.EngineID)
 	if ans.Handle.None() {
 		e := newError(fasthttp.StatusBadGateway, codeInvalidHandoff, "", "prefill backend gave no kv_transfer_params; is it started with --kv-transfer-config?")
 		return legResult{err: e, outcome: router.Engine, next: true, sent: true, degrade: reasonNoHandle}
@@ -235,7 +257,7 @@ func (c *completion) prefillRefused(status int) legResult {
 		}
 		return legResult{err: e, outcome: busyOutcome(status), next: true, sent: true, degrade: reasonBusy}
 	case c.s.authFailed(status):
-		return legResult{err: c.s.upstreamAuth(c.id), outcome: router.Gateway}
+		return legResult{err: c.s.upstreamAuth(c.id), outcome: router.Auth, next: true}
 	case status >= 400 && status < 500:
 		return legResult{err: c.s.relayed(&c.p.x, c.p.buf, status, codeUpstreamRejected, "prefill backend refused the request"), outcome: router.ClientFault, sent: true, degrade: forced}
 	case status >= 500:

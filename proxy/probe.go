@@ -27,7 +27,7 @@ type prober struct {
 
 const (
 	probeEvery   = 5 * time.Second
-	probeSuspect = time.Second // while a backend is not up
+	probeSuspect = time.Second // while a backend is not up, or has just failed
 	probeTimeout = 2 * time.Second
 	probeBody    = 1 << 20
 )
@@ -82,7 +82,7 @@ func (p *prober) watch(b *router.Backend, u *upstream) {
 		p.probe(b)
 		u.expire(time.Now())
 		wait := probeEvery
-		if b.State() != router.Up {
+		if b.Suspect() {
 			wait = probeSuspect
 		}
 		select {
@@ -105,21 +105,34 @@ func (p *prober) suspect(b *router.Backend) {
 func (p *prober) probe(b *router.Backend) {
 	auth := string(p.s.backendAuth)
 	status, _, err := p.get(b, "/health", auth)
+	ok := err == nil && status == http.StatusOK
+	if ok && b.State() != router.Up {
+		// Up means that it serves completions, not only that something listens.
+		ok = p.servesModels(b, auth)
+	}
 	if p.ctx.Err() != nil {
 		return
 	}
-	was := b.State()
-	state := router.Down
-	if err == nil && status == http.StatusOK {
-		state = router.Up
-	}
-	if state == router.Up && (was != router.Up || b.Version() == "") {
+	if ok && (b.State() != router.Up || b.Version() == "") {
 		p.learnVersion(b, auth)
 	}
-	b.SetState(state)
-	if state != was {
-		p.s.log.Info().Str("role", b.Role.String()).Str("backend", b.URL).Bool("up", state == router.Up).Str("version", b.Version()).Msg("backend state")
+	if b.Observe(ok) {
+		p.s.log.Info().Str("role", b.Role.String()).Str("backend", b.URL).Str("state", b.State().String()).Str("version", b.Version()).Msg("backend state")
 	}
+}
+
+// servesModels: a loading engine, or something else on a port that was reused, lists
+// no model. Whether it takes the key that a completion shows, the completion tells.
+func (p *prober) servesModels(b *router.Backend, auth string) bool {
+	status, body, err := p.get(b, "/v1/models", auth)
+	if err != nil {
+		return false
+	}
+	if status == http.StatusUnauthorized || status == http.StatusForbidden {
+		return true
+	}
+	var list modelList
+	return status == http.StatusOK && json.Unmarshal(body, &list) == nil && len(list.Data) > 0
 }
 
 func (p *prober) learnVersion(b *router.Backend, auth string) {
@@ -148,4 +161,11 @@ func (p *prober) get(b *router.Backend, path, auth string) (status int, body []b
 	defer func() { _ = resp.Body.Close() }()
 	body, err = io.ReadAll(io.LimitReader(resp.Body, probeBody))
 	return resp.StatusCode, body, err
+}
+
+// ejected counts and logs what the router decided about a backend.
+func (s *Server) ejected(e router.Ejection) {
+	s.metrics.Ejection(e.Backend.Role.String(), e.Backend.URL, string(e.Reason))
+	s.log.Warn().Str("role", e.Backend.Role.String()).Str("backend", e.Backend.URL).Str("reason", string(e.Reason)).
+		Dur("for_ms", e.For).Int("nth", e.Nth).Msg("backend ejected; for_ms 0: spared, as half of its pool is out")
 }

@@ -63,7 +63,8 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	before := len(goroutines())
 	t.Cleanup(func() { expectGoroutines(t, before) })
 	r := &rig{t: t, logs: &logBuffer{}, served: make(chan error, 1), client: &http.Client{Transport: &http.Transport{}}}
-	pools := router.Config{PrefillPolicy: "round_robin", DecodePolicy: "round_robin"}
+	pools := router.DefaultConfig()
+	pools.PrefillPolicy, pools.DecodePolicy = "round_robin", "round_robin"
 	for i := range max(o.prefill, 1) {
 		if o.prefill >= 0 {
 			r.prefill = append(r.prefill, r.engine(o, sim.RolePrefill, i))

@@ -80,9 +80,10 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	}
 	s.metrics = metrics.New(version, labels(), s.backendLoad, s.ledger.pinned, s.ledger.stranded, s.budget.inUse)
 	s.releases = newReleaser(s)
-	s.pool.New = func() any { return &completion{s: s} }
+	s.pool.New = func() any { return newCompletion(s) }
 	s.http = s.newHTTP()
 	s.probes = startProber(s)
+	rt.OnEject(s.ejected)
 	s.stopOnce = sync.OnceValue(s.shutdown)
 	return s, nil
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -56,7 +57,8 @@ type upstream struct {
 	name    string // the host alone, as configured
 	host    string // authority, for the Host field
 	dialer  net.Dialer
-	maxIdle time.Duration // below the server's keep-alive
+	engine  atomic.Pointer[string] // engine id of the last handle that came from here
+	maxIdle time.Duration          // below the server's keep-alive
 
 	mu     sync.Mutex
 	idle   []*upstreamConn // oldest first

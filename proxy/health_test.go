@@ -1,0 +1,139 @@
+package proxy_test
+
+import (
+	"strings"
+	"testing"
+
+	"xpyd/proxy"
+	"xpyd/sim"
+)
+
+// only holds a barrier on one engine.
+func (b *barrier) only(engine string) func(sim.Event) {
+	return func(e sim.Event) {
+		if e.Engine == engine {
+			b.hook(e)
+		}
+	}
+}
+
+func TestLegsMoveWhenTheirBackendGoesDown(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		engine string
+		phase  sim.Phase
+	}{
+		{"prefill", "prefill-0", sim.PhasePrefillStart},
+		{"decode", "decode-0", sim.PhaseDecodeReceived},
+	} {
+		for _, c := range forms(prompt, 6) {
+			t.Run(tc.name+"/"+c.name(), func(t *testing.T) {
+				b := newBarrier(tc.phase, 0)
+				r := newRig(t, rigOptions{prefill: 2, decode: 2, engine: func(o *sim.Options) { o.Hook = b.only(tc.engine) }})
+				t.Cleanup(b.open)
+				got := make(chan answer, 2)
+				for range 2 { // one of the two meets the engine that hangs
+					go func() { got <- r.call(c) }()
+				}
+				<-b.reached
+				url := map[string]string{"prefill": r.prefill[0].URL(), "decode": r.decode[0].URL()}[tc.name]
+				r.server.FailChecks(url)
+				r.expectWhole(c, <-got)
+				r.expectWhole(c, <-got)
+				b.open()
+				r.expectNothingHeld()
+			})
+		}
+	}
+}
+
+func TestStreamThatHasBegunStaysWhenItsBackendGoesDown(t *testing.T) {
+	b := newBarrier(sim.PhaseStreamEvent, 3)
+	r := newRig(t, rigOptions{engine: func(o *sim.Options) { o.Hook = b.hook }})
+	t.Cleanup(b.open)
+	c := forms(prompt, 9)[1]
+	got := make(chan answer, 1)
+	go func() { got <- r.call(c) }()
+	<-b.reached
+	r.await("committed", func() bool { return r.metric(`xpyd_kv_handles_total{end="burnt"}`) == 1 })
+	r.server.FailChecks(r.decode[0].URL())
+	b.open()
+	r.expectWhole(c, <-got)
+}
+
+func TestAllDownIsSaidAtOnce(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.server.FailChecks(r.decode[0].URL())
+	a := r.call(forms(prompt, 3)[0])
+	if a.status != 503 || a.code() != "decode_unavailable" || a.header.Get("Retry-After") == "" {
+		t.Fatalf("%d %s %v", a.status, a.body, a.header)
+	}
+	if n := len(r.prefill[0].Requests()); n != 0 {
+		t.Errorf("prefilled %d times what nobody can decode", n)
+	}
+}
+
+func TestFailingDecodeIsLeftAlone(t *testing.T) {
+	r := newRig(t, rigOptions{decode: 2})
+	if err := r.decode[0].SetFault(sim.Fault{Kind: sim.FaultStatus, Value: 500, Leg: "D"}); err != nil {
+		t.Fatal(err)
+	}
+	c := forms(prompt, 3)[0]
+	for range 20 {
+		r.expectWhole(c, r.call(c))
+	}
+	// Three failed transfers ban the only pair it is in.
+	if n := len(legs(r.decode[:1], "decode")); n > 4 {
+		t.Errorf("the failing engine was asked %d times in 20 requests", n)
+	}
+	r.expectNothingHeld()
+}
+
+func TestFailingPrefillIsEjected(t *testing.T) {
+	r := newRig(t, rigOptions{prefill: 2})
+	if err := r.prefill[0].SetFault(sim.Fault{Kind: sim.FaultRST, Leg: "P"}); err != nil {
+		t.Fatal(err)
+	}
+	c := forms(prompt, 3)[0]
+	for range 20 {
+		r.expectWhole(c, r.call(c))
+	}
+	if n := r.metric(`xpyd_backend_ejections_total{backend="` + r.prefill[0].URL()); n != 1 {
+		t.Errorf("%v ejections, want 1", n)
+	}
+	if !strings.Contains(r.logs.String(), "backend ejected") {
+		t.Error("not in the log")
+	}
+}
+
+func TestRestartedPrefillIsForgiven(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	c := forms(prompt, 3)[0]
+	r.expectWhole(c, r.call(c))
+	if err := r.prefill[0].Restart(); err != nil {
+		t.Fatal(err)
+	}
+	r.expectWhole(c, r.call(c))
+	r.await("noticed", func() bool { return strings.Contains(r.logs.String(), "prefill engine has restarted") })
+}
+
+func TestRefusedKeyEjects(t *testing.T) {
+	r := newRig(t, rigOptions{
+		prefill: 2,
+		engine: func(o *sim.Options) {
+			if o.Name == "prefill-0" {
+				o.APIKey = "another-key"
+			} else {
+				o.APIKey = "engine-key"
+			}
+		},
+		config: func(c *proxy.Config) { c.BackendAPIKey = "engine-key" },
+	})
+	c := forms(prompt, 3)[0]
+	for range 4 {
+		r.expectWhole(c, r.call(c))
+	}
+	if n := r.metric(`xpyd_backend_ejections_total{backend="` + r.prefill[0].URL() + `",reason="auth"`); n != 1 {
+		t.Errorf("%v ejections for a refused key, want 1", n)
+	}
+}
