@@ -1,8 +1,6 @@
 package router
 
-import (
-	"sync/atomic"
-)
+import "sync/atomic"
 
 // Outcome is how a leg ended, in words that a backend's health is fed with.
 type Outcome uint8

@@ -237,8 +237,14 @@ func TestForget(t *testing.T) {
 	if got := verdict(r); got != "p1 p1d1 p2d2" && got != "p1 d2 p1d1 p2d2" {
 		t.Fatalf("against %q", got)
 	}
-	end(t, s, p[1], Gateway, 4)
+	end(t, s, p[1], Gateway, 3)
+	end(t, s, d[0], Gateway, 4)
+	end(t, s, p[1], Refused, 1)
 	s.Forget(p[0])
+	s.Forget(p[1])
+	if got := picks(s, Prefill, 30); !strings.Contains(got, "p2") {
+		t.Errorf("picked %s: p2 is passed over for a connection that its last engine refused", got)
+	}
 	s.Forget(d[1])
 	if got := verdict(r); got != "" {
 		t.Errorf("against %q after both engines restarted", got)
@@ -251,7 +257,10 @@ func TestForget(t *testing.T) {
 	if p[0].ejections.Load() != 1 {
 		t.Errorf("its next ejection is number %d", p[0].ejections.Load())
 	}
-	if p[1].failures.Load() != 4 {
+	if end(t, s, p[1], Gateway, 1); p[1].failures.Load() != 1 {
+		t.Errorf("%d failures in a row, want those since the restart", p[1].failures.Load())
+	}
+	if d[0].failures.Load() != 4 {
 		t.Error("another backend's failures were dropped")
 	}
 }

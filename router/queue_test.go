@@ -225,6 +225,37 @@ func TestQueueServesAroundOneThatMayNot(t *testing.T) {
 	})
 }
 
+// Nobody gets past the line, not even to a slot that the ones in it may not have: the
+// line itself gives that away, to who joins it. That slot is taken or left whole, also
+// where the client leaves in the same moment.
+func TestQueueIsJoinedNotPassed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := newRouterOf(t, 0, 2, func(c *Config) { c.DecodeMaxInFlight = 1 })
+		s := r.Snapshot()
+		d := s.Backends(Decode)
+		held := leaseOn(t, s, d[1])
+		var choosy, l Lease
+		line := Line{5, time.Minute}
+		first := wait(s, Want{Role: Decode, Skip: d[:1], Alone: true}, &choosy, line, nil)
+		gone := make(chan struct{})
+		close(gone)
+		for range 50 {
+			if err := s.Acquire(Decode, 1, nil, &l); err != ErrBusy || l.Held() {
+				t.Fatalf("past the line: %v", err)
+			}
+			err := s.AcquireWait(anyDecode, &l, line, gone)
+			if (err == nil) != l.Held() || err != nil && err != ErrQueueLeft {
+				t.Fatalf("ended with %v, held %v", err, l.Held())
+			}
+			l.Release(ClientGone)
+		}
+		held.Release(OK)
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Whatever ends together: each waiter gets a slot or an error, no slot is lost.
 func TestQueueRace(t *testing.T) {
 	r, _ := newRouterOf(t, 0, 2, func(c *Config) { c.DecodeMaxInFlight = 2 })
