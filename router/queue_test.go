@@ -299,7 +299,7 @@ func TestRetryBudget(t *testing.T) {
 			r, _ := newRouterOf(t, 2, 2, nil)
 			s := r.Snapshot()
 			for i := range tc.inFlight { // on both pools: a request holds one lease of each
-				leaseOn(t, s, s.Backends(Role(i%2))[0])
+				leaseOn(t, s, s.Backends(Role(i % 2))[0])
 			}
 			for range 2 {
 				taken := 0
