@@ -172,21 +172,6 @@ func TestDecodeIsReservedWhilePrefillWorks(t *testing.T) {
 	r.expectNothingHeld()
 }
 
-func TestNoPrefillWhileAllDecodesAreDown(t *testing.T) {
-	r := newRig(t, rigOptions{})
-	r.decode[0].Kill()
-	c := forms(prompt, 3)[0]
-	// Each refused connection has the engine checked at once.
-	r.await("known to be down", func() bool { r.call(c); return !r.server.Ready() })
-	before := len(r.prefill[0].Requests())
-	if a := r.call(c); a.status != 503 || a.code() != "decode_unavailable" || a.header.Get("Retry-After") == "" {
-		t.Fatalf("%d %s %v", a.status, a.body, a.header)
-	}
-	if n := len(r.prefill[0].Requests()); n != before {
-		t.Errorf("prefill was asked %d times for what no decode can take", n-before)
-	}
-}
-
 // panicky is a dialect that panics the first time it builds the body of one leg.
 type panicky struct {
 	kvparams.Dialect

@@ -8,10 +8,12 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"xpyd/proxy"
+	"xpyd/sim"
 )
 
 func TestErrorEventBehindTheLastTokenIsNoSuccess(t *testing.T) {
@@ -147,5 +149,82 @@ func TestKeptConnectionOutlivesTheWriteDeadline(t *testing.T) {
 		r.await("past the deadline", func() bool { return time.Now().After(over) })
 		_, _ = io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
 		answered("livez behind " + c.name())
+	}
+}
+
+// An engine that answers 200 and then fails has failed.
+func TestDecodeIsJudgedByTheEndOfItsStream(t *testing.T) {
+	b := newBarrier(sim.PhaseStreamEvent, 3)
+	r := newRig(t, rigOptions{engine: func(o *sim.Options) { o.Hook = b.hook }})
+	t.Cleanup(b.open)
+	c := streamed(false, 9, "[[D:die@5]]")
+	got := make(chan answer, 1)
+	go func() { got <- r.call(c) }()
+	<-b.reached
+	d := r.decode[0].URL()
+	if n := r.metric(`xpyd_in_flight{backend="` + d + `",role="decode"}`); n != 1 {
+		t.Errorf("%v requests in flight on decode in the middle of the stream, want 1", n)
+	}
+	b.open()
+	r.expectBroken(c, <-got, "decode_failed")
+	r.expectNothingHeld()
+	for outcome, want := range map[string]float64{"gateway": 1, "ok": 0} {
+		if n := r.metric(`xpyd_leg_requests_total{backend="` + d + `",leg="decode",outcome="` + outcome + `"}`); n != want {
+			t.Errorf("%v decode legs counted %s, want %v", n, outcome, want)
+		}
+	}
+}
+
+func TestRetryAfterOfABackendReachesTheClient(t *testing.T) {
+	d := newStub(t, func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		w.Header().Set("Retry-After", "7")
+		http.Error(w, `{"error":{"message":"too many requests","type":"rate_limit_error","param":null,"code":429}}`, http.StatusTooManyRequests)
+	})
+	r := newRig(t, rigOptions{router: d.asDecode})
+	if a := r.call(forms(prompt, 3)[0]); a.status != 429 || a.header.Get("Retry-After") != "7" {
+		t.Fatalf("%d %v %s", a.status, a.header, a.body)
+	}
+}
+
+func TestRetriesShareABudget(t *testing.T) {
+	const requests, budget = 6, 3
+	hold := make(chan struct{})
+	open := sync.OnceFunc(func() { close(hold) })
+	var failed sync.Map // ids that have had their first round
+	d := newStub(t, func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		id, _, _ := strings.Cut(req.Header.Get("X-Request-Id"), "-")
+		if _, again := failed.LoadOrStore(id, true); !again {
+			http.Error(w, `{"error":{"message":"x","code":500}}`, http.StatusInternalServerError)
+			return
+		}
+		<-hold
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"id":"cmpl-1","object":"text_completion","created":1,"model":"sim","choices":[{"index":0,"text":"abc","logprobs":null,"finish_reason":"stop"}],"usage":null}`)
+	})
+	r := newRig(t, rigOptions{router: d.asDecode})
+	t.Cleanup(open)
+	got := make(chan answer, requests)
+	for i := range requests {
+		go func() { got <- r.call(forms(prompt, 3)[0], "X-Request-Id", fmt.Sprint("retry", i)) }()
+	}
+	ended := func(status int) {
+		t.Helper()
+		select {
+		case a := <-got:
+			if a.status != status {
+				t.Fatalf("%d %s, want %d", a.status, a.body, status)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatalf("no answer of %d: more retries run than the budget has", status)
+		}
+	}
+	for range requests - budget {
+		ended(500)
+	}
+	open()
+	for range budget {
+		ended(200)
 	}
 }

@@ -60,8 +60,19 @@ type result struct {
 	took    time.Duration
 }
 
-// testTimeout bounds one run of a test: far above its time on a busy machine.
-const testTimeout = time.Minute
+// The time of one run of a test, and of a whole package: far above what it takes on a
+// busy machine, as what is still running then has proved nothing.
+const (
+	testTimeout    = time.Minute
+	packageTimeout = 3 * time.Minute
+)
+
+func (m mutant) timeout() time.Duration {
+	if m.control() {
+		return packageTimeout
+	}
+	return testTimeout
+}
 
 // bench plants mutants, several at a time. dir holds what is built, and goes with close.
 type bench struct {
@@ -131,7 +142,7 @@ func (b *bench) judge(ctx context.Context, dir string, m mutant) (verdict, strin
 	if output, err := build.CombinedOutput(); err != nil {
 		return noBuild, string(output)
 	}
-	test := exec.CommandContext(ctx, binary, "-test.timeout", testTimeout.String(), "-test.run", pattern(m.test))
+	test := exec.CommandContext(ctx, binary, "-test.timeout", m.timeout().String(), "-test.run", pattern(m.test))
 	test.Dir = filepath.Join(b.root, m.pkg) // as go test runs it
 	output, err := test.CombinedOutput()
 	_ = os.Remove(binary)

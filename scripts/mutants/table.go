@@ -28,6 +28,7 @@ func mutants() []mutant {
 	all := streamMutants()
 	all = append(all, handleMutants()...)
 	all = append(all, leavingMutants()...)
+	all = append(all, healthMutants()...)
 	return append(all, edgeMutants()...)
 }
 
@@ -167,7 +168,7 @@ func leavingMutants() []mutant {
 		name: "all-down prefills anyway", file: "proxy/completion.go",
 		old: "if err := c.reserveDecode(); err != nil {\n\t\treturn err\n\t}\n\tc.legID",
 		new: "if err := c.reserveDecode(); err != nil {\n\t\tif c.prefill() == nil {\n\t\t\tc.abandon(nil)\n\t\t}\n\t\treturn err\n\t}\n\tc.legID",
-		pkg: proxyPkg, test: "TestNoPrefillWhileAllDecodesAreDown",
+		pkg: proxyPkg, test: "TestAllDownIsSaidAtOnce",
 	}, {
 		name: "client gone not watched during P", file: "proxy/completion.go",
 		old: "func (c *completion) clientGone() {\n",
@@ -188,6 +189,56 @@ func leavingMutants() []mutant {
 		old: "s.Drain()\n\tctx, cancel",
 		new: "s.watch.stopAll()\n\ts.Drain()\n\tctx, cancel",
 		pkg: proxyPkg, test: "TestShutdownLetsStreamsFinish",
+	}}
+}
+
+// healthMutants: what is held against a backend, and for how long.
+func healthMutants() []mutant {
+	return []mutant{{
+		name: "breaker fed at headers", file: "proxy/decode.go",
+		old: "c.state.set(stateCommitted)\n",
+		new: "c.state.set(stateCommitted)\n\tc.d.lease.Release(router.OK)\n",
+		pkg: proxyPkg, test: "TestDecodeIsJudgedByTheEndOfItsStream",
+	}, {
+		name: "4xx feeds the breaker", file: "router/eject.go",
+		old: "case ClientGone, ClientFault, KVLoad:",
+		new: "case ClientGone, KVLoad:",
+		pkg: routerPkg, test: "TestFailuresEject/4xx_do_not_count",
+	}, {
+		name: "client fault feeds the breaker", file: "router/eject.go",
+		old: "case ClientGone, ClientFault, KVLoad:",
+		new: "case ClientFault, KVLoad:",
+		pkg: routerPkg, test: "TestFailuresEject/departures_do_not_count",
+	}, {
+		name: "active success clears an ejection", file: "router/health.go",
+		old: "if oks := int(b.checkOKs.Add(1));",
+		new: "b.lift(b.router.now())\n\tif oks := int(b.checkOKs.Add(1));",
+		pkg: routerPkg, test: "TestEjectedBackendReturnsToPicks",
+	}, {
+		name: "more than half of a pool ejected", file: "router/eject.go",
+		old: "if countEjected(pool, now) >= len(pool)/2 {",
+		new: "if countEjected(pool, now) >= len(pool) {",
+		pkg: routerPkg, test: "TestAtMostHalfIsEjected",
+	}, {
+		name: "retry without budget", file: "proxy/completion.go",
+		old: "if !c.s.router.TakeRetry() {",
+		new: "if c.s.router.TakeRetry(); false {",
+		pkg: proxyPkg, test: "TestRetriesShareABudget",
+	}, {
+		name: "retry budget without end", file: "router/retry.go",
+		old: "if n >= limit {",
+		new: "if n >= 100*limit {",
+		pkg: routerPkg, test: "TestRetryBudget",
+	}, {
+		name: "reload swaps half", file: "router/router.go",
+		old: "if s.decode, err = r.newPool(Decode, cfg.Decode, cfg.DecodePolicy, &old.decode); err != nil {",
+		new: "if s.decode, err = r.newPool(Decode, cfg.Decode, cfg.DecodePolicy, &old.decode); len(s.decode.backends) == 0 {",
+		pkg: routerPkg, test: "TestReloadIsAllOrNothing/bad_decode_URL",
+	}, {
+		name: "Retry-After of a backend ignored", file: "proxy/prefill.go",
+		old: `e.RetryAfter = seconds(x.header.Peek("Retry-After"))`,
+		new: "e.RetryAfter = 0",
+		pkg: proxyPkg, test: "TestRetryAfterOfABackendReachesTheClient",
 	}}
 }
 
