@@ -115,7 +115,7 @@ func TestEjectedBackendReturnsToPicks(t *testing.T) {
 	end(t, s, b, Gateway, 4)
 	inFlight := leaseOn(t, s, b)
 	end(t, s, b, Gateway, 1)
-	b.SetState(Down)
+	b.force(Down)
 	b.Observe(true)
 	b.Observe(true)
 	if b.State() != Up || !b.Ejected() {
@@ -149,15 +149,15 @@ func TestAllCandidatesEjected(t *testing.T) {
 			end(t, s, d[2], Gateway, 5)
 			clock.advance(time.Second)
 			end(t, s, d[0], Gateway, 5)
-			d[1].SetState(Down)
-			d[3].SetState(Down)
+			d[1].force(Down)
+			d[3].force(Down)
 			if got := picks(s, Decode, 3); got != "d3 d3 d3" {
 				t.Errorf("picked %s, want the one ejected first", got)
 			}
 			if got := picks(s, Decode, 1, d[2]); got != "d1" {
 				t.Errorf("picked %s with d3 tried", got)
 			}
-			d[3].SetState(Up)
+			d[3].force(Up)
 			if got := picks(s, Decode, 2); got != "d4 d4" {
 				t.Errorf("picked %s with d4 up", got)
 			}

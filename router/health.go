@@ -32,17 +32,6 @@ func (b *Backend) Observe(ok bool) (changed bool) {
 	return was != to
 }
 
-// SetState forces a finding past rise and fall.
-func (b *Backend) SetState(to State) {
-	b.router.mu.Lock()
-	was := b.State()
-	b.checkOKs.Store(0)
-	b.checkFails.Store(0)
-	b.enter(to)
-	b.router.mu.Unlock()
-	b.announce(was, to)
-}
-
 // Suspect reports whether the backend should be checked at the short interval: it is
 // not known to be Up, is ejected, or its last check or leg has failed.
 func (b *Backend) Suspect() bool {

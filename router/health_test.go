@@ -75,6 +75,17 @@ func leaseOn(t testing.TB, s *Snapshot, b *Backend) *Lease {
 	return l
 }
 
+// force makes to the backend's state, past rise and fall.
+func (b *Backend) force(to State) {
+	b.router.mu.Lock()
+	was := b.State()
+	b.checkOKs.Store(0)
+	b.checkFails.Store(0)
+	b.enter(to)
+	b.router.mu.Unlock()
+	b.announce(was, to)
+}
+
 func TestObserve(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -143,7 +154,7 @@ func TestDownIsNeverPicked(t *testing.T) {
 			r, _ := newRouterOf(t, 0, 3, func(c *Config) { c.DecodePolicy = policy })
 			s := r.Snapshot()
 			d := s.Backends(Decode)
-			d[1].SetState(Down)
+			d[1].force(Down)
 			if got := picks(s, Decode, 9); strings.Contains(got, "d2") || !strings.Contains(got, "d1") || !strings.Contains(got, "d3") {
 				t.Errorf("picked %s with d2 down", got)
 			}
@@ -151,8 +162,8 @@ func TestDownIsNeverPicked(t *testing.T) {
 			if err := s.Acquire(Decode, 1, []*Backend{d[0], d[2]}, &l); err != ErrNoBackend {
 				t.Errorf("d2 down, the others tried: %v, want ErrNoBackend", err)
 			}
-			d[0].SetState(Down)
-			d[2].SetState(Down)
+			d[0].force(Down)
+			d[2].force(Down)
 			if err := s.Acquire(Decode, 1, nil, &l); !errors.Is(err, ErrAllDown) || !errors.Is(err, ErrNoBackend) || l.Held() {
 				t.Errorf("all down: %v, held %v", err, l.Held())
 			}
@@ -176,11 +187,11 @@ func TestFit(t *testing.T) {
 	s := r.Snapshot()
 	d := s.Backends(Decode)
 	end(t, s, d[0], Auth, 1)
-	d[1].SetState(Down)
+	d[1].force(Down)
 	if d[0].Fit() || d[1].Fit() {
 		t.Error("an ejected or a down backend is fit for dispatch")
 	}
-	d[1].SetState(Up)
+	d[1].force(Up)
 	if !d[1].Fit() {
 		t.Error("unfit although up")
 	}
@@ -211,8 +222,8 @@ func TestOnDown(t *testing.T) {
 		t.Fatalf("calls %v, want %v: not those released or taken back, the last one given, the rest", calls, want)
 	}
 	b.Observe(false)
-	b.SetState(Up)
-	b.SetState(Down)
+	b.force(Up)
+	b.force(Down)
 	if calls[3] != 1 {
 		t.Errorf("called %d times", calls[3])
 	}
@@ -236,7 +247,7 @@ func TestReleaseWaitsForOnDown(t *testing.T) {
 	running, let, released := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	ended := false
 	l.OnDown(func() { close(running); <-let; ended = true })
-	go b.SetState(Down)
+	go b.force(Down)
 	<-running
 	other := leaseOn(t, s, b)
 	other.Release(OK) // no lock is held over a function

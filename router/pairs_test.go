@@ -139,7 +139,7 @@ func TestBannedPairIsAvoided(t *testing.T) {
 			l.Release(ClientGone)
 			// All banned: the one for the longest time.
 			script(t, r, clock, "p1d1+ p3d1 p3d1 p3d1 p4d1+ 1s p1d1 p1d1 p1d1 p4d1+ 1s p2d1 p2d1 p2d1")
-			p[3].SetState(Down)
+			p[3].force(Down)
 			if got := verdict(r); got != "p1d1 p2d1 p3d1" {
 				t.Fatalf("against %q", got)
 			}
@@ -158,7 +158,7 @@ func TestDecodeWithoutAPartnerIsAvoided(t *testing.T) {
 	if got := paired(s, Decode, nil, 6); !strings.Contains(got, "d1") {
 		t.Errorf("%s: d1 has another partner", got)
 	}
-	s.Backends(Prefill)[1].SetState(Down)
+	s.Backends(Prefill)[1].force(Down)
 	if got := paired(s, Decode, nil, 4); got != "d2 d2 d2 d2" {
 		t.Errorf("%s: d1's only partner is banned with it", got)
 	}

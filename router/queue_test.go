@@ -54,7 +54,7 @@ func TestFullIsWaitedFor(t *testing.T) {
 		want    error
 	}{
 		{"ejected", func(t *testing.T, r *Router, b *Backend) { r.Eject(b, EjectFailures) }, ErrBusy},
-		{"down", func(t *testing.T, r *Router, b *Backend) { b.SetState(Down) }, ErrBusy},
+		{"down", func(t *testing.T, r *Router, b *Backend) { b.force(Down) }, ErrBusy},
 		{"refused", func(t *testing.T, r *Router, b *Backend) { end(t, r.Snapshot(), b, Refused, 1) }, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -136,11 +136,11 @@ func TestQueueEnds(t *testing.T) {
 		{"time is up", func(t *testing.T, r *Router, done chan struct{}) { time.Sleep(line.Wait) }, ErrQueueTimeout},
 		{"the client leaves", func(t *testing.T, r *Router, done chan struct{}) { close(done) }, ErrQueueLeft},
 		{"all go down", func(t *testing.T, r *Router, done chan struct{}) {
-			r.Snapshot().Backends(Decode)[0].SetState(Down)
-			r.Snapshot().Backends(Decode)[1].SetState(Down)
+			r.Snapshot().Backends(Decode)[0].force(Down)
+			r.Snapshot().Backends(Decode)[1].force(Down)
 		}, ErrAllDown},
 		{"one goes down", func(t *testing.T, r *Router, done chan struct{}) {
-			r.Snapshot().Backends(Decode)[0].SetState(Down)
+			r.Snapshot().Backends(Decode)[0].force(Down)
 			time.Sleep(line.Wait)
 		}, ErrQueueTimeout},
 		{"one joins", func(t *testing.T, r *Router, done chan struct{}) { reload(t, r, 0, 3) }, nil},

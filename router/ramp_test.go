@@ -34,7 +34,7 @@ func TestSlowStart(t *testing.T) {
 		by   func(t *testing.T, r *Router, clock *handClock, b *Backend)
 	}{
 		{"down to up", func(t *testing.T, r *Router, clock *handClock, b *Backend) {
-			b.SetState(Down)
+			b.force(Down)
 			b.Observe(true)
 			b.Observe(true)
 		}},
@@ -45,8 +45,8 @@ func TestSlowStart(t *testing.T) {
 		{"up during an ejection", func(t *testing.T, r *Router, clock *handClock, b *Backend) {
 			r.Eject(b, EjectFailures)
 			clock.advance(10 * time.Second)
-			b.SetState(Down)
-			b.SetState(Up)
+			b.force(Down)
+			b.force(Up)
 			clock.advance(20 * time.Second)
 		}},
 		{"another engine", func(t *testing.T, r *Router, clock *handClock, b *Backend) {
@@ -109,8 +109,8 @@ func TestSlowStartOff(t *testing.T) {
 		b := s.Backends(Decode)[1]
 		r.Eject(b, EjectFailures)
 		clock.advance(30 * time.Second)
-		b.SetState(Down)
-		b.SetState(Up)
+		b.force(Down)
+		b.force(Up)
 		if got := weight(t, s, b, 100, true); got != 50 {
 			t.Errorf("%s: %d of 100 with the slow start off", policy, got)
 		}
@@ -123,8 +123,8 @@ func TestAllRamp(t *testing.T) {
 		r, _ := newRouterOf(t, 0, 3, func(c *Config) { c.DecodePolicy = policy })
 		s := r.Snapshot()
 		for _, b := range s.Backends(Decode) {
-			b.SetState(Down)
-			b.SetState(Up)
+			b.force(Down)
+			b.force(Up)
 		}
 		for _, b := range s.Backends(Decode) {
 			if got := weight(t, s, b, 90, true); got < 25 || got > 35 {
@@ -138,7 +138,7 @@ func TestAllRamp(t *testing.T) {
 func TestTurnsPassedOn(t *testing.T) {
 	r, _ := newRouterOf(t, 0, 3, nil)
 	s := r.Snapshot()
-	s.Backends(Decode)[1].SetState(Down)
+	s.Backends(Decode)[1].force(Down)
 	got := picks(s, Decode, 100)
 	if a, c := strings.Count(got, "d1"), strings.Count(got, "d3"); a != 50 || c != 50 {
 		t.Errorf("d1 gets %d, d3 %d of 100", a, c)

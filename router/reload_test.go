@@ -20,7 +20,7 @@ func TestReloadKeepsWhatStays(t *testing.T) {
 	d := old.Backends(Decode)
 	stays := leaseOn(t, old, d[0])
 	d[0].SetVersion("0.32.0")
-	d[0].SetState(Up)
+	d[0].force(Up)
 	end(t, old, d[1], Gateway, 4)
 	script(t, r, clock, "p2d1 p2d1 p2d1")
 

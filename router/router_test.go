@@ -168,11 +168,11 @@ func TestReady(t *testing.T) {
 	if s.Ready(true) {
 		t.Fatal("ready with nothing up")
 	}
-	d.SetState(Up)
+	d.force(Up)
 	if !s.Ready(true) || s.Ready(false) {
 		t.Fatal("decode alone is ready only where it may go alone")
 	}
-	p.SetState(Up)
+	p.force(Up)
 	if !s.Ready(false) {
 		t.Fatal("both up, not ready")
 	}
