@@ -223,8 +223,8 @@ func (c *completion) reserveDecode() *apiError {
 	}
 	if c.snap.AcquireFor(want, &c.d.lease) != nil {
 		want.Skip = c.d.refused
-		if c.snap.AcquireFor(want, &c.d.lease) != nil {
-			return c.decodeUnavailable()
+		if err := c.snap.AcquireFor(want, &c.d.lease); err != nil {
+			return c.decodeDenied(err)
 		}
 	}
 	c.d.started = time.Now()
@@ -233,6 +233,14 @@ func (c *completion) reserveDecode() *apiError {
 		return c.decodeUnavailable()
 	}
 	return nil
+}
+
+// decodeDenied says why the pool gave no lease.
+func (c *completion) decodeDenied(err error) *apiError {
+	if errors.Is(err, router.ErrBusy) {
+		return newError(fasthttp.StatusServiceUnavailable, codeOverloaded, "", "every decode backend has decode_max_in_flight requests").retryAfter(1)
+	}
+	return c.decodeUnavailable()
 }
 
 func (c *completion) decodeUnavailable() *apiError {
@@ -245,18 +253,28 @@ const (
 	maxBackoff = 250 * time.Millisecond
 )
 
-// mayRetry takes a share of the retry budget, which all completions have in common,
-// and waits for its back-off. The share is held until a token comes or the end.
+// retryPatience is how long a retry waits for its share of the budget: an engine that
+// dies leaves more requests behind at once than may be retried at once.
+const retryPatience = 30 * time.Second
+
+// mayRetry backs off and takes a share of the retry budget, which all completions
+// have in common; it is held until a token comes or the end. A leg that was moved as
+// its backend went down is no retry.
 func (c *completion) mayRetry() bool {
-	if !c.retrying {
-		if !c.s.router.TakeRetry() {
+	if c.p.down.Load() || c.d.down.Load() {
+		return true
+	}
+	for deadline := time.Now().Add(retryPatience); ; {
+		time.Sleep(minBackoff + rand.N(maxBackoff-minBackoff))
+		if c.retrying || c.s.router.TakeRetry() {
+			c.retrying = true
+			return true
+		}
+		if c.interrupted() != nil || time.Now().After(deadline) {
 			c.s.metrics.RetryDenied()
 			return false
 		}
-		c.retrying = true
 	}
-	time.Sleep(minBackoff + rand.N(maxBackoff-minBackoff))
-	return true
 }
 
 func (c *completion) endRetry() {

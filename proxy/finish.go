@@ -174,6 +174,8 @@ func (c *completion) recycle() {
 	c.p.ans = kvparams.Answer{}
 	c.handoff = handoff{}
 	c.ctx, c.conn, c.snap, c.failure = nil, nil, nil, nil
+	c.p.down.Store(false)
+	c.d.down.Store(false)
 	c.gone.Store(false)
 	if c.left.Swap(0) > 0 {
 		c.s.departed.Add(-1)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"xpyd/proxy"
+	"xpyd/router"
 	"xpyd/sim"
 )
 
@@ -136,4 +137,50 @@ func TestRefusedKeyEjects(t *testing.T) {
 	if n := r.metric(`xpyd_backend_ejections_total{backend="` + r.prefill[0].URL() + `",reason="auth"`); n != 1 {
 		t.Errorf("%v ejections for a refused key, want 1", n)
 	}
+}
+
+func TestManyLegsMoveAtOnce(t *testing.T) {
+	for _, how := range []string{"frozen", "killed"} {
+		t.Run(how, func(t *testing.T) {
+			r := newRig(t, rigOptions{prefill: 2})
+			if err := r.prefill[0].SetFault(sim.Fault{Kind: sim.FaultHang, Leg: "P"}); err != nil {
+				t.Fatal(err)
+			}
+			c := forms(prompt, 4)[0]
+			const n = 24 // half of them wait on the engine that fails: more than may retry at once
+			got := make(chan answer, n)
+			for range n {
+				go func() { got <- r.call(c) }()
+			}
+			r.await("waiting", func() bool { return r.metric(`xpyd_in_flight{backend="`+r.prefill[0].URL()) == n/2 })
+			if how == "killed" {
+				r.prefill[0].Kill()
+			} else {
+				r.server.FailChecks(r.prefill[0].URL())
+			}
+			for range n {
+				r.expectWhole(c, <-got)
+			}
+			r.expectNothingHeld()
+		})
+	}
+}
+
+func TestFullBackendsAreSaidToBeFull(t *testing.T) {
+	b := newBarrier(sim.PhaseDecodeReceived, 0)
+	r := newRig(t, rigOptions{
+		engine: func(o *sim.Options) { o.Hook = b.hook },
+		router: func(c *router.Config) { c.DecodeMaxInFlight = 1 },
+	})
+	t.Cleanup(b.open)
+	c := forms(prompt, 4)[0]
+	got := make(chan answer, 1)
+	go func() { got <- r.call(c) }()
+	<-b.reached
+	a := r.call(c)
+	if a.status != 503 || a.code() != "overloaded" || !strings.Contains(a.body, "decode_max_in_flight") || a.header.Get("Retry-After") == "" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	b.open()
+	r.expectWhole(c, <-got)
 }

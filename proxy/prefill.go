@@ -47,9 +47,9 @@ func (c *completion) prefill() *apiError {
 	var last legResult
 	for attempts := 0; attempts < maxPrefillAttempts; {
 		want := router.Want{Role: router.Prefill, Tokens: c.req.PromptTokens(), Skip: c.p.tried, Peer: c.d.lease.Backend}
-		if c.snap.AcquireFor(want, &c.p.lease) != nil {
+		if err := c.snap.AcquireFor(want, &c.p.lease); err != nil {
 			if last.err == nil {
-				last = legResult{err: prefillUnavailable(), degrade: reasonUnavailable}
+				last = prefillDenied(err)
 			}
 			break
 		}
@@ -74,6 +74,15 @@ func (c *completion) prefill() *apiError {
 		return last.err
 	}
 	return c.withoutPrefill(last)
+}
+
+// prefillDenied says why the pool gave no lease.
+func prefillDenied(err error) legResult {
+	if errors.Is(err, router.ErrBusy) {
+		e := newError(fasthttp.StatusServiceUnavailable, codeOverloaded, "", "every prefill backend has prefill_max_in_flight requests").retryAfter(1)
+		return legResult{err: e, degrade: reasonBusy}
+	}
+	return legResult{err: prefillUnavailable(), degrade: reasonUnavailable}
 }
 
 func prefillUnavailable() *apiError {

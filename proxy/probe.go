@@ -165,7 +165,13 @@ func (p *prober) get(b *router.Backend, path, auth string) (status int, body []b
 
 // ejected counts and logs what the router decided about a backend.
 func (s *Server) ejected(e router.Ejection) {
-	s.metrics.Ejection(e.Backend.Role.String(), e.Backend.URL, string(e.Reason))
+	if e.For > 0 {
+		s.metrics.Ejection(e.Backend.Role.String(), e.Backend.URL, string(e.Reason))
+	}
+	said := "backend ejected"
+	if e.For == 0 {
+		said = "backend fails, but stays: half of its pool is out already"
+	}
 	s.log.Warn().Str("role", e.Backend.Role.String()).Str("backend", e.Backend.URL).Str("reason", string(e.Reason)).
-		Dur("for_ms", e.For).Int("nth", e.Nth).Msg("backend ejected; for_ms 0: spared, as half of its pool is out")
+		Dur("for_ms", e.For).Int("nth", e.Nth).Msg(said)
 }
