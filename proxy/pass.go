@@ -45,7 +45,11 @@ func (s *Server) passToPool(ctx *fasthttp.RequestCtx, req *upstreamRequest) *api
 		}
 		b := lease.Backend
 		outcome, err := s.passTo(ctx, b, req)
-		lease.Release(outcome)
+		if outcome == router.OK {
+			lease.Release(router.ClientGone) // says nothing about whether completions work
+		} else {
+			lease.Release(outcome)
+		}
 		if outcome != router.Refused {
 			return err
 		}

@@ -182,16 +182,12 @@ func (j *release) pick() *router.Backend {
 		j.prefer = nil
 		return b
 	}
-	var l router.Lease
-	if j.snap.Acquire(router.Decode, 0, j.avoid, &l) != nil {
-		if j.patient {
-			return nil
-		}
+	b := j.snap.Pick(router.Decode, j.avoid)
+	if b == nil && !j.patient {
 		j.patient, j.avoid = true, nil
-		return j.pick()
+		b = j.snap.Pick(router.Decode, nil)
 	}
-	l.Release(router.OK)
-	return l.Backend
+	return b
 }
 
 // try asks one backend. An answer that the engine itself gave settles it, whatever

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -192,6 +193,7 @@ func TestRetriesShareABudget(t *testing.T) {
 	hold := make(chan struct{})
 	open := sync.OnceFunc(func() { close(hold) })
 	var failed sync.Map // ids that have had their first round
+	var running, most atomic.Int32
 	d := newStub(t, func(w http.ResponseWriter, req *http.Request) {
 		_, _ = io.Copy(io.Discard, req.Body)
 		id, _, _ := strings.Cut(req.Header.Get("X-Request-Id"), "-")
@@ -199,7 +201,11 @@ func TestRetriesShareABudget(t *testing.T) {
 			http.Error(w, `{"error":{"message":"x","code":500}}`, http.StatusInternalServerError)
 			return
 		}
+		n := running.Add(1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
 		<-hold
+		running.Add(-1)
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{"id":"cmpl-1","object":"text_completion","created":1,"model":"sim","choices":[{"index":0,"text":"abc","logprobs":null,"finish_reason":"stop"}],"usage":null}`)
 	})
@@ -209,22 +215,15 @@ func TestRetriesShareABudget(t *testing.T) {
 	for i := range requests {
 		go func() { got <- r.call(forms(prompt, 3)[0], "X-Request-Id", fmt.Sprint("retry", i)) }()
 	}
-	ended := func(status int) {
-		t.Helper()
-		select {
-		case a := <-got:
-			if a.status != status {
-				t.Fatalf("%d %s, want %d", a.status, a.body, status)
-			}
-		case <-time.After(5 * time.Second):
-			t.Fatalf("no answer of %d: more retries run than the budget has", status)
+	r.await("as many retries as the budget has", func() bool { return running.Load() == budget })
+	r.await("all first rounds failed", func() bool { return r.metric(`xpyd_leg_requests_total{backend="`+d.server.URL) >= requests })
+	open()
+	for range requests { // whoever found the budget spent has waited for a share
+		if a := <-got; a.status != 200 {
+			t.Fatalf("%d %s", a.status, a.body)
 		}
 	}
-	for range requests - budget {
-		ended(500)
-	}
-	open()
-	for range budget {
-		ended(200)
+	if n := most.Load(); n > budget {
+		t.Errorf("%d retries at once, the budget has %d", n, budget)
 	}
 }
