@@ -50,6 +50,8 @@ var keyHelp = map[string]string{
 	"prefill_policy": "`policy` that picks a prefill engine: least_request or round_robin",
 	"decode_policy":  "`policy` that picks a decode engine: least_request or round_robin",
 
+	"queue.length":          "requests that wait in one pool while all of its engines have their *_max_in_flight; more get 503",
+	"queue.wait":            "longest such wait; then 503",
 	"prefill_max_in_flight": "requests at once on one prefill engine; 0 is no cap: vLLM queues by itself",
 	"decode_max_in_flight":  "requests at once on one decode engine; 0 is no cap: vLLM queues by itself",
 

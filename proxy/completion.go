@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -81,6 +82,10 @@ type completion struct {
 	failure  *apiError
 
 	onPrefillDown, onDecodeDown func()
+
+	queued sync.Mutex // guards done and woken
+	done   chan struct{}
+	woken  bool
 
 	p       prefillLeg
 	d       decodeLeg
@@ -223,7 +228,7 @@ func (c *completion) reserveDecode() *apiError {
 	}
 	if c.snap.AcquireFor(want, &c.d.lease) != nil {
 		want.Skip = c.d.refused
-		if err := c.snap.AcquireFor(want, &c.d.lease); err != nil {
+		if err := c.acquire(want, &c.d.lease); err != nil {
 			return c.decodeDenied(err)
 		}
 	}
@@ -235,8 +240,49 @@ func (c *completion) reserveDecode() *apiError {
 	return nil
 }
 
+// acquire takes a lease, and waits for it where all backends are full.
+func (c *completion) acquire(want router.Want, l *router.Lease) error {
+	err := c.snap.AcquireFor(want, l)
+	if line := c.snap.Queue(); line.Length > 0 && errors.Is(err, router.ErrBusy) {
+		err = c.snap.AcquireWait(want, l, line, c.ending())
+	}
+	return err
+}
+
+// ending returns a channel that is closed when the completion is interrupted. Made for
+// the few that queue.
+func (c *completion) ending() <-chan struct{} {
+	c.queued.Lock()
+	defer c.queued.Unlock()
+	if c.done == nil {
+		c.done = make(chan struct{})
+	}
+	if c.interrupted() != nil {
+		c.wake()
+	}
+	return c.done
+}
+
+// wake closes done, once. queued is held.
+func (c *completion) wake() {
+	if c.done != nil && !c.woken {
+		c.woken = true
+		close(c.done)
+	}
+}
+
+// leaveQueue is called when the completion was interrupted.
+func (c *completion) leaveQueue() {
+	c.queued.Lock()
+	defer c.queued.Unlock()
+	c.wake()
+}
+
 // decodeDenied says why the pool gave no lease.
 func (c *completion) decodeDenied(err error) *apiError {
+	if gone := c.interrupted(); gone != nil {
+		return gone
+	}
 	if errors.Is(err, router.ErrBusy) {
 		return newError(fasthttp.StatusServiceUnavailable, codeOverloaded, "", "every decode backend has decode_max_in_flight requests").retryAfter(1)
 	}
@@ -302,6 +348,7 @@ func (c *completion) clientGone() {
 	now := time.Now()
 	c.p.x.interrupt(now.Add(c.s.cfg.Timeouts.PrefillAbortGrace))
 	c.d.x.interrupt(now.Add(c.s.cfg.Timeouts.DecodeAbortGrace))
+	c.leaveQueue()
 }
 
 // leave notes that the client is gone, and in which state.
@@ -318,6 +365,7 @@ func (c *completion) serverStopping() {
 	now := time.Now()
 	c.p.x.interrupt(now.Add(c.s.cfg.Timeouts.PrefillAbortGrace))
 	c.d.x.interrupt(now)
+	c.leaveQueue()
 }
 
 // answerError ends a completion that has nothing for the client but an error.

@@ -13,3 +13,6 @@ func (s *Server) FailChecks(url string) {
 		}
 	}
 }
+
+// Live is how many completions run.
+func (s *Server) Live() int64 { return s.live.Load() }

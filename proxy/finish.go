@@ -33,7 +33,7 @@ func labels() metrics.Labels {
 		Codes:         errorCodes(),
 		Paths:         []string{pathDisaggregated, pathDecodeOnly},
 		Reasons:       reasons,
-		Phases:        []string{"body", "prefill", "handoff", "decode", "stream"},
+		Phases:        []string{"body", "admitted", "prefill", "handoff", "decode", "stream"},
 		Ends:          []string{endIssued, endBurnt, endReleased, endDrained, endExpired, endLost},
 		OrphanReasons: orphanReasons(),
 		LegOutcomes:   router.Outcomes(),
@@ -109,7 +109,7 @@ func (c *completion) phase() string {
 	if left := c.left.Load(); left > 0 {
 		s = state(left - 1)
 	}
-	if s == stateAdmitted {
+	if s == stateAdmitted && !c.body.complete {
 		return "body"
 	}
 	return s.String()
@@ -174,6 +174,7 @@ func (c *completion) recycle() {
 	c.p.ans = kvparams.Answer{}
 	c.handoff = handoff{}
 	c.ctx, c.conn, c.snap, c.failure = nil, nil, nil, nil
+	c.done, c.woken = nil, false
 	c.p.down.Store(false)
 	c.d.down.Store(false)
 	c.gone.Store(false)

@@ -1,8 +1,10 @@
 package proxy_test
 
 import (
+	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"xpyd/proxy"
 	"xpyd/router"
@@ -166,21 +168,60 @@ func TestManyLegsMoveAtOnce(t *testing.T) {
 	}
 }
 
-func TestFullBackendsAreSaidToBeFull(t *testing.T) {
+func TestFullBackends(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		line router.Line
+		code string // of a second request while the first holds the only slot; "": it waits for it
+	}{
+		{"no queue", router.Line{}, "overloaded"},
+		{"waited too long", router.Line{Length: 1, Wait: 30 * time.Millisecond}, "overloaded"},
+		{"its turn comes", router.Line{Length: 1, Wait: 5 * time.Second}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := newBarrier(sim.PhaseDecodeReceived, 0)
+			r := newRig(t, rigOptions{
+				engine: func(o *sim.Options) { o.Hook = b.hook },
+				router: func(c *router.Config) { c.DecodeMaxInFlight, c.Queue = 1, tc.line },
+			})
+			t.Cleanup(b.open)
+			c := forms(prompt, 4)[0]
+			got := make(chan answer, 2)
+			go func() { got <- r.call(c) }()
+			<-b.reached
+			if tc.code == "" {
+				go func() { got <- r.call(c) }()
+				b.open()
+				r.expectWhole(c, <-got)
+				r.expectWhole(c, <-got)
+				return
+			}
+			a := r.call(c)
+			if a.status != 503 || a.code() != tc.code || !strings.Contains(a.body, "decode_max_in_flight") || a.header.Get("Retry-After") == "" {
+				t.Errorf("%d %s", a.status, a.body)
+			}
+			b.open()
+			r.expectWhole(c, <-got)
+		})
+	}
+}
+
+func TestClientLeavesTheQueue(t *testing.T) {
 	b := newBarrier(sim.PhaseDecodeReceived, 0)
 	r := newRig(t, rigOptions{
 		engine: func(o *sim.Options) { o.Hook = b.hook },
-		router: func(c *router.Config) { c.DecodeMaxInFlight = 1 },
+		router: func(c *router.Config) { c.DecodeMaxInFlight, c.Queue = 1, router.Line{Length: 9, Wait: time.Minute} },
 	})
 	t.Cleanup(b.open)
 	c := forms(prompt, 4)[0]
 	got := make(chan answer, 1)
 	go func() { got <- r.call(c) }()
 	<-b.reached
-	a := r.call(c)
-	if a.status != 503 || a.code() != "overloaded" || !strings.Contains(a.body, "decode_max_in_flight") || a.header.Get("Retry-After") == "" {
-		t.Errorf("%d %s", a.status, a.body)
-	}
+	conn := r.dialRaw()
+	_, _ = io.WriteString(conn, raw(c, "queued"))
+	r.await("read", func() bool { return r.server.Live() == 2 })
+	_ = conn.Close()
+	r.await("counted", func() bool { return r.metric(`xpyd_client_gone_total{phase="admitted"}`) == 1 })
 	b.open()
 	r.expectWhole(c, <-got)
 }

@@ -47,7 +47,10 @@ func (c *completion) prefill() *apiError {
 	var last legResult
 	for attempts := 0; attempts < maxPrefillAttempts; {
 		want := router.Want{Role: router.Prefill, Tokens: c.req.PromptTokens(), Skip: c.p.tried, Peer: c.d.lease.Backend}
-		if err := c.snap.AcquireFor(want, &c.p.lease); err != nil {
+		if err := c.acquire(want, &c.p.lease); err != nil {
+			if gone := c.interrupted(); gone != nil {
+				return gone
+			}
 			if last.err == nil {
 				last = prefillDenied(err)
 			}

@@ -16,6 +16,8 @@ type Config struct {
 	// no cap.
 	PrefillMaxInFlight int `mapstructure:"prefill_max_in_flight"`
 	DecodeMaxInFlight  int `mapstructure:"decode_max_in_flight"`
+	// Queue is where requests wait while all backends of a pool have their cap.
+	Queue Line `mapstructure:"queue"`
 
 	Health Health `mapstructure:"health"`
 }
@@ -41,6 +43,7 @@ type Health struct {
 func DefaultConfig() Config {
 	return Config{
 		PrefillPolicy: "least_request", DecodePolicy: "least_request",
+		Queue: Line{Length: 1000, Wait: 5 * time.Second},
 		Health: Health{
 			EjectAfter: 5, EjectFor: 30 * time.Second, EjectMax: 300 * time.Second,
 			Fall: 3, Rise: 2, SlowStart: 30 * time.Second,

@@ -18,8 +18,8 @@ var (
 
 // Line bounds the wait for a pool whose backends are full.
 type Line struct {
-	Length int           // requests that wait at once in this pool; 0: none
-	Wait   time.Duration // of one of them
+	Length int           `mapstructure:"length"` // requests that wait at once in this pool; 0: none
+	Wait   time.Duration `mapstructure:"wait"`   // of one of them
 }
 
 // queue is the line of one pool, first come first served. It outlives snapshots.

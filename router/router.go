@@ -32,6 +32,7 @@ type Clock func() time.Time
 type Snapshot struct {
 	router   *Router
 	health   Health
+	queue    Line
 	maxShare float64 // of the in-flight decode requests, see Degrade
 	prefill  pool
 	decode   pool
@@ -75,7 +76,7 @@ func New(cfg Config, maxShare float64, clock Clock) (*Router, error) {
 
 // build makes the snapshot of cfg, with old's backends where their URL stays.
 func (r *Router) build(cfg Config, maxShare float64, old *Snapshot) (*Snapshot, error) {
-	s := &Snapshot{router: r, health: cfg.Health, maxShare: maxShare}
+	s := &Snapshot{router: r, health: cfg.Health, queue: cfg.Queue, maxShare: maxShare}
 	var err error
 	if s.prefill, err = r.newPool(Prefill, cfg.Prefill, cfg.PrefillPolicy, &old.prefill); err != nil {
 		return nil, err
@@ -117,6 +118,9 @@ func (r *Router) Snapshot() *Snapshot { return r.snapshot.Load() }
 
 // now is the monotonic age of the router in nanoseconds.
 func (r *Router) now() int64 { return int64(r.clock().Sub(r.epoch)) }
+
+// Queue bounds the wait for a backend while all of a pool are full.
+func (s *Snapshot) Queue() Line { return s.queue }
 
 // Backends lists a role's backends; the slice must not be changed.
 func (s *Snapshot) Backends(role Role) []*Backend { return s.pool(role).backends }
