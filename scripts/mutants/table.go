@@ -221,8 +221,8 @@ func healthMutants() []mutant {
 		pkg: routerPkg, test: "TestAtMostHalfIsEjected",
 	}, {
 		name: "retry without budget", file: "proxy/completion.go",
-		old: "if !c.s.router.TakeRetry() {",
-		new: "if c.s.router.TakeRetry(); false {",
+		old: "if c.retrying || c.s.router.TakeRetry() {",
+		new: "if c.s.router.TakeRetry(); true {",
 		pkg: proxyPkg, test: "TestRetriesShareABudget",
 	}, {
 		name: "retry budget without end", file: "router/retry.go",
