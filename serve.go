@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"reflect"
 	"strings"
 	"syscall"
 	"time"
@@ -27,19 +28,21 @@ func newServeCmd() *cobra.Command {
 		Example: "  xpyd serve --prefill http://p1:8100,http://p2:8100 --decode http://d1:8200\n" +
 			"  xpyd serve --config /etc/xpyd/config.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := loadConfig(cmd.Flags(), os.Environ())
+			load := func() (config, error) { return loadConfig(cmd.Flags(), os.Environ()) }
+			cfg, err := load()
 			if err != nil {
 				return err
 			}
-			return serve(cmd.Context(), cfg, os.Stderr)
+			return serve(cmd.Context(), cfg, load, os.Stderr)
 		},
 	}
 	addConfigFlags(cmd.Flags())
 	return cmd
 }
 
-// serve runs the proxy until ctx ends, then drains it.
-func serve(ctx context.Context, cfg config, logs io.Writer) error {
+// serve runs the proxy until ctx ends, then drains it. On HUP it takes new pools from
+// load.
+func serve(ctx context.Context, cfg config, load func() (config, error), logs io.Writer) error {
 	log, err := newLogger(cfg.Log, logs)
 	if err != nil {
 		return err
@@ -54,9 +57,7 @@ func serve(ctx context.Context, cfg config, logs io.Writer) error {
 		log.Warn().Msg("no prefill backends: balancing over the decode pool without disaggregation")
 	}
 	notify("READY=1\nSTATUS=" + fmt.Sprintf("%d prefill, %d decode", len(cfg.Router.Prefill), len(cfg.Router.Decode)))
-	select {
-	case <-ctx.Done():
-	case err := <-p.failed:
+	if err := p.await(ctx, cfg, load, log); err != nil {
 		return errors.Join(err, p.shutdown())
 	}
 	notify("STOPPING=1")
@@ -78,6 +79,49 @@ func serve(ctx context.Context, cfg config, logs io.Writer) error {
 	case <-again.Done():
 		return errors.New("ended by a second signal")
 	}
+}
+
+// await returns when ctx ends, or with the error of a listener that gave up.
+func (p *running) await(ctx context.Context, cfg config, load func() (config, error), log zerolog.Logger) error {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-p.failed:
+			return err
+		case <-hup:
+			next, err := p.reload(cfg, load)
+			if err != nil {
+				log.Error().Err(err).Msg("reload failed; the configuration before it stays in force")
+				continue
+			}
+			cfg = next
+		}
+	}
+}
+
+// reload puts the pools and their health rules of a new configuration in force, all or
+// nothing. It returns the configuration that holds from now on.
+func (p *running) reload(old config, load func() (config, error)) (config, error) {
+	next, err := load()
+	if err == nil {
+		same := next
+		same.Router = old.Router
+		if !reflect.DeepEqual(same, old) {
+			err = errors.New("a reload changes the pools, policies, caps, queue and health rules only; restart for the other keys")
+		}
+	}
+	if err != nil {
+		p.server.ReloadFailed()
+		return old, err
+	}
+	if err := p.server.Reload(next.Router); err != nil {
+		return old, err
+	}
+	return next, nil
 }
 
 // running is a proxy with both of its ports open.

@@ -38,7 +38,8 @@ type Metrics struct {
 	requests, errors, decisions, clientGone    *prometheus.CounterVec
 	handles, orphans, legs, legErrors          *prometheus.CounterVec
 	duration, ttft, tpot, legDuration, handoff *prometheus.HistogramVec
-	ejections                                  *prometheus.CounterVec
+	ejections, reloads                         *prometheus.CounterVec
+	reloadOK                                   prometheus.Gauge
 	events, panics, loopback, retryDenied      prometheus.Counter
 }
 
@@ -61,6 +62,10 @@ func New(version string, l Labels, backends func() []BackendLoad, pinned, strand
 	m.legDuration = m.histogramVec("xpyd_leg_duration_seconds", "Time of a leg from dial to end.", e2eBuckets, "leg")
 	m.handoff = m.histogramVec("xpyd_handoff_seconds", "Time from the prefill answer to the decode request written.", ttftBuckets)
 	m.ejections = m.counterVec("xpyd_backend_ejections_total", "Backends taken out of the picks for their failures, by reason.", "role", "backend", "reason")
+	m.reloads = m.counterVec("xpyd_config_reloads_total", "Reloads of the configuration, by result.", "result")
+	m.reloadOK = prometheus.NewGauge(prometheus.GaugeOpts{Name: "xpyd_config_last_reload_successful", Help: "1 unless the last reload failed and the configuration before it is still in force."})
+	m.reloadOK.Set(1)
+	m.registry.MustRegister(m.reloadOK)
 	m.retryDenied = m.counter("xpyd_retries_denied_total", "Retries that got no share of the retry budget in 30 s, or whose client left meanwhile.")
 	m.events = m.counter("xpyd_stream_events_total", "Server-sent events relayed.")
 	m.panics = m.counter("xpyd_panics_total", "Panics caught in request handling.")
@@ -169,6 +174,17 @@ func (m *Metrics) Handoff(d time.Duration) { m.handoff.WithLabelValues().Observe
 // Ejection counts a backend taken out of the picks.
 func (m *Metrics) Ejection(role, backend, reason string) {
 	m.ejections.WithLabelValues(role, backend, reason).Inc()
+}
+
+// Reload counts a reload of the configuration.
+func (m *Metrics) Reload(ok bool) {
+	if ok {
+		m.reloads.WithLabelValues("ok").Inc()
+		m.reloadOK.Set(1)
+		return
+	}
+	m.reloads.WithLabelValues("failed").Inc()
+	m.reloadOK.Set(0)
 }
 
 // RetryDenied counts a retry that the budget did not allow.

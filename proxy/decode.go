@@ -128,7 +128,7 @@ func (c *completion) decodeAttempt(b *router.Backend) legResult {
 	}
 	deadline := time.Now().Add(c.s.cfg.Timeouts.FirstEvent)
 	// A handle must not reach D twice: no second try on a fresh connection.
-	err := d.x.do(c.s.upstreams[b], c.request(d.segs), deadline, handle.None())
+	err := d.x.do(c.s.upstreams.get(b), c.request(d.segs), deadline, handle.None())
 	c.times.handed = d.x.wrote
 	if err == nil {
 		err = c.decodeAnswered()

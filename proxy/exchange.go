@@ -72,6 +72,9 @@ func (x *exchange) setDeadline(at time.Time) {
 // but only when again allows it: a backend may have seen the first. After a failure
 // the connection is still held, until finish or drop: P may yet answer on it.
 func (x *exchange) do(u *upstream, req *upstreamRequest, deadline time.Time, again bool) error {
+	if u == nil {
+		return &upstreamError{stage: stageDial, silent: true, err: errRemoved}
+	}
 	err := x.try(u, req, deadline, u.take)
 	var ue *upstreamError
 	if again && errors.As(err, &ue) && ue.reused && ue.silent && !ue.timeout() && !x.interrupted() {

@@ -7,7 +7,7 @@ func (s *Server) Departed() int64 { return s.departed.Load() }
 
 // FailChecks feeds the active checks of a backend with failures until it is down.
 func (s *Server) FailChecks(url string) {
-	for b := range s.upstreams {
+	for b := range s.upstreams.all() {
 		for b.URL == url && b.State() != router.Down {
 			b.Observe(false)
 		}

@@ -181,7 +181,7 @@ func (s *Server) hostAllowed(host []byte) bool {
 // where the configuration says so.
 func (c *completion) handleFor(d *router.Backend, h kvparams.Handle) kvparams.Handle {
 	s := c.s
-	if !loopback(h.RemoteHost) || s.upstreams[c.handoff.from].name == s.upstreams[d].name {
+	if !loopback(h.RemoteHost) || hostOf(c.handoff.from) == hostOf(d) {
 		return h
 	}
 	s.metrics.Loopback()
@@ -190,9 +190,15 @@ func (c *completion) handleFor(d *router.Backend, h kvparams.Handle) kvparams.Ha
 			Msg("the prefill backend names a loopback side channel; set VLLM_NIXL_SIDE_CHANNEL_HOST there, or kv.rewrite_loopback here")
 	})
 	if s.cfg.KV.RewriteLoopback {
-		h.Raw = rewriteHost(h.Raw, h.RemoteHost, s.upstreams[c.handoff.from].name)
+		h.Raw = rewriteHost(h.Raw, h.RemoteHost, hostOf(c.handoff.from))
 	}
 	return h
+}
+
+// hostOf is the host of a backend as configured. It allocates nothing: Addr was built
+// by net.JoinHostPort.
+func hostOf(b *router.Backend) string {
+	return strings.Trim(b.Addr[:strings.LastIndexByte(b.Addr, ':')], "[]")
 }
 
 func loopback(host []byte) bool {
@@ -213,7 +219,10 @@ func rewriteHost(raw, host []byte, with string) []byte {
 // engineSeen notices that an engine was started anew: its handles carry another id.
 // What was known against its predecessor is forgotten.
 func (s *Server) engineSeen(snap *router.Snapshot, b *router.Backend, id []byte) {
-	u := s.upstreams[b]
+	u := s.upstreams.get(b)
+	if u == nil {
+		return
+	}
 	old := u.engine.Load()
 	if len(id) == 0 || old != nil && *old == string(id) {
 		return

@@ -65,7 +65,7 @@ func (s *Server) passTo(ctx *fasthttp.RequestCtx, b *router.Backend, req *upstre
 	var x exchange
 	defer x.finish()
 	var buf []byte
-	err := x.do(s.upstreams[b], req, time.Now().Add(passTimeout), true)
+	err := x.do(s.upstreams.get(b), req, time.Now().Add(passTimeout), true)
 	if isDial(err) {
 		return router.Refused, nil
 	}

@@ -150,7 +150,7 @@ func (c *completion) buildPrefill() {
 
 func (c *completion) prefillExchange(b *router.Backend) legResult {
 	p := &c.p
-	err := p.x.do(c.s.upstreams[b], c.request(p.segs), time.Now().Add(c.s.cfg.Timeouts.Prefill), true)
+	err := p.x.do(c.s.upstreams.get(b), c.request(p.segs), time.Now().Add(c.s.cfg.Timeouts.Prefill), true)
 	if err == nil {
 		p.buf, err = p.x.readAll(p.buf[:0], c.s.cfg.Limits.Answer)
 	} else {

@@ -22,7 +22,6 @@ type prober struct {
 	cancel context.CancelFunc
 	ctx    context.Context
 	wg     sync.WaitGroup
-	wake   map[*router.Backend]chan struct{} // capacity 1 each
 }
 
 const (
@@ -36,7 +35,7 @@ const (
 // shared pool whenever one call fails.
 type keepIdle struct{ http.RoundTripper }
 
-func startProber(s *Server) *prober {
+func newProber(s *Server) *prober {
 	tr := &http.Transport{
 		DialContext:           (&net.Dialer{Timeout: s.cfg.Timeouts.Dial}).DialContext,
 		ResponseHeaderTimeout: probeTimeout,
@@ -56,14 +55,8 @@ func startProber(s *Server) *prober {
 		return retryablehttp.DefaultBackoff(low, high, attempt, nil)
 	}
 	client.ErrorHandler = retryablehttp.PassthroughErrorHandler
-	p := &prober{s: s, client: client, wake: map[*router.Backend]chan struct{}{}}
+	p := &prober{s: s, client: client}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	for b := range s.upstreams {
-		p.wake[b] = make(chan struct{}, 1)
-	}
-	for b, u := range s.upstreams {
-		p.wg.Go(func() { p.watch(b, u) })
-	}
 	p.wg.Go(func() {
 		<-p.ctx.Done()
 		tr.CloseIdleConnections()
@@ -76,19 +69,28 @@ func (p *prober) close() {
 	p.wg.Wait()
 }
 
-// watch probes one backend until the server closes.
+// start probes a backend until the server closes, or the backend has left and serves
+// nothing more.
+func (p *prober) start(b *router.Backend, u *upstream) {
+	p.wg.Go(func() { p.watch(b, u) })
+}
+
 func (p *prober) watch(b *router.Backend, u *upstream) {
 	for {
+		if u.leaving.Load() && b.InFlight() == 0 {
+			p.s.forget(b, u)
+			return
+		}
 		p.probe(b)
 		u.expire(time.Now())
 		wait := probeEvery
-		if b.Suspect() {
+		if b.Suspect() || u.leaving.Load() {
 			wait = probeSuspect
 		}
 		select {
 		case <-p.ctx.Done():
 			return
-		case <-p.wake[b]:
+		case <-u.wake:
 		case <-time.After(wait):
 		}
 	}
@@ -96,8 +98,12 @@ func (p *prober) watch(b *router.Backend, u *upstream) {
 
 // suspect has a backend that refused a connection probed at once.
 func (p *prober) suspect(b *router.Backend) {
+	u := p.s.upstreams.get(b)
+	if u == nil {
+		return
+	}
 	select {
-	case p.wake[b] <- struct{}{}:
+	case u.wake <- struct{}{}:
 	default:
 	}
 }

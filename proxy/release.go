@@ -91,7 +91,7 @@ func (r *releaser) start(c *completion, avoid *router.Backend) {
 	}
 	handle := h.handle
 	if s.cfg.KV.RewriteLoopback && loopback(handle.RemoteHost) {
-		handle.Raw = rewriteHost(handle.Raw, handle.RemoteHost, s.upstreams[h.from].name)
+		handle.Raw = rewriteHost(handle.Raw, handle.RemoteHost, hostOf(h.from))
 	}
 	if s.dialect.Reclaim() == kvparams.ReclaimReject && mode != "decode" {
 		job.reject = join(s.dialect.AppendRelease(nil, &c.req, handle))
@@ -201,7 +201,7 @@ func (j *release) try(b *router.Backend, deadline time.Time) (how string, ok boo
 	}
 	var x exchange
 	defer x.finish()
-	if err := x.do(j.s.upstreams[b], req, deadline, false); err != nil {
+	if err := x.do(j.s.upstreams.get(b), req, deadline, false); err != nil {
 		return how, false
 	}
 	_, err := x.readAll(nil, j.s.cfg.Limits.Answer)

@@ -39,7 +39,7 @@ type Server struct {
 	http      *fasthttp.Server
 	watch     *watcher
 	budget    budget
-	upstreams map[*router.Backend]*upstream
+	upstreams upstreams
 	releases  *releaser
 	probes    *prober
 	ledger    ledger
@@ -65,25 +65,24 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	}
 	s := &Server{
 		cfg: cfg, log: log, router: rt, dialect: dialect,
-		keys:      newKeyring(cfg.APIKeys),
-		watch:     newWatcher(),
-		budget:    budget{limit: cfg.Limits.BodyBudget},
-		upstreams: map[*router.Backend]*upstream{},
+		keys:   newKeyring(cfg.APIKeys),
+		watch:  newWatcher(),
+		budget: budget{limit: cfg.Limits.BodyBudget},
 	}
 	if cfg.BackendAPIKey != "" {
 		s.backendAuth = []byte("Bearer " + cfg.BackendAPIKey)
-	}
-	for _, role := range []router.Role{router.Prefill, router.Decode} {
-		for _, b := range rt.Snapshot().Backends(role) {
-			s.upstreams[b] = newUpstream(b.Addr, b.Host, cfg.Timeouts.Dial, cfg.Timeouts.UpstreamIdle)
-		}
 	}
 	s.metrics = metrics.New(version, labels(), s.backendLoad, s.ledger.pinned, s.ledger.stranded, s.budget.inUse)
 	s.releases = newReleaser(s)
 	s.pool.New = func() any { return newCompletion(s) }
 	s.http = s.newHTTP()
-	s.probes = startProber(s)
+	s.probes = newProber(s)
 	rt.OnEject(s.ejected)
+	for _, role := range []router.Role{router.Prefill, router.Decode} {
+		for _, b := range rt.Snapshot().Backends(role) {
+			s.join(b)
+		}
+	}
 	s.stopOnce = sync.OnceValue(s.shutdown)
 	return s, nil
 }
@@ -143,7 +142,7 @@ func (s *Server) shutdown() error {
 	s.probes.close()
 	s.releases.close()
 	s.watch.close()
-	for _, u := range s.upstreams {
+	for _, u := range s.upstreams.all() {
 		u.close()
 	}
 	return err

@@ -54,10 +54,11 @@ func isDial(err error) bool {
 // for concurrent use.
 type upstream struct {
 	addr    string // host:port to dial
-	name    string // the host alone, as configured
 	host    string // authority, for the Host field
 	dialer  net.Dialer
 	engine  atomic.Pointer[string] // engine id of the last handle that came from here
+	wake    chan struct{}          // probes it at once; capacity 1
+	leaving atomic.Bool            // a reload has removed it
 	maxIdle time.Duration          // below the server's keep-alive
 
 	mu     sync.Mutex
@@ -80,9 +81,8 @@ type upstreamConn struct {
 }
 
 func newUpstream(addr, host string, dialTimeout, maxIdle time.Duration) *upstream {
-	name, _, _ := net.SplitHostPort(addr) // the router has built it
 	return &upstream{
-		addr: addr, name: name, host: host, maxIdle: maxIdle,
+		addr: addr, host: host, maxIdle: maxIdle, wake: make(chan struct{}, 1),
 		dialer: net.Dialer{
 			Timeout:         dialTimeout,
 			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},

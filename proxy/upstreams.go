@@ -1,0 +1,86 @@
+package proxy
+
+import (
+	"errors"
+	"maps"
+	"sync"
+	"sync/atomic"
+
+	"xpyd/router"
+)
+
+// errRemoved is a dial to a backend that a reload has taken away.
+var errRemoved = errors.New("backend was removed from the configuration")
+
+// upstreams finds the client of a backend. Readers take one atomic load; the map is
+// replaced, never changed.
+type upstreams struct {
+	mu sync.Mutex // of writers
+	m  atomic.Pointer[map[*router.Backend]*upstream]
+}
+
+// get returns nil for a backend that was removed and has nothing in flight any more.
+func (u *upstreams) get(b *router.Backend) *upstream { return u.all()[b] }
+
+func (u *upstreams) all() map[*router.Backend]*upstream {
+	if m := u.m.Load(); m != nil {
+		return *m
+	}
+	return nil
+}
+
+func (u *upstreams) edit(f func(m map[*router.Backend]*upstream)) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	next := maps.Clone(u.all())
+	if next == nil {
+		next = map[*router.Backend]*upstream{}
+	}
+	f(next)
+	u.m.Store(&next)
+}
+
+// join makes a client for a backend and starts its probes.
+func (s *Server) join(b *router.Backend) {
+	u := newUpstream(b.Addr, b.Host, s.cfg.Timeouts.Dial, s.cfg.Timeouts.UpstreamIdle)
+	s.upstreams.edit(func(m map[*router.Backend]*upstream) { m[b] = u })
+	s.probes.start(b, u)
+}
+
+// leave lets a backend's requests end; its probe sees to the rest.
+func (s *Server) leave(b *router.Backend) {
+	if u := s.upstreams.get(b); u != nil {
+		u.leaving.Store(true)
+		s.probes.suspect(b)
+	}
+}
+
+// forget is called by the probe of a backend that has left and serves nothing more.
+func (s *Server) forget(b *router.Backend, u *upstream) {
+	s.upstreams.edit(func(m map[*router.Backend]*upstream) { delete(m, b) })
+	u.close()
+}
+
+// Reload puts other pools in place of the current ones, or fails and changes nothing.
+// Requests that run keep the pools they started with; a backend that stays keeps its
+// load and health, one that goes serves what it has.
+func (s *Server) Reload(cfg router.Config) error {
+	c, err := s.router.Reload(cfg, s.cfg.DecodeOnly.MaxShare, func(c router.Change) {
+		for _, b := range c.Joined {
+			s.join(b)
+		}
+	})
+	if err != nil {
+		s.metrics.Reload(false)
+		return err
+	}
+	for _, b := range c.Left {
+		s.leave(b)
+	}
+	s.metrics.Reload(true)
+	s.log.Info().Int("joined", len(c.Joined)).Int("left", len(c.Left)).Msg("pools reloaded")
+	return nil
+}
+
+// ReloadFailed counts a configuration that could not even be read.
+func (s *Server) ReloadFailed() { s.metrics.Reload(false) }
