@@ -44,6 +44,7 @@ func newRootCmd() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "xpyd",
 		Short:         "A proxy for vLLM prefill/decode disaggregation",
+		Version:       readBuildInfo().Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}

@@ -141,14 +141,14 @@ func startProxy(cfg config, log zerolog.Logger) (*running, error) {
 	}
 	ln, err := proxy.Listen(cfg.Listen)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w (flag --listen, XPYD_LISTEN)", err)
 	}
 	p := &running{addr: ln.Addr().String(), failed: make(chan error, 2)}
 	var adminLn net.Listener
 	if cfg.Admin != "" {
 		if adminLn, err = net.Listen("tcp", cfg.Admin); err != nil {
 			_ = ln.Close()
-			return nil, fmt.Errorf("admin: %w", err)
+			return nil, fmt.Errorf("admin: %w (flag --admin, XPYD_ADMIN)", err)
 		}
 		p.adminAddr = adminLn.Addr().String()
 	}
@@ -190,9 +190,18 @@ func newLogger(cfg logConfig, w io.Writer) (zerolog.Logger, error) {
 		return zerolog.Nop(), usageError{fmt.Errorf("config: log.level: %w", err)}
 	}
 	if cfg.Format == "console" {
-		w = zerolog.ConsoleWriter{Out: w, TimeFormat: time.RFC3339}
+		w = zerolog.ConsoleWriter{Out: w, TimeFormat: time.RFC3339, NoColor: !isTerminal(w)}
 	}
 	return zerolog.New(w).Level(level).With().Timestamp().Logger(), nil
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // notify tells systemd (Type=notify) about the state; without systemd it does nothing.

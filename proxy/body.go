@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"io"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -86,7 +87,7 @@ func errGone() *apiError {
 }
 
 func (s *Server) tooLarge() *apiError {
-	return newError(fasthttp.StatusRequestEntityTooLarge, codeBodyTooLarge, "", "request body is larger than limits.body").noRetry()
+	return newError(fasthttp.StatusRequestEntityTooLarge, codeBodyTooLarge, "", "request body is larger than "+strconv.FormatInt(s.cfg.Limits.Body, 10)+" bytes").noRetry()
 }
 
 // readBody reads the whole request body. The buffer follows the bytes that arrive,

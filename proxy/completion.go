@@ -128,6 +128,13 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	c.answer()
 }
 
+func urlOf(b *router.Backend) string {
+	if b == nil {
+		return ""
+	}
+	return b.URL
+}
+
 // newCompletion makes one for the pool. What the router calls is bound once.
 func newCompletion(s *Server) *completion {
 	c := &completion{s: s}
@@ -178,6 +185,8 @@ func (c *completion) run() *apiError {
 		if err == nil || !err.again || c.round == maxRounds || !c.mayRetry() {
 			return err
 		}
+		c.s.log.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Str("code", err.Code).Str("error", err.cause).
+			Str("prefill", urlOf(c.p.lease.Backend)).Str("decode", urlOf(c.d.lease.Backend)).Msg("round failed, another one begins")
 		if gone := c.interrupted(); gone != nil {
 			return gone
 		}
@@ -353,10 +362,11 @@ func (c *completion) clientGone() {
 
 // leave notes that the client is gone, and in which state.
 func (c *completion) leave() {
-	if c.left.CompareAndSwap(0, uint32(c.state.get())+1) {
+	first := c.left.CompareAndSwap(0, uint32(c.state.get())+1)
+	c.gone.Store(true)
+	if first {
 		c.s.departed.Add(1)
 	}
-	c.gone.Store(true)
 }
 
 // serverStopping ends the completion with an error: the drain time is over.

@@ -203,6 +203,7 @@ func (c *completion) decodeBroke(b *router.Backend, err error) legResult {
 		return legResult{err: e, outcome: router.Timeout, sent: true}
 	}
 	e := c.decodeFailed("decode backend broke off before its first event")
+	e.cause = ue.Error()
 	return legResult{err: e, outcome: router.Gateway, sent: true}
 }
 
@@ -239,7 +240,7 @@ func (c *completion) decodeAnswered() error {
 	case err != nil:
 		return err
 	case c.s.authFailed(status):
-		return c.s.upstreamAuth(c.id)
+		return c.s.upstreamAuth(c.id, c.d.lease.Backend)
 	case status == fasthttp.StatusOK:
 		return c.commitWhole()
 	}

@@ -22,6 +22,8 @@ type apiError struct {
 	Raw         []byte
 	ContentType string
 	Header      [][2]string
+	// cause is for the log: what failed, without a byte of a request or an answer.
+	cause string
 	// again: nothing has reached the client and a new round may do better.
 	again bool
 }

@@ -117,17 +117,23 @@ func (c *completion) phase() string {
 
 func (c *completion) logLine(outcome string) {
 	e := c.s.log.Info()
+	if outcome == outcomeError || outcome == outcomeBroken {
+		e = c.s.log.Warn()
+	}
 	if !e.Enabled() {
 		return
 	}
 	t := &c.times
-	e.Str("request_id", c.id).Str("leg_id", c.legID).Str("api", apiName(c.api)).
+	e.Stringer("client", c.conn.ip).Str("request_id", c.id).Str("leg_id", c.legID).Str("api", apiName(c.api)).
 		Str("path", c.path).Str("reason", c.reason).Int("rounds", c.round)
 	logBackend(e, "prefill", c.p.lease.Backend)
 	logBackend(e, "decode", c.d.lease.Backend)
 	status := fasthttp.StatusOK
 	if f := c.failure; f != nil {
 		e.Str("code", f.Code)
+		if f.cause != "" {
+			e.Str("error", f.cause)
+		}
 		if c.state.get() != stateCommitted {
 			status = f.Status
 		}

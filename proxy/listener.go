@@ -57,7 +57,10 @@ func Listen(addr string) (net.Listener, error) {
 	}
 	ln, err := cfg.Listen(context.Background(), "tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", addr, err)
+		if errors.Is(err, unix.EADDRINUSE) {
+			return nil, fmt.Errorf("listen: %s is in use; end its owner or choose another address", addr)
+		}
+		return nil, fmt.Errorf("listen: %w", err)
 	}
 	return ln, nil
 }
@@ -82,7 +85,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		if !ok {
 			return nil, fmt.Errorf("accept: want TCP, got %T", conn)
 		}
-		c := &clientConn{TCPConn: tcp, ln: l, ip: tcp.RemoteAddr().(*net.TCPAddr).AddrPort().Addr()}
+		c := &clientConn{TCPConn: tcp, ln: l, ip: tcp.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()}
 		if c.fd, err = descriptor(tcp); err == nil && l.enter(c.ip) {
 			return c, nil
 		}

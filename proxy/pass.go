@@ -77,7 +77,7 @@ func (s *Server) passTo(ctx *fasthttp.RequestCtx, b *router.Backend, req *upstre
 	case err != nil:
 		return router.Gateway, newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "decode backend did not answer")
 	case s.authFailed(status):
-		return router.Gateway, s.upstreamAuth(req.id)
+		return router.Gateway, s.upstreamAuth(req.id, b)
 	case status >= 500:
 		return router.Engine, s.relayed(&x, buf, status, codeDecodeFailed, "decode backend failed")
 	case status >= 400:

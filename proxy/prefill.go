@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"errors"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -206,6 +207,7 @@ func (c *completion) prefillBroke(b *router.Backend, err error) legResult {
 		return legResult{err: e, outcome: router.Timeout, sent: true}
 	}
 	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend broke off the connection")
+	e.cause = ue.Error()
 	return legResult{err: e, outcome: router.Gateway, next: true, sent: true}
 }
 
@@ -219,7 +221,7 @@ func (c *completion) prefillBad(b *router.Backend, why string) legResult {
 func (c *completion) prefillAnswered(b *router.Backend) legResult {
 	switch status := c.p.x.header.StatusCode(); {
 	case status != fasthttp.StatusOK:
-		return c.prefillRefused(status)
+		return c.prefillRefused(b, status)
 	case !c.s.dialect.HandleInAnswer():
 		return legResult{sent: true}
 	}
@@ -255,7 +257,7 @@ func (c *completion) prefillAnswered(b *router.Backend) legResult {
 }
 
 // prefillRefused maps P's status to what the client gets and what may be tried.
-func (c *completion) prefillRefused(status int) legResult {
+func (c *completion) prefillRefused(b *router.Backend, status int) legResult {
 	forced := ""
 	if c.req.ForcedTool() {
 		// One token cannot hold the call that the client insists on.
@@ -269,7 +271,7 @@ func (c *completion) prefillRefused(status int) legResult {
 		}
 		return legResult{err: e, outcome: busyOutcome(status), next: true, sent: true, degrade: reasonBusy}
 	case c.s.authFailed(status):
-		return legResult{err: c.s.upstreamAuth(c.id), outcome: router.Auth, next: true}
+		return legResult{err: c.s.upstreamAuth(c.id, b), outcome: router.Auth, next: true}
 	case status >= 400 && status < 500:
 		return legResult{err: c.s.relayed(&c.p.x, c.p.buf, status, codeUpstreamRejected, "prefill backend refused the request"), outcome: router.ClientFault, sent: true, degrade: forced}
 	case status >= 500:
@@ -293,8 +295,9 @@ func (s *Server) authFailed(status int) bool {
 	return (status == fasthttp.StatusUnauthorized || status == fasthttp.StatusForbidden) && (len(s.backendAuth) > 0 || s.keys.required())
 }
 
-func (s *Server) upstreamAuth(id string) *apiError {
-	s.log.Error().Str("request_id", id).Msg("a backend refuses xpyd's key; check backend_api_key")
+func (s *Server) upstreamAuth(id string, b *router.Backend) *apiError {
+	s.log.Error().Str("request_id", id).Str("role", b.Role.String()).Str("backend", b.URL).
+		Msg("the backend refuses xpyd's key; check backend_api_key or backend_api_key_file")
 	return newError(fasthttp.StatusBadGateway, codeUpstreamAuth, "", "a backend refused the proxy's credentials").noRetry()
 }
 
@@ -302,6 +305,7 @@ func (s *Server) upstreamAuth(id string) *apiError {
 // engine's may hold addresses or prompts.
 func (s *Server) relayed(x *exchange, body []byte, status int, code, message string) *apiError {
 	e := newError(status, code, "", message)
+	e.cause = "status " + strconv.Itoa(status)
 	if status < 500 || s.cfg.Errors.ExposeUpstream {
 		e.Raw = bytes.Clone(body)
 		e.ContentType = string(x.header.ContentType())

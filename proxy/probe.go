@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -112,6 +113,10 @@ func (p *prober) probe(b *router.Backend) {
 	auth := string(p.s.backendAuth)
 	status, _, err := p.get(b, "/health", auth)
 	ok := err == nil && status == http.StatusOK
+	why := "status " + strconv.Itoa(status)
+	if err != nil {
+		why = err.Error()
+	}
 	if ok && b.State() != router.Up {
 		// Up means that it serves completions, not only that something listens.
 		ok = p.servesModels(b, auth)
@@ -123,8 +128,16 @@ func (p *prober) probe(b *router.Backend) {
 		p.learnVersion(b, auth)
 	}
 	if b.Observe(ok) {
-		p.s.log.Info().Str("role", b.Role.String()).Str("backend", b.URL).Str("state", b.State().String()).Str("version", b.Version()).Msg("backend state")
+		p.tell(b, why)
 	}
+}
+
+func (p *prober) tell(b *router.Backend, why string) {
+	e := p.s.log.Info()
+	if b.State() == router.Down {
+		e = p.s.log.Warn().Str("error", why)
+	}
+	e.Str("role", b.Role.String()).Str("backend", b.URL).Str("state", b.State().String()).Str("version", b.Version()).Msg("backend state")
 }
 
 // servesModels: a loading engine, or something else on a port that was reused, lists
@@ -176,7 +189,7 @@ func (s *Server) ejected(e router.Ejection) {
 	}
 	said := "backend ejected"
 	if e.For == 0 {
-		said = "backend fails, but stays: half of its pool is out already"
+		said = "backend fails, but stays: no more than half of its pool is ejected"
 	}
 	s.log.Warn().Str("role", e.Backend.Role.String()).Str("backend", e.Backend.URL).Str("reason", string(e.Reason)).
 		Dur("for_ms", e.For).Int("nth", e.Nth).Msg(said)

@@ -249,6 +249,7 @@ func (c *completion) streamBroke(out *clientWriter, cause error) error {
 		o = router.Timeout
 		e = newError(504, codeDecodeStalled, "", "decode backend sent nothing within timeouts.stream_idle")
 	}
+	e.cause = cause.Error()
 	c.failure = e
 	if out != nil && !c.d.relay.foreign {
 		_ = out.write(e.appendEvent(nil), time.Now())

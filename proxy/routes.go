@@ -46,7 +46,7 @@ func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (route, *apiError) {
 	}
 	r, ok := routeFor(h.RequestURI())
 	if !ok {
-		return r, newError(fasthttp.StatusNotFound, codeUnknownRoute, "", "no such route; xpyd serves /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize, /version and its health endpoints").noRetry()
+		return r, newError(fasthttp.StatusNotFound, codeUnknownRoute, "", "no such route (paths take no query); xpyd serves /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize, /version and its health endpoints").noRetry()
 	}
 	if r.post != h.IsPost() || !r.post && !h.IsGet() && !h.IsHead() {
 		err := newError(fasthttp.StatusMethodNotAllowed, codeMethod, "", "method not allowed on this route")

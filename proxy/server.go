@@ -136,6 +136,7 @@ func (s *Server) shutdown() error {
 	err := s.http.ShutdownWithContext(ctx)
 	cancel()
 	if errors.Is(err, context.DeadlineExceeded) {
+		s.log.Warn().Int64("cut", s.live.Load()).Msg("the drain time is over; the requests left get an error")
 		s.watch.stopAll()
 		err = s.awaitIdle(5 * time.Second)
 	}
