@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -223,120 +222,6 @@ func (c *completion) tryRound() *apiError {
 		}
 	}
 	return c.decode()
-}
-
-// reserveDecode takes a lease on a decode backend, on one not tried before if there
-// is one.
-func (c *completion) reserveDecode() *apiError {
-	if c.d.lease.Held() {
-		return nil
-	}
-	want := router.Want{Role: router.Decode, Tokens: c.req.PromptTokens(), Skip: c.d.tried, Alone: c.path == pathDecodeOnly}
-	if c.handoff.live() {
-		want.Peer = c.handoff.from
-	}
-	if c.snap.AcquireFor(want, &c.d.lease) != nil {
-		want.Skip = c.d.refused
-		if err := c.acquire(want, &c.d.lease); err != nil {
-			return c.decodeDenied(err)
-		}
-	}
-	c.d.started = time.Now()
-	if c.degraded && !c.snap.Degrade(&c.d.lease) {
-		c.d.lease.Release(router.ClientGone)
-		return c.decodeUnavailable()
-	}
-	return nil
-}
-
-// acquire takes a lease, and waits for it where all backends are full.
-func (c *completion) acquire(want router.Want, l *router.Lease) error {
-	err := c.snap.AcquireFor(want, l)
-	if line := c.snap.Queue(); line.Length > 0 && errors.Is(err, router.ErrBusy) {
-		err = c.snap.AcquireWait(want, l, line, c.ending())
-	}
-	return err
-}
-
-// ending returns a channel that is closed when the completion is interrupted. Made for
-// the few that queue.
-func (c *completion) ending() <-chan struct{} {
-	c.queued.Lock()
-	defer c.queued.Unlock()
-	if c.done == nil {
-		c.done = make(chan struct{})
-	}
-	if c.interrupted() != nil {
-		c.wake()
-	}
-	return c.done
-}
-
-// wake closes done, once. queued is held.
-func (c *completion) wake() {
-	if c.done != nil && !c.woken {
-		c.woken = true
-		close(c.done)
-	}
-}
-
-// leaveQueue is called when the completion was interrupted.
-func (c *completion) leaveQueue() {
-	c.queued.Lock()
-	defer c.queued.Unlock()
-	c.wake()
-}
-
-// decodeDenied says why the pool gave no lease.
-func (c *completion) decodeDenied(err error) *apiError {
-	if gone := c.interrupted(); gone != nil {
-		return gone
-	}
-	if errors.Is(err, router.ErrBusy) {
-		return newError(fasthttp.StatusServiceUnavailable, codeOverloaded, "", "every decode backend has decode_max_in_flight requests").retryAfter(1)
-	}
-	return c.decodeUnavailable()
-}
-
-func (c *completion) decodeUnavailable() *apiError {
-	return newError(fasthttp.StatusServiceUnavailable, codeDecodeUnavailable, "", "no decode backend accepts connections").retryAfter(1)
-}
-
-// Full jitter spreads retries: what failed once for many must not meet them all again.
-const (
-	minBackoff = 25 * time.Millisecond
-	maxBackoff = 250 * time.Millisecond
-)
-
-// retryPatience is how long a retry waits for its share of the budget: an engine that
-// dies leaves more requests behind at once than may be retried at once.
-const retryPatience = 30 * time.Second
-
-// mayRetry backs off and takes a share of the retry budget, which all completions
-// have in common; it is held until a token comes or the end. A leg that was moved as
-// its backend went down is no retry.
-func (c *completion) mayRetry() bool {
-	if c.p.down.Load() || c.d.down.Load() {
-		return true
-	}
-	for deadline := time.Now().Add(retryPatience); ; {
-		time.Sleep(minBackoff + rand.N(maxBackoff-minBackoff))
-		if c.retrying || c.s.router.TakeRetry() {
-			c.retrying = true
-			return true
-		}
-		if c.interrupted() != nil || time.Now().After(deadline) {
-			c.s.metrics.RetryDenied()
-			return false
-		}
-	}
-}
-
-func (c *completion) endRetry() {
-	if c.retrying {
-		c.retrying = false
-		c.s.router.ReturnRetry()
-	}
 }
 
 // interrupted is the error of a completion that must end now, whatever it is doing.

@@ -220,7 +220,7 @@ func healthMutants() []mutant {
 		new: "if countEjected(pool, now) >= len(pool) {",
 		pkg: routerPkg, test: "TestAtMostHalfIsEjected",
 	}, {
-		name: "retry without budget", file: "proxy/completion.go",
+		name: "retry without budget", file: "proxy/reserve.go",
 		old: "if c.retrying || c.s.router.TakeRetry() {",
 		new: "if c.s.router.TakeRetry(); true {",
 		pkg: proxyPkg, test: "TestRetriesShareABudget",
