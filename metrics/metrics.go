@@ -66,7 +66,7 @@ func New(version string, l Labels, backends func() []BackendLoad, pinned, strand
 	m.reloadOK = prometheus.NewGauge(prometheus.GaugeOpts{Name: "xpyd_config_last_reload_successful", Help: "1 unless the last reload failed and the configuration before it is still in force."})
 	m.reloadOK.Set(1)
 	m.registry.MustRegister(m.reloadOK)
-	m.retryDenied = m.counter("xpyd_retries_denied_total", "Retries that got no share of the retry budget in 30 s, or whose client left meanwhile.")
+	m.retryDenied = m.counter("xpyd_retries_denied_total", "Retries that got no share of the retry budget in 30 s.")
 	m.events = m.counter("xpyd_stream_events_total", "Server-sent events relayed.")
 	m.panics = m.counter("xpyd_panics_total", "Panics caught in request handling.")
 	m.loopback = m.counter("xpyd_loopback_handles_total", "Handles that name a loopback host although the decode backend is on another one.")

@@ -59,8 +59,8 @@ const (
 	codeUpstreamRejected   = "upstream_rejected"
 )
 
-// errorCodes lists every code that xpyd_request_errors_total may carry.
-func errorCodes() []string {
+// ErrorCodes lists every code that xpyd_request_errors_total may carry.
+func ErrorCodes() []string {
 	return []string{
 		codeInvalidHTTP, codeInvalidJSON, "invalid_type", "duplicate_field", "unsupported_parameter",
 		codeHTTPVersion, codeMethod, codeUnknownRoute, codeExpectation, codeHeadersTooLarge, codeRequestTimeout,
@@ -70,9 +70,6 @@ func errorCodes() []string {
 		codeDecodeStalled, codeUpstreamAuth, codeUpstreamRejected,
 	}
 }
-
-// ErrorCodes is errorCodes for the documentation's test.
-func ErrorCodes() []string { return errorCodes() }
 
 func newError(status int, code, param, message string) *apiError {
 	return &apiError{Status: status, Code: code, Type: errorType(status), Param: param, Message: message}

@@ -190,7 +190,6 @@ func TestStaleConnectionIsReplacedOnce(t *testing.T) {
 }
 
 func TestUnsolicitedBytesAreNeverAnAnswer(t *testing.T) {
-	late := make(chan struct{})
 	s := newScripted(t, func(n int) (string, bool) {
 		return "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n" + string(rune('a'+n)), n == 1
 	})
@@ -200,7 +199,6 @@ func TestUnsolicitedBytesAreNeverAnAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.finish()
-	close(late)
 	// A poisoned connection: an answer that nobody asked for lies in the socket.
 	poisoned, client := tcpPair(t)
 	c := &upstreamConn{TCPConn: client, br: bufio.NewReader(client), since: time.Now(), reused: true}

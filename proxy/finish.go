@@ -30,7 +30,7 @@ func labels() metrics.Labels {
 	return metrics.Labels{
 		APIs:          []string{apiName(kvparams.Chat), apiName(kvparams.Completions)},
 		Outcomes:      []string{outcomeOK, outcomeClientError, outcomeClientGone, outcomeError, outcomeBroken},
-		Codes:         errorCodes(),
+		Codes:         ErrorCodes(),
 		Paths:         []string{pathDisaggregated, pathDecodeOnly},
 		Reasons:       reasons,
 		Phases:        []string{"body", "admitted", "prefill", "handoff", "decode", "stream"},

@@ -30,24 +30,17 @@ const orphanUnusable = "unusable_handle"
 
 // releaser gives abandoned handles back, detached from the requests that held them.
 type releaser struct {
-	s      *Server
-	slots  chan struct{}
-	ctx    context.Context // ends when the server closes and its grace is over
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
+	s     *Server
+	slots chan struct{}
+	wg    sync.WaitGroup
 }
 
 func newReleaser(s *Server) *releaser {
-	r := &releaser{s: s, slots: make(chan struct{}, maxReleases)}
-	r.ctx, r.cancel = context.WithCancel(context.Background())
-	return r
+	return &releaser{s: s, slots: make(chan struct{}, maxReleases)}
 }
 
 // close waits for the releases under way; each is bounded by its own deadline.
-func (r *releaser) close() {
-	r.wg.Wait()
-	r.cancel()
-}
+func (r *releaser) close() { r.wg.Wait() }
 
 // release is one handle to give back. It owns its bytes.
 type release struct {
@@ -147,7 +140,7 @@ func rejectFrees(version string) bool {
 func (j *release) run(r *releaser) {
 	left := min(releaseDeadline, j.s.cfg.KV.Lease-time.Since(j.issued)-releaseMargin)
 	deadline := time.Now().Add(left)
-	ctx, cancel := context.WithDeadline(r.ctx, deadline)
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
 	if left <= 0 {
 		j.lost(endExpired)
@@ -190,8 +183,8 @@ func (j *release) pick() *router.Backend {
 	return b
 }
 
-// try asks one backend. An answer that the engine itself gave settles it, whatever
-// it says: D has told P by then.
+// try asks one backend: a rejection by the engine itself, or a whole one-token answer,
+// means that D has told P.
 func (j *release) try(b *router.Backend, deadline time.Time) (how string, ok bool) {
 	req := &upstreamRequest{method: "POST", id: j.id, fields: j.fields}
 	if j.reject != nil && (!j.version || rejectFrees(b.Version()) || j.drain == nil) {

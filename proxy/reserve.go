@@ -106,11 +106,14 @@ func (c *completion) mayRetry() bool {
 	}
 	for deadline := time.Now().Add(retryPatience); ; {
 		time.Sleep(minBackoff + rand.N(maxBackoff-minBackoff))
+		if c.interrupted() != nil {
+			return false // nobody waits for it any more
+		}
 		if c.retrying || c.s.router.TakeRetry() {
 			c.retrying = true
 			return true
 		}
-		if c.interrupted() != nil || time.Now().After(deadline) {
+		if time.Now().After(deadline) {
 			c.s.metrics.RetryDenied()
 			return false
 		}
