@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"sync"
@@ -38,7 +37,7 @@ type keepIdle struct{ http.RoundTripper }
 
 func newProber(s *Server) *prober {
 	tr := &http.Transport{
-		DialContext:           (&net.Dialer{Timeout: s.cfg.Timeouts.Dial}).DialContext,
+		DialContext:           s.dialBackend,
 		ResponseHeaderTimeout: probeTimeout,
 		IdleConnTimeout:       s.cfg.Timeouts.UpstreamIdle,
 		DisableCompression:    true,

@@ -53,8 +53,9 @@ func isDial(err error) bool {
 // upstream is the HTTP/1.1 client of one backend: a LIFO pool of connections. Safe
 // for concurrent use.
 type upstream struct {
-	addr    string // host:port to dial
-	host    string // authority, for the Host field
+	addr    string       // host:port to dial
+	host    string       // authority, for the Host field
+	name    *backendName // nil where addr is an address
 	dialer  net.Dialer
 	engine  atomic.Pointer[string] // engine id of the last handle that came from here
 	wake    chan struct{}          // probes it at once; capacity 1
@@ -72,6 +73,7 @@ type upstreamConn struct {
 	*net.TCPConn
 	fd     int
 	br     *bufio.Reader
+	born   time.Time
 	since  time.Time // start of idleness
 	reused bool
 	half   bool   // the write side is shut: good for the answer that is on its way only
@@ -90,8 +92,7 @@ func newUpstream(addr, host string, dialTimeout, maxIdle time.Duration) *upstrea
 	}
 }
 
-// take returns a healthy idle connection, youngest first, or dials. The name is
-// resolved at each dial.
+// take returns a healthy idle connection, youngest first, or dials.
 func (u *upstream) take() (*upstreamConn, error) {
 	for {
 		c := u.popIdle()
@@ -126,7 +127,7 @@ func (u *upstream) popIdle() *upstreamConn {
 }
 
 func (u *upstream) dial() (*upstreamConn, error) {
-	conn, err := u.dialer.DialContext(context.Background(), "tcp", u.addr)
+	conn, err := u.connect(context.Background())
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +135,7 @@ func (u *upstream) dial() (*upstreamConn, error) {
 	if !ok {
 		panic("BUG: tcp dial returned " + fmt.Sprintf("%T", conn))
 	}
-	c := &upstreamConn{TCPConn: tcp, br: bufio.NewReaderSize(tcp, upstreamReadBuffer)}
+	c := &upstreamConn{TCPConn: tcp, born: time.Now(), br: bufio.NewReaderSize(tcp, upstreamReadBuffer)}
 	if c.fd, err = tuneTCP(tcp); err != nil {
 		_ = tcp.Close()
 		return nil, err
@@ -150,7 +151,7 @@ func (u *upstream) put(c *upstreamConn) {
 	c.reused = true
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.closed {
+	if u.closed || u.outlived(c, c.since) {
 		_ = c.Close()
 		return
 	}

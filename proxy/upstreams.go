@@ -15,8 +15,9 @@ var errRemoved = errors.New("backend was removed from the configuration")
 // upstreams finds the client of a backend. Readers take one atomic load; the map is
 // replaced, never changed.
 type upstreams struct {
-	mu sync.Mutex // of writers
-	m  atomic.Pointer[map[*router.Backend]*upstream]
+	mu     sync.Mutex // of writers
+	m      atomic.Pointer[map[*router.Backend]*upstream]
+	lookup lookup // of names; nil: the system's resolver. Set before requests come
 }
 
 // get returns nil for a backend that was removed and has nothing in flight any more.
@@ -43,6 +44,7 @@ func (u *upstreams) edit(f func(m map[*router.Backend]*upstream)) {
 // join makes a client for a backend and starts its probes.
 func (s *Server) join(b *router.Backend) {
 	u := newUpstream(b.Addr, b.Host, s.cfg.Timeouts.Dial, s.cfg.Timeouts.UpstreamIdle)
+	u.name = newBackendName(b.Addr, s.upstreams.lookup)
 	s.upstreams.edit(func(m map[*router.Backend]*upstream) { m[b] = u })
 	s.probes.start(b, u)
 }

@@ -1,0 +1,147 @@
+package proxy
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// DNSAnswer is what a NameServer says about every name that it is asked for.
+type DNSAnswer struct {
+	Code   byte // RFC 1035 RCODE: 0 no error, 2 server failure, 3 no such name
+	Addrs  []netip.Addr
+	Silent bool // no answer at all
+}
+
+// NameServer is a DNS server of one answer at a time, over UDP and TCP of one port. Its
+// records have a TTL of 0.
+type NameServer struct {
+	Asked  atomic.Int64 // queries for A records
+	mu     sync.Mutex
+	answer DNSAnswer
+	addr   string
+}
+
+// NewNameServer listens until the test ends.
+func NewNameServer(t *testing.T, a DNSAnswer) *NameServer {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pc, err := net.ListenPacket("udp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &NameServer{answer: a, addr: ln.Addr().String()}
+	var wg sync.WaitGroup
+	wg.Go(func() { s.serveUDP(pc) })
+	wg.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			s.serveTCP(c)
+		}
+	})
+	t.Cleanup(func() {
+		_ = ln.Close()
+		_ = pc.Close()
+		wg.Wait()
+	})
+	return s
+}
+
+// Set makes a the answer from now on.
+func (s *NameServer) Set(a DNSAnswer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer = a
+}
+
+// Lookup asks this server as the system's resolver would ask its own.
+func (s *NameServer) Lookup(ctx context.Context, network, host string) ([]netip.Addr, error) {
+	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, s.addr)
+	}}
+	return r.LookupNetIP(ctx, network, host)
+}
+
+func (s *NameServer) serveUDP(pc net.PacketConn) {
+	buf := make([]byte, 1500)
+	for {
+		n, from, err := pc.ReadFrom(buf)
+		if err != nil {
+			return
+		}
+		out := s.reply(buf[:n])
+		if len(out) > 1200 {
+			out = append(out[:2], 0x86, 0x80, 0, 1, 0, 0, 0, 0, 0, 0) // truncated: ask over TCP
+			out = append(out, buf[12:n]...)
+		}
+		if len(out) > 0 {
+			_, _ = pc.WriteTo(out, from)
+		}
+	}
+}
+
+func (s *NameServer) serveTCP(c net.Conn) {
+	defer func() { _ = c.Close() }()
+	var size [2]byte
+	if _, err := io.ReadFull(c, size[:]); err != nil {
+		return
+	}
+	query := make([]byte, binary.BigEndian.Uint16(size[:]))
+	if _, err := io.ReadFull(c, query); err != nil {
+		return
+	}
+	if out := s.reply(query); len(out) > 0 {
+		_, _ = c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(out))), out...))
+	}
+}
+
+// reply answers one question; nothing where the server is silent.
+func (s *NameServer) reply(query []byte) []byte {
+	s.mu.Lock()
+	a := s.answer
+	s.mu.Unlock()
+	end := 12
+	for query[end] != 0 {
+		end += int(query[end]) + 1
+	}
+	end += 5
+	isA := query[end-3] == 1
+	if isA {
+		s.Asked.Add(1)
+	}
+	if a.Silent {
+		return nil
+	}
+	if !isA {
+		a.Addrs = nil
+	}
+	out := append([]byte{query[0], query[1], 0x84 | query[2]&1, 0x80 | a.Code, 0, 1}, byte(len(a.Addrs)>>8), byte(len(a.Addrs)), 0, 0, 0, 0)
+	out = append(out, query[12:end]...)
+	for _, ip := range a.Addrs {
+		four := ip.As4()
+		out = append(out, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4)
+		out = append(out, four[:]...)
+	}
+	return out
+}
+
+// LookUpWith has the names of backends that join from now on looked up by s.
+func (s *Server) LookUpWith(ns *NameServer) { s.upstreams.lookup = ns.Lookup }
+
+// ProbeNow runs one active check of each backend.
+func (s *Server) ProbeNow() {
+	for b := range s.upstreams.all() {
+		s.probes.probe(b)
+	}
+}

@@ -1,0 +1,149 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// maxAddresses of a name are tried in one dial: an answer may have a thousand.
+	maxAddresses = 8
+	// namePause is the rest after a lookup that failed, while older addresses do: a name
+	// server that hangs must not slow every dial.
+	namePause = time.Second
+	// maxNamedAge bounds the life of a connection to a name, which may have come to stand
+	// for another engine while the old one still answers.
+	maxNamedAge = 5 * time.Minute
+)
+
+// lookup is net.Resolver's LookupNetIP.
+type lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
+
+// backendName is a backend that is named, not given as an address. It is looked up at
+// each dial, as no TTL reaches us; what it last stood for holds while nobody knows
+// better. Safe for concurrent use.
+type backendName struct {
+	host, port string
+	lookup     lookup
+
+	mu     sync.Mutex
+	known  []netip.Addr // of the last lookup that found any; up to maxAddresses
+	works  netip.Addr   // the last one that took a connection
+	failed time.Time    // when a lookup last found nothing; zero after one that did
+}
+
+// newBackendName returns nil for an address: that is dialled as it is. addr is host:port.
+func newBackendName(addr string, l lookup) *backendName {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		panic("BUG: backend address without port: " + addr)
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return nil
+	}
+	if l == nil {
+		l = net.DefaultResolver.LookupNetIP
+	}
+	return &backendName{host: host, port: port, lookup: l}
+}
+
+// dial connects to the first address that accepts, all within the dialer's timeout.
+func (n *backendName) dial(ctx context.Context, d *net.Dialer) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
+	defer cancel()
+	addrs, err := n.addresses(ctx, d.Timeout/4)
+	if err != nil {
+		return nil, err
+	}
+	until, _ := ctx.Deadline()
+	var failures []error
+	for i, a := range addrs {
+		one := *d
+		one.Timeout = time.Until(until) / time.Duration(len(addrs)-i)
+		conn, err := one.DialContext(ctx, "tcp", net.JoinHostPort(a.String(), n.port))
+		if err == nil {
+			n.mu.Lock()
+			n.works = a
+			n.mu.Unlock()
+			return conn, nil
+		}
+		failures = append(failures, err)
+	}
+	return nil, fmt.Errorf("dial %s: %w", n.host, errors.Join(failures...))
+}
+
+// addresses looks the name up and returns where to dial, the address that worked last
+// first. Where there are older addresses to fall back on it waits no longer than
+// patience.
+func (n *backendName) addresses(ctx context.Context, patience time.Duration) ([]netip.Addr, error) {
+	n.mu.Lock()
+	known, pause := n.known, time.Since(n.failed) < namePause
+	n.mu.Unlock()
+	if known != nil {
+		if pause {
+			return known, nil
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
+	}
+	found, err := n.lookup(ctx, "ip", n.host)
+	if err == nil && len(found) == 0 {
+		err = errors.New("no address")
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err != nil {
+		n.failed = time.Now()
+		if n.known == nil {
+			return nil, fmt.Errorf("look up %s: %w", n.host, err)
+		}
+		return n.known, nil
+	}
+	n.failed = time.Time{}
+	n.known = n.order(found)
+	return n.known, nil
+}
+
+// order puts the address that worked last to the front and drops what is too much.
+// The result is not changed any more. mu is held.
+func (n *backendName) order(found []netip.Addr) []netip.Addr {
+	all := make([]netip.Addr, 0, len(found))
+	for _, a := range found {
+		if a = a.Unmap(); a == n.works {
+			all = slices.Insert(all, 0, a)
+		} else {
+			all = append(all, a)
+		}
+	}
+	return slices.Clip(all[:min(len(all), maxAddresses)])
+}
+
+// connect dials the backend.
+func (u *upstream) connect(ctx context.Context) (net.Conn, error) {
+	if u.name == nil {
+		return u.dialer.DialContext(ctx, "tcp", u.addr)
+	}
+	return u.name.dial(ctx, &u.dialer)
+}
+
+// outlived: the connection goes to a name, and has done so for long enough.
+func (u *upstream) outlived(c *upstreamConn, now time.Time) bool {
+	return u.name != nil && now.Sub(c.born) > maxNamedAge
+}
+
+// dialBackend is the dialer of the probes: they must see a name as completions do.
+func (s *Server) dialBackend(ctx context.Context, network, addr string) (net.Conn, error) {
+	for _, u := range s.upstreams.all() {
+		if u.addr == addr {
+			return u.connect(ctx)
+		}
+	}
+	return (&net.Dialer{Timeout: s.cfg.Timeouts.Dial}).DialContext(ctx, network, addr)
+}

@@ -1,0 +1,179 @@
+package proxy
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	dnsOK       = 0
+	dnsServfail = 2
+	dnsNXDomain = 3
+)
+
+// twoHosts listens on two loopback addresses with one port, and returns it.
+func twoHosts(t *testing.T) (port string, hosts []netip.Addr) {
+	t.Helper()
+	hosts = []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")}
+	port = "0"
+	for _, h := range hosts {
+		ln, err := net.Listen("tcp", net.JoinHostPort(h.String(), port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = ln.Close() })
+		_, port, _ = net.SplitHostPort(ln.Addr().String())
+	}
+	return port, hosts
+}
+
+// dialName returns the address that a dial reached, and how long it took.
+func dialName(n *backendName) (reached string, took time.Duration, err error) {
+	start := time.Now()
+	c, err := n.dial(context.Background(), &net.Dialer{Timeout: time.Second})
+	took = time.Since(start)
+	if err != nil {
+		return "", took, err
+	}
+	reached, _, _ = net.SplitHostPort(c.RemoteAddr().String())
+	_ = c.Close()
+	return reached, took, nil
+}
+
+func thousand(more ...netip.Addr) []netip.Addr {
+	var all []netip.Addr
+	for i := range 1000 - len(more) {
+		all = append(all, netip.AddrFrom4([4]byte{127, 9, byte(i >> 8), byte(i)}))
+	}
+	return append(all, more...)
+}
+
+// T24: what a name server says must not lose a backend that was there a moment ago.
+func TestNamesOfBackends(t *testing.T) {
+	port, hosts := twoHosts(t)
+	first := DNSAnswer{Addrs: hosts[:1]}
+	for _, tc := range []struct {
+		name    string
+		before  *DNSAnswer // of a dial that went well
+		now     DNSAnswer
+		reaches string // "": the dial fails
+		within  time.Duration
+	}{
+		{"found", nil, first, "127.0.0.1", 0},
+		{"no such name, never known", nil, DNSAnswer{Code: dnsNXDomain}, "", 0},
+		{"no address, never known", nil, DNSAnswer{Code: dnsOK}, "", 0},
+		{"no such name any more", &first, DNSAnswer{Code: dnsNXDomain}, "127.0.0.1", 0},
+		{"server failure", &first, DNSAnswer{Code: dnsServfail}, "127.0.0.1", 0},
+		{"no address any more", &first, DNSAnswer{Code: dnsOK}, "127.0.0.1", 0},
+		{"silence", &first, DNSAnswer{Silent: true}, "127.0.0.1", 600 * time.Millisecond},
+		{"silence, never known", nil, DNSAnswer{Silent: true}, "", 1200 * time.Millisecond},
+		{"changed, TTL 0", &first, DNSAnswer{Addrs: hosts[1:]}, "127.0.0.2", 0},
+		{"one more, the old one stays", &first, DNSAnswer{Addrs: []netip.Addr{hosts[1], hosts[0]}}, "127.0.0.1", 0},
+		{"the first of two is dead", nil, DNSAnswer{Addrs: []netip.Addr{netip.MustParseAddr("127.9.9.9"), hosts[1]}}, "127.0.0.2", 0},
+		{"a thousand, none alive", nil, DNSAnswer{Addrs: thousand()}, "", 0},
+		{"a thousand, the one that worked is the last", &first, DNSAnswer{Addrs: thousand(hosts[0])}, "127.0.0.1", 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ns := NewNameServer(t, tc.now)
+			n := newBackendName(net.JoinHostPort("engine.test", port), ns.Lookup)
+			if tc.before != nil {
+				ns.Set(*tc.before)
+				if _, _, err := dialName(n); err != nil {
+					t.Fatal(err)
+				}
+				ns.Set(tc.now)
+			}
+			asked := ns.Asked.Load()
+			reached, took, err := dialName(n)
+			if reached != tc.reaches || (err == nil) != (tc.reaches != "") {
+				t.Fatalf("reached %q (%v), want %q", reached, err, tc.reaches)
+			}
+			if err != nil && !strings.Contains(err.Error(), "engine.test") {
+				t.Errorf("the error does not name the backend: %v", err)
+			}
+			if tc.within > 0 && took > tc.within {
+				t.Errorf("took %v, want no more than %v", took, tc.within)
+			}
+			if ns.Asked.Load() == asked {
+				t.Error("not looked up at this dial")
+			}
+			if err != nil && strings.Count(err.Error(), "connect: ") > maxAddresses {
+				t.Errorf("dialled more than %d addresses: %v", maxAddresses, err)
+			}
+		})
+	}
+}
+
+// A name server that hangs costs one dial a second its patience, not every dial.
+func TestNameServerThatHangsIsNotAskedAtEachDial(t *testing.T) {
+	port, hosts := twoHosts(t)
+	ns := NewNameServer(t, DNSAnswer{Addrs: hosts[:1]})
+	n := newBackendName(net.JoinHostPort("engine.test", port), ns.Lookup)
+	for range 2 {
+		if _, _, err := dialName(n); err != nil {
+			t.Fatal(err)
+		}
+		ns.Set(DNSAnswer{Silent: true})
+	}
+	asked := ns.Asked.Load()
+	for range 5 {
+		if reached, _, err := dialName(n); reached != "127.0.0.1" {
+			t.Fatalf("%q %v", reached, err)
+		}
+	}
+	if n := ns.Asked.Load() - asked; n != 0 {
+		t.Errorf("asked %d times more within the pause", n)
+	}
+	ns.Set(DNSAnswer{Addrs: hosts[1:]})
+	n.mu.Lock()
+	n.failed = n.failed.Add(-namePause) // the pause is over
+	n.mu.Unlock()
+	if reached, _, err := dialName(n); reached != "127.0.0.2" {
+		t.Errorf("after the pause: %q %v, want the new address", reached, err)
+	}
+}
+
+func TestAddressesAreNotLookedUp(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1:80", "[::1]:80", "[fe80::1%lo]:80"} {
+		if n := newBackendName(addr, nil); n != nil {
+			t.Errorf("%s is taken for a name", addr)
+		}
+	}
+}
+
+// A connection to a name ends after a while, so that a name that moved is followed
+// although the engine it meant before still answers.
+func TestConnectionToANameIsNotKeptForEver(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		named bool
+		age   time.Duration
+		kept  int
+	}{
+		{"name, young", true, maxNamedAge - time.Second, 1},
+		{"name, old", true, maxNamedAge + time.Second, 0},
+		{"address, old", false, maxNamedAge + time.Second, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newScripted(t, func(int) (string, bool) { return "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", false })
+			u := s.upstream()
+			if tc.named {
+				_, port, _ := net.SplitHostPort(u.addr)
+				u.name = newBackendName("engine.test:"+port, NewNameServer(t, DNSAnswer{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}).Lookup)
+			}
+			x, _, err := exchangeOnce(u, post("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			x.conn.born = time.Now().Add(-tc.age)
+			x.finish()
+			if len(u.idle) != tc.kept {
+				t.Errorf("%d connections in the pool, want %d", len(u.idle), tc.kept)
+			}
+		})
+	}
+}
