@@ -85,18 +85,18 @@ func (r *Relay) Addr() string { return r.addr }
 // URL is the relay's base URL, without a trailing slash.
 func (r *Relay) URL() string { return "http://" + r.addr }
 
-// Close ends the relay, breaks off its connections and waits for its goroutines.
+// Close ends the relay, resets its connections and waits for its goroutines.
 func (r *Relay) Close() error {
 	r.mu.Lock()
 	r.closed = true
 	ln := r.listener
 	r.listener = nil
 	r.mu.Unlock()
-	r.end()
 	if ln != nil {
 		_ = ln.Close() // nothing is lost with it
 	}
 	r.resetLinks()
+	r.end()
 	r.wg.Wait()
 	return nil
 }
