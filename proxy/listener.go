@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -17,11 +19,18 @@ import (
 // it one slow reader holds 4 MiB.
 const sendBuffer = 256 << 10
 
+// keepAlive finds clients that vanished. Set on each connection: a listener that was
+// inherited has lost Go's own setting.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
+
 // listener accepts clients with the socket options that long streams need, and caps
 // the connections of one address. fasthttp's own cap hides the descriptor.
 type listener struct {
 	net.Listener
-	perIP int
+	perIP  int
+	open   atomic.Int64  // connections accepted and not closed
+	closed atomic.Bool   // Close was called
+	ended  chan struct{} // closed when the last Accept has returned
 
 	mu    sync.Mutex
 	count map[netip.Addr]int
@@ -40,20 +49,8 @@ type clientConn struct {
 // Listen opens the data port. An empty host means all addresses.
 func Listen(addr string) (net.Listener, error) {
 	cfg := net.ListenConfig{
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
-		Control: func(_, _ string, c syscall.RawConn) error {
-			var err error
-			ctlErr := c.Control(func(fd uintptr) {
-				// Inherited by accepted connections.
-				if err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, sendBuffer); err == nil {
-					err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 30_000)
-				}
-			})
-			if ctlErr != nil {
-				return ctlErr
-			}
-			return err
-		},
+		KeepAlive: -1, // Accept sets it
+		Control:   func(_, _ string, c syscall.RawConn) error { return tune(c) },
 	}
 	ln, err := cfg.Listen(context.Background(), "tcp", addr)
 	if err != nil {
@@ -65,8 +62,54 @@ func Listen(addr string) (net.Listener, error) {
 	return ln, nil
 }
 
+// Inherit makes the data port of a listening TCP socket that this process was started
+// with. f stays the caller's, who may close it at once. Closing the listener leaves the
+// socket and what waits in its queue to the other processes that hold it.
+func Inherit(f *os.File) (net.Listener, error) {
+	ln, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("inherited socket: %w", err)
+	}
+	tcp, ok := ln.(*net.TCPListener)
+	if !ok {
+		_ = ln.Close()
+		return nil, fmt.Errorf("inherited socket: want TCP, got %s", ln.Addr().Network())
+	}
+	raw, err := tcp.SyscallConn()
+	if err == nil {
+		err = tune(raw)
+	}
+	if err != nil {
+		_ = ln.Close()
+		return nil, fmt.Errorf("inherited socket: %w", err)
+	}
+	return ln, nil
+}
+
+// tune sets what accepted connections inherit from their listener.
+func tune(c syscall.RawConn) error {
+	var err error
+	ctlErr := c.Control(func(fd uintptr) {
+		if err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, sendBuffer); err == nil {
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 30_000)
+		}
+	})
+	if ctlErr != nil {
+		return ctlErr
+	}
+	return err
+}
+
 func newListener(ln net.Listener, perIP int) *listener {
-	return &listener{Listener: ln, perIP: perIP, count: map[netip.Addr]int{}}
+	return &listener{Listener: ln, perIP: perIP, ended: make(chan struct{}), count: map[netip.Addr]int{}}
+}
+
+// Close ends accepting; later calls do nothing.
+func (l *listener) Close() error {
+	if l.closed.Swap(true) {
+		return nil
+	}
+	return l.Listener.Close()
 }
 
 // Accept returns the next client that is under its address's cap; the others are
@@ -86,7 +129,11 @@ func (l *listener) Accept() (net.Conn, error) {
 			return nil, fmt.Errorf("accept: want TCP, got %T", conn)
 		}
 		c := &clientConn{TCPConn: tcp, ln: l, ip: tcp.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()}
-		if c.fd, err = descriptor(tcp); err == nil && l.enter(c.ip) {
+		if c.fd, err = descriptor(tcp); err == nil {
+			err = tcp.SetKeepAliveConfig(keepAlive)
+		}
+		if err == nil && l.enter(c.ip) {
+			l.open.Add(1)
 			return c, nil
 		}
 		_ = tcp.Close()
@@ -136,6 +183,9 @@ func (l *listener) leave(ip netip.Addr) {
 
 // Close closes the connection and gives its place under the cap back, once.
 func (c *clientConn) Close() error {
-	c.closed.Do(func() { c.ln.leave(c.ip) })
+	c.closed.Do(func() {
+		c.ln.leave(c.ip)
+		c.ln.open.Add(-1)
+	})
 	return c.TCPConn.Close()
 }

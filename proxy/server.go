@@ -5,13 +5,11 @@ package proxy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/valyala/fasthttp"
@@ -52,6 +50,10 @@ type Server struct {
 	departed     atomic.Int64 // of these, the ones whose client is known to have left
 	draining     atomic.Bool
 	stopOnce     func() error
+	accepting    atomic.Pointer[listener] // nil before Serve
+	retiring     atomic.Bool
+	patience     context.Context // ends when the drain must
+	cut          context.CancelFunc
 }
 
 // New builds the server and starts watching clients and backends; Shutdown ends
@@ -84,6 +86,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 		}
 	}
 	s.stopOnce = sync.OnceValue(s.shutdown)
+	s.patience, s.cut = context.WithCancel(context.Background())
 	return s, nil
 }
 
@@ -117,48 +120,12 @@ type quietLogger struct{}
 
 func (quietLogger) Printf(string, ...any) {}
 
-// Serve accepts clients on ln until Shutdown.
+// Serve accepts clients on ln until Retire or Shutdown. It is called once.
 func (s *Server) Serve(ln net.Listener) error {
-	return s.http.Serve(newListener(ln, s.cfg.Limits.ConnectionsPerIP))
-}
-
-// Drain makes the server unready, while it still serves whoever comes.
-func (s *Server) Drain() { s.draining.Store(true) }
-
-// Shutdown stops accepting, lets running completions end within timeouts.drain, gives
-// the rest an error event, waits for the releases of their handles, and stops every
-// goroutine that New started. Later calls wait for the first.
-func (s *Server) Shutdown() error { return s.stopOnce() }
-
-func (s *Server) shutdown() error {
-	s.Drain()
-	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Timeouts.Drain)
-	err := s.http.ShutdownWithContext(ctx)
-	cancel()
-	if errors.Is(err, context.DeadlineExceeded) {
-		s.log.Warn().Int64("cut", s.live.Load()).Msg("the drain time is over; the requests left get an error")
-		s.watch.stopAll()
-		err = s.awaitIdle(5 * time.Second)
-	}
-	s.probes.close()
-	s.releases.close()
-	s.watch.close()
-	for _, u := range s.upstreams.all() {
-		u.close()
-	}
-	return err
-}
-
-// awaitIdle waits until no completion runs any more.
-func (s *Server) awaitIdle(d time.Duration) error {
-	deadline := time.Now().Add(d)
-	for s.live.Load() > 0 {
-		if time.Now().After(deadline) {
-			return fmt.Errorf("shutdown: %d requests did not end", s.live.Load())
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	return nil
+	l := newListener(ln, s.cfg.Limits.ConnectionsPerIP)
+	s.accepting.Store(l)
+	defer close(l.ended)
+	return s.http.Serve(l)
 }
 
 // Ready reports whether a completion could be served now.
@@ -217,6 +184,9 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		return
 	}
 	route.serve(s, ctx)
+	if s.retiring.Load() || s.draining.Load() {
+		ctx.SetConnectionClose() // the client's next request goes to another process
+	}
 }
 
 // panicked counts and logs what a request's handling died of; the process lives on.

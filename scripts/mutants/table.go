@@ -185,7 +185,7 @@ func leavingMutants() []mutant {
 		new: "",
 		pkg: proxyPkg, test: "TestClientLeavesInEachPhase/decode_received/close",
 	}, {
-		name: "TERM cuts streams", file: "proxy/server.go",
+		name: "TERM cuts streams", file: "proxy/shutdown.go",
 		old: "s.Drain()\n\tctx, cancel",
 		new: "s.watch.stopAll()\n\ts.Drain()\n\tctx, cancel",
 		pkg: proxyPkg, test: "TestShutdownLetsStreamsFinish",
