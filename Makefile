@@ -11,7 +11,7 @@ UNIT         = configs/xpyd.service
 # systemd-analyze counts in tenths: 15 is the exposure 1.5.
 EXPOSURE     = 15
 
-.PHONY: help build demo test race lint fuzz mutants bench churn fmt docs check-unit check-configs check-openai
+.PHONY: help build demo test race lint fuzz mutants faults bench churn fmt docs check-unit check-configs check-openai
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ fuzz: ## every fuzz target for FUZZTIME (5m), one after the other
 
 mutants: ## plant one fault at a time in the path of a completion; the test named for it must fail (ARGS='-v -run REGEXP')
 	go run ./scripts/mutants $(ARGS)
+
+faults: ## the fault matrix: each row's tests must run and pass (ARGS='-v -run ^T4$$' picks rows)
+	go run ./scripts/faults $(ARGS)
 
 bench: build ## the benchmarks of the packages (BENCH=regexp picks some), then what the running proxy costs
 	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// parallel tests at once: most wait for sockets and not for a processor, and those
+	// that measure time must not wait for each other.
+	parallel = 2
+	// testTime is far above what one test takes on a busy machine.
+	testTime = 2 * time.Minute
+)
+
+// bench builds the test binaries and runs tests, each in a process of its own. dir
+// holds the binaries, and goes with close.
+type bench struct {
+	root, dir string
+	convert   string // the program that turns a test's output into events
+}
+
+func newBench(ctx context.Context) (*bench, error) {
+	root, err := os.Getwd()
+	if err != nil {
+		return nil, fmt.Errorf("find the module's root: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(root, "go.mod")); err != nil {
+		return nil, fmt.Errorf("want to run in the module's root: %w", err)
+	}
+	convert, err := exec.CommandContext(ctx, "go", "tool", "-n", "test2json").Output()
+	if err != nil {
+		return nil, fmt.Errorf("find go tool test2json: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "faults")
+	if err != nil {
+		return nil, fmt.Errorf("make a place for builds: %w", err)
+	}
+	return &bench{root: root, dir: dir, convert: strings.TrimSpace(string(convert))}, nil
+}
+
+func (b *bench) close() { _ = os.RemoveAll(b.dir) }
+
+func (b *bench) binary(pkg string) string { return filepath.Join(b.dir, pkg+".test") }
+
+// build compiles the tests of each package once.
+func (b *bench) build(ctx context.Context, packages []string) error {
+	for _, pkg := range packages {
+		dir, ok := directory(pkg)
+		if !ok {
+			return fmt.Errorf("package %q of the matrix is not known", pkg)
+		}
+		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", b.binary(pkg), dir)
+		cmd.Dir = b.root
+		if output, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("build the tests of %s: %w\n%s", dir, err, output)
+		}
+	}
+	return nil
+}
+
+// all runs the tests and returns what became of each, by name.
+func (b *bench) all(ctx context.Context, tests []string) map[string]result {
+	results := make(map[string]result, len(tests))
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	next := make(chan string)
+	for range parallel {
+		wg.Go(func() {
+			for t := range next {
+				r := b.try(ctx, t)
+				mu.Lock()
+				results[t] = r
+				mu.Unlock()
+			}
+		})
+	}
+	for _, t := range tests {
+		next <- t
+	}
+	close(next)
+	wg.Wait()
+	return results
+}
+
+func (b *bench) try(ctx context.Context, test string) result {
+	pkg, name := split(test)
+	dir, _ := directory(pkg) // build has checked it
+	cmd := exec.CommandContext(ctx, b.convert, "-t", b.binary(pkg), "-test.v=test2json", "-test.count=1",
+		"-test.timeout", testTime.String(), "-test.run", pattern(name))
+	cmd.Dir = filepath.Join(b.root, dir) // as go test runs it
+	start := time.Now()
+	output, err := cmd.CombinedOutput()
+	r := judge(name, output, err)
+	r.took = time.Since(start)
+	return r
+}
+
+// pattern is the -test.run that picks one test with its subtests.
+func pattern(name string) string {
+	parts := strings.Split(name, "/")
+	for i, part := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
+	}
+	return strings.Join(parts, "/")
+}

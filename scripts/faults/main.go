@@ -1,0 +1,66 @@
+// Command faults runs the fault matrix: for each row, what is injected and what must
+// come of it, it runs the tests that show it. go run ./scripts/faults [-v] [-run REGEXP],
+// in the module's root.
+//
+// The exit status is 1 if a row has no test, or if one of its tests fails, is skipped
+// or is not there. One skip is allowed: a row that needs CAP_NET_ADMIN, where this
+// process cannot get it; such rows are listed by name.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"time"
+)
+
+// allTime bounds a run. The whole matrix takes a fraction of it.
+const allTime = 10 * time.Minute
+
+func main() {
+	pick := flag.String("run", "", "only rows whose id matches, as in '^T(1|2)$'")
+	verbose := flag.Bool("v", false, "print what each test said")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, allTime)
+	defer cancel()
+	if err := run(ctx, *pick, *verbose); err != nil {
+		fmt.Fprintln(os.Stderr, "faults:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, pick string, verbose bool) error {
+	want, err := regexp.Compile(pick)
+	if err != nil {
+		return fmt.Errorf("read -run: %w", err)
+	}
+	var rows []row
+	for _, r := range matrix() {
+		if want.MatchString(r.id) {
+			rows = append(rows, r)
+		}
+	}
+	if len(rows) == 0 {
+		return fmt.Errorf("no row matches %q", pick)
+	}
+	start := time.Now()
+	b, err := newBench(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	list := testsOf(rows)
+	if err := b.build(ctx, packagesOf(list)); err != nil {
+		return err
+	}
+	results := b.all(ctx, list)
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("run the matrix: %w", err)
+	}
+	return report(os.Stdout, judgeRows(rows, results, netAdmin()), results, verbose, time.Since(start))
+}

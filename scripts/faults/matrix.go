@@ -1,0 +1,132 @@
+package main
+
+// matrix is every row, in order. A test that is renamed is renamed here too: a name
+// that no test has fails the row.
+func matrix() []row {
+	rows := prefillRows()
+	rows = append(rows, decodeRows()...)
+	rows = append(rows, clientRows()...)
+	rows = append(rows, processRows()...)
+	return append(rows, edgeRows()...)
+}
+
+// prefillRows: the first leg fails, before D has anything.
+func prefillRows() []row {
+	return []row{{
+		id: "T1", what: "P refuses, or drops each SYN: another P within the dial timeout; ejected after five",
+		tests: []string{"proxy.TestDeadPrefillIsPassedOver", "proxy.TestDialThatNobodyAnswers", "router.TestFailuresEject"},
+	}, {
+		id: "T2", what: "P and D close idle connections sooner than the proxy does: no client sees it",
+		tests: []string{"proxy.TestEnginesThatCloseIdleConnectionsSooner", "proxy.TestStaleConnectionIsReplacedOnce"},
+	}, {
+		id: "T3", what: "P hangs up on a fresh connection: one try elsewhere, inside the retry budget",
+		tests: []string{"proxy.TestPrefillThatHangsUpIsTriedOnceElsewhere", "proxy.TestPrefillRetriesShareTheBudget"},
+	}, {
+		id: "T4", what: "P freezes: 504 on time, its connection closed, nothing left to its lease",
+		tests: []string{"proxy.TestFrozenPrefill", "proxy.TestPrefillTimeout"},
+	}, {
+		id: "T5", what: "P stalls inside its answer: 504, no other P",
+		tests: []string{"proxy.TestPrefillThatStallsInItsAnswer"},
+	}, {
+		id: "T6", what: "each status of P: what the client gets, who is asked next, who is blamed",
+		tests: []string{"proxy.TestStatusOfPrefill", "proxy.TestRefusedKeyEjects", "proxy.TestWrongBackendKeyIsTheProxysFault"},
+	}, {
+		id: "T7", what: "no handle, or one that is malformed or names a foreign host: D is not asked",
+		tests: []string{"proxy.TestUnusableHandlesNeverReachDecode", "proxy.TestHandlesOfAnotherShape", "proxy.TestHostOfAHandle"},
+	}, {
+		id: "T8", what: "P's answer cut at every byte, in both framings: 502, D is not asked",
+		tests: []string{"proxy.TestCutPrefillAnswerIsNone"},
+	}, {
+		id: "T9", what: "P's answer is huge, has a huge head, is packed or badly framed: another P or 502, little memory",
+		tests: []string{"proxy.TestUnreadablePrefillAnswers", "proxy.TestHugePrefillAnswerTakesLittleMemory"},
+	}}
+}
+
+// decodeRows: a handle is out, or the stream has begun.
+func decodeRows() []row {
+	return []row{{
+		id: "T10", what: "P is killed after its answer, before D pulls: a new round elsewhere, the right text",
+		tests: []string{"proxy.TestPrefillKilledBeforeDecodePulls", "sim.TestPrefillEngineDiesAfterItsAnswer"},
+	}, {
+		id: "T11", what: "D refuses, answers 400 or 500, an error first, or nothing: no handle goes out twice, but after a failed dial",
+		tests: []string{"proxy.TestFailedDecodeNeverSeesAHandleAgain", "proxy.TestHandleGoesToOneDecodeRequest",
+			"proxy.TestDeadDecodeIsPassedOverWithTheSameHandle", "proxy.TestRejectedByDecodeFreesPrefill",
+			"proxy.TestFailuresBeforeTheFirstTokenAreMended", "proxy.TestNoSecondTryForAHandle"},
+	}, {
+		id: "T12", what: "D ends a stream of 40 events at each event: one error event, no part of one, no clean end",
+		tests: []string{"proxy.TestDecodeDiesInTheStream", "proxy.TestDecodeDiesInsideAnEvent"},
+	}, {
+		id: "T13", what: "D's stream is reset, corrupted, sliced or delayed: an error event, or the same bytes",
+	}, {
+		id: "T14", what: "D freezes in mid-stream: whole if it thaws in time, else one error event and nothing after it",
+		tests: []string{"proxy.TestDecodeTimeouts", "proxy.TestStreamIdleHoldsFromTheFirstEvent"},
+	}}
+}
+
+// clientRows: what clients do.
+func clientRows() []row {
+	return []row{{
+		id: "T15", what: "the client closes, resets or half-closes in each phase: nothing waits for a lease",
+		tests: []string{"proxy.TestClientLeavesInEachPhase", "proxy.TestClientLeavesTheQueue",
+			"proxy.TestHalfClosedClientIsNeverToldOfSuccess"},
+	}, {
+		id: "T16", what: "the client reads a byte a second, or nothing: cut off, D cancelled; a steady one is served",
+		tests: []string{"proxy.TestStalledReaderIsCutOff", "proxy.TestSlowButSteadyReaderIsServed"},
+	}, {
+		id: "T17", what: "a second request pipelined behind a stream: answered in order",
+		tests: []string{"proxy.TestPipelinedRequestsAreAnsweredInOrder"},
+	}}
+}
+
+// processRows: signals, reloads, pools that are down, networks, names, clocks, limits.
+func processRows() []row {
+	return []row{{
+		id: "T18", what: "TERM in each phase, twice, KILL: streams end, handles go back; only KILL strands what D had not got yet",
+		tests: []string{"proxy.TestShutdownLetsStreamsFinish", "proxy.TestShutdownEndsWhatDoesNotFinish", "proxy.TestShutdownEndsAnUpload"},
+	}, {
+		id: "T19", what: "hand-overs to a new process under load: no request fails",
+	}, {
+		id: "T20", what: "reload adds, removes, replaces backends in use, or is invalid: all or nothing, nobody notices",
+		tests: []string{"main.TestReload", "router.TestReloadIsAllOrNothing", "router.TestBackendThatLeftStaysValid"},
+	}, {
+		id: "T21", what: "all P, all D, both down, and back: 503 at once, no prefill without a D, recovery in time",
+		tests: []string{"proxy.TestAllDownIsSaidAtOnce", "proxy.TestNoPrefillLeftMeansDecodeAlone", "proxy.TestReadiness"},
+	}, {
+		id: "T22", what: "a backend's or a client's link goes dead: noticed within the keep-alive bound", needs: capNetAdmin,
+	}, {
+		id: "T23", what: "packets and SYNs are lost: success, no retries beyond the budget", needs: capNetAdmin,
+	}, {
+		id: "T24", what: "a name has no address, another, a thousand: what it last stood for holds",
+	}, {
+		id: "T25", what: "clocks jump: no timer early or late",
+	}, {
+		id: "T26", what: "few descriptors, little memory, one processor: requests are shed, and all comes back",
+		tests: []string{"proxy.TestOutOfDescriptorsDoesNotEndTheServer"},
+	}}
+}
+
+// edgeRows: the proxy's own faults, pairs, floods, what lies on pooled connections.
+func edgeRows() []row {
+	return []row{{
+		id: "T27", what: "a panic in the handler, in the relay, in a background loop: 500 or an error event, counted, the process lives",
+		tests: []string{"proxy.TestPanicGivesEverythingBack", "proxy.TestPanicInTheRelay", "proxy.TestPanicInABackgroundLoop"},
+	}, {
+		id: "T28", what: "too long between P's answer and D: the old handle is not sent, a new round is",
+		tests: []string{"proxy.TestHandleThatWaitedTooLongIsReplaced", "proxy.TestHandleOlderThanItsLeaseIsNotSent"},
+	}, {
+		id: "T29", what: "one P and one D cannot exchange blocks: the pair is banned, neither of them",
+		tests: []string{"proxy.TestOnlyThePairThatFailsIsBanned", "router.TestPairBlame", "router.TestBannedPairIsAvoided"},
+	}, {
+		id: "T30", what: "thousands of idle connections, slow heads and bodies: 408, the others are served as before",
+		tests: []string{"proxy.TestSlowUploadIsAnswered408"},
+	}, {
+		id: "T31", what: "more than the queue or one client may have: 503, 429, both with Retry-After",
+		tests: []string{"proxy.TestFullBackends", "router.TestQueueEnds"},
+	}, {
+		id: "T32", what: "bytes that nobody asked for on a pooled connection: never an answer",
+		tests: []string{"proxy.TestPoisonedConnectionIsNotReused", "proxy.TestUnsolicitedBytesAreNeverAnAnswer"},
+	}, {
+		id: "T33", what: "text that looks like the end of a stream, split, CRLF, bytes behind [DONE]: content is content",
+		tests: []string{"proxy.TestAdversarialTextIsContent"},
+	}}
+}
