@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // DNSAnswer is what a NameServer says about every name that it is asked for.
@@ -68,9 +69,21 @@ func (s *NameServer) Set(a DNSAnswer) {
 // Lookup asks this server as the system's resolver would ask its own.
 func (s *NameServer) Lookup(ctx context.Context, network, host string) ([]netip.Addr, error) {
 	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, s.addr)
+		c, err := (&net.Dialer{}).DialContext(ctx, network, s.addr)
+		if udp, ok := c.(*net.UDPConn); ok {
+			return hasty{udp}, err
+		}
+		return c, err
 	}}
 	return r.LookupNetIP(ctx, network, host)
+}
+
+// hasty waits less than the 5 s of the resolver, whose goroutine outlives a lookup that
+// was given up.
+type hasty struct{ *net.UDPConn }
+
+func (c hasty) SetDeadline(time.Time) error {
+	return c.UDPConn.SetDeadline(time.Now().Add(300 * time.Millisecond))
 }
 
 func (s *NameServer) serveUDP(pc net.PacketConn) {

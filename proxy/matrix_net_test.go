@@ -1,0 +1,253 @@
+package proxy_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"xpyd/proxy"
+	"xpyd/router"
+	"xpyd/sim"
+)
+
+// T22, the bound: on every socket towards a client or a backend the kernel gives up on a
+// silent peer within 30 s, whether bytes wait to be acknowledged or not.
+func TestSocketsGiveUpOnADeadPeerIn30Seconds(t *testing.T) {
+	b := newBarrier(sim.PhaseStreamEvent, 3)
+	r := newRig(t, rigOptions{
+		engine: func(o *sim.Options) { o.Hook = b.hook },
+		config: func(c *proxy.Config) { c.Timeouts.UpstreamIdle = 50 * time.Millisecond },
+	})
+	t.Cleanup(b.open)
+	c := forms(prompt, 9)[1]
+	got := make(chan answer, 1)
+	go func() { got <- r.call(c) }()
+	<-b.reached
+	for who, want := range map[string]ends{
+		"client": {local: port(t, r.url)}, "prefill": {peer: port(t, r.prefill[0].URL())}, "decode": {peer: port(t, r.decode[0].URL())},
+	} {
+		// What the health checks keep open is gone by then.
+		r.await("one connection: "+who, func() bool { return len(sockets(t, want)) == 1 })
+		fd := sockets(t, want)[0]
+		get := func(level, opt int) int {
+			v, err := unix.GetsockoptInt(fd, level, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+		idle, every, count := get(unix.IPPROTO_TCP, unix.TCP_KEEPIDLE), get(unix.IPPROTO_TCP, unix.TCP_KEEPINTVL), get(unix.IPPROTO_TCP, unix.TCP_KEEPCNT)
+		if get(unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 1 || idle+every*count > 30 {
+			t.Errorf("%s: keep-alive after %d s, %d times every %d s", who, idle, count, every)
+		}
+		if ms := get(unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT); ms < 1 || ms > 30_000 {
+			t.Errorf("%s: TCP_USER_TIMEOUT %d ms", who, ms)
+		}
+	}
+	b.open()
+	r.expectWhole(c, <-got)
+}
+
+// T22, backends: a link that dies in silence fails its leg as a reset would.
+func TestLinkToABackendDies(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		engine string
+		phase  sim.Phase
+		index  int
+	}{
+		{"prefill works", "prefill-0", sim.PhasePrefillStart, 0},
+		{"decode has sent nothing", "decode-0", sim.PhaseDecodeReceived, 0},
+		{"in the stream", "decode-0", sim.PhaseStreamEvent, 3},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := newBarrier(tc.phase, tc.index)
+			r := newRig(t, rigOptions{prefill: 2, decode: 2, engine: func(o *sim.Options) { o.Hook = b.only(tc.engine) }})
+			t.Cleanup(b.open)
+			c := forms(prompt, 9)[1]
+			got := make(chan answer, 2)
+			for range 2 { // one of the two meets the engine
+				go func() { got <- r.call(c) }()
+			}
+			<-b.reached
+			r.expectWhole(c, <-got) // the other
+			engine := map[string]*sim.Engine{"prefill-0": r.prefill[0], "decode-0": r.decode[0]}[tc.engine]
+			at := port(t, engine.URL())
+			start := time.Now()
+			cut(t, sockets(t, ends{peer: at}), sockets(t, ends{local: at}))
+			a := <-got
+			if took := time.Since(start); took > 4*time.Second {
+				t.Errorf("noticed after %v, the kernel's timers are at 2 s", took)
+			}
+			if tc.phase == sim.PhaseStreamEvent {
+				r.expectBroken(c, a, "decode_failed")
+			} else {
+				r.expectWhole(c, a)
+			}
+			b.open()
+			r.await("idle", func() bool { return r.metric("xpyd_in_flight") == 0 })
+		})
+	}
+}
+
+// T22, backends: a link that died while nobody used it.
+func TestLinkOfAPooledConnectionDies(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	c := forms(prompt, 5)[0]
+	r.expectWhole(c, r.call(c, "X-Request-Id", "before"))
+	for _, e := range []*sim.Engine{r.prefill[0], r.decode[0]} {
+		at := port(t, e.URL())
+		cut(t, sockets(t, ends{peer: at}), sockets(t, ends{local: at}))
+	}
+	r.expectWhole(c, r.call(c, "X-Request-Id", "after"))
+	served := 0
+	for _, rec := range legs(r.decode, "decode") {
+		if !strings.HasSuffix(rec.RequestID, "-release") {
+			served++
+		}
+	}
+	if served != 2 {
+		t.Errorf("%d decode legs reached the engine, want one of each request", served)
+	}
+	r.expectNothingHeld()
+}
+
+// T22, clients: one whose link dies is gone, as one that closes is.
+func TestLinkToAClientDies(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		counted string
+	}{{"waiting", "decode"}, {"in the stream", "stream"}} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := newBarrier(sim.PhaseDecodeReceived, 0)
+			r := newRig(t, rigOptions{engine: func(o *sim.Options) {
+				o.TokenLatency = 10 * time.Millisecond
+				if tc.counted == "decode" {
+					o.Hook = b.hook
+				}
+			}})
+			t.Cleanup(b.open)
+			conn := r.dialRaw()
+			_, _ = io.WriteString(conn, raw(call{stream: true, prompt: prompt, tokens: 2000}, "cut"))
+			if tc.counted == "decode" {
+				<-b.reached
+			} else if _, err := bufio.NewReader(conn).ReadString('{'); err != nil {
+				t.Fatal(err)
+			}
+			at := port(t, r.url)
+			cut(t, sockets(t, ends{local: at}), sockets(t, ends{peer: at}))
+			r.await("counted", func() bool { return r.metric(`xpyd_client_gone_total{phase="`+tc.counted+`"}`) == 1 })
+			b.open()
+			r.expectNothingHeld()
+			if rec := r.record(r.decode[0], "cut"); rec.Outcome != "aborted" {
+				t.Errorf("decode leg %s, want it aborted", rec.Outcome)
+			}
+		})
+	}
+}
+
+// T23: a link that loses segments is TCP's affair. Nothing is sent twice.
+func TestLossyLinks(t *testing.T) {
+	t.Setenv("GODEBUG", "multipathtcp=0") // MPTCP listeners take no filter
+	r := newRig(t, rigOptions{prefill: 2, decode: 2})
+	for _, base := range []string{r.url, r.prefill[0].URL(), r.prefill[1].URL(), r.decode[0].URL(), r.decode[1].URL()} {
+		filter(t, sockets(t, ends{listening: true, local: port(t, base)}), losing(.02))
+		if more := sockets(t, ends{local: port(t, base)}); len(more) > 0 {
+			filter(t, more, losing(.02)) // what was accepted before
+		}
+	}
+	const n = 40
+	type result struct {
+		c call
+		a answer
+	}
+	got := make(chan result, n)
+	for i := range n {
+		c := forms(prompt, 60)[i%4]
+		go func() { got <- result{c, r.call(c)} }()
+	}
+	for range n {
+		res := <-got
+		r.expectWhole(res.c, res.a)
+	}
+	if p, d := len(legs(r.prefill, "prefill")), len(legs(r.decode, "decode")); p != n || d != n {
+		t.Errorf("%d prefill and %d decode legs for %d requests", p, d, n)
+	}
+	r.expectNothingHeld()
+}
+
+// T23: half of the SYNs to one engine of each pool are lost, and with them dials. A
+// failed dial costs neither a prefill nor a handle.
+func TestLostSYNs(t *testing.T) {
+	t.Setenv("GODEBUG", "multipathtcp=0")
+	r := newRig(t, rigOptions{prefill: 2, decode: 2, config: func(c *proxy.Config) {
+		c.Timeouts.Dial, c.Timeouts.UpstreamIdle = 300*time.Millisecond, time.Millisecond // each leg dials
+	}})
+	for _, e := range []*sim.Engine{r.prefill[0], r.decode[0]} {
+		filter(t, sockets(t, ends{listening: true, local: port(t, e.URL())}), losingSYN(.5))
+	}
+	const n = 32
+	c := forms(prompt, 5)[1]
+	got := make(chan answer, n)
+	for range n {
+		go func() { got <- r.call(c) }()
+	}
+	for range n {
+		a := <-got
+		r.expectWhole(c, a)
+		if path := a.header.Get("X-Xpyd-Path"); path != "disaggregated" {
+			t.Errorf("served %s although a prefill engine could be reached", path)
+		}
+	}
+	// All of the 32 dials to the two going well is one chance in 2^32.
+	if r.metric(`xpyd_leg_requests_total{backend="`+r.prefill[0].URL()+`",leg="prefill",outcome="refused"}`)+
+		r.metric(`xpyd_leg_requests_total{backend="`+r.decode[0].URL()+`",leg="decode",outcome="refused"}`) == 0 {
+		t.Error("no dial failed: the test proves nothing")
+	}
+	if p, d := len(legs(r.prefill, "prefill")), len(legs(r.decode, "decode")); p != n || d != n {
+		t.Errorf("%d prefill and %d decode legs for %d requests: a failed dial was more than a dial", p, d, n)
+	}
+	r.expectNothingHeld()
+}
+
+// T24: engines by name stay up and serve through all that a name server can do.
+func TestEnginesByNameOutliveTheirNameServer(t *testing.T) {
+	here := netip.MustParseAddr("127.0.0.1")
+	ns := proxy.NewNameServer(t, proxy.DNSAnswer{Code: 3})
+	r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.Timeouts.UpstreamIdle = time.Millisecond }}) // each leg dials
+	r.server.LookUpWith(ns)
+	pools := router.DefaultConfig()
+	pools.Prefill = []string{fmt.Sprintf("http://prefill.test:%d", port(t, r.prefill[0].URL()))}
+	pools.Decode = []string{fmt.Sprintf("http://decode.test:%d", port(t, r.decode[0].URL()))}
+	if err := r.server.Reload(pools); err != nil {
+		t.Fatal(err)
+	}
+	c := forms(prompt, 5)[1]
+	if a := r.call(c); a.status != 503 || a.code() != "decode_unavailable" {
+		t.Fatalf("%d %s while no name is known", a.status, a.body)
+	}
+	ns.Set(proxy.DNSAnswer{Addrs: []netip.Addr{here}})
+	r.await("up", func() bool { return r.metric(`xpyd_backend_up`) == 2 })
+	for name, said := range map[string]proxy.DNSAnswer{"server failure": {Code: 2}, "silence": {Silent: true}} {
+		ns.Set(said)
+		for asked := ns.Asked.Load(); ns.Asked.Load() == asked; {
+			r.server.ProbeNow()
+			r.expectWhole(c, r.call(c))
+		}
+		for range 4 { // more than health.fall
+			r.server.ProbeNow()
+		}
+		if n := r.metric(`xpyd_backend_up`); n != 2 {
+			t.Errorf("%s: %v of 2 backends are up", name, n)
+		}
+	}
+	if strings.Contains(r.logs.String(), `"state":"down"`) {
+		t.Error("a backend went down for its name server")
+	}
+}
