@@ -38,7 +38,7 @@ type Metrics struct {
 	requests, errors, decisions, clientGone    *prometheus.CounterVec
 	handles, orphans, legs, legErrors          *prometheus.CounterVec
 	duration, ttft, tpot, legDuration, handoff *prometheus.HistogramVec
-	ejections, reloads                         *prometheus.CounterVec
+	ejections, reloads, warmups                *prometheus.CounterVec
 	reloadOK                                   prometheus.Gauge
 	events, panics, loopback, retryDenied      prometheus.Counter
 }
@@ -62,6 +62,7 @@ func New(version string, l Labels, backends func() []BackendLoad, pinned, strand
 	m.legDuration = m.histogramVec("xpyd_leg_duration_seconds", "Time of a leg from dial to end.", e2eBuckets, "leg")
 	m.handoff = m.histogramVec("xpyd_handoff_seconds", "Time from the prefill answer to the decode request written.", ttftBuckets)
 	m.ejections = m.counterVec("xpyd_backend_ejections_total", "Backends taken out of the picks for their failures, by reason.", "role", "backend", "reason")
+	m.warmups = m.counterVec("xpyd_warmups_total", "One-token requests over pairs that are new or were banned, by result.", "result")
 	m.reloads = m.counterVec("xpyd_config_reloads_total", "Reloads of the configuration, by result.", "result")
 	m.reloadOK = prometheus.NewGauge(prometheus.GaugeOpts{Name: "xpyd_config_last_reload_successful", Help: "1 unless the last reload failed and the configuration before it is still in force."})
 	m.reloadOK.Set(1)
@@ -99,6 +100,7 @@ func (m *Metrics) preset(l Labels) {
 	each(m.clientGone, l.Phases)
 	each(m.handles, l.Ends)
 	each(m.orphans, l.OrphanReasons)
+	each(m.warmups, []string{"ok", "failed"})
 }
 
 func (m *Metrics) counterVec(name, help string, labels ...string) *prometheus.CounterVec {
@@ -185,6 +187,11 @@ func (m *Metrics) Reload(ok bool) {
 	}
 	m.reloads.WithLabelValues("failed").Inc()
 	m.reloadOK.Set(0)
+}
+
+// WarmUp counts a one-token request of the proxy's own.
+func (m *Metrics) WarmUp(ok bool) {
+	m.warmups.WithLabelValues(map[bool]string{true: "ok", false: "failed"}[ok]).Inc()
 }
 
 // RetryDenied counts a retry that the budget did not allow.

@@ -70,6 +70,7 @@ type completion struct {
 	legID  string // the attempt's, the same on both legs
 	fields []byte // header lines for both legs
 
+	client   clientID // counted while the completion lives
 	body     bodyBuffer
 	req      kvparams.Request
 	snap     *router.Snapshot
@@ -95,6 +96,7 @@ type completion struct {
 // times are the moments that log and metrics are made of.
 type times struct {
 	start     time.Time
+	end       time.Time     // no later than this, whatever it is doing
 	prefilled time.Time     // P's answer complete
 	handed    time.Time     // D's request written
 	first     time.Time     // first byte of a token written to the client
@@ -146,7 +148,8 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	c.s.live.Add(1)
 	c.ctx, c.api = ctx, api
 	c.conn = ctx.Conn().(*clientConn)
-	c.times = times{start: time.Now()}
+	now := time.Now()
+	c.times = times{start: now, end: now.Add(c.s.cfg.Timeouts.Request)}
 	c.id = requestID(ctx.Request.Header.Peek("X-Request-Id"))
 	c.fields = c.s.appendFields(c.fields[:0], &ctx.Request.Header)
 	c.req.Deny = c.s.cfg.DenyFields
@@ -157,8 +160,12 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	c.failure = nil
 }
 
-// admit reads and scans the body. No backend knows of the request yet.
+// admit counts the client, reads and scans the body. No backend knows of the request yet.
 func (c *completion) admit() *apiError {
+	if c.client = c.s.identify(c.conn, &c.ctx.Request.Header); !c.s.clients.enter(c.client) {
+		c.client = clientID{}
+		return newError(fasthttp.StatusTooManyRequests, codeClientLimit, "", "this client has limits.client_in_flight completions already; wait for one to end").retryAfter(1)
+	}
 	if err := c.s.readBody(c.ctx, c.conn, &c.body); err != nil {
 		return err
 	}
@@ -181,7 +188,7 @@ func (c *completion) run() *apiError {
 	c.plan()
 	for c.round = 1; ; c.round++ {
 		err := c.tryRound()
-		if err == nil || !err.again || c.round == maxRounds || !c.mayRetry() {
+		if err == nil || !err.again || c.round == maxRounds || !c.mayRetry(err.asked) {
 			return err
 		}
 		c.s.log.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Str("code", err.Code).Str("error", err.cause).
@@ -222,6 +229,13 @@ func (c *completion) tryRound() *apiError {
 		}
 	}
 	return c.decode()
+}
+
+// overdue reports that the request as a whole has taken too long.
+func (c *completion) overdue() bool { return !time.Now().Before(c.times.end) }
+
+func deadlineError() *apiError {
+	return newError(fasthttp.StatusGatewayTimeout, codeDeadline, "", "the request took longer than timeouts.request").noRetry()
 }
 
 // interrupted is the error of a completion that must end now, whatever it is doing.

@@ -22,6 +22,9 @@ type Config struct {
 	BackendAPIKeyFile string `mapstructure:"backend_api_key_file"`
 	// DenyFields are top-level request fields answered with 400.
 	DenyFields []string `mapstructure:"deny_fields"`
+	// Warmup sends a one-token request over each new pair of engines, as the first
+	// transfer between two of them pays for their handshake.
+	Warmup bool `mapstructure:"warmup"`
 	// Pprof opens /debug/pprof/ on the admin port. Heap profiles hold prompts.
 	Pprof bool `mapstructure:"pprof"`
 
@@ -45,6 +48,9 @@ type Limits struct {
 	Answer int64 `mapstructure:"answer"`
 	// ConnectionsPerIP caps the open connections of one client address. 0: no cap.
 	ConnectionsPerIP int `mapstructure:"connections_per_ip"`
+	// ClientInFlight caps the completions that one client has at a time: one API key, or
+	// one address where no keys are set. One more is answered 429. 0: no cap.
+	ClientInFlight int `mapstructure:"client_in_flight"`
 	// RequireContentLength refuses chunked uploads with 411.
 	RequireContentLength bool `mapstructure:"require_content_length"`
 }
@@ -66,6 +72,9 @@ type Timeouts struct {
 	FirstEvent time.Duration `mapstructure:"first_event"`
 	// StreamIdle is the longest silence inside a stream.
 	StreamIdle time.Duration `mapstructure:"stream_idle"`
+	// Request is the time of a whole request, all legs and retries included: 504, or an
+	// error event in a stream (deadline).
+	Request time.Duration `mapstructure:"request"`
 	// WriteStall is how long a client may leave one write unread.
 	WriteStall time.Duration `mapstructure:"write_stall"`
 	// UpstreamIdle is the age at which an idle backend connection is closed. Below
@@ -121,12 +130,12 @@ type Errors struct {
 // DefaultConfig is the configuration with no file, flag or variable set.
 func DefaultConfig() Config {
 	return Config{
-		Listen: ":8080", Admin: "127.0.0.1:8081", Connector: "nixl",
+		Listen: ":8080", Admin: "127.0.0.1:8081", Connector: "nixl", Warmup: true,
 		Limits: Limits{Body: 32 << 20, BodyBudget: 1 << 30, Answer: 8 << 20},
 		Timeouts: Timeouts{
 			Header: 10 * time.Second, Body: 30 * time.Second, Idle: 120 * time.Second,
 			Dial: time.Second, Prefill: 600 * time.Second, FirstEvent: 600 * time.Second,
-			StreamIdle: 300 * time.Second, WriteStall: 30 * time.Second, UpstreamIdle: 4 * time.Second,
+			StreamIdle: 300 * time.Second, Request: time.Hour, WriteStall: 30 * time.Second, UpstreamIdle: 4 * time.Second,
 			PrefillAbortGrace: time.Second, DrainDelay: 0, Drain: 300 * time.Second,
 		},
 		KV:         KV{Lease: 30 * time.Second, LeaseMargin: 5 * time.Second, Release: "auto"},

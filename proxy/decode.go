@@ -118,7 +118,7 @@ func (c *completion) decodeAttempt(b *router.Backend) legResult {
 	d := &c.d
 	var handle kvparams.Handle
 	if c.handoff.state == handleIssued {
-		handle = c.handleFor(b, c.handoff.send())
+		handle = c.handoff.handleFor(b, c.handoff.send())
 	}
 	if c.path == pathDecodeOnly {
 		d.segs = c.req.AppendPlain(d.segs[:0])
@@ -198,6 +198,9 @@ func (c *completion) decodeBroke(b *router.Backend, err error) legResult {
 	if c.d.down.Load() {
 		return legResult{err: c.decodeFailed("decode backend failed its health checks"), outcome: router.Gateway, sent: true}
 	}
+	if ue.timeout() && c.overdue() {
+		return legResult{err: deadlineError(), outcome: router.ClientGone, sent: true}
+	}
 	if ue.timeout() {
 		e := newError(fasthttp.StatusGatewayTimeout, codeDecodeTimeout, "", "decode backend sent no event within timeouts.first_event").noRetry()
 		return legResult{err: e, outcome: router.Timeout, sent: true}
@@ -253,7 +256,8 @@ func (c *completion) decodeStatus(status int, body []byte) *apiError {
 	switch {
 	case status == fasthttp.StatusTooManyRequests || status == fasthttp.StatusServiceUnavailable:
 		e := c.s.relayed(x, body, status, codeDecodeUnavailable, "decode backend is busy")
-		e.RetryAfter, e.again = max(e.RetryAfter, 1), true
+		askedToWait(c.d.lease.Backend, e)
+		e.again = true
 		return e
 	case status >= 400 && status < 500:
 		return c.s.relayed(x, body, status, codeUpstreamRejected, "decode backend refused the request")

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/valyala/fasthttp"
 )
@@ -24,6 +25,8 @@ type apiError struct {
 	Header      [][2]string
 	// cause is for the log: what failed, without a byte of a request or an answer.
 	cause string
+	// asked is how long the backend wants to be left alone (its Retry-After).
+	asked time.Duration
 	// again: nothing has reached the client and a new round may do better.
 	again bool
 }
@@ -55,6 +58,8 @@ const (
 	codeDecodeTimeout      = "decode_timeout"
 	codeDecodeFailed       = "decode_failed"
 	codeDecodeStalled      = "decode_stalled"
+	codeDeadline           = "deadline"
+	codeClientLimit        = "client_limit"
 	codeUpstreamAuth       = "upstream_auth"
 	codeUpstreamRejected   = "upstream_rejected"
 )
@@ -67,7 +72,7 @@ func ErrorCodes() []string {
 		codeMediaType, codeLengthRequired, codeBodyTooLarge, codeInvalidAPIKey, codeOverloaded, codeShuttingDown,
 		codeInternal, codeClientGone, codePrefillUnavailable, codePrefillTimeout, codePrefillFailed,
 		codeInvalidHandoff, codeHandleExpired, codeDecodeUnavailable, codeDecodeTimeout, codeDecodeFailed,
-		codeDecodeStalled, codeUpstreamAuth, codeUpstreamRejected,
+		codeDecodeStalled, codeDeadline, codeClientLimit, codeUpstreamAuth, codeUpstreamRejected,
 	}
 }
 

@@ -18,9 +18,10 @@ import (
 type upstreamRequest struct {
 	method string
 	path   string
-	id     string   // X-Request-Id
-	fields []byte   // complete header lines, each ended by CRLF
-	body   [][]byte // segments, written with one writev; nil for GET
+	id     string    // X-Request-Id
+	fields []byte    // complete header lines, each ended by CRLF
+	body   [][]byte  // segments, written with one writev; nil for GET
+	end    time.Time // no deadline of the exchange is later; zero: no such limit
 }
 
 // exchange is one request and its response on one connection. One goroutine owns
@@ -33,6 +34,7 @@ type exchange struct {
 	wrote  time.Time // when the request was written
 	// armed is the read deadline in force, so that it is moved at most once a second.
 	armed time.Time
+	end   time.Time // of the request that is under way
 
 	mu    sync.Mutex // guards conn and limit against interrupt
 	conn  *upstreamConn
@@ -61,6 +63,9 @@ func (x *exchange) setDeadline(at time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.armed = at
+	if !x.end.IsZero() && x.end.Before(at) {
+		at = x.end
+	}
 	if !x.limit.IsZero() && x.limit.Before(at) {
 		at = x.limit
 	}
@@ -89,7 +94,7 @@ func (x *exchange) try(u *upstream, req *upstreamRequest, deadline time.Time, co
 	if err != nil {
 		return &upstreamError{stage: stageDial, silent: true, err: err}
 	}
-	x.up = u
+	x.up, x.end = u, req.end
 	x.mu.Lock()
 	x.conn = c
 	x.mu.Unlock()
@@ -209,11 +214,12 @@ func (x *exchange) fill(dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// idle re-arms the deadline of a stream, at most once a second.
+// idle re-arms the deadline of a stream that goes on, at most once a second.
 func (x *exchange) idle(now time.Time, d time.Duration) {
 	// A second is added, so that what was armed a moment ago never cuts too early.
 	if at := now.Add(d + time.Second); at.Sub(x.armed) > time.Second || at.Before(x.armed) {
 		x.setDeadline(at)
+		x.up.progress.Store(int64(now.Sub(x.up.born)))
 	}
 }
 

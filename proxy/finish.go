@@ -65,6 +65,7 @@ func (c *completion) finish(writeErr error) {
 	c.p.lease.Release(router.ClientGone)
 	c.endRetry()
 	c.logLine(c.count())
+	s.clients.leave(c.client)
 	c.recycle()
 	s.live.Add(-1)
 }

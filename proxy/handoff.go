@@ -108,9 +108,14 @@ func (h *handoff) transfer() {
 // abandon gives a live handle back in the background: the client is gone, or no
 // decode will come. avoid is a D that has just failed; nil if there is none.
 func (c *completion) abandon(avoid *router.Backend) {
-	if c.handoff.live() {
-		c.s.releases.start(c, avoid)
+	if !c.handoff.live() {
+		return
 	}
+	a := abandoned{h: &c.handoff, legID: c.legID, api: c.api, fields: c.fields, req: &c.req, snap: c.snap, avoid: avoid}
+	if avoid == nil && c.d.lease.Held() {
+		a.prefer = c.d.lease.Backend
+	}
+	c.s.releases.start(a)
 }
 
 // ledger counts the blocks behind handles.
@@ -179,20 +184,20 @@ func (s *Server) hostAllowed(host []byte) bool {
 // handleFor is the handle as decode backend d gets it: byte for byte P's, but for a
 // loopback host that d could not reach, which is counted, logged once, and replaced
 // where the configuration says so.
-func (c *completion) handleFor(d *router.Backend, h kvparams.Handle) kvparams.Handle {
-	s := c.s
-	if !loopback(h.RemoteHost) || hostOf(c.handoff.from) == hostOf(d) {
-		return h
+func (h *handoff) handleFor(d *router.Backend, handle kvparams.Handle) kvparams.Handle {
+	s := h.s
+	if !loopback(handle.RemoteHost) || hostOf(h.from) == hostOf(d) {
+		return handle
 	}
 	s.metrics.Loopback()
 	s.loopbackOnce.Do(func() {
-		s.log.Warn().Str("prefill", c.handoff.from.URL).Str("decode", d.URL).
+		s.log.Warn().Str("prefill", h.from.URL).Str("decode", d.URL).
 			Msg("the prefill backend names a loopback side channel; set VLLM_NIXL_SIDE_CHANNEL_HOST there, or kv.rewrite_loopback here")
 	})
 	if s.cfg.KV.RewriteLoopback {
-		h.Raw = rewriteHost(h.Raw, h.RemoteHost, hostOf(c.handoff.from))
+		handle.Raw = rewriteHost(handle.Raw, handle.RemoteHost, hostOf(h.from))
 	}
-	return h
+	return handle
 }
 
 // hostOf is the host of a backend as configured. It allocates nothing: Addr was built
@@ -231,5 +236,6 @@ func (s *Server) engineSeen(snap *router.Snapshot, b *router.Backend, id []byte)
 	if u.engine.CompareAndSwap(old, &fresh) && old != nil {
 		s.log.Info().Str("prefill", b.URL).Msg("prefill engine has restarted")
 		snap.Forget(b)
+		s.warm.cold(b, true)
 	}
 }

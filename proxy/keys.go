@@ -34,12 +34,18 @@ func (k *keyring) allow(authorization []byte) bool {
 	if len(k.hashes) == 0 {
 		return true
 	}
+	_, ok := k.slot(authorization)
+	return ok
+}
+
+// slot is the number of the key that an Authorization value shows.
+func (k *keyring) slot(authorization []byte) (int, bool) {
 	key := bearer(authorization)
 	hash := sha256.Sum256(key)
 	slot, found := k.slots[hash]
 	// slot is 0 for an unknown hash, so that this comparison happens all the same.
 	same := subtle.ConstantTimeCompare(hash[:], k.hashes[slot][:]) == 1
-	return found && same && len(key) > 0
+	return slot, found && same && len(key) > 0
 }
 
 // bearer is the credential of a Bearer Authorization value; nil for another one.

@@ -70,7 +70,7 @@ func (c *completion) prefill() *apiError {
 		if !last.sent {
 			continue
 		}
-		if attempts++; attempts < maxPrefillAttempts && !c.mayRetry() {
+		if attempts++; attempts < maxPrefillAttempts && !c.mayRetry(0) {
 			break
 		}
 	}
@@ -202,6 +202,9 @@ func (c *completion) prefillBroke(b *router.Backend, err error) legResult {
 		e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend failed its health checks")
 		return legResult{err: e, outcome: router.Gateway, next: true, sent: true, degrade: reasonUnavailable}
 	case ue.timeout():
+		if c.overdue() {
+			return legResult{err: deadlineError(), outcome: router.ClientGone, sent: true}
+		}
 		// Not tried again: another P would be as long on it, and twice the work.
 		e := newError(fasthttp.StatusGatewayTimeout, codePrefillTimeout, "", "prefill backend did not answer within timeouts.prefill")
 		return legResult{err: e, outcome: router.Timeout, sent: true}
@@ -266,9 +269,7 @@ func (c *completion) prefillRefused(b *router.Backend, status int) legResult {
 	switch {
 	case status == fasthttp.StatusTooManyRequests || status == fasthttp.StatusServiceUnavailable:
 		e := c.s.relayed(&c.p.x, c.p.buf, status, codePrefillUnavailable, "prefill backend is busy")
-		if e.RetryAfter == 0 {
-			e.RetryAfter = 1
-		}
+		askedToWait(b, e)
 		return legResult{err: e, outcome: busyOutcome(status), next: true, sent: true, degrade: reasonBusy}
 	case c.s.authFailed(status):
 		return legResult{err: c.s.upstreamAuth(c.id, b), outcome: router.Auth, next: true}
@@ -280,6 +281,16 @@ func (c *completion) prefillRefused(b *router.Backend, status int) legResult {
 	}
 	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend answered with an unexpected status")
 	return legResult{err: e, outcome: router.Gateway, next: true, sent: true}
+}
+
+// askedToWait notes for how long a busy backend wants to be left alone. A 429 is about
+// this client: the others may go on.
+func askedToWait(b *router.Backend, e *apiError) {
+	e.asked = time.Duration(e.RetryAfter) * time.Second
+	if e.asked > 0 && e.Status == fasthttp.StatusServiceUnavailable {
+		b.Defer(e.asked)
+	}
+	e.RetryAfter = max(e.RetryAfter, 1)
 }
 
 // busyOutcome: a 429 is for this client, a 503 for everybody.
@@ -325,7 +336,7 @@ func seconds(v []byte) int {
 }
 
 func (c *completion) request(body kvparams.Segments) *upstreamRequest {
-	return &upstreamRequest{method: "POST", path: apiPath(c.api), id: c.legID, fields: c.fields, body: body}
+	return &upstreamRequest{method: "POST", path: apiPath(c.api), id: c.legID, fields: c.fields, body: body, end: c.times.end}
 }
 
 func apiPath(api kvparams.API) string {

@@ -24,12 +24,8 @@ type prober struct {
 	wg     sync.WaitGroup
 }
 
-const (
-	probeEvery   = 5 * time.Second
-	probeSuspect = time.Second // while a backend is not up, or has just failed
-	probeTimeout = 2 * time.Second
-	probeBody    = 1 << 20
-)
+// probeBody bounds the answer to a check.
+const probeBody = 1 << 20
 
 // keepIdle hides CloseIdleConnections from go-retryablehttp, which calls it on the
 // shared pool whenever one call fails.
@@ -37,15 +33,13 @@ type keepIdle struct{ http.RoundTripper }
 
 func newProber(s *Server) *prober {
 	tr := &http.Transport{
-		DialContext:           s.dialBackend,
-		ResponseHeaderTimeout: probeTimeout,
-		IdleConnTimeout:       s.cfg.Timeouts.UpstreamIdle,
-		DisableCompression:    true,
+		DialContext:        s.dialBackend,
+		IdleConnTimeout:    s.cfg.Timeouts.UpstreamIdle,
+		DisableCompression: true,
 	}
 	client := retryablehttp.NewClient()
 	client.HTTPClient = &http.Client{
 		Transport:     keepIdle{tr},
-		Timeout:       probeTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	client.Logger = nil
@@ -83,9 +77,10 @@ func (p *prober) watch(b *router.Backend, u *upstream) {
 		}
 		p.probe(b)
 		u.expire(time.Now())
-		wait := probeEvery
+		h := p.s.router.Snapshot().Health()
+		wait := h.Interval
 		if b.Suspect() || u.leaving.Load() {
-			wait = probeSuspect
+			wait = h.SuspectInterval
 		}
 		select {
 		case <-p.ctx.Done():
@@ -126,15 +121,20 @@ func (p *prober) probe(b *router.Backend) {
 	if ok && (b.State() != router.Up || b.Version() == "") {
 		p.learnVersion(b, auth)
 	}
+	seen := b.State() != router.Unknown
 	if b.Observe(ok) {
-		p.tell(b, why)
+		p.tell(b, why, seen)
 	}
 }
 
-func (p *prober) tell(b *router.Backend, why string) {
+// tell reports another state of a backend. seen: it had one before.
+func (p *prober) tell(b *router.Backend, why string, seen bool) {
 	e := p.s.log.Info()
 	if b.State() == router.Down {
 		e = p.s.log.Warn().Str("error", why)
+	}
+	if b.State() == router.Up {
+		p.s.warm.cold(b, seen)
 	}
 	e.Str("role", b.Role.String()).Str("backend", b.URL).Str("state", b.State().String()).Str("version", b.Version()).Msg("backend state")
 }
@@ -150,7 +150,13 @@ func (p *prober) servesModels(b *router.Backend, auth string) bool {
 		return true
 	}
 	var list modelList
-	return status == http.StatusOK && json.Unmarshal(body, &list) == nil && len(list.Data) > 0
+	if status != http.StatusOK || json.Unmarshal(body, &list) != nil || len(list.Data) == 0 {
+		return false
+	}
+	if u := p.s.upstreams.get(b); u != nil {
+		u.models.Store(&list)
+	}
+	return true
 }
 
 func (p *prober) learnVersion(b *router.Backend, auth string) {
@@ -165,7 +171,9 @@ func (p *prober) learnVersion(b *router.Backend, auth string) {
 
 // get is one bounded GET towards a backend.
 func (p *prober) get(b *router.Backend, path, auth string) (status int, body []byte, err error) {
-	req, err := retryablehttp.NewRequestWithContext(p.ctx, http.MethodGet, b.URL+path, nil)
+	ctx, cancel := context.WithTimeout(p.ctx, p.s.router.Snapshot().Health().Timeout)
+	defer cancel()
+	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodGet, b.URL+path, nil)
 	if err != nil {
 		return 0, nil, fmt.Errorf("build request: %w", err)
 	}

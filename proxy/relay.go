@@ -245,8 +245,11 @@ func (c *completion) streamBroke(out *clientWriter, cause error) error {
 	case c.d.relay.broken:
 		o = router.Engine
 		e.Message = "decode backend ended its stream without a finished answer"
+	case errors.As(cause, &ue) && ue.timeout() && c.overdue():
+		e, o = deadlineError(), router.ClientGone
 	case errors.As(cause, &ue) && ue.timeout():
 		o = router.Timeout
+		c.s.stalled(b)
 		e = newError(504, codeDecodeStalled, "", "decode backend sent nothing within timeouts.stream_idle")
 	}
 	e.cause = cause.Error()

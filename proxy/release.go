@@ -60,10 +60,21 @@ type release struct {
 	version bool              // choose between the two by D's version
 }
 
-// start takes over the completion's live handle. avoid is a D that just failed.
-func (r *releaser) start(c *completion, avoid *router.Backend) {
-	h := &c.handoff
-	s := r.s
+// abandoned is a live handle that nobody will decode, with the request behind it.
+type abandoned struct {
+	h      *handoff
+	legID  string
+	api    kvparams.API
+	fields []byte
+	req    *kvparams.Request
+	snap   *router.Snapshot
+	prefer *router.Backend // a D to ask first; nil: any
+	avoid  *router.Backend // a D that just failed; nil if there is none
+}
+
+// start takes over the handle. It copies what it needs of the request.
+func (r *releaser) start(a abandoned) {
+	h, s := a.h, r.s
 	mode := s.cfg.KV.Release
 	if s.dialect.Reclaim() == kvparams.ReclaimLease {
 		h.lose("connector")
@@ -74,24 +85,22 @@ func (r *releaser) start(c *completion, avoid *router.Backend) {
 		return
 	}
 	job := &release{
-		s: s, id: c.legID + "-release", path: apiPath(c.api), fields: bytes.Clone(c.fields),
-		blocks: h.handle.Blocks, issued: h.issued, snap: c.snap,
+		s: s, id: a.legID + "-release", path: apiPath(a.api), fields: bytes.Clone(a.fields),
+		blocks: h.handle.Blocks, issued: h.issued, snap: a.snap, prefer: a.prefer,
 	}
-	if avoid != nil {
-		job.avoid = append(job.avoid, avoid)
-	} else if c.d.lease.Held() {
-		job.prefer = c.d.lease.Backend
+	if a.avoid != nil {
+		job.avoid = append(job.avoid, a.avoid)
 	}
 	handle := h.handle
 	if s.cfg.KV.RewriteLoopback && loopback(handle.RemoteHost) {
 		handle.Raw = rewriteHost(handle.Raw, handle.RemoteHost, hostOf(h.from))
 	}
 	if s.dialect.Reclaim() == kvparams.ReclaimReject && mode != "decode" {
-		job.reject = join(s.dialect.AppendRelease(nil, &c.req, handle))
+		job.reject = join(s.dialect.AppendRelease(nil, a.req, handle))
 		job.version = mode == "auto"
 	}
-	if job.reject == nil || job.version && !s.allReject(c.snap) {
-		segs := s.dialect.AppendDrain(nil, &c.req, handle)
+	if job.reject == nil || job.version && !s.allReject(a.snap) {
+		segs := s.dialect.AppendDrain(nil, a.req, handle)
 		if n := int64(segs.Len()); s.budget.take(n) {
 			job.drain, job.charged = join(segs), n
 		} else if job.reject == nil {

@@ -99,16 +99,29 @@ const retryPatience = 30 * time.Second
 
 // mayRetry backs off and takes a share of the retry budget, which all completions
 // have in common; it is held until a token comes or the end. A leg that was moved as
-// its backend went down is no retry.
-func (c *completion) mayRetry() bool {
+// its backend went down is no retry. asked is for how long the backend that failed
+// wants to be left alone.
+func (c *completion) mayRetry(asked time.Duration) bool {
 	if c.p.down.Load() || c.d.down.Load() {
 		return true
 	}
+	pause := minBackoff + rand.N(maxBackoff-minBackoff)
+	if asked > pause && c.snap.Pick(router.Decode, c.d.tried) == nil {
+		if asked > c.snap.Queue().Wait {
+			return false // the client is told to come back by then
+		}
+		pause = asked
+	}
 	for deadline := time.Now().Add(retryPatience); ; {
-		time.Sleep(minBackoff + rand.N(maxBackoff-minBackoff))
-		if c.interrupted() != nil {
+		select {
+		case <-time.After(pause):
+		case <-c.ending():
 			return false // nobody waits for it any more
 		}
+		if c.overdue() {
+			return false
+		}
+		pause = minBackoff + rand.N(maxBackoff-minBackoff)
 		if c.retrying || c.s.router.TakeRetry() {
 			c.retrying = true
 			return true

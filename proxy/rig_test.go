@@ -80,6 +80,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	}
 	cfg := proxy.DefaultConfig()
 	cfg.Timeouts.Drain = 5 * time.Second
+	cfg.Warmup = false // its requests would be counted among the clients'
 	if o.config != nil {
 		o.config(&cfg)
 	}

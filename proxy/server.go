@@ -37,9 +37,11 @@ type Server struct {
 	http      *fasthttp.Server
 	watch     *watcher
 	budget    budget
+	clients   clientCounts
 	upstreams upstreams
 	releases  *releaser
 	probes    *prober
+	warm      *warmer
 	ledger    ledger
 	buffers   buffers
 	// loopbackOnce: a wrong side-channel host is logged once, not per request.
@@ -67,9 +69,10 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	}
 	s := &Server{
 		cfg: cfg, log: log, router: rt, dialect: dialect,
-		keys:   newKeyring(cfg.APIKeys),
-		watch:  newWatcher(),
-		budget: budget{limit: cfg.Limits.BodyBudget},
+		keys:    newKeyring(cfg.APIKeys),
+		watch:   newWatcher(),
+		budget:  budget{limit: cfg.Limits.BodyBudget},
+		clients: clientCounts{limit: cfg.Limits.ClientInFlight},
 	}
 	if cfg.BackendAPIKey != "" {
 		s.backendAuth = []byte("Bearer " + cfg.BackendAPIKey)
@@ -79,6 +82,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	s.pool.New = func() any { return newCompletion(s) }
 	s.http = s.newHTTP()
 	s.probes = newProber(s)
+	s.warm = newWarmer(s)
 	rt.OnEject(s.ejected)
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
 		for _, b := range rt.Snapshot().Backends(role) {

@@ -57,10 +57,14 @@ type upstream struct {
 	host    string       // authority, for the Host field
 	name    *backendName // nil where addr is an address
 	dialer  net.Dialer
-	engine  atomic.Pointer[string] // engine id of the last handle that came from here
-	wake    chan struct{}          // probes it at once; capacity 1
-	leaving atomic.Bool            // a reload has removed it
-	maxIdle time.Duration          // below the server's keep-alive
+	engine  atomic.Pointer[string]    // engine id of the last handle that came from here
+	models  atomic.Pointer[modelList] // what it served when it last came up
+	wake    chan struct{}             // probes it at once; capacity 1
+	leaving atomic.Bool               // a reload has removed it
+	born    time.Time
+	// progress is when one of its streams last went on, in nanoseconds since born, to the second.
+	progress atomic.Int64
+	maxIdle  time.Duration // below the server's keep-alive
 
 	mu     sync.Mutex
 	idle   []*upstreamConn // oldest first
@@ -84,7 +88,7 @@ type upstreamConn struct {
 
 func newUpstream(addr, host string, dialTimeout, maxIdle time.Duration) *upstream {
 	return &upstream{
-		addr: addr, host: host, maxIdle: maxIdle, wake: make(chan struct{}, 1),
+		addr: addr, host: host, born: time.Now(), maxIdle: maxIdle, wake: make(chan struct{}, 1),
 		dialer: net.Dialer{
 			Timeout:         dialTimeout,
 			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"xpyd/router"
 )
@@ -63,6 +64,15 @@ func (s *Server) forget(b *router.Backend, u *upstream) {
 	u.close()
 }
 
+// stalled ejects a backend on which no stream has gone on for timeouts.stream_idle: not
+// one stream hangs, but the engine.
+func (s *Server) stalled(b *router.Backend) {
+	u := s.upstreams.get(b)
+	if u != nil && time.Since(u.born)-time.Duration(u.progress.Load()) >= s.cfg.Timeouts.StreamIdle {
+		s.router.Eject(b, router.EjectStall)
+	}
+}
+
 // Reload puts other pools in place of the current ones, or fails and changes nothing.
 // Requests that run keep the pools they started with; a backend that stays keeps its
 // load and health, one that goes serves what it has.
@@ -78,6 +88,9 @@ func (s *Server) Reload(cfg router.Config) error {
 	}
 	for _, b := range c.Left {
 		s.leave(b)
+	}
+	for _, b := range c.Joined {
+		s.warm.cold(b, true)
 	}
 	s.metrics.Reload(true)
 	s.log.Info().Int("joined", len(c.Joined)).Int("left", len(c.Left)).Msg("pools reloaded")

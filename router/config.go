@@ -30,6 +30,11 @@ type Health struct {
 	// long, up to EjectMax.
 	EjectFor time.Duration `mapstructure:"eject_for"`
 	EjectMax time.Duration `mapstructure:"eject_max"`
+	// Interval is the time between two active checks of a backend, SuspectInterval that
+	// of one that is not up or has just failed, Timeout that of one check.
+	Interval        time.Duration `mapstructure:"interval"`
+	SuspectInterval time.Duration `mapstructure:"suspect_interval"`
+	Timeout         time.Duration `mapstructure:"timeout"`
 	// Fall failed active checks in a row take a backend down, Rise passed ones bring it
 	// back. 0 counts as 1.
 	Fall int `mapstructure:"fall"`
@@ -46,6 +51,7 @@ func DefaultConfig() Config {
 		Queue: Line{Length: 1000, Wait: 5 * time.Second},
 		Health: Health{
 			EjectAfter: 5, EjectFor: 30 * time.Second, EjectMax: 300 * time.Second,
+			Interval: 5 * time.Second, SuspectInterval: time.Second, Timeout: 2 * time.Second,
 			Fall: 3, Rise: 2, SlowStart: 30 * time.Second,
 		},
 	}

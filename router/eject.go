@@ -40,6 +40,9 @@ func (r *Router) Eject(b *Backend, why EjectReason) bool {
 	return e.For > 0
 }
 
+// Defer passes b over for d while another backend can be had: it has asked for that.
+func (b *Backend) Defer(d time.Duration) { b.refusedUntil.Store(b.router.now() + int64(d)) }
+
 // Ejected reports whether the backend is passed over for its failures.
 func (b *Backend) Ejected() bool { return b.ejected(b.router.now()) }
 

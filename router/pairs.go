@@ -36,11 +36,12 @@ type kvFailure struct {
 	pWorked, dWorked bool
 }
 
-// pairMatrix knows which pairs fail. Nothing is kept of those that work.
+// pairMatrix knows which pairs fail or are cold. Nothing is kept of those that work.
 type pairMatrix struct {
-	bans     atomic.Pointer[map[pair]*ban] // nil: none. The map is replaced, never changed
-	recent   atomic.Int64                  // len(failures)
-	failures []kvFailure                   // guarded by Router.mu; at most kvFailures a pair
+	bans     atomic.Pointer[map[pair]*ban]  // nil: none. The map is replaced, never changed
+	cold     atomic.Pointer[map[pair]int64] // nil: none; the end of being passed over. Replaced, never changed
+	recent   atomic.Int64                   // len(failures)
+	failures []kvFailure                    // guarded by Router.mu; at most kvFailures a pair
 }
 
 // PairFailed notes that d could not load the blocks of p. Three within a minute, no
@@ -79,12 +80,12 @@ func (r *Router) ejectForKV(b *Backend) Ejection {
 	return e
 }
 
-// PairWorked notes that d has loaded the blocks of p. It costs two loads while no
-// transfer has failed.
+// PairWorked notes that d has loaded the blocks of p. It costs three loads while no
+// transfer has failed and no pair is cold.
 func (s *Snapshot) PairWorked(p, d *Backend) {
 	r, x := s.router, pair{p, d}
 	m := &r.pairs
-	if m.recent.Load() == 0 && m.banOf(x) == nil {
+	if m.recent.Load() == 0 && m.cold.Load() == nil && m.banOf(x) == nil {
 		return
 	}
 	r.mu.Lock()
@@ -157,9 +158,10 @@ func (m *pairMatrix) blames(against func(kvFailure) (bool, *Backend)) bool {
 	return several && n >= kvFailures
 }
 
-// drop forgets the pairs that match: their failures and bans.
+// drop forgets the pairs that match: their failures, bans and coldness.
 func (m *pairMatrix) drop(match func(pair) bool) {
 	m.dropFailures(match)
+	m.warm(match)
 	old := m.bans.Load()
 	if old == nil {
 		return
@@ -200,10 +202,11 @@ func (m *pairMatrix) banOf(x pair) *ban {
 	return nil
 }
 
-// pairQuery asks for the bans of one request. bans is nil where none matters to it.
+// pairQuery asks about the pairs of one request. bans and cold are nil where none
+// matters to it.
 type pairQuery struct {
 	bans     map[pair]*ban
-	role     Role // of the candidates
+	cold     map[pair]int64
 	peer     *Backend
 	partners []*Backend // all of the other role
 }
@@ -212,14 +215,14 @@ type pairQuery struct {
 // where b has one with each partner that could become the peer.
 func (q *pairQuery) ban(b *Backend) *ban {
 	if q.peer != nil {
-		return q.bans[q.pair(b, q.peer)]
+		return q.bans[pairOf(b, q.peer)]
 	}
 	var first *ban
 	for _, o := range q.partners {
 		if o.State() == Down {
 			continue
 		}
-		bn := q.bans[q.pair(b, o)]
+		bn := q.bans[pairOf(b, o)]
 		if bn == nil {
 			return nil
 		}
@@ -230,11 +233,18 @@ func (q *pairQuery) ban(b *Backend) *ban {
 	return first
 }
 
-func (q *pairQuery) pair(b, other *Backend) pair {
-	if q.role == Prefill {
-		return pair{b, other}
+// isCold reports whether b is to be passed over as cold with the peer, or with every
+// partner that could become the peer.
+func (q *pairQuery) isCold(b *Backend, now int64) bool {
+	if q.peer != nil {
+		return q.cold[pairOf(b, q.peer)] > now
 	}
-	return pair{other, b}
+	for _, o := range q.partners {
+		if o.State() != Down && q.cold[pairOf(b, o)] <= now {
+			return false
+		}
+	}
+	return len(q.partners) > 0
 }
 
 func (q *pairQuery) banned(b *Backend, now int64) bool {

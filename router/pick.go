@@ -27,8 +27,11 @@ type query struct {
 
 func (s *Snapshot) query(w *Want) query {
 	q := query{skip: w.Skip, now: s.router.now(), limit: s.pool(w.Role).limit, slowStart: s.health.SlowStart}
-	if bans := s.router.pairs.bans.Load(); bans != nil && !w.Alone {
-		q.pairs = pairQuery{bans: *bans, role: w.Role, peer: w.Peer, partners: s.Backends(1 - w.Role)}
+	if m := &s.router.pairs; !w.Alone && m.known() {
+		q.pairs = pairQuery{cold: m.coldPairs(), peer: w.Peer, partners: s.Backends(1 - w.Role)}
+		if bans := m.bans.Load(); bans != nil {
+			q.pairs.bans = *bans
+		}
 	}
 	return q
 }
@@ -38,7 +41,8 @@ func (q *query) fit(b *Backend) bool {
 	return b.State() != Down &&
 		b.refusedUntil.Load() <= q.now && b.ejectedUntil.Load() <= q.now &&
 		!q.full(b) && !slices.Contains(q.skip, b) &&
-		(q.pairs.bans == nil || !q.pairs.banned(b, q.now))
+		(q.pairs.bans == nil || !q.pairs.banned(b, q.now)) &&
+		(q.pairs.cold == nil || !q.pairs.isCold(b, q.now))
 }
 
 func (q *query) full(b *Backend) bool { return q.limit > 0 && b.inflight.Load() >= q.limit }
@@ -79,6 +83,12 @@ func (p *pool) choose(q query) (*Backend, error) {
 	}
 	if b := p.policy.pick(p.backends, q); b != nil {
 		return b, nil
+	}
+	if q.pairs.cold != nil {
+		q.pairs.cold = nil // all are: as if none were
+		if b := p.policy.pick(p.backends, q); b != nil {
+			return b, nil
+		}
 	}
 	return p.leastBlemished(q)
 }

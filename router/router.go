@@ -122,6 +122,9 @@ func (r *Router) now() int64 { return int64(r.clock().Sub(r.epoch)) }
 // Queue bounds the wait for a backend while all of a pool are full.
 func (s *Snapshot) Queue() Line { return s.queue }
 
+// Health is what bounds the active checks.
+func (s *Snapshot) Health() Health { return s.health }
+
 // Backends lists a role's backends; the slice must not be changed.
 func (s *Snapshot) Backends(role Role) []*Backend { return s.pool(role).backends }
 

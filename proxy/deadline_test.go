@@ -1,0 +1,192 @@
+package proxy_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"xpyd/proxy"
+	"xpyd/router"
+	"xpyd/sim"
+)
+
+func TestOneDeadlineForTheWholeRequest(t *testing.T) {
+	const limit = 500 * time.Millisecond
+	tests := map[string]struct {
+		fault     string
+		committed bool
+	}{
+		"prefill hangs":           {fault: "[[P:hang]]"},
+		"decode hangs":            {fault: "[[D:hang]]"},
+		"the stream stalls":       {fault: "[[D:stall@4]]", committed: true},
+		"the stream never pauses": {fault: "", committed: true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{
+				engine: func(o *sim.Options) { o.TokenLatency = 20 * time.Millisecond },
+				config: func(c *proxy.Config) { c.Timeouts.Request = limit },
+			})
+			started := time.Now()
+			a := r.call(call{chat: true, stream: true, prompt: prompt + tt.fault, tokens: 1000, more: `,"ignore_eos":true`})
+			if took := time.Since(started); took < limit || took > limit+2*time.Second {
+				t.Errorf("ended after %v, want %v", took, limit)
+			}
+			if a.code() != "deadline" {
+				t.Fatalf("code %s, want deadline\n%s\n%s", a.code(), a.body, r.logs)
+			}
+			if tt.committed && (a.status != 200 || a.err == nil) || !tt.committed && (a.status != 504 || a.header.Get("X-Should-Retry") != "false") {
+				t.Errorf("status %d, error of the transfer %v, header %v", a.status, a.err, a.header)
+			}
+			if n := r.metric("xpyd_backend_ejections_total"); n != 0 {
+				t.Errorf("%v ejections: the request was too long, no backend failed", n)
+			}
+			if tt.fault != "[[P:hang]]" {
+				r.expectNothingHeld()
+			}
+		})
+	}
+}
+
+// busyOnce answers its first completion with 503 and the Retry-After, and notes when
+// the second came.
+func busyOnce(t *testing.T, after string) (d *stub, second *atomic.Int64) {
+	t.Helper()
+	var calls atomic.Int64
+	second = &atomic.Int64{}
+	started := time.Now()
+	d = newStub(t, func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		if calls.Add(1) == 1 {
+			w.Header().Set("Retry-After", after)
+			http.Error(w, `{"error":{"message":"loading","code":503}}`, http.StatusServiceUnavailable)
+			return
+		}
+		second.Store(int64(time.Since(started)))
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"id":"cmpl-1","object":"text_completion","created":1,"model":"sim","choices":[{"index":0,"text":"abc","logprobs":null,"finish_reason":"stop"}],"usage":null}`)
+	})
+	return d, second
+}
+
+func TestRetryWaitsForRetryAfter(t *testing.T) {
+	d, second := busyOnce(t, "1")
+	r := newRig(t, rigOptions{router: d.asDecode})
+	started := time.Now()
+	if a := r.call(forms(prompt, 3)[0]); a.status != 200 || a.text() != "abc" {
+		t.Fatalf("%d %s\n%s", a.status, a.body, r.logs)
+	}
+	if took := time.Since(started); took < time.Second || second.Load() == 0 {
+		t.Errorf("the engine asked for 1 s and got %v", took)
+	}
+}
+
+func TestRetryAfterBeyondTheQueueIsTheClients(t *testing.T) {
+	d, second := busyOnce(t, "9")
+	r := newRig(t, rigOptions{router: d.asDecode}) // queue.wait is 5 s
+	started := time.Now()
+	a := r.call(forms(prompt, 3)[0])
+	if a.status != 503 || a.header.Get("Retry-After") != "9" || second.Load() != 0 {
+		t.Fatalf("%d %v, second attempt after %v", a.status, a.header, time.Duration(second.Load()))
+	}
+	if took := time.Since(started); took > time.Second {
+		t.Errorf("told after %v", took)
+	}
+}
+
+func TestAnotherBackendNeedNotWaitForRetryAfter(t *testing.T) {
+	d, second := busyOnce(t, "60")
+	r := newRig(t, rigOptions{decode: 2, router: func(c *router.Config) { c.Decode[1] = d.server.URL }})
+	c := forms(prompt, 3)[0]
+	started := time.Now()
+	for range 6 { // the rotation would ask the busy one three times
+		r.expectWhole(c, r.call(c))
+	}
+	if took := time.Since(started); took > 2*time.Second || second.Load() != 0 {
+		t.Errorf("took %v; the busy engine was asked again after %v of the 60 s it wanted", took, time.Duration(second.Load()))
+	}
+}
+
+func TestBackendIsEjectedWhenAllOfItsStreamsStall(t *testing.T) {
+	r := newRig(t, rigOptions{
+		decode: 2,
+		engine: func(o *sim.Options) { o.TokenLatency = 20 * time.Millisecond },
+		config: func(c *proxy.Config) { c.Timeouts.StreamIdle = 200 * time.Millisecond },
+	})
+	stalls := call{chat: true, stream: true, prompt: prompt + "[[D:stall@4]]", tokens: 8}
+	goesOn := call{chat: true, stream: true, prompt: prompt, tokens: 120} // longer than the silence that is allowed
+	run := func(calls ...call) (answers []answer) {
+		got := make([]chan answer, len(calls))
+		before := r.metric("xpyd_leg_requests_total")
+		for i, c := range calls { // in turn: one for each engine
+			got[i] = make(chan answer, 1)
+			go func() { got[i] <- r.call(c) }()
+			r.await("started", func() bool {
+				return r.metric(`xpyd_in_flight{`)+r.metric("xpyd_leg_requests_total")-before >= float64(2*(i+1))
+			})
+		}
+		for _, g := range got {
+			answers = append(answers, <-g)
+		}
+		return answers
+	}
+	got := run(stalls, stalls, goesOn, goesOn)
+	for i, a := range got {
+		if i < 2 && a.code() != "decode_stalled" {
+			t.Errorf("stalled stream %d: %s %.300s", i, a.code(), a.body)
+		}
+		if i >= 2 {
+			r.expectWhole(goesOn, a)
+		}
+	}
+	if n := r.metric("xpyd_backend_ejections_total"); n != 0 {
+		t.Fatalf("%v ejections although another stream of each engine went on\n%s", n, r.logs)
+	}
+	run(stalls)
+	if n := r.metric("xpyd_backend_ejections_total"); n != 1 || !strings.Contains(r.metricsText(), `reason="stall"`) {
+		t.Fatalf("%v ejections after a stall of all streams, want 1\n%s", n, r.logs)
+	}
+}
+
+func TestClientLimit(t *testing.T) {
+	tests := map[string]struct {
+		keys        []string
+		first, same string
+		other       string // another client; empty: none can be had from one address
+	}{
+		"of an address": {},
+		"of a key":      {keys: []string{"key-a", "key-b"}, first: "Bearer key-a", same: "bearer key-a", other: "Bearer key-b"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.Limits.ClientInFlight, c.APIKeys = 1, tt.keys }})
+			auth := func(v string) []string {
+				if v == "" {
+					return nil
+				}
+				return []string{"Authorization", v}
+			}
+			held := make(chan answer, 1)
+			c := forms(prompt, 3)[0]
+			slow := c
+			slow.prompt += "[[D:delay=400ms]]"
+			go func() { held <- r.call(slow, auth(tt.first)...) }()
+			r.await("in flight", func() bool { return r.metric(`xpyd_in_flight{backend="`+r.decode[0].URL()) == 1 })
+			a := r.call(c, auth(tt.same)...)
+			if a.status != 429 || a.code() != "client_limit" || a.header.Get("Retry-After") != "1" {
+				t.Fatalf("%d %v %s", a.status, a.header, a.body)
+			}
+			if tt.other != "" {
+				r.expectWhole(c, r.call(c, auth(tt.other)...))
+			}
+			r.expectWhole(slow, <-held)
+			r.await("the place given back", func() bool { return r.call(c, auth(tt.same)...).status == 200 })
+			if strings.Contains(r.logs.String(), "key-a") {
+				t.Error("a key in the log")
+			}
+		})
+	}
+}

@@ -1,0 +1,296 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"xpyd/kvparams"
+	"xpyd/router"
+)
+
+const (
+	warmTick     = 500 * time.Millisecond // how often due pairs are looked for
+	warmAtOnce   = 8                      // so that a pool that comes up is not flooded
+	warmTimeout  = 30 * time.Second       // of one leg: a first handshake takes seconds
+	warmAttempts = 3                      // at a cold pair; then requests have to tell
+	warmPause    = 2 * time.Second        // between them
+)
+
+// warmer sends one token over pairs of engines that are new to each other, as their
+// first transfer pays for a handshake, and over those whose ban ends, so that no
+// client's request is the probe.
+type warmer struct {
+	s      *Server
+	ctx    context.Context
+	cancel context.CancelFunc
+	slots  chan struct{}
+	wg     sync.WaitGroup
+
+	mu   sync.Mutex
+	busy map[router.Pair]*warming
+}
+
+// warming is what the warmer knows of a pair that it works on.
+type warming struct {
+	running bool
+	failed  int
+	next    time.Time // not again before
+}
+
+func newWarmer(s *Server) *warmer {
+	w := &warmer{s: s, slots: make(chan struct{}, warmAtOnce), busy: map[router.Pair]*warming{}}
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	if w.enabled() {
+		w.wg.Go(w.run)
+	}
+	return w
+}
+
+// enabled: where the legs run at once, nothing can be learnt before a request needs it.
+func (w *warmer) enabled() bool {
+	d := w.s.dialect
+	return w.s.cfg.Warmup && d.HandleInAnswer() && !d.Concurrent()
+}
+
+// close waits for what is under way; a prefill may still answer for the abort grace.
+func (w *warmer) close() {
+	w.cancel()
+	w.wg.Wait()
+}
+
+// cold is told of an engine that has just come up. avoid: requests go elsewhere until
+// its pairs are warm, where they can.
+func (w *warmer) cold(b *router.Backend, avoid bool) {
+	if w.enabled() {
+		w.s.router.Snapshot().Chill(b, avoid)
+	}
+}
+
+func (w *warmer) run() {
+	tick := time.NewTicker(warmTick)
+	defer tick.Stop()
+	for {
+		snap := w.s.router.Snapshot()
+		for _, x := range snap.WarmUps() {
+			if w.claim(x) {
+				w.wg.Go(func() { w.warm(snap, x) })
+			}
+		}
+		select {
+		case <-w.ctx.Done():
+			return
+		case <-tick.C:
+			w.forget()
+		}
+	}
+}
+
+// forget drops what it knows of pairs that have not been due for long: their backends
+// may have left.
+func (w *warmer) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.busy, func(_ router.Pair, m *warming) bool {
+		return !m.running && time.Since(m.next) > warmTimeout
+	})
+}
+
+// claim marks the pair as worked on, unless it is or has just failed.
+func (w *warmer) claim(x router.Pair) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m := w.busy[x]
+	if m == nil {
+		m = &warming{}
+		w.busy[x] = m
+	}
+	if m.running || time.Now().Before(m.next) {
+		return false
+	}
+	m.running = true
+	return true
+}
+
+func (w *warmer) warm(snap *router.Snapshot, x router.Pair) {
+	select {
+	case w.slots <- struct{}{}:
+		defer func() { <-w.slots }()
+	case <-w.ctx.Done():
+		return
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			w.s.panicked(p)
+			w.settle(snap, x, errors.New("panic"))
+		}
+	}()
+	started := time.Now()
+	err := w.send(snap, x)
+	if w.ctx.Err() != nil {
+		return
+	}
+	w.settle(snap, x, err)
+	e := w.s.log.Debug()
+	if err != nil {
+		e = w.s.log.Warn().Err(err)
+	}
+	e.Str("prefill", x.Prefill.URL).Str("decode", x.Decode.URL).Dur("took_ms", time.Since(started)).Msg("warm-up of a pair")
+}
+
+// settle notes how the attempt ended.
+func (w *warmer) settle(snap *router.Snapshot, x router.Pair, err error) {
+	w.s.metrics.WarmUp(err == nil)
+	w.mu.Lock()
+	m := w.busy[x]
+	m.running = false
+	m.failed++
+	m.next = time.Now().Add(time.Duration(m.failed) * warmPause)
+	status := statusError(0)
+	over := err == nil || m.failed >= warmAttempts || errors.As(err, &status) && status.refused()
+	if over {
+		delete(w.busy, x)
+	}
+	w.mu.Unlock()
+	if err == nil {
+		snap.PairWorked(x.Prefill, x.Decode)
+	}
+	if over {
+		snap.Warm(x)
+	}
+}
+
+// statusError is an answer other than 200 to a request of the proxy's own.
+type statusError int
+
+func (e statusError) Error() string { return "status " + strconv.Itoa(int(e)) }
+
+// refused: the request's own fault, and no news of the backend.
+func (e statusError) refused() bool { return e >= 400 && e < 500 }
+
+// warmUp is one request of the proxy's own, through both legs.
+type warmUp struct {
+	s       *Server
+	snap    *router.Snapshot
+	pair    router.Pair
+	legID   string
+	fields  []byte
+	req     kvparams.Request
+	leg     kvparams.Leg
+	handoff handoff
+}
+
+func (w *warmer) send(snap *router.Snapshot, x router.Pair) error {
+	model, ok := commonModel(w.s.upstreams.get(x.Prefill), w.s.upstreams.get(x.Decode))
+	if !ok {
+		return errors.New("the two engines list no model in common")
+	}
+	u := &warmUp{s: w.s, snap: snap, pair: x, legID: "xpyd-warmup-" + randomHex(8), handoff: handoff{s: w.s}}
+	u.fields = appendField(nil, "Authorization", w.s.backendAuth)
+	u.leg.ID = u.legID
+	if err := u.req.Parse(kvparams.Completions, warmBody(model)); err != nil {
+		return fmt.Errorf("build request: %w", err)
+	}
+	if err := u.prefill(w.ctx); err != nil {
+		return fmt.Errorf("prefill: %w", err)
+	}
+	if err := u.decode(w.ctx); err != nil {
+		return fmt.Errorf("decode: %w", err)
+	}
+	return nil
+}
+
+// warmBody is a prompt of some blocks that no cache holds: cached blocks are not sent.
+func warmBody(model string) []byte {
+	body, _ := json.Marshal(map[string]any{ // strings and numbers always can be
+		"model": model, "max_tokens": 1, "temperature": 0,
+		"prompt": randomHex(32) + strings.Repeat(" warm up", 64),
+	})
+	return body
+}
+
+// commonModel is the first model that both engines list.
+func commonModel(p, d *upstream) (string, bool) {
+	if p == nil || d == nil || p.models.Load() == nil || d.models.Load() == nil {
+		return "", false
+	}
+	for _, raw := range p.models.Load().Data {
+		id := modelID(raw)
+		if id != "" && slices.ContainsFunc(d.models.Load().Data, func(r json.RawMessage) bool { return modelID(r) == id }) {
+			return id, true
+		}
+	}
+	return "", false
+}
+
+// exchange sends one leg and reads its whole answer, of at most limits.answer.
+func (u *warmUp) exchange(ctx context.Context, b *router.Backend, body kvparams.Segments, again bool) ([]byte, error) {
+	var x exchange
+	defer x.finish()
+	stop := context.AfterFunc(ctx, func() { x.interrupt(time.Now().Add(u.s.cfg.Timeouts.PrefillAbortGrace)) })
+	defer stop()
+	req := &upstreamRequest{method: "POST", path: apiPath(kvparams.Completions), id: u.legID, fields: u.fields, body: body}
+	if err := x.do(u.s.upstreams.get(b), req, time.Now().Add(warmTimeout), again); err != nil {
+		return nil, err
+	}
+	answer, err := x.readAll(nil, u.s.cfg.Limits.Answer)
+	if err == nil && x.header.StatusCode() != fasthttp.StatusOK {
+		err = statusError(x.header.StatusCode())
+	}
+	return answer, err
+}
+
+func (u *warmUp) prefill(ctx context.Context) error {
+	answer, err := u.exchange(ctx, u.pair.Prefill, u.s.dialect.AppendPrefill(nil, &u.req, &u.leg), true)
+	if err != nil {
+		return err
+	}
+	ans, err := u.s.dialect.ParseAnswer(answer)
+	if err != nil {
+		u.s.metrics.Orphan(orphanUnusable)
+		return errors.New("answer without a usable handle")
+	}
+	u.s.engineSeen(u.snap, u.pair.Prefill, ans.Handle.EngineID)
+	if ans.Handle.None() {
+		return errors.New("answer without a handle")
+	}
+	u.handoff.issue(ans.Handle, u.pair.Prefill)
+	if !u.s.hostAllowed(ans.Handle.RemoteHost) {
+		u.handoff.lose("host_not_allowed")
+		return errors.New("handle of a host that is not in kv.allow_hosts")
+	}
+	return nil
+}
+
+// decode ends the handle, whatever comes.
+func (u *warmUp) decode(ctx context.Context) error {
+	h := &u.handoff
+	handle := h.handleFor(u.pair.Decode, h.send())
+	answer, err := u.exchange(ctx, u.pair.Decode, u.s.dialect.AppendDecode(nil, &u.req, handle, &u.leg), false)
+	if err == nil {
+		var whole kvparams.Completion
+		err = whole.Parse(answer)
+	}
+	if err == nil {
+		h.end(endBurnt)
+		return nil
+	}
+	if isDial(err) {
+		h.unsent()
+	} else if status := statusError(0); ctx.Err() == nil && !(errors.As(err, &status) && status.refused()) {
+		u.snap.PairFailed(u.pair.Prefill, u.pair.Decode)
+	}
+	u.s.releases.start(abandoned{
+		h: h, legID: u.legID, api: kvparams.Completions, fields: u.fields, req: &u.req, snap: u.snap, avoid: u.pair.Decode,
+	})
+	return err
+}

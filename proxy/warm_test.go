@@ -1,0 +1,132 @@
+package proxy_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"xpyd/proxy"
+	"xpyd/router"
+	"xpyd/sim"
+)
+
+func warmed(c *proxy.Config) { c.Warmup = true }
+
+func quickChecks(c *router.Config) {
+	c.Health.Interval, c.Health.SuspectInterval = 50*time.Millisecond, 20*time.Millisecond
+}
+
+func TestEachPairIsWarmedUpOnce(t *testing.T) {
+	r := newRig(t, rigOptions{prefill: 2, decode: 2, config: warmed})
+	r.await("4 pairs warm", func() bool { return r.metric(`xpyd_warmups_total{result="ok"`) == 4 })
+	r.expectNothingHeld()
+	pairs := map[string]bool{}
+	for _, d := range r.decode {
+		for _, rec := range d.Requests() {
+			if !strings.HasPrefix(rec.RequestID, "xpyd-warmup-") {
+				t.Errorf("%s served %q", d.Name(), rec.RequestID)
+			}
+		}
+		for _, p := range r.prefill {
+			for _, a := range p.Requests() {
+				for _, b := range d.Requests() {
+					if a.RequestID == b.RequestID {
+						pairs[p.Name()+" "+d.Name()] = true
+					}
+				}
+			}
+		}
+	}
+	if len(pairs) != 4 {
+		t.Errorf("warmed: %v", pairs)
+	}
+	c := forms(prompt, 3)[0]
+	for range 4 {
+		r.expectWhole(c, r.call(c))
+	}
+	if n := r.metric("xpyd_requests_total"); n != 4 {
+		t.Errorf("%v requests counted: warm-ups are nobody's", n)
+	}
+	if strings.Contains(r.logs.String(), "warm up warm up") {
+		t.Error("a prompt in the log")
+	}
+}
+
+func TestRestartedPrefillIsWarmedUpFirst(t *testing.T) {
+	r := newRig(t, rigOptions{prefill: 2, config: warmed, router: quickChecks})
+	r.await("warm", func() bool { return r.metric(`xpyd_warmups_total{result="ok"`) == 2 })
+	p := r.prefill[0]
+	r.await("idle", func() bool { return r.prefill[0].Ledger().Pinned == 0 })
+	p.Kill()
+	c := forms(prompt, 3)[0]
+	r.await("down", func() bool { return r.metric(`xpyd_backend_up{backend="`+p.URL()) == 0 })
+	if err := p.SetFault(sim.Fault{Kind: sim.FaultDelay, Delay: 600 * time.Millisecond}); err != nil { // its first transfer is slow
+		t.Fatal(err)
+	}
+	if err := p.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	r.await("up", func() bool { return r.metric(`xpyd_backend_up{backend="`+p.URL()) == 1 })
+	served := func() (n int) {
+		for _, rec := range p.Requests() {
+			if !strings.HasPrefix(rec.RequestID, "xpyd-warmup-") {
+				n++
+			}
+		}
+		return n
+	}
+	before := served()
+	for r.metric(`xpyd_warmups_total{result="ok"`) == 2 {
+		r.expectWhole(c, r.call(c))
+		if n := served(); n != before && r.metric(`xpyd_warmups_total{result="ok"`) == 2 {
+			t.Fatalf("%d requests before it was warm\n%s", n-before, r.logs)
+		}
+	}
+	r.await("its share of requests", func() bool { r.expectWhole(c, r.call(c)); return served() > before })
+	r.expectNothingHeld()
+}
+
+func TestFailedWarmUpLeavesNothingBehind(t *testing.T) {
+	d := newStub(t, func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		http.Error(w, `{"error":{"message":"x","code":500}}`, http.StatusInternalServerError)
+	})
+	r := newRig(t, rigOptions{decode: 2, config: warmed, router: func(c *router.Config) { c.Decode[1] = d.server.URL }})
+	r.await("failed and warm", func() bool {
+		return r.metric(`xpyd_warmups_total{result="failed"`) >= 1 && r.metric(`xpyd_warmups_total{result="ok"`) == 1
+	})
+	r.expectNothingHeld()
+	if n := r.metric(`xpyd_kv_handles_total{end="released"`); n < 1 {
+		t.Errorf("%v handles released\n%s", n, r.logs)
+	}
+	c := forms(prompt, 3)[0]
+	started := time.Now()
+	r.expectWhole(c, r.call(c))
+	if took := time.Since(started); took > 5*time.Second {
+		t.Errorf("a request took %v", took)
+	}
+}
+
+func TestWarmUpEndsWithTheServer(t *testing.T) {
+	asked := make(chan struct{}, 8)
+	d := newStub(t, func(_ http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		asked <- struct{}{}
+		<-req.Context().Done()
+	})
+	r := newRig(t, rigOptions{
+		router: d.asDecode,
+		config: func(c *proxy.Config) { warmed(c); c.Timeouts.PrefillAbortGrace = 50 * time.Millisecond },
+	})
+	<-asked
+	started := time.Now()
+	if err := r.server.Shutdown(); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(started); took > 3*time.Second {
+		t.Errorf("shutdown took %v", took)
+	}
+	// The rig's own shutdown and its count of goroutines come after this.
+}

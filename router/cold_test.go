@@ -1,0 +1,133 @@
+package router
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// names lists pairs as verdict does.
+func pairNames(pairs []Pair) string {
+	var list []string
+	for _, x := range pairs {
+		list = append(list, name(x.Prefill)+name(x.Decode))
+	}
+	return strings.Join(list, " ")
+}
+
+func allUp(s *Snapshot) {
+	for _, role := range []Role{Prefill, Decode} {
+		for _, b := range s.Backends(role) {
+			b.Observe(true)
+		}
+	}
+}
+
+func TestColdPairsArePassedOver(t *testing.T) {
+	r, clock := newRouterOf(t, 2, 2, nil)
+	s := r.Snapshot()
+	allUp(s)
+	p, d := s.Backends(Prefill), s.Backends(Decode)
+	s.Chill(p[0], true)
+	if got := pairNames(s.WarmUps()); got != "p1d1 p1d2" {
+		t.Fatalf("due: %q", got)
+	}
+	pick := func(want Want) string {
+		t.Helper()
+		var l Lease
+		if err := s.AcquireFor(want, &l); err != nil {
+			t.Fatal(err)
+		}
+		defer l.Release(OK)
+		return name(l.Backend)
+	}
+	for range 4 {
+		if got := pick(Want{Role: Prefill, Peer: d[0]}); got != "p2" {
+			t.Fatalf("prefill with d1: %s, although p1d1 is cold", got)
+		}
+		if got := pick(Want{Role: Prefill, Peer: d[0], Skip: []*Backend{p[1]}}); got != "p1" {
+			t.Fatalf("the only prefill left: %s", got)
+		}
+	}
+	s.PairWorked(p[0], d[0])
+	if got := pairNames(s.WarmUps()); got != "p1d2" {
+		t.Fatalf("due after p1d1 has worked: %q", got)
+	}
+	s.Warm(Pair{p[0], d[1]})
+	if got := pairNames(s.WarmUps()); got != "" {
+		t.Fatalf("due after all are warm: %q", got)
+	}
+	s.Chill(p[0], true)
+	clock.advance(coldFor)
+	seen := map[string]bool{}
+	for range 4 {
+		seen[pick(Want{Role: Prefill, Peer: d[0]})] = true
+	}
+	if !seen["p1"] || pairNames(s.WarmUps()) != "p1d1 p1d2" {
+		t.Errorf("after %v a cold backend must take its share and stay due: %v, %q", coldFor, seen, pairNames(s.WarmUps()))
+	}
+}
+
+func TestAllColdIsAsNoneCold(t *testing.T) {
+	r, _ := newRouterOf(t, 2, 2, nil)
+	s := r.Snapshot()
+	allUp(s)
+	for _, b := range s.Backends(Prefill) {
+		s.Chill(b, true)
+	}
+	seen := map[string]int{}
+	for range 8 {
+		var l Lease
+		if err := s.AcquireFor(Want{Role: Decode}, &l); err != nil {
+			t.Fatal(err)
+		}
+		seen[name(l.Backend)]++
+		l.Release(OK)
+	}
+	if seen["d1"] != 4 || seen["d2"] != 4 {
+		t.Errorf("%v, want the usual rotation", seen)
+	}
+}
+
+func TestDownPairsAreNotWarmed(t *testing.T) {
+	r, _ := newRouterOf(t, 1, 2, nil)
+	s := r.Snapshot()
+	s.Chill(s.Backends(Prefill)[0], false)
+	if got := pairNames(s.WarmUps()); got != "" {
+		t.Fatalf("due before any check: %q", got)
+	}
+	s.Backends(Prefill)[0].Observe(true)
+	s.Backends(Decode)[1].Observe(true)
+	if got := pairNames(s.WarmUps()); got != "p1d2" {
+		t.Fatalf("due: %q", got)
+	}
+}
+
+func TestBannedPairIsDueBeforeItsBanEnds(t *testing.T) {
+	r, clock := newRouterOf(t, 2, 1, nil)
+	s := r.Snapshot()
+	allUp(s)
+	script(t, r, clock, "p1d1 p1d1 p1d1")
+	if got := pairNames(s.WarmUps()); got != "" {
+		t.Fatalf("due at once: %q", got)
+	}
+	clock.advance(banFor - time.Second)
+	if got := pairNames(s.WarmUps()); got != "p1d1" {
+		t.Fatalf("due at the end of the ban: %q", got)
+	}
+	if got := pairNames(s.WarmUps()); got != "" {
+		t.Fatalf("due twice: %q", got)
+	}
+	clock.advance(2 * time.Second) // the ban would be over, but for the probe
+	for range 4 {
+		var l Lease
+		if err := s.AcquireFor(Want{Role: Prefill, Peer: s.Backends(Decode)[0]}, &l); err != nil || name(l.Backend) != "p2" {
+			t.Fatalf("a request became the probe: %v %v", l.Backend, err)
+		}
+		l.Release(OK)
+	}
+	s.PairWorked(s.Backends(Prefill)[0], s.Backends(Decode)[0])
+	if got := verdict(r); got != "" {
+		t.Errorf("still banned after a probe that worked: %s", got)
+	}
+}
