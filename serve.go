@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"reflect"
-	"strings"
 	"syscall"
 	"time"
 
@@ -28,79 +27,58 @@ func newServeCmd() *cobra.Command {
 		Example: "  xpyd serve --prefill http://p1:8100,http://p2:8100 --decode http://d1:8200\n" +
 			"  xpyd serve --config /etc/xpyd/config.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			from, err := inherit() // before the variables are read as configuration
+			if err != nil {
+				return err
+			}
+			defer from.close()
 			load := func() (config, error) { return loadConfig(cmd.Flags(), os.Environ()) }
 			cfg, err := load()
 			if err != nil {
 				return err
 			}
-			return serve(cmd.Context(), cfg, load, os.Stderr)
+			return serve(cmd.Context(), cfg, load, from, os.Stderr)
 		},
 	}
 	addConfigFlags(cmd.Flags())
 	return cmd
 }
 
-// serve runs the proxy until ctx ends, then drains it. On HUP it takes new pools from
-// load.
-func serve(ctx context.Context, cfg config, load func() (config, error), logs io.Writer) error {
+// serve runs the proxy until ctx ends or another process has taken over, then drains
+// it. On HUP it takes new pools from load, on USR2 it starts its successor.
+func serve(ctx context.Context, cfg config, load func() (config, error), from *inheritance, logs io.Writer) error {
 	log, err := newLogger(cfg.Log, logs)
 	if err != nil {
 		return err
 	}
-	p, err := startProxy(cfg, log)
+	exe, err := executable()
 	if err != nil {
 		return err
 	}
-	log.Info().Str("version", readBuildInfo().Version).Str("listen", p.addr).Str("admin", p.adminAddr).
+	// Caught until the end: both would kill a process that drains.
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR2)
+	defer signal.Stop(signals)
+	p, err := openProxy(cfg, from, log)
+	if err != nil {
+		return err
+	}
+	state := fmt.Sprintf("READY=1\nSTATUS=%d prefill, %d decode", len(cfg.Router.Prefill), len(cfg.Router.Decode))
+	if err := from.announce(ctx, p.server.Ready, state); err != nil {
+		return errors.Join(err, p.close())
+	}
+	p.accept()
+	log.Info().Str("version", readBuildInfo().Version).Int("pid", os.Getpid()).Str("listen", p.addr).Str("admin", p.adminAddr).
 		Strs("prefill", cfg.Router.Prefill).Strs("decode", cfg.Router.Decode).Msg("serving")
 	if len(cfg.Router.Prefill) == 0 {
 		log.Warn().Msg("no prefill backends: balancing over the decode pool without disaggregation")
 	}
-	notify("READY=1\nSTATUS=" + fmt.Sprintf("%d prefill, %d decode", len(cfg.Router.Prefill), len(cfg.Router.Decode)))
-	if err := p.await(ctx, cfg, load, log); err != nil {
+	l := lifetime{running: p, cfg: cfg, load: load, exe: exe, log: log}
+	replaced, err := l.await(ctx, signals)
+	if err != nil {
 		return errors.Join(err, p.shutdown())
 	}
-	notify("STOPPING=1")
-	log.Info().Dur("drain_ms", cfg.Timeouts.Drain).Msg("draining; a second signal ends at once")
-	p.server.Drain()
-	again, stop := signal.NotifyContext(context.WithoutCancel(ctx), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	select {
-	case <-time.After(cfg.Timeouts.DrainDelay):
-	case <-again.Done():
-		return errors.New("ended by a second signal")
-	}
-	done := make(chan error, 1)
-	go func() { done <- p.shutdown() }()
-	select {
-	case err := <-done:
-		log.Info().Err(err).Msg("stopped")
-		return err
-	case <-again.Done():
-		return errors.New("ended by a second signal")
-	}
-}
-
-// await returns when ctx ends, or with the error of a listener that gave up.
-func (p *running) await(ctx context.Context, cfg config, load func() (config, error), log zerolog.Logger) error {
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case err := <-p.failed:
-			return err
-		case <-hup:
-			next, err := p.reload(cfg, load)
-			if err != nil {
-				log.Error().Err(err).Msg("reload failed; the configuration before it stays in force")
-				continue
-			}
-			cfg = next
-		}
-	}
+	return l.end(ctx, replaced)
 }
 
 // reload puts the pools and their health rules of a new configuration in force, all or
@@ -124,10 +102,11 @@ func (p *running) reload(old config, load func() (config, error)) (config, error
 	return next, nil
 }
 
-// running is a proxy with both of its ports open.
+// running is a proxy with its ports open.
 type running struct {
 	server    *proxy.Server
-	admin     *http.Server
+	admin     *http.Server // nil without an admin port
+	ports     []port
 	addr      string
 	adminAddr string
 	failed    chan error // a listener gave up
@@ -135,44 +114,61 @@ type running struct {
 
 // startProxy opens the ports and serves in the background until shutdown.
 func startProxy(cfg config, log zerolog.Logger) (*running, error) {
+	p, err := openProxy(cfg, &inheritance{}, log)
+	if err == nil {
+		p.accept()
+	}
+	return p, err
+}
+
+// openProxy starts everything but the accepting of clients, who queue at the ports. Its
+// end is close before accept, shutdown after it.
+func openProxy(cfg config, from *inheritance, log zerolog.Logger) (*running, error) {
 	rt, err := router.New(cfg.Router, cfg.DecodeOnly.MaxShare, time.Now)
 	if err != nil {
 		return nil, usageError{err}
 	}
-	ln, err := proxy.Listen(cfg.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("%w (flag --listen, XPYD_LISTEN)", err)
-	}
-	p := &running{addr: ln.Addr().String(), failed: make(chan error, 2)}
-	var adminLn net.Listener
-	if cfg.Admin != "" {
-		if adminLn, err = net.Listen("tcp", cfg.Admin); err != nil {
-			_ = ln.Close()
-			return nil, fmt.Errorf("admin: %w (flag --admin, XPYD_ADMIN)", err)
-		}
-		p.adminAddr = adminLn.Addr().String()
-	}
-	if p.server, err = proxy.New(cfg.Config, rt, nil, readBuildInfo().Version, log); err != nil {
-		_ = ln.Close()
-		if adminLn != nil {
-			_ = adminLn.Close()
-		}
+	p := &running{failed: make(chan error, 2)}
+	if p.ports, err = from.openPorts(cfg); err != nil {
 		return nil, err
 	}
+	p.addr = p.ports[0].Addr().String()
+	if p.server, err = proxy.New(cfg.Config, rt, nil, readBuildInfo().Version, log); err != nil {
+		return nil, errors.Join(err, p.closePorts())
+	}
+	if len(p.ports) > 1 {
+		p.adminAddr = p.ports[1].Addr().String()
+		p.admin = p.server.Admin()
+	}
+	return p, nil
+}
+
+// accept serves both ports in the background.
+func (p *running) accept() {
 	go func() {
-		if err := p.server.Serve(ln); err != nil {
+		if err := p.server.Serve(p.ports[0].Listener); err != nil {
 			p.failed <- fmt.Errorf("serve %s: %w", p.addr, err)
 		}
 	}()
-	if adminLn != nil {
-		p.admin = p.server.Admin()
-		go func() {
-			if err := p.admin.Serve(adminLn); !errors.Is(err, http.ErrServerClosed) {
-				p.failed <- fmt.Errorf("serve admin %s: %w", p.adminAddr, err)
-			}
-		}()
+	if p.admin == nil {
+		return
 	}
-	return p, nil
+	go func() {
+		err := p.admin.Serve(p.ports[1].Listener)
+		if !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) { // shutdown, retire
+			p.failed <- fmt.Errorf("serve admin %s: %w", p.adminAddr, err)
+		}
+	}()
+}
+
+// retire leaves the ports to the process that has taken over, and returns when no
+// client is left, at the latest when ctx ends or the drain time is over.
+func (p *running) retire(ctx context.Context) error {
+	if p.admin != nil {
+		_ = p.ports[1].Close()
+		p.admin.SetKeepAlivesEnabled(false)
+	}
+	return p.server.Retire(ctx)
 }
 
 // shutdown drains the data port; the admin port answers until the end.
@@ -180,6 +176,17 @@ func (p *running) shutdown() error {
 	err := p.server.Shutdown()
 	if p.admin != nil {
 		err = errors.Join(err, p.admin.Close())
+	}
+	return err
+}
+
+// close ends a proxy that has accepted nothing.
+func (p *running) close() error { return errors.Join(p.server.Shutdown(), p.closePorts()) }
+
+func (p *running) closePorts() error {
+	var err error
+	for _, port := range p.ports {
+		err = errors.Join(err, port.Close())
 	}
 	return err
 }
@@ -202,21 +209,4 @@ func isTerminal(w io.Writer) bool {
 	}
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
-
-// notify tells systemd (Type=notify) about the state; without systemd it does nothing.
-func notify(state string) {
-	path := os.Getenv("NOTIFY_SOCKET")
-	if path == "" {
-		return
-	}
-	if strings.HasPrefix(path, "@") {
-		path = "\x00" + path[1:]
-	}
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		return
-	}
-	_, _ = conn.Write([]byte(state))
-	_ = conn.Close()
 }

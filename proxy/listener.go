@@ -52,6 +52,7 @@ func Listen(addr string) (net.Listener, error) {
 		KeepAlive: -1, // Accept sets it
 		Control:   func(_, _ string, c syscall.RawConn) error { return tune(c) },
 	}
+	cfg.SetMultipathTCP(false) // Go's default, on which TCP_USER_TIMEOUT does not exist
 	ln, err := cfg.Listen(context.Background(), "tcp", addr)
 	if err != nil {
 		if errors.Is(err, unix.EADDRINUSE) {
@@ -94,10 +95,10 @@ func tune(c syscall.RawConn) error {
 			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 30_000)
 		}
 	})
-	if ctlErr != nil {
-		return ctlErr
+	if err = errors.Join(ctlErr, err); err != nil {
+		return fmt.Errorf("set SO_SNDBUF and TCP_USER_TIMEOUT: %w", err)
 	}
-	return err
+	return nil
 }
 
 func newListener(ln net.Listener, perIP int) *listener {

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// lifetime is a serving process between its first client and its end.
+type lifetime struct {
+	*running
+	cfg  config
+	load func() (config, error)
+	exe  string // what a successor runs
+	log  zerolog.Logger
+}
+
+// await serves until ctx ends, a listener gives up (an error), or a successor has taken
+// over (replaced).
+func (l *lifetime) await(ctx context.Context, signals <-chan os.Signal) (replaced bool, err error) {
+	trial, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var successor chan takeover // nil while there is none
+	for {
+		select {
+		case <-ctx.Done():
+			if successor != nil {
+				return l.settle(<-successor), nil
+			}
+			return false, nil
+		case err := <-l.failed:
+			if successor != nil {
+				cancel()
+				replaced = l.settle(<-successor)
+			}
+			return replaced, err
+		case took := <-successor:
+			if l.settle(took) {
+				return true, nil
+			}
+			successor = nil
+		case s := <-signals:
+			switch {
+			case s == syscall.SIGHUP:
+				l.reload()
+			case successor != nil:
+				l.log.Warn().Msg("a successor is being started already; this USR2 does nothing")
+			default:
+				successor = l.succeed(trial)
+			}
+		}
+	}
+}
+
+// reload takes new pools in force, or keeps the old ones.
+func (l *lifetime) reload() {
+	next, err := l.running.reload(l.cfg, l.load)
+	if err != nil {
+		l.log.Error().Err(err).Msg("reload failed; the configuration before it stays in force")
+		return
+	}
+	l.cfg = next
+}
+
+// succeed starts a successor; what comes of it is sent once.
+func (l *lifetime) succeed(ctx context.Context) chan takeover {
+	result := make(chan takeover, 1)
+	s, err := startSuccessor(l.exe, l.ports)
+	if err != nil {
+		result <- takeover{err: err}
+		return result
+	}
+	l.log.Info().Int("successor", s.cmd.Process.Pid).Str("executable", l.exe).Msg("USR2: started a successor")
+	go func() { result <- s.await(ctx, successorTime) }()
+	return result
+}
+
+// settle reports whether the successor has taken over. systemd hears of it from this
+// process, which is the main one until then, and before it can end.
+func (l *lifetime) settle(t takeover) bool {
+	if t.err != nil {
+		l.server.ReloadFailed()
+		l.log.Error().Err(t.err).Int("successor", t.pid).Str("executable", l.exe).Msg("the hand-over failed; this process serves on")
+		return false
+	}
+	notify("MAINPID=" + strconv.Itoa(t.pid) + "\n" + t.state)
+	l.log.Info().Int("successor", t.pid).Msg("handed over; draining")
+	return true
+}
+
+// end drains. A process that was replaced takes all the time that its clients need; one
+// that was told to stop closes idle connections and gives requests timeouts.drain. The
+// next signal then gives the requests an error at once, and one more ends the process.
+func (l *lifetime) end(ctx context.Context, replaced bool) error {
+	delay := l.cfg.Timeouts.DrainDelay
+	if replaced {
+		delay = 0
+		if err := l.retire(ctx); err != nil {
+			l.log.Error().Err(err).Msg("the port stays open for a successor and for this process")
+		}
+	}
+	again := make(chan os.Signal, 2)
+	signal.Notify(again, syscall.SIGINT, syscall.SIGTERM)
+	defer signal.Stop(again)
+	if !replaced {
+		notify("STOPPING=1")
+		l.server.Drain()
+		l.log.Info().Dur("drain_ms", l.cfg.Timeouts.Drain).Msg("draining; a second signal cuts what still runs, a third ends at once")
+	}
+	return l.stop(delay, again)
+}
+
+// stop shuts down after the delay.
+func (l *lifetime) stop(delay time.Duration, again <-chan os.Signal) error {
+	var cut error
+	done := make(chan error, 1)
+	begin := time.After(delay)
+	for {
+		select {
+		case <-begin:
+			begin = nil
+			go func() { done <- l.shutdown() }()
+		case err := <-done:
+			err = errors.Join(err, cut)
+			l.log.Info().Err(err).Msg("stopped")
+			return err
+		case <-again:
+			if cut != nil {
+				return errors.New("ended by a third signal")
+			}
+			cut = errors.New("cut short by a second signal")
+			l.server.Cut()
+			if begin != nil {
+				begin = time.After(0)
+			}
+		}
+	}
+}
