@@ -33,7 +33,7 @@ func newSimCmd() *cobra.Command {
 	}
 	addSimFlags(cmd.Flags(), &o)
 	cmd.Flags().BoolVar(&fast, "fast", false, "no time for prefill, transfer and tokens, unless their flags are given")
-	cmd.Flags().StringVar(&fault, "fault", "", `misbehave on every request, as in "die@17:rst" or "status=503"`)
+	cmd.Flags().StringVar(&fault, "fault", "", `misbehave, as in "die@17:rst", "status=503", "slow-accept=1s", "random=0.1,42" (a tenth of the requests, by seed)`)
 	return cmd
 }
 
@@ -99,10 +99,21 @@ func runSim(ctx context.Context, o sim.Options, fault string, out io.Writer) (er
 	if _, err := fmt.Fprintln(out, line); err != nil {
 		return fmt.Errorf("tell that sim %s is ready: %w", e.Name(), err)
 	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-e.Died():
-		return fmt.Errorf("sim %s died: EngineCore encountered an issue", e.Name())
+	return awaitSim(ctx, e)
+}
+
+// awaitSim waits for the end of ctx, or of an engine that is not being restarted.
+func awaitSim(ctx context.Context, e *sim.Engine) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-e.Died():
+		}
+		select {
+		case <-e.Died(): // which waits for a restart
+			return fmt.Errorf("sim %s died: EngineCore encountered an issue", e.Name())
+		default:
+		}
 	}
 }

@@ -63,11 +63,45 @@ func TestSimServesLogsAndStops(t *testing.T) {
 	}
 }
 
+func TestSimOutlivesARestart(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out := &readyPipe{line: make(chan string, 1)}
+	cmd := newSimCmd()
+	cmd.SetArgs([]string{"--listen", "127.0.0.1:0", "--fast"})
+	cmd.SetOut(out)
+	cmd.SetErr(io.Discard)
+	done := make(chan error, 1)
+	go func() { done <- cmd.ExecuteContext(ctx) }()
+	_, url, _ := strings.Cut(strings.TrimSpace(<-out.line), "ready: ")
+	url, _, _ = strings.Cut(url, ",")
+	post := func(path, body string) {
+		t.Helper()
+		for deadline := time.Now().Add(5 * time.Second); ; {
+			resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Post(url+path, "application/json", strings.NewReader(body))
+			if err == nil && resp.StatusCode == 200 {
+				_ = resp.Body.Close()
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %v", path, err)
+			}
+		}
+	}
+	post("/sim/restart", "")
+	post("/v1/completions", `{"prompt":"a"}`) // retried while it restarts
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("ended with %v", err)
+	}
+}
+
 func TestSimRefusesWrongFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"--role=nope":            `sim role "nope": want prefill, decode or both`,
 		"--load-failure=x":       `sim load failure policy "x": want fail or recompute`,
 		"--fault=explode":        `fault kind "explode": want one of refuse,`,
+		"--fault=random=2":       "fault random share 2: want more than 0, at most 1",
 		"--num-blocks=-3":        "sim blocks -3: want at least 1",
 		"--max-model-len=999999": "sim max model len 999999: 8192 blocks of 16 tokens hold only 131072",
 	} {

@@ -12,6 +12,7 @@ import (
 //	GET  /sim/ledger    the Ledger
 //	GET  /sim/requests  the Records, oldest first
 //	POST /sim/fault     a Fault, or its text form as a JSON string; {} clears it
+//	POST /sim/restart   answers, then kills the engine and starts it again, with a new engine id
 //	POST /sim/reset     clears the fault and forgets requests and freed entries; pinned blocks stay
 func (c *core) control(x *exchange) {
 	switch x.req.Method + " " + x.req.URL.Path {
@@ -21,6 +22,11 @@ func (c *core) control(x *exchange) {
 		x.marshal(c.e.records.list())
 	case "POST /sim/fault":
 		c.controlFault(x)
+	case "POST /sim/restart":
+		x.last = true
+		x.plain(http.StatusOK, "{}")
+		x.hangup() // else the death would reset it, and the answer might be lost
+		c.e.restartSoon()
 	case "POST /sim/reset":
 		c.e.records.clear()
 		c.ledger.forget()

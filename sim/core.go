@@ -57,7 +57,7 @@ func startCore(e *Engine, o Options) (*core, error) {
 		c.spawn(c.reap)
 	}
 	l := c.http // a refuse fault replaces the field
-	c.spawn(func() { c.accept(l, c.serveHTTP) })
+	c.spawn(func() { c.accept(l, c.serveLate) })
 	return c, nil
 }
 
@@ -77,6 +77,13 @@ func (c *core) accept(l net.Listener, serve func(net.Conn)) {
 			c.untrack(conn)
 			return
 		}
+	}
+}
+
+// serveLate serves a connection once a slow-accept fault lets it in.
+func (c *core) serveLate(nc net.Conn) {
+	if c.pause(c.life, c.e.acceptDelay()) {
+		c.serveHTTP(nc)
 	}
 }
 
@@ -162,7 +169,7 @@ func (c *core) refuse(on bool) error {
 		return fmt.Errorf("listen for HTTP on %s again: %w", c.o.Listen, err)
 	}
 	c.http, c.refusing = l, false
-	c.wg.Go(func() { c.accept(l, c.serveHTTP) })
+	c.wg.Go(func() { c.accept(l, c.serveLate) })
 	return nil
 }
 

@@ -205,7 +205,7 @@ func (g *generation) generate(ctx context.Context) error {
 	if !g.c.pause(ctx, timeFor(g.steps()-1, g.c.o.TokenLatency)) || g.x.gone() {
 		return errClientGone
 	}
-	return g.answerWhole()
+	return g.answerWhole(ctx)
 }
 
 func timeFor(steps int, each time.Duration) time.Duration {

@@ -14,7 +14,8 @@
 // will need before it runs), tools, structured output, sampling, and the routes
 // other than /v1/chat/completions, /v1/completions, /v1/models, /tokenize,
 // /detokenize, /health, /ping, /version, /load and /metrics. /sim/ledger,
-// /sim/requests, /sim/fault and /sim/reset are for tests of other processes.
+// /sim/requests, /sim/fault, /sim/restart and /sim/reset are for tests of other
+// processes.
 //
 // # Text
 //
@@ -65,8 +66,15 @@
 //	stall@K          says nothing more in place of event K
 //	no-done          ends the body cleanly without [DONE]
 //	no-finish        finish_reason stays null
-//	slice@N          writes each event in pieces of N bytes
+//	slice@N          writes each event, or the answer's body, in pieces of N bytes
 //	late             writes a second, unasked answer after the first
+//	drip=N,D         as slice, with a pause of D between two pieces
+//	role-error       the role event, an error event and [DONE]; a completion has no role event
+//	corrupt@K        event K, or the whole answer's body, ends with ")", which is no JSON
+//	slow-accept=D    a connection is served only D after it came (engine-wide only)
+//	random=SHARE,SEED
+//	                 that share of the requests draws a fault of the table, by seed (engine-wide only);
+//	                 never kill, nor a handle that kills its reader, as restarting is for somebody else
 //
 // On an answer that is not streamed die and cut break off before the head,
 // stall hangs, and the error kinds and zero answer 500.

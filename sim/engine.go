@@ -2,9 +2,11 @@ package sim
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strconv"
 	"sync"
+	"time"
 )
 
 // Engine is one simulated vLLM server. It outlives its own deaths: Kill and
@@ -18,6 +20,8 @@ type Engine struct {
 	past   []*core // dead ones whose goroutines Close still waits for
 	fault  armedFault
 	closed bool
+
+	restarts sync.WaitGroup // those that the engine asked of itself
 }
 
 // Start brings up an engine. Its ports are chosen now and stay the same over
@@ -74,8 +78,8 @@ func (e *Engine) Thaw() { e.current().gate.open() }
 // ports are closed. It does not wait for the goroutines that die of it.
 func (e *Engine) Kill() { e.current().kill() }
 
-// Died is closed when the current incarnation has ended, by Kill, by Close or by
-// a handle that kills.
+// Died is closed when the current incarnation has ended, by Kill, by Restart, by
+// Close or by a handle that kills. During a Restart it waits for the next one.
 func (e *Engine) Died() <-chan struct{} { return e.current().life.Done() }
 
 // Restart starts a new incarnation on the same ports: a new engine id, an empty
@@ -93,7 +97,7 @@ func (e *Engine) Restart() error {
 	}
 	e.past = append(e.past, e.core)
 	e.core = next
-	return nil
+	return next.refuse(e.fault.Kind == FaultRefuse)
 }
 
 // Close ends the engine, breaks off what still runs and waits for all its
@@ -104,6 +108,7 @@ func (e *Engine) Close() error {
 	cores := append(e.past, e.core)
 	e.past = nil
 	e.mu.Unlock()
+	e.restarts.Wait()
 	for _, c := range cores {
 		c.stop(false)
 		c.wg.Wait()
@@ -120,7 +125,30 @@ func (e *Engine) SetFault(f Fault) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.fault = armedFault{Fault: f, left: f.Count}
+	if f.Kind == FaultRandom {
+		e.fault.dice = rand.New(rand.NewPCG(f.Seed, 0))
+	}
 	return e.core.refuse(f.Kind == FaultRefuse)
+}
+
+// acceptDelay is how long a new connection waits before it is served.
+func (e *Engine) acceptDelay() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.fault.Kind != FaultAccept {
+		return 0
+	}
+	return e.fault.Delay
+}
+
+// restartSoon restarts the engine from one of its own goroutines, which a Restart
+// ends. Close waits for it.
+func (e *Engine) restartSoon() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		e.restarts.Go(func() { _ = e.Restart() }) // without its port it stays dead, and Died tells
+	}
 }
 
 func (e *Engine) current() *core {

@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
@@ -11,16 +12,19 @@ import (
 )
 
 // Fault is one way to misbehave. The package comment has the table of kinds.
-// Its text form, in a prompt and for ParseFault, is KIND[=ARG|@N][:fin|:rst].
+// Its text form, in a prompt and for ParseFault, is KIND[=ARG|@N][:fin|:rst], with
+// two arguments for drip=N,D and random=SHARE,SEED.
 type Fault struct {
 	Kind  string        `json:"kind"`
 	Arg   string        `json:"arg,omitempty"`      // badhandle: what is bad
 	Value int           `json:"value,omitempty"`    // status: the HTTP status; cached: tokens
-	At    int           `json:"at,omitempty"`       // stream kinds: the event; truncate, slice: bytes
+	At    int           `json:"at,omitempty"`       // stream kinds: the event; truncate, slice, drip: bytes
 	End   string        `json:"end,omitempty"`      // "fin" (default) or "rst": how a connection breaks off
-	Delay time.Duration `json:"delay_ns,omitempty"` // delay: how long, in ns in JSON
+	Delay time.Duration `json:"delay_ns,omitempty"` // delay, slow-accept: how long; drip: between two pieces; in ns in JSON
 	Leg   string        `json:"leg,omitempty"`      // engine-wide: "P" or "D" alone; default both
 	Count int           `json:"count,omitempty"`    // engine-wide: how many requests; 0 = until replaced
+	Share float64       `json:"share,omitempty"`    // random: the part of the requests that get a fault, above 0, at most 1
+	Seed  uint64        `json:"seed,omitempty"`     // random: the same seed draws the same faults
 }
 
 // The kinds of faults.
@@ -49,13 +53,22 @@ const (
 	FaultNoFinish  = "no-finish"
 	FaultSlice     = "slice"
 	FaultLate      = "late"
+	FaultDrip      = "drip"
+	FaultRoleError = "role-error"
+	FaultCorrupt   = "corrupt"
+	FaultAccept    = "slow-accept"
+	FaultRandom    = "random"
 )
 
 var faultKinds = []string{
 	FaultRefuse, FaultRST, FaultFIN, FaultHang, FaultDelay, FaultStatus, FaultKill, FaultTruncate, FaultBadJSON,
 	FaultNoHandle, FaultBadHandle, FaultCached, FaultZero, FaultKVFail, FaultErrFirst, FaultErrDone, FaultErrCut,
 	FaultDie, FaultCut, FaultStall, FaultNoDone, FaultNoFinish, FaultSlice, FaultLate,
+	FaultDrip, FaultRoleError, FaultCorrupt, FaultAccept, FaultRandom,
 }
+
+// engineWide are the kinds that no marker in a prompt can ask for.
+var engineWide = []string{FaultRefuse, FaultAccept, FaultRandom}
 
 // badHandles edits the handle that badhandle=ARG spoils.
 var badHandles = map[string]func(map[string]json.RawMessage){
@@ -113,7 +126,7 @@ func spoilHandle(raw []byte, what string) []byte {
 }
 
 // ParseFault reads the text form of a fault, as in "die@17:rst", "status=503",
-// "delay=200ms", "badhandle=port".
+// "delay=200ms", "badhandle=port", "drip=3,10ms", "random=0.1,42".
 func ParseFault(text string) (Fault, error) {
 	f := Fault{}
 	rest, end, found := strings.Cut(text, ":")
@@ -126,14 +139,7 @@ func ParseFault(text string) (Fault, error) {
 		f.At, err = strconv.Atoi(at)
 	} else if kind, arg, found := strings.Cut(rest, "="); found {
 		f.Kind = kind
-		switch kind {
-		case FaultDelay:
-			f.Delay, err = time.ParseDuration(arg)
-		case FaultStatus, FaultCached:
-			f.Value, err = strconv.Atoi(arg)
-		default:
-			f.Arg = arg
-		}
+		err = f.setArg(arg)
 	} else {
 		f.Kind = rest
 	}
@@ -144,6 +150,28 @@ func ParseFault(text string) (Fault, error) {
 		return Fault{}, fmt.Errorf("parse fault %q: no kind", text)
 	}
 	return f, f.validate()
+}
+
+// setArg reads what stands behind KIND=.
+func (f *Fault) setArg(arg string) (err error) {
+	first, second, two := strings.Cut(arg, ",")
+	switch f.Kind {
+	case FaultDelay, FaultAccept:
+		f.Delay, err = time.ParseDuration(arg)
+	case FaultStatus, FaultCached:
+		f.Value, err = strconv.Atoi(arg)
+	case FaultDrip:
+		if f.At, err = strconv.Atoi(first); err == nil && two {
+			f.Delay, err = time.ParseDuration(second)
+		}
+	case FaultRandom:
+		if f.Share, err = strconv.ParseFloat(first, 64); err == nil && two {
+			f.Seed, err = strconv.ParseUint(second, 10, 64)
+		}
+	default:
+		f.Arg = arg
+	}
+	return err
 }
 
 func (f Fault) validate() error {
@@ -162,6 +190,12 @@ func (f Fault) validate() error {
 	if f.Kind == FaultStatus && http.StatusText(f.Value) == "" {
 		return fmt.Errorf("fault status %d: no such HTTP status", f.Value)
 	}
+	if f.Kind == FaultRandom && !(f.Share > 0 && f.Share <= 1) {
+		return fmt.Errorf("fault random share %v: want more than 0, at most 1", f.Share)
+	}
+	if f.Kind == FaultDrip && f.At < 1 || f.Kind == FaultAccept && f.Delay == 0 {
+		return fmt.Errorf("fault %s: want drip=BYTES,PAUSE or slow-accept=DELAY, more than 0", f.Kind)
+	}
 	if f.Leg != "" && f.Leg != "P" && f.Leg != "D" || f.At < 0 || f.Count < 0 || f.Delay < 0 {
 		return fmt.Errorf("fault %+v: want leg P or D and no negative numbers", f)
 	}
@@ -172,6 +206,7 @@ func (f Fault) validate() error {
 type armedFault struct {
 	Fault
 	left int
+	dice *rand.Rand // random only
 }
 
 // faultsFor lists what misbehaviour a request gets: from the markers of its
@@ -187,6 +222,9 @@ func (e *Engine) faultsFor(prompts []prompt, leg string) (faultSet, error) {
 			if err != nil {
 				return nil, err
 			}
+			if slices.Contains(engineWide, f.Kind) {
+				return nil, fmt.Errorf("fault %s: not for one request alone", f.Kind)
+			}
 			set = append(set, f)
 		}
 	}
@@ -194,7 +232,11 @@ func (e *Engine) faultsFor(prompts []prompt, leg string) (faultSet, error) {
 	defer e.mu.Unlock()
 	if f := &e.fault; f.Kind != "" && (f.Leg == "" || f.Leg == leg) && (f.Count == 0 || f.left > 0) {
 		f.left--
-		set = append(set, f.Fault)
+		if f.dice == nil {
+			set = append(set, f.Fault)
+		} else if drawn, ok := draw(f.dice, f.Share, leg); ok {
+			set = append(set, drawn)
+		}
 	}
 	return set, nil
 }

@@ -37,6 +37,9 @@ func TestStreamFaults(t *testing.T) {
 		{"[[D:no-done]]", 5, "0\r\n\r\n", `{"id"`},
 		{"[[D:no-finish]]", 6, "0\r\n\r\n", "[DONE]"},
 		{"[[D:slice@3]]", 6, "0\r\n\r\n", "[DONE]"},
+		{"[[D:drip=40,1ms]]", 6, "0\r\n\r\n", "[DONE]"},
+		{"[[D:role-error]]", 2, "0\r\n\r\n", "[DONE]"},
+		{"[[D:corrupt@5]]", 6, "0\r\n\r\n", "[DONE)"},
 		{"[[engine-7:die@1]]", 1, "-", `{"id"`},
 		{"[[P:die@1]]", 6, "0\r\n\r\n", "[DONE]"},
 		{"[[other:die@1]]", 6, "0\r\n\r\n", "[DONE]"},
@@ -87,6 +90,9 @@ func TestFaultsBeforeTheAnswer(t *testing.T) {
 		"[[D:zero]]":         "500",
 		"[[D:delay=30ms]]":   "200",
 		"[[D:nonsense]]":     "400",
+		"[[D:role-error]]":   "500",
+		"[[D:refuse]]":       "400 <nil>",
+		"[[D:random=1,1]]":   "400 <nil>",
 	} {
 		t.Run(marker, func(t *testing.T) {
 			e := start(t, sim.Options{})
@@ -238,12 +244,17 @@ func TestParseFault(t *testing.T) {
 		"delay=200ms":    {Kind: "delay", Delay: 200 * time.Millisecond},
 		"badhandle=port": {Kind: "badhandle", Arg: "port"},
 		"hang":           {Kind: "hang"},
+		"drip=3,10ms":    {Kind: "drip", At: 3, Delay: 10 * time.Millisecond},
+		"slow-accept=1s": {Kind: "slow-accept", Delay: time.Second},
+		"random=0.25,42": {Kind: "random", Share: 0.25, Seed: 42},
+		"random=1":       {Kind: "random", Share: 1},
 	} {
 		if got, err := sim.ParseFault(in); err != nil || got != want {
 			t.Errorf("ParseFault(%q) = %+v, %v, want %+v", in, got, err, want)
 		}
 	}
-	for _, in := range []string{"", "explode", "die@x", "die@-1", "die@3:bang", "status=9", "delay=fast", "badhandle=rubbish", ":rst"} {
+	for _, in := range []string{"", "explode", "die@x", "die@-1", "die@3:bang", "status=9", "delay=fast", "badhandle=rubbish", ":rst",
+		"drip", "drip=0,1ms", "drip=3,fast", "drip=x", "drip=3,-1s", "slow-accept", "slow-accept=soon", "random", "random=0", "random=1.5", "random=NaN", "random=0.1,-1", "random=0.1,x"} {
 		if got, err := sim.ParseFault(in); err == nil {
 			t.Errorf("ParseFault(%q) = %+v, want an error", in, got)
 		}

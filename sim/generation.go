@@ -287,7 +287,7 @@ func (g *generation) emit(phase Phase, index int) {
 }
 
 // answerWhole writes the answer that is not streamed.
-func (g *generation) answerWhole() error {
+func (g *generation) answerWhole(ctx context.Context) error {
 	body := g.api.appendAnswer(nil, g)
 	if g.faults.has(FaultBadJSON) {
 		body = body[:len(body)/2]
@@ -299,9 +299,16 @@ func (g *generation) answerWhole() error {
 		_ = g.x.write(body[:f.At]) // broken off in any case
 		return g.breakOff(f)
 	}
+	if g.faults.has(FaultCorrupt) {
+		g.rec.Outcome = "fault:" + FaultCorrupt
+		spoil(body)
+	}
 	g.rec.Status, g.rec.Tokens = http.StatusOK, g.outputTokens()
 	g.file("ok")
-	err := g.x.answer(http.StatusOK, "application/json", body)
+	err := g.x.head(http.StatusOK, "application/json", len(body))
+	if err == nil {
+		err = g.writeDripping(ctx, body)
+	}
 	if err != nil {
 		g.rec.Status, g.rec.Tokens = 0, 0
 	}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -58,7 +59,7 @@ func faultType(status int) string {
 func (g *generation) faultInstead(ctx context.Context) bool {
 	for _, f := range g.faults {
 		switch f.Kind {
-		case FaultErrFirst, FaultErrDone, FaultErrCut, FaultZero:
+		case FaultErrFirst, FaultErrDone, FaultErrCut, FaultZero, FaultRoleError:
 			g.send(internalError())
 		case FaultDie, FaultCut:
 			_ = g.breakOff(f)
@@ -104,4 +105,26 @@ func (g *generation) done() {
 	if g.faults.has(FaultLate) {
 		_ = g.x.write([]byte("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nlate")) // unasked for, the client may have gone
 	}
+}
+
+// spoil breaks the JSON of an event or answer: its last byte is none of JSON's.
+func spoil(payload []byte) {
+	payload[len(bytes.TrimRight(payload, "\r\n"))-1] = ')'
+}
+
+// writeDripping writes b in small pieces under a slice or drip fault.
+func (g *generation) writeDripping(ctx context.Context, b []byte) error {
+	f, ok := g.faults.find(FaultDrip)
+	if !ok {
+		f, ok = g.faults.find(FaultSlice)
+	}
+	for size := max(f.At, 1); ok && len(b) > size; b = b[size:] {
+		if err := g.x.write(b[:size]); err != nil {
+			return err
+		}
+		if !g.c.pause(ctx, f.Delay) {
+			return errClientGone
+		}
+	}
+	return g.x.write(b)
 }

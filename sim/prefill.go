@@ -74,7 +74,7 @@ func (g *generation) answerPrefill(ctx context.Context) {
 		}
 	} else if g.faultInstead(ctx) {
 		return
-	} else if g.answerWhole() != nil {
+	} else if g.answerWhole(ctx) != nil {
 		g.strand()
 		return
 	}

@@ -39,6 +39,10 @@ func (g *generation) writeStream(ctx context.Context, paced bool) error {
 	if err := g.writeRoles(ctx); err != nil {
 		return err
 	}
+	if g.faults.has(FaultRoleError) {
+		g.rec.Outcome = "fault:" + FaultRoleError
+		return g.endWithError(ctx)
+	}
 	begin := time.Now()
 	for step := range g.steps() {
 		if paced && !g.c.pause(ctx, time.Until(begin.Add(timeFor(step, g.c.o.TokenLatency)))) {
@@ -116,24 +120,13 @@ func (g *generation) event(ctx context.Context, payload []byte) error {
 	if err := g.faultAtEvent(ctx, payload); err != nil {
 		return err
 	}
-	if err := g.writeSliced(g.x.frame(payload)); err != nil {
+	if err := g.writeDripping(ctx, g.x.frame(payload)); err != nil {
 		return err
 	}
 	g.emit(PhaseStreamEvent, s.next)
 	s.next++
 	g.rec.Events++
 	return nil
-}
-
-// writeSliced writes one chunk, in small pieces under a slice fault.
-func (g *generation) writeSliced(chunk []byte) error {
-	f, ok := g.faults.find(FaultSlice)
-	for size := max(f.At, 1); ok && len(chunk) > size; chunk = chunk[size:] {
-		if err := g.x.write(chunk[:size]); err != nil {
-			return err
-		}
-	}
-	return g.x.write(chunk)
 }
 
 // faultAtEvent plays the fault that is due in place of the next event.
@@ -159,6 +152,10 @@ func (g *generation) faultAtEvent(ctx context.Context, payload []byte) error {
 		case FaultErrCut:
 			_ = g.x.write(g.x.frame([]byte("data: " + streamError + "\n\n")))
 			return g.breakOff(f)
+		case FaultCorrupt:
+			g.rec.Outcome = "fault:" + f.Kind
+			spoil(payload)
+			return nil
 		default:
 			continue
 		}
