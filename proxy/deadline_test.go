@@ -31,7 +31,7 @@ func TestOneDeadlineForTheWholeRequest(t *testing.T) {
 				config: func(c *proxy.Config) { c.Timeouts.Request = limit },
 			})
 			started := time.Now()
-			a := r.call(call{chat: true, stream: true, prompt: prompt + tt.fault, tokens: 1000, more: `,"ignore_eos":true`})
+			a := r.call(call{chat: true, stream: true, prompt: prompt + tt.fault, tokens: 200, more: `,"ignore_eos":true`})
 			if took := time.Since(started); took < limit || took > limit+2*time.Second {
 				t.Errorf("ended after %v, want %v", took, limit)
 			}

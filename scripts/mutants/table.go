@@ -29,6 +29,7 @@ func mutants() []mutant {
 	all = append(all, handleMutants()...)
 	all = append(all, leavingMutants()...)
 	all = append(all, healthMutants()...)
+	all = append(all, pairMutants()...)
 	return append(all, edgeMutants()...)
 }
 
@@ -96,12 +97,12 @@ func streamMutants() []mutant {
 func handleMutants() []mutant {
 	return []mutant{{
 		name: "no release", file: "proxy/handoff.go",
-		old: "c.s.releases.start(c, avoid)",
+		old: "c.s.releases.start(a)",
 		new: "c.handoff.state = handleEnded",
 		pkg: proxyPkg, test: "TestClientLeavesInEachPhase/prefill_ending/close",
 	}, {
 		name: "release sent to the dead D", file: "proxy/release.go",
-		old: "job.avoid = append(job.avoid, avoid)",
+		old: "job.avoid = append(job.avoid, a.avoid)",
 		new: "job.prefer = avoid",
 		pkg: proxyPkg, test: "TestReleaseAvoidsTheDecodeThatFailed",
 	}, {
@@ -239,6 +240,51 @@ func healthMutants() []mutant {
 		old: `e.RetryAfter = seconds(x.header.Peek("Retry-After"))`,
 		new: "e.RetryAfter = 0",
 		pkg: proxyPkg, test: "TestRetryAfterOfABackendReachesTheClient",
+	}, {
+		name: "Retry-After ignored by a retry", file: "proxy/reserve.go",
+		old: "pause = asked\n",
+		new: "\n",
+		pkg: proxyPkg, test: "TestRetryWaitsForRetryAfter",
+	}, {
+		name: "Retry-After ignored by picks", file: "router/eject.go",
+		old: "b.refusedUntil.Store(b.router.now() + int64(d))",
+		new: "",
+		pkg: proxyPkg, test: "TestAnotherBackendNeedNotWaitForRetryAfter",
+	}, {
+		name: "a request without an end", file: "proxy/exchange.go",
+		old: "x.up, x.end = u, req.end",
+		new: "x.up = u",
+		pkg: proxyPkg, test: "TestOneDeadlineForTheWholeRequest/the_stream_never_pauses",
+	}, {
+		name: "one stalled stream ejects its backend", file: "proxy/upstreams.go",
+		old: ">= s.cfg.Timeouts.StreamIdle {",
+		new: ">= 0 {",
+		pkg: proxyPkg, test: "TestBackendIsEjectedWhenAllOfItsStreamsStall",
+	}}
+}
+
+// pairMutants: engines that are new to each other, or cannot hand blocks over.
+func pairMutants() []mutant {
+	return []mutant{{
+		name: "no warm-up", file: "proxy/warm.go",
+		old: "w.s.router.Snapshot().Chill(b, avoid)",
+		new: "",
+		pkg: proxyPkg, test: "TestEachPairIsWarmedUpOnce",
+	}, {
+		name: "cold pair gets requests", file: "router/pick.go",
+		old: "(q.pairs.cold == nil || !q.pairs.isCold(b, q.now))",
+		new: "true",
+		pkg: routerPkg, test: "TestColdPairsArePassedOver",
+	}, {
+		name: "failed warm-up keeps its blocks", file: "proxy/warm.go",
+		old: "u.s.releases.start(abandoned{",
+		new: "func(abandoned) {}(abandoned{",
+		pkg: proxyPkg, test: "TestFailedWarmUpLeavesNothingBehind",
+	}, {
+		name: "a request is the probe of a banned pair", file: "router/cold.go",
+		old: "until <= now+int64(probeAhead)",
+		new: "until <= now-int64(probeAhead)",
+		pkg: routerPkg, test: "TestBannedPairIsDueBeforeItsBanEnds",
 	}}
 }
 
@@ -249,6 +295,11 @@ func edgeMutants() []mutant {
 		old: "bg.give(bb.charged)",
 		new: "",
 		pkg: proxyPkg, test: "TestByteBudget",
+	}, {
+		name: "place under limits.client_in_flight not given back", file: "proxy/finish.go",
+		old: "s.clients.leave(c.client)",
+		new: "",
+		pkg: proxyPkg, test: "TestClientLimit/of_an_address",
 	}, {
 		name: "oversize body read to its end", file: "proxy/body.go",
 		old: "if int64(len(bb.b)) > s.cfg.Limits.Body {",
