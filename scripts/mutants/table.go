@@ -103,7 +103,7 @@ func handleMutants() []mutant {
 	}, {
 		name: "release sent to the dead D", file: "proxy/release.go",
 		old: "job.avoid = append(job.avoid, a.avoid)",
-		new: "job.prefer = avoid",
+		new: "job.prefer = a.avoid",
 		pkg: proxyPkg, test: "TestReleaseAvoidsTheDecodeThatFailed",
 	}, {
 		name: "one-token drain not read to its end", file: "proxy/release.go",
