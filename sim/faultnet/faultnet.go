@@ -44,6 +44,7 @@ type Injection struct {
 	At   int64  // bytes that had passed in the op's direction
 	Down bool   // the op's direction is from the target to the client
 	Op   string // as in a script
+	Flip byte   // corrupt: the bit that was flipped
 	When time.Time
 }
 

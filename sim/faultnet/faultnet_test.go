@@ -256,6 +256,9 @@ func TestCorruptFlipsOneBit(t *testing.T) {
 				t.Errorf("byte %d: %q became %q", i, text[i], got[i])
 			}
 		}
+		if all := w.relay.Injected(); len(all) != 2 || got[2]^all[0].Flip != text[2] || got[7]^all[1].Flip != text[7] {
+			t.Errorf("%q, injected %+v", got, all)
+		}
 		return string(got)
 	}
 	seen := map[string]bool{}

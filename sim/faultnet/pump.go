@@ -94,7 +94,7 @@ func (p *pump) write(b []byte) bool {
 func (p *pump) begin() {
 	for _, op := range []Op{p.delay, p.slice, p.rate} {
 		if op.Kind != "" {
-			p.log(op)
+			p.log(op, 0)
 		}
 	}
 }
@@ -131,10 +131,11 @@ func (p *pump) fire(b []byte) bool {
 			return true // its byte is still to come
 		}
 		p.placed = p.placed[1:]
-		p.log(op)
+		bit := p.bit(op)
+		p.log(op, bit)
 		switch op.Kind {
 		case Corrupt:
-			b[0] ^= p.bit(op)
+			b[0] ^= bit
 		case RST:
 			p.l.reset()
 			return false
@@ -165,11 +166,14 @@ func (p *pump) stall() bool {
 	return false
 }
 
-// bit is the bit that op flips, the same for the same seed, connection and op.
+// bit is the bit that a corrupt flips, the same for the same seed, connection and op.
 func (p *pump) bit(op Op) byte {
+	if op.Kind != Corrupt {
+		return 0
+	}
 	return 1 << rand.New(rand.NewPCG(p.l.r.o.Seed, uint64(p.l.id)<<32^uint64(op.N))).IntN(8)
 }
 
-func (p *pump) log(op Op) {
-	p.l.r.log(Injection{Conn: p.l.id, At: p.passed, Down: p.down, Op: op.String()})
+func (p *pump) log(op Op, flip byte) {
+	p.l.r.log(Injection{Conn: p.l.id, At: p.passed, Down: p.down, Op: op.String(), Flip: flip})
 }
