@@ -18,12 +18,14 @@ type lifetime struct {
 	cfg  config
 	load func() (config, error)
 	exe  string // what a successor runs
+	hup  <-chan os.Signal
+	usr2 <-chan os.Signal
 	log  zerolog.Logger
 }
 
 // await serves until ctx ends, a listener gives up (an error), or a successor has taken
 // over (replaced).
-func (l *lifetime) await(ctx context.Context, signals <-chan os.Signal) (replaced bool, err error) {
+func (l *lifetime) await(ctx context.Context) (replaced bool, err error) {
 	trial, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var successor chan takeover // nil while there is none
@@ -45,15 +47,14 @@ func (l *lifetime) await(ctx context.Context, signals <-chan os.Signal) (replace
 				return true, nil
 			}
 			successor = nil
-		case s := <-signals:
-			switch {
-			case s == syscall.SIGHUP:
-				l.reload()
-			case successor != nil:
+		case <-l.hup:
+			l.reload()
+		case <-l.usr2:
+			if successor != nil {
 				l.log.Warn().Msg("a successor is being started already; this USR2 does nothing")
-			default:
-				successor = l.succeed(trial)
+				continue
 			}
+			successor = l.succeed(trial)
 		}
 	}
 }

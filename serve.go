@@ -56,9 +56,11 @@ func serve(ctx context.Context, cfg config, load func() (config, error), from *i
 		return err
 	}
 	// Caught until the end: both would kill a process that drains.
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR2)
-	defer signal.Stop(signals)
+	hup, usr2 := make(chan os.Signal, 1), make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	signal.Notify(usr2, syscall.SIGUSR2)
+	defer signal.Stop(hup)
+	defer signal.Stop(usr2)
 	p, err := openProxy(cfg, from, log)
 	if err != nil {
 		return err
@@ -73,8 +75,8 @@ func serve(ctx context.Context, cfg config, load func() (config, error), from *i
 	if len(cfg.Router.Prefill) == 0 {
 		log.Warn().Msg("no prefill backends: balancing over the decode pool without disaggregation")
 	}
-	l := lifetime{running: p, cfg: cfg, load: load, exe: exe, log: log}
-	replaced, err := l.await(ctx, signals)
+	l := lifetime{running: p, cfg: cfg, load: load, exe: exe, log: log, hup: hup, usr2: usr2}
+	replaced, err := l.await(ctx)
 	if err != nil {
 		return errors.Join(err, p.shutdown())
 	}
