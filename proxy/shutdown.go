@@ -66,6 +66,7 @@ func (s *Server) shutdown() error {
 	cancel()
 	s.cut()
 	s.probes.close()
+	s.warm.close()
 	s.releases.close()
 	s.watch.close()
 	for _, u := range s.upstreams.all() {
