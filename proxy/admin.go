@@ -37,20 +37,50 @@ func (s *Server) adminReady(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte("ok\n"))
 }
 
-// poolEntry is one backend as GET /pools shows it.
+// poolEntry is one backend as GET /pools shows it. Times are seconds.
 type poolEntry struct {
 	URL      string `json:"url"`
 	State    string `json:"state"` // unknown, up, down
 	Version  string `json:"version,omitempty"`
 	InFlight int64  `json:"in_flight"`
+	// EjectedFor is how long it is left alone yet, EjectReason why; Ejections how many
+	// it had in a row.
+	EjectedFor  float64 `json:"ejected_for,omitempty"`
+	EjectReason string  `json:"eject_reason,omitempty"`
+	Ejections   int     `json:"ejections,omitempty"`
+	// Banned are the partners that it cannot hand blocks to, or take them from, and for
+	// how long yet. Cold are those that it never has.
+	Banned map[string]float64 `json:"banned_with,omitempty"`
+	Cold   []string           `json:"cold_with,omitempty"`
+}
+
+func poolEntryOf(snap *router.Snapshot, b *router.Backend) poolEntry {
+	e := poolEntry{URL: b.URL, State: b.State().String(), Version: b.Version(), InFlight: b.InFlight()}
+	left, why, nth := b.Ejection()
+	if left > 0 {
+		e.EjectedFor, e.EjectReason = left.Seconds(), string(why)
+	}
+	e.Ejections = nth
+	banned, cold := snap.Partners(b)
+	for o, d := range banned {
+		if e.Banned == nil {
+			e.Banned = map[string]float64{}
+		}
+		e.Banned[o.URL] = d.Seconds()
+	}
+	for _, o := range cold {
+		e.Cold = append(e.Cold, o.URL)
+	}
+	return e
 }
 
 func (s *Server) adminPools(w http.ResponseWriter, _ *http.Request) {
 	pools := map[string][]poolEntry{}
+	snap := s.router.Snapshot()
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
 		entries := []poolEntry{}
-		for _, b := range s.router.Snapshot().Backends(role) {
-			entries = append(entries, poolEntry{URL: b.URL, State: b.State().String(), Version: b.Version(), InFlight: b.InFlight()})
+		for _, b := range snap.Backends(role) {
+			entries = append(entries, poolEntryOf(snap, b))
 		}
 		pools[role.String()] = entries
 	}

@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"encoding/json"
 	"io"
 	"strings"
 	"testing"
@@ -106,6 +107,17 @@ func TestFailingPrefillIsEjected(t *testing.T) {
 	}
 	if !strings.Contains(r.logs.String(), "backend ejected") {
 		t.Error("not in the log")
+	}
+	var pools map[string][]struct {
+		URL        string
+		EjectedFor float64 `json:"ejected_for"`
+		Reason     string  `json:"eject_reason"`
+	}
+	if err := json.Unmarshal([]byte(r.adminText("/pools")), &pools); err != nil {
+		t.Fatal(err)
+	}
+	if p := pools["prefill"]; len(p) != 2 || p[0].EjectedFor <= 0 || p[0].EjectedFor > 30 || p[0].Reason != "failures" || p[1].EjectedFor != 0 {
+		t.Errorf("pools: %+v", pools)
 	}
 }
 

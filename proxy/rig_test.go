@@ -339,9 +339,11 @@ func (r *rig) metric(name string) float64 {
 	return sum
 }
 
-func (r *rig) metricsText() string {
+func (r *rig) metricsText() string { return r.adminText("/metrics") }
+
+func (r *rig) adminText(path string) string {
 	w := &responseRecorder{header: http.Header{}}
-	req, _ := http.NewRequest(http.MethodGet, "/metrics", nil)
+	req, _ := http.NewRequest(http.MethodGet, path, nil)
 	r.server.Admin().Handler.ServeHTTP(w, req)
 	return w.body.String()
 }

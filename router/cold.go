@@ -86,6 +86,28 @@ func (s *Snapshot) Warm(x Pair) {
 	r.pairs.warm(func(y pair) bool { return y == pair{x.Prefill, x.Decode} })
 }
 
+// Partners tells with whom b has a ban, and for how long yet, and with whom it is cold.
+func (s *Snapshot) Partners(b *Backend) (banned map[*Backend]time.Duration, cold []*Backend) {
+	m := &s.router.pairs
+	if !m.known() {
+		return nil, nil
+	}
+	now := s.router.now()
+	for _, o := range s.Backends(1 - b.Role) {
+		x := pairOf(b, o)
+		if bn := m.banOf(x); bn != nil && bn.until.Load() > now {
+			if banned == nil {
+				banned = map[*Backend]time.Duration{}
+			}
+			banned[o] = time.Duration(bn.until.Load() - now)
+		}
+		if _, ok := m.coldPairs()[x]; ok {
+			cold = append(cold, o)
+		}
+	}
+	return banned, cold
+}
+
 // probeAhead is how long before the end of a ban its pair is due for a probe, so that
 // no request has to be the probe.
 const probeAhead = 2 * time.Second

@@ -48,6 +48,16 @@ func (b *Backend) Ejected() bool { return b.ejected(b.router.now()) }
 
 func (b *Backend) ejected(now int64) bool { return b.ejectedUntil.Load() > now }
 
+// Ejection tells for how long the backend is ejected yet (0: it is not), why, and how
+// many ejections it had in a row.
+func (b *Backend) Ejection() (left time.Duration, why EjectReason, nth int) {
+	r := b.router
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	left = time.Duration(max(0, b.ejectedUntil.Load()-r.now()))
+	return left, b.ejectReason, int(b.ejections.Load())
+}
+
 // record feeds the end of a leg into the backend's health.
 func (b *Backend) record(o Outcome) {
 	switch o {
@@ -120,6 +130,7 @@ func (r *Router) eject(b *Backend, why EjectReason) Ejection {
 	e.For = min(h.EjectFor*time.Duration(e.Nth), h.EjectMax)
 	b.ejections.Store(int32(e.Nth))
 	b.ejectedAt.Store(now)
+	b.ejectReason = why
 	b.failures.Store(0)
 	b.ramp(now + int64(e.For))
 	b.ejectedUntil.Store(now + int64(e.For))
