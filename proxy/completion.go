@@ -81,7 +81,7 @@ type completion struct {
 	retrying bool // holds a share of the retry budget
 	failure  *apiError
 
-	onPrefillDown, onDecodeDown func()
+	onPrefillDown, onDecodeDown, onSourceDown func()
 
 	queued sync.Mutex // guards done and woken
 	done   chan struct{}
@@ -139,7 +139,7 @@ func urlOf(b *router.Backend) string {
 // newCompletion makes one for the pool. What the router calls is bound once.
 func newCompletion(s *Server) *completion {
 	c := &completion{s: s}
-	c.onPrefillDown, c.onDecodeDown = c.prefillDown, c.decodeDown
+	c.onPrefillDown, c.onDecodeDown, c.onSourceDown = c.prefillDown, c.decodeDown, c.sourceDown
 	return c
 }
 

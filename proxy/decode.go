@@ -20,6 +20,10 @@ type decodeLeg struct {
 	tried   []*router.Backend // by this request, for whatever reason they failed
 	refused []*router.Backend // no connection: useless for the rest of the request
 	down    atomic.Bool       // the active check took the backend down while the leg waited
+	// source watches P while D may be loading its blocks: D waits for a P that is frozen
+	// without a limit. cutOff: P went down.
+	source  router.Watch
+	cutOff  atomic.Bool
 	leg     kvparams.Leg
 	segs    kvparams.Segments
 	started time.Time
@@ -56,15 +60,12 @@ func (c *completion) decode() *apiError {
 		}
 		b := c.d.lease.Backend
 		c.d.started = time.Now()
-		c.d.down.Store(false)
-		c.d.lease.OnDown(c.onDecodeDown)
-		r := c.decodeAttempt(b)
-		c.d.lease.OnDown(nil)
+		r := c.watchedDecode(b)
 		if r.err == nil {
 			return nil
 		}
 		c.endDecode(b, r.outcome, r.err.Code)
-		if c.d.down.Load() {
+		if c.d.down.Load() || c.d.cutOff.Load() {
 			c.d.x.reset() // for the next backend
 		}
 		if c.interrupted() == nil {
@@ -80,6 +81,33 @@ func (c *completion) decode() *apiError {
 			return err
 		}
 	}
+}
+
+// watchedDecode is decodeAttempt while both engines that it depends on are watched.
+func (c *completion) watchedDecode(b *router.Backend) legResult {
+	c.d.down.Store(false)
+	c.d.cutOff.Store(false)
+	c.d.lease.OnDown(c.onDecodeDown)
+	if c.handoff.live() {
+		c.d.source.On(c.handoff.from, c.onSourceDown)
+	}
+	r := c.decodeAttempt(b)
+	c.d.source.Off()
+	c.d.lease.OnDown(nil)
+	if r.err == nil && c.d.cutOff.Load() {
+		// D had the blocks already: its answer goes on.
+		c.d.x.resume()
+		if c.interrupted() != nil {
+			c.d.x.interrupt(time.Now())
+		}
+	}
+	return r
+}
+
+// sourceDown is told by the active check of P: D may wait for its blocks for ever.
+func (c *completion) sourceDown() {
+	c.d.cutOff.Store(true)
+	c.d.x.interrupt(time.Now())
 }
 
 // decodeDown is told by the active check: a leg that has produced nothing is moved.
@@ -193,6 +221,14 @@ func (c *completion) decodeBroke(b *router.Backend, err error) legResult {
 		}
 		c.handoff.end(endBurnt)
 		return legResult{err: gone, outcome: router.ClientGone, sent: true}
+	}
+	if c.d.cutOff.Load() && ue.timeout() {
+		// D aborts the load when its connection closes, and tells P once P runs again.
+		if ue.stage == stageWrite {
+			c.abandon(nil)
+		}
+		c.handoff.end(endBurnt)
+		return legResult{err: c.decodeFailed("prefill backend failed its health checks before its blocks were loaded"), outcome: router.ClientGone, sent: true}
 	}
 	c.abandon(b)
 	if c.d.down.Load() {

@@ -52,6 +52,13 @@ func (x *exchange) interrupt(at time.Time) {
 	}
 }
 
+// resume takes an interrupt back; the next deadline is armed as if none had been.
+func (x *exchange) resume() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.limit, x.armed = time.Time{}, time.Time{}
+}
+
 func (x *exchange) interrupted() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

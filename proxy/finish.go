@@ -184,6 +184,7 @@ func (c *completion) recycle() {
 	c.done, c.woken = nil, false
 	c.p.down.Store(false)
 	c.d.down.Store(false)
+	c.d.cutOff.Store(false)
 	c.gone.Store(false)
 	if c.left.Swap(0) > 0 {
 		c.s.departed.Add(-1)

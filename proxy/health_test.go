@@ -42,12 +42,40 @@ func TestLegsMoveWhenTheirBackendGoesDown(t *testing.T) {
 				<-b.reached
 				url := map[string]string{"prefill": r.prefill[0].URL(), "decode": r.decode[0].URL()}[tc.name]
 				r.server.FailChecks(url)
-				r.expectWhole(c, <-got)
-				r.expectWhole(c, <-got)
+				r.expectWhole(c, r.soon(got))
+				r.expectWhole(c, r.soon(got))
 				b.open()
 				r.expectNothingHeld()
 			})
 		}
+	}
+}
+
+func TestDecodeThatHangsOnADownPrefillMoves(t *testing.T) {
+	for _, c := range forms(prompt, 6) {
+		t.Run(c.name(), func(t *testing.T) {
+			b := newBarrier(sim.PhaseDecodeReceived, 0)
+			r := newRig(t, rigOptions{prefill: 2, engine: func(o *sim.Options) { o.Hook = b.hook }})
+			t.Cleanup(b.open)
+			got := make(chan answer, 1)
+			go func() { got <- r.call(c) }()
+			met := <-b.reached
+			p := r.prefill[0]
+			if recs := p.Requests(); len(recs) == 0 || recs[0].RequestID != met.RequestID {
+				p = r.prefill[1]
+			}
+			p.Freeze()
+			t.Cleanup(p.Thaw)
+			b.open()
+			r.await("the load begun", func() bool { return r.metric(`xpyd_in_flight{backend="`+r.decode[0].URL()) == 1 })
+			r.server.FailChecks(p.URL())
+			r.expectWhole(c, r.soon(got))
+			if n := r.metric("xpyd_backend_ejections_total"); n != 0 {
+				t.Errorf("%v ejections: decode waited for a prefill that is down", n)
+			}
+			p.Thaw()
+			r.await("no blocks pinned", func() bool { return p.Ledger().Pinned == 0 })
+		})
 	}
 }
 

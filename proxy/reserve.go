@@ -102,7 +102,7 @@ const retryPatience = 30 * time.Second
 // its backend went down is no retry. asked is for how long the backend that failed
 // wants to be left alone.
 func (c *completion) mayRetry(asked time.Duration) bool {
-	if c.p.down.Load() || c.d.down.Load() {
+	if c.p.down.Load() || c.d.down.Load() || c.d.cutOff.Load() {
 		return true
 	}
 	pause := minBackoff + rand.N(maxBackoff-minBackoff)

@@ -167,6 +167,18 @@ func (r *rig) await(what string, ok func() bool) {
 	}
 }
 
+// soon is the answer of a request that runs; it fails the test after 10 s.
+func (r *rig) soon(got <-chan answer) answer {
+	r.t.Helper()
+	select {
+	case a := <-got:
+		return a
+	case <-time.After(10 * time.Second):
+		r.t.Fatalf("no answer after 10 s\n%s", r.logs)
+		return answer{}
+	}
+}
+
 // answer is a whole response, as a client that reads to the end sees it.
 type answer struct {
 	status int

@@ -35,8 +35,7 @@ type Lease struct {
 	tokens   int64
 	degraded bool
 	held     atomic.Bool
-	watched  atomic.Bool // OnDown has been called and not been taken back
-	down     downLink
+	watch    Watch // of Backend, see OnDown
 }
 
 // Held reports whether the lease still counts on its backend.
@@ -49,7 +48,7 @@ func (l *Lease) Release(o Outcome) {
 	if !l.held.CompareAndSwap(true, false) {
 		return
 	}
-	// OnDown sets watched before it reads held: it sees this end, or is seen here.
+	// OnDown sets watch.on before it reads held: it sees this end, or is seen here.
 	l.OnDown(nil)
 	b := l.Backend
 	if l.degraded {

@@ -1,88 +1,129 @@
 package router
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
-// downList holds the leases of one backend that want to know when it goes Down. They
-// are linked through the leases themselves: registering allocates nothing.
+// downList holds the watches on one backend. They are linked through themselves:
+// registering allocates nothing.
 type downList struct {
-	mu   sync.Mutex // never held while a lease's function runs
-	idle sync.Cond  // a lease's function has returned
-	head *Lease
+	mu   sync.Mutex // never held while a watch's function runs
+	idle sync.Cond  // a watch's function has returned
+	head *Watch
 }
 
-// downLink is a lease's place in its backend's downList, guarded by downList.mu.
-type downLink struct {
+// Watch tells a leg that a backend it depends on goes Down. The zero value watches
+// nothing. On and Off are for its owner alone; it is not copied.
+type Watch struct {
+	b  *Backend
+	on atomic.Bool // On has been called and not been taken back
+
+	// Guarded by b.down.mu.
 	f          func()
-	next, prev *Lease
+	next, prev *Watch
 	listed     bool
 	running    bool
 }
 
-// OnDown has f called, at most once, when the lease's backend goes Down; at once if
-// it is Down already. One function a lease: a later call replaces it, nil and
-// Release take it back. Once OnDown(nil), or the Release that ended the lease, has
-// returned, f is not running and will not run: both wait for an f under way, which
-// therefore must not wait for them, nor call them on its own lease. f runs on the
-// goroutine of the active check and should only wake the leg, as by a read deadline.
-func (l *Lease) OnDown(f func()) {
-	if f == nil && !l.watched.Load() || f != nil && !l.held.Load() {
+// On has f called, at most once, when b goes Down; at once if it is Down already. A
+// later call replaces an earlier one. f runs on the goroutine of the active check and
+// should only wake the leg, as by a read deadline.
+func (w *Watch) On(b *Backend, f func()) {
+	w.Off()
+	w.begin(b)
+	w.enter(f, nil)
+}
+
+// begin notes the backend before on is set: whoever sees on sees it.
+func (w *Watch) begin(b *Backend) {
+	w.b = b
+	w.on.Store(true)
+}
+
+// Off takes On back. Once it has returned, f is not running and will not run: it waits
+// for an f under way, which therefore must not wait for it.
+func (w *Watch) Off() {
+	if !w.on.Load() {
 		return
 	}
-	l.watched.Store(f != nil) // before held is read again: see Release
-	d := &l.Backend.down
+	w.on.Store(false)
+	d := &w.b.down
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.remove(l)
-	if f == nil || !l.held.Load() {
-		return
-	}
-	l.down.f = f
-	if l.Backend.State() == Down {
-		d.call(l)
-		return
-	}
-	d.insert(l)
+	d.remove(w)
 }
 
-func (d *downList) insert(l *Lease) {
-	l.down.next, l.down.prev, l.down.listed = d.head, nil, true
+// enter registers f, unless void says under the lock that nobody wants it any more.
+func (w *Watch) enter(f func(), void func() bool) {
+	d := &w.b.down
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.remove(w)
+	if void != nil && void() {
+		return
+	}
+	w.f = f
+	if w.b.State() == Down {
+		d.call(w)
+		return
+	}
+	d.insert(w)
+}
+
+// OnDown is Watch.On for the backend of a held lease; nil and Release take it back.
+func (l *Lease) OnDown(f func()) {
+	if f == nil {
+		l.watch.Off()
+		return
+	}
+	if !l.held.Load() {
+		return
+	}
+	l.watch.Off()
+	l.watch.begin(l.Backend) // before held is read again: see Release
+	l.watch.enter(f, func() bool { return !l.held.Load() })
+}
+
+func (d *downList) insert(w *Watch) {
+	w.next, w.prev, w.listed = d.head, nil, true
 	if d.head != nil {
-		d.head.down.prev = l
+		d.head.prev = w
 	}
-	d.head = l
+	d.head = w
 }
 
-func (d *downList) unlink(l *Lease) {
-	if l.down.prev != nil {
-		l.down.prev.down.next = l.down.next
+func (d *downList) unlink(w *Watch) {
+	if w.prev != nil {
+		w.prev.next = w.next
 	} else {
-		d.head = l.down.next
+		d.head = w.next
 	}
-	if l.down.next != nil {
-		l.down.next.down.prev = l.down.prev
+	if w.next != nil {
+		w.next.prev = w.prev
 	}
-	l.down.next, l.down.prev, l.down.listed = nil, nil, false
+	w.next, w.prev, w.listed = nil, nil, false
 }
 
-// remove takes l out, or waits until its function has returned.
-func (d *downList) remove(l *Lease) {
-	if l.down.listed {
-		d.unlink(l)
+// remove takes w out, or waits until its function has returned.
+func (d *downList) remove(w *Watch) {
+	if w.listed {
+		d.unlink(w)
 	}
-	for l.down.running {
+	for w.running {
 		d.idle.Wait()
 	}
-	l.down.f = nil
+	w.f = nil
 }
 
-// call runs l's function with the lock let go. l is not listed.
-func (d *downList) call(l *Lease) {
-	f := l.down.f
-	l.down.running = true
+// call runs w's function with the lock let go. w is not listed.
+func (d *downList) call(w *Watch) {
+	f := w.f
+	w.running = true
 	d.mu.Unlock()
 	f()
 	d.mu.Lock()
-	l.down.running = false
+	w.running = false
 	d.idle.Broadcast()
 }
 
@@ -91,8 +132,8 @@ func (d *downList) fire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for d.head != nil {
-		l := d.head
-		d.unlink(l)
-		d.call(l)
+		w := d.head
+		d.unlink(w)
+		d.call(w)
 	}
 }

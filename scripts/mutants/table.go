@@ -281,6 +281,11 @@ func pairMutants() []mutant {
 		new: "func(abandoned) {}(abandoned{",
 		pkg: proxyPkg, test: "TestFailedWarmUpLeavesNothingBehind",
 	}, {
+		name: "decode waits for a prefill that is down", file: "proxy/decode.go",
+		old: "c.d.source.On(c.handoff.from, c.onSourceDown)",
+		new: "",
+		pkg: proxyPkg, test: "TestDecodeThatHangsOnADownPrefillMoves/completions",
+	}, {
 		name: "a request is the probe of a banned pair", file: "router/cold.go",
 		old: "until <= now+int64(probeAhead)",
 		new: "until <= now-int64(probeAhead)",
