@@ -91,7 +91,7 @@ func (p *running) reload(old config, load func() (config, error)) (config, error
 		same := next
 		same.Router = old.Router
 		if !reflect.DeepEqual(same, old) {
-			err = errors.New("a reload changes the pools, policies, caps, queue and health rules only; restart for the other keys")
+			err = errors.New("a reload changes the pools, policies, caps, queue and health rules only; restart for the other keys, with USR2 and no loss")
 		}
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 #!/bin/bash
-# check-unit.sh UNIT EXPOSURE: systemd must accept the unit without a word, and rate its
-# exposure at most EXPOSURE (in tenths: 15 is 1.5). Needs no running systemd and no root.
+# check-unit.sh UNIT EXPOSURE: systemd must accept the unit and its socket unit, if there
+# is one beside it, without a word, and rate the exposure at most EXPOSURE (in tenths: 15
+# is 1.5). Needs no running systemd and no root.
 set -euo pipefail
 unit=$(realpath "$1") exposure=$2
 # verify looks for the ExecStart binary; the unit is checked as it will be installed.
@@ -9,6 +10,11 @@ trap 'rm -rf "$work"' EXIT
 printf '#!/bin/sh\n' >"$work/xpyd"
 chmod 755 "$work/xpyd"
 sed "s|/usr/bin/xpyd|$work/xpyd|" "$unit" >"$work/xpyd.service"
-said=$(systemd-analyze verify "$work/xpyd.service" 2>&1) || { echo "$said"; exit 1; }
+units=("$work/xpyd.service")
+if [ -e "${unit%.service}.socket" ]; then
+  cp "${unit%.service}.socket" "$work/xpyd.socket"
+  units+=("$work/xpyd.socket")
+fi
+said=$(systemd-analyze verify "${units[@]}" 2>&1) || { echo "$said"; exit 1; }
 [ -z "$said" ] || { echo "$said"; exit 1; }
 systemd-analyze security --no-pager --offline=yes --threshold="$exposure" "$unit" | tail -n 1
