@@ -17,7 +17,7 @@ func newBenchCmd() *cobra.Command {
 		Short: "Measure the proxy over simulated engines",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newChurnCmd(), newCostCmd(), newEnginesCmd())
+	cmd.AddCommand(newChurnCmd(), newSoakCmd(), newCostCmd(), newEnginesCmd())
 	for _, c := range cmd.Commands() {
 		c.Args = noArgs
 	}
@@ -48,6 +48,37 @@ func newChurnCmd() *cobra.Command {
 	f.IntVar(&o.Prefill, "prefill", 2, "prefill engines")
 	f.IntVar(&o.Decode, "decode", 2, "decode engines")
 	f.Uint64Var(&o.Seed, "seed", 1, "of everything random; the schedule of goroutines is not")
+	return cmd
+}
+
+func newSoakCmd() *cobra.Command {
+	var o bench.SoakOptions
+	cmd := &cobra.Command{
+		Use:   "soak",
+		Short: "Break engines and connections under load; fail if anything is lost or leaks",
+		Long: "Break engines and connections under load, in every way and at random, reload the proxy and\n" +
+			"hand its ports over meanwhile; then leave it in peace. Clients and engines check that each\n" +
+			"request has one end, each answer each byte, each handle one use, and that nothing stays behind.\n" +
+			"The proxy (xpyd serve) runs in a process of its own. Takes the duration and about 40 s.\n" +
+			"Exit code 1 if an invariant is broken; seed, fault log, proxy log and goroutines are kept then.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			self, err := os.Executable()
+			if err != nil {
+				return fmt.Errorf("find the program itself: %w", err)
+			}
+			o.Serve = []string{self, "serve"}
+			if err := o.Validate(); err != nil {
+				return usageError{err}
+			}
+			return bench.Soak(cmd.Context(), o, cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.DurationVar(&o.Duration, "duration", 3*time.Minute, "how long the load lasts: a fifth without faults, three with, a fifth without")
+	f.IntVar(&o.Streams, "streams", 300, "clients that hold a stream each; a sixth as many ask for short answers")
+	f.IntVar(&o.Events, "events", 40, "tokens of a stream, 50 ms apart")
+	f.Uint64Var(&o.Seed, "seed", 1, "of everything random; the schedule of goroutines is not")
+	f.StringVar(&o.Artefacts, "artefacts", "soak-artefacts", "`directory` for what a failed run leaves behind")
 	return cmd
 }
 

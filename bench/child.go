@@ -110,16 +110,7 @@ func (c *child) cpu() (float64, error) {
 
 // rss is the resident memory in bytes.
 func (c *child) rss() (float64, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.cmd.Process.Pid))
-	if err != nil {
-		return 0, fmt.Errorf("read resident memory: %w", err)
-	}
-	_, rest, _ := strings.Cut(string(status), "VmRSS:")
-	var kib float64
-	if _, err := fmt.Sscanf(rest, "%f kB", &kib); err != nil {
-		return 0, fmt.Errorf("read resident memory: %w", err)
-	}
-	return kib * 1024, nil
+	return residentMemory(c.cmd.Process.Pid)
 }
 
 // Pools are the URLs of engines, as the process that runs them prints them.

@@ -1,0 +1,306 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// SoakOptions describe a soak.
+type SoakOptions struct {
+	Duration time.Duration // of the load, without start and settling
+	Streams  int           // clients that hold a stream each
+	Events   int           // tokens of a stream, 50 ms apart
+	Seed     uint64
+	// Artefacts is the directory for what a failed run leaves behind; made if needed,
+	// and emptied of that after a good one.
+	Artefacts string
+	// Serve is the command line of the proxy, to which "--config FILE" is added.
+	Serve []string
+	// Settings are keys of the proxy's configuration on top of the soak's own.
+	Settings map[string]any
+}
+
+// Validate tells what no run can be made of.
+func (o *SoakOptions) Validate() error {
+	if o.Duration <= 0 || o.Streams < 1 || o.Events < 2 || o.Artefacts == "" || len(o.Serve) == 0 {
+		return fmt.Errorf("soak of %v with %d streams of %d events, artefacts %q: each must be more than nothing, and events 2",
+			o.Duration, o.Streams, o.Events, o.Artefacts)
+	}
+	return nil
+}
+
+// Timeouts of the proxy under soak: short, as the engines' leases are.
+const (
+	soakRequestDeadline = 20 * time.Second
+	soakFirstEvent      = 3 * time.Second
+	soakWriteStall      = 2 * time.Second
+)
+
+// soak is one run.
+type soak struct {
+	o       SoakOptions
+	plan    plan
+	key     string
+	verdict *verdict
+	tally   *soakTally
+	faults  *faultBook
+	fleet   *soakFleet
+	proxy   *soakProxy
+	log     *soakLog
+	watch   *sampler
+	inForce map[string]any // the configuration that the proxy's file holds
+
+	base, after soakCensus
+	settled     time.Duration // until the ledgers were empty
+}
+
+// Soak runs the proxy before simulated engines under load while engines and connections
+// fail in every way, and checks from the clients' and the engines' side that nothing is
+// lost and nothing leaks. It writes a report to out. A broken invariant is an error;
+// what is needed to look into it then lies in o.Artefacts.
+func Soak(ctx context.Context, o SoakOptions, out io.Writer) (err error) {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.Artefacts, 0o755); err != nil {
+		return fmt.Errorf("make the directory of artefacts: %w", err)
+	}
+	faultLog, err := os.Create(filepath.Join(o.Artefacts, "faults.jsonl"))
+	if err != nil {
+		return fmt.Errorf("open the fault log: %w", err)
+	}
+	defer func() { _ = faultLog.Close() }()
+	r := rand.New(rand.NewPCG(o.Seed, 0))
+	s := &soak{
+		o: o, key: fmt.Sprintf("sk-soak-%016x", r.Uint64()),
+		verdict: &verdict{}, tally: newSoakTally(), faults: newFaultBook(faultLog),
+	}
+	err = s.run(ctx, r, out)
+	if s.log != nil {
+		s.log.close()
+	}
+	if s.fleet != nil {
+		err = errors.Join(err, s.fleet.close())
+	}
+	return s.conclude(out, err)
+}
+
+// run goes through the stages. The proxy has ended when it returns.
+func (s *soak) run(ctx context.Context, r *rand.Rand, out io.Writer) (err error) {
+	if err := s.start(ctx); err != nil {
+		return err
+	}
+	stopped := false
+	defer func() {
+		if !stopped {
+			err = errors.Join(err, s.proxy.stop())
+		}
+	}()
+	if s.base, err = s.baseline(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "soak of %v, %d streams, seed %d; 3 prefill and 3 decode engines behind relays\nat rest: %v\n", s.o.Duration, s.o.Streams, s.o.Seed, s.base)
+	s.plan = newPlan(time.Now(), s.o.Duration)
+	s.faults.plan = s.plan
+	s.tally.start(s.plan)
+	s.watch = newSampler(s)
+	s.serveLoad(ctx, r)
+	if ctx.Err() != nil {
+		return fmt.Errorf("soak: %w", ctx.Err())
+	}
+	s.settle()
+	if err := s.leaks(ctx); err != nil {
+		return err
+	}
+	if err := s.watch.look(ctx); err != nil {
+		return err
+	}
+	s.judge()
+	if len(s.verdict.of("")) > 0 {
+		s.keepState(ctx, "end")
+	}
+	stopped = true
+	return s.proxy.stop()
+}
+
+// start brings up engines, relays and the proxy.
+func (s *soak) start(ctx context.Context) (err error) {
+	book := newHandleBook(s.tally, s.verdict)
+	book.held = s.faults.held
+	if s.fleet, err = startSoakFleet(s.o, book, s.faults.injected, func(l leased) { s.faults.found(l, s.verdict) }); err != nil {
+		return err
+	}
+	if s.log, err = newSoakLog(s.o.Artefacts, s.key, s.tally, s.verdict); err != nil {
+		return err
+	}
+	s.inForce = s.settings(nil, nil)
+	if s.proxy, err = startSoakProxy(ctx, s.o.Serve, s.o.Artefacts, s.inForce, s.log, s.verdict); err != nil {
+		return err
+	}
+	return nil
+}
+
+// settings are the proxy's configuration; nil pools are the whole ones.
+func (s *soak) settings(prefill, decode []string) map[string]any {
+	if prefill == nil {
+		prefill, decode = relayURLs(s.fleet.prefill), relayURLs(s.fleet.decode)
+	}
+	all := map[string]any{
+		"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "pprof": true,
+		"api_keys": []string{s.key},
+		"prefill":  prefill, "decode": decode,
+		"health": map[string]any{
+			"eject_for": "2s", "eject_max": "6s", "slow_start": "2s",
+			"interval": "1s", "suspect_interval": "300ms", "timeout": "700ms",
+		},
+		"timeouts": map[string]any{
+			"request": soakRequestDeadline.String(), "header": "3s", "body": "3s", "dial": "500ms",
+			"prefill": "3s", "first_event": soakFirstEvent.String(), "stream_idle": "3s",
+			"write_stall": soakWriteStall.String(), "upstream_idle": "2s", "prefill_abort_grace": "500ms", "drain": "30s",
+		},
+		"kv": map[string]any{"lease": soakLease.String(), "lease_margin": soakLeaseMargin.String()},
+	}
+	maps.Copy(all, s.o.Settings)
+	return all
+}
+
+// baseline is what the proxy holds at rest. Its heap is that of a process that has
+// served: what it allocates once is no leak. The rest is counted before that, as idle
+// workers stay for 10 to 20 s.
+func (s *soak) baseline(ctx context.Context) (soakCensus, error) {
+	if err := awaitReady(ctx, s.proxy.address()); err != nil {
+		return soakCensus{}, err
+	}
+	rest, err := s.quietest(ctx, restFor)
+	if err != nil {
+		return rest, err
+	}
+	var wg sync.WaitGroup
+	for i := range s.o.Streams {
+		wg.Go(func() {
+			c := &soakClient{s: s, r: rand.New(rand.NewPCG(s.o.Seed, uint64(1e6+i)))}
+			defer c.drop()
+			c.do(&request{load: "first", id: fmt.Sprintf("soak-first-%d", i), key: s.key, call: call{stream: true, tokens: 4, prompt: soakPrompt(c.r, "first")}})
+		})
+	}
+	wg.Wait()
+	served, err := s.takeSoakCensus(ctx)
+	rest.heap = served.heap
+	return rest, err
+}
+
+// restFor is how long the proxy is watched at rest: connections to engines are idle for
+// 2 s, and checks of the six engines come and go.
+const restFor = 4 * time.Second
+
+// quietest is the smallest census of a span.
+func (s *soak) quietest(ctx context.Context, span time.Duration) (least soakCensus, err error) {
+	for end := time.Now().Add(span); ; time.Sleep(250 * time.Millisecond) {
+		c, err := s.takeSoakCensus(ctx)
+		if err != nil {
+			return least, err
+		}
+		if least.goroutines == 0 {
+			least = c
+		}
+		least = soakCensus{min(least.goroutines, c.goroutines), min(least.fds, c.fds), min(least.heap, c.heap), min(least.rss, c.rss)}
+		if time.Now().After(end) {
+			return least, nil
+		}
+	}
+}
+
+// serveLoad runs clients, faults and the sampler until the last client has left.
+func (s *soak) serveLoad(ctx context.Context, r *rand.Rand) {
+	watching, stop := context.WithCancel(ctx)
+	var beside, clients sync.WaitGroup
+	beside.Go(func() { s.watch.run(watching) })
+	beside.Go(func() {
+		st := &storm{s: s, r: r, busy: map[*station]bool{}}
+		if sleepUntil(ctx, s.plan.start(stageFaults)) {
+			st.run(ctx)
+		}
+		if sleepUntil(ctx, s.plan.end(stageHealing)) {
+			s.wellAgain(ctx)
+		}
+	})
+	loading, cancel := context.WithDeadline(ctx, s.plan.end(stageRecovery))
+	defer cancel()
+	for i := range s.o.Streams {
+		clients.Go(func() { s.streams(loading, i) })
+	}
+	for i := range max(s.o.Streams/6, 1) {
+		clients.Go(func() { s.shorts(loading, i) })
+	}
+	clients.Wait()
+	stop()
+	beside.Wait()
+}
+
+// streams is one client that holds a stream after the other.
+func (s *soak) streams(ctx context.Context, i int) {
+	c := &soakClient{s: s, r: rand.New(rand.NewPCG(s.o.Seed, uint64(i)+1))}
+	defer c.drop()
+	sleepUntil(ctx, time.Now().Add(time.Duration(c.r.IntN(int(warmUp)))))
+	for n := 0; ctx.Err() == nil; n++ {
+		switch k := c.r.IntN(1000); {
+		case k < malformed:
+			c.misbehave("malformed", malformedRequests())
+		case k < malformed+forbidden:
+			c.misbehave("forbidden", forbiddenRequests())
+		default:
+			c.do(c.draw(fmt.Sprintf("soak-%d-%d", i, n)))
+		}
+		sleepUntil(ctx, time.Now().Add(time.Duration(c.r.IntN(100))*time.Millisecond))
+	}
+}
+
+// shorts is one client that asks for a short answer about once a second.
+func (s *soak) shorts(ctx context.Context, i int) {
+	c := &soakClient{s: s, r: rand.New(rand.NewPCG(s.o.Seed, uint64(i)+1<<20))}
+	defer c.drop()
+	for n := 0; sleepUntil(ctx, time.Now().Add(time.Duration(200+c.r.IntN(1200))*time.Millisecond)); n++ {
+		c.do(c.drawShort(fmt.Sprintf("soak-s%d-%d", i, n)))
+	}
+}
+
+// settle waits until no engine holds a block for a reader: a lease is the longest that
+// can take.
+func (s *soak) settle() {
+	begin := time.Now()
+	for time.Since(begin) < soakLease+time.Second && s.fleet.pinnedNow() > 0 {
+		time.Sleep(20 * time.Millisecond)
+	}
+	s.settled = time.Since(begin)
+}
+
+// settleTime is how long idle connections of clients and fasthttp's idle workers may
+// stay: 10 to 20 s.
+const settleTime = 25 * time.Second
+
+// leaks waits until the proxy holds no more than before the load.
+func (s *soak) leaks(ctx context.Context) error {
+	for end := time.Now().Add(settleTime); ; time.Sleep(250 * time.Millisecond) {
+		var err error
+		if s.after, err = s.takeSoakCensus(ctx); err != nil {
+			return err
+		}
+		if s.after.within(s.base) || time.Now().After(end) {
+			return nil
+		}
+	}
+}
+
+// within allows what a probe of a backend in the moment holds, and a heap a fifth
+// larger, but no less than 2 MiB: a heap of 3 MiB is not measured to a fifth.
+func (c soakCensus) within(base soakCensus) bool {
+	return c.goroutines <= base.goroutines+2 && c.fds <= base.fds+2 && c.heap <= max(base.heap*1.2, base.heap+2<<20)
+}

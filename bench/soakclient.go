@@ -1,0 +1,210 @@
+package bench
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+)
+
+// soakBound is how long one request may take in all: the deadline of the whole request
+// (timeouts.request of the soak's configuration) and what a loaded machine adds.
+const soakBound = soakRequestDeadline + 10*time.Second
+
+// pace is how a client reads.
+type pace int
+
+const (
+	paceSteady pace = iota
+	paceSlow        // some bytes at a time, to the end
+	paceStuck       // stops for longer than timeouts.write_stall
+)
+
+// request is one completion of a soak's client, and when the client leaves.
+type request struct {
+	call
+	load   string // kind of client, for the report
+	id     string
+	key    string // bearer token
+	pace   pace
+	leaves bool
+	manner manner
+	inBody bool          // leaves after half of the body
+	after  time.Duration // else leaves after this time, or where it is 0
+	events int           // after so many events
+}
+
+// soakClient is one client: a raw socket, so that it can leave in every way.
+type soakClient struct {
+	s      *soak
+	r      *rand.Rand
+	conn   *net.TCPConn // nil between two requests unless kept alive
+	in     *bufio.Reader
+	reused bool
+}
+
+func (c *soakClient) connect(q *request) error {
+	if c.conn != nil && (q.pace != paceSteady || c.r.IntN(3) == 0) {
+		c.drop()
+	}
+	c.reused = c.conn != nil
+	if c.conn == nil {
+		d := net.Dialer{Timeout: clientBound}
+		if q.pace != paceSteady {
+			d.Control = smallReceiveBuffer
+		}
+		conn, err := d.Dial("tcp", c.s.proxy.address())
+		if err != nil {
+			return err
+		}
+		c.conn, c.in = conn.(*net.TCPConn), bufio.NewReader(conn)
+	}
+	return c.conn.SetDeadline(time.Now().Add(soakBound))
+}
+
+// smallReceiveBuffer makes the proxy feel a client that does not read. Set before the
+// connection is made, as it bounds the window.
+func smallReceiveBuffer(_, _ string, raw syscall.RawConn) error {
+	var err error
+	if e := raw.Control(func(fd uintptr) {
+		err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096)
+	}); e != nil {
+		return e
+	}
+	return err
+}
+
+func (c *soakClient) drop() {
+	if c.conn != nil {
+		_ = c.conn.Close() // closed already where the client left by that
+		c.conn = nil
+	}
+}
+
+func (q *request) bytes() []byte {
+	body := q.body()
+	head := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: soak\r\nContent-Type: application/json\r\nX-Request-Id: %s\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n",
+		q.path(), q.id, q.key, len(body))
+	return append(head, body...)
+}
+
+// do carries out one request and files how it ended. That the proxy closes a kept
+// connection under a request is a fault too, also in a hand-over: clients keep theirs
+// for less than timeouts.idle.
+func (c *soakClient) do(q *request) {
+	c.s.tally.in(time.Now(), func(s *second) { s.requests++ })
+	what, err := c.try(q)
+	var bad *wrong
+	switch {
+	case err == nil:
+		c.s.tally.ended(q.load, what)
+		return
+	case errors.As(err, &bad):
+	case timedOut(err):
+		bad = wrongf(invOutcomes, "a request without an answer", "%v", err)
+	case c.reused:
+		bad = wrongf(invOutcomes, "a kept connection that failed", "%v", err)
+	default:
+		bad = wrongf(invOutcomes, "a connection that failed", "%v", err)
+	}
+	c.drop()
+	c.s.tally.ended(q.load, "WRONG")
+	c.s.verdict.breach(bad.invariant, bad.what, "%s, client %s, stage %v: %s", q.id, q.load, c.s.plan.at(time.Now()), bad.detail)
+}
+
+func (c *soakClient) try(q *request) (what string, err error) {
+	if err := c.connect(q); err != nil {
+		return "", fmt.Errorf("connect to the proxy: %w", err)
+	}
+	raw := q.bytes()
+	if q.leaves && q.inBody {
+		raw = raw[:len(raw)-len(q.body())/2]
+	}
+	if _, err := c.conn.Write(raw); err != nil {
+		return "", fmt.Errorf("send the request: %w", err)
+	}
+	if q.leaves && (q.inBody || q.after > 0) {
+		return c.leaveUnread(q)
+	}
+	sent := time.Now()
+	if _, err := c.in.Peek(1); err != nil {
+		return "", fmt.Errorf("await an answer: %w", err)
+	}
+	resp, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		return "", wrongf(invOutcomes, "an answer that is no HTTP", "%v", err)
+	}
+	if got := resp.Header.Get("X-Request-Id"); got != q.id {
+		return "", wrongf(invBytes, "an answer to another request", "X-Request-Id %q to %q", got, q.id)
+	}
+	if resp.StatusCode == http.StatusOK && q.stream {
+		what, err = c.readStream(q, resp, sent)
+	} else {
+		what, err = c.readWhole(q, resp)
+	}
+	if err != nil || resp.Close || what != "complete" {
+		c.drop()
+	}
+	return what, err
+}
+
+// leaveUnread leaves without looking at the answer, but for what a half-closed client
+// reads: anything but a lie.
+func (c *soakClient) leaveUnread(q *request) (string, error) {
+	time.Sleep(q.after)
+	defer c.drop()
+	switch q.manner {
+	case mannerReset:
+		_ = c.conn.SetLinger(0)
+		return "left", nil
+	case mannerHalf:
+		_ = c.conn.CloseWrite() // fails only when the proxy has closed first
+	default:
+		return "left", nil
+	}
+	resp, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		return "left", silence(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		return "left", silence(err)
+	}
+	if err := q.check(body); err != nil {
+		return "", wrongf(invOutcomes, "a half-closed client told 200 with a clean end", "%v", err)
+	}
+	return "left", nil
+}
+
+// silence is the one end that a half-closed client must not see.
+func silence(err error) error {
+	if err != nil && timedOut(err) {
+		return wrongf(invOutcomes, "a half-closed client neither answered nor cut off", "%v", err)
+	}
+	return nil
+}
+
+func (c *soakClient) readWhole(q *request, resp *http.Response) (string, error) {
+	body, err := io.ReadAll(resp.Body)
+	switch {
+	case err != nil && timedOut(err):
+		return "", err
+	case err != nil:
+		return "", wrongf(invOutcomes, "an answer with a length that breaks off", "status %d, %d bytes: %v", resp.StatusCode, len(body), err)
+	case resp.StatusCode != http.StatusOK:
+		what, bad := refused(resp, body)
+		if bad != nil {
+			return what, bad
+		}
+		return what, nil
+	}
+	if bad := q.whole(q.id, body); bad != nil {
+		return "", bad
+	}
+	return "complete", nil
+}

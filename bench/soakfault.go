@@ -1,0 +1,272 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"xpyd/sim"
+	"xpyd/sim/faultnet"
+)
+
+// fault is one thing that was done to an engine or to the way to it.
+type fault struct {
+	At     float64 `json:"at_s"` // since the run's begin
+	Engine string  `json:"engine"`
+	Kind   string  `json:"kind"`
+	Text   string  `json:"text,omitempty"` // script, op or fault, as its package reads it
+	For    float64 `json:"for_s,omitempty"`
+	Conn   int     `json:"conn,omitempty"` // of the relay, and the byte of it
+	Byte   int64   `json:"byte,omitempty"`
+
+	from, until time.Time
+}
+
+// faultBook is what was done, and when: the seed alone does not repeat a run, as the
+// schedule of goroutines is not its. Safe for concurrent use.
+type faultBook struct {
+	plan plan      // set before the first fault
+	log  io.Writer // JSON lines
+
+	mu   sync.Mutex
+	list []*fault       // of the last faultsKept
+	n    map[string]int // by kind
+
+	leases map[string]int // entries that only their lease has freed, by what excuses them
+}
+
+// faultsKept is how long faults are remembered: what one has stranded is freed by its
+// lease, and looked at within seconds.
+const faultsKept = time.Minute + soakRequestDeadline
+
+func newFaultBook(log io.Writer) *faultBook {
+	return &faultBook{log: log, n: map[string]int{}, leases: map[string]int{}}
+}
+
+// open files a fault that lasts until close; d is how long it is meant to.
+func (b *faultBook) open(engine, kind, text string, d time.Duration) *fault {
+	now := time.Now()
+	f := &fault{Engine: engine, Kind: kind, Text: text, For: d.Seconds(), from: now, until: now.Add(d + faultsKept)}
+	b.file(f)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.n[kind]++
+	return f
+}
+
+func (b *faultBook) close(f *fault) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f.until = time.Now()
+}
+
+// injected files what a relay did to one connection. What swallows bytes lasts until
+// the proxy gives the connection up.
+func (b *faultBook) injected(engine string, i faultnet.Injection) {
+	kind, _, _ := strings.Cut(i.Op, "@")
+	kind, _, _ = strings.Cut(kind, "=")
+	if i.Conn == 0 {
+		return // freeze, reset and the like: filed by who asked for it
+	}
+	way := "up "
+	if i.Down {
+		way = "down "
+	}
+	f := &fault{Engine: engine, Kind: "connection " + kind, Text: way + i.Op, Conn: i.Conn, Byte: i.At, from: i.When, until: i.When}
+	if kind == faultnet.Stall || kind == faultnet.Blackhole || kind == faultnet.NoRead {
+		f.until = i.When.Add(soakRequestDeadline)
+	}
+	b.file(f)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.n[f.Kind]++
+}
+
+func (b *faultBook) file(f *fault) {
+	f.At = f.from.Sub(b.plan.begin).Seconds()
+	line, err := json.Marshal(f)
+	if err != nil {
+		panic("BUG: a fault that is no JSON: " + err.Error())
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, _ = b.log.Write(append(line, '\n')) // for people; the accounts are in memory
+	if len(b.list) > 0 && f.from.Sub(b.list[0].from) > 2*faultsKept {
+		b.list = slices.DeleteFunc(b.list, func(o *fault) bool { return f.from.Sub(o.until) > faultsKept })
+	}
+	b.list = append(b.list, f)
+}
+
+// find returns the first fault on an engine that lay in the span and that match wants.
+func (b *faultBook) find(from, to time.Time, match func(*fault) bool) *fault {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, f := range b.list {
+		if !f.from.After(to) && !f.until.Before(from) && match(f) {
+			return f
+		}
+	}
+	return nil
+}
+
+// held reports whether bytes to the engine may have waited on their way in the span.
+func (b *faultBook) held(engine string, from, to time.Time) bool {
+	return b.find(from.Add(-tickSlack), to, func(f *fault) bool { return f.Engine == engine && f.Kind != kindReset && f.Kind != kindKill }) != nil
+}
+
+// beside reports whether a decode engine other than this one has been standing still
+// since, and nothing was wrong with this one.
+func (b *faultBook) beside(engine string, since time.Time) bool {
+	now := time.Now()
+	if engine == "" || b.plan.at(now) != stageFaults {
+		return false
+	}
+	still := b.find(since, now, func(f *fault) bool {
+		return f.Engine != engine && strings.HasPrefix(f.Engine, string(sim.RoleDecode)) && (f.Kind == kindFreeze || f.Kind == kindPartition) && f.from.Before(since)
+	})
+	return still != nil && b.find(since.Add(-time.Second), now, func(f *fault) bool { return f.Engine == engine }) == nil
+}
+
+// found judges an entry that nobody gave back.
+func (b *faultBook) found(l leased, v *verdict) {
+	e := l.entry
+	what := b.excuse(l)
+	if what == "" || b.plan.calmFor(e.PinnedAt, e.FreedAt) {
+		what = "nothing"
+		v.breach(invBlocks, "blocks that were freed by their lease alone, and no fault excuses it", "%s on %s, pinned %.1f s after the load's begin, %d blocks",
+			e.RequestID, l.station.Name(), e.PinnedAt.Sub(b.plan.begin).Seconds(), len(e.Blocks))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.leases[what]++
+}
+
+// excuse names the fault for which nobody could give these blocks back, or "". Blocks
+// are excused
+//   - where P's answer, which names them, was lost, spoilt or held up: a fault on the way
+//     to or from the P that pinned them, or in its answers, while they were pinned;
+//   - where P itself stood still: it hears no release, and its leases end at once when
+//     it goes on;
+//   - where a D stood still or swallowed bytes: until the proxy gives it up by
+//     timeouts.first_event, there is no time left for a release.
+//
+// A D that resets, dies or answers errors is no excuse: another one can tell P. Nor are
+// clients.
+func (b *faultBook) excuse(l leased) string {
+	from := l.entry.PinnedAt.Add(-soakFirstEvent)
+	name := l.station.Name()
+	f := b.find(from, l.entry.FreedAt, func(f *fault) bool {
+		if f.Engine == name { // a script is one of the connections it has hit
+			return f.Kind != kindKill && f.Kind != kindScript
+		}
+		return strings.HasPrefix(f.Engine, string(sim.RoleDecode)) && swallows(f.Kind)
+	})
+	if f == nil {
+		return ""
+	}
+	role, _, _ := strings.Cut(f.Engine, "-")
+	return role + " " + f.Kind
+}
+
+func swallows(kind string) bool {
+	switch kind {
+	case kindFreeze, kindPartition, "sim hang", "sim stall", "connection " + faultnet.Stall, "connection " + faultnet.Blackhole, "connection " + faultnet.NoRead:
+		return true
+	}
+	return false
+}
+
+// counts are the faults so far by kind, and the entries left to their leases by what
+// excuses them.
+func (b *faultBook) counts() (faults, leases map[string]int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.n), maps.Clone(b.leases)
+}
+
+// Kinds of faults but for those of a connection and of the engines' answers, which
+// carry the names of their packages.
+const (
+	kindScript    = "script" // for new connections, for a while
+	kindReset     = "reset"  // RST on all open connections
+	kindRefuse    = "refuse" // the port is closed
+	kindPartition = "partition"
+	kindFreeze    = "freeze" // SIGSTOP
+	kindKill      = "kill"   // SIGKILL, and a restart
+)
+
+// drawFault draws what happens to a station next.
+func drawFault(r *rand.Rand, role sim.Role) (kind, text string, d time.Duration) {
+	d = time.Duration(300+r.IntN(2700)) * time.Millisecond
+	switch n := r.IntN(100); {
+	case n < 35:
+		return kindScript, drawScript(r), d
+	case n < 75:
+		return "sim", drawSimFault(r, role), d
+	case n < 82:
+		return kindReset, "", 0
+	case n < 88:
+		return kindRefuse, "", d
+	case n < 92:
+		return kindPartition, "", 2 * d
+	case n < 99:
+		return kindFreeze, "", 2 * d
+	default: // long enough for the active check to find it
+		return kindFreeze, "", 12*time.Second + d
+	}
+}
+
+// drawScript draws what a relay does to each connection. A flipped bit is in the name of
+// the protocol, before any body: one in a text, a prompt or a handle is no proxy's to see,
+// and TCP's to prevent.
+func drawScript(r *rand.Rand) string {
+	down := [...]string{"rst@%d", "fin@%d", "stall@%d", "blackhole@%d"}
+	switch n := r.IntN(12); {
+	case n < 4:
+		return "down:" + fmt.Sprintf(down[r.IntN(len(down))], r.IntN(12_000))
+	case n < 6:
+		return "up:" + fmt.Sprintf(down[r.IntN(len(down))], r.IntN(4_000))
+	case n == 6:
+		return fmt.Sprintf("down:corrupt@%d", r.IntN(4))
+	case n == 7:
+		return fmt.Sprintf("down:delay=%dms", 5+r.IntN(45))
+	case n == 8:
+		return fmt.Sprintf("down:slice=%d,1ms", 16+r.IntN(48))
+	case n == 9:
+		return fmt.Sprintf("down:slice=%d", 1+r.IntN(7))
+	case n == 10:
+		return faultnet.Refuse
+	default:
+		return faultnet.NoRead
+	}
+}
+
+// Faults of the engines' own answers, as sim.ParseFault reads them; %d is an event or a
+// byte.
+func simFaults(role sim.Role) []string {
+	both := []string{"rst", "fin", "hang", "delay=200ms", "status=500", "status=502", "status=503", "status=429", "late"}
+	if role == sim.RolePrefill {
+		return append(both, "truncate@%d", "badjson", "nohandle", "badhandle=port-zero", "badhandle=no-host", "badhandle=no-blocks",
+			"badhandle=engine", "badhandle=id", "badhandle=port-closed", "badhandle=null", "badhandle=flag-false", "zero", "die@0", "status=401")
+	}
+	return append(both, "kvfail", "error-first", "zero", "error-done@%d", "error-cut@%d", "die@%d", "die@%d:rst", "cut@%d", "cut@%d:rst", "stall@%d", "no-done", "no-finish", "slice@3")
+}
+
+func drawSimFault(r *rand.Rand, role sim.Role) string {
+	all := simFaults(role)
+	text := all[r.IntN(len(all))]
+	if strings.Contains(text, "%d") {
+		at := r.IntN(40)
+		if strings.HasPrefix(text, "truncate") {
+			at = r.IntN(600)
+		}
+		text = fmt.Sprintf(text, at)
+	}
+	return text
+}

@@ -1,0 +1,256 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"xpyd/sim"
+	"xpyd/sim/faultnet"
+)
+
+// Engines of a soak: their clocks run faster than real ones', so that an hour holds
+// many leases. The proxy's configuration matches them.
+const (
+	soakLease        = 6 * time.Second
+	soakLeaseMargin  = time.Second
+	soakTokenLatency = 50 * time.Millisecond
+	soakPrefillSpeed = 20_000 // tokens a second
+)
+
+// soakPrefillTime is what an engine takes for a prompt of that many bytes, four of
+// which are a token.
+func soakPrefillTime(bytes int) time.Duration {
+	return time.Duration(bytes/4) * time.Second / soakPrefillSpeed
+}
+
+// station is one engine behind its relay. The proxy knows the relay alone.
+type station struct {
+	*sim.Engine
+	relay *faultnet.Relay
+	role  sim.Role
+
+	mu      sync.Mutex
+	killed  bool           // on purpose
+	freedBy map[string]int // of the incarnations before this one
+	stale   int            // likewise
+	seen    time.Time      // entries freed before were looked at
+	found   func(leased)   // told of each entry that only its lease has freed, soon after
+}
+
+// leased is a pinned entry that nobody gave back.
+type leased struct {
+	station *station
+	entry   sim.Entry
+}
+
+// soakFleet is three prefill and three decode engines, each with its relay.
+type soakFleet struct {
+	prefill, decode []*station
+	book            *handleBook
+
+	mu    sync.Mutex
+	decOf map[string]string // client's id → decode engine, until asked for
+	older map[string]string // the generation before, so that memory is bounded
+}
+
+const decodeOfKept = 4096
+
+// startSoakFleet returns what it has started also when it fails. injected is told of
+// each thing that a relay does on purpose.
+func startSoakFleet(o SoakOptions, book *handleBook, injected func(name string, i faultnet.Injection), found func(leased)) (*soakFleet, error) {
+	f := &soakFleet{book: book, decOf: map[string]string{}}
+	for i := range 2 * poolSize {
+		opts := sim.Options{
+			Name: fmt.Sprintf("prefill-%d", i), Role: sim.RolePrefill, Model: benchModel,
+			// Room for all clients on one engine: what queues there is not what is tested.
+			MaxSeqs: 2*o.Streams + 64, NumBlocks: 160*o.Streams + 8192,
+			PrefillTokensPerSecond: soakPrefillSpeed, TokenLatency: soakTokenLatency,
+			Lease: soakLease, HandshakeTimeout: time.Second,
+			Log: book, Hook: f.hook,
+		}
+		if i >= poolSize {
+			opts.Name, opts.Role = fmt.Sprintf("decode-%d", i-poolSize), sim.RoleDecode
+		}
+		s, err := startStation(opts, o.Seed+uint64(i), injected)
+		if s != nil {
+			s.found = found
+		}
+		if s != nil && s.role == sim.RolePrefill {
+			f.prefill = append(f.prefill, s)
+		} else if s != nil {
+			f.decode = append(f.decode, s)
+		}
+		if err != nil {
+			return f, fmt.Errorf("start %s: %w", opts.Name, err)
+		}
+	}
+	return f, nil
+}
+
+const poolSize = 3
+
+func startStation(opts sim.Options, seed uint64, injected func(string, faultnet.Injection)) (*station, error) {
+	e, err := sim.Start(opts)
+	if err != nil {
+		return nil, err
+	}
+	s := &station{Engine: e, role: opts.Role, freedBy: map[string]int{}, seen: time.Now()}
+	s.relay, err = faultnet.Listen(e.Addr(), faultnet.Options{Seed: seed, Log: func(i faultnet.Injection) { injected(opts.Name, i) }})
+	if err != nil {
+		return s, fmt.Errorf("its relay: %w", err)
+	}
+	return s, nil
+}
+
+func (f *soakFleet) all() []*station { return slices.Concat(f.prefill, f.decode) }
+
+func (f *soakFleet) close() error {
+	var errs []error
+	for _, s := range f.all() {
+		errs = append(errs, s.Close())
+		if s.relay != nil {
+			errs = append(errs, s.relay.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// hook is the engines' sim.Options.Hook: it notes who decodes what.
+func (f *soakFleet) hook(ev sim.Event) {
+	if ev.Phase != sim.PhaseDecodeReceived || len(ev.RequestID) <= legSuffix {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.decOf) == decodeOfKept {
+		f.older, f.decOf = f.decOf, map[string]string{}
+	}
+	f.decOf[ev.RequestID[:len(ev.RequestID)-legSuffix]] = ev.Engine
+}
+
+// decodeOf names the decode engine that had the client's request last.
+func (f *soakFleet) decodeOf(id string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if name, ok := f.decOf[id]; ok {
+		return name
+	}
+	return f.older[id]
+}
+
+func relayURLs(stations []*station) []string {
+	var all []string
+	for _, s := range stations {
+		all = append(all, s.relay.URL())
+	}
+	return all
+}
+
+// kill ends the engine as kill -9 does, and keeps the books of what died with it.
+func (s *station) kill() {
+	s.mu.Lock()
+	s.killed = true
+	s.mu.Unlock()
+	s.look()
+	s.Kill()
+	s.look() // what was freed in between
+	l := s.Ledger()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for by, n := range l.FreedBy {
+		s.freedBy[by] += n
+	}
+	for _, e := range l.Entries {
+		if e.FreedBy == "" {
+			s.freedBy["death"]++
+		}
+	}
+	s.stale += l.StaleReads
+}
+
+// restart brings a killed engine back, with a new engine id and an empty ledger.
+func (s *station) restart() error {
+	if err := s.Restart(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.killed, s.seen = false, time.Now()
+	return nil
+}
+
+// died reports whether the engine has ended of something else than kill.
+func (s *station) died() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.killed {
+		return false
+	}
+	select {
+	case <-s.Died():
+		return true
+	default:
+		return false
+	}
+}
+
+// look notes the entries that their lease has freed since the last time. The ledger
+// remembers 4096 freed ones: at 100 a second that is 40 s.
+func (s *station) look() {
+	entries := s.Ledger().Entries
+	now := time.Now()
+	s.mu.Lock()
+	seen := s.seen
+	s.seen = now
+	s.mu.Unlock()
+	for _, e := range entries {
+		if e.FreedBy == "lease" && !e.FreedAt.Before(seen) && e.FreedAt.Before(now) {
+			s.found(leased{s, e})
+		}
+	}
+}
+
+// books are how all entries of all incarnations ended, and the reads of blocks that
+// were no longer pinned.
+func (s *station) books() (freedBy map[string]int, stale int) {
+	l := s.Ledger()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	freedBy = map[string]int{}
+	for by, n := range s.freedBy {
+		freedBy[by] += n
+	}
+	stale = s.stale
+	if !s.killed { // else they are counted
+		for by, n := range l.FreedBy {
+			freedBy[by] += n
+		}
+		stale += l.StaleReads
+	}
+	return freedBy, stale
+}
+
+// books are those of all prefill engines.
+func (f *soakFleet) books() (freedBy map[string]int, stale int) {
+	freedBy = map[string]int{}
+	for _, s := range f.prefill {
+		by, n := s.books()
+		for how, count := range by {
+			freedBy[how] += count
+		}
+		stale += n
+	}
+	return freedBy, stale
+}
+
+// pinnedNow is the sum over all prefill engines.
+func (f *soakFleet) pinnedNow() int {
+	n := 0
+	for _, s := range f.prefill {
+		n += s.Ledger().Pinned
+	}
+	return n
+}

@@ -1,0 +1,176 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Bounds of what is judged at the end of a run.
+const (
+	// An answer's delay of 10 % more would be seen on a machine of one's own. On a shared
+	// one the same run differs by more than that from itself.
+	latencyFactor = 2
+	latencySlack  = 50 * time.Millisecond
+	// stillSlack is what streams may be held up while a D that is not theirs stands still.
+	stillSlack = 100 * time.Millisecond
+	// rssGrowth is what the last process may grow by in the second half of the load, as a
+	// straight line through its memory tells: collections come and go by several MiB.
+	rssGrowth = 8 << 10 // KiB
+
+	calmLegs   = 1.05 // a request, over 10 s: warm-ups are no client's
+	stormyLegs = 1.2
+	linesOver  = 200 // lines a second beyond two a request and one an open stream
+)
+
+// judge files what only the whole run tells.
+func (s *soak) judge() {
+	s.judgeCalm()
+	s.judgeBlocks()
+	s.judgeProcess()
+	s.judgeLatency()
+	s.judgeRetries()
+	s.judgeHarness()
+}
+
+// failed tells which endings a client would complain of.
+func failed(e ending) bool {
+	switch e.Load {
+	case "malformed", "forbidden", "leaves", "stuck":
+		return e.What == "WRONG"
+	}
+	return e.What != "complete"
+}
+
+// judgeCalm: where no engine and no connection fails, no request does.
+func (s *soak) judgeCalm() {
+	for st := range stages {
+		if !st.calm() {
+			continue
+		}
+		for e, n := range s.tally.endingsOf(st) {
+			if failed(e) && e.What != "WRONG" {
+				s.verdict.breach(invOutcomes, fmt.Sprintf("requests that fail in stage %v", st), "%d× %s: %s", n, e.Load, e.What)
+			}
+		}
+	}
+}
+
+func (s *soak) judgeBlocks() {
+	for _, st := range s.fleet.prefill {
+		st.look()
+		if n := st.Ledger().Pinned; n > 0 {
+			s.verdict.breach(invBlocks, "blocks that stay pinned", "%d on %s %v after the last client", n, st.Name(), s.settled)
+		}
+	}
+	for _, st := range s.fleet.decode {
+		if n := st.Ledger().Pinned; n > 0 {
+			s.verdict.breach(invBlocks, "blocks pinned on a decode engine", "%d on %s", n, st.Name())
+		}
+	}
+}
+
+func (s *soak) judgeProcess() {
+	for _, open := range s.watch.last.openGauges() {
+		s.verdict.breach(invGauges, "a gauge that does not end at 0", "%s", open)
+	}
+	if n := s.watch.last.series["xpyd_panics_total"]; n > 0 {
+		s.verdict.breach(invOutcomes, "panics", "%g", n)
+	}
+	if !s.after.within(s.base) {
+		s.verdict.breach(invLeaks, "more than before the load", "%v -> %v", s.base, s.after)
+	}
+	if slope, over, ok := s.slope(); ok && slope*over.Minutes() > rssGrowth {
+		s.verdict.breach(invLeaks, "memory that grows", "%.0f KiB/min over %v", slope, over)
+	}
+	if told, running := s.proxy.replaced(); running > 0 {
+		s.verdict.breach(invOutcomes, "processes that stay after a hand-over", "%d of %d", running, told)
+	}
+}
+
+// slope of the last process's memory in the second half of the load.
+func (s *soak) slope() (kib float64, over time.Duration, ok bool) {
+	from, to := s.plan.begin.Add(s.o.Duration/2), s.plan.end(stageRecovery)
+	kib, ok = s.watch.slope(from, to)
+	return kib, to.Sub(from), ok
+}
+
+func (s *soak) judgeLatency() {
+	before, after := s.tally.quantiles(stageStandard), s.tally.quantiles(stageRecovery)
+	if after.added > max(latencyFactor*before.added, before.added+latencySlack) {
+		s.verdict.breach(invLatency, "slower to the first token after the faults than before", "p99 %v -> %v", before.added, after.added)
+	}
+	if after.gap > max(latencyFactor*before.gap, before.gap+latencySlack) {
+		s.verdict.breach(invLatency, "slower between tokens after the faults than before", "p99 %v -> %v", before.gap, after.gap)
+	}
+	if beside, n := s.tally.besides(); n >= minBeside && beside > max(latencyFactor*before.gap, before.gap+stillSlack) {
+		s.verdict.breach(invLatency, "streams held up by a decode engine that is not theirs", "p99 %v between tokens, %v before", beside, before.gap)
+	}
+}
+
+// minBeside gaps make a p99.
+const minBeside = 200
+
+func (s *soak) judgeRetries() {
+	for st := range stageAfter {
+		limit := stormyLegs
+		if st.calm() {
+			limit = calmLegs
+		}
+		prefills, decodes := s.amplification(st)
+		if max(prefills, decodes) > limit {
+			s.verdict.breach(invRetries, fmt.Sprintf("too many legs a request in stage %v", st), "%.3f prefills, %.3f decodes over 10 s", prefills, decodes)
+		}
+	}
+	if _, over := s.tally.lines(); over > linesOver+s.o.Streams {
+		s.verdict.breach(invLogs, "too many lines a second", "%d beyond two a request", over)
+	}
+}
+
+func (s *soak) amplification(st stage) (prefills, decodes float64) {
+	from, to := s.plan.start(st), s.plan.end(st)
+	return s.tally.amplification(from, to, func(x second) int { return x.prefills }),
+		s.tally.amplification(from, to, func(x second) int { return x.decodes })
+}
+
+// judgeHarness: a run that has not done what it is for proves nothing.
+func (s *soak) judgeHarness() {
+	all := s.tally.total(stageFaults, stageFaults, func(e ending) bool { return e.Load == "stream" || e.Load == "short" })
+	whole := s.tally.total(stageFaults, stageFaults, func(e ending) bool {
+		return (e.Load == "stream" || e.Load == "short") && e.What == "complete"
+	})
+	if whole*2 < all || all == 0 {
+		s.verdict.breach(invOutcomes, "more requests fail than not", "%d of %d are complete in stage faults", whole, all)
+	}
+	if s.o.Duration < time.Minute {
+		return
+	}
+	if names := s.fleet.book.idle(s.fleet.all()); len(names) > 0 {
+		s.verdict.breach(invHealth, "an engine without a request after the faults", "%v", names)
+	}
+	for _, load := range []string{"stream", "short", "leaves", "slow", "stuck", "malformed", "forbidden"} {
+		if s.tally.total(0, stageAfter, func(e ending) bool { return e.Load == load }) == 0 {
+			s.verdict.breach(invHarness, "a kind of client that never came", "%s", load)
+		}
+	}
+	faults, _ := s.faults.counts()
+	for _, kind := range []string{kindKill, kindFreeze, kindScript, "reload ok", "reload failed", "hand-over"} {
+		if faults[kind] == 0 {
+			s.verdict.breach(invHarness, "a kind of fault that never came", "%s", kind)
+		}
+	}
+}
+
+// keepState writes what the proxy tells of itself into the artefacts.
+func (s *soak) keepState(ctx context.Context, when string) {
+	_, admin, _ := s.proxy.now()
+	for name, path := range map[string]string{"goroutines": "/debug/pprof/goroutine?debug=1", "metrics": "/metrics", "pools": "/pools", "heap": "/debug/pprof/heap?gc=1"} {
+		body, err := fetch(ctx, "http://"+admin+path)
+		if err != nil {
+			body = []byte(err.Error() + "\n")
+		}
+		_ = os.WriteFile(filepath.Join(s.o.Artefacts, name+"-"+when+".txt"), body, 0o644) // the report tells what is wrong, this is more
+	}
+}

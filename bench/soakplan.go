@@ -1,0 +1,137 @@
+package bench
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// stage is a part of a soak. What is asked of the proxy depends on it: outside of
+// stageFaults and stageHealing no request may fail.
+type stage int
+
+const (
+	stageWarm     stage = iota // pools fill; not judged for latency
+	stageStandard              // no faults but those of clients
+	stageFaults
+	stageHealing  // faults are over; what they broke may still show
+	stageRecovery // no faults, no errors
+	stageAfter    // no requests any more
+	stages
+)
+
+func (s stage) String() string {
+	return [...]string{"warm-up", "standard", "faults", "healing", "recovery", "after"}[s]
+}
+
+// calm reports whether nothing but clients does anything wrong in the stage.
+func (s stage) calm() bool { return s != stageFaults && s != stageHealing }
+
+// plan is when the stages of a run begin. Fixed before the first request.
+type plan struct {
+	begin time.Time
+	until [stages]time.Duration // from begin; the last one has no end
+}
+
+// warmUp is how long the load runs before the duration asked for.
+const warmUp = 3 * time.Second
+
+// newPlan: 20 % standard, 60 % faults, 20 % after them. The first 10 to 30 s of the
+// latter are for healing: an ejection ends after up to 6 s and a ramp takes 2 s.
+func newPlan(begin time.Time, d time.Duration) plan {
+	p := plan{begin: begin}
+	healing := min(max(d/20, 10*time.Second), 30*time.Second, d/10)
+	p.until[stageWarm] = min(warmUp, d/4)
+	p.until[stageStandard] = p.until[stageWarm] + d/5
+	p.until[stageFaults] = p.until[stageStandard] + d*3/5
+	p.until[stageHealing] = p.until[stageFaults] + healing
+	p.until[stageRecovery] = p.until[stageWarm] + d
+	return p
+}
+
+// at is the stage of a moment.
+func (p plan) at(t time.Time) stage {
+	for s := range stageAfter {
+		if t.Sub(p.begin) < p.until[s] {
+			return s
+		}
+	}
+	return stageAfter
+}
+
+// start and end of a stage.
+func (p plan) start(s stage) time.Time {
+	if s == stageWarm {
+		return p.begin
+	}
+	return p.begin.Add(p.until[s-1])
+}
+
+func (p plan) end(s stage) time.Time { return p.begin.Add(p.until[s]) }
+
+// calmFor reports whether the whole span lies in one calm stretch of the run.
+func (p plan) calmFor(from, to time.Time) bool {
+	return to.Before(p.start(stageFaults)) || from.After(p.end(stageHealing))
+}
+
+// The invariants of a soak, in the order of the report.
+const (
+	invOutcomes = "I1 outcomes"
+	invBytes    = "I2 bytes"
+	invHandles  = "I3 handles"
+	invBlocks   = "I4 blocks"
+	invGauges   = "I5 gauges"
+	invLeaks    = "I6 leaks"
+	invHealth   = "I7 health"
+	invLatency  = "I8 latency"
+	invRetries  = "I9 retries"
+	invLogs     = "I10 logs"
+	invHarness  = "harness" // the run itself did not test what it should
+)
+
+func invariants() []string {
+	return []string{invOutcomes, invBytes, invHandles, invBlocks, invGauges, invLeaks, invHealth, invLatency, invRetries, invLogs, invHarness}
+}
+
+// breach is one way in which an invariant was broken, how often, and the first case.
+type breach struct {
+	Invariant string    `json:"invariant"`
+	What      string    `json:"what"`
+	Count     int       `json:"count"`
+	First     string    `json:"first"`
+	At        time.Time `json:"at"`
+}
+
+// verdict collects breaches. Safe for concurrent use.
+type verdict struct {
+	mu       sync.Mutex
+	breaches []*breach
+}
+
+// breach files a case of what; detail is kept of the first one alone.
+func (v *verdict) breach(invariant, what, detail string, args ...any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, b := range v.breaches {
+		if b.Invariant == invariant && b.What == what {
+			b.Count++
+			return
+		}
+	}
+	v.breaches = append(v.breaches, &breach{
+		Invariant: invariant, What: what, Count: 1, First: fmt.Sprintf(detail, args...), At: time.Now(),
+	})
+}
+
+// of lists the breaches of one invariant; of all where it is "".
+func (v *verdict) of(invariant string) []breach {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var all []breach
+	for _, b := range v.breaches {
+		if invariant == "" || b.Invariant == invariant {
+			all = append(all, *b)
+		}
+	}
+	return all
+}

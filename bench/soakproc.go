@@ -1,0 +1,207 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// soakProxy is the proxy under soak: a process of its own, and after a hand-over
+// another one, which that process has started.
+type soakProxy struct {
+	command []string // serves when "--config FILE" is added
+	file    string   // its configuration
+	log     *soakLog
+	verdict *verdict
+
+	mu      sync.Mutex
+	pid     int // of the process that accepts
+	addr    string
+	admin   string
+	started time.Time // when that process began to serve
+	exits   sync.WaitGroup
+	ended   map[int]unix.WaitStatus
+	leaving map[int]bool // those that were told to go
+}
+
+// serving is the line of the proxy's log that tells where it listens.
+type serving struct {
+	PID           int
+	Listen, Admin string
+}
+
+// startSoakProxy starts the first process. This one adopts those that follow, so that
+// their exit codes are seen.
+func startSoakProxy(ctx context.Context, command []string, dir string, settings map[string]any, log *soakLog, v *verdict) (*soakProxy, error) {
+	p := &soakProxy{
+		command: command, file: filepath.Join(dir, "soak.json"), log: log, verdict: v,
+		ended: map[int]unix.WaitStatus{}, leaving: map[int]bool{},
+	}
+	if err := p.configure(settings); err != nil {
+		return nil, err
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("adopt the proxy's successors: %w", err)
+	}
+	pid, err := p.spawn()
+	if err != nil {
+		return nil, err
+	}
+	p.await(pid)
+	line, err := log.awaitServing(ctx)
+	if err != nil {
+		return nil, errors.Join(err, p.stop())
+	}
+	p.follow(line)
+	return p, nil
+}
+
+// spawn starts the program with its standard error on the log's pipe.
+func (p *soakProxy) spawn() (pid int, err error) {
+	name, err := exec.LookPath(p.command[0])
+	if err != nil {
+		return 0, fmt.Errorf("find the proxy's program: %w", err)
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return 0, fmt.Errorf("start the proxy: %w", err)
+	}
+	defer func() { _ = null.Close() }()
+	defer func() { _ = p.log.pipe.Close() }() // so that the log ends with the last process
+	child, err := os.StartProcess(name, append(append([]string{}, p.command...), "--config", p.file), &os.ProcAttr{
+		Env:   append(os.Environ(), "GOMEMLIMIT=256MiB"),
+		Files: []*os.File{null, null, p.log.pipe},
+		// A group of its own: Ctrl-C reaches this process alone, which then ends the child.
+		Sys: &syscall.SysProcAttr{Setpgid: true},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("start the proxy: %w", err)
+	}
+	pid = child.Pid
+	_ = child.Release() // await waits for it by its number, as for the adopted ones
+	return pid, nil
+}
+
+// follow makes the process that wrote the line the one that the harness talks to.
+func (p *soakProxy) follow(line serving) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pid, p.addr, p.admin, p.started = line.PID, line.Listen, line.Admin, time.Now()
+}
+
+func (p *soakProxy) address() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.addr
+}
+
+// now is the process that accepts: its number, its admin port and when it took over.
+func (p *soakProxy) now() (pid int, admin string, since time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pid, p.admin, p.started
+}
+
+// configure writes the configuration file, whole at once.
+func (p *soakProxy) configure(settings map[string]any) error {
+	text, err := json.MarshalIndent(settings, "", "  ")
+	if err != nil {
+		panic("BUG: settings that are no JSON: " + err.Error())
+	}
+	if err := os.WriteFile(p.file+".new", text, 0o600); err != nil {
+		return fmt.Errorf("write the proxy's configuration: %w", err)
+	}
+	if err := os.Rename(p.file+".new", p.file); err != nil {
+		return fmt.Errorf("write the proxy's configuration: %w", err)
+	}
+	return nil
+}
+
+// await files the exit of a process, which is a breach where nobody has told it to go,
+// and where it is not 0. It ends with the process.
+func (p *soakProxy) await(pid int) {
+	p.exits.Go(func() {
+		var status unix.WaitStatus
+		for {
+			// Until its own parent has gone a successor is no child of this process: ECHILD.
+			got, err := unix.Wait4(pid, &status, unix.WNOHANG, nil)
+			if got == pid {
+				break
+			}
+			if errors.Is(err, unix.ECHILD) && syscall.Kill(pid, 0) != nil {
+				break
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.ended[pid] = status
+		if !p.leaving[pid] {
+			p.verdict.breach(invOutcomes, "the proxy ended by itself", "process %d, exit code %d, signal %v", pid, status.ExitStatus(), status.Signal())
+		} else if status.ExitStatus() != 0 {
+			p.verdict.breach(invOutcomes, "a proxy that was told to go did not exit with 0", "process %d, exit code %d, signal %v", pid, status.ExitStatus(), status.Signal())
+		}
+	})
+}
+
+func (p *soakProxy) signal(pid int, sig syscall.Signal) error {
+	if err := syscall.Kill(pid, sig); err != nil {
+		return fmt.Errorf("send %v to the proxy: %w", sig, err)
+	}
+	return nil
+}
+
+// handOver has the process start its successor and follows that. The old one must
+// exit by itself once its requests have ended.
+func (p *soakProxy) handOver(ctx context.Context) error {
+	pid, _, _ := p.now()
+	p.mu.Lock()
+	p.leaving[pid] = true
+	p.mu.Unlock()
+	if err := p.signal(pid, syscall.SIGUSR2); err != nil {
+		return err
+	}
+	line, err := p.log.awaitServing(ctx)
+	if err != nil {
+		return err
+	}
+	p.await(line.PID)
+	p.follow(line)
+	return nil
+}
+
+// replaced counts the processes that were told to go, and those of them that still run.
+func (p *soakProxy) replaced() (told, running int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for pid := range p.leaving {
+		if _, ok := p.ended[pid]; !ok {
+			running++
+		}
+	}
+	return len(p.leaving), running
+}
+
+// stop ends the process that accepts and waits for all of them.
+func (p *soakProxy) stop() error {
+	pid, _, _ := p.now()
+	p.mu.Lock()
+	_, ended := p.ended[pid]
+	p.leaving[pid] = true
+	p.mu.Unlock()
+	var err error
+	if pid != 0 && !ended {
+		err = p.signal(pid, syscall.SIGTERM)
+	}
+	p.exits.Wait()
+	return err
+}

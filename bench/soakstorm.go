@@ -1,0 +1,301 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"xpyd/sim"
+	"xpyd/sim/faultnet"
+)
+
+// storm draws the faults of a run, in stageFaults.
+type storm struct {
+	s    *soak
+	r    *rand.Rand
+	wg   sync.WaitGroup // faults that last
+	mu   sync.Mutex
+	busy map[*station]bool
+
+	dropped  string // URL that a reload has taken out of its pool, "" for none
+	reloads  int
+	handOver int
+}
+
+// Times between two of a kind.
+const (
+	killEvery     = 30 * time.Second
+	reloadEvery   = 20 * time.Second
+	handOverEvery = 5 * time.Minute
+)
+
+// chore is what recurs beside the random faults.
+type chore struct {
+	every time.Duration
+	next  time.Time
+	until time.Time
+	do    func(context.Context)
+}
+
+// run ends when the stage does; all that it has done is undone then.
+func (st *storm) run(ctx context.Context) {
+	ctx, cancel := context.WithDeadline(ctx, st.s.plan.end(stageFaults))
+	defer cancel()
+	d := st.s.o.Duration
+	end := st.s.plan.end(stageFaults)
+	chores := []*chore{
+		{every: 0, do: st.fault},
+		{every: min(killEvery, d/8), do: st.kill},
+		{every: min(reloadEvery, d/10), do: st.reload},
+		// Not in the second half: the last process is the one whose memory is watched.
+		{every: min(handOverEvery, d/12), do: st.replace, until: st.s.plan.begin.Add(d / 2)},
+	}
+	for _, c := range chores {
+		c.next = time.Now().Add(c.every / 2)
+		if c.until.IsZero() {
+			c.until = end
+		}
+	}
+	for ctx.Err() == nil {
+		c := slices.MinFunc(chores, func(a, b *chore) int { return a.next.Compare(b.next) })
+		if !sleepUntil(ctx, c.next) {
+			break
+		}
+		c.do(ctx)
+		c.next = time.Now().Add(c.every)
+		if c.every == 0 {
+			c.next = time.Now().Add(st.pause())
+		}
+		if c.next.After(c.until) {
+			c.next = end.Add(time.Hour)
+		}
+	}
+	st.wg.Wait()
+	st.calm()
+}
+
+// pause between two random faults: 0.5 to 5 s.
+func (st *storm) pause() time.Duration {
+	return time.Duration(500+st.r.IntN(4500)) * time.Millisecond
+}
+
+func sleepUntil(ctx context.Context, t time.Time) bool {
+	timer := time.NewTimer(time.Until(t))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// calm takes the scripts off connections that still have them, and restores the pools.
+func (st *storm) calm() {
+	for _, s := range st.s.fleet.all() {
+		s.relay.Always(faultnet.Script{})
+		s.relay.ResetAll()
+	}
+	if st.dropped != "" {
+		st.dropped = ""
+		st.putInForce(context.Background(), st.s.settings(nil, nil))
+	}
+}
+
+// take reserves a station that nothing is done to. Of each pool one is left alone.
+func (st *storm) take() *station {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	pool := st.s.fleet.prefill
+	if st.r.IntN(2) == 0 {
+		pool = st.s.fleet.decode
+	}
+	free := slices.DeleteFunc(slices.Clone(pool), func(s *station) bool { return st.busy[s] })
+	if len(free) <= 1 {
+		return nil
+	}
+	s := free[st.r.IntN(len(free))]
+	st.busy[s] = true
+	return s
+}
+
+func (st *storm) give(s *station) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	delete(st.busy, s)
+}
+
+// last does something to a station for a while, in the background, and undoes it.
+func (st *storm) last(ctx context.Context, s *station, kind, text string, d time.Duration, do, undo func() error) {
+	f := st.s.faults.open(s.Name(), kind, text, d)
+	if err := do(); err != nil {
+		st.s.verdict.breach(invHarness, "a fault that could not be injected", "%s %s on %s: %v", kind, text, s.Name(), err)
+	}
+	st.wg.Go(func() {
+		sleepUntil(ctx, time.Now().Add(d))
+		if err := undo(); err != nil {
+			st.s.verdict.breach(invHarness, "a fault that could not be undone", "%s %s on %s: %v", kind, text, s.Name(), err)
+		}
+		st.s.faults.close(f)
+		st.give(s)
+	})
+}
+
+// fault injects a random one.
+func (st *storm) fault(ctx context.Context) {
+	s := st.take()
+	if s == nil {
+		return
+	}
+	kind, text, d := drawFault(st.r, s.role)
+	none := func() error { return nil }
+	switch kind {
+	case kindScript:
+		script, err := faultnet.Parse(text)
+		if err != nil {
+			panic("BUG: a script that cannot be read: " + err.Error())
+		}
+		fresh := st.r.IntN(2) == 0 // break the open connections off, so that there are new ones
+		st.last(ctx, s, kind, text, d, func() error {
+			s.relay.Always(script)
+			if fresh {
+				s.relay.ResetAll()
+			}
+			return nil
+		}, func() error { s.relay.Always(faultnet.Script{}); return nil })
+	case kindReset:
+		st.last(ctx, s, kind, "", 0, func() error { s.relay.ResetAll(); return nil }, none)
+	case kindRefuse:
+		st.last(ctx, s, kind, "", d, func() error { return s.relay.Refuse(true) }, func() error { return s.relay.Refuse(false) })
+	case kindPartition:
+		st.last(ctx, s, kind, "", d, func() error { s.relay.Freeze(); return nil }, func() error { s.relay.Thaw(); return nil })
+	case kindFreeze:
+		st.last(ctx, s, kind, "", d, func() error { s.Freeze(); return nil }, func() error { s.Thaw(); return nil })
+	default:
+		st.misbehave(ctx, s, text, d)
+	}
+}
+
+// misbehave has the engine spoil its answers.
+func (st *storm) misbehave(ctx context.Context, s *station, text string, d time.Duration) {
+	f, err := sim.ParseFault(text)
+	if err != nil {
+		panic("BUG: a fault that cannot be read: " + err.Error())
+	}
+	f.Count = 1 + st.r.IntN(12)
+	st.last(ctx, s, "sim "+f.Kind, text, d, func() error { return s.SetFault(f) }, func() error { return s.SetFault(sim.Fault{}) })
+}
+
+// kill ends an engine and restarts it after a while. Half of the time its port refuses
+// meanwhile, else it accepts and resets, as behind a balancer.
+func (st *storm) kill(ctx context.Context) {
+	s := st.take()
+	if s == nil {
+		return
+	}
+	refuses := st.r.IntN(2) == 0
+	d := time.Duration(500+st.r.IntN(5500)) * time.Millisecond
+	st.last(ctx, s, kindKill, fmt.Sprintf("refuses %v", refuses), d, func() error {
+		s.kill()
+		if refuses {
+			return s.relay.Refuse(true)
+		}
+		return nil
+	}, func() error {
+		if err := s.restart(); err != nil {
+			return err
+		}
+		return s.relay.Refuse(false)
+	})
+}
+
+// reload changes the pools: their order, one backend less, that one back; and every
+// fourth time a file that must be refused.
+func (st *storm) reload(ctx context.Context) {
+	st.reloads++
+	if st.reloads%4 == 0 {
+		st.mustRefuse(ctx)
+		return
+	}
+	shuffle := func(urls []string) []string {
+		urls = slices.Clone(urls)
+		st.r.Shuffle(len(urls), func(i, j int) { urls[i], urls[j] = urls[j], urls[i] })
+		return urls
+	}
+	prefill, decode := shuffle(relayURLs(st.s.fleet.prefill)), shuffle(relayURLs(st.s.fleet.decode))
+	if st.dropped != "" {
+		st.dropped = ""
+	} else if st.r.IntN(2) == 0 {
+		st.dropped, prefill = prefill[0], prefill[1:]
+	} else {
+		st.dropped, decode = decode[0], decode[1:]
+	}
+	st.putInForce(ctx, st.s.settings(prefill, decode))
+}
+
+// putInForce reloads, and wants the proxy to say that it has.
+func (st *storm) putInForce(ctx context.Context, settings map[string]any) {
+	if err := st.reloadWith(ctx, settings, "ok"); err != nil {
+		st.s.verdict.breach(invHealth, "a reload that did not come into force", "%v", err)
+	}
+}
+
+func (st *storm) mustRefuse(ctx context.Context) {
+	settings := maps.Clone(st.s.inForce)
+	settings["no_such_key"] = true
+	good := st.s.inForce
+	err := st.reloadWith(ctx, settings, "failed")
+	if err == nil {
+		err = st.s.proxy.configure(good) // for the next process
+		st.s.inForce = good
+	}
+	if err != nil {
+		st.s.verdict.breach(invHealth, "a reload that should have been refused", "%v", err)
+	}
+}
+
+// reloadWith counts the reload as a fault and waits until the proxy has counted it.
+func (st *storm) reloadWith(ctx context.Context, settings map[string]any, result string) error {
+	st.s.faults.close(st.s.faults.open("proxy", "reload "+result, "", 0))
+	_, admin, _ := st.s.proxy.now()
+	name := `xpyd_config_reloads_total{result="` + result + `"}`
+	before, err := scrape(ctx, admin)
+	if err != nil {
+		return err
+	}
+	if err := st.s.proxy.configure(settings); err != nil {
+		return err
+	}
+	st.s.inForce = settings
+	pid, _, _ := st.s.proxy.now()
+	if err := st.s.proxy.signal(pid, syscall.SIGHUP); err != nil {
+		return err
+	}
+	for end := time.Now().Add(reloadBound); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		after, err := scrape(ctx, admin)
+		if err != nil {
+			return err
+		}
+		if after[name] > before[name] {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s stays at %g for %v", strings.TrimSuffix(name, `"}`), before[name], reloadBound)
+}
+
+const reloadBound = 5 * time.Second
+
+// replace hands the ports over to a new process.
+func (st *storm) replace(ctx context.Context) {
+	st.s.faults.close(st.s.faults.open("proxy", "hand-over", "", 0))
+	st.handOver++
+	if err := st.s.proxy.handOver(ctx); err != nil {
+		st.s.verdict.breach(invOutcomes, "a hand-over that failed", "%v", err)
+	}
+}

@@ -1,0 +1,263 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// sampleEvery is the time between two looks at the proxy's metrics.
+const sampleEvery = 100 * time.Millisecond
+
+// sampler looks at the proxy while it serves: its metrics, its memory, the engines' lives.
+type sampler struct {
+	s      *soak
+	client *http.Client
+
+	// Of the last sample; run's goroutine owns them until it has ended.
+	last    metricSample
+	samples int
+	missed  int // scrapes without an answer, as a process took over
+	rss     []rssSample
+	kept    bool // the state at the first breach
+}
+
+// metricSample is one scrape.
+type metricSample struct {
+	series map[string]float64
+	kinds  map[string]string // by the metric's name: gauge, counter, histogram, summary
+	begun  float64           // process_start_time_seconds tells one process from the next
+}
+
+// rssSample is the resident memory of one process, in bytes.
+type rssSample struct {
+	at  time.Time
+	pid int
+	rss float64
+}
+
+func newSampler(s *soak) *sampler {
+	// A connection that is kept: ten new ones a second would be most of what is seen.
+	return &sampler{s: s, client: &http.Client{Transport: &http.Transport{}, Timeout: 5 * time.Second}}
+}
+
+// run ends with ctx.
+func (m *sampler) run(ctx context.Context) {
+	defer m.client.CloseIdleConnections()
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := m.look(ctx); err != nil && ctx.Err() == nil {
+			m.missed++
+		}
+		if n%10 == 0 {
+			m.lookAtProcess()
+		}
+		if n%50 == 0 {
+			for _, s := range m.s.fleet.prefill {
+				s.look()
+			}
+		}
+		if !m.kept && len(m.s.verdict.of("")) > 0 {
+			m.kept = true
+			m.s.keepState(ctx, "first")
+		}
+		for _, s := range m.s.fleet.all() {
+			if s.died() {
+				m.s.verdict.breach(invHandles, "an engine that died of what it was sent", "%s", s.Name())
+			}
+		}
+	}
+}
+
+// look takes one sample and compares it with the last.
+func (m *sampler) look(ctx context.Context) error {
+	_, admin, _ := m.s.proxy.now()
+	next, err := m.sample(ctx, admin)
+	if err != nil {
+		return err
+	}
+	m.samples++
+	for name, value := range next.series {
+		base, _, _ := strings.Cut(name, "{")
+		switch {
+		case next.kinds[base] == "gauge" && strings.HasPrefix(base, "xpyd_") && value < 0:
+			m.s.verdict.breach(invGauges, "a gauge below zero", "%s %g", name, value)
+		case next.kinds[base] != "gauge" && next.kinds[base] != "summary" && next.begun == m.last.begun && value < m.last.series[name]:
+			m.s.verdict.breach(invGauges, "a counter that went back", "%s %g after %g", name, value, m.last.series[name])
+		}
+	}
+	m.last = next
+	return nil
+}
+
+func (m *sampler) sample(ctx context.Context, admin string) (metricSample, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/metrics", nil)
+	if err != nil {
+		return metricSample{}, fmt.Errorf("sample the proxy: %w", err)
+	}
+	resp, err := m.client.Do(req)
+	if err != nil {
+		return metricSample{}, fmt.Errorf("sample the proxy: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return readSample(resp.Body)
+}
+
+// readSample reads the text format.
+func readSample(in io.Reader) (metricSample, error) {
+	s := metricSample{series: map[string]float64{}, kinds: map[string]string{}}
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		line := lines.Text()
+		if typed, ok := strings.CutPrefix(line, "# TYPE "); ok {
+			name, kind, _ := strings.Cut(typed, " ")
+			s.kinds[name] = kind
+			continue
+		}
+		name, text, ok := strings.Cut(line, " ")
+		if value, err := strconv.ParseFloat(text, 64); ok && name != "#" && err == nil {
+			s.series[name] = value
+		}
+	}
+	s.begun = s.series["process_start_time_seconds"]
+	if err := lines.Err(); err != nil {
+		return s, fmt.Errorf("sample the proxy: %w", err)
+	}
+	return s, nil
+}
+
+// lookAtProcess notes the resident memory.
+func (m *sampler) lookAtProcess() {
+	pid, _, since := m.s.proxy.now()
+	rss, err := residentMemory(pid)
+	if err == nil && time.Since(since) > rssSettled {
+		m.rss = append(m.rss, rssSample{time.Now(), pid, rss})
+	}
+}
+
+// rssSettled is how long a new process's memory grows by its load alone.
+const rssSettled = 10 * time.Second
+
+func residentMemory(pid int) (float64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, fmt.Errorf("read resident memory: %w", err)
+	}
+	_, rest, _ := strings.Cut(string(status), "VmRSS:")
+	var kib float64
+	if _, err := fmt.Sscanf(rest, "%f kB", &kib); err != nil {
+		return 0, fmt.Errorf("read resident memory: %w", err)
+	}
+	return kib * 1024, nil
+}
+
+// slope is the growth of the last process's memory between two moments, in KiB a
+// minute, by least squares; ok is false with too little to tell.
+func (m *sampler) slope(from, to time.Time) (kib float64, ok bool) {
+	if len(m.rss) == 0 {
+		return 0, false
+	}
+	pid := m.rss[len(m.rss)-1].pid
+	var n, sx, sy, sxx, sxy float64
+	for _, r := range m.rss {
+		if r.pid != pid || r.at.Before(from) || r.at.After(to) {
+			continue
+		}
+		x, y := r.at.Sub(from).Minutes(), r.rss/1024
+		n, sx, sy, sxx, sxy = n+1, sx+x, sy+y, sxx+x*x, sxy+x*y
+	}
+	if d := n*sxx - sx*sx; n >= 20 && d > 0 {
+		return (n*sxy - sx*sy) / d, true
+	}
+	return 0, false
+}
+
+// most is the highest resident memory seen, in bytes.
+func (m *sampler) most() float64 {
+	most := 0.0
+	for _, r := range m.rss {
+		most = max(most, r.rss)
+	}
+	return most
+}
+
+// openGauges names the gauges of the last sample that are not 0, but for those that
+// are no counts of anything held.
+func (s metricSample) openGauges() []string {
+	var all []string
+	for name, value := range s.series {
+		base, _, _ := strings.Cut(name, "{")
+		state := base == "xpyd_backend_up" || base == "xpyd_build_info" || base == "xpyd_config_last_reload_successful"
+		if s.kinds[base] == "gauge" && strings.HasPrefix(base, "xpyd_") && !state && value != 0 {
+			all = append(all, fmt.Sprintf("%s %g", name, value))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// soakCensus is what a process of the proxy holds while nothing is asked of it.
+type soakCensus struct {
+	goroutines, fds int
+	heap, rss       float64 // bytes; heap after a collection
+}
+
+func (c soakCensus) String() string {
+	return fmt.Sprintf("%d goroutines, %d descriptors, heap %.1f MiB, RSS %.1f MiB", c.goroutines, c.fds, c.heap/(1<<20), c.rss/(1<<20))
+}
+
+// takeSoakCensus asks the proxy and the kernel.
+func (s *soak) takeSoakCensus(ctx context.Context) (c soakCensus, err error) {
+	pid, admin, _ := s.proxy.now()
+	for range 2 { // a pool's content goes with the second collection
+		if _, err := fetch(ctx, "http://"+admin+"/debug/pprof/heap?gc=1"); err != nil {
+			return c, err
+		}
+	}
+	dump, err := fetch(ctx, "http://"+admin+"/debug/pprof/goroutine?debug=1")
+	if err != nil {
+		return c, err
+	}
+	if _, err := fmt.Sscanf(string(dump), "goroutine profile: total %d", &c.goroutines); err != nil {
+		return c, fmt.Errorf("count the proxy's goroutines: %w", err)
+	}
+	series, err := scrape(ctx, admin)
+	if err != nil {
+		return c, err
+	}
+	c.heap = series["go_memstats_heap_alloc_bytes"]
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		return c, fmt.Errorf("count the proxy's descriptors: %w", err)
+	}
+	c.fds = len(fds)
+	c.rss, err = residentMemory(pid)
+	return c, err
+}
+
+// fetch reads a page whole.
+func fetch(ctx context.Context, url string) ([]byte, error) {
+	resp, err := get(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("ask %s: status %d: %w", url, resp.StatusCode, err)
+	}
+	return body, nil
+}
