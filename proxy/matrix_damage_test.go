@@ -282,3 +282,32 @@ func TestEndSplitAcrossReads(t *testing.T) {
 		}
 	}
 }
+
+// What cannot be read before the first token is as bad as no answer.
+func TestAnswersThatCannotBeReadAreMended(t *testing.T) {
+	for _, kind := range []string{"corrupt@0", "role-error"} {
+		for _, c := range forms(prompt, 4) {
+			t.Run(kind+"/"+c.name(), func(t *testing.T) {
+				r := newRig(t, rigOptions{decode: 2})
+				f, err := sim.ParseFault(kind)
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.Leg, f.Count = "D", 1
+				if err := r.decode[0].SetFault(f); err != nil {
+					t.Fatal(err)
+				}
+				for range 2 {
+					r.expectWhole(c, r.call(c))
+				}
+				r.expectNothingHeld()
+				for _, rec := range r.decode[0].Requests() {
+					if rec.Outcome == "fault:"+f.Kind {
+						return
+					}
+				}
+				t.Error("no leg met the fault: the test proves nothing")
+			})
+		}
+	}
+}
