@@ -143,7 +143,7 @@ func (p *process) cleanup() {
 		}
 	}
 	if p.t.Failed() {
-		for _, l := range p.lines {
+		for _, l := range p.lines[max(0, len(p.lines)-40):] {
 			p.t.Log(l)
 		}
 		p.t.Log(p.others)
@@ -347,7 +347,7 @@ func (c *connection) send(prompt string, tokens int, stream, last bool) (*http.R
 func wholeAnswer(resp *http.Response, prompt string, tokens int, stream bool) error {
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return fmt.Errorf("read: %w after %d bytes", err, len(body))
+		return fmt.Errorf("read: %w after %s", err, body[max(0, len(body)-400):])
 	}
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("status %d: %s", resp.StatusCode, body)
@@ -375,4 +375,3 @@ func urls(engines ...*sim.Engine) []string {
 	}
 	return all
 }
-
