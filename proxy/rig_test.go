@@ -39,6 +39,7 @@ type rigOptions struct {
 	config          func(c *proxy.Config)
 	router          func(c *router.Config)
 	dialect         kvparams.Dialect
+	log             func(w io.Writer) io.Writer // stands between the proxy and rig.logs
 }
 
 type logBuffer struct {
@@ -88,7 +89,11 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.server, err = proxy.New(cfg, rt, o.dialect, "test", zerolog.New(r.logs)); err != nil {
+	var log io.Writer = r.logs
+	if o.log != nil {
+		log = o.log(log)
+	}
+	if r.server, err = proxy.New(cfg, rt, o.dialect, "test", zerolog.New(log)); err != nil {
 		t.Fatal(err)
 	}
 	ln, err := proxy.Listen("127.0.0.1:0")
