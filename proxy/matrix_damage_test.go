@@ -311,3 +311,56 @@ func TestAnswersThatCannotBeReadAreMended(t *testing.T) {
 		}
 	}
 }
+
+// What came whole is the client's, in however many reads it came.
+func TestEventsBeforeTheDamageAreTheClients(t *testing.T) {
+	event := func(text, finish string) string {
+		return fmt.Sprintf("data: {\"id\":\"c\",\"object\":\"text_completion\",\"created\":1,\"model\":\"sim\",\"choices\":[{\"index\":0,\"text\":%q,\"logprobs\":null,\"finish_reason\":%s}]}\n\n", text, finish)
+	}
+	chunk := func(s string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(s), s) }
+	const head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+	for name, tc := range map[string]struct {
+		rest  string // written at once, when the client has the first event
+		want  string
+		whole bool
+	}{
+		"broken framing behind events": {
+			rest: chunk(event("b", "null")) + chunk(event("c", "null")) + "zz\r\n", want: "abc",
+		},
+		"a clean end without [DONE] behind events": {
+			rest: chunk(event("b", "null")) + "0\r\n\r\n", want: "ab",
+		},
+		"broken framing behind the end": {
+			rest: chunk(event("b", `"stop"`)) + chunk("data: [DONE]\n\n") + "zz\r\n", want: "ab", whole: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			go1 := make(chan struct{})
+			p := newPlayer(t)
+			p.playing(func(w io.Writer) {
+				_, _ = io.WriteString(w, head+chunk(event("a", "null")))
+				<-go1
+				_, _ = io.WriteString(w, tc.rest)
+			})
+			r := newRig(t, rigOptions{router: p.asDecode})
+			resp, err := http.Post(r.url+"/v1/completions", "application/json", strings.NewReader(forms(prompt, 3)[1].body()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = resp.Body.Close() }()
+			first := make([]byte, len(event("a", "null")))
+			if _, err := io.ReadFull(resp.Body, first); err != nil {
+				t.Fatal(err)
+			}
+			close(go1)
+			rest, err := io.ReadAll(resp.Body)
+			a := answer{status: resp.StatusCode, body: string(first) + string(rest), err: err}
+			if a.text() != tc.want {
+				t.Errorf("text %q, want %q\n%s", a.text(), tc.want, a.body)
+			}
+			if tc.whole != (err == nil && strings.HasSuffix(a.body, "data: [DONE]\n\n")) || tc.whole == (a.code() == "decode_failed") {
+				t.Errorf("whole %v, error %v\n%s", tc.whole, err, a.body)
+			}
+		})
+	}
+}

@@ -188,7 +188,11 @@ func (c *completion) relayEvents(out *clientWriter) error {
 		x.idle(now, c.s.cfg.Timeouts.StreamIdle)
 		err := c.nextEvents()
 		now = time.Now()
-		if err != nil {
+		if err != nil && (!r.done || r.broken) {
+			// What came whole before the failure is the client's, in however many reads.
+			if r.ready > 0 && out.write(r.buf[:r.ready], now) == nil {
+				r.keep()
+			}
 			return c.streamBroke(out, err)
 		}
 	}
