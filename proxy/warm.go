@@ -141,7 +141,7 @@ func (w *warmer) warm(snap *router.Snapshot, x router.Pair) {
 	}
 	w.settle(snap, x, err)
 	e := w.s.log.Debug()
-	if err != nil {
+	if err != nil && !errors.Is(err, errUnlisted) {
 		e = w.s.log.Warn().Err(err)
 	}
 	e.Str("prefill", x.Prefill.URL).Str("decode", x.Decode.URL).Dur("took_ms", time.Since(started)).Msg("warm-up of a pair")
@@ -156,7 +156,8 @@ func (w *warmer) settle(snap *router.Snapshot, x router.Pair, err error) {
 	m.failed++
 	m.next = time.Now().Add(time.Duration(m.failed) * warmPause)
 	status := statusError(0)
-	over := err == nil || m.failed >= warmAttempts || errors.As(err, &status) && status.refused()
+	over := err == nil || m.failed >= warmAttempts || errors.As(err, &status) && status.refused() ||
+		errors.Is(err, errUnlisted) || errors.Is(err, errStrangers)
 	if over {
 		delete(w.busy, x)
 	}
@@ -190,9 +191,9 @@ type warmUp struct {
 }
 
 func (w *warmer) send(snap *router.Snapshot, x router.Pair) error {
-	model, ok := commonModel(w.s.upstreams.get(x.Prefill), w.s.upstreams.get(x.Decode))
-	if !ok {
-		return errors.New("the two engines list no model in common")
+	model, err := commonModel(w.s.upstreams.get(x.Prefill), w.s.upstreams.get(x.Decode))
+	if err != nil {
+		return err
 	}
 	u := &warmUp{s: w.s, snap: snap, pair: x, legID: "xpyd-warmup-" + randomHex(8), handoff: handoff{s: w.s}}
 	u.fields = appendField(nil, "Authorization", w.s.backendAuth)
@@ -218,18 +219,24 @@ func warmBody(model string) []byte {
 	return body
 }
 
+// Why there is no model to warm up with.
+var (
+	errUnlisted  = errors.New("an engine's models are not known") // it wants a key for that
+	errStrangers = errors.New("the two engines list no model in common")
+)
+
 // commonModel is the first model that both engines list.
-func commonModel(p, d *upstream) (string, bool) {
+func commonModel(p, d *upstream) (string, error) {
 	if p == nil || d == nil || p.models.Load() == nil || d.models.Load() == nil {
-		return "", false
+		return "", errUnlisted
 	}
 	for _, raw := range p.models.Load().Data {
 		id := modelID(raw)
 		if id != "" && slices.ContainsFunc(d.models.Load().Data, func(r json.RawMessage) bool { return modelID(r) == id }) {
-			return id, true
+			return id, nil
 		}
 	}
-	return "", false
+	return "", errStrangers
 }
 
 // exchange sends one leg and reads its whole answer, of at most limits.answer.
