@@ -353,3 +353,22 @@ func TestHandoverToAnotherAddress(t *testing.T) {
 	p.signal(second, syscall.SIGTERM)
 	p.gone()
 }
+
+func TestSuccessorThatSaysNothingIsEnded(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "mute")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s, err := startSuccessor(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := s.await(t.Context(), 50*time.Millisecond)
+	if got.err == nil || got.err.Error() != "no word from it after 50ms" {
+		t.Errorf("%v", got.err)
+	}
+	if err := syscall.Kill(got.pid, 0); err != syscall.ESRCH {
+		t.Errorf("it is there: %v", err)
+	}
+}
