@@ -6,12 +6,13 @@ BUILDFLAGS   = -trimpath -buildvcs=auto -ldflags '-s -w -X main.version=$(VERSIO
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME    ?= 5m
 BENCH       ?= .
+D           ?= 3m
 ARGS        ?=
 UNIT         = configs/xpyd.service
 # systemd-analyze counts in tenths: 15 is the exposure 1.5.
 EXPOSURE     = 15
 
-.PHONY: help build demo test race lint fuzz mutants faults bench churn fmt docs check-unit check-configs check-openai
+.PHONY: help build demo test race lint fuzz mutants faults bench churn soak fmt docs check-unit check-configs check-openai
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +52,9 @@ bench: build ## the benchmarks of the packages (BENCH=regexp picks some), then w
 
 churn: build ## 200 clients that leave in every phase; fails if a block, goroutine or descriptor stays behind
 	./xpyd bench churn $(ARGS)
+
+soak: build ## D (3m, nightly 1h) of load over engines and connections that break; fails if anything is lost or leaks
+	./xpyd bench soak --duration $(D) $(ARGS)
 
 docs: ## rewrite the tables of README.md and configs/default.yaml from the code
 	go test -run '^TestDocs' . -update

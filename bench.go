@@ -78,7 +78,7 @@ func newSoakCmd() *cobra.Command {
 	f.IntVar(&o.Streams, "streams", 300, "clients that hold a stream each; a sixth as many ask for short answers")
 	f.IntVar(&o.Events, "events", 40, "tokens of a stream, 50 ms apart")
 	f.Uint64Var(&o.Seed, "seed", 1, "of everything random; the schedule of goroutines is not")
-	f.StringVar(&o.Artefacts, "artefacts", "soak-artefacts", "`directory` for what a failed run leaves behind")
+	f.StringVar(&o.Artefacts, "artefacts", "bench-out/soak", "`directory` for what a failed run leaves behind")
 	return cmd
 }
 

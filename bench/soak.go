@@ -173,8 +173,7 @@ func (s *soak) settings(prefill, decode []string) map[string]any {
 }
 
 // baseline is what the proxy holds at rest. Its heap is that of a process that has
-// served: what it allocates once is no leak. The rest is counted before that, as idle
-// workers stay for 10 to 20 s.
+// served: what it allocates once is no leak.
 func (s *soak) baseline(ctx context.Context) (soakCensus, error) {
 	if err := awaitReady(ctx, s.proxy.address()); err != nil {
 		return soakCensus{}, err
@@ -240,6 +239,9 @@ func (s *soak) serveLoad(ctx context.Context, r *rand.Rand) {
 	for i := range max(s.o.Streams/6, 1) {
 		clients.Go(func() { s.shorts(loading, i) })
 	}
+	for i := range max(s.o.Streams/20, 1) {
+		clients.Go(func() { s.controls(loading, i) })
+	}
 	clients.Wait()
 	stop()
 	beside.Wait()
@@ -272,6 +274,18 @@ func (s *soak) shorts(ctx context.Context, i int) {
 	}
 }
 
+// controls is one client whose streams do not go through the proxy: what slows those
+// down is the machine.
+func (s *soak) controls(ctx context.Context, i int) {
+	c := &soakClient{s: s, r: rand.New(rand.NewPCG(s.o.Seed, uint64(i)+2<<20)), direct: true}
+	defer c.drop()
+	sleepUntil(ctx, time.Now().Add(time.Duration(c.r.IntN(int(warmUp)))))
+	for n := 0; ctx.Err() == nil; n++ {
+		c.do(c.drawControl(fmt.Sprintf("soak-c%d-%d", i, n)))
+		sleepUntil(ctx, time.Now().Add(time.Duration(c.r.IntN(100))*time.Millisecond))
+	}
+}
+
 // settle waits until no engine holds a block for a reader: a lease is the longest that
 // can take.
 func (s *soak) settle() {
@@ -282,9 +296,9 @@ func (s *soak) settle() {
 	s.settled = time.Since(begin)
 }
 
-// settleTime is how long idle connections of clients and fasthttp's idle workers may
-// stay: 10 to 20 s.
-const settleTime = 25 * time.Second
+// settleTime is far more than idle connections may stay: 2 s, and the time to a check of
+// their backend.
+const settleTime = 20 * time.Second
 
 // leaks waits until the proxy holds no more than before the load.
 func (s *soak) leaks(ctx context.Context) error {

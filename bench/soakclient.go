@@ -43,6 +43,7 @@ type request struct {
 type soakClient struct {
 	s      *soak
 	r      *rand.Rand
+	direct bool         // past the proxy, to the control engine
 	conn   *net.TCPConn // nil between two requests unless kept alive
 	in     *bufio.Reader
 	reused bool
@@ -58,7 +59,11 @@ func (c *soakClient) connect(q *request) error {
 		if q.pace != paceSteady {
 			d.Control = smallReceiveBuffer
 		}
-		conn, err := d.Dial("tcp", c.s.proxy.address())
+		address := c.s.proxy.address()
+		if c.direct {
+			address = c.s.fleet.control.Addr()
+		}
+		conn, err := d.Dial("tcp", address)
 		if err != nil {
 			return err
 		}
@@ -97,7 +102,9 @@ func (q *request) bytes() []byte {
 // connection under a request is a fault too, also in a hand-over: clients keep theirs
 // for less than timeouts.idle.
 func (c *soakClient) do(q *request) {
-	c.s.tally.in(time.Now(), func(s *second) { s.requests++ })
+	if !c.direct {
+		c.s.tally.in(time.Now(), func(s *second) { s.requests++ })
+	}
 	what, err := c.try(q)
 	var bad *wrong
 	switch {
@@ -139,7 +146,7 @@ func (c *soakClient) try(q *request) (what string, err error) {
 	if err != nil {
 		return "", wrongf(invOutcomes, "an answer that is no HTTP", "%v", err)
 	}
-	if got := resp.Header.Get("X-Request-Id"); got != q.id {
+	if got := resp.Header.Get("X-Request-Id"); got != q.id && !c.direct {
 		return "", wrongf(invBytes, "an answer to another request", "X-Request-Id %q to %q", got, q.id)
 	}
 	if resp.StatusCode == http.StatusOK && q.stream {

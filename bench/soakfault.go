@@ -147,26 +147,34 @@ func (b *faultBook) found(l leased, v *verdict) {
 	b.leases[what]++
 }
 
-// excuse names the fault for which nobody could give these blocks back, or "". Blocks
-// are excused
-//   - where P's answer, which names them, was lost, spoilt or held up: a fault on the way
-//     to or from the P that pinned them, or in its answers, while they were pinned;
-//   - where P itself stood still: it hears no release, and its leases end at once when
-//     it goes on;
-//   - where a D stood still or swallowed bytes: until the proxy gives it up by
-//     timeouts.first_event, there is no time left for a release.
+// answerBound is how far a P's answer may be from the moment at which it pins the blocks
+// and a D's receipt of them from that.
+const answerBound = time.Second
+
+// excuse names the fault for which nobody could give these blocks back, or "":
+//   - P's answer, which names them, was lost, spoilt or held up on its way;
+//   - P itself stood still: it hears no release, and its leases end at once when it
+//     goes on;
+//   - the D that was sent them stood still or swallowed the bytes: when the proxy gives
+//     it up, by timeouts.first_event, little of the lease is left for a release.
 //
-// A D that resets, dies or answers errors is no excuse: another one can tell P. Nor are
-// clients.
+// A D that resets, dies or answers errors is no excuse, as another one can tell P, nor is
+// a client, nor what only slows bytes down.
 func (b *faultBook) excuse(l leased) string {
-	from := l.entry.PinnedAt.Add(-soakFirstEvent)
-	name := l.station.Name()
-	f := b.find(from, l.entry.FreedAt, func(f *fault) bool {
-		if f.Engine == name { // a script is one of the connections it has hit
-			return f.Kind != kindKill && f.Kind != kindScript
-		}
-		return strings.HasPrefix(f.Engine, string(sim.RoleDecode)) && swallows(f.Kind)
-	})
+	pinned, freed, name := l.entry.PinnedAt, l.entry.FreedAt, l.station.Name()
+	near := func(kinds map[string]bool, mine bool) *fault {
+		return b.find(pinned.Add(-answerBound), pinned.Add(answerBound), func(f *fault) bool {
+			own := f.Engine == name
+			return kinds[f.Kind] && own == mine && (own || strings.HasPrefix(f.Engine, string(sim.RoleDecode)))
+		})
+	}
+	f := near(losesAnswers(), true)
+	if f == nil {
+		f = b.find(pinned, freed, func(f *fault) bool { return f.Engine == name && f.Kind == kindFreeze })
+	}
+	if f == nil {
+		f = near(swallowsRequests(), false)
+	}
 	if f == nil {
 		return ""
 	}
@@ -174,12 +182,24 @@ func (b *faultBook) excuse(l leased) string {
 	return role + " " + f.Kind
 }
 
-func swallows(kind string) bool {
-	switch kind {
-	case kindFreeze, kindPartition, "sim hang", "sim stall", "connection " + faultnet.Stall, "connection " + faultnet.Blackhole, "connection " + faultnet.NoRead:
-		return true
+// losesAnswers are the faults of a P that pins blocks and whose answer does not come
+// through.
+func losesAnswers() map[string]bool {
+	return map[string]bool{
+		kindReset: true, kindPartition: true, kindFreeze: true,
+		"connection " + faultnet.RST: true, "connection " + faultnet.FIN: true, "connection " + faultnet.Stall: true,
+		"connection " + faultnet.Blackhole: true, "connection " + faultnet.Corrupt: true, "connection " + faultnet.NoRead: true,
+		"sim truncate": true, "sim badjson": true, "sim badhandle": true, "sim corrupt": true, "sim zero": true,
+		"sim die": true, "sim random": true,
 	}
-	return false
+}
+
+// swallowsRequests are the faults of a D of which the proxy learns by a timeout alone.
+func swallowsRequests() map[string]bool {
+	return map[string]bool{
+		kindPartition: true, kindFreeze: true, "connection " + faultnet.Stall: true,
+		"connection " + faultnet.Blackhole: true, "connection " + faultnet.NoRead: true, "sim hang": true, "sim random": true,
+	}
 }
 
 // counts are the faults so far by kind, and the entries left to their leases by what
@@ -250,12 +270,12 @@ func drawScript(r *rand.Rand) string {
 // Faults of the engines' own answers, as sim.ParseFault reads them; %d is an event or a
 // byte.
 func simFaults(role sim.Role) []string {
-	both := []string{"rst", "fin", "hang", "delay=200ms", "status=500", "status=502", "status=503", "status=429", "late"}
+	both := []string{"rst", "fin", "hang", "delay=200ms", "status=500", "status=502", "status=503", "status=429", "late", "slow-accept=100ms", "random=0.2,%d"}
 	if role == sim.RolePrefill {
 		return append(both, "truncate@%d", "badjson", "nohandle", "badhandle=port-zero", "badhandle=no-host", "badhandle=no-blocks",
-			"badhandle=engine", "badhandle=id", "badhandle=port-closed", "badhandle=null", "badhandle=flag-false", "zero", "die@0", "status=401")
+			"badhandle=engine", "badhandle=id", "badhandle=port-closed", "badhandle=null", "badhandle=flag-false", "zero", "die@0", "corrupt@0", "status=401")
 	}
-	return append(both, "kvfail", "error-first", "zero", "error-done@%d", "error-cut@%d", "die@%d", "die@%d:rst", "cut@%d", "cut@%d:rst", "stall@%d", "no-done", "no-finish", "slice@3")
+	return append(both, "kvfail", "error-first", "zero", "error-done@%d", "error-cut@%d", "die@%d", "die@%d:rst", "cut@%d", "cut@%d:rst", "stall@%d", "no-done", "no-finish", "slice@3", "drip=50,1ms", "role-error", "corrupt@%d")
 }
 
 func drawSimFault(r *rand.Rand, role sim.Role) string {

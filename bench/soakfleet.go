@@ -49,6 +49,7 @@ type leased struct {
 // soakFleet is three prefill and three decode engines, each with its relay.
 type soakFleet struct {
 	prefill, decode []*station
+	control         *sim.Engine // without a relay, a fault or a place in a pool
 	book            *handleBook
 
 	mu    sync.Mutex
@@ -62,6 +63,10 @@ const decodeOfKept = 4096
 // each thing that a relay does on purpose.
 func startSoakFleet(o SoakOptions, book *handleBook, injected func(name string, i faultnet.Injection), found func(leased)) (*soakFleet, error) {
 	f := &soakFleet{book: book, decOf: map[string]string{}}
+	var err error
+	if f.control, err = sim.Start(sim.Options{Model: benchModel, MaxSeqs: 2*o.Streams + 64, NumBlocks: 160*o.Streams + 8192, PrefillTokensPerSecond: soakPrefillSpeed, TokenLatency: soakTokenLatency}); err != nil {
+		return f, fmt.Errorf("start the control engine: %w", err)
+	}
 	for i := range 2 * poolSize {
 		opts := sim.Options{
 			Name: fmt.Sprintf("prefill-%d", i), Role: sim.RolePrefill, Model: benchModel,
@@ -109,6 +114,9 @@ func (f *soakFleet) all() []*station { return slices.Concat(f.prefill, f.decode)
 
 func (f *soakFleet) close() error {
 	var errs []error
+	if f.control != nil {
+		errs = append(errs, f.control.Close())
+	}
 	for _, s := range f.all() {
 		errs = append(errs, s.Close())
 		if s.relay != nil {

@@ -203,5 +203,5 @@ func (p *soakProxy) stop() error {
 		err = p.signal(pid, syscall.SIGTERM)
 	}
 	p.exits.Wait()
-	return err
+	return errors.Join(err, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0))
 }

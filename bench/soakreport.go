@@ -140,7 +140,8 @@ func (s *soak) figures(leases map[string]int) map[string]string {
 		invGauges:  fmt.Sprintf("%d samples (%d missed), never negative, counters never back, all 0 at the end", s.watch.samples, s.watch.missed),
 		invLeaks:   fmt.Sprintf("%v -> %v; RSS at most %.1f MiB, %s", s.base, s.after, s.watch.most()/(1<<20), slope),
 		invHealth:  fmt.Sprintf("%d ejections, at most %d prefill and %d decode of %d at a time; all up and serving after the faults", ejected, mostP, mostD, poolSize),
-		invLatency: fmt.Sprintf("added to the first token p99 %v -> %v; between tokens p99 %v -> %v, beside a D that stands still %v (%d)", before.added, after.added, before.gap, after.gap, beside, gaps),
+		invLatency: fmt.Sprintf("p99 to the first token %v -> %v (control %v -> %v), between tokens %v -> %v (%v -> %v), beside a D that stands still %v of %d (control %v)",
+			before.first, after.first, before.controlFirst, after.controlFirst, before.gap, after.gap, before.controlGap, after.controlGap, beside, gaps, s.tally.quantiles(stageFaults).controlGap),
 		invRetries: "most legs a request over 10 s, prefill/decode: " + strings.Join(legs, ", "),
 		invLogs:    fmt.Sprintf("%d lines, no prompt, completion, key or CR; at most %d a second beyond two a request", lines, over),
 	}

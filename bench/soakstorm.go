@@ -188,7 +188,9 @@ func (st *storm) misbehave(ctx context.Context, s *station, text string, d time.
 	if err != nil {
 		panic("BUG: a fault that cannot be read: " + err.Error())
 	}
-	f.Count = 1 + st.r.IntN(12)
+	if f.Count = 1 + st.r.IntN(12); f.Kind == sim.FaultRandom {
+		f.Count = 0 // it draws whom it hits
+	}
 	st.last(ctx, s, "sim "+f.Kind, text, d, func() error { return s.SetFault(f) }, func() error { return s.SetFault(sim.Fault{}) })
 }
 

@@ -25,10 +25,15 @@ func (c *soakClient) readStream(q *request, resp *http.Response, sent time.Time)
 		switch {
 		case q.pace != paceSteady:
 		case last.IsZero():
-			c.s.tally.first(now.Sub(sent) - soakPrefillTime(len(q.prompt)))
+			first := now.Sub(sent) - soakPrefillTime(len(q.prompt))
+			c.s.tally.observe(c.direct, func(l *latency) { l.first.observe(first) })
 			last, decode = now, c.s.fleet.decodeOf(q.id)
 		default:
-			c.s.tally.gap(now.Sub(last), c.s.faults.beside(decode, last))
+			gap := now.Sub(last)
+			c.s.tally.observe(c.direct, func(l *latency) { l.gaps.observe(gap) })
+			if c.s.faults.beside(decode, last) {
+				c.s.tally.gapBeside(gap)
+			}
 			last = now
 		}
 	}
@@ -98,6 +103,13 @@ func (c *soakClient) draw(id string) *request {
 		q.load, q.pace = "stuck", paceStuck
 		q.prompt = "[[text:big]] " + q.prompt
 	}
+	return q
+}
+
+// drawControl makes a plain stream.
+func (c *soakClient) drawControl(id string) *request {
+	q := &request{load: "control", id: id, key: c.s.key, call: call{chat: c.r.IntN(2) == 0, stream: true, tokens: c.s.o.Events}}
+	q.prompt = soakPrompt(c.r, id)
 	return q
 }
 

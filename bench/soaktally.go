@@ -17,10 +17,10 @@ type soakTally struct {
 	mu      sync.Mutex
 	plan    plan // the zero one until the load begins: nothing is counted
 	endings [stages]map[ending]int
-	added   [stages]histogram // time to the first token, beyond what the engine takes
-	gaps    [stages]histogram // between two events of a stream
-	beside  histogram         // gaps of streams on a sound D while another one is frozen
-	seconds []second          // since plan.begin
+	proxied [stages]latency
+	control [stages]latency // of streams straight from an engine that nothing is done to
+	beside  histogram       // gaps of streams on a sound D while another one stands still
+	seconds []second        // since plan.begin
 }
 
 // second is what happened in one second of the run.
@@ -61,23 +61,28 @@ func (t *soakTally) ended(load, what string) {
 	t.endings[t.plan.at(time.Now())][ending{load, what}]++
 }
 
-// first observes the time to a stream's first token, less the engine's own.
-func (t *soakTally) first(added time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	s := t.plan.at(time.Now())
-	t.added[s].observe(added)
+// latency of streams.
+type latency struct {
+	first histogram // time to the first event, less what the prefill takes
+	gaps  histogram // between two events
 }
 
-// gap observes the time between two events; beside, on a D that is well while another
-// one is not.
-func (t *soakTally) gap(d time.Duration, beside bool) {
+// observe runs edit on the latency of the present stage.
+func (t *soakTally) observe(control bool, edit func(*latency)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.gaps[t.plan.at(time.Now())].observe(d)
-	if beside {
-		t.beside.observe(d)
+	if s := t.plan.at(time.Now()); control {
+		edit(&t.control[s])
+	} else {
+		edit(&t.proxied[s])
 	}
+}
+
+// gapBeside observes a gap on a D that is well while another one is not.
+func (t *soakTally) gapBeside(d time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.beside.observe(d)
 }
 
 // in runs edit on the second of at.
@@ -148,13 +153,20 @@ func (t *soakTally) endingsOf(s stage) map[ending]int {
 	return maps.Clone(t.endings[s])
 }
 
-// quantiles are the p99 of a stage.
-type quantiles struct{ added, gap time.Duration }
+// quantiles are the p99 of a stage: of streams through the proxy and of the control.
+type quantiles struct{ first, gap, controlFirst, controlGap time.Duration }
 
 func (t *soakTally) quantiles(s stage) quantiles {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return quantiles{t.added[s].quantile(.99), t.gaps[s].quantile(.99)}
+	p, c := &t.proxied[s], &t.control[s]
+	return quantiles{p.first.quantile(.99), p.gaps.quantile(.99), c.first.quantile(.99), c.gaps.quantile(.99)}
+}
+
+// added is what the proxy makes of them: the machine's own share, which both have, is
+// taken off.
+func (q quantiles) added() (first, gap time.Duration) {
+	return max(q.first-q.controlFirst, 0), max(q.gap-q.controlGap, 0)
 }
 
 // besides is the p99 of the gaps beside a D that stands still, and how many there were.

@@ -26,6 +26,7 @@ type sampler struct {
 	samples int
 	missed  int // scrapes without an answer, as a process took over
 	rss     []rssSample
+	stale   int  // reads of blocks that were not pinned
 	kept    bool // the state at the first breach
 }
 
@@ -66,9 +67,7 @@ func (m *sampler) run(ctx context.Context) {
 			m.lookAtProcess()
 		}
 		if n%50 == 0 {
-			for _, s := range m.s.fleet.prefill {
-				s.look()
-			}
+			m.lookAtLedgers()
 		}
 		if !m.kept && len(m.s.verdict.of("")) > 0 {
 			m.kept = true
@@ -137,6 +136,23 @@ func readSample(in io.Reader) (metricSample, error) {
 		return s, fmt.Errorf("sample the proxy: %w", err)
 	}
 	return s, nil
+}
+
+// lookAtLedgers finds blocks that nobody gave back, and reads of blocks that were given
+// back. The latter are what a D does that stood still while its requests were given up
+// and their handles released: nobody gets the answer. Where nothing stands still there
+// are none.
+func (m *sampler) lookAtLedgers() {
+	stale := 0
+	for _, s := range m.s.fleet.prefill {
+		s.look()
+		_, n := s.books()
+		stale += n
+	}
+	if stale > m.stale && m.s.tally.stage().calm() {
+		m.s.verdict.breach(invHandles, "reads of blocks that were no longer pinned", "%d in 5 s without a fault", stale-m.stale)
+	}
+	m.stale = stale
 }
 
 // lookAtProcess notes the resident memory.
@@ -231,8 +247,8 @@ func (s *soak) takeSoakCensus(ctx context.Context) (c soakCensus, err error) {
 	if err != nil {
 		return c, err
 	}
-	if _, err := fmt.Sscanf(string(dump), "goroutine profile: total %d", &c.goroutines); err != nil {
-		return c, fmt.Errorf("count the proxy's goroutines: %w", err)
+	if c.goroutines, err = countGoroutines(string(dump)); err != nil {
+		return c, err
 	}
 	series, err := scrape(ctx, admin)
 	if err != nil {
@@ -246,6 +262,29 @@ func (s *soak) takeSoakCensus(ctx context.Context) (c soakCensus, err error) {
 	c.fds = len(fds)
 	c.rss, err = residentMemory(pid)
 	return c, err
+}
+
+// countGoroutines reads a goroutine profile with debug=1. fasthttp's idle workers, which
+// stay for 10 to 20 s, do not count.
+func countGoroutines(profile string) (n int, err error) {
+	for record := range strings.SplitSeq(profile, "\n\n") {
+		counts, frames, found := strings.Cut(record, " @ ")
+		if !found {
+			continue
+		}
+		if _, last, ok := strings.Cut(counts, "\n"); ok {
+			counts = last // behind the profile's title
+		}
+		k, err := strconv.Atoi(counts)
+		if err != nil {
+			return 0, fmt.Errorf("count the proxy's goroutines: %q", counts)
+		}
+		_, inner, _ := strings.Cut(frames, "\n")
+		if inner, _, _ = strings.Cut(inner, "\n"); !strings.Contains(inner, poolWorker) {
+			n += k
+		}
+	}
+	return n, nil
 }
 
 // fetch reads a page whole.
