@@ -19,17 +19,6 @@ import (
 	"xpyd/sim"
 )
 
-// childArgs holds the command line that a child of the tests runs, one argument a line.
-const childArgs = "TEST_CHILD_ARGS"
-
-// TestChildProcess is xpyd itself where a test has started it with childArgs set, and
-// nothing otherwise.
-func TestChildProcess(t *testing.T) {
-	if args, ok := os.LookupEnv(childArgs); ok {
-		os.Exit(run(strings.Split(args, "\n")))
-	}
-}
-
 // child is a proxy in a process of its own.
 type child struct {
 	t           *testing.T
@@ -47,8 +36,9 @@ func startChild(t *testing.T, engines []*sim.Engine, shell string, env []string,
 	for _, e := range engines {
 		all = append(all, map[bool]string{true: "--prefill", false: "--decode"}[strings.HasPrefix(e.Name(), "p")], e.URL())
 	}
-	cmd := exec.Command("/bin/sh", "-c", shell+`exec "$0" "$@"`, os.Args[0], "-test.run=^TestChildProcess$")
-	cmd.Env = append(append(os.Environ(), env...), childArgs+"="+strings.Join(append(all, args...), "\n"))
+	cmd := exec.Command("/bin/sh", "-c", shell+`exec "$0" "$@"`, os.Args[0])
+	cmd.Args = append(append(cmd.Args, all...), args...)
+	cmd.Env = append(append(os.Environ(), env...), actAsXpyd+"=1")
 	out, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +208,9 @@ func TestOutOfDescriptors(t *testing.T) {
 		t.Fatalf("before: %v", ends)
 	}
 	conns := c.open(100) // most of them stay in the backlog
-	c.await("out of descriptors", func() bool { return strings.Contains(c.log(), "too many open files") || c.metric("process_open_fds") < 0 })
+	c.await("out of descriptors", func() bool {
+		return strings.Contains(c.log(), "too many open files") || c.metric("process_open_fds") < 0
+	})
 	body := fmt.Sprintf(`{"model":"sim","prompt":%q,"max_tokens":8}`, childPrompt)
 	for _, conn := range conns[:20] {
 		_, _ = fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
