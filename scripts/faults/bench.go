@@ -67,8 +67,8 @@ func (b *bench) build(ctx context.Context, packages []string) error {
 }
 
 // all runs the tests and returns what became of each, by name.
-func (b *bench) all(ctx context.Context, tests []string) map[string]result {
-	results := make(map[string]result, len(tests))
+func (b *bench) all(ctx context.Context, tests []string) results {
+	done := make(results, len(tests))
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	next := make(chan string)
@@ -77,7 +77,7 @@ func (b *bench) all(ctx context.Context, tests []string) map[string]result {
 			for t := range next {
 				r := b.try(ctx, t)
 				mu.Lock()
-				results[t] = r
+				done[t] = r
 				mu.Unlock()
 			}
 		})
@@ -87,7 +87,7 @@ func (b *bench) all(ctx context.Context, tests []string) map[string]result {
 	}
 	close(next)
 	wg.Wait()
-	return results
+	return done
 }
 
 func (b *bench) try(ctx context.Context, test string) result {

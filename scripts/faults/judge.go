@@ -17,7 +17,6 @@ const (
 	failed  verdict = "FAILED"
 	skipped verdict = "SKIPPED"
 	missing verdict = "MISSING" // no such test, or a row without one
-	excused verdict = "excused" // skipped for want of what the row is marked to need
 )
 
 // result of one test. text is what it said.
@@ -25,6 +24,18 @@ type result struct {
 	verdict verdict
 	text    string
 	took    time.Duration
+}
+
+// results of the tests, by name.
+type results map[string]result
+
+// of is what became of a test. One that was not run is missing.
+func (r results) of(test string) result {
+	got, ok := r[test]
+	if !ok {
+		got.verdict = missing
+	}
+	return got
 }
 
 // event is one line of test2json.
@@ -74,33 +85,26 @@ type rowResult struct {
 	took    time.Duration // of its tests, one after the other
 }
 
-// judgeRows gives each row the worst verdict of its tests. admin: this process can
-// make a network namespace, so nothing may be skipped for the want of one.
-func judgeRows(rows []row, results map[string]result, admin bool) []rowResult {
-	var all []rowResult
+// judgeRows gives each row the worst verdict of its tests.
+func judgeRows(rows []row, all results) []rowResult {
+	var judged []rowResult
 	for _, r := range rows {
 		rr := rowResult{row: r, verdict: passed}
 		if len(r.tests) == 0 {
 			rr.verdict = missing
 		}
 		for _, t := range r.tests {
-			got, ok := results[t]
-			if !ok {
-				got.verdict = missing
-			}
-			if got.verdict == skipped && !admin && r.needs == capNetAdmin && strings.Contains(got.text, "needs "+string(capNetAdmin)) {
-				got.verdict = excused
-			}
+			got := all.of(t)
 			rr.verdict = worse(rr.verdict, got.verdict)
 			rr.took += got.took
 		}
-		all = append(all, rr)
+		judged = append(judged, rr)
 	}
-	return all
+	return judged
 }
 
 func worse(a, b verdict) verdict {
-	for _, v := range []verdict{failed, missing, skipped, excused} {
+	for _, v := range []verdict{failed, missing, skipped} {
 		if a == v || b == v {
 			return v
 		}
@@ -109,6 +113,6 @@ func worse(a, b verdict) verdict {
 }
 
 // wrong rows fail the run.
-func (r rowResult) wrong() bool { return r.verdict != passed && r.verdict != excused }
+func (r rowResult) wrong() bool { return r.verdict != passed }
 
 func (r rowResult) seconds() string { return fmt.Sprintf("%.1f", r.took.Seconds()) }

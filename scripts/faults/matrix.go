@@ -14,7 +14,8 @@ func matrix() []row {
 func prefillRows() []row {
 	return []row{{
 		id: "T1", what: "P refuses, or drops each SYN: another P within the dial timeout; ejected after five",
-		tests: []string{"proxy.TestDeadPrefillIsPassedOver", "proxy.TestDialThatNobodyAnswers", "router.TestFailuresEject"},
+		tests: []string{"proxy.TestDeadPrefillIsPassedOver", "proxy.TestDialThatNobodyAnswers",
+			"router.TestFailuresEject"},
 	}, {
 		id: "T2", what: "P and D close idle connections sooner than the proxy does: no client sees it",
 		tests: []string{"proxy.TestEnginesThatCloseIdleConnectionsSooner", "proxy.TestStaleConnectionIsReplacedOnce"},
@@ -29,7 +30,8 @@ func prefillRows() []row {
 		tests: []string{"proxy.TestPrefillThatStallsInItsAnswer"},
 	}, {
 		id: "T6", what: "each status of P: what the client gets, who is asked next, who is blamed",
-		tests: []string{"proxy.TestStatusOfPrefill", "proxy.TestRefusedKeyEjects", "proxy.TestWrongBackendKeyIsTheProxysFault"},
+		tests: []string{"proxy.TestStatusOfPrefill", "proxy.TestInterimAnswerOfPrefillIsSkipped",
+			"proxy.TestRefusedKeyEjects", "proxy.TestWrongBackendKeyIsTheProxysFault"},
 	}, {
 		id: "T7", what: "no handle, or one that is malformed or names a foreign host: D is not asked",
 		tests: []string{"proxy.TestUnusableHandlesNeverReachDecode", "proxy.TestHandlesOfAnotherShape", "proxy.TestHostOfAHandle"},
@@ -49,17 +51,23 @@ func decodeRows() []row {
 		tests: []string{"proxy.TestPrefillKilledBeforeDecodePulls", "sim.TestPrefillEngineDiesAfterItsAnswer"},
 	}, {
 		id: "T11", what: "D refuses, answers 400 or 500, an error first, or nothing: no handle goes out twice, but after a failed dial",
-		tests: []string{"proxy.TestFailedDecodeNeverSeesAHandleAgain", "proxy.TestHandleGoesToOneDecodeRequest",
-			"proxy.TestDeadDecodeIsPassedOverWithTheSameHandle", "proxy.TestRejectedByDecodeFreesPrefill",
-			"proxy.TestFailuresBeforeTheFirstTokenAreMended", "proxy.TestNoSecondTryForAHandle"},
+		tests: []string{"proxy.TestFailedDecodeNeverSeesAHandleAgain",
+			"proxy.TestHandleOfARefusedDialGoesElsewhere", "proxy.TestHandleGoesToOneDecodeRequest",
+			"proxy.TestRejectedByDecodeFreesPrefill", "proxy.TestFailuresBeforeTheFirstTokenAreMended",
+			"proxy.TestNoSecondTryForAHandle"},
 	}, {
-		id: "T12", what: "D ends a stream of 40 events at each event: one error event, no part of one, no clean end",
-		tests: []string{"proxy.TestDecodeDiesInTheStream", "proxy.TestDecodeDiesInsideAnEvent"},
+		id: "T12", what: "D ends a stream of 40 events at each byte and each event: one error event, no part of one, no clean end",
+		tests: []string{"proxy.TestStreamCutAtEachByte", "proxy.TestStreamCutBeforeTheFirstToken",
+			"proxy.TestDecodeDiesInTheStream", "proxy.TestDecodeDiesInsideAnEvent"},
 	}, {
 		id: "T13", what: "D's stream is reset, corrupted, sliced or delayed: an error event, or the same bytes",
+		tests: []string{"proxy.TestStreamCutAtEachByte", "proxy.TestStreamSlowedKeepsItsBytes",
+			"proxy.TestStreamWithOneBitFlipped", "proxy.TestHeadWithOneBitFlipped",
+			"proxy.TestAnswersThatCannotBeReadAreMended"},
 	}, {
 		id: "T14", what: "D freezes in mid-stream: whole if it thaws in time, else one error event and nothing after it",
-		tests: []string{"proxy.TestDecodeTimeouts", "proxy.TestStreamIdleHoldsFromTheFirstEvent"},
+		tests: []string{"proxy.TestStreamFrozenAndThawed", "proxy.TestDecodeTimeouts",
+			"proxy.TestStreamIdleHoldsFromTheFirstEvent"},
 	}}
 }
 
@@ -67,41 +75,56 @@ func decodeRows() []row {
 func clientRows() []row {
 	return []row{{
 		id: "T15", what: "the client closes, resets or half-closes in each phase: nothing waits for a lease",
-		tests: []string{"proxy.TestClientLeavesInEachPhase", "proxy.TestClientLeavesTheQueue",
-			"proxy.TestHalfClosedClientIsNeverToldOfSuccess"},
+		tests: []string{"proxy.TestClientLeavesInEachPhase", "proxy.TestClientsLeaveInEveryPhaseAtOnce",
+			"proxy.TestClientsLeaveTheQueues", "proxy.TestHalfClosedClientIsNeverToldOfSuccess"},
 	}, {
 		id: "T16", what: "the client reads a byte a second, or nothing: cut off, D cancelled; a steady one is served",
-		tests: []string{"proxy.TestStalledReaderIsCutOff", "proxy.TestSlowButSteadyReaderIsServed"},
+		tests: []string{"proxy.TestReadersThatHardlyRead", "proxy.TestStalledReaderIsCutOff",
+			"proxy.TestSlowStreamReaderIsServed", "proxy.TestSlowButSteadyReaderIsServed"},
 	}, {
 		id: "T17", what: "a second request pipelined behind a stream: answered in order",
-		tests: []string{"proxy.TestPipelinedRequestsAreAnsweredInOrder"},
+		tests: []string{"proxy.TestPipelinedRequestDuringAStream", "proxy.TestPipelinedRequestsAreAnsweredInOrder"},
 	}}
 }
 
 // processRows: signals, reloads, pools that are down, networks, names, clocks, limits.
 func processRows() []row {
 	return []row{{
-		id: "T18", what: "TERM in each phase, twice, KILL: streams end, handles go back; only KILL strands what D had not got yet",
-		tests: []string{"proxy.TestShutdownLetsStreamsFinish", "proxy.TestShutdownEndsWhatDoesNotFinish", "proxy.TestShutdownEndsAnUpload"},
+		id: "T18", what: "TERM in each moment, twice, KILL: streams end, handles go back; only KILL strands what D had not got yet",
+		tests: []string{"main.TestTermInEachMomentLosesNothing", "main.TestSecondTermCutsAndStillReleases",
+			"main.TestThirdTermEndsAtOnce", "main.TestKillStrandsOnlyWhatDecodeDoesNotKnow",
+			"proxy.TestShutdownEndsWhatDoesNotFinish", "proxy.TestShutdownEndsAnUpload"},
 	}, {
 		id: "T19", what: "hand-overs to a new process under load: no request fails",
+		tests: []string{"main.TestHandoverUnderLoad", "main.TestHandoverServesIdleConnections",
+			"main.TestHandoverThatFails"},
 	}, {
 		id: "T20", what: "reload adds, removes, replaces backends in use, or is invalid: all or nothing, nobody notices",
-		tests: []string{"main.TestReload", "router.TestReloadIsAllOrNothing", "router.TestBackendThatLeftStaysValid"},
+		tests: []string{"main.TestReloadUnderLoad", "main.TestManyReloads", "main.TestReload",
+			"router.TestReloadIsAllOrNothing", "router.TestBackendThatLeftStaysValid"},
 	}, {
 		id: "T21", what: "all P, all D, both down, and back: 503 at once, no prefill without a D, recovery in time",
-		tests: []string{"proxy.TestAllDownIsSaidAtOnce", "proxy.TestNoPrefillLeftMeansDecodeAlone", "proxy.TestReadiness"},
+		tests: []string{"proxy.TestWholePoolsDieAndComeBack", "proxy.TestAllDownIsSaidAtOnce",
+			"router.TestSlowStart"},
 	}, {
-		id: "T22", what: "a backend's or a client's link goes dead: noticed within the keep-alive bound", needs: capNetAdmin,
+		id: "T22", what: "a backend's or a client's link goes dead: noticed within the keep-alive bound",
+		tests: []string{"proxy.TestSocketsGiveUpOnADeadPeerIn30Seconds", "proxy.TestLinkToABackendDies",
+			"proxy.TestLinkOfAPooledConnectionDies", "proxy.TestLinkToAClientDies"},
 	}, {
-		id: "T23", what: "packets and SYNs are lost: success, no retries beyond the budget", needs: capNetAdmin,
+		id: "T23", what: "packets and SYNs are lost: success, no retries beyond the budget",
+		tests: []string{"proxy.TestLossyLinks", "proxy.TestLostSYNs"},
 	}, {
 		id: "T24", what: "a name has no address, another, a thousand: what it last stood for holds",
+		tests: []string{"proxy.TestNamesOfBackends", "proxy.TestNameServerThatHangsIsNotAskedAtEachDial",
+			"proxy.TestConnectionToANameIsNotKeptForEver", "proxy.TestEnginesByNameOutliveTheirNameServer"},
 	}, {
 		id: "T25", what: "clocks jump: no timer early or late",
+		tests: []string{"router.TestTimersRunOutAtTheirTime", "proxy.TestAgeOfAHandle",
+			"main.TestNothingIsComputedFromTheWallClock"},
 	}, {
 		id: "T26", what: "few descriptors, little memory, one processor: requests are shed, and all comes back",
-		tests: []string{"proxy.TestOutOfDescriptorsDoesNotEndTheServer"},
+		tests: []string{"main.TestOutOfDescriptors", "main.TestLittleMemory",
+			"proxy.TestOutOfDescriptorsDoesNotEndTheServer"},
 	}}
 }
 
@@ -118,15 +141,17 @@ func edgeRows() []row {
 		tests: []string{"proxy.TestOnlyThePairThatFailsIsBanned", "router.TestPairBlame", "router.TestBannedPairIsAvoided"},
 	}, {
 		id: "T30", what: "thousands of idle connections, slow heads and bodies: 408, the others are served as before",
-		tests: []string{"proxy.TestSlowUploadIsAnswered408"},
+		tests: []string{"main.TestCrowdAndSlowClients", "proxy.TestSlowUploadIsAnswered408"},
 	}, {
 		id: "T31", what: "more than the queue or one client may have: 503, 429, both with Retry-After",
-		tests: []string{"proxy.TestFullBackends", "router.TestQueueEnds"},
+		tests: []string{"proxy.TestTooManyAtOnce", "proxy.TestClientLimit", "proxy.TestFullBackends"},
 	}, {
 		id: "T32", what: "bytes that nobody asked for on a pooled connection: never an answer",
-		tests: []string{"proxy.TestPoisonedConnectionIsNotReused", "proxy.TestUnsolicitedBytesAreNeverAnAnswer"},
+		tests: []string{"proxy.TestLateBytesAreNoAnswer", "proxy.TestPoisonedConnectionIsNotReused",
+			"proxy.TestUnsolicitedBytesAreNeverAnAnswer"},
 	}, {
 		id: "T33", what: "text that looks like the end of a stream, split, CRLF, bytes behind [DONE]: content is content",
-		tests: []string{"proxy.TestAdversarialTextIsContent"},
+		tests: []string{"proxy.TestOnlyTheEndIsTheEnd", "proxy.TestEndSplitAcrossReads",
+			"proxy.TestAdversarialTextIsContent"},
 	}}
 }

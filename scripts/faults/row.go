@@ -10,15 +10,8 @@ import (
 // prints them; together they show all of what.
 type row struct {
 	id, what string
-	needs    need
 	tests    []string
 }
-
-// need is what a row's tests cannot do without and a machine may lack.
-type need string
-
-// capNetAdmin: the tests cut links and drop packets, in a network namespace of their own.
-const capNetAdmin need = "CAP_NET_ADMIN"
 
 // directory of the package that a test's name begins with, relative to the module's root.
 func directory(pkg string) (string, bool) {
