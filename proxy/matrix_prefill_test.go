@@ -135,7 +135,6 @@ func TestPrefillThatHangsUpIsTriedOnceElsewhere(t *testing.T) {
 				for i := range 3 {
 					id := fmt.Sprint("try", i)
 					a := r.call(c, "X-Request-Id", id)
-					most := 1 // legs on one engine
 					if faulty == 3 {
 						if a.status != 502 || a.code() != "prefill_failed" {
 							t.Fatalf("%d %s", a.status, a.body)
@@ -143,16 +142,21 @@ func TestPrefillThatHangsUpIsTriedOnceElsewhere(t *testing.T) {
 					} else {
 						r.expectWhole(c, a)
 					}
-					total := 0
-					for _, e := range r.prefill {
-						n := len(legsOf(e, id))
-						total += n
-						if n > most {
-							t.Errorf("%s was asked %d times", e.Name(), n)
+					asked := func() (total int) {
+						for _, e := range r.prefill {
+							n := len(legsOf(e, id))
+							total += n
+							if n > 1 {
+								t.Errorf("%s was asked %d times", e.Name(), n)
+							}
 						}
+						return total
 					}
-					if total > 2 || faulty == 3 && total != 2 {
-						t.Errorf("%d prefill engines were asked, want one try more at most", total)
+					if faulty == 3 { // an engine notes a request that it hung up on a moment later
+						r.await("tried on a second engine", func() bool { return asked() >= 2 })
+					}
+					if n := asked(); n > 2 {
+						t.Errorf("%d prefill engines were asked, want one try more at most", n)
 					}
 				}
 				r.expectNothingHeld()
