@@ -58,6 +58,9 @@ type soak struct {
 	watch   *sampler
 	inForce map[string]any // the configuration that the proxy's file holds
 
+	deaths int // engines that were dead for longer than killSeen
+	strays int // most legs that went to one of them after that
+
 	base, after soakCensus
 	settled     time.Duration // until the ledgers were empty
 }

@@ -90,17 +90,24 @@ func (b *faultBook) injected(engine string, i faultnet.Injection) {
 
 func (b *faultBook) file(f *fault) {
 	f.At = f.from.Sub(b.plan.begin).Seconds()
-	line, err := json.Marshal(f)
+	b.write(f)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.list) > 0 && f.from.Sub(b.list[0].from) > 2*faultsKept {
+		b.list = slices.DeleteFunc(b.list, func(o *fault) bool { return f.from.Sub(o.until) > faultsKept })
+	}
+	b.list = append(b.list, f)
+}
+
+// write adds a line to the file, for people; the accounts are in memory.
+func (b *faultBook) write(v any) {
+	line, err := json.Marshal(v)
 	if err != nil {
 		panic("BUG: a fault that is no JSON: " + err.Error())
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	_, _ = b.log.Write(append(line, '\n')) // for people; the accounts are in memory
-	if len(b.list) > 0 && f.from.Sub(b.list[0].from) > 2*faultsKept {
-		b.list = slices.DeleteFunc(b.list, func(o *fault) bool { return f.from.Sub(o.until) > faultsKept })
-	}
-	b.list = append(b.list, f)
+	_, _ = b.log.Write(append(line, '\n'))
 }
 
 // find returns the first fault on an engine that lay in the span and that match wants.
@@ -142,6 +149,10 @@ func (b *faultBook) found(l leased, v *verdict) {
 		v.breach(invBlocks, "blocks that were freed by their lease alone, and no fault excuses it", "%s on %s, pinned %.1f s after the load's begin, %d blocks",
 			e.RequestID, l.station.Name(), e.PinnedAt.Sub(b.plan.begin).Seconds(), len(e.Blocks))
 	}
+	b.write(map[string]any{
+		"at_s": e.FreedAt.Sub(b.plan.begin).Seconds(), "engine": l.station.Name(), "kind": "left to its lease", "text": what,
+		"request": e.RequestID, "pinned_s": e.PinnedAt.Sub(b.plan.begin).Seconds(),
+	})
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.leases[what]++

@@ -17,9 +17,17 @@ const (
 	latencySlack  = 50 * time.Millisecond
 	// stillSlack is what streams may be held up while a D that is not theirs stands still.
 	stillSlack = 100 * time.Millisecond
-	// rssGrowth is what the last process may grow by in the second half of the load, as a
-	// straight line through its memory tells: collections come and go by several MiB.
-	rssGrowth = 8 << 10 // KiB
+	// What the last process may grow by in the second half of the load, as a straight line
+	// through its memory tells, in KiB. In a short run it has served for a minute or two, and
+	// a collection comes and goes by several MiB. Over half an hour 4 MiB are a leak of 2 KiB
+	// a second, or 20 bytes a request.
+	rssGrowthShort = 16 << 10
+	rssGrowthLong  = 4 << 10
+	longRun        = 30 * time.Minute
+
+	// strayLegs may meet an engine later than killSeen after its death: those that the end
+	// of an ejection lets try it again.
+	strayLegs = 5
 
 	calmLegs   = 1.05 // a request, over 10 s: warm-ups are no client's
 	stormyLegs = 1.2
@@ -83,7 +91,11 @@ func (s *soak) judgeProcess() {
 	if !s.after.within(s.base) {
 		s.verdict.breach(invLeaks, "more than before the load", "%v -> %v", s.base, s.after)
 	}
-	if slope, over, ok := s.slope(); ok && slope*over.Minutes() > rssGrowth {
+	limit := float64(rssGrowthShort)
+	if s.o.Duration >= longRun {
+		limit = rssGrowthLong
+	}
+	if slope, over, ok := s.slope(); ok && slope*over.Minutes() > limit {
 		s.verdict.breach(invLeaks, "memory that grows", "%.0f KiB/min over %v", slope, over)
 	}
 	if told, running := s.proxy.replaced(); running > 0 {
@@ -150,6 +162,9 @@ func (s *soak) judgeHarness() {
 	}
 	if s.o.Duration < time.Minute {
 		return
+	}
+	if s.strays > strayLegs {
+		s.verdict.breach(invHealth, "requests that go to an engine long dead", "%d on one that was dead for %v or longer", s.strays, killSeen)
 	}
 	if names := s.fleet.book.idle(s.fleet.all()); len(names) > 0 {
 		s.verdict.breach(invHealth, "an engine without a request after the faults", "%v", names)

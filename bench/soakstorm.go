@@ -203,18 +203,63 @@ func (st *storm) kill(ctx context.Context) {
 	}
 	refuses := st.r.IntN(2) == 0
 	d := time.Duration(500+st.r.IntN(5500)) * time.Millisecond
+	seen := make(chan legCount, 1)
 	st.last(ctx, s, kindKill, fmt.Sprintf("refuses %v", refuses), d, func() error {
 		s.kill()
+		at := time.Now()
+		st.wg.Go(func() {
+			if d > killSeen && sleepUntil(ctx, at.Add(killSeen)) {
+				seen <- st.legsTo(s)
+			}
+		})
 		if refuses {
 			return s.relay.Refuse(true)
 		}
 		return nil
 	}, func() error {
+		select {
+		case before := <-seen:
+			st.strayed(before, st.legsTo(s))
+		default: // not dead for long enough
+		}
 		if err := s.restart(); err != nil {
 			return err
 		}
 		return s.relay.Refuse(false)
 	})
+}
+
+// killSeen is after what time the proxy must have noticed that an engine is dead: five
+// failures in a row, or three checks that are 300 ms apart.
+const killSeen = 3 * time.Second
+
+// legCount is how many legs a process of the proxy has ended on one backend.
+type legCount struct{ legs, begun float64 }
+
+func (st *storm) legsTo(s *station) (c legCount) {
+	_, admin, _ := st.s.proxy.now()
+	series, err := scrape(context.Background(), admin)
+	if err != nil {
+		return c // a process that has handed over meanwhile
+	}
+	for name, n := range series {
+		if strings.HasPrefix(name, "xpyd_leg_requests_total{") && strings.Contains(name, s.relay.URL()) {
+			c.legs += n
+		}
+	}
+	c.begun = series["process_start_time_seconds"]
+	return c
+}
+
+// strayed files the legs that went to an engine which was long dead.
+func (st *storm) strayed(before, after legCount) {
+	if before.begun == 0 || before.begun != after.begun {
+		return
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.s.deaths++
+	st.s.strays = max(st.s.strays, int(after.legs-before.legs))
 }
 
 // reload changes the pools: their order, one backend less, that one back; and every
