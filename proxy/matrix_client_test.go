@@ -115,8 +115,14 @@ func TestClientsLeaveTheQueues(t *testing.T) {
 				conn := r.dialRaw()
 				_, _ = io.WriteString(conn, raw(forms(prompt, 4)[1], "queued"))
 				r.await("in the queue", func() bool { return queued() == 1 })
+				if issued := r.metric(`xpyd_kv_handles_total{end="issued"}`); tc.refuse && issued != 2 {
+					t.Fatal("no handle in hand: the test proves nothing")
+				}
 				leave(conn)
 				r.await("counted", func() bool { return r.metric(`xpyd_client_gone_total{phase="`+tc.counted+`"}`) == 1 })
+				if tc.refuse {
+					r.await("handle given back", func() bool { return r.metric(`xpyd_kv_handles_total{end="released"}`) == 1 })
+				}
 				if n := queued(); n != 0 {
 					t.Errorf("%d still queue", n)
 				}
@@ -177,8 +183,12 @@ func TestReadersThatHardlyRead(t *testing.T) {
 	if grown := heap() - before; grown > readers*perReader {
 		t.Errorf("%d readers that do not read hold %d bytes each of the heap", readers, grown/readers)
 	}
+	stuck := time.Now()
 	for range readers {
 		<-aborted
+	}
+	if took := time.Since(stuck); took > 8*time.Second {
+		t.Errorf("cut off after %v, timeouts.write_stall is 1.5 s", took)
 	}
 	r.await("all counted", func() bool { return r.metric(`xpyd_client_gone_total{phase="stream"}`) == readers })
 	r.await("idle", func() bool { return r.metric("xpyd_in_flight") == 0 })
