@@ -21,6 +21,7 @@ type upstreamRequest struct {
 	id     string    // X-Request-Id
 	fields []byte    // complete header lines, each ended by CRLF
 	body   [][]byte  // segments, written with one writev; nil for GET
+	fresh  bool      // not over a connection that was kept
 	end    time.Time // no deadline of the exchange is later; zero: no such limit
 }
 
@@ -87,7 +88,11 @@ func (x *exchange) do(u *upstream, req *upstreamRequest, deadline time.Time, aga
 	if u == nil {
 		return &upstreamError{stage: stageDial, silent: true, err: errRemoved}
 	}
-	err := x.try(u, req, deadline, u.take)
+	connect := u.take
+	if req.fresh {
+		connect = u.dial
+	}
+	err := x.try(u, req, deadline, connect)
 	var ue *upstreamError
 	if again && errors.As(err, &ue) && ue.reused && ue.silent && !ue.timeout() && !x.interrupted() {
 		x.drop()

@@ -336,7 +336,8 @@ func seconds(v []byte) int {
 }
 
 func (c *completion) request(body kvparams.Segments) *upstreamRequest {
-	return &upstreamRequest{method: "POST", path: apiPath(c.api), id: c.legID, fields: c.fields, body: body, end: c.times.end}
+	// Kept connections that the engine has just closed may have cost the first round.
+	return &upstreamRequest{method: "POST", path: apiPath(c.api), id: c.legID, fields: c.fields, body: body, fresh: c.round > 1, end: c.times.end}
 }
 
 func apiPath(api kvparams.API) string {

@@ -126,6 +126,11 @@ func handleMutants() []mutant {
 		new: "return h.age() < h.s.cfg.KV.Lease",
 		pkg: proxyPkg, test: "TestHandleOlderThanItsLeaseIsNotSent",
 	}, {
+		name: "second round on a kept connection", file: "proxy/prefill.go",
+		old: "fresh: c.round > 1",
+		new: "fresh: false",
+		pkg: proxyPkg, test: "TestSecondRoundTakesAFreshConnection",
+	}, {
 		name: "same handle after 5xx", file: "proxy/decode.go",
 		old: "if r.outcome != router.Refused || c.interrupted() != nil {",
 		new: "if r.err.Status == 500 {\n\t\t\tc.handoff.state, r.outcome = handleIssued, router.Refused\n\t\t}\n\t\tif r.outcome != router.Refused || c.interrupted() != nil {",
