@@ -230,27 +230,36 @@ const (
 	kindPartition = "partition"
 	kindFreeze    = "freeze" // SIGSTOP
 	kindKill      = "kill"   // SIGKILL, and a restart
+
+	kindSim        = "sim"         // filed with the name of the engine's fault
+	kindLongFreeze = "long freeze" // filed as a freeze
 )
 
-// drawFault draws what happens to a station next.
-func drawFault(r *rand.Rand, role sim.Role) (kind, text string, d time.Duration) {
+// deck is the kinds of 20 random faults: a run of 3 minutes has about 40, and is to have
+// each kind.
+func deck() []string {
+	return slices.Concat(
+		slices.Repeat([]string{kindScript}, 7), slices.Repeat([]string{kindSim}, 7),
+		[]string{kindReset, kindRefuse, kindPartition, kindFreeze, kindFreeze, kindLongFreeze},
+	)
+}
+
+// drawFault draws what a fault of the kind is, and how long it lasts.
+func drawFault(r *rand.Rand, kind string, role sim.Role) (text string, d time.Duration) {
 	d = time.Duration(300+r.IntN(2700)) * time.Millisecond
-	switch n := r.IntN(100); {
-	case n < 35:
-		return kindScript, drawScript(r), d
-	case n < 75:
-		return "sim", drawSimFault(r, role), d
-	case n < 82:
-		return kindReset, "", 0
-	case n < 88:
-		return kindRefuse, "", d
-	case n < 92:
-		return kindPartition, "", 2 * d
-	case n < 99:
-		return kindFreeze, "", 2 * d
-	default: // long enough for the active check to find it
-		return kindFreeze, "", 12*time.Second + d
+	switch kind {
+	case kindScript:
+		return drawScript(r), d
+	case kindSim:
+		return drawSimFault(r, role), d
+	case kindReset:
+		return "", 0
+	case kindPartition, kindFreeze:
+		return "", 2 * d
+	case kindLongFreeze: // long enough for the active check to find it
+		return "", 12*time.Second + d
 	}
+	return "", d
 }
 
 // drawScript draws what a relay does to each connection. A flipped bit is in the name of

@@ -22,6 +22,7 @@ type storm struct {
 	wg   sync.WaitGroup // faults that last
 	mu   sync.Mutex
 	busy map[*station]bool
+	deck []string // kinds of the next faults
 
 	dropped  string // URL that a reload has taken out of its pool, "" for none
 	reloads  int
@@ -147,39 +148,58 @@ func (st *storm) last(ctx context.Context, s *station, kind, text string, d time
 	})
 }
 
+// draw takes the next kind of fault off the deck.
+func (st *storm) draw() string {
+	if len(st.deck) == 0 {
+		st.deck = deck()
+		st.r.Shuffle(len(st.deck), func(i, j int) { st.deck[i], st.deck[j] = st.deck[j], st.deck[i] })
+	}
+	kind := st.deck[0]
+	st.deck = st.deck[1:]
+	return kind
+}
+
 // fault injects a random one.
 func (st *storm) fault(ctx context.Context) {
 	s := st.take()
 	if s == nil {
 		return
 	}
-	kind, text, d := drawFault(st.r, s.role)
+	kind := st.draw()
+	text, d := drawFault(st.r, kind, s.role)
 	none := func() error { return nil }
 	switch kind {
 	case kindScript:
-		script, err := faultnet.Parse(text)
-		if err != nil {
-			panic("BUG: a script that cannot be read: " + err.Error())
-		}
-		fresh := st.r.IntN(2) == 0 // break the open connections off, so that there are new ones
-		st.last(ctx, s, kind, text, d, func() error {
-			s.relay.Always(script)
-			if fresh {
-				s.relay.ResetAll()
-			}
-			return nil
-		}, func() error { s.relay.Always(faultnet.Script{}); return nil })
+		st.script(ctx, s, text, d)
 	case kindReset:
-		st.last(ctx, s, kind, "", 0, func() error { s.relay.ResetAll(); return nil }, none)
+		st.last(ctx, s, kind, "", d, func() error { s.relay.ResetAll(); return nil }, none)
 	case kindRefuse:
 		st.last(ctx, s, kind, "", d, func() error { return s.relay.Refuse(true) }, func() error { return s.relay.Refuse(false) })
 	case kindPartition:
 		st.last(ctx, s, kind, "", d, func() error { s.relay.Freeze(); return nil }, func() error { s.relay.Thaw(); return nil })
-	case kindFreeze:
-		st.last(ctx, s, kind, "", d, func() error { s.Freeze(); return nil }, func() error { s.Thaw(); return nil })
+	case kindFreeze, kindLongFreeze:
+		st.last(ctx, s, kindFreeze, "", d, func() error { s.Freeze(); return nil }, func() error { s.Thaw(); return nil })
 	default:
 		st.misbehave(ctx, s, text, d)
 	}
+}
+
+// script has the relay do something to each new connection. Half of the time the open
+// ones are broken off first, so that there are many.
+func (st *storm) script(ctx context.Context, s *station, text string, d time.Duration) {
+	script, err := faultnet.Parse(text)
+	if err != nil {
+		panic("BUG: a script that cannot be read: " + err.Error())
+	}
+	fresh := st.r.IntN(2) == 0
+	st.last(ctx, s, kindScript, text, d, func() error {
+		s.relay.Always(script)
+		if fresh {
+			st.s.faults.close(st.s.faults.open(s.Name(), kindReset, "", 0))
+			s.relay.ResetAll()
+		}
+		return nil
+	}, func() error { s.relay.Always(faultnet.Script{}); return nil })
 }
 
 // misbehave has the engine spoil its answers.
