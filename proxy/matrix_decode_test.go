@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"xpyd/kvparams"
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"
@@ -264,27 +265,80 @@ func (w *panicOnce) Write(p []byte) (int, error) {
 	return w.Writer.Write(p)
 }
 
-// A panic that nobody catches ends the whole test binary, so this runs in one of its own.
-func TestPanicInABackgroundLoop(t *testing.T) {
-	const child = "XPYD_TEST_PANIC_IN_A_LOOP"
-	if os.Getenv(child) == "" {
-		cmd := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", "20s")
-		cmd.Env = append(os.Environ(), child+"=1")
-		if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
-			t.Fatalf("%v\n%.3000s", err, out)
-		}
-		return
+// A panic that nobody catches ends the whole test binary, so each case runs in one of
+// its own.
+func TestPanicOutsideAHandler(t *testing.T) {
+	const child = "XPYD_TEST_PANIC_CHILD"
+	for _, tc := range []struct {
+		name string
+		text string // the line of the log at which it panics
+		play func(t *testing.T, log func(w io.Writer) io.Writer)
+	}{
+		{"check of a backend", `"role":"decode","backend"`, checksGoOnAfterAPanic},
+		{"release of a handle", "prefill blocks wait for their lease", serveGoesOnAfterAPanicInARelease},
+		{"prefill beside decode", "the backend refuses xpyd's key", serveGoesOnAfterAPanicInAPrefill},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if os.Getenv(child) == "" {
+				cmd := exec.Command(os.Args[0], "-test.run", "^"+strings.ReplaceAll(t.Name(), "/", "$/^")+"$", "-test.v", "-test.timeout", "20s")
+				cmd.Env = append(os.Environ(), child+"=1")
+				if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
+					t.Fatalf("%v\n%.3000s", err, out)
+				}
+				return
+			}
+			tc.play(t, func(w io.Writer) io.Writer { return &panicOnce{Writer: w, text: tc.text} })
+		})
 	}
-	r := newRig(t, rigOptions{log: func(w io.Writer) io.Writer {
-		return &panicOnce{Writer: w, text: `"role":"decode","backend"`} // what the first check has found
-	}})
+}
+
+// The first check of the decode engine panics, once it has found it up.
+func checksGoOnAfterAPanic(t *testing.T, log func(io.Writer) io.Writer) {
+	r := newRig(t, rigOptions{log: log})
 	r.await("counted", func() bool { return r.metric("xpyd_panics_total") == 1 })
 	c := forms(prompt, 4)[0]
 	r.expectWhole(c, r.call(c))
-	// The checks of that backend go on.
 	r.decode[0].Kill()
 	if a := r.call(c); a.status != 503 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	r.await("down", func() bool { return r.metric(`xpyd_backend_up{backend="`+r.decode[0].URL()) == 0 })
+}
+
+// A handle that is too old to be given back is told of in the log.
+func serveGoesOnAfterAPanicInARelease(t *testing.T, log func(io.Writer) io.Writer) {
+	r := newRig(t, rigOptions{log: log, config: func(c *proxy.Config) {
+		c.KV.Lease, c.KV.LeaseMargin = time.Second, 100*time.Millisecond // less than a release may need
+	}})
+	c := forms(prompt, 4)[0]
+	r.fault(r.decode[0], "status=500")
+	r.expectWhole(c, r.call(c))
+	r.await("counted", func() bool { return r.metric("xpyd_panics_total") == 1 })
+	r.expectWhole(c, r.call(c))
+	if n := r.metric(`xpyd_kv_handles_total{end="issued"}`) - r.metric("xpyd_kv_handles_total{end=\"burnt\"}") - r.metric(`xpyd_kv_handles_total{end="expired"}`); n != 0 {
+		t.Errorf("%v handles without an end", n)
+	}
+}
+
+// With a connector whose legs start together, P has a goroutine to itself.
+func serveGoesOnAfterAPanicInAPrefill(t *testing.T, log func(io.Writer) io.Writer) {
+	r := newRig(t, rigOptions{log: log, dialect: kvparams.TestDialect(),
+		engine: func(o *sim.Options) {
+			o.Role = sim.RoleBoth
+			if o.Name == "prefill-0" {
+				o.APIKey = "another-key"
+			}
+		},
+		config: func(c *proxy.Config) { c.BackendAPIKey = "engine-key" }})
+	c := forms(prompt, 4)[0]
+	if a := r.call(c); a.status == 200 { // decode needs no blocks here, and may be faster
+		r.expectWhole(c, a)
+	} else if a.status != 500 || a.code() != "internal_error" {
+		t.Errorf("%d %s %v", a.status, a.body, a.err)
+	}
+	r.await("counted", func() bool { return r.metric("xpyd_panics_total") == 1 })
+	r.await("idle", func() bool { return r.metric("xpyd_in_flight") == 0 })
+	if a := r.call(c); a.err != nil {
+		t.Errorf("the next request: %v", a.err)
+	}
 }

@@ -132,7 +132,7 @@ func processRows() []row {
 func edgeRows() []row {
 	return []row{{
 		id: "T27", what: "a panic in the handler, in the relay, in a background loop: 500 or an error event, counted, the process lives",
-		tests: []string{"proxy.TestPanicGivesEverythingBack", "proxy.TestPanicInTheRelay", "proxy.TestPanicInABackgroundLoop"},
+		tests: []string{"proxy.TestPanicGivesEverythingBack", "proxy.TestPanicInTheRelay", "proxy.TestPanicOutsideAHandler"},
 	}, {
 		id: "T28", what: "too long between P's answer and D: the old handle is not sent, a new round is",
 		tests: []string{"proxy.TestHandleThatWaitedTooLongIsReplaced", "proxy.TestHandleOlderThanItsLeaseIsNotSent"},
