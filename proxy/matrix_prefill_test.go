@@ -498,6 +498,35 @@ func TestHandlesOfAnotherShape(t *testing.T) {
 	}
 }
 
+// rigWithHost is a rig of stubs whose prefill engine names that host in its handles; seen
+// are the bodies that decode gets for the request called host.
+func rigWithHost(t *testing.T, host string, kv func(kv *proxy.KV)) (r *rig, seen <-chan string) {
+	t.Helper()
+	p := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		_, _ = io.WriteString(w, `{"choices":[],"kv_transfer_params":`+strings.Replace(stubHandle, "127.0.0.1", host, 1)+`}`)
+	})
+	bodies := make(chan string, 8)
+	d := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+		body, _ := io.ReadAll(q.Body)
+		if strings.HasPrefix(q.Header.Get("X-Request-Id"), "host-") {
+			bodies <- string(body)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, wholeAnswer)
+	})
+	return newRig(t, rigOptions{
+		config: func(c *proxy.Config) {
+			if kv != nil {
+				kv(&c.KV)
+			}
+		},
+		router: func(c *router.Config) {
+			c.Prefill = []string{p.server.URL}
+			c.Decode = []string{strings.Replace(d.server.URL, "127.0.0.1", "localhost", 1)} // another host, as far as names tell
+		}}), bodies
+}
+
 func TestHostOfAHandle(t *testing.T) {
 	for _, tc := range []struct {
 		name, host string
@@ -513,29 +542,7 @@ func TestHostOfAHandle(t *testing.T) {
 		{name: "loopback rewritten", host: "localhost", kv: func(kv *proxy.KV) { kv.RewriteLoopback = true }, decode: "127.0.0.1", loopback: 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			p := newStub(t, func(w http.ResponseWriter, q *http.Request) {
-				_, _ = io.Copy(io.Discard, q.Body)
-				_, _ = io.WriteString(w, `{"choices":[],"kv_transfer_params":`+strings.Replace(stubHandle, "127.0.0.1", tc.host, 1)+`}`)
-			})
-			seen := make(chan string, 8)
-			d := newStub(t, func(w http.ResponseWriter, q *http.Request) {
-				body, _ := io.ReadAll(q.Body)
-				if strings.HasPrefix(q.Header.Get("X-Request-Id"), "host-") {
-					seen <- string(body)
-				}
-				w.Header().Set("Content-Type", "application/json")
-				_, _ = io.WriteString(w, wholeAnswer)
-			})
-			r := newRig(t, rigOptions{
-				config: func(c *proxy.Config) {
-					if tc.kv != nil {
-						tc.kv(&c.KV)
-					}
-				},
-				router: func(c *router.Config) {
-					c.Prefill = []string{p.server.URL}
-					c.Decode = []string{strings.Replace(d.server.URL, "127.0.0.1", "localhost", 1)} // another host, as far as names tell
-				}})
+			r, seen := rigWithHost(t, tc.host, tc.kv)
 			a := r.call(forms(prompt, 4)[0], "X-Request-Id", "host")
 			if tc.decode == "" {
 				if a.status != 502 || a.code() != "invalid_prefill_handoff" || len(seen) != 0 {
@@ -613,12 +620,15 @@ func TestCutPrefillAnswerIsNone(t *testing.T) {
 	}
 }
 
-func TestUnreadablePrefillAnswers(t *testing.T) {
+// unreadable is a way for P to answer, with its own body in it, that nobody can use.
+type unreadable struct {
+	name  string
+	write func(w io.Writer, body []byte)
+}
+
+func unreadables() []unreadable {
 	const head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-	for _, tc := range []struct {
-		name  string
-		write func(w io.Writer, body []byte)
-	}{
+	return []unreadable{
 		{"50 MB", func(w io.Writer, body []byte) {
 			_, _ = fmt.Fprintf(w, "%sContent-Length: %d\r\n\r\n", head, 50<<20+len(body))
 			fill(w, 50<<20)
@@ -651,7 +661,11 @@ func TestUnreadablePrefillAnswers(t *testing.T) {
 		{"two documents", func(w io.Writer, body []byte) {
 			_, _ = fmt.Fprintf(w, "%sContent-Length: %d\r\n\r\n%s%s", head, 2*len(body), body, body)
 		}},
-	} {
+	}
+}
+
+func TestUnreadablePrefillAnswers(t *testing.T) {
+	for _, tc := range unreadables() {
 		for _, another := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/another P: %v", tc.name, another), func(t *testing.T) {
 				r, p := rigWithFront(t, rigOptions{}, another, func(p *front, w http.ResponseWriter, q *http.Request, body []byte) bool {
