@@ -18,6 +18,27 @@ import (
 	"xpyd/sim"
 )
 
+// expectWithoutPools: c is served on that path, or where there is none refused at once with
+// that code.
+func (r *rig) expectWithoutPools(t *testing.T, c call, path, code, when string) {
+	t.Helper()
+	start := time.Now()
+	a := r.call(c)
+	took := time.Since(start)
+	if path != "" {
+		if r.expectWhole(c, a); a.header.Get("X-Xpyd-Path") != path {
+			t.Errorf("%s: served %s, want %s", when, a.header.Get("X-Xpyd-Path"), path)
+		}
+		return
+	}
+	if a.status != 503 || a.code() != code || a.header.Get("Retry-After") == "" {
+		t.Errorf("%s: %d %s %v, want 503 %s and Retry-After", when, a.status, a.code(), a.header, code)
+	}
+	if took > 50*time.Millisecond {
+		t.Errorf("%s: refused after %v", when, took)
+	}
+}
+
 // T21: whole pools die and come back. What cannot be served is refused at once, with the time
 // to come back, and before any prefill; what returns is found by its health checks.
 func TestWholePoolsDieAndComeBack(t *testing.T) {
@@ -46,31 +67,13 @@ func TestWholePoolsDieAndComeBack(t *testing.T) {
 			for _, e := range dead {
 				e.Kill()
 			}
-			expectRefused := func(when string) {
-				t.Helper()
-				start := time.Now()
-				a := r.call(c)
-				took := time.Since(start)
-				if tc.serving != "" {
-					if r.expectWhole(c, a); a.header.Get("X-Xpyd-Path") != tc.serving {
-						t.Errorf("%s: served %s, want %s", when, a.header.Get("X-Xpyd-Path"), tc.serving)
-					}
-					return
-				}
-				if a.status != 503 || a.code() != tc.refused || a.header.Get("Retry-After") == "" {
-					t.Errorf("%s: %d %s %v, want 503 %s and Retry-After", when, a.status, a.code(), a.header, tc.refused)
-				}
-				if took > 50*time.Millisecond {
-					t.Errorf("%s: refused after %v", when, took)
-				}
-			}
-			expectRefused("the moment they die") // only the dials tell
+			r.expectWithoutPools(t, c, tc.serving, tc.refused, "the moment they die") // only the dials tell
 			prefills := len(legs(r.prefill, "prefill"))
 			for _, e := range dead {
 				r.server.FailChecks(e.URL())
 			}
 			for range 5 {
-				expectRefused("once the checks have failed")
+				r.expectWithoutPools(t, c, tc.serving, tc.refused, "once the checks have failed")
 			}
 			if n := len(legs(r.prefill, "prefill")) - prefills; n > 0 {
 				t.Errorf("prefilled %d times what nobody can decode", n)

@@ -29,15 +29,16 @@ type twoHands struct {
 
 func (c *twoHands) time() time.Time { return shiftWall(c.t, c.mono, c.wall) }
 
-// T25: each timer of the router runs out at its time, not a nanosecond before, whatever
-// happens to the wall clock meanwhile.
-func TestTimersRunOutAtTheirTime(t *testing.T) {
-	for _, tc := range []struct {
-		name  string
-		after time.Duration
-		// start lets the timer run; what it returns tells, once, whether it has run out.
-		start func(t *testing.T, s *Snapshot, p, d *Backend) func() bool
-	}{
+// timer is one of the router's.
+type timer struct {
+	name  string
+	after time.Duration
+	// start lets it run; what it returns tells, once, whether it has run out.
+	start func(t *testing.T, s *Snapshot, p, d *Backend) func() bool
+}
+
+func timers() []timer {
+	return []timer{
 		{"ejection", 30 * time.Second, func(t *testing.T, s *Snapshot, _, d *Backend) func() bool {
 			s.router.Eject(d, EjectStall)
 			return func() bool { return !d.Ejected() }
@@ -86,7 +87,13 @@ func TestTimersRunOutAtTheirTime(t *testing.T) {
 				return d.ejections.Load() == 0
 			}
 		}},
-	} {
+	}
+}
+
+// T25: each timer of the router runs out at its time, not a nanosecond before, whatever
+// happens to the wall clock meanwhile.
+func TestTimersRunOutAtTheirTime(t *testing.T) {
+	for _, tc := range timers() {
 		for _, jump := range []time.Duration{0, time.Hour, -time.Hour} {
 			t.Run(fmt.Sprintf("%s/wall clock %+v", tc.name, jump), func(t *testing.T) {
 				for _, at := range []struct {
