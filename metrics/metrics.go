@@ -53,7 +53,7 @@ func New(version string, l Labels, backends func() []BackendLoad, pinned, strand
 	m.decisions = m.counterVec("xpyd_decisions_total", "Paths taken by completions, by reason.", "path", "reason")
 	m.clientGone = m.counterVec("xpyd_client_gone_total", "Clients that left before their answer was complete, by phase.", "phase")
 	m.handles = m.counterVec("xpyd_kv_handles_total", "Handles to KV blocks: issued by prefill backends, and how each ended.", "end")
-	m.orphans = m.counterVec("xpyd_kv_orphans_total", "Handles whose blocks wait for the lease, by reason.", "reason")
+	m.orphans = m.counterVec("xpyd_kv_orphans_total", "Handles whose blocks wait for the lease, or may, by reason.", "reason")
 	m.legs = m.counterVec("xpyd_leg_requests_total", "Legs ended, by leg, backend and outcome.", "leg", "backend", "outcome")
 	m.legErrors = m.counterVec("xpyd_leg_errors_total", "Failed legs, by leg and code.", "leg", "code")
 	m.duration = m.histogramVec("xpyd_request_duration_seconds", "Time from request head to last byte.", e2eBuckets, "api")

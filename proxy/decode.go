@@ -403,7 +403,8 @@ func (c *completion) bothLegs() *apiError {
 	var failed atomic.Bool
 	result := make(chan legResult, 1)
 	go func() {
-		r := c.prefillAttempt(b)
+		r := legResult{err: internalError(), outcome: router.ClientGone}
+		c.s.guard(func() { r = c.prefillAttempt(b) })
 		c.p.lease.Release(r.outcome)
 		if r.err != nil {
 			failed.Store(true)

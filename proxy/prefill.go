@@ -70,7 +70,7 @@ func (c *completion) prefill() *apiError {
 		if !last.sent {
 			continue
 		}
-		if attempts++; attempts < maxPrefillAttempts && !c.mayRetry(0) {
+		if attempts++; attempts == maxPrefillAttempts || c.snap.Pick(router.Prefill, c.p.tried) == nil || !c.mayRetry(0) {
 			break
 		}
 	}
@@ -205,9 +205,15 @@ func (c *completion) prefillBroke(b *router.Backend, err error) legResult {
 		if c.overdue() {
 			return legResult{err: deadlineError(), outcome: router.ClientGone, sent: true}
 		}
+		if ue.stage == stageBody {
+			c.s.metrics.Orphan(orphanAnswerLost)
+		}
 		// Not tried again: another P would be as long on it, and twice the work.
 		e := newError(fasthttp.StatusGatewayTimeout, codePrefillTimeout, "", "prefill backend did not answer within timeouts.prefill")
 		return legResult{err: e, outcome: router.Timeout, sent: true}
+	}
+	if ue.stage == stageHead || ue.stage == stageBody {
+		c.s.metrics.Orphan(orphanAnswerLost)
 	}
 	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend broke off the connection")
 	e.cause = ue.Error()

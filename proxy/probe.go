@@ -75,7 +75,7 @@ func (p *prober) watch(b *router.Backend, u *upstream) {
 			p.s.forget(b, u)
 			return
 		}
-		p.probe(b)
+		p.s.guard(func() { p.probe(b) })
 		u.expire(time.Now())
 		h := p.s.router.Snapshot().Health()
 		wait := h.Interval

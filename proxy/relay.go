@@ -108,6 +108,9 @@ func (c *completion) WriteTo(w io.Writer) (n int64, err error) {
 		if p := recover(); p != nil {
 			c.s.panicked(p)
 			c.failure, err = internalError(), errors.New("panic while relaying")
+			if c.d.streamed && !c.d.relay.foreign {
+				_ = out.write(c.failure.appendEvent(nil), time.Now())
+			}
 		}
 	}()
 	switch {

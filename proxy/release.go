@@ -22,11 +22,16 @@ const (
 
 // Reasons of xpyd_kv_orphans_total.
 func orphanReasons() []string {
-	return []string{endExpired, "release_off", "release_failed", "no_decode", "connector", "host_not_allowed", orphanUnusable}
+	return []string{endExpired, "release_off", "release_failed", "no_decode", "connector", "host_not_allowed", orphanUnusable, orphanAnswerLost}
 }
 
-// orphanUnusable is a prefill answer whose handle cannot be read, nor given back.
-const orphanUnusable = "unusable_handle"
+// Prefills whose blocks nobody can name: orphanUnusable answered with a handle that
+// cannot be read; orphanAnswerLost broke off before its answer was whole, and may hold
+// some.
+const (
+	orphanUnusable   = "unusable_handle"
+	orphanAnswerLost = "answer_lost"
+)
 
 // releaser gives abandoned handles back, detached from the requests that held them.
 type releaser struct {
@@ -57,7 +62,8 @@ type release struct {
 	reject  []byte            // body that D rejects
 	drain   []byte            // body of a one-token decode; nil where only rejection is wanted
 	charged int64             // of drain, on the byte budget
-	version bool              // choose between the two by D's version
+	ended   bool
+	version bool // choose between the two by D's version
 }
 
 // abandoned is a live handle that nobody will decode, with the request behind it.
@@ -113,7 +119,10 @@ func (r *releaser) start(a abandoned) {
 	go func() {
 		defer r.wg.Done()
 		defer s.budget.give(job.charged)
-		job.run(r)
+		if !s.guard(func() { job.run(r) }) && !job.ended {
+			job.end(endLost)
+			s.strand(job.blocks, job.issued, "release_failed")
+		}
 	}()
 }
 
@@ -215,6 +224,7 @@ func (j *release) try(b *router.Backend, deadline time.Time) (how string, ok boo
 }
 
 func (j *release) end(how string) {
+	j.ended = true
 	j.s.metrics.Handle(how)
 	j.s.ledger.unpin(j.blocks)
 }

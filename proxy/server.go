@@ -199,6 +199,18 @@ func (s *Server) panicked(p any) {
 	s.log.Error().Str("panic", fmt.Sprintf("%.200v", p)).Bytes("stack", debug.Stack()).Msg("request handler panicked")
 }
 
+// guard runs what no handler runs: a panic in it is counted and logged, and the process
+// lives. It reports whether there was none.
+func (s *Server) guard(f func()) (ok bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.panicked(p)
+		}
+	}()
+	f()
+	return true
+}
+
 func internalError() *apiError {
 	return newError(fasthttp.StatusInternalServerError, codeInternal, "", "internal error of the proxy")
 }
