@@ -37,10 +37,13 @@ func (o *SoakOptions) Validate() error {
 	return nil
 }
 
-// Timeouts of the proxy under soak: short, as the engines' leases are.
+// Timeouts of the proxy under soak: short, as the engines' leases are. As with the
+// defaults, a leg may take longer than a lease: that an engine stands still is found by
+// its checks, and before that. Those take 4 s at most: 1 s to the next one, then three of
+// 400 ms, each tried twice, 200 ms apart.
 const (
 	soakRequestDeadline = 20 * time.Second
-	soakFirstEvent      = 3 * time.Second
+	soakLegTimeout      = 10 * time.Second
 	soakWriteStall      = 2 * time.Second
 )
 
@@ -162,11 +165,11 @@ func (s *soak) settings(prefill, decode []string) map[string]any {
 		"prefill":  prefill, "decode": decode,
 		"health": map[string]any{
 			"eject_for": "2s", "eject_max": "6s", "slow_start": "2s",
-			"interval": "1s", "suspect_interval": "300ms", "timeout": "700ms",
+			"interval": "1s", "suspect_interval": "200ms", "timeout": "400ms",
 		},
 		"timeouts": map[string]any{
 			"request": soakRequestDeadline.String(), "header": "3s", "body": "3s", "dial": "500ms",
-			"prefill": "3s", "first_event": soakFirstEvent.String(), "stream_idle": "3s",
+			"prefill": soakLegTimeout.String(), "first_event": soakLegTimeout.String(), "stream_idle": "3s",
 			"write_stall": soakWriteStall.String(), "upstream_idle": "2s", "prefill_abort_grace": "500ms", "drain": "30s",
 		},
 		"kv": map[string]any{"lease": soakLease.String(), "lease_margin": soakLeaseMargin.String()},

@@ -101,12 +101,18 @@ func sleepUntil(ctx context.Context, t time.Time) bool {
 func (st *storm) calm() {
 	for _, s := range st.s.fleet.all() {
 		s.relay.Always(faultnet.Script{})
-		s.relay.ResetAll()
+		st.reset(s)
 	}
 	if st.dropped != "" {
 		st.dropped = ""
 		st.putInForce(context.Background(), st.s.settings(nil, nil))
 	}
+}
+
+// reset breaks all connections to a station off.
+func (st *storm) reset(s *station) {
+	st.s.faults.close(st.s.faults.open(s.Name(), kindReset, "", 0))
+	s.relay.ResetAll()
 }
 
 // take reserves a station that nothing is done to. Of each pool one is left alone.
@@ -195,8 +201,7 @@ func (st *storm) script(ctx context.Context, s *station, text string, d time.Dur
 	st.last(ctx, s, kindScript, text, d, func() error {
 		s.relay.Always(script)
 		if fresh {
-			st.s.faults.close(st.s.faults.open(s.Name(), kindReset, "", 0))
-			s.relay.ResetAll()
+			st.reset(s)
 		}
 		return nil
 	}, func() error { s.relay.Always(faultnet.Script{}); return nil })

@@ -163,12 +163,6 @@ func (t *soakTally) quantiles(s stage) quantiles {
 	return quantiles{p.first.quantile(.99), p.gaps.quantile(.99), c.first.quantile(.99), c.gaps.quantile(.99)}
 }
 
-// added is what the proxy makes of them: the machine's own share, which both have, is
-// taken off.
-func (q quantiles) added() (first, gap time.Duration) {
-	return max(q.first-q.controlFirst, 0), max(q.gap-q.controlGap, 0)
-}
-
 // besides is the p99 of the gaps beside a D that stands still, and how many there were.
 func (t *soakTally) besides() (p99 time.Duration, n int) {
 	t.mu.Lock()
