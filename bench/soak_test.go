@@ -262,10 +262,14 @@ func TestSlopeIsThatOfTheLastProcess(t *testing.T) {
 
 func TestEjectionsOfMoreThanHalfAPool(t *testing.T) {
 	v := &verdict{}
-	e := ejections{now: map[string]ejection{}, most: map[string]int{}}
+	alone := false
+	e := ejections{now: map[string]ejection{}, most: map[string]int{}, alone: func() bool { return alone }}
+	e.add(ejection{Role: "decode", Backend: "of the one process", For: 5000}, v)
+	e.add(ejection{Role: "decode", Backend: "of the other", For: 5000}, v)
+	alone = true
 	e.add(ejection{Role: "decode", Backend: "a", For: 5000}, v)
 	e.add(ejection{Role: "prefill", Backend: "b", For: 5000}, v)
-	e.forget("a")
+	e.forget() // a reload has taken it out
 	e.add(ejection{Role: "decode", Backend: "c", For: 5000}, v)
 	if got := v.of(""); len(got) > 0 {
 		t.Errorf("one of three at a time is a breach: %+v", got)

@@ -21,6 +21,7 @@ type ejection struct {
 // than what is. Safe for concurrent use.
 type ejections struct {
 	mu    sync.Mutex
+	alone func() bool // one process writes the log, not also one that has been replaced
 	now   map[string]ejection
 	most  map[string]int // of a role at a time
 	total int
@@ -32,9 +33,13 @@ func (e *ejections) add(next ejection, v *verdict) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
+	e.total++
+	if !e.alone() {
+		clear(e.now) // whose they are cannot be told
+		return
+	}
 	next.until = now.Add(time.Duration(next.For * float64(time.Millisecond)))
 	e.now[next.Backend] = next
-	e.total++
 	n := 0
 	for backend, o := range e.now {
 		switch {
@@ -53,14 +58,18 @@ func (e *ejections) add(next ejection, v *verdict) {
 // logSlack is how late a line may be read after it was written.
 const logSlack = 200 * time.Millisecond
 
-// forget drops the ejection of a backend, or of all.
-func (e *ejections) forget(backend string) {
+// forget drops all of them.
+func (e *ejections) forget() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if backend == "" {
-		clear(e.now)
-	}
-	delete(e.now, backend)
+	clear(e.now)
+}
+
+// heed sets what tells whether one process writes the log.
+func (e *ejections) heed(alone func() bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.alone = alone
 }
 
 func (e *ejections) figures() (total, mostPrefill, mostDecode int) {

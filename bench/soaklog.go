@@ -40,7 +40,7 @@ const logKept = 32 << 20
 func newSoakLog(dir, key string, t *soakTally, v *verdict) (*soakLog, error) {
 	l := &soakLog{
 		path: filepath.Join(dir, "proxy.log"), key: key, tally: t, verdict: v, words: map[string]bool{}, serving: make(chan serving, 4),
-		ejections: ejections{now: map[string]ejection{}, most: map[string]int{}},
+		ejections: ejections{now: map[string]ejection{}, most: map[string]int{}, alone: func() bool { return true }},
 	}
 	for word := range strings.FieldsSeq(sim.Text("words", 2000)) {
 		l.words[word] = true
@@ -130,6 +130,8 @@ func (l *soakLog) check(line []byte) {
 	switch {
 	case bytes.Contains(line, []byte(`"message":"serving"`)):
 		l.says(line)
+	case bytes.Contains(line, []byte(`"message":"pools reloaded"`)):
+		l.ejections.forget() // some may have ended before their time
 	case bytes.Contains(line, []byte(`"message":"backend ejected"`)):
 		var e ejection
 		if json.Unmarshal(line, &e) == nil {
@@ -144,7 +146,7 @@ func (l *soakLog) says(line []byte) {
 	if err := json.Unmarshal(line, &s); err != nil || s.Listen == "" {
 		return
 	}
-	l.ejections.forget("") // a new process knows nothing of the old one's
+	l.ejections.forget() // a new process knows nothing of the old one's
 	select {
 	case l.serving <- s:
 	default:

@@ -52,6 +52,7 @@ func startSoakProxy(ctx context.Context, command []string, dir string, settings 
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("adopt the proxy's successors: %w", err)
 	}
+	log.ejections.heed(p.alone)
 	pid, err := p.spawn()
 	if err != nil {
 		return nil, err
@@ -189,6 +190,12 @@ func (p *soakProxy) replaced() (told, running int) {
 		}
 	}
 	return len(p.leaving), running
+}
+
+// alone reports whether all processes but the one that accepts have ended.
+func (p *soakProxy) alone() bool {
+	_, running := p.replaced()
+	return running == 0
 }
 
 // stop ends the process that accepts and waits for all of them.
