@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"encoding/json"
+	"log"
 	"net/http"
 	"net/http/pprof"
 	"time"
@@ -25,7 +26,9 @@ func (s *Server) Admin() *http.Server {
 		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
-	return &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	// In the form of the other lines: failed accepts and broken connections.
+	errors := log.New(s.log.With().Str("level", "warn").Str("listener", "admin").Logger(), "", 0)
+	return &http.Server{Handler: mux, ErrorLog: errors, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 }
 
 func (s *Server) adminReady(w http.ResponseWriter, _ *http.Request) {

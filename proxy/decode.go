@@ -210,6 +210,10 @@ func (c *completion) decodeBroke(b *router.Backend, err error) legResult {
 			c.abandon(nil)
 			return legResult{err: gone, outcome: router.ClientGone}
 		}
+		if isOurs(ue.err) {
+			c.abandon(nil)
+			return legResult{err: outOfDescriptors(), outcome: router.ClientGone}
+		}
 		c.s.probes.suspect(b)
 		return legResult{err: c.decodeUnavailable(), outcome: router.Refused}
 	}

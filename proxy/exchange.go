@@ -102,6 +102,7 @@ func (x *exchange) do(u *upstream, req *upstreamRequest, deadline time.Time, aga
 }
 
 func (x *exchange) try(u *upstream, req *upstreamRequest, deadline time.Time, connect func() (*upstreamConn, error)) error {
+	x.wrote = time.Time{} // not that of an earlier request, where the dial fails
 	c, err := connect()
 	if err != nil {
 		return &upstreamError{stage: stageDial, silent: true, err: err}

@@ -28,6 +28,7 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interv
 type listener struct {
 	net.Listener
 	perIP  int
+	limit  int           // of the descriptors of clients, see clientDescriptors
 	open   atomic.Int64  // connections accepted and not closed
 	closed atomic.Bool   // Close was called
 	ended  chan struct{} // closed when the last Accept has returned
@@ -87,12 +88,15 @@ func Inherit(f *os.File) (net.Listener, error) {
 	return ln, nil
 }
 
+// deadPeer is how long the kernel waits for a peer that acknowledges nothing.
+const deadPeer = 30 * time.Second
+
 // tune sets what accepted connections inherit from their listener.
 func tune(c syscall.RawConn) error {
 	var err error
 	ctlErr := c.Control(func(fd uintptr) {
 		if err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, sendBuffer); err == nil {
-			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 30_000)
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(deadPeer.Milliseconds()))
 		}
 	})
 	if err = errors.Join(ctlErr, err); err != nil {
@@ -102,7 +106,27 @@ func tune(c syscall.RawConn) error {
 }
 
 func newListener(ln net.Listener, perIP int) *listener {
-	return &listener{Listener: ln, perIP: perIP, ended: make(chan struct{}), count: map[netip.Addr]int{}}
+	return &listener{Listener: ln, perIP: perIP, limit: clientDescriptors(), ended: make(chan struct{}), count: map[netip.Addr]int{}}
+}
+
+// patience lets a client leave a write unread for longer than the kernel gives a peer
+// that acknowledges nothing: a closed window counts as that too.
+func (l *listener) patience(stall time.Duration) error {
+	tcp, ok := l.Listener.(*net.TCPListener)
+	if !ok || stall <= deadPeer {
+		return nil
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("set TCP_USER_TIMEOUT: %w", err)
+	}
+	ctlErr := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int((stall + time.Second).Milliseconds()))
+	})
+	if err = errors.Join(ctlErr, err); err != nil {
+		return fmt.Errorf("set TCP_USER_TIMEOUT: %w", err)
+	}
+	return nil
 }
 
 // Close ends accepting; later calls do nothing.
@@ -132,6 +156,10 @@ func (l *listener) Accept() (net.Conn, error) {
 		c := &clientConn{TCPConn: tcp, ln: l, ip: tcp.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()}
 		if c.fd, err = descriptor(tcp); err == nil {
 			err = tcp.SetKeepAliveConfig(keepAlive)
+		}
+		if err == nil && c.fd >= l.limit {
+			turnAway(tcp)
+			continue
 		}
 		if err == nil && l.enter(c.ip) {
 			l.open.Add(1)

@@ -94,6 +94,9 @@ func TestWholePoolsDieAndComeBack(t *testing.T) {
 			}
 			r.expectWhole(c, r.call(c)) // at the start of its slow start
 			r.await("idle", func() bool { return r.metric("xpyd_in_flight") == 0 })
+			if strings.Contains(r.logs.String(), `"handoff_ms":-`) {
+				t.Errorf("a handoff is said to have taken less than nothing\n%s", r.logs)
+			}
 		})
 	}
 }

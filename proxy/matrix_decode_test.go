@@ -76,6 +76,10 @@ func TestFailedDecodeNeverSeesAHandleAgain(t *testing.T) {
 				for i := range 4 {
 					id := fmt.Sprint("once", i)
 					a := r.call(c, "X-Request-Id", id)
+					r.await("recorded", func() bool { // engines do that after their answers
+						n := len(legsOf(r.decode[0], id)) + len(legsOf(r.decode[1], id))
+						return n > 0 && n >= len(legsOf(r.prefill[0], id))
+					})
 					prefills, first := len(legsOf(r.prefill[0], id)), legsOf(r.decode[0], id)
 					if len(first) == 0 || !strings.HasPrefix(first[0].Outcome, "fault:") {
 						r.expectWhole(c, a)

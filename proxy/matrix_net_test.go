@@ -54,6 +54,28 @@ func TestSocketsGiveUpOnADeadPeerIn30Seconds(t *testing.T) {
 	r.expectWhole(c, <-got)
 }
 
+// A closed window counts as silence: a longer timeouts.write_stall must be a longer patience.
+func TestPatienceWithAClientIsAtLeastTheWriteStall(t *testing.T) {
+	b := newBarrier(sim.PhaseStreamEvent, 3)
+	r := newRig(t, rigOptions{
+		engine: func(o *sim.Options) { o.Hook = b.hook },
+		config: func(c *proxy.Config) { c.Timeouts.WriteStall = 2 * time.Minute },
+	})
+	t.Cleanup(b.open)
+	c := forms(prompt, 9)[1]
+	got := make(chan answer, 1)
+	go func() { got <- r.call(c) }()
+	<-b.reached
+	client := ends{local: port(t, r.url)}
+	r.await("one connection", func() bool { return len(sockets(t, client)) == 1 })
+	ms, err := unix.GetsockoptInt(sockets(t, client)[0], unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
+	if err != nil || ms < 120_000 {
+		t.Errorf("TCP_USER_TIMEOUT %d ms (%v), want timeouts.write_stall at least", ms, err)
+	}
+	b.open()
+	r.expectWhole(c, <-got)
+}
+
 // T22, backends: a link that dies in silence fails its leg as a reset would.
 func TestLinkToABackendDies(t *testing.T) {
 	for _, tc := range []struct {

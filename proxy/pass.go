@@ -66,6 +66,9 @@ func (s *Server) passTo(ctx *fasthttp.RequestCtx, b *router.Backend, req *upstre
 	defer x.finish()
 	var buf []byte
 	err := x.do(s.upstreams.get(b), req, time.Now().Add(passTimeout), true)
+	if isDial(err) && isOurs(err) {
+		return router.ClientGone, outOfDescriptors()
+	}
 	if isDial(err) {
 		return router.Refused, nil
 	}

@@ -195,6 +195,8 @@ func (c *completion) prefillBroke(b *router.Backend, err error) legResult {
 	case !errors.As(err, &ue):
 		c.s.metrics.Orphan(orphanUnusable)
 		return c.prefillBad(b, "its answer is larger than limits.answer")
+	case ue.stage == stageDial && isOurs(ue.err):
+		return legResult{err: outOfDescriptors(), outcome: router.ClientGone}
 	case ue.stage == stageDial:
 		c.s.probes.suspect(b)
 		return legResult{err: prefillUnavailable(), outcome: router.Refused, next: true, degrade: reasonUnavailable}

@@ -115,7 +115,7 @@ func (p *prober) probe(b *router.Backend) {
 		// Up means that it serves completions, not only that something listens.
 		ok = p.servesModels(b, auth)
 	}
-	if p.ctx.Err() != nil {
+	if p.ctx.Err() != nil || isOurs(err) {
 		return
 	}
 	if ok && (b.State() != router.Up || b.Version() == "") {

@@ -125,8 +125,7 @@ func (n *backendName) order(found []netip.Addr) []netip.Addr {
 	return slices.Clip(all[:min(len(all), maxAddresses)])
 }
 
-// connect dials the backend.
-func (u *upstream) connect(ctx context.Context) (net.Conn, error) {
+func (u *upstream) connectOnce(ctx context.Context) (net.Conn, error) {
 	if u.name == nil {
 		return u.dialer.DialContext(ctx, "tcp", u.addr)
 	}

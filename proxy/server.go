@@ -127,6 +127,9 @@ func (quietLogger) Printf(string, ...any) {}
 // Serve accepts clients on ln until Retire or Shutdown. It is called once.
 func (s *Server) Serve(ln net.Listener) error {
 	l := newListener(ln, s.cfg.Limits.ConnectionsPerIP)
+	if err := l.patience(s.cfg.Timeouts.WriteStall); err != nil {
+		return err
+	}
 	s.accepting.Store(l)
 	defer close(l.ended)
 	return s.http.Serve(l)

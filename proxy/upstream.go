@@ -57,6 +57,7 @@ type upstream struct {
 	host    string       // authority, for the Host field
 	name    *backendName // nil where addr is an address
 	dialer  net.Dialer
+	spare   func()                    // frees descriptors; nil: there is nothing to free
 	engine  atomic.Pointer[string]    // engine id of the last handle that came from here
 	models  atomic.Pointer[modelList] // what it served when it last came up
 	wake    chan struct{}             // probes it at once; capacity 1
@@ -200,7 +201,7 @@ func (c *upstreamConn) quiet() bool {
 	return errors.Is(err, unix.EAGAIN)
 }
 
-// tuneTCP makes the kernel give up on a peer that acknowledges nothing for 30 s, and
+// tuneTCP makes the kernel give up on a peer that acknowledges nothing for deadPeer, and
 // returns the descriptor, which stays valid while the connection is open.
 func tuneTCP(c *net.TCPConn) (fd int, err error) {
 	raw, err := c.SyscallConn()
@@ -210,7 +211,7 @@ func tuneTCP(c *net.TCPConn) (fd int, err error) {
 	var optErr error
 	if err := raw.Control(func(p uintptr) {
 		fd = int(p)
-		optErr = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 30_000)
+		optErr = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(deadPeer.Milliseconds()))
 	}); err != nil {
 		return -1, err
 	}
