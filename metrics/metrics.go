@@ -43,9 +43,9 @@ type Metrics struct {
 	events, panics, loopback, retryDenied      prometheus.Counter
 }
 
-// New registers everything. backends, pinned, stranded and buffered are read at each
-// scrape.
-func New(version string, l Labels, backends func() []BackendLoad, pinned, stranded, buffered func() float64) *Metrics {
+// New registers everything. backends, queued (by role), pinned, stranded and buffered
+// are read at each scrape.
+func New(version string, l Labels, backends func() []BackendLoad, queued map[string]func() float64, pinned, stranded, buffered func() float64) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.requests = m.counterVec("xpyd_requests_total", "Completions ended, by API and outcome.", "api", "outcome")
@@ -71,6 +71,11 @@ func New(version string, l Labels, backends func() []BackendLoad, pinned, strand
 	m.events = m.counter("xpyd_stream_events_total", "Server-sent events relayed.")
 	m.panics = m.counter("xpyd_panics_total", "Panics caught in request handling.")
 	m.loopback = m.counter("xpyd_loopback_handles_total", "Handles that name a loopback host although the decode backend is on another one.")
+	for role, read := range queued {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "xpyd_queued", Help: "Requests that wait while all backends of the role have their cap.", ConstLabels: prometheus.Labels{"role": role},
+		}, read))
+	}
 	m.gauge("xpyd_kv_blocks_pinned", "KV blocks of handles that have not ended.", pinned)
 	m.gauge("xpyd_kv_blocks_stranded", "KV blocks of lost handles whose lease still runs.", stranded)
 	m.gauge("xpyd_request_bytes_buffered", "Request bytes held in memory, charged to limits.body_budget.", buffered)

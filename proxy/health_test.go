@@ -231,9 +231,13 @@ func TestFullBackends(t *testing.T) {
 			<-b.reached
 			if tc.code == "" {
 				go func() { got <- r.call(c) }()
+				r.await("counted", func() bool { return r.metric(`xpyd_queued{role="decode"}`) == 1 })
 				b.open()
-				r.expectWhole(c, <-got)
-				r.expectWhole(c, <-got)
+				r.expectWhole(c, r.soon(got))
+				r.expectWhole(c, r.soon(got))
+				if n := r.metric("xpyd_queued"); n != 0 {
+					t.Errorf("%v queued at the end", n)
+				}
 				return
 			}
 			a := r.call(c)

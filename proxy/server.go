@@ -77,7 +77,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	if cfg.BackendAPIKey != "" {
 		s.backendAuth = []byte("Bearer " + cfg.BackendAPIKey)
 	}
-	s.metrics = metrics.New(version, labels(), s.backendLoad, s.ledger.pinned, s.ledger.stranded, s.budget.inUse)
+	s.metrics = metrics.New(version, labels(), s.backendLoad, s.queued(), s.ledger.pinned, s.ledger.stranded, s.budget.inUse)
 	s.releases = newReleaser(s)
 	s.pool.New = func() any { return newCompletion(s) }
 	s.http = s.newHTTP()
@@ -139,6 +139,14 @@ func (s *Server) Serve(ln net.Listener) error {
 func (s *Server) Ready() bool {
 	alone := s.cfg.DecodeOnly.Enabled && s.dialect.DecodeOnlySafe()
 	return !s.draining.Load() && s.router.Snapshot().Ready(alone)
+}
+
+func (s *Server) queued() map[string]func() float64 {
+	read := map[string]func() float64{}
+	for _, role := range []router.Role{router.Prefill, router.Decode} {
+		read[role.String()] = func() float64 { return float64(s.router.Queued(role)) }
+	}
+	return read
 }
 
 func (s *Server) backendLoad() []metrics.BackendLoad {

@@ -119,6 +119,9 @@ func (r *Router) Snapshot() *Snapshot { return r.snapshot.Load() }
 // now is the monotonic age of the router in nanoseconds.
 func (r *Router) now() int64 { return int64(r.clock().Sub(r.epoch)) }
 
+// Queued is the number of requests that wait for a backend of the role.
+func (r *Router) Queued(role Role) int64 { return r.queues[role].waiting.Load() }
+
 // Queue bounds the wait for a backend while all of a pool are full.
 func (s *Snapshot) Queue() Line { return s.queue }
 
