@@ -20,12 +20,12 @@ func shortSoak(t *testing.T, settings map[string]any) bench.SoakOptions {
 		t.Fatal(err)
 	}
 	return bench.SoakOptions{
-		Duration: 3 * time.Second, Streams: 12, Events: 10, Seed: 1, Artefacts: t.TempDir(),
+		Duration: 4 * time.Second, Streams: 12, Events: 10, Seed: 1, Artefacts: t.TempDir(),
 		Serve: []string{"env", actAsXpyd + "=1", self, "serve"}, Settings: settings,
 	}
 }
 
-// Three seconds hold every stage: faults, reloads, hand-overs.
+// Four seconds hold every stage: faults, reloads, hand-overs.
 func TestSoakOfAMoment(t *testing.T) {
 	o := shortSoak(t, nil)
 	var out bytes.Buffer

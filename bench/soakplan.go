@@ -40,7 +40,7 @@ const warmUp = 3 * time.Second
 // latter are for healing: an ejection ends after up to 6 s and a ramp takes 2 s.
 func newPlan(begin time.Time, d time.Duration) plan {
 	p := plan{begin: begin}
-	healing := min(max(d/20, 10*time.Second), 30*time.Second, d/10)
+	healing := min(max(d/20, 10*time.Second), 30*time.Second, d*3/20)
 	p.until[stageWarm] = min(warmUp, d/4)
 	p.until[stageStandard] = p.until[stageWarm] + d/5
 	p.until[stageFaults] = p.until[stageStandard] + d*3/5
