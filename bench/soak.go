@@ -87,8 +87,9 @@ func Soak(ctx context.Context, o SoakOptions, out io.Writer) (err error) {
 	r := rand.New(rand.NewPCG(o.Seed, 0))
 	s := &soak{
 		o: o, key: fmt.Sprintf("sk-soak-%016x", r.Uint64()),
-		verdict: &verdict{}, tally: newSoakTally(), faults: newFaultBook(faultLog),
+		verdict: &verdict{}, tally: newSoakTally(),
 	}
+	s.faults = newFaultBook(faultLog, s.tally.starved)
 	err = s.run(ctx, r, out)
 	if s.log != nil {
 		s.log.close()
@@ -115,7 +116,7 @@ func (s *soak) run(ctx context.Context, r *rand.Rand, out io.Writer) (err error)
 	}
 	fmt.Fprintf(out, "soak of %v, %d streams, seed %d; 3 prefill and 3 decode engines behind relays\nat rest: %v\n", s.o.Duration, s.o.Streams, s.o.Seed, s.base)
 	s.plan = newPlan(time.Now(), s.o.Duration)
-	s.faults.plan = s.plan
+	s.faults.start(s.plan)
 	s.tally.start(s.plan)
 	s.watch = newSampler(s)
 	s.serveLoad(ctx, r)
@@ -144,7 +145,7 @@ func (s *soak) start(ctx context.Context) (err error) {
 	if s.fleet, err = startSoakFleet(s.o, book, s.faults.injected, func(l leased) { s.faults.found(l, s.verdict) }); err != nil {
 		return err
 	}
-	if s.log, err = newSoakLog(s.o.Artefacts, s.key, s.tally, s.verdict); err != nil {
+	if s.log, err = newSoakLog(s.o.Artefacts, s.key, s.tally, s.verdict, s.tookDown); err != nil {
 		return err
 	}
 	s.inForce = s.settings(nil, nil)

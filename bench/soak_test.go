@@ -43,11 +43,11 @@ func stubSoak(t *testing.T, answer string) *soak {
 	}()
 	t.Cleanup(func() { _ = ln.Close(); <-done })
 	s := &soak{
-		o: SoakOptions{Events: 3}, key: "k", verdict: &verdict{}, tally: newSoakTally(), faults: newFaultBook(io.Discard),
+		o: SoakOptions{Events: 3}, key: "k", verdict: &verdict{}, tally: newSoakTally(), faults: newFaultBook(io.Discard, func(time.Time) bool { return false }),
 		fleet: &soakFleet{decOf: map[string]string{}}, proxy: &soakProxy{addr: ln.Addr().String()},
 	}
 	s.plan = newPlan(time.Now(), time.Hour)
-	s.faults.plan = s.plan
+	s.faults.start(s.plan)
 	s.tally.start(s.plan)
 	return s
 }
@@ -191,15 +191,15 @@ func TestBlocksLeftToTheirLeaseNeedAnExcuse(t *testing.T) {
 		{"decode-1", "connection rst", 0, 0, false}, // another D can tell P
 		{"decode-1", kindKill, 0, time.Second, false},
 	} {
-		b := newFaultBook(io.Discard)
+		b := newFaultBook(io.Discard, func(time.Time) bool { return false })
 		b.file(&fault{Engine: tc.engine, Kind: tc.kind, from: now.Add(tc.from), until: now.Add(tc.until)})
 		if got := b.excuse(l); (got != "") != tc.want {
 			t.Errorf("%s %s from %v to %v: excuse %q", tc.engine, tc.kind, tc.from, tc.until, got)
 		}
 	}
 	// In a calm stretch nothing is one.
-	b, v := newFaultBook(io.Discard), &verdict{}
-	b.plan = newPlan(now.Add(-time.Second), time.Hour)
+	b, v := newFaultBook(io.Discard, func(time.Time) bool { return false }), &verdict{}
+	b.start(newPlan(now.Add(-time.Second), time.Hour))
 	b.file(&fault{Engine: "prefill-0", Kind: kindFreeze, from: now, until: now})
 	if b.found(l, v); len(v.of(invBlocks)) != 1 {
 		t.Error("blocks left to their lease before the first fault are no breach")
@@ -218,7 +218,7 @@ func TestSoakLogFindsWhatMustNotBeThere(t *testing.T) {
 		{`{"m":" ` + strings.Join(words[:3], " ") + ` "}`, ""},
 	} {
 		v := &verdict{}
-		l, err := newSoakLog(t.TempDir(), "sk-1", newSoakTally(), v)
+		l, err := newSoakLog(t.TempDir(), "sk-1", newSoakTally(), v, func(string) {})
 		if err != nil {
 			t.Fatal(err)
 		}

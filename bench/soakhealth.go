@@ -79,6 +79,28 @@ func (e *ejections) figures() (total, mostPrefill, mostDecode int) {
 	return e.total, e.most["prefill"], e.most["decode"]
 }
 
+// tookDown judges that the proxy has taken a backend down. One to which nothing was done
+// is only taken down on a machine that has no time.
+func (s *soak) tookDown(url string) {
+	for _, st := range s.fleet.all() {
+		if st.relay.URL() != url {
+			continue
+		}
+		now := time.Now()
+		if s.faults.find(now.Add(-downAfter), now, func(f *fault) bool { return f.Engine == st.Name() }) != nil {
+			return
+		}
+		if s.tally.starved(now) {
+			s.faults.close(s.faults.open(st.Name(), "taken down, "+excuseStarved, "", 0))
+			return
+		}
+		s.verdict.breach(invHealth, "a sound backend taken down", "%s", st.Name())
+	}
+}
+
+// downAfter is how long after a fault's end its last failed check may still be counted.
+const downAfter = 4 * time.Second
+
 // healBound is how long after the last fault a backend may be down: a check 1 s away and
 // two that pass, 200 ms apart, and what a busy machine adds.
 const healBound = 5 * time.Second

@@ -20,7 +20,7 @@ const (
 	// through its memory tells, in KiB. In a short run it has served for a minute or two, and
 	// a collection comes and goes by several MiB. Over half an hour 4 MiB are a leak of 2 KiB
 	// a second, or 20 bytes a request.
-	rssGrowthShort = 16 << 10
+	rssGrowthShort = 32 << 10
 	rssGrowthLong  = 4 << 10
 	longRun        = 30 * time.Minute
 

@@ -25,7 +25,8 @@ type soakLog struct {
 	key     string
 	tally   *soakTally
 	verdict *verdict
-	words   map[string]bool // of the engines' texts
+	words   map[string]bool  // of the engines' texts
+	down    func(url string) // told of each backend that the proxy takes down
 
 	ejections ejections
 
@@ -37,9 +38,9 @@ type soakLog struct {
 // logKept bounds the file; the part before it is in a second one of that size.
 const logKept = 32 << 20
 
-func newSoakLog(dir, key string, t *soakTally, v *verdict) (*soakLog, error) {
+func newSoakLog(dir, key string, t *soakTally, v *verdict, down func(url string)) (*soakLog, error) {
 	l := &soakLog{
-		path: filepath.Join(dir, "proxy.log"), key: key, tally: t, verdict: v, words: map[string]bool{}, serving: make(chan serving, 4),
+		path: filepath.Join(dir, "proxy.log"), key: key, tally: t, verdict: v, words: map[string]bool{}, down: down, serving: make(chan serving, 4),
 		ejections: ejections{now: map[string]ejection{}, most: map[string]int{}, alone: func() bool { return true }},
 	}
 	for word := range strings.FieldsSeq(sim.Text("words", 2000)) {
@@ -130,6 +131,11 @@ func (l *soakLog) check(line []byte) {
 	switch {
 	case bytes.Contains(line, []byte(`"message":"serving"`)):
 		l.says(line)
+	case bytes.Contains(line, []byte(`"state":"down"`)):
+		var state struct{ Backend string }
+		if json.Unmarshal(line, &state) == nil {
+			l.down(state.Backend)
+		}
 	case bytes.Contains(line, []byte(`"message":"pools reloaded"`)):
 		l.ejections.forget() // some may have ended before their time
 	case bytes.Contains(line, []byte(`"message":"backend ejected"`)):

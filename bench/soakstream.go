@@ -31,6 +31,9 @@ func (c *soakClient) readStream(q *request, resp *http.Response, sent time.Time)
 		default:
 			gap := now.Sub(last)
 			c.s.tally.observe(c.direct, func(l *latency) { l.gaps.observe(gap) })
+			if c.direct {
+				c.s.tally.in(now, func(s *second) { s.late = max(s.late, gap-soakTokenLatency) })
+			}
 			if c.s.faults.beside(decode, last) {
 				c.s.tally.gapBeside(gap)
 			}

@@ -25,8 +25,9 @@ type soakTally struct {
 
 // second is what happened in one second of the run.
 type second struct {
-	requests, prefills, decodes int // completions asked for; legs that reached an engine
-	lines                       int // of the proxy's log
+	requests, prefills, decodes int           // completions asked for; legs that reached an engine
+	lines                       int           // of the proxy's log
+	late                        time.Duration // most that an event of the control was late
 }
 
 func newSoakTally() *soakTally {
@@ -65,6 +66,24 @@ func (t *soakTally) ended(load, what string) {
 type latency struct {
 	first histogram // time to the first event, less what the prefill takes
 	gaps  histogram // between two events
+}
+
+// starvedBy is how late an event of a control stream is on a machine that has no time
+// for what runs on it: checks of sound engines run into their timeouts then, and engines
+// take longer than they should.
+const starvedBy = 200 * time.Millisecond
+
+// starved reports whether the machine had no time at the moment, or shortly before.
+func (t *soakTally) starved(at time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := int(at.Sub(t.plan.begin) / time.Second)
+	for j := max(i-3, 0); j <= i+1 && j < len(t.seconds); j++ {
+		if t.seconds[j].late >= starvedBy {
+			return true
+		}
+	}
+	return false
 }
 
 // observe runs edit on the latency of the present stage.
