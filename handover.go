@@ -122,7 +122,8 @@ func (s *successor) await(ctx context.Context, limit time.Duration) takeover {
 	_ = s.report.SetReadDeadline(time.Now().Add(limit))
 	defer context.AfterFunc(ctx, func() { _ = s.report.SetReadDeadline(time.Now()) })()
 	state, err := io.ReadAll(io.LimitReader(s.report, reportSize))
-	if err == nil && strings.HasPrefix(string(state), "READY=1\n") {
+	// One write, so all of it has come, even if the end of the report has not.
+	if strings.HasPrefix(string(state), "READY=1\n") {
 		go func() { _ = s.cmd.Wait() }() // it outlives this process, as a rule
 		return takeover{pid: s.cmd.Process.Pid, state: string(state)}
 	}

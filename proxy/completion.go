@@ -189,6 +189,9 @@ func (c *completion) run() *apiError {
 	for c.round = 1; ; c.round++ {
 		err := c.tryRound()
 		if err == nil || !err.again || c.round == maxRounds || !c.mayRetry(err.asked) {
+			if err != nil && err.again && c.overdue() {
+				return deadlineError()
+			}
 			return err
 		}
 		c.s.log.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Str("code", err.Code).Str("error", err.cause).

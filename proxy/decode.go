@@ -24,6 +24,8 @@ type decodeLeg struct {
 	// without a limit. cutOff: P went down.
 	source  router.Watch
 	cutOff  atomic.Bool
+	mute    bool // the answer comes whole: no sign of loaded blocks
+	last    bool // no round follows
 	leg     kvparams.Leg
 	segs    kvparams.Segments
 	started time.Time
@@ -81,50 +83,6 @@ func (c *completion) decode() *apiError {
 			return err
 		}
 	}
-}
-
-// watchedDecode is decodeAttempt while both engines that it depends on are watched.
-func (c *completion) watchedDecode(b *router.Backend) legResult {
-	c.d.down.Store(false)
-	c.d.cutOff.Store(false)
-	c.d.lease.OnDown(c.onDecodeDown)
-	if c.handoff.live() {
-		c.d.source.On(c.handoff.from, c.onSourceDown)
-	}
-	r := c.decodeAttempt(b)
-	c.d.source.Off()
-	c.d.lease.OnDown(nil)
-	if r.err == nil && c.d.cutOff.Load() {
-		// D had the blocks already: its answer goes on.
-		c.d.x.resume()
-		if c.interrupted() != nil {
-			c.d.x.interrupt(time.Now())
-		}
-	}
-	return r
-}
-
-// sourceDown is told by the active check of P: D may wait for its blocks for ever.
-func (c *completion) sourceDown() {
-	c.d.cutOff.Store(true)
-	c.d.x.interrupt(time.Now())
-}
-
-// decodeDown is told by the active check: a leg that has produced nothing is moved.
-func (c *completion) decodeDown() {
-	c.d.down.Store(true)
-	c.d.x.interrupt(time.Now())
-}
-
-// swapUnfit changes the reserved D if it was ejected or went down while P worked.
-func (c *completion) swapUnfit() *apiError {
-	b := c.d.lease.Backend
-	if b.Fit() {
-		return nil
-	}
-	c.d.lease.Release(router.ClientGone)
-	c.d.tried = append(c.d.tried, b)
-	return c.reserveDecode()
 }
 
 // endDecode closes the leg: connection, lease, count. Later calls do nothing.
@@ -245,6 +203,7 @@ func (c *completion) decodeBroke(b *router.Backend, err error) legResult {
 		e := newError(fasthttp.StatusGatewayTimeout, codeDecodeTimeout, "", "decode backend sent no event within timeouts.first_event").noRetry()
 		return legResult{err: e, outcome: router.Timeout, sent: true}
 	}
+	c.s.probes.suspect(b)
 	e := c.decodeFailed("decode backend broke off before its first event")
 	e.cause = ue.Error()
 	return legResult{err: e, outcome: router.Gateway, sent: true}
@@ -393,43 +352,4 @@ func (c *completion) firstEvents() error {
 			return c.decodeFailed("decode backend sent an event larger than limits.answer")
 		}
 	}
-}
-
-// bothLegs runs a round for a connector whose legs start together. The first leg to
-// fail cuts the other, which would wait for blocks that never come or nobody reads.
-func (c *completion) bothLegs() *apiError {
-	if c.snap.Acquire(router.Prefill, c.req.PromptTokens(), c.p.tried, &c.p.lease) != nil {
-		c.d.lease.Release(router.ClientGone)
-		return prefillUnavailable()
-	}
-	b := c.p.lease.Backend
-	c.buildPrefill()
-	var failed atomic.Bool
-	result := make(chan legResult, 1)
-	go func() {
-		r := legResult{err: internalError(), outcome: router.ClientGone}
-		c.s.guard(func() { r = c.prefillAttempt(b) })
-		c.p.lease.Release(r.outcome)
-		if r.err != nil {
-			failed.Store(true)
-			c.d.x.interrupt(time.Now())
-		}
-		result <- r
-	}()
-	err := c.decode()
-	prefillFirst := failed.Load()
-	if err != nil && !prefillFirst {
-		c.p.x.interrupt(time.Now())
-	}
-	r := <-result
-	if err != nil { // each leg may have cut the other: neither limit may outlive the round
-		c.p.x.reset()
-		c.d.x.reset()
-	}
-	if err == nil || !prefillFirst || c.interrupted() != nil {
-		return err
-	}
-	c.p.tried = append(c.p.tried, b)
-	r.err.again = r.next
-	return r.err
 }

@@ -34,9 +34,19 @@ func outOfDescriptors() *apiError {
 }
 
 // isOurs reports that a dial failed for want of something of this process or host: it says
-// nothing about the backend.
+// nothing about the backend. Of several addresses each must have failed so. Not
+// EADDRNOTAVAIL, which is also how a host without IPv6 fails to reach an address of it.
 func isOurs(err error) bool {
-	return outOfResources(err) || errors.Is(err, unix.EADDRNOTAVAIL)
+	var several interface{ Unwrap() []error }
+	if !errors.As(err, &several) {
+		return outOfResources(err)
+	}
+	for _, e := range several.Unwrap() {
+		if !isOurs(e) {
+			return false
+		}
+	}
+	return true
 }
 
 // turnAway answers a client that has no place, without a word of its request.

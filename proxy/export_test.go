@@ -16,3 +16,15 @@ func (s *Server) FailChecks(url string) {
 
 // Live is how many completions run.
 func (s *Server) Live() int64 { return s.live.Load() }
+
+// StopChecks ends the active checks: backends keep the state that they have.
+func (s *Server) StopChecks() { s.probes.close() }
+
+// OnNewBuffer has f called whenever a buffer for an answer is made.
+func (s *Server) OnNewBuffer(f func()) {
+	s.buffers.pool.New = func() any {
+		f()
+		b := make([]byte, 0, relayBuffer)
+		return &b
+	}
+}

@@ -3,6 +3,9 @@ package proxy_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -254,5 +257,34 @@ func TestForcedToolGoesToDecodeWhenPrefillRefuses(t *testing.T) {
 	// This engine has no tool parser, and says so itself.
 	if a.status != 400 || !strings.Contains(a.body, "tool-call-parser") || a.header.Get("X-Xpyd-Reason") != "tool_choice" {
 		t.Fatalf("%d %s %v", a.status, a.body, a.header)
+	}
+}
+
+// P answers 200 and hangs up in the answer, or ends it early: it holds blocks that nobody
+// can name.
+func TestPrefillAnswerThatIsNotWholeIsCounted(t *testing.T) {
+	const half = `{"id":"c","choices":[{"index":0,"text":"a","finish_reason":"length"}],"kv_transfer_params":{"do_remote`
+	for name, tc := range map[string]struct {
+		length int
+		reason string
+	}{
+		"hangs up":   {2 * len(half), "answer_lost"},
+		"ends early": {len(half), "unusable_handle"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newStub(t, func(w http.ResponseWriter, req *http.Request) {
+				_, _ = io.Copy(io.Discard, req.Body)
+				w.Header().Set("Content-Type", "application/json")
+				w.Header().Set("Content-Length", strconv.Itoa(tc.length))
+				_, _ = io.WriteString(w, half)
+			})
+			r := newRig(t, rigOptions{router: p.asPrefill, config: func(c *proxy.Config) { c.DecodeOnly.Enabled = false }})
+			if a := r.call(forms(prompt, 3)[0]); a.status != 502 {
+				t.Errorf("%d %s", a.status, a.body)
+			}
+			if n := r.metric(`xpyd_kv_orphans_total{reason="` + tc.reason); n != 1 {
+				t.Errorf("%v counted, want 1", n)
+			}
+		})
 	}
 }

@@ -182,6 +182,7 @@ func (c *completion) recycle() {
 	c.handoff = handoff{}
 	c.ctx, c.conn, c.snap, c.failure = nil, nil, nil, nil
 	c.done, c.woken = nil, false
+	c.client = clientID{}
 	c.p.down.Store(false)
 	c.d.down.Store(false)
 	c.d.cutOff.Store(false)

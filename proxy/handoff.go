@@ -228,6 +228,7 @@ func (s *Server) engineSeen(snap *router.Snapshot, b *router.Backend, id []byte)
 	if u == nil {
 		return
 	}
+	id = withoutRank(id)
 	old := u.engine.Load()
 	if len(id) == 0 || old != nil && *old == string(id) {
 		return
@@ -238,4 +239,13 @@ func (s *Server) engineSeen(snap *router.Snapshot, b *router.Backend, id []byte)
 		snap.Forget(b)
 		s.warm.cold(b, true)
 	}
+}
+
+// withoutRank cuts _dp<rank> off: one vLLM with several data parallel ranks answers
+// with the id of whichever computed.
+func withoutRank(id []byte) []byte {
+	if i := bytes.LastIndex(id, []byte("_dp")); i > 0 && allDigits(id[i+3:]) {
+		return id[:i]
+	}
+	return id
 }

@@ -2,8 +2,11 @@ package proxy_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -77,6 +80,67 @@ func TestDecodeThatHangsOnADownPrefillMoves(t *testing.T) {
 			r.await("no blocks pinned", func() bool { return p.Ledger().Pinned == 0 })
 		})
 	}
+}
+
+// The check takes an engine down in the moment in which D's first token is read: the leg
+// has produced something, so its stream goes on.
+func TestFirstTokenAndDownAtOnce(t *testing.T) {
+	for _, role := range []router.Role{router.Prefill, router.Decode} {
+		t.Run(role.String(), func(t *testing.T) {
+			d := newStub(t, func(w http.ResponseWriter, req *http.Request) {
+				_, _ = io.Copy(io.Discard, req.Body)
+				w.Header().Set("Content-Type", "text/event-stream")
+				for i := range 3 {
+					_, _ = fmt.Fprintf(w, `data: {"id":"c","object":"text_completion","created":1,"model":"sim","choices":[{"index":0,"text":"t%d","finish_reason":%s}]}`+"\n\n", i, map[bool]string{true: `"stop"`, false: "null"}[i == 2])
+					w.(http.Flusher).Flush()
+					time.Sleep(100 * time.Millisecond)
+				}
+				_, _ = io.WriteString(w, "data: [DONE]\n\n")
+			})
+			r := newRig(t, rigOptions{router: d.asDecode})
+			var once sync.Once
+			r.server.OnNewBuffer(func() { // the head is here, and the event with it or soon
+				once.Do(func() {
+					time.Sleep(20 * time.Millisecond)
+					r.server.FailChecks(map[bool]string{true: r.prefill[0].URL(), false: d.server.URL}[role == router.Prefill])
+				})
+			})
+			a := r.call(call{stream: true, prompt: prompt, tokens: 3})
+			if a.text() != "t0t1t2" || !strings.HasSuffix(a.body, "data: [DONE]\n\n") {
+				t.Errorf("%d %v %s\n%s", a.status, a.err, a.body, r.logs)
+			}
+		})
+	}
+}
+
+// Both prefill engines restart, one after the other, while a long answer that is not
+// streamed is made of the blocks of the first: nothing shows that decode has them.
+func TestWholeAnswerOutlivesItsPrefills(t *testing.T) {
+	r := newRig(t, rigOptions{prefill: 2, router: quickChecks, engine: func(o *sim.Options) {
+		if o.Role == sim.RoleDecode {
+			o.TokenLatency = 20 * time.Millisecond
+		}
+	}})
+	c := call{prompt: prompt, tokens: 100, more: `,"ignore_eos":true`}
+	got := make(chan answer, 1)
+	go func() { got <- r.call(c) }()
+	for i := range 2 {
+		r.await("blocks pulled", func() bool {
+			return len(legs(r.prefill, "prefill")) == i+1 && r.prefill[0].Ledger().Pinned+r.prefill[1].Ledger().Pinned == 0
+		})
+		for _, p := range r.prefill { // both may be the one; what is dead already stays so
+			if recs := p.Requests(); len(recs) == 0 || p.Ledger().FreedBy["read"] == 0 {
+				continue
+			}
+			p.Kill()
+			r.await("down", func() bool { return r.metric(`xpyd_backend_up{backend="`+p.URL()) == 0 })
+			if err := p.Restart(); err != nil {
+				t.Fatal(err)
+			}
+			r.await("up", func() bool { return r.metric(`xpyd_backend_up{backend="`+p.URL()) == 1 })
+		}
+	}
+	r.expectWhole(c, r.soon(got))
 }
 
 func TestStreamThatHasBegunStaysWhenItsBackendGoesDown(t *testing.T) {

@@ -34,8 +34,7 @@ func relayed(t *testing.T, o rigOptions) (*rig, []*faultnet.Relay) {
 		if target != nil {
 			target(c)
 		}
-		c.Health.EjectAfter, c.Health.Rise = 0, 1
-		c.Health.Interval, c.Health.SuspectInterval = time.Hour, time.Hour
+		c.Health.EjectAfter = 0
 		for i, url := range c.Decode {
 			relay, err := faultnet.Listen(strings.TrimPrefix(url, "http://"), faultnet.Options{})
 			if err != nil {
@@ -53,7 +52,9 @@ func relayed(t *testing.T, o rigOptions) (*rig, []*faultnet.Relay) {
 			config(c)
 		}
 	}
-	return newRig(t, o), relays
+	r := newRig(t, o)
+	r.server.StopChecks() // a failed stream would have its engine checked at once
+	return r, relays
 }
 
 func mustScript(t *testing.T, text string) faultnet.Script {

@@ -187,12 +187,15 @@ func (c *completion) lateAnswer(err error) error {
 
 // prefillBroke classifies a transport failure.
 func (c *completion) prefillBroke(b *router.Backend, err error) legResult {
-	if gone := c.interrupted(); gone != nil {
-		return legResult{err: gone, outcome: router.ClientGone}
-	}
+	gone := c.interrupted()
 	var ue *upstreamError
+	if errors.As(err, &ue) && c.answerLost(ue, gone != nil) {
+		c.s.metrics.Orphan(orphanAnswerLost)
+	}
 	switch {
-	case !errors.As(err, &ue):
+	case gone != nil:
+		return legResult{err: gone, outcome: router.ClientGone}
+	case ue == nil:
 		c.s.metrics.Orphan(orphanUnusable)
 		return c.prefillBad(b, "its answer is larger than limits.answer")
 	case ue.stage == stageDial && isOurs(ue.err):
@@ -207,19 +210,26 @@ func (c *completion) prefillBroke(b *router.Backend, err error) legResult {
 		if c.overdue() {
 			return legResult{err: deadlineError(), outcome: router.ClientGone, sent: true}
 		}
-		if ue.stage == stageBody {
-			c.s.metrics.Orphan(orphanAnswerLost)
-		}
 		// Not tried again: another P would be as long on it, and twice the work.
 		e := newError(fasthttp.StatusGatewayTimeout, codePrefillTimeout, "", "prefill backend did not answer within timeouts.prefill")
 		return legResult{err: e, outcome: router.Timeout, sent: true}
 	}
-	if ue.stage == stageHead || ue.stage == stageBody {
-		c.s.metrics.Orphan(orphanAnswerLost)
-	}
+	c.s.probes.suspect(b)
 	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend broke off the connection")
 	e.cause = ue.Error()
 	return legResult{err: e, outcome: router.Gateway, next: true, sent: true}
+}
+
+// answerLost reports that P may hold blocks of which nobody will hear: its answer was
+// cut, or it hung up in place of one. Told that nobody waits, it hangs up after an abort.
+func (c *completion) answerLost(ue *upstreamError, told bool) bool {
+	switch ue.stage {
+	case stageBody:
+		return c.p.x.header.StatusCode() == fasthttp.StatusOK
+	case stageHead:
+		return !told && !ue.timeout()
+	}
+	return false
 }
 
 func (c *completion) prefillBad(b *router.Backend, why string) legResult {
@@ -245,6 +255,7 @@ func (c *completion) prefillAnswered(b *router.Backend) legResult {
 			e := newError(fasthttp.StatusBadGateway, codeInvalidHandoff, "", "prefill backend gave unusable kv_transfer_params")
 			return legResult{err: e, outcome: router.Gateway, sent: true}
 		}
+		c.s.metrics.Orphan(orphanUnusable)
 		return c.prefillBad(b, err.Error())
 	}
 	c.p.ans = ans

@@ -27,19 +27,12 @@ type prober struct {
 // probeBody bounds the answer to a check.
 const probeBody = 1 << 20
 
-// keepIdle hides CloseIdleConnections from go-retryablehttp, which calls it on the
-// shared pool whenever one call fails.
-type keepIdle struct{ http.RoundTripper }
-
 func newProber(s *Server) *prober {
-	tr := &http.Transport{
-		DialContext:        s.dialBackend,
-		IdleConnTimeout:    s.cfg.Timeouts.UpstreamIdle,
-		DisableCompression: true,
-	}
 	client := retryablehttp.NewClient()
 	client.HTTPClient = &http.Client{
-		Transport:     keepIdle{tr},
+		// Each check dials, as the next request may have to: a kept connection would tell
+		// of an address that the name no longer stands for.
+		Transport:     &http.Transport{DialContext: s.dialBackend, DisableKeepAlives: true, DisableCompression: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	client.Logger = nil
@@ -51,10 +44,6 @@ func newProber(s *Server) *prober {
 	client.ErrorHandler = retryablehttp.PassthroughErrorHandler
 	p := &prober{s: s, client: client}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.wg.Go(func() {
-		<-p.ctx.Done()
-		tr.CloseIdleConnections()
-	})
 	return p
 }
 

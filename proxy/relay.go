@@ -264,6 +264,9 @@ func (c *completion) streamBroke(out *clientWriter, cause error) error {
 	if out != nil && !c.d.relay.foreign {
 		_ = out.write(e.appendEvent(nil), time.Now())
 	}
+	if o == router.Gateway || o == router.Timeout {
+		c.s.probes.suspect(b)
+	}
 	c.endDecode(b, o, e.Code)
 	return e
 }

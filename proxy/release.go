@@ -171,19 +171,20 @@ func (j *release) run(r *releaser) {
 		j.lost(endExpired)
 		return
 	}
+	asked := false
 	for ctx.Err() == nil {
 		b := j.pick()
 		if b == nil {
-			j.lost("no_decode")
-			return
+			break
 		}
+		asked = true
 		if how, ok := j.try(b, deadline); ok {
 			j.end(how)
 			return
 		}
 		j.avoid = append(j.avoid, b)
 	}
-	j.lost("release_failed")
+	j.lost(map[bool]string{true: "release_failed", false: "no_decode"}[asked])
 }
 
 // pick names the next decode backend to ask, the preferred one first. A rejection
@@ -205,10 +206,13 @@ func (j *release) pick() *router.Backend {
 // means that D has told P.
 func (j *release) try(b *router.Backend, deadline time.Time) (how string, ok bool) {
 	req := &upstreamRequest{method: "POST", id: j.id, fields: j.fields}
-	if j.reject != nil && (!j.version || rejectFrees(b.Version()) || j.drain == nil) {
+	switch {
+	case j.reject != nil && (!j.version || rejectFrees(b.Version())):
 		how, req.path, req.body = endReleased, "/v1/completions", [][]byte{j.reject}
-	} else {
+	case j.drain != nil:
 		how, req.path, req.body = endDrained, j.path, [][]byte{j.drain}
+	default:
+		return "", false // it would refuse, and free nothing
 	}
 	var x exchange
 	defer x.finish()

@@ -38,6 +38,7 @@ func (c *completion) reserveDecode() *apiError {
 func (c *completion) acquire(want router.Want, l *router.Lease) error {
 	err := c.snap.AcquireFor(want, l)
 	if line := c.snap.Queue(); line.Length > 0 && errors.Is(err, router.ErrBusy) {
+		line.Wait = min(line.Wait, time.Until(c.times.end))
 		err = c.snap.AcquireWait(want, l, line, c.ending())
 	}
 	return err
@@ -102,7 +103,9 @@ const retryPatience = 30 * time.Second
 // its backend went down is no retry. asked is for how long the backend that failed
 // wants to be left alone.
 func (c *completion) mayRetry(asked time.Duration) bool {
-	if c.p.down.Load() || c.d.down.Load() || c.d.cutOff.Load() {
+	// Each move is exempt once: all three are taken back.
+	p, d, source := c.p.down.Swap(false), c.d.down.Swap(false), c.d.cutOff.Swap(false)
+	if p || d || source {
 		return true
 	}
 	pause := minBackoff + rand.N(maxBackoff-minBackoff)
@@ -110,7 +113,7 @@ func (c *completion) mayRetry(asked time.Duration) bool {
 		if asked > c.snap.Queue().Wait {
 			return false // the client is told to come back by then
 		}
-		pause = asked
+		pause = min(asked, time.Until(c.times.end))
 	}
 	for deadline := time.Now().Add(retryPatience); ; {
 		select {

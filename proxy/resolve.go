@@ -35,6 +35,7 @@ type backendName struct {
 	mu     sync.Mutex
 	known  []netip.Addr // of the last lookup that found any; up to maxAddresses
 	works  netip.Addr   // the last one that took a connection
+	stale  bool         // none of known took the last dial: worth a longer look-up
 	failed time.Time    // when a lookup last found nothing; zero after one that did
 }
 
@@ -69,12 +70,16 @@ func (n *backendName) dial(ctx context.Context, d *net.Dialer) (net.Conn, error)
 		conn, err := one.DialContext(ctx, "tcp", net.JoinHostPort(a.String(), n.port))
 		if err == nil {
 			n.mu.Lock()
-			n.works = a
+			n.works, n.stale = a, false
+			n.known = n.order(n.known)
 			n.mu.Unlock()
 			return conn, nil
 		}
 		failures = append(failures, err)
 	}
+	n.mu.Lock()
+	n.stale = true
+	n.mu.Unlock()
 	return nil, fmt.Errorf("dial %s: %w", n.host, errors.Join(failures...))
 }
 
@@ -84,6 +89,9 @@ func (n *backendName) dial(ctx context.Context, d *net.Dialer) (net.Conn, error)
 func (n *backendName) addresses(ctx context.Context, patience time.Duration) ([]netip.Addr, error) {
 	n.mu.Lock()
 	known, pause := n.known, time.Since(n.failed) < namePause
+	if n.stale {
+		patience *= 3
+	}
 	n.mu.Unlock()
 	if known != nil {
 		if pause {

@@ -5,8 +5,12 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -175,5 +179,84 @@ func TestConnectionToANameIsNotKeptForEver(t *testing.T) {
 				t.Errorf("%d connections in the pool, want %d", len(u.idle), tc.kept)
 			}
 		})
+	}
+}
+
+// The name server takes longer than a look-up may while an address is known; the engine
+// moves.
+func TestMovedEngineIsFoundByASlowNameServer(t *testing.T) {
+	var now atomic.Pointer[netip.Addr]
+	now.Store(&netip.Addr{})
+	slow := func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
+		select {
+		case <-time.After(300 * time.Millisecond):
+			return []netip.Addr{*now.Load()}, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	listen := func(addr string) net.Listener {
+		ln, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := ln.Addr().(*net.TCPAddr).AddrPort().Addr()
+		now.Store(&a)
+		return ln
+	}
+	ln := listen("127.0.0.1:0")
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	n := newBackendName(net.JoinHostPort("engine.test", port), slow)
+	if _, _, err := dialName(n); err != nil {
+		t.Fatal(err)
+	}
+	_ = ln.Close()
+	ln = listen("127.0.0.2:" + port)
+	t.Cleanup(func() { _ = ln.Close() })
+	var err error
+	for started := time.Now(); time.Since(started) < 5*time.Second; time.Sleep(50 * time.Millisecond) {
+		if _, _, err = dialName(n); err == nil {
+			return
+		}
+	}
+	t.Errorf("not found in 5 s: %v", err)
+}
+
+func TestAddressThatWorkedIsDialledFirstWhileNamesFail(t *testing.T) {
+	port, hosts := twoHosts(t)
+	ns := NewNameServer(t, DNSAnswer{Addrs: []netip.Addr{netip.MustParseAddr("127.9.9.9"), hosts[1]}})
+	n := newBackendName(net.JoinHostPort("engine.test", port), ns.Lookup)
+	if got, _, err := dialName(n); got != hosts[1].String() {
+		t.Fatal(got, err)
+	}
+	ns.Set(DNSAnswer{Code: dnsServfail})
+	if addrs, err := n.addresses(context.Background(), time.Second); err != nil || addrs[0] != hosts[1] {
+		t.Errorf("%v %v, want the one that worked first", addrs, err)
+	}
+}
+
+// Of a dead engine with two addresses one cannot even be tried, on a host without IPv6.
+func TestDeadEngineIsNotOurFault(t *testing.T) {
+	n := newBackendName("engine.test:1", func(context.Context, string, string) ([]netip.Addr, error) {
+		return []netip.Addr{netip.MustParseAddr("::1"), netip.MustParseAddr("127.0.0.1")}, nil
+	})
+	for name, tc := range map[string]struct {
+		six, four error
+		ours      bool
+	}{
+		"no IPv6 here, refused": {unix.EADDRNOTAVAIL, unix.ECONNREFUSED, false},
+		"no IPv6 here, alone":   {unix.EADDRNOTAVAIL, unix.EADDRNOTAVAIL, false},
+		"half starved":          {unix.EMFILE, unix.ECONNREFUSED, false},
+		"starved":               {unix.EMFILE, unix.EMFILE, true},
+	} {
+		d := net.Dialer{Timeout: time.Second, Control: func(network, _ string, _ syscall.RawConn) error {
+			if strings.HasSuffix(network, "6") {
+				return tc.six
+			}
+			return tc.four
+		}}
+		if _, err := n.dial(context.Background(), &d); err == nil || isOurs(err) != tc.ours {
+			t.Errorf("%s: %v counts as ours: %v", name, err, isOurs(err))
+		}
 	}
 }

@@ -151,23 +151,30 @@ func (w *warmer) warm(snap *router.Snapshot, x router.Pair) {
 func (w *warmer) settle(snap *router.Snapshot, x router.Pair, err error) {
 	w.s.metrics.WarmUp(err == nil)
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	m := w.busy[x]
+	if m == nil {
+		return
+	}
 	m.running = false
 	m.failed++
 	m.next = time.Now().Add(time.Duration(m.failed) * warmPause)
-	status := statusError(0)
-	over := err == nil || m.failed >= warmAttempts || errors.As(err, &status) && status.refused() ||
-		errors.Is(err, errUnlisted) || errors.Is(err, errStrangers)
-	if over {
-		delete(w.busy, x)
-	}
-	w.mu.Unlock()
-	if err == nil {
+	switch {
+	case err == nil:
 		snap.PairWorked(x.Prefill, x.Decode)
+	case inVain(err):
+		snap.Unprobed(x)
+	case m.failed < warmAttempts:
+		return
 	}
-	if over {
-		snap.Warm(x)
-	}
+	delete(w.busy, x)
+	snap.Warm(x)
+}
+
+// inVain: no request of the proxy's own will ever tell of the pair.
+func inVain(err error) bool {
+	status := statusError(0)
+	return errors.Is(err, errUnlisted) || errors.Is(err, errStrangers) || errors.As(err, &status) && status.refused()
 }
 
 // statusError is an answer other than 200 to a request of the proxy's own.
@@ -177,6 +184,13 @@ func (e statusError) Error() string { return "status " + strconv.Itoa(int(e)) }
 
 // refused: the request's own fault, and no news of the backend.
 func (e statusError) refused() bool { return e >= 400 && e < 500 }
+
+// news of the pair is what D has answered, but for 4xx: a D that is busy or breaks off
+// says nothing of P's blocks.
+func news(err error) bool {
+	var ue *upstreamError
+	return !errors.As(err, &ue) && !inVain(err)
+}
 
 // warmUp is one request of the proxy's own, through both legs.
 type warmUp struct {
@@ -258,6 +272,10 @@ func (u *warmUp) exchange(ctx context.Context, b *router.Backend, body kvparams.
 
 func (u *warmUp) prefill(ctx context.Context) error {
 	answer, err := u.exchange(ctx, u.pair.Prefill, u.s.dialect.AppendPrefill(nil, &u.req, &u.leg), true)
+	var ue *upstreamError
+	if errors.As(err, &ue) && ue.stage == stageBody {
+		u.s.metrics.Orphan(orphanAnswerLost)
+	}
 	if err != nil {
 		return err
 	}
@@ -293,7 +311,7 @@ func (u *warmUp) decode(ctx context.Context) error {
 	}
 	if isDial(err) {
 		h.unsent()
-	} else if status := statusError(0); ctx.Err() == nil && !(errors.As(err, &status) && status.refused()) {
+	} else if news(err) {
 		u.snap.PairFailed(u.pair.Prefill, u.pair.Decode)
 	}
 	u.s.releases.start(abandoned{

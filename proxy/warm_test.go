@@ -1,9 +1,11 @@
 package proxy_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -129,4 +131,47 @@ func TestWarmUpEndsWithTheServer(t *testing.T) {
 		t.Errorf("shutdown took %v", took)
 	}
 	// The rig's own shutdown and its count of goroutines come after this.
+}
+
+// Decode engines that are busy for longer than a warm-up waits, or break off, say nothing
+// of the blocks.
+func TestWarmUpThatBreaksOffBlamesNobody(t *testing.T) {
+	var urls []string
+	for range 3 {
+		d := newStub(t, func(_ http.ResponseWriter, req *http.Request) {
+			_, _ = io.Copy(io.Discard, req.Body)
+			panic(http.ErrAbortHandler)
+		})
+		urls = append(urls, d.server.URL)
+	}
+	r := newRig(t, rigOptions{prefill: 2, decode: 3, config: warmed, router: func(c *router.Config) { c.Decode = urls }})
+	r.await("each pair has failed", func() bool { return r.metric(`xpyd_warmups_total{result="failed"`) >= 6 })
+	if n := r.metric("xpyd_backend_ejections_total"); n != 0 {
+		t.Errorf("%v ejections without a request\n%s", n, r.logs)
+	}
+}
+
+// vLLM with several data parallel ranks behind one URL: each has an engine id of its own.
+func TestRanksOfAnEngineAreNoRestart(t *testing.T) {
+	var n atomic.Int64
+	p := newStub(t, func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		handle := strings.Replace(stubHandle, `"remote_engine_id":"e"`, fmt.Sprintf(`"remote_engine_id":"e_dp%d"`, n.Add(1)&1), 1)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"id":"c","object":"text_completion","choices":[{"index":0,"text":"a","finish_reason":"length"}],"kv_transfer_params":`+handle+`}`)
+	})
+	d := newStub(t, func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"id":"cmpl-1","object":"text_completion","created":1,"model":"sim","choices":[{"index":0,"text":"abc","logprobs":null,"finish_reason":"stop"}],"usage":null}`)
+	})
+	r := newRig(t, rigOptions{router: func(c *router.Config) { p.asPrefill(c); d.asDecode(c) }})
+	for range 4 {
+		if a := r.call(forms(prompt, 3)[0]); a.status != 200 {
+			t.Fatal(a.status, a.body)
+		}
+	}
+	if n := strings.Count(r.logs.String(), "prefill engine has restarted"); n > 0 {
+		t.Errorf("%d restarts seen, of none", n)
+	}
 }

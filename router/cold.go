@@ -22,7 +22,7 @@ func (m *pairMatrix) chill(b *Backend, partners []*Backend, until int64) {
 		cold = map[pair]int64{}
 	}
 	for _, o := range partners {
-		cold[pairOf(b, o)] = until
+		cold[pairOf(b, o)] = max(cold[pairOf(b, o)], until)
 	}
 	m.setCold(cold)
 }
@@ -64,6 +64,8 @@ func (m *pairMatrix) warm(match func(pair) bool) {
 // known reports whether anything is known of any pair.
 func (m *pairMatrix) known() bool { return m.bans.Load() != nil || m.cold.Load() != nil }
 
+func (m *pairMatrix) isCold(x pair) bool { _, ok := m.coldPairs()[x]; return ok }
+
 // Chill makes all pairs of b cold, as its engine has just come up: see WarmUps. avoid
 // has them passed over for a while where others can be had.
 func (s *Snapshot) Chill(b *Backend, avoid bool) {
@@ -74,7 +76,9 @@ func (s *Snapshot) Chill(b *Backend, avoid bool) {
 	if avoid {
 		until = r.now() + int64(coldFor)
 	}
-	r.pairs.chill(b, s.Backends(1-b.Role), until)
+	if now := r.Snapshot(); slices.Contains(now.Backends(b.Role), b) { // else nobody would warm it, or forget it
+		r.pairs.chill(b, now.Backends(1-b.Role), until)
+	}
 }
 
 // Warm ends the coldness of a pair, whatever became of its warm-up: requests tell from
@@ -84,6 +88,15 @@ func (s *Snapshot) Warm(x Pair) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pairs.warm(func(y pair) bool { return y == pair{x.Prefill, x.Decode} })
+}
+
+// Unprobed says that the probe of a banned pair could not be made: its ban ends now, and
+// the next request is the probe.
+func (s *Snapshot) Unprobed(x Pair) {
+	if bn := s.router.pairs.banOf(pair{x.Prefill, x.Decode}); bn != nil {
+		bn.ask.Store(true)
+		bn.until.Store(s.router.now())
+	}
 }
 
 // Partners tells with whom b has a ban, and for how long yet, and with whom it is cold.
@@ -123,8 +136,7 @@ func (s *Snapshot) WarmUps() []Pair {
 	var due []Pair
 	now := s.router.now()
 	up := func(x pair) bool {
-		return x.p.State() == Up && x.d.State() == Up &&
-			slices.Contains(s.prefill.backends, x.p) && slices.Contains(s.decode.backends, x.d)
+		return x.p.State() == Up && x.d.State() == Up && s.has(x)
 	}
 	for x := range m.coldPairs() {
 		if up(x) {
@@ -134,7 +146,7 @@ func (s *Snapshot) WarmUps() []Pair {
 	if bans := m.bans.Load(); bans != nil {
 		for x, bn := range *bans {
 			until := bn.until.Load()
-			if until <= now+int64(probeAhead) && up(x) && bn.until.CompareAndSwap(until, now+int64(banFor)) {
+			if !bn.ask.Load() && until <= now+int64(probeAhead) && up(x) && bn.until.CompareAndSwap(until, now+int64(banFor)) {
 				due = append(due, Pair{x.p, x.d})
 			}
 		}

@@ -131,3 +131,70 @@ func TestBannedPairIsDueBeforeItsBanEnds(t *testing.T) {
 		t.Errorf("still banned after a probe that worked: %s", got)
 	}
 }
+
+// A partner that is down for long keeps its pairs cold: the others must not pay for it.
+func TestWarmPairPaysNothingForColdOnes(t *testing.T) {
+	r, _ := newRouterOf(t, 2, 1, nil)
+	s := r.Snapshot()
+	p, d := s.Backends(Prefill), s.Backends(Decode)
+	s.Chill(d[0], false)
+	s.PairWorked(p[0], d[0])
+	if n := testing.AllocsPerRun(100, func() { s.PairWorked(p[0], d[0]) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestFirstCheckLeavesAJoinedBackendPassedOver(t *testing.T) {
+	r, _ := newRouterOf(t, 2, 1, nil)
+	s := r.Snapshot()
+	allUp(s)
+	p, d := s.Backends(Prefill), s.Backends(Decode)
+	s.Chill(p[0], true)  // as it joins
+	s.Chill(p[0], false) // as its first check passes
+	for range 8 {
+		var l Lease
+		if err := s.AcquireFor(Want{Role: Prefill, Peer: d[0]}, &l); err != nil || l.Backend == p[0] {
+			t.Fatalf("%v %v, want the warm one", l.Backend, err)
+		}
+		l.Release(OK)
+	}
+}
+
+func TestPairThatCannotBeProbedIsProbedByARequest(t *testing.T) {
+	r, clock := newRouterOf(t, 2, 1, nil)
+	s := r.Snapshot()
+	allUp(s)
+	d := s.Backends(Decode)[0]
+	script(t, r, clock, "p1d1 p1d1 p1d1")
+	for range 3 * 60 * 2 { // three minutes of looks
+		clock.advance(500 * time.Millisecond)
+		for _, x := range s.WarmUps() {
+			s.Unprobed(x)
+			s.Warm(x)
+		}
+		var l Lease
+		if err := s.AcquireFor(Want{Role: Prefill, Peer: d}, &l); err != nil {
+			t.Fatal(err)
+		}
+		got := name(l.Backend)
+		l.Release(OK)
+		if got == "p1" {
+			return
+		}
+	}
+	t.Error("banned for three minutes, and no request was the probe")
+}
+
+func TestBackendThatLeftIsNotKnownAgain(t *testing.T) {
+	r, _ := newRouterOf(t, 2, 1, nil)
+	s := r.Snapshot()
+	left, d := s.Backends(Prefill)[1], s.Backends(Decode)[0]
+	reload(t, r, 1, 1)
+	r.Snapshot().Chill(left, true)
+	for range kvFailures {
+		s.PairFailed(left, d) // by requests that it still serves
+	}
+	if r.pairs.known() {
+		t.Error("something is kept of a backend that has left, and nobody will forget it")
+	}
+}

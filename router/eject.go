@@ -41,7 +41,15 @@ func (r *Router) Eject(b *Backend, why EjectReason) bool {
 }
 
 // Defer passes b over for d while another backend can be had: it has asked for that.
-func (b *Backend) Defer(d time.Duration) { b.refusedUntil.Store(b.router.now() + int64(d)) }
+// It never shortens what was asked for before.
+func (b *Backend) Defer(d time.Duration) {
+	for until := b.router.now() + int64(d); ; {
+		was := b.refusedUntil.Load()
+		if was >= until || b.refusedUntil.CompareAndSwap(was, until) {
+			return
+		}
+	}
+}
 
 // Ejected reports whether the backend is passed over for its failures.
 func (b *Backend) Ejected() bool { return b.ejected(b.router.now()) }
@@ -72,7 +80,7 @@ func (b *Backend) record(o Outcome) {
 	case Auth:
 		b.fail(max(1, int64(b.router.Snapshot().health.EjectAfter)), EjectAuth)
 	case Refused:
-		b.refusedUntil.Store(b.router.now() + int64(refusedFor))
+		b.Defer(refusedFor)
 		b.fail(1, EjectFailures)
 	default:
 		b.fail(1, EjectFailures)

@@ -26,6 +26,7 @@ func (x pair) has(b *Backend) bool { return x.p == b || x.d == b }
 type ban struct {
 	at    int64
 	until atomic.Int64
+	ask   atomic.Bool // a request has to be the probe
 }
 
 // kvFailure is a transfer that failed. A later success of P with any D clears it of P
@@ -51,6 +52,10 @@ type pairMatrix struct {
 func (s *Snapshot) PairFailed(p, d *Backend) {
 	r, x := s.router, pair{p, d}
 	r.mu.Lock()
+	if !r.Snapshot().has(x) { // nobody would forget it
+		r.mu.Unlock()
+		return
+	}
 	now := r.now()
 	m := &r.pairs
 	m.note(x, now)
@@ -85,7 +90,7 @@ func (r *Router) ejectForKV(b *Backend) Ejection {
 func (s *Snapshot) PairWorked(p, d *Backend) {
 	r, x := s.router, pair{p, d}
 	m := &r.pairs
-	if m.recent.Load() == 0 && m.cold.Load() == nil && m.banOf(x) == nil {
+	if m.recent.Load() == 0 && !m.isCold(x) && m.banOf(x) == nil {
 		return
 	}
 	r.mu.Lock()
@@ -113,6 +118,11 @@ func (s *Snapshot) Forget(b *Backend) {
 	r.pairs.drop(func(x pair) bool { return x.has(b) })
 	r.mu.Unlock()
 	r.serve(b.Role)
+}
+
+// has reports whether both are in the pools.
+func (s *Snapshot) has(x pair) bool {
+	return slices.Contains(s.prefill.backends, x.p) && slices.Contains(s.decode.backends, x.d)
 }
 
 // note keeps the newest failures of the pair.
