@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -60,11 +61,11 @@ type result struct {
 	took    time.Duration
 }
 
-// The time of one run of a test, and of a whole package: far above what it takes on a
+// The time of one run of a test, and of all that are named of a package: far above what it takes on a
 // busy machine, as what is still running then has proved nothing.
 const (
 	testTimeout    = time.Minute
-	packageTimeout = 3 * time.Minute
+	packageTimeout = 5 * time.Minute
 )
 
 func (m mutant) timeout() time.Duration {
@@ -142,7 +143,7 @@ func (b *bench) judge(ctx context.Context, dir string, m mutant) (verdict, strin
 	if output, err := build.CombinedOutput(); err != nil {
 		return noBuild, string(output)
 	}
-	test := exec.CommandContext(ctx, binary, "-test.timeout", m.timeout().String(), "-test.run", pattern(m.test))
+	test := exec.CommandContext(ctx, binary, "-test.timeout", m.timeout().String(), "-test.run", m.pattern())
 	test.Dir = filepath.Join(b.root, m.pkg) // as go test runs it
 	output, err := test.CombinedOutput()
 	_ = os.Remove(binary)
@@ -174,11 +175,23 @@ func writeOverlay(dir, path string, changed []byte) (overlay string, err error) 
 	return overlay, os.WriteFile(overlay, text, 0o644)
 }
 
-// pattern is the -test.run that picks one test with its subtests, or all for "".
-func pattern(test string) string {
-	if test == "" {
-		return "."
+// pattern is the -test.run of the mutant's test; of a control those of all mutants of its
+// package, which must pass where nothing is wrong.
+func (m mutant) pattern() string {
+	if !m.control() {
+		return pattern(m.test)
 	}
+	var named []string
+	for _, other := range mutants() {
+		if top, _, _ := strings.Cut(other.test, "/"); other.pkg == m.pkg && !slices.Contains(named, top) {
+			named = append(named, top)
+		}
+	}
+	return "^(" + strings.Join(named, "|") + ")$"
+}
+
+// pattern is the -test.run that picks one test with its subtests.
+func pattern(test string) string {
 	parts := strings.Split(test, "/")
 	for i, part := range parts {
 		parts[i] = "^" + regexp.QuoteMeta(part) + "$"

@@ -4,6 +4,7 @@ const (
 	proxyPkg    = "./proxy"
 	kvparamsPkg = "./kvparams"
 	routerPkg   = "./router"
+	rootPkg     = "."
 )
 
 // controls change nothing that anybody can see: a suite that fails under them kills
@@ -30,6 +31,7 @@ func mutants() []mutant {
 	all = append(all, leavingMutants()...)
 	all = append(all, healthMutants()...)
 	all = append(all, pairMutants()...)
+	all = append(all, handoverMutants()...)
 	return append(all, edgeMutants()...)
 }
 
@@ -291,10 +293,45 @@ func pairMutants() []mutant {
 		new: "",
 		pkg: proxyPkg, test: "TestDecodeThatHangsOnADownPrefillMoves/completions",
 	}, {
+		name: "a warm-up that breaks off blames the pair", file: "proxy/warm.go",
+		old: "} else if news(err) {",
+		new: "} else if news(err) || true {",
+		pkg: proxyPkg, test: "TestWarmUpThatBreaksOffBlamesNobody",
+	}, {
+		name: "a whole answer is cut as its prefill goes down", file: "proxy/depends.go",
+		old: "c.d.last || ",
+		new: "",
+		pkg: proxyPkg, test: "TestWholeAnswerOutlivesItsPrefills",
+	}, {
+		name: "a first token is lost as its backend goes down", file: "proxy/depends.go",
+		old: "(c.d.cutOff.Load() || c.d.down.Load())",
+		new: "c.d.cutOff.Load()",
+		pkg: proxyPkg, test: "TestFirstTokenAndDownAtOnce/decode",
+	}, {
+		name: "a dead engine is our fault", file: "proxy/descriptors.go",
+		old: "if !isOurs(e) {",
+		new: "if isOurs(e) {\n\t\t\treturn true\n\t\t}\n\t\tif false {",
+		pkg: proxyPkg, test: "TestDeadEngineIsNotOurFault",
+	}, {
 		name: "a request is the probe of a banned pair", file: "router/cold.go",
 		old: "until <= now+int64(probeAhead)",
 		new: "until <= now-int64(probeAhead)",
 		pkg: routerPkg, test: "TestBannedPairIsDueBeforeItsBanEnds",
+	}}
+}
+
+// handoverMutants: a process that leaves its port to another.
+func handoverMutants() []mutant {
+	return []mutant{{
+		name: "kept clients stay with the process that ends", file: "proxy/server.go",
+		old: "if s.retiring.Load() || s.draining.Load() {",
+		new: "if s.draining.Load() {",
+		pkg: rootPkg, test: "TestHandoverUnderLoad",
+	}, {
+		name: "resting connections cut by a hand-over", file: "serve.go",
+		old: "return p.server.Retire(ctx)",
+		new: "return nil",
+		pkg: rootPkg, test: "TestHandoverUnderLoad",
 	}}
 }
 
