@@ -10,6 +10,7 @@ import (
 
 	"xpyd/kvparams"
 	"xpyd/proxy"
+	"xpyd/router"
 	"xpyd/sim"
 )
 
@@ -214,5 +215,34 @@ func TestPanicGivesEverythingBack(t *testing.T) {
 			}
 			r.expectWhole(c, r.call(c))
 		})
+	}
+}
+
+// A whole decode pool that is away for a moment, restarted or behind a link that blinks,
+// is back long before the lease ends: a release waits for it.
+func TestReleaseWaitsForADecodeThatComesBack(t *testing.T) {
+	b := newBarrier(sim.PhasePrefillEnding, 0)
+	r := newRig(t, rigOptions{
+		engine: func(o *sim.Options) { o.Hook = b.hook },
+		router: func(c *router.Config) {
+			c.Health.Interval, c.Health.SuspectInterval = 20*time.Millisecond, 20*time.Millisecond
+		},
+	})
+	t.Cleanup(b.open)
+	conn := r.dialRaw()
+	_, _ = io.WriteString(conn, raw(forms(prompt, 9)[0], "leaver"))
+	<-b.reached
+	r.decode[0].Kill()
+	_ = conn.Close()
+	r.await("aware", func() bool { return r.server.Departed() == 1 })
+	b.open()
+	r.await("the only decode down", func() bool { return r.metric(`xpyd_backend_up`) == 1 })
+	if err := r.decode[0].Restart(); err != nil {
+		t.Fatal(err)
+	}
+	r.released(r.decode[0], "leaver")
+	r.expectNothingHeld()
+	if n := r.metric("xpyd_kv_orphans_total"); n != 0 {
+		t.Errorf("%v handles left to their lease", n)
 	}
 }

@@ -58,7 +58,6 @@ type release struct {
 	snap    *router.Snapshot
 	prefer  *router.Backend   // alive as far as is known; nil: any
 	avoid   []*router.Backend // asked before, or just failed
-	patient bool              // those are asked too, as there is no other
 	reject  []byte            // body that D rejects
 	drain   []byte            // body of a one-token decode; nil where only rejection is wanted
 	charged int64             // of drain, on the byte budget
@@ -175,7 +174,10 @@ func (j *release) run(r *releaser) {
 	for ctx.Err() == nil {
 		b := j.pick()
 		if b == nil {
-			break
+			// The whole pool is away, or has failed once: it may be back before the lease ends.
+			j.avoid = nil
+			j.pause(ctx)
+			continue
 		}
 		asked = true
 		if how, ok := j.try(b, deadline); ok {
@@ -194,12 +196,18 @@ func (j *release) pick() *router.Backend {
 		j.prefer = nil
 		return b
 	}
-	b := j.snap.Pick(router.Decode, j.avoid)
-	if b == nil && !j.patient {
-		j.patient, j.avoid = true, nil
-		b = j.snap.Pick(router.Decode, nil)
+	return j.snap.Pick(router.Decode, j.avoid)
+}
+
+// releasePause is the time between two rounds over a pool of which nobody took a handle
+// back.
+const releasePause = 100 * time.Millisecond
+
+func (j *release) pause(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(releasePause):
 	}
-	return b
 }
 
 // try asks one backend: a rejection by the engine itself, or a whole one-token answer,
