@@ -334,6 +334,9 @@ func (st *storm) mustRefuse(ctx context.Context) {
 
 // reloadWith counts the reload as a fault and waits until the proxy has counted it.
 func (st *storm) reloadWith(ctx context.Context, settings map[string]any, result string) error {
+	// One that was begun comes to its end, although the stage may be over.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reloadBound)
+	defer cancel()
 	st.s.faults.close(st.s.faults.open("proxy", "reload "+result, "", 0))
 	_, admin, _ := st.s.proxy.now()
 	name := `xpyd_config_reloads_total{result="` + result + `"}`
@@ -349,14 +352,12 @@ func (st *storm) reloadWith(ctx context.Context, settings map[string]any, result
 	if err := st.s.proxy.signal(pid, syscall.SIGHUP); err != nil {
 		return err
 	}
-	for end := time.Now().Add(reloadBound); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for ctx.Err() == nil {
 		after, err := scrape(ctx, admin)
-		if err != nil {
-			return err
-		}
-		if after[name] > before[name] {
+		if err == nil && after[name] > before[name] {
 			return nil
 		}
+		time.Sleep(20 * time.Millisecond)
 	}
 	return fmt.Errorf("%s stays at %g for %v", strings.TrimSuffix(name, `"}`), before[name], reloadBound)
 }
@@ -367,7 +368,7 @@ const reloadBound = 5 * time.Second
 func (st *storm) replace(ctx context.Context) {
 	st.s.faults.close(st.s.faults.open("proxy", "hand-over", "", 0))
 	st.handOver++
-	if err := st.s.proxy.handOver(ctx); err != nil {
+	if err := st.s.proxy.handOver(context.WithoutCancel(ctx)); err != nil {
 		st.s.verdict.breach(invOutcomes, "a hand-over that failed", "%v", err)
 	}
 }
