@@ -54,6 +54,28 @@ func TestLegsMoveWhenTheirBackendGoesDown(t *testing.T) {
 	}
 }
 
+// A check that cannot connect takes P down while P answers: its blocks are given back.
+func TestPrefillThatAnswersAsItGoesDown(t *testing.T) {
+	for _, c := range forms(prompt, 6) {
+		t.Run(c.name(), func(t *testing.T) {
+			b := newBarrier(sim.PhasePrefillEnding, 0)
+			r := newRig(t, rigOptions{prefill: 2, engine: func(o *sim.Options) { o.Hook = b.hook }})
+			t.Cleanup(b.open)
+			got := make(chan answer, 1)
+			go func() { got <- r.call(c) }()
+			<-b.reached // the blocks are pinned
+			r.server.FailChecks(r.prefill[0].URL())
+			r.server.FailChecks(r.prefill[1].URL())
+			b.open()
+			r.expectWhole(c, r.soon(got))
+			r.expectNothingHeld()
+			if n := r.metric(`xpyd_kv_handles_total{end="released"}`); n != 1 {
+				t.Errorf("%v handles given back\n%s", n, r.logs)
+			}
+		})
+	}
+}
+
 func TestDecodeThatHangsOnADownPrefillMoves(t *testing.T) {
 	for _, c := range forms(prompt, 6) {
 		t.Run(c.name(), func(t *testing.T) {

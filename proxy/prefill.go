@@ -17,8 +17,15 @@ import (
 // round. A backend that refuses the connection does not count.
 const maxPrefillAttempts = 2
 
-// lateAnswer is how long P may still answer after its connection was half-closed.
-const lateAnswer = time.Second
+// P may have its answer half written when it is given up, and the answer holds a handle.
+const (
+	// downGrace is how long P may still answer after the active check took it down.
+	downGrace = 250 * time.Millisecond
+	// Then its connection is half-closed and read for a moment more; for longer where
+	// nobody waits for it.
+	lateForNobody = time.Second
+	lateForClient = 50 * time.Millisecond
+)
 
 // prefillLeg is the first leg: one token, not streamed, answered with a handle.
 type prefillLeg struct {
@@ -123,16 +130,16 @@ func (c *completion) prefillAttempt(b *router.Backend) legResult {
 	c.times.prefilled = time.Now()
 	c.times.prefill = c.times.prefilled.Sub(started)
 	c.s.metrics.Leg("prefill", b.URL, r.outcome.String(), codeOf(r.err), c.times.prefill)
-	if c.p.down.Load() {
+	if c.interrupted() == nil && c.p.x.interrupted() {
 		c.p.x.reset() // for the next backend
 	}
 	return r
 }
 
-// prefillDown is told by the active check: the leg is moved at once.
+// prefillDown is told by the active check: the leg is moved.
 func (c *completion) prefillDown() {
 	c.p.down.Store(true)
-	c.p.x.interrupt(time.Now())
+	c.p.x.interrupt(time.Now().Add(downGrace))
 }
 
 func codeOf(e *apiError) string {
@@ -157,7 +164,7 @@ func (c *completion) prefillExchange(b *router.Backend) legResult {
 	} else {
 		p.buf = p.buf[:0]
 	}
-	if err != nil && c.interrupted() != nil {
+	if err != nil && (c.interrupted() != nil || p.down.Load()) {
 		err = c.lateAnswer(err)
 	}
 	if err != nil {
@@ -166,8 +173,8 @@ func (c *completion) prefillExchange(b *router.Backend) legResult {
 	return c.prefillAnswered(b)
 }
 
-// lateAnswer tells P that nobody waits any more, which makes it abort, and reads on
-// for an answer that was on its way: its handle must be given back.
+// lateAnswer tells a P that was given up to abort, and reads on for an answer that was
+// on its way: its handle must be given back.
 func (c *completion) lateAnswer(err error) error {
 	var ue *upstreamError
 	if !errors.As(err, &ue) || !ue.timeout() || ue.stage == stageDial || ue.stage == stageWrite {
@@ -175,7 +182,11 @@ func (c *completion) lateAnswer(err error) error {
 	}
 	x := &c.p.x
 	x.halfClose()
-	x.interrupt(time.Now().Add(lateAnswer))
+	wait := lateForClient
+	if c.interrupted() != nil {
+		wait = lateForNobody
+	}
+	x.interrupt(time.Now().Add(wait))
 	if ue.stage == stageHead {
 		if headErr := x.readHead(false); headErr != nil {
 			return headErr
@@ -204,8 +215,7 @@ func (c *completion) prefillBroke(b *router.Backend, err error) legResult {
 		c.s.probes.suspect(b)
 		return legResult{err: prefillUnavailable(), outcome: router.Refused, next: true, degrade: reasonUnavailable}
 	case c.p.down.Load():
-		e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend failed its health checks")
-		return legResult{err: e, outcome: router.Gateway, next: true, sent: true, degrade: reasonUnavailable}
+		return prefillWentDown()
 	case ue.timeout():
 		if c.overdue() {
 			return legResult{err: deadlineError(), outcome: router.ClientGone, sent: true}
@@ -218,6 +228,12 @@ func (c *completion) prefillBroke(b *router.Backend, err error) legResult {
 	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend broke off the connection")
 	e.cause = ue.Error()
 	return legResult{err: e, outcome: router.Gateway, next: true, sent: true}
+}
+
+// prefillWentDown moves the leg.
+func prefillWentDown() legResult {
+	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend failed its health checks")
+	return legResult{err: e, outcome: router.Gateway, next: true, sent: true, degrade: reasonUnavailable}
 }
 
 // answerLost reports that P may hold blocks of which nobody will hear: its answer was
@@ -274,6 +290,12 @@ func (c *completion) prefillAnswered(b *router.Backend) legResult {
 	if gone := c.interrupted(); gone != nil {
 		c.abandon(nil)
 		return legResult{err: gone, outcome: router.ClientGone, sent: true}
+	}
+	if c.p.down.Load() {
+		// Decode might wait for a P that stands still by now; to give back does not.
+		c.abandon(nil)
+		c.state.set(statePrefilling)
+		return prefillWentDown()
 	}
 	return legResult{sent: true}
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"errors"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 )
 
@@ -61,5 +63,12 @@ func TestMutantsAreWellFormed(t *testing.T) {
 			t.Errorf("mutant %+v: want its own name, a change and a package", m)
 		}
 		seen[m.name] = true
+		source, err := os.ReadFile(filepath.Join("..", "..", m.file))
+		if err == nil {
+			_, err = plant(source, m)
+		}
+		if err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -249,13 +249,13 @@ func healthMutants() []mutant {
 		pkg: proxyPkg, test: "TestRetryAfterOfABackendReachesTheClient",
 	}, {
 		name: "Retry-After ignored by a retry", file: "proxy/reserve.go",
-		old: "pause = asked\n",
-		new: "\n",
+		old: "pause = min(asked, time.Until(c.times.end))",
+		new: "",
 		pkg: proxyPkg, test: "TestRetryWaitsForRetryAfter",
 	}, {
 		name: "Retry-After ignored by picks", file: "router/eject.go",
-		old: "b.refusedUntil.Store(b.router.now() + int64(d))",
-		new: "",
+		old: "b.refusedUntil.CompareAndSwap(was, until)",
+		new: "true",
 		pkg: proxyPkg, test: "TestAnotherBackendNeedNotWaitForRetryAfter",
 	}, {
 		name: "a request without an end", file: "proxy/exchange.go",
@@ -288,7 +288,7 @@ func pairMutants() []mutant {
 		new: "func(abandoned) {}(abandoned{",
 		pkg: proxyPkg, test: "TestFailedWarmUpLeavesNothingBehind",
 	}, {
-		name: "decode waits for a prefill that is down", file: "proxy/decode.go",
+		name: "decode waits for a prefill that is down", file: "proxy/depends.go",
 		old: "c.d.source.On(c.handoff.from, c.onSourceDown)",
 		new: "",
 		pkg: proxyPkg, test: "TestDecodeThatHangsOnADownPrefillMoves/completions",
@@ -302,6 +302,11 @@ func pairMutants() []mutant {
 		old: "c.d.last || ",
 		new: "",
 		pkg: proxyPkg, test: "TestWholeAnswerOutlivesItsPrefills",
+	}, {
+		name: "an answer is lost as its prefill goes down", file: "proxy/prefill.go",
+		old: "c.p.x.interrupt(time.Now().Add(downGrace))",
+		new: "c.p.x.interrupt(time.Now())\n\tc.p.x.halfClose()",
+		pkg: proxyPkg, test: "TestPrefillThatAnswersAsItGoesDown/completions",
 	}, {
 		name: "a first token is lost as its backend goes down", file: "proxy/depends.go",
 		old: "(c.d.cutOff.Load() || c.d.down.Load())",
