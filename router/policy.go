@@ -53,19 +53,34 @@ type leastRequest struct{ next atomic.Uint64 }
 func (p *leastRequest) pick(backends []*Backend, q query) *Backend {
 	n := uint64(len(backends))
 	start := (p.next.Add(1) - 1) % n
-	best, least := bestOf(backends[start:], q, nil, 0)
-	best, _ = bestOf(backends[:start], q, best, least)
+	var best *Backend
+	least := 0.0
+	if b := backends[start]; q.fit(b) {
+		best, least = b, b.load(&q)
+		// Where all are idle, one that ramps would have to wait for its full share: it has
+		// some of the turns that the rotation offers it, as with round_robin.
+		if share := b.share(q.now, q.slowStart); share < 1 && b.takesTurn(share) {
+			least = float64(b.inflight.Load())/share + 1
+		}
+	}
+	best, least = bestOf(backends[start+1:], &q, best, least)
+	best, _ = bestOf(backends[:start], &q, best, least)
 	return best
 }
 
-func bestOf(backends []*Backend, q query, best *Backend, least float64) (*Backend, float64) {
+func bestOf(backends []*Backend, q *query, best *Backend, least float64) (*Backend, float64) {
 	for _, b := range backends {
 		if !q.fit(b) {
 			continue
 		}
-		if load := float64(b.inflight.Load()+1) / b.share(q.now, q.slowStart); best == nil || load < least {
+		if load := b.load(q); best == nil || load < least {
 			best, least = b, load
 		}
 	}
 	return best, least
+}
+
+// load is the leases that b would have with one more, for the share that it can take.
+func (b *Backend) load(q *query) float64 {
+	return float64(b.inflight.Load()+1) / b.share(q.now, q.slowStart)
 }

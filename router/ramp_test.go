@@ -144,3 +144,27 @@ func TestTurnsPassedOn(t *testing.T) {
 		t.Errorf("d1 gets %d, d3 %d of 100", a, c)
 	}
 }
+
+// Among idle backends too one that ramps gets more and more of the requests, until it has
+// its full share: nothing, and then all at once, is what the ramp is there against.
+func TestRampAmongIdleBackends(t *testing.T) {
+	for _, policy := range Policies() {
+		r, clock := newRouterOf(t, 0, 2, func(c *Config) { c.DecodePolicy = policy })
+		s := r.Snapshot()
+		b := s.Backends(Decode)[1]
+		b.force(Down)
+		b.force(Up)
+		last := 0
+		for age := range 11 { // tenths of the ramp
+			got := strings.Count(picks(s, Decode, 200), name(b))
+			// A turn that it does not take is lost to it, or taken up by the rotation.
+			share := float64(max(1, age)) / 10
+			least, most := int(100*share)-6, int(200*share/(1+share))+6
+			if got < least || got > most || got < last-4 {
+				t.Errorf("%s: after %d/10 of its ramp %d of 200, want %d to %d", policy, age, got, least, most)
+			}
+			last = got
+			clock.advance(s.Health().SlowStart / 10)
+		}
+	}
+}
