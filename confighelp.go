@@ -17,7 +17,7 @@ var keyHelp = map[string]string{
 	"limits.body":                   "largest request body; a larger one is answered 413",
 	"limits.body_budget":            "request bodies held in memory at any moment, all clients together; when spent, 503 with Retry-After",
 	"limits.answer":                 "largest answer held whole: a prefill answer beyond it is a 502, a decode answer is streamed on",
-	"limits.connections_per_ip":     "open connections of one client address; 0 is no cap",
+	"limits.connections_per_ip":     "open connections of one client address; one more is closed unanswered; 0 is no cap",
 	"limits.client_in_flight":       "completions that one client (API key, or address where none are set) has at a time; one more gets 429; 0 is no cap",
 	"limits.require_content_length": "answer chunked uploads with 411",
 

@@ -29,6 +29,7 @@ type BackendLoad struct {
 	Role, URL string
 	InFlight  int64
 	Up        bool
+	Ejected   bool
 }
 
 // Metrics is the set of one process. All methods are safe for concurrent use.
@@ -41,6 +42,7 @@ type Metrics struct {
 	ejections, reloads, warmups                *prometheus.CounterVec
 	reloadOK                                   prometheus.Gauge
 	events, panics, loopback, retryDenied      prometheus.Counter
+	turnedAway                                 *prometheus.CounterVec
 }
 
 // New registers everything. backends, queued (by role), pinned, stranded and buffered
@@ -68,6 +70,7 @@ func New(version string, l Labels, backends func() []BackendLoad, queued map[str
 	m.reloadOK.Set(1)
 	m.registry.MustRegister(m.reloadOK)
 	m.retryDenied = m.counter("xpyd_retries_denied_total", "Retries that got no share of the retry budget in 30 s.")
+	m.turnedAway = m.counterVec("xpyd_connections_turned_away_total", "Client connections closed at once: per_ip (limits.connections_per_ip) or descriptors (none left).", "reason")
 	m.events = m.counter("xpyd_stream_events_total", "Server-sent events relayed.")
 	m.panics = m.counter("xpyd_panics_total", "Panics caught in request handling.")
 	m.loopback = m.counter("xpyd_loopback_handles_total", "Handles that name a loopback host although the decode backend is on another one.")
@@ -106,6 +109,7 @@ func (m *Metrics) preset(l Labels) {
 	each(m.handles, l.Ends)
 	each(m.orphans, l.OrphanReasons)
 	each(m.warmups, []string{"ok", "failed"})
+	each(m.turnedAway, []string{"per_ip", "descriptors"})
 }
 
 func (m *Metrics) counterVec(name, help string, labels ...string) *prometheus.CounterVec {
@@ -202,6 +206,9 @@ func (m *Metrics) WarmUp(ok bool) {
 // RetryDenied counts a retry that the budget did not allow.
 func (m *Metrics) RetryDenied() { m.retryDenied.Inc() }
 
+// TurnedAway counts a client connection that got no place.
+func (m *Metrics) TurnedAway(reason string) { m.turnedAway.WithLabelValues(reason).Inc() }
+
 // Panic counts a caught panic.
 func (m *Metrics) Panic() { m.panics.Inc() }
 
@@ -214,20 +221,27 @@ type backendCollector struct{ read func() []BackendLoad }
 var (
 	inFlightDesc = prometheus.NewDesc("xpyd_in_flight", "Requests in flight, by role and backend.", []string{"role", "backend"}, nil)
 	upDesc       = prometheus.NewDesc("xpyd_backend_up", "1 when the backend's /health last answered 200.", []string{"role", "backend"}, nil)
+	ejectedDesc  = prometheus.NewDesc("xpyd_backend_ejected", "1 while the backend is left alone for its failures.", []string{"role", "backend"}, nil)
 )
 
 func (c *backendCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- inFlightDesc
 	ch <- upDesc
+	ch <- ejectedDesc
 }
 
 func (c *backendCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, b := range c.read() {
-		up := 0.0
-		if b.Up {
-			up = 1
-		}
+		up, ejected := flag(b.Up), flag(b.Ejected)
 		ch <- prometheus.MustNewConstMetric(inFlightDesc, prometheus.GaugeValue, float64(b.InFlight), b.Role, b.URL)
 		ch <- prometheus.MustNewConstMetric(upDesc, prometheus.GaugeValue, up, b.Role, b.URL)
+		ch <- prometheus.MustNewConstMetric(ejectedDesc, prometheus.GaugeValue, ejected, b.Role, b.URL)
 	}
+}
+
+func flag(on bool) float64 {
+	if on {
+		return 1
+	}
+	return 0
 }

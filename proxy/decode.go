@@ -190,11 +190,15 @@ func (c *completion) decodeBroke(b *router.Backend, err error) legResult {
 			c.abandon(nil)
 		}
 		c.handoff.end(endBurnt)
-		return legResult{err: c.decodeFailed("prefill backend failed its health checks before its blocks were loaded"), outcome: router.ClientGone, sent: true}
+		e := c.decodeFailed("prefill backend failed its health checks before its blocks were loaded")
+		e.cause = "moved: the prefill backend's health checks failed"
+		return legResult{err: e, outcome: router.ClientGone, sent: true}
 	}
 	c.abandon(b)
 	if c.d.down.Load() {
-		return legResult{err: c.decodeFailed("decode backend failed its health checks"), outcome: router.Gateway, sent: true}
+		e := c.decodeFailed("decode backend failed its health checks")
+		e.cause = "moved: its health checks failed"
+		return legResult{err: e, outcome: router.Gateway, sent: true}
 	}
 	if ue.timeout() && c.overdue() {
 		return legResult{err: deadlineError(), outcome: router.ClientGone, sent: true}

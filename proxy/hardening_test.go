@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -267,5 +268,18 @@ func TestDecodeOnlyCapHoldsOnAnotherBackend(t *testing.T) {
 	r.await("all settled", func() bool { return r.metric("xpyd_requests_total") == 8 })
 	if n := inFlight(); n > 4 {
 		t.Errorf("%v decode-only requests in flight, the cap is 4", n)
+	}
+}
+
+func TestConnectionsOfOneAddress(t *testing.T) {
+	r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.Limits.ConnectionsPerIP = 1 }})
+	r.dialRaw()
+	second := r.dialRaw()
+	_ = second.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if n, err := second.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a second connection: %d bytes, %v", n, err)
+	}
+	if n := r.metric(`xpyd_connections_turned_away_total{reason="per_ip"}`); n != 1 {
+		t.Errorf("%v counted, want 1", n)
 	}
 }

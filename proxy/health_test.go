@@ -222,6 +222,12 @@ func TestFailingPrefillIsEjected(t *testing.T) {
 	if !strings.Contains(r.logs.String(), "backend ejected") {
 		t.Error("not in the log")
 	}
+	if n := r.metric("xpyd_backend_ejected"); n != 1 {
+		t.Errorf("%v ejected by the gauge, want 1", n)
+	}
+	if !strings.Contains(r.logs.String(), `"message":"prefill leg failed`) || strings.Contains(r.logs.String(), `"error":""`) {
+		t.Errorf("a leg that failed and was mended is not explained\n%s", r.logs)
+	}
 	var pools map[string][]struct {
 		URL        string
 		EjectedFor float64 `json:"ejected_for"`

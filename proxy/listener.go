@@ -27,11 +27,12 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interv
 // the connections of one address. fasthttp's own cap hides the descriptor.
 type listener struct {
 	net.Listener
-	perIP  int
-	limit  int           // of the descriptors of clients, see clientDescriptors
-	open   atomic.Int64  // connections accepted and not closed
-	closed atomic.Bool   // Close was called
-	ended  chan struct{} // closed when the last Accept has returned
+	perIP      int
+	turnedAway func(reason string) // counts clients that got no place
+	limit      int                 // of the descriptors of clients, see clientDescriptors
+	open       atomic.Int64        // connections accepted and not closed
+	closed     atomic.Bool         // Close was called
+	ended      chan struct{}       // closed when the last Accept has returned
 
 	mu    sync.Mutex
 	count map[netip.Addr]int
@@ -106,7 +107,7 @@ func tune(c syscall.RawConn) error {
 }
 
 func newListener(ln net.Listener, perIP int) *listener {
-	return &listener{Listener: ln, perIP: perIP, limit: clientDescriptors(), ended: make(chan struct{}), count: map[netip.Addr]int{}}
+	return &listener{Listener: ln, perIP: perIP, turnedAway: func(string) {}, limit: clientDescriptors(), ended: make(chan struct{}), count: map[netip.Addr]int{}}
 }
 
 // patience lets a client leave a write unread for longer than the kernel gives a peer
@@ -158,12 +159,16 @@ func (l *listener) Accept() (net.Conn, error) {
 			err = tcp.SetKeepAliveConfig(keepAlive)
 		}
 		if err == nil && c.fd >= l.limit {
+			l.turnedAway("descriptors")
 			turnAway(tcp)
 			continue
 		}
 		if err == nil && l.enter(c.ip) {
 			l.open.Add(1)
 			return c, nil
+		}
+		if err == nil {
+			l.turnedAway("per_ip")
 		}
 		_ = tcp.Close()
 	}

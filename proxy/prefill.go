@@ -74,6 +74,8 @@ func (c *completion) prefill() *apiError {
 			return gone
 		}
 		c.p.tried = append(c.p.tried, b)
+		c.s.log.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Str("prefill", b.URL).Str("outcome", last.outcome.String()).
+			Str("error", last.err.cause).Msg("prefill leg failed, another backend is asked if there is one")
 		if !last.sent {
 			continue
 		}
@@ -104,7 +106,11 @@ func prefillUnavailable() *apiError {
 // have had a prefill, or returns the failure that led here.
 func (c *completion) withoutPrefill(last legResult) *apiError {
 	forced := last.degrade == reasonToolChoice
-	if !c.s.dialect.DecodeOnlySafe() || !forced && (!c.s.cfg.DecodeOnly.Enabled || !c.snap.Degrade(&c.d.lease)) {
+	if !c.s.dialect.DecodeOnlySafe() || !forced && !c.s.cfg.DecodeOnly.Enabled {
+		return last.err
+	}
+	if !forced && !c.snap.Degrade(&c.d.lease) {
+		last.err.Message += ", and decode_only.max_share is spent"
 		return last.err
 	}
 	c.path, c.reason, c.degraded = pathDecodeOnly, last.degrade, !forced
@@ -213,7 +219,9 @@ func (c *completion) prefillBroke(b *router.Backend, err error) legResult {
 		return legResult{err: outOfDescriptors(), outcome: router.ClientGone}
 	case ue.stage == stageDial:
 		c.s.probes.suspect(b)
-		return legResult{err: prefillUnavailable(), outcome: router.Refused, next: true, degrade: reasonUnavailable}
+		e := prefillUnavailable()
+		e.cause = ue.Error()
+		return legResult{err: e, outcome: router.Refused, next: true, degrade: reasonUnavailable}
 	case c.p.down.Load():
 		return prefillWentDown()
 	case ue.timeout():
@@ -233,6 +241,7 @@ func (c *completion) prefillBroke(b *router.Backend, err error) legResult {
 // prefillWentDown moves the leg.
 func prefillWentDown() legResult {
 	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend failed its health checks")
+	e.cause = "moved: its health checks failed"
 	return legResult{err: e, outcome: router.Gateway, next: true, sent: true, degrade: reasonUnavailable}
 }
 

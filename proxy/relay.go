@@ -259,7 +259,9 @@ func (c *completion) streamBroke(out *clientWriter, cause error) error {
 		c.s.stalled(b)
 		e = newError(504, codeDecodeStalled, "", "decode backend sent nothing within timeouts.stream_idle")
 	}
-	e.cause = cause.Error()
+	if e.cause = cause.Error(); e.Code == codeShuttingDown || e.Code == codeDeadline {
+		e.cause = "" // it was xpyd that cut the stream
+	}
 	c.failure = e
 	if out != nil && !c.d.relay.foreign {
 		_ = out.write(e.appendEvent(nil), time.Now())

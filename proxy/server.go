@@ -127,6 +127,7 @@ func (quietLogger) Printf(string, ...any) {}
 // Serve accepts clients on ln until Retire or Shutdown. It is called once.
 func (s *Server) Serve(ln net.Listener) error {
 	l := newListener(ln, s.cfg.Limits.ConnectionsPerIP)
+	l.turnedAway = s.metrics.TurnedAway
 	if err := l.patience(s.cfg.Timeouts.WriteStall); err != nil {
 		return err
 	}
@@ -155,7 +156,7 @@ func (s *Server) backendLoad() []metrics.BackendLoad {
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
 		for _, b := range snap.Backends(role) {
 			loads = append(loads, metrics.BackendLoad{
-				Role: role.String(), URL: b.URL, InFlight: b.InFlight(), Up: b.State() == router.Up,
+				Role: role.String(), URL: b.URL, InFlight: b.InFlight(), Up: b.State() == router.Up, Ejected: b.Ejected(),
 			})
 		}
 	}

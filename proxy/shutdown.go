@@ -59,7 +59,11 @@ func (s *Server) shutdown() error {
 	ctx, cancel := context.WithTimeout(s.patience, s.cfg.Timeouts.Drain)
 	err := s.http.ShutdownWithContext(ctx)
 	if err != nil && ctx.Err() != nil {
-		s.log.Warn().Int64("cut", s.live.Load()).Msg("the drain time is over; the requests left get an error")
+		why := "the drain time is over"
+		if s.patience.Err() != nil {
+			why = "told to cut the drain short"
+		}
+		s.log.Warn().Int64("cut", s.live.Load()).Msg(why + "; the requests left get an error")
 		s.watch.stopAll()
 		err = s.awaitIdle(5 * time.Second)
 	}
