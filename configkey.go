@@ -83,6 +83,18 @@ func (k key) unit() string {
 	}
 }
 
+// changedKeys are the paths of the keys whose values differ in a and b.
+func changedKeys(a, b config) []string {
+	var paths []string
+	for _, k := range configKeys() {
+		x, y := reflect.ValueOf(a).FieldByIndex(k.index), reflect.ValueOf(b).FieldByIndex(k.index)
+		if !reflect.DeepEqual(x.Interface(), y.Interface()) {
+			paths = append(paths, k.path)
+		}
+	}
+	return paths
+}
+
 // defaultText is the default as an operator would write it.
 func (k key) defaultText() string { return valueText(k.def) }
 
@@ -235,7 +247,12 @@ func parseDuration(s string) (time.Duration, error) {
 	if err == nil {
 		return d, nil
 	}
-	if _, numErr := strconv.ParseFloat(s, 64); numErr == nil {
+	n, numErr := strconv.ParseFloat(s, 64)
+	if numErr == nil && n < 0 {
+		// A unit would not mend it: checkAmounts says what would.
+		return min(time.Duration(max(n, -1e9)*float64(time.Second)), -1), nil
+	}
+	if numErr == nil {
 		return 0, fmt.Errorf("lacks a unit; try %ss or %sms", s, s)
 	}
 	return 0, errors.New("is no duration; try 1s, 250ms or 5m")

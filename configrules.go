@@ -22,6 +22,10 @@ var mayBeZero = [...]string{
 	"health.slow_start",
 }
 
+// aboveZero are the counts that 0 would make meaningless; of any other it switches a
+// cap or a rule off.
+var aboveZero = [...]string{"health.fall", "health.rise"}
+
 // validate checks what each field alone and some together must hold, and writes the
 // backends in their one form, http://host:port.
 func (c *config) validate() error {
@@ -170,6 +174,9 @@ func (c *config) checkAmounts() error {
 		}
 		if slices.Contains(mayBeZero[:], k.path) {
 			least = 0
+		}
+		if slices.Contains(aboveZero[:], k.path) {
+			least = 1
 		}
 		switch {
 		case n < least && least == 1:

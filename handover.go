@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,8 +39,10 @@ type successor struct {
 type takeover struct {
 	pid   int
 	state string // READY=1 and STATUS=
-	err   error  // it did not start, and is gone
+	err   error  // it did not start, and is gone; errStopping where this process ends
 }
+
+var errStopping = errors.New("this process stops")
 
 // executable is the path of the running program, to be asked for at the start: it
 // names what was called, which an upgrade may since have replaced. A symbolic link is
@@ -136,7 +139,7 @@ func (s *successor) await(ctx context.Context, limit time.Duration) takeover {
 	_ = s.cmd.Wait()
 	switch {
 	case ctx.Err() != nil:
-		err = errors.New("this process was told to stop")
+		err = errStopping
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = fmt.Errorf("no word from it after %s", limit)
 	default:
@@ -147,14 +150,14 @@ func (s *successor) await(ctx context.Context, limit time.Duration) takeover {
 
 // announce tells whoever waits for it that this process is ready to accept: the
 // predecessor, or systemd. With a predecessor it first waits until completions can be
-// served, so that readiness does not flap on the shared port. An error means that the
-// predecessor no longer waits and goes on serving.
-func (h *inheritance) announce(ctx context.Context, ready func() bool, state string) error {
+// served, for at most limit, so that readiness does not flap on the shared port. An error
+// means that the predecessor no longer waits and goes on serving.
+func (h *inheritance) announce(ctx context.Context, ready func() bool, limit time.Duration, state string, log zerolog.Logger) error {
 	if h.report == nil {
 		notify(state)
 		return nil
 	}
-	awaitReady(ctx, ready)
+	found := awaitReady(ctx, ready, limit)
 	if ctx.Err() != nil {
 		return errors.New("told to stop before it had taken over")
 	}
@@ -162,11 +165,15 @@ func (h *inheritance) announce(ctx context.Context, ready func() bool, state str
 		return fmt.Errorf("tell the process before this one: %w", err)
 	}
 	h.close() // ends the report
+	if !found {
+		log.Warn().Int("pid", os.Getpid()).Dur("waited_ms", limit).Msg("took over although a pool has no backend up")
+	}
 	return nil
 }
 
-func awaitReady(ctx context.Context, ready func() bool) {
-	ctx, cancel := context.WithTimeout(ctx, readyTime)
+// awaitReady reports whether ready came true within limit.
+func awaitReady(ctx context.Context, ready func() bool, limit time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -174,7 +181,8 @@ func awaitReady(ctx context.Context, ready func() bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return
+			return false
 		}
 	}
+	return true
 }

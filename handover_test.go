@@ -2,18 +2,23 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"xpyd/sim"
 )
@@ -147,8 +152,17 @@ func TestHandoverUnderLoad(t *testing.T) {
 	l.end(t)
 	p.signal(p.serving(3), syscall.SIGTERM)
 	p.gone()
-	if n := p.count("stopped"); n != 3 {
-		t.Errorf("%d of 3 processes ended well", n)
+	stopped := map[int]bool{}
+	for n := range 3 {
+		stopped[p.await(n+1, "stopped").pid("pid")] = true
+	}
+	for n := range 3 {
+		if pid := p.serving(n + 1); !stopped[pid] {
+			t.Errorf("process %d did not say that it stopped", pid)
+		}
+	}
+	if got := p.await(1, "draining; a second signal cuts what still runs, a third ends at once").pid("pid"); got != p.serving(3) {
+		t.Errorf("process %d says that it drains", got)
 	}
 	if got := engP.Ledger(); got.Pinned != 0 || got.FreedBy["lease"] != 0 || got.StaleReads != 0 {
 		t.Errorf("prefill: %d blocks pinned, %v, %d stale reads", got.Pinned, got.FreedBy, got.StaleReads)
@@ -312,7 +326,10 @@ func TestSecondHandoverAndTermWhileOneIsUnderWay(t *testing.T) {
 	p.signal(pid, syscall.SIGUSR2)
 	p.await(1, "a successor is being started already; this USR2 does nothing")
 	p.signal(pid, syscall.SIGTERM)
-	p.await(1, "the hand-over failed; this process serves on")
+	p.await(1, "the hand-over was given up: this process stops")
+	if n := p.count("the hand-over failed; this process serves on"); n != 0 {
+		t.Error("a process that stops says that it serves on")
+	}
 	if code := p.exit(); code != 0 {
 		t.Errorf("ended with %d", code)
 	}
@@ -352,6 +369,38 @@ func TestHandoverToAnotherAddress(t *testing.T) {
 	}
 	p.signal(second, syscall.SIGTERM)
 	p.gone()
+}
+
+// What a process says that takes over: to its predecessor all the same, to the log only
+// where it found nothing up.
+func TestHandoverTellsWhatWasNotUp(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		up   bool
+		want string
+	}{
+		{"up", true, ""},
+		{"not up", false, `"level":"warn","pid":` + strconv.Itoa(os.Getpid()) + `,"waited_ms":20,"message":"took over although a pool has no backend up"`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = r.Close() }()
+			var logs bytes.Buffer
+			h := &inheritance{report: w}
+			if err := h.announce(t.Context(), func() bool { return tc.up }, 20*time.Millisecond, "READY=1\n", zerolog.New(&logs)); err != nil {
+				t.Fatal(err)
+			}
+			if told, err := io.ReadAll(r); err != nil || string(told) != "READY=1\n" {
+				t.Errorf("the predecessor was told %q, %v", told, err)
+			}
+			if got := logs.String(); !strings.Contains(got, tc.want) || (got == "") != tc.up {
+				t.Errorf("log %q, want %q", got, tc.want)
+			}
+		})
+	}
 }
 
 func TestSuccessorThatSaysNothingIsEnded(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -190,5 +191,9 @@ func listenAdmin(addr string) (net.Listener, error) {
 	}
 	var plain net.ListenConfig
 	plain.SetMultipathTCP(false) // as proxy.Inherit wants it
-	return plain.Listen(context.Background(), "tcp", addr)
+	ln, err := plain.Listen(context.Background(), "tcp", addr)
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil, fmt.Errorf("listen: %s is in use; end its owner or choose another address", addr)
+	}
+	return ln, err
 }

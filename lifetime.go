@@ -85,13 +85,17 @@ func (l *lifetime) succeed(ctx context.Context) chan takeover {
 // settle reports whether the successor has taken over. systemd hears of it from this
 // process, which is the main one until then, and before it can end.
 func (l *lifetime) settle(t takeover) bool {
+	if errors.Is(t.err, errStopping) {
+		l.log.Info().Int("successor", t.pid).Msg("the hand-over was given up: this process stops")
+		return false
+	}
 	if t.err != nil {
 		l.server.ReloadFailed()
 		l.log.Error().Err(t.err).Int("successor", t.pid).Str("executable", l.exe).Msg("the hand-over failed; this process serves on")
 		return false
 	}
 	notify("MAINPID=" + strconv.Itoa(t.pid) + "\n" + t.state)
-	l.log.Info().Int("successor", t.pid).Msg("handed over; draining")
+	l.log.Info().Int("pid", os.Getpid()).Int("successor", t.pid).Msg("handed over; draining")
 	return true
 }
 
@@ -112,7 +116,7 @@ func (l *lifetime) end(ctx context.Context, replaced bool) error {
 	if !replaced {
 		notify("STOPPING=1")
 		l.server.Drain()
-		l.log.Info().Dur("drain_ms", l.cfg.Timeouts.Drain).Msg("draining; a second signal cuts what still runs, a third ends at once")
+		l.log.Info().Int("pid", os.Getpid()).Dur("drain_ms", l.cfg.Timeouts.Drain).Msg("draining; a second signal cuts what still runs, a third ends at once")
 	}
 	return l.stop(delay, again)
 }
@@ -129,7 +133,7 @@ func (l *lifetime) stop(delay time.Duration, again <-chan os.Signal) error {
 			go func() { done <- l.shutdown() }()
 		case err := <-done:
 			err = errors.Join(err, cut)
-			l.log.Info().Err(err).Msg("stopped")
+			l.log.Info().Int("pid", os.Getpid()).Err(err).Msg("stopped")
 			return err
 		case <-again:
 			if cut != nil {

@@ -207,7 +207,9 @@ func (p *process) signal(pid int, s syscall.Signal) {
 func (p *process) handOver(n int) int {
 	p.t.Helper()
 	p.signal(p.serving(n), syscall.SIGUSR2)
-	p.await(n, "handed over; draining")
+	if got, want := p.await(n, "handed over; draining").pid("pid"), p.serving(n); got != want {
+		p.t.Errorf("process %d says that it handed over, want %d", got, want)
+	}
 	return p.serving(n + 1)
 }
 

@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"reflect"
+	"strings"
 	"syscall"
 	"time"
 
@@ -66,7 +66,7 @@ func serve(ctx context.Context, cfg config, load func() (config, error), from *i
 		return err
 	}
 	state := fmt.Sprintf("READY=1\nSTATUS=%d prefill, %d decode", len(cfg.Router.Prefill), len(cfg.Router.Decode))
-	if err := from.announce(ctx, p.server.Ready, state); err != nil {
+	if err := from.announce(ctx, p.server.Ready, readyTime, state, log); err != nil {
 		return errors.Join(err, p.close())
 	}
 	p.accept()
@@ -90,8 +90,8 @@ func (p *running) reload(old config, load func() (config, error)) (config, error
 	if err == nil {
 		same := next
 		same.Router = old.Router
-		if !reflect.DeepEqual(same, old) {
-			err = errors.New("a reload changes the pools, policies, caps, queue and health rules only; restart for the other keys, with USR2 and no loss")
+		if changed := changedKeys(same, old); len(changed) > 0 {
+			err = fmt.Errorf("%s changed: a reload changes the pools, policies, caps, queue and health rules only; restart for the other keys, with USR2 and no loss", strings.Join(changed, ", "))
 		}
 	}
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -78,18 +79,25 @@ func TestReload(t *testing.T) {
 	}()
 	<-held
 
-	for name, load := range map[string]func() (config, error){
-		"invalid file": func() (config, error) { return config{}, errors.New("no such key") },
-		"another key": func() (config, error) {
+	for _, tc := range []struct {
+		name, want string
+		load       func() (config, error)
+	}{
+		{"invalid file", "no such key", func() (config, error) { return config{}, errors.New("no such key") }},
+		{"other keys", "api_keys, warmup, timeouts.drain changed: a reload changes the pools,", func() (config, error) {
 			next := cfg
 			next.Timeouts.Drain *= 2
+			next.Warmup = !next.Warmup
+			next.APIKeys = []string{"sk-other"}
 			next.Router.Decode = []string{d2.URL()}
 			return next, nil
-		},
-		"no decode": func() (config, error) { next := cfg; next.Router.Decode = nil; return next, nil },
+		}},
+		{"no decode", "decode", func() (config, error) { next := cfg; next.Router.Decode = nil; return next, nil }},
 	} {
-		if got, err := p.reload(cfg, load); err == nil || fmt.Sprint(got.Router.Decode) != fmt.Sprint(cfg.Router.Decode) {
-			t.Errorf("%s: %v, decode %v", name, err, got.Router.Decode)
+		got, err := p.reload(cfg, tc.load)
+		if err == nil || !strings.HasPrefix(err.Error(), tc.want) || strings.Contains(err.Error(), "sk-") ||
+			fmt.Sprint(got.Router.Decode) != fmt.Sprint(cfg.Router.Decode) {
+			t.Errorf("%s: %v, decode %v, want %q", tc.name, err, got.Router.Decode, tc.want)
 		}
 	}
 	if n := len(d2.Requests()); n != 0 {
@@ -122,5 +130,25 @@ func TestReload(t *testing.T) {
 	}
 	if status, answer := complete(t, p.addr, body); status != 200 {
 		t.Errorf("back on the first pool: %d %s", status, answer)
+	}
+}
+
+func TestServeOnPortsInUse(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	addr := taken.Addr().String()
+	const text = "listen: %s is in use; end its owner or choose another address (flag --%s, XPYD_%s)"
+	for name, tc := range map[string]struct{ listen, admin, want string }{
+		"data":  {addr, "127.0.0.1:0", fmt.Sprintf(text, addr, "listen", "LISTEN")},
+		"admin": {"127.0.0.1:0", addr, "admin: " + fmt.Sprintf(text, addr, "admin", "ADMIN")},
+	} {
+		cfg := defaultConfig()
+		cfg.Listen, cfg.Admin, cfg.Router.Decode = tc.listen, tc.admin, []string{"http://127.0.0.1:1"}
+		if _, err := startProxy(cfg, zerolog.Nop()); err == nil || err.Error() != tc.want {
+			t.Errorf("%s: %v, want %q", name, err, tc.want)
+		}
 	}
 }
