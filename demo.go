@@ -29,18 +29,18 @@ func newDemoCmd() *cobra.Command {
 		Use:   "demo",
 		Short: "Run two prefill and two decode engines (simulated) and the proxy in one process",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if once && !cmd.Flags().Changed("listen") {
+				listen = "127.0.0.1:0"
+			}
 			return demo(cmd.Context(), cmd.OutOrStdout(), listen, once)
 		},
 	}
 	cmd.Flags().BoolVar(&once, "once", false, "stop after the first answer")
-	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "address of the proxy's data port")
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "address of the proxy's data port; with --once any free one, unless it is given")
 	return cmd
 }
 
 func demo(ctx context.Context, out io.Writer, listen string, once bool) (err error) {
-	if once {
-		listen = "127.0.0.1:0"
-	}
 	engines, pools, err := startDemoEngines()
 	defer func() {
 		for _, e := range engines {

@@ -101,6 +101,7 @@ func TestSimRefusesWrongFlags(t *testing.T) {
 		"--role=nope":            `sim role "nope": want prefill, decode or both`,
 		"--load-failure=x":       `sim load failure policy "x": want fail or recompute`,
 		"--fault=explode":        `fault kind "explode": want one of refuse,`,
+		"--fault=badhandle=x":    `fault badhandle "x": want one of empty, empty-blocks, empty-group, engine,`,
 		"--fault=random=2":       "fault random share 2: want more than 0, at most 1",
 		"--num-blocks=-3":        "sim blocks -3: want at least 1",
 		"--max-model-len=999999": "sim max model len 999999: 8192 blocks of 16 tokens hold only 131072",

@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -185,7 +186,7 @@ func (f Fault) validate() error {
 		return fmt.Errorf("fault %s end %q: want fin or rst", f.Kind, f.End)
 	}
 	if _, ok := badHandles[f.Arg]; f.Kind == FaultBadHandle && !ok {
-		return fmt.Errorf("fault badhandle %q: unknown", f.Arg)
+		return fmt.Errorf("fault badhandle %q: want one of %s", f.Arg, strings.Join(slices.Sorted(maps.Keys(badHandles)), ", "))
 	}
 	if f.Kind == FaultStatus && http.StatusText(f.Value) == "" {
 		return fmt.Errorf("fault status %d: no such HTTP status", f.Value)
