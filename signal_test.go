@@ -92,7 +92,7 @@ func (h *held) expectFreed(n int) {
 
 const (
 	draining = "draining; a second signal cuts what still runs, a third ends at once"
-	cutting  = "the drain time is over; the requests left get an error"
+	cutting  = "told to cut the drain short; the requests left get an error"
 )
 
 func TestTermInEachMomentLosesNothing(t *testing.T) {
