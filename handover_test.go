@@ -421,3 +421,45 @@ func TestSuccessorThatSaysNothingIsEnded(t *testing.T) {
 		t.Errorf("it is there: %v", err)
 	}
 }
+
+// slowEnd is a listener whose end is noticed only once noticed is closed.
+type slowEnd struct {
+	net.Listener
+	noticed chan struct{}
+}
+
+func (l slowEnd) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		<-l.noticed
+	}
+	return conn, err
+}
+
+// A process that hands over closes its admin port, and ends well even where it ends
+// before the server of that port has noticed.
+func TestHandoverEndsBeforeTheAdminServer(t *testing.T) {
+	cfg := defaultConfig()
+	cfg.Listen, cfg.Admin, cfg.Router.Decode = "127.0.0.1:0", "127.0.0.1:0", []string{"http://127.0.0.1:1"}
+	p, err := openProxy(cfg, &inheritance{}, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	noticed := make(chan struct{})
+	p.ports[1].Listener = slowEnd{p.ports[1].Listener, noticed}
+	p.accept()
+	for _, addr := range []string{p.addr, p.adminAddr} { // both serve
+		resp, err := fresh.Get("http://" + addr + "/livez")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+	}
+	if err := p.retire(t.Context()); err != nil {
+		t.Error(err)
+	}
+	time.AfterFunc(100*time.Millisecond, func() { close(noticed) })
+	if err := p.shutdown(); err != nil {
+		t.Error(err)
+	}
+}

@@ -176,8 +176,12 @@ func (p *running) retire(ctx context.Context) error {
 // shutdown drains the data port; the admin port answers until the end.
 func (p *running) shutdown() error {
 	err := p.server.Shutdown()
-	if p.admin != nil {
-		err = errors.Join(err, p.admin.Close())
+	if p.admin == nil {
+		return err
+	}
+	// After retire its listener is closed, which Serve may not have noticed yet.
+	if adminErr := p.admin.Close(); !errors.Is(adminErr, net.ErrClosed) {
+		err = errors.Join(err, adminErr)
 	}
 	return err
 }
