@@ -111,6 +111,15 @@ func (e *apiError) noRetry() *apiError {
 	return e
 }
 
+// why is what the log says of it: the cause where there is one, else what the client is
+// told.
+func (e *apiError) why() string {
+	if e.cause != "" {
+		return e.cause
+	}
+	return e.Message
+}
+
 // appendBody appends {"error":{…}}.
 func (e *apiError) appendBody(dst []byte) []byte {
 	dst = appendQuoted(append(dst, `{"error":{"message":`...), e.Message)

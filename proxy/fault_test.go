@@ -82,6 +82,9 @@ func TestFailuresBeforeTheFirstTokenAreMended(t *testing.T) {
 					r.expectWhole(c, r.call(c))
 				}
 				r.expectNothingHeld()
+				if strings.Contains(r.logs.String(), `"error":""`) {
+					t.Errorf("a failure without a reason in the log\n%s", r.logs)
+				}
 			})
 		}
 	}

@@ -80,7 +80,7 @@ func (p *prober) watch(b *router.Backend, u *upstream) {
 	}
 }
 
-// suspect has a backend that refused a connection probed at once.
+// suspect has a backend probed at once: a leg on it has just failed, or it leaves.
 func (p *prober) suspect(b *router.Backend) {
 	u := p.s.upstreams.get(b)
 	if u == nil {

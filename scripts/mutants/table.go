@@ -30,7 +30,9 @@ func mutants() []mutant {
 	all = append(all, handleMutants()...)
 	all = append(all, leavingMutants()...)
 	all = append(all, healthMutants()...)
+	all = append(all, retryMutants()...)
 	all = append(all, pairMutants()...)
+	all = append(all, moveMutants()...)
 	all = append(all, handoverMutants()...)
 	return append(all, edgeMutants()...)
 }
@@ -197,131 +199,6 @@ func leavingMutants() []mutant {
 		old: "s.Drain()\n\tctx, cancel",
 		new: "s.watch.stopAll()\n\ts.Drain()\n\tctx, cancel",
 		pkg: proxyPkg, test: "TestShutdownLetsStreamsFinish",
-	}}
-}
-
-// healthMutants: what is held against a backend, and for how long.
-func healthMutants() []mutant {
-	return []mutant{{
-		name: "breaker fed at headers", file: "proxy/decode.go",
-		old: "c.state.set(stateCommitted)\n",
-		new: "c.state.set(stateCommitted)\n\tc.d.lease.Release(router.OK)\n",
-		pkg: proxyPkg, test: "TestDecodeIsJudgedByTheEndOfItsStream",
-	}, {
-		name: "4xx feeds the breaker", file: "router/eject.go",
-		old: "case ClientGone, ClientFault, KVLoad:",
-		new: "case ClientGone, KVLoad:",
-		pkg: routerPkg, test: "TestFailuresEject/4xx_do_not_count",
-	}, {
-		name: "client fault feeds the breaker", file: "router/eject.go",
-		old: "case ClientGone, ClientFault, KVLoad:",
-		new: "case ClientFault, KVLoad:",
-		pkg: routerPkg, test: "TestFailuresEject/departures_do_not_count",
-	}, {
-		name: "active success clears an ejection", file: "router/health.go",
-		old: "if oks := int(b.checkOKs.Add(1));",
-		new: "b.lift(b.router.now())\n\tif oks := int(b.checkOKs.Add(1));",
-		pkg: routerPkg, test: "TestEjectedBackendReturnsToPicks",
-	}, {
-		name: "more than half of a pool ejected", file: "router/eject.go",
-		old: "if countEjected(pool, now) >= len(pool)/2 {",
-		new: "if countEjected(pool, now) >= len(pool) {",
-		pkg: routerPkg, test: "TestAtMostHalfIsEjected",
-	}, {
-		name: "retry without budget", file: "proxy/reserve.go",
-		old: "if c.retrying || c.s.router.TakeRetry() {",
-		new: "if c.s.router.TakeRetry(); true {",
-		pkg: proxyPkg, test: "TestRetriesShareABudget",
-	}, {
-		name: "retry budget without end", file: "router/retry.go",
-		old: "if n >= limit {",
-		new: "if n >= 100*limit {",
-		pkg: routerPkg, test: "TestRetryBudget",
-	}, {
-		name: "reload swaps half", file: "router/router.go",
-		old: "if s.decode, err = r.newPool(Decode, cfg.Decode, cfg.DecodePolicy, &old.decode); err != nil {",
-		new: "if s.decode, err = r.newPool(Decode, cfg.Decode, cfg.DecodePolicy, &old.decode); len(s.decode.backends) == 0 {",
-		pkg: routerPkg, test: "TestReloadIsAllOrNothing/bad_decode_URL",
-	}, {
-		name: "Retry-After of a backend ignored", file: "proxy/prefill.go",
-		old: `e.RetryAfter = seconds(x.header.Peek("Retry-After"))`,
-		new: "e.RetryAfter = 0",
-		pkg: proxyPkg, test: "TestRetryAfterOfABackendReachesTheClient",
-	}, {
-		name: "Retry-After ignored by a retry", file: "proxy/reserve.go",
-		old: "pause = min(asked, time.Until(c.times.end))",
-		new: "",
-		pkg: proxyPkg, test: "TestRetryWaitsForRetryAfter",
-	}, {
-		name: "Retry-After ignored by picks", file: "router/eject.go",
-		old: "b.refusedUntil.CompareAndSwap(was, until)",
-		new: "true",
-		pkg: proxyPkg, test: "TestAnotherBackendNeedNotWaitForRetryAfter",
-	}, {
-		name: "a request without an end", file: "proxy/exchange.go",
-		old: "x.up, x.end = u, req.end",
-		new: "x.up = u",
-		pkg: proxyPkg, test: "TestOneDeadlineForTheWholeRequest/the_stream_never_pauses",
-	}, {
-		name: "one stalled stream ejects its backend", file: "proxy/upstreams.go",
-		old: ">= s.cfg.Timeouts.StreamIdle {",
-		new: ">= 0 {",
-		pkg: proxyPkg, test: "TestBackendIsEjectedWhenAllOfItsStreamsStall",
-	}}
-}
-
-// pairMutants: engines that are new to each other, or cannot hand blocks over.
-func pairMutants() []mutant {
-	return []mutant{{
-		name: "no warm-up", file: "proxy/warm.go",
-		old: "w.s.router.Snapshot().Chill(b, avoid)",
-		new: "",
-		pkg: proxyPkg, test: "TestEachPairIsWarmedUpOnce",
-	}, {
-		name: "cold pair gets requests", file: "router/pick.go",
-		old: "(q.pairs.cold == nil || !q.pairs.isCold(b, q.now))",
-		new: "true",
-		pkg: routerPkg, test: "TestColdPairsArePassedOver",
-	}, {
-		name: "failed warm-up keeps its blocks", file: "proxy/warm.go",
-		old: "u.s.releases.start(abandoned{",
-		new: "func(abandoned) {}(abandoned{",
-		pkg: proxyPkg, test: "TestFailedWarmUpLeavesNothingBehind",
-	}, {
-		name: "decode waits for a prefill that is down", file: "proxy/depends.go",
-		old: "c.d.source.On(c.handoff.from, c.onSourceDown)",
-		new: "",
-		pkg: proxyPkg, test: "TestDecodeThatHangsOnADownPrefillMoves/completions",
-	}, {
-		name: "a warm-up that breaks off blames the pair", file: "proxy/warm.go",
-		old: "} else if news(err) {",
-		new: "} else if news(err) || true {",
-		pkg: proxyPkg, test: "TestWarmUpThatBreaksOffBlamesNobody",
-	}, {
-		name: "a whole answer is cut as its prefill goes down", file: "proxy/depends.go",
-		old: "c.d.last || ",
-		new: "",
-		pkg: proxyPkg, test: "TestWholeAnswerOutlivesItsPrefills",
-	}, {
-		name: "an answer is lost as its prefill goes down", file: "proxy/prefill.go",
-		old: "c.p.x.interrupt(time.Now().Add(downGrace))",
-		new: "c.p.x.interrupt(time.Now())\n\tc.p.x.halfClose()",
-		pkg: proxyPkg, test: "TestPrefillThatAnswersAsItGoesDown/completions",
-	}, {
-		name: "a first token is lost as its backend goes down", file: "proxy/depends.go",
-		old: "(c.d.cutOff.Load() || c.d.down.Load())",
-		new: "c.d.cutOff.Load()",
-		pkg: proxyPkg, test: "TestFirstTokenAndDownAtOnce/decode",
-	}, {
-		name: "a dead engine is our fault", file: "proxy/descriptors.go",
-		old: "if !isOurs(e) {",
-		new: "if isOurs(e) {\n\t\t\treturn true\n\t\t}\n\t\tif false {",
-		pkg: proxyPkg, test: "TestDeadEngineIsNotOurFault",
-	}, {
-		name: "a request is the probe of a banned pair", file: "router/cold.go",
-		old: "until <= now+int64(probeAhead)",
-		new: "until <= now-int64(probeAhead)",
-		pkg: routerPkg, test: "TestBannedPairIsDueBeforeItsBanEnds",
 	}}
 }
 
