@@ -343,6 +343,77 @@ func TestStreamCutBeforeTheFirstToken(t *testing.T) {
 	}
 }
 
+// A decode engine whose connection broke may live, and be slow to see it: it reads the
+// blocks while they are still its own.
+func TestReleaseLetsASlowDecodeReadFirst(t *testing.T) {
+	r := newRig(t, rigOptions{decode: 2, router: func(c *router.Config) {
+		c.Decode[0] = oneLateRequest(t, strings.TrimPrefix(c.Decode[0], "http://"))
+	}})
+	c := forms(prompt, 4)[0]
+	for range 2 { // one of them meets it
+		r.expectWhole(c, r.call(c, "X-Request-Id", "slow"))
+	}
+	if rec := r.record(r.decode[0], "slow"); rec.Outcome != "ok" {
+		t.Fatalf("%+v: the slow engine did not come to its answer, the test proves nothing", rec)
+	}
+	r.expectNothingHeld()
+}
+
+// oneLateRequest is a way to target that hangs up on its first completion and still
+// delivers it, 50 ms later; everything else is passed.
+func oneLateRequest(t *testing.T, target string) (url string) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var once sync.Once
+	var conns sync.WaitGroup
+	conns.Go(func() {
+		for {
+			near, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() { passOrHangUp(near, target, &once) })
+		}
+	})
+	t.Cleanup(func() { _ = ln.Close(); conns.Wait() })
+	return "http://" + ln.Addr().String()
+}
+
+func passOrHangUp(near net.Conn, target string, once *sync.Once) {
+	defer func() { _ = near.Close() }()
+	far, err := net.Dial("tcp", target)
+	if err != nil {
+		return
+	}
+	defer func() { _ = far.Close() }()
+	request := make([]byte, 64<<10)
+	n, err := near.Read(request)
+	if err != nil {
+		return
+	}
+	pass := true
+	if bytes.HasPrefix(request, []byte("POST ")) && !bytes.Contains(request[:n], []byte("-release")) {
+		once.Do(func() {
+			_ = near.Close()
+			time.Sleep(50 * time.Millisecond)
+			pass = false
+		})
+	}
+	_, _ = far.Write(request[:n])
+	if !pass { // long enough for the whole answer; the engine keeps the connection
+		_ = far.SetReadDeadline(time.Now().Add(time.Second))
+		_, _ = io.Copy(io.Discard, far)
+		return
+	}
+	go func() {
+		_, _ = io.Copy(far, near)
+		_ = far.Close()
+	}()
+	_, _ = io.Copy(near, far)
+}
+
 func TestStreamSlowedKeepsItsBytes(t *testing.T) {
 	for _, text := range []string{
 		"down:slice=1", "down:slice=1,10us", "down:slice=17,50us", "down:delay=5ms", "down:rate=100000", "up:slice=1 down:slice=100", "up:delay=20ms down:delay=1ms",

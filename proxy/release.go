@@ -18,6 +18,10 @@ const (
 	maxReleases     = 32               // at once; more wait for their turn
 	releaseDeadline = 10 * time.Second // and never beyond lease − age − releaseMargin
 	releaseMargin   = 2 * time.Second
+	// releaseSettle is what a D whose leg broke off has to abort it, which frees P's
+	// blocks too. A D that still lives and was just slow would read the blocks after the
+	// release, when they may be another prompt's, and may keep them in its prefix cache.
+	releaseSettle = 250 * time.Millisecond
 )
 
 // Reasons of xpyd_kv_orphans_total.
@@ -62,6 +66,7 @@ type release struct {
 	drain   []byte            // body of a one-token decode; nil where only rejection is wanted
 	charged int64             // of drain, on the byte budget
 	ended   bool
+	sent    bool // some D may be about to read the blocks
 	version bool // choose between the two by D's version
 }
 
@@ -91,7 +96,7 @@ func (r *releaser) start(a abandoned) {
 	}
 	job := &release{
 		s: s, id: a.legID + "-release", path: apiPath(a.api), fields: bytes.Clone(a.fields),
-		blocks: h.handle.Blocks, issued: h.issued, snap: a.snap, prefer: a.prefer,
+		blocks: h.handle.Blocks, issued: h.issued, snap: a.snap, prefer: a.prefer, sent: h.state == handleSent,
 	}
 	if a.avoid != nil {
 		job.avoid = append(job.avoid, a.avoid)
@@ -163,6 +168,9 @@ func (j *release) run(r *releaser) {
 		j.lost(endExpired)
 		return
 	}
+	if j.sent {
+		pause(ctx, min(releaseSettle, left/4))
+	}
 	select {
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
@@ -176,7 +184,7 @@ func (j *release) run(r *releaser) {
 		if b == nil {
 			// The whole pool is away, or has failed once: it may be back before the lease ends.
 			j.avoid = nil
-			j.pause(ctx)
+			pause(ctx, releasePause)
 			continue
 		}
 		asked = true
@@ -203,10 +211,10 @@ func (j *release) pick() *router.Backend {
 // back.
 const releasePause = 100 * time.Millisecond
 
-func (j *release) pause(ctx context.Context) {
+func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(releasePause):
+	case <-time.After(d):
 	}
 }
 

@@ -110,6 +110,11 @@ func handleMutants() []mutant {
 		new: "job.prefer = a.avoid",
 		pkg: proxyPkg, test: "TestReleaseAvoidsTheDecodeThatFailed",
 	}, {
+		name: "release does not wait for a slow D", file: "proxy/release.go",
+		old: "if j.sent {",
+		new: "if false {",
+		pkg: proxyPkg, test: "TestReleaseLetsASlowDecodeReadFirst",
+	}, {
 		name: "one-token drain not read to its end", file: "proxy/release.go",
 		old: "_, err := x.readAll(nil, j.s.cfg.Limits.Answer)",
 		new: "var err error",
