@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// spec is how an engine is started.
+type spec struct {
+	name   string
+	role   string   // plain, prefill or decode
+	port   int      // counted from the first port of the run
+	policy string   // kv_load_failure_policy of a decode engine: fail or recompute; "" is vLLM's default
+	lease  int      // kv_lease_duration of a prefill engine in seconds; 0 is vLLM's default
+	args   []string // further ones of vllm serve
+}
+
+// engine is one vLLM server. The process belongs to a session of its own, which engine.sh
+// has made.
+type engine struct {
+	spec
+	url, addr string // http://127.0.0.1:8320 and without the scheme
+	log       string // path of the file
+	fleet     *fleet
+}
+
+func newEngine(f *fleet, s spec) *engine {
+	addr := fmt.Sprintf("127.0.0.1:%d", f.opts.ports+s.port)
+	return &engine{spec: s, fleet: f, addr: addr, url: "http://" + addr, log: filepath.Join(f.runDir, s.name+".log")}
+}
+
+// start starts the engine and returns once it answers. What an engine of that name has left
+// behind is cleared away.
+func (e *engine) start(ctx context.Context) error {
+	e.fleet.guard.mind(e.name)
+	if err := e.fleet.call(ctx, nil, "stop", e.name); err != nil {
+		return err
+	}
+	args := append([]string{"start", e.name, e.role, strings.TrimPrefix(e.addr, "127.0.0.1:")}, e.args...)
+	if err := e.fleet.call(ctx, e.env(), args...); err != nil {
+		return err
+	}
+	if err := os.WriteFile(e.specFile(), e.text(), 0o644); err != nil {
+		return fmt.Errorf("keep the spec of %s: %w", e.name, err)
+	}
+	return nil
+}
+
+func (e *engine) env() []string {
+	env := []string{"KV_POLICY=" + e.policy}
+	if e.lease > 0 {
+		env = append(env, "KV_LEASE="+strconv.Itoa(e.lease))
+	}
+	return env
+}
+
+// stop ends the engine and clears away what it leaves behind. One that does not run is fine.
+func (e *engine) stop(ctx context.Context) error {
+	_ = os.Remove(e.specFile())
+	if err := e.fleet.call(ctx, nil, "stop", e.name); err != nil {
+		return err
+	}
+	e.fleet.guard.forget(e.name)
+	return nil
+}
+
+// signal sends sig to every process of the engine.
+func (e *engine) signal(sig syscall.Signal) error {
+	leader, err := e.pid()
+	if err != nil {
+		return err
+	}
+	members, err := session(leader)
+	if err != nil {
+		return err
+	}
+	if len(members) == 0 {
+		return fmt.Errorf("send %v to %s: it does not run", sig, e.name)
+	}
+	for _, pid := range members {
+		if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("send %v to %s: %w", sig, e.name, err)
+		}
+	}
+	return nil
+}
+
+// pid is the first process of the engine, as engine.sh has noted it.
+func (e *engine) pid() (int, error) {
+	text, err := os.ReadFile(filepath.Join(e.fleet.runDir, e.name+".pid"))
+	if err != nil {
+		return 0, fmt.Errorf("find the process of %s: %w", e.name, err)
+	}
+	fields := strings.Fields(string(text))
+	if len(fields) == 0 {
+		return 0, fmt.Errorf("find the process of %s: %s.pid is empty", e.name, e.name)
+	}
+	return strconv.Atoi(fields[0])
+}
+
+// session lists the processes of a session, by its leader's number.
+func session(leader int) ([]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	var members []int
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "stat"))
+		if err != nil {
+			continue // it has ended
+		}
+		// Behind the name in parentheses: state, parent, group, session.
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		fields := strings.Fields(rest)
+		if len(fields) > 3 && fields[0] != "Z" && fields[3] == strconv.Itoa(leader) {
+			members = append(members, pid)
+		}
+	}
+	return members, nil
+}
+
+// running asks the engine.
+func (e *engine) running(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	_, err := get(ctx, e.url+"/health")
+	return err == nil
+}
+
+// adopt takes over what an earlier run has kept, if it was started the same way.
+func (e *engine) adopt(ctx context.Context) bool {
+	text, err := os.ReadFile(e.specFile())
+	if err != nil || string(text) != string(e.text()) {
+		return false
+	}
+	leader, err := e.pid()
+	if err != nil {
+		return false
+	}
+	members, err := session(leader)
+	if err != nil || len(members) == 0 || !e.running(ctx) {
+		return false
+	}
+	e.fleet.guard.mind(e.name)
+	return true
+}
+
+func (e *engine) specFile() string { return filepath.Join(e.fleet.runDir, e.name+".spec") }
+
+// text identifies how the engine was started.
+func (e *engine) text() []byte {
+	text, err := json.Marshal([]any{e.name, e.role, e.addr, e.policy, e.lease, e.args, e.fleet.opts.version})
+	if err != nil {
+		panic("BUG: spec that is no JSON: " + err.Error())
+	}
+	return text
+}
+
+func (e *engine) same(other *engine) bool { return string(e.text()) == string(other.text()) }
+
+// metric is the sum of the series of a metric that carry all labels, each given as
+// key="value".
+func (e *engine) metric(ctx context.Context, name string, labels ...string) (float64, error) {
+	text, err := get(ctx, e.url+"/metrics")
+	if err != nil {
+		return 0, fmt.Errorf("read metrics of %s: %w", e.name, err)
+	}
+	return sumSeries(text, name, labels...)
+}
+
+// get returns the body of an answer with status 200.
+func get(ctx context.Context, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("get %s: status %d", url, res.StatusCode)
+	}
+	return body, err
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+)
+
+// watchdog is this program once more, as a process that outlives it: whatever ends the run,
+// kill -9 included, the engines that it has started end too.
+type watchdog struct {
+	cmd   *exec.Cmd
+	names io.WriteCloser // +NAME to mind an engine, -NAME to forget it
+}
+
+func startWatchdog() (*watchdog, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("start the watchdog: %w", err)
+	}
+	w := &watchdog{cmd: exec.Command(self, "-guard")}
+	w.cmd.Stderr = os.Stderr
+	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is not for it
+	if w.names, err = w.cmd.StdinPipe(); err != nil {
+		return nil, fmt.Errorf("start the watchdog: %w", err)
+	}
+	if err := w.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the watchdog: %w", err)
+	}
+	return w, nil
+}
+
+// mind and forget may fail only when the watchdog has died; close says so.
+func (w *watchdog) mind(name string)   { _, _ = fmt.Fprintf(w.names, "+%s\n", name) }
+func (w *watchdog) forget(name string) { _, _ = fmt.Fprintf(w.names, "-%s\n", name) }
+
+func (w *watchdog) close() error {
+	_ = w.names.Close()
+	if err := w.cmd.Wait(); err != nil {
+		return fmt.Errorf("end the watchdog: %w", err)
+	}
+	return nil
+}
+
+// guard is what the watchdog does: it reads names until there is nobody left to write them,
+// then stops what it was told to mind and not to forget.
+func guard(names io.Reader) (status int) {
+	minded := map[string]bool{}
+	lines := bufio.NewScanner(names)
+	for lines.Scan() {
+		switch line := lines.Text(); {
+		case len(line) < 2:
+		case line[0] == '+':
+			minded[line[1:]] = true
+		case line[0] == '-':
+			delete(minded, line[1:])
+		}
+	}
+	for name := range minded {
+		cmd := exec.Command(filepath.Join("scripts", "real-vllm", "engine.sh"), "stop", name, "KILL")
+		if text, err := cmd.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "e2e: stop %s: %v: %s\n", name, err, text)
+			status = exitFailed
+		}
+	}
+	return status
+}

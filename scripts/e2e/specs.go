@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// The engines that most checks share; one of another spec under the same name replaces it.
+// At most four run at a time: each takes about 1.8 GiB.
+
+// plainEngine computes what the others are compared with. Without prefix caching each of its
+// answers is computed from the first token on.
+func plainEngine() spec {
+	return spec{name: "plain", role: "plain", port: 0, args: append(baseArgs(), "--no-enable-prefix-caching")}
+}
+
+// prefillEngine is number n from 1: p1 on the second port, p2 on the fourth.
+func prefillEngine(n int) spec {
+	return spec{name: fmt.Sprint("p", n), role: "prefill", port: 2*n - 1, args: baseArgs()}
+}
+
+// decodeEngine is number n from 1: d1 on the third port, d2 on the fifth.
+func decodeEngine(n int) spec {
+	return spec{name: fmt.Sprint("d", n), role: "decode", port: 2 * n, args: baseArgs()}
+}
+
+// baseArgs: few blocks, so that what stays pinned shows; details, so that an answer tells
+// cached_tokens; requests in the log, so that ids can be followed.
+func baseArgs() []string {
+	return []string{
+		"--block-size", "32", "--num-gpu-blocks-override", "256",
+		"--enable-prompt-tokens-details", "--enable-log-requests",
+	}
+}
+
+// proxyOf starts xpyd over engines, whose roles say to which pool each belongs.
+func (f *fleet) proxyOf(ctx context.Context, engines []*engine, args ...string) (*proxy, error) {
+	pools := map[string][]string{}
+	for _, e := range engines {
+		pools[e.role] = append(pools[e.role], e.url)
+	}
+	args = append([]string{"--prefill", strings.Join(pools["prefill"], ","), "--decode", strings.Join(pools["decode"], ",")}, args...)
+	return f.proxy(ctx, args...)
+}
