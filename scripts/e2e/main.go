@@ -34,11 +34,11 @@ const (
 // checks are all rows of the table, in the order of their run. Those that leave engines as
 // they found them stand first.
 func checks() []check {
-	return []check{
+	return append([]check{
 		{"exact 1P1D", exactOneOne},
 		{"exact 2P1D", exactTwoOne},
 		{"counters", counters},
-	}
+	}, faultChecks()...)
 }
 
 type options struct {

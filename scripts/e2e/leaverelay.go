@@ -1,0 +1,253 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// step is a place on a leg's way where a relay may hold it.
+type step uint8
+
+const (
+	stepRequest step = iota // whole at the relay, of which the engine has seen nothing
+	stepAnswer              // its first bytes have left the engine, and xpyd has seen none
+	stepRelease             // a request of xpyd's own that gives the handle back
+)
+
+// station is one step of the legs of one client request, named by its X-Request-Id.
+type station struct {
+	step step
+	id   string
+}
+
+// hold stops a leg at a station until let is called.
+type hold struct {
+	reached chan struct{} // closed when the leg has come
+	open    chan struct{}
+	once    sync.Once
+}
+
+// awaitAny waits until a leg has come to one of two holds, which may be the same.
+func awaitAny(ctx context.Context, a, b *hold) error {
+	ctx, cancel := context.WithTimeout(ctx, visitTime)
+	defer cancel()
+	select {
+	case <-a.reached:
+	case <-b.reached:
+	case <-ctx.Done():
+		return fmt.Errorf("no leg comes: %w", ctx.Err())
+	}
+	return nil
+}
+
+func (h *hold) let() { h.once.Do(func() { close(h.open) }) }
+
+// relay stands between xpyd and one engine and passes bytes on as they are. It knows which
+// client request a leg belongs to, so that a check can hold just that one, and it keeps when
+// each leg came by.
+type relay struct {
+	url, target string // http://127.0.0.1:…, and the engine's address
+	listener    net.Listener
+	closed      chan struct{}
+	group       sync.WaitGroup
+
+	mu    sync.Mutex
+	holds map[station]*hold
+	seen  map[station][]time.Time
+	conns map[net.Conn]bool
+	away  bool // connections are closed as they come: the engine cannot be reached
+}
+
+func newRelay(e *engine) (*relay, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for a relay to %s: %w", e.name, err)
+	}
+	r := &relay{
+		url: "http://" + l.Addr().String(), target: e.addr, listener: l, closed: make(chan struct{}),
+		holds: map[station]*hold{}, seen: map[station][]time.Time{}, conns: map[net.Conn]bool{},
+	}
+	r.group.Go(r.accept)
+	return r, nil
+}
+
+// close lets everything go and ends all connections.
+func (r *relay) close() {
+	close(r.closed)
+	_ = r.listener.Close()
+	r.mu.Lock()
+	for c := range r.conns {
+		_ = c.Close()
+	}
+	r.mu.Unlock()
+	r.group.Wait()
+}
+
+// hold is for the next leg that comes to the station.
+func (r *relay) hold(s step, id string) *hold {
+	h := &hold{reached: make(chan struct{}), open: make(chan struct{})}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.holds[station{s, id}] = h
+	return h
+}
+
+// times are the moments at which legs came to the station.
+func (r *relay) times(s step, id string) []time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.seen[station{s, id}]
+}
+
+// setAway has the engine look unreachable to new connections, or ends that.
+func (r *relay) setAway(away bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.away = away
+}
+
+func (r *relay) pass(s step, id string) {
+	at := station{s, id}
+	r.mu.Lock()
+	r.seen[at] = append(r.seen[at], time.Now())
+	h := r.holds[at]
+	delete(r.holds, at)
+	r.mu.Unlock()
+	if h == nil {
+		return
+	}
+	close(h.reached)
+	select {
+	case <-h.open:
+	case <-r.closed:
+	}
+}
+
+func (r *relay) accept() {
+	for {
+		c, err := r.listener.Accept()
+		if err != nil {
+			return // closed
+		}
+		r.group.Go(func() { r.serve(c) })
+	}
+}
+
+func (r *relay) serve(front net.Conn) {
+	defer func() { _ = front.Close() }()
+	if !r.keep(front) {
+		return
+	}
+	defer r.drop(front)
+	back, err := net.Dial("tcp", r.target)
+	if err != nil {
+		return
+	}
+	defer func() { _ = back.Close() }()
+	leg := &legAtRelay{relay: r}
+	var answers sync.WaitGroup
+	answers.Go(func() {
+		leg.answers(front, back)
+		_ = front.Close() // the engine has ended it
+	})
+	leg.requests(front, back)
+	// To the engine half a close is a whole one, and an answer on its way still gets through.
+	_ = back.(*net.TCPConn).CloseWrite()
+	answers.Wait()
+}
+
+func (r *relay) keep(c net.Conn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.away {
+		return false
+	}
+	r.conns[c] = true
+	return true
+}
+
+func (r *relay) drop(c net.Conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.conns, c)
+}
+
+// legAtRelay is one connection, on which legs follow one another.
+type legAtRelay struct {
+	relay *relay
+
+	mu      sync.Mutex
+	at      station // of the leg that waits for its answer
+	pending bool    // nothing of the answer has come
+}
+
+// requests passes whole requests on until xpyd closes the connection.
+func (l *legAtRelay) requests(front io.Reader, back io.Writer) {
+	var raw bytes.Buffer // what was read: xpyd sends no request before the last is answered
+	in := bufio.NewReader(io.TeeReader(front, &raw))
+	for {
+		raw.Reset()
+		req, err := http.ReadRequest(in)
+		if err == nil {
+			_, err = io.Copy(io.Discard, req.Body)
+		}
+		if err != nil {
+			_, _ = back.Write(raw.Bytes()) // a request that was cut
+			return
+		}
+		s, id := ofLeg(req.Header.Get("X-Request-Id"))
+		l.mu.Lock()
+		l.at, l.pending = station{stepAnswer, id}, s == stepRequest && id != ""
+		l.mu.Unlock()
+		if id != "" {
+			l.relay.pass(s, id)
+		}
+		if _, err := back.Write(raw.Bytes()); err != nil {
+			return
+		}
+	}
+}
+
+// answers passes on what the engine sends, until it closes the connection.
+func (l *legAtRelay) answers(front io.Writer, back io.Reader) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := back.Read(buf)
+		if n > 0 {
+			l.mu.Lock()
+			at, first := l.at, l.pending
+			l.pending = false
+			l.mu.Unlock()
+			if first {
+				l.relay.pass(at.step, at.id)
+			}
+			if _, err := front.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// ofLeg finds the client's id in a leg's: xpyd adds a hyphen and eight hexadecimal digits,
+// and to those of a release one more word.
+func ofLeg(leg string) (s step, id string) {
+	leg, release := strings.CutSuffix(leg, "-release")
+	if release {
+		s = stepRelease
+	}
+	if len(leg) < 9 {
+		return s, ""
+	}
+	return s, leg[:len(leg)-9]
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// visit is one request of a client that may leave at any moment: its connection is its own.
+type visit struct {
+	conn net.Conn
+	in   *bufio.Reader
+	res  *http.Response
+}
+
+// visitTime bounds a visit, far above what it takes.
+const visitTime = 60 * time.Second
+
+// call writes a request and returns without waiting for its answer. id is X-Request-Id.
+func call(ctx context.Context, url, path, id string, body []byte) (*visit, error) {
+	addr := strings.TrimPrefix(url, "http://")
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("call %s: %w", addr, err)
+	}
+	_ = conn.SetDeadline(time.Now().Add(visitTime)) // fails on a closed connection only
+	var b bytes.Buffer
+	_, _ = fmt.Fprintf(&b, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nX-Request-Id: %s\r\nContent-Length: %d\r\n\r\n", path, addr, id, len(body))
+	b.Write(body)
+	if _, err := conn.Write(b.Bytes()); err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("call %s: %w", addr, err)
+	}
+	return &visit{conn: conn, in: bufio.NewReader(conn)}, nil
+}
+
+// close is how a client leaves; calling it again does nothing.
+func (v *visit) close() { _ = v.conn.Close() }
+
+// head waits for the status line and the header.
+func (v *visit) head() (status int, err error) {
+	if v.res, err = http.ReadResponse(v.in, nil); err != nil {
+		return 0, fmt.Errorf("read the head of an answer: %w", err)
+	}
+	return v.res.StatusCode, nil
+}
+
+// whole reads the answer to its end. An error after some of the body is a transfer that
+// broke off; what came is returned with it.
+func (v *visit) whole() (status int, body []byte, err error) {
+	if status, err = v.head(); err != nil {
+		return 0, nil, err
+	}
+	body, err = io.ReadAll(v.res.Body)
+	return status, body, err
+}
+
+// events waits until n events of a stream have come.
+func (v *visit) events(n int) error {
+	if _, err := v.head(); err != nil {
+		return err
+	}
+	in := bufio.NewReader(v.res.Body)
+	for n > 0 {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return fmt.Errorf("read a stream: %w", err)
+		}
+		if bytes.HasPrefix(line, []byte("data: ")) {
+			n--
+		}
+	}
+	return nil
+}
+
+// ask is a request whose answer is wanted. Greedy, and never ended by chance.
+type ask struct {
+	chat   bool
+	stream bool
+	prompt []int // token ids; for the chat API one word each
+	tokens int   // of the answer
+}
+
+// promptWords are one token each behind a space, in the vocabulary of the model that
+// scripts/real-vllm makes.
+var promptWords = strings.Fields("router engine token model server request queue network memory worker batch stream prompt answer lease handle page weight layer head")
+
+// randomPrompt is one that no engine has in its prefix cache.
+func randomPrompt(tokens int) []int {
+	p := make([]int, tokens)
+	for i := range p {
+		p[i] = 10 + rand.IntN(480)
+	}
+	return p
+}
+
+func (a ask) path() string {
+	if a.chat {
+		return "/v1/chat/completions"
+	}
+	return "/v1/completions"
+}
+
+// body is the request's JSON; extra members replace those of the same name.
+func (a ask) body(extra map[string]any) []byte {
+	m := map[string]any{"model": "tiny", "temperature": 0, "max_tokens": a.tokens, "ignore_eos": true}
+	if a.stream {
+		m["stream"] = true
+	}
+	if a.chat {
+		words := make([]string, len(a.prompt))
+		for i, t := range a.prompt {
+			words[i] = promptWords[t%len(promptWords)]
+		}
+		m["messages"] = []any{map[string]any{"role": "user", "content": strings.Join(words, " ")}}
+	} else {
+		m["prompt"] = a.prompt
+	}
+	for k, v := range extra {
+		m[k] = v
+	}
+	text, err := json.Marshal(m)
+	if err != nil {
+		panic("BUG: request that is no JSON: " + err.Error())
+	}
+	return text
+}
