@@ -12,7 +12,7 @@ UNIT         = configs/xpyd.service
 # systemd-analyze counts in tenths: 15 is the exposure 1.5.
 EXPOSURE     = 15
 
-.PHONY: help build demo test race lint fuzz mutants faults bench churn soak fmt docs check-unit check-configs check-openai
+.PHONY: help build demo test race lint fuzz mutants faults bench bench-proxy churn soak fmt docs check-unit check-configs check-openai
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ faults: ## the fault matrix: each row's tests must run and pass (ARGS='-v -run ^
 bench: build ## the benchmarks of the packages (BENCH=regexp picks some), then what the running proxy costs
 	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
 	./xpyd bench cost
+
+bench-proxy: build ## beside nginx and others at the same work: CPU, memory, delay, and whether the bars hold (ARGS='--run ^json$$')
+	./xpyd bench proxy $(ARGS)
 
 churn: build ## 200 clients that leave in every phase; fails if a block, goroutine or descriptor stays behind
 	./xpyd bench churn $(ARGS)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xpyd/bench"
+	"xpyd/bench/versus"
 )
 
 func newBenchCmd() *cobra.Command {
@@ -17,7 +18,7 @@ func newBenchCmd() *cobra.Command {
 		Short: "Measure the proxy over simulated engines",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newChurnCmd(), newSoakCmd(), newCostCmd(), newEnginesCmd())
+	cmd.AddCommand(newChurnCmd(), newSoakCmd(), newCostCmd(), newEnginesCmd(), newVersusCmd(), newRelayCmd())
 	for _, c := range cmd.Commands() {
 		c.Args = noArgs
 	}
@@ -119,6 +120,54 @@ func newEnginesCmd() *cobra.Command {
 			return bench.Engines(cmd.Context(), cmd.InOrStdin(), cmd.ErrOrStderr())
 		},
 	}
+}
+
+func newVersusCmd() *cobra.Command {
+	var o versus.Options
+	cmd := &cobra.Command{
+		Use:   "proxy",
+		Short: "Measure the proxy beside nginx and others at the same work, and judge its bars",
+		Long: "Measure what the proxy costs beside nginx, a raw relay and, where installed, HAProxy and vllm-router:\n" +
+			"CPU a request and an event, memory a stream, added delay. Each runs in a process of its own, afresh\n" +
+			"for each measurement, in turns; this process is clients and engines. A bar that does not hold is shown,\n" +
+			"and is no failure. With --xpyd old=PATH --xpyd new=PATH builds are compared in one run.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			self, err := os.Executable()
+			if err != nil {
+				return fmt.Errorf("find the program itself: %w", err)
+			}
+			o.Executable = self
+			if err := o.Validate(); err != nil {
+				return usageError{err}
+			}
+			_, err = versus.Run(cmd.Context(), o, cmd.OutOrStdout())
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringArrayVar(&o.Xpyd, "xpyd", nil, "build of xpyd as `name=path`; repeated, all are compared; none: this one")
+	f.StringSliceVar(&o.Only, "only", nil, "contenders, with commas; none: all that are installed")
+	f.StringVar(&o.Run, "run", "", "`regexp` of the shapes to measure; none: all")
+	f.IntVar(&o.Rounds, "rounds", 3, "rounds of each measurement, of which the median counts")
+	f.DurationVar(&o.Window, "window", 5*time.Second, "length of a measurement")
+	f.IntVar(&o.Cores, "cores", 2, "threads of a Go proxy, and workers of nginx")
+	f.StringVar(&o.Out, "out", "bench-out/proxy", "`directory` of the results")
+	return cmd
+}
+
+// newRelayCmd is a contender of xpyd bench proxy.
+func newRelayCmd() *cobra.Command {
+	var to string
+	cmd := &cobra.Command{
+		Use:    "relay",
+		Short:  "Join each connection to one to another address, byte for byte",
+		Hidden: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return versus.Relay(cmd.Context(), to, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&to, "to", "", "`host:port`")
+	return cmd
 }
 
 // benchProxy returns what starts a proxy of cfg in this process, before given pools.

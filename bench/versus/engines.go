@@ -1,0 +1,381 @@
+package versus
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// role is what a port answers as.
+type role uint8
+
+const (
+	prefill role = iota
+	decode
+)
+
+// pacing is how decode engines stream.
+type pacing struct {
+	events   int           // of a stream
+	interval time.Duration // between two events of a stream; 0: as fast as can be
+	hold     bool          // after its events a stream stays open and silent
+}
+
+// engines answers as prefill and decode engines on many ports, on one thread.
+type engines struct {
+	poll      *poller
+	wake      int // an eventfd: close ends the thread
+	pace      pacing
+	refused   atomic.Int64 // requests that were not understood
+	listeners map[int]role
+	conns     map[int]*engineConn
+	scratch   []byte
+	event     []byte // the chunk of a content event
+	stamped   int    // where its stamp stands
+	answers   map[int][]byte
+	rushing   []*engineConn // streams without an interval that take more
+	wheel     wheel
+	ended     chan struct{}
+	err       error // why the thread ended, if not by close
+
+	Prefill, Decode []string // host:port
+}
+
+// engineConn is a connection from a proxy.
+type engineConn struct {
+	sendBuffer
+	role    role
+	head    []byte // of a request, until it is whole
+	body    int    // bytes of the body that are to come
+	size    int    // of the whole body
+	chat    bool
+	left    int // events of the stream that are to come
+	writing bool
+	closed  bool
+}
+
+func startEngines(prefills, decodes int, pace pacing) (*engines, error) {
+	e := &engines{
+		pace:      pace,
+		listeners: map[int]role{}, conns: map[int]*engineConn{}, answers: map[int][]byte{},
+		scratch: make([]byte, 256<<10), ended: make(chan struct{}),
+	}
+	chunk, at := contentEvent()
+	e.event, e.stamped = chunk, at+len(chunk)-eventSize-2
+	var err error
+	if e.poll, err = newPoller(); err != nil {
+		return nil, err
+	}
+	wake, _, errno := syscall.Syscall(syscall.SYS_EVENTFD2, 0, syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
+	if errno != 0 {
+		return nil, fmt.Errorf("create an eventfd: %w", errno)
+	}
+	e.wake = int(wake)
+	if err := e.poll.add(e.wake, syscall.EPOLLIN); err != nil {
+		return nil, err
+	}
+	for i := range prefills + decodes {
+		to, r := &e.Prefill, prefill
+		if i >= prefills {
+			to, r = &e.Decode, decode
+		}
+		addr, err := e.listen(r)
+		if err != nil {
+			return nil, err
+		}
+		*to = append(*to, addr)
+	}
+	go e.run()
+	return e, nil
+}
+
+// close ends the thread and its sockets.
+func (e *engines) close() error {
+	one := []byte{1, 0, 0, 0, 0, 0, 0, 0}
+	if _, err := syscall.Write(e.wake, one); err != nil {
+		return fmt.Errorf("end the engines: %w", err)
+	}
+	<-e.ended
+	return e.err
+}
+
+func (e *engines) listen(r role) (string, error) {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return "", fmt.Errorf("open an engine's socket: %w", err)
+	}
+	e.listeners[fd] = r
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return "", fmt.Errorf("bind an engine's socket: %w", err)
+	}
+	if err := syscall.Listen(fd, 4096); err != nil {
+		return "", fmt.Errorf("listen on an engine's socket: %w", err)
+	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		return "", fmt.Errorf("ask for an engine's port: %w", err)
+	}
+	in4, ok := name.(*syscall.SockaddrInet4)
+	if !ok {
+		panic(fmt.Sprintf("BUG: an IPv4 socket has the address %T", name))
+	}
+	return netip.AddrPortFrom(netip.AddrFrom4(in4.Addr), uint16(in4.Port)).String(), e.poll.add(fd, syscall.EPOLLIN)
+}
+
+// run is the thread.
+func (e *engines) run() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer close(e.ended)
+	defer e.closeAll()
+	for {
+		ready, err := e.poll.wait(e.patience())
+		if err != nil {
+			e.err = err
+			return
+		}
+		for _, ev := range ready {
+			fd := int(ev.Fd)
+			if fd == e.wake {
+				return
+			}
+			if r, ok := e.listeners[fd]; ok {
+				e.accept(fd, r)
+			} else if c := e.conns[fd]; c != nil {
+				e.serve(c, ev.Events)
+			}
+		}
+		e.wheel.turn(stamp(), e.sendEvent)
+		e.rush()
+	}
+}
+
+// patience is how long, in ms, to wait for sockets.
+func (e *engines) patience() int {
+	switch {
+	case len(e.rushing) > 0:
+		return 0
+	case e.wheel.streams > 0:
+		return 1
+	}
+	return -1
+}
+
+func (e *engines) closeAll() {
+	for fd := range e.listeners {
+		_ = syscall.Close(fd)
+	}
+	for _, c := range e.conns {
+		e.drop(c)
+	}
+	_ = syscall.Close(e.wake)
+	e.poll.close()
+}
+
+func (e *engines) accept(listener int, r role) {
+	for {
+		fd, _, err := syscall.Accept4(listener, syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC)
+		if err != nil {
+			return // nobody waits, or has gone already
+		}
+		c := &engineConn{sendBuffer: sendBuffer{fd: fd}, role: r}
+		_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1) // as uvicorn does
+		if e.poll.add(fd, wantRead) != nil {
+			_ = syscall.Close(fd)
+			continue
+		}
+		e.conns[fd] = c
+	}
+}
+
+func (e *engines) drop(c *engineConn) {
+	c.closed = true
+	delete(e.conns, c.fd)
+	_ = syscall.Close(c.fd)
+}
+
+func (e *engines) serve(c *engineConn, ready uint32) {
+	if ready&syscall.EPOLLOUT != 0 {
+		blocked, err := c.flush()
+		if err != nil {
+			e.drop(c)
+			return
+		}
+		e.awaitWritable(c, blocked)
+		if !blocked && c.left > 0 && e.pace.interval == 0 {
+			e.rushing = append(e.rushing, c)
+		}
+	}
+	if ready&^syscall.EPOLLOUT == 0 {
+		return
+	}
+	n, err := receive(c.fd, e.scratch)
+	if err == nil {
+		err = e.feed(c, e.scratch[:n])
+	}
+	if err != nil {
+		e.drop(c)
+	}
+}
+
+// feed takes in bytes of requests, and answers each when it is whole.
+func (e *engines) feed(c *engineConn, b []byte) error {
+	for len(b) > 0 {
+		if c.body > 0 {
+			n := min(c.body, len(b))
+			c.body -= n
+			b = b[n:]
+		} else {
+			before := len(c.head)
+			c.head = append(c.head, b...)
+			end := bytes.Index(c.head, []byte("\r\n\r\n"))
+			if end < 0 {
+				return nil
+			}
+			b = b[end+4-before:]
+			c.head = c.head[:end+2]
+			if err := e.readHead(c); err != nil {
+				e.refused.Add(1)
+				return err
+			}
+		}
+		if c.body == 0 {
+			if err := e.answer(c); err != nil {
+				return err
+			}
+			c.head = c.head[:0]
+		}
+	}
+	return nil
+}
+
+var errHead = errors.New("a request without a length")
+
+func (e *engines) readHead(c *engineConn) error {
+	c.body = 0
+	if !bytes.HasPrefix(c.head, []byte("POST ")) {
+		c.size = 0
+		return nil
+	}
+	c.chat = bytes.HasPrefix(c.head, []byte("POST /v1/chat/completions "))
+	value, ok := field(c.head, "content-length")
+	if !ok {
+		return errHead
+	}
+	var err error
+	if c.body, err = strconv.Atoi(string(value)); err != nil || c.body == 0 {
+		return errHead
+	}
+	c.size = c.body
+	return nil
+}
+
+// answer sends the whole answer, or begins a stream.
+func (e *engines) answer(c *engineConn) error {
+	whole := notFound
+	switch {
+	case c.size > 0 && c.role == prefill:
+		whole = e.prefilled(c.size)
+	case c.size > 0 && c.chat:
+		return e.beginStream(c)
+	case c.size > 0:
+		whole = okWhole
+	case bytes.HasPrefix(c.head, []byte("GET /health ")):
+		whole = okHealth
+	case bytes.HasPrefix(c.head, []byte("GET /v1/models ")):
+		whole = okModels
+	case bytes.HasPrefix(c.head, []byte("GET /version ")):
+		whole = okVersion
+	}
+	return e.put(c, whole)
+}
+
+// prefilled keeps an answer for each length that is asked for: a run has few.
+func (e *engines) prefilled(size int) []byte {
+	blocks := size / tokenBytes / blockTokens
+	if e.answers[blocks] == nil {
+		e.answers[blocks] = prefillAnswer(size)
+	}
+	return e.answers[blocks]
+}
+
+func (e *engines) beginStream(c *engineConn) error {
+	c.left = e.pace.events
+	if err := e.put(c, streamHead); err != nil {
+		return err
+	}
+	if e.pace.interval > 0 {
+		e.wheel.add(c, e.pace.interval, stamp())
+	} else if !c.writing {
+		e.rushing = append(e.rushing, c)
+	}
+	return nil
+}
+
+// put writes b, and what the proxy does not take later.
+func (e *engines) put(c *engineConn, b []byte) error {
+	blocked, err := c.write(b)
+	if err == nil {
+		e.awaitWritable(c, blocked)
+	}
+	return err
+}
+
+func (e *engines) awaitWritable(c *engineConn, blocked bool) {
+	if blocked == c.writing {
+		return
+	}
+	c.writing = blocked
+	if blocked {
+		e.poll.modify(c.fd, wantRead|wantWrite)
+	} else {
+		e.poll.modify(c.fd, wantRead)
+	}
+}
+
+// sendEvent sends the next event of a stream, and its end after the last. It reports
+// whether more are to come.
+func (e *engines) sendEvent(c *engineConn) (more bool) {
+	if c.closed {
+		return false
+	}
+	putStamp(e.event[e.stamped:], stamp())
+	c.left--
+	err := e.put(c, e.event)
+	if err == nil && c.left == 0 && !e.pace.hold {
+		err = e.put(c, streamTail)
+	}
+	if err != nil {
+		e.drop(c)
+		return false
+	}
+	return c.left > 0
+}
+
+// rush sends one event on each stream that takes one: as an engine does, in steps.
+func (e *engines) rush() {
+	keep := e.rushing[:0]
+	for _, c := range e.rushing {
+		if e.sendEvent(c) && !c.writing {
+			keep = append(keep, c)
+		}
+	}
+	clear(e.rushing[len(keep):])
+	e.rushing = keep
+}
+
+// field finds a header's value; name is in lower case.
+func field(head []byte, name string) ([]byte, bool) {
+	for line := range bytes.SplitSeq(head, []byte("\r\n")) {
+		if len(line) > len(name) && line[len(name)] == ':' && bytes.EqualFold(line[:len(name)], []byte(name)) {
+			return bytes.TrimSpace(line[len(name)+1:]), true
+		}
+	}
+	return nil, false
+}

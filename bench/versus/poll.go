@@ -1,0 +1,123 @@
+package versus
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+)
+
+// epoch is the zero of all stamps: client and engines share this clock.
+var epoch = time.Now()
+
+// stamp is the time since epoch in nanoseconds.
+func stamp() int64 { return int64(time.Since(epoch)) }
+
+// poller waits for sockets. It belongs to one thread.
+type poller struct {
+	fd     int
+	events [256]syscall.EpollEvent
+}
+
+func newPoller() (*poller, error) {
+	fd, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("create a poller: %w", err)
+	}
+	return &poller{fd: fd}, nil
+}
+
+func (p *poller) close() { _ = syscall.Close(p.fd) }
+
+const (
+	wantRead  = syscall.EPOLLIN | syscall.EPOLLRDHUP
+	wantWrite = syscall.EPOLLOUT
+)
+
+func (p *poller) add(fd int, events uint32) error {
+	if err := syscall.EpollCtl(p.fd, syscall.EPOLL_CTL_ADD, fd, &syscall.EpollEvent{Events: events, Fd: int32(fd)}); err != nil {
+		return fmt.Errorf("watch a socket: %w", err)
+	}
+	return nil
+}
+
+func (p *poller) modify(fd int, events uint32) {
+	if err := syscall.EpollCtl(p.fd, syscall.EPOLL_CTL_MOD, fd, &syscall.EpollEvent{Events: events, Fd: int32(fd)}); err != nil {
+		panic("BUG: a socket that is watched cannot be changed: " + err.Error())
+	}
+}
+
+// wait returns what is ready; timeout in ms, -1 for ever. The slice is valid until the
+// next call.
+func (p *poller) wait(timeout int) ([]syscall.EpollEvent, error) {
+	n, err := syscall.EpollWait(p.fd, p.events[:], timeout)
+	if errors.Is(err, syscall.EINTR) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("wait for sockets: %w", err)
+	}
+	return p.events[:n], nil
+}
+
+// sendBuffer is the rest of what a socket has not taken yet.
+type sendBuffer struct {
+	fd   int
+	rest []byte
+}
+
+// write sends b behind what is left over, and keeps what the socket does not take:
+// then blocked is true until flush empties it.
+func (s *sendBuffer) write(b []byte) (blocked bool, err error) {
+	if len(s.rest) > 0 {
+		s.rest = append(s.rest, b...)
+		return true, nil
+	}
+	n, err := send(s.fd, b)
+	if n < len(b) && err == nil {
+		s.rest = append(s.rest, b[n:]...)
+	}
+	return len(s.rest) > 0, err
+}
+
+func (s *sendBuffer) flush() (blocked bool, err error) {
+	n, err := send(s.fd, s.rest)
+	s.rest = s.rest[n:]
+	if len(s.rest) == 0 {
+		s.rest = nil // a body of MiB is not kept for good
+	}
+	return len(s.rest) > 0, err
+}
+
+// send writes as much as the socket takes.
+func send(fd int, b []byte) (n int, err error) {
+	for n < len(b) {
+		m, err := syscall.Write(fd, b[n:])
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case errors.Is(err, syscall.EAGAIN):
+			return n, nil
+		case err != nil:
+			return n, fmt.Errorf("write: %w", err)
+		default:
+			n += m
+		}
+	}
+	return n, nil
+}
+
+// receive reads once. n is 0 with a nil error when nothing has come; an end is errEnd.
+func receive(fd int, b []byte) (n int, err error) {
+	n, err = syscall.Read(fd, b)
+	switch {
+	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.EINTR):
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("read: %w", err)
+	case n == 0:
+		return 0, errEnd
+	}
+	return n, nil
+}
+
+var errEnd = errors.New("the connection was closed")

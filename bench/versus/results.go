@@ -1,0 +1,149 @@
+package versus
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Results are what a run has measured.
+type Results struct {
+	Rounds   int      `json:"rounds"`
+	WindowS  float64  `json:"window_seconds"`
+	Cores    int      `json:"cores"`
+	Notes    []string `json:"notes"`
+	Shapes   []*Shape `json:"shapes"`
+	baseline string   // contender that ratios are to
+}
+
+// Shape is what was measured of one kind of work.
+type Shape struct {
+	Name       string      `json:"name"`
+	Title      string      `json:"title"`
+	Metrics    []metric    `json:"metrics"`
+	Contenders []*Measured `json:"contenders"`
+	bars       []bar
+}
+
+// Measured is one contender's figures, a value a round. A round that failed has none.
+type Measured struct {
+	Name   string               `json:"name"`
+	Values map[metric][]float64 `json:"values"`
+	Errors []string             `json:"errors,omitempty"`
+	xpyd   bool                 // a build of it: bars are for it
+}
+
+func newResults(o Options) *Results {
+	return &Results{Rounds: o.Rounds, WindowS: o.Window.Seconds(), Cores: o.Cores, baseline: nameNginx}
+}
+
+// of is nil if the shape was not measured.
+func (r *Results) of(shape string) *Shape {
+	if i := slices.IndexFunc(r.Shapes, func(s *Shape) bool { return s.Name == shape }); i >= 0 {
+		return r.Shapes[i]
+	}
+	return nil
+}
+
+func (r *Results) add(s shape, contenders []contender) *Shape {
+	out := &Shape{Name: s.name, Title: s.title, Metrics: s.metrics, bars: s.bars}
+	for _, c := range contenders {
+		out.Contenders = append(out.Contenders, &Measured{Name: c.name, Values: map[metric][]float64{}, xpyd: c.xpyd})
+	}
+	r.Shapes = append(r.Shapes, out)
+	return out
+}
+
+// record adds a round. One that failed leaves a gap in each metric, so that rounds stay
+// side by side.
+func (s *Shape) record(name string, values map[metric]float64, err error) {
+	m := s.of(name)
+	if err != nil {
+		m.Errors = append(m.Errors, err.Error())
+	}
+	for _, k := range s.Metrics {
+		v, ok := values[k]
+		if !ok || err != nil {
+			v = math.NaN()
+		}
+		m.Values[k] = append(m.Values[k], v)
+	}
+}
+
+// of is nil if the contender took no part.
+func (s *Shape) of(name string) *Measured {
+	if i := slices.IndexFunc(s.Contenders, func(m *Measured) bool { return m.Name == name }); i >= 0 {
+		return s.Contenders[i]
+	}
+	return nil
+}
+
+// print writes a table for people: a contender a line, each figure behind its ratio.
+func (s *Shape) print(out io.Writer, r *Results) {
+	fmt.Fprintf(out, "\n%s (%s)\n%-14s", s.Title, s.Name, "")
+	for _, m := range s.Metrics {
+		fmt.Fprintf(out, " %-34s", m)
+	}
+	fmt.Fprintln(out)
+	base := s.of(r.baseline)
+	for _, c := range s.Contenders {
+		fmt.Fprintf(out, "%-14s", c.Name)
+		for _, m := range s.Metrics {
+			fmt.Fprintf(out, " %-34s", cell(c, base, m))
+		}
+		fmt.Fprintln(out)
+	}
+	for _, b := range s.verdicts(r) {
+		fmt.Fprintln(out, "  "+b.String())
+	}
+}
+
+// cell is "ratio× median (min–max)".
+func cell(c, base *Measured, m metric) string {
+	values := spreadOf(present(c.Values[m]))
+	if math.IsNaN(values.Median) {
+		return "none"
+	}
+	if values.Max == 0 {
+		return "-" // CPU and memory of what has no process
+	}
+	text := fmt.Sprintf("%s (%s–%s)", short(values.Median), short(values.Min), short(values.Max))
+	if base != nil && base != c {
+		if q := ratios(c.Values[m], base.Values[m]); len(q) > 0 {
+			text = fmt.Sprintf("%.2f× %s", median(q), text)
+		}
+	}
+	return text
+}
+
+// present leaves the gaps of failed rounds out.
+func present(values []float64) []float64 {
+	return slices.DeleteFunc(slices.Clone(values), math.IsNaN)
+}
+
+// short writes three digits that count.
+func short(v float64) string {
+	switch a := math.Abs(v); {
+	case a >= 99.5:
+		return group(int64(math.Round(v)))
+	case a >= 9.95:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// group puts a comma before each three digits.
+func group(v int64) string {
+	if v < 0 {
+		return "-" + group(-v)
+	}
+	s := fmt.Sprint(v)
+	var parts []string
+	for len(s) > 3 {
+		parts = append([]string{s[len(s)-3:]}, parts...)
+		s = s[:len(s)-3]
+	}
+	return strings.Join(append([]string{s}, parts...), ",")
+}

@@ -1,0 +1,143 @@
+package versus
+
+import "time"
+
+// shape is one kind of work, with what is measured of it.
+type shape struct {
+	name  string
+	title string
+	load  load
+	pace  pacing
+	// prefills and decodes are engines; proxies of one leg use the decode engines alone.
+	prefills, decodes int
+	metrics           []metric
+	bars              []bar
+	among             []string // contenders; nil: all but direct
+}
+
+// metric names one figure of a measurement.
+type metric string
+
+// Figures, with their units. A lower one is better, but for rates.
+const (
+	cpuRequest metric = "CPU/request µs"
+	cpuEvent   metric = "CPU/event µs"
+	requestsS  metric = "requests/s"
+	eventsS    metric = "events/s"
+	delay50    metric = "delay p50 µs"
+	delay99    metric = "delay p99 µs"
+	delay999   metric = "delay p99.9 µs"
+	ttft50     metric = "TTFT p50 µs"
+	ttft99     metric = "TTFT p99 µs"
+	kibStream  metric = "KiB/stream"
+	rssMiB     metric = "RSS MiB"
+)
+
+// bar is a goal of xpyd.
+type bar struct {
+	metric  metric
+	to      string // a contender; "": limit is absolute
+	base    string // another shape's figure of the same contender; "": none
+	limit   float64
+	atLeast bool
+}
+
+func atMost(limit float64, m metric, to string) bar { return bar{metric: m, to: to, limit: limit} }
+
+// Times of a whole run; a quick one has its own.
+const (
+	warmTime   = time.Second
+	windowTime = 5 * time.Second
+)
+
+const oneKiB = 1 << 10
+
+// shapes are all that is measured; streams is how many the limit of open files allows
+// of the largest crowd.
+func shapes(crowd int) []shape {
+	all := append(requestShapes(), streamShapes(crowd)...)
+	return append(all, scaleShapes()...)
+}
+
+func requestShapes() []shape {
+	whole := func(name, title string, conns, body int, bars ...bar) shape {
+		return shape{
+			name: name, title: title, load: load{conns: conns, body: body}, prefills: 1, decodes: 1,
+			metrics: []metric{cpuRequest, requestsS, rssMiB}, bars: bars,
+		}
+	}
+	return []shape{
+		whole("json", "JSON of 1 KiB, not streamed, 64 at once", 64, oneKiB,
+			atMost(2.2, cpuRequest, nameNginx), bar{metric: requestsS, to: nameNginx, limit: 0.45, atLeast: true}),
+		whole("body-512k", "bodies of 512 KiB, not streamed, 8 at once", 8, 512*oneKiB, atMost(2.5, cpuRequest, nameNginx)),
+		whole("body-4m", "bodies of 4 MiB, not streamed, 4 at once", 4, 4*oneKiB*oneKiB, atMost(2.5, cpuRequest, nameNginx)),
+		{
+			name: "ttft", title: "8 streams on an idle machine", prefills: 1, decodes: 1,
+			load: load{conns: 8, chat: true, body: oneKiB, pause: 100 * time.Millisecond, delays: true}, pace: pacing{events: 4},
+			metrics: []metric{ttft50, ttft99}, bars: []bar{atMost(2.2, ttft50, nameNginx)},
+			among: []string{nameXpyd, nameNginx, nameRelay, nameHAProxy, nameRouter, nameDirect},
+		},
+	}
+}
+
+func streamShapes(crowd int) []shape {
+	const endless = 1 << 30
+	paced := func(name, title string, streams int, every time.Duration, bars ...bar) shape {
+		return shape{
+			name: name, title: title, prefills: 1, decodes: 1,
+			load: load{conns: streams, chat: true, body: oneKiB, delays: true}, pace: pacing{events: endless, interval: every},
+			metrics: []metric{cpuEvent, delay50, delay99, delay999, eventsS, rssMiB}, bars: bars,
+			among: []string{nameXpyd, nameNginx, nameRelay, nameHAProxy, nameRouter, nameDirect},
+		}
+	}
+	small := paced("crowd-100", "100 open streams, 5,000 events/s", 100, 20*time.Millisecond)
+	large := paced("crowd-10k", "10,000 open streams, 5,000 events/s", crowd, time.Duration(crowd)*time.Second/5000,
+		bar{metric: cpuEvent, base: "crowd-100", limit: 1.1})
+	small.among, large.among = []string{nameXpyd, nameNginx, nameRelay}, []string{nameXpyd, nameNginx, nameRelay}
+	return []shape{
+		{
+			name: "flood", title: "64 streams of 200 events of 220 B, unpaced", prefills: 1, decodes: 1,
+			load: load{conns: 64, chat: true, body: oneKiB}, pace: pacing{events: 200},
+			metrics: []metric{cpuEvent, eventsS}, bars: []bar{atMost(1.5, cpuEvent, nameNginx)},
+		},
+		paced("paced-64", "64 streams, an event each 20 ms", 64, 20*time.Millisecond,
+			atMost(1.4, cpuEvent, nameNginx), atMost(1.15, cpuEvent, nameRelay), atMost(1.2, delay50, nameNginx), atMost(1.2, delay99, nameNginx)),
+		paced("paced-500", "500 streams, an event each 20 ms", 500, 20*time.Millisecond,
+			atMost(1.35, cpuEvent, nameNginx), atMost(1.15, cpuEvent, nameRelay), atMost(1.2, delay50, nameNginx), atMost(1.2, delay99, nameNginx)),
+		{
+			name: "open-2000", title: "2,000 open streams that wait", prefills: 1, decodes: 1,
+			load: load{conns: 2000, chat: true, body: oneKiB, hold: 2}, pace: pacing{events: 2, interval: 20 * time.Millisecond, hold: true},
+			metrics: []metric{kibStream, rssMiB}, bars: []bar{{metric: kibStream, limit: 28}},
+		},
+		small, large,
+	}
+}
+
+// scaleShapes are of requests one after the other, so that no queue hides in their TTFT.
+func scaleShapes() []shape {
+	among := []string{nameXpyd, nameNginx, nameDirect}
+	single := func(name, title string, body, prefills, decodes int) shape {
+		return shape{
+			name: name, title: title, prefills: prefills, decodes: decodes, among: among,
+			load: load{conns: 1, chat: true, body: body, delays: true}, pace: pacing{events: 1},
+			metrics: []metric{cpuRequest, ttft50, ttft99},
+		}
+	}
+	many := shape{
+		name: "json-512", title: "JSON of 1 KiB, 64 at once, over 512 backends", prefills: 256, decodes: 256,
+		load: load{conns: 64, body: oneKiB}, metrics: []metric{cpuRequest, requestsS, rssMiB}, among: []string{nameXpyd, nameNginx},
+		bars: []bar{{metric: cpuRequest, base: "json", limit: 1.1}},
+	}
+	return []shape{
+		single("prompt-1k", "prompt of 1k tokens", 4_000, 1, 1),
+		single("prompt-10k", "prompt of 10k tokens", 40_000, 1, 1),
+		single("prompt-100k", "prompt of 100k tokens", 400_000, 1, 1),
+		single("prompt-1m", "prompt of 1M tokens", 4_000_000, 1, 1),
+		single("backends-1", "1 backend: decode alone, one leg", 4_000, 0, 1),
+		single("backends-2", "2 backends", 4_000, 1, 1),
+		single("backends-8", "8 backends", 4_000, 4, 4),
+		single("backends-64", "64 backends", 4_000, 32, 32),
+		single("backends-512", "512 backends", 4_000, 256, 256),
+		many,
+	}
+}
