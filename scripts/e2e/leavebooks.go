@@ -95,6 +95,8 @@ func (l *leaver) settle(ctx context.Context, b books) error {
 	if err := xpydSettled(ctx, l.t, l.x); err != nil {
 		return err
 	}
+	twice, all := usedTwice(l.rd[:]...)
+	l.t.judge(len(twice) == 0 && all > 0, "of %d handles these went to a decode engine twice: %v", all, twice)
 	l.t.judge(len(l.left) >= departures, "%d clients left, not %d", len(l.left), departures)
 	return l.report()
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -64,6 +65,8 @@ type relay struct {
 	seen  map[station][]time.Time
 	conns map[net.Conn]bool
 	away  bool // connections are closed as they come: the engine cannot be reached
+	// handles counts the requests that carried each, by the name that P gave its own request.
+	handles map[string]int
 }
 
 func newRelay(e *engine) (*relay, error) {
@@ -73,7 +76,7 @@ func newRelay(e *engine) (*relay, error) {
 	}
 	r := &relay{
 		url: "http://" + l.Addr().String(), target: e.addr, listener: l, closed: make(chan struct{}),
-		holds: map[station]*hold{}, seen: map[station][]time.Time{}, conns: map[net.Conn]bool{},
+		holds: map[station]*hold{}, seen: map[station][]time.Time{}, conns: map[net.Conn]bool{}, handles: map[string]int{},
 	}
 	r.group.Go(r.accept)
 	return r, nil
@@ -129,6 +132,39 @@ func (r *relay) pass(s step, id string) {
 	case <-h.open:
 	case <-r.closed:
 	}
+}
+
+// noteHandle counts the handle in a request to a decode engine.
+func (r *relay) noteHandle(body []byte) {
+	var request struct {
+		KV struct {
+			RequestID string `json:"remote_request_id"`
+		} `json:"kv_transfer_params"`
+	}
+	if json.Unmarshal(body, &request) != nil || request.KV.RequestID == "" {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.handles[request.KV.RequestID]++
+}
+
+// usedTwice are the handles that went to decode engines more than once, and the number of all.
+func usedTwice(relays ...*relay) (twice []string, all int) {
+	total := map[string]int{}
+	for _, r := range relays {
+		r.mu.Lock()
+		for id, n := range r.handles {
+			total[id] += n
+		}
+		r.mu.Unlock()
+	}
+	for id, n := range total {
+		if n > 1 {
+			twice = append(twice, id)
+		}
+	}
+	return twice, len(total)
 }
 
 func (r *relay) accept() {
@@ -196,14 +232,18 @@ func (l *legAtRelay) requests(front io.Reader, back io.Writer) {
 	for {
 		raw.Reset()
 		req, err := http.ReadRequest(in)
+		var body []byte
 		if err == nil {
-			_, err = io.Copy(io.Discard, req.Body)
+			body, err = io.ReadAll(req.Body)
 		}
 		if err != nil {
 			_, _ = back.Write(raw.Bytes()) // a request that was cut
 			return
 		}
 		s, id := ofLeg(req.Header.Get("X-Request-Id"))
+		if s == stepRequest {
+			l.relay.noteHandle(body)
+		}
 		l.mu.Lock()
 		l.at, l.pending = station{stepAnswer, id}, s == stepRequest && id != ""
 		l.mu.Unlock()

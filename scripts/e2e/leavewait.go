@@ -55,20 +55,24 @@ func (l *leaver) callAll(ctx context.Context, all []*departure) (visits []*visit
 	return visits, nil
 }
 
-// leaveQueue has all leave at once: those that wait, and those whose request the second
-// decode engine's relay holds.
+// leaveQueue has all leave: first those that wait, then those whose request the second
+// decode engine's relay holds, or their places would be taken.
 func (l *leaver) leaveQueue(ctx context.Context, all []*departure, visits []*visit) error {
 	if err := l.awaitQueue(ctx, leaveWaiting); err != nil {
 		return err
 	}
 	for i, d := range all {
-		if d.here = len(l.rd[1].times(stepRequest, d.id)) == 0; !d.here {
-			d.in, d.here = phaseDecodes, true // it had the place
+		d.here = true
+		if len(l.rd[1].times(stepRequest, d.id)) > 0 {
+			d.in = phaseDecodes // it has a place
+			defer waysToLeave()[d.how](visits[i])
+			continue
 		}
 		waysToLeave()[d.how](visits[i])
 	}
+	err := l.awaitQueue(ctx, 0)
 	l.gone(time.Now(), all...)
-	return l.awaitQueue(ctx, 0)
+	return err
 }
 
 // takeDown has xpyd find that the first decode engine is gone.
