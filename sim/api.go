@@ -71,6 +71,29 @@ func appendStopReason(b []byte, u *unit, last bool) []byte {
 	return appendString(b, u.stopReason)
 }
 
+// appendTokenIDs appends the ids of said tokens, when the request wants them. A word
+// has one id here, that of its first bytes.
+func (g *generation) appendTokenIDs(b []byte, tokens []string) []byte {
+	b = append(b, `"token_ids":`...)
+	if !g.r.tokenIDs {
+		return append(b, "null"...)
+	}
+	ids := make([]int, len(tokens))
+	for i, token := range tokens {
+		ids[i] = encode(token + " ")[0] // an empty token has an id too
+	}
+	return appendInts(b, ids)
+}
+
+// appendPromptIDs appends the prompt's tokens, when the request wants them.
+func (g *generation) appendPromptIDs(b []byte, u *unit) []byte {
+	b = append(b, `"prompt_token_ids":`...)
+	if !g.r.tokenIDs {
+		return append(b, "null"...)
+	}
+	return appendInts(b, encode(u.prompt.text))
+}
+
 // lastOfAll says whether this is the last token event of the stream, which
 // carries the fingerprint when no usage event follows.
 func (g *generation) lastOfAll(u *unit, step int) bool {

@@ -14,7 +14,8 @@ func (chatAPI) appendRole(b []byte, g *generation, u *unit) []byte {
 	if g.r.continuousUsage {
 		b = append(g.appendCounts(append(b, ','), 0), `,"completion_tokens_details":null}`...)
 	}
-	return append(b, `,"prompt_token_ids":null,"prompt_text":null}`...)
+	b = g.appendPromptIDs(append(b, ','), u)
+	return append(b, `,"prompt_text":null}`...)
 }
 
 func (chatAPI) appendToken(b []byte, g *generation, u *unit, step int) []byte {
@@ -28,7 +29,7 @@ func (chatAPI) appendToken(b []byte, g *generation, u *unit, step int) []byte {
 	if last {
 		b = appendStopReason(append(b, ','), u, last)
 	}
-	b = append(b, `,"token_ids":null}]`...)
+	b = append(g.appendTokenIDs(append(b, ','), u.tokens[step:step+1]), "}]"...)
 	if g.r.continuousUsage {
 		b = append(g.appendCounts(append(b, ','), step+1), `,"completion_tokens_details":null}`...)
 	}
@@ -56,10 +57,12 @@ func (chatAPI) appendAnswer(b []byte, g *generation) []byte {
 		b = append(g.appendChatLogprobs(b, u.tokens), ',')
 		b = g.appendReason(b, u, true)
 		b = appendStopReason(append(b, ','), u, true)
-		b = append(b, `,"token_ids":null,"routed_experts":null}`...)
+		b = g.appendTokenIDs(append(b, ','), u.tokens)
+		b = append(b, `,"routed_experts":null}`...)
 	}
 	b = g.appendAnswerUsage(b, string(appendInt(nil, g.createdCacheTokens())))
-	b = append(b, `"prompt_logprobs":null,"prompt_token_ids":null,"prompt_text":null,`...)
+	b = g.appendPromptIDs(append(b, `"prompt_logprobs":null,`...), g.units[0])
+	b = append(b, `,"prompt_text":null,`...)
 	return g.appendTransfer(b)
 }
 

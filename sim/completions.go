@@ -26,7 +26,12 @@ func (completionsAPI) appendToken(b []byte, g *generation, u *unit, step int) []
 	b = append(g.appendTextLogprobs(b, u.tokens[step:step+1], 0), ',')
 	b = g.appendReason(b, u, last)
 	b = appendStopReason(append(b, ','), u, last)
-	b = append(b, `,"prompt_token_ids":null,"token_ids":null}]`...)
+	if step == 0 {
+		b = g.appendPromptIDs(append(b, ','), u)
+	} else {
+		b = append(b, `,"prompt_token_ids":null`...)
+	}
+	b = append(g.appendTokenIDs(append(b, ','), u.tokens[step:step+1]), "}]"...)
 	if g.r.continuousUsage {
 		b = append(g.appendCounts(append(b, ','), step+1), '}')
 	}
@@ -57,9 +62,10 @@ func (completionsAPI) appendAnswer(b []byte, g *generation) []byte {
 		b = append(g.appendTextLogprobs(b, said, len(said)-len(u.tokens)), ',')
 		b = g.appendReason(b, u, true)
 		b = appendStopReason(append(b, ','), u, true)
-		b = append(b, `,"token_ids":null,"prompt_logprobs":`...)
-		b = g.appendPromptLogprobs(b, u)
-		b = append(b, `,"prompt_token_ids":null,"routed_experts":null}`...)
+		b = g.appendTokenIDs(append(b, ','), u.tokens)
+		b = g.appendPromptLogprobs(append(b, `,"prompt_logprobs":`...), u)
+		b = g.appendPromptIDs(append(b, ','), u)
+		b = append(b, `,"routed_experts":null}`...)
 	}
 	return g.appendTransfer(g.appendAnswerUsage(b, "null"))
 }

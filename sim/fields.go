@@ -260,6 +260,8 @@ func pyValue(raw json.RawMessage) string {
 	case raw[0] == '"':
 		text, _ := unquote(raw)
 		return "'" + text + "'"
+	case bytes.ContainsAny(raw, ".eE"):
+		return "'" + string(raw) + "'"
 	}
 	return string(raw)
 }

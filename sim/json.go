@@ -1,6 +1,9 @@
 package sim
 
-import "strconv"
+import (
+	"bytes"
+	"strconv"
+)
 
 // The answers are appended by hand: members in the recorded order, numbers and
 // nulls as recorded, and no reflection in the token loop.
@@ -62,7 +65,15 @@ func appendInts(b []byte, ids []int) []byte {
 	return append(b, ']')
 }
 
-func appendFloat(b []byte, f float64) []byte { return strconv.AppendFloat(b, f, 'f', -1, 64) }
+// appendFloat shows a float as such: 1 is 1.0.
+func appendFloat(b []byte, f float64) []byte {
+	at := len(b)
+	b = strconv.AppendFloat(b, f, 'f', -1, 64)
+	if !bytes.ContainsRune(b[at:], '.') {
+		return append(b, ".0"...)
+	}
+	return b
+}
 
 func appendComma(b []byte, i int) []byte {
 	if i > 0 {

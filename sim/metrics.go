@@ -151,6 +151,9 @@ func (m *metrics) appendText(b *bytes.Buffer, l load) {
 	m.counters["num_requests_waiting_by_reason/capacity"] = float64(l.waiting)
 	m.counters["kv_cache_usage_perc"] = float64(l.used) / float64(l.total)
 	for _, f := range families {
+		if strings.HasPrefix(f.name, "nixl_") && !m.o.connector() {
+			continue // an engine without connector knows nothing of NIXL
+		}
 		fmt.Fprintf(b, "# HELP vllm:%s %s\n# TYPE vllm:%s %s\n", f.name, f.help, f.name, f.kind)
 		switch {
 		case f.kind == "histogram":

@@ -27,6 +27,7 @@ type request struct {
 	echo        bool
 	logprobs    int // top alternatives wanted; -1 none
 	ignoreEOS   bool
+	tokenIDs    bool   // return_token_ids
 	toolChoice  string // "auto", "required", a function's name, or "" when no tool is to be called
 
 	kv map[string]json.RawMessage // kv_transfer_params; nil when absent or null
@@ -52,6 +53,7 @@ func parseRequest(body []byte, chat bool) (*request, *apiError) {
 	r.temperature, r.topP = f.number("temperature"), f.number("top_p")
 	r.stop = f.stops()
 	r.ignoreEOS = f.boolean("ignore_eos", false)
+	r.tokenIDs = f.boolean("return_token_ids", true)
 	r.kv = f.object("kv_transfer_params")
 	if chat {
 		r.readChat(f)
@@ -85,6 +87,7 @@ func (r *request) readStream(f *fields) {
 	if options.err != nil && f.err == nil {
 		f.err = options.err
 		f.err.param = strings.Replace(f.err.param, "body.", "body.stream_options.", 1)
+		f.err.message = strings.Replace(f.err.message, "'loc': 'body.", "'loc': 'body.stream_options.", 1)
 	}
 }
 
@@ -200,10 +203,14 @@ func (r *request) verify(o Options) *apiError {
 		return err
 	}
 	if len(r.prompts) == 0 {
-		return badRequest("", "Either prompt or prompt_embeds must be provided and non-empty.")
+		return badRequest("prompt", "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)")
 	}
 	if err := r.verifySampling(); err != nil {
 		return err
+	}
+	if r.maxTokens > o.MaxModelLen {
+		return badParameter("max_tokens", r.maxTokens, "max_tokens=%d cannot be greater than max_model_len=%d. "+
+			"Please request fewer output tokens.", r.maxTokens, o.MaxModelLen)
 	}
 	for _, p := range r.prompts {
 		if err := r.verifyLength(p.tokens, o.MaxModelLen); err != nil {
@@ -237,9 +244,11 @@ func (r *request) verifySampling() *apiError {
 	case greedy && r.n > 1:
 		return badRequest("", "n must be 1 when using greedy sampling, got %d.", r.n)
 	case r.temperature != nil && *r.temperature < 0:
-		return badParameter("temperature", *r.temperature, "temperature must be non-negative, got %v.", *r.temperature)
+		value := pyFloat(*r.temperature)
+		return badParameter("temperature", value, "temperature must be non-negative, got %s.", value)
 	case r.topP != nil && (*r.topP <= 0 || *r.topP > 1):
-		return badParameter("top_p", *r.topP, "top_p must be in (0, 1], got %v.", *r.topP)
+		value := pyFloat(*r.topP)
+		return badParameter("top_p", value, "top_p must be in (0, 1], got %s.", value)
 	}
 	return nil
 }

@@ -1,0 +1,41 @@
+package sim_test
+
+import "strings"
+
+// accepted are the differences between real engines and the sim that are left, each
+// with its reason. One that no recording shows any more fails the test.
+var accepted = []difference{{
+	exchanges: "[dp]-get-metrics|plain-get-metrics",
+	lines:     `-(# TYPE )?(http|process|python)_.*`,
+	why:       "of the HTTP server and of Python, not of the engine",
+}, {
+	exchanges: "[dp]-get-metrics|plain-get-metrics",
+	lines:     `-.*_created(\{.*| gauge)`,
+	why:       "the time of the first sample, which nobody reads",
+}, {
+	exchanges: "[dp]-get-metrics|plain-get-metrics",
+	lines:     `-(# TYPE )?vllm:(` + strings.Join(uncounted, "|") + `)(_bucket|_count|_sum)?[ {].*`,
+	why:       "the sim counts what xpyd's tests and benches read",
+}, {
+	exchanges: "[dp]-get-metrics|plain-get-metrics",
+	lines:     `[-+]vllm:cache_config_info\{.*`,
+	why:       "its labels are the engine's settings, of which the sim has few",
+}, {
+	exchanges: "plain-(responses|messages)(-stream)?",
+	why:       "the sim has neither of these APIs, and xpyd no route to them",
+}, {
+	exchanges: "plain-chat-json-schema",
+	lines:     `[-+]choices\[\]\.finish_reason "(stop|length)"`,
+	why:       "structured output is not simulated: the answer goes on after its JSON would have ended",
+}}
+
+// uncounted are vLLM's metrics that the sim does not have.
+var uncounted = []string{
+	"admission_rejections_total", "engine_sleep_state", "estimated_flops_per_gpu_total", "estimated_read_bytes_per_gpu_total",
+	"estimated_write_bytes_per_gpu_total", "iteration_tokens_total", "mm_cache_hits_total", "mm_cache_queries_total",
+	"nixl_num_notifications_after_expiry_total", "nixl_post_time_seconds", "num_preemptions_total", "num_requests_kv_fetch_by_stage",
+	"prefix_cache_hits_total", "prefix_cache_queries_total", "prompt_tokens_cached_by_source_total", "prompt_tokens_cached_total",
+	"request_decode_time_seconds", "request_inference_time_seconds", "request_max_num_generation_tokens", "request_num_preemptions",
+	"request_params_max_tokens", "request_params_n", "request_prefill_kv_computed_tokens", "request_prefill_time_seconds",
+	"request_queue_time_seconds", "request_time_per_output_token_seconds",
+}
