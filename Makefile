@@ -12,7 +12,7 @@ UNIT         = configs/xpyd.service
 # systemd-analyze counts in tenths: 15 is the exposure 1.5.
 EXPOSURE     = 15
 
-.PHONY: help build demo test race lint fuzz mutants faults bench bench-proxy churn soak fmt docs check-unit check-configs check-openai
+.PHONY: help build demo test race lint fuzz mutants faults bench bench-proxy churn soak fmt docs check-unit check-configs check-openai e2e e2e-down record
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,10 @@ churn: build ## 200 clients that leave in every phase; fails if a block, gorouti
 soak: build ## D (3m, nightly 1h) of load over engines and connections that break; fails if anything is lost or leaks
 	./xpyd bench soak --duration $(D) $(ARGS)
 
+record: ## record what a real vLLM answers (VERSION=0.32.0) into sim/testdata, and compare the sim with it
+	scripts/real-vllm/record.sh
+	go test -run '^TestSimIsTheRecordedEngine$$' ./sim
+
 docs: ## rewrite the tables of README.md and configs/default.yaml from the code
 	go test -run '^TestDocs' . -update
 
@@ -70,3 +74,10 @@ check-configs: build ## load the example configurations
 
 check-openai: build ## the official Python client must raise when a decode engine dies in mid-stream
 	scripts/openai-client-test.sh
+
+e2e: build ## real vLLM engines on this machine's CPU judge xpyd (7 GB in E2E_CACHE; VLLM=0.32.0; ARGS='-run REGEXP'); exit 3: cannot run here
+	@VERSION=$(VLLM) scripts/real-vllm/setup.sh || { echo "make e2e: exit $$?" >&2; exit 1; }
+	VERSION=$(VLLM) go run ./scripts/e2e $(ARGS)
+
+e2e-down: ## end every engine of make e2e
+	@scripts/real-vllm/engine.sh stop-all

@@ -101,6 +101,35 @@ func (es engines) withFreshHandle(t *testing.T, r recording) string {
 	return string(raw)
 }
 
+// recordedRoutes are the lines "METHOD /path" of the recorded openapi.txt.
+func recordedRoutes(t *testing.T, folder string) []string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(folder, "openapi.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var routes []string
+	for line := range strings.Lines(string(raw)) {
+		if _, path, _ := strings.Cut(strings.TrimSpace(line), " "); strings.HasPrefix(path, "/") {
+			routes = append(routes, strings.TrimSpace(line))
+		}
+	}
+	return routes
+}
+
+// routes are those of the asked routes that the sim has.
+func (es engines) routes(t *testing.T, asked []string) []string {
+	t.Helper()
+	var had []string
+	for _, route := range asked {
+		answer := exchange(t, es.plain, route+" HTTP/1.1\r\nHost: x\r\nConnection: close", "{}")
+		if !strings.HasPrefix(answer, "HTTP/1.1 404 ") {
+			had = append(had, route)
+		}
+	}
+	return had
+}
+
 // exchange sends one request and reads until the engine closes.
 func exchange(t *testing.T, e *sim.Engine, head, body string) string {
 	t.Helper()

@@ -35,6 +35,10 @@ func TestSimIsTheRecordedEngine(t *testing.T) {
 				judge(t, diff(want, got), version, r.name, used)
 			})
 		}
+		t.Run(version+"/openapi", func(t *testing.T) {
+			want := recordedRoutes(t, versions[version])
+			judge(t, diff(want, es.routes(t, want)), version, "openapi", used)
+		})
 	}
 	for i, d := range accepted {
 		if !used[i] {
