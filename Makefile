@@ -75,9 +75,10 @@ check-configs: build ## load the example configurations
 check-openai: build ## the official Python client must raise when a decode engine dies in mid-stream
 	scripts/openai-client-test.sh
 
-e2e: build ## real vLLM engines on this machine's CPU judge xpyd (7 GB in E2E_CACHE; VLLM=0.32.0; ARGS='-run REGEXP'); exit 3: cannot run here
-	@VERSION=$(VLLM) scripts/real-vllm/setup.sh || { echo "make e2e: exit $$?" >&2; exit 1; }
-	VERSION=$(VLLM) go run ./scripts/e2e $(ARGS)
+e2e: build ## real vLLM engines on this machine's CPU judge xpyd (7 GB in E2E_CACHE; VLLM=0.32.0, ARGS='-run REGEXP'); Error 3: cannot run here
+	@VERSION=$(VLLM) scripts/real-vllm/setup.sh
+	@go build -o dist/e2e ./scripts/e2e
+	@VERSION=$(VLLM) dist/e2e $(ARGS)
 
 e2e-down: ## end every engine of make e2e
 	@scripts/real-vllm/engine.sh stop-all

