@@ -59,8 +59,8 @@ churn: build ## 200 clients that leave in every phase; fails if a block, gorouti
 soak: build ## D (3m, nightly 1h) of load over engines and connections that break; fails if anything is lost or leaks
 	./xpyd bench soak --duration $(D) $(ARGS)
 
-record: ## record what a real vLLM answers (VERSION=0.32.0) into sim/testdata, and compare the sim with it
-	scripts/real-vllm/record.sh
+record: ## record what a real vLLM answers (VLLM=0.32.0) into sim/testdata, and compare the sim with it
+	VERSION=$(VLLM) scripts/real-vllm/record.sh
 	go test -run '^TestSimIsTheRecordedEngine$$' ./sim
 
 docs: ## rewrite the tables of README.md and configs/default.yaml from the code
