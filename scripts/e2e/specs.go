@@ -25,13 +25,11 @@ func decodeEngine(n int) spec {
 	return spec{name: fmt.Sprint("d", n), role: "decode", port: 2 * n, args: baseArgs()}
 }
 
-// baseArgs: few blocks, so that what stays pinned shows; details, so that an answer tells
-// cached_tokens; requests in the log, so that ids can be followed.
+// baseArgs: requests in the log, so that ids can be followed; tool calls; and no prefill in
+// chunks: on a CPU a request with a seed whose prompt is cut kills the engine (vLLM 0.32.0:
+// "CPU Generator does not use offset").
 func baseArgs() []string {
-	return []string{
-		"--block-size", "32", "--num-gpu-blocks-override", "256",
-		"--enable-prompt-tokens-details", "--enable-log-requests",
-	}
+	return []string{"--enable-log-requests", "--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--max-num-batched-tokens", "16384"}
 }
 
 // proxyOf starts xpyd over engines, whose roles say to which pool each belongs.

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// request is one request of a client.
+type request struct {
+	path string
+	id   string // X-Request-Id
+	body []byte
+}
+
+// answer is what came back, with what differs from run to run taken out.
+type answer struct {
+	status   int
+	header   http.Header
+	content  any // the JSON; of a stream that of all events folded into one
+	cached   any // usage.prompt_tokens_details.cached_tokens: a json.Number, or nil
+	problems []string
+}
+
+// client keeps no connection: an engine closes idle ones after 5 s, and one that is reused at
+// that moment would be a failure of this program.
+func client() *http.Client {
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+}
+
+// send sends the request and reads the whole answer. An error is one of the connection.
+func send(ctx context.Context, base string, c request) (answer, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+c.path, bytes.NewReader(c.body))
+	if err != nil {
+		return answer{}, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Request-Id", c.id)
+	res, err := client().Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	a := answer{status: res.StatusCode, header: res.Header}
+	if strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
+		err = a.readStream(res.Body)
+	} else {
+		a.content, err = decode(res.Body)
+	}
+	if err != nil {
+		return a, fmt.Errorf("read the answer: %w", err)
+	}
+	a.strip()
+	return a, nil
+}
+
+// decode keeps numbers as they are written.
+func decode(r io.Reader) (any, error) {
+	var v any
+	d := json.NewDecoder(r)
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("more than one JSON value")
+	}
+	return v, nil
+}
+
+// readStream folds the events and notes what no stream may do.
+func (a *answer) readStream(r io.Reader) error {
+	var all any
+	dones := 0
+	events := bufio.NewReader(r)
+	for {
+		line, err := events.ReadString('\n')
+		if data, ok := strings.CutPrefix(strings.TrimRight(line, "\r\n"), "data: "); ok {
+			if dones > 0 {
+				a.problem("an event after [DONE]: %.200s", data)
+			}
+			if data == "[DONE]" {
+				dones++
+			} else {
+				all = a.take(all, data)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if dones != 1 {
+		a.problem("%d times [DONE]", dones)
+	}
+	a.content = all
+	return nil
+}
+
+func (a *answer) take(all any, data string) any {
+	v, err := decode(strings.NewReader(data))
+	event, ok := v.(map[string]any)
+	if err != nil || !ok {
+		a.problem("an event that is no JSON object: %.200s", data)
+		return all
+	}
+	if event["error"] != nil {
+		a.problem("an error event: %.200s", data)
+	}
+	before, _ := all.(map[string]any)
+	if id := before["id"]; id != nil && id != event["id"] {
+		a.problem("an event with another id: %v, not %v", event["id"], id)
+	}
+	return fold(all, event)
+}
+
+func (a *answer) problem(format string, args ...any) {
+	a.problems = append(a.problems, fmt.Sprintf(format, args...))
+}
+
+// strip takes out what is an answer's own, and cached_tokens, which says how an answer was
+// computed and not what it is.
+func (a *answer) strip() {
+	top, ok := a.content.(map[string]any)
+	if !ok {
+		return
+	}
+	for _, own := range []string{"id", "created", "system_fingerprint", "metrics"} {
+		delete(top, own)
+	}
+	if usage, ok := top["usage"].(map[string]any); ok {
+		if details, ok := usage["prompt_tokens_details"].(map[string]any); ok {
+			a.cached = details["cached_tokens"]
+		}
+		delete(usage, "prompt_tokens_details")
+	}
+	stripToolIDs(top)
+}
+
+// stripToolIDs takes the random ids of tool calls out.
+func stripToolIDs(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, member := range v {
+			if calls, ok := member.([]any); ok && key == "tool_calls" {
+				for _, c := range calls {
+					if c, ok := c.(map[string]any); ok {
+						delete(c, "id")
+					}
+				}
+			}
+			stripToolIDs(member)
+		}
+	case []any:
+		for _, member := range v {
+			stripToolIDs(member)
+		}
+	}
+}
+
+// choices are the choices of the answer.
+func (a *answer) choices() []any {
+	top, _ := a.content.(map[string]any)
+	all, _ := top["choices"].([]any)
+	return all
+}
+
+// promptTokens is usage.prompt_tokens, 0 where the answer has no usage.
+func (a *answer) promptTokens() int64 {
+	top, _ := a.content.(map[string]any)
+	usage, _ := top["usage"].(map[string]any)
+	number, _ := usage["prompt_tokens"].(json.Number)
+	n, _ := number.Int64()
+	return n
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+)
+
+// counters sends requests one after the other and reads after each what the engines count:
+// that the prefill engine computed the prompt, that the decode engine pulled it and computed
+// nothing of it, that no block stays, and that cached_tokens is the prefill engine's.
+func counters(ctx context.Context, t *trial) error {
+	engines, err := t.fleet.all(ctx, prefillEngine(1), decodeEngine(1))
+	if err != nil {
+		return err
+	}
+	x, err := t.fleet.proxyOf(ctx, engines)
+	if err != nil {
+		return err
+	}
+	c := &counting{t: t, prefill: engines[0], decode: engines[1], xpyd: x, prompts: newPrompts(3)}
+	if c.ledger, err = openLedger(ctx, t, x, engines); err != nil {
+		return err
+	}
+	for i, tokens := range []int{1, 2, 31, 32, 33, 64, 65, 200, 540, 1024, 1500} {
+		for _, api := range []string{completionsPath, chatPath} {
+			if err := c.fresh(ctx, api, tokens, i%2 == 1); err != nil {
+				return err
+			}
+		}
+	}
+	for i, tokens := range []int{1, 32, 33, 64, 65, 300, 1000} {
+		if err := c.knownToPrefill(ctx, tokens, i%2 == 0); err != nil {
+			return err
+		}
+	}
+	return c.ledger.ids()
+}
+
+// counting is that check under way.
+type counting struct {
+	t               *trial
+	prefill, decode *engine
+	xpyd            *proxy
+	ledger          *ledger
+	prompts         *prompts
+	sent            int
+}
+
+// The sources of a prompt's tokens, as an engine counts them.
+const (
+	byPull    = `source="external_kv_transfer"`
+	byCompute = `source="local_compute"`
+)
+
+// moves are what one request moves in the figures of both engines.
+type moves struct {
+	prompt, generated, hits       float64 // of the prefill engine; hits of its own prefix cache
+	transfers, external           float64 // of the decode engine
+	pulled, computed              float64 // tokens of the prompt by source, of the decode engine
+	expired, failed, failedNotice float64 // of both
+}
+
+func (c *counting) read(ctx context.Context) (m moves, err error) {
+	p, err := get(ctx, c.prefill.url+"/metrics")
+	if err != nil {
+		return m, fmt.Errorf("read metrics of %s: %w", c.prefill.name, err)
+	}
+	d, err := get(ctx, c.decode.url+"/metrics")
+	if err != nil {
+		return m, fmt.Errorf("read metrics of %s: %w", c.decode.name, err)
+	}
+	for _, f := range []struct {
+		into *float64
+		text []byte
+		name string
+		more []string
+	}{
+		{&m.prompt, p, "vllm:prompt_tokens_total", nil},
+		{&m.generated, p, "vllm:generation_tokens_total", nil},
+		{&m.hits, p, "vllm:prefix_cache_hits_total", nil},
+		{&m.transfers, d, "vllm:nixl_xfer_time_seconds_count", nil},
+		{&m.external, d, "vllm:external_prefix_cache_hits_total", nil},
+		{&m.pulled, d, "vllm:prompt_tokens_by_source_total", []string{byPull}},
+		{&m.computed, d, "vllm:prompt_tokens_by_source_total", []string{byCompute}},
+		{&m.expired, p, "vllm:nixl_num_kv_expired_reqs_total", nil},
+		{&m.failed, d, "vllm:nixl_num_failed_transfers_total", nil},
+		{&m.failedNotice, d, "vllm:nixl_num_failed_notifications_total", nil},
+	} {
+		if *f.into, err = sumSeries(f.text, f.name, f.more...); err != nil {
+			return m, err
+		}
+	}
+	return m, nil
+}
+
+func (m moves) since(b moves) moves {
+	return moves{
+		prompt: m.prompt - b.prompt, generated: m.generated - b.generated, hits: m.hits - b.hits,
+		transfers: m.transfers - b.transfers, external: m.external - b.external, pulled: m.pulled - b.pulled, computed: m.computed - b.computed,
+		expired: m.expired - b.expired, failed: m.failed - b.failed, failedNotice: m.failedNotice - b.failedNotice,
+	}
+}
+
+// request is one of the two APIs with a prompt of about that many tokens.
+func (c *counting) request(api string, tokens int, stream bool) request {
+	body := map[string]any{"model": "tiny", "temperature": 0, "max_tokens": 4, "stream": stream}
+	if stream {
+		body["stream_options"] = map[string]any{"include_usage": true}
+	}
+	if api == chatPath {
+		body["messages"] = []any{message("user", c.prompts.words(tokens))}
+	} else {
+		body["prompt"] = c.prompts.ids(tokens)
+	}
+	return c.numbered(api, body)
+}
+
+func (c *counting) numbered(api string, body map[string]any) request {
+	text, err := json.Marshal(body)
+	if err != nil {
+		panic("BUG: body that is no JSON: " + err.Error())
+	}
+	c.sent++
+	return request{path: api, id: fmt.Sprintf("e2e-3-%d", c.sent), body: text}
+}
+
+// pull is what a request moves whose prompt has n tokens, of which the prefill engine had some
+// in its cache. The decode engine has no output without the last token's own step, so it counts
+// a prompt of one token as computed, although it has pulled the block.
+func pull(n, cached float64) moves {
+	m := moves{prompt: n, generated: 1, hits: cached, transfers: 1, external: n, pulled: n}
+	if n == 1 {
+		m.pulled, m.computed = 0, 1
+	}
+	return m
+}
+
+// fresh: a prompt that no engine knows.
+func (c *counting) fresh(ctx context.Context, api string, tokens int, stream bool) error {
+	_, err := c.judge(ctx, c.request(api, tokens, stream), func(n float64) moves { return pull(n, 0) })
+	return err
+}
+
+// knownToPrefill: a prompt that the prefill engine has in its cache and the decode engine has
+// not. The answer must say so, whole or streamed.
+func (c *counting) knownToPrefill(ctx context.Context, tokens int, stream bool) error {
+	r := c.request(completionsPath, tokens, stream)
+	var body map[string]any
+	if err := json.Unmarshal(r.body, &body); err != nil {
+		panic("BUG: " + err.Error())
+	}
+	first := c.numbered(completionsPath, map[string]any{"model": "tiny", "prompt": body["prompt"], "max_tokens": 1})
+	if _, err := send(ctx, c.prefill.url, first); err != nil {
+		return fmt.Errorf("send a prompt to %s: %w", c.prefill.name, err)
+	}
+	// Whole blocks of 32, and never the last token: it must be computed to have an output.
+	cached := float64((tokens - 1) / 32 * 32)
+	_, err := c.judge(ctx, r, func(n float64) moves { return pull(n, cached) })
+	return err
+}
+
+// judge sends a request through xpyd; want is what it must move, given its prompt's tokens.
+func (c *counting) judge(ctx context.Context, r request, want func(prompt float64) moves) (answer, error) {
+	if err := c.ledger.awaitIdle(ctx); err != nil {
+		return answer{}, err
+	}
+	before, err := c.settled(ctx)
+	if err != nil {
+		return answer{}, err
+	}
+	a, err := send(ctx, c.xpyd.url, r)
+	if err != nil {
+		return a, fmt.Errorf("%s: %w", r.id, err)
+	}
+	if a.status != 200 || len(a.problems) > 0 {
+		c.t.fail("%s: status %d: %.300v %v", r.id, a.status, a.content, a.problems)
+		return a, nil
+	}
+	target := want(float64(a.promptTokens()))
+	var got moves
+	_ = poll(ctx, settleTime, func() bool { // a difference is judged below
+		now, failed := c.read(ctx)
+		got, err = now.since(before), failed
+		return err != nil || got == target
+	})
+	if err != nil {
+		return a, err
+	}
+	c.compare(r, a, got, target)
+	if err := c.ledger.awaitIdle(ctx); err != nil {
+		c.t.fail("%s: %v", r.id, err)
+	}
+	return a, ctx.Err()
+}
+
+func (c *counting) compare(r request, a answer, got, want moves) {
+	switch {
+	case a.header.Get("X-Xpyd-Path") != "disaggregated":
+		c.t.fail("%s: X-Xpyd-Path is %q", r.id, a.header.Get("X-Xpyd-Path"))
+	case got != want:
+		c.t.fail("%s: the engines' figures moved by %+v, want %+v", r.id, got, want)
+	case a.cached != json.Number(fmt.Sprint(want.hits)):
+		c.t.fail("%s: cached_tokens is %v, want %v, which the prefill engine found in its cache", r.id, a.cached, want.hits)
+	default:
+		c.t.pass()
+	}
+}
+
+// settled reads the figures once those of the request before have arrived: two readings that
+// are the same.
+func (c *counting) settled(ctx context.Context) (m moves, err error) {
+	last := moves{prompt: -1}
+	late := poll(ctx, settleTime, func() bool {
+		if m, err = c.read(ctx); err != nil || m == last {
+			return true
+		}
+		last = m
+		return false
+	})
+	if err == nil {
+		err = late
+	}
+	return m, err
+}
