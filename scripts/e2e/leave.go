@@ -15,7 +15,9 @@ import (
 func faultChecks() []check {
 	return []check{
 		{"leave", leave},
+		{"hostile", hostile},
 		{"free", free},
+		{"die", die},
 	}
 }
 
@@ -223,7 +225,7 @@ func (l *leaver) reach(ctx context.Context, d *departure, v *visit, holds []*hol
 
 // whileComputing waits for a random part of what P takes.
 func (l *leaver) whileComputing(ctx context.Context, id string) error {
-	if err := poll(ctx, visitTime, func() bool { return len(l.rp.times(stepRequest, id)) > 0 }); err != nil {
+	if err := poll(ctx, stepTime, func() bool { return len(l.rp.times(stepRequest, id)) > 0 }); err != nil {
 		return errors.New("its prefill did not begin")
 	}
 	l.mu.Lock()

@@ -38,7 +38,7 @@ type hold struct {
 
 // awaitAny waits until a leg has come to one of two holds, which may be the same.
 func awaitAny(ctx context.Context, a, b *hold) error {
-	ctx, cancel := context.WithTimeout(ctx, visitTime)
+	ctx, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
 	select {
 	case <-a.reached:
@@ -56,15 +56,15 @@ func (h *hold) let() { h.once.Do(func() { close(h.open) }) }
 // each leg came by.
 type relay struct {
 	url, target string // http://127.0.0.1:…, and the engine's address
-	listener    net.Listener
 	closed      chan struct{}
 	group       sync.WaitGroup
 
-	mu    sync.Mutex
-	holds map[station]*hold
-	seen  map[station][]time.Time
-	conns map[net.Conn]bool
-	away  bool // connections are closed as they come: the engine cannot be reached
+	mu       sync.Mutex
+	listener net.Listener // nil while shut
+	holds    map[station]*hold
+	seen     map[station][]time.Time
+	conns    map[net.Conn]bool
+	away     bool // connections are closed as they come: the engine cannot be reached
 	// handles counts the requests that carried each, by the name that P gave its own request.
 	handles map[string]int
 }
@@ -78,20 +78,43 @@ func newRelay(e *engine) (*relay, error) {
 		url: "http://" + l.Addr().String(), target: e.addr, listener: l, closed: make(chan struct{}),
 		holds: map[station]*hold{}, seen: map[station][]time.Time{}, conns: map[net.Conn]bool{}, handles: map[string]int{},
 	}
-	r.group.Go(r.accept)
+	r.group.Go(func() { r.accept(l) })
 	return r, nil
 }
 
 // close lets everything go and ends all connections.
 func (r *relay) close() {
 	close(r.closed)
-	_ = r.listener.Close()
+	r.shut()
 	r.mu.Lock()
 	for c := range r.conns {
 		_ = c.Close()
 	}
 	r.mu.Unlock()
 	r.group.Wait()
+}
+
+// shut refuses new connections, as the port of an engine that has died does.
+func (r *relay) shut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.listener != nil {
+		_ = r.listener.Close()
+		r.listener = nil
+	}
+}
+
+// reopen ends that.
+func (r *relay) reopen() error {
+	l, err := net.Listen("tcp", strings.TrimPrefix(r.url, "http://"))
+	if err != nil {
+		return fmt.Errorf("listen again for a relay: %w", err)
+	}
+	r.mu.Lock()
+	r.listener = l
+	r.mu.Unlock()
+	r.group.Go(func() { r.accept(l) })
+	return nil
 }
 
 // hold is for the next leg that comes to the station.
@@ -167,9 +190,9 @@ func usedTwice(relays ...*relay) (twice []string, all int) {
 	return twice, len(total)
 }
 
-func (r *relay) accept() {
+func (r *relay) accept(l net.Listener) {
 	for {
-		c, err := r.listener.Accept()
+		c, err := l.Accept()
 		if err != nil {
 			return // closed
 		}

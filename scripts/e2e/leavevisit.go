@@ -21,21 +21,25 @@ type visit struct {
 	res  *http.Response
 }
 
-// visitTime bounds a visit, far above what it takes.
-const visitTime = 60 * time.Second
+// visitTime bounds a visit, and stepTime a single step of one; both are far above what they
+// take.
+const (
+	visitTime = 5 * time.Minute
+	stepTime  = time.Minute
+)
 
-// call writes a request and returns without waiting for its answer. id is X-Request-Id.
-func call(ctx context.Context, url, path, id string, body []byte) (*visit, error) {
+// call writes a request and returns without waiting for its answer. id is X-Request-Id; more
+// are further header fields.
+func call(ctx context.Context, url, path, id string, body []byte, more ...string) (*visit, error) {
 	addr := strings.TrimPrefix(url, "http://")
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("call %s: %w", addr, err)
 	}
 	_ = conn.SetDeadline(time.Now().Add(visitTime)) // fails on a closed connection only
-	var b bytes.Buffer
-	_, _ = fmt.Fprintf(&b, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nX-Request-Id: %s\r\nContent-Length: %d\r\n\r\n", path, addr, id, len(body))
-	b.Write(body)
-	if _, err := conn.Write(b.Bytes()); err != nil {
+	fields := append([]string{"Host: " + addr, "Content-Type: application/json", "X-Request-Id: " + id, fmt.Sprint("Content-Length: ", len(body))}, more...)
+	head := "POST " + path + " HTTP/1.1\r\n" + strings.Join(fields, "\r\n") + "\r\n\r\n"
+	if _, err := conn.Write(append([]byte(head), body...)); err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("call %s: %w", addr, err)
 	}

@@ -78,7 +78,7 @@ func (l *leaver) leaveQueue(ctx context.Context, all []*departure, visits []*vis
 // takeDown has xpyd find that the first decode engine is gone.
 func (l *leaver) takeDown(ctx context.Context) error {
 	l.rd[0].setAway(true)
-	err := poll(ctx, visitTime, func() bool {
+	err := poll(ctx, stepTime, func() bool {
 		up, err := l.x.metric("xpyd_backend_up", `backend="`+l.rd[0].url+`"`)
 		return err == nil && up == 0
 	})
@@ -91,7 +91,7 @@ func (l *leaver) takeDown(ctx context.Context) error {
 // awaitQueue waits until that many requests wait for a decode engine.
 func (l *leaver) awaitQueue(ctx context.Context, want float64) error {
 	var got float64
-	err := poll(ctx, visitTime, func() bool {
+	err := poll(ctx, stepTime, func() bool {
 		var err error
 		got, err = l.x.metric("xpyd_queued", `role="decode"`)
 		return err == nil && got == want

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// The check die: engines are killed and frozen in every phase of a completion, and started
+// again. A request ends right, elsewhere if need be, or with a well-formed error; never with
+// another text.
+
+const (
+	dieEach     = 8 // requests of a scene
+	dieRecover  = 20 * time.Second
+	dieRelease  = 10 * time.Second // until blocks are free, well below the lease of 30 s
+	dieLong     = 1900             // tokens that take P a while
+	dieStreamed = 300              // tokens of a stream that is still under way when its engine dies
+)
+
+// mortals are two pairs, of which the first prefill and the second decode engine die. The
+// first decode engine fails requests whose blocks it cannot load, the second computes them.
+type mortals struct {
+	t       *trial
+	p, d    [2]*engine
+	rd      [2]*relay
+	x       *proxy
+	patient *proxy // over p[0] and d[0], and asks for nobody's health
+	scenes  map[string][]*teller
+	stale   *hold
+	late    *sync.WaitGroup // the client of stale
+}
+
+func die(ctx context.Context, t *trial) error {
+	m := &mortals{t: t, scenes: map[string][]*teller{}}
+	if err := m.rehearse(ctx); err != nil {
+		return err
+	}
+	defer m.close()
+	if err := m.assemble(ctx); err != nil {
+		return err
+	}
+	for _, scene := range []func(context.Context) error{m.freezePrefill, m.killPrefill, m.killDecode, m.restart, m.settle} {
+		if err := scene(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rehearse learns from an engine that works alone what each request is to come to. That
+// engine then makes room.
+func (m *mortals) rehearse(ctx context.Context) error {
+	plain, err := m.t.fleet.engine(ctx, plainEngine())
+	if err != nil {
+		return err
+	}
+	m.cast("frozen", dieEach, 300, 12)
+	m.cast("between", dieEach, 300, 12)
+	m.cast("computing", dieEach, dieLong, 6)
+	m.cast("streaming", dieEach, 60, dieStreamed)
+	m.cast("waiting", dieEach, 300, 12)
+	m.cast("stale", 1, 300, 12)
+	m.cast("after", dieEach, 200, 12)
+	for name, tellers := range m.scenes {
+		alone := make([]*teller, len(tellers))
+		for i, t := range tellers {
+			alone[i] = &teller{id: t.id, ask: t.ask}
+		}
+		tellAll(ctx, plain.url, alone).Wait()
+		for i, t := range alone {
+			if t.status != 200 || t.broke || t.text == "" {
+				return fmt.Errorf("the engine that works alone fails at %q: %v", name, t)
+			}
+			tellers[i].want = t.text
+		}
+	}
+	return plain.stop(ctx)
+}
+
+// cast writes the requests of a scene: both APIs, streamed and not.
+func (m *mortals) cast(scene string, n, size, tokens int) {
+	for i := range n {
+		a := ask{chat: i%2 == 0, stream: i/2%2 == 0 || tokens == dieStreamed, prompt: randomPrompt(size + i), tokens: tokens}
+		m.scenes[scene] = append(m.scenes[scene], &teller{id: fmt.Sprintf("die-%s-%d", scene, i), ask: a})
+	}
+}
+
+func (m *mortals) assemble(ctx context.Context) error {
+	second := decodeEngine(2)
+	second.policy = "recompute"
+	engines, err := m.t.fleet.all(ctx, prefillEngine(1), prefillEngine(2), decodeEngine(1), second)
+	if err != nil {
+		return err
+	}
+	m.p, m.d = [2]*engine(engines[:2]), [2]*engine(engines[2:])
+	for i, e := range m.d {
+		if m.rd[i], err = newRelay(e); err != nil {
+			return err
+		}
+	}
+	// A check a second, so that a frozen engine is found within a few.
+	m.x, err = m.t.fleet.proxy(ctx, "--prefill", m.p[0].url+","+m.p[1].url, "--decode", m.rd[0].url+","+m.rd[1].url,
+		"--health-interval", "1s", "--health-suspect-interval", "500ms", "--health-fall", "2", "--health-rise", "1", "--health-slow-start", "0s")
+	if err != nil {
+		return err
+	}
+	m.patient, err = m.t.fleet.proxy(ctx, "--prefill", m.p[0].url, "--decode", m.rd[0].url, "--health-interval", "10m")
+	return err
+}
+
+func (m *mortals) close() {
+	for _, r := range m.rd {
+		if r != nil {
+			r.close()
+		}
+	}
+}
+
+// between sends the requests of a scene and returns when each has been prefilled and waits
+// before its decode engine.
+func (m *mortals) between(ctx context.Context, x *proxy, scene string) (*sync.WaitGroup, func(), error) {
+	holds := make([][2]*hold, 0, dieEach)
+	for _, t := range m.scenes[scene] {
+		holds = append(holds, [2]*hold{m.rd[0].hold(stepRequest, t.id), m.rd[1].hold(stepRequest, t.id)})
+	}
+	group := tellAll(ctx, x.url, m.scenes[scene])
+	let := func() {
+		for _, h := range holds {
+			h[0].let()
+			h[1].let()
+		}
+	}
+	for i, h := range holds {
+		if err := awaitAny(ctx, h[0], h[1]); err != nil {
+			let()
+			return group, let, fmt.Errorf("bring %s between its legs: %w", m.scenes[scene][i].id, err)
+		}
+	}
+	return group, let, nil
+}
+
+// freezePrefill stops P between the legs: D asks it for blocks and waits without a limit.
+func (m *mortals) freezePrefill(ctx context.Context) error {
+	group, let, err := m.between(ctx, m.x, "frozen")
+	if err != nil {
+		return err
+	}
+	if err := m.p[0].signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	start := time.Now()
+	let()
+	group.Wait()
+	m.t.say("P frozen between the legs: all answered after %.1f s", time.Since(start).Seconds())
+	if err := m.p[0].signal(syscall.SIGCONT); err != nil {
+		return err
+	}
+	m.review("frozen", m.again, true)
+	if err := m.awaitUp(ctx, m.p[0].url); err != nil {
+		return err
+	}
+	return m.allFree(ctx, "P thawed")
+}
+
+// killPrefill kills P while it computes for some requests, has computed for others, and one
+// more waits to be decoded when P is back with another engine id.
+func (m *mortals) killPrefill(ctx context.Context) error {
+	stale := m.scenes["stale"][0]
+	m.stale = m.rd[0].hold(stepRequest, stale.id)
+	m.late = tellAll(ctx, m.patient.url, m.scenes["stale"])
+	if err := awaitAny(ctx, m.stale, m.stale); err != nil {
+		return fmt.Errorf("bring %s between its legs: %w", stale.id, err)
+	}
+	group, let, err := m.between(ctx, m.x, "between")
+	if err != nil {
+		return err
+	}
+	computing := tellAll(ctx, m.x.url, m.scenes["computing"])
+	err = poll(ctx, stepTime, func() bool {
+		n, err := m.x.metric("xpyd_in_flight", `backend="`+m.p[0].url+`"`)
+		return err == nil && n > 0
+	})
+	if err != nil {
+		return errors.New("P gets no work")
+	}
+	if err := m.p[0].signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	let()
+	group.Wait()
+	computing.Wait()
+	m.review("between", m.orphaned, true)
+	m.review("computing", m.again, true)
+	return nil
+}
+
+// killDecode kills D while it streams for some requests and has just got others.
+func (m *mortals) killDecode(ctx context.Context) error {
+	streams := tellAll(ctx, m.x.url, m.scenes["streaming"])
+	for _, t := range m.scenes["streaming"] {
+		if err := poll(ctx, stepTime, func() bool { return t.events.Load() >= 3 }); err != nil {
+			return fmt.Errorf("stream %s does not begin", t.id)
+		}
+	}
+	// Frozen first: it must not answer what it gets now.
+	if err := m.d[1].signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	waiting := tellAll(ctx, m.x.url, m.scenes["waiting"])
+	for _, t := range m.scenes["waiting"] {
+		err := poll(ctx, stepTime, func() bool {
+			return len(m.rd[0].times(stepRequest, t.id))+len(m.rd[1].times(stepRequest, t.id)) > 0
+		})
+		if err != nil {
+			return fmt.Errorf("%s comes to no decode engine", t.id)
+		}
+	}
+	m.rd[1].shut()
+	if err := m.d[1].signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	streams.Wait()
+	waiting.Wait()
+	m.review("streaming", m.brokenOff, false)
+	m.review("waiting", m.again, true)
+	return nil
+}

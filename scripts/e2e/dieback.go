@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// review judges a scene: wrong is never right, and where saves is set nothing but right is.
+// touched tells whether the fault met a request; a scene in which it met none proves nothing.
+func (m *mortals) review(scene string, touched func(*teller) bool, saves bool) {
+	met, failed := 0, 0
+	for _, t := range m.scenes[scene] {
+		v := t.verdict()
+		switch {
+		case v == verdictRight, v == verdictError && !saves:
+			m.t.pass()
+		default:
+			m.t.fail("%s: %v", scene, t)
+		}
+		if v == verdictError {
+			failed++
+		}
+		if touched(t) {
+			met++
+		}
+	}
+	m.t.say("%s: %d requests, %d met the fault, %d errors", scene, len(m.scenes[scene]), met, failed)
+	m.t.judge(met > 0, "%s: no request met the fault: that proves nothing", scene)
+}
+
+// again: xpyd asked another engine after one had failed.
+func (m *mortals) again(t *teller) bool {
+	return m.logged(t, func(line map[string]any) bool {
+		return line["message"] == "round failed, another one begins" || line["message"] == "prefill leg failed, another backend is asked if there is one"
+	})
+}
+
+// orphaned: that, or it was decoded without the blocks that its dead prefill engine held.
+func (m *mortals) orphaned(t *teller) bool {
+	return m.again(t) || m.logged(t, func(line map[string]any) bool {
+		return line["message"] == "completion" && line["prefill"] == m.p[0].url
+	})
+}
+
+func (m *mortals) logged(t *teller, is func(map[string]any) bool) bool {
+	for _, line := range m.x.lines() {
+		if line["request_id"] == t.id && is(line) {
+			return true
+		}
+	}
+	return false
+}
+
+// brokenOff: its stream ended in an error.
+func (m *mortals) brokenOff(t *teller) bool { return t.verdict() == verdictError }
+
+// restart brings both back and judges that xpyd uses them again by itself.
+func (m *mortals) restart(ctx context.Context) error {
+	m.t.say("%s and %s start again", m.p[0].name, m.d[1].name)
+	begun := time.Now()
+	errs := make(chan error, 2)
+	for _, e := range []*engine{m.p[0], m.d[1]} {
+		go func() { errs <- e.start(ctx) }()
+	}
+	for range 2 {
+		if err := <-errs; err != nil {
+			return err
+		}
+	}
+	back := time.Now()
+	m.t.say("both are up after %.1f s", back.Sub(begun).Seconds())
+	if err := m.rd[1].reopen(); err != nil {
+		return err
+	}
+	used, err := m.awaitUse(ctx, back)
+	if err != nil {
+		return err
+	}
+	m.t.say("both serve a part of a completion %.1f s after they were up", used.Seconds())
+	tellAll(ctx, m.x.url, m.scenes["after"]).Wait()
+	for _, t := range m.scenes["after"] {
+		m.t.judge(t.verdict() == verdictRight, "after: %v", t)
+	}
+	// The one that has waited: P knows nothing of its handle.
+	m.stale.let()
+	m.late.Wait()
+	stale := m.scenes["stale"][0]
+	m.t.judge(stale.verdict() == verdictRight, "stale: %v", stale)
+	return nil
+}
+
+// awaitUse sends requests until each of the two has served a leg.
+func (m *mortals) awaitUse(ctx context.Context, back time.Time) (time.Duration, error) {
+	count := func() (p, d float64) {
+		p, _ = m.x.metric("xpyd_leg_requests_total", `backend="`+m.p[0].url+`"`, `leg="prefill"`, `outcome="ok"`)
+		d, _ = m.x.metric("xpyd_leg_requests_total", `backend="`+m.rd[1].url+`"`, `leg="decode"`, `outcome="ok"`)
+		return p, d
+	}
+	p, d := count()
+	for i := 0; ctx.Err() == nil; i++ {
+		t := m.scenes["after"][i%dieEach]
+		probe := &teller{id: fmt.Sprintf("die-probe-%d", i), ask: t.ask, want: t.want}
+		tellAll(ctx, m.x.url, []*teller{probe}).Wait()
+		if probe.verdict() != verdictRight {
+			m.t.fail("while the engines come back: %v", probe)
+		}
+		took := time.Since(back)
+		if np, nd := count(); np > p && nd > d {
+			m.t.pass()
+			return took, nil
+		}
+		if took > dieRecover {
+			m.t.fail("xpyd does not use both engines %v after they are up again", dieRecover)
+			return took, nil
+		}
+	}
+	return 0, ctx.Err()
+}
+
+func (m *mortals) awaitUp(ctx context.Context, url string) error {
+	err := poll(ctx, dieRecover, func() bool {
+		up, err := m.x.metric("xpyd_backend_up", `backend="`+url+`"`)
+		return err == nil && up == 1
+	})
+	if err != nil {
+		return fmt.Errorf("xpyd does not see that %s is back", url)
+	}
+	return nil
+}
+
+// allFree judges that no engine has blocks in use any more.
+func (m *mortals) allFree(ctx context.Context, when string) error {
+	since := time.Now()
+	for _, e := range []*engine{m.p[0], m.p[1], m.d[0], m.d[1]} {
+		free, err := awaitUse(ctx, e, 0, since.Add(dieRelease))
+		if err != nil {
+			return err
+		}
+		m.t.judge(free, "%s has blocks in use %v after: %s", e.name, dieRelease, when)
+	}
+	return nil
+}
+
+// settle judges what is left behind. A handle on an engine that died cannot be given back, so
+// of xpyd's books only the sum is judged.
+func (m *mortals) settle(ctx context.Context) error {
+	if err := m.allFree(ctx, "the last request"); err != nil {
+		return err
+	}
+	twice, all := usedTwice(m.rd[:]...)
+	m.t.judge(len(twice) == 0 && all > 0, "of %d handles these went to a decode engine twice: %v", all, twice)
+	var issued, ended, flying float64
+	err := poll(ctx, dieRelease, func() bool {
+		issued, _ = m.x.metric("xpyd_kv_handles_total", `end="issued"`)
+		ended, _ = m.x.metric("xpyd_kv_handles_total")
+		ended -= issued
+		flying, _ = m.x.metric("xpyd_in_flight")
+		return issued > 0 && issued == ended && flying == 0
+	})
+	m.t.judge(err == nil, "%v handles issued, %v ended, %v legs under way", issued, ended, flying)
+	return nil
+}
