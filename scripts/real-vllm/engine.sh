@@ -5,6 +5,7 @@
 #   engine.sh signal NAME SIGNAL     one signal to all of its processes
 #   engine.sh stop-all
 #   engine.sh status                 name, role, port, pid, state and log of each
+#   engine.sh show ROLE PORT [arguments]   the command that start runs
 # KV_POLICY=fail|recompute: what a decode engine does when blocks cannot be loaded
 # KV_LEASE=SECONDS: how long a prefill engine holds blocks for a decode engine that does not come
 # START_TIMEOUT=SECONDS: 240
@@ -12,27 +13,28 @@ set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
 . "$HERE/env.sh"
 
-# serve becomes the engine. On your own nodes: your model in place of $MODEL, the node's address
-# in place of 127.0.0.1, and without the part that is for a small model on a CPU.
-serve() {
+# engine_command is what starts an engine: ENV and COMMAND. On your own nodes: your model in place of
+# $MODEL, the node's address in place of 127.0.0.1, and nothing of small, which is for a small
+# model on a CPU. engine.sh show prints the result.
+engine_command() { # ROLE PORT [arguments]
   local role=$1 port=$2 connector=()
   shift 2
-  # Here the decode engine asks the prefill engine for its KV blocks: an address that it can reach.
-  export VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1 VLLM_NIXL_SIDE_CHANNEL_PORT=$((port + 1000))
+  # The prefill engine's is where decode engines ask for KV blocks: an address that they can reach.
+  ENV=(VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1 VLLM_NIXL_SIDE_CHANNEL_PORT=$((port + 1000)))
   case $role in
     prefill) connector=(--kv-transfer-config "$(connector_config kv_producer)") ;;
     decode) connector=(--kv-transfer-config "$(connector_config kv_consumer)") ;;
   esac
 
-  # For a small model on a CPU. NIXL moves blocks with UCX, here over TCP on loopback.
-  export VLLM_HOST_IP=127.0.0.1 UCX_TLS=tcp,self UCX_NET_DEVICES=lo
-  export VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1
-  export HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 XDG_CACHE_HOME=$CACHE/engines
-  local small=(--dtype float32 --max-model-len 2048 --block-size 32 --num-gpu-blocks-override 256 --enforce-eager --seed 0)
+  # NIXL moves blocks with UCX, here over TCP on loopback; and nothing is to be looked up outside.
+  ENV+=(VLLM_HOST_IP=127.0.0.1 UCX_TLS=tcp,self UCX_NET_DEVICES=lo
+    VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1
+    HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 "XDG_CACHE_HOME=$CACHE/engines")
+  local small=(--served-model-name tiny --host 127.0.0.1 --dtype float32 --max-model-len 2048
+    --block-size 32 --num-gpu-blocks-override 256 --enforce-eager --seed 0)
 
-  exec setsid nice -n 19 "$VENV/bin/vllm" serve "$MODEL" --served-model-name tiny \
-    --host 127.0.0.1 --port "$port" --enable-prompt-tokens-details \
-    "${connector[@]}" "${small[@]}" "$@"
+  COMMAND=("$VENV/bin/vllm" serve "$MODEL" --port "$port" --enable-prompt-tokens-details
+    "${connector[@]}" "${small[@]}" "$@")
 }
 
 connector_config() {
@@ -137,7 +139,8 @@ launch() { # NAME ROLE PORT [arguments]
   dir=$(mktemp -d /tmp/xpyd-engine.XXXXXX)
   [ ! -f "$RUN/$name.log" ] || mv "$RUN/$name.log" "$RUN/$name.log.1"
   : >"$dir/shm"
-  (cd "$dir" && TMPDIR=$dir serve "${@:2}") >"$RUN/$name.log" 2>&1 </dev/null &
+  engine_command "${@:2}"
+  (cd "$dir" && exec env TMPDIR="$dir" "${ENV[@]}" setsid nice -n 19 "${COMMAND[@]}") >"$RUN/$name.log" 2>&1 </dev/null &
   pid=$!
   disown "$pid" # no message of the shell when it is killed
   echo "$pid $(started_at $pid) $dir $2 $3" >"$RUN/$name.pid"
@@ -199,12 +202,17 @@ stop_all() {
   for name in $(names); do stop "$name"; done
 }
 
-command=${1:-}
-case $command:$# in
-  start:[4-9] | start:[1-9][0-9]) start "${@:2}" ;;
-  stop:[23]) stop "${@:2}" ;;
-  signal:3) to_all "$2" "$3" ;;
-  stop-all:1) stop_all ;;
-  status:1) status ;;
-  *) fail "start NAME ROLE PORT [arguments], stop NAME [SIGNAL], signal NAME SIGNAL, stop-all or status" ;;
-esac
+main() {
+  local command=${1:-}
+  case $command:$# in
+    start:[4-9] | start:[1-9][0-9]) start "${@:2}" ;;
+    stop:[23]) stop "${@:2}" ;;
+    signal:3) to_all "$2" "$3" ;;
+    stop-all:1) stop_all ;;
+    status:1) status ;;
+    show:[3-9] | show:[1-9][0-9]) engine_command "${@:2}" && printf '%q ' "${ENV[@]}" "${COMMAND[@]}" && echo ;;
+    *) fail "start NAME ROLE PORT [arguments], stop NAME [SIGNAL], signal NAME SIGNAL, stop-all, status or show ROLE PORT" ;;
+  esac
+}
+
+main "$@"

