@@ -42,10 +42,10 @@ func newEngine(f *fleet, s spec) *engine {
 // start starts the engine and returns once it answers. What an engine of that name has left
 // behind is cleared away.
 func (e *engine) start(ctx context.Context) error {
-	e.fleet.guard.mind(e.name)
-	if err := e.fleet.call(ctx, nil, "stop", e.name); err != nil {
+	if err := e.clear(ctx); err != nil {
 		return err
 	}
+	e.fleet.guard.mind(e.name)
 	args := append([]string{"start", e.name, e.role, strings.TrimPrefix(e.addr, "127.0.0.1:")}, e.args...)
 	if err := e.fleet.call(ctx, e.env(), args...); err != nil {
 		return err
@@ -66,13 +66,23 @@ func (e *engine) env() []string {
 
 // stop ends the engine and clears away what it leaves behind. One that does not run is fine.
 func (e *engine) stop(ctx context.Context) error {
-	_ = os.Remove(e.specFile())
-	if err := e.fleet.call(ctx, nil, "stop", e.name); err != nil {
+	if err := e.clear(ctx); err != nil {
 		return err
 	}
 	e.fleet.guard.forget(e.name)
 	return nil
 }
+
+// clear ends an engine of that name and removes what it, or one that was killed, has left.
+func (e *engine) clear(ctx context.Context) error {
+	_ = os.Remove(e.specFile())
+	if _, err := os.Stat(e.pidFile()); err != nil {
+		return nil // none has run
+	}
+	return e.fleet.call(ctx, nil, "stop", e.name)
+}
+
+func (e *engine) pidFile() string { return filepath.Join(e.fleet.runDir, e.name+".pid") }
 
 // signal sends sig to every process of the engine.
 func (e *engine) signal(sig syscall.Signal) error {
@@ -97,7 +107,7 @@ func (e *engine) signal(sig syscall.Signal) error {
 
 // pid is the first process of the engine, as engine.sh has noted it.
 func (e *engine) pid() (int, error) {
-	text, err := os.ReadFile(filepath.Join(e.fleet.runDir, e.name+".pid"))
+	text, err := os.ReadFile(e.pidFile())
 	if err != nil {
 		return 0, fmt.Errorf("find the process of %s: %w", e.name, err)
 	}

@@ -48,7 +48,7 @@ func (w *watchdog) close() error {
 
 // guard is what the watchdog does: it reads names until there is nobody left to write them,
 // then stops what it was told to mind and not to forget.
-func guard(names io.Reader) (status int) {
+func guard(names io.Reader, runDir string) (status int) {
 	minded := map[string]bool{}
 	lines := bufio.NewScanner(names)
 	for lines.Scan() {
@@ -61,6 +61,9 @@ func guard(names io.Reader) (status int) {
 		}
 	}
 	for name := range minded {
+		if _, err := os.Stat(filepath.Join(runDir, name+".pid")); err != nil {
+			continue // it has not come as far as a process
+		}
 		cmd := exec.Command(filepath.Join("scripts", "real-vllm", "engine.sh"), "stop", name, "KILL")
 		if text, err := cmd.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "e2e: stop %s: %v: %s\n", name, err, text)

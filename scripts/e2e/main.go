@@ -44,6 +44,7 @@ func checks() []check {
 type options struct {
 	pick    *regexp.Regexp // nil: all
 	xpyd    string         // path of the program
+	wrongs  bool           // plant faults, which the checks must find
 	ports   int            // of the first engine; the others follow
 	keep    bool
 	version string // of vLLM; "" for the default one of scripts/real-vllm
@@ -57,13 +58,19 @@ func run() int {
 	var o options
 	pick := flag.String("run", "", "only checks whose name matches")
 	guarded := flag.Bool("guard", false, "stop the engines named on standard input when that ends; e2e starts this itself")
+	flag.BoolVar(&o.wrongs, "wrongs", false, "build xpyd with one thing wrong after the other, -run picks which: a check must fail by each")
 	flag.StringVar(&o.xpyd, "xpyd", "./xpyd", "program to judge")
 	flag.IntVar(&o.ports, "ports", defaultPort, "first of 20 ports for engines; their side channels are 1000 above")
 	flag.BoolVar(&o.keep, "keep", false, "leave the engines running, for the next run to use; make e2e-down ends them")
 	flag.StringVar(&o.version, "version", "", "version of vLLM, as given to setup.sh (its default)")
 	flag.Parse()
 	if *guarded {
-		return guard(os.Stdin)
+		cache, err := cacheDir()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "e2e:", err)
+			return exitFailed
+		}
+		return guard(os.Stdin, filepath.Join(cache, "run"))
 	}
 	var err error
 	if o.pick, err = regexp.Compile(*pick); err != nil {
@@ -87,18 +94,9 @@ func run() int {
 	return exitHeld
 }
 
-// judge runs the chosen checks and prints the table. Whatever happens, what it has started
+// judge carries the run out and prints its table. Whatever happens, what it has started
 // ends, unless it is to be kept.
 func judge(ctx context.Context, o options) (failures int, err error) {
-	var chosen []check
-	for _, c := range checks() {
-		if o.pick.MatchString(c.name) {
-			chosen = append(chosen, c)
-		}
-	}
-	if len(chosen) == 0 {
-		return 0, fmt.Errorf("no check matches %q", o.pick)
-	}
 	if o.xpyd, err = filepath.Abs(o.xpyd); err != nil {
 		return 0, fmt.Errorf("find the program: %w", err)
 	}
@@ -110,8 +108,18 @@ func judge(ctx context.Context, o options) (failures int, err error) {
 		err = errors.Join(err, f.close())
 		fmt.Println("logs of the engines and of xpyd:", f.runDir)
 	}()
+	if o.wrongs {
+		return judgeWrongs(ctx, f, o.pick)
+	}
+	return judgeChecks(ctx, f, o.pick)
+}
+
+func judgeChecks(ctx context.Context, f *fleet, pick *regexp.Regexp) (failures int, err error) {
 	var rows []row
-	for _, c := range chosen {
+	for _, c := range checks() {
+		if !pick.MatchString(c.name) {
+			continue
+		}
 		r := c.judge(ctx, f)
 		rows = append(rows, r)
 		var cannot cannotError
@@ -121,6 +129,9 @@ func judge(ctx context.Context, o options) (failures int, err error) {
 		if ctx.Err() != nil {
 			return 0, fmt.Errorf("interrupted in check %q", c.name)
 		}
+	}
+	if len(rows) == 0 {
+		return 0, fmt.Errorf("no check matches %q", pick)
 	}
 	return report(os.Stdout, rows), nil
 }

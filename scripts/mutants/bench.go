@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"xpyd/scripts/internal/overlay"
 )
 
 // mutant is one fault. old stands exactly once in file, which is relative to the
@@ -133,12 +133,12 @@ func (b *bench) judge(ctx context.Context, dir string, m mutant) (verdict, strin
 	if err != nil {
 		return stale, err.Error()
 	}
-	overlay, err := writeOverlay(dir, filepath.Join(b.root, m.file), changed)
+	file, err := overlay.Write(dir, filepath.Join(b.root, m.file), changed)
 	if err != nil {
 		return noBuild, err.Error()
 	}
 	binary := filepath.Join(dir, "test")
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", overlay, "-o", binary, m.pkg)
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", file, "-o", binary, m.pkg)
 	build.Dir = b.root
 	if output, err := build.CombinedOutput(); err != nil {
 		return noBuild, string(output)
@@ -152,27 +152,11 @@ func (b *bench) judge(ctx context.Context, dir string, m mutant) (verdict, strin
 
 // plant makes the change, if its place is there and no other one is.
 func plant(source []byte, m mutant) ([]byte, error) {
-	if n := bytes.Count(source, []byte(m.old)); n != 1 {
-		return nil, fmt.Errorf("%s has the text of mutant %q %d times, want once:\n%s", m.file, m.name, n, m.old)
-	}
-	return bytes.Replace(source, []byte(m.old), []byte(m.new), 1), nil
-}
-
-// writeOverlay puts changed in the place of the file at path, for the compiler alone.
-func writeOverlay(dir, path string, changed []byte) (overlay string, err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("make a place for a mutant: %w", err)
-	}
-	mutated := filepath.Join(dir, "mutated.go")
-	if err := os.WriteFile(mutated, changed, 0o644); err != nil {
-		return "", fmt.Errorf("write a mutant: %w", err)
-	}
-	text, err := json.Marshal(map[string]map[string]string{"Replace": {path: mutated}})
+	changed, err := overlay.Plant(source, m.old, m.new)
 	if err != nil {
-		return "", fmt.Errorf("write overlay: %w", err)
+		return nil, fmt.Errorf("mutant %q: %s: %w", m.name, m.file, err)
 	}
-	overlay = filepath.Join(dir, "overlay.json")
-	return overlay, os.WriteFile(overlay, text, 0o644)
+	return changed, nil
 }
 
 // pattern is the -test.run of the mutant's test; of a control those of all mutants of its
