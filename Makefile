@@ -12,7 +12,7 @@ UNIT         = configs/xpyd.service
 # systemd-analyze counts in tenths: 15 is the exposure 1.5.
 EXPOSURE     = 15
 
-.PHONY: help build demo test race lint fuzz mutants faults bench bench-proxy churn soak fmt docs check-unit check-configs check-openai e2e e2e-down record
+.PHONY: help build demo test race lint fuzz mutants faults bench bench-proxy churn soak fmt docs check-unit check-configs check-openai e2e e2e-mutants e2e-down record
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,11 @@ e2e: build ## real vLLM engines on this machine's CPU judge xpyd (7 GB in E2E_CA
 	@VERSION=$(VLLM) scripts/real-vllm/setup.sh
 	@go build -o dist/e2e ./scripts/e2e
 	@VERSION=$(VLLM) dist/e2e $(ARGS)
+
+e2e-mutants: build ## builds xpyd with one thing wrong after the other; a check of make e2e must find each (ARGS='-run REGEXP')
+	@VERSION=$(VLLM) scripts/real-vllm/setup.sh
+	@go build -o dist/e2e ./scripts/e2e
+	@VERSION=$(VLLM) dist/e2e -wrongs $(ARGS)
 
 e2e-down: ## end every engine of make e2e
 	@scripts/real-vllm/engine.sh stop-all
