@@ -120,15 +120,20 @@ func (f *fleet) close() error {
 	engines := f.engines
 	f.engines = nil
 	f.mu.Unlock()
-	errs := make([]error, 0, len(engines)+1)
+	errs := make(chan error, len(engines))
 	for _, e := range engines {
 		if f.opts.keep {
 			f.guard.forget(e.name)
+			errs <- nil
 			continue
 		}
-		errs = append(errs, e.stop(context.Background()))
+		go func() { errs <- e.stop(context.Background()) }()
 	}
-	return errors.Join(append(errs, f.guard.close())...)
+	var all []error
+	for range engines {
+		all = append(all, <-errs)
+	}
+	return errors.Join(append(all, f.guard.close())...)
 }
 
 // call runs engine.sh. Its last line of standard error becomes the error.

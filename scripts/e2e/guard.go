@@ -14,7 +14,7 @@ import (
 // kill -9 included, the engines that it has started end too.
 type watchdog struct {
 	cmd   *exec.Cmd
-	names io.WriteCloser // +NAME to mind an engine, -NAME to forget it
+	names io.WriteCloser // +NAME to mind an engine, -NAME to forget it; one write a line
 }
 
 func startWatchdog() (*watchdog, error) {
