@@ -123,7 +123,10 @@ func newEnginesCmd() *cobra.Command {
 }
 
 func newVersusCmd() *cobra.Command {
-	var o versus.Options
+	var (
+		o     versus.Options
+		quick bool
+	)
 	cmd := &cobra.Command{
 		Use:   "proxy",
 		Short: "Measure the proxy beside nginx and others at the same work, and judge its bars",
@@ -136,23 +139,45 @@ func newVersusCmd() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("find the program itself: %w", err)
 			}
-			o.Executable = self
+			o.Executable, o.Version = self, readBuildInfo().Version
+			if quick {
+				quicken(&o, cmd.Flags().Changed)
+			}
 			if err := o.Validate(); err != nil {
 				return usageError{err}
 			}
-			_, err = versus.Run(cmd.Context(), o, cmd.OutOrStdout())
-			return err
+			return versus.Run(cmd.Context(), o, cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&o.Xpyd, "xpyd", nil, "build of xpyd as `name=path`; repeated, all are compared; none: this one")
+	f.StringVar(&o.HAProxy, "haproxy", "", "`path` of haproxy; none: looked for in PATH")
+	f.StringVar(&o.VLLMRouter, "vllm-router", "", "`path` of vllm-router; none: looked for in PATH")
 	f.StringSliceVar(&o.Only, "only", nil, "contenders, with commas; none: all that are installed")
 	f.StringVar(&o.Run, "run", "", "`regexp` of the shapes to measure; none: all")
 	f.IntVar(&o.Rounds, "rounds", 3, "rounds of each measurement, of which the median counts")
 	f.DurationVar(&o.Window, "window", 5*time.Second, "length of a measurement")
 	f.IntVar(&o.Cores, "cores", 2, "threads of a Go proxy, and workers of nginx")
+	f.BoolVar(&quick, "quick", false, "three minutes for the main shapes, of xpyd, nginx and the relay alone; other flags win")
+	f.StringVar(&o.Docs, "docs", "", "`directory` of performance.md, whose tables and charts are replaced")
 	f.StringVar(&o.Out, "out", "bench-out/proxy", "`directory` of the results")
 	return cmd
+}
+
+// quicken fills in what no flag has set.
+func quicken(o *versus.Options, given func(flag string) bool) {
+	if !given("window") {
+		o.Window = 1500 * time.Millisecond
+	}
+	if !given("run") {
+		o.Run = "^(json|body-512k|flood|paced-64|paced-500|open-2000|ttft)$"
+	}
+	if !given("only") {
+		o.Only = []string{"nginx", "relay", "direct"}
+		if len(o.Xpyd) == 0 {
+			o.Only = append(o.Only, "xpyd")
+		}
+	}
 }
 
 // newRelayCmd is a contender of xpyd bench proxy.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -18,7 +17,8 @@ import (
 // contender is something to measure.
 type contender struct {
 	name string
-	xpyd bool
+	xpyd bool // a build of it: bars are for it
+	legs int  // 2: each request passes a prefill engine first
 	// start runs it before the engines; dir is its own, for a configuration and logs.
 	start func(ctx context.Context, to target) (*running, error)
 }
@@ -41,7 +41,7 @@ type running struct {
 const (
 	nameXpyd    = "xpyd"
 	nameNginx   = "nginx"
-	nameRelay   = "raw relay"
+	nameRelay   = "relay"
 	nameHAProxy = "haproxy"
 	nameRouter  = "vllm-router"
 	nameDirect  = "direct"
@@ -56,7 +56,7 @@ func direct() contender {
 
 // xpyd runs a build of it with its defaults: every feature, metrics, log to a file.
 func xpyd(name, executable string) contender {
-	return contender{name: name, xpyd: true, start: func(ctx context.Context, to target) (*running, error) {
+	return contender{name: name, xpyd: true, legs: 2, start: func(ctx context.Context, to target) (*running, error) {
 		args := []string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--decode", strings.Join(urls(to.decode), ",")}
 		if len(to.prefill) > 0 {
 			args = append(args, "--prefill", strings.Join(urls(to.prefill), ","))
@@ -100,68 +100,6 @@ func relay(executable string) contender {
 			return nil, err
 		}
 		return &running{addr: serving.Listen, process: p}, nil
-	}}
-}
-
-const nginxConfig = `daemon off;
-worker_processes %[1]d;
-worker_rlimit_nofile %[2]d;
-pid %[3]s/nginx.pid;
-error_log %[3]s/error.log warn;
-events { worker_connections %[2]d; }
-http {
-	access_log %[3]s/access.log;
-	client_body_temp_path %[3]s/body;
-	proxy_temp_path %[3]s/proxy;
-	fastcgi_temp_path %[3]s/fastcgi;
-	uwsgi_temp_path %[3]s/uwsgi;
-	scgi_temp_path %[3]s/scgi;
-	client_max_body_size 64m;
-	keepalive_requests 100000000;
-	upstream decode {
-		%[4]s
-		keepalive 1024;
-		keepalive_requests 100000000;
-	}
-	server {
-		listen %[5]s backlog=4096;
-		location / {
-			proxy_pass http://decode;
-			proxy_http_version 1.1;
-			proxy_set_header Connection "";
-			proxy_buffering off;
-			proxy_request_buffering off;
-			proxy_read_timeout 1h;
-		}
-	}
-}
-`
-
-// nginx is the yardstick: one leg, straight to the decode engines.
-func nginx(executable string) contender {
-	return contender{name: nameNginx, start: func(ctx context.Context, to target) (*running, error) {
-		addr, err := freePort()
-		if err != nil {
-			return nil, err
-		}
-		var servers strings.Builder
-		for _, d := range to.decode {
-			servers.WriteString("server " + d + ";\n")
-		}
-		conf := filepath.Join(to.dir, "nginx.conf")
-		text := fmt.Sprintf(nginxConfig, to.cores, fileLimit(), to.dir, servers.String(), addr)
-		if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
-			return nil, fmt.Errorf("configure nginx: %w", err)
-		}
-		p, err := startProcess(ctx, filepath.Join(to.dir, "nginx.log"), nil, executable, "-p", to.dir, "-e", filepath.Join(to.dir, "error.log"), "-c", conf)
-		if err != nil {
-			return nil, err
-		}
-		if err := awaitHTTP(ctx, p, "http://"+addr+"/health"); err != nil {
-			p.stop()
-			return nil, err
-		}
-		return &running{addr: addr, process: p}, nil
 	}}
 }
 

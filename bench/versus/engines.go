@@ -33,13 +33,14 @@ type engines struct {
 	wake      int // an eventfd: close ends the thread
 	pace      pacing
 	refused   atomic.Int64 // requests that were not understood
+	prefilled atomic.Int64 // requests that prefill engines have answered
 	listeners map[int]role
 	conns     map[int]*engineConn
 	scratch   []byte
 	event     []byte // the chunk of a content event
 	stamped   int    // where its stamp stands
 	answers   map[int][]byte
-	rushing   []*engineConn // streams without an interval that take more
+	rushing   []*engineConn // streams without an interval whose turn it is
 	wheel     wheel
 	ended     chan struct{}
 	err       error // why the thread ended, if not by close
@@ -281,7 +282,8 @@ func (e *engines) answer(c *engineConn) error {
 	whole := notFound
 	switch {
 	case c.size > 0 && c.role == prefill:
-		whole = e.prefilled(c.size)
+		e.prefilled.Add(1)
+		whole = e.prefillAnswer(c.size)
 	case c.size > 0 && c.chat:
 		return e.beginStream(c)
 	case c.size > 0:
@@ -296,8 +298,8 @@ func (e *engines) answer(c *engineConn) error {
 	return e.put(c, whole)
 }
 
-// prefilled keeps an answer for each length that is asked for: a run has few.
-func (e *engines) prefilled(size int) []byte {
+// prefillAnswer keeps an answer for each length that is asked for: a run has few.
+func (e *engines) prefillAnswer(size int) []byte {
 	blocks := size / tokenBytes / blockTokens
 	if e.answers[blocks] == nil {
 		e.answers[blocks] = prefillAnswer(size)
@@ -358,16 +360,14 @@ func (e *engines) sendEvent(c *engineConn) (more bool) {
 	return c.left > 0
 }
 
-// rush sends one event on each stream that takes one: as an engine does, in steps.
+// rush sends, stream by stream, all that the proxy takes: a write an event.
 func (e *engines) rush() {
-	keep := e.rushing[:0]
 	for _, c := range e.rushing {
-		if e.sendEvent(c) && !c.writing {
-			keep = append(keep, c)
+		for e.sendEvent(c) && !c.writing {
 		}
 	}
-	clear(e.rushing[len(keep):])
-	e.rushing = keep
+	clear(e.rushing)
+	e.rushing = e.rushing[:0]
 }
 
 // field finds a header's value; name is in lower case.

@@ -1,15 +1,20 @@
 package versus
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Results are what a run has measured.
 type Results struct {
+	Began    string   `json:"began"`   // RFC 3339
+	Version  string   `json:"version"` // of xpyd
+	Machine  Machine  `json:"machine"`
 	Rounds   int      `json:"rounds"`
 	WindowS  float64  `json:"window_seconds"`
 	Cores    int      `json:"cores"`
@@ -29,14 +34,32 @@ type Shape struct {
 
 // Measured is one contender's figures, a value a round. A round that failed has none.
 type Measured struct {
-	Name   string               `json:"name"`
-	Values map[metric][]float64 `json:"values"`
-	Errors []string             `json:"errors,omitempty"`
-	xpyd   bool                 // a build of it: bars are for it
+	Name   string            `json:"name"`
+	Values map[metric]series `json:"values"` // null: not measured
+	Errors []string          `json:"errors,omitempty"`
+	xpyd   bool              // a build of it: bars are for it
+}
+
+// series is a figure's values, a round each; NaN where there is none.
+type series []float64
+
+// MarshalJSON writes NaN as null.
+func (s series) MarshalJSON() ([]byte, error) {
+	all := make([]*float64, len(s))
+	for i := range s {
+		if !math.IsNaN(s[i]) {
+			all[i] = &s[i]
+		}
+	}
+	b, err := json.Marshal(all)
+	if err != nil {
+		panic("BUG: numbers that cannot be JSON: " + err.Error())
+	}
+	return b, nil
 }
 
 func newResults(o Options) *Results {
-	return &Results{Rounds: o.Rounds, WindowS: o.Window.Seconds(), Cores: o.Cores, baseline: nameNginx}
+	return &Results{Began: time.Now().UTC().Format(time.RFC3339), Version: o.Version, Machine: thisMachine(), Notes: []string{}, Rounds: o.Rounds, WindowS: o.Window.Seconds(), Cores: o.Cores, baseline: nameNginx}
 }
 
 // of is nil if the shape was not measured.
@@ -50,7 +73,7 @@ func (r *Results) of(shape string) *Shape {
 func (r *Results) add(s shape, contenders []contender) *Shape {
 	out := &Shape{Name: s.name, Title: s.title, Metrics: s.metrics, bars: s.bars}
 	for _, c := range contenders {
-		out.Contenders = append(out.Contenders, &Measured{Name: c.name, Values: map[metric][]float64{}, xpyd: c.xpyd})
+		out.Contenders = append(out.Contenders, &Measured{Name: c.name, Values: map[metric]series{}, xpyd: c.xpyd})
 	}
 	r.Shapes = append(r.Shapes, out)
 	return out
@@ -63,7 +86,7 @@ func (s *Shape) record(name string, values map[metric]float64, err error) {
 	if err != nil {
 		m.Errors = append(m.Errors, err.Error())
 	}
-	for _, k := range s.Metrics {
+	for _, k := range append(slices.Clone(s.Metrics), othersCPU, paceKept) {
 		v, ok := values[k]
 		if !ok || err != nil {
 			v = math.NaN()
@@ -98,6 +121,24 @@ func (s *Shape) print(out io.Writer, r *Results) {
 	for _, b := range s.verdicts(r) {
 		fmt.Fprintln(out, "  "+b.String())
 	}
+	fmt.Fprintln(out, "  "+s.disturbance())
+}
+
+// disturbance tells how quiet the machine was.
+func (s *Shape) disturbance() string {
+	var others, pace []float64
+	for _, c := range s.Contenders {
+		others = append(others, present(c.Values[othersCPU])...)
+		pace = append(pace, present(c.Values[paceKept])...)
+	}
+	text := "nothing was measured"
+	if o := spreadOf(others); len(others) > 0 {
+		text = fmt.Sprintf("other work took %.0f %% of the machine (%.0f–%.0f)", o.Median, o.Min, o.Max)
+	}
+	if p := spreadOf(pace); len(pace) > 0 && (p.Min < 97 || p.Max > 103) {
+		text += fmt.Sprintf("; the engines kept %.0f to %.0f %% of their pace: the machine was too busy for this shape", p.Min, p.Max)
+	}
+	return text
 }
 
 // cell is "ratio× median (min–max)".
@@ -127,17 +168,17 @@ func present(values []float64) []float64 {
 func short(v float64) string {
 	switch a := math.Abs(v); {
 	case a >= 99.5:
-		return group(int64(math.Round(v)))
+		return thousands(int64(math.Round(v)))
 	case a >= 9.95:
 		return fmt.Sprintf("%.1f", v)
 	}
 	return fmt.Sprintf("%.2f", v)
 }
 
-// group puts a comma before each three digits.
-func group(v int64) string {
+// thousands puts a comma before each three digits.
+func thousands(v int64) string {
 	if v < 0 {
-		return "-" + group(-v)
+		return "-" + thousands(-v)
 	}
 	s := fmt.Sprint(v)
 	var parts []string

@@ -20,12 +20,16 @@ import (
 type Options struct {
 	Executable string        // xpyd itself, for the relay, and for xpyd if Xpyd names no build
 	Xpyd       []string      // builds to compare, each name=path
+	HAProxy    string        // the program; "": as found in PATH
+	VLLMRouter string        // likewise
 	Only       []string      // contenders; none: all that are installed
 	Run        string        // regular expression of shapes
 	Rounds     int           // of each measurement; odd, so that the median is one of them
 	Window     time.Duration // length of a measurement
 	Cores      int           // threads of a Go proxy, workers of nginx
 	Out        string        // directory of results
+	Docs       string        // directory of performance.md, to put the tables into it; "": none
+	Version    string        // of xpyd, for the record
 }
 
 // Validate tells what no run can be made of.
@@ -35,6 +39,11 @@ func (o *Options) Validate() error {
 	}
 	if _, err := regexp.Compile(o.Run); err != nil {
 		return fmt.Errorf("shapes: %w", err)
+	}
+	for _, name := range o.Only {
+		if !slices.Contains([]string{nameXpyd, nameNginx, nameRelay, nameHAProxy, nameRouter, nameDirect}, name) {
+			return fmt.Errorf("contender %q is none of xpyd, nginx, relay, haproxy, vllm-router, direct", name)
+		}
 	}
 	for _, x := range o.Xpyd {
 		if name, path, ok := strings.Cut(x, "="); !ok || name == "" || path == "" {
@@ -77,17 +86,18 @@ type run struct {
 	results    *Results
 }
 
-// Run measures, writes tables to out as they come, and the results to Options.Out. The
-// results are valid, as far as they go, also with an error.
-func Run(ctx context.Context, o Options, out io.Writer) (*Results, error) {
+// Run measures, writes tables to out as they come, and results.json, results.md and
+// charts to Options.Out. A bar that does not hold is no error, nor is a measurement that
+// failed: results tell of both.
+func Run(ctx context.Context, o Options, out io.Writer) error {
 	if err := o.Validate(); err != nil {
-		return nil, err
+		return err
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // of this process, which is no contender
 	raiseFileLimit()
 	r := &run{o: o, out: out, results: newResults(o)}
 	if err := os.MkdirAll(o.Out, 0o755); err != nil {
-		return nil, fmt.Errorf("make the directory of results: %w", err)
+		return fmt.Errorf("make the directory of results: %w", err)
 	}
 	r.contenders = r.field()
 	crowd := min(crowdWanted, (fileLimit()-600)/2)
@@ -100,10 +110,25 @@ func Run(ctx context.Context, o Options, out io.Writer) (*Results, error) {
 			continue
 		}
 		if err := r.shape(ctx, s); err != nil {
-			return r.results, err
+			return err
 		}
 	}
-	return r.results, nil
+	if len(r.results.Shapes) == 0 {
+		return fmt.Errorf("no shape matches %q", o.Run)
+	}
+	return r.finish()
+}
+
+// finish writes the results down.
+func (r *run) finish() error {
+	if err := r.results.write(r.o.Out); err != nil {
+		return err
+	}
+	fmt.Fprintf(r.out, "\nresults and charts: %s\n", r.o.Out)
+	if r.o.Docs == "" {
+		return nil
+	}
+	return r.results.writeDocs(r.o.Docs)
 }
 
 // note says what the reader of the results must know.
@@ -123,15 +148,39 @@ func (r *run) field() []contender {
 	if len(all) == 0 {
 		all = append(all, xpyd(nameXpyd, r.o.Executable))
 	}
-	if path := found("nginx"); path != "" {
-		all = append(all, nginx(path))
-	} else {
-		r.note("nginx is not installed: no ratio to it; on Debian: apt-get install nginx-light")
-	}
+	all = r.rivals(all)
 	all = append(all, relay(r.o.Executable), direct())
-	return slices.DeleteFunc(all, func(c contender) bool {
-		return len(r.o.Only) > 0 && !slices.Contains(r.o.Only, c.name)
-	})
+	return slices.DeleteFunc(all, func(c contender) bool { return !r.o.wants(c.name) })
+}
+
+// wants reports whether a contender is asked for; builds that are named always are.
+func (o *Options) wants(name string) bool {
+	return len(o.Only) == 0 || slices.Contains(o.Only, name) || slices.ContainsFunc(o.Xpyd, func(x string) bool { return strings.HasPrefix(x, name+"=") })
+}
+
+// rivals adds those that are installed.
+func (r *run) rivals(all []contender) []contender {
+	for _, x := range []struct {
+		program, path, missing string
+		make                   func(string) contender
+	}{
+		{"nginx", "", "no ratio to it; on Debian: apt-get install nginx-light", nginx},
+		{"haproxy", r.o.HAProxy, "measured without it; on Debian: apt-get install haproxy, or --haproxy PATH", haproxy},
+		{"vllm-router", r.o.VLLMRouter, "measured without it; pip install vllm-router, or --vllm-router PATH", vllmRouter},
+	} {
+		path := x.path
+		if path == "" {
+			path = found(x.program)
+		}
+		switch {
+		case !r.o.wants(x.program):
+		case path != "":
+			all = append(all, x.make(path))
+		default:
+			r.note("%s is not installed: %s", x.program, x.missing)
+		}
+	}
+	return all
 }
 
 // takesPart reports whether a shape is for the contender.
@@ -190,39 +239,58 @@ func (r *run) measure(ctx context.Context, s shape, c contender) (values map[met
 	if p.process != nil {
 		defer p.stop()
 	}
-	values, err = r.observe(ctx, s, p)
+	values, asked, err := r.observe(ctx, s, p)
 	if n := e.refused.Load(); n > 0 && err == nil {
 		err = fmt.Errorf("%d requests reached an engine without a length", n)
+	}
+	if err == nil && c.legs == 2 && s.prefills > 0 && e.prefilled.Load() < int64(asked) {
+		err = fmt.Errorf("%d of %d requests reached a prefill engine", e.prefilled.Load(), asked)
 	}
 	return values, err
 }
 
-// observe loads a contender and watches it meanwhile.
-func (r *run) observe(ctx context.Context, s shape, p *running) (map[metric]float64, error) {
-	var idle, begin, end usage
-	look := func(to *usage) error {
-		if p.process == nil {
-			return nil
-		}
-		var err error
-		*to, err = p.usage()
-		return err
+// look is what both ends of a window are compared by.
+type look struct {
+	proxy usage
+	all   busy
+}
+
+func lookAt(p *running) (l look, err error) {
+	if l.all, err = lookAround(); err != nil || p.process == nil {
+		return l, err
 	}
-	if err := look(&idle); err != nil {
-		return nil, err
+	l.proxy, err = p.usage()
+	return l, err
+}
+
+// observe loads a contender and watches it meanwhile. asked is how many requests it has
+// answered, or begun to.
+func (r *run) observe(ctx context.Context, s shape, p *running) (values map[metric]float64, asked int, err error) {
+	idle, err := lookAt(p)
+	if err != nil {
+		return nil, 0, err
 	}
+	var begin, end look
 	l := s.load
 	l.window, l.warm = r.o.Window, min(warmTime, r.o.Window/2)
-	seen, err := runLoad(ctx, p.addr, l, func(last bool) error {
+	seen, err := runLoad(ctx, p.addr, l, func(last bool) (err error) {
 		if last {
-			return look(&end)
+			end, err = lookAt(p)
+		} else {
+			begin, err = lookAt(p)
 		}
-		return look(&begin)
+		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return figures(seen, l.conns, end.cpu-begin.cpu, idle.rss, end.rss), nil
+	cpu := end.proxy.cpu - begin.proxy.cpu
+	values = figures(seen, l.conns, cpu, idle.proxy.rss, end.proxy.rss)
+	values[othersCPU] = foreign(begin.all, end.all, cpu)
+	if s.pace.interval > 0 && !s.pace.hold {
+		values[paceKept] = values[eventsS] * s.pace.interval.Seconds() / float64(l.conns) * 100
+	}
+	return values, max(l.conns, seen.Requests), nil
 }
 
 // figures are all metrics that the counts tell. Of a contender without a process, CPU

@@ -46,3 +46,12 @@ func ratios(of, to []float64) []float64 {
 	}
 	return all
 }
+
+// differences subtracts round by round.
+func differences(of, less []float64) []float64 {
+	all := make([]float64, min(len(of), len(less)))
+	for i := range all {
+		all[i] = of[i] - less[i]
+	}
+	return all
+}

@@ -3,38 +3,59 @@ package versus
 import (
 	"fmt"
 	"math"
+	"strings"
 )
 
 // Verdict is a bar and what was measured of it.
 type Verdict struct {
-	Shape     string  `json:"shape"`
-	Contender string  `json:"contender"`
-	What      string  `json:"what"`
-	Limit     float64 `json:"limit"`
-	Measured  float64 `json:"-"`
-	Spread    spread  `json:"-"`
-	Holds     bool    `json:"holds"`
-	Known     bool    `json:"known"` // false: what it compares with was not measured
+	Shape     string
+	Contender string
+	What      string
+	Limit     float64
+	Measured  float64
+	Spread    spread
+	Holds     bool
+	Known     bool // false: what it compares with was not measured
 	ratio     bool
 	atLeast   bool
 }
 
-func (v Verdict) String() string {
-	sign, unit := "≤", ""
+// goal is "what ≤ limit".
+func (v Verdict) goal() string {
+	sign := "≤"
 	if v.atLeast {
 		sign = "≥"
 	}
+	return fmt.Sprintf("%s %s %g%s", v.What, sign, v.Limit, v.unit())
+}
+
+func (v Verdict) unit() string {
 	if v.ratio {
-		unit = "×"
+		return "×"
 	}
-	line := fmt.Sprintf("%s: %s %s %g%s: ", v.Contender, v.What, sign, v.Limit, unit)
+	return ""
+}
+
+// measured is the median, and the least and the most of all rounds.
+func (v Verdict) measured() string {
+	if !v.Known {
+		return "not measured"
+	}
+	return fmt.Sprintf("%.3g%s (%.3g–%.3g)", v.Measured, v.unit(), v.Spread.Min, v.Spread.Max)
+}
+
+func (v Verdict) word() string {
 	switch {
 	case !v.Known:
-		return line + "not measured"
+		return "unknown"
 	case v.Holds:
-		return line + fmt.Sprintf("%.3g%s [%.3g–%.3g]: holds", v.Measured, unit, v.Spread.Min, v.Spread.Max)
+		return "holds"
 	}
-	return line + fmt.Sprintf("%.3g%s [%.3g–%.3g]: DOES NOT HOLD", v.Measured, unit, v.Spread.Min, v.Spread.Max)
+	return "**does not hold**"
+}
+
+func (v Verdict) String() string {
+	return v.Contender + ": " + v.goal() + ": " + v.measured() + ": " + strings.Trim(v.word(), "*")
 }
 
 // verdicts judges every build of xpyd.
@@ -53,17 +74,20 @@ func (s *Shape) verdicts(r *Results) []Verdict {
 func (s *Shape) judge(r *Results, b bar, c *Measured) Verdict {
 	v := Verdict{Shape: s.Name, Contender: c.Name, What: string(b.metric), Limit: b.limit, ratio: true, atLeast: b.atLeast}
 	values := c.Values[b.metric]
+	if b.above != "" {
+		v.What += " above " + b.above
+	}
 	switch {
 	case b.to != "":
 		v.What += " to " + b.to
-		values = against(values, s.of(b.to), b.metric)
+		values = ratios(s.above(b, c), s.above(b, s.of(b.to)))
 	case b.base != "":
 		v.What += " to " + b.base
 		var other *Measured
 		if o := r.of(b.base); o != nil {
 			other = o.of(c.Name)
 		}
-		values = against(values, other, b.metric)
+		values = ratios(values, other.values(b.metric))
 	default:
 		v.ratio = false
 		values = present(values)
@@ -75,9 +99,19 @@ func (s *Shape) judge(r *Results, b bar, c *Measured) Verdict {
 	return v
 }
 
-func against(values []float64, other *Measured, m metric) []float64 {
-	if other == nil {
+// above is a metric less that of the contender that the bar counts from, round by round.
+func (s *Shape) above(b bar, c *Measured) []float64 {
+	values := c.values(b.metric)
+	if b.above == "" {
+		return values
+	}
+	return differences(values, s.of(b.above).values(b.metric))
+}
+
+// values is none of a contender that took no part.
+func (m *Measured) values(k metric) []float64 {
+	if m == nil {
 		return nil
 	}
-	return ratios(values, other.Values[m])
+	return m.Values[k]
 }
