@@ -68,6 +68,7 @@ to_all() { # NAME SIGNAL
 note_shm() {
   local dir p
   dir=$(field "$1" 3)
+  [ -d "$dir" ] || return 0
   for p in $(members "$1"); do
     grep -ho '/dev/shm/\(psm_\|sem\.mp-\|vllm\)[^ ]*' "/proc/$p/maps" 2>/dev/null || true
   done | sort -u - "$dir/shm" -o "$dir/shm"
@@ -92,7 +93,7 @@ bring_down() { # NAME SIGNAL
       fail "$name does not end: pids $(members "$name" | xargs) (log: $RUN/$name.log)"
   fi
   [ ! -f "$dir/shm" ] || xargs -r rm -f <"$dir/shm"
-  [ -z "$dir" ] || rm -rf "$dir"
+  case $dir in /tmp/xpyd-engine.*) rm -rf "$dir" ;; esac
   rm -f "$RUN/$name.pid"
 }
 
@@ -147,13 +148,18 @@ launch() { # NAME ROLE PORT [arguments]
 }
 
 start() { # NAME ROLE PORT [arguments]
-  local name=$1 port=$3 begun=$SECONDS limit=${START_TIMEOUT:-240}
+  local name=$1 port=$3 begun=$SECONDS limit=${START_TIMEOUT:-240} dir
   check_start "$1" "$2" "$3"
   # Until it is up, whatever ends this script ends the engine too.
   trap "bring_down '$name' KILL" EXIT
   trap 'exit 130' INT TERM HUP
   launch "$@"
+  dir=$(field "$name" 3)
   while ! curl -fs -m 2 -o /dev/null "http://127.0.0.1:$port/health"; do
+    if [ "$(field "$name" 3)" != "$dir" ]; then
+      trap - EXIT # what bears the name now is not this start's
+      fail "$name was stopped while it started (log: $RUN/$name.log)"
+    fi
     [ -d "/proc/$(field "$name" 1)" ] || fail "$name died while it started: $(last_error "$name") (log: $RUN/$name.log)"
     [ $((SECONDS - begun)) -lt "$limit" ] || fail "$name is not up after $limit s and was ended: $(last_error "$name") (log: $RUN/$name.log)"
     note_shm "$name"
