@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"runtime/debug"
@@ -74,10 +75,11 @@ func (c check) judge(ctx context.Context, f *fleet) (r row) {
 	for _, problem := range f.endProxies() {
 		t.fail("%v", problem)
 	}
+	if err == nil && t.passed == 0 && t.fails == 0 {
+		err = errors.New("no case was judged")
+	}
 	if err != nil {
 		t.fail("not carried out: %v", err)
-	} else if t.passed == 0 && t.fails == 0 {
-		t.fail("no case was judged")
 	}
 	return row{c.name, t.passed + t.fails, t.fails, time.Since(t.start), err}
 }
