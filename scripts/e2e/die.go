@@ -96,6 +96,9 @@ func (m *mortals) assemble(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := idle(ctx, engines...); err != nil {
+		return err
+	}
 	m.p, m.d = [2]*engine(engines[:2]), [2]*engine(engines[2:])
 	for i, e := range m.d {
 		if m.rd[i], err = newRelay(e); err != nil {

@@ -17,7 +17,7 @@ func plea(path string, more map[string]any) []byte {
 func pleaPrompt() []int {
 	p := make([]int, 70)
 	for i := range p {
-		p[i] = 20 + i*7%450
+		p[i] = 20 + i*7%400
 	}
 	return p
 }
@@ -49,13 +49,25 @@ func goodHandle() map[string]any {
 	}
 }
 
+// stolenAttacks show another request's handle, with its prompt and with one of their own.
+func stolenAttacks(stolen pinned) []attack {
+	with := map[string]any{"kv_transfer_params": stolen.handle}
+	return []attack{
+		{name: "another request's handle and prompt", path: "/v1/completions", body: stolen.ask.body(with)},
+		{name: "another request's handle", path: "/v1/completions", body: plea("/v1/completions", with)},
+		{name: "another request's handle", path: "/v1/chat/completions", body: plea("/v1/chat/completions", with)},
+		{name: "another request's handle, drained", path: "/v1/completions", body: stolen.drain()},
+		{name: "another request's handle, released", path: "/v1/completions", body: stolen.reject()},
+	}
+}
+
 // handleAttacks are values of kv_transfer_params: those that end or hang a decode engine, those
 // that read another prompt's blocks, and those of a wrong type.
 func handleAttacks(path string, stolen json.RawMessage) (all []attack) {
 	add := func(name string, value any) {
 		all = append(all, attack{name: path + " kv_transfer_params " + name, path: path, body: plea(path, map[string]any{"kv_transfer_params": value})})
 	}
-	add("of another request", stolen)
+	add("that was good", stolen)
 	add("complete", goodHandle())
 	add("do_remote_prefill alone", map[string]any{"do_remote_prefill": true})
 	add("do_remote_decode alone", map[string]any{"do_remote_decode": true})

@@ -26,15 +26,32 @@ const (
 
 func openBooks(ctx context.Context, engines ...*engine) (b books, err error) {
 	b = books{engines: engines, expired: make([]float64, len(engines))}
+	if err := idle(ctx, engines...); err != nil {
+		return b, err
+	}
 	for i, e := range engines {
 		if b.expired[i], err = e.metric(ctx, metricExpired); err != nil {
 			return b, err
 		}
-		if use, err := e.metric(ctx, metricUse); err != nil || use != 0 {
-			return b, fmt.Errorf("%s is in use before the check begins: %v %w", e.name, use, err)
-		}
 	}
 	return b, nil
+}
+
+// leaseWait is vLLM's default, and a little more.
+const leaseWait = 35 * time.Second
+
+// idle waits until no engine has blocks in use: an earlier check may have left some to their
+// lease on purpose.
+func idle(ctx context.Context, engines ...*engine) error {
+	until := time.Now().Add(leaseWait)
+	for _, e := range engines {
+		if free, err := awaitUse(ctx, e, 0, until); err != nil {
+			return err
+		} else if !free {
+			return fmt.Errorf("%s has blocks in use before the check begins", e.name)
+		}
+	}
+	return nil
 }
 
 // close judges that no engine has blocks in use by the time given, and that none has waited

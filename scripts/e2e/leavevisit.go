@@ -101,7 +101,7 @@ var promptWords = strings.Fields("router engine token model server request queue
 func randomPrompt(tokens int) []int {
 	p := make([]int, tokens)
 	for i := range p {
-		p[i] = 10 + rand.IntN(480)
+		p[i] = 10 + rand.IntN(400) // no special token
 	}
 	return p
 }
