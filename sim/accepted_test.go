@@ -32,6 +32,21 @@ var accepted = []difference{{
 	lines: `-(POST|GET) /(kv_event_sources|generative_scoring|invocations|is_scaling_elastic_ep|scale_elastic_ep|v1/systemone` +
 		`|v1/chat/completions/batch|v1/messages|v1/messages/count_tokens|v1/responses|v1/responses/\{response_id\}(/cancel)?)`,
 	why: "the sim has the routes that xpyd serves or asks",
+}, {
+	versions:  `0\.28\..*`,
+	exchanges: "p-(chat|completions)",
+	lines:     `\+kv_transfer_params\.(dcp_size|pp_size|remote_prefill_cached_tokens) integer`,
+	why:       "0.29 added the first two, 0.32 the last; xpyd hands on what there is",
+}, {
+	versions:  `0\.28\..*`,
+	exchanges: "error-.*",
+	lines:     `[-+]error\.message .*`,
+	why:       "0.28 words some errors otherwise; nobody reads them but people",
+}, {
+	versions:  `0\.28\..*`,
+	exchanges: "openapi",
+	lines:     `-POST /(inference/v1/generate|v1/(chat/)?completions/(de)?render)`,
+	why:       "routes of 0.28 that 0.32 has no more by default",
 }}
 
 // uncounted are vLLM's metrics that the sim does not have.

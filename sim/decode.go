@@ -175,8 +175,12 @@ func (g *generation) loadFailed(ctx context.Context) {
 		g.send(internalError())
 		return
 	}
-	if g.writeRoles(ctx) == nil {
+	switch {
+	case g.writeRoles(ctx) != nil:
+	case g.c.o.tellsLoadFailure():
 		g.endWithError(ctx)
+	default:
+		g.endStream(ctx)
 	}
 }
 

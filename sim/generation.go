@@ -239,8 +239,12 @@ func (g *generation) reject(e *apiError) {
 		return
 	}
 	if g.c.o.releasesOnReject() {
-		h := g.h
-		g.c.spawn(func() { g.c.notify(h, freedByReject) })
+		c, h := g.c, g.h
+		c.spawn(func() {
+			if !c.notify(h, freedByReject) && c.o.diesOfLostPeer() {
+				c.kill()
+			}
+		})
 	}
 }
 

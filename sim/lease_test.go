@@ -192,7 +192,7 @@ func TestRequestModelFailureDoesNotRelease(t *testing.T) {
 }
 
 func TestOldEnginesDoNotRelease(t *testing.T) {
-	p, d := pair(t, sim.Options{Version: "0.31.2", Lease: 100 * time.Millisecond})
+	p, d := pair(t, sim.Options{Version: "0.20.2", Lease: 100 * time.Millisecond})
 	handle := prefill(t, p, completionsPath, textBody)
 	if status, _ := post(t, d.URL()+completionsPath, release(handle)); status != 400 {
 		t.Fatalf("status %d, want 400", status)
@@ -216,13 +216,25 @@ func TestReleaseNeedsNoSlot(t *testing.T) {
 }
 
 func TestReleaseToADeadPrefillEngine(t *testing.T) {
-	p, d := pair(t, sim.Options{})
-	handle := prefill(t, p, completionsPath, textBody)
-	p.Kill()
-	if status, _ := post(t, d.URL()+completionsPath, release(handle)); status != 400 {
-		t.Fatalf("status %d, want 400", status)
+	for version, dies := range map[string]bool{"0.32.0": false, "0.31.2": true, "0.30.0": true, "0.28.0": false} {
+		t.Run(version, func(t *testing.T) {
+			p, d := pair(t, sim.Options{Version: version})
+			handle := prefill(t, p, completionsPath, textBody)
+			p.Kill()
+			if status, _ := post(t, d.URL()+completionsPath, release(handle)); status != 400 {
+				t.Fatalf("status %d, want 400", status)
+			}
+			if dies {
+				await(t, "dead", func() bool {
+					resp, err := http.Get(d.URL() + "/health")
+					return err != nil || resp.Body.Close() != nil
+				})
+				return
+			}
+			await(t, "tried to tell", func() bool { return gauge(t, d, "vllm:nixl_num_failed_notifications_total") == 1 })
+			expectAlive(t, d)
+		})
 	}
-	expectAlive(t, d)
 }
 
 func TestDecodeClientLeaves(t *testing.T) {

@@ -28,8 +28,12 @@ type Options struct {
 	SideChannel string // host:port of the KV side channel, default 127.0.0.1:0
 	Model       string // served model name, default "sim"
 
-	// Version is what /version answers, default "0.32.0". Below 0.32 a rejected
-	// request that carries a handle does not free the prefill engine's blocks.
+	// Version is what /version answers, default "0.32.0"; it decides what older
+	// engines do otherwise. Below 0.32 a stream whose KV did not come has no error
+	// event, only [DONE]. In 0.30 and 0.31 a rejected request with the handle of a
+	// prefill engine that cannot be reached kills the engine. Below 0.21 a rejected
+	// request does not free the prefill engine's blocks. A decode engine takes KV
+	// only from its own version.
 	Version string
 
 	BlockSize   int // tokens a KV block, default 16
@@ -138,15 +142,23 @@ func (o Options) validate() error {
 // connector says whether this engine was started with a KV connector.
 func (o Options) connector() bool { return o.Role != RoleBoth }
 
-// releasesOnReject says whether a rejected request's handle is given back:
-// vLLM does so since 0.32.
-func (o Options) releasesOnReject() bool {
-	var major, minor int
-	if n, _ := fmt.Sscanf(o.Version, "%d.%d", &major, &minor); n != 2 {
+// since says whether the engine is of 0.minor or newer.
+func (o Options) since(minor int) bool {
+	var major, m int
+	if n, _ := fmt.Sscanf(o.Version, "%d.%d", &major, &m); n != 2 {
 		return true // a development build is newer than any release
 	}
-	return major > 0 || minor >= 32
+	return major > 0 || m >= minor
 }
+
+// releasesOnReject says whether a rejected request's handle is given back.
+func (o Options) releasesOnReject() bool { return o.since(21) }
+
+// diesOfLostPeer says whether the engine dies when it cannot give a handle back.
+func (o Options) diesOfLostPeer() bool { return o.since(30) && !o.since(32) }
+
+// tellsLoadFailure says whether a stream whose KV did not come has an error event.
+func (o Options) tellsLoadFailure() bool { return o.since(32) }
 
 func (o Options) blocksFor(tokens int) int { return (tokens + o.BlockSize - 1) / o.BlockSize }
 

@@ -158,14 +158,16 @@ func (c *core) tell(key peerKey, m sideMessage) error {
 }
 
 // notify tells h's prefill engine that its blocks are no longer needed. A
-// failure leaves them to the lease.
-func (c *core) notify(h handle, by string) {
+// failure, false, leaves them to the lease.
+func (c *core) notify(h handle, by string) bool {
 	if !h.addressable() {
-		return
+		return true // nobody to tell
 	}
 	if err := c.tell(h.peer, sideMessage{Op: "notify", Request: h.request, By: by}); err != nil {
 		c.metrics.failedNotification()
+		return false
 	}
+	return true
 }
 
 // heartbeat renews h's lease every sixth of it until stop is closed.
