@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// freeTime is how soon after a client's end every KV block must be free; a lease lasts 30 s.
+const freeTime = 5 * time.Second
+
+// ledger is what is read of an engine's /sim/ledger.
+type ledger struct {
+	Pinned     int            `json:"pinned"`
+	FreedBy    map[string]int `json:"freed_by"`
+	StaleReads int            `json:"stale_reads"`
+}
+
+// record is what is read of an engine's /sim/requests.
+type record struct {
+	RequestID   string `json:"request_id"`
+	Outcome     string `json:"outcome"`
+	HandleReuse bool   `json:"handle_reuse"`
+	WrongKV     bool   `json:"wrong_kv"`
+}
+
+// inspect asks engines and xpyd what they saw of the client. It puts the completions that
+// xpyd counted into t where the client did not count by itself.
+func (f *fleet) inspect(ctx context.Context, t *tally) (failures []string) {
+	add := func(err error) {
+		if err != nil {
+			failures = append(failures, err.Error())
+		}
+	}
+	for _, url := range append(append([]string{}, f.prefill...), f.decode...) {
+		add(inspectLedger(ctx, url))
+		add(inspectRecords(ctx, url))
+	}
+	ended, err := f.completions(ctx)
+	add(err)
+	if t.requests == 0 {
+		for _, n := range ended {
+			t.requests += n
+		}
+		return failures
+	}
+	if ended["ok"] < t.requests {
+		add(fmt.Errorf("the client counts %d requests, xpyd %v completions", t.requests, ended))
+	}
+	for outcome, n := range ended {
+		if outcome != "ok" && n > 0 {
+			add(fmt.Errorf("xpyd counts %d completions with outcome %s", n, outcome))
+		}
+	}
+	return failures
+}
+
+// inspectLedger wants all blocks free, none by its lease, and each handle read once.
+func inspectLedger(ctx context.Context, url string) error {
+	var l ledger
+	for end := time.Now().Add(freeTime); ; time.Sleep(20 * time.Millisecond) {
+		l = ledger{}
+		if err := getJSON(ctx, url+"/sim/ledger", &l); err != nil {
+			return err
+		}
+		if l.Pinned == 0 || time.Now().After(end) {
+			break
+		}
+	}
+	if l.Pinned > 0 || l.StaleReads > 0 || l.FreedBy["lease"] > 0 {
+		return fmt.Errorf("engine %s: %d blocks pinned, %d stale reads, %d handles freed by their lease; want none", url, l.Pinned, l.StaleReads, l.FreedBy["lease"])
+	}
+	return nil
+}
+
+func inspectRecords(ctx context.Context, url string) error {
+	var all []record
+	if err := getJSON(ctx, url+"/sim/requests", &all); err != nil {
+		return err
+	}
+	for _, r := range all {
+		// A fault is played before the engine looks at the handle: none was used.
+		if r.HandleReuse && !strings.HasPrefix(r.Outcome, "fault:") || r.WrongKV {
+			return fmt.Errorf("engine %s, request %s: handle used twice %v, wrong text %v", url, r.RequestID, r.HandleReuse, r.WrongKV)
+		}
+	}
+	return nil
+}
+
+// completions reads xpyd_requests_total, by outcome.
+func (f *fleet) completions(ctx context.Context) (map[string]int, error) {
+	text, err := get(ctx, f.admin+"/metrics")
+	if err != nil {
+		return nil, err
+	}
+	return countOutcomes(text)
+}
+
+func countOutcomes(exposition []byte) (map[string]int, error) {
+	counts := map[string]int{}
+	lines := bufio.NewScanner(bytes.NewReader(exposition))
+	for lines.Scan() {
+		labels, ok := strings.CutPrefix(lines.Text(), "xpyd_requests_total{")
+		if !ok {
+			continue
+		}
+		_, rest, _ := strings.Cut(labels, `outcome="`)
+		outcome, value, _ := strings.Cut(rest, `"} `)
+		n, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return nil, fmt.Errorf("read the metric %q: %w", lines.Text(), err)
+		}
+		counts[outcome] += int(n)
+	}
+	return counts, lines.Err()
+}
+
+func getJSON(ctx context.Context, url string, into any) error {
+	body, err := get(ctx, url)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("read %s: %w", url, err)
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+// What the checks know of the rest: the fleet that the runner has started (its addresses come
+// by the environment), and how to report.
+//
+// Of each check one line of JSON goes to standard output: {"check": name, "failure": text or null}.
+import { setTimeout as sleep } from "node:timers/promises";
+
+const env = process.env;
+export const URL = env.CLIENTS_URL; // of xpyd, without /v1
+export const KEY = env.CLIENTS_KEY;
+export const VICTIM = env.CLIENTS_VICTIM; // a second xpyd before the same engines, for killing
+export const VICTIM_PID = Number(env.CLIENTS_VICTIM_PID);
+export const PREFILL = env.CLIENTS_PREFILL.split(",");
+export const DECODE = env.CLIENTS_DECODE.split(",");
+
+export async function runAll(checks) {
+  for (const [check, run] of Object.entries(checks)) {
+    let failure = null;
+    try {
+      await run();
+    } catch (err) { // whatever the SDK throws is a finding
+      const line = /check\.mjs:(\d+)/.exec(err.stack ?? "")?.[1];
+      failure = `line ${line}: ${err.constructor?.name}: ${err.message}`;
+    }
+    console.log(JSON.stringify({ check, failure }));
+  }
+}
+
+export function expect(ok, said) {
+  if (!ok) throw new Error(said);
+}
+
+export function same(got, want, what) {
+  const [g, w] = [JSON.stringify(got), JSON.stringify(want)];
+  expect(g === w, `${what}: ${g}, want ${w}`);
+}
+
+/** The error of that class, itself and not a subclass, that call throws. */
+export async function raises(kind, call) {
+  try {
+    await call();
+  } catch (err) {
+    expect(err.constructor === kind, `${err.constructor.name}, want ${kind.name}: ${err.message}`);
+    return err;
+  }
+  throw new Error(`no ${kind.name}`);
+}
+
+export async function call(url, body) {
+  const answer = await fetch(url, body === undefined ? {} : { method: "POST", body: JSON.stringify(body) });
+  expect(answer.ok, `${url}: ${answer.status}`);
+  return answer.text();
+}
+
+const all = async (engines, path) => Promise.all(engines.map(async (e) => JSON.parse(await call(e + path))));
+
+/** Makes every decode engine misbehave, as text says; "" ends that. */
+export const fault = (text) => Promise.all(DECODE.map((e) => call(e + "/sim/fault", text || {})));
+
+/** What the engines got for a request: how many prefill legs, how many decode legs. Those that
+ * only give a handle back have an id that says so. */
+export async function legs(requestID) {
+  const records = (await all([...PREFILL, ...DECODE], "/sim/requests")).flat();
+  const mine = records.filter((r) => new RegExp(`^${requestID}-[0-9a-f]{8}$`).test(r.request_id));
+  return [mine.filter((r) => r.leg === "prefill").length, mine.filter((r) => r.leg !== "prefill").length];
+}
+
+/** How many completions xpyd has ended so far. */
+export async function attempts() {
+  const text = await call(env.CLIENTS_ADMIN + "/metrics");
+  return [...text.matchAll(/^xpyd_requests_total\{.*\} (\S+)$/gm)].reduce((sum, m) => sum + Number(m[1]), 0);
+}
+
+export async function wait(what, condition, seconds = 10) {
+  const end = Date.now() + seconds * 1000;
+  while (!(await condition())) {
+    expect(Date.now() < end, `not within ${seconds} s: ${what}`);
+    await sleep(20);
+  }
+}
+
+/** No engine has a block pinned or a request running. Well before a lease of 30 s ends. */
+export async function nothingHeld() {
+  const engines = [...PREFILL, ...DECODE];
+  await wait("every block free and every engine idle", async () => {
+    const pinned = (await all(engines, "/sim/ledger")).map((l) => l.pinned);
+    const running = (await all(engines, "/load")).map((l) => l.server_load);
+    return [...pinned, ...running].every((n) => n === 0);
+  });
+}

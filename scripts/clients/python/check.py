@@ -1,0 +1,229 @@
+"""Drives xpyd with the official Python SDK, openai, and asserts what its user sees."""
+
+import asyncio
+import os
+import signal
+import time
+
+import openai
+from rig import (DECODE, KEY, URL, VICTIM, VICTIM_PID, attempts, call, check, expect, fault, later, legs,
+                 nothing_held, raises, run_all, same, wait)
+
+MODEL = "sim"
+client = openai.OpenAI(base_url=URL + "/v1", api_key=KEY)
+once = client.with_options(max_retries=0)
+TOOLS = [{"type": "function", "function": {
+    "name": "weather", "description": "of a town",
+    "parameters": {"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]}}}]
+
+
+def messages(text):
+    return [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
+
+
+def chat(c, text, tokens=8, **more):
+    return c.chat.completions.create(model=MODEL, messages=messages(text), max_tokens=tokens, **more)
+
+
+def named(request_id):
+    return {"X-Request-Id": request_id}
+
+
+@check
+def models():
+    same([m.id for m in client.models.list()], [MODEL], "models")
+
+
+@check
+def chat_and_its_stream():
+    ask = dict(model=MODEL, messages=messages("Why do clouds float?"))  # no limit: it ends by itself
+    whole = client.chat.completions.create(**ask)
+    same(whole.choices[0].finish_reason, "stop", "finish_reason")
+    same(whole.usage.completion_tokens, 64, "completion_tokens")
+    expect(whole._request_id, "no request id")
+    with client.chat.completions.stream(stream_options={"include_usage": True}, **ask) as stream:
+        deltas = [e.delta for e in stream if e.type == "content.delta"]
+        final = stream.get_final_completion()
+    expect(len(deltas) >= 64, f"{len(deltas)} deltas")
+    same("".join(deltas), whole.choices[0].message.content, "streamed text")
+    same(final.choices[0].message.content, whole.choices[0].message.content, "accumulated text")
+    same(final.choices[0].finish_reason, "stop", "finish_reason of the stream")
+    same(final.usage.completion_tokens, 64, "completion_tokens of the stream")
+
+
+@check
+def completion_and_its_stream():
+    ask = dict(model=MODEL, prompt="Once upon a time", max_tokens=16)
+    whole = client.completions.create(**ask)
+    chunks = list(client.completions.create(stream=True, stream_options={"include_usage": True}, **ask))
+    same("".join(c.choices[0].text for c in chunks if c.choices), whole.choices[0].text, "streamed text")
+    same(chunks[-2].choices[0].finish_reason, "length", "finish_reason")
+    same(chunks[-1].usage.completion_tokens, 16, "completion_tokens")
+
+
+@check
+def several_choices():
+    answer = chat(client, "Two, please", 4, n=2, temperature=1)
+    same([c.index for c in answer.choices], [0, 1], "choices")
+
+
+@check
+def sixteen_streams_at_once():
+    async def one(c, i):
+        stream = await c.chat.completions.create(
+            model=MODEL, messages=messages(f"Tell story {i}"), max_tokens=20, stream=True)
+        return [c.choices[0].finish_reason async for c in stream if c.choices][-1]
+
+    async def all_of_them():
+        async with openai.AsyncOpenAI(base_url=URL + "/v1", api_key=KEY) as c:
+            return await asyncio.gather(*(one(c, i) for i in range(16)))
+    same(asyncio.run(all_of_them()), ["length"] * 16, "finish_reasons")
+
+
+@check
+def tools_reach_the_engines():
+    answer = chat(client, "Weather in Rome?", tools=TOOLS, tool_choice="none")
+    same(answer.choices[0].finish_reason, "length", "finish_reason")
+    # The engines were started without a tool-call parser, and say so: they saw the tools.
+    for choice in ("auto", "required", {"type": "function", "function": {"name": "weather"}}):
+        err = raises(openai.BadRequestError, lambda: chat(client, "Weather in Rome?", tools=TOOLS, tool_choice=choice))
+        expect("tool-call-parser" in err.message, f"message {err.message!r}")
+
+
+@check
+def bad_requests():
+    err = raises(openai.BadRequestError, lambda: chat(client, "hi", extra_body={"kv_transfer_params": {"a": 1}}))
+    same((err.status_code, err.code, err.param), (400, "unsupported_parameter", "kv_transfer_params"), "error")
+    err = raises(openai.BadRequestError, lambda: chat(client, "hi", temperature=-1))
+    same((err.status_code, err.type), (400, "BadRequestError"), "the engine's error")
+    err = raises(openai.BadRequestError, lambda: chat(client, "word " * 40000))
+    expect("maximum context length" in err.message, f"message {err.message!r}")
+
+
+@check
+def wrong_key_model_and_route():
+    stranger = openai.OpenAI(base_url=URL + "/v1", api_key="sk-wrong")
+    err = raises(openai.AuthenticationError, lambda: chat(stranger, "hi"))
+    same((err.status_code, err.code), (401, "invalid_api_key"), "error")
+    err = raises(openai.NotFoundError, lambda: client.chat.completions.create(model="none", messages=messages("hi")))
+    expect("`none` does not exist" in err.message, f"message {err.message!r}")
+    err = raises(openai.NotFoundError, lambda: client.embeddings.create(model=MODEL, input="hi"))
+    same(err.code, "unknown_route", "code")
+
+
+@check
+def too_much_at_once():
+    streams = [chat(client, f"Hold {i}", 1000, stream=True) for i in range(20)]
+    err = raises(openai.RateLimitError, lambda: chat(once, "one more"))
+    same((err.status_code, err.code), (429, "client_limit"), "error")
+    same(err.response.headers.get("retry-after"), "1", "Retry-After")
+    for s in streams:
+        s.close()
+    nothing_held()
+
+
+def retried(status, request_id):
+    """The engines are busy until xpyd has said so once; the SDK's second attempt succeeds."""
+    before = attempts()
+    fault(f"status={status}")
+
+    def mend():
+        try:
+            wait("a first attempt", lambda: attempts() > before)
+        finally:
+            fault("")
+    join = later(mend)
+    begun = time.monotonic()
+    answer = chat(client, "Try again", extra_headers=named(request_id))
+    took = time.monotonic() - begun
+    join()
+    same(answer.choices[0].finish_reason, "length", "finish_reason")
+    same(attempts() - before, 2, "attempts")
+    expect(took >= 1, f"{took:.2f} s for both, want the second at least the second later that Retry-After asks for")
+    same(legs(request_id), (3, 3), "prefill and decode legs: two rounds fail, one succeeds")
+
+
+@check
+def retries_a_429():
+    retried(429, "python-429")
+
+
+@check
+def retries_a_503():
+    retried(503, "python-503")
+
+
+@check
+def no_retry_after_two_burnt_prefills():
+    before = attempts()
+    err = raises(openai.InternalServerError,
+                 lambda: chat(client, "[[D:rst]]", extra_headers=named("python-burnt")))
+    same((err.status_code, err.code), (502, "decode_failed"), "error")
+    same(attempts() - before, 1, "attempts")
+    same(legs("python-burnt"), (2, 2), "prefill and decode legs")
+    nothing_held()
+
+
+@check
+def a_stream_left_half_way():
+    stream = chat(client, "A long story", 1000, stream=True)
+    for _ in range(5):
+        next(stream)
+    stream.close()
+    nothing_held()
+
+
+@check
+def a_call_that_times_out_while_the_prompt_is_computed():
+    hasty = once.with_options(timeout=0.3)
+    raises(openai.APITimeoutError, lambda: chat(hasty, "word " * 16000, extra_headers=named("python-hasty")))
+    nothing_held()
+    same(legs("python-hasty"), (1, 0), "prefill and decode legs")
+
+
+@check
+def a_stream_that_breaks_off():
+    # The engine's own error event passes as it is, then the stream breaks off.
+    for marker, code in {"[[D:die@6]]": "decode_failed", "[[D:die@6:rst]]": "decode_failed",
+                         "[[D:cut@6]]": "decode_failed", "[[D:error-done@6]]": "500"}.items():
+        stream = chat(client, marker, 100, stream=True)
+        got = []
+        err = raises(openai.APIError, lambda: got.extend(c for c in stream))
+        expect(len(got) >= 5, f"{marker}: {len(got)} events before the error")
+        same(err.code, code, marker + " code")
+    nothing_held()
+
+
+@check
+def an_answer_that_breaks_off_is_tried_again():
+    fault("")
+    answer = chat(client, "Short [[decode-0:die]]", extra_headers=named("python-again"))
+    same(answer.choices[0].finish_reason, "length", "finish_reason")
+
+
+@check
+def xpyd_dies_in_mid_stream():
+    c = openai.OpenAI(base_url=VICTIM + "/v1", api_key=KEY, max_retries=0)
+    stream = chat(c, "A long story", 1000, stream=True)
+    for _ in range(5):
+        next(stream)
+    os.kill(VICTIM_PID, signal.SIGKILL)
+    raises(openai.APIConnectionError, lambda: list(stream))
+    raises(openai.APIConnectionError, lambda: chat(c, "Still there?"))
+    nothing_held()
+
+
+@check
+def engines_die_in_mid_stream_and_come_back():
+    stream = chat(client, "A long story", 1000, stream=True)
+    for _ in range(5):
+        next(stream)
+    for engine in DECODE:
+        call(engine + "/sim/restart", {})
+    err = raises(openai.APIError, lambda: list(stream))
+    same(err.code, "decode_failed", "code")
+    same(chat(client, "Again").choices[0].finish_reason, "length", "finish_reason after it")
+
+
+if __name__ == "__main__":
+    run_all()

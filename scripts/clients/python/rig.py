@@ -1,0 +1,121 @@
+"""What the checks know of the rest: the fleet that the runner has started (its addresses
+come by the environment), and how to report.
+
+Of each check one line of JSON goes to standard output: {"check": name, "failure": text or null}.
+"""
+
+import json
+import os
+import re
+import threading
+import time
+import traceback
+import urllib.request
+
+URL = os.environ["CLIENTS_URL"]  # of xpyd, without /v1
+KEY = os.environ["CLIENTS_KEY"]
+ADMIN = os.environ["CLIENTS_ADMIN"]
+VICTIM = os.environ["CLIENTS_VICTIM"]  # a second xpyd before the same engines, for killing
+VICTIM_PID = int(os.environ["CLIENTS_VICTIM_PID"])
+PREFILL = os.environ["CLIENTS_PREFILL"].split(",")
+DECODE = os.environ["CLIENTS_DECODE"].split(",")
+
+CHECKS = []
+
+
+def check(run):
+    """Registers a check; its name is the function's."""
+    CHECKS.append(run)
+    return run
+
+
+def run_all():
+    for run in CHECKS:
+        failure = None
+        try:
+            run()
+        except Exception as err:  # whatever the SDK raises is a finding
+            line = traceback.extract_tb(err.__traceback__)[1].lineno  # [0] is the call above
+            failure = f"line {line}: {type(err).__name__}: {err}"
+        print(json.dumps({"check": run.__name__.replace("_", " "), "failure": failure}), flush=True)
+
+
+def expect(ok, said):
+    if not ok:
+        raise AssertionError(said)
+
+
+def same(got, want, what):
+    expect(got == want, f"{what}: {got!r}, want {want!r}")
+
+
+def raises(kind, call):
+    """The error of that class, itself and not a subclass, that call raises."""
+    try:
+        call()
+    except kind as err:
+        same(type(err).__name__, kind.__name__, "class of the error")
+        return err
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def call(url, body=None):
+    request = urllib.request.Request(url, None if body is None else json.dumps(body).encode())
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return answer.read().decode()
+
+
+def fault(text):
+    """Makes every decode engine misbehave, as text says; "" ends that."""
+    for engine in DECODE:
+        call(engine + "/sim/fault", text or {})
+
+
+def legs(request_id):
+    """What the engines got for a request: how many prefill legs, how many decode legs.
+    Those that only give a handle back have an id that says so."""
+    records = [r for e in PREFILL + DECODE for r in json.loads(call(e + "/sim/requests"))]
+    mine = [r for r in records if re.fullmatch(re.escape(request_id) + "-[0-9a-f]{8}", r["request_id"])]
+    return sum(r["leg"] == "prefill" for r in mine), sum(r["leg"] != "prefill" for r in mine)
+
+
+def attempts():
+    """How many completions xpyd has ended so far."""
+    text = call(ADMIN + "/metrics")
+    return sum(float(n) for n in re.findall(r"^xpyd_requests_total\{.*\} (\S+)$", text, re.M))
+
+
+def wait(what, condition, seconds=10):
+    end = time.monotonic() + seconds
+    while not condition():
+        expect(time.monotonic() < end, f"not within {seconds} s: {what}")
+        time.sleep(0.02)
+
+
+def nothing_held():
+    """No engine has a block pinned or a request running. Well before a lease of 30 s ends."""
+    def idle():
+        pinned = [json.loads(call(e + "/sim/ledger"))["pinned"] for e in PREFILL + DECODE]
+        running = [json.loads(call(e + "/load"))["server_load"] for e in PREFILL + DECODE]
+        return not any(pinned + running)
+    wait("every block free and every engine idle", idle)
+
+
+def later(action):
+    """Runs action in a thread, whose error join passes on."""
+    failed = []
+
+    def run():
+        try:
+            action()
+        except Exception as err:
+            failed.append(err)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+
+    def join():
+        thread.join()
+        if failed:
+            raise failed[0]
+    return join

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// modelName is what the simulated engines serve.
+const modelName = "sim"
+
+// tokenizer makes the model of make e2e, for its tokenizer: no tool may need a hub. python
+// is that of a tool, as all of them bring what the script imports.
+func (j *job) tokenizer(ctx context.Context, python string) (string, error) {
+	script := filepath.Join("scripts", "real-vllm", "model.py")
+	return j.install("model", []string{script}, "", func(dir string) error {
+		return call(ctx, dir+".log", "", nil, python, script, dir)
+	})
+}
+
+// vllmArgs keeps all defaults: 1,000 random prompts at once. Nothing but the address and
+// the names is given.
+func vllmArgs(j *job, tokenizer string) ([]string, error) {
+	args := []string{"bench", "serve", "--base-url", j.fleet.url, "--model", modelName, "--tokenizer", tokenizer,
+		"--save-result", "--result-dir", j.dir, "--result-filename", "report.json"}
+	if j.api == chat {
+		args = append(args, "--backend", "openai-chat", "--endpoint", "/v1/chat/completions")
+	}
+	return args, nil
+}
+
+func guidellmArgs(j *job, tokenizer string) ([]string, error) {
+	format := "/v1/completions"
+	if j.api == chat {
+		format = "/v1/chat/completions"
+	}
+	return []string{"run", "--disable-progress",
+		"--backend", fmt.Sprintf("kind=openai_http,target=%s,model=%s,request_format=%s", j.fleet.url, modelName, format),
+		"--profile", "kind=concurrent,streams=8", "--constraint", fmt.Sprintf("kind=max_requests,count=%d", toolRequests),
+		"--tokenizer", "kind=huggingface_auto,model=" + tokenizer,
+		"--data", "kind=synthetic_text,prompt_tokens=200,output_tokens=20",
+		"--output", "kind=json,path=" + filepath.Join(j.dir, "report.json")}, nil
+}
+
+func aiperfArgs(j *job, tokenizer string) ([]string, error) {
+	return []string{"profile", "--ui", "none", "--model", modelName, "--url", j.fleet.url,
+		"--endpoint-type", j.api, "--streaming", "--tokenizer", tokenizer,
+		"--concurrency", "8", "--request-count", strconv.Itoa(toolRequests),
+		"--synthetic-input-tokens-mean", "200", "--output-tokens-mean", "20", "--artifact-dir", j.dir}, nil
+}
+
+// inferencePerfConfig is for fmt: API, model, URL, tokenizer, requests, folder. Its load is
+// one of rate and time: 20 a second for 5 s.
+const inferencePerfConfig = `api: {type: %s, streaming: true}
+server: {type: vllm, model_name: %q, base_url: %q, ignore_eos: true}
+tokenizer: {pretrained_model_name_or_path: %q}
+data:
+  type: random
+  input_distribution: {min: 10, max: 400, mean: 200, std_dev: 50, total_count: %[5]d}
+  output_distribution: {min: 4, max: 40, mean: 20, std_dev: 5, total_count: %[5]d}
+load: {type: constant, stages: [{rate: 20, duration: 5}], num_workers: 1}
+storage: {local_storage: {path: %[6]q}}
+`
+
+func inferencePerfArgs(j *job, tokenizer string) ([]string, error) {
+	api := "completion"
+	if j.api == chat {
+		api = "chat"
+	}
+	config := filepath.Join(j.dir, "config.yml")
+	text := fmt.Appendf(nil, inferencePerfConfig, api, modelName, j.fleet.url, tokenizer, toolRequests, j.dir)
+	if err := os.WriteFile(config, text, 0o644); err != nil {
+		return nil, fmt.Errorf("write the configuration of inference-perf: %w", err)
+	}
+	return []string{"-c", config}, nil
+}
