@@ -162,11 +162,12 @@ func (m *mortals) freezePrefill(ctx context.Context) error {
 	if err := m.p[0].signal(syscall.SIGCONT); err != nil {
 		return err
 	}
+	thawed := time.Now()
 	m.review("frozen", m.again, true)
-	if err := m.awaitUp(ctx, m.p[0].url); err != nil {
+	if err := m.allFree(ctx, "P thawed"); err != nil {
 		return err
 	}
-	return m.allFree(ctx, "P thawed")
+	return m.usedAgain(ctx, thawed, served{"prefill", m.p[0].url})
 }
 
 // killPrefill kills P while it computes for some requests, has computed for others, and one

@@ -206,21 +206,10 @@ func (r *relay) serve(front net.Conn) {
 		return
 	}
 	defer r.drop(front)
-	back, err := net.Dial("tcp", r.target)
-	if err != nil {
-		return
-	}
-	defer func() { _ = back.Close() }()
-	leg := &legAtRelay{relay: r}
-	var answers sync.WaitGroup
-	answers.Go(func() {
-		leg.answers(front, back)
-		_ = front.Close() // the engine has ended it
-	})
-	leg.requests(front, back)
-	// To the engine half a close is a whole one, and an answer on its way still gets through.
-	_ = back.(*net.TCPConn).CloseWrite()
-	answers.Wait()
+	leg := &legAtRelay{relay: r, front: front}
+	leg.requests()
+	leg.hangUp()
+	leg.answering.Wait()
 }
 
 func (r *relay) keep(c net.Conn) bool {
@@ -239,19 +228,23 @@ func (r *relay) drop(c net.Conn) {
 	delete(r.conns, c)
 }
 
-// legAtRelay is one connection, on which legs follow one another.
+// legAtRelay is one connection of xpyd, on which legs follow one another.
 type legAtRelay struct {
-	relay *relay
+	relay     *relay
+	front     net.Conn
+	answering sync.WaitGroup
 
 	mu      sync.Mutex
-	at      station // of the leg that waits for its answer
-	pending bool    // nothing of the answer has come
+	back    net.Conn // to the engine; nil before the first request
+	held    bool     // a request is here of which the engine knows nothing
+	at      station  // of the leg that waits for its answer
+	pending bool     // nothing of the answer has come
 }
 
 // requests passes whole requests on until xpyd closes the connection.
-func (l *legAtRelay) requests(front io.Reader, back io.Writer) {
+func (l *legAtRelay) requests() {
 	var raw bytes.Buffer // what was read: xpyd sends no request before the last is answered
-	in := bufio.NewReader(io.TeeReader(front, &raw))
+	in := bufio.NewReader(io.TeeReader(l.front, &raw))
 	for {
 		raw.Reset()
 		req, err := http.ReadRequest(in)
@@ -260,7 +253,9 @@ func (l *legAtRelay) requests(front io.Reader, back io.Writer) {
 			body, err = io.ReadAll(req.Body)
 		}
 		if err != nil {
-			_, _ = back.Write(raw.Bytes()) // a request that was cut
+			if raw.Len() > 0 {
+				_ = l.forward(raw.Bytes()) // a request that was cut
+			}
 			return
 		}
 		s, id := ofLeg(req.Header.Get("X-Request-Id"))
@@ -268,19 +263,61 @@ func (l *legAtRelay) requests(front io.Reader, back io.Writer) {
 			l.relay.noteHandle(body)
 		}
 		l.mu.Lock()
-		l.at, l.pending = station{stepAnswer, id}, s == stepRequest && id != ""
+		l.held, l.at, l.pending = true, station{stepAnswer, id}, s == stepRequest && id != ""
 		l.mu.Unlock()
 		if id != "" {
 			l.relay.pass(s, id)
 		}
-		if _, err := back.Write(raw.Bytes()); err != nil {
+		if err := l.forward(raw.Bytes()); err != nil {
 			return
 		}
 	}
 }
 
-// answers passes on what the engine sends, until it closes the connection.
-func (l *legAtRelay) answers(front io.Writer, back io.Reader) {
+// forward writes to the engine, on a fresh connection where there is none.
+func (l *legAtRelay) forward(request []byte) error {
+	l.mu.Lock()
+	l.held = false
+	back := l.back
+	l.mu.Unlock()
+	if back == nil {
+		var err error
+		if back, err = net.Dial("tcp", l.relay.target); err != nil {
+			return err
+		}
+		l.mu.Lock()
+		l.back = back
+		l.mu.Unlock()
+		l.answering.Go(func() { l.answers(back) })
+	}
+	_, err := back.Write(request)
+	return err
+}
+
+// hangUp tells the engine that xpyd has: to it half a close is a whole one, and an answer on
+// its way still gets through.
+func (l *legAtRelay) hangUp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.back != nil {
+		_ = l.back.(*net.TCPConn).CloseWrite()
+	}
+}
+
+// answers passes on what the engine sends, until it closes the connection. That closes xpyd's
+// too, unless the engine was just tired of one on which it had nothing to do: a request is
+// held for longer than the 5 s that uvicorn keeps such a connection.
+func (l *legAtRelay) answers(back net.Conn) {
+	l.copyAnswers(back)
+	_ = back.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.back = nil; !l.held {
+		_ = l.front.Close()
+	}
+}
+
+func (l *legAtRelay) copyAnswers(back io.Reader) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := back.Read(buf)
@@ -292,7 +329,7 @@ func (l *legAtRelay) answers(front io.Writer, back io.Reader) {
 			if first {
 				l.relay.pass(at.step, at.id)
 			}
-			if _, err := front.Write(buf[:n]); err != nil {
+			if _, err := l.front.Write(buf[:n]); err != nil {
 				return
 			}
 		}
