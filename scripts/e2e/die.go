@@ -26,7 +26,8 @@ const (
 type mortals struct {
 	t       *trial
 	p, d    [2]*engine
-	rd      [2]*relay
+	rp      *relay    // before p[0]
+	rd      [2]*relay // before d
 	x       *proxy
 	patient *proxy // over p[0] and d[0], and asks for nobody's health
 	scenes  map[string][]*teller
@@ -36,11 +37,11 @@ type mortals struct {
 
 func die(ctx context.Context, t *trial) error {
 	m := &mortals{t: t, scenes: map[string][]*teller{}}
-	if err := m.rehearse(ctx); err != nil {
-		return err
-	}
 	defer m.close()
 	if err := m.assemble(ctx); err != nil {
+		return err
+	}
+	if err := m.rehearse(ctx); err != nil {
 		return err
 	}
 	for _, scene := range []func(context.Context) error{m.freezePrefill, m.killPrefill, m.killDecode, m.restart, m.settle} {
@@ -51,13 +52,9 @@ func die(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// rehearse learns from an engine that works alone what each request is to come to. That
-// engine then makes room.
+// rehearse learns what each request is to come to, from an engine that works alone: the prefill
+// engine that survives, whose own cache does not matter.
 func (m *mortals) rehearse(ctx context.Context) error {
-	plain, err := m.t.fleet.engine(ctx, plainEngine())
-	if err != nil {
-		return err
-	}
 	m.cast("frozen", dieEach, 300, 12)
 	m.cast("between", dieEach, 300, 12)
 	m.cast("computing", dieEach, dieLong, 6)
@@ -70,7 +67,7 @@ func (m *mortals) rehearse(ctx context.Context) error {
 		for i, t := range tellers {
 			alone[i] = &teller{id: t.id, ask: t.ask}
 		}
-		tellAll(ctx, plain.url, alone).Wait()
+		tellAll(ctx, m.p[1].url, alone).Wait()
 		for i, t := range alone {
 			if t.status != 200 || t.broke || t.text == "" {
 				return fmt.Errorf("the engine that works alone fails at %q: %v", name, t)
@@ -78,7 +75,9 @@ func (m *mortals) rehearse(ctx context.Context) error {
 			tellers[i].want = t.text
 		}
 	}
-	return plain.stop(ctx)
+	// xpyd gives a pair its share only after a transfer of its own over it.
+	return m.usedAgain(ctx, time.Now(), served{"prefill", m.rp.url}, served{"prefill", m.p[1].url},
+		served{"decode", m.rd[0].url}, served{"decode", m.rd[1].url})
 }
 
 // cast writes the requests of a scene: both APIs, streamed and not.
@@ -89,7 +88,11 @@ func (m *mortals) cast(scene string, n, size, tokens int) {
 	}
 }
 
+// assemble makes room for four engines: they are as many as may run at a time.
 func (m *mortals) assemble(ctx context.Context) error {
+	if err := newEngine(m.t.fleet, plainEngine()).stop(ctx); err != nil {
+		return err
+	}
 	second := decodeEngine(2)
 	second.policy = "recompute"
 	engines, err := m.t.fleet.all(ctx, prefillEngine(1), prefillEngine(2), decodeEngine(1), second)
@@ -100,13 +103,16 @@ func (m *mortals) assemble(ctx context.Context) error {
 		return err
 	}
 	m.p, m.d = [2]*engine(engines[:2]), [2]*engine(engines[2:])
+	if m.rp, err = newRelay(m.p[0]); err != nil {
+		return err
+	}
 	for i, e := range m.d {
 		if m.rd[i], err = newRelay(e); err != nil {
 			return err
 		}
 	}
 	// A check a second, so that a frozen engine is found within a few.
-	m.x, err = m.t.fleet.proxy(ctx, "--prefill", m.p[0].url+","+m.p[1].url, "--decode", m.rd[0].url+","+m.rd[1].url,
+	m.x, err = m.t.fleet.proxy(ctx, "--prefill", m.rp.url+","+m.p[1].url, "--decode", m.rd[0].url+","+m.rd[1].url,
 		"--health-interval", "1s", "--health-suspect-interval", "500ms", "--health-fall", "2", "--health-rise", "1", "--health-slow-start", "0s")
 	if err != nil {
 		return err
@@ -116,7 +122,7 @@ func (m *mortals) assemble(ctx context.Context) error {
 }
 
 func (m *mortals) close() {
-	for _, r := range m.rd {
+	for _, r := range []*relay{m.rp, m.rd[0], m.rd[1]} {
 		if r != nil {
 			r.close()
 		}
@@ -167,7 +173,7 @@ func (m *mortals) freezePrefill(ctx context.Context) error {
 	if err := m.allFree(ctx, "P thawed"); err != nil {
 		return err
 	}
-	return m.usedAgain(ctx, thawed, served{"prefill", m.p[0].url})
+	return m.usedAgain(ctx, thawed, served{"prefill", m.rp.url})
 }
 
 // killPrefill kills P while it computes for some requests, has computed for others, and one
@@ -185,12 +191,17 @@ func (m *mortals) killPrefill(ctx context.Context) error {
 	}
 	computing := tellAll(ctx, m.x.url, m.scenes["computing"])
 	err = poll(ctx, stepTime, func() bool {
-		n, err := m.x.metric("xpyd_in_flight", `backend="`+m.p[0].url+`"`)
-		return err == nil && n > 0
+		for _, t := range m.scenes["computing"] {
+			if len(m.rp.times(stepRequest, t.id)) > 0 {
+				return true
+			}
+		}
+		return false
 	})
 	if err != nil {
 		return errors.New("P gets no work")
 	}
+	m.rp.shut()
 	if err := m.p[0].signal(syscall.SIGKILL); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -39,7 +40,7 @@ func (m *mortals) again(t *teller) bool {
 // orphaned: that, or it was decoded without the blocks that its dead prefill engine held.
 func (m *mortals) orphaned(t *teller) bool {
 	return m.again(t) || m.logged(t, func(line map[string]any) bool {
-		return line["message"] == "completion" && line["prefill"] == m.p[0].url
+		return line["message"] == "completion" && line["prefill"] == m.rp.url
 	})
 }
 
@@ -70,10 +71,10 @@ func (m *mortals) restart(ctx context.Context) error {
 	}
 	back := time.Now()
 	m.t.say("both are up after %.1f s", back.Sub(begun).Seconds())
-	if err := m.rd[1].reopen(); err != nil {
+	if err := errors.Join(m.rp.reopen(), m.rd[1].reopen()); err != nil {
 		return err
 	}
-	if err := m.usedAgain(ctx, back, served{"prefill", m.p[0].url}, served{"decode", m.rd[1].url}); err != nil {
+	if err := m.usedAgain(ctx, back, served{"prefill", m.rp.url}, served{"decode", m.rd[1].url}); err != nil {
 		return err
 	}
 	tellAll(ctx, m.x.url, m.scenes["after"]).Wait()
@@ -91,8 +92,8 @@ func (m *mortals) restart(ctx context.Context) error {
 // served is a leg that a backend must have served.
 type served struct{ leg, url string }
 
-// usedAgain sends requests until each of the backends has served a leg, and judges that it does
-// so in time.
+// usedAgain sends requests until each of the backends has served a leg, and judges that this
+// comes in time.
 func (m *mortals) usedAgain(ctx context.Context, since time.Time, legs ...served) error {
 	first := m.count(legs)
 	for i := 0; ctx.Err() == nil; i++ {
@@ -108,8 +109,8 @@ func (m *mortals) usedAgain(ctx context.Context, since time.Time, legs ...served
 		}
 		took := time.Since(since)
 		if all || took > dieRecover {
-			m.t.say("in use again %.1f s after they were back", took.Seconds())
-			m.t.judge(all, "xpyd does not use %v again within %v", legs, dieRecover)
+			m.t.say("%d engines in use %.1f s after they were there", len(legs), took.Seconds())
+			m.t.judge(all, "xpyd does not use all of %v within %v", legs, dieRecover)
 			return nil
 		}
 	}
