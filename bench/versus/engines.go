@@ -312,10 +312,10 @@ func (e *engines) beginStream(c *engineConn) error {
 	if err := e.put(c, streamHead); err != nil {
 		return err
 	}
-	if e.pace.interval > 0 {
-		e.wheel.add(c, e.pace.interval, stamp())
-	} else if !c.writing {
+	if e.pace.interval == 0 {
 		e.rushing = append(e.rushing, c)
+	} else if e.sendEvent(c) { // a proxy may hold the head back until the first token
+		e.wheel.add(c, e.pace.interval, stamp())
 	}
 	return nil
 }
@@ -363,7 +363,7 @@ func (e *engines) sendEvent(c *engineConn) (more bool) {
 // rush sends, stream by stream, all that the proxy takes: a write an event.
 func (e *engines) rush() {
 	for _, c := range e.rushing {
-		for e.sendEvent(c) && !c.writing {
+		for !c.writing && e.sendEvent(c) {
 		}
 	}
 	clear(e.rushing)

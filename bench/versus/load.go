@@ -39,7 +39,7 @@ type clients struct {
 	conns    map[int]*clientConn
 	paused   []*clientConn
 	scratch  []byte
-	opening  int // connections whose first answer has not begun
+	opening  int // connections on which no byte has come yet
 	begun    int // connections of which an answer has begun, and, with hold, got this far
 	counting bool
 	seen     counts
@@ -52,11 +52,12 @@ type clientConn struct {
 	sent    int64 // when the request was, ns since epoch
 	events  int   // of all answers
 	until   int64 // when the pause ends
+	heard   bool  // a byte has come
 	begun   bool
 	writing bool
 }
 
-// openAtOnce bounds how many connections are at their first answer: a crowd that all
+// openAtOnce bounds how many connections wait for their first byte: a crowd that all
 // comes at once is another measurement.
 const openAtOnce = 64
 
@@ -237,6 +238,7 @@ func (c *clients) serve(x *clientConn, ready uint32) {
 		c.fail(err)
 		return
 	}
+	c.hear(x)
 	whole, err := x.reply.feed(c.scratch[:n])
 	c.fail(err)
 	if whole {
@@ -246,7 +248,7 @@ func (c *clients) serve(x *clientConn, ready uint32) {
 
 func (c *clients) event(x *clientConn, sent int64) {
 	x.events++
-	if x.events == 1 || x.events == c.l.hold {
+	if x.events == c.l.hold {
 		c.begin(x)
 	}
 	if !c.counting {
@@ -263,12 +265,22 @@ func (c *clients) event(x *clientConn, sent int64) {
 	}
 }
 
-// begin counts a connection whose first answer has begun.
+// hear lets the next connection open.
+func (c *clients) hear(x *clientConn) {
+	if x.heard {
+		return
+	}
+	x.heard = true
+	c.opening--
+	if c.l.hold == 0 {
+		c.begin(x)
+	}
+}
+
 func (c *clients) begin(x *clientConn) {
-	if !x.begun && x.events >= c.l.hold {
+	if !x.begun {
 		x.begun = true
 		c.begun++
-		c.opening--
 	}
 }
 
@@ -276,7 +288,6 @@ func (c *clients) answered(x *clientConn) {
 	if c.l.hold > 0 {
 		c.fail(errors.New("a stream ended that was to stay open"))
 	}
-	c.begin(x)
 	if c.counting {
 		c.seen.Requests++
 	}

@@ -121,7 +121,34 @@ func (s *Shape) print(out io.Writer, r *Results) {
 	for _, b := range s.verdicts(r) {
 		fmt.Fprintln(out, "  "+b.String())
 	}
+	for _, line := range s.builds() {
+		fmt.Fprintln(out, "  "+line)
+	}
 	fmt.Fprintln(out, "  "+s.disturbance())
+}
+
+// builds compares the further builds of xpyd with the first, figure by figure.
+func (s *Shape) builds() []string {
+	var (
+		lines []string
+		first *Measured
+	)
+	for _, c := range s.Contenders {
+		if !c.xpyd {
+			continue
+		}
+		if first == nil {
+			first = c
+			continue
+		}
+		line := fmt.Sprintf("%s to %s:", c.Name, first.Name)
+		for _, m := range s.Metrics {
+			q := spreadOf(ratios(c.Values[m], first.Values[m]))
+			line += fmt.Sprintf(" %s %.3f× (%.3f–%.3f);", m, q.Median, q.Min, q.Max)
+		}
+		lines = append(lines, strings.TrimSuffix(line, ";"))
+	}
+	return lines
 }
 
 // disturbance tells how quiet the machine was.

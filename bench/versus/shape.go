@@ -102,7 +102,7 @@ func streamShapes(crowd int) []shape {
 		{metric: delay50, to: nameNginx, limit: 1.2, above: nameDirect}, {metric: delay99, to: nameNginx, limit: 1.2, above: nameDirect},
 	}
 	small := paced("crowd-100", "100 open streams, 5,000 events/s", 100, 20*time.Millisecond)
-	large := paced("crowd-10k", "10,000 open streams, 5,000 events/s", crowd, time.Duration(crowd)*time.Second/5000,
+	large := paced("crowd-10k", thousands(int64(crowd))+" open streams, 5,000 events/s", crowd, time.Duration(crowd)*time.Second/5000,
 		bar{metric: cpuEvent, base: "crowd-100", limit: 1.1})
 	small.among, large.among = []string{nameXpyd, nameNginx, nameRelay}, []string{nameXpyd, nameNginx, nameRelay}
 	return []shape{

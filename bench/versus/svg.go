@@ -31,9 +31,9 @@ type chartBar struct {
 
 // Sizes in px.
 const (
-	chartWidth = 800
-	labelWidth = 190
-	textWidth  = 150
+	chartWidth = 900
+	labelWidth = 290
+	textWidth  = 140
 	barHeight  = 13
 	barGap     = 3
 	groupGap   = 14
@@ -74,6 +74,8 @@ func (c chart) svg() string {
 		fmt.Fprintf(&b, `<rect x="%d" y="33" width="12" height="12" fill="%s"/><text class="t" x="%d" y="43">%s</text>`+"\n", x, colourOf(s, series), x+17, html.EscapeString(s))
 		x += 40 + 7*len(s)
 	}
+	fmt.Fprintf(&b, `<line class="l" x1="%d" y1="39" x2="%d" y2="39"/><text class="t" x="%d" y="43">least–most</text>`+"\n", x+6, x+30, x+36)
+	fmt.Fprintf(&b, `<line class="l" x1="%d" y1="31" x2="%d" y2="48" stroke-width="2" stroke-dasharray="4 3"/><text class="t" x="%d" y="43">goal of xpyd</text>`+"\n", x+130, x+130, x+138)
 	y := headHeight
 	scale := c.scale()
 	for _, g := range c.groups {

@@ -41,7 +41,7 @@ func (v Verdict) measured() string {
 	if !v.Known {
 		return "not measured"
 	}
-	return fmt.Sprintf("%.3g%s (%.3g–%.3g)", v.Measured, v.unit(), v.Spread.Min, v.Spread.Max)
+	return fmt.Sprintf("%s%s (%s–%s)", short(v.Measured), v.unit(), short(v.Spread.Min), short(v.Spread.Max))
 }
 
 func (v Verdict) word() string {

@@ -1,0 +1,76 @@
+package versus
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"time"
+)
+
+// inProcess is the relay as a contender without a process of its own.
+func inProcess(t *testing.T) contender {
+	t.Helper()
+	return contender{name: nameRelay, start: func(ctx context.Context, to target) (*running, error) {
+		said, say := io.Pipe()
+		ended := make(chan error, 1)
+		ctx, cancel := context.WithCancel(ctx)
+		go func() { ended <- Relay(ctx, to.decode[0], say) }()
+		t.Cleanup(func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+		buf := make([]byte, 100)
+		n, err := said.Read(buf)
+		addr := strings.TrimSuffix(strings.TrimPrefix(string(buf[:n]), `{"listen":"`), "\"}\n")
+		return &running{addr: addr}, err
+	}}
+}
+
+// Each kind of load, straight to the engines and through a relay.
+func TestLoadIsCounted(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		s    shape
+		want func(v map[metric]float64) bool
+	}{
+		{"whole answers", shape{load: load{conns: 4, body: oneKiB}},
+			func(v map[metric]float64) bool { return v[requestsS] > 10 }},
+		{"large bodies", shape{load: load{conns: 2, body: 1 << 20}},
+			func(v map[metric]float64) bool { return v[requestsS] > 1 }},
+		{"unpaced streams", shape{load: load{conns: 4, chat: true, body: oneKiB}, pace: pacing{events: 20}},
+			func(v map[metric]float64) bool { return v[eventsS] > 5*v[requestsS] && v[requestsS] > 1 }},
+		{"paced streams", shape{load: load{conns: 4, chat: true, body: oneKiB, delays: true}, pace: pacing{events: 1 << 30, interval: 20 * time.Millisecond}},
+			func(v map[metric]float64) bool {
+				return v[requestsS] == 0 && v[eventsS] > 50 && v[eventsS] < 800 && v[delay50] > 0 && v[delay99] >= v[delay50]
+			}},
+		{"a pause between requests", shape{load: load{conns: 2, chat: true, body: oneKiB, delays: true, pause: 20 * time.Millisecond}, pace: pacing{events: 2}},
+			func(v map[metric]float64) bool { return v[requestsS] > 2 && v[requestsS] < 101 && v[ttft50] > 0 }},
+		{"streams that wait", shape{load: load{conns: 50, chat: true, body: oneKiB, hold: 2}, pace: pacing{events: 2, interval: 20 * time.Millisecond, hold: true}},
+			func(v map[metric]float64) bool { return v[eventsS] == 0 }},
+	} {
+		for _, c := range []contender{direct(), inProcess(t)} {
+			tc.s.decodes, tc.s.prefills = 1, 1
+			r := &run{o: Options{Window: 300 * time.Millisecond, Out: t.TempDir()}}
+			v, err := r.measure(t.Context(), tc.s, c)
+			if err != nil {
+				t.Errorf("%s, %s: %v", tc.name, c.name, err)
+			} else if !tc.want(v) {
+				t.Errorf("%s, %s: %v", tc.name, c.name, v)
+			}
+		}
+	}
+}
+
+// A proxy of two legs that never asks a prefill engine is not measured.
+func TestMissingLegIsAnError(t *testing.T) {
+	lazy := direct()
+	lazy.legs = 2
+	r := &run{o: Options{Window: 50 * time.Millisecond, Out: t.TempDir()}}
+	_, err := r.measure(t.Context(), shape{prefills: 1, decodes: 1, load: load{conns: 1, body: oneKiB}}, lazy)
+	if err == nil || !strings.Contains(err.Error(), "0 of ") {
+		t.Errorf("error %v", err)
+	}
+}
