@@ -4,7 +4,7 @@
 #   engine.sh stop NAME [SIGNAL]     ends it (TERM, and KILL after 20 s) and waits until nothing is left
 #   engine.sh signal NAME SIGNAL     one signal to all of its processes
 #   engine.sh stop-all
-#   engine.sh status                 name, role, port, pid, state and log of each
+#   engine.sh status                 name, role, port, pid, state (starting, up, dead) and log of each
 #   engine.sh show ROLE PORT [arguments]   the command that start runs
 # KV_POLICY=fail|recompute: what a decode engine does when blocks cannot be loaded
 # KV_LEASE=SECONDS: how long a prefill engine holds blocks for a decode engine that does not come
@@ -54,6 +54,13 @@ members() {
   for c in /proc/[0-9]*/cwd; do
     if [ "$c" -ef "$dir" ]; then c=${c#/proc/}; echo "${c%/cwd}"; fi
   done
+}
+
+# alive: its first process is there, and not one that has got its number since.
+alive() { # NAME
+  local pid
+  pid=$(field "$1" 1)
+  [ -n "$pid" ] && [ "/proc/$pid/cwd" -ef "$(field "$1" 3)" ]
 }
 
 field() { cut -d' ' -f"$2" "$RUN/$1.pid" 2>/dev/null || true; }
@@ -126,7 +133,7 @@ check_start() { # NAME ROLE PORT
   [[ $name =~ ^[A-Za-z0-9_-]+$ ]] || fail "name $name: letters, digits, - and _"
   [[ $port =~ ^[0-9]+$ ]] && [ "$port" -ge 1024 ] && [ "$port" -le 64535 ] || fail "port $port: 1024 to 64535 (the side channel is 1000 above)"
   [ -f "$VENV.stamp" ] && [ -f "$MODEL.stamp" ] || fail "vLLM $VERSION is not in $CACHE: run scripts/real-vllm/setup.sh $VERSION"
-  [ -z "$(members "$name")" ] || fail "$name runs already on port $(field "$name" 5): scripts/real-vllm/engine.sh stop $name"
+  ! alive "$name" || fail "$name runs already on port $(field "$name" 5): scripts/real-vllm/engine.sh stop $name"
   bring_down "$name" KILL # what one that died has left
   local ports=("$port")
   [ "$role" = plain ] || ports+=($((port + 1000)))
@@ -160,7 +167,7 @@ start() { # NAME ROLE PORT [arguments]
       trap - EXIT # what bears the name now is not this start's
       fail "$name was stopped while it started (log: $RUN/$name.log)"
     fi
-    [ -d "/proc/$(field "$name" 1)" ] || fail "$name died while it started: $(last_error "$name") (log: $RUN/$name.log)"
+    alive "$name" || fail "$name died while it started: $(last_error "$name") (log: $RUN/$name.log)"
     [ $((SECONDS - begun)) -lt "$limit" ] || fail "$name is not up after $limit s and was ended: $(last_error "$name") (log: $RUN/$name.log)"
     note_shm "$name"
     sleep 0.5
@@ -171,9 +178,10 @@ start() { # NAME ROLE PORT [arguments]
   echo "engine: $name ($2) is up on http://127.0.0.1:$port after $((SECONDS - begun)) s, pid $(field "$name" 1), log $RUN/$name.log"
 }
 
-# last_error is what the log says of a failure, or its last line.
+# last_error is the last error of the log that is a cause, or the last line.
 last_error() {
-  { grep -E '^[^ ]*(\([^)]*\) )?([A-Za-z_.]*(Error|Exception)|vllm serve: error)\b' "$RUN/$1.log" || tail -n 1 "$RUN/$1.log"; } | tail -n 1 | cut -c1-300
+  { grep -E '\b([A-Za-z_]+(Error|Exception)|error): ' "$RUN/$1.log" | grep -v 'initialization failed' || tail -n 1 "$RUN/$1.log"; } |
+    tail -n 1 | grep . | cut -c1-300 || echo "it wrote nothing"
 }
 
 stop() { # NAME [SIGNAL]
@@ -194,8 +202,8 @@ names() {
 status() {
   local name state
   for name in $(names); do
-    state=down
-    if [ -n "$(members "$name")" ]; then
+    state=dead
+    if alive "$name"; then
       state=starting
       if curl -fs -m 2 -o /dev/null "http://127.0.0.1:$(field "$name" 5)/health"; then state=up; fi
     fi
