@@ -159,6 +159,7 @@ func newVersusCmd() *cobra.Command {
 	f.DurationVar(&o.Window, "window", 5*time.Second, "length of a measurement")
 	f.IntVar(&o.Cores, "cores", 2, "threads of a Go proxy, and workers of nginx")
 	f.BoolVar(&quick, "quick", false, "three minutes for the main shapes, of xpyd, nginx and the relay alone; other flags win")
+	f.BoolVar(&o.Calls, "calls", false, "count system calls a request or event with perf, in a measurement of their own")
 	f.StringVar(&o.Docs, "docs", "", "`directory` of performance.md, whose tables and charts are replaced")
 	f.StringVar(&o.Out, "out", "bench-out/proxy", "`directory` of the results")
 	return cmd

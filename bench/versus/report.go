@@ -79,10 +79,40 @@ func (r *Results) markdown(images string) string {
 			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", s.Title, v.goal(), v.measured(), v.word())
 		}
 	}
+	b.WriteString(r.floorTable())
+	b.WriteString(r.callsTable())
 	for _, t := range r.tables() {
 		fmt.Fprintf(&b, "\n### %s\n\n%s\n![%s](%s%s)\n", t.chart.title, t.markdown(), t.chart.title, images, t.file())
 	}
 	return b.String()
+}
+
+// floorTable is the physical limit: what no proxy can do without.
+func (r *Results) floorTable() string {
+	if len(r.Floor) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("\n### The kernel's part, µs\n\nWrite and read of so many bytes over loopback, with nobody to wait for or to wake: what copying them costs at least.\n\n" +
+		"| bytes | write | read | a read and a write: one leg | a read and two writes: both legs of a request |\n|---|---|---|---|---|\n")
+	for _, f := range r.Floor {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", thousands(int64(f.Bytes)), short(f.WriteUs), short(f.ReadUs), short(f.ReadUs+f.WriteUs), short(f.ReadUs+2*f.WriteUs))
+	}
+	return b.String()
+}
+
+// callsTable is empty unless they were counted.
+func (r *Results) callsTable() string {
+	var rows strings.Builder
+	for _, s := range r.Shapes {
+		for _, c := range s.Calls {
+			fmt.Fprintf(&rows, "| %s | %s | %.2f %s | %s | %.2f |\n", s.Title, c.Contender, c.Per["all"], c.Unit, c.list(), c.Per["switches"])
+		}
+	}
+	if rows.Len() == 0 {
+		return ""
+	}
+	return "\n### System calls\n\n| work | | calls | which | context switches |\n|---|---|---|---|---|\n" + rows.String()
 }
 
 // table is some shapes' figures for readers, with its chart.

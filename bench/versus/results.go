@@ -19,6 +19,7 @@ type Results struct {
 	WindowS  float64  `json:"window_seconds"`
 	Cores    int      `json:"cores"`
 	Notes    []string `json:"notes"`
+	Floor    []Floor  `json:"floor"`
 	Shapes   []*Shape `json:"shapes"`
 	baseline string   // contender that ratios are to
 }
@@ -29,6 +30,7 @@ type Shape struct {
 	Title      string      `json:"title"`
 	Metrics    []metric    `json:"metrics"`
 	Contenders []*Measured `json:"contenders"`
+	Calls      []Calls     `json:"calls,omitempty"`
 	bars       []bar
 }
 
@@ -123,6 +125,9 @@ func (s *Shape) print(out io.Writer, r *Results) {
 	}
 	for _, line := range s.builds() {
 		fmt.Fprintln(out, "  "+line)
+	}
+	for _, c := range s.Calls {
+		fmt.Fprintln(out, "  "+c.String())
 	}
 	fmt.Fprintln(out, "  "+s.disturbance())
 }

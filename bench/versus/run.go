@@ -28,6 +28,7 @@ type Options struct {
 	Window     time.Duration // length of a measurement
 	Cores      int           // threads of a Go proxy, workers of nginx
 	Out        string        // directory of results
+	Calls      bool          // count system calls, in a measurement of their own
 	Docs       string        // directory of performance.md, to put the tables into it; "": none
 	Version    string        // of xpyd, for the record
 }
@@ -107,6 +108,10 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 	crowd := min(crowdWanted, (fileLimit()*9/10-100)/2)
 	if crowd < crowdWanted {
 		r.note("a process may open %d files here, and xpyd keeps a tenth of them for backends: the crowd is %s streams, not %s", fileLimit(), thousands(int64(crowd)), thousands(crowdWanted))
+	}
+	var err error
+	if r.results.Floor, err = measureFloor(o.Window / 10); err != nil {
+		return err
 	}
 	match := regexp.MustCompile(o.Run)
 	for _, s := range shapes(crowd) {
@@ -218,39 +223,52 @@ func (r *run) shape(ctx context.Context, s shape) error {
 			result.record(c.name, values, err)
 		}
 	}
+	if r.o.Calls {
+		r.calls(ctx, s, names, result)
+	}
 	result.print(r.out, r.results)
-	return nil
+	return ctx.Err()
 }
 
 // measure starts engines and the contender, loads it, and ends them.
 func (r *run) measure(ctx context.Context, s shape, c contender) (values map[metric]float64, err error) {
+	err = r.stage(ctx, s, c, func(p *running, dir string) (asked int, err error) {
+		values, asked, err = r.observe(ctx, s, p)
+		return asked, err
+	})
+	return values, err
+}
+
+// stage starts engines and a contender for work, which tells how many requests it has
+// had answered, and ends them.
+func (r *run) stage(ctx context.Context, s shape, c contender, work func(p *running, dir string) (asked int, err error)) (err error) {
 	e, err := startEngines(s.prefills, s.decodes, s.pace)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
 	dir, err := filepath.Abs(filepath.Join(r.o.Out, "run"))
 	if err != nil {
-		return nil, fmt.Errorf("find the directory of the run: %w", err)
+		return fmt.Errorf("find the directory of the run: %w", err)
 	}
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
-		return nil, fmt.Errorf("make the directory of the run: %w", err)
+		return fmt.Errorf("make the directory of the run: %w", err)
 	}
 	p, err := c.start(ctx, target{prefill: e.Prefill, decode: e.Decode, dir: dir, cores: r.o.Cores})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if p.process != nil {
 		defer p.stop()
 	}
-	values, asked, err := r.observe(ctx, s, p)
+	asked, err := work(p, dir)
 	if n := e.refused.Load(); n > 0 && err == nil {
 		err = fmt.Errorf("%d requests reached an engine without a length", n)
 	}
 	if err == nil && c.legs == 2 && s.prefills > 0 && e.prefilled.Load() < int64(asked) {
 		err = fmt.Errorf("%d of %d requests reached a prefill engine", e.prefilled.Load(), asked)
 	}
-	return values, err
+	return err
 }
 
 // look is what both ends of a window are compared by.
@@ -267,6 +285,13 @@ func lookAt(p *running) (l look, err error) {
 	return l, err
 }
 
+// load is the shape's, with the times of this run.
+func (r *run) load(s shape) load {
+	l := s.load
+	l.window, l.warm = r.o.Window, min(warmTime, r.o.Window/2)
+	return l
+}
+
 // observe loads a contender and watches it meanwhile. asked is how many requests it has
 // answered, or begun to.
 func (r *run) observe(ctx context.Context, s shape, p *running) (values map[metric]float64, asked int, err error) {
@@ -275,8 +300,7 @@ func (r *run) observe(ctx context.Context, s shape, p *running) (values map[metr
 		return nil, 0, err
 	}
 	var begin, end look
-	l := s.load
-	l.window, l.warm = r.o.Window, min(warmTime, r.o.Window/2)
+	l := r.load(s)
 	seen, err := runLoad(ctx, p.addr, l, func(last bool) (err error) {
 		if last {
 			end, err = lookAt(p)
