@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -35,13 +36,15 @@ type logConfig struct {
 	Level string `mapstructure:"level"`
 	// Format is json (one object a line) or console (for people).
 	Format string `mapstructure:"format"`
+	// Flush is how long a json line below warn may wait to be written together with others.
+	Flush time.Duration `mapstructure:"flush"`
 }
 
 func defaultConfig() config {
 	return config{
 		Config: proxy.DefaultConfig(),
 		Router: router.DefaultConfig(),
-		Log:    logConfig{Level: "info", Format: "json"},
+		Log:    logConfig{Level: "info", Format: "json", Flush: 100 * time.Millisecond},
 	}
 }
 

@@ -70,6 +70,7 @@ var keyHelp = map[string]string{
 
 	"log.level":  "`level` from which lines are written: debug, info, warn, error",
 	"log.format": "`format` of the lines: json or console",
+	"log.flush":  "longest wait of a json line below warn, to be written together with others; 0 is off",
 }
 
 func (k key) help() string { return keyHelp[k.path] }

@@ -47,10 +47,11 @@ func newServeCmd() *cobra.Command {
 // serve runs the proxy until ctx ends or another process has taken over, then drains
 // it. On HUP it takes new pools from load, on USR2 it starts its successor.
 func serve(ctx context.Context, cfg config, load func() (config, error), from *inheritance, logs io.Writer) error {
-	log, err := newLogger(cfg.Log, logs)
+	log, flush, err := newLogger(cfg.Log, logs)
 	if err != nil {
 		return err
 	}
+	defer flush()
 	exe, err := executable()
 	if err != nil {
 		return err
@@ -197,15 +198,21 @@ func (p *running) closePorts() error {
 	return err
 }
 
-func newLogger(cfg logConfig, w io.Writer) (zerolog.Logger, error) {
+// newLogger makes the log. flush writes the lines that wait; call it before the process ends.
+func newLogger(cfg logConfig, w io.Writer) (log zerolog.Logger, flush func(), err error) {
+	flush = func() {}
 	level, err := zerolog.ParseLevel(cfg.Level)
 	if err != nil {
-		return zerolog.Nop(), usageError{fmt.Errorf("config: log.level: %w", err)}
+		return zerolog.Nop(), flush, usageError{fmt.Errorf("config: log.level: %w", err)}
 	}
-	if cfg.Format == "console" {
+	switch {
+	case cfg.Format == "console":
 		w = zerolog.ConsoleWriter{Out: w, TimeFormat: time.RFC3339, NoColor: !isTerminal(w)}
+	case cfg.Flush > 0:
+		b := newLogBuffer(w, cfg.Flush)
+		w, flush = b, b.flush
 	}
-	return zerolog.New(w).Level(level).With().Timestamp().Logger(), nil
+	return zerolog.New(w).Level(level).With().Timestamp().Logger(), flush, nil
 }
 
 func isTerminal(w io.Writer) bool {

@@ -99,10 +99,14 @@ func (s *Server) readBody(ctx *fasthttp.RequestCtx, conn *clientConn, bb *bodyBu
 		return newError(fasthttp.StatusBadRequest, codeInvalidJSON, "", "request body is empty; send a JSON object")
 	}
 	start := time.Now()
+	var deadline time.Time
 	for {
 		// Each 64 KiB that arrive buy another second.
-		deadline := start.Add(s.cfg.Timeouts.Body + time.Duration(len(bb.b)/bodyRate)*time.Second)
-		_ = conn.SetReadDeadline(deadline)
+		at := start.Add(s.cfg.Timeouts.Body + time.Duration(len(bb.b)/bodyRate)*time.Second)
+		if at.After(deadline) {
+			deadline = at
+			_ = conn.SetReadDeadline(deadline)
+		}
 		if len(bb.b) == cap(bb.b) && int64(len(bb.b)) != want {
 			if !bb.grow(&s.budget, want) {
 				return newError(fasthttp.StatusServiceUnavailable, codeOverloaded, "", "too many request bytes are being held; try again").retryAfter(1)
@@ -128,8 +132,7 @@ func bodyEnd(err error, conn *clientConn, want, got int64, late bool) *apiError 
 	case late: // not every one of fasthttp's errors tells that it was a timeout
 		return newError(fasthttp.StatusRequestTimeout, codeRequestTimeout, "", "request body did not arrive in time")
 	case errors.Is(err, io.EOF) && (got == want || want < 0 && !hungUp(conn.fd)):
-		_ = conn.SetReadDeadline(time.Time{})
-		return nil
+		return nil // the deadline may lapse: fasthttp arms another one before it reads again
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), hungUp(conn.fd):
 		return errGone()
 	}

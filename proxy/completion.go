@@ -301,7 +301,7 @@ func (c *completion) answerError(err *apiError) {
 func (c *completion) answer() {
 	c.ctx.SetStatusCode(fasthttp.StatusOK)
 	h := &c.ctx.Response.Header
-	h.SetContentTypeBytes(c.d.x.header.ContentType())
+	h.SetContentTypeBytes(c.d.x.head.contentType)
 	h.Set("Cache-Control", "no-store")
 	c.commonHeaders()
 	if c.d.streamed {

@@ -229,7 +229,7 @@ func (c *completion) decodeAnswered() error {
 	if c.d.relay.pooled == nil {
 		c.s.buffers.get(&c.d.relay)
 	}
-	status := x.header.StatusCode()
+	status := x.head.status
 	if status == fasthttp.StatusOK && x.isEventStream() {
 		c.d.streamed, c.d.size = true, -1
 		return c.firstEvents()
@@ -291,7 +291,7 @@ func (c *completion) commitLarge() error {
 	if d.x.body.untilEOF {
 		return c.decodeFailed("decode backend sent a large answer without a length")
 	}
-	d.large, d.size = true, d.x.header.ContentLength()
+	d.large, d.size = true, int(d.x.head.length)
 	if d.size < 0 {
 		d.size = -1
 	}

@@ -3,7 +3,6 @@ package proxy
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strconv"
@@ -29,10 +28,10 @@ type upstreamRequest struct {
 // it; only interrupt may be called by others. The zero value is ready, and ready
 // again after finish or drop; what interrupt has set lasts until reset.
 type exchange struct {
-	up     *upstream
-	header fasthttp.ResponseHeader
-	body   bodyDecoder
-	wrote  time.Time // when the request was written
+	up    *upstream
+	head  head
+	body  bodyDecoder
+	wrote time.Time // when the request was written
 	// armed is the read deadline in force, so that it is moved at most once a second.
 	armed time.Time
 	end   time.Time // of the request that is under way
@@ -113,9 +112,12 @@ func (x *exchange) try(u *upstream, req *upstreamRequest, deadline time.Time, co
 	x.mu.Unlock()
 	x.setDeadline(deadline)
 	reused := c.reused
-	writeErr := c.writeRequest(u.host, req)
-	x.wrote = time.Now()
+	var writeErr error
+	if x.wrote, writeErr = c.writeRequest(u.host, req); !x.wrote.IsZero() && writeErr != nil {
+		return &upstreamError{stage: stageHead, silent: true, reused: reused, err: writeErr}
+	}
 	if writeErr != nil {
+		x.wrote = time.Now()
 		// The backend may have answered and closed before reading all of the body.
 		if errors.Is(writeErr, os.ErrDeadlineExceeded) {
 			return &upstreamError{stage: stageWrite, silent: true, reused: reused, err: writeErr}
@@ -137,60 +139,54 @@ func (x *exchange) try(u *upstream, req *upstreamRequest, deadline time.Time, co
 const maxInterim = 8
 
 func (x *exchange) readHead(reused bool) error {
-	br := x.conn.br
-	if _, err := br.Peek(1); err != nil {
-		return &upstreamError{stage: stageHead, silent: true, reused: reused, err: err}
-	}
-	for range maxInterim {
-		if err := x.header.Read(br); err != nil {
-			return &upstreamError{stage: stageHead, reused: reused, err: fmt.Errorf("malformed response head: %w", plain(err))}
+	c := x.conn
+	for silent, interim := true, 0; interim < maxInterim; {
+		n, err := x.head.parse(c.in.unread)
+		if err == nil && n == 0 {
+			if err = c.more(); err == nil {
+				silent = false
+				continue
+			}
+			if !silent && errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
 		}
-		switch s := x.header.StatusCode(); {
-		case s >= 200:
-			return x.frame(s, reused)
-		case s == fasthttp.StatusSwitchingProtocols:
+		c.in.use(n)
+		switch {
+		case err != nil:
+			return &upstreamError{stage: stageHead, silent: silent, reused: reused, err: err}
+		case x.head.status >= 200:
+			x.frame()
+			return nil
+		case x.head.status == fasthttp.StatusSwitchingProtocols:
 			return &upstreamError{stage: stageHead, reused: reused, err: errors.New("status 101")}
 		}
+		interim++
 	}
 	return &upstreamError{stage: stageHead, reused: reused, err: errors.New("too many interim responses")}
 }
 
-// plain hides the header text that fasthttp puts into its errors: it may be anything.
-func plain(err error) error {
-	switch {
-	case errors.Is(err, fasthttp.ErrTimeout), errors.Is(err, os.ErrDeadlineExceeded):
-		return os.ErrDeadlineExceeded
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return io.ErrUnexpectedEOF
-	}
-	return errors.New("not HTTP")
-}
-
-func (x *exchange) frame(status int, reused bool) error {
-	if status > 599 {
-		return &upstreamError{stage: stageHead, reused: reused, err: fmt.Errorf("status %d", status)}
-	}
-	x.body = bodyDecoder{close: x.header.ConnectionClose()}
-	switch n := x.header.ContentLength(); {
+// frame settles where the body ends.
+func (x *exchange) frame() {
+	x.body = bodyDecoder{close: x.head.close}
+	switch n, status := x.head.length, x.head.status; {
 	case status == fasthttp.StatusNoContent || status == fasthttp.StatusNotModified || n == 0:
 		x.body.ended = true
 	case n > 0:
-		x.body.left = int64(n)
-	case n == -1:
+		x.body.left = n
+	case n == lengthChunked:
 		x.body.chunked = true
 	default:
 		x.body.close, x.body.untilEOF = true, true
 	}
-	return nil
 }
 
 // wait returns once there are body bytes to fill with, or the body has ended.
 func (x *exchange) wait() error {
-	br := x.conn.br
-	if x.body.ended || br.Buffered() > 0 {
+	if x.body.ended || len(x.conn.in.unread) > 0 {
 		return nil
 	}
-	_, err := br.Peek(1)
+	err := x.conn.more()
 	if err == nil {
 		return nil
 	}
@@ -214,10 +210,9 @@ func (x *exchange) fill(dst []byte) ([]byte, error) {
 	if x.body.ended {
 		return dst, io.EOF
 	}
-	br := x.conn.br
-	buf, _ := br.Peek(br.Buffered())
-	n, dst, err := x.body.decode(buf, dst)
-	_, _ = br.Discard(n)
+	in := &x.conn.in
+	n, dst, err := x.body.decode(in.unread, dst)
+	in.use(n)
 	if err != nil {
 		return dst, &upstreamError{stage: stageBody, err: err}
 	}
@@ -273,12 +268,11 @@ func (x *exchange) finish() {
 	if c == nil {
 		return
 	}
-	if !x.body.ended || x.body.close || c.half || c.br.Buffered() > 0 {
+	if !x.body.ended || x.body.close || c.half || len(c.in.unread) > 0 {
 		_ = c.Close()
 		return
 	}
-	_ = c.SetDeadline(time.Time{})
-	x.up.put(c)
+	x.up.put(c) // its deadline lapses unnoticed, or the next request moves it
 }
 
 // drop closes the connection at once.
@@ -300,15 +294,15 @@ func (x *exchange) release() *upstreamConn {
 func (x *exchange) reset() {
 	x.drop()
 	x.up = nil
-	x.header.Reset()
 	x.body = bodyDecoder{}
 	x.mu.Lock()
 	x.limit = time.Time{}
 	x.mu.Unlock()
 }
 
-// writeRequest writes head and body segments with one system call where they fit.
-func (c *upstreamConn) writeRequest(host string, req *upstreamRequest) error {
+// writeRequest writes head and body segments, with one system call where they fit; see
+// ask for what it returns.
+func (c *upstreamConn) writeRequest(host string, req *upstreamRequest) (time.Time, error) {
 	h := append(c.head[:0], req.method...)
 	h = append(append(h, ' '), req.path...)
 	h = append(append(h, " HTTP/1.1\r\nHost: "...), host...)
@@ -324,13 +318,12 @@ func (c *upstreamConn) writeRequest(host string, req *upstreamRequest) error {
 	h = append(append(append(h, "\r\n"...), req.fields...), "\r\n"...)
 	c.head = h
 	c.iov = append(append(c.iov[:0], h), req.body...)
-	c.vec = c.iov
-	_, err := c.vec.WriteTo(c.TCPConn)
+	sent, err := c.ask(c.iov)
 	clear(c.iov)
-	return err
+	return sent, err
 }
 
 // isEventStream reports whether the response is server-sent events.
 func (x *exchange) isEventStream() bool {
-	return bytes.HasPrefix(x.header.ContentType(), []byte("text/event-stream"))
+	return bytes.HasPrefix(x.head.contentType, []byte("text/event-stream"))
 }

@@ -201,12 +201,10 @@ func TestUnsolicitedBytesAreNeverAnAnswer(t *testing.T) {
 	x.finish()
 	// A poisoned connection: an answer that nobody asked for lies in the socket.
 	poisoned, client := tcpPair(t)
-	c := &upstreamConn{TCPConn: client, br: bufio.NewReader(client), since: time.Now(), reused: true}
-	if c.fd, err = tuneTCP(client); err != nil {
-		t.Fatal(err)
-	}
+	c := connOn(t, client)
+	c.since, c.reused = time.Now(), true
 	_, _ = io.WriteString(poisoned, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nplanted")
-	awaitReadable(t, c.fd)
+	awaitReadable(t, c)
 	u.put(c)
 	_, body, err := exchangeOnce(u, post("{}"))
 	if err != nil || body != "b" {
@@ -214,9 +212,8 @@ func TestUnsolicitedBytesAreNeverAnAnswer(t *testing.T) {
 	}
 }
 
-func awaitReadable(t *testing.T, fd int) {
+func awaitReadable(t *testing.T, c *upstreamConn) {
 	t.Helper()
-	c := &upstreamConn{fd: fd, br: bufio.NewReader(strings.NewReader(""))}
 	for deadline := time.Now().Add(2 * time.Second); c.quiet(); {
 		if time.Now().After(deadline) {
 			t.Fatal("bytes did not arrive")

@@ -41,8 +41,7 @@ type listener struct {
 // clientConn is an accepted connection with its descriptor at hand, which stays
 // valid until Close.
 type clientConn struct {
-	*net.TCPConn
-	fd     int
+	socket
 	ip     netip.Addr
 	ln     *listener
 	closed sync.Once
@@ -154,8 +153,8 @@ func (l *listener) Accept() (net.Conn, error) {
 		if !ok {
 			return nil, fmt.Errorf("accept: want TCP, got %T", conn)
 		}
-		c := &clientConn{TCPConn: tcp, ln: l, ip: tcp.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()}
-		if c.fd, err = descriptor(tcp); err == nil {
+		c := &clientConn{ln: l, ip: tcp.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()}
+		if err = c.open(tcp); err == nil {
 			err = tcp.SetKeepAliveConfig(keepAlive)
 		}
 		if err == nil && c.fd >= l.limit {
@@ -180,15 +179,6 @@ const acceptPause = 50 * time.Millisecond
 // outOfResources: the next accept may succeed; fasthttp would end the server.
 func outOfResources(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM)
-}
-
-func descriptor(tcp *net.TCPConn) (fd int, err error) {
-	raw, err := tcp.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	err = raw.Control(func(p uintptr) { fd = int(p) })
-	return fd, err
 }
 
 func (l *listener) enter(ip netip.Addr) bool {

@@ -75,7 +75,7 @@ func (s *Server) passTo(ctx *fasthttp.RequestCtx, b *router.Backend, req *upstre
 	if err == nil {
 		buf, err = x.readAll(nil, s.cfg.Limits.Answer)
 	}
-	status := x.header.StatusCode()
+	status := x.head.status
 	switch {
 	case err != nil:
 		return router.Gateway, newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "decode backend did not answer")
@@ -89,7 +89,7 @@ func (s *Server) passTo(ctx *fasthttp.RequestCtx, b *router.Backend, req *upstre
 		return router.Gateway, newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "decode backend answered with an unexpected status")
 	}
 	ctx.SetStatusCode(status)
-	ctx.Response.Header.SetContentTypeBytes(x.header.ContentType())
+	ctx.Response.Header.SetContentTypeBytes(x.head.contentType)
 	ctx.Response.SetBodyRaw(buf)
 	return router.OK, nil
 }

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bufio"
 	"io"
 	"net"
 	"testing"
@@ -39,11 +38,7 @@ func TestPoisonedConnectionIsNotReused(t *testing.T) {
 			s := newScripted(t, func(int) (string, bool) { return "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nown", true })
 			u := s.upstream()
 			backend, client := tcpPair(t)
-			c := &upstreamConn{TCPConn: client, br: bufio.NewReader(client)}
-			var err error
-			if c.fd, err = tuneTCP(client); err != nil {
-				t.Fatal(err)
-			}
+			c := connOn(t, client)
 			tc.poison(backend)
 			awaitEvent(t, c.fd)
 			u.put(c)

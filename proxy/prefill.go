@@ -250,7 +250,7 @@ func prefillWentDown() legResult {
 func (c *completion) answerLost(ue *upstreamError, told bool) bool {
 	switch ue.stage {
 	case stageBody:
-		return c.p.x.header.StatusCode() == fasthttp.StatusOK
+		return c.p.x.head.status == fasthttp.StatusOK
 	case stageHead:
 		return !told && !ue.timeout()
 	}
@@ -265,7 +265,7 @@ func (c *completion) prefillBad(b *router.Backend, why string) legResult {
 
 // prefillAnswered reads a complete answer of P.
 func (c *completion) prefillAnswered(b *router.Backend) legResult {
-	switch status := c.p.x.header.StatusCode(); {
+	switch status := c.p.x.head.status; {
 	case status != fasthttp.StatusOK:
 		return c.prefillRefused(b, status)
 	case !c.s.dialect.HandleInAnswer():
@@ -369,9 +369,9 @@ func (s *Server) relayed(x *exchange, body []byte, status int, code, message str
 	e.cause = "status " + strconv.Itoa(status)
 	if status < 500 || s.cfg.Errors.ExposeUpstream {
 		e.Raw = bytes.Clone(body)
-		e.ContentType = string(x.header.ContentType())
+		e.ContentType = string(x.head.contentType)
 	}
-	e.RetryAfter = seconds(x.header.Peek("Retry-After"))
+	e.RetryAfter = seconds(x.head.retryAfter)
 	e.NoRetry = status >= 400 && status < 500 && status != fasthttp.StatusTooManyRequests
 	return e
 }

@@ -103,7 +103,8 @@ func (c *completion) SupportsBodyWriteTo() bool { return true }
 // WriteTo writes the answer to the client; each Write is one chunk and one flush. An
 // error makes fasthttp break the connection off without a last chunk.
 func (c *completion) WriteTo(w io.Writer) (n int64, err error) {
-	out := &clientWriter{w: w, conn: c.conn, stall: c.s.cfg.Timeouts.WriteStall}
+	// fasthttp has armed the deadline just now, by its WriteTimeout.
+	out := &clientWriter{w: w, conn: c.conn, stall: c.s.cfg.Timeouts.WriteStall, armed: time.Now()}
 	defer func() {
 		if p := recover(); p != nil {
 			c.s.panicked(p)
@@ -282,6 +283,10 @@ func (c *completion) clientLeft(cause error) error {
 	return cause
 }
 
+// rearm is how often the deadlines of a stream are moved on, and what is added to them
+// for it.
+const rearm = time.Second
+
 // maxWrite keeps a slow but steady client inside timeouts.write_stall.
 const maxWrite = 64 << 10
 
@@ -299,9 +304,9 @@ type clientWriter struct {
 // start and for what is no completion.
 func (w *clientWriter) write(p []byte, now time.Time) error {
 	for len(p) > 0 {
-		if now.Sub(w.armed) > time.Second {
+		if now.Sub(w.armed) > rearm {
 			w.armed = now
-			_ = w.conn.SetWriteDeadline(now.Add(w.stall + time.Second))
+			_ = w.conn.SetWriteDeadline(now.Add(w.stall + rearm))
 		}
 		n, err := w.w.Write(p[:min(len(p), maxWrite)])
 		w.n += int64(n)

@@ -236,7 +236,7 @@ func (j *release) try(b *router.Backend, deadline time.Time) (how string, ok boo
 		return how, false
 	}
 	_, err := x.readAll(nil, j.s.cfg.Limits.Answer)
-	status := x.header.StatusCode()
+	status := x.head.status
 	if how == endReleased {
 		return how, err == nil && status >= 400 && status < 500 && status != fasthttp.StatusTooManyRequests && status != fasthttp.StatusUnauthorized
 	}

@@ -110,7 +110,7 @@ func (s *Server) newHTTP() *fasthttp.Server {
 		ReadBufferSize:               clientReadBuffer,
 		ReadTimeout:                  s.cfg.Timeouts.Header,
 		IdleTimeout:                  s.cfg.Timeouts.Idle,
-		WriteTimeout:                 s.cfg.Timeouts.WriteStall, // clientWriter moves it on
+		WriteTimeout:                 s.cfg.Timeouts.WriteStall + rearm, // clientWriter moves it on
 		CloseOnShutdown:              true,
 		// Flushes each response although a pipelined request waits, and lets a connection
 		// that never sent anything go without buffers.

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -13,10 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// upstreamReadBuffer holds a whole response head and, in a stream, what one wake-up
-// reads. A larger head is an error.
-const upstreamReadBuffer = 8 << 10
 
 // stage is how far an exchange with a backend had come when it failed.
 type stage uint8
@@ -66,6 +61,7 @@ type upstream struct {
 	// progress is when one of its streams last went on, in nanoseconds since born, to the second.
 	progress atomic.Int64
 	maxIdle  time.Duration // below the server's keep-alive
+	inboxes  *sync.Pool
 
 	mu     sync.Mutex
 	idle   []*upstreamConn // oldest first
@@ -75,21 +71,19 @@ type upstream struct {
 // upstreamConn is one connection; it belongs to the exchange that took it, or to the
 // pool while idle.
 type upstreamConn struct {
-	*net.TCPConn
-	fd     int
-	br     *bufio.Reader
+	socket
+	in     inbox
 	born   time.Time
 	since  time.Time // start of idleness
 	reused bool
 	half   bool   // the write side is shut: good for the answer that is on its way only
 	head   []byte // scratch for the request head
-	vec    net.Buffers
-	iov    [][]byte // backing array of vec, which WriteTo consumes
+	iov    [][]byte
 }
 
 func newUpstream(addr, host string, dialTimeout, maxIdle time.Duration) *upstream {
 	return &upstream{
-		addr: addr, host: host, born: time.Now(), maxIdle: maxIdle, wake: make(chan struct{}, 1),
+		addr: addr, host: host, born: time.Now(), maxIdle: maxIdle, inboxes: newInboxPool(), wake: make(chan struct{}, 1),
 		dialer: net.Dialer{
 			Timeout:         dialTimeout,
 			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
@@ -140,11 +134,15 @@ func (u *upstream) dial() (*upstreamConn, error) {
 	if !ok {
 		panic("BUG: tcp dial returned " + fmt.Sprintf("%T", conn))
 	}
-	c := &upstreamConn{TCPConn: tcp, born: time.Now(), br: bufio.NewReaderSize(tcp, upstreamReadBuffer)}
-	if c.fd, err = tuneTCP(tcp); err != nil {
+	c := &upstreamConn{born: time.Now()}
+	if err = c.open(tcp); err == nil {
+		err = unix.SetsockoptInt(c.fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(deadPeer.Milliseconds()))
+	}
+	if err != nil {
 		_ = tcp.Close()
 		return nil, err
 	}
+	c.in.pool = u.inboxes
 	return c, nil
 }
 
@@ -193,27 +191,11 @@ func (u *upstream) close() {
 // quiet reports that nothing has arrived on an idle connection: neither a FIN nor
 // bytes, which would be read as the answer to the next request.
 func (c *upstreamConn) quiet() bool {
-	if c.br.Buffered() > 0 {
-		return false
-	}
-	var b [1]byte
-	_, _, err := unix.Recvfrom(c.fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-	return errors.Is(err, unix.EAGAIN)
+	return len(c.in.unread) == 0 && c.socket.quiet()
 }
 
-// tuneTCP makes the kernel give up on a peer that acknowledges nothing for deadPeer, and
-// returns the descriptor, which stays valid while the connection is open.
-func tuneTCP(c *net.TCPConn) (fd int, err error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	var optErr error
-	if err := raw.Control(func(p uintptr) {
-		fd = int(p)
-		optErr = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(deadPeer.Milliseconds()))
-	}); err != nil {
-		return -1, err
-	}
-	return fd, optErr
+// Close ends the connection; who owns it calls it.
+func (c *upstreamConn) Close() error {
+	c.in.empty()
+	return c.TCPConn.Close()
 }

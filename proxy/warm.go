@@ -264,8 +264,8 @@ func (u *warmUp) exchange(ctx context.Context, b *router.Backend, body kvparams.
 		return nil, err
 	}
 	answer, err := x.readAll(nil, u.s.cfg.Limits.Answer)
-	if err == nil && x.header.StatusCode() != fasthttp.StatusOK {
-		err = statusError(x.header.StatusCode())
+	if err == nil && x.head.status != fasthttp.StatusOK {
+		err = statusError(x.head.status)
 	}
 	return answer, err
 }

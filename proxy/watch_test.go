@@ -44,10 +44,7 @@ func TestWatcherSeesEachWayToLeave(t *testing.T) {
 			w := newWatcher()
 			defer w.close()
 			server, client := tcpPair(t)
-			fd, err := descriptor(server)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fd := connOn(t, server).fd
 			var e watch
 			o := newToldOf()
 			w.add(&e, fd, o)
@@ -82,10 +79,7 @@ func TestWatcherForgetsWhoIsRemoved(t *testing.T) {
 	var leave [3]func() error
 	for i := range entries {
 		server, client := tcpPair(t)
-		fd, err := descriptor(server)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fd := connOn(t, server).fd
 		told[i], leave[i] = newToldOf(), client.Close
 		w.add(&entries[i], fd, told[i])
 	}
@@ -107,10 +101,7 @@ func TestWatcherStopsAll(t *testing.T) {
 	w := newWatcher()
 	defer w.close()
 	server, _ := tcpPair(t)
-	fd, err := descriptor(server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fd := connOn(t, server).fd
 	var e watch
 	o := newToldOf()
 	w.add(&e, fd, o)

@@ -1,0 +1,263 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// rawLimit is the size up to which bytes are written by a raw system call, which the
+// scheduler does not hear of: the socket never blocks, but copying much would hold up
+// the other goroutines.
+const rawLimit = 64 << 10
+
+// maxSegments bounds the pieces of one raw vectored write.
+const maxSegments = 16
+
+// socket is a TCP connection that makes its small reads and writes by raw system calls.
+// One goroutine may read and one may write at a time, as fasthttp and the relay do.
+// Deadlines and Close work as on the connection itself.
+type socket struct {
+	*net.TCPConn
+	fd  int // valid until Close
+	raw syscall.RawConn
+
+	reading, writing transfer
+	turn             turn
+	// Bound once, so that no call allocates.
+	readStep, writeStep, turnStep func(fd uintptr) bool
+}
+
+// transfer is a read or write under way.
+type transfer struct {
+	buf  []byte
+	n    int
+	err  syscall.Errno
+	pool *sync.Pool // where a read takes buf from when there is something; nil: it has one
+	lent *[]byte    // what buf is, then
+}
+
+// turn is a request being written, after which its answer is waited for.
+type turn struct {
+	vec  [maxSegments]unix.Iovec
+	segs int
+	size int
+	left net.Buffers // what WriteTo consumes
+	n    int         // written
+	at   time.Time   // all of it
+	err  syscall.Errno
+	done bool // the write was tried
+}
+
+// open binds the socket to an open connection.
+func (s *socket) open(tcp *net.TCPConn) error {
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if err := raw.Control(func(fd uintptr) { s.fd = int(fd) }); err != nil {
+		return err
+	}
+	s.TCPConn, s.raw = tcp, raw
+	s.readStep, s.writeStep, s.turnStep = s.readOnce, s.writeOnce, s.turnOnce
+	return nil
+}
+
+// Read reads what is there, or waits for something.
+func (s *socket) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	s.reading = transfer{buf: p}
+	return s.read()
+}
+
+// readLent is Read into a buffer that is taken from pool, of *[]byte, when there is
+// something to read. The buffer is the caller's then.
+func (s *socket) readLent(pool *sync.Pool) (buf *[]byte, n int, err error) {
+	s.reading = transfer{pool: pool}
+	if n, err = s.read(); err != nil {
+		s.reading.giveBack()
+		return nil, 0, err
+	}
+	buf, s.reading.lent = s.reading.lent, nil
+	return buf, n, nil
+}
+
+func (s *socket) read() (int, error) {
+	t := &s.reading
+	err := s.raw.Read(s.readStep)
+	t.buf = nil
+	switch {
+	case err != nil:
+		return 0, err
+	case t.err != 0:
+		return 0, os.NewSyscallError("read", t.err)
+	case t.n == 0:
+		return 0, io.EOF
+	}
+	return t.n, nil
+}
+
+// borrow takes a buffer out of the pool, if there is one.
+func (t *transfer) borrow() {
+	if t.pool != nil {
+		t.lent = t.pool.Get().(*[]byte)
+		t.buf = *t.lent
+	}
+}
+
+func (t *transfer) giveBack() {
+	if t.lent != nil {
+		t.pool.Put(t.lent)
+		t.lent, t.buf = nil, nil
+	}
+}
+
+func (s *socket) readOnce(fd uintptr) (done bool) {
+	t := &s.reading
+	t.borrow()
+	for {
+		n, _, e := syscall.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(unsafe.SliceData(t.buf))), uintptr(len(t.buf)))
+		switch e {
+		case 0:
+			t.n = int(n)
+			return true
+		case unix.EINTR:
+		case unix.EAGAIN:
+			t.giveBack()
+			return false
+		default:
+			t.err = e
+			return true
+		}
+	}
+}
+
+// Write writes all of p.
+func (s *socket) Write(p []byte) (int, error) {
+	if len(p) == 0 || len(p) > rawLimit {
+		return s.TCPConn.Write(p)
+	}
+	t := &s.writing
+	*t = transfer{buf: p}
+	err := s.raw.Write(s.writeStep)
+	t.buf = nil
+	if err == nil && t.err != 0 {
+		err = os.NewSyscallError("write", t.err)
+	}
+	return t.n, err
+}
+
+func (s *socket) writeOnce(fd uintptr) (done bool) {
+	t := &s.writing
+	for {
+		rest := t.buf[t.n:]
+		n, _, e := syscall.RawSyscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(unsafe.SliceData(rest))), uintptr(len(rest)))
+		switch e {
+		case 0:
+			if t.n += int(n); t.n == len(t.buf) {
+				return true
+			}
+		case unix.EINTR:
+		case unix.EAGAIN:
+			return false
+		default:
+			t.err = e
+			return true
+		}
+	}
+}
+
+// ask writes a request and waits until its answer can be read, without the read that
+// finds nothing yet. sent is when the request was written, zero if it was not; then err
+// is the write's, else the wait's.
+//
+// The waiting begins before the request is written, so that no answer is overlooked. One
+// that does not go out in one piece is not waited for: the next read does.
+func (s *socket) ask(req net.Buffers) (sent time.Time, err error) {
+	t := &s.turn
+	if t.load(req) {
+		err = s.raw.Read(s.turnStep)
+		clear(t.vec[:t.segs])
+		if t.err != 0 {
+			return time.Time{}, os.NewSyscallError("writev", t.err)
+		}
+		if err != nil || t.n == t.size {
+			return t.at, err
+		}
+	}
+	if _, err = t.rest(req).WriteTo(s.TCPConn); err != nil {
+		return time.Time{}, err
+	}
+	return time.Now(), nil
+}
+
+// rest is what is still to be written.
+func (t *turn) rest(req net.Buffers) *net.Buffers {
+	n := t.n
+	for n > 0 && n >= len(req[0]) {
+		n -= len(req[0])
+		req = req[1:]
+	}
+	if n > 0 {
+		req[0] = req[0][n:]
+	}
+	t.left = req
+	return &t.left
+}
+
+// load reports whether the request is small enough.
+func (t *turn) load(req net.Buffers) bool {
+	t.segs, t.size, t.n, t.at, t.err, t.done = 0, 0, 0, time.Time{}, 0, false
+	for _, b := range req {
+		if len(b) == 0 {
+			continue
+		}
+		if t.size += len(b); t.size > rawLimit || t.segs == maxSegments {
+			return false
+		}
+		t.vec[t.segs].Base = unsafe.SliceData(b)
+		t.vec[t.segs].SetLen(len(b))
+		t.segs++
+	}
+	return t.segs > 0
+}
+
+func (s *socket) turnOnce(fd uintptr) (done bool) {
+	t := &s.turn
+	if t.done {
+		return true // there is something to read
+	}
+	t.done = true
+	n, e := uintptr(0), unix.EINTR
+	for e == unix.EINTR {
+		n, _, e = syscall.RawSyscall(unix.SYS_WRITEV, fd, uintptr(unsafe.Pointer(&t.vec)), uintptr(t.segs))
+	}
+	if e == unix.EAGAIN {
+		return true
+	}
+	if e != 0 {
+		t.err = e
+		return true
+	}
+	if t.n = int(n); t.n < t.size {
+		return true
+	}
+	t.at = time.Now()
+	return false
+}
+
+// quiet reports that nothing has arrived: neither a FIN nor bytes.
+func (s *socket) quiet() bool {
+	var b [1]byte
+	_, _, e := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd), uintptr(unsafe.Pointer(&b)), 1, unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
+	return errors.Is(e, unix.EAGAIN)
+}
