@@ -17,14 +17,17 @@ MEMORY_GIB=${E2E_MEMORY_GIB:-12}
 say() { echo "setup: $*"; }
 
 child=
-trap 'kill $child 2>/dev/null; exit 130' INT TERM HUP
+trap '[ -z "$child" ] || kill -- "-$child" 2>/dev/null; exit 130' INT TERM HUP
 
-# quiet COMMAND…: its output goes to the log, and it ends with this script.
+# quiet COMMAND…: its output goes to the log; with what it starts it ends with this script.
 quiet() {
   echo "== $*" >>"$LOG"
-  nice "$@" >>"$LOG" 2>&1 </dev/null &
+  setsid nice "$@" >>"$LOG" 2>&1 </dev/null &
   child=$!
-  wait $child
+  local status=0
+  wait $child || status=$?
+  child=
+  return $status
 }
 
 # run STEP COMMAND…
