@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 )
 
 // counters sends requests one after the other and reads after each what the engines count:
@@ -18,7 +19,8 @@ func counters(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	c := &counting{t: t, prefill: engines[0], decode: engines[1], xpyd: x, prompts: newPrompts(3)}
+	// Prompts of their own in each run: engines that were kept have those of the last in their caches.
+	c := &counting{t: t, prefill: engines[0], decode: engines[1], xpyd: x, prompts: newPrompts(uint64(time.Now().UnixNano()))}
 	if c.ledger, err = openLedger(ctx, t, x, engines); err != nil {
 		return err
 	}

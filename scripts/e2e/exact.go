@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// logprobTolerance: the last bits of a float32 sum depend on its order, and that on what else
-// is in an engine's batch. Texts, token ids and the rest must be the same.
+// logprobTolerance: the last bits of a float32 sum depend on its order, which a processor's
+// kernels may choose by what else is in an engine's batch. Where this was written not a bit
+// differed. Texts, token ids and the rest must be the same anywhere.
 const logprobTolerance = 1e-4
 
 // exactWorkers are the requests under way at a time, so that engines have batches.

@@ -17,6 +17,7 @@ type ledger struct {
 	engines []*engine
 	logs    []int64 // length of each engine's log at the start
 	sums    map[string]float64
+	ends    map[string]float64 // handles by how they ended, as xpyd counts them
 }
 
 // figures that a ledger reads of every engine.
@@ -42,6 +43,9 @@ func openLedger(ctx context.Context, t *trial, x *proxy, engines []*engine) (*le
 		l.logs = append(l.logs, info.Size())
 	}
 	var err error
+	if l.ends, err = l.handleEnds(); err != nil {
+		return nil, err
+	}
 	l.sums, err = l.read(ctx)
 	return l, err
 }
@@ -154,22 +158,43 @@ func (l *ledger) close(ctx context.Context, disaggregated int) error {
 			return err
 		}
 	}
-	l.handles(disaggregated)
+	if err := l.handles(disaggregated); err != nil {
+		return err
+	}
 	return l.ids()
 }
 
-// handles judges xpyd's own books.
-func (l *ledger) handles(disaggregated int) {
-	for end, want := range map[string]int{"burnt": disaggregated, "lost": 0, "expired": 0, "drained": 0} {
-		got, err := l.xpyd.metric("xpyd_kv_handles_total", `end="`+end+`"`)
+// handleEnds reads xpyd's own books.
+func (l *ledger) handleEnds() (map[string]float64, error) {
+	ends := map[string]float64{}
+	for _, end := range []string{"issued", "burnt", "released", "drained", "expired", "lost"} {
+		n, err := l.xpyd.metric("xpyd_kv_handles_total", `end="`+end+`"`)
 		if err != nil {
-			l.t.fail("%v", err)
-		} else if int(got) != want {
-			l.t.fail("xpyd: %v handles ended as %s, want %d", got, end, want)
+			return nil, err
+		}
+		ends[end] = n
+	}
+	return ends, nil
+}
+
+// handles judges them: every handle was used.
+func (l *ledger) handles(disaggregated int) error {
+	ends, err := l.handleEnds()
+	if err != nil {
+		return err
+	}
+	for end, n := range ends {
+		want := 0.0
+		if end == "issued" || end == "burnt" {
+			want = float64(disaggregated)
+		}
+		if got := n - l.ends[end]; got != want {
+			l.t.fail("xpyd: %v handles %s, want %v", got, end, want)
 		} else {
 			l.t.pass()
 		}
 	}
+	return nil
 }
 
 // ids looks for the id of each leg in the logs of the engines that xpyd's line names.
@@ -205,7 +230,7 @@ func (l *ledger) ids() error {
 // warning is a line that no engine may log: blocks that were read twice, or an engine's end.
 func warning(log []byte) string {
 	for line := range bytes.Lines(log) {
-		for _, mark := range []string{"Potentially invalid KV blocks", "EngineCore encountered", "Traceback"} {
+		for _, mark := range []string{"Potentially invalid KV blocks", "EngineCore encountered"} {
 			if bytes.Contains(line, []byte(mark)) {
 				return fmt.Sprintf("%.300s", bytes.TrimSpace(line))
 			}
