@@ -12,7 +12,7 @@ UNIT         = configs/xpyd.service
 # systemd-analyze counts in tenths: 15 is the exposure 1.5.
 EXPOSURE     = 15
 
-.PHONY: help build demo test race lint fuzz mutants faults bench bench-proxy churn soak fmt docs check-unit check-configs check-openai e2e e2e-mutants e2e-down record
+.PHONY: help build demo test race lint fuzz mutants faults bench bench-proxy churn soak fmt docs check-unit check-configs check-openai clients e2e e2e-mutants e2e-down record
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,8 +72,13 @@ check-unit: ## verify the systemd unit and its exposure
 check-configs: build ## load the example configurations
 	scripts/check-configs.sh
 
-check-openai: build ## the official Python client must raise when a decode engine dies in mid-stream
-	scripts/openai-client-test.sh
+check-openai: build ## the official OpenAI SDKs for Python, Node and Go before simulated engines: the quick part of make clients
+	@go build -o dist/clients ./scripts/clients
+	@dist/clients -sdks $(ARGS)
+
+clients: build ## the clients that users have, unchanged: SDKs and load generators (1 GB in CLIENTS_CACHE, vLLM in E2E_CACHE; ARGS='-run REGEXP'); Error 3: cannot run here
+	@go build -o dist/clients ./scripts/clients
+	@dist/clients $(ARGS)
 
 e2e: build ## real vLLM engines on this machine's CPU judge xpyd (7 GB in E2E_CACHE; VLLM=0.32.0, ARGS='-run REGEXP'); Error 3: cannot run here
 	@VERSION=$(VLLM) scripts/real-vllm/setup.sh

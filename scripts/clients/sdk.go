@@ -91,14 +91,22 @@ func copyFile(from, dir string) error {
 // runGo builds the checks of the Go SDK, a module of its own, and runs them.
 func runGo(ctx context.Context, j *job) (tally, error) {
 	program := filepath.Join(j.workshop.dir, "openai-go")
-	env := []string{"GOWORK=off", "GOFLAGS=-mod=readonly"}
-	begun := time.Now()
-	err := call(ctx, filepath.Join(j.dir, "build.log"), "scripts/clients/go", env, "go", "build", "-o", program, ".")
-	j.installing += time.Since(begun)
-	if err != nil {
+	if err := j.buildGo(ctx, program); err != nil {
 		return tally{}, err
 	}
 	return j.checks(ctx, j.dir, program)
+}
+
+func (j *job) buildGo(ctx context.Context, program string) error {
+	here := filepath.Join("scripts", "clients", "go")
+	env := []string{"GOWORK=off", "GOFLAGS=-mod=readonly"}
+	begun := time.Now()
+	defer func() { j.installing += time.Since(begun) }()
+	log := filepath.Join(j.dir, "build.log")
+	if err := call(ctx, log, here, env, "go", "mod", "download"); err != nil {
+		return notInstalled("openai-go", err)
+	}
+	return call(ctx, log, here, env, "go", "build", "-o", program, ".")
 }
 
 // checked is a line that the checks of an SDK print.

@@ -50,7 +50,8 @@ func cacheDir(variable, name string) (string, error) {
 }
 
 // install makes the folder name by make, unless it was made from the same files and words
-// before. A folder that was left half made is made anew; downloads are kept.
+// before. A folder that was left half made is made anew; downloads are kept. What cannot be
+// installed is this machine's lack, or its network's: a cannotError.
 func (w *workshop) install(name string, from []string, words string, make func(dir string) error) (string, error) {
 	dir := filepath.Join(w.dir, name)
 	stamp := dir + ".stamp"
@@ -76,10 +77,15 @@ func (w *workshop) install(name string, from []string, words string, make func(d
 	if err == nil {
 		err = os.WriteFile(stamp, []byte(recipe), 0o644)
 	}
-	if err != nil {
-		return "", fmt.Errorf("install %s: %w", name, err)
+	return dir, notInstalled(name, err)
+}
+
+// notInstalled makes a cannotError of any error but nil.
+func notInstalled(name string, err error) error {
+	if err == nil || errors.As(err, new(cannotError)) {
+		return err
 	}
-	return dir, nil
+	return cannotError{fmt.Sprintf("%s cannot be installed (is the package registry in reach, the disk full?): %v", name, err)}
 }
 
 // call runs a program to its end, in a process group of its own, with its output in log. The
