@@ -72,11 +72,11 @@ check-unit: ## verify the systemd unit and its exposure
 check-configs: build ## load the example configurations
 	scripts/check-configs.sh
 
-check-openai: build ## the official OpenAI SDKs for Python, Node and Go before simulated engines: the quick part of make clients
+check-openai: build ## the official OpenAI SDKs for Python, Node and Go before simulated engines, the quick part of make clients
 	@go build -o dist/clients ./scripts/clients
 	@dist/clients -sdks $(ARGS)
 
-clients: build ## the clients that users have, unchanged: SDKs and load generators (1 GB in CLIENTS_CACHE, vLLM in E2E_CACHE; ARGS='-run REGEXP'); Error 3: cannot run here
+clients: build ## the clients that users have, unchanged: SDKs and load generators (7 GB in CLIENTS_CACHE, vLLM in E2E_CACHE; ARGS='-run REGEXP'); Error 3: cannot run here
 	@go build -o dist/clients ./scripts/clients
 	@dist/clients $(ARGS)
 
