@@ -96,25 +96,20 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 		return err
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // of this process, which is no contender
-	raiseFileLimit()
-	r := &run{o: o, out: out, results: newResults(o)}
 	if err := os.MkdirAll(o.Out, 0o755); err != nil {
 		return fmt.Errorf("make the directory of results: %w", err)
 	}
+	r := &run{o: o, out: out, results: newResults(o)}
 	r.contenders = r.field()
 	if !slices.ContainsFunc(r.contenders, func(c contender) bool { return c.name == nameNginx }) {
 		r.results.baseline = r.contenders[0].name // some is: Validate knows the names
-	}
-	crowd := min(crowdWanted, (fileLimit()*9/10-100)/2)
-	if crowd < crowdWanted {
-		r.note("a process may open %d files here, and xpyd keeps a tenth of them for backends: the crowd is %s streams, not %s", fileLimit(), thousands(int64(crowd)), thousands(crowdWanted))
 	}
 	var err error
 	if r.results.Floor, err = measureFloor(o.Window / 10); err != nil {
 		return err
 	}
 	match := regexp.MustCompile(o.Run)
-	for _, s := range shapes(crowd) {
+	for _, s := range shapes(r.crowd()) {
 		if !match.MatchString(s.name) {
 			continue
 		}
@@ -126,6 +121,17 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 		return fmt.Errorf("no shape matches %q", o.Run)
 	}
 	return r.finish()
+}
+
+// crowd is the most streams that the limit of open files allows of those wanted.
+func (r *run) crowd() int {
+	raiseFileLimit()
+	crowd := min(crowdWanted, (fileLimit()*9/10-100)/2)
+	if crowd < crowdWanted {
+		r.note("a process may open %d files here, and xpyd keeps a tenth of them for backends: the crowd is %s streams, not %s",
+			fileLimit(), thousands(int64(crowd)), thousands(crowdWanted))
+	}
+	return crowd
 }
 
 // finish writes the results down.

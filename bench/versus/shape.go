@@ -85,43 +85,49 @@ func requestShapes() []shape {
 	}
 }
 
+// paced is streams of events at a pace, which do not end.
+func paced(name, title string, streams int, every time.Duration, bars ...bar) shape {
+	return shape{
+		name: name, title: title, prefills: 1, decodes: 1,
+		load: load{conns: streams, chat: true, body: oneKiB, delays: true}, pace: pacing{events: 1 << 30, interval: every},
+		metrics: []metric{cpuEvent, delay50, delay99, delay999, eventsS, rssMiB}, bars: bars,
+		among: []string{nameXpyd, nameNginx, nameRelay, nameHAProxy, nameRouter, nameDirect},
+	}
+}
+
 func streamShapes(crowd int) []shape {
-	const endless = 1 << 30
-	paced := func(name, title string, streams int, every time.Duration, bars ...bar) shape {
-		return shape{
-			name: name, title: title, prefills: 1, decodes: 1,
-			load: load{conns: streams, chat: true, body: oneKiB, delays: true}, pace: pacing{events: endless, interval: every},
-			metrics: []metric{cpuEvent, delay50, delay99, delay999, eventsS, rssMiB}, bars: bars,
-			among: []string{nameXpyd, nameNginx, nameRelay, nameHAProxy, nameRouter, nameDirect},
+	// Of paced streams, from the engine's write to the client's read; less than that is in
+	// the proxy, which the second pair counts alone.
+	bars := func(cpu float64) []bar {
+		return []bar{
+			atMost(cpu, cpuEvent, nameNginx), atMost(1.15, cpuEvent, nameRelay), atMost(1.2, delay50, nameNginx), atMost(1.2, delay99, nameNginx),
+			{metric: delay50, to: nameNginx, limit: 1.2, above: nameDirect}, {metric: delay99, to: nameNginx, limit: 1.2, above: nameDirect},
 		}
 	}
-	// From the engine's write to the client's read; less than that is in the proxy, which
-	// the second pair counts alone.
-	delays := []bar{
-		atMost(1.2, delay50, nameNginx), atMost(1.2, delay99, nameNginx),
-		{metric: delay50, to: nameNginx, limit: 1.2, above: nameDirect}, {metric: delay99, to: nameNginx, limit: 1.2, above: nameDirect},
-	}
-	small := paced("crowd-100", "100 open streams, 5,000 events/s", 100, 20*time.Millisecond)
-	large := paced("crowd-10k", thousands(int64(crowd))+" open streams, 5,000 events/s", crowd, time.Duration(crowd)*time.Second/5000,
-		bar{metric: cpuEvent, base: "crowd-100", limit: 1.1})
-	small.among, large.among = []string{nameXpyd, nameNginx, nameRelay}, []string{nameXpyd, nameNginx, nameRelay}
-	return []shape{
+	return append([]shape{
 		{
 			name: "flood", title: "64 streams of 200 events of 220 B, unpaced", prefills: 1, decodes: 1,
 			load: load{conns: 64, chat: true, body: oneKiB}, pace: pacing{events: 200},
 			metrics: []metric{cpuEvent, eventsS}, bars: []bar{atMost(1.5, cpuEvent, nameNginx)},
 		},
-		paced("paced-64", "64 streams, an event each 20 ms", 64, 20*time.Millisecond,
-			append([]bar{atMost(1.4, cpuEvent, nameNginx), atMost(1.15, cpuEvent, nameRelay)}, delays...)...),
-		paced("paced-500", "500 streams, an event each 20 ms", 500, 20*time.Millisecond,
-			append([]bar{atMost(1.35, cpuEvent, nameNginx), atMost(1.15, cpuEvent, nameRelay)}, delays...)...),
+		paced("paced-64", "64 streams, an event each 20 ms", 64, 20*time.Millisecond, bars(1.4)...),
+		paced("paced-500", "500 streams, an event each 20 ms", 500, 20*time.Millisecond, bars(1.35)...),
 		{
 			name: "open-2000", title: "2,000 open streams that wait", prefills: 1, decodes: 1,
 			load: load{conns: 2000, chat: true, body: oneKiB, hold: 2}, pace: pacing{events: 2, interval: 20 * time.Millisecond, hold: true},
 			metrics: []metric{kibStream, rssMiB}, bars: []bar{{metric: kibStream, limit: 28}},
 		},
-		small, large,
-	}
+	}, crowds(crowd)...)
+}
+
+// crowds are few and many streams that make the same number of events.
+func crowds(crowd int) []shape {
+	const rate = 5000 // events/s
+	small := paced("crowd-100", "100 open streams, 5,000 events/s", 100, 100*time.Second/rate)
+	large := paced("crowd-10k", thousands(int64(crowd))+" open streams, 5,000 events/s", crowd, time.Duration(crowd)*time.Second/rate,
+		bar{metric: cpuEvent, base: "crowd-100", limit: 1.1})
+	small.among, large.among = []string{nameXpyd, nameNginx, nameRelay}, []string{nameXpyd, nameNginx, nameRelay}
+	return []shape{small, large}
 }
 
 // scaleShapes are of requests one after the other, so that no queue hides in their TTFT.
