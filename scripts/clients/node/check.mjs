@@ -118,9 +118,9 @@ await runAll({
 
   "too much at once": async () => {
     const streams = await Promise.all(Array.from({ length: 20 }, (_, i) => chat(`Hold ${i}`, longStory)));
-    const err = await raises(OpenAI.RateLimitError, () => chat("one more", {}, once));
+    const err = await raises(OpenAI.RateLimitError, () => chat("one more", {}, once))
+      .finally(() => streams.forEach((s) => s.controller.abort()));
     same([err.status, err.code, err.headers.get("retry-after")], [429, "client_limit", "1"], "error");
-    for (const s of streams) s.controller.abort();
     await nothingHeld();
   },
 

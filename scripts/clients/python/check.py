@@ -114,11 +114,13 @@ def wrong_key_model_and_route():
 @check
 def too_much_at_once():
     streams = [chat(client, f"Hold {i}", 1000, stream=True) for i in range(20)]
-    err = raises(openai.RateLimitError, lambda: chat(once, "one more"))
+    try:
+        err = raises(openai.RateLimitError, lambda: chat(once, "one more"))
+    finally:
+        for s in streams:
+            s.close()
     same((err.status_code, err.code), (429, "client_limit"), "error")
     same(err.response.headers.get("retry-after"), "1", "Retry-After")
-    for s in streams:
-        s.close()
     nothing_held()
 
 
