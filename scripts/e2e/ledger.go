@@ -50,7 +50,7 @@ func openLedger(ctx context.Context, t *trial, x *proxy, engines []*engine) (*le
 	return l, err
 }
 
-// awaitWarm waits for the warm-ups and for the blocks that they held.
+// awaitWarm waits for the warm-ups, and judges whether the blocks that they held are free.
 func (l *ledger) awaitWarm(ctx context.Context) error {
 	prefills, decodes := 0, 0
 	for _, e := range l.engines {
@@ -68,7 +68,10 @@ func (l *ledger) awaitWarm(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("await the warm-up of %d pairs: %w: %v have ended", prefills*decodes, err, ended)
 	}
-	return l.awaitIdle(ctx)
+	if err := l.awaitIdle(ctx); err != nil {
+		l.t.fail("before the first request: %v", err)
+	}
+	return nil
 }
 
 // awaitIdle waits until no engine holds a block.

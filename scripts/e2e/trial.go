@@ -46,6 +46,13 @@ func (t *trial) fail(format string, args ...any) {
 	t.print("FAIL "+format, args...)
 }
 
+// enough reports whether so many cases have failed that more would tell nothing new.
+func (t *trial) enough() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.fails >= 5
+}
+
 // say prints a line of progress.
 func (t *trial) say(format string, args ...any) {
 	t.mu.Lock()
