@@ -25,6 +25,9 @@ type answer struct {
 	s     scanner
 	kv    span // the top-level kv_transfer_params, empty if absent
 	usage usage
+	// handle reads kv_transfer_params on the way, where that is an object and it is wanted.
+	handle nixlHandle
+	want   bool
 }
 
 // usage holds the figures of a usage object; -1 unknown.
@@ -52,7 +55,7 @@ func (a *answer) parse(body []byte) error {
 				return &AnswerError{Code: CodeHandoff, Member: string(name),
 					Message: "prefill answer: member \"kv_transfer_params\" stands twice"}
 			}
-			a.kv = span{w.at, s.value(w.at, w.depth)}
+			a.kv = span{w.at, a.params(w.at, w.depth)}
 			w.done(a.kv.end)
 		case "usage":
 			w.done(a.usage.read(s, w.at, w.depth))
@@ -61,6 +64,13 @@ func (a *answer) parse(body []byte) error {
 		}
 	}
 	return s.finish(w.pos)
+}
+
+func (a *answer) params(i, depth int) int {
+	if a.want && a.s.byteAt(i) == '{' {
+		return a.handle.read(&a.s, i, depth)
+	}
+	return a.s.value(i, depth)
 }
 
 // finish ends the pass over an answer whose object ends at end.

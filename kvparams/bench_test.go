@@ -87,3 +87,23 @@ func BenchmarkNextEvent(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkHandle reads P's answer to a short prompt, and to one of a million tokens in blocks of 16.
+func BenchmarkHandle(b *testing.B) {
+	for _, blocks := range []int{4, 62500} {
+		ids := strings.TrimSuffix(strings.Repeat("12345,", blocks), ",")
+		body := []byte(`{"id":"cmpl-1","object":"text_completion","created":1795265055,"model":"m","choices":[{"index":0,"text":"a","logprobs":null,` +
+			`"finish_reason":"length"}],"usage":{"prompt_tokens":49,"total_tokens":50,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":0}},` +
+			`"kv_transfer_params":{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[` + ids + `]],"remote_engine_id":"e",` +
+			`"remote_request_id":"cmpl-1-0","remote_host":"10.0.0.1","remote_port":5601,"tp_size":1}}`)
+		b.Run(fmt.Sprintf("%d", blocks), func(b *testing.B) {
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if a, err := (nixl{}).ParseAnswer(body); err != nil || a.Handle.Blocks != blocks {
+					b.Fatal(a, err)
+				}
+			}
+		})
+	}
+}

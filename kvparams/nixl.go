@@ -38,7 +38,8 @@ func (nixl) AppendDrain(dst Segments, r *Request, h Handle) Segments {
 
 // ParseAnswer checks what an engine dies or hangs of: D asserts on block ids and indexes the other members unchecked.
 func (nixl) ParseAnswer(body []byte) (Answer, error) {
-	var a answer
+	a := answer{want: true}
+	n := &a.handle
 	if err := a.parse(body); err != nil {
 		return Answer{}, err
 	}
@@ -49,89 +50,125 @@ func (nixl) ParseAnswer(body []byte) (Answer, error) {
 	if body[a.kv.at] != '{' {
 		return Answer{}, badHandoff("kv_transfer_params", "an object or null")
 	}
-	n := nixlHandle{s: &a.s, h: Handle{Raw: a.kv.of(body)}}
-	members, err := n.read(a.kv.at)
-	if err != nil {
+	if n.members == 0 {
+		return out, nil
+	}
+	if err := n.fault(); err != nil {
 		return Answer{}, err
 	}
-	if members > 0 {
-		out.Handle = n.h
-	}
+	out.Handle = n.h
+	out.Handle.Raw = a.kv.of(body)
 	return out, nil
 }
 
-// Members that D needs, as bits.
+// need is a member without which D dies or hangs.
+type need struct {
+	name, want string
+}
+
+// nixlNeeds lists them in the order in which a missing one is reported.
+var nixlNeeds = [...]need{
+	needPrefill: {"do_remote_prefill", "true"},
+	needBlocks:  {"remote_block_ids", "a non-empty list of non-empty lists of block numbers"},
+	needEngine:  {"remote_engine_id", "a non-empty string"},
+	needRequest: {"remote_request_id", "a non-empty string"},
+	needHost:    {"remote_host", "a non-empty string"},
+	needPort:    {"remote_port", "an integer from 1 to 65535"},
+}
+
+// Indexes of nixlNeeds.
 const (
-	needPrefill = 1 << iota
+	needPrefill = iota
 	needBlocks
 	needEngine
 	needRequest
 	needHost
 	needPort
+	needNone
 )
 
-// nixlNeeds lists them in the order in which a missing one is reported.
-var nixlNeeds = [...]struct {
-	name string
-	bit  uint
-	want string
-}{
-	{"do_remote_prefill", needPrefill, "true"},
-	{"remote_block_ids", needBlocks, "a non-empty list of non-empty lists of block numbers"},
-	{"remote_engine_id", needEngine, "a non-empty string"},
-	{"remote_request_id", needRequest, "a non-empty string"},
-	{"remote_host", needHost, "a non-empty string"},
-	{"remote_port", needPort, "an integer from 1 to 65535"},
+func needOf(name []byte) int {
+	switch string(name) {
+	case "do_remote_prefill":
+		return needPrefill
+	case "remote_block_ids":
+		return needBlocks
+	case "remote_engine_id":
+		return needEngine
+	case "remote_request_id":
+		return needRequest
+	case "remote_host":
+		return needHost
+	case "remote_port":
+		return needPort
+	}
+	return needNone
 }
 
-// nixlHandle reads a handle that is known to be valid JSON.
+// nixlHandle is what one pass over a handle finds. Its faults are told once the whole answer is known to be JSON.
 type nixlHandle struct {
-	s    *scanner
-	h    Handle
-	seen uint
+	h       Handle
+	members int
+	seen    [needNone]bool
+	bad     [needNone]bool
+	twice   [needNone]bool
+	first   int // bad or twice, in the order of the answer, plus 1; 0 none
 }
 
-func (n *nixlHandle) read(i int) (members int, err error) {
-	w := n.s.enter(i, 1)
-	for w.next(n.s) {
-		at := span{w.at, n.s.value(w.at, w.depth)}
-		if err := n.member(string(w.name(n.s.b)), at); err != nil {
-			return 0, err
+// read reads the object at i.
+func (n *nixlHandle) read(s *scanner, i, depth int) int {
+	w := s.enter(i, depth)
+	for w.next(s) {
+		which := needOf(w.name(s.b))
+		if which == needBlocks && s.byteAt(w.at) == '[' {
+			w.done(n.blocks(s, w.at, w.depth))
+			n.met(which, n.h.Blocks > 0)
+			continue
+		}
+		at := span{w.at, s.value(w.at, w.depth)}
+		if which != needNone && at.end > 0 {
+			n.met(which, n.valid(s.b, which, at))
 		}
 		w.done(at.end)
 	}
-	for _, need := range nixlNeeds {
-		if w.n > 0 && n.seen&need.bit == 0 {
-			return 0, badHandoff("kv_transfer_params."+need.name, need.want)
-		}
-	}
-	return w.n, nil
+	n.members = w.n
+	return w.pos
 }
 
-func (n *nixlHandle) member(name string, at span) error {
-	for _, need := range nixlNeeds {
-		if need.name != name {
-			continue
+// met notes a member that D needs.
+func (n *nixlHandle) met(which int, valid bool) {
+	n.twice[which] = n.seen[which]
+	n.bad[which] = !valid
+	if (n.twice[which] || n.bad[which]) && n.first == 0 {
+		n.first = which + 1
+	}
+	n.seen[which] = true
+}
+
+// fault is the first reason why D must not get the handle.
+func (n *nixlHandle) fault() error {
+	if n.first > 0 {
+		which := n.first - 1
+		if n.twice[which] {
+			return badHandoff("kv_transfer_params."+nixlNeeds[which].name, "there once")
 		}
-		if n.seen&need.bit != 0 {
-			return badHandoff("kv_transfer_params."+name, "there once")
-		}
-		n.seen |= need.bit
-		if !n.valid(need.bit, at) {
-			return badHandoff("kv_transfer_params."+name, need.want)
+		return badHandoff("kv_transfer_params."+nixlNeeds[which].name, nixlNeeds[which].want)
+	}
+	for which, need := range nixlNeeds {
+		if !n.seen[which] {
+			return badHandoff("kv_transfer_params."+need.name, need.want)
 		}
 	}
 	return nil
 }
 
-func (n *nixlHandle) valid(bit uint, at span) bool {
-	raw := at.of(n.s.b)
-	switch bit {
+func (n *nixlHandle) valid(b []byte, which int, at span) bool {
+	raw := at.of(b)
+	switch which {
 	case needPrefill:
 		return string(raw) == "true"
 	case needBlocks:
-		n.h.Blocks = n.blocks(raw, at.at)
-		return n.h.Blocks > 0
+		return false // no list
 	case needPort:
 		port, ok := integer(raw)
 		n.h.RemotePort = port
@@ -140,52 +177,84 @@ func (n *nixlHandle) valid(bit uint, at span) bool {
 	if raw[0] != '"' || len(raw) == 2 {
 		return false
 	}
-	switch bit {
+	switch which {
 	case needEngine:
-		n.h.EngineID = text(n.s.b, inner(at))
+		n.h.EngineID = text(b, inner(at))
 	case needHost:
-		n.h.RemoteHost = text(n.s.b, inner(at))
+		n.h.RemoteHost = text(b, inner(at))
 	}
 	return true
 }
 
-// blocks counts block ids: a list a KV cache group, or the one flat list of older versions. 0 if anything else stands
-// there or a list is empty.
-func (n *nixlHandle) blocks(raw []byte, at int) int {
-	if raw[0] != '[' {
-		return 0
-	}
-	flat, total := 0, 0
-	w := n.s.enter(at, 2)
-	for w.next(n.s) {
-		end := n.s.value(w.at, w.depth)
-		if n.s.b[w.at] == '[' {
-			ids := n.group(w.at)
-			if ids == 0 {
-				return 0
-			}
+// blocks counts the block ids of the list at i: a list a KV cache group, or the one flat list of older versions. It
+// leaves 0 if anything else stands there or a list is empty.
+func (n *nixlHandle) blocks(s *scanner, i, depth int) int {
+	flat, total, ok := 0, 0, true
+	w := s.enter(i, depth)
+	for w.next(s) {
+		if s.byteAt(w.at) == '[' {
+			ids, end := s.ids(w.at, w.depth)
 			total += ids
-		} else if id, ok := integer(n.s.b[w.at:end]); ok && id >= 0 {
-			flat++
-		} else {
-			return 0
+			ok = ok && ids > 0
+			w.done(end)
+			continue
 		}
+		end, id := s.id(w.at, w.depth)
+		flat++
+		ok = ok && id
 		w.done(end)
 	}
-	if flat > 0 && total > 0 {
-		return 0
+	if n.h.Blocks = flat + total; !ok || flat > 0 && total > 0 {
+		n.h.Blocks = 0
 	}
-	return flat + total
+	return w.pos
 }
 
-func (n *nixlHandle) group(at int) int {
-	w := n.s.enter(at, 3)
-	for w.next(n.s) {
-		end := n.s.value(w.at, w.depth)
-		if id, ok := integer(n.s.b[w.at:end]); !ok || id < 0 {
-			return 0
-		}
+// ids counts the block ids of the list at i; 0 if anything else stands in it.
+func (s *scanner) ids(i, depth int) (n, end int) {
+	if n, end = plainIDs(s.b, i); n > 0 {
+		return n, end
+	}
+	ok := true
+	w := s.enter(i, depth)
+	for w.next(s) {
+		end, id := s.id(w.at, w.depth)
+		ok = ok && id
 		w.done(end)
 	}
-	return w.n
+	if !ok {
+		return 0, w.pos
+	}
+	return w.n, w.pos
+}
+
+// plainIDs is ids for a list of nothing but digits and commas, as engines write it; 0 for any other. A prompt of a
+// million tokens has tens of thousands.
+func plainIDs(b []byte, i int) (n, end int) {
+	for i++; ; i++ {
+		first := i
+		for i < len(b) && b[i]-'0' <= 9 {
+			i++
+		}
+		digits := i - first
+		if i == len(b) || digits == 0 || digits > 18 || digits > 1 && b[first] == '0' {
+			return 0, 0
+		}
+		switch n++; b[i] {
+		case ',':
+		case ']':
+			return n, i + 1
+		default:
+			return 0, 0
+		}
+	}
+}
+
+// id reads the value at i and reports whether it is a block id: a plain integer that is not negative.
+func (s *scanner) id(i, depth int) (end int, ok bool) {
+	if end = s.value(i, depth); end < 0 || s.b[i] == '-' {
+		return end, false
+	}
+	_, ok = integer(s.b[i:end])
+	return end, ok
 }

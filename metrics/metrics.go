@@ -21,7 +21,7 @@ var (
 // Labels are the closed sets of label values that the proxy will use; series of
 // counters exist from the start, so that a rate sees the first event.
 type Labels struct {
-	APIs, Outcomes, Codes, Paths, Reasons, Phases, Ends, OrphanReasons, LegOutcomes []string
+	APIs, Outcomes, Codes, Paths, Reasons, Phases, Ends, OrphanReasons, Legs []string
 }
 
 // BackendLoad is one backend's reading for the gauges.
@@ -43,6 +43,13 @@ type Metrics struct {
 	reloadOK                                   prometheus.Gauge
 	events, panics, loopback, retryDenied      prometheus.Counter
 	turnedAway                                 *prometheus.CounterVec
+
+	// What each completion counts, resolved once: finding a series by its labels costs
+	// many times what adding to it does. Read only after New.
+	requestBy, decisionBy map[[2]string]prometheus.Counter
+	handleBy              map[string]prometheus.Counter
+	durationBy, legTimeBy map[string]prometheus.Observer
+	handoffTime           prometheus.Observer
 }
 
 // New registers everything. backends, queued (by role), pinned, stranded and buffered
@@ -102,14 +109,36 @@ func (m *Metrics) preset(l Labels) {
 			}
 		}
 	}
-	each(m.requests, l.APIs, l.Outcomes)
+	m.requestBy, m.decisionBy = pairs(m.requests, l.APIs, l.Outcomes), pairs(m.decisions, l.Paths, l.Reasons)
 	each(m.errors, l.Codes)
-	each(m.decisions, l.Paths, l.Reasons)
 	each(m.clientGone, l.Phases)
-	each(m.handles, l.Ends)
 	each(m.orphans, l.OrphanReasons)
 	each(m.warmups, []string{"ok", "failed"})
 	each(m.turnedAway, []string{"per_ip", "descriptors"})
+	m.handleBy = map[string]prometheus.Counter{}
+	for _, end := range l.Ends {
+		m.handleBy[end] = m.handles.WithLabelValues(end)
+	}
+	m.durationBy, m.legTimeBy = observers(m.duration, l.APIs), observers(m.legDuration, l.Legs)
+	m.handoffTime = m.handoff.WithLabelValues()
+}
+
+func pairs(v *prometheus.CounterVec, first, second []string) map[[2]string]prometheus.Counter {
+	by := map[[2]string]prometheus.Counter{}
+	for _, a := range first {
+		for _, b := range second {
+			by[[2]string{a, b}] = v.WithLabelValues(a, b)
+		}
+	}
+	return by
+}
+
+func observers(v *prometheus.HistogramVec, values []string) map[string]prometheus.Observer {
+	by := map[string]prometheus.Observer{}
+	for _, a := range values {
+		by[a] = v.WithLabelValues(a)
+	}
+	return by
 }
 
 func (m *Metrics) counterVec(name, help string, labels ...string) *prometheus.CounterVec {
@@ -141,12 +170,12 @@ func (m *Metrics) Handler() http.Handler {
 
 // Request counts a completion that has ended after d.
 func (m *Metrics) Request(api, outcome string, d time.Duration) {
-	m.requests.WithLabelValues(api, outcome).Inc()
-	m.duration.WithLabelValues(api).Observe(d.Seconds())
+	m.requestBy[[2]string{api, outcome}].Inc()
+	m.durationBy[api].Observe(d.Seconds())
 }
 
 // Decision counts the path that a completion took.
-func (m *Metrics) Decision(path, reason string) { m.decisions.WithLabelValues(path, reason).Inc() }
+func (m *Metrics) Decision(path, reason string) { m.decisionBy[[2]string{path, reason}].Inc() }
 
 // Error counts an error answer or error event by its code.
 func (m *Metrics) Error(code string) { m.errors.WithLabelValues(code).Inc() }
@@ -167,20 +196,20 @@ func (m *Metrics) ClientGone(phase string) { m.clientGone.WithLabelValues(phase)
 // Leg counts a leg that ended after d. code is empty for one that did not fail.
 func (m *Metrics) Leg(leg, backend, outcome, code string, d time.Duration) {
 	m.legs.WithLabelValues(leg, backend, outcome).Inc()
-	m.legDuration.WithLabelValues(leg).Observe(d.Seconds())
+	m.legTimeBy[leg].Observe(d.Seconds())
 	if code != "" {
 		m.legErrors.WithLabelValues(leg, code).Inc()
 	}
 }
 
 // Handle counts a handle's issue or end.
-func (m *Metrics) Handle(end string) { m.handles.WithLabelValues(end).Inc() }
+func (m *Metrics) Handle(end string) { m.handleBy[end].Inc() }
 
 // Orphan counts a handle that nobody could give back.
 func (m *Metrics) Orphan(reason string) { m.orphans.WithLabelValues(reason).Inc() }
 
 // Handoff observes the time between the legs.
-func (m *Metrics) Handoff(d time.Duration) { m.handoff.WithLabelValues().Observe(d.Seconds()) }
+func (m *Metrics) Handoff(d time.Duration) { m.handoffTime.Observe(d.Seconds()) }
 
 // Ejection counts a backend taken out of the picks.
 func (m *Metrics) Ejection(role, backend, reason string) {

@@ -36,7 +36,7 @@ func labels() metrics.Labels {
 		Phases:        []string{"body", "admitted", "prefill", "handoff", "decode", "stream"},
 		Ends:          []string{endIssued, endBurnt, endReleased, endDrained, endExpired, endLost},
 		OrphanReasons: orphanReasons(),
-		LegOutcomes:   router.Outcomes(),
+		Legs:          []string{"prefill", "decode"},
 	}
 }
 

@@ -24,9 +24,6 @@ var outcomeNames = [...]string{"ok", "client_gone", "client_fault", "refused", "
 // String is the label and log value of the outcome.
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// Outcomes lists every label value of Outcome.
-func Outcomes() []string { return outcomeNames[:] }
-
 // Lease is one reservation on one backend: what keeps its in-flight count right.
 // The zero value holds nothing. A Lease belongs to one completion and is not copied.
 type Lease struct {
