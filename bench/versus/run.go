@@ -294,7 +294,7 @@ func lookAt(p *running) (l look, err error) {
 // load is the shape's, with the times of this run.
 func (r *run) load(s shape) load {
 	l := s.load
-	l.window, l.warm = r.o.Window, min(warmTime, r.o.Window/2)
+	l.window, l.warm = r.o.Window*time.Duration(max(1, s.stretch)), min(warmTime, r.o.Window/2)
 	return l
 }
 
