@@ -5,47 +5,47 @@ import "strings"
 // accepted are the differences between real engines and the sim that are left, each
 // with its reason. One that no recording shows any more fails the test.
 var accepted = []difference{{
-	exchanges: "[dp]-get-metrics|plain-get-metrics",
-	lines:     `-(# TYPE )?(http|process|python)_.*`,
+	exchanges: whole("[dp]-get-metrics|plain-get-metrics"),
+	lines:     whole(`-(# TYPE )?(http|process|python)_.*`),
 	why:       "of the HTTP server and of Python, not of the engine",
 }, {
-	exchanges: "[dp]-get-metrics|plain-get-metrics",
-	lines:     `-.*_created(\{.*| gauge)`,
+	exchanges: whole("[dp]-get-metrics|plain-get-metrics"),
+	lines:     whole(`-.*_created(\{.*| gauge)`),
 	why:       "the time of the first sample, which nobody reads",
 }, {
-	exchanges: "[dp]-get-metrics|plain-get-metrics",
-	lines:     `-(# TYPE )?vllm:(` + strings.Join(uncounted, "|") + `)(_bucket|_count|_sum)?[ {].*`,
+	exchanges: whole("[dp]-get-metrics|plain-get-metrics"),
+	lines:     whole(`-(# TYPE )?vllm:(` + strings.Join(uncounted, "|") + `)(_bucket|_count|_sum)?[ {].*`),
 	why:       "the sim counts what xpyd's tests and benches read",
 }, {
-	exchanges: "[dp]-get-metrics|plain-get-metrics",
-	lines:     `[-+]vllm:cache_config_info\{.*`,
+	exchanges: whole("[dp]-get-metrics|plain-get-metrics"),
+	lines:     whole(`[-+]vllm:cache_config_info\{.*`),
 	why:       "its labels are the engine's settings, of which the sim has few",
 }, {
-	exchanges: "plain-(responses|messages)(-stream)?",
+	exchanges: whole("plain-(responses|messages)(-stream)?"),
 	why:       "the sim has neither of these APIs, and xpyd no route to them",
 }, {
-	exchanges: "plain-chat-json-schema",
-	lines:     `[-+]choices\[\]\.finish_reason "(stop|length)"`,
+	exchanges: whole("plain-chat-json-schema"),
+	lines:     whole(`[-+]choices\[\]\.finish_reason "(stop|length)"`),
 	why:       "structured output is not simulated: the answer goes on after its JSON would have ended",
 }, {
-	exchanges: "openapi",
-	lines: `-(POST|GET) /(kv_event_sources|generative_scoring|invocations|is_scaling_elastic_ep|scale_elastic_ep|v1/systemone` +
-		`|v1/chat/completions/batch|v1/messages|v1/messages/count_tokens|v1/responses|v1/responses/\{response_id\}(/cancel)?)`,
+	exchanges: whole("openapi"),
+	lines: whole(`-(POST|GET) /(kv_event_sources|generative_scoring|invocations|is_scaling_elastic_ep|scale_elastic_ep|v1/systemone` +
+		`|v1/chat/completions/batch|v1/messages|v1/messages/count_tokens|v1/responses|v1/responses/\{response_id\}(/cancel)?)`),
 	why: "the sim has the routes that xpyd serves or asks",
 }, {
-	versions:  `0\.28\..*`,
-	exchanges: "p-(chat|completions)",
-	lines:     `\+kv_transfer_params\.(dcp_size|pp_size|remote_prefill_cached_tokens) integer`,
+	versions:  whole(`0\.28\..*`),
+	exchanges: whole("p-(chat|completions)"),
+	lines:     whole(`\+kv_transfer_params\.(dcp_size|pp_size|remote_prefill_cached_tokens) integer`),
 	why:       "0.29 added the first two, 0.32 the last; xpyd hands on what there is",
 }, {
-	versions:  `0\.28\..*`,
-	exchanges: "error-.*",
-	lines:     `[-+]error\.message .*`,
+	versions:  whole(`0\.28\..*`),
+	exchanges: whole("error-.*"),
+	lines:     whole(`[-+]error\.message .*`),
 	why:       "0.28 words some errors otherwise; nobody reads them but people",
 }, {
-	versions:  `0\.28\..*`,
-	exchanges: "openapi",
-	lines:     `-POST /(inference/v1/generate|v1/(chat/)?completions/(de)?render)`,
+	versions:  whole(`0\.28\..*`),
+	exchanges: whole("openapi"),
+	lines:     whole(`-POST /(inference/v1/generate|v1/(chat/)?completions/(de)?render)`),
 	why:       "routes of 0.28 that 0.32 has no more by default",
 }}
 
