@@ -31,6 +31,7 @@ type socket struct {
 
 	reading, writing transfer
 	turn             turn
+	readBy, writeBy  deadline
 	// Bound once, so that no call allocates.
 	readStep, writeStep, turnStep func(fd uintptr) bool
 }
@@ -93,7 +94,7 @@ func (s *socket) readLent(pool *sync.Pool) (buf *[]byte, n int, err error) {
 
 func (s *socket) read() (int, error) {
 	t := &s.reading
-	err := s.raw.Read(s.readStep)
+	err := s.waitRead(s.readStep)
 	t.buf = nil
 	switch {
 	case err != nil:
@@ -104,6 +105,47 @@ func (s *socket) read() (int, error) {
 		return 0, io.EOF
 	}
 	return t.n, nil
+}
+
+// waitRead runs step whenever there may be something to read, until it is done or the
+// deadline has come.
+func (s *socket) waitRead(step func(fd uintptr) bool) error {
+	for {
+		err := s.raw.Read(step)
+		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		if moved, failed := s.readBy.settle(s.TCPConn.SetReadDeadline); !moved || failed != nil {
+			return err
+		}
+	}
+}
+
+func (s *socket) waitWrite(step func(fd uintptr) bool) error {
+	for {
+		err := s.raw.Write(step)
+		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		if moved, failed := s.writeBy.settle(s.TCPConn.SetWriteDeadline); !moved || failed != nil {
+			return err
+		}
+	}
+}
+
+// SetReadDeadline moves the deadline of reads, those that wait included.
+func (s *socket) SetReadDeadline(at time.Time) error {
+	return s.readBy.set(at, s.TCPConn.SetReadDeadline)
+}
+
+// SetWriteDeadline moves the deadline of writes, those that wait included.
+func (s *socket) SetWriteDeadline(at time.Time) error {
+	return s.writeBy.set(at, s.TCPConn.SetWriteDeadline)
+}
+
+// SetDeadline moves both.
+func (s *socket) SetDeadline(at time.Time) error {
+	return errors.Join(s.SetReadDeadline(at), s.SetWriteDeadline(at))
 }
 
 // borrow takes a buffer out of the pool, if there is one.
@@ -144,11 +186,14 @@ func (s *socket) readOnce(fd uintptr) (done bool) {
 // Write writes all of p.
 func (s *socket) Write(p []byte) (int, error) {
 	if len(p) == 0 || len(p) > rawLimit {
+		if _, err := s.writeBy.settle(s.TCPConn.SetWriteDeadline); err != nil {
+			return 0, err
+		}
 		return s.TCPConn.Write(p)
 	}
 	t := &s.writing
 	*t = transfer{buf: p}
-	err := s.raw.Write(s.writeStep)
+	err := s.waitWrite(s.writeStep)
 	t.buf = nil
 	if err == nil && t.err != 0 {
 		err = os.NewSyscallError("write", t.err)
@@ -185,7 +230,7 @@ func (s *socket) writeOnce(fd uintptr) (done bool) {
 func (s *socket) ask(req net.Buffers) (sent time.Time, err error) {
 	t := &s.turn
 	if t.load(req) {
-		err = s.raw.Read(s.turnStep)
+		err = s.waitRead(s.turnStep)
 		clear(t.vec[:t.segs])
 		if t.err != 0 {
 			return time.Time{}, os.NewSyscallError("writev", t.err)
@@ -193,6 +238,9 @@ func (s *socket) ask(req net.Buffers) (sent time.Time, err error) {
 		if err != nil || t.n == t.size {
 			return t.at, err
 		}
+	}
+	if _, err = s.writeBy.settle(s.TCPConn.SetWriteDeadline); err != nil {
+		return time.Time{}, err
 	}
 	if _, err = t.rest(req).WriteTo(s.TCPConn); err != nil {
 		return time.Time{}, err
