@@ -90,12 +90,12 @@ func leave(ctx context.Context, t *trial) error {
 		}
 		defer l.rd[i].close()
 	}
-	// One check a second, and the first that fails counts: a decode engine is taken down below.
-	// On a slow machine a prefill takes longer than the default grace of 1 s; what giving one up
-	// costs is a row of the check free.
+	// Checks that follow one another quickly: a decode engine is taken down below. On a slow
+	// machine a prefill takes longer than the default grace of 1 s; what giving one up costs is a
+	// row of the check free.
 	if l.x, err = t.fleet.proxy(ctx, "--prefill", l.rp.url, "--decode", l.rd[0].url+","+l.rd[1].url,
 		"--decode-max-in-flight", fmt.Sprint(leaveWaiting), "--queue-wait", "30s", "--timeouts-prefill-abort-grace", "20s",
-		"--health-interval", "1s", "--health-fall", "1", "--health-rise", "1", "--health-slow-start", "0s"); err != nil {
+		"--health-interval", "1s", "--health-suspect-interval", "200ms", "--health-timeout", "10s", "--health-rise", "1", "--health-slow-start", "0s"); err != nil {
 		return err
 	}
 	if err := l.crowd(ctx); err != nil {

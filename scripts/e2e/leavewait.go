@@ -61,9 +61,13 @@ func (l *leaver) leaveQueue(ctx context.Context, all []*departure, visits []*vis
 	if err := l.awaitQueue(ctx, leaveWaiting); err != nil {
 		return err
 	}
+	placed := func(d *departure) bool { return len(l.rd[1].times(stepRequest, d.id)) > 0 }
+	if err := poll(ctx, stepTime, func() bool { return countOf(all, placed) == leaveWaiting }); err != nil {
+		return fmt.Errorf("%d requests have got a decode engine, not %d", countOf(all, placed), leaveWaiting)
+	}
 	for i, d := range all {
 		d.here = true
-		if len(l.rd[1].times(stepRequest, d.id)) > 0 {
+		if placed(d) {
 			d.in = phaseDecodes // it has a place
 			defer waysToLeave()[d.how](visits[i])
 			continue
@@ -73,6 +77,15 @@ func (l *leaver) leaveQueue(ctx context.Context, all []*departure, visits []*vis
 	err := l.awaitQueue(ctx, 0)
 	l.gone(time.Now(), all...)
 	return err
+}
+
+func countOf(all []*departure, is func(*departure) bool) (n int) {
+	for _, d := range all {
+		if is(d) {
+			n++
+		}
+	}
+	return n
 }
 
 // takeDown has xpyd find that the first decode engine is gone.
