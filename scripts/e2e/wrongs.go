@@ -107,28 +107,26 @@ func (w wrong) judge(ctx context.Context, f *fleet, dir string) (r row, expired 
 			continue
 		}
 		fmt.Printf("\nwrong: %s\n", w.name)
-		before := f.expired(ctx)
+		pair, err := f.all(ctx, prefillEngine(1), decodeEngine(1)) // every check uses them
+		if err != nil {
+			return row{}, 0, err
+		}
+		const leases = "vllm:nixl_num_kv_expired_reqs_total"
+		before, err := pair[0].metric(ctx, leases)
+		if err != nil {
+			return row{}, 0, err
+		}
 		r := c.judge(ctx, f)
 		if ctx.Err() != nil {
 			return r, 0, ctx.Err()
 		}
-		err := f.awaitFree(ctx)
-		return r, f.expired(ctx) - before, err
+		if err := f.awaitFree(ctx); err != nil {
+			return r, 0, err
+		}
+		after, _ := pair[0].metric(ctx, leases) // one that was killed counts nothing
+		return r, max(0, after-before), nil
 	}
 	return row{}, 0, fmt.Errorf("there is no check %q", w.check)
-}
-
-// expired counts the leases that have run out on the engines that run.
-func (f *fleet) expired(ctx context.Context) (sum float64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, e := range f.engines {
-		if e.role == "prefill" {
-			n, _ := e.metric(ctx, "vllm:nixl_num_kv_expired_reqs_total") // one that was killed counts nothing
-			sum += n
-		}
-	}
-	return sum
 }
 
 // build compiles xpyd with the fault.
