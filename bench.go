@@ -126,6 +126,7 @@ func newVersusCmd() *cobra.Command {
 	var (
 		o     versus.Options
 		quick bool
+		from  string
 	)
 	cmd := &cobra.Command{
 		Use:   "proxy",
@@ -140,6 +141,9 @@ func newVersusCmd() *cobra.Command {
 				return fmt.Errorf("find the program itself: %w", err)
 			}
 			o.Executable, o.Version = self, readBuildInfo().Version
+			if from != "" {
+				return versus.Render(from, o.Docs)
+			}
 			if quick {
 				quicken(&o, cmd.Flags().Changed)
 			}
@@ -161,6 +165,7 @@ func newVersusCmd() *cobra.Command {
 	f.BoolVar(&quick, "quick", false, "three minutes for the main shapes, of xpyd, nginx and the relay alone; other flags win")
 	f.BoolVar(&o.Calls, "calls", false, "count system calls a request or event with perf, in a measurement of their own")
 	f.StringVar(&o.Docs, "docs", "", "`directory` of performance.md, whose tables and charts are replaced")
+	f.StringVar(&from, "from", "", "results.json of an earlier run: measure nothing, only do what --docs says")
 	f.StringVar(&o.Out, "out", "bench-out/proxy", "`directory` of the results")
 	return cmd
 }

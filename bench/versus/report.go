@@ -168,8 +168,8 @@ func sections() []section {
 		{"memory", "Memory of an open stream, KiB", []string{"open-2000"}, []column{{metric: kibStream}, {metric: rssMiB}}, false},
 		{"prompts", "CPU of a request by length of the prompt, µs", prompts, scale, true},
 		{"prompts-ttft", "Added TTFT by length of the prompt, µs", prompts, scale[1:], true},
-		{"backends", "CPU of a request by number of backends, µs", backends, scale, false},
-		{"backends-ttft", "Added TTFT by number of backends, µs", backends, scale[1:], false},
+		{"backends", "CPU of a request by number of backends, µs", backends, scale, true},
+		{"backends-ttft", "Added TTFT by number of backends, µs", backends, scale[1:], true},
 	}
 }
 
@@ -185,7 +185,7 @@ func (r *Results) tables() []table {
 }
 
 func (r *Results) table(sec section) table {
-	t := table{name: sec.name, head: []string{"work", ""}, chart: chart{title: sec.title, log: sec.log}}
+	t := table{name: sec.name, head: []string{"work", ""}, chart: chart{title: sec.title, note: "× of " + r.Baseline, log: sec.log}}
 	for _, c := range sec.columns {
 		t.head = append(t.head, c.title())
 	}
@@ -213,14 +213,14 @@ func (r *Results) table(sec section) table {
 
 // figure is a cell of a table, and its bar; a bar without a series is not to be drawn.
 func (s *Shape) figure(r *Results, m *Measured, c column) (cell string, bar chartBar) {
-	values, base := s.column(m, c), s.column(s.of(r.baseline), c)
+	values, base := s.column(m, c), s.column(s.of(r.Baseline), c)
 	v := spreadOf(present(values))
 	if math.IsNaN(v.Median) || v.Max == 0 {
 		return "–", chartBar{}
 	}
-	bar = chartBar{series: m.Name, value: v.Median, min: v.Min, max: v.Max, text: short(v.Median)}
+	bar = chartBar{series: m.Name, value: v.Median, min: v.Min, max: v.Max, text: short(v.Median), goal: m.Build}
 	cell = fmt.Sprintf("%s (%s–%s)", short(v.Median), short(v.Min), short(v.Max))
-	if q := ratios(values, base); len(q) > 0 && m.Name != r.baseline {
+	if q := ratios(values, base); len(q) > 0 && m.Name != r.Baseline {
 		bar.text = fmt.Sprintf("%s = %.2f×", bar.text, median(q))
 		cell = fmt.Sprintf("**%.2f×** %s", median(q), cell)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +22,7 @@ type Results struct {
 	Notes    []string `json:"notes"`
 	Floor    []Floor  `json:"floor"`
 	Shapes   []*Shape `json:"shapes"`
-	baseline string   // contender that ratios are to
+	Baseline string   `json:"baseline"` // contender that ratios are to
 }
 
 // Shape is what was measured of one kind of work.
@@ -37,7 +38,8 @@ type Shape struct {
 // Measured is one contender's figures, a value a round. A round that failed has none.
 type Measured struct {
 	Name   string            `json:"name"`
-	Values map[metric]series `json:"values"` // null: not measured
+	Build  bool              `json:"build,omitempty"` // of xpyd: bars are for it
+	Values map[metric]series `json:"values"`          // null: not measured
 	Errors []string          `json:"errors,omitempty"`
 	xpyd   bool              // a build of it: bars are for it
 }
@@ -60,8 +62,46 @@ func (s series) MarshalJSON() ([]byte, error) {
 	return b, nil
 }
 
+// UnmarshalJSON is the reverse.
+func (s *series) UnmarshalJSON(b []byte) error {
+	var all []*float64
+	if err := json.Unmarshal(b, &all); err != nil {
+		return fmt.Errorf("read values: %w", err)
+	}
+	*s = make(series, len(all))
+	for i, v := range all {
+		(*s)[i] = math.NaN()
+		if v != nil {
+			(*s)[i] = *v
+		}
+	}
+	return nil
+}
+
+// Render puts the tables of an earlier run, of which path is the results.json, into the
+// performance.md of docs, and its charts beside it.
+func Render(path, docs string) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read results: %w", err)
+	}
+	var r Results
+	if err := json.Unmarshal(b, &r); err != nil {
+		return fmt.Errorf("read results of %s: %w", path, err)
+	}
+	all := shapes(crowdWanted)
+	for _, s := range r.Shapes {
+		i := slices.IndexFunc(all, func(x shape) bool { return x.name == s.Name })
+		if i < 0 {
+			return fmt.Errorf("read results of %s: no shape is called %q", path, s.Name)
+		}
+		s.bars = all[i].bars
+	}
+	return r.writeDocs(docs)
+}
+
 func newResults(o Options) *Results {
-	return &Results{Began: time.Now().UTC().Format(time.RFC3339), Version: o.Version, Machine: thisMachine(), Notes: []string{}, Rounds: o.Rounds, WindowS: o.Window.Seconds(), Cores: o.Cores, baseline: nameNginx}
+	return &Results{Began: time.Now().UTC().Format(time.RFC3339), Version: o.Version, Machine: thisMachine(), Notes: []string{}, Rounds: o.Rounds, WindowS: o.Window.Seconds(), Cores: o.Cores, Baseline: nameNginx}
 }
 
 // of is nil if the shape was not measured.
@@ -75,7 +115,7 @@ func (r *Results) of(shape string) *Shape {
 func (r *Results) add(s shape, contenders []contender) *Shape {
 	out := &Shape{Name: s.name, Title: s.title, Metrics: s.metrics, bars: s.bars}
 	for _, c := range contenders {
-		out.Contenders = append(out.Contenders, &Measured{Name: c.name, Values: map[metric]series{}, xpyd: c.xpyd})
+		out.Contenders = append(out.Contenders, &Measured{Name: c.name, Values: map[metric]series{}, Build: c.xpyd})
 	}
 	r.Shapes = append(r.Shapes, out)
 	return out
@@ -112,7 +152,7 @@ func (s *Shape) print(out io.Writer, r *Results) {
 		fmt.Fprintf(out, " %-34s", m)
 	}
 	fmt.Fprintln(out)
-	base := s.of(r.baseline)
+	base := s.of(r.Baseline)
 	for _, c := range s.Contenders {
 		fmt.Fprintf(out, "%-14s", c.Name)
 		for _, m := range s.Metrics {
@@ -139,7 +179,7 @@ func (s *Shape) builds() []string {
 		first *Measured
 	)
 	for _, c := range s.Contenders {
-		if !c.xpyd {
+		if !c.Build {
 			continue
 		}
 		if first == nil {

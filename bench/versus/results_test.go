@@ -119,6 +119,29 @@ func TestDocsKeepWhatIsWritten(t *testing.T) {
 	}
 }
 
+// What is rendered of the file is what the run itself writes.
+func TestRenderOfAnEarlierRun(t *testing.T) {
+	r := sample()
+	r.Shapes[0].record(nameXpyd, nil, errors.New("it broke")) // NaN goes through the file, too
+	r.Shapes[0].bars = requestShapes()[0].bars                // those that the name stands for
+	out, now, later := t.TempDir(), t.TempDir(), t.TempDir()
+	for _, dir := range []string{now, later} {
+		if err := os.WriteFile(filepath.Join(dir, "performance.md"), []byte(docsBegin+docsEnd), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(r.write(out), r.writeDocs(now), Render(filepath.Join(out, "results.json"), later)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"performance.md", "img/bench-requests.svg"} {
+		a, err1 := os.ReadFile(filepath.Join(now, name))
+		b, err2 := os.ReadFile(filepath.Join(later, name))
+		if err := errors.Join(err1, err2); err != nil || string(a) != string(b) {
+			t.Errorf("%s: error %v; from the file\n%s\nfrom the run\n%s", name, err, b, a)
+		}
+	}
+}
+
 func TestChartIsWellFormedAndToScale(t *testing.T) {
 	c := chart{title: "a < b", groups: []group{{label: "x & y", limit: 50, bars: []chartBar{
 		{series: nameXpyd, value: 100, min: 80, max: 100, text: "100"}, {series: nameNginx, value: 25, min: 25, max: 25, text: "25"},

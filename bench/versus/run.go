@@ -102,7 +102,7 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 	r := &run{o: o, out: out, results: newResults(o)}
 	r.contenders = r.field()
 	if !slices.ContainsFunc(r.contenders, func(c contender) bool { return c.name == nameNginx }) {
-		r.results.baseline = r.contenders[0].name // some is: Validate knows the names
+		r.results.Baseline = r.contenders[0].name // some is: Validate knows the names
 	}
 	var err error
 	if r.results.Floor, err = measureFloor(o.Window / 10); err != nil {

@@ -11,6 +11,7 @@ import (
 // chart is groups of horizontal bars, one a contender.
 type chart struct {
 	title  string
+	note   string
 	log    bool // a logarithmic scale, from the power of ten below the least value
 	groups []group
 }
@@ -27,6 +28,7 @@ type chartBar struct {
 	value    float64
 	min, max float64
 	text     string
+	goal     bool // the group's limit is for it
 }
 
 // Sizes in px.
@@ -75,7 +77,10 @@ func (c chart) svg() string {
 		x += 40 + 7*len(s)
 	}
 	fmt.Fprintf(&b, `<line class="l" x1="%d" y1="39" x2="%d" y2="39"/><text class="t" x="%d" y="43">least–most</text>`+"\n", x+6, x+30, x+36)
-	fmt.Fprintf(&b, `<line class="l" x1="%d" y1="31" x2="%d" y2="48" stroke-width="2" stroke-dasharray="4 3"/><text class="t" x="%d" y="43">goal of xpyd</text>`+"\n", x+130, x+130, x+138)
+	if slices.ContainsFunc(c.groups, func(g group) bool { return g.limit > 0 }) {
+		fmt.Fprintf(&b, `<line class="l" x1="%d" y1="31" x2="%d" y2="48" stroke-width="2"/><text class="t" x="%d" y="43">goal of xpyd</text>`+"\n", x+120, x+120, x+128)
+	}
+	fmt.Fprintf(&b, `<text class="t" x="%d" y="20" text-anchor="end">%s</text>`+"\n", chartWidth-8, html.EscapeString(c.note))
 	y := headHeight
 	scale := c.scale()
 	for _, g := range c.groups {
@@ -95,12 +100,14 @@ func (g group) draw(b *strings.Builder, y int, scale func(float64) float64, seri
 		fmt.Fprintf(b, `<rect x="%d" y="%d" width="%.1f" height="%d" fill="%s"/>`+"\n", labelWidth, y, w, barHeight, colourOf(bar.series, series))
 		from, to := labelWidth+scale(bar.min), labelWidth+scale(bar.max)
 		fmt.Fprintf(b, `<line class="l" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/>`+"\n", from, mid, to, mid)
-		fmt.Fprintf(b, `<text class="t" x="%.1f" y="%d">%s</text>`+"\n", max(to, labelWidth+w)+6, y+barHeight-2, html.EscapeString(bar.text))
+		end := max(to, labelWidth+w)
+		if g.limit > 0 && bar.goal {
+			x := labelWidth + scale(g.limit)
+			fmt.Fprintf(b, `<line class="l" x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke-width="2"/>`+"\n", x, y-2, x, y+barHeight+2)
+			end = max(end, x)
+		}
+		fmt.Fprintf(b, `<text class="t" x="%.1f" y="%d">%s</text>`+"\n", end+6, y+barHeight-2, html.EscapeString(bar.text))
 		y += barHeight + barGap
-	}
-	if g.limit > 0 {
-		x := labelWidth + scale(g.limit)
-		fmt.Fprintf(b, `<line class="l" x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke-width="2" stroke-dasharray="4 3"/>`+"\n", x, next-len(g.bars)*(barHeight+barGap)-4, x, next+1)
 	}
 	return next + groupGap
 }

@@ -63,7 +63,7 @@ func (s *Shape) verdicts(r *Results) []Verdict {
 	var all []Verdict
 	for _, b := range s.bars {
 		for _, c := range s.Contenders {
-			if c.xpyd {
+			if c.Build {
 				all = append(all, s.judge(r, b, c))
 			}
 		}
