@@ -145,19 +145,22 @@ func TestClientParametersAreRefused(t *testing.T) {
 func TestCachedTokensArePrefills(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		t.Run(fmt.Sprint(on), func(t *testing.T) {
-			r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.Usage.Rewrite = on }})
+			// Since 0.32 a decode engine reports the same by itself; before, all of the prompt.
+			r := newRig(t, rigOptions{
+				engine: func(o *sim.Options) { o.Version = "0.31.4" },
+				config: func(c *proxy.Config) { c.Usage.Rewrite = on },
+			})
 			if err := r.prefill[0].SetFault(sim.Fault{Kind: sim.FaultCached, Value: 16}); err != nil {
 				t.Fatal(err)
 			}
-			want := map[bool]string{true: `"cached_tokens":16`, false: `"cached_tokens":0`}[on]
 			for _, c := range forms(prompt, 3) {
 				if c.stream {
 					c.more = `,"stream_options":{"include_usage":true}`
 				}
 				a := r.call(c)
 				r.expectWhole(c, a)
-				if strings.Count(a.body, `"cached_tokens":`) != 1 || !strings.Contains(a.body, want) {
-					t.Errorf("%s: want %s once in %s", c.name(), want, a.body)
+				if strings.Count(a.body, `"cached_tokens":`) != 1 || strings.Contains(a.body, `"cached_tokens":16`) != on || strings.Contains(a.body, `"cached_tokens":0`) {
+					t.Errorf("%s: cached_tokens in %s", c.name(), a.body)
 				}
 			}
 		})

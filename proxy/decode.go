@@ -309,9 +309,18 @@ func (c *completion) commit() {
 		c.handoff.end(endBurnt)
 		c.s.metrics.Handoff(c.times.handed.Sub(c.times.prefilled))
 	}
-	if !c.s.dialect.Concurrent() { // else P may still be reading it
+	if !c.s.dialect.Concurrent() { // else P may still be reading the one and writing the other
 		c.freeBody()
+		c.freeAnswer()
 	}
+}
+
+// freeAnswer gives P's answer back; the handle has ended, or is another's.
+func (c *completion) freeAnswer() {
+	p := &c.p
+	c.s.buffers.takeBack(p.lent, p.buf)
+	p.lent, p.buf = nil, nil
+	p.ans = kvparams.Answer{CachedTokens: p.ans.CachedTokens}
 }
 
 // freeBody gives the request's bytes back, with all that aliases them.

@@ -171,9 +171,7 @@ func (c *completion) recycle() {
 	c.d.relay = relay{}
 	c.p.x.reset()
 	c.d.x.reset()
-	if cap(c.p.buf) > maxPooledBuffer {
-		c.p.buf = nil
-	}
+	c.freeAnswer()
 	clear(c.d.out)
 	c.d.whole.Reset()
 	c.p.lease.Backend, c.d.lease.Backend = nil, nil

@@ -70,7 +70,7 @@ func newGateServer(options gateOptions) *gateServer {
 		MaxRequestBodySize:           1,
 		DisablePreParseMultipartForm: true,
 		NoDefaultServerHeader:        true,
-		ReadBufferSize:               16 << 10,
+		ReadBufferSize:               12 << 10,
 		ReadTimeout:                  options.readTimeout,
 		IdleTimeout:                  options.readTimeout,
 		ReduceMemoryUsage:            true,

@@ -138,6 +138,8 @@ var gateCases = []gateCase{
 	{name: "48 control byte in method", raw: gateLine("PO\x01ST /v1/completions HTTP/1.1"), want: "400"},
 	{name: "48 control byte in target", raw: gateLine("POST /v1/completions\x01 HTTP/1.1"), want: "400"},
 	{name: "49 method in lower case", raw: gateLine("post /v1/completions HTTP/1.1"), want: "405|501"},
+	{name: "50 field of 11 KB", raw: gatePost("X-A: "+strings.Repeat("a", 11<<10)+"\r\n"+sizeLine, "{}"), want: "200", keep: true},
+	{name: "50 field of 13 KB", raw: gatePost("X-A: "+strings.Repeat("a", 13<<10)+"\r\n"+sizeLine, "{}"), want: "431", reset: true},
 	{name: "50 field of 20 KB", raw: gatePost("X-A: "+strings.Repeat("a", 20_000)+"\r\n"+sizeLine, "{}"), want: "431", reset: true},
 	{name: "51 target of 20 KB", raw: gateLine("GET /" + strings.Repeat("a", 20_000) + " HTTP/1.1"), want: "414|431", reset: true},
 	{name: "52 length over the limit", raw: gatePost("Content-Length: 9000000\r\n", strings.Repeat(" ", 4<<10)), want: "413", cut: true, reset: true},

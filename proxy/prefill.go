@@ -35,7 +35,8 @@ type prefillLeg struct {
 	down  atomic.Bool // the active check took the backend down while the leg waited
 	leg   kvparams.Leg
 	segs  kvparams.Segments
-	buf   []byte // P's answer; the handle aliases it
+	buf   []byte  // P's answer; the handle aliases it
+	lent  *[]byte // where buf goes back to
 	ans   kvparams.Answer
 }
 
@@ -164,6 +165,10 @@ func (c *completion) buildPrefill() {
 
 func (c *completion) prefillExchange(b *router.Backend) legResult {
 	p := &c.p
+	if p.lent == nil {
+		p.lent = c.s.buffers.lend()
+		p.buf = *p.lent
+	}
 	err := p.x.do(c.s.upstreams.get(b), c.request(p.segs), time.Now().Add(c.s.cfg.Timeouts.Prefill), true)
 	if err == nil {
 		p.buf, err = p.x.readAll(p.buf[:0], c.s.cfg.Limits.Answer)

@@ -326,19 +326,30 @@ type buffers struct{ pool sync.Pool }
 // maxPooledBuffer keeps the buffer of one large answer from living on.
 const maxPooledBuffer = 64 << 10
 
-func (b *buffers) get(r *relay) {
+// lend hands out an empty buffer, which comes back by takeBack.
+func (b *buffers) lend() *[]byte {
 	p, ok := b.pool.Get().(*[]byte)
 	if !ok {
 		p = new([]byte)
 		*p = make([]byte, 0, relayBuffer)
 	}
-	r.pooled, r.buf = p, (*p)[:0]
+	return p
+}
+
+// takeBack takes what was lent, nil for nothing, with what it has grown to.
+func (b *buffers) takeBack(lent *[]byte, buf []byte) {
+	if lent != nil && cap(buf) <= maxPooledBuffer {
+		*lent = buf[:0]
+		b.pool.Put(lent)
+	}
+}
+
+func (b *buffers) get(r *relay) {
+	r.pooled = b.lend()
+	r.buf = *r.pooled
 }
 
 func (b *buffers) put(r *relay) {
-	if r.pooled != nil && cap(r.buf) <= maxPooledBuffer {
-		*r.pooled = r.buf[:0]
-		b.pool.Put(r.pooled)
-	}
+	b.takeBack(r.pooled, r.buf)
 	r.pooled, r.buf = nil, nil
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // clientReadBuffer bounds a request head; a larger one is answered 431.
-const clientReadBuffer = 16 << 10
+const clientReadBuffer = 12 << 10
 
 // Server is the data port with its two pools of backends.
 type Server struct {

@@ -153,6 +153,9 @@ func (g *generation) digest(ctx context.Context, r *reservation, u *unit, result
 		return false
 	}
 	g.pulled = true
+	if !g.faults.has(FaultCached) {
+		g.cached = g.cachedElsewhere()
+	}
 	base := hashText(u.prompt.text)
 	right := make([]uint64, len(result.contents))
 	for i := range right {
@@ -164,6 +167,15 @@ func (g *generation) digest(ctx context.Context, r *reservation, u *unit, result
 		u.write(g.r)
 	}
 	return true
+}
+
+// cachedElsewhere is what a decode engine reports as cached of KV that it pulled: since
+// 0.32 what the prefill engine had cached, as the handle says; before, all of it.
+func (g *generation) cachedElsewhere() int {
+	if !g.c.o.since(32) {
+		return g.promptTokens()
+	}
+	return g.h.cached
 }
 
 // loadFailed ends a request whose KV did not come: 500, or after the role chunk

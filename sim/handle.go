@@ -11,6 +11,7 @@ type handle struct {
 	members map[string]json.RawMessage
 	blocks  []int // of all KV cache groups
 	request string
+	cached  int // of the prompt, by the prefill engine
 	peer    peerKey
 }
 
@@ -30,6 +31,7 @@ func parseHandle(members map[string]json.RawMessage) handle {
 		h.blocks = slices.Concat(groups...)
 	}
 	h.request = stringMember(members, "remote_request_id")
+	_ = json.Unmarshal(members["remote_prefill_cached_tokens"], &h.cached) // 0 where it is missing
 	h.peer.engine = stringMember(members, "remote_engine_id")
 	h.peer.host = stringMember(members, "remote_host")
 	_ = json.Unmarshal(members["remote_port"], &h.peer.port) // stays 0, which addressable sees
