@@ -41,7 +41,8 @@ func tools() []tool {
 		{name: "vllm bench serve", version: "0.32.0", requests: 1000, install: installVLLM, args: vllmArgs,
 			report: "report.json", read: readVLLM},
 		{name: "guidellm", version: "0.8.1", requests: toolRequests, install: fromLock("guidellm"), args: guidellmArgs,
-			env: []string{"HF_HUB_OFFLINE=1"}, report: "report.json", read: readGuidellm},
+			// One process for the load: by default each of the streams has its own, which imports for seconds.
+			env: []string{"HF_HUB_OFFLINE=1", "GUIDELLM__MAX_WORKER_PROCESSES=1"}, report: "report.json", read: readGuidellm},
 		// HF_HUB_OFFLINE would have it look for the local tokenizer in the hub's cache.
 		{name: "aiperf", version: "0.13.0", requests: toolRequests, install: fromLock("aiperf"), args: aiperfArgs,
 			report: "profile_export_aiperf.json", read: readAiperf},

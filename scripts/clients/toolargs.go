@@ -37,7 +37,7 @@ func guidellmArgs(j *job, tokenizer string) ([]string, error) {
 		format = "/v1/chat/completions"
 	}
 	return []string{"run", "--disable-progress",
-		"--backend", fmt.Sprintf("kind=openai_http,target=%s,model=%s,request_format=%s", j.fleet.url, modelName, format),
+		"--backend", fmt.Sprintf("kind=openai_http,target=%s,model=%s,request_format=%s,timeout_connect=60", j.fleet.url, modelName, format),
 		"--profile", "kind=concurrent,streams=8", "--constraint", fmt.Sprintf("kind=max_requests,count=%d", toolRequests),
 		"--tokenizer", "kind=huggingface_auto,model=" + tokenizer,
 		"--data", "kind=synthetic_text,prompt_tokens=200,output_tokens=20",
