@@ -41,7 +41,6 @@ type Measured struct {
 	Build  bool              `json:"build,omitempty"` // of xpyd: bars are for it
 	Values map[metric]series `json:"values"`          // null: not measured
 	Errors []string          `json:"errors,omitempty"`
-	xpyd   bool              // a build of it: bars are for it
 }
 
 // series is a figure's values, a round each; NaN where there is none.
