@@ -20,6 +20,7 @@ import (
 
 const (
 	warmTick     = 500 * time.Millisecond // how often due pairs are looked for
+	warmRound    = 2 * time.Second        // for how long one list of them is worked on
 	warmAtOnce   = 8                      // so that a pool that comes up is not flooded
 	warmTimeout  = 30 * time.Second       // of one leg: a first handshake takes seconds
 	warmAttempts = 3                      // at a cold pair; then requests have to tell
@@ -80,18 +81,36 @@ func (w *warmer) run() {
 	tick := time.NewTicker(warmTick)
 	defer tick.Stop()
 	for {
-		snap := w.s.router.Snapshot()
-		for _, x := range snap.WarmUps() {
-			if w.claim(x) {
-				w.wg.Go(func() { w.warm(snap, x) })
-			}
-		}
+		w.round(w.s.router.Snapshot())
 		select {
 		case <-w.ctx.Done():
 			return
 		case <-tick.C:
 			w.forget()
 		}
+	}
+}
+
+// round starts what is due, warmAtOnce at a time. After warmRound the list is made anew:
+// probes come first in it.
+func (w *warmer) round(snap *router.Snapshot) {
+	started := time.Now()
+	for _, x := range snap.WarmUps() {
+		if time.Since(started) > warmRound {
+			return
+		}
+		if !w.claim(x) {
+			continue
+		}
+		select {
+		case w.slots <- struct{}{}:
+		case <-w.ctx.Done():
+			return
+		}
+		w.wg.Go(func() {
+			defer func() { <-w.slots }()
+			w.warm(snap, x)
+		})
 	}
 }
 
@@ -122,12 +141,6 @@ func (w *warmer) claim(x router.Pair) bool {
 }
 
 func (w *warmer) warm(snap *router.Snapshot, x router.Pair) {
-	select {
-	case w.slots <- struct{}{}:
-		defer func() { <-w.slots }()
-	case <-w.ctx.Done():
-		return
-	}
 	defer func() {
 		if p := recover(); p != nil {
 			w.s.panicked(p)

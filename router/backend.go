@@ -51,11 +51,12 @@ type Backend struct {
 	failures atomic.Int64 // failed legs in a row; auth failures weigh eject_after
 
 	// Written under router.mu.
-	checkFails  atomic.Int32 // failed active checks in a row
-	checkOKs    atomic.Int32 // passed active checks in a row
-	ejections   atomic.Int32 // in a row
-	ejectedAt   atomic.Int64 // begin of the last ejection
-	ejectReason EjectReason  // of the last one; read under router.mu too
+	checkFails  atomic.Int32                       // failed active checks in a row
+	checkOKs    atomic.Int32                       // passed active checks in a row
+	ejections   atomic.Int32                       // in a row
+	ejectedAt   atomic.Int64                       // begin of the last ejection
+	ejectReason EjectReason                        // of the last one; read under router.mu too
+	cold        atomic.Pointer[map[*Backend]int64] // see coldWith; replaced, never changed
 
 	down    downList
 	version atomic.Pointer[string]

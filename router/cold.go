@@ -14,17 +14,29 @@ const coldFor = 10 * time.Second
 // Pair is a prefill and a decode backend whose engines can hand blocks over.
 type Pair struct{ Prefill, Decode *Backend }
 
+// warmPartners is with how many of a larger pool an engine that comes up is warmed: 256
+// on each side would be 65,536 warm-ups. No pair is passed over there.
+const warmPartners = 16
+
 // chill makes the pairs of b with its partners cold: their next transfer is their
 // first. They are passed over for a while unless all begin together. Called under mu.
 func (m *pairMatrix) chill(b *Backend, partners []*Backend, until int64) {
-	cold := maps.Clone(m.coldPairs())
+	cold := maps.Clone(b.coldWith())
 	if cold == nil {
-		cold = map[pair]int64{}
+		cold = map[*Backend]int64{}
 	}
-	for _, o := range partners {
-		cold[pairOf(b, o)] = max(cold[pairOf(b, o)], until)
+	n := len(partners)
+	first := 0
+	if n > warmPartners {
+		first, n, until = m.chilled, warmPartners, 0
+		m.chilled += n // so that each is a partner of some
 	}
-	m.setCold(cold)
+	m.avoid.Store(max(m.avoid.Load(), until))
+	for i := range n {
+		o := partners[(first+i)%len(partners)]
+		cold[o] = max(cold[o], until)
+	}
+	m.setCold(b, cold)
 }
 
 func pairOf(b, partner *Backend) pair {
@@ -34,37 +46,63 @@ func pairOf(b, partner *Backend) pair {
 	return pair{partner, b}
 }
 
-// coldPairs maps each cold pair to the end of the time in which it is passed over.
-func (m *pairMatrix) coldPairs() map[pair]int64 {
-	if c := m.cold.Load(); c != nil {
+// coldWith maps the partners with whom b has been cold since it came up to the end of
+// the time in which the pair is passed over. Read only.
+func (b *Backend) coldWith() map[*Backend]int64 {
+	if c := b.cold.Load(); c != nil {
 		return *c
 	}
 	return nil
 }
 
-func (m *pairMatrix) setCold(cold map[pair]int64) {
+// setCold replaces what b is cold with. Called under mu.
+func (m *pairMatrix) setCold(b *Backend, cold map[*Backend]int64) {
+	before := b.cold.Load() != nil
 	if len(cold) == 0 {
-		m.cold.Store(nil)
-		return
+		b.cold.Store(nil)
+	} else {
+		b.cold.Store(&cold)
 	}
-	m.cold.Store(&cold)
+	switch after := len(cold) > 0; {
+	case after && !before:
+		m.colds.Add(1)
+	case before && !after:
+		m.colds.Add(-1)
+	}
 }
 
-// warm ends the coldness of the pairs that match. Called under mu.
-func (m *pairMatrix) warm(match func(pair) bool) {
-	old := m.coldPairs()
-	if old == nil {
-		return
+// isCold reports whether the pair has carried nothing since one of the two came up, and
+// until when it is passed over for that. Either may know of it.
+func (x pair) isCold() (until int64, cold bool) {
+	byP, p := x.p.coldWith()[x.d]
+	byD, d := x.d.coldWith()[x.p]
+	return max(byP, byD), p || d
+}
+
+// warm ends the coldness of the pair. Called under mu.
+func (m *pairMatrix) warm(x pair) {
+	m.dropCold(x.p, x.d)
+	m.dropCold(x.d, x.p)
+}
+
+func (m *pairMatrix) dropCold(b, partner *Backend) {
+	if _, ok := b.coldWith()[partner]; ok {
+		cold := maps.Clone(b.coldWith())
+		delete(cold, partner)
+		m.setCold(b, cold)
 	}
-	cold := maps.Clone(old)
-	maps.DeleteFunc(cold, func(x pair, _ int64) bool { return match(x) })
-	m.setCold(cold)
+}
+
+// warmAll ends the coldness of all pairs of b. Called under mu.
+func (m *pairMatrix) warmAll(b *Backend, partners []*Backend) {
+	m.setCold(b, nil)
+	for _, o := range partners {
+		m.dropCold(o, b)
+	}
 }
 
 // known reports whether anything is known of any pair.
-func (m *pairMatrix) known() bool { return m.bans.Load() != nil || m.cold.Load() != nil }
-
-func (m *pairMatrix) isCold(x pair) bool { _, ok := m.coldPairs()[x]; return ok }
+func (m *pairMatrix) known() bool { return m.bans.Load() != nil || m.colds.Load() > 0 }
 
 // Chill makes all pairs of b cold, as its engine has just come up: see WarmUps. avoid
 // has them passed over for a while where others can be had.
@@ -87,7 +125,7 @@ func (s *Snapshot) Warm(x Pair) {
 	r := s.router
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pairs.warm(func(y pair) bool { return y == pair{x.Prefill, x.Decode} })
+	r.pairs.warm(pair{x.Prefill, x.Decode})
 }
 
 // Unprobed says that the probe of a banned pair could not be made: its ban ends now, and
@@ -114,7 +152,7 @@ func (s *Snapshot) Partners(b *Backend) (banned map[*Backend]time.Duration, cold
 			}
 			banned[o] = time.Duration(bn.until.Load() - now)
 		}
-		if _, ok := m.coldPairs()[x]; ok {
+		if _, ok := x.isCold(); ok {
 			cold = append(cold, o)
 		}
 	}
@@ -125,34 +163,45 @@ func (s *Snapshot) Partners(b *Backend) (banned map[*Backend]time.Duration, cold
 // no request has to be the probe.
 const probeAhead = 2 * time.Second
 
-// WarmUps lists the pairs that are due for a request of nobody's: those that are cold,
-// and those whose ban ends. Both sides are Up. A pair that stays banned after its probe
+// WarmUps lists the pairs that are due for a request of nobody's: those whose ban ends,
+// then those that are cold. Both sides are Up. A pair that stays banned after its probe
 // is due again when its new ban ends.
 func (s *Snapshot) WarmUps() []Pair {
 	m := &s.router.pairs
-	if m.cold.Load() == nil && m.bans.Load() == nil {
+	if !m.known() {
 		return nil
 	}
-	var due []Pair
-	now := s.router.now()
-	up := func(x pair) bool {
-		return x.p.State() == Up && x.d.State() == Up && s.has(x)
-	}
-	for x := range m.coldPairs() {
-		if up(x) {
-			due = append(due, Pair{x.p, x.d})
+	here := map[*Backend]bool{} // up, and in the pools
+	for _, role := range []Role{Prefill, Decode} {
+		for _, b := range s.Backends(role) {
+			here[b] = b.State() == Up
 		}
 	}
+	now := s.router.now()
+	var probes, cold []Pair
 	if bans := m.bans.Load(); bans != nil {
 		for x, bn := range *bans {
 			until := bn.until.Load()
-			if !bn.ask.Load() && until <= now+int64(probeAhead) && up(x) && bn.until.CompareAndSwap(until, now+int64(banFor)) {
-				due = append(due, Pair{x.p, x.d})
+			if !bn.ask.Load() && until <= now+int64(probeAhead) && here[x.p] && here[x.d] && bn.until.CompareAndSwap(until, now+int64(banFor)) {
+				probes = append(probes, Pair{x.p, x.d})
 			}
 		}
 	}
-	slices.SortFunc(due, func(a, b Pair) int {
+	for b := range here {
+		for o := range b.coldWith() {
+			if here[b] && here[o] {
+				x := pairOf(b, o)
+				cold = append(cold, Pair{x.p, x.d})
+			}
+		}
+	}
+	sortPairs(probes)
+	sortPairs(cold)
+	return append(probes, slices.Compact(cold)...) // a cold pair may be known to both
+}
+
+func sortPairs(pairs []Pair) {
+	slices.SortFunc(pairs, func(a, b Pair) int {
 		return cmp.Or(cmp.Compare(a.Prefill.URL, b.Prefill.URL), cmp.Compare(a.Decode.URL, b.Decode.URL))
 	})
-	return due
 }

@@ -198,3 +198,37 @@ func TestBackendThatLeftIsNotKnownAgain(t *testing.T) {
 		t.Error("something is kept of a backend that has left, and nobody will forget it")
 	}
 }
+
+func TestLargePoolsAreWarmedInPart(t *testing.T) {
+	r, _ := newRouterOf(t, 40, 40, nil)
+	s := r.Snapshot()
+	allUp(s)
+	with := map[*Backend]int{}
+	for _, role := range []Role{Prefill, Decode} {
+		for _, b := range s.Backends(role) {
+			s.Chill(b, true)
+		}
+	}
+	due := s.WarmUps()
+	for _, x := range due {
+		with[x.Prefill]++
+		with[x.Decode]++
+	}
+	if most := 80 * warmPartners; len(due) > most {
+		t.Errorf("%d pairs due, want at most %d of 1,600", len(due), most)
+	}
+	for b, n := range with {
+		if n < warmPartners {
+			t.Errorf("%s is warmed with %d, want at least %d", b.URL, n, warmPartners)
+		}
+	}
+	if q := s.query(&Want{Role: Decode}); q.pairs.cold {
+		t.Error("picks look for cold pairs in a pool of which none is passed over")
+	}
+	for _, x := range due {
+		s.Warm(x)
+	}
+	if r.pairs.known() {
+		t.Errorf("%d backends are cold yet", r.pairs.colds.Load())
+	}
+}

@@ -39,10 +39,12 @@ type kvFailure struct {
 
 // pairMatrix knows which pairs fail or are cold. Nothing is kept of those that work.
 type pairMatrix struct {
-	bans     atomic.Pointer[map[pair]*ban]  // nil: none. The map is replaced, never changed
-	cold     atomic.Pointer[map[pair]int64] // nil: none; the end of being passed over. Replaced, never changed
-	recent   atomic.Int64                   // len(failures)
-	failures []kvFailure                    // guarded by Router.mu; at most kvFailures a pair
+	bans     atomic.Pointer[map[pair]*ban] // nil: none. The map is replaced, never changed
+	colds    atomic.Int64                  // backends that are cold with some partner
+	avoid    atomic.Int64                  // until then some cold pair is passed over
+	recent   atomic.Int64                  // len(failures)
+	failures []kvFailure                   // guarded by Router.mu; at most kvFailures a pair
+	chilled  int                           // guarded by Router.mu: where the next one's partners begin
 }
 
 // PairFailed notes that d could not load the blocks of p. Three within a minute, no
@@ -90,7 +92,8 @@ func (r *Router) ejectForKV(b *Backend) Ejection {
 func (s *Snapshot) PairWorked(p, d *Backend) {
 	r, x := s.router, pair{p, d}
 	m := &r.pairs
-	if m.recent.Load() == 0 && !m.isCold(x) && m.banOf(x) == nil {
+	_, cold := x.isCold()
+	if m.recent.Load() == 0 && !cold && m.banOf(x) == nil {
 		return
 	}
 	r.mu.Lock()
@@ -102,6 +105,7 @@ func (s *Snapshot) PairWorked(p, d *Backend) {
 		f.dWorked = f.dWorked || f.d == d
 	}
 	m.drop(func(y pair) bool { return y == x })
+	m.warm(x)
 }
 
 // Forget drops what is known against b, whose engine has started anew (another engine
@@ -116,6 +120,7 @@ func (s *Snapshot) Forget(b *Backend) {
 	b.ejectedUntil.Store(0)
 	b.ramp(now)
 	r.pairs.drop(func(x pair) bool { return x.has(b) })
+	r.pairs.warmAll(b, r.Snapshot().Backends(1-b.Role))
 	r.mu.Unlock()
 	r.serve(b.Role)
 }
@@ -168,10 +173,9 @@ func (m *pairMatrix) blames(against func(kvFailure) (bool, *Backend)) bool {
 	return several && n >= kvFailures
 }
 
-// drop forgets the pairs that match: their failures, bans and coldness.
+// drop forgets the pairs that match: their failures and bans.
 func (m *pairMatrix) drop(match func(pair) bool) {
 	m.dropFailures(match)
-	m.warm(match)
 	old := m.bans.Load()
 	if old == nil {
 		return
@@ -212,11 +216,11 @@ func (m *pairMatrix) banOf(x pair) *ban {
 	return nil
 }
 
-// pairQuery asks about the pairs of one request. bans and cold are nil where none
+// pairQuery asks about the pairs of one request. bans is nil and cold false where none
 // matters to it.
 type pairQuery struct {
 	bans     map[pair]*ban
-	cold     map[pair]int64
+	cold     bool
 	peer     *Backend
 	partners []*Backend // all of the other role
 }
@@ -247,10 +251,14 @@ func (q *pairQuery) ban(b *Backend) *ban {
 // partner that could become the peer.
 func (q *pairQuery) isCold(b *Backend, now int64) bool {
 	if q.peer != nil {
-		return q.cold[pairOf(b, q.peer)] > now
+		until, _ := pairOf(b, q.peer).isCold()
+		return until > now
 	}
 	for _, o := range q.partners {
-		if o.State() != Down && q.cold[pairOf(b, o)] <= now {
+		if o.State() == Down {
+			continue
+		}
+		if until, _ := pairOf(b, o).isCold(); until <= now {
 			return false
 		}
 	}

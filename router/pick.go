@@ -28,7 +28,7 @@ type query struct {
 func (s *Snapshot) query(w *Want) query {
 	q := query{skip: w.Skip, now: s.router.now(), limit: s.pool(w.Role).limit, slowStart: s.health.SlowStart}
 	if m := &s.router.pairs; !w.Alone && m.known() {
-		q.pairs = pairQuery{cold: m.coldPairs(), peer: w.Peer, partners: s.Backends(1 - w.Role)}
+		q.pairs = pairQuery{cold: m.avoid.Load() > q.now, peer: w.Peer, partners: s.Backends(1 - w.Role)}
 		if bans := m.bans.Load(); bans != nil {
 			q.pairs.bans = *bans
 		}
@@ -42,7 +42,7 @@ func (q *query) fit(b *Backend) bool {
 		b.refusedUntil.Load() <= q.now && b.ejectedUntil.Load() <= q.now &&
 		!q.full(b) && !slices.Contains(q.skip, b) &&
 		(q.pairs.bans == nil || !q.pairs.banned(b, q.now)) &&
-		(q.pairs.cold == nil || !q.pairs.isCold(b, q.now))
+		(!q.pairs.cold || !q.pairs.isCold(b, q.now))
 }
 
 func (q *query) full(b *Backend) bool { return q.limit > 0 && b.inflight.Load() >= q.limit }
@@ -84,8 +84,8 @@ func (p *pool) choose(q query) (*Backend, error) {
 	if b := p.policy.pick(p.backends, q); b != nil {
 		return b, nil
 	}
-	if q.pairs.cold != nil {
-		q.pairs.cold = nil // all are: as if none were
+	if q.pairs.cold {
+		q.pairs.cold = false // all are: as if none were
 		if b := p.policy.pick(p.backends, q); b != nil {
 			return b, nil
 		}
