@@ -318,7 +318,7 @@ func (c *completion) commit() {
 // freeAnswer gives P's answer back; the handle has ended, or is another's.
 func (c *completion) freeAnswer() {
 	p := &c.p
-	c.s.buffers.takeBack(p.lent, p.buf)
+	c.s.answers.takeBack(p.lent, p.buf)
 	p.lent, p.buf = nil, nil
 	p.ans = kvparams.Answer{CachedTokens: p.ans.CachedTokens}
 }

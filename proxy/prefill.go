@@ -166,7 +166,7 @@ func (c *completion) buildPrefill() {
 func (c *completion) prefillExchange(b *router.Backend) legResult {
 	p := &c.p
 	if p.lent == nil {
-		p.lent = c.s.buffers.lend()
+		p.lent = c.s.answers.lend()
 		p.buf = *p.lent
 	}
 	err := p.x.do(c.s.upstreams.get(b), c.request(p.segs), time.Now().Add(c.s.cfg.Timeouts.Prefill), true)

@@ -43,7 +43,8 @@ type Server struct {
 	probes    *prober
 	warm      *warmer
 	ledger    ledger
-	buffers   buffers
+	buffers   buffers // of streams and of answers of D
+	answers   buffers // of P
 	// loopbackOnce: a wrong side-channel host is logged once, not per request.
 	loopbackOnce sync.Once
 	models       modelCache
