@@ -21,10 +21,10 @@ type visit struct {
 	res  *http.Response
 }
 
-// visitTime bounds a visit, and stepTime a single step of one; both are far above what they
-// take.
+// visitTime bounds a visit, which may last until engines are started again, and stepTime a
+// single step of one; both are far above what they take.
 const (
-	visitTime = 5 * time.Minute
+	visitTime = checkTime
 	stepTime  = time.Minute
 )
 
