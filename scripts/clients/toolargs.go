@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -51,26 +52,61 @@ func aiperfArgs(j *job, tokenizer string) ([]string, error) {
 		"--synthetic-input-tokens-mean", "200", "--output-tokens-mean", "20", "--artifact-dir", j.dir}, nil
 }
 
-// inferencePerfConfig is for fmt: API, model, URL, tokenizer, requests, folder. Its load is
-// one of rate and time: 20 a second for 5 s.
+// writeWordTokenizer makes a tokenizer of 256 words in dir. inference-perf gives up when text
+// that it drew has not exactly so many tokens as it wanted; where each word is a token it has.
+func writeWordTokenizer(dir string) error {
+	vocabulary := map[string]int{"<unk>": 0}
+	for i := range 256 {
+		vocabulary[fmt.Sprintf("word%d", i)] = i + 1
+	}
+	files := map[string]any{
+		"tokenizer.json": map[string]any{
+			"version": "1.0", "added_tokens": []any{},
+			"pre_tokenizer": map[string]string{"type": "WhitespaceSplit"},
+			"model":         map[string]any{"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"},
+		},
+		"tokenizer_config.json": map[string]any{
+			"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>", "model_max_length": 32768,
+		},
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make a tokenizer: %w", err)
+	}
+	for name, content := range files {
+		text, err := json.Marshal(content)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), text, 0o644)
+		}
+		if err != nil {
+			return fmt.Errorf("make a tokenizer: %w", err)
+		}
+	}
+	return nil
+}
+
+// inferencePerfConfig is for fmt: API, model, URL, tokenizer, folder. Its load is one of rate
+// and time: 20 a second for 5 s are toolRequests. Random data it has for completions only.
 const inferencePerfConfig = `api: {type: %s, streaming: true}
 server: {type: vllm, model_name: %q, base_url: %q, ignore_eos: true}
 tokenizer: {pretrained_model_name_or_path: %q}
 data:
-  type: random
-  input_distribution: {min: 10, max: 400, mean: 200, std_dev: 50, total_count: %[5]d}
-  output_distribution: {min: 4, max: 40, mean: 20, std_dev: 5, total_count: %[5]d}
+  type: shared_prefix
+  shared_prefix: {num_unique_system_prompts: 10, num_users_per_system_prompt: 10, system_prompt_len: 100, question_len: 100, output_len: 20}
 load: {type: constant, stages: [{rate: 20, duration: 5}], num_workers: 1}
-storage: {local_storage: {path: %[6]q}}
+storage: {local_storage: {path: %q}}
 `
 
-func inferencePerfArgs(j *job, tokenizer string) ([]string, error) {
+func inferencePerfArgs(j *job, _ string) ([]string, error) {
+	tokenizer := filepath.Join(j.dir, "words")
+	if err := writeWordTokenizer(tokenizer); err != nil {
+		return nil, err
+	}
 	api := "completion"
 	if j.api == chat {
 		api = "chat"
 	}
 	config := filepath.Join(j.dir, "config.yml")
-	text := fmt.Appendf(nil, inferencePerfConfig, api, modelName, j.fleet.url, tokenizer, toolRequests, j.dir)
+	text := fmt.Appendf(nil, inferencePerfConfig, api, modelName, j.fleet.url, tokenizer, j.dir)
 	if err := os.WriteFile(config, text, 0o644); err != nil {
 		return nil, fmt.Errorf("write the configuration of inference-perf: %w", err)
 	}
