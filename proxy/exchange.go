@@ -92,6 +92,10 @@ func (x *exchange) do(u *upstream, req *upstreamRequest, deadline time.Time, aga
 		connect = u.dial
 	}
 	err := x.try(u, req, deadline, connect)
+	for errors.Is(err, errStale) { // nothing was written: there is another one, or a new one
+		x.drop()
+		err = x.try(u, req, deadline, connect)
+	}
 	var ue *upstreamError
 	if again && errors.As(err, &ue) && ue.reused && ue.silent && !ue.timeout() && !x.interrupted() {
 		x.drop()
@@ -113,7 +117,11 @@ func (x *exchange) try(u *upstream, req *upstreamRequest, deadline time.Time, co
 	x.setDeadline(deadline)
 	reused := c.reused
 	var writeErr error
-	if x.wrote, writeErr = c.writeRequest(u.host, req); !x.wrote.IsZero() && writeErr != nil {
+	x.wrote, writeErr = c.writeRequest(u.host, req)
+	if errors.Is(writeErr, errStale) {
+		return errStale
+	}
+	if !x.wrote.IsZero() && writeErr != nil {
 		return &upstreamError{stage: stageHead, silent: true, reused: reused, err: writeErr}
 	}
 	if writeErr != nil {
@@ -318,7 +326,7 @@ func (c *upstreamConn) writeRequest(host string, req *upstreamRequest) (time.Tim
 	h = append(append(append(h, "\r\n"...), req.fields...), "\r\n"...)
 	c.head = h
 	c.iov = append(append(c.iov[:0], h), req.body...)
-	sent, err := c.ask(c.iov)
+	sent, err := c.ask(c.iov, c.reused)
 	clear(c.iov)
 	return sent, err
 }

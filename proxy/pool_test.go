@@ -42,14 +42,11 @@ func TestPoisonedConnectionIsNotReused(t *testing.T) {
 			tc.poison(backend)
 			awaitEvent(t, c.fd)
 			u.put(c)
-			got, err := u.take()
-			if err != nil {
-				t.Fatal(err)
+			x, body, err := exchangeOnce(u, post("{}"))
+			if err != nil || body != "own" {
+				t.Fatalf("%q, %v: want the answer on a connection of its own", body, err)
 			}
-			defer func() { _ = got.Close() }()
-			if got == c {
-				t.Fatal("the poisoned connection was handed out")
-			}
+			x.finish()
 			if err := client.SetDeadline(time.Time{}); err == nil {
 				t.Error("the poisoned connection is still open")
 			}

@@ -54,8 +54,14 @@ type turn struct {
 	n    int         // written
 	at   time.Time   // all of it
 	err  syscall.Errno
+	kept bool // nothing may have come before it: see errStale
 	done bool // the write was tried
+	loud bool // something had come
 }
+
+// errStale is a kept connection on which something has come that nobody asked for: an
+// end, or bytes that would be taken for the next answer. Nothing was written to it.
+var errStale = errors.New("kept connection is not quiet")
 
 // open binds the socket to an open connection.
 func (s *socket) open(tcp *net.TCPConn) error {
@@ -226,14 +232,22 @@ func (s *socket) writeOnce(fd uintptr) (done bool) {
 // is the write's, else the wait's.
 //
 // The waiting begins before the request is written, so that no answer is overlooked. One
-// that does not go out in one piece is not waited for: the next read does.
-func (s *socket) ask(req net.Buffers) (sent time.Time, err error) {
+// that does not go out in one piece is not waited for: the next read does. A kept
+// connection that is not quiet is errStale.
+func (s *socket) ask(req net.Buffers, kept bool) (sent time.Time, err error) {
 	t := &s.turn
-	if t.load(req) {
+	small := t.load(req)
+	if t.kept = kept; !small && kept && !s.quiet() {
+		return time.Time{}, errStale
+	}
+	if small {
 		err = s.waitRead(s.turnStep)
 		clear(t.vec[:t.segs])
-		if t.err != 0 {
+		switch {
+		case t.err != 0:
 			return time.Time{}, os.NewSyscallError("writev", t.err)
+		case t.loud && kept:
+			return time.Time{}, errStale
 		}
 		if err != nil || t.n == t.size {
 			return t.at, err
@@ -264,7 +278,7 @@ func (t *turn) rest(req net.Buffers) *net.Buffers {
 
 // load reports whether the request is small enough.
 func (t *turn) load(req net.Buffers) bool {
-	t.segs, t.size, t.n, t.at, t.err, t.done = 0, 0, 0, time.Time{}, 0, false
+	t.segs, t.size, t.n, t.at, t.err, t.done, t.loud = 0, 0, 0, time.Time{}, 0, false, false
 	for _, b := range req {
 		if len(b) == 0 {
 			continue
@@ -285,6 +299,9 @@ func (s *socket) turnOnce(fd uintptr) (done bool) {
 		return true // there is something to read
 	}
 	t.done = true
+	if t.loud = !s.quiet(); t.loud && t.kept {
+		return true
+	}
 	n, e := uintptr(0), unix.EINTR
 	for e == unix.EINTR {
 		n, _, e = syscall.RawSyscall(unix.SYS_WRITEV, fd, uintptr(unsafe.Pointer(&t.vec)), uintptr(t.segs))
@@ -300,7 +317,7 @@ func (s *socket) turnOnce(fd uintptr) (done bool) {
 		return true
 	}
 	t.at = time.Now()
-	return false
+	return t.loud // what came before the waiting began wakes nobody
 }
 
 // quiet reports that nothing has arrived: neither a FIN nor bytes.

@@ -1,8 +1,13 @@
 package proxy
 
 import (
+	"errors"
+	"io"
 	"net"
+	"os"
+	"strings"
 	"testing"
+	"time"
 )
 
 // connOn is a connection to a backend over an open socket.
@@ -13,4 +18,100 @@ func connOn(t *testing.T, tcp *net.TCPConn) *upstreamConn {
 		t.Fatal(err)
 	}
 	return c
+}
+
+func TestDeadlineMovedDuringAWait(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		first, then time.Duration
+		least, most time.Duration
+	}{
+		{"later", 50 * time.Millisecond, 200 * time.Millisecond, 200 * time.Millisecond, 5 * time.Second},
+		{"later, before it has to wait", -time.Millisecond, 100 * time.Millisecond, 100 * time.Millisecond, 5 * time.Second},
+		{"earlier", 20 * time.Second, 50 * time.Millisecond, 50 * time.Millisecond, 10 * time.Second},
+		{"now", 20 * time.Second, -time.Second, 0, 10 * time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, near := tcpPair(t)
+			c := connOn(t, near)
+			start := time.Now()
+			_ = c.SetDeadline(start.Add(tc.first))
+			ended := make(chan error, 1)
+			if tc.first < 0 {
+				_ = c.SetDeadline(start.Add(tc.then))
+			}
+			go func() {
+				_, err := c.Read(make([]byte, 1))
+				ended <- err
+			}()
+			if tc.first > 0 {
+				time.Sleep(20 * time.Millisecond)
+				_ = c.SetDeadline(start.Add(tc.then)) // from another goroutine, as an interrupt
+			}
+			err := <-ended
+			if took := time.Since(start); !errors.Is(err, os.ErrDeadlineExceeded) || took < tc.least || took > tc.most {
+				t.Errorf("%v after %v, want a timeout after %v", err, took, tc.then)
+			}
+		})
+	}
+}
+
+// What comes before the request, or with it, is found whether the wait for it had begun
+// or not. On a kept connection it is no answer.
+func TestAnswerThatIsThereAtOnce(t *testing.T) {
+	for _, kept := range []bool{false, true} {
+		far, near := tcpPair(t)
+		c := connOn(t, near)
+		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		for range 1000 {
+			_, _ = io.WriteString(far, "answer")
+			sent, err := c.ask(net.Buffers{[]byte("req"), nil, []byte("uest")}, kept)
+			if kept {
+				if !errors.Is(err, errStale) || !sent.IsZero() {
+					t.Fatalf("%v, %v: want a stale connection", sent, err)
+				}
+				break
+			}
+			if err != nil || sent.IsZero() {
+				t.Fatal(sent, err)
+			}
+			buf := make([]byte, 7)
+			if _, err := io.ReadFull(far, buf); err != nil || string(buf) != "request" {
+				t.Fatalf("%q, %v", buf, err)
+			}
+			if err := c.more(); err != nil || string(c.in.unread) != "answer" {
+				t.Fatalf("%q, %v", c.in.unread, err)
+			}
+			c.in.use(6)
+		}
+	}
+}
+
+// A request that is larger than the socket's buffer goes out while it is read.
+func TestLargeRequestIsWrittenWhole(t *testing.T) {
+	for _, size := range []int{rawLimit - 1, rawLimit + 1, 8 << 20} {
+		far, near := tcpPair(t)
+		if err := near.SetWriteBuffer(4 << 10); err != nil {
+			t.Fatal(err)
+		}
+		c := connOn(t, near)
+		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		got := make(chan string, 1)
+		go func() {
+			buf := make([]byte, size+2)
+			_, _ = io.ReadFull(far, buf)
+			got <- string(buf)
+			_, _ = io.WriteString(far, "answer")
+		}()
+		body := strings.Repeat("x", size)
+		if sent, err := c.ask(net.Buffers{[]byte("<"), []byte(body), []byte(">")}, false); err != nil || sent.IsZero() {
+			t.Fatal(sent, err)
+		}
+		if err := c.more(); err != nil || string(c.in.unread) != "answer" {
+			t.Fatalf("%q, %v", c.in.unread, err)
+		}
+		if s := <-got; s != "<"+body+">" {
+			t.Fatalf("%d bytes of %d arrived, or others", len(s), size+2)
+		}
+	}
 }

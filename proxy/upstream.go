@@ -91,18 +91,13 @@ func newUpstream(addr, host string, dialTimeout, maxIdle time.Duration) *upstrea
 	}
 }
 
-// take returns a healthy idle connection, youngest first, or dials.
+// take returns an idle connection, youngest first, or dials. Whether the former is quiet
+// yet shows when the request is written.
 func (u *upstream) take() (*upstreamConn, error) {
-	for {
-		c := u.popIdle()
-		if c == nil {
-			return u.dial()
-		}
-		if c.quiet() {
-			return c, nil
-		}
-		_ = c.Close()
+	if c := u.popIdle(); c != nil {
+		return c, nil
 	}
+	return u.dial()
 }
 
 func (u *upstream) popIdle() *upstreamConn {
@@ -186,12 +181,6 @@ func (u *upstream) close() {
 		_ = c.Close()
 	}
 	u.idle = nil
-}
-
-// quiet reports that nothing has arrived on an idle connection: neither a FIN nor
-// bytes, which would be read as the answer to the next request.
-func (c *upstreamConn) quiet() bool {
-	return len(c.in.unread) == 0 && c.socket.quiet()
 }
 
 // Close ends the connection; who owns it calls it.

@@ -49,7 +49,7 @@ func retryMutants() []mutant {
 		pkg: routerPkg, test: "TestReloadIsAllOrNothing/bad_decode_URL",
 	}, {
 		name: "Retry-After of a backend ignored", file: "proxy/prefill.go",
-		old: `e.RetryAfter = seconds(x.header.Peek("Retry-After"))`,
+		old: "e.RetryAfter = seconds(x.head.retryAfter)",
 		new: "e.RetryAfter = 0",
 		pkg: proxyPkg, test: "TestRetryAfterOfABackendReachesTheClient",
 	}, {
@@ -84,7 +84,7 @@ func pairMutants() []mutant {
 		pkg: proxyPkg, test: "TestEachPairIsWarmedUpOnce",
 	}, {
 		name: "cold pair gets requests", file: "router/pick.go",
-		old: "(q.pairs.cold == nil || !q.pairs.isCold(b, q.now))",
+		old: "(!q.pairs.cold || !q.pairs.isCold(b, q.now))",
 		new: "true",
 		pkg: routerPkg, test: "TestColdPairsArePassedOver",
 	}, {

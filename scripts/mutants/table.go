@@ -156,8 +156,8 @@ func handleMutants() []mutant {
 		pkg: proxyPkg, test: "TestUnusableHandlesNeverReachDecode/port-high",
 	}, {
 		name: "missing handle member not checked", file: "kvparams/nixl.go",
-		old: "if w.n > 0 && n.seen&need.bit == 0 {",
-		new: "if w.n > 0 && n.seen == 0 {",
+		old: "if !n.seen[which] {",
+		new: "if !n.seen[which] && n.first > 0 {",
 		pkg: proxyPkg, test: "TestUnusableHandlesNeverReachDecode/no-blocks",
 	}}
 }
@@ -270,14 +270,34 @@ func edgeMutants() []mutant {
 		new: "case false:",
 		pkg: proxyPkg, test: "TestWhatPrefillCannotServeGoesToDecodeAlone/n",
 	}, {
-		name: "poisoned connection reused", file: "proxy/upstream.go",
-		old: "return errors.Is(err, unix.EAGAIN)",
-		new: "return err == nil || true",
+		name: "poisoned connection reused", file: "proxy/socket.go",
+		old: "return errors.Is(e, unix.EAGAIN)",
+		new: "return e == unix.EAGAIN || true",
 		pkg: proxyPkg, test: "TestPoisonedConnectionIsNotReused/one_byte",
 	}, {
 		name: "write deadline left armed on a kept connection", file: "proxy/server.go",
-		old: "WriteTimeout:                 s.cfg.Timeouts.WriteStall, // clientWriter moves it on\n",
+		old: "WriteTimeout:                 s.cfg.Timeouts.WriteStall + rearm, // clientWriter moves it on\n",
 		new: "",
 		pkg: proxyPkg, test: "TestKeptConnectionOutlivesTheWriteDeadline",
+	}, {
+		name: "wait ends at a deadline that was moved on", file: "proxy/deadline.go",
+		old: "return true, arm(d.want)",
+		new: "return false, arm(d.want)",
+		pkg: proxyPkg, test: "TestDeadlineMovedDuringAWait",
+	}, {
+		name: "earlier deadline not armed", file: "proxy/deadline.go",
+		old: "(at.IsZero() || !at.Before(d.armed))",
+		new: "(at.IsZero() || !at.Before(d.armed) || true)",
+		pkg: proxyPkg, test: "TestDeadlineMovedDuringAWait",
+	}, {
+		name: "answer that came at once is overlooked", file: "proxy/socket.go",
+		old: "return t.loud // what came",
+		new: "return false // what came",
+		pkg: proxyPkg, test: "TestAnswerThatIsThereAtOnce",
+	}, {
+		name: "length beside chunks taken", file: "proxy/head.go",
+		old: "ok := h.length == lengthNone && h.minor == 1",
+		new: "ok := h.minor == 1",
+		pkg: proxyPkg, test: "TestHeadIsReadStrictly/length_and_chunks",
 	}}
 }
