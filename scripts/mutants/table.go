@@ -275,10 +275,10 @@ func edgeMutants() []mutant {
 		new: "return e == unix.EAGAIN || true",
 		pkg: proxyPkg, test: "TestPoisonedConnectionIsNotReused/one_byte",
 	}, {
-		name: "write deadline left armed on a kept connection", file: "proxy/server.go",
+		name: "write deadline not armed as an answer begins", file: "proxy/server.go",
 		old: "WriteTimeout:                 s.cfg.Timeouts.WriteStall + rearm, // clientWriter moves it on\n",
 		new: "",
-		pkg: proxyPkg, test: "TestKeptConnectionOutlivesTheWriteDeadline",
+		pkg: proxyPkg, test: "TestStalledReaderIsCutOff",
 	}, {
 		name: "wait ends at a deadline that was moved on", file: "proxy/deadline.go",
 		old: "return true, arm(d.want)",
