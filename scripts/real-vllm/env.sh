@@ -6,6 +6,7 @@ case $CACHE in /*) ;; *) CACHE=$PWD/$CACHE ;; esac
 VENV=$CACHE/venv-$VERSION
 MODEL=$CACHE/model
 RUN=$CACHE/run # logs and pid files
+unset PYTHONDONTWRITEBYTECODE # to import vLLM costs half the CPU when it has been compiled
 
 fail() { # something broke
   echo "$(basename "$0" .sh): $*" >&2
