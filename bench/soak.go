@@ -87,7 +87,7 @@ func Soak(ctx context.Context, o SoakOptions, out io.Writer) (err error) {
 	r := rand.New(rand.NewPCG(o.Seed, 0))
 	s := &soak{
 		o: o, key: fmt.Sprintf("sk-soak-%016x", r.Uint64()),
-		verdict: &verdict{}, tally: newSoakTally(),
+		verdict: &verdict{seen: out}, tally: newSoakTally(),
 	}
 	s.faults = newFaultBook(faultLog, s.tally.starved)
 	err = s.run(ctx, r, out)

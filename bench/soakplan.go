@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"io"
 	"sync"
 	"time"
 )
@@ -104,6 +105,7 @@ type breach struct {
 
 // verdict collects breaches. Safe for concurrent use.
 type verdict struct {
+	seen     io.Writer // told of each as it is first met; nil: nobody
 	mu       sync.Mutex
 	breaches []*breach
 }
@@ -118,9 +120,11 @@ func (v *verdict) breach(invariant, what, detail string, args ...any) {
 			return
 		}
 	}
-	v.breaches = append(v.breaches, &breach{
-		Invariant: invariant, What: what, Count: 1, First: fmt.Sprintf(detail, args...), At: time.Now(),
-	})
+	b := &breach{Invariant: invariant, What: what, Count: 1, First: fmt.Sprintf(detail, args...), At: time.Now()}
+	v.breaches = append(v.breaches, b)
+	if v.seen != nil {
+		_, _ = fmt.Fprintf(v.seen, "%s %s: %s: %s\n", b.At.UTC().Format(time.TimeOnly), b.Invariant, b.What, b.First)
+	}
 }
 
 // of lists the breaches of one invariant; of all where it is "".
