@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"sync"
 	"time"
@@ -8,8 +9,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// logBufferSize is how many bytes of lines wait at most.
-const logBufferSize = 16 << 10
+// logBufferSize is how many bytes of lines are written together at most: what a pipe
+// takes in one piece, so that the lines of two processes, as at a hand-over, do not mix.
+const logBufferSize = 4096
 
 // logBuffer writes log lines together: one system call a line is a twentieth of what a
 // short completion costs. A line of level warn or above goes out at once, with all that
@@ -36,14 +38,17 @@ func (b *logBuffer) Write(line []byte) (int, error) { return b.WriteLevel(zerolo
 func (b *logBuffer) WriteLevel(level zerolog.Level, line []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	var err error
+	if len(b.lines)+len(line) > logBufferSize {
+		err = b.write()
+	}
 	if len(b.lines) == 0 {
 		b.timer.Reset(b.after)
 	}
-	b.lines = append(b.lines, line...)
-	if level >= zerolog.WarnLevel || len(b.lines) >= logBufferSize {
-		return len(line), b.write()
+	if b.lines = append(b.lines, line...); level >= zerolog.WarnLevel || len(b.lines) >= logBufferSize {
+		err = errors.Join(err, b.write())
 	}
-	return len(line), nil
+	return len(line), err
 }
 
 // flush writes what waits.

@@ -32,7 +32,7 @@ type exchange struct {
 	head  head
 	body  bodyDecoder
 	wrote time.Time // when the request was written
-	// armed is the read deadline in force, so that it is moved at most once a second.
+	// armed is the deadline last asked for, so that it is moved at most once a second.
 	armed time.Time
 	end   time.Time // of the request that is under way
 

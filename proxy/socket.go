@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rawLimit is the size up to which bytes are written by a raw system call, which the
-// scheduler does not hear of: the socket never blocks, but copying much would hold up
-// the other goroutines.
+// rawLimit is what a raw system call, of which the scheduler does not hear, reads or
+// writes at most: the socket never blocks, but copying much would hold up the other
+// goroutines.
 const rawLimit = 64 << 10
 
 // maxSegments bounds the pieces of one raw vectored write.
 const maxSegments = 16
 
-// socket is a TCP connection that makes its small reads and writes by raw system calls.
+// socket is a TCP connection that makes its reads and its small writes by raw system calls.
 // One goroutine may read and one may write at a time, as fasthttp and the relay do.
 // Deadlines and Close work as on the connection itself.
 type socket struct {
@@ -139,6 +139,22 @@ func (s *socket) waitWrite(step func(fd uintptr) bool) error {
 	}
 }
 
+// direct has the connection itself write, again where the deadline was moved meanwhile.
+func (s *socket) direct(write func() error) error {
+	if _, err := s.writeBy.settle(s.TCPConn.SetWriteDeadline); err != nil {
+		return err
+	}
+	for {
+		err := write()
+		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		if moved, failed := s.writeBy.settle(s.TCPConn.SetWriteDeadline); !moved || failed != nil {
+			return err
+		}
+	}
+}
+
 // SetReadDeadline moves the deadline of reads, those that wait included.
 func (s *socket) SetReadDeadline(at time.Time) error {
 	return s.readBy.set(at, s.TCPConn.SetReadDeadline)
@@ -173,7 +189,7 @@ func (s *socket) readOnce(fd uintptr) (done bool) {
 	t := &s.reading
 	t.borrow()
 	for {
-		n, _, e := syscall.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(unsafe.SliceData(t.buf))), uintptr(len(t.buf)))
+		n, _, e := syscall.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(unsafe.SliceData(t.buf))), uintptr(min(len(t.buf), rawLimit)))
 		switch e {
 		case 0:
 			t.n = int(n)
@@ -192,10 +208,13 @@ func (s *socket) readOnce(fd uintptr) (done bool) {
 // Write writes all of p.
 func (s *socket) Write(p []byte) (int, error) {
 	if len(p) == 0 || len(p) > rawLimit {
-		if _, err := s.writeBy.settle(s.TCPConn.SetWriteDeadline); err != nil {
-			return 0, err
-		}
-		return s.TCPConn.Write(p)
+		n := 0
+		err := s.direct(func() error {
+			m, err := s.TCPConn.Write(p[n:])
+			n += m
+			return err
+		})
+		return n, err
 	}
 	t := &s.writing
 	*t = transfer{buf: p}
@@ -236,13 +255,13 @@ func (s *socket) writeOnce(fd uintptr) (done bool) {
 // connection that is not quiet is errStale.
 func (s *socket) ask(req net.Buffers, kept bool) (sent time.Time, err error) {
 	t := &s.turn
+	defer func() { clear(t.vec[:t.segs]) }() // they hold the client's body
 	small := t.load(req)
 	if t.kept = kept; !small && kept && !s.quiet() {
 		return time.Time{}, errStale
 	}
 	if small {
 		err = s.waitRead(s.turnStep)
-		clear(t.vec[:t.segs])
 		switch {
 		case t.err != 0:
 			return time.Time{}, os.NewSyscallError("writev", t.err)
@@ -253,10 +272,8 @@ func (s *socket) ask(req net.Buffers, kept bool) (sent time.Time, err error) {
 			return t.at, err
 		}
 	}
-	if _, err = s.writeBy.settle(s.TCPConn.SetWriteDeadline); err != nil {
-		return time.Time{}, err
-	}
-	if _, err = t.rest(req).WriteTo(s.TCPConn); err != nil {
+	rest := t.rest(req)
+	if err = s.direct(func() error { _, err := rest.WriteTo(s.TCPConn); return err }); err != nil {
 		return time.Time{}, err
 	}
 	return time.Now(), nil

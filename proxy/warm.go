@@ -91,26 +91,35 @@ func (w *warmer) run() {
 	}
 }
 
-// round starts what is due, warmAtOnce at a time. After warmRound the list is made anew:
-// probes come first in it.
+// round starts what is due. Probes are few and wait for their turn, as each is due only
+// once; cold pairs are begun for warmRound, and stay due.
 func (w *warmer) round(snap *router.Snapshot) {
-	started := time.Now()
-	for _, x := range snap.WarmUps() {
-		if time.Since(started) > warmRound {
-			return
+	probes, cold := snap.WarmUps()
+	for _, x := range probes {
+		if w.claim(x) {
+			w.wg.Go(func() {
+				select {
+				case w.slots <- struct{}{}:
+					w.warm(snap, x)
+				case <-w.ctx.Done():
+				}
+			})
 		}
-		if !w.claim(x) {
-			continue
-		}
+	}
+	over := time.After(warmRound)
+	for _, x := range cold {
 		select {
 		case w.slots <- struct{}{}:
+		case <-over:
+			return
 		case <-w.ctx.Done():
 			return
 		}
-		w.wg.Go(func() {
-			defer func() { <-w.slots }()
-			w.warm(snap, x)
-		})
+		if !w.claim(x) {
+			<-w.slots
+			continue
+		}
+		w.wg.Go(func() { w.warm(snap, x) })
 	}
 }
 
@@ -140,7 +149,9 @@ func (w *warmer) claim(x router.Pair) bool {
 	return true
 }
 
+// warm works on a pair in the slot that its caller has taken.
 func (w *warmer) warm(snap *router.Snapshot, x router.Pair) {
+	defer func() { <-w.slots }()
 	defer func() {
 		if p := recover(); p != nil {
 			w.s.panicked(p)

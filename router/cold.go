@@ -25,18 +25,30 @@ func (m *pairMatrix) chill(b *Backend, partners []*Backend, until int64) {
 	if cold == nil {
 		cold = map[*Backend]int64{}
 	}
-	n := len(partners)
-	first := 0
-	if n > warmPartners {
-		first, n, until = m.chilled, warmPartners, 0
-		m.chilled += n // so that each is a partner of some
+	if len(partners) > warmPartners {
+		partners, until = m.some(partners), 0
 	}
-	m.avoid.Store(max(m.avoid.Load(), until))
-	for i := range n {
-		o := partners[(first+i)%len(partners)]
+	for _, o := range partners {
 		cold[o] = max(cold[o], until)
 	}
+	m.avoid.Store(max(m.avoid.Load(), until))
 	m.setCold(b, cold)
+}
+
+// some are warmPartners of the partners, those first that are not down, and others each
+// time, so that each is a partner of some. Called under mu.
+func (m *pairMatrix) some(partners []*Backend) []*Backend {
+	var chosen, down []*Backend
+	for i := range partners {
+		o := partners[(m.chilled+i)%len(partners)]
+		if o.State() == Down {
+			down = append(down, o)
+		} else if len(chosen) < warmPartners {
+			chosen = append(chosen, o)
+		}
+	}
+	m.chilled += warmPartners
+	return append(chosen, down[:min(len(down), warmPartners-len(chosen))]...)
 }
 
 func pairOf(b, partner *Backend) pair {
@@ -163,13 +175,13 @@ func (s *Snapshot) Partners(b *Backend) (banned map[*Backend]time.Duration, cold
 // no request has to be the probe.
 const probeAhead = 2 * time.Second
 
-// WarmUps lists the pairs that are due for a request of nobody's: those whose ban ends,
-// then those that are cold. Both sides are Up. A pair that stays banned after its probe
-// is due again when its new ban ends.
-func (s *Snapshot) WarmUps() []Pair {
+// WarmUps lists the pairs that are due for a request of nobody's. Both sides are Up.
+// probes are those whose ban ends, each listed once: one that stays banned is due again
+// when its new ban ends. cold pairs stay due until Warm, or until one works.
+func (s *Snapshot) WarmUps() (probes, cold []Pair) {
 	m := &s.router.pairs
 	if !m.known() {
-		return nil
+		return nil, nil
 	}
 	here := map[*Backend]bool{} // up, and in the pools
 	for _, role := range []Role{Prefill, Decode} {
@@ -178,7 +190,6 @@ func (s *Snapshot) WarmUps() []Pair {
 		}
 	}
 	now := s.router.now()
-	var probes, cold []Pair
 	if bans := m.bans.Load(); bans != nil {
 		for x, bn := range *bans {
 			until := bn.until.Load()
@@ -197,7 +208,7 @@ func (s *Snapshot) WarmUps() []Pair {
 	}
 	sortPairs(probes)
 	sortPairs(cold)
-	return append(probes, slices.Compact(cold)...) // a cold pair may be known to both
+	return probes, slices.Compact(cold) // a cold pair may be known to both
 }
 
 func sortPairs(pairs []Pair) {

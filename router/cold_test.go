@@ -15,6 +15,13 @@ func pairNames(pairs []Pair) string {
 	return strings.Join(list, " ")
 }
 
+func allDue(s *Snapshot) []Pair {
+	probes, cold := s.WarmUps()
+	return append(probes, cold...)
+}
+
+func dueNames(s *Snapshot) string { return pairNames(allDue(s)) }
+
 func allUp(s *Snapshot) {
 	for _, role := range []Role{Prefill, Decode} {
 		for _, b := range s.Backends(role) {
@@ -29,7 +36,7 @@ func TestColdPairsArePassedOver(t *testing.T) {
 	allUp(s)
 	p, d := s.Backends(Prefill), s.Backends(Decode)
 	s.Chill(p[0], true)
-	if got := pairNames(s.WarmUps()); got != "p1d1 p1d2" {
+	if got := dueNames(s); got != "p1d1 p1d2" {
 		t.Fatalf("due: %q", got)
 	}
 	pick := func(want Want) string {
@@ -50,11 +57,11 @@ func TestColdPairsArePassedOver(t *testing.T) {
 		}
 	}
 	s.PairWorked(p[0], d[0])
-	if got := pairNames(s.WarmUps()); got != "p1d2" {
+	if got := dueNames(s); got != "p1d2" {
 		t.Fatalf("due after p1d1 has worked: %q", got)
 	}
 	s.Warm(Pair{p[0], d[1]})
-	if got := pairNames(s.WarmUps()); got != "" {
+	if got := dueNames(s); got != "" {
 		t.Fatalf("due after all are warm: %q", got)
 	}
 	s.Chill(p[0], true)
@@ -63,8 +70,8 @@ func TestColdPairsArePassedOver(t *testing.T) {
 	for range 4 {
 		seen[pick(Want{Role: Prefill, Peer: d[0]})] = true
 	}
-	if !seen["p1"] || pairNames(s.WarmUps()) != "p1d1 p1d2" {
-		t.Errorf("after %v a cold backend must take its share and stay due: %v, %q", coldFor, seen, pairNames(s.WarmUps()))
+	if !seen["p1"] || dueNames(s) != "p1d1 p1d2" {
+		t.Errorf("after %v a cold backend must take its share and stay due: %v, %q", coldFor, seen, dueNames(s))
 	}
 }
 
@@ -93,12 +100,12 @@ func TestDownPairsAreNotWarmed(t *testing.T) {
 	r, _ := newRouterOf(t, 1, 2, nil)
 	s := r.Snapshot()
 	s.Chill(s.Backends(Prefill)[0], false)
-	if got := pairNames(s.WarmUps()); got != "" {
+	if got := dueNames(s); got != "" {
 		t.Fatalf("due before any check: %q", got)
 	}
 	s.Backends(Prefill)[0].Observe(true)
 	s.Backends(Decode)[1].Observe(true)
-	if got := pairNames(s.WarmUps()); got != "p1d2" {
+	if got := dueNames(s); got != "p1d2" {
 		t.Fatalf("due: %q", got)
 	}
 }
@@ -108,14 +115,14 @@ func TestBannedPairIsDueBeforeItsBanEnds(t *testing.T) {
 	s := r.Snapshot()
 	allUp(s)
 	script(t, r, clock, "p1d1 p1d1 p1d1")
-	if got := pairNames(s.WarmUps()); got != "" {
+	if got := dueNames(s); got != "" {
 		t.Fatalf("due at once: %q", got)
 	}
 	clock.advance(banFor - time.Second)
-	if got := pairNames(s.WarmUps()); got != "p1d1" {
+	if got := dueNames(s); got != "p1d1" {
 		t.Fatalf("due at the end of the ban: %q", got)
 	}
-	if got := pairNames(s.WarmUps()); got != "" {
+	if got := dueNames(s); got != "" {
 		t.Fatalf("due twice: %q", got)
 	}
 	clock.advance(2 * time.Second) // the ban would be over, but for the probe
@@ -168,7 +175,7 @@ func TestPairThatCannotBeProbedIsProbedByARequest(t *testing.T) {
 	script(t, r, clock, "p1d1 p1d1 p1d1")
 	for range 3 * 60 * 2 { // three minutes of looks
 		clock.advance(500 * time.Millisecond)
-		for _, x := range s.WarmUps() {
+		for _, x := range allDue(s) {
 			s.Unprobed(x)
 			s.Warm(x)
 		}
@@ -209,7 +216,7 @@ func TestLargePoolsAreWarmedInPart(t *testing.T) {
 			s.Chill(b, true)
 		}
 	}
-	due := s.WarmUps()
+	_, due := s.WarmUps()
 	for _, x := range due {
 		with[x.Prefill]++
 		with[x.Decode]++
@@ -230,5 +237,22 @@ func TestLargePoolsAreWarmedInPart(t *testing.T) {
 	}
 	if r.pairs.known() {
 		t.Errorf("%d backends are cold yet", r.pairs.colds.Load())
+	}
+}
+
+func TestLargePoolsAreWarmedWithWhatIsUp(t *testing.T) {
+	r, _ := newRouterOf(t, 40, 40, nil)
+	s := r.Snapshot()
+	allUp(s)
+	for _, d := range s.Backends(Decode)[:20] {
+		for d.State() != Down {
+			d.Observe(false)
+		}
+	}
+	for _, p := range s.Backends(Prefill)[:5] {
+		s.Chill(p, true)
+	}
+	if due := allDue(s); len(due) != 5*warmPartners {
+		t.Errorf("%d pairs due of 5 engines that came up beside 20 that are up", len(due))
 	}
 }

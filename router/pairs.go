@@ -87,7 +87,7 @@ func (r *Router) ejectForKV(b *Backend) Ejection {
 	return e
 }
 
-// PairWorked notes that d has loaded the blocks of p. It costs three loads while no
+// PairWorked notes that d has loaded the blocks of p. It costs a few loads while no
 // transfer has failed and no pair is cold.
 func (s *Snapshot) PairWorked(p, d *Backend) {
 	r, x := s.router, pair{p, d}

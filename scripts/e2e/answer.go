@@ -166,13 +166,6 @@ func stripToolIDs(v any) {
 	}
 }
 
-// choices are the choices of the answer.
-func (a *answer) choices() []any {
-	top, _ := a.content.(map[string]any)
-	all, _ := top["choices"].([]any)
-	return all
-}
-
 // promptTokens is usage.prompt_tokens, 0 where the answer has no usage.
 func (a *answer) promptTokens() int64 {
 	top, _ := a.content.(map[string]any)

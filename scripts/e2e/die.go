@@ -199,7 +199,7 @@ func (m *mortals) killPrefill(ctx context.Context) error {
 		return false
 	})
 	if err != nil {
-		return errors.New("P gets no work")
+		return errors.New("no work reaches P")
 	}
 	m.rp.shut()
 	if err := m.p[0].signal(syscall.SIGKILL); err != nil {

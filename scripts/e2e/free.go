@@ -193,7 +193,7 @@ func (f *freer) pin(ctx context.Context) (h pinned, err error) {
 		KV json.RawMessage `json:"kv_transfer_params"`
 	}
 	if err := json.Unmarshal(body, &answer); err != nil || status != http.StatusOK || len(answer.KV) < 10 {
-		return h, errors.Join(fmt.Errorf("P gave no handle, status %d", status), err)
+		return h, errors.Join(fmt.Errorf("no handle from P, status %d", status), err)
 	}
 	h.handle, h.ask.tokens = answer.KV, 20
 	return h, f.seesPinned(ctx)
@@ -206,7 +206,7 @@ func (f *freer) seesPinned(ctx context.Context) error {
 		return err == nil && use > 0.1
 	})
 	if err != nil {
-		return errors.New("P does not say that it holds blocks")
+		return errors.New("no blocks in use on P, by its own metric")
 	}
 	return nil
 }

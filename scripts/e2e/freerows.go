@@ -67,7 +67,7 @@ func (f *freer) toEnd(body func(pinned) []byte, want int) func(context.Context, 
 		}
 		status, err := f.post(ctx, f.d, body(h))
 		if err == nil && status != want {
-			err = fmt.Errorf("D answered with status %d", status)
+			err = fmt.Errorf("status %d from D", status)
 		}
 		return time.Now(), err
 	}
