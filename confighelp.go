@@ -11,7 +11,7 @@ var keyHelp = map[string]string{
 	"backend_api_key":      "`key` sent to the backends in place of the client's Authorization",
 	"backend_api_key_file": "`file` that holds backend_api_key; mode 0600",
 	"deny_fields":          "top-level request `fields` answered with 400",
-	"warmup":               "send one token over each pair of engines that joins or restarts, before it gets its share of requests",
+	"warmup":               "send one token over each new pair of engines, of pools of more than 16 over 16 an engine, before it gets its share of requests",
 	"pprof":                "open /debug/pprof/ on the admin port; heap profiles hold prompts",
 
 	"limits.body":                   "largest request body; a larger one is answered 413",
@@ -70,7 +70,7 @@ var keyHelp = map[string]string{
 
 	"log.level":  "`level` from which lines are written: debug, info, warn, error",
 	"log.format": "`format` of the lines: json or console",
-	"log.flush":  "longest wait of a json line below warn, to be written together with others; 0 is off",
+	"log.flush":  "longest wait of a json line below warn, to be written together with others; what waits is lost in a crash; 0 is off",
 }
 
 func (k key) help() string { return keyHelp[k.path] }

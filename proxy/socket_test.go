@@ -110,6 +110,11 @@ func TestLargeRequestIsWrittenWhole(t *testing.T) {
 		if err := c.more(); err != nil || string(c.in.unread) != "answer" {
 			t.Fatalf("%q, %v", c.in.unread, err)
 		}
+		for _, piece := range c.turn.vec {
+			if piece.Base != nil {
+				t.Fatal("the connection keeps a client's body alive")
+			}
+		}
 		if s := <-got; s != "<"+body+">" {
 			t.Fatalf("%d bytes of %d arrived, or others", len(s), size+2)
 		}
