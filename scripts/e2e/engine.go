@@ -50,8 +50,32 @@ func (e *engine) start(ctx context.Context) error {
 	if err := e.fleet.call(ctx, e.env(), args...); err != nil {
 		return err
 	}
+	if err := e.warm(ctx); err != nil {
+		return fmt.Errorf("first request to %s: %w", e.name, err)
+	}
 	if err := os.WriteFile(e.specFile(), e.text(), 0o644); err != nil {
 		return fmt.Errorf("keep the spec of %s: %w", e.name, err)
+	}
+	return nil
+}
+
+// warm has the engine compile what its first request with log probabilities needs, which
+// takes from seconds to minutes. Meanwhile it does nothing else: the leases of handles that
+// wait for it would run out.
+func (e *engine) warm(ctx context.Context) error {
+	const body = `{"model":"tiny","prompt":"the first","max_tokens":2,"temperature":0,"logprobs":1}`
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url+"/v1/completions", strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	if _, err := io.Copy(io.Discard, res.Body); err != nil || res.StatusCode != http.StatusOK {
+		return errors.Join(fmt.Errorf("status %d", res.StatusCode), err)
 	}
 	return nil
 }
