@@ -119,14 +119,15 @@ func TestFirstTokenAndDownAtOnce(t *testing.T) {
 				}
 				_, _ = io.WriteString(w, "data: [DONE]\n\n")
 			})
-			r := newRig(t, rigOptions{router: d.asDecode})
 			var once sync.Once
-			r.server.OnNewBuffer(func() { // the head is here, and the event with it or soon
-				once.Do(func() {
-					time.Sleep(20 * time.Millisecond)
-					r.server.FailChecks(map[bool]string{true: r.prefill[0].URL(), false: d.server.URL}[role == router.Prefill])
+			r := newRig(t, rigOptions{router: d.asDecode, before: func(r *rig) {
+				r.server.OnNewBuffer(func() { // the head is here, and the event with it or soon
+					once.Do(func() {
+						time.Sleep(20 * time.Millisecond)
+						r.server.FailChecks(map[bool]string{true: r.prefill[0].URL(), false: d.server.URL}[role == router.Prefill])
+					})
 				})
-			})
+			}})
 			a := r.call(call{stream: true, prompt: prompt, tokens: 3})
 			if a.text() != "t0t1t2" || !strings.HasSuffix(a.body, "data: [DONE]\n\n") {
 				t.Errorf("%d %v %s\n%s", a.status, a.err, a.body, r.logs)

@@ -235,9 +235,11 @@ func TestOnlyThePairThatFailsIsBanned(t *testing.T) {
 
 func TestPanicInTheRelay(t *testing.T) {
 	b := newBarrier(sim.PhaseStreamEvent, 1)
-	r := newRig(t, rigOptions{engine: func(o *sim.Options) { o.Hook = b.hook }})
+	r := newRig(t, rigOptions{
+		engine: func(o *sim.Options) { o.Hook = b.hook },
+		before: func(r *rig) { r.server.PanicOnBuffer(2) }, // the first is the handler's
+	})
 	t.Cleanup(b.open)
-	r.server.PanicOnBuffer(2) // the first is the handler's
 	// The second token is too large for its buffer to be kept: the relay needs another one
 	// for what comes behind it.
 	c := streamed(false, 6, "[[text:big]]")

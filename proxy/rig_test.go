@@ -40,6 +40,7 @@ type rigOptions struct {
 	router          func(c *router.Config)
 	dialect         kvparams.Dialect
 	log             func(w io.Writer) io.Writer // stands between the proxy and rig.logs
+	before          func(r *rig)                // the first client can connect
 }
 
 type logBuffer struct {
@@ -101,6 +102,9 @@ func newRig(t *testing.T, o rigOptions) *rig {
 		t.Fatal(err)
 	}
 	r.url = "http://" + ln.Addr().String()
+	if o.before != nil {
+		o.before(r)
+	}
 	go func() { r.served <- r.server.Serve(ln) }()
 	t.Cleanup(r.stop)
 	r.await("up", func() bool { return r.metric("xpyd_backend_up") == float64(len(r.prefill)+len(r.decode)) })
