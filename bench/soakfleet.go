@@ -3,6 +3,8 @@ package bench
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -98,16 +100,38 @@ func startSoakFleet(o SoakOptions, book *handleBook, injected func(name string, 
 const poolSize = 3
 
 func startStation(opts sim.Options, seed uint64, injected func(string, faultnet.Injection)) (*station, error) {
+	ports, err := keptPorts(3)
+	if err != nil {
+		return nil, err
+	}
+	opts.Listen, opts.SideChannel = ports[0], ports[1]
 	e, err := sim.Start(opts)
 	if err != nil {
 		return nil, err
 	}
 	s := &station{Engine: e, role: opts.Role, freedBy: map[string]int{}, seen: time.Now()}
-	s.relay, err = faultnet.Listen(e.Addr(), faultnet.Options{Seed: seed, Log: func(i faultnet.Injection) { injected(opts.Name, i) }})
+	s.relay, err = faultnet.Listen(e.Addr(), faultnet.Options{Listen: ports[2], Seed: seed, Log: func(i faultnet.Injection) { injected(opts.Name, i) }})
 	if err != nil {
 		return s, fmt.Errorf("its relay: %w", err)
 	}
 	return s, nil
+}
+
+// keptPorts are free ports that no outgoing connection is given: engines and relays that
+// are away for a while come back to the port that they had.
+func keptPorts(n int) (addrs []string, err error) {
+	const first, last = 20_000, 30_000 // below Linux's net.ipv4.ip_local_port_range
+	for tries := 0; len(addrs) < n; tries++ {
+		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(last-first)))
+		if err == nil {
+			addrs = append(addrs, ln.Addr().String())
+			err = ln.Close()
+		}
+		if err != nil && tries > 100 {
+			return nil, fmt.Errorf("find %d free ports from %d to %d: %w", n, first, last, err)
+		}
+	}
+	return addrs, nil
 }
 
 func (f *soakFleet) all() []*station { return slices.Concat(f.prefill, f.decode) }

@@ -34,8 +34,9 @@ const injectionsKept = 1 << 14
 
 // Options change how a relay works.
 type Options struct {
-	Seed uint64          // which bits corrupt flips
-	Log  func(Injection) // told of every injection as it happens; it must not call the relay
+	Listen string          // host:port, default a free port of 127.0.0.1
+	Seed   uint64          // which bits corrupt flips
+	Log    func(Injection) // told of every injection as it happens; it must not call the relay
 }
 
 // Injection is one thing that a relay did on purpose.
@@ -68,9 +69,12 @@ type Relay struct {
 	closed   bool
 }
 
-// Listen starts a relay on a free port of 127.0.0.1 to target, a host:port.
+// Listen starts a relay to target, a host:port.
 func Listen(target string, o Options) (*Relay, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if o.Listen == "" {
+		o.Listen = "127.0.0.1:0"
+	}
+	ln, err := net.Listen("tcp", o.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen for a relay to %s: %w", target, err)
 	}
