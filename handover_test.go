@@ -28,7 +28,6 @@ func dial(addr string) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = conn.SetDeadline(time.Now().Add(patience))
 	return &connection{conn, bufio.NewReader(conn)}, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -294,7 +295,7 @@ type client struct {
 }
 
 type connection struct {
-	io.ReadWriteCloser
+	net.Conn
 	*bufio.Reader
 }
 
@@ -329,6 +330,7 @@ func completionBody(prompt string, tokens int, stream bool) string {
 
 // send writes one request and reads the head of its answer.
 func (c *connection) send(prompt string, tokens int, stream, last bool) (*http.Response, error) {
+	_ = c.SetDeadline(time.Now().Add(patience)) // a kept connection carries many requests
 	req, err := http.NewRequest(http.MethodPost, "http://x/v1/completions", strings.NewReader(completionBody(prompt, tokens, stream)))
 	if err != nil {
 		return nil, err
