@@ -178,3 +178,12 @@ func (e *apiError) write(ctx *fasthttp.RequestCtx) {
 	h.SetContentType("application/json")
 	ctx.Response.SetBodyRaw(e.appendBody(nil))
 }
+
+// seconds reads a Retry-After of whole seconds, kept within 1–120.
+func seconds(v []byte) int {
+	n, err := fasthttp.ParseUint(v)
+	if err != nil || n < 1 {
+		return 0
+	}
+	return min(n, 120)
+}

@@ -381,15 +381,6 @@ func (s *Server) relayed(x *exchange, body []byte, status int, code, message str
 	return e
 }
 
-// seconds reads a Retry-After of whole seconds, kept within 1–120.
-func seconds(v []byte) int {
-	n, err := fasthttp.ParseUint(v)
-	if err != nil || n < 1 {
-		return 0
-	}
-	return min(n, 120)
-}
-
 func (c *completion) request(body kvparams.Segments) *upstreamRequest {
 	// Kept connections that the engine has just closed may have cost the first round.
 	return &upstreamRequest{method: "POST", path: apiPath(c.api), id: c.legID, fields: c.fields, body: body, fresh: c.round > 1, end: c.times.end}
