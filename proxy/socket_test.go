@@ -56,34 +56,69 @@ func TestDeadlineMovedDuringAWait(t *testing.T) {
 	}
 }
 
-// What comes before the request, or with it, is found whether the wait for it had begun
-// or not. On a kept connection it is no answer.
+// arrive has far send, and returns when near's poller has told of it: a wait that
+// begins now is not woken by what has come.
+func arrive(t *testing.T, far io.Writer, near *upstreamConn, what string) {
+	t.Helper()
+	told := false
+	err := near.waitRead(func(uintptr) bool {
+		if !told {
+			told = true
+			_, _ = io.WriteString(far, what)
+			return false
+		}
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What came before the request is found although no wait is woken by it any more. On a
+// kept connection it is no answer.
 func TestAnswerThatIsThereAtOnce(t *testing.T) {
 	for _, kept := range []bool{false, true} {
 		far, near := tcpPair(t)
 		c := connOn(t, near)
-		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
-		for range 1000 {
-			_, _ = io.WriteString(far, "answer")
-			sent, err := c.ask(net.Buffers{[]byte("req"), nil, []byte("uest")}, kept)
-			if kept {
-				if !errors.Is(err, errStale) || !sent.IsZero() {
-					t.Fatalf("%v, %v: want a stale connection", sent, err)
-				}
-				break
+		_ = c.SetDeadline(time.Now().Add(5 * time.Second)) // of a wait that nothing ends
+		arrive(t, far, c, "answer")
+		sent, err := c.ask(net.Buffers{[]byte("req"), nil, []byte("uest")}, kept)
+		if kept {
+			if !errors.Is(err, errStale) || !sent.IsZero() {
+				t.Fatalf("%v, %v: want a stale connection", sent, err)
 			}
-			if err != nil || sent.IsZero() {
-				t.Fatal(sent, err)
-			}
-			buf := make([]byte, 7)
-			if _, err := io.ReadFull(far, buf); err != nil || string(buf) != "request" {
-				t.Fatalf("%q, %v", buf, err)
-			}
-			if err := c.more(); err != nil || string(c.in.unread) != "answer" {
-				t.Fatalf("%q, %v", c.in.unread, err)
-			}
-			c.in.use(6)
+			continue
 		}
+		if err != nil || sent.IsZero() {
+			t.Fatal(sent, err)
+		}
+		buf := make([]byte, 7)
+		if _, err := io.ReadFull(far, buf); err != nil || string(buf) != "request" {
+			t.Fatalf("%q, %v", buf, err)
+		}
+		if err := c.more(); err != nil || string(c.in.unread) != "answer" {
+			t.Fatalf("%q, %v", c.in.unread, err)
+		}
+	}
+}
+
+// An answer that comes while its request is being written is found as well.
+func TestAnswerThatComesMeanwhile(t *testing.T) {
+	far, near := tcpPair(t)
+	c := connOn(t, near)
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	for range 1000 {
+		_, _ = io.WriteString(far, "answer") // races with the beginning of the wait
+		if sent, err := c.ask(net.Buffers{[]byte("request")}, false); err != nil || sent.IsZero() {
+			t.Fatal(sent, err)
+		}
+		if _, err := io.ReadFull(far, make([]byte, 7)); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.more(); err != nil || string(c.in.unread) != "answer" {
+			t.Fatalf("%q, %v", c.in.unread, err)
+		}
+		c.in.use(6)
 	}
 }
 
