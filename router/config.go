@@ -56,6 +56,3 @@ func DefaultConfig() Config {
 		},
 	}
 }
-
-// Policies lists the names that PrefillPolicy and DecodePolicy accept.
-func Policies() []string { return []string{"least_request", "round_robin"} }

@@ -2,6 +2,7 @@ package router
 
 import (
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -10,23 +11,41 @@ type Want struct {
 	Role   Role
 	Tokens int        // estimated size of the prompt
 	Skip   []*Backend // never these: tried before by this request
+	// Model is the model that the backend must serve; nil: any. Kept for the length of
+	// the call only.
+	Model []byte
+	// Key is the hash of what keeps a client's requests together, such as a session id;
+	// 0: nothing does.
+	Key uint64
+	// Prefix are chained hashes of the prompt's blocks: the n-th stands for the first n+1
+	// blocks. nil: unknown. Kept for the length of the call only.
+	Prefix []uint64
 	// Peer is the backend of the other role that the request has a lease on: those
 	// banned with it are avoided. Alone: the request has no other leg.
 	Peer  *Backend
 	Alone bool
 }
 
-// query is a Want at one moment, as policies read it.
+// query is a Want at one moment, as policies read it. Passed by value: through the
+// interface a pointer would cost an allocation.
 type query struct {
 	skip      []*Backend
-	now       int64 // of the router's clock, nanoseconds
-	limit     int64 // of leases on one backend; 0: none
+	tokens    int
+	key       uint64
+	prefix    []uint64
+	turns     *atomic.Uint64 // of the list that is chosen from: where the next one begins
+	now       int64          // of the router's clock, nanoseconds
+	limit     int64          // of leases on one backend; 0: none
 	slowStart time.Duration
 	pairs     pairQuery
 }
 
 func (s *Snapshot) query(w *Want) query {
-	q := query{skip: w.Skip, now: s.router.now(), limit: s.pool(w.Role).limit, slowStart: s.health.SlowStart}
+	p := s.pool(w.Role)
+	q := query{
+		skip: w.Skip, tokens: w.Tokens, key: w.Key, prefix: w.Prefix, turns: p.turns,
+		now: s.router.now(), limit: p.limit, slowStart: s.health.SlowStart,
+	}
 	if m := &s.router.pairs; !w.Alone && m.known() {
 		q.pairs = pairQuery{cold: m.avoid.Load() > q.now, peer: w.Peer, partners: s.Backends(1 - w.Role)}
 		if bans := m.bans.Load(); bans != nil {

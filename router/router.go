@@ -42,7 +42,8 @@ type pool struct {
 	backends   []*Backend
 	policyName string
 	policy     policy
-	limit      int64 // of leases on one backend; 0: none
+	turns      *atomic.Uint64 // see query
+	limit      int64          // of leases on one backend; 0: none
 }
 
 // Router hands out leases on the backends of the current snapshot.
@@ -92,9 +93,9 @@ func (r *Router) build(cfg Config, maxShare float64, old *Snapshot) (*Snapshot, 
 }
 
 func (r *Router) newPool(role Role, urls []string, policyName string, old *pool) (pool, error) {
-	p := pool{policyName: policyName, policy: old.policy}
+	p := pool{policyName: policyName, policy: old.policy, turns: old.turns}
 	if p.policy == nil || old.policyName != policyName {
-		p.policy = newPolicy(policyName)
+		p.policy, p.turns = newPolicy(policyName), new(atomic.Uint64)
 	}
 	known := map[string]*Backend{}
 	for _, b := range old.backends {

@@ -1,0 +1,33 @@
+package router
+
+// roundRobin walks the pool. Whoever does not take its turn passes it on to the one
+// that would have come next, so that no neighbour gets all of them.
+type roundRobin struct{}
+
+func (roundRobin) pick(backends []*Backend, q query) *Backend {
+	n := uint64(len(backends))
+	var passed *Backend // fit, but in its slow start
+	for range n {
+		b := backends[(q.turns.Add(1)-1)%n]
+		if !q.fit(b) {
+			continue
+		}
+		if b.takesTurn(b.share(q.now, q.slowStart)) {
+			return b
+		}
+		if passed == nil {
+			passed = b
+		}
+	}
+	if passed != nil {
+		q.turns.Add(1) // a whole round has come to nothing: the next one begins elsewhere
+		return passed
+	}
+	// Turns taken in between by other requests may have hidden one.
+	for _, b := range backends {
+		if q.fit(b) {
+			return b
+		}
+	}
+	return nil
+}
