@@ -19,7 +19,7 @@ import (
 var mayBeZero = [...]string{
 	"timeouts.prefill_abort_grace", "timeouts.decode_abort_grace",
 	"timeouts.drain_delay", "timeouts.drain", "kv.lease_margin",
-	"health.slow_start", "log.flush",
+	"health.slow_start", "log.flush", "routing.poll",
 }
 
 // aboveZero are the counts that 0 would make meaningless; of any other it switches a

@@ -58,6 +58,8 @@ type Backend struct {
 	ejectReason EjectReason                        // of the last one; read under router.mu too
 	cold        atomic.Pointer[map[*Backend]int64] // see coldWith; replaced, never changed
 
+	engine atomic.Pointer[EngineState] // replaced at each reading, see SetEngine
+
 	down    downList
 	version atomic.Pointer[string]
 }

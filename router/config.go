@@ -19,7 +19,15 @@ type Config struct {
 	// Queue is where requests wait while all backends of a pool have their cap.
 	Queue Line `mapstructure:"queue"`
 
-	Health Health `mapstructure:"health"`
+	Health  Health  `mapstructure:"health"`
+	Routing Routing `mapstructure:"routing"`
+}
+
+// Routing is about what the policies know of the engines.
+type Routing struct {
+	// Poll is the time between two readings of an engine's own /metrics; 0: none is read.
+	// In large pools it is longer, as 256 are read a second at most.
+	Poll time.Duration `mapstructure:"poll"`
 }
 
 // Health bounds what failures do to a backend.
@@ -54,5 +62,6 @@ func DefaultConfig() Config {
 			Interval: 5 * time.Second, SuspectInterval: time.Second, Timeout: 2 * time.Second,
 			Fall: 3, Rise: 2, SlowStart: 30 * time.Second,
 		},
+		Routing: Routing{Poll: time.Second},
 	}
 }

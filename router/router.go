@@ -32,6 +32,7 @@ type Clock func() time.Time
 type Snapshot struct {
 	router   *Router
 	health   Health
+	routing  Routing
 	queue    Line
 	maxShare float64 // of the in-flight decode requests, see Degrade
 	prefill  pool
@@ -77,7 +78,7 @@ func New(cfg Config, maxShare float64, clock Clock) (*Router, error) {
 
 // build makes the snapshot of cfg, with old's backends where their URL stays.
 func (r *Router) build(cfg Config, maxShare float64, old *Snapshot) (*Snapshot, error) {
-	s := &Snapshot{router: r, health: cfg.Health, queue: cfg.Queue, maxShare: maxShare}
+	s := &Snapshot{router: r, health: cfg.Health, routing: cfg.Routing, queue: cfg.Queue, maxShare: maxShare}
 	var err error
 	if s.prefill, err = r.newPool(Prefill, cfg.Prefill, cfg.PrefillPolicy, &old.prefill); err != nil {
 		return nil, err
@@ -125,6 +126,9 @@ func (r *Router) Queued(role Role) int64 { return r.queues[role].waiting.Load() 
 
 // Queue bounds the wait for a backend while all of a pool are full.
 func (s *Snapshot) Queue() Line { return s.queue }
+
+// Poll is the time between two readings of an engine's metrics; 0: they are not read.
+func (s *Snapshot) Poll() time.Duration { return s.routing.Poll }
 
 // Health is what bounds the active checks.
 func (s *Snapshot) Health() Health { return s.health }

@@ -1,0 +1,132 @@
+package router
+
+import "time"
+
+// EngineState is what one page of an engine's own metrics told, of all its clients
+// together and summed over its data-parallel ranks. A number below 0 is not known: the
+// page did not have it, or had something that it cannot be. Counters run since the
+// engine's start. It is replaced as a whole and never changed.
+type EngineState struct {
+	// Running and Waiting are the requests in the engine's batch and in its queue. A
+	// prefill that has answered is in neither, although its blocks are held.
+	Running, Waiting int64
+	// KVUsage is the share of the KV blocks in use, 0 to 1; those held for a decode engine
+	// count, those that are only cached do not. Of several ranks the mean: vLLM spreads its
+	// requests over its ranks by itself, so what counts is the room that all have together.
+	KVUsage float64
+	// BlockSize is the tokens of a block, Blocks their number on all ranks.
+	BlockSize, Blocks int64
+	// PrefixQueries are the prompt tokens looked up in the engine's own prefix cache,
+	// PrefixHits those found there.
+	PrefixQueries, PrefixHits int64
+	PromptTokens              int64
+	GenerationTokens          int64
+	// PrefillSeconds is the time from the batch to the first token, summed over Prefills
+	// requests; PrefillTokens are the prompt tokens that these computed, cached ones
+	// excluded. Not known of a vLLM that pulls blocks: its queue times are negative then,
+	// and its prefill times as much too long.
+	PrefillSeconds          float64
+	Prefills, PrefillTokens int64
+	// TransferSeconds is the time of Transfers pulls of KV blocks, TransferBytes their
+	// size. Engines that pull count them.
+	TransferSeconds          float64
+	Transfers, TransferBytes int64
+	// Started is when the engine's API process began, in Unix seconds.
+	Started float64
+	// Restarts counts the engine's restarts that were noticed, by Started or by a counter
+	// that fell: what was cached before has gone.
+	Restarts int64
+
+	others    int64 // requests of others than this process; −1: not known
+	at, until int64 // when it was read and until when it counts, of the router's clock
+}
+
+// UnknownEngine is the state of which nothing is known.
+func UnknownEngine() EngineState {
+	return EngineState{
+		Running: -1, Waiting: -1, KVUsage: -1, BlockSize: -1, Blocks: -1, PrefixQueries: -1, PrefixHits: -1,
+		PromptTokens: -1, GenerationTokens: -1, PrefillSeconds: -1, Prefills: -1, PrefillTokens: -1,
+		TransferSeconds: -1, Transfers: -1, TransferBytes: -1, Started: -1, others: -1,
+	}
+}
+
+// KVTokens is the size of the engine's KV cache in tokens; −1: not known.
+func (e *EngineState) KVTokens() int64 {
+	if e.BlockSize < 0 || e.Blocks < 0 {
+		return -1
+	}
+	return e.BlockSize * e.Blocks
+}
+
+// SetEngine records what has just been read and is to count for the time given; later
+// readings take its place. own is how many requests this process had on the engine
+// meanwhile, at the most, in both roles. restarted: the engine is another one than at the
+// reading before, as far as they tell. One call at a time for a backend.
+func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (restarted bool) {
+	e.at = b.router.now()
+	e.until = e.at + int64(counts)
+	e.others = -1
+	if e.Running >= 0 && e.Waiting >= 0 {
+		e.others = max(0, e.Running+e.Waiting-own)
+	}
+	if was := b.engine.Load(); was != nil {
+		restarted = e.follows(was)
+		e.Restarts = was.Restarts
+	}
+	if restarted {
+		e.Restarts++
+	}
+	b.engine.Store(&e)
+	return restarted
+}
+
+// follows reports whether the engine has started anew since was.
+func (e *EngineState) follows(was *EngineState) bool {
+	if e.Started >= 0 && was.Started >= 0 {
+		return e.Started != was.Started
+	}
+	fell := func(is, was int64) bool { return is >= 0 && is < was }
+	return fell(e.PromptTokens, was.PromptTokens) || fell(e.GenerationTokens, was.GenerationTokens) || fell(e.PrefixQueries, was.PrefixQueries)
+}
+
+// Engine is what the engine last told of itself; nil where it never did, or too long ago.
+func (b *Backend) Engine() *EngineState { return b.engineAt(b.router.now()) }
+
+// engineAt is Engine at a time of the router's clock: for picks, which have read it.
+func (b *Backend) engineAt(now int64) *EngineState {
+	if e := b.engine.Load(); e != nil && now < e.until {
+		return e
+	}
+	return nil
+}
+
+// EngineAge is how long ago the engine's metrics were last read; ok: they ever were.
+func (b *Backend) EngineAge() (age time.Duration, ok bool) {
+	e := b.engine.Load()
+	if e == nil {
+		return 0, false
+	}
+	return time.Duration(b.router.now() - e.at), true
+}
+
+// Elsewhere estimates the requests on the engine that this process has not put there:
+// those of other replicas of xpyd and of clients that ask the engine itself.
+func (b *Backend) Elsewhere() float64 { return b.elsewhere(b.router.now()) }
+
+// elsewhere is Elsewhere at a time of the router's clock; what b has in flight and this
+// are its whole load. It is the engine's running and waiting requests less what was in
+// flight from here at that reading, as far as that is above 0. A decode engine's slot is
+// taken before its request is sent, so it is rather too low than too high. It holds for a
+// third of the time that the reading counts, one poll, then falls to 0 at its end: who
+// learns nothing more goes by what it knows itself.
+func (b *Backend) elsewhere(now int64) float64 {
+	e := b.engineAt(now)
+	if e == nil || e.others <= 0 {
+		return 0
+	}
+	left := float64(e.until-now) / float64(e.until-e.at)
+	return float64(e.others) * min(1, left*3/2)
+}
+
+// TokensInFlight is the estimated size of the prompts whose leases are held here.
+func (b *Backend) TokensInFlight() int64 { return b.tokens.Load() }
