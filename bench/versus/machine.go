@@ -10,31 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"xpyd/bench/process"
 )
-
-// Machine is what a run was measured on.
-type Machine struct {
-	CPU    string `json:"cpu"`
-	Cores  int    `json:"cores"`
-	Kernel string `json:"kernel"`
-	Go     string `json:"go"`
-}
-
-func thisMachine() Machine {
-	m := Machine{CPU: "unknown CPU", Cores: runtime.NumCPU(), Kernel: "unknown kernel", Go: runtime.Version()}
-	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		for line := range bytes.Lines(info) {
-			if name, value, ok := strings.Cut(string(line), ":"); ok && strings.TrimSpace(name) == "model name" {
-				m.CPU = strings.TrimSpace(value)
-				break
-			}
-		}
-	}
-	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
-		m.Kernel = "Linux " + strings.TrimSpace(string(release))
-	}
-	return m
-}
 
 // busy is a look at who uses the machine: seconds of CPU so far.
 type busy struct {
@@ -60,7 +38,7 @@ func lookAround() (busy, error) {
 			return b, fmt.Errorf("read the machine's CPU time: %w", err)
 		}
 		if i != 3 && i != 4 {
-			b.all += n * clockTick.Seconds()
+			b.all += n * process.ClockTick.Seconds()
 		}
 	}
 	var own syscall.Rusage

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"xpyd/bench/report"
 )
 
 // write puts the results into a directory: results.json, results.md, and the charts.
@@ -26,7 +28,7 @@ func (r *Results) write(dir string) error {
 
 func (r *Results) writeCharts(dir string) error {
 	for _, t := range r.tables() {
-		if err := os.WriteFile(filepath.Join(dir, t.file()), []byte(t.chart.svg()), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, t.file()), []byte(t.chart.SVG()), 0o644); err != nil {
 			return fmt.Errorf("write a chart: %w", err)
 		}
 	}
@@ -42,18 +44,8 @@ const (
 // writeDocs puts tables into performance.md, between its marks, and charts into img/.
 func (r *Results) writeDocs(dir string) error {
 	path := filepath.Join(dir, "performance.md")
-	old, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("put the tables into the documentation: %w", err)
-	}
-	before, rest, ok1 := strings.Cut(string(old), docsBegin)
-	_, after, ok2 := strings.Cut(rest, docsEnd)
-	if !ok1 || !ok2 {
-		return fmt.Errorf("put the tables into the documentation: %s has no %q and %q", path, strings.TrimSpace(docsBegin), strings.TrimSpace(docsEnd))
-	}
-	text := before + docsBegin + "\n" + r.markdown("img/") + "\n" + docsEnd + after
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		return fmt.Errorf("put the tables into the documentation: %w", err)
+	if err := report.Splice(path, docsBegin, docsEnd, r.markdown("img/")); err != nil {
+		return err
 	}
 	images := filepath.Join(dir, "img")
 	if err := os.MkdirAll(images, 0o755); err != nil {
@@ -82,7 +74,7 @@ func (r *Results) markdown(images string) string {
 	b.WriteString(r.floorTable())
 	b.WriteString(r.callsTable())
 	for _, t := range r.tables() {
-		fmt.Fprintf(&b, "\n### %s\n\n%s\n![%s](%s%s)\n", t.chart.title, t.markdown(), t.chart.title, images, t.file())
+		fmt.Fprintf(&b, "\n### %s\n\n%s\n![%s](%s%s)\n", t.chart.Title, t.Markdown(), t.chart.Title, images, t.file())
 	}
 	return b.String()
 }
@@ -96,7 +88,7 @@ func (r *Results) floorTable() string {
 	b.WriteString("\n### The kernel's part, µs\n\nWrite and read of so many bytes over loopback, with nobody to wait for or to wake: what copying them costs at least.\n\n" +
 		"| bytes | write | read | a read and a write: one leg | a read and two writes: both legs of a request |\n|---|---|---|---|---|\n")
 	for _, f := range r.Floor {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", thousands(int64(f.Bytes)), short(f.WriteUs), short(f.ReadUs), short(f.ReadUs+f.WriteUs), short(f.ReadUs+2*f.WriteUs))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", report.Thousands(int64(f.Bytes)), report.Short(f.WriteUs), report.Short(f.ReadUs), report.Short(f.ReadUs+f.WriteUs), report.Short(f.ReadUs+2*f.WriteUs))
 	}
 	return b.String()
 }
@@ -117,22 +109,12 @@ func (r *Results) callsTable() string {
 
 // table is some shapes' figures for readers, with its chart.
 type table struct {
+	report.Table
 	name  string
-	head  []string
-	rows  [][]string
-	chart chart
+	chart report.Chart
 }
 
 func (t table) file() string { return "bench-" + t.name + ".svg" }
-
-func (t table) markdown() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "| %s |\n|%s\n", strings.Join(t.head, " | "), strings.Repeat("---|", len(t.head)))
-	for _, row := range t.rows {
-		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
-	}
-	return b.String()
-}
 
 // column is a figure of some shapes that belong together.
 type column struct {
@@ -177,7 +159,7 @@ func sections() []section {
 func (r *Results) tables() []table {
 	var all []table
 	for _, s := range sections() {
-		if t := r.table(s); len(t.rows) > 0 {
+		if t := r.table(s); len(t.Rows) > 0 {
 			all = append(all, t)
 		}
 	}
@@ -185,44 +167,47 @@ func (r *Results) tables() []table {
 }
 
 func (r *Results) table(sec section) table {
-	t := table{name: sec.name, head: []string{"work", ""}, chart: chart{title: sec.title, note: "× of " + r.Baseline, log: sec.log}}
+	t := table{
+		name: sec.name, Table: report.Table{Head: []string{"work", ""}},
+		chart: report.Chart{Title: sec.title, Note: "× of " + r.Baseline, Log: sec.log, Known: names()},
+	}
 	for _, c := range sec.columns {
-		t.head = append(t.head, c.title())
+		t.Head = append(t.Head, c.title())
 	}
 	for _, name := range sec.shapes {
 		s := r.of(name)
 		if s == nil {
 			continue
 		}
-		g := group{label: s.Title, limit: s.limit(sec.columns[0].metric)}
+		g := report.Group{Label: s.Title, Limit: s.limit(sec.columns[0].metric)}
 		for _, m := range s.Contenders {
 			row := []string{s.Title, m.Name}
 			for i, c := range sec.columns {
 				cell, bar := s.figure(r, m, c)
 				row = append(row, cell)
-				if i == 0 && bar.series != "" {
-					g.bars = append(g.bars, bar)
+				if i == 0 && bar.Series != "" {
+					g.Bars = append(g.Bars, bar)
 				}
 			}
-			t.rows = append(t.rows, row)
+			t.Rows = append(t.Rows, row)
 		}
-		t.chart.groups = append(t.chart.groups, g)
+		t.chart.Groups = append(t.chart.Groups, g)
 	}
 	return t
 }
 
 // figure is a cell of a table, and its bar; a bar without a series is not to be drawn.
-func (s *Shape) figure(r *Results, m *Measured, c column) (cell string, bar chartBar) {
+func (s *Shape) figure(r *Results, m *Measured, c column) (cell string, bar report.Bar) {
 	values, base := s.column(m, c), s.column(s.of(r.Baseline), c)
-	v := spreadOf(present(values))
+	v := report.SpreadOf(report.Present(values))
 	if math.IsNaN(v.Median) || v.Max == 0 {
-		return "–", chartBar{}
+		return "–", report.Bar{}
 	}
-	bar = chartBar{series: m.Name, value: v.Median, min: v.Min, max: v.Max, text: short(v.Median), goal: m.Build}
-	cell = fmt.Sprintf("%s (%s–%s)", short(v.Median), short(v.Min), short(v.Max))
-	if q := ratios(values, base); len(q) > 0 && m.Name != r.Baseline {
-		bar.text = fmt.Sprintf("%s = %.2f×", bar.text, median(q))
-		cell = fmt.Sprintf("**%.2f×** %s", median(q), cell)
+	bar = report.Bar{Series: m.Name, Value: v.Median, Min: v.Min, Max: v.Max, Text: report.Short(v.Median), Goal: m.Build}
+	cell = fmt.Sprintf("%s (%s–%s)", report.Short(v.Median), report.Short(v.Min), report.Short(v.Max))
+	if q := report.Ratios(values, base); len(q) > 0 && m.Name != r.Baseline {
+		bar.Text = fmt.Sprintf("%s = %.2f×", bar.Text, report.Median(q))
+		cell = fmt.Sprintf("**%.2f×** %s", report.Median(q), cell)
 	}
 	return cell, bar
 }
@@ -243,7 +228,7 @@ func (s *Shape) limit(m metric) float64 {
 		case b.to == "":
 			return b.limit
 		default:
-			if base := median(present(s.of(b.to).values(m))); !math.IsNaN(base) {
+			if base := report.Median(report.Present(s.of(b.to).values(m))); !math.IsNaN(base) {
 				return b.limit * base
 			}
 		}

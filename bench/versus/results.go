@@ -9,20 +9,22 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"xpyd/bench/report"
 )
 
 // Results are what a run has measured.
 type Results struct {
-	Began    string   `json:"began"`   // RFC 3339
-	Version  string   `json:"version"` // of xpyd
-	Machine  Machine  `json:"machine"`
-	Rounds   int      `json:"rounds"`
-	WindowS  float64  `json:"window_seconds"`
-	Cores    int      `json:"cores"`
-	Notes    []string `json:"notes"`
-	Floor    []Floor  `json:"floor"`
-	Shapes   []*Shape `json:"shapes"`
-	Baseline string   `json:"baseline"` // contender that ratios are to
+	Began    string         `json:"began"`   // RFC 3339
+	Version  string         `json:"version"` // of xpyd
+	Machine  report.Machine `json:"machine"`
+	Rounds   int            `json:"rounds"`
+	WindowS  float64        `json:"window_seconds"`
+	Cores    int            `json:"cores"`
+	Notes    []string       `json:"notes"`
+	Floor    []Floor        `json:"floor"`
+	Shapes   []*Shape       `json:"shapes"`
+	Baseline string         `json:"baseline"` // contender that ratios are to
 }
 
 // Shape is what was measured of one kind of work.
@@ -37,44 +39,10 @@ type Shape struct {
 
 // Measured is one contender's figures, a value a round. A round that failed has none.
 type Measured struct {
-	Name   string            `json:"name"`
-	Build  bool              `json:"build,omitempty"` // of xpyd: bars are for it
-	Values map[metric]series `json:"values"`          // null: not measured
-	Errors []string          `json:"errors,omitempty"`
-}
-
-// series is a figure's values, a round each; NaN where there is none.
-type series []float64
-
-// MarshalJSON writes NaN as null.
-func (s series) MarshalJSON() ([]byte, error) {
-	all := make([]*float64, len(s))
-	for i := range s {
-		if !math.IsNaN(s[i]) {
-			all[i] = &s[i]
-		}
-	}
-	b, err := json.Marshal(all)
-	if err != nil {
-		panic("BUG: numbers that cannot be JSON: " + err.Error())
-	}
-	return b, nil
-}
-
-// UnmarshalJSON is the reverse.
-func (s *series) UnmarshalJSON(b []byte) error {
-	var all []*float64
-	if err := json.Unmarshal(b, &all); err != nil {
-		return fmt.Errorf("read values: %w", err)
-	}
-	*s = make(series, len(all))
-	for i, v := range all {
-		(*s)[i] = math.NaN()
-		if v != nil {
-			(*s)[i] = *v
-		}
-	}
-	return nil
+	Name   string                   `json:"name"`
+	Build  bool                     `json:"build,omitempty"` // of xpyd: bars are for it
+	Values map[metric]report.Series `json:"values"`          // null: not measured
+	Errors []string                 `json:"errors,omitempty"`
 }
 
 // Render puts the tables of an earlier run, of which path is the results.json, into the
@@ -100,7 +68,7 @@ func Render(path, docs string) error {
 }
 
 func newResults(o Options) *Results {
-	return &Results{Began: time.Now().UTC().Format(time.RFC3339), Version: o.Version, Machine: thisMachine(), Notes: []string{}, Rounds: o.Rounds, WindowS: o.Window.Seconds(), Cores: o.Cores, Baseline: nameNginx}
+	return &Results{Began: time.Now().UTC().Format(time.RFC3339), Version: o.Version, Machine: report.ThisMachine(), Notes: []string{}, Rounds: o.Rounds, WindowS: o.Window.Seconds(), Cores: o.Cores, Baseline: nameNginx}
 }
 
 // of is nil if the shape was not measured.
@@ -114,7 +82,7 @@ func (r *Results) of(shape string) *Shape {
 func (r *Results) add(s shape, contenders []contender) *Shape {
 	out := &Shape{Name: s.name, Title: s.title, Metrics: s.metrics, bars: s.bars}
 	for _, c := range contenders {
-		out.Contenders = append(out.Contenders, &Measured{Name: c.name, Values: map[metric]series{}, Build: c.xpyd})
+		out.Contenders = append(out.Contenders, &Measured{Name: c.name, Values: map[metric]report.Series{}, Build: c.xpyd})
 	}
 	r.Shapes = append(r.Shapes, out)
 	return out
@@ -187,7 +155,7 @@ func (s *Shape) builds() []string {
 		}
 		line := fmt.Sprintf("%s to %s:", c.Name, first.Name)
 		for _, m := range s.Metrics {
-			q := spreadOf(ratios(c.Values[m], first.Values[m]))
+			q := report.SpreadOf(report.Ratios(c.Values[m], first.Values[m]))
 			line += fmt.Sprintf(" %s %.3f× (%.3f–%.3f);", m, q.Median, q.Min, q.Max)
 		}
 		lines = append(lines, strings.TrimSuffix(line, ";"))
@@ -199,14 +167,14 @@ func (s *Shape) builds() []string {
 func (s *Shape) disturbance() string {
 	var others, pace []float64
 	for _, c := range s.Contenders {
-		others = append(others, present(c.Values[othersCPU])...)
-		pace = append(pace, present(c.Values[paceKept])...)
+		others = append(others, report.Present(c.Values[othersCPU])...)
+		pace = append(pace, report.Present(c.Values[paceKept])...)
 	}
 	text := "nothing was measured"
-	if o := spreadOf(others); len(others) > 0 {
+	if o := report.SpreadOf(others); len(others) > 0 {
 		text = fmt.Sprintf("other work took %.0f %% of the machine (%.0f–%.0f)", o.Median, o.Min, o.Max)
 	}
-	if p := spreadOf(pace); len(pace) > 0 && (p.Min < 97 || p.Max > 103) {
+	if p := report.SpreadOf(pace); len(pace) > 0 && (p.Min < 97 || p.Max > 103) {
 		text += fmt.Sprintf("; the engines kept %.0f to %.0f %% of their pace: the machine was too busy for this shape", p.Min, p.Max)
 	}
 	return text
@@ -214,48 +182,18 @@ func (s *Shape) disturbance() string {
 
 // cell is "ratio× median (min–max)".
 func cell(c, base *Measured, m metric) string {
-	values := spreadOf(present(c.Values[m]))
+	values := report.SpreadOf(report.Present(c.Values[m]))
 	if math.IsNaN(values.Median) {
 		return "none"
 	}
 	if values.Max == 0 {
 		return "-" // CPU and memory of what has no process
 	}
-	text := fmt.Sprintf("%s (%s–%s)", short(values.Median), short(values.Min), short(values.Max))
+	text := fmt.Sprintf("%s (%s–%s)", report.Short(values.Median), report.Short(values.Min), report.Short(values.Max))
 	if base != nil && base != c {
-		if q := ratios(c.Values[m], base.Values[m]); len(q) > 0 {
-			text = fmt.Sprintf("%.2f× %s", median(q), text)
+		if q := report.Ratios(c.Values[m], base.Values[m]); len(q) > 0 {
+			text = fmt.Sprintf("%.2f× %s", report.Median(q), text)
 		}
 	}
 	return text
-}
-
-// present leaves the gaps of failed rounds out.
-func present(values []float64) []float64 {
-	return slices.DeleteFunc(slices.Clone(values), math.IsNaN)
-}
-
-// short writes three digits that count.
-func short(v float64) string {
-	switch a := math.Abs(v); {
-	case a >= 99.5:
-		return thousands(int64(math.Round(v)))
-	case a >= 9.95:
-		return fmt.Sprintf("%.1f", v)
-	}
-	return fmt.Sprintf("%.2f", v)
-}
-
-// thousands puts a comma before each three digits.
-func thousands(v int64) string {
-	if v < 0 {
-		return "-" + thousands(-v)
-	}
-	s := fmt.Sprint(v)
-	var parts []string
-	for len(s) > 3 {
-		parts = append([]string{s[len(s)-3:]}, parts...)
-		s = s[:len(s)-3]
-	}
-	return strings.Join(append([]string{s}, parts...), ",")
 }

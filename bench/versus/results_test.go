@@ -2,15 +2,14 @@ package versus
 
 import (
 	"encoding/json"
-	"encoding/xml"
 	"errors"
-	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"xpyd/bench/report"
 )
 
 // sample is a run of two rounds: xpyd costs 40 and 44 µs, nginx 20 and 20.
@@ -69,7 +68,7 @@ func TestFailedRoundIsAGap(t *testing.T) {
 			t.Errorf("results lack %s: %s", want, js)
 		}
 	}
-	if m := r.Shapes[0].of(nameXpyd); spreadOf(present(m.Values[cpuRequest])).Median != 42 {
+	if m := r.Shapes[0].of(nameXpyd); report.SpreadOf(report.Present(m.Values[cpuRequest])).Median != 42 {
 		t.Errorf("the gap counts: %v", m.Values[cpuRequest])
 	}
 }
@@ -139,36 +138,5 @@ func TestRenderOfAnEarlierRun(t *testing.T) {
 		if err := errors.Join(err1, err2); err != nil || string(a) != string(b) {
 			t.Errorf("%s: error %v; from the file\n%s\nfrom the run\n%s", name, err, b, a)
 		}
-	}
-}
-
-func TestChartIsWellFormedAndToScale(t *testing.T) {
-	c := chart{title: "a < b", groups: []group{{label: "x & y", limit: 50, bars: []chartBar{
-		{series: nameXpyd, value: 100, min: 80, max: 100, text: "100"}, {series: nameNginx, value: 25, min: 25, max: 25, text: "25"},
-	}}}}
-	var widths []string
-	d := xml.NewDecoder(strings.NewReader(c.svg()))
-	for {
-		token, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatalf("%v in\n%s", err, c.svg())
-		}
-		if e, ok := token.(xml.StartElement); ok && e.Name.Local == "rect" {
-			for _, a := range e.Attr {
-				if a.Name.Local == "width" && a.Value != "12" { // 12: the legend
-					widths = append(widths, a.Value)
-				}
-			}
-		}
-	}
-	if want := "470.0 117.5"; strings.Join(widths, " ") != want {
-		t.Errorf("bars of %v px, want %s", widths, want)
-	}
-	c.log = true
-	if s := c.scale(); math.Abs(s(100)-plotWidth) > 0.01 || s(10) != 0 || s(0) != 0 {
-		t.Errorf("logarithmic scale: 100 at %g, 10 at %g, 0 at %g", s(100), s(10), s(0))
 	}
 }

@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+
+	"xpyd/bench/process"
 )
 
 const nginxConfig = `daemon off;
@@ -46,7 +47,7 @@ http {
 // nginx is the yardstick: one leg, straight to the decode engines.
 func nginx(executable string) contender {
 	return contender{name: nameNginx, start: func(ctx context.Context, to target) (*running, error) {
-		addr, err := freePort()
+		addr, err := process.FreePort()
 		if err != nil {
 			return nil, err
 		}
@@ -58,7 +59,7 @@ func nginx(executable string) contender {
 		if err != nil {
 			return nil, err
 		}
-		return startPlain(ctx, to, addr, nil, executable, "-p", to.dir, "-e", filepath.Join(to.dir, "error.log"), "-c", conf)
+		return startPlain(ctx, to, addr, executable, "-p", to.dir, "-e", filepath.Join(to.dir, "error.log"), "-c", conf)
 	}}
 }
 
@@ -87,7 +88,7 @@ backend decode
 // haproxy is one leg, as nginx.
 func haproxy(executable string) contender {
 	return contender{name: nameHAProxy, start: func(ctx context.Context, to target) (*running, error) {
-		addr, err := freePort()
+		addr, err := process.FreePort()
 		if err != nil {
 			return nil, err
 		}
@@ -99,32 +100,18 @@ func haproxy(executable string) contender {
 		if err != nil {
 			return nil, err
 		}
-		return startPlain(ctx, to, addr, nil, executable, "-db", "-f", conf)
+		return startPlain(ctx, to, addr, executable, "-db", "-f", conf)
 	}}
 }
 
 // vllmRouter takes both legs, as xpyd does.
 func vllmRouter(executable string) contender {
 	return contender{name: nameRouter, legs: 2, start: func(ctx context.Context, to target) (*running, error) {
-		addr, err := freePort()
+		p, addr, err := process.StartVLLMRouter(ctx, to.dir, to.cores, executable, "round_robin", process.Pools{Prefill: to.prefill, Decode: to.decode})
 		if err != nil {
 			return nil, err
 		}
-		metrics, err := freePort()
-		if err != nil {
-			return nil, err
-		}
-		args := []string{
-			"--vllm-pd-disaggregation", "--kv-connector", "nixl", "--policy", "round_robin",
-			"--host", "127.0.0.1", "--port", portOf(addr), "--prometheus-port", portOf(metrics), "--prometheus-host", "127.0.0.1",
-		}
-		for _, u := range urls(to.prefill) {
-			args = append(args, "--prefill", u)
-		}
-		for _, u := range urls(to.decode) {
-			args = append(args, "--decode", u)
-		}
-		return startPlain(ctx, to, addr, []string{"TOKIO_WORKER_THREADS=" + strconv.Itoa(to.cores)}, executable, args...)
+		return &running{addr: addr, Process: p}, nil
 	}}
 }
 
@@ -136,18 +123,11 @@ func configure(to target, name, text string) (path string, err error) {
 	return path, nil
 }
 
-// startPlain starts a proxy on a port that it was given, and waits until an engine
-// answers through it.
-func startPlain(ctx context.Context, to target, addr string, env []string, executable string, args ...string) (*running, error) {
-	p, err := startProcess(ctx, filepath.Join(to.dir, filepath.Base(executable)+".log"), env, executable, args...)
+// startPlain starts a proxy on a port that it was given.
+func startPlain(ctx context.Context, to target, addr, executable string, args ...string) (*running, error) {
+	p, err := process.StartPlain(ctx, to.dir, addr, nil, executable, args...)
 	if err != nil {
 		return nil, err
 	}
-	if err := awaitHTTP(ctx, p, "http://"+addr+"/health"); err != nil {
-		p.stop()
-		return nil, err
-	}
-	return &running{addr: addr, process: p}, nil
+	return &running{addr: addr, Process: p}, nil
 }
-
-func portOf(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }

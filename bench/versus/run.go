@@ -14,6 +14,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"xpyd/bench/process"
+	"xpyd/bench/report"
 )
 
 // Options describe a run.
@@ -42,7 +45,7 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("shapes: %w", err)
 	}
 	for _, name := range o.Only {
-		if !slices.Contains([]string{nameXpyd, nameNginx, nameRelay, nameHAProxy, nameRouter, nameDirect}, name) {
+		if !slices.Contains(names(), name) {
 			return fmt.Errorf("contender %q is none of xpyd, nginx, relay, haproxy, vllm-router, direct", name)
 		}
 	}
@@ -129,7 +132,7 @@ func (r *run) crowd() int {
 	crowd := min(crowdWanted, (fileLimit()*9/10-100)/2)
 	if crowd < crowdWanted {
 		r.note("a process may open %d files here, and xpyd keeps a tenth of them for backends: the crowd is %s streams, not %s",
-			fileLimit(), thousands(int64(crowd)), thousands(crowdWanted))
+			fileLimit(), report.Thousands(int64(crowd)), report.Thousands(crowdWanted))
 	}
 	return crowd
 }
@@ -185,7 +188,7 @@ func (r *run) rivals(all []contender) []contender {
 	} {
 		path := x.path
 		if path == "" {
-			path = found(x.program)
+			path = process.Find(x.program)
 		}
 		switch {
 		case !r.o.wants(x.program):
@@ -264,8 +267,8 @@ func (r *run) stage(ctx context.Context, s shape, c contender, work func(p *runn
 	if err != nil {
 		return err
 	}
-	if p.process != nil {
-		defer p.stop()
+	if p.Process != nil {
+		defer p.Stop()
 	}
 	asked, err := work(p, dir)
 	if n := e.refused.Load(); n > 0 && err == nil {
@@ -279,15 +282,15 @@ func (r *run) stage(ctx context.Context, s shape, c contender, work func(p *runn
 
 // look is what both ends of a window are compared by.
 type look struct {
-	proxy usage
+	proxy process.Usage
 	all   busy
 }
 
 func lookAt(p *running) (l look, err error) {
-	if l.all, err = lookAround(); err != nil || p.process == nil {
+	if l.all, err = lookAround(); err != nil || p.Process == nil {
 		return l, err
 	}
-	l.proxy, err = p.usage()
+	l.proxy, err = p.Usage()
 	return l, err
 }
 
@@ -318,8 +321,8 @@ func (r *run) observe(ctx context.Context, s shape, p *running) (values map[metr
 	if err != nil {
 		return nil, 0, err
 	}
-	cpu := end.proxy.cpu - begin.proxy.cpu
-	values = figures(seen, l.conns, cpu, idle.proxy.rss, end.proxy.rss)
+	cpu := end.proxy.CPU - begin.proxy.CPU
+	values = figures(seen, l.conns, cpu, idle.proxy.RSS, end.proxy.RSS)
 	values[othersCPU] = foreign(begin.all, end.all, cpu)
 	if s.pace.interval > 0 && !s.pace.hold {
 		values[paceKept] = values[eventsS] * s.pace.interval.Seconds() / float64(l.conns) * 100

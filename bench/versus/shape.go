@@ -1,6 +1,10 @@
 package versus
 
-import "time"
+import (
+	"time"
+
+	"xpyd/bench/report"
+)
 
 // shape is one kind of work, with what is measured of it.
 type shape struct {
@@ -129,7 +133,7 @@ func streamShapes(crowd int) []shape {
 func crowds(crowd int) []shape {
 	const rate = 5000 // events/s
 	small := paced("crowd-100", "100 open streams, 5,000 events/s", 100, 100*time.Second/rate)
-	large := paced("crowd-10k", thousands(int64(crowd))+" open streams, 5,000 events/s", crowd, time.Duration(crowd)*time.Second/rate,
+	large := paced("crowd-10k", report.Thousands(int64(crowd))+" open streams, 5,000 events/s", crowd, time.Duration(crowd)*time.Second/rate,
 		bar{metric: cpuEvent, base: "crowd-100", limit: 1.1})
 	small.stretch, large.stretch = 3, 3
 	small.among, large.among = []string{nameXpyd, nameNginx, nameRelay}, []string{nameXpyd, nameNginx, nameRelay}

@@ -2,32 +2,10 @@ package versus
 
 import (
 	"math"
-	"slices"
 	"testing"
 )
 
 func same(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }
-
-func TestMedian(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		values []float64
-		want   float64
-	}{
-		{"none", nil, math.NaN()},
-		{"one", []float64{3}, 3},
-		{"odd, unsorted", []float64{9, 1, 4}, 4},
-		{"even", []float64{9, 1, 4, 5}, 4.5},
-	} {
-		given := slices.Clone(tc.values)
-		if got := median(tc.values); !same(got, tc.want) {
-			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
-		}
-		if !slices.Equal(given, tc.values) {
-			t.Errorf("%s: the values were reordered to %v", tc.name, tc.values)
-		}
-	}
-}
 
 func TestPercentileIsTheNearestRank(t *testing.T) {
 	hundred := make([]int64, 100)
@@ -52,28 +30,10 @@ func TestPercentileIsTheNearestRank(t *testing.T) {
 	}
 }
 
-// A round that failed on either side makes no ratio, and moves no other one.
-func TestRatiosAreOfTheSameRound(t *testing.T) {
+func TestDifferencesAreOfTheSameRound(t *testing.T) {
 	nan := math.NaN()
-	got := ratios([]float64{2, nan, 9, 8}, []float64{1, 5, nan, 4})
-	if want := []float64{2, 2}; !slices.Equal(got, want) {
-		t.Errorf("ratios %v, want %v", got, want)
-	}
-	if got := ratios([]float64{2}, []float64{0}); len(got) != 0 {
-		t.Errorf("ratio to nothing: %v", got)
-	}
 	less := differences([]float64{5, nan, 7}, []float64{1, 1})
 	if len(less) != 2 || less[0] != 4 || !math.IsNaN(less[1]) {
 		t.Errorf("differences %v, want 4 and NaN", less)
-	}
-}
-
-func TestShortNumbers(t *testing.T) {
-	for v, want := range map[float64]string{
-		0.4: "0.40", 9.949: "9.95", 9.96: "10.0", 99.4: "99.4", 99.6: "100", 1234.4: "1,234", 1234567: "1,234,567", -4321: "-4,321", 999: "999",
-	} {
-		if got := short(v); got != want {
-			t.Errorf("short(%g) = %q, want %q", v, got, want)
-		}
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"xpyd/bench/process"
 )
 
 // counted are the calls that proxies make often enough to matter, as perf names them.
@@ -58,7 +60,7 @@ func (r *run) calls(ctx context.Context, s shape, contenders []contender, result
 	for _, c := range contenders {
 		var calls Calls
 		err := r.stage(ctx, s, c, func(p *running, dir string) (asked int, err error) {
-			if p.process == nil {
+			if p.Process == nil {
 				return 0, nil
 			}
 			calls, asked, err = r.callsOf(ctx, s, p, dir)
@@ -75,7 +77,7 @@ func (r *run) calls(ctx context.Context, s shape, contenders []contender, result
 }
 
 func (r *run) callsOf(ctx context.Context, s shape, p *running, dir string) (calls Calls, asked int, err error) {
-	pids, err := descendants(p.cmd.Process.Pid)
+	pids, err := process.Descendants(p.PID())
 	if err != nil {
 		return calls, 0, err
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"xpyd/bench/report"
 )
 
 // Verdict is a bar and what was measured of it.
@@ -13,7 +15,7 @@ type Verdict struct {
 	What      string
 	Limit     float64
 	Measured  float64
-	Spread    spread
+	Spread    report.Spread
 	Holds     bool
 	Known     bool // false: what it compares with was not measured
 	ratio     bool
@@ -41,7 +43,7 @@ func (v Verdict) measured() string {
 	if !v.Known {
 		return "not measured"
 	}
-	return fmt.Sprintf("%s%s (%s–%s)", short(v.Measured), v.unit(), short(v.Spread.Min), short(v.Spread.Max))
+	return fmt.Sprintf("%s%s (%s–%s)", report.Short(v.Measured), v.unit(), report.Short(v.Spread.Min), report.Short(v.Spread.Max))
 }
 
 func (v Verdict) word() string {
@@ -80,19 +82,19 @@ func (s *Shape) judge(r *Results, b bar, c *Measured) Verdict {
 	switch {
 	case b.to != "":
 		v.What += " to " + b.to
-		values = ratios(s.above(b, c), s.above(b, s.of(b.to)))
+		values = report.Ratios(s.above(b, c), s.above(b, s.of(b.to)))
 	case b.base != "":
 		v.What += " to " + b.base
 		var other *Measured
 		if o := r.of(b.base); o != nil {
 			other = o.of(c.Name)
 		}
-		values = ratios(values, other.values(b.metric))
+		values = report.Ratios(values, other.values(b.metric))
 	default:
 		v.ratio = false
-		values = present(values)
+		values = report.Present(values)
 	}
-	v.Spread = spreadOf(values)
+	v.Spread = report.SpreadOf(values)
 	v.Measured = v.Spread.Median
 	v.Known = !math.IsNaN(v.Measured)
 	v.Holds = v.Known && (v.Measured <= b.limit) != b.atLeast || v.Measured == b.limit

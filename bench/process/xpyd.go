@@ -1,0 +1,57 @@
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+)
+
+// Pools are host:port of engines by role.
+type Pools struct {
+	Prefill []string `json:"prefill"`
+	Decode  []string `json:"decode"`
+}
+
+// Xpyd is a build of it that serves.
+type Xpyd struct {
+	*Process
+	Addr  string // host:port
+	Admin string // host:port of the admin port
+}
+
+// StartXpyd runs xpyd serve in front of engines, on free ports, with flags on top and its
+// log in dir, and waits until it is ready.
+func StartXpyd(ctx context.Context, dir string, env []string, executable string, to Pools, flags ...string) (*Xpyd, error) {
+	args := []string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--decode", strings.Join(urls(to.Decode), ",")}
+	if len(to.Prefill) > 0 {
+		args = append(args, "--prefill", strings.Join(urls(to.Prefill), ","))
+	}
+	p, err := Start(ctx, filepath.Join(dir, "xpyd.log"), env, executable, append(args, flags...)...)
+	if err != nil {
+		return nil, err
+	}
+	x := &Xpyd{Process: p}
+	var serving struct{ Listen, Admin string }
+	line, err := p.AwaitLine(ctx, `"message":"serving"`)
+	if err == nil {
+		err = json.Unmarshal(line, &serving)
+	}
+	if err == nil {
+		x.Addr, x.Admin = serving.Listen, serving.Admin
+		err = p.AwaitHTTP(ctx, "http://"+serving.Listen+"/readyz")
+	}
+	if err != nil {
+		p.Stop()
+		return nil, err
+	}
+	return x, nil
+}
+
+func urls(addrs []string) []string {
+	all := make([]string, len(addrs))
+	for i, a := range addrs {
+		all[i] = "http://" + a
+	}
+	return all
+}

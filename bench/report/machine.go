@@ -1,0 +1,33 @@
+package report
+
+import (
+	"bytes"
+	"os"
+	"runtime"
+	"strings"
+)
+
+// Machine is what a run was measured on.
+type Machine struct {
+	CPU    string `json:"cpu"`
+	Cores  int    `json:"cores"`
+	Kernel string `json:"kernel"`
+	Go     string `json:"go"`
+}
+
+// ThisMachine says so of the one that this program runs on.
+func ThisMachine() Machine {
+	m := Machine{CPU: "unknown CPU", Cores: runtime.NumCPU(), Kernel: "unknown kernel", Go: runtime.Version()}
+	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range bytes.Lines(info) {
+			if name, value, ok := strings.Cut(string(line), ":"); ok && strings.TrimSpace(name) == "model name" {
+				m.CPU = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		m.Kernel = "Linux " + strings.TrimSpace(string(release))
+	}
+	return m
+}
