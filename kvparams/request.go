@@ -37,6 +37,12 @@ type Request struct {
 	prompts int  // in the prompt list; 1 for a plain prompt
 	tokens  int  // exact count of prompt token ids, -1 if the prompt is text
 	embeds  int  // prompts in prompt_embeds
+
+	rendered     []rendered // see shapesPrompt
+	opening      int        // offset behind the first message that is not the system's, 0: none
+	hashed       bool       // the two below are made
+	blocks       []uint64
+	conversation uint64
 }
 
 // group names the object that a mark stands in; members are counted within it.
@@ -73,6 +79,10 @@ func (r *Request) Reset() {
 	r.s.reset(nil)
 	r.seen, r.marks, r.hidden, r.members, r.closing = 0, r.marks[:0], 0, 0, 0
 	r.model, r.usage, r.badOpts, r.prompts, r.tokens, r.embeds = nil, false, false, 1, -1, 1
+	r.rendered, r.opening, r.hashed, r.blocks, r.conversation = r.rendered[:0], 0, false, r.blocks[:0], 0
+	if cap(r.blocks) > keptBlocks {
+		r.blocks = nil
+	}
 }
 
 // Parse validates body in one pass and finds the fields. It keeps body until the next Parse or Reset. Every error is an
@@ -122,7 +132,12 @@ func (r *Request) member(w *walk) error {
 		return r.hide(w, groupTop, name)
 	}
 	if f == fieldOther {
-		w.done(r.s.value(w.at, w.depth))
+		shapes, tools := shapesPrompt(name), string(name) == "tools"
+		end := r.s.value(w.at, w.depth)
+		if shapes {
+			r.noteRendered(w, end, tools)
+		}
+		w.done(end)
 		return nil
 	}
 	if r.seen&(1<<f) != 0 {
@@ -154,6 +169,8 @@ func (r *Request) read(f field, w *walk) (end int, err error) {
 		return r.readExtras(w.at, w.depth, groupXargs)
 	case f == fieldSamplingParams && c == '{':
 		return r.readSamplingParams(w)
+	case f == fieldMessages && c == '[' && r.api == Chat:
+		return r.readMessages(w)
 	case f == fieldPrompt && c == '[' && r.api == Completions:
 		return r.readPrompts(w)
 	case f == fieldPromptEmbeds && c == '[':
