@@ -1,0 +1,310 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+
+	"xpyd/router"
+)
+
+// family is one of the metrics that are read of an engine.
+type family uint8
+
+// Where vLLM has renamed a metric the old name stands behind the new one: some versions
+// export both, with the same values.
+const (
+	famRunning family = iota
+	famWaiting
+	famUsage
+	famUsageOld
+	famQueries
+	famQueriesOld
+	famHits
+	famHitsOld
+	famPrompt
+	famGeneration
+	famQueueTime
+	famPrefillTime
+	famPrefillCount
+	famPrefillTokens
+	famTransferTime
+	famTransferCount
+	famTransferBytes
+	famStarted
+	famBlockSize
+	famBlocks
+	families
+)
+
+// reading sums the samples of a family: one for each rank of a data-parallel engine.
+type reading struct {
+	sum   float64
+	n     int  // samples
+	wild  bool // one was no finite number
+	below bool // one was below 0
+}
+
+// page is what was read of a text in Prometheus' exposition format.
+type page [families]reading
+
+// familyOf names the family of a metric, given without "vllm:". Counters have a _total
+// that not every exporter writes.
+func familyOf(name []byte) (family, bool) {
+	name = bytes.TrimSuffix(name, []byte("_total"))
+	switch string(name) {
+	case "num_requests_running":
+		return famRunning, true
+	case "num_requests_waiting":
+		return famWaiting, true
+	case "kv_cache_usage_perc":
+		return famUsage, true
+	case "gpu_cache_usage_perc":
+		return famUsageOld, true
+	case "prefix_cache_queries":
+		return famQueries, true
+	case "gpu_prefix_cache_queries":
+		return famQueriesOld, true
+	case "prefix_cache_hits":
+		return famHits, true
+	case "gpu_prefix_cache_hits":
+		return famHitsOld, true
+	case "prompt_tokens":
+		return famPrompt, true
+	case "generation_tokens":
+		return famGeneration, true
+	case "request_queue_time_seconds_sum":
+		return famQueueTime, true
+	case "request_prefill_time_seconds_sum":
+		return famPrefillTime, true
+	case "request_prefill_time_seconds_count":
+		return famPrefillCount, true
+	case "request_prefill_kv_computed_tokens_sum":
+		return famPrefillTokens, true
+	case "nixl_xfer_time_seconds_sum":
+		return famTransferTime, true
+	case "nixl_xfer_time_seconds_count":
+		return famTransferCount, true
+	case "nixl_bytes_transferred_sum":
+		return famTransferBytes, true
+	}
+	return 0, false
+}
+
+// parsePage reads the metrics of an engine that serves vLLM's. The error names those of
+// the engine's load that are missing, or are no possible value; the state has the rest.
+func parsePage(text []byte) (router.EngineState, error) {
+	var p page
+	for len(text) > 0 {
+		line := text
+		if i := bytes.IndexByte(text, '\n'); i >= 0 {
+			line, text = text[:i], text[i+1:]
+		} else {
+			text = nil
+		}
+		p.line(line)
+	}
+	return p.state()
+}
+
+func (p *page) line(line []byte) {
+	if len(line) == 0 || line[0] != 'v' && line[0] != 'p' {
+		return
+	}
+	end := bytes.IndexByte(line, '{')
+	if end < 0 {
+		end = max(bytes.IndexAny(line, " \t"), 0)
+	}
+	name, ours := bytes.CutPrefix(line[:end], []byte("vllm:"))
+	rest := line[end:]
+	switch {
+	case !ours && string(name) == "process_start_time_seconds":
+		p.sample(famStarted, rest)
+	case ours && string(name) == "cache_config_info":
+		p.cacheConfig(rest)
+	case ours:
+		if f, ok := familyOf(name); ok {
+			p.sample(f, rest)
+		}
+	}
+}
+
+// sample adds a value that stands behind its labels, or marks the family as wild.
+func (p *page) sample(f family, rest []byte) {
+	r := &p[f]
+	r.n++
+	for l, ok := startLabels(rest); ; {
+		if !ok {
+			r.wild = true
+			return
+		}
+		if l.done {
+			rest = l.rest
+			break
+		}
+		l, ok = l.next()
+	}
+	rest = bytes.TrimLeft(rest, " \t")
+	if i := bytes.IndexAny(rest, " \t\r"); i >= 0 {
+		rest = rest[:i] // a timestamp may follow
+	}
+	r.add(rest)
+}
+
+func (r *reading) add(text []byte) {
+	v, err := math.NaN(), error(nil)
+	if len(text) <= 32 {
+		v, err = strconv.ParseFloat(string(text), 64)
+	}
+	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+		r.wild = true
+		return
+	}
+	r.sum += v
+	r.below = r.below || v < 0
+}
+
+// cacheConfig reads vllm:cache_config_info, whose values are its labels.
+func (p *page) cacheConfig(rest []byte) {
+	l, ok := startLabels(rest)
+	for ok && !l.done {
+		switch string(l.name) {
+		case "block_size":
+			p[famBlockSize].n++
+			p[famBlockSize].add(l.value)
+		case "num_gpu_blocks":
+			p[famBlocks].n++
+			p[famBlocks].add(l.value)
+		}
+		l, ok = l.next()
+	}
+}
+
+// label is one of a sample's labels; done: there is no other, and rest is the sample's
+// value. The value's escapes are as they stand.
+type label struct {
+	name, value, rest []byte
+	done              bool
+}
+
+// startLabels returns the first of the labels that b begins with, where there are any.
+func startLabels(b []byte) (label, bool) {
+	b = bytes.TrimLeft(b, " \t")
+	if len(b) == 0 || b[0] != '{' {
+		return label{rest: b, done: true}, len(b) > 0
+	}
+	return label{rest: b[1:]}.next()
+}
+
+// next is false where what follows is no label.
+func (l label) next() (label, bool) {
+	b := bytes.TrimLeft(l.rest, " ,")
+	if len(b) > 0 && b[0] == '}' {
+		return label{rest: b[1:], done: true}, true
+	}
+	i := bytes.IndexByte(b, '=')
+	if i < 0 || i+1 >= len(b) || b[i+1] != '"' {
+		return label{}, false
+	}
+	l = label{name: b[:i]}
+	b = b[i+2:]
+	for j := 0; j < len(b); j++ {
+		switch b[j] {
+		case '\\':
+			j++
+		case '"':
+			l.value, l.rest = b[:j], b[j+1:]
+			return l, true
+		}
+	}
+	return label{}, false
+}
+
+// state judges what was read: a value that cannot be is not known.
+func (p *page) state() (router.EngineState, error) {
+	e := router.UnknownEngine()
+	e.Running, e.Waiting = p.count(famRunning), p.count(famWaiting)
+	e.KVUsage = p.mean(p.newer(famUsage, famUsageOld))
+	if e.KVUsage > 1 {
+		e.KVUsage = -1
+	}
+	e.PrefixQueries, e.PrefixHits = p.count(p.newer(famQueries, famQueriesOld)), p.count(p.newer(famHits, famHitsOld))
+	if e.PrefixQueries < e.PrefixHits || e.PrefixHits < 0 {
+		e.PrefixQueries, e.PrefixHits = -1, -1
+	}
+	e.PromptTokens, e.GenerationTokens = p.count(famPrompt), p.count(famGeneration)
+	if !p[famQueueTime].below {
+		e.PrefillSeconds = p.amount(famPrefillTime)
+	}
+	e.Prefills, e.PrefillTokens = p.count(famPrefillCount), p.count(famPrefillTokens)
+	e.TransferSeconds = p.amount(famTransferTime)
+	e.Transfers, e.TransferBytes = p.count(famTransferCount), p.count(famTransferBytes)
+	e.Started = p.amount(famStarted)
+	// Ranks have blocks of one size.
+	if size := p.mean(famBlockSize); size >= 1 && size <= math.MaxInt32 && size == math.Trunc(size) {
+		e.BlockSize = int64(size)
+	}
+	if blocks := p.count(famBlocks); blocks <= math.MaxInt32 {
+		e.Blocks = blocks
+	}
+	return e, p.fault(&e)
+}
+
+// newer is the family to read where there is an old name for it.
+func (p *page) newer(f, old family) family {
+	if p[f].n == 0 {
+		return old
+	}
+	return f
+}
+
+// amount is the sum of the samples; −1: there is none, or one that cannot be.
+func (p *page) amount(f family) float64 {
+	if r := &p[f]; r.n > 0 && !r.wild && !r.below {
+		return r.sum
+	}
+	return -1
+}
+
+// count is amount for what is counted; beyond 2^53 a float counts no more.
+func (p *page) count(f family) int64 {
+	if v := p.amount(f); v <= 1<<53 {
+		return int64(v)
+	}
+	return -1
+}
+
+func (p *page) mean(f family) float64 {
+	if v := p.amount(f); v >= 0 {
+		return v / float64(p[f].n)
+	}
+	return -1
+}
+
+// fault says what of the engine's load is not known, in one line; nil: all of it is.
+func (p *page) fault(e *router.EngineState) error {
+	var faults []string
+	for _, m := range [...]struct {
+		name  string
+		fam   family
+		known bool
+	}{
+		{"num_requests_running", famRunning, e.Running >= 0},
+		{"num_requests_waiting", famWaiting, e.Waiting >= 0},
+		{"kv_cache_usage_perc", p.newer(famUsage, famUsageOld), e.KVUsage >= 0},
+	} {
+		switch {
+		case m.known:
+		case p[m.fam].n == 0:
+			faults = append(faults, "no vllm:"+m.name)
+		default:
+			faults = append(faults, "vllm:"+m.name+" has an impossible value")
+		}
+	}
+	if faults == nil {
+		return nil
+	}
+	return errors.New(strings.Join(faults, ", "))
+}
