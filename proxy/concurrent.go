@@ -10,7 +10,9 @@ import (
 // bothLegs runs a round for a connector whose legs start together. The first leg to
 // fail cuts the other, which would wait for blocks that never come or nobody reads.
 func (c *completion) bothLegs() *apiError {
-	if c.snap.Acquire(router.Prefill, c.req.PromptTokens(), c.p.tried, &c.p.lease) != nil {
+	want := c.want(router.Prefill, c.p.tried)
+	want.Alone = true
+	if c.snap.AcquireFor(want, &c.p.lease) != nil {
 		c.d.lease.Release(router.ClientGone)
 		return prefillUnavailable()
 	}

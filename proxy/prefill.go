@@ -55,7 +55,8 @@ func (c *completion) prefill() *apiError {
 	c.buildPrefill()
 	var last legResult
 	for attempts := 0; attempts < maxPrefillAttempts; {
-		want := router.Want{Role: router.Prefill, Tokens: c.req.PromptTokens(), Skip: c.p.tried, Peer: c.d.lease.Backend}
+		want := c.want(router.Prefill, c.p.tried)
+		want.Peer = c.d.lease.Backend
 		if err := c.acquire(want, &c.p.lease); err != nil {
 			if gone := c.interrupted(); gone != nil {
 				return gone
@@ -80,7 +81,7 @@ func (c *completion) prefill() *apiError {
 		if !last.sent {
 			continue
 		}
-		if attempts++; attempts == maxPrefillAttempts || c.snap.Pick(router.Prefill, c.p.tried) == nil || !c.mayRetry(0) {
+		if attempts++; attempts == maxPrefillAttempts || c.snap.Pick(c.want(router.Prefill, c.p.tried)) == nil || !c.mayRetry(0) {
 			break
 		}
 	}

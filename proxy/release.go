@@ -62,6 +62,7 @@ type release struct {
 	snap    *router.Snapshot
 	prefer  *router.Backend   // alive as far as is known; nil: any
 	avoid   []*router.Backend // asked before, or just failed
+	model   []byte            // another engine would not know it, and free nothing; nil: any
 	reject  []byte            // body that D rejects
 	drain   []byte            // body of a one-token decode; nil where only rejection is wanted
 	charged int64             // of drain, on the byte budget
@@ -97,6 +98,9 @@ func (r *releaser) start(a abandoned) {
 	job := &release{
 		s: s, id: a.legID + "-release", path: apiPath(a.api), fields: bytes.Clone(a.fields),
 		blocks: h.handle.Blocks, issued: h.issued, snap: a.snap, prefer: a.prefer, sent: h.state == handleSent,
+	}
+	if a.snap.Mixed(router.Decode) {
+		job.model = bytes.Clone(a.req.Model())
 	}
 	if a.avoid != nil {
 		job.avoid = append(job.avoid, a.avoid)
@@ -204,7 +208,7 @@ func (j *release) pick() *router.Backend {
 		j.prefer = nil
 		return b
 	}
-	return j.snap.Pick(router.Decode, j.avoid)
+	return j.snap.Pick(router.Want{Role: router.Decode, Skip: j.avoid, Model: j.model})
 }
 
 // releasePause is the time between two rounds over a pool of which nobody took a handle

@@ -16,7 +16,8 @@ func (c *completion) reserveDecode() *apiError {
 	if c.d.lease.Held() {
 		return nil
 	}
-	want := router.Want{Role: router.Decode, Tokens: c.req.PromptTokens(), Skip: c.d.tried, Alone: c.path == pathDecodeOnly}
+	want := c.want(router.Decode, c.d.tried)
+	want.Alone = c.path == pathDecodeOnly
 	if c.handoff.live() {
 		want.Peer = c.handoff.from
 	}
@@ -32,6 +33,21 @@ func (c *completion) reserveDecode() *apiError {
 		return c.decodeUnavailable()
 	}
 	return nil
+}
+
+// want is what a leg of the request asks of its pool. Valid until the request is answered.
+func (c *completion) want(role router.Role, skip []*router.Backend) router.Want {
+	return router.Want{Role: role, Skip: skip, Tokens: c.req.PromptTokens(), Model: c.req.Model(), Key: c.session()}
+}
+
+// session is the key of what ties the client's requests together, 0 if nothing does.
+func (c *completion) session() uint64 {
+	for _, name := range c.snap.AffinityHeaders() {
+		if v := c.ctx.Request.Header.Peek(name); len(v) > 0 {
+			return router.KeyOf(v)
+		}
+	}
+	return 0
 }
 
 // acquire takes a lease, and waits for it where all backends are full.
@@ -109,7 +125,7 @@ func (c *completion) mayRetry(asked time.Duration) bool {
 		return true
 	}
 	pause := minBackoff + rand.N(maxBackoff-minBackoff)
-	if asked > pause && c.snap.Pick(router.Decode, c.d.tried) == nil {
+	if asked > pause && c.snap.Pick(c.want(router.Decode, c.d.tried)) == nil {
 		if asked > c.snap.Queue().Wait {
 			return false // the client is told to come back by then
 		}

@@ -2,6 +2,7 @@ package router
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"net/url"
 	"sync/atomic"
@@ -32,6 +33,8 @@ const refusedFor = time.Second
 // Backend is one engine in one role. Its counters are shared by all requests and
 // live as long as its URL stays in the pool; the exported fields never change.
 type Backend struct {
+	vitals
+
 	URL  string // as configured, without a trailing slash; the label and log value
 	Addr string // host:port to dial
 	Host string // authority for the Host header
@@ -39,15 +42,7 @@ type Backend struct {
 
 	router *Router
 
-	// What every pick reads. Times are nanoseconds of the router's clock, 0 is never.
-	inflight     atomic.Int64
-	tokens       atomic.Int64 // estimated prompt tokens of the requests in flight
-	refusedUntil atomic.Int64
-	ejectedUntil atomic.Int64
-	rampFrom     atomic.Int64 // start of the slow start; 0: takes its full share
-	state        atomic.Int32
-	turns        atomic.Int64 // round_robin's turns at this backend, in 1/turn while it ramps
-
+	turns    atomic.Int64 // turns at this backend that were offered, in 1/turn while it takes a share only
 	failures atomic.Int64 // failed legs in a row; auth failures weigh eject_after
 
 	// Written under router.mu.
@@ -62,6 +57,7 @@ type Backend struct {
 
 	down    downList
 	version atomic.Pointer[string]
+	models  atomic.Pointer[[]string] // see SetModels; nil: unknown
 }
 
 func newBackend(r *Router, role Role, raw string) (*Backend, error) {
@@ -80,6 +76,8 @@ func newBackend(r *Router, role Role, raw string) (*Backend, error) {
 		Role:   role,
 		router: r,
 	}
+	b.seed = hashOf(b.URL)
+	b.weight.Store(math.Float64bits(1))
 	b.down.idle.L = &b.down.mu
 	return b, nil
 }
@@ -97,20 +95,3 @@ func (b *Backend) Version() string {
 
 // SetVersion records the engine's /version.
 func (b *Backend) SetVersion(v string) { b.version.Store(&v) }
-
-// reserve counts one more request in flight, unless that would pass limit (0: none).
-func (b *Backend) reserve(limit int64) bool {
-	if limit == 0 {
-		b.inflight.Add(1)
-		return true
-	}
-	for {
-		n := b.inflight.Load()
-		if n >= limit {
-			return false
-		}
-		if b.inflight.CompareAndSwap(n, n+1) {
-			return true
-		}
-	}
-}

@@ -46,7 +46,7 @@ func timers() []timer {
 		{"refused connection", refusedFor, func(t *testing.T, s *Snapshot, _, d *Backend) func() bool {
 			end(t, s, d, Refused, 1)
 			return func() bool {
-				q := s.query(&Want{Role: Decode, Alone: true})
+				q := s.query(&Want{Role: Decode, Alone: true}, s.decode)
 				return q.fit(d)
 			}
 		}},
@@ -55,7 +55,7 @@ func timers() []timer {
 				s.PairFailed(p, d)
 			}
 			return func() bool {
-				q := s.query(&Want{Role: Decode, Peer: p})
+				q := s.query(&Want{Role: Decode, Peer: p}, s.decode)
 				return !q.pairs.banned(d, q.now)
 			}
 		}},
@@ -71,7 +71,7 @@ func timers() []timer {
 		{"cold pair", coldFor, func(t *testing.T, s *Snapshot, p, d *Backend) func() bool {
 			s.Chill(d, true)
 			return func() bool {
-				q := s.query(&Want{Role: Decode, Peer: p})
+				q := s.query(&Want{Role: Decode, Peer: p}, s.decode)
 				return !q.pairs.isCold(d, q.now)
 			}
 		}},

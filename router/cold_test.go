@@ -229,7 +229,7 @@ func TestLargePoolsAreWarmedInPart(t *testing.T) {
 			t.Errorf("%s is warmed with %d, want at least %d", b.URL, n, warmPartners)
 		}
 	}
-	if q := s.query(&Want{Role: Decode}); q.pairs.cold {
+	if q := s.query(&Want{Role: Decode}, s.decode); q.pairs.cold {
 		t.Error("picks look for cold pairs in a pool of which none is passed over")
 	}
 	for _, x := range due {

@@ -5,8 +5,8 @@ import "time"
 // Config names the pools. Package main has validated it: every URL is
 // http://host:port, no URL stands twice in a pool, policies are known.
 type Config struct {
-	// Prefill and Decode are base URLs. An empty Prefill makes a plain balancer
-	// over Decode.
+	// Prefill and Decode are base URLs, each with its weight behind it where that is not
+	// 1: see ParseEntry. An empty Prefill makes a plain balancer over Decode.
 	Prefill []string `mapstructure:"prefill"`
 	Decode  []string `mapstructure:"decode"`
 	// PrefillPolicy and DecodePolicy are names out of Policies.
@@ -18,6 +18,8 @@ type Config struct {
 	DecodeMaxInFlight  int `mapstructure:"decode_max_in_flight"`
 	// Queue is where requests wait while all backends of a pool have their cap.
 	Queue Line `mapstructure:"queue"`
+
+	Affinity Affinity `mapstructure:"affinity"`
 
 	Health  Health  `mapstructure:"health"`
 	Routing Routing `mapstructure:"routing"`

@@ -45,7 +45,11 @@ func (r *Router) Eject(b *Backend, why EjectReason) bool {
 func (b *Backend) Defer(d time.Duration) {
 	for until := b.router.now() + int64(d); ; {
 		was := b.refusedUntil.Load()
-		if was >= until || b.refusedUntil.CompareAndSwap(was, until) {
+		if was >= until {
+			return
+		}
+		if b.refusedUntil.CompareAndSwap(was, until) {
+			b.mark()
 			return
 		}
 	}
@@ -140,8 +144,8 @@ func (r *Router) eject(b *Backend, why EjectReason) Ejection {
 	b.ejectedAt.Store(now)
 	b.ejectReason = why
 	b.failures.Store(0)
-	b.ramp(now + int64(e.For))
 	b.ejectedUntil.Store(now + int64(e.For))
+	b.ramp(now + int64(e.For))
 	return e
 }
 

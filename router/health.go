@@ -66,6 +66,7 @@ func (b *Backend) enter(to State) {
 		b.ramp(b.router.now())
 	}
 	b.state.Store(int32(to))
+	b.mark()
 }
 
 // announce tells whoever waits for the backend: its legs that it went Down, the

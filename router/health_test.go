@@ -23,6 +23,7 @@ func newRouterOf(t testing.TB, prefill, decode int, change func(*Config)) (*Rout
 	if err != nil {
 		t.Fatal(err)
 	}
+	seed(r, 1)
 	return r, clock
 }
 
@@ -67,7 +68,7 @@ func end(t testing.TB, s *Snapshot, b *Backend, o Outcome, n int) {
 // leaseOn is a lease on that backend, even where no pick would choose it.
 func leaseOn(t testing.TB, s *Snapshot, b *Backend) *Lease {
 	t.Helper()
-	if !b.reserve(s.pool(b.Role).limit) {
+	if !b.inflight.reserve(s.pool(b.Role).limit) {
 		t.Fatalf("%s is full", b.URL)
 	}
 	l := new(Lease)
@@ -167,7 +168,7 @@ func TestDownIsNeverPicked(t *testing.T) {
 			if err := s.Acquire(Decode, 1, nil, &l); !errors.Is(err, ErrAllDown) || !errors.Is(err, ErrNoBackend) || l.Held() {
 				t.Errorf("all down: %v, held %v", err, l.Held())
 			}
-			if s.Pick(Decode, nil) != nil {
+			if s.Pick(Want{Role: Decode}) != nil {
 				t.Error("Pick names a backend that is down")
 			}
 			d[2].Observe(true)

@@ -116,7 +116,7 @@ func (s *Snapshot) Forget(b *Backend) {
 	now := r.now()
 	b.failures.Store(0)
 	b.ejections.Store(0)
-	b.refusedUntil.Store(0)
+	b.refusedUntil.Store(0) // ramp marks it
 	b.ejectedUntil.Store(0)
 	b.ramp(now)
 	r.pairs.drop(func(x pair) bool { return x.has(b) })
@@ -222,7 +222,7 @@ type pairQuery struct {
 	bans     map[pair]*ban
 	cold     bool
 	peer     *Backend
-	partners []*Backend // all of the other role
+	partners []*Backend // of the other role, all that serve the model
 }
 
 // ban is that of b with the peer. Before there is a peer it is that which ends first,

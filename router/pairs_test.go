@@ -218,7 +218,7 @@ func TestProbeIsGivenBack(t *testing.T) {
 	p, d := s.Backends(Prefill)[0], s.Backends(Decode)[0]
 	script(t, r, clock, "p1d1 p1d1 p1d1 60s")
 	w := Want{Role: Prefill, Peer: d}
-	q := s.query(&w)
+	q := s.query(&w, s.pool(w.Role))
 	c, ok := q.pairs.probe(p, q.now)
 	if !ok || !q.pairs.banned(p, q.now) {
 		t.Fatalf("claimed %v, and others see the pair banned %v; want both", ok, q.pairs.banned(p, q.now))

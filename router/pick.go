@@ -30,7 +30,8 @@ type Want struct {
 // interface a pointer would cost an allocation.
 type query struct {
 	skip      []*Backend
-	tokens    int
+	choosy    bool // fit has to look at skip and pairs
+	tokens    int64
 	key       uint64
 	prefix    []uint64
 	turns     *atomic.Uint64 // of the list that is chosen from: where the next one begins
@@ -40,26 +41,36 @@ type query struct {
 	pairs     pairQuery
 }
 
-func (s *Snapshot) query(w *Want) query {
-	p := s.pool(w.Role)
+// query is what w asks of p, its pool or a part of that, now.
+func (s *Snapshot) query(w *Want, p *pool) query {
 	q := query{
-		skip: w.Skip, tokens: w.Tokens, key: w.Key, prefix: w.Prefix, turns: p.turns,
+		skip: w.Skip, tokens: int64(w.Tokens), key: w.Key, prefix: w.Prefix, turns: p.turns,
 		now: s.router.now(), limit: p.limit, slowStart: s.health.SlowStart,
 	}
 	if m := &s.router.pairs; !w.Alone && m.known() {
-		q.pairs = pairQuery{cold: m.avoid.Load() > q.now, peer: w.Peer, partners: s.Backends(1 - w.Role)}
+		q.pairs = pairQuery{cold: m.avoid.Load() > q.now, peer: w.Peer, partners: s.poolFor(1-w.Role, w).backends}
 		if bans := m.bans.Load(); bans != nil {
 			q.pairs.bans = *bans
 		}
 	}
+	q.choosy = len(q.skip) > 0 || q.pairs.cold || q.pairs.bans != nil
 	return q
 }
 
 // fit reports whether nothing speaks against b.
 func (q *query) fit(b *Backend) bool {
-	return b.State() != Down &&
-		b.refusedUntil.Load() <= q.now && b.ejectedUntil.Load() <= q.now &&
-		!q.full(b) && !slices.Contains(q.skip, b) &&
+	return (b.inflight.word.Load() < marked || q.usable(b)) && !q.full(b) && (!q.choosy || q.allows(b))
+}
+
+// usable looks closer at a marked one.
+func (q *query) usable(b *Backend) bool {
+	b.settle(q)
+	return b.usable(q)
+}
+
+// allows: the request itself does not rule b out.
+func (q *query) allows(b *Backend) bool {
+	return !slices.Contains(q.skip, b) &&
 		(q.pairs.bans == nil || !q.pairs.banned(b, q.now)) &&
 		(!q.pairs.cold || !q.pairs.isCold(b, q.now))
 }
@@ -100,16 +111,24 @@ func (p *pool) choose(q query) (*Backend, error) {
 	if len(p.backends) == 0 {
 		return nil, ErrNoBackend
 	}
-	if b := p.policy.pick(p.backends, q); b != nil {
+	if b := p.pick(q); b != nil {
 		return b, nil
 	}
 	if q.pairs.cold {
 		q.pairs.cold = false // all are: as if none were
-		if b := p.policy.pick(p.backends, q); b != nil {
+		if b := p.pick(q); b != nil {
 			return b, nil
 		}
 	}
 	return p.leastBlemished(q)
+}
+
+// pick asks the policy, where nothing ties the request to a backend.
+func (p *pool) pick(q query) *Backend {
+	if q.key != 0 {
+		return rendezvous(p.backends, &q, q.key)
+	}
+	return p.policy.pick(p.backends, q)
 }
 
 func (p *pool) leastBlemished(q query) (*Backend, error) {
@@ -146,12 +165,14 @@ func (p *pool) leastBlemished(q query) (*Backend, error) {
 	return nil, ErrNoBackend
 }
 
-// Pick names a backend of the role for a call that takes no slot, whatever the caps
-// say: nothing is counted, and its end is not fed into any health. nil: none is left.
-func (s *Snapshot) Pick(role Role, skip []*Backend) *Backend {
-	q := s.query(&Want{Role: role, Skip: skip, Alone: true})
+// Pick names a backend for a call that takes no slot, whatever the caps say: nothing is
+// counted, and its end is not fed into any health. nil: none is left.
+func (s *Snapshot) Pick(w Want) *Backend {
+	w.Alone = true
+	p := s.poolFor(w.Role, &w)
+	q := s.query(&w, p)
 	q.limit = 0
-	b, err := s.pool(role).choose(q)
+	b, err := p.choose(q)
 	if err != nil {
 		return nil
 	}
@@ -176,9 +197,10 @@ func (s *Snapshot) acquire(w *Want, l *Lease) error {
 	if l.held.Load() {
 		panic("BUG: lease acquired twice")
 	}
+	p := s.poolFor(w.Role, w)
 	for {
-		q := s.query(w)
-		b, err := s.pool(w.Role).choose(q)
+		q := s.query(w, p)
+		b, err := p.choose(q)
 		if err != nil {
 			return err
 		}
@@ -187,7 +209,7 @@ func (s *Snapshot) acquire(w *Want, l *Lease) error {
 		if !ok {
 			continue
 		}
-		if !b.reserve(q.limit) {
+		if !b.inflight.reserve(q.limit) {
 			probe.giveBack()
 			continue
 		}

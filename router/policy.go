@@ -1,5 +1,7 @@
 package router
 
+import "math/rand/v2"
+
 // policy chooses one of the backends that are fit for the query; nil if none is. It is
 // one for all requests to a pool, and lives on over reloads that do not change its name.
 type policy interface {
@@ -11,8 +13,13 @@ var policies = [...]struct {
 	name string
 	make func() policy
 }{
-	{"least_request", func() policy { return leastRequest{} }},
+	{"least_request", func() policy { return least{} }},
+	{"least_tokens", func() policy { return least{tokens: true} }},
 	{"round_robin", func() policy { return roundRobin{} }},
+	{"random", func() policy { return randomly{rand.Uint64} }},
+	{"power_of_two", func() policy { return powerOfTwo{source: rand.Uint64} }},
+	{"power_of_two_tokens", func() policy { return powerOfTwo{source: rand.Uint64, tokens: true} }},
+	{"consistent_hash", func() policy { return consistentHash{} }},
 }
 
 // Policies lists the names that PrefillPolicy and DecodePolicy accept.

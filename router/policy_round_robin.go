@@ -6,13 +6,13 @@ type roundRobin struct{}
 
 func (roundRobin) pick(backends []*Backend, q query) *Backend {
 	n := uint64(len(backends))
-	var passed *Backend // fit, but in its slow start
+	var passed *Backend // fit, but takes a part of its turns only
 	for range n {
 		b := backends[(q.turns.Add(1)-1)%n]
 		if !q.fit(b) {
 			continue
 		}
-		if b.takesTurn(b.share(q.now, q.slowStart)) {
+		if b.takesTurn(b.factor(&q)) {
 			return b
 		}
 		if passed == nil {

@@ -28,7 +28,7 @@ func TestCap(t *testing.T) {
 			if err := s.Acquire(Decode, 1, d, &l); err != ErrNoBackend {
 				t.Errorf("all full, all tried: %v, want ErrNoBackend", err)
 			}
-			if s.Pick(Decode, nil) == nil {
+			if s.Pick(Want{Role: Decode}) == nil {
 				t.Error("a call that takes no slot finds no backend")
 			}
 			if got := picks(s, Prefill, 1); got != "p1" {

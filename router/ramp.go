@@ -6,32 +6,33 @@ import "time"
 // never pay the handshake that a first request to a pair costs.
 const minShare = 0.1
 
-// turn is one whole turn of round_robin in Backend.turns.
-const turn = 1000
+// turn is one whole turn in Backend.turns.
+const turn = 1_000_000
 
 // ramp starts the slow start at the given time of the router's clock, or at the end
 // of the ejection that lasts longer. Called under router.mu.
 func (b *Backend) ramp(at int64) {
 	b.rampFrom.Store(max(1, at, b.ejectedUntil.Load()))
+	b.mark()
 }
 
 // share is the part of its load that a backend takes, minShare to 1, rising in a line
 // over the slow start.
-func (b *Backend) share(now int64, over time.Duration) float64 {
-	from := b.rampFrom.Load()
+func (v *vitals) share(now int64, over time.Duration) float64 {
+	from := v.rampFrom.Load()
 	if from == 0 || now-from >= int64(over) {
 		return 1
 	}
 	return max(minShare, float64(now-from)/float64(over))
 }
 
-// takesTurn reports whether a backend with that share takes the turn that round_robin
-// offers it: evenly one of each 1/share.
-func (b *Backend) takesTurn(share float64) bool {
-	if share >= 1 {
+// takesTurn reports whether a backend with that factor takes the turn that a rotation
+// offers it: evenly one of each 1/factor.
+func (b *Backend) takesTurn(factor float64) bool {
+	if factor >= 1 {
 		return true
 	}
-	part := int64(share * turn)
+	part := int64(factor * turn)
 	n := b.turns.Add(part)
 	return n/turn != (n-part)/turn
 }

@@ -10,7 +10,7 @@ type Change struct {
 
 // Reload puts the snapshot of cfg in place of the current one, or returns an error
 // and changes nothing. A backend whose URL stays in its pool stays the same object:
-// its leases, health and version live on. prepare is called with the change before
+// its leases, health, models and version live on. prepare is called with the change before
 // any request can see it (for connections to those that join); nil: nothing to do.
 func (r *Router) Reload(cfg Config, maxShare float64, prepare func(Change)) (Change, error) {
 	r.reloading.Lock()
@@ -45,8 +45,11 @@ func (r *Router) swap(s *Snapshot, c Change) {
 		r.pairs.drop(func(x pair) bool { return x.has(b) })
 		r.pairs.warmAll(b, r.Snapshot().Backends(1-b.Role))
 	}
-	s.prefill.spareHalf(now)
-	s.decode.spareHalf(now)
+	for _, p := range [...]*pool{s.prefill, s.decode} {
+		p.spareHalf(now)
+		p.weigh()
+		p.sortModels(r.Snapshot().pool(p.role))
+	}
 	r.snapshot.Store(s)
 }
 

@@ -35,16 +35,9 @@ type Snapshot struct {
 	routing  Routing
 	queue    Line
 	maxShare float64 // of the in-flight decode requests, see Degrade
-	prefill  pool
-	decode   pool
-}
-
-type pool struct {
-	backends   []*Backend
-	policyName string
-	policy     policy
-	turns      *atomic.Uint64 // see query
-	limit      int64          // of leases on one backend; 0: none
+	affinity Affinity
+	prefill  *pool
+	decode   *pool
 }
 
 // Router hands out leases on the backends of the current snapshot.
@@ -68,22 +61,24 @@ type Router struct {
 // may be there for want of a prefill.
 func New(cfg Config, maxShare float64, clock Clock) (*Router, error) {
 	r := &Router{clock: clock, epoch: clock()}
-	s, err := r.build(cfg, maxShare, &Snapshot{})
+	s, err := r.build(cfg, maxShare, &Snapshot{prefill: &pool{}, decode: &pool{}})
 	if err != nil {
 		return nil, err
 	}
+	s.prefill.weigh()
+	s.decode.weigh()
 	r.snapshot.Store(s)
 	return r, nil
 }
 
 // build makes the snapshot of cfg, with old's backends where their URL stays.
 func (r *Router) build(cfg Config, maxShare float64, old *Snapshot) (*Snapshot, error) {
-	s := &Snapshot{router: r, health: cfg.Health, routing: cfg.Routing, queue: cfg.Queue, maxShare: maxShare}
+	s := &Snapshot{router: r, health: cfg.Health, routing: cfg.Routing, queue: cfg.Queue, maxShare: maxShare, affinity: cfg.Affinity}
 	var err error
-	if s.prefill, err = r.newPool(Prefill, cfg.Prefill, cfg.PrefillPolicy, &old.prefill); err != nil {
+	if s.prefill, err = r.newPool(Prefill, cfg.Prefill, cfg.PrefillPolicy, old.prefill); err != nil {
 		return nil, err
 	}
-	if s.decode, err = r.newPool(Decode, cfg.Decode, cfg.DecodePolicy, &old.decode); err != nil {
+	if s.decode, err = r.newPool(Decode, cfg.Decode, cfg.DecodePolicy, old.decode); err != nil {
 		return nil, err
 	}
 	if len(s.decode.backends) == 0 {
@@ -91,28 +86,6 @@ func (r *Router) build(cfg Config, maxShare float64, old *Snapshot) (*Snapshot, 
 	}
 	s.prefill.limit, s.decode.limit = int64(cfg.PrefillMaxInFlight), int64(cfg.DecodeMaxInFlight)
 	return s, nil
-}
-
-func (r *Router) newPool(role Role, urls []string, policyName string, old *pool) (pool, error) {
-	p := pool{policyName: policyName, policy: old.policy, turns: old.turns}
-	if p.policy == nil || old.policyName != policyName {
-		p.policy, p.turns = newPolicy(policyName), new(atomic.Uint64)
-	}
-	known := map[string]*Backend{}
-	for _, b := range old.backends {
-		known[b.URL] = b
-	}
-	for _, u := range urls {
-		b, err := newBackend(r, role, u)
-		if err != nil {
-			return p, fmt.Errorf("build pool: %w", err)
-		}
-		if k := known[b.URL]; k != nil {
-			b = k
-		}
-		p.backends = append(p.backends, b)
-	}
-	return p, nil
 }
 
 // Snapshot is the configuration that a new request works with.
@@ -130,18 +103,15 @@ func (s *Snapshot) Queue() Line { return s.queue }
 // Poll is the time between two readings of an engine's metrics; 0: they are not read.
 func (s *Snapshot) Poll() time.Duration { return s.routing.Poll }
 
+// AffinityHeaders are the request headers that tie a client's requests together, the
+// first one that a request has; the slice must not be changed.
+func (s *Snapshot) AffinityHeaders() []string { return s.affinity.Headers }
+
 // Health is what bounds the active checks.
 func (s *Snapshot) Health() Health { return s.health }
 
 // Backends lists a role's backends; the slice must not be changed.
 func (s *Snapshot) Backends(role Role) []*Backend { return s.pool(role).backends }
-
-func (s *Snapshot) pool(role Role) *pool {
-	if role == Prefill {
-		return &s.prefill
-	}
-	return &s.decode
-}
 
 // Degrade marks a held decode lease as one that goes without a prefill it should
 // have had. False when the cap on such requests is reached; then nothing changes.

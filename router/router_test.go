@@ -23,6 +23,7 @@ func newTestRouter(t testing.TB, policy string, prefill, decode []string) (*Snap
 	if err != nil {
 		t.Fatal(err)
 	}
+	seed(r, 1)
 	return r.Snapshot(), clock
 }
 
@@ -106,7 +107,7 @@ func TestRefusedBackendIsPassedOverForASecond(t *testing.T) {
 			l.Release(OK)
 			clock.advance(refusedFor)
 			seen := map[*Backend]bool{}
-			for range 4 {
+			for range 16 {
 				if err := s.Acquire(Decode, 1, nil, &l); err != nil {
 					t.Fatal(err)
 				}

@@ -1,0 +1,106 @@
+package router
+
+import (
+	"slices"
+	"sync/atomic"
+)
+
+// SetModels records the ids that the engine lists, its base model first, then its other
+// names and adapters. Until then the backend counts as one that serves any.
+func (b *Backend) SetModels(ids []string) {
+	if was := b.models.Load(); was != nil && slices.Equal(*was, ids) {
+		return
+	}
+	ids = slices.Clone(ids)
+	r := b.router
+	r.mu.Lock()
+	b.models.Store(&ids)
+	if p := r.Snapshot().pool(b.Role); slices.Contains(p.backends, b) {
+		p.sortModels(p)
+	}
+	r.mu.Unlock()
+	r.serve(b.Role) // somebody may wait for one with that model
+}
+
+// Models are the ids that the engine lists, nil while they are not known. Read only.
+func (b *Backend) Models() []string {
+	if m := b.models.Load(); m != nil {
+		return *m
+	}
+	return nil
+}
+
+// Mixed reports whether the backends of the role serve different models.
+func (s *Snapshot) Mixed(role Role) bool { return s.pool(role).byModel.Load() != nil }
+
+// sortModels makes the lists of those that serve a model, with the turns of old, where
+// the models differ. Called under router.mu.
+func (p *pool) sortModels(old *pool) {
+	if p.alike() {
+		p.byModel.Store(nil)
+		return
+	}
+	before := old.byModel.Load()
+	lists := map[string]*pool{}
+	for _, b := range p.backends {
+		for _, id := range b.Models() {
+			if lists[id] == nil {
+				lists[id] = p.serving(id)
+				if before != nil && (*before)[id] != nil {
+					lists[id].turns = (*before)[id].turns
+				}
+			}
+		}
+	}
+	p.byModel.Store(&lists)
+}
+
+// alike: all whose models are known list the same.
+func (p *pool) alike() bool {
+	var first []string
+	for _, b := range p.backends {
+		ids := b.models.Load()
+		if ids == nil {
+			continue
+		}
+		sorted := slices.Sorted(slices.Values(*ids))
+		if first == nil {
+			first = sorted
+		} else if !slices.Equal(first, sorted) {
+			return false
+		}
+	}
+	return true
+}
+
+// serving is the part of p that serves the model, or may.
+func (p *pool) serving(id string) *pool {
+	part := &pool{role: p.role, policyName: p.policyName, policy: p.policy, turns: new(atomic.Uint64), limit: p.limit}
+	for _, b := range p.backends {
+		if ids := b.models.Load(); ids == nil || slices.Contains(*ids, id) {
+			part.backends = append(part.backends, b)
+		}
+	}
+	return part
+}
+
+// poolFor is the part of the role's pool that serves the model of w. One that nobody
+// lists goes to any backend: an engine may know more than it lists, and else says in its
+// own words that it does not. Without a model both legs go to engines of one model.
+func (s *Snapshot) poolFor(role Role, w *Want) *pool {
+	p := s.pool(role)
+	lists := p.byModel.Load()
+	if lists == nil {
+		return p
+	}
+	part := (*lists)[string(w.Model)]
+	if w.Model == nil && w.Peer != nil {
+		if ids := w.Peer.Models(); len(ids) > 0 {
+			part = (*lists)[ids[0]]
+		}
+	}
+	if part == nil {
+		return p
+	}
+	return part
+}

@@ -1,0 +1,96 @@
+package router
+
+import "math"
+
+// least takes the backend with the least load, this request included, for the share that
+// it can take. A rotation decides among equals.
+type least struct {
+	tokens bool // load is estimated prompt tokens; else leases
+}
+
+// maxOffers bounds the turns that one request looks at.
+const maxOffers = 16
+
+func (p least) pick(backends []*Backend, q query) *Backend {
+	s := search{tokens: p.tokens, own: 1, cap: marked, bound: math.MaxInt64, least: math.Inf(1)}
+	if p.tokens {
+		s.own = max(1, q.tokens)
+	}
+	if q.limit > 0 {
+		s.cap = q.limit
+	}
+	start := s.begin(backends, &q)
+	s.scan(backends[start:], &q)
+	s.scan(backends[:start], &q)
+	return s.best
+}
+
+// search is one look at a pool for the least load. The query is no part of it: with what
+// is returned of a struct, all that it points to goes to the heap.
+type search struct {
+	tokens bool
+	own    int64 // load of the request
+	cap    int64 // a count of leases that is too many
+
+	best  *Backend
+	least float64 // its load with the request, for its share
+	bound int64   // a backend with a whole share and this load or more is no better
+}
+
+// begin takes the one whose turn it is, and returns where to look further. It counts as if
+// it had a whole share for this request: where all are idle, one with less would have to
+// wait for that.
+func (s *search) begin(backends []*Backend, q *query) (start uint64) {
+	n := uint64(len(backends))
+	for range maxOffers {
+		start = (q.turns.Add(1) - 1) % n
+		b := backends[start]
+		if !q.fit(b) {
+			continue
+		}
+		if f := b.factor(q); b.takesTurn(f) {
+			s.take(b, float64(s.load(b))/f+float64(s.own))
+			break
+		}
+	}
+	return start
+}
+
+func (s *search) load(b *Backend) int64 {
+	if s.tokens {
+		return b.tokens.Load()
+	}
+	return b.inflight.Load()
+}
+
+func (s *search) take(b *Backend, least float64) {
+	s.best, s.least, s.bound = b, least, int64(math.Ceil(least))-s.own
+}
+
+// scan looks for less. It costs one load a backend where nothing is unusual.
+func (s *search) scan(backends []*Backend, q *query) {
+	for _, b := range backends {
+		word := b.inflight.word.Load()
+		if word >= marked {
+			s.consider(b, q)
+			continue
+		}
+		n := word
+		if s.tokens {
+			n = b.tokens.Load()
+		}
+		if n < s.bound && word < s.cap && (!q.choosy || q.allows(b)) {
+			s.take(b, float64(n+s.own))
+		}
+	}
+}
+
+// consider is scan for a backend of which more than the count matters.
+func (s *search) consider(b *Backend, q *query) {
+	if !q.fit(b) {
+		return
+	}
+	if least := float64(s.load(b)+s.own) / b.factor(q); least < s.least {
+		s.take(b, least)
+	}
+}

@@ -1,0 +1,34 @@
+package router
+
+// powerOfTwo draws two and takes the one with less load for its share: routers that do not
+// know of each other do not all run to the same idle backend.
+type powerOfTwo struct {
+	source func() uint64
+	tokens bool // load is estimated prompt tokens; else leases
+}
+
+func (p powerOfTwo) pick(backends []*Backend, q query) *Backend {
+	a := draw(backends, &q, p.source)
+	if a == nil {
+		return nil
+	}
+	for range maxDraws { // until it is another one, if there is one
+		b := draw(backends, &q, p.source)
+		if b != nil && b != a {
+			// Without this request: of two idle ones it is the first, as drawn by their shares.
+			if p.load(b, &q) < p.load(a, &q) {
+				return b
+			}
+			break
+		}
+	}
+	return a
+}
+
+func (p powerOfTwo) load(b *Backend, q *query) float64 {
+	n := b.inflight.Load()
+	if p.tokens {
+		n = b.tokens.Load()
+	}
+	return float64(n) / b.factor(q)
+}

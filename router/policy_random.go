@@ -1,0 +1,6 @@
+package router
+
+// randomly takes any.
+type randomly struct{ source func() uint64 }
+
+func (p randomly) pick(backends []*Backend, q query) *Backend { return draw(backends, &q, p.source) }

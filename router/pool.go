@@ -1,0 +1,67 @@
+package router
+
+import (
+	"fmt"
+	"math"
+	"sync/atomic"
+)
+
+// pool is the backends of one role, or those of them that serve one model.
+type pool struct {
+	role       Role
+	backends   []*Backend
+	weights    []float64 // of the backends, as configured
+	policyName string
+	policy     policy
+	turns      *atomic.Uint64 // see query
+	limit      int64          // of leases on one backend; 0: none
+
+	byModel atomic.Pointer[map[string]*pool] // nil: all serve the same; the map is replaced, never changed
+}
+
+// newPool makes the pool of the entries, with old's backends where their URL stays.
+func (r *Router) newPool(role Role, entries []string, policyName string, old *pool) (*pool, error) {
+	p := &pool{role: role, policyName: policyName, policy: old.policy, turns: old.turns}
+	if p.policy == nil || old.policyName != policyName {
+		p.policy, p.turns = newPolicy(policyName), new(atomic.Uint64)
+	}
+	known := map[string]*Backend{}
+	for _, b := range old.backends {
+		known[b.URL] = b
+	}
+	for _, entry := range entries {
+		url, weight, err := ParseEntry(entry)
+		if err != nil {
+			return nil, fmt.Errorf("build pool: %s backend %q: %w", role, url, err)
+		}
+		b, err := newBackend(r, role, url)
+		if err != nil {
+			return nil, fmt.Errorf("build pool: %w", err)
+		}
+		if k := known[b.URL]; k != nil {
+			b = k
+		}
+		p.backends, p.weights = append(p.backends, b), append(p.weights, weight)
+	}
+	return p, nil
+}
+
+func (s *Snapshot) pool(role Role) *pool {
+	if role == Prefill {
+		return s.prefill
+	}
+	return s.decode
+}
+
+// weigh puts the weights in force, each as its part of the largest, and has choices look
+// at each backend anew: other rules may hold for it.
+func (p *pool) weigh() {
+	most := 0.0
+	for _, w := range p.weights {
+		most = max(most, w)
+	}
+	for i, b := range p.backends {
+		b.weight.Store(math.Float64bits(p.weights[i] / most))
+		b.mark()
+	}
+}

@@ -1,0 +1,89 @@
+package router
+
+import (
+	"math"
+	"sync/atomic"
+)
+
+// vitals are what a choice reads of each backend: one cache line, of which it needs the
+// first word only where nothing is unusual about the backend. Times are nanoseconds of
+// the router's clock, 0 is never. Whoever writes another field than the counts calls
+// mark afterwards.
+type vitals struct {
+	inflight     counter
+	tokens       atomic.Int64  // estimated prompt tokens of the requests in flight
+	seed         uint64        // hash of the URL; never changes
+	weight       atomic.Uint64 // bits of a float64: its part of the heaviest in the pool, above 0 to 1
+	refusedUntil atomic.Int64
+	ejectedUntil atomic.Int64
+	rampFrom     atomic.Int64 // start of the slow start; 0: takes its full share
+	state        atomic.Int32
+	_            [4]byte
+}
+
+// counter counts the leases on a backend, and holds the mark of one that is unusual.
+type counter struct{ word atomic.Int64 }
+
+// marked stands in a counter above any count. A word below it is the count.
+const marked = 1 << 32
+
+// Load is the number of leases.
+func (c *counter) Load() int64 { return countOf(c.word.Load()) }
+
+func countOf(word int64) int64 { return int64(int32(word)) }
+
+// Add counts n leases more.
+func (c *counter) Add(n int64) { c.word.Add(n) }
+
+// reserve counts one lease more, unless that would pass limit (0: none).
+func (c *counter) reserve(limit int64) bool {
+	if limit == 0 {
+		c.word.Add(1)
+		return true
+	}
+	for {
+		word := c.word.Load()
+		if countOf(word) >= limit {
+			return false
+		}
+		if c.word.CompareAndSwap(word, word+1) {
+			return true
+		}
+	}
+}
+
+// mark has choices look at the fields behind the count.
+func (v *vitals) mark() { v.inflight.word.Or(marked) }
+
+// settle takes the mark off where nothing is unusual any more. What is written in the
+// meantime is either seen by the second look or marked after it.
+func (v *vitals) settle(q *query) {
+	if !v.usual(q) {
+		return
+	}
+	v.inflight.word.And(^marked)
+	if !v.usual(q) {
+		v.mark()
+	}
+}
+
+// usual: the backend can be chosen, and takes a full share.
+func (v *vitals) usual(q *query) bool { return v.usable(q) && v.part(q) == 1 }
+
+// usable: neither down nor left alone for a while.
+func (v *vitals) usable(q *query) bool {
+	return State(v.state.Load()) != Down && v.refusedUntil.Load() <= q.now && v.ejectedUntil.Load() <= q.now
+}
+
+// factor is the part of a full share that the backend takes, above 0 to 1.
+func (v *vitals) factor(q *query) float64 {
+	if v.inflight.word.Load() < marked {
+		return 1
+	}
+	return v.part(q)
+}
+
+// part is the factor by its weight and its slow start.
+func (v *vitals) part(q *query) float64 {
+	return v.share(q.now, q.slowStart) * math.Float64frombits(v.weight.Load())
+}
