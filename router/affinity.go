@@ -25,26 +25,22 @@ const (
 // is fit.
 func rendezvous(backends []*Backend, q *query, key uint64) *Backend {
 	full := fullLoad(backends, q)
-	var best, light *Backend // of those with a whole share, and of the others
-	var top uint64
+	var best *Backend
 	least := math.Inf(1)
 	for _, b := range backends {
-		if !q.fit(b) {
+		share := q.share(b)
+		if share == 0 || float64(b.inflight.Load()+1) > math.Ceil(full*share) {
 			continue
 		}
-		n, f := float64(b.inflight.Load()), b.factor(q)
-		switch rank := mix(b.seed ^ key); {
-		case n+1 > math.Ceil(full*f):
-		case f < 1:
-			if cost := costOf(rank) / f; cost < least {
-				light, least = b, cost
-			}
-		case best == nil || rank > top:
-			best, top = b, rank
+		// The cost of the key at b is exponentially distributed: divided by the share, the
+		// least one is that of each backend in proportion to its share.
+		u := (float64(mix(b.seed^key)>>11) + 1) / (1 << 53)
+		if (1-u)/share >= least {
+			continue // -ln(u) is not below 1-u
 		}
-	}
-	if best == nil || light != nil && least < costOf(top) {
-		return light
+		if cost := -math.Log(u) / share; cost < least {
+			best, least = b, cost
+		}
 	}
 	return best
 }
@@ -53,17 +49,13 @@ func rendezvous(backends []*Backend, q *query, key uint64) *Backend {
 func fullLoad(backends []*Backend, q *query) float64 {
 	leases, shares := int64(1), 0.0
 	for _, b := range backends {
-		if q.fit(b) {
+		if share := q.share(b); share > 0 {
 			leases += b.inflight.Load()
-			shares += b.factor(q)
+			shares += share
 		}
 	}
 	return max(freeLoad, loadBound*float64(leases)/shares)
 }
-
-// costOf makes of the rank of a backend a cost that is exponentially distributed: divided
-// by a share, the least one is that of each backend in proportion to its share.
-func costOf(rank uint64) float64 { return -math.Log((float64(rank>>11) + 1) / (1 << 53)) }
 
 // mix spreads the bits of x over all of the result (the end of splitmix64).
 func mix(x uint64) uint64 {

@@ -5,29 +5,23 @@ import "math/bits"
 // maxDraws bounds the tries before a draw looks at all backends.
 const maxDraws = 8
 
-// draw names a fit backend at random, each with a chance in proportion to its factor.
+// draw names a fit backend at random, each with a chance in proportion to its share.
 // random gives 64 random bits. nil: none is fit.
 func draw(backends []*Backend, q *query, random func() uint64) *Backend {
 	n := uint64(len(backends))
 	for range maxDraws {
 		i, _ := bits.Mul64(random(), n)
 		b := backends[i]
-		if !q.fit(b) {
-			continue
-		}
-		if f := b.factor(q); f == 1 || fraction(random()) < f {
+		if share := q.share(b); share == 1 || share > 0 && fraction(random()) < share {
 			return b
 		}
 	}
 	var chosen *Backend
 	total := 0.0
 	for _, b := range backends {
-		if !q.fit(b) {
-			continue
-		}
-		f := b.factor(q)
-		total += f
-		if fraction(random())*total < f {
+		share := q.share(b)
+		total += share
+		if share > 0 && fraction(random())*total < share {
 			chosen = b
 		}
 	}

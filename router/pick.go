@@ -30,7 +30,7 @@ type Want struct {
 // interface a pointer would cost an allocation.
 type query struct {
 	skip      []*Backend
-	choosy    bool // fit has to look at skip and pairs
+	plain     int64 // a counter below it is that of a fit backend that takes a full share
 	tokens    int64
 	key       uint64
 	prefix    []uint64
@@ -53,19 +53,44 @@ func (s *Snapshot) query(w *Want, p *pool) query {
 			q.pairs.bans = *bans
 		}
 	}
-	q.choosy = len(q.skip) > 0 || q.pairs.cold || q.pairs.bans != nil
+	q.ready()
 	return q
 }
 
-// fit reports whether nothing speaks against b.
-func (q *query) fit(b *Backend) bool {
-	return (b.inflight.word.Load() < marked || q.usable(b)) && !q.full(b) && (!q.choosy || q.allows(b))
+// ready sets plain by the other fields.
+func (q *query) ready() {
+	q.plain = marked
+	if q.limit > 0 {
+		q.plain = min(q.limit, marked)
+	}
+	if len(q.skip) > 0 || q.pairs.cold || q.pairs.bans != nil {
+		q.plain = 0
+	}
 }
 
-// usable looks closer at a marked one.
-func (q *query) usable(b *Backend) bool {
-	b.settle(q)
-	return b.usable(q)
+// fit reports whether nothing speaks against b.
+func (q *query) fit(b *Backend) bool { return q.share(b) > 0 }
+
+// share is the part of a full share that b takes, above 0 to 1; 0: it is not fit.
+func (q *query) share(b *Backend) float64 {
+	if b.inflight.word.Load() < q.plain {
+		return 1
+	}
+	return q.closely(b)
+}
+
+// closely is share for one of which more than the count matters.
+func (q *query) closely(b *Backend) float64 {
+	share := 1.0
+	if b.inflight.word.Load() >= marked {
+		if share = b.part(q); share == 1 {
+			b.settle(q)
+		}
+	}
+	if q.full(b) || !q.allows(b) {
+		return 0
+	}
+	return share
 }
 
 // allows: the request itself does not rule b out.
@@ -116,6 +141,7 @@ func (p *pool) choose(q query) (*Backend, error) {
 	}
 	if q.pairs.cold {
 		q.pairs.cold = false // all are: as if none were
+		q.ready()
 		if b := p.pick(q); b != nil {
 			return b, nil
 		}
@@ -172,6 +198,7 @@ func (s *Snapshot) Pick(w Want) *Backend {
 	p := s.poolFor(w.Role, &w)
 	q := s.query(&w, p)
 	q.limit = 0
+	q.ready()
 	b, err := p.choose(q)
 	if err != nil {
 		return nil

@@ -12,12 +12,9 @@ type least struct {
 const maxOffers = 16
 
 func (p least) pick(backends []*Backend, q query) *Backend {
-	s := search{tokens: p.tokens, own: 1, cap: marked, bound: math.MaxInt64, least: math.Inf(1)}
+	s := search{tokens: p.tokens, own: 1, bound: math.MaxInt64, least: math.Inf(1)}
 	if p.tokens {
 		s.own = max(1, q.tokens)
-	}
-	if q.limit > 0 {
-		s.cap = q.limit
 	}
 	start := s.begin(backends, &q)
 	s.scan(backends[start:], &q)
@@ -30,7 +27,6 @@ func (p least) pick(backends []*Backend, q query) *Backend {
 type search struct {
 	tokens bool
 	own    int64 // load of the request
-	cap    int64 // a count of leases that is too many
 
 	best  *Backend
 	least float64 // its load with the request, for its share
@@ -45,11 +41,8 @@ func (s *search) begin(backends []*Backend, q *query) (start uint64) {
 	for range maxOffers {
 		start = (q.turns.Add(1) - 1) % n
 		b := backends[start]
-		if !q.fit(b) {
-			continue
-		}
-		if f := b.factor(q); b.takesTurn(f) {
-			s.take(b, float64(s.load(b))/f+float64(s.own))
+		if share := q.share(b); share > 0 && b.takesTurn(share) {
+			s.take(b, float64(s.load(b))/share+float64(s.own))
 			break
 		}
 	}
@@ -70,16 +63,15 @@ func (s *search) take(b *Backend, least float64) {
 // scan looks for less. It costs one load a backend where nothing is unusual.
 func (s *search) scan(backends []*Backend, q *query) {
 	for _, b := range backends {
-		word := b.inflight.word.Load()
-		if word >= marked {
+		n := b.inflight.word.Load()
+		if n >= q.plain {
 			s.consider(b, q)
 			continue
 		}
-		n := word
 		if s.tokens {
 			n = b.tokens.Load()
 		}
-		if n < s.bound && word < s.cap && (!q.choosy || q.allows(b)) {
+		if n < s.bound {
 			s.take(b, float64(n+s.own))
 		}
 	}
@@ -87,10 +79,11 @@ func (s *search) scan(backends []*Backend, q *query) {
 
 // consider is scan for a backend of which more than the count matters.
 func (s *search) consider(b *Backend, q *query) {
-	if !q.fit(b) {
+	share := q.closely(b)
+	if share == 0 {
 		return
 	}
-	if least := float64(s.load(b)+s.own) / b.factor(q); least < s.least {
+	if least := float64(s.load(b)+s.own) / share; least < s.least {
 		s.take(b, least)
 	}
 }

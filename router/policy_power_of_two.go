@@ -30,5 +30,5 @@ func (p powerOfTwo) load(b *Backend, q *query) float64 {
 	if p.tokens {
 		n = b.tokens.Load()
 	}
-	return float64(n) / b.factor(q)
+	return float64(n) / q.share(b)
 }

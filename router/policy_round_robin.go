@@ -9,10 +9,11 @@ func (roundRobin) pick(backends []*Backend, q query) *Backend {
 	var passed *Backend // fit, but takes a part of its turns only
 	for range n {
 		b := backends[(q.turns.Add(1)-1)%n]
-		if !q.fit(b) {
+		share := q.share(b)
+		if share == 0 {
 			continue
 		}
-		if b.takesTurn(b.factor(&q)) {
+		if b.takesTurn(share) {
 			return b
 		}
 		if passed == nil {

@@ -26,13 +26,13 @@ func (v *vitals) share(now int64, over time.Duration) float64 {
 	return max(minShare, float64(now-from)/float64(over))
 }
 
-// takesTurn reports whether a backend with that factor takes the turn that a rotation
-// offers it: evenly one of each 1/factor.
-func (b *Backend) takesTurn(factor float64) bool {
-	if factor >= 1 {
+// takesTurn reports whether a backend with that share takes the turn that a rotation
+// offers it: evenly one of each 1/share.
+func (b *Backend) takesTurn(share float64) bool {
+	if share >= 1 {
 		return true
 	}
-	part := int64(factor * turn)
+	part := int64(share * turn)
 	n := b.turns.Add(part)
 	return n/turn != (n-part)/turn
 }

@@ -55,35 +55,19 @@ func (c *counter) reserve(limit int64) bool {
 // mark has choices look at the fields behind the count.
 func (v *vitals) mark() { v.inflight.word.Or(marked) }
 
-// settle takes the mark off where nothing is unusual any more. What is written in the
-// meantime is either seen by the second look or marked after it.
+// settle takes the mark off: nothing is unusual any more. What is written in the meantime
+// is either seen by the second look or marked after it.
 func (v *vitals) settle(q *query) {
-	if !v.usual(q) {
-		return
-	}
 	v.inflight.word.And(^marked)
-	if !v.usual(q) {
+	if v.part(q) != 1 {
 		v.mark()
 	}
 }
 
-// usual: the backend can be chosen, and takes a full share.
-func (v *vitals) usual(q *query) bool { return v.usable(q) && v.part(q) == 1 }
-
-// usable: neither down nor left alone for a while.
-func (v *vitals) usable(q *query) bool {
-	return State(v.state.Load()) != Down && v.refusedUntil.Load() <= q.now && v.ejectedUntil.Load() <= q.now
-}
-
-// factor is the part of a full share that the backend takes, above 0 to 1.
-func (v *vitals) factor(q *query) float64 {
-	if v.inflight.word.Load() < marked {
-		return 1
-	}
-	return v.part(q)
-}
-
-// part is the factor by its weight and its slow start.
+// part reads all there is: down or left alone for a while, slow start, weight.
 func (v *vitals) part(q *query) float64 {
+	if State(v.state.Load()) == Down || v.refusedUntil.Load() > q.now || v.ejectedUntil.Load() > q.now {
+		return 0
+	}
 	return v.share(q.now, q.slowStart) * math.Float64frombits(v.weight.Load())
 }
