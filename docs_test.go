@@ -215,7 +215,11 @@ func TestDocsMetricTable(t *testing.T) {
 		add(m[2], strings.TrimSuffix(m[1], "Vec"), m[3], m[4])
 	}
 	for _, m := range metricDesc.FindAllStringSubmatch(source, -1) {
-		add(m[1], "gauge", m[2], m[3])
+		kind := "gauge"
+		if strings.HasSuffix(m[1], "_total") {
+			kind = "counter"
+		}
+		add(m[1], kind, m[2], m[3])
 	}
 	for _, m := range metricOpts.FindAllStringSubmatch(source, -1) {
 		add(m[1], "gauge", m[2], m[3])

@@ -30,6 +30,18 @@ type BackendLoad struct {
 	InFlight  int64
 	Up        bool
 	Ejected   bool
+	// Elsewhere estimates the requests that others have on the engine.
+	Elsewhere float64
+	// EngineAge is the age of what the engine last told of itself; below 0: it never did.
+	EngineAge time.Duration
+	Engine    *EngineLoad // nil: too old, or never told
+}
+
+// EngineLoad is what an engine told of itself. A number below 0 is not known.
+type EngineLoad struct {
+	Running, Waiting          int64
+	KVUsage                   float64
+	PrefixQueries, PrefixHits int64
 }
 
 // Metrics is the set of one process. All methods are safe for concurrent use.
@@ -42,7 +54,7 @@ type Metrics struct {
 	ejections, reloads, warmups                *prometheus.CounterVec
 	reloadOK                                   prometheus.Gauge
 	events, panics, loopback, retryDenied      prometheus.Counter
-	turnedAway                                 *prometheus.CounterVec
+	turnedAway, polls                          *prometheus.CounterVec
 
 	// What each completion counts, resolved once: finding a series by its labels costs
 	// many times what adding to it does. Read only after New.
@@ -72,6 +84,7 @@ func New(version string, l Labels, backends func() []BackendLoad, queued map[str
 	m.handoff = m.histogramVec("xpyd_handoff_seconds", "Time from the prefill answer to the decode request written.", ttftBuckets)
 	m.ejections = m.counterVec("xpyd_backend_ejections_total", "Backends taken out of the picks for their failures, by reason.", "role", "backend", "reason")
 	m.warmups = m.counterVec("xpyd_warmups_total", "One-token requests over pairs that are new or were banned, by result.", "result")
+	m.polls = m.counterVec("xpyd_engine_polls_total", "Readings of the engines' own metrics, by result; failed: without the engine's load, or a part of it.", "result")
 	m.reloads = m.counterVec("xpyd_config_reloads_total", "Reloads of the configuration, by result.", "result")
 	m.reloadOK = prometheus.NewGauge(prometheus.GaugeOpts{Name: "xpyd_config_last_reload_successful", Help: "1 unless the last reload failed and the configuration before it is still in force."})
 	m.reloadOK.Set(1)
@@ -114,6 +127,7 @@ func (m *Metrics) preset(l Labels) {
 	each(m.clientGone, l.Phases)
 	each(m.orphans, l.OrphanReasons)
 	each(m.warmups, []string{"ok", "failed"})
+	each(m.polls, []string{"ok", "failed"})
 	each(m.turnedAway, []string{"per_ip", "descriptors"})
 	m.handleBy = map[string]prometheus.Counter{}
 	for _, end := range l.Ends {
@@ -229,7 +243,17 @@ func (m *Metrics) Reload(ok bool) {
 
 // WarmUp counts a one-token request of the proxy's own.
 func (m *Metrics) WarmUp(ok bool) {
-	m.warmups.WithLabelValues(map[bool]string{true: "ok", false: "failed"}[ok]).Inc()
+	m.warmups.WithLabelValues(result(ok)).Inc()
+}
+
+// Poll counts a reading of an engine's metrics.
+func (m *Metrics) Poll(ok bool) { m.polls.WithLabelValues(result(ok)).Inc() }
+
+func result(ok bool) string {
+	if ok {
+		return "ok"
+	}
+	return "failed"
 }
 
 // RetryDenied counts a retry that the budget did not allow.
@@ -251,21 +275,52 @@ var (
 	inFlightDesc = prometheus.NewDesc("xpyd_in_flight", "Requests in flight, by role and backend.", []string{"role", "backend"}, nil)
 	upDesc       = prometheus.NewDesc("xpyd_backend_up", "1 when the backend's /health last answered 200.", []string{"role", "backend"}, nil)
 	ejectedDesc  = prometheus.NewDesc("xpyd_backend_ejected", "1 while the backend is left alone for its failures.", []string{"role", "backend"}, nil)
+
+	// What an engine does not tell, or told too long ago, has no series.
+	elsewhereDesc = prometheus.NewDesc("xpyd_engine_requests_elsewhere", "Estimate of the requests on the engine that this process has not sent.", []string{"role", "backend"}, nil)
+	engineAgeDesc = prometheus.NewDesc("xpyd_engine_state_age_seconds", "Age of what the engine's own metrics last told.", []string{"role", "backend"}, nil)
+	runningDesc   = prometheus.NewDesc("xpyd_engine_requests_running", "Requests that run on the engine, of all its clients, by its own metrics.", []string{"role", "backend"}, nil)
+	waitingDesc   = prometheus.NewDesc("xpyd_engine_requests_waiting", "Requests that wait on the engine, of all its clients, by its own metrics.", []string{"role", "backend"}, nil)
+	kvUsageDesc   = prometheus.NewDesc("xpyd_engine_kv_usage_ratio", "Share of the engine's KV blocks in use, 0 to 1, by its own metrics.", []string{"role", "backend"}, nil)
+	queriesDesc   = prometheus.NewDesc("xpyd_engine_prefix_cache_queries_total", "Prompt tokens looked up in the engine's prefix cache, by its own metrics.", []string{"role", "backend"}, nil)
+	hitsDesc      = prometheus.NewDesc("xpyd_engine_prefix_cache_hits_total", "Prompt tokens found in the engine's prefix cache, by its own metrics.", []string{"role", "backend"}, nil)
 )
 
 func (c *backendCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- inFlightDesc
-	ch <- upDesc
-	ch <- ejectedDesc
+	for _, d := range []*prometheus.Desc{inFlightDesc, upDesc, ejectedDesc, elsewhereDesc, engineAgeDesc, runningDesc, waitingDesc, kvUsageDesc, queriesDesc, hitsDesc} {
+		ch <- d
+	}
 }
 
 func (c *backendCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, b := range c.read() {
-		up, ejected := flag(b.Up), flag(b.Ejected)
-		ch <- prometheus.MustNewConstMetric(inFlightDesc, prometheus.GaugeValue, float64(b.InFlight), b.Role, b.URL)
-		ch <- prometheus.MustNewConstMetric(upDesc, prometheus.GaugeValue, up, b.Role, b.URL)
-		ch <- prometheus.MustNewConstMetric(ejectedDesc, prometheus.GaugeValue, ejected, b.Role, b.URL)
+		send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64) {
+			ch <- prometheus.MustNewConstMetric(d, kind, v, b.Role, b.URL)
+		}
+		send(inFlightDesc, prometheus.GaugeValue, float64(b.InFlight))
+		send(upDesc, prometheus.GaugeValue, flag(b.Up))
+		send(ejectedDesc, prometheus.GaugeValue, flag(b.Ejected))
+		if b.EngineAge >= 0 {
+			send(engineAgeDesc, prometheus.GaugeValue, b.EngineAge.Seconds())
+		}
+		if b.Engine != nil {
+			send(elsewhereDesc, prometheus.GaugeValue, b.Elsewhere)
+			b.Engine.collect(send)
+		}
 	}
+}
+
+func (e *EngineLoad) collect(send func(*prometheus.Desc, prometheus.ValueType, float64)) {
+	known := func(d *prometheus.Desc, kind prometheus.ValueType, v float64) {
+		if v >= 0 {
+			send(d, kind, v)
+		}
+	}
+	known(runningDesc, prometheus.GaugeValue, float64(e.Running))
+	known(waitingDesc, prometheus.GaugeValue, float64(e.Waiting))
+	known(kvUsageDesc, prometheus.GaugeValue, e.KVUsage)
+	known(queriesDesc, prometheus.CounterValue, float64(e.PrefixQueries))
+	known(hitsDesc, prometheus.CounterValue, float64(e.PrefixHits))
 }
 
 func flag(on bool) float64 {

@@ -19,6 +19,7 @@ func (s *Server) Admin() *http.Server {
 	mux.HandleFunc("GET /health", s.adminReady)
 	mux.Handle("GET /metrics", s.metrics.Handler())
 	mux.HandleFunc("GET /pools", s.adminPools)
+	mux.HandleFunc("GET /backends", s.adminBackends)
 	if s.cfg.Pprof {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
@@ -87,8 +88,12 @@ func (s *Server) adminPools(w http.ResponseWriter, _ *http.Request) {
 		}
 		pools[role.String()] = entries
 	}
+	writeIndented(w, pools)
+}
+
+func writeIndented(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	_ = enc.Encode(pools)
+	_ = enc.Encode(v)
 }

@@ -67,6 +67,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	r := &rig{t: t, logs: &logBuffer{}, served: make(chan error, 1), client: &http.Client{Transport: &http.Transport{}}}
 	pools := router.DefaultConfig()
 	pools.PrefillPolicy, pools.DecodePolicy = "round_robin", "round_robin"
+	pools.Routing.Poll = 0 // for the tests that want it
 	for i := range max(o.prefill, 1) {
 		if o.prefill >= 0 {
 			r.prefill = append(r.prefill, r.engine(o, sim.RolePrefill, i))

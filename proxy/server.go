@@ -42,6 +42,7 @@ type Server struct {
 	releases  *releaser
 	probes    *prober
 	warm      *warmer
+	polls     *poller
 	ledger    ledger
 	buffers   buffers // of streams and of answers of D
 	answers   buffers // of P
@@ -90,6 +91,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 			s.join(b)
 		}
 	}
+	s.polls = newPoller(s)
 	s.stopOnce = sync.OnceValue(s.shutdown)
 	s.patience, s.cut = context.WithCancel(context.Background())
 	return s, nil
@@ -156,9 +158,9 @@ func (s *Server) backendLoad() []metrics.BackendLoad {
 	snap := s.router.Snapshot()
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
 		for _, b := range snap.Backends(role) {
-			loads = append(loads, metrics.BackendLoad{
+			loads = append(loads, engineLoad(metrics.BackendLoad{
 				Role: role.String(), URL: b.URL, InFlight: b.InFlight(), Up: b.State() == router.Up, Ejected: b.Ejected(),
-			})
+			}, b))
 		}
 	}
 	return loads

@@ -70,6 +70,7 @@ func (s *Server) shutdown() error {
 	cancel()
 	s.cut()
 	s.probes.close()
+	s.polls.close()
 	s.warm.close()
 	s.releases.close()
 	s.watch.close()

@@ -1,0 +1,107 @@
+package proxy
+
+import (
+	"net/http"
+	"time"
+
+	"xpyd/metrics"
+	"xpyd/router"
+)
+
+// backendEntry is one backend as GET /backends shows it.
+type backendEntry struct {
+	Role string `json:"role"` // prefill, decode
+	poolEntry
+	// TokensInFlight is the estimated size of the prompts of what is in flight.
+	TokensInFlight int64 `json:"tokens_in_flight"`
+	// Elsewhere estimates the requests on the engine that this process has not sent.
+	Elsewhere float64 `json:"elsewhere"`
+	// Engine is what the engine told of itself; null: nothing, or too long ago.
+	// EngineUnknown says why it is null, or what it lacks.
+	Engine        *engineEntry `json:"engine"`
+	EngineUnknown string       `json:"engine_unknown,omitempty"`
+}
+
+// engineEntry has no member for what the engine did not tell. Counters run since the
+// engine's start.
+type engineEntry struct {
+	Age              float64  `json:"age"` // seconds
+	Running          *int64   `json:"running,omitempty"`
+	Waiting          *int64   `json:"waiting,omitempty"`
+	KVUsage          *float64 `json:"kv_usage,omitempty"`  // 0 to 1
+	KVTokens         *int64   `json:"kv_tokens,omitempty"` // that its KV cache has room for
+	BlockSize        *int64   `json:"block_size,omitempty"`
+	PrefixQueries    *int64   `json:"prefix_cache_queries,omitempty"` // tokens
+	PrefixHits       *int64   `json:"prefix_cache_hits,omitempty"`    // tokens
+	PromptTokens     *int64   `json:"prompt_tokens,omitempty"`
+	GenerationTokens *int64   `json:"generation_tokens,omitempty"`
+	Prefills         *int64   `json:"prefills,omitempty"`
+	PrefillTokens    *int64   `json:"prefill_tokens,omitempty"`
+	PrefillSeconds   *float64 `json:"prefill_seconds,omitempty"`
+	Transfers        *int64   `json:"transfers,omitempty"`
+	TransferSeconds  *float64 `json:"transfer_seconds,omitempty"`
+	TransferBytes    *int64   `json:"transfer_bytes,omitempty"`
+	Started          *float64 `json:"started,omitempty"` // Unix seconds
+	Restarts         int64    `json:"restarts"`          // that were noticed
+}
+
+func engineEntryOf(e *router.EngineState, age time.Duration) *engineEntry {
+	return &engineEntry{
+		Age: age.Seconds(), Running: known(e.Running), Waiting: known(e.Waiting), KVUsage: known(e.KVUsage),
+		KVTokens: known(e.KVTokens()), BlockSize: known(e.BlockSize),
+		PrefixQueries: known(e.PrefixQueries), PrefixHits: known(e.PrefixHits),
+		PromptTokens: known(e.PromptTokens), GenerationTokens: known(e.GenerationTokens),
+		Prefills: known(e.Prefills), PrefillTokens: known(e.PrefillTokens), PrefillSeconds: known(e.PrefillSeconds),
+		Transfers: known(e.Transfers), TransferSeconds: known(e.TransferSeconds), TransferBytes: known(e.TransferBytes),
+		Started: known(e.Started), Restarts: e.Restarts,
+	}
+}
+
+// known is nil for what an engine did not tell.
+func known[T int64 | float64](v T) *T {
+	if v < 0 {
+		return nil
+	}
+	return &v
+}
+
+func (s *Server) backendEntryOf(snap *router.Snapshot, b *router.Backend) backendEntry {
+	e := backendEntry{
+		Role: b.Role.String(), poolEntry: poolEntryOf(snap, b), TokensInFlight: b.TokensInFlight(),
+		Elsewhere: b.Elsewhere(), EngineUnknown: s.polls.unknown(b),
+	}
+	if engine := b.Engine(); engine != nil {
+		age, _ := b.EngineAge()
+		e.Engine = engineEntryOf(engine, age)
+	}
+	return e
+}
+
+// adminBackends answers with one object, so that what is not about one backend finds
+// room beside them.
+func (s *Server) adminBackends(w http.ResponseWriter, _ *http.Request) {
+	snap := s.router.Snapshot()
+	all := struct {
+		Backends []backendEntry `json:"backends"`
+	}{Backends: []backendEntry{}}
+	for _, role := range []router.Role{router.Prefill, router.Decode} {
+		for _, b := range snap.Backends(role) {
+			all.Backends = append(all.Backends, s.backendEntryOf(snap, b))
+		}
+	}
+	writeIndented(w, all)
+}
+
+// engineLoad adds to a backend's gauges what its engine told.
+func engineLoad(l metrics.BackendLoad, b *router.Backend) metrics.BackendLoad {
+	l.Elsewhere, l.EngineAge = b.Elsewhere(), -1
+	if age, ok := b.EngineAge(); ok {
+		l.EngineAge = age
+	}
+	if e := b.Engine(); e != nil {
+		l.Engine = &metrics.EngineLoad{
+			Running: e.Running, Waiting: e.Waiting, KVUsage: e.KVUsage, PrefixQueries: e.PrefixQueries, PrefixHits: e.PrefixHits,
+		}
+	}
+	return l
+}

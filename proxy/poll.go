@@ -1,0 +1,265 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"xpyd/router"
+)
+
+const (
+	pollPage    = 4 << 20                // bytes of a metrics page; a real engine's has 60 to 200 KiB
+	pollAtOnce  = 16                     // readings under way
+	pollSpacing = time.Second / 256      // of all readings, on the average, at the least
+	pollCounts  = 3                      // intervals for which a reading counts, and failures until it is said
+	pollTick    = 10 * time.Millisecond  // between two looks at what is due, at the least
+	pollIdle    = 500 * time.Millisecond // how often the configuration is looked at while polling is off
+)
+
+// Why nothing is known of an engine before the first reading.
+const (
+	pollOff      = "routing.poll is 0"
+	pollNotYet   = "not read yet"
+	pollNotServe = "not read while the backend is not up"
+)
+
+// poller reads the engines' own metrics, each every routing.poll, over the connections
+// that completions use. Whatever comes of it, no backend's health is fed with it.
+type poller struct {
+	s      *Server
+	ctx    context.Context
+	cancel context.CancelFunc
+	slots  chan struct{}
+	pages  sync.Pool // of *[]byte
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	targets map[*router.Backend]*pollTarget
+}
+
+// pollTarget is what the poller knows of a backend. Guarded by poller.mu.
+type pollTarget struct {
+	busy  bool
+	due   time.Time
+	fails int    // readings in a row that failed, or lacked something
+	blank int    // readings in a row that told nothing
+	why   string // the last reading failed, or lacked something; empty: it did not
+	said  bool   // that it fails is in the log
+	seen  int64  // the round that last found it in the configuration
+}
+
+func newPoller(s *Server) *poller {
+	p := &poller{s: s, slots: make(chan struct{}, pollAtOnce), targets: map[*router.Backend]*pollTarget{}}
+	p.pages.New = func() any { return new([]byte) }
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.wg.Go(p.run)
+	return p
+}
+
+// close breaks off the readings under way.
+func (p *poller) close() {
+	p.cancel()
+	p.wg.Wait()
+}
+
+func (p *poller) run() {
+	for round := int64(1); ; round++ {
+		wait := pollIdle
+		p.s.guard(func() { wait = p.round(round, time.Now()) })
+		select {
+		case <-p.ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// round starts the readings that are due and returns when to come again.
+func (p *poller) round(n int64, now time.Time) time.Duration {
+	snap := p.s.router.Snapshot()
+	every := snap.Poll()
+	if every <= 0 {
+		return pollIdle
+	}
+	pools := [...][]*router.Backend{snap.Backends(router.Prefill), snap.Backends(router.Decode)}
+	every = max(every, time.Duration(len(pools[0])+len(pools[1]))*pollSpacing)
+	wait := min(every, pollIdle)
+	for _, pool := range pools {
+		for _, b := range pool {
+			wait = min(wait, p.visit(snap, b, n, now, every))
+		}
+	}
+	p.forget(n)
+	return max(wait, pollTick)
+}
+
+// visit reads b if it is due and returns how long it has time.
+func (p *poller) visit(snap *router.Snapshot, b *router.Backend, round int64, now time.Time, every time.Duration) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.targets[b]
+	if t == nil {
+		t = &pollTarget{why: pollNotYet}
+		p.targets[b] = t
+	}
+	t.seen = round
+	switch left := t.due.Sub(now); {
+	case b.State() != router.Up:
+		t.fails, t.blank, t.due = 0, 0, time.Time{} // it is read as soon as it is up
+		return every
+	case t.busy:
+		return every
+	case left > 0:
+		return left
+	}
+	select {
+	case p.slots <- struct{}{}:
+	default:
+		return pollTick
+	}
+	t.busy = true
+	p.wg.Go(func() { p.work(snap, b, t, every) })
+	return every
+}
+
+// forget drops what is known of backends that the last round did not find.
+func (p *poller) forget(round int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for b, t := range p.targets {
+		if t.seen != round && !t.busy {
+			delete(p.targets, b)
+		}
+	}
+}
+
+// work makes one reading in the slot that round has taken. A backend whose readings tell
+// nothing is asked less and less often, to 32 times the interval; a first reading is
+// followed by the next within any part of it, so that those of many backends spread.
+func (p *poller) work(snap *router.Snapshot, b *router.Backend, t *pollTarget, every time.Duration) {
+	defer func() { <-p.slots }()
+	told, err := false, errors.New("panic")
+	p.s.guard(func() { told, err = p.read(snap, b, pollCounts*every) })
+	if p.ctx.Err() != nil {
+		return
+	}
+	p.s.metrics.Poll(err == nil)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t.busy = false
+	wait := time.Duration(float64(every) * (0.9 + 0.2*rand.Float64()))
+	if t.due.IsZero() {
+		wait = time.Duration(float64(every) * rand.Float64())
+	}
+	t.note(told, err)
+	t.due = time.Now().Add(wait << min(max(t.blank-pollCounts, 0), 5))
+	p.tell(b, t)
+}
+
+// note counts how a reading ended.
+func (t *pollTarget) note(told bool, err error) {
+	t.blank++
+	if told {
+		t.blank = 0
+	}
+	if err == nil {
+		t.fails, t.why = 0, ""
+		return
+	}
+	t.fails++
+	t.why = err.Error()
+}
+
+// tell says once that the readings of a backend fail, and once that they do no more.
+func (p *poller) tell(b *router.Backend, t *pollTarget) {
+	switch {
+	case !t.said && t.fails >= pollCounts:
+		t.said = true
+		p.s.log.Warn().Str("role", b.Role.String()).Str("backend", b.URL).Str("error", t.why).
+			Msg("engine's load is not known, or in part: it is routed by what xpyd knows itself")
+	case t.said && t.fails == 0:
+		t.said = false
+		p.s.log.Info().Str("role", b.Role.String()).Str("backend", b.URL).Msg("engine's load is known again")
+	}
+}
+
+// read makes one reading, which is to count for the time given. A page that tells a part
+// of the load is an error, and counts for that part. told: it tells any.
+func (p *poller) read(snap *router.Snapshot, b *router.Backend, counts time.Duration) (told bool, err error) {
+	buf := p.pages.Get().(*[]byte)
+	defer p.pages.Put(buf)
+	own := ownLoad(snap, b)
+	text, err := p.fetch(snap, b, (*buf)[:0])
+	*buf = text
+	if err != nil {
+		return false, err
+	}
+	state, err := parsePage(text)
+	if err != nil && state.Running < 0 && state.Waiting < 0 && state.KVUsage < 0 {
+		return false, err // what it told before grows old
+	}
+	if b.SetEngine(state, max(own, ownLoad(snap, b)), counts) {
+		p.s.log.Info().Str("role", b.Role.String()).Str("backend", b.URL).Msg("engine has restarted")
+	}
+	return true, err
+}
+
+// fetch appends the metrics page of an engine to dst. The key goes with it as with the
+// checks.
+func (p *poller) fetch(snap *router.Snapshot, b *router.Backend, dst []byte) ([]byte, error) {
+	var x exchange
+	defer x.finish()
+	stop := context.AfterFunc(p.ctx, func() { x.interrupt(time.Now()) })
+	defer stop()
+	req := &upstreamRequest{method: "GET", path: "/metrics", id: "xpyd-poll", end: time.Now().Add(snap.Health().Timeout)}
+	if len(p.s.backendAuth) > 0 {
+		req.fields = appendField(nil, "Authorization", p.s.backendAuth)
+	}
+	if err := x.do(p.s.upstreams.get(b), req, req.end, true); err != nil {
+		return dst, fmt.Errorf("get /metrics: %w", err)
+	}
+	dst, err := x.readAll(dst, pollPage)
+	switch {
+	case errors.Is(err, errTooLarge):
+		err = fmt.Errorf("page larger than %d MiB", pollPage>>20)
+	case err == nil && x.head.status != fasthttp.StatusOK:
+		err = statusError(x.head.status)
+	}
+	if err != nil {
+		return dst, fmt.Errorf("get /metrics: %w", err)
+	}
+	return dst, nil
+}
+
+// ownLoad is what this process has in flight on b's engine, which may stand in both pools.
+func ownLoad(snap *router.Snapshot, b *router.Backend) int64 {
+	n := b.InFlight()
+	for _, o := range snap.Backends(1 - b.Role) {
+		if o.URL == b.URL {
+			n += o.InFlight()
+		}
+	}
+	return n
+}
+
+// unknown says why nothing, or not all, is known of an engine's load; empty: all is.
+func (p *poller) unknown(b *router.Backend) string {
+	if p.s.router.Snapshot().Poll() <= 0 {
+		return pollOff
+	}
+	if b.State() != router.Up {
+		return pollNotServe
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t := p.targets[b]; t != nil {
+		return t.why
+	}
+	return pollNotYet
+}
