@@ -24,11 +24,15 @@ var outcomes = [...]Outcome{OK, OK, OK, ClientGone, ClientFault, Refused, Gatewa
 // request is one completion: D first, then P, an OnDown on each, any end.
 func (s *storm) request(rnd *rand.Rand, d, p *Lease) {
 	snap := s.r.Snapshot()
+	w := Want{Role: Decode, Tokens: 3, Key: uint64(rnd.IntN(3)), Prefix: []uint64{uint64(rnd.IntN(5))}}
+	if rnd.IntN(3) > 0 {
+		w.Model = []byte{byte('a' + rnd.IntN(3))}
+	}
 	var err error
 	if rnd.IntN(4) == 0 {
-		err = snap.AcquireWait(Want{Role: Decode, Tokens: 3}, d, Line{4, time.Millisecond}, nil)
+		err = snap.AcquireWait(w, d, Line{4, time.Millisecond}, nil)
 	} else {
-		err = snap.AcquireFor(Want{Role: Decode, Tokens: 3}, d)
+		err = snap.AcquireFor(w, d)
 	}
 	if err != nil {
 		return
@@ -45,7 +49,8 @@ func (s *storm) request(rnd *rand.Rand, d, p *Lease) {
 		}
 	}
 	d.OnDown(watch)
-	if snap.AcquireFor(Want{Role: Prefill, Tokens: 3, Peer: d.Backend}, p) == nil {
+	w.Role, w.Peer = Prefill, d.Backend
+	if snap.AcquireFor(w, p) == nil {
 		p.OnDown(watch)
 		if rnd.IntN(3) == 0 {
 			snap.PairFailed(p.Backend, d.Backend)
@@ -79,6 +84,8 @@ func (s *storm) operate(rnd *rand.Rand) {
 		snap.Forget(b)
 	case 2:
 		s.r.Eject(b, EjectStall)
+	case 4:
+		b.SetModels([][]string{{"a"}, {"a", "b"}, {"b", "a"}}[rnd.IntN(3)])
 	case 3:
 		s.clock.advance(time.Duration(rnd.IntN(10)) * time.Second)
 	default:
@@ -114,8 +121,15 @@ func (s *storm) check() {
 }
 
 func TestStorm(t *testing.T) {
+	policies := Policies()
+	for i, policy := range policies {
+		t.Run(policy, func(t *testing.T) { storms(t, policy, policies[(i+1)%len(policies)], 2500/len(policies)) })
+	}
+}
+
+func storms(t *testing.T, prefill, decode string, requestsEach int) {
 	r, clock := newRouterOf(t, 4, 4, func(c *Config) {
-		c.PrefillPolicy = "least_request"
+		c.PrefillPolicy, c.DecodePolicy = prefill, decode
 		c.PrefillMaxInFlight, c.DecodeMaxInFlight = 6, 6
 	})
 	s := &storm{t: t, r: r, clock: clock}
@@ -127,7 +141,7 @@ func TestStorm(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(1, uint64(i)))
 			var d, p Lease
 			// Until a backend has gone down under a request: else it would show nothing.
-			for n := 0; n < 1500 || s.fired.Load() == 0; n++ {
+			for n := 0; n < requestsEach || s.fired.Load() == 0; n++ {
 				s.request(rnd, &d, &p)
 			}
 		})

@@ -1,0 +1,189 @@
+package router
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// serves tells the router what the backends list, those of a role in their order; "" is
+// one whose list is unknown, commas stand between models.
+func serves(s *Snapshot, role Role, lists ...string) {
+	for i, list := range lists {
+		if list != "" {
+			s.Backends(role)[i].SetModels(strings.Split(list, ","))
+		}
+	}
+}
+
+// asked are all backends that n requests for the model get, in the order of their names.
+func asked(t *testing.T, s *Snapshot, w Want, n int) string {
+	t.Helper()
+	got := map[string]bool{}
+	for range n {
+		var l Lease
+		if err := s.AcquireFor(w, &l); err != nil {
+			return err.Error()
+		}
+		got[name(l.Backend)] = true
+		l.Release(ClientGone)
+	}
+	var names []string
+	for n := range got {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+func TestRequestsGoToTheBackendsOfTheirModel(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		lists []string
+		model string
+		want  string
+	}{
+		{"one model", []string{"m", "m", "m"}, "m", "d1 d2 d3"},
+		{"one model, another is asked for", []string{"m", "m", "m"}, "x", "d1 d2 d3"},
+		{"nothing known yet", []string{"", "", ""}, "m", "d1 d2 d3"},
+		{"two models", []string{"a", "b", "b"}, "b", "d2 d3"},
+		{"the other", []string{"a", "b", "b"}, "a", "d1"},
+		{"an adapter on one", []string{"base", "base,lora", "base"}, "lora", "d2"},
+		{"its base on all", []string{"base", "base,lora", "base"}, "base", "d1 d2 d3"},
+		{"unknown is any", []string{"a", "", "b"}, "a", "d1 d2"},
+		{"nobody lists it", []string{"a", "b", "b"}, "x", "d1 d2 d3"},
+		{"none is named", []string{"a", "b", "b"}, "", "d1 d2 d3"},
+		{"the same in another order", []string{"a,b", "b,a", "a,b"}, "b", "d1 d2 d3"},
+	} {
+		for _, policy := range Policies() {
+			t.Run(tc.name+"/"+policy, func(t *testing.T) {
+				r, _ := newRouterOf(t, 0, 3, func(c *Config) { c.DecodePolicy = policy })
+				serves(r.Snapshot(), Decode, tc.lists...)
+				w := Want{Role: Decode, Model: []byte(tc.model), Alone: true}
+				if tc.model == "" {
+					w.Model = nil
+				}
+				if got := asked(t, r.Snapshot(), w, 40); got != tc.want {
+					t.Errorf("got %s, want %s", got, tc.want)
+				}
+			})
+		}
+	}
+}
+
+// Without a model both legs meet engines of one model.
+func TestLegsWithoutAModelMatch(t *testing.T) {
+	r, _ := newRouterOf(t, 3, 2, nil)
+	s := r.Snapshot()
+	serves(s, Prefill, "a", "b", "b")
+	serves(s, Decode, "a", "b")
+	for i, want := range []string{"p1", "p2 p3"} {
+		if got := asked(t, s, Want{Role: Prefill, Peer: s.Backends(Decode)[i]}, 20); got != want {
+			t.Errorf("with %s: %s, want %s", name(s.Backends(Decode)[i]), got, want)
+		}
+	}
+}
+
+// Another model's backend is no way out: it would answer that it does not know the model.
+func TestNoBackendOfTheModelIsLeft(t *testing.T) {
+	r, _ := newRouterOf(t, 0, 3, nil)
+	s := r.Snapshot()
+	serves(s, Decode, "a", "b", "b")
+	a := s.Backends(Decode)[0]
+	var l Lease
+	if err := s.AcquireFor(Want{Role: Decode, Model: []byte("a"), Skip: []*Backend{a}, Alone: true}, &l); !errors.Is(err, ErrNoBackend) {
+		t.Errorf("tried before: %v", err)
+	}
+	a.force(Down)
+	if err := s.AcquireFor(Want{Role: Decode, Model: []byte("a"), Alone: true}, &l); err != ErrAllDown {
+		t.Errorf("down: %v", err)
+	}
+	if b := s.Pick(Want{Role: Decode, Model: []byte("a")}); b != nil {
+		t.Errorf("picked %s", b.URL)
+	}
+	if got := asked(t, s, Want{Role: Decode, Model: []byte("b"), Alone: true}, 8); got != "d2 d3" {
+		t.Errorf("the other model: %s", got)
+	}
+}
+
+func TestModelsComeAndGo(t *testing.T) {
+	r, _ := newRouterOf(t, 0, 2, nil)
+	s := r.Snapshot()
+	want := func(when, model, backends string) {
+		t.Helper()
+		if got := asked(t, r.Snapshot(), Want{Role: Decode, Model: []byte(model), Alone: true}, 60); got != backends {
+			t.Errorf("%s: %s goes to %s, want %s", when, model, got, backends)
+		}
+	}
+	serves(s, Decode, "a", "a")
+	want("one model", "a", "d1 d2")
+	serves(s, Decode, "a,lora", "a")
+	want("an adapter is loaded", "lora", "d1")
+	want("an adapter is loaded", "a", "d1 d2")
+	serves(s, Decode, "a", "a")
+	want("and unloaded", "lora", "d1 d2")
+	if s.Mixed(Decode) {
+		t.Error("all list the same, and models are still looked up")
+	}
+	serves(s, Decode, "a", "b")
+	want("another engine on d2", "b", "d2")
+	reload(t, r, 0, 3)
+	want("d3 joins", "b", "d2 d3")
+	serves(r.Snapshot(), Decode, "a", "b", "a")
+	want("and tells", "b", "d2")
+	want("and tells", "a", "d1 d3")
+	reload(t, r, 0, 1)
+	want("d1 is left", "b", "d1")
+	if r.Snapshot().Mixed(Decode) {
+		t.Error("one backend, and models are looked up")
+	}
+}
+
+// A request that waits for one model holds nobody up who wants another.
+func TestQueueIsNotHeldUpByAnotherModel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := newRouterOf(t, 0, 2, func(c *Config) { c.DecodeMaxInFlight = 1 })
+		s := r.Snapshot()
+		serves(s, Decode, "a", "b")
+		want := func(model string) Want { return Want{Role: Decode, Model: []byte(model), Alone: true} }
+		var busy, waits, other Lease
+		if err := s.AcquireFor(want("a"), &busy); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- s.AcquireWait(want("a"), &waits, Line{10, time.Minute}, nil) }()
+		synctest.Wait()
+		if err := s.AcquireWait(want("b"), &other, Line{10, 0}, nil); err != nil || name(other.Backend) != "d2" {
+			t.Errorf("the other model: %v", err)
+		}
+		busy.Release(OK)
+		if err := <-ended; err != nil || name(waits.Backend) != "d1" {
+			t.Errorf("the one that waited: %v", err)
+		}
+		waits.Release(OK)
+		other.Release(OK)
+	})
+}
+
+func TestModelsCostNothing(t *testing.T) {
+	for _, lists := range [][]string{{"m", "m", "m", "m"}, {"a", "b", "a", "b"}} {
+		r, _ := newRouterOf(t, 4, 4, func(c *Config) { c.PrefillPolicy, c.DecodePolicy = "least_request", "least_request" })
+		s := r.Snapshot()
+		serves(s, Prefill, lists...)
+		serves(s, Decode, lists...)
+		model := []byte(lists[1])
+		var d, p Lease
+		if n := testing.AllocsPerRun(100, func() {
+			if s.AcquireFor(Want{Role: Decode, Model: model}, &d) != nil || s.AcquireFor(Want{Role: Prefill, Model: model, Peer: d.Backend}, &p) != nil {
+				t.Fatal("no lease")
+			}
+			p.Release(OK)
+			d.Release(OK)
+		}); n != 0 {
+			t.Errorf("%q: %v allocations", lists, n)
+		}
+	}
+}
