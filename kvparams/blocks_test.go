@@ -30,7 +30,9 @@ func TestBlocksOfTwoRequests(t *testing.T) {
 	sys, user, more := prose(1, 3000), prose(2, 5000), prose(3, 4000)
 	message := func(role, text string) string { return `{"role":"` + role + `","content":"` + text + `"}` }
 	first := message("system", sys) + "," + message("user", user)
-	chat := func(members, messages string) string { return `{"model":"m",` + members + `"messages":[` + messages + `]}` }
+	chat := func(members, messages string) string {
+		return `{"model":"m",` + members + `"messages":[` + messages + `]}`
+	}
 	tools := `"tools":["` + prose(4, 1000) + `"],`
 	const all = -1
 	cases := []struct {
