@@ -117,7 +117,7 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	}()
 	err := c.admit()
 	if err == nil {
-		s.watch.add(&c.watch, c.conn.fd, c)
+		s.watch.add(&c.watch, &c.conn.peer, c)
 		if err = c.interrupted(); err == nil {
 			err = c.run()
 		}

@@ -36,3 +36,11 @@ func (d *deadline) settle(arm func(time.Time) error) (moved bool, err error) {
 	d.armed = d.want
 	return true, arm(d.want)
 }
+
+// again makes a wait in progress look once more; the deadline stays where it is.
+func (d *deadline) again(arm func(time.Time) error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.armed = time.Unix(1, 0)
+	_ = arm(d.armed)
+}

@@ -194,10 +194,14 @@ func (x *exchange) wait() error {
 	if x.body.ended || len(x.conn.in.unread) > 0 {
 		return nil
 	}
-	err := x.conn.more()
-	if err == nil {
-		return nil
+	if err := x.conn.more(); err != nil {
+		return x.cutOff(err)
 	}
+	return nil
+}
+
+// cutOff is what a failed read means for the body: nil if it has ended by it.
+func (x *exchange) cutOff(err error) error {
 	if errors.Is(err, io.EOF) {
 		if x.body.untilEOF {
 			x.body.ended = true
@@ -206,6 +210,22 @@ func (x *exchange) wait() error {
 		err = io.ErrUnexpectedEOF
 	}
 	return &upstreamError{stage: stageBody, err: err}
+}
+
+// follow calls take whenever there is something to fill with, or the body has ended, and
+// returns nil when take wants no more. take fills once, and must not end the exchange.
+func (x *exchange) follow(take func() (more bool)) error {
+	if (x.body.ended || len(x.conn.in.unread) > 0) && !take() {
+		return nil
+	}
+	err := x.conn.follow(take)
+	if err == nil {
+		return nil
+	}
+	if err = x.cutOff(err); err == nil {
+		take()
+	}
+	return err
 }
 
 // fill appends the body bytes of one wake-up to dst: it reads from the socket once

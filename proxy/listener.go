@@ -29,6 +29,7 @@ type listener struct {
 	net.Listener
 	perIP      int
 	turnedAway func(reason string) // counts clients that got no place
+	watch      *watcher            // that clients join; nil: none
 	limit      int                 // of the descriptors of clients, see clientDescriptors
 	open       atomic.Int64        // connections accepted and not closed
 	closed     atomic.Bool         // Close was called
@@ -162,10 +163,14 @@ func (l *listener) Accept() (net.Conn, error) {
 			turnAway(tcp)
 			continue
 		}
+		if err == nil && l.watch != nil {
+			err = l.watch.join(&c.peer, c.fd)
+		}
 		if err == nil && l.enter(c.ip) {
 			l.open.Add(1)
 			return c, nil
 		}
+		c.peer.leave()
 		if err == nil {
 			l.turnedAway("per_ip")
 		}
@@ -210,6 +215,7 @@ func (c *clientConn) Close() error {
 	c.closed.Do(func() {
 		c.ln.leave(c.ip)
 		c.ln.open.Add(-1)
+		c.peer.leave()
 	})
 	return c.TCPConn.Close()
 }

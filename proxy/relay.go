@@ -33,6 +33,10 @@ type relay struct {
 	done      bool // [DONE] came; proves nothing alone, vLLM sends it after an error too
 	broken    bool // an error event came, or an event that is none
 	foreign   bool // the error event is D's own, and stands before ready
+
+	out   *clientWriter
+	lost  error // the write's: the client is gone
+	cause error // D's or its connection's
 }
 
 func (r *relay) start(cached, choices int) {
@@ -170,47 +174,60 @@ func (c *completion) relayLarge(out *clientWriter) error {
 
 // relayEvents is the stream: one read and one write a wake-up, complete events only.
 func (c *completion) relayEvents(out *clientWriter) error {
-	r, x := &c.d.relay, &c.d.x
-	now := time.Now()
-	for {
-		if r.ready > 0 {
-			if err := out.write(r.buf[:r.ready], now); err != nil {
-				return c.clientLeft(err)
-			}
-			if c.times.first.IsZero() {
-				c.times.first = time.Now()
-			}
-			r.keep()
-		}
-		switch {
-		case r.broken:
-			return c.streamBroke(out, errBrokenStream)
-		case r.done:
-			c.endStream()
-			return nil
-		}
-		x.idle(now, c.s.cfg.Timeouts.StreamIdle)
-		err := c.nextEvents()
-		now = time.Now()
-		if err != nil && (!r.done || r.broken) {
-			// What came whole before the failure is the client's, in however many reads.
-			if r.ready > 0 && out.write(r.buf[:r.ready], now) == nil {
-				r.keep()
-			}
-			return c.streamBroke(out, err)
+	r := &c.d.relay
+	r.out = out
+	if c.sendEvents() {
+		if err := c.d.x.follow(c.passOn); err != nil {
+			r.cause = err
 		}
 	}
+	switch {
+	case r.cause != nil && (!r.done || r.broken):
+		return c.streamBroke(out, r.cause)
+	case r.lost != nil:
+		return c.clientLeft(r.lost)
+	case r.broken:
+		return c.streamBroke(out, errBrokenStream)
+	}
+	c.endStream()
+	return nil
 }
 
-// nextEvents waits for D and takes what has come. A stream between two events holds
-// no buffer.
-func (c *completion) nextEvents() error {
+// passOn takes what has come from D and sends what of it is whole. It reports whether the
+// stream goes on.
+func (c *completion) passOn() (more bool) {
+	c.d.relay.cause = c.takeEvents()
+	return c.sendEvents()
+}
+
+// sendEvents writes what may be sent, however the stream goes on: what came whole before
+// a failure is the client's. A stream between two events holds no buffer.
+func (c *completion) sendEvents() (more bool) {
 	r := &c.d.relay
+	now := time.Now()
+	if r.ready > 0 {
+		if r.lost = r.out.write(r.buf[:r.ready], now); r.lost != nil {
+			return false
+		}
+		if c.times.first.IsZero() {
+			c.times.first = time.Now()
+		}
+		r.keep()
+	}
+	if r.cause != nil || r.broken || r.done {
+		return false
+	}
 	if len(r.buf) == 0 {
 		c.s.buffers.put(r)
-		if err := c.d.x.wait(); err != nil {
-			return err
-		}
+	}
+	c.d.x.idle(now, c.s.cfg.Timeouts.StreamIdle)
+	return true
+}
+
+// takeEvents fills once.
+func (c *completion) takeEvents() error {
+	r := &c.d.relay
+	if r.pooled == nil {
 		c.s.buffers.get(r)
 	}
 	buf, err := c.d.x.fill(r.buf)

@@ -69,10 +69,14 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 			return nil, fmt.Errorf("connector %q is not known", cfg.Connector)
 		}
 	}
+	watch, err := newWatcher()
+	if err != nil {
+		return nil, err
+	}
 	s := &Server{
 		cfg: cfg, log: log, router: rt, dialect: dialect,
 		keys:    newKeyring(cfg.APIKeys),
-		watch:   newWatcher(),
+		watch:   watch,
 		budget:  budget{limit: cfg.Limits.BodyBudget},
 		clients: clientCounts{limit: cfg.Limits.ClientInFlight},
 	}
@@ -130,7 +134,7 @@ func (quietLogger) Printf(string, ...any) {}
 // Serve accepts clients on ln until Retire or Shutdown. It is called once.
 func (s *Server) Serve(ln net.Listener) error {
 	l := newListener(ln, s.cfg.Limits.ConnectionsPerIP)
-	l.turnedAway = s.metrics.TurnedAway
+	l.turnedAway, l.watch = s.metrics.TurnedAway, s.watch
 	if err := l.patience(s.cfg.Timeouts.WriteStall); err != nil {
 		return err
 	}

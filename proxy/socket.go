@@ -29,6 +29,8 @@ type socket struct {
 	fd  int // valid until Close
 	raw syscall.RawConn
 
+	peer peer
+
 	reading, writing transfer
 	turn             turn
 	readBy, writeBy  deadline

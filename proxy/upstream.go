@@ -62,6 +62,7 @@ type upstream struct {
 	progress atomic.Int64
 	maxIdle  time.Duration // below the server's keep-alive
 	inboxes  *sync.Pool
+	watch    *watcher // of its connections; nil: none
 
 	mu     sync.Mutex
 	idle   []*upstreamConn // oldest first
@@ -79,6 +80,8 @@ type upstreamConn struct {
 	half   bool   // the write side is shut: good for the answer that is on its way only
 	head   []byte // scratch for the request head
 	iov    [][]byte
+
+	following following
 }
 
 func newUpstream(addr, host string, dialTimeout, maxIdle time.Duration) *upstream {
@@ -133,6 +136,10 @@ func (u *upstream) dial() (*upstreamConn, error) {
 	if err = c.open(tcp); err == nil {
 		err = unix.SetsockoptInt(c.fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(deadPeer.Milliseconds()))
 	}
+	if err == nil && u.watch != nil {
+		c.peer.onLeft = c.lookAgain
+		err = u.watch.join(&c.peer, c.fd)
+	}
 	if err != nil {
 		_ = tcp.Close()
 		return nil, err
@@ -186,5 +193,6 @@ func (u *upstream) close() {
 // Close ends the connection; who owns it calls it.
 func (c *upstreamConn) Close() error {
 	c.in.empty()
+	c.peer.leave()
 	return c.TCPConn.Close()
 }

@@ -45,7 +45,7 @@ func (u *upstreams) edit(f func(m map[*router.Backend]*upstream)) {
 // join makes a client for a backend and starts its probes.
 func (s *Server) join(b *router.Backend) {
 	u := newUpstream(b.Addr, b.Host, s.cfg.Timeouts.Dial, s.cfg.Timeouts.UpstreamIdle)
-	u.name, u.spare = newBackendName(b.Addr, s.upstreams.lookup), s.spareDescriptors
+	u.name, u.spare, u.watch = newBackendName(b.Addr, s.upstreams.lookup), s.spareDescriptors, s.watch
 	s.upstreams.edit(func(m map[*router.Backend]*upstream) { m[b] = u })
 	s.probes.start(b, u)
 }

@@ -1,34 +1,58 @@
 package proxy
 
 import (
+	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// watchTick is how late a departed client may be noticed.
+// watchTick is how late a departed peer may be noticed.
 const watchTick = 100 * time.Millisecond
 
-// watcher learns that clients left while nothing is being written to them, which
-// fasthttp does not tell: one goroutine polls the descriptors of all waiting clients.
-// POLLRDHUP is seen behind pipelined bytes too. A client that closes only its write
-// side counts as gone: in HTTP/1.1 that is nearly always a give-up.
+// watcher learns that peers left while nothing is being written to them or read from
+// them, which neither fasthttp nor Go's poller tells: one goroutine asks one epoll set,
+// which each connection joins once, so that those that stay cost nothing. EPOLLRDHUP is
+// seen behind pipelined bytes too. A client that closes only its write side counts as
+// gone: in HTTP/1.1 that is nearly always a give-up.
 type watcher struct {
+	set int // the epoll set; each departure is reported once
+
 	mu      sync.Mutex
+	peers   []*peer // by slot; nil: free
+	free    []int32 // slots
+	nth     int32   // of the peers that ever joined
 	entries []*watch
-	stopped bool          // stopAll was called; whoever comes after hears it at once
-	wake    chan struct{} // a first entry has come; capacity 1
-	stop    chan struct{}
-	done    chan struct{}
+	late    []*peer // had left before they were watched; told at the next tick
+	stopped bool    // stopAll was called; whoever comes after hears it at once
+	closed  bool
+
+	wake chan struct{} // a first entry has come; capacity 1
+	stop chan struct{}
+	done chan struct{}
+}
+
+// peer is the far end of a connection that has joined a watcher. Embedded in the
+// connection.
+type peer struct {
+	w    *watcher // nil: it has joined none, or has left it
+	slot int32
+	nth  int32
+	// left: it has closed its write side or is gone. Never taken back.
+	left atomic.Bool
+	// onLeft is called, with the watcher's lock held, when left has become true. nil: nobody.
+	onLeft func()
+	client *watch // who is told that it left; guarded by the watcher's mu
 }
 
 // watch is one client under observation. Embedded in what is told, so that watching
 // allocates nothing.
 type watch struct {
-	fd    int32
-	index int // in watcher.entries
-	seq   uint64
+	peer  *peer
+	index int       // in watcher.entries
 	told  departing // nil when not watched
 }
 
@@ -39,25 +63,74 @@ type departing interface {
 	serverStopping()
 }
 
-func newWatcher() *watcher {
-	w := &watcher{wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+func newWatcher() (*watcher, error) {
+	set, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("create the epoll set that watches for departures: %w", err)
+	}
+	w := &watcher{set: set, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	go w.run()
-	return w
+	return w, nil
 }
 
 // close stops the goroutine and waits for it.
 func (w *watcher) close() {
 	close(w.stop)
 	<-w.done
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	_ = unix.Close(w.set)
 }
 
-// add starts watching fd for told, which hears of a departure at most once.
-func (w *watcher) add(e *watch, fd int, told departing) {
+// join makes p the far end of fd. Closing fd ends the kernel's part of it, leave the rest.
+func (w *watcher) join(p *peer, fd int) error {
 	w.mu.Lock()
-	e.fd, e.told, e.index = int32(fd), told, len(w.entries)
-	e.seq++
+	defer w.mu.Unlock()
+	if w.closed {
+		return errors.New("watch a connection: the server is closed")
+	}
+	if len(w.free) == 0 {
+		w.free = append(w.free, int32(len(w.peers)))
+		w.peers = append(w.peers, nil)
+	}
+	slot := w.free[len(w.free)-1]
+	w.nth++
+	// Descriptors and slots are used again while reports of their last users are under way.
+	ev := unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLET, Fd: slot, Pad: w.nth}
+	if err := unix.EpollCtl(w.set, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		return fmt.Errorf("watch a connection: %w", err)
+	}
+	w.free = w.free[:len(w.free)-1]
+	w.peers[slot] = p
+	p.w, p.slot, p.nth = w, slot, w.nth
+	return nil
+}
+
+// leave forgets the peer, whose connection is about to be closed. Later calls do nothing.
+func (p *peer) leave() {
+	w := p.w
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.peers[p.slot] == p {
+		w.peers[p.slot] = nil
+		w.free = append(w.free, p.slot)
+	}
+}
+
+// add starts watching the client p for told, which hears of a departure at most once.
+func (w *watcher) add(e *watch, p *peer, told departing) {
+	w.mu.Lock()
+	e.peer, e.told, e.index = p, told, len(w.entries)
+	p.client = e
 	w.entries = append(w.entries, e)
 	first := len(w.entries) == 1
+	if p.left.Load() {
+		w.late = append(w.late, p)
+	}
 	if w.stopped {
 		told.serverStopping()
 	}
@@ -70,8 +143,8 @@ func (w *watcher) add(e *watch, fd int, told departing) {
 	}
 }
 
-// remove ends watching. After it returns nothing more is told. The
-// descriptor may be closed and used again only after that.
+// remove ends watching. After it returns nothing more is told. The connection may be
+// closed only after that.
 func (w *watcher) remove(e *watch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -87,32 +160,20 @@ func (w *watcher) drop(e *watch) {
 	w.entries[e.index], moved.index = moved, e.index
 	w.entries[last] = nil
 	w.entries = w.entries[:last]
-	e.told = nil
+	e.peer.client = nil
+	e.peer, e.told = nil, nil
 }
 
 func (w *watcher) run() {
 	defer close(w.done)
-	var (
-		fds  []unix.PollFd
-		seen []watchSeen
-	)
+	events := make([]unix.EpollEvent, 64)
 	tick := time.NewTimer(watchTick)
 	defer tick.Stop()
-	for {
-		if !w.pause(tick) {
-			return
-		}
-		fds, seen = w.copyEntries(fds[:0], seen[:0])
-		if len(fds) == 0 {
-			continue
-		}
-		if n, err := unix.Poll(fds, 0); err != nil || n == 0 {
-			continue
-		}
-		for i := range fds {
-			if fds[i].Revents != 0 {
-				w.fire(seen[i])
-			}
+	for w.pause(tick) {
+		w.tellLate()
+		for n := len(events); n == len(events); {
+			n, _ = unix.EpollWait(w.set, events, 0)
+			w.report(events[:max(n, 0)])
 		}
 	}
 }
@@ -138,32 +199,40 @@ func (w *watcher) pause(tick *time.Timer) bool {
 	}
 }
 
-// watchSeen names an entry as it was when polled: its descriptor may belong to
-// another client by the time the result is read.
-type watchSeen struct {
-	entry *watch
-	seq   uint64
-}
-
-func (w *watcher) copyEntries(fds []unix.PollFd, seen []watchSeen) ([]unix.PollFd, []watchSeen) {
+// report notes who has left and tells whoever watches them.
+func (w *watcher) report(events []unix.EpollEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, e := range w.entries {
-		fds = append(fds, unix.PollFd{Fd: e.fd, Events: unix.POLLRDHUP})
-		seen = append(seen, watchSeen{e, e.seq})
+	for _, ev := range events {
+		p := w.peers[ev.Fd]
+		if p == nil || p.nth != ev.Pad {
+			continue
+		}
+		p.left.Store(true)
+		if p.onLeft != nil {
+			p.onLeft()
+		}
+		w.tell(p)
 	}
-	return fds, seen
 }
 
-func (w *watcher) fire(s watchSeen) {
+// tellLate tells those whose clients had left before.
+func (w *watcher) tellLate() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if s.entry.told == nil || s.entry.seq != s.seq {
-		return
+	for _, p := range w.late {
+		w.tell(p)
 	}
-	told := s.entry.told
-	w.drop(s.entry)
-	told.clientGone()
+	clear(w.late)
+	w.late = w.late[:0]
+}
+
+func (w *watcher) tell(p *peer) {
+	if e := p.client; e != nil {
+		told := e.told
+		w.drop(e)
+		told.clientGone()
+	}
 }
 
 // stopAll tells everything under observation that the process ends now.

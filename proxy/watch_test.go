@@ -5,6 +5,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 type toldOf struct{ gone, stopping chan struct{} }
@@ -14,6 +16,26 @@ func (o *toldOf) serverStopping() { close(o.stopping) }
 
 func newToldOf() *toldOf {
 	return &toldOf{gone: make(chan struct{}), stopping: make(chan struct{})}
+}
+
+func startWatcher(t *testing.T) *watcher {
+	t.Helper()
+	w, err := newWatcher()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.close)
+	return w
+}
+
+// joined is the far end of a connection that w knows.
+func joined(t *testing.T, w *watcher, tcp *net.TCPConn) *peer {
+	t.Helper()
+	c := connOn(t, tcp)
+	if err := w.join(&c.peer, c.fd); err != nil {
+		t.Fatal(err)
+	}
+	return &c.peer
 }
 
 func TestWatcherSeesEachWayToLeave(t *testing.T) {
@@ -41,13 +63,11 @@ func TestWatcherSeesEachWayToLeave(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := newWatcher()
-			defer w.close()
+			w := startWatcher(t)
 			server, client := tcpPair(t)
-			fd := connOn(t, server).fd
 			var e watch
 			o := newToldOf()
-			w.add(&e, fd, o)
+			w.add(&e, joined(t, w, server), o)
 			tc.leave(client)
 			wait := 2 * time.Second
 			if !tc.gone {
@@ -72,16 +92,14 @@ func TestWatcherSeesEachWayToLeave(t *testing.T) {
 }
 
 func TestWatcherForgetsWhoIsRemoved(t *testing.T) {
-	w := newWatcher()
-	defer w.close()
+	w := startWatcher(t)
 	var entries [3]watch
 	var told [3]*toldOf
 	var leave [3]func() error
 	for i := range entries {
 		server, client := tcpPair(t)
-		fd := connOn(t, server).fd
 		told[i], leave[i] = newToldOf(), client.Close
-		w.add(&entries[i], fd, told[i])
+		w.add(&entries[i], joined(t, w, server), told[i])
 	}
 	w.remove(&entries[1])
 	w.remove(&entries[1])
@@ -98,14 +116,53 @@ func TestWatcherForgetsWhoIsRemoved(t *testing.T) {
 }
 
 func TestWatcherStopsAll(t *testing.T) {
-	w := newWatcher()
-	defer w.close()
+	w := startWatcher(t)
 	server, _ := tcpPair(t)
-	fd := connOn(t, server).fd
 	var e watch
 	o := newToldOf()
-	w.add(&e, fd, o)
+	w.add(&e, joined(t, w, server), o)
 	w.stopAll()
 	<-o.stopping
 	w.remove(&e)
+}
+
+func TestWatcherTellsOfWhoLeftBefore(t *testing.T) {
+	w := startWatcher(t)
+	server, client := tcpPair(t)
+	c, left := watchedConn(t, w, server)
+	keepTicking(t, w)
+	_ = client.CloseWrite()
+	<-left
+	var e watch
+	o := newToldOf()
+	w.add(&e, &c.peer, o)
+	select {
+	case <-o.gone:
+	case <-time.After(2 * time.Second):
+		t.Fatal("not told")
+	}
+}
+
+// A slot is used again while a report of its last user may be under way.
+func TestWatcherTakesNobodyForAnother(t *testing.T) {
+	w := startWatcher(t)
+	first, _ := tcpPair(t)
+	second, _ := tcpPair(t)
+	p := joined(t, w, first)
+	report := unix.EpollEvent{Events: unix.EPOLLRDHUP, Fd: p.slot, Pad: p.nth}
+	p.leave()
+	p.leave()
+	q := joined(t, w, second)
+	if q.slot != p.slot {
+		t.Fatalf("slot %d, want the freed %d", q.slot, p.slot)
+	}
+	w.report([]unix.EpollEvent{report})
+	if q.left.Load() {
+		t.Fatal("a departure was put down to the next connection")
+	}
+	p.leave() // as late as it may be
+	w.report([]unix.EpollEvent{{Events: unix.EPOLLRDHUP, Fd: q.slot, Pad: q.nth}})
+	if !q.left.Load() {
+		t.Fatal("forgotten")
+	}
 }

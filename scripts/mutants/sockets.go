@@ -33,6 +33,26 @@ func socketMutants() []mutant {
 		new: "return false // what came",
 		pkg: proxyPkg, test: "TestAnswerThatIsThereAtOnce",
 	}, {
+		name: "end that was told of before the last bytes is overlooked", file: "proxy/follow.go",
+		old: " && !c.peer.left.Load()",
+		new: "",
+		pkg: proxyPkg, test: "TestEndBehindTheLastBytesIsFound/FIN/told_before",
+	}, {
+		name: "end that is told of after the last bytes is overlooked", file: "proxy/follow.go",
+		old: "if c.following.on.Load() {",
+		new: "if false {",
+		pkg: proxyPkg, test: "TestEndBehindTheLastBytesIsFound/FIN/told_after",
+	}, {
+		name: "client that left before its request was whole is not noticed", file: "proxy/watch.go",
+		old: "w.late = append(w.late, p)",
+		new: "_ = p",
+		pkg: proxyPkg, test: "TestWatcherTellsOfWhoLeftBefore",
+	}, {
+		name: "departure put down to the next connection", file: "proxy/watch.go",
+		old: "p == nil || p.nth != ev.Pad",
+		new: "p == nil",
+		pkg: proxyPkg, test: "TestWatcherTakesNobodyForAnother",
+	}, {
 		name: "length beside chunks taken", file: "proxy/head.go",
 		old: "ok := h.length == lengthNone && h.minor == 1",
 		new: "ok := h.minor == 1",
