@@ -304,3 +304,40 @@ func TestReadingsThatHang(t *testing.T) {
 		t.Error("a reading that hangs took its backend down")
 	}
 }
+
+// An engine in both pools: what xpyd has there in the one role is its own in the other.
+func TestEngineInBothPools(t *testing.T) {
+	hold := make(chan struct{})
+	m := newMetered(t, enginePage(1, 0, "0"))
+	rest := m.server.Config.Handler
+	m.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/completions" {
+			<-hold
+		}
+		rest.ServeHTTP(w, r)
+	})
+	r := newRig(t, rigOptions{router: func(c *router.Config) { polled(c); m.asPrefill(c); m.asDecode(c) }})
+	elsewhere := func() (p, d float64) {
+		for _, b := range r.backends() {
+			if b.Role == "prefill" {
+				p = b.Elsewhere
+			} else {
+				d = b.Elsewhere
+			}
+		}
+		return p, d
+	}
+	r.await("a stranger's request on both", func() bool { p, d := elsewhere(); return p == 1 && d == 1 })
+	got := make(chan answer, 1)
+	go func() { got <- r.call(call{prompt: prompt, tokens: 1, more: `,"echo":true,"logprobs":1`}) }() // goes to D alone
+	r.await("in flight", func() bool { return r.metric("xpyd_in_flight") == 1 })
+	r.await("our own request on both", func() bool {
+		p, d := elsewhere()
+		b := r.backends()
+		return p == 0 && d == 0 && b[0].Engine["running"] == 1 && b[1].Engine["running"] == 1
+	})
+	close(hold)
+	if a := r.soon(got); a.status != 200 {
+		t.Errorf("status %d, %v", a.status, a.err)
+	}
+}
