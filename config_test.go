@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"xpyd/router"
 )
 
 // load runs loadConfig as a command would, after parsing args.
@@ -107,6 +109,9 @@ func TestConfigValues(t *testing.T) {
 		{"repeated flag and commas", "prefill", []string{"--prefill", "http://a:1, http://b:2", "--prefill", "http://c:3"}, nil, "", "http://a:1,http://b:2,http://c:3"},
 		{"list in the environment", "prefill", nil, []string{"XPYD_PREFILL=http://a:1,http://b:2"}, "", "http://a:1,http://b:2"},
 		{"empty list in the environment", "prefill", nil, []string{"XPYD_PREFILL="}, "prefill: [http://a:1]", ""},
+		{"weights", "prefill", []string{"--prefill", "http://A:1/  weight=2.50,http://b:2 weight=1"}, nil, "", "http://a:1 weight=2.5,http://b:2"},
+		{"weights in the environment", "prefill", nil, []string{"XPYD_PREFILL=http://a:1 weight=2,http://b:2"}, "", "http://a:1 weight=2,http://b:2"},
+		{"weights in the file", "prefill", nil, nil, "prefill: ['http://a:1 weight=0.5', 'http://b:2']", "http://a:1 weight=0.5,http://b:2"},
 		{"port 80 by default", "prefill", []string{"--prefill", "http://A.example/"}, nil, "", "http://a.example:80"},
 		{"IPv6", "prefill", []string{"--prefill", "http://[::1]:8100"}, nil, "", "http://[::1]:8100"},
 		{"size in MiB", "limits.body", nil, nil, "limits: {body: 16MiB}", "16MiB"},
@@ -207,8 +212,14 @@ func TestConfigRefusals(t *testing.T) {
 			`config: health.eject_max: "10s" must not be below health.eject_for, 30s (flag --health-eject-max, XPYD_HEALTH_EJECT_MAX)`},
 		{"release", []string{"--kv-release=never"}, nil,
 			`config: kv.release: "never" must be one of auto, reject, decode, off (flag --kv-release, XPYD_KV_RELEASE)`},
-		{"policy", []string{"--decode-policy=random"}, nil,
-			`config: decode_policy: "random" must be one of least_request, round_robin (flag --decode-policy, XPYD_DECODE_POLICY)`},
+		{"policy", []string{"--decode-policy=fastest"}, nil,
+			`config: decode_policy: "fastest" must be one of ` + strings.Join(router.Policies(), ", ") + ` (flag --decode-policy, XPYD_DECODE_POLICY)`},
+		{"affinity header", []string{"--affinity-headers=X-Session-ID,session id"}, nil,
+			`config: affinity.headers: "session id" is no name of a header; try X-Session-ID (flag --affinity-headers, XPYD_AFFINITY_HEADERS)`},
+		{"affinity header of another alphabet", []string{"--affinity-headers=X-Séance"}, nil,
+			`config: affinity.headers: "X-Séance" is no name of a header; try X-Session-ID (flag --affinity-headers, XPYD_AFFINITY_HEADERS)`},
+		{"affinity header with a colon", []string{"--affinity-headers=X-Session-ID:"}, nil,
+			`config: affinity.headers: "X-Session-ID:" is no name of a header; try X-Session-ID (flag --affinity-headers, XPYD_AFFINITY_HEADERS)`},
 		{"connector", []string{"--connector=lmcache"}, nil,
 			`config: connector: "lmcache" must be one of nixl (flag --connector, XPYD_CONNECTOR)`},
 		{"log format", []string{"--log-format=xml"}, nil,
@@ -276,6 +287,11 @@ func TestConfigRefusesURLs(t *testing.T) {
 		{"http://me:sesame@a:1", `"http://a:1" must hold no user or password; use --backend-api-key-file`},
 		{"me:sesame@a:1", `"a:1" must start with http://; try http://a:1`},
 		{"http://a:1,http://A:1/", `"http://a:1" stands there twice; remove one`},
+		{"http://a:1 weight=2,http://a:1", `"http://a:1" stands there twice; remove one`},
+		{"http://a:1 weight=0", `"http://a:1" must have a weight from 0.01 to 100; try http://a:1 weight=2`},
+		{"http://a:1 weight=-1", `"http://a:1" must have a weight from 0.01 to 100; try http://a:1 weight=2`},
+		{"http://a:1 weight=heavy", `"http://a:1" must have a weight from 0.01 to 100; try http://a:1 weight=2`},
+		{"http://a:1 wieght=2", `"http://a:1" has something else than weight=NUMBER behind its URL; try http://a:1 weight=2`},
 	} {
 		t.Run(tc.url, func(t *testing.T) {
 			_, err := load(t, append([]string{"--prefill", tc.url}, decodeFlag...), nil)

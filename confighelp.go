@@ -1,5 +1,11 @@
 package main
 
+import (
+	"strings"
+
+	"xpyd/router"
+)
+
 // keyHelp is one line for each key: the help of its flag, its row in the README and
 // its comment in configs/default.yaml. `backquoted` words name the value in the help.
 var keyHelp = map[string]string{
@@ -48,10 +54,12 @@ var keyHelp = map[string]string{
 	"usage.rewrite":          "put the prefill engine's cached_tokens into the last usage",
 	"errors.expose_upstream": "relay the text of a backend's 5xx",
 
-	"prefill":        "base `URLs` of the prefill engines, repeated or with commas; none: a plain balancer over decode",
-	"decode":         "base `URLs` of the decode engines, repeated or with commas",
-	"prefill_policy": "`policy` that picks a prefill engine: least_request or round_robin",
-	"decode_policy":  "`policy` that picks a decode engine: least_request or round_robin",
+	"prefill":        "base `URLs` of the prefill engines, repeated or with commas, each with \" weight=2\" behind it where it takes more or less than another; none: a plain balancer over decode",
+	"decode":         "base `URLs` of the decode engines, as those of prefill",
+	"prefill_policy": "`policy` that picks a prefill engine: " + policyNames(),
+	"decode_policy":  "`policy` that picks a decode engine, one of the same",
+
+	"affinity.headers": "request `headers` that name a session, such as X-Session-ID, the first that a request has; its requests go to the same engines while these have room",
 
 	"queue.length":          "requests that wait in one pool while all of its engines have their *_max_in_flight; more get 503",
 	"queue.wait":            "longest such wait; then 503",
@@ -74,5 +82,7 @@ var keyHelp = map[string]string{
 	"log.format": "`format` of the lines: json or console",
 	"log.flush":  "longest wait of a json line below warn, to be written together with others; what waits is lost in a crash; 0 is off",
 }
+
+func policyNames() string { return strings.Join(router.Policies(), ", ") }
 
 func (k key) help() string { return keyHelp[k.path] }

@@ -30,7 +30,7 @@ var aboveZero = [...]string{"health.fall", "health.rise"}
 // backends in their one form, http://host:port.
 func (c *config) validate() error {
 	for _, check := range []func() error{
-		c.checkAddresses, c.checkPools, c.checkAmounts, c.checkTogether, c.checkChoices,
+		c.checkAddresses, c.checkPools, c.checkAffinity, c.checkAmounts, c.checkTogether, c.checkChoices,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -84,19 +84,44 @@ func (c *config) checkPools() error {
 	return nil
 }
 
-// normalizePool rewrites each URL of the pool to http://host:port.
+// normalizePool rewrites each entry of the pool to http://host:port, with its weight
+// behind it where that is not 1.
 func normalizePool(path string, pool []string) error {
-	for i, raw := range pool {
+	bases := make([]string, len(pool))
+	for i, entry := range pool {
+		raw, _, _ := strings.Cut(entry, " ")
 		base, err := backendURL(path, raw)
 		if err != nil {
 			return err
 		}
-		if slices.Contains(pool[:i], base) {
+		if slices.Contains(bases[:i], base) {
 			return invalid(path, base, "stands there twice; remove one")
 		}
-		pool[i] = base
+		_, weight, err := router.ParseEntry(base + strings.TrimPrefix(entry, raw))
+		if err != nil {
+			return invalid(path, base, err.Error())
+		}
+		bases[i], pool[i] = base, router.FormatEntry(base, weight)
 	}
 	return nil
+}
+
+// checkAffinity: a header that no request can have would be a setting that does nothing.
+func (c *config) checkAffinity() error {
+	for _, name := range c.Router.Affinity.Headers {
+		if !isToken(name) {
+			return invalid("affinity.headers", name, "is no name of a header; try X-Session-ID")
+		}
+	}
+	return nil
+}
+
+// isToken: letters, digits and the marks that RFC 9110 allows in a name.
+func isToken(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		letter := r|0x20 >= 'a' && r|0x20 <= 'z'
+		return !letter && (r < '0' || r > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+	})
 }
 
 func backendURL(path, raw string) (string, error) {

@@ -79,10 +79,12 @@ func runProbe(ctx context.Context, w io.Writer, c config) error {
 
 func (p *engineProber) run(ctx context.Context) {
 	var prefills, decodes []*engine
-	for _, u := range p.cfg.Router.Prefill {
+	for _, entry := range p.cfg.Router.Prefill {
+		u, _, _ := strings.Cut(entry, " ")
 		prefills = append(prefills, p.ask(ctx, "prefill", u))
 	}
-	for _, u := range p.cfg.Router.Decode {
+	for _, entry := range p.cfg.Router.Decode {
+		u, _, _ := strings.Cut(entry, " ")
 		decodes = append(decodes, p.ask(ctx, "decode", u))
 	}
 	p.compareModels()

@@ -174,6 +174,17 @@ func (s *Server) askModels(auth string) ([]byte, *apiError) {
 type modelList struct {
 	Object string            `json:"object"`
 	Data   []json.RawMessage `json:"data"`
+
+	at time.Time // when the engine said so; zero in an answer of ours
+}
+
+func (l *modelList) ids() (ids []string) {
+	for _, m := range l.Data {
+		if id := modelID(m); id != "" {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 func modelID(raw json.RawMessage) string {
@@ -199,7 +210,8 @@ func intersect(a, b []json.RawMessage) []json.RawMessage {
 	return both
 }
 
-// poolModels is the list of the first backend of the pool that answers.
+// poolModels is the list of the first backend of the pool that answers, and what others
+// are known to serve beside that.
 func (s *Server) poolModels(role router.Role, auth string) ([]json.RawMessage, *apiError) {
 	failure := newError(fasthttp.StatusServiceUnavailable, codeDecodeUnavailable, "", "no "+role.String()+" backend answers /v1/models").retryAfter(1)
 	if role == router.Prefill {
@@ -217,8 +229,33 @@ func (s *Server) poolModels(role router.Role, auth string) ([]json.RawMessage, *
 		}
 		var list modelList
 		if status == http.StatusOK && json.Unmarshal(body, &list) == nil {
-			return list.Data, nil
+			return s.addModels(role, list.Data), nil
 		}
 	}
 	return nil, failure
+}
+
+// addModels adds to the list of one backend what others of the pool serve beside that.
+func (s *Server) addModels(role router.Role, list []json.RawMessage) []json.RawMessage {
+	snap := s.router.Snapshot()
+	if !snap.Mixed(role) {
+		return list
+	}
+	listed := map[string]bool{}
+	for _, m := range list {
+		listed[modelID(m)] = true
+	}
+	for _, b := range snap.Backends(role) {
+		u := s.upstreams.get(b)
+		if u == nil || u.models.Load() == nil || b.State() == router.Down {
+			continue
+		}
+		for _, m := range u.models.Load().Data {
+			if id := modelID(m); !listed[id] {
+				listed[id] = true
+				list = append(list, m)
+			}
+		}
+	}
+	return list
 }

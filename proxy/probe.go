@@ -100,9 +100,12 @@ func (p *prober) probe(b *router.Backend) {
 	if err != nil {
 		why = err.Error()
 	}
-	if ok && b.State() != router.Up {
+	switch {
+	case ok && b.State() != router.Up:
 		// Up means that it serves completions, not only that something listens.
 		ok = p.servesModels(b, auth)
+	case ok:
+		p.listModels(b, auth)
 	}
 	if p.ctx.Err() != nil || isOurs(err) {
 		return
@@ -142,10 +145,26 @@ func (p *prober) servesModels(b *router.Backend, auth string) bool {
 	if status != http.StatusOK || json.Unmarshal(body, &list) != nil || len(list.Data) == 0 {
 		return false
 	}
+	list.at = time.Now()
 	if u := p.s.upstreams.get(b); u != nil {
 		u.models.Store(&list)
 	}
+	b.SetModels(list.ids())
 	return true
+}
+
+// modelsEvery is how old the list of an engine that is up may be: adapters come and go.
+const modelsEvery = 30 * time.Second
+
+// listModels reads the list anew when it is that old; one that cannot be had stays.
+func (p *prober) listModels(b *router.Backend, auth string) {
+	u := p.s.upstreams.get(b)
+	if u == nil {
+		return
+	}
+	if list := u.models.Load(); list != nil && time.Since(list.at) >= modelsEvery {
+		p.servesModels(b, auth)
+	}
 }
 
 func (p *prober) learnVersion(b *router.Backend, auth string) {
