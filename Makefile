@@ -12,7 +12,7 @@ UNIT         = configs/xpyd.service
 # systemd-analyze counts in tenths: 15 is the exposure 1.5.
 EXPOSURE     = 15
 
-.PHONY: help build demo test race lint fuzz mutants faults bench bench-proxy churn soak fmt docs check-unit check-configs check-openai clients e2e e2e-mutants e2e-down record
+.PHONY: help build demo test race lint fuzz mutants faults bench bench-proxy bench-routing churn soak fmt docs check-unit check-configs check-openai clients e2e e2e-mutants e2e-down record
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ bench: build ## the benchmarks of the packages (BENCH=regexp picks some), then w
 
 bench-proxy: build ## beside nginx and others at the same work: CPU, memory, delay, and whether the bars hold (ARGS='--run ^json$$')
 	./xpyd bench proxy $(ARGS)
+
+bench-routing: build ## routing policies over engines that cache: prefix hits, TTFT, tokens/s, and whether the goals are met (ARGS=--quick)
+	./xpyd bench routing $(ARGS)
 
 churn: build ## 200 clients that leave in every phase; fails if a block, goroutine or descriptor stays behind
 	./xpyd bench churn $(ARGS)

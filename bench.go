@@ -18,7 +18,7 @@ func newBenchCmd() *cobra.Command {
 		Short: "Measure the proxy over simulated engines",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newChurnCmd(), newSoakCmd(), newCostCmd(), newEnginesCmd(), newVersusCmd(), newRelayCmd())
+	cmd.AddCommand(newChurnCmd(), newSoakCmd(), newCostCmd(), newEnginesCmd(), newVersusCmd(), newRelayCmd(), newRoutingCmd(), newRoutingEnginesCmd())
 	for _, c := range cmd.Commands() {
 		c.Args = noArgs
 	}

@@ -1,0 +1,61 @@
+package routing
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func (a *answer) askOnce(t *testing.T, addr string, q *request) error {
+	t.Helper()
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	return a.ask(t.Context(), &http.Client{Transport: transport}, addr, q, false)
+}
+
+const (
+	roleEvent  = `data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}` + "\n\n"
+	tokenEvent = `data: {"choices":[{"index":0,"delta":{"content":" a"}}]}` + "\n\n"
+	usageEvent = `data: {"choices":[],"usage":{"prompt_tokens":40,"total_tokens":42,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":32}}}` + "\n\n"
+	doneLine   = "data: [DONE]\n\n"
+)
+
+func TestReadStream(t *testing.T) {
+	for _, tc := range []struct{ name, stream, want string }{
+		{"whole", roleEvent + tokenEvent + tokenEvent + usageEvent + doneLine, ""},
+		{"cut", roleEvent + tokenEvent + usageEvent, "without [DONE]"},
+		{"no text", roleEvent + usageEvent + doneLine, "has 2 tokens"},
+		{"too few tokens", roleEvent + tokenEvent + strings.Replace(usageEvent, `tokens":2`, `tokens":1`, 1) + doneLine, "has 1 tokens, not 2"},
+		{"an error event", roleEvent + `data: {"error":{"message":"EngineCore"}}` + "\n\n" + doneLine, "EngineCore"},
+		{"another prompt's KV", roleEvent + strings.Replace(tokenEvent, " a", " WRONG-KV-1f", 1) + usageEvent + doneLine, "another prompt's KV"},
+	} {
+		var a answer
+		err := a.readStream(strings.NewReader(tc.stream), 2)
+		if tc.want == "" {
+			if err != nil || a.tokens != 2 || a.cached != 32 || a.first.IsZero() || a.last.Before(a.first) {
+				t.Errorf("%s: error %v, answer %+v", tc.name, err, a)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: error %v, want %q in it", tc.name, err, tc.want)
+		}
+	}
+}
+
+func TestCounters(t *testing.T) {
+	const text = `# TYPE vllm:prompt_tokens_by_source_total counter
+vllm:prompt_tokens_total{engine="0",model_name="m"} 500.0
+vllm:prompt_tokens_by_source_total{engine="0",model_name="m",source="local_cache_hit"} 7.0
+vllm:prompt_tokens_by_source_total{engine="0",model_name="m",source="local_compute"} 1.5e+06
+`
+	if c, err := readCounters(strings.NewReader(text)); err != nil || c.computed != 1.5e6 {
+		t.Errorf("counters %+v, error %v", c, err)
+	}
+	if _, err := readCounters(strings.NewReader(strings.Replace(text, "1.5e+06", "lots", 1))); err == nil {
+		t.Error("a counter that is no number was taken")
+	}
+	if c, err := readCounters(strings.NewReader("python_info{a=\"b\"} 1.0\n")); err != nil || c.computed == c.computed {
+		t.Errorf("without the counter: %+v, error %v, want NaN", c, err)
+	}
+}

@@ -1,0 +1,112 @@
+package routing
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+)
+
+// prompt is of full blocks with those hashes and one token more.
+func prompt(at time.Duration, blocks ...uint64) request {
+	return request{at: at, tokens: len(blocks)*blockTokens + 1, blocks: blocks}
+}
+
+// Blocks are found by their whole prefix, and the least recently used goes first, of one
+// prompt the last.
+func TestBlockCache(t *testing.T) {
+	c := newBlockCache(4)
+	a, b, longer := prompt(0, 1, 2), prompt(0, 10, 11), prompt(0, 1, 2, 3)
+	c.put(&a)
+	c.put(&b)
+	for _, tc := range []struct {
+		name string
+		q    request
+		want int
+	}{{"cached", a, 32}, {"a longer one", longer, 32}, {"not its beginning", prompt(0, 9, 2), 0}, {"another", b, 32}} {
+		if got := c.hit(&tc.q); got != tc.want {
+			t.Errorf("%s: %d tokens of it are cached, want %d", tc.name, got, tc.want)
+		}
+	}
+	whole := request{tokens: 32, blocks: []uint64{1, 2}}
+	if got := c.hit(&whole); got != 16 {
+		t.Errorf("a prompt of nothing but cached blocks: %d tokens, want 16, as its last token must be computed", got)
+	}
+	c.put(&longer) // b is the older one, and gives its last block
+	if got := []int{c.hit(&a), c.hit(&b), c.hit(&longer)}; !slices.Equal(got, []int{32, 16, 48}) {
+		t.Errorf("after a fifth block: %v tokens, want 32, 16 and 48", got)
+	}
+}
+
+// Two engines that compute a block a second. The second request waits for none, the third
+// goes where its prefix is although that one is busy for longer, the fourth, for which
+// that would take too long, does not.
+func TestOracleTradesWaitForHits(t *testing.T) {
+	s := &scenario{workload: workload{engines: engineSetup{Speed: blockTokens, PrefillBlocks: 100}}, on: topology{prefill: 2, decode: 1}, length: time.Minute}
+	long := []uint64{1, 2, 3, 4, 5, 6, 7}
+	s.requests = []request{
+		prompt(0, long...),                                    // engine 0, until 7 1/16 s
+		prompt(0, 20, 21, 22, 23, 24, 25),                     // engine 1, until 6 1/16 s
+		prompt(5*time.Second, append(long, 8)...),             // engine 0: 2 1/16 + 1 1/16 s, not 1 1/16 + 8 1/16
+		prompt(5*time.Second, append([]uint64{1}, 90, 91)...), // engine 0: 3 2/16 + 2 1/16, engine 1: 1 1/16 + 3 1/16
+	}
+	f := s.ideal()
+	sixteenth := 1000.0 / blockTokens
+	// 7 1/16, 6 1/16, 3 2/16 and 4 2/16 s
+	for _, tc := range []struct {
+		k    metric
+		want float64
+	}{
+		{ttft50, 4000 + 2*sixteenth}, {ttft99, 7000 + sixteenth},
+		{computedTokens, (7*blockTokens + 1) + (6*blockTokens + 1) + (blockTokens + 1) + (3*blockTokens + 1)},
+		{hits, 100 * 7 * blockTokens / float64((7+6+8+3)*blockTokens+4)},
+	} {
+		if got := f[tc.k]; math.Abs(got-tc.want) > 0.001 {
+			t.Errorf("%s: %g, want %g", tc.k, got, tc.want)
+		}
+	}
+	// Engine 0 has computed 7 + 1 blocks and 2 tokens, engine 1 6 + 3 and 2.
+	if want := (9*blockTokens + 2) / (8.5*blockTokens + 2); math.Abs(f[imbalance]-want) > 0.001 {
+		t.Errorf("imbalance %g, want %g", f[imbalance], want)
+	}
+}
+
+func TestImbalance(t *testing.T) {
+	if got := mostToMean([]float64{3, 1, 2, 2}); got != 1.5 {
+		t.Errorf("imbalance %g, want 1.5", got)
+	}
+	if got := mostToMean([]float64{0, 0}); !math.IsNaN(got) {
+		t.Errorf("of nothing: %g, want NaN", got)
+	}
+}
+
+func TestTurningPoint(t *testing.T) {
+	at := make([]time.Duration, 30)
+	for i := range at {
+		at[i] = time.Duration(i) * time.Second
+	}
+	flags := func(text string) []bool {
+		var all []bool
+		for _, c := range text {
+			all = append(all, c == '1')
+		}
+		return all
+	}
+	for _, tc := range []struct {
+		name, flags string
+		want        float64
+	}{
+		{"never", "000000000000", math.NaN()},
+		{"at once", "111111111111", 0},
+		{"after five", "000001111111111111", 5},
+		{"with one exception in ten", "0000011111111110111111111", 5},
+		{"back again", "0000111111111100000000000", math.NaN()},
+		{"too late to tell", "000000000000000111111111", math.NaN()},
+		{"none", "", math.NaN()},
+	} {
+		got := turningPoint(flags(tc.flags), at)
+		if got != tc.want && !(math.IsNaN(got) && math.IsNaN(tc.want)) {
+			t.Errorf("%s: %g, want %g", tc.name, got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package routing
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"xpyd/bench/report"
+)
+
+// verdict is a goal and what was measured of it.
+type verdict struct {
+	on, work string
+	goal     string
+	measured string
+	holds    bool
+	known    bool // false: what it compares was not measured
+}
+
+func (v verdict) word() string {
+	switch {
+	case !v.known:
+		return "unknown"
+	case v.holds:
+		return "holds"
+	}
+	return "**does not hold**"
+}
+
+func (v verdict) String() string {
+	return v.goal + ": " + v.measured + ": " + strings.Trim(v.word(), "*")
+}
+
+// Goals of the candidate.
+const (
+	nearBest      = 1.03 // of the best TTFT p90, where caches are of no use
+	nearOracle    = 0.95 // of the oracle's hits
+	followSeconds = 60
+)
+
+// verdicts judges the candidate on one workload.
+func (r *Results) verdicts(m *Measurement) []verdict {
+	var all []verdict
+	switch {
+	case m.Slower:
+		all = append(all, m.judgeFollow())
+	default:
+		all = append(all, m.judgeBest())
+		if !m.Split && !m.Random {
+			all = append(all, m.judgeHits())
+		}
+		if m.Split {
+			for _, mode := range []string{modeAlways, modeNever} {
+				all = append(all, m.judgeRatio(ttft90, policyPrefix+"+"+mode, 1, false), m.judgeRatio(tokensS, policyPrefix+"+"+mode, 1, true))
+			}
+		}
+	}
+	for i := range all {
+		all[i].on, all[i].work = m.Topology, m.Title
+	}
+	return all
+}
+
+// judgeBest compares with the best of all others by their medians.
+func (m *Measurement) judgeBest() verdict {
+	best, name := math.Inf(1), ""
+	for _, row := range m.Rows {
+		v := report.Median(report.Present(row.values(ttft90)))
+		if row.Name != nameOracle && row.Name != candidate && v < best {
+			best, name = v, row.Name
+		}
+	}
+	limit := 1.0
+	if m.Random {
+		limit = nearBest
+	}
+	v := m.judgeRatio(ttft90, name, limit, false)
+	v.goal = fmt.Sprintf("%s: %s to the best other ≤ %g×", candidate, ttft90, limit)
+	if v.known {
+		v.measured += " to " + name
+	}
+	return v
+}
+
+func (m *Measurement) judgeHits() verdict { return m.judgeRatio(hits, nameOracle, nearOracle, true) }
+
+// judgeRatio compares round by round.
+func (m *Measurement) judgeRatio(k metric, to string, limit float64, atLeast bool) verdict {
+	sign := "≤"
+	if atLeast {
+		sign = "≥"
+	}
+	v := verdict{goal: fmt.Sprintf("%s: %s to %s %s %g×", candidate, k, to, sign, limit), measured: "not measured"}
+	q := report.Ratios(m.of(candidate).values(k), m.of(to).values(k))
+	q = slices.DeleteFunc(q, math.IsNaN)
+	if len(q) == 0 {
+		return v
+	}
+	s := report.SpreadOf(q)
+	v.known, v.measured = true, fmt.Sprintf("%.3f× (%.3f–%.3f)", s.Median, s.Min, s.Max)
+	v.holds = s.Median <= limit
+	if atLeast {
+		v.holds = s.Median >= limit
+	}
+	return v
+}
+
+// judgeFollow takes the slowest round. One that never follows, or that had nothing to
+// follow with, does not hold.
+func (m *Measurement) judgeFollow() verdict {
+	v := verdict{goal: fmt.Sprintf("%s: long prompts leave the prefill engines within %d s", candidate, followSeconds), measured: "not measured"}
+	values := m.of(candidate).values(follows)
+	if len(values) == 0 || len(m.of(candidate).Errors) == len(values) {
+		return v
+	}
+	v.known = true
+	seen := report.Present(values)
+	if len(seen)+len(m.of(candidate).Errors) < len(values) {
+		v.measured = fmt.Sprintf("not in %d of %d rounds", len(values)-len(seen), len(values))
+		return v
+	}
+	s := report.SpreadOf(seen)
+	v.measured, v.holds = fmt.Sprintf("%.1f s (%.1f–%.1f)", s.Median, s.Min, s.Max), s.Max <= followSeconds
+	return v
+}
