@@ -1,6 +1,10 @@
 package proxy
 
-import "xpyd/router"
+import (
+	"slices"
+
+	"xpyd/router"
+)
 
 // Departed is how many clients of running completions are known to have left.
 func (s *Server) Departed() int64 { return s.departed.Load() }
@@ -12,6 +16,24 @@ func (s *Server) FailChecks(url string) {
 			b.Observe(false)
 		}
 	}
+}
+
+// ForgetModels puts lists that are old and wrong in the place of what the engines list.
+func (s *Server) ForgetModels() {
+	for b, u := range s.upstreams.all() {
+		b.SetModels([]string{"gone"})
+		u.models.Store(&modelList{})
+	}
+}
+
+// ModelsKnown: each engine is known to serve the simulated model.
+func (s *Server) ModelsKnown() bool {
+	for b := range s.upstreams.all() {
+		if !slices.Equal(b.Models(), []string{"sim"}) {
+			return false
+		}
+	}
+	return true
 }
 
 // Live is how many completions run.
