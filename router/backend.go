@@ -55,6 +55,8 @@ type Backend struct {
 
 	engine atomic.Pointer[EngineState] // replaced at each reading, see SetEngine
 
+	cache prefixCache
+
 	down    downList
 	version atomic.Pointer[string]
 	models  atomic.Pointer[[]string] // see SetModels; nil: unknown
@@ -78,6 +80,7 @@ func newBackend(r *Router, role Role, raw string) (*Backend, error) {
 	}
 	b.seed = hashOf(b.URL)
 	b.weight.Store(math.Float64bits(1))
+	b.cache.backend = b
 	b.down.idle.L = &b.down.mu
 	return b, nil
 }

@@ -30,6 +30,12 @@ type Routing struct {
 	// Poll is the time between two readings of an engine's own /metrics; 0: none is read.
 	// In large pools it is longer, as 256 are read a second at most.
 	Poll time.Duration `mapstructure:"poll"`
+	// PrefixMemory is the size in bytes of the two tables, one for each role, in which the
+	// policy prefix remembers who has had which prompts; 0: it remembers none. A table is
+	// made where it is needed only, with half of this.
+	PrefixMemory int64 `mapstructure:"prefix_memory"`
+	// EstimateCaches has both tables made whatever the policies: for Snapshot.Cached.
+	EstimateCaches bool `mapstructure:"-"`
 }
 
 // Health bounds what failures do to a backend.
@@ -64,6 +70,6 @@ func DefaultConfig() Config {
 			Interval: 5 * time.Second, SuspectInterval: time.Second, Timeout: 2 * time.Second,
 			Fall: 3, Rise: 2, SlowStart: 30 * time.Second,
 		},
-		Routing: Routing{Poll: time.Second},
+		Routing: Routing{Poll: time.Second, PrefixMemory: 64 << 20},
 	}
 }

@@ -75,6 +75,7 @@ func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (res
 	}
 	if restarted {
 		e.Restarts++
+		b.cache.forget()
 	}
 	b.engine.Store(&e)
 	return restarted

@@ -14,6 +14,7 @@ func newRouterOf(t testing.TB, prefill, decode int, change func(*Config)) (*Rout
 	t.Helper()
 	cfg := DefaultConfig()
 	cfg.PrefillPolicy, cfg.DecodePolicy = "round_robin", "round_robin"
+	cfg.Routing.PrefixMemory = 1 << 20
 	cfg.Prefill, cfg.Decode = urls("p", prefill), urls("d", decode)
 	if change != nil {
 		change(&cfg)
@@ -72,7 +73,7 @@ func leaseOn(t testing.TB, s *Snapshot, b *Backend) *Lease {
 		t.Fatalf("%s is full", b.URL)
 	}
 	l := new(Lease)
-	l.hold(b, 1)
+	l.hold(b, &Want{Tokens: 1}, 0)
 	return l
 }
 

@@ -30,6 +30,7 @@ type Lease struct {
 	Backend *Backend
 
 	tokens   int64
+	cached   int
 	degraded bool
 	held     atomic.Bool
 	watch    Watch // of Backend, see OnDown
@@ -58,9 +59,17 @@ func (l *Lease) Release(o Outcome) {
 	b.router.serve(b.Role)
 }
 
-// hold makes l the lease of a slot that has been reserved on b.
-func (l *Lease) hold(b *Backend, tokens int) {
-	l.Backend, l.tokens = b, int64(tokens)
+// Cached is how many tokens of the prompt were to be expected in the backend's prefix
+// cache when the lease was taken. Of the last lease once that is released.
+func (l *Lease) Cached() int { return l.cached }
+
+// hold makes l the lease of a slot that has been reserved on b, which has so many of the
+// prompt's tokens in its cache. A prefill's work are the others; a decode holds all.
+func (l *Lease) hold(b *Backend, w *Want, cached int) {
+	l.Backend, l.tokens, l.cached = b, int64(w.Tokens), cached
+	if b.Role == Prefill {
+		l.tokens -= int64(cached)
+	}
 	b.tokens.Add(l.tokens)
 	l.held.Store(true)
 }

@@ -75,7 +75,7 @@ func (p *pool) alike() bool {
 
 // serving is the part of p that serves the model, or may.
 func (p *pool) serving(id string) *pool {
-	part := &pool{role: p.role, policyName: p.policyName, policy: p.policy, turns: new(atomic.Uint64), limit: p.limit}
+	part := &pool{role: p.role, policyName: p.policyName, policy: p.policy, turns: new(atomic.Uint64), limit: p.limit, prefix: p.prefix}
 	for _, b := range p.backends {
 		if ids := b.models.Load(); ids == nil || slices.Contains(*ids, id) {
 			part.backends = append(part.backends, b)

@@ -20,6 +20,8 @@ type Want struct {
 	// Prefix are chained hashes of the prompt's blocks: the n-th stands for the first n+1
 	// blocks. nil: unknown. Kept for the length of the call only.
 	Prefix []uint64
+	// Conversation is a hash that stays the same over the turns of a chat; 0: unknown.
+	Conversation uint64
 	// Peer is the backend of the other role that the request has a lease on: those
 	// banned with it are avoided. Alone: the request has no other leg.
 	Peer  *Backend
@@ -29,22 +31,24 @@ type Want struct {
 // query is a Want at one moment, as policies read it. Passed by value: through the
 // interface a pointer would cost an allocation.
 type query struct {
-	skip      []*Backend
-	plain     int64 // a counter below it is that of a fit backend that takes a full share
-	tokens    int64
-	key       uint64
-	prefix    []uint64
-	turns     *atomic.Uint64 // of the list that is chosen from: where the next one begins
-	now       int64          // of the router's clock, nanoseconds
-	limit     int64          // of leases on one backend; 0: none
-	slowStart time.Duration
-	pairs     pairQuery
+	skip         []*Backend
+	plain        int64 // a counter below it is that of a fit backend that takes a full share
+	tokens       int64
+	key          uint64
+	conversation uint64
+	prefix       []uint64
+	found        *prefixMatches // who has how much of prefix; nil: nothing is remembered
+	turns        *atomic.Uint64 // of the list that is chosen from: where the next one begins
+	now          int64          // of the router's clock, nanoseconds
+	limit        int64          // of leases on one backend; 0: none
+	slowStart    time.Duration
+	pairs        pairQuery
 }
 
 // query is what w asks of p, its pool or a part of that, now.
 func (s *Snapshot) query(w *Want, p *pool) query {
 	q := query{
-		skip: w.Skip, tokens: int64(w.Tokens), key: w.Key, prefix: w.Prefix, turns: p.turns,
+		skip: w.Skip, tokens: int64(w.Tokens), key: w.Key, prefix: w.Prefix, conversation: w.Conversation, turns: p.turns,
 		now: s.router.now(), limit: p.limit, slowStart: s.health.SlowStart,
 	}
 	if m := &s.router.pairs; !w.Alone && m.known() {
@@ -198,6 +202,9 @@ func (s *Snapshot) Pick(w Want) *Backend {
 	p := s.poolFor(w.Role, &w)
 	q := s.query(&w, p)
 	q.limit = 0
+	if q.found = s.router.lookUp(p, &w); q.found != nil {
+		defer s.router.matches.Put(q.found)
+	}
 	q.ready()
 	b, err := p.choose(q)
 	if err != nil {
@@ -225,8 +232,13 @@ func (s *Snapshot) acquire(w *Want, l *Lease) error {
 		panic("BUG: lease acquired twice")
 	}
 	p := s.poolFor(w.Role, w)
+	found := s.router.lookUp(p, w)
+	if found != nil {
+		defer s.router.matches.Put(found)
+	}
 	for {
 		q := s.query(w, p)
+		q.found = found
 		b, err := p.choose(q)
 		if err != nil {
 			return err
@@ -240,7 +252,7 @@ func (s *Snapshot) acquire(w *Want, l *Lease) error {
 			probe.giveBack()
 			continue
 		}
-		l.hold(b, w.Tokens)
+		l.hold(b, w, s.sent(p, w, b, found, q.now))
 		return nil
 	}
 }

@@ -20,6 +20,7 @@ var policies = [...]struct {
 	{"power_of_two", func() policy { return powerOfTwo{source: rand.Uint64} }},
 	{"power_of_two_tokens", func() policy { return powerOfTwo{source: rand.Uint64, tokens: true} }},
 	{"consistent_hash", func() policy { return consistentHash{} }},
+	{prefixPolicy, func() policy { return prefixed{least{tokens: true}} }},
 }
 
 // Policies lists the names that PrefillPolicy and DecodePolicy accept.

@@ -16,6 +16,8 @@ type pool struct {
 	turns      *atomic.Uint64 // see query
 	limit      int64          // of leases on one backend; 0: none
 
+	prefix *prefixTable // who has had which prompts; nil: not remembered
+
 	byModel atomic.Pointer[map[string]*pool] // nil: all serve the same; the map is replaced, never changed
 }
 

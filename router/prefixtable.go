@@ -12,11 +12,13 @@ type prefixTable struct {
 	lines []prefixLine // sets of two
 	used  atomic.Int64 // lines that hold something
 	seats seating
+
+	memory int64 // bytes of all this
 }
 
 // prefixLine, one cache line, is a beginning of a prompt and who has it.
 type prefixLine struct {
-	head    atomic.Uint64 // tag in the upper 40 bits, tick of the last use below; 0: empty
+	head    atomic.Uint64             // tag in the upper 40 bits, tick of the last use below; 0: empty
 	holders [maxHolders]atomic.Uint32 // up to the first 0
 }
 
@@ -40,7 +42,7 @@ const (
 // newPrefixTable takes that many bytes of memory, which it fills as it is used.
 func newPrefixTable(memory int64) *prefixTable {
 	sets := max(1, (memory-seatBytes)/(2*lineBytes))
-	return &prefixTable{lines: make([]prefixLine, 2*sets)}
+	return &prefixTable{lines: make([]prefixLine, 2*sets), memory: memory}
 }
 
 // set is the first of the two lines that a key may be in.

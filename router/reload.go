@@ -48,6 +48,7 @@ func (r *Router) swap(s *Snapshot, c Change) {
 	for _, p := range [...]*pool{s.prefill, s.decode} {
 		p.spareHalf(now)
 		p.weigh()
+		p.seat(r.Snapshot().pool(p.role))
 		p.sortModels(r.Snapshot().pool(p.role))
 	}
 	r.snapshot.Store(s)

@@ -51,6 +51,9 @@ type Router struct {
 	onEject  atomic.Pointer[func(Ejection)]
 	pairs    pairMatrix
 
+	tokenBytes tokenBytes
+	matches    sync.Pool // of *prefixMatches
+
 	// mu is held where a backend's state changes: checks, ejections, failed transfers,
 	// a new snapshot. No pick takes it, nor a release after a success.
 	mu        sync.Mutex
@@ -65,8 +68,10 @@ func New(cfg Config, maxShare float64, clock Clock) (*Router, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.prefill.weigh()
-	s.decode.weigh()
+	for _, p := range [...]*pool{s.prefill, s.decode} {
+		p.weigh()
+		p.seat(&pool{})
+	}
 	r.snapshot.Store(s)
 	return r, nil
 }
@@ -84,6 +89,8 @@ func (r *Router) build(cfg Config, maxShare float64, old *Snapshot) (*Snapshot, 
 	if len(s.decode.backends) == 0 {
 		return nil, errors.New("decode pool is empty")
 	}
+	s.prefill.remember(cfg.Routing, old.prefill)
+	s.decode.remember(cfg.Routing, old.decode)
 	s.prefill.limit, s.decode.limit = int64(cfg.PrefillMaxInFlight), int64(cfg.DecodeMaxInFlight)
 	return s, nil
 }

@@ -1,0 +1,117 @@
+package router
+
+import (
+	"math"
+	"slices"
+)
+
+// prefixPolicy is the name of the policy; vllm-router calls its own cache_aware.
+const prefixPolicy = "prefix"
+
+// prefixed takes the backend that will be done with the prompt first: the tokens in flight
+// there, for the share that it can take, and those of the prompt that it has not in its
+// prefix cache. What is hot moves on to others as soon as waiting for it takes longer than
+// to compute it again. Among equals the conversation decides, so that all replicas of this
+// process agree. A prompt of which nothing can be known goes where least is in flight.
+type prefixed struct{ least }
+
+func (p prefixed) pick(backends []*Backend, q query) *Backend {
+	if q.found == nil {
+		return p.least.pick(backends, q)
+	}
+	o := offers{
+		key: q.conversation, own: float64(q.tokens), block: blockTokens(int(q.tokens), len(q.prefix)),
+		low: math.Inf(1), rank: math.Inf(1),
+	}
+	if o.key == 0 {
+		o.key = q.prefix[min(len(q.prefix), openingBlocks)-1]
+	}
+	o.price(backends, &q)
+	cold := o.low
+	o.priceHolders(backends, &q)
+	most := o.low + o.block // a block more or less is no reason
+	o.rankHolders(backends, &q, most)
+	if cold <= most {
+		o.rankAll(backends, &q, most)
+	}
+	return o.best
+}
+
+// openingBlocks are the blocks by which a prompt is known that has no conversation.
+const openingBlocks = 16
+
+// offers is what a prompt would cost at the backends, in tokens. The query is no part of
+// it, see search.
+type offers struct {
+	own   float64 // the prompt's tokens
+	block float64 // those of a block of it
+	key   uint64
+
+	low  float64  // least cost
+	best *Backend // that ranks first by the key; before the ranking, the one of least cost
+	rank float64
+}
+
+// price finds the least cost of those that compute all of the prompt.
+func (o *offers) price(backends []*Backend, q *query) {
+	for _, b := range backends {
+		if cost := o.cold(b, q); cost < o.low {
+			o.best, o.low = b, cost
+		}
+	}
+}
+
+// cold is the tokens in flight at b, for the share that it can take, and the prompt's.
+// Nothing is divided out of the prompt itself: where all are idle, one with a smaller
+// share would never get one.
+func (o *offers) cold(b *Backend, q *query) float64 {
+	share := q.share(b)
+	if share == 0 {
+		return math.Inf(1)
+	}
+	return float64(b.tokens.Load())/share + o.own
+}
+
+// warm is the cost at one that has a part of the prompt.
+func (o *offers) warm(m prefixMatch, q *query) float64 {
+	return o.cold(m.cache.backend, q) - float64(m.blocks)*o.block
+}
+
+// priceHolders looks whether one that has a part costs less. It may have left the pool, or
+// serve another model than before.
+func (o *offers) priceHolders(backends []*Backend, q *query) {
+	for _, m := range q.found.list() {
+		if cost := o.warm(m, q); cost < o.low && slices.Contains(backends, m.cache.backend) {
+			o.best, o.low = m.cache.backend, cost
+		}
+	}
+}
+
+// rankAll ranks those that compute all for no more than most. Who was dearest a moment
+// ago may do so now; that nobody does is no harm, as one is best already.
+func (o *offers) rankAll(backends []*Backend, q *query, most float64) {
+	for _, b := range backends {
+		if o.cold(b, q) <= most {
+			o.stand(b, q.share(b))
+		}
+	}
+}
+
+func (o *offers) rankHolders(backends []*Backend, q *query, most float64) {
+	for _, m := range q.found.list() {
+		if o.warm(m, q) <= most && slices.Contains(backends, m.cache.backend) {
+			o.stand(m.cache.backend, q.share(m.cache.backend))
+		}
+	}
+}
+
+// stand ranks b by rendezvous hashing in proportion to its share, see rendezvous.
+func (o *offers) stand(b *Backend, share float64) {
+	u := (float64(mix(b.seed^o.key)>>11) + 1) / (1 << 53)
+	if share == 0 || (1-u)/share >= o.rank {
+		return
+	}
+	if rank := -math.Log(u) / share; rank < o.rank {
+		o.best, o.rank = b, rank
+	}
+}

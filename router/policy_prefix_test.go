@@ -1,0 +1,324 @@
+package router
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// newPrefixRouter has two prefill and four decode backends, prefix in both pools, and
+// tables whose memory was never another one's.
+func newPrefixRouter(t testing.TB, prefill, decode int) *Router {
+	r, _ := newRouterOf(t, prefill, decode, func(c *Config) {
+		c.PrefillPolicy, c.DecodePolicy = prefixPolicy, prefixPolicy
+		c.Health.SlowStart = 0
+	})
+	return r
+}
+
+// want is a prompt of so many words, 64 tokens each.
+func want(role Role, words ...uint64) Want {
+	return Want{Role: role, Tokens: 64 * len(words), Prefix: chains(words...), Conversation: words[0] + 1, Alone: true}
+}
+
+// take is a lease, with the name of its backend.
+func take(t testing.TB, r *Router, w Want) (*Lease, string) {
+	t.Helper()
+	l := new(Lease)
+	if err := r.Snapshot().AcquireFor(w, l); err != nil {
+		t.Fatal(err)
+	}
+	return l, name(l.Backend)
+}
+
+// serveNow takes a lease and ends it well.
+func serveNow(t testing.TB, r *Router, w Want) string {
+	t.Helper()
+	l, name := take(t, r, w)
+	l.Release(OK)
+	return name
+}
+
+func TestPromptsGoWhereTheirBlocksAre(t *testing.T) {
+	r := newPrefixRouter(t, 4, 4)
+	for _, role := range []Role{Prefill, Decode} {
+		for chat := range uint64(30) {
+			turn := text(chat, 10)
+			first := serveNow(t, r, want(role, turn...))
+			for n := range uint64(3) {
+				turn = slices.Concat(turn, text(1000*n+chat, 5))
+				w := want(role, turn...)
+				w.Conversation = n // not by luck
+				if got := serveNow(t, r, w); got != first {
+					t.Fatalf("turn %d of %s's chat goes to %s", n+2, first, got)
+				}
+			}
+		}
+	}
+}
+
+func TestCachedTokensAreNoWork(t *testing.T) {
+	r := newPrefixRouter(t, 1, 1)
+	prompt := text(1, 20)
+	serveNow(t, r, want(Prefill, prompt...))
+	serveNow(t, r, want(Decode, prompt...))
+	for _, role := range []Role{Prefill, Decode} {
+		w := want(role, slices.Concat(prompt, text(2, 20))...)
+		b := r.Snapshot().Backends(role)[0]
+		if got := r.Snapshot().Cached(w, b); got < 1200 || got > 1280 {
+			t.Errorf("%s: %d tokens expected in the cache, want about 1280 of %d", role, got, w.Tokens)
+		}
+		l, _ := take(t, r, w)
+		inFlight := w.Tokens // a decode engine holds the blocks, wherever they came from
+		if role == Prefill {
+			inFlight -= l.Cached()
+		}
+		if l.Cached() < 1200 || b.TokensInFlight() != int64(inFlight) {
+			t.Errorf("%s: %d cached, %d in flight, want %d", role, l.Cached(), b.TokensInFlight(), inFlight)
+		}
+		l.Release(OK)
+		if e := b.CacheEstimate(); b.TokensInFlight() != 0 || e.Queries != 60*64 || e.Hits != int64(l.Cached()) || e.Capacity < 255_000 || e.Capacity > 256_000 {
+			t.Errorf("%s: %d in flight at the end, %+v", role, b.TokensInFlight(), e)
+		}
+	}
+}
+
+// TestHotPrefixSpreads: requests that all share a long document are spread as the load
+// grows, and no backend gets more than its part and what the document costs.
+func TestHotPrefixSpreads(t *testing.T) {
+	r := newPrefixRouter(t, 4, 1)
+	document := text(1, 64) // 4096 tokens
+	got := map[string]int{}
+	for i := range uint64(200) {
+		_, b := take(t, r, want(Prefill, slices.Concat(document, text(i+2, 4))...)) // 256 tokens of its own
+		got[b]++
+	}
+	for _, b := range r.Snapshot().Backends(Prefill) {
+		if n := got[name(b)]; n < 30 || n > 70 {
+			t.Errorf("%s has %d of 200", b.URL, n)
+		}
+		if n := b.TokensInFlight(); n > (4*4096+200*256)/4+4096 {
+			t.Errorf("%s has %d tokens in flight", b.URL, n)
+		}
+	}
+}
+
+// TestFewHotRequestsStay: where waiting takes less than to compute the document again,
+// there is no other copy of it.
+func TestFewHotRequestsStay(t *testing.T) {
+	r := newPrefixRouter(t, 4, 1)
+	document := text(1, 64)
+	first := serveNow(t, r, want(Prefill, document...))
+	for i := range uint64(10) { // 256 tokens each: together less than the document
+		if _, b := take(t, r, want(Prefill, slices.Concat(document, text(i+2, 4))...)); b != first {
+			t.Fatalf("the %d-th goes to %s, the document is at %s", i, b, first)
+		}
+	}
+}
+
+// TestReplicasAgree: routers that know nothing of each other send the same prompt to the
+// same backend, and a conversation's next turn too.
+func TestReplicasAgree(t *testing.T) {
+	a, b := newPrefixRouter(t, 5, 1), newPrefixRouter(t, 5, 1)
+	got := map[string]int{}
+	for chat := range uint64(500) {
+		turn := text(chat, 10)
+		first := serveNow(t, a, want(Prefill, turn...))
+		if other := serveNow(t, b, want(Prefill, slices.Concat(turn, text(chat+9999, 7))...)); other != first {
+			t.Fatalf("chat %d: %s and %s", chat, first, other)
+		}
+		got[first]++
+	}
+	for b, n := range got {
+		if n < 60 || n > 140 {
+			t.Errorf("%s has %d of 500 chats", b, n)
+		}
+	}
+	if len(got) != 5 {
+		t.Errorf("%d backends used", len(got))
+	}
+}
+
+func TestPrefixHolderThatIsUnfit(t *testing.T) {
+	for _, what := range []string{"down", "ejected", "skipped", "full", "removed", "another model", "restarted", "restarted by its metrics"} {
+		t.Run(what, func(t *testing.T) {
+			r, _ := newRouterOf(t, 3, 1, func(c *Config) {
+				c.PrefillPolicy, c.PrefillMaxInFlight, c.Health.SlowStart = prefixPolicy, 2, 0
+			})
+			w := want(Prefill, text(1, 20)...)
+			w.Conversation = 0
+			l, first := take(t, r, w)
+			l.Release(OK)
+			b, s := l.Backend, r.Snapshot()
+			switch what {
+			case "down":
+				b.force(Down)
+			case "ejected":
+				r.Eject(b, EjectStall)
+			case "skipped":
+				w.Skip = []*Backend{b}
+			case "full":
+				leaseOn(t, s, b)
+				leaseOn(t, s, b)
+			case "removed":
+				cfg := DefaultConfig()
+				cfg.Routing.PrefixMemory, cfg.PrefillPolicy, cfg.Decode = 1<<20, prefixPolicy, urls("d", 1)
+				cfg.Prefill = slices.DeleteFunc(urls("p", 3), func(u string) bool { return u == b.URL+":80" || u == b.URL })
+				if _, err := r.Reload(cfg, 0.25, nil); err != nil || len(cfg.Prefill) != 2 {
+					t.Fatal(err, cfg.Prefill)
+				}
+			case "another model":
+				for _, x := range s.Backends(Prefill) {
+					x.SetModels([]string{map[bool]string{true: "b", false: "a"}[x == b]})
+				}
+				w.Model = []byte("a")
+			case "restarted":
+				s.Forget(b)
+			case "restarted by its metrics":
+				e := UnknownEngine()
+				for _, e.Started = range []float64{1, 2} {
+					b.SetEngine(e, 0, time.Second)
+				}
+			}
+			if strings.HasPrefix(what, "restarted") {
+				if n := r.Snapshot().Cached(w, b); n != 0 {
+					t.Errorf("%d tokens expected in the cache", n)
+				}
+			} else if _, second := take(t, r, w); second == first {
+				t.Errorf("%s again", second)
+			}
+		})
+	}
+}
+
+// TestKVSizeBoundsTheEstimate: what the engine tells of its cache counts.
+func TestKVSizeBoundsTheEstimate(t *testing.T) {
+	r := newPrefixRouter(t, 1, 1)
+	b := r.Snapshot().Backends(Prefill)[0]
+	e := UnknownEngine()
+	e.BlockSize, e.Blocks = 16, 640/16*4 // 2560 tokens, 40 blocks of ours
+	b.SetEngine(e, 0, time.Second)
+	prompt := want(Prefill, text(1, 30)...)
+	serveNow(t, r, prompt)
+	serveNow(t, r, want(Prefill, text(2, 20)...))
+	if n := r.Snapshot().Cached(prompt, b); n < 19*64 || n > 20*64 {
+		t.Errorf("%d tokens, want those of 20 blocks", n)
+	}
+	for range 1000 {
+		r.ObservePrompt(8000, 1000) // two times as many bytes in a token
+	}
+	r.ObservePrompt(0, 5)
+	r.ObservePrompt(5, 0)
+	if m := r.TokenBytes(); m < 7.9 || m > 8 {
+		t.Errorf("%v bytes a token", m)
+	}
+	serveNow(t, r, prompt)
+	serveNow(t, r, want(Prefill, text(3, 30)...))
+	if n := r.Snapshot().Cached(prompt, b); n < 29*64 {
+		t.Errorf("%d tokens, want all", n)
+	}
+}
+
+// TestTablesAreMadeWhereNeeded: and kept over a reload that leaves their size.
+func TestTablesAreMadeWhereNeeded(t *testing.T) {
+	for _, c := range []struct {
+		prefill, decode string
+		memory          int64
+		estimate        bool
+		want            [2]int64
+	}{
+		{"least_request", "round_robin", 4 << 20, false, [2]int64{}},
+		{prefixPolicy, "least_request", 4 << 20, false, [2]int64{2 << 20, 0}},
+		{"least_request", prefixPolicy, 4 << 20, false, [2]int64{0, 2 << 20}},
+		{"least_request", "least_tokens", 4 << 20, true, [2]int64{2 << 20, 2 << 20}},
+		{prefixPolicy, prefixPolicy, 0, true, [2]int64{}},
+	} {
+		cfg := DefaultConfig()
+		cfg.Prefill, cfg.Decode, cfg.PrefillPolicy, cfg.DecodePolicy = urls("p", 2), urls("d", 2), c.prefill, c.decode
+		cfg.Routing.PrefixMemory, cfg.Routing.EstimateCaches = c.memory, c.estimate
+		r, err := New(cfg, 0.25, time.Now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, role := range []Role{Prefill, Decode} {
+			serveNow(t, r, want(role, text(1, 10)...))
+			used, memory := r.Snapshot().PrefixTable(role)
+			if memory != c.want[role] || (used == 10*lineBytes) != (memory > 0) {
+				t.Errorf("%+v: %s has %d of %d", c, role, used, memory)
+			}
+			if _, err := r.Reload(cfg, 0.25, nil); err != nil {
+				t.Fatal(err)
+			}
+			if now, _ := r.Snapshot().PrefixTable(role); now != used {
+				t.Errorf("%+v: %s has %d after a reload, had %d", c, role, now, used)
+			}
+		}
+	}
+}
+
+// TestReloadsLeakNoSeats: 3,000 backends come and go; the one that stays keeps what is
+// known of it.
+func TestReloadsLeakNoSeats(t *testing.T) {
+	r := newPrefixRouter(t, 1, 1)
+	prompt := want(Prefill, text(1, 10)...)
+	serveNow(t, r, prompt)
+	stays := r.Snapshot().Backends(Prefill)[0]
+	cfg := DefaultConfig()
+	cfg.Routing.PrefixMemory, cfg.PrefillPolicy, cfg.DecodePolicy, cfg.Decode = 1<<20, prefixPolicy, prefixPolicy, urls("d", 1)
+	for n := range 100 {
+		cfg.Prefill = append(urls("p", 1), urls(fmt.Sprintf("x%d-", n), 30)...)
+		if _, err := r.Reload(cfg, 0.25, nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range r.Snapshot().Backends(Prefill) {
+			if b.cache.seat.Load() == 0 {
+				t.Fatalf("%s has no seat at reload %d", b.URL, n)
+			}
+			if got := r.Snapshot().Cached(prompt, b); (got > 0) != (b == stays) {
+				t.Fatalf("%s has %d tokens of the prompt at reload %d", b.URL, got, n)
+			}
+		}
+	}
+	taken := 0
+	for i := range r.Snapshot().prefill.prefix.seats.caches {
+		if r.Snapshot().prefill.prefix.seats.at(uint32(i)) != nil {
+			taken++
+		}
+	}
+	if taken != 31 {
+		t.Errorf("%d seats taken by 31 backends", taken)
+	}
+}
+
+// BenchmarkPrefixChoice is the choice of one backend and its release, among so many that
+// are all busy, for prompts of so many blocks, half of them known at three backends.
+func BenchmarkPrefixChoice(b *testing.B) {
+	for _, n := range []int{2, 16, 512} {
+		for _, blocks := range []int{4, 40, 400, 4000} {
+			b.Run(fmt.Sprintf("%d/%d", n, blocks), func(b *testing.B) { benchPrefix(b, n, blocks, text(9, blocks/2)) })
+		}
+		b.Run(fmt.Sprintf("%d/unknown", n), func(b *testing.B) { benchPrefix(b, n, 40, nil) })
+	}
+}
+
+func benchPrefix(b *testing.B, backends, blocks int, known []uint64) {
+	r := newPrefixRouter(b, backends, 1)
+	s := r.Snapshot()
+	for _, x := range s.Backends(Prefill)[:min(3, backends)] {
+		if len(known) > 0 {
+			s.prefill.prefix.insert(chains(known...), prefixMatch{cache: &x.cache}, 0)
+		}
+	}
+	for _, x := range s.Backends(Prefill) {
+		x.tokens.Add(3000)
+	}
+	w := want(Prefill, slices.Concat(known, text(8, blocks-len(known)))...)
+	b.ReportAllocs()
+	for b.Loop() {
+		if s.Pick(w) == nil {
+			b.Fatal("none")
+		}
+	}
+}
