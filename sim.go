@@ -16,7 +16,7 @@ import (
 
 func newSimCmd() *cobra.Command {
 	o := sim.Options{}
-	var fast bool
+	var fast, caching, uncached bool
 	var fault string
 	cmd := &cobra.Command{
 		Use:   "sim",
@@ -27,12 +27,15 @@ func newSimCmd() *cobra.Command {
 			if fast {
 				o = fastSim(o, cmd.Flags())
 			}
+			o.NoPrefixCaching = uncached || !caching
 			o.Log = cmd.ErrOrStderr()
 			return runSim(cmd.Context(), o, fault, cmd.OutOrStdout())
 		},
 	}
 	addSimFlags(cmd.Flags(), &o)
 	cmd.Flags().BoolVar(&fast, "fast", false, "no time for prefill, transfer and tokens, unless their flags are given")
+	cmd.Flags().BoolVar(&caching, "prefix-caching", true, "find prompts' first blocks in the cache when they have been computed before")
+	cmd.Flags().BoolVar(&uncached, "no-prefix-caching", false, "the same as --prefix-caching=false")
 	cmd.Flags().StringVar(&fault, "fault", "", `misbehave, as in "die@17:rst", "status=503", "slow-accept=1s", "random=0.1,42" (a tenth of the requests, by seed)`)
 	return cmd
 }
@@ -48,7 +51,8 @@ func addSimFlags(f *pflag.FlagSet, o *sim.Options) {
 	f.IntVar(&o.NumBlocks, "num-blocks", 8192, "KV blocks")
 	f.IntVar(&o.MaxSeqs, "max-num-seqs", 64, "sequences that run at once")
 	f.IntVar(&o.MaxModelLen, "max-model-len", 0, "tokens of prompt and answer together (default 32768, or what the blocks hold)")
-	f.Float64Var(&o.PrefillTokensPerSecond, "prefill-speed", 20000, "prompt tokens computed a second")
+	f.Float64Var(&o.PrefillTokensPerSecond, "prefill-speed", 20000, "prompt tokens computed a second, one prompt after the other")
+	f.IntVar(&o.MaxBatchedTokens, "max-num-batched-tokens", 2048, "tokens of a prompt computed at once, while running answers wait; -1: requests do not slow each other")
 	f.DurationVar(&o.TransferPerBlock, "transfer-per-block", 50*time.Microsecond, "time to pull one KV block")
 	f.DurationVar(&o.TokenLatency, "token-latency", 15*time.Millisecond, "time between two tokens")
 	f.DurationVar(&o.AbortWindow, "abort-window", 3*time.Millisecond, "last part of a prefill, in which an abort strands its blocks")

@@ -66,11 +66,17 @@ func (chatAPI) appendAnswer(b []byte, g *generation) []byte {
 	return g.appendTransfer(b)
 }
 
-// createdCacheTokens is what a prefill put into its prefix cache: full blocks.
-// The others run without one.
+// createdCacheTokens is what the prompts put into the prefix cache: the full blocks
+// that were computed here.
 func (g *generation) createdCacheTokens() int {
-	if !g.prefillOnly() {
+	if g.pulls() || g.c.o.NoPrefixCaching {
 		return 0
 	}
-	return g.promptTokens() / g.c.o.BlockSize * g.c.o.BlockSize
+	created := 0
+	for _, u := range g.units {
+		if u.choice == 0 {
+			created += u.prompt.tokens/g.c.o.BlockSize*g.c.o.BlockSize - u.cached
+		}
+	}
+	return created
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"time"
 )
 
 // control serves /sim/*, which no vLLM has: what tests and scripts ask an engine
@@ -12,8 +13,9 @@ import (
 //	GET  /sim/ledger    the Ledger
 //	GET  /sim/requests  the Records, oldest first
 //	POST /sim/fault     a Fault, or its text form as a JSON string; {} clears it
+//	POST /sim/speed     {"transfer_per_block":"500µs"}: Engine.SetTransferPerBlock
 //	POST /sim/restart   answers, then kills the engine and starts it again, with a new engine id
-//	POST /sim/reset     clears the fault and forgets requests and freed entries; pinned blocks stay
+//	POST /sim/reset     clears the fault and forgets requests and freed entries; pinned and cached blocks stay
 func (c *core) control(x *exchange) {
 	switch x.req.Method + " " + x.req.URL.Path {
 	case "GET /sim/ledger":
@@ -22,6 +24,8 @@ func (c *core) control(x *exchange) {
 		x.marshal(c.e.records.list())
 	case "POST /sim/fault":
 		c.controlFault(x)
+	case "POST /sim/speed":
+		c.controlSpeed(x)
 	case "POST /sim/restart":
 		x.last = true
 		x.plain(http.StatusOK, "{}")
@@ -58,6 +62,25 @@ func (c *core) controlFault(x *exchange) {
 		x.fail(badRequest("", "%v", err))
 		return
 	}
+	x.plain(http.StatusOK, "{}")
+}
+
+func (c *core) controlSpeed(x *exchange) {
+	var speed struct {
+		TransferPerBlock string `json:"transfer_per_block"`
+	}
+	in := json.NewDecoder(bytes.NewReader(x.body))
+	in.DisallowUnknownFields()
+	err := in.Decode(&speed)
+	d, bad := time.ParseDuration(speed.TransferPerBlock)
+	if err == nil {
+		err = bad
+	}
+	if err != nil {
+		x.fail(badRequest("", "%v", err))
+		return
+	}
+	c.e.SetTransferPerBlock(d)
 	x.plain(http.StatusOK, "{}")
 }
 

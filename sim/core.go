@@ -19,6 +19,7 @@ type core struct {
 	id      string // engine id: other engines know this incarnation by it
 	print   string // system_fingerprint
 	ledger  *ledger
+	pace    *pace
 	metrics *metrics
 	peers   *peers
 	gate    gate
@@ -40,7 +41,7 @@ type core struct {
 func startCore(e *Engine, o Options) (*core, error) {
 	c := &core{
 		e: e, o: o, id: newEngineID(), print: "vllm-" + o.Version + "-" + randomHex(4),
-		ledger: newLedger(o), metrics: newMetrics(o), peers: newPeers(), conns: map[net.Conn]struct{}{},
+		ledger: newLedger(o), pace: newPace(), metrics: newMetrics(o), peers: newPeers(), conns: map[net.Conn]struct{}{},
 	}
 	c.life, c.end = context.WithCancel(context.Background())
 	var err error

@@ -2,7 +2,7 @@ package sim
 
 import (
 	"context"
-	"slices"
+	"strings"
 	"time"
 )
 
@@ -14,15 +14,12 @@ func (g *generation) decode(ctx context.Context) {
 		g.leaveQueue(nil)
 		return
 	}
-	need := 0
-	for _, u := range g.units {
-		need += g.blocks(u)
-	}
-	r := g.c.ledger.reserve(len(g.units), need)
+	r := g.reserve()
 	if !g.awaitTurn(ctx, r) {
 		g.leaveQueue(r)
 		return
 	}
+	g.admitted(r)
 	if g.pulls() && !g.load(ctx, r) || !g.pulls() && !g.compute(ctx, r) {
 		return
 	}
@@ -31,6 +28,9 @@ func (g *generation) decode(ctx context.Context) {
 		g.emit(PhaseDecodeLoaded, 0)
 	}
 	err := g.generate(ctx)
+	if err == nil {
+		g.keepAnswer(r)
+	}
 	g.c.ledger.finish(r)
 	if err != nil {
 		g.fail()
@@ -72,9 +72,23 @@ func (g *generation) leaveQueue(r *reservation) {
 	}
 }
 
+// keepAnswer leaves the answers' full blocks in the cache, for the next turn. The
+// last token has no KV.
+func (g *generation) keepAnswer(r *reservation) {
+	if g.rec.WrongKV || g.c.o.NoPrefixCaching {
+		return
+	}
+	for i, u := range g.units {
+		full := (u.prompt.tokens + max(len(u.tokens)-1, 0)) / g.c.o.BlockSize
+		answer := strings.Join(u.tokens, "")
+		g.c.ledger.answered(r, i, u.kv.withAnswer(u.prompt, answer, full, g.c.o.BlockSize))
+	}
+}
+
 // compute prefills on this engine; false means that the request has ended.
 func (g *generation) compute(ctx context.Context, r *reservation) bool {
-	if g.c.pause(ctx, g.c.o.prefillTime(g.promptTokens())) {
+	if g.c.spend(ctx, g.c.o.prefillTime(r.uncached(g.c.o.BlockSize))) {
+		g.c.ledger.endCompute(r)
 		return true
 	}
 	g.c.ledger.finish(r)
@@ -82,10 +96,28 @@ func (g *generation) compute(ctx context.Context, r *reservation) bool {
 	return false
 }
 
+// recompute prefills u after its KV did not come: it queues for the turn again.
+func (g *generation) recompute(ctx context.Context, r *reservation, u *unit) bool {
+	turn := &reservation{computes: true}
+	g.c.ledger.reserve(turn)
+	defer g.c.ledger.finish(turn)
+	s := r.seats[u.index]
+	if !g.awaitTurn(ctx, turn) || !g.c.spend(ctx, g.c.o.prefillTime(s.uncached(g.c.o.BlockSize))) {
+		g.c.ledger.finish(r)
+		g.left()
+		return false
+	}
+	g.c.ledger.pulled(r, u.index, u.kv.contents[s.hits:])
+	return true
+}
+
 // load pulls each unit's KV; false means that the request has ended.
 func (g *generation) load(ctx context.Context, r *reservation) bool {
-	for _, u := range g.units {
-		switch g.h.judge(g.c.o.blocksFor(u.prompt.tokens)) {
+	g.c.ledger.beginLoad(r)
+	defer g.c.ledger.endLoad(r)
+	for i, u := range g.units {
+		s := r.seats[i]
+		switch g.h.judge(len(u.kv.contents), s.hits) {
 		case verdictDie:
 			g.die()
 			return false
@@ -94,7 +126,7 @@ func (g *generation) load(ctx context.Context, r *reservation) bool {
 			return false
 		}
 		loaded := make(chan loadResult, 1)
-		started := g.c.spawn(func() { loaded <- g.transfer(ctx, u) })
+		started := g.c.spawn(func() { loaded <- g.transfer(ctx, g.h.rest(len(u.kv.contents), s.hits)) })
 		if !started {
 			g.left()
 			return false
@@ -120,20 +152,19 @@ type loadResult struct {
 	err      error
 }
 
-// transfer pulls u's KV and tells the prefill engine. It runs to its end even
+// transfer pulls blocks and tells the prefill engine. It runs to its end even
 // when the client leaves, and then the notification says abort.
-func (g *generation) transfer(ctx context.Context, u *unit) loadResult {
+func (g *generation) transfer(ctx context.Context, blocks []int) loadResult {
 	if g.faults.has(FaultKVFail) {
 		return loadResult{err: errIncompatible}
 	}
 	begin := time.Now()
-	need := g.c.o.blocksFor(u.prompt.tokens)
-	contents, err := g.c.pull(g.h, need)
+	contents, err := g.c.pull(g.h, blocks)
 	if err != nil {
 		g.c.metrics.failedTransfer()
 		return loadResult{err: err}
 	}
-	g.c.metrics.transferred(need, time.Since(begin))
+	g.c.metrics.transferred(len(blocks), time.Since(begin))
 	by := freedByRead
 	if ctx.Err() != nil {
 		by = freedByAbort
@@ -145,7 +176,7 @@ func (g *generation) transfer(ctx context.Context, u *unit) loadResult {
 // digest continues with what a transfer brought: right KV, wrong KV or none.
 func (g *generation) digest(ctx context.Context, r *reservation, u *unit, result loadResult) bool {
 	if result.err != nil && g.c.o.LoadFailure == "recompute" {
-		return g.compute(ctx, r)
+		return g.recompute(ctx, r, u)
 	}
 	if result.err != nil {
 		g.c.ledger.finish(r)
@@ -156,16 +187,9 @@ func (g *generation) digest(ctx context.Context, r *reservation, u *unit, result
 	if !g.faults.has(FaultCached) {
 		g.cached = g.cachedElsewhere()
 	}
-	base := hashText(u.prompt.text)
-	right := make([]uint64, len(result.contents))
-	for i := range right {
-		right[i] = mix(base, uint64(i))
-	}
-	if !slices.Equal(right, result.contents) {
-		g.rec.WrongKV = true
-		u.script = newWrongScript(u.prompt.text, u.choice, result.contents)
-		u.write(g.r)
-	}
+	s := r.seats[u.index]
+	g.c.ledger.pulled(r, u.index, result.contents)
+	g.checkKV(u, append(s.held[:len(s.held):len(s.held)], result.contents...))
 	return true
 }
 
@@ -212,16 +236,24 @@ func (g *generation) hang(ctx context.Context, r *reservation) {
 
 // generate writes the answer, token by token or whole.
 func (g *generation) generate(ctx context.Context) error {
+	g.c.pace.streams.Add(1)
+	defer g.c.pace.streams.Add(-1)
 	if g.r.stream {
 		return g.writeStream(ctx, true)
 	}
 	if g.faultInstead(ctx) {
 		return errFault
 	}
-	if !g.c.pause(ctx, timeFor(g.steps()-1, g.c.o.TokenLatency)) || g.x.gone() {
+	if !g.awaitTokens(ctx, g.c.pace.now(), g.steps()-1) || g.x.gone() {
 		return errClientGone
 	}
 	return g.answerWhole(ctx)
+}
+
+// awaitTokens waits for the decode steps of count tokens since begin, a reading of
+// the pace.
+func (g *generation) awaitTokens(ctx context.Context, begin time.Duration, count int) bool {
+	return g.c.awaitStep(ctx, begin+timeFor(count, g.c.o.TokenLatency))
 }
 
 func timeFor(steps int, each time.Duration) time.Duration {

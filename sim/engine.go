@@ -6,6 +6,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,6 +15,8 @@ import (
 type Engine struct {
 	o       Options
 	records *records
+
+	transfer atomic.Int64 // nanoseconds a block; its owner is SetTransferPerBlock
 
 	mu     sync.Mutex
 	core   *core   // the current or last incarnation
@@ -32,6 +35,7 @@ func Start(o Options) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{o: o, records: newRecords(o.Log)}
+	e.SetTransferPerBlock(o.TransferPerBlock)
 	if e.core, err = startCore(e, o); err != nil {
 		return nil, err
 	}
@@ -130,6 +134,12 @@ func (e *Engine) SetFault(f Fault) error {
 	}
 	return e.core.refuse(f.Kind == FaultRefuse)
 }
+
+// SetTransferPerBlock changes Options.TransferPerBlock of a decode engine while it
+// runs, for the transfers that begin after it; it outlives restarts.
+func (e *Engine) SetTransferPerBlock(d time.Duration) { e.transfer.Store(int64(d)) }
+
+func (e *Engine) transferPerBlock() time.Duration { return time.Duration(e.transfer.Load()) }
 
 // acceptDelay is how long a new connection waits before it is served.
 func (e *Engine) acceptDelay() time.Duration {

@@ -129,12 +129,12 @@ func TestAPIKey(t *testing.T) {
 func TestBlocksLimitWhatRuns(t *testing.T) {
 	hold := newBarrier("d1", sim.PhaseStreamEvent)
 	_, d := pair(t, sim.Options{NumBlocks: 4, Hook: hold.hook})
-	big := streamedBody(strings.Repeat("x", 100)) // 27 tokens and 5: 2 blocks
-	for range 2 {
-		send(t, d, completionsPath, big)
+	big := func(letter string) body { return streamedBody(strings.Repeat(letter, 100)) } // 27 tokens and 5: 2 blocks of their own
+	for _, letter := range []string{"x", "y"} {
+		send(t, d, completionsPath, big(letter))
 		<-hold.reached
 	}
-	waiting := sendClosing(t, d, big)
+	waiting := sendClosing(t, d, big("z"))
 	await(t, "a request queues", func() bool { return gauge(t, d, "vllm:num_requests_waiting") == 1 })
 	if got := gauge(t, d, "vllm:kv_cache_usage_perc"); got != 1 {
 		t.Errorf("usage %v, want 1", got)
@@ -247,7 +247,7 @@ func TestCloseEndsEveryGoroutine(t *testing.T) {
 		h = prefill(t, p, completionsPath, textBody)
 		p.Freeze()
 		send(t, d, completionsPath, textBody.with("kv_transfer_params", h)) // hangs
-		await(t, "it runs", func() bool { return gauge(t, d, "vllm:num_requests_running") == 1 })
+		await(t, "it waits for its KV", func() bool { return gauge(t, d, "vllm:num_requests_waiting") == 1 })
 		for _, e := range []*sim.Engine{d, p} {
 			if err := e.Close(); err != nil {
 				t.Fatal(err)

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -32,8 +33,10 @@ type unit struct {
 	index      int // of the choice in the answer
 	choice     int // among the n of its prompt
 	prompt     prompt
+	kv         kv
 	internalID string // what the engine and its peers call it
 	script     script
+	cached     int // tokens of the prompt found in this engine's cache
 	tokens     []string
 	reason     string // finish_reason
 	stopReason string // the stop string met, or ""
@@ -130,8 +133,9 @@ func (g *generation) leg() string {
 // plan makes the choices and computes what each will say.
 func (g *generation) plan() {
 	for p, prompt := range g.r.prompts {
+		kv := newKV(prompt, g.c.o.BlockSize, g.r.cacheSalt)
 		for choice := range g.r.n {
-			u := &unit{index: len(g.units), choice: choice, prompt: prompt}
+			u := &unit{index: len(g.units), choice: choice, prompt: prompt, kv: kv}
 			u.internalID = g.api.internalID(g.id, p) + "-" + randomHex(4)
 			if g.r.n > 1 {
 				u.internalID = string(appendInt(nil, choice)) + "_" + u.internalID
@@ -222,6 +226,43 @@ func (g *generation) steps() int {
 // blocks is how many KV blocks u needs to its end; the last token has no KV yet.
 func (g *generation) blocks(u *unit) int {
 	return g.c.o.blocksFor(u.prompt.tokens + max(len(u.tokens)-1, 0))
+}
+
+// reserve queues for what the units need.
+func (g *generation) reserve() *reservation {
+	r := &reservation{computes: g.prefillOnly() || !g.pulls()}
+	for _, u := range g.units {
+		r.seats = append(r.seats, &seat{kv: u.kv, want: g.blocks(u), reads: g.r.readsCache()})
+	}
+	g.c.ledger.reserve(r)
+	return r
+}
+
+// admitted notes what of the prompts was cached when r was granted.
+func (g *generation) admitted(r *reservation) {
+	g.c.metrics.scheduled(g, r)
+	for i, s := range r.seats {
+		u := g.units[i]
+		u.cached = s.hits * g.c.o.BlockSize
+		g.checkKV(u, s.held)
+		if u.choice == 0 {
+			g.rec.CachedTokens += u.cached
+		}
+	}
+	if !g.faults.has(FaultCached) {
+		g.cached = g.rec.CachedTokens
+	}
+}
+
+// checkKV makes u's answer wrong where contents, of its first blocks, are not those
+// of its prompt.
+func (g *generation) checkKV(u *unit, contents []uint64) {
+	if slices.Equal(contents, u.kv.contents[:len(contents)]) {
+		return
+	}
+	g.rec.WrongKV = true
+	u.script = newWrongScript(u.prompt.text, u.choice, contents)
+	u.write(g.r)
 }
 
 // reject answers a 4xx and gives back the handle, if the engine is new enough

@@ -68,15 +68,24 @@ func (h handle) heartbeats() bool { return h.addressable() && h.members["tp_size
 // a rejected request dies of it.
 func (h handle) alone() bool { return len(h.members) == 1 && h.remotePrefill() }
 
-// judge says what a request whose prompt fills need blocks does with h.
-func (h handle) judge(need int) verdict {
+// judge says what a request does with h whose prompt fills need blocks, the first
+// hits of which it has already.
+func (h handle) judge(need, hits int) verdict {
 	switch {
-	case len(h.blocks) < need:
+	case len(h.blocks) < need-hits:
 		return verdictDie
 	case !h.addressable():
 		return verdictHang
 	}
 	return verdictLoad
+}
+
+// rest are the blocks that such a request pulls.
+func (h handle) rest(need, hits int) []int {
+	if len(h.blocks) < need {
+		return h.blocks[len(h.blocks)-(need-hits):]
+	}
+	return h.blocks[hits:need]
 }
 
 // appendHandle appends the kv_transfer_params of a finished prefill, members in

@@ -150,8 +150,8 @@ func TestHandlesThatHang(t *testing.T) {
 			handle := edited(t, prefill(t, p, completionsPath, textBody), edits)
 			c := send(t, d, completionsPath, textBody.with("kv_transfer_params", handle))
 			awaitFreed(t, p, "lease", 1)
-			if n := gauge(t, d, "vllm:num_requests_running"); n != 1 {
-				t.Errorf("%v requests run, want the hanging one", n)
+			if n := gauge(t, d, "vllm:num_requests_waiting"); n != 1 {
+				t.Errorf("%v requests wait, want the hanging one", n)
 			}
 			c.leave()
 			if edits["remote_engine_id"] != "" || name == "no engine id" {
@@ -294,7 +294,7 @@ func TestFrozenPrefillEngineHangsDecode(t *testing.T) {
 	handle := prefill(t, p, completionsPath, textBody)
 	p.Freeze()
 	c := send(t, d, completionsPath, textBody.with("kv_transfer_params", handle))
-	await(t, "it runs", func() bool { return gauge(t, d, "vllm:num_requests_running") == 1 })
+	await(t, "it waits for its KV", func() bool { return gauge(t, d, "vllm:num_requests_waiting") == 1 })
 	c.leave()
 	awaitOutcome(t, d, "aborted")
 	if n := gauge(t, d, "vllm:kv_cache_usage_perc"); n == 0 {

@@ -39,96 +39,46 @@ type Entry struct {
 	FreedBy    string    `json:"freed_by"` // "" while pinned, then read, abort, reject or lease
 }
 
-// ledger is an engine's paged KV cache: which blocks are free, computing or
-// pinned, what they hold, and who waits for them.
+// ledger is an engine's book of its KV cache: who runs, who waits, and what is pinned
+// for whom.
 type ledger struct {
-	mu      sync.Mutex
-	lease   time.Duration
-	total   int
-	free    []int    // a queue, so that ids wander over the whole cache as in vLLM
-	content []uint64 // by block id; block 0 is the null block and never used
-	maxSeqs int
-	running int
-	waiting []*reservation // first come, first served
-	pins    map[string]*Entry
-	pinned  []bool // by block id
-	past    []Entry
-	freedBy map[string]int
-	stale   int
+	o        Options
+	oneByOne bool // prompts are computed one after the other
+
+	mu        sync.Mutex
+	cache     *kvCache
+	running   int            // sequences, those that load included
+	loading   int            // sequences that wait for another engine's KV
+	waiting   []*reservation // first come, first served
+	computing *reservation   // has the turn; nil when nobody has
+	pins      map[string]*Entry
+	past      []Entry
+	gone      map[string]bool // by request id: the past
+	freedBy   map[string]int
+	stale     int
 }
 
 func newLedger(o Options) *ledger {
-	l := &ledger{
-		lease: o.Lease, total: o.NumBlocks, maxSeqs: o.MaxSeqs,
-		content: make([]uint64, o.NumBlocks+1), pinned: make([]bool, o.NumBlocks+1),
-		pins: map[string]*Entry{}, freedBy: map[string]int{},
-	}
-	for id := 1; id <= o.NumBlocks; id++ {
-		l.free = append(l.free, id)
-	}
-	return l
-}
-
-// reservation is one request's share of the engine: sequences and blocks. Its
-// fields belong to the ledger's lock until ready is closed, then to the request.
-type reservation struct {
-	seqs, want int
-	blocks     []int
-	ready      chan struct{} // closed when the request may run
-	granted    bool
-}
-
-// reserve queues for seqs sequences and want blocks.
-func (l *ledger) reserve(seqs, want int) *reservation {
-	r := &reservation{seqs: min(seqs, l.maxSeqs), want: min(want, l.total), ready: make(chan struct{})}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.waiting = append(l.waiting, r)
-	l.schedule()
-	return r
-}
-
-// schedule lets the head of the queue run while it fits; l.mu is held.
-func (l *ledger) schedule() {
-	for len(l.waiting) > 0 {
-		r := l.waiting[0]
-		if l.running+r.seqs > l.maxSeqs || len(l.free) < r.want {
-			return
-		}
-		l.waiting = l.waiting[1:]
-		l.running += r.seqs
-		r.blocks, l.free = slices.Clone(l.free[:r.want]), l.free[r.want:]
-		r.granted = true
-		close(r.ready)
+	return &ledger{
+		o: o, oneByOne: o.takesTurns(), cache: newKVCache(o.NumBlocks),
+		pins: map[string]*Entry{}, gone: map[string]bool{}, freedBy: map[string]int{},
 	}
 }
 
-// finish gives back all of r that is not pinned, or its place in the queue.
-func (l *ledger) finish(r *reservation) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !r.granted {
-		l.waiting = slices.DeleteFunc(l.waiting, func(w *reservation) bool { return w == r })
-	} else {
-		l.running -= r.seqs
-		l.reclaim(r.blocks)
-		r.seqs, r.blocks = 0, nil
-	}
-	l.schedule()
-}
-
-// pin moves blocks of r, which hold base's KV, into the care of an entry that
+// pin moves the first count blocks of r's i-th seat into the care of an entry that
 // lives until a reader comes or the lease ends.
-func (l *ledger) pin(r *reservation, count int, requestID string, base uint64) []int {
+func (l *ledger) pin(r *reservation, i, count int, requestID string) []int {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	blocks := r.blocks[:count:count]
-	r.blocks = r.blocks[count:]
-	for i, id := range blocks {
-		l.content[id], l.pinned[id] = mix(base, uint64(i)), true
+	s := r.seats[i]
+	count = min(count, len(s.blocks))
+	blocks := s.blocks[:count:count]
+	s.blocks = s.blocks[count:]
+	for _, id := range blocks {
+		l.cache.pins[id]++
 	}
-	l.pins[requestID] = &Entry{RequestID: requestID, Blocks: blocks, PinnedAt: now, LeaseUntil: now.Add(l.lease)}
+	l.pins[requestID] = &Entry{RequestID: requestID, Blocks: blocks, PinnedAt: now, LeaseUntil: now.Add(l.o.Lease)}
 	return blocks
 }
 
@@ -151,35 +101,34 @@ func (l *ledger) drop(e *Entry, by string) {
 	delete(l.pins, e.RequestID)
 	e.FreedAt, e.FreedBy = time.Now(), by
 	l.freedBy[by]++
-	l.reclaim(e.Blocks)
+	for _, id := range e.Blocks {
+		l.cache.pins[id]--
+	}
+	l.cache.release(e.Blocks)
 	if len(l.past) == pastEntries {
+		delete(l.gone, l.past[0].RequestID)
 		l.past = l.past[1:]
 	}
-	l.past = append(l.past, *e)
+	l.past, l.gone[e.RequestID] = append(l.past, *e), true
 }
 
-// reclaim frees blocks. Their content is spoilt at once: the worst case of a
-// reuse, so that a second reader always shows. l.mu is held.
-func (l *ledger) reclaim(blocks []int) {
-	for _, id := range blocks {
-		l.content[id], l.pinned[id] = mix(l.content[id], 0xdead), false
-	}
-	l.free = append(l.free, blocks...)
-}
-
-// read gives what the blocks hold now, whoever they belong to: an engine does
-// not validate its readers. It reports false for an id outside the cache.
-func (l *ledger) read(blocks []int) ([]uint64, bool) {
+// read gives what the blocks hold now, whoever they belong to: an engine does not
+// validate its readers. To a reader that comes too late they hold something else, the
+// worst case of a reuse, also those that are still cached or pinned for others, so
+// that it always shows. It reports false for an id outside the cache.
+func (l *ledger) read(requestID string, blocks []int) ([]uint64, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	contents := make([]uint64, len(blocks))
-	stale := false
+	stale := l.gone[requestID]
 	for i, id := range blocks {
-		if id < 0 || id > l.total {
+		if id < 0 || id > l.cache.total() {
 			return nil, false
 		}
-		contents[i] = l.content[id]
-		stale = stale || !l.pinned[id]
+		contents[i] = l.cache.content[id]
+		if l.gone[requestID] || l.cache.pins[id] == 0 {
+			contents[i], stale = mix(contents[i], 0xdead), true
+		}
 	}
 	if stale {
 		l.stale++
@@ -189,7 +138,7 @@ func (l *ledger) read(blocks []int) ([]uint64, bool) {
 
 // extend renews a lease to now + 2/3 of its length, as a heartbeat does.
 func (l *ledger) extend(requestID string) {
-	until := time.Now().Add(l.lease * 2 / 3)
+	until := time.Now().Add(l.o.Lease * 2 / 3)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e, ok := l.pins[requestID]; ok && until.After(e.LeaseUntil) {
@@ -216,16 +165,23 @@ func (l *ledger) expire(now time.Time) int {
 func (l *ledger) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.past, l.freedBy, l.stale = nil, map[string]int{}, 0
+	l.past, l.gone, l.freedBy, l.stale = nil, map[string]bool{}, map[string]int{}, 0
 }
 
 // load is the engine's state for its gauges.
-type load struct{ running, waiting, used, total int }
+type load struct {
+	running, waiting int // waiting for capacity
+	loading          int // waiting for another engine's KV
+	used, total      int // blocks; cached ones that nobody holds are not used
+}
 
 func (l *ledger) load() load {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return load{running: l.running, waiting: len(l.waiting), used: l.total - len(l.free), total: l.total}
+	return load{
+		running: l.running - l.loading, waiting: len(l.waiting), loading: l.loading,
+		used: l.cache.total() - l.cache.free, total: l.cache.total(),
+	}
 }
 
 func (l *ledger) snapshot() Ledger {

@@ -44,10 +44,13 @@ var families = []family{
 	{name: "num_requests_waiting", kind: "gauge", help: "Requests that queue."},
 	{name: "num_requests_waiting_by_reason", kind: "gauge", help: "Requests that queue, by reason.", label: "reason", values: waitReasons},
 	{name: "kv_cache_usage_perc", kind: "gauge", help: "Share of the KV blocks in use or pinned, 0 to 1."},
-	{name: "external_prefix_cache_queries_total", kind: "counter", help: "Prompt tokens asked of the KV connector."},
+	{name: "prefix_cache_queries_total", kind: "counter", help: "Prompt tokens looked up in the prefix cache."},
+	{name: "prefix_cache_hits_total", kind: "counter", help: "Prompt tokens found in the prefix cache."},
+	{name: "external_prefix_cache_queries_total", kind: "counter", help: "Prompt tokens asked of the KV connector: those not in the prefix cache."},
 	{name: "external_prefix_cache_hits_total", kind: "counter", help: "Prompt tokens that the KV connector brought."},
 	{name: "prompt_tokens_total", kind: "counter", help: "Prompt tokens."},
 	{name: "prompt_tokens_by_source_total", kind: "counter", help: "Prompt tokens by where their KV came from.", label: "source", values: tokenSources},
+	{name: "prompt_tokens_cached_total", kind: "counter", help: "Prompt tokens that were not computed."},
 	{name: "generation_tokens_total", kind: "counter", help: "Tokens generated."},
 	{name: "request_success_total", kind: "counter", help: "Requests that ended, by how.", label: "finished_reason", values: finishReasons},
 	{name: "request_prompt_tokens", kind: "histogram", help: "Prompt tokens of a request.", edges: tokenEdges},
@@ -113,20 +116,49 @@ func (m *metrics) transferred(blocks int, took time.Duration) {
 	m.observe("nixl_num_descriptors", float64(blocks), 1)
 }
 
-// started counts a request whose prompt's KV is in place.
-func (m *metrics) started(g *generation) {
-	tokens := g.promptTokens()
-	m.add("prompt_tokens_total", tokens)
-	if g.c.o.connector() {
-		m.add("external_prefix_cache_queries_total", tokens)
+// scheduled counts what was looked up for a request that may run. What the connector
+// promised counts as brought, whether it comes or not.
+func (m *metrics) scheduled(g *generation, r *reservation) {
+	for _, s := range r.seats {
+		hits := s.hits * m.o.BlockSize
+		if !m.o.NoPrefixCaching && s.reads {
+			m.add("prefix_cache_queries_total", s.kv.tokens)
+			m.add("prefix_cache_hits_total", hits)
+		}
+		if m.o.connector() {
+			m.add("external_prefix_cache_queries_total", s.kv.tokens-hits)
+		}
+		if !r.computes {
+			m.add("external_prefix_cache_hits_total", s.kv.tokens-hits)
+		}
 	}
-	if g.pulled {
-		m.add("external_prefix_cache_hits_total", tokens)
-		m.add("prompt_tokens_by_source_total/external_kv_transfer", tokens)
-	} else {
-		m.add("prompt_tokens_by_source_total/local_compute", tokens)
+}
+
+// started counts a request whose prompts' KV is in place.
+func (m *metrics) started(g *generation) {
+	for _, u := range g.units {
+		m.countPrompt(u.prompt.tokens, u.cached, g.pulled)
 	}
 	m.observe("time_to_first_token_seconds", time.Since(g.start).Seconds(), 1)
+}
+
+// countPrompt counts a prompt by where its KV came from, with vLLM's two oddities: the
+// last token, when it alone was computed, counts as found as well, and a pulled prompt
+// of one token counts as computed.
+func (m *metrics) countPrompt(tokens, hits int, pulled bool) {
+	external := 0
+	if pulled && tokens > 1 {
+		external = tokens - hits
+	}
+	cached := hits + external
+	m.add("prompt_tokens_total", tokens)
+	m.add("prompt_tokens_by_source_total/local_compute", tokens-cached)
+	m.add("prompt_tokens_by_source_total/external_kv_transfer", external)
+	if cached+1 == tokens && cached > 0 {
+		hits++
+	}
+	m.add("prompt_tokens_by_source_total/local_cache_hit", hits)
+	m.add("prompt_tokens_cached_total", cached)
 }
 
 // finished counts the end of a request; reason is vLLM's finished_reason.
@@ -147,8 +179,9 @@ func (m *metrics) appendText(b *bytes.Buffer, l load) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.counters["num_requests_running"] = float64(l.running)
-	m.counters["num_requests_waiting"] = float64(l.waiting)
+	m.counters["num_requests_waiting"] = float64(l.waiting + l.loading)
 	m.counters["num_requests_waiting_by_reason/capacity"] = float64(l.waiting)
+	m.counters["num_requests_waiting_by_reason/deferred"] = float64(l.loading)
 	m.counters["kv_cache_usage_perc"] = float64(l.used) / float64(l.total)
 	for _, f := range families {
 		if strings.HasPrefix(f.name, "nixl_") && !m.o.connector() {

@@ -41,9 +41,19 @@ type Options struct {
 	MaxSeqs     int // sequences that run at once, the rest queue; default 64
 	MaxModelLen int // tokens of prompt and answer together, default 32768 or what the blocks hold
 
-	PrefillTokensPerSecond float64       // default 20000; +Inf computes in no time
-	TransferPerBlock       time.Duration // time to pull one block, default 50µs
-	TokenLatency           time.Duration // time between two tokens, default 15ms
+	NoPrefixCaching bool // vLLM's --no-enable-prefix-caching: nothing is found in the cache
+
+	// PrefillTokensPerSecond is the engine's: prompts are computed one after the
+	// other, in the order in which they came. Default 20000; +Inf computes in no time.
+	PrefillTokensPerSecond float64
+
+	// MaxBatchedTokens is max_num_batched_tokens, default 2048: the chunks in which a
+	// prompt is computed. Running answers get one token between two. Negative means
+	// that requests do not slow each other at all.
+	MaxBatchedTokens int
+
+	TransferPerBlock time.Duration // time to pull one block, default 50µs; Engine.SetTransferPerBlock changes it
+	TokenLatency     time.Duration // time between two tokens, default 15ms
 
 	// AbortWindow is the last part of a prefill, in which a client that leaves
 	// strands the blocks until the lease ends. Default 3ms, never longer than
@@ -99,6 +109,7 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.MaxSeqs, 64)
 	setDefault(&o.MaxModelLen, min(32768, o.NumBlocks*o.BlockSize))
 	setDefault(&o.PrefillTokensPerSecond, 20000)
+	setDefault(&o.MaxBatchedTokens, 2048)
 	setDefault(&o.TransferPerBlock, 50*time.Microsecond)
 	setDefault(&o.TokenLatency, 15*time.Millisecond)
 	setDefault(&o.AbortWindow, 3*time.Millisecond)

@@ -127,13 +127,13 @@ func (c *core) park(conn *peerConn) {
 func (c *core) discard(conn *peerConn) { c.untrack(conn.nc) }
 
 // pull reads the blocks over the side channel, in the time that takes.
-func (c *core) pull(h handle, need int) ([]uint64, error) {
+func (c *core) pull(h handle, blocks []int) ([]uint64, error) {
 	conn, err := c.connect(h.peer)
 	if err != nil {
 		return nil, err
 	}
-	c.pause(c.life, time.Duration(need)*c.o.TransferPerBlock)
-	reply, err := conn.ask(sideMessage{Op: "read", Blocks: h.blocks[:need]})
+	c.pause(c.life, time.Duration(len(blocks))*c.e.transferPerBlock())
+	reply, err := conn.ask(sideMessage{Op: "read", Request: h.request, Blocks: blocks})
 	c.gate.wait()
 	if err != nil {
 		c.discard(conn)

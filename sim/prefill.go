@@ -10,11 +10,7 @@ import "context"
 // handler is cancelled before it writes the answer that names them.
 func (g *generation) prefill(ctx context.Context) {
 	l := g.c.ledger
-	need := 0
-	for _, u := range g.units {
-		need += g.blocks(u)
-	}
-	r := l.reserve(len(g.units), need)
+	r := g.reserve()
 	select {
 	case <-r.ready:
 	case <-ctx.Done():
@@ -25,14 +21,16 @@ func (g *generation) prefill(ctx context.Context) {
 		g.left()
 		return
 	}
+	g.admitted(r)
 	g.emit(PhasePrefillStart, 0)
-	compute := g.c.o.prefillTime(g.promptTokens()) + timeFor(g.steps()-1, g.c.o.TokenLatency)
-	window := max(0, min(g.c.o.AbortWindow, compute))
-	if !g.c.pause(ctx, compute-window) || g.x.gone() {
+	compute, more := g.c.o.prefillTime(r.uncached(g.c.o.BlockSize)), timeFor(g.steps()-1, g.c.o.TokenLatency)
+	window := max(0, min(g.c.o.AbortWindow, compute+more))
+	if !g.c.spend(ctx, min(compute, compute+more-window)) || !g.c.pause(ctx, more-window) || g.x.gone() {
 		l.finish(r)
 		g.left()
 		return
 	}
+	l.endCompute(r)
 	g.pin(r)
 	l.finish(r)
 	g.emit(PhasePrefillEnding, 0)
@@ -53,7 +51,7 @@ func (g *generation) pin(r *reservation) {
 		if g.faults.has(FaultNoHandle) {
 			return
 		}
-		blocks := g.c.ledger.pin(r, g.blocks(u), u.internalID, hashText(u.prompt.text))
+		blocks := g.c.ledger.pin(r, i, g.blocks(u), u.internalID)
 		if i > 0 || g.r.stream {
 			continue
 		}

@@ -38,8 +38,9 @@ type Record struct {
 
 	Status       int    `json:"status"` // 0: none was sent
 	PromptTokens int    `json:"prompt_tokens"`
-	Tokens       int    `json:"tokens"` // written
-	Events       int    `json:"events"` // written, streamed answers only
+	CachedTokens int    `json:"cached_tokens"` // of the prompts, found in this engine's own cache
+	Tokens       int    `json:"tokens"`        // written
+	Events       int    `json:"events"`        // written, streamed answers only
 	WrongKV      bool   `json:"wrong_kv"`
 	Outcome      string `json:"outcome"` // ok, rejected, aborted, stranded, kv_failed, hung, dead, fault:KIND
 

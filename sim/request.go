@@ -28,6 +28,7 @@ type request struct {
 	logprobs    int // top alternatives wanted; -1 none
 	ignoreEOS   bool
 	tokenIDs    bool   // return_token_ids
+	cacheSalt   string // prefixes are shared only with requests of the same salt
 	toolChoice  string // "auto", "required", a function's name, or "" when no tool is to be called
 
 	kv map[string]json.RawMessage // kv_transfer_params; nil when absent or null
@@ -37,9 +38,30 @@ type request struct {
 type prompt struct {
 	text   string
 	tokens int
+	ids    []int // as they came; nil when a text came
 }
 
 func textPrompt(text string) prompt { return prompt{text: text, tokens: tokenCount(text)} }
+
+func idsPrompt(ids []int) prompt {
+	return prompt{text: TokensPrompt(ids...), tokens: len(ids), ids: ids}
+}
+
+// idsFrom are the prompt's tokens from the first-th on.
+func (p prompt) idsFrom(first int) []int {
+	if p.ids != nil {
+		return p.ids[first:]
+	}
+	return encode(p.text[min(first*bytesPerToken, len(p.text)):])
+}
+
+// answered is p with its answer.
+func (p prompt) answered(answer string) prompt {
+	if p.ids != nil {
+		return idsPrompt(append(p.ids[:len(p.ids):len(p.ids)], encode(answer)...))
+	}
+	return textPrompt(p.text + answer)
+}
 
 // parseRequest is the request model: what fails here never reaches the handler.
 func parseRequest(body []byte, chat bool) (*request, *apiError) {
@@ -54,6 +76,7 @@ func parseRequest(body []byte, chat bool) (*request, *apiError) {
 	r.stop = f.stops()
 	r.ignoreEOS = f.boolean("ignore_eos", false)
 	r.tokenIDs = f.boolean("return_token_ids", true)
+	r.cacheSalt = f.text("cache_salt", true)
 	r.kv = f.object("kv_transfer_params")
 	if chat {
 		r.readChat(f)
@@ -109,6 +132,10 @@ func (r *request) readChat(f *fields) {
 		r.toolChoice = readToolChoice(f)
 	}
 }
+
+// readsCache says whether a cached prefix may stand in for computing: not where the
+// log probabilities of the prompt itself are wanted.
+func (r *request) readsCache() bool { return !r.echo || r.logprobs < 0 }
 
 // readMessages reads chat messages whose content is a string, null or a list of
 // parts; parts other than text count as their type.
@@ -179,14 +206,14 @@ func (r *request) readCompletion(f *fields) {
 	case json.Unmarshal(raw, &text) == nil:
 		r.prompts = []prompt{textPrompt(text)}
 	case json.Unmarshal(raw, &ids) == nil:
-		r.prompts = []prompt{{text: TokensPrompt(ids...), tokens: len(ids)}}
+		r.prompts = []prompt{idsPrompt(ids)}
 	case json.Unmarshal(raw, &texts) == nil:
 		for _, t := range texts {
 			r.prompts = append(r.prompts, textPrompt(t))
 		}
 	case json.Unmarshal(raw, &lists) == nil:
 		for _, l := range lists {
-			r.prompts = append(r.prompts, prompt{text: TokensPrompt(l...), tokens: len(l)})
+			r.prompts = append(r.prompts, idsPrompt(l))
 		}
 	default:
 		f.fail("string_type", "prompt", "Input should be a valid string")

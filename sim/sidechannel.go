@@ -14,7 +14,7 @@ import (
 type sideMessage struct {
 	Op      string `json:"op"`                // handshake, read, notify or heartbeat
 	Blocks  []int  `json:"blocks,omitempty"`  // read
-	Request string `json:"request,omitempty"` // notify, heartbeat: the prefill engine's internal id
+	Request string `json:"request,omitempty"` // read, notify, heartbeat: the prefill engine's internal id
 	By      string `json:"by,omitempty"`      // notify: read, abort or reject
 }
 
@@ -49,7 +49,7 @@ func (c *core) sideOp(m sideMessage) (reply sideReply, answered bool) {
 	case "handshake":
 		return sideReply{Engine: c.id, Version: c.o.Version, Model: c.o.Model, BlockSize: c.o.BlockSize}, true
 	case "read":
-		contents, ok := c.ledger.read(m.Blocks)
+		contents, ok := c.ledger.read(m.Request, m.Blocks)
 		if !ok {
 			return sideReply{Error: fmt.Sprintf("read blocks %v: out of range", m.Blocks)}, true
 		}

@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"net/http"
-	"time"
 )
 
 // eventStream writes the events of one answer and counts them.
@@ -43,9 +42,9 @@ func (g *generation) writeStream(ctx context.Context, paced bool) error {
 		g.rec.Outcome = "fault:" + FaultRoleError
 		return g.endWithError(ctx)
 	}
-	begin := time.Now()
+	begin := g.c.pace.now()
 	for step := range g.steps() {
-		if paced && !g.c.pause(ctx, time.Until(begin.Add(timeFor(step, g.c.o.TokenLatency)))) {
+		if paced && !g.awaitTokens(ctx, begin, step) {
 			return errClientGone
 		}
 		for _, u := range g.units {

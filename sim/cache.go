@@ -1,0 +1,115 @@
+package sim
+
+import "slices"
+
+// kvCache is an engine's paged KV cache: which block holds what, who holds it and
+// under which key it is found. A block that nobody holds stays cached until it is
+// the least recently used of the free ones and a new block is needed. The ledger's
+// lock guards it.
+type kvCache struct {
+	refs    []int32 // by block id: running requests and pins that hold it
+	pins    []int32 // of them, pins
+	content []uint64
+	key     []uint64 // 0: found by nobody
+	byKey   map[uint64]int
+	free    int // blocks without a holder
+
+	// The free blocks, in the order in which they are taken: a ring through
+	// block 0, which as in vLLM is the null block and never used.
+	next, prev []int32
+}
+
+func newKVCache(blocks int) *kvCache {
+	n := blocks + 1
+	c := &kvCache{
+		refs: make([]int32, n), pins: make([]int32, n), content: make([]uint64, n), key: make([]uint64, n),
+		byKey: map[uint64]int{}, next: make([]int32, n), prev: make([]int32, n),
+	}
+	for id := 1; id < n; id++ {
+		c.append(id)
+	}
+	return c
+}
+
+func (c *kvCache) total() int { return len(c.refs) - 1 }
+
+// lookup returns the blocks of the longest cached prefix of keys.
+func (c *kvCache) lookup(keys []uint64) []int {
+	var found []int
+	for _, key := range keys {
+		id, ok := c.byKey[key]
+		if !ok {
+			break
+		}
+		found = append(found, id)
+	}
+	return found
+}
+
+// unheld counts the blocks of ids that holding them takes from the free ones.
+func (c *kvCache) unheld(ids []int) int {
+	n := 0
+	for _, id := range ids {
+		if c.refs[id] == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// take hands out the least recently used free block, which is cached no longer.
+func (c *kvCache) take() int {
+	id := int(c.next[0])
+	if id == 0 {
+		panic("BUG: no free KV block")
+	}
+	c.forget(id)
+	c.content[id] = 0
+	c.hold(id)
+	return id
+}
+
+func (c *kvCache) hold(id int) {
+	if c.refs[id] == 0 {
+		c.next[c.prev[id]], c.prev[c.next[id]] = c.next[id], c.prev[id]
+		c.free--
+	}
+	c.refs[id]++
+}
+
+// release ends a hold of each of ids, the last first: a prompt's end is evicted
+// before its beginning, which more others share.
+func (c *kvCache) release(ids []int) {
+	for _, id := range slices.Backward(ids) {
+		c.refs[id]--
+		switch {
+		case c.refs[id] < 0:
+			panic("BUG: KV block released twice")
+		case c.refs[id] == 0:
+			c.append(id)
+		}
+	}
+}
+
+// append makes id the last of the free blocks.
+func (c *kvCache) append(id int) {
+	last := c.prev[0]
+	c.next[last], c.prev[id], c.next[id], c.prev[0] = int32(id), last, 0, int32(id)
+	c.free++
+}
+
+// file makes id be found by key. An older block of the same key is found no more.
+func (c *kvCache) file(id int, key uint64) {
+	if older, ok := c.byKey[key]; ok {
+		c.key[older] = 0
+	}
+	c.byKey[key], c.key[id] = id, key
+}
+
+// forget makes id be found no more.
+func (c *kvCache) forget(id int) {
+	if c.key[id] != 0 {
+		delete(c.byKey, c.key[id])
+		c.key[id] = 0
+	}
+}

@@ -1,0 +1,93 @@
+package sim
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// pace is what prompts and answers share: an engine's time. A prompt is computed in
+// chunks of max_num_batched_tokens, and each is part of one decode step, which takes
+// the longer for it: the time of the decode steps stands still meanwhile.
+type pace struct {
+	streams atomic.Int64 // answers that are being written
+	epoch   time.Time
+
+	mu    sync.Mutex
+	spent time.Duration // on chunks that have ended
+	since time.Time     // when the running chunk began; zero when there is none
+	until time.Time     // when it will end
+}
+
+func newPace() *pace { return &pace{epoch: time.Now()} }
+
+func (p *pace) beginChunk(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.since = time.Now()
+	p.until = p.since.Add(d)
+}
+
+func (p *pace) endChunk() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.spent += time.Since(p.since)
+	p.since = time.Time{}
+}
+
+// read gives the time that decode steps have had, and for how long the running chunk
+// will let them have none.
+func (p *pace) read() (reading, stands time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if p.since.IsZero() {
+		return now.Sub(p.epoch) - p.spent, 0
+	}
+	return p.since.Sub(p.epoch) - p.spent, max(0, p.until.Sub(now))
+}
+
+// now is read's first value.
+func (p *pace) now() time.Duration {
+	reading, _ := p.read()
+	return reading
+}
+
+// spend takes d, in chunks when this engine computes one prompt after the other; then
+// r must have the turn. Running answers get one step between two chunks. False means
+// that ctx ended first.
+func (c *core) spend(ctx context.Context, d time.Duration) bool {
+	if !c.o.takesTurns() {
+		return c.pause(ctx, d)
+	}
+	chunk := max(c.o.prefillTime(c.o.MaxBatchedTokens), 1)
+	for d > 0 {
+		c.pace.beginChunk(min(d, chunk))
+		ok := c.pause(ctx, min(d, chunk))
+		c.pace.endChunk()
+		if !ok {
+			return false
+		}
+		d -= chunk
+		if d > 0 && c.pace.streams.Load() > 0 && !c.pause(ctx, c.o.TokenLatency) {
+			return false
+		}
+	}
+	return c.pause(ctx, 0)
+}
+
+// awaitStep waits until the decode steps have had target, a reading of the pace;
+// false means that ctx ended first.
+func (c *core) awaitStep(ctx context.Context, target time.Duration) bool {
+	for {
+		reading, stands := c.pace.read()
+		left := target - reading
+		if left <= 0 {
+			return c.pause(ctx, 0)
+		}
+		if !c.pause(ctx, left+stands) {
+			return false
+		}
+	}
+}

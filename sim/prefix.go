@@ -1,0 +1,60 @@
+package sim
+
+// kv is what the KV blocks of one prompt hold.
+type kv struct {
+	tokens int // of the prompt
+	salt   uint64
+
+	// contents has a hash for each block: of its tokens and of all before them. The
+	// last block may be partial.
+	contents []uint64
+
+	// keys are those of the full blocks that may come from the cache: never the
+	// prompt's last token, as it must be computed to have an output.
+	keys []uint64
+}
+
+// newKV cuts p into blocks. Prompts of another cache_salt have other keys.
+func newKV(p prompt, blockSize int, salt string) kv {
+	k := kv{tokens: p.tokens, salt: hashText(salt), contents: blockContents(0, p.idsFrom(0), blockSize)}
+	k.keys = make([]uint64, max(p.tokens-1, 0)/blockSize)
+	for i := range k.keys {
+		k.keys[i] = k.key(k.contents[i])
+	}
+	return k
+}
+
+// blockContents continues the chain after parent, what the block before holds.
+func blockContents(parent uint64, ids []int, blockSize int) []uint64 {
+	contents := make([]uint64, 0, len(ids)/blockSize+1)
+	h := parent
+	for i, id := range ids {
+		h = mix(h, uint64(id))
+		if (i+1)%blockSize == 0 || i+1 == len(ids) {
+			contents = append(contents, h)
+		}
+	}
+	return contents
+}
+
+// key is what a full block with that content is found by.
+func (k kv) key(content uint64) uint64 {
+	return max(mix(k.salt, content), 1) // 0 is no key
+}
+
+// withAnswer is the contents of the first count blocks once the answer to p is
+// written: all full. An answer counts by its text, in tokens of the prompt's kind,
+// so that a next turn which repeats it finds it.
+func (k kv) withAnswer(p prompt, answer string, count, blockSize int) []uint64 {
+	full := k.tokens / blockSize
+	contents := k.contents[:full:full]
+	if count <= full {
+		return contents[:count]
+	}
+	parent := uint64(0)
+	if full > 0 {
+		parent = contents[full-1]
+	}
+	more := blockContents(parent, p.answered(answer).idsFrom(full*blockSize), blockSize)
+	return append(contents, more[:min(count-full, len(more))]...)
+}

@@ -1,0 +1,206 @@
+package sim
+
+import (
+	"math"
+	"slices"
+)
+
+// reservation is one request's share of the engine: sequences, blocks and the turn
+// to compute. Its fields belong to the ledger's lock until ready is closed, then to
+// the request; those of the lock say so.
+type reservation struct {
+	seats    []*seat
+	seqs     int
+	computes bool // its prompts are computed here
+	loading  int  // sequences that wait for KV from another engine; the lock's
+	computed bool // no longer computing; the lock's
+	granted  bool
+	ready    chan struct{} // closed when the request may run
+}
+
+// seat is the place of one sequence.
+type seat struct {
+	kv     kv
+	want   int      // blocks to the sequence's end
+	reads  bool     // may use cached blocks
+	hits   int      // how many of blocks came from the cache, the first ones
+	held   []uint64 // what those hold
+	blocks []int
+}
+
+// uncached is how many tokens of the prompts are not in the cache.
+func (r *reservation) uncached(blockSize int) int {
+	n := 0
+	for _, s := range r.seats {
+		n += s.uncached(blockSize)
+	}
+	return n
+}
+
+func (s *seat) uncached(blockSize int) int { return s.kv.tokens - s.hits*blockSize }
+
+// reserve queues for r's share. Requests run in the order in which they came.
+func (l *ledger) reserve(r *reservation) {
+	r.seqs, r.ready = min(len(r.seats), l.o.MaxSeqs), make(chan struct{})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting = append(l.waiting, r)
+	l.schedule()
+}
+
+// schedule lets the head of the queue run while it fits; l.mu is held.
+func (l *ledger) schedule() {
+	for len(l.waiting) > 0 && l.fits(l.waiting[0]) {
+		r := l.waiting[0]
+		l.waiting = l.waiting[1:]
+		l.running += r.seqs
+		if r.computes && l.oneByOne {
+			l.computing = r
+		}
+		for _, s := range r.seats {
+			l.grant(s, r.computes)
+		}
+		r.granted = true
+		close(r.ready)
+	}
+}
+
+// fits says whether r could run now. A request that is larger than the engine runs
+// alone, with the blocks that there are.
+func (l *ledger) fits(r *reservation) bool {
+	if r.computes && l.computing != nil || l.running+r.seqs > l.o.MaxSeqs {
+		return false
+	}
+	need := 0
+	for _, s := range r.seats {
+		hits := l.lookup(s)
+		need += s.want - len(hits) + l.cache.unheld(hits)
+	}
+	return min(need, l.cache.total()) <= l.cache.free
+}
+
+func (l *ledger) lookup(s *seat) []int {
+	if l.o.NoPrefixCaching || !s.reads || s.want == 0 {
+		return nil
+	}
+	return l.cache.lookup(s.kv.keys)
+}
+
+// grant gives s its blocks. Those that this engine computes are found by others from
+// now on, as in vLLM, which files a block when it schedules its computation.
+func (l *ledger) grant(s *seat, computes bool) {
+	s.blocks = l.lookup(s)
+	s.hits = len(s.blocks)
+	for _, id := range s.blocks {
+		l.cache.hold(id)
+		s.held = append(s.held, l.cache.content[id])
+	}
+	for len(s.blocks) < s.want && l.cache.free > 0 {
+		s.blocks = append(s.blocks, l.cache.take())
+	}
+	if computes {
+		l.fill(s, s.kv.contents[s.hits:])
+	}
+}
+
+// fill writes the KV after s's cached prefix and files the full blocks of the prompt:
+// by its tokens, whatever was written.
+func (l *ledger) fill(s *seat, contents []uint64) {
+	for i, content := range contents {
+		if s.hits+i >= len(s.blocks) {
+			return
+		}
+		id := s.blocks[s.hits+i]
+		l.cache.content[id] = content
+		if !l.o.NoPrefixCaching && s.hits+i < s.kv.tokens/l.o.BlockSize {
+			l.cache.file(id, s.kv.key(s.kv.contents[s.hits+i]))
+		}
+	}
+}
+
+// pulled notes that the KV of r's i-th seat came from elsewhere.
+func (l *ledger) pulled(r *reservation, i int, contents []uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fill(r.seats[i], contents)
+}
+
+// beginLoad notes that r waits for another engine's KV, and endLoad that it no longer
+// does: such a request counts as waiting.
+func (l *ledger) beginLoad(r *reservation) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.loading = r.seqs
+	l.loading += r.loading
+}
+
+func (l *ledger) endLoad(r *reservation) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.loading -= r.loading
+	r.loading = 0
+}
+
+// endCompute ends r's turn: its prompts are computed.
+func (l *ledger) endCompute(r *reservation) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.computed = true
+	l.endTurn(r)
+	l.schedule()
+}
+
+func (l *ledger) endTurn(r *reservation) {
+	if l.computing == r {
+		l.computing = nil
+	}
+}
+
+// answered files the full blocks that an answer filled: contents are those of the
+// i-th seat's first blocks.
+func (l *ledger) answered(r *reservation, i int, contents []uint64) {
+	if l.o.NoPrefixCaching {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := r.seats[i]
+	for b := s.kv.tokens / l.o.BlockSize; b < min(len(contents), len(s.blocks)); b++ {
+		l.cache.content[s.blocks[b]] = contents[b]
+		l.cache.file(s.blocks[b], s.kv.key(contents[b]))
+	}
+}
+
+// finish gives back all of r that is not pinned, or its place in the queue.
+func (l *ledger) finish(r *reservation) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !r.granted {
+		l.waiting = slices.DeleteFunc(l.waiting, func(w *reservation) bool { return w == r })
+		l.schedule()
+		return
+	}
+	l.endTurn(r)
+	l.running -= r.seqs
+	for _, s := range r.seats {
+		if r.computes && !r.computed {
+			l.disown(s)
+		}
+		l.cache.release(s.blocks)
+		s.blocks = nil
+	}
+	r.seqs = 0
+	l.schedule()
+}
+
+// disown takes back what grant filed too early: the blocks were never computed.
+func (l *ledger) disown(s *seat) {
+	for _, id := range s.blocks[min(s.hits, len(s.blocks)):] {
+		l.cache.forget(id)
+	}
+}
+
+// takesTurns says whether an engine computes one prompt after the other.
+func (o Options) takesTurns() bool {
+	return o.MaxBatchedTokens > 0 && !math.IsInf(o.PrefillTokensPerSecond, 1)
+}
