@@ -50,13 +50,19 @@ type offers struct {
 	low  float64  // least cost
 	best *Backend // that ranks first by the key; before the ranking, the one of least cost
 	rank float64
+	top  uint64 // of 53 bits of hash: with a full share, one with less ranks behind best
 }
 
 // price finds the least cost of those that compute all of the prompt.
 func (o *offers) price(backends []*Backend, q *query) {
+	bound := int64(math.MaxInt64) // with a full share, one with more in flight is no better
 	for _, b := range backends {
+		if b.inflight.word.Load() < q.plain && b.tokens.Load() >= bound {
+			continue
+		}
 		if cost := o.cold(b, q); cost < o.low {
 			o.best, o.low = b, cost
+			bound = int64(math.Ceil(cost - o.own))
 		}
 	}
 }
@@ -87,10 +93,13 @@ func (o *offers) priceHolders(backends []*Backend, q *query) {
 	}
 }
 
-// rankAll ranks those that compute all for no more than most. Who was dearest a moment
-// ago may do so now; that nobody does is no harm, as one is best already.
+// rankAll ranks those that compute all for no more than most. Who was the cheapest a moment
+// ago may be so no more; that nobody ranks then is no harm, as one is best already.
 func (o *offers) rankAll(backends []*Backend, q *query, most float64) {
 	for _, b := range backends {
+		if b.inflight.word.Load() < q.plain && mix(b.seed^o.key)>>11 < o.top {
+			continue // it has a full share, and ranks behind whatever it costs
+		}
 		if o.cold(b, q) <= most {
 			o.stand(b, q.share(b))
 		}
@@ -113,5 +122,6 @@ func (o *offers) stand(b *Backend, share float64) {
 	}
 	if rank := -math.Log(u) / share; rank < o.rank {
 		o.best, o.rank = b, rank
+		o.top = uint64(max(0, math.Exp(-rank)*(1<<53)-8))
 	}
 }
