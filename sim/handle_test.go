@@ -342,8 +342,9 @@ func TestPlainEngineIgnoresHandles(t *testing.T) {
 }
 
 // gauge reads one sample without labels of its own from /metrics.
-func gauge(t *testing.T, e *sim.Engine, name string) float64 {
+func gauge(t *testing.T, e *sim.Engine, name string, more ...string) float64 {
 	t.Helper()
+	series := name + `{engine="0",model_name="sim"` + strings.Join(append([]string{""}, more...), ",") + "} "
 	resp, err := http.Get(e.URL() + "/metrics")
 	if err != nil {
 		t.Fatalf("metrics of %s: %v", e.Name(), err)
@@ -354,7 +355,7 @@ func gauge(t *testing.T, e *sim.Engine, name string) float64 {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(raw)) {
-		if rest, ok := strings.CutPrefix(line, name+`{engine="0",model_name="sim"} `); ok {
+		if rest, ok := strings.CutPrefix(line, series); ok {
 			v, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
 			if err != nil {
 				t.Fatal(err)
