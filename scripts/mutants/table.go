@@ -35,6 +35,7 @@ func mutants() []mutant {
 	all = append(all, moveMutants()...)
 	all = append(all, handoverMutants()...)
 	all = append(all, edgeMutants()...)
+	all = append(all, routingMutants()...)
 	return append(all, socketMutants()...)
 }
 
