@@ -54,7 +54,7 @@ var uncounted = []string{
 	"admission_rejections_total", "engine_sleep_state", "estimated_flops_per_gpu_total", "estimated_read_bytes_per_gpu_total",
 	"estimated_write_bytes_per_gpu_total", "iteration_tokens_total", "mm_cache_hits_total", "mm_cache_queries_total",
 	"nixl_num_notifications_after_expiry_total", "nixl_post_time_seconds", "num_preemptions_total", "num_requests_kv_fetch_by_stage",
-	"prefix_cache_hits_total", "prefix_cache_queries_total", "prompt_tokens_cached_by_source_total", "prompt_tokens_cached_total",
+	"prompt_tokens_cached_by_source_total",
 	"request_decode_time_seconds", "request_inference_time_seconds", "request_max_num_generation_tokens", "request_num_preemptions",
 	"request_params_max_tokens", "request_params_n", "request_prefill_kv_computed_tokens", "request_prefill_time_seconds",
 	"request_queue_time_seconds", "request_time_per_output_token_seconds",

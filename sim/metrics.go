@@ -53,7 +53,7 @@ var families = []family{
 	{name: "prompt_tokens_cached_total", kind: "counter", help: "Prompt tokens that were not computed."},
 	{name: "generation_tokens_total", kind: "counter", help: "Tokens generated."},
 	{name: "request_success_total", kind: "counter", help: "Requests that ended, by how.", label: "finished_reason", values: finishReasons},
-	{name: "request_prompt_tokens", kind: "histogram", help: "Prompt tokens of a request.", edges: tokenEdges},
+	{name: "request_prompt_tokens", kind: "histogram", help: "Prompt tokens of a request; each of its choices is one.", edges: tokenEdges},
 	{name: "request_generation_tokens", kind: "histogram", help: "Tokens generated for a request.", edges: tokenEdges},
 	{name: "time_to_first_token_seconds", kind: "histogram", help: "From arrival to the first token.", edges: firstEdges},
 	{name: "inter_token_latency_seconds", kind: "histogram", help: "Between two tokens, the mean of each request.", edges: gapEdges},
@@ -165,7 +165,9 @@ func (m *metrics) countPrompt(tokens, hits int, pulled bool) {
 func (m *metrics) finished(g *generation, reason string) {
 	m.add("request_success_total/"+reason, 1)
 	m.add("generation_tokens_total", g.rec.Tokens)
-	m.observe("request_prompt_tokens", float64(g.rec.PromptTokens), 1)
+	for _, u := range g.units {
+		m.observe("request_prompt_tokens", float64(u.prompt.tokens), 1)
+	}
 	m.observe("request_generation_tokens", float64(g.rec.Tokens), 1)
 	took := time.Since(g.start).Seconds()
 	m.observe("e2e_request_latency_seconds", took, 1)

@@ -21,6 +21,7 @@ func TestSimIsTheRecordedEngine(t *testing.T) {
 		o := sim.Options{Version: version, Model: "tiny", BlockSize: 32, NumBlocks: 1024, MaxModelLen: 2048}
 		var es engines
 		es.prefill, es.decode = pair(t, o)
+		o.NoPrefixCaching = true // as it was recorded
 		es.plain = start(t, o)
 		for _, r := range recordings(t, versions[version]) {
 			skipped++

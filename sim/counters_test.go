@@ -1,0 +1,78 @@
+package sim_test
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"xpyd/sim"
+)
+
+// TestSimCountsPromptsAsTheRecordedEngine repeats what was asked of real engines up to
+// their /metrics, and compares the counters of prompt tokens. The sim's tokens are not
+// the model's: compared are shares of the prompts' tokens, request_prompt_tokens_sum.
+// The recordings hold no prompt twice; what a hit counts is scripts/e2e's to ask.
+func TestSimCountsPromptsAsTheRecordedEngine(t *testing.T) {
+	versions := recordedVersions(t)
+	for _, version := range slices.Sorted(maps.Keys(versions)) {
+		t.Run(version, func(t *testing.T) {
+			o := sim.Options{Version: version, Model: "tiny", BlockSize: 32, NumBlocks: 1024, MaxModelLen: 2048}
+			var es engines
+			es.prefill, es.decode = pair(t, o)
+			o.NoPrefixCaching = true // as it was recorded
+			es.plain = start(t, o)
+			real := map[string]map[string]float64{}
+			for _, r := range recordings(t, versions[version]) {
+				switch {
+				case strings.HasSuffix(r.name, "-get-metrics"):
+					real[strings.TrimSuffix(r.name, "-get-metrics")] = promptCounters(t, r.answer)
+				case r.name == "p-chat", r.name == "p-completions": // the first legs of d-chat and d-completions
+				case r.decodes, strings.HasPrefix(r.name, "p-"), strings.HasPrefix(r.name, "plain-co"), strings.HasPrefix(r.name, "plain-chat"):
+					es.replay(t, r)
+				}
+			}
+			for name, e := range map[string]*sim.Engine{"p": es.prefill, "d": es.decode, "plain": es.plain} {
+				got := promptCounters(t, exchange(t, e, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close", ""))
+				if len(real[name]) < 8 || got[promptSum] == 0 {
+					t.Fatalf("%s: counters recorded %v, of the sim %v", name, real[name], got)
+				}
+				for series, want := range real[name] {
+					if have, is := got[series]; !is || math.Abs(have/got[promptSum]-want/real[name][promptSum]) > 0.005 {
+						t.Errorf("%s: %s: %v of %v tokens, recorded %v of %v", name, series, have, got[promptSum], want, real[name][promptSum])
+					}
+				}
+			}
+		})
+	}
+}
+
+const promptSum = "request_prompt_tokens_sum"
+
+// promptCounters are the samples of an exposition that count prompt tokens, by name and
+// source.
+func promptCounters(t *testing.T, answer string) map[string]float64 {
+	t.Helper()
+	all := map[string]float64{}
+	for line := range strings.Lines(answer) {
+		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		name, labels, _ := strings.Cut(strings.TrimPrefix(series, "vllm:"), "{")
+		switch name {
+		case "prefix_cache_queries_total", "prefix_cache_hits_total", "external_prefix_cache_queries_total",
+			"external_prefix_cache_hits_total", "prompt_tokens_total", "prompt_tokens_cached_total", promptSum:
+		case "prompt_tokens_by_source_total":
+			_, source, _ := strings.Cut(labels, `source="`)
+			name += " " + strings.TrimSuffix(source, `"}`)
+		default:
+			continue
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		all[name] = v
+	}
+	return all
+}
