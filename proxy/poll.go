@@ -95,7 +95,7 @@ func (p *poller) round(n int64, now time.Time) time.Duration {
 			wait = min(wait, p.visit(snap, b, n, now, every))
 		}
 	}
-	p.forget(n)
+	p.forget(n, len(pools[0])+len(pools[1]))
 	return max(wait, pollTick)
 }
 
@@ -128,10 +128,14 @@ func (p *poller) visit(snap *router.Snapshot, b *router.Backend, round int64, no
 	return every
 }
 
-// forget drops what is known of backends that the last round did not find.
-func (p *poller) forget(round int64) {
+// forget drops what is known of backends that the last round did not find among the ones
+// that there are.
+func (p *poller) forget(round int64, backends int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if len(p.targets) == backends {
+		return
+	}
 	for b, t := range p.targets {
 		if t.seen != round && !t.busy {
 			delete(p.targets, b)
