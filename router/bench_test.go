@@ -3,15 +3,19 @@ package router
 import (
 	"fmt"
 	"testing"
+	"time"
 )
 
-// Both choices of a request over pools in which each backend is busy: idle ones would end
-// the search early.
+// Both choices of a request over pools in which each backend is busy, and of which some are
+// marked, or none.
 func BenchmarkBothChoices(b *testing.B) {
 	for _, n := range []int{2, 16, 512} {
 		for _, policy := range Policies() {
 			b.Run(fmt.Sprintf("%s/%d", policy, n), func(b *testing.B) { benchChoices(b, n, policy, 0, nil) })
 		}
+		b.Run(fmt.Sprintf("one_ejected/%d", n), func(b *testing.B) {
+			benchChoices(b, n, "least_request", 0, func(c *Config) { c.Health.EjectFor = 1000 * time.Hour })
+		})
 		b.Run(fmt.Sprintf("affinity/%d", n), func(b *testing.B) { benchChoices(b, n, "least_request", 7, nil) })
 		b.Run(fmt.Sprintf("weighted/%d", n), func(b *testing.B) {
 			benchChoices(b, n, "least_request", 0, func(c *Config) {
@@ -32,7 +36,11 @@ func benchChoices(b *testing.B, n int, policy string, key uint64, change func(*C
 		}
 	})
 	s := r.Snapshot()
-	for _, role := range []Role{Prefill, Decode} {
+	if s.health.EjectFor > time.Hour {
+		r.Eject(s.Backends(Prefill)[0], EjectFailures)
+		r.Eject(s.Backends(Decode)[0], EjectFailures)
+	}
+	for _, role := range []Role{Prefill, Decode} { // nobody idle, who would end the search
 		for _, x := range s.Backends(role) {
 			x.inflight.Add(3)
 			x.tokens.Add(3000)

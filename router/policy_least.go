@@ -60,9 +60,13 @@ func (s *search) take(b *Backend, least float64) {
 	s.best, s.least, s.bound = b, least, int64(math.Ceil(least))-s.own
 }
 
-// scan looks for less. It costs one load a backend where nothing is unusual.
+// scan looks for less, until it has an idle one: nothing is less than that. It costs one
+// load a backend where nothing is unusual.
 func (s *search) scan(backends []*Backend, q *query) {
 	for _, b := range backends {
+		if s.bound <= 0 {
+			return
+		}
 		n := b.inflight.word.Load()
 		if n >= q.plain {
 			s.consider(b, q)
