@@ -50,6 +50,9 @@ type Router struct {
 	queues   [2]queue     // by Role
 	onEject  atomic.Pointer[func(Ejection)]
 	pairs    pairMatrix
+	prices   prices
+	chooser  chooser
+	traffic  traffic
 
 	tokenBytes tokenBytes
 	matches    sync.Pool // of *prefixMatches

@@ -1,0 +1,187 @@
+package router
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// AdviceWindow is the traffic that Advice looks back on.
+const AdviceWindow = 15 * time.Minute
+
+const trafficBuckets = 15
+
+// traffic is what the engines were asked for, by the minute.
+type traffic struct {
+	mu      sync.Mutex
+	buckets [trafficBuckets]bucket
+}
+
+type bucket struct {
+	minute                       int64 // since the router began, plus 1; 0: unused
+	prefills, computes           int64 // legs
+	prefillTokens, computeTokens int64 // estimated, uncached
+	prefillBusy, computeBusy     float64
+	usage                        float64 // sum of the decode engines' KV usage at their polls
+	polls, waiting               int64   // polls of decode engines; those with requests that waited
+}
+
+// at is the bucket of now. mu is held.
+func (t *traffic) at(now int64) *bucket {
+	minute := now/int64(time.Minute) + 1
+	b := &t.buckets[minute%trafficBuckets]
+	if b.minute != minute {
+		*b = bucket{minute: minute}
+	}
+	return b
+}
+
+func (t *traffic) prefilled(now int64, tokens int, busy float64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b := t.at(now)
+	b.prefills++
+	b.prefillTokens += int64(tokens)
+	b.prefillBusy += busy
+}
+
+func (t *traffic) computed(now int64, tokens int, busy float64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b := t.at(now)
+	b.computes++
+	b.computeTokens += int64(tokens)
+	b.computeBusy += busy
+}
+
+// polled notes what a decode engine said of itself.
+func (t *traffic) polled(now int64, usage float64, waits bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b := t.at(now)
+	b.polls++
+	b.usage += usage
+	if waits {
+		b.waiting++
+	}
+}
+
+// sum adds up the window, and says how long it is.
+func (t *traffic) sum(now int64) (s bucket, window time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	minute := now/int64(time.Minute) + 1
+	for _, b := range t.buckets {
+		if b.minute <= minute-trafficBuckets || b.minute == 0 {
+			continue
+		}
+		s.prefills += b.prefills
+		s.computes += b.computes
+		s.prefillTokens += b.prefillTokens
+		s.computeTokens += b.computeTokens
+		s.prefillBusy += b.prefillBusy
+		s.computeBusy += b.computeBusy
+		s.usage += b.usage
+		s.polls += b.polls
+		s.waiting += b.waiting
+	}
+	// The current minute has only begun.
+	return s, min(time.Duration(now), AdviceWindow-time.Minute+time.Duration(now%int64(time.Minute)))
+}
+
+// PoolAdvice is one pool's part of the arithmetic.
+type PoolAdvice struct {
+	Backends int `json:"backends"`
+	// Load is the part of the pool that the traffic kept busy, 0 to 1 and above; -1 where
+	// it is not known.
+	Load float64 `json:"load"`
+	// Tokens computed there and the seconds that they took, by SecondsPerToken as measured.
+	Requests        int64   `json:"requests"`
+	Tokens          int64   `json:"tokens"`
+	BusySeconds     float64 `json:"busy_seconds"`
+	SecondsPerToken float64 `json:"seconds_per_token"`
+	// Of decode engines, by their own metrics: mean use of the KV cache, and the part of
+	// the polls that found requests waiting.
+	KVUsage float64 `json:"kv_usage,omitempty"`
+	Waiting float64 `json:"waiting,omitempty"`
+}
+
+// Advice says how many prefill and decode backends would balance the traffic of the
+// last AdviceWindow.
+type Advice struct {
+	WindowSeconds float64    `json:"window_seconds"`
+	Prefill       PoolAdvice `json:"prefill"`
+	Decode        PoolAdvice `json:"decode"`
+	// Balanced splits the same number of backends so that the busier pool is as little
+	// busy as can be; BalancedLoad is how busy that would be. 0:0 where it is not known.
+	BalancedPrefill int     `json:"balanced_prefill"`
+	BalancedDecode  int     `json:"balanced_decode"`
+	BalancedLoad    float64 `json:"balanced_load"`
+	// Short is the pool that another backend would help most: prefill, decode or none;
+	// unknown where a load is not known.
+	Short      string `json:"short"`
+	Arithmetic string `json:"arithmetic"`
+}
+
+// What Advice.Short may be, besides the names of the roles.
+const (
+	ShortNone    = "none"
+	ShortUnknown = "unknown"
+)
+
+// Advice is computed at the call.
+func (s *Snapshot) Advice() Advice {
+	r := s.router
+	sum, window := r.traffic.sum(r.now())
+	seconds := max(window.Seconds(), 1)
+	x, y := len(s.prefill.backends), len(s.decode.backends)
+	a := Advice{WindowSeconds: seconds, Short: ShortUnknown}
+	a.Prefill = PoolAdvice{
+		Backends: x, Load: -1, Requests: sum.prefills, Tokens: sum.prefillTokens,
+		BusySeconds: sum.prefillBusy, SecondsPerToken: r.prices.own(PrefillWork, 1),
+	}
+	a.Decode = PoolAdvice{
+		Backends: y, Load: -1, Requests: sum.computes, Tokens: sum.computeTokens,
+		BusySeconds: sum.computeBusy, SecondsPerToken: r.prices.own(LocalWork, 1),
+	}
+	if x > 0 && sum.prefills > 0 {
+		a.Prefill.Load = sum.prefillBusy / (float64(x) * seconds)
+	}
+	if sum.polls > 0 {
+		polls := float64(sum.polls)
+		a.Decode.KVUsage, a.Decode.Waiting = sum.usage/polls, float64(sum.waiting)/polls
+		// Requests that wait mean a full engine, whatever filled it.
+		a.Decode.Load = max(a.Decode.KVUsage, a.Decode.Waiting, sum.computeBusy/(float64(y)*seconds))
+	}
+	a.balance()
+	return a
+}
+
+// balance finds the split. A pool keeps one backend at least.
+func (a *Advice) balance() {
+	x, y := a.Prefill.Backends, a.Decode.Backends
+	if a.Prefill.Load < 0 || a.Decode.Load < 0 {
+		a.Arithmetic = "not known yet: it needs requests that were prefilled, and the decode engines' metrics (routing.poll)"
+		return
+	}
+	p, d := a.Prefill.Load*float64(x), a.Decode.Load*float64(y)
+	a.BalancedPrefill, a.BalancedDecode = x, y
+	a.BalancedLoad = max(a.Prefill.Load, a.Decode.Load)
+	now := a.BalancedLoad
+	for k := 1; k < x+y; k++ {
+		if load := max(p/float64(k), d/float64(x+y-k)); load < a.BalancedLoad {
+			a.BalancedPrefill, a.BalancedDecode, a.BalancedLoad = k, x+y-k, load
+		}
+	}
+	a.Short = ShortNone
+	// One of the busiest tenth apart is no reason to move an engine.
+	if a.BalancedLoad < 0.9*now {
+		a.Short = map[bool]string{true: Prefill.String(), false: Decode.String()}[a.BalancedPrefill > x]
+	}
+	a.Arithmetic = fmt.Sprintf("prefill: %d tokens x %.3g s = %.0f s busy of %d x %.0f s = %.0f %%; "+
+		"decode: %.0f %% of the KV cache used, requests waited at %.0f %% of the polls = %.0f %%; "+
+		"that is the work of %.2f prefill and %.2f decode engines: %d:%d would be %.0f %% busy, %d:%d is %.0f %%",
+		a.Prefill.Tokens, a.Prefill.SecondsPerToken, a.Prefill.BusySeconds, x, a.WindowSeconds, a.Prefill.Load*100,
+		a.Decode.KVUsage*100, a.Decode.Waiting*100, a.Decode.Load*100,
+		p, d, a.BalancedPrefill, a.BalancedDecode, a.BalancedLoad*100, x, y, now*100)
+}

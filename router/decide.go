@@ -1,0 +1,161 @@
+package router
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"sync/atomic"
+	"time"
+)
+
+// PD says when a request gets a prefill of its own.
+type PD struct {
+	// Mode is always, never or auto: auto takes what is expected to be the cheaper way.
+	Mode string `mapstructure:"mode"`
+	// ThresholdTokens sends a request to decode alone that has fewer tokens which decode
+	// does not have in its cache, in mode always and auto. 0: no such request.
+	ThresholdTokens int `mapstructure:"threshold_tokens"`
+}
+
+// The modes of PD.
+const (
+	PDAlways = "always"
+	PDNever  = "never"
+	PDAuto   = "auto"
+)
+
+// PDModes lists what PD.Mode accepts.
+func PDModes() []string { return []string{PDAlways, PDNever, PDAuto} }
+
+// Why Decide decided: label values of a metric and of a header.
+const (
+	ReasonAlways  = "none"         // pd.mode always, nothing speaks against it
+	ReasonNever   = "pd_never"     // pd.mode never
+	ReasonShort   = "short_prompt" // fewer than pd.threshold_tokens
+	ReasonPrice   = "price"        // the cheaper way
+	ReasonExplore = "explore"      // the dearer way, so that its price stays known
+)
+
+// DecideReasons lists them.
+func DecideReasons() []string {
+	return []string{ReasonAlways, ReasonNever, ReasonShort, ReasonPrice, ReasonExplore}
+}
+
+// Prompt is a request in estimated tokens, and how many of them the two backends that
+// it would go to have in their caches.
+type Prompt struct {
+	Tokens, CachedPrefill, CachedDecode int
+}
+
+// Decision is the way that a request takes.
+type Decision struct {
+	Split  bool // a prefill first; else decode alone
+	Reason string
+	// SplitCost and LocalCost are the expected costs of both ways, in seconds to the
+	// first token with what the other requests lose; 0 where nothing was priced.
+	SplitCost, LocalCost float64
+}
+
+// String has both prices, for the log.
+func (d Decision) String() string {
+	return fmt.Sprintf("split %.1f ms, local %.1f ms", d.SplitCost*1e3, d.LocalCost*1e3)
+}
+
+const (
+	// stallWeight is what a second that a running stream stands still weighs against a
+	// second that a request waits for its first token.
+	stallWeight = 0.05
+	// hysteresis is by how much the other way must be cheaper to be taken, for prompts
+	// of about one size.
+	hysteresis = 0.1
+	// exploreAfter is the age of what is known of a way at which a request is spent on it,
+	// if it costs no more than exploreRatio times the other; spent in any case at
+	// exploreAnyway.
+	exploreAfter  = 5 * time.Second
+	exploreRatio  = 4
+	exploreAnyway = 20 * time.Second
+)
+
+// chooser is what decisions remember.
+type chooser struct {
+	local    atomic.Uint64 // a bit for each power of two of tokens: decode alone was cheaper
+	explored atomic.Int64  // when a request was last spent, of the router's clock
+}
+
+// Decide prices both ways for a request that would be decoded by d, and prefilled by p
+// where it is split. nil for p: there is none to be had.
+func (s *Snapshot) Decide(pd PD, p, d *Backend, prompt Prompt) Decision {
+	fresh := max(0, prompt.Tokens-prompt.CachedDecode)
+	switch {
+	case pd.Mode == PDNever:
+		return Decision{Reason: ReasonNever}
+	case fresh < pd.ThresholdTokens:
+		return Decision{Reason: ReasonShort}
+	case pd.Mode != PDAuto || p == nil:
+		return Decision{Split: true, Reason: ReasonAlways}
+	}
+	r := s.router
+	out := Decision{Reason: ReasonPrice}
+	out.SplitCost = r.prices.split(p, prompt)
+	out.LocalCost = r.prices.local(d, fresh, s.router.now())
+	out.Split = r.chooser.cheaper(out.SplitCost, out.LocalCost, fresh)
+	if r.explores(out) {
+		out.Split, out.Reason = !out.Split, ReasonExplore
+	}
+	return out
+}
+
+// split is P's queue, P's work and the transfer.
+func (p *prices) split(b *Backend, prompt Prompt) float64 {
+	ahead := float64(b.tokens.Load()) + float64(max(0, prompt.Tokens-prompt.CachedPrefill))
+	return p.cost(PrefillWork, ahead) + p.cost(TransferWork, float64(max(0, prompt.Tokens-prompt.CachedDecode)))
+}
+
+// local is D's queue of prefills, its work, and what its running streams lose meanwhile.
+// Blocks are held for as long as the prefill takes, which costs the more the fewer are
+// left.
+func (p *prices) local(b *Backend, fresh int, now int64) float64 {
+	wait := float64(b.computing.Load())
+	own := p.cost(LocalWork, float64(fresh)+wait)
+	work := max(0, own-p.cost(LocalWork, wait))
+	streams := float64(max(0, b.inflight.Load()-1))
+	return own*scarcity(b.kvUsage(now)) + stallWeight*streams*p.drag.load()*work
+}
+
+// scarcity is 1 for an empty cache and grows steeply as it fills: 1.8 at 90 %.
+func scarcity(usage float64) float64 {
+	return 1 / (1 - math.Pow(min(max(usage, 0), 0.99), 8))
+}
+
+// cheaper is true for the split. Sizes are told apart by powers of two.
+func (c *chooser) cheaper(split, local float64, tokens int) bool {
+	bit := uint64(1) << (bits.Len(uint(tokens)) & 63)
+	was := c.local.Load()&bit != 0
+	switch {
+	case was && split*(1+hysteresis) < local:
+		c.local.And(^bit)
+		return true
+	case !was && local*(1+hysteresis) < split:
+		c.local.Or(bit)
+		return false
+	}
+	return !was
+}
+
+// explores reports that this request is to go the other way.
+func (r *Router) explores(d Decision) bool {
+	other, cost, chosen := LocalWork, d.LocalCost, d.SplitCost
+	if !d.Split {
+		other, cost, chosen = TransferWork, d.SplitCost, d.LocalCost
+	}
+	now := r.now()
+	age := r.prices.lines[other].since(now)
+	if age < exploreAfter || age < exploreAnyway && cost > exploreRatio*chosen {
+		return false
+	}
+	last := r.chooser.explored.Load()
+	if last != 0 && time.Duration(now-last) < exploreAfter {
+		return false
+	}
+	return r.chooser.explored.CompareAndSwap(last, max(now, 1))
+}

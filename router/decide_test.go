@@ -1,0 +1,156 @@
+package router
+
+import (
+	"testing"
+	"time"
+)
+
+// pricer is a 1P1D router with a clock that is moved by hand.
+type pricer struct {
+	r    *Router
+	s    *Snapshot
+	p, d *Backend
+	now  time.Time
+}
+
+func newPricer(t *testing.T) *pricer {
+	t.Helper()
+	x := &pricer{now: time.Unix(1000, 0)}
+	cfg := DefaultConfig()
+	cfg.Prefill, cfg.Decode = []string{"http://p:1"}, []string{"http://d:1"}
+	r, err := New(cfg, 0.5, func() time.Time { return x.now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.r, x.s = r, r.Snapshot()
+	x.p, x.d = x.s.Backends(Prefill)[0], x.s.Backends(Decode)[0]
+	return x
+}
+
+// learn has each work cost so many microseconds a token, from prompts of two lengths.
+func (x *pricer) learn(prefill, transfer, local float64) {
+	for range 40 {
+		for _, n := range []int{200, 8000} {
+			at := func(each float64) time.Duration { return time.Duration(float64(n) * each * 1e3) }
+			x.r.Prefilled(0, n, at(prefill))
+			x.r.Pulled(n, at(transfer))
+			x.r.Computed(x.d, 0, n, at(local))
+		}
+		x.now = x.now.Add(100 * time.Millisecond)
+	}
+}
+
+func TestDecideModes(t *testing.T) {
+	x := newPricer(t)
+	for name, c := range map[string]struct {
+		pd     PD
+		prompt Prompt
+		split  bool
+		reason string
+	}{
+		"always":                   {PD{Mode: PDAlways}, Prompt{Tokens: 1}, true, ReasonAlways},
+		"never":                    {PD{Mode: PDNever}, Prompt{Tokens: 100000}, false, ReasonNever},
+		"below the threshold":      {PD{Mode: PDAlways, ThresholdTokens: 512}, Prompt{Tokens: 511}, false, ReasonShort},
+		"at the threshold":         {PD{Mode: PDAlways, ThresholdTokens: 512}, Prompt{Tokens: 512}, true, ReasonAlways},
+		"D has most of it":         {PD{Mode: PDAlways, ThresholdTokens: 512}, Prompt{Tokens: 9000, CachedDecode: 8600}, false, ReasonShort},
+		"P has it, D has not":      {PD{Mode: PDAlways, ThresholdTokens: 512}, Prompt{Tokens: 9000, CachedPrefill: 8600}, true, ReasonAlways},
+		"auto keeps the threshold": {PD{Mode: PDAuto, ThresholdTokens: 512}, Prompt{Tokens: 100}, false, ReasonShort},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if d := x.s.Decide(c.pd, x.p, x.d, c.prompt); d.Split != c.split || d.Reason != c.reason {
+				t.Errorf("%+v", d)
+			}
+		})
+	}
+	if d := x.s.Decide(PD{Mode: PDAuto}, nil, x.d, Prompt{Tokens: 10}); !d.Split {
+		t.Error("no prefill backend: the request is not disaggregated, which is for others to degrade")
+	}
+}
+
+func TestAutoTakesTheCheaperWay(t *testing.T) {
+	auto := PD{Mode: PDAuto}
+	for name, c := range map[string]struct {
+		prefill, transfer, local float64 // µs a token
+		streams                  int     // that run on D
+		queued                   int64   // tokens on P
+		computing                int64   // tokens that D computes by itself
+		prompt                   Prompt
+		split                    bool
+	}{
+		"transfer costs more than it saves": {100, 50, 100, 0, 0, 0, Prompt{Tokens: 1000}, false},
+		"D's streams are worth a transfer":  {100, 50, 100, 40, 0, 0, Prompt{Tokens: 1000}, true},
+		"P is saturated":                    {100, 1, 100, 10, 50000, 0, Prompt{Tokens: 1000}, false},
+		"D computes for others already":     {100, 1, 100, 10, 0, 50000, Prompt{Tokens: 1000}, true},
+		"P has the prefix":                  {100, 10, 100, 0, 0, 0, Prompt{Tokens: 8000, CachedPrefill: 7900}, true},
+		"D has the prefix":                  {100, 10, 100, 10, 0, 0, Prompt{Tokens: 8000, CachedDecode: 7900}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newPricer(t)
+			x.learn(c.prefill, c.transfer, c.local)
+			x.p.tokens.Add(c.queued)
+			x.d.computing.Add(c.computing)
+			x.d.inflight.Add(int64(c.streams) + 1)
+			if d := x.s.Decide(auto, x.p, x.d, c.prompt); d.Split != c.split || d.Reason != ReasonPrice {
+				t.Errorf("%+v", d)
+			}
+		})
+	}
+}
+
+// Prices that cross each other by little do not turn the choice over with each request.
+func TestDecideHasHysteresis(t *testing.T) {
+	var c chooser
+	if !c.cheaper(1.05, 1, 1000) {
+		t.Error("the split is left for 5 %")
+	}
+	if c.cheaper(1.2, 1, 1000) {
+		t.Error("the split is kept at 20 % more")
+	}
+	if c.cheaper(1, 1.05, 1000) {
+		t.Error("taken up again for 5 %")
+	}
+	if !c.cheaper(1.05, 1, 8000) {
+		t.Error("another size has its own memory")
+	}
+	if !c.cheaper(1, 1.2, 1000) {
+		t.Error("not taken up again at 20 % less")
+	}
+}
+
+// What nobody asks for any more is asked for now and then, so that a change is seen
+// within a minute.
+func TestDecideExplores(t *testing.T) {
+	x := newPricer(t)
+	x.learn(100, 60, 50) // local is cheaper by far
+	auto, prompt, explored := PD{Mode: PDAuto}, Prompt{Tokens: 1000}, 0
+	for range 600 { // a minute, ten a second
+		x.now = x.now.Add(100 * time.Millisecond)
+		switch d := x.s.Decide(auto, x.p, x.d, prompt); {
+		case !d.Split:
+			x.r.Computed(x.d, 0, 1000, 50*time.Millisecond)
+		case d.Reason == ReasonExplore:
+			explored++
+			x.r.Prefilled(0, 1000, 5*time.Millisecond) // it has become fast
+			x.r.Pulled(1000, time.Millisecond)
+		default:
+			if explored < 2 || explored > 12 {
+				t.Errorf("%d requests went the dearer way", explored)
+			}
+			return
+		}
+	}
+	t.Errorf("%d requests went the dearer way, and it was not found to be the cheaper one", explored)
+}
+
+// A way that costs many times the other is left alone for longer.
+func TestDecideExploresTheDearRarely(t *testing.T) {
+	x := newPricer(t)
+	x.learn(1, 1, 1000)
+	auto := PD{Mode: PDAuto}
+	for range 150 {
+		x.now = x.now.Add(100 * time.Millisecond)
+		if d := x.s.Decide(auto, x.p, x.d, Prompt{Tokens: 8000}); !d.Split {
+			t.Fatalf("%+v after %v", d, x.now)
+		}
+	}
+}

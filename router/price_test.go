@@ -1,0 +1,95 @@
+package router
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+func near(t *testing.T, what string, got, want, within float64) {
+	t.Helper()
+	if math.Abs(got-want) > within*math.Abs(want) {
+		t.Errorf("%s: %g, want %g within %g %%", what, got, want, within*100)
+	}
+}
+
+// A token and a request each have their price, found under noise.
+func TestLineFindsBothParts(t *testing.T) {
+	var l line
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for i := range 400 {
+		x := rnd.Float64() * 8000
+		l.add(x, (0.010+x*1e-4)*(0.9+0.2*rnd.Float64()), int64(i)*int64(20*time.Millisecond))
+	}
+	near(t, "8,000 tokens", l.at(8000), 0.810, 0.1)
+	near(t, "200 tokens", l.at(200), 0.030, 0.5)
+	near(t, "a token", math.Float64frombits(l.each.Load()), 1e-4, 0.1)
+}
+
+// Prompts of one length leave the parts unknown; what they cost together is known.
+func TestLineOfOneLength(t *testing.T) {
+	var l line
+	for i := range 20 {
+		l.add(1000, 0.2, int64(i)*int64(time.Second))
+	}
+	near(t, "1,000 tokens", l.at(1000), 0.2, 0.01)
+	near(t, "2,000 tokens", l.at(2000), 0.4, 0.01)
+	var idle line
+	idle.add(0, 0.5, 0)
+	near(t, "no token", idle.at(0), 0.5, 0.01)
+}
+
+// An engine that becomes ten times slower is known to be so within a minute, also
+// where one request in five seconds is all that tells.
+func TestLineFollowsWithinAMinute(t *testing.T) {
+	for name, every := range map[string]time.Duration{"busy": 10 * time.Millisecond, "rare": 5 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			var l line
+			now := int64(0)
+			rnd := rand.New(rand.NewPCG(3, 4))
+			for range 5000 { // busy before
+				now += int64(10 * time.Millisecond)
+				x := rnd.Float64() * 8000
+				l.add(x, x*1e-5, now)
+			}
+			for end := now + int64(time.Minute); now < end; {
+				now += int64(every)
+				x := rnd.Float64() * 8000
+				l.add(x, x*1e-4, now)
+			}
+			near(t, "4,000 tokens", l.at(4000), 0.4, 0.35)
+		})
+	}
+}
+
+// One request that hung does not move the price by more than its weight as an outlier.
+func TestLineOutlier(t *testing.T) {
+	var l line
+	for i := range 100 {
+		l.add(float64(100+i*10), float64(100+i*10)*1e-4, int64(i)*int64(time.Millisecond))
+	}
+	before := l.at(1000)
+	l.add(1000, 300, int64(time.Second))
+	if after := l.at(1000); after > 2*before {
+		t.Errorf("%g after one outlier, %g before", after, before)
+	}
+}
+
+// Streams that shared their engine with prefills tell how much those held them up.
+func TestDragIsLearned(t *testing.T) {
+	for _, share := range []float64{0, 0.3, 1} {
+		var d drag
+		if d.load() != dragUnknown {
+			t.Fatal(d.load())
+		}
+		rnd := rand.New(rand.NewPCG(5, 6))
+		for range 500 {
+			tokens, local := 50+rnd.Float64()*200, rnd.Float64()*2
+			d.add(tokens, local, tokens*0.02+share*local)
+		}
+		if got := d.load(); math.Abs(got-share) > 0.05 {
+			t.Errorf("share %g, want %g", got, share)
+		}
+	}
+}
