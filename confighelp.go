@@ -66,6 +66,9 @@ var keyHelp = map[string]string{
 	"prefill_max_in_flight": "requests at once on one prefill engine; 0 is no cap: vLLM queues by itself",
 	"decode_max_in_flight":  "requests at once on one decode engine; 0 is no cap: vLLM queues by itself",
 
+	"pd.mode":             "`mode`: always prefills apart, never lets decode engines do it, auto takes the way that is expected to be cheaper",
+	"pd.threshold_tokens": "in mode always and auto, a request goes to decode alone that has fewer tokens which the decode engine does not have in its cache; 0: none",
+
 	"health.interval":         "time between two active checks of a backend",
 	"health.suspect_interval": "the same of a backend that is not up, or has just failed",
 	"health.timeout":          "time of one active check",

@@ -77,6 +77,7 @@ type completion struct {
 	path     string
 	reason   string
 	round    int
+	chosen   bool // choosePath has been asked
 	degraded bool // counts against decode_only.max_share, whichever D it is on
 	retrying bool // holds a share of the retry budget
 	failure  *apiError
@@ -155,7 +156,7 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	c.req.Deny = c.s.cfg.DenyFields
 	c.handoff.s = c.s
 	c.state.set(stateAdmitted)
-	c.degraded = false
+	c.degraded, c.chosen = false, false
 	c.legID, c.path, c.reason, c.round = "", "", reasonNone, 0
 	c.failure = nil
 }
@@ -221,6 +222,7 @@ func (c *completion) tryRound() *apiError {
 	if err := c.reserveDecode(); err != nil {
 		return err
 	}
+	c.choosePath()
 	c.legID = c.id + "-" + randomHex(8)
 	if c.path == pathDisaggregated {
 		if c.s.dialect.Concurrent() {

@@ -29,6 +29,12 @@ type decodeLeg struct {
 	leg     kvparams.Leg
 	segs    kvparams.Segments
 	started time.Time
+	// What the router learns prices from: estimated tokens that D does not have in its
+	// cache, those that it was computing before, the first event's time, and the time that
+	// D had spent on prefills by then.
+	own, ahead int
+	began      time.Time
+	local      time.Duration
 
 	// The answer. streamed: events, relayed as they come. Else whole: buffered and
 	// checked, or too large for that.
@@ -106,7 +112,9 @@ func (c *completion) decodeAttempt(b *router.Backend) legResult {
 	if c.handoff.state == handleIssued {
 		handle = c.handoff.handleFor(b, c.handoff.send())
 	}
+	d.own, d.ahead = c.req.PromptTokens(), 0
 	if c.path == pathDecodeOnly {
+		d.ahead = d.lease.Compute(d.own)
 		d.segs = c.req.AppendPlain(d.segs[:0])
 	} else {
 		d.leg.ID, d.leg.Scratch = c.legID, d.leg.Scratch[:0]
@@ -304,6 +312,7 @@ func (c *completion) commitLarge() error {
 func (c *completion) commit() {
 	c.state.set(stateCommitted)
 	c.endRetry()
+	c.firstToken()
 	if c.handoff.live() {
 		c.snap.PairWorked(c.handoff.from, c.d.lease.Backend)
 		c.handoff.end(endBurnt)

@@ -137,6 +137,9 @@ func (c *completion) prefillAttempt(b *router.Backend) legResult {
 	}
 	c.times.prefilled = time.Now()
 	c.times.prefill = c.times.prefilled.Sub(started)
+	if r.err == nil {
+		c.prefilled()
+	}
 	c.s.metrics.Leg("prefill", b.URL, r.outcome.String(), codeOf(r.err), c.times.prefill)
 	if c.interrupted() == nil && c.p.x.interrupted() {
 		c.p.x.reset() // for the next backend

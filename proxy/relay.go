@@ -189,6 +189,7 @@ func (c *completion) relayEvents(out *clientWriter) error {
 	case r.broken:
 		return c.streamBroke(out, errBrokenStream)
 	}
+	c.streamEnded()
 	c.endStream()
 	return nil
 }

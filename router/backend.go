@@ -42,7 +42,7 @@ type Backend struct {
 
 	router *Router
 
-	turns    atomic.Int64 // turns at this backend that were offered, in 1/turn while it takes a share only
+	turns atomic.Int64 // turns at this backend that were offered, in 1/turn while it takes a share only
 
 	computing  atomic.Int64 // of decode: estimated tokens of prompts that it computes itself just now
 	localNanos atomic.Int64 // what it has spent on such prompts, see LocalTime

@@ -20,6 +20,8 @@ type Config struct {
 	Queue Line `mapstructure:"queue"`
 
 	Affinity Affinity `mapstructure:"affinity"`
+	// PD says when a request gets a prefill.
+	PD PD `mapstructure:"pd"`
 
 	Health  Health  `mapstructure:"health"`
 	Routing Routing `mapstructure:"routing"`
@@ -64,6 +66,7 @@ type Health struct {
 func DefaultConfig() Config {
 	return Config{
 		PrefillPolicy: "least_request", DecodePolicy: "least_request",
+		PD:    PD{Mode: PDAlways},
 		Queue: Line{Length: 1000, Wait: 5 * time.Second},
 		Health: Health{
 			EjectAfter: 5, EjectFor: 30 * time.Second, EjectMax: 300 * time.Second,

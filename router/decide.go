@@ -76,6 +76,9 @@ const (
 	exploreAnyway = 20 * time.Second
 )
 
+// Prices reports whether Decide needs to know the prefill backend.
+func (s *Snapshot) Prices() bool { return s.pd.Mode == PDAuto }
+
 // chooser is what decisions remember.
 type chooser struct {
 	local    atomic.Uint64 // a bit for each power of two of tokens: decode alone was cheaper
@@ -83,8 +86,10 @@ type chooser struct {
 }
 
 // Decide prices both ways for a request that would be decoded by d, and prefilled by p
-// where it is split. nil for p: there is none to be had.
-func (s *Snapshot) Decide(pd PD, p, d *Backend, prompt Prompt) Decision {
+// where it is split. nil for p: there is none to be had,
+// or none is needed as nothing is priced.
+func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
+	pd := s.pd
 	fresh := max(0, prompt.Tokens-prompt.CachedDecode)
 	switch {
 	case pd.Mode == PDNever:
@@ -119,7 +124,11 @@ func (p *prices) local(b *Backend, fresh int, now int64) float64 {
 	own := p.cost(LocalWork, float64(fresh)+wait)
 	work := max(0, own-p.cost(LocalWork, wait))
 	streams := float64(max(0, b.inflight.Load()-1))
-	return own*scarcity(b.kvUsage(now)) + stallWeight*streams*p.drag.load()*work
+	usage := 0.0
+	if e := b.engineAt(now); e != nil {
+		usage = e.KVUsage
+	}
+	return own*scarcity(usage) + stallWeight*streams*p.drag.load()*work
 }
 
 // scarcity is 1 for an empty cache and grows steeply as it fills: 1.8 at 90 %.

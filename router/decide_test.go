@@ -40,6 +40,11 @@ func (x *pricer) learn(prefill, transfer, local float64) {
 	}
 }
 
+func (x *pricer) decide(pd PD, p, d *Backend, prompt Prompt) Decision {
+	x.s.pd = pd
+	return x.s.Decide(p, d, prompt)
+}
+
 func TestDecideModes(t *testing.T) {
 	x := newPricer(t)
 	for name, c := range map[string]struct {
@@ -57,12 +62,12 @@ func TestDecideModes(t *testing.T) {
 		"auto keeps the threshold": {PD{Mode: PDAuto, ThresholdTokens: 512}, Prompt{Tokens: 100}, false, ReasonShort},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if d := x.s.Decide(c.pd, x.p, x.d, c.prompt); d.Split != c.split || d.Reason != c.reason {
+			if d := x.decide(c.pd, x.p, x.d, c.prompt); d.Split != c.split || d.Reason != c.reason {
 				t.Errorf("%+v", d)
 			}
 		})
 	}
-	if d := x.s.Decide(PD{Mode: PDAuto}, nil, x.d, Prompt{Tokens: 10}); !d.Split {
+	if d := x.decide(PD{Mode: PDAuto}, nil, x.d, Prompt{Tokens: 10}); !d.Split {
 		t.Error("no prefill backend: the request is not disaggregated, which is for others to degrade")
 	}
 }
@@ -90,7 +95,7 @@ func TestAutoTakesTheCheaperWay(t *testing.T) {
 			x.p.tokens.Add(c.queued)
 			x.d.computing.Add(c.computing)
 			x.d.inflight.Add(int64(c.streams) + 1)
-			if d := x.s.Decide(auto, x.p, x.d, c.prompt); d.Split != c.split || d.Reason != ReasonPrice {
+			if d := x.decide(auto, x.p, x.d, c.prompt); d.Split != c.split || d.Reason != ReasonPrice {
 				t.Errorf("%+v", d)
 			}
 		})
@@ -125,7 +130,7 @@ func TestDecideExplores(t *testing.T) {
 	auto, prompt, explored := PD{Mode: PDAuto}, Prompt{Tokens: 1000}, 0
 	for range 600 { // a minute, ten a second
 		x.now = x.now.Add(100 * time.Millisecond)
-		switch d := x.s.Decide(auto, x.p, x.d, prompt); {
+		switch d := x.decide(auto, x.p, x.d, prompt); {
 		case !d.Split:
 			x.r.Computed(x.d, 0, 1000, 50*time.Millisecond)
 		case d.Reason == ReasonExplore:
@@ -149,7 +154,7 @@ func TestDecideExploresTheDearRarely(t *testing.T) {
 	auto := PD{Mode: PDAuto}
 	for range 150 {
 		x.now = x.now.Add(100 * time.Millisecond)
-		if d := x.s.Decide(auto, x.p, x.d, Prompt{Tokens: 8000}); !d.Split {
+		if d := x.decide(auto, x.p, x.d, Prompt{Tokens: 8000}); !d.Split {
 			t.Fatalf("%+v after %v", d, x.now)
 		}
 	}

@@ -78,6 +78,9 @@ func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (res
 		b.cache.forget()
 	}
 	b.engine.Store(&e)
+	if b.Role == Decode && e.KVUsage >= 0 {
+		b.router.traffic.polled(e.at, e.KVUsage, e.Waiting > 0)
+	}
 	return restarted
 }
 

@@ -31,6 +31,8 @@ type Lease struct {
 
 	tokens   int64
 	cached   int
+	ahead    int64 // tokens that the backend had in flight before this one
+	computes int64 // of decode: tokens that it computes for this one, see Compute
 	degraded bool
 	held     atomic.Bool
 	watch    Watch // of Backend, see OnDown
@@ -54,6 +56,7 @@ func (l *Lease) Release(o Outcome) {
 		l.degraded = false
 	}
 	b.record(o)
+	l.Computed()
 	b.tokens.Add(-l.tokens)
 	b.inflight.Add(-1)
 	b.router.serve(b.Role)
@@ -70,6 +73,29 @@ func (l *Lease) hold(b *Backend, w *Want, cached int) {
 	if b.Role == Prefill {
 		l.tokens -= int64(cached)
 	}
-	b.tokens.Add(l.tokens)
+	l.ahead = b.tokens.Add(l.tokens) - l.tokens
 	l.held.Store(true)
+}
+
+// Tokens are those that the lease was taken for, Ahead those that its backend had in
+// flight before. Valid after Release, too.
+func (l *Lease) Tokens() int { return int(l.tokens) }
+
+// Ahead: see Tokens.
+func (l *Lease) Ahead() int { return int(l.ahead) }
+
+// Compute notes that the decode backend is about to compute so many tokens of the prompt
+// itself, and returns how many it is computing already. Until Computed or Release.
+func (l *Lease) Compute(tokens int) (ahead int) {
+	l.Computed()
+	l.computes = int64(tokens)
+	return int(l.Backend.computing.Add(l.computes) - l.computes)
+}
+
+// Computed ends what Compute began, if it did.
+func (l *Lease) Computed() {
+	if l.computes != 0 {
+		l.Backend.computing.Add(-l.computes)
+		l.computes = 0
+	}
 }

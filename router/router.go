@@ -34,6 +34,7 @@ type Snapshot struct {
 	health   Health
 	routing  Routing
 	queue    Line
+	pd       PD
 	maxShare float64 // of the in-flight decode requests, see Degrade
 	affinity Affinity
 	prefill  *pool
@@ -81,7 +82,7 @@ func New(cfg Config, maxShare float64, clock Clock) (*Router, error) {
 
 // build makes the snapshot of cfg, with old's backends where their URL stays.
 func (r *Router) build(cfg Config, maxShare float64, old *Snapshot) (*Snapshot, error) {
-	s := &Snapshot{router: r, health: cfg.Health, routing: cfg.Routing, queue: cfg.Queue, maxShare: maxShare, affinity: cfg.Affinity}
+	s := &Snapshot{router: r, health: cfg.Health, routing: cfg.Routing, queue: cfg.Queue, pd: cfg.PD, maxShare: maxShare, affinity: cfg.Affinity}
 	var err error
 	if s.prefill, err = r.newPool(Prefill, cfg.Prefill, cfg.PrefillPolicy, old.prefill); err != nil {
 		return nil, err

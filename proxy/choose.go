@@ -1,0 +1,68 @@
+package proxy
+
+import (
+	"time"
+
+	"xpyd/router"
+)
+
+// choosePath settles whether a request that may have a prefill gets one, once its decode
+// backend is known. A way once taken is kept: a second round does not change it.
+func (c *completion) choosePath() {
+	if c.path != pathDisaggregated || c.chosen || !c.s.dialect.DecodeOnlySafe() || c.s.dialect.Concurrent() {
+		return
+	}
+	c.chosen = true
+	d := c.d.lease.Backend
+	prompt := router.Prompt{Tokens: c.req.PromptTokens()}
+	var p *router.Backend
+	if c.snap.Prices() {
+		if p = c.snap.Pick(c.want(router.Prefill, nil)); p == nil {
+			return // what happens then is for prefill to say
+		}
+	}
+	decision := c.snap.Decide(p, d, prompt)
+	c.reason = decision.Reason
+	if !decision.Split {
+		c.path = pathDecodeOnly
+	}
+	if e := c.s.log.Debug(); e.Enabled() && p != nil {
+		e.Str("request_id", c.id).Str("path", c.path).Str("reason", c.reason).Int("prompt_tokens", prompt.Tokens).
+			Int("cached_prefill", prompt.CachedPrefill).Int("cached_decode", prompt.CachedDecode).
+			Str("prefill", p.URL).Str("decode", d.URL).
+			Float64("split_ms", decision.SplitCost*1e3).Float64("local_ms", decision.LocalCost*1e3).Msg("path priced")
+	}
+}
+
+// prefilled tells the router what the prefill leg took.
+func (c *completion) prefilled() {
+	own := c.p.lease.Tokens()
+	if cached := c.p.ans.CachedTokens; cached > 0 {
+		own = max(0, own-cached)
+	}
+	c.s.router.Prefilled(c.p.lease.Ahead(), own, c.times.prefill)
+}
+
+// firstToken tells the router what it took until D's first event. An answer that comes
+// whole tells nothing of that.
+func (c *completion) firstToken() {
+	d := &c.d
+	d.lease.Computed()
+	if !d.streamed {
+		return
+	}
+	now := time.Now()
+	took := now.Sub(c.times.handed)
+	d.began, d.local = now, d.lease.Backend.LocalTime()
+	if c.path == pathDecodeOnly {
+		c.s.router.Computed(d.lease.Backend, d.ahead, d.own, took)
+		return
+	}
+	c.s.router.Pulled(d.own, took)
+}
+
+// streamEnded tells the router how a whole stream went on behind its first event.
+func (c *completion) streamEnded() {
+	d := &c.d
+	c.s.router.StreamEnded(d.relay.events, d.lease.Backend.LocalTime()-d.local, time.Since(d.began))
+}

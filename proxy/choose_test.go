@@ -1,0 +1,66 @@
+package proxy_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"xpyd/router"
+	"xpyd/sim"
+)
+
+func pathOf(a answer) string {
+	return a.header.Get("X-Xpyd-Path") + " " + a.header.Get("X-Xpyd-Reason")
+}
+
+func streamBody(words int) string {
+	return `{"model":"sim","stream":true,"max_tokens":4,"prompt":"` + strings.Repeat("abc ", words) + `"}`
+}
+
+// pd.mode and pd.threshold_tokens say which requests get a prefill; the client sees
+// which and why, and P sees only those.
+func TestModeAndThresholdChooseThePath(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pd          router.PD
+		short, long string
+		prefills    int
+	}{
+		"always":    {router.PD{Mode: router.PDAlways}, "disaggregated none", "disaggregated none", 2},
+		"never":     {router.PD{Mode: router.PDNever}, "decode_only pd_never", "decode_only pd_never", 0},
+		"threshold": {router.PD{Mode: router.PDAlways, ThresholdTokens: 100}, "decode_only short_prompt", "disaggregated none", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{router: func(c *router.Config) { c.PD = tc.pd }})
+			short, long := r.post("/v1/completions", streamBody(20)), r.post("/v1/completions", streamBody(400))
+			for _, got := range []struct{ what, is, want string }{{"short", pathOf(short), tc.short}, {"long", pathOf(long), tc.long}} {
+				if got.is != got.want {
+					t.Errorf("%s prompt: %s, want %s", got.what, got.is, got.want)
+				}
+			}
+			if short.status != 200 || long.status != 200 || !strings.HasSuffix(long.body, "data: [DONE]\n\n") {
+				t.Errorf("%d, %d, %q", short.status, long.status, long.body)
+			}
+			if got := len(r.prefill[0].Requests()); got != tc.prefills {
+				t.Errorf("%d requests on the prefill engine, want %d", got, tc.prefills)
+			}
+		})
+	}
+}
+
+// In mode auto a transfer that takes longer than what it saves is learned from the
+// first streams, and both prices are told at level debug.
+func TestAutoLearnsThatTheTransferIsDear(t *testing.T) {
+	r := newRig(t, rigOptions{
+		router: func(c *router.Config) { c.PD.Mode = router.PDAuto },
+		engine: func(o *sim.Options) { o.PrefillTokensPerSecond, o.TransferPerBlock = 1e6, 5*time.Millisecond },
+	})
+	if got := pathOf(r.post("/v1/completions", streamBody(400))); got != "disaggregated price" {
+		t.Errorf("the first request, of which nothing is known: %s", got)
+	}
+	if got := pathOf(r.post("/v1/completions", streamBody(400))); got != "decode_only price" {
+		t.Errorf("after a transfer of half a second: %s", got)
+	}
+	if logs := r.logs.String(); !strings.Contains(logs, `"split_ms":`) || !strings.Contains(logs, `"local_ms":`) {
+		t.Errorf("no prices in the log:\n%s", logs)
+	}
+}
