@@ -38,6 +38,7 @@ func checks() []check {
 		{"exact 1P1D", exactOneOne},
 		{"exact 2P1D", exactTwoOne},
 		{"counters", counters},
+		{"routing", routing},
 	}, faultChecks()...)
 }
 
