@@ -20,6 +20,7 @@ func (s *Server) Admin() *http.Server {
 	mux.Handle("GET /metrics", s.metrics.Handler())
 	mux.HandleFunc("GET /pools", s.adminPools)
 	mux.HandleFunc("GET /backends", s.adminBackends)
+	mux.HandleFunc("GET /advice", s.adminAdvice)
 	if s.cfg.Pprof {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)

@@ -64,3 +64,27 @@ func TestAutoLearnsThatTheTransferIsDear(t *testing.T) {
 		t.Errorf("no prices in the log:\n%s", logs)
 	}
 }
+
+// GET /advice and the gauges tell what the ratio of the pools should be, from what the
+// legs took and what the decode engines say of themselves.
+func TestAdviceOnTheAdminPort(t *testing.T) {
+	r := newRig(t, rigOptions{router: func(c *router.Config) { c.Routing.Poll = 20 * time.Millisecond }})
+	if text := r.adminText("/advice"); !strings.Contains(text, `"prices": {}`) {
+		t.Errorf("before any request: %s", text)
+	}
+	for range 3 {
+		r.post("/v1/completions", streamBody(400))
+	}
+	r.await("advised", func() bool { return strings.Contains(r.adminText("/advice"), `"short": "none"`) })
+	text := r.adminText("/advice")
+	for _, want := range []string{`"arithmetic": "prefill: `, `"balanced_prefill": 1`, `"balanced_decode": 1`, `"transfer": {`, `"requests": 3`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in %s", want, text)
+		}
+	}
+	for _, name := range []string{`xpyd_pool_load_ratio{role="prefill"}`, `xpyd_pool_balanced_backends{role="decode"}`, `xpyd_price_per_token_seconds{work="transfer"}`} {
+		if !strings.Contains(r.metricsText(), name) {
+			t.Errorf("no %s among the metrics", name)
+		}
+	}
+}

@@ -84,6 +84,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 		s.backendAuth = []byte("Bearer " + cfg.BackendAPIKey)
 	}
 	s.metrics = metrics.New(version, labels(), s.backendLoad, s.queued(), s.ledger.pinned, s.ledger.stranded, s.budget.inUse)
+	s.metrics.WatchAdvice(s.adviceGauges)
 	s.releases = newReleaser(s)
 	s.pool.New = func() any { return newCompletion(s) }
 	s.http = s.newHTTP()

@@ -183,6 +183,10 @@ func (d *drag) load() float64 {
 	return dragUnknown
 }
 
+// StallShare is how much of the time that a decode engine spends on a prefill of its own
+// its running streams lose, as far as is known; 1 until something is.
+func (r *Router) StallShare() float64 { return r.prices.drag.load() }
+
 // StreamEnded learns from a stream of d that had so many tokens and took so long behind
 // its first event, during which d's LocalTime grew by local.
 func (r *Router) StreamEnded(tokens int, local, took time.Duration) {
@@ -194,3 +198,28 @@ func (r *Router) StreamEnded(tokens int, local, took time.Duration) {
 // LocalTime is the time that a decode backend has spent on prefills of its own, as far
 // as xpyd sent them.
 func (b *Backend) LocalTime() time.Duration { return time.Duration(b.localNanos.Load()) }
+
+// Price is what work costs now, in seconds: a part for each leg and one for each token.
+type Price struct {
+	Fixed    float64 `json:"per_leg_seconds"`
+	PerToken float64 `json:"per_token_seconds"`
+	// Age of the last leg that told, in seconds.
+	Age float64 `json:"age_seconds"`
+}
+
+// String is the label and log value.
+func (w Work) String() string { return [...]string{"prefill", "transfer", "local"}[w] }
+
+// Prices lists what is known, by Work.
+func (r *Router) Prices() map[string]Price {
+	all := map[string]Price{}
+	for w := range workCount {
+		l := &r.prices.lines[w]
+		if l.known() {
+			all[w.String()] = Price{
+				Fixed: l.at(0), PerToken: math.Float64frombits(l.each.Load()), Age: l.since(r.now()).Seconds(),
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,52 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Advice is what the gauges about the ratio of the pools are read from, at each scrape.
+type Advice struct {
+	// Loads and Balanced are by role; what is not known is left out.
+	Loads    map[string]float64
+	Balanced map[string]int
+	Prices   map[string]Price // by work
+}
+
+// Price is what a leg costs, in seconds: a part of its own and one for each token.
+type Price struct{ Fixed, PerToken float64 }
+
+var (
+	poolLoadDesc = prometheus.NewDesc("xpyd_pool_load_ratio", "Part of a pool that the traffic of the last 15 minutes kept busy.", []string{"role"}, nil)
+	balancedDesc = prometheus.NewDesc("xpyd_pool_balanced_backends", "Backends of the role, if the same number of engines were split as that traffic asks for.", []string{"role"}, nil)
+	perTokenDesc = prometheus.NewDesc("xpyd_price_per_token_seconds", "Measured time of a token's prefill, transfer to decode, or prefill on decode (local).", []string{"work"}, nil)
+	perLegDesc   = prometheus.NewDesc("xpyd_price_per_leg_seconds", "Measured time of the same that does not depend on the tokens.", []string{"work"}, nil)
+)
+
+// WatchAdvice adds the gauges. Once.
+func (m *Metrics) WatchAdvice(read func() Advice) {
+	m.registry.MustRegister(adviceCollector{read})
+}
+
+type adviceCollector struct{ read func() Advice }
+
+func (adviceCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- poolLoadDesc
+	ch <- balancedDesc
+	ch <- perTokenDesc
+	ch <- perLegDesc
+}
+
+func (c adviceCollector) Collect(ch chan<- prometheus.Metric) {
+	a := c.read()
+	send := func(d *prometheus.Desc, v float64, label string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, label)
+	}
+	for role, load := range a.Loads {
+		send(poolLoadDesc, load, role)
+	}
+	for role, n := range a.Balanced {
+		send(balancedDesc, float64(n), role)
+	}
+	for work, p := range a.Prices {
+		send(perTokenDesc, p.PerToken, work)
+		send(perLegDesc, p.Fixed, work)
+	}
+}
