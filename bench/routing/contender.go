@@ -11,14 +11,15 @@ import (
 
 // Names that the verdicts know.
 const (
-	policyPrefix = "prefix"
-	modeAlways   = "always"
-	modeAuto     = "auto"
-	modeNever    = "never"
-	routerPrefix = "vllm-router/"
-	candidate    = policyPrefix + "+" + modeAuto
-	baseline     = "round_robin"
-	nameOracle   = "oracle"
+	policyPrefix  = "prefix"
+	policySession = "consistent_hash"
+	modeAlways    = "always"
+	modeAuto      = "auto"
+	modeNever     = "never"
+	routerPrefix  = "vllm-router/"
+	candidate     = policyPrefix + "+" + modeAuto
+	baseline      = "round_robin"
+	nameOracle    = "oracle"
 )
 
 // contender routes the requests.
@@ -33,7 +34,7 @@ type contender struct {
 func standard() []string {
 	return []string{
 		candidate, policyPrefix + "+" + modeAlways, policyPrefix + "+" + modeNever,
-		"least_tokens", "least_request", "power_of_two", "consistent_hash", baseline, "random",
+		"least_tokens", "least_request", "power_of_two", policySession, baseline, "random",
 		routerPrefix + "cache_aware", routerPrefix + "power_of_two", routerPrefix + baseline,
 	}
 }
@@ -45,6 +46,9 @@ func (o *Options) xpyd(name string) (contender, error) {
 		return contender{}, fmt.Errorf("%s is not there: this build has no policy %s", name, policy)
 	}
 	flags := []string{"--prefill-policy", policy}
+	if policy == policySession {
+		flags = append(flags, "--affinity-headers", sessionHeader)
+	}
 	switch {
 	case slices.Contains(o.Modes, mode):
 		flags = append(flags, "--pd-mode", mode)
@@ -53,7 +57,7 @@ func (o *Options) xpyd(name string) (contender, error) {
 	case slices.Contains(o.Modes, modeAlways):
 		flags = append(flags, "--pd-mode", modeAlways)
 	}
-	return contender{name: name, sessions: policy == "consistent_hash", start: func(ctx context.Context, dir string, to process.Pools) (*process.Process, string, error) {
+	return contender{name: name, sessions: policy == policySession, start: func(ctx context.Context, dir string, to process.Pools) (*process.Process, string, error) {
 		x, err := process.StartXpyd(ctx, dir, nil, o.Executable, to, flags...)
 		if err != nil {
 			return nil, "", err
@@ -72,7 +76,7 @@ func (o *Options) router(name string) (contender, error) {
 		return contender{}, fmt.Errorf("%s is not installed: pip install vllm-router, or --vllm-router PATH", name)
 	}
 	policy := strings.TrimPrefix(name, routerPrefix)
-	return contender{name: name, sessions: policy == "consistent_hash", start: func(ctx context.Context, dir string, to process.Pools) (*process.Process, string, error) {
+	return contender{name: name, sessions: policy == policySession, start: func(ctx context.Context, dir string, to process.Pools) (*process.Process, string, error) {
 		return process.StartVLLMRouter(ctx, dir, 2, path, policy, to)
 	}}, nil
 }

@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// sessionHeader names the conversation of a request to contenders that go by it.
+const sessionHeader = "X-Session-ID"
+
 // answerBound is how long a client waits for a whole answer.
 const answerBound = 3 * time.Minute
 
@@ -44,7 +47,7 @@ func (a *answer) ask(ctx context.Context, client *http.Client, addr string, q *r
 	}
 	post.Header.Set("Content-Type", "application/json")
 	if sessions {
-		post.Header.Set("X-Session-Id", q.session)
+		post.Header.Set(sessionHeader, q.session)
 	}
 	resp, err := client.Do(post)
 	if err != nil {

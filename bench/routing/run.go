@@ -50,7 +50,7 @@ func (o *Options) Validate() error {
 		}
 	}
 	for _, name := range o.Only {
-		if !known(name) {
+		if !o.known(name) {
 			return fmt.Errorf("contender %q is none of %s, nor one of their policies with +%s, +%s or +%s", name, strings.Join(standard(), ", "), modeAlways, modeAuto, modeNever)
 		}
 	}
@@ -58,13 +58,13 @@ func (o *Options) Validate() error {
 }
 
 // known reports whether a contender of that name can be: a standard one, or the policy of
-// one with a mode.
-func known(name string) bool {
+// one, or one of this build's, with a mode.
+func (o *Options) known(name string) bool {
 	policy, mode, given := strings.Cut(name, "+")
 	if given && (strings.HasPrefix(name, routerPrefix) || !slices.Contains([]string{modeAlways, modeAuto, modeNever}, mode)) {
 		return false
 	}
-	return slices.ContainsFunc(standard(), func(s string) bool {
+	return slices.Contains(o.Policies, policy) || slices.ContainsFunc(standard(), func(s string) bool {
 		of, _, _ := strings.Cut(s, "+")
 		return of == policy
 	})

@@ -1,0 +1,155 @@
+package routing
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"xpyd/bench/report"
+)
+
+// sample is a workload of two rounds: the candidate waits 90 and 110 ms, the best other
+// 100 both times, and has 76 and 80 % of hits to the oracle's 80.
+func sample(kind string) (*Results, *Measurement) {
+	r := newResults(Options{Rounds: 2, Length: time.Second, Parallel: 1, Version: "v1"})
+	s := &scenario{workload: workload{name: "w", title: "work"}, on: topology{2, 2}, requests: make([]request, 30), rate: 30}
+	switch kind {
+	case "random":
+		s.random = true
+	case "split":
+		s.split = true
+	case "slower":
+		s.slower = time.Second
+	}
+	m := r.add(s, []contender{{name: candidate}, {name: policyPrefix + "+" + modeAlways}, {name: policyPrefix + "+" + modeNever}, {name: baseline}})
+	for _, v := range []struct {
+		name               string
+		ttft, hits, tokens float64
+		follows            float64
+	}{
+		{candidate, 90, 76, 100, 20}, {candidate, 110, 80, 101, 59}, {baseline, 200, 40, 50, 0}, {baseline, 220, 40, 50, 0},
+		{policyPrefix + "+" + modeAlways, 100, 79, 100, 0}, {policyPrefix + "+" + modeAlways, 100, 79, 100, 0},
+		{policyPrefix + "+" + modeNever, 300, 79, 110, 0}, {policyPrefix + "+" + modeNever, 300, 79, 110, 0},
+		{nameOracle, 50, 80, 0, 0}, {nameOracle, 50, 80, 0, 0},
+	} {
+		m.of(v.name).record(figures{ttft90: v.ttft, hits: v.hits, tokensS: v.tokens, follows: v.follows, failed: 0, late: 1}, nil, nil)
+	}
+	return r, m
+}
+
+func TestVerdicts(t *testing.T) {
+	for _, tc := range []struct{ kind, want string }{
+		{"", "prefix+auto: TTFT p90 ms to the best other ≤ 1×: 1.000× (0.900–1.100) to prefix+always: holds\n" +
+			"prefix+auto: prefix hits % to oracle ≥ 0.95×: 0.975× (0.950–1.000): holds"},
+		{"random", "prefix+auto: TTFT p90 ms to the best other ≤ 1.03×: 1.000× (0.900–1.100) to prefix+always: holds"},
+		{"split", "prefix+auto: TTFT p90 ms to the best other ≤ 1×: 1.000× (0.900–1.100) to prefix+always: holds\n" +
+			"prefix+auto: TTFT p90 ms to prefix+always ≤ 1×: 1.000× (0.900–1.100): holds\n" +
+			"prefix+auto: tokens/s to prefix+always ≥ 1×: 1.005× (1.000–1.010): holds\n" +
+			"prefix+auto: TTFT p90 ms to prefix+never ≤ 1×: 0.333× (0.300–0.367): holds\n" +
+			"prefix+auto: tokens/s to prefix+never ≥ 1×: 0.914× (0.909–0.918): does not hold"},
+		{"slower", "prefix+auto: long prompts leave the prefill engines within 60 s: 39.5 s (20.0–59.0): holds"},
+	} {
+		r, m := sample(tc.kind)
+		var got []string
+		for _, v := range r.verdicts(m) {
+			got = append(got, v.String())
+		}
+		if strings.Join(got, "\n") != tc.want {
+			t.Errorf("%q: verdicts\n%s\nwant\n%s", tc.kind, strings.Join(got, "\n"), tc.want)
+		}
+	}
+}
+
+func TestVerdictsOfWhatIsNotThere(t *testing.T) {
+	r, m := sample("")
+	m.Rows = m.Rows[1:]
+	for _, v := range r.verdicts(m) {
+		if v.known || !strings.HasSuffix(v.String(), "not measured: unknown") {
+			t.Errorf("without the candidate: %s", v)
+		}
+	}
+	r, m = sample("slower")
+	m.of(candidate).Values[follows][1] = math.NaN()
+	if v := r.verdicts(m)[0]; !v.known || v.holds || v.measured != "not in 1 of 2 rounds" {
+		t.Errorf("one round in which it does not follow: %s", v)
+	}
+	r, m = sample("slower")
+	m.of(candidate).Values[follows][0] = 61
+	if v := r.verdicts(m)[0]; v.holds {
+		t.Errorf("one round in which it follows late: %s", v)
+	}
+}
+
+// A round that failed is a gap, and what went wrong stays in the results.
+func TestFailedRoundIsAGap(t *testing.T) {
+	r, m := sample("")
+	m.of(baseline).record(nil, nil, errors.New("it broke"))
+	m.of(candidate).record(figures{ttft90: 100}, []string{"502 Bad Gateway"}, nil)
+	if q := report.Ratios(m.of(candidate).values(ttft90), m.of(baseline).values(ttft90)); len(report.Present(q)) != 2 {
+		t.Errorf("ratios %v, want those of the two rounds that both have", q)
+	}
+	text := r.markdown("")
+	for _, want := range []string{"- round_robin: it broke", "- prefix+auto: 502 Bad Gateway", "| prefix+auto | **0.47×** 100 (90.0–110)", "| 2P2D | work | prefix+auto: TTFT p90 ms"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
+// What is rendered of the file is what the run itself writes.
+func TestRenderOfAnEarlierRun(t *testing.T) {
+	r, m := sample("slower")
+	m.of(baseline).record(nil, nil, errors.New("it broke")) // NaN goes through the file, too
+	out, now, later := t.TempDir(), t.TempDir(), t.TempDir()
+	for _, dir := range []string{now, later} {
+		if err := os.WriteFile(filepath.Join(dir, "routing.md"), []byte(docsBegin+docsEnd), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(r.write(out), r.writeDocs(now), Render(filepath.Join(out, "results.json"), later)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"routing.md", "img/bench-routing-ttft-2p2d.svg"} {
+		a, err1 := os.ReadFile(filepath.Join(now, name))
+		b, err2 := os.ReadFile(filepath.Join(later, name))
+		if err := errors.Join(err1, err2); err != nil || string(a) != string(b) {
+			t.Errorf("%s: error %v; from the file\n%s\nfrom the run\n%s", name, err, b, a)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(out, "results.json"), []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := Render(filepath.Join(out, "results.json"), later); err == nil || !strings.Contains(err.Error(), "results.json") {
+		t.Errorf("of half a file: error %v", err)
+	}
+}
+
+// Late requests count from when they were due, those of the warm part not at all, and
+// those without an answer only as errors.
+func TestFiguresOfAnswers(t *testing.T) {
+	start := time.Now()
+	after := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+	s := &scenario{warm: 100 * time.Millisecond, requests: []request{
+		{at: 50 * time.Millisecond, tokens: 10, output: 3}, {at: 100 * time.Millisecond, tokens: 100, output: 3},
+		{at: 200 * time.Millisecond, tokens: 300, output: 3}, {at: 300 * time.Millisecond, tokens: 5, output: 3},
+	}}
+	f, problems := s.figures([]answer{
+		{sent: after(50), first: after(9000), last: after(9900), tokens: 3, path: pathDecodeOnly},
+		{sent: after(110), first: after(150), last: after(170), tokens: 3, cached: 20, path: pathDecodeOnly},
+		{sent: after(200), first: after(500), last: after(600), tokens: 3, cached: 80, path: "disaggregated"},
+		{sent: after(300), err: errors.New("502 Bad Gateway"), path: "disaggregated"},
+	}, start)
+	want := figures{ttft50: 50, ttft90: 300, ttft99: 300, tpot90: 50, late: 10, hits: 25, tokensS: 12, direct: 50, failed: 1}
+	for k, v := range want {
+		if math.Abs(f[k]-v) > 1e-6 {
+			t.Errorf("%s: %g, want %g", k, f[k], v)
+		}
+	}
+	if len(problems) != 1 || problems[0] != "502 Bad Gateway" {
+		t.Errorf("problems %q", problems)
+	}
+}
