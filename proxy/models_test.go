@@ -49,6 +49,11 @@ func TestRequestsGoToTheEnginesOfTheirModel(t *testing.T) {
 	if a := r.ask("nope"); a.status != 404 || !strings.Contains(a.body, "NotFoundError") {
 		t.Errorf("a model that nobody serves: %d %s, want the engine's own 404", a.status, a.body)
 	}
+	for range 4 {
+		if a := r.post("/tokenize", `{"model":"a","prompt":"x"}`); a.status != 200 {
+			t.Errorf("tokenize: %d %s", a.status, a.body)
+		}
+	}
 	a := r.send("GET", "/v1/models", "")
 	if !strings.Contains(a.body, `"id":"a"`) || strings.Count(a.body, `"id":"b"`) != 1 {
 		t.Errorf("models: %s, want each of both once", a.body)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"xpyd/kvparams"
 	"xpyd/router"
 )
 
@@ -18,14 +19,18 @@ func (s *Server) passOn(ctx *fasthttp.RequestCtx, path string) {
 	defer func() { body.free(&s.budget) }()
 	req := &upstreamRequest{method: "GET", path: path, fields: s.appendFields(nil, &ctx.Request.Header)}
 	req.id = requestID(ctx.Request.Header.Peek("X-Request-Id"))
+	var parsed kvparams.Request
 	if ctx.IsPost() {
 		if err := s.readBody(ctx, ctx.Conn().(*clientConn), &body); err != nil {
 			s.refuse(ctx, err)
 			return
 		}
 		req.method, req.body = "POST", [][]byte{body.b}
+		if s.router.Snapshot().Mixed(router.Decode) && parsed.Parse(kvparams.Completions, body.b) != nil {
+			parsed.Reset() // for an engine to refuse
+		}
 	}
-	if err := s.passToPool(ctx, req); err != nil {
+	if err := s.passToPool(ctx, req, parsed.Model()); err != nil {
 		s.metrics.Error(err.Code)
 		err.write(ctx)
 	}
@@ -35,12 +40,13 @@ func (s *Server) passOn(ctx *fasthttp.RequestCtx, path string) {
 	}
 }
 
-// passToPool tries decode backends until one takes the request.
-func (s *Server) passToPool(ctx *fasthttp.RequestCtx, req *upstreamRequest) *apiError {
+// passToPool tries the decode backends of the model until one takes the request.
+func (s *Server) passToPool(ctx *fasthttp.RequestCtx, req *upstreamRequest, model []byte) *apiError {
 	var tried []*router.Backend
 	for {
 		var lease router.Lease
-		if s.router.Snapshot().Acquire(router.Decode, 0, tried, &lease) != nil {
+		want := router.Want{Role: router.Decode, Skip: tried, Model: model, Alone: true}
+		if s.router.Snapshot().AcquireFor(want, &lease) != nil {
 			return newError(fasthttp.StatusServiceUnavailable, codeDecodeUnavailable, "", "no decode backend accepts connections").retryAfter(1)
 		}
 		b := lease.Backend

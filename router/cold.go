@@ -127,7 +127,7 @@ func (s *Snapshot) Chill(b *Backend, avoid bool) {
 		until = r.now() + int64(coldFor)
 	}
 	if now := r.Snapshot(); slices.Contains(now.Backends(b.Role), b) { // else nobody would warm it, or forget it
-		r.pairs.chill(b, now.Backends(1-b.Role), until)
+		r.pairs.chill(b, now.partners(b), until)
 	}
 }
 

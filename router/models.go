@@ -104,3 +104,16 @@ func (s *Snapshot) poolFor(role Role, w *Want) *pool {
 	}
 	return part
 }
+
+// partners are the backends of the other role but those that are known to serve other
+// models than b.
+func (s *Snapshot) partners(b *Backend) (some []*Backend) {
+	ids := b.Models()
+	for _, o := range s.Backends(1 - b.Role) {
+		theirs := o.Models()
+		if ids == nil || theirs == nil || slices.ContainsFunc(ids, func(id string) bool { return slices.Contains(theirs, id) }) {
+			some = append(some, o)
+		}
+	}
+	return some
+}

@@ -142,6 +142,27 @@ func TestModelsComeAndGo(t *testing.T) {
 	}
 }
 
+// Nothing is to be warmed up between engines of different models.
+func TestStrangersAreNotWarmedUp(t *testing.T) {
+	r, _ := newRouterOf(t, 2, 3, nil)
+	s := r.Snapshot()
+	allUp(s)
+	serves(s, Prefill, "a", "b")
+	serves(s, Decode, "a,lora", "b", "")
+	for _, role := range []Role{Prefill, Decode} {
+		for _, b := range s.Backends(role) {
+			s.Chill(b, true)
+		}
+	}
+	var got []string
+	for _, x := range allDue(s) {
+		got = append(got, name(x.Prefill)+name(x.Decode))
+	}
+	if want := []string{"p1d1", "p1d3", "p2d2", "p2d3"}; !slices.Equal(got, want) {
+		t.Errorf("%v are due, want %v", got, want)
+	}
+}
+
 // A request that waits for one model holds nobody up who wants another.
 func TestQueueIsNotHeldUpByAnotherModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
