@@ -2,8 +2,13 @@ package routing
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
+
+	"xpyd/bench/process"
+	"xpyd/sim"
 )
 
 func (a *answer) askOnce(t *testing.T, addr string, q *request) error {
@@ -57,5 +62,31 @@ vllm:prompt_tokens_by_source_total{engine="0",model_name="m",source="local_compu
 	}
 	if c, err := readCounters(strings.NewReader("python_info{a=\"b\"} 1.0\n")); err != nil || c.computed == c.computed {
 		t.Errorf("without the counter: %+v, error %v, want NaN", c, err)
+	}
+}
+
+// A simulated engine takes the change of its transfers; anything else that answers does not.
+func TestTransfersBecomeSlower(t *testing.T) {
+	e, err := sim.Start(sim.Options{Role: sim.RoleDecode, Model: model}.Fast())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	s := &scenario{workload: workload{engines: usualEngines(), slower: time.Millisecond}}
+	var then census
+	if err := s.accompany(t.Context(), process.Pools{Decode: []string{e.Addr()}}, time.Now(), &then); err != nil {
+		t.Fatal(err)
+	}
+	if len(then.decode) != 1 || then.decode[0].computed != 0 {
+		t.Errorf("census %+v, want one decode engine that has computed nothing", then)
+	}
+	deaf := httptest.NewServer(http.NotFoundHandler())
+	defer deaf.Close()
+	if err := setTransfer(t.Context(), strings.TrimPrefix(deaf.URL, "http://"), time.Second); err == nil || !strings.Contains(err.Error(), "404") {
+		t.Errorf("an engine without the route: error %v", err)
 	}
 }
