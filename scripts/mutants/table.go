@@ -36,6 +36,7 @@ func mutants() []mutant {
 	all = append(all, handoverMutants()...)
 	all = append(all, edgeMutants()...)
 	all = append(all, routingMutants()...)
+	all = append(all, engineMutants()...)
 	return append(all, socketMutants()...)
 }
 
