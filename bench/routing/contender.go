@@ -17,6 +17,8 @@ const (
 	modeAuto      = "auto"
 	modeNever     = "never"
 	routerPrefix  = "vllm-router/"
+	splits        = policyPrefix + "+" + modeAlways
+	neverSplits   = policyPrefix + "+" + modeNever
 	candidate     = policyPrefix + "+" + modeAuto
 	baseline      = "round_robin"
 	nameOracle    = "oracle"
@@ -33,7 +35,7 @@ type contender struct {
 // a + and the way that pd.mode decides where that is not always, and vllm-router's.
 func standard() []string {
 	return []string{
-		candidate, policyPrefix + "+" + modeAlways, policyPrefix + "+" + modeNever,
+		candidate, splits, neverSplits,
 		"least_tokens", "least_request", "power_of_two", policySession, baseline, "random",
 		routerPrefix + "cache_aware", routerPrefix + "power_of_two", routerPrefix + baseline,
 	}

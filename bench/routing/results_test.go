@@ -25,15 +25,15 @@ func sample(kind string) (*Results, *Measurement) {
 	case "slower":
 		s.slower = time.Second
 	}
-	m := r.add(s, []contender{{name: candidate}, {name: policyPrefix + "+" + modeAlways}, {name: policyPrefix + "+" + modeNever}, {name: baseline}})
+	m := r.add(s, []contender{{name: candidate}, {name: splits}, {name: neverSplits}, {name: baseline}})
 	for _, v := range []struct {
 		name               string
 		ttft, hits, tokens float64
 		follows            float64
 	}{
 		{candidate, 90, 76, 100, 20}, {candidate, 110, 80, 101, 59}, {baseline, 200, 40, 50, 0}, {baseline, 220, 40, 50, 0},
-		{policyPrefix + "+" + modeAlways, 100, 79, 100, 0}, {policyPrefix + "+" + modeAlways, 100, 79, 100, 0},
-		{policyPrefix + "+" + modeNever, 300, 79, 110, 0}, {policyPrefix + "+" + modeNever, 300, 79, 110, 0},
+		{splits, 100, 79, 100, 0}, {splits, 100, 79, 100, 0},
+		{neverSplits, 300, 79, 110, 0}, {neverSplits, 300, 79, 110, 0},
 		{nameOracle, 50, 80, 0, 0}, {nameOracle, 50, 80, 0, 0},
 	} {
 		m.of(v.name).record(figures{ttft90: v.ttft, hits: v.hits, tokensS: v.tokens, follows: v.follows, failed: 0, late: 1}, nil, nil)
@@ -44,6 +44,7 @@ func sample(kind string) (*Results, *Measurement) {
 func TestVerdicts(t *testing.T) {
 	for _, tc := range []struct{ kind, want string }{
 		{"", "prefix+auto: TTFT p90 ms to the best other ≤ 1×: 1.000× (0.900–1.100) to prefix+always: holds\n" +
+			"prefix+always: prefix hits % to oracle ≥ 0.95×: 0.988× (0.988–0.988): holds\n" +
 			"prefix+auto: prefix hits % to oracle ≥ 0.95×: 0.975× (0.950–1.000): holds"},
 		{"random", "prefix+auto: TTFT p90 ms to the best other ≤ 1.03×: 1.000× (0.900–1.100) to prefix+always: holds"},
 		{"split", "prefix+auto: TTFT p90 ms to the best other ≤ 1×: 1.000× (0.900–1.100) to prefix+always: holds\n" +
@@ -67,6 +68,7 @@ func TestVerdicts(t *testing.T) {
 func TestVerdictsOfWhatIsNotThere(t *testing.T) {
 	r, m := sample("")
 	m.Rows = m.Rows[1:]
+	m.of(splits).Name = "another"
 	for _, v := range r.verdicts(m) {
 		if v.known || !strings.HasSuffix(v.String(), "not measured: unknown") {
 			t.Errorf("without the candidate: %s", v)

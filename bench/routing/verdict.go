@@ -48,11 +48,11 @@ func (r *Results) verdicts(m *Measurement) []verdict {
 	default:
 		all = append(all, m.judgeBest())
 		if !m.Split && !m.Random {
-			all = append(all, m.judgeHits())
+			all = append(all, m.judgeHits(splits), m.judgeHits(candidate))
 		}
 		if m.Split {
-			for _, mode := range []string{modeAlways, modeNever} {
-				all = append(all, m.judgeRatio(ttft90, policyPrefix+"+"+mode, 1, false), m.judgeRatio(tokensS, policyPrefix+"+"+mode, 1, true))
+			for _, other := range []string{splits, neverSplits} {
+				all = append(all, m.judgeRatio(ttft90, other, 1, false), m.judgeRatio(tokensS, other, 1, true))
 			}
 		}
 	}
@@ -83,16 +83,24 @@ func (m *Measurement) judgeBest() verdict {
 	return v
 }
 
-func (m *Measurement) judgeHits() verdict { return m.judgeRatio(hits, nameOracle, nearOracle, true) }
+// judgeHits is of the candidate, part of whose prompts decode engines compute, and of its
+// like that computes them where the oracle does.
+func (m *Measurement) judgeHits(name string) verdict {
+	return m.compare(name, hits, nameOracle, nearOracle, true)
+}
 
-// judgeRatio compares round by round.
 func (m *Measurement) judgeRatio(k metric, to string, limit float64, atLeast bool) verdict {
+	return m.compare(candidate, k, to, limit, atLeast)
+}
+
+// compare does so round by round.
+func (m *Measurement) compare(name string, k metric, to string, limit float64, atLeast bool) verdict {
 	sign := "≤"
 	if atLeast {
 		sign = "≥"
 	}
-	v := verdict{goal: fmt.Sprintf("%s: %s to %s %s %g×", candidate, k, to, sign, limit), measured: "not measured"}
-	q := report.Ratios(m.of(candidate).values(k), m.of(to).values(k))
+	v := verdict{goal: fmt.Sprintf("%s: %s to %s %s %g×", name, k, to, sign, limit), measured: "not measured"}
+	q := report.Ratios(m.of(name).values(k), m.of(to).values(k))
 	q = slices.DeleteFunc(q, math.IsNaN)
 	if len(q) == 0 {
 		return v

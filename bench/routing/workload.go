@@ -48,7 +48,7 @@ func workloads(tr *trace) []workload {
 		{name: "selective", title: "200-token and 8,000-token prompts", generate: shortAndLong, load: 0.55, whole: true, engines: slow, split: true},
 		{
 			name: "slower", title: "the same; transfers ten times slower from 45 s on", generate: shortAndLong, load: 0.35, whole: true, engines: slow,
-			length: 120 * time.Second, slower: 45 * time.Second, among: []string{policyPrefix + "+" + modeAuto, policyPrefix + "+" + modeAlways, policyPrefix + "+" + modeNever},
+			length: 120 * time.Second, slower: 45 * time.Second, among: []string{candidate, splits, neverSplits},
 		},
 	}
 	if tr != nil {
