@@ -27,6 +27,9 @@ func configKeys() []key { return appendKeys(nil, "", nil, reflect.ValueOf(defaul
 func appendKeys(keys []key, prefix string, index []int, v reflect.Value) []key {
 	for i := range v.NumField() {
 		name, opts, _ := strings.Cut(v.Type().Field(i).Tag.Get("mapstructure"), ",")
+		if name == "-" {
+			continue // not set by operators
+		}
 		at := append(slices.Clone(index), i)
 		switch {
 		case opts == "squash":

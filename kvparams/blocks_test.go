@@ -98,6 +98,13 @@ func TestRequestsWithoutBlocks(t *testing.T) {
 	}
 }
 
+func TestToolsArePartOfThePromptsSize(t *testing.T) {
+	r := parse(t, Chat, `{"tools":["abcd"],"messages":["ef"],"documents":["not counted"]}`)
+	if n := r.PromptBytes(); n != 8+6 {
+		t.Errorf("%d bytes", n)
+	}
+}
+
 func TestBlocksAreBounded(t *testing.T) {
 	r := parse(t, Completions, `{"prompt":"`+prose(1, 5<<20)+`"}`)
 	if n := len(r.Blocks()); n != 16384 {

@@ -45,10 +45,17 @@ func (r *Request) promptSpan() span {
 	return r.vals[f]
 }
 
-// PromptBytes is the size of the messages or prompt value as it stands in the body, 0 if absent.
+// PromptBytes is the size of the messages or prompt value as it stands in the body, and of the tools, which are rendered
+// into the prompt; 0 if absent.
 func (r *Request) PromptBytes() int {
 	p := r.promptSpan()
-	return p.end - p.at
+	n := p.end - p.at
+	for _, m := range r.rendered {
+		if m.tools {
+			n += m.val.end - m.val.at
+		}
+	}
+	return n
 }
 
 // PromptTokens estimates the prompt's length in tokens: exact for lists of token ids, else a quarter of PromptBytes.

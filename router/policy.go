@@ -20,7 +20,8 @@ var policies = [...]struct {
 	{"power_of_two", func() policy { return powerOfTwo{source: rand.Uint64} }},
 	{"power_of_two_tokens", func() policy { return powerOfTwo{source: rand.Uint64, tokens: true} }},
 	{"consistent_hash", func() policy { return consistentHash{} }},
-	{prefixPolicy, func() policy { return prefixed{least{tokens: true}} }},
+	{"prefix", func() policy { return prefixed{least{tokens: true}} }},
+	{"cache_aware", func() policy { return prefixed{least{tokens: true}} }}, // as vllm-router calls its own
 }
 
 // Policies lists the names that PrefillPolicy and DecodePolicy accept.

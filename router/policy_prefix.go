@@ -5,9 +5,6 @@ import (
 	"slices"
 )
 
-// prefixPolicy is the name of the policy; vllm-router calls its own cache_aware.
-const prefixPolicy = "prefix"
-
 // prefixed takes the backend that will be done with the prompt first: the tokens in flight
 // there, for the share that it can take, and those of the prompt that it has not in its
 // prefix cache. What is hot moves on to others as soon as waiting for it takes longer than

@@ -12,7 +12,7 @@ import (
 // tables whose memory was never another one's.
 func newPrefixRouter(t testing.TB, prefill, decode int) *Router {
 	r, _ := newRouterOf(t, prefill, decode, func(c *Config) {
-		c.PrefillPolicy, c.DecodePolicy = prefixPolicy, prefixPolicy
+		c.PrefillPolicy, c.DecodePolicy = "prefix", "prefix"
 		c.Health.SlowStart = 0
 	})
 	return r
@@ -145,7 +145,7 @@ func TestPrefixHolderThatIsUnfit(t *testing.T) {
 	for _, what := range []string{"down", "ejected", "skipped", "full", "removed", "another model", "restarted", "restarted by its metrics"} {
 		t.Run(what, func(t *testing.T) {
 			r, _ := newRouterOf(t, 3, 1, func(c *Config) {
-				c.PrefillPolicy, c.PrefillMaxInFlight, c.Health.SlowStart = prefixPolicy, 2, 0
+				c.PrefillPolicy, c.PrefillMaxInFlight, c.Health.SlowStart = "prefix", 2, 0
 			})
 			w := want(Prefill, text(1, 20)...)
 			w.Conversation = 0
@@ -164,7 +164,7 @@ func TestPrefixHolderThatIsUnfit(t *testing.T) {
 				leaseOn(t, s, b)
 			case "removed":
 				cfg := DefaultConfig()
-				cfg.Routing.PrefixMemory, cfg.PrefillPolicy, cfg.Decode = 1<<20, prefixPolicy, urls("d", 1)
+				cfg.Routing.PrefixMemory, cfg.PrefillPolicy, cfg.Decode = 1<<20, "prefix", urls("d", 1)
 				cfg.Prefill = slices.DeleteFunc(urls("p", 3), func(u string) bool { return u == b.URL+":80" || u == b.URL })
 				if _, err := r.Reload(cfg, 0.25, nil); err != nil || len(cfg.Prefill) != 2 {
 					t.Fatal(err, cfg.Prefill)
@@ -230,10 +230,10 @@ func TestTablesAreMadeWhereNeeded(t *testing.T) {
 		want            [2]int64
 	}{
 		{"least_request", "round_robin", 4 << 20, false, [2]int64{}},
-		{prefixPolicy, "least_request", 4 << 20, false, [2]int64{2 << 20, 0}},
-		{"least_request", prefixPolicy, 4 << 20, false, [2]int64{0, 2 << 20}},
+		{"cache_aware", "least_request", 4 << 20, false, [2]int64{2 << 20, 0}},
+		{"least_request", "prefix", 4 << 20, false, [2]int64{0, 2 << 20}},
 		{"least_request", "least_tokens", 4 << 20, true, [2]int64{2 << 20, 2 << 20}},
-		{prefixPolicy, prefixPolicy, 0, true, [2]int64{}},
+		{"prefix", "prefix", 0, true, [2]int64{}},
 	} {
 		cfg := DefaultConfig()
 		cfg.Prefill, cfg.Decode, cfg.PrefillPolicy, cfg.DecodePolicy = urls("p", 2), urls("d", 2), c.prefill, c.decode
@@ -266,7 +266,7 @@ func TestReloadsLeakNoSeats(t *testing.T) {
 	serveNow(t, r, prompt)
 	stays := r.Snapshot().Backends(Prefill)[0]
 	cfg := DefaultConfig()
-	cfg.Routing.PrefixMemory, cfg.PrefillPolicy, cfg.DecodePolicy, cfg.Decode = 1<<20, prefixPolicy, prefixPolicy, urls("d", 1)
+	cfg.Routing.PrefixMemory, cfg.PrefillPolicy, cfg.DecodePolicy, cfg.Decode = 1<<20, "prefix", "prefix", urls("d", 1)
 	for n := range 100 {
 		cfg.Prefill = append(urls("p", 1), urls(fmt.Sprintf("x%d-", n), 30)...)
 		if _, err := r.Reload(cfg, 0.25, nil); err != nil {

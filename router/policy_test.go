@@ -51,7 +51,7 @@ func counts(t *testing.T, s *Snapshot, n int, held bool) []int {
 		}
 	}
 	for i, b := range s.Backends(Decode) {
-		if held && (strings.Contains(s.decode.policyName, "tokens") || s.decode.policyName == prefixPolicy) {
+		if _, aware := s.decode.policy.(prefixed); held && (aware || strings.Contains(s.decode.policyName, "tokens")) {
 			got[i] = int(b.tokens.Load())
 		}
 	}

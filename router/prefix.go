@@ -47,7 +47,7 @@ func (r *Router) TokenBytes() float64 { return r.tokenBytes.load() }
 // size.
 func (p *pool) remember(rt Routing, old *pool) {
 	memory := rt.PrefixMemory / 2
-	if memory <= 0 || p.policyName != prefixPolicy && !rt.EstimateCaches {
+	if _, asks := p.policy.(prefixed); memory <= 0 || !asks && !rt.EstimateCaches {
 		return
 	}
 	if p.prefix = old.prefix; p.prefix == nil || p.prefix.memory != memory {
@@ -84,6 +84,14 @@ func (b *Backend) resize() {
 	if n := uint32(min(max(blocks, 1), maxCapacity)); n != b.cache.capacity.Load() {
 		b.cache.capacity.Store(n)
 	}
+}
+
+// Remembers reports whether the prefix of a Want is of use in the role's pool: where it is
+// not, its hashes need not be made.
+func (s *Snapshot) Remembers(role Role) bool {
+	p := s.pool(role)
+	_, hashes := p.policy.(consistentHash)
+	return hashes || p.prefix != nil
 }
 
 // lookUp finds who has how much of the prompt; nil if nothing is remembered. The caller
