@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -118,4 +119,48 @@ func TestSimRefusesWrongFlags(t *testing.T) {
 			t.Errorf("%s: %v, want a usage error %q", args, err, want)
 		}
 	}
+}
+
+func TestSimPrefixCachingFlags(t *testing.T) {
+	for _, tc := range []struct {
+		flags []string
+		want  float64
+	}{
+		{nil, 16},
+		{[]string{"--prefix-caching=false"}, 0},
+		{[]string{"--no-prefix-caching"}, 0},
+		{[]string{"--max-num-batched-tokens", "-1"}, 16},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		out := &readyPipe{line: make(chan string, 1)}
+		cmd := newSimCmd()
+		cmd.SetArgs(append([]string{"--listen", "127.0.0.1:0", "--fast"}, tc.flags...))
+		cmd.SetOut(out)
+		cmd.SetErr(io.Discard)
+		done := make(chan error, 1)
+		go func() { done <- cmd.ExecuteContext(ctx) }()
+		_, url, _ := strings.Cut(strings.TrimSpace(<-out.line), "ready: ")
+		url, _, _ = strings.Cut(url, ",")
+		prompt := strings.Repeat("four", 17) // 17 tokens: one block, and the last
+		var answer []byte
+		for range 2 {
+			resp, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"`+prompt+`","max_tokens":1}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err = io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want := fmt.Sprintf(`"cached_tokens":%v,`, tc.want); !bytes.Contains(answer, []byte(want)) {
+			t.Errorf("%v: %s, want %s", tc.flags, answer, want)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("%v: ended with %v", tc.flags, err)
+		}
+	}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }

@@ -10,11 +10,35 @@
 // engine. A prefill whose client leaves in its last moments strands its blocks.
 // A frozen prefill engine hangs its decode engines.
 //
-// Not simulated: prefix caching, preemption (a request takes all the blocks it
+// # Prefix cache
+//
+// A full block is found again by its tokens, all tokens before it and the request's
+// cache_salt, until it is the least recently used of the blocks that nobody holds and
+// another one is needed; a sequence's last block is given up first. A prompt's last
+// token is never found: it is computed, or pulled, to have an output. A decode engine
+// pulls only the blocks that it has not got, and files what it pulled by the prompt's
+// tokens, so that wrong KV stays wrong for the next request. An answer's full blocks
+// are found by the next turn of a chat, unless its client left before the end; a
+// prompt of which only a part was computed leaves nothing. kv_cache_usage_perc counts
+// what is held, pins included.
+//
+// The cache does not weaken the ledger: a read for a request whose pin has ended gives
+// what no prompt has, also from blocks that are cached or pinned for others.
+//
+// # Load
+//
+// Prompts are computed one after the other, in the order in which they came, and cost
+// time only for tokens that are not cached; who queues for that counts as waiting, and
+// so does who waits for a transfer. A prompt is computed in chunks of
+// Options.MaxBatchedTokens. While a chunk is computed the running answers stand still,
+// and between two chunks they get one token; how many run makes no step slower. A
+// transfer takes its time however many there are.
+//
+// Not simulated: preemption (a request takes all the blocks it
 // will need before it runs), tools, structured output, sampling, and the routes
 // other than /v1/chat/completions, /v1/completions, /v1/models, /tokenize,
 // /detokenize, /health, /ping, /version, /load and /metrics. /sim/ledger,
-// /sim/requests, /sim/fault, /sim/restart and /sim/reset are for tests of other
+// /sim/requests, /sim/fault, /sim/speed, /sim/restart and /sim/reset are for tests of other
 // processes.
 //
 // # Text

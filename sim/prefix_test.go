@@ -276,3 +276,41 @@ func TestRestartEmptiesTheCache(t *testing.T) {
 		t.Errorf("%d tokens cached", got)
 	}
 }
+
+// Cached blocks that nobody holds are free ones: who finds them takes them from these.
+func TestFoundBlocksCountAsTaken(t *testing.T) {
+	hold := newBarrier("d1", sim.PhaseStreamEvent)
+	_, d := pair(t, sim.Options{NumBlocks: 6, Hook: hold.hook})
+	t.Cleanup(func() { close(hold.pass) })
+	ask(t, d, tokens("a", 64), 1) // not streamed: not held
+	send(t, d, completionsPath, body{"prompt": tokens("b", 20), "max_tokens": 2, "stream": true})
+	<-hold.reached
+	send(t, d, completionsPath, body{"prompt": tokens("a", 90), "max_tokens": 2, "stream": true}) // 4 found, 2 more
+	await(t, "it queues", func() bool { return gauge(t, d, "vllm:num_requests_waiting") == 1 })
+}
+
+// As vLLM counts: the last token, alone computed, counts as found as well, and a pulled
+// prompt of one token as computed.
+func TestLastTokenIsCountedOddly(t *testing.T) {
+	p, d := pair(t, sim.Options{})
+	for range 2 {
+		prefill(t, p, completionsPath, body{"prompt": tokens("a", 97)})
+	}
+	one := body{"prompt": "one", "max_tokens": 2}
+	post(t, d.URL()+completionsPath, one.with("kv_transfer_params", prefill(t, p, completionsPath, one)))
+	for _, tc := range []struct {
+		e      *sim.Engine
+		source string
+		want   float64
+	}{
+		{p, "local_compute", 97 + 1 + 1}, {p, "local_cache_hit", 97},
+		{d, "local_compute", 1}, {d, "external_kv_transfer", 0},
+	} {
+		if got := gauge(t, tc.e, "vllm:prompt_tokens_by_source_total", `source="`+tc.source+`"`); got != tc.want {
+			t.Errorf("%s: prompt tokens by %s: %v, want %v", tc.e.Name(), tc.source, got, tc.want)
+		}
+	}
+	if got := gauge(t, d, "vllm:external_prefix_cache_hits_total"); got != 1 {
+		t.Errorf("external hits %v, want 1", got)
+	}
+}
