@@ -10,14 +10,17 @@ func tokenCount(text string) int { return (len(text) + bytesPerToken - 1) / byte
 
 func encode(text string) []int {
 	ids := make([]int, 0, tokenCount(text))
-	for ; text != ""; text = text[min(bytesPerToken, len(text)):] {
-		id := 0
-		for i := min(bytesPerToken, len(text)) - 1; i >= 0; i-- {
-			id = id<<8 | int(text[i])
-		}
-		ids = append(ids, id)
+	for ; len(text) >= bytesPerToken; text = text[bytesPerToken:] {
+		ids = append(ids, int(text[0])|int(text[1])<<8|int(text[2])<<16|int(text[3])<<24)
 	}
-	return ids
+	if text == "" {
+		return ids
+	}
+	last := 0
+	for i := len(text) - 1; i >= 0; i-- {
+		last = last<<8 | int(text[i])
+	}
+	return append(ids, last)
 }
 
 // pieces is text cut into its tokens.
