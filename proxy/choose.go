@@ -14,12 +14,14 @@ func (c *completion) choosePath() {
 	}
 	c.chosen = true
 	d := c.d.lease.Backend
-	prompt := router.Prompt{Tokens: c.req.PromptTokens()}
+	prompt := router.Prompt{Tokens: c.req.PromptTokens(), CachedDecode: c.d.lease.Cached()}
 	var p *router.Backend
 	if c.snap.Prices() {
-		if p = c.snap.Pick(c.want(router.Prefill, nil)); p == nil {
+		want := c.want(router.Prefill, nil)
+		if p = c.snap.Pick(want); p == nil {
 			return // what happens then is for prefill to say
 		}
+		prompt.CachedPrefill = c.snap.Cached(want, p)
 	}
 	decision := c.snap.Decide(p, d, prompt)
 	c.reason = decision.Reason
@@ -37,8 +39,8 @@ func (c *completion) choosePath() {
 // prefilled tells the router what the prefill leg took.
 func (c *completion) prefilled() {
 	own := c.p.lease.Tokens()
-	if cached := c.p.ans.CachedTokens; cached > 0 {
-		own = max(0, own-cached)
+	if cached := c.p.ans.CachedTokens; cached >= 0 {
+		own = max(0, c.req.PromptTokens()-cached) // P knows; the lease was an estimate
 	}
 	c.s.router.Prefilled(c.p.lease.Ahead(), own, c.times.prefill)
 }

@@ -112,7 +112,7 @@ func (c *completion) decodeAttempt(b *router.Backend) legResult {
 	if c.handoff.state == handleIssued {
 		handle = c.handoff.handleFor(b, c.handoff.send())
 	}
-	d.own, d.ahead = c.req.PromptTokens(), 0
+	d.own, d.ahead = max(0, d.lease.Tokens()-d.lease.Cached()), 0
 	if c.path == pathDecodeOnly {
 		d.ahead = d.lease.Compute(d.own)
 		d.segs = c.req.AppendPlain(d.segs[:0])

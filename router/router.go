@@ -83,6 +83,7 @@ func New(cfg Config, maxShare float64, clock Clock) (*Router, error) {
 // build makes the snapshot of cfg, with old's backends where their URL stays.
 func (r *Router) build(cfg Config, maxShare float64, old *Snapshot) (*Snapshot, error) {
 	s := &Snapshot{router: r, health: cfg.Health, routing: cfg.Routing, queue: cfg.Queue, pd: cfg.PD, maxShare: maxShare, affinity: cfg.Affinity}
+	cfg.Routing.EstimateCaches = cfg.Routing.EstimateCaches || cfg.PD.Mode == PDAuto || cfg.PD.Mode != PDNever && cfg.PD.ThresholdTokens > 0
 	var err error
 	if s.prefill, err = r.newPool(Prefill, cfg.Prefill, cfg.PrefillPolicy, old.prefill); err != nil {
 		return nil, err
