@@ -58,10 +58,11 @@ func (r *Request) PromptBytes() int {
 	return n
 }
 
-// PromptTokens estimates the prompt's length in tokens: exact for lists of token ids, else a quarter of PromptBytes.
-func (r *Request) PromptTokens() int {
+// PromptTokens is the prompt's length in tokens: exact for lists of token ids, else estimated from PromptBytes and the
+// bytes of a token.
+func (r *Request) PromptTokens(tokenBytes float64) (n int, exact bool) {
 	if r.tokens >= 0 {
-		return r.tokens
+		return r.tokens, true
 	}
-	return r.PromptBytes() / 4
+	return int(float64(r.PromptBytes()) / tokenBytes), false
 }
