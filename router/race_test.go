@@ -123,7 +123,7 @@ func (s *storm) check() {
 func TestStorm(t *testing.T) {
 	policies := Policies()
 	for i, policy := range policies {
-		t.Run(policy, func(t *testing.T) { storms(t, policy, policies[(i+1)%len(policies)], 2500/len(policies)) })
+		t.Run(policy, func(t *testing.T) { storms(t, policy, policies[(i+1)%len(policies)], 1600/len(policies)) })
 	}
 }
 
