@@ -14,7 +14,7 @@ func (c *completion) choosePath() {
 	}
 	c.chosen = true
 	d := c.d.lease.Backend
-	prompt := router.Prompt{Tokens: c.req.PromptTokens(), CachedDecode: c.d.lease.Cached()}
+	prompt := router.Prompt{Tokens: c.tokens, CachedDecode: c.d.lease.Cached()}
 	var p *router.Backend
 	if c.snap.Prices() {
 		want := c.want(router.Prefill, nil)
@@ -40,7 +40,10 @@ func (c *completion) choosePath() {
 func (c *completion) prefilled() {
 	own := c.p.lease.Tokens()
 	if cached := c.p.ans.CachedTokens; cached >= 0 {
-		own = max(0, c.req.PromptTokens()-cached) // P knows; the lease was an estimate
+		own = max(0, c.tokens-cached) // P knows; the lease was an estimate
+	}
+	if _, exact := c.req.PromptTokens(1); !exact {
+		c.s.router.ObservePrompt(c.req.PromptBytes(), c.p.ans.PromptTokens)
 	}
 	c.s.router.Prefilled(c.p.lease.Ahead(), own, c.times.prefill)
 }

@@ -73,6 +73,7 @@ type completion struct {
 	client   clientID // counted while the completion lives
 	body     bodyBuffer
 	req      kvparams.Request
+	tokens   int // of the prompt; estimated, unless they came as ids
 	snap     *router.Snapshot
 	path     string
 	reason   string
@@ -206,6 +207,7 @@ func (c *completion) run() *apiError {
 // plan chooses the path.
 func (c *completion) plan() {
 	c.snap = c.s.router.Snapshot()
+	c.tokens, _ = c.req.PromptTokens(c.s.router.TokenBytes())
 	switch bypass := c.req.Bypass(); {
 	case len(c.snap.Backends(router.Prefill)) == 0:
 		c.path, c.reason = pathDecodeOnly, reasonNoPool

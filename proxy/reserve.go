@@ -37,7 +37,7 @@ func (c *completion) reserveDecode() *apiError {
 
 // want is what a leg of the request asks of its pool. Valid until the request is answered.
 func (c *completion) want(role router.Role, skip []*router.Backend) router.Want {
-	w := router.Want{Role: role, Skip: skip, Tokens: c.req.PromptTokens(), Model: c.req.Model(), Key: c.session()}
+	w := router.Want{Role: role, Skip: skip, Tokens: c.tokens, Model: c.req.Model(), Key: c.session()}
 	if c.snap.Remembers(role) {
 		w.Prefix, w.Conversation = c.req.Blocks(), c.req.Conversation()
 	}
