@@ -26,15 +26,22 @@ const (
 func rendezvous(backends []*Backend, q *query, key uint64) *Backend {
 	full := fullLoad(backends, q)
 	var best *Backend
-	least := math.Inf(1)
+	least, top := math.Inf(1), uint64(0)
 	for _, b := range backends {
+		rank := mix(b.seed^key) >> 11
+		if rank < top && b.inflight.word.Load() < q.plain {
+			continue // one before it that has room has a full share too, and ranks higher
+		}
 		share := q.share(b)
 		if share == 0 || float64(b.inflight.Load()+1) > math.Ceil(full*share) {
 			continue
 		}
 		// The cost of the key at b is exponentially distributed: divided by the share, the
 		// least one is that of each backend in proportion to its share.
-		u := (float64(mix(b.seed^key)>>11) + 1) / (1 << 53)
+		if share == 1 {
+			top = max(top, rank)
+		}
+		u := (float64(rank) + 1) / (1 << 53)
 		if (1-u)/share >= least {
 			continue // -ln(u) is not below 1-u
 		}
@@ -47,14 +54,19 @@ func rendezvous(backends []*Backend, q *query, key uint64) *Backend {
 
 // fullLoad is how many leases a backend with a whole share may come to have.
 func fullLoad(backends []*Backend, q *query) float64 {
-	leases, shares := int64(1), 0.0
+	leases, whole, shares := int64(1), 0, 0.0
 	for _, b := range backends {
+		if n := b.inflight.word.Load(); n < q.plain {
+			leases += n
+			whole++
+			continue
+		}
 		if share := q.share(b); share > 0 {
 			leases += b.inflight.Load()
 			shares += share
 		}
 	}
-	return max(freeLoad, loadBound*float64(leases)/shares)
+	return max(freeLoad, loadBound*float64(leases)/(float64(whole)+shares))
 }
 
 // mix spreads the bits of x over all of the result (the end of splitmix64).
