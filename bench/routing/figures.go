@@ -20,12 +20,14 @@ const (
 	failed         metric = "errors"
 	late           metric = "sent late p99 ms"
 	computedTokens metric = "computed tokens"
-	follows        metric = "follows after s"
+	ttftThen       metric = "TTFT p90 ms from 60 s after the change"
+	splitBefore    metric = "long prompts split before the change %"
+	splitThen      metric = "long prompts split from 60 s after it %"
 )
 
 // metrics are all, in the order of the tables.
 func metrics() []metric {
-	return []metric{ttft90, ttft50, ttft99, hits, tokensS, imbalance, tpot90, direct, failed, follows, late, computedTokens}
+	return []metric{ttft90, ttft50, ttft99, hits, tokensS, imbalance, tpot90, direct, failed, ttftThen, splitBefore, splitThen, late, computedTokens}
 }
 
 // figures is what one measurement tells; what it does not tell is missing.

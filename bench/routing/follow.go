@@ -1,47 +1,46 @@
 package routing
 
 import (
-	"math"
+	"slices"
 	"time"
 )
 
-// followedAfter is how many seconds after transfers became slower the long prompts had
-// left the prefill engines: from then on nine in ten go to a decode engine alone. NaN if
-// they never do, or if most of them did before.
-func (s *scenario) followedAfter(answers []answer) float64 {
-	var alone []bool // of the long prompts after the change, in their order
-	var at []time.Duration
-	before, split := 0, 0
+// followTime is how long a router has to see that transfers have become slower.
+const followTime = 60 * time.Second
+
+// follow puts in what became of a change of the transfers: TTFT once a router must have
+// seen it, and how many of the long prompts passed a prefill engine before and then.
+func (f figures) follow(s *scenario, answers []answer, start time.Time) {
+	var ttft []time.Duration
+	var before, then share
 	for i := range answers {
-		q := &s.requests[i]
-		switch {
-		case q.tokens < longPrompt || q.at < s.warm || answers[i].err != nil:
-		case q.at < s.slower:
-			before++
-			if answers[i].path != pathDecodeOnly {
-				split++
-			}
-		default:
-			alone, at = append(alone, answers[i].path == pathDecodeOnly), append(at, q.at-s.slower)
+		a, q := &answers[i], &s.requests[i]
+		late := q.at >= s.slower+followTime
+		if a.err != nil || q.at < s.warm {
+			continue
+		}
+		if late {
+			ttft = append(ttft, a.first.Sub(start.Add(q.at)))
+		}
+		switch long := q.tokens >= longPrompt; {
+		case long && q.at < s.slower:
+			before.add(a.path != pathDecodeOnly)
+		case long && late:
+			then.add(a.path != pathDecodeOnly)
 		}
 	}
-	if 2*split < before {
-		return math.NaN()
-	}
-	return turningPoint(alone, at)
+	slices.Sort(ttft)
+	f[ttftThen], f[splitBefore], f[splitThen] = percentile(ttft, 90), before.percent(), then.percent()
 }
 
-// turningPoint is the time of the first from which on nine in ten are true; NaN if fewer
-// than ten are left then.
-func turningPoint(yes []bool, at []time.Duration) float64 {
-	point, n := math.NaN(), 0
-	for i := len(yes) - 1; i >= 0; i-- {
-		if yes[i] {
-			n++
-		}
-		if left := len(yes) - i; yes[i] && left >= 10 && 10*n >= 9*left {
-			point = at[i].Seconds()
-		}
+// share counts how many of all are so.
+type share struct{ yes, all int }
+
+func (s *share) add(yes bool) {
+	s.all++
+	if yes {
+		s.yes++
 	}
-	return point
 }
+
+func (s share) percent() float64 { return 100 * ratio(float64(s.yes), float64(s.all)) }

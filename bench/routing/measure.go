@@ -161,7 +161,7 @@ func (s *scenario) figures(answers []answer, start time.Time) (figures, []string
 		f[direct] = 100 * float64(alone) / float64(counted)
 	}
 	if s.slower > 0 {
-		f[follows] = s.followedAfter(answers)
+		f.follow(s, answers, start)
 	}
 	slices.Sort(problems)
 	return f, slices.Compact(problems)

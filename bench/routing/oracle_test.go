@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"testing"
@@ -80,33 +81,30 @@ func TestImbalance(t *testing.T) {
 	}
 }
 
-func TestTurningPoint(t *testing.T) {
-	at := make([]time.Duration, 30)
-	for i := range at {
-		at[i] = time.Duration(i) * time.Second
+// Requests of the time in which a router may still learn count on neither side.
+func TestFollow(t *testing.T) {
+	start := time.Now()
+	s := &scenario{workload: workload{slower: 20 * time.Second}, warm: 10 * time.Second}
+	var answers []answer
+	add := func(at, tokens, ttft int, path string) {
+		q := request{at: time.Duration(at) * time.Second, tokens: tokens}
+		s.requests = append(s.requests, q)
+		answers = append(answers, answer{first: start.Add(q.at + time.Duration(ttft)*time.Millisecond), path: path})
 	}
-	flags := func(text string) []bool {
-		var all []bool
-		for _, c := range text {
-			all = append(all, c == '1')
-		}
-		return all
+	add(5, longPrompt, 1, "disaggregated")
+	for range 3 {
+		add(15, longPrompt, 2, "disaggregated")
+		add(30, longPrompt, 9000, "disaggregated")
+		add(79, longPrompt, 9000, "disaggregated")
+		add(80, longPrompt, 500, pathDecodeOnly)
+		add(90, 200, 20, "disaggregated")
 	}
-	for _, tc := range []struct {
-		name, flags string
-		want        float64
-	}{
-		{"never", "000000000000", math.NaN()},
-		{"at once", "111111111111", 0},
-		{"after five", "000001111111111111", 5},
-		{"with one exception in ten", "0000011111111110111111111", 5},
-		{"back again", "0000111111111100000000000", math.NaN()},
-		{"too late to tell", "000000000000000111111111", math.NaN()},
-		{"none", "", math.NaN()},
-	} {
-		got := turningPoint(flags(tc.flags), at)
-		if got != tc.want && !(math.IsNaN(got) && math.IsNaN(tc.want)) {
-			t.Errorf("%s: %g, want %g", tc.name, got, tc.want)
-		}
+	add(16, longPrompt, 2, pathDecodeOnly)
+	add(91, longPrompt, 600, "disaggregated")
+	answers[0].err = errors.New("none of the others")
+	f := figures{}
+	f.follow(s, answers, start)
+	if f[splitBefore] != 75 || f[splitThen] != 25 || f[ttftThen] != 600 {
+		t.Errorf("%v, want 75 %% split before, 25 %% then, and 600 ms", f)
 	}
 }

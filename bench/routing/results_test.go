@@ -29,14 +29,14 @@ func sample(kind string) (*Results, *Measurement) {
 	for _, v := range []struct {
 		name               string
 		ttft, hits, tokens float64
-		follows            float64
+		split              float64
 	}{
 		{candidate, 90, 76, 100, 20}, {candidate, 110, 80, 101, 59}, {baseline, 200, 40, 50, 0}, {baseline, 220, 40, 50, 0},
 		{splits, 100, 79, 100, 0}, {splits, 100, 79, 100, 0},
 		{neverSplits, 300, 79, 110, 0}, {neverSplits, 300, 79, 110, 0},
 		{nameOracle, 50, 80, 0, 0}, {nameOracle, 50, 80, 0, 0},
 	} {
-		m.of(v.name).record(figures{ttft90: v.ttft, hits: v.hits, tokensS: v.tokens, follows: v.follows, failed: 0, late: 1}, nil, nil)
+		m.of(v.name).record(figures{ttft90: v.ttft, hits: v.hits, tokensS: v.tokens, ttftThen: v.ttft, splitBefore: 50, splitThen: v.split, failed: 0, late: 1}, nil, nil)
 	}
 	return r, m
 }
@@ -52,7 +52,9 @@ func TestVerdicts(t *testing.T) {
 			"prefix+auto: tokens/s to prefix+always ≥ 1×: 1.005× (1.000–1.010): holds\n" +
 			"prefix+auto: TTFT p90 ms to prefix+never ≤ 1×: 0.333× (0.300–0.367): holds\n" +
 			"prefix+auto: tokens/s to prefix+never ≥ 1×: 0.914× (0.909–0.918): does not hold"},
-		{"slower", "prefix+auto: long prompts leave the prefill engines within 60 s: 39.5 s (20.0–59.0): holds"},
+		{"slower", "prefix+auto: TTFT p90 ms from 60 s after the change to prefix+always ≤ 1×: 1.000× (0.900–1.100): holds\n" +
+			"prefix+auto: TTFT p90 ms from 60 s after the change to prefix+never ≤ 1×: 0.333× (0.300–0.367): holds\n" +
+			"prefix+auto: long prompts split from 60 s after it % to before ≤ 0.75×: 0.790× (0.400–1.180): does not hold"},
 	} {
 		r, m := sample(tc.kind)
 		var got []string
@@ -74,15 +76,10 @@ func TestVerdictsOfWhatIsNotThere(t *testing.T) {
 			t.Errorf("without the candidate: %s", v)
 		}
 	}
-	r, m = sample("slower")
-	m.of(candidate).Values[follows][1] = math.NaN()
-	if v := r.verdicts(m)[0]; !v.known || v.holds || v.measured != "not in 1 of 2 rounds" {
-		t.Errorf("one round in which it does not follow: %s", v)
-	}
-	r, m = sample("slower")
-	m.of(candidate).Values[follows][0] = 61
-	if v := r.verdicts(m)[0]; v.holds {
-		t.Errorf("one round in which it follows late: %s", v)
+	_, m = sample("slower")
+	m.of(candidate).Values[splitBefore] = report.Series{0, 0}
+	if v := m.judgeTurn(); v.known {
+		t.Errorf("one that has split nothing before: %s", v)
 	}
 }
 

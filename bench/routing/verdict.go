@@ -34,9 +34,9 @@ func (v verdict) String() string {
 
 // Goals of the candidate.
 const (
-	nearBest      = 1.03 // of the best TTFT p90, where caches are of no use
-	nearOracle    = 0.95 // of the oracle's hits
-	followSeconds = 60
+	nearBest   = 1.03 // of the best TTFT p90, where caches are of no use
+	nearOracle = 0.95 // of the oracle's hits
+	turned     = 0.75 // of the long prompts that are split, where splitting has become dear
 )
 
 // verdicts judges the candidate on one workload.
@@ -44,7 +44,7 @@ func (r *Results) verdicts(m *Measurement) []verdict {
 	var all []verdict
 	switch {
 	case m.Slower:
-		all = append(all, m.judgeFollow())
+		all = append(all, m.judgeRatio(ttftThen, splits, 1, false), m.judgeRatio(ttftThen, neverSplits, 1, false), m.judgeTurn())
 	default:
 		all = append(all, m.judgeBest())
 		if !m.Split && !m.Random {
@@ -114,21 +114,15 @@ func (m *Measurement) compare(name string, k metric, to string, limit float64, a
 	return v
 }
 
-// judgeFollow takes the slowest round. One that never follows, or that had nothing to
-// follow with, does not hold.
-func (m *Measurement) judgeFollow() verdict {
-	v := verdict{goal: fmt.Sprintf("%s: long prompts leave the prefill engines within %d s", candidate, followSeconds), measured: "not measured"}
-	values := m.of(candidate).values(follows)
-	if len(values) == 0 || len(m.of(candidate).Errors) == len(values) {
+// judgeTurn wants the way of the long prompts to change with the price of transfers.
+func (m *Measurement) judgeTurn() verdict {
+	v := verdict{goal: fmt.Sprintf("%s: %s to before ≤ %g×", candidate, splitThen, turned), measured: "not measured"}
+	row := m.of(candidate)
+	q := slices.DeleteFunc(report.Ratios(row.values(splitThen), row.values(splitBefore)), math.IsNaN)
+	if len(q) == 0 {
 		return v
 	}
-	v.known = true
-	seen := report.Present(values)
-	if len(seen)+len(m.of(candidate).Errors) < len(values) {
-		v.measured = fmt.Sprintf("not in %d of %d rounds", len(values)-len(seen), len(values))
-		return v
-	}
-	s := report.SpreadOf(seen)
-	v.measured, v.holds = fmt.Sprintf("%.1f s (%.1f–%.1f)", s.Median, s.Min, s.Max), s.Max <= followSeconds
+	s := report.SpreadOf(q)
+	v.known, v.holds, v.measured = true, s.Median <= turned, fmt.Sprintf("%.3f× (%.3f–%.3f)", s.Median, s.Min, s.Max)
 	return v
 }

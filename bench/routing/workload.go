@@ -47,8 +47,8 @@ func workloads(tr *trace) []workload {
 		{name: "bursts", title: "a mix of the four with bursts", generate: bursts, load: 0.6, engines: usualEngines()},
 		{name: "selective", title: "200-token and 8,000-token prompts", generate: shortAndLong, load: 0.55, whole: true, engines: slow, split: true},
 		{
-			name: "slower", title: "the same; transfers ten times slower from 45 s on", generate: shortAndLong, load: 0.35, whole: true, engines: slow,
-			length: 120 * time.Second, slower: 45 * time.Second, among: []string{candidate, splits, neverSplits},
+			name: "slower", title: "the same; transfers ten times slower from 75 s on", generate: shortAndLong, load: 0.35, whole: true, engines: slow,
+			length: 180 * time.Second, slower: 75 * time.Second, among: []string{candidate, splits, neverSplits},
 		},
 	}
 	if tr != nil {

@@ -90,6 +90,15 @@ func TestBusynessOfTheOracleIsAsAsked(t *testing.T) {
 	}
 }
 
+// Before and after a change there must be something to compare.
+func TestTransfersChangeInTheMiddle(t *testing.T) {
+	for _, w := range workloads(nil) {
+		if w.slower > 0 && (w.slower < warmTime(w.length)+15*time.Second || w.length < w.slower+followTime+30*time.Second) {
+			t.Errorf("%s: of %v, warm until %v, the change comes after %v", w.name, w.length, warmTime(w.length), w.slower)
+		}
+	}
+}
+
 func TestChatsExtendTheirLastTurn(t *testing.T) {
 	last := map[string]*request{}
 	turns := 0
