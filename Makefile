@@ -12,7 +12,7 @@ UNIT         = configs/xpyd.service
 # systemd-analyze counts in tenths: 15 is the exposure 1.5.
 EXPOSURE     = 15
 
-.PHONY: help build demo test race lint fuzz mutants faults bench bench-proxy bench-routing churn soak fmt docs check-unit check-configs check-openai clients e2e e2e-mutants e2e-down record
+.PHONY: help build demo test race lint fuzz mutants faults bench bench-proxy bench-routing churn reload-churn soak fmt docs check-unit check-configs check-openai clients e2e e2e-mutants e2e-down record
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,8 +56,11 @@ bench-proxy: build ## beside nginx and others at the same work: CPU, memory, del
 bench-routing: build ## routing policies over engines that cache: prefix hits, TTFT, tokens/s, and whether the goals are met (ARGS=--quick)
 	./xpyd bench routing $(ARGS)
 
-churn: build ## 200 clients that leave in every phase; fails if a block, goroutine or descriptor stays behind
+churn: build ## 200 clients that leave in every phase; fails if a block, goroutine or descriptor stays behind (ARGS='-- --prefill-policy prefix')
 	./xpyd bench churn $(ARGS)
+
+reload-churn: build ## 1,000 backends that come and go by reload for D (3m); fails if one that left is asked, or anything of it stays
+	./xpyd bench reload --duration $(D) $(ARGS)
 
 soak: build ## D (3m, nightly 1h) of load over engines and connections that break; fails if anything is lost or leaks
 	./xpyd bench soak --duration $(D) $(ARGS)

@@ -5,7 +5,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"xpyd/bench"
@@ -18,68 +17,12 @@ func newBenchCmd() *cobra.Command {
 		Short: "Measure the proxy over simulated engines",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newChurnCmd(), newSoakCmd(), newCostCmd(), newEnginesCmd(), newVersusCmd(), newRelayCmd(), newRoutingCmd(), newRoutingEnginesCmd())
+	cmd.AddCommand(newChurnCmd(), newSoakCmd(), newReloadCmd(), newCostCmd(), newEnginesCmd(), newVersusCmd(), newRelayCmd(), newRoutingCmd(), newRoutingEnginesCmd())
 	for _, c := range cmd.Commands() {
-		c.Args = noArgs
+		if c.Args == nil {
+			c.Args = noArgs
+		}
 	}
-	return cmd
-}
-
-func newChurnCmd() *cobra.Command {
-	o := bench.ChurnOptions{KeepAlive: 5 * time.Second, Start: benchProxy(defaultConfig())}
-	cmd := &cobra.Command{
-		Use:   "churn",
-		Short: "Let clients leave in every phase of a completion; fail if anything stays behind",
-		Long: "Let clients leave in every phase of a completion: in the body, while the prefill engine\n" +
-			"works, in its last milliseconds, after its answer, before the decode engine's first event,\n" +
-			"in the stream, after the end. Engines and proxy run in this process, over real sockets.\n" +
-			"Exit code 1 if a block stays pinned, a goroutine or descriptor is left, an answer is wrong,\n" +
-			"or a phase was hit too rarely.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.Validate(); err != nil {
-				return usageError{err}
-			}
-			return bench.Churn(cmd.Context(), o, cmd.OutOrStdout())
-		},
-	}
-	f := cmd.Flags()
-	f.IntVar(&o.Clients, "clients", 200, "clients at a time")
-	f.DurationVar(&o.Duration, "duration", time.Minute, "how long they come and go")
-	f.IntVar(&o.MinPerPhase, "min-per-phase", 100, "hits below which a phase fails the run")
-	f.IntVar(&o.Prefill, "prefill", 2, "prefill engines")
-	f.IntVar(&o.Decode, "decode", 2, "decode engines")
-	f.Uint64Var(&o.Seed, "seed", 1, "of everything random; the schedule of goroutines is not")
-	return cmd
-}
-
-func newSoakCmd() *cobra.Command {
-	var o bench.SoakOptions
-	cmd := &cobra.Command{
-		Use:   "soak",
-		Short: "Break engines and connections under load; fail if anything is lost or leaks",
-		Long: "Break engines and connections under load, in every way and at random, reload the proxy and\n" +
-			"hand its ports over meanwhile; then leave it in peace. Clients and engines check that each\n" +
-			"request has one end, each answer each byte, each handle one use, and that nothing stays behind.\n" +
-			"The proxy (xpyd serve) runs in a process of its own. Takes the duration and about 15 s, on a busy machine up to 40 s.\n" +
-			"Exit code 1 if an invariant is broken; seed, fault log, proxy log and goroutines are kept then.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			self, err := os.Executable()
-			if err != nil {
-				return fmt.Errorf("find the program itself: %w", err)
-			}
-			o.Serve = []string{self, "serve"}
-			if err := o.Validate(); err != nil {
-				return usageError{err}
-			}
-			return bench.Soak(cmd.Context(), o, cmd.OutOrStdout())
-		},
-	}
-	f := cmd.Flags()
-	f.DurationVar(&o.Duration, "duration", 3*time.Minute, "how long the load lasts: a fifth without faults, three with, a fifth without")
-	f.IntVar(&o.Streams, "streams", 300, "clients that hold a stream each; a sixth as many ask for short answers")
-	f.IntVar(&o.Events, "events", 40, "tokens of a stream, 50 ms apart")
-	f.Uint64Var(&o.Seed, "seed", 1, "of everything random; the schedule of goroutines is not")
-	f.StringVar(&o.Artefacts, "artefacts", "bench-out/soak", "`directory` for what a failed run leaves behind")
 	return cmd
 }
 
@@ -199,18 +142,4 @@ func newRelayCmd() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&to, "to", "", "`host:port`")
 	return cmd
-}
-
-// benchProxy returns what starts a proxy of cfg in this process, before given pools.
-func benchProxy(cfg config) func(prefill, decode []string) (bench.Proxy, error) {
-	return func(prefill, decode []string) (bench.Proxy, error) {
-		cfg.Listen, cfg.Admin = "127.0.0.1:0", "127.0.0.1:0"
-		cfg.Router.Prefill, cfg.Router.Decode = prefill, decode
-		cfg.Timeouts.Drain = 5 * time.Second
-		p, err := startProxy(cfg, zerolog.Nop())
-		if err != nil {
-			return bench.Proxy{}, fmt.Errorf("start the proxy: %w", err)
-		}
-		return bench.Proxy{Addr: p.addr, Admin: p.adminAddr, Stop: p.shutdown}, nil
-	}
 }

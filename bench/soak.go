@@ -217,7 +217,7 @@ func (s *soak) quietest(ctx context.Context, span time.Duration) (least soakCens
 		if least.goroutines == 0 {
 			least = c
 		}
-		least = soakCensus{min(least.goroutines, c.goroutines), min(least.fds, c.fds), min(least.heap, c.heap), min(least.rss, c.rss)}
+		least = least.smallest(c)
 		if time.Now().After(end) {
 			return least, nil
 		}

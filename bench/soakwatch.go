@@ -235,9 +235,13 @@ func (c soakCensus) String() string {
 	return fmt.Sprintf("%d goroutines, %d descriptors, heap %.1f MiB, RSS %.1f MiB", c.goroutines, c.fds, c.heap/(1<<20), c.rss/(1<<20))
 }
 
-// takeSoakCensus asks the proxy and the kernel.
 func (s *soak) takeSoakCensus(ctx context.Context) (c soakCensus, err error) {
 	pid, admin, _ := s.proxy.now()
+	return takeCensusOf(ctx, pid, admin)
+}
+
+// takeCensusOf asks the proxy of that process and admin port, and the kernel.
+func takeCensusOf(ctx context.Context, pid int, admin string) (c soakCensus, err error) {
 	for range 2 { // a pool's content goes with the second collection
 		if _, err := fetch(ctx, "http://"+admin+"/debug/pprof/heap?gc=1"); err != nil {
 			return c, err
@@ -262,6 +266,11 @@ func (s *soak) takeSoakCensus(ctx context.Context) (c soakCensus, err error) {
 	c.fds = len(fds)
 	c.rss, err = residentMemory(pid)
 	return c, err
+}
+
+// smallest keeps the lower figures.
+func (c soakCensus) smallest(o soakCensus) soakCensus {
+	return soakCensus{min(c.goroutines, o.goroutines), min(c.fds, o.fds), min(c.heap, o.heap), min(c.rss, o.rss)}
 }
 
 // countGoroutines reads a goroutine profile with debug=1. fasthttp's idle workers, which

@@ -1,0 +1,259 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ReloadOptions describe a run in which backends come and go by reload.
+type ReloadOptions struct {
+	Backends int           // in the configuration at any time, half of them prefill
+	Duration time.Duration // of the load and the reloads, without start, warming and settling
+	Clients  int
+	// Part is the most backends that one reload replaces.
+	Part int
+	// Rest is how long the proxy is watched at rest, longer than its connections are idle.
+	Rest time.Duration
+	Seed uint64
+	// Serve is the command line of the proxy, to which "--config FILE" is added.
+	Serve []string
+	// Settings are keys of the proxy's configuration on top of the run's own.
+	Settings map[string]any
+}
+
+// Validate tells what no run can be made of. The engines' sockets are this process's, the
+// other ends the proxy's; either has at most one limit of its own for them.
+func (o *ReloadOptions) Validate() error {
+	if o.Backends < 4 || o.Backends%2 != 0 || o.Duration <= 0 || o.Clients < 1 || o.Part < 1 || o.Part > o.Backends/2 || o.Rest <= 0 || len(o.Serve) == 0 {
+		return fmt.Errorf("reload of %d backends, %d at a time, for %v under %d clients: want an even number of 4 backends or more, at most half of them at a time, and the others more than 0",
+			o.Backends, o.Part, o.Duration, o.Clients)
+	}
+	var lim unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
+		return fmt.Errorf("read the limit of open files: %w", err)
+	}
+	if need := uint64(6*o.Backends + 1024); lim.Max < need {
+		return fmt.Errorf("%d backends need %d open files, the limit is %d: raise it (ulimit -Hn), or give fewer backends", o.Backends, need, lim.Max)
+	}
+	return nil
+}
+
+// Times of a run.
+const (
+	reloadLeast  = 500 * time.Millisecond // between two reloads, and up to twice that
+	reloadSettle = 40 * time.Second       // until what is idle has gone
+)
+
+// reloadRun is one run.
+type reloadRun struct {
+	o        ReloadOptions
+	began    time.Time // ids of requests tell when these began after that
+	findings *findings
+	handles  *openHandles
+	fleet    *reloadFleet
+	proxy    *reloadProxy
+	tally    reloadTally
+
+	base, after soakCensus
+}
+
+// Reload runs the proxy under load while most of its backends are replaced, again and
+// again, by reload (HUP). It fails if a request or a check reaches a backend that was
+// removed, if a client sees an error, a handle is not given back, or anything of the
+// backends that left stays in the proxy: goroutines, descriptors, memory, metrics. It
+// writes a report to out.
+func Reload(ctx context.Context, o ReloadOptions, out io.Writer) (err error) {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "xpyd-reload")
+	if err != nil {
+		return fmt.Errorf("make a directory for the configuration: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	r := &reloadRun{o: o, began: time.Now(), findings: &findings{}, handles: newOpenHandles()}
+	r.fleet = newReloadFleet(r)
+	defer r.fleet.close()
+	if err := r.fleet.fill(o.Backends / 2); err != nil {
+		return err
+	}
+	if r.proxy, err = startReloadProxy(ctx, o.Serve, dir, r.settings(), r.findings); err != nil {
+		return err
+	}
+	stopped := false
+	defer func() {
+		if !stopped {
+			err = errors.Join(err, r.proxy.stop())
+		}
+	}()
+	if err := r.run(ctx, out); err != nil {
+		return err
+	}
+	stopped = true
+	if err := r.proxy.stop(); err != nil {
+		r.findings.add("the proxy did not end well", "%v", err)
+	}
+	return r.report(out)
+}
+
+// settings are the proxy's configuration with the pools of the moment.
+func (r *reloadRun) settings() map[string]any {
+	all := map[string]any{
+		"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "pprof": true,
+		"log":     map[string]any{"flush": "0s"}, // each reload is known when it is in force
+		"prefill": r.fleet.urls(true), "decode": r.fleet.urls(false),
+	}
+	for key, value := range r.o.Settings {
+		all[key] = value
+	}
+	return all
+}
+
+// run goes through the stages: some reloads first, so that what the proxy allocates once is
+// no leak, a rest, the run itself, and another rest.
+func (r *reloadRun) run(ctx context.Context, out io.Writer) (err error) {
+	if err := awaitReady(ctx, r.proxy.addr); err != nil {
+		return err
+	}
+	random := rand.New(rand.NewPCG(r.o.Seed, 0))
+	r.work(ctx, random, max(r.o.Duration/10, 3*reloadLeast))
+	if r.base, err = r.rest(ctx, nil); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%d backends that come and go for %v, up to %d a reload, %d clients, seed %d\nat rest: %v\n",
+		r.o.Backends, r.o.Duration, r.o.Part, r.o.Clients, r.o.Seed, r.base)
+	r.work(ctx, random, r.o.Duration)
+	if ctx.Err() != nil {
+		return fmt.Errorf("reload: %w", ctx.Err())
+	}
+	if r.after, err = r.rest(ctx, &r.base); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "after:   %v\n", r.after)
+	return r.judge(ctx)
+}
+
+// work serves clients and reloads for d.
+func (r *reloadRun) work(ctx context.Context, random *rand.Rand, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range r.o.Clients {
+		wg.Go(func() { r.client(ctx, i) })
+	}
+	for {
+		wait := reloadLeast + time.Duration(random.Int64N(int64(reloadLeast)))
+		if !sleepUntil(ctx, time.Now().Add(wait)) {
+			break
+		}
+		if err := r.replace(context.WithoutCancel(ctx), random); err != nil {
+			r.findings.add("a reload that did not come into force", "%v", err)
+			break
+		}
+	}
+	wg.Wait()
+}
+
+// replace takes some backends out of the configuration and puts as many others in.
+func (r *reloadRun) replace(ctx context.Context, random *rand.Rand) error {
+	left, joined, err := r.fleet.exchange(random, 1+random.IntN(r.o.Part))
+	if err != nil {
+		return err
+	}
+	said, err := r.proxy.reload(ctx, r.settings())
+	if err != nil {
+		return err
+	}
+	r.fleet.removed(left)
+	r.tally.reloads.Add(1)
+	r.tally.left.Add(int64(len(left)))
+	if said.Joined != joined || said.Left != len(left) {
+		r.findings.add("a reload of other backends", "%d joined and %d left, of %d and %d in the file", said.Joined, said.Left, joined, len(left))
+	}
+	return nil
+}
+
+// rest waits until nothing is asked of the proxy any more, and it holds no more than want,
+// and no connection to a backend that has left; nil: whatever it holds.
+func (r *reloadRun) rest(ctx context.Context, want *soakCensus) (least soakCensus, err error) {
+	if err := r.warmedUp(ctx); err != nil {
+		return least, err
+	}
+	begin := time.Now()
+	for time.Since(begin) < reloadSettle && ctx.Err() == nil {
+		c, err := takeCensusOf(ctx, r.proxy.pid(), r.proxy.admin)
+		if err != nil {
+			return least, err
+		}
+		if least.goroutines == 0 {
+			least = c
+		}
+		least = least.smallest(c)
+		if time.Since(begin) > r.o.Rest && (want == nil || least.beyond(*want) == "" && r.fleet.clinging() == 0) {
+			break
+		}
+		sleepUntil(ctx, time.Now().Add(200*time.Millisecond))
+	}
+	return least, ctx.Err()
+}
+
+// warmedUp waits until the proxy sends no more requests of its own over new pairs.
+func (r *reloadRun) warmedUp(ctx context.Context) error {
+	const bound = 5 * time.Minute
+	last := -1.0
+	for end := time.Now().Add(bound); time.Now().Before(end); {
+		series, err := scrape(ctx, r.proxy.admin)
+		if err != nil {
+			return err
+		}
+		sum := series[`xpyd_warmups_total{result="ok"}`] + series[`xpyd_warmups_total{result="failed"}`]
+		if sum == last {
+			return nil
+		}
+		last = sum
+		sleepUntil(ctx, time.Now().Add(r.o.Rest/2))
+	}
+	return fmt.Errorf("the proxy still warms pairs up after %v", bound)
+}
+
+// beyond tells what is more than in base; empty: nothing. Descriptors come and go with the
+// readings of the engines: those that belong to removed ones are counted at the engines.
+func (c soakCensus) beyond(base soakCensus) string {
+	var more []string
+	if c.goroutines > base.goroutines+8 {
+		more = append(more, "goroutines")
+	}
+	if c.fds > base.fds+base.fds/5+16 {
+		more = append(more, "descriptors")
+	}
+	if c.heap > base.heap*1.1+2<<20 {
+		more = append(more, "heap")
+	}
+	if c.rss > base.rss*1.25+16<<20 {
+		more = append(more, "RSS")
+	}
+	return strings.Join(more, ", ")
+}
+
+// report writes what was found.
+func (r *reloadRun) report(out io.Writer) error {
+	t := &r.tally
+	fmt.Fprintf(out, "%d reloads, %d backends removed, %d of them back later; %d completions, %d more of clients that left, %d handles, %d given back unread; %d checks and readings\n",
+		t.reloads.Load(), t.left.Load(), t.back.Load(), t.complete.Load(), t.gone.Load(), r.handles.issued(), r.handles.released(), t.checks.Load())
+	all := r.findings.all()
+	if len(all) == 0 {
+		fmt.Fprintln(out, "\nreload: ok, nothing goes to a backend that has left, and nothing of it stays")
+		return nil
+	}
+	fmt.Fprintf(out, "\nreload: FAILED\n  %s\n", strings.Join(all, "\n  "))
+	return fmt.Errorf("reload found %d kinds of fault: %s", len(all), all[0])
+}

@@ -1,0 +1,111 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// idBegin is what the ids of clients' requests begin with, before the time since the run
+// began, in nanoseconds.
+const idBegin = "reload-"
+
+// beginOf is when the client sent its request; ok is false if it is no client's.
+func (r *reloadRun) beginOf(id string) (begun time.Time, ok bool) {
+	rest, ok := strings.CutPrefix(id, idBegin)
+	if !ok {
+		return begun, false
+	}
+	ns, _, _ := strings.Cut(rest, "-")
+	n, err := strconv.ParseInt(ns, 10, 64)
+	return r.began.Add(time.Duration(n)), err == nil
+}
+
+// client is one that sends a request after the other until ctx ends; the last one ends
+// well too.
+func (r *reloadRun) client(ctx context.Context, i int) {
+	random := rand.New(rand.NewPCG(r.o.Seed, uint64(i)+1))
+	c := &http.Client{Transport: &http.Transport{}, Timeout: clientBound}
+	defer c.CloseIdleConnections()
+	for n := 0; sleepUntil(ctx, time.Now().Add(time.Duration(random.IntN(100))*time.Millisecond)); n++ {
+		q := drawReloadRequest(random, i, n)
+		if err := r.ask(c, q); err != nil {
+			r.findings.add("an error at a client", "%v", err)
+		}
+	}
+}
+
+// reloadRequest is one completion.
+type reloadRequest struct {
+	suffix string // of its id
+	prompt string
+	stream bool
+	tokens int
+	leave  time.Duration // after which the client leaves; 0: it stays
+}
+
+// drawReloadRequest: one request in eight is left, one stream in ten lasts for seconds and
+// so for some reloads. The prompts are few, so that the proxy's memory of them fills early.
+func drawReloadRequest(random *rand.Rand, i, n int) reloadRequest {
+	q := reloadRequest{suffix: fmt.Sprintf("%d-%d", i, n), stream: random.IntN(2) == 0, tokens: 1 + random.IntN(6)}
+	q.prompt = fmt.Sprintf("prompt %d %s", random.IntN(256), strings.Repeat(" lorem ipsum dolor", 40))
+	if q.stream && random.IntN(10) == 0 {
+		q.tokens = 60
+	}
+	if random.IntN(8) == 0 {
+		q.leave = time.Duration(1+random.IntN(40)) * time.Millisecond
+	}
+	return q
+}
+
+// ask sends the request and checks its answer.
+func (r *reloadRun) ask(c *http.Client, q reloadRequest) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if q.leave > 0 {
+		defer time.AfterFunc(q.leave, cancel).Stop()
+	}
+	body := fmt.Sprintf(`{"model":%q,"prompt":%q,"max_tokens":%d,"temperature":0,"stream":%v}`, benchModel, q.prompt, q.tokens, q.stream)
+	id := fmt.Sprintf("%s%d-%s", idBegin, time.Since(r.began).Nanoseconds(), q.suffix)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+r.proxy.addr+"/v1/completions", strings.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("ask the proxy: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Request-Id", id)
+	err = answered(c, req, q, id)
+	switch {
+	case ctx.Err() != nil:
+		r.tally.gone.Add(1)
+		return nil
+	case err == nil:
+		r.tally.complete.Add(1)
+	}
+	return err
+}
+
+func answered(c *http.Client, req *http.Request, q reloadRequest, id string) error {
+	resp, err := c.Do(req)
+	if err != nil {
+		return fmt.Errorf("ask the proxy: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read an answer: %w", err)
+	case resp.StatusCode != http.StatusOK:
+		return fmt.Errorf("status %d: %.300s", resp.StatusCode, text)
+	case !q.stream && bytes.Count(text, []byte(id)) != 1:
+		return fmt.Errorf("wrong answer: %.300s", text)
+	case q.stream && (bytes.Count(text, []byte(id)) != q.tokens || !bytes.HasSuffix(text, []byte("data: [DONE]\n\n"))):
+		return fmt.Errorf("wrong stream of %d bytes, for %d tokens", len(text), q.tokens)
+	}
+	return nil
+}

@@ -1,0 +1,209 @@
+package bench
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// reloadLinger is for how long an engine that has left listens on, so that what still comes
+// is seen. It is longer than staleBound.
+const reloadLinger = 25 * time.Second
+
+// reloadFleet is all engines: those in the configuration, and those that have left and
+// still listen.
+type reloadFleet struct {
+	r       *reloadRun
+	started int // numbers the engines, and so their addresses
+
+	mu     sync.Mutex
+	in     []*reloadEngine
+	left   []*reloadEngine // oldest first
+	closes sync.WaitGroup
+}
+
+func newReloadFleet(r *reloadRun) *reloadFleet { return &reloadFleet{r: r} }
+
+// fill starts n engines of each role.
+func (f *reloadFleet) fill(n int) error {
+	for i := range 2 * n {
+		e, err := f.start(i < n)
+		if err != nil {
+			return err
+		}
+		f.in = append(f.in, e)
+	}
+	return nil
+}
+
+// start runs an engine at an address that none has had, as a new pod is.
+func (f *reloadFleet) start(prefill bool) (*reloadEngine, error) {
+	f.started++
+	n := f.started
+	return startReloadEngine(f.r, fmt.Sprintf("127.%d.%d.%d", 16+n>>16, n>>8&255, n&255), prefill)
+}
+
+func (f *reloadFleet) urls(prefill bool) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []string
+	for _, e := range f.in {
+		if e.prefill == prefill {
+			all = append(all, e.url)
+		}
+	}
+	return all
+}
+
+// exchange replaces n engines at random by as many of the same roles: new ones, and for one
+// in four an engine that has left before. The file has still to be written.
+func (f *reloadFleet) exchange(random *rand.Rand, n int) (left []*reloadEngine, joined int, err error) {
+	f.sweep()
+	for range n {
+		f.mu.Lock()
+		i := random.IntN(len(f.in))
+		for slices.Contains(left, f.in[i]) || f.in[i].joinedNow {
+			i = random.IntN(len(f.in))
+		}
+		old := f.in[i]
+		back := f.back(random, old.prefill)
+		f.mu.Unlock()
+		next := back
+		if next == nil {
+			if next, err = f.start(old.prefill); err != nil {
+				return nil, 0, err
+			}
+		}
+		next.join()
+		f.mu.Lock()
+		f.in[i] = next
+		f.mu.Unlock()
+		left = append(left, old)
+	}
+	return left, n, nil
+}
+
+// back takes an engine of the role that has left, or none: nil. Called under mu.
+func (f *reloadFleet) back(random *rand.Rand, prefill bool) *reloadEngine {
+	if random.IntN(4) > 0 {
+		return nil
+	}
+	for i, e := range f.left {
+		if e.prefill == prefill && time.Since(e.removedAt()) < reloadLinger/2 {
+			f.left = slices.Delete(f.left, i, i+1)
+			f.r.tally.back.Add(1)
+			return e
+		}
+	}
+	return nil
+}
+
+// removed is called when the reload without these is in force.
+func (f *reloadFleet) removed(left []*reloadEngine) {
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range f.in {
+		e.joinedNow = false
+	}
+	for _, e := range left {
+		e.leave(now)
+	}
+	f.left = append(f.left, left...)
+}
+
+// sweep closes the engines that left long ago; a connection of the proxy that is still
+// open then is a fault.
+func (f *reloadFleet) sweep() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for len(f.left) > 0 && time.Since(f.left[0].removedAt()) > reloadLinger {
+		e := f.left[0]
+		f.left = f.left[1:]
+		e.judge()
+		f.closes.Go(e.close)
+	}
+}
+
+// clinging counts the proxy's connections to engines that have left.
+func (f *reloadFleet) clinging() (n int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range f.left {
+		n += e.conns.Load()
+	}
+	return n
+}
+
+// judge looks at those that have left but lately, once the proxy is at rest.
+func (f *reloadFleet) judge() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range f.left {
+		e.judge()
+	}
+}
+
+func (f *reloadFleet) close() {
+	f.mu.Lock()
+	for _, e := range slices.Concat(f.in, f.left) {
+		f.closes.Go(e.close)
+	}
+	f.mu.Unlock()
+	f.closes.Wait()
+}
+
+// openHandles is who has given out handles that are still to be read or given back.
+type openHandles struct {
+	mu          sync.Mutex
+	by          map[string]string // URL of the prefill engine by remote_request_id
+	n, returned int
+}
+
+func newOpenHandles() *openHandles { return &openHandles{by: map[string]string{}} }
+
+// issue names a new one.
+func (h *openHandles) issue(url string) (id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.n++
+	id = fmt.Sprintf("cmpl-%d", h.n)
+	h.by[id] = url
+	return id
+}
+
+// end is a decode engine's reading, or its release, of the handle; ok is false if it is
+// not open.
+func (h *openHandles) end(id string, released bool) (ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, ok = h.by[id]
+	delete(h.by, id)
+	if released {
+		h.returned++
+	}
+	return ok
+}
+
+func (h *openHandles) open() (issuers []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, url := range h.by {
+		issuers = append(issuers, url)
+	}
+	return issuers
+}
+
+func (h *openHandles) issued() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.n
+}
+
+func (h *openHandles) released() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.returned
+}

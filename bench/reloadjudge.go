@@ -1,0 +1,129 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// findings counts faults by kind, with the first of each. Safe for concurrent use.
+type findings struct {
+	mu    sync.Mutex
+	kinds []string
+	first map[string]string
+	count map[string]int
+}
+
+func (f *findings) add(kind, format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.count == nil {
+		f.first, f.count = map[string]string{}, map[string]int{}
+	}
+	if f.count[kind]++; f.count[kind] == 1 {
+		f.kinds = append(f.kinds, kind)
+		f.first[kind] = fmt.Sprintf(format, args...)
+	}
+}
+
+func (f *findings) all() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []string
+	for _, kind := range f.kinds {
+		all = append(all, fmt.Sprintf("%d× %s: %s", f.count[kind], kind, f.first[kind]))
+	}
+	return all
+}
+
+// reloadTally counts what happened.
+type reloadTally struct {
+	reloads, left, back    atomic.Int64
+	complete, gone, checks atomic.Int64
+}
+
+// judge looks at the proxy at rest, and at the engines that have left.
+func (r *reloadRun) judge(ctx context.Context) error {
+	if more := r.after.beyond(r.base); more != "" {
+		r.findings.add("more than before", "%s: %v, before: %v", more, r.after, r.base)
+	}
+	g, err := readGauges(ctx, r.proxy.admin)
+	if err != nil {
+		return err
+	}
+	for _, p := range g.problems() {
+		r.findings.add("something is held", "%s", p)
+	}
+	if open := r.handles.open(); len(open) > 0 {
+		r.findings.add("handles that nobody gave back", "%d, the first issued by %s", len(open), open[0])
+	}
+	r.fleet.judge()
+	if err := r.judgeSeries(ctx); err != nil {
+		return err
+	}
+	return r.judgePools(ctx)
+}
+
+var backendLabel = regexp.MustCompile(`[{,]backend="([^"]*)"`)
+
+// judgeSeries finds metrics of backends that are no more, and reloads that were not
+// counted.
+func (r *reloadRun) judgeSeries(ctx context.Context) error {
+	series, err := scrape(ctx, r.proxy.admin)
+	if err != nil {
+		return err
+	}
+	here := map[string]bool{}
+	for _, url := range slices.Concat(r.fleet.urls(true), r.fleet.urls(false)) {
+		here[url] = true
+	}
+	gone, names := map[string]int{}, 0
+	for name := range series {
+		if m := backendLabel.FindStringSubmatch(name); m != nil && !here[m[1]] {
+			gone[m[1]]++
+			names++
+		}
+	}
+	if names > 0 {
+		r.findings.add("metrics of backends that have left", "%d series of %d backends, of %d series in all", names, len(gone), len(series))
+	}
+	ok, failed := series[`xpyd_config_reloads_total{result="ok"}`], series[`xpyd_config_reloads_total{result="failed"}`]
+	if ok != float64(r.tally.reloads.Load()) || failed != 0 {
+		r.findings.add("reloads that were counted otherwise", "%g ok and %g failed of %d", ok, failed, r.tally.reloads.Load())
+	}
+	return nil
+}
+
+// judgePools compares the backends that the proxy shows with those of the file.
+func (r *reloadRun) judgePools(ctx context.Context) error {
+	text, err := fetch(ctx, "http://"+r.proxy.admin+"/pools")
+	if err != nil {
+		return err
+	}
+	var pools struct {
+		Prefill, Decode []struct{ URL string }
+	}
+	if err := json.Unmarshal(text, &pools); err != nil {
+		return fmt.Errorf("read the proxy's pools: %w", err)
+	}
+	for _, p := range []struct {
+		role string
+		got  []struct{ URL string }
+		want []string
+	}{{"prefill", pools.Prefill, r.fleet.urls(true)}, {"decode", pools.Decode, r.fleet.urls(false)}} {
+		var got []string
+		for _, b := range p.got {
+			got = append(got, b.URL)
+		}
+		slices.Sort(got)
+		slices.Sort(p.want)
+		if !slices.Equal(got, p.want) {
+			r.findings.add("pools other than in the file", "%d %s backends, %d in the file", len(got), p.role, len(p.want))
+		}
+	}
+	return nil
+}

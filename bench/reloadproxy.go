@@ -1,0 +1,129 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// reloadProxy is the proxy under reloads, a process of its own.
+type reloadProxy struct {
+	*child
+	file        string // its configuration
+	addr, admin string
+	findings    *findings
+
+	serving  chan []byte // the line that tells where it serves
+	reloaded chan []byte // lines of reloads, good or bad
+}
+
+// reloadedLine is the proxy's own word of a reload.
+type reloadedLine struct{ Joined, Left int }
+
+func startReloadProxy(ctx context.Context, command []string, dir string, settings map[string]any, f *findings) (*reloadProxy, error) {
+	p := &reloadProxy{file: filepath.Join(dir, "xpyd.json"), findings: f, serving: make(chan []byte, 1), reloaded: make(chan []byte, 1)}
+	if err := p.configure(settings); err != nil {
+		return nil, err
+	}
+	var err error
+	// Not with ctx, whose end would be the proxy's while clients are served.
+	if p.child, err = startChild(context.WithoutCancel(ctx), command[0], append(command[1:len(command):len(command)], "--config", p.file)...); err != nil {
+		return nil, err
+	}
+	go p.follow()
+	var where struct{ Listen, Admin string }
+	select {
+	case line := <-p.serving:
+		err = json.Unmarshal(line, &where)
+	case <-p.read:
+		err = errors.New("the proxy has ended instead of serving")
+	case <-time.After(servingBound):
+		err = fmt.Errorf("the proxy does not serve after %v", servingBound)
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.said(), p.stop())
+	}
+	p.addr, p.admin = where.Listen, where.Admin
+	return p, nil
+}
+
+// said is what the log has of interest.
+func (p *reloadProxy) said() error {
+	if all := p.findings.all(); len(all) > 0 {
+		return errors.New(all[0])
+	}
+	return nil
+}
+
+func (p *reloadProxy) pid() int { return p.cmd.Process.Pid }
+
+func (p *reloadProxy) configure(settings map[string]any) error {
+	text, err := json.Marshal(settings)
+	if err != nil {
+		panic("BUG: settings that are no JSON: " + err.Error())
+	}
+	if err := os.WriteFile(p.file+".new", text, 0o600); err != nil {
+		return fmt.Errorf("write the proxy's configuration: %w", err)
+	}
+	if err := os.Rename(p.file+".new", p.file); err != nil {
+		return fmt.Errorf("write the proxy's configuration: %w", err)
+	}
+	return nil
+}
+
+// follow reads the log until the proxy has ended. No engine fails, so what is said at
+// level warn or above is a fault.
+func (p *reloadProxy) follow() {
+	defer close(p.read)
+	for {
+		line, err := p.lines.ReadBytes('\n')
+		switch {
+		case bytes.Contains(line, []byte(`"message":"serving"`)):
+			p.serving <- line
+		case bytes.Contains(line, []byte(`"message":"pools reloaded"`)), bytes.Contains(line, []byte(`"message":"reload failed`)):
+			p.reloaded <- line
+		case len(line) > 0 && !bytes.Contains(line, []byte(`"level":"info"`)) && !bytes.Contains(line, []byte(`"level":"debug"`)):
+			p.findings.add("complaints in the log", "%s", bytes.TrimSpace(line))
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// reload puts settings in force and returns what the proxy has made of it.
+func (p *reloadProxy) reload(ctx context.Context, settings map[string]any) (said reloadedLine, err error) {
+	if err := p.configure(settings); err != nil {
+		return said, err
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		return said, fmt.Errorf("send HUP to the proxy: %w", err)
+	}
+	select {
+	case line := <-p.reloaded:
+		if bytes.Contains(line, []byte(`"message":"reload failed`)) {
+			return said, fmt.Errorf("the proxy refuses the configuration: %s", bytes.TrimSpace(line))
+		}
+		if err := json.Unmarshal(line, &said); err != nil {
+			return said, fmt.Errorf("read %q: %w", line, err)
+		}
+		return said, nil
+	case <-p.read:
+		return said, errors.New("the proxy has ended")
+	case <-time.After(reloadWait):
+		return said, fmt.Errorf("the proxy has not reloaded after %v", reloadWait)
+	case <-ctx.Done():
+		return said, ctx.Err()
+	}
+}
+
+// reloadWait is far above what a reload of thousands of backends takes on a busy machine.
+const reloadWait = 20 * time.Second
