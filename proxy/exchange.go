@@ -331,7 +331,9 @@ func (x *exchange) reset() {
 // writeRequest writes head and body segments, with one system call where they fit; see
 // ask for what it returns.
 func (c *upstreamConn) writeRequest(host string, req *upstreamRequest) (time.Time, error) {
-	h := append(c.head[:0], req.method...)
+	t := c.turns.Get().(*turn)
+	defer c.turns.Put(t)
+	h := append(t.head[:0], req.method...)
 	h = append(append(h, ' '), req.path...)
 	h = append(append(h, " HTTP/1.1\r\nHost: "...), host...)
 	h = append(append(h, "\r\nAccept-Encoding: identity\r\nX-Request-Id: "...), req.id...)
@@ -344,11 +346,9 @@ func (c *upstreamConn) writeRequest(host string, req *upstreamRequest) (time.Tim
 		h = strconv.AppendInt(h, int64(n), 10)
 	}
 	h = append(append(append(h, "\r\n"...), req.fields...), "\r\n"...)
-	c.head = h
-	c.iov = append(append(c.iov[:0], h), req.body...)
-	sent, err := c.ask(c.iov, c.reused)
-	clear(c.iov)
-	return sent, err
+	t.head = h
+	t.pieces = append(append(t.pieces[:0], h), req.body...)
+	return c.ask(t, c.reused)
 }
 
 // isEventStream reports whether the response is server-sent events.

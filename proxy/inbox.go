@@ -19,11 +19,21 @@ type inbox struct {
 	unread []byte
 }
 
-func newInboxPool() *sync.Pool {
-	return &sync.Pool{New: func() any {
-		b := make([]byte, inboxSize)
-		return &b
-	}}
+// scratch is what connections to backends hold only while something comes or goes. All
+// backends share it, so that a large pool keeps no more of it than a small one.
+type scratch struct {
+	inboxes sync.Pool // of *[]byte, inboxSize each
+	turns   sync.Pool // of *turn
+}
+
+func newScratch() *scratch {
+	return &scratch{
+		inboxes: sync.Pool{New: func() any {
+			b := make([]byte, inboxSize)
+			return &b
+		}},
+		turns: sync.Pool{New: func() any { return new(turn) }},
+	}
 }
 
 // more waits for bytes and adds what one read brings; those of before become the front.

@@ -5,7 +5,6 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"xpyd/kvparams"
@@ -108,7 +107,9 @@ func (c *completion) SupportsBodyWriteTo() bool { return true }
 // error makes fasthttp break the connection off without a last chunk.
 func (c *completion) WriteTo(w io.Writer) (n int64, err error) {
 	// fasthttp has armed the deadline just now, by its WriteTimeout.
-	out := &clientWriter{w: w, conn: c.conn, stall: c.s.cfg.Timeouts.WriteStall, armed: time.Now()}
+	out := &clientWriter{
+		w: w, chunked: c.d.size < 0, conn: c.conn, buffers: &c.s.buffers, stall: c.s.cfg.Timeouts.WriteStall, armed: time.Now(),
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			c.s.panicked(p)
@@ -299,75 +300,4 @@ func (c *completion) clientLeft(cause error) error {
 	c.failure = errGone()
 	c.endDecode(c.d.lease.Backend, router.ClientGone, "")
 	return cause
-}
-
-// rearm is how often the deadlines of a stream are moved on, and what is added to them
-// for it.
-const rearm = time.Second
-
-// maxWrite keeps a slow but steady client inside timeouts.write_stall.
-const maxWrite = 64 << 10
-
-// clientWriter is all that is ever written of an answer to a client.
-type clientWriter struct {
-	w     io.Writer
-	conn  *clientConn
-	stall time.Duration
-	armed time.Time
-	n     int64
-}
-
-// write sends p, giving up on a client that reads nothing for timeouts.write_stall.
-// The deadline is moved at most once a second; fasthttp arms it for each response's
-// start and for what is no completion.
-func (w *clientWriter) write(p []byte, now time.Time) error {
-	for len(p) > 0 {
-		if now.Sub(w.armed) > rearm {
-			w.armed = now
-			_ = w.conn.SetWriteDeadline(now.Add(w.stall + rearm))
-		}
-		n, err := w.w.Write(p[:min(len(p), maxWrite)])
-		w.n += int64(n)
-		if err != nil {
-			return err
-		}
-		if p = p[n:]; len(p) > 0 {
-			now = time.Now()
-		}
-	}
-	return nil
-}
-
-// buffers is the pool of what streams and answers are buffered in.
-type buffers struct{ pool sync.Pool }
-
-// maxPooledBuffer keeps the buffer of one large answer from living on.
-const maxPooledBuffer = 64 << 10
-
-// lend hands out an empty buffer, which comes back by takeBack.
-func (b *buffers) lend() *[]byte {
-	p, ok := b.pool.Get().(*[]byte)
-	if !ok {
-		p = new([]byte)
-		*p = make([]byte, 0, relayBuffer)
-	}
-	return p
-}
-
-// takeBack takes what was lent, nil for nothing, with what it has grown to.
-func (b *buffers) takeBack(lent *[]byte, buf []byte) {
-	if lent != nil && cap(buf) <= maxPooledBuffer {
-		*lent = buf[:0]
-		b.pool.Put(lent)
-	}
-}
-
-func (b *buffers) get(r *relay) {
-	r.pooled = b.lend()
-	r.buf = *r.pooled
-}
-
-func (b *buffers) put(r *relay) {
-	b.takeBack(r.pooled, r.buf)
-	r.pooled, r.buf = nil, nil
 }

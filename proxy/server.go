@@ -22,6 +22,10 @@ import (
 // clientReadBuffer bounds a request head; a larger one is answered 431.
 const clientReadBuffer = 12 << 10
 
+// clientWriteBuffer takes an answer's head with a short body, or the first events; what is
+// larger takes a second write. An open stream holds it.
+const clientWriteBuffer = 3 << 9
+
 // Server is the data port with its two pools of backends.
 type Server struct {
 	cfg     Config
@@ -75,10 +79,11 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	}
 	s := &Server{
 		cfg: cfg, log: log, router: rt, dialect: dialect,
-		keys:    newKeyring(cfg.APIKeys),
-		watch:   watch,
-		budget:  budget{limit: cfg.Limits.BodyBudget},
-		clients: clientCounts{limit: cfg.Limits.ClientInFlight},
+		keys:      newKeyring(cfg.APIKeys),
+		watch:     watch,
+		upstreams: upstreams{scratch: newScratch()},
+		budget:    budget{limit: cfg.Limits.BodyBudget},
+		clients:   clientCounts{limit: cfg.Limits.ClientInFlight},
 	}
 	if cfg.BackendAPIKey != "" {
 		s.backendAuth = []byte("Bearer " + cfg.BackendAPIKey)
@@ -116,6 +121,7 @@ func (s *Server) newHTTP() *fasthttp.Server {
 		NoDefaultServerHeader:        true,
 		NoDefaultContentType:         true,
 		ReadBufferSize:               clientReadBuffer,
+		WriteBufferSize:              clientWriteBuffer,
 		ReadTimeout:                  s.cfg.Timeouts.Header,
 		IdleTimeout:                  s.cfg.Timeouts.Idle,
 		WriteTimeout:                 s.cfg.Timeouts.WriteStall + rearm, // clientWriter moves it on

@@ -32,7 +32,7 @@ type socket struct {
 	peer peer
 
 	reading, writing transfer
-	turn             turn
+	turn             *turn // while there is one
 	readBy, writeBy  deadline
 	// Bound once, so that no call allocates.
 	readStep, writeStep, turnStep func(fd uintptr) bool
@@ -47,8 +47,11 @@ type transfer struct {
 	lent *[]byte    // what buf is, then
 }
 
-// turn is a request being written, after which its answer is waited for.
+// turn is a request being written, after which its answer is waited for. It is lent.
 type turn struct {
+	head   []byte      // of the request
+	pieces net.Buffers // head and body
+
 	vec  [maxSegments]unix.Iovec
 	segs int
 	size int
@@ -255,9 +258,14 @@ func (s *socket) writeOnce(fd uintptr) (done bool) {
 // The waiting begins before the request is written, so that no answer is overlooked. One
 // that does not go out in one piece is not waited for: the next read does. A kept
 // connection that is not quiet is errStale.
-func (s *socket) ask(req net.Buffers, kept bool) (sent time.Time, err error) {
-	t := &s.turn
-	defer func() { clear(t.vec[:t.segs]) }() // they hold the client's body
+func (s *socket) ask(t *turn, kept bool) (sent time.Time, err error) {
+	s.turn = t
+	defer func() {
+		clear(t.vec[:t.segs]) // they hold the client's body
+		clear(t.pieces)
+		t.left, s.turn = nil, nil
+	}()
+	req := t.pieces
 	small := t.load(req)
 	if t.kept = kept; !small && kept && !s.quiet() {
 		return time.Time{}, errStale
@@ -313,7 +321,7 @@ func (t *turn) load(req net.Buffers) bool {
 }
 
 func (s *socket) turnOnce(fd uintptr) (done bool) {
-	t := &s.turn
+	t := s.turn
 	if t.done {
 		return true // there is something to read
 	}

@@ -13,7 +13,8 @@ import (
 // connOn is a connection to a backend over an open socket.
 func connOn(t *testing.T, tcp *net.TCPConn) *upstreamConn {
 	t.Helper()
-	c := &upstreamConn{in: inbox{pool: newInboxPool()}}
+	s := newScratch()
+	c := &upstreamConn{in: inbox{pool: &s.inboxes}, turns: &s.turns}
 	if err := c.open(tcp); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +83,7 @@ func TestAnswerThatIsThereAtOnce(t *testing.T) {
 		c := connOn(t, near)
 		_ = c.SetDeadline(time.Now().Add(5 * time.Second)) // of a wait that nothing ends
 		arrive(t, far, c, "answer")
-		sent, err := c.ask(net.Buffers{[]byte("req"), nil, []byte("uest")}, kept)
+		sent, err := c.ask(&turn{pieces: net.Buffers{[]byte("req"), nil, []byte("uest")}}, kept)
 		if kept {
 			if !errors.Is(err, errStale) || !sent.IsZero() {
 				t.Fatalf("%v, %v: want a stale connection", sent, err)
@@ -109,7 +110,7 @@ func TestAnswerThatComesMeanwhile(t *testing.T) {
 	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 	for range 1000 {
 		_, _ = io.WriteString(far, "answer") // races with the beginning of the wait
-		if sent, err := c.ask(net.Buffers{[]byte("request")}, false); err != nil || sent.IsZero() {
+		if sent, err := c.ask(&turn{pieces: net.Buffers{[]byte("request")}}, false); err != nil || sent.IsZero() {
 			t.Fatal(sent, err)
 		}
 		if _, err := io.ReadFull(far, make([]byte, 7)); err != nil {
@@ -139,15 +140,21 @@ func TestLargeRequestIsWrittenWhole(t *testing.T) {
 			_, _ = io.WriteString(far, "answer")
 		}()
 		body := strings.Repeat("x", size)
-		if sent, err := c.ask(net.Buffers{[]byte("<"), []byte(body), []byte(">")}, false); err != nil || sent.IsZero() {
+		req := &turn{pieces: net.Buffers{[]byte("<"), []byte(body), []byte(">")}}
+		if sent, err := c.ask(req, false); err != nil || sent.IsZero() {
 			t.Fatal(sent, err)
 		}
 		if err := c.more(); err != nil || string(c.in.unread) != "answer" {
 			t.Fatalf("%q, %v", c.in.unread, err)
 		}
-		for _, piece := range c.turn.vec {
+		for _, piece := range req.vec {
 			if piece.Base != nil {
-				t.Fatal("the connection keeps a client's body alive")
+				t.Fatal("what is lent to the next request keeps a client's body alive")
+			}
+		}
+		for _, piece := range req.pieces {
+			if piece != nil {
+				t.Fatal("what is lent to the next request keeps a client's body alive")
 			}
 		}
 		if s := <-got; s != "<"+body+">" {

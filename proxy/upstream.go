@@ -61,7 +61,7 @@ type upstream struct {
 	// progress is when one of its streams last went on, in nanoseconds since born, to the second.
 	progress atomic.Int64
 	maxIdle  time.Duration // below the server's keep-alive
-	inboxes  *sync.Pool
+	scratch  *scratch
 	watch    *watcher // of its connections; nil: none
 
 	mu     sync.Mutex
@@ -77,16 +77,15 @@ type upstreamConn struct {
 	born   time.Time
 	since  time.Time // start of idleness
 	reused bool
-	half   bool   // the write side is shut: good for the answer that is on its way only
-	head   []byte // scratch for the request head
-	iov    [][]byte
+	half   bool       // the write side is shut: good for the answer that is on its way only
+	turns  *sync.Pool // of *turn
 
 	following following
 }
 
 func newUpstream(addr, host string, dialTimeout, maxIdle time.Duration) *upstream {
 	return &upstream{
-		addr: addr, host: host, born: time.Now(), maxIdle: maxIdle, inboxes: newInboxPool(), wake: make(chan struct{}, 1),
+		addr: addr, host: host, born: time.Now(), maxIdle: maxIdle, scratch: newScratch(), wake: make(chan struct{}, 1),
 		dialer: net.Dialer{
 			Timeout:         dialTimeout,
 			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
@@ -144,7 +143,7 @@ func (u *upstream) dial() (*upstreamConn, error) {
 		_ = tcp.Close()
 		return nil, err
 	}
-	c.in.pool = u.inboxes
+	c.in.pool, c.turns = &u.scratch.inboxes, &u.scratch.turns
 	return c, nil
 }
 

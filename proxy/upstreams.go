@@ -16,9 +16,10 @@ var errRemoved = errors.New("backend was removed from the configuration")
 // upstreams finds the client of a backend. Readers take one atomic load; the map is
 // replaced, never changed.
 type upstreams struct {
-	mu     sync.Mutex // of writers
-	m      atomic.Pointer[map[*router.Backend]*upstream]
-	lookup lookup // of names; nil: the system's resolver. Set before requests come
+	mu      sync.Mutex // of writers
+	m       atomic.Pointer[map[*router.Backend]*upstream]
+	scratch *scratch // of all connections
+	lookup  lookup   // of names; nil: the system's resolver. Set before requests come
 }
 
 // get returns nil for a backend that was removed and has nothing in flight any more.
@@ -46,6 +47,7 @@ func (u *upstreams) edit(f func(m map[*router.Backend]*upstream)) {
 func (s *Server) join(b *router.Backend) {
 	u := newUpstream(b.Addr, b.Host, s.cfg.Timeouts.Dial, s.cfg.Timeouts.UpstreamIdle)
 	u.name, u.spare, u.watch = newBackendName(b.Addr, s.upstreams.lookup), s.spareDescriptors, s.watch
+	u.scratch = s.upstreams.scratch
 	s.upstreams.edit(func(m map[*router.Backend]*upstream) { m[b] = u })
 	s.probes.start(b, u)
 }

@@ -1,0 +1,99 @@
+package proxy
+
+import (
+	"io"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// rearm is how often the deadlines of a stream are moved on, and what is added to them
+// for it.
+const rearm = time.Second
+
+// maxWrite keeps a slow but steady client inside timeouts.write_stall, and a chunk with
+// its frame inside one raw write.
+const maxWrite = rawLimit - 16
+
+// clientWriter is all that is ever written of an answer to a client.
+type clientWriter struct {
+	w       io.Writer // fasthttp's: behind the head, and flushed with each write of a chunked answer
+	chunked bool
+	conn    *clientConn
+	buffers *buffers
+	stall   time.Duration
+	armed   time.Time
+	n       int64
+}
+
+// write sends p, giving up on a client that reads nothing for timeouts.write_stall.
+// The deadline is moved at most once a second; fasthttp arms it for each response's
+// start and for what is no completion.
+func (w *clientWriter) write(p []byte, now time.Time) error {
+	for len(p) > 0 {
+		if now.Sub(w.armed) > rearm {
+			w.armed = now
+			_ = w.conn.SetWriteDeadline(now.Add(w.stall + rearm))
+		}
+		n, err := w.send(p[:min(len(p), maxWrite)])
+		w.n += int64(n)
+		if err != nil {
+			return err
+		}
+		if p = p[n:]; len(p) > 0 {
+			now = time.Now()
+		}
+	}
+	return nil
+}
+
+// send goes through fasthttp, which has the head; each later chunk goes straight to the
+// connection, as fasthttp holds nothing back then.
+func (w *clientWriter) send(p []byte) (int, error) {
+	if !w.chunked || w.n == 0 {
+		return w.w.Write(p)
+	}
+	lent := w.buffers.lend()
+	b := strconv.AppendInt(*lent, int64(len(p)), 16)
+	b = append(append(append(b, "\r\n"...), p...), "\r\n"...)
+	_, err := w.conn.Write(b)
+	w.buffers.takeBack(lent, b)
+	if err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// buffers is the pool of what streams and answers are buffered in.
+type buffers struct{ pool sync.Pool }
+
+// maxPooledBuffer keeps the buffer of one large answer from living on.
+const maxPooledBuffer = 64 << 10
+
+// lend hands out an empty buffer, which comes back by takeBack.
+func (b *buffers) lend() *[]byte {
+	p, ok := b.pool.Get().(*[]byte)
+	if !ok {
+		p = new([]byte)
+		*p = make([]byte, 0, relayBuffer)
+	}
+	return p
+}
+
+// takeBack takes what was lent, nil for nothing, with what it has grown to.
+func (b *buffers) takeBack(lent *[]byte, buf []byte) {
+	if lent != nil && cap(buf) <= maxPooledBuffer {
+		*lent = buf[:0]
+		b.pool.Put(lent)
+	}
+}
+
+func (b *buffers) get(r *relay) {
+	r.pooled = b.lend()
+	r.buf = *r.pooled
+}
+
+func (b *buffers) put(r *relay) {
+	b.takeBack(r.pooled, r.buf)
+	r.pooled, r.buf = nil, nil
+}
