@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"sync"
@@ -59,7 +60,7 @@ func (p *prober) start(b *router.Backend, u *upstream) {
 }
 
 func (p *prober) watch(b *router.Backend, u *upstream) {
-	for {
+	for first := true; ; first = false {
 		if u.leaving.Load() && b.InFlight() == 0 {
 			p.s.forget(b, u)
 			return
@@ -70,6 +71,8 @@ func (p *prober) watch(b *router.Backend, u *upstream) {
 		wait := h.Interval
 		if b.Suspect() || u.leaving.Load() {
 			wait = h.SuspectInterval
+		} else if first && wait > 0 {
+			wait = rand.N(wait) // backends that joined together are not checked together for ever
 		}
 		select {
 		case <-p.ctx.Done():
