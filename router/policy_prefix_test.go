@@ -292,6 +292,21 @@ func TestReloadsLeakNoSeats(t *testing.T) {
 	}
 }
 
+func TestPrefixAllocatesNothing(t *testing.T) {
+	r := newPrefixRouter(t, 4, 1)
+	s, w := r.Snapshot(), want(Prefill, text(1, 300)...)
+	var l Lease
+	if n := testing.AllocsPerRun(200, func() {
+		w.Prefix[250]++ // there are blocks to be noted each time
+		if s.AcquireFor(w, &l) != nil {
+			t.Fatal("no lease")
+		}
+		l.Release(OK)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 // BenchmarkPrefixChoice is the choice of one backend and its release, among so many that
 // are all busy, for prompts of so many blocks, half of them known at three backends.
 func BenchmarkPrefixChoice(b *testing.B) {

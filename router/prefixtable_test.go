@@ -180,17 +180,22 @@ func TestRestartForgets(t *testing.T) {
 	}
 }
 
-// TestSeatsAreGivenAgain: 5,000 backends come and go, and none is taken for another.
+// TestSeatsAreGivenAgain: with one seat left, backends come and go, and none is taken for
+// the one that had its seat before.
 func TestSeatsAreGivenAgain(t *testing.T) {
 	table := newPrefixTable(1 << 20)
+	caches(table, seatCount-2, 1<<20)
 	prompt := chains(text(1, 10)...)
-	for i := range 5000 {
+	for i := range 10 {
 		c := caches(table, 1, 1<<20)[0]
 		if c.seat.Load() == 0 {
 			t.Fatalf("the %d-th backend has no seat", i)
 		}
-		if got := table.had(c, prompt).blocks; got != 0 {
-			t.Fatalf("the %d-th backend has %d blocks of another one's", i, got)
+		for n := range uint64(2 * i) { // until its time is past that of the one before
+			if got := table.had(c, prompt).blocks; got != 0 {
+				t.Fatalf("the %d-th backend has %d blocks of another one's after %d prompts", i, got, n)
+			}
+			table.send(c, chains(text(uint64(i)*100+n+2, 10)...))
 		}
 		table.send(c, prompt)
 		if got := table.had(c, prompt).blocks; got != 10 {
@@ -202,15 +207,14 @@ func TestSeatsAreGivenAgain(t *testing.T) {
 			t.Fatalf("the %d-th backend has left with %d blocks", i, got)
 		}
 	}
-	cs := caches(table, seatCount+10, 1<<20)
-	seats := map[uint32]bool{}
-	for _, c := range cs[:seatCount-1] {
-		seats[c.seat.Load()] = true
+	c := caches(table, 3, 1<<20)
+	if c[0].seat.Load() == 0 || c[1].seat.Load() != 0 || c[2].seat.Load() != 0 {
+		t.Errorf("seats %d, %d and %d for one place", c[0].seat.Load(), c[1].seat.Load(), c[2].seat.Load())
 	}
-	if len(seats) != seatCount-1 || seats[0] || cs[seatCount].seat.Load() != 0 {
-		t.Errorf("%d seats for %d backends", len(seats), seatCount-1)
+	table.send(c[2], prompt) // does nothing
+	if got := table.had(c[2], prompt).blocks; got != 0 {
+		t.Errorf("a backend without a seat has %d blocks", got)
 	}
-	table.send(cs[seatCount], prompt) // does nothing
 }
 
 // TestTableIsBounded: what is asked for stays, the rest makes room.

@@ -37,6 +37,7 @@ func mutants() []mutant {
 	all = append(all, edgeMutants()...)
 	all = append(all, routingMutants()...)
 	all = append(all, engineMutants()...)
+	all = append(all, prefixMutants()...)
 	return append(all, socketMutants()...)
 }
 
