@@ -16,6 +16,7 @@ import (
 func shortChurn(edit func(*config)) bench.ChurnOptions {
 	cfg := defaultConfig()
 	cfg.Timeouts.UpstreamIdle = 700 * time.Millisecond
+	cfg.Router.Routing.Poll = 200 * time.Millisecond // on one connection, which is never idle for long
 	if edit != nil {
 		edit(&cfg)
 	}

@@ -124,3 +124,20 @@ func awaitReady(ctx context.Context, addr string) error {
 		}
 	}
 }
+
+// awaitPolled waits until each of so many engines has been read twice: the connection that
+// the proxy keeps for that belongs to the baseline. Where none is read it gives up soon.
+func awaitPolled(ctx context.Context, admin string, engines int) error {
+	const bound = 5 * time.Second
+	for end := time.Now().Add(bound); time.Now().Before(end); {
+		series, err := scrape(ctx, admin)
+		if err != nil {
+			return err
+		}
+		if series[`xpyd_engine_polls_total{result="ok"}`]+series[`xpyd_engine_polls_total{result="failed"}`] >= float64(2*engines) {
+			return nil
+		}
+		sleepUntil(ctx, time.Now().Add(50*time.Millisecond))
+	}
+	return ctx.Err()
+}

@@ -68,6 +68,9 @@ func Churn(ctx context.Context, o ChurnOptions, out io.Writer) (err error) {
 	if err := awaitReady(ctx, proxy.Addr); err != nil {
 		return err
 	}
+	if err := awaitPolled(ctx, proxy.Admin, o.Prefill+o.Decode); err != nil {
+		return err
+	}
 	// Probes of the backends come and go; the quietest moment is what must come back.
 	base, err := quietest(o.KeepAlive + 500*time.Millisecond)
 	if err != nil {

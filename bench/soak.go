@@ -185,6 +185,10 @@ func (s *soak) baseline(ctx context.Context) (soakCensus, error) {
 	if err := awaitReady(ctx, s.proxy.address()); err != nil {
 		return soakCensus{}, err
 	}
+	_, admin, _ := s.proxy.now()
+	if err := awaitPolled(ctx, admin, 2*poolSize); err != nil {
+		return soakCensus{}, err
+	}
 	rest, err := s.quietest(ctx, restFor)
 	if err != nil {
 		return rest, err

@@ -236,6 +236,8 @@ func TestSoakLogFindsWhatMustNotBeThere(t *testing.T) {
 func TestSampleTellsGaugesFromCounters(t *testing.T) {
 	s, err := readSample(strings.NewReader("# TYPE xpyd_in_flight gauge\nxpyd_in_flight{role=\"decode\"} 2\n" +
 		"# TYPE xpyd_backend_up gauge\nxpyd_backend_up{role=\"decode\"} 1\n# TYPE xpyd_panics_total counter\nxpyd_panics_total 3\n" +
+		"# TYPE xpyd_engine_requests_running gauge\nxpyd_engine_requests_running{role=\"decode\"} 4\n" +
+		"# TYPE xpyd_price_per_leg_seconds gauge\nxpyd_price_per_leg_seconds{work=\"local\"} 0.5\n" +
 		"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds 1.7e+09\n"))
 	if err != nil || s.begun != 1.7e9 {
 		t.Fatalf("sample %+v, error %v", s, err)

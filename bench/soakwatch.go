@@ -94,7 +94,7 @@ func (m *sampler) look(ctx context.Context) error {
 		switch {
 		case next.kinds[base] == "gauge" && strings.HasPrefix(base, "xpyd_") && value < 0:
 			m.s.verdict.breach(invGauges, "a gauge below zero", "%s %g", name, value)
-		case next.kinds[base] != "gauge" && next.kinds[base] != "summary" && next.begun == m.last.begun && value < m.last.series[name]:
+		case next.kinds[base] != "gauge" && next.kinds[base] != "summary" && !engines(base) && next.begun == m.last.begun && value < m.last.series[name]:
 			m.s.verdict.breach(invGauges, "a counter that went back", "%s %g after %g", name, value, m.last.series[name])
 		}
 	}
@@ -216,14 +216,23 @@ func (s metricSample) openGauges() []string {
 	var all []string
 	for name, value := range s.series {
 		base, _, _ := strings.Cut(name, "{")
-		state := base == "xpyd_backend_up" || base == "xpyd_build_info" || base == "xpyd_config_last_reload_successful"
-		if s.kinds[base] == "gauge" && strings.HasPrefix(base, "xpyd_") && !state && value != 0 {
+		if s.kinds[base] == "gauge" && strings.HasPrefix(base, "xpyd_") && !state(base) && value != 0 {
 			all = append(all, fmt.Sprintf("%s %g", name, value))
 		}
 	}
 	slices.Sort(all)
 	return all
 }
+
+// state tells gauges that say how something is, or what was measured, from those that
+// count what is held.
+func state(name string) bool {
+	return slices.Contains([]string{"xpyd_backend_up", "xpyd_build_info", "xpyd_config_last_reload_successful"}, name) ||
+		slices.ContainsFunc([]string{"xpyd_engine_", "xpyd_pool_", "xpyd_price_"}, func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+// engines: counters of the engines' own, which begin at 0 when an engine starts anew.
+func engines(name string) bool { return strings.HasPrefix(name, "xpyd_engine_prefix_cache_") }
 
 // soakCensus is what a process of the proxy holds while nothing is asked of it.
 type soakCensus struct {
