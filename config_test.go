@@ -63,7 +63,7 @@ func TestConfigEveryKeyHasFlagAndVariable(t *testing.T) {
 	values := map[string]string{
 		"string": "x", "duration": "1234ms", "size": "77MiB", "count": "17", "share": "0.5", "bool": "true", "list": "a,b",
 		"listen": "127.0.0.1:9", "admin": "127.0.0.1:10", "connector": "nixl", "prefill_policy": "round_robin", "decode_policy": "round_robin",
-		"kv.release": "reject", "log.level": "debug", "log.format": "console", "api_key_file": secret, "backend_api_key_file": secret,
+		"pd.mode": "auto", "kv.release": "reject", "log.level": "debug", "log.format": "console", "api_key_file": secret, "backend_api_key_file": secret,
 		"prefill": "http://a:1,http://b:2", "decode": "http://a:1,http://b:2", "limits.body_budget": "2GiB",
 		"health.eject_for": "2m", "health.eject_max": "1h",
 		"decode_only.enabled": "false", "usage.rewrite": "false",

@@ -36,6 +36,7 @@ func mutants() []mutant {
 	all = append(all, handoverMutants()...)
 	all = append(all, edgeMutants()...)
 	all = append(all, routingMutants()...)
+	all = append(all, priceMutants()...)
 	all = append(all, engineMutants()...)
 	all = append(all, prefixMutants()...)
 	return append(all, socketMutants()...)
@@ -180,8 +181,8 @@ func leavingMutants() []mutant {
 		pkg: proxyPkg, test: "TestDecodeIsReservedWhilePrefillWorks",
 	}, {
 		name: "all-down prefills anyway", file: "proxy/completion.go",
-		old: "if err := c.reserveDecode(); err != nil {\n\t\treturn err\n\t}\n\tc.legID",
-		new: "if err := c.reserveDecode(); err != nil {\n\t\tif c.prefill() == nil {\n\t\t\tc.abandon(nil)\n\t\t}\n\t\treturn err\n\t}\n\tc.legID",
+		old: "if err := c.reserveDecode(); err != nil {\n\t\treturn err\n\t}\n\tc.choosePath()",
+		new: "if err := c.reserveDecode(); err != nil {\n\t\tif c.prefill() == nil {\n\t\t\tc.abandon(nil)\n\t\t}\n\t\treturn err\n\t}\n\tc.choosePath()",
 		pkg: proxyPkg, test: "TestAllDownIsSaidAtOnce",
 	}, {
 		name: "client gone not watched during P", file: "proxy/completion.go",
