@@ -304,6 +304,9 @@ func (r *run) load(s shape) load {
 // observe loads a contender and watches it meanwhile. asked is how many requests it has
 // answered, or begun to.
 func (r *run) observe(ctx context.Context, s shape, p *running) (values map[metric]float64, asked int, err error) {
+	if err := settle(ctx, s, p); err != nil {
+		return nil, 0, err
+	}
 	idle, err := lookAt(p)
 	if err != nil {
 		return nil, 0, err
