@@ -99,7 +99,7 @@ func runCheck(args ...string) (string, error) {
 
 func TestCheckPrintsPools(t *testing.T) {
 	out, err := runCheck("--prefill", "http://a:1,http://b:2", "--decode", "http://c:3", "--decode-policy", "round_robin")
-	if want := "prefill: http://a:1 http://b:2 (least_request)\ndecode: http://c:3 (round_robin)\nok\n"; err != nil || out != want {
+	if want := "prefill: http://a:1 http://b:2 (prefix)\ndecode: http://c:3 (round_robin)\nok\n"; err != nil || out != want {
 		t.Errorf("got %q, %v, want %q", out, err, want)
 	}
 	out, err = runCheck("--decode", "http://c:3")

@@ -1,6 +1,9 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
 
 // Advice is what the gauges about the ratio of the pools are read from, at each scrape.
 type Advice struct {
@@ -49,4 +52,20 @@ func (c adviceCollector) Collect(ch chan<- prometheus.Metric) {
 		send(perTokenDesc, p.PerToken, work)
 		send(perLegDesc, p.Fixed, work)
 	}
+}
+
+// Decisions are the paths taken so far: counts by path and reason, but those that are 0.
+func (m *Metrics) Decisions() map[string]map[string]int64 {
+	all := map[string]map[string]int64{}
+	for by, c := range m.decisionBy {
+		var v dto.Metric
+		if c.Write(&v) != nil || v.GetCounter().GetValue() == 0 {
+			continue
+		}
+		if all[by[0]] == nil {
+			all[by[0]] = map[string]int64{}
+		}
+		all[by[0]][by[1]] = int64(v.GetCounter().GetValue())
+	}
+	return all
 }

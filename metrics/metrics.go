@@ -35,6 +35,9 @@ type BackendLoad struct {
 	// EngineAge is the age of what the engine last told of itself; below 0: it never did.
 	EngineAge time.Duration
 	Engine    *EngineLoad // nil: too old, or never told
+	// Tokens of the prompts sent there, and those of them that were expected in its prefix
+	// cache; 0 and 0: nothing is remembered.
+	EstimatedQueries, EstimatedHits int64
 }
 
 // EngineLoad is what an engine told of itself. A number below 0 is not known.
@@ -277,17 +280,19 @@ var (
 	ejectedDesc  = prometheus.NewDesc("xpyd_backend_ejected", "1 while the backend is left alone for its failures.", []string{"role", "backend"}, nil)
 
 	// What an engine does not tell, or told too long ago, has no series.
-	elsewhereDesc = prometheus.NewDesc("xpyd_engine_requests_elsewhere", "Estimate of the requests on the engine that this process has not sent.", []string{"role", "backend"}, nil)
-	engineAgeDesc = prometheus.NewDesc("xpyd_engine_state_age_seconds", "Age of what the engine's own metrics last told.", []string{"role", "backend"}, nil)
-	runningDesc   = prometheus.NewDesc("xpyd_engine_requests_running", "Requests that run on the engine, of all its clients, by its own metrics.", []string{"role", "backend"}, nil)
-	waitingDesc   = prometheus.NewDesc("xpyd_engine_requests_waiting", "Requests that wait on the engine, of all its clients, by its own metrics.", []string{"role", "backend"}, nil)
-	kvUsageDesc   = prometheus.NewDesc("xpyd_engine_kv_usage_ratio", "Share of the engine's KV blocks in use, 0 to 1, by its own metrics.", []string{"role", "backend"}, nil)
-	queriesDesc   = prometheus.NewDesc("xpyd_engine_prefix_cache_queries_total", "Prompt tokens looked up in the engine's prefix cache, by its own metrics.", []string{"role", "backend"}, nil)
-	hitsDesc      = prometheus.NewDesc("xpyd_engine_prefix_cache_hits_total", "Prompt tokens found in the engine's prefix cache, by its own metrics.", []string{"role", "backend"}, nil)
+	elsewhereDesc        = prometheus.NewDesc("xpyd_engine_requests_elsewhere", "Estimate of the requests on the engine that this process has not sent.", []string{"role", "backend"}, nil)
+	engineAgeDesc        = prometheus.NewDesc("xpyd_engine_state_age_seconds", "Age of what the engine's own metrics last told.", []string{"role", "backend"}, nil)
+	runningDesc          = prometheus.NewDesc("xpyd_engine_requests_running", "Requests that run on the engine, of all its clients, by its own metrics.", []string{"role", "backend"}, nil)
+	waitingDesc          = prometheus.NewDesc("xpyd_engine_requests_waiting", "Requests that wait on the engine, of all its clients, by its own metrics.", []string{"role", "backend"}, nil)
+	kvUsageDesc          = prometheus.NewDesc("xpyd_engine_kv_usage_ratio", "Share of the engine's KV blocks in use, 0 to 1, by its own metrics.", []string{"role", "backend"}, nil)
+	queriesDesc          = prometheus.NewDesc("xpyd_engine_prefix_cache_queries_total", "Prompt tokens looked up in the engine's prefix cache, by its own metrics.", []string{"role", "backend"}, nil)
+	estimatedQueriesDesc = prometheus.NewDesc("xpyd_prefix_cache_estimated_queries_total", "Estimated tokens of the prompts sent to the engine.", []string{"role", "backend"}, nil)
+	estimatedHitsDesc    = prometheus.NewDesc("xpyd_prefix_cache_estimated_hits_total", "Those of them that were expected in the engine's prefix cache.", []string{"role", "backend"}, nil)
+	hitsDesc             = prometheus.NewDesc("xpyd_engine_prefix_cache_hits_total", "Prompt tokens found in the engine's prefix cache, by its own metrics.", []string{"role", "backend"}, nil)
 )
 
 func (c *backendCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{inFlightDesc, upDesc, ejectedDesc, elsewhereDesc, engineAgeDesc, runningDesc, waitingDesc, kvUsageDesc, queriesDesc, hitsDesc} {
+	for _, d := range []*prometheus.Desc{inFlightDesc, upDesc, ejectedDesc, elsewhereDesc, engineAgeDesc, runningDesc, waitingDesc, kvUsageDesc, queriesDesc, hitsDesc, estimatedQueriesDesc, estimatedHitsDesc} {
 		ch <- d
 	}
 }
@@ -302,6 +307,10 @@ func (c *backendCollector) Collect(ch chan<- prometheus.Metric) {
 		send(ejectedDesc, prometheus.GaugeValue, flag(b.Ejected))
 		if b.EngineAge >= 0 {
 			send(engineAgeDesc, prometheus.GaugeValue, b.EngineAge.Seconds())
+		}
+		if b.EstimatedQueries > 0 {
+			send(estimatedQueriesDesc, prometheus.CounterValue, float64(b.EstimatedQueries))
+			send(estimatedHitsDesc, prometheus.CounterValue, float64(b.EstimatedHits))
 		}
 		if b.Engine != nil {
 			send(elsewhereDesc, prometheus.GaugeValue, b.Elsewhere)

@@ -16,10 +16,29 @@ type backendEntry struct {
 	TokensInFlight int64 `json:"tokens_in_flight"`
 	// Elsewhere estimates the requests on the engine that this process has not sent.
 	Elsewhere float64 `json:"elsewhere"`
+	// LocalSeconds is what a decode engine has spent on prompts of
+	// its own, as far as xpyd sent them.
+	LocalSeconds float64 `json:"local_seconds,omitempty"`
+	// CacheEstimate is what xpyd believes of the engine's prefix cache, to be compared
+	// with what the engine counts; absent where nothing is remembered.
+	CacheEstimate *cacheEntry `json:"cache_estimate,omitempty"`
 	// Engine is what the engine told of itself; null: nothing, or too long ago.
 	// EngineUnknown says why it is null, or what it lacks.
 	Engine        *engineEntry `json:"engine"`
 	EngineUnknown string       `json:"engine_unknown,omitempty"`
+}
+
+// cacheEntry counts tokens, estimated, since xpyd knows the backend.
+type cacheEntry struct {
+	Queries  int64 `json:"queries"`
+	Hits     int64 `json:"hits"`
+	Capacity int64 `json:"capacity"` // that the cache has room for
+}
+
+// tableEntry is the memory of what a pool's backends have had.
+type tableEntry struct {
+	Used   int64 `json:"used_bytes"`
+	Memory int64 `json:"memory_bytes"`
 }
 
 // engineEntry has no member for what the engine did not tell. Counters run since the
@@ -68,7 +87,11 @@ func known[T int64 | float64](v T) *T {
 func (s *Server) backendEntryOf(snap *router.Snapshot, b *router.Backend) backendEntry {
 	e := backendEntry{
 		Role: b.Role.String(), poolEntry: poolEntryOf(snap, b), TokensInFlight: b.TokensInFlight(),
-		Elsewhere: b.Elsewhere(), EngineUnknown: s.polls.unknown(b),
+		Elsewhere: b.Elsewhere(), LocalSeconds: b.LocalTime().Seconds(), EngineUnknown: s.polls.unknown(b),
+	}
+	if _, memory := snap.PrefixTable(b.Role); memory > 0 {
+		c := b.CacheEstimate()
+		e.CacheEstimate = &cacheEntry{c.Queries, c.Hits, c.Capacity}
 	}
 	if engine := b.Engine(); engine != nil {
 		age, _ := b.EngineAge()
@@ -83,8 +106,17 @@ func (s *Server) adminBackends(w http.ResponseWriter, _ *http.Request) {
 	snap := s.router.Snapshot()
 	all := struct {
 		Backends []backendEntry `json:"backends"`
-	}{Backends: []backendEntry{}}
+		// Tables of the prefixes that each backend had, by role.
+		Tables map[string]tableEntry `json:"prefix_tables"`
+		// TokenBytes is the mean size of a prompt's token in a body, as measured.
+		TokenBytes float64 `json:"token_bytes"`
+		// Decisions by path and reason.
+		Decisions map[string]map[string]int64 `json:"decisions"`
+	}{Backends: []backendEntry{}, Tables: map[string]tableEntry{}, TokenBytes: s.router.TokenBytes(), Decisions: s.metrics.Decisions()}
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
+		if used, memory := snap.PrefixTable(role); memory > 0 {
+			all.Tables[role.String()] = tableEntry{used, memory}
+		}
 		for _, b := range snap.Backends(role) {
 			all.Backends = append(all.Backends, s.backendEntryOf(snap, b))
 		}
@@ -97,6 +129,9 @@ func engineLoad(l metrics.BackendLoad, b *router.Backend) metrics.BackendLoad {
 	l.Elsewhere, l.EngineAge = b.Elsewhere(), -1
 	if age, ok := b.EngineAge(); ok {
 		l.EngineAge = age
+	}
+	if c := b.CacheEstimate(); c.Queries > 0 {
+		l.EstimatedQueries, l.EstimatedHits = c.Queries, c.Hits
 	}
 	if e := b.Engine(); e != nil {
 		l.Engine = &metrics.EngineLoad{

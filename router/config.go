@@ -62,10 +62,10 @@ type Health struct {
 	SlowStart time.Duration `mapstructure:"slow_start"`
 }
 
-// DefaultConfig has empty pools, least_request on both sides and no caps.
+// DefaultConfig has empty pools, prefix for prefill and least_request for decode, and no caps.
 func DefaultConfig() Config {
 	return Config{
-		PrefillPolicy: "least_request", DecodePolicy: "least_request",
+		PrefillPolicy: "prefix", DecodePolicy: "least_request",
 		PD:    PD{Mode: PDAlways},
 		Queue: Line{Length: 1000, Wait: 5 * time.Second},
 		Health: Health{

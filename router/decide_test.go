@@ -85,7 +85,7 @@ func TestAutoTakesTheCheaperWay(t *testing.T) {
 		"transfer costs more than it saves": {100, 50, 100, 0, 0, 0, Prompt{Tokens: 1000}, false},
 		"D's streams are worth a transfer":  {100, 50, 100, 40, 0, 0, Prompt{Tokens: 1000}, true},
 		"P is saturated":                    {100, 1, 100, 10, 50000, 0, Prompt{Tokens: 1000}, false},
-		"D computes for others already":     {100, 1, 100, 10, 0, 50000, Prompt{Tokens: 1000}, true},
+		"D computes for others already":     {100, 50, 100, 0, 0, 50000, Prompt{Tokens: 1000}, true},
 		"P has the prefix":                  {100, 10, 100, 0, 0, 0, Prompt{Tokens: 8000, CachedPrefill: 7900}, true},
 		"D has the prefix":                  {100, 10, 100, 10, 0, 0, Prompt{Tokens: 8000, CachedDecode: 7900}, false},
 	} {

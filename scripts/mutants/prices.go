@@ -25,7 +25,7 @@ func priceMutants() []mutant {
 	}, {
 		name: "prices of the past weigh as much as those of now", file: "router/price.go",
 		old: "keep = min(keep, (most-1)/max(l.w, 1))",
-		new: "keep = 1",
+		new: "keep, _ = 1, most",
 		pkg: routerPkg, test: "TestLineFollowsWithinAMinute",
 	}, {
 		name: "the threshold looks at the prompt and not at what is uncached", file: "router/decide.go",
