@@ -207,6 +207,7 @@ func (c *completion) run() *apiError {
 // plan chooses the path.
 func (c *completion) plan() {
 	c.snap = c.s.router.Snapshot()
+	c.s.router.Admitted()
 	c.tokens, _ = c.req.PromptTokens(c.s.router.TokenBytes())
 	switch bypass := c.req.Bypass(); {
 	case len(c.snap.Backends(router.Prefill)) == 0:

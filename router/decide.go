@@ -101,8 +101,8 @@ func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 	}
 	r := s.router
 	out := Decision{Reason: ReasonPrice}
-	out.SplitCost = r.prices.split(p, prompt)
-	out.LocalCost = r.prices.local(d, fresh, s.router.now())
+	out.SplitCost = r.prices.split(p, prompt, r.now())
+	out.LocalCost = r.prices.local(d, fresh, r.now())
 	out.Split = r.chooser.cheaper(out.SplitCost, out.LocalCost, fresh)
 	if r.explores(out) {
 		out.Split, out.Reason = !out.Split, ReasonExplore
@@ -111,8 +111,8 @@ func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 }
 
 // split is P's queue, P's work and the transfer.
-func (p *prices) split(b *Backend, prompt Prompt) float64 {
-	ahead := float64(b.tokens.Load()) + float64(max(0, prompt.Tokens-prompt.CachedPrefill))
+func (p *prices) split(b *Backend, prompt Prompt, now int64) float64 {
+	ahead := b.backlog(now, p.pace()) + float64(max(0, prompt.Tokens-prompt.CachedPrefill))
 	return p.cost(PrefillWork, ahead) + p.cost(TransferWork, float64(max(0, prompt.Tokens-prompt.CachedDecode)))
 }
 

@@ -92,7 +92,7 @@ func TestAutoTakesTheCheaperWay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			x := newPricer(t)
 			x.learn(c.prefill, c.transfer, c.local)
-			x.p.tokens.Add(c.queued)
+			x.p.enqueue(c.queued)
 			x.d.computing.Add(c.computing)
 			x.d.inflight.Add(int64(c.streams) + 1)
 			if d := x.decide(auto, x.p, x.d, c.prompt); d.Split != c.split || d.Reason != ReasonPrice {

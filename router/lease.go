@@ -31,7 +31,7 @@ type Lease struct {
 
 	tokens   int64
 	cached   int
-	ahead    int64 // tokens that the backend had in flight before this one
+	ahead    int64 // tokens that the backend had to compute before this one
 	computes int64 // of decode: tokens that it computes for this one, see Compute
 	degraded bool
 	held     atomic.Bool
@@ -57,7 +57,9 @@ func (l *Lease) Release(o Outcome) {
 	}
 	b.record(o)
 	l.Computed()
-	b.tokens.Add(-l.tokens)
+	if b.tokens.Add(-l.tokens) == 0 {
+		b.free.Store(0)
+	}
 	b.inflight.Add(-1)
 	b.router.serve(b.Role)
 }
@@ -73,12 +75,12 @@ func (l *Lease) hold(b *Backend, w *Want, cached int) {
 	if b.Role == Prefill {
 		l.tokens -= int64(cached)
 	}
-	l.ahead = b.tokens.Add(l.tokens) - l.tokens
+	l.ahead = b.enqueue(l.tokens)
 	l.held.Store(true)
 }
 
-// Tokens are those that the lease was taken for, Ahead those that its backend had in
-// flight before. Valid after Release, too.
+// Tokens are those that the lease was taken for, Ahead those that its backend had to
+// compute before. Valid after Release, too.
 func (l *Lease) Tokens() int { return int(l.tokens) }
 
 // Ahead: see Tokens.

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// prefixed takes the backend that will be done with the prompt first: the tokens in flight
-// there, for the share that it can take, and those of the prompt that it has not in its
-// prefix cache. What is hot moves on to others as soon as waiting for it takes longer than
+// prefixed takes the backend that will be done with the prompt first: what it has yet to
+// do of the tokens in flight there, for the share that it can take, and those of the prompt
+// that it has not in its prefix cache. What is hot moves on to others as soon as waiting for it takes longer than
 // to compute it again. Among equals the conversation decides, so that all replicas of this
 // process agree. A prompt of which nothing can be known goes where least is in flight.
 type prefixed struct{ least }
@@ -18,7 +18,7 @@ func (p prefixed) pick(backends []*Backend, q query) *Backend {
 	}
 	o := offers{
 		key: q.conversation, own: float64(q.tokens), block: blockTokens(int(q.tokens), len(q.prefix)),
-		low: math.Inf(1), rank: math.Inf(1),
+		low: math.Inf(1), rank: math.Inf(1), pace: backends[0].router.prices.pace(),
 	}
 	if o.key == 0 {
 		o.key = q.prefix[min(len(q.prefix), openingBlocks)-1]
@@ -43,6 +43,7 @@ type offers struct {
 	own   float64 // the prompt's tokens
 	block float64 // those of a block of it
 	key   uint64
+	pace  float64 // see backlog
 
 	low  float64  // least cost
 	best *Backend // that ranks first by the key; before the ranking, the one of least cost
@@ -52,19 +53,14 @@ type offers struct {
 
 // price finds the least cost of those that compute all of the prompt.
 func (o *offers) price(backends []*Backend, q *query) {
-	bound := int64(math.MaxInt64) // with a full share, one with more in flight is no better
 	for _, b := range backends {
-		if b.inflight.word.Load() < q.plain && b.tokens.Load() >= bound {
-			continue
-		}
 		if cost := o.cold(b, q); cost < o.low {
 			o.best, o.low = b, cost
-			bound = int64(math.Ceil(cost - o.own))
 		}
 	}
 }
 
-// cold is the tokens in flight at b, for the share that it can take, and the prompt's.
+// cold is b's backlog, for the share that it can take, and the prompt's tokens.
 // Nothing is divided out of the prompt itself: where all are idle, one with a smaller
 // share would never get one.
 func (o *offers) cold(b *Backend, q *query) float64 {
@@ -72,7 +68,7 @@ func (o *offers) cold(b *Backend, q *query) float64 {
 	if share == 0 {
 		return math.Inf(1)
 	}
-	return float64(b.tokens.Load())/share + o.own
+	return b.backlog(q.now, o.pace)/share + o.own
 }
 
 // warm is the cost at one that has a part of the prompt.

@@ -293,11 +293,46 @@ func TestQueueRace(t *testing.T) {
 	}
 }
 
+// Retries that are over at once are bounded all the same: over any ten seconds they are a
+// part of the requests, or three a second where there are few of these.
+func TestRetryRateIsBounded(t *testing.T) {
+	for _, tc := range []struct{ perSecond, want int }{{0, 30}, {10, 40}, {1000, 1030}} {
+		t.Run(fmt.Sprint(tc.perSecond), func(t *testing.T) {
+			r, clock := newRouterOf(t, 2, 2, nil)
+			var taken []int
+			for range 40 {
+				for range tc.perSecond {
+					r.Admitted()
+				}
+				n := 0
+				for n < 10000 && r.TakeRetry() {
+					r.ReturnRetry()
+					n++
+				}
+				taken = append(taken, n)
+				clock.advance(time.Second)
+			}
+			for from := range taken[:30] {
+				sum := 0
+				for _, n := range taken[from : from+10] {
+					sum += n
+				}
+				if sum > tc.want || from >= 10 && sum < tc.want*9/10 {
+					t.Errorf("%d retries in ten seconds from %d s on, want %d: %v", sum, from, tc.want, taken)
+				}
+			}
+		})
+	}
+}
+
 func TestRetryBudget(t *testing.T) {
 	for _, tc := range []struct{ inFlight, want int }{{0, 3}, {15, 3}, {20, 4}, {100, 20}} {
 		t.Run(fmt.Sprint(tc.inFlight), func(t *testing.T) {
 			r, _ := newRouterOf(t, 2, 2, nil)
 			s := r.Snapshot()
+			for range 1000 {
+				r.Admitted()
+			}
 			for i := range tc.inFlight { // on both pools: a request holds one lease of each
 				leaseOn(t, s, s.Backends(Role(i % 2))[0])
 			}

@@ -48,6 +48,7 @@ type Router struct {
 	epoch    time.Time
 	degraded atomic.Int64 // decode leases whose request could not get a prefill
 	retries  atomic.Int64 // retries under way
+	recent   recent
 	queues   [2]queue     // by Role
 	onEject  atomic.Pointer[func(Ejection)]
 	pairs    pairMatrix

@@ -3,8 +3,18 @@ package main
 // priceMutants: when a request gets a prefill of its own.
 func priceMutants() []mutant {
 	return []mutant{{
+		name: "retries that are over at once are not bounded", file: "router/retry.go",
+		old: "retries.Add(1)\n",
+		new: "_ = retries\n",
+		pkg: routerPkg, test: "TestRetryRateIsBounded",
+	}, {
+		name: "a prompt counts whole until it is done", file: "router/backlog.go",
+		old: "return left(b.free.Load(), now, n, pace)",
+		new: "return float64(n)",
+		pkg: routerPkg, test: "TestPrefixWaitsForWhatIsNearlyDone/nearly_done",
+	}, {
 		name: "what P has in flight costs nothing", file: "router/decide.go",
-		old: "ahead := float64(b.tokens.Load()) + ",
+		old: "ahead := b.backlog(now, p.pace()) + ",
 		new: "ahead := ",
 		pkg: routerPkg, test: "TestAutoTakesTheCheaperWay",
 	}, {

@@ -19,9 +19,9 @@ func controls() []mutant {
 		old: "c.count(reason, role && !more && !token)",
 		new: "c.count(reason, role && !token && !more)",
 	}, {
-		name: "control: the same sum in another order", file: "router/lease.go", pkg: routerPkg,
-		old: "b.tokens.Add(-l.tokens)\n\tb.inflight.Add(-1)",
-		new: "b.inflight.Add(-1)\n\tb.tokens.Add(-l.tokens)",
+		name: "control: the same ends in another order", file: "router/lease.go", pkg: routerPkg,
+		old: "b.record(o)\n\tl.Computed()",
+		new: "l.Computed()\n\tb.record(o)",
 	}}
 }
 

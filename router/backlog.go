@@ -1,0 +1,44 @@
+package router
+
+import "math"
+
+// A prefill engine computes one prompt after the other, more or less. So what it has in
+// flight is not what it has yet to do: the prompt at the head is half done, on the average,
+// and where prompts are long that is most of a queue. Each backend therefore has the time
+// at which it will be done, moved on by each prompt at the pace that is measured of the
+// whole pool.
+
+// pace is how many nanoseconds a token of a prefill takes; 0: not known yet.
+func (p *prices) pace() float64 { return p.own(PrefillWork, 1) * 1e9 }
+
+// backlog is the tokens that b has yet to compute: all that are in flight while no pace is
+// known, or where the backend holds prompts in place of computing them.
+func (b *Backend) backlog(now int64, pace float64) float64 {
+	n := b.tokens.Load()
+	if n <= 0 || pace <= 0 || b.Role == Decode {
+		return float64(max(n, 0))
+	}
+	return left(b.free.Load(), now, n, pace)
+}
+
+// left is what is still to be computed until free, no more than the n tokens in flight.
+func left(free, now, n int64, pace float64) float64 {
+	return min(max(float64(free-now)/pace, 0), float64(n))
+}
+
+// enqueue counts the tokens in, and returns the backlog that they found.
+func (b *Backend) enqueue(tokens int64) (ahead int64) {
+	n := b.tokens.Add(tokens) - tokens
+	pace := b.router.prices.pace()
+	if b.Role == Decode || pace <= 0 {
+		return n
+	}
+	now := b.router.now()
+	for {
+		free := b.free.Load()
+		found := left(free, now, n, pace)
+		if b.free.CompareAndSwap(free, now+int64((found+float64(tokens))*pace)) {
+			return int64(math.Round(found))
+		}
+	}
+}
