@@ -43,7 +43,7 @@ fuzz: ## every fuzz target for FUZZTIME (5m), one after the other
 mutants: ## plant one fault at a time in the path of a completion; the test named for it must fail (ARGS='-v -run REGEXP')
 	go run ./scripts/mutants $(ARGS)
 
-faults: ## the fault matrix: each row's tests must run and pass (ARGS='-v -run ^T4$$' picks rows)
+faults: ## the fault matrix: each row's tests must run and pass (ARGS='-v -run ^T4$$' picks rows, ARGS='-prefill-policy prefix' has others than round_robin)
 	go run ./scripts/faults $(ARGS)
 
 bench: build ## the benchmarks of the packages (BENCH=regexp picks some), then what the running proxy costs

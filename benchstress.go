@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"xpyd/bench"
+	"xpyd/router"
 )
 
 func newChurnCmd() *cobra.Command {
@@ -28,7 +29,7 @@ func newChurnCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			o.Start = benchProxy(cfg)
+			o.Start, o.Alone = benchProxy(cfg), cfg.Router.PD.Mode != router.PDAlways
 			if err := o.Validate(); err != nil {
 				return usageError{err}
 			}

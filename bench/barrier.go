@@ -29,9 +29,11 @@ type visit struct {
 	loaded bool          // phaseDecode: after the blocks are pulled, not before
 	hold   time.Duration // how long the engine stays in the phase once the client has left
 
+	split   atomic.Bool   // a prefill engine has had it
 	met     atomic.Bool   // an engine has come to the phase
 	entered chan struct{} // closed then
 	left    chan struct{} // closed by the client once it has left
+	alone   chan struct{} // closed when it has gone to decode alone, so that the phase never comes
 }
 
 // meets reports whether the event is the moment that the visit waits for.
@@ -49,6 +51,11 @@ func (v *visit) meets(ev sim.Event) bool {
 		return ev.Phase == sim.PhaseStreamEvent && ev.Index >= v.at
 	}
 	return false
+}
+
+// needsSplit: the phase is one of a request that was prefilled apart.
+func (v *visit) needsSplit() bool {
+	return v.phase == phasePrefill || v.phase == phasePrefillEnd || v.phase == phaseAnswered || v.phase == phaseDecode && v.loaded
 }
 
 // barrier makes engine and client meet: the engine stops in the phase until the
@@ -98,7 +105,15 @@ func (b *barrier) hook(ev sim.Event) {
 		return
 	}
 	defer b.held.Done()
+	if ev.Phase == sim.PhasePrefillStart {
+		v.split.Store(true)
+	}
 	switch {
+	case v.needsSplit() && ev.Phase == sim.PhaseDecodeReceived && !v.split.Load():
+		if v.met.CompareAndSwap(false, true) {
+			close(v.alone)
+			b.forget(v)
+		}
 	case v.phase == phaseAnswered && ev.Phase == sim.PhaseDecodeReceived:
 		// The proxy is faster than the client: D must not be done before it leaves.
 		_ = v.awaitLeft()
@@ -131,7 +146,11 @@ func (v *visit) awaitLeft() error {
 	}
 }
 
-var errNeverReached = errors.New("no engine came to this phase")
+// Why a client does not meet an engine.
+var (
+	errNeverReached = errors.New("no engine came to this phase")
+	errAlone        = errors.New("the request went to decode alone")
+)
 
 // awaitPhase waits until an engine holds the request in the phase.
 func (v *visit) awaitPhase() error {
@@ -140,6 +159,8 @@ func (v *visit) awaitPhase() error {
 	select {
 	case <-v.entered:
 		return nil
+	case <-v.alone:
+		return errAlone
 	case <-bound.C:
 		return errNeverReached
 	}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -40,6 +41,41 @@ func TestCheckComparesEachByte(t *testing.T) {
 		if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %q", tc.name, err, tc.want)
 		}
+	}
+}
+
+// What goes to decode alone never comes to a phase of prefill; what was prefilled does,
+// though its decode engine may be faster than the hook.
+func TestBarrierTellsOfRequestsThatGoToDecodeAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		phase  phase
+		loaded bool
+		events []sim.Phase
+		want   error
+	}{
+		"prefill skipped":        {phase: phasePrefill, events: []sim.Phase{sim.PhaseDecodeReceived}, want: errAlone},
+		"blocks never pulled":    {phase: phaseDecode, loaded: true, events: []sim.Phase{sim.PhaseDecodeReceived}, want: errAlone},
+		"decode alone will do":   {phase: phaseDecode, events: []sim.Phase{sim.PhaseDecodeReceived}},
+		"prefilled":              {phase: phaseAnswered, events: []sim.Phase{sim.PhasePrefillStart, sim.PhasePrefillAnswered}},
+		"prefilled, blocks read": {phase: phaseDecode, loaded: true, events: []sim.Phase{sim.PhasePrefillStart, sim.PhaseDecodeReceived, sim.PhaseDecodeLoaded}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBarrier(newTally())
+			v := &visit{id: "c-1", phase: c.phase, loaded: c.loaded, entered: make(chan struct{}), left: make(chan struct{}), alone: make(chan struct{})}
+			b.expect(v)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for _, p := range c.events {
+					b.hook(sim.Event{Phase: p, RequestID: "c-1-0123abcd"})
+				}
+			}()
+			if err := v.awaitPhase(); !errors.Is(err, c.want) {
+				t.Errorf("error %v, want %v", err, c.want)
+			}
+			close(v.left)
+			<-done
+		})
 	}
 }
 

@@ -28,6 +28,8 @@ type ChurnOptions struct {
 	MinPerPhase     int // a phase that is hit less often fails the run
 	Prefill, Decode int // engines
 	Seed            uint64
+	// Alone: the proxy may send a request to decode alone, as its pd.mode says.
+	Alone bool
 
 	// KeepAlive is after what time engines close idle connections, 5s as uvicorn's.
 	// The proxy must give them up before that.
@@ -103,7 +105,7 @@ func runClients(ctx context.Context, o ChurnOptions, addr string, b *barrier, t 
 	for i := range o.Clients {
 		wg.Go(func() {
 			r := rand.New(rand.NewPCG(o.Seed, uint64(i)))
-			c := &client{addr: addr, barrier: b, tally: t}
+			c := &client{addr: addr, barrier: b, tally: t, mayBeAlone: o.Alone}
 			defer c.drop()
 			for n := 0; pause(ctx, r); n++ {
 				v := randomVisit(r, fmt.Sprintf("churn-%d-%d", i, n), phase((i+n)%int(phases)))
@@ -133,7 +135,7 @@ func pause(ctx context.Context, r *rand.Rand) bool {
 func randomVisit(r *rand.Rand, id string, p phase) *visit {
 	v := &visit{
 		id: id, phase: p, manner: manner(r.IntN(3)), call: randomCall(r, id), loaded: r.IntN(2) == 0,
-		entered: make(chan struct{}), left: make(chan struct{}),
+		entered: make(chan struct{}), left: make(chan struct{}), alone: make(chan struct{}),
 	}
 	switch p {
 	case phaseStream:

@@ -20,6 +20,8 @@ type client struct {
 	tally   *tally
 	conn    *net.TCPConn // nil between two requests unless kept alive
 	in      *bufio.Reader
+
+	mayBeAlone bool // a request may go to decode alone; the client leaves then all the same
 }
 
 // do carries out one visit. An error means that the client did not get what it should
@@ -113,7 +115,13 @@ func (c *client) leaveInPhase(v *visit) error {
 	if err := c.send(v); err != nil {
 		return err
 	}
-	if err := v.awaitPhase(); err != nil {
+	err := v.awaitPhase()
+	if errors.Is(err, errAlone) && c.mayBeAlone {
+		c.tally.wentAlone()
+		c.drop()
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("%w; the proxy answered %s", err, c.peek())
 	}
 	var seen error

@@ -45,6 +45,7 @@ type tally struct {
 	mu       sync.Mutex
 	hits     [phases][manners]int
 	checked  int                 // whole answers whose text was compared
+	alone    int                 // requests that went to decode alone instead of coming to the phase
 	failures map[string]*failure // by what went wrong
 }
 
@@ -60,6 +61,12 @@ func (t *tally) hit(p phase, m manner) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.hits[p][m]++
+}
+
+func (t *tally) wentAlone() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.alone++
 }
 
 func (t *tally) answered() {
@@ -118,6 +125,9 @@ func (t *tally) write(w io.Writer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	fmt.Fprintf(w, "%s\nwhole answers compared byte by byte: %d\n", strings.Repeat("-", 56), t.checked)
+	if t.alone > 0 {
+		fmt.Fprintf(w, "clients that left, as their request went to decode alone: %d\n", t.alone)
+	}
 }
 
 func kept(p phase, n int) string {

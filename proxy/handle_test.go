@@ -30,7 +30,7 @@ func (r *rig) released(e *sim.Engine, id string) {
 func TestHandleGoesToOneDecodeRequest(t *testing.T) {
 	for _, kind := range []string{"rst", "fin", "status=500", "status=503", "kvfail"} {
 		t.Run(kind, func(t *testing.T) {
-			r := newRig(t, rigOptions{decode: 2})
+			r := newRig(t, rigOptions{decode: 2, router: inTurn})
 			c := forms(prompt, 4)[0]
 			for range 2 {
 				r.expectWhole(c, r.call(c)) // leaves a connection to each decode engine that the next request reuses

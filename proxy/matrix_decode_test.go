@@ -70,7 +70,7 @@ func TestFailedDecodeNeverSeesAHandleAgain(t *testing.T) {
 	} {
 		for _, c := range forms(prompt, 4)[:2] {
 			t.Run(tc.kind+"/"+c.name(), func(t *testing.T) {
-				r := newRig(t, rigOptions{decode: 2})
+				r := newRig(t, rigOptions{decode: 2, router: inTurn})
 				r.fault(r.decode[0], tc.kind)
 				met := 0
 				for i := range 4 {

@@ -27,7 +27,10 @@ const wholeAnswer = `{"id":"cmpl-1","object":"text_completion","created":1,"mode
 
 func TestDialThatNobodyAnswers(t *testing.T) {
 	hole := "http://" + blackhole(t)
-	r := newRig(t, rigOptions{router: func(c *router.Config) { c.Prefill = append([]string{hole}, c.Prefill...) }})
+	r := newRig(t, rigOptions{router: func(c *router.Config) {
+		inTurn(c)
+		c.Prefill = append([]string{hole}, c.Prefill...)
+	}})
 	const n = 12 // half of them meet it
 	type timed struct {
 		answer
@@ -421,7 +424,7 @@ func rigWithFront(t *testing.T, o rigOptions, another bool, instead func(f *fron
 // callVia calls until the request meets the front, and returns that answer.
 func (r *rig) callVia(p *front, c call, id string) answer {
 	r.t.Helper()
-	for i := range 4 {
+	for i := range 40 { // a policy that draws lots takes its time
 		id := fmt.Sprint(id, i)
 		a := r.call(c, "X-Request-Id", id)
 		if p.times(id) > 0 {

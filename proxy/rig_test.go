@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -66,7 +68,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	t.Cleanup(func() { expectGoroutines(t, before) })
 	r := &rig{t: t, logs: &logBuffer{}, served: make(chan error, 1), client: &http.Client{Transport: &http.Transport{}}}
 	pools := router.DefaultConfig()
-	pools.PrefillPolicy, pools.DecodePolicy = "round_robin", "round_robin"
+	pools.PrefillPolicy, pools.DecodePolicy = policyFromEnv(t, "XPYD_PREFILL_POLICY"), policyFromEnv(t, "XPYD_DECODE_POLICY")
 	pools.Routing.Poll = 0 // for the tests that want it
 	for i := range max(o.prefill, 1) {
 		if o.prefill >= 0 {
@@ -110,6 +112,25 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	t.Cleanup(r.stop)
 	r.await("up", func() bool { return r.metric("xpyd_backend_up") == float64(len(r.prefill)+len(r.decode)) })
 	return r
+}
+
+// policyFromEnv is round_robin, unless the fault matrix has its tests run with another
+// policy (scripts/faults -prefill-policy NAME). Tests that depend on one set it.
+func policyFromEnv(t *testing.T, variable string) string {
+	t.Helper()
+	policy, given := os.LookupEnv(variable)
+	if !given {
+		return "round_robin"
+	}
+	if !slices.Contains(router.Policies(), policy) {
+		t.Fatalf("%s: %q is none of %q", variable, policy, router.Policies())
+	}
+	return policy
+}
+
+// inTurn is the rigOptions.router of tests that count on the order of the backends.
+func inTurn(c *router.Config) {
+	c.PrefillPolicy, c.DecodePolicy = "round_robin", "round_robin"
 }
 
 func (r *rig) engine(o rigOptions, role sim.Role, i int) *sim.Engine {

@@ -24,10 +24,11 @@ const (
 // holds the binaries, and goes with close.
 type bench struct {
 	root, dir string
-	convert   string // the program that turns a test's output into events
+	convert   string   // the program that turns a test's output into events
+	env       []string // of the tests, beside this process's own
 }
 
-func newBench(ctx context.Context) (*bench, error) {
+func newBench(ctx context.Context, env []string) (*bench, error) {
 	root, err := os.Getwd()
 	if err != nil {
 		return nil, fmt.Errorf("find the module's root: %w", err)
@@ -43,7 +44,7 @@ func newBench(ctx context.Context) (*bench, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a place for builds: %w", err)
 	}
-	return &bench{root: root, dir: dir, convert: strings.TrimSpace(string(convert))}, nil
+	return &bench{root: root, dir: dir, convert: strings.TrimSpace(string(convert)), env: env}, nil
 }
 
 func (b *bench) close() { _ = os.RemoveAll(b.dir) }
@@ -96,6 +97,7 @@ func (b *bench) try(ctx context.Context, test string) result {
 	cmd := exec.CommandContext(ctx, b.convert, "-t", b.binary(pkg), "-test.v=test2json", "-test.count=1",
 		"-test.timeout", testTime.String(), "-test.run", pattern(name))
 	cmd.Dir = filepath.Join(b.root, dir) // as go test runs it
+	cmd.Env = append(os.Environ(), b.env...)
 	start := time.Now()
 	output, err := cmd.CombinedOutput()
 	r := judge(name, output, err)

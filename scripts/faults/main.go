@@ -1,6 +1,7 @@
 // Command faults runs the fault matrix: for each row, what is injected and what must
-// come of it, it runs the tests that show it. go run ./scripts/faults [-v] [-run REGEXP],
-// in the module's root.
+// come of it, it runs the tests that show it. go run ./scripts/faults [-v] [-run REGEXP]
+// [-prefill-policy NAME] [-decode-policy NAME], in the module's root. pd.mode stays always:
+// a request that goes to decode alone meets no fault of prefill.
 //
 // The exit status is 1 if a row has no test, or if one of its tests fails, is skipped
 // or is not there. No row needs a privilege, so there is no excuse for a skip.
@@ -22,18 +23,28 @@ const allTime = 10 * time.Minute
 func main() {
 	pick := flag.String("run", "", "only rows whose id matches, as in '^T(1|2)$'")
 	verbose := flag.Bool("v", false, "print what each test said")
+	routing := map[string]*string{
+		"XPYD_PREFILL_POLICY": flag.String("prefill-policy", "", "the proxy's, of the tests that do not set it; none: theirs"),
+		"XPYD_DECODE_POLICY":  flag.String("decode-policy", "", "likewise"),
+	}
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, allTime)
 	defer cancel()
-	if err := run(ctx, *pick, *verbose); err != nil {
+	var env []string // of the tests: as an operator sets it for the proxy
+	for name, value := range routing {
+		if *value != "" {
+			env = append(env, name+"="+*value)
+		}
+	}
+	if err := run(ctx, *pick, *verbose, env); err != nil {
 		fmt.Fprintln(os.Stderr, "faults:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, pick string, verbose bool) error {
+func run(ctx context.Context, pick string, verbose bool, env []string) error {
 	want, err := regexp.Compile(pick)
 	if err != nil {
 		return fmt.Errorf("read -run: %w", err)
@@ -48,7 +59,7 @@ func run(ctx context.Context, pick string, verbose bool) error {
 		return fmt.Errorf("no row matches %q", pick)
 	}
 	start := time.Now()
-	b, err := newBench(ctx)
+	b, err := newBench(ctx, env)
 	if err != nil {
 		return err
 	}
