@@ -99,7 +99,8 @@ bring_down() { # NAME SIGNAL
     gone_within "$name" 20 || { to_all "$name" KILL; gone_within "$name" 10; } ||
       fail "$name does not end: pids $(members "$name" | xargs) (log: $RUN/$name.log)"
   fi
-  [ ! -f "$dir/shm" ] || xargs -r rm -f <"$dir/shm"
+  # Another stop of the same engine may be taking the folder away just now.
+  { xargs -r rm -f <"$dir/shm"; } 2>/dev/null || true
   case $dir in /tmp/xpyd-engine.*) rm -rf "$dir" ;; esac
   rm -f "$RUN/$name.pid"
 }
