@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"io"
+	"os"
 	"sync"
 	"time"
 
@@ -13,12 +14,17 @@ import (
 // takes in one piece, so that the lines of two processes, as at a hand-over, do not mix.
 const logBufferSize = 4096
 
+// logFileBuffer is that of a plain file, where a write goes to the end in one piece
+// whatever its size.
+const logFileBuffer = 32 << 10
+
 // logBuffer writes log lines together: one system call a line is a twentieth of what a
 // short completion costs. A line of level warn or above goes out at once, with all that
 // wait; the others wait for at most after. Safe for concurrent use.
 type logBuffer struct {
 	w     io.Writer
 	after time.Duration
+	size  int // from which on lines are written
 
 	mu    sync.Mutex
 	lines []byte
@@ -26,7 +32,12 @@ type logBuffer struct {
 }
 
 func newLogBuffer(w io.Writer, after time.Duration) *logBuffer {
-	b := &logBuffer{w: w, after: after}
+	b := &logBuffer{w: w, after: after, size: logBufferSize}
+	if f, ok := w.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			b.size = logFileBuffer
+		}
+	}
 	b.timer = time.AfterFunc(after, b.flush)
 	return b
 }
@@ -39,13 +50,13 @@ func (b *logBuffer) WriteLevel(level zerolog.Level, line []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var err error
-	if len(b.lines)+len(line) > logBufferSize {
+	if len(b.lines)+len(line) > b.size {
 		err = b.write()
 	}
 	if len(b.lines) == 0 {
 		b.timer.Reset(b.after)
 	}
-	if b.lines = append(b.lines, line...); level >= zerolog.WarnLevel || len(b.lines) >= logBufferSize {
+	if b.lines = append(b.lines, line...); level >= zerolog.WarnLevel || len(b.lines) >= b.size {
 		err = errors.Join(err, b.write())
 	}
 	return len(line), err
