@@ -111,6 +111,7 @@ func (r *reloadRun) settings() map[string]any {
 		"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "pprof": true,
 		"log":     map[string]any{"flush": "0s"}, // each reload is known when it is in force
 		"prefill": r.fleet.urls(true), "decode": r.fleet.urls(false),
+		"routing": map[string]any{"prefix_memory": "8MiB"}, // soon resident as a whole
 	}
 	for key, value := range r.o.Settings {
 		all[key] = value

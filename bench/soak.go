@@ -174,6 +174,8 @@ func (s *soak) settings(prefill, decode []string) map[string]any {
 			"write_stall": soakWriteStall.String(), "upstream_idle": "2s", "prefill_abort_grace": "500ms", "drain": "30s",
 		},
 		"kv": map[string]any{"lease": soakLease.String(), "lease_margin": soakLeaseMargin.String()},
+		// So little that all of it is resident within seconds: it is no growth after that.
+		"routing": map[string]any{"prefix_memory": "8MiB"},
 	}
 	maps.Copy(all, s.o.Settings)
 	return all
