@@ -13,6 +13,7 @@ import (
 const (
 	routedChats = 12
 	firstTurn   = 700
+	secondTurn  = 300 // more; the decode engine has the rest, and less than the threshold goes there alone
 )
 
 // shortPrompts are those below routedThreshold tokens.
@@ -97,7 +98,7 @@ func (r *routed) turn(ctx context.Context, c *chat, n int) error {
 	if err := json.Unmarshal([]byte(asJSON(a.content)), &reply); err != nil || len(reply.Choices) == 0 {
 		return fmt.Errorf("read turn %d of chat %d: %.200v", n, c.n, a.content)
 	}
-	c.messages = append(c.messages, reply.Choices[0].Message, message("user", r.prompts.words(40)))
+	c.messages = append(c.messages, reply.Choices[0].Message, message("user", r.prompts.words(secondTurn)))
 	return nil
 }
 
