@@ -153,9 +153,12 @@ func (c *chooser) cheaper(split, local float64, tokens int) bool {
 
 // explores reports that this request is to go the other way.
 func (r *Router) explores(d Decision) bool {
-	other, cost, chosen := LocalWork, d.LocalCost, d.SplitCost
+	this, other, cost, chosen := PrefillWork, LocalWork, d.LocalCost, d.SplitCost
 	if !d.Split {
-		other, cost, chosen = TransferWork, d.SplitCost, d.LocalCost
+		this, other, cost, chosen = LocalWork, TransferWork, d.SplitCost, d.LocalCost
+	}
+	if !r.prices.lines[this].known() {
+		return false // one after the other
 	}
 	now := r.now()
 	age := r.prices.lines[other].since(now)

@@ -147,6 +147,17 @@ func TestDecideExplores(t *testing.T) {
 	t.Errorf("%d requests went the dearer way, and it was not found to be the cheaper one", explored)
 }
 
+// The first requests are split: nothing is known yet that one could be spent on.
+func TestDecideExploresNothingAtFirst(t *testing.T) {
+	x := newPricer(t)
+	x.now = x.now.Add(time.Hour)
+	for range 3 {
+		if d := x.decide(PD{Mode: PDAuto}, x.p, x.d, Prompt{Tokens: 1000}); !d.Split {
+			t.Fatalf("%+v", d)
+		}
+	}
+}
+
 // A way that costs many times the other is left alone for longer.
 func TestDecideExploresTheDearRarely(t *testing.T) {
 	x := newPricer(t)
