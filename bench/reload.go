@@ -62,6 +62,7 @@ type reloadRun struct {
 	fleet    *reloadFleet
 	proxy    *reloadProxy
 	tally    reloadTally
+	leaving  sync.Map // by request id: has the client leave, a context.CancelFunc
 
 	base, after soakCensus
 }
@@ -79,7 +80,13 @@ func Reload(ctx context.Context, o ReloadOptions, out io.Writer) (err error) {
 	if err != nil {
 		return fmt.Errorf("make a directory for the configuration: %w", err)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() {
+		if err == nil {
+			err = os.RemoveAll(dir)
+		} else {
+			fmt.Fprintf(out, "the proxy's configuration and log are in %s\n", dir)
+		}
+	}()
 	r := &reloadRun{o: o, began: time.Now(), findings: &findings{}, handles: newOpenHandles()}
 	r.fleet = newReloadFleet(r)
 	defer r.fleet.close()

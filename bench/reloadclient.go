@@ -48,6 +48,7 @@ type reloadRequest struct {
 	stream bool
 	tokens int
 	leave  time.Duration // after which the client leaves; 0: it stays
+	early  bool          // it leaves while its prefill is computed
 }
 
 // drawReloadRequest: one request in eight is left, one stream in ten lasts for seconds and
@@ -58,8 +59,11 @@ func drawReloadRequest(random *rand.Rand, i, n int) reloadRequest {
 	if q.stream && random.IntN(10) == 0 {
 		q.tokens = 60
 	}
-	if random.IntN(8) == 0 {
+	switch random.IntN(16) {
+	case 0:
 		q.leave = time.Duration(1+random.IntN(40)) * time.Millisecond
+	case 1:
+		q.early = true
 	}
 	return q
 }
@@ -79,7 +83,14 @@ func (r *reloadRun) ask(c *http.Client, q reloadRequest) error {
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("X-Request-Id", id)
-	err = answered(c, req, q, id)
+	if q.early {
+		r.leaving.Store(id, cancel)
+		defer r.leaving.Delete(id)
+	}
+	begin := time.Now()
+	if err = answered(c, req, q, id); err != nil {
+		err = fmt.Errorf("%s, %d tokens, streamed: %v, after %v: %w", id, q.tokens, q.stream, time.Since(begin).Round(time.Millisecond), err)
+	}
 	switch {
 	case ctx.Err() != nil:
 		r.tally.gone.Add(1)
@@ -99,7 +110,7 @@ func answered(c *http.Client, req *http.Request, q reloadRequest, id string) err
 	text, err := io.ReadAll(resp.Body)
 	switch {
 	case err != nil:
-		return fmt.Errorf("read an answer: %w", err)
+		return fmt.Errorf("read an answer, %d bytes so far: %w", len(text), err)
 	case resp.StatusCode != http.StatusOK:
 		return fmt.Errorf("status %d: %.300s", resp.StatusCode, text)
 	case !q.stream && bytes.Count(text, []byte(id)) != 1:

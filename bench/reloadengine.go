@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -204,6 +205,10 @@ func (e *reloadEngine) read(body completionBody, released bool) {
 }
 
 func (e *reloadEngine) answerPrefill(w http.ResponseWriter, req *http.Request, own bool) {
+	client := req.Header.Get("X-Request-Id")
+	if leave, ok := e.r.leaving.LoadAndDelete(client[:max(len(client)-legSuffix, 0)]); ok {
+		leave.(context.CancelFunc)() // nothing else is ever stored
+	}
 	if !own && !pauseFor(req, time.Duration(2+rand.IntN(15))*time.Millisecond) {
 		return
 	}

@@ -16,6 +16,7 @@ import (
 type reloadProxy struct {
 	*child
 	file        string // its configuration
+	log         *os.File
 	addr, admin string
 	findings    *findings
 
@@ -32,9 +33,12 @@ func startReloadProxy(ctx context.Context, command []string, dir string, setting
 		return nil, err
 	}
 	var err error
+	if p.log, err = os.Create(filepath.Join(dir, "xpyd.log")); err != nil {
+		return nil, fmt.Errorf("keep the proxy's log: %w", err)
+	}
 	// Not with ctx, whose end would be the proxy's while clients are served.
 	if p.child, err = startChild(context.WithoutCancel(ctx), command[0], append(command[1:len(command):len(command)], "--config", p.file)...); err != nil {
-		return nil, err
+		return nil, errors.Join(err, p.log.Close())
 	}
 	go p.follow()
 	var where struct{ Listen, Admin string }
@@ -83,15 +87,19 @@ func (p *reloadProxy) configure(settings map[string]any) error {
 // level warn or above is a fault.
 func (p *reloadProxy) follow() {
 	defer close(p.read)
+	defer func() { _ = p.log.Close() }()
 	for {
 		line, err := p.lines.ReadBytes('\n')
+		_, _ = p.log.Write(line) // for people
 		switch {
 		case bytes.Contains(line, []byte(`"message":"serving"`)):
 			p.serving <- line
 		case bytes.Contains(line, []byte(`"message":"pools reloaded"`)), bytes.Contains(line, []byte(`"message":"reload failed`)):
 			p.reloaded <- line
 		case len(line) > 0 && !bytes.Contains(line, []byte(`"level":"info"`)) && !bytes.Contains(line, []byte(`"level":"debug"`)):
-			p.findings.add("complaints in the log", "%s", bytes.TrimSpace(line))
+			var said struct{ Message string }
+			_ = json.Unmarshal(line, &said) // a line that is no JSON has no message
+			p.findings.add("complaint in the log, "+said.Message, "%s", bytes.TrimSpace(line))
 		}
 		if err != nil {
 			return
