@@ -255,8 +255,8 @@ func (c soakCensus) beyond(base soakCensus) string {
 // report writes what was found.
 func (r *reloadRun) report(out io.Writer) error {
 	t := &r.tally
-	fmt.Fprintf(out, "%d reloads, %d backends removed, %d of them back later; %d completions, %d more of clients that left, %d handles, %d given back unread; %d checks and readings\n",
-		t.reloads.Load(), t.left.Load(), t.back.Load(), t.complete.Load(), t.gone.Load(), r.handles.issued(), r.handles.released(), t.checks.Load())
+	fmt.Fprintf(out, "%d reloads, %d backends removed, %d of them back later; %d completions, %d more of clients that left, %d handles, %d given back unread; %d checks and readings; the proxy logged %d timeouts\n",
+		t.reloads.Load(), t.left.Load(), t.back.Load(), t.complete.Load(), t.gone.Load(), r.handles.issued(), r.handles.released(), t.checks.Load(), r.proxy.late.Load())
 	all := r.findings.all()
 	if len(all) == 0 {
 		fmt.Fprintln(out, "\nreload: ok, nothing goes to a backend that has left, and nothing of it stays")

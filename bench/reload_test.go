@@ -1,10 +1,13 @@
 package bench
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -166,6 +169,28 @@ func TestReloadFindsSeriesAndPoolsOfThoseThatLeft(t *testing.T) {
 	metrics = strings.ReplaceAll(metrics, `"ok"} 0`, `"ok"} 1`)
 	if got, want := look(), "reloads that were counted otherwise: 1 ok"; !strings.Contains(got, want) {
 		t.Errorf("found %q, want %q", got, want)
+	}
+}
+
+func TestReloadReadsTheProxysLog(t *testing.T) {
+	log, err := os.Create(filepath.Join(t.TempDir(), "xpyd.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &reloadProxy{
+		child: &child{read: make(chan struct{}), lines: bufio.NewReader(strings.NewReader(
+			`{"level":"info","listen":"a:1","message":"serving"}` + "\n" +
+				`{"level":"info","joined":3,"left":2,"message":"pools reloaded"}` + "\n" +
+				`{"level":"warn","error":"dial: i/o timeout","message":"slow"}` + "\n" +
+				`{"level":"warn","message":"odd"}` + "\n" + "panic: of the proxy\n"))},
+		log: log, findings: &findings{}, serving: make(chan []byte, 1), reloaded: make(chan []byte, 1),
+	}
+	p.follow()
+	if len(p.serving) != 1 || len(p.reloaded) != 1 || p.late.Load() != 1 {
+		t.Errorf("%d lines of serving, %d of reloads, %d timeouts; want 1 of each", len(p.serving), len(p.reloaded), p.late.Load())
+	}
+	if got := strings.Join(p.findings.all(), "\n"); strings.Count(got, "\n") != 1 || !strings.Contains(got, "in the log, odd") || !strings.Contains(got, "panic: of the proxy") {
+		t.Errorf("found %q, want the odd line and the panic", got)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -17,6 +18,7 @@ type reloadProxy struct {
 	*child
 	file        string // its configuration
 	log         *os.File
+	late        atomic.Int64 // complaints of timeouts
 	addr, admin string
 	findings    *findings
 
@@ -84,7 +86,8 @@ func (p *reloadProxy) configure(settings map[string]any) error {
 }
 
 // follow reads the log until the proxy has ended. No engine fails, so what is said at
-// level warn or above is a fault.
+// level warn or above is a fault. Timeouts are the machine's, which runs a thousand engines
+// beside the proxy: they are counted, and what a client sees of them is a fault all the same.
 func (p *reloadProxy) follow() {
 	defer close(p.read)
 	defer func() { _ = p.log.Close() }()
@@ -96,6 +99,8 @@ func (p *reloadProxy) follow() {
 			p.serving <- line
 		case bytes.Contains(line, []byte(`"message":"pools reloaded"`)), bytes.Contains(line, []byte(`"message":"reload failed`)):
 			p.reloaded <- line
+		case bytes.Contains(line, []byte("i/o timeout")), bytes.Contains(line, []byte("deadline exceeded")):
+			p.late.Add(1)
 		case len(line) > 0 && !bytes.Contains(line, []byte(`"level":"info"`)) && !bytes.Contains(line, []byte(`"level":"debug"`)):
 			var said struct{ Message string }
 			_ = json.Unmarshal(line, &said) // a line that is no JSON has no message
