@@ -233,6 +233,14 @@ func (m *Metrics) Ejection(role, backend, reason string) {
 	m.ejections.WithLabelValues(role, backend, reason).Inc()
 }
 
+// Forget drops the series of a backend that is in no pool any more: where backends come
+// and go, as pods do, they would grow without bound.
+func (m *Metrics) Forget(backend string) {
+	for _, v := range []*prometheus.CounterVec{m.legs, m.ejections} {
+		v.DeletePartialMatch(prometheus.Labels{"backend": backend})
+	}
+}
+
 // Reload counts a reload of the configuration.
 func (m *Metrics) Reload(ok bool) {
 	if ok {

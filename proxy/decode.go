@@ -101,8 +101,8 @@ func (c *completion) endDecode(b *router.Backend, o router.Outcome, code string)
 	} else {
 		c.d.x.drop()
 	}
-	c.d.lease.Release(o)
 	c.s.metrics.Leg("decode", b.URL, o.String(), code, time.Since(c.d.started))
+	c.d.lease.Release(o) // last: without a lease a backend that has left is forgotten, and its series with it
 }
 
 func (c *completion) decodeAttempt(b *router.Backend) legResult {

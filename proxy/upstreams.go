@@ -62,8 +62,17 @@ func (s *Server) leave(b *router.Backend) {
 
 // forget is called by the probe of a backend that has left and serves nothing more.
 func (s *Server) forget(b *router.Backend, u *upstream) {
-	s.upstreams.edit(func(m map[*router.Backend]*upstream) { delete(m, b) })
+	again := false // the same engine in the other pool, or back in this one
+	s.upstreams.edit(func(m map[*router.Backend]*upstream) {
+		delete(m, b)
+		for o := range m {
+			again = again || o.URL == b.URL
+		}
+	})
 	u.close()
+	if !again {
+		s.metrics.Forget(b.URL)
+	}
 }
 
 // stalled ejects a backend on which no stream has gone on for timeouts.stream_idle: not

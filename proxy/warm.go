@@ -165,7 +165,7 @@ func (w *warmer) warm(snap *router.Snapshot, x router.Pair) {
 	}
 	w.settle(snap, x, err)
 	e := w.s.log.Debug()
-	if err != nil && !errors.Is(err, errUnlisted) {
+	if err != nil && !errors.Is(err, errUnlisted) && !errors.Is(err, errRemoved) {
 		e = w.s.log.Warn().Err(err)
 	}
 	e.Str("prefill", x.Prefill.URL).Str("decode", x.Decode.URL).Dur("took_ms", time.Since(started)).Msg("warm-up of a pair")
