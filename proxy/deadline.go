@@ -41,6 +41,6 @@ func (d *deadline) settle(arm func(time.Time) error) (moved bool, err error) {
 func (d *deadline) again(arm func(time.Time) error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.armed = time.Unix(1, 0)
+	d.armed = time.Now().Add(-time.Second) // of the monotonic clock: the other one may be set
 	_ = arm(d.armed)
 }

@@ -66,6 +66,7 @@ func (s *Server) shutdown() error {
 		s.log.Warn().Int64("cut", s.live.Load()).Msg(why + "; the requests left get an error")
 		s.watch.stopAll()
 		err = s.awaitIdle(5 * time.Second)
+		s.awaitFlushed(time.Second)
 	}
 	cancel()
 	s.cut()
@@ -90,4 +91,13 @@ func (s *Server) awaitIdle(d time.Duration) error {
 		time.Sleep(idleTick)
 	}
 	return nil
+}
+
+// awaitFlushed waits until the connections have ended: a completion is over a moment
+// before the last bytes of its answer have left. Clients that read nothing are not waited
+// for.
+func (s *Server) awaitFlushed(d time.Duration) {
+	for deadline := time.Now().Add(d); s.http.GetOpenConnectionsCount() > 0 && time.Now().Before(deadline); {
+		time.Sleep(idleTick)
+	}
 }
