@@ -7,7 +7,7 @@ type api interface {
 	prefix() string                               // of the answer's id
 	internalID(id string, promptIndex int) string // the engine's id, without its random suffix
 	appendRole(b []byte, g *generation, u *unit) []byte
-	appendToken(b []byte, g *generation, u *unit, step int) []byte
+	appendToken(b []byte, g *generation, u *unit, step int) []byte // nil when the token has no event
 	appendUsageEvent(b []byte, g *generation) []byte
 	appendAnswer(b []byte, g *generation) []byte
 }
@@ -60,7 +60,7 @@ func (g *generation) appendReason(b []byte, u *unit, last bool) []byte {
 	if !last || g.faults.has(FaultNoFinish) {
 		return append(b, "null"...)
 	}
-	return append(append(append(b, '"'), u.reason...), '"')
+	return append(append(append(b, '"'), u.finishReason(g.r)...), '"')
 }
 
 func appendStopReason(b []byte, u *unit, last bool) []byte {

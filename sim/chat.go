@@ -1,5 +1,7 @@
 package sim
 
+import "strings"
+
 // chatAPI is POST /v1/chat/completions.
 type chatAPI struct{}
 
@@ -22,8 +24,11 @@ func (chatAPI) appendToken(b []byte, g *generation, u *unit, step int) []byte {
 	last := step == len(u.tokens)-1
 	b = g.appendEnvelope(b, "chat.completion.chunk")
 	b = appendInt(append(b, `{"index":`...), u.index)
-	b = appendString(append(b, `,"delta":{"content":`...), u.tokens[step])
-	b = append(b, `},"logprobs":`...)
+	b, telling := u.appendDelta(append(b, `,"delta":`...), step)
+	if !telling && !last && g.r.logprobs < 0 && !g.r.tokenIDs {
+		return nil
+	}
+	b = append(b, `,"logprobs":`...)
 	b = append(g.appendChatLogprobs(b, u.tokens[step:step+1]), ',')
 	b = g.appendReason(b, u, last)
 	if last {
@@ -51,9 +56,8 @@ func (chatAPI) appendAnswer(b []byte, g *generation) []byte {
 	b = g.appendEnvelope(b, "chat.completion")
 	for i, u := range g.units {
 		b = appendInt(append(appendComma(b, i), `{"index":`...), u.index)
-		b = append(b, `,"message":{"role":"assistant","content":`...)
-		b = appendStrings(b, u.tokens)
-		b = append(b, `,"refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null},"logprobs":`...)
+		b = u.appendMessage(append(b, `,"message":{"role":"assistant",`...), g.r)
+		b = append(b, `,"logprobs":`...)
 		b = append(g.appendChatLogprobs(b, u.tokens), ',')
 		b = g.appendReason(b, u, true)
 		b = appendStopReason(append(b, ','), u, true)
@@ -64,6 +68,24 @@ func (chatAPI) appendAnswer(b []byte, g *generation) []byte {
 	b = g.appendPromptIDs(append(b, `"prompt_logprobs":null,`...), g.units[0])
 	b = append(b, `,"prompt_text":null,`...)
 	return g.appendTransfer(b)
+}
+
+// appendDelta appends the delta of one token, and says whether there is anything in it:
+// the parser of tool calls keeps back what is no part of a name or of arguments.
+func (u *unit) appendDelta(b []byte, step int) ([]byte, bool) {
+	if u.call != nil {
+		return u.call.appendDelta(b, step)
+	}
+	return append(appendString(append(b, `{"content":`...), u.tokens[step]), '}'), true
+}
+
+// appendMessage appends the members of a whole answer's message behind its role.
+func (u *unit) appendMessage(b []byte, r *request) []byte {
+	if u.call != nil {
+		return u.call.appendMessage(b, r, strings.Join(u.tokens, ""))
+	}
+	b = appendStrings(append(b, `"content":`...), u.tokens)
+	return append(b, `,"refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null}`...)
 }
 
 // createdCacheTokens is what the prompts put into the prefix cache: the full blocks

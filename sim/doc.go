@@ -35,7 +35,7 @@
 // transfer takes its time however many there are.
 //
 // Not simulated: preemption (a request takes all the blocks it
-// will need before it runs), tools, structured output, sampling, and the routes
+// will need before it runs), structured output, sampling, and the routes
 // other than /v1/chat/completions, /v1/completions, /v1/models, /tokenize,
 // /detokenize, /health, /ping, /version, /load and /metrics. /sim/ledger,
 // /sim/requests, /sim/fault, /sim/speed, /sim/restart and /sim/reset are for tests of other
@@ -57,6 +57,18 @@
 //	[[text:crlf]]      events end with CRLF CRLF
 //	[[text:comments]]  a comment line comes before each event
 //	[[text:eos@N]]     the answer ends by itself, with "stop", after N tokens
+//	[[text:tool]]      with tool_choice "auto" and Options.ToolCallParser, a tool is called
+//
+// # Tools
+//
+// With Options.ToolCallParser an answer is a tool call where tool_choice forces one. Of
+// several functions the prompt picks one; the arguments are the required properties of
+// its schema, each string three words of Text. The model says the call as Hermes models
+// do, and the API shows what vLLM's parser makes of it: a streamed name in one event and
+// the arguments in many, none for the tags around them; finish_reason "tool_calls", or
+// "stop" when tool_choice names the function; plain content when the token limit cut the
+// call short, as in a prefill engine's answer of one token. Without the option such
+// requests are refused, as by engines without a parser.
 //
 // # Faults
 //

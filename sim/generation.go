@@ -36,9 +36,10 @@ type unit struct {
 	kv         kv
 	internalID string // what the engine and its peers call it
 	script     script
-	cached     int // tokens of the prompt found in this engine's cache
+	cached     int       // tokens of the prompt found in this engine's cache
+	call       *toolCall // what it says is a function call; nil for text
 	tokens     []string
-	reason     string // finish_reason
+	reason     string // why the engine ended it: "stop" or "length"
 	stopReason string // the stop string met, or ""
 }
 
@@ -165,7 +166,11 @@ func (u *unit) write(r *request) {
 	if end, ok := u.script.eosAfter(); ok && !r.ignoreEOS && max(end, r.minTokens) < limit+1 {
 		limit, reason = max(end, r.minTokens), "stop"
 	}
-	u.tokens, u.reason, u.stopReason = make([]string, 0, limit), reason, ""
+	u.call, u.tokens, u.reason, u.stopReason = nil, make([]string, 0, limit), reason, ""
+	if t := r.toolFor(u.script); t != nil {
+		u.callTool(t, r)
+		return
+	}
 	for i := range limit {
 		u.tokens = append(u.tokens, u.script.token(i))
 	}

@@ -65,6 +65,10 @@ type Options struct {
 	// engine where the request queues, and each extends it to now + 2/3 Lease.
 	Lease time.Duration
 
+	// ToolCallParser is vLLM's --tool-call-parser, with --enable-auto-tool-choice: "hermes",
+	// or "" for none. Without one a request that may or must call a tool is refused.
+	ToolCallParser string
+
 	LoadFailure      string        // kv_load_failure_policy: "fail" (default) or "recompute"
 	HandshakeTimeout time.Duration // how long an unknown peer is tried before the load fails, default 5s
 	KeepAlive        time.Duration // idle HTTP connections close after it, default 5s as uvicorn's
@@ -128,6 +132,9 @@ func (o Options) validate() error {
 	}
 	if o.LoadFailure != "fail" && o.LoadFailure != "recompute" {
 		return fmt.Errorf("sim load failure policy %q: want fail or recompute", o.LoadFailure)
+	}
+	if o.ToolCallParser != "" && o.ToolCallParser != "hermes" {
+		return fmt.Errorf("sim tool call parser %q: want hermes or none", o.ToolCallParser)
 	}
 	for _, f := range []struct {
 		name  string

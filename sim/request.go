@@ -29,7 +29,10 @@ type request struct {
 	ignoreEOS   bool
 	tokenIDs    bool   // return_token_ids
 	cacheSalt   string // prefixes are shared only with requests of the same salt
-	toolChoice  string // "auto", "required", a function's name, or "" when no tool is to be called
+
+	tools      []tool
+	toolChoice string // toolAuto, toolRequired, toolNamed, or "" when no tool is to be called
+	toolName   string // of the function that toolNamed wants
 
 	kv map[string]json.RawMessage // kv_transfer_params; nil when absent or null
 }
@@ -128,9 +131,7 @@ func (r *request) readChat(f *fields) {
 		f.fail("list_type", "messages", "Input should be a valid list")
 	}
 	r.prompts = []prompt{textPrompt(ChatPrompt(readMessages(f, "messages")...))}
-	if len(f.list("tools")) > 0 {
-		r.toolChoice = readToolChoice(f)
-	}
+	r.readTools(f)
 }
 
 // readsCache says whether a cached prefix may stand in for computing: not where the
@@ -174,25 +175,6 @@ func contentText(raw json.RawMessage) string {
 	return text
 }
 
-func readToolChoice(f *fields) string {
-	raw, ok := f.members["tool_choice"]
-	if !ok {
-		return "auto"
-	}
-	var choice string
-	if json.Unmarshal(raw, &choice) == nil {
-		if choice == "none" {
-			return ""
-		}
-		return choice
-	}
-	var named struct{ Function struct{ Name string } }
-	if json.Unmarshal(raw, &named) != nil {
-		f.fail("dict_type", "tool_choice", "Input should be a valid dictionary")
-	}
-	return named.Function.Name
-}
-
 func (r *request) readCompletion(f *fields) {
 	r.logprobs, _ = f.integer("logprobs", true, -1)
 	r.echo = f.boolean("echo", true)
@@ -226,7 +208,7 @@ func (r *request) verify(o Options) *apiError {
 	if r.model != "" && r.model != o.Model {
 		return unknownModel(r.model, o.Model)
 	}
-	if err := r.verifyTools(); err != nil {
+	if err := r.verifyTools(o); err != nil {
 		return err
 	}
 	if len(r.prompts) == 0 {
@@ -245,16 +227,6 @@ func (r *request) verify(o Options) *apiError {
 		}
 	}
 	return nil
-}
-
-func (r *request) verifyTools() *apiError {
-	switch r.toolChoice {
-	case "":
-		return nil
-	case "auto":
-		return badRequest("", `"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set`)
-	}
-	return badRequest("", `tool_choice="%s" requires --tool-call-parser to be set`, r.toolChoice)
 }
 
 func (r *request) verifySampling() *apiError {

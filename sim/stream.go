@@ -51,10 +51,9 @@ func (g *generation) writeStream(ctx context.Context, paced bool) error {
 			if step >= len(u.tokens) {
 				continue
 			}
-			if err := g.event(ctx, g.api.appendToken(g.begin(), g, u, step)); err != nil {
+			if err := g.writeToken(ctx, u, step); err != nil {
 				return err
 			}
-			g.rec.Tokens++
 		}
 	}
 	if g.r.includeUsage {
@@ -63,6 +62,17 @@ func (g *generation) writeStream(ctx context.Context, paced bool) error {
 		}
 	}
 	return g.endStream(ctx)
+}
+
+// writeToken writes the event of one token, if it has one.
+func (g *generation) writeToken(ctx context.Context, u *unit, step int) error {
+	if payload := g.api.appendToken(g.begin(), g, u, step); payload != nil {
+		if err := g.event(ctx, payload); err != nil {
+			return err
+		}
+	}
+	g.rec.Tokens++
+	return nil
 }
 
 func (g *generation) writeRoles(ctx context.Context) error {
