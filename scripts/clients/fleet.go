@@ -69,7 +69,7 @@ func startFleet(ctx context.Context, xpyd, dir string, key bool) (*fleet, error)
 
 // startEngine starts ./xpyd sim and returns the URL that it tells.
 func (f *fleet) startEngine(ctx context.Context, xpyd, role, name string) (string, error) {
-	p, err := f.spawn(xpyd, name, "sim", "--role", role, "--name", name, "--listen", "127.0.0.1:0")
+	p, err := f.spawn(xpyd, name, "sim", "--role", role, "--name", name, "--listen", "127.0.0.1:0", "--tool-call-parser", "hermes")
 	if err != nil {
 		return "", err
 	}

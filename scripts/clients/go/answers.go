@@ -17,7 +17,9 @@ func (c checks) answers() []one {
 		{"completion and its stream", c.completionAndStream},
 		{"several choices", c.severalChoices},
 		{"sixteen streams at once", c.manyStreams},
-		{"tools reach the engines", c.tools},
+		{"tools that are not called", c.toolsNotCalled},
+		{"a tool call", c.toolCall},
+		{"a tool call in a stream", c.toolCallStreamed},
 	}
 }
 
@@ -117,30 +119,4 @@ func (c checks) manyStreams(ctx context.Context) error {
 		all = errors.Join(all, <-errs)
 	}
 	return all
-}
-
-func (c checks) tools(ctx context.Context) error {
-	p := asked("Weather in Rome?", 8)
-	p.Tools = []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(openai.FunctionDefinitionParam{
-		Name: "weather", Description: openai.String("of a town"),
-		Parameters: openai.FunctionParameters{"type": "object", "properties": map[string]any{"town": map[string]string{"type": "string"}}},
-	})}
-	choose := func(mode string) { p.ToolChoice.OfAuto = openai.String(mode) }
-	choose("none")
-	answer, err := c.chat(ctx, p)
-	if err != nil {
-		return err
-	}
-	if err := same("finish_reason", answer.Choices[0].FinishReason, "length"); err != nil {
-		return err
-	}
-	// The engines were started without a tool-call parser, and say so: they saw the tools.
-	for _, mode := range []string{"auto", "required"} {
-		choose(mode)
-		_, err := c.chat(ctx, p)
-		if err := errors.Join(refused(err, 400, "", "BadRequestError"), tells(err, "tool-call-parser")); err != nil {
-			return fmt.Errorf("tool_choice %s: %w", mode, err)
-		}
-	}
-	return nil
 }

@@ -8,6 +8,9 @@ const once = { maxRetries: 0 };
 const tools = [{ type: "function", function: {
   name: "weather", description: "of a town",
   parameters: { type: "object", properties: { town: { type: "string" } }, required: ["town"] } } }];
+const aFunction = (name) => ({ type: "function", function: { name } });
+// How a call ends: vLLM says "stop" of a function that tool_choice names.
+const forced = [["required", "tool_calls"], [aFunction("weather"), "stop"]];
 
 const messages = (text) => [{ role: "system", content: "Be brief." }, { role: "user", content: text }];
 const chat = (text, more, options, c = client) =>
@@ -29,6 +32,16 @@ async function readSome(stream, n = 5) {
 }
 
 const drain = async (events) => { while (!(await events.next()).done); };
+
+/** The argument of a call, which the engines make up: words. */
+function town(call) {
+  same([call.type, call.function.name], ["function", "weather"], "call");
+  expect(call.id, "no id");
+  const args = JSON.parse(call.function.arguments);
+  same(Object.keys(args), ["town"], "arguments");
+  expect(args.town.split(" ").length === 3, `arguments ${call.function.arguments}`);
+  return args.town;
+}
 
 /** The engines are busy until xpyd has said so once; the SDK's second attempt succeeds. */
 async function retried(status, id) {
@@ -87,13 +100,41 @@ await runAll({
     same(ends, Array(16).fill("length"), "finish_reasons");
   },
 
-  "tools reach the engines": async () => {
-    const answer = await chat("Weather in Rome?", { tools, tool_choice: "none" });
-    same(answer.choices[0].finish_reason, "length", "finish_reason");
-    // The engines were started without a tool-call parser, and say so: they saw the tools.
-    for (const tool_choice of ["auto", "required", { type: "function", function: { name: "weather" } }]) {
-      const err = await raises(OpenAI.BadRequestError, () => chat("Weather in Rome?", { tools, tool_choice }));
-      expect(err.message.includes("tool-call-parser"), `message ${err.message}`);
+  "tools that are not called": async () => {
+    for (const tool_choice of ["none", "auto"]) {
+      const { finish_reason, message } = (await chat("Weather in Rome?", { tools, tool_choice })).choices[0];
+      same([finish_reason, message.tool_calls ?? null], ["length", null], tool_choice);
+    }
+    const err = await raises(OpenAI.BadRequestError, () => chat("Weather in Rome?", { tools, tool_choice: aFunction("news") }));
+    expect(err.message.includes("does not match any"), `message ${err.message}`);
+  },
+
+  "a tool call": async () => {
+    for (const [i, [tool_choice, reason]] of forced.entries()) {
+      const answer = await chat("Weather in Rome?", { tools, tool_choice, max_tokens: 200 }, named(`node-tool-${i}`));
+      const { finish_reason, message } = answer.choices[0];
+      same([message.tool_calls.length, finish_reason], [1, reason], "calls and finish_reason");
+      town(message.tool_calls[0]);
+      same(await legs(`node-tool-${i}`), [1, 1], "prefill and decode legs");
+    }
+  },
+
+  "a tool call in a stream": async () => {
+    for (const [i, [tool_choice, reason]] of forced.entries()) {
+      const ask = { model, messages: messages("Weather in Rome?"), tools, tool_choice };
+      const whole = await client.chat.completions.create(ask);
+      const pieces = [];
+      const done = [];
+      const stream = client.chat.completions.stream(ask, named(`node-tool-stream-${i}`));
+      stream.on("tool_calls.function.arguments.delta", (e) => pieces.push(e.arguments_delta));
+      stream.on("tool_calls.function.arguments.done", (e) => done.push([e.index, e.name, e.arguments]));
+      const { finish_reason, message } = (await stream.finalChatCompletion()).choices[0];
+      expect(pieces.length > 3, `${pieces.length} pieces of the arguments`);
+      same(done, [[0, "weather", pieces.join("")]], "done events");
+      same([message.tool_calls.length, finish_reason], [1, reason], "calls and finish_reason");
+      same(message.tool_calls[0].function.arguments, pieces.join(""), "accumulated arguments");
+      same(town(message.tool_calls[0]), town(whole.choices[0].message.tool_calls[0]), "town");
+      same(await legs(`node-tool-stream-${i}`), [1, 1], "prefill and decode legs");
     }
   },
 

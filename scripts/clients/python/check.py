@@ -1,6 +1,7 @@
 """Drives xpyd with the official Python SDK, openai, and asserts what its user sees."""
 
 import asyncio
+import json
 import os
 import signal
 import time
@@ -14,7 +15,7 @@ client = openai.OpenAI(base_url=URL + "/v1", api_key=KEY)
 once = client.with_options(max_retries=0)
 TOOLS = [{"type": "function", "function": {
     "name": "weather", "description": "of a town",
-    "parameters": {"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]}}}]
+    "parameters": {"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"], "additionalProperties": False}, "strict": True}}]
 
 
 def messages(text):
@@ -81,13 +82,59 @@ def sixteen_streams_at_once():
 
 
 @check
-def tools_reach_the_engines():
-    answer = chat(client, "Weather in Rome?", tools=TOOLS, tool_choice="none")
-    same(answer.choices[0].finish_reason, "length", "finish_reason")
-    # The engines were started without a tool-call parser, and say so: they saw the tools.
-    for choice in ("auto", "required", {"type": "function", "function": {"name": "weather"}}):
-        err = raises(openai.BadRequestError, lambda: chat(client, "Weather in Rome?", tools=TOOLS, tool_choice=choice))
-        expect("tool-call-parser" in err.message, f"message {err.message!r}")
+def tools_that_are_not_called():
+    for choice in ("none", "auto"):
+        answer = chat(client, "Weather in Rome?", tools=TOOLS, tool_choice=choice)
+        same((answer.choices[0].finish_reason, answer.choices[0].message.tool_calls), ("length", None), choice)
+    err = raises(openai.BadRequestError, lambda: chat(client, "Weather?", tools=TOOLS, tool_choice=function("news")))
+    expect("does not match any" in err.message, f"message {err.message!r}")
+
+
+def function(name):
+    return {"type": "function", "function": {"name": name}}
+
+
+# How a call ends: vLLM says "stop" of a function that tool_choice names.
+FORCED = [("required", "tool_calls"), (function("weather"), "stop")]
+
+
+def town(call):
+    """The argument of a call, which the engines make up: words."""
+    same((call.type, call.function.name), ("function", "weather"), "call")
+    expect(call.id, "no id")
+    arguments = json.loads(call.function.arguments)
+    same(list(arguments), ["town"], "arguments")
+    expect(len(arguments["town"].split()) == 3, f"arguments {arguments}")
+    return arguments["town"]
+
+
+@check
+def a_tool_call():
+    for i, (choice, reason) in enumerate(FORCED):
+        answer = chat(client, "Weather in Rome?", 200, tools=TOOLS, tool_choice=choice, extra_headers=named(f"py-tool-{i}"))
+        same((len(answer.choices[0].message.tool_calls), answer.choices[0].finish_reason), (1, reason), "calls and finish_reason")
+        town(answer.choices[0].message.tool_calls[0])
+        same(legs(f"py-tool-{i}"), (1, 1), "prefill and decode legs")
+
+
+@check
+def a_tool_call_in_a_stream():
+    for i, (choice, reason) in enumerate(FORCED):
+        ask = dict(model=MODEL, messages=messages("Weather in Rome?"), tools=TOOLS, tool_choice=choice)
+        whole = client.chat.completions.create(**ask)
+        request_id = f"py-tool-stream-{i}"
+        with client.chat.completions.stream(extra_headers=named(request_id), **ask) as stream:
+            told = list(stream)
+            final = stream.get_final_completion()
+        pieces = [e.arguments_delta for e in told if e.type == "tool_calls.function.arguments.delta"]
+        done = [e for e in told if e.type == "tool_calls.function.arguments.done"]
+        expect(len(pieces) > 3, f"{len(pieces)} pieces of the arguments")
+        same([(e.index, e.name, e.arguments) for e in done], [(0, "weather", "".join(pieces))], "done events")
+        same((len(final.choices[0].message.tool_calls), final.choices[0].finish_reason), (1, reason), "calls and finish_reason")
+        call = final.choices[0].message.tool_calls[0]
+        same(call.function.arguments, "".join(pieces), "accumulated arguments")
+        same(town(call), town(whole.choices[0].message.tool_calls[0]), "town")
+        same(legs(request_id), (1, 1), "prefill and decode legs")
 
 
 @check
