@@ -70,10 +70,12 @@ const (
 	hysteresis = 0.1
 	// exploreAfter is the age of what is known of a way at which a request is spent on it,
 	// if it costs no more than exploreRatio times the other; spent in any case at
-	// exploreAnyway.
+	// exploreAnyway. No more than one of exploreShare requests: where few come, both prices are
+	// old all the time, and what was learned last must do.
 	exploreAfter  = 5 * time.Second
 	exploreRatio  = 4
 	exploreAnyway = 20 * time.Second
+	exploreShare  = 20
 )
 
 // Prices reports whether Decide needs to know the prefill backend.
@@ -83,6 +85,7 @@ func (s *Snapshot) Prices() bool { return s.pd.Mode == PDAuto }
 type chooser struct {
 	local    atomic.Uint64 // a bit for each power of two of tokens: decode alone was cheaper
 	explored atomic.Int64  // when a request was last spent, of the router's clock
+	decided  atomic.Int64  // requests priced since
 }
 
 // Decide prices both ways for a request that would be decoded by d, and prefilled by p
@@ -153,6 +156,7 @@ func (c *chooser) cheaper(split, local float64, tokens int) bool {
 
 // explores reports that this request is to go the other way.
 func (r *Router) explores(d Decision) bool {
+	decided := r.chooser.decided.Add(1)
 	this, other, cost, chosen := PrefillWork, LocalWork, d.LocalCost, d.SplitCost
 	if !d.Split {
 		this, other, cost, chosen = LocalWork, TransferWork, d.SplitCost, d.LocalCost
@@ -162,12 +166,16 @@ func (r *Router) explores(d Decision) bool {
 	}
 	now := r.now()
 	age := r.prices.lines[other].since(now)
-	if age < exploreAfter || age < exploreAnyway && cost > exploreRatio*chosen {
+	if decided < exploreShare || age < exploreAfter || age < exploreAnyway && cost > exploreRatio*chosen {
 		return false
 	}
 	last := r.chooser.explored.Load()
 	if last != 0 && time.Duration(now-last) < exploreAfter {
 		return false
 	}
-	return r.chooser.explored.CompareAndSwap(last, max(now, 1))
+	if !r.chooser.explored.CompareAndSwap(last, max(now, 1)) {
+		return false
+	}
+	r.chooser.decided.Store(0)
+	return true
 }

@@ -158,6 +158,28 @@ func TestDecideExploresNothingAtFirst(t *testing.T) {
 	}
 }
 
+// Where requests are rare both prices are always old: that sends few the dearer way.
+func TestDecideExploresFewOfRareRequests(t *testing.T) {
+	for _, every := range []time.Duration{time.Second, 6 * time.Second, time.Minute} {
+		x := newPricer(t)
+		x.learn(10, 5, 50) // the split is cheaper
+		explored := 0
+		for range 200 {
+			x.now = x.now.Add(every)
+			if d := x.decide(PD{Mode: PDAuto}, x.p, x.d, Prompt{Tokens: 1000}); d.Split {
+				x.r.Prefilled(0, 1000, 10*time.Millisecond)
+				x.r.Pulled(1000, 5*time.Millisecond)
+			} else {
+				explored++
+				x.r.Computed(x.d, 0, 1000, 50*time.Millisecond)
+			}
+		}
+		if explored < 5 || explored > 10 {
+			t.Errorf("one request in %v: %d of 200 went the dearer way", every, explored)
+		}
+	}
+}
+
 // A way that costs many times the other is left alone for longer.
 func TestDecideExploresTheDearRarely(t *testing.T) {
 	x := newPricer(t)
