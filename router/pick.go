@@ -39,6 +39,8 @@ type query struct {
 	prefix       []uint64
 	found        *prefixMatches // who has how much of prefix; nil: nothing is remembered
 	turns        *atomic.Uint64 // of the list that is chosen from: where the next one begins
+	peeks        bool           // nothing comes of the choice: it takes no turns
+	peeked       uint64         // turns looked at
 	now          int64          // of the router's clock, nanoseconds
 	limit        int64          // of leases on one backend; 0: none
 	slowStart    time.Duration
@@ -70,6 +72,15 @@ func (q *query) ready() {
 	if len(q.skip) > 0 || q.pairs.cold || q.pairs.bans != nil {
 		q.plain = 0
 	}
+}
+
+// turn takes the next turn of the list.
+func (q *query) turn() uint64 {
+	if q.peeks {
+		q.peeked++
+		return q.turns.Load() + q.peeked - 1
+	}
+	return q.turns.Add(1) - 1
 }
 
 // fit reports whether nothing speaks against b.
@@ -196,12 +207,12 @@ func (p *pool) leastBlemished(q query) (*Backend, error) {
 }
 
 // Pick names a backend for a call that takes no slot, whatever the caps say: nothing is
-// counted, and its end is not fed into any health. nil: none is left.
+// counted, no turn is taken, and its end is not fed into any health. nil: none is left.
 func (s *Snapshot) Pick(w Want) *Backend {
 	w.Alone = true
 	p := s.poolFor(w.Role, &w)
 	q := s.query(&w, p)
-	q.limit = 0
+	q.limit, q.peeks = 0, true
 	if q.found = s.router.lookUp(p, &w); q.found != nil {
 		defer s.router.matches.Put(q.found)
 	}

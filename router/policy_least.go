@@ -39,9 +39,9 @@ type search struct {
 func (s *search) begin(backends []*Backend, q *query) (start uint64) {
 	n := uint64(len(backends))
 	for range maxOffers {
-		start = (q.turns.Add(1) - 1) % n
+		start = q.turn() % n
 		b := backends[start]
-		if share := q.share(b); share > 0 && b.takesTurn(share) {
+		if share := q.share(b); share > 0 && b.takesTurn(share, q.peeks) {
 			s.take(b, float64(s.load(b))/share+float64(s.own))
 			break
 		}

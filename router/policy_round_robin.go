@@ -8,12 +8,12 @@ func (roundRobin) pick(backends []*Backend, q query) *Backend {
 	n := uint64(len(backends))
 	var passed *Backend // fit, but takes a part of its turns only
 	for range n {
-		b := backends[(q.turns.Add(1)-1)%n]
+		b := backends[q.turn()%n]
 		share := q.share(b)
 		if share == 0 {
 			continue
 		}
-		if b.takesTurn(share) {
+		if b.takesTurn(share, q.peeks) {
 			return b
 		}
 		if passed == nil {
@@ -21,7 +21,7 @@ func (roundRobin) pick(backends []*Backend, q query) *Backend {
 		}
 	}
 	if passed != nil {
-		q.turns.Add(1) // a whole round has come to nothing: the next one begins elsewhere
+		q.turn() // a whole round has come to nothing: the next one begins elsewhere
 		return passed
 	}
 	// Turns taken in between by other requests may have hidden one.

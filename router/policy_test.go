@@ -76,6 +76,33 @@ func shares(t *testing.T, what string, got []int, want []float64, tolerance floa
 	}
 }
 
+// A backend that is only named, as for its price, is the one that the next request gets, and
+// nobody's turn is lost by it.
+func TestPickTakesNoTurn(t *testing.T) {
+	for _, policy := range even() {
+		for _, entries := range [][]string{{"http://a", "http://b"}, {"http://a weight=2", "http://b"}} {
+			r, _ := newRouterOf(t, 0, 0, func(c *Config) { c.Decode, c.DecodePolicy = entries, policy })
+			s, got := r.Snapshot(), [2]int{}
+			for i := range 300 {
+				w := Want{Role: Decode, Tokens: 100, Alone: true, Prefix: []uint64{mix(uint64(i))}}
+				named := s.Pick(w)
+				var l Lease
+				if err := s.AcquireFor(w, &l); err != nil {
+					t.Fatal(err)
+				}
+				if named != l.Backend {
+					t.Fatalf("%s: %s was named, %s taken", policy, named.URL, l.Backend.URL)
+				}
+				got[slices.Index(s.Backends(Decode), l.Backend)]++
+				l.Release(ClientGone)
+			}
+			if got[0] < 110 || got[1] < 80 {
+				t.Errorf("%s of %v: %v", policy, entries, got)
+			}
+		}
+	}
+}
+
 func TestPoliciesShareByWeight(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

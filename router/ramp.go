@@ -27,12 +27,15 @@ func (v *vitals) share(now int64, over time.Duration) float64 {
 }
 
 // takesTurn reports whether a backend with that share takes the turn that a rotation
-// offers it: evenly one of each 1/share.
-func (b *Backend) takesTurn(share float64) bool {
+// offers it: evenly one of each 1/share. peeks: it would.
+func (b *Backend) takesTurn(share float64, peeks bool) bool {
 	if share >= 1 {
 		return true
 	}
 	part := int64(share * turn)
-	n := b.turns.Add(part)
+	n := b.turns.Load() + part
+	if !peeks {
+		n = b.turns.Add(part)
+	}
 	return n/turn != (n-part)/turn
 }
