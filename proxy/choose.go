@@ -18,10 +18,9 @@ func (c *completion) choosePath() {
 	var p *router.Backend
 	if c.snap.Prices() {
 		want := c.want(router.Prefill, nil)
-		if p = c.snap.Pick(want); p == nil {
-			return // what happens then is for prefill to say
+		if p = c.snap.Pick(want); p != nil { // else what happens is for prefill to say, unless D alone is to have it
+			prompt.CachedPrefill = c.snap.Cached(want, p)
 		}
-		prompt.CachedPrefill = c.snap.Cached(want, p)
 	}
 	decision := c.snap.Decide(p, d, prompt)
 	c.reason = decision.Reason

@@ -88,3 +88,19 @@ func TestAdviceOnTheAdminPort(t *testing.T) {
 		}
 	}
 }
+
+// What would go to decode alone anyway does not suffer for want of a prefill engine.
+func TestAutoKeepsTheThresholdWithoutPrefill(t *testing.T) {
+	r := newRig(t, rigOptions{router: func(c *router.Config) {
+		c.PD = router.PD{Mode: router.PDAuto, ThresholdTokens: 100}
+		c.Health.Interval, c.Health.SuspectInterval = 20*time.Millisecond, 20*time.Millisecond
+	}})
+	r.prefill[0].Kill()
+	r.await("down", func() bool { return r.metric("xpyd_backend_up") == 1 })
+	if got := pathOf(r.post("/v1/completions", streamBody(20))); got != "decode_only short_prompt" {
+		t.Errorf("short prompt: %s", got)
+	}
+	if got := pathOf(r.post("/v1/completions", streamBody(400))); got != "decode_only prefill_unavailable" {
+		t.Errorf("long prompt: %s", got)
+	}
+}

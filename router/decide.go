@@ -89,8 +89,8 @@ type chooser struct {
 }
 
 // Decide prices both ways for a request that would be decoded by d, and prefilled by p
-// where it is split. nil for p: there is none to be had,
-// or none is needed as nothing is priced.
+// where it is split. nil for p: there is none to be had, or none is needed as nothing is
+// priced; what was cheaper while there was one holds then.
 func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 	pd := s.pd
 	fresh := max(0, prompt.Tokens-prompt.CachedDecode)
@@ -99,8 +99,10 @@ func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 		return Decision{Reason: ReasonNever}
 	case fresh < pd.ThresholdTokens:
 		return Decision{Reason: ReasonShort}
-	case pd.Mode != PDAuto || p == nil:
+	case pd.Mode != PDAuto:
 		return Decision{Split: true, Reason: ReasonAlways}
+	case p == nil:
+		return s.router.chooser.unpriced(fresh)
 	}
 	r := s.router
 	out := Decision{Reason: ReasonPrice}
@@ -141,7 +143,7 @@ func scarcity(usage float64) float64 {
 
 // cheaper is true for the split. Sizes are told apart by powers of two.
 func (c *chooser) cheaper(split, local float64, tokens int) bool {
-	bit := uint64(1) << (bits.Len(uint(tokens)) & 63)
+	bit := sizeBit(tokens)
 	was := c.local.Load()&bit != 0
 	switch {
 	case was && split*(1+hysteresis) < local:
@@ -152,6 +154,18 @@ func (c *chooser) cheaper(split, local float64, tokens int) bool {
 		return false
 	}
 	return !was
+}
+
+func sizeBit(tokens int) uint64 { return uint64(1) << (bits.Len(uint(tokens)) & 63) }
+
+// unpriced is the way of a request while no prefill backend can be had. One that would have
+// had a prefill is for others to degrade; the rest must not suffer for want of what they
+// would not have used.
+func (c *chooser) unpriced(tokens int) Decision {
+	if c.local.Load()&sizeBit(tokens) != 0 {
+		return Decision{Reason: ReasonPrice}
+	}
+	return Decision{Split: true, Reason: ReasonAlways}
 }
 
 // explores reports that this request is to go the other way.

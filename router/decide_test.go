@@ -102,6 +102,23 @@ func TestAutoTakesTheCheaperWay(t *testing.T) {
 	}
 }
 
+// While no prefill backend can be had, what goes to decode alone anyway still does.
+func TestAutoWithoutPrefillBackend(t *testing.T) {
+	x := newPricer(t)
+	x.learn(100, 60, 50) // local is cheaper
+	auto := PD{Mode: PDAuto, ThresholdTokens: 100}
+	x.decide(auto, x.p, x.d, Prompt{Tokens: 1000})
+	for tokens, want := range map[int]Decision{
+		50:   {Reason: ReasonShort},
+		1000: {Reason: ReasonPrice},
+		8000: {Split: true, Reason: ReasonAlways}, // was never priced
+	} {
+		if d := x.decide(auto, nil, x.d, Prompt{Tokens: tokens}); d != want {
+			t.Errorf("%d tokens: %+v, want %+v", tokens, d, want)
+		}
+	}
+}
+
 // Prices that cross each other by little do not turn the choice over with each request.
 func TestDecideHasHysteresis(t *testing.T) {
 	var c chooser
