@@ -1,6 +1,9 @@
 package router
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -72,6 +75,78 @@ func TestPrefixWaitsForWhatIsNearlyDone(t *testing.T) {
 				t.Errorf("the chat of %s goes to %s", home, got)
 			}
 			long.Release(OK)
+		})
+	}
+}
+
+// lineUp is prefill engines that compute one prompt after the other.
+type lineUp struct {
+	r     *Router
+	clock *handClock
+	at    time.Duration
+	free  []time.Duration
+	jobs  []lineUpJob
+}
+
+type lineUpJob struct {
+	l            *Lease
+	begun, ended time.Duration
+}
+
+// finish ends the prompts that are done by now, in their order.
+func (x *lineUp) finish(now time.Duration) {
+	for {
+		next := -1
+		for i, j := range x.jobs {
+			if j.ended <= now && (next < 0 || j.ended < x.jobs[next].ended) {
+				next = i
+			}
+		}
+		to := now
+		if next >= 0 {
+			to = x.jobs[next].ended
+		}
+		x.clock.advance(to - x.at)
+		x.at = to
+		if next < 0 {
+			return
+		}
+		j := x.jobs[next]
+		x.jobs = slices.Delete(x.jobs, next, next+1)
+		x.r.Prefilled(j.l.Ahead(), j.l.Tokens(), j.ended-j.begun)
+		j.l.Release(OK)
+	}
+}
+
+// An engine that is slower than its pool gets less: its queue does not grow for ever while
+// the others are idle half of the time.
+func TestSlowPrefillEngineIsNotBuried(t *testing.T) {
+	for _, slow := range []float64{1, 2, 4, 10} {
+		t.Run(fmt.Sprint(slow), func(t *testing.T) {
+			x := lineUp{free: make([]time.Duration, 4)}
+			x.r, x.clock = newRouterOf(t, 4, 1, func(c *Config) { c.PrefillPolicy, c.Health.SlowStart = "prefix", 0 })
+			rnd, sizes := rand.New(rand.NewPCG(1, 9)), []int{500, 500, 500, 1000, 2000, 4000, 8000}
+			backends, now, longest := x.r.Snapshot().Backends(Prefill), time.Duration(0), time.Duration(0)
+			for range 4000 {
+				now += time.Duration(rnd.ExpFloat64() / (3 + 1/slow) * 470 * float64(time.Millisecond)) // half of what they can do
+				x.finish(now)
+				w := Want{Role: Prefill, Tokens: sizes[rnd.IntN(len(sizes))], Prefix: []uint64{rnd.Uint64()}, Conversation: rnd.Uint64(), Alone: true}
+				l := new(Lease)
+				if err := x.r.Snapshot().AcquireFor(w, l); err != nil {
+					t.Fatal(err)
+				}
+				i, each := slices.Index(backends, l.Backend), 100*time.Microsecond
+				if i == 0 {
+					each = time.Duration(slow * float64(each))
+				}
+				x.free[i] = max(x.free[i], now) + time.Duration(w.Tokens)*each
+				longest = max(longest, x.free[i]-now)
+				x.jobs = append(x.jobs, lineUpJob{l, now, x.free[i]})
+			}
+			x.finish(now + time.Hour)
+			if most := time.Duration((1 + 2*slow) * 1600 * float64(time.Millisecond)); longest > most {
+				t.Errorf("a prompt took %v, want no more than %v", longest, most)
+			}
 		})
 	}
 }

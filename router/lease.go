@@ -57,9 +57,7 @@ func (l *Lease) Release(o Outcome) {
 	}
 	b.record(o)
 	l.Computed()
-	if b.tokens.Add(-l.tokens) == 0 {
-		b.free.Store(0)
-	}
+	b.dequeue(l.tokens, o)
 	b.inflight.Add(-1)
 	b.router.serve(b.Role)
 }

@@ -9,7 +9,7 @@ func priceMutants() []mutant {
 		pkg: routerPkg, test: "TestRetryRateIsBounded",
 	}, {
 		name: "a prompt counts whole until it is done", file: "router/backlog.go",
-		old: "return left(b.free.Load(), now, n, pace)",
+		old: "return left(b.free.Load(), now, n, b.inflight.Load(), pace)",
 		new: "return float64(n)",
 		pkg: routerPkg, test: "TestPrefixWaitsForWhatIsNearlyDone/nearly_done",
 	}, {
