@@ -114,7 +114,7 @@ func (c *completion) decodeAttempt(b *router.Backend) legResult {
 	}
 	d.own, d.ahead = max(0, d.lease.Tokens()-d.lease.Cached()), 0
 	if c.path == pathDecodeOnly {
-		d.ahead = d.lease.Compute(d.own)
+		d.ahead = d.lease.Compute(d.own, c.req.Stream())
 		d.segs = c.req.AppendPlain(d.segs[:0])
 	} else {
 		d.leg.ID, d.leg.Scratch = c.legID, d.leg.Scratch[:0]

@@ -44,7 +44,7 @@ type Backend struct {
 
 	turns atomic.Int64 // turns at this backend that were offered, in 1/turn while it takes a share only
 
-	free       atomic.Int64 // of prefill: when it will have computed what is in flight, see backlog; 0: nothing is
+	free       atomic.Int64 // when it will have computed what is in flight, see backlog; of decode: what Compute counts by time; 0: nothing is
 	computing  atomic.Int64 // of decode: estimated tokens of prompts that it computes itself just now
 	localNanos atomic.Int64 // what it has spent on such prompts, see LocalTime
 

@@ -29,6 +29,18 @@ func left(free, now, n, prompts int64, pace float64) float64 {
 	return min(max(float64(free-now)/pace, least), float64(n))
 }
 
+// localPace is how many nanoseconds a token takes that decode computes itself; 0: not known.
+func (p *prices) localPace() float64 { return p.one(LocalWork) * 1e9 }
+
+// local is the tokens of prompts that b, of decode, computes itself just now.
+func (b *Backend) local(now int64, pace float64) float64 {
+	n := float64(max(b.computing.Load(), 0))
+	if pace > 0 {
+		n += max(float64(b.free.Load()-now)/pace, 0)
+	}
+	return n
+}
+
 // enqueue counts the tokens in, and returns the backlog that they found. The prompt is in
 // flight already.
 func (b *Backend) enqueue(tokens int64) (ahead int64) {

@@ -125,7 +125,7 @@ func (p *prices) split(b *Backend, prompt Prompt, now int64) float64 {
 // Blocks are held for as long as the prefill takes, which costs the more the fewer are
 // left.
 func (p *prices) local(b *Backend, fresh int, now int64) float64 {
-	wait := float64(b.computing.Load())
+	wait := b.local(now, p.localPace())
 	own := p.cost(LocalWork, float64(fresh)+wait)
 	work := max(0, own-p.cost(LocalWork, wait))
 	streams := float64(max(0, b.inflight.Load()-1))

@@ -119,6 +119,35 @@ func TestAutoWithoutPrefillBackend(t *testing.T) {
 	}
 }
 
+// An answer that comes whole holds its lease for long after its prompt was computed: that
+// is no work which another prompt waits for.
+func TestWholeAnswersDoNotComputeForever(t *testing.T) {
+	x := newPricer(t)
+	x.learn(100, 50, 100)
+	leases := [2]Lease{}
+	for i := range leases {
+		if err := x.s.AcquireFor(Want{Role: Decode, Tokens: 8000}, &leases[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	streams, whole := &leases[0], &leases[1]
+	if n := streams.Compute(1000, true); n != 0 {
+		t.Errorf("%d tokens ahead of the first", n)
+	}
+	near(t, "ahead of the second", float64(whole.Compute(8000, false)), 1000, 0.02)
+	wait := func() float64 { return x.d.local(x.r.now(), x.r.prices.localPace()) }
+	near(t, "both", wait(), 9000, 0.02)
+	x.now = x.now.Add(400 * time.Millisecond)
+	near(t, "half of the whole answer's", wait(), 5000, 0.02)
+	streams.Computed()
+	x.now = x.now.Add(10 * time.Second)
+	if wait() != 0 || !whole.Held() {
+		t.Errorf("%g tokens under way, 10 s after a prompt of 0.8 s", wait())
+	}
+	whole.Release(OK)
+	streams.Release(OK)
+}
+
 // Prices that cross each other by little do not turn the choice over with each request.
 func TestDecideHasHysteresis(t *testing.T) {
 	var c chooser

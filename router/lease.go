@@ -85,11 +85,21 @@ func (l *Lease) Tokens() int { return int(l.tokens) }
 func (l *Lease) Ahead() int { return int(l.ahead) }
 
 // Compute notes that the decode backend is about to compute so many tokens of the prompt
-// itself, and returns how many it is computing already. Until Computed or Release.
-func (l *Lease) Compute(tokens int) (ahead int) {
+// itself, and returns how many it is computing already. Until Computed or Release where
+// the answer streams; one that comes whole does not show when its prompt was done, so that
+// it counts for as long as it is expected to take.
+func (l *Lease) Compute(tokens int, streams bool) (ahead int) {
 	l.Computed()
-	l.computes = int64(tokens)
-	return int(l.Backend.computing.Add(l.computes) - l.computes)
+	b := l.Backend
+	now, pace := b.router.now(), b.router.prices.localPace()
+	ahead = int(b.local(now, pace))
+	if streams {
+		l.computes = int64(tokens)
+		b.computing.Add(l.computes)
+	} else {
+		b.free.Store(max(b.free.Load(), now) + int64(float64(tokens)*pace))
+	}
+	return ahead
 }
 
 // Computed ends what Compute began, if it did.

@@ -63,11 +63,18 @@ func (p *prices) own(w Work, tokens int) float64 {
 // cost is the expected time of work over so many tokens, in seconds. What was never
 // seen costs what a prefill does where it computes, and nothing where it moves blocks.
 func (p *prices) cost(w Work, tokens float64) float64 {
-	l := &p.lines[w]
-	if w == LocalWork && !l.known() {
-		l = &p.lines[PrefillWork]
+	return p.line(w).at(tokens)
+}
+
+// one is what a token costs by cost, without what each request does.
+func (p *prices) one(w Work) float64 { return math.Float64frombits(p.line(w).each.Load()) }
+
+// line is the one to go by.
+func (p *prices) line(w Work) *line {
+	if w == LocalWork && !p.lines[w].known() {
+		return &p.lines[PrefillWork]
 	}
-	return l.at(tokens)
+	return &p.lines[w]
 }
 
 // The memory of a line: short enough to follow an engine that slows down within a

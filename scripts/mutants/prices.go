@@ -19,7 +19,7 @@ func priceMutants() []mutant {
 		pkg: routerPkg, test: "TestAutoTakesTheCheaperWay",
 	}, {
 		name: "what D computes itself costs nothing", file: "router/decide.go",
-		old: "wait := float64(b.computing.Load())",
+		old: "wait := b.local(now, p.localPace())",
 		new: "wait := 0.0",
 		pkg: routerPkg, test: "TestAutoTakesTheCheaperWay",
 	}, {
