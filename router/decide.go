@@ -106,7 +106,7 @@ func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 	}
 	r := s.router
 	out := Decision{Reason: ReasonPrice}
-	out.SplitCost = r.prices.split(p, prompt, r.now())
+	out.SplitCost = r.prices.split(p, prompt, s.queued(p), r.now())
 	out.LocalCost = r.prices.local(d, fresh, r.now())
 	out.Split = r.chooser.cheaper(out.SplitCost, out.LocalCost, fresh)
 	if r.explores(out) {
@@ -115,9 +115,16 @@ func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 	return out
 }
 
-// split is P's queue, P's work and the transfer.
-func (p *prices) split(b *Backend, prompt Prompt, now int64) float64 {
-	ahead := b.backlog(now, p.pace()) + float64(max(0, prompt.Tokens-prompt.CachedPrefill))
+// queued is b's part of the tokens that wait for a slot in the pool, where its backends have
+// a cap: as many for each request as those that are under way have.
+func (s *Snapshot) queued(b *Backend) float64 {
+	n := float64(s.router.queues[b.Role].waiting.Load())
+	return n * float64(b.tokens.Load()) / float64(max(b.inflight.Load(), 1)) / float64(len(s.Backends(b.Role)))
+}
+
+// split is the pool's queue, P's own, P's work and the transfer.
+func (p *prices) split(b *Backend, prompt Prompt, queued float64, now int64) float64 {
+	ahead := queued + b.backlog(now, p.pace()) + float64(max(0, prompt.Tokens-prompt.CachedPrefill))
 	return p.cost(PrefillWork, ahead) + p.cost(TransferWork, float64(max(0, prompt.Tokens-prompt.CachedDecode)))
 }
 

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"runtime"
 	"testing"
 	"time"
 )
@@ -146,6 +147,38 @@ func TestWholeAnswersDoNotComputeForever(t *testing.T) {
 	}
 	whole.Release(OK)
 	streams.Release(OK)
+}
+
+// Where P has a cap, what waits for it waits here.
+func TestAutoPricesTheQueueOfThePool(t *testing.T) {
+	x := newPricer(t)
+	x.learn(100, 10, 300)
+	x.s.prefill.limit = 1
+	w := Want{Role: Prefill, Tokens: 1000, Alone: true}
+	var running Lease
+	if err := x.s.AcquireFor(w, &running); err != nil {
+		t.Fatal(err)
+	}
+	if d := x.decide(PD{Mode: PDAuto}, x.p, x.d, Prompt{Tokens: 1000}); !d.Split {
+		t.Errorf("one prompt is under way: %+v", d)
+	}
+	done, ended := make(chan struct{}), make(chan error)
+	for range 10 {
+		go func() { ended <- x.s.AcquireWait(w, new(Lease), Line{Length: 10, Wait: time.Minute}, done) }()
+	}
+	for x.r.Queued(Prefill) < 10 {
+		runtime.Gosched()
+	}
+	if d := x.decide(PD{Mode: PDAuto}, x.p, x.d, Prompt{Tokens: 1000}); d.Split {
+		t.Errorf("ten more wait: %+v", d)
+	}
+	close(done)
+	for range 10 {
+		if err := <-ended; err != ErrQueueLeft {
+			t.Error(err)
+		}
+	}
+	running.Release(OK)
 }
 
 // Prices that cross each other by little do not turn the choice over with each request.

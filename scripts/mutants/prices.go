@@ -14,7 +14,7 @@ func priceMutants() []mutant {
 		pkg: routerPkg, test: "TestPrefixWaitsForWhatIsNearlyDone/nearly_done",
 	}, {
 		name: "what P has in flight costs nothing", file: "router/decide.go",
-		old: "ahead := b.backlog(now, p.pace()) + ",
+		old: "ahead := queued + b.backlog(now, p.pace()) + ",
 		new: "ahead := ",
 		pkg: routerPkg, test: "TestAutoTakesTheCheaperWay",
 	}, {
