@@ -38,8 +38,9 @@ func (c *completion) choosePath() {
 // prefilled tells the router what the prefill leg took.
 func (c *completion) prefilled() {
 	own := c.p.lease.Tokens()
-	if cached := c.p.ans.CachedTokens; cached >= 0 {
-		own = max(0, c.tokens-cached) // P knows; the lease was an estimate
+	if a := &c.p.ans; a.CachedTokens >= 0 && a.PromptTokens > 0 {
+		// P knows which part was cached; the prompt stays in estimated tokens, as prices are.
+		own = int(float64(c.tokens) * max(0, 1-float64(a.CachedTokens)/float64(a.PromptTokens)))
 	}
 	if _, exact := c.req.PromptTokens(1); !exact {
 		c.s.router.ObservePrompt(c.req.PromptBytes(), c.p.ans.PromptTokens)

@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -102,5 +103,25 @@ func TestAutoKeepsTheThresholdWithoutPrefill(t *testing.T) {
 	}
 	if got := pathOf(r.post("/v1/completions", streamBody(400))); got != "decode_only prefill_unavailable" {
 		t.Errorf("long prompt: %s", got)
+	}
+}
+
+// What P has computed is the part of the prompt that it had not cached, also where the size of
+// a prompt is estimated far from what it is.
+func TestCachedPartIsNotPriced(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	body := `{"model":"sim","stream":true,"max_tokens":4,"prompt":"` + strings.Repeat(`\u0061`, 4000) + `"}` // 1,000 tokens, estimated as 6,000
+	computed := func() float64 {
+		var a struct{ Prefill router.PoolAdvice }
+		if err := json.Unmarshal([]byte(r.adminText("/advice")), &a); err != nil {
+			t.Fatal(err)
+		}
+		return float64(a.Prefill.Tokens)
+	}
+	r.post("/v1/completions", body)
+	first := computed()
+	r.post("/v1/completions", body)
+	if second := computed() - first; first < 5000 || second > first/20 {
+		t.Errorf("%v tokens computed, and %v of the same again", first, second)
 	}
 }
