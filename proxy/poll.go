@@ -47,11 +47,12 @@ type poller struct {
 type pollTarget struct {
 	busy  bool
 	due   time.Time
-	fails int    // readings in a row that failed, or lacked something
-	blank int    // readings in a row that told nothing
-	why   string // the last reading failed, or lacked something; empty: it did not
-	said  bool   // that it fails is in the log
-	seen  int64  // the round that last found it in the configuration
+	every time.Duration // between readings, as configured when due was reckoned
+	fails int           // readings in a row that failed, or lacked something
+	blank int           // readings in a row that told nothing
+	why   string        // the last reading failed, or lacked something; empty: it did not
+	said  bool          // that it fails is in the log
+	seen  int64         // the round that last found it in the configuration
 }
 
 func newPoller(s *Server) *poller {
@@ -109,6 +110,10 @@ func (p *poller) visit(snap *router.Snapshot, b *router.Backend, round int64, no
 		p.targets[b] = t
 	}
 	t.seen = round
+	if every < t.every { // a reload has it read more often
+		t.due = now.Add(time.Duration(float64(every) * rand.Float64()))
+	}
+	t.every = every
 	switch left := t.due.Sub(now); {
 	case b.State() != router.Up:
 		t.fails, t.blank, t.due = 0, 0, time.Time{} // it is read as soon as it is up

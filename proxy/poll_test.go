@@ -343,3 +343,17 @@ func TestEngineInBothPools(t *testing.T) {
 		t.Errorf("status %d, %v", a.status, a.err)
 	}
 }
+
+// A shorter interval counts from the reload on, not from the next reading of the longer one.
+func TestReloadShortensTheIntervalAtOnce(t *testing.T) {
+	m := newMetered(t, enginePage(3, 2, "0.25"))
+	var pools router.Config
+	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { polled(c); m.asDecode(c); c.Routing.Poll = time.Hour; pools = *c }})
+	r.await("read", func() bool { return r.backend(m.server.URL).Engine != nil })
+	m.serve(enginePage(7, 0, "0.25"))
+	pools.Routing.Poll = 20 * time.Millisecond
+	if err := r.server.Reload(pools); err != nil {
+		t.Fatal(err)
+	}
+	r.await("read again", func() bool { return r.backend(m.server.URL).Engine["running"] == 7 })
+}
