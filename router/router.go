@@ -143,12 +143,12 @@ func (s *Snapshot) Degrade(l *Lease) bool {
 
 // Ready reports whether a completion could be served: a decode backend that is up
 // and, where there is a prefill pool, a prefill backend that is up or the leave to
-// go without (alone).
+// go without (alone), or no request that would have one.
 func (s *Snapshot) Ready(alone bool) bool {
 	if !anyUp(s.decode.backends) {
 		return false
 	}
-	return alone || len(s.prefill.backends) == 0 || anyUp(s.prefill.backends)
+	return alone || s.pd.Mode == PDNever || len(s.prefill.backends) == 0 || anyUp(s.prefill.backends)
 }
 
 func anyUp(backends []*Backend) bool {

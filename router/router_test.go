@@ -163,6 +163,16 @@ func TestDegradeCap(t *testing.T) {
 	}
 }
 
+func TestReadyWithoutPrefillThatNobodyNeeds(t *testing.T) {
+	r, _ := newRouterOf(t, 1, 1, func(c *Config) { c.PD.Mode = PDNever })
+	s := r.Snapshot()
+	s.Backends(Decode)[0].force(Up)
+	s.Backends(Prefill)[0].force(Down)
+	if !s.Ready(false) {
+		t.Error("not ready for want of a prefill backend, which pd.mode never does not ask")
+	}
+}
+
 func TestReady(t *testing.T) {
 	s, _ := newTestRouter(t, "round_robin", three[:1], three[1:2])
 	p, d := s.Backends(Prefill)[0], s.Backends(Decode)[0]
