@@ -24,27 +24,26 @@ type clientWriter struct {
 	stall   time.Duration
 	armed   time.Time
 	n       int64
+	failed  error // the first; what came after it would stand inside a chunk that was cut
 }
 
 // write sends p, giving up on a client that reads nothing for timeouts.write_stall.
 // The deadline is moved at most once a second; fasthttp arms it for each response's
 // start and for what is no completion.
 func (w *clientWriter) write(p []byte, now time.Time) error {
-	for len(p) > 0 {
+	for len(p) > 0 && w.failed == nil {
 		if now.Sub(w.armed) > rearm {
 			w.armed = now
 			_ = w.conn.SetWriteDeadline(now.Add(w.stall + rearm))
 		}
 		n, err := w.send(p[:min(len(p), maxWrite)])
 		w.n += int64(n)
-		if err != nil {
-			return err
-		}
+		w.failed = err
 		if p = p[n:]; len(p) > 0 {
 			now = time.Now()
 		}
 	}
-	return nil
+	return w.failed
 }
 
 // send goes through fasthttp, which has the head; each later chunk goes straight to the

@@ -1,0 +1,51 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// A client that reads on after a write to it was cut must not find the next one, such as an
+// error event, inside the chunk that was cut.
+func TestNothingFollowsAChunkThatWasCut(t *testing.T) {
+	far, near := tcpPair(t)
+	conn := &clientConn{}
+	if err := conn.open(near); err != nil {
+		t.Fatal(err)
+	}
+	// Behind the head, so that each write is a chunk of its own. The deadline is due to be moved.
+	w := &clientWriter{chunked: true, n: 1, conn: conn, buffers: &buffers{}, stall: -time.Second + 50*time.Millisecond}
+	event := bytes.Repeat([]byte{'a'}, maxWrite)
+	var err error
+	for err == nil {
+		w.armed = time.Time{}
+		err = w.write(event, time.Now())
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("%v: want a timeout", err)
+	}
+	got := make(chan []byte, 1)
+	go func() {
+		b, _ := io.ReadAll(far)
+		got <- b
+	}()
+	w.stall, w.armed = 10*time.Second, time.Time{} // of a client that reads again
+	if err := w.write([]byte("data: {\"error\":{}}\n\n"), time.Now()); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a write after one that was cut: %v", err)
+	}
+	_ = near.Close()
+	text := <-got
+	chunk := strconv.FormatInt(maxWrite, 16) + "\r\n" + string(event) + "\r\n"
+	rest := bytes.ReplaceAll(text, []byte(chunk), nil)
+	if len(rest) == 0 {
+		t.Fatal("no chunk was cut: the test proves nothing")
+	}
+	if !bytes.HasPrefix([]byte(chunk), rest) {
+		t.Errorf("%d bytes that end in %q stand behind the last whole chunk: want the beginning of one", len(rest), rest[max(0, len(rest)-40):])
+	}
+}
