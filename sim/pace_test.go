@@ -142,3 +142,23 @@ func TestTransferTimeChangesWhileItRuns(t *testing.T) {
 		}
 	}
 }
+
+// A request whose KV did not come ends while it still counts as one that waits for it.
+func TestNothingRunsLessThanNotAtAll(t *testing.T) {
+	seen := make(chan float64, 1)
+	var d *sim.Engine
+	hook := func(ev sim.Event) {
+		if ev.Phase == sim.PhaseAborted {
+			seen <- gauge(t, d, "vllm:num_requests_running")
+		}
+	}
+	p := start(t, sim.Options{Role: sim.RolePrefill})
+	d = start(t, sim.Options{Role: sim.RoleDecode, LoadFailure: "recompute", PrefillTokensPerSecond: slowSpeed, Hook: hook})
+	b := textBody.with("prompt", "a tale [[D:kvfail]]")
+	c := send(t, d, completionsPath, b.with("kv_transfer_params", prefill(t, p, completionsPath, b)))
+	await(t, "it waits for its blocks", func() bool { return gauge(t, d, "vllm:num_requests_waiting") == 1 })
+	c.leave()
+	if n := <-seen; n != 0 {
+		t.Errorf("%v requests run once the only one has ended", n)
+	}
+}

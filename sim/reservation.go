@@ -181,7 +181,7 @@ func (l *ledger) finish(r *reservation) {
 		return
 	}
 	l.endTurn(r)
-	l.running -= r.seqs
+	l.running, l.loading = l.running-r.seqs, l.loading-r.loading
 	for _, s := range r.seats {
 		if r.computes && !r.computed {
 			l.disown(s)
@@ -189,7 +189,7 @@ func (l *ledger) finish(r *reservation) {
 		l.cache.release(s.blocks)
 		s.blocks = nil
 	}
-	r.seqs = 0
+	r.seqs, r.loading = 0, 0
 	l.schedule()
 }
 
