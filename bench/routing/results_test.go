@@ -2,6 +2,7 @@ package routing
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -80,6 +81,20 @@ func TestVerdictsOfWhatIsNotThere(t *testing.T) {
 	m.of(candidate).Values[splitBefore] = report.Series{0, 0}
 	if v := m.judgeTurn(); v.known {
 		t.Errorf("one that has split nothing before: %s", v)
+	}
+}
+
+// Requests that failed have no times, so dropping the slow ones would look quick.
+func TestNoGoalIsMetWithErrors(t *testing.T) {
+	r, m := sample("")
+	m.of(splits).Values[failed] = report.Series{5, 0}
+	m.of(candidate).Values[failed] = report.Series{0, 3}
+	for _, v := range r.verdicts(m) {
+		of, _, _ := strings.Cut(v.goal, ":")
+		n := sum(m.of(of).values(failed))
+		if v.holds || !strings.Contains(v.measured, fmt.Sprintf(", with %.0f errors", n)) {
+			t.Errorf("with %g errors: %s", n, v)
+		}
 	}
 }
 

@@ -111,6 +111,11 @@ func (m *Measurement) compare(name string, k metric, to string, limit float64, a
 	if atLeast {
 		v.holds = s.Median >= limit
 	}
+	// Requests that failed have no times: whoever drops the slow ones is not quick.
+	if n := sum(report.Present(m.of(name).values(failed))); n > 0 {
+		v.holds = false
+		v.measured += fmt.Sprintf(", with %.0f errors", n)
+	}
 	return v
 }
 
