@@ -38,7 +38,7 @@ type watcher struct {
 // peer is the far end of a connection that has joined a watcher. Embedded in the
 // connection.
 type peer struct {
-	w    *watcher // nil: it has joined none, or has left it
+	w    *watcher // nil: it has joined none
 	slot int32
 	nth  int32
 	// left: it has closed its write side or is gone. Never taken back.
