@@ -181,9 +181,10 @@ func (l *listener) Accept() (net.Conn, error) {
 // acceptPause is the rest after an accept that failed for want of descriptors or memory.
 const acceptPause = 50 * time.Millisecond
 
-// outOfResources: the next accept may succeed; fasthttp would end the server.
+// outOfResources: the next accept may succeed; fasthttp would end the server. ENOSPC is
+// epoll's at fs.epoll.max_user_watches, of which a connection takes two.
 func outOfResources(err error) bool {
-	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM)
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENOSPC)
 }
 
 func (l *listener) enter(ip netip.Addr) bool {

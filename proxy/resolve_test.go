@@ -248,6 +248,7 @@ func TestDeadEngineIsNotOurFault(t *testing.T) {
 		"no IPv6 here, alone":   {unix.EADDRNOTAVAIL, unix.EADDRNOTAVAIL, false},
 		"half starved":          {unix.EMFILE, unix.ECONNREFUSED, false},
 		"starved":               {unix.EMFILE, unix.EMFILE, true},
+		"no epoll watch left":   {unix.ENOSPC, unix.ENOSPC, true},
 	} {
 		d := net.Dialer{Timeout: time.Second, Control: func(network, _ string, _ syscall.RawConn) error {
 			if strings.HasSuffix(network, "6") {
