@@ -49,7 +49,7 @@ type Router struct {
 	degraded atomic.Int64 // decode leases whose request could not get a prefill
 	retries  atomic.Int64 // retries under way
 	recent   recent
-	queues   [2]queue     // by Role
+	queues   [2]queue // by Role
 	onEject  atomic.Pointer[func(Ejection)]
 	pairs    pairMatrix
 	prices   prices
