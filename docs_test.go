@@ -12,6 +12,7 @@ import (
 
 	"xpyd/kvparams"
 	"xpyd/proxy"
+	"xpyd/router"
 )
 
 // update rewrites the generated parts of the documents (make docs).
@@ -185,6 +186,11 @@ func TestDocsReasons(t *testing.T) {
 	if len(code) == 0 {
 		t.Error("proxy/completion.go has no reasons in the form that this test knows")
 	}
+	for _, r := range router.DecideReasons() {
+		if r != router.ReasonAlways { // the proxy's reasonNone
+			code = append(code, r)
+		}
+	}
 	for _, r := range kvparams.Reasons() {
 		code = append(code, string(r))
 	}
@@ -202,7 +208,7 @@ var (
 // TestDocsMetricTable reads the metrics where they are registered: a scrape would miss
 // those that have no series yet.
 func TestDocsMetricTable(t *testing.T) {
-	source := readText(t, "metrics/metrics.go")
+	source := readText(t, "metrics/metrics.go") + readText(t, "metrics/advice.go")
 	rows := map[string]string{}
 	add := func(name, kind, help, rest string) {
 		var labels []string

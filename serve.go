@@ -92,7 +92,7 @@ func (p *running) reload(old config, load func() (config, error)) (config, error
 		same := next
 		same.Router = old.Router
 		if changed := changedKeys(same, old); len(changed) > 0 {
-			err = fmt.Errorf("%s changed: a reload changes the pools, policies, affinity, caps, queue, health and routing rules only; restart for the other keys, with USR2 and no loss", strings.Join(changed, ", "))
+			err = fmt.Errorf("%s changed: a reload changes the pools, policies, affinity, pd, caps, queue, health and routing rules only; restart for the other keys, with USR2 and no loss", strings.Join(changed, ", "))
 		}
 	}
 	if err != nil {

@@ -17,7 +17,7 @@ func (c *completion) reserveDecode() *apiError {
 		return nil
 	}
 	want := c.want(router.Decode, c.d.tried)
-	want.Alone = c.path == pathDecodeOnly
+	want.Alone = c.path == pathDecodeOnly || !c.snap.Splits()
 	if c.handoff.live() {
 		want.Peer = c.handoff.from
 	}
@@ -145,7 +145,8 @@ func (c *completion) mayRetry(asked time.Duration) bool {
 			return false
 		}
 		pause = minBackoff + rand.N(maxBackoff-minBackoff)
-		if c.retrying || c.s.router.TakeRetry() {
+		c.endRetry() // each retry is one of those that the budget counts
+		if c.s.router.TakeRetry() {
 			c.retrying = true
 			return true
 		}

@@ -78,6 +78,9 @@ const (
 	exploreShare  = 20
 )
 
+// Splits reports whether any request gets a prefill of its own.
+func (s *Snapshot) Splits() bool { return s.pd.Mode != PDNever }
+
 // Prices reports whether Decide needs to know the prefill backend.
 func (s *Snapshot) Prices() bool { return s.pd.Mode == PDAuto }
 

@@ -34,7 +34,7 @@ func healthMutants() []mutant {
 func retryMutants() []mutant {
 	return []mutant{{
 		name: "retry without budget", file: "proxy/reserve.go",
-		old: "if c.retrying || c.s.router.TakeRetry() {",
+		old: "if c.s.router.TakeRetry() {",
 		new: "if c.s.router.TakeRetry(); true {",
 		pkg: proxyPkg, test: "TestRetriesShareABudget",
 	}, {
