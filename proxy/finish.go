@@ -24,9 +24,7 @@ const (
 
 func labels() metrics.Labels {
 	reasons := []string{reasonNone, reasonNoPool, reasonUnavailable, reasonBusy, reasonNoHandle, reasonToolChoice}
-	for _, r := range router.DecideReasons()[1:] { // the first is reasonNone
-		reasons = append(reasons, r)
-	}
+	reasons = append(reasons, router.DecideReasons()[1:]...) // the first is reasonNone
 	for _, r := range kvparams.Reasons() {
 		reasons = append(reasons, string(r))
 	}

@@ -259,7 +259,7 @@ func TestPromptThatWasNeverComputedIsNotCached(t *testing.T) {
 	await(t, "it runs", func() bool { return gauge(t, e, "vllm:num_requests_running") == 1 })
 	c.leave()
 	awaitOutcome(t, e, "aborted")
-	c = send(t, e, completionsPath, body{"prompt": tokens("a", 64)})
+	send(t, e, completionsPath, body{"prompt": tokens("a", 64)})
 	await(t, "it runs", func() bool { return gauge(t, e, "vllm:num_requests_running") == 1 })
 	if got := gauge(t, e, "vllm:prefix_cache_hits_total"); got != 0 {
 		t.Errorf("%v tokens found", got)
