@@ -1,6 +1,9 @@
 package router
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // EngineState is what one page of an engine's own metrics told, of all its clients
 // together and summed over its data-parallel ranks. A number below 0 is not known: the
@@ -78,6 +81,10 @@ func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (res
 		b.cache.forget()
 	}
 	b.engine.Store(&e)
+	b.others.Store(int32(min(max(0, e.others), math.MaxInt32)))
+	if e.others > 0 {
+		b.mark()
+	}
 	if b.Role == Decode && e.KVUsage >= 0 {
 		b.router.traffic.polled(e.at, e.KVUsage, e.Waiting > 0)
 	}
@@ -124,12 +131,37 @@ func (b *Backend) Elsewhere() float64 { return b.elsewhere(b.router.now()) }
 // third of the time that the reading counts, one poll, then falls to 0 at its end: who
 // learns nothing more goes by what it knows itself.
 func (b *Backend) elsewhere(now int64) float64 {
+	if b.others.Load() == 0 {
+		return 0
+	}
+	return b.decayed(now)
+}
+
+// decayed is elsewhere where the last reading told of any.
+func (b *Backend) decayed(now int64) float64 {
 	e := b.engineAt(now)
 	if e == nil || e.others <= 0 {
 		return 0
 	}
 	left := float64(e.until-now) / float64(e.until-e.at)
 	return float64(e.others) * min(1, left*3/2)
+}
+
+// elsewhereTokens estimates the prompt tokens of those requests: each is taken to be as long
+// as those from here are that go to the same pool.
+func (b *Backend) elsewhereTokens(now int64) float64 {
+	if b.others.Load() == 0 {
+		return 0
+	}
+	return b.decayed(now) * b.router.prompts[b.Role].mean()
+}
+
+// load is all that is in flight on b, from here and elsewhere: requests, or prompt tokens.
+func (b *Backend) load(now int64, tokens bool) float64 {
+	if tokens {
+		return float64(b.tokens.Load()) + b.elsewhereTokens(now)
+	}
+	return float64(b.inflight.Load()) + b.elsewhere(now)
 }
 
 // TokensInFlight is the estimated size of the prompts whose leases are held here.

@@ -2,7 +2,7 @@ package router
 
 import "math"
 
-// least takes the backend with the least load, this request included, for the share that
+// least takes the backend with the least load, that of others and this request included, for the share that
 // it can take. A rotation decides among equals.
 type least struct {
 	tokens bool // load is estimated prompt tokens; else leases
@@ -42,18 +42,11 @@ func (s *search) begin(backends []*Backend, q *query) (start uint64) {
 		start = q.turn() % n
 		b := backends[start]
 		if share := q.share(b); share > 0 && b.takesTurn(share, q.peeks) {
-			s.take(b, float64(s.load(b))/share+float64(s.own))
+			s.take(b, b.load(q.now, s.tokens)/share+float64(s.own))
 			break
 		}
 	}
 	return start
-}
-
-func (s *search) load(b *Backend) int64 {
-	if s.tokens {
-		return b.tokens.Load()
-	}
-	return b.inflight.Load()
 }
 
 func (s *search) take(b *Backend, least float64) {
@@ -87,7 +80,7 @@ func (s *search) consider(b *Backend, q *query) {
 	if share == 0 {
 		return
 	}
-	if least := float64(s.load(b)+s.own) / share; least < s.least {
+	if least := (b.load(q.now, s.tokens) + float64(s.own)) / share; least < s.least {
 		s.take(b, least)
 	}
 }

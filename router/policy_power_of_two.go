@@ -26,9 +26,5 @@ func (p powerOfTwo) pick(backends []*Backend, q query) *Backend {
 }
 
 func (p powerOfTwo) load(b *Backend, q *query) float64 {
-	n := b.inflight.Load()
-	if p.tokens {
-		n = b.tokens.Load()
-	}
-	return float64(n) / q.share(b)
+	return b.load(q.now, p.tokens) / q.share(b)
 }

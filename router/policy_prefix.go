@@ -60,7 +60,8 @@ func (o *offers) price(backends []*Backend, q *query) {
 	}
 }
 
-// cold is b's backlog, for the share that it can take, and the prompt's tokens.
+// cold is b's backlog and what others have there, for the share that it can take, and the
+// prompt's tokens.
 // Nothing is divided out of the prompt itself: where all are idle, one with a smaller
 // share would never get one.
 func (o *offers) cold(b *Backend, q *query) float64 {
@@ -68,7 +69,7 @@ func (o *offers) cold(b *Backend, q *query) float64 {
 	if share == 0 {
 		return math.Inf(1)
 	}
-	return b.backlog(q.now, o.pace)/share + o.own
+	return (b.backlog(q.now, o.pace)+b.elsewhereTokens(q.now))/share + o.own
 }
 
 // warm is the cost at one that has a part of the prompt.

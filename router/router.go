@@ -55,6 +55,7 @@ type Router struct {
 	prices   prices
 	chooser  chooser
 	traffic  traffic
+	prompts  [2]promptSize // by Role
 
 	tokenBytes tokenBytes
 	matches    sync.Pool // of *prefixMatches

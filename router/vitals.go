@@ -18,7 +18,7 @@ type vitals struct {
 	ejectedUntil atomic.Int64
 	rampFrom     atomic.Int64 // start of the slow start; 0: takes its full share
 	state        atomic.Int32
-	_            [4]byte
+	others       atomic.Int32 // requests of others than this process when the engine last told, see elsewhere
 }
 
 // counter counts the leases on a backend, and holds the mark of one that is unusual.
@@ -57,10 +57,10 @@ func (v *vitals) mark() { v.inflight.word.Or(marked) }
 
 // settle takes the mark off: nothing is unusual any more. What is written in the meantime
 // is either seen by the second look or marked after it.
-func (v *vitals) settle(q *query) {
-	v.inflight.word.And(^marked)
-	if v.part(q) != 1 {
-		v.mark()
+func (b *Backend) settle(q *query) {
+	b.inflight.word.And(^marked)
+	if b.part(q) != 1 || b.elsewhere(q.now) > 0 {
+		b.mark()
 	}
 }
 

@@ -48,6 +48,21 @@ func engineMutants() []mutant {
 		new: "min(1, left*1000)",
 		pkg: routerPkg, test: "TestElsewhere/then_less",
 	}, {
+		name: "choices are not told of load from elsewhere", file: "router/engine.go",
+		old: "if e.others > 0 {",
+		new: "if false {",
+		pkg: routerPkg, test: "TestLoadFromElsewhere/least_request/decode",
+	}, {
+		name: "replicas see their own requests only", file: "router/engine.go",
+		old: "float64(b.inflight.Load()) + b.elsewhere(now)",
+		new: "float64(b.inflight.Load()) + 0*b.elsewhere(now)",
+		pkg: routerPkg, test: "TestReplicasSpreadEvenly/least_request",
+	}, {
+		name: "a chat's prefill waits behind others' prompts", file: "router/policy_prefix.go",
+		old: "(b.backlog(q.now, o.pace)+b.elsewhereTokens(q.now))/share",
+		new: "b.backlog(q.now, o.pace)/share",
+		pkg: routerPkg, test: "TestLoadFromElsewhere/prefix/prefill",
+	}, {
 		name: "counters that fall are no restart", file: "router/engine.go",
 		old: "return is >= 0 && is < was }",
 		new: "return false && is < was }",
