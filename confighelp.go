@@ -79,7 +79,7 @@ var keyHelp = map[string]string{
 	"health.rise":             "passed checks in a row that bring a backend back",
 	"health.slow_start":       "time in which a backend that joins or comes back rises to its full share; 0 is off",
 
-	"routing.poll":          "time between two readings of an engine's /metrics, by which its load is known beside what xpyd itself puts on it; 0 is off. Pools of more than 256 engines share 256 readings a second",
+	"routing.poll":          "time between two readings of an engine's /metrics, by which the requests of others there count as load, in policies that go by load and in the prices of pd.mode auto; 0 is off, and only what this process sends counts. Pools of more than 256 engines share 256 readings a second",
 	"routing.prefix_memory": "memory in which policy prefix keeps who has had which prompts: half of it for each pool of that policy; 0 keeps none, and prefix is least_tokens then",
 
 	"log.level":  "`level` from which lines are written: debug, info, warn, error",
