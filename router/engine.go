@@ -131,10 +131,10 @@ func (b *Backend) Elsewhere() float64 { return b.elsewhere(b.router.now()) }
 // third of the time that the reading counts, one poll, then falls to 0 at its end: who
 // learns nothing more goes by what it knows itself.
 func (b *Backend) elsewhere(now int64) float64 {
-	if b.others.Load() == 0 {
-		return 0
+	if b.others.Load() != 0 {
+		return b.decayed(now)
 	}
-	return b.decayed(now)
+	return 0
 }
 
 // decayed is elsewhere where the last reading told of any.
@@ -150,18 +150,27 @@ func (b *Backend) decayed(now int64) float64 {
 // elsewhereTokens estimates the prompt tokens of those requests: each is taken to be as long
 // as those from here are that go to the same pool.
 func (b *Backend) elsewhereTokens(now int64) float64 {
-	if b.others.Load() == 0 {
-		return 0
-	}
-	return b.decayed(now) * b.router.prompts[b.Role].mean()
+	return b.elsewhere(now) * b.router.prompts[b.Role].mean()
 }
 
-// load is all that is in flight on b, from here and elsewhere: requests, or prompt tokens.
-func (b *Backend) load(now int64, tokens bool) float64 {
+// own is what this process has in flight on b: requests, or prompt tokens.
+func (b *Backend) own(tokens bool) int64 {
 	if tokens {
-		return float64(b.tokens.Load()) + b.elsewhereTokens(now)
+		return b.tokens.Load()
 	}
-	return float64(b.inflight.Load()) + b.elsewhere(now)
+	return b.inflight.Load()
+}
+
+// load is own, and what is there from elsewhere.
+func (b *Backend) load(now int64, tokens bool) float64 {
+	n := float64(b.own(tokens))
+	switch {
+	case b.others.Load() == 0:
+		return n
+	case tokens:
+		return n + b.elsewhereTokens(now)
+	}
+	return n + b.elsewhere(now)
 }
 
 // TokensInFlight is the estimated size of the prompts whose leases are held here.

@@ -98,7 +98,7 @@ func (q *query) share(b *Backend) float64 {
 func (q *query) closely(b *Backend) float64 {
 	share := 1.0
 	if b.inflight.word.Load() >= marked {
-		if share = b.part(q); share == 1 && b.elsewhere(q.now) == 0 {
+		if share = b.part(q); share == 1 {
 			b.settle(q)
 		}
 	}

@@ -80,7 +80,11 @@ func (s *search) consider(b *Backend, q *query) {
 	if share == 0 {
 		return
 	}
-	if least := (b.load(q.now, s.tokens) + float64(s.own)) / share; least < s.least {
+	least := float64(b.own(s.tokens)+s.own) / share
+	if b.others.Load() != 0 {
+		least = (b.load(q.now, s.tokens) + float64(s.own)) / share
+	}
+	if least < s.least {
 		s.take(b, least)
 	}
 }

@@ -69,7 +69,11 @@ func (o *offers) cold(b *Backend, q *query) float64 {
 	if share == 0 {
 		return math.Inf(1)
 	}
-	return (b.backlog(q.now, o.pace)+b.elsewhereTokens(q.now))/share + o.own
+	load := b.backlog(q.now, o.pace)
+	if b.others.Load() != 0 {
+		load += b.elsewhereTokens(q.now)
+	}
+	return load/share + o.own
 }
 
 // warm is the cost at one that has a part of the prompt.

@@ -54,13 +54,13 @@ func engineMutants() []mutant {
 		pkg: routerPkg, test: "TestLoadFromElsewhere/least_request/decode",
 	}, {
 		name: "replicas see their own requests only", file: "router/engine.go",
-		old: "float64(b.inflight.Load()) + b.elsewhere(now)",
-		new: "float64(b.inflight.Load()) + 0*b.elsewhere(now)",
+		old: "return n + b.elsewhere(now)",
+		new: "return n",
 		pkg: routerPkg, test: "TestReplicasSpreadEvenly/least_request",
 	}, {
 		name: "a chat's prefill waits behind others' prompts", file: "router/policy_prefix.go",
-		old: "(b.backlog(q.now, o.pace)+b.elsewhereTokens(q.now))/share",
-		new: "b.backlog(q.now, o.pace)/share",
+		old: "load += b.elsewhereTokens(q.now)",
+		new: "",
 		pkg: routerPkg, test: "TestLoadFromElsewhere/prefix/prefill",
 	}, {
 		name: "counters that fall are no restart", file: "router/engine.go",

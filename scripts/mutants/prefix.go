@@ -29,7 +29,7 @@ func prefixMutants() []mutant {
 		pkg: routerPkg, test: "TestReloadsLeakNoSeats",
 	}, {
 		name: "a hot prefix herds", file: "router/policy_prefix.go",
-		old: "return b.backlog(q.now, o.pace)/share + o.own",
+		old: "return load/share + o.own",
 		new: "return o.own",
 		pkg: routerPkg, test: "TestHotPrefixSpreads",
 	}, {
