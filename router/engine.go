@@ -70,7 +70,7 @@ func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (res
 	e.until = e.at + int64(counts)
 	e.others = -1
 	if e.Running >= 0 && e.Waiting >= 0 {
-		e.others = max(0, e.Running+e.Waiting-own)
+		e.others = min(max(0, e.Running+e.Waiting-own), math.MaxInt32)
 	}
 	if was := b.engine.Load(); was != nil {
 		restarted = e.follows(was)
@@ -81,7 +81,7 @@ func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (res
 		b.cache.forget()
 	}
 	b.engine.Store(&e)
-	b.others.Store(int32(min(max(0, e.others), math.MaxInt32)))
+	b.others.Store(int32(max(0, e.others)))
 	if e.others > 0 {
 		b.mark()
 	}

@@ -2,8 +2,8 @@ package router
 
 import "math"
 
-// least takes the backend with the least load, that of others and this request included, for the share that
-// it can take. A rotation decides among equals.
+// least takes the backend with the least load, that of others and this request included,
+// for the share that it can take. A rotation decides among equals.
 type least struct {
 	tokens bool // load is estimated prompt tokens; else leases
 }
