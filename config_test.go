@@ -210,6 +210,8 @@ func TestConfigRefusals(t *testing.T) {
 			`config: kv.lease_margin: "3s" must be below kv.lease, 3s; try 500ms (flag --kv-lease-margin, XPYD_KV_LEASE_MARGIN)`},
 		{"longest ejection below the first", []string{"--health-eject-max", "10s"}, nil,
 			`config: health.eject_max: "10s" must not be below health.eject_for, 30s (flag --health-eject-max, XPYD_HEALTH_EJECT_MAX)`},
+		{"prefix memory of a byte", []string{"--routing-prefix-memory=1"}, nil,
+			`config: routing.prefix_memory: "1" must be 0, or at least 1MiB (flag --routing-prefix-memory, XPYD_ROUTING_PREFIX_MEMORY)`},
 		{"release", []string{"--kv-release=never"}, nil,
 			`config: kv.release: "never" must be one of auto, reject, decode, off (flag --kv-release, XPYD_KV_RELEASE)`},
 		{"policy", []string{"--decode-policy=fastest"}, nil,
@@ -249,6 +251,15 @@ func TestConfigRefusals(t *testing.T) {
 			_, err := load(t, append(slices.Clone(tc.args), decodeFlag...), tc.environ)
 			checkUsage(t, err, tc.want)
 		})
+	}
+}
+
+// What may be switched off is, by 0.
+func TestConfigZeroSwitchesOff(t *testing.T) {
+	for _, path := range mayBeZero {
+		if _, err := load(t, append([]string{"--" + (key{path: path}).flag() + "=0"}, decodeFlag...), nil); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
 	}
 }
 

@@ -66,7 +66,7 @@ var keyHelp = map[string]string{
 	"prefill_max_in_flight": "requests at once on one prefill engine; 0 is no cap: vLLM queues by itself",
 	"decode_max_in_flight":  "requests at once on one decode engine; 0 is no cap: vLLM queues by itself",
 
-	"pd.mode":             "`mode`: always prefills apart, never lets decode engines do it, auto takes the way that is expected to be cheaper",
+	"pd.mode":             "`mode`: with always each request that can be split is, with never decode engines compute all prompts, with auto each goes the way that is expected to be cheaper",
 	"pd.threshold_tokens": "in mode always and auto, a request goes to decode alone that has fewer tokens which the decode engine does not have in its cache; 0: none",
 
 	"health.interval":         "time between two active checks of a backend",
@@ -80,7 +80,7 @@ var keyHelp = map[string]string{
 	"health.slow_start":       "time in which a backend that joins or comes back rises to its full share; 0 is off",
 
 	"routing.poll":          "time between two readings of an engine's /metrics, by which the requests of others there count as load, in policies that go by load and in the prices of pd.mode auto; 0 is off, and only what this process sends counts. Pools of more than 256 engines share 256 readings a second",
-	"routing.prefix_memory": "memory in which policy prefix keeps who has had which prompts: half of it for each pool of that policy; 0 keeps none, and prefix is least_tokens then",
+	"routing.prefix_memory": "memory in which policy prefix keeps who has had which prompts: half of it for each pool of that policy, and for both with pd.mode auto or a threshold; 0 keeps none, and prefix is least_tokens then",
 
 	"log.level":  "`level` from which lines are written: debug, info, warn, error",
 	"log.format": "`format` of the lines: json or console",

@@ -14,12 +14,12 @@ import (
 	"xpyd/router"
 )
 
-// mayBeZero are the durations for which 0 means "do not wait"; any other 0 would
-// fail every request.
+// mayBeZero are the durations and sizes for which 0 means "do not wait" or "none"; any
+// other 0 would fail every request.
 var mayBeZero = [...]string{
 	"timeouts.prefill_abort_grace", "timeouts.decode_abort_grace",
 	"timeouts.drain_delay", "timeouts.drain", "kv.lease_margin",
-	"health.slow_start", "log.flush", "routing.poll",
+	"health.slow_start", "log.flush", "routing.poll", "routing.prefix_memory",
 }
 
 // aboveZero are the counts that 0 would make meaningless; of any other it switches a
@@ -213,11 +213,17 @@ func (c *config) checkAmounts() error {
 	return nil
 }
 
+// minPrefixMemory has room for some chats; less would only pretend to remember.
+const minPrefixMemory = 1 << 20
+
 // checkTogether is about values that bound each other.
 func (c *config) checkTogether() error {
 	if c.Limits.BodyBudget < c.Limits.Body {
 		return invalid("limits.body_budget", sizeText(c.Limits.BodyBudget),
 			fmt.Sprintf("must hold one body of limits.body, %s", sizeText(c.Limits.Body)))
+	}
+	if m := c.Router.Routing.PrefixMemory; m > 0 && m < minPrefixMemory {
+		return invalid("routing.prefix_memory", sizeText(m), "must be 0, or at least "+sizeText(minPrefixMemory))
 	}
 	if c.KV.LeaseMargin >= c.KV.Lease {
 		return invalid("kv.lease_margin", c.KV.LeaseMargin.String(),

@@ -20,7 +20,7 @@ var (
 	poolLoadDesc = prometheus.NewDesc("xpyd_pool_load_ratio", "Part of a pool that the traffic of the last 15 minutes kept busy.", []string{"role"}, nil)
 	balancedDesc = prometheus.NewDesc("xpyd_pool_balanced_backends", "Backends of the role, if the same number of engines were split as that traffic asks for.", []string{"role"}, nil)
 	perTokenDesc = prometheus.NewDesc("xpyd_price_per_token_seconds", "Measured time of a token's prefill, transfer to decode, or prefill on decode (local).", []string{"work"}, nil)
-	perLegDesc   = prometheus.NewDesc("xpyd_price_per_leg_seconds", "Measured time of the same that does not depend on the tokens.", []string{"work"}, nil)
+	perLegDesc   = prometheus.NewDesc("xpyd_price_per_leg_seconds", "Measured time of a prefill, a transfer or a prefill on decode (local) that does not depend on its tokens.", []string{"work"}, nil)
 )
 
 // WatchAdvice adds the gauges. Once.

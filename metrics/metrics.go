@@ -295,7 +295,7 @@ var (
 	kvUsageDesc          = prometheus.NewDesc("xpyd_engine_kv_usage_ratio", "Share of the engine's KV blocks in use, 0 to 1, by its own metrics.", []string{"role", "backend"}, nil)
 	queriesDesc          = prometheus.NewDesc("xpyd_engine_prefix_cache_queries_total", "Prompt tokens looked up in the engine's prefix cache, by its own metrics.", []string{"role", "backend"}, nil)
 	estimatedQueriesDesc = prometheus.NewDesc("xpyd_prefix_cache_estimated_queries_total", "Estimated tokens of the prompts sent to the engine.", []string{"role", "backend"}, nil)
-	estimatedHitsDesc    = prometheus.NewDesc("xpyd_prefix_cache_estimated_hits_total", "Those of them that were expected in the engine's prefix cache.", []string{"role", "backend"}, nil)
+	estimatedHitsDesc    = prometheus.NewDesc("xpyd_prefix_cache_estimated_hits_total", "Estimated tokens of the prompts sent to the engine that were expected in its prefix cache.", []string{"role", "backend"}, nil)
 	hitsDesc             = prometheus.NewDesc("xpyd_engine_prefix_cache_hits_total", "Prompt tokens found in the engine's prefix cache, by its own metrics.", []string{"role", "backend"}, nil)
 )
 

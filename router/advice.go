@@ -117,8 +117,8 @@ type Advice struct {
 	BalancedPrefill int     `json:"balanced_prefill"`
 	BalancedDecode  int     `json:"balanced_decode"`
 	BalancedLoad    float64 `json:"balanced_load"`
-	// Short is the pool that another backend would help most: prefill, decode or none;
-	// unknown where a load is not known.
+	// Short is the pool that another backend would help most: prefill, decode or none (also
+	// where the busier pool is less than half busy); unknown where a load is not known.
 	Short      string `json:"short"`
 	Arithmetic string `json:"arithmetic"`
 }
@@ -157,6 +157,9 @@ func (s *Snapshot) Advice() Advice {
 	return a
 }
 
+// shortFrom is the load from which a pool may be called short.
+const shortFrom = 0.5
+
 // balance finds the split. A pool keeps one backend at least.
 func (a *Advice) balance() {
 	x, y := a.Prefill.Backends, a.Decode.Backends
@@ -174,14 +177,16 @@ func (a *Advice) balance() {
 		}
 	}
 	a.Short = ShortNone
-	// One of the busiest tenth apart is no reason to move an engine.
-	if a.BalancedLoad < 0.9*now {
+	// A tenth less is no reason to move an engine, nor is a load that nobody feels.
+	if now >= shortFrom && a.BalancedLoad < 0.9*now {
 		a.Short = map[bool]string{true: Prefill.String(), false: Decode.String()}[a.BalancedPrefill > x]
 	}
 	a.Arithmetic = fmt.Sprintf("prefill: %d tokens x %.3g s = %.0f s busy of %d x %.0f s = %.0f %%; "+
-		"decode: %.0f %% of the KV cache used, requests waited at %.0f %% of the polls = %.0f %%; "+
+		"decode: the highest of %.0f %% of the KV cache used, requests that waited at %.0f %% of the polls, "+
+		"and prompts computed there, %d tokens x %.3g s = %.0f s of %d x %.0f s = %.0f %%; "+
 		"that is the work of %.2f prefill and %.2f decode engines: %d:%d would be %.0f %% busy, %d:%d is %.0f %%",
 		a.Prefill.Tokens, a.Prefill.SecondsPerToken, a.Prefill.BusySeconds, x, a.WindowSeconds, a.Prefill.Load*100,
-		a.Decode.KVUsage*100, a.Decode.Waiting*100, a.Decode.Load*100,
+		a.Decode.KVUsage*100, a.Decode.Waiting*100,
+		a.Decode.Tokens, a.Decode.SecondsPerToken, a.Decode.BusySeconds, y, a.WindowSeconds, a.Decode.BusySeconds/(float64(max(y, 1))*a.WindowSeconds)*100,
 		p, d, a.BalancedPrefill, a.BalancedDecode, a.BalancedLoad*100, x, y, now*100)
 }

@@ -18,6 +18,7 @@ func TestAdviceBalances(t *testing.T) {
 		"decode is short":    {6, 2, 0.1, 0.95, [2]int{2, 6}, "decode", 0.3167},
 		"in balance":         {4, 4, 0.6, 0.62, [2]int{4, 4}, "none", 0.62},
 		"two of them":        {1, 1, 0.9, 0.1, [2]int{1, 1}, "none", 0.9},
+		"nobody feels it":    {2, 6, 0.4, 0.02, [2]int{7, 1}, "none", 0.12},
 		"no reason to move":  {2, 2, 0.5, 0.45, [2]int{2, 2}, "none", 0.5},
 		"nothing to be done": {4, 4, 0, 0, [2]int{4, 4}, "none", 0},
 	} {

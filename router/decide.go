@@ -171,9 +171,9 @@ func sizeBit(tokens int) uint64 { return uint64(1) << (bits.Len(uint(tokens)) & 
 
 // unpriced is the way of a request while no prefill backend can be had. One that would have
 // had a prefill is for others to degrade; the rest must not suffer for want of what they
-// would not have used.
+// would not have used: those of a size, or below one, at which decode alone was cheaper.
 func (c *chooser) unpriced(tokens int) Decision {
-	if c.local.Load()&sizeBit(tokens) != 0 {
+	if c.local.Load() >= sizeBit(tokens) {
 		return Decision{Reason: ReasonPrice}
 	}
 	return Decision{Split: true, Reason: ReasonAlways}

@@ -181,6 +181,22 @@ func TestAutoPricesTheQueueOfThePool(t *testing.T) {
 	running.Release(OK)
 }
 
+// While there is no prefill engine, a prompt goes to decode alone without being counted as
+// one that lacks its prefill, if it is no longer than those that were cheaper there.
+func TestDecideWithoutPrefill(t *testing.T) {
+	x := newPricer(t)
+	x.learn(100, 50, 100)
+	auto := PD{Mode: PDAuto}
+	if d := x.decide(auto, x.p, x.d, Prompt{Tokens: 1000}); d.Split {
+		t.Fatalf("%+v", d)
+	}
+	for tokens, split := range map[int]bool{10: false, 1000: false, 8000: true} {
+		if d := x.decide(auto, nil, x.d, Prompt{Tokens: tokens}); d.Split != split {
+			t.Errorf("%d tokens: %+v", tokens, d)
+		}
+	}
+}
+
 // Prices that cross each other by little do not turn the choice over with each request.
 func TestDecideHasHysteresis(t *testing.T) {
 	var c chooser
