@@ -77,9 +77,7 @@ func TestReleaseGoesToAnEngineOfTheModel(t *testing.T) {
 			t.Fatalf("%d %s", a.status, a.body)
 		}
 	}
-	if n := r.metric(`xpyd_kv_handles_total{end="released"}`); n == 0 {
-		t.Fatal("no handle had to be given back")
-	}
+	r.await("given back", func() bool { return r.metric(`xpyd_kv_handles_total{end="released"}`) > 0 })
 	r.expectNothingHeld()
 }
 
