@@ -66,15 +66,16 @@ const decodeOfKept = 4096
 func startSoakFleet(o SoakOptions, book *handleBook, injected func(name string, i faultnet.Injection), found func(leased)) (*soakFleet, error) {
 	f := &soakFleet{book: book, decOf: map[string]string{}}
 	var err error
-	if f.control, err = sim.Start(sim.Options{Model: benchModel, MaxSeqs: 2*o.Streams + 64, NumBlocks: 160*o.Streams + 8192, PrefillTokensPerSecond: soakPrefillSpeed, TokenLatency: soakTokenLatency}); err != nil {
+	if f.control, err = sim.Start(sim.Options{Model: benchModel, MaxSeqs: 2*o.Streams + 64, NumBlocks: 160*o.Streams + 8192, PrefillTokensPerSecond: soakPrefillSpeed, TokenLatency: soakTokenLatency, MaxBatchedTokens: -1, NoPrefixCaching: true}); err != nil {
 		return f, fmt.Errorf("start the control engine: %w", err)
 	}
 	for i := range 2 * poolSize {
 		opts := sim.Options{
 			Name: fmt.Sprintf("prefill-%d", i), Role: sim.RolePrefill, Model: benchModel,
-			// Room for all clients on one engine: what queues there is not what is tested.
+			// Room for all clients on one engine, and no prompt waits for another: what queues
+			// there is not what is tested.
 			MaxSeqs: 2*o.Streams + 64, NumBlocks: 160*o.Streams + 8192,
-			PrefillTokensPerSecond: soakPrefillSpeed, TokenLatency: soakTokenLatency,
+			PrefillTokensPerSecond: soakPrefillSpeed, TokenLatency: soakTokenLatency, MaxBatchedTokens: -1, NoPrefixCaching: true,
 			Lease: soakLease, HandshakeTimeout: time.Second,
 			Log: book, Hook: f.hook,
 		}

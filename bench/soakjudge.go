@@ -141,8 +141,8 @@ func (s *soak) judgeRetries() {
 			limit = calmLegs
 		}
 		prefills, decodes := s.amplification(st)
-		if max(prefills, decodes) > limit {
-			s.verdict.breach(invRetries, fmt.Sprintf("too many legs a request in stage %v", st), "%.3f prefills, %.3f decodes over 10 s", prefills, decodes)
+		if max(prefills.ratio, decodes.ratio) > limit {
+			s.verdict.breach(invRetries, fmt.Sprintf("too many legs a request in stage %v", st), "prefills %v, decodes %v over 10 s", prefills, decodes)
 		}
 	}
 	if _, over := s.tally.lines(); over > linesOver+s.o.Streams {
@@ -150,7 +150,7 @@ func (s *soak) judgeRetries() {
 	}
 }
 
-func (s *soak) amplification(st stage) (prefills, decodes float64) {
+func (s *soak) amplification(st stage) (prefills, decodes amplified) {
 	from, to := s.plan.start(st), s.plan.end(st)
 	return s.tally.amplification(from, to, func(x second) int { return x.prefills }),
 		s.tally.amplification(from, to, func(x second) int { return x.decodes })

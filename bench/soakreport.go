@@ -129,7 +129,7 @@ func (s *soak) figures(leases map[string]int) map[string]string {
 	var legs []string
 	for _, st := range []stage{stageStandard, stageFaults, stageRecovery} {
 		p, d := s.amplification(st)
-		legs = append(legs, fmt.Sprintf("%v %.3f/%.3f", st, p, d))
+		legs = append(legs, fmt.Sprintf("%v %.3f/%.3f", st, p.ratio, d.ratio))
 	}
 	return map[string]string{
 		invOutcomes: fmt.Sprintf("%d requests, each ended: %d complete, %d left, %d others told an error; %d processes, each but the last replaced and exited with 0",

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"fmt"
 	"maps"
 	"sync"
 	"time"
@@ -136,8 +137,19 @@ func (t *soakTally) total(from, to stage, match func(ending) bool) int {
 // amplifyOver is the span over which legs are compared with requests, in seconds.
 const amplifyOver = 10
 
-// amplification is the most legs a request in any such span between two moments.
-func (t *soakTally) amplification(from, to time.Time, legs func(second) int) (most float64) {
+// amplified is such a span: from which second of the run on, and what came in it.
+type amplified struct {
+	ratio              float64
+	at, requests, legs int
+}
+
+// String tells where to look in the fault log.
+func (a amplified) String() string {
+	return fmt.Sprintf("%.3f (%d for %d from %d s on)", a.ratio, a.legs, a.requests, a.at)
+}
+
+// amplification is the one with the most legs a request between two moments.
+func (t *soakTally) amplification(from, to time.Time, legs func(second) int) (most amplified) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	first, last := int(from.Sub(t.plan.begin)/time.Second), int(to.Sub(t.plan.begin)/time.Second)
@@ -148,7 +160,9 @@ func (t *soakTally) amplification(from, to time.Time, legs func(second) int) (mo
 			got += legs(s)
 		}
 		if requests >= 5*amplifyOver { // fewer make no ratio
-			most = max(most, float64(got)/float64(requests))
+			if ratio := float64(got) / float64(requests); ratio > most.ratio {
+				most = amplified{ratio, i, requests, got}
+			}
 		}
 	}
 	return most
