@@ -37,7 +37,12 @@ func engineMutants() []mutant {
 		old: "if told {",
 		new: "if err == nil {",
 		pkg: proxyPkg, test: "TestEngineThatTellsAPart",
-	}, {
+	}}
+}
+
+// elsewhereMutants: how long what engines told counts, and for what.
+func elsewhereMutants() []mutant {
+	return []mutant{{
 		name: "what an engine told holds for ever", file: "router/engine.go",
 		old: "e != nil && now < e.until",
 		new: "e != nil",

@@ -38,6 +38,7 @@ func mutants() []mutant {
 	all = append(all, routingMutants()...)
 	all = append(all, priceMutants()...)
 	all = append(all, engineMutants()...)
+	all = append(all, elsewhereMutants()...)
 	all = append(all, prefixMutants()...)
 	return append(all, socketMutants()...)
 }
