@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"encoding/json"
 	"net/http"
 
 	"xpyd/metrics"
@@ -19,10 +18,7 @@ type adviceEntry struct {
 }
 
 func (s *Server) adminAdvice(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	_ = enc.Encode(adviceEntry{s.router.Snapshot().Advice(), s.router.Prices(), s.router.StallShare()})
+	writeIndented(w, adviceEntry{s.router.Snapshot().Advice(), s.router.Prices(), s.router.StallShare()})
 }
 
 // adviceGauges is the same for the metrics.

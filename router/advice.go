@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// AdviceWindow is the traffic that Advice looks back on.
-const AdviceWindow = 15 * time.Minute
+// adviceWindow is the traffic that Advice looks back on.
+const adviceWindow = 15 * time.Minute
 
 const trafficBuckets = 15
 
@@ -86,7 +86,7 @@ func (t *traffic) sum(now int64) (s bucket, window time.Duration) {
 		s.waiting += b.waiting
 	}
 	// The current minute has only begun.
-	return s, min(time.Duration(now), AdviceWindow-time.Minute+time.Duration(now%int64(time.Minute)))
+	return s, min(time.Duration(now), adviceWindow-time.Minute+time.Duration(now%int64(time.Minute)))
 }
 
 // PoolAdvice is one pool's part of the arithmetic.
@@ -107,7 +107,7 @@ type PoolAdvice struct {
 }
 
 // Advice says how many prefill and decode backends would balance the traffic of the
-// last AdviceWindow.
+// last adviceWindow.
 type Advice struct {
 	WindowSeconds float64    `json:"window_seconds"`
 	Prefill       PoolAdvice `json:"prefill"`

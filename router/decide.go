@@ -1,7 +1,6 @@
 package router
 
 import (
-	"fmt"
 	"math"
 	"math/bits"
 	"sync/atomic"
@@ -54,11 +53,6 @@ type Decision struct {
 	// SplitCost and LocalCost are the expected costs of both ways, in seconds to the
 	// first token with what the other requests lose; 0 where nothing was priced.
 	SplitCost, LocalCost float64
-}
-
-// String has both prices, for the log.
-func (d Decision) String() string {
-	return fmt.Sprintf("split %.1f ms, local %.1f ms", d.SplitCost*1e3, d.LocalCost*1e3)
 }
 
 const (
@@ -132,9 +126,8 @@ func (p *prices) split(b *Backend, prompt Prompt, queued float64, now int64) flo
 }
 
 // local is D's queue of prefills, its work, and what its running streams, those of others
-// too, lose meanwhile.
-// Blocks are held for as long as the prefill takes, which costs the more the fewer are
-// left.
+// too, lose meanwhile. Blocks are held for as long as the prefill takes, which costs the
+// more the fewer are left.
 func (p *prices) local(b *Backend, fresh int, now int64) float64 {
 	wait := b.local(now, p.localPace())
 	own := p.cost(LocalWork, float64(fresh)+wait)

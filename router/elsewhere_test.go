@@ -183,7 +183,7 @@ func TestDecideCountsTheOthers(t *testing.T) {
 			x.d.SetEngine(loaded(tc.onD, 0), 0, 3*time.Second)
 			for _, want := range []bool{tc.split, tc.stale} {
 				if d := x.decide(PD{Mode: PDAuto}, x.p, x.d, Prompt{Tokens: 1000}); d.Split != want || d.Reason != ReasonPrice {
-					t.Errorf("split %v for %s, want %v: %s", d.Split, d.Reason, want, d)
+					t.Errorf("%+v, want a split: %v", d, want)
 				}
 				x.now = x.now.Add(3 * time.Second)
 			}
