@@ -52,6 +52,9 @@ func Short(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
+// ThreeDecimals is for ratios near 1.
+func ThreeDecimals(v float64) string { return fmt.Sprintf("%.3f", v) }
+
 // Thousands puts a comma before each three digits.
 func Thousands(v int64) string {
 	if v < 0 {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"math"
 	"slices"
 )
@@ -28,6 +29,20 @@ func SpreadOf(values []float64) Spread {
 	return Spread{Median(values), slices.Min(values), slices.Max(values)}
 }
 
+// Text is "median (least–most)", the median with its unit.
+func (s Spread) Text(number func(float64) string, unit string) string {
+	return fmt.Sprintf("%s%s (%s–%s)", number(s.Median), unit, number(s.Min), number(s.Max))
+}
+
+// Percentile is the nearest rank of sorted times, as a multiple of unit; NaN of none.
+func Percentile[T ~int64](sorted []T, p float64, unit T) float64 {
+	if len(sorted) == 0 {
+		return math.NaN()
+	}
+	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
+	return float64(sorted[max(1, rank)-1]) / float64(unit)
+}
+
 // Ratios divides round by round: what slows the machine in one round slows both.
 func Ratios(of, to []float64) []float64 {
 	var all []float64
@@ -35,6 +50,24 @@ func Ratios(of, to []float64) []float64 {
 		if to[i] > 0 && !math.IsNaN(of[i]) {
 			all = append(all, of[i]/to[i])
 		}
+	}
+	return all
+}
+
+// Times is the median of the ratios, "2.10×"; "" if there is none.
+func Times(of, to []float64) string {
+	q := Ratios(of, to)
+	if len(q) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.2f×", Median(q))
+}
+
+// Differences subtracts round by round.
+func Differences(of, less []float64) []float64 {
+	all := make([]float64, min(len(of), len(less)))
+	for i := range all {
+		all[i] = of[i] - less[i]
 	}
 	return all
 }

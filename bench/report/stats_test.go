@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"time"
 )
 
 func same(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }
@@ -38,6 +39,46 @@ func TestRatiosAreOfTheSameRound(t *testing.T) {
 	}
 	if got := Ratios([]float64{2}, []float64{0}); len(got) != 0 {
 		t.Errorf("ratio to nothing: %v", got)
+	}
+}
+
+func TestTimes(t *testing.T) {
+	if got := Times([]float64{4, 6}, []float64{2, 2}); got != "2.50×" {
+		t.Errorf("%q, want the median of 2 and 3", got)
+	}
+	if got := Times([]float64{4}, nil); got != "" {
+		t.Errorf("without a baseline: %q", got)
+	}
+}
+
+func TestDifferencesAreOfTheSameRound(t *testing.T) {
+	nan := math.NaN()
+	less := Differences([]float64{5, nan, 7}, []float64{1, 1})
+	if len(less) != 2 || less[0] != 4 || !math.IsNaN(less[1]) {
+		t.Errorf("differences %v, want 4 and NaN", less)
+	}
+}
+
+func TestPercentileIsTheNearestRank(t *testing.T) {
+	hundred := make([]time.Duration, 100)
+	for i := range hundred {
+		hundred[i] = time.Duration(i+1) * time.Microsecond
+	}
+	for _, tc := range []struct {
+		sorted  []time.Duration
+		p, want float64 // µs
+	}{
+		{nil, 50, math.NaN()},
+		{hundred[6:7], 99.9, 7},
+		{hundred[6:7], 0, 7},
+		{hundred, 50, 50},
+		{hundred, 99, 99},
+		{hundred, 99.9, 100},
+		{hundred, 100, 100},
+	} {
+		if got := Percentile(tc.sorted, tc.p, time.Microsecond); !same(got, tc.want) {
+			t.Errorf("percentile %g of %d values: %v µs, want %v", tc.p, len(tc.sorted), got, tc.want)
+		}
 	}
 }
 

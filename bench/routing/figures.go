@@ -2,11 +2,13 @@ package routing
 
 import (
 	"math"
+	"slices"
 	"time"
+
+	"xpyd/bench/report"
 )
 
-// metric is a figure's name, as in tables and results.json.
-type metric string
+type metric = report.Metric
 
 const (
 	hits           metric = "prefix hits %"
@@ -33,18 +35,15 @@ func metrics() []metric {
 // figures is what one measurement tells; what it does not tell is missing.
 type figures map[metric]float64
 
-// put stores the median and the 90th and 99th percentile of sorted times, in ms.
-func (f figures) put(sorted []time.Duration, p50, p90, p99 metric) {
-	f[p50], f[p90], f[p99] = percentile(sorted, 50), percentile(sorted, 90), percentile(sorted, 99)
+// putTTFT sorts the times for the median and the 90th and 99th percentile.
+func (f figures) putTTFT(times []time.Duration) {
+	slices.Sort(times)
+	f[ttft50], f[ttft90], f[ttft99] = percentile(times, 50), percentile(times, 90), percentile(times, 99)
 }
 
-// percentile is the nearest rank of sorted times, in ms; NaN of none.
+// percentile is in ms.
 func percentile(sorted []time.Duration, p float64) float64 {
-	if len(sorted) == 0 {
-		return math.NaN()
-	}
-	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
-	return float64(sorted[max(1, rank)-1]) / float64(time.Millisecond)
+	return report.Percentile(sorted, p, time.Millisecond)
 }
 
 // ratio is NaN where there is nothing to compare with.

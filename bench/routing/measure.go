@@ -150,10 +150,9 @@ func (s *scenario) figures(answers []answer, start time.Time) (figures, []string
 			end = a.last
 		}
 	}
-	for _, times := range [][]time.Duration{ttft, tpot, delay} {
-		slices.Sort(times)
-	}
-	f.put(ttft, ttft50, ttft90, ttft99)
+	f.putTTFT(ttft)
+	slices.Sort(tpot)
+	slices.Sort(delay)
 	f[tpot90], f[late] = percentile(tpot, 90), percentile(delay, 99)
 	f[hits] = 100 * ratio(float64(cached), float64(prompts))
 	f[tokensS] = ratio(float64(tokens), end.Sub(start.Add(s.warm)).Seconds())

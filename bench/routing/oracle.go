@@ -1,7 +1,6 @@
 package routing
 
 import (
-	"slices"
 	"time"
 
 	"xpyd/bench/report"
@@ -43,8 +42,7 @@ func (s *scenario) ideal() figures {
 		loads[i] = float64(e.computed)
 	}
 	f := figures{hits: 100 * ratio(float64(saved), float64(prompts)), computedTokens: float64(prompts - saved), imbalance: mostToMean(loads)}
-	slices.Sort(ttft)
-	f.put(ttft, ttft50, ttft90, ttft99)
+	f.putTTFT(ttft)
 	return f
 }
 
@@ -63,9 +61,5 @@ func soonest(engines []*oracleEngine, q *request, speed float64) (best *oracleEn
 
 // mostToMean is 1 where all have the same; NaN where nobody has anything.
 func mostToMean(loads []float64) float64 {
-	sum := 0.0
-	for _, l := range loads {
-		sum += l
-	}
-	return ratio(report.SpreadOf(loads).Max, sum/float64(len(loads)))
+	return ratio(report.SpreadOf(loads).Max, sum(loads)/float64(len(loads)))
 }

@@ -1,59 +1,38 @@
 package routing
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"xpyd/bench/report"
 )
 
-// write puts the results into a directory: results.json, results.md, and the charts.
-func (r *Results) write(dir string) error {
-	js, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return fmt.Errorf("write results: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "results.json"), append(js, '\n'), 0o644); err != nil {
-		return fmt.Errorf("write results: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "results.md"), []byte(r.markdown("")), 0o644); err != nil {
-		return fmt.Errorf("write results: %w", err)
-	}
-	return r.writeCharts(dir)
+// Page is the part of routing.md that a run writes.
+func (r *Results) Page() report.Page {
+	return report.Page{File: "routing.md", Name: "bench-routing"}
 }
 
-// Marks of the part of routing.md that a run writes.
-const (
-	docsBegin = "<!-- bench-routing: begin -->\n"
-	docsEnd   = "<!-- bench-routing: end -->\n"
-)
-
-// writeDocs puts tables into routing.md, between its marks, and charts into img/.
-func (r *Results) writeDocs(dir string) error {
-	if err := report.Splice(filepath.Join(dir, "routing.md"), docsBegin, docsEnd, r.markdown("img/")); err != nil {
+// Render puts the tables of an earlier run, of which path is the results.json, into the
+// routing.md of docs, and its charts beside it.
+func Render(path, docs string) error {
+	var r Results
+	if err := report.Load(path, &r); err != nil {
 		return err
 	}
-	images := filepath.Join(dir, "img")
-	if err := os.MkdirAll(images, 0o755); err != nil {
-		return fmt.Errorf("put the charts into the documentation: %w", err)
-	}
-	return r.writeCharts(images)
+	return report.Publish(&r, docs)
 }
 
-func (r *Results) writeCharts(dir string) error {
+// Charts are those of each topology.
+func (r *Results) Charts() map[string]report.Chart {
+	all := map[string]report.Chart{}
 	for _, topology := range r.topologies() {
 		for _, d := range drawings() {
-			if err := os.WriteFile(filepath.Join(dir, d.file(topology)), []byte(r.chart(d, topology).SVG()), 0o644); err != nil {
-				return fmt.Errorf("write a chart: %w", err)
-			}
+			all[d.file(topology)] = r.chart(d, topology)
 		}
 	}
-	return nil
+	return all
 }
 
 func (r *Results) topologies() []string {
@@ -66,21 +45,14 @@ func (r *Results) topologies() []string {
 	return all
 }
 
-// markdown is all tables; images is the path of the charts from where it will stand.
-func (r *Results) markdown(images string) string {
+// Markdown is all tables.
+func (r *Results) Markdown(images string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Measured %s with xpyd %s on %s, %d cores, %s, %s: medians of %d rounds of %g s, each with (least–most) of the rounds, %d measurements at a time, seed %d. Ratios are to xpyd's %s.\n",
-		r.Began, r.Version, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go, r.Rounds, r.LengthS, r.Parallel, r.Seed, baseline)
-	if len(r.Notes) > 0 {
-		b.WriteString("\n")
-		for _, n := range r.Notes {
-			fmt.Fprintf(&b, "- %s\n", n)
-		}
-	}
+	fmt.Fprintf(&b, "%s, %d measurements at a time, seed %d. Ratios are to xpyd's %s.\n%s", r.Intro(r.LengthS), r.Parallel, r.Seed, baseline, r.Notes.Markdown())
 	b.WriteString("\n### Goals\n\n| engines | work | goal | measured | |\n|---|---|---|---|---|\n")
 	for _, m := range r.Measurements {
-		for _, v := range r.verdicts(m) {
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", v.on, v.work, v.goal, v.measured, v.word())
+		for _, v := range m.verdicts() {
+			fmt.Fprintf(&b, "| %s | %s | %s: %s | %s | %s |\n", m.Topology, m.Title, v.Of, v.Goal, v.Measured, v.Word())
 		}
 	}
 	for _, topology := range r.topologies() {
@@ -118,7 +90,7 @@ func (m *Measurement) table() report.Table {
 	t := report.Table{Head: []string{""}}
 	var columns []metric
 	for _, k := range metrics() {
-		if k != late && k != computedTokens && slices.ContainsFunc(m.Rows, func(r *Row) bool { return len(report.Present(r.values(k))) > 0 }) {
+		if k != late && k != computedTokens && slices.ContainsFunc(m.Rows, func(row *report.Row) bool { return len(report.Present(row.Of(k))) > 0 }) {
 			columns = append(columns, k)
 			t.Head = append(t.Head, string(k))
 		}
@@ -134,12 +106,12 @@ func (m *Measurement) table() report.Table {
 }
 
 // cell is "ratio median (least–most)"; times and rates have a ratio.
-func (m *Measurement) cell(row *Row, k metric) string {
-	s := report.SpreadOf(report.Present(row.values(k)))
+func (m *Measurement) cell(row *report.Row, k metric) string {
+	s := row.Spread(k)
 	if math.IsNaN(s.Median) {
 		return "–"
 	}
-	text := fmt.Sprintf("%s (%s–%s)", report.Short(s.Median), report.Short(s.Min), report.Short(s.Max))
+	text := s.Text(report.Short, "")
 	if s.Min == s.Max {
 		text = report.Short(s.Median)
 	}
@@ -149,8 +121,8 @@ func (m *Measurement) cell(row *Row, k metric) string {
 	if !slices.Contains([]metric{ttft50, ttft90, ttft99, tokensS}, k) || row.Name == baseline {
 		return text
 	}
-	if q := report.Ratios(row.values(k), m.of(baseline).values(k)); len(q) > 0 {
-		text = fmt.Sprintf("**%.2f×** %s", report.Median(q), text)
+	if times := report.Times(row.Of(k), m.Rows.Of(baseline).Of(k)); times != "" {
+		text = "**" + times + "** " + text
 	}
 	return text
 }
@@ -183,7 +155,7 @@ func (r *Results) chart(d drawing, topology string) report.Chart {
 		}
 		g := report.Group{Label: m.Title}
 		for _, row := range m.Rows {
-			s := report.SpreadOf(report.Present(row.values(d.metric)))
+			s := row.Spread(d.metric)
 			if !math.IsNaN(s.Median) && s.Max > 0 {
 				g.Bars = append(g.Bars, report.Bar{Series: row.Name, Value: s.Median, Min: s.Min, Max: s.Max, Text: report.Short(s.Median)})
 			}

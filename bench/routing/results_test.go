@@ -3,6 +3,7 @@ package routing
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -37,7 +38,7 @@ func sample(kind string) (*Results, *Measurement) {
 		{neverSplits, 300, 79, 110, 0}, {neverSplits, 300, 79, 110, 0},
 		{nameOracle, 50, 80, 0, 0}, {nameOracle, 50, 80, 0, 0},
 	} {
-		m.of(v.name).record(figures{ttft90: v.ttft, hits: v.hits, tokensS: v.tokens, ttftThen: v.ttft, splitBefore: 50, splitThen: v.split, failed: 0, late: 1}, nil, nil)
+		m.record(v.name, figures{ttft90: v.ttft, hits: v.hits, tokensS: v.tokens, ttftThen: v.ttft, splitBefore: 50, splitThen: v.split, failed: 0, late: 1}, nil, nil)
 	}
 	return r, m
 }
@@ -57,9 +58,9 @@ func TestVerdicts(t *testing.T) {
 			"prefix+auto: TTFT p90 ms from 60 s after the change to prefix+never ≤ 1×: 0.333× (0.300–0.367): holds\n" +
 			"prefix+auto: long prompts split from 60 s after it % to before ≤ 0.75×: 0.790× (0.400–1.180): does not hold"},
 	} {
-		r, m := sample(tc.kind)
+		_, m := sample(tc.kind)
 		var got []string
-		for _, v := range r.verdicts(m) {
+		for _, v := range m.verdicts() {
 			got = append(got, v.String())
 		}
 		if strings.Join(got, "\n") != tc.want {
@@ -69,30 +70,29 @@ func TestVerdicts(t *testing.T) {
 }
 
 func TestVerdictsOfWhatIsNotThere(t *testing.T) {
-	r, m := sample("")
+	_, m := sample("")
 	m.Rows = m.Rows[1:]
-	m.of(splits).Name = "another"
-	for _, v := range r.verdicts(m) {
-		if v.known || !strings.HasSuffix(v.String(), "not measured: unknown") {
+	m.Rows.Of(splits).Name = "another"
+	for _, v := range m.verdicts() {
+		if v.Known || !strings.HasSuffix(v.String(), "not measured: unknown") {
 			t.Errorf("without the candidate: %s", v)
 		}
 	}
 	_, m = sample("slower")
-	m.of(candidate).Values[splitBefore] = report.Series{0, 0}
-	if v := m.judgeTurn(); v.known {
+	m.Rows.Of(candidate).Values[splitBefore] = report.Series{0, 0}
+	if v := m.judgeTurn(); v.Known {
 		t.Errorf("one that has split nothing before: %s", v)
 	}
 }
 
 // Requests that failed have no times, so dropping the slow ones would look quick.
 func TestNoGoalIsMetWithErrors(t *testing.T) {
-	r, m := sample("")
-	m.of(splits).Values[failed] = report.Series{5, 0}
-	m.of(candidate).Values[failed] = report.Series{0, 3}
-	for _, v := range r.verdicts(m) {
-		of, _, _ := strings.Cut(v.goal, ":")
-		n := sum(m.of(of).values(failed))
-		if v.holds || !strings.Contains(v.measured, fmt.Sprintf(", with %.0f errors", n)) {
+	_, m := sample("")
+	m.Rows.Of(splits).Values[failed] = report.Series{5, 0}
+	m.Rows.Of(candidate).Values[failed] = report.Series{0, 3}
+	for _, v := range m.verdicts() {
+		n := sum(m.Rows.Of(v.Of).Of(failed))
+		if v.Holds || !strings.Contains(v.Measured, fmt.Sprintf(", with %.0f errors", n)) {
 			t.Errorf("with %g errors: %s", n, v)
 		}
 	}
@@ -101,12 +101,12 @@ func TestNoGoalIsMetWithErrors(t *testing.T) {
 // A round that failed is a gap, and what went wrong stays in the results.
 func TestFailedRoundIsAGap(t *testing.T) {
 	r, m := sample("")
-	m.of(baseline).record(nil, nil, errors.New("it broke"))
-	m.of(candidate).record(figures{ttft90: 100}, []string{"502 Bad Gateway"}, nil)
-	if q := report.Ratios(m.of(candidate).values(ttft90), m.of(baseline).values(ttft90)); len(report.Present(q)) != 2 {
+	m.record(baseline, nil, nil, errors.New("it broke"))
+	m.record(candidate, figures{ttft90: 100}, []string{"502 Bad Gateway"}, nil)
+	if q := report.Ratios(m.Rows.Of(candidate).Of(ttft90), m.Rows.Of(baseline).Of(ttft90)); len(report.Present(q)) != 2 {
 		t.Errorf("ratios %v, want those of the two rounds that both have", q)
 	}
-	text := r.markdown("")
+	text := r.Markdown("")
 	for _, want := range []string{"- round_robin: it broke", "- prefix+auto: 502 Bad Gateway", "| prefix+auto | **0.47×** 100 (90.0–110)", "| 2P2D | work | prefix+auto: TTFT p90 ms"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
@@ -117,28 +117,18 @@ func TestFailedRoundIsAGap(t *testing.T) {
 // What is rendered of the file is what the run itself writes.
 func TestRenderOfAnEarlierRun(t *testing.T) {
 	r, m := sample("slower")
-	m.of(baseline).record(nil, nil, errors.New("it broke")) // NaN goes through the file, too
-	out, now, later := t.TempDir(), t.TempDir(), t.TempDir()
-	for _, dir := range []string{now, later} {
-		if err := os.WriteFile(filepath.Join(dir, "routing.md"), []byte(docsBegin+docsEnd), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := errors.Join(r.write(out), r.writeDocs(now), Render(filepath.Join(out, "results.json"), later)); err != nil {
+	m.record(baseline, nil, nil, errors.New("it broke")) // NaN goes through the file, too
+	out, docs := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(docs, "routing.md"), []byte("<!-- bench-routing: begin -->\n<!-- bench-routing: end -->\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"routing.md", "img/bench-routing-ttft-2p2d.svg"} {
-		a, err1 := os.ReadFile(filepath.Join(now, name))
-		b, err2 := os.ReadFile(filepath.Join(later, name))
-		if err := errors.Join(err1, err2); err != nil || string(a) != string(b) {
-			t.Errorf("%s: error %v; from the file\n%s\nfrom the run\n%s", name, err, b, a)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(out, "results.json"), []byte("{"), 0o644); err != nil {
+	if err := errors.Join(report.Save(r, out, "", io.Discard), Render(filepath.Join(out, "results.json"), docs)); err != nil {
 		t.Fatal(err)
 	}
-	if err := Render(filepath.Join(out, "results.json"), later); err == nil || !strings.Contains(err.Error(), "results.json") {
-		t.Errorf("of half a file: error %v", err)
+	for name, want := range map[string]string{"routing.md": r.Markdown("img/"), "img/bench-routing-ttft-2p2d.svg": r.Charts()["bench-routing-ttft-2p2d.svg"].SVG()} {
+		if got, err := os.ReadFile(filepath.Join(docs, name)); err != nil || !strings.Contains(string(got), want) {
+			t.Errorf("%s: error %v; from the file\n%s\nfrom the run\n%s", name, err, got, want)
+		}
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"xpyd/bench/report"
 )
 
 // Options describe a run.
@@ -109,7 +111,10 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 			}
 		}
 	}
-	return r.finish()
+	if len(r.results.Measurements) == 0 {
+		return fmt.Errorf("nothing was measured: no workload matches %q, or no contender is there", o.Run)
+	}
+	return report.Save(r.results, o.Out, o.Docs, out)
 }
 
 // enlist lists who takes part, and notes who cannot.
@@ -130,9 +135,7 @@ func (r *run) enlist() {
 
 // note says what the reader of the results must know.
 func (r *run) note(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	r.results.Notes = append(r.results.Notes, text)
-	fmt.Fprintln(r.out, "note: "+text)
+	r.results.Notes.Add(r.out, format, args...)
 }
 
 // workload measures all contenders, round by round. The first of a round is another one
@@ -154,7 +157,7 @@ func (r *run) workload(ctx context.Context, w workload, on topology) error {
 		if result == nil {
 			result = r.results.add(s, names)
 		}
-		result.of(nameOracle).record(s.oracle, nil, nil)
+		result.record(nameOracle, s.oracle, nil, nil)
 		r.round(ctx, s, names, round, result)
 		runtime.GC() // the requests of a round are large
 		if ctx.Err() != nil {
@@ -162,7 +165,7 @@ func (r *run) workload(ctx context.Context, w workload, on topology) error {
 		}
 	}
 	fmt.Fprintf(r.out, "\n%s: %s (%s), %d requests, %.1f/s\n\n%s\n", on, w.title, w.name, result.Requests, result.Rate, result.table().Markdown())
-	for _, v := range r.results.verdicts(result) {
+	for _, v := range result.verdicts() {
 		fmt.Fprintln(r.out, "  "+v.String())
 	}
 	fmt.Fprintln(r.out, "  "+result.disturbance())
@@ -182,26 +185,11 @@ func (r *run) round(ctx context.Context, s *scenario, names []contender, round i
 			f, problems, err := r.o.measure(ctx, s, c)
 			mu.Lock()
 			defer mu.Unlock()
-			result.of(c.name).record(f, problems, err)
+			result.record(c.name, f, problems, err)
 			if err != nil && ctx.Err() == nil {
 				r.note("%s, %s, round %d, %s: %v", s.on, s.name, round+1, c.name, err)
 			}
 		})
 	}
 	wg.Wait()
-}
-
-// finish writes the results down.
-func (r *run) finish() error {
-	if len(r.results.Measurements) == 0 {
-		return fmt.Errorf("nothing was measured: no workload matches %q, or no contender is there", r.o.Run)
-	}
-	if err := r.results.write(r.o.Out); err != nil {
-		return err
-	}
-	fmt.Fprintf(r.out, "\nresults and charts: %s\n", r.o.Out)
-	if r.o.Docs == "" {
-		return nil
-	}
-	return r.results.writeDocs(r.o.Docs)
 }

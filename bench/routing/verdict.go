@@ -3,34 +3,9 @@ package routing
 import (
 	"fmt"
 	"math"
-	"slices"
-	"strings"
 
 	"xpyd/bench/report"
 )
-
-// verdict is a goal and what was measured of it.
-type verdict struct {
-	on, work string
-	goal     string
-	measured string
-	holds    bool
-	known    bool // false: what it compares was not measured
-}
-
-func (v verdict) word() string {
-	switch {
-	case !v.known:
-		return "unknown"
-	case v.holds:
-		return "holds"
-	}
-	return "**does not hold**"
-}
-
-func (v verdict) String() string {
-	return v.goal + ": " + v.measured + ": " + strings.Trim(v.word(), "*")
-}
 
 // Goals of the candidate.
 const (
@@ -39,95 +14,69 @@ const (
 	turned     = 0.75 // of the long prompts that are split, where splitting has become dear
 )
 
-// verdicts judges the candidate on one workload.
-func (r *Results) verdicts(m *Measurement) []verdict {
-	var all []verdict
-	switch {
-	case m.Slower:
-		all = append(all, m.judgeRatio(ttftThen, splits, 1, false), m.judgeRatio(ttftThen, neverSplits, 1, false), m.judgeTurn())
-	default:
-		all = append(all, m.judgeBest())
-		if !m.Split && !m.Random {
-			all = append(all, m.judgeHits(splits), m.judgeHits(candidate))
-		}
-		if m.Split {
-			for _, other := range []string{splits, neverSplits} {
-				all = append(all, m.judgeRatio(ttft90, other, 1, false), m.judgeRatio(tokensS, other, 1, true))
-			}
-		}
+// verdicts judges the candidate on this workload.
+func (m *Measurement) verdicts() []report.Verdict {
+	if m.Slower {
+		return []report.Verdict{m.judgeRatio(ttftThen, splits, false), m.judgeRatio(ttftThen, neverSplits, false), m.judgeTurn()}
 	}
-	for i := range all {
-		all[i].on, all[i].work = m.Topology, m.Title
+	all := []report.Verdict{m.judgeBest()}
+	if !m.Split && !m.Random {
+		all = append(all, m.judgeHits(splits), m.judgeHits(candidate))
+	}
+	if m.Split {
+		for _, other := range []string{splits, neverSplits} {
+			all = append(all, m.judgeRatio(ttft90, other, false), m.judgeRatio(tokensS, other, true))
+		}
 	}
 	return all
 }
 
 // judgeBest compares with the best of all others by their medians.
-func (m *Measurement) judgeBest() verdict {
+func (m *Measurement) judgeBest() report.Verdict {
 	best, name := math.Inf(1), ""
 	for _, row := range m.Rows {
-		v := report.Median(report.Present(row.values(ttft90)))
-		if row.Name != nameOracle && row.Name != candidate && v < best {
+		if v := row.Spread(ttft90).Median; row.Name != nameOracle && row.Name != candidate && v < best {
 			best, name = v, row.Name
 		}
 	}
-	limit := 1.0
+	g := report.Goal{Of: candidate, What: string(ttft90) + " to the best other", Limit: 1}
 	if m.Random {
-		limit = nearBest
+		g.Limit = nearBest
 	}
-	v := m.judgeRatio(ttft90, name, limit, false)
-	v.goal = fmt.Sprintf("%s: %s to the best other ≤ %g×", candidate, ttft90, limit)
-	if v.known {
-		v.measured += " to " + name
+	v := m.compare(g, ttft90, name)
+	if v.Known {
+		v.Measured += " to " + name
 	}
 	return v
 }
 
 // judgeHits is of the candidate, part of whose prompts decode engines compute, and of its
 // like that computes them where the oracle does.
-func (m *Measurement) judgeHits(name string) verdict {
-	return m.compare(name, hits, nameOracle, nearOracle, true)
+func (m *Measurement) judgeHits(name string) report.Verdict {
+	return m.compare(report.Goal{Of: name, What: fmt.Sprintf("%s to %s", hits, nameOracle), Limit: nearOracle, AtLeast: true}, hits, nameOracle)
 }
 
-func (m *Measurement) judgeRatio(k metric, to string, limit float64, atLeast bool) verdict {
-	return m.compare(candidate, k, to, limit, atLeast)
+// judgeRatio wants the candidate not to be worse than another.
+func (m *Measurement) judgeRatio(k metric, to string, atLeast bool) report.Verdict {
+	return m.compare(report.Goal{Of: candidate, What: fmt.Sprintf("%s to %s", k, to), Limit: 1, AtLeast: atLeast}, k, to)
 }
 
 // compare does so round by round.
-func (m *Measurement) compare(name string, k metric, to string, limit float64, atLeast bool) verdict {
-	sign := "≤"
-	if atLeast {
-		sign = "≥"
-	}
-	v := verdict{goal: fmt.Sprintf("%s: %s to %s %s %g×", name, k, to, sign, limit), measured: "not measured"}
-	q := report.Ratios(m.of(name).values(k), m.of(to).values(k))
-	q = slices.DeleteFunc(q, math.IsNaN)
-	if len(q) == 0 {
-		return v
-	}
-	s := report.SpreadOf(q)
-	v.known, v.measured = true, fmt.Sprintf("%.3f× (%.3f–%.3f)", s.Median, s.Min, s.Max)
-	v.holds = s.Median <= limit
-	if atLeast {
-		v.holds = s.Median >= limit
-	}
+func (m *Measurement) compare(g report.Goal, k metric, to string) report.Verdict {
+	g.Unit = "×"
+	of := m.Rows.Of(g.Of)
+	v := g.Judge(report.Ratios(of.Of(k), m.Rows.Of(to).Of(k)), report.ThreeDecimals)
 	// Requests that failed have no times: whoever drops the slow ones is not quick.
-	if n := sum(report.Present(m.of(name).values(failed))); n > 0 {
-		v.holds = false
-		v.measured += fmt.Sprintf(", with %.0f errors", n)
+	if n := sum(report.Present(of.Of(failed))); v.Known && n > 0 {
+		v.Holds = false
+		v.Measured += fmt.Sprintf(", with %.0f errors", n)
 	}
 	return v
 }
 
 // judgeTurn wants the way of the long prompts to change with the price of transfers.
-func (m *Measurement) judgeTurn() verdict {
-	v := verdict{goal: fmt.Sprintf("%s: %s to before ≤ %g×", candidate, splitThen, turned), measured: "not measured"}
-	row := m.of(candidate)
-	q := slices.DeleteFunc(report.Ratios(row.values(splitThen), row.values(splitBefore)), math.IsNaN)
-	if len(q) == 0 {
-		return v
-	}
-	s := report.SpreadOf(q)
-	v.known, v.holds, v.measured = true, s.Median <= turned, fmt.Sprintf("%.3f× (%.3f–%.3f)", s.Median, s.Min, s.Max)
-	return v
+func (m *Measurement) judgeTurn() report.Verdict {
+	row := m.Rows.Of(candidate)
+	g := report.Goal{Of: candidate, What: string(splitThen) + " to before", Limit: turned, Unit: "×"}
+	return g.Judge(report.Ratios(row.Of(splitThen), row.Of(splitBefore)), report.ThreeDecimals)
 }

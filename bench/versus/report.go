@@ -1,74 +1,54 @@
 package versus
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 
 	"xpyd/bench/report"
 )
 
-// write puts the results into a directory: results.json, results.md, and the charts.
-func (r *Results) write(dir string) error {
-	js, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return fmt.Errorf("write results: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "results.json"), append(js, '\n'), 0o644); err != nil {
-		return fmt.Errorf("write results: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "results.md"), []byte(r.markdown("")), 0o644); err != nil {
-		return fmt.Errorf("write results: %w", err)
-	}
-	return r.writeCharts(dir)
+// Page is the part of performance.md that a run writes.
+func (r *Results) Page() report.Page {
+	return report.Page{File: "performance.md", Name: "bench-proxy"}
 }
 
-func (r *Results) writeCharts(dir string) error {
-	for _, t := range r.tables() {
-		if err := os.WriteFile(filepath.Join(dir, t.file()), []byte(t.chart.SVG()), 0o644); err != nil {
-			return fmt.Errorf("write a chart: %w", err)
-		}
-	}
-	return nil
-}
-
-// Marks of the part of performance.md that a run writes.
-const (
-	docsBegin = "<!-- bench-proxy: begin -->\n"
-	docsEnd   = "<!-- bench-proxy: end -->\n"
-)
-
-// writeDocs puts tables into performance.md, between its marks, and charts into img/.
-func (r *Results) writeDocs(dir string) error {
-	path := filepath.Join(dir, "performance.md")
-	if err := report.Splice(path, docsBegin, docsEnd, r.markdown("img/")); err != nil {
+// Render puts the tables of an earlier run, of which path is the results.json, into the
+// performance.md of docs, and its charts beside it.
+func Render(path, docs string) error {
+	var r Results
+	if err := report.Load(path, &r); err != nil {
 		return err
 	}
-	images := filepath.Join(dir, "img")
-	if err := os.MkdirAll(images, 0o755); err != nil {
-		return fmt.Errorf("put the charts into the documentation: %w", err)
+	all := shapes(crowdWanted)
+	for _, s := range r.Shapes {
+		i := slices.IndexFunc(all, func(x shape) bool { return x.name == s.Name })
+		if i < 0 {
+			return fmt.Errorf("read results of %s: no shape is called %q", path, s.Name)
+		}
+		s.bars = all[i].bars
 	}
-	return r.writeCharts(images)
+	return report.Publish(&r, docs)
 }
 
-// markdown is all tables; images is the path of the charts from where it will stand.
-func (r *Results) markdown(images string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "Measured %s with xpyd %s on %s, %d cores, %s, %s: medians of %d rounds of %g s, each with (least–most) of the rounds.\n",
-		r.Began, r.Version, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go, r.Rounds, r.WindowS)
-	if len(r.Notes) > 0 {
-		b.WriteString("\n")
-		for _, n := range r.Notes {
-			fmt.Fprintf(&b, "- %s\n", n)
-		}
+// Charts are those of all tables.
+func (r *Results) Charts() map[string]report.Chart {
+	all := map[string]report.Chart{}
+	for _, t := range r.tables() {
+		all[t.file()] = t.chart
 	}
+	return all
+}
+
+// Markdown is all tables.
+func (r *Results) Markdown(images string) string {
+	var b strings.Builder
+	b.WriteString(r.Intro(r.WindowS) + ".\n" + r.Notes.Markdown())
 	b.WriteString("\n### Bars\n\n| work | goal | measured | |\n|---|---|---|---|\n")
 	for _, s := range r.Shapes {
 		for _, v := range s.verdicts(r) {
-			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", s.Title, v.goal(), v.measured(), v.word())
+			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", s.Title, v.Goal, v.Measured, v.Word())
 		}
 	}
 	b.WriteString(r.floorTable())
@@ -197,27 +177,19 @@ func (r *Results) table(sec section) table {
 }
 
 // figure is a cell of a table, and its bar; a bar without a series is not to be drawn.
-func (s *Shape) figure(r *Results, m *Measured, c column) (cell string, bar report.Bar) {
-	values, base := s.column(m, c), s.column(s.of(r.Baseline), c)
+func (s *Shape) figure(r *Results, m *report.Row, c column) (cell string, bar report.Bar) {
+	values, base := s.values(m, c.metric, c.above), s.values(s.Contenders.Of(r.Baseline), c.metric, c.above)
 	v := report.SpreadOf(report.Present(values))
 	if math.IsNaN(v.Median) || v.Max == 0 {
 		return "–", report.Bar{}
 	}
 	bar = report.Bar{Series: m.Name, Value: v.Median, Min: v.Min, Max: v.Max, Text: report.Short(v.Median), Goal: m.Build}
-	cell = fmt.Sprintf("%s (%s–%s)", report.Short(v.Median), report.Short(v.Min), report.Short(v.Max))
-	if q := report.Ratios(values, base); len(q) > 0 && m.Name != r.Baseline {
-		bar.Text = fmt.Sprintf("%s = %.2f×", bar.Text, report.Median(q))
-		cell = fmt.Sprintf("**%.2f×** %s", report.Median(q), cell)
+	cell = v.Text(report.Short, "")
+	if times := report.Times(values, base); times != "" && m.Name != r.Baseline {
+		bar.Text += " = " + times
+		cell = "**" + times + "** " + cell
 	}
 	return cell, bar
-}
-
-// column is a contender's values, less what the column is counted from.
-func (s *Shape) column(m *Measured, c column) []float64 {
-	if c.above == "" {
-		return m.values(c.metric)
-	}
-	return differences(m.values(c.metric), s.of(c.above).values(c.metric))
 }
 
 // limit is where the goal of a figure lies, 0 if it has none that a chart can show.
@@ -228,7 +200,7 @@ func (s *Shape) limit(m metric) float64 {
 		case b.to == "":
 			return b.limit
 		default:
-			if base := report.Median(report.Present(s.of(b.to).values(m))); !math.IsNaN(base) {
+			if base := s.Contenders.Of(b.to).Spread(m).Median; !math.IsNaN(base) {
 				return b.limit * base
 			}
 		}

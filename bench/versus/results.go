@@ -1,30 +1,24 @@
 package versus
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"xpyd/bench/report"
 )
 
 // Results are what a run has measured.
 type Results struct {
-	Began    string         `json:"began"`   // RFC 3339
-	Version  string         `json:"version"` // of xpyd
-	Machine  report.Machine `json:"machine"`
-	Rounds   int            `json:"rounds"`
-	WindowS  float64        `json:"window_seconds"`
-	Cores    int            `json:"cores"`
-	Notes    []string       `json:"notes"`
-	Floor    []Floor        `json:"floor"`
-	Shapes   []*Shape       `json:"shapes"`
-	Baseline string         `json:"baseline"` // contender that ratios are to
+	report.Run
+	WindowS  float64      `json:"window_seconds"`
+	Cores    int          `json:"cores"`
+	Notes    report.Notes `json:"notes"`
+	Floor    []Floor      `json:"floor"`
+	Shapes   []*Shape     `json:"shapes"`
+	Baseline string       `json:"baseline"` // contender that ratios are to
 }
 
 // Shape is what was measured of one kind of work.
@@ -32,43 +26,13 @@ type Shape struct {
 	Name       string      `json:"name"`
 	Title      string      `json:"title"`
 	Metrics    []metric    `json:"metrics"`
-	Contenders []*Measured `json:"contenders"`
+	Contenders report.Rows `json:"contenders"`
 	Calls      []Calls     `json:"calls,omitempty"`
 	bars       []bar
 }
 
-// Measured is one contender's figures, a value a round. A round that failed has none.
-type Measured struct {
-	Name   string                   `json:"name"`
-	Build  bool                     `json:"build,omitempty"` // of xpyd: bars are for it
-	Values map[metric]report.Series `json:"values"`          // null: not measured
-	Errors []string                 `json:"errors,omitempty"`
-}
-
-// Render puts the tables of an earlier run, of which path is the results.json, into the
-// performance.md of docs, and its charts beside it.
-func Render(path, docs string) error {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("read results: %w", err)
-	}
-	var r Results
-	if err := json.Unmarshal(b, &r); err != nil {
-		return fmt.Errorf("read results of %s: %w", path, err)
-	}
-	all := shapes(crowdWanted)
-	for _, s := range r.Shapes {
-		i := slices.IndexFunc(all, func(x shape) bool { return x.name == s.Name })
-		if i < 0 {
-			return fmt.Errorf("read results of %s: no shape is called %q", path, s.Name)
-		}
-		s.bars = all[i].bars
-	}
-	return r.writeDocs(docs)
-}
-
 func newResults(o Options) *Results {
-	return &Results{Began: time.Now().UTC().Format(time.RFC3339), Version: o.Version, Machine: report.ThisMachine(), Notes: []string{}, Rounds: o.Rounds, WindowS: o.Window.Seconds(), Cores: o.Cores, Baseline: nameNginx}
+	return &Results{Run: report.Begin(o.Version, o.Rounds), Notes: report.Notes{}, WindowS: o.Window.Seconds(), Cores: o.Cores, Baseline: nameNginx}
 }
 
 // of is nil if the shape was not measured.
@@ -82,34 +46,17 @@ func (r *Results) of(shape string) *Shape {
 func (r *Results) add(s shape, contenders []contender) *Shape {
 	out := &Shape{Name: s.name, Title: s.title, Metrics: s.metrics, bars: s.bars}
 	for _, c := range contenders {
-		out.Contenders = append(out.Contenders, &Measured{Name: c.name, Values: map[metric]report.Series{}, Build: c.xpyd})
+		row := report.NewRow(c.name)
+		row.Build = c.xpyd
+		out.Contenders = append(out.Contenders, row)
 	}
 	r.Shapes = append(r.Shapes, out)
 	return out
 }
 
-// record adds a round. One that failed leaves a gap in each metric, so that rounds stay
-// side by side.
+// record adds a round.
 func (s *Shape) record(name string, values map[metric]float64, err error) {
-	m := s.of(name)
-	if err != nil {
-		m.Errors = append(m.Errors, err.Error())
-	}
-	for _, k := range append(slices.Clone(s.Metrics), othersCPU, paceKept) {
-		v, ok := values[k]
-		if !ok || err != nil {
-			v = math.NaN()
-		}
-		m.Values[k] = append(m.Values[k], v)
-	}
-}
-
-// of is nil if the contender took no part.
-func (s *Shape) of(name string) *Measured {
-	if i := slices.IndexFunc(s.Contenders, func(m *Measured) bool { return m.Name == name }); i >= 0 {
-		return s.Contenders[i]
-	}
-	return nil
+	s.Contenders.Of(name).Record(append(slices.Clone(s.Metrics), othersCPU, paceKept), values, err)
 }
 
 // print writes a table for people: a contender a line, each figure behind its ratio.
@@ -119,7 +66,7 @@ func (s *Shape) print(out io.Writer, r *Results) {
 		fmt.Fprintf(out, " %-34s", m)
 	}
 	fmt.Fprintln(out)
-	base := s.of(r.Baseline)
+	base := s.Contenders.Of(r.Baseline)
 	for _, c := range s.Contenders {
 		fmt.Fprintf(out, "%-14s", c.Name)
 		for _, m := range s.Metrics {
@@ -143,7 +90,7 @@ func (s *Shape) print(out io.Writer, r *Results) {
 func (s *Shape) builds() []string {
 	var (
 		lines []string
-		first *Measured
+		first *report.Row
 	)
 	for _, c := range s.Contenders {
 		if !c.Build {
@@ -155,8 +102,8 @@ func (s *Shape) builds() []string {
 		}
 		line := fmt.Sprintf("%s to %s:", c.Name, first.Name)
 		for _, m := range s.Metrics {
-			q := report.SpreadOf(report.Ratios(c.Values[m], first.Values[m]))
-			line += fmt.Sprintf(" %s %.3f× (%.3f–%.3f);", m, q.Median, q.Min, q.Max)
+			q := report.SpreadOf(report.Ratios(c.Of(m), first.Of(m)))
+			line += fmt.Sprintf(" %s %s;", m, q.Text(report.ThreeDecimals, "×"))
 		}
 		lines = append(lines, strings.TrimSuffix(line, ";"))
 	}
@@ -167,8 +114,8 @@ func (s *Shape) builds() []string {
 func (s *Shape) disturbance() string {
 	var others, pace []float64
 	for _, c := range s.Contenders {
-		others = append(others, report.Present(c.Values[othersCPU])...)
-		pace = append(pace, report.Present(c.Values[paceKept])...)
+		others = append(others, report.Present(c.Of(othersCPU))...)
+		pace = append(pace, report.Present(c.Of(paceKept))...)
 	}
 	text := "nothing was measured"
 	if o := report.SpreadOf(others); len(others) > 0 {
@@ -181,19 +128,17 @@ func (s *Shape) disturbance() string {
 }
 
 // cell is "ratio× median (min–max)".
-func cell(c, base *Measured, m metric) string {
-	values := report.SpreadOf(report.Present(c.Values[m]))
-	if math.IsNaN(values.Median) {
+func cell(c, base *report.Row, m metric) string {
+	v := c.Spread(m)
+	if math.IsNaN(v.Median) {
 		return "none"
 	}
-	if values.Max == 0 {
+	if v.Max == 0 {
 		return "-" // CPU and memory of what has no process
 	}
-	text := fmt.Sprintf("%s (%s–%s)", report.Short(values.Median), report.Short(values.Min), report.Short(values.Max))
-	if base != nil && base != c {
-		if q := report.Ratios(c.Values[m], base.Values[m]); len(q) > 0 {
-			text = fmt.Sprintf("%.2f× %s", report.Median(q), text)
-		}
+	text := v.Text(report.Short, "")
+	if times := report.Times(c.Of(m), base.Of(m)); times != "" && base != c {
+		text = times + " " + text
 	}
 	return text
 }

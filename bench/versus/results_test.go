@@ -1,8 +1,8 @@
 package versus
 
 import (
-	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,27 +55,9 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// A round that failed stays in the results, as a gap and as a text.
-func TestFailedRoundIsAGap(t *testing.T) {
-	r := sample()
-	r.Shapes[0].record(nameXpyd, nil, errors.New("it broke"))
-	js, err := json.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{`"CPU/request µs":[40,44,null]`, `"errors":["it broke"]`, `"pace kept %":[null,null,null]`} {
-		if !strings.Contains(string(js), want) {
-			t.Errorf("results lack %s: %s", want, js)
-		}
-	}
-	if m := r.Shapes[0].of(nameXpyd); report.SpreadOf(report.Present(m.Values[cpuRequest])).Median != 42 {
-		t.Errorf("the gap counts: %v", m.Values[cpuRequest])
-	}
-}
-
 func TestTableShowsRatiosFirst(t *testing.T) {
 	r := sample()
-	text := r.markdown("img/")
+	text := r.Markdown("img/")
 	for _, want := range []string{
 		"| JSON | xpyd | **2.10×** 42.0 (40.0–44.0) | **0.45×** 45.0 (40.0–50.0) | – |",
 		"| JSON | nginx | 20.0 (20.0–20.0) | 100 (100–100) | – |",
@@ -89,54 +71,21 @@ func TestTableShowsRatiosFirst(t *testing.T) {
 	}
 }
 
-func TestDocsKeepWhatIsWritten(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "performance.md")
-	if err := os.WriteFile(path, []byte("before\n"+docsBegin+"old\n"+docsEnd+"after\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 { // again and again
-		if err := sample().writeDocs(dir); err != nil {
-			t.Fatal(err)
-		}
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s := string(text); !strings.HasPrefix(s, "before\n"+docsBegin) || !strings.HasSuffix(s, docsEnd+"after\n") || strings.Contains(s, "old\n") || strings.Count(s, "### Bars") != 1 {
-		t.Errorf("performance.md became\n%s", s)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "img", "bench-requests.svg")); err != nil {
-		t.Error(err)
-	}
-	if err := os.WriteFile(path, []byte("no marks\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := sample().writeDocs(dir); err == nil || !strings.Contains(err.Error(), "bench-proxy: begin") {
-		t.Errorf("without marks: error %v", err)
-	}
-}
-
 // What is rendered of the file is what the run itself writes.
 func TestRenderOfAnEarlierRun(t *testing.T) {
 	r := sample()
 	r.Shapes[0].record(nameXpyd, nil, errors.New("it broke")) // NaN goes through the file, too
 	r.Shapes[0].bars = requestShapes()[0].bars                // those that the name stands for
-	out, now, later := t.TempDir(), t.TempDir(), t.TempDir()
-	for _, dir := range []string{now, later} {
-		if err := os.WriteFile(filepath.Join(dir, "performance.md"), []byte(docsBegin+docsEnd), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := errors.Join(r.write(out), r.writeDocs(now), Render(filepath.Join(out, "results.json"), later)); err != nil {
+	out, docs := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(docs, "performance.md"), []byte("<!-- bench-proxy: begin -->\n<!-- bench-proxy: end -->\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"performance.md", "img/bench-requests.svg"} {
-		a, err1 := os.ReadFile(filepath.Join(now, name))
-		b, err2 := os.ReadFile(filepath.Join(later, name))
-		if err := errors.Join(err1, err2); err != nil || string(a) != string(b) {
-			t.Errorf("%s: error %v; from the file\n%s\nfrom the run\n%s", name, err, b, a)
+	if err := errors.Join(report.Save(r, out, "", io.Discard), Render(filepath.Join(out, "results.json"), docs)); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"performance.md": r.Markdown("img/"), "img/bench-requests.svg": r.Charts()["bench-requests.svg"].SVG()} {
+		if got, err := os.ReadFile(filepath.Join(docs, name)); err != nil || !strings.Contains(string(got), want) {
+			t.Errorf("%s: error %v; from the file\n%s\nfrom the run\n%s", name, err, got, want)
 		}
 	}
 }

@@ -123,7 +123,7 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 	if len(r.results.Shapes) == 0 {
 		return fmt.Errorf("no shape matches %q", o.Run)
 	}
-	return r.finish()
+	return report.Save(r.results, o.Out, o.Docs, out)
 }
 
 // crowd is the most streams that the limit of open files allows of those wanted.
@@ -137,23 +137,9 @@ func (r *run) crowd() int {
 	return crowd
 }
 
-// finish writes the results down.
-func (r *run) finish() error {
-	if err := r.results.write(r.o.Out); err != nil {
-		return err
-	}
-	fmt.Fprintf(r.out, "\nresults and charts: %s\n", r.o.Out)
-	if r.o.Docs == "" {
-		return nil
-	}
-	return r.results.writeDocs(r.o.Docs)
-}
-
 // note says what the reader of the results must know.
 func (r *run) note(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	r.results.Notes = append(r.results.Notes, text)
-	fmt.Fprintln(r.out, "note: "+text)
+	r.results.Notes.Add(r.out, format, args...)
 }
 
 // field lists who takes part, and notes who cannot.
@@ -338,6 +324,7 @@ func (r *run) observe(ctx context.Context, s shape, p *running) (values map[metr
 func figures(seen counts, conns int, cpu, idle, rss float64) map[metric]float64 {
 	slices.Sort(seen.delays)
 	slices.Sort(seen.ttfts)
+	us := func(ns []int64, p float64) float64 { return report.Percentile(ns, p, int64(time.Microsecond)) }
 	per := func(n int) float64 {
 		if n == 0 {
 			return math.NaN()
@@ -347,8 +334,8 @@ func figures(seen counts, conns int, cpu, idle, rss float64) map[metric]float64 
 	return map[metric]float64{
 		cpuRequest: per(seen.Requests), cpuEvent: per(seen.Events),
 		requestsS: float64(seen.Requests) / seen.Seconds, eventsS: float64(seen.Events) / seen.Seconds,
-		delay50: percentile(seen.delays, 50), delay99: percentile(seen.delays, 99), delay999: percentile(seen.delays, 99.9),
-		ttft50: percentile(seen.ttfts, 50), ttft99: percentile(seen.ttfts, 99),
+		delay50: us(seen.delays, 50), delay99: us(seen.delays, 99), delay999: us(seen.delays, 99.9),
+		ttft50: us(seen.ttfts, 50), ttft99: us(seen.ttfts, 99),
 		kibStream: (rss - idle) / oneKiB / float64(conns), rssMiB: rss / oneKiB / oneKiB,
 	}
 }

@@ -22,8 +22,7 @@ type shape struct {
 	stretch int
 }
 
-// metric names one figure of a measurement.
-type metric string
+type metric = report.Metric
 
 // Figures, with their units. A lower one is better, but for rates.
 const (

@@ -1,0 +1,45 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// Run is what the results of any benchmark begin with.
+type Run struct {
+	Began   string  `json:"began"`   // RFC 3339
+	Version string  `json:"version"` // of xpyd
+	Machine Machine `json:"machine"`
+	Rounds  int     `json:"rounds"`
+}
+
+// Begin is a run that begins now.
+func Begin(version string, rounds int) Run {
+	return Run{Began: time.Now().UTC().Format(time.RFC3339), Version: version, Machine: ThisMachine(), Rounds: rounds}
+}
+
+// Intro tells what the tables are of, without a full stop; a round takes so many seconds.
+func (r Run) Intro(seconds float64) string {
+	return fmt.Sprintf("Measured %s with xpyd %s on %s, %d cores, %s, %s: medians of %d rounds of %g s, each with (least–most) of the rounds",
+		r.Began, r.Version, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go, r.Rounds, seconds)
+}
+
+// Notes are what readers of the results must know.
+type Notes []string
+
+// Add tells out of it at once.
+func (n *Notes) Add(out io.Writer, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	*n = append(*n, text)
+	fmt.Fprintln(out, "note: "+text)
+}
+
+// Markdown is a list, with an empty line before it.
+func (n Notes) Markdown() string {
+	if len(n) == 0 {
+		return ""
+	}
+	return "\n- " + strings.Join(n, "\n- ") + "\n"
+}
