@@ -3,8 +3,10 @@ package process
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -46,6 +48,24 @@ func Start(ctx context.Context, output string, env []string, name string, args .
 	return p, nil
 }
 
+// StartTelling runs a program as Start does, and reads into line the JSON line of its
+// output that holds mark.
+func StartTelling(ctx context.Context, output string, env []string, mark string, line any, name string, args ...string) (*Process, error) {
+	p, err := Start(ctx, output, env, name, args...)
+	if err != nil {
+		return nil, err
+	}
+	text, err := p.awaitLine(ctx, mark)
+	if err == nil {
+		err = json.Unmarshal(text, line)
+	}
+	if err != nil {
+		p.Stop()
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	return p, nil
+}
+
 // PID is the process id, also after the end.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
@@ -70,8 +90,8 @@ func (p *Process) Tail() string {
 	return strings.TrimSpace(string(b[max(0, len(b)-600):]))
 }
 
-// AwaitLine waits for a line of its output that holds mark.
-func (p *Process) AwaitLine(ctx context.Context, mark string) ([]byte, error) {
+// awaitLine waits for a line of its output that holds mark.
+func (p *Process) awaitLine(ctx context.Context, mark string) ([]byte, error) {
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
 		b, err := os.ReadFile(p.output)
 		if err != nil {
@@ -96,7 +116,7 @@ func (p *Process) AwaitLine(ctx context.Context, mark string) ([]byte, error) {
 // AwaitHTTP waits until it answers a GET with 200, at most 60 s.
 func (p *Process) AwaitHTTP(ctx context.Context, url string) error {
 	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); {
-		if ok, err := answers(ctx, url); ok || ctx.Err() != nil {
+		if _, err := Get(ctx, url); err == nil || ctx.Err() != nil {
 			return err
 		}
 		select {
@@ -110,17 +130,26 @@ func (p *Process) AwaitHTTP(ctx context.Context, url string) error {
 	return errors.New(url + " was not answered with 200 within 60 s")
 }
 
-func answers(ctx context.Context, url string) (bool, error) {
+// Get reads a page and leaves no connection behind. A status other than 200 is an error.
+func Get(ctx context.Context, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return false, fmt.Errorf("ask %s: %w", url, err)
+		return nil, fmt.Errorf("ask %s: %w", url, err)
 	}
 	req.Close = true
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return false, fmt.Errorf("ask %s: %w", url, err)
+		return nil, fmt.Errorf("ask %s: %w", url, err)
 	}
-	return resp.StatusCode == http.StatusOK, resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("ask %s: %s", url, resp.Status)
+	}
+	page, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", url, err)
+	}
+	return page, nil
 }
 
 // FreePort is a port that nobody listens on at this moment, for programs that cannot
@@ -133,9 +162,12 @@ func FreePort() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// Find is the path of a program, "" if it is not installed. Debian keeps daemons out of
-// the PATH of those who are not root.
-func Find(name string) string {
+// Find is path if that is given, else where the program is installed, "" if nowhere.
+// Debian keeps daemons out of the PATH of those who are not root.
+func Find(name, path string) string {
+	if path != "" {
+		return path
+	}
 	for _, candidate := range []string{name, "/usr/sbin/" + name} {
 		if path, err := exec.LookPath(candidate); err == nil {
 			return path

@@ -2,7 +2,6 @@ package process
 
 import (
 	"context"
-	"encoding/json"
 	"path/filepath"
 	"strings"
 )
@@ -27,25 +26,16 @@ func StartXpyd(ctx context.Context, dir string, env []string, executable string,
 	if len(to.Prefill) > 0 {
 		args = append(args, "--prefill", strings.Join(urls(to.Prefill), ","))
 	}
-	p, err := Start(ctx, filepath.Join(dir, "xpyd.log"), env, executable, append(args, flags...)...)
+	var serving struct{ Listen, Admin string }
+	p, err := StartTelling(ctx, filepath.Join(dir, "xpyd.log"), env, `"message":"serving"`, &serving, executable, append(args, flags...)...)
 	if err != nil {
 		return nil, err
 	}
-	x := &Xpyd{Process: p}
-	var serving struct{ Listen, Admin string }
-	line, err := p.AwaitLine(ctx, `"message":"serving"`)
-	if err == nil {
-		err = json.Unmarshal(line, &serving)
-	}
-	if err == nil {
-		x.Addr, x.Admin = serving.Listen, serving.Admin
-		err = p.AwaitHTTP(ctx, "http://"+serving.Listen+"/readyz")
-	}
-	if err != nil {
+	if err := p.AwaitHTTP(ctx, "http://"+serving.Listen+"/readyz"); err != nil {
 		p.Stop()
 		return nil, err
 	}
-	return x, nil
+	return &Xpyd{Process: p, Addr: serving.Listen, Admin: serving.Admin}, nil
 }
 
 func urls(addrs []string) []string {

@@ -70,10 +70,7 @@ func (o *Options) xpyd(name string) (contender, error) {
 
 // router is vllm-router with one of its policies.
 func (o *Options) router(name string) (contender, error) {
-	path := o.VLLMRouter
-	if path == "" {
-		path = process.Find("vllm-router")
-	}
+	path := process.Find("vllm-router", o.VLLMRouter)
 	if path == "" {
 		return contender{}, fmt.Errorf("%s is not installed: pip install vllm-router, or --vllm-router PATH", name)
 	}

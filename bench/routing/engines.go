@@ -70,17 +70,6 @@ func startEngines(ctx context.Context, executable, dir string, p enginePlan) (*p
 	if err != nil {
 		return nil, pools, fmt.Errorf("write the plan of engines: %w", err)
 	}
-	proc, err := process.Start(ctx, filepath.Join(dir, "engines.log"), nil, executable, "bench", "routing-engines", "--plan", string(plan))
-	if err != nil {
-		return nil, pools, err
-	}
-	line, err := proc.AwaitLine(ctx, `"decode"`)
-	if err == nil {
-		err = json.Unmarshal(line, &pools)
-	}
-	if err != nil {
-		proc.Stop()
-		return nil, pools, fmt.Errorf("start the engines: %w", err)
-	}
-	return proc, pools, nil
+	proc, err := process.StartTelling(ctx, filepath.Join(dir, "engines.log"), nil, `"decode"`, &pools, executable, "bench", "routing-engines", "--plan", string(plan))
+	return proc, pools, err
 }

@@ -2,7 +2,6 @@ package versus
 
 import (
 	"context"
-	"encoding/json"
 	"path/filepath"
 	"strconv"
 
@@ -68,17 +67,9 @@ func xpyd(name, executable string) contender {
 // relay copies bytes and understands nothing: a goroutine a direction.
 func relay(executable string) contender {
 	return contender{name: nameRelay, start: func(ctx context.Context, to target) (*running, error) {
-		p, err := process.Start(ctx, filepath.Join(to.dir, "relay.log"), goCores(to), executable, "bench", "relay", "--to", to.decode[0])
-		if err != nil {
-			return nil, err
-		}
 		var serving struct{ Listen string }
-		line, err := p.AwaitLine(ctx, `"listen"`)
-		if err == nil {
-			err = json.Unmarshal(line, &serving)
-		}
+		p, err := process.StartTelling(ctx, filepath.Join(to.dir, "relay.log"), goCores(to), `"listen"`, &serving, executable, "bench", "relay", "--to", to.decode[0])
 		if err != nil {
-			p.Stop()
 			return nil, err
 		}
 		return &running{addr: serving.Listen, Process: p}, nil

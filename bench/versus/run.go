@@ -172,10 +172,7 @@ func (r *run) rivals(all []contender) []contender {
 		{"haproxy", r.o.HAProxy, "measured without it; on Debian: apt-get install haproxy, or --haproxy PATH", haproxy},
 		{"vllm-router", r.o.VLLMRouter, "measured without it; pip install vllm-router, or --vllm-router PATH", vllmRouter},
 	} {
-		path := x.path
-		if path == "" {
-			path = process.Find(x.program)
-		}
+		path := process.Find(x.program, x.path)
 		switch {
 		case !r.o.wants(x.program):
 		case path != "":

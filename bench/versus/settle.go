@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"regexp"
 	"time"
+
+	"xpyd/bench/process"
 )
 
 const (
@@ -46,16 +46,7 @@ func settle(ctx context.Context, s shape, p *running) error {
 
 // warmUpsOf is the lines that count them.
 func warmUpsOf(ctx context.Context, admin string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/metrics", nil)
-	if err != nil {
-		return "", fmt.Errorf("count warm-ups: %w", err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", fmt.Errorf("count warm-ups: %w", err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	page, err := io.ReadAll(resp.Body)
+	page, err := process.Get(ctx, "http://"+admin+"/metrics")
 	if err != nil {
 		return "", fmt.Errorf("count warm-ups: %w", err)
 	}
