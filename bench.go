@@ -1,8 +1,8 @@
 package main
 
 import (
-	"fmt"
-	"os"
+	"context"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,6 +26,17 @@ func newBenchCmd() *cobra.Command {
 	return cmd
 }
 
+// runBench runs a benchmark with o, unless it is nothing to make a run of.
+func runBench[O any, P interface {
+	*O
+	Validate() error
+}](cmd *cobra.Command, o P, run func(context.Context, O, io.Writer) error) error {
+	if err := o.Validate(); err != nil {
+		return usageError{err}
+	}
+	return run(cmd.Context(), *o, cmd.OutOrStdout())
+}
+
 func newCostCmd() *cobra.Command {
 	var o bench.CostOptions
 	cmd := &cobra.Command{
@@ -34,16 +45,11 @@ func newCostCmd() *cobra.Command {
 		Long: "Report what the proxy costs: CPU a short completion, allocations and CPU a streamed event,\n" +
 			"memory an open stream that waits. The proxy (xpyd serve, metrics and log on) and the simulated\n" +
 			"engines run in processes of their own. Missing a goal is shown, not a failure.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.Validate(); err != nil {
-				return usageError{err}
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if o.Executable, err = executable(); err != nil {
+				return err
 			}
-			self, err := os.Executable()
-			if err != nil {
-				return fmt.Errorf("find the program itself: %w", err)
-			}
-			o.Executable = self
-			return bench.Cost(cmd.Context(), o, cmd.OutOrStdout())
+			return runBench(cmd, &o, bench.Cost)
 		},
 	}
 	f := cmd.Flags()
@@ -78,22 +84,18 @@ func newVersusCmd() *cobra.Command {
 			"CPU a request and an event, memory a stream, added delay. Each runs in a process of its own, afresh\n" +
 			"for each measurement, in turns; this process is clients and engines. A bar that does not hold is shown,\n" +
 			"and is no failure. With --xpyd old=PATH --xpyd new=PATH builds are compared in one run.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			self, err := os.Executable()
-			if err != nil {
-				return fmt.Errorf("find the program itself: %w", err)
-			}
-			o.Executable, o.Version = self, readBuildInfo().Version
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if from != "" {
 				return versus.Render(from, o.Docs)
 			}
+			if o.Executable, err = executable(); err != nil {
+				return err
+			}
+			o.Version = readBuildInfo().Version
 			if quick {
 				quicken(&o, cmd.Flags().Changed)
 			}
-			if err := o.Validate(); err != nil {
-				return usageError{err}
-			}
-			return versus.Run(cmd.Context(), o, cmd.OutOrStdout())
+			return runBench(cmd, &o, versus.Run)
 		},
 	}
 	f := cmd.Flags()

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,23 +22,18 @@ func newRoutingCmd() *cobra.Command {
 			"over simulated engines that cache prompts: share of the prompts that caches save, TTFT, tokens/s,\n" +
 			"imbalance, beside an oracle that knows the caches. Contenders are named by their prefill policy,\n" +
 			"with +always, +auto or +never for pd.mode. A goal that is not met is shown, and is no failure.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if from != "" {
 				return routing.Render(from, o.Docs)
 			}
-			self, err := os.Executable()
-			if err != nil {
-				return fmt.Errorf("find the program itself: %w", err)
+			if o.Executable, err = executable(); err != nil {
+				return err
 			}
-			o.Executable, o.Version = self, readBuildInfo().Version
-			o.Policies, o.Modes = router.Policies(), pdModes()
+			o.Version, o.Policies, o.Modes = readBuildInfo().Version, router.Policies(), pdModes()
 			if quick {
 				quickenRouting(&o, cmd.Flags().Changed)
 			}
-			if err := o.Validate(); err != nil {
-				return usageError{err}
-			}
-			return routing.Run(cmd.Context(), o, cmd.OutOrStdout())
+			return runBench(cmd, &o, routing.Run)
 		},
 	}
 	f := cmd.Flags()

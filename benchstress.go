@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -30,10 +29,7 @@ func newChurnCmd() *cobra.Command {
 				return err
 			}
 			o.Start, o.Alone = benchProxy(cfg), cfg.Router.PD.Mode != router.PDAlways
-			if err := o.Validate(); err != nil {
-				return usageError{err}
-			}
-			return bench.Churn(cmd.Context(), o, cmd.OutOrStdout())
+			return runBench(cmd, &o, bench.Churn)
 		},
 	}
 	f := cmd.Flags()
@@ -61,10 +57,7 @@ func newSoakCmd() *cobra.Command {
 			if o.Serve, err = serveCommand(args); err != nil {
 				return err
 			}
-			if err := o.Validate(); err != nil {
-				return usageError{err}
-			}
-			return bench.Soak(cmd.Context(), o, cmd.OutOrStdout())
+			return runBench(cmd, &o, bench.Soak)
 		},
 	}
 	f := cmd.Flags()
@@ -94,10 +87,7 @@ func newReloadCmd() *cobra.Command {
 			if !cmd.Flags().Changed("part") {
 				o.Part = max(o.Backends/25, 1)
 			}
-			if err := o.Validate(); err != nil {
-				return usageError{err}
-			}
-			return bench.Reload(cmd.Context(), o, cmd.OutOrStdout())
+			return runBench(cmd, &o, bench.Reload)
 		},
 	}
 	f := cmd.Flags()
@@ -145,9 +135,9 @@ func serveCommand(args []string) ([]string, error) {
 	if _, err := proxyConfig(args); err != nil {
 		return nil, err
 	}
-	self, err := os.Executable()
+	self, err := executable()
 	if err != nil {
-		return nil, fmt.Errorf("find the program itself: %w", err)
+		return nil, err
 	}
 	return append([]string{self, "serve"}, args...), nil
 }
