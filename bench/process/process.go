@@ -23,8 +23,8 @@ type Process struct {
 	ended  chan struct{}
 }
 
-// Start runs a program in a process group of its own, with its output in a file.
-func Start(ctx context.Context, output string, env []string, name string, args ...string) (*Process, error) {
+// start runs a program in a process group of its own, with its output in a file.
+func start(ctx context.Context, output string, env []string, name string, args ...string) (*Process, error) {
 	out, err := os.OpenFile(output, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -48,10 +48,10 @@ func Start(ctx context.Context, output string, env []string, name string, args .
 	return p, nil
 }
 
-// StartTelling runs a program as Start does, and reads into line the JSON line of its
-// output that holds mark.
+// StartTelling runs a program in a process group of its own, with its output in a file,
+// and reads into line the JSON line of it that holds mark.
 func StartTelling(ctx context.Context, output string, env []string, mark string, line any, name string, args ...string) (*Process, error) {
-	p, err := Start(ctx, output, env, name, args...)
+	p, err := start(ctx, output, env, name, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -81,8 +81,8 @@ func (p *Process) Stop() {
 	}
 }
 
-// Tail is the end of what it has written.
-func (p *Process) Tail() string {
+// tail is the end of what it has written.
+func (p *Process) tail() string {
 	b, err := os.ReadFile(p.output)
 	if err != nil {
 		return err.Error()
@@ -104,24 +104,24 @@ func (p *Process) awaitLine(ctx context.Context, mark string) ([]byte, error) {
 		}
 		select {
 		case <-p.ended:
-			return nil, fmt.Errorf("%s has ended: %s", p.cmd.Path, p.Tail())
+			return nil, fmt.Errorf("%s has ended: %s", p.cmd.Path, p.tail())
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	return nil, fmt.Errorf("%s has not written %s within 30 s, but %s", p.cmd.Path, mark, p.Tail())
+	return nil, fmt.Errorf("%s has not written %s within 30 s, but %s", p.cmd.Path, mark, p.tail())
 }
 
-// AwaitHTTP waits until it answers a GET with 200, at most 60 s.
-func (p *Process) AwaitHTTP(ctx context.Context, url string) error {
+// awaitHTTP waits until it answers a GET with 200, at most 60 s.
+func (p *Process) awaitHTTP(ctx context.Context, url string) error {
 	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); {
 		if _, err := Get(ctx, url); err == nil || ctx.Err() != nil {
 			return err
 		}
 		select {
 		case <-p.ended:
-			return fmt.Errorf("%s has ended: %s", p.cmd.Path, p.Tail())
+			return fmt.Errorf("%s has ended: %s", p.cmd.Path, p.tail())
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(10 * time.Millisecond):

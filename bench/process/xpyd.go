@@ -31,7 +31,7 @@ func StartXpyd(ctx context.Context, dir string, env []string, executable string,
 	if err != nil {
 		return nil, err
 	}
-	if err := p.AwaitHTTP(ctx, "http://"+serving.Listen+"/readyz"); err != nil {
+	if err := p.awaitHTTP(ctx, "http://"+serving.Listen+"/readyz"); err != nil {
 		p.Stop()
 		return nil, err
 	}

@@ -15,8 +15,8 @@ type Machine struct {
 	Go     string `json:"go"`
 }
 
-// ThisMachine says so of the one that this program runs on.
-func ThisMachine() Machine {
+// thisMachine says so of the one that this program runs on.
+func thisMachine() Machine {
 	m := Machine{CPU: "unknown CPU", Cores: runtime.NumCPU(), Kernel: "unknown kernel", Go: runtime.Version()}
 	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for line := range bytes.Lines(info) {

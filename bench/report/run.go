@@ -17,7 +17,7 @@ type Run struct {
 
 // Begin is a run that begins now.
 func Begin(version string, rounds int) Run {
-	return Run{Began: time.Now().UTC().Format(time.RFC3339), Version: version, Machine: ThisMachine(), Rounds: rounds}
+	return Run{Began: time.Now().UTC().Format(time.RFC3339), Version: version, Machine: thisMachine(), Rounds: rounds}
 }
 
 // Intro tells what the tables are of, without a full stop; a round takes so many seconds.

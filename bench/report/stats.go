@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Median is the middle of values, the mean of the two middle ones if their number is
+// median is the middle of values, the mean of the two middle ones if their number is
 // even; NaN of none.
-func Median(values []float64) float64 {
+func median(values []float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()
 	}
@@ -26,7 +26,7 @@ func SpreadOf(values []float64) Spread {
 	if len(values) == 0 {
 		return Spread{math.NaN(), math.NaN(), math.NaN()}
 	}
-	return Spread{Median(values), slices.Min(values), slices.Max(values)}
+	return Spread{median(values), slices.Min(values), slices.Max(values)}
 }
 
 // Text is "median (least–most)", the median with its unit.
@@ -60,7 +60,7 @@ func Times(of, to []float64) string {
 	if len(q) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%.2f×", Median(q))
+	return fmt.Sprintf("%.2f×", median(q))
 }
 
 // Differences subtracts round by round.

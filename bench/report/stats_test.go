@@ -21,7 +21,7 @@ func TestMedian(t *testing.T) {
 		{"even", []float64{9, 1, 4, 5}, 4.5},
 	} {
 		given := slices.Clone(tc.values)
-		if got := Median(tc.values); !same(got, tc.want) {
+		if got := median(tc.values); !same(got, tc.want) {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
 		}
 		if !slices.Equal(given, tc.values) {

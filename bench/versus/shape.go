@@ -55,11 +55,8 @@ type bar struct {
 
 func atMost(limit float64, m metric, to string) bar { return bar{metric: m, to: to, limit: limit} }
 
-// Times of a whole run; a quick one has its own.
-const (
-	warmTime   = time.Second
-	windowTime = 5 * time.Second
-)
+// warmTime is how long the load runs before its window, in a quick run less.
+const warmTime = time.Second
 
 const oneKiB = 1 << 10
 
