@@ -1,38 +1,48 @@
 package process
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
-// A program is known by what it says; one that says nothing and ends, or nonsense, is no
-// more there afterwards.
+// A program is known by a whole line that it writes; one that does not write it is ended.
 func TestStartTelling(t *testing.T) {
 	for _, tc := range []struct{ name, script, want string }{
 		{"it tells", `echo starting; echo '{"listen":"here"}'; exec sleep 60`, ""},
+		{"in two parts", `printf '{"listen":"he'; sleep 0.1; echo 're"}'; exec sleep 60`, ""},
 		{"it ends", `echo no port is free; exit 1`, "has ended: no port is free"},
-		{"half a line is none", `printf '{"listen":"here"}'; exit 1`, "has ended"},
 		{"no JSON", `echo '"listen" here'; exec sleep 60`, "invalid character"},
 	} {
+		dir := t.TempDir()
 		var line struct{ Listen string }
-		p, err := StartTelling(t.Context(), filepath.Join(t.TempDir(), "log"), nil, `"listen"`, &line, "/bin/sh", "-c", tc.script)
-		if tc.want != "" {
+		p, err := StartTelling(t.Context(), filepath.Join(dir, "log"), nil, `"listen"`, &line, "/bin/sh", "-c", "echo $$ >"+dir+"/pid; "+tc.script)
+		switch {
+		case tc.want != "":
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s: error %v, want %q in it", tc.name, err, tc.want)
 			}
-			continue
-		}
-		if err != nil || line.Listen != "here" {
+		case err != nil || line.Listen != "here":
 			t.Fatalf("%s: error %v, line %+v", tc.name, err, line)
-		}
-		p.Stop()
-		select {
-		case <-p.ended:
 		default:
-			t.Errorf("%s: it runs on after Stop", tc.name)
+			p.Stop()
+		}
+		var pid int
+		text, err := os.ReadFile(filepath.Join(dir, "pid"))
+		if err == nil {
+			_, err = fmt.Sscan(string(text), &pid)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+			t.Errorf("%s: the program is there afterwards: %v", tc.name, err)
 		}
 	}
 }

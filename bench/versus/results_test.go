@@ -21,7 +21,7 @@ func sample() *Results {
 			atMost(2.2, cpuRequest, nameNginx), atMost(2, cpuRequest, nameNginx),
 			{metric: requestsS, to: nameNginx, limit: 0.45, atLeast: true}, {metric: cpuRequest, limit: 41},
 			atMost(1, cpuRequest, nameHAProxy), {metric: cpuRequest, to: nameNginx, limit: 2.9, above: nameDirect},
-			{metric: cpuRequest, base: "other", limit: 1.1},
+			{metric: cpuRequest, base: "other", limit: 1.1}, {metric: cpuRequest, base: "none", limit: 1.1},
 		},
 	}
 	out := r.add(s, []contender{{name: nameXpyd, xpyd: true}, {name: nameNginx}, {name: nameDirect}})
@@ -31,6 +31,10 @@ func sample() *Results {
 		rate float64
 	}{{nameXpyd, 40, 50}, {nameXpyd, 44, 40}, {nameNginx, 20, 100}, {nameNginx, 20, 100}, {nameDirect, 10, 1}, {nameDirect, 10, 1}} {
 		out.record(v.name, map[metric]float64{cpuRequest: v.cpu, requestsS: v.rate, othersCPU: 3}, nil)
+	}
+	other := r.add(shape{name: "other", title: "other", metrics: s.metrics}, []contender{{name: nameXpyd, xpyd: true}})
+	for range 2 {
+		other.record(nameXpyd, map[metric]float64{cpuRequest: 40}, nil)
 	}
 	return r
 }
@@ -48,7 +52,8 @@ func TestVerdicts(t *testing.T) {
 		"xpyd: CPU/request µs ≤ 41: 42.0 (40.0–44.0): does not hold",
 		"xpyd: CPU/request µs to haproxy ≤ 1×: not measured: unknown",
 		"xpyd: CPU/request µs above direct to nginx ≤ 2.9×: 3.20× (3.00–3.40): does not hold",
-		"xpyd: CPU/request µs to other ≤ 1.1×: not measured: unknown",
+		"xpyd: CPU/request µs to other ≤ 1.1×: 1.05× (1.00–1.10): holds",
+		"xpyd: CPU/request µs to none ≤ 1.1×: not measured: unknown",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("verdicts\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -75,7 +80,8 @@ func TestTableShowsRatiosFirst(t *testing.T) {
 func TestRenderOfAnEarlierRun(t *testing.T) {
 	r := sample()
 	r.Shapes[0].record(nameXpyd, nil, errors.New("it broke")) // NaN goes through the file, too
-	r.Shapes[0].bars = requestShapes()[0].bars                // those that the name stands for
+	r.Shapes = r.Shapes[:1]
+	r.Shapes[0].bars = requestShapes()[0].bars // those that the name stands for
 	out, docs := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(docs, "performance.md"), []byte("<!-- bench-proxy: begin -->\n<!-- bench-proxy: end -->\n"), 0o644); err != nil {
 		t.Fatal(err)
