@@ -51,14 +51,13 @@ type engines struct {
 // engineConn is a connection from a proxy.
 type engineConn struct {
 	sendBuffer
-	role    role
-	head    []byte // of a request, until it is whole
-	body    int    // bytes of the body that are to come
-	size    int    // of the whole body
-	chat    bool
-	left    int // events of the stream that are to come
-	writing bool
-	closed  bool
+	role   role
+	head   []byte // of a request, until it is whole
+	body   int    // bytes of the body that are to come
+	size   int    // of the whole body
+	chat   bool
+	left   int // events of the stream that are to come
+	closed bool
 }
 
 func startEngines(prefills, decodes int, pace pacing) (*engines, error) {
@@ -185,7 +184,7 @@ func (e *engines) accept(listener int, r role) {
 		if err != nil {
 			return // nobody waits, or has gone already
 		}
-		c := &engineConn{sendBuffer: sendBuffer{fd: fd}, role: r}
+		c := &engineConn{sendBuffer: sendBuffer{fd: fd, poll: e.poll}, role: r}
 		_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1) // as uvicorn does
 		if e.poll.add(fd, wantRead) != nil {
 			_ = syscall.Close(fd)
@@ -203,13 +202,11 @@ func (e *engines) drop(c *engineConn) {
 
 func (e *engines) serve(c *engineConn, ready uint32) {
 	if ready&syscall.EPOLLOUT != 0 {
-		blocked, err := c.flush()
-		if err != nil {
+		if err := c.flush(); err != nil {
 			e.drop(c)
 			return
 		}
-		e.awaitWritable(c, blocked)
-		if !blocked && c.left > 0 && e.pace.interval == 0 {
+		if !c.blocked() && c.left > 0 && e.pace.interval == 0 {
 			e.rushing = append(e.rushing, c)
 		}
 	}
@@ -295,7 +292,7 @@ func (e *engines) answer(c *engineConn) error {
 	case bytes.HasPrefix(c.head, []byte("GET /version ")):
 		whole = okVersion
 	}
-	return e.put(c, whole)
+	return c.write(whole)
 }
 
 // prefillAnswer keeps an answer for each length that is asked for: a run has few.
@@ -309,7 +306,7 @@ func (e *engines) prefillAnswer(size int) []byte {
 
 func (e *engines) beginStream(c *engineConn) error {
 	c.left = e.pace.events
-	if err := e.put(c, streamHead); err != nil {
+	if err := c.write(streamHead); err != nil {
 		return err
 	}
 	if e.pace.interval == 0 {
@@ -320,27 +317,6 @@ func (e *engines) beginStream(c *engineConn) error {
 	return nil
 }
 
-// put writes b, and what the proxy does not take later.
-func (e *engines) put(c *engineConn, b []byte) error {
-	blocked, err := c.write(b)
-	if err == nil {
-		e.awaitWritable(c, blocked)
-	}
-	return err
-}
-
-func (e *engines) awaitWritable(c *engineConn, blocked bool) {
-	if blocked == c.writing {
-		return
-	}
-	c.writing = blocked
-	if blocked {
-		e.poll.modify(c.fd, wantRead|wantWrite)
-	} else {
-		e.poll.modify(c.fd, wantRead)
-	}
-}
-
 // sendEvent sends the next event of a stream, and its end after the last. It reports
 // whether more are to come.
 func (e *engines) sendEvent(c *engineConn) (more bool) {
@@ -349,9 +325,9 @@ func (e *engines) sendEvent(c *engineConn) (more bool) {
 	}
 	putStamp(e.event[e.stamped:], stamp())
 	c.left--
-	err := e.put(c, e.event)
+	err := c.write(e.event)
 	if err == nil && c.left == 0 && !e.pace.hold {
-		err = e.put(c, streamTail)
+		err = c.write(streamTail)
 	}
 	if err != nil {
 		e.drop(c)
@@ -363,7 +339,7 @@ func (e *engines) sendEvent(c *engineConn) (more bool) {
 // rush sends, stream by stream, all that the proxy takes: a write an event.
 func (e *engines) rush() {
 	for _, c := range e.rushing {
-		for !c.writing && e.sendEvent(c) {
+		for !c.blocked() && e.sendEvent(c) {
 		}
 	}
 	clear(e.rushing)

@@ -48,13 +48,12 @@ type clients struct {
 
 type clientConn struct {
 	sendBuffer
-	reply   reply
-	sent    int64 // when the request was, ns since epoch
-	events  int   // of all answers
-	until   int64 // when the pause ends
-	heard   bool  // a byte has come
-	begun   bool
-	writing bool
+	reply  reply
+	sent   int64 // when the request was, ns since epoch
+	events int   // of all answers
+	until  int64 // when the pause ends
+	heard  bool  // a byte has come
+	begun  bool
 }
 
 // openAtOnce bounds how many connections wait for their first byte: a crowd that all
@@ -186,7 +185,7 @@ func (c *clients) connect() error {
 	}
 	_ = syscall.SetNonblock(fd, true)
 	_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
-	x := &clientConn{sendBuffer: sendBuffer{fd: fd}}
+	x := &clientConn{sendBuffer: sendBuffer{fd: fd, poll: c.poll}}
 	x.reply.onEvent = func(sent int64) { c.event(x, sent) }
 	c.conns[fd] = x
 	c.opening++
@@ -200,9 +199,7 @@ func (c *clients) connect() error {
 func (c *clients) ask(x *clientConn) {
 	x.reply.reset()
 	x.sent = stamp()
-	blocked, err := x.write(c.request)
-	c.fail(err)
-	c.awaitWritable(x, blocked)
+	c.fail(x.write(c.request))
 }
 
 // fail ends the run: a proxy that loses one request is not measured.
@@ -212,23 +209,9 @@ func (c *clients) fail(err error) {
 	}
 }
 
-func (c *clients) awaitWritable(x *clientConn, blocked bool) {
-	if blocked == x.writing {
-		return
-	}
-	x.writing = blocked
-	if blocked {
-		c.poll.modify(x.fd, wantRead|wantWrite)
-	} else {
-		c.poll.modify(x.fd, wantRead)
-	}
-}
-
 func (c *clients) serve(x *clientConn, ready uint32) {
 	if ready&syscall.EPOLLOUT != 0 {
-		blocked, err := x.flush()
-		c.fail(err)
-		c.awaitWritable(x, blocked)
+		c.fail(x.flush())
 	}
 	if ready&^syscall.EPOLLOUT == 0 {
 		return

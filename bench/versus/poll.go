@@ -60,33 +60,38 @@ func (p *poller) wait(timeout int) ([]syscall.EpollEvent, error) {
 	return p.events[:n], nil
 }
 
-// sendBuffer is the rest of what a socket has not taken yet.
+// sendBuffer is the rest of what a socket has not taken yet. While there is one, poll
+// waits for the socket to take more: then flush is due.
 type sendBuffer struct {
 	fd   int
 	rest []byte
+	poll *poller // has the socket
 }
 
-// write sends b behind what is left over, and keeps what the socket does not take:
-// then blocked is true until flush empties it.
-func (s *sendBuffer) write(b []byte) (blocked bool, err error) {
-	if len(s.rest) > 0 {
-		s.rest = append(s.rest, b...)
-		return true, nil
+func (s *sendBuffer) blocked() bool { return len(s.rest) > 0 }
+
+// write sends b behind what is left over, and keeps what the socket does not take.
+func (s *sendBuffer) write(b []byte) error {
+	if !s.blocked() {
+		n, err := send(s.fd, b)
+		if err != nil || n == len(b) {
+			return err
+		}
+		b = b[n:]
+		s.poll.modify(s.fd, wantRead|wantWrite)
 	}
-	n, err := send(s.fd, b)
-	if n < len(b) && err == nil {
-		s.rest = append(s.rest, b[n:]...)
-	}
-	return len(s.rest) > 0, err
+	s.rest = append(s.rest, b...)
+	return nil
 }
 
-func (s *sendBuffer) flush() (blocked bool, err error) {
+func (s *sendBuffer) flush() error {
 	n, err := send(s.fd, s.rest)
 	s.rest = s.rest[n:]
-	if len(s.rest) == 0 {
+	if !s.blocked() {
 		s.rest = nil // a body of MiB is not kept for good
+		s.poll.modify(s.fd, wantRead)
 	}
-	return len(s.rest) > 0, err
+	return err
 }
 
 // send writes as much as the socket takes.
