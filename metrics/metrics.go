@@ -74,7 +74,7 @@ func New(version string, l Labels, backends func() []BackendLoad, queued map[str
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.requests = m.counterVec("xpyd_requests_total", "Completions ended, by API and outcome.", "api", "outcome")
 	m.errors = m.counterVec("xpyd_request_errors_total", "Error answers and error events sent to clients, by code.", "code")
-	m.decisions = m.counterVec("xpyd_decisions_total", "Paths taken by completions, by reason.", "path", "reason")
+	m.decisions = m.counterVec("xpyd_decisions_total", "Paths taken by completions, by reason; those that ended before a backend was asked took none.", "path", "reason")
 	m.clientGone = m.counterVec("xpyd_client_gone_total", "Clients that left before their answer was complete, by phase.", "phase")
 	m.handles = m.counterVec("xpyd_kv_handles_total", "Handles to KV blocks: issued by prefill backends, and how each ended.", "end")
 	m.orphans = m.counterVec("xpyd_kv_orphans_total", "Handles whose blocks wait for the lease, or may, by reason.", "reason")

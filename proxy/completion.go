@@ -79,6 +79,7 @@ type completion struct {
 	reason   string
 	round    int
 	chosen   bool // choosePath has been asked
+	reached  bool // a backend has had a byte of it: the path is taken, and counted
 	degraded bool // counts against decode_only.max_share, whichever D it is on
 	retrying bool // holds a share of the retry budget
 	failure  *apiError
@@ -157,7 +158,7 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	c.req.Deny = c.s.cfg.DenyFields
 	c.handoff.s = c.s
 	c.state.set(stateAdmitted)
-	c.degraded, c.chosen = false, false
+	c.degraded, c.chosen, c.reached = false, false, false
 	c.legID, c.path, c.reason, c.round = "", "", reasonNone, 0
 	c.failure = nil
 }
@@ -319,7 +320,7 @@ func (c *completion) answer() {
 func (c *completion) commonHeaders() {
 	h := &c.ctx.Response.Header
 	h.Set("X-Request-Id", c.id)
-	if c.path != "" {
+	if c.reached {
 		h.Set("X-Xpyd-Path", c.path)
 		h.Set("X-Xpyd-Reason", c.reason)
 	}

@@ -225,6 +225,40 @@ func TestDeadDecodeIsPassedOverWithTheSameHandle(t *testing.T) {
 	}
 }
 
+// A request that no backend has had took no path, and none is told or counted.
+func TestNoPathWhereNoBackendWasReached(t *testing.T) {
+	for _, tc := range []struct {
+		name, code string
+		kill       []int // of prefill-0 and decode-0
+		alone      bool  // decode_only.enabled
+		field      string
+	}{
+		{"prefill is gone", "prefill_unavailable", []int{0}, false, ""},
+		{"decode is gone", "decode_unavailable", []int{1}, true, `,"n":2`},
+		{"both are gone", "decode_unavailable", []int{0, 1}, true, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.DecodeOnly.Enabled = tc.alone }})
+			for _, i := range tc.kill {
+				append(r.prefill, r.decode...)[i].Kill()
+			}
+			a := r.post("/v1/completions", `{"prompt":"x","max_tokens":2`+tc.field+`}`)
+			if a.status != 503 || a.code() != tc.code {
+				t.Fatalf("%d %s", a.status, a.body)
+			}
+			if path, reason := a.header.Values("X-Xpyd-Path"), a.header.Values("X-Xpyd-Reason"); len(path)+len(reason) > 0 {
+				t.Errorf("path %q, reason %q, want neither", path, reason)
+			}
+			if n := r.metric("xpyd_decisions_total"); n != 0 {
+				t.Errorf("%v decisions counted", n)
+			}
+			if _, line, ok := strings.Cut(r.logs.String(), `"code":"`+tc.code); !ok || strings.Contains(r.logs.String(), `"path":`) {
+				t.Errorf("the log names a path, or lacks the code %s: %s", tc.code, line)
+			}
+		})
+	}
+}
+
 func TestNoDecodeLeft(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	r.decode[0].Kill()

@@ -36,6 +36,7 @@ func (c *completion) bothLegs() *apiError {
 		c.p.x.interrupt(time.Now())
 	}
 	r := <-result
+	c.reached = c.reached || c.p.x.sent()
 	if err != nil { // each leg may have cut the other: neither limit may outlive the round
 		c.p.x.reset()
 		c.d.x.reset()

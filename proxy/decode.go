@@ -69,6 +69,7 @@ func (c *completion) decode() *apiError {
 		b := c.d.lease.Backend
 		c.d.started = time.Now()
 		r := c.watchedDecode(b)
+		c.reached = c.reached || c.d.x.sent()
 		if r.err == nil {
 			return nil
 		}

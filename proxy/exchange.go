@@ -65,6 +65,9 @@ func (x *exchange) interrupted() bool {
 	return !x.limit.IsZero()
 }
 
+// sent reports whether the backend was written to.
+func (x *exchange) sent() bool { return !x.wrote.IsZero() }
+
 // setDeadline arms reads and writes, never beyond the limit of an interrupt.
 func (x *exchange) setDeadline(at time.Time) {
 	x.mu.Lock()
@@ -84,6 +87,7 @@ func (x *exchange) setDeadline(at time.Time) {
 // but only when again allows it: a backend may have seen the first. After a failure
 // the connection is still held, until finish or drop: P may yet answer on it.
 func (x *exchange) do(u *upstream, req *upstreamRequest, deadline time.Time, again bool) error {
+	x.wrote = time.Time{} // not that of an earlier request
 	if u == nil {
 		return &upstreamError{stage: stageDial, silent: true, err: errRemoved}
 	}
@@ -105,7 +109,7 @@ func (x *exchange) do(u *upstream, req *upstreamRequest, deadline time.Time, aga
 }
 
 func (x *exchange) try(u *upstream, req *upstreamRequest, deadline time.Time, connect func() (*upstreamConn, error)) error {
-	x.wrote = time.Time{} // not that of an earlier request, where the dial fails
+	x.wrote = time.Time{} // not that of an earlier try, where the dial fails
 	c, err := connect()
 	if err != nil {
 		return &upstreamError{stage: stageDial, silent: true, err: err}

@@ -84,7 +84,7 @@ func (c *completion) count() string {
 		}
 	}
 	m.Request(apiName(c.api), outcome, now.Sub(c.times.start))
-	if c.path != "" {
+	if c.reached {
 		m.Decision(c.path, c.reason)
 	}
 	if c.d.streamed && !c.times.first.IsZero() {
@@ -126,8 +126,11 @@ func (c *completion) logLine(outcome string) {
 		return
 	}
 	t := &c.times
-	e.Stringer("client", c.conn.ip).Str("request_id", c.id).Str("leg_id", c.legID).Str("api", apiName(c.api)).
-		Str("path", c.path).Str("reason", c.reason).Int("rounds", c.round)
+	e.Stringer("client", c.conn.ip).Str("request_id", c.id).Str("leg_id", c.legID).Str("api", apiName(c.api))
+	if c.reached {
+		e.Str("path", c.path).Str("reason", c.reason)
+	}
+	e.Int("rounds", c.round)
 	logBackend(e, "prefill", c.p.lease.Backend)
 	logBackend(e, "decode", c.d.lease.Backend)
 	status := fasthttp.StatusOK

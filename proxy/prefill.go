@@ -68,6 +68,7 @@ func (c *completion) prefill() *apiError {
 		}
 		b := c.p.lease.Backend
 		last = c.prefillAttempt(b)
+		c.reached = c.reached || c.p.x.sent()
 		c.p.lease.Release(last.outcome)
 		if last.err == nil || !last.next {
 			break
