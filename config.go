@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -74,7 +73,11 @@ func flagError(cmd *cobra.Command, err error) error {
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	return usageError{fmt.Errorf("%w; the nearest is --%s, see %s --help", err, nearest(unknown.GetSpecifiedName(), names), cmd.CommandPath())}
+	near := ""
+	if name := nearest(unknown.GetSpecifiedName(), names); name != "" {
+		near = "the nearest is --" + name + ", "
+	}
+	return usageError{fmt.Errorf("%w; %ssee %s --help", err, near, cmd.CommandPath())}
 }
 
 // loadConfig reads the configuration: flags over environ (the form of os.Environ)
@@ -153,7 +156,7 @@ func readConfigFile(keys []key, path string) (map[string]any, error) {
 		case member != "":
 			return nil, fmt.Errorf("%s: %s holds one value and must hold keys, such as %s", path, p, member)
 		default:
-			return nil, fmt.Errorf("%s: %s is no known key; the nearest is %s", path, p, nearestKey(keys, p))
+			return nil, fmt.Errorf("%s: %s is no known key; %s", path, p, nearestKey(keys, p))
 		}
 	}
 	return values, nil
@@ -169,12 +172,21 @@ func firstMember(keys []key, section string) string {
 	return ""
 }
 
+// nearestKey hints at the key that path was meant for.
 func nearestKey(keys []key, path string) string {
 	var paths []string
 	for _, k := range keys {
 		paths = append(paths, k.path)
 	}
-	return nearest(path, paths)
+	return hint("", nearest(path, paths))
+}
+
+// hint says what an unknown name was meant for, if that can be told.
+func hint(prefix, near string) string {
+	if near == "" {
+		return "xpyd serve --help lists all"
+	}
+	return "the nearest is " + prefix + near
 }
 
 // fileError shortens what the readers say of a file to one line without its path.
@@ -209,9 +221,17 @@ func checkEnvironment(keys []key, environ []string) error {
 		if !strings.HasPrefix(name, envPrefix) || known[name] || ofService(services, name) {
 			continue
 		}
-		return fmt.Errorf("the variable %s names no known key; the nearest is %s", name, nearest(name, slices.Collect(maps.Keys(known))))
+		return fmt.Errorf("the variable %s names no known key; %s", name, hint(envPrefix, nearest(strings.TrimPrefix(name, envPrefix), shortNames(known))))
 	}
 	return nil
+}
+
+// shortNames are the names of variables without the prefix that all have.
+func shortNames(known map[string]bool) (names []string) {
+	for name := range known {
+		names = append(names, strings.TrimPrefix(name, envPrefix))
+	}
+	return names
 }
 
 // ofService: NAME_SERVICE_HOST, NAME_SERVICE_PORT…, NAME_PORT… of a Kubernetes Service.

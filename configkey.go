@@ -315,16 +315,34 @@ func (f *flagValue) String() string { return f.raw }
 // Type is the word that help shows beside the flag.
 func (f *flagValue) Type() string { return f.key.unit() }
 
-// nearest returns the candidate with the fewest edits from name.
+// nearest returns the candidate that name is most likely meant for: one that it is a part
+// or an extension of, by whole words, or the one with the fewest edits, no more than a third of
+// name. "": none is near.
 func nearest(name string, candidates []string) string {
 	slices.Sort(candidates)
-	best, least := "", math.MaxInt
+	name = strings.ToLower(name)
+	best, least := "", max(1, len(name)/3)+1
 	for _, c := range candidates {
-		if d := distance(strings.ToLower(name), strings.ToLower(c)); d < least {
+		d := distance(name, strings.ToLower(c))
+		if within(name, strings.ToLower(c)) || within(strings.ToLower(c), name) {
+			d = min(d, 1)
+		}
+		if d < least {
 			best, least = c, d
 		}
 	}
 	return best
+}
+
+// within: part is the begin or the end of whole, with a mark between words beside it.
+func within(part, whole string) bool {
+	const marks = ".-_"
+	rest, begins := strings.CutPrefix(whole, part)
+	if begins && rest != "" && strings.ContainsRune(marks, rune(rest[0])) {
+		return true
+	}
+	rest, ends := strings.CutSuffix(whole, part)
+	return ends && rest != "" && strings.ContainsRune(marks, rune(rest[len(rest)-1]))
 }
 
 // distance counts the bytes to insert, delete or replace between a and b.

@@ -99,11 +99,21 @@ func normalizePool(path string, pool []string) error {
 		}
 		_, weight, err := router.ParseEntry(base + strings.TrimPrefix(entry, raw))
 		if err != nil {
-			return invalid(path, base, err.Error())
+			return invalid(path, showEntry(base, strings.TrimPrefix(entry, raw)), err.Error())
 		}
 		bases[i], pool[i] = base, router.FormatEntry(base, weight)
 	}
 	return nil
+}
+
+// showEntry is an entry of a pool with what stands behind its URL, as far as that is meant
+// for a weight: anything else may be another URL, with a password.
+func showEntry(base, rest string) string {
+	words := strings.Fields(rest)
+	if len(words) == 0 || !strings.HasPrefix(words[0], "weight=") {
+		return base
+	}
+	return base + " " + showURL(words[0])
 }
 
 // checkAffinity: a header that no request can have would be a setting that does nothing.
