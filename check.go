@@ -19,7 +19,8 @@ func newCheckCmd() *cobra.Command {
 
 With --probe it asks each backend for health, models and version, and sends a prompt of
 its own with one token through every pair of a prefill and a decode engine.
-It names what does not fit. Exit status: 0 fits, 1 does not, 2 wrong configuration.`,
+It names what does not fit. Settings that others keep from having any effect get a
+warning. Exit status: 0 fits, 1 does not, 2 wrong configuration.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := loadConfig(cmd.Flags(), os.Environ())
@@ -27,6 +28,9 @@ It names what does not fit. Exit status: 0 fits, 1 does not, 2 wrong configurati
 				return err
 			}
 			printPools(cmd.OutOrStdout(), c)
+			for _, w := range warnings(c) {
+				fmt.Fprintln(cmd.OutOrStdout(), "warning:", w)
+			}
 			if probe {
 				return runProbe(cmd.Context(), cmd.OutOrStdout(), c)
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -66,7 +67,19 @@ func (l *lifetime) reload() {
 		l.log.Error().Err(err).Msg("reload failed; the configuration before it stays in force")
 		return
 	}
+	joined, left, list := changes(l.cfg, next)
+	l.log.Info().Int("joined", joined).Int("left", left).Strs("changes", list).Msg("pools reloaded")
+	l.warn(warnings(next), warnings(l.cfg))
 	l.cfg = next
+}
+
+// warn writes the warnings that have not been written before.
+func (l *lifetime) warn(now, before []string) {
+	for _, w := range now {
+		if !slices.Contains(before, w) {
+			l.log.Warn().Str("setting", w).Msg("setting without effect")
+		}
+	}
 }
 
 // succeed starts a successor; what comes of it is sent once.

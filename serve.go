@@ -77,6 +77,7 @@ func serve(ctx context.Context, cfg config, load func() (config, error), from *i
 		log.Warn().Msg("no prefill backends: balancing over the decode pool without disaggregation")
 	}
 	l := lifetime{running: p, cfg: cfg, load: load, exe: exe, log: log, hup: hup, usr2: usr2}
+	l.warn(warnings(cfg), nil)
 	replaced, err := l.await(ctx)
 	if err != nil {
 		return errors.Join(err, p.shutdown())

@@ -104,7 +104,6 @@ func (s *Server) Reload(cfg router.Config) error {
 		s.warm.cold(b, true)
 	}
 	s.metrics.Reload(true)
-	s.log.Info().Int("joined", len(c.Joined)).Int("left", len(c.Left)).Msg("pools reloaded")
 	return nil
 }
 
