@@ -243,6 +243,32 @@ func TestDocsMetricTable(t *testing.T) {
 	checkSection(t, "metrics", b.String())
 }
 
+// TestDocsAdminPages: each member that the pages of the admin port may have stands in
+// docs/admin.md, and nothing else.
+func TestDocsAdminPages(t *testing.T) {
+	members, told := map[string]bool{}, map[string]bool{}
+	for _, file := range []string{"proxy/admin.go", "proxy/adminbackends.go", "proxy/adminadvice.go", "router/advice.go", "router/price.go"} {
+		for _, m := range regexp.MustCompile(`json:"(\w+)`).FindAllStringSubmatch(readText(t, file), -1) {
+			members[m[1]] = true
+		}
+	}
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]+`) \\|").FindAllStringSubmatch(readText(t, "docs/admin.md"), -1) {
+		for _, m := range regexp.MustCompile("`(?:[\\w…]+\\.)?(\\w+)`").FindAllStringSubmatch(row[1], -1) {
+			told[m[1]] = true
+		}
+	}
+	for name := range members {
+		if !told[name] {
+			t.Errorf("docs/admin.md does not explain %s", name)
+		}
+	}
+	for name := range told {
+		if !members[name] {
+			t.Errorf("docs/admin.md explains %s, which no page has", name)
+		}
+	}
+}
+
 // TestDocsMakeTargets: what the documents tell people to run exists.
 func TestDocsMakeTargets(t *testing.T) {
 	makefile := readText(t, "Makefile")

@@ -44,10 +44,13 @@ func (s *Server) adminReady(w http.ResponseWriter, _ *http.Request) {
 
 // poolEntry is one backend as GET /pools shows it. Times are seconds.
 type poolEntry struct {
-	URL      string `json:"url"`
-	State    string `json:"state"` // unknown, up, down
-	Version  string `json:"version,omitempty"`
-	InFlight int64  `json:"in_flight"`
+	URL     string `json:"url"`
+	State   string `json:"state"` // unknown, up, down
+	Version string `json:"version,omitempty"`
+	// Policy is that of the backend's pool, Weight its share beside the others there.
+	Policy   string  `json:"policy"`
+	Weight   float64 `json:"weight"`
+	InFlight int64   `json:"in_flight"`
 	// EjectedFor is how long it is left alone yet, EjectReason why; Ejections how many
 	// it had in a row.
 	EjectedFor  float64 `json:"ejected_for,omitempty"`
@@ -59,8 +62,13 @@ type poolEntry struct {
 	Cold   []string           `json:"cold_with,omitempty"`
 }
 
-func poolEntryOf(snap *router.Snapshot, b *router.Backend) poolEntry {
-	e := poolEntry{URL: b.URL, State: b.State().String(), Version: b.Version(), InFlight: b.InFlight()}
+// poolEntryOf shows the i-th backend of the role.
+func poolEntryOf(snap *router.Snapshot, role router.Role, i int) poolEntry {
+	b := snap.Backends(role)[i]
+	e := poolEntry{
+		URL: b.URL, State: b.State().String(), Version: b.Version(),
+		Policy: snap.Policy(role), Weight: snap.Weights(role)[i], InFlight: b.InFlight(),
+	}
 	left, why, nth := b.Ejection()
 	if left > 0 {
 		e.EjectedFor, e.EjectReason = left.Seconds(), string(why)
@@ -84,8 +92,8 @@ func (s *Server) adminPools(w http.ResponseWriter, _ *http.Request) {
 	snap := s.router.Snapshot()
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
 		entries := []poolEntry{}
-		for _, b := range snap.Backends(role) {
-			entries = append(entries, poolEntryOf(snap, b))
+		for i := range snap.Backends(role) {
+			entries = append(entries, poolEntryOf(snap, role, i))
 		}
 		pools[role.String()] = entries
 	}

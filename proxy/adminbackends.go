@@ -12,6 +12,9 @@ import (
 type backendEntry struct {
 	Role string `json:"role"` // prefill, decode
 	poolEntry
+	// Models are the ids that it lists; absent while they are not known: then it counts
+	// as one that serves any.
+	Models []string `json:"models,omitempty"`
 	// TokensInFlight is the estimated size of the prompts of what is in flight.
 	TokensInFlight int64 `json:"tokens_in_flight"`
 	// Elsewhere estimates the requests on the engine that this process has not sent.
@@ -33,6 +36,12 @@ type cacheEntry struct {
 	Queries  int64 `json:"queries"`
 	Hits     int64 `json:"hits"`
 	Capacity int64 `json:"capacity"` // that the cache has room for
+}
+
+// pdEntry is what says when a request gets a prefill, as configured.
+type pdEntry struct {
+	Mode            string `json:"mode"`
+	ThresholdTokens int    `json:"threshold_tokens"`
 }
 
 // tableEntry is the memory of what a pool's backends have had.
@@ -84,12 +93,14 @@ func known[T int64 | float64](v T) *T {
 	return &v
 }
 
-func (s *Server) backendEntryOf(snap *router.Snapshot, b *router.Backend) backendEntry {
+// backendEntryOf shows the i-th backend of the role.
+func (s *Server) backendEntryOf(snap *router.Snapshot, role router.Role, i int) backendEntry {
+	b := snap.Backends(role)[i]
 	e := backendEntry{
-		Role: b.Role.String(), poolEntry: poolEntryOf(snap, b), TokensInFlight: b.TokensInFlight(),
+		Role: role.String(), poolEntry: poolEntryOf(snap, role, i), Models: b.Models(), TokensInFlight: b.TokensInFlight(),
 		Elsewhere: b.Elsewhere(), LocalSeconds: b.LocalTime().Seconds(), EngineUnknown: s.polls.unknown(b),
 	}
-	if _, memory := snap.PrefixTable(b.Role); memory > 0 {
+	if _, memory := snap.PrefixTable(role); memory > 0 {
 		c := b.CacheEstimate()
 		e.CacheEstimate = &cacheEntry{c.Queries, c.Hits, c.Capacity}
 	}
@@ -112,13 +123,17 @@ func (s *Server) adminBackends(w http.ResponseWriter, _ *http.Request) {
 		TokenBytes float64 `json:"token_bytes"`
 		// Decisions by path and reason.
 		Decisions map[string]map[string]int64 `json:"decisions"`
-	}{Backends: []backendEntry{}, Tables: map[string]tableEntry{}, TokenBytes: s.router.TokenBytes(), Decisions: s.metrics.Decisions()}
+		PD        pdEntry                     `json:"pd"`
+	}{
+		Backends: []backendEntry{}, Tables: map[string]tableEntry{}, TokenBytes: s.router.TokenBytes(), Decisions: s.metrics.Decisions(),
+		PD: pdEntry(snap.PD()),
+	}
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
 		if used, memory := snap.PrefixTable(role); memory > 0 {
 			all.Tables[role.String()] = tableEntry{used, memory}
 		}
-		for _, b := range snap.Backends(role) {
-			all.Backends = append(all.Backends, s.backendEntryOf(snap, b))
+		for i := range snap.Backends(role) {
+			all.Backends = append(all.Backends, s.backendEntryOf(snap, role, i))
 		}
 	}
 	writeIndented(w, all)

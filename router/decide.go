@@ -72,6 +72,9 @@ const (
 	exploreShare  = 20
 )
 
+// PD is what says when a request gets a prefill, as configured.
+func (s *Snapshot) PD() PD { return s.pd }
+
 // Splits reports whether any request gets a prefill of its own.
 func (s *Snapshot) Splits() bool { return s.pd.Mode != PDNever }
 

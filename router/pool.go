@@ -55,6 +55,12 @@ func (s *Snapshot) pool(role Role) *pool {
 	return s.decode
 }
 
+// Policy is the name of the role's policy, as configured.
+func (s *Snapshot) Policy(role Role) string { return s.pool(role).policyName }
+
+// Weights are those of Backends, as configured; the slice must not be changed.
+func (s *Snapshot) Weights(role Role) []float64 { return s.pool(role).weights }
+
 // weigh puts the weights in force, each as its part of the largest, and has choices look
 // at each backend anew: other rules may hold for it.
 func (p *pool) weigh() {
