@@ -81,6 +81,7 @@ func (p *pool) serving(id string) *pool {
 			part.backends = append(part.backends, b)
 		}
 	}
+	part.cycle = cycleOf(len(part.backends), p.partners)
 	return part
 }
 

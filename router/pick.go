@@ -39,6 +39,7 @@ type query struct {
 	prefix       []uint64
 	found        *prefixMatches // who has how much of prefix; nil: nothing is remembered
 	turns        *atomic.Uint64 // of the list that is chosen from: where the next one begins
+	cycle        uint64         // of the list, see cycleOf
 	peeks        bool           // nothing comes of the choice: it takes no turns
 	peeked       uint64         // turns looked at
 	now          int64          // of the router's clock, nanoseconds
@@ -50,7 +51,7 @@ type query struct {
 // query is what w asks of p, its pool or a part of that, now.
 func (s *Snapshot) query(w *Want, p *pool) query {
 	q := query{
-		skip: w.Skip, tokens: int64(w.Tokens), key: w.Key, prefix: w.Prefix, conversation: w.Conversation, turns: p.turns,
+		skip: w.Skip, tokens: int64(w.Tokens), key: w.Key, prefix: w.Prefix, conversation: w.Conversation, turns: p.turns, cycle: p.cycle,
 		now: s.router.now(), limit: p.limit, slowStart: s.health.SlowStart,
 	}
 	if m := &s.router.pairs; !w.Alone && m.known() {

@@ -14,6 +14,8 @@ type pool struct {
 	policyName string
 	policy     policy
 	turns      *atomic.Uint64 // see query
+	partners   int            // of decode: backends of the prefill pool
+	cycle      uint64         // see cycleOf
 	limit      int64          // of leases on one backend; 0: none
 
 	prefix *prefixTable // who has had which prompts; nil: not remembered

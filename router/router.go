@@ -96,6 +96,8 @@ func (r *Router) build(cfg Config, maxShare float64, old *Snapshot) (*Snapshot, 
 	if len(s.decode.backends) == 0 {
 		return nil, errors.New("decode pool is empty")
 	}
+	s.decode.partners = len(s.prefill.backends)
+	s.decode.cycle = cycleOf(len(s.decode.backends), s.decode.partners)
 	s.prefill.remember(cfg.Routing, old.prefill)
 	s.decode.remember(cfg.Routing, old.decode)
 	s.prefill.limit, s.decode.limit = int64(cfg.PrefillMaxInFlight), int64(cfg.DecodeMaxInFlight)

@@ -2,6 +2,7 @@ package router
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -42,6 +43,39 @@ func TestRoundRobinTakesEachInTurn(t *testing.T) {
 	}
 	if got != "abcabc" {
 		t.Fatalf("order %q, want abcabc", got)
+	}
+}
+
+// Each backend has its turn once a round, and no two always have theirs together.
+func TestRoundRobinPairsAllWithAll(t *testing.T) {
+	for _, size := range [][2]int{{1, 1}, {2, 2}, {3, 3}, {4, 4}, {4, 2}, {2, 4}, {8, 2}, {6, 4}, {3, 2}, {1, 3}, {5, 1}} {
+		r, _ := newRouterOf(t, size[0], size[1], func(c *Config) { c.PrefillPolicy, c.DecodePolicy = "round_robin", "round_robin" })
+		s := r.Snapshot()
+		pairs, rounds := map[[2]int]int{}, 6*size[0]*size[1]
+		counts := [2][]int{make([]int, size[0]), make([]int, size[1])}
+		for i := range rounds * size[0] * size[1] {
+			var at [2]int
+			for _, role := range []Role{Decode, Prefill} {
+				var l Lease
+				if err := s.Acquire(role, 1, nil, &l); err != nil {
+					t.Fatal(err)
+				}
+				at[role] = slices.Index(s.Backends(role), l.Backend)
+				counts[role][at[role]]++
+				l.Release(OK)
+				if (i+1)%size[role] == 0 && slices.Max(counts[role]) != slices.Min(counts[role]) {
+					t.Fatalf("%v: after %d turns %s has %v", size, i+1, role, counts[role])
+				}
+			}
+			pairs[at]++
+		}
+		for p := range size[0] {
+			for d := range size[1] {
+				if n := pairs[[2]int{p, d}]; n != rounds {
+					t.Errorf("%v: P %d was with D %d %d times, want %d: %v", size, p, d, n, rounds, pairs)
+				}
+			}
+		}
 	}
 }
 
