@@ -39,6 +39,7 @@ const (
 
 	reasonNone        = "none"
 	reasonNoPool      = "no_prefill_pool"
+	reasonNoModel     = "no_prefill_model"
 	reasonUnavailable = "prefill_unavailable"
 	reasonBusy        = "prefill_busy"
 	reasonNoHandle    = "no_handle"
@@ -215,6 +216,9 @@ func (c *completion) plan() {
 		c.path, c.reason = pathDecodeOnly, reasonNoPool
 	case bypass != "" && c.s.dialect.DecodeOnlySafe():
 		c.path, c.reason = pathDecodeOnly, string(bypass)
+	case c.s.decodeAlone() && c.snap.OnDecodeOnly(c.req.Model()):
+		// Not for want of a prefill that should be there: no decode_only.max_share.
+		c.path, c.reason = pathDecodeOnly, reasonNoModel
 	default:
 		c.path = pathDisaggregated
 	}

@@ -23,7 +23,7 @@ const (
 )
 
 func labels() metrics.Labels {
-	reasons := []string{reasonNone, reasonNoPool, reasonUnavailable, reasonBusy, reasonNoHandle, reasonToolChoice}
+	reasons := []string{reasonNone, reasonNoPool, reasonNoModel, reasonUnavailable, reasonBusy, reasonNoHandle, reasonToolChoice}
 	reasons = append(reasons, router.DecideReasons()[1:]...) // the first is reasonNone
 	for _, r := range kvparams.Reasons() {
 		reasons = append(reasons, string(r))

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"
 )
@@ -128,4 +130,59 @@ func TestModelsAreListedAnew(t *testing.T) {
 	r := newRig(t, rigOptions{decode: 2, router: func(c *router.Config) { c.Health.Interval = time.Millisecond }})
 	r.server.ForgetModels()
 	r.await("listed anew", func() bool { return r.server.ModelsKnown() })
+}
+
+// A model that decode engines list and no prefill engine does is served by them alone, in any
+// number; the log tells, once, and tells when it is over.
+func TestModelOnDecodeOnly(t *testing.T) {
+	const warning, over = `"message":"models that backends of one pool only list`, `"message":"prefill and decode backends list the same models"`
+	var pools router.Config
+	engine := func(o *sim.Options) {
+		o.TokenLatency = 5 * time.Millisecond
+		if o.Model = "a"; o.Name == "decode-1" {
+			o.Model = "b"
+		}
+	}
+	share := func(c *proxy.Config) { c.DecodeOnly.MaxShare = 0 }
+	r := newRig(t, rigOptions{decode: 2, engine: engine, config: share, router: func(c *router.Config) { pools = *c }})
+	r.await("told", func() bool { return strings.Contains(r.logs.String(), warning) })
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() {
+			a := r.post("/v1/completions", fmt.Sprintf(`{"model":"b","prompt":%q,"max_tokens":20}`, prompt))
+			if a.status != 200 || pathOf(a) != "decode_only no_prefill_model" {
+				t.Errorf("%d %s by %s", a.status, a.body, pathOf(a))
+			}
+		})
+	}
+	all.Wait()
+	if a := r.ask("a"); a.status != 200 || pathOf(a) != "disaggregated none" {
+		t.Errorf("the other model: %d %s by %s", a.status, a.body, pathOf(a))
+	}
+	if a := r.ask("nope"); a.status != 404 || pathOf(a) != "disaggregated none" {
+		t.Errorf("a model that nobody lists: %d by %s, want the prefill engine's own 404", a.status, pathOf(a))
+	}
+	if n := r.metric(`xpyd_decisions_total{path="decode_only",reason="no_prefill_model"}`); n != 10 {
+		t.Errorf("%v counted, want 10", n)
+	}
+	logs := r.logs.String()
+	if strings.Count(logs, warning) != 1 || !strings.Contains(logs, `"only_decode":["b"],"only_prefill":[]`) {
+		t.Errorf("want one warning that names b: %s", logs)
+	}
+	pools.Decode = pools.Decode[:1]
+	if err := r.server.Reload(pools); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(r.logs.String(), over) {
+		t.Errorf("nothing says that it is over: %s", r.logs)
+	}
+	r.expectNothingHeld()
+}
+
+// Where decode may not compute prompts, the prefill engine says that it has no such model.
+func TestModelOnDecodeOnlyThatMayNot(t *testing.T) {
+	r := newRig(t, rigOptions{decode: 2, engine: byName("a", "b"), config: func(c *proxy.Config) { c.DecodeOnly.Enabled = false }})
+	if a := r.ask("b"); a.status != 404 || pathOf(a) != "disaggregated none" {
+		t.Errorf("%d %s by %s, want the prefill engine's 404", a.status, a.body, pathOf(a))
+	}
 }

@@ -153,6 +153,7 @@ func (p *prober) servesModels(b *router.Backend, auth string) bool {
 		u.models.Store(&list)
 	}
 	b.SetModels(list.ids())
+	p.s.compareModels()
 	return true
 }
 

@@ -53,9 +53,10 @@ type Server struct {
 	// loopbackOnce: a wrong side-channel host is logged once, not per request.
 	loopbackOnce sync.Once
 	models       modelCache
-	pool         sync.Pool    // of *completion
-	live         atomic.Int64 // completions that run
-	departed     atomic.Int64 // of these, the ones whose client is known to have left
+	oneSided     atomic.Pointer[string] // models that one pool lists, as last logged
+	pool         sync.Pool              // of *completion
+	live         atomic.Int64           // completions that run
+	departed     atomic.Int64           // of these, the ones whose client is known to have left
 	draining     atomic.Bool
 	stopOnce     func() error
 	accepting    atomic.Pointer[listener] // nil before Serve
@@ -152,9 +153,11 @@ func (s *Server) Serve(ln net.Listener) error {
 
 // Ready reports whether a completion could be served now.
 func (s *Server) Ready() bool {
-	alone := s.cfg.DecodeOnly.Enabled && s.dialect.DecodeOnlySafe()
-	return !s.draining.Load() && s.router.Snapshot().Ready(alone)
+	return !s.draining.Load() && s.router.Snapshot().Ready(s.decodeAlone())
 }
+
+// decodeAlone: a decode engine may compute a prompt for which no prefill can be had.
+func (s *Server) decodeAlone() bool { return s.cfg.DecodeOnly.Enabled && s.dialect.DecodeOnlySafe() }
 
 func (s *Server) queued() map[string]func() float64 {
 	read := map[string]func() float64{}

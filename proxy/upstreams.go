@@ -103,6 +103,7 @@ func (s *Server) Reload(cfg router.Config) error {
 	for _, b := range c.Joined {
 		s.warm.cold(b, true)
 	}
+	s.compareModels()
 	s.metrics.Reload(true)
 	return nil
 }

@@ -33,9 +33,64 @@ func (b *Backend) Models() []string {
 // Mixed reports whether the backends of the role serve different models.
 func (s *Snapshot) Mixed(role Role) bool { return s.pool(role).byModel.Load() != nil }
 
+// listing is what the backends of a pool list together; never changed.
+type listing struct {
+	ids   map[string]bool
+	whole bool // all have listed theirs
+}
+
+// lists reports whether some backend lists the model.
+func (l *listing) lists(model []byte) bool { return l != nil && l.ids[string(model)] }
+
+// lacks reports whether the model is known to be on no backend.
+func (l *listing) lacks(model string) bool { return l != nil && l.whole && !l.ids[model] }
+
+// list notes what the backends list. Called under router.mu.
+func (p *pool) list() {
+	all := &listing{ids: map[string]bool{}, whole: true}
+	for _, b := range p.backends {
+		ids := b.models.Load()
+		if ids == nil {
+			all.whole = false
+			continue
+		}
+		for _, id := range *ids {
+			all.ids[id] = true
+		}
+	}
+	p.listed.Store(all)
+}
+
+// OnDecodeOnly reports whether a decode backend lists the model, and each prefill backend
+// only others. False without a prefill pool.
+func (s *Snapshot) OnDecodeOnly(model []byte) bool {
+	p := s.prefill.listed.Load()
+	if model == nil || len(s.prefill.backends) == 0 || p == nil || !p.whole || p.ids[string(model)] {
+		return false
+	}
+	return s.decode.listed.Load().lists(model)
+}
+
+// OneSided are the models that backends of the role list, and each of the other only
+// others, in order.
+func (s *Snapshot) OneSided(role Role) (ids []string) {
+	ours, theirs := s.pool(role).listed.Load(), s.pool(1-role).listed.Load()
+	if ours == nil || len(s.Backends(1-role)) == 0 {
+		return nil
+	}
+	for id := range ours.ids {
+		if theirs.lacks(id) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
 // sortModels makes the lists of those that serve a model, with the turns of old, where
 // the models differ. Called under router.mu.
 func (p *pool) sortModels(old *pool) {
+	p.list()
 	if p.alike() {
 		p.byModel.Store(nil)
 		return

@@ -208,3 +208,46 @@ func TestModelsCostNothing(t *testing.T) {
 		}
 	}
 }
+
+// A model counts as one of decode alone only where each prefill backend has said what it
+// serves.
+func TestModelsOfOnePool(t *testing.T) {
+	for _, tc := range []struct {
+		name            string
+		prefill, decode []string
+		model           string
+		onDecode        bool
+		sided           [2]string // only prefill, only decode
+	}{
+		{"the same", []string{"a", "a"}, []string{"a", "a"}, "a", false, [2]string{}},
+		{"decode has more", []string{"a", "a"}, []string{"a,b", "a,c"}, "b", true, [2]string{"", "b c"}},
+		{"decode has another", []string{"a", "a"}, []string{"b", "b"}, "b", true, [2]string{"a", "b"}},
+		{"what both have", []string{"a", "a"}, []string{"a,b", "a"}, "a", false, [2]string{"", "b"}},
+		{"nobody has", []string{"a", "a"}, []string{"a", "a"}, "x", false, [2]string{}},
+		{"one prefill has", []string{"a", "a,b"}, []string{"a", "b"}, "b", false, [2]string{}},
+		{"one prefill is not known", []string{"a", ""}, []string{"a", "b"}, "b", false, [2]string{}},
+		{"one decode is not known", []string{"a,c", "a,c"}, []string{"", "b"}, "b", true, [2]string{"", "b"}},
+		{"no decode is known", []string{"a", "a"}, []string{"", ""}, "b", false, [2]string{}},
+		{"no prefill pool", nil, []string{"a", "b"}, "b", false, [2]string{}},
+		{"no model is named", []string{"a", "a"}, []string{"b", "b"}, "", false, [2]string{"a", "b"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r, _ := newRouterOf(t, len(tc.prefill), len(tc.decode), nil)
+			s := r.Snapshot()
+			serves(s, Prefill, tc.prefill...)
+			serves(s, Decode, tc.decode...)
+			var model []byte
+			if tc.model != "" {
+				model = []byte(tc.model)
+			}
+			if got := s.OnDecodeOnly(model); got != tc.onDecode {
+				t.Errorf("on decode only: %v, want %v", got, tc.onDecode)
+			}
+			for role, want := range tc.sided {
+				if got := strings.Join(s.OneSided(Role(role)), " "); got != want {
+					t.Errorf("only at %s: %q, want %q", Role(role), got, want)
+				}
+			}
+		})
+	}
+}

@@ -20,6 +20,7 @@ type pool struct {
 
 	prefix *prefixTable // who has had which prompts; nil: not remembered
 
+	listed  atomic.Pointer[listing]          // nil: nothing is known
 	byModel atomic.Pointer[map[string]*pool] // nil: all serve the same; the map is replaced, never changed
 }
 
