@@ -186,3 +186,11 @@ func TestModelOnDecodeOnlyThatMayNot(t *testing.T) {
 		t.Errorf("%d %s by %s, want the prefill engine's 404", a.status, a.body, pathOf(a))
 	}
 }
+
+// Where no request gets a prefill, the model is not why.
+func TestModelOnDecodeOnlyWithoutSplits(t *testing.T) {
+	r := newRig(t, rigOptions{decode: 2, engine: byName("a", "b"), router: func(c *router.Config) { c.PD.Mode = router.PDNever }})
+	if a := r.ask("b"); a.status != 200 || pathOf(a) != "decode_only pd_never" {
+		t.Errorf("%d %s by %s", a.status, a.body, pathOf(a))
+	}
+}
