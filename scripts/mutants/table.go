@@ -36,6 +36,7 @@ func mutants() []mutant {
 	all = append(all, handoverMutants()...)
 	all = append(all, edgeMutants()...)
 	all = append(all, routingMutants()...)
+	all = append(all, operatorMutants()...)
 	all = append(all, priceMutants()...)
 	all = append(all, engineMutants()...)
 	all = append(all, elsewhereMutants()...)
