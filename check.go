@@ -50,7 +50,7 @@ func printPools(w io.Writer, c config) {
 	} else {
 		fmt.Fprintf(w, "prefill: %s (%s)\n", strings.Join(c.Router.Prefill, " "), c.Router.PrefillPolicy)
 	}
-	fmt.Fprintf(w, "decode: %s (%s)\n", strings.Join(c.Router.Decode, " "), c.Router.DecodePolicy)
+	fmt.Fprintf(w, "decode: %s (%s)\n", strings.Join(c.Router.Decode, " "), c.Router.ChosenDecodePolicy())
 }
 
 // printReport writes both tables and then what does not fit, one fault a line.

@@ -57,7 +57,7 @@ var keyHelp = map[string]string{
 	"prefill":        "base `URLs` of the prefill engines, repeated or with commas, each with \" weight=2\" behind it where it takes more or less than another; none: a plain balancer over decode",
 	"decode":         "base `URLs` of the decode engines, as those of prefill",
 	"prefill_policy": "`policy` that picks a prefill engine: " + policyNames(),
-	"decode_policy":  "`policy` that picks a decode engine, one of the same",
+	"decode_policy":  "`policy` that picks a decode engine, one of the same; without one prefix where decode computes prompts itself (pd.mode auto or never, pd.threshold_tokens, no prefill engines), else least_request",
 
 	"affinity.headers": "request `headers` that name a session, such as X-Session-ID, the first that a request has; its requests go to the same engines while these have room",
 

@@ -257,7 +257,7 @@ func (c *config) checkChoices() error {
 	}{
 		{"connector", c.Connector, kvparams.Names()},
 		{"prefill_policy", c.Router.PrefillPolicy, router.Policies()},
-		{"decode_policy", c.Router.DecodePolicy, router.Policies()},
+		{"decode_policy", c.Router.ChosenDecodePolicy(), router.Policies()},
 		{"pd.mode", c.Router.PD.Mode, router.PDModes()},
 		{"kv.release", c.KV.Release, []string{"auto", "reject", "decode", "off"}},
 		{"log.level", c.Log.Level, []string{"debug", "info", "warn", "error"}},

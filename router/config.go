@@ -9,7 +9,8 @@ type Config struct {
 	// 1: see ParseEntry. An empty Prefill makes a plain balancer over Decode.
 	Prefill []string `mapstructure:"prefill"`
 	Decode  []string `mapstructure:"decode"`
-	// PrefillPolicy and DecodePolicy are names out of Policies.
+	// PrefillPolicy and DecodePolicy are names out of Policies; of the latter "" is as
+	// ChosenDecodePolicy says.
 	PrefillPolicy string `mapstructure:"prefill_policy"`
 	DecodePolicy  string `mapstructure:"decode_policy"`
 	// PrefillMaxInFlight and DecodeMaxInFlight bound the leases on one backend; 0 is
@@ -25,6 +26,18 @@ type Config struct {
 
 	Health  Health  `mapstructure:"health"`
 	Routing Routing `mapstructure:"routing"`
+}
+
+// ChosenDecodePolicy is DecodePolicy, or where that is "": prefix if decode computes prompts
+// itself, whose blocks are on one backend then; else least_request.
+func (c Config) ChosenDecodePolicy() string {
+	switch {
+	case c.DecodePolicy != "":
+		return c.DecodePolicy
+	case c.PD.Mode != PDAlways || c.PD.ThresholdTokens > 0 || len(c.Prefill) == 0:
+		return "prefix"
+	}
+	return "least_request"
 }
 
 // Routing is about what the policies know of the engines.
@@ -62,12 +75,12 @@ type Health struct {
 	SlowStart time.Duration `mapstructure:"slow_start"`
 }
 
-// DefaultConfig has empty pools, prefix for prefill and least_request for decode, and no caps.
+// DefaultConfig has empty pools, prefix for prefill, and no caps.
 func DefaultConfig() Config {
 	return Config{
-		PrefillPolicy: "prefix", DecodePolicy: "least_request",
-		PD:    PD{Mode: PDAlways},
-		Queue: Line{Length: 1000, Wait: 5 * time.Second},
+		PrefillPolicy: "prefix",
+		PD:            PD{Mode: PDAlways},
+		Queue:         Line{Length: 1000, Wait: 5 * time.Second},
 		Health: Health{
 			EjectAfter: 5, EjectFor: 30 * time.Second, EjectMax: 300 * time.Second,
 			Interval: 5 * time.Second, SuspectInterval: time.Second, Timeout: 2 * time.Second,

@@ -6,8 +6,8 @@ import (
 )
 
 // prefixed takes the backend that will be done with the prompt first: what it has yet to
-// do of the tokens in flight there, for the share that it can take, and those of the prompt
-// that it has not in its prefix cache. What is hot moves on to others as soon as waiting for it takes longer than
+// do there, for the share that it can take, and the tokens of the prompt that it has not in its
+// prefix cache. What is hot moves on to others as soon as waiting for it takes longer than
 // to compute it again. Among equals the conversation decides, so that all replicas of this
 // process agree. A prompt of which nothing can be known goes where least is in flight.
 type prefixed struct{ least }
@@ -18,8 +18,9 @@ func (p prefixed) pick(backends []*Backend, q query) *Backend {
 	}
 	o := offers{
 		key: q.conversation, own: float64(q.tokens), block: blockTokens(int(q.tokens), len(q.prefix)),
-		low: math.Inf(1), rank: math.Inf(1), pace: backends[0].router.prices.pace(),
+		low: math.Inf(1), rank: math.Inf(1),
 	}
+	o.reckon(backends[0])
 	if o.key == 0 {
 		o.key = q.prefix[min(len(q.prefix), openingBlocks)-1]
 	}
@@ -43,7 +44,8 @@ type offers struct {
 	own   float64 // the prompt's tokens
 	block float64 // those of a block of it
 	key   uint64
-	pace  float64 // see backlog
+	pace  float64 // see backlog; for decode, see local
+	crowd float64 // of decode: what each stream there adds to a token of the prompt, as a part of it
 
 	low  float64  // least cost
 	best *Backend // that ranks first by the key; before the ranking, the one of least cost
@@ -60,25 +62,49 @@ func (o *offers) price(backends []*Backend, q *query) {
 	}
 }
 
-// cold is b's backlog and what others have there, for the share that it can take, and the
-// prompt's tokens.
+// reckon takes what is known of the pool of b.
+func (o *offers) reckon(b *Backend) {
+	prices := &b.router.prices
+	if o.pace = prices.pace(); b.Role == Decode {
+		o.pace, o.crowd = prices.localPace(), stallWeight*prices.drag.load()
+	}
+}
+
+// cold is the cost at one that has nothing of the prompt.
+func (o *offers) cold(b *Backend, q *query) float64 { return o.cost(b, q, o.own) }
+
+// warm is the cost at one that has a part of it.
+func (o *offers) warm(m prefixMatch, q *query) float64 {
+	return o.cost(m.cache.backend, q, o.own-float64(m.blocks)*o.block)
+}
+
+// cost is b's backlog and what others have there, for the share that it can take, and the
+// fresh tokens, those of the prompt that it does not have.
 // Nothing is divided out of the prompt itself: where all are idle, one with a smaller
 // share would never get one.
-func (o *offers) cold(b *Backend, q *query) float64 {
+func (o *offers) cost(b *Backend, q *query, fresh float64) float64 {
 	share := q.share(b)
-	if share == 0 {
+	switch {
+	case share == 0:
 		return math.Inf(1)
+	case b.Role == Decode:
+		return o.decodeCost(b, q, fresh, share)
 	}
 	load := b.backlog(q.now, o.pace)
 	if b.others.Load() != 0 {
 		load += b.elsewhereTokens(q.now)
 	}
-	return load/share + o.own
+	return load/share + fresh
 }
 
-// warm is the cost at one that has a part of the prompt.
-func (o *offers) warm(m prefixMatch, q *query) float64 {
-	return o.cold(m.cache.backend, q) - float64(m.blocks)*o.block
+// decodeCost counts the prompts that b computes itself, and its streams: each slows the
+// new one down, by about a block of its prompt, and stands still while that is computed.
+func (o *offers) decodeCost(b *Backend, q *query, fresh, share float64) float64 {
+	wait, streams := b.local(q.now, o.pace), float64(b.inflight.Load())
+	if b.others.Load() != 0 {
+		streams += b.elsewhere(q.now)
+	}
+	return (wait+streams*o.block)/share + fresh*(1+o.crowd*streams)
 }
 
 // priceHolders looks whether one that has a part costs less. It may have left the pool, or

@@ -90,7 +90,7 @@ func (r *Router) build(cfg Config, maxShare float64, old *Snapshot) (*Snapshot, 
 	if s.prefill, err = r.newPool(Prefill, cfg.Prefill, cfg.PrefillPolicy, old.prefill); err != nil {
 		return nil, err
 	}
-	if s.decode, err = r.newPool(Decode, cfg.Decode, cfg.DecodePolicy, old.decode); err != nil {
+	if s.decode, err = r.newPool(Decode, cfg.Decode, cfg.ChosenDecodePolicy(), old.decode); err != nil {
 		return nil, err
 	}
 	if len(s.decode.backends) == 0 {

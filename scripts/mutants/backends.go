@@ -44,8 +44,8 @@ func retryMutants() []mutant {
 		pkg: routerPkg, test: "TestRetryBudget",
 	}, {
 		name: "reload swaps half", file: "router/router.go",
-		old: "if s.decode, err = r.newPool(Decode, cfg.Decode, cfg.DecodePolicy, old.decode); err != nil {",
-		new: "if s.decode, err = r.newPool(Decode, cfg.Decode, cfg.DecodePolicy, old.decode); err != nil {\n\t\ts.decode = old.decode\n\t}\n\tif false {",
+		old: "if s.decode, err = r.newPool(Decode, cfg.Decode, cfg.ChosenDecodePolicy(), old.decode); err != nil {",
+		new: "if s.decode, err = r.newPool(Decode, cfg.Decode, cfg.ChosenDecodePolicy(), old.decode); err != nil {\n\t\ts.decode = old.decode\n\t}\n\tif false {",
 		pkg: routerPkg, test: "TestReloadIsAllOrNothing/bad_decode_URL",
 	}, {
 		name: "Retry-After of a backend ignored", file: "proxy/prefill.go",

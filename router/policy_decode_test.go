@@ -1,0 +1,56 @@
+package router
+
+import (
+	"slices"
+	"testing"
+)
+
+// What a decode engine has in flight is decoded, not computed: long prompts there are no
+// wait. Prompts that it computes itself are, and streams slow each other down.
+func TestDecodeByPrefix(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		busy  func(*Backend) // the one that has the conversation
+		stays bool
+	}{
+		{"idle", func(*Backend) {}, true},
+		{"one stream of a long prompt", func(b *Backend) { b.inflight.Add(1); b.tokens.Add(50_000) }, true},
+		{"ten streams", func(b *Backend) { b.inflight.Add(10) }, true},
+		{"a hundred streams", func(b *Backend) { b.inflight.Add(100) }, false},
+		{"it computes a long prompt", func(b *Backend) { b.inflight.Add(1); b.computing.Add(50_000) }, false},
+		{"it computes a short one", func(b *Backend) { b.inflight.Add(1); b.computing.Add(500) }, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newPrefixRouter(t, 1, 4)
+			turn := text(1, 20) // 1280 tokens
+			l, first := take(t, r, want(Decode, turn...))
+			l.Release(OK)
+			tc.busy(l.Backend)
+			if _, second := take(t, r, want(Decode, slices.Concat(turn, text(2, 2))...)); (second == first) != tc.stays {
+				t.Errorf("first %s, then %s", first, second)
+			}
+		})
+	}
+}
+
+// Without a policy of its own decode goes by caches where it computes prompts itself.
+func TestDecodePolicyOfNoName(t *testing.T) {
+	for _, tc := range []struct {
+		name, want string
+		change     func(*Config)
+	}{
+		{"always", "least_request", func(*Config) {}},
+		{"auto", "prefix", func(c *Config) { c.PD.Mode = PDAuto }},
+		{"never", "prefix", func(c *Config) { c.PD.Mode = PDNever }},
+		{"threshold", "prefix", func(c *Config) { c.PD.ThresholdTokens = 1 }},
+		{"no prefill", "prefix", func(c *Config) { c.Prefill = nil }},
+		{"named", "random", func(c *Config) { c.PD.Mode, c.DecodePolicy = PDAuto, "random" }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r, _ := newRouterOf(t, 1, 1, func(c *Config) { c.DecodePolicy = ""; tc.change(c) })
+			if got := r.Snapshot().decode.policyName; got != tc.want {
+				t.Errorf("%s, want %s", got, tc.want)
+			}
+		})
+	}
+}
