@@ -103,7 +103,7 @@ func TestCheckPrintsPools(t *testing.T) {
 		t.Errorf("got %q, %v, want %q", out, err, want)
 	}
 	out, err = runCheck("--decode", "http://c:3")
-	if want := "prefill: none, every request goes to the decode pool alone\ndecode: http://c:3 (least_request)\nok\n"; err != nil || out != want {
+	if want := "prefill: none, every request goes to the decode pool alone\ndecode: http://c:3 (prefix)\nok\n"; err != nil || out != want {
 		t.Errorf("got %q, %v, want %q", out, err, want)
 	}
 	_, err = runCheck("--decode", "http://c:3", "--kv-release", "x")

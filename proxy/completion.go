@@ -232,6 +232,7 @@ func (c *completion) tryRound() *apiError {
 	}
 	c.choosePath()
 	c.legID = c.id + "-" + randomHex(8)
+	c.times.handed = time.Time{}
 	if c.path == pathDisaggregated {
 		if c.s.dialect.Concurrent() {
 			return c.bothLegs()

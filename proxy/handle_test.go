@@ -157,6 +157,43 @@ func TestLateAnswerOfPrefillIsReleased(t *testing.T) {
 	r.await("counted as gone", func() bool { return r.metric(`xpyd_client_gone_total{phase="prefill"}`) == 1 })
 }
 
+// P was about to answer as its time ran out: nobody decodes that, but its blocks are given back.
+func TestAnswerOfPrefillBehindItsDeadline(t *testing.T) {
+	for _, tc := range []struct {
+		code string
+		set  func(*proxy.Timeouts)
+	}{
+		{"deadline", func(o *proxy.Timeouts) { o.Request = 200 * time.Millisecond }},
+		{"prefill_timeout", func(o *proxy.Timeouts) { o.Prefill = 200 * time.Millisecond }},
+	} {
+		for _, cut := range []string{"before the head", "in the body"} {
+			t.Run(tc.code+"/"+cut, func(t *testing.T) {
+				const whole = `{"choices":[],"kv_transfer_params":` + stubHandle + `}`
+				p := newStub(t, func(w http.ResponseWriter, req *http.Request) {
+					_, _ = io.Copy(io.Discard, req.Body)
+					sent := 0
+					if cut == "in the body" {
+						sent, _ = io.WriteString(w, whole[:20])
+						_ = http.NewResponseController(w).Flush()
+					}
+					<-req.Context().Done() // xpyd has shut its sending side
+					_, _ = io.WriteString(w, whole[sent:])
+				})
+				r := newRig(t, rigOptions{router: p.asPrefill, config: func(c *proxy.Config) { tc.set(&c.Timeouts) }})
+				a := r.call(forms(prompt, 9)[0], "X-Request-Id", "overdue")
+				if a.status != 504 || a.code() != tc.code {
+					t.Errorf("%d %s, want 504 %s", a.status, a.body, tc.code)
+				}
+				r.released(r.decode[0], "overdue")
+				r.await("counted", func() bool { return r.metric(`xpyd_kv_handles_total{end="released"}`) == 1 })
+				if n := r.metric("xpyd_kv_orphans_total"); n != 0 {
+					t.Errorf("%v orphans", n)
+				}
+			})
+		}
+	}
+}
+
 func TestDecodeIsReservedWhilePrefillWorks(t *testing.T) {
 	b := newBarrier(sim.PhasePrefillStart, 0)
 	r := newRig(t, rigOptions{engine: func(o *sim.Options) { o.Hook = b.hook }})

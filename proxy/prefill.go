@@ -17,22 +17,13 @@ import (
 // round. A backend that refuses the connection does not count.
 const maxPrefillAttempts = 2
 
-// P may have its answer half written when it is given up, and the answer holds a handle.
-const (
-	// downGrace is how long P may still answer after the active check took it down.
-	downGrace = 250 * time.Millisecond
-	// Then its connection is half-closed and read for a moment more; for longer where
-	// nobody waits for it.
-	lateForNobody = time.Second
-	lateForClient = 50 * time.Millisecond
-)
-
 // prefillLeg is the first leg: one token, not streamed, answered with a handle.
 type prefillLeg struct {
 	x     exchange
 	lease router.Lease
 	tried []*router.Backend
 	down  atomic.Bool // the active check took the backend down while the leg waited
+	late  bool        // the leg was given up before its answer came
 	leg   kvparams.Leg
 	segs  kvparams.Segments
 	buf   []byte  // P's answer; the handle aliases it
@@ -170,6 +161,7 @@ func (c *completion) buildPrefill() {
 
 func (c *completion) prefillExchange(b *router.Backend) legResult {
 	p := &c.p
+	p.late = false
 	if p.lent == nil {
 		p.lent = c.s.answers.lend()
 		p.buf = *p.lent
@@ -180,43 +172,28 @@ func (c *completion) prefillExchange(b *router.Backend) legResult {
 	} else {
 		p.buf = p.buf[:0]
 	}
-	if err != nil && (c.interrupted() != nil || p.down.Load()) {
+	if err != nil {
 		err = c.lateAnswer(err)
 	}
 	if err != nil {
 		return c.prefillBroke(b, err)
 	}
-	return c.prefillAnswered(b)
-}
-
-// lateAnswer tells a P that was given up to abort, and reads on for an answer that was
-// on its way: its handle must be given back.
-func (c *completion) lateAnswer(err error) error {
-	var ue *upstreamError
-	if !errors.As(err, &ue) || !ue.timeout() || ue.stage == stageDial || ue.stage == stageWrite {
-		return err
+	r := c.prefillAnswered(b)
+	if r.err != nil && !c.p.late {
+		return r
 	}
-	x := &c.p.x
-	x.halfClose()
-	wait := lateForClient
-	if c.interrupted() != nil {
-		wait = lateForNobody
+	if up := c.prefillGivenUp(); up.err != nil {
+		c.abandon(nil)
+		return up
 	}
-	x.interrupt(time.Now().Add(wait))
-	if ue.stage == stageHead {
-		if headErr := x.readHead(false); headErr != nil {
-			return headErr
-		}
-	}
-	c.p.buf, err = x.readAll(c.p.buf, c.s.cfg.Limits.Answer)
-	return err
+	return r
 }
 
 // prefillBroke classifies a transport failure.
 func (c *completion) prefillBroke(b *router.Backend, err error) legResult {
 	gone := c.interrupted()
 	var ue *upstreamError
-	if errors.As(err, &ue) && c.answerLost(ue, gone != nil) {
+	if errors.As(err, &ue) && c.answerLost(ue, gone != nil || c.p.late) {
 		c.s.metrics.Orphan(orphanAnswerLost)
 	}
 	switch {
@@ -234,13 +211,8 @@ func (c *completion) prefillBroke(b *router.Backend, err error) legResult {
 		return legResult{err: e, outcome: router.Refused, next: true, degrade: reasonUnavailable}
 	case c.p.down.Load():
 		return prefillWentDown()
-	case ue.timeout():
-		if c.overdue() {
-			return legResult{err: deadlineError(), outcome: router.ClientGone, sent: true}
-		}
-		// Not tried again: another P would be as long on it, and twice the work.
-		e := newError(fasthttp.StatusGatewayTimeout, codePrefillTimeout, "", "prefill backend did not answer within timeouts.prefill")
-		return legResult{err: e, outcome: router.Timeout, sent: true}
+	case c.p.late || ue.timeout():
+		return c.prefillTimedOut()
 	}
 	c.s.probes.suspect(b)
 	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend broke off the connection")
@@ -248,23 +220,20 @@ func (c *completion) prefillBroke(b *router.Backend, err error) legResult {
 	return legResult{err: e, outcome: router.Gateway, next: true, sent: true}
 }
 
+func (c *completion) prefillTimedOut() legResult {
+	if c.overdue() {
+		return legResult{err: deadlineError(), outcome: router.ClientGone, sent: true}
+	}
+	// Not tried again: another P would be as long on it, and twice the work.
+	e := newError(fasthttp.StatusGatewayTimeout, codePrefillTimeout, "", "prefill backend did not answer within timeouts.prefill")
+	return legResult{err: e, outcome: router.Timeout, sent: true}
+}
+
 // prefillWentDown moves the leg.
 func prefillWentDown() legResult {
 	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend failed its health checks")
 	e.cause = "moved: its health checks failed"
 	return legResult{err: e, outcome: router.Gateway, next: true, sent: true, degrade: reasonUnavailable}
-}
-
-// answerLost reports that P may hold blocks of which nobody will hear: its answer was
-// cut, or it hung up in place of one. Told that nobody waits, it hangs up after an abort.
-func (c *completion) answerLost(ue *upstreamError, told bool) bool {
-	switch ue.stage {
-	case stageBody:
-		return c.p.x.head.status == fasthttp.StatusOK
-	case stageHead:
-		return !told && !ue.timeout()
-	}
-	return false
 }
 
 func (c *completion) prefillBad(b *router.Backend, why string) legResult {
@@ -305,16 +274,6 @@ func (c *completion) prefillAnswered(b *router.Backend) legResult {
 		c.handoff.lose("host_not_allowed")
 		e := newError(fasthttp.StatusBadGateway, codeInvalidHandoff, "", "prefill backend named a host that is not in kv.allow_hosts")
 		return legResult{err: e, outcome: router.Gateway, sent: true}
-	}
-	if gone := c.interrupted(); gone != nil {
-		c.abandon(nil)
-		return legResult{err: gone, outcome: router.ClientGone, sent: true}
-	}
-	if c.p.down.Load() {
-		// Decode might wait for a P that stands still by now; to give back does not.
-		c.abandon(nil)
-		c.state.set(statePrefilling)
-		return prefillWentDown()
 	}
 	return legResult{sent: true}
 }

@@ -44,8 +44,10 @@ type Backend struct {
 
 	turns atomic.Int64 // turns at this backend that were offered, in 1/turn while it takes a share only
 
-	free       atomic.Int64 // when it will have computed what is in flight, see backlog; of decode: what Compute counts by time; 0: nothing is
-	computing  atomic.Int64 // of decode: estimated tokens of prompts that it computes itself just now
+	free       atomic.Int64 // when it will have computed what is in flight, see backlog; of decode: what it computes itself
+	computing  atomic.Int64 // of decode: estimated tokens of prompts that it computes itself just now, and whose end will show
+	computers  atomic.Int64 // these prompts
+	whole      atomic.Int64 // of decode: when it will have computed the prompts whose end will not show
 	localNanos atomic.Int64 // what it has spent on such prompts, see LocalTime
 
 	failures atomic.Int64 // failed legs in a row; auth failures weigh eject_after

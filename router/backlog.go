@@ -32,13 +32,17 @@ func left(free, now, n, prompts int64, pace float64) float64 {
 // localPace is how many nanoseconds a token takes that decode computes itself; 0: not known.
 func (p *prices) localPace() float64 { return p.one(LocalWork) * 1e9 }
 
-// local is the tokens of prompts that b, of decode, computes itself just now.
+// local is backlog for the prompts that b, of decode, computes itself.
 func (b *Backend) local(now int64, pace float64) float64 {
-	n := float64(max(b.computing.Load(), 0))
+	n, whole := float64(max(b.computing.Load(), 0)), 0.0
 	if pace > 0 {
-		n += max(float64(b.free.Load()-now)/pace, 0)
+		whole = max(float64(b.whole.Load()-now)/pace, 0)
 	}
-	return n
+	if n == 0 || pace <= 0 {
+		return n + whole
+	}
+	least := n * (1 - 1/float64(max(b.computers.Load(), 1)))
+	return min(max(float64(b.free.Load()-now)/pace, least), n+whole)
 }
 
 // enqueue counts the tokens in, and returns the backlog that they found. The prompt is in
@@ -66,6 +70,7 @@ func (b *Backend) dequeue(tokens int64, o Outcome) {
 	switch {
 	case n == 0:
 		b.free.Store(0)
+		b.whole.Store(0)
 	case b.Role == Prefill && o == OK:
 		b.free.Store(b.router.now() + int64(float64(n)*b.router.prices.pace()))
 	}

@@ -65,7 +65,8 @@ const (
 	// exploreAfter is the age of what is known of a way at which a request is spent on it,
 	// if it costs no more than exploreRatio times the other; spent in any case at
 	// exploreAnyway. No more than one of exploreShare requests: where few come, both prices are
-	// old all the time, and what was learned last must do.
+	// old all the time, and what was learned last must do. A prompt most of which is in the cache of
+	// the cheaper way is not spent until then either: its conversation would lose that.
 	exploreAfter  = 5 * time.Second
 	exploreRatio  = 4
 	exploreAnyway = 20 * time.Second
@@ -109,7 +110,7 @@ func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 	out.SplitCost = r.prices.split(p, prompt, s.queued(p), r.now())
 	out.LocalCost = r.prices.local(d, fresh, r.now())
 	out.Split = r.chooser.cheaper(out.SplitCost, out.LocalCost, fresh)
-	if r.explores(out) {
+	if r.explores(out, prompt) {
 		out.Split, out.Reason = !out.Split, ReasonExplore
 	}
 	return out
@@ -176,18 +177,19 @@ func (c *chooser) unpriced(tokens int) Decision {
 }
 
 // explores reports that this request is to go the other way.
-func (r *Router) explores(d Decision) bool {
+func (r *Router) explores(d Decision, prompt Prompt) bool {
 	decided := r.chooser.decided.Add(1)
-	this, other, cost, chosen := PrefillWork, LocalWork, d.LocalCost, d.SplitCost
+	this, other, cost, chosen, cached := PrefillWork, LocalWork, d.LocalCost, d.SplitCost, prompt.CachedPrefill
 	if !d.Split {
-		this, other, cost, chosen = LocalWork, TransferWork, d.SplitCost, d.LocalCost
+		this, other, cost, chosen, cached = LocalWork, TransferWork, d.SplitCost, d.LocalCost, prompt.CachedDecode
 	}
 	if !r.prices.lines[this].known() {
 		return false // one after the other
 	}
 	now := r.now()
 	age := r.prices.lines[other].since(now)
-	if decided < exploreShare || age < exploreAfter || age < exploreAnyway && cost > exploreRatio*chosen {
+	dear := cost > exploreRatio*chosen || 2*cached > prompt.Tokens
+	if decided < exploreShare || age < exploreAfter || age < exploreAnyway && dear {
 		return false
 	}
 	last := r.chooser.explored.Load()

@@ -94,7 +94,7 @@ func TestAutoTakesTheCheaperWay(t *testing.T) {
 			x := newPricer(t)
 			x.learn(c.prefill, c.transfer, c.local)
 			x.p.enqueue(c.queued)
-			x.d.computing.Add(c.computing)
+			(&Lease{Backend: x.d}).Compute(int(c.computing), true)
 			x.d.inflight.Add(int64(c.streams) + 1)
 			if d := x.decide(auto, x.p, x.d, c.prompt); d.Split != c.split || d.Reason != ReasonPrice {
 				t.Errorf("%+v", d)
@@ -271,6 +271,38 @@ func TestDecideExploresFewOfRareRequests(t *testing.T) {
 		}
 		if explored < 5 || explored > 10 {
 			t.Errorf("one request in %v: %d of 200 went the dearer way", every, explored)
+		}
+	}
+}
+
+// A conversation that one way has in its cache is not sent the other way, but for want of
+// any else.
+func TestDecideExploresNoCachedPrompt(t *testing.T) {
+	for _, tc := range []struct {
+		prefill, transfer, local time.Duration // of a token
+		prompt                   Prompt
+	}{
+		{100, 60, 150, Prompt{Tokens: 1000, CachedDecode: 600}},
+		{100, 20, 90, Prompt{Tokens: 1000, CachedPrefill: 600}},
+	} {
+		x := newPricer(t)
+		x.learn(float64(tc.prefill), float64(tc.transfer), float64(tc.local))
+		began := x.now
+		for range 300 {
+			x.now = x.now.Add(100 * time.Millisecond)
+			d := x.decide(PD{Mode: PDAuto}, x.p, x.d, tc.prompt)
+			if d.Reason == ReasonExplore {
+				if after := x.now.Sub(began); after < exploreAnyway-time.Second {
+					t.Errorf("%+v goes the dearer way after %v", tc.prompt, after)
+				}
+				break
+			}
+			if d.Split {
+				x.r.Prefilled(0, 1000-tc.prompt.CachedPrefill, time.Duration(1000-tc.prompt.CachedPrefill)*tc.prefill*time.Microsecond)
+				x.r.Pulled(1000, 1000*tc.transfer*time.Microsecond)
+			} else {
+				x.r.Computed(x.d, 0, 1000-tc.prompt.CachedDecode, time.Duration(1000-tc.prompt.CachedDecode)*tc.local*time.Microsecond)
+			}
 		}
 	}
 }

@@ -96,20 +96,24 @@ func (l *Lease) Compute(tokens int, streams bool) (ahead int) {
 	l.Computed()
 	b := l.Backend
 	now, pace := b.router.now(), b.router.prices.localPace()
-	ahead = int(b.local(now, pace))
+	before := b.local(now, pace)
+	end := now + int64((before+float64(tokens))*pace)
 	if streams {
 		l.computes = int64(tokens)
 		b.computing.Add(l.computes)
+		b.computers.Add(1)
 	} else {
-		b.free.Store(max(b.free.Load(), now) + int64(float64(tokens)*pace))
+		b.whole.Store(end)
 	}
-	return ahead
+	b.free.Store(end)
+	return int(before)
 }
 
 // Computed ends what Compute began, if it did.
 func (l *Lease) Computed() {
 	if l.computes != 0 {
 		l.Backend.computing.Add(-l.computes)
+		l.Backend.computers.Add(-1)
 		l.computes = 0
 	}
 }

@@ -3,7 +3,11 @@ package router
 import (
 	"slices"
 	"testing"
+	"time"
 )
+
+// computes has b begin with a prompt of its own.
+func computes(b *Backend, tokens int) { (&Lease{Backend: b}).Compute(tokens, true) }
 
 // What a decode engine has in flight is decoded, not computed: long prompts there are no
 // wait. Prompts that it computes itself are, and streams slow each other down.
@@ -17,8 +21,8 @@ func TestDecodeByPrefix(t *testing.T) {
 		{"one stream of a long prompt", func(b *Backend) { b.inflight.Add(1); b.tokens.Add(50_000) }, true},
 		{"ten streams", func(b *Backend) { b.inflight.Add(10) }, true},
 		{"a hundred streams", func(b *Backend) { b.inflight.Add(100) }, false},
-		{"it computes a long prompt", func(b *Backend) { b.inflight.Add(1); b.computing.Add(50_000) }, false},
-		{"it computes a short one", func(b *Backend) { b.inflight.Add(1); b.computing.Add(500) }, true},
+		{"it computes a long prompt", func(b *Backend) { b.inflight.Add(1); computes(b, 50_000) }, false},
+		{"it computes a short one", func(b *Backend) { b.inflight.Add(1); computes(b, 500) }, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newPrefixRouter(t, 1, 4)
@@ -30,6 +34,26 @@ func TestDecodeByPrefix(t *testing.T) {
 				t.Errorf("first %s, then %s", first, second)
 			}
 		})
+	}
+}
+
+// A prompt that decode computes itself is half done on the average, too.
+func TestLocalPromptIsNearlyDone(t *testing.T) {
+	x := newPricer(t)
+	x.learn(100, 50, 100)
+	wait := func() float64 { return x.d.local(x.r.now(), x.r.prices.localPace()) }
+	first, second := Lease{Backend: x.d}, Lease{Backend: x.d}
+	first.Compute(1000, true)
+	x.now = x.now.Add(60 * time.Millisecond)
+	near(t, "at 60 %", wait(), 400, 0.02)
+	near(t, "ahead of the second", float64(second.Compute(2000, true)), 400, 0.02)
+	near(t, "both", wait(), 2400, 0.02)
+	x.now = x.now.Add(time.Minute)
+	near(t, "all but one, of an engine that is slower than thought", wait(), 1500, 0.02)
+	first.Computed()
+	second.Computed()
+	if wait() != 0 {
+		t.Errorf("%g tokens wait for nobody", wait())
 	}
 }
 

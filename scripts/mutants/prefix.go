@@ -29,9 +29,19 @@ func prefixMutants() []mutant {
 		pkg: routerPkg, test: "TestReloadsLeakNoSeats",
 	}, {
 		name: "a hot prefix herds", file: "router/policy_prefix.go",
-		old: "return load/share + o.own",
-		new: "return o.own",
+		old: "return load/share + fresh",
+		new: "return fresh + 0*load",
 		pkg: routerPkg, test: "TestHotPrefixSpreads",
+	}, {
+		name: "decode by prefix overlooks what it computes", file: "router/policy_prefix.go",
+		old: "return (wait+streams*o.block)/share",
+		new: "return (0*wait+streams*o.block)/share",
+		pkg: routerPkg, test: "TestDecodeByPrefix/it_computes_a_long_prompt",
+	}, {
+		name: "decode by prefix crowds", file: "router/policy_prefix.go",
+		old: "return (wait+streams*o.block)/share",
+		new: "return wait/share",
+		pkg: routerPkg, test: "TestDecodeByPrefix/a_hundred_streams",
 	}, {
 		name: "cached tokens count as work", file: "router/lease.go",
 		old: "l.tokens -= int64(cached)",
