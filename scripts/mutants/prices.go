@@ -29,8 +29,8 @@ func priceMutants() []mutant {
 		pkg: routerPkg, test: "TestAutoTakesTheCheaperWay",
 	}, {
 		name: "the dearer way is never looked at again", file: "router/decide.go",
-		old: "if r.explores(out) {",
-		new: "if false && r.explores(out) {",
+		old: "if r.explores(out, prompt) {",
+		new: "if false && r.explores(out, prompt) {",
 		pkg: routerPkg, test: "TestDecideExplores",
 	}, {
 		name: "prices of the past weigh as much as those of now", file: "router/price.go",
