@@ -104,6 +104,7 @@ func (q *request) bytes() []byte {
 func (c *soakClient) do(q *request) {
 	if !c.direct {
 		c.s.tally.in(time.Now(), func(s *second) { s.requests++ })
+		defer func() { c.s.tally.in(time.Now(), func(s *second) { s.answered++ }) }()
 	}
 	what, err := c.try(q)
 	var bad *wrong

@@ -144,7 +144,7 @@ func (s *soak) figures(leases map[string]int) map[string]string {
 		invLatency: fmt.Sprintf("p99 to the first token %v -> %v (control %v -> %v), between tokens %v -> %v (%v -> %v), beside a D that stands still %v of %d (control %v)",
 			before.first, after.first, before.controlFirst, after.controlFirst, before.gap, after.gap, before.controlGap, after.controlGap, beside, gaps, s.tally.quantiles(stageFaults).controlGap),
 		invRetries: "most legs a request over 10 s, prefill/decode: " + strings.Join(legs, ", "),
-		invLogs:    fmt.Sprintf("%d lines, no prompt, completion, key or CR; at most %d a second beyond two a request", lines, over),
+		invLogs:    fmt.Sprintf("%d lines, no prompt, completion, key or CR; at most %d a second beyond two a request and one for each under way", lines, over),
 	}
 }
 

@@ -26,9 +26,10 @@ type soakTally struct {
 
 // second is what happened in one second of the run.
 type second struct {
-	requests, prefills, decodes int           // completions asked for; legs that reached an engine
-	lines                       int           // of the proxy's log
-	late                        time.Duration // most that an event of the control was late
+	requests, answered int           // completions asked for, and ended
+	prefills, decodes  int           // legs that reached an engine
+	lines              int           // of the proxy's log
+	late               time.Duration // most that an event of the control was late
 }
 
 func newSoakTally() *soakTally {
@@ -137,7 +138,7 @@ func (t *soakTally) total(from, to stage, match func(ending) bool) int {
 // amplifyOver is the span over which legs are compared with requests, in seconds.
 const amplifyOver = 10
 
-// amplified is such a span: from which second of the run on, and what came in it.
+// amplified is such a span: from which second of the run on, and what was in it.
 type amplified struct {
 	ratio              float64
 	at, requests, legs int
@@ -148,33 +149,52 @@ func (a amplified) String() string {
 	return fmt.Sprintf("%.3f (%d for %d from %d s on)", a.ratio, a.legs, a.requests, a.at)
 }
 
-// amplification is the one with the most legs a request between two moments.
-func (t *soakTally) amplification(from, to time.Time, legs func(second) int) (most amplified) {
+// amplification is the one with the most legs a request between two moments. Those that
+// were under way as it began count, too, where waiting says so: their legs are in it, and
+// where each client waits for its answer none else come in a span of failures.
+func (t *soakTally) amplification(from, to time.Time, waiting bool, legs func(second) int) (most amplified) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	first, last := int(from.Sub(t.plan.begin)/time.Second), int(to.Sub(t.plan.begin)/time.Second)
+	underWay := t.underWay()
 	for i := max(first, 0); i+amplifyOver <= min(last, len(t.seconds)); i++ {
-		requests, got := 0, 0
+		asked, got := 0, 0
 		for _, s := range t.seconds[i : i+amplifyOver] {
-			requests += s.requests
+			asked += s.requests
 			got += legs(s)
 		}
-		if requests >= 5*amplifyOver { // fewer make no ratio
-			if ratio := float64(got) / float64(requests); ratio > most.ratio {
-				most = amplified{ratio, i, requests, got}
-			}
+		if asked < 5*amplifyOver {
+			continue // too few to make a ratio
+		}
+		if waiting {
+			asked += underWay[i]
+		}
+		if ratio := float64(got) / float64(asked); ratio > most.ratio {
+			most = amplified{ratio, i, asked, got}
 		}
 	}
 	return most
 }
 
-// lines of the log in all, and the most in a second beyond two for each request.
+// underWay is how many requests were, as each second began. mu is held.
+func (t *soakTally) underWay() []int {
+	all, n := make([]int, len(t.seconds)), 0
+	for i, s := range t.seconds {
+		all[i] = max(n, 0) // those of before the plan's begin have an end only
+		n += s.requests - s.answered
+	}
+	return all
+}
+
+// lines of the log in all, and the most in a second beyond two for each request and one
+// for each that was under way.
 func (t *soakTally) lines() (all, over int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, s := range t.seconds {
+	underWay := t.underWay()
+	for i, s := range t.seconds {
 		all += s.lines
-		over = max(over, s.lines-2*s.requests)
+		over = max(over, s.lines-2*s.requests-underWay[i])
 	}
 	return all, over
 }

@@ -9,6 +9,9 @@ import (
 // Departed is how many clients of running completions are known to have left.
 func (s *Server) Departed() int64 { return s.departed.Load() }
 
+// LogFailedLeg writes a line about a leg that is tried again.
+func (s *Server) LogFailedLeg() { s.failed.Warn().Msg("failed") }
+
 // FailChecks feeds the active checks of a backend with failures until it is down.
 func (s *Server) FailChecks(url string) {
 	for b := range s.upstreams.all() {

@@ -39,6 +39,19 @@ func streamed(chat bool, tokens int, marker string) call {
 	return call{chat: chat, stream: true, prompt: prompt + marker, tokens: tokens}
 }
 
+// An engine that dies under load must not drown the log.
+func TestLinesOfFailedLegsAreBounded(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	began := time.Now()
+	for range 2000 {
+		r.server.LogFailedLeg()
+	}
+	most := 100 * (2 + int(time.Since(began)/time.Second))
+	if n := strings.Count(r.logs.String(), `"message":"failed"`); n < 100 || n > most {
+		t.Errorf("%d lines, want 100 a second", n)
+	}
+}
+
 func TestDecodeDiesInTheStream(t *testing.T) {
 	for _, end := range []string{"fin", "rst"} {
 		for _, chat := range []bool{false, true} {

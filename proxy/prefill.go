@@ -68,7 +68,7 @@ func (c *completion) prefill() *apiError {
 			return gone
 		}
 		c.p.tried = append(c.p.tried, b)
-		c.s.log.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Str("prefill", b.URL).Str("outcome", last.outcome.String()).
+		c.s.failed.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Str("prefill", b.URL).Str("outcome", last.outcome.String()).
 			Str("error", last.err.why()).Msg("prefill leg failed, another backend is asked if there is one")
 		if !last.sent {
 			continue

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/valyala/fasthttp"
@@ -26,10 +27,15 @@ const clientReadBuffer = 12 << 10
 // larger takes a second write. An open stream holds it.
 const clientWriteBuffer = 3 << 9
 
+// failedLines bounds the lines a second about legs that are tried again. Each completion's own
+// line has its rounds, and the metrics count all legs.
+const failedLines = 100
+
 // Server is the data port with its two pools of backends.
 type Server struct {
 	cfg     Config
 	log     zerolog.Logger
+	failed  zerolog.Logger // of legs that are tried again, sampled: an engine that dies under load fails thousands at once
 	router  *router.Router
 	metrics *metrics.Metrics
 	dialect kvparams.Dialect
@@ -80,6 +86,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	}
 	s := &Server{
 		cfg: cfg, log: log, router: rt, dialect: dialect,
+		failed:    log.Sample(&zerolog.BurstSampler{Burst: failedLines, Period: time.Second}),
 		keys:      newKeyring(cfg.APIKeys),
 		watch:     watch,
 		upstreams: upstreams{scratch: newScratch()},
