@@ -12,7 +12,7 @@ UNIT         = configs/xpyd.service
 # systemd-analyze counts in tenths: 15 is the exposure 1.5.
 EXPOSURE     = 15
 
-.PHONY: help build demo test race lint fuzz mutants faults bench bench-proxy bench-routing churn reload-churn soak fmt docs check-unit check-configs check-openai clients e2e e2e-mutants e2e-down record
+.PHONY: help build demo test race lint fuzz mutants faults policies bench bench-proxy bench-routing churn reload-churn soak fmt docs check-unit check-configs check-openai clients e2e e2e-mutants e2e-down record
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ mutants: ## plant one fault at a time in the path of a completion; the test name
 
 faults: ## the fault matrix: each row's tests must run and pass (ARGS='-v -run ^T4$$' picks rows, ARGS='-prefill-policy prefix' has others than round_robin)
 	go run ./scripts/faults $(ARGS)
+
+policies: build ## the fault matrix and a churn with each policy in both pools, the default, pd.mode auto and never (20 minutes; ARGS=-quick, ARGS='-each ^prefix$$')
+	go run ./scripts/faults -each . $(ARGS)
 
 bench: build ## the benchmarks of the packages (BENCH=regexp picks some), then what the running proxy costs
 	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...

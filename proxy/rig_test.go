@@ -68,7 +68,9 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	t.Cleanup(func() { expectGoroutines(t, before) })
 	r := &rig{t: t, logs: &logBuffer{}, served: make(chan error, 1), client: &http.Client{Transport: &http.Transport{}}}
 	pools := router.DefaultConfig()
-	pools.PrefillPolicy, pools.DecodePolicy = policyFromEnv(t, "XPYD_PREFILL_POLICY"), policyFromEnv(t, "XPYD_DECODE_POLICY")
+	pools.PrefillPolicy = fromEnv(t, "XPYD_PREFILL_POLICY", router.Policies(), "round_robin")
+	pools.DecodePolicy = fromEnv(t, "XPYD_DECODE_POLICY", router.Policies(), "round_robin")
+	pools.PD.Mode = fromEnv(t, "XPYD_PD_MODE", router.PDModes(), router.PDAlways)
 	pools.Routing.Poll = 0 // for the tests that want it
 	for i := range max(o.prefill, 1) {
 		if o.prefill >= 0 {
@@ -114,18 +116,18 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	return r
 }
 
-// policyFromEnv is round_robin, unless the fault matrix has its tests run with another
-// policy (scripts/faults -prefill-policy NAME). Tests that depend on one set it.
-func policyFromEnv(t *testing.T, variable string) string {
+// fromEnv is usual, unless the fault matrix has its tests run with another policy or pd.mode
+// (scripts/faults -with NAME). Tests that depend on one set it.
+func fromEnv(t *testing.T, variable string, known []string, usual string) string {
 	t.Helper()
-	policy, given := os.LookupEnv(variable)
+	value, given := os.LookupEnv(variable)
 	if !given {
-		return "round_robin"
+		return usual
 	}
-	if !slices.Contains(router.Policies(), policy) {
-		t.Fatalf("%s: %q is none of %q", variable, policy, router.Policies())
+	if !slices.Contains(known, value) {
+		t.Fatalf("%s: %q is none of %q", variable, value, known)
 	}
-	return policy
+	return value
 }
 
 // inTurn is the rigOptions.router of tests that count on the order of the backends.

@@ -24,11 +24,10 @@ const (
 // holds the binaries, and goes with close.
 type bench struct {
 	root, dir string
-	convert   string   // the program that turns a test's output into events
-	env       []string // of the tests, beside this process's own
+	convert   string // the program that turns a test's output into events
 }
 
-func newBench(ctx context.Context, env []string) (*bench, error) {
+func newBench(ctx context.Context) (*bench, error) {
 	root, err := os.Getwd()
 	if err != nil {
 		return nil, fmt.Errorf("find the module's root: %w", err)
@@ -44,7 +43,7 @@ func newBench(ctx context.Context, env []string) (*bench, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a place for builds: %w", err)
 	}
-	return &bench{root: root, dir: dir, convert: strings.TrimSpace(string(convert)), env: env}, nil
+	return &bench{root: root, dir: dir, convert: strings.TrimSpace(string(convert))}, nil
 }
 
 func (b *bench) close() { _ = os.RemoveAll(b.dir) }
@@ -67,8 +66,9 @@ func (b *bench) build(ctx context.Context, packages []string) error {
 	return nil
 }
 
-// all runs the tests and returns what became of each, by name.
-func (b *bench) all(ctx context.Context, tests []string) results {
+// all runs the tests, with env beside this process's own, and returns what became of
+// each, by name.
+func (b *bench) all(ctx context.Context, tests, env []string) results {
 	done := make(results, len(tests))
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -76,7 +76,7 @@ func (b *bench) all(ctx context.Context, tests []string) results {
 	for range parallel {
 		wg.Go(func() {
 			for t := range next {
-				r := b.try(ctx, t)
+				r := b.try(ctx, t, env)
 				mu.Lock()
 				done[t] = r
 				mu.Unlock()
@@ -91,13 +91,13 @@ func (b *bench) all(ctx context.Context, tests []string) results {
 	return done
 }
 
-func (b *bench) try(ctx context.Context, test string) result {
+func (b *bench) try(ctx context.Context, test string, env []string) result {
 	pkg, name := split(test)
 	dir, _ := directory(pkg) // build has checked it
 	cmd := exec.CommandContext(ctx, b.convert, "-t", b.binary(pkg), "-test.v=test2json", "-test.count=1",
 		"-test.timeout", testTime.String(), "-test.run", pattern(name))
 	cmd.Dir = filepath.Join(b.root, dir) // as go test runs it
-	cmd.Env = append(os.Environ(), b.env...)
+	cmd.Env = append(os.Environ(), env...)
 	start := time.Now()
 	output, err := cmd.CombinedOutput()
 	r := judge(name, output, err)

@@ -90,10 +90,10 @@ func judgeRows(rows []row, all results) []rowResult {
 	var judged []rowResult
 	for _, r := range rows {
 		rr := rowResult{row: r, verdict: passed}
-		if len(r.tests) == 0 {
+		if len(r.all()) == 0 {
 			rr.verdict = missing
 		}
-		for _, t := range r.tests {
+		for _, t := range r.all() {
 			got := all.of(t)
 			rr.verdict = worse(rr.verdict, got.verdict)
 			rr.took += got.took

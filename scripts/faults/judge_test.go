@@ -6,7 +6,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
 )
 
 // lines makes test2json's output of "ACTION TEST" pairs; a third word is output.
@@ -74,7 +73,7 @@ func TestRowIsTheWorstOfItsTests(t *testing.T) {
 			if rows[0].verdict != tc.want {
 				t.Errorf("%s, want %s", rows[0].verdict, tc.want)
 			}
-			if err := report(io.Discard, rows, all, false, time.Second); (err == nil) != (tc.want == passed) {
+			if err := report(io.Discard, matrixResult{rows: rows, all: all}, false); (err == nil) != (tc.want == passed) {
 				t.Errorf("the run ends with %v", err)
 			}
 		})
@@ -85,7 +84,7 @@ func TestReportTellsWhatFailed(t *testing.T) {
 	all := results{"p.Good": {verdict: passed, text: "fine"}, "p.Bad": {verdict: failed, text: "boom"}}
 	rows := judgeRows([]row{{id: "T8", tests: []string{"p.Good"}}, {id: "T9", tests: []string{"p.Bad", "p.Gone"}}}, all)
 	var out strings.Builder
-	if err := report(&out, rows, all, false, time.Second); err == nil {
+	if err := report(&out, matrixResult{rows: rows, all: all}, false); err == nil {
 		t.Error("no error")
 	}
 	for _, want := range []string{"== T9 p.Bad: FAILED\nboom", "== T9 p.Gone: MISSING", "2 rows, 2 tests, 1 rows not as they must be"} {

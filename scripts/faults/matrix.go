@@ -16,12 +16,16 @@ func prefillRows() []row {
 		id: "T1", what: "P refuses, or drops each SYN: another P within the dial timeout; ejected after five",
 		tests: []string{"proxy.TestDeadPrefillIsPassedOver", "proxy.TestDialThatNobodyAnswers",
 			"router.TestFailuresEject"},
+		choice: true,
 	}, {
 		id: "T2", what: "P and D close idle connections sooner than the proxy does: no client sees it",
-		tests: []string{"proxy.TestEnginesThatCloseIdleConnectionsSooner", "proxy.TestStaleConnectionIsReplacedOnce"},
+		tests: []string{"proxy.TestEnginesThatCloseIdleConnectionsSooner",
+			"proxy.TestStaleConnectionIsReplacedOnce"},
 	}, {
 		id: "T3", what: "P hangs up on a fresh connection: one try elsewhere, inside the retry budget",
-		tests: []string{"proxy.TestPrefillThatHangsUpIsTriedOnceElsewhere", "proxy.TestPrefillRetriesShareTheBudget"},
+		tests: []string{"proxy.TestPrefillThatHangsUpIsTriedOnceElsewhere",
+			"proxy.TestPrefillRetriesShareTheBudget"},
+		choice: true,
 	}, {
 		id: "T4", what: "P freezes: 504 on time, its connection closed, nothing left to its lease",
 		tests: []string{"proxy.TestFrozenPrefill", "proxy.TestPrefillTimeout"},
@@ -31,10 +35,12 @@ func prefillRows() []row {
 	}, {
 		id: "T6", what: "each status of P: what the client gets, who is asked next, who is blamed",
 		tests: []string{"proxy.TestStatusOfPrefill", "proxy.TestInterimAnswerOfPrefillIsSkipped",
-			"proxy.TestRefusedKeyEjects", "proxy.TestWrongBackendKeyIsTheProxysFault"},
+			"proxy.TestRefusedKeyEjects"},
+		alone: []string{"proxy.TestWrongBackendKeyIsTheProxysFault"},
 	}, {
 		id: "T7", what: "no handle, or one that is malformed or names a foreign host: D is not asked",
-		tests: []string{"proxy.TestUnusableHandlesNeverReachDecode", "proxy.TestHandlesOfAnotherShape", "proxy.TestHostOfAHandle"},
+		tests: []string{"proxy.TestUnusableHandlesNeverReachDecode", "proxy.TestHandlesOfAnotherShape",
+			"proxy.TestHostOfAHandle"},
 	}, {
 		id: "T8", what: "P's answer cut at every byte, in both framings: 502, D is not asked",
 		tests: []string{"proxy.TestCutPrefillAnswerIsNone"},
@@ -48,25 +54,27 @@ func prefillRows() []row {
 func decodeRows() []row {
 	return []row{{
 		id: "T10", what: "P is killed after its answer, before D pulls: a new round elsewhere, the right text",
-		tests: []string{"proxy.TestPrefillKilledBeforeDecodePulls", "sim.TestPrefillEngineDiesAfterItsAnswer"},
+		tests:  []string{"proxy.TestPrefillKilledBeforeDecodePulls", "sim.TestPrefillEngineDiesAfterItsAnswer"},
+		choice: true,
 	}, {
 		id: "T11", what: "D refuses, answers 400 or 500, an error first, or nothing: no handle goes out twice, but after a failed dial",
 		tests: []string{"proxy.TestFailedDecodeNeverSeesAHandleAgain",
 			"proxy.TestHandleOfARefusedDialGoesElsewhere", "proxy.TestHandleGoesToOneDecodeRequest",
-			"proxy.TestRejectedByDecodeFreesPrefill", "proxy.TestFailuresBeforeTheFirstTokenAreMended",
-			"proxy.TestNoSecondTryForAHandle"},
+			"proxy.TestRejectedByDecodeFreesPrefill", "proxy.TestNoSecondTryForAHandle"},
+		alone: []string{"proxy.TestFailuresBeforeTheFirstTokenAreMended"},
 	}, {
 		id: "T12", what: "D ends a stream of 40 events at each byte and each event: one error event, no part of one, no clean end",
-		tests: []string{"proxy.TestStreamCutAtEachByte", "proxy.TestStreamCutBeforeTheFirstToken",
-			"proxy.TestDecodeDiesInTheStream", "proxy.TestDecodeDiesInsideAnEvent", "proxy.TestReleaseLetsASlowDecodeReadFirst"},
+		tests: []string{"proxy.TestReleaseLetsASlowDecodeReadFirst"},
+		alone: []string{"proxy.TestStreamCutAtEachByte", "proxy.TestStreamCutBeforeTheFirstToken",
+			"proxy.TestDecodeDiesInTheStream", "proxy.TestDecodeDiesInsideAnEvent"},
 	}, {
 		id: "T13", what: "D's stream is reset, corrupted, sliced or delayed: an error event, or the same bytes",
-		tests: []string{"proxy.TestStreamCutAtEachByte", "proxy.TestStreamSlowedKeepsItsBytes",
+		alone: []string{"proxy.TestStreamCutAtEachByte", "proxy.TestStreamSlowedKeepsItsBytes",
 			"proxy.TestStreamWithOneBitFlipped", "proxy.TestHeadWithOneBitFlipped",
 			"proxy.TestAnswersThatCannotBeReadAreMended"},
 	}, {
 		id: "T14", what: "D freezes in mid-stream: whole if it thaws in time, else one error event and nothing after it",
-		tests: []string{"proxy.TestStreamFrozenAndThawed", "proxy.TestDecodeTimeouts",
+		alone: []string{"proxy.TestStreamFrozenAndThawed", "proxy.TestDecodeTimeouts",
 			"proxy.TestStreamIdleHoldsFromTheFirstEvent"},
 	}}
 }
@@ -79,11 +87,11 @@ func clientRows() []row {
 			"proxy.TestClientsLeaveTheQueues", "proxy.TestHalfClosedClientIsNeverToldOfSuccess"},
 	}, {
 		id: "T16", what: "the client reads a byte a second, or nothing: cut off, D cancelled; a steady one is served",
-		tests: []string{"proxy.TestReadersThatHardlyRead", "proxy.TestStalledReaderIsCutOff",
+		alone: []string{"proxy.TestReadersThatHardlyRead", "proxy.TestStalledReaderIsCutOff",
 			"proxy.TestSlowStreamReaderIsServed", "proxy.TestSlowButSteadyReaderIsServed"},
 	}, {
 		id: "T17", what: "a second request pipelined behind a stream: answered in order",
-		tests: []string{"proxy.TestPipelinedRequestDuringAStream", "proxy.TestPipelinedRequestsAreAnsweredInOrder"},
+		alone: []string{"proxy.TestPipelinedRequestDuringAStream", "proxy.TestPipelinedRequestsAreAnsweredInOrder"},
 	}}
 }
 
@@ -93,29 +101,32 @@ func processRows() []row {
 		id: "T18", what: "TERM in each moment, twice, KILL: streams end, handles go back; only KILL strands what D had not got yet",
 		tests: []string{"main.TestTermInEachMomentLosesNothing", "main.TestSecondTermCutsAndStillReleases",
 			"main.TestThirdTermEndsAtOnce", "main.TestKillStrandsOnlyWhatDecodeDoesNotKnow",
-			"proxy.TestShutdownEndsWhatDoesNotFinish", "proxy.TestShutdownEndsAnUpload"},
+			"proxy.TestShutdownEndsWhatDoesNotFinish"},
+		alone: []string{"proxy.TestShutdownEndsAnUpload"},
 	}, {
 		id: "T19", what: "hand-overs to a new process under load: no request fails",
-		tests: []string{"main.TestHandoverUnderLoad", "main.TestHandoverServesIdleConnections",
+		alone: []string{"main.TestHandoverUnderLoad", "main.TestHandoverServesIdleConnections",
 			"main.TestHandoverThatFails"},
 	}, {
 		id: "T20", what: "reload adds, removes, replaces backends in use, or is invalid: all or nothing, nobody notices",
-		tests: []string{"main.TestReloadUnderLoad", "main.TestManyReloads", "main.TestReload",
-			"router.TestReloadIsAllOrNothing", "router.TestBackendThatLeftStaysValid"},
+		tests: []string{"router.TestReloadIsAllOrNothing", "router.TestBackendThatLeftStaysValid"},
+		alone: []string{"main.TestReloadUnderLoad", "main.TestManyReloads", "main.TestReload"},
 	}, {
 		id: "T21", what: "all P, all D, both down, and back: 503 at once, no prefill without a D, recovery in time",
-		tests: []string{"proxy.TestWholePoolsDieAndComeBack", "proxy.TestAllDownIsSaidAtOnce",
-			"router.TestSlowStart"},
+		tests:  []string{"proxy.TestWholePoolsDieAndComeBack", "router.TestSlowStart"},
+		alone:  []string{"proxy.TestAllDownIsSaidAtOnce"},
+		choice: true,
 	}, {
 		id: "T22", what: "a backend's or a client's link goes dead: noticed within the keep-alive bound",
 		tests: []string{"proxy.TestSocketsGiveUpOnADeadPeerIn30Seconds", "proxy.TestLinkToABackendDies",
-			"proxy.TestLinkOfAPooledConnectionDies", "proxy.TestLinkToAClientDies"},
+			"proxy.TestLinkOfAPooledConnectionDies"},
+		alone: []string{"proxy.TestLinkToAClientDies"},
 	}, {
 		id: "T23", what: "packets and SYNs are lost: success, no retries beyond the budget",
 		tests: []string{"proxy.TestLossyLinks", "proxy.TestLostSYNs"},
 	}, {
 		id: "T24", what: "a name has no address, another, a thousand: what it last stood for holds",
-		tests: []string{"proxy.TestNamesOfBackends", "proxy.TestNameServerThatHangsIsNotAskedAtEachDial",
+		alone: []string{"proxy.TestNamesOfBackends", "proxy.TestNameServerThatHangsIsNotAskedAtEachDial",
 			"proxy.TestConnectionToANameIsNotKeptForEver", "proxy.TestEnginesByNameOutliveTheirNameServer"},
 	}, {
 		id: "T25", what: "clocks jump: no timer early or late",
@@ -123,8 +134,8 @@ func processRows() []row {
 			"main.TestNothingIsComputedFromTheWallClock"},
 	}, {
 		id: "T26", what: "few descriptors, little memory, one processor: requests are shed, and all comes back",
-		tests: []string{"main.TestOutOfDescriptors", "main.TestLittleMemory",
-			"proxy.TestOutOfDescriptorsDoesNotEndTheServer"},
+		tests: []string{"main.TestOutOfDescriptors"},
+		alone: []string{"main.TestLittleMemory", "proxy.TestOutOfDescriptorsDoesNotEndTheServer"},
 	}}
 }
 
@@ -132,26 +143,32 @@ func processRows() []row {
 func edgeRows() []row {
 	return []row{{
 		id: "T27", what: "a panic in the handler, in the relay, in a background loop: 500 or an error event, counted, the process lives",
-		tests: []string{"proxy.TestPanicGivesEverythingBack", "proxy.TestPanicInTheRelay", "proxy.TestPanicOutsideAHandler"},
+		tests: []string{"proxy.TestPanicGivesEverythingBack", "proxy.TestPanicOutsideAHandler"},
+		alone: []string{"proxy.TestPanicInTheRelay"},
 	}, {
 		id: "T28", what: "too long between P's answer and D: the old handle is not sent, a new round is",
-		tests: []string{"proxy.TestHandleThatWaitedTooLongIsReplaced", "proxy.TestHandleOlderThanItsLeaseIsNotSent"},
+		tests: []string{"proxy.TestHandleThatWaitedTooLongIsReplaced",
+			"proxy.TestHandleOlderThanItsLeaseIsNotSent"},
+		choice: true,
 	}, {
 		id: "T29", what: "one P and one D cannot exchange blocks: the pair is banned, neither of them",
-		tests: []string{"proxy.TestOnlyThePairThatFailsIsBanned", "router.TestPairBlame", "router.TestBannedPairIsAvoided"},
+		tests: []string{"proxy.TestOnlyThePairThatFailsIsBanned", "router.TestPairBlame",
+			"router.TestBannedPairIsAvoided"},
+		choice: true,
 	}, {
 		id: "T30", what: "thousands of idle connections, slow heads and bodies: 408, the others are served as before",
-		tests: []string{"main.TestCrowdAndSlowClients", "proxy.TestSlowUploadIsAnswered408"},
+		alone: []string{"main.TestCrowdAndSlowClients", "proxy.TestSlowUploadIsAnswered408"},
 	}, {
 		id: "T31", what: "more than the queue or one client may have: 503, 429, both with Retry-After",
-		tests: []string{"proxy.TestTooManyAtOnce", "proxy.TestClientLimit", "proxy.TestFullBackends"},
+		alone:  []string{"proxy.TestTooManyAtOnce", "proxy.TestClientLimit", "proxy.TestFullBackends"},
+		choice: true,
 	}, {
 		id: "T32", what: "bytes that nobody asked for on a pooled connection: never an answer",
 		tests: []string{"proxy.TestLateBytesAreNoAnswer", "proxy.TestPoisonedConnectionIsNotReused",
 			"proxy.TestUnsolicitedBytesAreNeverAnAnswer"},
 	}, {
 		id: "T33", what: "text that looks like the end of a stream, split, CRLF, bytes behind [DONE]: content is content",
-		tests: []string{"proxy.TestOnlyTheEndIsTheEnd", "proxy.TestEndSplitAcrossReads",
+		alone: []string{"proxy.TestOnlyTheEndIsTheEnd", "proxy.TestEndSplitAcrossReads",
 			"proxy.TestAdversarialTextIsContent"},
 	}}
 }

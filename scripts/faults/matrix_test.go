@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -21,6 +22,11 @@ func TestMatrixHasEveryRowOnce(t *testing.T) {
 	for i, r := range rows {
 		if want := fmt.Sprint("T", i+1); r.id != want || r.what == "" {
 			t.Errorf("row %d is %q: %q, want %s with a text", i, r.id, r.what, want)
+		}
+		for _, test := range r.alone {
+			if slices.Contains(r.tests, test) {
+				t.Errorf("%s: %s needs a prefill, and does not", r.id, test)
+			}
 		}
 	}
 }

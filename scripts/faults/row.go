@@ -6,12 +6,16 @@ import (
 )
 
 // row is one line of the matrix. what says in a few words what is injected and what
-// must come of it. tests are named PACKAGE.TEST, with subtests behind slashes as -v
-// prints them; together they show all of what.
+// must come of it. tests and alone are named PACKAGE.TEST, with subtests behind slashes as
+// -v prints them; together they show all of what.
 type row struct {
 	id, what string
-	tests    []string
+	tests    []string // of requests that have a prefill
+	alone    []string // those that hold, too, where pd.mode spares requests the prefill
+	choice   bool     // what must come of it turns on which backend is chosen
 }
+
+func (r row) all() []string { return slices.Concat(r.tests, r.alone) }
 
 // directory of the package that a test's name begins with, relative to the module's root.
 func directory(pkg string) (string, bool) {
@@ -36,7 +40,7 @@ func split(test string) (pkg, name string) {
 func testsOf(rows []row) []string {
 	var all []string
 	for _, r := range rows {
-		for _, t := range r.tests {
+		for _, t := range r.all() {
 			if !slices.Contains(all, t) {
 				all = append(all, t)
 			}
