@@ -36,7 +36,7 @@ func TestLegsMoveWhenTheirBackendGoesDown(t *testing.T) {
 		for _, c := range forms(prompt, 6) {
 			t.Run(tc.name+"/"+c.name(), func(t *testing.T) {
 				b := newBarrier(tc.phase, 0)
-				r := newRig(t, rigOptions{prefill: 2, decode: 2, engine: func(o *sim.Options) { o.Hook = b.only(tc.engine) }})
+				r := newRig(t, rigOptions{prefill: 2, decode: 2, router: inTurn, engine: func(o *sim.Options) { o.Hook = b.only(tc.engine) }})
 				t.Cleanup(b.open)
 				got := make(chan answer, 2)
 				for range 2 { // one of the two meets the engine that hangs

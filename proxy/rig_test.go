@@ -130,6 +130,18 @@ func fromEnv(t *testing.T, variable string, known []string, usual string) string
 	return value
 }
 
+// until does a request after the other, numbered, until one has met what the test is about:
+// a policy that draws lots takes its time. There are two at least.
+func (r *rig) until(met func() bool, request func(i int)) {
+	r.t.Helper()
+	for i := range 40 {
+		if request(i); i > 0 && met() {
+			return
+		}
+	}
+	r.t.Fatal("no request met the fault: the test proves nothing")
+}
+
 // inTurn is the rigOptions.router of tests that count on the order of the backends.
 func inTurn(c *router.Config) {
 	c.PrefillPolicy, c.DecodePolicy = "round_robin", "round_robin"
