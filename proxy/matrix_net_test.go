@@ -237,7 +237,7 @@ func TestLostSYNs(t *testing.T) {
 		t.Error("no dial failed: the test proves nothing")
 	}
 	if p, d := len(legs(r.prefill, "prefill")), len(legs(r.decode, "decode")); p != n || d != n {
-		t.Errorf("%d prefill and %d decode legs for %d requests: a failed dial was more than a dial", p, d, n)
+		t.Errorf("%d prefill and %d decode legs for %d requests: a failed dial was more than a dial\n%s", p, d, n, r.logs)
 	}
 	r.expectNothingHeld()
 }
