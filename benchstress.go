@@ -22,13 +22,14 @@ func newChurnCmd() *cobra.Command {
 			"works, in its last milliseconds, after its answer, before the decode engine's first event,\n" +
 			"in the stream, after the end. Engines and proxy run in this process, over real sockets.\n" +
 			"Exit code 1 if a block stays pinned, a goroutine or descriptor is left, an answer is wrong,\n" +
-			"or a phase was hit too rarely.",
+			"or a phase was hit too rarely (with pd.mode auto and never: one that needs no prefill).",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := proxyConfig(args)
 			if err != nil {
 				return err
 			}
-			o.Start, o.Alone = benchProxy(cfg), cfg.Router.PD.Mode != router.PDAlways
+			mode := cfg.Router.PD.Mode
+			o.Start, o.Alone, o.Never = benchProxy(cfg), mode != router.PDAlways, mode == router.PDNever
 			return runBench(cmd, &o, bench.Churn)
 		},
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -111,8 +112,19 @@ func TestBarrierCountsOnlyClientsThatLeftInThePhase(t *testing.T) {
 	if n := tally.total(phasePrefillEnd); n != 1 {
 		t.Errorf("%d hits, want 1", n)
 	}
-	if p := tally.problems(1); len(p) != int(phases)-1 {
-		t.Errorf("problems %q: want one of each phase but prefill_end", p)
+	for _, tc := range []struct {
+		alone, never bool
+		want         int    // phases that are not as they must be
+		says         string // of one of them
+	}{
+		{false, false, int(phases) - 1, "phase answered was hit 0 times, wanted 1"}, // prefill_end was hit
+		{true, false, int(phases) - 3, "phase decode was hit 0 times, wanted 1"},
+		{true, true, int(phases) - 2, "phase prefill_end was hit 1 times, and no request was to have a prefill"},
+	} {
+		p := tally.problems(ChurnOptions{MinPerPhase: 1, Alone: tc.alone, Never: tc.never})
+		if len(p) != tc.want || !slices.Contains(p, tc.says) {
+			t.Errorf("alone %v, never %v: problems %q, want %d with %q", tc.alone, tc.never, p, tc.want, tc.says)
+		}
 	}
 }
 

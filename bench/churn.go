@@ -28,8 +28,9 @@ type ChurnOptions struct {
 	MinPerPhase     int // a phase that is hit less often fails the run
 	Prefill, Decode int // engines
 	Seed            uint64
-	// Alone: the proxy may send a request to decode alone, as its pd.mode says.
-	Alone bool
+	// Alone: the proxy may send a request to decode alone, as its pd.mode says. Never, of
+	// which Alone is a part: it must, and nobody can leave in a prefill.
+	Alone, Never bool
 
 	// KeepAlive is after what time engines close idle connections, 5s as uvicorn's.
 	// The proxy must give them up before that.
@@ -172,7 +173,7 @@ func (r *report) look(ctx context.Context, o ChurnOptions, admin string) (err er
 	ended := time.Now()
 	r.engines.awaitUnpinned(ledgerBound)
 	r.unpinned = time.Since(ended)
-	r.problems = append(r.engines.problems(), r.tally.problems(o.MinPerPhase)...)
+	r.problems = append(r.engines.problems(), r.tally.problems(o)...)
 	if r.after, err = settle(r.base, o.KeepAlive+settleBound); err != nil {
 		return err
 	}

@@ -95,12 +95,21 @@ func (t *tally) total(p phase) int {
 	return n
 }
 
-// problems names the phases that were hit too rarely and each kind of failure.
-func (t *tally) problems(minimum int) []string {
+// ofPrefill reports that only a request with a prefill comes to the phase.
+func (p phase) ofPrefill() bool { return p >= phasePrefill && p <= phaseAnswered }
+
+// problems names the phases that were hit too rarely and each kind of failure. Where a
+// request may go to decode alone, how many have a prefill is the proxy's affair.
+func (t *tally) problems(o ChurnOptions) []string {
 	var all []string
 	for p := range phases {
-		if n := t.total(p); n < minimum {
-			all = append(all, fmt.Sprintf("phase %s was hit %d times, wanted %d", p, n, minimum))
+		switch n := t.total(p); {
+		case p.ofPrefill() && o.Alone:
+			if n > 0 && o.Never {
+				all = append(all, fmt.Sprintf("phase %s was hit %d times, and no request was to have a prefill", p, n))
+			}
+		case n < o.MinPerPhase:
+			all = append(all, fmt.Sprintf("phase %s was hit %d times, wanted %d", p, n, o.MinPerPhase))
 		}
 	}
 	t.mu.Lock()

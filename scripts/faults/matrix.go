@@ -109,8 +109,9 @@ func processRows() []row {
 			"main.TestHandoverThatFails"},
 	}, {
 		id: "T20", what: "reload adds, removes, replaces backends in use, or is invalid: all or nothing, nobody notices",
-		tests: []string{"router.TestReloadIsAllOrNothing", "router.TestBackendThatLeftStaysValid"},
-		alone: []string{"main.TestReloadUnderLoad", "main.TestManyReloads", "main.TestReload"},
+		tests: []string{"main.TestReloadUnderLoad", "router.TestReloadIsAllOrNothing",
+			"router.TestBackendThatLeftStaysValid"},
+		alone: []string{"main.TestManyReloads", "main.TestReload"},
 	}, {
 		id: "T21", what: "all P, all D, both down, and back: 503 at once, no prefill without a D, recovery in time",
 		tests:  []string{"proxy.TestWholePoolsDieAndComeBack", "router.TestSlowStart"},
