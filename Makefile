@@ -46,7 +46,7 @@ mutants: ## plant one fault at a time in the path of a completion; the test name
 faults: ## the fault matrix: each row's tests must run and pass (ARGS='-v -run ^T4$$' picks rows, ARGS='-prefill-policy prefix' has others than round_robin)
 	go run ./scripts/faults $(ARGS)
 
-policies: build ## the fault matrix and a churn with each policy in both pools, the default, pd.mode auto and never (20 minutes; ARGS=-quick, ARGS='-each ^prefix$$')
+policies: build ## the fault matrix and a churn with each policy in both pools, the default, pd.mode auto and never (25 minutes; ARGS=-quick, ARGS='-each ^prefix$$')
 	go run ./scripts/faults -each . $(ARGS)
 
 bench: build ## the benchmarks of the packages (BENCH=regexp picks some), then what the running proxy costs

@@ -161,8 +161,7 @@ func edgeRows() []row {
 		alone: []string{"main.TestCrowdAndSlowClients", "proxy.TestSlowUploadIsAnswered408"},
 	}, {
 		id: "T31", what: "more than the queue or one client may have: 503, 429, both with Retry-After",
-		alone:  []string{"proxy.TestTooManyAtOnce", "proxy.TestClientLimit", "proxy.TestFullBackends"},
-		choice: true,
+		alone: []string{"proxy.TestTooManyAtOnce", "proxy.TestClientLimit", "proxy.TestFullBackends"},
 	}, {
 		id: "T32", what: "bytes that nobody asked for on a pooled connection: never an answer",
 		tests: []string{"proxy.TestLateBytesAreNoAnswer", "proxy.TestPoisonedConnectionIsNotReused",
