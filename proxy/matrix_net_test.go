@@ -214,6 +214,8 @@ func TestLostSYNs(t *testing.T) {
 	t.Setenv("GODEBUG", "multipathtcp=0")
 	r := newRig(t, rigOptions{prefill: 2, decode: 2, config: func(c *proxy.Config) {
 		c.Timeouts.Dial, c.Timeouts.UpstreamIdle = 300*time.Millisecond, time.Millisecond // each leg dials
+	}, router: func(c *router.Config) {
+		c.Health.Fall = 100 // checks dial, too; the legs of a backend that goes down would move
 	}})
 	for _, e := range []*sim.Engine{r.prefill[0], r.decode[0]} {
 		filter(t, sockets(t, ends{listening: true, local: port(t, e.URL())}), losingSYN(.5))
