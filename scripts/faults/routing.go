@@ -16,8 +16,7 @@ const alias = "cache_aware"
 // the default with each pd.mode that lets requests go to decode alone.
 func routings() []routing {
 	usual := router.DefaultConfig()
-	usually := routing{name: "defaults", prefill: usual.PrefillPolicy, decode: usual.DecodePolicy, mode: usual.PD.Mode}
-	all := []routing{usually}
+	all := []routing{byDefault("defaults", usual.PD.Mode)}
 	for _, policy := range router.Policies() {
 		if policy != alias {
 			all = append(all, routing{name: policy, prefill: policy, decode: policy, mode: usual.PD.Mode})
@@ -25,12 +24,17 @@ func routings() []routing {
 	}
 	for _, mode := range router.PDModes() {
 		if mode != usual.PD.Mode {
-			r := usually
-			r.name, r.mode = "pd.mode="+mode, mode
-			all = append(all, r)
+			all = append(all, byDefault("pd.mode="+mode, mode))
 		}
 	}
 	return all
+}
+
+// byDefault has the policies that a proxy before both pools takes with the pd.mode.
+func byDefault(name, mode string) routing {
+	c := router.DefaultConfig()
+	c.PD.Mode, c.Prefill, c.Decode = mode, []string{"http://p"}, []string{"http://d"}
+	return routing{name: name, prefill: c.PrefillPolicy, decode: c.ChosenDecodePolicy(), mode: mode}
 }
 
 // env sets the routing for the tests, as an operator does for the proxy.
