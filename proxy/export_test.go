@@ -12,6 +12,11 @@ func (s *Server) Departed() int64 { return s.departed.Load() }
 // LogFailedLeg writes a line about a leg that is tried again.
 func (s *Server) LogFailedLeg() { s.failed.Warn().Msg("failed") }
 
+// LogStays writes a line about a backend that would have been ejected.
+func (s *Server) LogStays() {
+	s.ejected(router.Ejection{Backend: s.router.Snapshot().Backends(router.Decode)[0]})
+}
+
 // FailChecks feeds the active checks of a backend with failures until it is down.
 func (s *Server) FailChecks(url string) {
 	for b := range s.upstreams.all() {

@@ -45,10 +45,13 @@ func TestLinesOfFailedLegsAreBounded(t *testing.T) {
 	began := time.Now()
 	for range 2000 {
 		r.server.LogFailedLeg()
+		r.server.LogStays()
 	}
-	most := 100 * (2 + int(time.Since(began)/time.Second))
-	if n := strings.Count(r.logs.String(), `"message":"failed"`); n < 100 || n > most {
-		t.Errorf("%d lines, want 100 a second", n)
+	seconds := 2 + int(time.Since(began)/time.Second)
+	for message, bound := range map[string]int{"failed": 100, "backend fails, but stays": 10} {
+		if n := strings.Count(r.logs.String(), `"message":"`+message); n < bound || n > bound*seconds {
+			t.Errorf("%d lines %q, want %d a second", n, message, bound)
+		}
 	}
 }
 

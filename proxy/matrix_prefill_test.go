@@ -580,7 +580,10 @@ func TestCutPrefillAnswerIsNone(t *testing.T) {
 		t.Run(framing, func(t *testing.T) {
 			var once sync.Once
 			var whole string // P's response to the first request
-			r, _ := rigWithFront(t, rigOptions{router: func(c *router.Config) { c.Health.EjectAfter = 0 }}, false,
+			r, _ := rigWithFront(t, rigOptions{
+				router: func(c *router.Config) { c.Health.EjectAfter = 0 },
+				config: func(c *proxy.Config) { c.DecodeOnly.Enabled = false }, // as a busy machine may refuse a connection
+			}, false,
 				func(p *front, w http.ResponseWriter, q *http.Request, body []byte) bool {
 					var at int
 					if n, _ := fmt.Sscanf(q.Header.Get("X-Request-Id"), "cut-%d-", &at); n == 1 {

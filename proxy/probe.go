@@ -206,10 +206,10 @@ func (s *Server) ejected(e router.Ejection) {
 	if e.For > 0 {
 		s.metrics.Ejection(e.Backend.Role.String(), e.Backend.URL, string(e.Reason))
 	}
-	said := "backend ejected"
+	log, said := &s.log, "backend ejected"
 	if e.For == 0 {
-		said = "backend fails, but stays: no more than half of its pool is ejected"
+		log, said = &s.stays, "backend fails, but stays: no more than half of its pool is ejected"
 	}
-	s.log.Warn().Str("role", e.Backend.Role.String()).Str("backend", e.Backend.URL).Str("reason", string(e.Reason)).
+	log.Warn().Str("role", e.Backend.Role.String()).Str("backend", e.Backend.URL).Str("reason", string(e.Reason)).
 		Dur("for_ms", e.For).Int("nth", e.Nth).Msg(said)
 }

@@ -27,15 +27,19 @@ const clientReadBuffer = 12 << 10
 // larger takes a second write. An open stream holds it.
 const clientWriteBuffer = 3 << 9
 
-// failedLines bounds the lines a second about legs that are tried again. Each completion's own
-// line has its rounds, and the metrics count all legs.
-const failedLines = 100
+// These bound the lines a second about legs that are tried again, and about backends that
+// are not ejected. Each completion's own line has its rounds, and the metrics count all legs.
+const (
+	failedLines = 100
+	staysLines  = 10
+)
 
 // Server is the data port with its two pools of backends.
 type Server struct {
 	cfg     Config
 	log     zerolog.Logger
 	failed  zerolog.Logger // of legs that are tried again, sampled: an engine that dies under load fails thousands at once
+	stays   zerolog.Logger // likewise of backends that would have been ejected: each of its legs that fails says so
 	router  *router.Router
 	metrics *metrics.Metrics
 	dialect kvparams.Dialect
@@ -87,6 +91,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	s := &Server{
 		cfg: cfg, log: log, router: rt, dialect: dialect,
 		failed:    log.Sample(&zerolog.BurstSampler{Burst: failedLines, Period: time.Second}),
+		stays:     log.Sample(&zerolog.BurstSampler{Burst: staysLines, Period: time.Second}),
 		keys:      newKeyring(cfg.APIKeys),
 		watch:     watch,
 		upstreams: upstreams{scratch: newScratch()},

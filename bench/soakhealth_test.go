@@ -1,0 +1,33 @@
+package bench
+
+import (
+	"fmt"
+	"testing"
+)
+
+// More than half of a pool is never ejected; what a reload or a new engine has ended does
+// not count.
+func TestSoakCountsEjectionsThatRun(t *testing.T) {
+	ejected := func(n int) string {
+		return fmt.Sprintf(`{"role":"prefill","backend":"http://p%d","reason":"failures","for_ms":60000,"message":"backend ejected"}`, n)
+	}
+	for between, want := range map[string]int{
+		`{"message":"completion"}`:                                         1,
+		`{"message":"pools reloaded"}`:                                     0,
+		`{"prefill":"http://p1","message":"prefill engine has restarted"}`: 0,
+		`{"backend":"http://p1","message":"engine has restarted"}`:         0,
+	} {
+		v := &verdict{}
+		l, err := newSoakLog(t.TempDir(), "key", newSoakTally(), v, func(string) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range []string{ejected(1), between, ejected(2)} {
+			l.check([]byte(line))
+		}
+		if got := len(v.of(invHealth)); got != want {
+			t.Errorf("%s: %d breaches, want %d", between, got, want)
+		}
+		l.close()
+	}
+}
