@@ -23,7 +23,7 @@ func warnings(c config) []string {
 		{alone, noPool, []string{"prefill_policy", "prefill_max_in_flight", "pd.mode", "pd.threshold_tokens", "decode_only.enabled", "decode_only.max_share"}},
 		{never && !alone, noPrefills, []string{"prefill_policy", "prefill_max_in_flight", "pd.threshold_tokens", "decode_only.enabled", "decode_only.max_share"}},
 		{!c.DecodeOnly.Enabled && !alone && !never, "decode_only.enabled is false", []string{"decode_only.max_share"}},
-		{r.PrefillMaxInFlight == 0 && r.DecodeMaxInFlight == 0, "without prefill_max_in_flight and decode_max_in_flight no request waits", []string{"queue.length"}},
+		{r.PrefillMaxInFlight == 0 && r.DecodeMaxInFlight == 0, "without prefill_max_in_flight and decode_max_in_flight no request waits", []string{"queue.length", "queue.wait"}},
 		{r.Routing.PrefixMemory > 0 && !remembers(r), "it is for policy prefix, pd.mode auto and pd.threshold_tokens, and none of them is in use", []string{"routing.prefix_memory"}},
 		{r.Health.EjectAfter == 0, "with health.eject_after 0 no backend is ejected", []string{"health.eject_for", "health.eject_max"}},
 		{c.Admin == "", "there is no admin port", []string{"pprof"}},
@@ -50,7 +50,7 @@ func idleKeys(c config, paths []string, why string) (found []string) {
 
 // remembers reports whether something uses routing.prefix_memory.
 func remembers(r router.Config) bool {
-	return len(r.Prefill) > 0 && prefixPolicy(r.PrefillPolicy) || prefixPolicy(r.DecodePolicy) ||
+	return len(r.Prefill) > 0 && prefixPolicy(r.PrefillPolicy) || prefixPolicy(r.ChosenDecodePolicy()) ||
 		r.PD.Mode == router.PDAuto || r.PD.Mode != router.PDNever && r.PD.ThresholdTokens > 0
 }
 
@@ -65,8 +65,8 @@ func forgetful(r router.Config) (found []string) {
 	if prefixPolicy(r.PrefillPolicy) && len(r.Prefill) > 0 && r.PD.Mode != router.PDNever {
 		found = append(found, invalid("prefill_policy", r.PrefillPolicy, why).Error())
 	}
-	if prefixPolicy(r.DecodePolicy) {
-		found = append(found, invalid("decode_policy", r.DecodePolicy, why).Error())
+	if policy := r.ChosenDecodePolicy(); prefixPolicy(policy) {
+		found = append(found, invalid("decode_policy", policy, why).Error())
 	}
 	return found
 }
