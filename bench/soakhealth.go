@@ -17,9 +17,9 @@ type ejection struct {
 	until time.Time
 }
 
-// ejections are those that run, by backend. A reload and the end of an engine may end
-// some before their time, so those are forgotten then: what is counted is never more
-// than what is. Safe for concurrent use.
+// ejections are those that run, by backend. A reload may end any of them before its time,
+// an engine that was started anew its own, so those are forgotten then: what is counted is
+// never more than what is. Safe for concurrent use.
 type ejections struct {
 	mu    sync.Mutex
 	alone func() bool // one process writes the log, not also one that has been replaced
@@ -64,6 +64,13 @@ func (e *ejections) forget() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	clear(e.now)
+}
+
+// renewed drops that of a backend whose engine was started anew.
+func (e *ejections) renewed(backend string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.now, backend)
 }
 
 // heed sets what tells whether one process writes the log.

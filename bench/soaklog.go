@@ -138,6 +138,11 @@ func (l *soakLog) check(line []byte) {
 		}
 	case bytes.Contains(line, []byte(`"message":"pools reloaded"`)), bytes.Contains(line, []byte(`engine has restarted"`)):
 		l.ejections.forget() // some may have ended before their time
+	case bytes.Contains(line, []byte(`"message":"prefill engine has restarted"`)):
+		var engine struct{ Prefill string }
+		if json.Unmarshal(line, &engine) == nil {
+			l.ejections.renewed(engine.Prefill)
+		}
 	case bytes.Contains(line, []byte(`"message":"backend ejected"`)):
 		var e ejection
 		if json.Unmarshal(line, &e) == nil {
