@@ -282,30 +282,6 @@ func TestEjectionsOfMoreThanHalfAPool(t *testing.T) {
 	}
 }
 
-// As the proxy forgets all that it held against an engine that was started anew, another
-// one may be ejected before the time of its ejection is over.
-func TestEjectionOfAnEngineThatWasStartedAnewIsOver(t *testing.T) {
-	v := &verdict{}
-	l, err := newSoakLog(t.TempDir(), "sk-1", newSoakTally(), v, func(string) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.close()
-	eject := func(url string) {
-		l.check(fmt.Appendf(nil, `{"role":"prefill","backend":%q,"reason":"failures","for_ms":2000,"message":"backend ejected"}`, url))
-	}
-	eject("http://p:1")
-	l.check([]byte(`{"prefill":"http://p:1","message":"prefill engine has restarted"}`))
-	eject("http://p:2")
-	if got := v.of(""); len(got) > 0 {
-		t.Errorf("breaches %+v", got)
-	}
-	eject("http://p:1")
-	if got := v.of(invHealth); len(got) != 1 {
-		t.Errorf("two of three at a time: breaches %+v", got)
-	}
-}
-
 func TestCountGoroutinesLeavesIdleWorkersOut(t *testing.T) {
 	const profile = "goroutine profile: total 12\n7 @ 0x1 0x2\n#\t0x1\tgithub.com/valyala/fasthttp.(*workerPool).workerFunc+0x1\tworkerpool.go:1\n\n" +
 		"3 @ 0x3\n#\t0x3\tinternal/poll.runtime_pollWait+0x1\tnetpoll.go:1\n#\t0x4\tgithub.com/valyala/fasthttp.(*workerPool).workerFunc+0x1\tworkerpool.go:1\n\n2 @ 0x5\n#\t0x5\tmain.main+0x1\tmain.go:1\n"

@@ -15,7 +15,8 @@ func TestSoakCountsEjectionsThatRun(t *testing.T) {
 		`{"message":"completion"}`:                                         1,
 		`{"message":"pools reloaded"}`:                                     0,
 		`{"prefill":"http://p1","message":"prefill engine has restarted"}`: 0,
-		`{"backend":"http://p1","message":"engine has restarted"}`:         0,
+		`{"prefill":"http://p3","message":"prefill engine has restarted"}`: 1,
+		`{"backend":"http://p1","message":"engine has restarted"}`:         1, // its metrics say so; it stays ejected
 	} {
 		v := &verdict{}
 		l, err := newSoakLog(t.TempDir(), "key", newSoakTally(), v, func(string) {})

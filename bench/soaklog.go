@@ -136,7 +136,7 @@ func (l *soakLog) check(line []byte) {
 		if json.Unmarshal(line, &state) == nil {
 			l.down(state.Backend)
 		}
-	case bytes.Contains(line, []byte(`"message":"pools reloaded"`)), bytes.Contains(line, []byte(`engine has restarted"`)):
+	case bytes.Contains(line, []byte(`"message":"pools reloaded"`)):
 		l.ejections.forget() // some may have ended before their time
 	case bytes.Contains(line, []byte(`"message":"prefill engine has restarted"`)):
 		var engine struct{ Prefill string }
