@@ -97,6 +97,9 @@ func (l *Lease) Compute(tokens int, streams bool) (ahead int) {
 	b := l.Backend
 	now, pace := b.router.now(), b.router.prices.localPace()
 	before := b.local(now, pace)
+	if tokens <= 0 {
+		return int(before) // nothing that Computed could tell from nothing held
+	}
 	end := now + int64((before+float64(tokens))*pace)
 	if streams {
 		l.computes = int64(tokens)

@@ -55,6 +55,14 @@ func TestLocalPromptIsNearlyDone(t *testing.T) {
 	if wait() != 0 {
 		t.Errorf("%g tokens wait for nobody", wait())
 	}
+	for range 9 { // prompts too short to count
+		empty := Lease{Backend: x.d}
+		empty.Compute(0, true)
+		empty.Computed()
+	}
+	first.Compute(1000, true)
+	x.now = x.now.Add(60 * time.Millisecond)
+	near(t, "at 60 %, behind empty ones", wait(), 400, 0.02)
 }
 
 // Without a policy of its own decode goes by caches where it computes prompts itself.
