@@ -169,10 +169,20 @@ func TestModelOnDecodeOnly(t *testing.T) {
 	if strings.Count(logs, warning) != 1 || !strings.Contains(logs, `"only_decode":["b"],"only_prefill":[]`) {
 		t.Errorf("want one warning that names b: %s", logs)
 	}
-	pools.Decode = pools.Decode[:1]
-	if err := r.server.Reload(pools); err != nil {
-		t.Fatal(err)
+	reload := func() {
+		t.Helper()
+		if err := r.server.Reload(pools); err != nil {
+			t.Fatal(err)
+		}
 	}
+	known := pools.Prefill
+	pools.Prefill = append(slices.Clone(known), "http://127.0.0.1:1") // which may list b, for all that is known
+	reload()
+	if strings.Contains(r.logs.String(), over) {
+		t.Errorf("over, says the log, as a backend joins whose models are not known: %s", r.logs)
+	}
+	pools.Prefill, pools.Decode = known, pools.Decode[:1]
+	reload()
 	if !strings.Contains(r.logs.String(), over) {
 		t.Errorf("nothing says that it is over: %s", r.logs)
 	}
@@ -185,6 +195,7 @@ func TestModelOnDecodeOnlyThatMayNot(t *testing.T) {
 	if a := r.ask("b"); a.status != 404 || pathOf(a) != "disaggregated none" {
 		t.Errorf("%d %s by %s, want the prefill engine's 404", a.status, a.body, pathOf(a))
 	}
+	r.await("told", func() bool { return strings.Contains(r.logs.String(), "those of decode are refused by prefill") })
 }
 
 // Where no request gets a prefill, the model is not why.

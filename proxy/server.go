@@ -63,10 +63,10 @@ type Server struct {
 	// loopbackOnce: a wrong side-channel host is logged once, not per request.
 	loopbackOnce sync.Once
 	models       modelCache
-	oneSided     atomic.Pointer[string] // models that one pool lists, as last logged
-	pool         sync.Pool              // of *completion
-	live         atomic.Int64           // completions that run
-	departed     atomic.Int64           // of these, the ones whose client is known to have left
+	oneSided     oneSided
+	pool         sync.Pool    // of *completion
+	live         atomic.Int64 // completions that run
+	departed     atomic.Int64 // of these, the ones whose client is known to have left
 	draining     atomic.Bool
 	stopOnce     func() error
 	accepting    atomic.Pointer[listener] // nil before Serve

@@ -71,6 +71,16 @@ func (s *Snapshot) OnDecodeOnly(model []byte) bool {
 	return s.decode.listed.Load().lists(model)
 }
 
+// ModelsKnown reports whether each pool has backends, and all of them have listed theirs.
+func (s *Snapshot) ModelsKnown() bool {
+	for _, p := range [...]*pool{s.prefill, s.decode} {
+		if l := p.listed.Load(); l == nil || !l.whole || len(p.backends) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // OneSided are the models that backends of the role list, and each of the other only
 // others, in order.
 func (s *Snapshot) OneSided(role Role) (ids []string) {

@@ -58,7 +58,7 @@ func (s *Snapshot) pool(role Role) *pool {
 	return s.decode
 }
 
-// Policy is the name of the role's policy, as configured.
+// Policy is the name of the role's policy; see Config.ChosenDecodePolicy.
 func (s *Snapshot) Policy(role Role) string { return s.pool(role).policyName }
 
 // Weights are those of Backends, as configured; the slice must not be changed.
