@@ -14,7 +14,7 @@ const (
 	// downGrace is how long P may still answer after the active check took it down.
 	downGrace = 250 * time.Millisecond
 	// Then its connection is half-closed and read for a moment more; for longer where
-	// nobody waits for it.
+	// nothing can follow it: the client has left, or timeouts.request is over.
 	lateForNobody = time.Second
 	lateForClient = 50 * time.Millisecond
 )
