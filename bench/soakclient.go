@@ -37,6 +37,7 @@ type request struct {
 	inBody bool          // leaves after half of the body
 	after  time.Duration // else leaves after this time, or where it is 0
 	events int           // after so many events
+	heard  bool          // the first byte of its answer has come
 }
 
 // soakClient is one client: a raw socket, so that it can leave in every way.
@@ -102,11 +103,13 @@ func (q *request) bytes() []byte {
 // connection under a request is a fault too, also in a hand-over: clients keep theirs
 // for less than timeouts.idle.
 func (c *soakClient) do(q *request) {
-	if !c.direct {
-		c.s.tally.in(time.Now(), func(s *second) { s.requests++ })
-		defer func() { c.s.tally.in(time.Now(), func(s *second) { s.answered++ }) }()
-	}
+	c.count(func(s *second) { s.requests++ })
 	what, err := c.try(q)
+	c.count(func(s *second) {
+		if s.ended++; !q.heard {
+			s.heard++
+		}
+	})
 	var bad *wrong
 	switch {
 	case err == nil:
@@ -123,6 +126,13 @@ func (c *soakClient) do(q *request) {
 	c.drop()
 	c.s.tally.ended(q.load, "WRONG")
 	c.s.verdict.breach(bad.invariant, bad.what, "%s, client %s, stage %v: %s", q.id, q.load, c.s.plan.at(time.Now()), bad.detail)
+}
+
+// count files something of a request that goes through the proxy.
+func (c *soakClient) count(edit func(*second)) {
+	if !c.direct {
+		c.s.tally.in(time.Now(), edit)
+	}
 }
 
 func (c *soakClient) try(q *request) (what string, err error) {
@@ -143,6 +153,8 @@ func (c *soakClient) try(q *request) (what string, err error) {
 	if _, err := c.in.Peek(1); err != nil {
 		return "", fmt.Errorf("await an answer: %w", err)
 	}
+	q.heard = true
+	c.count(func(s *second) { s.heard++ })
 	resp, err := http.ReadResponse(c.in, nil)
 	if err != nil {
 		return "", wrongf(invOutcomes, "an answer that is no HTTP", "%v", err)

@@ -26,10 +26,10 @@ type soakTally struct {
 
 // second is what happened in one second of the run.
 type second struct {
-	requests, answered int           // completions asked for, and ended
-	prefills, decodes  int           // legs that reached an engine
-	lines              int           // of the proxy's log
-	late               time.Duration // most that an event of the control was late
+	requests, heard, ended int           // completions asked for; whose first byte came, or never will; and that ended
+	prefills, decodes      int           // legs that reached an engine
+	lines                  int           // of the proxy's log
+	late                   time.Duration // most that an event of the control was late
 }
 
 func newSoakTally() *soakTally {
@@ -150,13 +150,14 @@ func (a amplified) String() string {
 }
 
 // amplification is the one with the most legs a request between two moments. Those that
-// were under way as it began count, too, where waiting says so: their legs are in it, and
-// where each client waits for its answer none else come in a span of failures.
+// awaited their first byte as it began count, too, where waiting says so: legs of theirs are
+// in it, and where each client waits for its answer none else come in a span of failures.
+// Behind the first byte a request has no more legs.
 func (t *soakTally) amplification(from, to time.Time, waiting bool, legs func(second) int) (most amplified) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	first, last := int(from.Sub(t.plan.begin)/time.Second), int(to.Sub(t.plan.begin)/time.Second)
-	underWay := t.underWay()
+	unheard := t.underWay(func(s second) int { return s.heard })
 	for i := max(first, 0); i+amplifyOver <= min(last, len(t.seconds)); i++ {
 		asked, got := 0, 0
 		for _, s := range t.seconds[i : i+amplifyOver] {
@@ -167,7 +168,7 @@ func (t *soakTally) amplification(from, to time.Time, waiting bool, legs func(se
 			continue // too few to make a ratio
 		}
 		if waiting {
-			asked += underWay[i]
+			asked += unheard[i]
 		}
 		if ratio := float64(got) / float64(asked); ratio > most.ratio {
 			most = amplified{ratio, i, asked, got}
@@ -176,12 +177,12 @@ func (t *soakTally) amplification(from, to time.Time, waiting bool, legs func(se
 	return most
 }
 
-// underWay is how many requests were, as each second began. mu is held.
-func (t *soakTally) underWay() []int {
+// underWay is how many requests were not over yet as each second began. mu is held.
+func (t *soakTally) underWay(over func(second) int) []int {
 	all, n := make([]int, len(t.seconds)), 0
 	for i, s := range t.seconds {
 		all[i] = max(n, 0) // those of before the plan's begin have an end only
-		n += s.requests - s.answered
+		n += s.requests - over(s)
 	}
 	return all
 }
@@ -191,7 +192,7 @@ func (t *soakTally) underWay() []int {
 func (t *soakTally) lines() (all, over int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	underWay := t.underWay()
+	underWay := t.underWay(func(s second) int { return s.ended })
 	for i, s := range t.seconds {
 		all += s.lines
 		over = max(over, s.lines-2*s.requests-underWay[i])
