@@ -287,11 +287,12 @@ func TestDecideExploresNoCachedPrompt(t *testing.T) {
 	} {
 		x := newPricer(t)
 		x.learn(float64(tc.prefill), float64(tc.transfer), float64(tc.local))
-		began := x.now
+		began, spent := x.now, false
 		for range 300 {
 			x.now = x.now.Add(100 * time.Millisecond)
 			d := x.decide(PD{Mode: PDAuto}, x.p, x.d, tc.prompt)
 			if d.Reason == ReasonExplore {
+				spent = true
 				if after := x.now.Sub(began); after < exploreAnyway-time.Second {
 					t.Errorf("%+v goes the dearer way after %v", tc.prompt, after)
 				}
@@ -303,6 +304,9 @@ func TestDecideExploresNoCachedPrompt(t *testing.T) {
 			} else {
 				x.r.Computed(x.d, 0, 1000-tc.prompt.CachedDecode, time.Duration(1000-tc.prompt.CachedDecode)*tc.local*time.Microsecond)
 			}
+		}
+		if !spent {
+			t.Errorf("%+v never goes the dearer way", tc.prompt)
 		}
 	}
 }
