@@ -315,17 +315,25 @@ func (f *flagValue) String() string { return f.raw }
 // Type is the word that help shows beside the flag.
 func (f *flagValue) Type() string { return f.key.unit() }
 
-// nearest returns the candidate that name is most likely meant for: one that it is a part
-// or an extension of, by whole words, or the one with the fewest edits, no more than a third of
-// name. "": none is near.
+// nearest returns the candidate that name is most likely meant for: the one with the fewest
+// edits, no more than a third of name, else one that it is a part or an extension of, by
+// whole words. "": none is near.
 func nearest(name string, candidates []string) string {
 	slices.Sort(candidates)
 	name = strings.ToLower(name)
-	best, least := "", max(1, len(name)/3)+1
+	edits := max(1, len(name)/3)
+	best, least := "", edits+3
 	for _, c := range candidates {
-		d := distance(name, strings.ToLower(c))
-		if within(name, strings.ToLower(c)) || within(strings.ToLower(c), name) {
-			d = min(d, 1)
+		low := strings.ToLower(c)
+		d := distance(name, low)
+		switch {
+		case d <= edits:
+		case within(name, low):
+			d = edits + 1
+		case within(low, name):
+			d = edits + 2
+		default:
+			continue
 		}
 		if d < least {
 			best, least = c, d
