@@ -64,10 +64,14 @@ func changes(was, now config) (joined, left int, list []string) {
 			}
 		}
 	}
+	// Without a policy of its own decode has one that other keys choose.
+	if old, policy := was.Router.ChosenDecodePolicy(), now.Router.ChosenDecodePolicy(); old != policy {
+		list = append(list, "decode_policy: "+old+" -> "+policy)
+	}
 	changed := changedKeys(was, now)
 	for _, k := range configKeys() {
 		switch {
-		case k.path == "prefill" || k.path == "decode" || !slices.Contains(changed, k.path):
+		case k.path == "prefill" || k.path == "decode" || k.path == "decode_policy" || !slices.Contains(changed, k.path):
 		case k.secret():
 			list = append(list, k.path)
 		default:

@@ -32,13 +32,14 @@ func TestReloadSaysWhatChanged(t *testing.T) {
 	}{
 		{"prefill: [http://127.0.0.1:1, http://127.0.0.1:4]\ndecode: [\"http://127.0.0.1:3 weight=2\", http://127.0.0.1:5]\npd: {mode: auto}\naffinity: {headers: [X-A, X-B]}\n", 2, 1,
 			[]string{"prefill: added http://127.0.0.1:4", "prefill: removed http://127.0.0.1:2", "decode: added http://127.0.0.1:5", "decode: weight of http://127.0.0.1:3 1 -> 2",
-				"affinity.headers: none -> X-A,X-B", "pd.mode: always -> auto"}, nil},
+				"decode_policy: least_request -> prefix", "affinity.headers: none -> X-A,X-B", "pd.mode: always -> auto"}, nil},
 		{"prefill: [http://127.0.0.1:4, http://127.0.0.1:1]\ndecode: [\"http://127.0.0.1:3 weight=2\", http://127.0.0.1:5]\npd: {mode: auto}\naffinity: {headers: [X-A, X-B]}\n", 0, 0,
 			[]string{"nothing changed"}, nil},
 		{"decode: [http://127.0.0.1:5]\npd: {mode: auto}\n", 0, 3,
 			[]string{"prefill: removed http://127.0.0.1:4", "prefill: removed http://127.0.0.1:1", "decode: removed http://127.0.0.1:3", "affinity.headers: X-A,X-B -> none"},
 			[]string{`pd.mode: "auto" has no effect: there is no prefill pool`}},
-		{"decode: [http://127.0.0.1:5]\npd: {mode: auto}\n", 0, 0, []string{"nothing changed"}, nil},
+		{"decode: [http://127.0.0.1:5]\npd: {mode: auto}\ndecode_policy: prefix\n", 0, 0, []string{"nothing changed"}, nil},
+		{"decode: [http://127.0.0.1:5]\npd: {mode: auto}\ndecode_policy: random\n", 0, 0, []string{"decode_policy: prefix -> random"}, nil},
 	} {
 		file.text(ports + step.text)
 		p.signal(pid, syscall.SIGHUP)
