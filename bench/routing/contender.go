@@ -21,8 +21,15 @@ const (
 	neverSplits   = policyPrefix + "+" + modeNever
 	candidate     = policyPrefix + "+" + modeAuto
 	baseline      = "round_robin"
-	nameOracle    = "oracle"
+	nameOracle    = "oracle" // it splits all
 )
+
+// oracles are those of a table, by name, with their modes.
+func oracles() []struct{ name, mode string } {
+	return []struct{ name, mode string }{
+		{nameOracle, modeAlways}, {nameOracle + "+" + modeAuto, modeAuto}, {nameOracle + "+" + modeNever, modeNever},
+	}
+}
 
 // contender routes the requests.
 type contender struct {

@@ -51,7 +51,7 @@ func TestOracleTradesWaitForHits(t *testing.T) {
 		prompt(5*time.Second, append(long, 8)...),             // engine 0: 2 1/16 + 1 1/16 s, not 1 1/16 + 8 1/16
 		prompt(5*time.Second, append([]uint64{1}, 90, 91)...), // engine 0: 3 2/16 + 2 1/16, engine 1: 1 1/16 + 3 1/16
 	}
-	f := s.ideal()
+	f := s.ideal(modeAlways)
 	sixteenth := 1000.0 / blockTokens
 	// 7 1/16, 6 1/16, 3 2/16 and 4 2/16 s
 	for _, tc := range []struct {
@@ -69,6 +69,36 @@ func TestOracleTradesWaitForHits(t *testing.T) {
 	// Engine 0 has computed 7 + 1 blocks and 2 tokens, engine 1 6 + 3 and 2.
 	if want := (9*blockTokens + 2) / (8.5*blockTokens + 2); math.Abs(f[imbalance]-want) > 0.001 {
 		t.Errorf("imbalance %g, want %g", f[imbalance], want)
+	}
+}
+
+// With a choice of the way a prompt is computed where that is over first: on decode without
+// a transfer, which leaves what it computed there, on prefill while decode is busy. What was
+// pulled is not pulled twice.
+func TestOracleChoosesTheWay(t *testing.T) {
+	s := &scenario{workload: workload{engines: engineSetup{Speed: blockTokens, PrefillBlocks: 100, DecodeBlocks: 100, Transfer: time.Second / 10}}, on: topology{prefill: 1, decode: 1}, length: time.Minute}
+	s.requests = []request{
+		prompt(0, 1, 2, 3, 4),                 // decode, until 4 1/16 s
+		prompt(0, 5, 6),                       // prefill, 2 1/16 s and 0.2 s
+		prompt(10*time.Second, 5, 6),          // either way 1/16 s, as decode has pulled it
+		prompt(20*time.Second, 1, 2, 3, 4, 7), // decode, 1 1/16 s
+	}
+	for mode, want := range map[string]struct{ alone, hits float64 }{
+		modeAuto:   {50, 6.0 * blockTokens},
+		modeNever:  {100, 6.0 * blockTokens},
+		modeAlways: {0, 6.0 * blockTokens},
+	} {
+		f := s.ideal(mode)
+		if share := 100 * want.hits / (13*blockTokens + 4); f[direct] != want.alone || math.Abs(f[hits]-share) > 0.001 {
+			t.Errorf("%s: %.1f %% to decode alone, %.3f %% hits, want %.1f and %.3f", mode, f[direct], f[hits], want.alone, share)
+		}
+	}
+	// 2 1/16 s and 0.2 s; 4 1/16 s; a token, nothing to pull; a block more and a token.
+	if got, want := s.ideal(modeAuto)[ttft99], 4062.5; math.Abs(got-want) > 1 {
+		t.Errorf("the longest of auto takes %g ms, want %g", got, want)
+	}
+	if got, want := s.ideal(modeAlways)[ttft99], 6125+200.0; math.Abs(got-want) > 1 {
+		t.Errorf("the longest of always takes %g ms, want %g", got, want)
 	}
 }
 

@@ -148,7 +148,10 @@ func (d drawing) file(topology string) string {
 }
 
 func (r *Results) chart(d drawing, topology string) report.Chart {
-	c := report.Chart{Title: d.title + ", " + topology, Log: d.log, Known: append(standard(), nameOracle)}
+	c := report.Chart{Title: d.title + ", " + topology, Log: d.log, Known: standard()}
+	for _, o := range oracles() {
+		c.Known = append(c.Known, o.name)
+	}
 	for _, m := range r.Measurements {
 		if m.Topology != topology {
 			continue

@@ -44,7 +44,9 @@ func (r *Results) add(s *scenario, contenders []contender) *Measurement {
 	for _, c := range contenders {
 		m.Rows = append(m.Rows, report.NewRow(c.name))
 	}
-	m.Rows = append(m.Rows, report.NewRow(nameOracle))
+	for _, o := range oracles() {
+		m.Rows = append(m.Rows, report.NewRow(o.name))
+	}
 	r.Measurements = append(r.Measurements, m)
 	return m
 }

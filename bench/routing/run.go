@@ -157,7 +157,9 @@ func (r *run) workload(ctx context.Context, w workload, on topology) error {
 		if result == nil {
 			result = r.results.add(s, names)
 		}
-		result.record(nameOracle, s.oracle, nil, nil)
+		for _, o := range oracles() {
+			result.record(o.name, s.ideal(o.mode), nil, nil)
+		}
 		r.round(ctx, s, names, round, result)
 		runtime.GC() // the requests of a round are large
 		if ctx.Err() != nil {

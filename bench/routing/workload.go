@@ -132,7 +132,7 @@ func draw(w workload, on topology, length time.Duration, seed uint64) *scenario 
 	for range drawTries {
 		s := &scenario{workload: w, on: on, length: length, warm: warmTime(length), requests: requestsOf(w.turns(rate, length, seed))}
 		s.rate = float64(len(s.requests)) / length.Seconds()
-		s.oracle = s.ideal()
+		s.oracle = s.ideal(modeAlways)
 		busy := s.oracle[computedTokens] / (length - s.warm).Seconds() / capacity
 		if now := math.Abs(busy/w.load - 1); now < off {
 			best, off = s, now
