@@ -14,7 +14,7 @@ func (c *completion) choosePath() {
 	}
 	c.chosen = true
 	d := c.d.lease.Backend
-	prompt := router.Prompt{Tokens: c.tokens, CachedDecode: c.d.lease.Cached()}
+	prompt := router.Prompt{Tokens: c.tokens, CachedDecode: c.d.lease.Cached(), Whole: !c.req.Stream()}
 	var p *router.Backend
 	if c.snap.Prices() {
 		want := c.want(router.Prefill, nil)
@@ -53,11 +53,14 @@ func (c *completion) prefilled() {
 func (c *completion) firstToken() {
 	d := &c.d
 	d.lease.Computed()
-	if !d.streamed {
-		return
-	}
 	now := time.Now()
 	took := now.Sub(c.times.handed)
+	if !d.streamed {
+		if c.path == pathDecodeOnly {
+			c.s.router.Computed(d.lease.Backend, d.ahead, d.own, -1)
+		}
+		return
+	}
 	d.began, d.local = now, d.lease.Backend.LocalTime()
 	if c.path == pathDecodeOnly {
 		c.s.router.Computed(d.lease.Backend, d.ahead, d.own, took)

@@ -142,7 +142,7 @@ func (s *Snapshot) Advice() Advice {
 	}
 	a.Decode = PoolAdvice{
 		Backends: y, Load: -1, Requests: sum.computes, Tokens: sum.computeTokens,
-		BusySeconds: sum.computeBusy, SecondsPerToken: r.prices.own(LocalWork, 1),
+		BusySeconds: sum.computeBusy, SecondsPerToken: r.prices.one(LocalWork),
 	}
 	if x > 0 && sum.prefills > 0 {
 		a.Prefill.Load = sum.prefillBusy / (float64(x) * seconds)

@@ -44,6 +44,8 @@ func DecideReasons() []string {
 // it would go to have in their caches.
 type Prompt struct {
 	Tokens, CachedPrefill, CachedDecode int
+	// Whole: the answer does not stream, and tells nothing of the time to its first token.
+	Whole bool
 }
 
 // Decision is the way that a request takes.
@@ -178,6 +180,9 @@ func (c *chooser) unpriced(tokens int) Decision {
 
 // explores reports that this request is to go the other way.
 func (r *Router) explores(d Decision, prompt Prompt) bool {
+	if prompt.Whole {
+		return false // nothing would be learned
+	}
 	decided := r.chooser.decided.Add(1)
 	this, other, cost, chosen, cached := PrefillWork, LocalWork, d.LocalCost, d.SplitCost, prompt.CachedPrefill
 	if !d.Split {

@@ -253,6 +253,28 @@ func TestDecideExploresNothingAtFirst(t *testing.T) {
 	}
 }
 
+// An answer that comes whole has no time to its first token: it is not spent, and what
+// decode computed for it counts at what such work costs.
+func TestWholeAnswersExploreNothing(t *testing.T) {
+	x := newPricer(t)
+	x.learn(100, 60, 50)
+	for range 600 {
+		x.now = x.now.Add(100 * time.Millisecond)
+		if d := x.decide(PD{Mode: PDAuto}, x.p, x.d, Prompt{Tokens: 1000, Whole: true}); d.Reason == ReasonExplore {
+			t.Fatalf("%+v", d)
+		}
+		x.r.Prefilled(0, 1000, 100*time.Millisecond) // others'
+	}
+	fresh := newPricer(t)
+	fresh.r.Prefilled(0, 1000, 100*time.Millisecond)
+	before := fresh.d.LocalTime()
+	fresh.r.Computed(fresh.d, 0, 1000, -1)
+	near(t, "seconds of decode", (fresh.d.LocalTime() - before).Seconds(), 0.1, 0.02)
+	if p := fresh.r.Prices(); p[LocalWork.String()] != (Price{}) {
+		t.Errorf("learned from an answer without a time: %+v", p)
+	}
+}
+
 // Where requests are rare both prices are always old: that sends few the dearer way.
 func TestDecideExploresFewOfRareRequests(t *testing.T) {
 	for _, every := range []time.Duration{time.Second, 6 * time.Second, time.Minute} {

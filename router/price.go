@@ -41,10 +41,11 @@ func (r *Router) Prefilled(ahead, own int, took time.Duration) {
 func (r *Router) Pulled(tokens int, took time.Duration) { r.learn(TransferWork, tokens, took) }
 
 // Computed learns from a decode leg without a handle: its own uncached tokens, those
-// that D was computing already, and the time to the first event.
+// that D was computing already, and the time to the first event; below 0 where the answer
+// came whole.
 func (r *Router) Computed(d *Backend, ahead, own int, took time.Duration) {
 	r.learn(LocalWork, ahead+own, took)
-	work := r.prices.own(LocalWork, own)
+	work := float64(own) * r.prices.one(LocalWork)
 	d.localNanos.Add(int64(work * 1e9))
 	r.traffic.computed(r.now(), own, work)
 }
