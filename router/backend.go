@@ -50,6 +50,8 @@ type Backend struct {
 	whole      atomic.Int64 // of decode: when it will have computed the prompts whose end will not show
 	localNanos atomic.Int64 // what it has spent on such prompts, see LocalTime
 
+	freshUntil atomic.Int64 // others counts in full until then, see elsewhere
+
 	failures atomic.Int64 // failed legs in a row; auth failures weigh eject_after
 
 	// Written under router.mu.

@@ -12,37 +12,49 @@ import "math"
 // pace is how many nanoseconds a token of a prefill takes; 0: not known yet.
 func (p *prices) pace() float64 { return p.own(PrefillWork, 1) * 1e9 }
 
-// backlog is the tokens that b has yet to compute: all that are in flight while no pace is
-// known, or where the backend holds prompts in place of computing them.
-func (b *Backend) backlog(now int64, pace float64) float64 {
-	n := b.tokens.Load()
-	if n <= 0 || pace <= 0 || b.Role == Decode {
-		return float64(max(n, 0))
-	}
-	return left(b.free.Load(), now, n, b.inflight.Load(), pace)
-}
-
-// left is what is still to be computed until free, of n tokens of so many prompts in flight:
-// no more than all, and no less than the mean of all but one.
-func left(free, now, n, prompts int64, pace float64) float64 {
-	least := float64(n) * (1 - 1/float64(max(prompts, 1)))
-	return min(max(float64(free-now)/pace, least), float64(n))
-}
-
-// localPace is how many nanoseconds a token takes that decode computes itself; 0: not known.
+// localPace is pace of what decode computes itself.
 func (p *prices) localPace() float64 { return p.one(LocalWork) * 1e9 }
 
-// local is backlog for the prompts that b, of decode, computes itself.
-func (b *Backend) local(now int64, pace float64) float64 {
-	n, whole := float64(max(b.computing.Load(), 0)), 0.0
-	if pace > 0 {
-		whole = max(float64(b.whole.Load()-now)/pace, 0)
+// rateOf makes tokens in a nanosecond of a pace; 0: not known. Choices multiply by it:
+// to divide once for each backend would take a part of their time.
+func rateOf(pace float64) float64 {
+	if pace <= 0 {
+		return 0
 	}
-	if n == 0 || pace <= 0 {
+	return 1 / pace
+}
+
+// backlog is the tokens that b has yet to compute: all that are in flight while no rate is
+// known.
+func (b *Backend) backlog(now int64, rate float64) float64 {
+	n := max(b.tokens.Load(), 0)
+	if rate == 0 {
+		return float64(n)
+	}
+	return left(float64(b.free.Load()-now)*rate, float64(n), b.inflight.Load())
+}
+
+// left is what is still to be computed, of n tokens of so many prompts in flight, if it
+// should be todo: no more than all, and no less than the mean of all but one.
+func left(todo, n float64, prompts int64) float64 {
+	return min(max(todo, n-n/float64(max(prompts, 1))), n)
+}
+
+// computesAny reports whether local is not 0.
+func (b *Backend) computesAny(now int64) bool { return b.computing.Load() > 0 || b.whole.Load() > now }
+
+// local is backlog for the prompts that b, of decode, computes itself.
+func (b *Backend) local(now int64, rate float64) float64 {
+	if !b.computesAny(now) {
+		return 0
+	}
+	n := float64(max(b.computing.Load(), 0))
+	whole := max(float64(b.whole.Load()-now)*rate, 0)
+	if n == 0 || rate == 0 {
 		return n + whole
 	}
-	least := n * (1 - 1/float64(max(b.computers.Load(), 1)))
-	return min(max(float64(b.free.Load()-now)/pace, least), n+whole)
+	least := n - n/float64(max(b.computers.Load(), 1))
+	return min(max(float64(b.free.Load()-now)*rate, least), n+whole)
 }
 
 // enqueue counts the tokens in, and returns the backlog that they found. The prompt is in
@@ -56,7 +68,7 @@ func (b *Backend) enqueue(tokens int64) (ahead int64) {
 	now := b.router.now()
 	for {
 		free := b.free.Load()
-		found := left(free, now, n, b.inflight.Load()-1, pace)
+		found := left(float64(free-now)/pace, float64(n), b.inflight.Load()-1)
 		if b.free.CompareAndSwap(free, now+int64((found+float64(tokens))*pace)) {
 			return int64(math.Round(found))
 		}

@@ -19,7 +19,7 @@ func TestBacklogShrinksWithTime(t *testing.T) {
 		}
 		return l
 	}
-	backlog := func() float64 { return x.p.backlog(x.r.now(), x.r.prices.pace()) }
+	backlog := func() float64 { return x.p.backlog(x.r.now(), rateOf(x.r.prices.pace())) }
 	first := lease(500)
 	if first.Ahead() != 0 || backlog() != 500 {
 		t.Errorf("%d ahead, backlog %g: all that is in flight counts while no pace is known", first.Ahead(), backlog())

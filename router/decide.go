@@ -127,7 +127,7 @@ func (s *Snapshot) queued(b *Backend) float64 {
 
 // split is the pool's queue, P's own, that of others included, P's work and the transfer.
 func (p *prices) split(b *Backend, prompt Prompt, queued float64, now int64) float64 {
-	ahead := queued + b.backlog(now, p.pace()) + b.elsewhereTokens(now) + float64(max(0, prompt.Tokens-prompt.CachedPrefill))
+	ahead := queued + b.backlog(now, rateOf(p.pace())) + b.elsewhereTokens(now) + float64(max(0, prompt.Tokens-prompt.CachedPrefill))
 	return p.cost(PrefillWork, ahead) + p.cost(TransferWork, float64(max(0, prompt.Tokens-prompt.CachedDecode)))
 }
 
@@ -135,7 +135,7 @@ func (p *prices) split(b *Backend, prompt Prompt, queued float64, now int64) flo
 // too, lose meanwhile. Blocks are held for as long as the prefill takes, which costs the
 // more the fewer are left.
 func (p *prices) local(b *Backend, fresh int, now int64) float64 {
-	wait := b.local(now, p.localPace())
+	wait := b.local(now, rateOf(p.localPace()))
 	own := p.cost(LocalWork, float64(fresh)+wait)
 	work := max(0, own-p.cost(LocalWork, wait))
 	streams := float64(max(0, b.inflight.Load()-1)) + b.elsewhere(now)

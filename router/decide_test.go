@@ -136,7 +136,7 @@ func TestWholeAnswersDoNotComputeForever(t *testing.T) {
 		t.Errorf("%d tokens ahead of the first", n)
 	}
 	near(t, "ahead of the second", float64(whole.Compute(8000, false)), 1000, 0.02)
-	wait := func() float64 { return x.d.local(x.r.now(), x.r.prices.localPace()) }
+	wait := func() float64 { return x.d.local(x.r.now(), rateOf(x.r.prices.localPace())) }
 	near(t, "both", wait(), 9000, 0.02)
 	x.now = x.now.Add(400 * time.Millisecond)
 	near(t, "half of the whole answer's", wait(), 5000, 0.02)

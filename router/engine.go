@@ -81,6 +81,7 @@ func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (res
 		b.cache.forget()
 	}
 	b.engine.Store(&e)
+	b.freshUntil.Store(e.at + int64(counts)/3)
 	b.others.Store(int32(max(0, e.others)))
 	if e.others > 0 {
 		b.mark()
@@ -131,14 +132,10 @@ func (b *Backend) Elsewhere() float64 { return b.elsewhere(b.router.now()) }
 // third of the time that the reading counts, one poll, then falls to 0 at its end: who
 // learns nothing more goes by what it knows itself.
 func (b *Backend) elsewhere(now int64) float64 {
-	if b.others.Load() != 0 {
-		return b.decayed(now)
+	n := b.others.Load()
+	if n == 0 || now <= b.freshUntil.Load() {
+		return float64(n)
 	}
-	return 0
-}
-
-// decayed is elsewhere where the last reading told of any.
-func (b *Backend) decayed(now int64) float64 {
 	e := b.engineAt(now)
 	if e == nil || e.others <= 0 {
 		return 0

@@ -96,7 +96,7 @@ func (l *Lease) Compute(tokens int, streams bool) (ahead int) {
 	l.Computed()
 	b := l.Backend
 	now, pace := b.router.now(), b.router.prices.localPace()
-	before := b.local(now, pace)
+	before := b.local(now, rateOf(pace))
 	if tokens <= 0 {
 		return int(before) // nothing that Computed could tell from nothing held
 	}

@@ -92,21 +92,23 @@ func (q *query) share(b *Backend) float64 {
 	if b.inflight.word.Load() < q.plain {
 		return 1
 	}
-	return q.closely(b)
+	share, _ := q.closely(b)
+	return share
 }
 
-// closely is share for one of which more than the count matters.
-func (q *query) closely(b *Backend) float64 {
-	share := 1.0
+// closely is share for one of which more than the count matters, and what others have there.
+func (q *query) closely(b *Backend) (share, others float64) {
+	share = 1
 	if b.inflight.word.Load() >= marked {
-		if share = b.part(q); share == 1 {
+		others = b.elsewhere(q.now)
+		if share = b.part(q); share == 1 && others == 0 {
 			b.settle(q)
 		}
 	}
-	if q.full(b) || !q.allows(b) {
-		return 0
+	if q.full(b) || q.plain == 0 && !q.allows(b) {
+		return 0, others
 	}
-	return share
+	return share, others
 }
 
 // allows: the request itself does not rule b out.

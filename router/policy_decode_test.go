@@ -41,7 +41,7 @@ func TestDecodeByPrefix(t *testing.T) {
 func TestLocalPromptIsNearlyDone(t *testing.T) {
 	x := newPricer(t)
 	x.learn(100, 50, 100)
-	wait := func() float64 { return x.d.local(x.r.now(), x.r.prices.localPace()) }
+	wait := func() float64 { return x.d.local(x.r.now(), rateOf(x.r.prices.localPace())) }
 	first, second := Lease{Backend: x.d}, Lease{Backend: x.d}
 	first.Compute(1000, true)
 	x.now = x.now.Add(60 * time.Millisecond)

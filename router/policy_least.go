@@ -76,14 +76,14 @@ func (s *search) scan(backends []*Backend, q *query) {
 
 // consider is scan for a backend of which more than the count matters.
 func (s *search) consider(b *Backend, q *query) {
-	share := q.closely(b)
+	share, others := q.closely(b)
 	if share == 0 {
 		return
 	}
-	least := float64(b.own(s.tokens)+s.own) / share
-	if b.others.Load() != 0 {
-		least = (b.load(q.now, s.tokens) + float64(s.own)) / share
+	if s.tokens && others != 0 {
+		others = b.elsewhereTokens(q.now)
 	}
+	least := (float64(b.own(s.tokens)+s.own) + others) / share
 	if least < s.least {
 		s.take(b, least)
 	}

@@ -24,13 +24,15 @@ func (p prefixed) pick(backends []*Backend, q query) *Backend {
 	if o.key == 0 {
 		o.key = q.prefix[min(len(q.prefix), openingBlocks)-1]
 	}
-	o.price(backends, &q)
-	cold := o.low
+	costs := q.found.room(len(backends))
 	o.priceHolders(backends, &q)
+	o.price(backends, costs, &q)
 	most := o.low + o.block // a block more or less is no reason
 	o.rankHolders(backends, &q, most)
-	if cold <= most {
-		o.rankAll(backends, &q, most)
+	for i, cost := range costs {
+		if cost <= most {
+			o.stand(backends[i], &q)
+		}
 	}
 	return o.best
 }
@@ -44,8 +46,11 @@ type offers struct {
 	own   float64 // the prompt's tokens
 	block float64 // those of a block of it
 	key   uint64
-	pace  float64 // see backlog; for decode, see local
-	crowd float64 // of decode: what each stream there adds to a token of the prompt, as a part of it
+
+	decode bool
+	rate   float64 // see backlog; for decode, see local
+	each   float64 // what a request of others counts; for decode, a stream
+	crowd  float64 // of decode: what each stream there adds to a token of the prompt, as a part of it
 
 	low  float64  // least cost
 	best *Backend // that ranks first by the key; before the ranking, the one of least cost
@@ -53,94 +58,95 @@ type offers struct {
 	top  uint64 // of 53 bits of hash: with a full share, one with less ranks behind best
 }
 
-// price finds the least cost of those that compute all of the prompt.
-func (o *offers) price(backends []*Backend, q *query) {
-	for _, b := range backends {
-		if cost := o.cold(b, q); cost < o.low {
-			o.best, o.low = b, cost
-		}
-	}
-}
-
 // reckon takes what is known of the pool of b.
 func (o *offers) reckon(b *Backend) {
 	prices := &b.router.prices
-	if o.pace = prices.pace(); b.Role == Decode {
-		o.pace, o.crowd = prices.localPace(), stallWeight*prices.drag.load()
+	if o.decode = b.Role == Decode; o.decode {
+		o.rate, o.each, o.crowd = rateOf(prices.localPace()), o.block, stallWeight*prices.drag.load()
+		return
 	}
+	o.rate, o.each = rateOf(prices.pace()), b.router.prompts[Prefill].mean()
 }
 
-// cold is the cost at one that has nothing of the prompt.
-func (o *offers) cold(b *Backend, q *query) float64 { return o.cost(b, q, o.own) }
-
-// warm is the cost at one that has a part of it.
-func (o *offers) warm(m prefixMatch, q *query) float64 {
-	return o.cost(m.cache.backend, q, o.own-float64(m.blocks)*o.block)
-}
-
-// cost is b's backlog and what others have there, for the share that it can take, and the
-// fresh tokens, those of the prompt that it does not have.
-// Nothing is divided out of the prompt itself: where all are idle, one with a smaller
-// share would never get one.
-func (o *offers) cost(b *Backend, q *query, fresh float64) float64 {
-	share := q.share(b)
-	switch {
-	case share == 0:
-		return math.Inf(1)
-	case b.Role == Decode:
-		return o.decodeCost(b, q, fresh, share)
+// price finds the least cost of those that compute all of the prompt.
+func (o *offers) price(backends []*Backend, costs []float64, q *query) {
+	if i := o.cost(backends, costs, q, o.own); i >= 0 {
+		o.best, o.low = backends[i], costs[i]
 	}
-	load := b.backlog(q.now, o.pace)
-	if b.others.Load() != 0 {
-		load += b.elsewhereTokens(q.now)
-	}
-	return load/share + fresh
-}
-
-// decodeCost counts the prompts that b computes itself, and its streams: each slows the
-// new one down, by about a block of its prompt, and stands still while that is computed.
-func (o *offers) decodeCost(b *Backend, q *query, fresh, share float64) float64 {
-	wait, streams := b.local(q.now, o.pace), float64(b.inflight.Load())
-	if b.others.Load() != 0 {
-		streams += b.elsewhere(q.now)
-	}
-	return (wait+streams*o.block)/share + fresh*(1+o.crowd*streams)
 }
 
 // priceHolders looks whether one that has a part costs less. It may have left the pool, or
 // serve another model than before.
 func (o *offers) priceHolders(backends []*Backend, q *query) {
-	for _, m := range q.found.list() {
-		if cost := o.warm(m, q); cost < o.low && slices.Contains(backends, m.cache.backend) {
-			o.best, o.low = m.cache.backend, cost
+	holders := q.found.list()
+	for i := range holders {
+		m := &holders[i]
+		b, cost := [1]*Backend{m.cache.backend}, [1]float64{}
+		cheaper := o.cost(b[:], cost[:], q, o.own-float64(m.blocks)*o.block) == 0
+		if m.cost = cost[0]; cheaper && slices.Contains(backends, b[0]) {
+			o.best, o.low = b[0], m.cost
 		}
 	}
 }
 
-// rankAll ranks those that compute all for no more than most. Who was the cheapest a moment
-// ago may be so no more; that nobody ranks then is no harm, as one is best already.
-func (o *offers) rankAll(backends []*Backend, q *query, most float64) {
-	for _, b := range backends {
-		if b.inflight.word.Load() < q.plain && mix(b.seed^o.key)>>11 < o.top {
-			continue // it has a full share, and ranks behind whatever it costs
+// cost fills in what each backend costs, and returns which is the least below low; −1: none.
+// A cost is the load, for the share that the backend can take, and the fresh tokens, those of
+// the prompt that it does not have. Nothing is divided out of the prompt itself: where all are
+// idle, one with a smaller share would never get one.
+//
+// The load is the backlog and what others have there. For decode it is the prompts that it
+// computes itself, and its streams: each slows the new one down, by about a block of its
+// prompt, and stands still while that is computed.
+//
+// It is one loop over all, as a call for each would take longer than what it does.
+func (o *offers) cost(backends []*Backend, costs []float64, q *query, fresh float64) (least int) {
+	least, low := -1, o.low
+	for i, b := range backends {
+		load, crowd, word := 0.0, 1.0, b.inflight.word.Load()
+		if o.decode {
+			streams := float64(countOf(word))
+			if load = streams * o.block; b.computesAny(q.now) {
+				load += b.local(q.now, o.rate)
+			}
+			crowd += o.crowd * streams
+		} else {
+			load = b.backlog(q.now, o.rate)
 		}
-		if o.cold(b, q) <= most {
-			o.stand(b, q.share(b))
+		// One that is too dear as it is needs no closer look.
+		if word >= q.plain && load+fresh*crowd <= low+o.block {
+			share, others := q.closely(b)
+			if share == 0 {
+				costs[i] = math.Inf(1)
+				continue
+			}
+			load = (load + o.each*others) / share
+			crowd += o.crowd * others
+		}
+		if costs[i] = load + fresh*crowd; costs[i] < low {
+			least, low = i, costs[i]
 		}
 	}
+	return least
 }
 
 func (o *offers) rankHolders(backends []*Backend, q *query, most float64) {
 	for _, m := range q.found.list() {
-		if o.warm(m, q) <= most && slices.Contains(backends, m.cache.backend) {
-			o.stand(m.cache.backend, q.share(m.cache.backend))
+		if m.cost <= most && slices.Contains(backends, m.cache.backend) {
+			o.stand(m.cache.backend, q)
 		}
 	}
 }
 
-// stand ranks b by rendezvous hashing in proportion to its share, see rendezvous.
-func (o *offers) stand(b *Backend, share float64) {
-	u := (float64(mix(b.seed^o.key)>>11) + 1) / (1 << 53)
+// stand ranks b by rendezvous hashing in proportion to its share, see rendezvous. One that
+// has become unfit meanwhile does not rank; that nobody does then is no harm, as one is best
+// already.
+func (o *offers) stand(b *Backend, q *query) {
+	hash := mix(b.seed^o.key) >> 11
+	if hash < o.top && b.inflight.word.Load() < q.plain {
+		return // it has a full share, and ranks behind
+	}
+	share := q.share(b)
+	u := (float64(hash) + 1) / (1 << 53)
 	if share == 0 || (1-u)/share >= o.rank {
 		return
 	}

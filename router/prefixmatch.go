@@ -9,12 +9,22 @@ type prefixMatch struct {
 	cache  *prefixCache
 	blocks int
 	age    uint32
+	cost   float64 // of the prompt there, see offers
 }
 
 // prefixMatches is what is known of one prompt.
 type prefixMatches struct {
-	n  int
-	of [maxMatches]prefixMatch
+	n     int
+	of    [maxMatches]prefixMatch
+	costs []float64 // see room
+}
+
+// room is for a number for each of n backends, with anything in it.
+func (m *prefixMatches) room(n int) []float64 {
+	if cap(m.costs) < n {
+		m.costs = make([]float64, n)
+	}
+	return m.costs[:n]
 }
 
 // list is the matches, the backends in no order.
@@ -85,7 +95,7 @@ func (p *prefixSearch) at(mark int, s *holderSet) {
 func (p *prefixSearch) note(s, others *holderSet, mark int) {
 	for i, c := range s.cache[:s.n] {
 		if others == nil || !others.has(c) {
-			p.found.add(prefixMatch{c, markEnd(mark), s.age[i]})
+			p.found.add(prefixMatch{cache: c, blocks: markEnd(mark), age: s.age[i]})
 		}
 	}
 }

@@ -55,12 +55,9 @@ func (c *counter) reserve(limit int64) bool {
 // mark has choices look at the fields behind the count.
 func (v *vitals) mark() { v.inflight.word.Or(marked) }
 
-// settle takes the mark off one that takes a full share, unless others have requests there.
+// settle takes the mark off one that takes a full share and of which no others are known.
 // What is written in the meantime is either seen by the second look or marked after it.
 func (b *Backend) settle(q *query) {
-	if b.elsewhere(q.now) > 0 {
-		return
-	}
 	b.inflight.word.And(^marked)
 	if b.part(q) != 1 || b.elsewhere(q.now) > 0 {
 		b.mark()

@@ -64,8 +64,8 @@ func elsewhereMutants() []mutant {
 		pkg: routerPkg, test: "TestReplicasSpreadEvenly/least_request",
 	}, {
 		name: "a chat's prefill waits behind others' prompts", file: "router/policy_prefix.go",
-		old: "load += b.elsewhereTokens(q.now)",
-		new: "",
+		old: "load = (load + o.each*others) / share",
+		new: "load /= share",
 		pkg: routerPkg, test: "TestLoadFromElsewhere/prefix/prefill",
 	}, {
 		name: "counters that fall are no restart", file: "router/engine.go",

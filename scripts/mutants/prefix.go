@@ -29,18 +29,18 @@ func prefixMutants() []mutant {
 		pkg: routerPkg, test: "TestReloadsLeakNoSeats",
 	}, {
 		name: "a hot prefix herds", file: "router/policy_prefix.go",
-		old: "return load/share + fresh",
-		new: "return fresh + 0*load",
+		old: "load = b.backlog(q.now, o.rate)",
+		new: "load = 0",
 		pkg: routerPkg, test: "TestHotPrefixSpreads",
 	}, {
 		name: "decode by prefix overlooks what it computes", file: "router/policy_prefix.go",
-		old: "return (wait+streams*o.block)/share",
-		new: "return (0*wait+streams*o.block)/share",
+		old: "load += b.local(q.now, o.rate)",
+		new: "",
 		pkg: routerPkg, test: "TestDecodeByPrefix/it_computes_a_long_prompt",
 	}, {
 		name: "decode by prefix crowds", file: "router/policy_prefix.go",
-		old: "return (wait+streams*o.block)/share",
-		new: "return wait/share",
+		old: "load = streams * o.block;",
+		new: "load = 0 * streams;",
 		pkg: routerPkg, test: "TestDecodeByPrefix/a_hundred_streams",
 	}, {
 		name: "cached tokens count as work", file: "router/lease.go",

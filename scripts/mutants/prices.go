@@ -9,17 +9,17 @@ func priceMutants() []mutant {
 		pkg: routerPkg, test: "TestRetryRateIsBounded",
 	}, {
 		name: "a prompt counts whole until it is done", file: "router/backlog.go",
-		old: "return left(b.free.Load(), now, n, b.inflight.Load(), pace)",
+		old: "return left(float64(b.free.Load()-now)*rate, float64(n), b.inflight.Load())",
 		new: "return float64(n)",
 		pkg: routerPkg, test: "TestPrefixWaitsForWhatIsNearlyDone/nearly_done",
 	}, {
 		name: "what P has in flight costs nothing", file: "router/decide.go",
-		old: "ahead := queued + b.backlog(now, p.pace()) + ",
+		old: "ahead := queued + b.backlog(now, rateOf(p.pace())) + ",
 		new: "ahead := ",
 		pkg: routerPkg, test: "TestAutoTakesTheCheaperWay",
 	}, {
 		name: "what D computes itself costs nothing", file: "router/decide.go",
-		old: "wait := b.local(now, p.localPace())",
+		old: "wait := b.local(now, rateOf(p.localPace()))",
 		new: "wait := 0.0",
 		pkg: routerPkg, test: "TestAutoTakesTheCheaperWay",
 	}, {
