@@ -81,6 +81,9 @@ func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (res
 		b.cache.forget()
 	}
 	b.engine.Store(&e)
+	if b.cache.seat.Load() != 0 {
+		b.resize() // the choices of before its first prompt count on it, too
+	}
 	b.freshUntil.Store(e.at + int64(counts)/3)
 	b.others.Store(int32(max(0, e.others)))
 	if e.others > 0 {

@@ -221,6 +221,23 @@ func TestKVSizeBoundsTheEstimate(t *testing.T) {
 	}
 }
 
+// TestKVSizeCountsAtOnce: before any prompt has been sent there.
+func TestKVSizeCountsAtOnce(t *testing.T) {
+	r, _ := newRouterOf(t, 1, 1, func(c *Config) { c.PrefillPolicy, c.DecodePolicy = "prefix", "least_request" })
+	e := UnknownEngine()
+	e.BlockSize, e.Blocks = 16, 4000
+	for role, want := range map[Role]int64{Prefill: 64_000, Decode: 0} { // nothing is remembered of decode
+		b := r.Snapshot().Backends(role)[0]
+		if got := b.CacheEstimate().Capacity; role == Prefill && got != 256_000 {
+			t.Errorf("%s: %d tokens where the engine has told nothing", role, got)
+		}
+		b.SetEngine(e, 0, time.Second)
+		if got := b.CacheEstimate().Capacity; got != want {
+			t.Errorf("%s: %d tokens, want %d", role, got, want)
+		}
+	}
+}
+
 // TestTablesAreMadeWhereNeeded: and kept over a reload that leaves their size.
 func TestTablesAreMadeWhereNeeded(t *testing.T) {
 	for _, c := range []struct {
