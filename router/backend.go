@@ -5,6 +5,7 @@ import (
 	"math"
 	"net"
 	"net/url"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -48,6 +49,7 @@ type Backend struct {
 	computing  atomic.Int64 // of decode: estimated tokens of prompts that it computes itself just now, and whose end will show
 	computers  atomic.Int64 // these prompts
 	whole      atomic.Int64 // of decode: when it will have computed the prompts whose end will not show
+	localMu    sync.Mutex   // held where free and whole are moved on by such prompts
 	localNanos atomic.Int64 // what it has spent on such prompts, see LocalTime
 
 	freshUntil atomic.Int64 // others counts in full until then, see elsewhere

@@ -68,6 +68,7 @@ func (b *Backend) enqueue(tokens int64) (ahead int64) {
 	now := b.router.now()
 	for {
 		free := b.free.Load()
+		n = b.tokens.Load() - tokens // those that free counts in among them
 		found := left(float64(free-now)/pace, float64(n), b.inflight.Load()-1)
 		if b.free.CompareAndSwap(free, now+int64((found+float64(tokens))*pace)) {
 			return int64(math.Round(found))
@@ -75,15 +76,49 @@ func (b *Backend) enqueue(tokens int64) (ahead int64) {
 	}
 }
 
+// enqueueLocal counts a prompt in that b, of decode, computes itself, and returns what it
+// has to compute before.
+func (b *Backend) enqueueLocal(tokens int64, streams bool) (ahead float64) {
+	pace := b.router.prices.localPace()
+	b.localMu.Lock()
+	defer b.localMu.Unlock()
+	now := b.router.now()
+	ahead = b.local(now, rateOf(pace))
+	if tokens <= 0 {
+		return ahead
+	}
+	end := now + int64((ahead+float64(tokens))*pace)
+	if streams {
+		b.computing.Add(tokens)
+		b.computers.Add(1)
+	} else {
+		b.whole.Store(end)
+	}
+	b.free.Store(end)
+	return ahead
+}
+
+// nextLocal: a prompt has just been computed, and what stood behind it begins only now.
+func (b *Backend) nextLocal() {
+	b.localMu.Lock()
+	defer b.localMu.Unlock()
+	if n := b.computing.Load(); n > 0 {
+		end := b.router.now() + int64(float64(n)*b.router.prices.localPace())
+		b.free.Store(max(b.free.Load(), end))
+	}
+}
+
 // dequeue counts the tokens of a prompt out. One that was answered was the head of the queue:
-// what stood behind it begins only now.
+// what stood behind it begins only now. An end that has been moved meanwhile stays: it counts
+// a prompt in of which this does not know.
 func (b *Backend) dequeue(tokens int64, o Outcome) {
+	free, whole := b.free.Load(), b.whole.Load()
 	n := b.tokens.Add(-tokens)
 	switch {
 	case n == 0:
-		b.free.Store(0)
-		b.whole.Store(0)
+		b.free.CompareAndSwap(free, 0)
+		b.whole.CompareAndSwap(whole, 0)
 	case b.Role == Prefill && o == OK:
-		b.free.Store(b.router.now() + int64(float64(n)*b.router.prices.pace()))
+		b.free.CompareAndSwap(free, b.router.now()+int64(float64(n)*b.router.prices.pace()))
 	}
 }

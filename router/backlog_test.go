@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -45,6 +47,36 @@ func TestBacklogShrinksWithTime(t *testing.T) {
 	if x.p.free.Load() != 0 || backlog() != 0 {
 		t.Error("an idle engine has a backlog")
 	}
+}
+
+// A prompt counts whatever ends at the moment at which it comes.
+func TestBacklogWhileAnotherEnds(t *testing.T) {
+	x := newPricer(t)
+	x.learn(100, 1, 100)
+	var ticks atomic.Int64
+	x.r.clock = func() time.Time { return x.now.Add(time.Duration(ticks.Add(1))) } // no two moments are the same
+	var stop atomic.Bool
+	var other sync.WaitGroup
+	other.Go(func() {
+		for !stop.Load() {
+			x.p.inflight.Add(1)
+			x.p.enqueue(1)
+			x.p.dequeue(1, OK)
+			x.p.inflight.Add(-1)
+		}
+	})
+	for range 20_000 {
+		x.p.inflight.Add(1)
+		x.p.enqueue(1000)
+		if todo := float64(x.p.free.Load()-x.r.now()) / x.r.prices.pace(); todo < 990 {
+			t.Errorf("%g tokens to be done", todo)
+			break
+		}
+		x.p.dequeue(1000, OK)
+		x.p.inflight.Add(-1)
+	}
+	stop.Store(true)
+	other.Wait()
 }
 
 // A chat goes back to its blocks where what stands before it is nearly done, and elsewhere

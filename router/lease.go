@@ -56,7 +56,7 @@ func (l *Lease) Release(o Outcome) {
 		l.degraded = false
 	}
 	b.record(o)
-	l.Computed()
+	l.leaveLocal()
 	b.dequeue(l.tokens, o)
 	b.inflight.Add(-1)
 	b.router.serve(b.Role)
@@ -93,30 +93,27 @@ func (l *Lease) Ahead() int { return int(l.ahead) }
 // the answer streams; one that comes whole does not show when its prompt was done, so that
 // it counts for as long as it is expected to take.
 func (l *Lease) Compute(tokens int, streams bool) (ahead int) {
-	l.Computed()
-	b := l.Backend
-	now, pace := b.router.now(), b.router.prices.localPace()
-	before := b.local(now, rateOf(pace))
-	if tokens <= 0 {
-		return int(before) // nothing that Computed could tell from nothing held
-	}
-	end := now + int64((before+float64(tokens))*pace)
-	if streams {
+	l.leaveLocal()
+	if tokens > 0 && streams { // of nothing Computed could not tell that it was counted in
 		l.computes = int64(tokens)
-		b.computing.Add(l.computes)
-		b.computers.Add(1)
-	} else {
-		b.whole.Store(end)
 	}
-	b.free.Store(end)
-	return int(before)
+	return int(l.Backend.enqueueLocal(int64(tokens), streams))
 }
 
-// Computed ends what Compute began, if it did.
+// Computed ends what Compute began, if it did: the prompt has been computed.
 func (l *Lease) Computed() {
-	if l.computes != 0 {
-		l.Backend.computing.Add(-l.computes)
-		l.Backend.computers.Add(-1)
-		l.computes = 0
+	if l.leaveLocal() {
+		l.Backend.nextLocal()
 	}
+}
+
+// leaveLocal ends what Compute began, if it did, whatever has become of the prompt.
+func (l *Lease) leaveLocal() bool {
+	if l.computes == 0 {
+		return false
+	}
+	l.Backend.computing.Add(-l.computes)
+	l.Backend.computers.Add(-1)
+	l.computes = 0
+	return true
 }

@@ -2,6 +2,7 @@ package router
 
 import (
 	"slices"
+	"sync"
 	"testing"
 	"time"
 )
@@ -63,6 +64,41 @@ func TestLocalPromptIsNearlyDone(t *testing.T) {
 	first.Compute(1000, true)
 	x.now = x.now.Add(60 * time.Millisecond)
 	near(t, "at 60 %, behind empty ones", wait(), 400, 0.02)
+}
+
+// What stands behind a prompt that takes longer than thought begins when that is done, and a
+// prompt that fails leaves at once.
+func TestLocalPromptBehindASlowOne(t *testing.T) {
+	x := newPricer(t)
+	x.learn(100, 50, 100)
+	wait := func() float64 { return x.d.local(x.r.now(), rateOf(x.r.prices.localPace())) }
+	slow, next, last := Lease{Backend: x.d}, Lease{Backend: x.d}, Lease{Backend: x.d}
+	slow.Compute(1000, true)
+	next.Compute(2000, true)
+	x.now = x.now.Add(time.Minute)
+	slow.Computed()
+	near(t, "behind the slow one", wait(), 2000, 0.02)
+	x.now = x.now.Add(50 * time.Millisecond)
+	near(t, "50 ms later", wait(), 1500, 0.02)
+	near(t, "ahead of the last", float64(last.Compute(300, true)), 1500, 0.02)
+	next.leaveLocal()
+	near(t, "without the one before", wait(), 300, 0.02)
+}
+
+// Prompts that come at once all count.
+func TestLocalPromptsAtOnce(t *testing.T) {
+	x := newPricer(t)
+	x.learn(100, 50, 100)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 5000 {
+				(&Lease{Backend: x.d}).Compute(1, false)
+			}
+		})
+	}
+	all.Wait()
+	near(t, "all", x.d.local(x.r.now(), rateOf(x.r.prices.localPace())), 20_000, 0.01)
 }
 
 // Without a policy of its own decode goes by caches where it computes prompts itself.

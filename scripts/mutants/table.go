@@ -20,8 +20,8 @@ func controls() []mutant {
 		new: "c.count(reason, role && !token && !more)",
 	}, {
 		name: "control: the same ends in another order", file: "router/lease.go", pkg: routerPkg,
-		old: "b.record(o)\n\tl.Computed()",
-		new: "l.Computed()\n\tb.record(o)",
+		old: "b.record(o)\n\tl.leaveLocal()",
+		new: "l.leaveLocal()\n\tb.record(o)",
 	}}
 }
 
