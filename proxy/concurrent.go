@@ -18,11 +18,14 @@ func (c *completion) bothLegs() *apiError {
 	}
 	b := c.p.lease.Backend
 	c.buildPrefill()
-	var failed atomic.Bool
+	var failed, cut atomic.Bool
 	result := make(chan legResult, 1)
 	go func() {
 		r := legResult{err: internalError(), outcome: router.ClientGone}
 		c.s.guard(func() { r = c.prefillAttempt(b) })
+		if cut.Load() && r.outcome == router.Timeout {
+			r.outcome = router.ClientGone // it did nothing wrong
+		}
 		c.p.lease.Release(r.outcome)
 		if r.err != nil {
 			failed.Store(true)
@@ -33,6 +36,7 @@ func (c *completion) bothLegs() *apiError {
 	err := c.decode()
 	prefillFirst := failed.Load()
 	if err != nil && !prefillFirst {
+		cut.Store(true)
 		c.p.x.interrupt(time.Now())
 	}
 	r := <-result

@@ -193,6 +193,33 @@ func TestConcurrentConnectorSecondRound(t *testing.T) {
 	}
 }
 
+// A prefill that is cut as its decode fails is no failure of its engine.
+func TestConcurrentConnectorBlamesNoPrefillForDecode(t *testing.T) {
+	r := newRig(t, rigOptions{decode: 2, dialect: kvparams.TestDialect(), engine: func(o *sim.Options) {
+		if o.Role == sim.RolePrefill {
+			o.PrefillTokensPerSecond = 1
+		}
+		o.Role = sim.RoleBoth
+	}})
+	f, err := sim.ParseFault("status=500")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range r.decode {
+		if err := d.SetFault(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 8 {
+		if a := r.call(forms(prompt, 4)[0]); a.status != 500 || a.code() != "decode_failed" {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+	}
+	if n := r.metric(`xpyd_backend_ejections_total{backend="` + r.prefill[0].URL()); n != 0 || strings.Contains(r.logs.String(), `"role":"prefill","backend":"`+r.prefill[0].URL()+`","reason"`) {
+		t.Errorf("%v ejections of prefill\n%s", n, r.logs)
+	}
+}
+
 func TestShutdownEndsAnUpload(t *testing.T) {
 	r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.Timeouts.Drain = 100 * time.Millisecond }})
 	c := forms("hello[[P:hang]]", 4)[0]
