@@ -3,18 +3,19 @@ package router
 // roundRobin walks the pool. Whoever does not take its turn passes it on to the one
 // that would have come next, so that no neighbour gets all of them.
 //
-// Two pools that are walked alike would go in lockstep, a P always with the same D. So
-// decode begins one further on each time that both would begin anew together.
+// Two pools that are walked alike would go in lockstep, a P always with the same Ds, unless
+// their sizes have no common divisor. So decode begins one further on each time that both
+// would begin anew together.
 type roundRobin struct{}
 
 // cycleOf is after how many turns a decode pool of n and a prefill pool of m would begin anew
-// together; 0: there is no other pool.
+// together; 0: there is no other pool, or none that it would go in lockstep with.
 func cycleOf(n, m int) uint64 {
 	a, b := n, m
 	for b > 0 {
 		a, b = b, a%b
 	}
-	if m == 0 || a == 0 {
+	if m == 0 || a <= 1 {
 		return 0
 	}
 	return uint64(n / a * m)

@@ -79,6 +79,20 @@ func TestRoundRobinPairsAllWithAll(t *testing.T) {
 	}
 }
 
+// Where the pools cannot go in lockstep nobody gets two requests in a row.
+func TestRoundRobinStaysEvenWithOnePrefill(t *testing.T) {
+	r, _ := newRouterOf(t, 1, 2, func(c *Config) { c.DecodePolicy = "round_robin" })
+	s, last := r.Snapshot(), (*Backend)(nil)
+	for i := range 12 {
+		var l Lease
+		if err := s.Acquire(Decode, 1, nil, &l); err != nil || l.Backend == last {
+			t.Fatalf("request %d goes to %v, as the one before it: %v", i, l.Backend, err)
+		}
+		last = l.Backend
+		l.Release(OK)
+	}
+}
+
 func TestLeastRequestTakesTheIdleOne(t *testing.T) {
 	s, _ := newTestRouter(t, "least_request", nil, three)
 	leases := make([]Lease, 9)
