@@ -55,9 +55,14 @@ func newSoakCmd() *cobra.Command {
 			"The proxy (xpyd serve) runs in a process of its own. Takes the duration and about 15 s, on a busy machine up to 40 s.\n" +
 			"Exit code 1 if an invariant is broken; seed, fault log, proxy log and goroutines are kept then.",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			cfg, err := proxyConfig(args)
+			if err != nil {
+				return err
+			}
 			if o.Serve, err = serveCommand(args); err != nil {
 				return err
 			}
+			o.Alone = cfg.Router.PD.Mode != router.PDAlways
 			return runBench(cmd, &o, bench.Soak)
 		},
 	}

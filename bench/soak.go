@@ -24,6 +24,9 @@ type SoakOptions struct {
 	Artefacts string
 	// Serve is the command line of the proxy, to which "--config FILE" is added.
 	Serve []string
+	// Alone: the proxy may send a request to decode alone, as its pd.mode says, and a prefill
+	// engine may have none.
+	Alone bool
 	// Settings are keys of the proxy's configuration on top of the soak's own.
 	Settings map[string]any
 }

@@ -171,7 +171,11 @@ func (s *soak) judgeHarness() {
 	if s.strays > strayLegs {
 		s.verdict.breach(invHealth, "requests that go to an engine long dead", "%d on one that was dead for %v or longer", s.strays, killSeen)
 	}
-	if names := s.fleet.book.idle(s.fleet.all()); len(names) > 0 {
+	asked := s.fleet.all()
+	if s.o.Alone {
+		asked = s.fleet.decode
+	}
+	if names := s.fleet.book.idle(asked); len(names) > 0 {
 		s.verdict.breach(invHealth, "an engine without a request after the faults", "%v", names)
 	}
 	for _, load := range []string{"stream", "short", "leaves", "slow", "stuck", "malformed", "forbidden"} {
