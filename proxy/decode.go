@@ -125,6 +125,9 @@ func (c *completion) decodeAttempt(b *router.Backend) legResult {
 	// A handle must not reach D twice: no second try on a fresh connection.
 	err := d.x.do(c.s.upstreams.get(b), c.request(d.segs), deadline, handle.None())
 	c.times.handed = d.x.wrote
+	if err != nil {
+		err = c.sourceBack(err, deadline)
+	}
 	if err == nil {
 		err = c.decodeAnswered()
 	}

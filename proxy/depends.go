@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"time"
 
 	"xpyd/router"
@@ -27,15 +28,39 @@ func (c *completion) watchedDecode(b *router.Backend) legResult {
 	return r
 }
 
-// sourceDown is told by the active check of P: D may wait for its blocks for ever.
+// sourceDown is told by the active check of P: D may wait for its blocks for ever, or read
+// them when P runs again and has given them to another prompt, as their lease is over.
 // An answer that is not streamed gives no sign that they were loaded; where the lease
-// has passed they were, and in the last round a cut could only fail the request.
+// has passed they were. In the last round a cut can only fail the request: P may come
+// back until it must be.
 func (c *completion) sourceDown() {
-	if c.d.mute && (c.d.last || c.handoff.age() > c.s.cfg.KV.Lease) {
-		return
+	at := time.Now()
+	if c.d.mute {
+		switch end := c.handoff.issued.Add(c.s.cfg.KV.Lease); {
+		case at.After(end):
+			return
+		case c.d.last:
+			at = end.Add(-c.s.cfg.KV.LeaseMargin)
+		}
 	}
 	c.d.cutOff.Store(true)
-	c.d.x.interrupt(time.Now())
+	c.d.x.interrupt(at)
+}
+
+// sourceBack reads on for D's answer after err, where that is a cut which was put off and P
+// has come back by now: the blocks were still D's.
+func (c *completion) sourceBack(err error, deadline time.Time) error {
+	var ue *upstreamError
+	if !c.d.cutOff.Load() || c.handoff.from.State() == router.Down || !errors.As(err, &ue) || !ue.timeout() || ue.stage != stageHead {
+		return err
+	}
+	c.d.x.resume()
+	if c.interrupted() != nil || c.d.down.Load() {
+		return err
+	}
+	c.d.cutOff.Store(false)
+	c.d.x.setDeadline(deadline)
+	return c.d.x.readHead(false)
 }
 
 // decodeDown is told by the active check: a leg that has produced nothing is moved.

@@ -104,6 +104,53 @@ func TestDecodeThatHangsOnADownPrefillMoves(t *testing.T) {
 	}
 }
 
+// In the last round an answer that is not streamed waits for a prefill engine that stands
+// still, but not until its lease ends: decode would read another prompt's blocks then.
+func TestLastRoundWaitsForItsPrefillWithinTheLease(t *testing.T) {
+	const lease, margin = 2 * time.Second, 500 * time.Millisecond
+	for _, back := range []bool{true, false} {
+		t.Run(fmt.Sprintf("back in time=%v", back), func(t *testing.T) {
+			b := newBarrier(sim.PhaseDecodeReceived, 0)
+			r := newRig(t, rigOptions{
+				config: func(c *proxy.Config) { c.KV.Lease, c.KV.LeaseMargin = lease, margin },
+				router: func(c *router.Config) {
+					quickChecks(c)
+					c.Health.Timeout = 100 * time.Millisecond
+				},
+				engine: func(o *sim.Options) {
+					if o.Lease = lease; o.Role == sim.RoleDecode {
+						o.Hook, o.TokenLatency = b.hook, 20*time.Millisecond
+					}
+				},
+			})
+			p := r.prefill[0]
+			t.Cleanup(p.Thaw)
+			t.Cleanup(b.open)
+			if err := r.decode[0].SetFault(sim.Fault{Kind: sim.FaultRST, Leg: "D", Count: 1}); err != nil {
+				t.Fatal(err)
+			}
+			c := call{prompt: prompt, tokens: 150, more: `,"ignore_eos":true`} // takes longer than the lease
+			got := make(chan answer, 1)
+			go func() { got <- r.call(c) }()
+			<-b.reached // of the second round: the first one is reset before
+			issued := time.Now()
+			p.Freeze()
+			b.open()
+			r.await("down", func() bool { return r.metric(`xpyd_backend_up{backend="`+p.URL()) == 0 })
+			if back {
+				p.Thaw()
+				r.expectWhole(c, r.soon(got))
+				return
+			}
+			time.Sleep(time.Until(issued.Add(lease + 100*time.Millisecond)))
+			p.Thaw()
+			if a := r.soon(got); a.status != 502 || a.code() != "decode_failed" {
+				t.Errorf("%d %s\n%s", a.status, a.body, r.logs)
+			}
+		})
+	}
+}
+
 // The check takes an engine down in the moment in which D's first token is read: the leg
 // has produced something, so its stream goes on.
 func TestFirstTokenAndDownAtOnce(t *testing.T) {

@@ -114,9 +114,14 @@ func moveMutants() []mutant {
 		pkg: proxyPkg, test: "TestDecodeThatHangsOnADownPrefillMoves/completions",
 	}, {
 		name: "a whole answer is cut as its prefill goes down", file: "proxy/depends.go",
-		old: "c.d.last || ",
+		old: "at = end.Add(-c.s.cfg.KV.LeaseMargin)",
 		new: "",
 		pkg: proxyPkg, test: "TestWholeAnswerOutlivesItsPrefills",
+	}, {
+		name: "a whole answer waits for its prefill beyond the lease", file: "proxy/depends.go",
+		old: "at = end.Add(-c.s.cfg.KV.LeaseMargin)",
+		new: "return",
+		pkg: proxyPkg, test: "TestLastRoundWaitsForItsPrefillWithinTheLease",
 	}, {
 		name: "an answer is lost as its prefill goes down", file: "proxy/prefill.go",
 		old: "c.p.x.interrupt(time.Now().Add(downGrace))",
