@@ -44,6 +44,9 @@ func (s *Server) ModelsKnown() bool {
 	return true
 }
 
+// BreakAtOnce is for tests that break thousands of streams.
+func (s *Server) BreakAtOnce() { s.breakPause = 0 }
+
 // Live is how many completions run.
 func (s *Server) Live() int64 { return s.live.Load() }
 

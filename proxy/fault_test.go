@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -75,6 +76,32 @@ func TestDecodeDiesInTheStream(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// fetch drops what was not read yet when a transfer breaks: its reader gets the event first.
+func TestStreamBreaksOffSomeTimeAfterItsErrorEvent(t *testing.T) {
+	for _, marker := range []string{"[[D:die@4:fin]]", "[[D:die@4:rst]]", "[[D:error-done@4]]"} {
+		t.Run(marker, func(t *testing.T) {
+			r := newRig(t, rigOptions{})
+			c := streamed(true, 9, marker)
+			resp, err := r.client.Post(r.url+c.path(), "application/json", strings.NewReader(c.body()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = resp.Body.Close() }()
+			var event time.Time
+			lines := bufio.NewScanner(resp.Body)
+			for lines.Scan() {
+				if strings.HasPrefix(lines.Text(), `data: {"error"`) {
+					event = time.Now()
+				}
+			}
+			if took := time.Since(event); lines.Err() == nil || event.IsZero() || took < 25*time.Millisecond {
+				t.Fatalf("%v, %v after the event; want it broken a while later", lines.Err(), took)
+			}
+			r.expectNothingHeld()
+		})
 	}
 }
 

@@ -284,7 +284,7 @@ func TestStreamCutAtEachByte(t *testing.T) {
 	for first, c := range forty() {
 		for _, kind := range []string{"fin", "rst"} {
 			t.Run(kind+"/"+c.name(), func(t *testing.T) {
-				r, relays := relayed(t, rigOptions{})
+				r, relays := relayed(t, rigOptions{before: func(r *rig) { r.server.BreakAtOnce() }})
 				l := layoutOf(t, r.decode[0], c, "cut")
 				if len(l.events) != fortyEvents {
 					t.Fatalf("%d events", len(l.events))

@@ -257,6 +257,10 @@ func (c *completion) endStream() {
 	c.endDecode(c.d.lease.Backend, router.OK, "")
 }
 
+// breakPause is between the error event of a stream and the end of its connection: the
+// streams of fetch (Node, browsers) drop what was not read yet when their transfer breaks.
+const breakPause = 50 * time.Millisecond
+
 // streamBroke ends a stream that has begun: one error event, then a connection that
 // breaks off. Never [DONE], never a clean end.
 func (c *completion) streamBroke(out *clientWriter, cause error) error {
@@ -290,6 +294,9 @@ func (c *completion) streamBroke(out *clientWriter, cause error) error {
 		c.s.probes.suspect(b)
 	}
 	c.endDecode(b, o, e.Code)
+	if out != nil && out.failed == nil {
+		time.Sleep(c.s.breakPause)
+	}
 	return e
 }
 

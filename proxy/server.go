@@ -68,6 +68,7 @@ type Server struct {
 	live         atomic.Int64 // completions that run
 	departed     atomic.Int64 // of these, the ones whose client is known to have left
 	draining     atomic.Bool
+	breakPause   time.Duration
 	stopOnce     func() error
 	accepting    atomic.Pointer[listener] // nil before Serve
 	retiring     atomic.Bool
@@ -90,13 +91,14 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	}
 	s := &Server{
 		cfg: cfg, log: log, router: rt, dialect: dialect,
-		failed:    log.Sample(&zerolog.BurstSampler{Burst: failedLines, Period: time.Second}),
-		stays:     log.Sample(&zerolog.BurstSampler{Burst: staysLines, Period: time.Second}),
-		keys:      newKeyring(cfg.APIKeys),
-		watch:     watch,
-		upstreams: upstreams{scratch: newScratch()},
-		budget:    budget{limit: cfg.Limits.BodyBudget},
-		clients:   clientCounts{limit: cfg.Limits.ClientInFlight},
+		failed:     log.Sample(&zerolog.BurstSampler{Burst: failedLines, Period: time.Second}),
+		stays:      log.Sample(&zerolog.BurstSampler{Burst: staysLines, Period: time.Second}),
+		keys:       newKeyring(cfg.APIKeys),
+		watch:      watch,
+		upstreams:  upstreams{scratch: newScratch()},
+		budget:     budget{limit: cfg.Limits.BodyBudget},
+		clients:    clientCounts{limit: cfg.Limits.ClientInFlight},
+		breakPause: breakPause,
 	}
 	if cfg.BackendAPIKey != "" {
 		s.backendAuth = []byte("Bearer " + cfg.BackendAPIKey)
