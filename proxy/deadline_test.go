@@ -114,7 +114,7 @@ func TestBackendIsEjectedWhenAllOfItsStreamsStall(t *testing.T) {
 	r := newRig(t, rigOptions{
 		decode: 2,
 		engine: func(o *sim.Options) { o.TokenLatency = 20 * time.Millisecond },
-		config: func(c *proxy.Config) { c.Timeouts.StreamIdle = 200 * time.Millisecond },
+		config: func(c *proxy.Config) { c.Timeouts.StreamIdle = 700 * time.Millisecond },
 	})
 	stalls := call{chat: true, stream: true, prompt: prompt + "[[D:stall@4]]", tokens: 8}
 	goesOn := call{chat: true, stream: true, prompt: prompt, tokens: 120} // longer than the silence that is allowed

@@ -10,8 +10,7 @@ import (
 
 // Goals of the candidate.
 const (
-	nearBest   = 1.03 // of the best TTFT p90, where caches are of no use, or the choice of the way is not
-	noGain     = 0.99 // of the TTFT p90 of the better of the two ways: so much at least has the oracle that may choose
+	nearBest   = 1.03 // of the best TTFT p90, where caches are of no use
 	nearOracle = 0.95 // of the oracle's hits
 	turned     = 0.75 // of the long prompts that are split, where splitting has become dear
 )
@@ -42,7 +41,7 @@ func (m *Measurement) judgeBest() report.Verdict {
 		}
 	}
 	g := report.Goal{Of: candidate, What: string(ttft90) + " to the best other", Limit: 1}
-	if m.Random || m.even() {
+	if m.Random {
 		g.Limit = nearBest
 	}
 	v := m.compare(g, ttft90, name)
@@ -50,20 +49,6 @@ func (m *Measurement) judgeBest() report.Verdict {
 		v.Measured += " to " + name
 	}
 	return v
-}
-
-// even: not even who knows all gains by taking now the one way and now the other.
-func (m *Measurement) even() bool {
-	best, chosen := math.Inf(1), math.Inf(1)
-	for _, o := range oracles() {
-		v := m.Rows.Of(o.name).Spread(ttft90).Median
-		if o.mode == modeAuto {
-			chosen = v
-		} else {
-			best = min(best, v)
-		}
-	}
-	return chosen >= noGain*best
 }
 
 // judgeHits is of the candidate, part of whose prompts decode engines compute, and of its
