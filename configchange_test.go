@@ -49,17 +49,17 @@ func TestReloadSaysWhatChanged(t *testing.T) {
 		}
 		for _, want := range step.warns {
 			idle++
-			if got := p.await(idle, "setting without effect")["setting"]; !strings.HasPrefix(fmt.Sprint(got), want) {
+			if got := p.await(idle, "questionable setting")["setting"]; !strings.HasPrefix(fmt.Sprint(got), want) {
 				t.Errorf("reload %d warns of %v, want %s", i+1, got, want)
 			}
 		}
 	}
-	if n := p.count("setting without effect"); n != idle {
+	if n := p.count("questionable setting"); n != idle {
 		t.Errorf("%d warnings, want %d: each once", n, idle)
 	}
 	p.signal(pid, syscall.SIGTERM)
 	p.gone()
-	if n := p.count("setting without effect"); n != idle {
+	if n := p.count("questionable setting"); n != idle {
 		t.Errorf("%d warnings, want %d", n, idle)
 	}
 }

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"xpyd/router"
 )
 
 // warnings are the settings that others keep from having any effect: nothing is wrong
-// with them, but whoever set them expects something. One line each.
+// with them, but whoever set them expects something; and a lease that the checks are too
+// slow for. One line each.
 func warnings(c config) []string {
 	r := c.Router
 	alone, never := len(r.Prefill) == 0, r.PD.Mode == router.PDNever
@@ -35,7 +37,19 @@ func warnings(c config) []string {
 	if never && !alone {
 		found = append(found, fmt.Sprintf("prefill: its %d backends get no request: pd.mode is never", len(r.Prefill)))
 	}
-	return append(append(found, forgetful(r)...), loneWeights(r)...)
+	return append(append(append(found, lateChecks(c)...), forgetful(r)...), loneWeights(r)...)
+}
+
+// lateChecks are too slow for the lease. A decode engine that queues a request renews the
+// lease, but may have half of it left when an engine stands still.
+func lateChecks(c config) []string {
+	h := c.Router.Health
+	after := h.Interval + time.Duration(h.Fall)*h.Timeout + time.Duration(h.Fall-1)*h.SuspectInterval
+	if len(c.Router.Prefill) == 0 || c.Router.PD.Mode == router.PDNever || after <= c.KV.Lease/2 {
+		return nil
+	}
+	return []string{invalid("kv.lease", c.KV.Lease.String(), fmt.Sprintf("is too short for checks that notice an engine that stands still after up to %s, more than half of it: "+
+		"when it runs again, decode may read blocks that another prompt has by then; lower health.interval, health.timeout, health.suspect_interval or health.fall", after)).Error()}
 }
 
 // idleKeys names those keys that are not at their default.

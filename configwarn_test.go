@@ -43,6 +43,10 @@ func TestWarnings(t *testing.T) {
 		{"queue with a cap", both + " --queue-length=5 --decode-max-in-flight=3", nil},
 		{"share that is off", both + " --decode-only-enabled=false --decode-only-max-share=0.5", []string{`decode_only.max_share: "0.5" has no effect: decode_only.enabled is false`}},
 		{"ejection that is off", both + " --health-eject-after=0 --health-eject-for=9s", []string{`health.eject_for: "9s" has no effect: with health.eject_after 0`}},
+		{"short lease", both + " --kv-lease=25s", []string{`kv.lease: "25s" is too short for checks that notice an engine that stands still after up to 13s, more than half of it`}},
+		{"short lease, quick checks", both + " --kv-lease=25s --health-fall=2", nil},
+		{"short lease, decode alone", alone + " --kv-lease=25s", nil},
+		{"slow checks", both + " --health-interval=1m", []string{`kv.lease: "30s" is too short for checks that notice an engine that stands still after up to 1m8s`}},
 		{"pprof without a port", both + " --pprof --admin=", []string{`pprof: "true" has no effect: there is no admin port`}},
 		{"lone weights", "--prefill=http://p:1_weight=2 --decode=http://d:1_weight=0.5", []string{
 			`decode: "http://d:1" has a weight without effect`, `prefill: "http://p:1" has a weight without effect`}},
@@ -74,7 +78,7 @@ func TestServeWarns(t *testing.T) {
 	t.Parallel()
 	p := startSelf(t, "serve", "--listen=127.0.0.1:0", "--admin=127.0.0.1:0", "--decode=http://127.0.0.1:1", "--pd-mode=auto")
 	p.serving(1)
-	l := p.await(1, "setting without effect")
+	l := p.await(1, "questionable setting")
 	if s, _ := l["setting"].(string); !strings.HasPrefix(s, "pd.mode: ") || l["level"] != "warn" {
 		t.Errorf("%v", l)
 	}

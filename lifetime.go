@@ -77,7 +77,7 @@ func (l *lifetime) reload() {
 func (l *lifetime) warn(now, before []string) {
 	for _, w := range now {
 		if !slices.Contains(before, w) {
-			l.log.Warn().Str("setting", w).Msg("setting without effect")
+			l.log.Warn().Str("setting", w).Msg("questionable setting")
 		}
 	}
 }

@@ -99,7 +99,7 @@ func (p *reloadProxy) follow() {
 			p.serving <- line
 		case bytes.Contains(line, []byte(`"message":"pools reloaded"`)), bytes.Contains(line, []byte(`"message":"reload failed`)):
 			p.reloaded <- line
-		case bytes.Contains(line, []byte(`"message":"setting without effect"`)): // as the run's own prefix_memory with some policies
+		case bytes.Contains(line, []byte(`"message":"questionable setting"`)): // as the run's own prefix_memory with some policies
 		case bytes.Contains(line, []byte("i/o timeout")), bytes.Contains(line, []byte("deadline exceeded")):
 			p.late.Add(1)
 		case len(line) > 0 && !bytes.Contains(line, []byte(`"level":"info"`)) && !bytes.Contains(line, []byte(`"level":"debug"`)):

@@ -55,16 +55,17 @@ func (c *completion) decode() *apiError {
 			c.d.lease.Release(router.ClientGone)
 			return gone
 		}
+		if err := c.swapUnfit(); err != nil {
+			c.abandon(nil)
+			return err
+		}
+		// After the last wait for a slot: the handle has aged in it.
 		if c.handoff.state == handleIssued && !c.handoff.fresh() {
 			c.abandon(nil)
 			c.d.lease.Release(router.ClientGone)
 			e := newError(fasthttp.StatusServiceUnavailable, codeHandleExpired, "", "no decode backend took the prefill before its lease ran out").retryAfter(1)
 			e.again = true
 			return e
-		}
-		if err := c.swapUnfit(); err != nil {
-			c.abandon(nil)
-			return err
 		}
 		b := c.d.lease.Backend
 		c.d.started = time.Now()

@@ -30,21 +30,22 @@ func (c *completion) watchedDecode(b *router.Backend) legResult {
 
 // sourceDown is told by the active check of P: D may wait for its blocks for ever, or read
 // them when P runs again and has given them to another prompt, as their lease is over.
-// An answer that is not streamed gives no sign that they were loaded; where the lease
-// has passed they were. In the last round a cut can only fail the request: P may come
-// back until it must be.
+// An answer that is not streamed gives no sign that they were loaded. Where the lease has
+// passed they were, unless D has queued the request, which renews the lease: then all is well
+// if P is gone, as D cannot read anything, but not if it stands still. In the last round a
+// cut can only fail the request: P may come back until it must be.
 func (c *completion) sourceDown() {
 	at := time.Now()
 	if c.d.mute {
 		switch end := c.handoff.issued.Add(c.s.cfg.KV.Lease); {
-		case at.After(end):
+		case at.After(end) && !c.handoff.from.Still():
 			return
-		case c.d.last:
+		case at.Before(end) && c.d.last:
 			at = end.Add(-c.s.cfg.KV.LeaseMargin)
 		}
 	}
 	c.d.cutOff.Store(true)
-	c.d.x.interrupt(at)
+	c.d.x.interruptBy(at)
 }
 
 // sourceBack reads on for D's answer after err, where that is a cut which was put off and P
@@ -59,6 +60,7 @@ func (c *completion) sourceBack(err error, deadline time.Time) error {
 		return err
 	}
 	c.d.cutOff.Store(false)
+	c.d.source.On(c.handoff.from, c.onSourceDown) // which tells once
 	c.d.x.setDeadline(deadline)
 	return c.d.x.readHead(false)
 }

@@ -25,7 +25,7 @@ type upstreamRequest struct {
 }
 
 // exchange is one request and its response on one connection. One goroutine owns
-// it; only interrupt may be called by others. The zero value is ready, and ready
+// it; only interrupt and interruptBy may be called by others. The zero value is ready, and ready
 // again after finish or drop; what interrupt has set lasts until reset.
 type exchange struct {
 	up    *upstream
@@ -46,6 +46,20 @@ type exchange struct {
 func (x *exchange) interrupt(at time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.cut(at)
+}
+
+// interruptBy is interrupt, unless an earlier moment is set.
+func (x *exchange) interruptBy(at time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.limit.IsZero() || at.Before(x.limit) {
+		x.cut(at)
+	}
+}
+
+// cut sets the limit. x.mu is held.
+func (x *exchange) cut(at time.Time) {
 	x.limit = at
 	if x.conn != nil {
 		_ = x.conn.SetDeadline(at)

@@ -298,6 +298,7 @@ func TestInterruptWakesAReader(t *testing.T) {
 	}()
 	x.interrupt(time.Now())
 	x.idle(time.Now(), time.Hour) // must not lift the interrupt
+	x.interruptBy(time.Now().Add(time.Hour))
 	var ue *upstreamError
 	if err := <-read; !errors.As(err, &ue) || !ue.timeout() {
 		t.Fatalf("error %v, want a timeout", err)

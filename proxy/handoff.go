@@ -46,6 +46,7 @@ func (h *handoff) issue(handle kvparams.Handle, from *router.Backend) {
 		panic("BUG: handle issued over a live one")
 	}
 	h.handle, h.from, h.issued, h.state = handle, from, time.Now(), handleIssued
+	from.HandleIssued()
 	h.s.metrics.Handle(endIssued)
 	h.s.ledger.pin(handle.Blocks)
 }
@@ -79,6 +80,7 @@ func (h *handoff) end(how string) {
 		return
 	}
 	h.state = handleEnded
+	h.from.HandleEnded()
 	h.s.metrics.Handle(how)
 	h.s.ledger.unpin(h.handle.Blocks)
 }
@@ -103,6 +105,7 @@ func (h *handoff) transfer() {
 		panic("BUG: release of a handle that has ended")
 	}
 	h.state = handleEnded
+	h.from.HandleEnded()
 }
 
 // abandon gives a live handle back in the background: the client is gone, or no

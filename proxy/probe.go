@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
+	"golang.org/x/sys/unix"
 
 	"xpyd/router"
 )
@@ -61,7 +63,7 @@ func (p *prober) start(b *router.Backend, u *upstream) {
 
 func (p *prober) watch(b *router.Backend, u *upstream) {
 	for first := true; ; first = false {
-		if u.leaving.Load() && b.InFlight() == 0 {
+		if u.leaving.Load() && !b.InUse() {
 			p.s.forget(b, u)
 			return
 		}
@@ -117,9 +119,16 @@ func (p *prober) probe(b *router.Backend) {
 		p.learnVersion(b, auth)
 	}
 	seen := b.State() != router.Unknown
+	b.SetStill(err != nil && !brokenOff(err))
 	if b.Observe(ok) {
 		p.tell(b, why, seen)
 	}
+}
+
+// brokenOff: an engine that is gone refuses or resets connections; one that stands still
+// does not.
+func brokenOff(err error) bool {
+	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // tell reports another state of a backend. seen: it had one before.

@@ -18,6 +18,10 @@ const (
 	maxReleases     = 32               // at once; more wait for their turn
 	releaseDeadline = 10 * time.Second // and never beyond lease − age − releaseMargin
 	releaseMargin   = 2 * time.Second
+	// releaseTry is what one D has to reject a release, which costs it nothing: one that
+	// stands still must not keep the others from it. A drain is not cut, as D may be about
+	// to read the blocks, and a second one would read another prompt's.
+	releaseTry = 2 * time.Second
 	// releaseSettle is what a D whose leg broke off has to abort it, which frees P's
 	// blocks too. A D that still lives and was just slow would read the blocks after the
 	// release, when they may be another prompt's, and may keep them in its prefix cache.
@@ -229,6 +233,9 @@ func (j *release) try(b *router.Backend, deadline time.Time) (how string, ok boo
 	switch {
 	case j.reject != nil && (!j.version || rejectFrees(b.Version())):
 		how, req.path, req.body = endReleased, "/v1/completions", [][]byte{j.reject}
+		if at := time.Now().Add(releaseTry); at.Before(deadline) {
+			deadline = at
+		}
 	case j.drain != nil:
 		how, req.path, req.body = endDrained, j.path, [][]byte{j.drain}
 	default:

@@ -68,6 +68,9 @@ type Backend struct {
 
 	cache prefixCache
 
+	handles atomic.Int64 // of its blocks, that have not ended
+	still   atomic.Bool  // see SetStill
+
 	down    downList
 	version atomic.Pointer[string]
 	models  atomic.Pointer[[]string] // see SetModels; nil: unknown
@@ -98,6 +101,23 @@ func newBackend(r *Router, role Role, raw string) (*Backend, error) {
 
 // InFlight is the number of leases held on the backend.
 func (b *Backend) InFlight() int64 { return b.inflight.Load() }
+
+// HandleIssued notes that the prefill backend has pinned blocks for a decode, until
+// HandleEnded: decode depends on it, though no lease on it is held.
+func (b *Backend) HandleIssued() { b.handles.Add(1) }
+
+// HandleEnded ends one HandleIssued.
+func (b *Backend) HandleEnded() { b.handles.Add(-1) }
+
+// InUse reports whether a lease or a handle is held.
+func (b *Backend) InUse() bool { return b.InFlight() > 0 || b.handles.Load() > 0 }
+
+// SetStill notes how the last active check failed: the engine, or the way to it, may stand
+// still and go on later, as no connection was refused or broken off. Before Observe.
+func (b *Backend) SetStill(still bool) { b.still.Store(still) }
+
+// Still is what SetStill noted last.
+func (b *Backend) Still() bool { return b.still.Load() }
 
 // Version is the engine's own /version, empty while it is not known.
 func (b *Backend) Version() string {

@@ -109,8 +109,8 @@ func pairMutants() []mutant {
 func moveMutants() []mutant {
 	return []mutant{{
 		name: "decode waits for a prefill that is down", file: "proxy/depends.go",
-		old: "c.d.source.On(c.handoff.from, c.onSourceDown)",
-		new: "",
+		old: "c.handoff.live() {\n\t\tc.d.source.On(c.handoff.from, c.onSourceDown)",
+		new: "c.handoff.live() {",
 		pkg: proxyPkg, test: "TestDecodeThatHangsOnADownPrefillMoves/completions",
 	}, {
 		name: "a whole answer is cut as its prefill goes down", file: "proxy/depends.go",
@@ -122,6 +122,26 @@ func moveMutants() []mutant {
 		old: "at = end.Add(-c.s.cfg.KV.LeaseMargin)",
 		new: "return",
 		pkg: proxyPkg, test: "TestLastRoundWaitsForItsPrefillWithinTheLease",
+	}, {
+		name: "a whole answer waits for a prefill that stands still, as its lease has passed", file: "proxy/depends.go",
+		old: " && !c.handoff.from.Still()",
+		new: "",
+		pkg: proxyPkg, test: "TestPrefillFreezesUnderARequestThatDecodeQueues/last=false",
+	}, {
+		name: "a whole answer is cut as its prefill is killed, long after", file: "proxy/depends.go",
+		old: " && !c.handoff.from.Still()",
+		new: " && false",
+		pkg: proxyPkg, test: "TestLongWholeAnswerOutlivesItsPrefill",
+	}, {
+		name: "a prefill that came back is watched no longer", file: "proxy/depends.go",
+		old: "c.d.source.On(c.handoff.from, c.onSourceDown) // which tells once",
+		new: "",
+		pkg: proxyPkg, test: "TestPrefillFreezesUnderARequestThatDecodeQueues/last=true",
+	}, {
+		name: "a prefill that was removed is checked no longer", file: "proxy/probe.go",
+		old: "!b.InUse()",
+		new: "b.InFlight() == 0",
+		pkg: proxyPkg, test: "TestRemovedPrefillThatFreezesIsNoticed",
 	}, {
 		name: "an answer is lost as its prefill goes down", file: "proxy/prefill.go",
 		old: "c.p.x.interrupt(time.Now().Add(downGrace))",

@@ -137,6 +137,16 @@ func handleMutants() []mutant {
 		new: "return h.age() < h.s.cfg.KV.Lease",
 		pkg: proxyPkg, test: "TestHandleOlderThanItsLeaseIsNotSent",
 	}, {
+		name: "handle not looked at after a wait for a slot", file: "proxy/decode.go",
+		old: "if c.handoff.state == handleIssued && !c.handoff.fresh() {",
+		new: "if false {",
+		pkg: proxyPkg, test: "TestHandleThatAgedInTheQueueIsNotSent",
+	}, {
+		name: "a release waits for a D that stands still", file: "proxy/release.go",
+		old: "time.Now().Add(releaseTry)",
+		new: "deadline",
+		pkg: proxyPkg, test: "TestReleaseDoesNotWaitForAFrozenDecode",
+	}, {
 		name: "second round on a kept connection", file: "proxy/prefill.go",
 		old: "fresh: c.round > 1",
 		new: "fresh: false",

@@ -1,0 +1,209 @@
+package proxy_test
+
+import (
+	"fmt"
+	"io"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"xpyd/proxy"
+	"xpyd/router"
+	"xpyd/sim"
+)
+
+// The reserved decode engine goes down while P works, the other is full: the handle ages
+// while its request waits for a slot, and decode would read another prompt's blocks.
+func TestHandleThatAgedInTheQueueIsNotSent(t *testing.T) {
+	const lease = 500 * time.Millisecond
+	busy, prefill := newBarrier(sim.PhaseStreamEvent, 1), newBarrier(sim.PhasePrefillEnding, 0)
+	var second atomic.Bool
+	r := newRig(t, rigOptions{
+		decode: 2,
+		config: func(c *proxy.Config) { c.KV.Lease, c.KV.LeaseMargin = lease, 100*time.Millisecond },
+		router: func(c *router.Config) { c.DecodeMaxInFlight = 1 },
+		engine: func(o *sim.Options) {
+			o.Lease = lease
+			o.Hook = func(e sim.Event) {
+				if busy.hook(e); second.Load() {
+					prefill.hook(e)
+				}
+			}
+		},
+	})
+	t.Cleanup(prefill.open)
+	t.Cleanup(busy.open)
+	r.server.StopChecks()
+	full := make(chan answer, 1)
+	go func() { full <- r.call(call{stream: true, prompt: prompt, tokens: 4}) }()
+	at := (<-busy.reached).Engine
+	second.Store(true)
+	c, got := forms(prompt, 6)[0], make(chan answer, 1)
+	go func() { got <- r.call(c) }()
+	<-prefill.reached
+	for _, d := range r.decode {
+		if d.Name() != at {
+			r.server.FailChecks(d.URL())
+		}
+	}
+	prefill.open()
+	p := r.prefill[0]
+	r.await("freed by the lease", func() bool { return p.Ledger().FreedBy["lease"] == 1 })
+	busy.open()
+	r.expectWhole(c, r.soon(got))
+	<-full
+	if n := p.Ledger().StaleReads; n != 0 {
+		t.Errorf("%d reads of blocks that were free", n)
+	}
+}
+
+// Decode queues a request for longer than the lease, which it renews; then its prefill
+// engine stands still. It must not be waited for: once the renewed lease is over it may run
+// again and give the blocks to another prompt before decode reads them. The last round is
+// the one in which it had stood still before, and came back in time.
+func TestPrefillFreezesUnderARequestThatDecodeQueues(t *testing.T) {
+	const lease = 2 * time.Second
+	for _, last := range []bool{false, true} {
+		t.Run(fmt.Sprintf("last=%v", last), func(t *testing.T) {
+			busy := newBarrier(sim.PhaseStreamEvent, 1)
+			r := newRig(t, rigOptions{
+				config: func(c *proxy.Config) { c.KV.Lease, c.KV.LeaseMargin = lease, 300*time.Millisecond },
+				router: func(c *router.Config) {
+					quickChecks(c)
+					c.Health.Timeout = 100 * time.Millisecond
+				},
+				engine: func(o *sim.Options) {
+					if o.Lease = lease; o.Role == sim.RoleDecode {
+						o.Hook, o.MaxSeqs = busy.hook, 2
+					}
+				},
+			})
+			p, rounds := r.prefill[0], 1
+			up := func() bool { return r.metric(`xpyd_backend_up{backend="`+p.URL()) == 1 }
+			down := func() bool { return !up() }
+			t.Cleanup(p.Thaw)
+			t.Cleanup(busy.open)
+			full := make(chan answer, 1)
+			go func() { // decode alone
+				full <- r.post("/v1/completions", `{"model":"sim","prompt":"x","max_tokens":4,"n":2,"stream":true}`)
+			}()
+			<-busy.reached
+			if last {
+				rounds = 2
+				if err := r.decode[0].SetFault(sim.Fault{Kind: sim.FaultRST, Leg: "D", Count: 1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c, got := forms(prompt, 6)[0], make(chan answer, 1)
+			go func() { got <- r.call(c) }()
+			r.await("pinned", func() bool { return len(legs(r.prefill, "prefill")) == rounds && p.Ledger().Pinned > 0 })
+			over := time.Now().Add(lease + 200*time.Millisecond)
+			if last {
+				p.Freeze()
+				r.await("down", down)
+				p.Thaw()
+				r.await("up", up)
+			}
+			time.Sleep(time.Until(over))
+			if p.Ledger().Pinned == 0 {
+				t.Fatal("decode has not renewed the lease: the test proves nothing")
+			}
+			p.Freeze()
+			r.await("down", down)
+			busy.open()
+			a := r.soon(got)
+			if !last {
+				r.expectWhole(c, a)
+			} else if a.status != 502 || a.code() != "decode_failed" {
+				t.Errorf("%d %s\n%s", a.status, a.body, r.logs)
+			}
+			<-full
+		})
+	}
+}
+
+// An answer that is not streamed takes longer than the lease, and its prefill engine is
+// killed after that: decode has the blocks.
+func TestLongWholeAnswerOutlivesItsPrefill(t *testing.T) {
+	const lease = time.Second
+	r := newRig(t, rigOptions{
+		config: func(c *proxy.Config) { c.KV.Lease, c.KV.LeaseMargin = lease, 100*time.Millisecond },
+		router: quickChecks,
+		engine: func(o *sim.Options) {
+			if o.Lease = lease; o.Role == sim.RoleDecode {
+				o.TokenLatency = 20 * time.Millisecond
+			}
+		},
+	})
+	p := r.prefill[0]
+	c, got := call{prompt: prompt, tokens: 100, more: `,"ignore_eos":true`}, make(chan answer, 1)
+	go func() { got <- r.call(c) }()
+	r.await("loaded", func() bool { return p.Ledger().FreedBy["read"] == 1 })
+	time.Sleep(lease + 50*time.Millisecond)
+	p.Kill()
+	r.await("down", func() bool { return r.metric(`xpyd_backend_up{backend="`+p.URL()) == 0 })
+	r.expectWhole(c, r.soon(got))
+	if n := len(legs(r.decode, "decode")); n != 1 {
+		t.Errorf("decoded %d times", n)
+	}
+}
+
+// A reload removes a prefill engine while decode is about to load its blocks: it is
+// checked until decode has them.
+func TestRemovedPrefillThatFreezesIsNoticed(t *testing.T) {
+	b := newBarrier(sim.PhaseDecodeReceived, 0)
+	var pools router.Config
+	r := newRig(t, rigOptions{
+		prefill: 2,
+		router: func(c *router.Config) {
+			quickChecks(c)
+			c.Health.Timeout = 100 * time.Millisecond
+			pools = *c
+		},
+		engine: func(o *sim.Options) { o.Hook = b.hook },
+	})
+	t.Cleanup(b.open)
+	c, got := forms(prompt, 6)[0], make(chan answer, 1)
+	go func() { got <- r.call(c) }()
+	met := <-b.reached
+	p, stays := r.prefill[0], r.prefill[1]
+	if recs := p.Requests(); len(recs) == 0 || recs[0].RequestID != met.RequestID {
+		p, stays = stays, p
+	}
+	t.Cleanup(p.Thaw)
+	pools.Prefill = []string{stays.URL()}
+	if err := r.server.Reload(pools); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(5 * pools.Health.SuspectInterval) // in which it would be forgotten
+	p.Freeze()
+	b.open()
+	r.expectWhole(c, r.soon(got))
+	p.Thaw()
+	r.await("forgotten", func() bool { return r.metric(fmt.Sprintf("xpyd_backend_up{backend=%q", p.URL())) == 0 })
+}
+
+// The decode engine that was reserved stands still as the client leaves: another one gives
+// the handle back.
+func TestReleaseDoesNotWaitForAFrozenDecode(t *testing.T) {
+	b := newBarrier(sim.PhasePrefillEnding, 0)
+	r := newRig(t, rigOptions{decode: 2, engine: func(o *sim.Options) { o.Hook = b.hook }})
+	t.Cleanup(b.open)
+	r.server.StopChecks()
+	conn := r.dialRaw()
+	_, _ = io.WriteString(conn, raw(forms(prompt, 6)[0], "left"))
+	<-b.reached
+	for _, d := range r.decode {
+		if r.metric(`xpyd_in_flight{backend="`+d.URL()) == 1 {
+			d.Freeze()
+			t.Cleanup(d.Thaw)
+		}
+	}
+	_ = conn.Close()
+	r.await("departed", func() bool { return r.server.Departed() == 1 })
+	b.open()
+	r.await("given back", func() bool { return r.metric(`xpyd_kv_handles_total{end="released"}`) == 1 })
+	if l := r.prefill[0].Ledger(); l.Pinned != 0 || l.FreedBy["reject"] != 1 {
+		t.Errorf("%d blocks pinned, freed by %v", l.Pinned, l.FreedBy)
+	}
+}
