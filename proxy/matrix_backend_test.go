@@ -141,7 +141,12 @@ func newPlanter(t *testing.T, complete string) *planter {
 func (p *planter) url() string { return "http://" + p.ln.Addr().String() }
 
 func (p *planter) serve(c net.Conn, complete string) {
-	defer func() { _ = c.Close() }()
+	defer func() {
+		_ = c.Close()
+		p.mu.Lock()
+		delete(p.conns, c)
+		p.mu.Unlock()
+	}()
 	p.mu.Lock()
 	p.conns[c] = false
 	p.mu.Unlock()
@@ -174,9 +179,9 @@ func (p *planter) plant(t *testing.T, r *rig, raw string) (n int) {
 		}
 		n++
 		_, _ = io.WriteString(c, raw)
-		at := c.RemoteAddr().(*net.TCPAddr).Port
+		at := ends{local: c.RemoteAddr().(*net.TCPAddr).Port, peer: c.LocalAddr().(*net.TCPAddr).Port}
 		r.await("bytes at the proxy", func() bool {
-			fds := sockets(t, ends{local: at})
+			fds := sockets(t, at)
 			if len(fds) == 0 {
 				return true // closed already
 			}
