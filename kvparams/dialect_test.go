@@ -36,14 +36,14 @@ func TestReleaseAndDrain(t *testing.T) {
 	}{
 		{"chat", `{"model":"a\/b","messages":[1],"stream":true,"stream_options":{},"min_tokens":4,"max_tokens":9}`,
 			`{"model":"a\/b","prompt":"a","max_tokens":0,"kv_transfer_params":` + goodHandle + `}`,
-			`{"model":"a\/b","messages":[1],"stream":false,"min_tokens":1,"max_tokens":1,"max_completion_tokens":1,"kv_transfer_params":` + goodHandle + `}`,
+			`{"model":"a\/b","messages":[1],"stream":false,"min_tokens":1,"max_tokens":1,"max_completion_tokens":1,"cache_salt":"xpyd-drain","kv_transfer_params":` + goodHandle + `}`,
 			Chat},
 		{"completions without a model", `{"prompt":"x","kv_transfer_params":null}`,
 			`{"prompt":"a","max_tokens":0,"kv_transfer_params":` + goodHandle + `}`,
-			`{"prompt":"x","max_tokens":1,"min_tokens":1,"kv_transfer_params":` + goodHandle + `}`, Completions},
+			`{"prompt":"x","max_tokens":1,"min_tokens":1,"cache_salt":"xpyd-drain","kv_transfer_params":` + goodHandle + `}`, Completions},
 		{"model null", `{"model":null,"prompt":"x"}`,
 			`{"prompt":"a","max_tokens":0,"kv_transfer_params":` + goodHandle + `}`,
-			`{"model":null,"prompt":"x","max_tokens":1,"min_tokens":1,"kv_transfer_params":` + goodHandle + `}`, Completions},
+			`{"model":null,"prompt":"x","max_tokens":1,"min_tokens":1,"cache_salt":"xpyd-drain","kv_transfer_params":` + goodHandle + `}`, Completions},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -51,6 +51,8 @@ func checkBodies(t *testing.T, r *Request, api API, body []byte) {
 	}
 	decode := maps.Clone(plain)
 	decode["kv_transfer_params"] = any(slow(t, h.Raw))
+	drain := oneTokenOracle(t, api, in, h.Raw)
+	drain["cache_salt"] = "xpyd-drain"
 	for _, c := range []struct {
 		name string
 		got  Segments
@@ -59,7 +61,7 @@ func checkBodies(t *testing.T, r *Request, api API, body []byte) {
 		{"plain", r.AppendPlain(nil), plain},
 		{"decode", nixl{}.AppendDecode(nil, r, h, nil), decode},
 		{"prefill", nixl{}.AppendPrefill(nil, r, nil), oneTokenOracle(t, api, in, nixlPrefill)},
-		{"drain", nixl{}.AppendDrain(nil, r, h), oneTokenOracle(t, api, in, h.Raw)},
+		{"drain", nixl{}.AppendDrain(nil, r, h), drain},
 	} {
 		got := []byte(join(c.got))
 		if !strict(got) {

@@ -33,7 +33,7 @@ func (nixl) AppendRelease(dst Segments, r *Request, h Handle) Segments {
 }
 
 func (nixl) AppendDrain(dst Segments, r *Request, h Handle) Segments {
-	return r.appendOneToken(dst, h.Raw)
+	return r.appendEdited(dst, r.oneToken(), drainLead, h.Raw)
 }
 
 // ParseAnswer checks what an engine dies or hangs of: D asserts on block ids and indexes the other members unchecked.

@@ -24,12 +24,19 @@ var kvLead = []byte(`,"kv_transfer_params":`)
 
 // appendOneToken appends the one-token form of the request with kv as its kv_transfer_params.
 func (r *Request) appendOneToken(dst Segments, kv []byte) Segments {
-	edits := oneTokenChat
-	if r.api == Completions {
-		edits = oneTokenCompletions
-	}
-	return r.appendEdited(dst, edits, kvLead, kv)
+	return r.appendEdited(dst, r.oneToken(), kvLead, kv)
 }
+
+func (r *Request) oneToken() []edit {
+	if r.api == Completions {
+		return oneTokenCompletions
+	}
+	return oneTokenChat
+}
+
+// drainLead: the blocks may be another prompt's by the time they are read. Under a cache_salt of its own no client's
+// request finds them in D's prefix cache. A client's own salt stands before; engines take the last one.
+var drainLead = []byte(`,"cache_salt":"xpyd-drain","kv_transfer_params":`)
 
 // appendWith appends the client's body with kv as its kv_transfer_params; kv nil appends the plain body.
 func (r *Request) appendWith(dst Segments, kv []byte) Segments {

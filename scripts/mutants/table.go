@@ -147,6 +147,11 @@ func handleMutants() []mutant {
 		new: "deadline",
 		pkg: proxyPkg, test: "TestReleaseDoesNotWaitForAFrozenDecode",
 	}, {
+		name: "a drain leaves what it read in a cache", file: "kvparams/nixl.go",
+		old: "drainLead, h.Raw",
+		new: "kvLead, h.Raw",
+		pkg: proxyPkg, test: "TestDrainLeavesNothingToFind/badjson",
+	}, {
 		name: "second round on a kept connection", file: "proxy/prefill.go",
 		old: "fresh: c.round > 1",
 		new: "fresh: false",
