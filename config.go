@@ -195,7 +195,8 @@ func fileError(err error) error {
 	if errors.As(err, &pe) {
 		return pe.Err
 	}
-	return errors.New(strings.Join(strings.Fields(err.Error()), " "))
+	text := strings.TrimPrefix(err.Error(), "While parsing config: ") // viper's
+	return errors.New(strings.Join(strings.Fields(text), " "))
 }
 
 // serviceHost matches the variable that Kubernetes puts into every container of a

@@ -353,8 +353,8 @@ func TestConfigRefusesFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := writeFile(t, "x.yaml", text, 0o644)
 			_, err := load(t, append([]string{"--config", file}, decodeFlag...), nil)
-			if err == nil || !strings.HasPrefix(err.Error(), "config: "+file+": ") {
-				t.Fatalf("got %v, want an error that names the file", err)
+			if err == nil || !strings.HasPrefix(err.Error(), "config: "+file+": yaml: ") {
+				t.Fatalf("got %v, want an error that names the file and what does not read it", err)
 			}
 			checkUsage(t, err, err.Error()) // its text is the YAML reader's
 		})

@@ -32,6 +32,9 @@ func newDemoCmd() *cobra.Command {
 			if once && !cmd.Flags().Changed("listen") {
 				listen = "127.0.0.1:0"
 			}
+			if err := checkAddress("listen", listen, "127.0.0.1:8080"); err != nil {
+				return usageError{err}
+			}
 			return demo(cmd.Context(), cmd.OutOrStdout(), listen, once)
 		},
 	}

@@ -21,6 +21,16 @@ func newSimCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sim",
 		Short: "Run one simulated vLLM engine, for tests and trials without a GPU",
+		Long: `sim runs one simulated vLLM engine, for tests and trials without a GPU. Each request is
+one line of JSON on standard error. An answer is a function of its prompt; one from blocks
+that were another prompt's, or freed before they were pulled, says WRONG-KV.
+
+Beside vLLM's routes it serves, without a key:
+  GET  /sim/ledger    KV blocks that are pinned now ("pinned"), for whom, and how others became
+                      free: read, abort, reject, lease; "stale_reads" counts handles used twice or too late
+  GET  /sim/requests  what it was asked
+  POST /sim/fault     a fault as in --fault, as a JSON string: '"status=503"'; '{}' ends it
+  POST /sim/restart   dies and comes back with a new engine id`,
 		Example: "  xpyd sim --role prefill --listen 127.0.0.1:8100 --side-channel 127.0.0.1:5600\n" +
 			"  xpyd sim --role decode --listen 127.0.0.1:8200 --fast",
 		RunE: func(cmd *cobra.Command, _ []string) error {

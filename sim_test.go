@@ -104,13 +104,15 @@ func TestSimRefusesWrongFlags(t *testing.T) {
 		"--fault=explode":        `fault kind "explode": want one of refuse,`,
 		"--fault=badhandle=x":    `fault badhandle "x": want one of empty, empty-blocks, empty-group, engine,`,
 		"--fault=random=2":       "fault random share 2: want more than 0, at most 1",
+		"--listen=8100":          `sim HTTP address "8100": want host:port`,
+		"--side-channel=h:p:1":   `sim side channel address "h:p:1": want host:port`,
 		"--num-blocks=-3":        "sim blocks -3: want at least 1",
 		"--max-model-len=999999": "sim max model len 999999: 8192 blocks of 16 tokens hold only 131072",
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		cmd := newSimCmd()
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
-		cmd.SetArgs([]string{args, "--listen", "127.0.0.1:0"})
+		cmd.SetArgs([]string{"--listen", "127.0.0.1:0", args})
 		cmd.SetOut(io.Discard)
 		err := cmd.ExecuteContext(ctx)
 		cancel()

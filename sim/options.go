@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"time"
 )
 
@@ -135,6 +136,11 @@ func (o Options) validate() error {
 	}
 	if o.ToolCallParser != "" && o.ToolCallParser != "hermes" {
 		return fmt.Errorf("sim tool call parser %q: want hermes or none", o.ToolCallParser)
+	}
+	for _, a := range [][2]string{{"HTTP", o.Listen}, {"side channel", o.SideChannel}} {
+		if _, _, err := net.SplitHostPort(a[1]); err != nil {
+			return fmt.Errorf("sim %s address %q: want host:port", a[0], a[1])
+		}
 	}
 	for _, f := range []struct {
 		name  string
