@@ -191,7 +191,7 @@ func (c *completion) decodeBroke(b *router.Backend, err error) legResult {
 	if gone := c.interrupted(); gone != nil {
 		// D has the whole request and aborts, which frees P's blocks. A request cut
 		// while it was written frees nothing, nor does a D that broke off by itself.
-		if ue.stage == stageWrite || !ue.timeout() {
+		if ue.stage == stageWrite || !ue.timeout() || c.d.x.hungUp() {
 			c.abandon(nil)
 		}
 		c.handoff.end(endBurnt)

@@ -321,6 +321,10 @@ func (x *exchange) finish() {
 	x.up.put(c) // its deadline lapses unnoticed, or the next request moves it
 }
 
+// hungUp reports that the backend has closed or reset the connection, though the last read
+// was interrupted before it could tell.
+func (x *exchange) hungUp() bool { return x.conn != nil && x.conn.hungUp() }
+
 // drop closes the connection at once.
 func (x *exchange) drop() {
 	if c := x.release(); c != nil {

@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -304,6 +305,32 @@ func TestInterruptWakesAReader(t *testing.T) {
 		t.Fatalf("error %v, want a timeout", err)
 	}
 	x.reset()
+}
+
+// The client leaves, and the engine hangs up before the interrupted leg has looked again.
+func TestHangUpBehindAnInterruptIsSeen(t *testing.T) {
+	for _, raw := range []string{"", "HTTP/1.1 200 OK\r\n"} {
+		t.Run(fmt.Sprintf("%q first", raw), func(t *testing.T) {
+			goOn := make(chan bool)
+			s := newScripted(t, func(int) (string, bool) { <-goOn; return raw, true })
+			var x exchange
+			done := make(chan error, 1)
+			go func() { done <- x.do(s.upstream(), post("{}"), time.Now().Add(time.Minute), false) }()
+			<-s.seen
+			x.interrupt(time.Now())
+			if err := <-done; err == nil || x.hungUp() {
+				t.Fatalf("error %v, hung up %v", err, x.hungUp())
+			}
+			close(goOn)
+			for deadline := time.Now().Add(2 * time.Second); x.conn.quiet() && time.Now().Before(deadline); {
+				time.Sleep(time.Millisecond)
+			}
+			if want := raw == ""; x.hungUp() != want {
+				t.Errorf("hung up: %v, want %v", !want, want)
+			}
+			x.drop()
+		})
+	}
 }
 
 func TestHalfAHeadThenSilenceIsATimeout(t *testing.T) {

@@ -349,7 +349,22 @@ func (s *socket) turnOnce(fd uintptr) (done bool) {
 
 // quiet reports that nothing has arrived: neither a FIN nor bytes.
 func (s *socket) quiet() bool {
-	var b [1]byte
-	_, _, e := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd), uintptr(unsafe.Pointer(&b)), 1, unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
+	_, e := s.peek()
 	return errors.Is(e, unix.EAGAIN)
+}
+
+// hungUp reports that a FIN or a reset has arrived, and nothing before it.
+func (s *socket) hungUp() bool {
+	n, e := s.peek()
+	return n == 0 && !errors.Is(e, unix.EAGAIN)
+}
+
+// peek looks at the next byte without waiting for one.
+func (s *socket) peek() (n int, e syscall.Errno) {
+	var b [1]byte
+	got, _, e := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd), uintptr(unsafe.Pointer(&b)), 1, unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
+	if e != 0 {
+		return 0, e
+	}
+	return int(got), 0
 }
