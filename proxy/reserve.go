@@ -126,6 +126,7 @@ func (c *completion) mayRetry(asked time.Duration) bool {
 	// Each move is exempt once: all three are taken back.
 	p, d, source := c.p.down.Swap(false), c.d.down.Swap(false), c.d.cutOff.Swap(false)
 	if p || d || source {
+		c.s.router.Moved(c.s.live.Load())
 		return true
 	}
 	pause := minBackoff + rand.N(maxBackoff-minBackoff)
@@ -135,7 +136,7 @@ func (c *completion) mayRetry(asked time.Duration) bool {
 		}
 		pause = min(asked, time.Until(c.times.end))
 	}
-	for deadline := time.Now().Add(retryPatience); ; {
+	for failed := time.Now(); ; {
 		select {
 		case <-time.After(pause):
 		case <-c.ending():
@@ -146,11 +147,11 @@ func (c *completion) mayRetry(asked time.Duration) bool {
 		}
 		pause = minBackoff + rand.N(maxBackoff-minBackoff)
 		c.endRetry() // each retry is one of those that the budget counts
-		if c.s.router.TakeRetry() {
+		if c.s.router.TakeRetry(c.s.live.Load(), time.Since(failed) > router.RetrySettle) {
 			c.retrying = true
 			return true
 		}
-		if time.Now().After(deadline) {
+		if time.Since(failed) > retryPatience {
 			c.s.metrics.RetryDenied()
 			return false
 		}

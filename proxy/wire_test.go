@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"xpyd/proxy"
+	"xpyd/router"
 	"xpyd/sim"
 )
 
@@ -185,6 +186,37 @@ func TestRetryAfterOfABackendReachesTheClient(t *testing.T) {
 	r := newRig(t, rigOptions{router: d.asDecode})
 	if a := r.call(forms(prompt, 3)[0]); a.status != 429 || a.header.Get("Retry-After") != "7" {
 		t.Fatalf("%d %v %s", a.status, a.header, a.body)
+	}
+}
+
+// More fail at once than may be tried again at once, and hardly any request comes that
+// would add to what is allowed: their engine is well again, so none must end for want of it.
+func TestRetriesOfAnOutageAreNotDeniedForEver(t *testing.T) {
+	const requests = 150
+	var failed sync.Map // ids that have had their first round
+	d := newStub(t, func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		id, _, _ := strings.Cut(req.Header.Get("X-Request-Id"), "-")
+		if _, again := failed.LoadOrStore(id, true); !again {
+			http.Error(w, `{"error":{"message":"x","code":500}}`, http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"id":"cmpl-1","object":"text_completion","created":1,"model":"sim","choices":[{"index":0,"text":"abc","logprobs":null,"finish_reason":"stop"}],"usage":null}`)
+	})
+	d.releases = make(chan string, requests) // of the handles of the first rounds
+	r := newRig(t, rigOptions{router: d.asDecode})
+	got, began := make(chan answer, requests), time.Now()
+	for i := range requests {
+		go func() { got <- r.call(forms(prompt, 3)[0], "X-Request-Id", fmt.Sprint("retry", i)) }()
+	}
+	for range requests {
+		if a := <-got; a.status != 200 {
+			t.Fatalf("after %v: %d %s", time.Since(began), a.status, a.body)
+		}
+	}
+	if took := time.Since(began); took > router.RetrySettle+8*time.Second {
+		t.Errorf("took %v", took)
 	}
 }
 

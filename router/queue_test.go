@@ -294,18 +294,26 @@ func TestQueueRace(t *testing.T) {
 }
 
 // Retries that are over at once are bounded all the same: over any ten seconds they are a
-// part of the requests, or three a second where there are few of these.
+// part of the requests, or a few where there are few of these. Moves count.
 func TestRetryRateIsBounded(t *testing.T) {
-	for _, tc := range []struct{ perSecond, want int }{{0, 30}, {10, 40}, {1000, 1030}} {
-		t.Run(fmt.Sprint(tc.perSecond), func(t *testing.T) {
+	for _, tc := range []struct{ perSecond, live, moves, most, least int }{
+		{0, 1, 0, 30, 20}, {10, 50, 0, 40, 30}, {100, 350, 0, 138, 120}, {100, 350, 60, 138, 50}, {1000, 3000, 0, 1170, 1020},
+	} {
+		t.Run(fmt.Sprintf("%d a second, %d moves", tc.perSecond, tc.moves), func(t *testing.T) {
 			r, clock := newRouterOf(t, 2, 2, nil)
+			live := int64(tc.live)
 			var taken []int
 			for range 40 {
 				for range tc.perSecond {
 					r.Admitted()
 				}
+				if len(taken)%10 == 5 {
+					for range tc.moves {
+						r.Moved(live)
+					}
+				}
 				n := 0
-				for n < 10000 && r.TakeRetry() {
+				for n < 10000 && r.TakeRetry(live, false) {
 					r.ReturnRetry()
 					n++
 				}
@@ -317,35 +325,31 @@ func TestRetryRateIsBounded(t *testing.T) {
 				for _, n := range taken[from : from+10] {
 					sum += n
 				}
-				if sum > tc.want || from >= 10 && sum < tc.want*9/10 {
-					t.Errorf("%d retries in ten seconds from %d s on, want %d: %v", sum, from, tc.want, taken)
+				if sum > tc.most || sum < tc.least {
+					t.Errorf("%d retries in ten seconds from %d s on, want %d to %d: %v", sum, from, tc.least, tc.most, taken)
 				}
+			}
+			if !r.TakeRetry(live, true) {
+				t.Error("a retry that has waited for long is refused")
 			}
 		})
 	}
 }
 
 func TestRetryBudget(t *testing.T) {
-	for _, tc := range []struct{ inFlight, want int }{{0, 3}, {15, 3}, {20, 4}, {100, 20}} {
-		t.Run(fmt.Sprint(tc.inFlight), func(t *testing.T) {
+	for _, tc := range []struct{ live, want int }{{0, 3}, {15, 3}, {20, 4}, {100, 20}} {
+		t.Run(fmt.Sprint(tc.live), func(t *testing.T) {
 			r, _ := newRouterOf(t, 2, 2, nil)
-			s := r.Snapshot()
-			for range 1000 {
-				r.Admitted()
-			}
-			for i := range tc.inFlight { // on both pools: a request holds one lease of each
-				leaseOn(t, s, s.Backends(Role(i % 2))[0])
-			}
 			for range 2 {
 				taken := 0
-				for r.TakeRetry() {
+				for r.TakeRetry(int64(tc.live), true) {
 					taken++
 				}
 				if taken != tc.want {
 					t.Fatalf("%d retries at once, want %d", taken, tc.want)
 				}
 				r.ReturnRetry()
-				if !r.TakeRetry() || r.TakeRetry() {
+				if !r.TakeRetry(int64(tc.live), true) || r.TakeRetry(int64(tc.live), true) {
 					t.Fatal("one given back is one to take")
 				}
 				for range taken {

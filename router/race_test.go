@@ -59,7 +59,7 @@ func (s *storm) request(rnd *rand.Rand, d, p *Lease) {
 		}
 		p.Release(outcomes[rnd.IntN(len(outcomes))])
 	}
-	if s.r.TakeRetry() {
+	if s.r.Moved(9); s.r.TakeRetry(9, rnd.IntN(2) == 0) {
 		s.r.ReturnRetry()
 	}
 	snap.Degrade(d)
@@ -165,8 +165,8 @@ func storms(t *testing.T, prefill, decode string, requestsEach int) {
 		}
 		return true
 	})
-	if r.degraded.Load() != 0 || r.retries.Load() != 0 {
-		t.Errorf("%d degraded, %d retries at the end", r.degraded.Load(), r.retries.Load())
+	if r.degraded.Load() != 0 || r.retries.running.Load() != 0 {
+		t.Errorf("%d degraded, %d retries at the end", r.degraded.Load(), r.retries.running.Load())
 	}
 }
 

@@ -1,93 +1,83 @@
 package router
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// At most this share of the leases in flight may be retries, and always the floor:
-// without it one failure in a quiet hour could not be retried.
 const (
+	// At most this share of the requests under way may be retries, and always the floor:
+	// without it one failure in a quiet hour could not be retried.
 	retryShare = 0.2
 	retryFloor = 3
-	// A retry that fails fast is over at once, so what is in flight bounds no rate. In any
-	// retryWindow retries are no more than this part of the requests and the share of what
-	// is in flight, or the floor each second: an outage must not turn into half as much load
-	// again on what is left.
-	retryRate   = 0.1
-	retryWindow = 10 // seconds
+	// A retry that fails fast is over at once, so what is under way bounds no rate. Retries
+	// also take from an allowance, to which each request adds a part of one and each second
+	// some, and which never holds more than a share of what is under way, or a few: an outage
+	// must not turn into half as much load again on what is left.
+	retryPerRequest = 0.1
+	retryPerSecond  = 2
+	retryBurstShare = 0.05
+	retryBurst      = 10
+	// RetrySettle is after how long a retry needs none of the allowance: what failed at
+	// one time is spread over so long a time then, and must not wait until all is late.
+	RetrySettle = 10 * time.Second
 )
 
-// recent counts requests and retries by the second, a little less than exactly.
-type recent struct {
-	seconds [retryWindow + 1]struct {
-		second            atomic.Int64 // since the router began, plus 1
-		requests, retries atomic.Int64
-	}
+// retries is what the retries of all requests share.
+type retries struct {
+	running  atomic.Int64
+	admitted atomic.Int64 // requests
+
+	mu      sync.Mutex
+	allowed float64 // that may begin now; below 0 after moves
+	counted int64   // of admitted, that are in allowed
+	at      int64   // until when seconds are in it, of the router's clock
 }
 
-// at is the place of now, empty if a second has begun.
-func (w *recent) at(now int64) (requests, retries *atomic.Int64) {
-	second := now/int64(time.Second) + 1
-	s := &w.seconds[second%int64(len(w.seconds))]
-	if was := s.second.Load(); was != second && s.second.CompareAndSwap(was, second) {
-		s.requests.Store(0)
-		s.retries.Store(0)
-	}
-	return &s.requests, &s.retries
+// settle brings allowed up to now. mu is held.
+func (r *retries) settle(live, now int64) {
+	n := r.admitted.Load()
+	r.allowed += retryPerRequest*float64(n-r.counted) + retryPerSecond*time.Duration(now-r.at).Seconds()
+	r.allowed = min(r.allowed, max(retryBurst, retryBurstShare*float64(live)))
+	r.counted, r.at = n, now
 }
 
-// sum is of the last retryWindow seconds, the current one included.
-func (w *recent) sum(now int64) (requests, retries int64) {
-	second := now/int64(time.Second) + 1
-	for i := range w.seconds {
-		if s := &w.seconds[i]; s.second.Load() > second-retryWindow {
-			requests += s.requests.Load()
-			retries += s.retries.Load()
-		}
+// take takes n of what is allowed, if there are any or it must.
+func (r *retries) take(live, now int64, must bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.settle(live, now)
+	if r.allowed < 1 && !must {
+		return false
 	}
-	return requests, retries
+	r.allowed = max(r.allowed-1, -retryBurst-retryBurstShare*float64(live))
+	return true
 }
 
 // Admitted counts a request, of which a part may be retried.
-func (r *Router) Admitted() {
-	requests, _ := r.recent.at(r.now())
-	requests.Add(1)
-}
+func (r *Router) Admitted() { r.retries.admitted.Add(1) }
+
+// Moved counts a leg that goes elsewhere as its backend went down. That waits for nothing,
+// but is as much load as a retry. live as in TakeRetry.
+func (r *Router) Moved(live int64) { r.retries.take(live, r.now(), true) }
 
 // TakeRetry takes one unit of the retry budget, which all requests share; false when
-// it is spent. The caller calls ReturnRetry when the retry has ended.
-func (r *Router) TakeRetry() bool {
-	s := r.Snapshot()
-	limit := max(retryFloor, int64(retryShare*float64(inFlight(s.prefill.backends)+inFlight(s.decode.backends))))
-	now := r.now()
-	if requests, retries := r.recent.sum(now); retries >= max(limit, retryFloor*retryWindow)+int64(retryRate*float64(requests)) {
+// it is spent. live is how many requests are under way, those that wait included; settled,
+// that this one has waited for RetrySettle. The caller calls ReturnRetry when the retry has
+// ended.
+func (r *Router) TakeRetry(live int64, settled bool) bool {
+	limit := max(retryFloor, int64(retryShare*float64(live)))
+	if r.retries.running.Add(1) > limit || !settled && !r.retries.take(live, r.now(), false) {
+		r.retries.running.Add(-1)
 		return false
 	}
-	for {
-		n := r.retries.Load()
-		if n >= limit {
-			return false
-		}
-		if r.retries.CompareAndSwap(n, n+1) {
-			_, retries := r.recent.at(now)
-			retries.Add(1)
-			return true
-		}
-	}
+	return true
 }
 
 // ReturnRetry gives back what TakeRetry took.
 func (r *Router) ReturnRetry() {
-	if r.retries.Add(-1) < 0 {
+	if r.retries.running.Add(-1) < 0 {
 		panic("BUG: retry returned that was not taken")
 	}
-}
-
-// inFlight sums the leases held on the backends.
-func inFlight(backends []*Backend) (n int64) {
-	for _, b := range backends {
-		n += b.inflight.Load()
-	}
-	return n
 }

@@ -47,8 +47,7 @@ type Router struct {
 	clock    Clock
 	epoch    time.Time
 	degraded atomic.Int64 // decode leases whose request could not get a prefill
-	retries  atomic.Int64 // retries under way
-	recent   recent
+	retries  retries
 	queues   [2]queue // by Role
 	onEject  atomic.Pointer[func(Ejection)]
 	pairs    pairMatrix
@@ -70,6 +69,7 @@ type Router struct {
 // may be there for want of a prefill.
 func New(cfg Config, maxShare float64, clock Clock) (*Router, error) {
 	r := &Router{clock: clock, epoch: clock()}
+	r.retries.allowed = retryBurst
 	s, err := r.build(cfg, maxShare, &Snapshot{prefill: &pool{}, decode: &pool{}})
 	if err != nil {
 		return nil, err
@@ -142,6 +142,14 @@ func (s *Snapshot) Degrade(l *Lease) bool {
 	}
 	l.degraded = true
 	return true
+}
+
+// inFlight sums the leases held on the backends.
+func inFlight(backends []*Backend) (n int64) {
+	for _, b := range backends {
+		n += b.inflight.Load()
+	}
+	return n
 }
 
 // Ready reports whether a completion could be served: a decode backend that is up

@@ -34,13 +34,18 @@ func healthMutants() []mutant {
 func retryMutants() []mutant {
 	return []mutant{{
 		name: "retry without budget", file: "proxy/reserve.go",
-		old: "if c.s.router.TakeRetry() {",
-		new: "if c.s.router.TakeRetry(); true {",
+		old: "if c.s.router.TakeRetry(c.s.live.Load(), time.Since(failed) > router.RetrySettle) {",
+		new: "if c.s.router.TakeRetry(c.s.live.Load(), false); true {",
 		pkg: proxyPkg, test: "TestRetriesShareABudget",
 	}, {
+		name: "retries wait for requests that do not come", file: "proxy/reserve.go",
+		old: "time.Since(failed) > router.RetrySettle)",
+		new: "false)",
+		pkg: proxyPkg, test: "TestRetriesOfAnOutageAreNotDeniedForEver",
+	}, {
 		name: "retry budget without end", file: "router/retry.go",
-		old: "if n >= limit {",
-		new: "if n >= 100*limit {",
+		old: "r.retries.running.Add(1) > limit",
+		new: "r.retries.running.Add(1) > 100*limit",
 		pkg: routerPkg, test: "TestRetryBudget",
 	}, {
 		name: "reload swaps half", file: "router/router.go",

@@ -4,8 +4,8 @@ package main
 func priceMutants() []mutant {
 	return []mutant{{
 		name: "retries that are over at once are not bounded", file: "router/retry.go",
-		old: "retries.Add(1)\n",
-		new: "_ = retries\n",
+		old: "r.allowed < 1 && !must",
+		new: "false",
 		pkg: routerPkg, test: "TestRetryRateIsBounded",
 	}, {
 		name: "a prompt counts whole until it is done", file: "router/backlog.go",
