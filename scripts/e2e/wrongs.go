@@ -36,8 +36,8 @@ func wrongs() []wrong {
 		to:   "return r.appendWith(dst, nil)",
 	}, {
 		name: "max_tokens left as it was on P's leg", file: "kvparams/prefill.go", check: "counters",
-		from: "edits = oneTokenCompletions\n",
-		to:   "edits = oneTokenCompletions[:2]\n",
+		from: "return oneTokenCompletions\n",
+		to:   "return oneTokenCompletions[:2]\n",
 	}, {
 		name: "no release", file: "proxy/handoff.go", check: "leave",
 		from: "c.s.releases.start(a)",
