@@ -51,5 +51,5 @@ func TestDemoRefusesWrongAddress(t *testing.T) {
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs([]string{"--once", "--listen", "8080"})
 	cmd.SetOut(io.Discard)
-	checkUsage(t, cmd.ExecuteContext(t.Context()), `listen: "8080" must be host:port; try 127.0.0.1:8080 (flag --listen, XPYD_LISTEN)`)
+	checkUsage(t, cmd.ExecuteContext(t.Context()), `--listen: "8080" must be host:port; try 127.0.0.1:8080`)
 }
