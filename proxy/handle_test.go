@@ -92,6 +92,11 @@ func TestReleaseAvoidsTheDecodeThatFailed(t *testing.T) {
 	if n := r.metric(`xpyd_kv_handles_total{end="released"}`); n != 1 {
 		t.Errorf("%v handles released, want 1", n)
 	}
+	for _, rec := range r.decode[0].Requests() {
+		if strings.HasSuffix(rec.RequestID, "-release") {
+			t.Errorf("the engine that failed was asked to release: %+v", rec)
+		}
+	}
 }
 
 func TestDrainCutShortIsTriedElsewhere(t *testing.T) {
