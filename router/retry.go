@@ -43,7 +43,7 @@ func (r *retries) settle(live, now int64) {
 	r.counted, r.at = n, now
 }
 
-// take takes n of what is allowed, if there are any or it must.
+// take takes one of what is allowed, if there is one or it must.
 func (r *retries) take(live, now int64, must bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -28,6 +28,7 @@ func controls() []mutant {
 func mutants() []mutant {
 	all := streamMutants()
 	all = append(all, handleMutants()...)
+	all = append(all, releaseMutants()...)
 	all = append(all, leavingMutants()...)
 	all = append(all, healthMutants()...)
 	all = append(all, retryMutants()...)
@@ -104,6 +105,21 @@ func streamMutants() []mutant {
 	}}
 }
 
+// releaseMutants: what a release may cost, and leave behind.
+func releaseMutants() []mutant {
+	return []mutant{{
+		name: "a release waits for a D that stands still", file: "proxy/release.go",
+		old: "time.Now().Add(releaseTry)",
+		new: "deadline",
+		pkg: proxyPkg, test: "TestReleaseDoesNotWaitForAFrozenDecode",
+	}, {
+		name: "a drain leaves what it read in a cache", file: "kvparams/nixl.go",
+		old: "drainLead, h.Raw",
+		new: "kvLead, h.Raw",
+		pkg: proxyPkg, test: "TestDrainLeavesNothingToFind/badjson",
+	}}
+}
+
 // handleMutants: a handle is used once, in time, and given back where it is not.
 func handleMutants() []mutant {
 	return []mutant{{
@@ -141,16 +157,6 @@ func handleMutants() []mutant {
 		old: "if c.handoff.state == handleIssued && !c.handoff.fresh() {",
 		new: "if false {",
 		pkg: proxyPkg, test: "TestHandleThatAgedInTheQueueIsNotSent",
-	}, {
-		name: "a release waits for a D that stands still", file: "proxy/release.go",
-		old: "time.Now().Add(releaseTry)",
-		new: "deadline",
-		pkg: proxyPkg, test: "TestReleaseDoesNotWaitForAFrozenDecode",
-	}, {
-		name: "a drain leaves what it read in a cache", file: "kvparams/nixl.go",
-		old: "drainLead, h.Raw",
-		new: "kvLead, h.Raw",
-		pkg: proxyPkg, test: "TestDrainLeavesNothingToFind/badjson",
 	}, {
 		name: "second round on a kept connection", file: "proxy/prefill.go",
 		old: "fresh: c.round > 1",
