@@ -108,6 +108,11 @@ func streamMutants() []mutant {
 // releaseMutants: what a release may cost, and leave behind.
 func releaseMutants() []mutant {
 	return []mutant{{
+		name: "release sent to the dead D", file: "proxy/release.go",
+		old: "job.avoid = append(job.avoid, a.avoid)",
+		new: "job.prefer = a.avoid",
+		pkg: proxyPkg, test: "TestReleaseAvoidsTheDecodeThatFailed",
+	}, {
 		name: "a release waits for a D that stands still", file: "proxy/release.go",
 		old: "time.Now().Add(releaseTry)",
 		new: "deadline",
@@ -127,11 +132,6 @@ func handleMutants() []mutant {
 		old: "c.s.releases.start(a)",
 		new: "c.handoff.state = handleEnded",
 		pkg: proxyPkg, test: "TestClientLeavesInEachPhase/prefill_ending/close",
-	}, {
-		name: "release sent to the dead D", file: "proxy/release.go",
-		old: "job.avoid = append(job.avoid, a.avoid)",
-		new: "job.prefer = a.avoid",
-		pkg: proxyPkg, test: "TestReleaseAvoidsTheDecodeThatFailed",
 	}, {
 		name: "one-token drain not read to its end", file: "proxy/release.go",
 		old: "_, err := x.readAll(nil, j.s.cfg.Limits.Answer)",
