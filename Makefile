@@ -12,7 +12,7 @@ UNIT         = configs/xpyd.service
 # systemd-analyze counts in tenths: 15 is the exposure 1.5.
 EXPOSURE     = 15
 
-.PHONY: help build demo test race lint fuzz mutants faults policies bench bench-proxy bench-routing churn reload-churn soak fmt docs check-unit check-configs check-openai clients e2e e2e-mutants e2e-down record
+.PHONY: help build demo test race lint fuzz mutants faults policies bench bench-proxy bench-routing churn reload-churn soak fmt docs check-unit check-configs check-openai clients nightly e2e e2e-mutants e2e-down record
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,7 +40,7 @@ fmt: ## format the Go files
 fuzz: ## every fuzz target for FUZZTIME (5m), one after the other
 	@scripts/fuzz.sh $(FUZZTIME)
 
-mutants: ## plant one fault at a time in the path of a completion; the test named for it must fail (ARGS='-v -run REGEXP')
+mutants: ## plant one fault at a time in the path of a completion; the test named for it must fail (ARGS='-v -run REGEXP', ARGS=-quick has those of handles and streams)
 	go run ./scripts/mutants $(ARGS)
 
 faults: ## the fault matrix: each row's tests must run and pass (ARGS='-v -run ^T4$$' picks rows, ARGS='-prefill-policy prefix' has others than round_robin)
@@ -67,6 +67,12 @@ reload-churn: build ## 1,000 backends that come and go by reload for D (3m); fai
 
 soak: build ## D (3m, nightly 1h) of load over engines and connections that break; fails if anything is lost or leaks
 	./xpyd bench soak --duration $(D) $(ARGS)
+
+nightly: ## what takes too long for each change: all mutants, the matrix and a churn with each policy, fuzzing, an hour of soak (2 hours)
+	$(MAKE) mutants policies
+	$(MAKE) fuzz FUZZTIME=1m
+	$(MAKE) reload-churn
+	$(MAKE) soak D=1h
 
 record: ## record what a real vLLM answers (VLLM=0.32.0) into sim/testdata, and compare the sim with it
 	VERSION=$(VLLM) scripts/real-vllm/record.sh

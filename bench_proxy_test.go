@@ -11,6 +11,9 @@ import (
 
 // The whole way once: this program as proxy and as relay, under load, to a table.
 func TestBenchProxyMeasures(t *testing.T) {
+	if !inOwnProcess(t) {
+		return
+	}
 	t.Setenv(actAsXpyd, "1") // of the proxies that the run starts
 	self, err := os.Executable()
 	if err != nil {
@@ -64,6 +67,7 @@ func TestBenchProxyMeasures(t *testing.T) {
 }
 
 func TestBenchProxyRefusesWrongFlags(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct{ flag, want string }{
 		{"--rounds=0", "0 rounds"}, {"--xpyd=nameless", "nameless"}, {"--only=apache", "apache"}, {"--run=(", "missing closing"}, {"--run=^nothing$", "no shape matches"},
 	} {

@@ -27,6 +27,9 @@ func shortChurn(edit func(*config)) bench.ChurnOptions {
 }
 
 func TestChurnLeavesNothingBehind(t *testing.T) {
+	if !inOwnProcess(t) {
+		return
+	}
 	var out bytes.Buffer
 	if err := bench.Churn(t.Context(), shortChurn(nil), &out); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
@@ -41,6 +44,9 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 // A proxy that gives no handle back leaves blocks pinned: churn must see them in the
 // engine, say where and how many, and not pass.
 func TestChurnFailsOnPinnedBlocks(t *testing.T) {
+	if !inOwnProcess(t) {
+		return
+	}
 	var out bytes.Buffer
 	err := bench.Churn(t.Context(), shortChurn(func(c *config) { c.KV.Release = "off" }), &out)
 	if err == nil {

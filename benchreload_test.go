@@ -9,6 +9,7 @@ import (
 )
 
 func TestBackendsThatComeAndGoLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	if err := bench.Reload(t.Context(), shortReload(t, nil), &out); err != nil {
 		t.Fatalf("%v\n%s", err, &out)

@@ -12,6 +12,9 @@ import (
 // The whole way once: this program as proxy and as engines, under load, to tables, charts
 // and the documentation.
 func TestBenchRoutingMeasures(t *testing.T) {
+	if !inOwnProcess(t) {
+		return
+	}
 	t.Setenv(actAsXpyd, "1") // of the proxies and engines that the run starts
 	dir, docs := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(docs, "routing.md"), []byte("method\n<!-- bench-routing: begin -->\nold\n<!-- bench-routing: end -->\n"), 0o644); err != nil {

@@ -124,7 +124,7 @@ func proxyConfig(args []string) (config, error) {
 	if flags.NArg() > 0 {
 		return config{}, usageError{fmt.Errorf("flags of the proxy: %q is none", flags.Arg(0))}
 	}
-	cfg, err := readConfig(flags, nil)
+	cfg, err := readConfig(openFile, flags, nil)
 	if err != nil {
 		return cfg, usageError{fmt.Errorf("flags of the proxy: %w", err)}
 	}

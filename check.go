@@ -23,7 +23,7 @@ It names what does not fit. Settings that others keep from having any effect get
 warning. Exit status: 0 fits, 1 does not, 2 wrong configuration.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := loadConfig(cmd.Flags(), os.Environ())
+			c, err := loadConfig(cmd.Context(), newReadFiles(false), cmd.Flags(), os.Environ())
 			if err != nil {
 				return err
 			}
@@ -40,6 +40,7 @@ warning. Exit status: 0 fits, 1 does not, 2 wrong configuration.`,
 	}
 	cmd.SetFlagErrorFunc(flagError)
 	addConfigFlags(cmd.Flags())
+	completeValues(cmd)
 	cmd.Flags().BoolVar(&probe, "probe", false, "ask the engines, and send one token through each pair")
 	return cmd
 }

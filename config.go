@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -27,6 +30,10 @@ type config struct {
 	Router       router.Config `mapstructure:",squash"`
 	proxy.Config `mapstructure:",squash"`
 	Log          logConfig `mapstructure:"log"`
+
+	// noticed is what was questionable in the sources themselves, one line each: variables
+	// that look like ours and name no key, a file with keys that others may read.
+	noticed []string `mapstructure:"-"`
 }
 
 // logConfig is about the lines on standard error.
@@ -80,41 +87,53 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usageError{fmt.Errorf("%w; %ssee %s --help", err, near, cmd.CommandPath())}
 }
 
+// opener returns a file of the configuration.
+type opener func(path string) readFile
+
 // loadConfig reads the configuration: flags over environ (the form of os.Environ)
 // over the file of --config or XPYD_CONFIG over the defaults. It returns it validated,
-// the key files read into APIKeys and BackendAPIKey. Every error is a usageError of
-// one line that names the field, the value and the fix.
-func loadConfig(fs *pflag.FlagSet, environ []string) (config, error) {
-	c, err := readConfig(fs, environ)
+// the key files read into APIKeys and BackendAPIKey. Every error is one line that names
+// the field, the value and the fix: a usageError, but where a file was not read in time or
+// before ctx ended.
+func loadConfig(ctx context.Context, files *readFiles, flags *pflag.FlagSet, environ []string) (config, error) {
+	open := func(path string) readFile { return files.read(ctx, path) }
+	c, err := readConfig(open, flags, environ)
 	if err == nil {
 		err = c.validate()
 	}
 	if err == nil {
-		err = c.readKeyFiles(lookupEnv(environ, "CREDENTIALS_DIRECTORY"))
+		err = c.readKeyFiles(open, lookupEnv(environ, "CREDENTIALS_DIRECTORY"))
 	}
-	if err != nil {
-		return config{}, usageError{fmt.Errorf("config: %w", err)}
+	if err == nil {
+		return c, nil
 	}
-	return c, nil
+	err = fmt.Errorf("config: %w", err)
+	var unread unreadError
+	if errors.As(err, &unread) {
+		return config{}, err
+	}
+	return config{}, usageError{err}
 }
 
-func readConfig(fs *pflag.FlagSet, environ []string) (config, error) {
+func readConfig(open opener, flags *pflag.FlagSet, environ []string) (config, error) {
 	c := defaultConfig()
 	keys := configKeys()
-	if err := checkEnvironment(keys, environ); err != nil {
+	var err error
+	if c.noticed, err = strangeVariables(keys, environ); err != nil {
 		return c, err
 	}
 	path := lookupEnv(environ, envPrefix+"CONFIG")
-	if f := fs.Lookup("config"); f.Changed {
+	if f := flags.Lookup("config"); f.Changed {
 		path = f.Value.String()
 	}
-	file, err := readConfigFile(keys, path)
+	file, mode, err := readConfigFile(open, keys, path)
 	if err != nil {
 		return c, err
 	}
+	c.noticed = append(c.noticed, openSecrets(keys, file, path, openTo(path, mode, lookupEnv(environ, "CREDENTIALS_DIRECTORY")))...)
 	given := map[string]bool{}
 	for _, k := range keys {
-		raw, ok := k.lookup(fs, environ, file)
+		raw, ok := k.lookup(flags, environ, file)
 		if !ok {
 			continue
 		}
@@ -130,19 +149,23 @@ func readConfig(fs *pflag.FlagSet, environ []string) (config, error) {
 	return c, nil
 }
 
-// readConfigFile returns the file's values by key path; a section without a value
-// ("timeouts:") counts as absent.
-func readConfigFile(keys []key, path string) (map[string]any, error) {
+// readConfigFile returns the file's values by key path, and its mode; a section without a
+// value ("timeouts:") counts as absent.
+func readConfigFile(open opener, keys []key, path string) (map[string]any, fs.FileMode, error) {
 	if path == "" {
-		return nil, nil
+		return nil, 0, nil
+	}
+	file := open(path)
+	if file.err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", path, file.err)
 	}
 	v := viper.New()
-	v.SetConfigFile(path)
-	if !slices.Contains([]string{".yaml", ".yml", ".toml", ".json"}, filepath.Ext(path)) {
-		v.SetConfigType("yaml")
+	v.SetConfigType("yaml")
+	if ext := filepath.Ext(path); slices.Contains([]string{".toml", ".json"}, ext) {
+		v.SetConfigType(ext[1:])
 	}
-	if err := v.ReadInConfig(); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, fileError(err))
+	if err := v.ReadConfig(bytes.NewReader(file.text)); err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", path, fileError(err))
 	}
 	values := map[string]any{}
 	for _, p := range slices.Sorted(slices.Values(v.AllKeys())) {
@@ -154,12 +177,12 @@ func readConfigFile(keys []key, path string) (map[string]any, error) {
 			values[p] = val
 		case val == nil && (known || member != ""):
 		case member != "":
-			return nil, fmt.Errorf("%s: %s holds one value and must hold keys, such as %s", path, p, member)
+			return nil, 0, fmt.Errorf("%s: %s holds one value and must hold keys, such as %s", path, p, member)
 		default:
-			return nil, fmt.Errorf("%s: %s is no known key; %s", path, p, nearestKey(keys, p))
+			return nil, 0, fmt.Errorf("%s: %s is no known key; %s", path, p, nearestKey(keys, p))
 		}
 	}
-	return values, nil
+	return values, file.mode, nil
 }
 
 // firstMember is the first key of a section; "" when there is no such section.
@@ -203,9 +226,11 @@ func fileError(err error) error {
 // namespace for each Service in it; one that is called xpyd collides with our prefix.
 var serviceHost = regexp.MustCompile(`^(XPYD(?:_[A-Z0-9_]+)?)_SERVICE_HOST$`)
 
-// checkEnvironment refuses XPYD_ variables that name no key: a misspelt one would
-// be a setting that silently does nothing.
-func checkEnvironment(keys []key, environ []string) error {
+// strangeVariables are the XPYD_ variables that name no key. A misspelt one is a setting
+// that silently does nothing; but others may have put it there, as images do with
+// XPYD_VERSION, so it is worth a warning and no more. An error is one that was meant to
+// ask clients for their keys: without it the door would stand open.
+func strangeVariables(keys []key, environ []string) (found []string, err error) {
 	known := map[string]bool{envPrefix + "CONFIG": true}
 	for _, k := range keys {
 		known[k.env()] = true
@@ -219,12 +244,18 @@ func checkEnvironment(keys []key, environ []string) error {
 	}
 	for _, kv := range environ {
 		name, _, _ := strings.Cut(kv, "=")
-		if !strings.HasPrefix(name, envPrefix) || known[name] || ofService(services, name) {
+		short, ours := strings.CutPrefix(name, envPrefix)
+		if !ours || known[name] || ofService(services, name) {
 			continue
 		}
-		return fmt.Errorf("the variable %s names no known key; %s", name, hint(envPrefix, nearest(strings.TrimPrefix(name, envPrefix), shortNames(known))))
+		near := nearest(short, shortNames(known))
+		if strings.Contains(near, "API_KEY") && distance(short, near) <= 2 {
+			return nil, fmt.Errorf("the variable %s names no known key; %s", name, hint(envPrefix, near))
+		}
+		found = append(found, fmt.Sprintf("the variable %s names no known key and does nothing; %s", name, hint(envPrefix, near)))
 	}
-	return nil
+	slices.Sort(found)
+	return slices.Compact(found), nil
 }
 
 // shortNames are the names of variables without the prefix that all have.

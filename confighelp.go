@@ -20,15 +20,20 @@ var keyHelp = map[string]string{
 	"warmup":               "send one token over each new pair of engines, of pools of more than 16 over 16 an engine, before it gets its share of requests",
 	"pprof":                "open /debug/pprof/ on the admin port; heap profiles hold prompts",
 
+	"headers.pass": "request `headers` that go on to the engines, on both legs, beside Authorization, User-Agent, traceparent and tracestate; of several lines the first. X-data-parallel-rank is for those who let clients choose an engine's rank",
+
 	"limits.body":                   "largest request body; a larger one is answered 413",
-	"limits.body_budget":            "request bodies held in memory at any moment, all clients together; when spent, 503 with Retry-After",
-	"limits.answer":                 "largest answer held whole: a prefill answer beyond it is a 502, a decode answer is streamed on",
+	"limits.body_budget":            "request bodies held in memory at any moment, all clients together; when spent, 503 with Retry-After; the last eighth is for bodies up to 64 KiB",
+	"limits.answer":                 "largest answer held whole: a larger prefill answer is not used, and the decode engine computes the prompt; a larger decode answer is streamed on",
+	"limits.answer_budget":          "decode answers held whole at any moment, beyond 64 KiB each; when spent, further ones are streamed on, without the check that they are whole",
+	"limits.client_share":           "part of limits.body_budget, and of limits.answer_budget, that one client (API key, or address where none are set) may hold; further bodies get 429; set 1 where all clients come through one balancer and no keys are set",
 	"limits.connections_per_ip":     "open connections of one client address; one more is closed unanswered; 0 is no cap",
 	"limits.client_in_flight":       "completions that one client (API key, or address where none are set) has at a time; one more gets 429; 0 is no cap",
 	"limits.require_content_length": "answer chunked uploads with 411",
 
 	"timeouts.header":              "time for a request head to arrive (408)",
-	"timeouts.body":                "time for a request body to arrive, plus 1 s for each 64 KiB (408)",
+	"timeouts.body":                "time for a request body to arrive (408); each 64 KiB that arrive add 1 s, but never more than this time is left",
+	"timeouts.body_stall":          "longest silence inside a request body (408)",
 	"timeouts.idle":                "age at which a client's idle connection is closed",
 	"timeouts.dial":                "time to connect to a backend",
 	"timeouts.prefill":             "time of a whole prefill leg (504)",
@@ -49,10 +54,10 @@ var keyHelp = map[string]string{
 	"kv.allow_hosts":      "the only remote_host `values` accepted; none set: any",
 
 	"decode_only.enabled":   "let a decode engine prefill by itself when no prefill can be had",
-	"decode_only.max_share": "part of what is in flight on the decode pool that such requests may take; 4 may always",
+	"decode_only.max_share": "part of the decode pool's slots that such requests may take; an engine has decode_max_in_flight slots, or 256. Further requests wait for queue.wait. 1 is no cap, 0 allows none",
 
 	"usage.rewrite":          "put the prefill engine's cached_tokens into the last usage",
-	"errors.expose_upstream": "relay the text of a backend's 5xx",
+	"errors.expose_upstream": "relay the text of a backend's 5xx, and of its errors inside a stream",
 
 	"prefill":        "base `URLs` of the prefill engines, repeated or with commas, each with \" weight=2\" behind it where it takes more or less than another; none: a plain balancer over decode",
 	"decode":         "base `URLs` of the decode engines, as those of prefill",
@@ -61,7 +66,7 @@ var keyHelp = map[string]string{
 
 	"affinity.headers": "request `headers` that name a session, such as X-Session-ID, the first that a request has; its requests go to the same engines while these have room",
 
-	"queue.length":          "requests that wait in one pool while all of its engines have their *_max_in_flight; more get 503",
+	"queue.length":          "requests that wait in one pool while all of its engines have their *_max_in_flight, or while decode_only.max_share is spent; more get 503",
 	"queue.wait":            "longest such wait; then 503",
 	"prefill_max_in_flight": "requests at once on one prefill engine; 0 is no cap: vLLM queues by itself",
 	"decode_max_in_flight":  "requests at once on one decode engine; 0 is no cap: vLLM queues by itself",

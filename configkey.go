@@ -66,6 +66,9 @@ func (k key) isKey() bool { return strings.Contains(k.path, "api_key") }
 // secret: the value must not be shown anywhere.
 func (k key) secret() bool { return k.path == "api_keys" || k.path == "backend_api_key" }
 
+// fileKey names the key of the file that may hold a secret instead.
+func (k key) fileKey() string { return strings.TrimSuffix(k.path, "s") + "_file" }
+
 // unit says what the value is, for help, tables and messages.
 func (k key) unit() string {
 	switch k.def.(type) {

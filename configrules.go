@@ -30,7 +30,7 @@ var aboveZero = [...]string{"health.fall", "health.rise"}
 // backends in their one form, http://host:port.
 func (c *config) validate() error {
 	for _, check := range []func() error{
-		c.checkAddresses, c.checkPools, c.checkAffinity, c.checkAmounts, c.checkTogether, c.checkChoices,
+		c.checkAddresses, c.checkPools, c.checkAffinity, c.checkPassed, c.checkAmounts, c.checkTogether, c.checkChoices,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -80,6 +80,21 @@ func (c *config) checkPools() error {
 	}
 	if len(c.Router.Decode) == 0 {
 		return fmt.Errorf("decode: needs at least one backend; try --decode http://127.0.0.1:8200 %s", key{path: "decode"}.names())
+	}
+	return c.checkRoles()
+}
+
+// checkRoles: an engine in both pools would be told to pull blocks from itself. Entries
+// that differ in case, a slash at the end or the default port are one by now.
+func (c *config) checkRoles() error {
+	for _, prefill := range c.Router.Prefill {
+		base, _, _ := strings.Cut(prefill, " ")
+		for _, decode := range c.Router.Decode {
+			if other, _, _ := strings.Cut(decode, " "); other == base {
+				return fmt.Errorf("prefill and decode: %q stands in both, and no engine can pull KV blocks from itself; leave it in one, an engine without partners in decode %s %s",
+					base, key{path: "prefill"}.names(), key{path: "decode"}.names())
+			}
+		}
 	}
 	return nil
 }
@@ -232,6 +247,9 @@ func (c *config) checkTogether() error {
 		return invalid("limits.body_budget", sizeText(c.Limits.BodyBudget),
 			fmt.Sprintf("must hold one body of limits.body, %s", sizeText(c.Limits.Body)))
 	}
+	if s := c.Limits.ClientShare; !(s > 0 && s <= 1) {
+		return invalid("limits.client_share", strconv.FormatFloat(s, 'f', -1, 64), "must be above 0 and up to 1; try 0.5")
+	}
 	if m := c.Router.Routing.PrefixMemory; m > 0 && m < minPrefixMemory {
 		return invalid("routing.prefix_memory", sizeText(m), "must be 0, or at least "+sizeText(minPrefixMemory))
 	}
@@ -244,7 +262,7 @@ func (c *config) checkTogether() error {
 			fmt.Sprintf("must not be below health.eject_for, %s", h.EjectFor))
 	}
 	if s := c.DecodeOnly.MaxShare; !(s >= 0 && s <= 1) {
-		return invalid("decode_only.max_share", strconv.FormatFloat(s, 'f', -1, 64), "must be from 0 to 1; try 0.25")
+		return invalid("decode_only.max_share", strconv.FormatFloat(s, 'f', -1, 64), "must be from 0 to 1; try 1")
 	}
 	return nil
 }

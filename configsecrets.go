@@ -1,8 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,9 +12,9 @@ import (
 // readKeyFiles adds the keys of api_key_file to APIKeys and puts that of
 // backend_api_key_file into BackendAPIKey. credentials is the directory of systemd's
 // LoadCredential, "" for none. No error shows a key.
-func (c *config) readKeyFiles(credentials string) error {
+func (c *config) readKeyFiles(open opener, credentials string) error {
 	if c.APIKeyFile != "" {
-		keys, err := readKeys("api_key_file", c.APIKeyFile, credentials)
+		keys, err := readKeys("api_key_file", c.APIKeyFile, open, credentials)
 		if err != nil {
 			return err
 		}
@@ -23,7 +24,7 @@ func (c *config) readKeyFiles(credentials string) error {
 		return fmt.Errorf("backend_api_key_file: backend_api_key is set as well; give one of them %s", key{path: "backend_api_key_file"}.names())
 	}
 	if c.BackendAPIKeyFile != "" {
-		keys, err := readKeys("backend_api_key_file", c.BackendAPIKeyFile, credentials)
+		keys, err := readKeys("backend_api_key_file", c.BackendAPIKeyFile, open, credentials)
 		if err != nil {
 			return err
 		}
@@ -44,16 +45,20 @@ func (c *config) readKeyFiles(credentials string) error {
 }
 
 // readKeys returns at least one key: an empty file would open the door to everybody.
-func readKeys(path, file, credentials string) ([]string, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, invalid(path, file, fmt.Sprintf("cannot be read: %s; give a file that this user may read", fileError(err)))
+func readKeys(path, file string, open opener, credentials string) ([]string, error) {
+	read := open(file)
+	var unread unreadError
+	if errors.As(read.err, &unread) {
+		return nil, fmt.Errorf("%s: %q %w", path, file, read.err)
 	}
-	if err := checkKeyMode(path, file, credentials); err != nil {
+	if read.err != nil {
+		return nil, invalid(path, file, fmt.Sprintf("cannot be read: %s; give a file that this user may read", read.err))
+	}
+	if err := checkKeyMode(path, file, read.mode, credentials); err != nil {
 		return nil, err
 	}
 	var keys []string
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(string(read.text)) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
 			keys = append(keys, line)
 		}
@@ -64,19 +69,31 @@ func readKeys(path, file, credentials string) ([]string, error) {
 	return keys, nil
 }
 
-func checkKeyMode(path, file, credentials string) error {
-	info, err := os.Stat(file)
-	if err != nil {
-		return invalid(path, file, fmt.Sprintf("cannot be read: %s", fileError(err)))
+func checkKeyMode(path, file string, mode fs.FileMode, credentials string) error {
+	if openTo(file, mode, credentials) != 0 {
+		return invalid(path, file, fmt.Sprintf("may be read by others (mode %04o); run chmod 600 %s", mode.Perm(), file))
 	}
-	open := info.Mode().Perm() & 0o077
+	return nil
+}
+
+// openTo is the part of the mode that lets others than the owner in.
+func openTo(file string, mode fs.FileMode, credentials string) fs.FileMode {
+	open := mode.Perm() & 0o077
 	if credentials != "" && filepath.Dir(filepath.Clean(file)) == filepath.Clean(credentials) {
 		open &^= 0o070 // systemd lets the service in by an ACL, whose mask shows as group bits
 	}
-	if open != 0 {
-		return invalid(path, file, fmt.Sprintf("may be read by others (mode %04o); run chmod 600 %s", info.Mode().Perm(), file))
+	return open
+}
+
+// openSecrets are the keys that stand in a configuration file which others may read. Unlike
+// a file of keys it is often meant to be read, so this is no more than a warning.
+func openSecrets(keys []key, values map[string]any, file string, open fs.FileMode) (found []string) {
+	for _, k := range keys {
+		if given := values[k.path]; open != 0 && k.secret() && given != nil && fmt.Sprint(given) != "" && fmt.Sprint(given) != "[]" {
+			found = append(found, fmt.Sprintf("%s: stands in %s, which others may read; run chmod 600 %s, or put it into a file of its own, %s", k.path, file, file, k.fileKey()))
+		}
 	}
-	return nil
+	return found
 }
 
 // sendable: visible ASCII, so that the key fits a header and no line break slips in.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -10,11 +11,12 @@ import (
 )
 
 // warnings are the settings that others keep from having any effect: nothing is wrong
-// with them, but whoever set them expects something; and a lease that the checks are too
-// slow for. One line each.
+// with them, but whoever set them expects something; variables that name no key; doors that
+// stand open; and a lease that the checks are too slow for. One line each.
 func warnings(c config) []string {
 	r := c.Router
 	alone, never := len(r.Prefill) == 0, r.PD.Mode == router.PDNever
+	shared := !alone && !never && c.DecodeOnly.Enabled && c.DecodeOnly.MaxShare > 0 && c.DecodeOnly.MaxShare < 1
 	const noPool, noPrefills = "there is no prefill pool", "with pd.mode never no request gets a prefill"
 	var found []string
 	for _, rule := range []struct {
@@ -25,7 +27,7 @@ func warnings(c config) []string {
 		{alone, noPool, []string{"prefill_policy", "prefill_max_in_flight", "pd.mode", "pd.threshold_tokens", "decode_only.enabled", "decode_only.max_share"}},
 		{never && !alone, noPrefills, []string{"prefill_policy", "prefill_max_in_flight", "pd.threshold_tokens", "decode_only.enabled", "decode_only.max_share"}},
 		{!c.DecodeOnly.Enabled && !alone && !never, "decode_only.enabled is false", []string{"decode_only.max_share"}},
-		{r.PrefillMaxInFlight == 0 && r.DecodeMaxInFlight == 0, "without prefill_max_in_flight and decode_max_in_flight no request waits", []string{"queue.length", "queue.wait"}},
+		{r.PrefillMaxInFlight == 0 && r.DecodeMaxInFlight == 0 && !shared, "without prefill_max_in_flight and decode_max_in_flight no request waits", []string{"queue.length", "queue.wait"}},
 		{r.Routing.PrefixMemory > 0 && !remembers(r), "it is for policy prefix, pd.mode auto and pd.threshold_tokens, and none of them is in use", []string{"routing.prefix_memory"}},
 		{r.Health.EjectAfter == 0, "with health.eject_after 0 no backend is ejected", []string{"health.eject_for", "health.eject_max"}},
 		{c.Admin == "", "there is no admin port", []string{"pprof"}},
@@ -37,7 +39,7 @@ func warnings(c config) []string {
 	if never && !alone {
 		found = append(found, fmt.Sprintf("prefill: its %d backends get no request: pd.mode is never", len(r.Prefill)))
 	}
-	return append(append(append(found, lateChecks(c)...), forgetful(r)...), loneWeights(r)...)
+	return slices.Concat(found, lateChecks(c), forgetful(r), loneWeights(r), openProfiles(c), c.noticed)
 }
 
 // lateChecks are too slow for the lease. A decode engine that queues a request renews the
@@ -97,4 +99,16 @@ func loneWeights(r router.Config) (found []string) {
 	}
 	slices.Sort(found)
 	return found
+}
+
+// openProfiles: the profiles of the heap hold prompts, and the admin port asks for no key.
+func openProfiles(c config) []string {
+	host, _, err := net.SplitHostPort(c.Admin)
+	if !c.Pprof || err != nil || host == "localhost" {
+		return nil
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
+		return nil
+	}
+	return []string{invalid("admin", c.Admin, "lets others than this machine take profiles, in which prompts stand, without a key: pprof is set; give a loopback address, such as 127.0.0.1:8081, or leave pprof off").Error()}
 }

@@ -21,8 +21,8 @@ func TestWarnings(t *testing.T) {
 		{"defaults, decode alone", alone, nil},
 		{"auto without prefill", alone + " --pd-mode=auto --pd-threshold-tokens=9", []string{`pd.mode: "auto" ` + noPool, `pd.threshold_tokens: "9" ` + noPool}},
 		{"auto with prefill", both + " --pd-mode=auto --pd-threshold-tokens=9 --routing-prefix-memory=8MiB", nil},
-		{"prefill keys without prefill", alone + " --prefill-policy=random --prefill-max-in-flight=2 --decode-only-max-share=1 --decode-only-enabled=false", []string{
-			`prefill_policy: "random" ` + noPool, `prefill_max_in_flight: "2" ` + noPool, `decode_only.enabled: "false" ` + noPool, `decode_only.max_share: "1" ` + noPool}},
+		{"prefill keys without prefill", alone + " --prefill-policy=random --prefill-max-in-flight=2 --decode-only-max-share=0.5 --decode-only-enabled=false", []string{
+			`prefill_policy: "random" ` + noPool, `prefill_max_in_flight: "2" ` + noPool, `decode_only.enabled: "false" ` + noPool, `decode_only.max_share: "0.5" ` + noPool}},
 		{"never with a threshold", both + " --pd-mode=never --pd-threshold-tokens=9", []string{
 			`pd.threshold_tokens: "9" ` + noSplit, `prefill: its 1 backends get no request: pd.mode is never`}},
 		{"never without prefill", alone + " --pd-mode=never", []string{`pd.mode: "never" ` + noPool}},
@@ -40,6 +40,8 @@ func TestWarnings(t *testing.T) {
 		{"no memory, and none needed", both + " --prefill-policy=random --routing-prefix-memory=0", nil},
 		{"queue without caps", both + " --queue-length=5", []string{`queue.length: "5" has no effect: without prefill_max_in_flight and decode_max_in_flight`}},
 		{"wait without caps", both + " --queue-wait=9s", []string{`queue.wait: "9s" has no effect: without prefill_max_in_flight`}},
+		{"queue with a share", both + " --queue-wait=9s --decode-only-max-share=0.5", nil},
+		{"queue with a share that is off", both + " --queue-wait=9s --decode-only-max-share=0.5 --pd-mode=never", []string{`decode_only.max_share: "0.5" ` + noSplit, `queue.wait: "9s" has no effect`, `prefill: its 1 backends`}},
 		{"queue with a cap", both + " --queue-length=5 --decode-max-in-flight=3", nil},
 		{"share that is off", both + " --decode-only-enabled=false --decode-only-max-share=0.5", []string{`decode_only.max_share: "0.5" has no effect: decode_only.enabled is false`}},
 		{"ejection that is off", both + " --health-eject-after=0 --health-eject-for=9s", []string{`health.eject_for: "9s" has no effect: with health.eject_after 0`}},

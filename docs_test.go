@@ -7,6 +7,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -88,7 +89,7 @@ func TestDocsDefaultYAML(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := readConfigFile(configKeys(), path)
+	file, _, err := readConfigFile(openFile, configKeys(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +138,11 @@ func yamlDefault(k key) string {
 	case examplePools[k.path] != "":
 		return fmt.Sprintf("[%q]", examplePools[k.path])
 	case k.unit() == "list":
-		return "[]"
+		var quoted []string
+		for _, s := range k.def.([]string) {
+			quoted = append(quoted, strconv.Quote(s))
+		}
+		return "[" + strings.Join(quoted, ", ") + "]"
 	case k.unit() == "string":
 		return fmt.Sprintf("%q", k.defaultText())
 	}
@@ -198,7 +203,7 @@ func TestDocsReasons(t *testing.T) {
 }
 
 var (
-	metricCall = regexp.MustCompile(`m\.(counterVec|counter|histogramVec|gauge)\("(xpyd_\w+)", "([^"]+)"(.*)`)
+	metricCall = regexp.MustCompile(`m\.(counterVec|counterFunc|counter|histogramVec|gauge)\("(xpyd_\w+)", "([^"]+)"(.*)`)
 	metricDesc = regexp.MustCompile(`NewDesc\("(xpyd_\w+)", "([^"]+)"(.*)`)
 	metricOpts = regexp.MustCompile(`Name: "(xpyd_\w+)", Help: "([^"]+)"(.*)`)
 	metricName = regexp.MustCompile(`"(xpyd_\w+)"`)
@@ -208,7 +213,7 @@ var (
 // TestDocsMetricTable reads the metrics where they are registered: a scrape would miss
 // those that have no series yet.
 func TestDocsMetricTable(t *testing.T) {
-	source := readText(t, "metrics/metrics.go") + readText(t, "metrics/advice.go")
+	source := readText(t, "metrics/metrics.go") + readText(t, "metrics/advice.go") + readText(t, "metrics/readiness.go")
 	rows := map[string]string{}
 	add := func(name, kind, help, rest string) {
 		var labels []string
@@ -218,7 +223,7 @@ func TestDocsMetricTable(t *testing.T) {
 		rows[name] = fmt.Sprintf("| `%s` | %s | %s | %s |\n", name, kind, strings.Join(labels, ", "), help)
 	}
 	for _, m := range metricCall.FindAllStringSubmatch(source, -1) {
-		add(m[2], strings.TrimSuffix(m[1], "Vec"), m[3], m[4])
+		add(m[2], strings.TrimSuffix(strings.TrimSuffix(m[1], "Vec"), "Func"), m[3], m[4])
 	}
 	for _, m := range metricDesc.FindAllStringSubmatch(source, -1) {
 		kind := "gauge"

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -150,25 +151,40 @@ func (s *successor) await(ctx context.Context, limit time.Duration) takeover {
 
 // announce tells whoever waits for it that this process is ready to accept: the
 // predecessor, or systemd. With a predecessor it first waits until completions can be
-// served, for at most limit, so that readiness does not flap on the shared port. An error
-// means that the predecessor no longer waits and goes on serving.
+// served, for at most limit, so that readiness does not flap on the shared port. A
+// predecessor that has ended by itself has nobody else to serve: this process takes over at
+// once. An error means that nobody wants this process.
 func (h *inheritance) announce(ctx context.Context, ready func() bool, limit time.Duration, state string, log zerolog.Logger) error {
 	if h.report == nil {
 		notify(state)
 		return nil
 	}
-	found := awaitReady(ctx, ready, limit)
+	found := awaitReady(ctx, func() bool { return ready() || h.orphaned() }, limit)
 	if ctx.Err() != nil {
 		return errors.New("told to stop before it had taken over")
 	}
-	if _, err := h.report.WriteString(state); err != nil {
+	// It reads until it ends, and where it gives this process up, it kills it first.
+	_, err := h.report.WriteString(state)
+	alone := errors.Is(err, unix.EPIPE)
+	if err != nil && !alone {
 		return fmt.Errorf("tell the process before this one: %w", err)
 	}
 	h.close() // ends the report
-	if !found {
-		log.Warn().Int("pid", os.Getpid()).Dur("waited_ms", limit).Msg("took over although a pool has no backend up")
+	switch {
+	case alone:
+		notify("MAINPID=" + strconv.Itoa(os.Getpid()) + "\n" + state)
+		log.Warn().Int("pid", os.Getpid()).Msg("the process before this one ended before the hand-over; this one serves")
+	case !found:
+		log.Warn().Int("pid", os.Getpid()).Dur("waited_ms", limit).Msg("took over although it is not ready")
 	}
 	return nil
+}
+
+// orphaned reports whether the predecessor reads no report any more.
+func (h *inheritance) orphaned() bool {
+	pipe := []unix.PollFd{{Fd: int32(h.report.Fd())}}
+	n, err := unix.Poll(pipe, 0)
+	return err == nil && n > 0 && pipe[0].Revents&unix.POLLERR != 0
 }
 
 // awaitReady reports whether ready came true within limit.

@@ -379,7 +379,7 @@ func TestHandoverTellsWhatWasNotUp(t *testing.T) {
 		want string
 	}{
 		{"up", true, ""},
-		{"not up", false, `"level":"warn","pid":` + strconv.Itoa(os.Getpid()) + `,"waited_ms":20,"message":"took over although a pool has no backend up"`},
+		{"not up", false, `"level":"warn","pid":` + strconv.Itoa(os.Getpid()) + `,"waited_ms":20,"message":"took over although it is not ready"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r, w, err := os.Pipe()

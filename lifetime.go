@@ -17,7 +17,7 @@ import (
 type lifetime struct {
 	*running
 	cfg  config
-	load func() (config, error)
+	load loader // of the configuration that a reload takes
 	exe  string // what a successor runs
 	hup  <-chan os.Signal
 	usr2 <-chan os.Signal
@@ -30,6 +30,7 @@ func (l *lifetime) await(ctx context.Context) (replaced bool, err error) {
 	trial, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var successor chan takeover // nil while there is none
+	next := rereading{load: l.load}
 	for {
 		select {
 		case <-ctx.Done():
@@ -49,7 +50,10 @@ func (l *lifetime) await(ctx context.Context) (replaced bool, err error) {
 			}
 			successor = nil
 		case <-l.hup:
-			l.reload()
+			next.start(trial)
+		case read := <-next.result:
+			l.reload(read)
+			next.end(trial)
 		case <-l.usr2:
 			if successor != nil {
 				l.log.Warn().Msg("a successor is being started already; this USR2 does nothing")
@@ -60,9 +64,45 @@ func (l *lifetime) await(ctx context.Context) (replaced bool, err error) {
 	}
 }
 
+// rereading is the configuration while it is read for a reload. The signals are heard
+// meanwhile.
+type rereading struct {
+	load   loader
+	result chan reread // nil while nothing is read
+	again  bool        // it may have changed since it was opened
+}
+
+type reread struct {
+	cfg config
+	err error
+}
+
+// start has it read, once more where that is being done.
+func (r *rereading) start(ctx context.Context) {
+	if r.result != nil {
+		r.again = true
+		return
+	}
+	result := make(chan reread, 1)
+	go func() {
+		cfg, err := r.load(ctx)
+		result <- reread{cfg, err}
+	}()
+	r.result = result
+}
+
+// end is for what result has sent.
+func (r *rereading) end(ctx context.Context) {
+	r.result = nil
+	if r.again {
+		r.again = false
+		r.start(ctx)
+	}
+}
+
 // reload takes new pools in force, or keeps the old ones.
-func (l *lifetime) reload() {
-	next, err := l.running.reload(l.cfg, l.load)
+func (l *lifetime) reload(read reread) {
+	next, err := l.running.reload(l.cfg, func() (config, error) { return read.cfg, read.err })
 	if err != nil {
 		l.log.Error().Err(err).Msg("reload failed; the configuration before it stays in force")
 		return

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -32,12 +33,29 @@ func run(args []string) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(os.Stderr, "xpyd: "+err.Error())
+	say("xpyd: " + err.Error())
 	var usage usageError
 	if errors.As(err, &usage) || strings.HasPrefix(err.Error(), "unknown command") {
 		return exitUsage
 	}
 	return exitFailure
+}
+
+// lastWordTime is what the reader of standard error has to take why the process ends.
+const lastWordTime = time.Second
+
+// say writes a line on standard error. A reader that stands still keeps no process from
+// its end.
+func say(line string) {
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		fmt.Fprintln(os.Stderr, line)
+	}()
+	select {
+	case <-said:
+	case <-time.After(lastWordTime):
+	}
 }
 
 func newRootCmd() *cobra.Command {

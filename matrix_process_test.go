@@ -247,7 +247,8 @@ func TestOutOfDescriptors(t *testing.T) {
 // than may be held: some are refused, none is answered wrong, nothing is left.
 func TestLittleMemory(t *testing.T) {
 	engines := pair(t, func(o *sim.Options) { o.MaxModelLen, o.NumBlocks = 1<<20, 1<<17 })
-	c := startChild(t, engines, "", []string{"GOMEMLIMIT=8MiB", "GOMAXPROCS=1"}, "--limits-body", "2000000", "--limits-body-budget", "4000000")
+	c := startChild(t, engines, "", []string{"GOMEMLIMIT=8MiB", "GOMAXPROCS=1"},
+		"--limits-body", "2000000", "--limits-body-budget", "4000000", "--limits-client-share", "1")
 	if ends := c.atOnce(50, 0); ends["200"] != 50 {
 		t.Errorf("small requests: %v", ends)
 	}

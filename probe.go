@@ -54,42 +54,48 @@ type engineProber struct {
 	asking  *retryablehttp.Client
 	rounds  *http.Client // never tries again: a handle is good for one decode
 	*report
+
+	decodes []*engine
+	kept    map[string]bool // decode engines that keep the blocks of their answers
 }
 
 func runProbe(ctx context.Context, w io.Writer, c config) error {
+	p := newEngineProber(c, &http.Transport{MaxIdleConnsPerHost: 1, DisableKeepAlives: true})
+	p.run(ctx)
+	return printReport(w, p.report)
+}
+
+func newEngineProber(c config, transport *http.Transport) *engineProber {
 	dialect, ok := kvparams.Lookup(c.Connector)
 	if !ok {
 		panic("BUG: a connector that validation let pass: " + c.Connector)
 	}
-	transport := &http.Transport{MaxIdleConnsPerHost: 1, DisableKeepAlives: true}
 	asking := retryablehttp.NewClient()
 	asking.HTTPClient = &http.Client{Transport: transport, Timeout: askTimeout}
 	asking.RetryMax = 1
 	asking.RetryWaitMin, asking.RetryWaitMax = 100*time.Millisecond, 200*time.Millisecond
 	asking.ErrorHandler = retryablehttp.PassthroughErrorHandler
 	asking.Logger = nil // its lines would stand between the tables
-	p := &engineProber{
+	return &engineProber{
 		cfg: c, dialect: dialect, asking: asking,
 		rounds: &http.Client{Transport: transport, Timeout: roundTimeout},
-		report: &report{},
+		report: &report{}, kept: map[string]bool{},
 	}
-	p.run(ctx)
-	return printReport(w, p.report)
 }
 
 func (p *engineProber) run(ctx context.Context) {
-	var prefills, decodes []*engine
+	var prefills []*engine
 	for _, entry := range p.cfg.Router.Prefill {
 		u, _, _ := strings.Cut(entry, " ")
 		prefills = append(prefills, p.ask(ctx, "prefill", u))
 	}
 	for _, entry := range p.cfg.Router.Decode {
 		u, _, _ := strings.Cut(entry, " ")
-		decodes = append(decodes, p.ask(ctx, "decode", u))
+		p.decodes = append(p.decodes, p.ask(ctx, "decode", u))
 	}
 	p.compareModels()
 	for _, prefill := range prefills {
-		for _, decode := range decodes {
+		for _, decode := range p.decodes {
 			if prefill.health == "ok" && decode.health == "ok" {
 				p.pair(ctx, prefill, decode)
 			}

@@ -63,14 +63,26 @@ func (p *engineProber) round(ctx context.Context, r *round, model string) error 
 		r.result = "prefill"
 		return err
 	}
+	if err := p.allowed(string(handle.RemoteHost)); err != nil {
+		r.result = "prefill"
+		return err // the handle goes nowhere, and its blocks wait for the lease
+	}
+	back := leftover{r: r, req: &req, handle: handle, id: leg.ID}
+	handle = p.asServed(handle, r)
+	if err := p.reachable(string(handle.RemoteHost), r); err != nil {
+		r.result = "prefill"
+		return p.giveBack(ctx, back, err)
+	}
 	before, counted := p.pulledTokens(ctx, r.decode)
 	if err := p.decodeLeg(ctx, r, &req, handle, leg); err != nil {
 		r.result = "decode"
-		return err
+		back.handle = handle
+		return p.giveBack(ctx, back, err)
 	}
 	if counted && p.dialect.HandleInAnswer() && !p.pulledSince(ctx, r.decode, before) {
 		r.result = "no pull"
-		return errors.New("decode answered without pulling the blocks; start it with --kv-transfer-config '" + kvTransferConfig("kv_consumer") + "'")
+		back.handle, back.deaf = handle, true
+		return p.giveBack(ctx, back, errors.New("decode answered without pulling the blocks; start it with --kv-transfer-config '"+kvTransferConfig("kv_consumer")+"'"))
 	}
 	return nil
 }
@@ -112,19 +124,30 @@ func (p *engineProber) prefillLeg(ctx context.Context, r *round, req *kvparams.R
 	if h.None() {
 		return h, errors.New("prefill answered without kv_transfer_params; start it with --kv-transfer-config '" + kvTransferConfig("kv_producer") + "'")
 	}
-	return h, p.reachable(string(h.RemoteHost), r)
+	return h, nil
+}
+
+func (p *engineProber) allowed(host string) error {
+	same := func(allowed string) bool { return strings.EqualFold(allowed, host) }
+	if allow := p.cfg.KV.AllowHosts; host != "" && len(allow) > 0 && !slices.ContainsFunc(allow, same) {
+		return fmt.Errorf("prefill's remote_host %q is not in kv.allow_hosts", host)
+	}
+	return nil
+}
+
+// asServed is the handle as serve would send it to decode, see kv.rewrite_loopback.
+func (p *engineProber) asServed(h kvparams.Handle, r *round) kvparams.Handle {
+	host := string(h.RemoteHost)
+	if !p.cfg.KV.RewriteLoopback || !loopback(host) || net.ParseIP(host).IsUnspecified() || hostOf(r.prefill) == hostOf(r.decode) {
+		return h
+	}
+	return h.WithHost(hostOf(r.prefill))
 }
 
 // reachable: decode connects to the side channel under the host that prefill names.
 func (p *engineProber) reachable(host string, r *round) error {
-	if allow := p.cfg.KV.AllowHosts; len(allow) > 0 && !slices.Contains(allow, host) {
-		return fmt.Errorf("prefill's remote_host %q is not in kv.allow_hosts", host)
-	}
 	if !loopback(host) || sameHost(r.prefill, r.decode) {
 		return nil
-	}
-	if p.cfg.KV.RewriteLoopback {
-		return fmt.Errorf("prefill's remote_host is %q; serve rewrites it (kv.rewrite_loopback), this check does not, so the pair was not tried", host)
 	}
 	return fmt.Errorf("prefill's remote_host is %q, which decode on another host cannot reach; set VLLM_NIXL_SIDE_CHANNEL_HOST on prefill to its address", host)
 }
@@ -155,14 +178,14 @@ func (p *engineProber) decodeLeg(ctx context.Context, r *round, req *kvparams.Re
 	if err == nil {
 		err = c.Parse(body)
 	}
-	if err == nil {
-		return nil
+	if err != nil {
+		return fmt.Errorf("decode: %w", err)
 	}
-	if !h.None() && p.dialect.Reclaim() == kvparams.ReclaimReject {
-		// Frees prefill's blocks where decode still can; its answer is a refusal by design.
-		_, _ = p.post(ctx, r.decode, p.dialect.AppendRelease(nil, req, h), leg.ID)
+	if c.Handle() && !p.kept[r.decode] {
+		p.kept[r.decode] = true
+		p.note("decode %s keeps the blocks of each answer for decoder_kv_blocks_ttl, 480 s unless set, and xpyd does not use them; start it without bidirectional_kv_xfer", r.decode)
 	}
-	return fmt.Errorf("decode: %w", err)
+	return nil
 }
 
 func (p *engineProber) post(ctx context.Context, base string, body kvparams.Segments, id string) ([]byte, error) {

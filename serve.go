@@ -32,40 +32,51 @@ func newServeCmd() *cobra.Command {
 				return err
 			}
 			defer from.close()
-			load := func() (config, error) { return loadConfig(cmd.Flags(), os.Environ()) }
-			cfg, err := load()
-			if err != nil {
-				return err
+			loader := func(again bool) loader {
+				files := newReadFiles(again)
+				return func(ctx context.Context) (config, error) { return loadConfig(ctx, files, cmd.Flags(), os.Environ()) }
 			}
-			return serve(cmd.Context(), cfg, load, from, os.Stderr)
+			return serve(cmd.Context(), loader(from.report != nil), loader(true), from, os.Stderr)
 		},
 	}
 	addConfigFlags(cmd.Flags())
+	completeValues(cmd)
 	return cmd
 }
 
-// serve runs the proxy until ctx ends or another process has taken over, then drains
-// it. On HUP it takes new pools from load, on USR2 it starts its successor.
-func serve(ctx context.Context, cfg config, load func() (config, error), from *inheritance, logs io.Writer) error {
-	log, flush, err := newLogger(cfg.Log, logs)
-	if err != nil {
-		return err
-	}
-	defer flush()
-	exe, err := executable()
-	if err != nil {
-		return err
-	}
-	// Caught until the end: both would kill a process that drains.
+// loader reads the configuration. It may take its time, but no longer than ctx.
+type loader func(ctx context.Context) (config, error)
+
+// serve runs the proxy as load says until ctx ends or another process has taken over, then
+// drains it. On HUP it takes new pools from reload, on USR2 it starts its successor.
+func serve(ctx context.Context, load, reload loader, from *inheritance, logs io.Writer) error {
+	// Caught from the begin, while the configuration is read, until the end, while the
+	// process drains: both would kill it.
 	hup, usr2 := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	signal.Notify(usr2, syscall.SIGUSR2)
 	defer signal.Stop(hup)
 	defer signal.Stop(usr2)
+	// A reader of the log that has gone is an error of a write, no end of the process.
+	signal.Ignore(syscall.SIGPIPE)
+	cfg, err := load(ctx)
+	if err != nil {
+		return err
+	}
+	log, lines, err := newLogger(cfg.Log, logs)
+	if err != nil {
+		return err
+	}
+	defer lines.flush()
+	exe, err := executable()
+	if err != nil {
+		return err
+	}
 	p, err := openProxy(cfg, from, log)
 	if err != nil {
 		return err
 	}
+	p.server.WatchLog(lines.dropped.Load)
 	state := fmt.Sprintf("READY=1\nSTATUS=%d prefill, %d decode", len(cfg.Router.Prefill), len(cfg.Router.Decode))
 	if err := from.announce(ctx, p.server.Ready, readyTime, state, log); err != nil {
 		return errors.Join(err, p.close())
@@ -76,7 +87,7 @@ func serve(ctx context.Context, cfg config, load func() (config, error), from *i
 	if len(cfg.Router.Prefill) == 0 {
 		log.Warn().Msg("no prefill backends: balancing over the decode pool without disaggregation")
 	}
-	l := lifetime{running: p, cfg: cfg, load: load, exe: exe, log: log, hup: hup, usr2: usr2}
+	l := lifetime{running: p, cfg: cfg, load: reload, exe: exe, log: log, hup: hup, usr2: usr2}
 	l.warn(warnings(cfg), nil)
 	replaced, err := l.await(ctx)
 	if err != nil {
@@ -199,21 +210,28 @@ func (p *running) closePorts() error {
 	return err
 }
 
-// newLogger makes the log. flush writes the lines that wait; call it before the process ends.
-func newLogger(cfg logConfig, w io.Writer) (log zerolog.Logger, flush func(), err error) {
-	flush = func() {}
+// newLogger makes the log. Call its flush before the process ends.
+func newLogger(cfg logConfig, w io.Writer) (zerolog.Logger, *logBuffer, error) {
 	level, err := zerolog.ParseLevel(cfg.Level)
 	if err != nil {
-		return zerolog.Nop(), flush, usageError{fmt.Errorf("config: log.level: %w", err)}
+		return zerolog.Nop(), nil, usageError{fmt.Errorf("config: log.level: %w", err)}
 	}
-	switch {
-	case cfg.Format == "console":
-		w = zerolog.ConsoleWriter{Out: w, TimeFormat: time.RFC3339, NoColor: !isTerminal(w)}
-	case cfg.Flush > 0:
-		b := newLogBuffer(w, cfg.Flush)
-		w, flush = b, b.flush
+	console := cfg.Format == "console"
+	after := cfg.Flush
+	if console {
+		after = 0 // somebody may be watching
 	}
-	return zerolog.New(w).Level(level).With().Timestamp().Logger(), flush, nil
+	lines := newLogBuffer(w, after, console)
+	var out io.Writer = lines
+	if console {
+		out = consoleWriter(lines, !isTerminal(w))
+	}
+	return zerolog.New(out).Level(level).With().Timestamp().Logger(), lines, nil
+}
+
+// consoleWriter writes lines for people.
+func consoleWriter(w io.Writer, plain bool) io.Writer {
+	return zerolog.ConsoleWriter{Out: w, TimeFormat: time.RFC3339, NoColor: plain}
 }
 
 func isTerminal(w io.Writer) bool {

@@ -68,6 +68,7 @@ func addSimFlags(f *pflag.FlagSet, o *sim.Options) {
 	f.DurationVar(&o.AbortWindow, "abort-window", 3*time.Millisecond, "last part of a prefill, in which an abort strands its blocks")
 	f.DurationVar(&o.Lease, "lease", 30*time.Second, "how long a finished prefill's blocks wait for a reader")
 	f.StringVar(&o.ToolCallParser, "tool-call-parser", "", `"hermes": answer with tool calls where the request wants them; without it such requests are refused`)
+	f.BoolVar(&o.Bidirectional, "bidirectional-kv", false, "a decode engine keeps the blocks of what it has answered for 480s, and describes them in its answers")
 	f.StringVar(&o.LoadFailure, "load-failure", "fail", "what follows a failed KV pull: fail or recompute")
 	f.DurationVar(&o.HandshakeTimeout, "handshake-timeout", 5*time.Second, "how long an unknown prefill engine is tried")
 	f.DurationVar(&o.KeepAlive, "keep-alive", 5*time.Second, "idle HTTP connections close after it")

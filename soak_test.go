@@ -27,6 +27,9 @@ func shortSoak(t *testing.T, settings map[string]any) bench.SoakOptions {
 
 // Four seconds hold every stage: faults, reloads, hand-overs.
 func TestSoakOfAMoment(t *testing.T) {
+	if !inOwnProcess(t) {
+		return
+	}
 	o := shortSoak(t, nil)
 	var out bytes.Buffer
 	if err := bench.Soak(t.Context(), o, &out); err != nil {
@@ -45,6 +48,9 @@ func TestSoakOfAMoment(t *testing.T) {
 // A proxy that cuts requests short fails them where nothing is wrong with any engine: the
 // soak must say so, fail, and leave what is needed to look into it.
 func TestSoakFailsAndKeepsTheEvidence(t *testing.T) {
+	if !inOwnProcess(t) {
+		return
+	}
 	o := shortSoak(t, map[string]any{"timeouts": map[string]any{"request": "200ms"}})
 	var out bytes.Buffer
 	err := bench.Soak(t.Context(), o, &out)

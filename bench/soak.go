@@ -237,18 +237,22 @@ func (s *soak) quietest(ctx context.Context, span time.Duration) (least soakCens
 func (s *soak) serveLoad(ctx context.Context, r *rand.Rand) {
 	watching, stop := context.WithCancel(ctx)
 	var beside, clients sync.WaitGroup
+	loading, unload := context.WithCancel(ctx)
+	defer unload()
 	beside.Go(func() { s.watch.run(watching) })
 	beside.Go(func() {
 		st := &storm{s: s, r: r, busy: map[*station]bool{}}
 		if sleepUntil(ctx, s.plan.start(stageFaults)) {
 			st.run(ctx)
 		}
+		beside.Go(func() {
+			sleepUntil(ctx, s.plan.end(stageRecovery))
+			unload()
+		})
 		if sleepUntil(ctx, s.plan.end(stageHealing)) {
 			s.wellAgain(ctx)
 		}
 	})
-	loading, cancel := context.WithDeadline(ctx, s.plan.end(stageRecovery))
-	defer cancel()
 	for i := range s.o.Streams {
 		clients.Go(func() { s.streams(loading, i) })
 	}
@@ -267,7 +271,7 @@ func (s *soak) serveLoad(ctx context.Context, r *rand.Rand) {
 func (s *soak) streams(ctx context.Context, i int) {
 	c := &soakClient{s: s, r: rand.New(rand.NewPCG(s.o.Seed, uint64(i)+1))}
 	defer c.drop()
-	sleepUntil(ctx, time.Now().Add(time.Duration(c.r.IntN(int(warmUp)))))
+	sleepUntil(ctx, time.Now().Add(time.Duration(c.r.IntN(int(s.plan.until[stageWarm])))))
 	for n := 0; ctx.Err() == nil; n++ {
 		switch k := c.r.IntN(1000); {
 		case k < malformed:
@@ -295,7 +299,7 @@ func (s *soak) shorts(ctx context.Context, i int) {
 func (s *soak) controls(ctx context.Context, i int) {
 	c := &soakClient{s: s, r: rand.New(rand.NewPCG(s.o.Seed, uint64(i)+2<<20)), direct: true}
 	defer c.drop()
-	sleepUntil(ctx, time.Now().Add(time.Duration(c.r.IntN(int(warmUp)))))
+	sleepUntil(ctx, time.Now().Add(time.Duration(c.r.IntN(int(s.plan.until[stageWarm])))))
 	for n := 0; ctx.Err() == nil; n++ {
 		c.do(c.drawControl(fmt.Sprintf("soak-c%d-%d", i, n)))
 		sleepUntil(ctx, time.Now().Add(time.Duration(c.r.IntN(100))*time.Millisecond))

@@ -177,6 +177,7 @@ func (c *soakClient) try(q *request) (what string, err error) {
 // reads: anything but a lie.
 func (c *soakClient) leaveUnread(q *request) (string, error) {
 	time.Sleep(q.after)
+	c.s.faults.clientGone(q.id)
 	defer c.drop()
 	switch q.manner {
 	case mannerReset:

@@ -41,6 +41,8 @@ type faultBook struct {
 	n    map[string]int // by kind
 
 	leases map[string]int // entries that only their lease has freed, by what excuses them
+
+	gone, goneBefore map[string]bool // ids of clients that left; two generations bound the memory
 }
 
 // faultsKept is how long faults are remembered: what one has stranded is freed by its
@@ -48,7 +50,7 @@ type faultBook struct {
 const faultsKept = time.Minute + soakRequestDeadline
 
 func newFaultBook(log io.Writer, starved func(time.Time) bool) *faultBook {
-	return &faultBook{log: log, starved: starved, n: map[string]int{}, leases: map[string]int{}}
+	return &faultBook{log: log, starved: starved, n: map[string]int{}, leases: map[string]int{}, gone: map[string]bool{}}
 }
 
 // start sets the plan, once, before the first fault.
@@ -155,6 +157,31 @@ func (b *faultBook) beside(engine string, since time.Time) bool {
 	return still != nil && b.find(since.Add(-time.Second), now, func(f *fault) bool { return f.Engine == engine }) == nil
 }
 
+const goneKept = 4096
+
+// clientGone notes that the client of a request leaves.
+func (b *faultBook) clientGone(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.gone) == goneKept {
+		b.goneBefore, b.gone = b.gone, map[string]bool{}
+	}
+	b.gone[id] = true
+}
+
+// hasGone tells whether the client has left whose prompt an entry of a P is for. Entries
+// name it as in chatcmpl-soak-3-7-LEG-…, where the client said soak-3-7.
+func (b *faultBook) hasGone(entry string) bool {
+	parts := strings.SplitN(entry, "-", 5)
+	if len(parts) < 5 {
+		return false
+	}
+	id := strings.Join(parts[1:4], "-")
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.gone[id] || b.goneBefore[id]
+}
+
 // found judges an entry that nobody gave back.
 func (b *faultBook) found(l leased, v *verdict) {
 	e := l.entry
@@ -183,6 +210,8 @@ const answerBound = time.Second
 //     goes on;
 //   - the D that was sent them stood still or swallowed the bytes: when the proxy gives
 //     it up, by timeouts.first_event, little of the lease is left for a release;
+//   - the D that was sent them refused, and the client left before its answer came: the
+//     proxy, which has closed the connection, takes it that D aborts;
 //   - the machine had no time, as the control streams show: a sound P was taken for one
 //     that stands still, or took longer for a prefill than timeouts.prefill_abort_grace.
 //
@@ -202,6 +231,9 @@ func (b *faultBook) excuse(l leased) string {
 	}
 	if f == nil {
 		f = near(swallowsRequests(), false)
+	}
+	if f == nil && b.hasGone(l.entry.RequestID) {
+		f = near(map[string]bool{"sim status": true}, false)
 	}
 	if f == nil && b.starved(pinned) {
 		return excuseStarved
@@ -252,6 +284,7 @@ const (
 	kindPartition = "partition"
 	kindFreeze    = "freeze" // SIGSTOP
 	kindKill      = "kill"   // SIGKILL, and a restart
+	kindStarved   = "taken down, " + excuseStarved
 
 	kindSim        = "sim"         // filed with the name of the engine's fault
 	kindLongFreeze = "long freeze" // filed as a freeze

@@ -98,7 +98,7 @@ func (s *soak) tookDown(url string) {
 			return
 		}
 		if s.tally.starved(now) {
-			s.faults.close(s.faults.open(st.Name(), "taken down, "+excuseStarved, "", 0))
+			s.faults.close(s.faults.open(st.Name(), kindStarved, "", 0))
 			return
 		}
 		s.verdict.breach(invHealth, "a sound backend taken down", "%s", st.Name())

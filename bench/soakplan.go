@@ -28,10 +28,20 @@ func (s stage) String() string {
 // calm reports whether nothing but clients does anything wrong in the stage.
 func (s stage) calm() bool { return s != stageFaults && s != stageHealing }
 
-// plan is when the stages of a run begin. Fixed before the first request.
+// plan is when the stages of a run begin. Fixed before the first request, but for what
+// comes behind the faults: on a busy machine the last of those takes its time, and only
+// then the healing begins. Copies share that.
 type plan struct {
 	begin time.Time
 	until [stages]time.Duration // from begin; the last one has no end
+	storm *overrun
+}
+
+// overrun is how much longer than planned the faults last.
+type overrun struct {
+	mu      sync.Mutex
+	running bool
+	by      time.Duration // once they are over
 }
 
 // warmUp is how long the load runs before the duration asked for.
@@ -40,35 +50,71 @@ const warmUp = 3 * time.Second
 // newPlan: 20 % standard, 60 % faults, 20 % after them. The first 10 to 30 s of the
 // latter are for healing: an ejection ends after up to 6 s and a ramp takes 2 s.
 func newPlan(begin time.Time, d time.Duration) plan {
-	p := plan{begin: begin}
-	healing := min(max(d/20, 10*time.Second), 30*time.Second, d*3/20)
+	p := plan{begin: begin, storm: &overrun{}}
+	// In a moment's run slow readers hear late of what the faults have broken.
+	healing := min(max(d/20, 10*time.Second), 30*time.Second, max(d*3/20, 2*time.Second))
 	p.until[stageWarm] = min(warmUp, d/4)
 	p.until[stageStandard] = p.until[stageWarm] + d/5
 	p.until[stageFaults] = p.until[stageStandard] + d*3/5
 	p.until[stageHealing] = p.until[stageFaults] + healing
-	p.until[stageRecovery] = p.until[stageWarm] + d
+	p.until[stageRecovery] = max(p.until[stageWarm]+d, p.until[stageHealing]+d/20)
 	return p
 }
 
 // at is the stage of a moment.
 func (p plan) at(t time.Time) stage {
 	for s := range stageAfter {
-		if t.Sub(p.begin) < p.until[s] {
+		if t.Before(p.end(s)) {
 			return s
 		}
 	}
 	return stageAfter
 }
 
+// faultsBegin and faultsEnd are called as the first fault may come, and when all are undone.
+func (p plan) faultsBegin() {
+	p.storm.mu.Lock()
+	defer p.storm.mu.Unlock()
+	p.storm.running = true
+}
+
+func (p plan) faultsEnd() {
+	p.storm.mu.Lock()
+	defer p.storm.mu.Unlock()
+	p.storm.running, p.storm.by = false, p.since()
+}
+
+// late is how much later than planned the stages behind the faults are; while those go on,
+// none of them has begun.
+func (p plan) late() time.Duration {
+	if p.storm == nil {
+		return 0
+	}
+	p.storm.mu.Lock()
+	defer p.storm.mu.Unlock()
+	if p.storm.running {
+		return p.since() + 1
+	}
+	return p.storm.by
+}
+
+// since is the time since the planned end of the faults.
+func (p plan) since() time.Duration { return max(time.Since(p.begin)-p.until[stageFaults], 0) }
+
 // start and end of a stage.
 func (p plan) start(s stage) time.Time {
 	if s == stageWarm {
 		return p.begin
 	}
-	return p.begin.Add(p.until[s-1])
+	return p.end(s - 1)
 }
 
-func (p plan) end(s stage) time.Time { return p.begin.Add(p.until[s]) }
+func (p plan) end(s stage) time.Time {
+	if s < stageFaults {
+		return p.begin.Add(p.until[s])
+	}
+	return p.begin.Add(p.until[s] + p.late())
+}
 
 // calmFor reports whether the whole span lies in one calm stretch of the run.
 func (p plan) calmFor(from, to time.Time) bool {

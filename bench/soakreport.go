@@ -141,8 +141,9 @@ func (s *soak) figures(leases map[string]int) map[string]string {
 		invLeaks:   fmt.Sprintf("%v -> %v; RSS at most %.1f MiB, %s", s.base, s.after, s.watch.most()/(1<<20), slope),
 		invHealth: fmt.Sprintf("%d ejections, at most %d prefill and %d decode of %d at a time; at most %d legs to one of %d engines dead for over %v; all up and serving after the faults",
 			ejected, mostP, mostD, poolSize, s.strays, s.deaths, killSeen),
-		invLatency: fmt.Sprintf("p99 to the first token %v -> %v (control %v -> %v), between tokens %v -> %v (%v -> %v), beside a D that stands still %v of %d (control %v)",
-			before.first, after.first, before.controlFirst, after.controlFirst, before.gap, after.gap, before.controlGap, after.controlGap, beside, gaps, s.tally.quantiles(stageFaults).controlGap),
+		invLatency: fmt.Sprintf("p99 to the first token %v -> %v (control %v -> %v), between tokens %v -> %v (%v -> %v), beside a D that stands still %v of %d (control %v); of %d -> %d streams and %d -> %d gaps, of fewer than %d nothing is judged",
+			before.first, after.first, before.controlFirst, after.controlFirst, before.gap, after.gap, before.controlGap, after.controlGap, beside, gaps, s.tally.quantiles(stageFaults).controlGap,
+			before.firsts, after.firsts, before.gaps, after.gaps, makeP99),
 		invRetries: "most legs a request over 10 s, prefill/decode: " + strings.Join(legs, ", "),
 		invLogs:    fmt.Sprintf("%d lines, no prompt, completion, key or CR; at most %d a second beyond two a request and one for each under way", lines, over),
 	}

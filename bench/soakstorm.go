@@ -25,6 +25,7 @@ type storm struct {
 	deck []string // kinds of the next faults
 
 	dropped  string // URL that a reload has taken out of its pool, "" for none
+	kills    int
 	reloads  int
 	handOver int
 }
@@ -40,16 +41,19 @@ const (
 type chore struct {
 	every time.Duration
 	next  time.Time
-	until time.Time
+	until time.Time // zero: as long as the faults
 	do    func(context.Context)
 }
 
-// run ends when the stage does; all that it has done is undone then.
+// run ends when the stage has had its time and each chore its turn; all that it has done is
+// undone then.
 func (st *storm) run(ctx context.Context) {
-	ctx, cancel := context.WithDeadline(ctx, st.s.plan.end(stageFaults))
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	d := st.s.o.Duration
 	end := st.s.plan.end(stageFaults)
+	st.s.plan.faultsBegin()
+	defer st.s.plan.faultsEnd()
 	chores := []*chore{
 		{every: 0, do: st.fault},
 		{every: min(killEvery, d/8), do: st.kill},
@@ -59,12 +63,13 @@ func (st *storm) run(ctx context.Context) {
 	}
 	for _, c := range chores {
 		c.next = time.Now().Add(c.every / 2)
-		if c.until.IsZero() {
-			c.until = end
-		}
 	}
 	for ctx.Err() == nil {
 		c := slices.MinFunc(chores, func(a, b *chore) int { return a.next.Compare(b.next) })
+		if st.eachWasDone() && c.next.After(end) {
+			sleepUntil(ctx, end)
+			break
+		}
 		if !sleepUntil(ctx, c.next) {
 			break
 		}
@@ -73,12 +78,18 @@ func (st *storm) run(ctx context.Context) {
 		if c.every == 0 {
 			c.next = time.Now().Add(st.pause())
 		}
-		if c.next.After(c.until) {
-			c.next = end.Add(time.Hour)
+		if !c.until.IsZero() && c.next.After(c.until) {
+			chores = slices.DeleteFunc(chores, func(o *chore) bool { return o == c })
 		}
 	}
+	cancel() // what lasts ends now
 	st.wg.Wait()
 	st.calm()
+}
+
+// eachWasDone: there was a kill, a reload of each result and a hand-over.
+func (st *storm) eachWasDone() bool {
+	return st.kills > 0 && st.reloads >= refuseEvery && st.handOver > 0
 }
 
 // pause between two random faults: 0.5 to 5 s.
@@ -226,6 +237,7 @@ func (st *storm) kill(ctx context.Context) {
 	if s == nil {
 		return
 	}
+	st.kills++
 	refuses := st.r.IntN(2) == 0
 	d := time.Duration(500+st.r.IntN(5500)) * time.Millisecond
 	seen := make(chan legCount, 1)
@@ -287,11 +299,14 @@ func (st *storm) strayed(before, after legCount) {
 	st.s.strays = max(st.s.strays, int(after.legs-before.legs))
 }
 
-// reload changes the pools: their order, one backend less, that one back; and every
-// fourth time a file that must be refused.
+// refuseEvery is which reload is of a file that must be refused.
+const refuseEvery = 4
+
+// reload changes the pools: their order, one backend less, that one back; and now
+// and then a file that must be refused.
 func (st *storm) reload(ctx context.Context) {
 	st.reloads++
-	if st.reloads%4 == 0 {
+	if st.reloads%refuseEvery == 0 {
 		st.mustRefuse(ctx)
 		return
 	}

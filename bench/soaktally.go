@@ -138,6 +138,14 @@ func (t *soakTally) total(from, to stage, match func(ending) bool) int {
 // amplifyOver is the span over which legs are compared with requests, in seconds.
 const amplifyOver = 10
 
+// How many requests of such a span make a ratio. What the budget of retries gives whatever
+// is asked, 2 a second and 10 at once, would be most of the legs that few requests may have
+// in a storm.
+const (
+	makeRatio       = 5 * amplifyOver
+	makeStormyRatio = 30 * amplifyOver
+)
+
 // amplified is such a span: from which second of the run on, and what was in it.
 type amplified struct {
 	ratio              float64
@@ -164,8 +172,8 @@ func (t *soakTally) amplification(from, to time.Time, waiting bool, legs func(se
 			asked += s.requests
 			got += legs(s)
 		}
-		if asked < 5*amplifyOver {
-			continue // too few to make a ratio
+		if asked < makeRatio || waiting && asked < makeStormyRatio {
+			continue
 		}
 		if waiting {
 			asked += unheard[i]
@@ -208,13 +216,16 @@ func (t *soakTally) endingsOf(s stage) map[ending]int {
 }
 
 // quantiles are the p99 of a stage: of streams through the proxy and of the control.
-type quantiles struct{ first, gap, controlFirst, controlGap time.Duration }
+type quantiles struct {
+	first, gap, controlFirst, controlGap time.Duration
+	firsts, gaps                         int // of streams through the proxy, observed
+}
 
 func (t *soakTally) quantiles(s stage) quantiles {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p, c := &t.proxied[s], &t.control[s]
-	return quantiles{p.first.quantile(.99), p.gaps.quantile(.99), c.first.quantile(.99), c.gaps.quantile(.99)}
+	return quantiles{p.first.quantile(.99), p.gaps.quantile(.99), c.first.quantile(.99), c.gaps.quantile(.99), p.first.n, p.gaps.n}
 }
 
 // besides is the p99 of the gaps beside a D that stands still, and how many there were.

@@ -227,7 +227,7 @@ func (s metricSample) openGauges() []string {
 // state tells gauges that say how something is, or what was measured, from those that
 // count what is held.
 func state(name string) bool {
-	return slices.Contains([]string{"xpyd_backend_up", "xpyd_build_info", "xpyd_config_last_reload_successful"}, name) ||
+	return slices.Contains([]string{"xpyd_backend_up", "xpyd_build_info", "xpyd_config_last_reload_successful", "xpyd_ready"}, name) ||
 		slices.ContainsFunc([]string{"xpyd_engine_", "xpyd_pool_", "xpyd_price_"}, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 

@@ -15,10 +15,25 @@ type Handle struct {
 	EngineID   []byte
 	RemoteHost []byte // of P's side channel, to which D connects
 	RemotePort int
+
+	host   span // of remote_host's text in Raw
+	lists  int  // of block ids: one a KV cache group
+	tokens int  // remote_num_tokens, whose KV the blocks hold; 0 unknown
+	ranks  int  // dcp_size, over which a block's tokens are spread; 0 unknown
 }
 
 // None reports that there is no handle.
 func (h Handle) None() bool { return h.Raw == nil }
+
+// WithHost is h with another remote_host, a name or address that needs no escapes in JSON, in fresh memory. Every other
+// byte is P's.
+func (h Handle) WithHost(host string) Handle {
+	raw := make([]byte, 0, len(h.Raw)+len(host))
+	raw = append(append(append(raw, h.Raw[:h.host.at]...), host...), h.Raw[h.host.end:]...)
+	h.host.end = h.host.at + len(host)
+	h.Raw, h.RemoteHost = raw, h.host.of(raw)
+	return h
+}
 
 // answer is what one strict pass over an answer finds, for any dialect.
 type answer struct {

@@ -67,6 +67,9 @@ func (r *Request) absentOr(f field, v string) bool {
 	return raw == nil || string(raw) == v
 }
 
+// boolean reports whether the field is absent, null, true or false.
+func (r *Request) boolean(f field) bool { return r.absentOr(f, "true") || r.absentOr(f, "false") }
+
 func (r *Request) isZero(f field) bool {
 	n, ok := integer(r.raw(f))
 	return ok && n == 0
@@ -105,7 +108,7 @@ func (r *Request) overwrittenFieldsValid() bool {
 		return false
 	}
 	limit, ok := r.tokenLimit()
-	if !ok {
+	if !ok || !r.boolean(fieldReturnTokenIDs) || r.api == Completions && !r.boolean(fieldEcho) {
 		return false
 	}
 	if r.seen&(1<<fieldMinTokens) == 0 {

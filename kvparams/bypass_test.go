@@ -101,6 +101,10 @@ func TestBypass(t *testing.T) {
 		{both, `{"min_tokens":6,"max_tokens":5}`, ReasonInvalidFields},
 		{both, `{"min_tokens":null}`, ReasonInvalidFields}, // vLLM's field has a default, but takes no null
 		{both, `{"min_tokens":-1}`, ReasonInvalidFields},
+		{both, `{"return_token_ids":true}`, ""},
+		{both, `{"return_token_ids":null}`, ""},
+		{both, `{"return_token_ids":1}`, ReasonInvalidFields},
+		{Completions, `{"echo":"yes"}`, ReasonInvalidFields},
 		{both, `{"min_tokens":"1"}`, ReasonInvalidFields},
 		{both, `{"min_tokens":1.0}`, ReasonInvalidFields},
 		{Chat, `{"min_tokens":6,"max_tokens":5,"max_completion_tokens":7}`, ""},

@@ -43,6 +43,9 @@ func (c *Completion) Parse(body []byte) error {
 	return nil
 }
 
+// Handle reports whether the answer holds kv_transfer_params that are not null: D keeps blocks of its own.
+func (c *Completion) Handle() bool { return c.kv.end > 0 }
+
 // Reset drops the reference to the body.
 func (c *Completion) Reset() { c.s.reset(nil) }
 

@@ -1,7 +1,9 @@
 package kvparams
 
 import (
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -36,14 +38,14 @@ func TestReleaseAndDrain(t *testing.T) {
 	}{
 		{"chat", `{"model":"a\/b","messages":[1],"stream":true,"stream_options":{},"min_tokens":4,"max_tokens":9}`,
 			`{"model":"a\/b","prompt":"a","max_tokens":0,"kv_transfer_params":` + goodHandle + `}`,
-			`{"model":"a\/b","messages":[1],"stream":false,"min_tokens":1,"max_tokens":1,"max_completion_tokens":1,"cache_salt":"xpyd-drain","kv_transfer_params":` + goodHandle + `}`,
+			`{"model":"a\/b","messages":[1],"stream":false,"min_tokens":1,"max_tokens":1,"max_completion_tokens":1,"cache_salt":"SALT","kv_transfer_params":` + goodHandle + `}`,
 			Chat},
 		{"completions without a model", `{"prompt":"x","kv_transfer_params":null}`,
 			`{"prompt":"a","max_tokens":0,"kv_transfer_params":` + goodHandle + `}`,
-			`{"prompt":"x","max_tokens":1,"min_tokens":1,"cache_salt":"xpyd-drain","kv_transfer_params":` + goodHandle + `}`, Completions},
+			`{"prompt":"x","max_tokens":1,"min_tokens":1,"cache_salt":"SALT","kv_transfer_params":` + goodHandle + `}`, Completions},
 		{"model null", `{"model":null,"prompt":"x"}`,
 			`{"prompt":"a","max_tokens":0,"kv_transfer_params":` + goodHandle + `}`,
-			`{"model":null,"prompt":"x","max_tokens":1,"min_tokens":1,"cache_salt":"xpyd-drain","kv_transfer_params":` + goodHandle + `}`, Completions},
+			`{"model":null,"prompt":"x","max_tokens":1,"min_tokens":1,"cache_salt":"SALT","kv_transfer_params":` + goodHandle + `}`, Completions},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -51,11 +53,26 @@ func TestReleaseAndDrain(t *testing.T) {
 			if got := join(nixl{}.AppendRelease(nil, r, h)); got != c.release {
 				t.Errorf("release\n got %s\nwant %s", got, c.release)
 			}
-			if got := join(nixl{}.AppendDrain(nil, r, h)); got != c.drain {
-				t.Errorf("drain\n got %s\nwant %s", got, c.drain)
+			got := join(nixl{}.AppendDrain(nil, r, h))
+			salt := saltOf(t, []byte(got))
+			if want := strings.Replace(c.drain, "SALT", salt, 1); got != want {
+				t.Errorf("drain\n got %s\nwant %s", got, want)
+			}
+			if again := saltOf(t, []byte(join(nixl{}.AppendDrain(nil, r, h)))); again == salt {
+				t.Errorf("two drains under the salt %s", salt)
 			}
 		})
 	}
+}
+
+// saltOf is the cache_salt of a drain's body: 128 bits in hex.
+func saltOf(t *testing.T, body []byte) string {
+	t.Helper()
+	salt := regexp.MustCompile(`"cache_salt":"([0-9a-f]{32})","kv_transfer_params":`).FindAllSubmatch(body, -1)
+	if len(salt) == 0 {
+		t.Fatalf("no random cache_salt before the handle: %s", body)
+	}
+	return string(salt[len(salt)-1][1])
 }
 
 // TestPushDialect: both bodies of one attempt stay right while the other is built, and carry one id.

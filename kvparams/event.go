@@ -18,9 +18,14 @@ type Event struct {
 	// Finished counts the choices of this event that have a finish_reason, Broken those of them where it is "error" or
 	// "abort".
 	Finished, Broken int
-	// Malformed: the data is no strict JSON object. Such an event is EventContent.
+	// Malformed: the data is no strict JSON object, or names kv_transfer_params twice. Such an event is EventContent.
 	Malformed bool
+
+	handle span // top-level kv_transfer_params in the data, unless null; empty if absent
 }
+
+// Handle reports whether the event holds kv_transfer_params that are not null: addresses and block ids, for HideHandle.
+func (e Event) Handle() bool { return e.handle.end > 0 }
 
 // Commits reports whether the event must not be held back or lost: from it on a request cannot be tried again. Empty
 // text beside a token commits, too.
@@ -36,10 +41,10 @@ func Classify(ev []byte) Event {
 		return Event{Kind: EventDone}
 	}
 	var c chunk
-	if !c.parse(data) {
+	if !c.parse(data) || c.twice {
 		return Event{Kind: EventContent, Malformed: true}
 	}
-	e := Event{Kind: EventContent, Finished: c.finished, Broken: c.broken}
+	e := Event{Kind: EventContent, Finished: c.finished, Broken: c.broken, handle: c.kv}
 	switch {
 	case c.err:
 		e.Kind = EventError
@@ -87,6 +92,8 @@ type chunk struct {
 	finished int
 	broken   int
 	usage    usage
+	kv       span // kv_transfer_params unless null
+	twice    bool // they stand there twice
 }
 
 func (c *chunk) parse(data []byte) (ok bool) {
@@ -107,6 +114,13 @@ func (c *chunk) parse(data []byte) (ok bool) {
 			w.done(s.value(w.at, w.depth))
 		case string(name) == "usage":
 			w.done(c.usage.read(s, w.at, w.depth))
+		case string(name) == "kv_transfer_params":
+			end := s.value(w.at, w.depth)
+			if s.byteAt(w.at) != 'n' {
+				c.twice = c.kv.end > 0
+				c.kv = span{w.at, end}
+			}
+			w.done(end)
 		default:
 			w.done(s.value(w.at, w.depth))
 		}

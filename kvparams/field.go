@@ -28,6 +28,7 @@ const (
 	fieldBackground
 	fieldXargs
 	fieldSamplingParams
+	fieldReturnTokenIDs
 	fieldCount
 )
 
@@ -57,6 +58,8 @@ func fieldOf(name []byte) field {
 		return fieldXargs
 	case "sampling_params":
 		return fieldSamplingParams
+	case "return_token_ids":
+		return fieldReturnTokenIDs
 	}
 	return bypassFieldOf(name)
 }
@@ -87,7 +90,7 @@ func bypassFieldOf(name []byte) field {
 // editable fields are remembered with their place among the members, so that a body can be written without them.
 func (f field) editable() bool {
 	switch f {
-	case fieldStream, fieldStreamOptions, fieldMaxTokens, fieldMaxCompletionTokens, fieldMinTokens, fieldHidden:
+	case fieldStream, fieldStreamOptions, fieldMaxTokens, fieldMaxCompletionTokens, fieldMinTokens, fieldEcho, fieldReturnTokenIDs, fieldHidden:
 		return true
 	}
 	return false

@@ -52,7 +52,8 @@ func checkBodies(t *testing.T, r *Request, api API, body []byte) {
 	decode := maps.Clone(plain)
 	decode["kv_transfer_params"] = any(slow(t, h.Raw))
 	drain := oneTokenOracle(t, api, in, h.Raw)
-	drain["cache_salt"] = "xpyd-drain"
+	drained := nixl{}.AppendDrain(nil, r, h)
+	drain["cache_salt"] = saltOf(t, []byte(join(drained)))
 	for _, c := range []struct {
 		name string
 		got  Segments
@@ -61,7 +62,7 @@ func checkBodies(t *testing.T, r *Request, api API, body []byte) {
 		{"plain", r.AppendPlain(nil), plain},
 		{"decode", nixl{}.AppendDecode(nil, r, h, nil), decode},
 		{"prefill", nixl{}.AppendPrefill(nil, r, nil), oneTokenOracle(t, api, in, nixlPrefill)},
-		{"drain", nixl{}.AppendDrain(nil, r, h), drain},
+		{"drain", drained, drain},
 	} {
 		got := []byte(join(c.got))
 		if !strict(got) {

@@ -33,7 +33,7 @@ func (nixl) AppendRelease(dst Segments, r *Request, h Handle) Segments {
 }
 
 func (nixl) AppendDrain(dst Segments, r *Request, h Handle) Segments {
-	return r.appendEdited(dst, r.oneToken(), drainLead, h.Raw)
+	return r.appendEdited(dst, r.oneToken(), drainLead(), h.Raw)
 }
 
 // ParseAnswer checks what an engine dies or hangs of: D asserts on block ids and indexes the other members unchecked.
@@ -58,6 +58,7 @@ func (nixl) ParseAnswer(body []byte) (Answer, error) {
 	}
 	out.Handle = n.h
 	out.Handle.Raw = a.kv.of(body)
+	out.Handle.host = span{n.h.host.at - a.kv.at, n.h.host.end - a.kv.at}
 	return out, nil
 }
 
@@ -126,8 +127,12 @@ func (n *nixlHandle) read(s *scanner, i, depth int) int {
 			continue
 		}
 		at := span{w.at, s.value(w.at, w.depth)}
-		if which != needNone && at.end > 0 {
+		switch {
+		case at.end < 0:
+		case which != needNone:
 			n.met(which, n.valid(s.b, which, at))
+		default:
+			n.extent(w.name(s.b), at.of(s.b))
 		}
 		w.done(at.end)
 	}
@@ -181,7 +186,8 @@ func (n *nixlHandle) valid(b []byte, which int, at span) bool {
 	case needEngine:
 		n.h.EngineID = text(b, inner(at))
 	case needHost:
-		n.h.RemoteHost = text(b, inner(at))
+		n.h.host = inner(at)
+		n.h.RemoteHost = text(b, n.h.host)
 	}
 	return true
 }
@@ -203,6 +209,9 @@ func (n *nixlHandle) blocks(s *scanner, i, depth int) int {
 		flat++
 		ok = ok && id
 		w.done(end)
+	}
+	if n.h.lists = w.n; flat > 0 {
+		n.h.lists = 1
 	}
 	if n.h.Blocks = flat + total; !ok || flat > 0 && total > 0 {
 		n.h.Blocks = 0

@@ -80,7 +80,7 @@ func manyNulls(n int) string {
 func TestDuplicates(t *testing.T) {
 	known := []string{"model", "messages", "prompt", "prompt_embeds", "stream", "stream_options", "max_tokens",
 		"max_completion_tokens", "min_tokens", "n", "best_of", "use_beam_search", "prompt_logprobs", "echo", "logprobs",
-		"tool_choice", "previous_response_id", "background", "vllm_xargs", "sampling_params", "kv_transfer_params",
+		"tool_choice", "previous_response_id", "background", "vllm_xargs", "sampling_params", "return_token_ids", "kv_transfer_params",
 		"ec_transfer_params", "bootstrap_host", "bootstrap_port", "bootstrap_room", "disagg_x"}
 	for _, name := range known {
 		escaped := fmt.Sprintf(`\u%04x%s`, name[0], name[1:])

@@ -1,14 +1,21 @@
 package kvparams
 
+import (
+	"crypto/rand"
+	"encoding/hex"
+)
+
 // oneTokenChat turns a chat request into one that computes its prompt and a single token, not streamed.
 // min_tokens keeps a first token that would end the text from ending the request as "stopped", after which some engines
-// return no handle.
+// return no handle. What would repeat the prompt in the answer is switched off: nobody reads it, and it may be larger than
+// what is taken for an answer.
 var oneTokenChat = []edit{
 	{fieldStream, []byte("false"), nil},
 	{fieldStreamOptions, nil, nil},
 	{fieldMaxTokens, []byte("1"), []byte(`,"max_tokens":1`)},
 	{fieldMaxCompletionTokens, []byte("1"), []byte(`,"max_completion_tokens":1`)},
 	{fieldMinTokens, []byte("1"), []byte(`,"min_tokens":1`)},
+	{fieldReturnTokenIDs, []byte("false"), nil},
 }
 
 // oneTokenCompletions adds no max_completion_tokens where the client sent none: vLLM does not know it on this route.
@@ -18,6 +25,8 @@ var oneTokenCompletions = []edit{
 	{fieldMaxTokens, []byte("1"), []byte(`,"max_tokens":1`)},
 	{fieldMaxCompletionTokens, []byte("1"), nil},
 	{fieldMinTokens, []byte("1"), []byte(`,"min_tokens":1`)},
+	{fieldReturnTokenIDs, []byte("false"), nil},
+	{fieldEcho, []byte("false"), nil},
 }
 
 var kvLead = []byte(`,"kv_transfer_params":`)
@@ -34,9 +43,15 @@ func (r *Request) oneToken() []edit {
 	return oneTokenChat
 }
 
-// drainLead: the blocks may be another prompt's by the time they are read. Under a cache_salt of its own no client's
-// request finds them in D's prefix cache. A client's own salt stands before; engines take the last one.
-var drainLead = []byte(`,"cache_salt":"xpyd-drain","kv_transfer_params":`)
+// drainLead is what a drain has beside the one-token form. The blocks may be another prompt's by the time they are read,
+// and D keeps them in its prefix cache. Under a random cache_salt nobody's request finds them there: a constant one could
+// be sent by any client. A client's own salt stands before; engines take the last one.
+func drainLead() []byte {
+	var salt [16]byte
+	rand.Read(salt[:])
+	lead := hex.AppendEncode([]byte(`,"cache_salt":"`), salt[:])
+	return append(append(lead, '"'), kvLead...)
+}
 
 // appendWith appends the client's body with kv as its kv_transfer_params; kv nil appends the plain body.
 func (r *Request) appendWith(dst Segments, kv []byte) Segments {

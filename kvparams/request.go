@@ -3,7 +3,10 @@
 // document is built and none is written anew, so each byte that is not edited stays the client's own.
 package kvparams
 
-import "bytes"
+import (
+	"bytes"
+	"fmt"
+)
 
 // API says which of vLLM's request models a body is meant for.
 type API uint8
@@ -179,6 +182,9 @@ func (r *Request) read(f field, w *walk) (end int, err error) {
 	return r.s.value(w.at, w.depth), nil
 }
 
+// maxModel bounds a model's name, which an engine that does not know it repeats in its answer.
+const maxModel = 1024
+
 func (r *Request) readModel(w *walk) (end int, err error) {
 	end = r.s.value(w.at, w.depth)
 	if end < 0 {
@@ -187,7 +193,9 @@ func (r *Request) readModel(w *walk) (end int, err error) {
 	switch r.s.b[w.at] {
 	case 'n':
 	case '"':
-		r.model = inner(span{w.at, end}).of(r.s.b)
+		if r.model = inner(span{w.at, end}).of(r.s.b); len(r.model) > maxModel {
+			return end, wrongType("model", fmt.Sprintf("a string of at most %d bytes", maxModel))
+		}
 		if bytes.IndexByte(r.model, '\\') >= 0 {
 			r.name = unescape(r.name[:0], r.model)
 			r.model = r.name

@@ -51,13 +51,13 @@ type EngineLoad struct {
 type Metrics struct {
 	registry *prometheus.Registry
 
-	requests, errors, decisions, clientGone    *prometheus.CounterVec
-	handles, orphans, legs, legErrors          *prometheus.CounterVec
-	duration, ttft, tpot, legDuration, handoff *prometheus.HistogramVec
-	ejections, reloads, warmups                *prometheus.CounterVec
-	reloadOK                                   prometheus.Gauge
-	events, panics, loopback, retryDenied      prometheus.Counter
-	turnedAway, polls                          *prometheus.CounterVec
+	requests, errors, decisions, clientGone     *prometheus.CounterVec
+	handles, orphans, legs, legErrors           *prometheus.CounterVec
+	duration, ttft, tpot, legDuration, handoff  *prometheus.HistogramVec
+	ejections, reloads, warmups                 *prometheus.CounterVec
+	reloadOK                                    prometheus.Gauge
+	events, panics, loopback, kept, retryDenied prometheus.Counter
+	turnedAway, polls                           *prometheus.CounterVec
 
 	// What each completion counts, resolved once: finding a series by its labels costs
 	// many times what adding to it does. Read only after New.
@@ -67,9 +67,9 @@ type Metrics struct {
 	handoffTime           prometheus.Observer
 }
 
-// New registers everything. backends, queued (by role), pinned, stranded and buffered
-// are read at each scrape.
-func New(version string, l Labels, backends func() []BackendLoad, queued map[string]func() float64, pinned, stranded, buffered func() float64) *Metrics {
+// New registers everything. backends, queued (by role), pinned, stranded, buffered
+// and held are read at each scrape.
+func New(version string, l Labels, backends func() []BackendLoad, queued map[string]func() float64, pinned, stranded, buffered, held func() float64) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.requests = m.counterVec("xpyd_requests_total", "Completions ended, by API and outcome.", "api", "outcome")
@@ -97,14 +97,16 @@ func New(version string, l Labels, backends func() []BackendLoad, queued map[str
 	m.events = m.counter("xpyd_stream_events_total", "Server-sent events relayed.")
 	m.panics = m.counter("xpyd_panics_total", "Panics caught in request handling.")
 	m.loopback = m.counter("xpyd_loopback_handles_total", "Handles that name a loopback host although the decode backend is on another one.")
+	m.kept = m.counter("xpyd_kv_kept_by_decode_total", "Answers of decode backends that keep their own blocks for a next turn (bidirectional_kv_xfer); nobody frees these before decoder_kv_blocks_ttl.")
 	for role, read := range queued {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "xpyd_queued", Help: "Requests that wait while all backends of the role have their cap.", ConstLabels: prometheus.Labels{"role": role},
+			Name: "xpyd_queued", Help: "Requests that wait while all backends of the role have their cap, of decode also for decode_only.max_share.", ConstLabels: prometheus.Labels{"role": role},
 		}, read))
 	}
 	m.gauge("xpyd_kv_blocks_pinned", "KV blocks of handles that have not ended.", pinned)
 	m.gauge("xpyd_kv_blocks_stranded", "KV blocks of lost handles whose lease still runs.", stranded)
 	m.gauge("xpyd_request_bytes_buffered", "Request bytes held in memory, charged to limits.body_budget.", buffered)
+	m.gauge("xpyd_answer_bytes_buffered", "Answer bytes held in memory, charged to limits.answer_budget.", held)
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "xpyd_build_info", Help: "1, labelled with the version.", ConstLabels: prometheus.Labels{"version": version},
 	}, func() float64 { return 1 }))
@@ -158,6 +160,26 @@ func observers(v *prometheus.HistogramVec, values []string) map[string]prometheu
 	return by
 }
 
+// other is counted in place of labels that are not in the closed sets that New was given:
+// that they are missing is a fault, but none that a request should end by.
+const other = "other"
+
+// ofPair is the series of two labels.
+func ofPair(by map[[2]string]prometheus.Counter, v *prometheus.CounterVec, first, second string) prometheus.Counter {
+	if c, ok := by[[2]string{first, second}]; ok {
+		return c
+	}
+	return v.WithLabelValues(other, other)
+}
+
+// observer is the series of one label.
+func observer(by map[string]prometheus.Observer, label string, v *prometheus.HistogramVec) prometheus.Observer {
+	if o, ok := by[label]; ok {
+		return o
+	}
+	return v.WithLabelValues(other)
+}
+
 func (m *Metrics) counterVec(name, help string, labels ...string) *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	m.registry.MustRegister(v)
@@ -180,6 +202,15 @@ func (m *Metrics) gauge(name, help string, read func() float64) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 }
 
+func (m *Metrics) counterFunc(name, help string, read func() float64) {
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, read))
+}
+
+// WatchLog adds the count of the log lines that were dropped, read at each scrape. Once.
+func (m *Metrics) WatchLog(dropped func() int64) {
+	m.counterFunc("xpyd_log_lines_dropped_total", "Log lines dropped because the reader of the log was too slow, or failed.", func() float64 { return float64(dropped()) })
+}
+
 // Handler serves the Prometheus text format.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
@@ -187,12 +218,14 @@ func (m *Metrics) Handler() http.Handler {
 
 // Request counts a completion that has ended after d.
 func (m *Metrics) Request(api, outcome string, d time.Duration) {
-	m.requestBy[[2]string{api, outcome}].Inc()
-	m.durationBy[api].Observe(d.Seconds())
+	ofPair(m.requestBy, m.requests, api, outcome).Inc()
+	observer(m.durationBy, api, m.duration).Observe(d.Seconds())
 }
 
 // Decision counts the path that a completion took.
-func (m *Metrics) Decision(path, reason string) { m.decisionBy[[2]string{path, reason}].Inc() }
+func (m *Metrics) Decision(path, reason string) {
+	ofPair(m.decisionBy, m.decisions, path, reason).Inc()
+}
 
 // Error counts an error answer or error event by its code.
 func (m *Metrics) Error(code string) { m.errors.WithLabelValues(code).Inc() }
@@ -213,17 +246,26 @@ func (m *Metrics) ClientGone(phase string) { m.clientGone.WithLabelValues(phase)
 // Leg counts a leg that ended after d. code is empty for one that did not fail.
 func (m *Metrics) Leg(leg, backend, outcome, code string, d time.Duration) {
 	m.legs.WithLabelValues(leg, backend, outcome).Inc()
-	m.legTimeBy[leg].Observe(d.Seconds())
+	observer(m.legTimeBy, leg, m.legDuration).Observe(d.Seconds())
 	if code != "" {
 		m.legErrors.WithLabelValues(leg, code).Inc()
 	}
 }
 
 // Handle counts a handle's issue or end.
-func (m *Metrics) Handle(end string) { m.handleBy[end].Inc() }
+func (m *Metrics) Handle(end string) {
+	c, ok := m.handleBy[end]
+	if !ok {
+		c = m.handles.WithLabelValues(other)
+	}
+	c.Inc()
+}
 
 // Orphan counts a handle that nobody could give back.
 func (m *Metrics) Orphan(reason string) { m.orphans.WithLabelValues(reason).Inc() }
+
+// KeptByDecode counts an answer whose decode backend keeps blocks that nobody will ask for.
+func (m *Metrics) KeptByDecode() { m.kept.Inc() }
 
 // Handoff observes the time between the legs.
 func (m *Metrics) Handoff(d time.Duration) { m.handoffTime.Observe(d.Seconds()) }

@@ -2,44 +2,70 @@ package proxy
 
 import (
 	"encoding/json"
+	"fmt"
+	"io"
 	"log"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"time"
 
 	"xpyd/router"
 )
 
+// adminRoute is a page of the admin port, for GET and HEAD.
+type adminRoute struct {
+	path, about string // about is shown by the index
+	serve       http.HandlerFunc
+}
+
+func (s *Server) adminRoutes() []adminRoute {
+	routes := []adminRoute{
+		{"/livez", "200 while the process answers", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }},
+		{"/readyz", "200 while completions are served, else 503", s.adminReady},
+		{"/health", "the same", s.adminReady},
+		{"/metrics", "metrics in Prometheus' format", s.metrics.Handler().ServeHTTP},
+		{"/pools", "the backends of both pools: state, load, ejections, bans", s.adminPools},
+		{"/backends", "what the backends tell of themselves, and the paths taken", s.adminBackends},
+		{"/advice", "which ratio of prefill to decode backends the traffic asks for", s.adminAdvice},
+	}
+	if !s.cfg.Pprof {
+		return routes
+	}
+	return append(routes, []adminRoute{
+		{"/debug/pprof/", "profiles; those of the heap hold prompts", pprof.Index},
+		{"/debug/pprof/cmdline", "", pprof.Cmdline},
+		{"/debug/pprof/profile", "", pprof.Profile},
+		{"/debug/pprof/symbol", "", pprof.Symbol},
+		{"/debug/pprof/trace", "", pprof.Trace},
+	}...)
+}
+
 // Admin is the operators' port: health, metrics, pools and, where the configuration
 // opens them, profiles. It must not be reachable for clients.
 func (s *Server) Admin() *http.Server {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
-	mux.HandleFunc("GET /readyz", s.adminReady)
-	mux.HandleFunc("GET /health", s.adminReady)
-	mux.Handle("GET /metrics", s.metrics.Handler())
-	mux.HandleFunc("GET /pools", s.adminPools)
-	mux.HandleFunc("GET /backends", s.adminBackends)
-	mux.HandleFunc("GET /advice", s.adminAdvice)
-	if s.cfg.Pprof {
-		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	index := "xpyd, admin port\n\n"
+	for _, r := range s.adminRoutes() {
+		mux.HandleFunc("GET "+r.path, r.serve)
+		if r.about != "" {
+			index += fmt.Sprintf("%-14s %s\n", r.path, r.about)
+		}
 	}
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(index)) })
 	// In the form of the other lines: failed accepts and broken connections.
 	errors := log.New(s.log.With().Str("level", "warn").Str("listener", "admin").Logger(), "", 0)
 	return &http.Server{Handler: mux, ErrorLog: errors, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 }
 
 func (s *Server) adminReady(w http.ResponseWriter, _ *http.Request) {
-	if !s.Ready() {
+	ready, line := s.readiness()
+	if !ready {
 		w.Header().Set("Retry-After", "1")
-		http.Error(w, "not ready", http.StatusServiceUnavailable)
+		http.Error(w, strings.TrimSuffix(line, "\n"), http.StatusServiceUnavailable)
 		return
 	}
-	_, _ = w.Write([]byte("ok\n"))
+	_, _ = io.WriteString(w, line)
 }
 
 // poolEntry is one backend as GET /pools shows it. Times are seconds.

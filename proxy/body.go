@@ -1,10 +1,10 @@
 package proxy
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,72 +12,88 @@ import (
 )
 
 const (
-	firstBody  = 16 << 10 // a body's first buffer; it doubles as bytes really arrive
-	pooledBody = 1 << 20  // larger buffers are left to the garbage collector
-	bodyRate   = 64 << 10 // bytes a second that a slow upload must reach on top of timeouts.body
+	firstBody = 16 << 10 // a body's first buffer, unless less is announced
+	bodyRate  = 64 << 10 // bytes a second that a slow upload must reach on top of timeouts.body
 )
 
-// budget bounds the request bytes that all completions together hold in memory.
-type budget struct {
-	limit int64
-	used  atomic.Int64
-	pool  sync.Pool // of *[]byte, up to pooledBody each
-}
-
-func (b *budget) take(n int64) bool {
-	if b.used.Add(n) > b.limit {
-		b.used.Add(-n)
-		return false
-	}
-	return true
-}
-
-func (b *budget) give(n int64) { b.used.Add(-n) }
-
-func (b *budget) inUse() float64 { return float64(b.used.Load()) }
-
-// bodyBuffer is one request body with its charge on the budget.
+// bodyBuffer is one request body with its charge on the budget. Up to bodyPiece it lies in
+// one buffer, which doubles as bytes really arrive; what is longer arrives in pieces, so that
+// what is held follows what has come, and is made one when it is complete.
 type bodyBuffer struct {
-	b        []byte
-	pooled   *[]byte // what b came from; nil where it was made
-	charged  int64
-	complete bool // read to its end: what follows on the connection is a new request
+	b        []byte   // the body; of one that arrives in pieces, the last of them
+	pieces   [][]byte // the full ones before it
+	before   int64    // bytes in them
+	charge   charge   // for the capacity of all of these
+	complete bool     // read to its end: what follows on the connection is a new request
 }
+
+func (bb *bodyBuffer) size() int64 { return bb.before + int64(len(bb.b)) }
 
 // grow makes room for at least one more byte, charging the new capacity before it is
 // taken. want is the announced length, or −1.
-func (bb *bodyBuffer) grow(bg *budget, want int64) bool {
-	size := max(firstBody, 2*int64(cap(bb.b)))
-	if want >= 0 {
-		size = min(size, max(want, 1))
+func (bb *bodyBuffer) grow(s *Server, of clientID, want int64) refusal {
+	full := int64(cap(bb.b))
+	size := 2 * full
+	switch {
+	case full == 0 && want >= 0:
+		size = bodySize(min(want, firstBody))
+	case full == 0:
+		size = firstBody
+	case bb.before > 0 || full == bodyPiece:
+		return bb.addPiece(s, of, want)
 	}
-	if !bg.take(size - bb.charged) {
-		return false
+	if r := bb.charge.raise(s.bodies, of, size); r != granted {
+		return r
 	}
-	bb.charged = size
-	if bb.b == nil && size <= pooledBody {
-		if p, ok := bg.pool.Get().(*[]byte); ok && int64(cap(*p)) >= size && int64(cap(*p)) <= 4*size {
-			bb.pooled, bb.b = p, (*p)[:0]
-			return true
-		}
-	}
-	next := make([]byte, len(bb.b), size)
-	copy(next, bb.b)
+	next := append(s.bodyPool.get(size), bb.b...)
+	s.bodyPool.put(bb.b)
 	bb.b = next
-	return true
+	return granted
+}
+
+// addPiece keeps the full piece and begins another.
+func (bb *bodyBuffer) addPiece(s *Server, of clientID, want int64) refusal {
+	size := int64(bodyPiece)
+	if want >= 0 {
+		size = bodySize(want - bb.size())
+	}
+	if r := bb.charge.raise(s.bodies, of, bb.charge.n+size); r != granted {
+		return r
+	}
+	bb.before += int64(len(bb.b))
+	bb.pieces = append(bb.pieces, bb.b)
+	bb.b = s.bodyPool.get(size)
+	return granted
+}
+
+// join makes one buffer of the pieces. One body at a time is held twice, uncharged: a
+// budget that holds a body need not hold it twice.
+func (bb *bodyBuffer) join(s *Server) {
+	if bb.before == 0 {
+		return
+	}
+	s.bodyPool.joining.Lock()
+	bb.pieces = append(bb.pieces, bb.b)
+	bb.b = bytes.Join(bb.pieces, nil)
+	bb.dropPieces(s)
+	s.bodyPool.joining.Unlock()
+	bb.charge.lower(int64(cap(bb.b)))
+}
+
+func (bb *bodyBuffer) dropPieces(s *Server) {
+	for _, p := range bb.pieces {
+		s.bodyPool.put(p)
+	}
+	clear(bb.pieces)
+	bb.pieces, bb.before = bb.pieces[:0], 0
 }
 
 // free gives buffer and charge back. Nothing may alias the body any more.
-func (bb *bodyBuffer) free(bg *budget) {
-	if bb.b != nil && cap(bb.b) <= pooledBody {
-		if bb.pooled == nil {
-			bb.pooled = new([]byte)
-		}
-		*bb.pooled = bb.b[:0]
-		bg.pool.Put(bb.pooled)
-	}
-	bg.give(bb.charged)
-	*bb = bodyBuffer{}
+func (bb *bodyBuffer) free(s *Server) {
+	bb.dropPieces(s)
+	s.bodyPool.put(bb.b)
+	bb.charge.lower(0)
+	*bb = bodyBuffer{pieces: bb.pieces}
 }
 
 // errGone is a client that left before its answer was complete. It is counted
@@ -90,39 +106,72 @@ func (s *Server) tooLarge() *apiError {
 	return newError(fasthttp.StatusRequestEntityTooLarge, codeBodyTooLarge, "", "request body is larger than "+strconv.FormatInt(s.cfg.Limits.Body, 10)+" bytes").noRetry()
 }
 
-// readBody reads the whole request body. The buffer follows the bytes that arrive,
-// not the length that was announced.
-func (s *Server) readBody(ctx *fasthttp.RequestCtx, conn *clientConn, bb *bodyBuffer) *apiError {
+// pace says until when more of a body must have come: bytes buy time, none is saved up
+// beyond timeouts.body, and no silence is longer than timeouts.body_stall. So a body that
+// stops is let go soon, however much of it has come.
+type pace struct {
+	limit, stall time.Duration
+	until        time.Time // the bytes that have come last until then
+}
+
+// next is the moment after n more bytes; the first call begins.
+func (p *pace) next(now time.Time, n int) time.Time {
+	at := p.until.Add(time.Duration(n) * time.Second / bodyRate)
+	if most := now.Add(p.limit); p.until.IsZero() || at.After(most) {
+		at = most
+	}
+	p.until = at
+	if silent := now.Add(p.stall); silent.Before(at) {
+		return silent
+	}
+	return at
+}
+
+// readBody reads the whole request body of the client. The buffer follows the bytes that
+// arrive, not the length that was announced. stop, when set, ends it: whoever sets it moves
+// the connection's read deadline then.
+func (s *Server) readBody(ctx *fasthttp.RequestCtx, conn *clientConn, of clientID, stop *atomic.Bool, bb *bodyBuffer) *apiError {
 	want := int64(ctx.Request.Header.ContentLength()) // −1 when chunked
 	src := ctx.RequestBodyStream()
 	if src == nil {
 		return newError(fasthttp.StatusBadRequest, codeInvalidJSON, "", "request body is empty; send a JSON object")
 	}
-	start := time.Now()
-	var deadline time.Time
-	for {
-		// Each 64 KiB that arrive buy another second.
-		at := start.Add(s.cfg.Timeouts.Body + time.Duration(len(bb.b)/bodyRate)*time.Second)
-		if at.After(deadline) {
-			deadline = at
-			_ = conn.SetReadDeadline(deadline)
+	pace := pace{limit: s.cfg.Timeouts.Body, stall: s.cfg.Timeouts.BodyStall}
+	for n := 0; ; {
+		deadline := pace.next(time.Now(), n)
+		_ = conn.SetReadDeadline(deadline)
+		if stop.Load() { // after the deadline, which may just have taken the other one's place
+			return shuttingDown()
 		}
-		if len(bb.b) == cap(bb.b) && int64(len(bb.b)) != want {
-			if !bb.grow(&s.budget, want) {
-				return newError(fasthttp.StatusServiceUnavailable, codeOverloaded, "", "too many request bytes are being held; try again").retryAfter(1)
+		if len(bb.b) == cap(bb.b) && bb.size() != want {
+			if r := bb.grow(s, of, want); r != granted {
+				return bodyRefused(r)
 			}
 		}
-		n, err := src.Read(bb.b[len(bb.b):cap(bb.b)])
+		var err error
+		n, err = src.Read(bb.b[len(bb.b):cap(bb.b)])
 		bb.b = bb.b[:len(bb.b)+n]
-		if int64(len(bb.b)) > s.cfg.Limits.Body {
+		if bb.size() > s.cfg.Limits.Body {
 			return s.tooLarge()
 		}
 		if err != nil {
-			fault := bodyEnd(err, conn, want, int64(len(bb.b)), !time.Now().Before(deadline))
-			bb.complete = fault == nil
+			if stop.Load() {
+				return shuttingDown()
+			}
+			fault := bodyEnd(err, conn, want, bb.size(), !time.Now().Before(deadline))
+			if bb.complete = fault == nil; bb.complete {
+				bb.join(s)
+			}
 			return fault
 		}
 	}
+}
+
+func bodyRefused(r refusal) *apiError {
+	if r == overShare {
+		return newError(fasthttp.StatusTooManyRequests, codeClientLimit, "", "the request bodies of this client hold limits.client_share of limits.body_budget already; try again").retryAfter(1)
+	}
+	return newError(fasthttp.StatusServiceUnavailable, codeOverloaded, "", "too many request bytes are being held; try again").retryAfter(1)
 }
 
 // bodyEnd tells a complete body from a cut one. fasthttp reports a client that closes
@@ -133,7 +182,8 @@ func bodyEnd(err error, conn *clientConn, want, got int64, late bool) *apiError 
 		return newError(fasthttp.StatusRequestTimeout, codeRequestTimeout, "", "request body did not arrive in time")
 	case errors.Is(err, io.EOF) && (got == want || want < 0 && !hungUp(conn.fd)):
 		return nil // the deadline may lapse: fasthttp arms another one before it reads again
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), hungUp(conn.fd):
+	// Broken framing is that, whether or not its client has left since.
+	case !conn.framing.refused && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || hungUp(conn.fd)):
 		return errGone()
 	}
 	return newError(fasthttp.StatusBadRequest, codeInvalidHTTP, "", "malformed request body framing")

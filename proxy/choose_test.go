@@ -21,6 +21,7 @@ func streamBody(words int) string {
 // pd.mode and pd.threshold_tokens say which requests get a prefill; the client sees
 // which and why, and P sees only those.
 func TestModeAndThresholdChooseThePath(t *testing.T) {
+	together(t)
 	for name, tc := range map[string]struct {
 		pd          router.PD
 		short, long string

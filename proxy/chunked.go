@@ -4,7 +4,8 @@ import "errors"
 
 // bodyDecoder strips the framing of a response body, incrementally. Unlike
 // fasthttp's reader it calls a body complete only after its last chunk's empty line:
-// an engine that dies between two chunks must not look like one that finished.
+// an engine that dies between two chunks must not look like one that finished. It also
+// follows the chunks of requests.
 type bodyDecoder struct {
 	chunked  bool
 	untilEOF bool // no framing: the connection's end is the body's
@@ -27,7 +28,8 @@ const (
 	chunkDataCR             // data complete
 	chunkDataLF             //
 	trailerStart            // at the start of a trailer line
-	trailerLine             //
+	trailerName             //
+	trailerLine             // after the name's colon
 	trailerLF               // CR inside a trailer line seen
 	trailerEndLF            // CR of the final empty line seen
 )
@@ -68,6 +70,25 @@ func (d *bodyDecoder) decode(src, dst []byte) (consumed int, out []byte, err err
 	return i, dst, nil
 }
 
+// follow is decode of a chunked body of which nobody wants the bytes here.
+func (d *bodyDecoder) follow(src []byte) (consumed int, err error) {
+	for consumed < len(src) && !d.ended {
+		if d.state == chunkData {
+			n := min(d.left, int64(len(src)-consumed))
+			consumed += int(n)
+			if d.left -= n; d.left == 0 {
+				d.state = chunkDataCR
+			}
+			continue
+		}
+		if err := d.step(src[consumed]); err != nil {
+			return consumed, err
+		}
+		consumed++
+	}
+	return consumed, nil
+}
+
 // step takes one framing byte.
 func (d *bodyDecoder) step(b byte) error {
 	switch d.state {
@@ -94,8 +115,14 @@ func (d *bodyDecoder) step(b byte) error {
 			d.state = trailerEndLF
 			return nil
 		}
-		d.state, d.line = trailerLine, 0
-		return d.lineByte(b)
+		d.state, d.line = trailerName, 0
+		return d.nameByte(b)
+	case trailerName:
+		if b == ':' {
+			d.state = trailerLine
+			return d.lineByte(b)
+		}
+		return d.nameByte(b)
 	case trailerLine:
 		if b == '\r' {
 			d.state = trailerLF
@@ -120,10 +147,19 @@ func (d *bodyDecoder) want(got, want byte, next chunkState) error {
 
 // lineByte counts a byte of an extension or trailer, which are ignored but bounded.
 func (d *bodyDecoder) lineByte(b byte) error {
-	if d.line++; d.line > maxChunkLine || b == '\n' {
+	if d.line++; d.line > maxChunkLine || b < ' ' && b != '\t' || b == 0x7f {
 		return errChunk
 	}
 	return nil
+}
+
+// nameByte takes a byte of a trailer's name. A line that begins with a blank has none: it
+// would go on with the one before it.
+func (d *bodyDecoder) nameByte(b byte) error {
+	if !nameBytes[b] {
+		return errChunk
+	}
+	return d.lineByte(b)
 }
 
 func (d *bodyDecoder) sizeByte(b byte) error {

@@ -7,8 +7,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// clientID is one client for limits.client_in_flight: a key of ours, or an address
-// where no keys are set. The zero value is nobody.
+// clientID is one client for limits.client_in_flight and limits.client_share: a key of
+// ours, or an address where no keys are set. The zero value is nobody.
 type clientID struct {
 	ip  netip.Addr
 	key int // slot of the keyring, plus 1
@@ -22,9 +22,10 @@ type clientCounts struct {
 	n  map[clientID]int
 }
 
-// identify costs nothing where clients are not limited.
+// identify costs nothing where neither limits.client_in_flight nor limits.client_share limits
+// clients; by default the latter does.
 func (s *Server) identify(conn *clientConn, h *fasthttp.RequestHeader) clientID {
-	if s.clients.limit == 0 {
+	if s.clients.limit == 0 && s.cfg.Limits.ClientShare >= 1 {
 		return clientID{}
 	}
 	if s.keys.required() {
@@ -53,7 +54,7 @@ func (c *clientCounts) enter(id clientID) bool {
 
 // leave ends what enter began.
 func (c *clientCounts) leave(id clientID) {
-	if id == (clientID{}) {
+	if c.limit == 0 || id == (clientID{}) {
 		return
 	}
 	c.mu.Lock()

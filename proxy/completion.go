@@ -43,7 +43,10 @@ const (
 	reasonUnavailable = "prefill_unavailable"
 	reasonBusy        = "prefill_busy"
 	reasonNoHandle    = "no_handle"
+	reasonBadHandle   = "bad_handle"
+	reasonFailed      = "prefill_failed"
 	reasonToolChoice  = "tool_choice"
+	reasonSuspect     = "suspect_handle"
 )
 
 // atomicState is written by the owner and read by the watcher too.
@@ -66,9 +69,12 @@ type completion struct {
 	left  atomic.Uint32 // the state it left in, plus 1; 0 while it stays
 	stop  atomic.Bool   // the process ends now
 	state atomicState
+	// broken counts the engines that broke off over it: see deadly.
+	broken atomic.Int32
 
 	id     string // the client's, or a fresh one; what the client gets back
 	legID  string // the attempt's, the same on both legs
+	target string // of both legs: the path, and the client's query
 	fields []byte // header lines for both legs
 
 	client   clientID // counted while the completion lives
@@ -119,9 +125,9 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, api kvparams.API) {
 			panic(p) // handle answers, counts and logs
 		}
 	}()
+	s.watch.add(&c.watch, &c.conn.peer, c) // from here on: the end of the process may come in mid-upload
 	err := c.admit()
 	if err == nil {
-		s.watch.add(&c.watch, &c.conn.peer, c)
 		if err = c.interrupted(); err == nil {
 			err = c.run()
 		}
@@ -155,11 +161,16 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	now := time.Now()
 	c.times = times{start: now, end: now.Add(c.s.cfg.Timeouts.Request)}
 	c.id = requestID(ctx.Request.Header.Peek("X-Request-Id"))
+	c.target = apiPath(api)
+	if _, query := cutQuery(ctx.Request.Header.RequestURI()); query != nil {
+		c.target += string(query)
+	}
 	c.fields = c.s.appendFields(c.fields[:0], &ctx.Request.Header)
 	c.req.Deny = c.s.cfg.DenyFields
 	c.handoff.s = c.s
 	c.state.set(stateAdmitted)
 	c.degraded, c.chosen, c.reached = false, false, false
+	c.broken.Store(0)
 	c.legID, c.path, c.reason, c.round = "", "", reasonNone, 0
 	c.failure = nil
 }
@@ -170,7 +181,7 @@ func (c *completion) admit() *apiError {
 		c.client = clientID{}
 		return newError(fasthttp.StatusTooManyRequests, codeClientLimit, "", "this client has limits.client_in_flight completions already; wait for one to end").retryAfter(1)
 	}
-	if err := c.s.readBody(c.ctx, c.conn, &c.body); err != nil {
+	if err := c.s.readBody(c.ctx, c.conn, c.client, &c.stop, &c.body); err != nil {
 		return err
 	}
 	if err := c.req.Parse(c.api, c.body.b); err != nil {
@@ -179,9 +190,6 @@ func (c *completion) admit() *apiError {
 			panic("BUG: kvparams error of another type")
 		}
 		return newError(fasthttp.StatusBadRequest, e.Code, e.Param, e.Message).noRetry()
-	}
-	if c.req.Stream() && !c.ctx.Request.Header.IsHTTP11() {
-		return newError(fasthttp.StatusHTTPVersionNotSupported, codeHTTPVersion, "stream", "streaming needs HTTP/1.1").noRetry()
 	}
 	return nil
 }
@@ -196,7 +204,7 @@ func (c *completion) run() *apiError {
 			if err != nil && err.again && c.overdue() {
 				return deadlineError()
 			}
-			return err
+			return c.nameBroken(err)
 		}
 		c.s.failed.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Str("code", err.Code).Str("error", err.why()).
 			Str("prefill", urlOf(c.p.lease.Backend)).Str("decode", urlOf(c.d.lease.Backend)).Msg("round failed, another one begins")
@@ -258,9 +266,13 @@ func (c *completion) interrupted() *apiError {
 	case c.gone.Load():
 		return errGone()
 	case c.stop.Load():
-		return newError(fasthttp.StatusServiceUnavailable, codeShuttingDown, "", "xpyd is shutting down").retryAfter(1)
+		return shuttingDown()
 	}
 	return nil
+}
+
+func shuttingDown() *apiError {
+	return newError(fasthttp.StatusServiceUnavailable, codeShuttingDown, "", "xpyd is shutting down").retryAfter(1)
 }
 
 // clientGone cuts whatever waits for a backend. P is left some time to answer: a
@@ -282,10 +294,16 @@ func (c *completion) leave() {
 	}
 }
 
+// stopGrace is how long a client may take for the end of its answer when the drain time is
+// over.
+const stopGrace = 500 * time.Millisecond
+
 // serverStopping ends the completion with an error: the drain time is over.
 func (c *completion) serverStopping() {
 	c.stop.Store(true)
 	now := time.Now()
+	_ = c.conn.SetReadDeadline(now)
+	_ = c.conn.SetWriteDeadline(now.Add(stopGrace))
 	c.p.x.interrupt(now.Add(c.s.cfg.Timeouts.PrefillAbortGrace))
 	c.d.x.interrupt(now)
 	c.leaveQueue()
@@ -297,12 +315,15 @@ func (c *completion) answerError(err *apiError) {
 		err = errGone()
 	}
 	c.failure = err
-	err.write(c.ctx) // also to a client that is gone: it may have closed its write side only
+	c.s.writeError(c.ctx, c.client, err) // also to a client that is gone: it may have closed its write side only
 	c.commonHeaders()
 	// Half a body would be read as a request, and what followed a body that is no JSON
 	// cannot be trusted to be one.
 	if !c.body.complete || err.Code == codeClientGone || c.state.get() == stateAdmitted && err.Status < 500 {
 		c.ctx.SetConnectionClose()
+	}
+	if !c.body.complete {
+		leaveUnread(c.ctx)
 	}
 	c.finish(nil)
 }
@@ -317,6 +338,10 @@ func (c *completion) answer() {
 	c.commonHeaders()
 	if c.d.streamed {
 		h.Set("X-Accel-Buffering", "no")
+	}
+	if c.d.size < 0 && !c.ctx.Request.Header.IsHTTP11() {
+		c.answerUntilClose()
+		return
 	}
 	c.ctx.Response.SetBodyStream(c, c.d.size)
 	c.ctx = nil

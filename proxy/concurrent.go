@@ -1,14 +1,27 @@
 package proxy
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"xpyd/router"
 )
 
+// beside is a prefill leg that runs beside D's, on a goroutine of its own.
+type beside struct {
+	result chan legResult // nil: there is none
+	cut    atomic.Bool    // it was interrupted, and did nothing wrong
+
+	mu       sync.Mutex
+	answered bool // D has: what becomes of P is nothing to it any more
+	failed   bool // before that
+}
+
 // bothLegs runs a round for a connector whose legs start together. The first leg to
-// fail cuts the other, which would wait for blocks that never come or nobody reads.
+// fail cuts the other, which would wait for blocks that never come or nobody reads. A
+// token of D shows that it has the blocks: then P ends by itself, at the latest as the
+// answer does.
 func (c *completion) bothLegs() *apiError {
 	want := c.want(router.Prefill, c.p.tried)
 	want.Alone = true
@@ -18,37 +31,71 @@ func (c *completion) bothLegs() *apiError {
 	}
 	b := c.p.lease.Backend
 	c.buildPrefill()
-	var failed, cut atomic.Bool
-	result := make(chan legResult, 1)
-	go func() {
-		r := legResult{err: internalError(), outcome: router.ClientGone}
-		c.s.guard(func() { r = c.prefillAttempt(b) })
-		if cut.Load() && r.outcome == router.Timeout {
-			r.outcome = router.ClientGone // it did nothing wrong
-		}
-		c.p.lease.Release(r.outcome)
-		if r.err != nil {
-			failed.Store(true)
+	s := &c.p.beside
+	s.result, s.answered, s.failed = make(chan legResult, 1), false, false
+	s.cut.Store(false)
+	go c.prefillBeside(b)
+	err := c.decode()
+	s.mu.Lock()
+	s.answered = true
+	prefillFirst := s.failed
+	s.mu.Unlock()
+	if err == nil {
+		if c.d.x.resume(); c.interrupted() != nil { // P failed as D answered
 			c.d.x.interrupt(time.Now())
 		}
-		result <- r
-	}()
-	err := c.decode()
-	prefillFirst := failed.Load()
-	if err != nil && !prefillFirst {
-		cut.Store(true)
+		return nil
+	}
+	if !prefillFirst {
+		s.cut.Store(true)
 		c.p.x.interrupt(time.Now())
 	}
-	r := <-result
-	c.reached = c.reached || c.p.x.sent()
-	if err != nil { // each leg may have cut the other: neither limit may outlive the round
-		c.p.x.reset()
-		c.d.x.reset()
+	r := c.endBeside()
+	if c.broken.Load() > 0 && c.p.x.sent() && c.d.x.sent() {
+		c.broken.Store(maxBroken) // the other, which was cut, may have died of it too
 	}
-	if err == nil || !prefillFirst || c.interrupted() != nil {
+	// Each leg may have cut the other: neither limit may outlive the round.
+	c.p.x.reset()
+	c.d.x.reset()
+	if !prefillFirst || c.interrupted() != nil {
 		return err
 	}
 	c.p.tried = append(c.p.tried, b)
 	r.err.again = r.next
 	return r.err
+}
+
+// prefillBeside is the prefill leg, which cuts D's where it fails first.
+func (c *completion) prefillBeside(b *router.Backend) {
+	s := &c.p.beside
+	r := legResult{err: internalError(), outcome: router.ClientGone}
+	c.s.guard(func() { r = c.prefillAttempt(b) })
+	if s.cut.Load() && r.outcome == router.Timeout {
+		r.outcome = router.ClientGone
+	}
+	c.p.lease.Release(r.outcome)
+	s.mu.Lock()
+	if r.err != nil && !s.answered {
+		s.failed = true
+		c.d.x.interrupt(time.Now())
+	}
+	s.mu.Unlock()
+	s.result <- r
+}
+
+// endBeside waits for the end of the prefill leg that runs beside D's.
+func (c *completion) endBeside() legResult {
+	r := <-c.p.beside.result
+	c.p.beside.result = nil
+	c.reached = c.reached || c.p.x.sent()
+	return r
+}
+
+// cutBeside ends that leg if there still is one: the answer has ended.
+func (c *completion) cutBeside() {
+	if c.p.beside.result != nil {
+		c.p.beside.cut.Store(true)
+		c.p.x.interruptBy(time.Now())
+		c.endBeside()
+	}
 }

@@ -28,6 +28,7 @@ type Config struct {
 	// Pprof opens /debug/pprof/ on the admin port. Heap profiles hold prompts.
 	Pprof bool `mapstructure:"pprof"`
 
+	Headers    Headers    `mapstructure:"headers"`
 	Limits     Limits     `mapstructure:"limits"`
 	Timeouts   Timeouts   `mapstructure:"timeouts"`
 	KV         KV         `mapstructure:"kv"`
@@ -36,16 +37,30 @@ type Config struct {
 	Errors     Errors     `mapstructure:"errors"`
 }
 
+// Headers are fields of the client's head.
+type Headers struct {
+	// Pass names those that go on to the engines, with both legs and with what is relayed,
+	// beside the ones that always do. Of several lines of one name the first goes.
+	Pass []string `mapstructure:"pass"`
+}
+
 // Limits bound what a client or a backend may make the process hold. Sizes in bytes.
 type Limits struct {
 	// Body is the largest request body; a larger one is answered 413.
 	Body int64 `mapstructure:"body"`
 	// BodyBudget bounds the request bodies buffered at any moment, all clients
-	// together; charged as they grow. When spent: 503 with Retry-After.
+	// together; charged as they grow. When spent: 503 with Retry-After. Its last eighth is
+	// for bodies up to 64 KiB.
 	BodyBudget int64 `mapstructure:"body_budget"`
-	// Answer is the largest answer that is buffered whole: P's always (larger: 502),
+	// Answer is the largest answer that is buffered whole: P's always (larger: decode alone, or 502),
 	// D's when it is not streamed (larger: streamed on).
 	Answer int64 `mapstructure:"answer"`
+	// AnswerBudget bounds D's answers that are buffered whole at any moment, beyond 64 KiB
+	// each. When spent, an answer is streamed on, as one larger than Answer.
+	AnswerBudget int64 `mapstructure:"answer_budget"`
+	// ClientShare is the part of BodyBudget, and of AnswerBudget, that one client may hold:
+	// one API key, or one address where no keys are set. Above 0, up to 1.
+	ClientShare float64 `mapstructure:"client_share"`
 	// ConnectionsPerIP caps the open connections of one client address. 0: no cap.
 	ConnectionsPerIP int `mapstructure:"connections_per_ip"`
 	// ClientInFlight caps the completions that one client has at a time: one API key, or
@@ -59,8 +74,11 @@ type Limits struct {
 type Timeouts struct {
 	// Header is the time for a request head to arrive (408).
 	Header time.Duration `mapstructure:"header"`
-	// Body is the time for a request body to arrive, plus 1 s per 64 KiB (408).
+	// Body is the time for a request body to arrive, plus 1 s per 64 KiB (408); no more
+	// than this is left at any moment.
 	Body time.Duration `mapstructure:"body"`
+	// BodyStall is the longest silence inside a request body (408).
+	BodyStall time.Duration `mapstructure:"body_stall"`
 	// Idle closes a client's kept-alive connection.
 	Idle time.Duration `mapstructure:"idle"`
 	// Dial is the time to connect to a backend.
@@ -110,8 +128,8 @@ type KV struct {
 type DecodeOnly struct {
 	// Enabled lets D prefill by itself, where the connector allows it.
 	Enabled bool `mapstructure:"enabled"`
-	// MaxShare caps such requests to this part of what is in flight on the decode
-	// pool; 4 are always allowed.
+	// MaxShare caps such requests to this part of the decode pool's slots: of each
+	// backend that is not down decode_max_in_flight, or 256. 1 is no cap, 0 allows none.
 	MaxShare float64 `mapstructure:"max_share"`
 }
 
@@ -131,15 +149,16 @@ type Errors struct {
 func DefaultConfig() Config {
 	return Config{
 		Listen: ":8080", Admin: "127.0.0.1:8081", Connector: "nixl", Warmup: true,
-		Limits: Limits{Body: 32 << 20, BodyBudget: 1 << 30, Answer: 8 << 20},
+		Headers: Headers{Pass: []string{"X-Session-ID", "X-Vllm-Priority"}},
+		Limits:  Limits{Body: 32 << 20, BodyBudget: 1 << 30, Answer: 8 << 20, AnswerBudget: 256 << 20, ClientShare: 0.5},
 		Timeouts: Timeouts{
-			Header: 10 * time.Second, Body: 30 * time.Second, Idle: 120 * time.Second,
+			Header: 10 * time.Second, Body: 30 * time.Second, BodyStall: 10 * time.Second, Idle: 120 * time.Second,
 			Dial: time.Second, Prefill: 600 * time.Second, FirstEvent: 600 * time.Second,
 			StreamIdle: 300 * time.Second, Request: time.Hour, WriteStall: 30 * time.Second, UpstreamIdle: 4 * time.Second,
 			PrefillAbortGrace: time.Second, DrainDelay: 0, Drain: 300 * time.Second,
 		},
 		KV:         KV{Lease: 30 * time.Second, LeaseMargin: 5 * time.Second, Release: "auto"},
-		DecodeOnly: DecodeOnly{Enabled: true, MaxShare: 0.25},
+		DecodeOnly: DecodeOnly{Enabled: true, MaxShare: 1},
 		Usage:      Usage{Rewrite: true},
 	}
 }

@@ -37,6 +37,17 @@ func (d *deadline) settle(arm func(time.Time) error) (moved bool, err error) {
 	return true, arm(d.want)
 }
 
+// glance ends a wait at the given time, unless its deadline is nearer; settle then moves the
+// deadline back to where it is.
+func (d *deadline) glance(at time.Time, arm func(time.Time) error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.armed.IsZero() || at.Before(d.armed) {
+		d.armed = at
+		_ = arm(at)
+	}
+}
+
 // again makes a wait in progress look once more; the deadline stays where it is.
 func (d *deadline) again(arm func(time.Time) error) {
 	d.mu.Lock()

@@ -14,6 +14,7 @@ import (
 )
 
 func TestOneDeadlineForTheWholeRequest(t *testing.T) {
+	together(t)
 	const limit = 500 * time.Millisecond
 	tests := map[string]struct {
 		fault     string
@@ -133,12 +134,12 @@ func TestBackendIsEjectedWhenAllOfItsStreamsStall(t *testing.T) {
 		}
 		return answers
 	}
-	got := run(stalls, stalls, goesOn, goesOn)
+	got := run(goesOn, goesOn, stalls, stalls)
 	for i, a := range got {
-		if i < 2 && a.code() != "decode_stalled" {
+		if i >= 2 && a.code() != "decode_stalled" {
 			t.Errorf("stalled stream %d: %s %.300s", i, a.code(), a.body)
 		}
-		if i >= 2 {
+		if i < 2 {
 			r.expectWhole(goesOn, a)
 		}
 	}
@@ -152,6 +153,7 @@ func TestBackendIsEjectedWhenAllOfItsStreamsStall(t *testing.T) {
 }
 
 func TestClientLimit(t *testing.T) {
+	together(t)
 	tests := map[string]struct {
 		keys        []string
 		first, same string

@@ -19,6 +19,7 @@ type decodeLeg struct {
 	lease   router.Lease
 	tried   []*router.Backend // by this request, for whatever reason they failed
 	refused []*router.Backend // no connection: useless for the rest of the request
+	failed  *router.Backend   // the last round's, if it failed with a handle
 	down    atomic.Bool       // the active check took the backend down while the leg waited
 	// source watches P while D may be loading its blocks: D waits for a P that is frozen
 	// without a limit. cutOff: P went down.
@@ -40,7 +41,8 @@ type decodeLeg struct {
 	// checked, or too large for that.
 	streamed bool
 	large    bool
-	size     int // for fasthttp: −1 is chunked
+	held     charge // for what relay.buf holds beyond freeAnswer
+	size     int    // for fasthttp: −1 is chunked
 	whole    kvparams.Completion
 	out      kvparams.Segments
 	relay    relay
@@ -144,7 +146,7 @@ func (c *completion) decodeAttempt(b *router.Backend) legResult {
 
 // decodeRefused ends a leg that D answered with an error.
 func (c *completion) decodeRefused(b *router.Backend, e *apiError) legResult {
-	if e.Status < 500 {
+	if e.Status < 500 || e.blameless {
 		// D has normally told P already. Where its validation came first it has not,
 		// and the blocks would wait for the lease; the same D lives, so it is asked.
 		c.abandon(nil)
@@ -153,6 +155,9 @@ func (c *completion) decodeRefused(b *router.Backend, e *apiError) legResult {
 	if e.Code == codeUpstreamAuth {
 		c.abandon(b)
 		return legResult{err: e, outcome: router.Auth, sent: true}
+	}
+	if e.Code == codeDecodeFailed {
+		c.diedOf(b, c.d.x.wrote)
 	}
 	return legResult{err: e, outcome: c.blame(b), sent: true}
 }
@@ -165,6 +170,7 @@ func (c *completion) blame(d *router.Backend) router.Outcome {
 		return router.Engine
 	}
 	c.snap.PairFailed(c.handoff.from, d)
+	c.d.failed = d
 	c.abandon(d)
 	return router.KVLoad
 }
@@ -176,17 +182,10 @@ func (c *completion) decodeBroke(b *router.Backend, err error) legResult {
 		panic("BUG: decode leg failed with " + err.Error())
 	}
 	if ue.stage == stageDial {
-		c.handoff.unsent()
-		if gone := c.interrupted(); gone != nil {
-			c.abandon(nil)
-			return legResult{err: gone, outcome: router.ClientGone}
-		}
-		if isOurs(ue.err) {
-			c.abandon(nil)
-			return legResult{err: outOfDescriptors(), outcome: router.ClientGone}
-		}
-		c.s.probes.suspect(b)
-		return legResult{err: c.decodeUnavailable(), outcome: router.Refused}
+		return c.decodeUndialled(b, ue)
+	}
+	if ue.brokeOff() {
+		c.broken.Add(1)
 	}
 	if gone := c.interrupted(); gone != nil {
 		// D has the whole request and aborts, which frees P's blocks. A request cut
@@ -207,6 +206,9 @@ func (c *completion) decodeBroke(b *router.Backend, err error) legResult {
 		e.cause = "moved: the prefill backend's health checks failed"
 		return legResult{err: e, outcome: router.ClientGone, sent: true}
 	}
+	if c.handoff.live() {
+		c.d.failed = b
+	}
 	c.abandon(b)
 	if c.d.down.Load() {
 		e := c.decodeFailed("decode backend failed its health checks")
@@ -224,6 +226,21 @@ func (c *completion) decodeBroke(b *router.Backend, err error) legResult {
 	e := c.decodeFailed("decode backend broke off before its first event")
 	e.cause = ue.Error()
 	return legResult{err: e, outcome: router.Gateway, sent: true}
+}
+
+// decodeUndialled: no connection came about, so D has not seen the handle.
+func (c *completion) decodeUndialled(b *router.Backend, ue *upstreamError) legResult {
+	c.handoff.unsent()
+	if gone := c.interrupted(); gone != nil {
+		c.abandon(nil)
+		return legResult{err: gone, outcome: router.ClientGone}
+	}
+	if isOurs(ue.err) {
+		c.abandon(nil)
+		return legResult{err: outOfDescriptors(), outcome: router.ClientGone}
+	}
+	c.s.probes.suspect(b)
+	return legResult{err: c.decodeUnavailable(), outcome: router.Refused}
 }
 
 // decodeFailed is a failure that a new round may mend. After the second burnt prefill
@@ -248,14 +265,11 @@ func (c *completion) decodeAnswered() error {
 		return c.firstEvents()
 	}
 	c.d.streamed = false
-	buf, err := x.readAll(c.d.relay.buf[:0], c.s.cfg.Limits.Answer)
+	buf, err := c.s.readHeld(x, c.d.relay.buf[:0], c.client, &c.d.held)
 	c.d.relay.buf = buf
-	if status == fasthttp.StatusOK && errors.Is(err, errTooLarge) {
-		return c.commitLarge()
-	}
 	switch {
 	case errors.Is(err, errTooLarge):
-		return newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "decode backend's error is larger than limits.answer")
+		return c.commitLarge(err)
 	case err != nil:
 		return err
 	case c.s.authFailed(status):
@@ -294,15 +308,18 @@ func (c *completion) commitWhole() error {
 	}
 	d.out = d.whole.AppendClient(d.out[:0], c.cachedTokens())
 	d.size, d.large = d.out.Len(), false
+	d.relay.handle = d.whole.Handle()
 	c.commit()
+	c.endDecode(d.lease.Backend, router.OK, "") // D is done: a client that reads slowly holds no place on it
 	return nil
 }
 
-// commitLarge lets an answer that is too large to buffer through as it comes.
-func (c *completion) commitLarge() error {
+// commitLarge lets an answer through as it comes that is too large to buffer, or for which
+// there is no room, as err says.
+func (c *completion) commitLarge(err error) error {
 	d := &c.d
 	if d.x.body.untilEOF {
-		return c.decodeFailed("decode backend sent a large answer without a length")
+		return tooLargeToHold(err)
 	}
 	d.large, d.size = true, int(d.x.head.length)
 	if d.size < 0 {
@@ -342,7 +359,7 @@ func (c *completion) freeBody() {
 	c.req.Reset()
 	clear(c.p.segs)
 	clear(c.d.segs)
-	c.body.free(&c.s.budget)
+	c.body.free(c.s)
 }
 
 // cachedTokens is what the client is told about prefix cache hits: P's figure, as D
@@ -358,7 +375,7 @@ func (c *completion) cachedTokens() int {
 // failure before that is no answer at all and may be tried again.
 func (c *completion) firstEvents() error {
 	r := &c.d.relay
-	r.start(c.cachedTokens(), c.req.Choices())
+	r.start(c.cachedTokens(), c.req.Choices(), c.s.cfg.Errors.ExposeUpstream)
 	for {
 		buf, err := c.d.x.fill(r.buf)
 		r.buf = buf
@@ -376,7 +393,7 @@ func (c *completion) firstEvents() error {
 		case err != nil:
 			return err
 		case int64(len(r.buf)) > c.s.cfg.Limits.Answer:
-			return c.decodeFailed("decode backend sent an event larger than limits.answer")
+			return eventTooLarge()
 		}
 	}
 }

@@ -29,6 +29,8 @@ type apiError struct {
 	asked time.Duration
 	// again: nothing has reached the client and a new round may do better.
 	again bool
+	// blameless: although it is a 5xx, no backend has failed.
+	blameless bool
 }
 
 // Error codes of xpyd's own answers. README.md explains each.

@@ -32,6 +32,9 @@ type exchange struct {
 	head  head
 	body  bodyDecoder
 	wrote time.Time // when the request was written
+	large bool      // the answer was an error larger than limits.answer: see readAnswer
+	// repeated: the request was written twice, and the backend may have begun with the first.
+	repeated bool
 	// armed is the deadline last asked for, so that it is moved at most once a second.
 	armed time.Time
 	end   time.Time // of the request that is under way
@@ -101,7 +104,7 @@ func (x *exchange) setDeadline(at time.Time) {
 // but only when again allows it: a backend may have seen the first. After a failure
 // the connection is still held, until finish or drop: P may yet answer on it.
 func (x *exchange) do(u *upstream, req *upstreamRequest, deadline time.Time, again bool) error {
-	x.wrote = time.Time{} // not that of an earlier request
+	x.wrote, x.repeated = time.Time{}, false // not those of an earlier request
 	if u == nil {
 		return &upstreamError{stage: stageDial, silent: true, err: errRemoved}
 	}
@@ -116,8 +119,7 @@ func (x *exchange) do(u *upstream, req *upstreamRequest, deadline time.Time, aga
 	}
 	var ue *upstreamError
 	if again && errors.As(err, &ue) && ue.reused && ue.silent && !ue.timeout() && !x.interrupted() {
-		x.drop()
-		err = x.try(u, req, deadline, u.dial)
+		return x.repeat(u, req, deadline, ue)
 	}
 	return err
 }
@@ -295,6 +297,16 @@ func (x *exchange) readAll(dst []byte, limit int64) ([]byte, error) {
 }
 
 var errTooLarge = errors.New("answer larger than limits.answer")
+
+// readAnswer is readAll for an answer that is judged by its status first: where an error is
+// larger than limit, that is all that is known of it, and large is set.
+func (x *exchange) readAnswer(dst []byte, limit int64) ([]byte, error) {
+	dst, err := x.readAll(dst, limit)
+	if x.large = errors.Is(err, errTooLarge) && x.head.status != fasthttp.StatusOK; x.large {
+		return dst[:0], nil
+	}
+	return dst, err
+}
 
 // halfClose tells the backend that nobody waits any more, and still lets an answer in
 // that is on its way.

@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"math"
 	"slices"
+	"time"
 
 	"xpyd/router"
 )
@@ -24,6 +26,7 @@ func (s *Server) FailChecks(url string) {
 			b.Observe(false)
 		}
 	}
+	s.lookForOutage()
 }
 
 // ForgetModels puts lists that are old and wrong in the place of what the engines list.
@@ -44,11 +47,45 @@ func (s *Server) ModelsKnown() bool {
 	return true
 }
 
+// WaitForLateAnswers gives a P that went down all the time that a busy machine may need for an
+// answer that is on its way.
+func (s *Server) WaitForLateAnswers() { s.downGrace = 5 * time.Second }
+
 // BreakAtOnce is for tests that break thousands of streams.
 func (s *Server) BreakAtOnce() { s.breakPause = 0 }
 
+// WatchClosely is for tests that wait for thousands of peers to leave. Called before any
+// request.
+func (s *Server) WatchClosely() {
+	s.watch.mu.Lock()
+	defer s.watch.mu.Unlock()
+	s.watch.every = time.Millisecond
+}
+
 // Live is how many completions run.
 func (s *Server) Live() int64 { return s.live.Load() }
+
+// TrustChecks keeps failures of completions from telling on the readiness, and the requests
+// that the proxy would send for that from whoever breaks completions for long.
+func (s *Server) TrustChecks() {
+	s.sound.mu.Lock()
+	defer s.sound.mu.Unlock()
+	s.sound.pace.failures = math.MaxInt
+}
+
+// HastenReadiness has failures of completions tell on the readiness within a moment.
+func (s *Server) HastenReadiness() {
+	s.sound.mu.Lock()
+	defer s.sound.mu.Unlock()
+	s.sound.pace = soundPace{failures: 3, patience: 50 * time.Millisecond, gap: time.Minute, every: 10 * time.Millisecond, hold: time.Millisecond}
+}
+
+// CompletionsFailing is how many completions in a row the backends did not serve.
+func (s *Server) CompletionsFailing() int {
+	s.sound.mu.Lock()
+	defer s.sound.mu.Unlock()
+	return s.sound.failures
+}
 
 // StopChecks ends the active checks: backends keep the state that they have.
 func (s *Server) StopChecks() { s.probes.close() }
@@ -61,3 +98,6 @@ func (s *Server) OnNewBuffer(f func()) {
 		return &b
 	}
 }
+
+// Connections is how many clients' connections are open.
+func (s *Server) Connections() int64 { return s.accepting.Load().open.Load() }

@@ -1,6 +1,10 @@
 package proxy
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"xpyd/metrics"
+)
 
 // PanicOnBuffer makes the n-th buffer that is made anew for an answer panic. Called
 // before any request.
@@ -13,4 +17,9 @@ func (s *Server) PanicOnBuffer(n int32) {
 		b := make([]byte, 0, relayBuffer)
 		return &b
 	}
+}
+
+// ForgetLabels has the metrics know no label. Called before any request.
+func (s *Server) ForgetLabels() {
+	s.metrics = metrics.New("test", metrics.Labels{}, s.backendLoad, nil, s.ledger.pinned, s.ledger.stranded, s.bodies.inUse, s.held.inUse)
 }

@@ -57,6 +57,7 @@ func TestLinesOfFailedLegsAreBounded(t *testing.T) {
 }
 
 func TestDecodeDiesInTheStream(t *testing.T) {
+	together(t)
 	for _, end := range []string{"fin", "rst"} {
 		for _, chat := range []bool{false, true} {
 			first := 1 // events that make a first token reach the client
@@ -81,6 +82,7 @@ func TestDecodeDiesInTheStream(t *testing.T) {
 
 // fetch drops what was not read yet when a transfer breaks: its reader gets the event first.
 func TestStreamBreaksOffSomeTimeAfterItsErrorEvent(t *testing.T) {
+	together(t)
 	for _, marker := range []string{"[[D:die@4:fin]]", "[[D:die@4:rst]]", "[[D:error-done@4]]"} {
 		t.Run(marker, func(t *testing.T) {
 			r := newRig(t, rigOptions{})
@@ -106,6 +108,7 @@ func TestStreamBreaksOffSomeTimeAfterItsErrorEvent(t *testing.T) {
 }
 
 func TestFailuresBeforeTheFirstTokenAreMended(t *testing.T) {
+	together(t)
 	for _, tc := range []struct{ name, kind string }{
 		{"reset", "rst"}, {"closed", "fin"}, {"status 500", "status=500"}, {"status 503", "status=503"},
 		{"KV load failed", "kvfail"}, {"error first", "error-first"}, {"nothing but [DONE]", "zero"}, {"truncated", "truncate@40"},
@@ -133,6 +136,7 @@ func TestFailuresBeforeTheFirstTokenAreMended(t *testing.T) {
 }
 
 func TestFailuresBeforeTheFirstTokenEndAfterTwoRounds(t *testing.T) {
+	together(t)
 	for _, c := range forms(prompt, 6) {
 		t.Run(c.name(), func(t *testing.T) {
 			r := newRig(t, rigOptions{decode: 2})
@@ -159,6 +163,7 @@ func TestErrorEventThenDone(t *testing.T) {
 }
 
 func TestStreamsThatOnlyLookWhole(t *testing.T) {
+	together(t)
 	for _, kind := range []string{"no-done", "no-finish"} {
 		for _, chat := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/chat=%v", kind, chat), func(t *testing.T) {
@@ -171,6 +176,7 @@ func TestStreamsThatOnlyLookWhole(t *testing.T) {
 }
 
 func TestAdversarialTextIsContent(t *testing.T) {
+	together(t)
 	for _, marker := range []string{"[[text:done]]", "[[text:finish]]", "[[text:big]]", "[[text:crlf]]", "[[text:comments]]", "[[text:empty]]", "[[text:utf8]]", "[[D:slice@1]]"} {
 		for _, chat := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/chat=%v", marker, chat), func(t *testing.T) {
@@ -191,9 +197,10 @@ func TestAdversarialTextIsContent(t *testing.T) {
 }
 
 func TestPrefillFaults(t *testing.T) {
+	together(t)
 	for _, tc := range []struct {
 		kind   string
-		status int // with every prefill engine at fault; 200: decode alone
+		status int // with every prefill engine at fault; 200: decode alone, which is off for the others
 		code   string
 	}{
 		{"rst", 502, "prefill_failed"},
@@ -208,7 +215,7 @@ func TestPrefillFaults(t *testing.T) {
 		{"status=302", 502, "prefill_failed"},
 	} {
 		t.Run(tc.kind, func(t *testing.T) {
-			r := newRig(t, rigOptions{prefill: 2})
+			r := newRig(t, rigOptions{prefill: 2, config: func(c *proxy.Config) { c.DecodeOnly.Enabled = tc.status == 200 }})
 			f, err := sim.ParseFault(tc.kind)
 			if err != nil {
 				t.Fatal(err)
@@ -242,9 +249,10 @@ func TestPrefillFaults(t *testing.T) {
 }
 
 func TestUnusableHandlesNeverReachDecode(t *testing.T) {
+	together(t)
 	for _, what := range []string{"port", "port-zero", "port-high", "no-port", "no-host", "host-empty", "host-null", "no-engine", "no-id", "no-blocks", "null-blocks", "empty-blocks", "empty-group", "string-blocks", "no-flag", "flag-false"} {
 		t.Run(what, func(t *testing.T) {
-			r := newRig(t, rigOptions{})
+			r := newRig(t, rigOptions{config: noDecodeAlone})
 			c := forms(prompt+"[[P:badhandle="+what+"]]", 4)[0]
 			a := r.call(c)
 			if a.status != 502 || a.code() != "invalid_prefill_handoff" {
@@ -281,6 +289,7 @@ func TestDecodeTimeouts(t *testing.T) {
 }
 
 func TestRejectedByDecodeFreesPrefill(t *testing.T) {
+	together(t)
 	for _, version := range []string{"0.32.0", "0.31.4"} {
 		t.Run(version, func(t *testing.T) {
 			r := newRig(t, rigOptions{engine: func(o *sim.Options) { o.Version, o.MaxModelLen = version, 4000 }})
@@ -308,6 +317,7 @@ func TestForcedToolGoesToDecodeWhenPrefillRefuses(t *testing.T) {
 // P answers 200 and hangs up in the answer, or ends it early: it holds blocks that nobody
 // can name.
 func TestPrefillAnswerThatIsNotWholeIsCounted(t *testing.T) {
+	together(t)
 	const half = `{"id":"c","choices":[{"index":0,"text":"a","finish_reason":"length"}],"kv_transfer_params":{"do_remote`
 	for name, tc := range map[string]struct {
 		length int

@@ -23,7 +23,7 @@ const (
 )
 
 func labels() metrics.Labels {
-	reasons := []string{reasonNone, reasonNoPool, reasonNoModel, reasonUnavailable, reasonBusy, reasonNoHandle, reasonToolChoice}
+	reasons := []string{reasonNone, reasonNoPool, reasonNoModel, reasonUnavailable, reasonBusy, reasonNoHandle, reasonBadHandle, reasonFailed, reasonToolChoice, reasonSuspect}
 	reasons = append(reasons, router.DecideReasons()[1:]...) // the first is reasonNone
 	for _, r := range kvparams.Reasons() {
 		reasons = append(reasons, string(r))
@@ -51,25 +51,50 @@ func apiName(api kvparams.API) string {
 // finish is the one end of a completion: it settles what is left of leases, handle
 // and buffers, counts, and writes the log line. writeErr is what fasthttp met while
 // writing the response.
+//
+// A panic in one step must not keep the others from what they give back. Nor may it leave
+// finish: fasthttp would close the body once more, outside any handler, which ends the process.
 func (c *completion) finish(writeErr error) {
 	s := c.s
+	defer s.live.Add(-1)
 	s.watch.remove(&c.watch)
 	if writeErr != nil && c.failure == nil {
 		// The client left while the last bytes were written.
 		c.leave()
 		c.failure = errGone()
 	}
-	c.abandon(nil)
+	c.safely((*completion).cutBeside)
+	c.safely((*completion).endHandle)
+	c.safely((*completion).endLegs)
+	c.safely((*completion).noteSoundness)
+	c.safely((*completion).account)
+	s.clients.leave(c.client)
+	c.safely((*completion).recycle)
+}
+
+// safely takes a step of finish, whatever becomes of it.
+func (c *completion) safely(step func(*completion)) {
+	s := c.s
+	defer func() {
+		if p := recover(); p != nil {
+			s.panicked(p)
+		}
+	}()
+	step(c)
+}
+
+func (c *completion) endHandle() { c.abandon(nil) }
+
+func (c *completion) endLegs() {
+	defer c.endRetry()
+	defer c.p.lease.Release(router.ClientGone)
+	defer c.d.lease.Release(router.ClientGone)
 	if c.d.lease.Held() {
 		c.endDecode(c.d.lease.Backend, router.ClientGone, "")
 	}
-	c.p.lease.Release(router.ClientGone)
-	c.endRetry()
-	c.logLine(c.count())
-	s.clients.leave(c.client)
-	c.recycle()
-	s.live.Add(-1)
 }
+
+func (c *completion) account() { c.logLine(c.count()) }
 
 // count returns the outcome it has counted.
 func (c *completion) count() string {
@@ -86,6 +111,9 @@ func (c *completion) count() string {
 	m.Request(apiName(c.api), outcome, now.Sub(c.times.start))
 	if c.reached {
 		m.Decision(c.path, c.reason)
+	}
+	if c.d.relay.handle {
+		c.s.keptByDecode(c.d.lease.Backend)
 	}
 	if c.d.streamed && !c.times.first.IsZero() {
 		m.Stream(apiName(c.api), c.path, c.times.first.Sub(c.times.start), now.Sub(c.times.first), c.d.relay.events)
@@ -153,7 +181,7 @@ func (c *completion) logLine(outcome string) {
 			e.Float64("handoff_ms", ms(t.handed.Sub(t.prefilled)))
 		}
 	}
-	if !t.first.IsZero() {
+	if c.d.streamed && !t.first.IsZero() { // a whole answer shows no first token
 		e.Float64("ttft_ms", ms(t.first.Sub(t.start)))
 	}
 	e.Float64("total_ms", ms(time.Since(t.start))).
@@ -173,6 +201,7 @@ func (c *completion) recycle() {
 	c.freeBody()
 	c.s.buffers.put(&c.d.relay)
 	c.d.relay = relay{}
+	c.d.held.lower(0)
 	c.p.x.reset()
 	c.d.x.reset()
 	c.freeAnswer()
@@ -180,8 +209,8 @@ func (c *completion) recycle() {
 	c.d.whole.Reset()
 	c.p.lease.Backend, c.d.lease.Backend = nil, nil
 	c.p.tried, c.d.tried, c.d.refused = c.p.tried[:0], c.d.tried[:0], c.d.refused[:0]
-	c.p.ans = kvparams.Answer{}
-	c.handoff = handoff{}
+	c.p.ans, c.p.suspect = kvparams.Answer{}, false
+	c.handoff, c.d.failed = handoff{}, nil
 	c.ctx, c.conn, c.snap, c.failure = nil, nil, nil, nil
 	c.done, c.woken = nil, false
 	c.client = clientID{}
@@ -231,7 +260,7 @@ func (s *Server) appendFields(dst []byte, h *fasthttp.RequestHeader) []byte {
 	}
 	dst = appendField(dst, "User-Agent", h.UserAgent())
 	dst = appendField(dst, "Traceparent", h.Peek("Traceparent"))
-	return appendField(dst, "Tracestate", h.Peek("Tracestate"))
+	return s.appendPassed(appendField(dst, "Tracestate", h.Peek("Tracestate")), h)
 }
 
 func appendField(dst []byte, name string, value []byte) []byte {

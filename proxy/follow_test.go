@@ -34,6 +34,7 @@ func keepTicking(t *testing.T, w *watcher) {
 // An end that came with the last bytes wakes no wait. It is found whether the watcher
 // has told of it before those bytes are read or tells of it after.
 func TestEndBehindTheLastBytesIsFound(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name string
 		end  func(far *net.TCPConn)
@@ -83,6 +84,7 @@ func (f farEnd) Write(p []byte) (int, error) {
 
 // Whatever comes is taken once and in order, in whatever pieces, and so is the end.
 func TestFollowTakesWhatComes(t *testing.T) {
+	t.Parallel()
 	const conns, size = 20, 1 << 20
 	w := startWatcher(t)
 	keepTicking(t, w)

@@ -338,6 +338,8 @@ func frameError(err error) *apiError {
 		return newError(fasthttp.StatusRequestEntityTooLarge, codeBodyTooLarge, "", "The body is too large.")
 	case errors.Is(err, fasthttp.ErrTimeout), errors.As(err, &netErr) && netErr.Timeout():
 		return newError(fasthttp.StatusRequestTimeout, codeRequestTimeout, "", "The request did not arrive in time.")
+	case errors.Is(err, errFraming):
+		return invalidHTTP("Each line must end in CR LF.")
 	}
-	return invalidHTTP("The request is not HTTP/1.1.")
+	return invalidHTTP("The request is not HTTP/1.1 or HTTP/1.0.")
 }

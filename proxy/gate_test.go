@@ -93,7 +93,7 @@ var gateCases = []gateCase{
 	{name: "20 folded line", raw: gatePost("X-A: 1\r\n  2\r\n"+sizeLine, "{}"), want: "400"},
 	{name: "20 folded by a tab", raw: gatePost("X-A: 1\r\n\t2\r\n"+sizeLine, "{}"), want: "400"},
 	{name: "20 fold of nothing", raw: gatePost(sizeLine+"X-A: 1\r\n \r\n", "{}"), want: "400"},
-	{name: "21 bare line feeds", raw: strings.ReplaceAll(gatePost(sizeLine, "{}"), "\r", ""), want: "400|408", cut: true, slow: true},
+	{name: "21 bare line feeds", raw: strings.ReplaceAll(gatePost(sizeLine, "{}"), "\r", ""), want: "400", cut: true},
 	{name: "21 bare line feeds, then a request", raw: strings.ReplaceAll(gatePost(sizeLine, "{}"), "\r", ""), want: "400"},
 	{name: "21 one bare line feed", raw: gatePost("X-A: 1\n"+sizeLine, "{}"), want: "400"},
 	{name: "22 bare CR in value", raw: gatePost("X-A: 1\rX-B: 2\r\n"+sizeLine, "{}"), want: "400"},
@@ -109,10 +109,8 @@ var gateCases = []gateCase{
 	{name: "32 chunk size 0x2", raw: gatePost(teLine, "0x2\r\n{}\r\n0\r\n\r\n"), want: "400"},
 	{name: "33 chunk size -2", raw: gatePost(teLine, "-2\r\n{}\r\n0\r\n\r\n"), want: "400"},
 	{name: "34 chunk without line end", raw: gatePost(teLine, "2\r\n{}XX0\r\n\r\n"), want: "400"},
-	{name: "35 space after chunk size", raw: gatePost(teLine, "2 \r\n{}\r\n0\r\n\r\n"), want: "200", keep: true},
-	// No limit counts an extension's bytes; fasthttp drops them as they come, until
-	// the read deadline. limits.require_content_length is the way to refuse them.
-	{name: "36 chunk extension of 32 KiB", raw: gatePost(teLine, "2;"+strings.Repeat("a", 32<<10)+"\r\n{}\r\n0\r\n\r\n"), want: "200", keep: true},
+	{name: "35 space after chunk size", raw: gatePost(teLine, "2 \r\n{}\r\n0\r\n\r\n"), want: "400"},
+	{name: "36 chunk extension of 32 KiB", raw: gatePost(teLine, "2;"+strings.Repeat("a", 32<<10)+"\r\n{}\r\n0\r\n\r\n"), want: "400", reset: true},
 	{name: "37 length in the trailer", raw: gatePost(teLine, "2\r\n{}\r\n0\r\nContent-Length: 5\r\n\r\n"), want: "400"},
 	{name: "38 no Host", raw: postLine + typeLine + sizeLine + "\r\n{}", want: "400"},
 	{name: "38 no field at all", raw: "GET /v1/models HTTP/1.1\r\n\r\n", want: "400"},
@@ -146,7 +144,7 @@ var gateCases = []gateCase{
 	{name: "52 first byte over the limit", raw: gatePost("Content-Length: 9000000\r\n", " "), want: "413", cut: true},
 	{name: "52 chunks over the limit", raw: gatePost(teLine, "480000\r\n"+strings.Repeat(" ", 0x480000)+"\r\n0\r\n\r\n"), want: "413", reset: true},
 	{name: "53 Expect", raw: gatePost("Expect: 100-continue\r\n"+sizeLine, "{}"), want: "100 200", keep: true},
-	{name: "53 Expect in capitals", raw: gatePost("Expect: 100-Continue\r\n"+sizeLine, "{}"), want: "200", keep: true},
+	{name: "53 Expect in capitals", raw: gatePost("Expect: 100-Continue\r\n"+sizeLine, "{}"), want: "100 200", keep: true},
 	{name: "53 Expect on 1.0", raw: "POST /v1/completions HTTP/1.0\r\nExpect: 100-continue\r\n" + typeLine + sizeLine + "\r\n{}", want: "417"},
 	{name: "53 Expect and a bad request", raw: gatePost("Expect: 100-continue\r\nX A: 1\r\n"+sizeLine, "{}"), want: "400"},
 	{name: "54 unknown Expect", raw: gatePost("Expect: foo\r\n"+sizeLine, "{}"), want: "417"},
@@ -437,7 +435,7 @@ func TestGateOversizeHeads(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			g := newGateServer(gateOptions{readTimeout: time.Second})
 			conn := &gateConn{in: strings.NewReader(c.raw)}
-			_ = g.server.ServeConn(conn) // reports the parse error that it answered
+			_ = g.server.ServeConn(&framedConn{Conn: conn}) // reports the parse error that it answered
 			answer, err := readGateAnswer(bufio.NewReader(&conn.out))
 			if err != nil || answer.status != fasthttp.StatusRequestHeaderFieldsTooLarge || !answer.close {
 				t.Errorf("answer %+v (%v), want a closing 431", answer, err)
@@ -555,7 +553,7 @@ func (c gateCase) checkSplit(t *testing.T, at int) {
 	g := newGateServer(gateOptions{readTimeout: 10 * time.Second})
 	client, server := net.Pipe()
 	var work sync.WaitGroup
-	work.Go(func() { _ = g.server.ServeConn(server) }) // reports the errors that it answered
+	work.Go(func() { _ = g.server.ServeConn(&framedConn{Conn: server}) }) // reports the errors that it answered
 	work.Go(func() {
 		// A write fails once the server has refused and closed.
 		for _, part := range []string{c.raw[:at], c.raw[at:], gateSmuggled} {

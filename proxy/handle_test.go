@@ -28,6 +28,7 @@ func (r *rig) released(e *sim.Engine, id string) {
 }
 
 func TestHandleGoesToOneDecodeRequest(t *testing.T) {
+	together(t)
 	for _, kind := range []string{"rst", "fin", "status=500", "status=503", "kvfail"} {
 		t.Run(kind, func(t *testing.T) {
 			r := newRig(t, rigOptions{decode: 2, router: inTurn})
@@ -164,6 +165,7 @@ func TestLateAnswerOfPrefillIsReleased(t *testing.T) {
 
 // P was about to answer as its time ran out: nobody decodes that, but its blocks are given back.
 func TestAnswerOfPrefillBehindItsDeadline(t *testing.T) {
+	together(t)
 	for _, tc := range []struct {
 		code string
 		set  func(*proxy.Timeouts)
@@ -239,6 +241,7 @@ func (d *panicky) AppendDecode(dst kvparams.Segments, r *kvparams.Request, h kvp
 }
 
 func TestPanicGivesEverythingBack(t *testing.T) {
+	together(t)
 	for _, leg := range []string{"prefill", "decode"} {
 		t.Run(leg, func(t *testing.T) {
 			nixl, ok := kvparams.Lookup("nixl")

@@ -114,7 +114,7 @@ func (c *completion) abandon(avoid *router.Backend) {
 	if !c.handoff.live() {
 		return
 	}
-	a := abandoned{h: &c.handoff, legID: c.legID, api: c.api, fields: c.fields, req: &c.req, snap: c.snap, avoid: avoid}
+	a := abandoned{h: &c.handoff, legID: c.legID, api: c.api, fields: c.fields, req: &c.req, snap: c.snap, avoid: avoid, broken: int(c.broken.Load())}
 	if avoid == nil && c.d.lease.Held() {
 		a.prefer = c.d.lease.Backend
 	}
@@ -198,9 +198,19 @@ func (h *handoff) handleFor(d *router.Backend, handle kvparams.Handle) kvparams.
 			Msg("the prefill backend names a loopback side channel; set VLLM_NIXL_SIDE_CHANNEL_HOST there, or kv.rewrite_loopback here")
 	})
 	if s.cfg.KV.RewriteLoopback {
-		handle.Raw = rewriteHost(handle.Raw, handle.RemoteHost, hostOf(h.from))
+		return handle.WithHost(hostOf(h.from))
 	}
 	return handle
+}
+
+// keptByDecode notes an answer of D with a handle of its own: with bidirectional_kv_xfer D
+// keeps the blocks of all that it has answered, for a next turn that never asks for them.
+func (s *Server) keptByDecode(d *router.Backend) {
+	s.metrics.KeptByDecode()
+	s.keptOnce.Do(func() {
+		s.log.Warn().Str("decode", d.URL).
+			Msg("the decode backend keeps the blocks of each answer for decoder_kv_blocks_ttl, 480 s unless set, and xpyd does not use them; start it without bidirectional_kv_xfer")
+	})
 }
 
 // hostOf is the host of a backend as configured. It allocates nothing: Addr was built
@@ -211,17 +221,6 @@ func hostOf(b *router.Backend) string {
 
 func loopback(host []byte) bool {
 	return bytes.HasPrefix(host, []byte("127.")) || string(host) == "::1" || bytes.EqualFold(host, []byte("localhost"))
-}
-
-// rewriteHost replaces host, which is a slice of raw, in a copy.
-func rewriteHost(raw, host []byte, with string) []byte {
-	at := bytes.Index(raw, append(append([]byte{'"'}, host...), '"'))
-	if at < 0 {
-		return raw
-	}
-	out := append(make([]byte, 0, len(raw)+len(with)), raw[:at+1]...)
-	out = append(out, with...)
-	return append(out, raw[at+1+len(host):]...)
 }
 
 // engineSeen notices that an engine was started anew: its handles carry another id.

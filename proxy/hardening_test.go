@@ -68,6 +68,7 @@ func TestOutOfDescriptorsDoesNotEndTheServer(t *testing.T) {
 }
 
 func TestRetryAfterDoesNotBlindTheProber(t *testing.T) {
+	together(t)
 	var healthy atomic.Bool
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -99,6 +100,7 @@ func TestRetryAfterDoesNotBlindTheProber(t *testing.T) {
 }
 
 func TestModelsDoesNotSleepForRetryAfter(t *testing.T) {
+	together(t)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -124,6 +126,7 @@ func TestModelsDoesNotSleepForRetryAfter(t *testing.T) {
 
 // answer larger than limits.answer, framed by the connection's end, cut.
 func rawDecode(t *testing.T, completion string) string {
+	together(t)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -277,7 +280,9 @@ func TestOtherRoutesHideA500(t *testing.T) {
 
 // the cap on decode-only requests holds when they move to another D.
 func TestDecodeOnlyCapHoldsOnAnotherBackend(t *testing.T) {
-	r := newRig(t, rigOptions{decode: 2, config: func(c *proxy.Config) { c.DecodeOnly.MaxShare = 0 }})
+	r := newRig(t, rigOptions{decode: 2,
+		config: func(c *proxy.Config) { c.DecodeOnly.MaxShare = 0.25 },
+		router: func(c *router.Config) { c.DecodeMaxInFlight, c.Queue = 8, router.Line{} }})
 	r.prefill[0].Kill()
 	f, err := sim.ParseFault("hang")
 	if err != nil {

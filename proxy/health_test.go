@@ -25,6 +25,7 @@ func (b *barrier) only(engine string) func(sim.Event) {
 }
 
 func TestLegsMoveWhenTheirBackendGoesDown(t *testing.T) {
+	together(t)
 	for _, tc := range []struct {
 		name   string
 		engine string
@@ -56,10 +57,12 @@ func TestLegsMoveWhenTheirBackendGoesDown(t *testing.T) {
 
 // A check that cannot connect takes P down while P answers: its blocks are given back.
 func TestPrefillThatAnswersAsItGoesDown(t *testing.T) {
+	together(t)
 	for _, c := range forms(prompt, 6) {
 		t.Run(c.name(), func(t *testing.T) {
 			b := newBarrier(sim.PhasePrefillEnding, 0)
 			r := newRig(t, rigOptions{prefill: 2, engine: func(o *sim.Options) { o.Hook = b.hook }})
+			r.server.WaitForLateAnswers()
 			t.Cleanup(b.open)
 			got := make(chan answer, 1)
 			go func() { got <- r.call(c) }()
@@ -77,6 +80,7 @@ func TestPrefillThatAnswersAsItGoesDown(t *testing.T) {
 }
 
 func TestDecodeThatHangsOnADownPrefillMoves(t *testing.T) {
+	together(t)
 	for _, c := range forms(prompt, 6) {
 		t.Run(c.name(), func(t *testing.T) {
 			b := newBarrier(sim.PhaseDecodeReceived, 0)
@@ -107,9 +111,11 @@ func TestDecodeThatHangsOnADownPrefillMoves(t *testing.T) {
 // In the last round an answer that is not streamed waits for a prefill engine that stands
 // still, but not until its lease ends: decode would read another prompt's blocks then.
 func TestLastRoundWaitsForItsPrefillWithinTheLease(t *testing.T) {
+	// Alone: health.timeout is a tenth of a second.
 	const lease, margin = 2 * time.Second, 500 * time.Millisecond
 	for _, back := range []bool{true, false} {
 		t.Run(fmt.Sprintf("back in time=%v", back), func(t *testing.T) {
+			t.Parallel()
 			b := newBarrier(sim.PhaseDecodeReceived, 0)
 			r := newRig(t, rigOptions{
 				config: func(c *proxy.Config) { c.KV.Lease, c.KV.LeaseMargin = lease, margin },
@@ -132,7 +138,11 @@ func TestLastRoundWaitsForItsPrefillWithinTheLease(t *testing.T) {
 			c := call{prompt: prompt, tokens: 150, more: `,"ignore_eos":true`} // takes longer than the lease
 			got := make(chan answer, 1)
 			go func() { got <- r.call(c) }()
-			<-b.reached // of the second round: the first one is reset before
+			select {
+			case <-b.reached: // of the second round: the first one is reset before
+			case a := <-got:
+				t.Fatalf("%d %s before decode had the second round\n%s", a.status, a.body, r.logs)
+			}
 			issued := time.Now()
 			p.Freeze()
 			b.open()
@@ -154,6 +164,7 @@ func TestLastRoundWaitsForItsPrefillWithinTheLease(t *testing.T) {
 // The check takes an engine down in the moment in which D's first token is read: the leg
 // has produced something, so its stream goes on.
 func TestFirstTokenAndDownAtOnce(t *testing.T) {
+	together(t)
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
 		t.Run(role.String(), func(t *testing.T) {
 			d := newStub(t, func(w http.ResponseWriter, req *http.Request) {
@@ -322,6 +333,7 @@ func TestRefusedKeyEjects(t *testing.T) {
 }
 
 func TestManyLegsMoveAtOnce(t *testing.T) {
+	together(t)
 	for _, how := range []string{"frozen", "killed"} {
 		t.Run(how, func(t *testing.T) {
 			r := newRig(t, rigOptions{prefill: 2})
@@ -349,6 +361,7 @@ func TestManyLegsMoveAtOnce(t *testing.T) {
 }
 
 func TestFullBackends(t *testing.T) {
+	together(t)
 	for _, tc := range []struct {
 		name string
 		line router.Line

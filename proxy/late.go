@@ -39,7 +39,7 @@ func (c *completion) lateAnswer(err error) error {
 			return headErr
 		}
 	}
-	c.p.buf, err = x.readAll(c.p.buf, c.s.cfg.Limits.Answer)
+	c.p.buf, err = x.readAnswer(c.p.buf, c.s.cfg.Limits.Answer)
 	return err
 }
 
@@ -50,7 +50,9 @@ func (c *completion) prefillGivenUp() legResult {
 		return legResult{err: gone, outcome: router.ClientGone, sent: true}
 	case c.p.down.Load():
 		// Decode might wait for a P that stands still by now; to give back does not.
-		c.state.set(statePrefilling)
+		if c.handoff.live() { // else D's leg, which began beside this one, may have come further
+			c.state.set(statePrefilling)
+		}
 		return prefillWentDown()
 	case c.p.late:
 		return c.prefillTimedOut()

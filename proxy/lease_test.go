@@ -63,9 +63,11 @@ func TestHandleThatAgedInTheQueueIsNotSent(t *testing.T) {
 // again and give the blocks to another prompt before decode reads them. The last round is
 // the one in which it had stood still before, and came back in time.
 func TestPrefillFreezesUnderARequestThatDecodeQueues(t *testing.T) {
+	// Alone: health.timeout is a tenth of a second.
 	const lease = 2 * time.Second
 	for _, last := range []bool{false, true} {
 		t.Run(fmt.Sprintf("last=%v", last), func(t *testing.T) {
+			t.Parallel()
 			busy := newBarrier(sim.PhaseStreamEvent, 1)
 			r := newRig(t, rigOptions{
 				config: func(c *proxy.Config) { c.KV.Lease, c.KV.LeaseMargin = lease, 300*time.Millisecond },
@@ -205,6 +207,8 @@ func TestReleaseDoesNotWaitForAFrozenDecode(t *testing.T) {
 	r.await("departed", func() bool { return r.server.Departed() == 1 })
 	b.open()
 	r.await("given back", func() bool { return r.metric(`xpyd_kv_handles_total{end="released"}`) == 1 })
+	// D tells P after it has answered.
+	r.await("freed", func() bool { return r.prefill[0].Ledger().Pinned == 0 })
 	if l := r.prefill[0].Ledger(); l.Pinned != 0 || l.FreedBy["reject"] != 1 {
 		t.Errorf("%d blocks pinned, freed by %v", l.Pinned, l.FreedBy)
 	}
@@ -213,6 +217,7 @@ func TestReleaseDoesNotWaitForAFrozenDecode(t *testing.T) {
 // A decode engine has read the blocks and then fails. The drain that gives the handle back
 // reads what may be another prompt's: no later request of the prompt may find that in a cache.
 func TestDrainLeavesNothingToFind(t *testing.T) {
+	together(t)
 	for _, kind := range []string{"badjson", "error-first"} {
 		t.Run(kind, func(t *testing.T) {
 			r := newRig(t, rigOptions{decode: 3, router: inTurn, engine: func(o *sim.Options) { o.Version = "0.31.9" }})

@@ -30,6 +30,7 @@ type listener struct {
 	perIP      int
 	turnedAway func(reason string) // counts clients that got no place
 	watch      *watcher            // that clients join; nil: none
+	lingering  *lingering          // those with an unread body, after their answer; nil: none linger
 	limit      int                 // of the descriptors of clients, see clientDescriptors
 	open       atomic.Int64        // connections accepted and not closed
 	closed     atomic.Bool         // Close was called
@@ -46,6 +47,9 @@ type clientConn struct {
 	ip     netip.Addr
 	ln     *listener
 	closed sync.Once
+	unread atomic.Bool // its client may still send what nobody will read
+
+	framing framing // of what the client sends
 }
 
 // Listen opens the data port. An empty host means all addresses.
@@ -211,9 +215,16 @@ func (l *listener) leave(ip netip.Addr) {
 	}
 }
 
-// Close closes the connection and gives its place under the cap back, once.
+// Read reads what the client sent, as far as it is framed as it must be.
+func (c *clientConn) Read(p []byte) (int, error) { return c.framing.read(&c.socket, p) }
+
+// Close closes the connection and gives its place under the cap back, once. Where the client
+// may still be sending, it waits for the end of that first, see lingering.
 func (c *clientConn) Close() error {
 	c.closed.Do(func() {
+		if c.unread.Load() && c.ln.lingering != nil {
+			c.ln.lingering.drain(c)
+		}
 		c.ln.leave(c.ip)
 		c.ln.open.Add(-1)
 		c.peer.leave()

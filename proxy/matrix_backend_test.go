@@ -111,6 +111,7 @@ type planter struct {
 
 func newPlanter(t *testing.T, complete string) *planter {
 	t.Helper()
+	together(t)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -196,6 +197,7 @@ func (p *planter) plant(t *testing.T, r *rig, raw string) (n int) {
 // T32: what a backend sends on a connection that waits in the pool is never the answer to the
 // next request, on neither leg.
 func TestLateBytesAreNoAnswer(t *testing.T) {
+	together(t)
 	answer := func(text string) string {
 		return `{"id":"cmpl-1","object":"text_completion","created":1,"model":"sim","choices":[{"index":0,"text":"` + text + `","logprobs":null,"finish_reason":"stop"}],"usage":null,"kv_transfer_params":null}`
 	}

@@ -81,6 +81,7 @@ func TestClientsLeaveInEveryPhaseAtOnce(t *testing.T) {
 // T15: clients leave while they queue for a backend under its cap: for decode, for prefill
 // with decode reserved, and for another decode with a handle in hand.
 func TestClientsLeaveTheQueues(t *testing.T) {
+	together(t)
 	for _, tc := range []struct {
 		name    string
 		held    sim.Phase // where the one that fills the cap is kept
@@ -114,7 +115,7 @@ func TestClientsLeaveTheQueues(t *testing.T) {
 				<-b.reached
 				conn := r.dialRaw()
 				_, _ = io.WriteString(conn, raw(forms(prompt, 4)[1], "queued"))
-				r.await("in the queue", func() bool { return queued() == 1 })
+				r.await("in the queue", func() bool { return queued(t) == 1 })
 				if issued := r.metric(`xpyd_kv_handles_total{end="issued"}`); tc.refuse && issued != 2 {
 					t.Fatal("no handle in hand: the test proves nothing")
 				}
@@ -123,7 +124,7 @@ func TestClientsLeaveTheQueues(t *testing.T) {
 				if tc.refuse {
 					r.await("handle given back", func() bool { return r.metric(`xpyd_kv_handles_total{end="released"}`) == 1 })
 				}
-				if n := queued(); n != 0 {
+				if n := queued(t); n != 0 {
 					t.Errorf("%d still queue", n)
 				}
 				b.open()
@@ -134,10 +135,10 @@ func TestClientsLeaveTheQueues(t *testing.T) {
 	}
 }
 
-// queued is how many requests wait for a backend under its cap.
-func queued() (n int) {
-	for _, stack := range goroutines() {
-		if strings.Contains(stack, "router.(*Snapshot).AcquireWait(") {
+// queued is how many of a test's requests wait for a backend under its cap.
+func queued(t *testing.T) (n int) {
+	for _, stack := range goroutinesOf(t.Name()) {
+		if strings.Contains(stack, "router.(*Snapshot).AcquireWait+") {
 			n++
 		}
 	}
@@ -147,6 +148,7 @@ func queued() (n int) {
 // T16: readers that take a byte now and then, or none, and never let a write end: each is cut
 // off and its decode aborted, and until then holds little.
 func TestReadersThatHardlyRead(t *testing.T) {
+	alone(t)
 	const readers, perReader = 20, 256 << 10
 	event := []byte(`data: {"choices":[{"index":0,"text":"` + strings.Repeat("x", 8<<10) + `","finish_reason":null}]}` + "\n\n")
 	var written atomic.Int64
@@ -309,7 +311,7 @@ func TestTooManyAtOnce(t *testing.T) {
 	ask("key-a")
 	ask("key-a")
 	ask("key-b")
-	r.await("queue full", func() bool { return queued() == 3 })
+	r.await("queue full", func() bool { return queued(t) == 3 })
 	for range 4 {
 		for key, want := range map[string]string{"key-a": "429 client_limit", "key-b": "503 overloaded"} {
 			a := r.call(c, "Authorization", "Bearer "+key)

@@ -130,7 +130,7 @@ func expectVerdict(t *testing.T, v verdict, a wireAnswer) {
 
 func TestStreamWithOneBitFlipped(t *testing.T) {
 	p := newPlayer(t)
-	r, relays := relayed(t, rigOptions{prefill: -1, router: p.asDecode})
+	r, relays := relayed(t, rigOptions{prefill: -1, router: p.asDecode, before: func(r *rig) { r.server.BreakAtOnce(); r.server.WatchClosely() }})
 	e, err := sim.Start(sim.Options{}.Fast())
 	if err != nil {
 		t.Fatal(err)
@@ -286,6 +286,7 @@ func TestEndSplitAcrossReads(t *testing.T) {
 
 // What cannot be read before the first token is as bad as no answer.
 func TestAnswersThatCannotBeReadAreMended(t *testing.T) {
+	together(t)
 	for _, kind := range []string{"corrupt@0", "role-error"} {
 		for _, c := range forms(prompt, 4) {
 			t.Run(kind+"/"+c.name(), func(t *testing.T) {
@@ -310,6 +311,7 @@ func TestAnswersThatCannotBeReadAreMended(t *testing.T) {
 
 // What came whole is the client's, in however many reads it came.
 func TestEventsBeforeTheDamageAreTheClients(t *testing.T) {
+	together(t)
 	event := func(text, finish string) string {
 		return fmt.Sprintf("data: {\"id\":\"c\",\"object\":\"text_completion\",\"created\":1,\"model\":\"sim\",\"choices\":[{\"index\":0,\"text\":%q,\"logprobs\":null,\"finish_reason\":%s}]}\n\n", text, finish)
 	}

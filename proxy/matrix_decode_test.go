@@ -23,6 +23,7 @@ import (
 // itself fails. scripts/faults names the tests of each row.
 
 func TestPrefillKilledBeforeDecodePulls(t *testing.T) {
+	together(t)
 	for _, c := range forms(prompt, 6) {
 		t.Run(c.name(), func(t *testing.T) {
 			b := newBarrier(sim.PhaseDecodeReceived, 0)
@@ -53,6 +54,7 @@ func TestPrefillKilledBeforeDecodePulls(t *testing.T) {
 }
 
 func TestFailedDecodeNeverSeesAHandleAgain(t *testing.T) {
+	together(t)
 	for _, tc := range []struct {
 		kind     string
 		status   int // for the client whose request meets the fault
@@ -108,6 +110,7 @@ func TestFailedDecodeNeverSeesAHandleAgain(t *testing.T) {
 
 // Nobody has seen a handle whose dial failed: it is the one that goes to the next D.
 func TestHandleOfARefusedDialGoesElsewhere(t *testing.T) {
+	together(t)
 	for _, c := range forms(prompt, 4) {
 		t.Run(c.name(), func(t *testing.T) {
 			r := newRig(t, rigOptions{decode: 2})
@@ -273,6 +276,7 @@ func (w *panicOnce) Write(p []byte) (int, error) {
 // A panic that nobody catches ends the whole test binary, so each case runs in one of
 // its own.
 func TestPanicOutsideAHandler(t *testing.T) {
+	together(t)
 	const child = "XPYD_TEST_PANIC_CHILD"
 	for _, tc := range []struct {
 		name string
@@ -327,20 +331,20 @@ func serveGoesOnAfterAPanicInARelease(t *testing.T, log func(io.Writer) io.Write
 
 // With a connector whose legs start together, P has a goroutine to itself.
 func serveGoesOnAfterAPanicInAPrefill(t *testing.T, log func(io.Writer) io.Writer) {
+	b := newBarrier(sim.PhaseDecodeReceived, 0) // decode needs no blocks here, and would be faster
 	r := newRig(t, rigOptions{log: log, dialect: kvparams.TestDialect(),
 		engine: func(o *sim.Options) {
 			o.Role = sim.RoleBoth
-			if o.Name == "prefill-0" {
+			if o.Hook = b.only("decode-0"); o.Name == "prefill-0" {
 				o.APIKey = "another-key"
 			}
 		},
 		config: func(c *proxy.Config) { c.BackendAPIKey = "engine-key" }})
 	c := forms(prompt, 4)[0]
-	if a := r.call(c); a.status == 200 { // decode needs no blocks here, and may be faster
-		r.expectWhole(c, a)
-	} else if a.status != 500 || a.code() != "internal_error" {
+	if a := r.call(c); a.status != 500 || a.code() != "internal_error" {
 		t.Errorf("%d %s %v", a.status, a.body, a.err)
 	}
+	b.open()
 	r.await("counted", func() bool { return r.metric("xpyd_panics_total") == 1 })
 	r.await("idle", func() bool { return r.metric("xpyd_in_flight") == 0 })
 	if a := r.call(c); a.err != nil {

@@ -19,6 +19,7 @@ import (
 // T22, the bound: on every socket towards a client or a backend the kernel gives up on a
 // silent peer within 30 s, whether bytes wait to be acknowledged or not.
 func TestSocketsGiveUpOnADeadPeerIn30Seconds(t *testing.T) {
+	alone(t)
 	b := newBarrier(sim.PhaseStreamEvent, 3)
 	r := newRig(t, rigOptions{
 		engine: func(o *sim.Options) { o.Hook = b.hook },
@@ -56,6 +57,7 @@ func TestSocketsGiveUpOnADeadPeerIn30Seconds(t *testing.T) {
 
 // A closed window counts as silence: a longer timeouts.write_stall must be a longer patience.
 func TestPatienceWithAClientIsAtLeastTheWriteStall(t *testing.T) {
+	alone(t)
 	b := newBarrier(sim.PhaseStreamEvent, 3)
 	r := newRig(t, rigOptions{
 		engine: func(o *sim.Options) { o.Hook = b.hook },
@@ -89,6 +91,7 @@ func TestLinkToABackendDies(t *testing.T) {
 		{"in the stream", "decode-0", sim.PhaseStreamEvent, 3},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			b := newBarrier(tc.phase, tc.index)
 			r := newRig(t, rigOptions{prefill: 2, decode: 2, engine: func(o *sim.Options) { o.Hook = b.only(tc.engine) }})
 			t.Cleanup(b.open)
@@ -124,6 +127,7 @@ func TestLinkToABackendDies(t *testing.T) {
 
 // T22, backends: a link that died while nobody used it.
 func TestLinkOfAPooledConnectionDies(t *testing.T) {
+	alone(t)
 	r := newRig(t, rigOptions{})
 	c := forms(prompt, 5)[0]
 	r.expectWhole(c, r.call(c, "X-Request-Id", "before"))
@@ -151,6 +155,7 @@ func TestLinkToAClientDies(t *testing.T) {
 		counted string
 	}{{"waiting", "decode"}, {"in the stream", "stream"}} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			b := newBarrier(sim.PhaseDecodeReceived, 0)
 			r := newRig(t, rigOptions{engine: func(o *sim.Options) {
 				o.TokenLatency = 10 * time.Millisecond
@@ -180,6 +185,7 @@ func TestLinkToAClientDies(t *testing.T) {
 
 // T23: a link that loses segments is TCP's affair. Nothing is sent twice.
 func TestLossyLinks(t *testing.T) {
+	alone(t)
 	t.Setenv("GODEBUG", "multipathtcp=0") // MPTCP listeners take no filter
 	r := newRig(t, rigOptions{prefill: 2, decode: 2})
 	for _, base := range []string{r.url, r.prefill[0].URL(), r.prefill[1].URL(), r.decode[0].URL(), r.decode[1].URL()} {
@@ -211,6 +217,7 @@ func TestLossyLinks(t *testing.T) {
 // T23: half of the SYNs to one engine of each pool are lost, and with them dials. A
 // failed dial costs neither a prefill nor a handle.
 func TestLostSYNs(t *testing.T) {
+	alone(t)
 	t.Setenv("GODEBUG", "multipathtcp=0")
 	r := newRig(t, rigOptions{prefill: 2, decode: 2, config: func(c *proxy.Config) {
 		c.Timeouts.Dial, c.Timeouts.UpstreamIdle = 300*time.Millisecond, time.Millisecond // each leg dials

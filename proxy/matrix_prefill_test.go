@@ -26,6 +26,7 @@ import (
 const wholeAnswer = `{"id":"cmpl-1","object":"text_completion","created":1,"model":"sim","choices":[{"index":0,"text":"abc","logprobs":null,"finish_reason":"stop"}],"usage":null}`
 
 func TestDialThatNobodyAnswers(t *testing.T) {
+	alone(t)
 	hole := "http://" + blackhole(t)
 	r := newRig(t, rigOptions{router: func(c *router.Config) {
 		inTurn(c)
@@ -125,11 +126,13 @@ func (s *stub) impatient(t *testing.T, keep time.Duration) (url string) {
 }
 
 func TestPrefillThatHangsUpIsTriedOnceElsewhere(t *testing.T) {
+	together(t)
 	for _, kind := range []string{sim.FaultFIN, sim.FaultRST} {
 		for _, faulty := range []int{1, 3} {
 			t.Run(fmt.Sprintf("%s/%d of 3", kind, faulty), func(t *testing.T) {
 				r := newRig(t, rigOptions{prefill: 3, config: func(c *proxy.Config) {
 					c.Timeouts.UpstreamIdle = time.Nanosecond // every connection is a fresh one
+					c.DecodeOnly.Enabled = false
 				}})
 				for _, e := range r.prefill[:faulty] {
 					if err := e.SetFault(sim.Fault{Kind: kind, Leg: "P"}); err != nil {
@@ -277,6 +280,7 @@ func TestFrozenPrefill(t *testing.T) {
 }
 
 func TestPrefillThatStallsInItsAnswer(t *testing.T) {
+	together(t)
 	const limit = 250 * time.Millisecond
 	for _, framing := range []string{"length", "chunks"} {
 		t.Run(framing, func(t *testing.T) {
@@ -330,19 +334,20 @@ func prefillStatuses() []prefillStatus {
 	return []prefillStatus{
 		{status: 429, outcome: "client_fault", client: 429, asks: true, alone: "prefill_busy"},
 		{status: 503, outcome: "engine", client: 503, code: "prefill_unavailable", asks: true, alone: "prefill_busy"},
-		{status: 500, outcome: "engine", client: 500, code: "prefill_failed", asks: true},
-		{status: 501, outcome: "engine", client: 501, code: "prefill_failed", asks: true},
+		{status: 500, outcome: "engine", client: 500, code: "prefill_failed", asks: true, alone: "prefill_failed"},
+		{status: 501, outcome: "engine", client: 501, code: "prefill_failed", asks: true, alone: "prefill_failed"},
 		{status: 400, outcome: "client_fault", client: 400},
 		{status: 401, outcome: "client_fault", client: 401}, // the client's own key
 		{status: 404, outcome: "client_fault", client: 404},
 		{status: 413, outcome: "client_fault", client: 413},
 		{status: 422, outcome: "client_fault", client: 422},
-		{status: 302, outcome: "gateway", client: 502, code: "prefill_failed", asks: true},
-		{status: 204, outcome: "gateway", client: 502, code: "prefill_failed", asks: true},
+		{status: 302, outcome: "gateway", client: 502, code: "prefill_failed", asks: true, alone: "prefill_failed"},
+		{status: 204, outcome: "gateway", client: 502, code: "prefill_failed", asks: true, alone: "prefill_failed"},
 	}
 }
 
 func TestStatusOfPrefill(t *testing.T) {
+	together(t)
 	for _, tc := range prefillStatuses() {
 		const own = `{"error":{"message":"P's own words","code":1}}`
 		for _, setting := range []string{"alone", "alone, decode_only", "with another"} {
@@ -452,6 +457,7 @@ func TestInterimAnswerOfPrefillIsSkipped(t *testing.T) {
 }
 
 func TestHandlesOfAnotherShape(t *testing.T) {
+	together(t)
 	var raw atomic.Value
 	raw.Store("")
 	p := newStub(t, func(w http.ResponseWriter, q *http.Request) {
@@ -460,7 +466,7 @@ func TestHandlesOfAnotherShape(t *testing.T) {
 	})
 	for _, tc := range []struct {
 		name, member string
-		status       int // 200: decoded without a prefill
+		status       int // 200: decoded without a prefill; else only where that is on
 		code         string
 	}{
 		{"no member", ``, 200, ""},
@@ -480,16 +486,22 @@ func TestHandlesOfAnotherShape(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			raw.Store(tc.member)
-			r := newRig(t, rigOptions{router: p.asPrefill})
+			alone := newRig(t, rigOptions{router: p.asPrefill})
 			c := forms(prompt, 4)[0]
-			a := r.call(c, "X-Request-Id", "shape")
+			a := alone.call(c, "X-Request-Id", "shape")
+			alone.expectWhole(c, a)
+			want := map[bool]string{true: "no_handle", false: "bad_handle"}[tc.status == 200]
+			if got := a.header.Get("X-Xpyd-Reason"); got != want {
+				t.Errorf("reason %q, want %q", got, want)
+			}
+			if body := string(alone.record(alone.decode[0], "shape").Body); strings.Contains(body, "kv_transfer_params") {
+				t.Errorf("decode got %s", body)
+			}
 			if tc.status == 200 {
-				r.expectWhole(c, a)
-				if got := a.header.Get("X-Xpyd-Reason"); got != "no_handle" {
-					t.Errorf("reason %q", got)
-				}
 				return
 			}
+			r := newRig(t, rigOptions{router: p.asPrefill, config: noDecodeAlone})
+			a = r.call(c, "X-Request-Id", "shape")
 			if a.status != tc.status || a.code() != tc.code {
 				t.Fatalf("%d %s", a.status, a.body)
 			}
@@ -504,8 +516,8 @@ func TestHandlesOfAnotherShape(t *testing.T) {
 }
 
 // rigWithHost is a rig of stubs whose prefill engine names that host in its handles; seen
-// are the bodies that decode gets for the request called host.
-func rigWithHost(t *testing.T, host string, kv func(kv *proxy.KV)) (r *rig, seen <-chan string) {
+// are the bodies that decode gets for the request called host. alone: decode_only.enabled.
+func rigWithHost(t *testing.T, host string, alone bool, kv func(kv *proxy.KV)) (r *rig, seen <-chan string) {
 	t.Helper()
 	p := newStub(t, func(w http.ResponseWriter, q *http.Request) {
 		_, _ = io.Copy(io.Discard, q.Body)
@@ -525,6 +537,7 @@ func rigWithHost(t *testing.T, host string, kv func(kv *proxy.KV)) (r *rig, seen
 			if kv != nil {
 				kv(&c.KV)
 			}
+			c.DecodeOnly.Enabled = alone
 		},
 		router: func(c *router.Config) {
 			c.Prefill = []string{p.server.URL}
@@ -533,6 +546,7 @@ func rigWithHost(t *testing.T, host string, kv func(kv *proxy.KV)) (r *rig, seen
 }
 
 func TestHostOfAHandle(t *testing.T) {
+	together(t)
 	for _, tc := range []struct {
 		name, host string
 		kv         func(kv *proxy.KV)
@@ -547,9 +561,17 @@ func TestHostOfAHandle(t *testing.T) {
 		{name: "loopback rewritten", host: "localhost", kv: func(kv *proxy.KV) { kv.RewriteLoopback = true }, decode: "127.0.0.1", loopback: 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r, seen := rigWithHost(t, tc.host, tc.kv)
+			r, seen := rigWithHost(t, tc.host, false, tc.kv)
 			a := r.call(forms(prompt, 4)[0], "X-Request-Id", "host")
 			if tc.decode == "" {
+				alone, bodies := rigWithHost(t, tc.host, true, tc.kv)
+				b := alone.call(forms(prompt, 4)[0], "X-Request-Id", "host")
+				if body := <-bodies; b.status != 200 || pathOf(b) != "decode_only bad_handle" || strings.Contains(body, "remote_host") {
+					t.Errorf("%d, went %s, decode got %s", b.status, pathOf(b), body)
+				}
+				if n := alone.metric(`xpyd_kv_orphans_total{reason="host_not_allowed"}`); n != 1 {
+					t.Errorf("%v orphans counted", n)
+				}
 				if a.status != 502 || a.code() != "invalid_prefill_handoff" || len(seen) != 0 {
 					t.Fatalf("%d %s, decode asked %d times", a.status, a.body, len(seen))
 				}
@@ -575,6 +597,7 @@ func TestHostOfAHandle(t *testing.T) {
 }
 
 func TestCutPrefillAnswerIsNone(t *testing.T) {
+	together(t)
 	const head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 	for _, framing := range []string{"length", "chunks"} {
 		t.Run(framing, func(t *testing.T) {
@@ -673,10 +696,11 @@ func unreadables() []unreadable {
 }
 
 func TestUnreadablePrefillAnswers(t *testing.T) {
+	together(t)
 	for _, tc := range unreadables() {
 		for _, another := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/another P: %v", tc.name, another), func(t *testing.T) {
-				r, p := rigWithFront(t, rigOptions{}, another, func(p *front, w http.ResponseWriter, q *http.Request, body []byte) bool {
+				r, p := rigWithFront(t, rigOptions{config: func(c *proxy.Config) { c.DecodeOnly.Enabled = another }}, another, func(p *front, w http.ResponseWriter, q *http.Request, body []byte) bool {
 					_, own := ask(p.engine, q.Method, q.URL.Path, body, q.Header)
 					conn, _, err := http.NewResponseController(w).Hijack()
 					if err != nil {
@@ -688,7 +712,7 @@ func TestUnreadablePrefillAnswers(t *testing.T) {
 				})
 				c := forms(prompt, 4)[0]
 				a := r.callVia(p, c, "odd")
-				if another {
+				if another { // or decode alone
 					r.expectWhole(c, a)
 					return
 				}
@@ -717,9 +741,10 @@ func fill(w io.Writer, n int) (taken int) {
 }
 
 func TestHugePrefillAnswerTakesLittleMemory(t *testing.T) {
+	alone(t)
 	const size = 50 << 20
 	taken := make(chan int, 8)
-	r, p := rigWithFront(t, rigOptions{}, false, func(_ *front, w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+	r, p := rigWithFront(t, rigOptions{config: noDecodeAlone}, false, func(_ *front, w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			panic(err)

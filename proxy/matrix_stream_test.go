@@ -281,10 +281,11 @@ func forty() map[int]call {
 }
 
 func TestStreamCutAtEachByte(t *testing.T) {
+	together(t)
 	for first, c := range forty() {
 		for _, kind := range []string{"fin", "rst"} {
 			t.Run(kind+"/"+c.name(), func(t *testing.T) {
-				r, relays := relayed(t, rigOptions{before: func(r *rig) { r.server.BreakAtOnce() }})
+				r, relays := relayed(t, rigOptions{before: func(r *rig) { r.server.BreakAtOnce(); r.server.WatchClosely() }})
 				l := layoutOf(t, r.decode[0], c, "cut")
 				if len(l.events) != fortyEvents {
 					t.Fatalf("%d events", len(l.events))
@@ -323,6 +324,7 @@ func TestStreamCutAtEachByte(t *testing.T) {
 
 // Nothing of the answer is the client's before the first token: another round mends it.
 func TestStreamCutBeforeTheFirstToken(t *testing.T) {
+	together(t)
 	for first, c := range forty() {
 		t.Run(c.name(), func(t *testing.T) {
 			r, relays := relayed(t, rigOptions{decode: 2, router: func(c *router.Config) { c.Health.EjectAfter = 0 }}) // each cut is met
@@ -413,6 +415,7 @@ func passOrHangUp(near net.Conn, target string, once *sync.Once) {
 }
 
 func TestStreamSlowedKeepsItsBytes(t *testing.T) {
+	together(t)
 	for _, text := range []string{
 		"down:slice=1", "down:slice=1,10us", "down:slice=17,50us", "down:delay=5ms", "down:rate=100000", "up:slice=1 down:slice=100", "up:delay=20ms down:delay=1ms",
 	} {
@@ -446,6 +449,7 @@ func freezers(r *rig, relay *faultnet.Relay) map[string]frozen {
 }
 
 func TestStreamFrozenAndThawed(t *testing.T) {
+	together(t)
 	const at = 20 // the event behind which D freezes
 	for _, way := range []string{"engine", "network"} {
 		for _, inTime := range []bool{true, false} {

@@ -2,8 +2,7 @@ package proxy
 
 import (
 	"encoding/json"
-	"net/http"
-	"sync"
+	"errors"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -15,24 +14,25 @@ import (
 // passOn relays a request that touches no KV blocks to one decode backend: tokenize,
 // detokenize, version.
 func (s *Server) passOn(ctx *fasthttp.RequestCtx, path string) {
-	var body bodyBuffer
-	defer func() { body.free(&s.budget) }()
-	req := &upstreamRequest{method: "GET", path: path, fields: s.appendFields(nil, &ctx.Request.Header)}
+	p := s.beginPassing(ctx)
+	defer p.end(s)
+	_, query := cutQuery(ctx.Request.Header.RequestURI())
+	req := &upstreamRequest{method: "GET", path: path + string(query), fields: s.appendFields(nil, &ctx.Request.Header)}
 	req.id = requestID(ctx.Request.Header.Peek("X-Request-Id"))
 	var parsed kvparams.Request
 	if ctx.IsPost() {
-		if err := s.readBody(ctx, ctx.Conn().(*clientConn), &body); err != nil {
+		if err := s.readBody(ctx, p.conn, p.client, &p.stop, &p.body); err != nil {
 			s.refuse(ctx, err)
 			return
 		}
-		req.method, req.body = "POST", [][]byte{body.b}
-		if s.router.Snapshot().Mixed(router.Decode) && parsed.Parse(kvparams.Completions, body.b) != nil {
+		req.method, req.body = "POST", [][]byte{p.body.b}
+		if s.router.Snapshot().Mixed(router.Decode) && parsed.Parse(kvparams.Completions, p.body.b) != nil {
 			parsed.Reset() // for an engine to refuse
 		}
 	}
-	if err := s.passToPool(ctx, req, parsed.Model()); err != nil {
+	if err := s.passToPool(ctx, req, p, parsed.Model()); err != nil {
 		s.metrics.Error(err.Code)
-		err.write(ctx)
+		s.writeError(ctx, p.client, err)
 	}
 	ctx.Response.Header.Set("X-Request-Id", req.id)
 	if !ctx.IsPost() {
@@ -41,7 +41,7 @@ func (s *Server) passOn(ctx *fasthttp.RequestCtx, path string) {
 }
 
 // passToPool tries the decode backends of the model until one takes the request.
-func (s *Server) passToPool(ctx *fasthttp.RequestCtx, req *upstreamRequest, model []byte) *apiError {
+func (s *Server) passToPool(ctx *fasthttp.RequestCtx, req *upstreamRequest, p *passing, model []byte) *apiError {
 	var tried []*router.Backend
 	for {
 		var lease router.Lease
@@ -50,7 +50,7 @@ func (s *Server) passToPool(ctx *fasthttp.RequestCtx, req *upstreamRequest, mode
 			return newError(fasthttp.StatusServiceUnavailable, codeDecodeUnavailable, "", "no decode backend accepts connections").retryAfter(1)
 		}
 		b := lease.Backend
-		outcome, err := s.passTo(ctx, b, req)
+		outcome, err := s.passTo(ctx, b, req, p)
 		if outcome == router.OK {
 			lease.Release(router.ClientGone) // says nothing about whether completions work
 		} else {
@@ -67,9 +67,13 @@ func (s *Server) passToPool(ctx *fasthttp.RequestCtx, req *upstreamRequest, mode
 // passTimeout bounds a request that needs no GPU.
 const passTimeout = 30 * time.Second
 
-func (s *Server) passTo(ctx *fasthttp.RequestCtx, b *router.Backend, req *upstreamRequest) (router.Outcome, *apiError) {
-	var x exchange
-	defer x.finish()
+func (s *Server) passTo(ctx *fasthttp.RequestCtx, b *router.Backend, req *upstreamRequest, p *passing) (router.Outcome, *apiError) {
+	x := &exchange{}
+	defer func() {
+		if x != nil {
+			x.finish()
+		}
+	}()
 	var buf []byte
 	err := x.do(s.upstreams.get(b), req, time.Now().Add(passTimeout), true)
 	if isDial(err) && isOurs(err) {
@@ -79,101 +83,31 @@ func (s *Server) passTo(ctx *fasthttp.RequestCtx, b *router.Backend, req *upstre
 		return router.Refused, nil
 	}
 	if err == nil {
-		buf, err = x.readAll(nil, s.cfg.Limits.Answer)
+		buf, err = s.readHeld(x, nil, p.client, &p.held)
 	}
 	status := x.head.status
 	switch {
+	case errors.Is(err, errTooLarge) && (x.body.untilEOF || x.head.length < 0 && !ctx.Request.Header.IsHTTP11()):
+		return router.ClientFault, tooLargeToHold(err)
+	case errors.Is(err, errTooLarge):
+		p.answerLarge(ctx, s, x, buf)
+		x = nil // the answer's writer ends it
+		return router.OK, nil
 	case err != nil:
 		return router.Gateway, newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "decode backend did not answer")
 	case s.authFailed(status):
 		return router.Gateway, s.upstreamAuth(req.id, b)
 	case status >= 500:
-		return router.Engine, s.relayed(&x, buf, status, codeDecodeFailed, "decode backend failed")
+		return router.Engine, s.relayed(x, buf, status, codeDecodeFailed, "decode backend failed")
 	case status >= 400:
-		return router.ClientFault, s.relayed(&x, buf, status, codeUpstreamRejected, "decode backend refused the request")
+		return router.ClientFault, s.relayed(x, buf, status, codeUpstreamRejected, "decode backend refused the request")
 	case status >= 300:
 		return router.Gateway, newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "decode backend answered with an unexpected status")
 	}
 	ctx.SetStatusCode(status)
 	ctx.Response.Header.SetContentTypeBytes(x.head.contentType)
-	ctx.Response.SetBodyRaw(buf)
+	p.answer(ctx, s, buf)
 	return router.OK, nil
-}
-
-// modelCache holds the merged answer of /v1/models for a short while.
-type modelCache struct {
-	mu    sync.Mutex
-	body  []byte
-	err   *apiError // remembered too, but not for as long
-	until time.Time
-}
-
-const (
-	modelsFor      = 5 * time.Second
-	modelsErrorFor = time.Second
-)
-
-// serveModels answers with the models that both pools serve.
-func (s *Server) serveModels(ctx *fasthttp.RequestCtx) {
-	auth := string(ctx.Request.Header.Peek("Authorization"))
-	switch {
-	case len(s.backendAuth) > 0:
-		auth = string(s.backendAuth)
-	case s.keys.required():
-		auth = ""
-	}
-	body, err := s.mergedModels(auth, auth == "" || len(s.backendAuth) > 0)
-	if err != nil {
-		s.metrics.Error(err.Code)
-		err.write(ctx)
-	} else {
-		ctx.SetContentType("application/json")
-		ctx.Response.SetBodyRaw(body)
-	}
-	closeUnread(ctx)
-}
-
-// mergedModels asks both pools, or the cache where every client gets the same answer.
-func (s *Server) mergedModels(auth string, shared bool) ([]byte, *apiError) {
-	if !shared {
-		return s.askModels(auth)
-	}
-	m := &s.models
-	m.mu.Lock()
-	body, err, fresh := m.body, m.err, time.Now().Before(m.until)
-	m.mu.Unlock()
-	if fresh {
-		return body, err
-	}
-	body, err = s.askModels(auth) // not under the lock: a backend may be slow
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.body, m.err, m.until = body, err, time.Now().Add(modelsFor)
-	if err != nil {
-		m.until = time.Now().Add(modelsErrorFor)
-	}
-	return body, err
-}
-
-func (s *Server) askModels(auth string) ([]byte, *apiError) {
-	decode, err := s.poolModels(router.Decode, auth)
-	if err != nil {
-		return nil, err
-	}
-	if len(s.router.Snapshot().Backends(router.Prefill)) > 0 {
-		prefill, err := s.poolModels(router.Prefill, auth)
-		switch {
-		case err == nil:
-			decode = intersect(decode, prefill)
-		case !s.cfg.DecodeOnly.Enabled:
-			return nil, err
-		}
-	}
-	body, jsonErr := json.Marshal(modelList{Object: "list", Data: decode})
-	if jsonErr != nil {
-		return nil, newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "a backend's model list cannot be used")
-	}
-	return body, nil
 }
 
 // modelList is vLLM's /v1/models. Entries stay as the engine wrote them.
@@ -214,31 +148,6 @@ func intersect(a, b []json.RawMessage) []json.RawMessage {
 		}
 	}
 	return both
-}
-
-// poolModels is the list of the first backend of the pool that answers, and what others
-// are known to serve beside that.
-func (s *Server) poolModels(role router.Role, auth string) ([]json.RawMessage, *apiError) {
-	failure := newError(fasthttp.StatusServiceUnavailable, codeDecodeUnavailable, "", "no "+role.String()+" backend answers /v1/models").retryAfter(1)
-	if role == router.Prefill {
-		failure.Code = codePrefillUnavailable
-	}
-	for _, b := range s.router.Snapshot().Backends(role) {
-		status, body, err := s.probes.get(b, "/v1/models", auth)
-		if err != nil {
-			continue
-		}
-		if status == http.StatusUnauthorized && len(s.backendAuth) == 0 {
-			e := newError(status, codeInvalidAPIKey, "", "the backends ask for another API key")
-			e.Header = [][2]string{{"WWW-Authenticate", "Bearer"}}
-			return nil, e
-		}
-		var list modelList
-		if status == http.StatusOK && json.Unmarshal(body, &list) == nil {
-			return s.addModels(role, list.Data), nil
-		}
-	}
-	return nil, failure
 }
 
 // addModels adds to the list of one backend what others of the pool serve beside that.

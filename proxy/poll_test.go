@@ -175,6 +175,7 @@ func unusable() map[string]func(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestEngineWithoutUsableMetrics(t *testing.T) {
+	together(t)
 	for name, page := range unusable() {
 		t.Run(name, func(t *testing.T) {
 			m := newMetered(t, "")

@@ -36,6 +36,7 @@ const (
 	famStarted
 	famBlockSize
 	famBlocks
+	famPartBlocks // engines whose blocks are not known to hold all of a sequence
 	families
 )
 
@@ -168,17 +169,31 @@ func (r *reading) add(text []byte) {
 
 // cacheConfig reads vllm:cache_config_info, whose values are its labels.
 func (p *page) cacheConfig(rest []byte) {
+	var size, blocks, tokens reading
+	window := true
 	l, ok := startLabels(rest)
 	for ok && !l.done {
 		switch string(l.name) {
 		case "block_size":
 			p[famBlockSize].n++
 			p[famBlockSize].add(l.value)
+			size.add(l.value)
 		case "num_gpu_blocks":
 			p[famBlocks].n++
 			p[famBlocks].add(l.value)
+			blocks.add(l.value)
+		case "kv_cache_size_tokens":
+			tokens.add(l.value)
+		case "sliding_window":
+			window = string(l.value) != "None"
 		}
 		l, ok = l.next()
+	}
+	// Several cache groups, a window or ranks that share a block's tokens make the cache
+	// hold another number of tokens; a model length that is no multiple of a block makes it
+	// hold a little less.
+	if most := size.sum * blocks.sum; window || tokens.wild || most <= 0 || tokens.sum > most || tokens.sum < 0.99*most {
+		p[famPartBlocks].n++
 	}
 }
 
@@ -245,6 +260,7 @@ func (p *page) state() (router.EngineState, error) {
 	// Ranks have blocks of one size.
 	if size := p.mean(famBlockSize); size >= 1 && size <= math.MaxInt32 && size == math.Trunc(size) {
 		e.BlockSize = int64(size)
+		e.WholeBlocks = p[famPartBlocks].n == 0
 	}
 	if blocks := p.count(famBlocks); blocks <= math.MaxInt32 {
 		e.Blocks = blocks

@@ -55,7 +55,7 @@ func TestRecordedPages(t *testing.T) {
 	} {
 		t.Run(tc.path, func(t *testing.T) {
 			want := router.UnknownEngine()
-			want.Running, want.Waiting, want.KVUsage, want.BlockSize, want.Blocks = 0, 0, 0, 32, 256
+			want.Running, want.Waiting, want.KVUsage, want.BlockSize, want.Blocks, want.WholeBlocks = 0, 0, 0, 32, 256, true
 			tc.want(&want)
 			got, err := parsePage(recorded(t, tc.path))
 			if err != nil || got != want {

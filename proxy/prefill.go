@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"strconv"
 	"sync/atomic"
@@ -29,6 +30,10 @@ type prefillLeg struct {
 	buf   []byte  // P's answer; the handle aliases it
 	lent  *[]byte // where buf goes back to
 	ans   kvparams.Answer
+	// beside is for a leg that runs beside D's.
+	beside beside
+	// suspect: a D failed with the handle of the last round's P, which is in tried for it.
+	suspect bool
 }
 
 // legResult is how one attempt of a leg ended.
@@ -37,14 +42,19 @@ type legResult struct {
 	outcome router.Outcome
 	next    bool   // another backend may do better
 	sent    bool   // the backend may have worked for it
-	degrade string // reason to go without a prefill; empty: not allowed
+	degrade string // reason to go without a prefill; empty: that would not help, or be twice the work
 }
 
 // prefill obtains a handle from some P, or settles that the request goes to D alone.
 func (c *completion) prefill() *apiError {
 	c.state.set(statePrefilling)
+	c.suspectPrefill()
 	c.buildPrefill()
 	var last legResult
+	patience := retryPatience
+	if c.s.standsIn() && !c.snap.Capped() {
+		patience = 0 // D can have it before others have done with their retries
+	}
 	for attempts := 0; attempts < maxPrefillAttempts; {
 		want := c.want(router.Prefill, c.p.tried)
 		want.Peer = c.d.lease.Backend
@@ -53,7 +63,7 @@ func (c *completion) prefill() *apiError {
 				return gone
 			}
 			if last.err == nil {
-				last = prefillDenied(err)
+				last = c.prefillSpent(prefillDenied(err))
 			}
 			break
 		}
@@ -73,12 +83,12 @@ func (c *completion) prefill() *apiError {
 		if !last.sent {
 			continue
 		}
-		if attempts++; attempts == maxPrefillAttempts || c.snap.Pick(c.want(router.Prefill, c.p.tried)) == nil || !c.mayRetry(0) {
+		if attempts++; attempts == maxPrefillAttempts || c.snap.Pick(c.want(router.Prefill, c.p.tried)) == nil || !c.retryWithin(0, patience) {
 			break
 		}
 	}
-	if last.err == nil || last.degrade == "" || c.gone.Load() {
-		return last.err
+	if last.err == nil {
+		return nil
 	}
 	return c.withoutPrefill(last)
 }
@@ -96,21 +106,29 @@ func prefillUnavailable() *apiError {
 	return newError(fasthttp.StatusServiceUnavailable, codePrefillUnavailable, "", "no prefill backend accepts connections").retryAfter(1)
 }
 
-// withoutPrefill lets D prefill by itself, under the cap for requests that should
-// have had a prefill, or returns the failure that led here.
+// withoutPrefill is where a request that got no prefill goes, whatever the cause: D prefills by
+// itself, under the cap for requests that should have had a prefill. Else it returns the failure
+// that led here: to a request that is refused for what it is or has had its time, or where the
+// configuration or the connector forbids it.
 func (c *completion) withoutPrefill(last legResult) *apiError {
 	forced := last.degrade == reasonToolChoice
-	if !c.s.dialect.DecodeOnlySafe() || !forced && !c.s.cfg.DecodeOnly.Enabled {
+	gone := c.interrupted()
+	switch {
+	case gone != nil:
+		return gone
+	case last.degrade == "":
 		return last.err
-	}
-	if !forced && !c.snap.Degrade(&c.d.lease) {
-		last.err.Message += ", and decode_only.max_share is spent"
+	case c.overdue():
+		return deadlineError()
+	case c.deadly() || !c.s.dialect.DecodeOnlySafe() || !forced && !c.s.cfg.DecodeOnly.Enabled:
 		return last.err
+	case !forced:
+		if err := c.degrade(last.err); err != nil {
+			return err
+		}
+		c.s.alone.Warn().Str("request_id", c.id).Str("reason", last.degrade).Msg("decoding without a prefill")
 	}
-	c.path, c.reason, c.degraded = pathDecodeOnly, last.degrade, !forced
-	if !forced {
-		c.s.log.Warn().Str("request_id", c.id).Str("reason", last.degrade).Msg("decoding without a prefill")
-	}
+	c.path, c.reason = pathDecodeOnly, last.degrade
 	return nil
 }
 
@@ -142,7 +160,7 @@ func (c *completion) prefillAttempt(b *router.Backend) legResult {
 // prefillDown is told by the active check: the leg is moved.
 func (c *completion) prefillDown() {
 	c.p.down.Store(true)
-	c.p.x.interrupt(time.Now().Add(downGrace))
+	c.p.x.interrupt(time.Now().Add(c.s.downGrace))
 }
 
 func codeOf(e *apiError) string {
@@ -167,8 +185,11 @@ func (c *completion) prefillExchange(b *router.Backend) legResult {
 		p.buf = *p.lent
 	}
 	err := p.x.do(c.s.upstreams.get(b), c.request(p.segs), time.Now().Add(c.s.cfg.Timeouts.Prefill), true)
+	if p.x.repeated {
+		c.s.metrics.Orphan(orphanRepeated)
+	}
 	if err == nil {
-		p.buf, err = p.x.readAll(p.buf[:0], c.s.cfg.Limits.Answer)
+		p.buf, err = p.x.readAnswer(p.buf[:0], c.s.cfg.Limits.Answer)
 	} else {
 		p.buf = p.buf[:0]
 	}
@@ -196,12 +217,17 @@ func (c *completion) prefillBroke(b *router.Backend, err error) legResult {
 	if errors.As(err, &ue) && c.answerLost(ue, gone != nil || c.p.late) {
 		c.s.metrics.Orphan(orphanAnswerLost)
 	}
+	if ue != nil && ue.brokeOff() && !c.p.late { // who was told that nobody waits hangs up
+		c.prefillBrokeOff(b, ue)
+	}
+	if ue == nil {
+		c.s.metrics.Orphan(orphanUnusable)
+	}
 	switch {
 	case gone != nil:
 		return legResult{err: gone, outcome: router.ClientGone}
 	case ue == nil:
-		c.s.metrics.Orphan(orphanUnusable)
-		return c.prefillBad(b, "its answer is larger than limits.answer")
+		return prefillTooLarge()
 	case ue.stage == stageDial && isOurs(ue.err):
 		return legResult{err: outOfDescriptors(), outcome: router.ClientGone}
 	case ue.stage == stageDial:
@@ -217,14 +243,14 @@ func (c *completion) prefillBroke(b *router.Backend, err error) legResult {
 	c.s.probes.suspect(b)
 	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend broke off the connection")
 	e.cause = ue.Error()
-	return legResult{err: e, outcome: router.Gateway, next: true, sent: true}
+	return legResult{err: e, outcome: router.Gateway, next: true, sent: true, degrade: reasonFailed}
 }
 
 func (c *completion) prefillTimedOut() legResult {
 	if c.overdue() {
 		return legResult{err: deadlineError(), outcome: router.ClientGone, sent: true}
 	}
-	// Not tried again: another P would be as long on it, and twice the work.
+	// Not tried again, by D neither: another engine would be as long on it, and twice the work.
 	e := newError(fasthttp.StatusGatewayTimeout, codePrefillTimeout, "", "prefill backend did not answer within timeouts.prefill")
 	return legResult{err: e, outcome: router.Timeout, sent: true}
 }
@@ -236,10 +262,17 @@ func prefillWentDown() legResult {
 	return legResult{err: e, outcome: router.Gateway, next: true, sent: true, degrade: reasonUnavailable}
 }
 
+// prefillTooLarge: nobody's failure. Another P would answer the same; D alone may stream it.
+func prefillTooLarge() legResult {
+	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend's answer is larger than limits.answer").noRetry()
+	return legResult{err: e, outcome: router.ClientFault, sent: true, degrade: reasonFailed}
+}
+
 func (c *completion) prefillBad(b *router.Backend, why string) legResult {
-	c.s.log.Error().Str("request_id", c.id).Str("prefill", b.URL).Msg("prefill answer cannot be used: " + why)
+	c.diedOf(b, c.p.x.wrote)
+	c.s.failed.Error().Str("request_id", c.id).Str("prefill", b.URL).Msg("prefill answer cannot be used: " + why)
 	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend gave an answer that cannot be used")
-	return legResult{err: e, outcome: router.Gateway, next: true, sent: true}
+	return legResult{err: e, outcome: router.Gateway, next: true, sent: true, degrade: reasonFailed}
 }
 
 // prefillAnswered reads a complete answer of P.
@@ -254,10 +287,7 @@ func (c *completion) prefillAnswered(b *router.Backend) legResult {
 	if err != nil {
 		var ae *kvparams.AnswerError
 		if errors.As(err, &ae) && ae.Code == kvparams.CodeHandoff {
-			c.s.metrics.Orphan(orphanUnusable)
-			c.s.log.Error().Str("request_id", c.id).Str("prefill", b.URL).Str("member", ae.Member).Msg("prefill backend gave an unusable handle: " + ae.Message)
-			e := newError(fasthttp.StatusBadGateway, codeInvalidHandoff, "", "prefill backend gave unusable kv_transfer_params")
-			return legResult{err: e, outcome: router.Gateway, sent: true}
+			return c.badHandle(b, ae)
 		}
 		c.s.metrics.Orphan(orphanUnusable)
 		return c.prefillBad(b, err.Error())
@@ -268,12 +298,15 @@ func (c *completion) prefillAnswered(b *router.Backend) legResult {
 		e := newError(fasthttp.StatusBadGateway, codeInvalidHandoff, "", "prefill backend gave no kv_transfer_params; is it started with --kv-transfer-config?")
 		return legResult{err: e, outcome: router.Engine, next: true, sent: true, degrade: reasonNoHandle}
 	}
+	if err := ans.Covers(b.BlockTokens()); err != nil {
+		return c.badHandle(b, err)
+	}
 	c.handoff.issue(ans.Handle, b)
 	c.state.set(stateHandedOff)
 	if !c.s.hostAllowed(ans.Handle.RemoteHost) {
 		c.handoff.lose("host_not_allowed")
-		e := newError(fasthttp.StatusBadGateway, codeInvalidHandoff, "", "prefill backend named a host that is not in kv.allow_hosts")
-		return legResult{err: e, outcome: router.Gateway, sent: true}
+		c.state.set(statePrefilling)
+		return unusableHandle("prefill backend named a host that is not in kv.allow_hosts")
 	}
 	return legResult{sent: true}
 }
@@ -291,15 +324,16 @@ func (c *completion) prefillRefused(b *router.Backend, status int) legResult {
 		askedToWait(b, e)
 		return legResult{err: e, outcome: busyOutcome(status), next: true, sent: true, degrade: reasonBusy}
 	case c.s.authFailed(status):
-		return legResult{err: c.s.upstreamAuth(c.id, b), outcome: router.Auth, next: true}
+		return legResult{err: c.s.upstreamAuth(c.id, b), outcome: router.Auth, next: true, degrade: reasonFailed}
 	case status >= 400 && status < 500:
 		return legResult{err: c.s.relayed(&c.p.x, c.p.buf, status, codeUpstreamRejected, "prefill backend refused the request"), outcome: router.ClientFault, sent: true, degrade: forced}
 	case status >= 500:
+		c.diedOf(b, c.p.x.wrote)
 		e := c.s.relayed(&c.p.x, c.p.buf, status, codePrefillFailed, "prefill backend failed")
-		return legResult{err: e, outcome: router.Engine, next: forced == "", sent: true, degrade: forced}
+		return legResult{err: e, outcome: router.Engine, next: forced == "", sent: true, degrade: cmp.Or(forced, reasonFailed)}
 	}
 	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend answered with an unexpected status")
-	return legResult{err: e, outcome: router.Gateway, next: true, sent: true}
+	return legResult{err: e, outcome: router.Gateway, next: true, sent: true, degrade: reasonFailed}
 }
 
 // askedToWait notes for how long a busy backend wants to be left alone. A 429 is about
@@ -336,7 +370,10 @@ func (s *Server) upstreamAuth(id string, b *router.Backend) *apiError {
 func (s *Server) relayed(x *exchange, body []byte, status int, code, message string) *apiError {
 	e := newError(status, code, "", message)
 	e.cause = "status " + strconv.Itoa(status)
-	if status < 500 || s.cfg.Errors.ExposeUpstream {
+	switch {
+	case x.large:
+		e.Message += "; its own answer is larger than limits.answer"
+	case status < 500 || s.cfg.Errors.ExposeUpstream:
 		e.Raw = bytes.Clone(body)
 		e.ContentType = string(x.head.contentType)
 	}
@@ -347,7 +384,7 @@ func (s *Server) relayed(x *exchange, body []byte, status int, code, message str
 
 func (c *completion) request(body kvparams.Segments) *upstreamRequest {
 	// Kept connections that the engine has just closed may have cost the first round.
-	return &upstreamRequest{method: "POST", path: apiPath(c.api), id: c.legID, fields: c.fields, body: body, fresh: c.round > 1, end: c.times.end}
+	return &upstreamRequest{method: "POST", path: c.target, id: c.legID, fields: c.fields, body: body, fresh: c.round > 1, end: c.times.end}
 }
 
 func apiPath(api kvparams.API) string {

@@ -22,6 +22,7 @@ func chatBody(messages ...string) string {
 // TestNextTurnFindsItsBlocks: by the engines' own counters, with round_robin as the
 // control that would not.
 func TestNextTurnFindsItsBlocks(t *testing.T) {
+	together(t)
 	for _, policy := range []string{"prefix", "round_robin"} {
 		t.Run(policy, func(t *testing.T) {
 			r := newRig(t, rigOptions{prefill: 3, decode: 1, router: func(c *router.Config) { c.PrefillPolicy, c.Routing.PrefixMemory = policy, 4<<20 }})

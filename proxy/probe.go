@@ -120,6 +120,9 @@ func (p *prober) probe(b *router.Backend) {
 	}
 	seen := b.State() != router.Unknown
 	b.SetStill(err != nil && !brokenOff(err))
+	if u := p.s.upstreams.get(b); ok && u != nil {
+		u.vitality.lives()
+	}
 	if b.Observe(ok) {
 		p.tell(b, why, seen)
 	}
@@ -141,6 +144,7 @@ func (p *prober) tell(b *router.Backend, why string, seen bool) {
 		p.s.warm.cold(b, seen)
 	}
 	e.Str("role", b.Role.String()).Str("backend", b.URL).Str("state", b.State().String()).Str("version", b.Version()).Msg("backend state")
+	p.s.lookForOutage()
 }
 
 // servesModels: a loading engine, or something else on a port that was reused, lists
@@ -150,7 +154,11 @@ func (p *prober) servesModels(b *router.Backend, auth string) bool {
 	if err != nil {
 		return false
 	}
+	u := p.s.upstreams.get(b)
 	if status == http.StatusUnauthorized || status == http.StatusForbidden {
+		if u != nil {
+			u.models.Store(nil) // what it listed to everybody is for those with a key now
+		}
 		return true
 	}
 	var list modelList
@@ -158,7 +166,7 @@ func (p *prober) servesModels(b *router.Backend, auth string) bool {
 		return false
 	}
 	list.at = time.Now()
-	if u := p.s.upstreams.get(b); u != nil {
+	if u != nil {
 		u.models.Store(&list)
 	}
 	b.SetModels(list.ids())
@@ -192,7 +200,12 @@ func (p *prober) learnVersion(b *router.Backend, auth string) {
 
 // get is one bounded GET towards a backend.
 func (p *prober) get(b *router.Backend, path, auth string) (status int, body []byte, err error) {
-	ctx, cancel := context.WithTimeout(p.ctx, p.s.router.Snapshot().Health().Timeout)
+	return p.getWithin(p.ctx, b, path, auth)
+}
+
+// getWithin is get, which ctx may end sooner.
+func (p *prober) getWithin(ctx context.Context, b *router.Backend, path, auth string) (status int, body []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, p.s.router.Snapshot().Health().Timeout)
 	defer cancel()
 	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodGet, b.URL+path, nil)
 	if err != nil {

@@ -31,15 +31,18 @@ type relay struct {
 	committed bool // an event came that must not be lost
 	done      bool // [DONE] came; proves nothing alone, vLLM sends it after an error too
 	broken    bool // an error event came, or an event that is none
+	reported  bool // an error event came
+	expose    bool // errors.expose_upstream
 	foreign   bool // the error event is D's own, and stands before ready
+	handle    bool // D named blocks of its own, which nobody will ask for
 
 	out   *clientWriter
 	lost  error // the write's: the client is gone
 	cause error // D's or its connection's
 }
 
-func (r *relay) start(cached, choices int) {
-	*r = relay{buf: r.buf[:0], pooled: r.pooled, cached: cached, choices: choices}
+func (r *relay) start(cached, choices int, expose bool) {
+	*r = relay{buf: r.buf[:0], pooled: r.pooled, cached: cached, choices: choices, expose: expose}
 }
 
 // scan classifies each complete event after ready, once, until the stream is decided.
@@ -57,9 +60,15 @@ func (r *relay) scan() {
 
 func (r *relay) take(n int) {
 	ev := kvparams.Classify(r.buf[r.ready : r.ready+n])
+	if ev.Handle() {
+		n = r.hideHandle(n, ev)
+	}
 	switch {
 	case ev.Kind == kvparams.EventError:
-		r.broken, r.foreign = true, true
+		r.broken, r.reported = true, true
+		if r.foreign = r.expose; !r.foreign {
+			return // the client gets one of ours: D's may hold addresses or prompts
+		}
 	case ev.Malformed || ev.Broken > 0:
 		r.broken = true
 		return
@@ -76,6 +85,15 @@ func (r *relay) take(n int) {
 	r.finished += ev.Finished
 	r.committed = r.committed || ev.Commits()
 	r.ready += n
+}
+
+// hideHandle makes D's own kv_transfer_params in the event of n bytes null, and returns
+// its new length.
+func (r *relay) hideHandle(n int, ev kvparams.Event) int {
+	r.handle = true
+	hidden := ev.HideHandle(r.buf[r.ready : r.ready+n])
+	r.buf = slices.Replace(r.buf, r.ready, r.ready+n, hidden...)
+	return len(hidden)
 }
 
 // rewriteUsage puts P's figure into the usage event of n bytes, and returns its new
@@ -106,10 +124,12 @@ func (c *completion) SupportsBodyWriteTo() bool { return true }
 // WriteTo writes the answer to the client; each Write is one chunk and one flush. An
 // error makes fasthttp break the connection off without a last chunk.
 func (c *completion) WriteTo(w io.Writer) (n int64, err error) {
+	_, closes := w.(*untilClose)
 	// fasthttp has armed the deadline just now, by its WriteTimeout.
 	out := &clientWriter{
-		w: w, chunked: c.d.size < 0, conn: c.conn, buffers: &c.s.buffers, stall: c.s.cfg.Timeouts.WriteStall, armed: time.Now(),
+		w: w, chunked: c.d.size < 0 && !closes, conn: c.conn, buffers: &c.s.buffers, stall: c.s.cfg.Timeouts.WriteStall, stop: &c.stop, armed: time.Now(),
 	}
+	out.heed(out.armed)
 	defer func() {
 		if p := recover(); p != nil {
 			c.s.panicked(p)
@@ -143,24 +163,28 @@ func (c *completion) writeWhole(out *clientWriter) error {
 			return c.clientLeft(err)
 		}
 	}
-	c.times.first = time.Now()
-	c.endDecode(c.d.lease.Backend, router.OK, "")
 	return nil
 }
 
-// relayLarge passes an unchecked answer on; its framing alone tells a cut one.
+// relayLarge passes an answer on of which only its framing is checked: that alone tells a
+// cut one. D's own kv_transfer_params are hidden on the way.
 func (c *completion) relayLarge(out *clientWriter) error {
 	buf, x := c.d.relay.buf, &c.d.x
+	var hider kvparams.HandleHider
 	for {
 		now := time.Now()
-		if err := out.write(buf, now); err != nil {
+		n := hider.Hide(buf)
+		c.d.relay.handle = hider.Found()
+		if err := out.write(buf[:n], now); err != nil {
 			return c.clientLeft(err)
 		}
 		x.idle(now, c.s.cfg.Timeouts.StreamIdle)
 		var err error
-		buf, err = x.fill(buf[:0])
+		buf, err = x.fill(append(buf[:0], buf[n:]...))
 		c.d.relay.buf = buf
 		if errors.Is(err, io.EOF) {
+			hider.Hide(buf)
+			c.d.relay.handle = hider.Found()
 			if err := out.write(buf, time.Now()); err != nil {
 				return c.clientLeft(err)
 			}
@@ -273,9 +297,14 @@ func (c *completion) streamBroke(out *clientWriter, cause error) error {
 		return c.clientLeft(cause)
 	case c.stop.Load():
 		e, o = newError(503, codeShuttingDown, "", "xpyd is shutting down"), router.ClientGone
+	case errors.Is(cause, errTooLarge):
+		e, o = eventTooLarge(), router.ClientFault
 	case c.d.relay.broken:
 		o = router.Engine
 		e.Message = "decode backend ended its stream without a finished answer"
+		if c.d.relay.reported {
+			e.Message = "decode backend reported an error in its stream"
+		}
 	case errors.As(cause, &ue) && ue.timeout() && c.overdue():
 		e, o = deadlineError(), router.ClientGone
 	case errors.As(cause, &ue) && ue.timeout():

@@ -3,9 +3,13 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -16,6 +20,7 @@ import (
 
 const (
 	maxReleases     = 32               // at once; more wait for their turn
+	maxReleasesEach = maxReleases / 2  // on one D of several: one that stands still leaves room
 	releaseDeadline = 10 * time.Second // and never beyond lease − age − releaseMargin
 	releaseMargin   = 2 * time.Second
 	// releaseTry is what one D has to reject a release, which costs it nothing: one that
@@ -30,16 +35,40 @@ const (
 
 // Reasons of xpyd_kv_orphans_total.
 func orphanReasons() []string {
-	return []string{endExpired, "release_off", "release_failed", "no_decode", "connector", "host_not_allowed", orphanUnusable, orphanAnswerLost}
+	return []string{endExpired, "release_off", "release_failed", "no_decode", "connector", "host_not_allowed", orphanUnusable, orphanAnswerLost, orphanRepeated}
 }
 
 // Prefills whose blocks nobody can name: orphanUnusable answered with a handle that
 // cannot be read; orphanAnswerLost broke off before its answer was whole, and may hold
-// some.
+// some; orphanRepeated broke off a kept connection without a word, and got the same request
+// once more.
 const (
 	orphanUnusable   = "unusable_handle"
 	orphanAnswerLost = "answer_lost"
+	orphanRepeated   = "repeated"
 )
+
+// releaseHung is for how long a D that did not answer a release is asked after the others.
+const releaseHung = 10 * time.Second
+
+// releasePlaces are the releases under way on one D.
+type releasePlaces struct {
+	taken atomic.Int32
+	hung  atomic.Int64 // until when others are asked first, in nanoseconds since upstream.born
+}
+
+func (p *releasePlaces) take(limit int32) bool {
+	if p.taken.Add(1) <= limit {
+		return true
+	}
+	p.taken.Add(-1)
+	return false
+}
+
+func (p *releasePlaces) leave() { p.taken.Add(-1) }
+
+// hangs reports that a release has not been answered of late.
+func (u *upstream) hangs() bool { return int64(time.Since(u.born)) < u.releases.hung.Load() }
 
 // releaser gives abandoned handles back, detached from the requests that held them.
 type releaser struct {
@@ -73,6 +102,7 @@ type release struct {
 	ended   bool
 	sent    bool // some D may be about to read the blocks
 	version bool // choose between the two by D's version
+	broken  int  // engines that broke off over the request or its drains
 }
 
 // abandoned is a live handle that nobody will decode, with the request behind it.
@@ -85,6 +115,7 @@ type abandoned struct {
 	snap   *router.Snapshot
 	prefer *router.Backend // a D to ask first; nil: any
 	avoid  *router.Backend // a D that just failed; nil if there is none
+	broken int             // engines that broke off over the request
 }
 
 // start takes over the handle. It copies what it needs of the request.
@@ -102,6 +133,7 @@ func (r *releaser) start(a abandoned) {
 	job := &release{
 		s: s, id: a.legID + "-release", path: apiPath(a.api), fields: bytes.Clone(a.fields),
 		blocks: h.handle.Blocks, issued: h.issued, snap: a.snap, prefer: a.prefer, sent: h.state == handleSent,
+		broken: a.broken,
 	}
 	if a.snap.Mixed(router.Decode) {
 		job.model = bytes.Clone(a.req.Model())
@@ -111,15 +143,16 @@ func (r *releaser) start(a abandoned) {
 	}
 	handle := h.handle
 	if s.cfg.KV.RewriteLoopback && loopback(handle.RemoteHost) {
-		handle.Raw = rewriteHost(handle.Raw, handle.RemoteHost, hostOf(h.from))
+		handle = handle.WithHost(hostOf(h.from))
 	}
 	if s.dialect.Reclaim() == kvparams.ReclaimReject && mode != "decode" {
 		job.reject = join(s.dialect.AppendRelease(nil, a.req, handle))
 		job.version = mode == "auto"
 	}
-	if job.reject == nil || job.version && !s.allReject(a.snap) {
+	// A drain is the client's prompt once more: never of one that has cost an engine.
+	if a.broken == 0 && (job.reject == nil || job.version && !s.allReject(a.snap)) {
 		segs := s.dialect.AppendDrain(nil, a.req, handle)
-		if n := int64(segs.Len()); s.budget.take(n) {
+		if n := int64(segs.Len()); s.bodies.take(clientID{}, n, 0) == granted {
 			job.drain, job.charged = join(segs), n
 		} else if job.reject == nil {
 			h.lose("release_failed")
@@ -130,7 +163,7 @@ func (r *releaser) start(a abandoned) {
 	r.wg.Add(1)
 	go func() {
 		defer r.wg.Done()
-		defer s.budget.give(job.charged)
+		defer s.bodies.give(clientID{}, job.charged)
 		if !s.guard(func() { job.run(r) }) && !job.ended {
 			job.end(endLost)
 			s.strand(job.blocks, job.issued, "release_failed")
@@ -186,13 +219,18 @@ func (j *release) run(r *releaser) {
 		j.lost(endExpired)
 		return
 	}
-	asked := false
-	for ctx.Err() == nil {
-		b := j.pick()
-		if b == nil {
+	asked, wait := !j.able(), releasePause // where none may be asked there is no lack of backends
+	for ctx.Err() == nil && j.able() {
+		b, busy := j.pick()
+		switch {
+		case busy:
+			pause(ctx, releasePause/10)
+			continue
+		case b == nil:
 			// The whole pool is away, or has failed once: it may be back before the lease ends.
 			j.avoid = nil
-			pause(ctx, releasePause)
+			pause(ctx, wait)
+			wait = min(2*wait, time.Second)
 			continue
 		}
 		asked = true
@@ -205,18 +243,74 @@ func (j *release) run(r *releaser) {
 	j.lost(map[bool]string{true: "release_failed", false: "no_decode"}[asked])
 }
 
-// pick names the next decode backend to ask, the preferred one first. A rejection
-// takes no slot of it, so nothing is reserved.
-func (j *release) pick() *router.Backend {
-	if b := j.prefer; b != nil {
-		j.prefer = nil
-		return b
+// able reports that some decode backend may still be asked, in a way that frees the blocks.
+func (j *release) able() bool {
+	if j.drain != nil && j.broken < maxBroken || j.reject != nil && !j.version {
+		return true
 	}
-	return j.snap.Pick(router.Want{Role: router.Decode, Skip: j.avoid, Model: j.model})
+	return j.reject != nil && slices.ContainsFunc(j.snap.Backends(router.Decode), func(b *router.Backend) bool { return rejectFrees(b.Version()) })
 }
 
-// releasePause is the time between two rounds over a pool of which nobody took a handle
-// back.
+// pick names the next decode backend to ask, the preferred one first and those that hang
+// last, and takes a place on it. busy: there are some to ask, but none has a place. A
+// rejection takes no slot of the backend, so no lease is taken.
+func (j *release) pick() (b *router.Backend, busy bool) {
+	if b = j.prefer; b != nil {
+		j.prefer = nil
+		if b.State() != router.Down && j.take(b, false) {
+			return b, false
+		}
+	}
+	for _, hung := range []bool{false, true} {
+		skip := slices.Clip(j.avoid)
+		for {
+			b = j.snap.Pick(router.Want{Role: router.Decode, Skip: skip, Model: j.model})
+			if b == nil {
+				break
+			}
+			if busy = true; j.take(b, hung) {
+				return b, false
+			}
+			skip = append(skip, b)
+		}
+	}
+	return nil, busy
+}
+
+// take takes a place on b, if there is one. hung: also where b hangs.
+func (j *release) take(b *router.Backend, hung bool) bool {
+	u := j.s.upstreams.get(b)
+	if u == nil {
+		return true // it was removed, and the try fails
+	}
+	limit := int32(maxReleasesEach)
+	if len(j.snap.Backends(router.Decode)) == 1 {
+		limit = maxReleases
+	}
+	return (hung || !u.hangs()) && u.releases.take(limit)
+}
+
+// note remembers that b hangs, until it answers again.
+func (j *release) note(b *router.Backend, err error) {
+	u := j.s.upstreams.get(b)
+	var ue *upstreamError
+	switch {
+	case u == nil:
+	case err == nil:
+		u.releases.hung.Store(0)
+	case errors.As(err, &ue) && ue.timeout():
+		u.releases.hung.Store(int64(time.Since(u.born) + releaseHung))
+	}
+}
+
+func (j *release) leave(b *router.Backend) {
+	if u := j.s.upstreams.get(b); u != nil {
+		u.releases.leave()
+	}
+}
+
+// releasePause is the time after the first round over a pool of which nobody took a handle
+// back. It doubles with each round, up to a second.
 const releasePause = 100 * time.Millisecond
 
 func pause(ctx context.Context, d time.Duration) {
@@ -226,9 +320,10 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// try asks one backend: a rejection by the engine itself, or a whole one-token answer,
-// means that D has told P.
+// try asks one backend, on which a place is taken. A rejection by the engine itself, or a
+// whole one-token answer, means that D has told P.
 func (j *release) try(b *router.Backend, deadline time.Time) (how string, ok bool) {
+	defer j.leave(b)
 	req := &upstreamRequest{method: "POST", id: j.id, fields: j.fields}
 	switch {
 	case j.reject != nil && (!j.version || rejectFrees(b.Version())):
@@ -236,22 +331,48 @@ func (j *release) try(b *router.Backend, deadline time.Time) (how string, ok boo
 		if at := time.Now().Add(releaseTry); at.Before(deadline) {
 			deadline = at
 		}
-	case j.drain != nil:
+	case j.drain != nil && j.broken < maxBroken:
 		how, req.path, req.body = endDrained, j.path, [][]byte{j.drain}
 	default:
 		return "", false // it would refuse, and free nothing
 	}
 	var x exchange
 	defer x.finish()
-	if err := x.do(j.s.upstreams.get(b), req, deadline, false); err != nil {
-		return how, false
+	err := x.do(j.s.upstreams.get(b), req, deadline, false)
+	var answer []byte
+	if err == nil {
+		answer, err = x.readAll(nil, j.s.cfg.Limits.Answer)
 	}
-	_, err := x.readAll(nil, j.s.cfg.Limits.Answer)
-	status := x.head.status
+	j.note(b, err)
+	var ue *upstreamError
+	if how == endDrained && errors.As(err, &ue) && ue.brokeOff() {
+		j.broken++
+	}
 	if how == endReleased {
-		return how, err == nil && status >= 400 && status < 500 && status != fasthttp.StatusTooManyRequests && status != fasthttp.StatusUnauthorized
+		return how, err == nil && engineRefused(x.head.status, answer)
 	}
-	return how, err == nil && status == fasthttp.StatusOK
+	return how, err == nil && x.head.status == fasthttp.StatusOK
+}
+
+// engineRefused reports a refusal by the engine's own handler, which is what tells P. Where
+// the request model or the server in front of it refuses, or anything between, P never hears
+// of it: vLLM names these "Bad Request", or no type.
+func engineRefused(status int, answer []byte) bool {
+	var e struct {
+		Error struct {
+			Type string `json:"type"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(answer, &e) != nil {
+		return false
+	}
+	switch status {
+	case fasthttp.StatusBadRequest:
+		return e.Error.Type != "" && e.Error.Type != "Bad Request"
+	case fasthttp.StatusNotFound: // the model: it has been unloaded
+		return e.Error.Type == "NotFoundError"
+	}
+	return false
 }
 
 func (j *release) end(how string) {

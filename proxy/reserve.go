@@ -17,7 +17,7 @@ func (c *completion) reserveDecode() *apiError {
 		return nil
 	}
 	want := c.want(router.Decode, c.d.tried)
-	want.Alone = c.path == pathDecodeOnly || !c.snap.Splits()
+	want.Alone, want.Degraded = c.path == pathDecodeOnly || c.degraded || !c.snap.Splits(), c.degraded
 	if c.handoff.live() {
 		want.Peer = c.handoff.from
 	}
@@ -28,10 +28,6 @@ func (c *completion) reserveDecode() *apiError {
 		}
 	}
 	c.d.started = time.Now()
-	if c.degraded && !c.snap.Degrade(&c.d.lease) {
-		c.d.lease.Release(router.ClientGone)
-		return c.decodeUnavailable()
-	}
 	return nil
 }
 
@@ -98,6 +94,9 @@ func (c *completion) decodeDenied(err error) *apiError {
 	if gone := c.interrupted(); gone != nil {
 		return gone
 	}
+	if errors.Is(err, router.ErrBusy) && c.degraded && c.snap.Capped() {
+		return shareSpent()
+	}
 	if errors.Is(err, router.ErrBusy) {
 		return newError(fasthttp.StatusServiceUnavailable, codeOverloaded, "", "every decode backend has decode_max_in_flight requests").retryAfter(1)
 	}
@@ -122,7 +121,14 @@ const retryPatience = 30 * time.Second
 // have in common; it is held until a token comes or the end. A leg that was moved as
 // its backend went down is no retry. asked is for how long the backend that failed
 // wants to be left alone.
-func (c *completion) mayRetry(asked time.Duration) bool {
+func (c *completion) mayRetry(asked time.Duration) bool { return c.retryWithin(asked, retryPatience) }
+
+// retryWithin is mayRetry for a request that waits no longer than patience for its share; 0:
+// it can be served in another way at once.
+func (c *completion) retryWithin(asked, patience time.Duration) bool {
+	if c.deadly() {
+		return false
+	}
 	// Each move is exempt once: all three are taken back.
 	p, d, source := c.p.down.Swap(false), c.d.down.Swap(false), c.d.cutOff.Swap(false)
 	if p || d || source {
@@ -151,8 +157,10 @@ func (c *completion) mayRetry(asked time.Duration) bool {
 			c.retrying = true
 			return true
 		}
-		if time.Since(failed) > retryPatience {
-			c.s.metrics.RetryDenied()
+		if time.Since(failed) > patience {
+			if patience > 0 {
+				c.s.metrics.RetryDenied()
+			}
 			return false
 		}
 	}

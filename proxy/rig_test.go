@@ -64,7 +64,8 @@ func (b *logBuffer) String() string {
 
 func newRig(t *testing.T, o rigOptions) *rig {
 	t.Helper()
-	before := len(goroutines())
+	together(t)
+	before := len(goroutinesOf(t.Name()))
 	t.Cleanup(func() { expectGoroutines(t, before) })
 	r := &rig{t: t, logs: &logBuffer{}, served: make(chan error, 1), client: &http.Client{Transport: &http.Transport{}}}
 	pools := router.DefaultConfig()
@@ -102,6 +103,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	if r.server, err = proxy.New(cfg, rt, o.dialect, "test", zerolog.New(log)); err != nil {
 		t.Fatal(err)
 	}
+	r.server.TrustChecks() // until a test asks for more
 	ln, err := proxy.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -177,27 +179,11 @@ func goroutines() []string {
 	buf := make([]byte, 4<<20)
 	var all []string
 	for _, stack := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-		if !strings.Contains(stack, "fasthttp.updateServerDate") && !strings.Contains(stack, "fasthttp.(*workerPool).Start") {
+		if !ofFasthttp(stack) {
 			all = append(all, stack)
 		}
 	}
 	return all
-}
-
-func expectGoroutines(t *testing.T, before int) {
-	t.Helper()
-	deadline := time.Now().Add(5 * time.Second)
-	for {
-		left := goroutines()
-		if len(left) <= before {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Errorf("%d goroutines, %d before the test\n%s", len(left), before, strings.Join(left, "\n\n"))
-			return
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
 }
 
 // await polls for a state that another goroutine brings about.

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"bytes"
+
 	"github.com/valyala/fasthttp"
 
 	"xpyd/kvparams"
@@ -14,9 +16,18 @@ type route struct {
 	serve func(*Server, *fasthttp.RequestCtx)
 }
 
-// routeFor compares the raw target: no decoding, no "..", no "//", no query.
-func routeFor(target []byte) (route, bool) {
-	switch string(target) {
+// cutQuery splits a target that the gate has passed. The query begins with its question
+// mark; it chooses nothing here, and goes on as it came to the engines that get the request.
+func cutQuery(target []byte) (path, query []byte) {
+	if i := bytes.IndexByte(target, '?'); i >= 0 {
+		return target[:i], target[i:]
+	}
+	return target, nil
+}
+
+// routeFor compares the raw path: no decoding, no "..", no "//".
+func routeFor(path []byte) (route, bool) {
+	switch string(path) {
 	case "/v1/chat/completions":
 		return route{post: true, serve: func(s *Server, ctx *fasthttp.RequestCtx) { s.complete(ctx, kvparams.Chat) }}, true
 	case "/v1/completions":
@@ -44,9 +55,10 @@ func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (route, *apiError) {
 	if err := checkRequest(h); err != nil {
 		return route{}, err
 	}
-	r, ok := routeFor(h.RequestURI())
+	path, _ := cutQuery(h.RequestURI())
+	r, ok := routeFor(path)
 	if !ok {
-		return r, newError(fasthttp.StatusNotFound, codeUnknownRoute, "", "no such route (paths take no query); xpyd serves /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize, /version and its health endpoints").noRetry()
+		return r, newError(fasthttp.StatusNotFound, codeUnknownRoute, "", "no such route; xpyd serves /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize, /version and its health endpoints").noRetry()
 	}
 	if r.post != h.IsPost() || !r.post && !h.IsGet() && !h.IsHead() {
 		err := newError(fasthttp.StatusMethodNotAllowed, codeMethod, "", "method not allowed on this route")
@@ -72,12 +84,13 @@ func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (route, *apiError) {
 func (s *Server) serveLive(ctx *fasthttp.RequestCtx) { text(ctx, fasthttp.StatusOK, "ok\n") }
 
 func (s *Server) serveReady(ctx *fasthttp.RequestCtx) {
-	if s.Ready() {
-		text(ctx, fasthttp.StatusOK, "ok\n")
+	ready, line := s.readiness()
+	if ready {
+		text(ctx, fasthttp.StatusOK, line)
 		return
 	}
 	ctx.Response.Header.Set("Retry-After", "1")
-	text(ctx, fasthttp.StatusServiceUnavailable, "not ready\n")
+	text(ctx, fasthttp.StatusServiceUnavailable, line)
 }
 
 func text(ctx *fasthttp.RequestCtx, status int, body string) {
@@ -92,5 +105,6 @@ func text(ctx *fasthttp.RequestCtx, status int, body string) {
 func closeUnread(ctx *fasthttp.RequestCtx) {
 	if ctx.Request.IsBodyStream() {
 		ctx.SetConnectionClose()
+		leaveUnread(ctx)
 	}
 }

@@ -40,6 +40,7 @@ type Server struct {
 	log     zerolog.Logger
 	failed  zerolog.Logger // of legs that are tried again, sampled: an engine that dies under load fails thousands at once
 	stays   zerolog.Logger // likewise of backends that would have been ejected: each of its legs that fails says so
+	alone   zerolog.Logger // likewise of requests that are decoded without the prefill that they should have had
 	router  *router.Router
 	metrics *metrics.Metrics
 	dialect kvparams.Dialect
@@ -50,7 +51,9 @@ type Server struct {
 
 	http      *fasthttp.Server
 	watch     *watcher
-	budget    budget
+	bodies    *budget // of request bodies
+	bodyPool  bodyPool
+	held      *budget // of answers, beyond freeAnswer each
 	clients   clientCounts
 	upstreams upstreams
 	releases  *releaser
@@ -62,13 +65,19 @@ type Server struct {
 	answers   buffers // of P
 	// loopbackOnce: a wrong side-channel host is logged once, not per request.
 	loopbackOnce sync.Once
+	keptOnce     sync.Once // likewise a decode backend with bidirectional_kv_xfer
 	models       modelCache
 	oneSided     oneSided
+	outage       outage
+	sound        *soundness
 	pool         sync.Pool    // of *completion
 	live         atomic.Int64 // completions that run
 	departed     atomic.Int64 // of these, the ones whose client is known to have left
 	draining     atomic.Bool
 	breakPause   time.Duration
+	downGrace    time.Duration
+	passed       []passedField // headers.pass
+	lingering    *lingering
 	stopOnce     func() error
 	accepting    atomic.Pointer[listener] // nil before Serve
 	retiring     atomic.Bool
@@ -93,23 +102,32 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 		cfg: cfg, log: log, router: rt, dialect: dialect,
 		failed:     log.Sample(&zerolog.BurstSampler{Burst: failedLines, Period: time.Second}),
 		stays:      log.Sample(&zerolog.BurstSampler{Burst: staysLines, Period: time.Second}),
+		alone:      log.Sample(&zerolog.BurstSampler{Burst: aloneLines, Period: time.Second}),
 		keys:       newKeyring(cfg.APIKeys),
 		watch:      watch,
 		upstreams:  upstreams{scratch: newScratch()},
-		budget:     budget{limit: cfg.Limits.BodyBudget},
+		bodies:     bodyBudget(cfg.Limits),
+		held:       newBudget(cfg.Limits.AnswerBudget, cfg.Limits.ClientShare),
+		bodyPool:   bodyPool{limit: cfg.Limits.BodyBudget / idleParts},
 		clients:    clientCounts{limit: cfg.Limits.ClientInFlight},
 		breakPause: breakPause,
+		downGrace:  downGrace,
+		lingering:  newLingering(),
+		models:     modelCache{within: modelsWithin},
+		passed:     passedFields(cfg.Headers.Pass),
 	}
 	if cfg.BackendAPIKey != "" {
 		s.backendAuth = []byte("Bearer " + cfg.BackendAPIKey)
 	}
-	s.metrics = metrics.New(version, labels(), s.backendLoad, s.queued(), s.ledger.pinned, s.ledger.stranded, s.budget.inUse)
+	s.metrics = metrics.New(version, labels(), s.backendLoad, s.queued(), s.ledger.pinned, s.ledger.stranded, s.bodies.inUse, s.held.inUse)
 	s.metrics.WatchAdvice(s.adviceGauges)
+	s.metrics.WatchReadiness(s.Ready, s.outageNow)
 	s.releases = newReleaser(s)
 	s.pool.New = func() any { return newCompletion(s) }
 	s.http = s.newHTTP()
 	s.probes = newProber(s)
 	s.warm = newWarmer(s)
+	s.sound = newSoundness(usualPace(), s.probeSoundness, log)
 	rt.OnEject(s.ejected)
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
 		for _, b := range rt.Snapshot().Backends(role) {
@@ -122,11 +140,15 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	return s, nil
 }
 
+// WatchLog has the metrics count the log lines that dropped tells. Once.
+func (s *Server) WatchLog(dropped func() int64) { s.metrics.WatchLog(dropped) }
+
 func (s *Server) newHTTP() *fasthttp.Server {
 	return &fasthttp.Server{
-		Handler:       s.handle,
-		ErrorHandler:  s.frameError,
-		ExpectHandler: s.expect,
+		Handler:        s.handle,
+		ErrorHandler:   s.frameError,
+		HeaderReceived: knowExpect,
+		ExpectHandler:  s.expect,
 		// The handler runs after the head, so that keys, limits and the byte budget are
 		// settled before body memory is taken, and the budget follows the bytes that
 		// arrive in place of the length that a client announces.
@@ -156,7 +178,7 @@ func (quietLogger) Printf(string, ...any) {}
 // Serve accepts clients on ln until Retire or Shutdown. It is called once.
 func (s *Server) Serve(ln net.Listener) error {
 	l := newListener(ln, s.cfg.Limits.ConnectionsPerIP)
-	l.turnedAway, l.watch = s.metrics.TurnedAway, s.watch
+	l.turnedAway, l.watch, l.lingering = s.metrics.TurnedAway, s.watch, s.lingering
 	if err := l.patience(s.cfg.Timeouts.WriteStall); err != nil {
 		return err
 	}
@@ -167,7 +189,8 @@ func (s *Server) Serve(ln net.Listener) error {
 
 // Ready reports whether a completion could be served now.
 func (s *Server) Ready() bool {
-	return !s.draining.Load() && s.router.Snapshot().Ready(s.decodeAlone())
+	ready, _ := s.readiness()
+	return ready
 }
 
 // decodeAlone: a decode engine may compute a prompt for which no prefill can be had.
@@ -196,7 +219,11 @@ func (s *Server) backendLoad() []metrics.BackendLoad {
 
 // frameError answers a request that fasthttp could not read.
 func (s *Server) frameError(ctx *fasthttp.RequestCtx, err error) {
-	s.refuse(ctx, frameError(err))
+	fault := frameError(err)
+	s.refuse(ctx, fault)
+	if conn, ok := ctx.Conn().(*clientConn); ok && fault.Status != fasthttp.StatusRequestTimeout {
+		conn.unread.Store(true) // whatever comes after a head that is none
+	}
 }
 
 // expect decides about 100-continue before the client sends its body.
@@ -214,6 +241,7 @@ func (s *Server) refuse(ctx *fasthttp.RequestCtx, err *apiError) {
 	s.metrics.Error(err.Code)
 	err.write(ctx)
 	ctx.SetConnectionClose()
+	leaveUnread(ctx)
 }
 
 // handle is the entry of every request that was read as HTTP.
@@ -231,6 +259,9 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		return
 	}
 	route.serve(s, ctx)
+	if connectionLists(&ctx.Request.Header, "close") {
+		ctx.SetConnectionClose()
+	}
 	if s.retiring.Load() || s.draining.Load() {
 		ctx.SetConnectionClose() // the client's next request goes to another process
 	}

@@ -70,9 +70,11 @@ func (s *Server) shutdown() error {
 	}
 	cancel()
 	s.cut()
+	s.lingering.end()
 	s.probes.close()
 	s.polls.close()
 	s.warm.close()
+	s.sound.close()
 	s.releases.close()
 	s.watch.close()
 	for _, u := range s.upstreams.all() {

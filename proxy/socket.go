@@ -282,8 +282,7 @@ func (s *socket) ask(t *turn, kept bool) (sent time.Time, err error) {
 			return t.at, err
 		}
 	}
-	rest := t.rest(req)
-	if err = s.direct(func() error { _, err := rest.WriteTo(s.TCPConn); return err }); err != nil {
+	if err = s.writeRest(t.rest(req)); err != nil {
 		return time.Time{}, err
 	}
 	return time.Now(), nil

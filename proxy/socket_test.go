@@ -125,6 +125,7 @@ func TestAnswerThatComesMeanwhile(t *testing.T) {
 
 // A request that is larger than the socket's buffer goes out while it is read.
 func TestLargeRequestIsWrittenWhole(t *testing.T) {
+	t.Parallel()
 	for _, size := range []int{rawLimit - 1, rawLimit + 1, 8 << 20} {
 		far, near := tcpPair(t)
 		if err := near.SetWriteBuffer(4 << 10); err != nil {

@@ -17,6 +17,7 @@ import (
 // A decode engine that hangs up on each second request of a connection: no request may
 // meet two such connections.
 func TestSecondRoundTakesAFreshConnection(t *testing.T) {
+	together(t)
 	type served struct{}
 	var together sync.WaitGroup
 	together.Add(2)

@@ -19,6 +19,7 @@ type stub struct {
 
 func newStub(t *testing.T, complete http.HandlerFunc) *stub {
 	t.Helper()
+	together(t)
 	s := &stub{releases: make(chan string, 64)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
@@ -30,7 +31,7 @@ func newStub(t *testing.T, complete http.HandlerFunc) *stub {
 		if strings.HasSuffix(r.Header.Get("X-Request-Id"), "-release") {
 			body, _ := io.ReadAll(r.Body)
 			s.releases <- string(body)
-			http.Error(w, `{"error":{"message":"max_tokens must be at least 1","code":400}}`, http.StatusBadRequest)
+			http.Error(w, `{"error":{"message":"max_tokens must be at least 1","type":"BadRequestError","param":"max_tokens","code":400}}`, http.StatusBadRequest)
 			return
 		}
 		complete(w, r)

@@ -48,19 +48,21 @@ func isDial(err error) bool {
 // upstream is the HTTP/1.1 client of one backend: a LIFO pool of connections. Safe
 // for concurrent use.
 type upstream struct {
-	addr    string       // host:port to dial
-	host    string       // authority, for the Host field
-	name    *backendName // nil where addr is an address
-	dialer  net.Dialer
-	spare   func()                    // frees descriptors; nil: there is nothing to free
-	engine  atomic.Pointer[string]    // engine id of the last handle that came from here
-	models  atomic.Pointer[modelList] // what it served when it last came up
-	wake    chan struct{}             // probes it at once; capacity 1
-	leaving atomic.Bool               // a reload has removed it
-	born    time.Time
+	addr     string       // host:port to dial
+	host     string       // authority, for the Host field
+	name     *backendName // nil where addr is an address
+	dialer   net.Dialer
+	spare    func()                    // frees descriptors; nil: there is nothing to free
+	engine   atomic.Pointer[string]    // engine id of the last handle that came from here
+	models   atomic.Pointer[modelList] // what it served when it last came up
+	vitality vitality
+	wake     chan struct{} // probes it at once; capacity 1
+	leaving  atomic.Bool   // a reload has removed it
+	born     time.Time
 	// progress is when one of its streams last went on, in nanoseconds since born, to the second.
 	progress atomic.Int64
 	maxIdle  time.Duration // below the server's keep-alive
+	releases releasePlaces
 	scratch  *scratch
 	watch    *watcher // of its connections; nil: none
 

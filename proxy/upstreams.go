@@ -76,10 +76,11 @@ func (s *Server) forget(b *router.Backend, u *upstream) {
 }
 
 // stalled ejects a backend on which no stream has gone on for timeouts.stream_idle: not
-// one stream hangs, but the engine.
+// one stream hangs, but the engine. Progress is noted once a second, as the deadlines of
+// streams are moved, which have that second more.
 func (s *Server) stalled(b *router.Backend) {
 	u := s.upstreams.get(b)
-	if u != nil && time.Since(u.born)-time.Duration(u.progress.Load()) >= s.cfg.Timeouts.StreamIdle {
+	if u != nil && time.Since(u.born)-time.Duration(u.progress.Load()) >= s.cfg.Timeouts.StreamIdle+rearm {
 		s.router.Eject(b, router.EjectStall)
 	}
 }
@@ -104,6 +105,7 @@ func (s *Server) Reload(cfg router.Config) error {
 		s.warm.cold(b, true)
 	}
 	s.compareModels()
+	s.lookForOutage()
 	s.metrics.Reload(true)
 	return nil
 }

@@ -304,6 +304,9 @@ func (u *warmUp) prefill(ctx context.Context) error {
 		return err
 	}
 	ans, err := u.s.dialect.ParseAnswer(answer)
+	if err == nil {
+		err = ans.Covers(u.pair.Prefill.BlockTokens())
+	}
 	if err != nil {
 		u.s.metrics.Orphan(orphanUnusable)
 		return errors.New("answer without a usable handle")
@@ -328,6 +331,9 @@ func (u *warmUp) decode(ctx context.Context) error {
 	if err == nil {
 		var whole kvparams.Completion
 		err = whole.Parse(answer)
+		if whole.Handle() {
+			u.s.keptByDecode(u.pair.Decode)
+		}
 	}
 	if err == nil {
 		h.end(endBurnt)

@@ -22,6 +22,7 @@ type watcher struct {
 	set int // the epoll set; each departure is reported once
 
 	mu      sync.Mutex
+	every   time.Duration
 	peers   []*peer // by slot; nil: free
 	free    []int32 // slots
 	nth     int32   // of the peers that ever joined
@@ -68,7 +69,7 @@ func newWatcher() (*watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the epoll set that watches for departures: %w", err)
 	}
-	w := &watcher{set: set, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	w := &watcher{set: set, every: watchTick, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	go w.run()
 	return w, nil
 }
@@ -181,7 +182,7 @@ func (w *watcher) run() {
 // pause waits for the next tick, or without entries for the first one to come.
 func (w *watcher) pause(tick *time.Timer) bool {
 	w.mu.Lock()
-	empty := len(w.entries) == 0
+	empty, every := len(w.entries) == 0, w.every
 	w.mu.Unlock()
 	if empty {
 		select {
@@ -190,7 +191,7 @@ func (w *watcher) pause(tick *time.Timer) bool {
 			return false
 		}
 	}
-	tick.Reset(watchTick)
+	tick.Reset(every)
 	select {
 	case <-tick.C:
 		return true

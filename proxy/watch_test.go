@@ -39,6 +39,7 @@ func joined(t *testing.T, w *watcher, tcp *net.TCPConn) *peer {
 }
 
 func TestWatcherSeesEachWayToLeave(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name  string
 		leave func(c *net.TCPConn)

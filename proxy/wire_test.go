@@ -19,11 +19,12 @@ import (
 )
 
 func TestErrorEventBehindTheLastTokenIsNoSuccess(t *testing.T) {
+	together(t)
 	for _, c := range []call{streamed(true, 3, "[[D:error-done@4]]"), streamed(false, 3, "[[D:error-done@3]]")} {
 		t.Run(c.name(), func(t *testing.T) {
 			r := newRig(t, rigOptions{})
 			a := r.call(c)
-			r.expectBroken(c, a, "500") // the engine's own event
+			r.expectBroken(c, a, "decode_failed")
 			if !strings.Contains(a.body, `"finish_reason":"length"`) {
 				t.Errorf("the choice had not finished: the test proves nothing\n%q", a.body)
 			}
@@ -32,6 +33,7 @@ func TestErrorEventBehindTheLastTokenIsNoSuccess(t *testing.T) {
 }
 
 func TestDecodeDiesInsideAnEvent(t *testing.T) {
+	together(t)
 	for _, chat := range []bool{false, true} {
 		for at := 2; at < 6; at++ {
 			t.Run(fmt.Sprintf("chat=%v/event %d", chat, at), func(t *testing.T) {
@@ -75,6 +77,7 @@ func TestUsageEventCommitsNothing(t *testing.T) {
 }
 
 func TestOversizeBodyIsRefusedBeforeItsEnd(t *testing.T) {
+	together(t)
 	for _, tc := range []struct{ name, head, body string }{
 		{"announced", "Content-Length: 2000\r\n\r\n", "{"}, // the server waits for a first byte
 		{"chunked", "Transfer-Encoding: chunked\r\n\r\n", "7d0\r\n" + strings.Repeat("a", 2000) + "\r\n"},

@@ -4,6 +4,7 @@ import (
 	"io"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -22,6 +23,7 @@ type clientWriter struct {
 	conn    *clientConn
 	buffers *buffers
 	stall   time.Duration
+	stop    *atomic.Bool // the process ends now: there is stopGrace left, see serverStopping; nil: it does not wait for this answer
 	armed   time.Time
 	n       int64
 	failed  error // the first; what came after it would stand inside a chunk that was cut
@@ -35,6 +37,7 @@ func (w *clientWriter) write(p []byte, now time.Time) error {
 		if now.Sub(w.armed) > rearm {
 			w.armed = now
 			_ = w.conn.SetWriteDeadline(now.Add(w.stall + rearm))
+			w.heed(now)
 		}
 		n, err := w.send(p[:min(len(p), maxWrite)])
 		w.n += int64(n)
@@ -44,6 +47,14 @@ func (w *clientWriter) write(p []byte, now time.Time) error {
 		}
 	}
 	return w.failed
+}
+
+// heed leaves the client little time where the process ends now. It comes after whatever
+// else moves the deadline.
+func (w *clientWriter) heed(now time.Time) {
+	if w.stop != nil && w.stop.Load() {
+		_ = w.conn.SetWriteDeadline(now.Add(stopGrace))
+	}
 }
 
 // send goes through fasthttp, which has the head; each later chunk goes straight to the

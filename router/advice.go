@@ -181,12 +181,47 @@ func (a *Advice) balance() {
 	if now >= shortFrom && a.BalancedLoad < 0.9*now {
 		a.Short = map[bool]string{true: Prefill.String(), false: Decode.String()}[a.BalancedPrefill > x]
 	}
-	a.Arithmetic = fmt.Sprintf("prefill: %d tokens x %.3g s = %.0f s busy of %d x %.0f s = %.0f %%; "+
-		"decode: the highest of %.0f %% of the KV cache used, requests that waited at %.0f %% of the polls, "+
-		"and prompts computed there, %d tokens x %.3g s = %.0f s of %d x %.0f s = %.0f %%; "+
-		"that is the work of %.2f prefill and %.2f decode engines: %d:%d would be %.0f %% busy, %d:%d is %.0f %%",
-		a.Prefill.Tokens, a.Prefill.SecondsPerToken, a.Prefill.BusySeconds, x, a.WindowSeconds, a.Prefill.Load*100,
-		a.Decode.KVUsage*100, a.Decode.Waiting*100,
-		a.Decode.Tokens, a.Decode.SecondsPerToken, a.Decode.BusySeconds, y, a.WindowSeconds, a.Decode.BusySeconds/(float64(max(y, 1))*a.WindowSeconds)*100,
-		p, d, a.BalancedPrefill, a.BalancedDecode, a.BalancedLoad*100, x, y, now*100)
+	a.Arithmetic = fmt.Sprintf("prefill: %s, %s of %d x %s, is %s; "+
+		"decode: the highest of %s of the KV cache used, requests that waited at %s of the polls, "+
+		"and prompts computed there: %s, %s of %d x %s, is %s; "+
+		"that is the work of %.2f prefill and %.2f decode engines: %d:%d would be %s busy, %d:%d is %s",
+		a.Prefill.tokens(), showSeconds(a.Prefill.BusySeconds), x, showSeconds(a.WindowSeconds), showShare(a.Prefill.Load),
+		showShare(a.Decode.KVUsage), showShare(a.Decode.Waiting),
+		a.Decode.tokens(), showSeconds(a.Decode.BusySeconds), y, showSeconds(a.WindowSeconds), showShare(a.Decode.BusySeconds/(float64(max(y, 1))*a.WindowSeconds)),
+		p, d, a.BalancedPrefill, a.BalancedDecode, showShare(a.BalancedLoad), x, y, showShare(now))
+}
+
+// tokens says how many there were, and what each takes now: the busy time is by the price
+// that each had when it came.
+func (p *PoolAdvice) tokens() string {
+	if p.SecondsPerToken <= 0 {
+		return fmt.Sprintf("%d tokens at a price that is not measured yet", p.Tokens)
+	}
+	return fmt.Sprintf("%d tokens at now %s each", p.Tokens, showSeconds(p.SecondsPerToken))
+}
+
+// showSeconds writes a time with three digits at most, in a unit that leaves them before
+// or close behind the point.
+func showSeconds(s float64) string {
+	switch {
+	case s >= 100 || s <= 0:
+		return fmt.Sprintf("%.0f s", s)
+	case s >= 1:
+		return fmt.Sprintf("%.3g s", s)
+	case s >= 1e-3:
+		return fmt.Sprintf("%.3g ms", s*1e3)
+	}
+	return fmt.Sprintf("%.3g µs", s*1e6)
+}
+
+// showShare writes a share as a percentage; a small one is not rounded to nothing.
+func showShare(share float64) string {
+	percent := share * 100
+	switch {
+	case percent >= 10 || percent <= 0:
+		return fmt.Sprintf("%.0f %%", percent)
+	case percent >= 0.1:
+		return fmt.Sprintf("%.2g %%", percent)
+	}
+	return "under 0.1 %"
 }

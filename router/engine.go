@@ -19,6 +19,10 @@ type EngineState struct {
 	KVUsage float64
 	// BlockSize is the tokens of a block, Blocks their number on all ranks.
 	BlockSize, Blocks int64
+	// WholeBlocks: a sequence has a block for each BlockSize tokens of it, the last one
+	// begun. Not so with a sliding window or layers of several kinds, and where the page does
+	// not tell.
+	WholeBlocks bool
 	// PrefixQueries are the prompt tokens looked up in the engine's own prefix cache,
 	// PrefixHits those found there.
 	PrefixQueries, PrefixHits int64
@@ -113,6 +117,20 @@ func (b *Backend) engineAt(now int64) *EngineState {
 		return e
 	}
 	return nil
+}
+
+// blocksHold is for how long the size of an engine's blocks is believed. It changes with a
+// restart alone, and no engine starts anew within this time.
+const blocksHold = 10 * time.Second
+
+// BlockTokens is how many tokens of a sequence a KV block of the engine holds; 0: its metrics
+// have not told of late.
+func (b *Backend) BlockTokens() int {
+	e := b.engine.Load()
+	if e == nil || !e.WholeBlocks || b.router.now() >= max(e.until, e.at+int64(blocksHold)) {
+		return 0
+	}
+	return int(e.BlockSize)
 }
 
 // EngineAge is how long ago the engine's metrics were last read; ok: they ever were.

@@ -26,6 +26,9 @@ type Want struct {
 	// banned with it are avoided. Alone: the request has no other leg.
 	Peer  *Backend
 	Alone bool
+	// Degraded: of decode, the request should have had a prefill, and counts against the
+	// share of those; see Degrade.
+	Degraded bool
 }
 
 // query is a Want at one moment, as policies read it. Passed by value: through the
@@ -238,10 +241,29 @@ func (s *Snapshot) AcquireFor(w Want, l *Lease) error {
 	if s.pool(w.Role).limit > 0 && s.router.queues[w.Role].waiting.Load() > 0 {
 		return ErrBusy // ahead of whom it would be served otherwise
 	}
+	if s.line(&w) == degradedLine {
+		return s.acquireDegraded(&w, l)
+	}
 	return s.acquire(&w, l)
 }
 
+// acquire takes the lease, and where the request counts against it a part of the share.
 func (s *Snapshot) acquire(w *Want, l *Lease) error {
+	if !w.Degraded {
+		return s.reserve(w, l)
+	}
+	if !s.takeShare() {
+		return ErrBusy
+	}
+	if err := s.reserve(w, l); err != nil {
+		s.router.degraded.Add(-1)
+		return err
+	}
+	l.degraded = true
+	return nil
+}
+
+func (s *Snapshot) reserve(w *Want, l *Lease) error {
 	if l.held.Load() {
 		panic("BUG: lease acquired twice")
 	}

@@ -22,7 +22,8 @@ type Line struct {
 	Wait   time.Duration `mapstructure:"wait"`   // of one of them
 }
 
-// queue is the line of one pool, first come first served. It outlives snapshots.
+// queue is the line of one pool, or of those that wait for their part of the share of requests
+// without a prefill; first come first served. It outlives snapshots.
 type queue struct {
 	waiting atomic.Int64 // len(line); read without the lock on every release
 	mu      sync.Mutex
@@ -36,15 +37,15 @@ type waiter struct {
 	ended chan error // capacity 1; nil: the lease is held
 }
 
-// AcquireWait is AcquireFor that waits where it would return ErrBusy, until a lease
-// is released, a backend comes up or all go down, and no longer than the line
-// allows: ErrQueueFull, ErrQueueTimeout, and ErrQueueLeft when done is closed. Who
+// AcquireWait is AcquireFor that waits where it would return ErrBusy. The wait ends when
+// a lease is released (for Want.Degraded also a part of the share), a backend comes up, or
+// all go down, and is no longer than the line allows: ErrQueueFull, ErrQueueTimeout, and ErrQueueLeft when done is closed. Who
 // has waited gets a backend of the snapshot that is current then.
 func (s *Snapshot) AcquireWait(w Want, l *Lease, line Line, done <-chan struct{}) error {
 	if err := s.AcquireFor(w, l); err != ErrBusy {
 		return err
 	}
-	q := &s.router.queues[w.Role]
+	q := &s.router.queues[s.line(&w)]
 	wt := &waiter{want: w, lease: l, ended: make(chan error, 1)}
 	if !q.join(s.router, wt, line.Length) {
 		return ErrQueueFull
@@ -120,9 +121,17 @@ func (wt *waiter) choosy(s *Snapshot) bool {
 	return len(wt.want.Skip) > 0 || !wt.want.Alone && s.router.pairs.bans.Load() != nil || s.Mixed(wt.want.Role)
 }
 
-// serve gives the slots that are free in a pool to whoever waits.
+// serve gives the slots that are free in a pool to whoever waits: last to those without the
+// prefill that they should have had.
 func (r *Router) serve(role Role) {
-	q := &r.queues[role]
+	r.queues[role].wake(r)
+	if role == Decode {
+		r.queues[degradedLine].wake(r)
+	}
+}
+
+// wake serves the line, if there is one.
+func (q *queue) wake(r *Router) {
 	if q.waiting.Load() == 0 {
 		return
 	}

@@ -20,9 +20,6 @@ var (
 	ErrBusy = errors.New("every backend is at its cap of requests in flight")
 )
 
-// degradedFloor decode-only requests are allowed however little else is in flight.
-const degradedFloor = 4
-
 // Clock tells the time. Injected, so that ejections and ramps are tested without
 // sleeping.
 type Clock func() time.Time
@@ -35,7 +32,7 @@ type Snapshot struct {
 	routing  Routing
 	queue    Line
 	pd       PD
-	maxShare float64 // of the in-flight decode requests, see Degrade
+	maxShare float64 // of the decode pool's slots, see Degrade
 	affinity Affinity
 	prefill  *pool
 	decode   *pool
@@ -48,7 +45,7 @@ type Router struct {
 	epoch    time.Time
 	degraded atomic.Int64 // decode leases whose request could not get a prefill
 	retries  retries
-	queues   [2]queue // by Role
+	queues   [3]queue // by Snapshot.line
 	onEject  atomic.Pointer[func(Ejection)]
 	pairs    pairMatrix
 	prices   prices
@@ -65,8 +62,8 @@ type Router struct {
 	reloading sync.Mutex // one Reload at a time; taken before mu
 }
 
-// New builds the pools. maxShare is the part of the in-flight decode requests that
-// may be there for want of a prefill.
+// New builds the pools. maxShare is the part of the decode pool's slots that requests may
+// have for want of a prefill; 1 is no cap.
 func New(cfg Config, maxShare float64, clock Clock) (*Router, error) {
 	r := &Router{clock: clock, epoch: clock()}
 	r.retries.allowed = retryBurst
@@ -110,8 +107,15 @@ func (r *Router) Snapshot() *Snapshot { return r.snapshot.Load() }
 // now is the monotonic age of the router in nanoseconds.
 func (r *Router) now() int64 { return int64(r.clock().Sub(r.epoch)) }
 
-// Queued is the number of requests that wait for a backend of the role.
-func (r *Router) Queued(role Role) int64 { return r.queues[role].waiting.Load() }
+// Queued is the number of requests that wait for a backend of the role, or of decode for
+// their part of the share of those without a prefill.
+func (r *Router) Queued(role Role) int64 {
+	n := r.queues[role].waiting.Load()
+	if role == Decode {
+		n += r.queues[degradedLine].waiting.Load()
+	}
+	return n
+}
 
 // Queue bounds the wait for a backend while all of a pool are full.
 func (s *Snapshot) Queue() Line { return s.queue }
@@ -128,29 +132,6 @@ func (s *Snapshot) Health() Health { return s.health }
 
 // Backends lists a role's backends; the slice must not be changed.
 func (s *Snapshot) Backends(role Role) []*Backend { return s.pool(role).backends }
-
-// Degrade marks a held decode lease as one that goes without a prefill it should
-// have had. False when the cap on such requests is reached; then nothing changes.
-func (s *Snapshot) Degrade(l *Lease) bool {
-	if l.degraded {
-		return true
-	}
-	limit := max(degradedFloor, int64(s.maxShare*float64(inFlight(s.decode.backends))))
-	if s.router.degraded.Add(1) > limit {
-		s.router.degraded.Add(-1)
-		return false
-	}
-	l.degraded = true
-	return true
-}
-
-// inFlight sums the leases held on the backends.
-func inFlight(backends []*Backend) (n int64) {
-	for _, b := range backends {
-		n += b.inflight.Load()
-	}
-	return n
-}
 
 // Ready reports whether a completion could be served: a decode backend that is up
 // and, where there is a prefill pool, a prefill backend that is up or the leave to

@@ -180,37 +180,6 @@ func TestAcquireWithAllTried(t *testing.T) {
 	}
 }
 
-func TestDegradeCap(t *testing.T) {
-	s, _ := newTestRouter(t, "least_request", three, three)
-	leases := make([]Lease, 40)
-	for i := range leases {
-		if err := s.Acquire(Decode, 1, nil, &leases[i]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	allowed := 0
-	for i := range leases {
-		if s.Degrade(&leases[i]) {
-			allowed++
-		}
-	}
-	if allowed != 10 {
-		t.Fatalf("%d of 40 degraded, want a quarter", allowed)
-	}
-	for i := range leases {
-		leases[i].Release(OK)
-	}
-	if n := s.router.degraded.Load(); n != 0 {
-		t.Fatalf("degraded count %d after all releases", n)
-	}
-	for i := range leases[:4] {
-		_ = s.Acquire(Decode, 1, nil, &leases[i])
-		if !s.Degrade(&leases[i]) {
-			t.Fatal("four are always allowed")
-		}
-	}
-}
-
 func TestReadyWithoutPrefillThatNobodyNeeds(t *testing.T) {
 	r, _ := newRouterOf(t, 1, 1, func(c *Config) { c.PD.Mode = PDNever })
 	s := r.Snapshot()

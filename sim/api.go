@@ -54,6 +54,18 @@ func (g *generation) appendTransfer(b []byte) []byte {
 	return append(b, `,"ec_transfer_params":null,"metrics":null}`...)
 }
 
+// appendStreamTransfer ends an event: from 0.33 on with kv_transfer_params, which are null
+// but where a choice ends.
+func (g *generation) appendStreamTransfer(b []byte, last bool) []byte {
+	switch {
+	case !g.c.o.tellsHandleInStreams():
+		return append(b, '}')
+	case last && g.handle != nil && !g.prefillOnly():
+		return append(append(append(b, `,"kv_transfer_params":`...), g.handle...), '}')
+	}
+	return append(b, `,"kv_transfer_params":null}`...)
+}
+
 // appendReason appends finish_reason; a finished choice has its stop_reason.
 func (g *generation) appendReason(b []byte, u *unit, last bool) []byte {
 	b = append(b, `"finish_reason":`...)

@@ -41,7 +41,7 @@ func (chatAPI) appendToken(b []byte, g *generation, u *unit, step int) []byte {
 	if g.lastOfAll(u, step) {
 		b = g.appendFingerprint(append(b, ','))
 	}
-	return append(b, '}')
+	return g.appendStreamTransfer(b, last)
 }
 
 func (chatAPI) appendUsageEvent(b []byte, g *generation) []byte {

@@ -38,7 +38,7 @@ func (completionsAPI) appendToken(b []byte, g *generation, u *unit, step int) []
 	if g.lastOfAll(u, step) {
 		b = g.appendFingerprint(append(b, ','))
 	}
-	return append(b, '}')
+	return g.appendStreamTransfer(b, last)
 }
 
 func (completionsAPI) appendUsageEvent(b []byte, g *generation) []byte {

@@ -27,9 +27,10 @@ func (g *generation) decode(ctx context.Context) {
 	if g.pulls() {
 		g.emit(PhaseDecodeLoaded, 0)
 	}
-	err := g.generate(ctx)
+	g.describeOwn(r)
+	err := g.generate(ctx, r)
 	if err == nil {
-		g.keepAnswer(r)
+		g.pinOwn(r)
 	}
 	g.c.ledger.finish(r)
 	if err != nil {
@@ -235,11 +236,15 @@ func (g *generation) hang(ctx context.Context, r *reservation) {
 }
 
 // generate writes the answer, token by token or whole.
-func (g *generation) generate(ctx context.Context) error {
+func (g *generation) generate(ctx context.Context, r *reservation) error {
 	g.c.pace.streams.Add(1)
 	defer g.c.pace.streams.Add(-1)
 	if g.r.stream {
-		return g.writeStream(ctx, true)
+		err := g.writeStream(ctx, true)
+		if err == nil {
+			g.keepAnswer(r)
+		}
+		return err
 	}
 	if g.faultInstead(ctx) {
 		return errFault
@@ -247,6 +252,7 @@ func (g *generation) generate(ctx context.Context) error {
 	if !g.awaitTokens(ctx, g.c.pace.now(), g.steps()-1) || g.x.gone() {
 		return errClientGone
 	}
+	g.keepAnswer(r) // blocks are kept as they fill: the client's next turn may come at once
 	return g.answerWhole(ctx)
 }
 

@@ -90,7 +90,7 @@
 //	badhandle=WHAT   spoils the handle: null, empty, port (a string), port-zero, port-high,
 //	                 port-closed, no-port, no-host, host-empty, host-null, no-engine, engine (foreign),
 //	                 no-id, id (unknown), no-blocks, null-blocks, empty-blocks, empty-group,
-//	                 flat-blocks, string-blocks, range-blocks, no-flag, flag-false
+//	                 few-blocks, few-tokens, flat-blocks, string-blocks, range-blocks, no-flag, flag-false
 //	cached=N         reports N cached_tokens
 //	zero             200 and nothing but [DONE]
 //	kvfail           the KV does not come: 500, or the role event, an error event and [DONE]

@@ -92,6 +92,8 @@ var badHandles = map[string]func(map[string]json.RawMessage){
 	"empty-blocks":  setMember("remote_block_ids", `[]`),
 	"empty-group":   setMember("remote_block_ids", `[[]]`),
 	"flat-blocks":   setMember("remote_block_ids", `[1,2,3]`),
+	"few-blocks":    setMember("remote_block_ids", `[[1]]`),
+	"few-tokens":    setMember("remote_num_tokens", `1`),
 	"string-blocks": setMember("remote_block_ids", `"[[1]]"`),
 	"range-blocks":  setMember("remote_block_ids", `[[99999999,99999998,99999997,99999996,99999995,99999994,99999993,99999992]]`),
 	"no-flag":       dropMember("do_remote_prefill"),

@@ -29,7 +29,8 @@ type Ledger struct {
 	StaleReads int `json:"stale_reads"`
 }
 
-// Entry is one finished prefill whose blocks wait, or waited, for a reader.
+// Entry is one finished prefill whose blocks wait, or waited, for a reader; with
+// Options.Bidirectional a finished decode, too.
 type Entry struct {
 	RequestID  string    `json:"request_id"` // the engine's internal id: remote_request_id of the handle
 	Blocks     []int     `json:"blocks"`
@@ -67,7 +68,7 @@ func newLedger(o Options) *ledger {
 
 // pin moves the first count blocks of r's i-th seat into the care of an entry that
 // lives until a reader comes or the lease ends.
-func (l *ledger) pin(r *reservation, i, count int, requestID string) []int {
+func (l *ledger) pin(r *reservation, i, count int, requestID string, lease time.Duration) []int {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +79,7 @@ func (l *ledger) pin(r *reservation, i, count int, requestID string) []int {
 	for _, id := range blocks {
 		l.cache.pins[id]++
 	}
-	l.pins[requestID] = &Entry{RequestID: requestID, Blocks: blocks, PinnedAt: now, LeaseUntil: now.Add(l.o.Lease)}
+	l.pins[requestID] = &Entry{RequestID: requestID, Blocks: blocks, PinnedAt: now, LeaseUntil: now.Add(lease)}
 	return blocks
 }
 

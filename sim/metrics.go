@@ -218,7 +218,7 @@ func (m *metrics) appendHistogram(b *bytes.Buffer, f family) {
 
 func (m *metrics) appendCacheConfig(b *bytes.Buffer) {
 	fmt.Fprintf(b, "# HELP vllm:cache_config_info Sizes of the KV cache.\n# TYPE vllm:cache_config_info gauge\n"+
-		"vllm:cache_config_info{block_size=\"%d\",engine=\"0\",kv_cache_size_tokens=\"%d\",num_gpu_blocks=\"%d\"} 1.0\n",
+		"vllm:cache_config_info{block_size=\"%d\",engine=\"0\",kv_cache_size_tokens=\"%d\",num_gpu_blocks=\"%d\",sliding_window=\"None\"} 1.0\n",
 		m.o.BlockSize, m.o.BlockSize*m.o.NumBlocks, m.o.NumBlocks)
 }
 

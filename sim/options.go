@@ -70,6 +70,12 @@ type Options struct {
 	// or "" for none. Without one a request that may or must call a tool is refused.
 	ToolCallParser string
 
+	// Bidirectional is kv_connector_extra_config.bidirectional_kv_xfer: a decode engine keeps
+	// the blocks of each request that it has answered for DecoderTTL, 480s by default, and
+	// describes them in its answer; from 0.33 on in the stream's chunk that ends a choice, too.
+	Bidirectional bool
+	DecoderTTL    time.Duration
+
 	LoadFailure      string        // kv_load_failure_policy: "fail" (default) or "recompute"
 	HandshakeTimeout time.Duration // how long an unknown peer is tried before the load fails, default 5s
 	KeepAlive        time.Duration // idle HTTP connections close after it, default 5s as uvicorn's
@@ -119,6 +125,7 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.TokenLatency, 15*time.Millisecond)
 	setDefault(&o.AbortWindow, 3*time.Millisecond)
 	setDefault(&o.Lease, 30*time.Second)
+	setDefault(&o.DecoderTTL, 480*time.Second)
 	setDefault(&o.LoadFailure, "fail")
 	setDefault(&o.HandshakeTimeout, 5*time.Second)
 	setDefault(&o.KeepAlive, 5*time.Second)
@@ -180,6 +187,9 @@ func (o Options) releasesOnReject() bool { return o.since(21) }
 
 // diesOfLostPeer says whether the engine dies when it cannot give a handle back.
 func (o Options) diesOfLostPeer() bool { return o.since(30) && !o.since(32) }
+
+// tellsHandleInStreams says whether the events of a stream have kv_transfer_params.
+func (o Options) tellsHandleInStreams() bool { return o.since(33) }
 
 // tellsLoadFailure says whether a stream whose KV did not come has an error event.
 func (o Options) tellsLoadFailure() bool { return o.since(32) }

@@ -1,6 +1,9 @@
 package sim
 
-import "context"
+import (
+	"bytes"
+	"context"
+)
 
 // prefill is the first leg: compute, pin the blocks under a lease, answer one
 // token and the handle.
@@ -51,7 +54,7 @@ func (g *generation) pin(r *reservation) {
 		if g.faults.has(FaultNoHandle) {
 			return
 		}
-		blocks := g.c.ledger.pin(r, i, g.blocks(u), u.internalID)
+		blocks := g.c.ledger.pin(r, i, g.blocks(u), u.internalID, g.c.o.Lease)
 		if i > 0 || g.r.stream {
 			continue
 		}
@@ -61,6 +64,30 @@ func (g *generation) pin(r *reservation) {
 		}
 		g.rec.BlockIDs, g.rec.RemoteRequestID, g.rec.RemoteEngineID = blocks, u.internalID, g.c.id
 		g.rec.RemoteHost, g.rec.RemotePort = splitPort(g.c.side.Addr())
+	}
+}
+
+// keepsOwn says whether this engine keeps the blocks of its answer for the next turn.
+func (g *generation) keepsOwn() bool { return g.c.o.Bidirectional && g.pulls() }
+
+// describeOwn makes the handle of a decode engine's own blocks, the first unit's.
+func (g *generation) describeOwn(r *reservation) {
+	if !g.keepsOwn() {
+		return
+	}
+	u := g.units[0]
+	tokens := u.prompt.tokens + max(len(u.tokens)-1, 0)
+	g.handle = g.c.appendHandle(nil, u.internalID, r.seats[0].blocks, tokens, g.cached)
+	g.handle = bytes.Replace(g.handle, []byte(`"do_remote_prefill":true,"do_remote_decode":false`), []byte(`"do_remote_prefill":false,"do_remote_decode":true`), 1)
+}
+
+// pinOwn keeps the blocks of an answer that has ended.
+func (g *generation) pinOwn(r *reservation) {
+	if !g.keepsOwn() {
+		return
+	}
+	for i, u := range g.units {
+		g.c.ledger.pin(r, i, g.blocks(u), u.internalID, g.c.o.DecoderTTL)
 	}
 }
 

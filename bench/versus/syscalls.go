@@ -195,7 +195,24 @@ func parseCalls(text string) (map[string]float64, error) {
 		counts[name] += n
 	}
 	if counts["all"] == 0 {
-		return nil, fmt.Errorf("count system calls: perf says %.300q", text)
+		return nil, fmt.Errorf("system calls are not counted: %s", whyNoCounts(text))
 	}
 	return counts, nil
+}
+
+// whyNoCounts says in a line why perf's output holds no counts.
+func whyNoCounts(text string) string {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		switch {
+		case line == "", strings.HasPrefix(line, "#"):
+		case strings.HasPrefix(line, "<not counted>"):
+			return "perf saw none of the process's threads run while it watched"
+		case strings.HasPrefix(line, "<not supported>"):
+			return "this kernel has none of the events"
+		default:
+			return fmt.Sprintf("perf says %.120q", line)
+		}
+	}
+	return "perf wrote nothing"
 }

@@ -7,15 +7,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
 )
 
 const (
-	// parallel tests at once: most wait for sockets and not for a processor, and those
-	// that measure time must not wait for each other.
-	parallel = 2
 	// testTime is far above what one test takes on a busy machine.
 	testTime = 2 * time.Minute
 )
@@ -73,7 +71,9 @@ func (b *bench) all(ctx context.Context, tests, env []string) results {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	next := make(chan string)
-	for range parallel {
+	// Most tests wait for sockets and not for a processor, and those that measure time must
+	// not wait for each other.
+	for range max(2, runtime.NumCPU()) {
 		wg.Go(func() {
 			for t := range next {
 				r := b.try(ctx, t, env)

@@ -22,9 +22,10 @@ func prefillRows() []row {
 		tests: []string{"proxy.TestEnginesThatCloseIdleConnectionsSooner",
 			"proxy.TestStaleConnectionIsReplacedOnce"},
 	}, {
-		id: "T3", what: "P hangs up on a fresh connection: one try elsewhere, inside the retry budget",
+		id: "T3", what: "P hangs up: one try elsewhere, inside the retry budget; what two engines die of gets no third",
 		tests: []string{"proxy.TestPrefillThatHangsUpIsTriedOnceElsewhere",
-			"proxy.TestPrefillRetriesShareTheBudget"},
+			"proxy.TestPrefillRetriesShareTheBudget", "proxy.TestRequestsOfAKilledPrefillObeyTheBudget",
+			"proxy.TestDeadlyRequestEndsAfterTwoEngines", "proxy.TestEnginesThatAnswerAsTheyDieAreTwoAtMost"},
 		choice: true,
 	}, {
 		id: "T4", what: "P freezes: 504 on time, its connection closed, nothing left to its lease",
@@ -35,18 +36,23 @@ func prefillRows() []row {
 	}, {
 		id: "T6", what: "each status of P: what the client gets, who is asked next, who is blamed",
 		tests: []string{"proxy.TestStatusOfPrefill", "proxy.TestInterimAnswerOfPrefillIsSkipped",
-			"proxy.TestRefusedKeyEjects"},
+			"proxy.TestRefusedKeyEjects", "proxy.TestEarlyAnswerToALargeBody"},
 		alone: []string{"proxy.TestWrongBackendKeyIsTheProxysFault"},
 	}, {
-		id: "T7", what: "no handle, or one that is malformed or names a foreign host: D is not asked",
+		id: "T7", what: "no handle, or one that is malformed or names a foreign host: D never gets it; another P, or D alone",
 		tests: []string{"proxy.TestUnusableHandlesNeverReachDecode", "proxy.TestHandlesOfAnotherShape",
-			"proxy.TestHostOfAHandle"},
+			"proxy.TestHostOfAHandle", "proxy.TestHandleOfTooFewBlocksKillsNoDecode",
+			"proxy.TestPrefillWhoseHandleCostADecodeIsNotAskedAgain", "proxy.TestPrefillEngineWithUnusableHandles",
+			"proxy.TestFailedPrefillEndsInDecodeAlone", "proxy.TestSecondRoundOfADecodeAlone",
+			"proxy.TestSpentRetriesEndInDecodeAlone",
+			"proxy.TestFailedPrefillIsAnErrorWhereDecodeAloneIsOff"},
 	}, {
 		id: "T8", what: "P's answer cut at every byte, in both framings: 502, D is not asked",
 		tests: []string{"proxy.TestCutPrefillAnswerIsNone"},
 	}, {
-		id: "T9", what: "P's answer is huge, has a huge head, is packed or badly framed: another P or 502, little memory",
-		tests: []string{"proxy.TestUnreadablePrefillAnswers", "proxy.TestHugePrefillAnswerTakesLittleMemory"},
+		id: "T9", what: "P's answer is huge, has a huge head, is packed or badly framed: another P or 502, little memory; size alone is nobody's fault",
+		tests: []string{"proxy.TestUnreadablePrefillAnswers", "proxy.TestHugePrefillAnswerTakesLittleMemory",
+			"proxy.TestStatusCountsBeforeSize", "proxy.TestLargePrefillAnswerIsNobodysFault"},
 	}}
 }
 
@@ -66,7 +72,8 @@ func decodeRows() []row {
 		id: "T12", what: "D ends a stream of 40 events at each byte and each event: one error event, no part of one, no clean end",
 		tests: []string{"proxy.TestReleaseLetsASlowDecodeReadFirst"},
 		alone: []string{"proxy.TestStreamCutAtEachByte", "proxy.TestStreamCutBeforeTheFirstToken",
-			"proxy.TestDecodeDiesInTheStream", "proxy.TestDecodeDiesInsideAnEvent"},
+			"proxy.TestDecodeDiesInTheStream", "proxy.TestDecodeDiesInsideAnEvent",
+			"proxy.TestStreamToHTTP10ThatFailsIsReset"},
 	}, {
 		id: "T13", what: "D's stream is reset, corrupted, sliced or delayed: an error event, or the same bytes",
 		alone: []string{"proxy.TestStreamCutAtEachByte", "proxy.TestStreamSlowedKeepsItsBytes",
@@ -84,11 +91,15 @@ func clientRows() []row {
 	return []row{{
 		id: "T15", what: "the client closes, resets or half-closes in each phase: nothing waits for a lease",
 		tests: []string{"proxy.TestClientLeavesInEachPhase", "proxy.TestClientsLeaveInEveryPhaseAtOnce",
-			"proxy.TestClientsLeaveTheQueues", "proxy.TestHalfClosedClientIsNeverToldOfSuccess"},
+			"proxy.TestClientsLeaveTheQueues", "proxy.TestHalfClosedClientIsNeverToldOfSuccess",
+			"proxy.TestReleasesOfACrowdPassAFrozenDecode"},
+		alone: []string{"proxy.TestClientLeavesTheModels", "proxy.TestEarlyAnswerReachesAClientThatUploads"},
 	}, {
 		id: "T16", what: "the client reads a byte a second, or nothing: cut off, D cancelled; a steady one is served",
 		alone: []string{"proxy.TestReadersThatHardlyRead", "proxy.TestStalledReaderIsCutOff",
-			"proxy.TestSlowStreamReaderIsServed", "proxy.TestSlowButSteadyReaderIsServed"},
+			"proxy.TestSlowStreamReaderIsServed", "proxy.TestSlowButSteadyReaderIsServed",
+			"proxy.TestAnswersThatNobodyReadsAreBounded", "proxy.TestSlowReaderOfAWholeAnswerHoldsNoDecodeSlot",
+			"proxy.TestSlowReaderOfTokensIsServed"},
 	}, {
 		id: "T17", what: "a second request pipelined behind a stream: answered in order",
 		alone: []string{"proxy.TestPipelinedRequestDuringAStream", "proxy.TestPipelinedRequestsAreAnsweredInOrder"},
@@ -102,20 +113,28 @@ func processRows() []row {
 		tests: []string{"main.TestTermInEachMomentLosesNothing", "main.TestSecondTermCutsAndStillReleases",
 			"main.TestThirdTermEndsAtOnce", "main.TestKillStrandsOnlyWhatDecodeDoesNotKnow",
 			"proxy.TestShutdownEndsWhatDoesNotFinish"},
-		alone: []string{"proxy.TestShutdownEndsAnUpload"},
+		alone: []string{"proxy.TestShutdownEndsAnUpload", "proxy.TestDrainEndsUploads", "proxy.TestDrainCutsReadersThatStandStill", "proxy.TestStreamToHTTP10IsResetAtTheEndOfTheDrain",
+			"main.TestKilledProcessResetsStreamsOfHTTP10"},
 	}, {
 		id: "T19", what: "hand-overs to a new process under load: no request fails",
 		alone: []string{"main.TestHandoverUnderLoad", "main.TestHandoverServesIdleConnections",
-			"main.TestHandoverThatFails"},
+			"main.TestHandoverThatFails", "main.TestSuccessorOutlivesAKilledPredecessor",
+			"main.TestPredecessorKilledAtAnyMoment"},
 	}, {
 		id: "T20", what: "reload adds, removes, replaces backends in use, or is invalid: all or nothing, nobody notices",
 		tests: []string{"main.TestReloadUnderLoad", "router.TestReloadIsAllOrNothing",
 			"router.TestBackendThatLeftStaysValid"},
-		alone: []string{"main.TestManyReloads", "main.TestReload"},
+		alone: []string{"main.TestManyReloads", "main.TestReload", "main.TestConfigurationFromAPipe",
+			"main.TestTermWhileTheConfigurationIsRead", "main.TestSignalsWhileAReloadHangs"},
 	}, {
-		id: "T21", what: "all P, all D, both down, and back: 503 at once, no prefill without a D, recovery in time",
-		tests:  []string{"proxy.TestWholePoolsDieAndComeBack", "router.TestSlowStart"},
-		alone:  []string{"proxy.TestAllDownIsSaidAtOnce"},
+		id: "T21", what: "all P, all D, both down, and back: 503 at once, no prefill without a D, recovery in time; decode serves all without P, or its share; not ready where each completion fails",
+		tests: []string{"proxy.TestWholePoolsDieAndComeBack", "router.TestSlowStart",
+			"proxy.TestDecodeServesEverythingWithoutPrefillEngines", "proxy.TestShareOfDecodeIsOfItsSlots",
+			"proxy.TestWaitForTheShareEnds", "proxy.TestWhoeverEndsLeavesTheWaitForTheShare",
+			"proxy.TestReadyMeansThatACompletionIsServed"},
+		alone: []string{"proxy.TestAllDownIsSaidAtOnce", "proxy.TestModelsOfFrozenEngines", "proxy.TestModelsOfEnginesThatAreDown", "proxy.TestReadyWhileThereIsASoundWay",
+			"proxy.TestOneClientsFailuresDoNotMakeUnready", "proxy.TestServedCompletionMakesReady",
+			"proxy.TestEnginesThatWereDownAreReadyAtOnce", "proxy.TestFailuresMakeUnready", "proxy.TestReplicasDoNotFlapTogether"},
 		choice: true,
 	}, {
 		id: "T22", what: "a backend's or a client's link goes dead: noticed within the keep-alive bound",
@@ -134,9 +153,11 @@ func processRows() []row {
 		tests: []string{"router.TestTimersRunOutAtTheirTime", "proxy.TestAgeOfAHandle",
 			"main.TestNothingIsComputedFromTheWallClock"},
 	}, {
-		id: "T26", what: "few descriptors, little memory, one processor: requests are shed, and all comes back",
+		id: "T26", what: "few descriptors, little memory, one processor, no reader of the log: requests are shed or lines are, and all comes back",
 		tests: []string{"main.TestOutOfDescriptors"},
-		alone: []string{"main.TestLittleMemory", "proxy.TestOutOfDescriptorsDoesNotEndTheServer"},
+		alone: []string{"main.TestLittleMemory", "proxy.TestOutOfDescriptorsDoesNotEndTheServer",
+			"main.TestStalledLogReaderStopsNothing", "main.TestStalledLogReaderGetsEveryLineLater",
+			"main.TestLogReaderThatGoesAway", "main.TestLogThatIsFullDropsAndTells", "main.TestFatalErrorWithAStalledReader"},
 	}}
 }
 
@@ -145,7 +166,7 @@ func edgeRows() []row {
 	return []row{{
 		id: "T27", what: "a panic in the handler, in the relay, in a background loop: 500 or an error event, counted, the process lives",
 		tests: []string{"proxy.TestPanicGivesEverythingBack", "proxy.TestPanicOutsideAHandler"},
-		alone: []string{"proxy.TestPanicInTheRelay"},
+		alone: []string{"proxy.TestPanicInTheRelay", "proxy.TestPanicAtTheEndOfACompletion", "proxy.TestLabelsThatNobodyRegistered"},
 	}, {
 		id: "T28", what: "too long between P's answer and D: the old handle is not sent, a new round is",
 		tests: []string{"proxy.TestHandleThatWaitedTooLongIsReplaced",
@@ -158,7 +179,8 @@ func edgeRows() []row {
 		choice: true,
 	}, {
 		id: "T30", what: "thousands of idle connections, slow heads and bodies: 408, the others are served as before",
-		alone: []string{"main.TestCrowdAndSlowClients", "proxy.TestSlowUploadIsAnswered408"},
+		alone: []string{"main.TestCrowdAndSlowClients", "proxy.TestSlowUploadIsAnswered408", "proxy.TestReadingForNothingEnds",
+			"proxy.TestUploadThatStopsIsAnswered408", "proxy.TestOneClientLeavesRoomForOthers", "proxy.TestSmallBodiesHaveAReserve"},
 	}, {
 		id: "T31", what: "more than the queue or one client may have: 503, 429, both with Retry-After",
 		alone: []string{"proxy.TestTooManyAtOnce", "proxy.TestClientLimit", "proxy.TestFullBackends"},

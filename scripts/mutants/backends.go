@@ -33,6 +33,11 @@ func healthMutants() []mutant {
 // retryMutants: when and where a request is tried again, and until when.
 func retryMutants() []mutant {
 	return []mutant{{
+		name: "retries that are over at once are not bounded", file: "router/retry.go",
+		old: "r.allowed < 1 && !must",
+		new: "false",
+		pkg: routerPkg, test: "TestRetryRateIsBounded",
+	}, {
 		name: "retry without budget", file: "proxy/reserve.go",
 		old: "if c.s.router.TakeRetry(c.s.live.Load(), time.Since(failed) > router.RetrySettle) {",
 		new: "if c.s.router.TakeRetry(c.s.live.Load(), false); true {",
@@ -43,10 +48,70 @@ func retryMutants() []mutant {
 		new: "false)",
 		pkg: proxyPkg, test: "TestRetriesOfAnOutageAreNotDeniedForEver",
 	}, {
+		name: "a dial to the engine that died is taken for the only failure", file: "proxy/broken.go",
+		old: "if isDial(err) && !isOurs(err) {",
+		new: "if false {",
+		pkg: proxyPkg, test: "TestDeadlyRequestEndsAfterTwoEngines/no_prefill_pool/stream=false",
+	}, {
+		name: "a third engine may have what two died of", file: "proxy/reserve.go",
+		old: "if c.deadly() {",
+		new: "if false {",
+		pkg: proxyPkg, test: "TestDeadlyRequestEndsAfterTwoEngines/one_prefill,_then_one_decode/stream=false",
+	}, {
+		name: "a prompt that cost an engine is drained", file: "proxy/release.go",
+		old: "if a.broken == 0 && (",
+		new: "if (",
+		pkg: proxyPkg, test: "TestDeadlyRequestEndsAfterTwoEngines/decode_dies,_handles_are_drained/stream=false",
+	}, {
 		name: "retry budget without end", file: "router/retry.go",
 		old: "r.retries.running.Add(1) > limit",
 		new: "r.retries.running.Add(1) > 100*limit",
 		pkg: routerPkg, test: "TestRetryBudget",
+	}, {
+		name: "a failed prefill waits for a retry although decode could serve", file: "proxy/prefill.go",
+		old: "patience = 0 // D can",
+		new: "_ = patience // D can",
+		pkg: proxyPkg, test: "TestSpentRetriesEndInDecodeAlone",
+	}, {
+		name: "a handle that cannot be used is not tried elsewhere", file: "proxy/suspect.go",
+		old: "outcome: router.Gateway, next: true, sent: true, degrade: reasonBadHandle}",
+		new: "outcome: router.Gateway, sent: true, degrade: reasonBadHandle}",
+		pkg: proxyPkg, test: "TestPrefillEngineWithUnusableHandles/port",
+	}, {
+		name: "a handle that cannot be used does not count against its engine", file: "proxy/suspect.go",
+		old: "outcome: router.Gateway, next: true, sent: true, degrade: reasonBadHandle}",
+		new: "outcome: router.ClientFault, next: true, sent: true, degrade: reasonBadHandle}",
+		pkg: proxyPkg, test: "TestPrefillEngineWithUnusableHandles/port",
+	}, {
+		name: "old failures of an idle pool make it unready", file: "proxy/soundness.go",
+		old: "h.failures == 0 || now.Sub(h.last) > h.pace.gap",
+		new: "h.failures == 0",
+		pkg: proxyPkg, test: "TestFailuresMakeUnready/old_failures_of_an_idle_pool",
+	}, {
+		name: "replicas flap as often as the pool does", file: "proxy/soundness.go",
+		old: " && !now.Before(h.hold)",
+		new: "",
+		pkg: proxyPkg, test: "TestReplicasDoNotFlapTogether",
+	}, {
+		name: "replicas become unready together", file: "proxy/soundness.go",
+		old: "now, lot(h.pace.patience, 0.5)",
+		new: "now, h.pace.patience",
+		pkg: proxyPkg, test: "TestReplicasDoNotFlapTogether",
+	}, {
+		name: "unready by a probe that a success has overtaken", file: "proxy/soundness.go",
+		old: "case h.due(now):",
+		new: "default:",
+		pkg: proxyPkg, test: "TestProbeThatASuccessOvertakes",
+	}, {
+		name: "the share of requests without a prefill is passed", file: "router/degrade.go",
+		old: "for n := s.router.degraded.Load(); n < limit;",
+		new: "for n := s.router.degraded.Load(); n < limit+1;",
+		pkg: routerPkg, test: "TestDegradeCap",
+	}, {
+		name: "whoever holds a lease gets past the line for the share", file: "router/degrade.go",
+		old: "if s.Capped() && s.router.queues[degradedLine].waiting.Load() > 0 || !s.takeShare() {",
+		new: "if !s.takeShare() {",
+		pkg: routerPkg, test: "TestSlotDoesNotPassTheLineForTheShare",
 	}, {
 		name: "reload swaps half", file: "router/router.go",
 		old: "if s.decode, err = r.newPool(Decode, cfg.Decode, cfg.ChosenDecodePolicy(), old.decode); err != nil {",
@@ -74,7 +139,7 @@ func retryMutants() []mutant {
 		pkg: proxyPkg, test: "TestOneDeadlineForTheWholeRequest/the_stream_never_pauses",
 	}, {
 		name: "one stalled stream ejects its backend", file: "proxy/upstreams.go",
-		old: ">= s.cfg.Timeouts.StreamIdle {",
+		old: ">= s.cfg.Timeouts.StreamIdle+rearm {",
 		new: ">= 0 {",
 		pkg: proxyPkg, test: "TestBackendIsEjectedWhenAllOfItsStreamsStall",
 	}}
@@ -149,7 +214,7 @@ func moveMutants() []mutant {
 		pkg: proxyPkg, test: "TestRemovedPrefillThatFreezesIsNoticed",
 	}, {
 		name: "an answer is lost as its prefill goes down", file: "proxy/prefill.go",
-		old: "c.p.x.interrupt(time.Now().Add(downGrace))",
+		old: "c.p.x.interrupt(time.Now().Add(c.s.downGrace))",
 		new: "c.p.x.interrupt(time.Now())\n\tc.p.x.halfClose()",
 		pkg: proxyPkg, test: "TestPrefillThatAnswersAsItGoesDown/completions",
 	}, {

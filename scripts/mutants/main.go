@@ -1,6 +1,9 @@
 // Command mutants proves that the tests of a completion's path can fail: it plants one
 // fault at a time, each a change of a few words, and expects the test that is named
-// for it to find it. go run ./scripts/mutants [-v] [-run REGEXP], in the module's root.
+// for it to find it. go run ./scripts/mutants [-v] [-quick] [-run REGEXP], in the module's root.
+//
+// -quick leaves out what is about balance and about what operators are told, and keeps all
+// that guards handles and streams.
 //
 // Nothing in the tree is written: the compiler gets the changed file through an
 // overlay. The exit status is 1 if a fault survives, if its text is not in the tree
@@ -20,17 +23,18 @@ import (
 
 func main() {
 	pick := flag.String("run", "", "only mutants whose name matches, and no control")
+	quick := flag.Bool("quick", false, "only mutants of what guards handles and streams, and of what both stand on")
 	verbose := flag.Bool("v", false, "print what each test said, to see that it fails for the right reason")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *pick, *verbose); err != nil {
+	if err := run(ctx, *pick, *quick, *verbose); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, pick string, verbose bool) error {
+func run(ctx context.Context, pick string, quick, verbose bool) error {
 	want, err := regexp.Compile(pick)
 	if err != nil {
 		return fmt.Errorf("read -run: %w", err)
@@ -39,7 +43,11 @@ func run(ctx context.Context, pick string, verbose bool) error {
 	if pick == "" {
 		chosen = controls()
 	}
-	for _, m := range mutants() {
+	all := guardMutants()
+	if !quick {
+		all = mutants()
+	}
+	for _, m := range all {
 		if want.MatchString(m.name) {
 			chosen = append(chosen, m)
 		}

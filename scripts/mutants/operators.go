@@ -47,5 +47,40 @@ func operatorMutants() []mutant {
 		old: "max(1, len(name)/3)",
 		new: "1 << 20",
 		pkg: rootPkg, test: "TestConfigRefusesFiles",
+	}, {
+		name: "a reload takes a pipe for an empty file", file: "configread.go",
+		old: "if regular && ",
+		new: "if false && ",
+		pkg: rootPkg, test: "TestConfigurationFromAPipe",
+	}, {
+		name: "an engine hands blocks to itself", file: "configrules.go",
+		old: "other == base {",
+		new: "other == \"\" {",
+		pkg: rootPkg, test: "TestOneEngineInBothPools",
+	}, {
+		name: "a key that nobody asks for", file: "config.go",
+		old: "distance(short, near) <= 2",
+		new: "distance(short, near) < 0",
+		pkg: rootPkg, test: "TestVariableThatWasMeantForKeys",
+	}, {
+		name: "a whole answer with a first token", file: "proxy/finish.go",
+		old: "if c.d.streamed && !t.first.IsZero() {",
+		new: "if t.first = time.Now(); true {",
+		pkg: proxyPkg, test: "TestOnlyStreamsHaveATTFT",
+	}, {
+		name: "a log without a reader ends the process", file: "serve.go",
+		old: "signal.Ignore(syscall.SIGPIPE)",
+		new: "",
+		pkg: rootPkg, test: "TestLogReaderThatGoesAway",
+	}, {
+		name: "lines for a stalled reader pile up", file: "logbuffer.go",
+		old: "if b.waiting+len(line) > logQueueSize {",
+		new: "if b == nil {",
+		pkg: rootPkg, test: "TestLogThatIsFullDropsAndTells",
+	}, {
+		name: "lines are dropped in silence", file: "logbuffer.go",
+		old: "b.lost += p.over",
+		new: "",
+		pkg: rootPkg, test: "TestLogThatIsFullDropsAndTells",
 	}}
 }

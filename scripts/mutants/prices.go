@@ -3,11 +3,6 @@ package main
 // priceMutants: when a request gets a prefill of its own.
 func priceMutants() []mutant {
 	return []mutant{{
-		name: "retries that are over at once are not bounded", file: "router/retry.go",
-		old: "r.allowed < 1 && !must",
-		new: "false",
-		pkg: routerPkg, test: "TestRetryRateIsBounded",
-	}, {
 		name: "a prompt counts whole until it is done", file: "router/backlog.go",
 		old: "return left(float64(b.free.Load()-now)*rate, float64(n), b.inflight.Load())",
 		new: "return float64(n)",

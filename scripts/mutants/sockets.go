@@ -13,6 +13,11 @@ func socketMutants() []mutant {
 		new: "return e == unix.EAGAIN || true",
 		pkg: proxyPkg, test: "TestPoisonedConnectionIsNotReused/one_byte",
 	}, {
+		name: "an early answer is not looked for", file: "proxy/earlyanswer.go",
+		old: "if err := s.glimpse(); err != nil {",
+		new: "if err := error(nil); err != nil {",
+		pkg: proxyPkg, test: "TestEarlyAnswerToALargeBody/decode",
+	}, {
 		name: "write deadline not armed as an answer begins", file: "proxy/server.go",
 		old: "WriteTimeout:                 s.cfg.Timeouts.WriteStall + rearm, // clientWriter moves it on\n",
 		new: "",

@@ -25,9 +25,13 @@ func controls() []mutant {
 	}}
 }
 
-func mutants() []mutant {
+func mutants() []mutant { return append(guardMutants(), balanceMutants()...) }
+
+// guardMutants: handles, streams, and what both stand on.
+func guardMutants() []mutant {
 	all := streamMutants()
 	all = append(all, handleMutants()...)
+	all = append(all, fencedHandleMutants()...)
 	all = append(all, releaseMutants()...)
 	all = append(all, leavingMutants()...)
 	all = append(all, healthMutants()...)
@@ -36,13 +40,20 @@ func mutants() []mutant {
 	all = append(all, moveMutants()...)
 	all = append(all, handoverMutants()...)
 	all = append(all, edgeMutants()...)
+	all = append(all, framingMutants()...)
 	all = append(all, routingMutants()...)
-	all = append(all, operatorMutants()...)
+	all = append(all, clientMutants()...)
+	return append(all, socketMutants()...)
+}
+
+// balanceMutants: where load goes by what is known of engines and prompts, and what
+// operators are told.
+func balanceMutants() []mutant {
+	all := operatorMutants()
 	all = append(all, priceMutants()...)
 	all = append(all, engineMutants()...)
 	all = append(all, elsewhereMutants()...)
-	all = append(all, prefixMutants()...)
-	return append(all, socketMutants()...)
+	return append(all, prefixMutants()...)
 }
 
 // streamMutants: what counts as success, and what a client is shown of a stream.
@@ -69,8 +80,8 @@ func streamMutants() []mutant {
 		pkg: proxyPkg, test: "TestFailuresBeforeTheFirstTokenAreMended/nothing_but_[DONE]/chat_streamed",
 	}, {
 		name: "error event followed by [DONE] counts", file: "proxy/relay.go",
-		old: "r.broken, r.foreign = true, true",
-		new: "r.foreign = true",
+		old: "r.broken, r.reported = true, true\n\t\tif r.foreign = r.expose; !r.foreign {",
+		new: "r.foreign, r.reported = true, true\n\t\tif false {",
 		pkg: proxyPkg, test: "TestErrorEventBehindTheLastTokenIsNoSuccess/chat_streamed",
 	}, {
 		name: "role chunk commits", file: "kvparams/event.go",
@@ -119,7 +130,7 @@ func releaseMutants() []mutant {
 		pkg: proxyPkg, test: "TestReleaseDoesNotWaitForAFrozenDecode",
 	}, {
 		name: "a drain leaves what it read in a cache", file: "kvparams/nixl.go",
-		old: "drainLead, h.Raw",
+		old: "drainLead(), h.Raw",
 		new: "kvLead, h.Raw",
 		pkg: proxyPkg, test: "TestDrainLeavesNothingToFind/badjson",
 	}}
@@ -134,8 +145,8 @@ func handleMutants() []mutant {
 		pkg: proxyPkg, test: "TestClientLeavesInEachPhase/prefill_ending/close",
 	}, {
 		name: "one-token drain not read to its end", file: "proxy/release.go",
-		old: "_, err := x.readAll(nil, j.s.cfg.Limits.Answer)",
-		new: "var err error",
+		old: "answer, err = x.readAll(nil, j.s.cfg.Limits.Answer)",
+		new: "err = nil",
 		pkg: proxyPkg, test: "TestDrainCutShortIsTriedElsewhere",
 	}, {
 		name: "handle used twice after a reset", file: "proxy/decode.go",
@@ -242,6 +253,11 @@ func handoverMutants() []mutant {
 		old: "return p.server.Retire(ctx)",
 		new: "return nil",
 		pkg: rootPkg, test: "TestHandoverUnderLoad",
+	}, {
+		name: "a successor ends with its predecessor", file: "handover.go",
+		old: "alone := errors.Is(err, unix.EPIPE)",
+		new: "alone := false",
+		pkg: rootPkg, test: "TestSuccessorOutlivesAKilledPredecessor",
 	}}
 }
 
@@ -249,9 +265,54 @@ func handoverMutants() []mutant {
 func edgeMutants() []mutant {
 	return []mutant{{
 		name: "body budget not given back", file: "proxy/body.go",
-		old: "bg.give(bb.charged)",
+		old: "bb.charge.lower(0)",
 		new: "",
 		pkg: proxyPkg, test: "TestByteBudget",
+	}, {
+		name: "an upload that stops is waited for", file: "proxy/body.go",
+		old: "if silent := now.Add(p.stall); silent.Before(at) {",
+		new: "if silent := now.Add(p.stall); silent.IsZero() {",
+		pkg: proxyPkg, test: "TestUploadThatStopsIsAnswered408",
+	}, {
+		name: "a body that came fast has time saved up", file: "proxy/body.go",
+		old: "p.until.IsZero() || at.After(most) {",
+		new: "p.until.IsZero() {",
+		pkg: proxyPkg, test: "TestBodyPace",
+	}, {
+		name: "one client may fill the body budget", file: "proxy/budget.go",
+		old: "case b.held[of]+n > b.share:",
+		new: "case false:",
+		pkg: proxyPkg, test: "TestOneClientLeavesRoomForOthers",
+	}, {
+		name: "large bodies fill the reserve of small ones", file: "proxy/budget.go",
+		old: "room = min(room, b.large)",
+		new: "",
+		pkg: proxyPkg, test: "TestSmallBodiesHaveAReserve",
+	}, {
+		name: "answers held uncharged", file: "proxy/held.go",
+		old: "if held.raise(s.held, of, size) != granted {",
+		new: "if false {",
+		pkg: proxyPkg, test: "TestAnswersThatNobodyReadsAreBounded",
+	}, {
+		name: "a slow reader of a whole answer keeps its place on decode", file: "proxy/decode.go",
+		old: "c.commit()\n\tc.endDecode(d.lease.Backend, router.OK, \"\")",
+		new: "c.commit()",
+		pkg: proxyPkg, test: "TestSlowReaderOfAWholeAnswerHoldsNoDecodeSlot",
+	}, {
+		name: "tokens are written as one", file: "proxy/passing.go",
+		old: "if len(buf) <= freeAnswer {",
+		new: "if true {",
+		pkg: proxyPkg, test: "TestSlowReaderOfTokensIsServed",
+	}, {
+		name: "the end of the process waits for a reader that stands still", file: "proxy/completion.go",
+		old: "_ = c.conn.SetWriteDeadline(now.Add(stopGrace))",
+		new: "",
+		pkg: proxyPkg, test: "TestDrainCutsReadersThatStandStill",
+	}, {
+		name: "the end of the process does not reach an upload", file: "proxy/completion.go",
+		old: "_ = c.conn.SetReadDeadline(now)",
+		new: "",
+		pkg: proxyPkg, test: "TestDrainEndsUploads//v1/completions",
 	}, {
 		name: "place under limits.client_in_flight not given back", file: "proxy/finish.go",
 		old: "s.clients.leave(c.client)",
@@ -259,8 +320,8 @@ func edgeMutants() []mutant {
 		pkg: proxyPkg, test: "TestClientLimit/of_an_address",
 	}, {
 		name: "oversize body read to its end", file: "proxy/body.go",
-		old: "if int64(len(bb.b)) > s.cfg.Limits.Body {",
-		new: "if err != nil && int64(len(bb.b)) > s.cfg.Limits.Body {",
+		old: "if bb.size() > s.cfg.Limits.Body {",
+		new: "if err != nil && bb.size() > s.cfg.Limits.Body {",
 		pkg: proxyPkg, test: "TestOversizeBodyIsRefusedBeforeItsEnd/chunked",
 	}, {
 		name: "announced oversize body read to its end", file: "proxy/routes.go",

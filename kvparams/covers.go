@@ -1,0 +1,37 @@
+package kvparams
+
+// lookahead is how many tokens at the end of a prompt an engine may leave to the decode engine: one of a state space
+// model, a few with a draft model that looks ahead.
+const lookahead = 64
+
+// extent notes a member that says how much the blocks hold.
+func (n *nixlHandle) extent(name, raw []byte) {
+	switch string(name) {
+	case "remote_num_tokens":
+		n.h.tokens, _ = integer(raw)
+	case "dcp_size":
+		n.h.ranks, _ = integer(raw)
+	}
+}
+
+// Covers fails with an *AnswerError where the handle's blocks cannot hold the prompt that P has counted: a decode engine
+// dies of the assertion that they do. blockTokens is what each block holds of a sequence, 0 where that is not known:
+// then the handle's own count of tokens is all that is looked at. So it is with several lists, as a cache group may keep
+// no more than a window or a state, and with blocks that are spread over ranks.
+func (a Answer) Covers(blockTokens int) error {
+	h := &a.Handle
+	if a.PromptTokens < 0 || h.None() {
+		return nil
+	}
+	need := a.PromptTokens
+	if h.tokens > 0 && h.tokens < need {
+		if h.tokens+lookahead < need {
+			return badHandoff("kv_transfer_params.remote_num_tokens", "the prompt's tokens, as usage.prompt_tokens")
+		}
+		need = h.tokens
+	}
+	if h.lists == 1 && h.ranks <= 1 && blockTokens > 0 && h.Blocks < (need+blockTokens-1)/blockTokens {
+		return badHandoff("kv_transfer_params.remote_block_ids", "block numbers for all of the prompt, see usage.prompt_tokens")
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"time"
+
+	"github.com/valyala/fasthttp"
+	"golang.org/x/sys/unix"
+
+	"xpyd/router"
+)
+
+// maxBroken is how many engines may break off over one request, of both pools together. What
+// two have died of a third would die of, too.
+const maxBroken = 2
+
+// brokeOff reports that the backend hung up or reset the connection after some of the request
+// had been written. A deadline, a move and an answer that is no HTTP are none of that.
+func (e *upstreamError) brokeOff() bool {
+	return e.stage != stageDial && (errors.Is(e.err, io.EOF) || errors.Is(e.err, io.ErrUnexpectedEOF) ||
+		errors.Is(e.err, unix.ECONNRESET) || errors.Is(e.err, unix.EPIPE))
+}
+
+// diedOf counts an engine that answered the request, written at wrote, with a failure and is
+// gone: vLLM's server answers 500 for an engine core that has died, says so on /health, and
+// ends. What came when it was known to be gone is not what it died of.
+func (c *completion) diedOf(b *router.Backend, wrote time.Time) {
+	since, gone := c.s.gone(b)
+	if !gone {
+		return
+	}
+	c.s.probes.suspect(b)
+	if wrote.Before(since) {
+		c.broken.Add(1)
+	}
+}
+
+// prefillBrokeOff counts a P that may have died of the request. One that has begun its answer
+// had computed the prompt: it counts only if it is gone.
+func (c *completion) prefillBrokeOff(b *router.Backend, ue *upstreamError) {
+	if ue.stage == stageBody {
+		c.diedOf(b, c.p.x.wrote)
+		return
+	}
+	c.broken.Add(1)
+}
+
+// deadly reports that no other engine may have the request.
+func (c *completion) deadly() bool { return c.broken.Load() >= maxBroken }
+
+// nameBroken has the error of a request that no other engine may have say so. The official
+// clients must not try it again either.
+func (c *completion) nameBroken(err *apiError) *apiError {
+	if err == nil || !c.deadly() || err.Code != codePrefillFailed && err.Code != codeDecodeFailed {
+		return err
+	}
+	e := newError(fasthttp.StatusBadGateway, err.Code, "", "backends broke off over this request; it is not sent to another").noRetry()
+	e.cause = e.Message + ": " + err.why()
+	return e
+}
+
+// repeat sends the request once more, over a fresh connection, after first. Where no connection
+// comes about the backend has most likely died, of this request or with it, so that first is
+// what happened: a dial that failed would let the request go on as if nobody had had it.
+func (x *exchange) repeat(u *upstream, req *upstreamRequest, deadline time.Time, first *upstreamError) error {
+	wrote := x.wrote
+	x.drop()
+	err := x.try(u, req, deadline, u.dial)
+	if isDial(err) && !isOurs(err) {
+		x.wrote = wrote
+		return first
+	}
+	x.repeated = x.sent() && first.stage == stageHead // else it never had all of the first
+	return err
+}

@@ -1,0 +1,62 @@
+package proxy
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+)
+
+// passedField is one of headers.pass.
+type passedField struct{ name, lower string }
+
+func passedFields(names []string) []passedField {
+	fields := make([]passedField, 0, len(names))
+	for _, name := range names {
+		fields = append(fields, passedField{name: name, lower: strings.ToLower(name)})
+	}
+	return fields
+}
+
+// appendPassed appends what the client sent of headers.pass, but nothing that it meant for this
+// connection alone. Of several lines the first counts, as for the engine's own reader. The gate
+// has looked at the values.
+func (s *Server) appendPassed(dst []byte, h *fasthttp.RequestHeader) []byte {
+	for _, f := range s.passed {
+		if v := h.Peek(f.name); len(v) > 0 && !connectionLists(h, f.lower) {
+			dst = appendField(dst, f.name, v)
+		}
+	}
+	return dst
+}
+
+// connectionLists reports whether a Connection field of a request that the gate has passed
+// names the token, which is given in lower case. fasthttp knows nothing but "Connection: close",
+// as the whole value of the last such field, and in lower case.
+func connectionLists(h *fasthttp.RequestHeader, token string) bool {
+	const name = "connection:"
+	for line, raw := []byte(nil), h.RawHeaders(); len(raw) > 0; {
+		line, raw, _ = bytes.Cut(raw, []byte("\r\n"))
+		if len(line) < len(name) || !equalFold(line[:len(name)], name) {
+			continue
+		}
+		for value := line[len(name):]; len(value) > 0; {
+			var one []byte
+			one, value, _ = bytes.Cut(value, []byte(","))
+			if equalFold(bytes.Trim(one, " \t"), token) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// knowExpect has fasthttp see that a client holds its body back. It knows "100-continue" in
+// lower case alone and would wait for a first byte; the gate, which is asked then, reads what
+// the client wrote.
+func knowExpect(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+	if len(h.Peek(fasthttp.HeaderExpect)) > 0 {
+		h.Set(fasthttp.HeaderExpect, "100-continue")
+	}
+	return fasthttp.RequestConfig{}
+}

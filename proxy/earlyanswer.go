@@ -1,0 +1,60 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// errAnswered is a request of which not all was written: its answer has begun.
+var errAnswered = errors.New("answered before the request was written")
+
+// glanceEvery is how often a write that waits looks for an answer.
+const glanceEvery = 50 * time.Millisecond
+
+// writeRest writes the part of a request that did not go out in one piece. A backend may have
+// answered and read no more, as one that refuses a large body does: that would be waited for
+// until the deadline.
+func (s *socket) writeRest(rest *net.Buffers) error {
+	if _, err := s.writeBy.settle(s.TCPConn.SetWriteDeadline); err != nil {
+		return err
+	}
+	for {
+		s.writeBy.glance(time.Now().Add(glanceEvery), s.TCPConn.SetWriteDeadline)
+		_, err := rest.WriteTo(s.TCPConn)
+		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		if err := s.glimpse(); err != nil {
+			return err
+		}
+		if moved, failed := s.writeBy.settle(s.TCPConn.SetWriteDeadline); !moved || failed != nil {
+			return err
+		}
+	}
+}
+
+// glimpse is errAnswered where a final answer has begun, the error where the far side has
+// closed; after an interim answer it may read on.
+func (s *socket) glimpse() error {
+	const status = len("HTTP/1.1 ")
+	var b [status + 1]byte
+	n, _, e := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd), uintptr(unsafe.Pointer(&b)), uintptr(len(b)), unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
+	switch {
+	case errors.Is(e, unix.EAGAIN), errors.Is(e, unix.EINTR):
+		return nil
+	case e != 0:
+		return os.NewSyscallError("recvfrom", e)
+	case n == 0:
+		return io.ErrUnexpectedEOF
+	case int(n) == len(b) && b[status] != '1':
+		return errAnswered
+	}
+	return nil
+}

@@ -1,0 +1,35 @@
+package proxy_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"xpyd/proxy"
+)
+
+// What an engine says of an error in mid-stream is for clients only where errors.expose_upstream is on.
+func TestErrorEventOfDecodeIsHidden(t *testing.T) {
+	const own = `data: {"error":{"message":"cannot reach 10.0.0.7","type":"InternalServerError","code":500}}` + "\n\n"
+	for _, expose := range []bool{false, true} {
+		for _, behind := range []string{"", "data: [DONE]\n\n"} {
+			t.Run(fmt.Sprintf("expose=%v/%q", expose, behind), func(t *testing.T) {
+				d := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+					_, _ = io.Copy(io.Discard, q.Body)
+					w.Header().Set("Content-Type", "text/event-stream")
+					_, _ = io.WriteString(w, `data: {"choices":[{"index":0,"text":"abc","finish_reason":null}]}`+"\n\n"+own+behind)
+				})
+				r := newRig(t, rigOptions{prefill: -1, router: d.asDecode, config: func(c *proxy.Config) { c.Errors.ExposeUpstream = expose }})
+				a := r.call(forms(prompt, 9)[1])
+				if a.err == nil || a.text() != "abc" || strings.Contains(a.body, "[DONE]") || strings.Count(a.body, `data: {"error"`) != 1 {
+					t.Errorf("%q, %v: want the text, one error event and no clean end", a.body, a.err)
+				}
+				if expose != strings.HasSuffix(a.body, own) || !expose && (a.code() != "decode_failed" || strings.Contains(a.body, "10.0.0.7")) {
+					t.Errorf("%q", a.body)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package proxy_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"xpyd/proxy"
+	"xpyd/router"
+	"xpyd/sim"
+)
+
+// A decode engine dies where a handle has blocks for less than its prompt. What an engine's
+// blocks hold is in its metrics.
+func TestHandleOfTooFewBlocksKillsNoDecode(t *testing.T) {
+	for _, kind := range []string{"few-blocks", "few-tokens"} {
+		t.Run(kind, func(t *testing.T) {
+			r := newRig(t, rigOptions{prefill: 2, decode: 3, router: func(c *router.Config) {
+				inTurn(c)
+				c.Routing.Poll = 5 * time.Millisecond
+			}})
+			r.await("aware of the blocks' size", func() bool { return strings.Count(r.adminText("/backends"), `"block_size": 16`) == 5 })
+			if err := r.prefill[0].SetFault(sim.Fault{Kind: sim.FaultBadHandle, Arg: kind, Leg: "P"}); err != nil {
+				t.Fatal(err)
+			}
+			c := forms(strings.Repeat(prompt, 20), 4)[1]
+			for range 8 {
+				r.expectWhole(c, r.call(c))
+			}
+			if n := deadOf(r.decode); n > 0 {
+				t.Errorf("%d of 3 decode engines died of a handle", n)
+			}
+			if r.metric(`xpyd_kv_orphans_total{reason="unusable_handle"}`) == 0 {
+				t.Error("no handle was refused: the test proves nothing")
+			}
+			if n := len(legs(r.decode, "decode")); n != 8 {
+				t.Errorf("%d requests with a handle reached decode, want 8", n)
+			}
+		})
+	}
+}
+
+// Nobody knows how much a block holds: the handle costs one decode engine. The second round
+// does not feed it another one.
+func TestPrefillWhoseHandleCostADecodeIsNotAskedAgain(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		prefill int
+		path    string
+	}{
+		{"another prefill engine", 2, "disaggregated"},
+		{"no other", 1, "decode_only"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRig(t, rigOptions{prefill: tc.prefill, decode: 3, router: inTurn})
+			if err := r.prefill[0].SetFault(sim.Fault{Kind: sim.FaultBadHandle, Arg: "few-blocks", Leg: "P"}); err != nil {
+				t.Fatal(err)
+			}
+			c := forms(strings.Repeat(prompt, 20), 4)[1]
+			a := r.call(c)
+			for range 2 {
+				if deadOf(r.decode) == 1 {
+					break
+				}
+				a = r.call(c) // the first went to the sound prefill engine
+			}
+			r.expectWhole(c, a)
+			if got := a.header.Get("X-Xpyd-Path"); got != tc.path {
+				t.Errorf("path %s, want %s", got, tc.path)
+			}
+			if n := deadOf(r.decode); n != 1 {
+				t.Errorf("%d of 3 decode engines died of one request, want 1", n)
+			}
+		})
+	}
+}
+
+// Where decode may not prefill, the only prefill engine is asked again: decode has more
+// likely failed by itself.
+func TestOnlyPrefillIsAskedAgainWhereDecodeMayNotPrefill(t *testing.T) {
+	r := newRig(t, rigOptions{decode: 2, router: inTurn, config: func(c *proxy.Config) { c.DecodeOnly.Enabled = false }})
+	for _, kind := range []string{sim.FaultRST, sim.FaultKVFail} {
+		if err := r.decode[0].SetFault(sim.Fault{Kind: kind, Leg: "D", Count: 1}); err != nil {
+			t.Fatal(err)
+		}
+		c := forms(prompt, 4)[0]
+		for range 2 {
+			r.expectWhole(c, r.call(c))
+		}
+	}
+	if n := len(legs(r.prefill, "prefill")); n != 6 {
+		t.Errorf("%d prefills of 4 requests, two of which failed on decode: want 6", n)
+	}
+	r.expectNothingHeld()
+}

@@ -1,0 +1,154 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strconv"
+)
+
+// framing follows what a client sends, ahead of fasthttp, which takes a bare LF for the end
+// of a request line or of a trailer section, folded trailers and blanks after a chunk's size.
+// Another reader on the way may not, and then the two disagree on where the next request
+// begins. So it refuses each line that ends in anything but CR LF, and each chunk that
+// bodyDecoder does not take, at once: a client that sends such a head would wait for the
+// header timeout otherwise.
+//
+// What a head says is the gate's to judge. Here only the two fields are read that tell
+// where the body ends. It holds no bytes but the beginning of a field that came in parts.
+type framing struct {
+	refused bool // for good; fasthttp gets nothing more
+	inHead  bool // the request line has come
+	unclear bool // the gate refuses this head: no body is known to follow
+	fields  fieldBit
+	length  int64       // of the body, still to come
+	chunks  bodyDecoder // while it is chunked
+	cr      bool        // the last byte of a head was CR
+	seen    int         // bytes of the line that have come
+	line    [maxFramingField]byte
+}
+
+// maxFramingField bounds the line of Content-Length and of Transfer-Encoding.
+const maxFramingField = 64
+
+var errFraming = errors.New("a line does not end in CR LF, or a chunk is not framed exactly")
+
+// read is src.Read up to the first byte that is refused.
+func (f *framing) read(src io.Reader, p []byte) (int, error) {
+	if f.refused {
+		return 0, errFraming
+	}
+	n, err := src.Read(p)
+	return f.take(p[:n]), err
+}
+
+// take returns how many bytes of p fasthttp may have. One that is refused is the last of
+// them, as NUL: it ends nothing anywhere, but fasthttp must have begun with a request to
+// answer it, and takes an error at the beginning of a trailer for the end of the body.
+func (f *framing) take(p []byte) int {
+	for i := 0; i < len(p); {
+		n, ok := f.step(p[i:])
+		if i += n; !ok {
+			p[i] = 0
+			f.refused = true
+			return i + 1
+		}
+	}
+	return len(p)
+}
+
+// step takes a part of what has come, or refuses the byte after it.
+func (f *framing) step(p []byte) (n int, ok bool) {
+	switch {
+	case f.inHead:
+		return f.stepHead(p)
+	case f.unclear:
+		return 0, false
+	case f.length > 0:
+		n = int(min(f.length, int64(len(p))))
+		f.length -= int64(n)
+		return n, true
+	case f.chunks.chunked:
+		n, err := f.chunks.follow(p)
+		if f.chunks.ended {
+			f.chunks = bodyDecoder{}
+		}
+		return n, err == nil
+	}
+	return f.stepHead(p)
+}
+
+// stepHead takes a line of a head, or what has come of it. The only CR of a line is the
+// one before its LF.
+func (f *framing) stepHead(p []byte) (n int, ok bool) {
+	part, end := p, bytes.IndexByte(p, '\n')
+	if end >= 0 {
+		part = p[:end]
+	}
+	cr := bytes.IndexByte(part, '\r')
+	switch {
+	case f.cr && end != 0:
+		return 0, false
+	case cr >= 0 && cr+1 < len(part):
+		return cr + 1, false
+	case end >= 0 && cr < 0 && !f.cr:
+		return end, false
+	case cr >= 0:
+		part = part[:cr]
+	}
+	if end < 0 {
+		f.keep(part)
+		f.cr = cr >= 0
+		return len(p), true
+	}
+	line := part
+	if f.seen > 0 { // it came in parts
+		f.keep(part)
+		line = f.line[:min(f.seen, len(f.line))]
+	} else {
+		f.seen = len(part)
+	}
+	f.endLine(line)
+	f.cr, f.seen = false, 0
+	return end + 1, true
+}
+
+// keep holds the beginning of a line.
+func (f *framing) keep(part []byte) {
+	if f.seen < len(f.line) {
+		copy(f.line[f.seen:], part)
+	}
+	f.seen += len(part)
+}
+
+// endLine judges a whole line of f.seen bytes, of which line holds as many as a framing
+// field may have, or more.
+func (f *framing) endLine(line []byte) {
+	switch {
+	case f.seen > 0 && f.inHead:
+		f.field(line)
+	case f.seen > 0:
+		f.inHead, f.unclear, f.fields = true, false, 0
+	case f.inHead: // the empty line after the head
+		f.inHead = false
+		f.chunks.chunked = f.fields&fieldTransferEncoding != 0 && !f.unclear
+	}
+}
+
+// field reads where the body ends. What is wrong with a field the gate says.
+func (f *framing) field(line []byte) {
+	field := fieldOf(line[:max(bytes.IndexByte(line, ':'), 0)])
+	if field != fieldContentLength && field != fieldTransferEncoding {
+		return
+	}
+	f.unclear = f.unclear || f.fields != 0 || f.seen > maxFramingField
+	f.fields |= field
+	_, value, ok := splitField(line)
+	if !ok || field == fieldTransferEncoding && !equalFold(value, "chunked") {
+		f.unclear = true
+	}
+	if field == fieldContentLength && !f.unclear {
+		length, err := strconv.ParseInt(string(value), 10, 64)
+		f.length, f.unclear = length, err != nil || !allDigits(value)
+	}
+}

@@ -1,0 +1,94 @@
+package proxy_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"xpyd/proxy"
+	"xpyd/sim"
+)
+
+// bidirectional makes decode engines that describe their own blocks in every answer, as
+// vLLM 0.33 does with bidirectional_kv_xfer.
+func bidirectional(o *sim.Options) { o.Version, o.Bidirectional = "0.33.0", true }
+
+// expectNoHandle fails where an answer says where decode's blocks are, or has lost its place for it.
+func (r *rig) expectNoHandle(c call, a answer) {
+	r.t.Helper()
+	for _, leaked := range []string{"remote_host", "remote_block_ids", "remote_engine_id", "127.0.0.1"} {
+		if strings.Contains(a.body, leaked) {
+			r.t.Fatalf("%s: the client reads %s of decode's own handle: %q", c.name(), leaked, a.body[max(0, len(a.body)-700):])
+		}
+	}
+	if !strings.Contains(a.body, `"kv_transfer_params":null`) {
+		r.t.Fatalf("%s: no kv_transfer_params at all: the test proves nothing: %.400q", c.name(), a.body)
+	}
+}
+
+func TestDecodesOwnHandleReachesNoClient(t *testing.T) {
+	r := newRig(t, rigOptions{engine: bidirectional})
+	for _, fault := range []string{"", "[[D:slice@1]]", "[[D:slice@7]]"} {
+		for _, c := range forms("who holds the blocks"+fault, 3) {
+			a := r.call(c)
+			r.expectWhole(c, a)
+			r.expectNoHandle(c, a)
+			// Two choices are two ends, each with the handle.
+			c.more = `,"n":2,"temperature":1`
+			if !c.stream {
+				continue
+			}
+			if a = r.call(c); a.err != nil || a.status != 200 || !strings.HasSuffix(a.body, "data: [DONE]\n\n") {
+				t.Fatalf("%s, two choices: status %d, %v, %q", c.name(), a.status, a.err, a.body)
+			}
+			if strings.Contains(a.body, "remote_host") {
+				t.Fatalf("%s, two choices: the client reads decode's own handle: %q", c.name(), a.body)
+			}
+		}
+	}
+	r.expectNothingHeld()
+}
+
+func TestDecodesOwnHandleIsHiddenInAnswersBeyondTheLimit(t *testing.T) {
+	r := newRig(t, rigOptions{engine: bidirectional, config: func(c *proxy.Config) { c.Limits.Answer = 32 << 10 }})
+	for _, fault := range []string{"", "[[D:slice@4099]]"} {
+		for _, chat := range []bool{false, true} {
+			c := call{chat: chat, prompt: "[[text:big]]" + fault, tokens: 3}
+			a := r.call(c)
+			r.expectWhole(c, a)
+			r.expectNoHandle(c, a)
+			if !json.Valid([]byte(a.body)) || len(a.body) < 200<<10 {
+				t.Fatalf("%s: %d bytes, JSON %v", c.name(), len(a.body), json.Valid([]byte(a.body)))
+			}
+		}
+	}
+	r.expectNothingHeld()
+}
+
+// Nobody asks for the blocks that such a decode engine keeps, so it is told: by a figure for
+// each answer, and once in the log.
+func TestAnswersWhoseBlocksDecodeKeepsAreCounted(t *testing.T) {
+	r := newRig(t, rigOptions{engine: bidirectional, config: func(c *proxy.Config) { c.Limits.Answer = 32 << 10 }})
+	want := 0.0
+	for _, c := range append(forms(prompt, 3), call{prompt: "[[text:big]]", tokens: 3}) {
+		r.expectWhole(c, r.call(c))
+		want++
+		r.await("counted", func() bool { return r.metric("xpyd_kv_kept_by_decode_total") == want })
+	}
+	r.await("keeping blocks", func() bool { return r.decode[0].Ledger().Pinned > 0 })
+	if n := strings.Count(r.logs.String(), "bidirectional_kv_xfer"); n != 1 {
+		t.Errorf("said %d times in the log, want once\n%s", n, r.logs)
+	}
+	r.expectNothingHeld()
+}
+
+func TestUsualDecodeKeepsNothing(t *testing.T) {
+	r := newRig(t, rigOptions{engine: func(o *sim.Options) { o.Version = "0.33.0" }})
+	for _, c := range forms(prompt, 3) {
+		r.expectWhole(c, r.call(c))
+	}
+	r.expectNothingHeld()
+	if n := r.metric("xpyd_kv_kept_by_decode_total"); n != 0 {
+		t.Errorf("%v answers are counted whose blocks decode keeps, want none", n)
+	}
+}

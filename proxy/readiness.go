@@ -1,0 +1,19 @@
+package proxy
+
+// readiness is what /readyz answers: whether a completion could be served now, and in a line
+// why not, or what is amiss all the same.
+func (s *Server) readiness() (ready bool, line string) {
+	switch snap := s.router.Snapshot(); {
+	case s.draining.Load():
+		return false, "not ready: this process is about to end\n"
+	case !snap.Ready(true):
+		return false, "not ready: no decode engine is up\n"
+	case !snap.Ready(s.standsIn()):
+		return false, "not ready: no prefill engine is up\n"
+	case s.sound.unsound.Load():
+		return false, "not ready: no completion succeeds, nor does a probe of one token\n"
+	case s.outageNow():
+		return true, "ok, but no prefill engine is up: decode engines compute the prompts\n"
+	}
+	return true, "ok\n"
+}

@@ -1,0 +1,186 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/valyala/fasthttp"
+)
+
+// soundPace is what readiness goes by where completions fail. Each process adds to the
+// times by lot: replicas that share a pool must not come and go together, as the balancer
+// before them would have nobody.
+type soundPace struct {
+	failures int           // completions in a row that raise the doubt,
+	patience time.Duration // and how long none has succeeded by then; up to half as long again
+	gap      time.Duration // failures further apart are no row: an idle pool is not judged by old ones
+	every    time.Duration // between two probes that fail; up to half as long again
+	hold     time.Duration // what a probe or a success has cleared stays ready for so long; up to twice
+}
+
+func usualPace() soundPace {
+	return soundPace{failures: 10, patience: 10 * time.Second, gap: time.Minute, every: 2 * time.Second, hold: 30 * time.Second}
+}
+
+// errUntold: nothing that the proxy can send tells whether a completion would be served.
+var errUntold = errors.New("no request of the proxy's own can tell")
+
+// soundness finds out whether a completion sent now would be served. Completions that fail in
+// a row raise the doubt, a probe settles it: the failures may be the doing of one client. Then
+// the process is unready until a probe, or any completion, succeeds.
+type soundness struct {
+	pace   soundPace
+	probe  func(context.Context) error // nil: a completion was served
+	log    zerolog.Logger
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	unsound atomic.Bool // written under mu
+	doubted atomic.Bool // a success has something to end: failures > 0, or unsound
+
+	mu       sync.Mutex
+	failures int           // of the row
+	began    time.Time     // of the row
+	last     time.Time     // failure
+	patience time.Duration // with this row
+	hold     time.Time     // not unready before
+	probing  bool
+	closed   bool
+}
+
+func newSoundness(pace soundPace, probe func(context.Context) error, log zerolog.Logger) *soundness {
+	h := &soundness{pace: pace, probe: probe, log: log}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	return h
+}
+
+// close waits for a probe under way.
+func (h *soundness) close() {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	h.cancel()
+	h.wg.Wait()
+}
+
+// lot is d and up to as much again times part.
+func lot(d time.Duration, part float64) time.Duration {
+	return d + time.Duration(rand.Float64()*part*float64(d))
+}
+
+// failed notes a completion that the backends did not serve, although some are up.
+func (h *soundness) failed() {
+	now := time.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.failures == 0 || now.Sub(h.last) > h.pace.gap {
+		h.failures, h.began, h.patience = 0, now, lot(h.pace.patience, 0.5)
+	}
+	h.failures++
+	h.last = now
+	h.doubted.Store(true)
+	if h.probing || h.closed || !h.due(now) {
+		return
+	}
+	h.probing = true
+	h.wg.Go(h.settle)
+}
+
+// due: the row is long enough, in both respects, and nothing keeps the process ready.
+func (h *soundness) due(now time.Time) bool {
+	return h.failures >= h.pace.failures && now.Sub(h.began) >= h.patience && !now.Before(h.hold)
+}
+
+// succeeded notes a completion that was served to its end.
+func (h *soundness) succeeded() {
+	if !h.doubted.Load() {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clear("a completion was served")
+}
+
+// clear ends row and doubt. mu is held.
+func (h *soundness) clear(why string) {
+	h.failures = 0
+	h.doubted.Store(false)
+	if h.unsound.Swap(false) {
+		h.hold = time.Now().Add(lot(h.pace.hold, 1))
+		h.log.Warn().Str("why", why).Msg("ready again")
+	}
+}
+
+// settle probes until the doubt is gone.
+func (h *soundness) settle() {
+	for h.judge(h.probe(h.ctx)) {
+		select {
+		case <-time.After(lot(h.pace.every, 0.5)):
+		case <-h.ctx.Done():
+			return
+		}
+	}
+}
+
+// judge takes what a probe found; again: another one is to follow.
+func (h *soundness) judge(err error) (again bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	switch {
+	case h.ctx.Err() != nil:
+	case err == nil || errors.Is(err, errUntold):
+		why := "a probe of one token was served"
+		if err != nil {
+			why = err.Error()
+		}
+		if !h.unsound.Load() {
+			h.hold = now.Add(lot(h.pace.hold, 1)) // so far off is the next probe
+			h.log.Warn().Str("why", why).Int("failures", h.failures).Msg("no completion succeeds, but this process stays ready")
+		}
+		h.clear(why)
+	case h.unsound.Load():
+		return true
+	case h.due(now):
+		h.unsound.Store(true)
+		h.log.Error().Err(err).Int("failures", h.failures).Dur("for_ms", now.Sub(h.began)).
+			Msg("not ready: no completion succeeds, nor does a probe of one token")
+		return true
+	}
+	h.probing = false // or a completion has succeeded meanwhile
+	return false
+}
+
+// noteSoundness takes what a completion came to. What is the client's fault, or the proxy's
+// own limit, says nothing of the backends.
+func (c *completion) noteSoundness() {
+	e := c.failure
+	if e == nil {
+		c.s.sound.succeeded()
+		return
+	}
+	if e.Status < fasthttp.StatusInternalServerError || e.blameless || !ofBackends(e.Code) || !c.s.someUp() {
+		return
+	}
+	c.s.sound.failed()
+}
+
+// ofBackends reports whether an error with the code is for want of a backend that serves.
+func ofBackends(code string) bool {
+	switch code {
+	case codePrefillUnavailable, codePrefillTimeout, codePrefillFailed, codeInvalidHandoff, codeHandleExpired,
+		codeDecodeUnavailable, codeDecodeTimeout, codeDecodeFailed, codeDecodeStalled, codeUpstreamAuth:
+		return true
+	}
+	return false
+}
+
+// someUp: the health checks see nothing that keeps completions from being served. Where they
+// do, that alone makes the process unready, and ends with them.
+func (s *Server) someUp() bool { return s.router.Snapshot().Ready(s.standsIn()) }

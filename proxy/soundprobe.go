@@ -1,0 +1,137 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"xpyd/kvparams"
+	"xpyd/router"
+)
+
+// soundWays is how many ways a probe tries until one is sound: a completion that fails is
+// tried on two engines of each pool.
+const soundWays = 3
+
+// probeSoundness sends one token the way that a completion goes, by engines drawn by lot. nil:
+// it came. errUntold: none of the engines lets the proxy ask.
+func (s *Server) probeSoundness(ctx context.Context) error {
+	err := errors.New("the probe panicked")
+	s.guard(func() { err = s.probeWays(ctx) })
+	return err
+}
+
+func (s *Server) probeWays(ctx context.Context) (err error) {
+	snap := s.router.Snapshot()
+	decodes, prefills := shuffledUp(snap, router.Decode), []*router.Backend(nil)
+	if snap.Splits() {
+		prefills = shuffledUp(snap, router.Prefill)
+	}
+	if len(decodes) == 0 {
+		return errors.New("no decode engine is up")
+	}
+	untold := false
+	for i := range min(soundWays, max(len(decodes), len(prefills))) {
+		rest := prefills[min(i, len(prefills)):] // another one each time, while there is one
+		err = s.probeWay(ctx, snap, append(slices.Clone(rest), prefills...), decodes[i%len(decodes)])
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		untold = untold || s.tellsNothing(err)
+	}
+	if untold {
+		return errUntold
+	}
+	return err
+}
+
+// tellsNothing: the engine did not take the request, for what it is.
+func (s *Server) tellsNothing(err error) bool {
+	status := statusError(0)
+	if errors.As(err, &status) && s.authFailed(int(status)) {
+		return false // as it would any completion
+	}
+	return inVain(err)
+}
+
+// shuffledUp lists the role's backends that are up, in a random order.
+func shuffledUp(snap *router.Snapshot, role router.Role) (up []*router.Backend) {
+	for _, b := range snap.Backends(role) {
+		if b.State() == router.Up {
+			up = append(up, b)
+		}
+	}
+	rand.Shuffle(len(up), func(i, j int) { up[i], up[j] = up[j], up[i] })
+	return up
+}
+
+// probeWay sends one token by d and the first of prefills that serves a model of d. As with a
+// completion, d is asked alone where a prefill cannot be had.
+func (s *Server) probeWay(ctx context.Context, snap *router.Snapshot, prefills []*router.Backend, d *router.Backend) error {
+	if s.dialect.Concurrent() || !s.dialect.HandleInAnswer() {
+		return errStrangers
+	}
+	u := &warmUp{s: s, snap: snap, legID: "xpyd-ready-" + randomHex(8), handoff: handoff{s: s}}
+	u.fields, u.leg.ID, u.pair.Decode = appendField(nil, "Authorization", s.backendAuth), u.legID, d
+	model, err := s.aModel(d)
+	if err != nil {
+		model = "unknown" // an engine that lists nothing wants another key: maybe xpyd's is wrong
+	}
+	for _, p := range prefills {
+		if common, err := s.aModel(p, d); err == nil {
+			u.pair.Prefill, model = p, common
+			break
+		}
+	}
+	if err := u.req.Parse(kvparams.Completions, warmBody(model)); err != nil {
+		return fmt.Errorf("build request: %w", err)
+	}
+	switch err = nil; {
+	case u.pair.Prefill != nil:
+		if err = u.prefill(ctx); err == nil {
+			return u.decode(ctx)
+		}
+		err = fmt.Errorf("prefill on %s: %w", u.pair.Prefill.URL, err)
+	case snap.Splits() && len(snap.Backends(router.Prefill)) > 0:
+		err = errStrangers
+	}
+	if err != nil && !s.standsIn() {
+		return err
+	}
+	return u.decodeAlone(ctx)
+}
+
+// aModel is one of the models that all of the engines list, drawn by lot.
+func (s *Server) aModel(of ...*router.Backend) (string, error) {
+	var ids []string
+	for i, b := range of {
+		u := s.upstreams.get(b)
+		if u == nil || u.models.Load() == nil {
+			return "", errUnlisted
+		}
+		if listed := u.models.Load().ids(); i == 0 {
+			ids = slices.Clone(listed)
+		} else {
+			ids = slices.DeleteFunc(ids, func(id string) bool { return !slices.Contains(listed, id) })
+		}
+	}
+	if len(ids) == 0 {
+		return "", errStrangers
+	}
+	return ids[rand.IntN(len(ids))], nil
+}
+
+// decodeAlone has D compute the prompt too.
+func (u *warmUp) decodeAlone(ctx context.Context) error {
+	answer, err := u.exchange(ctx, u.pair.Decode, u.req.AppendPlain(nil), true)
+	var whole kvparams.Completion
+	if err == nil {
+		err = whole.Parse(answer)
+	}
+	if err != nil {
+		return fmt.Errorf("decode alone on %s: %w", u.pair.Decode.URL, err)
+	}
+	return nil
+}

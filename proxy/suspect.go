@@ -1,0 +1,108 @@
+package proxy
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"xpyd/router"
+)
+
+// badHandle refuses kv_transfer_params that D would hang or die of.
+func (c *completion) badHandle(b *router.Backend, why error) legResult {
+	c.s.metrics.Orphan(orphanUnusable)
+	c.s.failed.Error().Str("request_id", c.id).Str("prefill", b.URL).Msg("prefill backend gave an unusable handle: " + why.Error())
+	return unusableHandle("prefill backend gave unusable kv_transfer_params")
+}
+
+// unusableHandle: another P may give one that can be used, or the prefill pool as a whole does
+// not fit, and then D alone serves the request.
+func unusableHandle(message string) legResult {
+	e := newError(fasthttp.StatusBadGateway, codeInvalidHandoff, "", message)
+	return legResult{err: e, outcome: router.Gateway, next: true, sent: true, degrade: reasonBadHandle}
+}
+
+// suspectTimeout is for how long an engine is asked whether it lives. One that is gone says so
+// at once; a longer wait would be the client's.
+const suspectTimeout = 250 * time.Millisecond
+
+// suspectPrefill keeps a round from the P whose handle the round before has brought to a D
+// that died: it would cost another one. Where nobody else may take the request P is asked
+// again all the same, as D has more likely died by itself.
+func (c *completion) suspectPrefill() {
+	d := c.d.failed
+	if c.d.failed = nil; d == nil {
+		return
+	}
+	if _, gone := c.s.gone(d); !gone {
+		return
+	}
+	tried := append(c.p.tried, c.handoff.from)
+	alone := c.s.cfg.DecodeOnly.Enabled && c.s.dialect.DecodeOnlySafe()
+	if alone || c.snap.Pick(c.want(router.Prefill, tried)) != nil {
+		c.p.tried, c.p.suspect = tried, true
+	}
+}
+
+// vitality is what is known of an engine that has failed a request.
+type vitality struct {
+	mu    sync.Mutex // held while the engine is asked
+	asked time.Time  // when that began
+	since time.Time  // known to be gone since then; zero: it lives, as far as is known
+}
+
+// lives is told by the active check.
+func (v *vitality) lives() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.since = time.Time{}
+}
+
+// gone reports that an engine does not live any more, and since when that is known: it
+// refuses connections, breaks them off, or says so. One that says nothing may be slow. Those
+// who want to know at one time share a question.
+func (s *Server) gone(b *router.Backend) (since time.Time, gone bool) {
+	u := s.upstreams.get(b)
+	if u == nil {
+		return time.Time{}, false
+	}
+	failed := time.Now()
+	v := &u.vitality
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.asked.Before(failed) {
+		v.asked = time.Now()
+		switch dead := s.refusesToLive(b); {
+		case !dead:
+			v.since = time.Time{}
+		case v.since.IsZero():
+			v.since = time.Now()
+		}
+	}
+	return v.since, !v.since.IsZero()
+}
+
+func (s *Server) refusesToLive(b *router.Backend) bool {
+	if b.State() == router.Down {
+		return !b.Still()
+	}
+	ctx, cancel := context.WithTimeout(s.probes.ctx, suspectTimeout)
+	defer cancel()
+	status, _, err := s.probes.getWithin(ctx, b, "/health", string(s.backendAuth))
+	if err != nil {
+		return brokenOff(err)
+	}
+	return status >= fasthttp.StatusInternalServerError
+}
+
+// prefillSpent is denied where the P that is left out is all there is: D prefills by
+// itself then.
+func (c *completion) prefillSpent(denied legResult) legResult {
+	if !c.p.suspect || denied.degrade != reasonUnavailable {
+		return denied
+	}
+	e := newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "decode backend failed with the handle of the only prefill backend").noRetry()
+	return legResult{err: e, degrade: reasonSuspect}
+}

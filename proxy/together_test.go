@@ -1,0 +1,119 @@
+package proxy_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Tests wait for sockets and timers most of their time, so they run together, more of
+// them than there are cores. Each still finds its own goroutines at its end: they carry
+// the label of the test that has started them, or what started them.
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.fuzz").Value.String() != "" { // its workers are no tests, and it listens for signals to the end
+		os.Exit(m.Run())
+	}
+	if err := setUnlessGiven("test.parallel", strconv.Itoa(testsPerCore*runtime.GOMAXPROCS(0))); err != nil {
+		panic("BUG: " + err.Error())
+	}
+	before := len(goroutines())
+	code := m.Run()
+	if left := leftOver(goroutines, before); left != nil {
+		fmt.Printf("%d goroutines, %d before all tests\n%s\n", len(left), before, strings.Join(left, "\n\n"))
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func setUnlessGiven(name, value string) error {
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
+	if given {
+		return nil
+	}
+	return flag.Set(name, value)
+}
+
+const testLabel = "test"
+
+// alone has t run while no other test does: it measures, or touches what belongs to the
+// whole process. It is the first line of its test.
+func alone(t *testing.T) { label(t) }
+
+// together has t run beside other tests from here on. It does nothing for a test that is
+// alone or runs so already, and leaves it to the parents of subtests.
+func together(t *testing.T) {
+	t.Helper()
+	if len(goroutinesOf(t.Name())) > 0 {
+		return
+	}
+	if !strings.Contains(t.Name(), "/") {
+		t.Parallel()
+	}
+	label(t)
+}
+
+func label(t *testing.T) {
+	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels(testLabel, t.Name())))
+}
+
+// goroutinesOf lists the stacks of a test's goroutines, its own and those of its subtests
+// among them.
+func goroutinesOf(test string) []string {
+	var profile strings.Builder
+	if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
+		panic("BUG: a strings.Builder fails: " + err.Error())
+	}
+	var all []string
+	for _, same := range strings.Split(profile.String(), "\n\n") {
+		_, label, _ := strings.Cut(same, `"`+testLabel+`":`)
+		quoted, _ := strconv.QuotedPrefix(label)
+		name, _ := strconv.Unquote(quoted) // empty without a label
+		if name != test && !strings.HasPrefix(name, test+"/") || ofFasthttp(same) {
+			continue
+		}
+		count, _, _ := strings.Cut(same, " @ ")
+		for n, _ := strconv.Atoi(count[strings.LastIndexByte(count, '\n')+1:]); n > 0; n-- {
+			all = append(all, same)
+		}
+	}
+	return all
+}
+
+// ofFasthttp: two of its goroutines sleep on for a while, its clock and the cleaner of a
+// worker pool that has stopped.
+func ofFasthttp(stack string) bool {
+	return strings.Contains(stack, "fasthttp.updateServerDate") || strings.Contains(stack, "fasthttp.(*workerPool).Start")
+}
+
+// expectGoroutines fails unless t has no more goroutines than before.
+func expectGoroutines(t *testing.T, before int) {
+	t.Helper()
+	if left := leftOver(func() []string { return goroutinesOf(t.Name()) }, before); left != nil {
+		t.Errorf("%d goroutines, %d before the test\n%s", len(left), before, strings.Join(left, "\n\n"))
+	}
+}
+
+// leftOver waits until no more than before are there, and returns all if there are still more.
+func leftOver(list func() []string, before int) []string {
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		left := list()
+		if len(left) <= before {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return left
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}

@@ -1,0 +1,100 @@
+package router
+
+import "math"
+
+// slotsUncapped is how many requests a decode backend without decode_max_in_flight is
+// taken to run at once: vLLM's default of --max-num-seqs, which its metrics do not tell.
+const slotsUncapped = 256
+
+// degradedLine is the line of those that wait for their part of the share. They have one
+// of their own, as slots beyond the share are free for others.
+const degradedLine = 2
+
+// Capped reports whether requests without a prefill that they should have had may take a
+// part of the decode pool only.
+func (s *Snapshot) Capped() bool { return s.maxShare < 1 }
+
+// line is the number of the queue in which the request waits.
+func (s *Snapshot) line(w *Want) int {
+	if w.Degraded && s.Capped() {
+		return degradedLine
+	}
+	return int(w.Role)
+}
+
+// Degrade marks a held decode lease as one that goes without a prefill it should
+// have had. False when the share of such requests is spent, or others wait for theirs;
+// then nothing changes, and the request lets the lease go and waits with Want.Degraded.
+func (s *Snapshot) Degrade(l *Lease) bool {
+	if l.degraded {
+		return true
+	}
+	if s.Capped() && s.router.queues[degradedLine].waiting.Load() > 0 || !s.takeShare() {
+		return false
+	}
+	l.degraded = true
+	return true
+}
+
+// takeShare counts one degraded request more, unless that would pass the share.
+func (s *Snapshot) takeShare() bool {
+	limit := s.degradedLimit()
+	for n := s.router.degraded.Load(); n < limit; n = s.router.degraded.Load() {
+		if s.router.degraded.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+	return false
+}
+
+// degradedLimit is the share in requests: of the slots of those backends that are not
+// down, and one at least unless the share is 0.
+func (s *Snapshot) degradedLimit() int64 {
+	if !s.Capped() {
+		return math.MaxInt64
+	}
+	if s.maxShare <= 0 {
+		return 0
+	}
+	slots := s.decode.limit
+	if slots == 0 {
+		slots = slotsUncapped
+	}
+	usable := 0
+	for _, b := range s.decode.backends {
+		if b.State() != Down {
+			usable++
+		}
+	}
+	if usable == 0 {
+		return math.MaxInt64 // the choice of a backend says that there is none
+	}
+	return max(1, int64(s.maxShare*float64(slots)*float64(usable)))
+}
+
+// acquireDegraded is AcquireFor for a request that may have a part of the share only. It holds the
+// lock of its line: a share that is taken and given back for want of a slot must not be
+// missed by another that looks meanwhile.
+func (s *Snapshot) acquireDegraded(w *Want, l *Lease) error {
+	q := &s.router.queues[degradedLine]
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.line) > 0 {
+		return ErrBusy // ahead of whom it would be served otherwise
+	}
+	return s.acquire(w, l)
+}
+
+// Outage reports whether there are prefill backends that requests would be sent to, and
+// all of them are down.
+func (s *Snapshot) Outage() bool {
+	if !s.Splits() || len(s.prefill.backends) == 0 {
+		return false
+	}
+	for _, b := range s.prefill.backends {
+		if b.State() != Down {
+			return false
+		}
+	}
+	return true
+}
