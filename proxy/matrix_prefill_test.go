@@ -164,7 +164,7 @@ func TestPrefillThatHangsUpIsTriedOnceElsewhere(t *testing.T) {
 						r.await("tried on a second engine", func() bool { return asked() >= 2 })
 					}
 					if n := asked(); n > 2 {
-						t.Errorf("%d prefill engines were asked, want one try more at most", n)
+						t.Errorf("%d prefill engines were asked, want one try more at most\n%s", n, r.logs)
 					}
 				}
 				r.expectNothingHeld()

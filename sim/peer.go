@@ -69,10 +69,14 @@ func (c *core) connect(key peerKey) (*peerConn, error) {
 	return conn, nil
 }
 
+// dialPatience is how long one dial may take, however short Options.HandshakeTimeout is: that
+// is about peers that refuse, and a busy machine connects late to a peer that is there.
+const dialPatience = 5 * time.Second
+
 func (c *core) dial(key peerKey, known bool) (net.Conn, error) {
 	address := net.JoinHostPort(key.host, strconv.Itoa(key.port))
 	deadline := time.Now().Add(c.o.HandshakeTimeout)
-	dialer := net.Dialer{Deadline: deadline}
+	dialer := net.Dialer{Timeout: max(c.o.HandshakeTimeout, dialPatience)}
 	for {
 		nc, err := dialer.DialContext(c.life, "tcp", address)
 		if err == nil {
