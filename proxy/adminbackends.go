@@ -98,13 +98,14 @@ func (s *Server) backendEntryOf(snap *router.Snapshot, role router.Role, i int) 
 	b := snap.Backends(role)[i]
 	e := backendEntry{
 		Role: role.String(), poolEntry: poolEntryOf(snap, role, i), Models: b.Models(), TokensInFlight: b.TokensInFlight(),
-		Elsewhere: b.Elsewhere(), LocalSeconds: b.LocalTime().Seconds(), EngineUnknown: s.polls.unknown(b),
+		Elsewhere: b.Elsewhere(), LocalSeconds: b.LocalTime().Seconds(),
 	}
 	if _, memory := snap.PrefixTable(role); memory > 0 {
 		c := b.CacheEstimate()
 		e.CacheEstimate = &cacheEntry{c.Queries, c.Hits, c.Capacity}
 	}
-	if engine := b.Engine(); engine != nil {
+	engine := b.Engine()
+	if e.EngineUnknown = s.polls.unknown(b, engine); engine != nil {
 		age, _ := b.EngineAge()
 		e.Engine = engineEntryOf(engine, age)
 	}

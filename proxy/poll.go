@@ -22,11 +22,12 @@ const (
 	pollIdle    = 500 * time.Millisecond // how often the configuration is looked at while polling is off
 )
 
-// Why nothing is known of an engine before the first reading.
+// Why nothing is known of an engine, where no reading says so.
 const (
 	pollOff      = "routing.poll is 0"
 	pollNotYet   = "not read yet"
 	pollNotServe = "not read while the backend is not up"
+	pollTooOld   = "the last reading is too old"
 )
 
 // poller reads the engines' own metrics, each every routing.poll, over the connections
@@ -258,7 +259,8 @@ func ownLoad(snap *router.Snapshot, b *router.Backend) int64 {
 }
 
 // unknown says why nothing, or not all, is known of an engine's load; empty: all is.
-func (p *poller) unknown(b *router.Backend) string {
+// state is what is known; nil: nothing.
+func (p *poller) unknown(b *router.Backend, state *router.EngineState) string {
 	if p.s.router.Snapshot().Poll() <= 0 {
 		return pollOff
 	}
@@ -267,8 +269,12 @@ func (p *poller) unknown(b *router.Backend) string {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if t := p.targets[b]; t != nil {
+	switch t := p.targets[b]; {
+	case t == nil:
+		return pollNotYet
+	case t.why == "" && state == nil: // the next one takes long
+		return pollTooOld
+	default:
 		return t.why
 	}
-	return pollNotYet
 }

@@ -227,7 +227,32 @@ func TestEngineStateGrowsOld(t *testing.T) {
 	r.await("read", func() bool { return r.backend(m.server.URL).Elsewhere == 5 })
 	m.serveFunc(http.NotFound)
 	r.await("forgotten", func() bool { b := r.backend(m.server.URL); return b.Engine == nil && b.Elsewhere == 0 })
-	if b := r.backend(m.server.URL); !strings.Contains(b.EngineUnknown, "404") {
+	if b := r.backend(m.server.URL); b.Engine == nil && b.EngineUnknown == "" {
+		t.Errorf("%+v: want to be told why", b)
+	}
+	r.await("told of the 404", func() bool { return strings.Contains(r.backend(m.server.URL).EngineUnknown, "404") })
+}
+
+// A reading that takes longer than the last one counts leaves nothing known, and says so.
+func TestEngineThatIsSlowToTell(t *testing.T) {
+	m := newMetered(t, enginePage(5, 0, "0.5"))
+	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) {
+		polled(c)
+		m.asDecode(c)
+		c.Health.Timeout = time.Minute // the reading's, too
+	}})
+	r.await("read", func() bool { return r.backend(m.server.URL).Elsewhere == 5 })
+	asked := make(chan struct{}, 1)
+	m.serveFunc(func(_ http.ResponseWriter, q *http.Request) {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		<-q.Context().Done()
+	})
+	<-asked
+	r.await("forgotten", func() bool { return r.backend(m.server.URL).Engine == nil })
+	if b := r.backend(m.server.URL); b.EngineUnknown != "the last reading is too old" {
 		t.Errorf("%+v: want to be told why", b)
 	}
 }
