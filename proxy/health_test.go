@@ -72,9 +72,7 @@ func TestPrefillThatAnswersAsItGoesDown(t *testing.T) {
 			b.open()
 			r.expectWhole(c, r.soon(got))
 			r.expectNothingHeld()
-			if n := r.metric(`xpyd_kv_handles_total{end="released"}`); n != 1 {
-				t.Errorf("%v handles given back\n%s", n, r.logs)
-			}
+			r.await("given back once", func() bool { return r.metric(`xpyd_kv_handles_total{end="released"}`) == 1 })
 		})
 	}
 }

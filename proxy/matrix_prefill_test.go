@@ -211,6 +211,7 @@ func TestPrefillRetriesShareTheBudget(t *testing.T) {
 		go func() { got <- r.call(forms(prompt, 3)[0], "X-Request-Id", fmt.Sprint("retry", i)) }()
 	}
 	r.await("all first tries failed", func() bool { return hungUp.Load() == requests })
+	r.await("the budget in use", func() bool { return running.Load() >= budget })
 	// Each back-off is shorter than 250 ms: by then every request has asked for its share.
 	over := time.Now().Add(600 * time.Millisecond)
 	r.await("past the back-offs", func() bool { return time.Now().After(over) })
