@@ -90,10 +90,10 @@ func TestSlowReaderOfAWholeAnswerHoldsNoDecodeSlot(t *testing.T) {
 
 // fasthttp gives all of an answer timeouts.write_stall, and a second.
 func TestSlowReaderOfTokensIsServed(t *testing.T) {
-	body := `{"tokens":[` + strings.Repeat("1234567,", 1<<19) + `1]}`
+	body := `{"tokens":[` + strings.Repeat("1234567,", 1<<20) + `1]}` // takes twice that time to read
 	d := answering(t, body)
 	r := newRig(t, rigOptions{prefill: -1, router: d,
-		config: func(c *proxy.Config) { c.Timeouts.WriteStall = 200 * time.Millisecond }})
+		config: func(c *proxy.Config) { c.Timeouts.WriteStall = time.Second }})
 	in := r.lazy("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n" + `{"prompt":"x"}`)
 	resp, err := http.ReadResponse(in, nil)
 	if err != nil {

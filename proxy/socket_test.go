@@ -27,7 +27,7 @@ func TestDeadlineMovedDuringAWait(t *testing.T) {
 		first, then time.Duration
 		least, most time.Duration
 	}{
-		{"later", 50 * time.Millisecond, 200 * time.Millisecond, 200 * time.Millisecond, 5 * time.Second},
+		{"later", 500 * time.Millisecond, 700 * time.Millisecond, 700 * time.Millisecond, 5 * time.Second},
 		{"later, before it has to wait", -time.Millisecond, 100 * time.Millisecond, 100 * time.Millisecond, 5 * time.Second},
 		{"earlier", 20 * time.Second, 50 * time.Millisecond, 50 * time.Millisecond, 10 * time.Second},
 		{"now", 20 * time.Second, -time.Second, 0, 10 * time.Second},
