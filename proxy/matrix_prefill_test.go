@@ -80,7 +80,7 @@ func TestEnginesThatCloseIdleConnectionsSooner(t *testing.T) {
 		_, rest, _ := strings.Cut(string(body), `"remote_request_id":"`)
 		handle, _, _ := strings.Cut(rest, `"`)
 		if _, twice := seen.LoadOrStore(handle, true); twice || handle == "" {
-			t.Errorf("handle %q reached decode twice, or never was one", handle)
+			t.Errorf("handle %q reached decode twice, or never was one: %s %s", handle, q.Header.Get("X-Request-Id"), body)
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, wholeAnswer)
@@ -112,6 +112,11 @@ func TestEnginesThatCloseIdleConnectionsSooner(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("%d prefills for %d requests", issued.Load(), requests)
+	for line := range strings.Lines(r.logs.String()) {
+		if t.Failed() && strings.Contains(line, `"level":"warn"`) {
+			t.Log(line)
+		}
+	}
 }
 
 // impatient serves the stub at another address, where idle connections are closed after
