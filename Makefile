@@ -41,13 +41,13 @@ fuzz: ## every fuzz target for FUZZTIME (5m), one after the other
 	@scripts/fuzz.sh $(FUZZTIME)
 
 mutants: ## plant one fault at a time in the path of a completion; the test named for it must fail (ARGS='-v -run REGEXP', ARGS=-quick has those of handles and streams)
-	go run ./scripts/mutants $(ARGS)
+	go run ./tools/mutants $(ARGS)
 
 faults: ## the fault matrix: each row's tests must run and pass (ARGS='-v -run ^T4$$' picks rows, ARGS='-prefill-policy prefix' has others than round_robin)
-	go run ./scripts/faults $(ARGS)
+	go run ./tools/faults $(ARGS)
 
 policies: build ## the fault matrix and a churn with each policy in both pools, the default, pd.mode auto and never (25 minutes; ARGS=-quick, ARGS='-each ^prefix$$')
-	go run ./scripts/faults -each . $(ARGS)
+	go run ./tools/faults -each . $(ARGS)
 
 bench: build ## the benchmarks of the packages (BENCH=regexp picks some), then what the running proxy costs
 	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
@@ -88,21 +88,21 @@ check-configs: build ## load the example configurations
 	scripts/check-configs.sh
 
 check-openai: build ## the official OpenAI SDKs for Python, Node and Go before simulated engines, the quick part of make clients
-	@go build -o dist/clients ./scripts/clients
+	@go build -o dist/clients ./tools/clients
 	@dist/clients -sdks $(ARGS)
 
 clients: build ## the clients that users have, unchanged: SDKs and load generators (7 GB in CLIENTS_CACHE, vLLM in E2E_CACHE; ARGS='-run REGEXP'); Error 3: cannot run here
-	@go build -o dist/clients ./scripts/clients
+	@go build -o dist/clients ./tools/clients
 	@dist/clients $(ARGS)
 
 e2e: build ## real vLLM engines on this machine's CPU judge xpyd (7 GB in E2E_CACHE; VLLM=0.32.0, ARGS='-run REGEXP'); Error 3: cannot run here
 	@VERSION=$(VLLM) scripts/real-vllm/setup.sh
-	@go build -o dist/e2e ./scripts/e2e
+	@go build -o dist/e2e ./tools/e2e
 	@VERSION=$(VLLM) dist/e2e $(ARGS)
 
 e2e-mutants: build ## builds xpyd with one thing wrong after the other; a check of make e2e must find each (ARGS='-run REGEXP')
 	@VERSION=$(VLLM) scripts/real-vllm/setup.sh
-	@go build -o dist/e2e ./scripts/e2e
+	@go build -o dist/e2e ./tools/e2e
 	@VERSION=$(VLLM) dist/e2e -wrongs $(ARGS)
 
 e2e-down: ## end every engine of make e2e

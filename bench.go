@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xpyd/bench"
-	"xpyd/bench/versus"
+	"xpyd/tools/bench"
+	"xpyd/tools/versus"
 )
 
 func newBenchCmd() *cobra.Command {

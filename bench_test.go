@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/bench"
+	"xpyd/tools/bench"
 )
 
 // shortChurn is a run that a test can wait for. The pools of idle connections are

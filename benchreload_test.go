@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"testing"
 
-	"xpyd/bench"
+	"xpyd/tools/bench"
 )
 
 func TestBackendsThatComeAndGoLeaveNothingBehind(t *testing.T) {

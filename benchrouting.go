@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xpyd/bench/routing"
 	"xpyd/router"
+	"xpyd/tools/routing"
 )
 
 func newRoutingCmd() *cobra.Command {

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"xpyd/bench"
 	"xpyd/router"
+	"xpyd/tools/bench"
 )
 
 func newChurnCmd() *cobra.Command {

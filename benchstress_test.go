@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/bench"
+	"xpyd/tools/bench"
 )
 
 // shortReload is a run that a test can wait for, with this test's binary as the proxy.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/bench"
+	"xpyd/tools/bench"
 )
 
 // shortSoak is a run that a test can wait for, with this test's binary as the proxy.

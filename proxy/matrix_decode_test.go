@@ -20,7 +20,7 @@ import (
 )
 
 // The rows T10, T11 and T27 to T29 of the fault matrix: a handle is out, or the proxy
-// itself fails. scripts/faults names the tests of each row.
+// itself fails. tools/faults names the tests of each row.
 
 func TestPrefillKilledBeforeDecodePulls(t *testing.T) {
 	together(t)

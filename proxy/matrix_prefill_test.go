@@ -19,7 +19,7 @@ import (
 	"xpyd/sim"
 )
 
-// The rows T1 to T9 of the fault matrix: the prefill leg fails. scripts/faults names
+// The rows T1 to T9 of the fault matrix: the prefill leg fails. tools/faults names
 // the tests of each row.
 
 // wholeAnswer is what a stub decode engine says to any completion that is not streamed.

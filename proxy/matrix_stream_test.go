@@ -21,7 +21,7 @@ import (
 )
 
 // The rows T12, T13 and T14 of the fault matrix: the connection to D fails, slows down
-// or freezes at an exact byte. scripts/faults names the tests of each row.
+// or freezes at an exact byte. tools/faults names the tests of each row.
 
 // relayed is a rig with a relay before each decode engine. Every connection that the
 // proxy makes to D after the start is a completion's: idle ones are not used again and

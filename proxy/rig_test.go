@@ -119,7 +119,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 }
 
 // fromEnv is usual, unless the fault matrix has its tests run with another policy or pd.mode
-// (scripts/faults -with NAME). Tests that depend on one set it.
+// (tools/faults -with NAME). Tests that depend on one set it.
 func fromEnv(t *testing.T, variable string, known []string, usual string) string {
 	t.Helper()
 	value, given := os.LookupEnv(variable)

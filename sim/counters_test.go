@@ -14,7 +14,7 @@ import (
 // TestSimCountsPromptsAsTheRecordedEngine repeats what was asked of real engines up to
 // their /metrics, and compares the counters of prompt tokens. The sim's tokens are not
 // the model's: compared are shares of the prompts' tokens, request_prompt_tokens_sum.
-// The recordings hold no prompt twice; what a hit counts is scripts/e2e's to ask.
+// The recordings hold no prompt twice; what a hit counts is tools/e2e's to ask.
 func TestSimCountsPromptsAsTheRecordedEngine(t *testing.T) {
 	versions := recordedVersions(t)
 	for _, version := range slices.Sorted(maps.Keys(versions)) {

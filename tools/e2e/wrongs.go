@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"text/tabwriter"
+	"time"
+
+	"xpyd/tools/overlay"
+)
+
+// wrong is one thing switched wrong in xpyd, by which a check of real engines must fail.
+type wrong struct {
+	name     string
+	file     string // relative to the module's root; from stands there once, to takes its place
+	from, to string
+	check    string // the name of the check that must find it
+}
+
+// wrongs are the faults that only an engine's own counters and answers can tell for sure.
+func wrongs() []wrong {
+	return []wrong{{
+		name: "handle sent twice", file: "proxy/decode.go", check: "counters",
+		from: "err := d.x.do(c.s.upstreams.get(b), c.request(d.segs), deadline, handle.None())",
+		to: "if first := d.x.do(c.s.upstreams.get(b), c.request(d.segs), deadline, false); first == nil && !handle.None() {\n" +
+			"\t\t_, _ = d.x.readAll(nil, 1<<20)\n\t}\n\td.x.drop()\n\td.x.reset()\n\t" +
+			"err := d.x.do(c.s.upstreams.get(b), c.request(d.segs), deadline, handle.None())",
+	}, {
+		name: "kv_transfer_params dropped on D's leg", file: "kvparams/nixl.go", check: "counters",
+		from: "return r.appendWith(dst, h.Raw)",
+		to:   "return r.appendWith(dst, nil)",
+	}, {
+		name: "max_tokens left as it was on P's leg", file: "kvparams/prefill.go", check: "counters",
+		from: "return oneTokenCompletions\n",
+		to:   "return oneTokenCompletions[:2]\n",
+	}, {
+		name: "no release", file: "proxy/handoff.go", check: "leave",
+		from: "c.s.releases.start(a)",
+		to:   "c.handoff.state = handleEnded",
+	}, {
+		name: "a stream cut and ended cleanly", file: "proxy/relay.go", check: "die",
+		from: "_ = out.write(e.appendEvent(nil), time.Now())\n\t}\n\tif o ==",
+		to:   "_ = out.write([]byte(\"data: [DONE]\\n\\n\"), time.Now())\n\t\tc.endDecode(b, o, e.Code)\n\t\treturn nil\n\t}\n\tif o ==",
+	}}
+}
+
+// leaseTime is how long blocks that a wrong has stranded may stay, with some to spare: the
+// next one must begin with none.
+const leaseTime = 45 * time.Second
+
+// judgeWrongs builds xpyd with one fault after the other and runs its check. It returns how
+// many were not found. That the same checks hold without a fault is what make e2e shows.
+func judgeWrongs(ctx context.Context, f *fleet, pick *regexp.Regexp) (survived int, err error) {
+	dir, err := os.MkdirTemp("", "e2e-wrongs")
+	if err != nil {
+		return 0, fmt.Errorf("make a place for builds: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	tw := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(tw, "\nWRONG\tCHECK\tVERDICT\tCASES\tFAILURES\tLEASES RUN OUT\tSECONDS")
+	tried := 0
+	for _, w := range wrongs() {
+		if !pick.MatchString(w.name) {
+			continue
+		}
+		tried++
+		r, expired, err := w.judge(ctx, f, filepath.Join(dir, fmt.Sprint(tried)))
+		if err != nil {
+			return 0, fmt.Errorf("wrong %q: %w", w.name, err)
+		}
+		verdict := "found"
+		if !r.found() && (r.err == nil || expired == 0) {
+			verdict = "survived"
+			survived++
+		}
+		_, _ = fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%d\t%v\t%.1f\n", w.name, w.check, verdict, r.cases, r.failures, expired, r.took.Seconds())
+	}
+	if tried == 0 {
+		return 0, fmt.Errorf("no wrong matches %q", pick)
+	}
+	return survived, tw.Flush()
+}
+
+// found: a case that does not hold, and not just a check that could not be carried out. Such
+// a check finds a wrong only if leases ran out meanwhile: prefill engines that are full of
+// blocks which nobody frees.
+func (r row) found() bool {
+	if r.err != nil {
+		return r.failures > 1
+	}
+	return r.failures > 0
+}
+
+func (w wrong) judge(ctx context.Context, f *fleet, dir string) (r row, expired float64, err error) {
+	program, err := w.build(ctx, dir)
+	if err != nil {
+		return row{}, 0, err
+	}
+	f.opts.xpyd = program
+	for _, c := range checks() {
+		if c.name != w.check {
+			continue
+		}
+		fmt.Printf("\nwrong: %s\n", w.name)
+		pair, err := f.all(ctx, prefillEngine(1), decodeEngine(1)) // every check uses them
+		if err != nil {
+			return row{}, 0, err
+		}
+		const leases = "vllm:nixl_num_kv_expired_reqs_total"
+		before, err := pair[0].metric(ctx, leases)
+		if err != nil {
+			return row{}, 0, err
+		}
+		r := c.judge(ctx, f)
+		if ctx.Err() != nil {
+			return r, 0, ctx.Err()
+		}
+		if err := f.awaitFree(ctx); err != nil {
+			return r, 0, err
+		}
+		after, _ := pair[0].metric(ctx, leases) // one that was killed counts nothing
+		return r, max(0, after-before), nil
+	}
+	return row{}, 0, fmt.Errorf("there is no check %q", w.check)
+}
+
+// build compiles xpyd with the fault.
+func (w wrong) build(ctx context.Context, dir string) (program string, err error) {
+	path, err := filepath.Abs(w.file)
+	if err != nil {
+		return "", err
+	}
+	source, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	changed, err := overlay.Plant(source, w.from, w.to)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", w.file, err)
+	}
+	file, err := overlay.Write(dir, path, changed)
+	if err != nil {
+		return "", err
+	}
+	program = filepath.Join(dir, "xpyd")
+	if text, err := exec.CommandContext(ctx, "go", "build", "-overlay", file, "-o", program, ".").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build: %w: %s", err, text)
+	}
+	return program, nil
+}
+
+// awaitFree waits until no engine that runs holds a block.
+func (f *fleet) awaitFree(ctx context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range f.engines {
+		if !e.running(ctx) {
+			continue
+		}
+		err := poll(ctx, leaseTime, func() bool {
+			used, err := e.metric(ctx, "vllm:kv_cache_usage_perc")
+			return err == nil && used == 0
+		})
+		if err != nil {
+			return fmt.Errorf("%s still holds blocks after %v", e.name, leaseTime)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+// Command faults runs the fault matrix: for each row, what is injected and what must
+// come of it, it runs the tests that show it. go run ./tools/faults [-v] [-run REGEXP]
+// [-prefill-policy NAME] [-decode-policy NAME] [-pd-mode NAME], in the module's root.
+//
+// -each REGEXP does so for each routing that it matches (each policy in both pools, what
+// is the default, pd.mode auto and never), with a churn behind it, and ends with one table.
+//
+// The exit status is 1 if a row has no test, or if one of its tests fails, is skipped
+// or is not there. No row needs a privilege, so there is no excuse for a skip.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"time"
+)
+
+// passTime bounds one pass over the matrix and its churn, which take a fraction of it.
+const passTime = 10 * time.Minute
+
+// options are the command line.
+type options struct {
+	pick    string // regexp of the ids of rows
+	verbose bool
+	one     routing // of the only pass, if each is empty
+	each    string  // regexp of the names of routings
+	quick   bool
+	xpyd    string // the program, for the churn
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.pick, "run", "", "only rows whose id matches, as in '^T(1|2)$'")
+	flag.BoolVar(&o.verbose, "v", false, "print what each test said")
+	flag.StringVar(&o.one.prefill, "prefill-policy", "", "the proxy's, of the tests that do not set it; none: theirs")
+	flag.StringVar(&o.one.decode, "decode-policy", "", "likewise")
+	flag.StringVar(&o.one.mode, "pd-mode", "", "likewise; with auto and never only the tests that need no prefill are run")
+	flag.StringVar(&o.each, "each", "", "run the matrix and a churn with each routing whose name matches; '.' is all")
+	flag.BoolVar(&o.quick, "quick", false, "with -each: only the rows that turn on the choice of a backend, and no churn")
+	flag.StringVar(&o.xpyd, "xpyd", "./xpyd", "the program that the churn runs")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "faults:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	rows, err := pickRows(matrix(), o.pick, o.quick)
+	if err != nil {
+		return err
+	}
+	b, err := newBench(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	if err := b.build(ctx, packagesOf(testsOf(rows))); err != nil {
+		return err
+	}
+	if o.each != "" {
+		return runEach(ctx, o, b, rows)
+	}
+	rows = o.one.fit(rows)
+	if len(rows) == 0 {
+		return fmt.Errorf("no row that matches %q holds with pd.mode %s", o.pick, o.one.mode)
+	}
+	m, err := b.matrix(ctx, o.one, rows)
+	if err != nil {
+		return err
+	}
+	return report(os.Stdout, m, o.verbose)
+}
+
+// pickRows returns the rows whose ids match; where quick, those that turn on a choice.
+func pickRows(all []row, pick string, quick bool) ([]row, error) {
+	want, err := regexp.Compile(pick)
+	if err != nil {
+		return nil, fmt.Errorf("read -run: %w", err)
+	}
+	var rows []row
+	for _, r := range all {
+		if want.MatchString(r.id) && (r.choice || !quick) {
+			rows = append(rows, r)
+		}
+	}
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("no row matches %q", pick)
+	}
+	return rows, nil
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"xpyd/tools/overlay"
+)
+
+// mutant is one fault. old stands exactly once in file, which is relative to the
+// module's root; new takes its place. test, of package pkg, must then fail: a test's
+// name with its subtests behind slashes, as -v prints it. No test: the whole package
+// must pass, as the change alters nothing.
+type mutant struct {
+	name, file, old, new string
+	pkg, test            string
+}
+
+func (m mutant) control() bool { return m.test == "" }
+
+func (m mutant) where() string {
+	if m.control() {
+		return m.pkg
+	}
+	return m.pkg + " " + m.test
+}
+
+// verdict is what became of a mutant.
+type verdict string
+
+const (
+	killed   verdict = "killed"   // the named test failed
+	survived verdict = "survived" // it passed, or there is no such test
+	stale    verdict = "stale"    // old does not stand once in the file
+	noBuild  verdict = "no build" // proves nothing about tests
+	hung     verdict = "hung"     // no test failed before the time was up
+	dead     verdict = "dead"     // a control under which a test fails
+)
+
+func (m mutant) expected() verdict {
+	if m.control() {
+		return survived
+	}
+	return killed
+}
+
+type result struct {
+	m       mutant
+	verdict verdict
+	output  string // of what gave the verdict
+	took    time.Duration
+}
+
+// The time of one run of a test, and of all that are named of a package: far above what it takes on a
+// busy machine, as what is still running then has proved nothing.
+const (
+	testTimeout    = time.Minute
+	packageTimeout = 5 * time.Minute
+)
+
+func (m mutant) timeout() time.Duration {
+	if m.control() {
+		return packageTimeout
+	}
+	return testTimeout
+}
+
+// bench plants mutants, several at a time. dir holds what is built, and goes with close.
+type bench struct {
+	root, dir string
+}
+
+func newBench() (*bench, error) {
+	root, err := os.Getwd()
+	if err != nil {
+		return nil, fmt.Errorf("find the module's root: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(root, "go.mod")); err != nil {
+		return nil, fmt.Errorf("want to run in the module's root: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return nil, fmt.Errorf("make a place for builds: %w", err)
+	}
+	return &bench{root: root, dir: dir}, nil
+}
+
+func (b *bench) close() { _ = os.RemoveAll(b.dir) }
+
+// all returns the results in the order of list. Most tests wait for sockets and not
+// for a processor, so there is one more worker than processors.
+func (b *bench) all(ctx context.Context, list []mutant) []result {
+	results := make([]result, len(list))
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range runtime.NumCPU() + 1 {
+		wg.Go(func() {
+			for i := range next {
+				results[i] = b.try(ctx, i, list[i])
+			}
+		})
+	}
+	for i := range list {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	return results
+}
+
+func (b *bench) try(ctx context.Context, n int, m mutant) result {
+	start := time.Now()
+	v, output := b.judge(ctx, filepath.Join(b.dir, fmt.Sprint(n)), m)
+	return result{m, v, output, time.Since(start)}
+}
+
+func (b *bench) judge(ctx context.Context, dir string, m mutant) (verdict, string) {
+	source, err := os.ReadFile(filepath.Join(b.root, m.file))
+	if err != nil {
+		return stale, err.Error()
+	}
+	changed, err := plant(source, m)
+	if err != nil {
+		return stale, err.Error()
+	}
+	file, err := overlay.Write(dir, filepath.Join(b.root, m.file), changed)
+	if err != nil {
+		return noBuild, err.Error()
+	}
+	binary := filepath.Join(dir, "test")
+	// Nobody debugs it, and without what debuggers need a third less is to be done.
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-ldflags=-s -w", "-overlay", file, "-o", binary, m.pkg)
+	build.Dir = b.root
+	if output, err := build.CombinedOutput(); err != nil {
+		return noBuild, string(output)
+	}
+	test := exec.CommandContext(ctx, binary, "-test.timeout", m.timeout().String(), "-test.run", m.pattern())
+	test.Dir = filepath.Join(b.root, m.pkg) // as go test runs it
+	output, err := test.CombinedOutput()
+	_ = os.Remove(binary)
+	return m.read(string(output), err), string(output)
+}
+
+// plant makes the change, if its place is there and no other one is.
+func plant(source []byte, m mutant) ([]byte, error) {
+	changed, err := overlay.Plant(source, m.old, m.new)
+	if err != nil {
+		return nil, fmt.Errorf("mutant %q: %s: %w", m.name, m.file, err)
+	}
+	return changed, nil
+}
+
+// pattern is the -test.run of the mutant's test; of a control those of all mutants of its
+// package, which must pass where nothing is wrong.
+func (m mutant) pattern() string {
+	if !m.control() {
+		return pattern(m.test)
+	}
+	var named []string
+	for _, other := range mutants() {
+		if top, _, _ := strings.Cut(other.test, "/"); other.pkg == m.pkg && !slices.Contains(named, top) {
+			named = append(named, top)
+		}
+	}
+	return "^(" + strings.Join(named, "|") + ")$"
+}
+
+// pattern is the -test.run that picks one test with its subtests.
+func pattern(test string) string {
+	parts := strings.Split(test, "/")
+	for i, part := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
+	}
+	return strings.Join(parts, "/")
+}
+
+// read turns the end of a test binary into a verdict. Only a failure that a test
+// reports, or a panic of the code under it, kills; not a time-out.
+func (m mutant) read(output string, err error) verdict {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return survived
+	case m.control():
+		return dead
+	case strings.Contains(output, "panic: test timed out"), !errors.As(err, &exit):
+		return hung
+	}
+	top, _, _ := strings.Cut(m.test, "/")
+	if strings.Contains(output, "--- FAIL: "+top+" ") || strings.HasPrefix(output, "panic: ") || strings.Contains(output, "\npanic: ") {
+		return killed
+	}
+	return hung
+}

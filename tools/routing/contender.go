@@ -1,0 +1,96 @@
+package routing
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"xpyd/tools/process"
+)
+
+// Names that the verdicts know.
+const (
+	policyPrefix  = "prefix"
+	policySession = "consistent_hash"
+	modeAlways    = "always"
+	modeAuto      = "auto"
+	modeNever     = "never"
+	routerPrefix  = "vllm-router/"
+	splits        = policyPrefix + "+" + modeAlways
+	neverSplits   = policyPrefix + "+" + modeNever
+	candidate     = policyPrefix + "+" + modeAuto
+	baseline      = "round_robin"
+	nameOracle    = "oracle" // it splits all
+)
+
+// oracles are those of a table, by name, with their modes.
+func oracles() []struct{ name, mode string } {
+	return []struct{ name, mode string }{
+		{nameOracle, modeAlways}, {nameOracle + "+" + modeAuto, modeAuto}, {nameOracle + "+" + modeNever, modeNever},
+	}
+}
+
+// contender routes the requests.
+type contender struct {
+	name     string
+	sessions bool // its requests name their session, which it goes by
+	start    func(ctx context.Context, dir string, to process.Pools) (p *process.Process, addr string, err error)
+}
+
+// standard are the contenders of a run that names none: xpyd by its prefill policy, with
+// a + and the way that pd.mode decides where that is not always, and vllm-router's.
+func standard() []string {
+	return []string{
+		candidate, splits, neverSplits,
+		"least_tokens", "least_request", "power_of_two", policySession, baseline, "random",
+		routerPrefix + "cache_aware", routerPrefix + "power_of_two", routerPrefix + baseline,
+	}
+}
+
+// xpyd is a contender, or says why there is none of that name.
+func (o *Options) xpyd(name string) (contender, error) {
+	policy, mode, given := strings.Cut(name, "+")
+	if !slices.Contains(o.Policies, policy) {
+		return contender{}, fmt.Errorf("%s is not there: this build has no policy %s", name, policy)
+	}
+	flags := []string{"--prefill-policy", policy}
+	if policy == policySession {
+		flags = append(flags, "--affinity-headers", sessionHeader)
+	}
+	switch {
+	case slices.Contains(o.Modes, mode):
+		flags = append(flags, "--pd-mode", mode)
+	case given && mode != modeAlways:
+		return contender{}, fmt.Errorf("%s is not there: this build has no pd.mode %s", name, mode)
+	case slices.Contains(o.Modes, modeAlways):
+		flags = append(flags, "--pd-mode", modeAlways)
+	}
+	return contender{name: name, sessions: policy == policySession, start: func(ctx context.Context, dir string, to process.Pools) (*process.Process, string, error) {
+		x, err := process.StartXpyd(ctx, dir, nil, o.Executable, to, flags...)
+		if err != nil {
+			return nil, "", err
+		}
+		return x.Process, x.Addr, nil
+	}}, nil
+}
+
+// router is vllm-router with one of its policies.
+func (o *Options) router(name string) (contender, error) {
+	path := process.Find("vllm-router", o.VLLMRouter)
+	if path == "" {
+		return contender{}, fmt.Errorf("%s is not installed: pip install vllm-router, or --vllm-router PATH", name)
+	}
+	policy := strings.TrimPrefix(name, routerPrefix)
+	return contender{name: name, sessions: policy == policySession, start: func(ctx context.Context, dir string, to process.Pools) (*process.Process, string, error) {
+		return process.StartVLLMRouter(ctx, dir, 2, path, policy, to)
+	}}, nil
+}
+
+// contender is the one of that name.
+func (o *Options) contender(name string) (contender, error) {
+	if strings.HasPrefix(name, routerPrefix) {
+		return o.router(name)
+	}
+	return o.xpyd(name)
+}

@@ -1,0 +1,75 @@
+package routing
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"xpyd/sim"
+	"xpyd/tools/process"
+)
+
+// enginePlan is what Engines is told on its command line, as JSON.
+type enginePlan struct {
+	Prefill int         `json:"prefill"` // engines
+	Decode  int         `json:"decode"`
+	Each    engineSetup `json:"each"`
+}
+
+// Engines runs the simulated engines of a measurement until ctx ends. A JSON line on out
+// says where they are: process.Pools.
+func Engines(ctx context.Context, plan string, out io.Writer) (err error) {
+	var p enginePlan
+	in := json.NewDecoder(strings.NewReader(plan))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&p); err != nil {
+		return fmt.Errorf("read the plan of engines: %w", err)
+	}
+	var pools process.Pools
+	for i := range p.Prefill + p.Decode {
+		e, err2 := sim.Start(p.options(i))
+		if err2 != nil {
+			return fmt.Errorf("start engine %d: %w", i, err2)
+		}
+		defer func() { err = errors.Join(err, e.Close()) }()
+		if i < p.Prefill {
+			pools.Prefill = append(pools.Prefill, e.Addr())
+		} else {
+			pools.Decode = append(pools.Decode, e.Addr())
+		}
+	}
+	if err := json.NewEncoder(out).Encode(pools); err != nil {
+		return fmt.Errorf("say where the engines are: %w", err)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// options are those of the i-th engine; prefill engines come first.
+func (p enginePlan) options(i int) sim.Options {
+	o := sim.Options{
+		Name: fmt.Sprintf("prefill-%d", i), Role: sim.RolePrefill, Model: model, BlockSize: blockTokens, NumBlocks: p.Each.PrefillBlocks,
+		// Streams that only wait for their next token are no bottleneck here.
+		MaxSeqs: 1024, PrefillTokensPerSecond: p.Each.Speed, TransferPerBlock: p.Each.Transfer, TokenLatency: p.Each.TokenLatency,
+	}
+	if i >= p.Prefill {
+		o.Name, o.Role, o.NumBlocks = fmt.Sprintf("decode-%d", i-p.Prefill), sim.RoleDecode, p.Each.DecodeBlocks
+	}
+	o.MaxModelLen = o.NumBlocks * blockTokens
+	return o
+}
+
+// startEngines runs them in a process of their own.
+func startEngines(ctx context.Context, executable, dir string, p enginePlan) (*process.Process, process.Pools, error) {
+	var pools process.Pools
+	plan, err := json.Marshal(p)
+	if err != nil {
+		return nil, pools, fmt.Errorf("write the plan of engines: %w", err)
+	}
+	proc, err := process.StartTelling(ctx, filepath.Join(dir, "engines.log"), nil, `"decode"`, &pools, executable, "bench", "routing-engines", "--plan", string(plan))
+	return proc, pools, err
+}

@@ -1,0 +1,88 @@
+package routing
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"xpyd/tools/report"
+)
+
+// Goals of the candidate.
+const (
+	nearBest   = 1.03 // of the best TTFT p90, where caches are of no use, or there is nothing better to be chosen
+	nearOracle = 0.95 // of the oracle's hits
+	turned     = 0.75 // of the long prompts that are split, where splitting has become dear
+)
+
+// verdicts judges the candidate on this workload.
+func (m *Measurement) verdicts() []report.Verdict {
+	if m.Slower {
+		return []report.Verdict{m.judgeRatio(ttftThen, splits, false), m.judgeNear(ttftThen, neverSplits), m.judgeTurn()}
+	}
+	all := []report.Verdict{m.judgeBest()}
+	if !m.Split && !m.Random {
+		all = append(all, m.judgeHits(splits), m.judgeHits(candidate))
+	}
+	if m.Split {
+		for _, other := range []string{splits, neverSplits} {
+			all = append(all, m.judgeRatio(ttft90, other, false), m.judgeRatio(tokensS, other, true))
+		}
+	}
+	return all
+}
+
+// judgeBest compares with the best of all others by their medians.
+func (m *Measurement) judgeBest() report.Verdict {
+	best, name := math.Inf(1), ""
+	for _, row := range m.Rows {
+		if v := row.Spread(ttft90).Median; !strings.HasPrefix(row.Name, nameOracle) && row.Name != candidate && v < best {
+			best, name = v, row.Name
+		}
+	}
+	g := report.Goal{Of: candidate, What: string(ttft90) + " to the best other", Limit: 1}
+	if m.Random {
+		g.Limit = nearBest
+	}
+	v := m.compare(g, ttft90, name)
+	if v.Known {
+		v.Measured += " to " + name
+	}
+	return v
+}
+
+// judgeHits is of the candidate, part of whose prompts decode engines compute, and of its
+// like that computes them where the oracle does.
+func (m *Measurement) judgeHits(name string) report.Verdict {
+	return m.compare(report.Goal{Of: name, What: fmt.Sprintf("%s to %s", hits, nameOracle), Limit: nearOracle, AtLeast: true}, hits, nameOracle)
+}
+
+// judgeRatio wants the candidate not to be worse than another.
+func (m *Measurement) judgeRatio(k metric, to string, atLeast bool) report.Verdict {
+	return m.compare(report.Goal{Of: candidate, What: fmt.Sprintf("%s to %s", k, to), Limit: 1, AtLeast: atLeast}, k, to)
+}
+
+// judgeNear wants the candidate to be about as good as another.
+func (m *Measurement) judgeNear(k metric, to string) report.Verdict {
+	return m.compare(report.Goal{Of: candidate, What: fmt.Sprintf("%s to %s", k, to), Limit: nearBest}, k, to)
+}
+
+// compare does so round by round.
+func (m *Measurement) compare(g report.Goal, k metric, to string) report.Verdict {
+	g.Unit = "×"
+	of := m.Rows.Of(g.Of)
+	v := g.Judge(report.Ratios(of.Of(k), m.Rows.Of(to).Of(k)), report.ThreeDecimals)
+	// Requests that failed have no times: whoever drops the slow ones is not quick.
+	if n := sum(report.Present(of.Of(failed))); v.Known && n > 0 {
+		v.Holds = false
+		v.Measured += fmt.Sprintf(", with %.0f errors", n)
+	}
+	return v
+}
+
+// judgeTurn wants the way of the long prompts to change with the price of transfers.
+func (m *Measurement) judgeTurn() report.Verdict {
+	row := m.Rows.Of(candidate)
+	g := report.Goal{Of: candidate, What: string(splitThen) + " to before", Limit: turned, Unit: "×"}
+	return g.Judge(report.Ratios(row.Of(splitThen), row.Of(splitBefore)), report.ThreeDecimals)
+}

@@ -1,0 +1,79 @@
+package versus
+
+import (
+	"context"
+	"path/filepath"
+	"strconv"
+
+	"xpyd/tools/process"
+)
+
+// names are the contenders' in the order of their colours in charts.
+func names() []string {
+	return []string{nameXpyd, nameNginx, nameRelay, nameHAProxy, nameRouter, nameDirect}
+}
+
+// contender is something to measure.
+type contender struct {
+	name string
+	xpyd bool // a build of it: bars are for it
+	legs int  // 2: each request passes a prefill engine first
+	// start runs it before the engines; dir is its own, for a configuration and logs.
+	start func(ctx context.Context, to target) (*running, error)
+}
+
+// target is what a proxy is started in front of.
+type target struct {
+	prefill, decode []string // host:port
+	dir             string
+	cores           int
+}
+
+// running is a proxy that serves. Process is nil where clients go straight to an engine.
+type running struct {
+	addr  string
+	admin string // of xpyd: its admin port
+	*process.Process
+}
+
+// Names of contenders.
+const (
+	nameXpyd    = "xpyd"
+	nameNginx   = "nginx"
+	nameRelay   = "relay"
+	nameHAProxy = "haproxy"
+	nameRouter  = "vllm-router"
+	nameDirect  = "direct"
+)
+
+// direct has the clients talk to a decode engine.
+func direct() contender {
+	return contender{name: nameDirect, start: func(_ context.Context, to target) (*running, error) {
+		return &running{addr: to.decode[0]}, nil
+	}}
+}
+
+// xpyd runs a build of it with its defaults: every feature, metrics, log to a file.
+func xpyd(name, executable string) contender {
+	return contender{name: name, xpyd: true, legs: 2, start: func(ctx context.Context, to target) (*running, error) {
+		x, err := process.StartXpyd(ctx, to.dir, goCores(to), executable, process.Pools{Prefill: to.prefill, Decode: to.decode})
+		if err != nil {
+			return nil, err
+		}
+		return &running{addr: x.Addr, admin: x.Admin, Process: x.Process}, nil
+	}}
+}
+
+// relay copies bytes and understands nothing: a goroutine a direction.
+func relay(executable string) contender {
+	return contender{name: nameRelay, start: func(ctx context.Context, to target) (*running, error) {
+		var serving struct{ Listen string }
+		p, err := process.StartTelling(ctx, filepath.Join(to.dir, "relay.log"), goCores(to), `"listen"`, &serving, executable, "bench", "relay", "--to", to.decode[0])
+		if err != nil {
+			return nil, err
+		}
+		return &running{addr: serving.Listen, Process: p}, nil
+	}}
+}
+
+func goCores(to target) []string { return []string{"GOMAXPROCS=" + strconv.Itoa(to.cores)} }

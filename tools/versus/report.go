@@ -1,0 +1,209 @@
+package versus
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"xpyd/tools/report"
+)
+
+// Page is the part of performance.md that a run writes.
+func (r *Results) Page() report.Page {
+	return report.Page{File: "performance.md", Name: "bench-proxy"}
+}
+
+// Render puts the tables of an earlier run, of which path is the results.json, into the
+// performance.md of docs, and its charts beside it.
+func Render(path, docs string) error {
+	var r Results
+	if err := report.Load(path, &r); err != nil {
+		return err
+	}
+	all := shapes(crowdWanted)
+	for _, s := range r.Shapes {
+		i := slices.IndexFunc(all, func(x shape) bool { return x.name == s.Name })
+		if i < 0 {
+			return fmt.Errorf("read results of %s: no shape is called %q", path, s.Name)
+		}
+		s.bars = all[i].bars
+	}
+	return report.Publish(&r, docs)
+}
+
+// Charts are those of all tables.
+func (r *Results) Charts() map[string]report.Chart {
+	all := map[string]report.Chart{}
+	for _, t := range r.tables() {
+		all[t.file()] = t.chart
+	}
+	return all
+}
+
+// Markdown is all tables.
+func (r *Results) Markdown(images string) string {
+	var b strings.Builder
+	b.WriteString(r.Intro(r.WindowS) + ".\n" + r.Notes.Markdown())
+	b.WriteString("\n### Bars\n\n| work | goal | measured | |\n|---|---|---|---|\n")
+	for _, s := range r.Shapes {
+		for _, v := range s.verdicts(r) {
+			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", s.Title, v.Goal, v.Measured, v.Word())
+		}
+	}
+	b.WriteString(r.floorTable())
+	b.WriteString(r.callsTable())
+	for _, t := range r.tables() {
+		fmt.Fprintf(&b, "\n### %s\n\n%s\n![%s](%s%s)\n", t.chart.Title, t.Markdown(), t.chart.Title, images, t.file())
+	}
+	return b.String()
+}
+
+// floorTable is the physical limit: what no proxy can do without.
+func (r *Results) floorTable() string {
+	if len(r.Floor) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("\n### The kernel's part, µs\n\nWrite and read of so many bytes over loopback, with nobody to wait for or to wake: what copying them costs at least.\n\n" +
+		"| bytes | write | read | a read and a write: one leg | a read and two writes: both legs of a request |\n|---|---|---|---|---|\n")
+	for _, f := range r.Floor {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", report.Thousands(int64(f.Bytes)), report.Short(f.WriteUs), report.Short(f.ReadUs), report.Short(f.ReadUs+f.WriteUs), report.Short(f.ReadUs+2*f.WriteUs))
+	}
+	return b.String()
+}
+
+// callsTable is empty unless they were counted.
+func (r *Results) callsTable() string {
+	var rows strings.Builder
+	for _, s := range r.Shapes {
+		for _, c := range s.Calls {
+			fmt.Fprintf(&rows, "| %s | %s | %.2f %s | %s | %.2f |\n", s.Title, c.Contender, c.Per["all"], c.Unit, c.list(), c.Per["switches"])
+		}
+	}
+	if rows.Len() == 0 {
+		return ""
+	}
+	return "\n### System calls\n\n| work | | calls | which | context switches |\n|---|---|---|---|---|\n" + rows.String()
+}
+
+// table is some shapes' figures for readers, with its chart.
+type table struct {
+	report.Table
+	name  string
+	chart report.Chart
+}
+
+func (t table) file() string { return "bench-" + t.name + ".svg" }
+
+// column is a figure of some shapes that belong together.
+type column struct {
+	metric metric
+	above  string // a contender that is subtracted; "": none
+}
+
+func (c column) title() string {
+	if c.above != "" {
+		return string(c.metric) + " above " + c.above
+	}
+	return string(c.metric)
+}
+
+// section picks the shapes and figures of a table: a row a shape and a contender.
+type section struct {
+	name, title string
+	shapes      []string
+	columns     []column // the first is drawn
+	log         bool
+}
+
+func sections() []section {
+	prompts := []string{"prompt-1k", "prompt-10k", "prompt-100k", "prompt-1m"}
+	backends := []string{"backends-1", "backends-2", "backends-8", "backends-64", "backends-512"}
+	cpu := []column{{metric: cpuRequest}, {metric: requestsS}, {metric: rssMiB}}
+	scale := []column{{metric: cpuRequest}, {metric: ttft50, above: nameDirect}, {metric: ttft99, above: nameDirect}}
+	return []section{
+		{"requests", "CPU of a request, µs", []string{"json", "body-512k", "body-4m", "json-512"}, cpu, true},
+		{"events", "CPU of an event, µs", []string{"flood", "paced-64", "paced-500", "crowd-100", "crowd-10k"}, []column{{metric: cpuEvent}, {metric: eventsS}, {metric: rssMiB}}, false},
+		{"delay", "Delay of an event, µs", []string{"paced-64", "paced-500"}, []column{{metric: delay50}, {metric: delay50, above: nameDirect}, {metric: delay99}, {metric: delay999}}, false},
+		{"ttft", "Time to the first event, µs", []string{"ttft"}, []column{{metric: ttft50}, {metric: ttft50, above: nameDirect}, {metric: ttft99}}, false},
+		{"memory", "Memory of an open stream, KiB", []string{"open-2000"}, []column{{metric: kibStream}, {metric: rssMiB}}, false},
+		{"prompts", "CPU of a request by length of the prompt, µs", prompts, scale, true},
+		{"prompts-ttft", "Added TTFT by length of the prompt, µs", prompts, scale[1:], true},
+		{"backends", "CPU of a request by number of backends, µs", backends, scale, true},
+		{"backends-ttft", "Added TTFT by number of backends, µs", backends, scale[1:], true},
+	}
+}
+
+// tables are the sections of which something was measured.
+func (r *Results) tables() []table {
+	var all []table
+	for _, s := range sections() {
+		if t := r.table(s); len(t.Rows) > 0 {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+func (r *Results) table(sec section) table {
+	t := table{
+		name: sec.name, Table: report.Table{Head: []string{"work", ""}},
+		chart: report.Chart{Title: sec.title, Note: "× of " + r.Baseline, Log: sec.log, Known: names()},
+	}
+	for _, c := range sec.columns {
+		t.Head = append(t.Head, c.title())
+	}
+	for _, name := range sec.shapes {
+		s := r.of(name)
+		if s == nil {
+			continue
+		}
+		g := report.Group{Label: s.Title, Limit: s.limit(sec.columns[0].metric)}
+		for _, m := range s.Contenders {
+			row := []string{s.Title, m.Name}
+			for i, c := range sec.columns {
+				cell, bar := s.figure(r, m, c)
+				row = append(row, cell)
+				if i == 0 && bar.Series != "" {
+					g.Bars = append(g.Bars, bar)
+				}
+			}
+			t.Rows = append(t.Rows, row)
+		}
+		t.chart.Groups = append(t.chart.Groups, g)
+	}
+	return t
+}
+
+// figure is a cell of a table, and its bar; a bar without a series is not to be drawn.
+func (s *Shape) figure(r *Results, m *report.Row, c column) (cell string, bar report.Bar) {
+	values, base := s.values(m, c.metric, c.above), s.values(s.Contenders.Of(r.Baseline), c.metric, c.above)
+	v := report.SpreadOf(report.Present(values))
+	if math.IsNaN(v.Median) || v.Max == 0 {
+		return "–", report.Bar{}
+	}
+	bar = report.Bar{Series: m.Name, Value: v.Median, Min: v.Min, Max: v.Max, Text: report.Short(v.Median), Goal: m.Build}
+	cell = v.Text(report.Short, "")
+	if times := report.Times(values, base); times != "" && m.Name != r.Baseline {
+		bar.Text += " = " + times
+		cell = "**" + times + "** " + cell
+	}
+	return cell, bar
+}
+
+// limit is where the goal of a figure lies, 0 if it has none that a chart can show.
+func (s *Shape) limit(m metric) float64 {
+	for _, b := range s.bars {
+		switch {
+		case b.metric != m || b.above != "" || b.base != "":
+		case b.to == "":
+			return b.limit
+		default:
+			if base := s.Contenders.Of(b.to).Spread(m).Median; !math.IsNaN(base) {
+				return b.limit * base
+			}
+		}
+	}
+	return 0
+}

@@ -1,0 +1,338 @@
+package versus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"xpyd/tools/process"
+	"xpyd/tools/report"
+)
+
+// Options describe a run.
+type Options struct {
+	Executable string        // xpyd itself, for the relay, and for xpyd if Xpyd names no build
+	Xpyd       []string      // builds to compare, each name=path
+	HAProxy    string        // the program; "": as found in PATH
+	VLLMRouter string        // likewise
+	Only       []string      // contenders; none: all that are installed
+	Run        string        // regular expression of shapes
+	Rounds     int           // of each measurement; odd, so that the median is one of them
+	Window     time.Duration // length of a measurement
+	Cores      int           // threads of a Go proxy, workers of nginx
+	Out        string        // directory of results
+	Calls      bool          // count system calls, in a measurement of their own
+	Docs       string        // directory of performance.md, to put the tables into it; "": none
+	Version    string        // of xpyd, for the record
+}
+
+// Validate tells what no run can be made of.
+func (o *Options) Validate() error {
+	if o.Rounds < 1 || o.Window <= 0 || o.Cores < 1 {
+		return fmt.Errorf("%d rounds of %v on %d cores: each must be more than 0", o.Rounds, o.Window, o.Cores)
+	}
+	if _, err := regexp.Compile(o.Run); err != nil {
+		return fmt.Errorf("shapes: %w", err)
+	}
+	for _, name := range o.Only {
+		if !slices.Contains(names(), name) {
+			return fmt.Errorf("contender %q is none of xpyd, nginx, relay, haproxy, vllm-router, direct", name)
+		}
+	}
+	for _, x := range o.Xpyd {
+		if name, path, ok := strings.Cut(x, "="); !ok || name == "" || path == "" {
+			return fmt.Errorf("build %q is not of the form name=path", x)
+		}
+	}
+	return nil
+}
+
+// fileLimit is how many files a process here may open.
+func fileLimit() int {
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+		return 1024
+	}
+	return int(min(l.Max, 1<<20))
+}
+
+// wantFiles is what the largest crowd takes of one process: two connections a stream, of
+// which xpyd keeps the last tenth for its own.
+const wantFiles = 10*(2*crowdWanted+200)/9 + 1
+
+// crowdWanted is the largest number of streams that is tried.
+const crowdWanted = 10_000
+
+// raiseFileLimit asks for what the largest crowd takes; the processes that are started
+// inherit it. It may not be granted.
+func raiseFileLimit() {
+	l := syscall.Rlimit{Cur: wantFiles, Max: wantFiles}
+	if fileLimit() >= wantFiles || syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l) != nil {
+		l.Cur, l.Max = uint64(fileLimit()), uint64(fileLimit())
+		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l) // then what there is must do
+	}
+}
+
+// run is one run.
+type run struct {
+	o          Options
+	out        io.Writer
+	contenders []contender
+	results    *Results
+}
+
+// Run measures, writes tables to out as they come, and results.json, results.md and
+// charts to Options.Out. A bar that does not hold is no error, nor is a measurement that
+// failed: results tell of both.
+func Run(ctx context.Context, o Options, out io.Writer) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // of this process, which is no contender
+	if err := os.MkdirAll(o.Out, 0o755); err != nil {
+		return fmt.Errorf("make the directory of results: %w", err)
+	}
+	r := &run{o: o, out: out, results: newResults(o)}
+	r.contenders = r.field()
+	if !slices.ContainsFunc(r.contenders, func(c contender) bool { return c.name == nameNginx }) {
+		r.results.Baseline = r.contenders[0].name // some is: Validate knows the names
+	}
+	var err error
+	if r.results.Floor, err = measureFloor(o.Window / 10); err != nil {
+		return err
+	}
+	match := regexp.MustCompile(o.Run)
+	for _, s := range shapes(r.crowd()) {
+		if !match.MatchString(s.name) {
+			continue
+		}
+		if err := r.shape(ctx, s); err != nil {
+			return err
+		}
+	}
+	if len(r.results.Shapes) == 0 {
+		return fmt.Errorf("no shape matches %q", o.Run)
+	}
+	return report.Save(r.results, o.Out, o.Docs, out)
+}
+
+// crowd is the most streams that the limit of open files allows of those wanted.
+func (r *run) crowd() int {
+	raiseFileLimit()
+	crowd := min(crowdWanted, (fileLimit()*9/10-100)/2)
+	if crowd < crowdWanted {
+		r.note("a process may open %d files here, and xpyd keeps a tenth of them for backends: the crowd is %s streams, not %s",
+			fileLimit(), report.Thousands(int64(crowd)), report.Thousands(crowdWanted))
+	}
+	return crowd
+}
+
+// note says what the reader of the results must know.
+func (r *run) note(format string, args ...any) {
+	r.results.Notes.Add(r.out, format, args...)
+}
+
+// field lists who takes part, and notes who cannot.
+func (r *run) field() []contender {
+	var all []contender
+	for _, x := range r.o.Xpyd {
+		name, path, _ := strings.Cut(x, "=")
+		all = append(all, xpyd(name, path))
+	}
+	if len(all) == 0 {
+		all = append(all, xpyd(nameXpyd, r.o.Executable))
+	}
+	all = r.rivals(all)
+	all = append(all, relay(r.o.Executable), direct())
+	return slices.DeleteFunc(all, func(c contender) bool { return !r.o.wants(c.name) })
+}
+
+// wants reports whether a contender is asked for; builds that are named always are.
+func (o *Options) wants(name string) bool {
+	return len(o.Only) == 0 || slices.Contains(o.Only, name) || slices.ContainsFunc(o.Xpyd, func(x string) bool { return strings.HasPrefix(x, name+"=") })
+}
+
+// rivals adds those that are installed.
+func (r *run) rivals(all []contender) []contender {
+	for _, x := range []struct {
+		program, path, missing string
+		make                   func(string) contender
+	}{
+		{"nginx", "", "no ratio to it; on Debian: apt-get install nginx-light", nginx},
+		{"haproxy", r.o.HAProxy, "measured without it; on Debian: apt-get install haproxy, or --haproxy PATH", haproxy},
+		{"vllm-router", r.o.VLLMRouter, "measured without it; pip install vllm-router, or --vllm-router PATH", vllmRouter},
+	} {
+		path := process.Find(x.program, x.path)
+		switch {
+		case !r.o.wants(x.program):
+		case path != "":
+			all = append(all, x.make(path))
+		default:
+			r.note("%s is not installed: %s", x.program, x.missing)
+		}
+	}
+	return all
+}
+
+// takesPart reports whether a shape is for the contender.
+func takesPart(s shape, c contender) bool {
+	if s.among == nil {
+		return c.name != nameDirect
+	}
+	return slices.Contains(s.among, c.name) || c.xpyd && slices.Contains(s.among, nameXpyd)
+}
+
+// shape measures all contenders in turn, as often as there are rounds. The first of a
+// round is another one each time.
+func (r *run) shape(ctx context.Context, s shape) error {
+	var names []contender
+	for _, c := range r.contenders {
+		if takesPart(s, c) {
+			names = append(names, c)
+		}
+	}
+	result := r.results.add(s, names)
+	for round := range r.o.Rounds {
+		for i := range names {
+			c := names[(i+round)%len(names)]
+			values, err := r.measure(ctx, s, c)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if err != nil {
+				r.note("%s, round %d, %s: %v", s.name, round+1, c.name, err)
+			}
+			result.record(c.name, values, err)
+		}
+	}
+	if r.o.Calls {
+		r.calls(ctx, s, names, result)
+	}
+	result.print(r.out, r.results)
+	return ctx.Err()
+}
+
+// measure starts engines and the contender, loads it, and ends them.
+func (r *run) measure(ctx context.Context, s shape, c contender) (values map[metric]float64, err error) {
+	err = r.stage(ctx, s, c, func(p *running, dir string) (asked int, err error) {
+		values, asked, err = r.observe(ctx, s, p)
+		return asked, err
+	})
+	return values, err
+}
+
+// stage starts engines and a contender for work, which tells how many requests it has
+// had answered, and ends them.
+func (r *run) stage(ctx context.Context, s shape, c contender, work func(p *running, dir string) (asked int, err error)) (err error) {
+	e, err := startEngines(s.prefills, s.decodes, s.pace)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.close()) }()
+	dir, err := filepath.Abs(filepath.Join(r.o.Out, "run"))
+	if err != nil {
+		return fmt.Errorf("find the directory of the run: %w", err)
+	}
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+		return fmt.Errorf("make the directory of the run: %w", err)
+	}
+	p, err := c.start(ctx, target{prefill: e.Prefill, decode: e.Decode, dir: dir, cores: r.o.Cores})
+	if err != nil {
+		return err
+	}
+	if p.Process != nil {
+		defer p.Stop()
+	}
+	asked, err := work(p, dir)
+	if n := e.refused.Load(); n > 0 && err == nil {
+		err = fmt.Errorf("%d requests reached an engine without a length", n)
+	}
+	if err == nil && c.legs == 2 && s.prefills > 0 && e.prefilled.Load() < int64(asked) {
+		err = fmt.Errorf("%d of %d requests reached a prefill engine", e.prefilled.Load(), asked)
+	}
+	return err
+}
+
+// look is what both ends of a window are compared by.
+type look struct {
+	proxy process.Usage
+	all   busy
+}
+
+func lookAt(p *running) (l look, err error) {
+	if l.all, err = lookAround(); err != nil || p.Process == nil {
+		return l, err
+	}
+	l.proxy, err = p.Usage()
+	return l, err
+}
+
+// load is the shape's, with the times of this run.
+func (r *run) load(s shape) load {
+	l := s.load
+	l.window, l.warm = r.o.Window*time.Duration(max(1, s.stretch)), min(warmTime, r.o.Window/2)
+	return l
+}
+
+// observe loads a contender and watches it meanwhile. asked is how many requests it has
+// answered, or begun to.
+func (r *run) observe(ctx context.Context, s shape, p *running) (values map[metric]float64, asked int, err error) {
+	if err := settle(ctx, s, p); err != nil {
+		return nil, 0, err
+	}
+	idle, err := lookAt(p)
+	if err != nil {
+		return nil, 0, err
+	}
+	var begin, end look
+	l := r.load(s)
+	seen, err := runLoad(ctx, p.addr, l, func(last bool) (err error) {
+		if last {
+			end, err = lookAt(p)
+		} else {
+			begin, err = lookAt(p)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	cpu := end.proxy.CPU - begin.proxy.CPU
+	values = figures(seen, l.conns, cpu, idle.proxy.RSS, end.proxy.RSS)
+	values[othersCPU] = foreign(begin.all, end.all, cpu)
+	if s.pace.interval > 0 && !s.pace.hold {
+		values[paceKept] = values[eventsS] * s.pace.interval.Seconds() / float64(l.conns) * 100
+	}
+	return values, max(l.conns, seen.Requests), nil
+}
+
+// figures are all metrics that the counts tell. Of a contender without a process, CPU
+// and memory are 0.
+func figures(seen counts, conns int, cpu, idle, rss float64) map[metric]float64 {
+	slices.Sort(seen.delays)
+	slices.Sort(seen.ttfts)
+	us := func(ns []int64, p float64) float64 { return report.Percentile(ns, p, int64(time.Microsecond)) }
+	per := func(n int) float64 {
+		if n == 0 {
+			return math.NaN()
+		}
+		return cpu / float64(n) * 1e6
+	}
+	return map[metric]float64{
+		cpuRequest: per(seen.Requests), cpuEvent: per(seen.Events),
+		requestsS: float64(seen.Requests) / seen.Seconds, eventsS: float64(seen.Events) / seen.Seconds,
+		delay50: us(seen.delays, 50), delay99: us(seen.delays, 99), delay999: us(seen.delays, 99.9),
+		ttft50: us(seen.ttfts, 50), ttft99: us(seen.ttfts, 99),
+		kibStream: (rss - idle) / oneKiB / float64(conns), rssMiB: rss / oneKiB / oneKiB,
+	}
+}

@@ -1,0 +1,54 @@
+package versus
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"regexp"
+	"time"
+
+	"xpyd/tools/process"
+)
+
+const (
+	manyBackends = 64               // from here on warm-ups take longer than the load is let run before its window
+	settleTick   = time.Second      // two of the ticks by which xpyd looks for pairs to warm
+	settleLimit  = 30 * time.Second // then the window begins all the same
+)
+
+var warmUps = regexp.MustCompile(`(?m)^xpyd_warmups_total\{.*$`)
+
+// settle waits until xpyd has sent its own requests over the pairs of a large pool, which
+// it does once: they are no part of what a request costs. There is nothing to wait for
+// with other contenders.
+func settle(ctx context.Context, s shape, p *running) error {
+	if p.admin == "" || s.prefills == 0 || s.prefills+s.decodes < manyBackends {
+		return nil
+	}
+	before := ""
+	for end := time.Now().Add(settleLimit); time.Now().Before(end); {
+		now, err := warmUpsOf(ctx, p.admin)
+		if err != nil {
+			return err
+		}
+		if now == before {
+			return nil
+		}
+		before = now
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(settleTick):
+		}
+	}
+	return nil
+}
+
+// warmUpsOf is the lines that count them.
+func warmUpsOf(ctx context.Context, admin string) (string, error) {
+	page, err := process.Get(ctx, "http://"+admin+"/metrics")
+	if err != nil {
+		return "", fmt.Errorf("count warm-ups: %w", err)
+	}
+	return string(bytes.Join(warmUps.FindAll(page, -1), []byte("\n"))), nil
+}

@@ -1,0 +1,166 @@
+package versus
+
+import (
+	"time"
+
+	"xpyd/tools/report"
+)
+
+// shape is one kind of work, with what is measured of it.
+type shape struct {
+	name  string
+	title string
+	load  load
+	pace  pacing
+	// prefills and decodes are engines; proxies of one leg use the decode engines alone.
+	prefills, decodes int
+	metrics           []metric
+	bars              []bar
+	among             []string // contenders; nil: all but direct
+	// stretch lengthens the window of work that takes little CPU, as that is counted in
+	// hundredths of a second; 0 is 1.
+	stretch int
+}
+
+type metric = report.Metric
+
+// Figures, with their units. A lower one is better, but for rates.
+const (
+	cpuRequest metric = "CPU/request µs"
+	cpuEvent   metric = "CPU/event µs"
+	requestsS  metric = "requests/s"
+	eventsS    metric = "events/s"
+	delay50    metric = "delay p50 µs"
+	delay99    metric = "delay p99 µs"
+	delay999   metric = "delay p99.9 µs"
+	ttft50     metric = "TTFT p50 µs"
+	ttft99     metric = "TTFT p99 µs"
+	kibStream  metric = "KiB/stream"
+	rssMiB     metric = "RSS MiB"
+
+	// Of the measurement itself.
+	othersCPU metric = "other CPU %" // of the machine, used by what is not measured
+	paceKept  metric = "pace kept %" // of the events that were due; less: the machine was too busy
+)
+
+// bar is a goal of xpyd.
+type bar struct {
+	metric  metric
+	to      string // a contender; "": limit is absolute
+	base    string // another shape's figure of the same contender; "": none
+	limit   float64
+	atLeast bool
+	above   string // a contender whose figure is subtracted from both; "": none
+}
+
+func atMost(limit float64, m metric, to string) bar { return bar{metric: m, to: to, limit: limit} }
+
+// warmTime is how long the load runs before its window, in a quick run less.
+const warmTime = time.Second
+
+const oneKiB = 1 << 10
+
+// shapes are all that is measured; streams is how many the limit of open files allows
+// of the largest crowd.
+func shapes(crowd int) []shape {
+	all := append(requestShapes(), streamShapes(crowd)...)
+	return append(all, scaleShapes()...)
+}
+
+func requestShapes() []shape {
+	whole := func(name, title string, conns, body int, bars ...bar) shape {
+		return shape{
+			name: name, title: title, load: load{conns: conns, body: body}, prefills: 1, decodes: 1,
+			metrics: []metric{cpuRequest, requestsS, rssMiB}, bars: bars,
+		}
+	}
+	return []shape{
+		whole("json", "JSON of 1 KiB, not streamed, 64 at once", 64, oneKiB,
+			atMost(2.2, cpuRequest, nameNginx), bar{metric: requestsS, to: nameNginx, limit: 0.45, atLeast: true}),
+		whole("body-512k", "bodies of 512 KiB, not streamed, 8 at once", 8, 512*oneKiB, atMost(2.5, cpuRequest, nameNginx)),
+		whole("body-4m", "bodies of 4 MiB, not streamed, 4 at once", 4, 4*oneKiB*oneKiB, atMost(2.5, cpuRequest, nameNginx)),
+		{
+			name: "ttft", title: "8 streams on an idle machine", prefills: 1, decodes: 1,
+			load: load{conns: 8, chat: true, body: oneKiB, pause: 100 * time.Millisecond, delays: true}, pace: pacing{events: 4},
+			metrics: []metric{ttft50, ttft99}, bars: []bar{atMost(2.2, ttft50, nameNginx)},
+			among: []string{nameXpyd, nameNginx, nameRelay, nameHAProxy, nameRouter, nameDirect},
+		},
+	}
+}
+
+// paced is streams of events at a pace, which do not end.
+func paced(name, title string, streams int, every time.Duration, bars ...bar) shape {
+	return shape{
+		name: name, title: title, prefills: 1, decodes: 1,
+		load: load{conns: streams, chat: true, body: oneKiB, delays: true}, pace: pacing{events: 1 << 30, interval: every},
+		metrics: []metric{cpuEvent, delay50, delay99, delay999, eventsS, rssMiB}, bars: bars,
+		among: []string{nameXpyd, nameNginx, nameRelay, nameHAProxy, nameRouter, nameDirect},
+	}
+}
+
+func streamShapes(crowd int) []shape {
+	// Of paced streams, from the engine's write to the client's read; less than that is in
+	// the proxy, which the second pair counts alone.
+	bars := func(cpu float64) []bar {
+		return []bar{
+			atMost(cpu, cpuEvent, nameNginx), atMost(1.15, cpuEvent, nameRelay), atMost(1.2, delay50, nameNginx), atMost(1.2, delay99, nameNginx),
+			{metric: delay50, to: nameNginx, limit: 1.2, above: nameDirect}, {metric: delay99, to: nameNginx, limit: 1.2, above: nameDirect},
+		}
+	}
+	few := paced("paced-64", "64 streams, an event each 20 ms", 64, 20*time.Millisecond, bars(1.4)...)
+	few.stretch = 4
+	return append([]shape{
+		{
+			name: "flood", title: "64 streams of 200 events of 220 B, unpaced", prefills: 1, decodes: 1,
+			load: load{conns: 64, chat: true, body: oneKiB}, pace: pacing{events: 200},
+			metrics: []metric{cpuEvent, eventsS}, bars: []bar{atMost(1.5, cpuEvent, nameNginx)},
+		},
+		few,
+		paced("paced-500", "500 streams, an event each 20 ms", 500, 20*time.Millisecond, bars(1.35)...),
+		{
+			name: "open-2000", title: "2,000 open streams that wait", prefills: 1, decodes: 1,
+			load: load{conns: 2000, chat: true, body: oneKiB, hold: 2}, pace: pacing{events: 2, interval: 20 * time.Millisecond, hold: true},
+			metrics: []metric{kibStream, rssMiB}, bars: []bar{{metric: kibStream, limit: 28}},
+		},
+	}, crowds(crowd)...)
+}
+
+// crowds are few and many streams that make the same number of events.
+func crowds(crowd int) []shape {
+	const rate = 5000 // events/s
+	small := paced("crowd-100", "100 open streams, 5,000 events/s", 100, 100*time.Second/rate)
+	large := paced("crowd-10k", report.Thousands(int64(crowd))+" open streams, 5,000 events/s", crowd, time.Duration(crowd)*time.Second/rate,
+		bar{metric: cpuEvent, base: "crowd-100", limit: 1.1})
+	small.stretch, large.stretch = 3, 3
+	small.among, large.among = []string{nameXpyd, nameNginx, nameRelay}, []string{nameXpyd, nameNginx, nameRelay}
+	return []shape{small, large}
+}
+
+// scaleShapes are of requests one after the other, so that no queue hides in their TTFT.
+func scaleShapes() []shape {
+	among := []string{nameXpyd, nameNginx, nameDirect}
+	single := func(name, title string, body, prefills, decodes int) shape {
+		return shape{
+			name: name, title: title, prefills: prefills, decodes: decodes, among: among,
+			load: load{conns: 1, chat: true, body: body, delays: true}, pace: pacing{events: 1},
+			metrics: []metric{cpuRequest, ttft50, ttft99},
+		}
+	}
+	many := shape{
+		name: "json-512", title: "JSON of 1 KiB, 64 at once, over 512 backends", prefills: 256, decodes: 256,
+		load: load{conns: 64, body: oneKiB}, metrics: []metric{cpuRequest, requestsS, rssMiB}, among: []string{nameXpyd, nameNginx},
+		bars: []bar{{metric: cpuRequest, base: "json", limit: 1.1}},
+	}
+	return []shape{
+		single("prompt-1k", "prompt of 1k tokens", 4_000, 1, 1),
+		single("prompt-10k", "prompt of 10k tokens", 40_000, 1, 1),
+		single("prompt-100k", "prompt of 100k tokens", 400_000, 1, 1),
+		single("prompt-1m", "prompt of 1M tokens", 4_000_000, 1, 1),
+		single("backends-1", "1 backend: decode alone, one leg", 4_000, 0, 1),
+		single("backends-2", "2 backends", 4_000, 1, 1),
+		single("backends-8", "8 backends", 4_000, 4, 4),
+		single("backends-64", "64 backends", 4_000, 32, 32),
+		single("backends-512", "512 backends", 4_000, 256, 256),
+		many,
+	}
+}
