@@ -17,7 +17,7 @@ import (
 // wrong is one thing switched wrong in xpyd, by which a check of real engines must fail.
 type wrong struct {
 	name     string
-	file     string // relative to the module's root; from stands there once, to takes its place
+	in       string // the declaration that has from once, as overlay.Index finds it; to takes its place
 	from, to string
 	check    string // the name of the check that must find it
 }
@@ -25,27 +25,27 @@ type wrong struct {
 // wrongs are the faults that only an engine's own counters and answers can tell for sure.
 func wrongs() []wrong {
 	return []wrong{{
-		name: "handle sent twice", file: "proxy/decode.go", check: "counters",
+		name: "handle sent twice", in: "(*completion).decodeAttempt", check: "counters",
 		from: "err := d.x.do(c.s.upstreams.get(b), c.request(d.segs), deadline, handle.None())",
 		to: "if first := d.x.do(c.s.upstreams.get(b), c.request(d.segs), deadline, false); first == nil && !handle.None() {\n" +
 			"\t\t_, _ = d.x.readAll(nil, 1<<20)\n\t}\n\td.x.drop()\n\td.x.reset()\n\t" +
 			"err := d.x.do(c.s.upstreams.get(b), c.request(d.segs), deadline, handle.None())",
 	}, {
-		name: "kv_transfer_params dropped on D's leg", file: "kvparams/nixl.go", check: "counters",
+		name: "kv_transfer_params dropped on D's leg", in: "nixl.AppendDecode", check: "counters",
 		from: "return r.appendWith(dst, h.Raw)",
 		to:   "return r.appendWith(dst, nil)",
 	}, {
-		name: "max_tokens left as it was on P's leg", file: "kvparams/prefill.go", check: "counters",
-		from: "return oneTokenCompletions\n",
-		to:   "return oneTokenCompletions[:2]\n",
+		name: "max_tokens left as it was on P's leg", in: "(*Request).oneToken", check: "counters",
+		from: "return oneTokenCompletions",
+		to:   "return oneTokenCompletions[:2]",
 	}, {
-		name: "no release", file: "proxy/handoff.go", check: "leave",
+		name: "no release", in: "(*completion).abandon", check: "leave",
 		from: "c.s.releases.start(a)",
 		to:   "c.handoff.state = handleEnded",
 	}, {
-		name: "a stream cut and ended cleanly", file: "proxy/relay.go", check: "die",
-		from: "_ = out.write(e.appendEvent(nil), time.Now())\n\t}\n\tif o ==",
-		to:   "_ = out.write([]byte(\"data: [DONE]\\n\\n\"), time.Now())\n\t\tc.endDecode(b, o, e.Code)\n\t\treturn nil\n\t}\n\tif o ==",
+		name: "a stream cut and ended cleanly", in: "(*completion).streamBroke", check: "die",
+		from: "_ = out.write(e.appendEvent(nil), time.Now())",
+		to:   "_ = out.write([]byte(\"data: [DONE]\\n\\n\"), time.Now())\n\t\tc.endDecode(b, o, e.Code)\n\t\treturn nil",
 	}}
 }
 
@@ -131,19 +131,19 @@ func (w wrong) judge(ctx context.Context, f *fleet, dir string) (r row, expired 
 
 // build compiles xpyd with the fault.
 func (w wrong) build(ctx context.Context, dir string) (program string, err error) {
-	path, err := filepath.Abs(w.file)
+	root, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
-	source, err := os.ReadFile(path)
+	index, err := overlay.Read(root)
 	if err != nil {
 		return "", err
 	}
-	changed, err := overlay.Plant(source, w.from, w.to)
+	file, changed, err := index.Change(w.in, w.from, w.to)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", w.file, err)
+		return "", err
 	}
-	file, err := overlay.Write(dir, path, changed)
+	file, err = overlay.Write(dir, filepath.Join(root, file), changed)
 	if err != nil {
 		return "", err
 	}

@@ -17,23 +17,16 @@ import (
 	"xpyd/tools/overlay"
 )
 
-// mutant is one fault. old stands exactly once in file, which is relative to the
-// module's root; new takes its place. test, of package pkg, must then fail: a test's
-// name with its subtests behind slashes, as -v prints it. No test: the whole package
-// must pass, as the change alters nothing.
+// mutant is one fault. The Go text old stands once in the declaration in, as (*T).f, T.f or f,
+// with the package's name in front where two packages have one of that name; new takes its
+// place. test must then fail: a test's name with its subtests after slashes, as -v prints it.
+// No test: all that are named of the package must pass, as the change alters nothing.
 type mutant struct {
-	name, file, old, new string
-	pkg, test            string
+	name, in, old, new string
+	test               string
 }
 
 func (m mutant) control() bool { return m.test == "" }
-
-func (m mutant) where() string {
-	if m.control() {
-		return m.pkg
-	}
-	return m.pkg + " " + m.test
-}
 
 // verdict is what became of a mutant.
 type verdict string
@@ -41,7 +34,7 @@ type verdict string
 const (
 	killed   verdict = "killed"   // the named test failed
 	survived verdict = "survived" // it passed, or there is no such test
-	stale    verdict = "stale"    // old does not stand once in the file
+	stale    verdict = "stale"    // old does not stand once in the function
 	noBuild  verdict = "no build" // proves nothing about tests
 	hung     verdict = "hung"     // no test failed before the time was up
 	dead     verdict = "dead"     // a control under which a test fails
@@ -78,6 +71,7 @@ func (m mutant) timeout() time.Duration {
 // bench plants mutants, several at a time. dir holds what is built, and goes with close.
 type bench struct {
 	root, dir string
+	index     *overlay.Index
 }
 
 func newBench() (*bench, error) {
@@ -88,11 +82,15 @@ func newBench() (*bench, error) {
 	if _, err := os.Stat(filepath.Join(root, "go.mod")); err != nil {
 		return nil, fmt.Errorf("want to run in the module's root: %w", err)
 	}
+	index, err := overlay.Read(root)
+	if err != nil {
+		return nil, err
+	}
 	dir, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return nil, fmt.Errorf("make a place for builds: %w", err)
 	}
-	return &bench{root: root, dir: dir}, nil
+	return &bench{root: root, dir: dir, index: index}, nil
 }
 
 func (b *bench) close() { _ = os.RemoveAll(b.dir) }
@@ -125,50 +123,58 @@ func (b *bench) try(ctx context.Context, n int, m mutant) result {
 }
 
 func (b *bench) judge(ctx context.Context, dir string, m mutant) (verdict, string) {
-	source, err := os.ReadFile(filepath.Join(b.root, m.file))
+	p, err := b.plant(m)
 	if err != nil {
 		return stale, err.Error()
 	}
-	changed, err := plant(source, m)
-	if err != nil {
-		return stale, err.Error()
-	}
-	file, err := overlay.Write(dir, filepath.Join(b.root, m.file), changed)
+	file, err := overlay.Write(dir, filepath.Join(b.root, p.file), p.changed)
 	if err != nil {
 		return noBuild, err.Error()
 	}
 	binary := filepath.Join(dir, "test")
 	// Nobody debugs it, and without what debuggers need a third less is to be done.
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-ldflags=-s -w", "-overlay", file, "-o", binary, m.pkg)
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-ldflags=-s -w", "-overlay", file, "-o", binary, "./"+p.tests)
 	build.Dir = b.root
 	if output, err := build.CombinedOutput(); err != nil {
 		return noBuild, string(output)
 	}
-	test := exec.CommandContext(ctx, binary, "-test.timeout", m.timeout().String(), "-test.run", m.pattern())
-	test.Dir = filepath.Join(b.root, m.pkg) // as go test runs it
+	test := exec.CommandContext(ctx, binary, "-test.timeout", m.timeout().String(), "-test.run", b.pattern(m, p.tests))
+	test.Dir = filepath.Join(b.root, p.tests) // as go test runs it
 	output, err := test.CombinedOutput()
 	_ = os.Remove(binary)
 	return m.read(string(output), err), string(output)
 }
 
-// plant makes the change, if its place is there and no other one is.
-func plant(source []byte, m mutant) ([]byte, error) {
-	changed, err := overlay.Plant(source, m.old, m.new)
-	if err != nil {
-		return nil, fmt.Errorf("mutant %q: %s: %w", m.name, m.file, err)
-	}
-	return changed, nil
+// planted is a mutant's change.
+type planted struct {
+	file    string // relative to the root, as is tests
+	changed []byte
+	tests   string // directory of the package whose tests are to find it
 }
 
-// pattern is the -test.run of the mutant's test; of a control those of all mutants of its
-// package, which must pass where nothing is wrong.
-func (m mutant) pattern() string {
+// plant makes the change, if its place is there and no other one is.
+func (b *bench) plant(m mutant) (p planted, err error) {
+	if p.file, p.changed, err = b.index.Change(m.in, m.old, m.new); err != nil {
+		return p, err
+	}
+	if m.control() {
+		p.tests = filepath.Dir(p.file)
+		return p, nil
+	}
+	p.tests, err = b.index.TestDir(m.test)
+	return p, err
+}
+
+// pattern is the -test.run of the mutant's test; of a control those of all mutants that tests of
+// its package find, which must pass where nothing is wrong.
+func (b *bench) pattern(m mutant, dir string) string {
 	if !m.control() {
 		return pattern(m.test)
 	}
 	var named []string
 	for _, other := range mutants() {
-		if top, _, _ := strings.Cut(other.test, "/"); other.pkg == m.pkg && !slices.Contains(named, top) {
+		top, _, _ := strings.Cut(other.test, "/")
+		if at, err := b.index.TestDir(top); err == nil && at == dir && !slices.Contains(named, top) {
 			named = append(named, top)
 		}
 	}

@@ -2,9 +2,7 @@ package main
 
 import (
 	"errors"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 )
 
@@ -43,19 +41,13 @@ func TestPatternPicksOneTest(t *testing.T) {
 	}
 }
 
+// That each still has its place says -stale, which make mutants asks first.
 func TestMutantsAreWellFormed(t *testing.T) {
 	seen := map[string]bool{}
 	for _, m := range append(mutants(), controls()...) {
-		if seen[m.name] || m.old == m.new || m.old == "" || m.pkg == "" {
-			t.Errorf("mutant %+v: want its own name, a change and a package", m)
+		if seen[m.name] || m.old == m.new || m.old == "" || m.in == "" {
+			t.Errorf("mutant %+v: want its own name, a change and a function", m)
 		}
 		seen[m.name] = true
-		source, err := os.ReadFile(filepath.Join("..", "..", m.file))
-		if err == nil {
-			_, err = plant(source, m)
-		}
-		if err != nil {
-			t.Error(err)
-		}
 	}
 }

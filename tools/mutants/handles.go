@@ -1,51 +1,207 @@
 package main
 
-// fencedHandleMutants: what becomes of handles that no client may see, and no engine should get.
-func fencedHandleMutants() []mutant {
+// handles: a handle is used once, in time, and given back where it is not; leases, and the
+// clients, processes and panics that end a completion.
+func handles() []mutant {
 	return []mutant{{
-		name: "decode's own handle reaches a stream's client", file: "proxy/relay.go",
-		old: "if ev.Handle() {",
-		new: "if ev.Malformed {",
-		pkg: proxyPkg, test: "TestDecodesOwnHandleReachesNoClient",
+		name: "no release", in: "(*completion).abandon",
+		old:  "c.s.releases.start(a)",
+		new:  "c.handoff.state = handleEnded",
+		test: "TestClientLeavesInEachPhase/prefill_ending/close",
 	}, {
-		name: "decode's own handle reaches the client of a large answer", file: "proxy/relay.go",
-		old: "n := hider.Hide(buf)",
-		new: "n := len(buf)",
-		pkg: proxyPkg, test: "TestDecodesOwnHandleIsHiddenInAnswersBeyondTheLimit",
+		name: "one-token drain not read to its end", in: "(*release).try",
+		old:  "answer, err = x.readAll(nil, j.s.cfg.Limits.Answer)",
+		new:  "err = nil",
+		test: "TestDrainCutShortIsTriedElsewhere",
 	}, {
-		name: "drains under a salt that anybody can send", file: "kvparams/prefill.go",
-		old: "rand.Read(salt[:])",
-		new: "_ = rand.Reader",
-		pkg: proxyPkg, test: "TestDrainCannotBeFoundByASalt",
+		name: "handle used twice after a reset", in: "(*completion).decodeAttempt",
+		old:  "deadline, handle.None())",
+		new:  "deadline, true)",
+		test: "TestHandleGoesToOneDecodeRequest/rst",
 	}, {
-		name: "a handle's blocks not counted", file: "proxy/prefill.go",
-		old: "ans.Covers(b.BlockTokens())",
-		new: "ans.Covers(0)",
-		pkg: proxyPkg, test: "TestHandleOfTooFewBlocksKillsNoDecode/few-blocks",
+		name: "leg kept on a fresh connection although it must not", in: "(*exchange).do",
+		old:  "if again && errors.As(",
+		new:  "if errors.As(",
+		test: "TestNoSecondTryForAHandle",
 	}, {
-		name: "a prefill whose handle killed a decode is asked again", file: "proxy/suspect.go",
-		old: "c.p.tried, c.p.suspect = tried, true",
-		new: "_ = tried",
-		pkg: proxyPkg, test: "TestPrefillWhoseHandleCostADecodeIsNotAskedAgain/no_other",
+		name: "handle used after lease − margin", in: "(*handoff).fresh",
+		old:  "return h.age() < h.s.cfg.KV.Lease-h.s.cfg.KV.LeaseMargin",
+		new:  "return h.age() < h.s.cfg.KV.Lease",
+		test: "TestHandleOlderThanItsLeaseIsNotSent",
 	}, {
-		name: "engines that were dead before make a request deadly", file: "proxy/broken.go",
-		old: "if wrote.Before(since) {",
-		new: "if !since.IsZero() {",
-		pkg: proxyPkg, test: "TestDeadEnginesMakeNoOtherRequestDeadly",
+		name: "handle not looked at after a wait for a slot", in: "(*completion).decode",
+		old:  "if c.handoff.state == handleIssued && !c.handoff.fresh() {",
+		new:  "if false {",
+		test: "TestHandleThatAgedInTheQueueIsNotSent",
 	}, {
-		name: "a decode that hangs takes every place of a release", file: "proxy/release.go",
-		old: "limit := int32(maxReleasesEach)",
-		new: "limit := int32(maxReleases)",
-		pkg: proxyPkg, test: "TestReleasesOfACrowdPassAFrozenDecode/drained",
+		name: "second round on a kept connection", in: "(*completion).request",
+		old:  "fresh: c.round > 1",
+		new:  "fresh: false",
+		test: "TestSecondRoundTakesAFreshConnection",
 	}, {
-		name: "any 4xx to a release counts", file: "proxy/release.go",
-		old: "return e.Error.Type == \"NotFoundError\"",
-		new: "return true",
-		pkg: proxyPkg, test: "TestAnswersToAReleaseThatFreeNothing/no_such_route",
+		name: "same handle after 5xx", in: "(*completion).decode",
+		old:  "if r.outcome != router.Refused || c.interrupted() != nil {",
+		new:  "if r.err.Status == 500 {\n\t\t\tc.handoff.state, r.outcome = handleIssued, router.Refused\n\t\t}\n\t\tif r.outcome != router.Refused || c.interrupted() != nil {",
+		test: "TestHandleGoesToOneDecodeRequest/status=500",
 	}, {
-		name: "a repeated prefill is not counted", file: "proxy/broken.go",
-		old: "x.repeated = x.sent() && first.stage == stageHead",
-		new: "x.repeated = false",
-		pkg: proxyPkg, test: "TestRepeatedPrefillIsCounted",
+		name: "P's late answer dropped", in: "(*completion).prefillExchange",
+		old:  "err = c.lateAnswer(err)",
+		new:  "c.p.x.halfClose()",
+		test: "TestLateAnswerOfPrefillIsReleased",
+	}, {
+		name: "wrong handle member not checked", in: "(*nixlHandle).valid",
+		old:  "return ok && port >= 1 && port <= 65535",
+		new:  "return ok || !ok",
+		test: "TestUnusableHandlesNeverReachDecode/port-high",
+	}, {
+		name: "missing handle member not checked", in: "(*nixlHandle).fault",
+		old:  "if !n.seen[which] {",
+		new:  "if !n.seen[which] && n.first > 0 {",
+		test: "TestUnusableHandlesNeverReachDecode/no-blocks",
+	}, {
+		name: "decode's own handle reaches a stream's client", in: "(*relay).take",
+		old:  "if ev.Handle() {",
+		new:  "if ev.Malformed {",
+		test: "TestDecodesOwnHandleReachesNoClient",
+	}, {
+		name: "decode's own handle reaches the client of a large answer", in: "(*completion).relayLarge",
+		old:  "n := hider.Hide(buf)",
+		new:  "n := len(buf)",
+		test: "TestDecodesOwnHandleIsHiddenInAnswersBeyondTheLimit",
+	}, {
+		name: "drains under a salt that anybody can send", in: "drainLead",
+		old:  "rand.Read(salt[:])",
+		new:  "_ = rand.Reader",
+		test: "TestDrainCannotBeFoundByASalt",
+	}, {
+		name: "a handle's blocks not counted", in: "(*completion).prefillAnswered",
+		old:  "ans.Covers(b.BlockTokens())",
+		new:  "ans.Covers(0)",
+		test: "TestHandleOfTooFewBlocksKillsNoDecode/few-blocks",
+	}, {
+		name: "a prefill whose handle killed a decode is asked again", in: "(*completion).suspectPrefill",
+		old:  "c.p.tried, c.p.suspect = tried, true",
+		new:  "_ = tried",
+		test: "TestPrefillWhoseHandleCostADecodeIsNotAskedAgain/no_other",
+	}, {
+		name: "engines that were dead before make a request deadly", in: "(*completion).diedOf",
+		old:  "if wrote.Before(since) {",
+		new:  "if !since.IsZero() {",
+		test: "TestDeadEnginesMakeNoOtherRequestDeadly",
+	}, {
+		name: "a decode that hangs takes every place of a release", in: "(*release).take",
+		old:  "limit := int32(maxReleasesEach)",
+		new:  "limit := int32(maxReleases)",
+		test: "TestReleasesOfACrowdPassAFrozenDecode/drained",
+	}, {
+		name: "any 4xx to a release counts", in: "engineRefused",
+		old:  `return e.Error.Type == "NotFoundError"`,
+		new:  "return true",
+		test: "TestAnswersToAReleaseThatFreeNothing/no_such_route",
+	}, {
+		name: "a repeated prefill is not counted", in: "(*exchange).repeat",
+		old:  "x.repeated = x.sent() && first.stage == stageHead",
+		new:  "x.repeated = false",
+		test: "TestRepeatedPrefillIsCounted",
+	}, {
+		name: "release sent to the dead D", in: "(*releaser).start",
+		old:  "job.avoid = append(job.avoid, a.avoid)",
+		new:  "job.prefer = a.avoid",
+		test: "TestReleaseAvoidsTheDecodeThatFailed",
+	}, {
+		name: "a release waits for a D that stands still", in: "(*release).try",
+		old:  "time.Now().Add(releaseTry)",
+		new:  "deadline",
+		test: "TestReleaseDoesNotWaitForAFrozenDecode",
+	}, {
+		name: "a drain leaves what it read in a cache", in: "nixl.AppendDrain",
+		old:  "drainLead(), h.Raw",
+		new:  "kvLead, h.Raw",
+		test: "TestDrainLeavesNothingToFind/badjson",
+	}, {
+		name: "lease released twice", in: "(*Lease).Release",
+		old:  "if !l.held.CompareAndSwap(true, false) {",
+		new:  "if l.held.Store(false); l.Backend == nil {",
+		test: "TestReleaseCountsOnce",
+	}, {
+		name: "lease not released on panic", in: "(*Server).complete",
+		old:  "c.finish(nil)\n\t\t\tpanic(p)",
+		new:  "panic(p)",
+		test: "TestPanicGivesEverythingBack/prefill",
+	}, {
+		name: "D not reserved first", in: "(*completion).tryRound",
+		old:  "if err := c.prefill(); err != nil {",
+		new:  "c.d.lease.Release(router.ClientGone)\n\t\terr := c.prefill()\n\t\tif err == nil {\n\t\t\terr = c.reserveDecode()\n\t\t}\n\t\tif err != nil {",
+		test: "TestDecodeIsReservedWhilePrefillWorks",
+	}, {
+		name: "all-down prefills anyway", in: "(*completion).tryRound",
+		old:  "if err := c.reserveDecode(); err != nil {\n\t\treturn err\n\t}\n\tc.choosePath()",
+		new:  "if err := c.reserveDecode(); err != nil {\n\t\tif c.prefill() == nil {\n\t\t\tc.abandon(nil)\n\t\t}\n\t\treturn err\n\t}\n\tc.choosePath()",
+		test: "TestAllDownIsSaidAtOnce",
+	}, {
+		name: "client gone not watched during P", in: "(*completion).clientGone",
+		old:  "func (c *completion) clientGone() {",
+		new:  "func (c *completion) clientGone() {\n\tif c.state.get() == statePrefilling {\n\t\treturn\n\t}",
+		test: "TestClientLeavesInEachPhase/prefill_start/close",
+	}, {
+		name: "P aborted at once when the client leaves", in: "(*completion).clientGone",
+		old:  "c.leave()\n\tnow := time.Now()\n\tc.p.x.interrupt(now.Add(c.s.cfg.Timeouts.PrefillAbortGrace))",
+		new:  "c.leave()\n\tnow := time.Now()\n\tc.p.x.interrupt(now)",
+		test: "TestShortPrefillMayFinishForAClientThatLeft",
+	}, {
+		name: "D left open after the client has gone", in: "(*completion).clientGone",
+		old:  "c.d.x.interrupt(now.Add(c.s.cfg.Timeouts.DecodeAbortGrace))",
+		new:  "",
+		test: "TestClientLeavesInEachPhase/decode_received/close",
+	}, {
+		name: "TERM cuts streams", in: "(*Server).shutdown",
+		old:  "s.Drain()\n\tctx, cancel",
+		new:  "s.watch.stopAll()\n\ts.Drain()\n\tctx, cancel",
+		test: "TestShutdownLetsStreamsFinish",
+	}, {
+		name: "kept clients stay with the process that ends", in: "(*Server).handle",
+		old:  "if s.retiring.Load() || s.draining.Load() {",
+		new:  "if s.draining.Load() {",
+		test: "TestHandoverUnderLoad",
+	}, {
+		name: "resting connections cut by a hand-over", in: "(*running).retire",
+		old:  "return p.server.Retire(ctx)",
+		new:  "return nil",
+		test: "TestHandoverUnderLoad",
+	}, {
+		name: "a successor ends with its predecessor", in: "(*inheritance).announce",
+		old:  "alone := errors.Is(err, unix.EPIPE)",
+		new:  "alone := false",
+		test: "TestSuccessorOutlivesAKilledPredecessor",
+	}, {
+		name: "no warm-up", in: "(*warmer).cold",
+		old:  "w.s.router.Snapshot().Chill(b, avoid)",
+		new:  "",
+		test: "TestEachPairIsWarmedUpOnce",
+	}, {
+		name: "cold pair gets requests", in: "(*query).allows",
+		old:  "(!q.pairs.cold || !q.pairs.isCold(b, q.now))",
+		new:  "true",
+		test: "TestColdPairsArePassedOver",
+	}, {
+		name: "failed warm-up keeps its blocks", in: "(*warmUp).decode",
+		old:  "u.s.releases.start(abandoned{",
+		new:  "func(abandoned) {}(abandoned{",
+		test: "TestFailedWarmUpLeavesNothingBehind",
+	}, {
+		name: "a warm-up that breaks off blames the pair", in: "(*warmUp).decode",
+		old:  "} else if news(err) {",
+		new:  "} else if news(err) || true {",
+		test: "TestWarmUpThatBreaksOffBlamesNobody",
+	}, {
+		name: "a request is the probe of a banned pair", in: "(*Snapshot).WarmUps",
+		old:  "until <= now+int64(probeAhead)",
+		new:  "until <= now-int64(probeAhead)",
+		test: "TestBannedPairIsDueBeforeItsBanEnds",
+	}, {
+		name: "a release goes to an engine of another model", in: "(*releaser).start",
+		old:  "job.model = bytes.Clone(a.req.Model())",
+		new:  "job.model = nil",
+		test: "TestReleaseGoesToAnEngineOfTheModel",
 	}}
 }

@@ -1,17 +1,22 @@
 // Command mutants proves that the tests of a completion's path can fail: it plants one
 // fault at a time, each a change of a few words, and expects the test that is named
-// for it to find it. go run ./tools/mutants [-v] [-quick] [-run REGEXP], in the module's root.
+// for it to find it. It runs in the repository's root:
 //
-// -quick leaves out what is about balance and about what operators are told, and keeps all
-// that guards handles and streams.
+//	mutants [-v] [-quick] [-run REGEXP] [-list] [-stale]
 //
-// Nothing in the tree is written: the compiler gets the changed file through an
-// overlay. The exit status is 1 if a fault survives, if its text is not in the tree
-// any more, if it does not compile, or if the tests fail without a fault.
+// -quick has the mutants of streams and handles alone, and leaves out those of retries and
+// limits. -list shows where each is planted, -stale only those that find no place any more;
+// both run no test.
+//
+// A mutant names a function and a piece of it, which is found by its tokens wherever the
+// function has moved to. Nothing in the tree is written: the compiler gets the changed file
+// through an overlay. The exit status is 1 if a fault survives, if it finds no place any
+// more, if it does not compile, or if the tests fail without a fault.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -21,31 +26,61 @@ import (
 	"time"
 )
 
+// options are the flags.
+type options struct {
+	pick                        string
+	quick, verbose, list, stale bool
+}
+
 func main() {
-	pick := flag.String("run", "", "only mutants whose name matches, and no control")
-	quick := flag.Bool("quick", false, "only mutants of what guards handles and streams, and of what both stand on")
-	verbose := flag.Bool("v", false, "print what each test said, to see that it fails for the right reason")
+	var o options
+	flag.StringVar(&o.pick, "run", "", "only mutants whose name matches, and no control")
+	flag.BoolVar(&o.quick, "quick", false, "only mutants of streams and handles")
+	flag.BoolVar(&o.verbose, "v", false, "print what each test said, to see that it fails for the right reason")
+	flag.BoolVar(&o.list, "list", false, "show where each mutant is planted, and run nothing")
+	flag.BoolVar(&o.stale, "stale", false, "show the mutants that find no place any more, and run nothing")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *pick, *quick, *verbose); err != nil {
+	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, pick string, quick, verbose bool) error {
-	want, err := regexp.Compile(pick)
+func run(ctx context.Context, o options) error {
+	chosen, err := o.choose()
 	if err != nil {
-		return fmt.Errorf("read -run: %w", err)
+		return err
 	}
-	var chosen []mutant
-	if pick == "" {
+	b, err := newBench()
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	if o.list || o.stale {
+		return b.list(chosen, o.list)
+	}
+	start := time.Now()
+	results := b.all(ctx, chosen)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return report(results, o.verbose, time.Since(start))
+}
+
+// choose returns the mutants that the flags ask for, after the controls.
+func (o options) choose() (chosen []mutant, err error) {
+	want, err := regexp.Compile(o.pick)
+	if err != nil {
+		return nil, fmt.Errorf("read -run: %w", err)
+	}
+	if o.pick == "" {
 		chosen = controls()
 	}
-	all := guardMutants()
-	if !quick {
-		all = mutants()
+	all := mutants()
+	if o.quick {
+		all = guards()
 	}
 	for _, m := range all {
 		if want.MatchString(m.name) {
@@ -53,28 +88,37 @@ func run(ctx context.Context, pick string, quick, verbose bool) error {
 		}
 	}
 	if len(chosen) == 0 {
-		return fmt.Errorf("no mutant matches %q", pick)
+		return nil, fmt.Errorf("no mutant matches %q", o.pick)
 	}
-	b, err := newBench()
-	if err != nil {
-		return err
+	return chosen, nil
+}
+
+// list prints where mutants are planted, or only those that are not to be planted.
+func (b *bench) list(chosen []mutant, whole bool) error {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	var wrong []error
+	for _, m := range chosen {
+		p, err := b.plant(m)
+		if err != nil {
+			wrong = append(wrong, fmt.Errorf("%q: %w", m.name, err))
+		} else if whole {
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s %s\n", m.name, p.file, m.in, p.tests, m.test)
+		}
 	}
-	defer b.close()
-	start := time.Now()
-	results := b.all(ctx, chosen)
-	if err := ctx.Err(); err != nil {
-		return err
+	if err := errors.Join(append(wrong, w.Flush())...); err != nil {
+		return fmt.Errorf("%d of %d find no place any more:\n%w", len(wrong), len(chosen), err)
 	}
-	return report(results, verbose, time.Since(start))
+	fmt.Printf("%d mutants and controls have their place\n", len(chosen))
+	return nil
 }
 
 // report prints the table and what went wrong.
 func report(results []result, verbose bool, took time.Duration) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "MUTANT\tFILE\tTEST\tVERDICT\tSECONDS")
+	_, _ = fmt.Fprintln(w, "MUTANT\tIN\tTEST\tVERDICT\tSECONDS")
 	wrong := 0
 	for _, r := range results {
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.1f\n", r.m.name, r.m.file, r.m.where(), r.verdict, r.took.Seconds())
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.1f\n", r.m.name, r.m.in, r.m.test, r.verdict, r.took.Seconds())
 		if r.verdict != r.m.expected() {
 			wrong++
 		}

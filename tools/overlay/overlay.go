@@ -1,22 +1,14 @@
-// Package overlay plants one changed file for the Go compiler alone: nothing in the tree
-// is written.
+// Package overlay changes a few words of a module's code for the Go compiler alone: nothing in
+// the tree is written. It finds the place by the declaration's name and its tokens, so that
+// code may move to other files and packages.
 package overlay
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 )
-
-// Plant returns source with to in the place of from, which must stand there once.
-func Plant(source []byte, from, to string) ([]byte, error) {
-	if n := bytes.Count(source, []byte(from)); n != 1 {
-		return nil, fmt.Errorf("the text stands there %d times, want once:\n%s", n, from)
-	}
-	return bytes.Replace(source, []byte(from), []byte(to), 1), nil
-}
 
 // Write keeps the changed text of the file at path, which is absolute, in dir and returns
 // the file for the compiler's -overlay.

@@ -1,0 +1,91 @@
+package main
+
+// limits: what one client may take of the proxy, and what it may ask for.
+func limits() []mutant {
+	return []mutant{{
+		name: "body budget not given back", in: "(*bodyBuffer).free",
+		old:  "bb.charge.lower(0)",
+		new:  "",
+		test: "TestByteBudget",
+	}, {
+		name: "an upload that stops is waited for", in: "(*pace).next",
+		old:  "if silent := now.Add(p.stall); silent.Before(at) {",
+		new:  "if silent := now.Add(p.stall); silent.IsZero() {",
+		test: "TestUploadThatStopsIsAnswered408",
+	}, {
+		name: "a body that came fast has time saved up", in: "(*pace).next",
+		old:  "p.until.IsZero() || at.After(most) {",
+		new:  "p.until.IsZero() {",
+		test: "TestBodyPace",
+	}, {
+		name: "one client may fill the body budget", in: "(*budget).take",
+		old:  "case b.held[of]+n > b.share:",
+		new:  "case false:",
+		test: "TestOneClientLeavesRoomForOthers",
+	}, {
+		name: "large bodies fill the reserve of small ones", in: "(*budget).take",
+		old:  "room = min(room, b.large)",
+		new:  "",
+		test: "TestSmallBodiesHaveAReserve",
+	}, {
+		name: "answers held uncharged", in: "(*Server).readHeld",
+		old:  "if held.raise(s.held, of, size) != granted {",
+		new:  "if false {",
+		test: "TestAnswersThatNobodyReadsAreBounded",
+	}, {
+		name: "a slow reader of a whole answer keeps its place on decode", in: "(*completion).commitWhole",
+		old:  "c.commit()\n\tc.endDecode(d.lease.Backend, router.OK, \"\")",
+		new:  "c.commit()",
+		test: "TestSlowReaderOfAWholeAnswerHoldsNoDecodeSlot",
+	}, {
+		name: "tokens are written as one", in: "(*passing).answer",
+		old:  "if len(buf) <= freeAnswer {",
+		new:  "if true {",
+		test: "TestSlowReaderOfTokensIsServed",
+	}, {
+		name: "the end of the process waits for a reader that stands still", in: "(*completion).serverStopping",
+		old:  "_ = c.conn.SetWriteDeadline(now.Add(stopGrace))",
+		new:  "",
+		test: "TestDrainCutsReadersThatStandStill",
+	}, {
+		name: "the end of the process does not reach an upload", in: "(*completion).serverStopping",
+		old:  "_ = c.conn.SetReadDeadline(now)",
+		new:  "",
+		test: "TestDrainEndsUploads//v1/completions",
+	}, {
+		name: "place under limits.client_in_flight not given back", in: "(*completion).finish",
+		old:  "s.clients.leave(c.client)",
+		new:  "",
+		test: "TestClientLimit/of_an_address",
+	}, {
+		name: "oversize body read to its end", in: "(*Server).readBody",
+		old:  "if bb.size() > s.cfg.Limits.Body {",
+		new:  "if err != nil && bb.size() > s.cfg.Limits.Body {",
+		test: "TestOversizeBodyIsRefusedBeforeItsEnd/chunked",
+	}, {
+		name: "announced oversize body read to its end", in: "(*Server).admitHead",
+		old:  "if int64(h.ContentLength()) > s.cfg.Limits.Body {",
+		new:  "if false {",
+		test: "TestOversizeBodyIsRefusedBeforeItsEnd/announced",
+	}, {
+		name: "client key forwarded although xpyd has keys of its own", in: "(*Server).appendFields",
+		old:  "case !s.keys.required():",
+		new:  "default:",
+		test: "TestNothingElseOfTheClientsHeadReachesAnEngine/1_keys",
+	}, {
+		name: "duplicate control field accepted", in: "(*Request).member",
+		old:  "if r.seen&(1<<f) != 0 {",
+		new:  "if false {",
+		test: "TestClientParametersAreRefused/doubled",
+	}, {
+		name: "forbidden field accepted on the decode-only path", in: "(*Request).hide",
+		old:  "!void || r.hidden > maxHidden {",
+		new:  `(!void || r.hidden > maxHidden) && r.Bypass() == "" {`,
+		test: "TestClientParametersAreRefused/handle_on_the_decode-only_path",
+	}, {
+		name: "one model's queue holds up the others", in: "(*waiter).choosy",
+		old:  "|| s.Mixed(wt.want.Role)",
+		new:  "",
+		test: "TestQueueIsNotHeldUpByAnotherModel",
+	}}
+}

@@ -1,0 +1,172 @@
+package main
+
+// retries: what may be asked again, what becomes of the health of backends, and of answers whose
+// engine goes down.
+func retries() []mutant {
+	return []mutant{{
+		name: "breaker fed at headers", in: "(*completion).commit",
+		old:  "c.state.set(stateCommitted)",
+		new:  "c.state.set(stateCommitted)\n\tc.d.lease.Release(router.OK)",
+		test: "TestDecodeIsJudgedByTheEndOfItsStream",
+	}, {
+		name: "4xx feeds the breaker", in: "(*Backend).record",
+		old:  "case ClientGone, ClientFault, KVLoad:",
+		new:  "case ClientGone, KVLoad:",
+		test: "TestFailuresEject/4xx_do_not_count",
+	}, {
+		name: "client fault feeds the breaker", in: "(*Backend).record",
+		old:  "case ClientGone, ClientFault, KVLoad:",
+		new:  "case ClientFault, KVLoad:",
+		test: "TestFailuresEject/departures_do_not_count",
+	}, {
+		name: "active success clears an ejection", in: "(*Backend).judge",
+		old:  "if oks := int(b.checkOKs.Add(1));",
+		new:  "b.lift(b.router.now())\n\tif oks := int(b.checkOKs.Add(1));",
+		test: "TestEjectedBackendReturnsToPicks",
+	}, {
+		name: "more than half of a pool ejected", in: "(*Router).eject",
+		old:  "if countEjected(pool, now) >= len(pool)/2 {",
+		new:  "if countEjected(pool, now) >= len(pool) {",
+		test: "TestAtMostHalfIsEjected",
+	}, {
+		name: "retries that are over at once are not bounded", in: "(*retries).take",
+		old:  "r.allowed < 1 && !must",
+		new:  "false",
+		test: "TestRetryRateIsBounded",
+	}, {
+		name: "retry without budget", in: "(*completion).retryWithin",
+		old:  "if c.s.router.TakeRetry(c.s.live.Load(), time.Since(failed) > router.RetrySettle) {",
+		new:  "if c.s.router.TakeRetry(c.s.live.Load(), false); true {",
+		test: "TestRetriesShareABudget",
+	}, {
+		name: "retries wait for requests that do not come", in: "(*completion).retryWithin",
+		old:  "time.Since(failed) > router.RetrySettle)",
+		new:  "false)",
+		test: "TestRetriesOfAnOutageAreNotDeniedForEver",
+	}, {
+		name: "a dial to the engine that died is taken for the only failure", in: "(*exchange).repeat",
+		old:  "if isDial(err) && !isOurs(err) {",
+		new:  "if false {",
+		test: "TestDeadlyRequestEndsAfterTwoEngines/no_prefill_pool/stream=false",
+	}, {
+		name: "a third engine may have what two died of", in: "(*completion).retryWithin",
+		old:  "if c.deadly() {",
+		new:  "if false {",
+		test: "TestDeadlyRequestEndsAfterTwoEngines/one_prefill,_then_one_decode/stream=false",
+	}, {
+		name: "a prompt that cost an engine is drained", in: "(*releaser).start",
+		old:  "if a.broken == 0 && (",
+		new:  "if (",
+		test: "TestDeadlyRequestEndsAfterTwoEngines/decode_dies,_handles_are_drained/stream=false",
+	}, {
+		name: "retry budget without end", in: "(*Router).TakeRetry",
+		old:  "r.retries.running.Add(1) > limit",
+		new:  "r.retries.running.Add(1) > 100*limit",
+		test: "TestRetryBudget",
+	}, {
+		name: "a failed prefill waits for a retry although decode could serve", in: "(*completion).prefill",
+		old:  "patience = 0 // D can",
+		new:  "_ = patience // D can",
+		test: "TestSpentRetriesEndInDecodeAlone",
+	}, {
+		name: "a handle that cannot be used is not tried elsewhere", in: "unusableHandle",
+		old:  "outcome: router.Gateway, next: true, sent: true, degrade: reasonBadHandle}",
+		new:  "outcome: router.Gateway, sent: true, degrade: reasonBadHandle}",
+		test: "TestPrefillEngineWithUnusableHandles/port",
+	}, {
+		name: "a handle that cannot be used does not count against its engine", in: "unusableHandle",
+		old:  "outcome: router.Gateway, next: true, sent: true, degrade: reasonBadHandle}",
+		new:  "outcome: router.ClientFault, next: true, sent: true, degrade: reasonBadHandle}",
+		test: "TestPrefillEngineWithUnusableHandles/port",
+	}, {
+		name: "the share of requests without a prefill is passed", in: "(*Snapshot).takeShare",
+		old:  "for n := s.router.degraded.Load(); n < limit;",
+		new:  "for n := s.router.degraded.Load(); n < limit+1;",
+		test: "TestDegradeCap",
+	}, {
+		name: "whoever holds a lease gets past the line for the share", in: "(*Snapshot).Degrade",
+		old:  "if s.Capped() && s.router.queues[degradedLine].waiting.Load() > 0 || !s.takeShare() {",
+		new:  "if !s.takeShare() {",
+		test: "TestSlotDoesNotPassTheLineForTheShare",
+	}, {
+		name: "reload swaps half", in: "(*Router).build",
+		old:  "if s.decode, err = r.newPool(Decode, cfg.Decode, cfg.ChosenDecodePolicy(), old.decode); err != nil {",
+		new:  "if s.decode, err = r.newPool(Decode, cfg.Decode, cfg.ChosenDecodePolicy(), old.decode); err != nil {\n\t\ts.decode = old.decode\n\t}\n\tif false {",
+		test: "TestReloadIsAllOrNothing/bad_decode_URL",
+	}, {
+		name: "Retry-After of a backend ignored", in: "(*Server).relayed",
+		old:  "e.RetryAfter = seconds(x.head.retryAfter)",
+		new:  "e.RetryAfter = 0",
+		test: "TestRetryAfterOfABackendReachesTheClient",
+	}, {
+		name: "Retry-After ignored by a retry", in: "(*completion).retryWithin",
+		old:  "pause = min(asked, time.Until(c.times.end))",
+		new:  "",
+		test: "TestRetryWaitsForRetryAfter",
+	}, {
+		name: "Retry-After ignored by picks", in: "(*Backend).Defer",
+		old:  "b.refusedUntil.CompareAndSwap(was, until)",
+		new:  "true",
+		test: "TestAnotherBackendNeedNotWaitForRetryAfter",
+	}, {
+		name: "a request without an end", in: "(*exchange).try",
+		old:  "x.up, x.end = u, req.end",
+		new:  "x.up = u",
+		test: "TestOneDeadlineForTheWholeRequest/the_stream_never_pauses",
+	}, {
+		name: "one stalled stream ejects its backend", in: "(*Server).stalled",
+		old:  ">= s.cfg.Timeouts.StreamIdle+rearm {",
+		new:  ">= 0 {",
+		test: "TestBackendIsEjectedWhenAllOfItsStreamsStall",
+	}, {
+		name: "decode waits for a prefill that is down", in: "(*completion).watchedDecode",
+		old:  "c.handoff.live() {\n\t\tc.d.source.On(c.handoff.from, c.onSourceDown)",
+		new:  "c.handoff.live() {",
+		test: "TestDecodeThatHangsOnADownPrefillMoves/completions",
+	}, {
+		name: "a whole answer is cut as its prefill goes down", in: "(*completion).sourceDown",
+		old:  "at = end.Add(-c.s.cfg.KV.LeaseMargin)",
+		new:  "",
+		test: "TestWholeAnswerOutlivesItsPrefills",
+	}, {
+		name: "a whole answer waits for its prefill beyond the lease", in: "(*completion).sourceDown",
+		old:  "at = end.Add(-c.s.cfg.KV.LeaseMargin)",
+		new:  "return",
+		test: "TestLastRoundWaitsForItsPrefillWithinTheLease",
+	}, {
+		name: "a whole answer waits for a prefill that stands still, as its lease has passed", in: "(*completion).sourceDown",
+		old:  "&& !c.handoff.from.Still()",
+		new:  "",
+		test: "TestPrefillFreezesUnderARequestThatDecodeQueues/last=false",
+	}, {
+		name: "a whole answer is cut as its prefill is killed, long after", in: "(*completion).sourceDown",
+		old:  "&& !c.handoff.from.Still()",
+		new:  "&& false",
+		test: "TestLongWholeAnswerOutlivesItsPrefill",
+	}, {
+		name: "a prefill that came back is watched no longer", in: "(*completion).sourceBack",
+		old:  "c.d.source.On(c.handoff.from, c.onSourceDown) // which tells once",
+		new:  "",
+		test: "TestPrefillFreezesUnderARequestThatDecodeQueues/last=true",
+	}, {
+		name: "a prefill that was removed is checked no longer", in: "(*prober).watch",
+		old:  "!b.InUse()",
+		new:  "b.InFlight() == 0",
+		test: "TestRemovedPrefillThatFreezesIsNoticed",
+	}, {
+		name: "an answer is lost as its prefill goes down", in: "(*completion).prefillDown",
+		old:  "c.p.x.interrupt(time.Now().Add(c.s.downGrace))",
+		new:  "c.p.x.interrupt(time.Now())\n\tc.p.x.halfClose()",
+		test: "TestPrefillThatAnswersAsItGoesDown/completions",
+	}, {
+		name: "a first token is lost as its backend goes down", in: "(*completion).watchedDecode",
+		old:  "(c.d.cutOff.Load() || c.d.down.Load())",
+		new:  "c.d.cutOff.Load()",
+		test: "TestFirstTokenAndDownAtOnce/decode",
+	}, {
+		name: "a dead engine is our fault", in: "isOurs",
+		old:  "if !isOurs(e) {",
+		new:  "if isOurs(e) {\n\t\t\treturn true\n\t\t}\n\t\tif false {",
+		test: "TestDeadEngineIsNotOurFault",
+	}}
+}

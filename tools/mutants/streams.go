@@ -1,0 +1,187 @@
+package main
+
+// streams: what counts as success, what a client is shown of a stream, and how messages are
+// framed on both sides.
+func streams() []mutant {
+	return []mutant{{
+		name: "EOF counts as done", in: "(*completion).takeEvents",
+		old:  "return io.ErrUnexpectedEOF",
+		new:  "r.done = true\n\t\treturn nil",
+		test: "TestStreamsThatOnlyLookWhole/no-done/chat=true",
+	}, {
+		name: "[DONE] without finish_reason counts", in: "(*relay).take",
+		old:  "if r.finished < r.choices {",
+		new:  "if r.finished < 0 {",
+		test: "TestStreamsThatOnlyLookWhole/no-finish/chat=true",
+	}, {
+		name: "[DONE] relayed although a choice is unfinished", in: "(*relay).take",
+		old:  "r.broken = r.committed // a client must not see a clean end\n\t\t\treturn",
+		new:  "r.broken = r.committed // a client must not see a clean end",
+		test: "TestStreamsThatOnlyLookWhole/no-finish/chat=false",
+	}, {
+		name: "[DONE] as the first event counts", in: "(*completion).firstEvents",
+		old:  "case r.committed:",
+		new:  "case r.committed || r.done:",
+		test: "TestFailuresBeforeTheFirstTokenAreMended/nothing_but_[DONE]/chat_streamed",
+	}, {
+		name: "error event followed by [DONE] counts", in: "(*relay).take",
+		old:  "r.broken, r.reported = true, true\n\t\tif r.foreign = r.expose; !r.foreign {",
+		new:  "r.foreign, r.reported = true, true\n\t\tif false {",
+		test: "TestErrorEventBehindTheLastTokenIsNoSuccess/chat_streamed",
+	}, {
+		name: "role chunk commits", in: "Event.Commits",
+		old:  "return e.Kind == EventContent }",
+		new:  "return e.Kind == EventContent || e.Kind == EventRole }",
+		test: "TestFailuresBeforeTheFirstTokenAreMended/KV_load_failed/chat_streamed",
+	}, {
+		name: "usage chunk commits", in: "Event.Commits",
+		old:  "return e.Kind == EventContent }",
+		new:  "return e.Kind == EventContent || e.Kind == EventUsage }",
+		test: "TestUsageEventCommitsNothing",
+	}, {
+		name: "partial event relayed", in: "(*completion).sendEvents",
+		old:  "if r.ready > 0 {",
+		new:  "if r.ready = len(r.buf); r.ready > 0 {",
+		test: "TestDecodeDiesInsideAnEvent/chat=true/event_3",
+	}, {
+		name: "cached_tokens of a stream not rewritten", in: "(*relay).take",
+		old:  "n = r.rewriteUsage(n)",
+		new:  "n += 0",
+		test: "TestCachedTokensArePrefills/true",
+	}, {
+		name: "cached_tokens of an answer not rewritten", in: "(*completion).commitWhole",
+		old:  "d.whole.AppendClient(d.out[:0], c.cachedTokens())",
+		new:  "d.whole.AppendClient(d.out[:0], -1)",
+		test: "TestCachedTokensArePrefills/true",
+	}, {
+		name: "chunk end between chunks accepted as the body's end", in: "(*exchange).cutOff",
+		old:  "if x.body.untilEOF {",
+		new:  "if x.body.untilEOF || x.body.chunked && x.body.state == chunkSize {",
+		test: "TestResponseFraming/ends_between_two_chunks",
+	}, {
+		name: "chunks to a client of HTTP/1.0", in: "(*completion).answer",
+		old:  "if c.d.size < 0 && !c.ctx.Request.Header.IsHTTP11() {",
+		new:  "if false {",
+		test: "TestStreamToHTTP10EndsWithItsConnection",
+	}, {
+		name: "stream to HTTP/1.0 that fails ends cleanly", in: "(*completion).answerUntilClose",
+		old:  "conn.SetLinger(0)",
+		new:  "conn.SetLinger(-1)",
+		test: "TestStreamToHTTP10ThatFailsIsReset",
+	}, {
+		name: "end of a whole stream to HTTP/1.0 drops what its client has not read", in: "(*completion).answerUntilClose",
+		old:  "conn.SetLinger(-1)",
+		new:  "conn.SetLinger(0)",
+		test: "TestSlowReaderOfHTTP10GetsAll",
+	}, {
+		name: "requests framed as fasthttp takes them", in: "(*clientConn).Read",
+		old:  "return c.framing.read(&c.socket, p)",
+		new:  "return c.socket.Read(p)",
+		test: "TestBadFramingIsAnsweredOnce/cases/trailer_section_ended_by_LF",
+	}, {
+		name: "refused byte passed on", in: "(*framing).take",
+		old:  "p[i] = 0",
+		new:  "_ = p",
+		test: "TestBadFramingIsAnsweredOnce/cases/trailer_section_ended_by_LF",
+	}, {
+		name: "length counted from its own line on", in: "(*framing).step",
+		old:  "case f.inHead:\n\t\treturn f.stepHead(p)",
+		new:  "case false:",
+		test: "TestGoodFramingIsServed/line_ends_between_requests",
+	}, {
+		name: "bare LF waits for the header timeout", in: "(*framing).stepHead",
+		old:  "case end >= 0 && cr < 0 && !f.cr:",
+		new:  "case false:",
+		test: "TestBadFramingIsAnsweredOnce/cases/waiting,_all_lines_end_in_LF",
+	}, {
+		name: "NUL in a chunk extension", in: "(*bodyDecoder).lineByte",
+		old:  `b < ' ' && b != '\t' || b == 0x7f`,
+		new:  `b == '\n'`,
+		test: "TestBadFramingIsAnsweredOnce/cases/NUL_in_an_extension",
+	}, {
+		name: "folded trailer", in: "(*bodyDecoder).nameByte",
+		old:  "if !nameBytes[b] {",
+		new:  "if b == ':' {",
+		test: "TestBadFramingIsAnsweredOnce/cases/folded_trailer",
+	}, {
+		name: "release does not wait for a slow D", in: "(*release).run",
+		old:  "if j.sent {",
+		new:  "if false {",
+		test: "TestReleaseLetsASlowDecodeReadFirst",
+	}, {
+		name: "poisoned connection reused", in: "(*socket).quiet",
+		old:  "return errors.Is(e, unix.EAGAIN)",
+		new:  "return e == unix.EAGAIN || true",
+		test: "TestPoisonedConnectionIsNotReused/one_byte",
+	}, {
+		name: "an early answer is not looked for", in: "(*socket).writeRest",
+		old:  "if err := s.glimpse(); err != nil {",
+		new:  "if err := error(nil); err != nil {",
+		test: "TestEarlyAnswerToALargeBody/decode",
+	}, {
+		name: "write deadline not armed as an answer begins", in: "(*Server).newHTTP",
+		old:  "WriteTimeout:                 s.cfg.Timeouts.WriteStall + rearm, // clientWriter moves it on",
+		new:  "",
+		test: "TestStalledReaderIsCutOff",
+	}, {
+		name: "wait ends at a deadline that was moved on", in: "(*deadline).settle",
+		old:  "return true, arm(d.want)",
+		new:  "return false, arm(d.want)",
+		test: "TestDeadlineMovedDuringAWait",
+	}, {
+		name: "earlier deadline not armed", in: "(*deadline).set",
+		old:  "(at.IsZero() || !at.Before(d.armed))",
+		new:  "(at.IsZero() || !at.Before(d.armed) || true)",
+		test: "TestDeadlineMovedDuringAWait",
+	}, {
+		name: "answer that came at once is overlooked", in: "(*socket).turnOnce",
+		old:  "return t.loud // what came",
+		new:  "return false // what came",
+		test: "TestAnswerThatIsThereAtOnce",
+	}, {
+		name: "end that was told of before the last bytes is overlooked", in: "(*upstreamConn).followOnce",
+		old:  "&& !c.peer.left.Load()",
+		new:  "",
+		test: "TestEndBehindTheLastBytesIsFound/FIN/told_before",
+	}, {
+		name: "end that is told of after the last bytes is overlooked", in: "(*upstreamConn).lookAgain",
+		old:  "if c.following.on.Load() {",
+		new:  "if false {",
+		test: "TestEndBehindTheLastBytesIsFound/FIN/told_after",
+	}, {
+		name: "client that left before its request was whole is not noticed", in: "(*watcher).add",
+		old:  "w.late = append(w.late, p)",
+		new:  "_ = p",
+		test: "TestWatcherTellsOfWhoLeftBefore",
+	}, {
+		name: "departure put down to the next connection", in: "(*watcher).report",
+		old:  "p == nil || p.nth != ev.Pad",
+		new:  "p == nil",
+		test: "TestWatcherTakesNobodyForAnother",
+	}, {
+		name: "length beside chunks taken", in: "(*head).field",
+		old:  "ok := h.length == lengthNone && h.minor == 1",
+		new:  "ok := h.minor == 1",
+		test: "TestHeadIsReadStrictly/length_and_chunks",
+	}, {
+		name: "what Connection names goes on", in: "(*Server).appendPassed",
+		old:  "len(v) > 0 && !connectionLists(h, f.lower)",
+		new:  "len(v) > 0",
+		test: "TestHeadersThatPassOnce",
+	}, {
+		name: "a panic at the end of a completion gets out", in: "(*completion).finish",
+		old:  "c.safely((*completion).account)",
+		new:  "c.account()",
+		test: "TestPanicAtTheEndOfACompletion/chat_streamed",
+	}, {
+		name: "early answers are cut off by a reset", in: "(*clientConn).Close",
+		old:  "if c.unread.Load() && c.ln.lingering != nil {",
+		new:  "if false {",
+		test: "TestEarlyAnswerReachesAClientThatUploads/401",
+	}, {
+		name: "reading for nothing is not bounded in time", in: "(*lingering).drain",
+		old:  "if end.Before(at) {",
+		new:  "if false {",
+		test: "TestReadingForNothingEnds/bytes_that_trickle",
+	}}
+}
