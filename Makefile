@@ -2,7 +2,7 @@
 export CGO_ENABLED := 0
 
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
-BUILDFLAGS   = -trimpath -buildvcs=auto -ldflags '-s -w -X main.version=$(VERSION)'
+BUILDFLAGS   = -trimpath -buildvcs=auto -ldflags '-s -w -X xpyd/cmd.version=$(VERSION)'
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME    ?= 5m
 BENCH       ?= .
@@ -79,7 +79,7 @@ record: ## record what a real vLLM answers (VLLM=0.32.0) into sim/testdata, and 
 	go test -run '^TestSimIsTheRecordedEngine$$' ./sim
 
 docs: ## rewrite the tables of README.md and configs/default.yaml from the code
-	go test -run '^TestDocs' . -update
+	go test -p 1 -run '^TestDocs' ./config ./cmd -update
 
 check-unit: ## verify the systemd unit and its exposure
 	scripts/check-unit.sh $(UNIT) $(EXPOSURE)

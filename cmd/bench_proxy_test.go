@@ -1,0 +1,82 @@
+package cmd
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The whole way once: this program as proxy and as relay, under load, to a table.
+func TestBenchProxyMeasures(t *testing.T) {
+	if !inOwnProcess(t) {
+		return
+	}
+	t.Setenv(actAsXpyd, "1") // of the proxies that the run starts
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	var out bytes.Buffer
+	cmd := newRootCmd()
+	cmd.SetOut(&out)
+	cmd.SetArgs([]string{"bench", "proxy", "--only", "relay,direct", "--xpyd", "mine=" + self, "--run", "^(json|paced-64)$",
+		"--rounds", "1", "--window", "500ms", "--out", dir})
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	var results struct {
+		Shapes []struct {
+			Name       string
+			Contenders []struct {
+				Name   string
+				Values map[string][]*float64
+				Errors []string
+			}
+		}
+	}
+	js, err := os.ReadFile(filepath.Join(dir, "results.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(js, &results); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, s := range results.Shapes {
+		figure := map[string]string{"json": "CPU/request µs", "paced-64": "CPU/event µs"}[s.Name]
+		for _, c := range s.Contenders {
+			seen[s.Name+" "+c.Name] = true
+			v := c.Values[figure]
+			if len(c.Errors) > 0 || len(v) != 1 || v[0] == nil || (*v[0] > 0) != (c.Name != "direct") {
+				t.Errorf("%s, %s: no %s; errors %q", s.Name, c.Name, figure, c.Errors)
+			}
+		}
+	}
+	for _, want := range []string{"json mine", "json relay", "paced-64 mine", "paced-64 relay", "paced-64 direct"} {
+		if !seen[want] {
+			t.Errorf("not measured: %s; measured: %v", want, seen)
+		}
+	}
+	if want := "mine: CPU/request µs to nginx ≤ 2.2×: not measured"; !strings.Contains(out.String(), want) {
+		t.Errorf("report lacks %q:\n%s", want, &out)
+	}
+}
+
+func TestBenchProxyRefusesWrongFlags(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ flag, want string }{
+		{"--rounds=0", "0 rounds"}, {"--xpyd=nameless", "nameless"}, {"--only=apache", "apache"}, {"--run=(", "missing closing"}, {"--run=^nothing$", "no shape matches"},
+	} {
+		cmd := newRootCmd()
+		cmd.SetArgs([]string{"bench", "proxy", "--out", t.TempDir(), tc.flag})
+		var out bytes.Buffer
+		cmd.SetOut(&out)
+		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: error %v, want %q in it", tc.flag, err, tc.want)
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package cmd
+
+import (
+	"bytes"
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"xpyd/config"
+	"xpyd/tools/bench"
+)
+
+// shortChurn is a run that a test can wait for. The pools of idle connections are
+// emptied within a second, so that the process settles soon.
+func shortChurn(edit func(*config.Config)) bench.ChurnOptions {
+	cfg := config.Default()
+	cfg.Timeouts.UpstreamIdle = 700 * time.Millisecond
+	cfg.Router.Routing.Poll = 200 * time.Millisecond // on one connection, which is never idle for long
+	if edit != nil {
+		edit(&cfg)
+	}
+	return bench.ChurnOptions{
+		Clients: 40, Duration: 2 * time.Second, MinPerPhase: 5, Prefill: 2, Decode: 2, Seed: 1,
+		KeepAlive: time.Second, Start: benchProxy(cfg),
+	}
+}
+
+func TestChurnLeavesNothingBehind(t *testing.T) {
+	if !inOwnProcess(t) {
+		return
+	}
+	var out bytes.Buffer
+	if err := bench.Churn(t.Context(), shortChurn(nil), &out); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	for _, want := range []string{"nothing stays behind", "prefill_end", "half-close", "side-channel connections"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("report lacks %q:\n%s", want, out.String())
+		}
+	}
+}
+
+// A proxy that gives no handle back leaves blocks pinned: churn must see them in the
+// engine, say where and how many, and not pass.
+func TestChurnFailsOnPinnedBlocks(t *testing.T) {
+	if !inOwnProcess(t) {
+		return
+	}
+	var out bytes.Buffer
+	err := bench.Churn(t.Context(), shortChurn(func(c *config.Config) { c.KV.Release = "off" }), &out)
+	if err == nil {
+		t.Fatalf("passed without releases:\n%s", out.String())
+	}
+	if want := regexp.MustCompile(`prefill-0 holds [1-9]\d* pinned blocks of [1-9]\d* prefills`); !want.MatchString(err.Error()) {
+		t.Errorf("error %q does not say %s", err, want)
+	}
+	if want := regexp.MustCompile(`prefill-1 holds [1-9]\d* pinned blocks of [1-9]\d* prefills`); !want.MatchString(out.String()) {
+		t.Errorf("report does not say %s:\n%s", want, &out)
+	}
+	if strings.Contains(out.String(), "nothing stays behind") {
+		t.Errorf("report of a failed run says that it passed:\n%s", out.String())
+	}
+}
+
+func TestBenchRefusesWrongFlags(t *testing.T) {
+	for _, args := range [][]string{
+		{"churn", "--clients", "0"},
+		{"churn", "--duration", "-1s"},
+		{"churn", "--prefill", "0"},
+		{"churn", "extra"},
+		{"cost", "extra"},
+		{"cost", "--window", "-1s"},
+	} {
+		cmd := newBenchCmd()
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs(args)
+		err := cmd.ExecuteContext(t.Context())
+		var usage config.UsageError
+		if !errors.As(err, &usage) {
+			t.Errorf("xpyd bench %s: error %v is no usage error", strings.Join(args, " "), err)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package cmd
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"xpyd/config"
+	"xpyd/daemon"
+	"xpyd/router"
+	"xpyd/tools/bench"
+)
+
+func newChurnCmd() *cobra.Command {
+	o := bench.ChurnOptions{KeepAlive: 5 * time.Second}
+	cmd := &cobra.Command{
+		Use:   "churn [flags] [-- flags of xpyd serve]",
+		Args:  proxyFlags,
+		Short: "Let clients leave in every phase of a completion; fail if anything stays behind",
+		Long: "Let clients leave in every phase of a completion: in the body, while the prefill engine\n" +
+			"works, in its last milliseconds, after its answer, before the decode engine's first event,\n" +
+			"in the stream, after the end. Engines and proxy run in this process, over real sockets.\n" +
+			"Exit code 1 if a block stays pinned, a goroutine or descriptor is left, an answer is wrong,\n" +
+			"or a phase was hit too rarely (with pd.mode auto and never: one that needs no prefill).",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := config.FromArgs(args)
+			if err != nil {
+				return err
+			}
+			mode := cfg.Router.PD.Mode
+			o.Start, o.Alone, o.Never = benchProxy(cfg), mode != router.PDAlways, mode == router.PDNever
+			return runBench(cmd, &o, bench.Churn)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.Clients, "clients", 200, "clients at a time")
+	f.DurationVar(&o.Duration, "duration", time.Minute, "how long they come and go")
+	f.IntVar(&o.MinPerPhase, "min-per-phase", 100, "hits below which a phase fails the run")
+	f.IntVar(&o.Prefill, "prefill", 2, "prefill engines")
+	f.IntVar(&o.Decode, "decode", 2, "decode engines")
+	f.Uint64Var(&o.Seed, "seed", 1, "of everything random; the schedule of goroutines is not")
+	return cmd
+}
+
+func newSoakCmd() *cobra.Command {
+	var o bench.SoakOptions
+	cmd := &cobra.Command{
+		Use:   "soak [flags] [-- flags of xpyd serve]",
+		Args:  proxyFlags,
+		Short: "Break engines and connections under load; fail if anything is lost or leaks",
+		Long: "Break engines and connections under load, in every way and at random, reload the proxy and\n" +
+			"hand its ports over meanwhile; then leave it in peace. Clients and engines check that each\n" +
+			"request has one end, each answer each byte, each handle one use, and that nothing stays behind.\n" +
+			"The proxy (xpyd serve) runs in a process of its own. Takes the duration and about 15 s, on a busy machine up to 40 s.\n" +
+			"Exit code 1 if an invariant is broken; seed, fault log, proxy log and goroutines are kept then.",
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			cfg, err := config.FromArgs(args)
+			if err != nil {
+				return err
+			}
+			if o.Serve, err = serveCommand(args); err != nil {
+				return err
+			}
+			o.Alone = cfg.Router.PD.Mode != router.PDAlways
+			return runBench(cmd, &o, bench.Soak)
+		},
+	}
+	f := cmd.Flags()
+	f.DurationVar(&o.Duration, "duration", 3*time.Minute, "how long the load lasts: a fifth without faults, three with, a fifth without")
+	f.IntVar(&o.Streams, "streams", 300, "clients that hold a stream each; a sixth as many ask for short answers")
+	f.IntVar(&o.Events, "events", 40, "tokens of a stream, 50 ms apart")
+	f.Uint64Var(&o.Seed, "seed", 1, "of everything random; the schedule of goroutines is not")
+	f.StringVar(&o.Artefacts, "artefacts", "bench-out/soak", "`directory` for what a failed run leaves behind")
+	return cmd
+}
+
+func newReloadCmd() *cobra.Command {
+	o := bench.ReloadOptions{Rest: 5 * time.Second}
+	cmd := &cobra.Command{
+		Use:   "reload [flags] [-- flags of xpyd serve]",
+		Args:  proxyFlags,
+		Short: "Let backends come and go by reload; fail if one that left is asked, or stays",
+		Long: "Replace a random part of the backends by reload (HUP) every 0.5 to 1 s, under load. Engines that\n" +
+			"have left listen on for a while and tell what still comes. The proxy (xpyd serve) runs in a\n" +
+			"process of its own. Takes the duration and a minute more, with a thousand backends.\n" +
+			"Exit code 1 if a request reaches a backend after its removal, a client sees an error, a handle is\n" +
+			"not given back, or anything of removed backends stays: goroutines, connections, memory, metrics.",
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if o.Serve, err = serveCommand(args); err != nil {
+				return err
+			}
+			if !cmd.Flags().Changed("part") {
+				o.Part = max(o.Backends/25, 1)
+			}
+			return runBench(cmd, &o, bench.Reload)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.Backends, "backends", 1000, "backends at any time, half of them prefill")
+	f.DurationVar(&o.Duration, "duration", 5*time.Minute, "how long they come and go")
+	f.IntVar(&o.Clients, "clients", 32, "clients at a time")
+	f.IntVar(&o.Part, "part", 0, "most backends that one reload replaces; none: 4 % of them")
+	f.Uint64Var(&o.Seed, "seed", 1, "of everything random; the schedule of goroutines is not")
+	return cmd
+}
+
+// proxyFlags are what stands behind "--".
+func proxyFlags(cmd *cobra.Command, args []string) error {
+	if at := cmd.ArgsLenAtDash(); at != 0 {
+		return noArgs(cmd, args)
+	}
+	return nil
+}
+
+// serveCommand is the command line of a proxy with flags of its own, which are checked.
+func serveCommand(args []string) ([]string, error) {
+	if _, err := config.FromArgs(args); err != nil {
+		return nil, err
+	}
+	self, err := daemon.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return append([]string{self, "serve"}, args...), nil
+}
+
+// benchProxy returns what starts a proxy of cfg in this process, before given pools.
+func benchProxy(cfg config.Config) func(prefill, decode []string) (bench.Proxy, error) {
+	return func(prefill, decode []string) (bench.Proxy, error) {
+		cfg.Listen, cfg.Admin = "127.0.0.1:0", "127.0.0.1:0"
+		cfg.Router.Prefill, cfg.Router.Decode = prefill, decode
+		cfg.Timeouts.Drain = 5 * time.Second
+		p, err := daemon.Start(cfg, readBuildInfo().Version, zerolog.Nop())
+		if err != nil {
+			return bench.Proxy{}, fmt.Errorf("start the proxy: %w", err)
+		}
+		return bench.Proxy{Addr: p.Addr, Admin: p.AdminAddr, Stop: p.Shutdown}, nil
+	}
+}

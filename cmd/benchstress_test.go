@@ -1,0 +1,72 @@
+package cmd
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"xpyd/config"
+	"xpyd/tools/bench"
+)
+
+// shortReload is a run that a test can wait for, with this test's binary as the proxy.
+func shortReload(t *testing.T, settings map[string]any) bench.ReloadOptions {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]any{"timeouts": map[string]any{"upstream_idle": "700ms"}, "health": map[string]any{"interval": "500ms"}}
+	for key, value := range settings {
+		all[key] = value
+	}
+	return bench.ReloadOptions{
+		Backends: 40, Duration: 4 * time.Second, Clients: 12, Part: 10, Rest: 1500 * time.Millisecond, Seed: 1,
+		Serve: []string{"env", actAsXpyd + "=1", self, "serve"}, Settings: all,
+	}
+}
+
+// A proxy that gives no handle back is found out.
+func TestReloadRunFailsOnHandlesThatNobodyGivesBack(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	o := shortReload(t, map[string]any{"kv": map[string]any{"release": "off", "lease": "20s"}})
+	o.Clients = 48 // of a dozen, on a busy machine, none may leave between the legs
+	err := bench.Reload(t.Context(), o, &out)
+	if want := regexp.MustCompile(`handles that nobody gave back: [1-9]\d*, the first issued by http://127\.`); err == nil || !want.MatchString(out.String()) {
+		t.Errorf("error %v, report lacks %s:\n%s", err, want, &out)
+	}
+	if strings.Contains(out.String(), "reload: ok") {
+		t.Errorf("report of a failed run says that it passed:\n%s", &out)
+	}
+}
+
+// What stands behind "--" is the proxy's.
+func TestFlagsOfTheProxyInABench(t *testing.T) {
+	command, err := serveCommand([]string{"--decode-policy", "random"})
+	if err != nil || !slices.Equal(command[1:], []string{"serve", "--decode-policy", "random"}) {
+		t.Errorf("error %v, command %q", err, command)
+	}
+	for _, args := range [][]string{
+		{"churn", "--", "--prefill-policy", "nearest"},
+		{"soak", "--", "--no-such-flag"},
+		{"reload", "--", "extra"},
+		{"reload", "extra"},
+		{"churn", "extra", "--", "--prefill-policy", "random"},
+		{"reload", "--backends", "3"},
+	} {
+		cmd := newBenchCmd()
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs(args)
+		err := cmd.ExecuteContext(t.Context())
+		var usage config.UsageError
+		if !errors.As(err, &usage) {
+			t.Errorf("xpyd bench %s: error %v is no usage error", strings.Join(args, " "), err)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package cmd
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"xpyd/config"
+)
+
+func newCheckCmd() *cobra.Command {
+	var probe bool
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Check the configuration and, with --probe, the engines",
+		Long: `check reads the configuration as serve would and prints the pools.
+
+With --probe it asks each backend for health, models and version, and sends a prompt of
+its own with one token through every pair of a prefill and a decode engine.
+It names what does not fit. Settings that others keep from having any effect get a
+warning. Exit status: 0 fits, 1 does not, 2 wrong configuration.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := config.Load(cmd.Context(), config.NewFiles(false), cmd.Flags(), os.Environ())
+			if err != nil {
+				return err
+			}
+			printPools(cmd.OutOrStdout(), c)
+			for _, w := range config.Warnings(c) {
+				fmt.Fprintln(cmd.OutOrStdout(), "warning:", w)
+			}
+			if probe {
+				return runProbe(cmd.Context(), cmd.OutOrStdout(), c)
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), "ok")
+			return nil
+		},
+	}
+	cmd.SetFlagErrorFunc(config.FlagError)
+	config.AddFlags(cmd.Flags())
+	config.CompleteValues(cmd)
+	cmd.Flags().BoolVar(&probe, "probe", false, "ask the engines, and send one token through each pair")
+	return cmd
+}
+
+func printPools(w io.Writer, c config.Config) {
+	if len(c.Router.Prefill) == 0 {
+		fmt.Fprintln(w, "prefill: none, every request goes to the decode pool alone")
+	} else {
+		fmt.Fprintf(w, "prefill: %s (%s)\n", strings.Join(c.Router.Prefill, " "), c.Router.PrefillPolicy)
+	}
+	fmt.Fprintf(w, "decode: %s (%s)\n", strings.Join(c.Router.Decode, " "), c.Router.ChosenDecodePolicy())
+}
+
+// printReport writes both tables and then what does not fit, one fault a line.
+func printReport(w io.Writer, r *report) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "\nROLE\tBACKEND\tHEALTH\tVERSION\tMODELS")
+	for _, e := range r.engines {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", e.role, e.url, orDash(e.health), orDash(e.version), orDash(strings.Join(e.models, ",")))
+	}
+	if len(r.rounds) > 0 {
+		fmt.Fprintln(t, "\nPREFILL\tDECODE\tROUND\tPREFILL MS\tDECODE MS")
+	}
+	for _, p := range r.rounds {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\n", p.prefill, p.decode, p.result, p.prefillTime.Milliseconds(), p.decodeTime.Milliseconds())
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	for _, n := range r.notes {
+		fmt.Fprintln(w, "note:", n)
+	}
+	for _, f := range r.faults {
+		fmt.Fprintln(w, "does not fit:", f)
+	}
+	switch len(r.faults) {
+	case 0:
+		fmt.Fprintln(w, "ok")
+		return nil
+	case 1:
+		return fmt.Errorf("check: 1 thing does not fit")
+	}
+	return fmt.Errorf("check: %d things do not fit", len(r.faults))
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

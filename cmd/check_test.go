@@ -1,0 +1,326 @@
+package cmd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"xpyd/config"
+	"xpyd/sim"
+)
+
+// stubEngine answers what check asks. Its faults are what operators get wrong, most of
+// which the simulated engines of package sim cannot be told to be.
+type stubEngine struct {
+	version, model string
+	key            string // wanted as a bearer token, "" asks for none
+	unhealthy      bool
+	handleHost     string // of prefill's answer, "" sends no handle
+	handlePort     string // as JSON
+	pulls          bool   // decode has a connector
+	decodeStatus   int
+
+	mu     sync.Mutex
+	pulled int
+	bodies []string
+}
+
+func newStub() *stubEngine {
+	return &stubEngine{version: "0.32.0", model: "m", handleHost: "127.0.0.1", handlePort: "5600", pulls: true, decodeStatus: 200}
+}
+
+func (s *stubEngine) start(t *testing.T) string {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
+		if s.unhealthy {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, r *http.Request) {
+		if s.key != "" && r.Header.Get("Authorization") != "Bearer "+s.key {
+			http.Error(w, `{"error":"Unauthorized"}`, http.StatusUnauthorized)
+			return
+		}
+		fmt.Fprintf(w, `{"object":"list","data":[{"id":%q}]}`, s.model)
+	})
+	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, `{"version":%q}`, s.version) })
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		fmt.Fprintf(w, "vllm:external_prefix_cache_hits_total{engine=\"0\",model_name=\"m\"} %d.0\n", s.pulled)
+	})
+	mux.HandleFunc("POST /v1/completions", s.complete)
+	srv := httptest.NewServer(mux)
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+func (s *stubEngine) complete(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bodies = append(s.bodies, r.Header.Get("X-Request-Id")+" "+string(body))
+	answer := `{"id":"cmpl-1","choices":[{"index":0,"text":"x","finish_reason":"length"}],"usage":{"prompt_tokens":9},"kv_transfer_params":%s}`
+	switch {
+	case bytes.Contains(body, []byte(`"do_remote_decode":true`)) && s.handleHost == "":
+		fmt.Fprintf(w, answer, "null")
+	case bytes.Contains(body, []byte(`"do_remote_decode":true`)):
+		fmt.Fprintf(w, answer, fmt.Sprintf(`{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1,2]],`+
+			`"remote_engine_id":"e","remote_request_id":"r","remote_host":%q,"remote_port":%s}`, s.handleHost, s.handlePort))
+	case s.decodeStatus != 200:
+		w.WriteHeader(s.decodeStatus)
+		fmt.Fprint(w, `{"error":{"message":"load failed","code":500}}`)
+	default:
+		if s.pulls && bytes.Contains(body, []byte(`"remote_block_ids":[[1,2]]`)) {
+			s.pulled += 200
+		}
+		fmt.Fprintf(w, answer, "null")
+	}
+}
+
+func runCheck(args ...string) (string, error) {
+	var out bytes.Buffer
+	cmd := newCheckCmd()
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetOut(&out)
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(context.Background())
+	return out.String(), err
+}
+
+// load runs loadConfig as a command would, after parsing args.
+func load(t *testing.T, args, environ []string) (config.Config, error) {
+	t.Helper()
+	fs := pflag.NewFlagSet("xpyd", pflag.ContinueOnError)
+	config.AddFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		t.Fatalf("parse %q: %v", args, err)
+	}
+	return config.Load(t.Context(), config.NewFiles(false), fs, environ)
+}
+
+func writeFile(t *testing.T, name, text string, mode os.FileMode) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil { // whatever the umask
+		t.Fatal(err)
+	}
+	return path
+}
+
+var decodeFlag = []string{"--decode", "http://127.0.0.1:8200"}
+
+// checkUsage wants exactly this one line, as a UsageError, without any secret.
+func checkUsage(t *testing.T, err error, want string) {
+	t.Helper()
+	var usage config.UsageError
+	switch {
+	case err == nil:
+		t.Fatalf("no error, want %s", want)
+	case !errors.As(err, &usage):
+		t.Errorf("%T is no UsageError", err)
+	}
+	if err.Error() != want {
+		t.Errorf("got  %s\nwant %s", err, want)
+	}
+	if strings.ContainsAny(err.Error(), "\n\r") || strings.Contains(err.Error(), "sesame") {
+		t.Errorf("%q must be one line without a secret", err)
+	}
+}
+
+func TestCheckPrintsPools(t *testing.T) {
+	out, err := runCheck("--prefill", "http://a:1,http://b:2", "--decode", "http://c:3", "--decode-policy", "round_robin")
+	if want := "prefill: http://a:1 http://b:2 (prefix)\ndecode: http://c:3 (round_robin)\nok\n"; err != nil || out != want {
+		t.Errorf("got %q, %v, want %q", out, err, want)
+	}
+	out, err = runCheck("--decode", "http://c:3")
+	if want := "prefill: none, every request goes to the decode pool alone\ndecode: http://c:3 (prefix)\nok\n"; err != nil || out != want {
+		t.Errorf("got %q, %v, want %q", out, err, want)
+	}
+	_, err = runCheck("--decode", "http://c:3", "--kv-release", "x")
+	checkUsage(t, err, `config: kv.release: "x" must be one of auto, reject, decode, off (flag --kv-release, XPYD_KV_RELEASE)`)
+}
+
+func TestCheckUnknownFlag(t *testing.T) {
+	_, err := runCheck("--decod", "http://c:3")
+	checkUsage(t, err, "unknown flag: --decod; the nearest is --decode, see check --help")
+	_, err = runCheck("--verbose")
+	checkUsage(t, err, "unknown flag: --verbose; see check --help")
+	_, err = runCheck("--decode")
+	checkUsage(t, err, "flag needs an argument: --decode")
+}
+
+func TestCheckProbeFits(t *testing.T) {
+	prefill, decode := newStub(), newStub()
+	prefill.key, decode.key = "sesame", "sesame"
+	p, d := prefill.start(t), decode.start(t)
+	out, err := runCheck("--probe", "--prefill", p, "--decode", d, "--backend-api-key", "sesame")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if !strings.HasSuffix(out, "\nok\n") || strings.Contains(out, "note:") || strings.Contains(out, "sesame") {
+		t.Errorf("got\n%s", out)
+	}
+	if len(prefill.bodies) != 1 || len(decode.bodies) != 1 {
+		t.Fatalf("prefill had %d requests and decode %d, want one each", len(prefill.bodies), len(decode.bodies))
+	}
+	pid, _, _ := strings.Cut(prefill.bodies[0], " ")
+	did, decodeBody, _ := strings.Cut(decode.bodies[0], " ")
+	if pid != did || !strings.HasPrefix(pid, "xpyd-check-") {
+		t.Errorf("the legs have the ids %q and %q", pid, did)
+	}
+	if !strings.Contains(decodeBody, `"max_tokens":1`) || !strings.Contains(decodeBody, `"remote_request_id":"r"`) {
+		t.Errorf("decode got %s", decodeBody)
+	}
+}
+
+// The simulated engines keep a ledger: a check must not leave a block pinned.
+func TestCheckProbeSimulatedEngines(t *testing.T) {
+	start := func(role sim.Role) *sim.Engine {
+		e, err := sim.Start(sim.Options{Role: role}.Fast())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return e
+	}
+	prefill, decode := start("prefill"), start("decode")
+	out, err := runCheck("--probe", "--prefill", prefill.URL(), "--decode", decode.URL())
+	if err != nil || !strings.HasSuffix(out, "\nok\n") {
+		t.Errorf("got %v\n%s", err, out)
+	}
+	l := prefill.Ledger()
+	// The reader's notification may come after its answer.
+	for deadline := time.Now().Add(2 * time.Second); l.Pinned != 0 && time.Now().Before(deadline); l = prefill.Ledger() {
+		time.Sleep(time.Millisecond)
+	}
+	if l.Pinned != 0 || l.FreedBy["read"] != 1 {
+		t.Errorf("after one round the prefill engine has %d blocks pinned, freed by %v; want one read", l.Pinned, l.FreedBy)
+	}
+	out, err = runCheck("--probe", "--prefill", prefill.URL(), "--decode", start("both").URL())
+	if err == nil || !strings.Contains(out, "decode answered without pulling the blocks") {
+		t.Errorf("a decode engine without a connector: got %v\n%s", err, out)
+	}
+}
+
+func TestCheckProbeNamesWhatDoesNotFit(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		set  func(prefill, decode *stubEngine)
+		args []string
+		want string // with P and D for the two URLs
+	}{
+		{"unhealthy", func(p, _ *stubEngine) { p.unhealthy = true }, nil,
+			"does not fit: prefill P is not healthy: status 503"},
+		{"models differ", func(_, d *stubEngine) { d.model = "other" }, nil,
+			`does not fit: decode D serves the models ["other"], prefill P serves ["m"]; give all the same --served-model-name`},
+		{"versions differ", func(p, _ *stubEngine) { p.version = "0.33.0" }, nil,
+			"does not fit: prefill P is vLLM 0.33.0 and decode D is 0.32.0; connectors of two versions refuse each other"},
+		{"release by rejection on an old engine", func(p, d *stubEngine) { p.version, d.version = "0.31.1", "0.31.1" }, []string{"--kv-release=reject"},
+			"does not fit: decode D is vLLM 0.31.1, which frees no blocks on a rejected request; set kv.release to auto or update to 0.32"},
+		{"no connector on prefill", func(p, _ *stubEngine) { p.handleHost = "" }, nil,
+			`does not fit: prefill P with decode D: prefill answered without kv_transfer_params; start it with --kv-transfer-config '{"kv_connector":"NixlConnector","kv_role":"kv_producer"}'`},
+		{"no connector on decode", func(_, d *stubEngine) { d.pulls = false }, nil,
+			`does not fit: prefill P with decode D: decode answered without pulling the blocks; start it with --kv-transfer-config '{"kv_connector":"NixlConnector","kv_role":"kv_consumer"}'`},
+		{"invalid handle", func(p, _ *stubEngine) { p.handlePort = `"5600"` }, nil,
+			"kv_transfer_params.remote_port"},
+		{"host not allowed", nil, []string{"--kv-allow-hosts=10.0.0.1"},
+			`does not fit: prefill P with decode D: prefill's remote_host "127.0.0.1" is not in kv.allow_hosts`},
+		{"decode fails", func(_, d *stubEngine) { d.decodeStatus = 500 }, nil,
+			`does not fit: prefill P with decode D: decode: status 500, "load failed"`},
+		{"key missing", func(p, d *stubEngine) { p.key, d.key = "sesame", "sesame" }, nil,
+			"does not fit: prefill P does not list its models: status 401"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			prefill, decode := newStub(), newStub()
+			if tc.set != nil {
+				tc.set(prefill, decode)
+			}
+			p, d := prefill.start(t), decode.start(t)
+			out, err := runCheck(append([]string{"--probe", "--prefill", p, "--decode", d}, tc.args...)...)
+			if err == nil || !strings.HasPrefix(err.Error(), "check: ") {
+				t.Errorf("got error %v, want one of check", err)
+			}
+			if got := strings.NewReplacer(p, "P", d, "D").Replace(out); !strings.Contains(got, tc.want) {
+				t.Errorf("got\n%s\nwant %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestCheckProbeUnreachable(t *testing.T) {
+	srv := httptest.NewServer(http.NotFoundHandler())
+	url := srv.URL
+	srv.Close()
+	out, err := runCheck("--probe", "--decode", url)
+	if err == nil || !strings.Contains(out, "does not fit: decode "+url+" is not healthy: ") || !strings.Contains(out, "connection refused") {
+		t.Errorf("got %v\n%s", err, out)
+	}
+}
+
+// An old engine works, at a price: a note, and exit 0.
+func TestCheckProbeNotesOldVersion(t *testing.T) {
+	prefill, decode := newStub(), newStub()
+	prefill.version, decode.version = "0.31.1", "0.31.1"
+	out, err := runCheck("--probe", "--prefill", prefill.start(t), "--decode", decode.start(t))
+	if err != nil || !strings.Contains(out, "is vLLM 0.31.1: an abandoned prefill costs a decode of one token") {
+		t.Errorf("got %v\n%s", err, out)
+	}
+}
+
+func TestCheckReachable(t *testing.T) {
+	for _, tc := range []struct {
+		host, prefill, decode string
+		ok                    bool
+	}{
+		{"127.0.0.1", "http://localhost:1", "http://127.0.0.1:2", true},
+		{"127.0.0.1", "http://10.0.0.1:1", "http://10.0.0.1:2", true},
+		{"127.0.0.1", "http://10.0.0.1:1", "http://10.0.0.2:2", false},
+		{"localhost", "http://p:1", "http://d:2", false},
+		{"::1", "http://p:1", "http://d:2", false},
+		{"0.0.0.0", "http://p:1", "http://d:2", false},
+		{"10.0.0.1", "http://10.0.0.1:1", "http://10.0.0.2:2", true},
+	} {
+		p := engineProber{cfg: config.Default()}
+		err := p.reachable(tc.host, &round{prefill: tc.prefill, decode: tc.decode})
+		if (err == nil) != tc.ok {
+			t.Errorf("%s from %s to %s: %v", tc.host, tc.decode, tc.prefill, err)
+		}
+		if err != nil && !strings.Contains(err.Error(), "VLLM_NIXL_SIDE_CHANNEL_HOST") {
+			t.Errorf("%v does not name the variable to set", err)
+		}
+	}
+}
+
+func TestSplitVersion(t *testing.T) {
+	for v, want := range map[string]string{
+		"0.32.0": "0 32 true", "0.31.1.dev3+cpu": "0 31 true", "1.0": "1 0 true", "0.33rc1": "0 33 true", "0.33": "0 33 true", "dev": "0 0 false", "": "0 0 false", "a.b": "0 0 false",
+	} {
+		major, minor, ok := splitVersion(v)
+		if got := fmt.Sprint(major, minor, ok); got != want {
+			t.Errorf("%q: got %s, want %s", v, got, want)
+		}
+	}
+}

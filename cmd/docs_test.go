@@ -1,0 +1,170 @@
+package cmd
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"xpyd/internal/readme"
+	"xpyd/kvparams"
+	"xpyd/proxy"
+	"xpyd/router"
+)
+
+// update rewrites the generated parts of the documents (make docs).
+var update = flag.Bool("update", false, "rewrite the generated parts of README.md")
+
+// readText reads a file by its path from the module's root.
+func readText(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("..", path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// rowNames are the `names` in the first column of a table.
+func rowNames(table string) []string {
+	var names []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)`").FindAllStringSubmatch(table, -1) {
+		names = append(names, m[1])
+	}
+	slices.Sort(names)
+	return names
+}
+
+func checkRows(t *testing.T, what string, rows, code []string) {
+	t.Helper()
+	slices.Sort(code)
+	for _, name := range code {
+		if !slices.Contains(rows, name) {
+			t.Errorf("README.md explains no %s %s", what, name)
+		}
+	}
+	for i, name := range rows {
+		if !slices.Contains(code, name) {
+			t.Errorf("README.md explains the %s %s, which the code does not have", what, name)
+		}
+		if i > 0 && rows[i-1] == name {
+			t.Errorf("README.md explains the %s %s twice", what, name)
+		}
+	}
+}
+
+func TestDocsErrorCodes(t *testing.T) {
+	checkRows(t, "error code", rowNames(readme.Section(t, "errors")), proxy.ErrorCodes())
+}
+
+// Reasons are labels of xpyd_decisions_total; those that are not kvparams' own are
+// constants of the proxy.
+func TestDocsReasons(t *testing.T) {
+	var code []string
+	for _, m := range regexp.MustCompile(`(?m)^\s+reason\w+\s+= "(\w+)"`).FindAllStringSubmatch(readText(t, "proxy/completion.go"), -1) {
+		code = append(code, m[1])
+	}
+	if len(code) == 0 {
+		t.Error("proxy/completion.go has no reasons in the form that this test knows")
+	}
+	for _, r := range router.DecideReasons() {
+		if r != router.ReasonAlways { // the proxy's reasonNone
+			code = append(code, r)
+		}
+	}
+	for _, r := range kvparams.Reasons() {
+		code = append(code, string(r))
+	}
+	checkRows(t, "reason", rowNames(readme.Section(t, "reasons")), code)
+}
+
+var (
+	metricCall = regexp.MustCompile(`m\.(counterVec|counterFunc|counter|histogramVec|gauge)\("(xpyd_\w+)", "([^"]+)"(.*)`)
+	metricDesc = regexp.MustCompile(`NewDesc\("(xpyd_\w+)", "([^"]+)"(.*)`)
+	metricOpts = regexp.MustCompile(`Name: "(xpyd_\w+)", Help: "([^"]+)"(.*)`)
+	metricName = regexp.MustCompile(`"(xpyd_\w+)"`)
+	labelName  = regexp.MustCompile(`"([a-z_]+)"`)
+)
+
+// TestDocsMetricTable reads the metrics where they are registered: a scrape would miss
+// those that have no series yet.
+func TestDocsMetricTable(t *testing.T) {
+	source := readText(t, "metrics/metrics.go") + readText(t, "metrics/advice.go") + readText(t, "metrics/readiness.go")
+	rows := map[string]string{}
+	add := func(name, kind, help, rest string) {
+		var labels []string
+		for _, m := range labelName.FindAllStringSubmatch(rest, -1) {
+			labels = append(labels, m[1])
+		}
+		rows[name] = fmt.Sprintf("| `%s` | %s | %s | %s |\n", name, kind, strings.Join(labels, ", "), help)
+	}
+	for _, m := range metricCall.FindAllStringSubmatch(source, -1) {
+		add(m[2], strings.TrimSuffix(strings.TrimSuffix(m[1], "Vec"), "Func"), m[3], m[4])
+	}
+	for _, m := range metricDesc.FindAllStringSubmatch(source, -1) {
+		kind := "gauge"
+		if strings.HasSuffix(m[1], "_total") {
+			kind = "counter"
+		}
+		add(m[1], kind, m[2], m[3])
+	}
+	for _, m := range metricOpts.FindAllStringSubmatch(source, -1) {
+		add(m[1], "gauge", m[2], m[3])
+	}
+	for _, m := range metricName.FindAllStringSubmatch(source, -1) {
+		if rows[m[1]] == "" {
+			t.Errorf("metrics.go registers %s in a form that this test does not know", m[1])
+		}
+	}
+	var b strings.Builder
+	b.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		b.WriteString(rows[name])
+	}
+	readme.Check(t, "metrics", b.String(), *update)
+}
+
+// TestDocsAdminPages: each member that the pages of the admin port may have stands in
+// docs/admin.md, and nothing else.
+func TestDocsAdminPages(t *testing.T) {
+	members, told := map[string]bool{}, map[string]bool{}
+	for _, file := range []string{"proxy/admin.go", "proxy/adminbackends.go", "proxy/adminadvice.go", "router/advice.go", "router/price.go"} {
+		for _, m := range regexp.MustCompile(`json:"(\w+)`).FindAllStringSubmatch(readText(t, file), -1) {
+			members[m[1]] = true
+		}
+	}
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]+`) \\|").FindAllStringSubmatch(readText(t, "docs/admin.md"), -1) {
+		for _, m := range regexp.MustCompile("`(?:[\\w…]+\\.)?(\\w+)`").FindAllStringSubmatch(row[1], -1) {
+			told[m[1]] = true
+		}
+	}
+	for name := range members {
+		if !told[name] {
+			t.Errorf("docs/admin.md does not explain %s", name)
+		}
+	}
+	for name := range told {
+		if !members[name] {
+			t.Errorf("docs/admin.md explains %s, which no page has", name)
+		}
+	}
+}
+
+// TestDocsMakeTargets: what the documents tell people to run exists.
+func TestDocsMakeTargets(t *testing.T) {
+	makefile := readText(t, "Makefile")
+	for _, doc := range []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", ".ci/run"} {
+		for _, m := range regexp.MustCompile("(?m)(?:^|`)make ([a-z0-9 -]+)").FindAllStringSubmatch(readText(t, doc), -1) {
+			for _, target := range strings.Fields(m[1]) {
+				if !strings.Contains(makefile, "\n"+target+":") {
+					t.Errorf("%s says make %s, which the Makefile lacks", doc, target)
+				}
+			}
+		}
+	}
+}

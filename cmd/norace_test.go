@@ -1,0 +1,7 @@
+//go:build !race
+
+package cmd
+
+// testsPerCore is how many tests run together for each core, unless -parallel says otherwise:
+// they mostly wait.
+const testsPerCore = 2

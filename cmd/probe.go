@@ -1,0 +1,251 @@
+package cmd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+
+	"xpyd/config"
+	"xpyd/kvparams"
+)
+
+const (
+	askTimeout   = 3 * time.Second  // of one question; tried twice
+	roundTimeout = 30 * time.Second // of one leg: an engine's first transfer can take seconds
+	answerLimit  = 8 << 20          // bytes read of one answer
+)
+
+// engine is what one backend said of itself.
+type engine struct {
+	role, url, health, version string
+	models                     []string
+}
+
+func (e *engine) String() string { return e.role + " " + e.url }
+
+// report is all that a probe found. A note works but costs something; a fault is what
+// would fail a client's request.
+type report struct {
+	engines       []*engine
+	rounds        []round
+	notes, faults []string
+}
+
+func (r *report) fault(format string, args ...any) {
+	r.faults = append(r.faults, fmt.Sprintf(format, args...))
+}
+
+func (r *report) note(format string, args ...any) {
+	r.notes = append(r.notes, fmt.Sprintf(format, args...))
+}
+
+// engineProber asks engines directly, as the proxy would: with the backend key, and not
+// through the HTTP proxy that the environment may name.
+type engineProber struct {
+	cfg     config.Config
+	dialect kvparams.Dialect
+	asking  *retryablehttp.Client
+	rounds  *http.Client // never tries again: a handle is good for one decode
+	*report
+
+	decodes []*engine
+	kept    map[string]bool // decode engines that keep the blocks of their answers
+}
+
+func runProbe(ctx context.Context, w io.Writer, c config.Config) error {
+	p := newEngineProber(c, &http.Transport{MaxIdleConnsPerHost: 1, DisableKeepAlives: true})
+	p.run(ctx)
+	return printReport(w, p.report)
+}
+
+func newEngineProber(c config.Config, transport *http.Transport) *engineProber {
+	dialect, ok := kvparams.Lookup(c.Connector)
+	if !ok {
+		panic("BUG: a connector that validation let pass: " + c.Connector)
+	}
+	asking := retryablehttp.NewClient()
+	asking.HTTPClient = &http.Client{Transport: transport, Timeout: askTimeout}
+	asking.RetryMax = 1
+	asking.RetryWaitMin, asking.RetryWaitMax = 100*time.Millisecond, 200*time.Millisecond
+	asking.ErrorHandler = retryablehttp.PassthroughErrorHandler
+	asking.Logger = nil // its lines would stand between the tables
+	return &engineProber{
+		cfg: c, dialect: dialect, asking: asking,
+		rounds: &http.Client{Transport: transport, Timeout: roundTimeout},
+		report: &report{}, kept: map[string]bool{},
+	}
+}
+
+func (p *engineProber) run(ctx context.Context) {
+	var prefills []*engine
+	for _, entry := range p.cfg.Router.Prefill {
+		u, _, _ := strings.Cut(entry, " ")
+		prefills = append(prefills, p.ask(ctx, "prefill", u))
+	}
+	for _, entry := range p.cfg.Router.Decode {
+		u, _, _ := strings.Cut(entry, " ")
+		p.decodes = append(p.decodes, p.ask(ctx, "decode", u))
+	}
+	p.compareModels()
+	for _, prefill := range prefills {
+		for _, decode := range p.decodes {
+			if prefill.health == "ok" && decode.health == "ok" {
+				p.pair(ctx, prefill, decode)
+			}
+		}
+	}
+}
+
+// ask fills in what the backend answers; what it does not becomes a fault.
+func (p *engineProber) ask(ctx context.Context, role, url string) *engine {
+	e := &engine{role: role, url: url}
+	p.engines = append(p.engines, e)
+	if _, err := p.get(ctx, url+"/health"); err != nil {
+		e.health = "no"
+		p.fault("%s is not healthy: %v", e, err)
+		return e
+	}
+	e.health = "ok"
+	p.askModels(ctx, e)
+	p.askVersion(ctx, e)
+	return e
+}
+
+func (p *engineProber) askModels(ctx context.Context, e *engine) {
+	body, err := p.get(ctx, e.url+"/v1/models")
+	var list struct {
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	if err == nil {
+		err = json.Unmarshal(body, &list)
+	}
+	for _, m := range list.Data {
+		e.models = append(e.models, m.ID)
+	}
+	slices.Sort(e.models)
+	switch {
+	case err != nil:
+		p.fault("%s does not list its models: %v", e, err)
+	case len(e.models) == 0:
+		p.fault("%s lists no model", e)
+	}
+}
+
+func (p *engineProber) askVersion(ctx context.Context, e *engine) {
+	body, err := p.get(ctx, e.url+"/version")
+	var v struct {
+		Version string `json:"version"`
+	}
+	if err == nil {
+		err = json.Unmarshal(body, &v)
+	}
+	e.version = v.Version
+	major, minor, ok := splitVersion(e.version)
+	switch {
+	case err != nil:
+		p.fault("%s does not tell its version: %v", e, err)
+	case !ok:
+		p.note("%s has the version %q, of which nothing is known", e, e.version)
+	case major == 0 && minor < 32 && p.cfg.KV.Release == "reject":
+		p.fault("%s is vLLM %s, which frees no blocks on a rejected request; set kv.release to auto or update to 0.32", e, e.version)
+	case major == 0 && minor < 32 && p.cfg.KV.Release == "auto":
+		p.note("%s is vLLM %s: an abandoned prefill costs a decode of one token; from 0.32 on it is freed by a rejected request", e, e.version)
+	}
+}
+
+// splitVersion reads "0.32.1.dev3+cpu" as 0 and 32.
+func splitVersion(v string) (major, minor int, ok bool) {
+	parts := strings.SplitN(v, ".", 3)
+	if len(parts) < 2 {
+		return 0, 0, false
+	}
+	major, err := strconv.Atoi(parts[0])
+	if err != nil {
+		return 0, 0, false
+	}
+	suffix := strings.TrimLeft(parts[1], "0123456789")
+	minor, err = strconv.Atoi(strings.TrimSuffix(parts[1], suffix))
+	return major, minor, err == nil
+}
+
+// compareModels: a request may meet any engine, so all must serve the same names.
+func (p *engineProber) compareModels() {
+	var first *engine
+	for _, e := range p.engines {
+		switch {
+		case len(e.models) == 0:
+		case first == nil:
+			first = e
+		case !slices.Equal(e.models, first.models):
+			p.fault("%s serves the models %q, %s serves %q; give all the same --served-model-name", e, e.models, first, first.models)
+		}
+	}
+}
+
+func (p *engineProber) get(ctx context.Context, url string) ([]byte, error) {
+	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, fmt.Errorf("request %s: %w", url, err)
+	}
+	p.authorize(req.Header)
+	return readAnswer(p.asking.Do(req))
+}
+
+func (p *engineProber) authorize(h http.Header) {
+	if p.cfg.BackendAPIKey != "" {
+		h.Set("Authorization", "Bearer "+p.cfg.BackendAPIKey)
+	}
+}
+
+// statusError is an answer other than 200.
+type statusError struct {
+	status  int
+	message string // the engine's, shortened to a line
+}
+
+func (e *statusError) Error() string {
+	if e.message == "" {
+		return fmt.Sprintf("status %d", e.status)
+	}
+	return fmt.Sprintf("status %d, %q", e.status, e.message)
+}
+
+func readAnswer(resp *http.Response, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, answerLimit+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read the answer: %w", err)
+	case len(body) > answerLimit:
+		return nil, fmt.Errorf("the answer is larger than %s", config.SizeText(answerLimit))
+	case resp.StatusCode != http.StatusOK:
+		return nil, &statusError{resp.StatusCode, errorMessage(body)}
+	}
+	return body, nil
+}
+
+// errorMessage is what vLLM says in an error body. The prompt in it can only be ours.
+func errorMessage(body []byte) string {
+	var e struct {
+		Error struct {
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(body, &e) != nil {
+		return ""
+	}
+	return fmt.Sprintf("%.200s", e.Error.Message)
+}

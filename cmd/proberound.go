@@ -1,0 +1,235 @@
+package cmd
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"xpyd/kvparams"
+)
+
+// round is one token over one pair of engines.
+type round struct {
+	prefill, decode         string
+	result                  string // ok, or the leg at which it ended
+	prefillTime, decodeTime time.Duration
+}
+
+// pair compares two healthy engines and sends a round through them.
+func (p *engineProber) pair(ctx context.Context, prefill, decode *engine) {
+	if prefill.version != decode.version && prefill.version != "" && decode.version != "" {
+		p.fault("%s is vLLM %s and %s is %s; connectors of two versions refuse each other", prefill, prefill.version, decode, decode.version)
+	}
+	model := commonModel(prefill, decode)
+	if model == "" {
+		return // named by compareModels or askModels
+	}
+	r := round{prefill: prefill.url, decode: decode.url, result: "ok"}
+	if err := p.round(ctx, &r, model); err != nil {
+		p.fault("%s with %s: %v", prefill, decode, err)
+	}
+	p.report.rounds = append(p.report.rounds, r)
+}
+
+func commonModel(a, b *engine) string {
+	for _, m := range a.models {
+		if slices.Contains(b.models, m) {
+			return m
+		}
+	}
+	return ""
+}
+
+func (p *engineProber) round(ctx context.Context, r *round, model string) error {
+	id := "xpyd-check-" + rand.Text()
+	var req kvparams.Request
+	if err := req.Parse(kvparams.Completions, probeBody(model)); err != nil {
+		panic("BUG: the probe's own body: " + err.Error())
+	}
+	leg := &kvparams.Leg{ID: id}
+	handle, err := p.prefillLeg(ctx, r, &req, leg)
+	if err != nil {
+		r.result = "prefill"
+		return err
+	}
+	if err := p.allowed(string(handle.RemoteHost)); err != nil {
+		r.result = "prefill"
+		return err // the handle goes nowhere, and its blocks wait for the lease
+	}
+	back := leftover{r: r, req: &req, handle: handle, id: leg.ID}
+	handle = p.asServed(handle, r)
+	if err := p.reachable(string(handle.RemoteHost), r); err != nil {
+		r.result = "prefill"
+		return p.giveBack(ctx, back, err)
+	}
+	before, counted := p.pulledTokens(ctx, r.decode)
+	if err := p.decodeLeg(ctx, r, &req, handle, leg); err != nil {
+		r.result = "decode"
+		back.handle = handle
+		return p.giveBack(ctx, back, err)
+	}
+	if counted && p.dialect.HandleInAnswer() && !p.pulledSince(ctx, r.decode, before) {
+		r.result = "no pull"
+		back.handle, back.deaf = handle, true
+		return p.giveBack(ctx, back, errors.New("decode answered without pulling the blocks; start it with --kv-transfer-config '"+kvTransferConfig("kv_consumer")+"'"))
+	}
+	return nil
+}
+
+// probeBody is a prompt of some blocks that no engine has in its prefix cache.
+func probeBody(model string) []byte {
+	fresh := make([]byte, 8)
+	rand.Read(fresh)
+	body, err := json.Marshal(map[string]any{
+		"model": model, "max_tokens": 1, "temperature": 0,
+		"prompt": hex.EncodeToString(fresh) + strings.Repeat(" one two three four", 50),
+	})
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	return body
+}
+
+func kvTransferConfig(role string) string {
+	return fmt.Sprintf(`{"kv_connector":"NixlConnector","kv_role":"%s"}`, role)
+}
+
+// prefillLeg returns a handle that decode can use.
+func (p *engineProber) prefillLeg(ctx context.Context, r *round, req *kvparams.Request, leg *kvparams.Leg) (kvparams.Handle, error) {
+	start := time.Now()
+	body, err := p.post(ctx, r.prefill, p.dialect.AppendPrefill(nil, req, leg), leg.ID)
+	r.prefillTime = time.Since(start)
+	if err != nil {
+		return kvparams.Handle{}, fmt.Errorf("prefill: %w", err)
+	}
+	answer, err := p.dialect.ParseAnswer(body)
+	if err != nil {
+		return kvparams.Handle{}, fmt.Errorf("prefill answer: %w", err)
+	}
+	h := answer.Handle
+	if !p.dialect.HandleInAnswer() {
+		return h, nil
+	}
+	if h.None() {
+		return h, errors.New("prefill answered without kv_transfer_params; start it with --kv-transfer-config '" + kvTransferConfig("kv_producer") + "'")
+	}
+	return h, nil
+}
+
+func (p *engineProber) allowed(host string) error {
+	same := func(allowed string) bool { return strings.EqualFold(allowed, host) }
+	if allow := p.cfg.KV.AllowHosts; host != "" && len(allow) > 0 && !slices.ContainsFunc(allow, same) {
+		return fmt.Errorf("prefill's remote_host %q is not in kv.allow_hosts", host)
+	}
+	return nil
+}
+
+// asServed is the handle as serve would send it to decode, see kv.rewrite_loopback.
+func (p *engineProber) asServed(h kvparams.Handle, r *round) kvparams.Handle {
+	host := string(h.RemoteHost)
+	if !p.cfg.KV.RewriteLoopback || !loopback(host) || net.ParseIP(host).IsUnspecified() || hostOf(r.prefill) == hostOf(r.decode) {
+		return h
+	}
+	return h.WithHost(hostOf(r.prefill))
+}
+
+// reachable: decode connects to the side channel under the host that prefill names.
+func (p *engineProber) reachable(host string, r *round) error {
+	if !loopback(host) || sameHost(r.prefill, r.decode) {
+		return nil
+	}
+	return fmt.Errorf("prefill's remote_host is %q, which decode on another host cannot reach; set VLLM_NIXL_SIDE_CHANNEL_HOST on prefill to its address", host)
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	return host == "localhost" || ip != nil && (ip.IsLoopback() || ip.IsUnspecified())
+}
+
+func sameHost(a, b string) bool {
+	ha, hb := hostOf(a), hostOf(b)
+	return ha == hb || loopback(ha) && loopback(hb)
+}
+
+func hostOf(base string) string {
+	u, err := url.Parse(base)
+	if err != nil {
+		panic("BUG: a backend URL that validation let pass: " + err.Error())
+	}
+	return u.Hostname()
+}
+
+func (p *engineProber) decodeLeg(ctx context.Context, r *round, req *kvparams.Request, h kvparams.Handle, leg *kvparams.Leg) error {
+	start := time.Now()
+	body, err := p.post(ctx, r.decode, p.dialect.AppendDecode(nil, req, h, leg), leg.ID)
+	r.decodeTime = time.Since(start)
+	var c kvparams.Completion
+	if err == nil {
+		err = c.Parse(body)
+	}
+	if err != nil {
+		return fmt.Errorf("decode: %w", err)
+	}
+	if c.Handle() && !p.kept[r.decode] {
+		p.kept[r.decode] = true
+		p.note("decode %s keeps the blocks of each answer for decoder_kv_blocks_ttl, 480 s unless set, and xpyd does not use them; start it without bidirectional_kv_xfer", r.decode)
+	}
+	return nil
+}
+
+func (p *engineProber) post(ctx context.Context, base string, body kvparams.Segments, id string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/v1/completions", bytes.NewReader(bytes.Join(body, nil)))
+	if err != nil {
+		return nil, fmt.Errorf("request %s: %w", base, err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Request-Id", id)
+	p.authorize(req.Header)
+	return readAnswer(p.rounds.Do(req))
+}
+
+// pulledTokens is how many prompt tokens decode has had from other engines, by its
+// metrics. false: it does not say.
+func (p *engineProber) pulledTokens(ctx context.Context, base string) (total float64, ok bool) {
+	body, err := p.get(ctx, base+"/metrics")
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(string(body)) {
+		if !strings.HasPrefix(line, "vllm:external_prefix_cache_hits_total{") {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, '}')+1:]), 64)
+		if err != nil {
+			return 0, false
+		}
+		total, ok = total+n, true
+	}
+	return total, ok
+}
+
+// pulledSince waits a second for decode's counters to follow its answer.
+func (p *engineProber) pulledSince(ctx context.Context, base string, before float64) bool {
+	for range 10 {
+		if now, ok := p.pulledTokens(ctx, base); ok && now > before {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return false
+}

@@ -1,0 +1,81 @@
+// Package cmd is the command line of xpyd, one file a command.
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"xpyd/config"
+)
+
+// Exit codes: 0 well ended, 1 a failure, 2 a wrong flag, key, URL or file.
+const (
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// Run runs the command that args name, until it ends or a signal comes, and returns the exit code.
+func Run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	root := newRootCmd()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	say("xpyd: " + err.Error())
+	var usage config.UsageError
+	if errors.As(err, &usage) || strings.HasPrefix(err.Error(), "unknown command") {
+		return exitUsage
+	}
+	return exitFailure
+}
+
+// lastWordTime is what the reader of standard error has to take why the process ends.
+const lastWordTime = time.Second
+
+// say writes a line on standard error. A reader that stands still keeps no process from
+// its end.
+func say(line string) {
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		fmt.Fprintln(os.Stderr, line)
+	}()
+	select {
+	case <-said:
+	case <-time.After(lastWordTime):
+	}
+}
+
+func newRootCmd() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "xpyd",
+		Short:         "A proxy for vLLM prefill/decode disaggregation",
+		Version:       readBuildInfo().Version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetFlagErrorFunc(config.FlagError)
+	root.AddCommand(newServeCmd(), newDemoCmd(), newSimCmd(), newCheckCmd(), newBenchCmd(), newVersionCmd())
+	for _, c := range root.Commands() {
+		c.Args = noArgs
+	}
+	return root
+}
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return config.UsageError{Err: fmt.Errorf("%s takes no argument, got %q; see xpyd %s --help", cmd.Name(), args[0], cmd.Name())}
+	}
+	return nil
+}

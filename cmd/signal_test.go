@@ -1,0 +1,227 @@
+package cmd
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"xpyd/sim"
+	"xpyd/sim/faultnet"
+)
+
+// moment is a phase of a completion in which the engines hold it.
+type moment struct {
+	name    string
+	phase   sim.Phase
+	index   int
+	cut     bool // D's requests and answers do not get through
+	orphans int  // pins that nobody can give back when the proxy is killed now
+}
+
+func moments() []moment {
+	return []moment{
+		{name: "P computes", phase: sim.PhasePrefillStart},
+		{name: "P is about to answer", phase: sim.PhasePrefillEnding, orphans: 1},
+		{name: "P has answered and D knows nothing", phase: sim.PhasePrefillAnswered, cut: true, orphans: 1},
+		{name: "D has the request", phase: sim.PhaseDecodeReceived},
+		{name: "D has the blocks", phase: sim.PhaseDecodeLoaded},
+		{name: "D streams", phase: sim.PhaseStreamEvent, index: 3},
+	}
+}
+
+// held is one completion through a proxy process, in its moment.
+type held struct {
+	*process
+	prefill *sim.Engine
+	relay   *faultnet.Relay // before D
+	answer  chan error      // of the client; nil for a whole answer
+	release func()          // lets the completion go on
+}
+
+const heldPrompt = "a prompt of some forty bytes, ten tokens"
+
+func hold(t *testing.T, m moment, lease time.Duration) *held {
+	t.Helper()
+	reached, released := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	hook := func(e sim.Event) {
+		if e.Phase != m.phase || e.Index != m.index {
+			return
+		}
+		once.Do(func() { close(reached) })
+		if !m.cut {
+			<-released
+		}
+	}
+	h := &held{answer: make(chan error, 1)}
+	// P takes a tenth of a second, in which it can notice that its client has gone.
+	h.prefill = startEngine(t, sim.Options{Name: "p", Role: sim.RolePrefill, Hook: hook, Lease: lease, PrefillTokensPerSecond: 100})
+	d := startEngine(t, sim.Options{Name: "d", Role: sim.RoleDecode, Hook: hook})
+	var err error
+	if h.relay, err = faultnet.Listen(strings.TrimPrefix(d.URL(), "http://"), faultnet.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.relay.Close() })
+	h.release = sync.OnceFunc(func() { close(released); h.relay.Thaw() })
+	t.Cleanup(h.release) // also before the engines close
+	h.process = serveProcess(t, urls(h.prefill), []string{h.relay.URL()}, "--warmup=false")
+	if m.cut {
+		h.relay.Freeze()
+	}
+	go func() {
+		c := &client{addr: h.addr}
+		_, err := c.ask(heldPrompt, 9, true)
+		h.answer <- err
+	}()
+	h.awaitClosed(reached, "a completion in its moment")
+	return h
+}
+
+// expectFreed waits until P holds nothing: n pins had to wait for the end of their lease.
+func (h *held) expectFreed(n int) {
+	h.t.Helper()
+	eventually(h.t, "free of pinned blocks", func() bool { return h.prefill.Ledger().Pinned == 0 })
+	if got := h.prefill.Ledger().FreedBy; got["lease"] != n {
+		h.t.Errorf("freed by %v, want %d by the lease", got, n)
+	}
+}
+
+const (
+	draining = "draining; a second signal cuts what still runs, a third ends at once"
+	cutting  = "told to cut the drain short; the requests left get an error"
+)
+
+func TestTermInEachMomentLosesNothing(t *testing.T) {
+	for _, m := range moments() {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			h := hold(t, m, 0)
+			h.process.signal(h.serving(1), syscall.SIGTERM)
+			h.await(1, draining)
+			h.release()
+			if err := <-h.answer; err != nil {
+				t.Error(err)
+			}
+			if code := h.exit(); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+			h.expectFreed(0)
+		})
+	}
+}
+
+func TestSecondTermCutsAndStillReleases(t *testing.T) {
+	for _, m := range moments() {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			h := hold(t, m, 0)
+			pid := h.serving(1)
+			h.process.signal(pid, syscall.SIGTERM)
+			h.await(1, draining)
+			h.process.signal(pid, syscall.SIGTERM)
+			h.await(1, cutting)
+			if m.phase == sim.PhasePrefillEnding || m.cut {
+				h.release() // else nobody could give the blocks back
+			}
+			if err := <-h.answer; err == nil || !strings.Contains(err.Error(), "shutting_down") {
+				t.Errorf("the client got %v", err)
+			}
+			if code := h.exit(); code != exitFailure {
+				t.Errorf("exit code %d", code)
+			}
+			h.release()
+			h.expectFreed(0)
+		})
+	}
+}
+
+func TestKillStrandsOnlyWhatDecodeDoesNotKnow(t *testing.T) {
+	for _, m := range moments() {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			h := hold(t, m, 2*time.Second)
+			h.process.signal(h.serving(1), syscall.SIGKILL)
+			h.exit()
+			if m.cut {
+				// What it holds, and what it has not accepted yet, must not reach D any more.
+				if err := h.relay.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			h.release()
+			if err := <-h.answer; err == nil {
+				t.Error("the client got a whole answer")
+			}
+			h.expectFreed(m.orphans)
+		})
+	}
+}
+
+func TestThirdTermEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	h := hold(t, moments()[0], 0)
+	pid := h.serving(1)
+	h.process.signal(pid, syscall.SIGTERM)
+	h.await(1, draining)
+	h.process.signal(pid, syscall.SIGTERM)
+	h.await(1, cutting)
+	h.process.signal(pid, syscall.SIGTERM)
+	if code := h.exit(); code != exitFailure {
+		t.Errorf("exit code %d", code)
+	}
+	h.gone()
+	if got := strings.Join(h.others, "\n"); got != "xpyd: ended by a third signal" {
+		t.Errorf("it said %q", got)
+	}
+	if err := <-h.answer; err == nil {
+		t.Error("the client got a whole answer")
+	}
+}
+
+// A process that drains is not killed by HUP or USR2, as it would be by their default.
+func TestHupAndUsr2WhileDraining(t *testing.T) {
+	t.Parallel()
+	h := hold(t, moments()[5], 0)
+	pid := h.serving(1)
+	h.process.signal(pid, syscall.SIGTERM)
+	h.await(1, draining)
+	h.process.signal(pid, syscall.SIGHUP)
+	h.process.signal(pid, syscall.SIGUSR2)
+	h.release()
+	if err := <-h.answer; err != nil {
+		t.Error(err)
+	}
+	if code := h.exit(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// While timeouts.drain_delay runs, readiness is off and clients are served, their
+// connections closed after each answer.
+func TestDrainDelayMovesKeptClientsAway(t *testing.T) {
+	t.Parallel()
+	engP, engD := pairOfEngines(t, -1)
+	p := serveProcess(t, urls(engP), urls(engD), "--timeouts-drain-delay", "1s")
+	c := &client{addr: p.addr, kept: true}
+	t.Cleanup(c.close)
+	if closing, err := c.ask("before", 3, false); err != nil || closing {
+		t.Fatalf("closing %v, %v", closing, err)
+	}
+	p.signal(p.serving(1), syscall.SIGTERM)
+	p.await(1, draining)
+	if status, _ := p.get(p.addr, "/readyz"); status != http.StatusServiceUnavailable {
+		t.Errorf("readiness %d", status)
+	}
+	for _, stream := range []bool{false, true} {
+		if closing, err := c.ask(fmt.Sprintf("stream %v", stream), 3, stream); err != nil || !closing {
+			t.Errorf("closing %v, %v", closing, err)
+		}
+	}
+	if code := p.exit(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}

@@ -1,0 +1,136 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"xpyd/config"
+	"xpyd/sim"
+)
+
+func newSimCmd() *cobra.Command {
+	o := sim.Options{}
+	var fast, caching, uncached bool
+	var fault string
+	cmd := &cobra.Command{
+		Use:   "sim",
+		Short: "Run one simulated vLLM engine, for tests and trials without a GPU",
+		Long: `sim runs one simulated vLLM engine, for tests and trials without a GPU. Each request is
+one line of JSON on standard error. An answer is a function of its prompt; one from blocks
+that were another prompt's, or freed before they were pulled, says WRONG-KV.
+
+Beside vLLM's routes it serves, without a key:
+  GET  /sim/ledger    KV blocks that are pinned now ("pinned"), for whom, and how others became
+                      free: read, abort, reject, lease; "stale_reads" counts handles used twice or too late
+  GET  /sim/requests  what it was asked
+  POST /sim/fault     a fault as in --fault, as a JSON string: '"status=503"'; '{}' ends it
+  POST /sim/restart   dies and comes back with a new engine id`,
+		Example: "  xpyd sim --role prefill --listen 127.0.0.1:8100 --side-channel 127.0.0.1:5600\n" +
+			"  xpyd sim --role decode --listen 127.0.0.1:8200 --fast",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if fast {
+				o = fastSim(o, cmd.Flags())
+			}
+			o.NoPrefixCaching = uncached || !caching
+			o.Log = cmd.ErrOrStderr()
+			return runSim(cmd.Context(), o, fault, cmd.OutOrStdout())
+		},
+	}
+	addSimFlags(cmd.Flags(), &o)
+	cmd.Flags().BoolVar(&fast, "fast", false, "no time for prefill, transfer and tokens, unless their flags are given")
+	cmd.Flags().BoolVar(&caching, "prefix-caching", true, "find prompts' first blocks in the cache when they have been computed before")
+	cmd.Flags().BoolVar(&uncached, "no-prefix-caching", false, "the same as --prefix-caching=false")
+	cmd.Flags().StringVar(&fault, "fault", "", `misbehave, as in "die@17:rst", "status=503", "slow-accept=1s", "random=0.1,42" (a tenth of the requests, by seed)`)
+	return cmd
+}
+
+func addSimFlags(f *pflag.FlagSet, o *sim.Options) {
+	f.StringVar(&o.Name, "name", "", "name in log lines and fault markers (default the role)")
+	f.StringVar((*string)(&o.Role), "role", "both", "prefill, decode, or both: a plain engine without a KV connector")
+	f.StringVar(&o.Listen, "listen", "127.0.0.1:8000", "host:port of the HTTP side")
+	f.StringVar(&o.SideChannel, "side-channel", "127.0.0.1:0", "host:port of the KV side channel")
+	f.StringVar(&o.Model, "model", "sim", "served model name")
+	f.StringVar(&o.Version, "vllm-version", "0.32.0", "what /version answers; below 0.32 a rejected request keeps the blocks pinned")
+	f.IntVar(&o.BlockSize, "block-size", 16, "tokens a KV block")
+	f.IntVar(&o.NumBlocks, "num-blocks", 8192, "KV blocks")
+	f.IntVar(&o.MaxSeqs, "max-num-seqs", 64, "sequences that run at once")
+	f.IntVar(&o.MaxModelLen, "max-model-len", 0, "tokens of prompt and answer together (default 32768, or what the blocks hold)")
+	f.Float64Var(&o.PrefillTokensPerSecond, "prefill-speed", 20000, "prompt tokens computed a second, one prompt after the other")
+	f.IntVar(&o.MaxBatchedTokens, "max-num-batched-tokens", 2048, "tokens of a prompt computed at once, while running answers wait; -1: requests do not slow each other")
+	f.DurationVar(&o.TransferPerBlock, "transfer-per-block", 50*time.Microsecond, "time to pull one KV block")
+	f.DurationVar(&o.TokenLatency, "token-latency", 15*time.Millisecond, "time between two tokens")
+	f.DurationVar(&o.AbortWindow, "abort-window", 3*time.Millisecond, "last part of a prefill, in which an abort strands its blocks")
+	f.DurationVar(&o.Lease, "lease", 30*time.Second, "how long a finished prefill's blocks wait for a reader")
+	f.StringVar(&o.ToolCallParser, "tool-call-parser", "", `"hermes": answer with tool calls where the request wants them; without it such requests are refused`)
+	f.BoolVar(&o.Bidirectional, "bidirectional-kv", false, "a decode engine keeps the blocks of what it has answered for 480s, and describes them in its answers")
+	f.StringVar(&o.LoadFailure, "load-failure", "fail", "what follows a failed KV pull: fail or recompute")
+	f.DurationVar(&o.HandshakeTimeout, "handshake-timeout", 5*time.Second, "how long an unknown prefill engine is tried")
+	f.DurationVar(&o.KeepAlive, "keep-alive", 5*time.Second, "idle HTTP connections close after it")
+	f.StringVar(&o.APIKey, "api-key", "", "key that /v1 requests must carry as a bearer token")
+}
+
+// fastSim takes the time out of every speed that was not asked for by its flag.
+func fastSim(o sim.Options, f *pflag.FlagSet) sim.Options {
+	if !f.Changed("prefill-speed") {
+		o.PrefillTokensPerSecond = math.Inf(1)
+	}
+	if !f.Changed("transfer-per-block") {
+		o.TransferPerBlock = -1
+	}
+	if !f.Changed("token-latency") {
+		o.TokenLatency = -1
+	}
+	return o
+}
+
+// runSim serves until ctx ends.
+func runSim(ctx context.Context, o sim.Options, fault string, out io.Writer) (err error) {
+	if err := o.Validate(); err != nil {
+		return config.UsageError{Err: err}
+	}
+	var f sim.Fault
+	if fault != "" {
+		if f, err = sim.ParseFault(fault); err != nil {
+			return config.UsageError{Err: err}
+		}
+	}
+	e, err := sim.Start(o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	if err := e.SetFault(f); err != nil {
+		return err
+	}
+	line := fmt.Sprintf("sim %s ready: %s, model %s", e.Name(), e.URL(), o.Model)
+	if side := e.SideChannelAddr(); side != "" {
+		line += ", side channel " + side
+	}
+	if _, err := fmt.Fprintln(out, line); err != nil {
+		return fmt.Errorf("tell that sim %s is ready: %w", e.Name(), err)
+	}
+	return awaitSim(ctx, e)
+}
+
+// awaitSim waits for the end of ctx, or of an engine that is not being restarted.
+func awaitSim(ctx context.Context, e *sim.Engine) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-e.Died():
+		}
+		select {
+		case <-e.Died(): // which waits for a restart
+			return fmt.Errorf("sim %s died: EngineCore encountered an issue", e.Name())
+		default:
+		}
+	}
+}

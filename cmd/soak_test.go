@@ -1,0 +1,82 @@
+package cmd
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"xpyd/tools/bench"
+)
+
+// shortSoak is a run that a test can wait for, with this test's binary as the proxy.
+func shortSoak(t *testing.T, settings map[string]any) bench.SoakOptions {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bench.SoakOptions{
+		Duration: 4 * time.Second, Streams: 12, Events: 10, Seed: 1, Artefacts: t.TempDir(),
+		Serve: []string{"env", actAsXpyd + "=1", self, "serve"}, Settings: settings,
+	}
+}
+
+// Four seconds hold every stage: faults, reloads, hand-overs.
+func TestSoakOfAMoment(t *testing.T) {
+	if !inOwnProcess(t) {
+		return
+	}
+	o := shortSoak(t, nil)
+	var out bytes.Buffer
+	if err := bench.Soak(t.Context(), o, &out); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	for _, want := range []string{"nothing lost, nothing leaked", "kill", "hand-over", "reload failed", "I10 logs     ok"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("report lacks %q:\n%s", want, &out)
+		}
+	}
+	if left, err := os.ReadDir(o.Artefacts); err != nil || len(left) > 0 {
+		t.Errorf("a good run leaves %v, error %v", left, err)
+	}
+}
+
+// A proxy that cuts requests short fails them where nothing is wrong with any engine: the
+// soak must say so, fail, and leave what is needed to look into it.
+func TestSoakFailsAndKeepsTheEvidence(t *testing.T) {
+	if !inOwnProcess(t) {
+		return
+	}
+	o := shortSoak(t, map[string]any{"timeouts": map[string]any{"request": "200ms"}})
+	var out bytes.Buffer
+	err := bench.Soak(t.Context(), o, &out)
+	if err == nil || !strings.Contains(out.String(), "requests that fail in stage standard") {
+		t.Fatalf("error %v\n%s", err, &out)
+	}
+	if !strings.Contains(out.String(), "I1 outcomes  BROKEN") || strings.Contains(out.String(), "nothing lost") {
+		t.Errorf("report:\n%s", &out)
+	}
+	var verdict struct {
+		Seed     uint64
+		Breaches []struct{ What, First string }
+	}
+	text, err := os.ReadFile(filepath.Join(o.Artefacts, "verdict.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &verdict)
+	}
+	if err != nil || verdict.Seed != 1 || len(verdict.Breaches) == 0 {
+		t.Errorf("verdict %+v, error %v", verdict, err)
+	}
+	for name, want := range map[string]string{
+		"faults.jsonl": `"kind":"kill"`, "proxy.log": `"message":"serving"`,
+		"goroutines-end.txt": "goroutine profile", "metrics-end.txt": "xpyd_in_flight",
+	} {
+		if text, err := os.ReadFile(filepath.Join(o.Artefacts, name)); err != nil || !bytes.Contains(text, []byte(want)) {
+			t.Errorf("%s holds no %s, error %v", name, want, err)
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+
+	"xpyd/router"
+)
+
+// maxListed bounds what one log line names: a whole rack may come with one reload.
+const maxListed = 64
+
+// poolChange is what a reload did to one pool.
+type poolChange struct {
+	added, removed []string // URLs
+	reweighted     []string // URL and both weights
+}
+
+// comparePools tells two validated lists of a pool's entries apart.
+func comparePools(was, now []string) (c poolChange) {
+	before, after := weights(was), weights(now)
+	for _, entry := range now {
+		url, weight, _ := router.ParseEntry(entry)
+		old, stays := before[url]
+		switch {
+		case !stays:
+			c.added = append(c.added, url)
+		case old != weight:
+			c.reweighted = append(c.reweighted, fmt.Sprintf("%s %v -> %v", url, old, weight))
+		}
+	}
+	for _, entry := range was {
+		if url, _, _ := router.ParseEntry(entry); after[url] == 0 {
+			c.removed = append(c.removed, url)
+		}
+	}
+	return c
+}
+
+func weights(entries []string) map[string]float64 {
+	by := map[string]float64{}
+	for _, entry := range entries {
+		url, weight, _ := router.ParseEntry(entry)
+		by[url] = weight
+	}
+	return by
+}
+
+// Changes says what differs between two configurations, an entry for each backend and key,
+// for a log line. No value of a secret is in it.
+func Changes(was, now Config) (joined, left int, list []string) {
+	for _, pool := range []struct {
+		role     string
+		was, now []string
+	}{{"prefill", was.Router.Prefill, now.Router.Prefill}, {"decode", was.Router.Decode, now.Router.Decode}} {
+		c := comparePools(pool.was, pool.now)
+		joined, left = joined+len(c.added), left+len(c.removed)
+		for _, kind := range []struct {
+			what string
+			of   []string
+		}{{"added", c.added}, {"removed", c.removed}, {"weight of", c.reweighted}} {
+			for _, s := range kind.of {
+				list = append(list, pool.role+": "+kind.what+" "+s)
+			}
+		}
+	}
+	// Without a policy of its own decode has one that other keys choose.
+	if old, policy := was.Router.ChosenDecodePolicy(), now.Router.ChosenDecodePolicy(); old != policy {
+		list = append(list, "decode_policy: "+old+" -> "+policy)
+	}
+	changed := ChangedKeys(was, now)
+	for _, k := range configKeys() {
+		switch {
+		case k.path == "prefill" || k.path == "decode" || k.path == "decode_policy" || !slices.Contains(changed, k.path):
+		case k.secret():
+			list = append(list, k.path)
+		default:
+			list = append(list, fmt.Sprintf("%s: %s -> %s", k.path, orNone(k.text(was)), orNone(k.text(now))))
+		}
+	}
+	if len(list) == 0 {
+		list = []string{"nothing changed"}
+	}
+	if more := len(list) - maxListed; more > 0 {
+		list = append(list[:maxListed], fmt.Sprintf("%d more", more))
+	}
+	return joined, left, list
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}

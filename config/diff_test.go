@@ -1,0 +1,23 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// Values of secrets are not told, and a rack that comes at once makes no endless line.
+func TestChangesAreFitForTheLog(t *testing.T) {
+	was, now := Default(), Default()
+	now.APIKeys, now.BackendAPIKey = []string{"sesame"}, "sesame"
+	if _, _, list := Changes(was, now); !slices.Equal(list, []string{"api_keys", "backend_api_key"}) {
+		t.Errorf("%q", list)
+	}
+	for i := range 1000 {
+		now.Router.Decode = append(now.Router.Decode, fmt.Sprint("http://d:", i+1))
+	}
+	joined, left, list := Changes(was, now)
+	if joined != 1000 || left != 0 || len(list) != maxListed+1 || list[maxListed] != fmt.Sprint(1002-maxListed, " more") {
+		t.Errorf("%d joined, %d left, %d entries to %q", joined, left, len(list), list[len(list)-1])
+	}
+}

@@ -1,0 +1,55 @@
+package config
+
+import (
+	"slices"
+	"strings"
+)
+
+// notPassed are the headers that headers.pass may not name, in lower case, with the reason.
+var notPassed = map[string]string{
+	"authorization": "always goes on, or backend_api_key in its place; remove it",
+	"user-agent":    "always goes on; remove it",
+	"traceparent":   "always goes on; remove it",
+	"tracestate":    "always goes on; remove it",
+
+	"x-request-id":     ownHeader,
+	"host":             ownHeader,
+	"content-type":     ownHeader,
+	"content-length":   ownHeader,
+	"content-encoding": ownHeader,
+	"accept-encoding":  ownHeader,
+	"expect":           ownHeader,
+
+	"connection":          ofConnection,
+	"proxy-connection":    ofConnection,
+	"keep-alive":          ofConnection,
+	"te":                  ofConnection,
+	"trailer":             ofConnection,
+	"transfer-encoding":   ofConnection,
+	"upgrade":             ofConnection,
+	"http2-settings":      ofConnection,
+	"proxy-authenticate":  ofConnection,
+	"proxy-authorization": ofConnection,
+}
+
+const (
+	ownHeader    = "is written by xpyd itself; remove it"
+	ofConnection = "is about one connection and never goes on; remove it"
+)
+
+// checkPassed: a header that no request can have would be a setting that does nothing, and one
+// that xpyd writes itself would stand there twice, or end a request where the engine sees no end.
+func (c *Config) checkPassed() error {
+	for i, name := range c.Headers.Pass {
+		low := strings.ToLower(name)
+		switch why := notPassed[low]; {
+		case !isToken(name):
+			return invalid("headers.pass", name, "is no name of a header; try X-Session-ID")
+		case why != "":
+			return invalid("headers.pass", name, why)
+		case slices.ContainsFunc(c.Headers.Pass[:i], func(o string) bool { return strings.ToLower(o) == low }):
+			return invalid("headers.pass", name, "stands there twice; remove one")
+		}
+	}
+	return nil
+}

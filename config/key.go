@@ -1,0 +1,378 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// key is one setting. Its three names come from its path in the configuration:
+// timeouts.stream_idle, --timeouts-stream-idle, XPYD_TIMEOUTS_STREAM_IDLE.
+type key struct {
+	path  string
+	index []int // of the field in config, for reflect's FieldByIndex
+	def   any   // the default
+}
+
+// configKeys walks the defaults, in the order of the structs.
+func configKeys() []key { return appendKeys(nil, "", nil, reflect.ValueOf(Default())) }
+
+func appendKeys(keys []key, prefix string, index []int, v reflect.Value) []key {
+	for i := range v.NumField() {
+		name, opts, _ := strings.Cut(v.Type().Field(i).Tag.Get("mapstructure"), ",")
+		if name == "-" {
+			continue // not set by operators
+		}
+		at := append(slices.Clone(index), i)
+		switch {
+		case opts == "squash":
+			keys = appendKeys(keys, prefix, at, v.Field(i))
+		case v.Field(i).Kind() == reflect.Struct:
+			keys = appendKeys(keys, prefix+name+".", at, v.Field(i))
+		default:
+			keys = append(keys, key{path: prefix + name, index: at, def: v.Field(i).Interface()})
+		}
+	}
+	return keys
+}
+
+// flag is the flag's name. Client keys are given one by one, so theirs is singular.
+func (k key) flag() string {
+	if k.path == "api_keys" {
+		return "api-key"
+	}
+	return strings.NewReplacer(".", "-", "_", "-").Replace(k.path)
+}
+
+func (k key) env() string {
+	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(k.path, ".", "_"))
+}
+
+// names are the ways to set the key, for error messages.
+func (k key) names() string { return fmt.Sprintf("(flag --%s, %s)", k.flag(), k.env()) }
+
+func (k key) isBool() bool { return k.unit() == "bool" }
+
+// isKey: the setting is an API key, or the file of one.
+func (k key) isKey() bool { return strings.Contains(k.path, "api_key") }
+
+// secret: the value must not be shown anywhere.
+func (k key) secret() bool { return k.path == "api_keys" || k.path == "backend_api_key" }
+
+// fileKey names the key of the file that may hold a secret instead.
+func (k key) fileKey() string { return strings.TrimSuffix(k.path, "s") + "_file" }
+
+// unit says what the value is, for help, tables and messages.
+func (k key) unit() string {
+	switch k.def.(type) {
+	case time.Duration:
+		return "duration"
+	case int64:
+		return "size"
+	case int:
+		return "count"
+	case float64:
+		return "share"
+	case bool:
+		return "bool"
+	case []string:
+		return "list"
+	default:
+		return "string"
+	}
+}
+
+// ChangedKeys are the paths of the keys whose values differ in a and b.
+func ChangedKeys(a, b Config) []string {
+	var paths []string
+	for _, k := range configKeys() {
+		x, y := reflect.ValueOf(a).FieldByIndex(k.index), reflect.ValueOf(b).FieldByIndex(k.index)
+		if !reflect.DeepEqual(x.Interface(), y.Interface()) {
+			paths = append(paths, k.path)
+		}
+	}
+	return paths
+}
+
+// defaultText is the default as an operator would write it.
+func (k key) defaultText() string { return valueText(k.def) }
+
+// text is the key's value in c, as an operator would write it.
+func (k key) text(c Config) string {
+	return valueText(reflect.ValueOf(c).FieldByIndex(k.index).Interface())
+}
+
+func valueText(v any) string {
+	switch d := v.(type) {
+	case time.Duration:
+		return durationText(d)
+	case int64:
+		return SizeText(d)
+	case []string:
+		return strings.Join(d, ",")
+	default:
+		return fmt.Sprint(d)
+	}
+}
+
+// durationText is d without the "0s" tails of Duration.String: 5m0s is 5m.
+func durationText(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// lookup finds the highest-ranking source that sets the key: flag, environment, file.
+func (k key) lookup(fs *pflag.FlagSet, environ []string, file map[string]any) (any, bool) {
+	if f := fs.Lookup(k.flag()); f != nil && f.Changed {
+		return f.Value.(*flagValue).raw, true
+	}
+	if v, ok := findEnv(environ, k.env()); ok {
+		return v, true
+	}
+	v, ok := file[k.path]
+	if v == "" && k.isKey() {
+		return nil, false // as configs/default.yaml shows a key that is not set
+	}
+	return v, ok
+}
+
+// set parses raw, a text of flag or environment or a value of the file, into the
+// field of c.
+func (k key) set(c *Config, raw any) error {
+	if s, ok := raw.(string); ok && strings.TrimSpace(s) == "" && k.isKey() {
+		// An empty variable in a unit or compose file must not switch keys off.
+		return fmt.Errorf("%s is set but empty; give a key or leave it unset %s", k.path, k.names())
+	}
+	v, err := k.parse(raw)
+	if err != nil && (k.secret() || k.unit() == "list") { // a list may hold URLs with passwords
+		return fmt.Errorf("%s: %w %s", k.path, err, k.names())
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %q %w %s", k.path, fmt.Sprint(raw), err, k.names())
+	}
+	reflect.ValueOf(c).Elem().FieldByIndex(k.index).Set(reflect.ValueOf(v))
+	return nil
+}
+
+// parse returns raw as the key's Go type. Errors follow the value in the message.
+func (k key) parse(raw any) (any, error) {
+	switch k.unit() {
+	case "list":
+		return parseList(raw)
+	case "string":
+		if s, ok := raw.(string); ok {
+			return s, nil
+		}
+		return nil, errors.New("must be a text; put it in quotes")
+	}
+	s, ok := scalarText(raw)
+	if !ok {
+		return nil, fmt.Errorf("must be one value, a %s", k.unit())
+	}
+	switch k.unit() {
+	case "duration":
+		return parseDuration(s)
+	case "size":
+		return parseSize(s)
+	case "count":
+		n, err := strconv.Atoi(s)
+		return n, orMessage(err, "must be a whole number")
+	case "share":
+		f, err := strconv.ParseFloat(s, 64)
+		return f, orMessage(err, "must be a number such as 0.25")
+	default:
+		b, err := strconv.ParseBool(s)
+		return b, orMessage(err, "must be true or false")
+	}
+}
+
+func orMessage(err error, message string) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(message)
+}
+
+// scalarText writes a scalar of any file format as a flag would hold it.
+func scalarText(raw any) (string, bool) {
+	switch v := raw.(type) {
+	case string:
+		return strings.TrimSpace(v), true
+	case float64: // JSON knows no other number
+		return strconv.FormatFloat(v, 'f', -1, 64), true
+	case bool, int, int64, uint64:
+		return fmt.Sprint(v), true
+	default:
+		return "", false
+	}
+}
+
+// parseList takes a list of the file or a text with commas; no entry may be empty.
+func parseList(raw any) ([]string, error) {
+	var list []string
+	switch v := raw.(type) {
+	case string:
+		if strings.TrimSpace(v) == "" {
+			return nil, nil
+		}
+		list = strings.Split(v, ",")
+	case []any:
+		for _, e := range v {
+			s, ok := e.(string)
+			if !ok {
+				return nil, errors.New("must be a list of texts; put each in quotes")
+			}
+			list = append(list, s)
+		}
+	default:
+		return nil, errors.New("must be a list")
+	}
+	for i := range list {
+		if list[i] = strings.TrimSpace(list[i]); list[i] == "" {
+			return nil, errors.New("has an empty entry; remove it")
+		}
+	}
+	return list, nil
+}
+
+func parseDuration(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err == nil {
+		return d, nil
+	}
+	n, numErr := strconv.ParseFloat(s, 64)
+	if numErr == nil && n < 0 {
+		// A unit would not mend it: checkAmounts says what would.
+		return min(time.Duration(max(n, -1e9)*float64(time.Second)), -1), nil
+	}
+	if numErr == nil {
+		return 0, fmt.Errorf("lacks a unit; try %ss or %sms", s, s)
+	}
+	return 0, errors.New("is no duration; try 1s, 250ms or 5m")
+}
+
+// sizeUnits, the largest first; K, M and G alone are refused, as they mean 1000 to some.
+var sizeUnits = [...]struct {
+	name  string
+	bytes int64
+}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
+
+// parseSize reads a number of bytes, plain or with KiB, MiB or GiB.
+func parseSize(s string) (int64, error) {
+	unit := int64(1)
+	digits := s
+	for _, u := range sizeUnits {
+		if d, ok := strings.CutSuffix(s, u.name); ok {
+			digits, unit = strings.TrimSpace(d), u.bytes
+			break
+		}
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n > math.MaxInt64/unit || n < math.MinInt64/unit {
+		return 0, errors.New("is no size; try 33554432, 32MiB or 1GiB")
+	}
+	return n * unit, nil
+}
+
+// SizeText is the shortest exact form that parseSize reads.
+func SizeText(n int64) string {
+	for _, u := range sizeUnits {
+		if n != 0 && n%u.bytes == 0 && u.bytes > 1 {
+			return strconv.FormatInt(n/u.bytes, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// flagValue holds a flag's text until Load parses it, so that a wrong value
+// reads the same from flag, environment and file.
+type flagValue struct {
+	key key
+	raw string
+}
+
+// Set keeps s; a list given twice grows.
+func (f *flagValue) Set(s string) error {
+	if f.raw != "" && f.key.unit() == "list" {
+		s = f.raw + "," + s
+	}
+	f.raw = s
+	return nil
+}
+
+func (f *flagValue) String() string { return f.raw }
+
+// Type is the word that help shows beside the flag.
+func (f *flagValue) Type() string { return f.key.unit() }
+
+// nearest returns the candidate that name is most likely meant for: the one with the fewest
+// edits, no more than a third of name, else one that it is a part or an extension of, by
+// whole words. "": none is near.
+func nearest(name string, candidates []string) string {
+	slices.Sort(candidates)
+	name = strings.ToLower(name)
+	edits := max(1, len(name)/3)
+	best, least := "", edits+3
+	for _, c := range candidates {
+		low := strings.ToLower(c)
+		d := distance(name, low)
+		switch {
+		case d <= edits:
+		case within(name, low):
+			d = edits + 1
+		case within(low, name):
+			d = edits + 2
+		default:
+			continue
+		}
+		if d < least {
+			best, least = c, d
+		}
+	}
+	return best
+}
+
+// within: part is the begin or the end of whole, with a mark between words beside it.
+func within(part, whole string) bool {
+	const marks = ".-_"
+	rest, begins := strings.CutPrefix(whole, part)
+	if begins && rest != "" && strings.ContainsRune(marks, rune(rest[0])) {
+		return true
+	}
+	rest, ends := strings.CutSuffix(whole, part)
+	return ends && rest != "" && strings.ContainsRune(marks, rune(rest[len(rest)-1]))
+}
+
+// distance counts the bytes to insert, delete or replace between a and b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

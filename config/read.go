@@ -1,0 +1,118 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+)
+
+// readTime is what one file of the configuration has to be read.
+const readTime = 10 * time.Second
+
+// readSize is how much of it is read, in bytes.
+const readSize = 4 << 20
+
+// Files reads the files of the configuration, none of which may keep the process from
+// hearing signals: a path may hang, on a mount whose server is gone or a pipe that nobody
+// writes to, and the goroutine that reads it then hangs with it.
+type Files struct {
+	limit time.Duration // for each file
+	// again: they are read not for the first time, or by a successor. What a pipe held is
+	// gone by then; at the start it may stand in for a file, as in --config <(…).
+	again bool
+
+	mu   sync.Mutex
+	hung map[string]bool // paths whose read has not returned
+}
+
+// NewFiles: again is for a reload and for a successor, where a pipe that stood in for a file
+// holds nothing any more.
+func NewFiles(again bool) *Files {
+	return &Files{limit: readTime, again: again, hung: map[string]bool{}}
+}
+
+// unreadError is about a file that was not read in time, which says nothing of its
+// content: starting again may help.
+type unreadError struct{ error }
+
+func (e unreadError) Unwrap() error { return e.error }
+
+// readFile is a file's content and mode.
+type readFile struct {
+	text []byte
+	mode fs.FileMode
+	err  error // does not name the path
+}
+
+// read returns the file once it is there, at the latest when ctx ends or the time is over.
+func (f *Files) read(ctx context.Context, path string) readFile {
+	if !f.begin(path) {
+		return readFile{err: unreadError{errors.New("an earlier read of it still hangs; is its mount well?")}}
+	}
+	done := make(chan readFile, 1)
+	go func() {
+		r := readWhole(path, f.again)
+		f.end(path)
+		done <- r
+	}()
+	late := time.NewTimer(f.limit)
+	defer late.Stop()
+	select {
+	case r := <-done:
+		return r
+	case <-late.C:
+		return readFile{err: unreadError{fmt.Errorf("is not read after %s; is its mount well, or is it a pipe that nobody writes to?", f.limit)}}
+	case <-ctx.Done():
+		return readFile{err: unreadError{errors.New("told to stop before it was read")}}
+	}
+}
+
+// begin is false while an earlier read of the path hangs: each one more would cost a
+// thread.
+func (f *Files) begin(path string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.hung[path] {
+		return false
+	}
+	f.hung[path] = true
+	return true
+}
+
+func (f *Files) end(path string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.hung, path)
+}
+
+// openFile is the opener of who may wait.
+func openFile(path string) readFile { return readWhole(path, false) }
+
+// readWhole may hang. regular refuses all but regular files, before it opens them.
+func readWhole(path string, regular bool) readFile {
+	info, err := os.Stat(path)
+	if err != nil {
+		return readFile{err: fileError(err)}
+	}
+	if regular && !info.Mode().IsRegular() && !info.IsDir() {
+		return readFile{err: errors.New("is no regular file, and so can be read at the start only; to reload or hand over, give a file")}
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return readFile{err: fileError(err)}
+	}
+	defer func() { _ = file.Close() }()
+	text, err := io.ReadAll(io.LimitReader(file, readSize+1))
+	if err != nil {
+		return readFile{err: fileError(err)}
+	}
+	if len(text) > readSize {
+		return readFile{err: fmt.Errorf("is larger than %s", SizeText(readSize))}
+	}
+	return readFile{text: text, mode: info.Mode()}
+}

@@ -1,0 +1,19 @@
+package config
+
+import (
+	"testing"
+)
+
+// An engine in both pools, however it is written, is refused.
+func TestOneEngineInBothPools(t *testing.T) {
+	const want = `config: prefill and decode: "http://p.example:80" stands in both, and no engine can pull KV blocks from itself; ` +
+		`leave it in one, an engine without partners in decode (flag --prefill, XPYD_PREFILL) (flag --decode, XPYD_DECODE)`
+	for _, same := range []string{"http://p.example:80", "http://P.Example", "http://p.example/", "HTTP://p.example:80/", "http://p.example weight=2"} {
+		args := []string{"--prefill", "http://other:1,http://p.example", "--decode", "http://d:1", "--decode", same}
+		_, err := load(t, args, nil)
+		checkUsage(t, err, want)
+	}
+	if _, err := load(t, []string{"--prefill", "http://p.example:1", "--decode", "http://p.example:2"}, nil); err != nil {
+		t.Errorf("two engines of a host: %v", err)
+	}
+}

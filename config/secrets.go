@@ -1,0 +1,102 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// readKeyFiles adds the keys of api_key_file to APIKeys and puts that of
+// backend_api_key_file into BackendAPIKey. credentials is the directory of systemd's
+// LoadCredential, "" for none. No error shows a key.
+func (c *Config) readKeyFiles(open opener, credentials string) error {
+	if c.APIKeyFile != "" {
+		keys, err := readKeys("api_key_file", c.APIKeyFile, open, credentials)
+		if err != nil {
+			return err
+		}
+		c.APIKeys = slices.Concat(c.APIKeys, keys)
+	}
+	if c.BackendAPIKey != "" && c.BackendAPIKeyFile != "" {
+		return fmt.Errorf("backend_api_key_file: backend_api_key is set as well; give one of them %s", key{path: "backend_api_key_file"}.names())
+	}
+	if c.BackendAPIKeyFile != "" {
+		keys, err := readKeys("backend_api_key_file", c.BackendAPIKeyFile, open, credentials)
+		if err != nil {
+			return err
+		}
+		if len(keys) > 1 {
+			return invalid("backend_api_key_file", c.BackendAPIKeyFile, fmt.Sprintf("holds %d keys; leave one", len(keys)))
+		}
+		c.BackendAPIKey = keys[0]
+	}
+	for i, k := range c.APIKeys {
+		if !sendable(k) {
+			return fmt.Errorf("api_keys: key %d holds a space or a character that no header carries; use visible ASCII %s", i+1, key{path: "api_keys"}.names())
+		}
+	}
+	if c.BackendAPIKey != "" && !sendable(c.BackendAPIKey) {
+		return fmt.Errorf("backend_api_key: holds a space or a character that no header carries; use visible ASCII %s", key{path: "backend_api_key"}.names())
+	}
+	return nil
+}
+
+// readKeys returns at least one key: an empty file would open the door to everybody.
+func readKeys(path, file string, open opener, credentials string) ([]string, error) {
+	read := open(file)
+	var unread unreadError
+	if errors.As(read.err, &unread) {
+		return nil, fmt.Errorf("%s: %q %w", path, file, read.err)
+	}
+	if read.err != nil {
+		return nil, invalid(path, file, fmt.Sprintf("cannot be read: %s; give a file that this user may read", read.err))
+	}
+	if err := checkKeyMode(path, file, read.mode, credentials); err != nil {
+		return nil, err
+	}
+	var keys []string
+	for line := range strings.Lines(string(read.text)) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			keys = append(keys, line)
+		}
+	}
+	if len(keys) == 0 {
+		return nil, invalid(path, file, "holds no key; write one a line")
+	}
+	return keys, nil
+}
+
+func checkKeyMode(path, file string, mode fs.FileMode, credentials string) error {
+	if openTo(file, mode, credentials) != 0 {
+		return invalid(path, file, fmt.Sprintf("may be read by others (mode %04o); run chmod 600 %s", mode.Perm(), file))
+	}
+	return nil
+}
+
+// openTo is the part of the mode that lets others than the owner in.
+func openTo(file string, mode fs.FileMode, credentials string) fs.FileMode {
+	open := mode.Perm() & 0o077
+	if credentials != "" && filepath.Dir(filepath.Clean(file)) == filepath.Clean(credentials) {
+		open &^= 0o070 // systemd lets the service in by an ACL, whose mask shows as group bits
+	}
+	return open
+}
+
+// openSecrets are the keys that stand in a configuration file which others may read. Unlike
+// a file of keys it is often meant to be read, so this is no more than a warning.
+func openSecrets(keys []key, values map[string]any, file string, open fs.FileMode) (found []string) {
+	for _, k := range keys {
+		if given := values[k.path]; open != 0 && k.secret() && given != nil && fmt.Sprint(given) != "" && fmt.Sprint(given) != "[]" {
+			found = append(found, fmt.Sprintf("%s: stands in %s, which others may read; run chmod 600 %s, or put it into a file of its own, %s", k.path, file, file, k.fileKey()))
+		}
+	}
+	return found
+}
+
+// sendable: visible ASCII, so that the key fits a header and no line break slips in.
+func sendable(k string) bool {
+	return k != "" && !strings.ContainsFunc(k, func(r rune) bool { return r <= ' ' || r > '~' })
+}

@@ -1,0 +1,289 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"xpyd/kvparams"
+	"xpyd/router"
+)
+
+// mayBeZero are the durations and sizes for which 0 means "do not wait" or "none"; any
+// other 0 would fail every request.
+var mayBeZero = [...]string{
+	"timeouts.prefill_abort_grace", "timeouts.decode_abort_grace",
+	"timeouts.drain_delay", "timeouts.drain", "kv.lease_margin",
+	"health.slow_start", "log.flush", "routing.poll", "routing.prefix_memory",
+}
+
+// aboveZero are the counts that 0 would make meaningless; of any other it switches a
+// cap or a rule off.
+var aboveZero = [...]string{"health.fall", "health.rise"}
+
+// validate checks what each field alone and some together must hold, and writes the
+// backends in their one form, http://host:port.
+func (c *Config) validate() error {
+	for _, check := range []func() error{
+		c.checkAddresses, c.checkPools, c.checkAffinity, c.checkPassed, c.checkAmounts, c.checkTogether, c.checkChoices,
+	} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// invalid names the field, the value and the fix.
+func invalid(path, value, fix string) error {
+	return fmt.Errorf("%s: %q %s %s", path, value, fix, key{path: path}.names())
+}
+
+func (c *Config) checkAddresses() error {
+	if err := checkAddress("listen", c.Listen, ":8080"); err != nil {
+		return err
+	}
+	if c.Admin == "" {
+		return nil
+	}
+	if err := checkAddress("admin", c.Admin, "127.0.0.1:8081"); err != nil {
+		return err
+	}
+	if c.Admin == c.Listen && !strings.HasSuffix(c.Admin, ":0") {
+		return invalid("admin", c.Admin, "is the data port too; give it a port of its own")
+	}
+	return nil
+}
+
+func checkAddress(path, addr, example string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return invalid(path, addr, "must be host:port; try "+example)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return invalid(path, addr, "must end in a port, 0 to 65535; try "+example)
+	}
+	return nil
+}
+
+func (c *Config) checkPools() error {
+	if err := normalizePool("prefill", c.Router.Prefill); err != nil {
+		return err
+	}
+	if err := normalizePool("decode", c.Router.Decode); err != nil {
+		return err
+	}
+	if len(c.Router.Decode) == 0 {
+		return fmt.Errorf("decode: needs at least one backend; try --decode http://127.0.0.1:8200 %s", key{path: "decode"}.names())
+	}
+	return c.checkRoles()
+}
+
+// checkRoles: an engine in both pools would be told to pull blocks from itself. Entries
+// that differ in case, a slash at the end or the default port are one by now.
+func (c *Config) checkRoles() error {
+	for _, prefill := range c.Router.Prefill {
+		base, _, _ := strings.Cut(prefill, " ")
+		for _, decode := range c.Router.Decode {
+			if other, _, _ := strings.Cut(decode, " "); other == base {
+				return fmt.Errorf("prefill and decode: %q stands in both, and no engine can pull KV blocks from itself; leave it in one, an engine without partners in decode %s %s",
+					base, key{path: "prefill"}.names(), key{path: "decode"}.names())
+			}
+		}
+	}
+	return nil
+}
+
+// normalizePool rewrites each entry of the pool to http://host:port, with its weight
+// behind it where that is not 1.
+func normalizePool(path string, pool []string) error {
+	bases := make([]string, len(pool))
+	for i, entry := range pool {
+		raw, _, _ := strings.Cut(entry, " ")
+		base, err := backendURL(path, raw)
+		if err != nil {
+			return err
+		}
+		if slices.Contains(bases[:i], base) {
+			return invalid(path, base, "stands there twice; remove one")
+		}
+		_, weight, err := router.ParseEntry(base + strings.TrimPrefix(entry, raw))
+		if err != nil {
+			return invalid(path, showEntry(base, strings.TrimPrefix(entry, raw)), err.Error())
+		}
+		bases[i], pool[i] = base, router.FormatEntry(base, weight)
+	}
+	return nil
+}
+
+// showEntry is an entry of a pool with what stands behind its URL, as far as that is meant
+// for a weight: anything else may be another URL, with a password.
+func showEntry(base, rest string) string {
+	words := strings.Fields(rest)
+	if len(words) == 0 || !strings.HasPrefix(words[0], "weight=") {
+		return base
+	}
+	return base + " " + showURL(words[0])
+}
+
+// checkAffinity: a header that no request can have would be a setting that does nothing.
+func (c *Config) checkAffinity() error {
+	for _, name := range c.Router.Affinity.Headers {
+		if !isToken(name) {
+			return invalid("affinity.headers", name, "is no name of a header; try X-Session-ID")
+		}
+	}
+	return nil
+}
+
+// isToken: letters, digits and the marks that RFC 9110 allows in a name.
+func isToken(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		letter := r|0x20 >= 'a' && r|0x20 <= 'z'
+		return !letter && (r < '0' || r > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+	})
+}
+
+func backendURL(path, raw string) (string, error) {
+	const example = "http://127.0.0.1:8100"
+	shown := showURL(raw)
+	if !strings.Contains(raw, "://") {
+		return "", invalid(path, shown, "must start with http://; try http://"+shown)
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "", invalid(path, shown, "is no URL; try "+example)
+	}
+	if fix := urlFault(u, example); fix != "" {
+		return "", invalid(path, shown, fix)
+	}
+	port := u.Port()
+	if port == "" {
+		port = "80"
+	}
+	return "http://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port), nil
+}
+
+// urlFault says what keeps u from being the base URL of a backend; "" is nothing.
+func urlFault(u *url.URL, example string) string {
+	port, err := strconv.Atoi(u.Port())
+	switch {
+	case u.Scheme == "https":
+		return "speaks TLS, which is not supported yet; end TLS beside the engine and give its http:// address"
+	case u.Scheme != "http":
+		return "must start with http://; try " + example
+	case u.User != nil:
+		return "must hold no user or password; use --backend-api-key-file"
+	case u.Hostname() == "":
+		return "lacks a host; try " + example
+	case strings.HasSuffix(u.Host, ":"), u.Port() != "" && (err != nil || port < 1 || port > 65535):
+		return "must have a port from 1 to 65535; try " + example
+	case u.Path != "" && u.Path != "/", u.RawQuery != "", u.ForceQuery, u.Fragment != "":
+		return "must end after host and port; the routes are added"
+	default:
+		return ""
+	}
+}
+
+// showURL cuts what may be a secret off a URL: user, password and query.
+func showURL(raw string) string {
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok {
+		scheme, rest = "", raw
+	}
+	rest = rest[strings.LastIndexByte(rest, '@')+1:]
+	if i := strings.IndexAny(rest, "?#"); i >= 0 {
+		rest = rest[:i]
+	}
+	if !ok {
+		return rest
+	}
+	return scheme + "://" + rest
+}
+
+// checkAmounts: every duration and size is above zero, or not below where zero has a meaning.
+func (c *Config) checkAmounts() error {
+	for _, k := range configKeys() {
+		v := reflect.ValueOf(c).Elem().FieldByIndex(k.index).Interface()
+		least, text := int64(1), ""
+		var n int64
+		switch v := v.(type) {
+		case time.Duration:
+			n, text = int64(v), v.String()
+		case int64:
+			n, text = v, SizeText(v)
+		case int:
+			n, text, least = int64(v), strconv.Itoa(v), 0
+		default:
+			continue
+		}
+		if slices.Contains(mayBeZero[:], k.path) {
+			least = 0
+		}
+		if slices.Contains(aboveZero[:], k.path) {
+			least = 1
+		}
+		switch {
+		case n < least && least == 1:
+			return invalid(k.path, text, "must be above 0; try "+k.defaultText())
+		case n < least:
+			return invalid(k.path, text, "must not be below 0; try "+k.defaultText())
+		}
+	}
+	return nil
+}
+
+// minPrefixMemory has room for some chats; less would only pretend to remember.
+const minPrefixMemory = 1 << 20
+
+// checkTogether is about values that bound each other.
+func (c *Config) checkTogether() error {
+	if c.Limits.BodyBudget < c.Limits.Body {
+		return invalid("limits.body_budget", SizeText(c.Limits.BodyBudget),
+			fmt.Sprintf("must hold one body of limits.body, %s", SizeText(c.Limits.Body)))
+	}
+	if s := c.Limits.ClientShare; !(s > 0 && s <= 1) {
+		return invalid("limits.client_share", strconv.FormatFloat(s, 'f', -1, 64), "must be above 0 and up to 1; try 0.5")
+	}
+	if m := c.Router.Routing.PrefixMemory; m > 0 && m < minPrefixMemory {
+		return invalid("routing.prefix_memory", SizeText(m), "must be 0, or at least "+SizeText(minPrefixMemory))
+	}
+	if c.KV.LeaseMargin >= c.KV.Lease {
+		return invalid("kv.lease_margin", c.KV.LeaseMargin.String(),
+			fmt.Sprintf("must be below kv.lease, %s; try %s", c.KV.Lease, c.KV.Lease/6))
+	}
+	if h := c.Router.Health; h.EjectMax < h.EjectFor {
+		return invalid("health.eject_max", h.EjectMax.String(),
+			fmt.Sprintf("must not be below health.eject_for, %s", h.EjectFor))
+	}
+	if s := c.DecodeOnly.MaxShare; !(s >= 0 && s <= 1) {
+		return invalid("decode_only.max_share", strconv.FormatFloat(s, 'f', -1, 64), "must be from 0 to 1; try 1")
+	}
+	return nil
+}
+
+// checkChoices is about names out of closed sets.
+func (c *Config) checkChoices() error {
+	for _, choice := range []struct {
+		path, value string
+		names       []string
+	}{
+		{"connector", c.Connector, kvparams.Names()},
+		{"prefill_policy", c.Router.PrefillPolicy, router.Policies()},
+		{"decode_policy", c.Router.ChosenDecodePolicy(), router.Policies()},
+		{"pd.mode", c.Router.PD.Mode, router.PDModes()},
+		{"kv.release", c.KV.Release, []string{"auto", "reject", "decode", "off"}},
+		{"log.level", c.Log.Level, []string{"debug", "info", "warn", "error"}},
+		{"log.format", c.Log.Format, []string{"json", "console"}},
+	} {
+		if !slices.Contains(choice.names, choice.value) {
+			return invalid(choice.path, choice.value, "must be one of "+strings.Join(choice.names, ", "))
+		}
+	}
+	return nil
+}

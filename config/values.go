@@ -1,0 +1,92 @@
+package config
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"xpyd/router"
+)
+
+// value is one that a key may have, and what it means.
+type value struct{ name, help string }
+
+// policyValues are in the order of router.Policies.
+var policyValues = []value{
+	{"least_request", "the engine with the fewest requests for its weight"},
+	{"least_tokens", "the engine with the fewest prompt tokens under way for its weight"},
+	{"round_robin", "each engine in its turn, by weight"},
+	{"random", "any engine, by weight"},
+	{"power_of_two", "of two drawn engines the one with fewer requests"},
+	{"power_of_two_tokens", "of two drawn engines the one with fewer prompt tokens under way"},
+	{"consistent_hash", "the same engine for prompts that begin alike, while it has room"},
+	{"prefix", "the engine that is done with the prompt first, by its load and what it has in its prefix cache"},
+	{"cache_aware", "the same as prefix"},
+}
+
+// keyValues are the values of each key that has a closed set of them.
+var keyValues = map[string][]value{
+	"connector":      {{"nixl", "NixlConnector of vLLM"}},
+	"prefill_policy": policyValues,
+	"decode_policy":  policyValues,
+	"pd.mode": {
+		{router.PDAlways, "a prefill of its own for each request that can be split"},
+		{router.PDNever, "decode engines compute all prompts"},
+		{router.PDAuto, "each request goes the way that is expected to be cheaper"},
+	},
+	"kv.release": {
+		{"auto", "as the decode engine's version allows"},
+		{"reject", "by a request that the decode engine refuses, vLLM 0.32 or later"},
+		{"decode", "by a decode of one token, any vLLM"},
+		{"off", "not at all: the blocks wait for the lease"},
+	},
+	"log.level": {
+		{"debug", "all, with each decision's prices"},
+		{"info", "a line for each completion, and changes"},
+		{"warn", "what may need a hand, and completions that failed"},
+		{"error", "what certainly does"},
+	},
+	"log.format": {{"json", "an object a line"}, {"console", "for people"}},
+}
+
+// values are those that the key may have; none where they are no closed set.
+func (k key) values() []value {
+	if k.isBool() {
+		return []value{{"true", ""}, {"false", ""}}
+	}
+	return keyValues[k.path]
+}
+
+// completions are the key's values for shells, each with what it means and whether it is
+// the default.
+func (k key) completions() []cobra.Completion {
+	var all []cobra.Completion
+	for _, v := range k.values() {
+		var about []string
+		if v.help != "" {
+			about = append(about, v.help)
+		}
+		if v.name == k.defaultText() {
+			about = append(about, "the default")
+		}
+		all = append(all, cobra.CompletionWithDesc(v.name, strings.Join(about, "; ")))
+	}
+	if unit := k.unit(); all == nil && k.defaultText() != "" && unit != "string" && unit != "list" {
+		all = append(all, cobra.CompletionWithDesc(k.defaultText(), "the default, a "+unit))
+	}
+	return all
+}
+
+// CompleteValues has shells complete the values of the flags that AddFlags added.
+// Files are offered where a file is meant.
+func CompleteValues(cmd *cobra.Command) {
+	for _, k := range configKeys() {
+		directive := cobra.ShellCompDirectiveNoFileComp
+		if strings.HasSuffix(k.path, "_file") {
+			directive = cobra.ShellCompDirectiveDefault
+		}
+		if err := cmd.RegisterFlagCompletionFunc(k.flag(), cobra.FixedCompletions(k.completions(), directive)); err != nil {
+			panic("BUG: " + err.Error()) // no such flag, or twice
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"xpyd/router"
+)
+
+// Warnings are the settings that others keep from having any effect: nothing is wrong
+// with them, but whoever set them expects something; variables that name no key; doors that
+// stand open; and a lease that the checks are too slow for. One line each.
+func Warnings(c Config) []string {
+	r := c.Router
+	alone, never := len(r.Prefill) == 0, r.PD.Mode == router.PDNever
+	shared := !alone && !never && c.DecodeOnly.Enabled && c.DecodeOnly.MaxShare > 0 && c.DecodeOnly.MaxShare < 1
+	const noPool, noPrefills = "there is no prefill pool", "with pd.mode never no request gets a prefill"
+	var found []string
+	for _, rule := range []struct {
+		idle  bool
+		why   string
+		paths []string
+	}{
+		{alone, noPool, []string{"prefill_policy", "prefill_max_in_flight", "pd.mode", "pd.threshold_tokens", "decode_only.enabled", "decode_only.max_share"}},
+		{never && !alone, noPrefills, []string{"prefill_policy", "prefill_max_in_flight", "pd.threshold_tokens", "decode_only.enabled", "decode_only.max_share"}},
+		{!c.DecodeOnly.Enabled && !alone && !never, "decode_only.enabled is false", []string{"decode_only.max_share"}},
+		{r.PrefillMaxInFlight == 0 && r.DecodeMaxInFlight == 0 && !shared, "without prefill_max_in_flight and decode_max_in_flight no request waits", []string{"queue.length", "queue.wait"}},
+		{r.Routing.PrefixMemory > 0 && !remembers(r), "it is for policy prefix, pd.mode auto and pd.threshold_tokens, and none of them is in use", []string{"routing.prefix_memory"}},
+		{r.Health.EjectAfter == 0, "with health.eject_after 0 no backend is ejected", []string{"health.eject_for", "health.eject_max"}},
+		{c.Admin == "", "there is no admin port", []string{"pprof"}},
+	} {
+		if rule.idle {
+			found = append(found, idleKeys(c, rule.paths, rule.why)...)
+		}
+	}
+	if never && !alone {
+		found = append(found, fmt.Sprintf("prefill: its %d backends get no request: pd.mode is never", len(r.Prefill)))
+	}
+	return slices.Concat(found, lateChecks(c), forgetful(r), loneWeights(r), openProfiles(c), c.noticed)
+}
+
+// lateChecks are too slow for the lease. A decode engine that queues a request renews the
+// lease, but may have half of it left when an engine stands still.
+func lateChecks(c Config) []string {
+	h := c.Router.Health
+	after := h.Interval + time.Duration(h.Fall)*h.Timeout + time.Duration(h.Fall-1)*h.SuspectInterval
+	if len(c.Router.Prefill) == 0 || c.Router.PD.Mode == router.PDNever || after <= c.KV.Lease/2 {
+		return nil
+	}
+	return []string{invalid("kv.lease", c.KV.Lease.String(), fmt.Sprintf("is too short for checks that notice an engine that stands still after up to %s, more than half of it: "+
+		"when it runs again, decode may read blocks that another prompt has by then; lower health.interval, health.timeout, health.suspect_interval or health.fall", after)).Error()}
+}
+
+// idleKeys names those keys that are not at their default.
+func idleKeys(c Config, paths []string, why string) (found []string) {
+	for _, k := range configKeys() {
+		if value := k.text(c); slices.Contains(paths, k.path) && value != k.defaultText() {
+			found = append(found, invalid(k.path, value, "has no effect: "+why).Error())
+		}
+	}
+	return found
+}
+
+// remembers reports whether something uses routing.prefix_memory.
+func remembers(r router.Config) bool {
+	return len(r.Prefill) > 0 && prefixPolicy(r.PrefillPolicy) || prefixPolicy(r.ChosenDecodePolicy()) ||
+		r.PD.Mode == router.PDAuto || r.PD.Mode != router.PDNever && r.PD.ThresholdTokens > 0
+}
+
+func prefixPolicy(name string) bool { return name == "prefix" || name == "cache_aware" }
+
+// forgetful are the policies that have nothing to go by.
+func forgetful(r router.Config) (found []string) {
+	if r.Routing.PrefixMemory > 0 {
+		return nil
+	}
+	const why = "is least_tokens: routing.prefix_memory is 0"
+	if prefixPolicy(r.PrefillPolicy) && len(r.Prefill) > 0 && r.PD.Mode != router.PDNever {
+		found = append(found, invalid("prefill_policy", r.PrefillPolicy, why).Error())
+	}
+	if policy := r.ChosenDecodePolicy(); prefixPolicy(policy) {
+		found = append(found, invalid("decode_policy", policy, why).Error())
+	}
+	return found
+}
+
+// loneWeights are weights that no other backend stands beside.
+func loneWeights(r router.Config) (found []string) {
+	for path, pool := range map[string][]string{"prefill": r.Prefill, "decode": r.Decode} {
+		if len(pool) != 1 {
+			continue
+		}
+		if _, weight, _ := router.ParseEntry(pool[0]); weight != 1 {
+			found = append(found, fmt.Sprintf("%s: %q has a weight without effect: the pool has no other backend", path, strings.Fields(pool[0])[0]))
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// openProfiles: the profiles of the heap hold prompts, and the admin port asks for no key.
+func openProfiles(c Config) []string {
+	host, _, err := net.SplitHostPort(c.Admin)
+	if !c.Pprof || err != nil || host == "localhost" {
+		return nil
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
+		return nil
+	}
+	return []string{invalid("admin", c.Admin, "lets others than this machine take profiles, in which prompts stand, without a key: pprof is set; give a loopback address, such as 127.0.0.1:8081, or leave pprof off").Error()}
+}

@@ -1,0 +1,204 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"xpyd/config"
+)
+
+// lifetime is a serving process between its first client and its end.
+type lifetime struct {
+	*Proxy
+	cfg  config.Config
+	load Loader // of the configuration that a reload takes
+	exe  string // what a successor runs
+	hup  <-chan os.Signal
+	usr2 <-chan os.Signal
+	log  zerolog.Logger
+}
+
+// await serves until ctx ends, a listener gives up (an error), or a successor has taken
+// over (replaced).
+func (l *lifetime) await(ctx context.Context) (replaced bool, err error) {
+	trial, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var successor chan takeover // nil while there is none
+	next := rereading{load: l.load}
+	for {
+		select {
+		case <-ctx.Done():
+			if successor != nil {
+				return l.settle(<-successor), nil
+			}
+			return false, nil
+		case err := <-l.failed:
+			if successor != nil {
+				cancel()
+				replaced = l.settle(<-successor)
+			}
+			return replaced, err
+		case took := <-successor:
+			if l.settle(took) {
+				return true, nil
+			}
+			successor = nil
+		case <-l.hup:
+			next.start(trial)
+		case read := <-next.result:
+			l.reload(read)
+			next.end(trial)
+		case <-l.usr2:
+			if successor != nil {
+				l.log.Warn().Msg("a successor is being started already; this USR2 does nothing")
+				continue
+			}
+			successor = l.succeed(trial)
+		}
+	}
+}
+
+// rereading is the configuration while it is read for a reload. The signals are heard
+// meanwhile.
+type rereading struct {
+	load   Loader
+	result chan reread // nil while nothing is read
+	again  bool        // it may have changed since it was opened
+}
+
+type reread struct {
+	cfg config.Config
+	err error
+}
+
+// start has it read, once more where that is being done.
+func (r *rereading) start(ctx context.Context) {
+	if r.result != nil {
+		r.again = true
+		return
+	}
+	result := make(chan reread, 1)
+	go func() {
+		cfg, err := r.load(ctx)
+		result <- reread{cfg, err}
+	}()
+	r.result = result
+}
+
+// end is for what result has sent.
+func (r *rereading) end(ctx context.Context) {
+	r.result = nil
+	if r.again {
+		r.again = false
+		r.start(ctx)
+	}
+}
+
+// reload takes new pools in force, or keeps the old ones.
+func (l *lifetime) reload(read reread) {
+	next, err := l.Proxy.reload(l.cfg, func() (config.Config, error) { return read.cfg, read.err })
+	if err != nil {
+		l.log.Error().Err(err).Msg("reload failed; the configuration before it stays in force")
+		return
+	}
+	joined, left, list := config.Changes(l.cfg, next)
+	l.log.Info().Int("joined", joined).Int("left", left).Strs("changes", list).Msg("pools reloaded")
+	l.warn(config.Warnings(next), config.Warnings(l.cfg))
+	l.cfg = next
+}
+
+// warn writes the warnings that have not been written before.
+func (l *lifetime) warn(now, before []string) {
+	for _, w := range now {
+		if !slices.Contains(before, w) {
+			l.log.Warn().Str("setting", w).Msg("questionable setting")
+		}
+	}
+}
+
+// succeed starts a successor; what comes of it is sent once.
+func (l *lifetime) succeed(ctx context.Context) chan takeover {
+	result := make(chan takeover, 1)
+	s, err := startSuccessor(l.exe, l.ports)
+	if err != nil {
+		result <- takeover{err: err}
+		return result
+	}
+	l.log.Info().Int("successor", s.cmd.Process.Pid).Str("executable", l.exe).Msg("USR2: started a successor")
+	go func() { result <- s.await(ctx, successorTime) }()
+	return result
+}
+
+// settle reports whether the successor has taken over. systemd hears of it from this
+// process, which is the main one until then, and before it can end.
+func (l *lifetime) settle(t takeover) bool {
+	if errors.Is(t.err, errStopping) {
+		l.log.Info().Int("successor", t.pid).Msg("the hand-over was given up: this process stops")
+		return false
+	}
+	if t.err != nil {
+		l.server.ReloadFailed()
+		l.log.Error().Err(t.err).Int("successor", t.pid).Str("executable", l.exe).Msg("the hand-over failed; this process serves on")
+		return false
+	}
+	notify("MAINPID=" + strconv.Itoa(t.pid) + "\n" + t.state)
+	l.log.Info().Int("pid", os.Getpid()).Int("successor", t.pid).Msg("handed over; draining")
+	return true
+}
+
+// end drains. A process that was replaced takes all the time that its clients need; one
+// that was told to stop closes idle connections and gives requests timeouts.drain. The
+// next signal then gives the requests an error at once, and one more ends the process.
+func (l *lifetime) end(ctx context.Context, replaced bool) error {
+	delay := l.cfg.Timeouts.DrainDelay
+	if replaced {
+		delay = 0
+		if err := l.retire(ctx); err != nil {
+			l.log.Error().Err(err).Msg("the port stays open for a successor and for this process")
+		}
+	}
+	again := make(chan os.Signal, 2)
+	signal.Notify(again, syscall.SIGINT, syscall.SIGTERM)
+	defer signal.Stop(again)
+	if !replaced {
+		notify("STOPPING=1")
+		l.server.Drain()
+		l.log.Info().Int("pid", os.Getpid()).Dur("drain_ms", l.cfg.Timeouts.Drain).Msg("draining; a second signal cuts what still runs, a third ends at once")
+	}
+	return l.stop(delay, again)
+}
+
+// stop shuts down after the delay.
+func (l *lifetime) stop(delay time.Duration, again <-chan os.Signal) error {
+	var cut error
+	done := make(chan error, 1)
+	begin := time.After(delay)
+	for {
+		select {
+		case <-begin:
+			begin = nil
+			go func() { done <- l.Shutdown() }()
+		case err := <-done:
+			err = errors.Join(err, cut)
+			l.log.Info().Int("pid", os.Getpid()).Err(err).Msg("stopped")
+			return err
+		case <-again:
+			if cut != nil {
+				return errors.New("ended by a third signal")
+			}
+			cut = errors.New("cut short by a second signal")
+			l.server.Cut()
+			if begin != nil {
+				begin = time.After(0)
+			}
+		}
+	}
+}

@@ -1,7 +1,0 @@
-//go:build !race
-
-package main
-
-// testsPerCore is how many tests run together for each core, unless -parallel says otherwise:
-// they mostly wait.
-const testsPerCore = 2
