@@ -110,22 +110,22 @@ func clientRows() []row {
 func processRows() []row {
 	return []row{{
 		id: "T18", what: "TERM in each moment, twice, KILL: streams end, handles go back; only KILL strands what D had not got yet",
-		tests: []string{"main.TestTermInEachMomentLosesNothing", "main.TestSecondTermCutsAndStillReleases",
-			"main.TestThirdTermEndsAtOnce", "main.TestKillStrandsOnlyWhatDecodeDoesNotKnow",
+		tests: []string{"cmd.TestTermInEachMomentLosesNothing", "cmd.TestSecondTermCutsAndStillReleases",
+			"cmd.TestThirdTermEndsAtOnce", "cmd.TestKillStrandsOnlyWhatDecodeDoesNotKnow",
 			"proxy.TestShutdownEndsWhatDoesNotFinish"},
 		alone: []string{"proxy.TestShutdownEndsAnUpload", "proxy.TestDrainEndsUploads", "proxy.TestDrainCutsReadersThatStandStill", "proxy.TestStreamToHTTP10IsResetAtTheEndOfTheDrain",
-			"main.TestKilledProcessResetsStreamsOfHTTP10"},
+			"cmd.TestKilledProcessResetsStreamsOfHTTP10"},
 	}, {
 		id: "T19", what: "hand-overs to a new process under load: no request fails",
-		alone: []string{"main.TestHandoverUnderLoad", "main.TestHandoverServesIdleConnections",
-			"main.TestHandoverThatFails", "main.TestSuccessorOutlivesAKilledPredecessor",
-			"main.TestPredecessorKilledAtAnyMoment"},
+		alone: []string{"cmd.TestHandoverUnderLoad", "cmd.TestHandoverServesIdleConnections",
+			"cmd.TestHandoverThatFails", "cmd.TestSuccessorOutlivesAKilledPredecessor",
+			"cmd.TestPredecessorKilledAtAnyMoment"},
 	}, {
 		id: "T20", what: "reload adds, removes, replaces backends in use, or is invalid: all or nothing, nobody notices",
-		tests: []string{"main.TestReloadUnderLoad", "router.TestReloadIsAllOrNothing",
+		tests: []string{"cmd.TestReloadUnderLoad", "router.TestReloadIsAllOrNothing",
 			"router.TestBackendThatLeftStaysValid"},
-		alone: []string{"main.TestManyReloads", "main.TestReload", "main.TestConfigurationFromAPipe",
-			"main.TestTermWhileTheConfigurationIsRead", "main.TestSignalsWhileAReloadHangs"},
+		alone: []string{"cmd.TestManyReloads", "daemon.TestReload", "cmd.TestConfigurationFromAPipe",
+			"cmd.TestTermWhileTheConfigurationIsRead", "daemon.TestSignalsWhileAReloadHangs"},
 	}, {
 		id: "T21", what: "all P, all D, both down, and back: 503 at once, no prefill without a D, recovery in time; decode serves all without P, or its share; not ready where each completion fails",
 		tests: []string{"proxy.TestWholePoolsDieAndComeBack", "router.TestSlowStart",
@@ -151,13 +151,13 @@ func processRows() []row {
 	}, {
 		id: "T25", what: "clocks jump: no timer early or late",
 		tests: []string{"router.TestTimersRunOutAtTheirTime", "proxy.TestAgeOfAHandle",
-			"main.TestNothingIsComputedFromTheWallClock"},
+			"cmd.TestNothingIsComputedFromTheWallClock"},
 	}, {
 		id: "T26", what: "few descriptors, little memory, one processor, no reader of the log: requests are shed or lines are, and all comes back",
-		tests: []string{"main.TestOutOfDescriptors"},
-		alone: []string{"main.TestLittleMemory", "proxy.TestOutOfDescriptorsDoesNotEndTheServer",
-			"main.TestStalledLogReaderStopsNothing", "main.TestStalledLogReaderGetsEveryLineLater",
-			"main.TestLogReaderThatGoesAway", "main.TestLogThatIsFullDropsAndTells", "main.TestFatalErrorWithAStalledReader"},
+		tests: []string{"cmd.TestOutOfDescriptors"},
+		alone: []string{"cmd.TestLittleMemory", "proxy.TestOutOfDescriptorsDoesNotEndTheServer",
+			"cmd.TestStalledLogReaderStopsNothing", "cmd.TestStalledLogReaderGetsEveryLineLater",
+			"cmd.TestLogReaderThatGoesAway", "daemon.TestLogThatIsFullDropsAndTells", "cmd.TestFatalErrorWithAStalledReader"},
 	}}
 }
 
@@ -179,7 +179,7 @@ func edgeRows() []row {
 		choice: true,
 	}, {
 		id: "T30", what: "thousands of idle connections, slow heads and bodies: 408, the others are served as before",
-		alone: []string{"main.TestCrowdAndSlowClients", "proxy.TestSlowUploadIsAnswered408", "proxy.TestReadingForNothingEnds",
+		alone: []string{"cmd.TestCrowdAndSlowClients", "proxy.TestSlowUploadIsAnswered408", "proxy.TestReadingForNothingEnds",
 			"proxy.TestUploadThatStopsIsAnswered408", "proxy.TestOneClientLeavesRoomForOthers", "proxy.TestSmallBodiesHaveAReserve"},
 	}, {
 		id: "T31", what: "more than the queue or one client may have: 503, 429, both with Retry-After",

@@ -20,9 +20,7 @@ func (r row) all() []string { return slices.Concat(r.tests, r.alone) }
 // directory of the package that a test's name begins with, relative to the module's root.
 func directory(pkg string) (string, bool) {
 	switch pkg {
-	case "main":
-		return ".", true
-	case "proxy", "router", "kvparams", "metrics", "sim", "bench":
+	case "cmd", "daemon", "proxy", "router", "kvparams", "metrics", "sim", "bench":
 		return "./" + pkg, true
 	case "faultnet":
 		return "./sim/faultnet", true
