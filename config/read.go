@@ -49,6 +49,9 @@ type readFile struct {
 	err  error // does not name the path
 }
 
+// opener returns a file of the configuration.
+type opener func(path string) readFile
+
 // read returns the file once it is there, at the latest when ctx ends or the time is over.
 func (f *Files) read(ctx context.Context, path string) readFile {
 	if !f.begin(path) {

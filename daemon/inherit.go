@@ -1,10 +1,7 @@
 package daemon
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -13,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xpyd/config"
-	"xpyd/proxy"
 )
 
 // Names of the two sockets: in FileDescriptorName= of a systemd socket unit, and
@@ -150,54 +146,4 @@ func (h *Inheritance) Close() {
 		_ = h.report.Close()
 		h.report = nil
 	}
-}
-
-// port is an open listener and the address to hand it over by: that of the
-// configuration, or "" where systemd chose it.
-type port struct {
-	net.Listener
-	name       string
-	configured string
-}
-
-// openPorts takes the data and the admin port from h, or opens them: the data port
-// first, the admin port only where there is one.
-func (h *Inheritance) openPorts(cfg config.Config) ([]port, error) {
-	data, err := h.open(dataSocket, cfg.Listen, proxy.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("%w (flag --listen, XPYD_LISTEN)", err)
-	}
-	admin, err := h.open(adminSocket, cfg.Admin, listenAdmin)
-	if err != nil {
-		_ = data.Close()
-		return nil, fmt.Errorf("admin: %w (flag --admin, XPYD_ADMIN)", err)
-	}
-	if admin.Listener == nil {
-		return []port{data}, nil
-	}
-	return []port{data, admin}, nil
-}
-
-func (h *Inheritance) open(name, addr string, listen func(string) (net.Listener, error)) (port, error) {
-	if s, ok := h.take(name, addr); ok {
-		ln, err := proxy.Inherit(s.file)
-		_ = s.file.Close()
-		return port{ln, name, s.addr}, err
-	}
-	ln, err := listen(addr)
-	return port{ln, name, addr}, err
-}
-
-// listenAdmin opens nothing for the empty address.
-func listenAdmin(addr string) (net.Listener, error) {
-	if addr == "" {
-		return nil, nil
-	}
-	var plain net.ListenConfig
-	plain.SetMultipathTCP(false) // as proxy.Inherit wants it
-	ln, err := plain.Listen(context.Background(), "tcp", addr)
-	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, fmt.Errorf("listen: %s is in use; end its owner or choose another address", addr)
-	}
-	return ln, err
 }

@@ -1,0 +1,77 @@
+package config
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// EnvPrefix starts the name of every variable that xpyd reads.
+const EnvPrefix = "XPYD_"
+
+// serviceHost matches the variable that Kubernetes puts into every container of a
+// namespace for each Service in it; one that is called xpyd collides with our prefix.
+var serviceHost = regexp.MustCompile(`^(XPYD(?:_[A-Z0-9_]+)?)_SERVICE_HOST$`)
+
+// strangeVariables are the XPYD_ variables that name no key. A misspelt one is a setting
+// that silently does nothing; but others may have put it there, as images do with
+// XPYD_VERSION, so it is worth a warning and no more. An error is one that was meant to
+// ask clients for their keys: without it the door would stand open.
+func strangeVariables(keys []key, environ []string) (found []string, err error) {
+	known := map[string]bool{EnvPrefix + "CONFIG": true}
+	for _, k := range keys {
+		known[k.env()] = true
+	}
+	var services []string
+	for _, kv := range environ {
+		name, _, _ := strings.Cut(kv, "=")
+		if m := serviceHost.FindStringSubmatch(name); m != nil {
+			services = append(services, m[1])
+		}
+	}
+	for _, kv := range environ {
+		name, _, _ := strings.Cut(kv, "=")
+		short, ours := strings.CutPrefix(name, EnvPrefix)
+		if !ours || known[name] || ofService(services, name) {
+			continue
+		}
+		near := nearest(short, shortNames(known))
+		if strings.Contains(near, "API_KEY") && distance(short, near) <= 2 {
+			return nil, fmt.Errorf("the variable %s names no known key; %s", name, hint(EnvPrefix, near))
+		}
+		found = append(found, fmt.Sprintf("the variable %s names no known key and does nothing; %s", name, hint(EnvPrefix, near)))
+	}
+	slices.Sort(found)
+	return slices.Compact(found), nil
+}
+
+// shortNames are the names of variables without the prefix that all have.
+func shortNames(known map[string]bool) (names []string) {
+	for name := range known {
+		names = append(names, strings.TrimPrefix(name, EnvPrefix))
+	}
+	return names
+}
+
+// ofService: NAME_SERVICE_HOST, NAME_SERVICE_PORT…, NAME_PORT… of a Kubernetes Service.
+func ofService(services []string, name string) bool {
+	return slices.ContainsFunc(services, func(s string) bool {
+		rest, ok := strings.CutPrefix(name, s)
+		return ok && (strings.HasPrefix(rest, "_SERVICE_") || rest == "_PORT" || strings.HasPrefix(rest, "_PORT_"))
+	})
+}
+
+func lookupEnv(environ []string, name string) string {
+	v, _ := findEnv(environ, name)
+	return v
+}
+
+func findEnv(environ []string, name string) (string, bool) {
+	for _, kv := range slices.Backward(environ) {
+		if n, v, ok := strings.Cut(kv, "="); ok && n == name {
+			return v, true
+		}
+	}
+	return "", false
+}

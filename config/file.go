@@ -1,0 +1,79 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/viper"
+)
+
+// readConfigFile returns the file's values by key path, and its mode; a section without a
+// value ("timeouts:") counts as absent.
+func readConfigFile(open opener, keys []key, path string) (map[string]any, fs.FileMode, error) {
+	if path == "" {
+		return nil, 0, nil
+	}
+	file := open(path)
+	if file.err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", path, file.err)
+	}
+	v := viper.New()
+	v.SetConfigType("yaml")
+	if ext := filepath.Ext(path); slices.Contains([]string{".toml", ".json"}, ext) {
+		v.SetConfigType(ext[1:])
+	}
+	if err := v.ReadConfig(bytes.NewReader(file.text)); err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", path, fileError(err))
+	}
+	values := map[string]any{}
+	for _, p := range slices.Sorted(slices.Values(v.AllKeys())) {
+		val := v.Get(p)
+		known := slices.ContainsFunc(keys, func(k key) bool { return k.path == p })
+		member := firstMember(keys, p)
+		switch {
+		case known && val != nil:
+			values[p] = val
+		case val == nil && (known || member != ""):
+		case member != "":
+			return nil, 0, fmt.Errorf("%s: %s holds one value and must hold keys, such as %s", path, p, member)
+		default:
+			return nil, 0, fmt.Errorf("%s: %s is no known key; %s", path, p, nearestKey(keys, p))
+		}
+	}
+	return values, file.mode, nil
+}
+
+// firstMember is the first key of a section; "" when there is no such section.
+func firstMember(keys []key, section string) string {
+	for _, k := range keys {
+		if strings.HasPrefix(k.path, section+".") {
+			return k.path
+		}
+	}
+	return ""
+}
+
+// nearestKey hints at the key that path was meant for.
+func nearestKey(keys []key, path string) string {
+	var paths []string
+	for _, k := range keys {
+		paths = append(paths, k.path)
+	}
+	return hint("", nearest(path, paths))
+}
+
+// fileError shortens what the readers say of a file to one line without its path.
+func fileError(err error) error {
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	text := strings.TrimPrefix(err.Error(), "While parsing config: ") // viper's
+	return errors.New(strings.Join(strings.Fields(text), " "))
+}

@@ -1,0 +1,45 @@
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"xpyd/config"
+)
+
+// newLogger makes the log. Call its flush before the process ends.
+func newLogger(cfg config.Log, w io.Writer) (zerolog.Logger, *logBuffer, error) {
+	level, err := zerolog.ParseLevel(cfg.Level)
+	if err != nil {
+		return zerolog.Nop(), nil, config.UsageError{Err: fmt.Errorf("config: log.level: %w", err)}
+	}
+	console := cfg.Format == "console"
+	after := cfg.Flush
+	if console {
+		after = 0 // somebody may be watching
+	}
+	lines := newLogBuffer(w, after, console)
+	var out io.Writer = lines
+	if console {
+		out = consoleWriter(lines, !isTerminal(w))
+	}
+	return zerolog.New(out).Level(level).With().Timestamp().Logger(), lines, nil
+}
+
+// consoleWriter writes lines for people.
+func consoleWriter(w io.Writer, plain bool) io.Writer {
+	return zerolog.ConsoleWriter{Out: w, TimeFormat: time.RFC3339, NoColor: plain}
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,136 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"xpyd/config"
+	"xpyd/proxy"
+	"xpyd/router"
+)
+
+// Proxy is a proxy with its ports open.
+type Proxy struct {
+	Addr      string // of the data port, as it is open
+	AdminAddr string // "" without an admin port
+
+	server *proxy.Server
+	admin  *http.Server // nil without an admin port
+	ports  []port
+	failed chan error
+}
+
+// Failed tells of a listener that gave up.
+func (p *Proxy) Failed() <-chan error { return p.failed }
+
+// Start opens the ports of cfg and serves in the background until Shutdown. version is that of
+// this build.
+func Start(cfg config.Config, version string, log zerolog.Logger) (*Proxy, error) {
+	p, err := openProxy(cfg, version, &Inheritance{}, log)
+	if err == nil {
+		p.accept()
+	}
+	return p, err
+}
+
+// openProxy starts everything but the accepting of clients, who queue at the ports. Its
+// end is close before accept, Shutdown after it.
+func openProxy(cfg config.Config, version string, from *Inheritance, log zerolog.Logger) (*Proxy, error) {
+	rt, err := router.New(cfg.Router, cfg.DecodeOnly.MaxShare, time.Now)
+	if err != nil {
+		return nil, config.UsageError{Err: err}
+	}
+	p := &Proxy{failed: make(chan error, 2)}
+	if p.ports, err = from.openPorts(cfg); err != nil {
+		return nil, err
+	}
+	p.Addr = p.ports[0].Addr().String()
+	if p.server, err = proxy.New(cfg.Config, rt, nil, version, log); err != nil {
+		return nil, errors.Join(err, p.closePorts())
+	}
+	if len(p.ports) > 1 {
+		p.AdminAddr = p.ports[1].Addr().String()
+		p.admin = p.server.Admin()
+	}
+	return p, nil
+}
+
+// accept serves both ports in the background.
+func (p *Proxy) accept() {
+	go func() {
+		if err := p.server.Serve(p.ports[0].Listener); err != nil {
+			p.failed <- fmt.Errorf("serve %s: %w", p.Addr, err)
+		}
+	}()
+	if p.admin == nil {
+		return
+	}
+	go func() {
+		err := p.admin.Serve(p.ports[1].Listener)
+		if !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) { // Shutdown, retire
+			p.failed <- fmt.Errorf("serve admin %s: %w", p.AdminAddr, err)
+		}
+	}()
+}
+
+// retire leaves the ports to the process that has taken over, and returns when no
+// client is left, at the latest when ctx ends or the drain time is over.
+func (p *Proxy) retire(ctx context.Context) error {
+	if p.admin != nil {
+		_ = p.ports[1].Close()
+		p.admin.SetKeepAlivesEnabled(false)
+	}
+	return p.server.Retire(ctx)
+}
+
+// reload puts the pools and their health rules of a new configuration in force, all or
+// nothing. It returns the configuration that holds from now on.
+func (p *Proxy) reload(old config.Config, load func() (config.Config, error)) (config.Config, error) {
+	next, err := load()
+	if err == nil {
+		same := next
+		same.Router = old.Router
+		if changed := config.ChangedKeys(same, old); len(changed) > 0 {
+			err = fmt.Errorf("%s changed: a reload changes the pools, policies, affinity, pd, caps, queue, health and routing rules only; restart for the other keys, with USR2 and no loss", strings.Join(changed, ", "))
+		}
+	}
+	if err != nil {
+		p.server.ReloadFailed()
+		return old, err
+	}
+	if err := p.server.Reload(next.Router); err != nil {
+		return old, err
+	}
+	return next, nil
+}
+
+// Shutdown drains the data port; the admin port answers until the end.
+func (p *Proxy) Shutdown() error {
+	err := p.server.Shutdown()
+	if p.admin == nil {
+		return err
+	}
+	// After retire its listener is closed, which Serve may not have noticed yet.
+	if adminErr := p.admin.Close(); !errors.Is(adminErr, net.ErrClosed) {
+		err = errors.Join(err, adminErr)
+	}
+	return err
+}
+
+// close ends a proxy that has accepted nothing.
+func (p *Proxy) close() error { return errors.Join(p.server.Shutdown(), p.closePorts()) }
+
+func (p *Proxy) closePorts() error {
+	var err error
+	for _, port := range p.ports {
+		err = errors.Join(err, port.Close())
+	}
+	return err
+}
