@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xpyd/config"
-	"xpyd/proxy"
+	"xpyd/netio"
 )
 
 // port is an open listener and the address to hand it over by: that of the
@@ -23,7 +23,7 @@ type port struct {
 // openPorts takes the data and the admin port from h, or opens them: the data port
 // first, the admin port only where there is one.
 func (h *Inheritance) openPorts(cfg config.Config) ([]port, error) {
-	data, err := h.open(dataSocket, cfg.Listen, proxy.Listen)
+	data, err := h.open(dataSocket, cfg.Listen, netio.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("%w (flag --listen, XPYD_LISTEN)", err)
 	}
@@ -40,7 +40,7 @@ func (h *Inheritance) openPorts(cfg config.Config) ([]port, error) {
 
 func (h *Inheritance) open(name, addr string, listen func(string) (net.Listener, error)) (port, error) {
 	if s, ok := h.take(name, addr); ok {
-		ln, err := proxy.Inherit(s.file)
+		ln, err := netio.Inherit(s.file)
 		_ = s.file.Close()
 		return port{ln, name, s.addr}, err
 	}
@@ -54,7 +54,7 @@ func listenAdmin(addr string) (net.Listener, error) {
 		return nil, nil
 	}
 	var plain net.ListenConfig
-	plain.SetMultipathTCP(false) // as proxy.Inherit wants it
+	plain.SetMultipathTCP(false) // as netio.Inherit wants it
 	ln, err := plain.Listen(context.Background(), "tcp", addr)
 	if errors.Is(err, unix.EADDRINUSE) {
 		return nil, fmt.Errorf("listen: %s is in use; end its owner or choose another address", addr)

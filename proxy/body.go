@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"xpyd/netio"
 )
 
 const (
@@ -130,7 +132,7 @@ func (p *pace) next(now time.Time, n int) time.Time {
 // readBody reads the whole request body of the client. The buffer follows the bytes that
 // arrive, not the length that was announced. stop, when set, ends it: whoever sets it moves
 // the connection's read deadline then.
-func (s *Server) readBody(ctx *fasthttp.RequestCtx, conn *clientConn, of clientID, stop *atomic.Bool, bb *bodyBuffer) *apiError {
+func (s *Server) readBody(ctx *fasthttp.RequestCtx, conn *netio.Conn, of clientID, stop *atomic.Bool, bb *bodyBuffer) *apiError {
 	want := int64(ctx.Request.Header.ContentLength()) // −1 when chunked
 	src := ctx.RequestBodyStream()
 	if src == nil {
@@ -176,14 +178,14 @@ func bodyRefused(r refusal) *apiError {
 
 // bodyEnd tells a complete body from a cut one. fasthttp reports a client that closes
 // between two chunks as a plain end, so the socket is asked.
-func bodyEnd(err error, conn *clientConn, want, got int64, late bool) *apiError {
+func bodyEnd(err error, conn *netio.Conn, want, got int64, late bool) *apiError {
 	switch {
 	case late: // not every one of fasthttp's errors tells that it was a timeout
 		return newError(fasthttp.StatusRequestTimeout, codeRequestTimeout, "", "request body did not arrive in time")
-	case errors.Is(err, io.EOF) && (got == want || want < 0 && !hungUp(conn.fd)):
+	case errors.Is(err, io.EOF) && (got == want || want < 0 && !conn.Departed()):
 		return nil // the deadline may lapse: fasthttp arms another one before it reads again
 	// Broken framing is that, whether or not its client has left since.
-	case !conn.framing.refused && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || hungUp(conn.fd)):
+	case !conn.Misframed() && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || conn.Departed()):
 		return errGone()
 	}
 	return newError(fasthttp.StatusBadRequest, codeInvalidHTTP, "", "malformed request body framing")

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"xpyd/netio"
 )
 
 // bodyServer has what request bodies need.
@@ -157,7 +159,7 @@ func TestBudget(t *testing.T) {
 
 // BenchmarkBody is what a body costs beside its reads: buffers, charges and copies.
 func BenchmarkBody(b *testing.B) {
-	chunk := make([]byte, rawLimit)
+	chunk := make([]byte, netio.RawLimit)
 	for _, size := range []int64{2 << 10, 40 << 10, 400 << 10, 4 << 20, 32 << 20} {
 		b.Run(strconv.FormatInt(size>>10, 10)+" KiB", func(b *testing.B) {
 			s := bodyServer(DefaultConfig().Limits)

@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/valyala/fasthttp"
+
+	"xpyd/netio"
 )
 
 // clientID is one client for limits.client_in_flight and limits.client_share: a key of
@@ -24,7 +26,7 @@ type clientCounts struct {
 
 // identify costs nothing where neither limits.client_in_flight nor limits.client_share limits
 // clients; by default the latter does.
-func (s *Server) identify(conn *clientConn, h *fasthttp.RequestHeader) clientID {
+func (s *Server) identify(conn *netio.Conn, h *fasthttp.RequestHeader) clientID {
 	if s.clients.limit == 0 && s.cfg.Limits.ClientShare >= 1 {
 		return clientID{}
 	}
@@ -32,7 +34,7 @@ func (s *Server) identify(conn *clientConn, h *fasthttp.RequestHeader) clientID 
 		slot, _ := s.keys.slot(h.Peek("Authorization"))
 		return clientID{key: slot + 1}
 	}
-	return clientID{ip: conn.ip}
+	return clientID{ip: conn.IP()}
 }
 
 // enter counts one more completion; false if the client has its share already.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
-
 	"xpyd/kvparams"
+	"xpyd/netio"
 	"xpyd/router"
 )
 
@@ -61,10 +61,10 @@ func (a *atomicState) get() state  { return state(a.v.Load()) }
 type completion struct {
 	s    *Server
 	ctx  *fasthttp.RequestCtx // until the handler returns
-	conn *clientConn
+	conn *netio.Conn
 	api  kvparams.API
 
-	watch watch
+	watch netio.Watch
 	gone  atomic.Bool   // the client has left
 	left  atomic.Uint32 // the state it left in, plus 1; 0 while it stays
 	stop  atomic.Bool   // the process ends now
@@ -125,7 +125,7 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, api kvparams.API) {
 			panic(p) // handle answers, counts and logs
 		}
 	}()
-	s.watch.add(&c.watch, &c.conn.peer, c) // from here on: the end of the process may come in mid-upload
+	s.watch.Add(&c.watch, c.conn, c) // from here on: the end of the process may come in mid-upload
 	err := c.admit()
 	if err == nil {
 		if err = c.interrupted(); err == nil {
@@ -157,7 +157,7 @@ func newCompletion(s *Server) *completion {
 func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	c.s.live.Add(1)
 	c.ctx, c.api = ctx, api
-	c.conn = ctx.Conn().(*clientConn)
+	c.conn = ctx.Conn().(*netio.Conn)
 	now := time.Now()
 	c.times = times{start: now, end: now.Add(c.s.cfg.Timeouts.Request)}
 	c.id = requestID(ctx.Request.Header.Peek("X-Request-Id"))
@@ -275,9 +275,9 @@ func shuttingDown() *apiError {
 	return newError(fasthttp.StatusServiceUnavailable, codeShuttingDown, "", "xpyd is shutting down").retryAfter(1)
 }
 
-// clientGone cuts whatever waits for a backend. P is left some time to answer: a
+// ClientGone cuts whatever waits for a backend. P is left some time to answer: a
 // prefill aborted in its last milliseconds strands its blocks. D is closed at once.
-func (c *completion) clientGone() {
+func (c *completion) ClientGone() {
 	c.leave()
 	now := time.Now()
 	c.p.x.interrupt(now.Add(c.s.cfg.Timeouts.PrefillAbortGrace))
@@ -298,8 +298,8 @@ func (c *completion) leave() {
 // over.
 const stopGrace = 500 * time.Millisecond
 
-// serverStopping ends the completion with an error: the drain time is over.
-func (c *completion) serverStopping() {
+// ServerStopping ends the completion with an error: the drain time is over.
+func (c *completion) ServerStopping() {
 	c.stop.Store(true)
 	now := time.Now()
 	_ = c.conn.SetReadDeadline(now)

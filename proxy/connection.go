@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/valyala/fasthttp"
+
+	"xpyd/netio"
 )
 
 // passedField is one of headers.pass.
@@ -37,13 +39,13 @@ func connectionLists(h *fasthttp.RequestHeader, token string) bool {
 	const name = "connection:"
 	for line, raw := []byte(nil), h.RawHeaders(); len(raw) > 0; {
 		line, raw, _ = bytes.Cut(raw, []byte("\r\n"))
-		if len(line) < len(name) || !equalFold(line[:len(name)], name) {
+		if len(line) < len(name) || !netio.EqualFold(line[:len(name)], name) {
 			continue
 		}
 		for value := line[len(name):]; len(value) > 0; {
 			var one []byte
 			one, value, _ = bytes.Cut(value, []byte(","))
-			if equalFold(bytes.Trim(one, " \t"), token) {
+			if netio.EqualFold(bytes.Trim(one, " \t"), token) {
 				return true
 			}
 		}

@@ -318,7 +318,7 @@ func (c *completion) commitWhole() error {
 // there is no room, as err says.
 func (c *completion) commitLarge(err error) error {
 	d := &c.d
-	if d.x.body.untilEOF {
+	if d.x.body.UntilEOF {
 		return tooLargeToHold(err)
 	}
 	d.large, d.size = true, int(d.x.head.length)

@@ -3,30 +3,18 @@ package proxy
 import (
 	"context"
 	"errors"
-	"io"
-	"math"
 	"net"
 	"strconv"
 	"time"
 
 	"github.com/valyala/fasthttp"
-	"golang.org/x/sys/unix"
+
+	"xpyd/netio"
 )
 
 // descriptorPause is the rest before a dial that failed for want of a descriptor is tried
 // again.
 const descriptorPause = 5 * time.Millisecond
-
-// clientDescriptors is the number that a client's descriptor stays below: the last tenth is
-// for backends. A new descriptor is the lowest that is free, so its number tells how many
-// are in use.
-func clientDescriptors() int {
-	var lim unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil || lim.Cur > math.MaxInt32 {
-		return math.MaxInt32
-	}
-	return int(lim.Cur - lim.Cur/10)
-}
 
 // outOfDescriptors is the refusal where the process, not a backend, is at its limit.
 func outOfDescriptors() *apiError {
@@ -39,7 +27,7 @@ func outOfDescriptors() *apiError {
 func isOurs(err error) bool {
 	var several interface{ Unwrap() []error }
 	if !errors.As(err, &several) {
-		return outOfResources(err)
+		return netio.OutOfResources(err)
 	}
 	for _, e := range several.Unwrap() {
 		if !isOurs(e) {
@@ -49,14 +37,13 @@ func isOurs(err error) bool {
 	return true
 }
 
-// turnAway answers a client that has no place, without a word of its request.
-func turnAway(conn *net.TCPConn) {
+// noDescriptorAnswer is what a client gets for whom there is no descriptor, without a word of
+// its request.
+func noDescriptorAnswer() []byte {
 	e := outOfDescriptors()
 	body := e.appendBody(nil)
-	_ = conn.SetWriteDeadline(time.Now().Add(time.Second)) // a fresh socket takes it at once
-	_, _ = io.WriteString(conn, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: "+
-		strconv.Itoa(e.RetryAfter)+"\r\nConnection: close\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+string(body))
-	_ = conn.Close()
+	return []byte("HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: " +
+		strconv.Itoa(e.RetryAfter) + "\r\nConnection: close\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + string(body))
 }
 
 // connect dials the backend. Where there is no descriptor it closes the connections that
@@ -64,7 +51,7 @@ func turnAway(conn *net.TCPConn) {
 func (u *upstream) connect(ctx context.Context) (net.Conn, error) {
 	for deadline := time.Now().Add(u.dialer.Timeout); ; {
 		conn, err := u.connectOnce(ctx)
-		if !outOfResources(err) || !time.Now().Before(deadline) || ctx.Err() != nil {
+		if !netio.OutOfResources(err) || !time.Now().Before(deadline) || ctx.Err() != nil {
 			return conn, err
 		}
 		if u.spare != nil {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"xpyd/netio"
 )
 
 // upstreamRequest is one request towards a backend. Nothing of the client's head is
@@ -28,11 +30,12 @@ type upstreamRequest struct {
 // it; only interrupt and interruptBy may be called by others. The zero value is ready, and ready
 // again after finish or drop; what interrupt has set lasts until reset.
 type exchange struct {
-	up    *upstream
-	head  head
-	body  bodyDecoder
-	wrote time.Time // when the request was written
-	large bool      // the answer was an error larger than limits.answer: see readAnswer
+	up     *upstream
+	head   head
+	body   netio.BodyDecoder
+	closes bool      // the connection must not be used again
+	wrote  time.Time // when the request was written
+	large  bool      // the answer was an error larger than limits.answer: see readAnswer
 	// repeated: the request was written twice, and the backend may have begun with the first.
 	repeated bool
 	// armed is the deadline last asked for, so that it is moved at most once a second.
@@ -113,7 +116,7 @@ func (x *exchange) do(u *upstream, req *upstreamRequest, deadline time.Time, aga
 		connect = u.dial
 	}
 	err := x.try(u, req, deadline, connect)
-	for errors.Is(err, errStale) { // nothing was written: there is another one, or a new one
+	for errors.Is(err, netio.ErrStale) { // nothing was written: there is another one, or a new one
 		x.drop()
 		err = x.try(u, req, deadline, connect)
 	}
@@ -138,8 +141,8 @@ func (x *exchange) try(u *upstream, req *upstreamRequest, deadline time.Time, co
 	reused := c.reused
 	var writeErr error
 	x.wrote, writeErr = c.writeRequest(u.host, req)
-	if errors.Is(writeErr, errStale) {
-		return errStale
+	if errors.Is(writeErr, netio.ErrStale) {
+		return netio.ErrStale
 	}
 	if !x.wrote.IsZero() && writeErr != nil {
 		return &upstreamError{stage: stageHead, silent: true, reused: reused, err: writeErr}
@@ -159,7 +162,7 @@ func (x *exchange) try(u *upstream, req *upstreamRequest, deadline time.Time, co
 		return err
 	}
 	if writeErr != nil {
-		x.body.close = true
+		x.closes = true
 	}
 	return nil
 }
@@ -169,9 +172,9 @@ const maxInterim = 8
 func (x *exchange) readHead(reused bool) error {
 	c := x.conn
 	for silent, interim := true, 0; interim < maxInterim; {
-		n, err := x.head.parse(c.in.unread)
+		n, err := x.head.parse(c.in.Unread)
 		if err == nil && n == 0 {
-			if err = c.more(); err == nil {
+			if err = c.More(&c.in); err == nil {
 				silent = false
 				continue
 			}
@@ -179,7 +182,7 @@ func (x *exchange) readHead(reused bool) error {
 				err = io.ErrUnexpectedEOF
 			}
 		}
-		c.in.use(n)
+		c.in.Use(n)
 		switch {
 		case err != nil:
 			return &upstreamError{stage: stageHead, silent: silent, reused: reused, err: err}
@@ -196,25 +199,25 @@ func (x *exchange) readHead(reused bool) error {
 
 // frame settles where the body ends.
 func (x *exchange) frame() {
-	x.body = bodyDecoder{close: x.head.close}
+	x.body, x.closes = netio.BodyDecoder{}, x.head.close
 	switch n, status := x.head.length, x.head.status; {
 	case status == fasthttp.StatusNoContent || status == fasthttp.StatusNotModified || n == 0:
-		x.body.ended = true
+		x.body.Ended = true
 	case n > 0:
-		x.body.left = n
+		x.body.Left = n
 	case n == lengthChunked:
-		x.body.chunked = true
+		x.body.Chunked = true
 	default:
-		x.body.close, x.body.untilEOF = true, true
+		x.closes, x.body.UntilEOF = true, true
 	}
 }
 
 // wait returns once there are body bytes to fill with, or the body has ended.
 func (x *exchange) wait() error {
-	if x.body.ended || len(x.conn.in.unread) > 0 {
+	if x.body.Ended || len(x.conn.in.Unread) > 0 {
 		return nil
 	}
-	if err := x.conn.more(); err != nil {
+	if err := x.conn.More(&x.conn.in); err != nil {
 		return x.cutOff(err)
 	}
 	return nil
@@ -223,8 +226,8 @@ func (x *exchange) wait() error {
 // cutOff is what a failed read means for the body: nil if it has ended by it.
 func (x *exchange) cutOff(err error) error {
 	if errors.Is(err, io.EOF) {
-		if x.body.untilEOF {
-			x.body.ended = true
+		if x.body.UntilEOF {
+			x.body.Ended = true
 			return nil
 		}
 		err = io.ErrUnexpectedEOF
@@ -235,10 +238,10 @@ func (x *exchange) cutOff(err error) error {
 // follow calls take whenever there is something to fill with, or the body has ended, and
 // returns nil when take wants no more. take fills once, and must not end the exchange.
 func (x *exchange) follow(take func() (more bool)) error {
-	if (x.body.ended || len(x.conn.in.unread) > 0) && !take() {
+	if (x.body.Ended || len(x.conn.in.Unread) > 0) && !take() {
 		return nil
 	}
-	err := x.conn.follow(take)
+	err := x.conn.Follow(&x.conn.in, take)
 	if err == nil {
 		return nil
 	}
@@ -255,16 +258,16 @@ func (x *exchange) fill(dst []byte) ([]byte, error) {
 	if err := x.wait(); err != nil {
 		return dst, err
 	}
-	if x.body.ended {
+	if x.body.Ended {
 		return dst, io.EOF
 	}
 	in := &x.conn.in
-	n, dst, err := x.body.decode(in.unread, dst)
-	in.use(n)
+	n, dst, err := x.body.Decode(in.Unread, dst)
+	in.Use(n)
 	if err != nil {
 		return dst, &upstreamError{stage: stageBody, err: err}
 	}
-	if x.body.ended {
+	if x.body.Ended {
 		return dst, io.EOF
 	}
 	return dst, nil
@@ -326,7 +329,7 @@ func (x *exchange) finish() {
 	if c == nil {
 		return
 	}
-	if !x.body.ended || x.body.close || c.half || len(c.in.unread) > 0 {
+	if !x.body.Ended || x.closes || c.half || len(c.in.Unread) > 0 {
 		_ = c.Close()
 		return
 	}
@@ -335,7 +338,7 @@ func (x *exchange) finish() {
 
 // hungUp reports that the backend has closed or reset the connection, though the last read
 // was interrupted before it could tell.
-func (x *exchange) hungUp() bool { return x.conn != nil && x.conn.hungUp() }
+func (x *exchange) hungUp() bool { return x.conn != nil && x.conn.HungUp() }
 
 // drop closes the connection at once.
 func (x *exchange) drop() {
@@ -356,18 +359,18 @@ func (x *exchange) release() *upstreamConn {
 func (x *exchange) reset() {
 	x.drop()
 	x.up = nil
-	x.body = bodyDecoder{}
+	x.body = netio.BodyDecoder{}
 	x.mu.Lock()
 	x.limit = time.Time{}
 	x.mu.Unlock()
 }
 
 // writeRequest writes head and body segments, with one system call where they fit; see
-// ask for what it returns.
+// Ask for what it returns.
 func (c *upstreamConn) writeRequest(host string, req *upstreamRequest) (time.Time, error) {
-	t := c.turns.Get().(*turn)
-	defer c.turns.Put(t)
-	h := append(t.head[:0], req.method...)
+	t := c.scratch.Lend()
+	defer c.scratch.TakeBack(t)
+	h := append(t.Head[:0], req.method...)
 	h = append(append(h, ' '), req.path...)
 	h = append(append(h, " HTTP/1.1\r\nHost: "...), host...)
 	h = append(append(h, "\r\nAccept-Encoding: identity\r\nX-Request-Id: "...), req.id...)
@@ -380,9 +383,9 @@ func (c *upstreamConn) writeRequest(host string, req *upstreamRequest) (time.Tim
 		h = strconv.AppendInt(h, int64(n), 10)
 	}
 	h = append(append(append(h, "\r\n"...), req.fields...), "\r\n"...)
-	t.head = h
-	t.pieces = append(append(t.pieces[:0], h), req.body...)
-	return c.ask(t, c.reused)
+	t.Head = h
+	t.Pieces = append(append(t.Pieces[:0], h), req.body...)
+	return c.Ask(t, c.reused)
 }
 
 // isEventStream reports whether the response is server-sent events.

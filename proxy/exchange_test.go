@@ -160,22 +160,6 @@ func TestResponseFraming(t *testing.T) {
 	}
 }
 
-func TestChunkDecoderTakesAnySplit(t *testing.T) {
-	raw := []byte("3\r\nabc\r\nA;q=1\r\n0123456789\r\n0\r\nT: v\r\n\r\nrest")
-	for cut := range raw {
-		var d bodyDecoder
-		d.chunked = true
-		n, out, err := d.decode(raw[:cut], nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, out, err := d.decode(raw[n:], out)
-		if err != nil || string(out) != "abc0123456789" || !d.ended || string(raw[n+m:]) != "rest" {
-			t.Fatalf("cut %d: %q, ended %v, rest %q, %v", cut, out, d.ended, raw[n+m:], err)
-		}
-	}
-}
-
 func TestStaleConnectionIsReplacedOnce(t *testing.T) {
 	// The backend closes behind each answer without saying so, as uvicorn does with an
 	// idle connection.
@@ -202,7 +186,7 @@ func TestUnsolicitedBytesAreNeverAnAnswer(t *testing.T) {
 	x.finish()
 	// A poisoned connection: an answer that nobody asked for lies in the socket.
 	poisoned, client := tcpPair(t)
-	c := connOn(t, client)
+	c := connOn(t, u, client)
 	c.since, c.reused = time.Now(), true
 	_, _ = io.WriteString(poisoned, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nplanted")
 	awaitReadable(t, c)
@@ -213,9 +197,19 @@ func TestUnsolicitedBytesAreNeverAnAnswer(t *testing.T) {
 	}
 }
 
+// connOn is a connection of u over an open socket.
+func connOn(t *testing.T, u *upstream, tcp *net.TCPConn) *upstreamConn {
+	t.Helper()
+	c := &upstreamConn{in: u.scratch.Inbox(), scratch: u.scratch}
+	if err := c.Attach(tcp, nil); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 func awaitReadable(t *testing.T, c *upstreamConn) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Second); c.quiet(); {
+	for deadline := time.Now().Add(2 * time.Second); c.Quiet(); {
 		if time.Now().After(deadline) {
 			t.Fatal("bytes did not arrive")
 		}
@@ -322,7 +316,7 @@ func TestHangUpBehindAnInterruptIsSeen(t *testing.T) {
 				t.Fatalf("error %v, hung up %v", err, x.hungUp())
 			}
 			close(goOn)
-			for deadline := time.Now().Add(2 * time.Second); x.conn.quiet() && time.Now().Before(deadline); {
+			for deadline := time.Now().Add(2 * time.Second); x.conn.Quiet() && time.Now().Before(deadline); {
 				time.Sleep(time.Millisecond)
 			}
 			if want := raw == ""; x.hungUp() != want {
@@ -387,26 +381,4 @@ func TestPoolDropsWhatIsTooOld(t *testing.T) {
 	if len(u.idle) != 0 {
 		t.Fatal("old connection kept")
 	}
-}
-
-func FuzzChunked(f *testing.F) {
-	f.Add([]byte("3\r\nabc\r\n0\r\n\r\n"), 4)
-	f.Add([]byte("A;q=1\r\n0123456789\r\n0\r\nT: v\r\n\r\nrest"), 7)
-	f.Fuzz(func(t *testing.T, raw []byte, cut int) {
-		whole := bodyDecoder{chunked: true}
-		n1, out1, err1 := whole.decode(raw, nil)
-		if cut < 0 || cut > len(raw) {
-			return
-		}
-		split := bodyDecoder{chunked: true}
-		n, out2, err2 := split.decode(raw[:cut], nil)
-		n2 := n
-		if err2 == nil && !split.ended {
-			n, out2, err2 = split.decode(raw[n:], out2)
-			n2 += n
-		}
-		if n1 != n2 || string(out1) != string(out2) || (err1 == nil) != (err2 == nil) || whole.ended != split.ended {
-			t.Fatalf("whole %d %q %v %v, split %d %q %v %v", n1, out1, err1, whole.ended, n2, out2, err2, split.ended)
-		}
-	})
 }

@@ -57,9 +57,7 @@ func (s *Server) BreakAtOnce() { s.breakPause = 0 }
 // WatchClosely is for tests that wait for thousands of peers to leave. Called before any
 // request.
 func (s *Server) WatchClosely() {
-	s.watch.mu.Lock()
-	defer s.watch.mu.Unlock()
-	s.watch.every = time.Millisecond
+	s.watch.LookEvery(time.Millisecond)
 }
 
 // Live is how many completions run.
@@ -100,4 +98,4 @@ func (s *Server) OnNewBuffer(f func()) {
 }
 
 // Connections is how many clients' connections are open.
-func (s *Server) Connections() int64 { return s.accepting.Load().open.Load() }
+func (s *Server) Connections() int64 { return s.accepting.Load().Open() }

@@ -57,7 +57,7 @@ func apiName(api kvparams.API) string {
 func (c *completion) finish(writeErr error) {
 	s := c.s
 	defer s.live.Add(-1)
-	s.watch.remove(&c.watch)
+	s.watch.Remove(&c.watch)
 	if writeErr != nil && c.failure == nil {
 		// The client left while the last bytes were written.
 		c.leave()
@@ -154,7 +154,7 @@ func (c *completion) logLine(outcome string) {
 		return
 	}
 	t := &c.times
-	e.Stringer("client", c.conn.ip).Str("request_id", c.id).Str("leg_id", c.legID).Str("api", apiName(c.api))
+	e.Stringer("client", c.conn.IP()).Str("request_id", c.id).Str("leg_id", c.legID).Str("api", apiName(c.api))
 	if c.reached {
 		e.Str("path", c.path).Str("reason", c.reason)
 	}

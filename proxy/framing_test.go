@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"xpyd/netio"
 )
 
 // chunks is a completion with a chunked body, as the bytes of that.
@@ -157,29 +159,42 @@ func TestGoodFramingIsServed(t *testing.T) {
 	}
 }
 
-// A client that sends broken chunks and no more is told what is wrong with them.
-func TestBadFramingIsNoDeparture(t *testing.T) {
-	listener, err := Listen("127.0.0.1:0")
+// accepted is a client's connection, and the client's end of it.
+func accepted(t *testing.T) (client *net.TCPConn, conn *netio.Conn) {
+	t.Helper()
+	port, err := netio.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = listener.Close() }()
-	client, _ := dialGate(t, listener.Addr().String())
+	listener, err := netio.NewListener(port, netio.Terms{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	client, _ = dialGate(t, listener.Addr().String())
 	server, err := listener.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = server.Close() }()
-	conn := new(clientConn)
-	if err := conn.open(server.(*net.TCPConn)); err != nil {
-		t.Fatal(err)
-	}
-	_ = client.CloseWrite()
-	if n, err := conn.Read(make([]byte, 1)); err != io.EOF {
-		t.Fatalf("read %d, %v; want the end", n, err)
-	}
+	t.Cleanup(func() { _ = server.Close() })
+	return client, server.(*netio.Conn)
+}
+
+// A client that sends broken chunks and no more is told what is wrong with them.
+func TestBadFramingIsNoDeparture(t *testing.T) {
 	for refused, want := range map[bool]int{false: 499, true: 400} {
-		conn.framing.refused = refused
+		client, conn := accepted(t)
+		if refused {
+			_, _ = io.WriteString(client, "\n")
+			_, _ = conn.Read(make([]byte, 1))
+		}
+		_ = client.CloseWrite()
+		if n, err := conn.Socket.Read(make([]byte, 1)); err != io.EOF {
+			t.Fatalf("read %d, %v; want the end", n, err)
+		}
+		if conn.Misframed() != refused {
+			t.Fatalf("refused: %v, want %v", !refused, refused)
+		}
 		if e := bodyEnd(io.ErrUnexpectedEOF, conn, -1, 0, false); e.Status != want {
 			t.Errorf("refused %v: %d, want %d", refused, e.Status, want)
 		}
@@ -188,13 +203,13 @@ func TestBadFramingIsNoDeparture(t *testing.T) {
 
 // framed is how many bytes are taken of what comes in these pieces.
 func framed(pieces ...[]byte) (taken int, refused bool) {
-	var f framing
+	var f netio.Framing
 	for _, p := range pieces {
-		if !f.refused {
-			taken += f.take(slices.Clone(p))
+		if !f.Refused() {
+			taken += f.Take(slices.Clone(p))
 		}
 	}
-	return taken, f.refused
+	return taken, f.Refused()
 }
 
 func checkFramingCut(t *testing.T, data []byte, at int) {
@@ -240,8 +255,8 @@ func BenchmarkFraming(b *testing.B) {
 				data := []byte(raw)
 				b.ReportAllocs()
 				for b.Loop() {
-					var f framing
-					if f.take(data); f.refused {
+					var f netio.Framing
+					if f.Take(data); f.Refused() {
 						b.Fatal("refused")
 					}
 				}

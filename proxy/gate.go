@@ -6,6 +6,8 @@ import (
 	"net"
 
 	"github.com/valyala/fasthttp"
+
+	"xpyd/netio"
 )
 
 // maxFields is how many header fields a request may have. Real clients send about
@@ -97,7 +99,7 @@ func checkFields(raw []byte, http11 bool) *apiError {
 		if n == maxFields {
 			return headersTooLarge("The request has more than 100 header fields.")
 		}
-		name, value, ok := splitField(line)
+		name, value, ok := netio.SplitField(line)
 		if !ok {
 			return invalidHTTP("A header line is not a field: a name of token characters, a colon, a value of visible characters, spaces and tabs.")
 		}
@@ -139,15 +141,15 @@ func checkValue(field fieldBit, value []byte) *apiError {
 			return invalidHTTP("Host must be a name or an address with an optional port.")
 		}
 	case fieldContentLength:
-		if !allDigits(value) {
+		if !netio.AllDigits(value) {
 			return invalidHTTP("Content-Length must be one decimal number.")
 		}
 	case fieldTransferEncoding:
-		if !equalFold(value, "chunked") {
+		if !netio.EqualFold(value, "chunked") {
 			return invalidHTTP("Transfer-Encoding must be chunked.")
 		}
 	case fieldExpect:
-		if !equalFold(value, "100-continue") {
+		if !netio.EqualFold(value, "100-continue") {
 			return expectationFailed()
 		}
 	}
@@ -161,32 +163,6 @@ func expectationFailed() *apiError {
 
 func headersTooLarge(message string) *apiError {
 	return newError(fasthttp.StatusRequestHeaderFieldsTooLarge, codeHeadersTooLarge, "", message)
-}
-
-// splitField cuts a line into a field's name and its value without the white space
-// around it. A line that begins with white space continues the one before
-// (obs-fold) and is no field: its first byte is no token character.
-func splitField(line []byte) (name, value []byte, ok bool) {
-	colon := 0
-	for colon < len(line) && nameBytes[line[colon]] {
-		colon++
-	}
-	if colon == 0 || colon == len(line) || line[colon] != ':' {
-		return nil, nil, false
-	}
-	value = line[colon+1:]
-	for _, c := range value {
-		if c < ' ' && c != '\t' || c == 0x7f {
-			return nil, nil, false
-		}
-	}
-	for len(value) > 0 && (value[0] == ' ' || value[0] == '\t') {
-		value = value[1:]
-	}
-	for n := len(value); n > 0 && (value[n-1] == ' ' || value[n-1] == '\t'); n-- {
-		value = value[:n-1]
-	}
-	return line[:colon], value, true
 }
 
 // fieldOf tells which of the fields of interest name is, 0 for none. An underscore
@@ -210,27 +186,10 @@ func fieldOf(name []byte) fieldBit {
 }
 
 func bitIf(name []byte, lower string, bit fieldBit) fieldBit {
-	if equalFold(name, lower) {
+	if netio.EqualFold(name, lower) {
 		return bit
 	}
 	return 0
-}
-
-// equalFold compares b with lower, which is in lower case, for ASCII letters of
-// either case. Unicode folding would take U+212A for a k.
-func equalFold(b []byte, lower string) bool {
-	if len(b) != len(lower) {
-		return false
-	}
-	for i, c := range b {
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		if c != lower[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // validHost says whether a Host value is a registered name, an IPv4 address or an
@@ -254,36 +213,14 @@ func validHost(host []byte) bool {
 		end++
 	}
 	port := host[end:]
-	return len(port) == 0 || len(port) <= len(":65535") && port[0] == ':' && allDigits(port[1:])
+	return len(port) == 0 || len(port) <= len(":65535") && port[0] == ':' && netio.AllDigits(port[1:])
 }
-
-func allDigits(b []byte) bool {
-	for _, c := range b {
-		if c < '0' || c > '9' {
-			return false
-		}
-	}
-	return len(b) > 0
-}
-
-const (
-	digits  = "0123456789"
-	letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-)
 
 var (
-	nameBytes = byteClass("!#$%&'*+-.^_`|~" + digits + letters) // RFC 9110 token
 	// An underscore is no host name's, but many a compose service's.
-	hostBytes    = byteClass("-._" + digits + letters)
-	addressBytes = byteClass(":." + digits + "ABCDEFabcdef")
+	hostBytes    = netio.ByteClass("-._" + netio.Digits + netio.Letters)
+	addressBytes = netio.ByteClass(":." + netio.Digits + "ABCDEFabcdef")
 )
-
-func byteClass(members string) (class [256]bool) {
-	for _, c := range []byte(members) {
-		class[c] = true
-	}
-	return class
-}
 
 // checkBodyHeaders is for the routes that take a JSON body, after checkRequest.
 // requireLength refuses chunked uploads: their extensions are bytes that no size
@@ -294,7 +231,7 @@ func checkBodyHeaders(h *fasthttp.RequestHeader, requireLength bool) *apiError {
 			"Content-Type must be application/json in UTF-8.")
 	}
 	for _, coding := range h.PeekAll(fasthttp.HeaderContentEncoding) {
-		if !equalFold(coding, "identity") {
+		if !netio.EqualFold(coding, "identity") {
 			return newError(fasthttp.StatusUnsupportedMediaType, codeMediaType, "",
 				"The body must be sent without Content-Encoding.")
 		}
@@ -311,14 +248,14 @@ func checkBodyHeaders(h *fasthttp.RequestHeader, requireLength bool) *apiError {
 // free but for charset: JSON is UTF-8.
 func jsonContent(contentType []byte) bool {
 	media, params, _ := bytes.Cut(contentType, []byte(";"))
-	if !equalFold(bytes.Trim(media, " \t"), "application/json") {
+	if !netio.EqualFold(bytes.Trim(media, " \t"), "application/json") {
 		return false
 	}
 	for len(params) > 0 {
 		var param []byte
 		param, params, _ = bytes.Cut(params, []byte(";"))
 		name, value, _ := bytes.Cut(bytes.Trim(param, " \t"), []byte("="))
-		if equalFold(name, "charset") && !equalFold(bytes.Trim(value, `"`), "utf-8") {
+		if netio.EqualFold(name, "charset") && !netio.EqualFold(bytes.Trim(value, `"`), "utf-8") {
 			return false
 		}
 	}
@@ -338,7 +275,7 @@ func frameError(err error) *apiError {
 		return newError(fasthttp.StatusRequestEntityTooLarge, codeBodyTooLarge, "", "The body is too large.")
 	case errors.Is(err, fasthttp.ErrTimeout), errors.As(err, &netErr) && netErr.Timeout():
 		return newError(fasthttp.StatusRequestTimeout, codeRequestTimeout, "", "The request did not arrive in time.")
-	case errors.Is(err, errFraming):
+	case errors.Is(err, netio.ErrFraming):
 		return invalidHTTP("Each line must end in CR LF.")
 	}
 	return invalidHTTP("The request is not HTTP/1.1 or HTTP/1.0.")

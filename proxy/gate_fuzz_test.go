@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"xpyd/netio"
 )
 
 // gateServer is the gate on a server of its own, so that each case is about the
@@ -113,13 +115,13 @@ func startGate(t *testing.T, options gateOptions) *gateServer {
 	return g
 }
 
-// framedConn reads what clientConn does.
+// framedConn reads what netio.Conn does.
 type framedConn struct {
 	net.Conn
-	framing framing
+	framing netio.Framing
 }
 
-func (c *framedConn) Read(p []byte) (int, error) { return c.framing.read(c.Conn, p) }
+func (c *framedConn) Read(p []byte) (int, error) { return c.framing.Read(c.Conn, p) }
 
 type framedListener struct{ net.Listener }
 

@@ -19,7 +19,7 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/valyala/fasthttp"
-
+	"xpyd/netio"
 	"xpyd/router"
 )
 
@@ -396,7 +396,7 @@ func startGateProxy(t *testing.T, cfg Config, backend string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := Listen("127.0.0.1:0")
+	listener, err := netio.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"sync"
 	"time"
-
 	"xpyd/kvparams"
+	"xpyd/netio"
 	"xpyd/router"
 )
 
@@ -246,7 +246,7 @@ func (s *Server) engineSeen(snap *router.Snapshot, b *router.Backend, id []byte)
 // withoutRank cuts _dp<rank> off: one vLLM with several data parallel ranks answers
 // with the id of whichever computed.
 func withoutRank(id []byte) []byte {
-	if i := bytes.LastIndex(id, []byte("_dp")); i > 0 && allDigits(id[i+3:]) {
+	if i := bytes.LastIndex(id, []byte("_dp")); i > 0 && netio.AllDigits(id[i+3:]) {
 		return id[:i]
 	}
 	return id

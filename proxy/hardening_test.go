@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
 	"xpyd/kvparams"
+	"xpyd/netio"
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"
@@ -46,7 +46,7 @@ func (l *emfile) Accept() (net.Conn, error) {
 
 func TestOutOfDescriptorsDoesNotEndTheServer(t *testing.T) {
 	r := newRig(t, rigOptions{})
-	ln, err := proxy.Listen("127.0.0.1:0")
+	ln, err := netio.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

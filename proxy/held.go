@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"xpyd/netio"
 )
 
 // freeAnswer is what an answer may hold without a charge: sockets take as much from a
@@ -53,7 +55,7 @@ func (s *Server) readHeld(x *exchange, dst []byte, of clientID, held *charge) ([
 			room = x.head.length
 		}
 		room = min(room, limit)
-		size := room + inboxSize // what one read may bring beyond it
+		size := room + netio.InboxSize // what one read may bring beyond it
 		if held.raise(s.held, of, size) != granted {
 			return dst, errNoRoom
 		}
@@ -65,7 +67,7 @@ func (s *Server) readHeld(x *exchange, dst []byte, of clientID, held *charge) ([
 // timeouts.write_stall, where fasthttp gives that to the whole.
 type heldAnswer struct {
 	s    *Server
-	conn *clientConn
+	conn *netio.Conn
 	buf  []byte
 	held charge
 }
@@ -131,7 +133,7 @@ func (s *Server) writeError(ctx *fasthttp.RequestCtx, of clientID, err *apiError
 		err.write(ctx)
 		return
 	}
-	a := &heldAnswer{s: s, conn: ctx.Conn().(*clientConn), buf: text}
+	a := &heldAnswer{s: s, conn: ctx.Conn().(*netio.Conn), buf: text}
 	if a.held.raise(s.held, of, int64(len(text))) != granted {
 		err.Raw = nil
 		err.write(ctx)

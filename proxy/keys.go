@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
+
+	"xpyd/netio"
 )
 
 // keyring holds the keys that clients may show, as hashes only. It is immutable.
@@ -51,7 +53,7 @@ func (k *keyring) slot(authorization []byte) (int, bool) {
 // bearer is the credential of a Bearer Authorization value; nil for another one.
 func bearer(authorization []byte) []byte {
 	scheme, key, _ := bytes.Cut(authorization, []byte(" "))
-	if !equalFold(scheme, "bearer") {
+	if !netio.EqualFold(scheme, "bearer") {
 		return nil
 	}
 	return bytes.Trim(key, " ")

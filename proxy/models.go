@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
-
+	"xpyd/netio"
 	"xpyd/router"
 )
 
@@ -72,7 +72,7 @@ func (s *Server) serveModels(ctx *fasthttp.RequestCtx) {
 		s.guard(func() { body, err = s.askModels(c, auth) })
 		return body, err
 	})
-	err := s.awaitModels(ctx.Conn().(*clientConn), key, a)
+	err := s.awaitModels(ctx.Conn().(*netio.Conn), key, a)
 	if err == nil {
 		err = a.err
 	}
@@ -156,21 +156,21 @@ func (m *modelCache) left(key modelKey, a *modelAnswer) {
 
 // modelWait is a client that waits for an answer.
 type modelWait struct {
-	watch watch
+	watch netio.Watch
 	once  sync.Once
 	over  chan struct{} // closed when it is not to wait any more
 	stop  atomic.Bool   // because the process ends
 }
 
-func (w *modelWait) clientGone() { w.once.Do(func() { close(w.over) }) }
+func (w *modelWait) ClientGone() { w.once.Do(func() { close(w.over) }) }
 
-func (w *modelWait) serverStopping() {
+func (w *modelWait) ServerStopping() {
 	w.stop.Store(true)
-	w.clientGone()
+	w.ClientGone()
 }
 
 // awaitModels waits until the answer stands, its client has left or the process ends.
-func (s *Server) awaitModels(conn *clientConn, key modelKey, a *modelAnswer) *apiError {
+func (s *Server) awaitModels(conn *netio.Conn, key modelKey, a *modelAnswer) *apiError {
 	defer s.models.left(key, a)
 	select {
 	case <-a.done:
@@ -178,8 +178,8 @@ func (s *Server) awaitModels(conn *clientConn, key modelKey, a *modelAnswer) *ap
 	default:
 	}
 	w := modelWait{over: make(chan struct{})}
-	s.watch.add(&w.watch, &conn.peer, &w)
-	defer s.watch.remove(&w.watch)
+	s.watch.Add(&w.watch, conn, &w)
+	defer s.watch.Remove(&w.watch)
 	select {
 	case <-a.done:
 		return nil

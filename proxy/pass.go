@@ -87,7 +87,7 @@ func (s *Server) passTo(ctx *fasthttp.RequestCtx, b *router.Backend, req *upstre
 	}
 	status := x.head.status
 	switch {
-	case errors.Is(err, errTooLarge) && (x.body.untilEOF || x.head.length < 0 && !ctx.Request.Header.IsHTTP11()):
+	case errors.Is(err, errTooLarge) && (x.body.UntilEOF || x.head.length < 0 && !ctx.Request.Header.IsHTTP11()):
 		return router.ClientFault, tooLargeToHold(err)
 	case errors.Is(err, errTooLarge):
 		p.answerLarge(ctx, s, x, buf)

@@ -5,28 +5,30 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"xpyd/netio"
 )
 
 // passing is a request that touches no KV blocks, while its body arrives: the end of the
 // process may come in mid-upload.
 type passing struct {
-	conn   *clientConn
+	conn   *netio.Conn
 	client clientID
 	body   bodyBuffer
 	held   charge // for the engine's answer
-	watch  watch
+	watch  netio.Watch
 	stop   atomic.Bool
 }
 
 func (s *Server) beginPassing(ctx *fasthttp.RequestCtx) *passing {
-	p := &passing{conn: ctx.Conn().(*clientConn)}
+	p := &passing{conn: ctx.Conn().(*netio.Conn)}
 	p.client = s.identify(p.conn, &ctx.Request.Header)
-	s.watch.add(&p.watch, &p.conn.peer, p)
+	s.watch.Add(&p.watch, p.conn, p)
 	return p
 }
 
 func (p *passing) end(s *Server) {
-	s.watch.remove(&p.watch)
+	s.watch.Remove(&p.watch)
 	p.body.free(s)
 	p.held.lower(0)
 }
@@ -49,10 +51,10 @@ func (p *passing) answerLarge(ctx *fasthttp.RequestCtx, s *Server, x *exchange, 
 	p.held = charge{}
 }
 
-// clientGone does nothing: the body's end tells, and no engine is on it for long.
-func (p *passing) clientGone() {}
+// ClientGone does nothing: the body's end tells, and no engine is on it for long.
+func (p *passing) ClientGone() {}
 
-func (p *passing) serverStopping() {
+func (p *passing) ServerStopping() {
 	p.stop.Store(true)
 	_ = p.conn.SetReadDeadline(time.Now())
 }

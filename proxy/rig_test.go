@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-
 	"xpyd/kvparams"
+	"xpyd/netio"
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"
@@ -104,7 +104,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 		t.Fatal(err)
 	}
 	r.server.TrustChecks() // until a test asks for more
-	ln, err := proxy.Listen("127.0.0.1:0")
+	ln, err := netio.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

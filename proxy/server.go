@@ -14,9 +14,9 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/valyala/fasthttp"
-
 	"xpyd/kvparams"
 	"xpyd/metrics"
+	"xpyd/netio"
 	"xpyd/router"
 )
 
@@ -50,7 +50,7 @@ type Server struct {
 	backendAuth []byte
 
 	http      *fasthttp.Server
-	watch     *watcher
+	watch     *netio.Watcher
 	bodies    *budget // of request bodies
 	bodyPool  bodyPool
 	held      *budget // of answers, beyond freeAnswer each
@@ -77,9 +77,9 @@ type Server struct {
 	breakPause   time.Duration
 	downGrace    time.Duration
 	passed       []passedField // headers.pass
-	lingering    *lingering
+	lingering    *netio.Lingering
 	stopOnce     func() error
-	accepting    atomic.Pointer[listener] // nil before Serve
+	accepting    atomic.Pointer[port] // nil before Serve
 	retiring     atomic.Bool
 	patience     context.Context // ends when the drain must
 	cut          context.CancelFunc
@@ -94,7 +94,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 			return nil, fmt.Errorf("connector %q is not known", cfg.Connector)
 		}
 	}
-	watch, err := newWatcher()
+	watch, err := netio.NewWatcher()
 	if err != nil {
 		return nil, err
 	}
@@ -105,14 +105,14 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 		alone:      log.Sample(&zerolog.BurstSampler{Burst: aloneLines, Period: time.Second}),
 		keys:       newKeyring(cfg.APIKeys),
 		watch:      watch,
-		upstreams:  upstreams{scratch: newScratch()},
+		upstreams:  upstreams{scratch: netio.NewScratch()},
 		bodies:     bodyBudget(cfg.Limits),
 		held:       newBudget(cfg.Limits.AnswerBudget, cfg.Limits.ClientShare),
 		bodyPool:   bodyPool{limit: cfg.Limits.BodyBudget / idleParts},
 		clients:    clientCounts{limit: cfg.Limits.ClientInFlight},
 		breakPause: breakPause,
 		downGrace:  downGrace,
-		lingering:  newLingering(),
+		lingering:  netio.NewLingering(),
 		models:     modelCache{within: modelsWithin},
 		passed:     passedFields(cfg.Headers.Pass),
 	}
@@ -177,14 +177,23 @@ func (quietLogger) Printf(string, ...any) {}
 
 // Serve accepts clients on ln until Retire or Shutdown. It is called once.
 func (s *Server) Serve(ln net.Listener) error {
-	l := newListener(ln, s.cfg.Limits.ConnectionsPerIP)
-	l.turnedAway, l.watch, l.lingering = s.metrics.TurnedAway, s.watch, s.lingering
-	if err := l.patience(s.cfg.Timeouts.WriteStall); err != nil {
+	l, err := netio.NewListener(ln, netio.Terms{
+		PerIP: s.cfg.Limits.ConnectionsPerIP, WriteStall: s.cfg.Timeouts.WriteStall,
+		TurnedAway: s.metrics.TurnedAway, NoRoom: noDescriptorAnswer(), Watcher: s.watch, Lingering: s.lingering,
+	})
+	if err != nil {
 		return err
 	}
-	s.accepting.Store(l)
-	defer close(l.ended)
+	p := &port{Listener: l, ended: make(chan struct{})}
+	s.accepting.Store(p)
+	defer close(p.ended)
 	return s.http.Serve(l)
+}
+
+// port is a listener that clients are accepted on.
+type port struct {
+	*netio.Listener
+	ended chan struct{} // closed when the last Accept has returned
 }
 
 // Ready reports whether a completion could be served now.
@@ -221,8 +230,8 @@ func (s *Server) backendLoad() []metrics.BackendLoad {
 func (s *Server) frameError(ctx *fasthttp.RequestCtx, err error) {
 	fault := frameError(err)
 	s.refuse(ctx, fault)
-	if conn, ok := ctx.Conn().(*clientConn); ok && fault.Status != fasthttp.StatusRequestTimeout {
-		conn.unread.Store(true) // whatever comes after a head that is none
+	if conn, ok := ctx.Conn().(*netio.Conn); ok && fault.Status != fasthttp.StatusRequestTimeout {
+		conn.LeaveUnread() // whatever comes after a head that is none
 	}
 }
 
@@ -242,6 +251,16 @@ func (s *Server) refuse(ctx *fasthttp.RequestCtx, err *apiError) {
 	err.write(ctx)
 	ctx.SetConnectionClose()
 	leaveUnread(ctx)
+}
+
+// leaveUnread has the request's connection, which the caller closes after the answer, linger if
+// more of the request may be on its way.
+func leaveUnread(ctx *fasthttp.RequestCtx) {
+	const chunked = -1 // what ContentLength answers for a chunked body
+	n := ctx.Request.Header.ContentLength()
+	if conn, ok := ctx.Conn().(*netio.Conn); ok && (n > 0 || n == chunked) {
+		conn.LeaveUnread()
+	}
 }
 
 // handle is the entry of every request that was read as HTTP.

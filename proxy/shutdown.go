@@ -28,7 +28,7 @@ func (s *Server) Retire(ctx context.Context) error {
 	tick := time.NewTicker(idleTick)
 	defer tick.Stop()
 	accepted := l.ended
-	for accepted != nil || l.open.Load() > 0 {
+	for accepted != nil || l.Open() > 0 {
 		select {
 		case <-accepted:
 			accepted = nil
@@ -64,19 +64,19 @@ func (s *Server) shutdown() error {
 			why = "told to cut the drain short"
 		}
 		s.log.Warn().Int64("cut", s.live.Load()).Msg(why + "; the requests left get an error")
-		s.watch.stopAll()
+		s.watch.StopAll()
 		err = s.awaitIdle(5 * time.Second)
 		s.awaitFlushed(time.Second)
 	}
 	cancel()
 	s.cut()
-	s.lingering.end()
+	s.lingering.End()
 	s.probes.close()
 	s.polls.close()
 	s.warm.close()
 	s.sound.close()
 	s.releases.close()
-	s.watch.close()
+	s.watch.Close()
 	for _, u := range s.upstreams.all() {
 		u.close()
 	}

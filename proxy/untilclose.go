@@ -3,12 +3,14 @@ package proxy
 import (
 	"net"
 	"time"
+
+	"xpyd/netio"
 )
 
 // untilClose writes an answer that ends with its connection: HTTP/1.0 knows no chunks. The
 // head goes out with the first bytes after it.
 type untilClose struct {
-	conn *clientConn
+	conn *netio.Conn
 	head []byte // still to be written
 }
 

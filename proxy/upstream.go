@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"xpyd/netio"
 )
 
 // stage is how far an exchange with a backend had come when it failed.
@@ -63,8 +63,8 @@ type upstream struct {
 	progress atomic.Int64
 	maxIdle  time.Duration // below the server's keep-alive
 	releases releasePlaces
-	scratch  *scratch
-	watch    *watcher // of its connections; nil: none
+	scratch  *netio.Scratch
+	watch    *netio.Watcher // of its connections; nil: none
 
 	mu     sync.Mutex
 	idle   []*upstreamConn // oldest first
@@ -74,20 +74,18 @@ type upstream struct {
 // upstreamConn is one connection; it belongs to the exchange that took it, or to the
 // pool while idle.
 type upstreamConn struct {
-	socket
-	in     inbox
-	born   time.Time
-	since  time.Time // start of idleness
-	reused bool
-	half   bool       // the write side is shut: good for the answer that is on its way only
-	turns  *sync.Pool // of *turn
-
-	following following
+	netio.Socket
+	in      netio.Inbox
+	born    time.Time
+	since   time.Time // start of idleness
+	reused  bool
+	half    bool // the write side is shut: good for the answer that is on its way only
+	scratch *netio.Scratch
 }
 
 func newUpstream(addr, host string, dialTimeout, maxIdle time.Duration) *upstream {
 	return &upstream{
-		addr: addr, host: host, born: time.Now(), maxIdle: maxIdle, scratch: newScratch(), wake: make(chan struct{}, 1),
+		addr: addr, host: host, born: time.Now(), maxIdle: maxIdle, scratch: netio.NewScratch(), wake: make(chan struct{}, 1),
 		dialer: net.Dialer{
 			Timeout:         dialTimeout,
 			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
@@ -133,19 +131,11 @@ func (u *upstream) dial() (*upstreamConn, error) {
 	if !ok {
 		panic("BUG: tcp dial returned " + fmt.Sprintf("%T", conn))
 	}
-	c := &upstreamConn{born: time.Now()}
-	if err = c.open(tcp); err == nil {
-		err = unix.SetsockoptInt(c.fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(deadPeer.Milliseconds()))
-	}
-	if err == nil && u.watch != nil {
-		c.peer.onLeft = c.lookAgain
-		err = u.watch.join(&c.peer, c.fd)
-	}
-	if err != nil {
+	c := &upstreamConn{born: time.Now(), in: u.scratch.Inbox(), scratch: u.scratch}
+	if err := c.Attach(tcp, u.watch); err != nil {
 		_ = tcp.Close()
 		return nil, err
 	}
-	c.in.pool, c.turns = &u.scratch.inboxes, &u.scratch.turns
 	return c, nil
 }
 
@@ -193,7 +183,6 @@ func (u *upstream) close() {
 
 // Close ends the connection; who owns it calls it.
 func (c *upstreamConn) Close() error {
-	c.in.empty()
-	c.peer.leave()
-	return c.TCPConn.Close()
+	c.in.Empty()
+	return c.Socket.Close()
 }

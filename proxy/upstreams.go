@@ -6,7 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
+	"xpyd/netio"
 	"xpyd/router"
 )
 
@@ -18,8 +18,8 @@ var errRemoved = errors.New("backend was removed from the configuration")
 type upstreams struct {
 	mu      sync.Mutex // of writers
 	m       atomic.Pointer[map[*router.Backend]*upstream]
-	scratch *scratch // of all connections
-	lookup  lookup   // of names; nil: the system's resolver. Set before requests come
+	scratch *netio.Scratch // of all connections
+	lookup  lookup         // of names; nil: the system's resolver. Set before requests come
 }
 
 // get returns nil for a backend that was removed and has nothing in flight any more.

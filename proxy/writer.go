@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"xpyd/netio"
 )
 
 // rearm is how often the deadlines of a stream are moved on, and what is added to them
@@ -14,16 +16,16 @@ const rearm = time.Second
 
 // maxWrite keeps a slow but steady client inside timeouts.write_stall, and a chunk with
 // its frame inside one raw write.
-const maxWrite = rawLimit - 16
+const maxWrite = netio.RawLimit - 16
 
 // clientWriter is all that is ever written of an answer to a client.
 type clientWriter struct {
 	w       io.Writer // fasthttp's: behind the head, and flushed with each write of a chunked answer
 	chunked bool
-	conn    *clientConn
+	conn    *netio.Conn
 	buffers *buffers
 	stall   time.Duration
-	stop    *atomic.Bool // the process ends now: there is stopGrace left, see serverStopping; nil: it does not wait for this answer
+	stop    *atomic.Bool // the process ends now: there is stopGrace left, see ServerStopping; nil: it does not wait for this answer
 	armed   time.Time
 	n       int64
 	failed  error // the first; what came after it would stand inside a chunk that was cut

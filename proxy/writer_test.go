@@ -13,11 +13,7 @@ import (
 // A client that reads on after a write to it was cut must not find the next one, such as an
 // error event, inside the chunk that was cut.
 func TestNothingFollowsAChunkThatWasCut(t *testing.T) {
-	far, near := tcpPair(t)
-	conn := &clientConn{}
-	if err := conn.open(near); err != nil {
-		t.Fatal(err)
-	}
+	far, conn := accepted(t)
 	// Behind the head, so that each write is a chunk of its own. The deadline is due to be moved.
 	w := &clientWriter{chunked: true, n: 1, conn: conn, buffers: &buffers{}, stall: -time.Second + 50*time.Millisecond}
 	event := bytes.Repeat([]byte{'a'}, maxWrite)
@@ -38,7 +34,7 @@ func TestNothingFollowsAChunkThatWasCut(t *testing.T) {
 	if err := w.write([]byte("data: {\"error\":{}}\n\n"), time.Now()); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a write after one that was cut: %v", err)
 	}
-	_ = near.Close()
+	_ = conn.Close()
 	text := <-got
 	chunk := strconv.FormatInt(maxWrite, 16) + "\r\n" + string(event) + "\r\n"
 	rest := bytes.ReplaceAll(text, []byte(chunk), nil)

@@ -1,4 +1,4 @@
-package proxy
+package netio
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 
 // watchedConn is a connection whose peer w knows, and a channel that is closed when w has
 // told of its departure.
-func watchedConn(t *testing.T, w *watcher, tcp *net.TCPConn) (c *upstreamConn, left chan struct{}) {
+func watchedConn(t *testing.T, w *Watcher, tcp *net.TCPConn) (c *backendConn, left chan struct{}) {
 	t.Helper()
 	c, left = connOn(t, tcp), make(chan struct{})
 	c.peer.onLeft = func() { c.lookAgain(); close(left) }
@@ -25,10 +25,10 @@ func watchedConn(t *testing.T, w *watcher, tcp *net.TCPConn) (c *upstreamConn, l
 }
 
 // keepTicking has w look for departures.
-func keepTicking(t *testing.T, w *watcher) {
+func keepTicking(t *testing.T, w *Watcher) {
 	t.Helper()
 	_, near := tcpPair(t)
-	w.add(&watch{}, joined(t, w, near), newToldOf())
+	w.add(&Watch{}, joined(t, w, near), newToldOf())
 }
 
 // An end that came with the last bytes wakes no wait. It is found whether the watcher
@@ -54,9 +54,9 @@ func TestEndBehindTheLastBytesIsFound(t *testing.T) {
 					<-left
 				}
 				got := ""
-				err := c.follow(func() bool {
-					got += string(c.in.unread)
-					c.in.empty()
+				err := c.Follow(&c.in, func() bool {
+					got += string(c.in.Unread)
+					c.in.Empty()
 					if !before {
 						keepTicking(t, w)
 					}
@@ -94,15 +94,15 @@ func TestFollowTakesWhatComes(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(1, uint64(i)))
 		go sendInPieces(far, size, rnd, i%2 == 0)
 		n := 0
-		err := c.follow(func() bool {
-			for _, b := range c.in.unread {
+		err := c.Follow(&c.in, func() bool {
+			for _, b := range c.in.Unread {
 				if b != byte(n%251) {
 					t.Errorf("byte %d is not the one that was sent", n)
 					return false
 				}
 				n++
 			}
-			c.in.empty()
+			c.in.Empty()
 			return n < size || i%2 == 0
 		})
 		if n != size || i%2 == 0 && !errors.Is(err, io.EOF) || i%2 == 1 && err != nil {
@@ -117,7 +117,7 @@ func sendInPieces(far *net.TCPConn, size int, rnd *rand.Rand, end bool) {
 	for i := range p {
 		p[i] = byte(i % 251)
 	}
-	most := []int{30, 300, 3 * inboxSize}[rnd.IntN(3)]
+	most := []int{30, 300, 3 * InboxSize}[rnd.IntN(3)]
 	if most == 30 {
 		p = p[size-size/16:] // in many writes
 		head := make([]byte, size-size/16)
@@ -129,7 +129,7 @@ func sendInPieces(far *net.TCPConn, size int, rnd *rand.Rand, end bool) {
 	for len(p) > 0 {
 		n := min(len(p), 1+rnd.IntN(most))
 		if rnd.IntN(8) == 0 {
-			n = min(len(p), inboxSize) // fills the buffer
+			n = min(len(p), InboxSize) // fills the buffer
 		}
 		_, _ = far.Write(p[:n])
 		if p = p[n:]; rnd.IntN(4) == 0 {
@@ -147,12 +147,12 @@ func TestFollowEndsAtItsDeadline(t *testing.T) {
 	c, _ := watchedConn(t, startWatcher(t), near)
 	_ = c.SetDeadline(time.Now().Add(20 * time.Millisecond))
 	var ne net.Error
-	if err := c.follow(func() bool { return true }); !errors.As(err, &ne) || !ne.Timeout() {
+	if err := c.Follow(&c.in, func() bool { return true }); !errors.As(err, &ne) || !ne.Timeout() {
 		t.Fatalf("%v: want a timeout", err)
 	}
 	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
 	_, _ = io.WriteString(far, "more")
-	if err := c.more(); err != nil || string(c.in.unread) != "more" {
-		t.Fatalf("%q, %v", c.in.unread, err)
+	if err := c.more(); err != nil || string(c.in.Unread) != "more" {
+		t.Fatalf("%q, %v", c.in.Unread, err)
 	}
 }

@@ -1,4 +1,4 @@
-package proxy
+package netio
 
 import (
 	"bytes"
@@ -7,45 +7,68 @@ import (
 	"strconv"
 )
 
-// framing follows what a client sends, ahead of fasthttp, which takes a bare LF for the end
+// Framing follows what a client sends, ahead of fasthttp, which takes a bare LF for the end
 // of a request line or of a trailer section, folded trailers and blanks after a chunk's size.
 // Another reader on the way may not, and then the two disagree on where the next request
 // begins. So it refuses each line that ends in anything but CR LF, and each chunk that
-// bodyDecoder does not take, at once: a client that sends such a head would wait for the
+// BodyDecoder does not take, at once: a client that sends such a head would wait for the
 // header timeout otherwise.
 //
 // What a head says is the gate's to judge. Here only the two fields are read that tell
 // where the body ends. It holds no bytes but the beginning of a field that came in parts.
-type framing struct {
+// The zero value is at the beginning of a connection.
+type Framing struct {
 	refused bool // for good; fasthttp gets nothing more
 	inHead  bool // the request line has come
 	unclear bool // the gate refuses this head: no body is known to follow
-	fields  fieldBit
+	fields  bodyField
 	length  int64       // of the body, still to come
-	chunks  bodyDecoder // while it is chunked
+	chunks  BodyDecoder // while it is chunked
 	cr      bool        // the last byte of a head was CR
 	seen    int         // bytes of the line that have come
 	line    [maxFramingField]byte
 }
 
+// bodyField is one of the fields that say where a body ends.
+type bodyField uint8
+
+const (
+	fieldContentLength bodyField = 1 << iota
+	fieldTransferEncoding
+)
+
+func bodyFieldOf(name []byte) bodyField {
+	switch {
+	case EqualFold(name, "content-length"):
+		return fieldContentLength
+	case EqualFold(name, "transfer-encoding"):
+		return fieldTransferEncoding
+	}
+	return 0
+}
+
 // maxFramingField bounds the line of Content-Length and of Transfer-Encoding.
 const maxFramingField = 64
 
-var errFraming = errors.New("a line does not end in CR LF, or a chunk is not framed exactly")
+// ErrFraming is a read after what Framing refused.
+var ErrFraming = errors.New("a line does not end in CR LF, or a chunk is not framed exactly")
 
-// read is src.Read up to the first byte that is refused.
-func (f *framing) read(src io.Reader, p []byte) (int, error) {
+// Refused reports that something was refused: nothing more is read.
+func (f *Framing) Refused() bool { return f.refused }
+
+// Read is src.Read up to the first byte that is refused.
+func (f *Framing) Read(src io.Reader, p []byte) (int, error) {
 	if f.refused {
-		return 0, errFraming
+		return 0, ErrFraming
 	}
 	n, err := src.Read(p)
-	return f.take(p[:n]), err
+	return f.Take(p[:n]), err
 }
 
-// take returns how many bytes of p fasthttp may have. One that is refused is the last of
+// Take returns how many bytes of p fasthttp may have. One that is refused is the last of
 // them, as NUL: it ends nothing anywhere, but fasthttp must have begun with a request to
 // answer it, and takes an error at the beginning of a trailer for the end of the body.
-func (f *framing) take(p []byte) int {
+func (f *Framing) Take(p []byte) int {
 	for i := 0; i < len(p); {
 		n, ok := f.step(p[i:])
 		if i += n; !ok {
@@ -58,7 +81,7 @@ func (f *framing) take(p []byte) int {
 }
 
 // step takes a part of what has come, or refuses the byte after it.
-func (f *framing) step(p []byte) (n int, ok bool) {
+func (f *Framing) step(p []byte) (n int, ok bool) {
 	switch {
 	case f.inHead:
 		return f.stepHead(p)
@@ -68,10 +91,10 @@ func (f *framing) step(p []byte) (n int, ok bool) {
 		n = int(min(f.length, int64(len(p))))
 		f.length -= int64(n)
 		return n, true
-	case f.chunks.chunked:
-		n, err := f.chunks.follow(p)
-		if f.chunks.ended {
-			f.chunks = bodyDecoder{}
+	case f.chunks.Chunked:
+		n, err := f.chunks.Skip(p)
+		if f.chunks.Ended {
+			f.chunks = BodyDecoder{}
 		}
 		return n, err == nil
 	}
@@ -80,7 +103,7 @@ func (f *framing) step(p []byte) (n int, ok bool) {
 
 // stepHead takes a line of a head, or what has come of it. The only CR of a line is the
 // one before its LF.
-func (f *framing) stepHead(p []byte) (n int, ok bool) {
+func (f *Framing) stepHead(p []byte) (n int, ok bool) {
 	part, end := p, bytes.IndexByte(p, '\n')
 	if end >= 0 {
 		part = p[:end]
@@ -114,7 +137,7 @@ func (f *framing) stepHead(p []byte) (n int, ok bool) {
 }
 
 // keep holds the beginning of a line.
-func (f *framing) keep(part []byte) {
+func (f *Framing) keep(part []byte) {
 	if f.seen < len(f.line) {
 		copy(f.line[f.seen:], part)
 	}
@@ -123,7 +146,7 @@ func (f *framing) keep(part []byte) {
 
 // endLine judges a whole line of f.seen bytes, of which line holds as many as a framing
 // field may have, or more.
-func (f *framing) endLine(line []byte) {
+func (f *Framing) endLine(line []byte) {
 	switch {
 	case f.seen > 0 && f.inHead:
 		f.field(line)
@@ -131,24 +154,24 @@ func (f *framing) endLine(line []byte) {
 		f.inHead, f.unclear, f.fields = true, false, 0
 	case f.inHead: // the empty line after the head
 		f.inHead = false
-		f.chunks.chunked = f.fields&fieldTransferEncoding != 0 && !f.unclear
+		f.chunks.Chunked = f.fields&fieldTransferEncoding != 0 && !f.unclear
 	}
 }
 
 // field reads where the body ends. What is wrong with a field the gate says.
-func (f *framing) field(line []byte) {
-	field := fieldOf(line[:max(bytes.IndexByte(line, ':'), 0)])
-	if field != fieldContentLength && field != fieldTransferEncoding {
+func (f *Framing) field(line []byte) {
+	field := bodyFieldOf(line[:max(bytes.IndexByte(line, ':'), 0)])
+	if field == 0 {
 		return
 	}
 	f.unclear = f.unclear || f.fields != 0 || f.seen > maxFramingField
 	f.fields |= field
-	_, value, ok := splitField(line)
-	if !ok || field == fieldTransferEncoding && !equalFold(value, "chunked") {
+	_, value, ok := SplitField(line)
+	if !ok || field == fieldTransferEncoding && !EqualFold(value, "chunked") {
 		f.unclear = true
 	}
 	if field == fieldContentLength && !f.unclear {
 		length, err := strconv.ParseInt(string(value), 10, 64)
-		f.length, f.unclear = length, err != nil || !allDigits(value)
+		f.length, f.unclear = length, err != nil || !AllDigits(value)
 	}
 }

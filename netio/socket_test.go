@@ -1,4 +1,4 @@
-package proxy
+package netio
 
 import (
 	"errors"
@@ -10,15 +10,41 @@ import (
 	"time"
 )
 
+// backendConn is what a client of backends makes of a socket.
+type backendConn struct {
+	Socket
+	in Inbox
+}
+
+func (c *backendConn) more() error { return c.More(&c.in) }
+
 // connOn is a connection to a backend over an open socket.
-func connOn(t *testing.T, tcp *net.TCPConn) *upstreamConn {
+func connOn(t *testing.T, tcp *net.TCPConn) *backendConn {
 	t.Helper()
-	s := newScratch()
-	c := &upstreamConn{in: inbox{pool: &s.inboxes}, turns: &s.turns}
-	if err := c.open(tcp); err != nil {
+	c := &backendConn{in: NewScratch().Inbox()}
+	if err := c.Attach(tcp, nil); err != nil {
 		t.Fatal(err)
 	}
 	return c
+}
+
+func tcpPair(t *testing.T) (server, client *net.TCPConn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close(); _ = sc.Close() })
+	return sc.(*net.TCPConn), c.(*net.TCPConn)
 }
 
 func TestDeadlineMovedDuringAWait(t *testing.T) {
@@ -59,7 +85,7 @@ func TestDeadlineMovedDuringAWait(t *testing.T) {
 
 // arrive has far send, and returns when near's poller has told of it: a wait that
 // begins now is not woken by what has come.
-func arrive(t *testing.T, far io.Writer, near *upstreamConn, what string) {
+func arrive(t *testing.T, far io.Writer, near *backendConn, what string) {
 	t.Helper()
 	told := false
 	err := near.waitRead(func(uintptr) bool {
@@ -83,9 +109,9 @@ func TestAnswerThatIsThereAtOnce(t *testing.T) {
 		c := connOn(t, near)
 		_ = c.SetDeadline(time.Now().Add(5 * time.Second)) // of a wait that nothing ends
 		arrive(t, far, c, "answer")
-		sent, err := c.ask(&turn{pieces: net.Buffers{[]byte("req"), nil, []byte("uest")}}, kept)
+		sent, err := c.Ask(&Outbox{Pieces: net.Buffers{[]byte("req"), nil, []byte("uest")}}, kept)
 		if kept {
-			if !errors.Is(err, errStale) || !sent.IsZero() {
+			if !errors.Is(err, ErrStale) || !sent.IsZero() {
 				t.Fatalf("%v, %v: want a stale connection", sent, err)
 			}
 			continue
@@ -97,8 +123,8 @@ func TestAnswerThatIsThereAtOnce(t *testing.T) {
 		if _, err := io.ReadFull(far, buf); err != nil || string(buf) != "request" {
 			t.Fatalf("%q, %v", buf, err)
 		}
-		if err := c.more(); err != nil || string(c.in.unread) != "answer" {
-			t.Fatalf("%q, %v", c.in.unread, err)
+		if err := c.more(); err != nil || string(c.in.Unread) != "answer" {
+			t.Fatalf("%q, %v", c.in.Unread, err)
 		}
 	}
 }
@@ -110,23 +136,23 @@ func TestAnswerThatComesMeanwhile(t *testing.T) {
 	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 	for range 1000 {
 		_, _ = io.WriteString(far, "answer") // races with the beginning of the wait
-		if sent, err := c.ask(&turn{pieces: net.Buffers{[]byte("request")}}, false); err != nil || sent.IsZero() {
+		if sent, err := c.Ask(&Outbox{Pieces: net.Buffers{[]byte("request")}}, false); err != nil || sent.IsZero() {
 			t.Fatal(sent, err)
 		}
 		if _, err := io.ReadFull(far, make([]byte, 7)); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.more(); err != nil || string(c.in.unread) != "answer" {
-			t.Fatalf("%q, %v", c.in.unread, err)
+		if err := c.more(); err != nil || string(c.in.Unread) != "answer" {
+			t.Fatalf("%q, %v", c.in.Unread, err)
 		}
-		c.in.use(6)
+		c.in.Use(6)
 	}
 }
 
 // A request that is larger than the socket's buffer goes out while it is read.
 func TestLargeRequestIsWrittenWhole(t *testing.T) {
 	t.Parallel()
-	for _, size := range []int{rawLimit - 1, rawLimit + 1, 8 << 20} {
+	for _, size := range []int{RawLimit - 1, RawLimit + 1, 8 << 20} {
 		far, near := tcpPair(t)
 		if err := near.SetWriteBuffer(4 << 10); err != nil {
 			t.Fatal(err)
@@ -141,19 +167,19 @@ func TestLargeRequestIsWrittenWhole(t *testing.T) {
 			_, _ = io.WriteString(far, "answer")
 		}()
 		body := strings.Repeat("x", size)
-		req := &turn{pieces: net.Buffers{[]byte("<"), []byte(body), []byte(">")}}
-		if sent, err := c.ask(req, false); err != nil || sent.IsZero() {
+		req := &Outbox{Pieces: net.Buffers{[]byte("<"), []byte(body), []byte(">")}}
+		if sent, err := c.Ask(req, false); err != nil || sent.IsZero() {
 			t.Fatal(sent, err)
 		}
-		if err := c.more(); err != nil || string(c.in.unread) != "answer" {
-			t.Fatalf("%q, %v", c.in.unread, err)
+		if err := c.more(); err != nil || string(c.in.Unread) != "answer" {
+			t.Fatalf("%q, %v", c.in.Unread, err)
 		}
 		for _, piece := range req.vec {
 			if piece.Base != nil {
 				t.Fatal("what is lent to the next request keeps a client's body alive")
 			}
 		}
-		for _, piece := range req.pieces {
+		for _, piece := range req.Pieces {
 			if piece != nil {
 				t.Fatal("what is lent to the next request keeps a client's body alive")
 			}

@@ -1,4 +1,4 @@
-package proxy
+package netio
 
 import (
 	"io"
@@ -13,24 +13,25 @@ import (
 // system calls an event. An end that came with the last bytes is no news; the watcher
 // finds it.
 type following struct {
+	in   *Inbox
 	on   atomic.Bool
 	take func() (more bool)
 }
 
-// follow calls take each time bytes have come into the inbox, and returns nil when it
-// wants no more. take uses up the inbox, and must not close the connection. Whoever
-// watches no peer reads until there is nothing, as ever.
-func (c *upstreamConn) follow(take func() (more bool)) error {
-	f := &c.following
-	f.take = take
+// Follow calls take each time bytes have come into the inbox, which is empty before, and
+// returns nil when it wants no more. take uses up the inbox, and must not close the
+// connection. Whoever watches no peer reads until there is nothing, as ever.
+func (s *Socket) Follow(in *Inbox, take func() (more bool)) error {
+	f := &s.following
+	f.in, f.take = in, take
 	f.on.Store(true)
 	defer func() {
 		f.on.Store(false)
-		f.take = nil
+		f.in, f.take = nil, nil
 	}()
-	c.reading = transfer{pool: c.in.pool}
-	err := c.waitRead(c.followOnce)
-	t := &c.reading
+	s.reading = transfer{pool: in.pool}
+	err := s.waitRead(s.followOnce)
+	t := &s.reading
 	switch {
 	case err != nil:
 		return err
@@ -43,32 +44,33 @@ func (c *upstreamConn) follow(take func() (more bool)) error {
 }
 
 // followOnce reads and has taken until the socket is empty.
-func (c *upstreamConn) followOnce(fd uintptr) (done bool) {
-	t := &c.reading
+func (s *Socket) followOnce(fd uintptr) (done bool) {
+	t := &s.reading
 	for {
-		if !c.readOnce(fd) {
+		if !s.readOnce(fd) {
 			return false
 		}
 		if t.err != 0 || t.n == 0 {
 			t.giveBack()
 			return true
 		}
-		full := t.n == min(len(t.buf), rawLimit)
-		c.in.buf, c.in.unread = t.lent, t.buf[:t.n]
+		full := t.n == min(len(t.buf), RawLimit)
+		in := s.following.in
+		in.buf, in.Unread = t.lent, t.buf[:t.n]
 		t.lent, t.buf = nil, nil
-		if !c.following.take() {
+		if !s.following.take() {
 			return true
 		}
 		// The order matters: the watcher notes that the peer has left, then asks who follows.
-		if !full && c.peer.w != nil && !c.peer.left.Load() {
+		if !full && s.peer.w != nil && !s.peer.left.Load() {
 			return false
 		}
 	}
 }
 
 // lookAgain is told that the peer has left, by the watcher.
-func (c *upstreamConn) lookAgain() {
-	if c.following.on.Load() {
-		c.readBy.again(c.TCPConn.SetReadDeadline)
+func (s *Socket) lookAgain() {
+	if s.following.on.Load() {
+		s.readBy.again(s.TCPConn.SetReadDeadline)
 	}
 }

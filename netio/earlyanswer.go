@@ -1,13 +1,11 @@
-package proxy
+package netio
 
 import (
 	"errors"
 	"io"
 	"net"
 	"os"
-	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,8 +19,8 @@ const glanceEvery = 50 * time.Millisecond
 // writeRest writes the part of a request that did not go out in one piece. A backend may have
 // answered and read no more, as one that refuses a large body does: that would be waited for
 // until the deadline.
-func (s *socket) writeRest(rest *net.Buffers) error {
-	if _, err := s.writeBy.settle(s.TCPConn.SetWriteDeadline); err != nil {
+func (s *Socket) writeRest(rest *net.Buffers) error {
+	if _, err := s.writeBy.catchUp(s.TCPConn.SetWriteDeadline); err != nil {
 		return err
 	}
 	for {
@@ -34,7 +32,7 @@ func (s *socket) writeRest(rest *net.Buffers) error {
 		if err := s.glimpse(); err != nil {
 			return err
 		}
-		if moved, failed := s.writeBy.settle(s.TCPConn.SetWriteDeadline); !moved || failed != nil {
+		if moved, failed := s.writeBy.catchUp(s.TCPConn.SetWriteDeadline); !moved || failed != nil {
 			return err
 		}
 	}
@@ -42,10 +40,10 @@ func (s *socket) writeRest(rest *net.Buffers) error {
 
 // glimpse is errAnswered where a final answer has begun, the error where the far side has
 // closed; after an interim answer it may read on.
-func (s *socket) glimpse() error {
+func (s *Socket) glimpse() error {
 	const status = len("HTTP/1.1 ")
 	var b [status + 1]byte
-	n, _, e := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd), uintptr(unsafe.Pointer(&b)), uintptr(len(b)), unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
+	n, e := s.peek(b[:])
 	switch {
 	case errors.Is(e, unix.EAGAIN), errors.Is(e, unix.EINTR):
 		return nil
@@ -53,7 +51,7 @@ func (s *socket) glimpse() error {
 		return os.NewSyscallError("recvfrom", e)
 	case n == 0:
 		return io.ErrUnexpectedEOF
-	case int(n) == len(b) && b[status] != '1':
+	case n == len(b) && b[status] != '1':
 		return errAnswered
 	}
 	return nil

@@ -1,4 +1,4 @@
-package proxy
+package netio
 
 import (
 	"sync"
@@ -26,8 +26,8 @@ func (d *deadline) set(at time.Time, arm func(time.Time) error) error {
 	return arm(at)
 }
 
-// settle arms the deadline where it is, and reports whether it was armed elsewhere.
-func (d *deadline) settle(arm func(time.Time) error) (moved bool, err error) {
+// catchUp arms the deadline where it is, and reports whether it was armed elsewhere.
+func (d *deadline) catchUp(arm func(time.Time) error) (moved bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.armed.Equal(d.want) {
@@ -37,7 +37,7 @@ func (d *deadline) settle(arm func(time.Time) error) (moved bool, err error) {
 	return true, arm(d.want)
 }
 
-// glance ends a wait at the given time, unless its deadline is nearer; settle then moves the
+// glance ends a wait at the given time, unless its deadline is nearer; catchUp then moves the
 // deadline back to where it is.
 func (d *deadline) glance(at time.Time, arm func(time.Time) error) {
 	d.mu.Lock()

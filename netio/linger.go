@@ -1,10 +1,8 @@
-package proxy
+package netio
 
 import (
 	"sync"
 	"time"
-
-	"github.com/valyala/fasthttp"
 )
 
 // A connection that is closed while its client still sends is reset by the kernel, and a client
@@ -18,21 +16,22 @@ const (
 	lingerBuffer  = 16 << 10
 )
 
-// lingering are the connections that have had their last answer and are read to their end. Each
+// Lingering are the connections that have had their last answer and are read to their end. Each
 // keeps its goroutine and its place under the caps on connections, and has a buffer only while
 // there is something to read.
-type lingering struct {
+type Lingering struct {
 	silence, total time.Duration
 	limit          int
 	scratch        sync.Pool // of *[]byte
 
 	mu    sync.Mutex
-	conns map[*clientConn]struct{}
+	conns map[*Conn]struct{}
 	ended bool
 }
 
-func newLingering() *lingering {
-	l := &lingering{silence: lingerSilence, total: lingerFor, limit: maxLingering, conns: map[*clientConn]struct{}{}}
+// NewLingering makes one for all connections of a process.
+func NewLingering() *Lingering {
+	l := &Lingering{silence: lingerSilence, total: lingerFor, limit: maxLingering, conns: map[*Conn]struct{}{}}
 	l.scratch.New = func() any {
 		b := make([]byte, lingerBuffer)
 		return &b
@@ -40,23 +39,26 @@ func newLingering() *lingering {
 	return l
 }
 
-// leaveUnread has the request's connection, which the caller closes after the answer, linger if
-// more of the request may be on its way.
-func leaveUnread(ctx *fasthttp.RequestCtx) {
-	const chunked = -1 // what ContentLength answers for a chunked body
-	n := ctx.Request.Header.ContentLength()
-	if conn, ok := ctx.Conn().(*clientConn); ok && (n > 0 || n == chunked) {
-		conn.unread.Store(true)
-	}
+// Bound sets for how long a silent connection and any connection lingers, and how many do.
+// It is called before there are any.
+func (l *Lingering) Bound(silence, total time.Duration, limit int) {
+	l.silence, l.total, l.limit = silence, total, limit
+}
+
+// Len is how many connections linger.
+func (l *Lingering) Len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.conns)
 }
 
 // drain reads what the client still sends and drops it, until that ends, there is nothing for a
 // while, or it has had its share. c is closed after it.
-func (l *lingering) drain(c *clientConn) {
-	if !l.enter(c) {
+func (l *Lingering) drain(c *Conn) {
+	if !l.takePlace(c) {
 		return
 	}
-	defer l.leave(c)
+	defer l.freePlace(c)
 	if c.CloseWrite() != nil {
 		return
 	}
@@ -76,7 +78,7 @@ func (l *lingering) drain(c *clientConn) {
 	}
 }
 
-func (l *lingering) enter(c *clientConn) bool {
+func (l *Lingering) takePlace(c *Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended || len(l.conns) >= l.limit {
@@ -86,14 +88,14 @@ func (l *lingering) enter(c *clientConn) bool {
 	return true
 }
 
-func (l *lingering) leave(c *clientConn) {
+func (l *Lingering) freePlace(c *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.conns, c)
 }
 
-// end closes them all; no other comes after.
-func (l *lingering) end() {
+// End closes them all; no other comes after.
+func (l *Lingering) End() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ended = true

@@ -1,4 +1,4 @@
-package proxy
+package netio
 
 import (
 	"errors"
@@ -13,22 +13,22 @@ import (
 // watchTick is how late a departed peer may be noticed.
 const watchTick = 100 * time.Millisecond
 
-// watcher learns that peers left while nothing is being written to them or read from
+// Watcher learns that peers left while nothing is being written to them or read from
 // them, which neither fasthttp nor Go's poller tells: one goroutine asks one epoll set,
 // which each connection joins once, so that those that stay cost nothing. EPOLLRDHUP is
 // seen behind pipelined bytes too. A client that closes only its write side counts as
 // gone: in HTTP/1.1 that is nearly always a give-up.
-type watcher struct {
+type Watcher struct {
 	set int // the epoll set; each departure is reported once
 
 	mu      sync.Mutex
-	every   time.Duration
-	peers   []*peer // by slot; nil: free
-	free    []int32 // slots
-	nth     int32   // of the peers that ever joined
-	entries []*watch
+	every   time.Duration // between two looks
+	peers   []*peer       // by slot; nil: free
+	free    []int32       // slots
+	nth     int32         // of the peers that ever joined
+	entries []*Watch
 	late    []*peer // had left before they were watched; told at the next tick
-	stopped bool    // stopAll was called; whoever comes after hears it at once
+	stopped bool    // StopAll was called; whoever comes after hears it at once
 	closed  bool
 
 	wake chan struct{} // a first entry has come; capacity 1
@@ -39,43 +39,44 @@ type watcher struct {
 // peer is the far end of a connection that has joined a watcher. Embedded in the
 // connection.
 type peer struct {
-	w    *watcher // nil: it has joined none
+	w    *Watcher // nil: it has joined none
 	slot int32
 	nth  int32
 	// left: it has closed its write side or is gone. Never taken back.
 	left atomic.Bool
 	// onLeft is called, with the watcher's lock held, when left has become true. nil: nobody.
 	onLeft func()
-	client *watch // who is told that it left; guarded by the watcher's mu
+	client *Watch // who is told that it left; guarded by the watcher's mu
 }
 
-// watch is one client under observation. Embedded in what is told, so that watching
-// allocates nothing.
-type watch struct {
+// Watch is one client under observation. Embedded in what is told, so that watching
+// allocates nothing. The zero value watches nobody.
+type Watch struct {
 	peer  *peer
 	index int       // in watcher.entries
-	told  departing // nil when not watched
+	told  Departing // nil when not watched
 }
 
-// departing is what is told about its client and about the end of the process. Both
+// Departing is what is told about its client and about the end of the process. Both
 // are called with the watcher's lock held: they must not block or call the watcher.
-type departing interface {
-	clientGone()
-	serverStopping()
+type Departing interface {
+	ClientGone()
+	ServerStopping()
 }
 
-func newWatcher() (*watcher, error) {
+// NewWatcher starts one; Close ends it.
+func NewWatcher() (*Watcher, error) {
 	set, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("create the epoll set that watches for departures: %w", err)
 	}
-	w := &watcher{set: set, every: watchTick, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	w := &Watcher{set: set, every: watchTick, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	go w.run()
 	return w, nil
 }
 
-// close stops the goroutine and waits for it.
-func (w *watcher) close() {
+// Close stops the goroutine and waits for it.
+func (w *Watcher) Close() {
 	close(w.stop)
 	<-w.done
 	w.mu.Lock()
@@ -84,8 +85,15 @@ func (w *watcher) close() {
 	_ = unix.Close(w.set)
 }
 
-// join makes p the far end of fd. Closing fd ends the kernel's part of it, leave the rest.
-func (w *watcher) join(p *peer, fd int) error {
+// LookEvery sets how late a departed peer may be noticed, 100 ms at first.
+func (w *Watcher) LookEvery(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.every = d
+}
+
+// join makes p the far end of fd. Closing fd ends the kernel's share of it, part the rest.
+func (w *Watcher) join(p *peer, fd int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
@@ -108,8 +116,8 @@ func (w *watcher) join(p *peer, fd int) error {
 	return nil
 }
 
-// leave forgets the peer, whose connection is about to be closed. Later calls do nothing.
-func (p *peer) leave() {
+// part forgets the peer, whose connection is about to be closed. Later calls do nothing.
+func (p *peer) part() {
 	w := p.w
 	if w == nil {
 		return
@@ -122,8 +130,11 @@ func (p *peer) leave() {
 	}
 }
 
-// add starts watching the client p for told, which hears of a departure at most once.
-func (w *watcher) add(e *watch, p *peer, told departing) {
+// Add starts watching the client of conn, which has joined w, for told, which hears of a
+// departure at most once. e is the watcher's until Remove.
+func (w *Watcher) Add(e *Watch, conn *Conn, told Departing) { w.add(e, &conn.peer, told) }
+
+func (w *Watcher) add(e *Watch, p *peer, told Departing) {
 	w.mu.Lock()
 	e.peer, e.told, e.index = p, told, len(w.entries)
 	p.client = e
@@ -133,7 +144,7 @@ func (w *watcher) add(e *watch, p *peer, told departing) {
 		w.late = append(w.late, p)
 	}
 	if w.stopped {
-		told.serverStopping()
+		told.ServerStopping()
 	}
 	w.mu.Unlock()
 	if first {
@@ -144,15 +155,15 @@ func (w *watcher) add(e *watch, p *peer, told departing) {
 	}
 }
 
-// remove ends watching. After it returns nothing more is told. The connection may be
+// Remove ends watching. After it returns nothing more is told. The connection may be
 // closed only after that.
-func (w *watcher) remove(e *watch) {
+func (w *Watcher) Remove(e *Watch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.drop(e)
 }
 
-func (w *watcher) drop(e *watch) {
+func (w *Watcher) drop(e *Watch) {
 	if e.told == nil {
 		return
 	}
@@ -165,7 +176,7 @@ func (w *watcher) drop(e *watch) {
 	e.peer, e.told = nil, nil
 }
 
-func (w *watcher) run() {
+func (w *Watcher) run() {
 	defer close(w.done)
 	events := make([]unix.EpollEvent, 64)
 	tick := time.NewTimer(watchTick)
@@ -180,7 +191,7 @@ func (w *watcher) run() {
 }
 
 // pause waits for the next tick, or without entries for the first one to come.
-func (w *watcher) pause(tick *time.Timer) bool {
+func (w *Watcher) pause(tick *time.Timer) bool {
 	w.mu.Lock()
 	empty, every := len(w.entries) == 0, w.every
 	w.mu.Unlock()
@@ -201,7 +212,7 @@ func (w *watcher) pause(tick *time.Timer) bool {
 }
 
 // report notes who has left and tells whoever watches them.
-func (w *watcher) report(events []unix.EpollEvent) {
+func (w *Watcher) report(events []unix.EpollEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, ev := range events {
@@ -218,7 +229,7 @@ func (w *watcher) report(events []unix.EpollEvent) {
 }
 
 // tellLate tells those whose clients had left before.
-func (w *watcher) tellLate() {
+func (w *Watcher) tellLate() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, p := range w.late {
@@ -228,26 +239,26 @@ func (w *watcher) tellLate() {
 	w.late = w.late[:0]
 }
 
-func (w *watcher) tell(p *peer) {
+func (w *Watcher) tell(p *peer) {
 	if e := p.client; e != nil {
 		told := e.told
 		w.drop(e)
-		told.clientGone()
+		told.ClientGone()
 	}
 }
 
-// stopAll tells everything under observation that the process ends now.
-func (w *watcher) stopAll() {
+// StopAll tells everything under observation that the process ends now.
+func (w *Watcher) StopAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stopped = true
 	for _, e := range w.entries {
-		e.told.serverStopping()
+		e.told.ServerStopping()
 	}
 }
 
-// hungUp asks once, without waiting, whether the peer of fd has left.
-func hungUp(fd int) bool {
+// departed asks once, without waiting, whether the peer of fd has left.
+func departed(fd int) bool {
 	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 	n, err := unix.Poll(fds[:], 0)
 	return err == nil && n == 1

@@ -1,4 +1,4 @@
-package proxy
+package netio
 
 import (
 	"context"
@@ -23,34 +23,53 @@ const sendBuffer = 256 << 10
 // inherited has lost Go's own setting.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
 
-// listener accepts clients with the socket options that long streams need, and caps
+// Terms are what clients get from a listener.
+type Terms struct {
+	PerIP      int                 // connections of one address; 0: no limit
+	WriteStall time.Duration       // for which a client may leave a write unread
+	TurnedAway func(reason string) // counts clients that got no place; nil: nobody does
+	NoRoom     []byte              // what a client is told for whom there is no descriptor
+	Watcher    *Watcher            // that clients join; nil: none
+	Lingering  *Lingering          // those with an unread body, after their answer; nil: none linger
+}
+
+// Listener accepts clients with the socket options that long streams need, and caps
 // the connections of one address. fasthttp's own cap hides the descriptor.
-type listener struct {
+type Listener struct {
 	net.Listener
-	perIP      int
-	turnedAway func(reason string) // counts clients that got no place
-	watch      *watcher            // that clients join; nil: none
-	lingering  *lingering          // those with an unread body, after their answer; nil: none linger
-	limit      int                 // of the descriptors of clients, see clientDescriptors
-	open       atomic.Int64        // connections accepted and not closed
-	closed     atomic.Bool         // Close was called
-	ended      chan struct{}       // closed when the last Accept has returned
+	terms  Terms
+	limit  int          // of the descriptors of clients, see clientDescriptors
+	open   atomic.Int64 // connections accepted and not closed
+	closed atomic.Bool  // Close was called
 
 	mu    sync.Mutex
 	count map[netip.Addr]int
 }
 
-// clientConn is an accepted connection with its descriptor at hand, which stays
+// Conn is an accepted connection with its descriptor at hand, which stays
 // valid until Close.
-type clientConn struct {
-	socket
+type Conn struct {
+	Socket
 	ip     netip.Addr
-	ln     *listener
+	ln     *Listener
 	closed sync.Once
 	unread atomic.Bool // its client may still send what nobody will read
 
-	framing framing // of what the client sends
+	framing Framing // of what the client sends
 }
+
+// IP is the address of the client; one of IPv4 is that.
+func (c *Conn) IP() netip.Addr { return c.ip }
+
+// Misframed reports that the client sent something that Framing refused.
+func (c *Conn) Misframed() bool { return c.framing.Refused() }
+
+// Departed asks once, without waiting, whether the client has closed the connection or its
+// sending side.
+func (c *Conn) Departed() bool { return departed(c.fd) }
+
+// LeaveUnread has Close wait for the end of what the client may still send, see Lingering.
+func (c *Conn) LeaveUnread() { c.unread.Store(true) }
 
 // Listen opens the data port. An empty host means all addresses.
 func Listen(addr string) (net.Listener, error) {
@@ -110,13 +129,18 @@ func tune(c syscall.RawConn) error {
 	return nil
 }
 
-func newListener(ln net.Listener, perIP int) *listener {
-	return &listener{Listener: ln, perIP: perIP, turnedAway: func(string) {}, limit: clientDescriptors(), ended: make(chan struct{}), count: map[netip.Addr]int{}}
+// NewListener makes one of a socket of Listen or Inherit. After an error ln is still open.
+func NewListener(ln net.Listener, terms Terms) (*Listener, error) {
+	if terms.TurnedAway == nil {
+		terms.TurnedAway = func(string) {}
+	}
+	l := &Listener{Listener: ln, terms: terms, limit: clientDescriptors(), count: map[netip.Addr]int{}}
+	return l, l.allowStall(terms.WriteStall)
 }
 
-// patience lets a client leave a write unread for longer than the kernel gives a peer
+// allowStall lets a client leave a write unread for longer than the kernel gives a peer
 // that acknowledges nothing: a closed window counts as that too.
-func (l *listener) patience(stall time.Duration) error {
+func (l *Listener) allowStall(stall time.Duration) error {
 	tcp, ok := l.Listener.(*net.TCPListener)
 	if !ok || stall <= deadPeer {
 		return nil
@@ -134,8 +158,11 @@ func (l *listener) patience(stall time.Duration) error {
 	return nil
 }
 
+// Open is how many connections are accepted and not closed.
+func (l *Listener) Open() int64 { return l.open.Load() }
+
 // Close ends accepting; later calls do nothing.
-func (l *listener) Close() error {
+func (l *Listener) Close() error {
 	if l.closed.Swap(true) {
 		return nil
 	}
@@ -144,10 +171,10 @@ func (l *listener) Close() error {
 
 // Accept returns the next client that is under its address's cap; the others are
 // closed at once.
-func (l *listener) Accept() (net.Conn, error) {
+func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
-		if outOfResources(err) {
+		if OutOfResources(err) {
 			time.Sleep(acceptPause) // descriptors come back as requests end
 			continue
 		}
@@ -158,25 +185,25 @@ func (l *listener) Accept() (net.Conn, error) {
 		if !ok {
 			return nil, fmt.Errorf("accept: want TCP, got %T", conn)
 		}
-		c := &clientConn{ln: l, ip: tcp.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()}
+		c := &Conn{ln: l, ip: tcp.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()}
 		if err = c.open(tcp); err == nil {
 			err = tcp.SetKeepAliveConfig(keepAlive)
 		}
 		if err == nil && c.fd >= l.limit {
-			l.turnedAway("descriptors")
-			turnAway(tcp)
+			l.terms.TurnedAway("descriptors")
+			l.turnAway(tcp)
 			continue
 		}
-		if err == nil && l.watch != nil {
-			err = l.watch.join(&c.peer, c.fd)
+		if err == nil && l.terms.Watcher != nil {
+			err = l.terms.Watcher.join(&c.peer, c.fd)
 		}
-		if err == nil && l.enter(c.ip) {
+		if err == nil && l.takePlace(c.ip) {
 			l.open.Add(1)
 			return c, nil
 		}
-		c.peer.leave()
+		c.peer.part()
 		if err == nil {
-			l.turnedAway("per_ip")
+			l.terms.TurnedAway("per_ip")
 		}
 		_ = tcp.Close()
 	}
@@ -185,27 +212,28 @@ func (l *listener) Accept() (net.Conn, error) {
 // acceptPause is the rest after an accept that failed for want of descriptors or memory.
 const acceptPause = 50 * time.Millisecond
 
-// outOfResources: the next accept may succeed; fasthttp would end the server. ENOSPC is
+// OutOfResources reports that this process or host lacks something for one more connection:
+// the next accept may succeed, and fasthttp would end the server. ENOSPC is
 // epoll's at fs.epoll.max_user_watches, of which a connection takes two.
-func outOfResources(err error) bool {
+func OutOfResources(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENOSPC)
 }
 
-func (l *listener) enter(ip netip.Addr) bool {
-	if l.perIP <= 0 {
+func (l *Listener) takePlace(ip netip.Addr) bool {
+	if l.terms.PerIP <= 0 {
 		return true
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.count[ip] >= l.perIP {
+	if l.count[ip] >= l.terms.PerIP {
 		return false
 	}
 	l.count[ip]++
 	return true
 }
 
-func (l *listener) leave(ip netip.Addr) {
-	if l.perIP <= 0 {
+func (l *Listener) freePlace(ip netip.Addr) {
+	if l.terms.PerIP <= 0 {
 		return
 	}
 	l.mu.Lock()
@@ -216,18 +244,18 @@ func (l *listener) leave(ip netip.Addr) {
 }
 
 // Read reads what the client sent, as far as it is framed as it must be.
-func (c *clientConn) Read(p []byte) (int, error) { return c.framing.read(&c.socket, p) }
+func (c *Conn) Read(p []byte) (int, error) { return c.framing.Read(&c.Socket, p) }
 
 // Close closes the connection and gives its place under the cap back, once. Where the client
-// may still be sending, it waits for the end of that first, see lingering.
-func (c *clientConn) Close() error {
+// may still be sending, it waits for the end of that first, see Lingering.
+func (c *Conn) Close() error {
 	c.closed.Do(func() {
-		if c.unread.Load() && c.ln.lingering != nil {
-			c.ln.lingering.drain(c)
+		if c.unread.Load() && c.ln.terms.Lingering != nil {
+			c.ln.terms.Lingering.drain(c)
 		}
-		c.ln.leave(c.ip)
+		c.ln.freePlace(c.ip)
 		c.ln.open.Add(-1)
-		c.peer.leave()
+		c.peer.part()
 	})
 	return c.TCPConn.Close()
 }

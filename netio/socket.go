@@ -1,4 +1,8 @@
-package proxy
+// Package netio is what stands between the kernel and HTTP: the sockets of clients and of
+// backends, which make their own system calls, the listener, the watcher of those who leave,
+// and the framing of HTTP/1.1, which is all that it reads of what passes. It knows no request
+// and no answer, and retries nothing.
+package netio
 
 import (
 	"errors"
@@ -13,29 +17,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rawLimit is what a raw system call, of which the scheduler does not hear, reads or
-// writes at most: the socket never blocks, but copying much would hold up the other
+// RawLimit is what a raw system call, of which the scheduler does not hear, reads or
+// writes at most, in bytes: the socket never blocks, but copying much would hold up the other
 // goroutines.
-const rawLimit = 64 << 10
+const RawLimit = 64 << 10
 
 // maxSegments bounds the pieces of one raw vectored write.
 const maxSegments = 16
 
-// socket is a TCP connection that makes its reads and its small writes by raw system calls.
+// Socket is a TCP connection that makes its reads and its small writes by raw system calls.
 // One goroutine may read and one may write at a time, as fasthttp and the relay do.
-// Deadlines and Close work as on the connection itself.
-type socket struct {
+// Deadlines and Close work as on the connection itself. It is ready after Attach.
+type Socket struct {
 	*net.TCPConn
 	fd  int // valid until Close
 	raw syscall.RawConn
 
-	peer peer
+	peer      peer
+	following following
 
 	reading, writing transfer
-	turn             *turn // while there is one
+	sending          *Outbox // while there is one
 	readBy, writeBy  deadline
 	// Bound once, so that no call allocates.
-	readStep, writeStep, turnStep func(fd uintptr) bool
+	readStep, writeStep, sendStep func(fd uintptr) bool
 }
 
 // transfer is a read or write under way.
@@ -47,10 +52,10 @@ type transfer struct {
 	lent *[]byte    // what buf is, then
 }
 
-// turn is a request being written, after which its answer is waited for. It is lent.
-type turn struct {
-	head   []byte      // of the request
-	pieces net.Buffers // head and body
+// Outbox is a request being written, after which its answer is waited for. It is lent, see Scratch.
+type Outbox struct {
+	Head   []byte      // of the request
+	Pieces net.Buffers // head and body
 
 	vec  [maxSegments]unix.Iovec
 	segs int
@@ -59,17 +64,38 @@ type turn struct {
 	n    int         // written
 	at   time.Time   // all of it
 	err  syscall.Errno
-	kept bool // nothing may have come before it: see errStale
+	kept bool // nothing may have come before it: see ErrStale
 	done bool // the write was tried
 	loud bool // something had come
 }
 
-// errStale is a kept connection on which something has come that nobody asked for: an
+// ErrStale is a kept connection on which something has come that nobody asked for: an
 // end, or bytes that would be taken for the next answer. Nothing was written to it.
-var errStale = errors.New("kept connection is not quiet")
+var ErrStale = errors.New("kept connection is not quiet")
+
+// Attach binds the socket to a connection that was dialled. Where a watcher is given, the
+// socket joins it, and Follow needs no read that finds nothing. After an error the connection
+// is still open, and the caller's.
+func (s *Socket) Attach(tcp *net.TCPConn, w *Watcher) error {
+	err := s.open(tcp)
+	if err == nil {
+		err = unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(deadPeer.Milliseconds()))
+	}
+	if err == nil && w != nil {
+		s.peer.onLeft = s.lookAgain
+		err = w.join(&s.peer, s.fd)
+	}
+	return err
+}
+
+// Close ends the connection; who owns it calls it.
+func (s *Socket) Close() error {
+	s.peer.part()
+	return s.TCPConn.Close()
+}
 
 // open binds the socket to an open connection.
-func (s *socket) open(tcp *net.TCPConn) error {
+func (s *Socket) open(tcp *net.TCPConn) error {
 	raw, err := tcp.SyscallConn()
 	if err != nil {
 		return err
@@ -78,12 +104,12 @@ func (s *socket) open(tcp *net.TCPConn) error {
 		return err
 	}
 	s.TCPConn, s.raw = tcp, raw
-	s.readStep, s.writeStep, s.turnStep = s.readOnce, s.writeOnce, s.turnOnce
+	s.readStep, s.writeStep, s.sendStep = s.readOnce, s.writeOnce, s.sendOnce
 	return nil
 }
 
 // Read reads what is there, or waits for something.
-func (s *socket) Read(p []byte) (int, error) {
+func (s *Socket) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
@@ -93,7 +119,7 @@ func (s *socket) Read(p []byte) (int, error) {
 
 // readLent is Read into a buffer that is taken from pool, of *[]byte, when there is
 // something to read. The buffer is the caller's then.
-func (s *socket) readLent(pool *sync.Pool) (buf *[]byte, n int, err error) {
+func (s *Socket) readLent(pool *sync.Pool) (buf *[]byte, n int, err error) {
 	s.reading = transfer{pool: pool}
 	if n, err = s.read(); err != nil {
 		s.reading.giveBack()
@@ -103,7 +129,7 @@ func (s *socket) readLent(pool *sync.Pool) (buf *[]byte, n int, err error) {
 	return buf, n, nil
 }
 
-func (s *socket) read() (int, error) {
+func (s *Socket) read() (int, error) {
 	t := &s.reading
 	err := s.waitRead(s.readStep)
 	t.buf = nil
@@ -120,33 +146,33 @@ func (s *socket) read() (int, error) {
 
 // waitRead runs step whenever there may be something to read, until it is done or the
 // deadline has come.
-func (s *socket) waitRead(step func(fd uintptr) bool) error {
+func (s *Socket) waitRead(step func(fd uintptr) bool) error {
 	for {
 		err := s.raw.Read(step)
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return err
 		}
-		if moved, failed := s.readBy.settle(s.TCPConn.SetReadDeadline); !moved || failed != nil {
+		if moved, failed := s.readBy.catchUp(s.TCPConn.SetReadDeadline); !moved || failed != nil {
 			return err
 		}
 	}
 }
 
-func (s *socket) waitWrite(step func(fd uintptr) bool) error {
+func (s *Socket) waitWrite(step func(fd uintptr) bool) error {
 	for {
 		err := s.raw.Write(step)
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return err
 		}
-		if moved, failed := s.writeBy.settle(s.TCPConn.SetWriteDeadline); !moved || failed != nil {
+		if moved, failed := s.writeBy.catchUp(s.TCPConn.SetWriteDeadline); !moved || failed != nil {
 			return err
 		}
 	}
 }
 
 // direct has the connection itself write, again where the deadline was moved meanwhile.
-func (s *socket) direct(write func() error) error {
-	if _, err := s.writeBy.settle(s.TCPConn.SetWriteDeadline); err != nil {
+func (s *Socket) direct(write func() error) error {
+	if _, err := s.writeBy.catchUp(s.TCPConn.SetWriteDeadline); err != nil {
 		return err
 	}
 	for {
@@ -154,24 +180,24 @@ func (s *socket) direct(write func() error) error {
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return err
 		}
-		if moved, failed := s.writeBy.settle(s.TCPConn.SetWriteDeadline); !moved || failed != nil {
+		if moved, failed := s.writeBy.catchUp(s.TCPConn.SetWriteDeadline); !moved || failed != nil {
 			return err
 		}
 	}
 }
 
 // SetReadDeadline moves the deadline of reads, those that wait included.
-func (s *socket) SetReadDeadline(at time.Time) error {
+func (s *Socket) SetReadDeadline(at time.Time) error {
 	return s.readBy.set(at, s.TCPConn.SetReadDeadline)
 }
 
 // SetWriteDeadline moves the deadline of writes, those that wait included.
-func (s *socket) SetWriteDeadline(at time.Time) error {
+func (s *Socket) SetWriteDeadline(at time.Time) error {
 	return s.writeBy.set(at, s.TCPConn.SetWriteDeadline)
 }
 
 // SetDeadline moves both.
-func (s *socket) SetDeadline(at time.Time) error {
+func (s *Socket) SetDeadline(at time.Time) error {
 	return errors.Join(s.SetReadDeadline(at), s.SetWriteDeadline(at))
 }
 
@@ -190,11 +216,11 @@ func (t *transfer) giveBack() {
 	}
 }
 
-func (s *socket) readOnce(fd uintptr) (done bool) {
+func (s *Socket) readOnce(fd uintptr) (done bool) {
 	t := &s.reading
 	t.borrow()
 	for {
-		n, _, e := syscall.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(unsafe.SliceData(t.buf))), uintptr(min(len(t.buf), rawLimit)))
+		n, _, e := syscall.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(unsafe.SliceData(t.buf))), uintptr(min(len(t.buf), RawLimit)))
 		switch e {
 		case 0:
 			t.n = int(n)
@@ -211,8 +237,8 @@ func (s *socket) readOnce(fd uintptr) (done bool) {
 }
 
 // Write writes all of p.
-func (s *socket) Write(p []byte) (int, error) {
-	if len(p) == 0 || len(p) > rawLimit {
+func (s *Socket) Write(p []byte) (int, error) {
+	if len(p) == 0 || len(p) > RawLimit {
 		n := 0
 		err := s.direct(func() error {
 			m, err := s.TCPConn.Write(p[n:])
@@ -231,7 +257,7 @@ func (s *socket) Write(p []byte) (int, error) {
 	return t.n, err
 }
 
-func (s *socket) writeOnce(fd uintptr) (done bool) {
+func (s *Socket) writeOnce(fd uintptr) (done bool) {
 	t := &s.writing
 	for {
 		rest := t.buf[t.n:]
@@ -251,32 +277,33 @@ func (s *socket) writeOnce(fd uintptr) (done bool) {
 	}
 }
 
-// ask writes a request and waits until its answer can be read, without the read that
+// Ask writes a request and waits until its answer can be read, without the read that
 // finds nothing yet. sent is when the request was written, zero if it was not; then err
-// is the write's, else the wait's.
+// is the write's, else the wait's. t is the caller's again when it returns, and holds
+// nothing of the request's pieces.
 //
 // The waiting begins before the request is written, so that no answer is overlooked. One
 // that does not go out in one piece is not waited for: the next read does. A kept
-// connection that is not quiet is errStale.
-func (s *socket) ask(t *turn, kept bool) (sent time.Time, err error) {
-	s.turn = t
+// connection that is not quiet is ErrStale.
+func (s *Socket) Ask(t *Outbox, kept bool) (sent time.Time, err error) {
+	s.sending = t
 	defer func() {
 		clear(t.vec[:t.segs]) // they hold the client's body
-		clear(t.pieces)
-		t.left, s.turn = nil, nil
+		clear(t.Pieces)
+		t.left, s.sending = nil, nil
 	}()
-	req := t.pieces
+	req := t.Pieces
 	small := t.load(req)
-	if t.kept = kept; !small && kept && !s.quiet() {
-		return time.Time{}, errStale
+	if t.kept = kept; !small && kept && !s.Quiet() {
+		return time.Time{}, ErrStale
 	}
 	if small {
-		err = s.waitRead(s.turnStep)
+		err = s.waitRead(s.sendStep)
 		switch {
 		case t.err != 0:
 			return time.Time{}, os.NewSyscallError("writev", t.err)
 		case t.loud && kept:
-			return time.Time{}, errStale
+			return time.Time{}, ErrStale
 		}
 		if err != nil || t.n == t.size {
 			return t.at, err
@@ -289,7 +316,7 @@ func (s *socket) ask(t *turn, kept bool) (sent time.Time, err error) {
 }
 
 // rest is what is still to be written.
-func (t *turn) rest(req net.Buffers) *net.Buffers {
+func (t *Outbox) rest(req net.Buffers) *net.Buffers {
 	n := t.n
 	for n > 0 && n >= len(req[0]) {
 		n -= len(req[0])
@@ -303,13 +330,13 @@ func (t *turn) rest(req net.Buffers) *net.Buffers {
 }
 
 // load reports whether the request is small enough.
-func (t *turn) load(req net.Buffers) bool {
+func (t *Outbox) load(req net.Buffers) bool {
 	t.segs, t.size, t.n, t.at, t.err, t.done, t.loud = 0, 0, 0, time.Time{}, 0, false, false
 	for _, b := range req {
 		if len(b) == 0 {
 			continue
 		}
-		if t.size += len(b); t.size > rawLimit || t.segs == maxSegments {
+		if t.size += len(b); t.size > RawLimit || t.segs == maxSegments {
 			return false
 		}
 		t.vec[t.segs].Base = unsafe.SliceData(b)
@@ -319,13 +346,13 @@ func (t *turn) load(req net.Buffers) bool {
 	return t.segs > 0
 }
 
-func (s *socket) turnOnce(fd uintptr) (done bool) {
-	t := s.turn
+func (s *Socket) sendOnce(fd uintptr) (done bool) {
+	t := s.sending
 	if t.done {
 		return true // there is something to read
 	}
 	t.done = true
-	if t.loud = !s.quiet(); t.loud && t.kept {
+	if t.loud = !s.Quiet(); t.loud && t.kept {
 		return true
 	}
 	n, e := uintptr(0), unix.EINTR
@@ -346,22 +373,23 @@ func (s *socket) turnOnce(fd uintptr) (done bool) {
 	return t.loud // what came before the waiting began wakes nobody
 }
 
-// quiet reports that nothing has arrived: neither a FIN nor bytes.
-func (s *socket) quiet() bool {
-	_, e := s.peek()
+// Quiet reports that nothing has arrived: neither a FIN nor bytes.
+func (s *Socket) Quiet() bool {
+	var b [1]byte
+	_, e := s.peek(b[:])
 	return errors.Is(e, unix.EAGAIN)
 }
 
-// hungUp reports that a FIN or a reset has arrived, and nothing before it.
-func (s *socket) hungUp() bool {
-	n, e := s.peek()
+// HungUp reports that a FIN or a reset has arrived, and nothing before it.
+func (s *Socket) HungUp() bool {
+	var b [1]byte
+	n, e := s.peek(b[:])
 	return n == 0 && !errors.Is(e, unix.EAGAIN)
 }
 
-// peek looks at the next byte without waiting for one.
-func (s *socket) peek() (n int, e syscall.Errno) {
-	var b [1]byte
-	got, _, e := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd), uintptr(unsafe.Pointer(&b)), 1, unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
+// peek looks at the next bytes, as many as b holds, without waiting for any.
+func (s *Socket) peek(b []byte) (n int, e syscall.Errno) {
+	got, _, e := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
 	if e != 0 {
 		return 0, e
 	}

@@ -1,4 +1,4 @@
-package proxy
+package netio
 
 import (
 	"io"
@@ -11,25 +11,25 @@ import (
 
 type toldOf struct{ gone, stopping chan struct{} }
 
-func (o *toldOf) clientGone()     { close(o.gone) }
-func (o *toldOf) serverStopping() { close(o.stopping) }
+func (o *toldOf) ClientGone()     { close(o.gone) }
+func (o *toldOf) ServerStopping() { close(o.stopping) }
 
 func newToldOf() *toldOf {
 	return &toldOf{gone: make(chan struct{}), stopping: make(chan struct{})}
 }
 
-func startWatcher(t *testing.T) *watcher {
+func startWatcher(t *testing.T) *Watcher {
 	t.Helper()
-	w, err := newWatcher()
+	w, err := NewWatcher()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(w.close)
+	t.Cleanup(w.Close)
 	return w
 }
 
 // joined is the far end of a connection that w knows.
-func joined(t *testing.T, w *watcher, tcp *net.TCPConn) *peer {
+func joined(t *testing.T, w *Watcher, tcp *net.TCPConn) *peer {
 	t.Helper()
 	c := connOn(t, tcp)
 	if err := w.join(&c.peer, c.fd); err != nil {
@@ -66,7 +66,7 @@ func TestWatcherSeesEachWayToLeave(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := startWatcher(t)
 			server, client := tcpPair(t)
-			var e watch
+			var e Watch
 			o := newToldOf()
 			w.add(&e, joined(t, w, server), o)
 			tc.leave(client)
@@ -84,7 +84,7 @@ func TestWatcherSeesEachWayToLeave(t *testing.T) {
 					t.Fatal("not told")
 				}
 			}
-			w.remove(&e)
+			w.Remove(&e)
 			if len(w.entries) != 0 {
 				t.Fatal("entry left behind")
 			}
@@ -94,7 +94,7 @@ func TestWatcherSeesEachWayToLeave(t *testing.T) {
 
 func TestWatcherForgetsWhoIsRemoved(t *testing.T) {
 	w := startWatcher(t)
-	var entries [3]watch
+	var entries [3]Watch
 	var told [3]*toldOf
 	var leave [3]func() error
 	for i := range entries {
@@ -102,8 +102,8 @@ func TestWatcherForgetsWhoIsRemoved(t *testing.T) {
 		told[i], leave[i] = newToldOf(), client.Close
 		w.add(&entries[i], joined(t, w, server), told[i])
 	}
-	w.remove(&entries[1])
-	w.remove(&entries[1])
+	w.Remove(&entries[1])
+	w.Remove(&entries[1])
 	for i := range leave {
 		_ = leave[i]()
 	}
@@ -119,12 +119,12 @@ func TestWatcherForgetsWhoIsRemoved(t *testing.T) {
 func TestWatcherStopsAll(t *testing.T) {
 	w := startWatcher(t)
 	server, _ := tcpPair(t)
-	var e watch
+	var e Watch
 	o := newToldOf()
 	w.add(&e, joined(t, w, server), o)
-	w.stopAll()
+	w.StopAll()
 	<-o.stopping
-	w.remove(&e)
+	w.Remove(&e)
 }
 
 func TestWatcherTellsOfWhoLeftBefore(t *testing.T) {
@@ -134,7 +134,7 @@ func TestWatcherTellsOfWhoLeftBefore(t *testing.T) {
 	keepTicking(t, w)
 	_ = client.CloseWrite()
 	<-left
-	var e watch
+	var e Watch
 	o := newToldOf()
 	w.add(&e, &c.peer, o)
 	select {
@@ -151,8 +151,8 @@ func TestWatcherTakesNobodyForAnother(t *testing.T) {
 	second, _ := tcpPair(t)
 	p := joined(t, w, first)
 	report := unix.EpollEvent{Events: unix.EPOLLRDHUP, Fd: p.slot, Pad: p.nth}
-	p.leave()
-	p.leave()
+	p.part()
+	p.part()
 	q := joined(t, w, second)
 	if q.slot != p.slot {
 		t.Fatalf("slot %d, want the freed %d", q.slot, p.slot)
@@ -161,7 +161,7 @@ func TestWatcherTakesNobodyForAnother(t *testing.T) {
 	if q.left.Load() {
 		t.Fatal("a departure was put down to the next connection")
 	}
-	p.leave() // as late as it may be
+	p.part() // as late as it may be
 	w.report([]unix.EpollEvent{{Events: unix.EPOLLRDHUP, Fd: q.slot, Pad: q.nth}})
 	if !q.left.Load() {
 		t.Fatal("forgotten")

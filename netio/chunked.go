@@ -1,21 +1,21 @@
-package proxy
+package netio
 
 import "errors"
 
-// bodyDecoder strips the framing of a response body, incrementally. Unlike
+// BodyDecoder strips the framing of a response body, incrementally. Unlike
 // fasthttp's reader it calls a body complete only after its last chunk's empty line:
 // an engine that dies between two chunks must not look like one that finished. It also
-// follows the chunks of requests.
-type bodyDecoder struct {
-	chunked  bool
-	untilEOF bool // no framing: the connection's end is the body's
-	close    bool // the connection must not be reused
-	ended    bool
+// follows the chunks of requests. Before the first byte Chunked, UntilEOF, Ended or Left is
+// set; only Ended and Left are of interest after that.
+type BodyDecoder struct {
+	Chunked  bool
+	UntilEOF bool  // no framing: the connection's end is the body's
+	Ended    bool  // nothing of the body is still to come
+	Left     int64 // bytes of the body or chunk still to come
 
 	state chunkState
-	left  int64 // bytes of the body or chunk still to come
-	line  int   // bytes of the size or trailer line seen so far
-	digit bool  // the size line has a digit
+	line  int  // bytes of the size or trailer line seen so far
+	digit bool // the size line has a digit
 }
 
 type chunkState uint8
@@ -39,25 +39,37 @@ const maxChunkLine = 256
 
 var errChunk = errors.New("malformed chunk framing")
 
-// decode consumes bytes of src and appends the body bytes among them to dst. It stops
+// Decode consumes bytes of src and appends the body bytes among them to dst. It stops
 // at the end of the body; what follows stays unconsumed.
-func (d *bodyDecoder) decode(src, dst []byte) (consumed int, out []byte, err error) {
-	if d.untilEOF {
+func (d *BodyDecoder) Decode(src, dst []byte) (consumed int, out []byte, err error) {
+	if d.UntilEOF {
 		return len(src), append(dst, src...), nil
 	}
-	if !d.chunked {
-		n := min(d.left, int64(len(src)))
-		d.left -= n
-		d.ended = d.left == 0
+	if !d.Chunked {
+		n := min(d.Left, int64(len(src)))
+		d.Left -= n
+		d.Ended = d.Left == 0
 		return int(n), append(dst, src[:n]...), nil
 	}
+	return d.chunks(src, dst, true)
+}
+
+// Skip is Decode of a chunked body of which nobody wants the bytes here.
+func (d *BodyDecoder) Skip(src []byte) (consumed int, err error) {
+	consumed, _, err = d.chunks(src, nil, false)
+	return consumed, err
+}
+
+func (d *BodyDecoder) chunks(src, dst []byte, keep bool) (consumed int, out []byte, err error) {
 	i := 0
-	for i < len(src) && !d.ended {
+	for i < len(src) && !d.Ended {
 		if d.state == chunkData {
-			n := int(min(d.left, int64(len(src)-i)))
-			dst = append(dst, src[i:i+n]...)
+			n := int(min(d.Left, int64(len(src)-i)))
+			if keep {
+				dst = append(dst, src[i:i+n]...)
+			}
 			i += n
-			if d.left -= int64(n); d.left == 0 {
+			if d.Left -= int64(n); d.Left == 0 {
 				d.state = chunkDataCR
 			}
 			continue
@@ -70,27 +82,8 @@ func (d *bodyDecoder) decode(src, dst []byte) (consumed int, out []byte, err err
 	return i, dst, nil
 }
 
-// follow is decode of a chunked body of which nobody wants the bytes here.
-func (d *bodyDecoder) follow(src []byte) (consumed int, err error) {
-	for consumed < len(src) && !d.ended {
-		if d.state == chunkData {
-			n := min(d.left, int64(len(src)-consumed))
-			consumed += int(n)
-			if d.left -= n; d.left == 0 {
-				d.state = chunkDataCR
-			}
-			continue
-		}
-		if err := d.step(src[consumed]); err != nil {
-			return consumed, err
-		}
-		consumed++
-	}
-	return consumed, nil
-}
-
 // step takes one framing byte.
-func (d *bodyDecoder) step(b byte) error {
+func (d *BodyDecoder) step(b byte) error {
 	switch d.state {
 	case chunkSize:
 		return d.sizeByte(b)
@@ -102,7 +95,7 @@ func (d *bodyDecoder) step(b byte) error {
 		return d.lineByte(b)
 	case chunkSizeLF:
 		d.line, d.digit = 0, false
-		if d.left == 0 {
+		if d.Left == 0 {
 			return d.want(b, '\n', trailerStart)
 		}
 		return d.want(b, '\n', chunkData)
@@ -132,12 +125,12 @@ func (d *bodyDecoder) step(b byte) error {
 	case trailerLF:
 		return d.want(b, '\n', trailerStart)
 	default: // trailerEndLF
-		d.ended = b == '\n'
+		d.Ended = b == '\n'
 		return d.want(b, '\n', trailerEndLF)
 	}
 }
 
-func (d *bodyDecoder) want(got, want byte, next chunkState) error {
+func (d *BodyDecoder) want(got, want byte, next chunkState) error {
 	if got != want {
 		return errChunk
 	}
@@ -146,7 +139,7 @@ func (d *bodyDecoder) want(got, want byte, next chunkState) error {
 }
 
 // lineByte counts a byte of an extension or trailer, which are ignored but bounded.
-func (d *bodyDecoder) lineByte(b byte) error {
+func (d *BodyDecoder) lineByte(b byte) error {
 	if d.line++; d.line > maxChunkLine || b < ' ' && b != '\t' || b == 0x7f {
 		return errChunk
 	}
@@ -155,14 +148,14 @@ func (d *bodyDecoder) lineByte(b byte) error {
 
 // nameByte takes a byte of a trailer's name. A line that begins with a blank has none: it
 // would go on with the one before it.
-func (d *bodyDecoder) nameByte(b byte) error {
+func (d *BodyDecoder) nameByte(b byte) error {
 	if !nameBytes[b] {
 		return errChunk
 	}
 	return d.lineByte(b)
 }
 
-func (d *bodyDecoder) sizeByte(b byte) error {
+func (d *BodyDecoder) sizeByte(b byte) error {
 	var v int64
 	switch {
 	case b >= '0' && b <= '9':
@@ -182,9 +175,9 @@ func (d *bodyDecoder) sizeByte(b byte) error {
 	default:
 		return errChunk
 	}
-	if d.left > 1<<40 {
+	if d.Left > 1<<40 {
 		return errChunk
 	}
-	d.left, d.digit = d.left<<4|v, true
+	d.Left, d.digit = d.Left<<4|v, true
 	return d.lineByte(b)
 }

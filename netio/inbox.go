@@ -1,0 +1,82 @@
+package netio
+
+import (
+	"errors"
+	"sync"
+)
+
+// InboxSize holds a whole response head and, in a stream, what one wake-up reads, in bytes.
+// A larger head is an error.
+const InboxSize = 8 << 10
+
+var errLongHead = errors.New("response head is larger than 8 KiB")
+
+// Inbox holds what a backend sent and nobody has used yet. A connection that waits, as
+// most do most of the time, has no buffer. Scratch makes it.
+type Inbox struct {
+	Unread []byte // the inbox's: until Use, Empty or the next read
+
+	pool *sync.Pool // of *[]byte, InboxSize each
+	buf  *[]byte    // what Unread lies in; nil while there is nothing
+}
+
+// Scratch is what connections to backends hold only while something comes or goes. All
+// backends share it, so that a large pool keeps no more of it than a small one. Safe for
+// concurrent use.
+type Scratch struct {
+	inboxes  sync.Pool // of *[]byte, InboxSize each
+	outboxes sync.Pool // of *Outbox
+}
+
+// NewScratch returns one that holds nothing.
+func NewScratch() *Scratch {
+	return &Scratch{
+		inboxes: sync.Pool{New: func() any {
+			b := make([]byte, InboxSize)
+			return &b
+		}},
+		outboxes: sync.Pool{New: func() any { return new(Outbox) }},
+	}
+}
+
+// Inbox returns an empty one.
+func (s *Scratch) Inbox() Inbox { return Inbox{pool: &s.inboxes} }
+
+// Lend returns an outbox for one request, which comes back by TakeBack.
+func (s *Scratch) Lend() *Outbox { return s.outboxes.Get().(*Outbox) }
+
+// TakeBack takes what Lend returned.
+func (s *Scratch) TakeBack(t *Outbox) { s.outboxes.Put(t) }
+
+// More waits for bytes and adds what one read brings; those of before become the front.
+func (s *Socket) More(in *Inbox) error {
+	if in.buf == nil {
+		buf, n, err := s.readLent(in.pool)
+		if err == nil {
+			in.buf, in.Unread = buf, (*buf)[:n]
+		}
+		return err
+	}
+	n := copy(*in.buf, in.Unread)
+	if n == len(*in.buf) {
+		return errLongHead
+	}
+	m, err := s.Read((*in.buf)[n:])
+	in.Unread = (*in.buf)[:n+m]
+	return err
+}
+
+// Use drops the first n bytes.
+func (in *Inbox) Use(n int) {
+	if in.Unread = in.Unread[n:]; len(in.Unread) == 0 {
+		in.Empty()
+	}
+}
+
+// Empty gives the buffer back, whatever lies in it.
+func (in *Inbox) Empty() {
+	if in.buf != nil {
+		in.pool.Put(in.buf)
+	}
+	in.buf, in.Unread = nil, nil
+}
