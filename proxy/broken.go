@@ -1,26 +1,16 @@
 package proxy
 
 import (
-	"errors"
-	"io"
 	"time"
 
 	"github.com/valyala/fasthttp"
-	"golang.org/x/sys/unix"
-
 	"xpyd/router"
+	"xpyd/upstream"
 )
 
 // maxBroken is how many engines may break off over one request, of both pools together. What
 // two have died of a third would die of, too.
 const maxBroken = 2
-
-// brokeOff reports that the backend hung up or reset the connection after some of the request
-// had been written. A deadline, a move and an answer that is no HTTP are none of that.
-func (e *upstreamError) brokeOff() bool {
-	return e.stage != stageDial && (errors.Is(e.err, io.EOF) || errors.Is(e.err, io.ErrUnexpectedEOF) ||
-		errors.Is(e.err, unix.ECONNRESET) || errors.Is(e.err, unix.EPIPE))
-}
 
 // diedOf counts an engine that answered the request, written at wrote, with a failure and is
 // gone: vLLM's server answers 500 for an engine core that has died, says so on /health, and
@@ -38,9 +28,9 @@ func (c *completion) diedOf(b *router.Backend, wrote time.Time) {
 
 // prefillBrokeOff counts a P that may have died of the request. One that has begun its answer
 // had computed the prompt: it counts only if it is gone.
-func (c *completion) prefillBrokeOff(b *router.Backend, ue *upstreamError) {
-	if ue.stage == stageBody {
-		c.diedOf(b, c.p.x.wrote)
+func (c *completion) prefillBrokeOff(b *router.Backend, ue *upstream.Error) {
+	if ue.Stage == upstream.StageBody {
+		c.diedOf(b, c.p.x.Wrote)
 		return
 	}
 	c.broken.Add(1)
@@ -58,19 +48,4 @@ func (c *completion) nameBroken(err *apiError) *apiError {
 	e := newError(fasthttp.StatusBadGateway, err.Code, "", "backends broke off over this request; it is not sent to another").noRetry()
 	e.cause = e.Message + ": " + err.why()
 	return e
-}
-
-// repeat sends the request once more, over a fresh connection, after first. Where no connection
-// comes about the backend has most likely died, of this request or with it, so that first is
-// what happened: a dial that failed would let the request go on as if nobody had had it.
-func (x *exchange) repeat(u *upstream, req *upstreamRequest, deadline time.Time, first *upstreamError) error {
-	wrote := x.wrote
-	x.drop()
-	err := x.try(u, req, deadline, u.dial)
-	if isDial(err) && !isOurs(err) {
-		x.wrote = wrote
-		return first
-	}
-	x.repeated = x.sent() && first.stage == stageHead // else it never had all of the first
-	return err
 }

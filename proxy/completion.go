@@ -280,8 +280,8 @@ func shuttingDown() *apiError {
 func (c *completion) ClientGone() {
 	c.leave()
 	now := time.Now()
-	c.p.x.interrupt(now.Add(c.s.cfg.Timeouts.PrefillAbortGrace))
-	c.d.x.interrupt(now.Add(c.s.cfg.Timeouts.DecodeAbortGrace))
+	c.p.x.Interrupt(now.Add(c.s.cfg.Timeouts.PrefillAbortGrace))
+	c.d.x.Interrupt(now.Add(c.s.cfg.Timeouts.DecodeAbortGrace))
 	c.leaveQueue()
 }
 
@@ -304,8 +304,8 @@ func (c *completion) ServerStopping() {
 	now := time.Now()
 	_ = c.conn.SetReadDeadline(now)
 	_ = c.conn.SetWriteDeadline(now.Add(stopGrace))
-	c.p.x.interrupt(now.Add(c.s.cfg.Timeouts.PrefillAbortGrace))
-	c.d.x.interrupt(now)
+	c.p.x.Interrupt(now.Add(c.s.cfg.Timeouts.PrefillAbortGrace))
+	c.d.x.Interrupt(now)
 	c.leaveQueue()
 }
 
@@ -333,7 +333,7 @@ func (c *completion) answerError(err *apiError) {
 func (c *completion) answer() {
 	c.ctx.SetStatusCode(fasthttp.StatusOK)
 	h := &c.ctx.Response.Header
-	h.SetContentTypeBytes(c.d.x.head.contentType)
+	h.SetContentTypeBytes(c.d.x.Head.ContentType)
 	h.Set("Cache-Control", "no-store")
 	c.commonHeaders()
 	if c.d.streamed {

@@ -41,22 +41,22 @@ func (c *completion) bothLegs() *apiError {
 	prefillFirst := s.failed
 	s.mu.Unlock()
 	if err == nil {
-		if c.d.x.resume(); c.interrupted() != nil { // P failed as D answered
-			c.d.x.interrupt(time.Now())
+		if c.d.x.Resume(); c.interrupted() != nil { // P failed as D answered
+			c.d.x.Interrupt(time.Now())
 		}
 		return nil
 	}
 	if !prefillFirst {
 		s.cut.Store(true)
-		c.p.x.interrupt(time.Now())
+		c.p.x.Interrupt(time.Now())
 	}
 	r := c.endBeside()
-	if c.broken.Load() > 0 && c.p.x.sent() && c.d.x.sent() {
+	if c.broken.Load() > 0 && c.p.x.Sent() && c.d.x.Sent() {
 		c.broken.Store(maxBroken) // the other, which was cut, may have died of it too
 	}
 	// Each leg may have cut the other: neither limit may outlive the round.
-	c.p.x.reset()
-	c.d.x.reset()
+	c.p.x.Reset()
+	c.d.x.Reset()
 	if !prefillFirst || c.interrupted() != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (c *completion) prefillBeside(b *router.Backend) {
 	s.mu.Lock()
 	if r.err != nil && !s.answered {
 		s.failed = true
-		c.d.x.interrupt(time.Now())
+		c.d.x.Interrupt(time.Now())
 	}
 	s.mu.Unlock()
 	s.result <- r
@@ -87,7 +87,7 @@ func (c *completion) prefillBeside(b *router.Backend) {
 func (c *completion) endBeside() legResult {
 	r := <-c.p.beside.result
 	c.p.beside.result = nil
-	c.reached = c.reached || c.p.x.sent()
+	c.reached = c.reached || c.p.x.Sent()
 	return r
 }
 
@@ -95,7 +95,7 @@ func (c *completion) endBeside() legResult {
 func (c *completion) cutBeside() {
 	if c.p.beside.result != nil {
 		c.p.beside.cut.Store(true)
-		c.p.x.interruptBy(time.Now())
+		c.p.x.InterruptBy(time.Now())
 		c.endBeside()
 	}
 }

@@ -7,15 +7,15 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
-
 	"xpyd/kvparams"
 	"xpyd/router"
+	"xpyd/upstream"
 )
 
 // decodeLeg is the second leg: the client's own request with the handle, whose answer
 // goes to the client.
 type decodeLeg struct {
-	x       exchange
+	x       upstream.Exchange
 	lease   router.Lease
 	tried   []*router.Backend // by this request, for whatever reason they failed
 	refused []*router.Backend // no connection: useless for the rest of the request
@@ -72,13 +72,13 @@ func (c *completion) decode() *apiError {
 		b := c.d.lease.Backend
 		c.d.started = time.Now()
 		r := c.watchedDecode(b)
-		c.reached = c.reached || c.d.x.sent()
+		c.reached = c.reached || c.d.x.Sent()
 		if r.err == nil {
 			return nil
 		}
 		c.endDecode(b, r.outcome, r.err.Code)
 		if c.d.down.Load() || c.d.cutOff.Load() {
-			c.d.x.reset() // for the next backend
+			c.d.x.Reset() // for the next backend
 		}
 		if c.interrupted() == nil {
 			c.d.tried = append(c.d.tried, b)
@@ -101,9 +101,9 @@ func (c *completion) endDecode(b *router.Backend, o router.Outcome, code string)
 		return
 	}
 	if o == router.OK {
-		c.d.x.finish()
+		c.d.x.Finish()
 	} else {
-		c.d.x.drop()
+		c.d.x.Drop()
 	}
 	c.s.metrics.Leg("decode", b.URL, o.String(), code, time.Since(c.d.started))
 	c.d.lease.Release(o) // last: without a lease a backend that has left is forgotten, and its series with it
@@ -126,8 +126,8 @@ func (c *completion) decodeAttempt(b *router.Backend) legResult {
 	}
 	deadline := time.Now().Add(c.s.cfg.Timeouts.FirstEvent)
 	// A handle must not reach D twice: no second try on a fresh connection.
-	err := d.x.do(c.s.upstreams.get(b), c.request(d.segs), deadline, handle.None())
-	c.times.handed = d.x.wrote
+	err := d.x.Do(c.s.engines.client(b), c.request(d.segs), deadline, handle.None())
+	c.times.handed = d.x.Wrote
 	if err != nil {
 		err = c.sourceBack(err, deadline)
 	}
@@ -157,7 +157,7 @@ func (c *completion) decodeRefused(b *router.Backend, e *apiError) legResult {
 		return legResult{err: e, outcome: router.Auth, sent: true}
 	}
 	if e.Code == codeDecodeFailed {
-		c.diedOf(b, c.d.x.wrote)
+		c.diedOf(b, c.d.x.Wrote)
 	}
 	return legResult{err: e, outcome: c.blame(b), sent: true}
 }
@@ -177,28 +177,28 @@ func (c *completion) blame(d *router.Backend) router.Outcome {
 
 // decodeBroke classifies a transport failure before the client had anything.
 func (c *completion) decodeBroke(b *router.Backend, err error) legResult {
-	var ue *upstreamError
+	var ue *upstream.Error
 	if !errors.As(err, &ue) {
 		panic("BUG: decode leg failed with " + err.Error())
 	}
-	if ue.stage == stageDial {
+	if ue.Stage == upstream.StageDial {
 		return c.decodeUndialled(b, ue)
 	}
-	if ue.brokeOff() {
+	if ue.BrokeOff() {
 		c.broken.Add(1)
 	}
 	if gone := c.interrupted(); gone != nil {
 		// D has the whole request and aborts, which frees P's blocks. A request cut
 		// while it was written frees nothing, nor does a D that broke off by itself.
-		if ue.stage == stageWrite || !ue.timeout() || c.d.x.hungUp() {
+		if ue.Stage == upstream.StageWrite || !ue.TimedOut() || c.d.x.HungUp() {
 			c.abandon(nil)
 		}
 		c.handoff.end(endBurnt)
 		return legResult{err: gone, outcome: router.ClientGone, sent: true}
 	}
-	if c.d.cutOff.Load() && ue.timeout() {
+	if c.d.cutOff.Load() && ue.TimedOut() {
 		// D aborts the load when its connection closes, and tells P once P runs again.
-		if ue.stage == stageWrite {
+		if ue.Stage == upstream.StageWrite {
 			c.abandon(nil)
 		}
 		c.handoff.end(endBurnt)
@@ -215,10 +215,10 @@ func (c *completion) decodeBroke(b *router.Backend, err error) legResult {
 		e.cause = "moved: its health checks failed"
 		return legResult{err: e, outcome: router.Gateway, sent: true}
 	}
-	if ue.timeout() && c.overdue() {
+	if ue.TimedOut() && c.overdue() {
 		return legResult{err: deadlineError(), outcome: router.ClientGone, sent: true}
 	}
-	if ue.timeout() {
+	if ue.TimedOut() {
 		e := newError(fasthttp.StatusGatewayTimeout, codeDecodeTimeout, "", "decode backend sent no event within timeouts.first_event").noRetry()
 		return legResult{err: e, outcome: router.Timeout, sent: true}
 	}
@@ -229,13 +229,13 @@ func (c *completion) decodeBroke(b *router.Backend, err error) legResult {
 }
 
 // decodeUndialled: no connection came about, so D has not seen the handle.
-func (c *completion) decodeUndialled(b *router.Backend, ue *upstreamError) legResult {
+func (c *completion) decodeUndialled(b *router.Backend, ue *upstream.Error) legResult {
 	c.handoff.unsent()
 	if gone := c.interrupted(); gone != nil {
 		c.abandon(nil)
 		return legResult{err: gone, outcome: router.ClientGone}
 	}
-	if isOurs(ue.err) {
+	if upstream.IsLocal(ue.Err) {
 		c.abandon(nil)
 		return legResult{err: outOfDescriptors(), outcome: router.ClientGone}
 	}
@@ -259,8 +259,8 @@ func (c *completion) decodeAnswered() error {
 	if c.d.relay.pooled == nil {
 		c.s.buffers.get(&c.d.relay)
 	}
-	status := x.head.status
-	if status == fasthttp.StatusOK && x.isEventStream() {
+	status := x.Head.Status
+	if status == fasthttp.StatusOK && x.IsEventStream() {
 		c.d.streamed, c.d.size = true, -1
 		return c.firstEvents()
 	}
@@ -268,7 +268,7 @@ func (c *completion) decodeAnswered() error {
 	buf, err := c.s.readHeld(x, c.d.relay.buf[:0], c.client, &c.d.held)
 	c.d.relay.buf = buf
 	switch {
-	case errors.Is(err, errTooLarge):
+	case errors.Is(err, upstream.ErrTooLarge):
 		return c.commitLarge(err)
 	case err != nil:
 		return err
@@ -318,10 +318,10 @@ func (c *completion) commitWhole() error {
 // there is no room, as err says.
 func (c *completion) commitLarge(err error) error {
 	d := &c.d
-	if d.x.body.UntilEOF {
+	if d.x.UntilClose() {
 		return tooLargeToHold(err)
 	}
-	d.large, d.size = true, int(d.x.head.length)
+	d.large, d.size = true, int(d.x.Head.Length)
 	if d.size < 0 {
 		d.size = -1
 	}
@@ -377,7 +377,7 @@ func (c *completion) firstEvents() error {
 	r := &c.d.relay
 	r.start(c.cachedTokens(), c.req.Choices(), c.s.cfg.Errors.ExposeUpstream)
 	for {
-		buf, err := c.d.x.fill(r.buf)
+		buf, err := c.d.x.Fill(r.buf)
 		r.buf = buf
 		r.scan()
 		switch {

@@ -3,8 +3,8 @@ package proxy
 import (
 	"errors"
 	"time"
-
 	"xpyd/router"
+	"xpyd/upstream"
 )
 
 // watchedDecode is decodeAttempt while both engines that it depends on are watched.
@@ -20,9 +20,9 @@ func (c *completion) watchedDecode(b *router.Backend) legResult {
 	c.d.lease.OnDown(nil)
 	if r.err == nil && (c.d.cutOff.Load() || c.d.down.Load()) {
 		// D has answered: its answer goes on.
-		c.d.x.resume()
+		c.d.x.Resume()
 		if c.interrupted() != nil {
-			c.d.x.interrupt(time.Now())
+			c.d.x.Interrupt(time.Now())
 		}
 	}
 	return r
@@ -45,30 +45,30 @@ func (c *completion) sourceDown() {
 		}
 	}
 	c.d.cutOff.Store(true)
-	c.d.x.interruptBy(at)
+	c.d.x.InterruptBy(at)
 }
 
 // sourceBack reads on for D's answer after err, where that is a cut which was put off and P
 // has come back by now: the blocks were still D's.
 func (c *completion) sourceBack(err error, deadline time.Time) error {
-	var ue *upstreamError
-	if !c.d.cutOff.Load() || c.handoff.from.State() == router.Down || !errors.As(err, &ue) || !ue.timeout() || ue.stage != stageHead {
+	var ue *upstream.Error
+	if !c.d.cutOff.Load() || c.handoff.from.State() == router.Down || !errors.As(err, &ue) || !ue.TimedOut() || ue.Stage != upstream.StageHead {
 		return err
 	}
-	c.d.x.resume()
+	c.d.x.Resume()
 	if c.interrupted() != nil || c.d.down.Load() {
 		return err
 	}
 	c.d.cutOff.Store(false)
 	c.d.source.On(c.handoff.from, c.onSourceDown) // which tells once
-	c.d.x.setDeadline(deadline)
-	return c.d.x.readHead(false)
+	c.d.x.SetDeadline(deadline)
+	return c.d.x.ReadHead()
 }
 
 // decodeDown is told by the active check: a leg that has produced nothing is moved.
 func (c *completion) decodeDown() {
 	c.d.down.Store(true)
-	c.d.x.interrupt(time.Now())
+	c.d.x.Interrupt(time.Now())
 }
 
 // swapUnfit changes the reserved D if it was ejected or went down while P worked.

@@ -4,8 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
-
 	"xpyd/router"
+	"xpyd/upstream/nametest"
 )
 
 // Departed is how many clients of running completions are known to have left.
@@ -21,7 +21,7 @@ func (s *Server) LogStays() {
 
 // FailChecks feeds the active checks of a backend with failures until it is down.
 func (s *Server) FailChecks(url string) {
-	for b := range s.upstreams.all() {
+	for b := range s.engines.all() {
 		for b.URL == url && b.State() != router.Down {
 			b.Observe(false)
 		}
@@ -31,15 +31,15 @@ func (s *Server) FailChecks(url string) {
 
 // ForgetModels puts lists that are old and wrong in the place of what the engines list.
 func (s *Server) ForgetModels() {
-	for b, u := range s.upstreams.all() {
+	for b, e := range s.engines.all() {
 		b.SetModels([]string{"gone"})
-		u.models.Store(&modelList{})
+		e.models.Store(&modelList{})
 	}
 }
 
 // ModelsKnown: each engine is known to serve the simulated model.
 func (s *Server) ModelsKnown() bool {
-	for b := range s.upstreams.all() {
+	for b := range s.engines.all() {
 		if !slices.Equal(b.Models(), []string{"sim"}) {
 			return false
 		}
@@ -99,3 +99,13 @@ func (s *Server) OnNewBuffer(f func()) {
 
 // Connections is how many clients' connections are open.
 func (s *Server) Connections() int64 { return s.accepting.Load().Open() }
+
+// LookUpWith has the names of backends that join from now on looked up by ns.
+func (s *Server) LookUpWith(ns *nametest.Server) { s.engines.lookUp = ns.Lookup }
+
+// ProbeNow runs one active check of each backend.
+func (s *Server) ProbeNow() {
+	for b := range s.engines.all() {
+		s.probes.probe(b)
+	}
+}

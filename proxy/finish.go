@@ -202,8 +202,8 @@ func (c *completion) recycle() {
 	c.s.buffers.put(&c.d.relay)
 	c.d.relay = relay{}
 	c.d.held.lower(0)
-	c.p.x.reset()
-	c.d.x.reset()
+	c.p.x.Reset()
+	c.d.x.Reset()
 	c.freeAnswer()
 	clear(c.d.out)
 	c.d.whole.Reset()

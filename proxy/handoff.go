@@ -226,17 +226,17 @@ func loopback(host []byte) bool {
 // engineSeen notices that an engine was started anew: its handles carry another id.
 // What was known against its predecessor is forgotten.
 func (s *Server) engineSeen(snap *router.Snapshot, b *router.Backend, id []byte) {
-	u := s.upstreams.get(b)
-	if u == nil {
+	e := s.engines.get(b)
+	if e == nil {
 		return
 	}
 	id = withoutRank(id)
-	old := u.engine.Load()
+	old := e.id.Load()
 	if len(id) == 0 || old != nil && *old == string(id) {
 		return
 	}
 	fresh := string(id)
-	if u.engine.CompareAndSwap(old, &fresh) && old != nil {
+	if e.id.CompareAndSwap(old, &fresh) && old != nil {
 		s.log.Info().Str("prefill", b.URL).Msg("prefill engine has restarted")
 		snap.Forget(b)
 		s.warm.cold(b, true)

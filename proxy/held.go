@@ -7,15 +7,15 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
-
 	"xpyd/netio"
+	"xpyd/upstream"
 )
 
 // freeAnswer is what an answer may hold without a charge: sockets take as much from a
 // client that does not read, and what is in flight bounds the rest.
 const freeAnswer = maxPooledBuffer
 
-var errNoRoom = fmt.Errorf("limits.answer_budget is spent: %w", errTooLarge)
+var errNoRoom = fmt.Errorf("limits.answer_budget is spent: %w", upstream.ErrTooLarge)
 
 // tooLargeToHold refuses an answer that can be neither held nor passed on, as only its end
 // would tell where it ends. err is readHeld's. Its size is nobody's failure.
@@ -36,23 +36,23 @@ func eventTooLarge() *apiError {
 }
 
 // readHeld reads the rest of an answer into dst, charging held for its buffer once that is
-// larger than freeAnswer. errTooLarge, with what was read in dst, is an answer beyond
+// larger than freeAnswer. upstream.ErrTooLarge, with what was read in dst, is an answer beyond
 // limits.answer, or by errNoRoom one that the budget has no room for. An engine's error is
 // charged when it is written.
-func (s *Server) readHeld(x *exchange, dst []byte, of clientID, held *charge) ([]byte, error) {
+func (s *Server) readHeld(x *upstream.Exchange, dst []byte, of clientID, held *charge) ([]byte, error) {
 	limit := s.cfg.Limits.Answer
-	if x.head.status != fasthttp.StatusOK {
-		return x.readAnswer(dst, limit)
+	if x.Head.Status != fasthttp.StatusOK {
+		return x.ReadAnswer(dst, limit)
 	}
 	room := min(limit, freeAnswer)
 	for {
 		var err error
-		dst, err = x.readAll(dst, room)
-		if !errors.Is(err, errTooLarge) || room == limit || x.head.length > limit {
+		dst, err = x.ReadAll(dst, room)
+		if !errors.Is(err, upstream.ErrTooLarge) || room == limit || x.Head.Length > limit {
 			return dst, err
 		}
-		if room = 2 * room; x.head.length > 0 {
-			room = x.head.length
+		if room = 2 * room; x.Head.Length > 0 {
+			room = x.Head.Length
 		}
 		room = min(room, limit)
 		size := room + netio.InboxSize // what one read may bring beyond it
@@ -95,20 +95,20 @@ func (a *heldAnswer) CloseWithError(error) error {
 // largeAnswer is an answer that is passed on as it comes.
 type largeAnswer struct {
 	heldAnswer
-	x *exchange // at what comes after buf
+	x *upstream.Exchange // at what comes after buf
 }
 
 // WriteTo fails where the backend breaks off, so that the client gets no clean end.
 func (a *largeAnswer) WriteTo(w io.Writer) (int64, error) {
 	out := &clientWriter{
-		w: w, chunked: a.x.head.length < 0, conn: a.conn, buffers: &a.s.buffers, stall: a.s.cfg.Timeouts.WriteStall, armed: time.Now(),
+		w: w, chunked: a.x.Head.Length < 0, conn: a.conn, buffers: &a.s.buffers, stall: a.s.cfg.Timeouts.WriteStall, armed: time.Now(),
 	}
 	err := out.write(a.buf, out.armed)
 	for err == nil {
 		now := time.Now()
-		a.x.idle(now, passTimeout)
+		a.x.Progress(now, passTimeout)
 		var read error
-		a.buf, read = a.x.fill(a.buf[:0])
+		a.buf, read = a.x.Fill(a.buf[:0])
 		if read != nil && !errors.Is(read, io.EOF) {
 			return out.n, read
 		}
@@ -121,7 +121,7 @@ func (a *largeAnswer) WriteTo(w io.Writer) (int64, error) {
 
 // CloseWithError is fasthttp's last call for the response.
 func (a *largeAnswer) CloseWithError(err error) error {
-	a.x.finish()
+	a.x.Finish()
 	return a.heldAnswer.CloseWithError(err)
 }
 

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
-
 	"xpyd/router"
+	"xpyd/upstream"
 )
 
 // P may have its answer half written when it is given up, and the answer holds a handle.
@@ -22,24 +22,24 @@ const (
 // lateAnswer tells a P that was given up to abort, and reads on for an answer that was
 // on its way: its handle must be given back.
 func (c *completion) lateAnswer(err error) error {
-	var ue *upstreamError
-	if !errors.As(err, &ue) || !ue.timeout() || ue.stage == stageDial || ue.stage == stageWrite {
+	var ue *upstream.Error
+	if !errors.As(err, &ue) || !ue.TimedOut() || ue.Stage == upstream.StageDial || ue.Stage == upstream.StageWrite {
 		return err
 	}
 	c.p.late = true
 	x := &c.p.x
-	x.halfClose()
+	x.HalfClose()
 	wait := lateForClient
 	if c.interrupted() != nil || c.overdue() {
 		wait = lateForNobody
 	}
-	x.interrupt(time.Now().Add(wait))
-	if ue.stage == stageHead {
-		if headErr := x.readHead(false); headErr != nil {
+	x.Interrupt(time.Now().Add(wait))
+	if ue.Stage == upstream.StageHead {
+		if headErr := x.ReadHead(); headErr != nil {
 			return headErr
 		}
 	}
-	c.p.buf, err = x.readAnswer(c.p.buf, c.s.cfg.Limits.Answer)
+	c.p.buf, err = x.ReadAnswer(c.p.buf, c.s.cfg.Limits.Answer)
 	return err
 }
 
@@ -62,12 +62,12 @@ func (c *completion) prefillGivenUp() legResult {
 
 // answerLost reports that P may hold blocks of which nobody will hear: its answer was
 // cut, or it hung up in place of one. Told that nobody waits, it hangs up after an abort.
-func (c *completion) answerLost(ue *upstreamError, told bool) bool {
-	switch ue.stage {
-	case stageBody:
-		return c.p.x.head.status == fasthttp.StatusOK
-	case stageHead:
-		return !told && !ue.timeout()
+func (c *completion) answerLost(ue *upstream.Error, told bool) bool {
+	switch ue.Stage {
+	case upstream.StageBody:
+		return c.p.x.Head.Status == fasthttp.StatusOK
+	case upstream.StageHead:
+		return !told && !ue.TimedOut()
 	}
 	return false
 }

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"
+	"xpyd/upstream/nametest"
 )
 
 // T22, the bound: on every socket towards a client or a backend the kernel gives up on a
@@ -254,7 +254,7 @@ func TestLostSYNs(t *testing.T) {
 // T24: engines by name stay up and serve through all that a name server can do.
 func TestEnginesByNameOutliveTheirNameServer(t *testing.T) {
 	here := netip.MustParseAddr("127.0.0.1")
-	ns := proxy.NewNameServer(t, proxy.DNSAnswer{Code: 3})
+	ns := nametest.New(t, nametest.Answer{Code: 3})
 	r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.Timeouts.UpstreamIdle = time.Millisecond }}) // each leg dials
 	r.server.LookUpWith(ns)
 	pools := router.DefaultConfig()
@@ -267,9 +267,9 @@ func TestEnginesByNameOutliveTheirNameServer(t *testing.T) {
 	if a := r.call(c); a.status != 503 || a.code() != "decode_unavailable" {
 		t.Fatalf("%d %s while no name is known", a.status, a.body)
 	}
-	ns.Set(proxy.DNSAnswer{Addrs: []netip.Addr{here}})
+	ns.Set(nametest.Answer{Addrs: []netip.Addr{here}})
 	r.await("up", func() bool { return r.metric(`xpyd_backend_up`) == 2 })
-	for name, said := range map[string]proxy.DNSAnswer{"server failure": {Code: 2}, "silence": {Silent: true}} {
+	for name, said := range map[string]nametest.Answer{"server failure": {Code: 2}, "silence": {Silent: true}} {
 		ns.Set(said)
 		for asked := ns.Asked.Load(); ns.Asked.Load() == asked; {
 			r.server.ProbeNow()

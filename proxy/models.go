@@ -232,8 +232,8 @@ func (s *Server) knownModels(snap *router.Snapshot, role router.Role) (list *mod
 			continue
 		}
 		up = append(up, b)
-		if u := s.upstreams.get(b); u != nil && list == nil {
-			list = u.models.Load()
+		if e := s.engines.get(b); e != nil && list == nil {
+			list = e.models.Load()
 		}
 	}
 	return list, up

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
-
 	"xpyd/kvparams"
 	"xpyd/router"
+	"xpyd/upstream"
 )
 
 // passOn relays a request that touches no KV blocks to one decode backend: tokenize,
@@ -17,15 +17,15 @@ func (s *Server) passOn(ctx *fasthttp.RequestCtx, path string) {
 	p := s.beginPassing(ctx)
 	defer p.end(s)
 	_, query := cutQuery(ctx.Request.Header.RequestURI())
-	req := &upstreamRequest{method: "GET", path: path + string(query), fields: s.appendFields(nil, &ctx.Request.Header)}
-	req.id = requestID(ctx.Request.Header.Peek("X-Request-Id"))
+	req := &upstream.Request{Method: "GET", Path: path + string(query), Fields: s.appendFields(nil, &ctx.Request.Header)}
+	req.ID = requestID(ctx.Request.Header.Peek("X-Request-Id"))
 	var parsed kvparams.Request
 	if ctx.IsPost() {
 		if err := s.readBody(ctx, p.conn, p.client, &p.stop, &p.body); err != nil {
 			s.refuse(ctx, err)
 			return
 		}
-		req.method, req.body = "POST", [][]byte{p.body.b}
+		req.Method, req.Body = "POST", [][]byte{p.body.b}
 		if s.router.Snapshot().Mixed(router.Decode) && parsed.Parse(kvparams.Completions, p.body.b) != nil {
 			parsed.Reset() // for an engine to refuse
 		}
@@ -34,14 +34,14 @@ func (s *Server) passOn(ctx *fasthttp.RequestCtx, path string) {
 		s.metrics.Error(err.Code)
 		s.writeError(ctx, p.client, err)
 	}
-	ctx.Response.Header.Set("X-Request-Id", req.id)
+	ctx.Response.Header.Set("X-Request-Id", req.ID)
 	if !ctx.IsPost() {
 		closeUnread(ctx) // a GET may carry a body that nobody read
 	}
 }
 
 // passToPool tries the decode backends of the model until one takes the request.
-func (s *Server) passToPool(ctx *fasthttp.RequestCtx, req *upstreamRequest, p *passing, model []byte) *apiError {
+func (s *Server) passToPool(ctx *fasthttp.RequestCtx, req *upstream.Request, p *passing, model []byte) *apiError {
 	var tried []*router.Backend
 	for {
 		var lease router.Lease
@@ -67,36 +67,36 @@ func (s *Server) passToPool(ctx *fasthttp.RequestCtx, req *upstreamRequest, p *p
 // passTimeout bounds a request that needs no GPU.
 const passTimeout = 30 * time.Second
 
-func (s *Server) passTo(ctx *fasthttp.RequestCtx, b *router.Backend, req *upstreamRequest, p *passing) (router.Outcome, *apiError) {
-	x := &exchange{}
+func (s *Server) passTo(ctx *fasthttp.RequestCtx, b *router.Backend, req *upstream.Request, p *passing) (router.Outcome, *apiError) {
+	x := &upstream.Exchange{}
 	defer func() {
 		if x != nil {
-			x.finish()
+			x.Finish()
 		}
 	}()
 	var buf []byte
-	err := x.do(s.upstreams.get(b), req, time.Now().Add(passTimeout), true)
-	if isDial(err) && isOurs(err) {
+	err := x.Do(s.engines.client(b), req, time.Now().Add(passTimeout), true)
+	if upstream.IsDial(err) && upstream.IsLocal(err) {
 		return router.ClientGone, outOfDescriptors()
 	}
-	if isDial(err) {
+	if upstream.IsDial(err) {
 		return router.Refused, nil
 	}
 	if err == nil {
 		buf, err = s.readHeld(x, nil, p.client, &p.held)
 	}
-	status := x.head.status
+	status := x.Head.Status
 	switch {
-	case errors.Is(err, errTooLarge) && (x.body.UntilEOF || x.head.length < 0 && !ctx.Request.Header.IsHTTP11()):
+	case errors.Is(err, upstream.ErrTooLarge) && (x.UntilClose() || x.Head.Length < 0 && !ctx.Request.Header.IsHTTP11()):
 		return router.ClientFault, tooLargeToHold(err)
-	case errors.Is(err, errTooLarge):
+	case errors.Is(err, upstream.ErrTooLarge):
 		p.answerLarge(ctx, s, x, buf)
 		x = nil // the answer's writer ends it
 		return router.OK, nil
 	case err != nil:
 		return router.Gateway, newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "decode backend did not answer")
 	case s.authFailed(status):
-		return router.Gateway, s.upstreamAuth(req.id, b)
+		return router.Gateway, s.upstreamAuth(req.ID, b)
 	case status >= 500:
 		return router.Engine, s.relayed(x, buf, status, codeDecodeFailed, "decode backend failed")
 	case status >= 400:
@@ -105,7 +105,7 @@ func (s *Server) passTo(ctx *fasthttp.RequestCtx, b *router.Backend, req *upstre
 		return router.Gateway, newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "decode backend answered with an unexpected status")
 	}
 	ctx.SetStatusCode(status)
-	ctx.Response.Header.SetContentTypeBytes(x.head.contentType)
+	ctx.Response.Header.SetContentTypeBytes(x.Head.ContentType)
 	p.answer(ctx, s, buf)
 	return router.OK, nil
 }
@@ -161,11 +161,11 @@ func (s *Server) addModels(role router.Role, list []json.RawMessage) []json.RawM
 		listed[modelID(m)] = true
 	}
 	for _, b := range snap.Backends(role) {
-		u := s.upstreams.get(b)
-		if u == nil || u.models.Load() == nil || b.State() == router.Down {
+		e := s.engines.get(b)
+		if e == nil || e.models.Load() == nil || b.State() == router.Down {
 			continue
 		}
-		for _, m := range u.models.Load().Data {
+		for _, m := range e.models.Load().Data {
 			if id := modelID(m); !listed[id] {
 				listed[id] = true
 				list = append(list, m)

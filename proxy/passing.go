@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
-
 	"xpyd/netio"
+	"xpyd/upstream"
 )
 
 // passing is a request that touches no KV blocks, while its body arrives: the end of the
@@ -45,9 +45,9 @@ func (p *passing) answer(ctx *fasthttp.RequestCtx, s *Server, buf []byte) {
 
 // answerLarge has fasthttp send an answer of which buf has been read, and the rest as it
 // comes. It ends x.
-func (p *passing) answerLarge(ctx *fasthttp.RequestCtx, s *Server, x *exchange, buf []byte) {
-	ctx.Response.Header.SetContentTypeBytes(x.head.contentType)
-	ctx.Response.SetBodyStream(&largeAnswer{heldAnswer: heldAnswer{s: s, conn: p.conn, buf: buf, held: p.held}, x: x}, max(int(x.head.length), -1))
+func (p *passing) answerLarge(ctx *fasthttp.RequestCtx, s *Server, x *upstream.Exchange, buf []byte) {
+	ctx.Response.Header.SetContentTypeBytes(x.Head.ContentType)
+	ctx.Response.SetBodyStream(&largeAnswer{heldAnswer: heldAnswer{s: s, conn: p.conn, buf: buf, held: p.held}, x: x}, max(int(x.Head.Length), -1))
 	p.held = charge{}
 }
 

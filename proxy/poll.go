@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
-
 	"xpyd/router"
+	"xpyd/upstream"
 )
 
 const (
@@ -223,23 +223,23 @@ func (p *poller) read(snap *router.Snapshot, b *router.Backend, counts time.Dura
 // fetch appends the metrics page of an engine to dst. The key goes with it as with the
 // checks.
 func (p *poller) fetch(snap *router.Snapshot, b *router.Backend, dst []byte) ([]byte, error) {
-	var x exchange
-	defer x.finish()
-	stop := context.AfterFunc(p.ctx, func() { x.interrupt(time.Now()) })
+	var x upstream.Exchange
+	defer x.Finish()
+	stop := context.AfterFunc(p.ctx, func() { x.Interrupt(time.Now()) })
 	defer stop()
-	req := &upstreamRequest{method: "GET", path: "/metrics", id: "xpyd-poll", end: time.Now().Add(snap.Health().Timeout)}
+	req := &upstream.Request{Method: "GET", Path: "/metrics", ID: "xpyd-poll", End: time.Now().Add(snap.Health().Timeout)}
 	if len(p.s.backendAuth) > 0 {
-		req.fields = appendField(nil, "Authorization", p.s.backendAuth)
+		req.Fields = appendField(nil, "Authorization", p.s.backendAuth)
 	}
-	if err := x.do(p.s.upstreams.get(b), req, req.end, true); err != nil {
+	if err := x.Do(p.s.engines.client(b), req, req.End, true); err != nil {
 		return dst, fmt.Errorf("get /metrics: %w", err)
 	}
-	dst, err := x.readAll(dst, pollPage)
+	dst, err := x.ReadAll(dst, pollPage)
 	switch {
-	case errors.Is(err, errTooLarge):
+	case errors.Is(err, upstream.ErrTooLarge):
 		err = fmt.Errorf("page larger than %d MiB", pollPage>>20)
-	case err == nil && x.head.status != fasthttp.StatusOK:
-		err = statusError(x.head.status)
+	case err == nil && x.Head.Status != fasthttp.StatusOK:
+		err = statusError(x.Head.Status)
 	}
 	if err != nil {
 		return dst, fmt.Errorf("get /metrics: %w", err)

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
-
 	"xpyd/kvparams"
 	"xpyd/router"
+	"xpyd/upstream"
 )
 
 // maxPrefillAttempts bounds how often a prefill that may have run is started in one
@@ -20,7 +20,7 @@ const maxPrefillAttempts = 2
 
 // prefillLeg is the first leg: one token, not streamed, answered with a handle.
 type prefillLeg struct {
-	x     exchange
+	x     upstream.Exchange
 	lease router.Lease
 	tried []*router.Backend
 	down  atomic.Bool // the active check took the backend down while the leg waited
@@ -69,7 +69,7 @@ func (c *completion) prefill() *apiError {
 		}
 		b := c.p.lease.Backend
 		last = c.prefillAttempt(b)
-		c.reached = c.reached || c.p.x.sent()
+		c.reached = c.reached || c.p.x.Sent()
 		c.p.lease.Release(last.outcome)
 		if last.err == nil || !last.next {
 			break
@@ -141,9 +141,9 @@ func (c *completion) prefillAttempt(b *router.Backend) legResult {
 	r := c.prefillExchange(b)
 	c.p.lease.OnDown(nil)
 	if r.err == nil {
-		c.p.x.finish()
+		c.p.x.Finish()
 	} else {
-		c.p.x.drop()
+		c.p.x.Drop()
 	}
 	c.times.prefilled = time.Now()
 	c.times.prefill = c.times.prefilled.Sub(started)
@@ -151,8 +151,8 @@ func (c *completion) prefillAttempt(b *router.Backend) legResult {
 		c.prefilled()
 	}
 	c.s.metrics.Leg("prefill", b.URL, r.outcome.String(), codeOf(r.err), c.times.prefill)
-	if c.interrupted() == nil && c.p.x.interrupted() {
-		c.p.x.reset() // for the next backend
+	if c.interrupted() == nil && c.p.x.Interrupted() {
+		c.p.x.Reset() // for the next backend
 	}
 	return r
 }
@@ -160,7 +160,7 @@ func (c *completion) prefillAttempt(b *router.Backend) legResult {
 // prefillDown is told by the active check: the leg is moved.
 func (c *completion) prefillDown() {
 	c.p.down.Store(true)
-	c.p.x.interrupt(time.Now().Add(c.s.downGrace))
+	c.p.x.Interrupt(time.Now().Add(c.s.downGrace))
 }
 
 func codeOf(e *apiError) string {
@@ -184,12 +184,12 @@ func (c *completion) prefillExchange(b *router.Backend) legResult {
 		p.lent = c.s.answers.lend()
 		p.buf = *p.lent
 	}
-	err := p.x.do(c.s.upstreams.get(b), c.request(p.segs), time.Now().Add(c.s.cfg.Timeouts.Prefill), true)
-	if p.x.repeated {
+	err := p.x.Do(c.s.engines.client(b), c.request(p.segs), time.Now().Add(c.s.cfg.Timeouts.Prefill), true)
+	if p.x.Repeated {
 		c.s.metrics.Orphan(orphanRepeated)
 	}
 	if err == nil {
-		p.buf, err = p.x.readAnswer(p.buf[:0], c.s.cfg.Limits.Answer)
+		p.buf, err = p.x.ReadAnswer(p.buf[:0], c.s.cfg.Limits.Answer)
 	} else {
 		p.buf = p.buf[:0]
 	}
@@ -213,11 +213,11 @@ func (c *completion) prefillExchange(b *router.Backend) legResult {
 // prefillBroke classifies a transport failure.
 func (c *completion) prefillBroke(b *router.Backend, err error) legResult {
 	gone := c.interrupted()
-	var ue *upstreamError
+	var ue *upstream.Error
 	if errors.As(err, &ue) && c.answerLost(ue, gone != nil || c.p.late) {
 		c.s.metrics.Orphan(orphanAnswerLost)
 	}
-	if ue != nil && ue.brokeOff() && !c.p.late { // who was told that nobody waits hangs up
+	if ue != nil && ue.BrokeOff() && !c.p.late { // who was told that nobody waits hangs up
 		c.prefillBrokeOff(b, ue)
 	}
 	if ue == nil {
@@ -228,16 +228,16 @@ func (c *completion) prefillBroke(b *router.Backend, err error) legResult {
 		return legResult{err: gone, outcome: router.ClientGone}
 	case ue == nil:
 		return prefillTooLarge()
-	case ue.stage == stageDial && isOurs(ue.err):
+	case ue.Stage == upstream.StageDial && upstream.IsLocal(ue.Err):
 		return legResult{err: outOfDescriptors(), outcome: router.ClientGone}
-	case ue.stage == stageDial:
+	case ue.Stage == upstream.StageDial:
 		c.s.probes.suspect(b)
 		e := prefillUnavailable()
 		e.cause = ue.Error()
 		return legResult{err: e, outcome: router.Refused, next: true, degrade: reasonUnavailable}
 	case c.p.down.Load():
 		return prefillWentDown()
-	case c.p.late || ue.timeout():
+	case c.p.late || ue.TimedOut():
 		return c.prefillTimedOut()
 	}
 	c.s.probes.suspect(b)
@@ -269,7 +269,7 @@ func prefillTooLarge() legResult {
 }
 
 func (c *completion) prefillBad(b *router.Backend, why string) legResult {
-	c.diedOf(b, c.p.x.wrote)
+	c.diedOf(b, c.p.x.Wrote)
 	c.s.failed.Error().Str("request_id", c.id).Str("prefill", b.URL).Msg("prefill answer cannot be used: " + why)
 	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend gave an answer that cannot be used")
 	return legResult{err: e, outcome: router.Gateway, next: true, sent: true, degrade: reasonFailed}
@@ -277,7 +277,7 @@ func (c *completion) prefillBad(b *router.Backend, why string) legResult {
 
 // prefillAnswered reads a complete answer of P.
 func (c *completion) prefillAnswered(b *router.Backend) legResult {
-	switch status := c.p.x.head.status; {
+	switch status := c.p.x.Head.Status; {
 	case status != fasthttp.StatusOK:
 		return c.prefillRefused(b, status)
 	case !c.s.dialect.HandleInAnswer():
@@ -328,7 +328,7 @@ func (c *completion) prefillRefused(b *router.Backend, status int) legResult {
 	case status >= 400 && status < 500:
 		return legResult{err: c.s.relayed(&c.p.x, c.p.buf, status, codeUpstreamRejected, "prefill backend refused the request"), outcome: router.ClientFault, sent: true, degrade: forced}
 	case status >= 500:
-		c.diedOf(b, c.p.x.wrote)
+		c.diedOf(b, c.p.x.Wrote)
 		e := c.s.relayed(&c.p.x, c.p.buf, status, codePrefillFailed, "prefill backend failed")
 		return legResult{err: e, outcome: router.Engine, next: forced == "", sent: true, degrade: cmp.Or(forced, reasonFailed)}
 	}
@@ -367,24 +367,24 @@ func (s *Server) upstreamAuth(id string, b *router.Backend) *apiError {
 
 // relayed is a backend's own error: a 4xx as it is, a 5xx with our text, as an
 // engine's may hold addresses or prompts.
-func (s *Server) relayed(x *exchange, body []byte, status int, code, message string) *apiError {
+func (s *Server) relayed(x *upstream.Exchange, body []byte, status int, code, message string) *apiError {
 	e := newError(status, code, "", message)
 	e.cause = "status " + strconv.Itoa(status)
 	switch {
-	case x.large:
+	case x.TooLarge:
 		e.Message += "; its own answer is larger than limits.answer"
 	case status < 500 || s.cfg.Errors.ExposeUpstream:
 		e.Raw = bytes.Clone(body)
-		e.ContentType = string(x.head.contentType)
+		e.ContentType = string(x.Head.ContentType)
 	}
-	e.RetryAfter = seconds(x.head.retryAfter)
+	e.RetryAfter = seconds(x.Head.RetryAfter)
 	e.NoRetry = status >= 400 && status < 500 && status != fasthttp.StatusTooManyRequests
 	return e
 }
 
-func (c *completion) request(body kvparams.Segments) *upstreamRequest {
+func (c *completion) request(body kvparams.Segments) *upstream.Request {
 	// Kept connections that the engine has just closed may have cost the first round.
-	return &upstreamRequest{method: "POST", path: c.target, id: c.legID, fields: c.fields, body: body, fresh: c.round > 1, end: c.times.end}
+	return &upstream.Request{Method: "POST", Path: c.target, ID: c.legID, Fields: c.fields, Body: body, Fresh: c.round > 1, End: c.times.end}
 }
 
 func apiPath(api kvparams.API) string {

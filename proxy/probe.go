@@ -14,8 +14,8 @@ import (
 
 	"github.com/hashicorp/go-retryablehttp"
 	"golang.org/x/sys/unix"
-
 	"xpyd/router"
+	"xpyd/upstream"
 )
 
 // prober keeps each backend's state and version, outside the hot path.
@@ -57,21 +57,21 @@ func (p *prober) close() {
 
 // start probes a backend until the server closes, or the backend has left and serves
 // nothing more.
-func (p *prober) start(b *router.Backend, u *upstream) {
-	p.wg.Go(func() { p.watch(b, u) })
+func (p *prober) start(b *router.Backend, e *engine) {
+	p.wg.Go(func() { p.watch(b, e) })
 }
 
-func (p *prober) watch(b *router.Backend, u *upstream) {
+func (p *prober) watch(b *router.Backend, e *engine) {
 	for first := true; ; first = false {
-		if u.leaving.Load() && !b.InUse() {
-			p.s.forget(b, u)
+		if e.removed.Load() && !b.InUse() {
+			p.s.dropEngine(b, e)
 			return
 		}
 		p.s.guard(func() { p.probe(b) })
-		u.expire(time.Now())
+		e.Expire(time.Now())
 		h := p.s.router.Snapshot().Health()
 		wait := h.Interval
-		if b.Suspect() || u.leaving.Load() {
+		if b.Suspect() || e.removed.Load() {
 			wait = h.SuspectInterval
 		} else if first && wait > 0 {
 			wait = rand.N(wait) // backends that joined together are not checked together for ever
@@ -79,7 +79,7 @@ func (p *prober) watch(b *router.Backend, u *upstream) {
 		select {
 		case <-p.ctx.Done():
 			return
-		case <-u.wake:
+		case <-e.wake:
 		case <-time.After(wait):
 		}
 	}
@@ -87,12 +87,12 @@ func (p *prober) watch(b *router.Backend, u *upstream) {
 
 // suspect has a backend probed at once: a leg on it has just failed, or it leaves.
 func (p *prober) suspect(b *router.Backend) {
-	u := p.s.upstreams.get(b)
-	if u == nil {
+	e := p.s.engines.get(b)
+	if e == nil {
 		return
 	}
 	select {
-	case u.wake <- struct{}{}:
+	case e.wake <- struct{}{}:
 	default:
 	}
 }
@@ -112,7 +112,7 @@ func (p *prober) probe(b *router.Backend) {
 	case ok:
 		p.listModels(b, auth)
 	}
-	if p.ctx.Err() != nil || isOurs(err) {
+	if p.ctx.Err() != nil || upstream.IsLocal(err) {
 		return
 	}
 	if ok && (b.State() != router.Up || b.Version() == "") {
@@ -120,8 +120,8 @@ func (p *prober) probe(b *router.Backend) {
 	}
 	seen := b.State() != router.Unknown
 	b.SetStill(err != nil && !brokenOff(err))
-	if u := p.s.upstreams.get(b); ok && u != nil {
-		u.vitality.lives()
+	if e := p.s.engines.get(b); ok && e != nil {
+		e.vitality.lives()
 	}
 	if b.Observe(ok) {
 		p.tell(b, why, seen)
@@ -154,10 +154,10 @@ func (p *prober) servesModels(b *router.Backend, auth string) bool {
 	if err != nil {
 		return false
 	}
-	u := p.s.upstreams.get(b)
+	e := p.s.engines.get(b)
 	if status == http.StatusUnauthorized || status == http.StatusForbidden {
-		if u != nil {
-			u.models.Store(nil) // what it listed to everybody is for those with a key now
+		if e != nil {
+			e.models.Store(nil) // what it listed to everybody is for those with a key now
 		}
 		return true
 	}
@@ -166,8 +166,8 @@ func (p *prober) servesModels(b *router.Backend, auth string) bool {
 		return false
 	}
 	list.at = time.Now()
-	if u != nil {
-		u.models.Store(&list)
+	if e != nil {
+		e.models.Store(&list)
 	}
 	b.SetModels(list.ids())
 	p.s.compareModels()
@@ -179,11 +179,11 @@ const modelsEvery = 30 * time.Second
 
 // listModels reads the list anew when it is that old; one that cannot be had stays.
 func (p *prober) listModels(b *router.Backend, auth string) {
-	u := p.s.upstreams.get(b)
-	if u == nil {
+	e := p.s.engines.get(b)
+	if e == nil {
 		return
 	}
-	if list := u.models.Load(); list != nil && time.Since(list.at) >= modelsEvery {
+	if list := e.models.Load(); list != nil && time.Since(list.at) >= modelsEvery {
 		p.servesModels(b, auth)
 	}
 }

@@ -2,6 +2,8 @@ package proxy
 
 import (
 	"encoding/json"
+	"io"
+	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,6 +13,29 @@ import (
 	"xpyd/router"
 )
 
+// silentBackend takes requests and answers none.
+func silentBackend(t *testing.T) (addr string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.Copy(io.Discard, c)
+				_ = c.Close()
+			}()
+		}
+	}()
+	return ln.Addr().String()
+}
+
 // A pair whose ban ends is due once: where the first probes hang, the others are begun all
 // the same.
 func TestEachProbeIsBegun(t *testing.T) {
@@ -18,8 +43,7 @@ func TestEachProbeIsBegun(t *testing.T) {
 	rc := router.DefaultConfig()
 	for range pairs {
 		for _, pool := range []*[]string{&rc.Prefill, &rc.Decode} {
-			silent := newScripted(t, func(int) (string, bool) { return "", false })
-			*pool = append(*pool, "http://"+silent.ln.Addr().String())
+			*pool = append(*pool, "http://"+silentBackend(t))
 		}
 	}
 	var ahead atomic.Int64
@@ -43,7 +67,7 @@ func TestEachProbeIsBegun(t *testing.T) {
 		for b.State() != router.Up {
 			b.Observe(true)
 		}
-		s.upstreams.get(b).models.Store(&modelList{Data: []json.RawMessage{json.RawMessage(`{"id":"m"}`)}})
+		s.engines.get(b).models.Store(&modelList{Data: []json.RawMessage{json.RawMessage(`{"id":"m"}`)}})
 	}
 	for i := range pairs {
 		for range 3 {

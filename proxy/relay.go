@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
 	"xpyd/kvparams"
 	"xpyd/router"
+	"xpyd/upstream"
 )
 
 // relayBuffer is the usual size of what one wake-up of a stream carries.
@@ -178,9 +178,9 @@ func (c *completion) relayLarge(out *clientWriter) error {
 		if err := out.write(buf[:n], now); err != nil {
 			return c.clientLeft(err)
 		}
-		x.idle(now, c.s.cfg.Timeouts.StreamIdle)
+		x.Progress(now, c.s.cfg.Timeouts.StreamIdle)
 		var err error
-		buf, err = x.fill(append(buf[:0], buf[n:]...))
+		buf, err = x.Fill(append(buf[:0], buf[n:]...))
 		c.d.relay.buf = buf
 		if errors.Is(err, io.EOF) {
 			hider.Hide(buf)
@@ -202,7 +202,7 @@ func (c *completion) relayEvents(out *clientWriter) error {
 	r := &c.d.relay
 	r.out = out
 	if c.sendEvents() {
-		if err := c.d.x.follow(c.passOn); err != nil {
+		if err := c.d.x.Follow(c.passOn); err != nil {
 			r.cause = err
 		}
 	}
@@ -246,7 +246,7 @@ func (c *completion) sendEvents() (more bool) {
 	if len(r.buf) == 0 {
 		c.s.buffers.put(r)
 	}
-	c.d.x.idle(now, c.s.cfg.Timeouts.StreamIdle)
+	c.d.x.Progress(now, c.s.cfg.Timeouts.StreamIdle)
 	return true
 }
 
@@ -256,7 +256,7 @@ func (c *completion) takeEvents() error {
 	if r.pooled == nil {
 		c.s.buffers.get(r)
 	}
-	buf, err := c.d.x.fill(r.buf)
+	buf, err := c.d.x.Fill(r.buf)
 	r.buf = buf
 	r.scan()
 	if errors.Is(err, io.EOF) {
@@ -266,7 +266,7 @@ func (c *completion) takeEvents() error {
 		return io.ErrUnexpectedEOF
 	}
 	if err == nil && int64(len(r.buf)) > c.s.cfg.Limits.Answer {
-		return errTooLarge
+		return upstream.ErrTooLarge
 	}
 	return err
 }
@@ -276,8 +276,8 @@ var errBrokenStream = errors.New("stream ended without a finished answer")
 // endStream reads D's last chunk, so that its connection can be used again.
 func (c *completion) endStream() {
 	x := &c.d.x
-	x.setDeadline(time.Now().Add(time.Second))
-	_, _ = x.readAll(c.d.relay.buf[:0], relayBuffer)
+	x.SetDeadline(time.Now().Add(time.Second))
+	_, _ = x.ReadAll(c.d.relay.buf[:0], relayBuffer)
 	c.endDecode(c.d.lease.Backend, router.OK, "")
 }
 
@@ -291,13 +291,13 @@ func (c *completion) streamBroke(out *clientWriter, cause error) error {
 	b := c.d.lease.Backend
 	e := newError(502, codeDecodeFailed, "", "decode backend broke off its stream")
 	o := router.Gateway
-	var ue *upstreamError
+	var ue *upstream.Error
 	switch {
 	case c.gone.Load():
 		return c.clientLeft(cause)
 	case c.stop.Load():
 		e, o = newError(503, codeShuttingDown, "", "xpyd is shutting down"), router.ClientGone
-	case errors.Is(cause, errTooLarge):
+	case errors.Is(cause, upstream.ErrTooLarge):
 		e, o = eventTooLarge(), router.ClientFault
 	case c.d.relay.broken:
 		o = router.Engine
@@ -305,9 +305,9 @@ func (c *completion) streamBroke(out *clientWriter, cause error) error {
 		if c.d.relay.reported {
 			e.Message = "decode backend reported an error in its stream"
 		}
-	case errors.As(cause, &ue) && ue.timeout() && c.overdue():
+	case errors.As(cause, &ue) && ue.TimedOut() && c.overdue():
 		e, o = deadlineError(), router.ClientGone
-	case errors.As(cause, &ue) && ue.timeout():
+	case errors.As(cause, &ue) && ue.TimedOut():
 		o = router.Timeout
 		c.s.stalled(b)
 		e = newError(504, codeDecodeStalled, "", "decode backend sent nothing within timeouts.stream_idle")

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
-
 	"xpyd/kvparams"
 	"xpyd/router"
+	"xpyd/upstream"
 )
 
 const (
@@ -54,7 +54,8 @@ const releaseHung = 10 * time.Second
 // releasePlaces are the releases under way on one D.
 type releasePlaces struct {
 	taken atomic.Int32
-	hung  atomic.Int64 // until when others are asked first, in nanoseconds since upstream.born
+	born  time.Time
+	hung  atomic.Int64 // until when others are asked first, in nanoseconds since born
 }
 
 func (p *releasePlaces) take(limit int32) bool {
@@ -68,7 +69,7 @@ func (p *releasePlaces) take(limit int32) bool {
 func (p *releasePlaces) leave() { p.taken.Add(-1) }
 
 // hangs reports that a release has not been answered of late.
-func (u *upstream) hangs() bool { return int64(time.Since(u.born)) < u.releases.hung.Load() }
+func (p *releasePlaces) hangs() bool { return int64(time.Since(p.born)) < p.hung.Load() }
 
 // releaser gives abandoned handles back, detached from the requests that held them.
 type releaser struct {
@@ -279,33 +280,33 @@ func (j *release) pick() (b *router.Backend, busy bool) {
 
 // take takes a place on b, if there is one. hung: also where b hangs.
 func (j *release) take(b *router.Backend, hung bool) bool {
-	u := j.s.upstreams.get(b)
-	if u == nil {
+	e := j.s.engines.get(b)
+	if e == nil {
 		return true // it was removed, and the try fails
 	}
 	limit := int32(maxReleasesEach)
 	if len(j.snap.Backends(router.Decode)) == 1 {
 		limit = maxReleases
 	}
-	return (hung || !u.hangs()) && u.releases.take(limit)
+	return (hung || !e.releases.hangs()) && e.releases.take(limit)
 }
 
 // note remembers that b hangs, until it answers again.
 func (j *release) note(b *router.Backend, err error) {
-	u := j.s.upstreams.get(b)
-	var ue *upstreamError
+	e := j.s.engines.get(b)
+	var ue *upstream.Error
 	switch {
-	case u == nil:
+	case e == nil:
 	case err == nil:
-		u.releases.hung.Store(0)
-	case errors.As(err, &ue) && ue.timeout():
-		u.releases.hung.Store(int64(time.Since(u.born) + releaseHung))
+		e.releases.hung.Store(0)
+	case errors.As(err, &ue) && ue.TimedOut():
+		e.releases.hung.Store(int64(time.Since(e.releases.born) + releaseHung))
 	}
 }
 
 func (j *release) leave(b *router.Backend) {
-	if u := j.s.upstreams.get(b); u != nil {
-		u.releases.leave()
+	if e := j.s.engines.get(b); e != nil {
+		e.releases.leave()
 	}
 }
 
@@ -324,34 +325,34 @@ func pause(ctx context.Context, d time.Duration) {
 // whole one-token answer, means that D has told P.
 func (j *release) try(b *router.Backend, deadline time.Time) (how string, ok bool) {
 	defer j.leave(b)
-	req := &upstreamRequest{method: "POST", id: j.id, fields: j.fields}
+	req := &upstream.Request{Method: "POST", ID: j.id, Fields: j.fields}
 	switch {
 	case j.reject != nil && (!j.version || rejectFrees(b.Version())):
-		how, req.path, req.body = endReleased, "/v1/completions", [][]byte{j.reject}
+		how, req.Path, req.Body = endReleased, "/v1/completions", [][]byte{j.reject}
 		if at := time.Now().Add(releaseTry); at.Before(deadline) {
 			deadline = at
 		}
 	case j.drain != nil && j.broken < maxBroken:
-		how, req.path, req.body = endDrained, j.path, [][]byte{j.drain}
+		how, req.Path, req.Body = endDrained, j.path, [][]byte{j.drain}
 	default:
 		return "", false // it would refuse, and free nothing
 	}
-	var x exchange
-	defer x.finish()
-	err := x.do(j.s.upstreams.get(b), req, deadline, false)
+	var x upstream.Exchange
+	defer x.Finish()
+	err := x.Do(j.s.engines.client(b), req, deadline, false)
 	var answer []byte
 	if err == nil {
-		answer, err = x.readAll(nil, j.s.cfg.Limits.Answer)
+		answer, err = x.ReadAll(nil, j.s.cfg.Limits.Answer)
 	}
 	j.note(b, err)
-	var ue *upstreamError
-	if how == endDrained && errors.As(err, &ue) && ue.brokeOff() {
+	var ue *upstream.Error
+	if how == endDrained && errors.As(err, &ue) && ue.BrokeOff() {
 		j.broken++
 	}
 	if how == endReleased {
-		return how, err == nil && engineRefused(x.head.status, answer)
+		return how, err == nil && engineRefused(x.Head.Status, answer)
 	}
-	return how, err == nil && x.head.status == fasthttp.StatusOK
+	return how, err == nil && x.Head.Status == fasthttp.StatusOK
 }
 
 // engineRefused reports a refusal by the engine's own handler, which is what tells P. Where

@@ -49,20 +49,20 @@ type Server struct {
 	// clients show keys of ours.
 	backendAuth []byte
 
-	http      *fasthttp.Server
-	watch     *netio.Watcher
-	bodies    *budget // of request bodies
-	bodyPool  bodyPool
-	held      *budget // of answers, beyond freeAnswer each
-	clients   clientCounts
-	upstreams upstreams
-	releases  *releaser
-	probes    *prober
-	warm      *warmer
-	polls     *poller
-	ledger    ledger
-	buffers   buffers // of streams and of answers of D
-	answers   buffers // of P
+	http     *fasthttp.Server
+	watch    *netio.Watcher
+	bodies   *budget // of request bodies
+	bodyPool bodyPool
+	held     *budget // of answers, beyond freeAnswer each
+	clients  clientCounts
+	engines  engines
+	releases *releaser
+	probes   *prober
+	warm     *warmer
+	polls    *poller
+	ledger   ledger
+	buffers  buffers // of streams and of answers of D
+	answers  buffers // of P
 	// loopbackOnce: a wrong side-channel host is logged once, not per request.
 	loopbackOnce sync.Once
 	keptOnce     sync.Once // likewise a decode backend with bidirectional_kv_xfer
@@ -105,7 +105,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 		alone:      log.Sample(&zerolog.BurstSampler{Burst: aloneLines, Period: time.Second}),
 		keys:       newKeyring(cfg.APIKeys),
 		watch:      watch,
-		upstreams:  upstreams{scratch: netio.NewScratch()},
+		engines:    engines{scratch: netio.NewScratch()},
 		bodies:     bodyBudget(cfg.Limits),
 		held:       newBudget(cfg.Limits.AnswerBudget, cfg.Limits.ClientShare),
 		bodyPool:   bodyPool{limit: cfg.Limits.BodyBudget / idleParts},

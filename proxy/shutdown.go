@@ -77,8 +77,8 @@ func (s *Server) shutdown() error {
 	s.sound.close()
 	s.releases.close()
 	s.watch.Close()
-	for _, u := range s.upstreams.all() {
-		u.close()
+	for _, e := range s.engines.all() {
+		e.Close()
 	}
 	return err
 }

@@ -107,11 +107,11 @@ func (s *Server) probeWay(ctx context.Context, snap *router.Snapshot, prefills [
 func (s *Server) aModel(of ...*router.Backend) (string, error) {
 	var ids []string
 	for i, b := range of {
-		u := s.upstreams.get(b)
-		if u == nil || u.models.Load() == nil {
+		e := s.engines.get(b)
+		if e == nil || e.models.Load() == nil {
 			return "", errUnlisted
 		}
-		if listed := u.models.Load().ids(); i == 0 {
+		if listed := e.models.Load().ids(); i == 0 {
 			ids = slices.Clone(listed)
 		} else {
 			ids = slices.DeleteFunc(ids, func(id string) bool { return !slices.Contains(listed, id) })

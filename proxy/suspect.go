@@ -64,12 +64,12 @@ func (v *vitality) lives() {
 // refuses connections, breaks them off, or says so. One that says nothing may be slow. Those
 // who want to know at one time share a question.
 func (s *Server) gone(b *router.Backend) (since time.Time, gone bool) {
-	u := s.upstreams.get(b)
-	if u == nil {
+	e := s.engines.get(b)
+	if e == nil {
 		return time.Time{}, false
 	}
 	failed := time.Now()
-	v := &u.vitality
+	v := &e.vitality
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.asked.Before(failed) {

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
-
 	"xpyd/kvparams"
 	"xpyd/router"
+	"xpyd/upstream"
 )
 
 const (
@@ -165,7 +165,7 @@ func (w *warmer) warm(snap *router.Snapshot, x router.Pair) {
 	}
 	w.settle(snap, x, err)
 	e := w.s.log.Debug()
-	if err != nil && !errors.Is(err, errUnlisted) && !errors.Is(err, errRemoved) {
+	if err != nil && !errors.Is(err, errUnlisted) && !errors.Is(err, upstream.ErrRemoved) {
 		e = w.s.log.Warn().Err(err)
 	}
 	e.Str("prefill", x.Prefill.URL).Str("decode", x.Decode.URL).Dur("took_ms", time.Since(started)).Msg("warm-up of a pair")
@@ -212,7 +212,7 @@ func (e statusError) refused() bool { return e >= 400 && e < 500 }
 // news of the pair is what D has answered, but for 4xx: a D that is busy or breaks off
 // says nothing of P's blocks.
 func news(err error) bool {
-	var ue *upstreamError
+	var ue *upstream.Error
 	return !errors.As(err, &ue) && !inVain(err)
 }
 
@@ -229,7 +229,7 @@ type warmUp struct {
 }
 
 func (w *warmer) send(snap *router.Snapshot, x router.Pair) error {
-	model, err := commonModel(w.s.upstreams.get(x.Prefill), w.s.upstreams.get(x.Decode))
+	model, err := commonModel(w.s.engines.get(x.Prefill), w.s.engines.get(x.Decode))
 	if err != nil {
 		return err
 	}
@@ -264,7 +264,7 @@ var (
 )
 
 // commonModel is the first model that both engines list.
-func commonModel(p, d *upstream) (string, error) {
+func commonModel(p, d *engine) (string, error) {
 	if p == nil || d == nil || p.models.Load() == nil || d.models.Load() == nil {
 		return "", errUnlisted
 	}
@@ -279,25 +279,25 @@ func commonModel(p, d *upstream) (string, error) {
 
 // exchange sends one leg and reads its whole answer, of at most limits.answer.
 func (u *warmUp) exchange(ctx context.Context, b *router.Backend, body kvparams.Segments, again bool) ([]byte, error) {
-	var x exchange
-	defer x.finish()
-	stop := context.AfterFunc(ctx, func() { x.interrupt(time.Now().Add(u.s.cfg.Timeouts.PrefillAbortGrace)) })
+	var x upstream.Exchange
+	defer x.Finish()
+	stop := context.AfterFunc(ctx, func() { x.Interrupt(time.Now().Add(u.s.cfg.Timeouts.PrefillAbortGrace)) })
 	defer stop()
-	req := &upstreamRequest{method: "POST", path: apiPath(kvparams.Completions), id: u.legID, fields: u.fields, body: body}
-	if err := x.do(u.s.upstreams.get(b), req, time.Now().Add(warmTimeout), again); err != nil {
+	req := &upstream.Request{Method: "POST", Path: apiPath(kvparams.Completions), ID: u.legID, Fields: u.fields, Body: body}
+	if err := x.Do(u.s.engines.client(b), req, time.Now().Add(warmTimeout), again); err != nil {
 		return nil, err
 	}
-	answer, err := x.readAll(nil, u.s.cfg.Limits.Answer)
-	if err == nil && x.head.status != fasthttp.StatusOK {
-		err = statusError(x.head.status)
+	answer, err := x.ReadAll(nil, u.s.cfg.Limits.Answer)
+	if err == nil && x.Head.Status != fasthttp.StatusOK {
+		err = statusError(x.Head.Status)
 	}
 	return answer, err
 }
 
 func (u *warmUp) prefill(ctx context.Context) error {
 	answer, err := u.exchange(ctx, u.pair.Prefill, u.s.dialect.AppendPrefill(nil, &u.req, &u.leg), true)
-	var ue *upstreamError
-	if errors.As(err, &ue) && ue.stage == stageBody {
+	var ue *upstream.Error
+	if errors.As(err, &ue) && ue.Stage == upstream.StageBody {
 		u.s.metrics.Orphan(orphanAnswerLost)
 	}
 	if err != nil {
@@ -339,7 +339,7 @@ func (u *warmUp) decode(ctx context.Context) error {
 		h.end(endBurnt)
 		return nil
 	}
-	if isDial(err) {
+	if upstream.IsDial(err) {
 		h.unsent()
 	} else if news(err) {
 		u.snap.PairFailed(u.pair.Prefill, u.pair.Decode)

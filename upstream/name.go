@@ -1,4 +1,4 @@
-package proxy
+package upstream
 
 import (
 	"context"
@@ -22,15 +22,15 @@ const (
 	maxNamedAge = 5 * time.Minute
 )
 
-// lookup is net.Resolver's LookupNetIP.
-type lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
+// LookUp is net.Resolver's LookupNetIP.
+type LookUp func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
-// backendName is a backend that is named, not given as an address. It is looked up at
+// name is that of a backend which is named, not given as an address. It is looked up at
 // each dial, as no TTL reaches us; what it last stood for holds while nobody knows
 // better. Safe for concurrent use.
-type backendName struct {
+type name struct {
 	host, port string
-	lookup     lookup
+	lookUp     LookUp
 
 	mu     sync.Mutex
 	known  []netip.Addr // of the last lookup that found any; up to maxAddresses
@@ -39,8 +39,8 @@ type backendName struct {
 	failed time.Time    // when a lookup last found nothing; zero after one that did
 }
 
-// newBackendName returns nil for an address: that is dialled as it is. addr is host:port.
-func newBackendName(addr string, l lookup) *backendName {
+// newName returns nil for an address: that is dialled as it is. addr is host:port.
+func newName(addr string, l LookUp) *name {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		panic("BUG: backend address without port: " + addr)
@@ -51,11 +51,11 @@ func newBackendName(addr string, l lookup) *backendName {
 	if l == nil {
 		l = net.DefaultResolver.LookupNetIP
 	}
-	return &backendName{host: host, port: port, lookup: l}
+	return &name{host: host, port: port, lookUp: l}
 }
 
 // dial connects to the first address that accepts, all within the dialer's timeout.
-func (n *backendName) dial(ctx context.Context, d *net.Dialer) (net.Conn, error) {
+func (n *name) dial(ctx context.Context, d *net.Dialer) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
 	defer cancel()
 	addrs, err := n.addresses(ctx, d.Timeout/4)
@@ -85,12 +85,12 @@ func (n *backendName) dial(ctx context.Context, d *net.Dialer) (net.Conn, error)
 
 // addresses looks the name up and returns where to dial, the address that worked last
 // first. Where there are older addresses to fall back on it waits no longer than
-// patience.
-func (n *backendName) addresses(ctx context.Context, patience time.Duration) ([]netip.Addr, error) {
+// atMost.
+func (n *name) addresses(ctx context.Context, atMost time.Duration) ([]netip.Addr, error) {
 	n.mu.Lock()
 	known, pause := n.known, time.Since(n.failed) < namePause
 	if n.stale {
-		patience *= 3
+		atMost *= 3
 	}
 	n.mu.Unlock()
 	if known != nil {
@@ -98,10 +98,10 @@ func (n *backendName) addresses(ctx context.Context, patience time.Duration) ([]
 			return known, nil
 		}
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, patience)
+		ctx, cancel = context.WithTimeout(ctx, atMost)
 		defer cancel()
 	}
-	found, err := n.lookup(ctx, "ip", n.host)
+	found, err := n.lookUp(ctx, "ip", n.host)
 	if err == nil && len(found) == 0 {
 		err = errors.New("no address")
 	}
@@ -121,7 +121,7 @@ func (n *backendName) addresses(ctx context.Context, patience time.Duration) ([]
 
 // order puts the address that worked last to the front and drops what is too much.
 // The result is not changed any more. mu is held.
-func (n *backendName) order(found []netip.Addr) []netip.Addr {
+func (n *name) order(found []netip.Addr) []netip.Addr {
 	all := make([]netip.Addr, 0, len(found))
 	for _, a := range found {
 		if a = a.Unmap(); a == n.works {
@@ -133,7 +133,7 @@ func (n *backendName) order(found []netip.Addr) []netip.Addr {
 	return slices.Clip(all[:min(len(all), maxAddresses)])
 }
 
-func (u *upstream) connectOnce(ctx context.Context) (net.Conn, error) {
+func (u *Client) connectOnce(ctx context.Context) (net.Conn, error) {
 	if u.name == nil {
 		return u.dialer.DialContext(ctx, "tcp", u.addr)
 	}
@@ -141,16 +141,6 @@ func (u *upstream) connectOnce(ctx context.Context) (net.Conn, error) {
 }
 
 // outlived: the connection goes to a name, and has done so for long enough.
-func (u *upstream) outlived(c *upstreamConn, now time.Time) bool {
+func (u *Client) outlived(c *conn, now time.Time) bool {
 	return u.name != nil && now.Sub(c.born) > maxNamedAge
-}
-
-// dialBackend is the dialer of the probes: they must see a name as completions do.
-func (s *Server) dialBackend(ctx context.Context, network, addr string) (net.Conn, error) {
-	for _, u := range s.upstreams.all() {
-		if u.addr == addr {
-			return u.connect(ctx)
-		}
-	}
-	return (&net.Dialer{Timeout: s.cfg.Timeouts.Dial}).DialContext(ctx, network, addr)
 }

@@ -1,4 +1,4 @@
-package proxy
+package upstream
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"xpyd/upstream/nametest"
 )
 
 const (
@@ -36,7 +38,7 @@ func twoHosts(t *testing.T) (port string, hosts []netip.Addr) {
 }
 
 // dialName returns the address that a dial reached, and how long it took.
-func dialName(n *backendName) (reached string, took time.Duration, err error) {
+func dialName(n *name) (reached string, took time.Duration, err error) {
 	start := time.Now()
 	c, err := n.dial(context.Background(), &net.Dialer{Timeout: time.Second})
 	took = time.Since(start)
@@ -59,31 +61,31 @@ func thousand(more ...netip.Addr) []netip.Addr {
 // T24: what a name server says must not lose a backend that was there a moment ago.
 func TestNamesOfBackends(t *testing.T) {
 	port, hosts := twoHosts(t)
-	first := DNSAnswer{Addrs: hosts[:1]}
+	first := nametest.Answer{Addrs: hosts[:1]}
 	for _, tc := range []struct {
 		name    string
-		before  *DNSAnswer // of a dial that went well
-		now     DNSAnswer
+		before  *nametest.Answer // of a dial that went well
+		now     nametest.Answer
 		reaches string // "": the dial fails
 		within  time.Duration
 	}{
 		{"found", nil, first, "127.0.0.1", 0},
-		{"no such name, never known", nil, DNSAnswer{Code: dnsNXDomain}, "", 0},
-		{"no address, never known", nil, DNSAnswer{Code: dnsOK}, "", 0},
-		{"no such name any more", &first, DNSAnswer{Code: dnsNXDomain}, "127.0.0.1", 0},
-		{"server failure", &first, DNSAnswer{Code: dnsServfail}, "127.0.0.1", 0},
-		{"no address any more", &first, DNSAnswer{Code: dnsOK}, "127.0.0.1", 0},
-		{"silence", &first, DNSAnswer{Silent: true}, "127.0.0.1", 600 * time.Millisecond},
-		{"silence, never known", nil, DNSAnswer{Silent: true}, "", 1200 * time.Millisecond},
-		{"changed, TTL 0", &first, DNSAnswer{Addrs: hosts[1:]}, "127.0.0.2", 0},
-		{"one more, the old one stays", &first, DNSAnswer{Addrs: []netip.Addr{hosts[1], hosts[0]}}, "127.0.0.1", 0},
-		{"the first of two is dead", nil, DNSAnswer{Addrs: []netip.Addr{netip.MustParseAddr("127.9.9.9"), hosts[1]}}, "127.0.0.2", 0},
-		{"a thousand, none alive", nil, DNSAnswer{Addrs: thousand()}, "", 0},
-		{"a thousand, the one that worked is the last", &first, DNSAnswer{Addrs: thousand(hosts[0])}, "127.0.0.1", 0},
+		{"no such name, never known", nil, nametest.Answer{Code: dnsNXDomain}, "", 0},
+		{"no address, never known", nil, nametest.Answer{Code: dnsOK}, "", 0},
+		{"no such name any more", &first, nametest.Answer{Code: dnsNXDomain}, "127.0.0.1", 0},
+		{"server failure", &first, nametest.Answer{Code: dnsServfail}, "127.0.0.1", 0},
+		{"no address any more", &first, nametest.Answer{Code: dnsOK}, "127.0.0.1", 0},
+		{"silence", &first, nametest.Answer{Silent: true}, "127.0.0.1", 600 * time.Millisecond},
+		{"silence, never known", nil, nametest.Answer{Silent: true}, "", 1200 * time.Millisecond},
+		{"changed, TTL 0", &first, nametest.Answer{Addrs: hosts[1:]}, "127.0.0.2", 0},
+		{"one more, the old one stays", &first, nametest.Answer{Addrs: []netip.Addr{hosts[1], hosts[0]}}, "127.0.0.1", 0},
+		{"the first of two is dead", nil, nametest.Answer{Addrs: []netip.Addr{netip.MustParseAddr("127.9.9.9"), hosts[1]}}, "127.0.0.2", 0},
+		{"a thousand, none alive", nil, nametest.Answer{Addrs: thousand()}, "", 0},
+		{"a thousand, the one that worked is the last", &first, nametest.Answer{Addrs: thousand(hosts[0])}, "127.0.0.1", 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			ns := NewNameServer(t, tc.now)
-			n := newBackendName(net.JoinHostPort("engine.test", port), ns.Lookup)
+			ns := nametest.New(t, tc.now)
+			n := newName(net.JoinHostPort("engine.test", port), ns.Lookup)
 			if tc.before != nil {
 				ns.Set(*tc.before)
 				if _, _, err := dialName(n); err != nil {
@@ -115,13 +117,13 @@ func TestNamesOfBackends(t *testing.T) {
 // A name server that hangs costs one dial a second its patience, not every dial.
 func TestNameServerThatHangsIsNotAskedAtEachDial(t *testing.T) {
 	port, hosts := twoHosts(t)
-	ns := NewNameServer(t, DNSAnswer{Addrs: hosts[:1]})
-	n := newBackendName(net.JoinHostPort("engine.test", port), ns.Lookup)
+	ns := nametest.New(t, nametest.Answer{Addrs: hosts[:1]})
+	n := newName(net.JoinHostPort("engine.test", port), ns.Lookup)
 	for range 2 {
 		if _, _, err := dialName(n); err != nil {
 			t.Fatal(err)
 		}
-		ns.Set(DNSAnswer{Silent: true})
+		ns.Set(nametest.Answer{Silent: true})
 	}
 	asked := ns.Asked.Load()
 	for range 5 {
@@ -132,7 +134,7 @@ func TestNameServerThatHangsIsNotAskedAtEachDial(t *testing.T) {
 	if n := ns.Asked.Load() - asked; n != 0 {
 		t.Errorf("asked %d times more within the pause", n)
 	}
-	ns.Set(DNSAnswer{Addrs: hosts[1:]})
+	ns.Set(nametest.Answer{Addrs: hosts[1:]})
 	n.mu.Lock()
 	n.failed = n.failed.Add(-namePause) // the pause is over
 	n.mu.Unlock()
@@ -143,7 +145,7 @@ func TestNameServerThatHangsIsNotAskedAtEachDial(t *testing.T) {
 
 func TestAddressesAreNotLookedUp(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1:80", "[::1]:80", "[fe80::1%lo]:80"} {
-		if n := newBackendName(addr, nil); n != nil {
+		if n := newName(addr, nil); n != nil {
 			t.Errorf("%s is taken for a name", addr)
 		}
 	}
@@ -164,17 +166,17 @@ func TestConnectionToANameIsNotKeptForEver(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newScripted(t, func(int) (string, bool) { return "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", false })
-			u := s.upstream()
+			u := s.client()
 			if tc.named {
 				_, port, _ := net.SplitHostPort(u.addr)
-				u.name = newBackendName("engine.test:"+port, NewNameServer(t, DNSAnswer{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}).Lookup)
+				u.name = newName("engine.test:"+port, nametest.New(t, nametest.Answer{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}).Lookup)
 			}
 			x, _, err := exchangeOnce(u, post("{}"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			x.conn.born = time.Now().Add(-tc.age)
-			x.finish()
+			x.Finish()
 			if len(u.idle) != tc.kept {
 				t.Errorf("%d connections in the pool, want %d", len(u.idle), tc.kept)
 			}
@@ -206,7 +208,7 @@ func TestMovedEngineIsFoundByASlowNameServer(t *testing.T) {
 	}
 	ln := listen("127.0.0.1:0")
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	n := newBackendName(net.JoinHostPort("engine.test", port), slow)
+	n := newName(net.JoinHostPort("engine.test", port), slow)
 	if _, _, err := dialName(n); err != nil {
 		t.Fatal(err)
 	}
@@ -224,12 +226,12 @@ func TestMovedEngineIsFoundByASlowNameServer(t *testing.T) {
 
 func TestAddressThatWorkedIsDialledFirstWhileNamesFail(t *testing.T) {
 	port, hosts := twoHosts(t)
-	ns := NewNameServer(t, DNSAnswer{Addrs: []netip.Addr{netip.MustParseAddr("127.9.9.9"), hosts[1]}})
-	n := newBackendName(net.JoinHostPort("engine.test", port), ns.Lookup)
+	ns := nametest.New(t, nametest.Answer{Addrs: []netip.Addr{netip.MustParseAddr("127.9.9.9"), hosts[1]}})
+	n := newName(net.JoinHostPort("engine.test", port), ns.Lookup)
 	if got, _, err := dialName(n); got != hosts[1].String() {
 		t.Fatal(got, err)
 	}
-	ns.Set(DNSAnswer{Code: dnsServfail})
+	ns.Set(nametest.Answer{Code: dnsServfail})
 	if addrs, err := n.addresses(context.Background(), time.Second); err != nil || addrs[0] != hosts[1] {
 		t.Errorf("%v %v, want the one that worked first", addrs, err)
 	}
@@ -237,7 +239,7 @@ func TestAddressThatWorkedIsDialledFirstWhileNamesFail(t *testing.T) {
 
 // Of a dead engine with two addresses one cannot even be tried, on a host without IPv6.
 func TestDeadEngineIsNotOurFault(t *testing.T) {
-	n := newBackendName("engine.test:1", func(context.Context, string, string) ([]netip.Addr, error) {
+	n := newName("engine.test:1", func(context.Context, string, string) ([]netip.Addr, error) {
 		return []netip.Addr{netip.MustParseAddr("::1"), netip.MustParseAddr("127.0.0.1")}, nil
 	})
 	for name, tc := range map[string]struct {
@@ -256,8 +258,8 @@ func TestDeadEngineIsNotOurFault(t *testing.T) {
 			}
 			return tc.four
 		}}
-		if _, err := n.dial(context.Background(), &d); err == nil || isOurs(err) != tc.ours {
-			t.Errorf("%s: %v counts as ours: %v", name, err, isOurs(err))
+		if _, err := n.dial(context.Background(), &d); err == nil || IsLocal(err) != tc.ours {
+			t.Errorf("%s: %v counts as ours: %v", name, err, IsLocal(err))
 		}
 	}
 }

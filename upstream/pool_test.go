@@ -1,4 +1,4 @@
-package proxy
+package upstream
 
 import (
 	"io"
@@ -20,7 +20,7 @@ func TestPoisonedConnectionIsNotReused(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newScripted(t, func(int) (string, bool) { return "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nown", true })
-			u := s.upstream()
+			u := s.client()
 			backend, client := tcpPair(t)
 			c := connOn(t, u, client)
 			tc.poison(backend)
@@ -30,7 +30,7 @@ func TestPoisonedConnectionIsNotReused(t *testing.T) {
 			if err != nil || body != "own" {
 				t.Fatalf("%q, %v: want the answer on a connection of its own", body, err)
 			}
-			x.finish()
+			x.Finish()
 			if err := client.SetDeadline(time.Time{}); err == nil {
 				t.Error("the poisoned connection is still open")
 			}

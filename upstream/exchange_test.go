@@ -1,4 +1,4 @@
-package proxy
+package upstream
 
 import (
 	"bufio"
@@ -78,36 +78,36 @@ func readRaw(br *bufio.Reader) (string, error) {
 	return head.String() + string(body), err
 }
 
-func (s *scripted) upstream() *upstream {
-	u := newUpstream(s.ln.Addr().String(), "backend.test:80", time.Second, 4*time.Second)
-	s.t.Cleanup(u.close)
+func (s *scripted) client() *Client {
+	u := New(Config{Addr: s.ln.Addr().String(), Host: "backend.test:80", DialTimeout: time.Second, MaxIdle: 4 * time.Second})
+	s.t.Cleanup(u.Close)
 	return u
 }
 
-func post(body ...string) *upstreamRequest {
-	r := &upstreamRequest{method: "POST", path: "/v1/completions", id: "id-1", fields: []byte("User-Agent: t\r\n"), body: [][]byte{}}
+func post(body ...string) *Request {
+	r := &Request{Method: "POST", Path: "/v1/completions", ID: "id-1", Fields: []byte("User-Agent: t\r\n"), Body: [][]byte{}}
 	for _, b := range body {
-		r.body = append(r.body, []byte(b))
+		r.Body = append(r.Body, []byte(b))
 	}
 	return r
 }
 
-func exchangeOnce(u *upstream, req *upstreamRequest) (x *exchange, body string, err error) {
-	x = &exchange{}
-	if err := x.do(u, req, time.Now().Add(5*time.Second), true); err != nil {
+func exchangeOnce(u *Client, req *Request) (x *Exchange, body string, err error) {
+	x = &Exchange{}
+	if err := x.Do(u, req, time.Now().Add(5*time.Second), true); err != nil {
 		return x, "", err
 	}
-	b, err := x.readAll(nil, 1<<20)
+	b, err := x.ReadAll(nil, 1<<20)
 	return x, string(b), err
 }
 
 func TestRequestIsBuiltFromScratch(t *testing.T) {
 	s := newScripted(t, func(int) (string, bool) { return "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", false })
-	x, body, err := exchangeOnce(s.upstream(), post(`{"a":`, `1}`))
+	x, body, err := exchangeOnce(s.client(), post(`{"a":`, `1}`))
 	if err != nil || body != "ok" {
 		t.Fatalf("%q, %v", body, err)
 	}
-	x.finish()
+	x.Finish()
 	want := "POST /v1/completions HTTP/1.1\r\nHost: backend.test:80\r\nAccept-Encoding: identity\r\nX-Request-Id: id-1\r\n" +
 		"Content-Type: application/json\r\nContent-Length: 7\r\nUser-Agent: t\r\n\r\n{\"a\":1}"
 	if got := <-s.seen; got != want {
@@ -145,12 +145,12 @@ func TestResponseFraming(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newScripted(t, func(int) (string, bool) { return tc.raw, !tc.reusable })
-			u := s.upstream()
+			u := s.client()
 			x, body, err := exchangeOnce(u, post("{}"))
 			if tc.fails != (err != nil) || body != tc.body && !tc.fails {
 				t.Fatalf("body %q, error %v; want %q, failure %v", body, err, tc.body, tc.fails)
 			}
-			x.finish()
+			x.Finish()
 			u.mu.Lock()
 			defer u.mu.Unlock()
 			if got := len(u.idle) == 1; got != tc.reusable {
@@ -164,13 +164,13 @@ func TestStaleConnectionIsReplacedOnce(t *testing.T) {
 	// The backend closes behind each answer without saying so, as uvicorn does with an
 	// idle connection.
 	s := newScripted(t, func(int) (string, bool) { return "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", true })
-	u := s.upstream()
+	u := s.client()
 	for i := range 50 {
 		x, body, err := exchangeOnce(u, post("{}"))
 		if err != nil || body != "a" {
 			t.Fatalf("request %d: %q, %v", i, body, err)
 		}
-		x.finish()
+		x.Finish()
 	}
 }
 
@@ -178,12 +178,12 @@ func TestUnsolicitedBytesAreNeverAnAnswer(t *testing.T) {
 	s := newScripted(t, func(n int) (string, bool) {
 		return "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n" + string(rune('a'+n)), n == 1
 	})
-	u := s.upstream()
+	u := s.client()
 	x, _, err := exchangeOnce(u, post("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	x.finish()
+	x.Finish()
 	// A poisoned connection: an answer that nobody asked for lies in the socket.
 	poisoned, client := tcpPair(t)
 	c := connOn(t, u, client)
@@ -198,16 +198,16 @@ func TestUnsolicitedBytesAreNeverAnAnswer(t *testing.T) {
 }
 
 // connOn is a connection of u over an open socket.
-func connOn(t *testing.T, u *upstream, tcp *net.TCPConn) *upstreamConn {
+func connOn(t *testing.T, u *Client, tcp *net.TCPConn) *conn {
 	t.Helper()
-	c := &upstreamConn{in: u.scratch.Inbox(), scratch: u.scratch}
+	c := &conn{in: u.scratch.Inbox(), scratch: u.scratch}
 	if err := c.Attach(tcp, nil); err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-func awaitReadable(t *testing.T, c *upstreamConn) {
+func awaitReadable(t *testing.T, c *conn) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Second); c.Quiet(); {
 		if time.Now().After(deadline) {
@@ -244,15 +244,15 @@ func TestNoSecondTryForAHandle(t *testing.T) {
 		}
 		return "", true // takes the request, answers nothing
 	})
-	u := s.upstream()
+	u := s.client()
 	x, _, err := exchangeOnce(u, post("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	x.finish()
-	err = x.do(u, post("{}"), time.Now().Add(time.Second), false)
-	var ue *upstreamError
-	if !errors.As(err, &ue) || !ue.reused || !ue.silent {
+	x.Finish()
+	err = x.Do(u, post("{}"), time.Now().Add(time.Second), false)
+	var ue *Error
+	if !errors.As(err, &ue) || !ue.Reused || !ue.Silent {
 		t.Fatalf("error %v", err)
 	}
 	for range 2 {
@@ -273,32 +273,32 @@ func TestDialFailureIsTold(t *testing.T) {
 	}
 	addr := ln.Addr().String()
 	_ = ln.Close()
-	var x exchange
-	err = x.do(newUpstream(addr, addr, time.Second, time.Second), post("{}"), time.Now().Add(time.Second), true)
-	if !isDial(err) {
+	var x Exchange
+	err = x.Do(New(Config{Addr: addr, Host: addr, DialTimeout: time.Second, MaxIdle: time.Second}), post("{}"), time.Now().Add(time.Second), true)
+	if !IsDial(err) {
 		t.Fatalf("error %v, want a dial failure", err)
 	}
 }
 
 func TestInterruptWakesAReader(t *testing.T) {
 	s := newScripted(t, func(int) (string, bool) { return "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", false })
-	var x exchange
-	if err := x.do(s.upstream(), post("{}"), time.Now().Add(time.Minute), true); err != nil {
+	var x Exchange
+	if err := x.Do(s.client(), post("{}"), time.Now().Add(time.Minute), true); err != nil {
 		t.Fatal(err)
 	}
 	read := make(chan error, 1)
 	go func() {
-		_, err := x.readAll(nil, 100)
+		_, err := x.ReadAll(nil, 100)
 		read <- err
 	}()
-	x.interrupt(time.Now())
-	x.idle(time.Now(), time.Hour) // must not lift the interrupt
-	x.interruptBy(time.Now().Add(time.Hour))
-	var ue *upstreamError
-	if err := <-read; !errors.As(err, &ue) || !ue.timeout() {
+	x.Interrupt(time.Now())
+	x.Progress(time.Now(), time.Hour) // must not lift the interrupt
+	x.InterruptBy(time.Now().Add(time.Hour))
+	var ue *Error
+	if err := <-read; !errors.As(err, &ue) || !ue.TimedOut() {
 		t.Fatalf("error %v, want a timeout", err)
 	}
-	x.reset()
+	x.Reset()
 }
 
 // The client leaves, and the engine hangs up before the interrupted leg has looked again.
@@ -307,33 +307,33 @@ func TestHangUpBehindAnInterruptIsSeen(t *testing.T) {
 		t.Run(fmt.Sprintf("%q first", raw), func(t *testing.T) {
 			goOn := make(chan bool)
 			s := newScripted(t, func(int) (string, bool) { <-goOn; return raw, true })
-			var x exchange
+			var x Exchange
 			done := make(chan error, 1)
-			go func() { done <- x.do(s.upstream(), post("{}"), time.Now().Add(time.Minute), false) }()
+			go func() { done <- x.Do(s.client(), post("{}"), time.Now().Add(time.Minute), false) }()
 			<-s.seen
-			x.interrupt(time.Now())
-			if err := <-done; err == nil || x.hungUp() {
-				t.Fatalf("error %v, hung up %v", err, x.hungUp())
+			x.Interrupt(time.Now())
+			if err := <-done; err == nil || x.HungUp() {
+				t.Fatalf("error %v, hung up %v", err, x.HungUp())
 			}
 			close(goOn)
 			for deadline := time.Now().Add(2 * time.Second); x.conn.Quiet() && time.Now().Before(deadline); {
 				time.Sleep(time.Millisecond)
 			}
-			if want := raw == ""; x.hungUp() != want {
+			if want := raw == ""; x.HungUp() != want {
 				t.Errorf("hung up: %v, want %v", !want, want)
 			}
-			x.drop()
+			x.Drop()
 		})
 	}
 }
 
 func TestHalfAHeadThenSilenceIsATimeout(t *testing.T) {
 	s := newScripted(t, func(int) (string, bool) { return "HTTP/1.1 200 OK\r\nConte", false })
-	var x exchange
-	err := x.do(s.upstream(), post("{}"), time.Now().Add(100*time.Millisecond), false)
-	x.drop()
-	var ue *upstreamError
-	if !errors.As(err, &ue) || !ue.timeout() {
+	var x Exchange
+	err := x.Do(s.client(), post("{}"), time.Now().Add(100*time.Millisecond), false)
+	x.Drop()
+	var ue *Error
+	if !errors.As(err, &ue) || !ue.TimedOut() {
 		t.Fatalf("error %v, want a timeout", err)
 	}
 }
@@ -344,22 +344,22 @@ func TestHalfClosedConnectionIsNotKept(t *testing.T) {
 		<-gate
 		return "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", false
 	})
-	u := s.upstream()
-	var x exchange
-	var ue *upstreamError
-	if err := x.do(u, post("{}"), time.Now().Add(20*time.Millisecond), true); !errors.As(err, &ue) || !ue.timeout() {
+	u := s.client()
+	var x Exchange
+	var ue *Error
+	if err := x.Do(u, post("{}"), time.Now().Add(20*time.Millisecond), true); !errors.As(err, &ue) || !ue.TimedOut() {
 		t.Fatalf("error %v, want a timeout", err)
 	}
-	x.halfClose()
-	x.setDeadline(time.Now().Add(5 * time.Second))
+	x.HalfClose()
+	x.SetDeadline(time.Now().Add(5 * time.Second))
 	close(gate)
-	if err := x.readHead(false); err != nil {
+	if err := x.ReadHead(); err != nil {
 		t.Fatal(err)
 	}
-	if body, err := x.readAll(nil, 10); err != nil || string(body) != "a" {
+	if body, err := x.ReadAll(nil, 10); err != nil || string(body) != "a" {
 		t.Fatalf("%q, %v", body, err)
 	}
-	x.finish()
+	x.Finish()
 	if len(u.idle) != 0 {
 		t.Fatal("a connection that cannot send is in the pool")
 	}
@@ -367,17 +367,17 @@ func TestHalfClosedConnectionIsNotKept(t *testing.T) {
 
 func TestPoolDropsWhatIsTooOld(t *testing.T) {
 	s := newScripted(t, func(int) (string, bool) { return "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", false })
-	u := s.upstream()
+	u := s.client()
 	x, _, err := exchangeOnce(u, post("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	x.finish()
-	u.expire(time.Now().Add(u.maxIdle - time.Second))
+	x.Finish()
+	u.Expire(time.Now().Add(u.maxIdle - time.Second))
 	if len(u.idle) != 1 {
 		t.Fatal("young connection dropped")
 	}
-	u.expire(time.Now().Add(u.maxIdle + time.Second))
+	u.Expire(time.Now().Add(u.maxIdle + time.Second))
 	if len(u.idle) != 0 {
 		t.Fatal("old connection kept")
 	}

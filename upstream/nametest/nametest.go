@@ -1,4 +1,5 @@
-package proxy
+// Package nametest is a name server for the tests of those who look names up.
+package nametest
 
 import (
 	"context"
@@ -12,24 +13,24 @@ import (
 	"time"
 )
 
-// DNSAnswer is what a NameServer says about every name that it is asked for.
-type DNSAnswer struct {
+// Answer is what a Server says about every name that it is asked for.
+type Answer struct {
 	Code   byte // RFC 1035 RCODE: 0 no error, 2 server failure, 3 no such name
 	Addrs  []netip.Addr
 	Silent bool // no answer at all
 }
 
-// NameServer is a DNS server of one answer at a time, over UDP and TCP of one port. Its
+// Server is a DNS server of one answer at a time, over UDP and TCP of one port. Its
 // records have a TTL of 0.
-type NameServer struct {
+type Server struct {
 	Asked  atomic.Int64 // queries for A records
 	mu     sync.Mutex
-	answer DNSAnswer
+	answer Answer
 	addr   string
 }
 
-// NewNameServer listens until the test ends.
-func NewNameServer(t *testing.T, a DNSAnswer) *NameServer {
+// New listens until the test ends.
+func New(t *testing.T, a Answer) *Server {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -39,7 +40,7 @@ func NewNameServer(t *testing.T, a DNSAnswer) *NameServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &NameServer{answer: a, addr: ln.Addr().String()}
+	s := &Server{answer: a, addr: ln.Addr().String()}
 	var wg sync.WaitGroup
 	wg.Go(func() { s.serveUDP(pc) })
 	wg.Go(func() {
@@ -60,14 +61,14 @@ func NewNameServer(t *testing.T, a DNSAnswer) *NameServer {
 }
 
 // Set makes a the answer from now on.
-func (s *NameServer) Set(a DNSAnswer) {
+func (s *Server) Set(a Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answer = a
 }
 
 // Lookup asks this server as the system's resolver would ask its own.
-func (s *NameServer) Lookup(ctx context.Context, network, host string) ([]netip.Addr, error) {
+func (s *Server) Lookup(ctx context.Context, network, host string) ([]netip.Addr, error) {
 	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		c, err := (&net.Dialer{}).DialContext(ctx, network, s.addr)
 		if udp, ok := c.(*net.UDPConn); ok {
@@ -86,7 +87,7 @@ func (c hasty) SetDeadline(time.Time) error {
 	return c.UDPConn.SetDeadline(time.Now().Add(300 * time.Millisecond))
 }
 
-func (s *NameServer) serveUDP(pc net.PacketConn) {
+func (s *Server) serveUDP(pc net.PacketConn) {
 	buf := make([]byte, 1500)
 	for {
 		n, from, err := pc.ReadFrom(buf)
@@ -104,7 +105,7 @@ func (s *NameServer) serveUDP(pc net.PacketConn) {
 	}
 }
 
-func (s *NameServer) serveTCP(c net.Conn) {
+func (s *Server) serveTCP(c net.Conn) {
 	defer func() { _ = c.Close() }()
 	var size [2]byte
 	if _, err := io.ReadFull(c, size[:]); err != nil {
@@ -120,7 +121,7 @@ func (s *NameServer) serveTCP(c net.Conn) {
 }
 
 // reply answers one question; nothing where the server is silent.
-func (s *NameServer) reply(query []byte) []byte {
+func (s *Server) reply(query []byte) []byte {
 	s.mu.Lock()
 	a := s.answer
 	s.mu.Unlock()
@@ -147,14 +148,4 @@ func (s *NameServer) reply(query []byte) []byte {
 		out = append(out, four[:]...)
 	}
 	return out
-}
-
-// LookUpWith has the names of backends that join from now on looked up by s.
-func (s *Server) LookUpWith(ns *NameServer) { s.upstreams.lookup = ns.Lookup }
-
-// ProbeNow runs one active check of each backend.
-func (s *Server) ProbeNow() {
-	for b := range s.upstreams.all() {
-		s.probes.probe(b)
-	}
 }

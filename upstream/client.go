@@ -1,0 +1,207 @@
+// Package upstream is the HTTP/1.1 client of backends: pools of connections that are not used
+// once they are stale, one exchange at a time on each, its deadlines and how it failed, and the
+// look-up of backends that are named. It knows neither roles nor completions, and decides
+// nothing of what is tried again but one request on a kept connection that broke silently.
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"xpyd/netio"
+)
+
+// Config is what a client is made of.
+type Config struct {
+	Addr string // host:port to dial
+	Host string // authority, for the Host field
+	// DialTimeout bounds a dial, with all addresses that a name stands for.
+	DialTimeout time.Duration
+	// MaxIdle is how long a connection is kept that no request uses. Below the server's keep-alive.
+	MaxIdle time.Duration
+	LookUp  LookUp         // of names; nil: the system's resolver
+	Spare   func()         // frees descriptors where a dial finds none; nil: there is nothing to free
+	Scratch *netio.Scratch // shared with other clients; nil: one of its own
+	Watcher *netio.Watcher // of its connections; nil: none
+}
+
+// Client is the HTTP/1.1 client of one backend: a LIFO pool of connections. Safe
+// for concurrent use.
+type Client struct {
+	addr    string
+	host    string
+	name    *name // nil where addr is an address
+	dialer  net.Dialer
+	spare   func()
+	maxIdle time.Duration
+	scratch *netio.Scratch
+	watcher *netio.Watcher
+
+	born time.Time
+	// progress is when one of its streams last went on, in nanoseconds since born, to the second.
+	progress atomic.Int64
+
+	mu     sync.Mutex
+	idle   []*conn // oldest first
+	closed bool
+}
+
+// conn is one connection; it belongs to the exchange that took it, or to the
+// pool while idle.
+type conn struct {
+	netio.Socket
+	in      netio.Inbox
+	born    time.Time
+	since   time.Time // start of idleness
+	reused  bool
+	half    bool // the write side is shut: good for the answer that is on its way only
+	scratch *netio.Scratch
+}
+
+// New makes a client; Close ends it.
+func New(cfg Config) *Client {
+	u := &Client{
+		addr: cfg.Addr, host: cfg.Host, name: newName(cfg.Addr, cfg.LookUp), born: time.Now(), maxIdle: cfg.MaxIdle,
+		spare: cfg.Spare, scratch: cfg.Scratch, watcher: cfg.Watcher,
+		dialer: net.Dialer{
+			Timeout:         cfg.DialTimeout,
+			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
+		},
+	}
+	if u.scratch == nil {
+		u.scratch = netio.NewScratch()
+	}
+	return u
+}
+
+// Addr is what the client dials, host:port.
+func (u *Client) Addr() string { return u.addr }
+
+// goesOn notes that a stream goes on.
+func (u *Client) goesOn(now time.Time) { u.progress.Store(int64(now.Sub(u.born))) }
+
+// Stalled reports that none of its streams has gone on for d: not one of them hangs, but the
+// backend. Progress is noted once a second, as the deadlines of streams are moved.
+func (u *Client) Stalled(d time.Duration) bool {
+	return time.Since(u.born)-time.Duration(u.progress.Load()) >= d
+}
+
+// take returns an idle connection, youngest first, or dials. Whether the former is quiet
+// yet shows when the request is written.
+func (u *Client) take() (*conn, error) {
+	if c := u.popIdle(); c != nil {
+		return c, nil
+	}
+	return u.dial()
+}
+
+func (u *Client) popIdle() *conn {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n := len(u.idle)
+	if n == 0 {
+		return nil
+	}
+	c := u.idle[n-1]
+	if time.Since(c.since) > u.maxIdle {
+		// The youngest is too old, so all are.
+		for _, old := range u.idle {
+			_ = old.Close()
+		}
+		u.idle = u.idle[:0]
+		return nil
+	}
+	u.idle = u.idle[:n-1]
+	return c
+}
+
+func (u *Client) dial() (*conn, error) {
+	dialled, err := u.Dial(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	tcp, ok := dialled.(*net.TCPConn)
+	if !ok {
+		panic("BUG: tcp dial returned " + fmt.Sprintf("%T", dialled))
+	}
+	c := &conn{born: time.Now(), in: u.scratch.Inbox(), scratch: u.scratch}
+	if err := c.Attach(tcp, u.watcher); err != nil {
+		_ = tcp.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// descriptorPause is the rest before a dial that failed for want of a descriptor is tried
+// again.
+const descriptorPause = 5 * time.Millisecond
+
+// Dial connects to the backend; the connection is the caller's, and no pool's. Where there is no
+// descriptor it calls Spare, and tries again within the dialer's timeout.
+func (u *Client) Dial(ctx context.Context) (net.Conn, error) {
+	for deadline := time.Now().Add(u.dialer.Timeout); ; {
+		conn, err := u.connectOnce(ctx)
+		if !netio.OutOfResources(err) || !time.Now().Before(deadline) || ctx.Err() != nil {
+			return conn, err
+		}
+		if u.spare != nil {
+			u.spare()
+		}
+		time.Sleep(descriptorPause)
+	}
+}
+
+// put gives a connection whose response was read to its end back to the pool. Each
+// call also closes one connection that has been idle too long, so the pool shrinks
+// without a goroutine of its own.
+func (u *Client) put(c *conn) {
+	c.since = time.Now()
+	c.reused = true
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.closed || u.outlived(c, c.since) {
+		_ = c.Close()
+		return
+	}
+	if len(u.idle) > 0 && c.since.Sub(u.idle[0].since) > u.maxIdle {
+		_ = u.idle[0].Close()
+		u.idle = append(u.idle[:0], u.idle[1:]...)
+	}
+	u.idle = append(u.idle, c)
+}
+
+// Expire closes the connections that have been idle for too long.
+func (u *Client) Expire(now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n := 0
+	for n < len(u.idle) && now.Sub(u.idle[n].since) > u.maxIdle {
+		_ = u.idle[n].Close()
+		n++
+	}
+	u.idle = append(u.idle[:0], u.idle[n:]...)
+}
+
+// DropIdle closes the connections that no request uses.
+func (u *Client) DropIdle() { u.Expire(time.Now().Add(u.maxIdle + time.Hour)) }
+
+// Close drops the pool; connections in use are closed when they come back.
+func (u *Client) Close() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.closed = true
+	for _, c := range u.idle {
+		_ = c.Close()
+	}
+	u.idle = nil
+}
+
+// Close ends the connection; who owns it calls it.
+func (c *conn) Close() error {
+	c.in.Empty()
+	return c.Socket.Close()
+}

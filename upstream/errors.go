@@ -1,0 +1,73 @@
+package upstream
+
+import (
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"xpyd/netio"
+)
+
+// Stage is how far an exchange with a backend had come when it failed.
+type Stage uint8
+
+// Stages of an exchange.
+const (
+	StageDial  Stage = iota // no connection: the backend has seen nothing
+	StageWrite              // some of the request may have arrived
+	StageHead               // request written, no complete response head
+	StageBody               // inside the response body
+)
+
+// Error is a transport failure towards a backend.
+type Error struct {
+	Stage  Stage
+	Silent bool // no byte of a response was received
+	Reused bool // the connection had served a request before
+	Err    error
+}
+
+// Error names the stage and what happened in it.
+func (e *Error) Error() string {
+	return [...]string{"dial", "write request", "read response head", "read response body"}[e.Stage] + ": " + e.Err.Error()
+}
+
+// Unwrap returns what happened.
+func (e *Error) Unwrap() error { return e.Err }
+
+// TimedOut reports that a deadline of the exchange or an Interrupt ended it.
+func (e *Error) TimedOut() bool { return errors.Is(e.Err, os.ErrDeadlineExceeded) }
+
+// BrokeOff reports that the backend hung up or reset the connection after some of the request
+// had been written. A deadline, an Interrupt and an answer that is no HTTP are none of that.
+func (e *Error) BrokeOff() bool {
+	return e.Stage != StageDial && (errors.Is(e.Err, io.EOF) || errors.Is(e.Err, io.ErrUnexpectedEOF) ||
+		errors.Is(e.Err, unix.ECONNRESET) || errors.Is(e.Err, unix.EPIPE))
+}
+
+// ErrRemoved is a request to a backend that a reload has taken away.
+var ErrRemoved = errors.New("backend was removed from the configuration")
+
+// IsDial reports that no connection came about.
+func IsDial(err error) bool {
+	var ue *Error
+	return errors.As(err, &ue) && ue.Stage == StageDial
+}
+
+// IsLocal reports that a dial failed for want of something of this process or host: it says
+// nothing about the backend. Of several addresses each must have failed so. Not
+// EADDRNOTAVAIL, which is also how a host without IPv6 fails to reach an address of it.
+func IsLocal(err error) bool {
+	var several interface{ Unwrap() []error }
+	if !errors.As(err, &several) {
+		return netio.OutOfResources(err)
+	}
+	for _, e := range several.Unwrap() {
+		if !IsLocal(e) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,356 @@
+package upstream
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"xpyd/netio"
+)
+
+// Request is one request towards a backend. Nothing of the client's head is
+// in it but what fields holds, already filtered.
+type Request struct {
+	Method string
+	Path   string
+	ID     string    // X-Request-Id
+	Fields []byte    // complete header lines, each ended by CRLF
+	Body   [][]byte  // segments, written with one writev; nil for GET
+	Fresh  bool      // not over a connection that was kept
+	End    time.Time // no deadline of the exchange is later; zero: no such limit
+}
+
+// Exchange is one request and its response on one connection. One goroutine owns
+// it; only Interrupt and InterruptBy may be called by others. The zero value is ready, and ready
+// again after Finish or Drop; what Interrupt has set lasts until Reset.
+type Exchange struct {
+	Head     Head      // of the response, once Do or ReadHead has returned no error
+	Wrote    time.Time // when the request was written; zero: nothing of it was
+	Repeated bool      // it was written twice, and the backend may have begun with the first
+	TooLarge bool      // the answer was an error beyond the limit, see ReadAnswer
+
+	up     *Client
+	body   netio.BodyDecoder
+	closes bool // the connection must not be used again
+	// armed is the deadline last asked for, so that it is moved at most once a second.
+	armed time.Time
+	end   time.Time // of the request that is under way
+
+	mu    sync.Mutex // guards conn and limit against interrupt
+	conn  *conn
+	limit time.Time // when not zero, no deadline is later than this
+}
+
+// Sent reports whether the backend was written to.
+func (x *Exchange) Sent() bool { return !x.Wrote.IsZero() }
+
+// Do sends the request and reads the response head; each failure is an *Error, and a nil
+// client one of a backend that was removed. A request on a reused
+// connection that fails before any byte came back is sent once more on a fresh one,
+// but only when again allows it: a backend may have seen the first. After a failure
+// the connection is still held, until Finish or Drop: a late answer may come on it.
+func (x *Exchange) Do(u *Client, req *Request, deadline time.Time, again bool) error {
+	x.Wrote, x.Repeated = time.Time{}, false // not those of an earlier request
+	if u == nil {
+		return &Error{Stage: StageDial, Silent: true, Err: ErrRemoved}
+	}
+	connect := u.take
+	if req.Fresh {
+		connect = u.dial
+	}
+	err := x.try(u, req, deadline, connect)
+	for errors.Is(err, netio.ErrStale) { // nothing was written: there is another one, or a new one
+		x.Drop()
+		err = x.try(u, req, deadline, connect)
+	}
+	var ue *Error
+	if again && errors.As(err, &ue) && ue.Reused && ue.Silent && !ue.TimedOut() && !x.Interrupted() {
+		return x.repeat(u, req, deadline, ue)
+	}
+	return err
+}
+
+func (x *Exchange) try(u *Client, req *Request, deadline time.Time, connect func() (*conn, error)) error {
+	x.Wrote = time.Time{} // not that of an earlier try, where the dial fails
+	c, err := connect()
+	if err != nil {
+		return &Error{Stage: StageDial, Silent: true, Err: err}
+	}
+	x.up, x.end = u, req.End
+	x.mu.Lock()
+	x.conn = c
+	x.mu.Unlock()
+	x.SetDeadline(deadline)
+	reused := c.reused
+	var writeErr error
+	x.Wrote, writeErr = c.writeRequest(u.host, req)
+	if errors.Is(writeErr, netio.ErrStale) {
+		return netio.ErrStale
+	}
+	if !x.Wrote.IsZero() && writeErr != nil {
+		return &Error{Stage: StageHead, Silent: true, Reused: reused, Err: writeErr}
+	}
+	if writeErr != nil {
+		x.Wrote = time.Now()
+		// The backend may have answered and closed before reading all of the body.
+		if errors.Is(writeErr, os.ErrDeadlineExceeded) {
+			return &Error{Stage: StageWrite, Silent: true, Reused: reused, Err: writeErr}
+		}
+		x.SetDeadline(time.Now().Add(time.Second))
+	}
+	if err := x.readHead(reused); err != nil {
+		if writeErr != nil {
+			return &Error{Stage: StageWrite, Silent: true, Reused: reused, Err: writeErr}
+		}
+		return err
+	}
+	if writeErr != nil {
+		x.closes = true
+	}
+	return nil
+}
+
+// repeat sends the request once more, over a fresh connection, after first. Where no connection
+// comes about the backend has most likely died, of this request or with it, so that first is
+// what happened: a dial that failed would let the request go on as if nobody had had it.
+func (x *Exchange) repeat(u *Client, req *Request, deadline time.Time, first *Error) error {
+	wrote := x.Wrote
+	x.Drop()
+	err := x.try(u, req, deadline, u.dial)
+	if IsDial(err) && !IsLocal(err) {
+		x.Wrote = wrote
+		return first
+	}
+	x.Repeated = x.Sent() && first.Stage == StageHead // else it never had all of the first
+	return err
+}
+
+// maxInterim bounds the answers 1xx before the one that counts.
+const maxInterim = 8
+
+// ReadHead goes on with a head that Do has given up: with a later deadline it may still come.
+func (x *Exchange) ReadHead() error { return x.readHead(false) }
+
+func (x *Exchange) readHead(reused bool) error {
+	c := x.conn
+	for silent, interim := true, 0; interim < maxInterim; {
+		n, err := x.Head.parse(c.in.Unread)
+		if err == nil && n == 0 {
+			if err = c.More(&c.in); err == nil {
+				silent = false
+				continue
+			}
+			if !silent && errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+		}
+		c.in.Use(n)
+		switch {
+		case err != nil:
+			return &Error{Stage: StageHead, Silent: silent, Reused: reused, Err: err}
+		case x.Head.Status >= 200:
+			x.frame()
+			return nil
+		case x.Head.Status == http.StatusSwitchingProtocols:
+			return &Error{Stage: StageHead, Reused: reused, Err: errors.New("status 101")}
+		}
+		interim++
+	}
+	return &Error{Stage: StageHead, Reused: reused, Err: errors.New("too many interim responses")}
+}
+
+// frame settles where the body ends.
+func (x *Exchange) frame() {
+	x.body, x.closes = netio.BodyDecoder{}, x.Head.close
+	switch n, status := x.Head.Length, x.Head.Status; {
+	case status == http.StatusNoContent || status == http.StatusNotModified || n == 0:
+		x.body.Ended = true
+	case n > 0:
+		x.body.Left = n
+	case n == LengthChunked:
+		x.body.Chunked = true
+	default:
+		x.closes, x.body.UntilEOF = true, true
+	}
+}
+
+// wait returns once there are body bytes to fill with, or the body has ended.
+func (x *Exchange) wait() error {
+	if x.body.Ended || len(x.conn.in.Unread) > 0 {
+		return nil
+	}
+	if err := x.conn.More(&x.conn.in); err != nil {
+		return x.cutOff(err)
+	}
+	return nil
+}
+
+// cutOff is what a failed read means for the body: nil if it has ended by it.
+func (x *Exchange) cutOff(err error) error {
+	if errors.Is(err, io.EOF) {
+		if x.body.UntilEOF {
+			x.body.Ended = true
+			return nil
+		}
+		err = io.ErrUnexpectedEOF
+	}
+	return &Error{Stage: StageBody, Err: err}
+}
+
+// Follow calls take whenever there is something to fill with, or the body has ended, and
+// returns nil when take wants no more. take calls Fill once, and must not end the exchange.
+func (x *Exchange) Follow(take func() (more bool)) error {
+	if (x.body.Ended || len(x.conn.in.Unread) > 0) && !take() {
+		return nil
+	}
+	err := x.conn.Follow(&x.conn.in, take)
+	if err == nil {
+		return nil
+	}
+	if err = x.cutOff(err); err == nil {
+		take()
+	}
+	return err
+}
+
+// Fill appends the body bytes of one wake-up to dst: it reads from the socket once
+// if nothing is buffered, else not at all. io.EOF (with or without bytes) only after
+// the strict end of the framing.
+func (x *Exchange) Fill(dst []byte) ([]byte, error) {
+	if err := x.wait(); err != nil {
+		return dst, err
+	}
+	if x.body.Ended {
+		return dst, io.EOF
+	}
+	in := &x.conn.in
+	n, dst, err := x.body.Decode(in.Unread, dst)
+	in.Use(n)
+	if err != nil {
+		return dst, &Error{Stage: StageBody, Err: err}
+	}
+	if x.body.Ended {
+		return dst, io.EOF
+	}
+	return dst, nil
+}
+
+// ReadAll reads the rest of the body into dst. ErrTooLarge leaves what was read in dst.
+func (x *Exchange) ReadAll(dst []byte, limit int64) ([]byte, error) {
+	for {
+		var err error
+		dst, err = x.Fill(dst)
+		if errors.Is(err, io.EOF) {
+			return dst, nil
+		}
+		if err != nil {
+			return dst, err
+		}
+		if int64(len(dst)) > limit {
+			return dst, ErrTooLarge
+		}
+	}
+}
+
+// ErrTooLarge is an answer that is larger than the caller takes.
+var ErrTooLarge = errors.New("answer larger than limits.answer")
+
+// ReadAnswer is ReadAll for an answer that is judged by its status first: where an error is
+// larger than limit, that is all that is known of it, and TooLarge is set.
+func (x *Exchange) ReadAnswer(dst []byte, limit int64) ([]byte, error) {
+	dst, err := x.ReadAll(dst, limit)
+	if x.TooLarge = errors.Is(err, ErrTooLarge) && x.Head.Status != http.StatusOK; x.TooLarge {
+		return dst[:0], nil
+	}
+	return dst, err
+}
+
+// HalfClose tells the backend that nobody waits any more, and still lets an answer in
+// that is on its way.
+func (x *Exchange) HalfClose() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.conn != nil {
+		_ = x.conn.CloseWrite()
+		x.conn.half = true
+	}
+}
+
+// Finish gives the connection back to its pool if the response ended properly and
+// within its framing, else closes it: an engine aborts when its client is gone.
+func (x *Exchange) Finish() {
+	c := x.release()
+	if c == nil {
+		return
+	}
+	if !x.body.Ended || x.closes || c.half || len(c.in.Unread) > 0 {
+		_ = c.Close()
+		return
+	}
+	x.up.put(c) // its deadline lapses unnoticed, or the next request moves it
+}
+
+// HungUp reports that the backend has closed or reset the connection, though the last read
+// was interrupted before it could tell.
+func (x *Exchange) HungUp() bool { return x.conn != nil && x.conn.HungUp() }
+
+// Drop closes the connection at once.
+func (x *Exchange) Drop() {
+	if c := x.release(); c != nil {
+		_ = c.Close()
+	}
+}
+
+func (x *Exchange) release() *conn {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	c := x.conn
+	x.conn = nil
+	return c
+}
+
+// Reset makes the exchange ready for another request of the same or another client.
+func (x *Exchange) Reset() {
+	x.Drop()
+	x.up = nil
+	x.body = netio.BodyDecoder{}
+	x.mu.Lock()
+	x.limit = time.Time{}
+	x.mu.Unlock()
+}
+
+// writeRequest writes head and body segments, with one system call where they fit; see
+// Ask for what it returns.
+func (c *conn) writeRequest(host string, req *Request) (time.Time, error) {
+	t := c.scratch.Lend()
+	defer c.scratch.TakeBack(t)
+	h := append(t.Head[:0], req.Method...)
+	h = append(append(h, ' '), req.Path...)
+	h = append(append(h, " HTTP/1.1\r\nHost: "...), host...)
+	h = append(append(h, "\r\nAccept-Encoding: identity\r\nX-Request-Id: "...), req.ID...)
+	if req.Body != nil {
+		n := 0
+		for _, s := range req.Body {
+			n += len(s)
+		}
+		h = append(h, "\r\nContent-Type: application/json\r\nContent-Length: "...)
+		h = strconv.AppendInt(h, int64(n), 10)
+	}
+	h = append(append(append(h, "\r\n"...), req.Fields...), "\r\n"...)
+	t.Head = h
+	t.Pieces = append(append(t.Pieces[:0], h), req.Body...)
+	return c.Ask(t, c.reused)
+}
+
+// UntilClose reports that the body has no length and no chunks: it ends with the connection.
+func (x *Exchange) UntilClose() bool { return x.body.UntilEOF }
+
+// IsEventStream reports whether the response is server-sent events.
+func (x *Exchange) IsEventStream() bool {
+	return bytes.HasPrefix(x.Head.ContentType, []byte("text/event-stream"))
+}

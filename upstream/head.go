@@ -1,0 +1,125 @@
+package upstream
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+
+	"xpyd/netio"
+)
+
+// Lengths of a response body that are none.
+const (
+	LengthChunked = -1
+	LengthNone    = -2 // the connection's end is the body's
+)
+
+// Head is a backend's response head: what the proxy needs of it. Its slices are its own,
+// until the next one is read.
+type Head struct {
+	Status      int
+	Length      int64 // of the body in bytes, or LengthChunked, LengthNone
+	ContentType []byte
+	RetryAfter  []byte
+
+	close     bool // the connection ends with this response
+	minor     byte // of HTTP/1.x
+	keepAlive bool
+}
+
+// errNotHTTP names no byte of what was read: it may be anything.
+var errNotHTTP = errors.New("not HTTP")
+
+// parse reads the head that b begins with; n is its length, 0 while it is not whole. It
+// takes nothing that two readers might take for different things: bare line feeds, folded
+// lines, control characters, two lengths, a length beside chunks.
+func (h *Head) parse(b []byte) (n int, err error) {
+	const version = "HTTP/1."
+	if !strings.HasPrefix(version, string(b[:min(len(b), len(version))])) {
+		return 0, errNotHTTP
+	}
+	*h = Head{Length: LengthNone, ContentType: h.ContentType[:0], RetryAfter: h.RetryAfter[:0]}
+	for {
+		i := bytes.IndexByte(b[n:], '\n')
+		if i < 0 {
+			return 0, nil
+		}
+		line, ok := bytes.CutSuffix(b[n:n+i], []byte{'\r'})
+		if !ok {
+			return 0, errNotHTTP
+		}
+		switch first := n == 0; {
+		case first:
+			ok = h.statusLine(line)
+		case len(line) == 0:
+			h.close = h.close || h.minor == 0 && !h.keepAlive
+			return n + i + 1, nil
+		default:
+			ok = h.field(line)
+		}
+		if !ok {
+			return 0, errNotHTTP
+		}
+		n += i + 1
+	}
+}
+
+// statusLine reads "HTTP/1.1 200 OK"; the reason may be empty or missing.
+func (h *Head) statusLine(line []byte) bool {
+	if len(line) < len("HTTP/1.1 200") || line[8] != ' ' || len(line) > 12 && line[12] != ' ' {
+		return false
+	}
+	if h.minor = line[7] - '0'; h.minor > 1 {
+		return false
+	}
+	for _, d := range line[9:12] {
+		if d-'0' > 9 {
+			return false
+		}
+		h.Status = h.Status*10 + int(d-'0')
+	}
+	return h.Status >= 100 && h.Status <= 599 && netio.Printable(line[12:])
+}
+
+func (h *Head) field(line []byte) bool {
+	name, value, ok := netio.SplitField(line)
+	if !ok {
+		return false
+	}
+	switch {
+	case netio.EqualFold(name, "content-length"):
+		return h.contentLength(value)
+	case netio.EqualFold(name, "transfer-encoding"):
+		ok := h.Length == LengthNone && h.minor == 1 && netio.EqualFold(value, "chunked")
+		h.Length = LengthChunked
+		return ok
+	case netio.EqualFold(name, "connection"):
+		for option := range bytes.SplitSeq(value, []byte{','}) {
+			option = bytes.Trim(option, " \t")
+			h.close = h.close || netio.EqualFold(option, "close")
+			h.keepAlive = h.keepAlive || netio.EqualFold(option, "keep-alive")
+		}
+	case netio.EqualFold(name, "content-type"):
+		h.ContentType = append(h.ContentType[:0], value...)
+	case netio.EqualFold(name, "retry-after"):
+		h.RetryAfter = append(h.RetryAfter[:0], value...)
+	}
+	return true
+}
+
+// contentLength takes one plain number, which may stand there again.
+func (h *Head) contentLength(value []byte) bool {
+	if len(value) == 0 || len(value) > 18 {
+		return false
+	}
+	var n int64
+	for _, d := range value {
+		if d-'0' > 9 {
+			return false
+		}
+		n = n*10 + int64(d-'0')
+	}
+	ok := h.Length == LengthNone || h.Length == n
+	h.Length = n
+	return ok
+}
