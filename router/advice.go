@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"xpyd/router/price"
 )
 
 // adviceWindow is the traffic that Advice looks back on.
@@ -138,11 +140,11 @@ func (s *Snapshot) Advice() Advice {
 	a := Advice{WindowSeconds: seconds, Short: ShortUnknown}
 	a.Prefill = PoolAdvice{
 		Backends: x, Load: -1, Requests: sum.prefills, Tokens: sum.prefillTokens,
-		BusySeconds: sum.prefillBusy, SecondsPerToken: r.prices.own(PrefillWork, 1),
+		BusySeconds: sum.prefillBusy, SecondsPerToken: r.prices.Own(price.Prefill, 1),
 	}
 	a.Decode = PoolAdvice{
 		Backends: y, Load: -1, Requests: sum.computes, Tokens: sum.computeTokens,
-		BusySeconds: sum.computeBusy, SecondsPerToken: r.prices.one(LocalWork),
+		BusySeconds: sum.computeBusy, SecondsPerToken: r.prices.PerToken(price.Local),
 	}
 	if x > 0 && sum.prefills > 0 {
 		a.Prefill.Load = sum.prefillBusy / (float64(x) * seconds)

@@ -7,7 +7,9 @@ import (
 	"net/url"
 	"sync"
 	"sync/atomic"
+
 	"time"
+	"xpyd/router/prefix"
 )
 
 // Role is the side of the handoff that a backend serves.
@@ -66,7 +68,7 @@ type Backend struct {
 
 	engine atomic.Pointer[EngineState] // replaced at each reading, see SetEngine
 
-	cache prefixCache
+	cache prefix.Cache
 
 	handles atomic.Int64 // of its blocks, that have not ended
 	still   atomic.Bool  // see SetStill
@@ -94,7 +96,7 @@ func newBackend(r *Router, role Role, raw string) (*Backend, error) {
 	}
 	b.seed = hashOf(b.URL)
 	b.weight.Store(math.Float64bits(1))
-	b.cache.backend = b
+	b.cache.Owner = b
 	b.down.idle.L = &b.down.mu
 	return b, nil
 }

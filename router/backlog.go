@@ -9,12 +9,6 @@ import "math"
 // whole pool. An engine may be slower than that: it is brought back to what is in flight by
 // each prompt that ends, and all prompts but one are taken to be untouched until then.
 
-// pace is how many nanoseconds a token of a prefill takes; 0: not known yet.
-func (p *prices) pace() float64 { return p.own(PrefillWork, 1) * 1e9 }
-
-// localPace is pace of what decode computes itself.
-func (p *prices) localPace() float64 { return p.one(LocalWork) * 1e9 }
-
 // rateOf makes tokens in a nanosecond of a pace; 0: not known. Choices multiply by it:
 // to divide once for each backend would take a part of their time.
 func rateOf(pace float64) float64 {
@@ -61,7 +55,7 @@ func (b *Backend) local(now int64, rate float64) float64 {
 // flight already.
 func (b *Backend) enqueue(tokens int64) (ahead int64) {
 	n := b.tokens.Add(tokens) - tokens
-	pace := b.router.prices.pace()
+	pace := b.router.prices.Pace()
 	if b.Role == Decode || pace <= 0 {
 		return n
 	}
@@ -79,7 +73,7 @@ func (b *Backend) enqueue(tokens int64) (ahead int64) {
 // enqueueLocal counts a prompt in that b, of decode, computes itself, and returns what it
 // has to compute before.
 func (b *Backend) enqueueLocal(tokens int64, streams bool) (ahead float64) {
-	pace := b.router.prices.localPace()
+	pace := b.router.prices.LocalPace()
 	b.localMu.Lock()
 	defer b.localMu.Unlock()
 	now := b.router.now()
@@ -103,7 +97,7 @@ func (b *Backend) nextLocal() {
 	b.localMu.Lock()
 	defer b.localMu.Unlock()
 	if n := b.computing.Load(); n > 0 {
-		end := b.router.now() + int64(float64(n)*b.router.prices.localPace())
+		end := b.router.now() + int64(float64(n)*b.router.prices.LocalPace())
 		b.free.Store(max(b.free.Load(), end))
 	}
 }
@@ -119,6 +113,6 @@ func (b *Backend) dequeue(tokens int64, o Outcome) {
 		b.free.CompareAndSwap(free, 0)
 		b.whole.CompareAndSwap(whole, 0)
 	case b.Role == Prefill && o == OK:
-		b.free.CompareAndSwap(free, b.router.now()+int64(float64(n)*b.router.prices.pace()))
+		b.free.CompareAndSwap(free, b.router.now()+int64(float64(n)*b.router.prices.Pace()))
 	}
 }

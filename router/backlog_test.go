@@ -21,7 +21,7 @@ func TestBacklogShrinksWithTime(t *testing.T) {
 		}
 		return l
 	}
-	backlog := func() float64 { return x.p.backlog(x.r.now(), rateOf(x.r.prices.pace())) }
+	backlog := func() float64 { return x.p.backlog(x.r.now(), rateOf(x.r.prices.Pace())) }
 	first := lease(500)
 	if first.Ahead() != 0 || backlog() != 500 {
 		t.Errorf("%d ahead, backlog %g: all that is in flight counts while no pace is known", first.Ahead(), backlog())
@@ -68,7 +68,7 @@ func TestBacklogWhileAnotherEnds(t *testing.T) {
 	for range 20_000 {
 		x.p.inflight.Add(1)
 		x.p.enqueue(1000)
-		if todo := float64(x.p.free.Load()-x.r.now()) / x.r.prices.pace(); todo < 990 {
+		if todo := float64(x.p.free.Load()-x.r.now()) / x.r.prices.Pace(); todo < 990 {
 			t.Errorf("%g tokens to be done", todo)
 			break
 		}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"xpyd/router/prefix"
 )
 
 // Both choices of a request over pools in which each backend is busy, and of which some are
@@ -80,7 +82,7 @@ func BenchmarkAutoChoices(b *testing.B) {
 		}{
 			{"unknown", 0, 0, nil, nil},
 			{"known", 20, 3, nil, nil},
-			{"shared", 20, maxHolders, nil, nil},
+			{"shared", 20, prefix.MaxHolders, nil, nil},
 			{"weighted", 20, 3, weighted, nil},
 			{"weighted_unknown", 0, 0, weighted, nil},
 			{"others", 20, 3, nil, func(x *Backend) { setOthers(x, 2) }},
@@ -126,7 +128,7 @@ func benchAuto(b *testing.B, n, known, holders int, change func(*Config), busy f
 				busy(x)
 			}
 			if i < holders {
-				p.prefix.insert(chains(text(9, known)...), prefixMatch{cache: &x.cache}, 0)
+				p.prefix.Insert(chains(text(9, known)...), prefix.Match{Cache: &x.cache}, 0)
 			}
 		}
 	}

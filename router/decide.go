@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"sync/atomic"
 	"time"
+
+	"xpyd/router/price"
 )
 
 // PD says when a request gets a prefill of its own.
@@ -109,8 +111,8 @@ func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 	}
 	r := s.router
 	out := Decision{Reason: ReasonPrice}
-	out.SplitCost = r.prices.split(p, prompt, s.queued(p), r.now())
-	out.LocalCost = r.prices.local(d, fresh, r.now())
+	out.SplitCost = r.splitCost(p, prompt, s.queued(p), r.now())
+	out.LocalCost = r.localCost(d, fresh, r.now())
 	out.Split = r.chooser.cheaper(out.SplitCost, out.LocalCost, fresh)
 	if r.explores(out, prompt) {
 		out.Split, out.Reason = !out.Split, ReasonExplore
@@ -125,25 +127,25 @@ func (s *Snapshot) queued(b *Backend) float64 {
 	return n * float64(b.tokens.Load()) / float64(max(b.inflight.Load(), 1)) / float64(len(s.Backends(b.Role)))
 }
 
-// split is the pool's queue, P's own, that of others included, P's work and the transfer.
-func (p *prices) split(b *Backend, prompt Prompt, queued float64, now int64) float64 {
-	ahead := queued + b.backlog(now, rateOf(p.pace())) + b.elsewhereTokens(now) + float64(max(0, prompt.Tokens-prompt.CachedPrefill))
-	return p.cost(PrefillWork, ahead) + p.cost(TransferWork, float64(max(0, prompt.Tokens-prompt.CachedDecode)))
+// splitCost is the pool's queue, P's own, that of others included, P's work and the transfer.
+func (r *Router) splitCost(b *Backend, prompt Prompt, queued float64, now int64) float64 {
+	ahead := queued + b.backlog(now, rateOf(r.prices.Pace())) + b.elsewhereTokens(now) + float64(max(0, prompt.Tokens-prompt.CachedPrefill))
+	return r.prices.Cost(price.Prefill, ahead) + r.prices.Cost(price.Transfer, float64(max(0, prompt.Tokens-prompt.CachedDecode)))
 }
 
-// local is D's queue of prefills, its work, and what its running streams, those of others
+// localCost is D's queue of prefills, its work, and what its running streams, those of others
 // too, lose meanwhile. Blocks are held for as long as the prefill takes, which costs the
 // more the fewer are left.
-func (p *prices) local(b *Backend, fresh int, now int64) float64 {
-	wait := b.local(now, rateOf(p.localPace()))
-	own := p.cost(LocalWork, float64(fresh)+wait)
-	work := max(0, own-p.cost(LocalWork, wait))
+func (r *Router) localCost(b *Backend, fresh int, now int64) float64 {
+	wait := b.local(now, rateOf(r.prices.LocalPace()))
+	own := r.prices.Cost(price.Local, float64(fresh)+wait)
+	work := max(0, own-r.prices.Cost(price.Local, wait))
 	streams := float64(max(0, b.inflight.Load()-1)) + b.elsewhere(now)
 	usage := 0.0
 	if e := b.engineAt(now); e != nil {
 		usage = e.KVUsage
 	}
-	return own*scarcity(usage) + stallWeight*streams*p.drag.load()*work
+	return own*scarcity(usage) + stallWeight*streams*r.prices.StallShare()*work
 }
 
 // scarcity is 1 for an empty cache and grows steeply as it fills: 1.8 at 90 %.
@@ -184,15 +186,15 @@ func (r *Router) explores(d Decision, prompt Prompt) bool {
 		return false // nothing would be learned
 	}
 	decided := r.chooser.decided.Add(1)
-	this, other, cost, chosen, cached := PrefillWork, LocalWork, d.LocalCost, d.SplitCost, prompt.CachedPrefill
+	this, other, cost, chosen, cached := price.Prefill, price.Local, d.LocalCost, d.SplitCost, prompt.CachedPrefill
 	if !d.Split {
-		this, other, cost, chosen, cached = LocalWork, TransferWork, d.SplitCost, d.LocalCost, prompt.CachedDecode
+		this, other, cost, chosen, cached = price.Local, price.Transfer, d.SplitCost, d.LocalCost, prompt.CachedDecode
 	}
-	if !r.prices.lines[this].known() {
+	if !r.prices.Known(this) {
 		return false // one after the other
 	}
 	now := r.now()
-	age := r.prices.lines[other].since(now)
+	age := r.prices.Age(other, now)
 	dear := cost > exploreRatio*chosen || 2*cached > prompt.Tokens
 	if decided < exploreShare || age < exploreAfter || age < exploreAnyway && dear {
 		return false

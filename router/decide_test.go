@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"xpyd/router/price"
 )
 
 // pricer is a 1P1D router with a clock that is moved by hand.
@@ -136,7 +138,7 @@ func TestWholeAnswersDoNotComputeForever(t *testing.T) {
 		t.Errorf("%d tokens ahead of the first", n)
 	}
 	near(t, "ahead of the second", float64(whole.Compute(8000, false)), 1000, 0.02)
-	wait := func() float64 { return x.d.local(x.r.now(), rateOf(x.r.prices.localPace())) }
+	wait := func() float64 { return x.d.local(x.r.now(), rateOf(x.r.prices.LocalPace())) }
 	near(t, "both", wait(), 9000, 0.02)
 	x.now = x.now.Add(400 * time.Millisecond)
 	near(t, "half of the whole answer's", wait(), 5000, 0.02)
@@ -270,7 +272,7 @@ func TestWholeAnswersExploreNothing(t *testing.T) {
 	before := fresh.d.LocalTime()
 	fresh.r.Computed(fresh.d, 0, 1000, -1)
 	near(t, "seconds of decode", (fresh.d.LocalTime() - before).Seconds(), 0.1, 0.02)
-	if p := fresh.r.Prices(); p[LocalWork.String()] != (Price{}) {
+	if p := fresh.r.Prices(); p[price.Local.String()] != (price.Price{}) {
 		t.Errorf("learned from an answer without a time: %+v", p)
 	}
 }

@@ -177,7 +177,7 @@ func TestDecideCountsTheOthers(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			x := newPricer(t)
 			x.learn(100, tc.transfer, 100)
-			x.r.prompts[Prefill].add(1000)
+			x.r.prompts[Prefill].Add(1000)
 			x.d.inflight.Add(tc.streams + 1)
 			x.p.SetEngine(loaded(tc.onP, 0), 0, 3*time.Second)
 			x.d.SetEngine(loaded(tc.onD, 0), 0, 3*time.Second)

@@ -82,10 +82,10 @@ func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (res
 	}
 	if restarted {
 		e.Restarts++
-		b.cache.forget()
+		b.cache.Clear()
 	}
 	b.engine.Store(&e)
-	if b.cache.seat.Load() != 0 {
+	if b.cache.Seated() {
 		b.resize() // the choices of before its first prompt count on it, too
 	}
 	b.freshUntil.Store(e.at + int64(counts)/3)
@@ -168,7 +168,7 @@ func (b *Backend) elsewhere(now int64) float64 {
 // elsewhereTokens estimates the prompt tokens of those requests: each is taken to be as long
 // as those from here are that go to the same pool.
 func (b *Backend) elsewhereTokens(now int64) float64 {
-	return b.elsewhere(now) * b.router.prompts[b.Role].mean()
+	return b.elsewhere(now) * b.router.prompts[b.Role].Mean()
 }
 
 // own is what this process has in flight on b: requests, or prompt tokens.

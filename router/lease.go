@@ -73,7 +73,7 @@ func (l *Lease) hold(b *Backend, w *Want, cached int) {
 	if b.Role == Prefill {
 		l.tokens -= int64(cached)
 	}
-	b.router.prompts[b.Role].add(l.tokens)
+	b.router.prompts[b.Role].Add(l.tokens)
 	l.ahead = b.enqueue(l.tokens)
 	if b.others.Load() > 0 { // what the leg takes must not be put down to fewer tokens
 		l.ahead += int64(b.elsewhereTokens(b.router.now()))

@@ -119,7 +119,7 @@ func (s *Snapshot) Forget(b *Backend) {
 	b.refusedUntil.Store(0) // ramp marks it
 	b.ejectedUntil.Store(0)
 	b.ramp(now)
-	b.cache.forget()
+	b.cache.Clear()
 	r.pairs.drop(func(x pair) bool { return x.has(b) })
 	r.pairs.warmAll(b, r.Snapshot().Backends(1-b.Role))
 	r.mu.Unlock()

@@ -40,7 +40,7 @@ type query struct {
 	key          uint64
 	conversation uint64
 	prefix       []uint64
-	found        *prefixMatches // who has how much of prefix; nil: nothing is remembered
+	found        *lookup        // who has how much of prefix; nil: nothing is remembered
 	turns        *atomic.Uint64 // of the list that is chosen from: where the next one begins
 	cycle        uint64         // of the list, see cycleOf
 	peeks        bool           // nothing comes of the choice: it takes no turns
@@ -220,7 +220,7 @@ func (s *Snapshot) Pick(w Want) *Backend {
 	q := s.query(&w, p)
 	q.limit, q.peeks = 0, true
 	if q.found = s.router.lookUp(p, &w); q.found != nil {
-		defer s.router.matches.Put(q.found)
+		defer s.router.lookups.Put(q.found)
 	}
 	q.ready()
 	b, err := p.choose(q)
@@ -270,7 +270,7 @@ func (s *Snapshot) reserve(w *Want, l *Lease) error {
 	p := s.poolFor(w.Role, w)
 	found := s.router.lookUp(p, w)
 	if found != nil {
-		defer s.router.matches.Put(found)
+		defer s.router.lookups.Put(found)
 	}
 	for {
 		q := s.query(w, p)

@@ -42,7 +42,7 @@ func TestDecodeByPrefix(t *testing.T) {
 func TestLocalPromptIsNearlyDone(t *testing.T) {
 	x := newPricer(t)
 	x.learn(100, 50, 100)
-	wait := func() float64 { return x.d.local(x.r.now(), rateOf(x.r.prices.localPace())) }
+	wait := func() float64 { return x.d.local(x.r.now(), rateOf(x.r.prices.LocalPace())) }
 	first, second := Lease{Backend: x.d}, Lease{Backend: x.d}
 	first.Compute(1000, true)
 	x.now = x.now.Add(60 * time.Millisecond)
@@ -71,7 +71,7 @@ func TestLocalPromptIsNearlyDone(t *testing.T) {
 func TestLocalPromptBehindASlowOne(t *testing.T) {
 	x := newPricer(t)
 	x.learn(100, 50, 100)
-	wait := func() float64 { return x.d.local(x.r.now(), rateOf(x.r.prices.localPace())) }
+	wait := func() float64 { return x.d.local(x.r.now(), rateOf(x.r.prices.LocalPace())) }
 	slow, next, last := Lease{Backend: x.d}, Lease{Backend: x.d}, Lease{Backend: x.d}
 	slow.Compute(1000, true)
 	next.Compute(2000, true)
@@ -98,7 +98,7 @@ func TestLocalPromptsAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	near(t, "all", x.d.local(x.r.now(), rateOf(x.r.prices.localPace())), 20_000, 0.01)
+	near(t, "all", x.d.local(x.r.now(), rateOf(x.r.prices.LocalPace())), 20_000, 0.01)
 }
 
 // Without a policy of its own decode goes by caches where it computes prompts itself.

@@ -3,6 +3,8 @@ package router
 import (
 	"math"
 	"slices"
+
+	"xpyd/router/prefix"
 )
 
 // prefixed takes the backend that will be done with the prompt first: what it has yet to
@@ -62,10 +64,10 @@ type offers struct {
 func (o *offers) reckon(b *Backend) {
 	prices := &b.router.prices
 	if o.decode = b.Role == Decode; o.decode {
-		o.rate, o.each, o.crowd = rateOf(prices.localPace()), o.block, stallWeight*prices.drag.load()
+		o.rate, o.each, o.crowd = rateOf(prices.LocalPace()), o.block, stallWeight*prices.StallShare()
 		return
 	}
-	o.rate, o.each = rateOf(prices.pace()), b.router.prompts[Prefill].mean()
+	o.rate, o.each = rateOf(prices.Pace()), b.router.prompts[Prefill].Mean()
 }
 
 // price finds the least cost of those that compute all of the prompt.
@@ -78,13 +80,10 @@ func (o *offers) price(backends []*Backend, costs []float64, q *query) {
 // priceHolders looks whether one that has a part costs less. It may have left the pool, or
 // serve another model than before.
 func (o *offers) priceHolders(backends []*Backend, q *query) {
-	holders := q.found.list()
-	for i := range holders {
-		m := &holders[i]
-		b, cost := [1]*Backend{m.cache.backend}, [1]float64{}
-		cheaper := o.cost(b[:], cost[:], q, o.own-float64(m.blocks)*o.block) == 0
-		if m.cost = cost[0]; cheaper && slices.Contains(backends, b[0]) {
-			o.best, o.low = b[0], m.cost
+	for i, m := range q.found.List() {
+		b, cost := [1]*Backend{ownerOf(m)}, q.found.atHolders[i:i+1]
+		if o.cost(b[:], cost, q, o.own-float64(m.Blocks)*o.block) == 0 && slices.Contains(backends, b[0]) {
+			o.best, o.low = b[0], cost[0]
 		}
 	}
 }
@@ -130,12 +129,14 @@ func (o *offers) cost(backends []*Backend, costs []float64, q *query, fresh floa
 }
 
 func (o *offers) rankHolders(backends []*Backend, q *query, most float64) {
-	for _, m := range q.found.list() {
-		if m.cost <= most && slices.Contains(backends, m.cache.backend) {
-			o.stand(m.cache.backend, q)
+	for i, m := range q.found.List() {
+		if b := ownerOf(m); q.found.atHolders[i] <= most && slices.Contains(backends, b) {
+			o.stand(b, q)
 		}
 	}
 }
+
+func ownerOf(m prefix.Match) *Backend { return m.Cache.Owner.(*Backend) }
 
 // stand ranks b by rendezvous hashing in proportion to its share, see rendezvous. One that
 // has become unfit meanwhile does not rank; that nobody does then is no harm, as one is best

@@ -2,10 +2,13 @@ package router
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"xpyd/router/prefix"
 )
 
 // newPrefixRouter has two prefill and four decode backends, prefix in both pools, and
@@ -16,6 +19,26 @@ func newPrefixRouter(t testing.TB, prefill, decode int) *Router {
 		c.Health.SlowStart = 0
 	})
 	return r
+}
+
+// chains are the hashes of a prompt: the n-th stands for all words up to it.
+func chains(words ...uint64) []uint64 {
+	var keys []uint64
+	h := uint64(1)
+	for _, w := range words {
+		h = rand.New(rand.NewPCG(h, w)).Uint64()
+		keys = append(keys, h)
+	}
+	return keys
+}
+
+// text is n words that only this seed has.
+func text(seed uint64, n int) []uint64 {
+	words := make([]uint64, n)
+	for i := range words {
+		words[i] = seed<<32 | uint64(i)
+	}
+	return words
 }
 
 // want is a prompt of so many words, 64 tokens each.
@@ -262,7 +285,7 @@ func TestTablesAreMadeWhereNeeded(t *testing.T) {
 		for _, role := range []Role{Prefill, Decode} {
 			serveNow(t, r, want(role, text(1, 10)...))
 			used, memory := r.Snapshot().PrefixTable(role)
-			if memory != c.want[role] || (used == 10*lineBytes) != (memory > 0) {
+			if memory != c.want[role] || (used == 10*64) != (memory > 0) {
 				t.Errorf("%+v: %s has %d of %d", c, role, used, memory)
 			}
 			if _, err := r.Reload(cfg, 0.25, nil); err != nil {
@@ -290,7 +313,7 @@ func TestReloadsLeakNoSeats(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, b := range r.Snapshot().Backends(Prefill) {
-			if b.cache.seat.Load() == 0 {
+			if !b.cache.Seated() {
 				t.Fatalf("%s has no seat at reload %d", b.URL, n)
 			}
 			if got := r.Snapshot().Cached(prompt, b); (got > 0) != (b == stays) {
@@ -298,13 +321,7 @@ func TestReloadsLeakNoSeats(t *testing.T) {
 			}
 		}
 	}
-	taken := 0
-	for i := range r.Snapshot().prefill.prefix.seats.caches {
-		if r.Snapshot().prefill.prefix.seats.at(uint32(i)) != nil {
-			taken++
-		}
-	}
-	if taken != 31 {
+	if taken := r.Snapshot().prefill.prefix.Seated(); taken != 31 {
 		t.Errorf("%d seats taken by 31 backends", taken)
 	}
 }
@@ -340,7 +357,7 @@ func benchPrefix(b *testing.B, backends, blocks int, known []uint64) {
 	s := r.Snapshot()
 	for _, x := range s.Backends(Prefill)[:min(3, backends)] {
 		if len(known) > 0 {
-			s.prefill.prefix.insert(chains(known...), prefixMatch{cache: &x.cache}, 0)
+			s.prefill.prefix.Insert(chains(known...), prefix.Match{Cache: &x.cache}, 0)
 		}
 	}
 	for _, x := range s.Backends(Prefill) {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"sync/atomic"
+
+	"xpyd/router/prefix"
 )
 
 // pool is the backends of one role, or those of them that serve one model.
@@ -18,7 +20,7 @@ type pool struct {
 	cycle      uint64         // see cycleOf
 	limit      int64          // of leases on one backend; 0: none
 
-	prefix *prefixTable // who has had which prompts; nil: not remembered
+	prefix *prefix.Table // who has had which prompts; nil: not remembered
 
 	listed  atomic.Pointer[listing]          // nil: nothing is known
 	byModel atomic.Pointer[map[string]*pool] // nil: all serve the same; the map is replaced, never changed

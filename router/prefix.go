@@ -1,47 +1,13 @@
 package router
 
 import (
-	"math"
 	"slices"
-	"sync/atomic"
+
+	"xpyd/router/prefix"
 )
 
-const (
-	// defaultKVTokens is the size of an engine's KV cache where its metrics do not tell.
-	defaultKVTokens = 256_000
-	// defaultTokenBytes is how much of a request's body makes a token: English text.
-	defaultTokenBytes = 4
-	// tableBlockBytes is how much of a prompt one hash of Want.Prefix stands for.
-	tableBlockBytes = 256
-	// tickNanos is the unit in which the tables tell how long something was not used.
-	tickNanos = 1 << 30
-)
-
-// tokenBytes is the mean of bytes per token, measured; the bits of a float64, 0: not yet.
-type tokenBytes struct{ bits atomic.Uint64 }
-
-func (m *tokenBytes) load() float64 {
-	if bits := m.bits.Load(); bits != 0 {
-		return math.Float64frombits(bits)
-	}
-	return defaultTokenBytes
-}
-
-// observe counts a prompt for a 64th. Of two at once one may be lost.
-func (m *tokenBytes) observe(bytes, tokens int) {
-	if bytes <= 0 || tokens <= 0 {
-		return
-	}
-	x := min(max(float64(bytes)/float64(tokens), 1), 64) // an image has many more bytes for its tokens
-	m.bits.Store(math.Float64bits(m.load() + (x-m.load())/64))
-}
-
-// ObservePrompt feeds what an engine counted of a prompt (usage.prompt_tokens) and its
-// size as in kvparams.Request.PromptBytes into the estimates of token counts.
-func (r *Router) ObservePrompt(bytes, tokens int) { r.tokenBytes.observe(bytes, tokens) }
-
-// TokenBytes is the mean size of a prompt's token in the body of its request, in bytes.
-func (r *Router) TokenBytes() float64 { return r.tokenBytes.load() }
+// defaultKVTokens is the size of an engine's KV cache where its metrics do not tell.
+const defaultKVTokens = 256_000
 
 // remember gives p the table that its configuration asks for: old's, if that has the same
 // size.
@@ -50,8 +16,8 @@ func (p *pool) remember(rt Routing, old *pool) {
 	if _, asks := p.policy.(prefixed); memory <= 0 || !asks && !rt.EstimateCaches {
 		return
 	}
-	if p.prefix = old.prefix; p.prefix == nil || p.prefix.memory != memory {
-		p.prefix = newPrefixTable(memory)
+	if p.prefix = old.prefix; p.prefix == nil || p.prefix.Memory() != memory {
+		p.prefix = prefix.NewTable(memory)
 	}
 }
 
@@ -60,16 +26,16 @@ func (p *pool) remember(rt Routing, old *pool) {
 func (p *pool) seat(old *pool) {
 	for _, b := range old.backends {
 		if old.prefix != nil && (p.prefix != old.prefix || !slices.Contains(p.backends, b)) {
-			old.prefix.seats.leave(&b.cache)
+			old.prefix.Unseat(&b.cache)
 		}
 	}
 	if p.prefix == nil {
 		return
 	}
 	for _, b := range p.backends {
-		if b.cache.seat.Load() == 0 {
+		if !b.cache.Seated() {
 			b.resize()
-			p.prefix.seats.give(&b.cache)
+			p.prefix.Seat(&b.cache)
 		}
 	}
 }
@@ -80,10 +46,7 @@ func (b *Backend) resize() {
 	if e := b.engine.Load(); e != nil && e.KVTokens() > 0 {
 		tokens = e.KVTokens()
 	}
-	blocks := float64(tokens) * b.router.tokenBytes.load() / tableBlockBytes
-	if n := uint32(min(max(blocks, 1), maxCapacity)); n != b.cache.capacity.Load() {
-		b.cache.capacity.Store(n)
-	}
+	b.cache.Resize(float64(tokens) * b.router.tokenBytes.Load() / prefix.BlockBytes)
 }
 
 // Remembers reports whether the prefix of a Want is of use in the role's pool: where it is
@@ -94,17 +57,32 @@ func (s *Snapshot) Remembers(role Role) bool {
 	return hashes || p.prefix != nil
 }
 
+// lookup is what is known of one prompt, with room for what it would cost.
+type lookup struct {
+	prefix.Matches
+	atHolders [prefix.MaxMatches]float64 // at each of the matches, in their order
+	atAll     []float64                  // see room
+}
+
+// room is for a number for each of n backends, with anything in it.
+func (l *lookup) room(n int) []float64 {
+	if cap(l.atAll) < n {
+		l.atAll = make([]float64, n)
+	}
+	return l.atAll[:n]
+}
+
 // lookUp finds who has how much of the prompt; nil if nothing is remembered. The caller
-// gives it back to matches.
-func (r *Router) lookUp(p *pool, w *Want) *prefixMatches {
+// gives it back to lookups.
+func (r *Router) lookUp(p *pool, w *Want) *lookup {
 	if p.prefix == nil || len(w.Prefix) == 0 {
 		return nil
 	}
-	m, ok := r.matches.Get().(*prefixMatches)
+	m, ok := r.lookups.Get().(*lookup)
 	if !ok {
-		m = new(prefixMatches)
+		m = new(lookup)
 	}
-	p.prefix.match(w.Prefix, m)
+	p.prefix.Match(w.Prefix, &m.Matches)
 	return m
 }
 
@@ -120,16 +98,15 @@ func blockTokens(tokens, blocks int) float64 { return float64(tokens) / (float64
 
 // sent notes that b gets the prompt, and returns how many tokens of it were to be expected
 // in b's cache.
-func (s *Snapshot) sent(p *pool, w *Want, b *Backend, m *prefixMatches, now int64) (cached int) {
+func (s *Snapshot) sent(p *pool, w *Want, b *Backend, m *lookup, now int64) (cached int) {
 	if m == nil {
 		return 0
 	}
-	had := m.by(&b.cache)
-	cached = w.cached(had.blocks)
-	b.cache.queries.Add(int64(w.Tokens))
-	b.cache.hits.Add(int64(cached))
+	had := m.By(&b.cache)
+	cached = w.cached(had.Blocks)
+	b.cache.Count(w.Tokens, cached)
 	b.resize()
-	p.prefix.insert(w.Prefix, had, uint32(now/tickNanos))
+	p.prefix.Insert(w.Prefix, had, now)
 	return cached
 }
 
@@ -141,8 +118,8 @@ func (s *Snapshot) Cached(w Want, b *Backend) int {
 	if m == nil {
 		return 0
 	}
-	defer s.router.matches.Put(m)
-	return w.cached(m.by(&b.cache).blocks)
+	defer s.router.lookups.Put(m)
+	return w.cached(m.By(&b.cache).Blocks)
 }
 
 // CacheEstimate is what is believed of an engine's prefix cache, from the prompts that
@@ -155,8 +132,9 @@ type CacheEstimate struct {
 
 // CacheEstimate is to be compared with PrefixQueries and PrefixHits of Engine.
 func (b *Backend) CacheEstimate() CacheEstimate {
-	tokens := float64(b.cache.capacity.Load()) * tableBlockBytes / b.router.tokenBytes.load()
-	return CacheEstimate{b.cache.queries.Load(), b.cache.hits.Load(), int64(tokens)}
+	queries, hits := b.cache.Counts()
+	tokens := float64(b.cache.Capacity()) * prefix.BlockBytes / b.router.tokenBytes.Load()
+	return CacheEstimate{queries, hits, int64(tokens)}
 }
 
 // PrefixTable tells how much of the table of a role is in use, in bytes; 0 and 0: there
@@ -166,5 +144,5 @@ func (s *Snapshot) PrefixTable(role Role) (used, memory int64) {
 	if t == nil {
 		return 0, 0
 	}
-	return t.used.Load() * lineBytes, t.memory
+	return t.Used(), t.Memory()
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"xpyd/router/price"
 )
 
 // Why there is no lease.
@@ -48,13 +50,13 @@ type Router struct {
 	queues   [3]queue // by Snapshot.line
 	onEject  atomic.Pointer[func(Ejection)]
 	pairs    pairMatrix
-	prices   prices
+	prices   price.Prices
 	chooser  chooser
 	traffic  traffic
-	prompts  [2]promptSize // by Role
+	prompts  [2]price.PromptSize // by Role
 
-	tokenBytes tokenBytes
-	matches    sync.Pool // of *prefixMatches
+	tokenBytes price.TokenBytes
+	lookups    sync.Pool // of *lookup
 
 	// mu is held where a backend's state changes: checks, ejections, failed transfers,
 	// a new snapshot. No pick takes it, nor a release after a success.

@@ -2,6 +2,7 @@ package router
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -237,5 +238,12 @@ func BenchmarkAcquireRelease(b *testing.B) {
 				l.Release(OK)
 			}
 		})
+	}
+}
+
+func near(t *testing.T, what string, got, want, within float64) {
+	t.Helper()
+	if math.Abs(got-want) > within*math.Abs(want) {
+		t.Errorf("%s: %g, want %g within %g %%", what, got, want, within*100)
 	}
 }

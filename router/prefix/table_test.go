@@ -1,4 +1,4 @@
-package router
+package prefix
 
 import (
 	"fmt"
@@ -31,10 +31,10 @@ func text(seed uint64, n int) []uint64 {
 }
 
 // caches are n backends with a seat in the table, each with room for so many blocks.
-func caches(t *prefixTable, n int, capacity uint32) []*prefixCache {
-	var cs []*prefixCache
+func caches(t *Table, n int, capacity uint32) []*Cache {
+	var cs []*Cache
 	for range n {
-		c := new(prefixCache)
+		c := new(Cache)
 		c.capacity.Store(capacity)
 		t.seats.give(c)
 		cs = append(cs, c)
@@ -43,17 +43,17 @@ func caches(t *prefixTable, n int, capacity uint32) []*prefixCache {
 }
 
 // had is what the table says that c has of a prompt.
-func (t *prefixTable) had(c *prefixCache, prefix []uint64) prefixMatch {
-	var m prefixMatches
-	t.match(prefix, &m)
-	return m.by(c)
+func (t *Table) had(c *Cache, prefix []uint64) Match {
+	var m Matches
+	t.Match(prefix, &m)
+	return m.By(c)
 }
 
 // send is a request as the router makes it of the table.
-func (t *prefixTable) send(c *prefixCache, prefix []uint64) (expected int) {
+func (t *Table) send(c *Cache, prefix []uint64) (expected int) {
 	had := t.had(c, prefix)
 	t.insert(prefix, had, 1)
-	return had.blocks
+	return had.Blocks
 }
 
 func TestMarks(t *testing.T) {
@@ -95,13 +95,13 @@ func TestMatch(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			table := newPrefixTable(1 << 20)
+			table := NewTable(1 << 20)
 			backends := caches(table, 3, 1<<20)
 			for i, words := range c.sent {
 				table.send(backends[i], chains(words...))
 			}
 			for i, want := range c.want {
-				if got := table.had(backends[i], chains(c.prompt...)).blocks; got != want {
+				if got := table.had(backends[i], chains(c.prompt...)).Blocks; got != want {
 					t.Errorf("backend %d has %d blocks, want %d", i, got, want)
 				}
 			}
@@ -112,7 +112,7 @@ func TestMatch(t *testing.T) {
 // TestCacheAges: what a backend has not been asked for is lost after as many new blocks
 // as it has room for, a prompt's end first.
 func TestCacheAges(t *testing.T) {
-	table := newPrefixTable(1 << 20)
+	table := NewTable(1 << 20)
 	c := caches(table, 1, 100)[0]
 	first := chains(text(1, 40)...)
 	table.send(c, first)
@@ -130,22 +130,22 @@ func TestCacheAges(t *testing.T) {
 	}
 	for _, s := range steps {
 		table.send(c, chains(s.send...))
-		if got := table.had(c, first).blocks; got != s.want {
+		if got := table.had(c, first).Blocks; got != s.want {
 			t.Errorf("%s: %d blocks left, want %d", s.what, got, s.want)
 		}
 	}
 	table.send(c, first)
-	if got := table.had(c, first).blocks; got != 40 {
+	if got := table.had(c, first).Blocks; got != 40 {
 		t.Errorf("asked for again: %d blocks", got)
 	}
-	if got := table.send(c, chains(text(7, 150)...)); got != 0 || table.had(c, chains(text(7, 150)...)).blocks != 100 {
+	if got := table.send(c, chains(text(7, 150)...)); got != 0 || table.had(c, chains(text(7, 150)...)).Blocks != 100 {
 		t.Error("more than a cache holds is expected in it")
 	}
 }
 
 // TestUseKeepsBlocks: what is asked for now and then stays, whatever comes in between.
 func TestUseKeepsBlocks(t *testing.T) {
-	table := newPrefixTable(1 << 20)
+	table := NewTable(1 << 20)
 	c := caches(table, 1, 320)[0]
 	system := chains(text(1, 40)...)
 	table.send(c, system)
@@ -158,24 +158,24 @@ func TestUseKeepsBlocks(t *testing.T) {
 }
 
 func TestRestartForgets(t *testing.T) {
-	table := newPrefixTable(1 << 20)
+	table := NewTable(1 << 20)
 	cs := caches(table, 2, 1000)
 	prompt := chains(text(1, 40)...)
 	for _, c := range cs {
 		table.send(c, prompt)
 	}
 	for range 3 {
-		cs[0].forget()
-		if a, b := table.had(cs[0], prompt).blocks, table.had(cs[1], prompt).blocks; a != 0 || b != 40 {
+		cs[0].Clear()
+		if a, b := table.had(cs[0], prompt).Blocks, table.had(cs[1], prompt).Blocks; a != 0 || b != 40 {
 			t.Errorf("the restarted one has %d blocks, the other %d", a, b)
 		}
 		table.send(cs[0], chains(text(2, 30)...))
-		if got := table.had(cs[0], prompt).blocks; got != 0 {
+		if got := table.had(cs[0], prompt).Blocks; got != 0 {
 			t.Errorf("%d blocks have come back", got)
 		}
 	}
 	table.send(cs[0], prompt)
-	if got := table.had(cs[0], prompt).blocks; got != 40 {
+	if got := table.had(cs[0], prompt).Blocks; got != 40 {
 		t.Errorf("%d blocks after they were sent again", got)
 	}
 }
@@ -183,7 +183,7 @@ func TestRestartForgets(t *testing.T) {
 // TestSeatsAreGivenAgain: with one seat left, backends come and go, and none is taken for
 // the one that had its seat before.
 func TestSeatsAreGivenAgain(t *testing.T) {
-	table := newPrefixTable(1 << 20)
+	table := NewTable(1 << 20)
 	caches(table, seatCount-2, 1<<20)
 	prompt := chains(text(1, 10)...)
 	for i := range 10 {
@@ -192,18 +192,18 @@ func TestSeatsAreGivenAgain(t *testing.T) {
 			t.Fatalf("the %d-th backend has no seat", i)
 		}
 		for n := range uint64(2 * i) { // until its time is past that of the one before
-			if got := table.had(c, prompt).blocks; got != 0 {
+			if got := table.had(c, prompt).Blocks; got != 0 {
 				t.Fatalf("the %d-th backend has %d blocks of another one's after %d prompts", i, got, n)
 			}
 			table.send(c, chains(text(uint64(i)*100+n+2, 10)...))
 		}
 		table.send(c, prompt)
-		if got := table.had(c, prompt).blocks; got != 10 {
+		if got := table.had(c, prompt).Blocks; got != 10 {
 			t.Fatalf("the %d-th backend has %d blocks", i, got)
 		}
-		table.seats.leave(c)
+		table.seats.free(c)
 		table.send(c, prompt) // a request of before the reload
-		if got := table.had(c, prompt).blocks; got != 0 {
+		if got := table.had(c, prompt).Blocks; got != 0 {
 			t.Fatalf("the %d-th backend has left with %d blocks", i, got)
 		}
 	}
@@ -212,25 +212,25 @@ func TestSeatsAreGivenAgain(t *testing.T) {
 		t.Errorf("seats %d, %d and %d for one place", c[0].seat.Load(), c[1].seat.Load(), c[2].seat.Load())
 	}
 	table.send(c[2], prompt) // does nothing
-	if got := table.had(c[2], prompt).blocks; got != 0 {
+	if got := table.had(c[2], prompt).Blocks; got != 0 {
 		t.Errorf("a backend without a seat has %d blocks", got)
 	}
 }
 
 // TestTableIsBounded: what is asked for stays, the rest makes room.
 func TestTableIsBounded(t *testing.T) {
-	table := newPrefixTable(seatBytes + 64<<10) // 1024 lines
+	table := NewTable(seatBytes + 64<<10) // 1024 lines
 	c := caches(table, 1, 1<<20)[0]
 	hot := chains(text(1, 10)...)
-	table.insert(hot, prefixMatch{cache: c}, 0)
+	table.insert(hot, Match{Cache: c}, 0)
 	for tick := range uint32(2000) {
-		table.insert(chains(text(uint64(tick+2), 10)...), prefixMatch{cache: c}, tick)
-		table.insert(hot, prefixMatch{cache: c}, tick)
+		table.insert(chains(text(uint64(tick+2), 10)...), Match{Cache: c}, tick)
+		table.insert(hot, Match{Cache: c}, tick)
 	}
-	if got := table.had(c, hot).blocks; got != 10 {
+	if got := table.had(c, hot).Blocks; got != 10 {
 		t.Errorf("%d blocks of the prompt that is always asked for", got)
 	}
-	if got := table.had(c, chains(text(2, 10)...)).blocks; got != 0 {
+	if got := table.had(c, chains(text(2, 10)...)).Blocks; got != 0 {
 		t.Errorf("%d blocks of the oldest prompt", got)
 	}
 	if got := table.used.Load(); got != int64(len(table.lines)) {
@@ -239,17 +239,17 @@ func TestTableIsBounded(t *testing.T) {
 }
 
 func TestTableMemory(t *testing.T) {
-	if size := unsafe.Sizeof(prefixLine{}); size != lineBytes {
+	if size := unsafe.Sizeof(line{}); size != lineBytes {
 		t.Errorf("a line has %d bytes", size)
 	}
-	if size := unsafe.Sizeof(prefixTable{}); size > seatBytes {
+	if size := unsafe.Sizeof(Table{}); size > seatBytes {
 		t.Errorf("a table has %d bytes besides its lines", size)
 	}
 	const memory = 32 << 20
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	table := newPrefixTable(memory)
+	table := NewTable(memory)
 	runtime.ReadMemStats(&after)
 	if got := int64(after.TotalAlloc - before.TotalAlloc); got > memory+64<<10 || got < memory*9/10 {
 		t.Errorf("%d bytes, want %d", got, memory)
@@ -257,14 +257,14 @@ func TestTableMemory(t *testing.T) {
 	// 256 backends with 200 prompts each take none more.
 	cs := caches(table, 256, 16<<10)
 	keys := chains(text(1, 40)...)
-	var m prefixMatches
+	var m Matches
 	runtime.ReadMemStats(&before)
 	for n := range uint64(256 * 200) {
 		for i := range keys {
 			keys[i] = keys[i]*0x9e3779b97f4a7c15 + n
 		}
-		table.match(keys, &m)
-		table.insert(keys, m.by(cs[n%256]), uint32(n>>8))
+		table.Match(keys, &m)
+		table.insert(keys, m.By(cs[n%256]), uint32(n>>8))
 	}
 	runtime.ReadMemStats(&after)
 	if got := int64(after.TotalAlloc - before.TotalAlloc); got > 64<<10 {
@@ -281,7 +281,7 @@ type modelCache struct {
 
 // match is up to where the prompt is there without a gap, and where its last block is.
 // Gaps come where an end has been noted anew and what stands before it has not.
-func (c *modelCache) match(prefix []uint64) (whole, last int) {
+func (c *modelCache) Match(prefix []uint64) (whole, last int) {
 	for i, k := range prefix {
 		if at, ok := c.when[k]; ok && c.now-at+i+1 <= c.room {
 			if last = i + 1; whole == i {
@@ -310,7 +310,7 @@ func FuzzMatch(f *testing.F) {
 	f.Add([]byte{3, 0x47, 100, 3, 0x87, 120, 1, 0xc7, 100, 3, 0x49, 128}, uint8(255))
 	f.Add([]byte("7\ax7\ax0\ac"), uint8('k'))
 	f.Fuzz(func(t *testing.T, script []byte, room uint8) {
-		table := newPrefixTable(16 << 20)
+		table := NewTable(16 << 20)
 		cs := caches(table, 4, uint32(room)+1)
 		models := make([]modelCache, len(cs))
 		for i := range models {
@@ -321,8 +321,8 @@ func FuzzMatch(f *testing.F) {
 			trunk := min(n, int(script[1]>>6)*32)
 			prompt := chains(slices.Concat(text(1, trunk), text(uint64(script[1]%4)+2, n-trunk))...)
 			for i, c := range cs {
-				whole, last := models[i].match(prompt)
-				if got := table.had(c, prompt).blocks; got < whole || got > last {
+				whole, last := models[i].Match(prompt)
+				if got := table.had(c, prompt).Blocks; got < whole || got > last {
 					t.Fatalf("backend %d has %d blocks of %d, want %d to %d", i, got, len(prompt), whole, last)
 				}
 			}
@@ -335,7 +335,7 @@ func FuzzMatch(f *testing.F) {
 // TestTableUnderRace: requests, restarts and reloads at once do no more harm than to
 // forget.
 func TestTableUnderRace(t *testing.T) {
-	table := newPrefixTable(seatBytes + 64*lineBytes)
+	table := NewTable(seatBytes + 64*lineBytes)
 	cs := caches(table, 8, 1000)
 	var all sync.WaitGroup
 	for w := range uint64(4) {
@@ -349,11 +349,11 @@ func TestTableUnderRace(t *testing.T) {
 				}
 				switch rnd.IntN(50) {
 				case 0:
-					c.forget()
+					c.Clear()
 				case 1:
-					table.seats.leave(c)
+					table.seats.free(c)
 				case 2:
-					table.seats.give(new(prefixCache))
+					table.seats.give(new(Cache))
 				}
 			}
 		})
@@ -362,10 +362,10 @@ func TestTableUnderRace(t *testing.T) {
 }
 
 func BenchmarkTable(b *testing.B) {
-	table := newPrefixTable(32 << 20)
+	table := NewTable(32 << 20)
 	cs := caches(table, 512, 1<<20)
 	for i := range uint64(200_000) { // as it is after a while
-		table.insert(chains(text(1000+i, 3)...), prefixMatch{cache: cs[i%512]}, uint32(i>>8))
+		table.insert(chains(text(1000+i, 3)...), Match{Cache: cs[i%512]}, uint32(i>>8))
 	}
 	for _, n := range []int{4, 40, 400, 4000} {
 		shared := text(7, n/4)
@@ -375,9 +375,9 @@ func BenchmarkTable(b *testing.B) {
 		prompt := chains(slices.Concat(shared, text(uint64(n+17), n/4), text(9, n-2*(n/4)))...)
 		b.Run(fmt.Sprintf("match/%d", n), func(b *testing.B) {
 			b.ReportAllocs()
-			var m prefixMatches
+			var m Matches
 			for b.Loop() {
-				table.match(prompt, &m)
+				table.Match(prompt, &m)
 			}
 			if m.n < 14 {
 				b.Fatal(m.n)
@@ -389,7 +389,7 @@ func BenchmarkTable(b *testing.B) {
 				for k := range prompt { // new keys each time
 					prompt[k] = prompt[k]*0x9e3779b97f4a7c15 + uint64(i)
 				}
-				table.insert(prompt, prefixMatch{cache: cs[1]}, 5)
+				table.insert(prompt, Match{Cache: cs[1]}, 5)
 			}
 		})
 	}

@@ -1,34 +1,34 @@
-package router
+package prefix
 
 import (
 	"math/bits"
 	"sync/atomic"
 )
 
-// prefixTable remembers which backend of a pool has had which beginnings of prompts. It
+// Table remembers which backend of a pool has had which beginnings of prompts. It
 // is approximate by design: what two requests do at once may be lost, and nothing is
 // locked. Its size is fixed: who has not been asked for the longest time makes room.
-type prefixTable struct {
-	lines []prefixLine // sets of two
+type Table struct {
+	lines []line       // sets of two
 	used  atomic.Int64 // lines that hold something
 	seats seating
 
 	memory int64 // bytes of all this
 }
 
-// prefixLine, one cache line, is a beginning of a prompt and who has it.
-type prefixLine struct {
+// line, one cache line, is a beginning of a prompt and who has it.
+type line struct {
 	head    atomic.Uint64             // tag in the upper 40 bits, tick of the last use below; 0: empty
-	holders [maxHolders]atomic.Uint32 // up to the first 0
+	holders [MaxHolders]atomic.Uint32 // up to the first 0
 }
 
 const (
 	lineBytes = 64
 	tickBits  = 24
 	tickMask  = 1<<tickBits - 1
-	// maxHolders have the same beginning in memory. Where more have it, as with a system
+	// MaxHolders have the same beginning in memory. Where more have it, as with a system
 	// prompt that all requests share, those are known that had it last.
-	maxHolders = 14
+	MaxHolders = 14
 	// A holder is a seat in its upper bits, so that 0 is nobody, and a stamp below: the
 	// backend's blocks when it had the beginning last. Stamps wrap after 4 million blocks,
 	// some hundred times what an engine holds.
@@ -39,14 +39,20 @@ const (
 	taken = 1<<64 - 1
 )
 
-// newPrefixTable takes that many bytes of memory, which it fills as it is used.
-func newPrefixTable(memory int64) *prefixTable {
+// Memory is the size of the table in bytes.
+func (t *Table) Memory() int64 { return t.memory }
+
+// Used is how much of Memory holds something.
+func (t *Table) Used() int64 { return t.used.Load() * lineBytes }
+
+// NewTable takes that many bytes of memory, which it fills as it is used.
+func NewTable(memory int64) *Table {
 	sets := max(1, (memory-seatBytes)/(2*lineBytes))
-	return &prefixTable{lines: make([]prefixLine, 2*sets), memory: memory}
+	return &Table{lines: make([]line, 2*sets), memory: memory}
 }
 
 // set is the first of the two lines that a key may be in.
-func (t *prefixTable) set(key uint64) int {
+func (t *Table) set(key uint64) int {
 	at, _ := bits.Mul64(key, uint64(len(t.lines)/2))
 	return int(2 * at)
 }
@@ -56,7 +62,7 @@ func tagOf(key uint64) uint64 { return key << tickBits }
 
 // touch has the lines that the marks from one to the other are in on their way from
 // memory. One by one their writing would wait for each.
-func (t *prefixTable) touch(prefix []uint64, from, to int) {
+func (t *Table) touch(prefix []uint64, from, to int) {
 	for n := from; n < to; n++ {
 		at := t.set(prefix[markEnd(n)-1])
 		t.lines[at].head.Load()
@@ -65,7 +71,7 @@ func (t *prefixTable) touch(prefix []uint64, from, to int) {
 }
 
 // find is the key's line, nil if there is none.
-func (t *prefixTable) find(key uint64) *prefixLine {
+func (t *Table) find(key uint64) *line {
 	at, tag := t.set(key), tagOf(key)
 	for i := at; i < at+2; i++ {
 		if head := t.lines[i].head.Load(); head&^tickMask == tag && head != 0 && head != taken {
@@ -79,11 +85,11 @@ func (t *prefixTable) find(key uint64) *prefixLine {
 // has got since.
 type holderSet struct {
 	n     int
-	cache [maxHolders]*prefixCache
-	age   [maxHolders]uint32
+	cache [MaxHolders]*Cache
+	age   [MaxHolders]uint32
 }
 
-func (s *holderSet) has(c *prefixCache) bool {
+func (s *holderSet) has(c *Cache) bool {
 	for _, x := range s.cache[:s.n] {
 		if x == c {
 			return true
@@ -93,7 +99,7 @@ func (s *holderSet) has(c *prefixCache) bool {
 }
 
 // holders fills s with who has the first so many blocks, of which key is the hash.
-func (t *prefixTable) holders(key uint64, blocks int, s *holderSet) {
+func (t *Table) holders(key uint64, blocks int, s *holderSet) {
 	s.n = 0
 	l := t.find(key)
 	if l == nil {
@@ -118,7 +124,7 @@ func (t *prefixTable) holders(key uint64, blocks int, s *holderSet) {
 }
 
 // put notes that the holder has what key stands for.
-func (t *prefixTable) put(key uint64, holder, tick uint32) {
+func (t *Table) put(key uint64, holder, tick uint32) {
 	l := t.find(key)
 	if l == nil {
 		t.claim(key, holder, tick)
@@ -135,8 +141,8 @@ func (t *prefixTable) put(key uint64, holder, tick uint32) {
 }
 
 // seat puts a holder behind all others. What stands behind it may be of a former key.
-func (l *prefixLine) seat(at int, holder uint32) {
-	if at+1 < maxHolders {
+func (l *line) seat(at int, holder uint32) {
+	if at+1 < MaxHolders {
 		l.holders[at+1].Store(0)
 	}
 	l.holders[at].Store(holder)
@@ -144,7 +150,7 @@ func (l *prefixLine) seat(at int, holder uint32) {
 
 // place is where a holder goes: where it was, or nobody is, or one that has lost the
 // blocks, or one that had them before all others.
-func (t *prefixTable) place(l *prefixLine, holder uint32) int {
+func (t *Table) place(l *line, holder uint32) int {
 	oldest, place := int64(-1), 0
 	for i := range l.holders {
 		word := l.holders[i].Load()
@@ -174,7 +180,7 @@ func (t *prefixTable) place(l *prefixLine, holder uint32) int {
 const lost = stampMask + 1
 
 // claim gives the key a line: of its two the one not used for longer.
-func (t *prefixTable) claim(key uint64, holder, tick uint32) {
+func (t *Table) claim(key uint64, holder, tick uint32) {
 	at := t.set(key)
 	l, head := &t.lines[at], t.lines[at].head.Load()
 	if other := t.lines[at+1].head.Load(); head != 0 && (other == 0 || idle(other, tick) > idle(head, tick)) {

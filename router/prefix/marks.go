@@ -1,4 +1,4 @@
-package router
+package prefix
 
 import "math/bits"
 

@@ -1,4 +1,7 @@
-package router
+// Package price learns from live traffic what the parts of a completion cost: the time of a
+// token in each, what a decode engine's own prefills cost its running streams, and how many
+// tokens a prompt has. It knows no backends.
+package price
 
 import (
 	"math"
@@ -12,68 +15,73 @@ type Work uint8
 
 // The three parts that decide whether a prefill of its own pays.
 const (
-	// PrefillWork is a prefill leg, over the uncached tokens of its prompt and of those
+	// Prefill is a prefill leg, over the uncached tokens of its prompt and of those
 	// that its backend had before it.
-	PrefillWork Work = iota
-	// TransferWork is the time to D's first event with a handle, over the tokens pulled.
-	TransferWork
-	// LocalWork is the time to D's first event without one, over the uncached tokens of
+	Prefill Work = iota
+	// Transfer is the time to D's first event with a handle, over the tokens pulled.
+	Transfer
+	// Local is the time to D's first event without one, over the uncached tokens of
 	// its prompt and of those that D computes itself already.
-	LocalWork
+	Local
 	workCount
 )
 
-// prices are what a token of each work costs, of all backends of a pool together.
-type prices struct {
+// Prices are what a token of each work costs, of all backends of a pool together.
+type Prices struct {
 	lines [workCount]line
 	drag  drag
 }
 
-// Prefilled learns from a prefill leg: its own uncached tokens, and those that its
-// backend had before it when it was sent.
-func (r *Router) Prefilled(ahead, own int, took time.Duration) {
-	r.learn(PrefillWork, ahead+own, took)
-	r.traffic.prefilled(r.now(), own, r.prices.own(PrefillWork, own))
-}
-
-// Pulled learns from a decode leg with a handle: the tokens that D did not have, and
-// the time to its first event.
-func (r *Router) Pulled(tokens int, took time.Duration) { r.learn(TransferWork, tokens, took) }
-
-// Computed learns from a decode leg without a handle: its own uncached tokens, those
-// that D was computing already, and the time to the first event; below 0 where the answer
-// came whole.
-func (r *Router) Computed(d *Backend, ahead, own int, took time.Duration) {
-	r.learn(LocalWork, ahead+own, took)
-	work := float64(own) * r.prices.one(LocalWork)
-	d.localNanos.Add(int64(work * 1e9))
-	r.traffic.computed(r.now(), own, work)
-}
-
-func (r *Router) learn(w Work, tokens int, took time.Duration) {
+// Learn takes in a leg: its tokens with those ahead of it, and the time that it took; below
+// 0 where the answer came whole. now is the router's clock.
+func (p *Prices) Learn(w Work, tokens int, took time.Duration, now int64) {
 	if tokens >= 0 && took >= 0 {
-		r.prices.lines[w].add(float64(tokens), took.Seconds(), r.now())
+		p.lines[w].add(float64(tokens), took.Seconds(), now)
 	}
 }
 
-// own is what the tokens alone cost, without waits and what each request costs.
-func (p *prices) own(w Work, tokens int) float64 {
+// StreamEnded takes in a stream that had so many tokens and took so long behind its first
+// event, during which its engine spent local on prefills of its own.
+func (p *Prices) StreamEnded(tokens int, local, took time.Duration) {
+	if tokens > 0 && took > 0 {
+		p.drag.add(float64(tokens), local.Seconds(), took.Seconds())
+	}
+}
+
+// StallShare is how much of the time that a decode engine spends on a prefill of its own
+// its running streams lose, as far as is known; 1 until something is.
+func (p *Prices) StallShare() float64 { return p.drag.load() }
+
+// Known reports whether a leg has told of the work.
+func (p *Prices) Known(w Work) bool { return p.lines[w].known() }
+
+// Age is the age of what the last leg told; that of the router where none has.
+func (p *Prices) Age(w Work, now int64) time.Duration { return p.lines[w].since(now) }
+
+// Own is what the tokens alone cost, without waits and what each request costs.
+func (p *Prices) Own(w Work, tokens int) float64 {
 	return float64(tokens) * math.Float64frombits(p.lines[w].each.Load())
 }
 
-// cost is the expected time of work over so many tokens, in seconds. What was never
+// Cost is the expected time of work over so many tokens, in seconds. What was never
 // seen costs what a prefill does where it computes, and nothing where it moves blocks.
-func (p *prices) cost(w Work, tokens float64) float64 {
+func (p *Prices) Cost(w Work, tokens float64) float64 {
 	return p.line(w).at(tokens)
 }
 
-// one is what a token costs by cost, without what each request does.
-func (p *prices) one(w Work) float64 { return math.Float64frombits(p.line(w).each.Load()) }
+// PerToken is what a token costs by cost, without what each request does.
+func (p *Prices) PerToken(w Work) float64 { return math.Float64frombits(p.line(w).each.Load()) }
+
+// Pace is how many nanoseconds a token of a prefill takes; 0: not known.
+func (p *Prices) Pace() float64 { return p.Own(Prefill, 1) * 1e9 }
+
+// LocalPace is Pace of what decode computes itself.
+func (p *Prices) LocalPace() float64 { return p.PerToken(Local) * 1e9 }
 
 // line is the one to go by.
-func (p *prices) line(w Work) *line {
-	if w == LocalWork && !p.lines[w].known() {
-		return &p.lines[PrefillWork]
+func (p *Prices) line(w Work) *line {
+	if w == Local && !p.lines[w].known() {
+		return &p.lines[Prefill]
 	}
 	return &p.lines[w]
 }
@@ -191,22 +199,6 @@ func (d *drag) load() float64 {
 	return dragUnknown
 }
 
-// StallShare is how much of the time that a decode engine spends on a prefill of its own
-// its running streams lose, as far as is known; 1 until something is.
-func (r *Router) StallShare() float64 { return r.prices.drag.load() }
-
-// StreamEnded learns from a stream of d that had so many tokens and took so long behind
-// its first event, during which d's LocalTime grew by local.
-func (r *Router) StreamEnded(tokens int, local, took time.Duration) {
-	if tokens > 0 && took > 0 {
-		r.prices.drag.add(float64(tokens), local.Seconds(), took.Seconds())
-	}
-}
-
-// LocalTime is the time that a decode backend has spent on prefills of its own, as far
-// as xpyd sent them.
-func (b *Backend) LocalTime() time.Duration { return time.Duration(b.localNanos.Load()) }
-
 // Price is what work costs now, in seconds: a part for each leg and one for each token.
 type Price struct {
 	Fixed    float64 `json:"per_leg_seconds"`
@@ -218,14 +210,14 @@ type Price struct {
 // String is the label and log value.
 func (w Work) String() string { return [...]string{"prefill", "transfer", "local"}[w] }
 
-// Prices lists what is known, by Work.
-func (r *Router) Prices() map[string]Price {
+// List is what is known, by the name of the Work.
+func (p *Prices) List(now int64) map[string]Price {
 	all := map[string]Price{}
 	for w := range workCount {
-		l := &r.prices.lines[w]
+		l := &p.lines[w]
 		if l.known() {
 			all[w.String()] = Price{
-				Fixed: l.at(0), PerToken: math.Float64frombits(l.each.Load()), Age: l.since(r.now()).Seconds(),
+				Fixed: l.at(0), PerToken: math.Float64frombits(l.each.Load()), Age: l.since(now).Seconds(),
 			}
 		}
 	}

@@ -1,0 +1,91 @@
+package prefix
+
+import "sync/atomic"
+
+// Cache is what is believed of a backend's prefix cache: an engine that keeps the
+// blocks it used last. Time in it goes by blocks: an engine whose cache holds n blocks
+// has lost whatever it had last used more than n new blocks ago.
+type Cache struct {
+	Owner any // whose cache it is; nothing here looks at it
+
+	seat     atomic.Uint32 // in the table; 0: none
+	blocks   atomic.Uint64 // new blocks put on it, its time
+	since    atomic.Uint64 // of blocks: what was before is gone, the engine has restarted
+	capacity atomic.Uint32 // in blocks of the table
+
+	queries, hits atomic.Int64 // tokens of the prompts sent there, and of these what was expected in the cache
+}
+
+// maxCapacity is what stamps can tell apart: 134 million tokens.
+const maxCapacity = stampMask / 2
+
+// has reports whether the backend still has the first so many blocks of a prompt that it
+// was last asked for at stamp, and how many it has got since. An engine frees the blocks
+// of a prompt from its end, so that the end is lost first.
+func (c *Cache) has(stamp uint32, blocks int) (age uint32, ok bool) {
+	now := c.blocks.Load()
+	age = (uint32(now) - stamp) & stampMask
+	return age, uint64(age) <= now-c.since.Load() && uint64(age)+uint64(blocks) <= uint64(c.capacity.Load())
+}
+
+// Clear notes that the engine has started anew and has nothing.
+func (c *Cache) Clear() { c.since.Store(c.blocks.Add(1)) }
+
+// Seated reports whether the cache has a seat in a table.
+func (c *Cache) Seated() bool { return c.seat.Load() != 0 }
+
+// Resize brings the capacity up to date.
+func (c *Cache) Resize(blocks float64) {
+	if n := uint32(min(max(blocks, 1), maxCapacity)); n != c.capacity.Load() {
+		c.capacity.Store(n)
+	}
+}
+
+// Capacity is the size of the cache in blocks.
+func (c *Cache) Capacity() uint32 { return c.capacity.Load() }
+
+// Count counts a prompt that was sent there, and what of it was expected in the cache.
+func (c *Cache) Count(tokens, cached int) {
+	c.queries.Add(int64(tokens))
+	c.hits.Add(int64(cached))
+}
+
+// Counts returns the sums of what Count was told.
+func (c *Cache) Counts() (tokens, cached int64) { return c.queries.Load(), c.hits.Load() }
+
+// Insert notes that the backend gets the prompt at the given time of the router's clock.
+// had says what it had of it.
+func (t *Table) Insert(prefix []uint64, had Match, now int64) {
+	t.insert(prefix, had, uint32(now/tickNanos))
+}
+
+func (t *Table) insert(prefix []uint64, had Match, tick uint32) {
+	c := had.Cache
+	seat := c.seat.Load()
+	if seat == 0 {
+		return
+	}
+	marks, from := markCount(len(prefix)), 0
+	if marks == 0 {
+		return
+	}
+	if had.Blocks > 0 && had.age < c.capacity.Load()/restamp {
+		from = markCount(had.Blocks)
+	}
+	now := c.blocks.Add(uint64(markEnd(marks-1) - had.Blocks))
+	holder := seat<<stampBits | uint32(now)&stampMask
+	for ; from < marks; from += touched {
+		upTo := min(marks, from+touched)
+		t.touch(prefix, from, upTo)
+		for n := from; n < upTo; n++ {
+			t.put(prefix[markEnd(n)-1], holder, tick&tickMask)
+		}
+	}
+}
+
+// touched is how many marks are fetched from memory at once.
+const touched = 32
+
+// restamp is the part of its capacity in which what a backend had need not be noted
+// again: the next turn of a chat writes its own blocks only.
+const restamp = 32
