@@ -169,7 +169,7 @@ func (c *completion) blame(d *router.Backend) router.Outcome {
 	if !c.handoff.live() {
 		return router.Engine
 	}
-	c.snap.PairFailed(c.handoff.from, d)
+	c.snap.Pairs().Failed(router.Pair{Prefill: c.handoff.from, Decode: d})
 	c.d.failed = d
 	c.abandon(d)
 	return router.KVLoad
@@ -336,7 +336,7 @@ func (c *completion) commit() {
 	c.endRetry()
 	c.firstToken()
 	if c.handoff.live() {
-		c.snap.PairWorked(c.handoff.from, c.d.lease.Backend)
+		c.snap.Pairs().Worked(router.Pair{Prefill: c.handoff.from, Decode: c.d.lease.Backend})
 		c.handoff.end(endBurnt)
 		c.s.metrics.Handoff(c.times.handed.Sub(c.times.prefilled))
 	}

@@ -225,7 +225,7 @@ func loopback(host []byte) bool {
 
 // engineSeen notices that an engine was started anew: its handles carry another id.
 // What was known against its predecessor is forgotten.
-func (s *Server) engineSeen(snap *router.Snapshot, b *router.Backend, id []byte) {
+func (s *Server) engineSeen(b *router.Backend, id []byte) {
 	e := s.engines.get(b)
 	if e == nil {
 		return
@@ -238,7 +238,7 @@ func (s *Server) engineSeen(snap *router.Snapshot, b *router.Backend, id []byte)
 	fresh := string(id)
 	if e.id.CompareAndSwap(old, &fresh) && old != nil {
 		s.log.Info().Str("prefill", b.URL).Msg("prefill engine has restarted")
-		snap.Forget(b)
+		b.Reset()
 		s.warm.cold(b, true)
 	}
 }

@@ -293,7 +293,7 @@ func (c *completion) prefillAnswered(b *router.Backend) legResult {
 		return c.prefillBad(b, err.Error())
 	}
 	c.p.ans = ans
-	c.s.engineSeen(c.snap, b, ans.Handle.EngineID)
+	c.s.engineSeen(b, ans.Handle.EngineID)
 	if ans.Handle.None() {
 		e := newError(fasthttp.StatusBadGateway, codeInvalidHandoff, "", "prefill backend gave no kv_transfer_params; is it started with --kv-transfer-config?")
 		return legResult{err: e, outcome: router.Engine, next: true, sent: true, degrade: reasonNoHandle}

@@ -71,7 +71,7 @@ func TestEachProbeIsBegun(t *testing.T) {
 	}
 	for i := range pairs {
 		for range 3 {
-			snap.PairFailed(ps[i], ds[i])
+			snap.Pairs().Failed(router.Pair{Prefill: ps[i], Decode: ds[i]})
 		}
 	}
 	ahead.Store(int64(59 * time.Second))

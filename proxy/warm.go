@@ -73,7 +73,7 @@ func (w *warmer) close() {
 // its pairs are warm, where they can.
 func (w *warmer) cold(b *router.Backend, avoid bool) {
 	if w.enabled() {
-		w.s.router.Snapshot().Chill(b, avoid)
+		w.s.router.Pairs().Chill(b, avoid)
 	}
 }
 
@@ -94,7 +94,7 @@ func (w *warmer) run() {
 // round starts what is due. Probes are few and wait for their turn, as each is due only
 // once; cold pairs are begun for warmRound, and stay due.
 func (w *warmer) round(snap *router.Snapshot) {
-	probes, cold := snap.WarmUps()
+	probes, cold := snap.Pairs().WarmUps(snap)
 	for _, x := range probes {
 		if w.claim(x) {
 			w.wg.Go(func() {
@@ -185,14 +185,14 @@ func (w *warmer) settle(snap *router.Snapshot, x router.Pair, err error) {
 	m.next = time.Now().Add(time.Duration(m.failed) * warmPause)
 	switch {
 	case err == nil:
-		snap.PairWorked(x.Prefill, x.Decode)
+		snap.Pairs().Worked(x)
 	case inVain(err):
-		snap.Unprobed(x)
+		snap.Pairs().Unprobed(x)
 	case m.failed < warmAttempts:
 		return
 	}
 	delete(w.busy, x)
-	snap.Warm(x)
+	snap.Pairs().Warm(x)
 }
 
 // inVain: no request of the proxy's own will ever tell of the pair.
@@ -311,7 +311,7 @@ func (u *warmUp) prefill(ctx context.Context) error {
 		u.s.metrics.Orphan(orphanUnusable)
 		return errors.New("answer without a usable handle")
 	}
-	u.s.engineSeen(u.snap, u.pair.Prefill, ans.Handle.EngineID)
+	u.s.engineSeen(u.pair.Prefill, ans.Handle.EngineID)
 	if ans.Handle.None() {
 		return errors.New("answer without a handle")
 	}
@@ -342,7 +342,7 @@ func (u *warmUp) decode(ctx context.Context) error {
 	if upstream.IsDial(err) {
 		h.unsent()
 	} else if news(err) {
-		u.snap.PairFailed(u.pair.Prefill, u.pair.Decode)
+		u.snap.Pairs().Failed(u.pair)
 	}
 	u.s.releases.start(abandoned{
 		h: h, legID: u.legID, api: kvparams.Completions, fields: u.fields, req: &u.req, snap: u.snap, avoid: u.pair.Decode,

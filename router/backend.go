@@ -131,3 +131,21 @@ func (b *Backend) Version() string {
 
 // SetVersion records the engine's /version.
 func (b *Backend) SetVersion(v string) { b.version.Store(&v) }
+
+// Reset drops what is known against b, whose engine has started anew (another engine
+// id): failures, ejection, bans. Its slow start begins; the active checks go on.
+func (b *Backend) Reset() {
+	r := b.router
+	r.mu.Lock()
+	now := r.now()
+	b.failures.Store(0)
+	b.ejections.Store(0)
+	b.refusedUntil.Store(0) // ramp marks it
+	b.ejectedUntil.Store(0)
+	b.ramp(now)
+	b.cache.Clear()
+	r.pairs.drop(func(x Pair) bool { return x.has(b) })
+	r.pairs.warmAll(b, r.Snapshot().Backends(1-b.Role))
+	r.mu.Unlock()
+	r.serve(b.Role)
+}

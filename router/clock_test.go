@@ -52,7 +52,7 @@ func timers() []timer {
 		}},
 		{"ban of a pair", banFor, func(t *testing.T, s *Snapshot, p, d *Backend) func() bool {
 			for range kvFailures {
-				s.PairFailed(p, d)
+				s.Pairs().Failed(Pair{p, d})
 			}
 			return func() bool {
 				q := s.query(&Want{Role: Decode, Peer: p}, s.decode)
@@ -61,15 +61,15 @@ func timers() []timer {
 		}},
 		{"failed transfers", kvWindow, func(t *testing.T, s *Snapshot, p, d *Backend) func() bool {
 			for range kvFailures - 1 {
-				s.PairFailed(p, d)
+				s.Pairs().Failed(Pair{p, d})
 			}
 			return func() bool { // one more does not make three
-				s.PairFailed(p, d)
-				return s.router.pairs.banOf(pair{p, d}) == nil
+				s.Pairs().Failed(Pair{p, d})
+				return s.router.pairs.banOf(Pair{p, d}) == nil
 			}
 		}},
 		{"cold pair", coldFor, func(t *testing.T, s *Snapshot, p, d *Backend) func() bool {
-			s.Chill(d, true)
+			s.Pairs().Chill(d, true)
 			return func() bool {
 				q := s.query(&Want{Role: Decode, Peer: p}, s.decode)
 				return !q.pairs.isCold(d, q.now)

@@ -11,16 +11,13 @@ import (
 // Short: where a whole rack came back, the first warm pair must not carry it alone.
 const coldFor = 10 * time.Second
 
-// Pair is a prefill and a decode backend whose engines can hand blocks over.
-type Pair struct{ Prefill, Decode *Backend }
-
 // warmPartners is with how many of a larger pool an engine that comes up is warmed: 256
 // on each side would be 65,536 warm-ups. No pair is passed over there.
 const warmPartners = 16
 
 // chill makes the pairs of b with its partners cold: their next transfer is their
 // first. They are passed over for a while unless all begin together. Called under mu.
-func (m *pairMatrix) chill(b *Backend, partners []*Backend, until int64) {
+func (m *Pairs) chill(b *Backend, partners []*Backend, until int64) {
 	cold := maps.Clone(b.coldWith())
 	if cold == nil {
 		cold = map[*Backend]int64{}
@@ -37,7 +34,7 @@ func (m *pairMatrix) chill(b *Backend, partners []*Backend, until int64) {
 
 // some are warmPartners of the partners, those first that are not down, and others each
 // time, so that each is a partner of some. Called under mu.
-func (m *pairMatrix) some(partners []*Backend) []*Backend {
+func (m *Pairs) some(partners []*Backend) []*Backend {
 	var chosen, down []*Backend
 	for i := range partners {
 		o := partners[(m.chilled+i)%len(partners)]
@@ -51,13 +48,6 @@ func (m *pairMatrix) some(partners []*Backend) []*Backend {
 	return append(chosen, down[:min(len(down), warmPartners-len(chosen))]...)
 }
 
-func pairOf(b, partner *Backend) pair {
-	if b.Role == Prefill {
-		return pair{b, partner}
-	}
-	return pair{partner, b}
-}
-
 // coldWith maps the partners with whom b has been cold since it came up to the end of
 // the time in which the pair is passed over. Read only.
 func (b *Backend) coldWith() map[*Backend]int64 {
@@ -68,7 +58,7 @@ func (b *Backend) coldWith() map[*Backend]int64 {
 }
 
 // setCold replaces what b is cold with. Called under mu.
-func (m *pairMatrix) setCold(b *Backend, cold map[*Backend]int64) {
+func (m *Pairs) setCold(b *Backend, cold map[*Backend]int64) {
 	before := b.cold.Load() != nil
 	if len(cold) == 0 {
 		b.cold.Store(nil)
@@ -85,19 +75,19 @@ func (m *pairMatrix) setCold(b *Backend, cold map[*Backend]int64) {
 
 // isCold reports whether the pair has carried nothing since one of the two came up, and
 // until when it is passed over for that. Either may know of it.
-func (x pair) isCold() (until int64, cold bool) {
-	byP, p := x.p.coldWith()[x.d]
-	byD, d := x.d.coldWith()[x.p]
+func (x Pair) isCold() (until int64, cold bool) {
+	byP, p := x.Prefill.coldWith()[x.Decode]
+	byD, d := x.Decode.coldWith()[x.Prefill]
 	return max(byP, byD), p || d
 }
 
 // warm ends the coldness of the pair. Called under mu.
-func (m *pairMatrix) warm(x pair) {
-	m.dropCold(x.p, x.d)
-	m.dropCold(x.d, x.p)
+func (m *Pairs) warm(x Pair) {
+	m.dropCold(x.Prefill, x.Decode)
+	m.dropCold(x.Decode, x.Prefill)
 }
 
-func (m *pairMatrix) dropCold(b, partner *Backend) {
+func (m *Pairs) dropCold(b, partner *Backend) {
 	if _, ok := b.coldWith()[partner]; ok {
 		cold := maps.Clone(b.coldWith())
 		delete(cold, partner)
@@ -106,7 +96,7 @@ func (m *pairMatrix) dropCold(b, partner *Backend) {
 }
 
 // warmAll ends the coldness of all pairs of b. Called under mu.
-func (m *pairMatrix) warmAll(b *Backend, partners []*Backend) {
+func (m *Pairs) warmAll(b *Backend, partners []*Backend) {
 	m.setCold(b, nil)
 	for _, o := range partners {
 		m.dropCold(o, b)
@@ -114,12 +104,12 @@ func (m *pairMatrix) warmAll(b *Backend, partners []*Backend) {
 }
 
 // known reports whether anything is known of any pair.
-func (m *pairMatrix) known() bool { return m.bans.Load() != nil || m.colds.Load() > 0 }
+func (m *Pairs) known() bool { return m.bans.Load() != nil || m.colds.Load() > 0 }
 
 // Chill makes all pairs of b cold, as its engine has just come up: see WarmUps. avoid
 // has them passed over for a while where others can be had.
-func (s *Snapshot) Chill(b *Backend, avoid bool) {
-	r := s.router
+func (m *Pairs) Chill(b *Backend, avoid bool) {
+	r := m.router
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	until := int64(0)
@@ -127,31 +117,21 @@ func (s *Snapshot) Chill(b *Backend, avoid bool) {
 		until = r.now() + int64(coldFor)
 	}
 	if now := r.Snapshot(); slices.Contains(now.Backends(b.Role), b) { // else nobody would warm it, or forget it
-		r.pairs.chill(b, now.partners(b), until)
+		m.chill(b, now.partners(b), until)
 	}
 }
 
 // Warm ends the coldness of a pair, whatever became of its warm-up: requests tell from
 // now on.
-func (s *Snapshot) Warm(x Pair) {
-	r := s.router
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.pairs.warm(pair{x.Prefill, x.Decode})
-}
-
-// Unprobed says that the probe of a banned pair could not be made: its ban ends now, and
-// the next request is the probe.
-func (s *Snapshot) Unprobed(x Pair) {
-	if bn := s.router.pairs.banOf(pair{x.Prefill, x.Decode}); bn != nil {
-		bn.ask.Store(true)
-		bn.until.Store(s.router.now())
-	}
+func (m *Pairs) Warm(x Pair) {
+	m.router.mu.Lock()
+	defer m.router.mu.Unlock()
+	m.warm(x)
 }
 
 // Partners tells with whom b has a ban, and for how long yet, and with whom it is cold.
 func (s *Snapshot) Partners(b *Backend) (banned map[*Backend]time.Duration, cold []*Backend) {
-	m := &s.router.pairs
+	m := s.pairs
 	if !m.known() {
 		return nil, nil
 	}
@@ -175,11 +155,10 @@ func (s *Snapshot) Partners(b *Backend) (banned map[*Backend]time.Duration, cold
 // no request has to be the probe.
 const probeAhead = 2 * time.Second
 
-// WarmUps lists the pairs that are due for a request of nobody's. Both sides are Up.
+// WarmUps lists the pairs of s that are due for a request of nobody's. Both sides are Up.
 // probes are those whose ban ends, each listed once: one that stays banned is due again
 // when its new ban ends. cold pairs stay due until Warm, or until one works.
-func (s *Snapshot) WarmUps() (probes, cold []Pair) {
-	m := &s.router.pairs
+func (m *Pairs) WarmUps(s *Snapshot) (probes, cold []Pair) {
 	if !m.known() {
 		return nil, nil
 	}
@@ -189,20 +168,19 @@ func (s *Snapshot) WarmUps() (probes, cold []Pair) {
 			here[b] = b.State() == Up
 		}
 	}
-	now := s.router.now()
+	now := m.router.now()
 	if bans := m.bans.Load(); bans != nil {
 		for x, bn := range *bans {
 			until := bn.until.Load()
-			if !bn.ask.Load() && until <= now+int64(probeAhead) && here[x.p] && here[x.d] && bn.until.CompareAndSwap(until, now+int64(banFor)) {
-				probes = append(probes, Pair{x.p, x.d})
+			if !bn.ask.Load() && until <= now+int64(probeAhead) && here[x.Prefill] && here[x.Decode] && bn.until.CompareAndSwap(until, now+int64(banFor)) {
+				probes = append(probes, x)
 			}
 		}
 	}
 	for b := range here {
 		for o := range b.coldWith() {
 			if here[b] && here[o] {
-				x := pairOf(b, o)
-				cold = append(cold, Pair{x.p, x.d})
+				cold = append(cold, pairOf(b, o))
 			}
 		}
 	}

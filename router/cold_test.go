@@ -16,7 +16,7 @@ func pairNames(pairs []Pair) string {
 }
 
 func allDue(s *Snapshot) []Pair {
-	probes, cold := s.WarmUps()
+	probes, cold := s.Pairs().WarmUps(s)
 	return append(probes, cold...)
 }
 
@@ -35,7 +35,7 @@ func TestColdPairsArePassedOver(t *testing.T) {
 	s := r.Snapshot()
 	allUp(s)
 	p, d := s.Backends(Prefill), s.Backends(Decode)
-	s.Chill(p[0], true)
+	s.Pairs().Chill(p[0], true)
 	if got := dueNames(s); got != "p1d1 p1d2" {
 		t.Fatalf("due: %q", got)
 	}
@@ -56,15 +56,15 @@ func TestColdPairsArePassedOver(t *testing.T) {
 			t.Fatalf("the only prefill left: %s", got)
 		}
 	}
-	s.PairWorked(p[0], d[0])
+	s.Pairs().Worked(Pair{p[0], d[0]})
 	if got := dueNames(s); got != "p1d2" {
 		t.Fatalf("due after p1d1 has worked: %q", got)
 	}
-	s.Warm(Pair{p[0], d[1]})
+	s.Pairs().Warm(Pair{p[0], d[1]})
 	if got := dueNames(s); got != "" {
 		t.Fatalf("due after all are warm: %q", got)
 	}
-	s.Chill(p[0], true)
+	s.Pairs().Chill(p[0], true)
 	clock.advance(coldFor)
 	seen := map[string]bool{}
 	for range 4 {
@@ -80,7 +80,7 @@ func TestAllColdIsAsNoneCold(t *testing.T) {
 	s := r.Snapshot()
 	allUp(s)
 	for _, b := range s.Backends(Prefill) {
-		s.Chill(b, true)
+		s.Pairs().Chill(b, true)
 	}
 	seen := map[string]int{}
 	for range 8 {
@@ -99,7 +99,7 @@ func TestAllColdIsAsNoneCold(t *testing.T) {
 func TestDownPairsAreNotWarmed(t *testing.T) {
 	r, _ := newRouterOf(t, 1, 2, nil)
 	s := r.Snapshot()
-	s.Chill(s.Backends(Prefill)[0], false)
+	s.Pairs().Chill(s.Backends(Prefill)[0], false)
 	if got := dueNames(s); got != "" {
 		t.Fatalf("due before any check: %q", got)
 	}
@@ -133,7 +133,7 @@ func TestBannedPairIsDueBeforeItsBanEnds(t *testing.T) {
 		}
 		l.Release(OK)
 	}
-	s.PairWorked(s.Backends(Prefill)[0], s.Backends(Decode)[0])
+	s.Pairs().Worked(Pair{s.Backends(Prefill)[0], s.Backends(Decode)[0]})
 	if got := verdict(r); got != "" {
 		t.Errorf("still banned after a probe that worked: %s", got)
 	}
@@ -144,9 +144,9 @@ func TestWarmPairPaysNothingForColdOnes(t *testing.T) {
 	r, _ := newRouterOf(t, 2, 1, nil)
 	s := r.Snapshot()
 	p, d := s.Backends(Prefill), s.Backends(Decode)
-	s.Chill(d[0], false)
-	s.PairWorked(p[0], d[0])
-	if n := testing.AllocsPerRun(100, func() { s.PairWorked(p[0], d[0]) }); n != 0 {
+	s.Pairs().Chill(d[0], false)
+	s.Pairs().Worked(Pair{p[0], d[0]})
+	if n := testing.AllocsPerRun(100, func() { s.Pairs().Worked(Pair{p[0], d[0]}) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -156,8 +156,8 @@ func TestFirstCheckLeavesAJoinedBackendPassedOver(t *testing.T) {
 	s := r.Snapshot()
 	allUp(s)
 	p, d := s.Backends(Prefill), s.Backends(Decode)
-	s.Chill(p[0], true)  // as it joins
-	s.Chill(p[0], false) // as its first check passes
+	s.Pairs().Chill(p[0], true)  // as it joins
+	s.Pairs().Chill(p[0], false) // as its first check passes
 	for range 8 {
 		var l Lease
 		if err := s.AcquireFor(Want{Role: Prefill, Peer: d[0]}, &l); err != nil || l.Backend == p[0] {
@@ -176,8 +176,8 @@ func TestPairThatCannotBeProbedIsProbedByARequest(t *testing.T) {
 	for range 3 * 60 * 2 { // three minutes of looks
 		clock.advance(500 * time.Millisecond)
 		for _, x := range allDue(s) {
-			s.Unprobed(x)
-			s.Warm(x)
+			s.Pairs().Unprobed(x)
+			s.Pairs().Warm(x)
 		}
 		var l Lease
 		if err := s.AcquireFor(Want{Role: Prefill, Peer: d}, &l); err != nil {
@@ -197,9 +197,9 @@ func TestBackendThatLeftIsNotKnownAgain(t *testing.T) {
 	s := r.Snapshot()
 	left, d := s.Backends(Prefill)[1], s.Backends(Decode)[0]
 	reload(t, r, 1, 1)
-	r.Snapshot().Chill(left, true)
+	r.Pairs().Chill(left, true)
 	for range kvFailures {
-		s.PairFailed(left, d) // by requests that it still serves
+		s.Pairs().Failed(Pair{left, d}) // by requests that it still serves
 	}
 	if r.pairs.known() {
 		t.Error("something is kept of a backend that has left, and nobody will forget it")
@@ -213,10 +213,10 @@ func TestLargePoolsAreWarmedInPart(t *testing.T) {
 	with := map[*Backend]int{}
 	for _, role := range []Role{Prefill, Decode} {
 		for _, b := range s.Backends(role) {
-			s.Chill(b, true)
+			s.Pairs().Chill(b, true)
 		}
 	}
-	_, due := s.WarmUps()
+	_, due := s.Pairs().WarmUps(s)
 	for _, x := range due {
 		with[x.Prefill]++
 		with[x.Decode]++
@@ -233,7 +233,7 @@ func TestLargePoolsAreWarmedInPart(t *testing.T) {
 		t.Error("picks look for cold pairs in a pool of which none is passed over")
 	}
 	for _, x := range due {
-		s.Warm(x)
+		s.Pairs().Warm(x)
 	}
 	if r.pairs.known() {
 		t.Errorf("%d backends are cold yet", r.pairs.colds.Load())
@@ -250,7 +250,7 @@ func TestLargePoolsAreWarmedWithWhatIsUp(t *testing.T) {
 		}
 	}
 	for _, p := range s.Backends(Prefill)[:5] {
-		s.Chill(p, true)
+		s.Pairs().Chill(p, true)
 	}
 	if due := allDue(s); len(due) != 5*warmPartners {
 		t.Errorf("%d pairs due of 5 engines that came up beside 20 that are up", len(due))

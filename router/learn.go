@@ -6,6 +6,16 @@ import (
 	"xpyd/router/price"
 )
 
+// learned is what live traffic has taught. It outlives snapshots, which hold none of it.
+type learned struct {
+	pairs      Pairs
+	prices     price.Prices
+	prompts    [2]price.PromptSize // by Role
+	tokenBytes price.TokenBytes
+	chooser    chooser
+	traffic    traffic
+}
+
 // Prefilled learns from a prefill leg: its own uncached tokens, and those that its
 // backend had before it when it was sent.
 func (r *Router) Prefilled(ahead, own int, took time.Duration) {

@@ -16,7 +16,7 @@ const (
 	Engine                     // the engine reported an error of its own
 	Timeout                    // no answer in time
 	Auth                       // 401 or 403 with a key of ours: ejects at once
-	KVLoad                     // D could not load P's blocks: the pair's fault, see PairFailed
+	KVLoad                     // D could not load P's blocks: the pair's fault, see Pairs.Failed
 )
 
 var outcomeNames = [...]string{"ok", "client_gone", "client_fault", "refused", "gateway", "engine", "timeout", "auth", "kv_load"}

@@ -151,7 +151,7 @@ func TestStrangersAreNotWarmedUp(t *testing.T) {
 	serves(s, Decode, "a,lora", "b", "")
 	for _, role := range []Role{Prefill, Decode} {
 		for _, b := range s.Backends(role) {
-			s.Chill(b, true)
+			s.Pairs().Chill(b, true)
 		}
 	}
 	var got []string

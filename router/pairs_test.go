@@ -22,11 +22,11 @@ func script(t *testing.T, r *Router, clock *handClock, steps string) {
 			clock.advance(wait)
 			continue
 		}
-		report := s.PairFailed
+		report := s.Pairs().Failed
 		if strings.HasSuffix(step, "+") {
-			report = s.PairWorked
+			report = s.Pairs().Worked
 		}
-		report(s.Backends(Prefill)[p-1], s.Backends(Decode)[d-1])
+		report(Pair{s.Backends(Prefill)[p-1], s.Backends(Decode)[d-1]})
 	}
 }
 
@@ -43,7 +43,7 @@ func verdict(r *Router) string {
 	}
 	for _, p := range s.Backends(Prefill) {
 		for _, d := range s.Backends(Decode) {
-			if bn := r.pairs.banOf(pair{p, d}); bn != nil && bn.until.Load() > r.now() {
+			if bn := r.pairs.banOf(Pair{p, d}); bn != nil && bn.until.Load() > r.now() {
 				list = append(list, name(p)+name(d))
 			}
 		}
@@ -193,7 +193,7 @@ func TestProbeOfABannedPair(t *testing.T) {
 	if n := probes(); n != 1 {
 		t.Fatalf("%d requests probe after the first never told, want one", n)
 	}
-	s.PairFailed(p[0], d)
+	s.Pairs().Failed(Pair{p[0], d})
 	clock.advance(banFor - 1)
 	if n := probes(); n != 0 {
 		t.Fatalf("%d requests after the probe failed", n)
@@ -202,7 +202,7 @@ func TestProbeOfABannedPair(t *testing.T) {
 	if n := probes(); n != 1 {
 		t.Fatalf("%d requests probe again, want one", n)
 	}
-	s.PairWorked(p[0], d)
+	s.Pairs().Worked(Pair{p[0], d})
 	if n := probes(); n != 3 {
 		t.Fatalf("%d of 6 after the probe worked, want half", n)
 	}
@@ -240,12 +240,12 @@ func TestForget(t *testing.T) {
 	end(t, s, p[1], Gateway, 3)
 	end(t, s, d[0], Gateway, 4)
 	end(t, s, p[1], Refused, 1)
-	s.Forget(p[0])
-	s.Forget(p[1])
+	p[0].Reset()
+	p[1].Reset()
 	if got := picks(s, Prefill, 30); !strings.Contains(got, "p2") {
 		t.Errorf("picked %s: p2 is passed over for a connection that its last engine refused", got)
 	}
-	s.Forget(d[1])
+	d[1].Reset()
 	if got := verdict(r); got != "" {
 		t.Errorf("against %q after both engines restarted", got)
 	}
@@ -269,7 +269,7 @@ func TestFailuresOfAPairAreBounded(t *testing.T) {
 	r, _ := newRouterOf(t, 1, 1, nil)
 	s := r.Snapshot()
 	for range 1000 {
-		s.PairFailed(s.Backends(Prefill)[0], s.Backends(Decode)[0])
+		s.Pairs().Failed(Pair{s.Backends(Prefill)[0], s.Backends(Decode)[0]})
 	}
 	if n := len(r.pairs.failures); n > kvFailures {
 		t.Errorf("%d failures kept of one pair", n)

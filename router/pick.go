@@ -57,7 +57,7 @@ func (s *Snapshot) query(w *Want, p *pool) query {
 		skip: w.Skip, tokens: int64(w.Tokens), key: w.Key, prefix: w.Prefix, conversation: w.Conversation, turns: p.turns, cycle: p.cycle,
 		now: s.router.now(), limit: p.limit, slowStart: s.health.SlowStart,
 	}
-	if m := &s.router.pairs; !w.Alone && m.known() {
+	if m := s.pairs; !w.Alone && m.known() {
 		q.pairs = pairQuery{cold: m.avoid.Load() > q.now, peer: w.Peer, partners: s.poolFor(1-w.Role, w).backends}
 		if bans := m.bans.Load(); bans != nil {
 			q.pairs.bans = *bans

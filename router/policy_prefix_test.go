@@ -198,7 +198,7 @@ func TestPrefixHolderThatIsUnfit(t *testing.T) {
 				}
 				w.Model = []byte("a")
 			case "restarted":
-				s.Forget(b)
+				b.Reset()
 			case "restarted by its metrics":
 				e := UnknownEngine()
 				for _, e.Started = range []float64{1, 2} {

@@ -118,7 +118,7 @@ func (q *queue) serve(s *Snapshot) {
 
 // choosy: another request might be served where this one cannot be.
 func (wt *waiter) choosy(s *Snapshot) bool {
-	return len(wt.want.Skip) > 0 || !wt.want.Alone && s.router.pairs.bans.Load() != nil || s.Mixed(wt.want.Role)
+	return len(wt.want.Skip) > 0 || !wt.want.Alone && s.pairs.bans.Load() != nil || s.Mixed(wt.want.Role)
 }
 
 // serve gives the slots that are free in a pool to whoever waits: last to those without the

@@ -53,9 +53,9 @@ func (s *storm) request(rnd *rand.Rand, d, p *Lease) {
 	if snap.AcquireFor(w, p) == nil {
 		p.OnDown(watch)
 		if rnd.IntN(3) == 0 {
-			snap.PairFailed(p.Backend, d.Backend)
+			snap.Pairs().Failed(Pair{p.Backend, d.Backend})
 		} else {
-			snap.PairWorked(p.Backend, d.Backend)
+			snap.Pairs().Worked(Pair{p.Backend, d.Backend})
 		}
 		p.Release(outcomes[rnd.IntN(len(outcomes))])
 	}
@@ -81,7 +81,7 @@ func (s *storm) operate(rnd *rand.Rand) {
 	case 0:
 		s.reload(2+rnd.IntN(5), 2+rnd.IntN(5))
 	case 1:
-		snap.Forget(b)
+		b.Reset()
 	case 2:
 		s.r.Eject(b, EjectStall)
 	case 4:

@@ -51,7 +51,7 @@ func TestSlowStart(t *testing.T) {
 		}},
 		{"another engine", func(t *testing.T, r *Router, clock *handClock, b *Backend) {
 			r.Eject(b, EjectFailures)
-			r.Snapshot().Forget(b)
+			b.Reset()
 		}},
 	} {
 		t.Run(began.name, func(t *testing.T) {

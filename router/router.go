@@ -8,8 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"xpyd/router/price"
 )
 
 // Why there is no lease.
@@ -30,6 +28,7 @@ type Clock func() time.Time
 // started with. Backends that two snapshots share are the same objects.
 type Snapshot struct {
 	router   *Router
+	pairs    *Pairs // of router
 	health   Health
 	routing  Routing
 	queue    Line
@@ -49,14 +48,8 @@ type Router struct {
 	retries  retries
 	queues   [3]queue // by Snapshot.line
 	onEject  atomic.Pointer[func(Ejection)]
-	pairs    pairMatrix
-	prices   price.Prices
-	chooser  chooser
-	traffic  traffic
-	prompts  [2]price.PromptSize // by Role
-
-	tokenBytes price.TokenBytes
-	lookups    sync.Pool // of *lookup
+	lookups  sync.Pool // of *lookup
+	learned
 
 	// mu is held where a backend's state changes: checks, ejections, failed transfers,
 	// a new snapshot. No pick takes it, nor a release after a success.
@@ -69,6 +62,7 @@ type Router struct {
 func New(cfg Config, maxShare float64, clock Clock) (*Router, error) {
 	r := &Router{clock: clock, epoch: clock()}
 	r.retries.allowed = retryBurst
+	r.pairs.router = r
 	s, err := r.build(cfg, maxShare, &Snapshot{prefill: &pool{}, decode: &pool{}})
 	if err != nil {
 		return nil, err
@@ -83,7 +77,7 @@ func New(cfg Config, maxShare float64, clock Clock) (*Router, error) {
 
 // build makes the snapshot of cfg, with old's backends where their URL stays.
 func (r *Router) build(cfg Config, maxShare float64, old *Snapshot) (*Snapshot, error) {
-	s := &Snapshot{router: r, health: cfg.Health, routing: cfg.Routing, queue: cfg.Queue, pd: cfg.PD, maxShare: maxShare, affinity: cfg.Affinity}
+	s := &Snapshot{router: r, pairs: &r.pairs, health: cfg.Health, routing: cfg.Routing, queue: cfg.Queue, pd: cfg.PD, maxShare: maxShare, affinity: cfg.Affinity}
 	cfg.Routing.EstimateCaches = cfg.Routing.EstimateCaches || cfg.PD.Mode == PDAuto || cfg.PD.Mode != PDNever && cfg.PD.ThresholdTokens > 0
 	var err error
 	if s.prefill, err = r.newPool(Prefill, cfg.Prefill, cfg.PrefillPolicy, old.prefill); err != nil {
@@ -105,6 +99,9 @@ func (r *Router) build(cfg Config, maxShare float64, old *Snapshot) (*Snapshot, 
 
 // Snapshot is the configuration that a new request works with.
 func (r *Router) Snapshot() *Snapshot { return r.snapshot.Load() }
+
+// Pairs is what has been learned of the pairs.
+func (r *Router) Pairs() *Pairs { return &r.pairs }
 
 // now is the monotonic age of the router in nanoseconds.
 func (r *Router) now() int64 { return int64(r.clock().Sub(r.epoch)) }
@@ -131,6 +128,9 @@ func (s *Snapshot) AffinityHeaders() []string { return s.affinity.Headers }
 
 // Health is what bounds the active checks.
 func (s *Snapshot) Health() Health { return s.health }
+
+// Pairs is what has been learned of the pairs, the same for all snapshots.
+func (s *Snapshot) Pairs() *Pairs { return s.pairs }
 
 // Backends lists a role's backends; the slice must not be changed.
 func (s *Snapshot) Backends(role Role) []*Backend { return s.pool(role).backends }

@@ -1,0 +1,83 @@
+package router
+
+// pairQuery asks about the pairs of one request. bans is nil and cold false where none
+// matters to it.
+type pairQuery struct {
+	bans     map[Pair]*ban
+	cold     bool
+	peer     *Backend
+	partners []*Backend // of the other role, all that serve the model
+}
+
+// ban is that of b with the peer. Before there is a peer it is that which ends first,
+// where b has one with each partner that could become the peer.
+func (q *pairQuery) ban(b *Backend) *ban {
+	if q.peer != nil {
+		return q.bans[pairOf(b, q.peer)]
+	}
+	var first *ban
+	for _, o := range q.partners {
+		if o.State() == Down {
+			continue
+		}
+		bn := q.bans[pairOf(b, o)]
+		if bn == nil {
+			return nil
+		}
+		if first == nil || bn.until.Load() < first.until.Load() {
+			first = bn
+		}
+	}
+	return first
+}
+
+// isCold reports whether b is to be passed over as cold with the peer, or with every
+// partner that could become the peer.
+func (q *pairQuery) isCold(b *Backend, now int64) bool {
+	if q.peer != nil {
+		until, _ := pairOf(b, q.peer).isCold()
+		return until > now
+	}
+	for _, o := range q.partners {
+		if o.State() == Down {
+			continue
+		}
+		if until, _ := pairOf(b, o).isCold(); until <= now {
+			return false
+		}
+	}
+	return len(q.partners) > 0
+}
+
+func (q *pairQuery) banned(b *Backend, now int64) bool {
+	bn := q.ban(b)
+	return bn != nil && bn.until.Load() > now
+}
+
+// probe is the claim on a pair whose ban has run out. The zero value claims nothing.
+type probe struct {
+	ban      *ban
+	was, now int64 // ban.until
+}
+
+// probe claims the probe that choosing b means; false if another request has it.
+func (q *pairQuery) probe(b *Backend, now int64) (probe, bool) {
+	if q.bans == nil {
+		return probe{}, true
+	}
+	bn := q.ban(b)
+	if bn == nil {
+		return probe{}, true
+	}
+	c := probe{ban: bn, was: bn.until.Load(), now: now + int64(banFor)}
+	if c.was > now { // banned, but there was no other
+		return probe{}, true
+	}
+	return c, bn.until.CompareAndSwap(c.was, c.now)
+}
+
+func (c probe) giveBack() {
+	if c.ban != nil {
+		c.ban.until.CompareAndSwap(c.now, c.was)
+	}
+}
