@@ -31,13 +31,17 @@ func (b *Backend) Models() []string {
 }
 
 // Mixed reports whether the backends of the role serve different models.
-func (s *Snapshot) Mixed(role Role) bool { return s.pool(role).byModel.Load() != nil }
+func (s *Snapshot) Mixed(role Role) bool { return s.pool(role).models.Load().mixed() }
 
 // listing is what the backends of a pool list together; never changed.
 type listing struct {
-	ids   map[string]bool
-	whole bool // all have listed theirs
+	ids     map[string]bool
+	whole   bool             // all have listed theirs
+	byModel map[string]*pool // nil: all serve the same
 }
+
+// mixed reports whether the backends serve different models.
+func (l *listing) mixed() bool { return l != nil && l.byModel != nil }
 
 // lists reports whether some backend lists the model.
 func (l *listing) lists(model []byte) bool { return l != nil && l.ids[string(model)] }
@@ -45,8 +49,8 @@ func (l *listing) lists(model []byte) bool { return l != nil && l.ids[string(mod
 // lacks reports whether the model is known to be on no backend.
 func (l *listing) lacks(model string) bool { return l != nil && l.whole && !l.ids[model] }
 
-// list notes what the backends list. Called under router.mu.
-func (p *pool) list() {
+// list makes the listing of the pool, without the parts.
+func (p *pool) list() *listing {
 	all := &listing{ids: map[string]bool{}, whole: true}
 	for _, b := range p.backends {
 		ids := b.models.Load()
@@ -58,23 +62,23 @@ func (p *pool) list() {
 			all.ids[id] = true
 		}
 	}
-	p.listed.Store(all)
+	return all
 }
 
 // OnDecodeOnly reports whether a decode backend lists the model, and each prefill backend
 // only others. False without a prefill pool.
 func (s *Snapshot) OnDecodeOnly(model []byte) bool {
-	p := s.prefill.listed.Load()
+	p := s.prefill.models.Load()
 	if model == nil || len(s.prefill.backends) == 0 || p == nil || !p.whole || p.ids[string(model)] {
 		return false
 	}
-	return s.decode.listed.Load().lists(model)
+	return s.decode.models.Load().lists(model)
 }
 
 // ModelsKnown reports whether each pool has backends, and all of them have listed theirs.
 func (s *Snapshot) ModelsKnown() bool {
 	for _, p := range [...]*pool{s.prefill, s.decode} {
-		if l := p.listed.Load(); l == nil || !l.whole || len(p.backends) == 0 {
+		if l := p.models.Load(); l == nil || !l.whole || len(p.backends) == 0 {
 			return false
 		}
 	}
@@ -84,7 +88,7 @@ func (s *Snapshot) ModelsKnown() bool {
 // OneSided are the models that backends of the role list, and each of the other only
 // others, in order.
 func (s *Snapshot) OneSided(role Role) (ids []string) {
-	ours, theirs := s.pool(role).listed.Load(), s.pool(1-role).listed.Load()
+	ours, theirs := s.pool(role).models.Load(), s.pool(1-role).models.Load()
 	if ours == nil || len(s.Backends(1-role)) == 0 {
 		return nil
 	}
@@ -97,27 +101,21 @@ func (s *Snapshot) OneSided(role Role) (ids []string) {
 	return ids
 }
 
-// sortModels makes the lists of those that serve a model, with the turns of old, where
-// the models differ. Called under router.mu.
+// sortModels renews the listing, with a part for each model where the models differ. A part
+// goes on with the turns that it had in old. Called under router.mu.
 func (p *pool) sortModels(old *pool) {
-	p.list()
-	if p.alike() {
-		p.byModel.Store(nil)
-		return
-	}
-	before := old.byModel.Load()
-	lists := map[string]*pool{}
-	for _, b := range p.backends {
-		for _, id := range b.Models() {
-			if lists[id] == nil {
-				lists[id] = p.serving(id)
-				if before != nil && (*before)[id] != nil {
-					lists[id].turns = (*before)[id].turns
+	now, before := p.list(), old.models.Load()
+	if !p.alike() {
+		now.byModel = map[string]*pool{}
+		for _, b := range p.backends {
+			for _, id := range b.Models() {
+				if now.byModel[id] == nil {
+					now.byModel[id] = p.serving(id, before)
 				}
 			}
 		}
 	}
-	p.byModel.Store(&lists)
+	p.models.Store(now)
 }
 
 // alike: all whose models are known list the same.
@@ -139,7 +137,7 @@ func (p *pool) alike() bool {
 }
 
 // serving is the part of p that serves the model, or may.
-func (p *pool) serving(id string) *pool {
+func (p *pool) serving(id string, before *listing) *pool {
 	part := &pool{role: p.role, policyName: p.policyName, policy: p.policy, turns: new(atomic.Uint64), limit: p.limit, prefix: p.prefix}
 	for _, b := range p.backends {
 		if ids := b.models.Load(); ids == nil || slices.Contains(*ids, id) {
@@ -147,6 +145,9 @@ func (p *pool) serving(id string) *pool {
 		}
 	}
 	part.cycle = cycleOf(len(part.backends), p.partners)
+	if before.mixed() && before.byModel[id] != nil {
+		part.turns = before.byModel[id].turns
+	}
 	return part
 }
 
@@ -155,14 +156,14 @@ func (p *pool) serving(id string) *pool {
 // own words that it does not. Without a model both legs go to engines of one model.
 func (s *Snapshot) poolFor(role Role, w *Want) *pool {
 	p := s.pool(role)
-	lists := p.byModel.Load()
-	if lists == nil {
+	lists := p.models.Load()
+	if !lists.mixed() {
 		return p
 	}
-	part := (*lists)[string(w.Model)]
+	part := lists.byModel[string(w.Model)]
 	if w.Model == nil && w.Peer != nil {
 		if ids := w.Peer.Models(); len(ids) > 0 {
-			part = (*lists)[ids[0]]
+			part = lists.byModel[ids[0]]
 		}
 	}
 	if part == nil {

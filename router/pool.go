@@ -8,7 +8,8 @@ import (
 	"xpyd/router/prefix"
 )
 
-// pool is the backends of one role, or those of them that serve one model.
+// pool is the backends of one role, or those of them that serve one model. Nothing in it
+// changes once its snapshot is in force; what requests and engines move is behind pointers.
 type pool struct {
 	role       Role
 	backends   []*Backend
@@ -22,13 +23,12 @@ type pool struct {
 
 	prefix *prefix.Table // who has had which prompts; nil: not remembered
 
-	listed  atomic.Pointer[listing]          // nil: nothing is known
-	byModel atomic.Pointer[map[string]*pool] // nil: all serve the same; the map is replaced, never changed
+	models *atomic.Pointer[listing] // what they have listed; nil in it: nothing is known
 }
 
 // newPool makes the pool of the entries, with old's backends where their URL stays.
 func (r *Router) newPool(role Role, entries []string, policyName string, old *pool) (*pool, error) {
-	p := &pool{role: role, policyName: policyName, policy: old.policy, turns: old.turns}
+	p := &pool{role: role, policyName: policyName, policy: old.policy, turns: old.turns, models: new(atomic.Pointer[listing])}
 	if p.policy == nil || old.policyName != policyName {
 		p.policy, p.turns = newPolicy(policyName), new(atomic.Uint64)
 	}
