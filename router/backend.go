@@ -2,7 +2,6 @@ package router
 
 import (
 	"fmt"
-	"math"
 	"net"
 	"net/url"
 	"sync"
@@ -95,7 +94,7 @@ func newBackend(r *Router, role Role, raw string) (*Backend, error) {
 		router: r,
 	}
 	b.seed = hashOf(b.URL)
-	b.weight.Store(math.Float64bits(1))
+	b.setWeight(1)
 	b.cache.Owner = b
 	b.down.idle.L = &b.down.mu
 	return b, nil
@@ -140,8 +139,8 @@ func (b *Backend) Reset() {
 	now := r.now()
 	b.failures.Store(0)
 	b.ejections.Store(0)
-	b.refusedUntil.Store(0) // ramp marks it
-	b.ejectedUntil.Store(0)
+	b.clearRefused()
+	b.setEjected(0)
 	b.ramp(now)
 	b.cache.Clear()
 	r.pairs.drop(func(x Pair) bool { return x.has(b) })

@@ -42,18 +42,7 @@ func (r *Router) Eject(b *Backend, why EjectReason) bool {
 
 // Defer passes b over for d while another backend can be had: it has asked for that.
 // It never shortens what was asked for before.
-func (b *Backend) Defer(d time.Duration) {
-	for until := b.router.now() + int64(d); ; {
-		was := b.refusedUntil.Load()
-		if was >= until {
-			return
-		}
-		if b.refusedUntil.CompareAndSwap(was, until) {
-			b.mark()
-			return
-		}
-	}
-}
+func (b *Backend) Defer(d time.Duration) { b.setRefused(b.router.now() + int64(d)) }
 
 // Ejected reports whether the backend is passed over for its failures.
 func (b *Backend) Ejected() bool { return b.ejected(b.router.now()) }
@@ -144,7 +133,7 @@ func (r *Router) eject(b *Backend, why EjectReason) Ejection {
 	b.ejectedAt.Store(now)
 	b.ejectReason = why
 	b.failures.Store(0)
-	b.ejectedUntil.Store(now + int64(e.For))
+	b.setEjected(now + int64(e.For))
 	b.ramp(now + int64(e.For))
 	return e
 }
@@ -161,7 +150,7 @@ func countEjected(pool []*Backend, now int64) (n int) {
 // lift ends an ejection before its time. Called under mu.
 func (b *Backend) lift(now int64) {
 	if b.ejected(now) {
-		b.ejectedUntil.Store(now)
+		b.setEjected(now)
 		b.ramp(now)
 	}
 }

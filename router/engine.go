@@ -89,10 +89,7 @@ func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (res
 		b.resize() // the choices of before its first prompt count on it, too
 	}
 	b.freshUntil.Store(e.at + int64(counts)/3)
-	b.others.Store(int32(max(0, e.others)))
-	if e.others > 0 {
-		b.mark()
-	}
+	b.setOthers(int32(max(0, e.others)))
 	if b.Role == Decode && e.KVUsage >= 0 {
 		b.router.traffic.polled(e.at, e.KVUsage, e.Waiting > 0)
 	}

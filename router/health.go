@@ -65,8 +65,7 @@ func (b *Backend) enter(to State) {
 	if b.State() == Down && to == Up {
 		b.ramp(b.router.now())
 	}
-	b.state.Store(int32(to))
-	b.mark()
+	b.setState(to)
 }
 
 // announce tells whoever waits for the backend: its legs that it went Down, the

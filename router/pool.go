@@ -2,7 +2,6 @@ package router
 
 import (
 	"fmt"
-	"math"
 	"sync/atomic"
 
 	"xpyd/router/prefix"
@@ -74,7 +73,6 @@ func (p *pool) weigh() {
 		most = max(most, w)
 	}
 	for i, b := range p.backends {
-		b.weight.Store(math.Float64bits(p.weights[i] / most))
-		b.mark()
+		b.setWeight(p.weights[i] / most)
 	}
 }

@@ -12,8 +12,7 @@ const turn = 1_000_000
 // ramp starts the slow start at the given time of the router's clock, or at the end
 // of the ejection that lasts longer. Called under router.mu.
 func (b *Backend) ramp(at int64) {
-	b.rampFrom.Store(max(1, at, b.ejectedUntil.Load()))
-	b.mark()
+	b.setRamp(max(1, at, b.ejectedUntil.Load()))
 }
 
 // share is the part of its load that a backend takes, minShare to 1, rising in a line

@@ -7,8 +7,8 @@ import (
 
 // vitals are what a choice reads of each backend: one cache line, of which it needs the
 // first word only where nothing is unusual about the backend. Times are nanoseconds of
-// the router's clock, 0 is never. Whoever writes another field than the counts calls
-// mark afterwards.
+// the router's clock, 0 is never. The
+// fields after the counts are written by the set methods alone, which mark what they write.
 type vitals struct {
 	inflight     counter
 	tokens       atomic.Int64  // estimated prompt tokens of the requests in flight
@@ -54,6 +54,50 @@ func (c *counter) reserve(limit int64) bool {
 
 // mark has choices look at the fields behind the count.
 func (v *vitals) mark() { v.inflight.word.Or(marked) }
+
+func (v *vitals) setWeight(part float64) {
+	v.weight.Store(math.Float64bits(part))
+	v.mark()
+}
+
+// setRefused passes the backend over until then, unless it is passed over for longer already.
+func (v *vitals) setRefused(until int64) {
+	for was := v.refusedUntil.Load(); was < until; was = v.refusedUntil.Load() {
+		if v.refusedUntil.CompareAndSwap(was, until) {
+			v.mark()
+			return
+		}
+	}
+}
+
+// clearRefused takes setRefused back.
+func (v *vitals) clearRefused() {
+	v.refusedUntil.Store(0)
+	v.mark()
+}
+
+func (v *vitals) setEjected(until int64) {
+	v.ejectedUntil.Store(until)
+	v.mark()
+}
+
+func (v *vitals) setRamp(from int64) {
+	v.rampFrom.Store(from)
+	v.mark()
+}
+
+func (v *vitals) setState(to State) {
+	v.state.Store(int32(to))
+	v.mark()
+}
+
+// setOthers marks only where there are some: none is the usual.
+func (v *vitals) setOthers(n int32) {
+	v.others.Store(n)
+	if n > 0 {
+		v.mark()
+	}
+}
 
 // settle takes the mark off one that takes a full share and of which no others are known.
 // What is written in the meantime is either seen by the second look or marked after it.
