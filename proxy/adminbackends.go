@@ -98,7 +98,7 @@ func (s *Server) backendEntryOf(snap *router.Snapshot, role router.Role, i int) 
 	b := snap.Backends(role)[i]
 	e := backendEntry{
 		Role: role.String(), poolEntry: poolEntryOf(snap, role, i), Models: b.Models(), TokensInFlight: b.TokensInFlight(),
-		Elsewhere: b.Elsewhere(), LocalSeconds: b.LocalTime().Seconds(),
+		Elsewhere: b.External(), LocalSeconds: b.LocalTime().Seconds(),
 	}
 	if _, memory := snap.PrefixTable(role); memory > 0 {
 		c := b.CacheEstimate()
@@ -142,7 +142,7 @@ func (s *Server) adminBackends(w http.ResponseWriter, _ *http.Request) {
 
 // engineLoad adds to a backend's gauges what its engine told.
 func engineLoad(l metrics.BackendLoad, b *router.Backend) metrics.BackendLoad {
-	l.Elsewhere, l.EngineAge = b.Elsewhere(), -1
+	l.Elsewhere, l.EngineAge = b.External(), -1
 	if age, ok := b.EngineAge(); ok {
 		l.EngineAge = age
 	}

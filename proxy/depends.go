@@ -38,7 +38,7 @@ func (c *completion) sourceDown() {
 	at := time.Now()
 	if c.d.mute {
 		switch end := c.handoff.issued.Add(c.s.cfg.KV.Lease); {
-		case at.After(end) && !c.handoff.from.Still():
+		case at.After(end) && !c.handoff.from.Hung():
 			return
 		case at.Before(end) && c.d.last:
 			at = end.Add(-c.s.cfg.KV.LeaseMargin)

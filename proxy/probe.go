@@ -119,7 +119,7 @@ func (p *prober) probe(b *router.Backend) {
 		p.learnVersion(b, auth)
 	}
 	seen := b.State() != router.Unknown
-	b.SetStill(err != nil && !brokenOff(err))
+	b.SetHung(err != nil && !brokenOff(err))
 	if e := p.s.engines.get(b); ok && e != nil {
 		e.vitality.lives()
 	}

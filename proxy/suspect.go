@@ -86,7 +86,7 @@ func (s *Server) gone(b *router.Backend) (since time.Time, gone bool) {
 
 func (s *Server) refusesToLive(b *router.Backend) bool {
 	if b.State() == router.Down {
-		return !b.Still()
+		return !b.Hung()
 	}
 	ctx, cancel := context.WithTimeout(s.probes.ctx, suspectTimeout)
 	defer cancel()

@@ -44,7 +44,7 @@ type Backend struct {
 
 	router *Router
 
-	turns atomic.Int64 // turns at this backend that were offered, in 1/turn while it takes a share only
+	offered atomic.Int64 // sum of its shares at the turns it was offered, see takesTurn
 
 	free       atomic.Int64 // when it will have computed what is in flight, see backlog; of decode: what it computes itself
 	computing  atomic.Int64 // of decode: estimated tokens of prompts that it computes itself just now, and whose end will show
@@ -53,7 +53,7 @@ type Backend struct {
 	localMu    sync.Mutex   // held where free and whole are moved on by such prompts
 	localNanos atomic.Int64 // what it has spent on such prompts, see LocalTime
 
-	freshUntil atomic.Int64 // others counts in full until then, see elsewhere
+	freshUntil atomic.Int64 // the external load counts in full until then, see externalAt
 
 	failures atomic.Int64 // failed legs in a row; auth failures weigh eject_after
 
@@ -70,7 +70,7 @@ type Backend struct {
 	cache prefix.Cache
 
 	handles atomic.Int64 // of its blocks, that have not ended
-	still   atomic.Bool  // see SetStill
+	hung    atomic.Bool  // see SetHung
 
 	down    downList
 	version atomic.Pointer[string]
@@ -113,12 +113,12 @@ func (b *Backend) HandleEnded() { b.handles.Add(-1) }
 // InUse reports whether a lease or a handle is held.
 func (b *Backend) InUse() bool { return b.InFlight() > 0 || b.handles.Load() > 0 }
 
-// SetStill notes how the last active check failed: the engine, or the way to it, may stand
+// SetHung notes how the last active check failed: the engine, or the way to it, may stand
 // still and go on later, as no connection was refused or broken off. Before Observe.
-func (b *Backend) SetStill(still bool) { b.still.Store(still) }
+func (b *Backend) SetHung(hung bool) { b.hung.Store(hung) }
 
-// Still is what SetStill noted last.
-func (b *Backend) Still() bool { return b.still.Load() }
+// Hung is what SetHung noted last.
+func (b *Backend) Hung() bool { return b.hung.Load() }
 
 // Version is the engine's own /version, empty while it is not known.
 func (b *Backend) Version() string {

@@ -25,12 +25,12 @@ func (b *Backend) backlog(now int64, rate float64) float64 {
 	if rate == 0 {
 		return float64(n)
 	}
-	return left(float64(b.free.Load()-now)*rate, float64(n), b.inflight.Load())
+	return remaining(float64(b.free.Load()-now)*rate, float64(n), b.inflight.Load())
 }
 
-// left is what is still to be computed, of n tokens of so many prompts in flight, if it
+// remaining is what is still to be computed, of n tokens of so many prompts in flight, if it
 // should be todo: no more than all, and no less than the mean of all but one.
-func left(todo, n float64, prompts int64) float64 {
+func remaining(todo, n float64, prompts int64) float64 {
 	return min(max(todo, n-n/float64(max(prompts, 1))), n)
 }
 
@@ -63,7 +63,7 @@ func (b *Backend) enqueue(tokens int64) (ahead int64) {
 	for {
 		free := b.free.Load()
 		n = b.tokens.Load() - tokens // those that free counts in among them
-		found := left(float64(free-now)/pace, float64(n), b.inflight.Load()-1)
+		found := remaining(float64(free-now)/pace, float64(n), b.inflight.Load()-1)
 		if b.free.CompareAndSwap(free, now+int64((found+float64(tokens))*pace)) {
 			return int64(math.Round(found))
 		}

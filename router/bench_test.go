@@ -85,8 +85,8 @@ func BenchmarkAutoChoices(b *testing.B) {
 			{"shared", 20, prefix.MaxHolders, nil, nil},
 			{"weighted", 20, 3, weighted, nil},
 			{"weighted_unknown", 0, 0, weighted, nil},
-			{"others", 20, 3, nil, func(x *Backend) { setOthers(x, 2) }},
-			{"others_unknown", 0, 0, nil, func(x *Backend) { setOthers(x, 2) }},
+			{"others", 20, 3, nil, func(x *Backend) { setExternal(x, 2) }},
+			{"others_unknown", 0, 0, nil, func(x *Backend) { setExternal(x, 2) }},
 			{"computing", 20, 3, nil, func(x *Backend) {
 				if x.Role == Decode {
 					computes(x, 2000)
@@ -98,8 +98,8 @@ func BenchmarkAutoChoices(b *testing.B) {
 	}
 }
 
-// setOthers has the engine tell of n requests that are not from here, for a long time.
-func setOthers(x *Backend, n int64) {
+// setExternal has the engine tell of n requests that are not from here, for a long time.
+func setExternal(x *Backend, n int64) {
 	e := UnknownEngine()
 	e.Running, e.Waiting = x.InFlight()+n, 0
 	x.SetEngine(e, x.InFlight(), 1000*time.Hour)

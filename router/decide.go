@@ -129,7 +129,7 @@ func (s *Snapshot) queued(b *Backend) float64 {
 
 // splitCost is the pool's queue, P's own, that of others included, P's work and the transfer.
 func (r *Router) splitCost(b *Backend, prompt Prompt, queued float64, now int64) float64 {
-	ahead := queued + b.backlog(now, rateOf(r.prices.Pace())) + b.elsewhereTokens(now) + float64(max(0, prompt.Tokens-prompt.CachedPrefill))
+	ahead := queued + b.backlog(now, rateOf(r.prices.Pace())) + b.externalTokens(now) + float64(max(0, prompt.Tokens-prompt.CachedPrefill))
 	return r.prices.Cost(price.Prefill, ahead) + r.prices.Cost(price.Transfer, float64(max(0, prompt.Tokens-prompt.CachedDecode)))
 }
 
@@ -140,7 +140,7 @@ func (r *Router) localCost(b *Backend, fresh int, now int64) float64 {
 	wait := b.local(now, rateOf(r.prices.LocalPace()))
 	own := r.prices.Cost(price.Local, float64(fresh)+wait)
 	work := max(0, own-r.prices.Cost(price.Local, wait))
-	streams := float64(max(0, b.inflight.Load()-1)) + b.elsewhere(now)
+	streams := float64(max(0, b.inflight.Load()-1)) + b.externalAt(now)
 	usage := 0.0
 	if e := b.engineAt(now); e != nil {
 		usage = e.KVUsage

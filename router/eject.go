@@ -51,12 +51,12 @@ func (b *Backend) ejected(now int64) bool { return b.ejectedUntil.Load() > now }
 
 // Ejection tells for how long the backend is ejected yet (0: it is not), why, and how
 // many ejections it had in a row.
-func (b *Backend) Ejection() (left time.Duration, why EjectReason, nth int) {
+func (b *Backend) Ejection() (remaining time.Duration, why EjectReason, nth int) {
 	r := b.router
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	left = time.Duration(max(0, b.ejectedUntil.Load()-r.now()))
-	return left, b.ejectReason, int(b.ejections.Load())
+	remaining = time.Duration(max(0, b.ejectedUntil.Load()-r.now()))
+	return remaining, b.ejectReason, int(b.ejections.Load())
 }
 
 // record feeds the end of a leg into the backend's health.

@@ -44,7 +44,7 @@ type EngineState struct {
 	// that fell: what was cached before has gone.
 	Restarts int64
 
-	others    int64 // requests of others than this process; −1: not known
+	external  int64 // requests of others than this process; −1: not known
 	at, until int64 // when it was read and until when it counts, of the router's clock
 }
 
@@ -53,7 +53,7 @@ func UnknownEngine() EngineState {
 	return EngineState{
 		Running: -1, Waiting: -1, KVUsage: -1, BlockSize: -1, Blocks: -1, PrefixQueries: -1, PrefixHits: -1,
 		PromptTokens: -1, GenerationTokens: -1, PrefillSeconds: -1, Prefills: -1, PrefillTokens: -1,
-		TransferSeconds: -1, Transfers: -1, TransferBytes: -1, Started: -1, others: -1,
+		TransferSeconds: -1, Transfers: -1, TransferBytes: -1, Started: -1, external: -1,
 	}
 }
 
@@ -72,9 +72,9 @@ func (e *EngineState) KVTokens() int64 {
 func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (restarted bool) {
 	e.at = b.router.now()
 	e.until = e.at + int64(counts)
-	e.others = -1
+	e.external = -1
 	if e.Running >= 0 && e.Waiting >= 0 {
-		e.others = min(max(0, e.Running+e.Waiting-own), math.MaxInt32)
+		e.external = min(max(0, e.Running+e.Waiting-own), math.MaxInt32)
 	}
 	if was := b.engine.Load(); was != nil {
 		restarted = e.follows(was)
@@ -89,7 +89,7 @@ func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (res
 		b.resize() // the choices of before its first prompt count on it, too
 	}
 	b.freshUntil.Store(e.at + int64(counts)/3)
-	b.setOthers(int32(max(0, e.others)))
+	b.setExternal(int32(max(0, e.external)))
 	if b.Role == Decode && e.KVUsage >= 0 {
 		b.router.traffic.polled(e.at, e.KVUsage, e.Waiting > 0)
 	}
@@ -139,33 +139,33 @@ func (b *Backend) EngineAge() (age time.Duration, ok bool) {
 	return time.Duration(b.router.now() - e.at), true
 }
 
-// Elsewhere estimates the requests on the engine that this process has not put there:
+// External estimates the requests on the engine that this process has not put there:
 // those of other replicas of xpyd and of clients that ask the engine itself.
-func (b *Backend) Elsewhere() float64 { return b.elsewhere(b.router.now()) }
+func (b *Backend) External() float64 { return b.externalAt(b.router.now()) }
 
-// elsewhere is Elsewhere at a time of the router's clock; what b has in flight and this
+// externalAt is External at a time of the router's clock; what b has in flight and this
 // are its whole load. It is the engine's running and waiting requests less what was in
 // flight from here at that reading, as far as that is above 0. A decode engine's slot is
 // taken before its request is sent, so it is rather too low than too high. It holds for a
 // third of the time that the reading counts, one poll, then falls to 0 at its end: who
 // learns nothing more goes by what it knows itself.
-func (b *Backend) elsewhere(now int64) float64 {
-	n := b.others.Load()
+func (b *Backend) externalAt(now int64) float64 {
+	n := b.external.Load()
 	if n == 0 || now <= b.freshUntil.Load() {
 		return float64(n)
 	}
 	e := b.engineAt(now)
-	if e == nil || e.others <= 0 {
+	if e == nil || e.external <= 0 {
 		return 0
 	}
 	left := float64(e.until-now) / float64(e.until-e.at)
-	return float64(e.others) * min(1, left*3/2)
+	return float64(e.external) * min(1, left*3/2)
 }
 
-// elsewhereTokens estimates the prompt tokens of those requests: each is taken to be as long
+// externalTokens estimates the prompt tokens of those requests: each is taken to be as long
 // as those from here are that go to the same pool.
-func (b *Backend) elsewhereTokens(now int64) float64 {
-	return b.elsewhere(now) * b.router.prompts[b.Role].Mean()
+func (b *Backend) externalTokens(now int64) float64 {
+	return b.externalAt(now) * b.router.prompts[b.Role].Mean()
 }
 
 // own is what this process has in flight on b: requests, or prompt tokens.
@@ -176,16 +176,16 @@ func (b *Backend) own(tokens bool) int64 {
 	return b.inflight.Load()
 }
 
-// load is own, and what is there from elsewhere.
+// load is own and the external load.
 func (b *Backend) load(now int64, tokens bool) float64 {
 	n := float64(b.own(tokens))
 	switch {
-	case b.others.Load() == 0:
+	case b.external.Load() == 0:
 		return n
 	case tokens:
-		return n + b.elsewhereTokens(now)
+		return n + b.externalTokens(now)
 	}
-	return n + b.elsewhere(now)
+	return n + b.externalAt(now)
 }
 
 // TokensInFlight is the estimated size of the prompts whose leases are held here.

@@ -34,15 +34,15 @@ func TestElsewhere(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s, clock := newTestRouter(t, "round_robin", nil, three[:1])
 			b := s.Backends(Decode)[0]
-			if got := b.Elsewhere(); got != 0 {
+			if got := b.External(); got != 0 {
 				t.Errorf("%v before anything was read", got)
 			}
 			b.SetEngine(tc.state, tc.own, 3*time.Second)
 			clock.advance(tc.age)
-			if got := b.Elsewhere(); got != tc.want {
+			if got := b.External(); got != tc.want {
 				t.Errorf("%v elsewhere, want %v", got, tc.want)
 			}
-			if n := testing.AllocsPerRun(100, func() { b.elsewhere(b.router.now()) }); n != 0 {
+			if n := testing.AllocsPerRun(100, func() { b.externalAt(b.router.now()) }); n != 0 {
 				t.Errorf("%v allocations", n)
 			}
 		})

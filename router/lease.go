@@ -56,7 +56,7 @@ func (l *Lease) Release(o Outcome) {
 		l.degraded = false
 	}
 	b.record(o)
-	l.leaveLocal()
+	l.endLocal()
 	b.dequeue(l.tokens, o)
 	b.inflight.Add(-1)
 	b.router.serve(b.Role)
@@ -75,8 +75,8 @@ func (l *Lease) hold(b *Backend, w *Want, cached int) {
 	}
 	b.router.prompts[b.Role].Add(l.tokens)
 	l.ahead = b.enqueue(l.tokens)
-	if b.others.Load() > 0 { // what the leg takes must not be put down to fewer tokens
-		l.ahead += int64(b.elsewhereTokens(b.router.now()))
+	if b.external.Load() > 0 { // what the leg takes must not be put down to fewer tokens
+		l.ahead += int64(b.externalTokens(b.router.now()))
 	}
 	l.held.Store(true)
 }
@@ -93,7 +93,7 @@ func (l *Lease) Ahead() int { return int(l.ahead) }
 // the answer streams; one that comes whole does not show when its prompt was done, so that
 // it counts for as long as it is expected to take.
 func (l *Lease) Compute(tokens int, streams bool) (ahead int) {
-	l.leaveLocal()
+	l.endLocal()
 	if tokens > 0 && streams { // of nothing Computed could not tell that it was counted in
 		l.computes = int64(tokens)
 	}
@@ -102,13 +102,13 @@ func (l *Lease) Compute(tokens int, streams bool) (ahead int) {
 
 // Computed ends what Compute began, if it did: the prompt has been computed.
 func (l *Lease) Computed() {
-	if l.leaveLocal() {
+	if l.endLocal() {
 		l.Backend.nextLocal()
 	}
 }
 
-// leaveLocal ends what Compute began, if it did, whatever has become of the prompt.
-func (l *Lease) leaveLocal() bool {
+// endLocal ends what Compute began, if it did, whatever has become of the prompt.
+func (l *Lease) endLocal() bool {
 	if l.computes == 0 {
 		return false
 	}

@@ -99,19 +99,20 @@ func (q *query) share(b *Backend) float64 {
 	return share
 }
 
-// closely is share for one of which more than the count matters, and what others have there.
-func (q *query) closely(b *Backend) (share, others float64) {
+// closely is share for a backend of which more than the count matters. It also returns the
+// external load there.
+func (q *query) closely(b *Backend) (share, external float64) {
 	share = 1
 	if b.inflight.word.Load() >= marked {
-		others = b.elsewhere(q.now)
-		if share = b.part(q); share == 1 && others == 0 {
-			b.settle(q)
+		external = b.externalAt(q.now)
+		if share = b.part(q); share == 1 && external == 0 {
+			b.unmark(q)
 		}
 	}
 	if q.full(b) || q.plain == 0 && !q.allows(b) {
-		return 0, others
+		return 0, external
 	}
-	return share, others
+	return share, external
 }
 
 // allows: the request itself does not rule b out.
@@ -123,36 +124,36 @@ func (q *query) allows(b *Backend) bool {
 
 func (q *query) full(b *Backend) bool { return q.limit > 0 && b.inflight.Load() >= q.limit }
 
-// blemish is what speaks against a backend that could be asked if there is no other.
-type blemish uint8
+// demerit is what speaks against a backend that could be asked if there is no other.
+type demerit uint8
 
 // From the least to the worst: a refused dial costs no more than another dial, a
 // transfer that fails costs a prefill.
 const (
-	blemishNone blemish = iota
-	blemishRefused
-	blemishBanned
-	blemishEjected
+	demeritNone demerit = iota
+	demeritRefused
+	demeritBanned
+	demeritEjected
 )
 
-// blemish returns the worst that is known of b, and since when.
-func (q *query) blemish(b *Backend) (blemish, int64) {
+// demerit returns the worst that is known of b, and since when.
+func (q *query) demerit(b *Backend) (demerit, int64) {
 	if b.ejected(q.now) {
-		return blemishEjected, b.ejectedAt.Load()
+		return demeritEjected, b.ejectedAt.Load()
 	}
 	if q.pairs.bans != nil {
 		if bn := q.pairs.ban(b); bn != nil && bn.until.Load() > q.now {
-			return blemishBanned, bn.at
+			return demeritBanned, bn.at
 		}
 	}
 	if until := b.refusedUntil.Load(); until > q.now {
-		return blemishRefused, until
+		return demeritRefused, until
 	}
-	return blemishNone, 0
+	return demeritNone, 0
 }
 
 // choose names the backend to ask. Nobody but a fit one is taken while there is one;
-// then comes the one least blemished, of several the one for the longest time.
+// then comes the one least burdened, of several the one for the longest time.
 func (p *pool) choose(q query) (*Backend, error) {
 	if len(p.backends) == 0 {
 		return nil, ErrNoBackend
@@ -167,7 +168,7 @@ func (p *pool) choose(q query) (*Backend, error) {
 			return b, nil
 		}
 	}
-	return p.leastBlemished(q)
+	return p.leastDemerit(q)
 }
 
 // pick asks the policy, where nothing ties the request to a backend.
@@ -178,10 +179,10 @@ func (p *pool) pick(q query) *Backend {
 	return p.policy.pick(p.backends, q)
 }
 
-func (p *pool) leastBlemished(q query) (*Backend, error) {
+func (p *pool) leastDemerit(q query) (*Backend, error) {
 	var (
 		best            *Backend
-		worst           blemish
+		worst           demerit
 		since           int64
 		alive, busy, ok bool // some not Down; some full; one of these worth waiting for
 	)
@@ -193,16 +194,16 @@ func (p *pool) leastBlemished(q query) (*Backend, error) {
 		if slices.Contains(q.skip, b) {
 			continue
 		}
-		what, when := q.blemish(b)
+		what, when := q.demerit(b)
 		switch {
 		case q.full(b):
-			busy, ok = true, ok || what <= blemishRefused
+			busy, ok = true, ok || what <= demeritRefused
 		case best == nil || what < worst || what == worst && when < since:
 			best, worst, since = b, what, when
 		}
 	}
 	switch {
-	case best != nil && (worst <= blemishRefused || !ok):
+	case best != nil && (worst <= demeritRefused || !ok):
 		return best, nil
 	case busy:
 		return nil, ErrBusy

@@ -81,7 +81,7 @@ func TestLocalPromptBehindASlowOne(t *testing.T) {
 	x.now = x.now.Add(50 * time.Millisecond)
 	near(t, "50 ms later", wait(), 1500, 0.02)
 	near(t, "ahead of the last", float64(last.Compute(300, true)), 1500, 0.02)
-	next.leaveLocal()
+	next.endLocal()
 	near(t, "without the one before", wait(), 300, 0.02)
 }
 

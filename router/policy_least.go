@@ -76,14 +76,14 @@ func (s *search) scan(backends []*Backend, q *query) {
 
 // consider is scan for a backend of which more than the count matters.
 func (s *search) consider(b *Backend, q *query) {
-	share, others := q.closely(b)
+	share, external := q.closely(b)
 	if share == 0 {
 		return
 	}
-	if s.tokens && others != 0 {
-		others = b.elsewhereTokens(q.now)
+	if s.tokens && external != 0 {
+		external = b.externalTokens(q.now)
 	}
-	least := (float64(b.own(s.tokens)+s.own) + others) / share
+	least := (float64(b.own(s.tokens)+s.own) + external) / share
 	if least < s.least {
 		s.take(b, least)
 	}

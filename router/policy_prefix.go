@@ -113,13 +113,13 @@ func (o *offers) cost(backends []*Backend, costs []float64, q *query, fresh floa
 		}
 		// One that is too dear as it is needs no closer look.
 		if word >= q.plain && load+fresh*crowd <= low+o.block {
-			share, others := q.closely(b)
+			share, external := q.closely(b)
 			if share == 0 {
 				costs[i] = math.Inf(1)
 				continue
 			}
-			load = (load + o.each*others) / share
-			crowd += o.crowd * others
+			load = (load + o.each*external) / share
+			crowd += o.crowd * external
 		}
 		if costs[i] = load + fresh*crowd; costs[i] < low {
 			least, low = i, costs[i]

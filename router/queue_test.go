@@ -50,7 +50,7 @@ func TestCap(t *testing.T) {
 func TestFullIsWaitedFor(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
-		blemish func(t *testing.T, r *Router, b *Backend)
+		demerit func(t *testing.T, r *Router, b *Backend)
 		want    error
 	}{
 		{"ejected", func(t *testing.T, r *Router, b *Backend) { r.Eject(b, EjectFailures) }, ErrBusy},
@@ -61,7 +61,7 @@ func TestFullIsWaitedFor(t *testing.T) {
 			r, _ := newRouterOf(t, 0, 2, func(c *Config) { c.DecodeMaxInFlight = 1 })
 			s := r.Snapshot()
 			d := s.Backends(Decode)
-			tc.blemish(t, r, d[0])
+			tc.demerit(t, r, d[0])
 			leaseOn(t, s, d[1])
 			var l Lease
 			if err := s.Acquire(Decode, 1, nil, &l); err != tc.want {

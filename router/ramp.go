@@ -6,8 +6,8 @@ import "time"
 // never pay the handshake that a first request to a pair costs.
 const minShare = 0.1
 
-// turn is one whole turn in Backend.turns.
-const turn = 1_000_000
+// wholeTurn is one turn in Backend.offered.
+const wholeTurn = 1_000_000
 
 // ramp starts the slow start at the given time of the router's clock, or at the end
 // of the ejection that lasts longer. Called under router.mu.
@@ -31,10 +31,10 @@ func (b *Backend) takesTurn(share float64, peeks bool) bool {
 	if share >= 1 {
 		return true
 	}
-	part := int64(share * turn)
-	n := b.turns.Load() + part
+	part := int64(share * wholeTurn)
+	n := b.offered.Load() + part
 	if !peeks {
-		n = b.turns.Add(part)
+		n = b.offered.Add(part)
 	}
-	return n/turn != (n-part)/turn
+	return n/wholeTurn != (n-part)/wholeTurn
 }

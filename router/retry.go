@@ -35,8 +35,8 @@ type retries struct {
 	at      int64   // until when seconds are in it, of the router's clock
 }
 
-// settle brings allowed up to now. mu is held.
-func (r *retries) settle(live, now int64) {
+// accrue brings allowed up to now. mu is held.
+func (r *retries) accrue(live, now int64) {
 	n := r.admitted.Load()
 	r.allowed += retryPerRequest*float64(n-r.counted) + retryPerSecond*time.Duration(now-r.at).Seconds()
 	r.allowed = min(r.allowed, max(retryBurst, retryBurstShare*float64(live)))
@@ -47,7 +47,7 @@ func (r *retries) settle(live, now int64) {
 func (r *retries) take(live, now int64, must bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.settle(live, now)
+	r.accrue(live, now)
 	if r.allowed < 1 && !must {
 		return false
 	}

@@ -18,7 +18,7 @@ type vitals struct {
 	ejectedUntil atomic.Int64
 	rampFrom     atomic.Int64 // start of the slow start; 0: takes its full share
 	state        atomic.Int32
-	others       atomic.Int32 // requests of others than this process when the engine last told, see elsewhere
+	external     atomic.Int32 // requests of others than this process when the engine last told, see externalAt
 }
 
 // counter counts the leases on a backend, and holds the mark of one that is unusual.
@@ -91,19 +91,19 @@ func (v *vitals) setState(to State) {
 	v.mark()
 }
 
-// setOthers marks only where there are some: none is the usual.
-func (v *vitals) setOthers(n int32) {
-	v.others.Store(n)
+// setExternal marks only where there are some: none is the usual.
+func (v *vitals) setExternal(n int32) {
+	v.external.Store(n)
 	if n > 0 {
 		v.mark()
 	}
 }
 
-// settle takes the mark off one that takes a full share and of which no others are known.
+// unmark takes the mark off a backend that takes a full share and has no external load.
 // What is written in the meantime is either seen by the second look or marked after it.
-func (b *Backend) settle(q *query) {
+func (b *Backend) unmark(q *query) {
 	b.inflight.word.And(^marked)
-	if b.part(q) != 1 || b.elsewhere(q.now) > 0 {
+	if b.part(q) != 1 || b.externalAt(q.now) > 0 {
 		b.mark()
 	}
 }

@@ -95,7 +95,7 @@ const (
 	lineMinKeep   = 0.5 // of what was known, however late the next sample comes
 	lineRareAge   = 2 * time.Second
 	lineOutlier   = 10 // a sample of more than so many times the expected time counts as that
-	lineSettled   = 8  // samples before anything counts as an outlier
+	lineProven    = 8  // samples before anything counts as an outlier
 )
 
 // line is y = fixed + each·x, fitted to the samples of the last seconds.
@@ -122,7 +122,7 @@ func (l *line) at(x float64) float64 {
 func (l *line) add(x, y float64, now int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.w > lineSettled {
+	if l.w > lineProven {
 		y = min(y, lineOutlier*l.at(x)+0.05)
 	}
 	age, most := time.Duration(now-l.last), float64(lineMaxWeight)
