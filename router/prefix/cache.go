@@ -2,39 +2,39 @@ package prefix
 
 import "sync/atomic"
 
-// Cache is what is believed of a backend's prefix cache: an engine that keeps the
-// blocks it used last. Time in it goes by blocks: an engine whose cache holds n blocks
-// has lost whatever it had last used more than n new blocks ago.
+// Cache estimates what is in an engine's prefix cache, which keeps the blocks that were used
+// last. Its time is counted in blocks: an engine whose cache holds n blocks has lost each block
+// that it last used more than n new blocks ago.
 type Cache struct {
-	Owner any // whose cache it is; nothing here looks at it
+	Owner any // whose cache this is; this package only hands it back
 
 	seat     atomic.Uint32 // in the table; 0: none
-	blocks   atomic.Uint64 // new blocks put on it, its time
-	since    atomic.Uint64 // of blocks: what was before is gone, the engine has restarted
-	capacity atomic.Uint32 // in blocks of the table
+	blocks   atomic.Uint64 // new blocks that were sent to the engine: the time of the cache
+	since    atomic.Uint64 // the value of blocks when the engine last started; older blocks are gone
+	capacity atomic.Uint32 // in blocks
 
-	queries, hits atomic.Int64 // tokens of the prompts sent there, and of these what was expected in the cache
+	queries, hits atomic.Int64 // tokens of the prompts that were sent, and those of them expected in the cache
 }
 
-// maxCapacity is what stamps can tell apart: 134 million tokens.
+// maxCapacity is the largest age that stamps can tell apart: 134 million tokens.
 const maxCapacity = stampMask / 2
 
-// has reports whether the backend still has the first so many blocks of a prompt that it
-// was last asked for at stamp, and how many it has got since. An engine frees the blocks
-// of a prompt from its end, so that the end is lost first.
+// has reports whether the engine still has the first so many blocks of a prompt that it last used
+// at stamp. age is how many blocks it has got since. An engine frees the blocks of a prompt from
+// its end, so the end is lost first.
 func (c *Cache) has(stamp uint32, blocks int) (age uint32, ok bool) {
 	now := c.blocks.Load()
 	age = (uint32(now) - stamp) & stampMask
 	return age, uint64(age) <= now-c.since.Load() && uint64(age)+uint64(blocks) <= uint64(c.capacity.Load())
 }
 
-// Clear notes that the engine has started anew and has nothing.
+// Clear notes that the engine has restarted and its cache is empty.
 func (c *Cache) Clear() { c.since.Store(c.blocks.Add(1)) }
 
 // Seated reports whether the cache has a seat in a table.
 func (c *Cache) Seated() bool { return c.seat.Load() != 0 }
 
-// Resize brings the capacity up to date.
+// Resize sets the capacity.
 func (c *Cache) Resize(blocks float64) {
 	if n := uint32(min(max(blocks, 1), maxCapacity)); n != c.capacity.Load() {
 		c.capacity.Store(n)
@@ -44,17 +44,17 @@ func (c *Cache) Resize(blocks float64) {
 // Capacity is the size of the cache in blocks.
 func (c *Cache) Capacity() uint32 { return c.capacity.Load() }
 
-// Count counts a prompt that was sent there, and what of it was expected in the cache.
+// Count adds a prompt that was sent to the engine, and what of it was expected in the cache.
 func (c *Cache) Count(tokens, cached int) {
 	c.queries.Add(int64(tokens))
 	c.hits.Add(int64(cached))
 }
 
-// Counts returns the sums of what Count was told.
+// Counts returns the sums of what Count was given.
 func (c *Cache) Counts() (tokens, cached int64) { return c.queries.Load(), c.hits.Load() }
 
-// Insert notes that the backend gets the prompt at the given time of the router's clock.
-// had says what it had of it.
+// Insert notes that a backend gets the prompt. had is the match of the same prompt: what the
+// backend had of it before. now is the time in nanoseconds.
 func (t *Table) Insert(prefix []uint64, had Match, now int64) {
 	t.insert(prefix, had, uint32(now/tickNanos))
 }
@@ -86,6 +86,6 @@ func (t *Table) insert(prefix []uint64, had Match, tick uint32) {
 // touched is how many marks are fetched from memory at once.
 const touched = 32
 
-// restamp is the part of its capacity in which what a backend had need not be noted
-// again: the next turn of a chat writes its own blocks only.
+// restamp is the part of its capacity within which blocks need no new stamp when they are used
+// again. So the next request of a chat writes its own blocks only.
 const restamp = 32

@@ -2,10 +2,10 @@ package prefix
 
 import "math/bits"
 
-// A prompt is not remembered by each of its blocks but by marks: after each of its first
-// 128 blocks, then after every second one up to 256, every fourth up to 512, and so on.
-// So a match is found to within a 64th of its length, and a million tokens take 500 lines
-// of the table instead of 16,000.
+// A prompt is not remembered by each of its blocks but by marks: one after each of its first 128
+// blocks, then one after every second block up to 256, after every fourth up to 512, and so on. A
+// match is found to within a 64th of its length, and a million tokens take 500 lines of the table
+// instead of 16,000.
 const (
 	denseMarks  = 128
 	octaveMarks = 64
@@ -20,7 +20,7 @@ func markCount(blocks int) int {
 	return denseMarks + octaveMarks*octave + (blocks-denseMarks<<octave)>>(octave+1)
 }
 
-// markEnd is how many blocks stand before the n-th mark, from 0.
+// markEnd is how many blocks stand before the n-th mark, counted from 0.
 func markEnd(n int) int {
 	if n < denseMarks {
 		return n + 1

@@ -1,26 +1,26 @@
 package prefix
 
-// MaxMatches bounds the backends that a match tells of: those with the longest prefixes.
+// MaxMatches bounds the backends of one match. Those with the longest prefixes are kept.
 const MaxMatches = 32
 
-// Match is how many of a prompt's first blocks a backend has, and how many blocks
-// it has got since it had them last.
+// Match is how many of a prompt's first blocks a backend has. age is how many blocks it has got
+// since it last used them.
 type Match struct {
 	Cache  *Cache
 	Blocks int
 	age    uint32
 }
 
-// Matches is what is known of one prompt.
+// Matches is what the table knows of one prompt.
 type Matches struct {
 	n  int
 	of [MaxMatches]Match
 }
 
-// List is the matches, the backends in no order.
+// List returns the matches, in no order.
 func (m *Matches) List() []Match { return m.of[:m.n] }
 
-// By is what one backend has of the prompt.
+// By returns what one backend has of the prompt.
 func (m *Matches) By(c *Cache) Match {
 	for _, x := range m.List() {
 		if x.Cache == c {
@@ -30,7 +30,7 @@ func (m *Matches) By(c *Cache) Match {
 	return Match{Cache: c}
 }
 
-// add notes a match, unless a longer one of the same backend is there.
+// add notes a match, unless the same backend has a longer one already.
 func (m *Matches) add(x Match) {
 	for i := range m.List() {
 		if had := &m.of[i]; had.Cache == x.Cache {
@@ -46,10 +46,9 @@ func (m *Matches) add(x Match) {
 	}
 }
 
-// Match finds how much of a prompt each backend has. Who has a beginning has what comes
-// before, so that of a stretch with the same holders at both ends nothing is looked at:
-// about ten lines of the table where the backends differ at one place, whatever the
-// prompt's length.
+// Match finds how much of a prompt each backend has. A backend that has a prefix has all shorter
+// ones, so a stretch with the same holders at both ends is skipped. Where the backends differ at
+// one place this reads about ten lines of the table, whatever the length of the prompt.
 func (t *Table) Match(prefix []uint64, m *Matches) {
 	m.n = 0
 	last := markCount(len(prefix)) - 1
@@ -68,20 +67,20 @@ func (t *Table) Match(prefix []uint64, m *Matches) {
 	search.between(0, &first, last, &whole)
 }
 
-// search is one match under way.
+// search is one running match.
 type search struct {
 	t      *Table
 	prefix []uint64
 	found  *Matches
 }
 
-// at fills s with who has all up to a mark.
+// at fills s with the backends that have everything up to the mark.
 func (p *search) at(mark int, s *holderSet) {
 	end := markEnd(mark)
 	p.t.holders(p.prefix[end-1], end, s)
 }
 
-// note adds those who have all up to the mark, and not what others have.
+// note adds the backends of s, which have everything up to the mark, without those in others.
 func (p *search) note(s, others *holderSet, mark int) {
 	for i, c := range s.cache[:s.n] {
 		if others == nil || !others.has(c) {
@@ -90,8 +89,8 @@ func (p *search) note(s, others *holderSet, mark int) {
 	}
 }
 
-// between looks where those end who have low's mark and not high's. The longer prefixes
-// come first.
+// between finds where the prefixes end of the backends that have low's mark and not high's. The
+// longer prefixes come first.
 func (p *search) between(low int, atLow *holderSet, high int, atHigh *holderSet) {
 	same := true
 	for _, c := range atLow.cache[:atLow.n] {

@@ -1,10 +1,10 @@
-// Package prefix remembers which backend has had which beginnings of prompts, as hashes of
-// their blocks. It knows no pools and chooses nobody.
+// Package prefix remembers which backend has had which prefixes of prompts, as hashes of their
+// blocks. It does not know pools and chooses no backend.
 package prefix
 
 const (
-	// BlockBytes is how much of a prompt one hash stands for.
+	// BlockBytes is how many bytes of a prompt one hash stands for.
 	BlockBytes = 256
-	// tickNanos is the unit in which the tables tell how long something was not used.
+	// tickNanos is the unit of time in which the tables count how long a line was not used.
 	tickNanos = 1 << 30
 )

@@ -5,27 +5,27 @@ import (
 	"sync/atomic"
 )
 
-// seatCount bounds the backends of a pool that the table tells apart; further ones are
-// taken to have nothing.
+// seatCount bounds the backends of a pool that the table can tell apart. Further ones count as
+// having nothing.
 const (
 	seatCount = 1 << (32 - stampBits)
-	seatBytes = 20 << 10 // of memory, with the table's own fields
+	seatBytes = 20 << 10 // of memory, with the other fields of the table
 )
 
-// seating gives backends their numbers in the table, which are used again when a backend
-// has left the pool.
+// seating gives caches their numbers in the table. A number is used again after its backend has
+// left the pool.
 type seating struct {
 	caches [seatCount]atomic.Pointer[Cache]
 
 	mu    sync.Mutex
-	ended [seatCount]uint64 // the time of the seat's last owner, when it left
-	last  uint32            // that was given: each is left free for as long as possible
+	ended [seatCount]uint64 // the time of the last owner when it left its seat
+	last  uint32            // the seat that was given last; each seat stays free for as long as possible
 }
 
-// Seat gives the cache a seat if one is free.
+// Seat gives the cache a seat, if one is free.
 func (t *Table) Seat(c *Cache) { t.seats.give(c) }
 
-// Unseat ends the cache's seat, if it has one.
+// Unseat takes the seat of the cache back, if it has one.
 func (t *Table) Unseat(c *Cache) { t.seats.free(c) }
 
 // Seated is the number of caches that have a seat.
@@ -38,12 +38,12 @@ func (t *Table) Seated() (n int) {
 	return n
 }
 
-// at is who has the seat, nil: nobody.
+// at returns the cache on the seat; nil: the seat is free.
 func (s *seating) at(seat uint32) *Cache { return s.caches[seat].Load() }
 
-// give gives c a seat, if one is free. What was noted of its last owner does not count
-// for c, whose time begins later, and later than any insertion for the other that may
-// still be under way.
+// give gives c a seat, if one is free. The time of c begins later than that of the seat's last
+// owner, and later than any insertion for it that is still running. So nothing that was noted of
+// the last owner counts for c.
 func (s *seating) give(c *Cache) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,10 +60,10 @@ func (s *seating) give(c *Cache) {
 	}
 }
 
-// seatGap is the blocks of the longest prompts that may come at once.
+// seatGap is the blocks of the longest prompts that may be inserted at once.
 const seatGap = 1 << 16
 
-// free ends c's seat, if it has one.
+// free takes the seat of c back, if it has one.
 func (s *seating) free(c *Cache) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,37 +5,37 @@ import (
 	"sync/atomic"
 )
 
-// Table remembers which backend of a pool has had which beginnings of prompts. It
-// is approximate by design: what two requests do at once may be lost, and nothing is
-// locked. Its size is fixed: who has not been asked for the longest time makes room.
+// Table remembers which backend of a pool has had which prefixes of prompts. It is approximate by
+// design: of two writes at once one may be lost, and nothing is locked. Its size is fixed: the
+// line that was not used for the longest time makes room.
 type Table struct {
 	lines []line       // sets of two
-	used  atomic.Int64 // lines that hold something
+	used  atomic.Int64 // lines in use
 	seats seating
 
-	memory int64 // bytes of all this
+	memory int64 // size of the whole table in bytes
 }
 
-// line, one cache line, is a beginning of a prompt and who has it.
+// line is one cache line: a prefix and its holders.
 type line struct {
-	head    atomic.Uint64             // tag in the upper 40 bits, tick of the last use below; 0: empty
-	holders [MaxHolders]atomic.Uint32 // up to the first 0
+	head    atomic.Uint64             // tag in the upper 40 bits, tick of the last use in the lower 24; 0: empty
+	holders [MaxHolders]atomic.Uint32 // end at the first 0
 }
 
 const (
 	lineBytes = 64
 	tickBits  = 24
 	tickMask  = 1<<tickBits - 1
-	// MaxHolders have the same beginning in memory. Where more have it, as with a system
-	// prompt that all requests share, those are known that had it last.
+	// MaxHolders is how many backends one line can hold. Where more have the prefix, such as a
+	// system prompt that all requests share, the line keeps those that used it last.
 	MaxHolders = 14
-	// A holder is a seat in its upper bits, so that 0 is nobody, and a stamp below: the
-	// backend's blocks when it had the beginning last. Stamps wrap after 4 million blocks,
+	// The upper bits of a holder are a seat, so that 0 is nobody. The lower bits are a stamp: the
+	// backend's count of blocks when it last used the prefix. Stamps wrap after 4 million blocks,
 	// some hundred times what an engine holds.
 	stampBits = 22
 	stampMask = 1<<stampBits - 1
-	// taken is the head of a line that is being written. No key makes it: its tick is not
-	// reached in 190 years.
+	// taken is the head of a line that is being written. No key has this head: its tick would
+	// come after 190 years.
 	taken = 1<<64 - 1
 )
 
@@ -45,23 +45,23 @@ func (t *Table) Memory() int64 { return t.memory }
 // Used is how much of Memory holds something.
 func (t *Table) Used() int64 { return t.used.Load() * lineBytes }
 
-// NewTable takes that many bytes of memory, which it fills as it is used.
+// NewTable makes a table of so many bytes. The system provides the memory as the table fills.
 func NewTable(memory int64) *Table {
 	sets := max(1, (memory-seatBytes)/(2*lineBytes))
 	return &Table{lines: make([]line, 2*sets), memory: memory}
 }
 
-// set is the first of the two lines that a key may be in.
+// set returns the first of the two lines in which a key may be.
 func (t *Table) set(key uint64) int {
 	at, _ := bits.Mul64(key, uint64(len(t.lines)/2))
 	return int(2 * at)
 }
 
-// tagOf tells the keys of a set apart, by the bits that have not chosen the set.
+// tagOf tells the keys of one set apart, by the bits that have not chosen the set.
 func tagOf(key uint64) uint64 { return key << tickBits }
 
-// touch has the lines that the marks from one to the other are in on their way from
-// memory. One by one their writing would wait for each.
+// touch starts the loads of all lines for these marks. Without it each write would wait for its
+// own line.
 func (t *Table) touch(prefix []uint64, from, to int) {
 	for n := from; n < to; n++ {
 		at := t.set(prefix[markEnd(n)-1])
@@ -70,7 +70,7 @@ func (t *Table) touch(prefix []uint64, from, to int) {
 	}
 }
 
-// find is the key's line, nil if there is none.
+// find returns the line of the key, or nil.
 func (t *Table) find(key uint64) *line {
 	at, tag := t.set(key), tagOf(key)
 	for i := at; i < at+2; i++ {
@@ -81,8 +81,7 @@ func (t *Table) find(key uint64) *line {
 	return nil
 }
 
-// holderSet is who still has a beginning, as far as is known, and how many blocks each
-// has got since.
+// holderSet is the backends that still have a prefix, and how many blocks each has got since.
 type holderSet struct {
 	n     int
 	cache [MaxHolders]*Cache
@@ -98,7 +97,7 @@ func (s *holderSet) has(c *Cache) bool {
 	return false
 }
 
-// holders fills s with who has the first so many blocks, of which key is the hash.
+// holders fills s with the backends that have the first so many blocks. key is their hash.
 func (t *Table) holders(key uint64, blocks int, s *holderSet) {
 	s.n = 0
 	l := t.find(key)
@@ -119,11 +118,11 @@ func (t *Table) holders(key uint64, blocks int, s *holderSet) {
 		}
 	}
 	if l.head.Load()&^tickMask != head&^tickMask {
-		s.n = 0 // it has become another one's meanwhile
+		s.n = 0 // the line was given to another key meanwhile
 	}
 }
 
-// put notes that the holder has what key stands for.
+// put notes that the holder has the prefix of the key.
 func (t *Table) put(key uint64, holder, tick uint32) {
 	l := t.find(key)
 	if l == nil {
@@ -131,7 +130,7 @@ func (t *Table) put(key uint64, holder, tick uint32) {
 		return
 	}
 	if head := l.head.Load(); uint32(head&tickMask) != tick {
-		l.head.CompareAndSwap(head, tagOf(key)|uint64(tick)) // else somebody else has just done that
+		l.head.CompareAndSwap(head, tagOf(key)|uint64(tick)) // where this fails, another request has just done the same
 	}
 	if at := t.place(l, holder); l.holders[at].Load() == 0 {
 		l.seat(at, holder)
@@ -140,7 +139,8 @@ func (t *Table) put(key uint64, holder, tick uint32) {
 	}
 }
 
-// seat puts a holder behind all others. What stands behind it may be of a former key.
+// seat adds a holder at the end of the line. The place after it may hold a holder of an earlier
+// key, so it is cleared first.
 func (l *line) seat(at int, holder uint32) {
 	if at+1 < MaxHolders {
 		l.holders[at+1].Store(0)
@@ -148,8 +148,8 @@ func (l *line) seat(at int, holder uint32) {
 	l.holders[at].Store(holder)
 }
 
-// place is where a holder goes: where it was, or nobody is, or one that has lost the
-// blocks, or one that had them before all others.
+// place returns where a holder goes: its own place, a free one, that of a backend that has lost
+// the blocks, or that of the oldest use.
 func (t *Table) place(l *line, holder uint32) int {
 	oldest, place := int64(-1), 0
 	for i := range l.holders {
@@ -179,7 +179,7 @@ func (t *Table) place(l *line, holder uint32) int {
 // lost is more than any age.
 const lost = stampMask + 1
 
-// claim gives the key a line: of its two the one not used for longer.
+// claim gives the key a line: the one of its two that was not used for longer.
 func (t *Table) claim(key uint64, holder, tick uint32) {
 	at := t.set(key)
 	l, head := &t.lines[at], t.lines[at].head.Load()
@@ -187,7 +187,7 @@ func (t *Table) claim(key uint64, holder, tick uint32) {
 		l, head = &t.lines[at+1], other
 	}
 	if head == taken || !l.head.CompareAndSwap(head, taken) {
-		return // somebody else's at this moment: forgetting a block now and then does no harm
+		return // another request is writing it; to lose a block now and then does no harm
 	}
 	if head == 0 {
 		t.used.Add(1)
@@ -196,5 +196,5 @@ func (t *Table) claim(key uint64, holder, tick uint32) {
 	l.head.Store(tagOf(key) | uint64(tick))
 }
 
-// idle is for how many ticks a line has not been used.
+// idle is for how many ticks a line was not used.
 func idle(head uint64, tick uint32) uint32 { return (tick - uint32(head&tickMask)) & tickMask }

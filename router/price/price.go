@@ -13,72 +13,73 @@ import (
 // Work is a part of a completion whose time is learned from live traffic.
 type Work uint8
 
-// The three parts that decide whether a prefill of its own pays.
+// The three parts that decide whether a separate prefill pays.
 const (
-	// Prefill is a prefill leg, over the uncached tokens of its prompt and of those
-	// that its backend had before it.
+	// Prefill is a prefill leg. Its tokens are the uncached ones of its prompt and those that its
+	// backend had to compute before.
 	Prefill Work = iota
-	// Transfer is the time to D's first event with a handle, over the tokens pulled.
+	// Transfer is the time to the first event of a decode engine that was given a handle. Its
+	// tokens are those that the engine pulled.
 	Transfer
-	// Local is the time to D's first event without one, over the uncached tokens of
-	// its prompt and of those that D computes itself already.
+	// Local is the time to the first event of a decode engine that was given none. Its tokens are
+	// the uncached ones of its prompt and those that the engine was computing already.
 	Local
 	workCount
 )
 
-// Prices are what a token of each work costs, of all backends of a pool together.
+// Prices is what a token of each work costs, over all backends of a pool together.
 type Prices struct {
 	lines [workCount]line
 	drag  drag
 }
 
-// Learn takes in a leg: its tokens with those ahead of it, and the time that it took; below
-// 0 where the answer came whole. now is the router's clock.
+// Learn feeds a leg into the price of its work: its tokens with those ahead of it, and its time.
+// A time below 0 means that the answer came whole and told none. now is the router's clock.
 func (p *Prices) Learn(w Work, tokens int, took time.Duration, now int64) {
 	if tokens >= 0 && took >= 0 {
 		p.lines[w].add(float64(tokens), took.Seconds(), now)
 	}
 }
 
-// StreamEnded takes in a stream that had so many tokens and took so long behind its first
-// event, during which its engine spent local on prefills of its own.
+// StreamEnded learns from a stream of so many tokens. took is the time after its first event,
+// local the part of it that the engine spent on prefills of its own.
 func (p *Prices) StreamEnded(tokens int, local, took time.Duration) {
 	if tokens > 0 && took > 0 {
 		p.drag.add(float64(tokens), local.Seconds(), took.Seconds())
 	}
 }
 
-// StallShare is how much of the time that a decode engine spends on a prefill of its own
-// its running streams lose, as far as is known; 1 until something is.
+// StallShare is the part of the time of a decode engine's own prefills that its running streams
+// lose. It is 1 until it has been measured.
 func (p *Prices) StallShare() float64 { return p.drag.load() }
 
-// Known reports whether a leg has told of the work.
+// Known reports whether any leg of this work has been learned from.
 func (p *Prices) Known(w Work) bool { return p.lines[w].known() }
 
-// Age is the age of what the last leg told; that of the router where none has.
+// Age is the time since the last leg of this work, or since the router began where none came.
 func (p *Prices) Age(w Work, now int64) time.Duration { return p.lines[w].since(now) }
 
-// Own is what the tokens alone cost, without waits and what each request costs.
+// Own is the time of the tokens alone, without waits and without the fixed cost of a request.
 func (p *Prices) Own(w Work, tokens int) float64 {
 	return float64(tokens) * math.Float64frombits(p.lines[w].each.Load())
 }
 
-// Cost is the expected time of work over so many tokens, in seconds. What was never
-// seen costs what a prefill does where it computes, and nothing where it moves blocks.
+// Cost is the expected time of so many tokens, in seconds. Local work that was never seen costs
+// what a prefill costs. Transfers that were never seen cost nothing.
 func (p *Prices) Cost(w Work, tokens float64) float64 {
 	return p.line(w).at(tokens)
 }
 
-// PerToken is what a token costs by cost, without what each request does.
+// PerToken is the part of Cost that each token adds.
 func (p *Prices) PerToken(w Work) float64 { return math.Float64frombits(p.line(w).each.Load()) }
 
 // Pace is how many nanoseconds a token of a prefill takes; 0: not known.
 func (p *Prices) Pace() float64 { return p.Own(Prefill, 1) * 1e9 }
 
-// LocalPace is Pace of what decode computes itself.
+// LocalPace is the Pace of prompts that decode engines compute themselves.
 func (p *Prices) LocalPace() float64 { return p.PerToken(Local) * 1e9 }
 
-// line is the one to go by.
+// line is the line to go by for the work.
 func (p *Prices) line(w Work) *line {
 	if w == Local && !p.lines[w].known() {
 		return &p.lines[Prefill]
@@ -90,11 +91,11 @@ func (p *Prices) line(w Work) *line {
 // minute though it is asked only now and then, long enough not to follow one request.
 const (
 	lineHalfLife  = 5 * time.Second
-	lineMaxWeight = 48  // samples that count at most
-	lineRare      = 8   // the same where the last one is older than lineRareAge
+	lineMaxWeight = 48  // the most samples that count
+	lineRare      = 8   // the same where the last sample is older than lineRareAge
 	lineMinKeep   = 0.5 // of what was known, however late the next sample comes
 	lineRareAge   = 2 * time.Second
-	lineOutlier   = 10 // a sample of more than so many times the expected time counts as that
+	lineOutlier   = 10 // a sample counts as at most this many times the expected time
 	lineProven    = 8  // samples before anything counts as an outlier
 )
 
@@ -105,12 +106,12 @@ type line struct {
 	last            int64   // time of the last sample, of the router's clock
 
 	fixed, each atomic.Uint64 // seconds, as bits of a float64
-	sampled     atomic.Int64  // 1 + last; 0: never
+	sampled     atomic.Int64  // 1 + last; 0: no sample so far
 }
 
 func (l *line) known() bool { return l.sampled.Load() != 0 }
 
-// since is the age of the last sample; a line without one is as old as the router.
+// since is the age of the last sample. A line without one is as old as the router.
 func (l *line) since(now int64) time.Duration {
 	return time.Duration(now - max(0, l.sampled.Load()-1))
 }
@@ -143,8 +144,8 @@ func (l *line) add(x, y float64, now int64) {
 	l.sampled.Store(now + 1)
 }
 
-// fit is the line of least squares, neither part negative. Prompts of about one length
-// do not tell the parts apart: then all of it is by the token.
+// fit is the line of least squares with no negative part. Prompts of about one length do not tell
+// the two parts apart; then everything is the price of the tokens.
 func (l *line) fit() (fixed, each float64) {
 	x, y := l.x/l.w, l.y/l.w
 	spread := l.xx/l.w - x*x
@@ -160,19 +161,19 @@ func (l *line) fit() (fixed, each float64) {
 	return 0, y / x
 }
 
-// drag is how much of the time that D spends on a prefill of its own its running
-// streams lose: T = tokens·itl + drag·local over the streams that ended lately, T the
-// time of a stream behind its first event, local the seconds of prefill meanwhile.
+// drag is the part of the time of a decode engine's own prefills that its running streams lose.
+// It is fitted over the streams that ended lately: T = tokens·itl + drag·local. T is the time of
+// a stream after its first event, local the seconds of prefill in that time.
 type drag struct {
 	mu                 sync.Mutex
 	kk, kl, ll, kt, lt float64
-	share              atomic.Uint64 // bits; 0 while nothing is known
+	share              atomic.Uint64 // bits of 1 + share; 0: not measured
 }
 
-// Before anything is known a prefill holds the streams up for as long as it takes.
+// dragUnknown assumes that a prefill stops all streams for as long as it takes.
 const dragUnknown = 1
 
-// dragKeep is the weight of a sample in that of the next.
+// dragKeep is the weight that a sample keeps with each later one.
 const dragKeep = 1 - 1.0/64
 
 func (d *drag) add(tokens, local, took float64) {
@@ -185,7 +186,7 @@ func (d *drag) add(tokens, local, took float64) {
 	d.lt = d.lt*dragKeep + local*took
 	det := d.kk*d.ll - d.kl*d.kl
 	if det <= 0.01*d.kk*d.ll {
-		return // streams with and without prefills beside them are needed
+		return // this takes streams both with and without prefills beside them
 	}
 	share := (d.kk*d.lt - d.kl*d.kt) / det
 	d.share.Store(math.Float64bits(1 + min(max(share, 0), 4)))
@@ -199,7 +200,7 @@ func (d *drag) load() float64 {
 	return dragUnknown
 }
 
-// Price is what work costs now, in seconds: a part for each leg and one for each token.
+// Price is what work costs now, in seconds: one part for each leg and one for each token.
 type Price struct {
 	Fixed    float64 `json:"per_leg_seconds"`
 	PerToken float64 `json:"per_token_seconds"`
@@ -207,10 +208,10 @@ type Price struct {
 	Age float64 `json:"age_seconds"`
 }
 
-// String is the label and log value.
+// String is the value in labels and logs.
 func (w Work) String() string { return [...]string{"prefill", "transfer", "local"}[w] }
 
-// List is what is known, by the name of the Work.
+// List returns the known prices by the name of their work.
 func (p *Prices) List(now int64) map[string]Price {
 	all := map[string]Price{}
 	for w := range workCount {

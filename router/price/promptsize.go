@@ -5,13 +5,13 @@ import (
 	"sync/atomic"
 )
 
-// promptKeep is the weight of a request in that of the next.
+// promptKeep is the weight that a lease keeps with each later one.
 const promptKeep = 1 - 1.0/32
 
-// PromptSize is the mean of the tokens for which the last leases of a pool were taken.
-type PromptSize struct{ bits atomic.Uint64 } // of a float64; 0: there was none
+// PromptSize is the mean number of tokens of the last leases of a pool.
+type PromptSize struct{ bits atomic.Uint64 } // bits of a float64; 0: no lease was taken so far
 
-// Add counts one. Of two at once one may be lost.
+// Add counts one lease. Of two calls at once one may be lost.
 func (p *PromptSize) Add(tokens int64) {
 	x := float64(tokens)
 	if bits := p.bits.Load(); bits != 0 {
@@ -20,16 +20,16 @@ func (p *PromptSize) Add(tokens int64) {
 	p.bits.Store(math.Float64bits(x))
 }
 
-// Mean is at least 1: a request is never nothing.
+// Mean is at least 1: each request is some load.
 func (p *PromptSize) Mean() float64 { return max(1, math.Float64frombits(p.bits.Load())) }
 
-// defaultTokenBytes is how much of a request's body makes a token: English text.
+// defaultTokenBytes is the bytes of a token in a request's body, for English text.
 const defaultTokenBytes = 4
 
-// TokenBytes is the mean of bytes per token, measured.
-type TokenBytes struct{ bits atomic.Uint64 } // of a float64; 0: not known
+// TokenBytes is the measured mean of bytes per token.
+type TokenBytes struct{ bits atomic.Uint64 } // bits of a float64; 0: not measured
 
-// Load is the mean, or a usual one while nothing is known.
+// Load returns the mean, or defaultTokenBytes before the first measurement.
 func (m *TokenBytes) Load() float64 {
 	if bits := m.bits.Load(); bits != 0 {
 		return math.Float64frombits(bits)
@@ -37,7 +37,7 @@ func (m *TokenBytes) Load() float64 {
 	return defaultTokenBytes
 }
 
-// Observe counts a prompt for a 64th. Of two at once one may be lost.
+// Observe counts a prompt with a weight of 1/64. Of two calls at once one may be lost.
 func (m *TokenBytes) Observe(bytes, tokens int) {
 	if bytes <= 0 || tokens <= 0 {
 		return
