@@ -8,7 +8,7 @@ import (
 	"xpyd/router/price"
 )
 
-// adviceWindow is the traffic that Advice looks back on.
+// adviceWindow is how far Advice looks back.
 const adviceWindow = 15 * time.Minute
 
 const trafficBuckets = 15
@@ -20,12 +20,12 @@ type traffic struct {
 }
 
 type bucket struct {
-	minute                       int64 // since the router began, plus 1; 0: unused
+	minute                       int64 // since the router began, plus 1; 0: not in use
 	prefills, computes           int64 // legs
 	prefillTokens, computeTokens int64 // estimated, uncached
 	prefillBusy, computeBusy     float64
-	usage                        float64 // sum of the decode engines' KV usage at their polls
-	polls, waiting               int64   // polls of decode engines; those with requests that waited
+	usage                        float64 // sum of the KV usage of the decode engines at their polls
+	polls, waiting               int64   // polls of decode engines, and those that found requests waiting
 }
 
 // at is the bucket of now. mu is held.
@@ -56,7 +56,7 @@ func (t *traffic) computed(now int64, tokens int, busy float64) {
 	b.computeBusy += busy
 }
 
-// polled notes what a decode engine said of itself.
+// polled notes what a decode engine told of itself.
 func (t *traffic) polled(now int64, usage float64, waits bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,7 +68,7 @@ func (t *traffic) polled(now int64, usage float64, waits bool) {
 	}
 }
 
-// sum adds up the window, and says how long it is.
+// sum adds up the window, and returns its length.
 func (t *traffic) sum(now int64) (s bucket, window time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -91,47 +91,47 @@ func (t *traffic) sum(now int64) (s bucket, window time.Duration) {
 	return s, min(time.Duration(now), adviceWindow-time.Minute+time.Duration(now%int64(time.Minute)))
 }
 
-// PoolAdvice is one pool's part of the arithmetic.
+// PoolAdvice is the arithmetic of one pool.
 type PoolAdvice struct {
 	Backends int `json:"backends"`
-	// Load is the part of the pool that the traffic kept busy, 0 to 1 and above; -1 where
-	// it is not known.
+	// Load is the part of the pool that the traffic kept busy, 0 to 1 and above; −1: not known.
 	Load float64 `json:"load"`
-	// Tokens computed there and the seconds that they took, by SecondsPerToken as measured.
+	// Requests computed Tokens there in BusySeconds, at SecondsPerToken as measured.
 	Requests        int64   `json:"requests"`
 	Tokens          int64   `json:"tokens"`
 	BusySeconds     float64 `json:"busy_seconds"`
 	SecondsPerToken float64 `json:"seconds_per_token"`
-	// Of decode engines, by their own metrics: mean use of the KV cache, and the part of
-	// the polls that found requests waiting.
+	// Of decode engines, by their own metrics: the mean use of the KV cache, and the part of the
+	// polls that found requests waiting.
 	KVUsage float64 `json:"kv_usage,omitempty"`
 	Waiting float64 `json:"waiting,omitempty"`
 }
 
-// Advice says how many prefill and decode backends would balance the traffic of the
-// last adviceWindow.
+// Advice says how many prefill and decode backends would balance the traffic of the last
+// adviceWindow.
 type Advice struct {
 	WindowSeconds float64    `json:"window_seconds"`
 	Prefill       PoolAdvice `json:"prefill"`
 	Decode        PoolAdvice `json:"decode"`
-	// Balanced splits the same number of backends so that the busier pool is as little
-	// busy as can be; BalancedLoad is how busy that would be. 0:0 where it is not known.
+	// The balanced split has as many backends as now, with the busier pool as little busy as can
+	// be. BalancedLoad is how busy that would be. It is 0:0 where it is not known.
 	BalancedPrefill int     `json:"balanced_prefill"`
 	BalancedDecode  int     `json:"balanced_decode"`
 	BalancedLoad    float64 `json:"balanced_load"`
-	// Short is the pool that another backend would help most: prefill, decode or none (also
-	// where the busier pool is less than half busy); unknown where a load is not known.
+	// Short is the pool that another backend would help most: prefill, decode or none. It is none
+	// as well where the busier pool is less than half busy, and unknown where a load is not
+	// known.
 	Short      string `json:"short"`
 	Arithmetic string `json:"arithmetic"`
 }
 
-// What Advice.Short may be, besides the names of the roles.
+// Values of Advice.Short, besides the names of the roles.
 const (
 	ShortNone    = "none"
 	ShortUnknown = "unknown"
 )
 
-// Advice is computed at the call.
+// Advice is computed by the call.
 func (s *Snapshot) Advice() Advice {
 	r := s.router
 	sum, window := r.traffic.sum(r.now())
@@ -162,11 +162,12 @@ func (s *Snapshot) Advice() Advice {
 // shortFrom is the load from which a pool may be called short.
 const shortFrom = 0.5
 
-// balance finds the split. A pool keeps one backend at least.
+// balance finds the split. Each pool keeps at least one backend.
 func (a *Advice) balance() {
 	x, y := a.Prefill.Backends, a.Decode.Backends
 	if a.Prefill.Load < 0 || a.Decode.Load < 0 {
-		a.Arithmetic = "not known yet: it needs requests that were prefilled, and the decode engines' metrics (routing.poll)"
+		a.Arithmetic = "not known yet: it needs requests that were prefilled, " +
+			"and the decode engines' metrics (routing.poll)"
 		return
 	}
 	p, d := a.Prefill.Load*float64(x), a.Decode.Load*float64(y)
@@ -179,7 +180,7 @@ func (a *Advice) balance() {
 		}
 	}
 	a.Short = ShortNone
-	// A tenth less is no reason to move an engine, nor is a load that nobody feels.
+	// A tenth less is no reason to move an engine. Nor is a load that nobody feels.
 	if now >= shortFrom && a.BalancedLoad < 0.9*now {
 		a.Short = map[bool]string{true: Prefill.String(), false: Decode.String()}[a.BalancedPrefill > x]
 	}
@@ -187,14 +188,16 @@ func (a *Advice) balance() {
 		"decode: the highest of %s of the KV cache used, requests that waited at %s of the polls, "+
 		"and prompts computed there: %s, %s of %d x %s, is %s; "+
 		"that is the work of %.2f prefill and %.2f decode engines: %d:%d would be %s busy, %d:%d is %s",
-		a.Prefill.tokens(), showSeconds(a.Prefill.BusySeconds), x, showSeconds(a.WindowSeconds), showShare(a.Prefill.Load),
+		a.Prefill.tokens(), showSeconds(a.Prefill.BusySeconds), x,
+		showSeconds(a.WindowSeconds), showShare(a.Prefill.Load),
 		showShare(a.Decode.KVUsage), showShare(a.Decode.Waiting),
-		a.Decode.tokens(), showSeconds(a.Decode.BusySeconds), y, showSeconds(a.WindowSeconds), showShare(a.Decode.BusySeconds/(float64(max(y, 1))*a.WindowSeconds)),
+		a.Decode.tokens(), showSeconds(a.Decode.BusySeconds), y,
+		showSeconds(a.WindowSeconds), showShare(a.Decode.BusySeconds/(float64(max(y, 1))*a.WindowSeconds)),
 		p, d, a.BalancedPrefill, a.BalancedDecode, showShare(a.BalancedLoad), x, y, showShare(now))
 }
 
-// tokens says how many there were, and what each takes now: the busy time is by the price
-// that each had when it came.
+// tokens says how many there were, and what each takes now. The busy time goes by the price at
+// the time of each.
 func (p *PoolAdvice) tokens() string {
 	if p.SecondsPerToken <= 0 {
 		return fmt.Sprintf("%d tokens at a price that is not measured yet", p.Tokens)
@@ -202,8 +205,8 @@ func (p *PoolAdvice) tokens() string {
 	return fmt.Sprintf("%d tokens at now %s each", p.Tokens, showSeconds(p.SecondsPerToken))
 }
 
-// showSeconds writes a time with three digits at most, in a unit that leaves them before
-// or close behind the point.
+// showSeconds writes a time with at most three digits, in a unit that puts them before the point
+// or right after it.
 func showSeconds(s float64) string {
 	switch {
 	case s >= 100 || s <= 0:
@@ -216,7 +219,7 @@ func showSeconds(s float64) string {
 	return fmt.Sprintf("%.3g µs", s*1e6)
 }
 
-// showShare writes a share as a percentage; a small one is not rounded to nothing.
+// showShare writes a share as a percentage. A small one is not rounded to nothing.
 func showShare(share float64) string {
 	percent := share * 100
 	switch {

@@ -2,27 +2,26 @@ package router
 
 import "math"
 
-// Affinity keeps requests that belong together on the same backends, as far as their
-// load allows it.
+// Affinity keeps requests that belong together on the same backends, as far as the load of these
+// allows.
 type Affinity struct {
-	// Headers of a request whose value names its session; the first one that it has
+	// Headers are request headers whose value names a session. The first one that a request has
 	// counts. None: no affinity.
 	Headers []string `mapstructure:"headers"`
 }
 
 const (
-	// loadBound is how far above the mean of its pool the load of a backend may be for it
-	// to get one more request for its affinity.
+	// loadBound is how far above the mean of its pool the load of a backend may be for it to get
+	// one more request of its sessions.
 	loadBound = 1.25
-	// freeLoad is the leases up to which a backend keeps its sessions whatever the mean is:
-	// engines batch, so that few at once slow nobody down.
+	// freeLoad is the number of leases up to which a backend keeps its sessions whatever the mean
+	// is: engines batch, so a few requests at once slow nobody down.
 	freeLoad = 4
 )
 
-// rendezvous names the backend that ranks first for the key, of those that have room: the
-// same for each router with the same backends. Each key has an order of its own, so that
-// the keys of one that goes are spread over all others, and come back with it. nil: none
-// is fit.
+// rendezvous names the backend that ranks first for the key, of those that have room; nil: none
+// is fit. Each router with the same backends names the same one. Each key has its own order, so
+// the keys of a backend that goes are spread over all others, and return when it does.
 func rendezvous(backends []*Backend, q *query, key uint64) *Backend {
 	full := fullLoad(backends, q)
 	var best *Backend
@@ -30,14 +29,14 @@ func rendezvous(backends []*Backend, q *query, key uint64) *Backend {
 	for _, b := range backends {
 		rank := mix(b.seed^key) >> 11
 		if rank < top && b.inflight.word.Load() < q.plain {
-			continue // one before it that has room has a full share too, and ranks higher
+			continue // an earlier one has room and a full share, and ranks higher
 		}
 		share := q.share(b)
 		if share == 0 || float64(b.inflight.Load()+1) > math.Ceil(full*share) {
 			continue
 		}
-		// The cost of the key at b is exponentially distributed: divided by the share, the
-		// least one is that of each backend in proportion to its share.
+		// The cost of the key at b is distributed exponentially. Divided by the share, each backend
+		// is the cheapest in proportion to its share.
 		if share == 1 {
 			top = max(top, rank)
 		}
@@ -52,7 +51,7 @@ func rendezvous(backends []*Backend, q *query, key uint64) *Backend {
 	return best
 }
 
-// fullLoad is how many leases a backend with a whole share may come to have.
+// fullLoad is how many leases a backend with a full share may have.
 func fullLoad(backends []*Backend, q *query) float64 {
 	leases, whole, shares := int64(1), 0, 0.0
 	for _, b := range backends {
@@ -69,14 +68,14 @@ func fullLoad(backends []*Backend, q *query) float64 {
 	return max(freeLoad, loadBound*float64(leases)/(float64(whole)+shares))
 }
 
-// mix spreads the bits of x over all of the result (the end of splitmix64).
+// mix spreads the bits of x over the whole result (the end of splitmix64).
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
 }
 
-// hashOf is FNV-1a: the same in each process.
+// hashOf is FNV-1a: it gives the same in each process.
 func hashOf(s string) uint64 {
 	h := uint64(14695981039346656037)
 	for i := range len(s) {
@@ -85,7 +84,7 @@ func hashOf(s string) uint64 {
 	return h
 }
 
-// KeyOf makes the Key of a Want out of what names a session; 0 of nothing.
+// KeyOf makes the Key of a Want from what names a session; 0 if nothing does.
 func KeyOf(session []byte) uint64 {
 	if len(session) == 0 {
 		return 0

@@ -20,7 +20,7 @@ const (
 	Decode
 )
 
-// String is the label and log value of the role.
+// String is the value in labels and logs.
 func (r Role) String() string {
 	if r == Prefill {
 		return "prefill"
@@ -28,48 +28,52 @@ func (r Role) String() string {
 	return "decode"
 }
 
-// refusedFor is how long a backend that refused a connection is passed over while
-// another one can be had. Short: a restarting engine is wanted back at once.
+// refusedFor is how long a backend that refused a connection is passed over for others. It is
+// short, as a restarting engine is wanted back at once.
 const refusedFor = time.Second
 
-// Backend is one engine in one role. Its counters are shared by all requests and
-// live as long as its URL stays in the pool; the exported fields never change.
+// Backend is one engine in one role. All requests share its counters. It lives for as long as its
+// URL stays in the pool. The exported fields never change.
 type Backend struct {
 	vitals
 
-	URL  string // as configured, without a trailing slash; the label and log value
+	URL  string // as configured, without a trailing slash; also the value in labels and logs
 	Addr string // host:port to dial
 	Host string // authority for the Host header
 	Role Role
 
 	router *Router
 
-	offered atomic.Int64 // sum of its shares at the turns it was offered, see takesTurn
+	offered atomic.Int64 // sum of its shares over the turns it was offered, see takesTurn
 
-	free       atomic.Int64 // when it will have computed what is in flight, see backlog; of decode: what it computes itself
-	computing  atomic.Int64 // of decode: estimated tokens of prompts that it computes itself just now, and whose end will show
-	computers  atomic.Int64 // these prompts
-	whole      atomic.Int64 // of decode: when it will have computed the prompts whose end will not show
-	localMu    sync.Mutex   // held where free and whole are moved on by such prompts
-	localNanos atomic.Int64 // what it has spent on such prompts, see LocalTime
+	// free is when it will have computed what is in flight, see backlog; of decode, what it
+	// computes itself.
+	free atomic.Int64
+
+	// These are of decode, about the prompts that it computes itself.
+	computing  atomic.Int64 // tokens of those whose end will show
+	computers  atomic.Int64 // the number of those
+	whole      atomic.Int64 // when it will be done with those whose end will not show
+	localMu    sync.Mutex   // held while free and whole are moved on by such prompts
+	localNanos atomic.Int64 // the time that it has spent on all, see LocalTime
 
 	freshUntil atomic.Int64 // the external load counts in full until then, see externalAt
 
-	failures atomic.Int64 // failed legs in a row; auth failures weigh eject_after
+	failures atomic.Int64 // failed legs in a row; an auth failure weighs eject_after
 
 	// Written under router.mu.
 	checkFails  atomic.Int32                       // failed active checks in a row
 	checkOKs    atomic.Int32                       // passed active checks in a row
 	ejections   atomic.Int32                       // in a row
-	ejectedAt   atomic.Int64                       // begin of the last ejection
-	ejectReason EjectReason                        // of the last one; read under router.mu too
+	ejectedAt   atomic.Int64                       // start of the last ejection
+	ejectReason EjectReason                        // of the last ejection; also read under router.mu
 	cold        atomic.Pointer[map[*Backend]int64] // see coldWith; replaced, never changed
 
-	engine atomic.Pointer[EngineState] // replaced at each reading, see SetEngine
+	engine atomic.Pointer[EngineState] // replaced by each reading, see SetEngine
 
 	cache prefix.Cache
 
-	handles atomic.Int64 // of its blocks, that have not ended
+	handles atomic.Int64 // handles of its blocks that have not ended
 	hung    atomic.Bool  // see SetHung
 
 	down    downList
@@ -103,8 +107,8 @@ func newBackend(r *Router, role Role, raw string) (*Backend, error) {
 // InFlight is the number of leases held on the backend.
 func (b *Backend) InFlight() int64 { return b.inflight.Load() }
 
-// HandleIssued notes that the prefill backend has pinned blocks for a decode, until
-// HandleEnded: decode depends on it, though no lease on it is held.
+// HandleIssued notes that the prefill backend has pinned blocks for a decode. Until HandleEnded a
+// decode depends on it, although no lease on it is held.
 func (b *Backend) HandleIssued() { b.handles.Add(1) }
 
 // HandleEnded ends one HandleIssued.
@@ -113,14 +117,14 @@ func (b *Backend) HandleEnded() { b.handles.Add(-1) }
 // InUse reports whether a lease or a handle is held.
 func (b *Backend) InUse() bool { return b.InFlight() > 0 || b.handles.Load() > 0 }
 
-// SetHung notes how the last active check failed: the engine, or the way to it, may stand
-// still and go on later, as no connection was refused or broken off. Before Observe.
+// SetHung notes how the last active check failed. hung: no connection was refused or broken off,
+// so the engine or the way to it may stand still and go on later. Called before Observe.
 func (b *Backend) SetHung(hung bool) { b.hung.Store(hung) }
 
-// Hung is what SetHung noted last.
+// Hung is what SetHung was last told.
 func (b *Backend) Hung() bool { return b.hung.Load() }
 
-// Version is the engine's own /version, empty while it is not known.
+// Version is what the engine answers to /version; empty until it is known.
 func (b *Backend) Version() string {
 	if v := b.version.Load(); v != nil {
 		return *v
@@ -131,8 +135,8 @@ func (b *Backend) Version() string {
 // SetVersion records the engine's /version.
 func (b *Backend) SetVersion(v string) { b.version.Store(&v) }
 
-// Reset drops what is known against b, whose engine has started anew (another engine
-// id): failures, ejection, bans. Its slow start begins; the active checks go on.
+// Reset drops what is known against b, because its engine has started anew (with another engine
+// id): failures, ejection and bans. Its slow start begins. The active checks go on as before.
 func (b *Backend) Reset() {
 	r := b.router
 	r.mu.Lock()

@@ -2,15 +2,15 @@ package router
 
 import "math"
 
-// A prefill engine computes one prompt after the other, more or less. So what it has in
-// flight is not what it has yet to do: the prompt at the head is half done, on the average,
-// and where prompts are long that is most of a queue. Each backend therefore has the time
-// at which it will be done, moved on by each prompt at the pace that is measured of the
-// whole pool. An engine may be slower than that: it is brought back to what is in flight by
-// each prompt that ends, and all prompts but one are taken to be untouched until then.
+// A prefill engine computes one prompt after the other, more or less. So it has less to do than
+// it has in flight: on average the prompt at the head is half done, and where prompts are long
+// that is most of a queue. Each backend therefore has the time at which it will be done. Each
+// prompt moves that time on, at the measured pace of the whole pool. An engine may be slower than
+// its pool: each prompt that ends brings the time back to what is in flight, and until then all
+// prompts but one count as not begun.
 
-// rateOf makes tokens in a nanosecond of a pace; 0: not known. Choices multiply by it:
-// to divide once for each backend would take a part of their time.
+// rateOf turns a pace into tokens in a nanosecond; 0: not known. Choices multiply by it, as a
+// division for each backend would take a part of their time.
 func rateOf(pace float64) float64 {
 	if pace <= 0 {
 		return 0
@@ -18,8 +18,8 @@ func rateOf(pace float64) float64 {
 	return 1 / pace
 }
 
-// backlog is the tokens that b has yet to compute: all that are in flight while no rate is
-// known.
+// backlog is the tokens that b has yet to compute. While no rate is known it is all that are in
+// flight.
 func (b *Backend) backlog(now int64, rate float64) float64 {
 	n := max(b.tokens.Load(), 0)
 	if rate == 0 {
@@ -28,8 +28,9 @@ func (b *Backend) backlog(now int64, rate float64) float64 {
 	return remaining(float64(b.free.Load()-now)*rate, float64(n), b.inflight.Load())
 }
 
-// remaining is what is still to be computed, of n tokens of so many prompts in flight, if it
-// should be todo: no more than all, and no less than the mean of all but one.
+// remaining is the tokens that are still to be computed, of n tokens of so many prompts in
+// flight, where the clock says todo. It is at most all of them, and at least all but an average
+// prompt.
 func remaining(todo, n float64, prompts int64) float64 {
 	return min(max(todo, n-n/float64(max(prompts, 1))), n)
 }
@@ -37,7 +38,7 @@ func remaining(todo, n float64, prompts int64) float64 {
 // computesAny reports whether local is not 0.
 func (b *Backend) computesAny(now int64) bool { return b.computing.Load() > 0 || b.whole.Load() > now }
 
-// local is backlog for the prompts that b, of decode, computes itself.
+// local is the backlog of the prompts that b, of decode, computes itself.
 func (b *Backend) local(now int64, rate float64) float64 {
 	if !b.computesAny(now) {
 		return 0
@@ -51,7 +52,7 @@ func (b *Backend) local(now int64, rate float64) float64 {
 	return min(max(float64(b.free.Load()-now)*rate, least), n+whole)
 }
 
-// enqueue counts the tokens in, and returns the backlog that they found. The prompt is in
+// enqueue counts the tokens of a prompt in, and returns the backlog before it. The prompt is in
 // flight already.
 func (b *Backend) enqueue(tokens int64) (ahead int64) {
 	n := b.tokens.Add(tokens) - tokens
@@ -70,8 +71,8 @@ func (b *Backend) enqueue(tokens int64) (ahead int64) {
 	}
 }
 
-// enqueueLocal counts a prompt in that b, of decode, computes itself, and returns what it
-// has to compute before.
+// enqueueLocal counts in a prompt that b, of decode, computes itself. It returns what b has to
+// compute before.
 func (b *Backend) enqueueLocal(tokens int64, streams bool) (ahead float64) {
 	pace := b.router.prices.LocalPace()
 	b.localMu.Lock()
@@ -92,7 +93,7 @@ func (b *Backend) enqueueLocal(tokens int64, streams bool) (ahead float64) {
 	return ahead
 }
 
-// nextLocal: a prompt has just been computed, and what stood behind it begins only now.
+// nextLocal notes that a prompt has just been computed: what stood after it begins only now.
 func (b *Backend) nextLocal() {
 	b.localMu.Lock()
 	defer b.localMu.Unlock()
@@ -102,9 +103,9 @@ func (b *Backend) nextLocal() {
 	}
 }
 
-// dequeue counts the tokens of a prompt out. One that was answered was the head of the queue:
-// what stood behind it begins only now. An end that has been moved meanwhile stays: it counts
-// a prompt in of which this does not know.
+// dequeue counts the tokens of a prompt out. A prompt that was answered was the head of the
+// queue, so what stood after it begins only now. A free or whole that has moved meanwhile stays:
+// it counts a prompt that this call does not know of.
 func (b *Backend) dequeue(tokens int64, o Outcome) {
 	free, whole := b.free.Load(), b.whole.Load()
 	n := b.tokens.Add(-tokens)

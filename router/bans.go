@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// banFor is how long a pair is avoided, before one request may try it again.
+// banFor is how long a pair is avoided before one request may try it again.
 const banFor = 60 * time.Second
 
-// ban of a pair. A probe moves until on by banFor, so that no second request probes,
-// and the next one does if the first never tells.
+// ban is the ban of a pair. A probe moves until on by banFor, so only one request probes. If that
+// one never tells, the next one does after the same time.
 type ban struct {
 	at    int64
 	until atomic.Int64
@@ -43,8 +43,8 @@ func (m *Pairs) banOf(x Pair) *ban {
 	return nil
 }
 
-// Unprobed says that the probe of a banned pair could not be made: its ban ends now, and
-// the next request is the probe.
+// Unprobed says that the probe of a banned pair could not be made. Its ban ends now, and the next
+// request is the probe.
 func (m *Pairs) Unprobed(x Pair) {
 	if bn := m.banOf(x); bn != nil {
 		bn.ask.Store(true)

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// coldFor is how long a pair that has carried no blocks yet is passed over for others.
-// Short: where a whole rack came back, the first warm pair must not carry it alone.
+// coldFor is how long a pair that has carried no blocks is passed over for others. It is short:
+// where a whole rack comes back, the first warm pair must not carry it alone.
 const coldFor = 10 * time.Second
 
-// warmPartners is with how many of a larger pool an engine that comes up is warmed: 256
-// on each side would be 65,536 warm-ups. No pair is passed over there.
+// warmPartners is with how many backends of a larger pool an engine is warmed when it comes up:
+// all pairs of 256 and 256 would be 65,536 warm-ups. No pair of such a pool is passed over.
 const warmPartners = 16
 
-// chill makes the pairs of b with its partners cold: their next transfer is their
-// first. They are passed over for a while unless all begin together. Called under mu.
+// chill makes the pairs of b with its partners cold: their next transfer is their first. They are
+// passed over for a while unless all are cold. Called under mu.
 func (m *Pairs) chill(b *Backend, partners []*Backend, until int64) {
 	cold := maps.Clone(b.coldWith())
 	if cold == nil {
@@ -32,8 +32,8 @@ func (m *Pairs) chill(b *Backend, partners []*Backend, until int64) {
 	m.setCold(b, cold)
 }
 
-// some are warmPartners of the partners, those first that are not down, and others each
-// time, so that each is a partner of some. Called under mu.
+// some chooses warmPartners of the partners, those first that are not down. Each call goes on
+// where the last one ended, so each partner gets its turn of warm-ups. Called under mu.
 func (m *Pairs) some(partners []*Backend) []*Backend {
 	var chosen, down []*Backend
 	for i := range partners {
@@ -48,8 +48,8 @@ func (m *Pairs) some(partners []*Backend) []*Backend {
 	return append(chosen, down[:min(len(down), warmPartners-len(chosen))]...)
 }
 
-// coldWith maps the partners with whom b has been cold since it came up to the end of
-// the time in which the pair is passed over. Read only.
+// coldWith maps the partners with which b has been cold since it came up. The value is the end of
+// the time in which the pair is passed over. The map must not be changed.
 func (b *Backend) coldWith() map[*Backend]int64 {
 	if c := b.cold.Load(); c != nil {
 		return *c
@@ -73,15 +73,15 @@ func (m *Pairs) setCold(b *Backend, cold map[*Backend]int64) {
 	}
 }
 
-// isCold reports whether the pair has carried nothing since one of the two came up, and
-// until when it is passed over for that. Either may know of it.
+// isCold reports whether the pair has carried nothing since one of the two came up, and until
+// when it is passed over for that. Either backend may know it.
 func (x Pair) isCold() (until int64, cold bool) {
 	byP, p := x.Prefill.coldWith()[x.Decode]
 	byD, d := x.Decode.coldWith()[x.Prefill]
 	return max(byP, byD), p || d
 }
 
-// warm ends the coldness of the pair. Called under mu.
+// warm makes the pair warm. Called under mu.
 func (m *Pairs) warm(x Pair) {
 	m.dropCold(x.Prefill, x.Decode)
 	m.dropCold(x.Decode, x.Prefill)
@@ -95,7 +95,7 @@ func (m *Pairs) dropCold(b, partner *Backend) {
 	}
 }
 
-// warmAll ends the coldness of all pairs of b. Called under mu.
+// warmAll makes all pairs of b warm. Called under mu.
 func (m *Pairs) warmAll(b *Backend, partners []*Backend) {
 	m.setCold(b, nil)
 	for _, o := range partners {
@@ -106,8 +106,8 @@ func (m *Pairs) warmAll(b *Backend, partners []*Backend) {
 // known reports whether anything is known of any pair.
 func (m *Pairs) known() bool { return m.bans.Load() != nil || m.colds.Load() > 0 }
 
-// Chill makes all pairs of b cold, as its engine has just come up: see WarmUps. avoid
-// has them passed over for a while where others can be had.
+// Chill makes all pairs of b cold, because its engine has just come up: see WarmUps. With avoid
+// they are passed over for a while where other pairs can be had.
 func (m *Pairs) Chill(b *Backend, avoid bool) {
 	r := m.router
 	r.mu.Lock()
@@ -116,20 +116,21 @@ func (m *Pairs) Chill(b *Backend, avoid bool) {
 	if avoid {
 		until = r.now() + int64(coldFor)
 	}
-	if now := r.Snapshot(); slices.Contains(now.Backends(b.Role), b) { // else nobody would warm it, or forget it
+	// Nobody would ever warm or drop a backend that has left.
+	if now := r.Snapshot(); slices.Contains(now.Backends(b.Role), b) {
 		m.chill(b, now.partners(b), until)
 	}
 }
 
-// Warm ends the coldness of a pair, whatever became of its warm-up: requests tell from
-// now on.
+// Warm makes a pair warm, whatever became of its warm-up. From now on requests tell how it does.
 func (m *Pairs) Warm(x Pair) {
 	m.router.mu.Lock()
 	defer m.router.mu.Unlock()
 	m.warm(x)
 }
 
-// Partners tells with whom b has a ban, and for how long yet, and with whom it is cold.
+// Partners returns with which partners b is banned, each with the time that is left, and with
+// which it is cold.
 func (s *Snapshot) Partners(b *Backend) (banned map[*Backend]time.Duration, cold []*Backend) {
 	m := s.pairs
 	if !m.known() {
@@ -151,18 +152,19 @@ func (s *Snapshot) Partners(b *Backend) (banned map[*Backend]time.Duration, cold
 	return banned, cold
 }
 
-// probeAhead is how long before the end of a ban its pair is due for a probe, so that
-// no request has to be the probe.
+// probeAhead is how long before the end of its ban a pair is probed, so that no request has to be
+// the probe.
 const probeAhead = 2 * time.Second
 
-// WarmUps lists the pairs of s that are due for a request of nobody's. Both sides are Up.
-// probes are those whose ban ends, each listed once: one that stays banned is due again
-// when its new ban ends. cold pairs stay due until Warm, or until one works.
+// WarmUps lists the pairs of s that are due for a request of the proxy's own. Both backends of
+// each are Up. probes are the pairs whose ban is about to end. Each is listed once; if it stays
+// banned it is due again at the end of the new ban. cold pairs stay due until Warm, or until they
+// work.
 func (m *Pairs) WarmUps(s *Snapshot) (probes, cold []Pair) {
 	if !m.known() {
 		return nil, nil
 	}
-	here := map[*Backend]bool{} // up, and in the pools
+	here := map[*Backend]bool{} // the backends of s; true: up
 	for _, role := range []Role{Prefill, Decode} {
 		for _, b := range s.Backends(role) {
 			here[b] = b.State() == Up
@@ -172,7 +174,8 @@ func (m *Pairs) WarmUps(s *Snapshot) (probes, cold []Pair) {
 	if bans := m.bans.Load(); bans != nil {
 		for x, bn := range *bans {
 			until := bn.until.Load()
-			if !bn.ask.Load() && until <= now+int64(probeAhead) && here[x.Prefill] && here[x.Decode] && bn.until.CompareAndSwap(until, now+int64(banFor)) {
+			due := !bn.ask.Load() && until <= now+int64(probeAhead) && here[x.Prefill] && here[x.Decode]
+			if due && bn.until.CompareAndSwap(until, now+int64(banFor)) {
 				probes = append(probes, x)
 			}
 		}
@@ -186,7 +189,7 @@ func (m *Pairs) WarmUps(s *Snapshot) (probes, cold []Pair) {
 	}
 	sortPairs(probes)
 	sortPairs(cold)
-	return probes, slices.Compact(cold) // a cold pair may be known to both
+	return probes, slices.Compact(cold) // both backends may know of one cold pair
 }
 
 func sortPairs(pairs []Pair) {

@@ -2,22 +2,21 @@ package router
 
 import "time"
 
-// Config names the pools. Package main has validated it: every URL is
-// http://host:port, no URL stands twice in a pool, policies are known.
+// Config names the pools. Package main has validated it: every URL is http://host:port, no URL
+// stands twice in a pool, and policies are known.
 type Config struct {
-	// Prefill and Decode are base URLs, each with its weight behind it where that is not
-	// 1: see ParseEntry. An empty Prefill makes a plain balancer over Decode.
+	// Prefill and Decode are base URLs, each followed by its weight where that is not 1: see
+	// ParseEntry. With an empty Prefill the router is a plain balancer over Decode.
 	Prefill []string `mapstructure:"prefill"`
 	Decode  []string `mapstructure:"decode"`
-	// PrefillPolicy and DecodePolicy are names out of Policies; of the latter "" is as
+	// PrefillPolicy and DecodePolicy are names from Policies. An empty DecodePolicy is as
 	// ChosenDecodePolicy says.
 	PrefillPolicy string `mapstructure:"prefill_policy"`
 	DecodePolicy  string `mapstructure:"decode_policy"`
-	// PrefillMaxInFlight and DecodeMaxInFlight bound the leases on one backend; 0 is
-	// no cap.
+	// PrefillMaxInFlight and DecodeMaxInFlight bound the leases on one backend; 0 is no cap.
 	PrefillMaxInFlight int `mapstructure:"prefill_max_in_flight"`
 	DecodeMaxInFlight  int `mapstructure:"decode_max_in_flight"`
-	// Queue is where requests wait while all backends of a pool have their cap.
+	// Queue bounds the wait of requests while all backends of a pool have reached their cap.
 	Queue Line `mapstructure:"queue"`
 
 	Affinity Affinity `mapstructure:"affinity"`
@@ -28,8 +27,8 @@ type Config struct {
 	Routing Routing `mapstructure:"routing"`
 }
 
-// ChosenDecodePolicy is DecodePolicy, or where that is "": prefix if decode computes prompts
-// itself, whose blocks are on one backend then; else least_request.
+// ChosenDecodePolicy is DecodePolicy where that is set. Otherwise it is prefix if decode computes
+// prompts itself, as their blocks are on one backend then, and least_request if not.
 func (c Config) ChosenDecodePolicy() string {
 	switch {
 	case c.DecodePolicy != "":
@@ -40,42 +39,42 @@ func (c Config) ChosenDecodePolicy() string {
 	return "least_request"
 }
 
-// Routing is about what the policies know of the engines.
+// Routing is what the policies know of the engines.
 type Routing struct {
-	// Poll is the time between two readings of an engine's own /metrics; 0: none is read.
-	// In large pools it is longer, as 256 are read a second at most.
+	// Poll is the time between two readings of an engine's own /metrics; 0: none is read. In
+	// large pools it is longer, as at most 256 are read in a second.
 	Poll time.Duration `mapstructure:"poll"`
-	// PrefixMemory is the size in bytes of the two tables, one for each role, in which the
-	// policy prefix remembers who has had which prompts; 0: it remembers none. A table is
-	// made where it is needed only, with half of this.
+	// PrefixMemory is the size in bytes of two tables, one for each role, in which the policy
+	// prefix remembers which backend has had which prompts; 0: it remembers none. A table takes
+	// half of it, and is made only where it is needed.
 	PrefixMemory int64 `mapstructure:"prefix_memory"`
-	// EstimateCaches has both tables made whatever the policies: for Snapshot.Cached.
+	// EstimateCaches makes both tables whatever the policies, for Snapshot.Cached.
 	EstimateCaches bool `mapstructure:"-"`
 }
 
 // Health bounds what failures do to a backend.
 type Health struct {
-	// EjectAfter failed legs in a row eject a backend; 0 ejects none, whatever the cause.
+	// EjectAfter failed legs in a row eject a backend; 0 ejects none for any cause.
 	EjectAfter int `mapstructure:"eject_after"`
-	// EjectFor is the length of a first ejection. The n-th in a row takes n times as
-	// long, up to EjectMax.
+	// EjectFor is the length of a first ejection. The n-th in a row takes n times as long, up to
+	// EjectMax.
 	EjectFor time.Duration `mapstructure:"eject_for"`
 	EjectMax time.Duration `mapstructure:"eject_max"`
-	// Interval is the time between two active checks of a backend, SuspectInterval that
-	// of one that is not up or has just failed, Timeout that of one check.
+	// Interval is the time between two active checks of a backend. SuspectInterval is that time
+	// for a backend that is not up or has just failed. Timeout is the time of one check.
 	Interval        time.Duration `mapstructure:"interval"`
 	SuspectInterval time.Duration `mapstructure:"suspect_interval"`
 	Timeout         time.Duration `mapstructure:"timeout"`
-	// Fall failed active checks in a row take a backend down, Rise passed ones bring it
-	// back. 0 counts as 1.
+	// Fall failed active checks in a row take a backend down, and Rise passed ones bring it back.
+	// 0 counts as 1.
 	Fall int `mapstructure:"fall"`
 	Rise int `mapstructure:"rise"`
-	// SlowStart is the time in which a backend that joins or comes back rises to its
-	// full share; 0 is off.
+	// SlowStart is the time in which a backend that joins or comes back rises to its full share;
+	// 0 is off.
 	SlowStart time.Duration `mapstructure:"slow_start"`
 }
 
-// DefaultConfig has empty pools, prefix for prefill, and no caps.
+// DefaultConfig has empty pools, the policy prefix for prefill, and no caps.
 func DefaultConfig() Config {
 	return Config{
 		PrefillPolicy: "prefix",

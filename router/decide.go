@@ -11,10 +11,10 @@ import (
 
 // PD says when a request gets a prefill of its own.
 type PD struct {
-	// Mode is always, never or auto: auto takes what is expected to be the cheaper way.
+	// Mode is always, never or auto. auto takes the way that is expected to be cheaper.
 	Mode string `mapstructure:"mode"`
-	// ThresholdTokens sends a request to decode alone that has fewer tokens which decode
-	// does not have in its cache, in mode always and auto. 0: no such request.
+	// ThresholdTokens applies to the modes always and auto. A request with fewer tokens that
+	// decode does not have in its cache goes to decode alone. 0: no request does for that.
 	ThresholdTokens int `mapstructure:"threshold_tokens"`
 }
 
@@ -25,12 +25,12 @@ const (
 	PDAuto   = "auto"
 )
 
-// PDModes lists what PD.Mode accepts.
+// PDModes lists the values of PD.Mode.
 func PDModes() []string { return []string{PDAlways, PDNever, PDAuto} }
 
 // Why Decide decided: label values of a metric and of a header.
 const (
-	ReasonAlways  = "none"         // pd.mode always, nothing speaks against it
+	ReasonAlways  = "none"         // pd.mode always, and nothing speaks against it
 	ReasonNever   = "pd_never"     // pd.mode never
 	ReasonShort   = "short_prompt" // fewer than pd.threshold_tokens
 	ReasonPrice   = "price"        // the cheaper way
@@ -42,42 +42,42 @@ func DecideReasons() []string {
 	return []string{ReasonAlways, ReasonNever, ReasonShort, ReasonPrice, ReasonExplore}
 }
 
-// Prompt is a request in estimated tokens, and how many of them the two backends that
-// it would go to have in their caches.
+// Prompt is the size of a request in estimated tokens, and how many of them are in the caches of
+// the two backends that it would go to.
 type Prompt struct {
 	Tokens, CachedPrefill, CachedDecode int
-	// Whole: the answer does not stream, and tells nothing of the time to its first token.
+	// Whole: the answer does not stream, so it does not tell the time to its first token.
 	Whole bool
 }
 
 // Decision is the way that a request takes.
 type Decision struct {
-	Split  bool // a prefill first; else decode alone
+	Split  bool // a prefill first; otherwise decode alone
 	Reason string
-	// SplitCost and LocalCost are the expected costs of both ways, in seconds to the
-	// first token with what the other requests lose; 0 where nothing was priced.
+	// SplitCost and LocalCost are the expected costs of the two ways: seconds to the first token,
+	// with what the other requests lose. They are 0 where nothing was priced.
 	SplitCost, LocalCost float64
 }
 
 const (
-	// stallWeight is what a second that a running stream stands still weighs against a
-	// second that a request waits for its first token.
+	// stallWeight is what a second that a running stream stands still weighs against a second
+	// that a request waits for its first token.
 	stallWeight = 0.05
-	// hysteresis is by how much the other way must be cheaper to be taken, for prompts
-	// of about one size.
+	// hysteresis is how much cheaper the other way must be to be taken, for prompts of about one
+	// size.
 	hysteresis = 0.1
-	// exploreAfter is the age of what is known of a way at which a request is spent on it,
-	// if it costs no more than exploreRatio times the other; spent in any case at
-	// exploreAnyway. No more than one of exploreShare requests: where few come, both prices are
-	// old all the time, and what was learned last must do. A prompt most of which is in the cache of
-	// the cheaper way is not spent until then either: its conversation would lose that.
+	// What is known of a way grows old. From the age exploreAfter a request may be spent on that
+	// way, if it costs at most exploreRatio times the other and most of its prompt is not in the
+	// cache of the cheaper way: its conversation would lose that. From exploreAnyway on a request
+	// is spent in any case. But at most one of exploreShare requests is: where few come, both
+	// prices are always old, and what was learned last must do.
 	exploreAfter  = 5 * time.Second
 	exploreRatio  = 4
 	exploreAnyway = 20 * time.Second
 	exploreShare  = 20
 )
 
-// PD is what says when a request gets a prefill, as configured.
+// PD is the configuration of when a request gets a prefill.
 func (s *Snapshot) PD() PD { return s.pd }
 
 // Splits reports whether any request gets a prefill of its own.
@@ -89,13 +89,13 @@ func (s *Snapshot) Prices() bool { return s.pd.Mode == PDAuto }
 // chooser is what decisions remember.
 type chooser struct {
 	local    atomic.Uint64 // a bit for each power of two of tokens: decode alone was cheaper
-	explored atomic.Int64  // when a request was last spent, of the router's clock
+	explored atomic.Int64  // when a request was last spent, by the router's clock
 	decided  atomic.Int64  // requests priced since
 }
 
-// Decide prices both ways for a request that would be decoded by d, and prefilled by p
-// where it is split. nil for p: there is none to be had, or none is needed as nothing is
-// priced; what was cheaper while there was one holds then.
+// Decide prices both ways for a request. d would decode it, and p would prefill it if it is
+// split. p is nil where no prefill backend can be had, and where none is needed because nothing
+// is priced. Then what was cheaper while there was one holds.
 func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 	pd := s.pd
 	fresh := max(0, prompt.Tokens-prompt.CachedDecode)
@@ -120,22 +120,26 @@ func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 	return out
 }
 
-// queued is b's part of the tokens that wait for a slot in the pool, where its backends have
-// a cap: as many for each request as those that are under way have.
+// queued is b's part of the tokens that wait for a slot in its pool. Each request that waits is
+// taken to be as long as those that b has in flight.
 func (s *Snapshot) queued(b *Backend) float64 {
 	n := float64(s.router.queues[b.Role].waiting.Load())
-	return n * float64(b.tokens.Load()) / float64(max(b.inflight.Load(), 1)) / float64(len(s.Backends(b.Role)))
+	each := float64(max(b.inflight.Load(), 1))
+	return n * float64(b.tokens.Load()) / each / float64(len(s.Backends(b.Role)))
 }
 
-// splitCost is the pool's queue, P's own, that of others included, P's work and the transfer.
+// splitCost is the time of the pool's queue, of what P has in flight and its external load, of
+// the prompt on P, and of the transfer.
 func (r *Router) splitCost(b *Backend, prompt Prompt, queued float64, now int64) float64 {
-	ahead := queued + b.backlog(now, rateOf(r.prices.Pace())) + b.externalTokens(now) + float64(max(0, prompt.Tokens-prompt.CachedPrefill))
-	return r.prices.Cost(price.Prefill, ahead) + r.prices.Cost(price.Transfer, float64(max(0, prompt.Tokens-prompt.CachedDecode)))
+	ahead := queued + b.backlog(now, rateOf(r.prices.Pace())) + b.externalTokens(now)
+	fresh := float64(max(0, prompt.Tokens-prompt.CachedPrefill))
+	pulled := float64(max(0, prompt.Tokens-prompt.CachedDecode))
+	return r.prices.Cost(price.Prefill, ahead+fresh) + r.prices.Cost(price.Transfer, pulled)
 }
 
-// localCost is D's queue of prefills, its work, and what its running streams, those of others
-// too, lose meanwhile. Blocks are held for as long as the prefill takes, which costs the
-// more the fewer are left.
+// localCost is the time of the prompts that D computes itself and of this one, and what D's
+// running streams lose meanwhile, external ones included. Blocks are held for as long as the
+// prompt is computed, so all of it costs more the fewer blocks are left.
 func (r *Router) localCost(b *Backend, fresh int, now int64) float64 {
 	wait := b.local(now, rateOf(r.prices.LocalPace()))
 	own := r.prices.Cost(price.Local, float64(fresh)+wait)
@@ -153,7 +157,7 @@ func scarcity(usage float64) float64 {
 	return 1 / (1 - math.Pow(min(max(usage, 0), 0.99), 8))
 }
 
-// cheaper is true for the split. Sizes are told apart by powers of two.
+// cheaper is true for the split. Prompts of one power of two share a memory.
 func (c *chooser) cheaper(split, local float64, tokens int) bool {
 	bit := sizeBit(tokens)
 	was := c.local.Load()&bit != 0
@@ -170,9 +174,10 @@ func (c *chooser) cheaper(split, local float64, tokens int) bool {
 
 func sizeBit(tokens int) uint64 { return uint64(1) << (bits.Len(uint(tokens)) & 63) }
 
-// unpriced is the way of a request while no prefill backend can be had. One that would have
-// had a prefill is for others to degrade; the rest must not suffer for want of what they
-// would not have used: those of a size, or below one, at which decode alone was cheaper.
+// unpriced is the way of a request while no prefill backend can be had. A request that would have
+// had a prefill is split, so that its caller degrades it. Others must not suffer for want of what
+// they would not have used: those of a size at which decode alone was cheaper, or below such a
+// size.
 func (c *chooser) unpriced(tokens int) Decision {
 	if c.local.Load() >= sizeBit(tokens) {
 		return Decision{Reason: ReasonPrice}
@@ -180,18 +185,20 @@ func (c *chooser) unpriced(tokens int) Decision {
 	return Decision{Split: true, Reason: ReasonAlways}
 }
 
-// explores reports that this request is to go the other way.
+// explores reports whether this request is spent on the other way.
 func (r *Router) explores(d Decision, prompt Prompt) bool {
 	if prompt.Whole {
 		return false // nothing would be learned
 	}
 	decided := r.chooser.decided.Add(1)
-	this, other, cost, chosen, cached := price.Prefill, price.Local, d.LocalCost, d.SplitCost, prompt.CachedPrefill
+	this, other, cached := price.Prefill, price.Local, prompt.CachedPrefill
+	cost, chosen := d.LocalCost, d.SplitCost
 	if !d.Split {
-		this, other, cost, chosen, cached = price.Local, price.Transfer, d.SplitCost, d.LocalCost, prompt.CachedDecode
+		this, other, cached = price.Local, price.Transfer, prompt.CachedDecode
+		cost, chosen = chosen, cost
 	}
 	if !r.prices.Known(this) {
-		return false // one after the other
+		return false // one way after the other
 	}
 	now := r.now()
 	age := r.prices.Age(other, now)

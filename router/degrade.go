@@ -2,16 +2,16 @@ package router
 
 import "math"
 
-// slotsUncapped is how many requests a decode backend without decode_max_in_flight is
-// taken to run at once: vLLM's default of --max-num-seqs, which its metrics do not tell.
+// slotsUncapped is how many requests a decode backend is assumed to run at once where no
+// decode_max_in_flight is set: vLLM's default of --max-num-seqs, which its metrics do not tell.
 const slotsUncapped = 256
 
-// degradedLine is the line of those that wait for their part of the share. They have one
-// of their own, as slots beyond the share are free for others.
+// degradedLine is the line of requests that wait for their part of the share. They have their own
+// line, as slots beyond the share are free for other requests.
 const degradedLine = 2
 
-// Capped reports whether requests without a prefill that they should have had may take a
-// part of the decode pool only.
+// Capped reports whether requests without the prefill that they should have had may take only a
+// part of the decode pool.
 func (s *Snapshot) Capped() bool { return s.maxShare < 1 }
 
 // line is the number of the queue in which the request waits.
@@ -22,9 +22,9 @@ func (s *Snapshot) line(w *Want) int {
 	return int(w.Role)
 }
 
-// Degrade marks a held decode lease as one that goes without a prefill it should
-// have had. False when the share of such requests is spent, or others wait for theirs;
-// then nothing changes, and the request lets the lease go and waits with Want.Degraded.
+// Degrade marks a held decode lease as one that goes without the prefill it should have had. It
+// is false when the share of such requests is spent, or when others wait for theirs. Then nothing
+// changes, and the request releases the lease and waits with Want.Degraded.
 func (s *Snapshot) Degrade(l *Lease) bool {
 	if l.degraded {
 		return true
@@ -47,8 +47,8 @@ func (s *Snapshot) takeShare() bool {
 	return false
 }
 
-// degradedLimit is the share in requests: of the slots of those backends that are not
-// down, and one at least unless the share is 0.
+// degradedLimit is the share in requests. It is a part of the slots of those backends that are
+// not down. It is at least one, unless the share is 0.
 func (s *Snapshot) degradedLimit() int64 {
 	if !s.Capped() {
 		return math.MaxInt64
@@ -67,26 +67,25 @@ func (s *Snapshot) degradedLimit() int64 {
 		}
 	}
 	if usable == 0 {
-		return math.MaxInt64 // the choice of a backend says that there is none
+		return math.MaxInt64 // the choice of a backend reports that there is none
 	}
 	return max(1, int64(s.maxShare*float64(slots)*float64(usable)))
 }
 
-// acquireDegraded is AcquireFor for a request that may have a part of the share only. It holds the
-// lock of its line: a share that is taken and given back for want of a slot must not be
-// missed by another that looks meanwhile.
+// acquireDegraded is AcquireFor for a request that may take only a part of the share. It holds
+// the lock of its line. Otherwise a part that is taken and given back for want of a slot could be
+// missed by another request that looks meanwhile.
 func (s *Snapshot) acquireDegraded(w *Want, l *Lease) error {
 	q := &s.router.queues[degradedLine]
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.line) > 0 {
-		return ErrBusy // ahead of whom it would be served otherwise
+		return ErrBusy // it must not overtake those that wait
 	}
 	return s.acquire(w, l)
 }
 
-// Outage reports whether there are prefill backends that requests would be sent to, and
-// all of them are down.
+// Outage reports whether requests would be sent to prefill backends, and all of these are down.
 func (s *Snapshot) Outage() bool {
 	if !s.Splits() || len(s.prefill.backends) == 0 {
 		return false

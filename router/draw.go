@@ -5,8 +5,8 @@ import "math/bits"
 // maxDraws bounds the tries before a draw looks at all backends.
 const maxDraws = 8
 
-// draw names a fit backend at random, each with a chance in proportion to its share.
-// random gives 64 random bits. nil: none is fit.
+// draw names a fit backend at random, each with a chance in proportion to its share; nil: none is
+// fit. random returns 64 random bits.
 func draw(backends []*Backend, q *query, random func() uint64) *Backend {
 	n := uint64(len(backends))
 	for range maxDraws {
@@ -28,5 +28,5 @@ func draw(backends []*Backend, q *query, random func() uint64) *Backend {
 	return chosen
 }
 
-// fraction makes a number from 0 to below 1 of random bits.
+// fraction makes a number from 0 to below 1 from random bits.
 func fraction(random uint64) float64 { return float64(random>>11) / (1 << 53) }

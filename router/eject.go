@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// EjectReason is why a backend is left alone for a while; a closed set of label values.
+// EjectReason is why a backend is ejected; a closed set of label values.
 type EjectReason string
 
 // Reasons of an ejection.
@@ -13,7 +13,7 @@ const (
 	EjectFailures EjectReason = "failures" // eject_after failed legs in a row
 	EjectAuth     EjectReason = "auth"     // it refused our key: an operator is needed
 	EjectKVLoad   EjectReason = "kv_load"  // transfers with several partners failed
-	EjectStall    EjectReason = "stall"    // all of its streams have stopped
+	EjectStall    EjectReason = "stall"    // all of its streams stand still
 )
 
 // Ejection is one decision about a backend, for logs and metrics.
@@ -21,17 +21,17 @@ type Ejection struct {
 	Backend *Backend
 	Reason  EjectReason
 	For     time.Duration // 0: spared, as half of its pool is ejected
-	Nth     int           // how many in a row, with this one
+	Nth     int           // its number in a row
 }
 
-// OnEject has f called after each ejection, and when a backend that earned one is
-// spared for the first time since its last success. f holds no lock and returns soon.
-// Set before requests come.
+// OnEject makes the router call f after each ejection. It also calls f when a backend that has
+// earned an ejection is spared for the first time since its last success. f is called without a
+// lock, and returns soon. Call OnEject before requests come.
 func (r *Router) OnEject(f func(Ejection)) { r.onEject.Store(&f) }
 
-// Eject takes b out of the picks for health.eject_for, times the number of ejections
-// in a row, up to health.eject_max. False where it is out already, or spared: at most
-// half of a pool is ejected at any time.
+// Eject takes b out of the picks for health.eject_for times the number of its ejections in a row,
+// at most health.eject_max. It is false where b is out already, or is spared: at most half of a
+// pool is ejected at any time.
 func (r *Router) Eject(b *Backend, why EjectReason) bool {
 	r.mu.Lock()
 	e := r.eject(b, why)
@@ -40,8 +40,8 @@ func (r *Router) Eject(b *Backend, why EjectReason) bool {
 	return e.For > 0
 }
 
-// Defer passes b over for d while another backend can be had: it has asked for that.
-// It never shortens what was asked for before.
+// Defer passes b over for d while another backend can be had, because b has asked for that. It
+// never shortens what was asked for before.
 func (b *Backend) Defer(d time.Duration) { b.setRefused(b.router.now() + int64(d)) }
 
 // Ejected reports whether the backend is passed over for its failures.
@@ -49,8 +49,8 @@ func (b *Backend) Ejected() bool { return b.ejected(b.router.now()) }
 
 func (b *Backend) ejected(now int64) bool { return b.ejectedUntil.Load() > now }
 
-// Ejection tells for how long the backend is ejected yet (0: it is not), why, and how
-// many ejections it had in a row.
+// Ejection returns for how long the backend is still ejected (0: it is not), why, and how many
+// ejections it had in a row.
 func (b *Backend) Ejection() (remaining time.Duration, why EjectReason, nth int) {
 	r := b.router
 	r.mu.Lock()
@@ -80,7 +80,7 @@ func (b *Backend) record(o Outcome) {
 	}
 }
 
-// fail counts a failure; what an ejected backend still ends is no news of it.
+// fail counts a failure. Legs that end on an ejected backend are no news of it.
 func (b *Backend) fail(weight int64, why EjectReason) {
 	r := b.router
 	if b.ejected(r.now()) {
@@ -97,8 +97,8 @@ func (b *Backend) fail(weight int64, why EjectReason) {
 	r.report(e, n-weight < after)
 }
 
-// forgive begins a new row of ejections, once the backend has served without one for
-// as long as the last lasted. Called at each success.
+// forgive ends the row of ejections once the backend has served without one for as long as the
+// last one took. It is called at each success.
 func (b *Backend) forgive() {
 	r := b.router
 	now := r.now()
@@ -116,7 +116,7 @@ func (b *Backend) forgive() {
 	}
 }
 
-// eject decides under mu. The zero Ejection: there was nothing to decide.
+// eject decides under mu. It returns the zero Ejection where there was nothing to decide.
 func (r *Router) eject(b *Backend, why EjectReason) Ejection {
 	s, now := r.Snapshot(), r.now()
 	h := &s.health
@@ -155,8 +155,8 @@ func (b *Backend) lift(now int64) {
 	}
 }
 
-// spareHalf lifts the ejections that end first until at most half of the pool is
-// ejected: a pool may have become smaller. Called under mu.
+// spareHalf lifts ejections until at most half of the pool is ejected, those that end first
+// before others: the pool may have become smaller. Called under mu.
 func (p *pool) spareHalf(now int64) {
 	for countEjected(p.backends, now) > len(p.backends)/2 {
 		var first *Backend
@@ -169,7 +169,7 @@ func (p *pool) spareHalf(now int64) {
 	}
 }
 
-// report passes an ejection on; one that was spared only where spared asks for it.
+// report passes an ejection on. With spared it also passes on one that was spared.
 func (r *Router) report(e Ejection, spared bool) {
 	if f := r.onEject.Load(); f != nil && e.Backend != nil && (e.For > 0 || spared) {
 		(*f)(e)

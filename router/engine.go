@@ -5,50 +5,50 @@ import (
 	"time"
 )
 
-// EngineState is what one page of an engine's own metrics told, of all its clients
-// together and summed over its data-parallel ranks. A number below 0 is not known: the
-// page did not have it, or had something that it cannot be. Counters run since the
-// engine's start. It is replaced as a whole and never changed.
+// EngineState is what one page of an engine's own metrics told. It covers all clients of the
+// engine, and is the sum over its data-parallel ranks. A number below 0 is not known: the page
+// did not have it, or had a value that it cannot be. Counters run since the start of the engine.
+// A reading replaces the whole of it; it never changes.
 type EngineState struct {
-	// Running and Waiting are the requests in the engine's batch and in its queue. A
-	// prefill that has answered is in neither, although its blocks are held.
+	// Running and Waiting are the requests in the engine's batch and in its queue. A prefill that
+	// has answered is in neither, although its blocks are held.
 	Running, Waiting int64
-	// KVUsage is the share of the KV blocks in use, 0 to 1; those held for a decode engine
-	// count, those that are only cached do not. Of several ranks the mean: vLLM spreads its
-	// requests over its ranks by itself, so what counts is the room that all have together.
+	// KVUsage is the share of the KV blocks in use, 0 to 1. Blocks held for a decode engine
+	// count, blocks that are only cached do not. Of several ranks it is the mean: vLLM spreads
+	// requests over its ranks itself, so what counts is the room that all of them have together.
 	KVUsage float64
-	// BlockSize is the tokens of a block, Blocks their number on all ranks.
+	// BlockSize is the tokens of a block, Blocks the number of blocks on all ranks.
 	BlockSize, Blocks int64
-	// WholeBlocks: a sequence has a block for each BlockSize tokens of it, the last one
-	// begun. Not so with a sliding window or layers of several kinds, and where the page does
-	// not tell.
+	// WholeBlocks: a sequence has one block for each BlockSize tokens of it, the last one begun.
+	// This is not so with a sliding window or with layers of several kinds, and it is false where
+	// the page does not tell.
 	WholeBlocks bool
-	// PrefixQueries are the prompt tokens looked up in the engine's own prefix cache,
-	// PrefixHits those found there.
+	// PrefixQueries are the prompt tokens that were looked up in the engine's own prefix cache,
+	// PrefixHits those found.
 	PrefixQueries, PrefixHits int64
 	PromptTokens              int64
 	GenerationTokens          int64
 	// PrefillSeconds is the time from the batch to the first token, summed over Prefills
-	// requests; PrefillTokens are the prompt tokens that these computed, cached ones
-	// excluded. Not known of a vLLM that pulls blocks: its queue times are negative then,
-	// and its prefill times as much too long.
+	// requests. PrefillTokens are the prompt tokens that these computed, without cached ones.
+	// None is known of a vLLM that pulls blocks: its queue times are negative then, and its
+	// prefill times are too long by as much.
 	PrefillSeconds          float64
 	Prefills, PrefillTokens int64
-	// TransferSeconds is the time of Transfers pulls of KV blocks, TransferBytes their
-	// size. Engines that pull count them.
+	// TransferSeconds is the time of Transfers pulls of KV blocks, TransferBytes their size.
+	// Engines that pull count them.
 	TransferSeconds          float64
 	Transfers, TransferBytes int64
 	// Started is when the engine's API process began, in Unix seconds.
 	Started float64
-	// Restarts counts the engine's restarts that were noticed, by Started or by a counter
-	// that fell: what was cached before has gone.
+	// Restarts counts the restarts of the engine that were noticed, by Started or by a counter
+	// that fell. What was cached before a restart is gone.
 	Restarts int64
 
-	external  int64 // requests of others than this process; −1: not known
-	at, until int64 // when it was read and until when it counts, of the router's clock
+	external  int64 // requests of other clients than this process; −1: not known
+	at, until int64 // when it was read and until when it counts, by the router's clock
 }
 
-// UnknownEngine is the state of which nothing is known.
+// UnknownEngine is the state of an engine of which nothing is known.
 func UnknownEngine() EngineState {
 	return EngineState{
 		Running: -1, Waiting: -1, KVUsage: -1, BlockSize: -1, Blocks: -1, PrefixQueries: -1, PrefixHits: -1,
@@ -65,10 +65,10 @@ func (e *EngineState) KVTokens() int64 {
 	return e.BlockSize * e.Blocks
 }
 
-// SetEngine records what has just been read and is to count for the time given; later
-// readings take its place. own is how many requests this process had on the engine
-// meanwhile, at the most, in both roles. restarted: the engine is another one than at the
-// reading before, as far as they tell. One call at a time for a backend.
+// SetEngine records a reading, which counts for the time given or until the next one. own is the
+// most requests that this process had on the engine meanwhile, in both roles. restarted: the
+// engine has started anew since the last reading, as far as both tell. Calls for one backend come
+// one at a time.
 func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (restarted bool) {
 	e.at = b.router.now()
 	e.until = e.at + int64(counts)
@@ -86,7 +86,7 @@ func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (res
 	}
 	b.engine.Store(&e)
 	if b.cache.Seated() {
-		b.resize() // the choices of before its first prompt count on it, too
+		b.resize() // choices before its first prompt count on the capacity, too
 	}
 	b.freshUntil.Store(e.at + int64(counts)/3)
 	b.setExternal(int32(max(0, e.external)))
@@ -102,13 +102,15 @@ func (e *EngineState) follows(was *EngineState) bool {
 		return e.Started != was.Started
 	}
 	fell := func(is, was int64) bool { return is >= 0 && is < was }
-	return fell(e.PromptTokens, was.PromptTokens) || fell(e.GenerationTokens, was.GenerationTokens) || fell(e.PrefixQueries, was.PrefixQueries)
+	return fell(e.PromptTokens, was.PromptTokens) ||
+		fell(e.GenerationTokens, was.GenerationTokens) ||
+		fell(e.PrefixQueries, was.PrefixQueries)
 }
 
-// Engine is what the engine last told of itself; nil where it never did, or too long ago.
+// Engine is the last reading; nil if there was none or it no longer counts.
 func (b *Backend) Engine() *EngineState { return b.engineAt(b.router.now()) }
 
-// engineAt is Engine at a time of the router's clock: for picks, which have read it.
+// engineAt is Engine at a time of the router's clock, for picks, which have read the clock.
 func (b *Backend) engineAt(now int64) *EngineState {
 	if e := b.engine.Load(); e != nil && now < e.until {
 		return e
@@ -116,8 +118,8 @@ func (b *Backend) engineAt(now int64) *EngineState {
 	return nil
 }
 
-// blocksHold is for how long the size of an engine's blocks is believed. It changes with a
-// restart alone, and no engine starts anew within this time.
+// blocksHold is for how long the size of an engine's blocks is believed. It changes only with a
+// restart, and no engine restarts within this time.
 const blocksHold = 10 * time.Second
 
 // BlockTokens is how many tokens of a sequence a KV block of the engine holds; 0: its metrics
@@ -139,16 +141,16 @@ func (b *Backend) EngineAge() (age time.Duration, ok bool) {
 	return time.Duration(b.router.now() - e.at), true
 }
 
-// External estimates the requests on the engine that this process has not put there:
-// those of other replicas of xpyd and of clients that ask the engine itself.
+// External estimates the requests on the engine that this process has not put there: those of
+// other replicas of xpyd, and of clients that ask the engine itself.
 func (b *Backend) External() float64 { return b.externalAt(b.router.now()) }
 
-// externalAt is External at a time of the router's clock; what b has in flight and this
-// are its whole load. It is the engine's running and waiting requests less what was in
-// flight from here at that reading, as far as that is above 0. A decode engine's slot is
-// taken before its request is sent, so it is rather too low than too high. It holds for a
-// third of the time that the reading counts, one poll, then falls to 0 at its end: who
-// learns nothing more goes by what it knows itself.
+// externalAt is External at a time of the router's clock. It and what b has in flight are b's
+// whole load. It is the engine's running and waiting requests less what was in flight from here
+// at that reading, and at least 0. As the slot of a decode engine is taken before its request is
+// sent, it is rather too low than too high. It holds for a third of the time for which the
+// reading counts, which is one poll. Then it falls to 0 at the end of that time: a router that
+// learns nothing more goes by its own requests.
 func (b *Backend) externalAt(now int64) float64 {
 	n := b.external.Load()
 	if n == 0 || now <= b.freshUntil.Load() {
@@ -162,8 +164,8 @@ func (b *Backend) externalAt(now int64) float64 {
 	return float64(e.external) * min(1, left*3/2)
 }
 
-// externalTokens estimates the prompt tokens of those requests: each is taken to be as long
-// as those from here are that go to the same pool.
+// externalTokens estimates the prompt tokens of those requests. Each counts as long as the mean
+// of those from here to the same pool.
 func (b *Backend) externalTokens(now int64) float64 {
 	return b.externalAt(now) * b.router.prompts[b.Role].Mean()
 }
@@ -176,7 +178,7 @@ func (b *Backend) own(tokens bool) int64 {
 	return b.inflight.Load()
 }
 
-// load is own and the external load.
+// load is own with the external load.
 func (b *Backend) load(now int64, tokens bool) float64 {
 	n := float64(b.own(tokens))
 	switch {
@@ -188,5 +190,5 @@ func (b *Backend) load(now int64, tokens bool) float64 {
 	return n + b.externalAt(now)
 }
 
-// TokensInFlight is the estimated size of the prompts whose leases are held here.
+// TokensInFlight is the estimated size of the prompts whose leases are held.
 func (b *Backend) TokensInFlight() int64 { return b.tokens.Load() }

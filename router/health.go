@@ -1,27 +1,27 @@
 package router
 
-// State is what the active checks have found. It feeds picks, readiness and reports.
+// State is what the active checks have found. Picks, readiness and reports go by it.
 type State int32
 
-// States of a backend. Unknown counts as usable: xpyd starts before its engines. A
-// backend that is Down is never picked.
+// States of a backend. Unknown counts as usable: xpyd starts before its engines. A backend that
+// is Down is never picked.
 const (
 	Unknown State = iota
 	Up
 	Down
 )
 
-// String is the word that reports use.
+// String is the word in reports.
 func (s State) String() string { return [...]string{"unknown", "up", "down"}[s] }
 
-// State is the last finding of the active checks.
+// State is what the active checks found last.
 func (b *Backend) State() State { return State(b.state.Load()) }
 
-// Observe feeds one active check; changed reports whether State is another now. The
-// first success makes an Unknown backend Up, health.rise in a row a Down one;
-// health.fall failures in a row make any backend Down. Neither touches an ejection.
-// Checks of one backend come one after the other. When it goes Down, Observe calls
-// the OnDown functions of its leases before it returns.
+// Observe feeds the result of one active check; changed reports whether State is another now. The
+// first success makes an Unknown backend Up, and health.rise in a row make a Down one Up.
+// health.fall failures in a row make any backend Down. Neither changes an ejection. The checks of
+// one backend come one after the other. When it goes Down, Observe calls the OnDown functions of
+// its leases before it returns.
 func (b *Backend) Observe(ok bool) (changed bool) {
 	b.router.mu.Lock()
 	was := b.State()
@@ -32,14 +32,14 @@ func (b *Backend) Observe(ok bool) (changed bool) {
 	return was != to
 }
 
-// Suspect reports whether the backend should be checked at the short interval: it is
-// not known to be Up, is ejected, or its last check or leg has failed.
+// Suspect reports whether the backend should be checked at the short interval: it is not known to
+// be Up, it is ejected, or its last check or leg has failed.
 func (b *Backend) Suspect() bool {
 	return b.State() != Up || b.checkFails.Load() > 0 || b.failures.Load() > 0 || b.Ejected()
 }
 
-// Fit reports whether a leg that was reserved a while ago should still go there: the
-// backend is neither Down nor ejected.
+// Fit reports whether a leg that was reserved a while ago should still go to the backend: it is
+// neither Down nor ejected.
 func (b *Backend) Fit() bool { return b.State() != Down && !b.Ejected() }
 
 // judge counts a check and returns the state that follows. Called under router.mu.
@@ -60,7 +60,7 @@ func (b *Backend) judge(ok bool) State {
 	return was
 }
 
-// enter makes to the state. Called under router.mu.
+// enter changes the state. Called under router.mu.
 func (b *Backend) enter(to State) {
 	if b.State() == Down && to == Up {
 		b.ramp(b.router.now())
@@ -68,8 +68,8 @@ func (b *Backend) enter(to State) {
 	b.setState(to)
 }
 
-// announce tells whoever waits for the backend: its legs that it went Down, the
-// queue that there is a slot more, or none left to wait for.
+// announce tells those that depend on the backend: its legs that it went Down, and the queue that
+// slots have come or gone.
 func (b *Backend) announce(was, to State) {
 	if was == to {
 		return

@@ -6,7 +6,8 @@ import (
 	"xpyd/router/price"
 )
 
-// learned is what live traffic has taught. It outlives snapshots, which hold none of it.
+// learned is what live traffic has taught the router. It outlives snapshots, and no snapshot
+// holds any of it.
 type learned struct {
 	pairs      Pairs
 	prices     price.Prices
@@ -16,22 +17,22 @@ type learned struct {
 	traffic    traffic
 }
 
-// Prefilled learns from a prefill leg: its own uncached tokens, and those that its
-// backend had before it when it was sent.
+// Prefilled learns from a prefill leg. own is its uncached tokens, ahead the tokens that its
+// backend had to compute before it.
 func (r *Router) Prefilled(ahead, own int, took time.Duration) {
 	now := r.now()
 	r.prices.Learn(price.Prefill, ahead+own, took, now)
 	r.traffic.prefilled(now, own, r.prices.Own(price.Prefill, own))
 }
 
-// Pulled learns from a decode leg with a handle: the tokens that D did not have, and
-// the time to its first event.
+// Pulled learns from a decode leg with a handle: the tokens that D did not have, and the time to
+// its first event.
 func (r *Router) Pulled(tokens int, took time.Duration) {
 	r.prices.Learn(price.Transfer, tokens, took, r.now())
 }
 
-// Computed learns from a decode leg without a handle: its own uncached tokens, those
-// that D was computing already, and the time to the first event; below 0 where the answer
+// Computed learns from a decode leg without a handle. own is its uncached tokens, ahead the
+// tokens that D was computing already, took the time to the first event; below 0 if the answer
 // came whole.
 func (r *Router) Computed(d *Backend, ahead, own int, took time.Duration) {
 	now := r.now()
@@ -41,25 +42,26 @@ func (r *Router) Computed(d *Backend, ahead, own int, took time.Duration) {
 	r.traffic.computed(now, own, work)
 }
 
-// StreamEnded learns from a stream of d that had so many tokens and took so long behind
-// its first event, during which d's LocalTime grew by local.
+// StreamEnded learns from a stream of so many tokens. took is the time after its first event,
+// local what the LocalTime of its backend grew by meanwhile.
 func (r *Router) StreamEnded(tokens int, local, took time.Duration) {
 	r.prices.StreamEnded(tokens, local, took)
 }
 
-// StallShare is price.Prices.StallShare of what has been learned.
+// StallShare is the part of the time of a decode engine's own prefills that its running streams
+// lose; 1 until it has been measured.
 func (r *Router) StallShare() float64 { return r.prices.StallShare() }
 
-// Prices lists what is known, by price.Work.
+// Prices lists the known prices by the name of their work.
 func (r *Router) Prices() map[string]price.Price { return r.prices.List(r.now()) }
 
-// LocalTime is the time that a decode backend has spent on prefills of its own, as far
-// as xpyd sent them.
+// LocalTime is the time that a decode backend has spent on its own prefills of prompts that this
+// process sent.
 func (b *Backend) LocalTime() time.Duration { return time.Duration(b.localNanos.Load()) }
 
-// ObservePrompt feeds what an engine counted of a prompt (usage.prompt_tokens) and its
-// size as in kvparams.Request.PromptBytes into the estimates of token counts.
+// ObservePrompt feeds the estimate of token counts: the tokens that an engine counted in a prompt
+// (usage.prompt_tokens), and its size as in kvparams.Request.PromptBytes.
 func (r *Router) ObservePrompt(bytes, tokens int) { r.tokenBytes.Observe(bytes, tokens) }
 
-// TokenBytes is the mean size of a prompt's token in the body of its request, in bytes.
+// TokenBytes is the mean bytes of a token of a prompt in the body of its request.
 func (r *Router) TokenBytes() float64 { return r.tokenBytes.Load() }

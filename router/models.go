@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// SetModels records the ids that the engine lists, its base model first, then its other
-// names and adapters. Until then the backend counts as one that serves any.
+// SetModels records the ids that the engine lists: its base model first, then its other names and
+// its adapters. Until then the backend counts as one that serves any model.
 func (b *Backend) SetModels(ids []string) {
 	if was := b.models.Load(); was != nil && slices.Equal(*was, ids) {
 		return
@@ -19,10 +19,10 @@ func (b *Backend) SetModels(ids []string) {
 		p.sortModels(p)
 	}
 	r.mu.Unlock()
-	r.serve(b.Role) // somebody may wait for one with that model
+	r.serve(b.Role) // a request may wait for a backend with that model
 }
 
-// Models are the ids that the engine lists, nil while they are not known. Read only.
+// Models are the ids that the engine lists; nil until they are known. They must not be changed.
 func (b *Backend) Models() []string {
 	if m := b.models.Load(); m != nil {
 		return *m
@@ -33,11 +33,11 @@ func (b *Backend) Models() []string {
 // Mixed reports whether the backends of the role serve different models.
 func (s *Snapshot) Mixed(role Role) bool { return s.pool(role).models.Load().mixed() }
 
-// listing is what the backends of a pool list together; never changed.
+// listing is what the backends of a pool list together. It never changes.
 type listing struct {
 	ids     map[string]bool
 	whole   bool             // all have listed theirs
-	byModel map[string]*pool // nil: all serve the same
+	byModel map[string]*pool // the parts of the pool by model; nil: all backends serve the same
 }
 
 // mixed reports whether the backends serve different models.
@@ -65,8 +65,8 @@ func (p *pool) list() *listing {
 	return all
 }
 
-// OnDecodeOnly reports whether a decode backend lists the model, and each prefill backend
-// only others. False without a prefill pool.
+// OnDecodeOnly reports whether a decode backend lists the model, and each prefill backend lists
+// only others. It is false without a prefill pool.
 func (s *Snapshot) OnDecodeOnly(model []byte) bool {
 	p := s.prefill.models.Load()
 	if model == nil || len(s.prefill.backends) == 0 || p == nil || !p.whole || p.ids[string(model)] {
@@ -75,7 +75,7 @@ func (s *Snapshot) OnDecodeOnly(model []byte) bool {
 	return s.decode.models.Load().lists(model)
 }
 
-// ModelsKnown reports whether each pool has backends, and all of them have listed theirs.
+// ModelsKnown reports whether each pool has backends, and all of them have listed their models.
 func (s *Snapshot) ModelsKnown() bool {
 	for _, p := range [...]*pool{s.prefill, s.decode} {
 		if l := p.models.Load(); l == nil || !l.whole || len(p.backends) == 0 {
@@ -85,8 +85,8 @@ func (s *Snapshot) ModelsKnown() bool {
 	return true
 }
 
-// OneSided are the models that backends of the role list, and each of the other only
-// others, in order.
+// OneSided returns, in order, the models that backends of this role list and no backend of the
+// other role does, as far as all of those have listed theirs.
 func (s *Snapshot) OneSided(role Role) (ids []string) {
 	ours, theirs := s.pool(role).models.Load(), s.pool(1-role).models.Load()
 	if ours == nil || len(s.Backends(1-role)) == 0 {
@@ -101,8 +101,8 @@ func (s *Snapshot) OneSided(role Role) (ids []string) {
 	return ids
 }
 
-// sortModels renews the listing, with a part for each model where the models differ. A part
-// goes on with the turns that it had in old. Called under router.mu.
+// sortModels renews the listing. Where the models differ it has a part of the pool for each,
+// which goes on with the turns that it had in old. Called under router.mu.
 func (p *pool) sortModels(old *pool) {
 	now, before := p.list(), old.models.Load()
 	if !p.alike() {
@@ -118,7 +118,7 @@ func (p *pool) sortModels(old *pool) {
 	p.models.Store(now)
 }
 
-// alike: all whose models are known list the same.
+// alike reports whether all backends whose models are known list the same.
 func (p *pool) alike() bool {
 	var first []string
 	for _, b := range p.backends {
@@ -136,9 +136,12 @@ func (p *pool) alike() bool {
 	return true
 }
 
-// serving is the part of p that serves the model, or may.
+// serving is the part of p that serves the model, or may serve it.
 func (p *pool) serving(id string, before *listing) *pool {
-	part := &pool{role: p.role, policyName: p.policyName, policy: p.policy, turns: new(atomic.Uint64), limit: p.limit, prefix: p.prefix}
+	part := &pool{
+		role: p.role, policyName: p.policyName, policy: p.policy, turns: new(atomic.Uint64),
+		limit: p.limit, prefix: p.prefix,
+	}
 	for _, b := range p.backends {
 		if ids := b.models.Load(); ids == nil || slices.Contains(*ids, id) {
 			part.backends = append(part.backends, b)
@@ -151,9 +154,9 @@ func (p *pool) serving(id string, before *listing) *pool {
 	return part
 }
 
-// poolFor is the part of the role's pool that serves the model of w. One that nobody
-// lists goes to any backend: an engine may know more than it lists, and else says in its
-// own words that it does not. Without a model both legs go to engines of one model.
+// poolFor is the part of the role's pool that serves the model of w. A model that nobody lists
+// goes to any backend: an engine may know more than it lists, and otherwise refuses in its own
+// words. Where w has no model, both legs go to engines of one model.
 func (s *Snapshot) poolFor(role Role, w *Want) *pool {
 	p := s.pool(role)
 	lists := p.models.Load()
@@ -172,13 +175,14 @@ func (s *Snapshot) poolFor(role Role, w *Want) *pool {
 	return part
 }
 
-// partners are the backends of the other role but those that are known to serve other
-// models than b.
+// partners are the backends of the other role, without those that are known to serve other models
+// than b.
 func (s *Snapshot) partners(b *Backend) (some []*Backend) {
 	ids := b.Models()
 	for _, o := range s.Backends(1 - b.Role) {
 		theirs := o.Models()
-		if ids == nil || theirs == nil || slices.ContainsFunc(ids, func(id string) bool { return slices.Contains(theirs, id) }) {
+		shared := func(id string) bool { return slices.Contains(theirs, id) }
+		if ids == nil || theirs == nil || slices.ContainsFunc(ids, shared) {
 			some = append(some, o)
 		}
 	}

@@ -5,19 +5,19 @@ import (
 	"sync/atomic"
 )
 
-// downList holds the watches on one backend. They are linked through themselves:
-// registering allocates nothing.
+// downList holds the watches on one backend. They are linked through themselves, so to register
+// one allocates nothing.
 type downList struct {
-	mu   sync.Mutex // never held while a watch's function runs
-	idle sync.Cond  // a watch's function has returned
+	mu   sync.Mutex // never held while the function of a watch runs
+	idle sync.Cond  // the function of a watch has returned
 	head *Watch
 }
 
-// Watch tells a leg that a backend it depends on goes Down. The zero value watches
-// nothing. On and Off are for its owner alone; it is not copied.
+// Watch tells a leg that a backend it depends on goes Down. The zero value watches nothing. Only
+// its owner calls On and Off. It is never copied.
 type Watch struct {
 	b  *Backend
-	on atomic.Bool // On has been called and not been taken back
+	on atomic.Bool // On has been called, and Off has not
 
 	// Guarded by b.down.mu.
 	f          func()
@@ -26,23 +26,23 @@ type Watch struct {
 	running    bool
 }
 
-// On has f called, at most once, when b goes Down; at once if it is Down already. A
-// later call replaces an earlier one. f runs on the goroutine of the active check and
-// should only wake the leg, as by a read deadline.
+// On makes b call f, at most once, when it goes Down; at once if it is Down already. A later call
+// replaces an earlier one. f runs on the goroutine of the active check and should only wake the
+// leg, for example by a read deadline.
 func (w *Watch) On(b *Backend, f func()) {
 	w.Off()
 	w.begin(b)
 	w.enter(f, nil)
 }
 
-// begin notes the backend before on is set: whoever sees on sees it.
+// begin sets the backend before on: whoever sees on sees the backend.
 func (w *Watch) begin(b *Backend) {
 	w.b = b
 	w.on.Store(true)
 }
 
-// Off takes On back. Once it has returned, f is not running and will not run: it waits
-// for an f under way, which therefore must not wait for it.
+// Off ends what On began. Once it has returned, f is not running and will not run. It waits for a
+// running f, so f must not wait for it.
 func (w *Watch) Off() {
 	if !w.on.Load() {
 		return
@@ -71,7 +71,7 @@ func (w *Watch) enter(f func(), void func() bool) {
 	d.insert(w)
 }
 
-// OnDown is Watch.On for the backend of a held lease; nil and Release take it back.
+// OnDown is Watch.On for the backend of a held lease. nil ends it, and so does Release.
 func (l *Lease) OnDown(f func()) {
 	if f == nil {
 		l.watch.Off()
@@ -105,7 +105,7 @@ func (d *downList) unlink(w *Watch) {
 	w.next, w.prev, w.listed = nil, nil, false
 }
 
-// remove takes w out, or waits until its function has returned.
+// remove takes w out of the list, or waits until its function has returned.
 func (d *downList) remove(w *Watch) {
 	if w.listed {
 		d.unlink(w)
@@ -116,7 +116,7 @@ func (d *downList) remove(w *Watch) {
 	w.f = nil
 }
 
-// call runs w's function with the lock let go. w is not listed.
+// call runs the function of w without the lock. w is not in the list.
 func (d *downList) call(w *Watch) {
 	f := w.f
 	w.running = true
@@ -127,7 +127,7 @@ func (d *downList) call(w *Watch) {
 	d.idle.Broadcast()
 }
 
-// fire calls all functions that are registered.
+// fire calls all registered functions.
 func (d *downList) fire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,7 +1,7 @@
 package router
 
-// pairQuery asks about the pairs of one request. bans is nil and cold false where none
-// matters to it.
+// pairQuery asks about the pairs of one request. Where no pair matters, bans is nil and cold is
+// false.
 type pairQuery struct {
 	bans     map[Pair]*ban
 	cold     bool
@@ -9,8 +9,8 @@ type pairQuery struct {
 	partners []*Backend // of the other role, all that serve the model
 }
 
-// ban is that of b with the peer. Before there is a peer it is that which ends first,
-// where b has one with each partner that could become the peer.
+// ban is the ban of b with the peer. Before there is a peer, b counts as banned only if it is
+// banned with each partner that could become the peer. Then it is the ban that ends first.
 func (q *pairQuery) ban(b *Backend) *ban {
 	if q.peer != nil {
 		return q.bans[pairOf(b, q.peer)]
@@ -31,8 +31,8 @@ func (q *pairQuery) ban(b *Backend) *ban {
 	return first
 }
 
-// isCold reports whether b is to be passed over as cold with the peer, or with every
-// partner that could become the peer.
+// isCold reports whether b is to be passed over as cold: with the peer, or before there is one
+// with each partner that could become the peer.
 func (q *pairQuery) isCold(b *Backend, now int64) bool {
 	if q.peer != nil {
 		until, _ := pairOf(b, q.peer).isCold()
@@ -57,10 +57,10 @@ func (q *pairQuery) banned(b *Backend, now int64) bool {
 // probe is the claim on a pair whose ban has run out. The zero value claims nothing.
 type probe struct {
 	ban      *ban
-	was, now int64 // ban.until
+	was, now int64 // ban.until before and after the claim
 }
 
-// probe claims the probe that choosing b means; false if another request has it.
+// probe claims the probe that a choice of b means; false: another request has it.
 func (q *pairQuery) probe(b *Backend, now int64) (probe, bool) {
 	if q.bans == nil {
 		return probe{}, true
@@ -70,7 +70,7 @@ func (q *pairQuery) probe(b *Backend, now int64) (probe, bool) {
 		return probe{}, true
 	}
 	c := probe{ban: bn, was: bn.until.Load(), now: now + int64(banFor)}
-	if c.was > now { // banned, but there was no other
+	if c.was > now { // still banned: it was chosen for want of another
 		return probe{}, true
 	}
 	return c, bn.until.CompareAndSwap(c.was, c.now)

@@ -10,7 +10,7 @@ import (
 const (
 	// kvWindow is how long a failed transfer counts.
 	kvWindow = 60 * time.Second
-	// kvFailures of a pair ban it, of a backend with two partners or more eject it.
+	// kvFailures of one pair ban it. Of a backend with two partners or more they eject it.
 	kvFailures = 3
 )
 
@@ -27,41 +27,46 @@ func pairOf(b, partner *Backend) Pair {
 	return Pair{partner, b}
 }
 
-// kvFailure is a transfer that failed. A later success of P with any D clears it of P
-// and so on; one of the same pair removes it.
+// kvFailure is a failed transfer. A later success of P with any D clears P of it, and a success
+// of D with any P clears D. A success of the same pair removes it.
 type kvFailure struct {
 	Pair
 	at               int64
 	pWorked, dWorked bool
 }
 
-// Pairs is what has been learned of the pairs: which of them fail, and which are cold. Nothing
-// is kept of those that work. It belongs to the router; snapshots refer to it.
+// Pairs is what has been learned of the pairs: which of them fail, and which are cold. It keeps
+// nothing of pairs that work. It belongs to the router; snapshots refer to it.
 type Pairs struct {
 	router   *Router
-	bans     atomic.Pointer[map[Pair]*ban] // nil: none. The map is replaced, never changed
+	bans     atomic.Pointer[map[Pair]*ban] // nil: none; the map is replaced, never changed
 	colds    atomic.Int64                  // backends that are cold with some partner
 	avoid    atomic.Int64                  // until then some cold pair is passed over
 	recent   atomic.Int64                  // len(failures)
 	failures []kvFailure                   // guarded by Router.mu; at most kvFailures a pair
-	chilled  int                           // guarded by Router.mu: where the next one's partners begin
+	chilled  int                           // guarded by Router.mu: see some
 }
 
-// Failed notes that the decode engine could not load the blocks of the prefill engine. Three within a minute, no
-// success between: with one P on several D they are the fault of P, which is ejected,
-// and the other way round; of one pair alone, the pair is banned for a minute. One
-// failure bans a pair again that had a ban and has not worked since.
+// Failed notes that the decode engine could not load the blocks of the prefill engine. What
+// counts is three failures within a minute with no success between. Those of one P with several D
+// are the fault of P, which is ejected; those of one D with several P are the fault of D. Those
+// of one pair alone ban the pair for a minute. A pair that was banned and has not worked since is
+// banned again by a single failure.
 func (m *Pairs) Failed(x Pair) {
 	r, p, d := m.router, x.Prefill, x.Decode
 	r.mu.Lock()
-	if !r.Snapshot().has(x) { // nobody would forget it
+	if !r.Snapshot().has(x) { // it has left, so nothing would ever drop this
 		r.mu.Unlock()
 		return
 	}
 	now := r.now()
 	m.note(x, now)
-	blameP := m.blames(func(f kvFailure) (bool, *Backend) { return f.Prefill == p && !f.pWorked, f.Decode })
-	blameD := m.blames(func(f kvFailure) (bool, *Backend) { return f.Decode == d && !f.dWorked, f.Prefill })
+	blameP := m.blames(func(f kvFailure) (bool, *Backend) {
+		return f.Prefill == p && !f.pWorked, f.Decode
+	})
+	blameD := m.blames(func(f kvFailure) (bool, *Backend) {
+		return f.Decode == d && !f.dWorked, f.Prefill
+	})
 	var ejectedP, ejectedD Ejection
 	if blameP {
 		ejectedP = r.ejectForKV(p)
@@ -77,7 +82,7 @@ func (m *Pairs) Failed(x Pair) {
 	r.report(ejectedD, false)
 }
 
-// ejectForKV ejects b. What it is ejected for speaks against nobody any more.
+// ejectForKV ejects b. The failures that it is ejected for count against no other backend.
 func (r *Router) ejectForKV(b *Backend) Ejection {
 	e := r.eject(b, EjectKVLoad)
 	if e.For > 0 {
@@ -87,7 +92,7 @@ func (r *Router) ejectForKV(b *Backend) Ejection {
 }
 
 // Worked notes that the decode engine has loaded the blocks. It costs a few loads while no
-// transfer has failed and no pair is cold.
+// transfer has failed and the pair is not cold.
 func (m *Pairs) Worked(x Pair) {
 	_, cold := x.isCold()
 	if m.recent.Load() == 0 && !cold && m.banOf(x) == nil {
@@ -105,7 +110,7 @@ func (m *Pairs) Worked(x Pair) {
 	m.warm(x)
 }
 
-// has reports whether both are in the pools.
+// has reports whether both backends are in the pools.
 func (s *Snapshot) has(x Pair) bool {
 	return slices.Contains(s.prefill.backends, x.Prefill) && slices.Contains(s.decode.backends, x.Decode)
 }
@@ -122,7 +127,8 @@ func (m *Pairs) note(x Pair, now int64) {
 }
 
 func (m *Pairs) expire(now int64) {
-	m.failures = slices.DeleteFunc(m.failures, func(f kvFailure) bool { return now-f.at >= int64(kvWindow) })
+	old := func(f kvFailure) bool { return now-f.at >= int64(kvWindow) }
+	m.failures = slices.DeleteFunc(m.failures, old)
 	m.recent.Store(int64(len(m.failures)))
 }
 
@@ -135,8 +141,8 @@ func (m *Pairs) count(x Pair) (n int) {
 	return n
 }
 
-// blames reports whether the failures that count against a backend are enough, with
-// more than one partner. against tells if one counts, and its partner.
+// blames reports whether the failures that count against a backend are enough, and with more than
+// one partner. against says whether a failure counts, and with which partner it was.
 func (m *Pairs) blames(against func(kvFailure) (bool, *Backend)) bool {
 	var n int
 	var first *Backend
@@ -153,7 +159,7 @@ func (m *Pairs) blames(against func(kvFailure) (bool, *Backend)) bool {
 	return several && n >= kvFailures
 }
 
-// drop forgets the pairs that match: their failures and bans.
+// drop removes the failures and bans of the pairs that match.
 func (m *Pairs) drop(match func(Pair) bool) {
 	m.dropFailures(match)
 	old := m.bans.Load()

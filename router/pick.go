@@ -10,55 +10,56 @@ import (
 type Want struct {
 	Role   Role
 	Tokens int        // estimated size of the prompt
-	Skip   []*Backend // never these: tried before by this request
-	// Model is the model that the backend must serve; nil: any. Kept for the length of
-	// the call only.
+	Skip   []*Backend // never these: this request has tried them
+	// Model is the model that the backend must serve; nil: any. It is kept only during the call.
 	Model []byte
-	// Key is the hash of what keeps a client's requests together, such as a session id;
-	// 0: nothing does.
+	// Key is a hash of what keeps a client's requests together, such as a session id; 0: nothing
+	// does.
 	Key uint64
-	// Prefix are chained hashes of the prompt's blocks: the n-th stands for the first n+1
-	// blocks. nil: unknown. Kept for the length of the call only.
+	// Prefix is the chained hashes of the prompt's blocks: the n-th stands for the first n+1
+	// blocks. nil: unknown. It is kept only during the call.
 	Prefix []uint64
-	// Conversation is a hash that stays the same over the turns of a chat; 0: unknown.
+	// Conversation is a hash that stays the same for the whole of a chat; 0: unknown.
 	Conversation uint64
-	// Peer is the backend of the other role that the request has a lease on: those
-	// banned with it are avoided. Alone: the request has no other leg.
+	// Peer is the backend of the other role on which the request has a lease. Backends banned
+	// with it are avoided. Alone: the request has no other leg.
 	Peer  *Backend
 	Alone bool
-	// Degraded: of decode, the request should have had a prefill, and counts against the
-	// share of those; see Degrade.
+	// Degraded: of decode, the request should have had a prefill. It counts against the share of
+	// those, see Degrade.
 	Degraded bool
 }
 
-// query is a Want at one moment, as policies read it. Passed by value: through the
-// interface a pointer would cost an allocation.
+// query is a Want at one moment, as policies read it. It is passed by value: a pointer would
+// escape through the interface and cost an allocation.
 type query struct {
 	skip         []*Backend
-	plain        int64 // a counter below it is that of a fit backend that takes a full share
+	plain        int64 // a counter below it belongs to a fit backend with a full share
 	tokens       int64
 	key          uint64
 	conversation uint64
 	prefix       []uint64
-	found        *lookup        // who has how much of prefix; nil: nothing is remembered
-	turns        *atomic.Uint64 // of the list that is chosen from: where the next one begins
+	found        *lookup        // which backend has how much of prefix; nil: nothing is remembered
+	turns        *atomic.Uint64 // of the list that is chosen from: the next turn of its rotation
 	cycle        uint64         // of the list, see cycleOf
-	peeks        bool           // nothing comes of the choice: it takes no turns
-	peeked       uint64         // turns looked at
+	peeks        bool           // the choice takes no turns, as nothing comes of it
+	peeked       uint64         // turns looked at while peeking
 	now          int64          // of the router's clock, nanoseconds
-	limit        int64          // of leases on one backend; 0: none
+	limit        int64          // of leases on one backend; 0: no limit
 	slowStart    time.Duration
 	pairs        pairQuery
 }
 
-// query is what w asks of p, its pool or a part of that, now.
+// query makes the query of w to p, which is its pool or a part of that.
 func (s *Snapshot) query(w *Want, p *pool) query {
 	q := query{
-		skip: w.Skip, tokens: int64(w.Tokens), key: w.Key, prefix: w.Prefix, conversation: w.Conversation, turns: p.turns, cycle: p.cycle,
+		skip: w.Skip, tokens: int64(w.Tokens),
+		key: w.Key, prefix: w.Prefix, conversation: w.Conversation, turns: p.turns, cycle: p.cycle,
 		now: s.router.now(), limit: p.limit, slowStart: s.health.SlowStart,
 	}
 	if m := s.pairs; !w.Alone && m.known() {
-		q.pairs = pairQuery{cold: m.avoid.Load() > q.now, peer: w.Peer, partners: s.poolFor(1-w.Role, w).backends}
+		partners := s.poolFor(1-w.Role, w).backends
+		q.pairs = pairQuery{cold: m.avoid.Load() > q.now, peer: w.Peer, partners: partners}
 		if bans := m.bans.Load(); bans != nil {
 			q.pairs.bans = *bans
 		}
@@ -67,7 +68,7 @@ func (s *Snapshot) query(w *Want, p *pool) query {
 	return q
 }
 
-// ready sets plain by the other fields.
+// ready sets plain from the other fields.
 func (q *query) ready() {
 	q.plain = marked
 	if q.limit > 0 {
@@ -78,7 +79,7 @@ func (q *query) ready() {
 	}
 }
 
-// turn takes the next turn of the list.
+// turn takes the next turn of the rotation.
 func (q *query) turn() uint64 {
 	if q.peeks {
 		q.peeked++
@@ -115,7 +116,7 @@ func (q *query) closely(b *Backend) (share, external float64) {
 	return share, external
 }
 
-// allows: the request itself does not rule b out.
+// allows reports that the request itself does not rule b out.
 func (q *query) allows(b *Backend) bool {
 	return !slices.Contains(q.skip, b) &&
 		(q.pairs.bans == nil || !q.pairs.banned(b, q.now)) &&
@@ -124,11 +125,11 @@ func (q *query) allows(b *Backend) bool {
 
 func (q *query) full(b *Backend) bool { return q.limit > 0 && b.inflight.Load() >= q.limit }
 
-// demerit is what speaks against a backend that could be asked if there is no other.
+// demerit is what speaks against a backend that is asked only if there is no other.
 type demerit uint8
 
-// From the least to the worst: a refused dial costs no more than another dial, a
-// transfer that fails costs a prefill.
+// From the least to the worst. A refused connection costs only another dial, a failed transfer
+// costs a prefill.
 const (
 	demeritNone demerit = iota
 	demeritRefused
@@ -136,7 +137,7 @@ const (
 	demeritEjected
 )
 
-// demerit returns the worst that is known of b, and since when.
+// demerit returns the worst demerit of b, and since when it has it.
 func (q *query) demerit(b *Backend) (demerit, int64) {
 	if b.ejected(q.now) {
 		return demeritEjected, b.ejectedAt.Load()
@@ -152,8 +153,8 @@ func (q *query) demerit(b *Backend) (demerit, int64) {
 	return demeritNone, 0
 }
 
-// choose names the backend to ask. Nobody but a fit one is taken while there is one;
-// then comes the one least burdened, of several the one for the longest time.
+// choose names the backend to ask. A fit backend comes before all others. Without one, the
+// backend with the least demerit is asked, and among several the one that has had it longest.
 func (p *pool) choose(q query) (*Backend, error) {
 	if len(p.backends) == 0 {
 		return nil, ErrNoBackend
@@ -162,7 +163,7 @@ func (p *pool) choose(q query) (*Backend, error) {
 		return b, nil
 	}
 	if q.pairs.cold {
-		q.pairs.cold = false // all are: as if none were
+		q.pairs.cold = false // where all are cold, none is passed over
 		q.ready()
 		if b := p.pick(q); b != nil {
 			return b, nil
@@ -171,7 +172,7 @@ func (p *pool) choose(q query) (*Backend, error) {
 	return p.leastDemerit(q)
 }
 
-// pick asks the policy, where nothing ties the request to a backend.
+// pick asks the policy, unless a key ties the request to a backend.
 func (p *pool) pick(q query) *Backend {
 	if q.key != 0 {
 		return rendezvous(p.backends, &q, q.key)
@@ -184,7 +185,7 @@ func (p *pool) leastDemerit(q query) (*Backend, error) {
 		best            *Backend
 		worst           demerit
 		since           int64
-		alive, busy, ok bool // some not Down; some full; one of these worth waiting for
+		alive, busy, ok bool // some are not Down; some are full; one of these is worth a wait
 	)
 	for _, b := range p.backends {
 		if b.State() == Down {
@@ -213,8 +214,8 @@ func (p *pool) leastDemerit(q query) (*Backend, error) {
 	return nil, ErrNoBackend
 }
 
-// Pick names a backend for a call that takes no slot, whatever the caps say: nothing is
-// counted, no turn is taken, and its end is not fed into any health. nil: none is left.
+// Pick names a backend for a call that takes no slot, whatever the caps say; nil: none is left.
+// It counts nothing and takes no turn. The end of the call feeds no health.
 func (s *Snapshot) Pick(w Want) *Backend {
 	w.Alone = true
 	p := s.poolFor(w.Role, &w)
@@ -236,11 +237,11 @@ func (s *Snapshot) Acquire(role Role, tokens int, skip []*Backend, l *Lease) err
 	return s.AcquireFor(Want{Role: role, Tokens: tokens, Skip: skip, Alone: true}, l)
 }
 
-// AcquireFor takes a lease on a backend into l, or returns at once: ErrAllDown,
-// ErrBusy (only full ones are left, or others wait for them), else ErrNoBackend.
+// AcquireFor takes a lease on a backend into l. It never waits: it returns ErrAllDown, ErrBusy
+// (only full backends are left, or other requests wait for them), or else ErrNoBackend.
 func (s *Snapshot) AcquireFor(w Want, l *Lease) error {
 	if s.pool(w.Role).limit > 0 && s.router.queues[w.Role].waiting.Load() > 0 {
-		return ErrBusy // ahead of whom it would be served otherwise
+		return ErrBusy // it must not overtake those that wait
 	}
 	if s.line(&w) == degradedLine {
 		return s.acquireDegraded(&w, l)
@@ -248,7 +249,7 @@ func (s *Snapshot) AcquireFor(w Want, l *Lease) error {
 	return s.acquire(&w, l)
 }
 
-// acquire takes the lease, and where the request counts against it a part of the share.
+// acquire takes the lease. A degraded request takes a part of the share first.
 func (s *Snapshot) acquire(w *Want, l *Lease) error {
 	if !w.Degraded {
 		return s.reserve(w, l)
@@ -280,7 +281,7 @@ func (s *Snapshot) reserve(w *Want, l *Lease) error {
 		if err != nil {
 			return err
 		}
-		// Lost to another request: what it changed, the next choice sees.
+		// Another request was quicker. The next choice sees what that one changed.
 		probe, ok := q.pairs.probe(b, q.now)
 		if !ok {
 			continue

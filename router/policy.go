@@ -2,13 +2,13 @@ package router
 
 import "math/rand/v2"
 
-// policy chooses one of the backends that are fit for the query; nil if none is. It is
-// one for all requests to a pool, and lives on over reloads that do not change its name.
+// policy chooses one of the backends that are fit for the query; nil if none is. All requests to
+// a pool share it. A reload that does not change its name keeps it.
 type policy interface {
 	pick(backends []*Backend, q query) *Backend
 }
 
-// policies are those that a pool can have, by their names.
+// policies are the policies that a pool can have, by name.
 var policies = [...]struct {
 	name string
 	make func() policy
@@ -21,7 +21,8 @@ var policies = [...]struct {
 	{"power_of_two_tokens", func() policy { return powerOfTwo{source: rand.Uint64, tokens: true} }},
 	{"consistent_hash", func() policy { return consistentHash{} }},
 	{"prefix", func() policy { return prefixed{least{tokens: true}} }},
-	{"cache_aware", func() policy { return prefixed{least{tokens: true}} }}, // as vllm-router calls its own
+	// vllm-router calls its own so.
+	{"cache_aware", func() policy { return prefixed{least{tokens: true}} }},
 }
 
 // Policies lists the names that PrefillPolicy and DecodePolicy accept.
@@ -33,7 +34,7 @@ func Policies() []string {
 	return names
 }
 
-// newPolicy makes the policy of that name; of an unknown one, the first.
+// newPolicy makes the policy of that name, or the first one if the name is unknown.
 func newPolicy(name string) policy {
 	for _, p := range policies {
 		if p.name == name {

@@ -2,8 +2,8 @@ package router
 
 import "math"
 
-// least takes the backend with the least load, that of others and this request included,
-// for the share that it can take. A rotation decides among equals.
+// least takes the backend with the least load for its share. The load includes the external load
+// and this request. A rotation decides among equals.
 type least struct {
 	tokens bool // load is estimated prompt tokens; else leases
 }
@@ -22,20 +22,20 @@ func (p least) pick(backends []*Backend, q query) *Backend {
 	return s.best
 }
 
-// search is one look at a pool for the least load. The query is no part of it: with what
-// is returned of a struct, all that it points to goes to the heap.
+// search is one look at a pool for the least load. It does not hold the query: whatever a
+// returned struct points to goes to the heap.
 type search struct {
 	tokens bool
-	own    int64 // load of the request
+	own    int64 // the load of the request
 
 	best  *Backend
 	least float64 // its load with the request, for its share
-	bound int64   // a backend with a whole share and this load or more is no better
+	bound int64   // a backend with a full share and at least this load is no better
 }
 
-// begin takes the one whose turn it is, and returns where to look further. It counts as if
-// it had a whole share for this request: where all are idle, one with less would have to
-// wait for that.
+// begin takes the backend whose turn it is, and returns where to look further. That backend
+// counts as if it had a full share of this request. Otherwise one with a smaller share would
+// never get a request while all are idle.
 func (s *search) begin(backends []*Backend, q *query) (start uint64) {
 	n := uint64(len(backends))
 	for range maxOffers {
@@ -53,8 +53,8 @@ func (s *search) take(b *Backend, least float64) {
 	s.best, s.least, s.bound = b, least, int64(math.Ceil(least))-s.own
 }
 
-// scan looks for less, until it has an idle one: nothing is less than that. It costs one
-// load a backend where nothing is unusual.
+// scan looks for less load, until it has found an idle backend: nothing is less than that. It
+// costs one load a backend where nothing is unusual.
 func (s *search) scan(backends []*Backend, q *query) {
 	for _, b := range backends {
 		if s.bound <= 0 {

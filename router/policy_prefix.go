@@ -7,10 +7,10 @@ import (
 	"xpyd/router/prefix"
 )
 
-// prefixed takes the backend that will be done with the prompt first: what it has yet to
-// do there, for the share that it can take, and the tokens of the prompt that it has not in its
-// prefix cache. What is hot moves on to others as soon as waiting for it takes longer than
-// to compute it again. Among equals the conversation decides, so that all replicas of this
+// prefixed takes the backend that will be done with the prompt first. It adds what the backend
+// has yet to do, for the share that it takes, and the tokens of the prompt that are not in its
+// prefix cache. So a hot prefix moves on to another backend as soon as the wait for it is longer
+// than to compute it again. Among equals the conversation decides, so all replicas of this
 // process agree. A prompt of which nothing can be known goes where least is in flight.
 type prefixed struct{ least }
 
@@ -39,28 +39,29 @@ func (p prefixed) pick(backends []*Backend, q query) *Backend {
 	return o.best
 }
 
-// openingBlocks are the blocks by which a prompt is known that has no conversation.
+// openingBlocks are the blocks by which a prompt without a conversation is known.
 const openingBlocks = 16
 
-// offers is what a prompt would cost at the backends, in tokens. The query is no part of
-// it, see search.
+// offers is what a prompt would cost at the backends, in tokens. It does not hold the query, see
+// search.
 type offers struct {
-	own   float64 // the prompt's tokens
-	block float64 // those of a block of it
+	own   float64 // tokens of the prompt
+	block float64 // tokens of a block of it
 	key   uint64
 
 	decode bool
 	rate   float64 // see backlog; for decode, see local
-	each   float64 // what a request of others counts; for decode, a stream
-	crowd  float64 // of decode: what each stream there adds to a token of the prompt, as a part of it
+	each   float64 // tokens that an external request counts for; for decode, a stream
+	// crowd is of decode: what each stream there adds to a token of the prompt, as a part of it.
+	crowd float64
 
 	low  float64  // least cost
-	best *Backend // that ranks first by the key; before the ranking, the one of least cost
+	best *Backend // first by the key; before the ranking, the one of least cost
 	rank float64
-	top  uint64 // of 53 bits of hash: with a full share, one with less ranks behind best
+	top  uint64 // of 53 bits of hash: with a full share, a backend with less ranks after best
 }
 
-// reckon takes what is known of the pool of b.
+// reckon reads what is known of the pool of b.
 func (o *offers) reckon(b *Backend) {
 	prices := &b.router.prices
 	if o.decode = b.Role == Decode; o.decode {
@@ -70,15 +71,15 @@ func (o *offers) reckon(b *Backend) {
 	o.rate, o.each = rateOf(prices.Pace()), b.router.prompts[Prefill].Mean()
 }
 
-// price finds the least cost of those that compute all of the prompt.
+// price finds the least cost among backends that compute all of the prompt.
 func (o *offers) price(backends []*Backend, costs []float64, q *query) {
 	if i := o.cost(backends, costs, q, o.own); i >= 0 {
 		o.best, o.low = backends[i], costs[i]
 	}
 }
 
-// priceHolders looks whether one that has a part costs less. It may have left the pool, or
-// serve another model than before.
+// priceHolders finds whether a backend that has a part of the prompt costs less. It may have left
+// the pool meanwhile, or may serve another model now.
 func (o *offers) priceHolders(backends []*Backend, q *query) {
 	for i, m := range q.found.List() {
 		b, cost := [1]*Backend{ownerOf(m)}, q.found.atHolders[i:i+1]
@@ -88,16 +89,16 @@ func (o *offers) priceHolders(backends []*Backend, q *query) {
 	}
 }
 
-// cost fills in what each backend costs, and returns which is the least below low; −1: none.
-// A cost is the load, for the share that the backend can take, and the fresh tokens, those of
-// the prompt that it does not have. Nothing is divided out of the prompt itself: where all are
-// idle, one with a smaller share would never get one.
+// cost fills in what each backend costs. It returns which of them costs least and less than low;
+// −1: none. A cost is the load, divided by the share that the backend takes, plus the fresh
+// tokens: those of the prompt that it does not have. The fresh tokens are not divided, or a
+// backend with a smaller share would never get a prompt while all are idle.
 //
-// The load is the backlog and what others have there. For decode it is the prompts that it
-// computes itself, and its streams: each slows the new one down, by about a block of its
+// The load is the backlog and the external load. For decode it is the prompts that the backend
+// computes itself, and its streams. Each stream slows the new one down, by about a block of its
 // prompt, and stands still while that is computed.
 //
-// It is one loop over all, as a call for each would take longer than what it does.
+// It is one loop, as a call for each backend would take longer than the sum itself.
 func (o *offers) cost(backends []*Backend, costs []float64, q *query, fresh float64) (least int) {
 	least, low := -1, o.low
 	for i, b := range backends {
@@ -111,7 +112,7 @@ func (o *offers) cost(backends []*Backend, costs []float64, q *query, fresh floa
 		} else {
 			load = b.backlog(q.now, o.rate)
 		}
-		// One that is too dear as it is needs no closer look.
+		// A backend that is too dear by this alone needs no closer look.
 		if word >= q.plain && load+fresh*crowd <= low+o.block {
 			share, external := q.closely(b)
 			if share == 0 {
@@ -128,6 +129,7 @@ func (o *offers) cost(backends []*Backend, costs []float64, q *query, fresh floa
 	return least
 }
 
+// rankHolders ranks the holders of a part of the prompt that cost no more than most.
 func (o *offers) rankHolders(backends []*Backend, q *query, most float64) {
 	for i, m := range q.found.List() {
 		if b := ownerOf(m); q.found.atHolders[i] <= most && slices.Contains(backends, b) {
@@ -136,15 +138,16 @@ func (o *offers) rankHolders(backends []*Backend, q *query, most float64) {
 	}
 }
 
+// ownerOf is the backend whose cache has matched.
 func ownerOf(m prefix.Match) *Backend { return m.Cache.Owner.(*Backend) }
 
-// stand ranks b by rendezvous hashing in proportion to its share, see rendezvous. One that
-// has become unfit meanwhile does not rank; that nobody does then is no harm, as one is best
+// stand ranks b by rendezvous hashing in proportion to its share, see rendezvous. A backend that
+// has become unfit meanwhile does not rank. That none may rank does no harm, as one is best
 // already.
 func (o *offers) stand(b *Backend, q *query) {
 	hash := mix(b.seed^o.key) >> 11
 	if hash < o.top && b.inflight.word.Load() < q.plain {
-		return // it has a full share, and ranks behind
+		return // it has a full share, and ranks after best
 	}
 	share := q.share(b)
 	u := (float64(hash) + 1) / (1 << 53)

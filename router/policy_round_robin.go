@@ -1,15 +1,15 @@
 package router
 
-// roundRobin walks the pool. Whoever does not take its turn passes it on to the one
-// that would have come next, so that no neighbour gets all of them.
+// roundRobin walks the pool. A backend that does not take its turn passes it on to the one that
+// would have come next, so no neighbour gets all of its turns.
 //
-// Two pools that are walked alike would go in lockstep, a P always with the same Ds, unless
-// their sizes have no common divisor. So decode begins one further on each time that both
-// would begin anew together.
+// Two pools that are walked alike go in step, a P always with the same Ds, unless their sizes
+// have no common divisor. So decode moves on by one each time that both would begin anew
+// together.
 type roundRobin struct{}
 
 // cycleOf is after how many turns a decode pool of n and a prefill pool of m would begin anew
-// together; 0: there is no other pool, or none that it would go in lockstep with.
+// together; 0: there is no prefill pool, or none with which it would go in step.
 func cycleOf(n, m int) uint64 {
 	a, b := n, m
 	for b > 0 {
@@ -21,7 +21,7 @@ func cycleOf(n, m int) uint64 {
 	return uint64(n / a * m)
 }
 
-// place is whose turn the t-th is.
+// place is the backend whose turn the t-th is.
 func place(t, cycle, n uint64) uint64 {
 	if cycle > 0 {
 		t += t / cycle
@@ -31,7 +31,7 @@ func place(t, cycle, n uint64) uint64 {
 
 func (roundRobin) pick(backends []*Backend, q query) *Backend {
 	n := uint64(len(backends))
-	var passed *Backend // fit, but takes a part of its turns only
+	var passed *Backend // fit, but takes only a part of its turns
 	for range n {
 		b := backends[place(q.turn(), q.cycle, n)]
 		share := q.share(b)
@@ -46,10 +46,10 @@ func (roundRobin) pick(backends []*Backend, q query) *Backend {
 		}
 	}
 	if passed != nil {
-		q.turn() // a whole round has come to nothing: the next one begins elsewhere
+		q.turn() // the whole round came to nothing: the next one begins with another backend
 		return passed
 	}
-	// Turns taken in between by other requests may have hidden one.
+	// Other requests took turns in between, which may have hidden a fit backend.
 	for _, b := range backends {
 		if q.fit(b) {
 			return b

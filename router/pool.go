@@ -7,27 +7,30 @@ import (
 	"xpyd/router/prefix"
 )
 
-// pool is the backends of one role, or those of them that serve one model. Nothing in it
-// changes once its snapshot is in force; what requests and engines move is behind pointers.
+// pool is the backends of one role, or those of them that serve one model. Nothing in it changes
+// once its snapshot is in force; what requests and engines change is behind pointers.
 type pool struct {
 	role       Role
 	backends   []*Backend
-	weights    []float64 // of the backends, as configured
+	weights    []float64 // as configured, in the order of backends
 	policyName string
 	policy     policy
-	turns      *atomic.Uint64 // see query
-	partners   int            // of decode: backends of the prefill pool
+	turns      *atomic.Uint64 // see query.turn
+	partners   int            // of decode: the size of the prefill pool
 	cycle      uint64         // see cycleOf
-	limit      int64          // of leases on one backend; 0: none
+	limit      int64          // leases on one backend; 0: no limit
 
-	prefix *prefix.Table // who has had which prompts; nil: not remembered
+	prefix *prefix.Table // which backend has had which prompts; nil: not remembered
 
-	models *atomic.Pointer[listing] // what they have listed; nil in it: nothing is known
+	models *atomic.Pointer[listing] // what they list; holds nil while nothing is known
 }
 
-// newPool makes the pool of the entries, with old's backends where their URL stays.
+// newPool makes the pool of the entries. A backend whose URL is in old stays the same object.
 func (r *Router) newPool(role Role, entries []string, policyName string, old *pool) (*pool, error) {
-	p := &pool{role: role, policyName: policyName, policy: old.policy, turns: old.turns, models: new(atomic.Pointer[listing])}
+	p := &pool{
+		role: role, policyName: policyName, policy: old.policy, turns: old.turns,
+		models: new(atomic.Pointer[listing]),
+	}
 	if p.policy == nil || old.policyName != policyName {
 		p.policy, p.turns = newPolicy(policyName), new(atomic.Uint64)
 	}
@@ -62,11 +65,11 @@ func (s *Snapshot) pool(role Role) *pool {
 // Policy is the name of the role's policy; see Config.ChosenDecodePolicy.
 func (s *Snapshot) Policy(role Role) string { return s.pool(role).policyName }
 
-// Weights are those of Backends, as configured; the slice must not be changed.
+// Weights are the configured weights, in the order of Backends; the slice must not be changed.
 func (s *Snapshot) Weights(role Role) []float64 { return s.pool(role).weights }
 
-// weigh puts the weights in force, each as its part of the largest, and has choices look
-// at each backend anew: other rules may hold for it.
+// weigh puts the weights into force, each as a part of the largest. It marks each backend, so
+// choices look at it anew: other rules may hold for it.
 func (p *pool) weigh() {
 	most := 0.0
 	for _, w := range p.weights {

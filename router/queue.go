@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Ends of a wait without a lease. The first two are ErrBusy too.
+// Ends of a wait without a lease. The first two are ErrBusy as well.
 var (
 	ErrQueueFull    = fmt.Errorf("%w: the queue is full", ErrBusy)
 	ErrQueueTimeout = fmt.Errorf("%w: waited too long in the queue", ErrBusy)
@@ -18,14 +18,14 @@ var (
 
 // Line bounds the wait for a pool whose backends are full.
 type Line struct {
-	Length int           `mapstructure:"length"` // requests that wait at once in this pool; 0: none
-	Wait   time.Duration `mapstructure:"wait"`   // of one of them
+	Length int           `mapstructure:"length"` // requests that may wait for this pool at once; 0: none
+	Wait   time.Duration `mapstructure:"wait"`   // the longest wait of one of them
 }
 
-// queue is the line of one pool, or of those that wait for their part of the share of requests
-// without a prefill; first come first served. It outlives snapshots.
+// queue is the line of one pool, or of the requests that wait for their part of the share. It is
+// first come, first served. It outlives snapshots.
 type queue struct {
-	waiting atomic.Int64 // len(line); read without the lock on every release
+	waiting atomic.Int64 // len(line); each release reads it without the lock
 	mu      sync.Mutex
 	line    []*waiter
 }
@@ -37,10 +37,11 @@ type waiter struct {
 	ended chan error // capacity 1; nil: the lease is held
 }
 
-// AcquireWait is AcquireFor that waits where it would return ErrBusy. The wait ends when
-// a lease is released (for Want.Degraded also a part of the share), a backend comes up, or
-// all go down, and is no longer than the line allows: ErrQueueFull, ErrQueueTimeout, and ErrQueueLeft when done is closed. Who
-// has waited gets a backend of the snapshot that is current then.
+// AcquireWait is AcquireFor that waits where that would return ErrBusy. The wait ends when a
+// lease is released (with Want.Degraded also when a part of the share is), when a backend comes
+// up, or when all go down. It ends without a lease by ErrQueueFull, ErrQueueTimeout, or
+// ErrQueueLeft when done is closed. A request that has waited gets a backend of the snapshot of
+// that moment.
 func (s *Snapshot) AcquireWait(w Want, l *Lease, line Line, done <-chan struct{}) error {
 	if err := s.AcquireFor(w, l); err != ErrBusy {
 		return err
@@ -64,11 +65,11 @@ func (s *Snapshot) AcquireWait(w Want, l *Lease, line Line, done <-chan struct{}
 	if q.leave(wt) {
 		return err
 	}
-	return <-wt.ended // it was its turn in the same moment
+	return <-wt.ended // it was served at the same moment
 }
 
-// join puts wt at the end of the line and serves it at once if it can be: a slot may
-// have come free since it was refused one.
+// join puts wt at the end of the line. It serves the line at once, as a slot may have come free
+// since wt was refused one.
 func (q *queue) join(r *Router, wt *waiter, length int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -76,7 +77,7 @@ func (q *queue) join(r *Router, wt *waiter, length int) bool {
 		return false
 	}
 	q.line = append(q.line, wt)
-	q.waiting.Add(1) // before serve looks: a release sees it, or is seen
+	q.waiting.Add(1) // before serve looks: then a release sees it or is seen
 	q.serve(r.Snapshot())
 	return true
 }
@@ -97,9 +98,9 @@ func (q *queue) drop(i int) {
 	q.waiting.Add(-1)
 }
 
-// serve answers all whose turn it is, in their order. It stops at the first that no
-// backend has a slot for; who stands behind one that may not have each backend gets
-// what that one cannot use.
+// serve answers the waiters in their order as far as there are slots. It stops at the first
+// waiter that no backend has a slot for. A waiter that cannot go to each backend does not stop
+// it: those after it get what it cannot use.
 func (q *queue) serve(s *Snapshot) {
 	for i := 0; i < len(q.line); {
 		wt := q.line[i]
@@ -116,13 +117,13 @@ func (q *queue) serve(s *Snapshot) {
 	}
 }
 
-// choosy: another request might be served where this one cannot be.
+// choosy reports whether another request might be served where this one cannot be.
 func (wt *waiter) choosy(s *Snapshot) bool {
 	return len(wt.want.Skip) > 0 || !wt.want.Alone && s.pairs.bans.Load() != nil || s.Mixed(wt.want.Role)
 }
 
-// serve gives the slots that are free in a pool to whoever waits: last to those without the
-// prefill that they should have had.
+// serve gives the free slots of a pool to those that wait. Requests without the prefill that they
+// should have had come last.
 func (r *Router) serve(role Role) {
 	r.queues[role].wake(r)
 	if role == Decode {

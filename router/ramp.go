@@ -2,21 +2,21 @@ package router
 
 import "time"
 
-// minShare is what a backend gets at the start of its ramp: with nothing it would
-// never pay the handshake that a first request to a pair costs.
+// minShare is the share of a backend at the start of its ramp. With none it would never pay for
+// the handshake that the first request to a pair costs.
 const minShare = 0.1
 
 // wholeTurn is one turn in Backend.offered.
 const wholeTurn = 1_000_000
 
-// ramp starts the slow start at the given time of the router's clock, or at the end
-// of the ejection that lasts longer. Called under router.mu.
+// ramp starts the slow start at the given time of the router's clock, or at the end of the
+// ejection if that is later. Called under router.mu.
 func (b *Backend) ramp(at int64) {
 	b.setRamp(max(1, at, b.ejectedUntil.Load()))
 }
 
-// share is the part of its load that a backend takes, minShare to 1, rising in a line
-// over the slow start.
+// share is the part of its load that a backend takes during its slow start. It rises in a line
+// from minShare to 1.
 func (v *vitals) share(now int64, over time.Duration) float64 {
 	from := v.rampFrom.Load()
 	if from == 0 || now-from >= int64(over) {
@@ -25,8 +25,8 @@ func (v *vitals) share(now int64, over time.Duration) float64 {
 	return max(minShare, float64(now-from)/float64(over))
 }
 
-// takesTurn reports whether a backend with that share takes the turn that a rotation
-// offers it: evenly one of each 1/share. peeks: it would.
+// takesTurn reports whether a backend with that share takes the turn that a rotation offers it:
+// one of each 1/share, evenly. With peeks it takes none, and only says whether it would.
 func (b *Backend) takesTurn(share float64, peeks bool) bool {
 	if share >= 1 {
 		return true

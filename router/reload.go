@@ -5,13 +5,13 @@ import "slices"
 // Change is what a reload did to the pools.
 type Change struct {
 	Joined []*Backend // in the new snapshot only
-	Left   []*Backend // in the old one only; leases on them stay valid
+	Left   []*Backend // in the old snapshot only; leases on them stay valid
 }
 
-// Reload puts the snapshot of cfg in place of the current one, or returns an error
-// and changes nothing. A backend whose URL stays in its pool stays the same object:
-// its leases, health, models and version live on. prepare is called with the change before
-// any request can see it (for connections to those that join); nil: nothing to do.
+// Reload replaces the current snapshot by that of cfg, or returns an error and changes nothing. A
+// backend whose URL stays in its pool stays the same object: its leases, health, models and
+// version live on. prepare gets the change before any request can see it, for connections to
+// backends that join; nil: nothing to prepare.
 func (r *Router) Reload(cfg Config, maxShare float64, prepare func(Change)) (Change, error) {
 	r.reloading.Lock()
 	defer r.reloading.Unlock()
@@ -54,7 +54,7 @@ func (r *Router) swap(s *Snapshot, c Change) {
 	r.snapshot.Store(s)
 }
 
-// appendMissing appends to dst those of a that are not in b.
+// appendMissing appends to dst the backends of a that are not in b.
 func appendMissing(dst, a, b []*Backend) []*Backend {
 	for _, x := range a {
 		if !slices.Contains(b, x) {

@@ -7,20 +7,20 @@ import (
 )
 
 const (
-	// At most this share of the requests under way may be retries, and always the floor:
+	// At most this share of the requests under way may be retries, and never fewer than the floor:
 	// without it one failure in a quiet hour could not be retried.
 	retryShare = 0.2
 	retryFloor = 3
-	// A retry that fails fast is over at once, so what is under way bounds no rate. Retries
-	// also take from an allowance, to which each request adds a part of one and each second
-	// some, and which never holds more than a share of what is under way, or a few: an outage
-	// must not turn into half as much load again on what is left.
+	// A retry that fails fast is over at once, so what is under way bounds no rate. So retries
+	// also take from an allowance. Each request adds a part of a retry to it, and each second
+	// adds some. It never holds more than a share of what is under way, or a few: an outage must
+	// not put half as much load again on the engines that are left.
 	retryPerRequest = 0.1
 	retryPerSecond  = 2
 	retryBurstShare = 0.05
 	retryBurst      = 10
-	// RetrySettle is after how long a retry needs none of the allowance: what failed at
-	// one time is spread over so long a time then, and must not wait until all is late.
+	// RetrySettle is how long a retry waits before it needs none of the allowance. What failed at
+	// one time is spread out by then, and must not wait until all of it is late.
 	RetrySettle = 10 * time.Second
 )
 
@@ -30,9 +30,9 @@ type retries struct {
 	admitted atomic.Int64 // requests
 
 	mu      sync.Mutex
-	allowed float64 // that may begin now; below 0 after moves
-	counted int64   // of admitted, that are in allowed
-	at      int64   // until when seconds are in it, of the router's clock
+	allowed float64 // retries that may begin now; below 0 after moves
+	counted int64   // the part of admitted that is in allowed
+	at      int64   // until when seconds are in allowed, by the router's clock
 }
 
 // accrue brings allowed up to now. mu is held.
@@ -43,7 +43,7 @@ func (r *retries) accrue(live, now int64) {
 	r.counted, r.at = n, now
 }
 
-// take takes one of what is allowed, if there is one or it must.
+// take takes one from what is allowed, if there is one. With must it takes one in any case.
 func (r *retries) take(live, now int64, must bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,17 +55,16 @@ func (r *retries) take(live, now int64, must bool) bool {
 	return true
 }
 
-// Admitted counts a request, of which a part may be retried.
+// Admitted counts a request. It adds to the allowance of retries.
 func (r *Router) Admitted() { r.retries.admitted.Add(1) }
 
-// Moved counts a leg that goes elsewhere as its backend went down. That waits for nothing,
-// but is as much load as a retry. live as in TakeRetry.
+// Moved counts a leg that goes to another backend because its own went down. A move waits for
+// nothing, but is as much load as a retry. live is as in TakeRetry.
 func (r *Router) Moved(live int64) { r.retries.take(live, r.now(), true) }
 
-// TakeRetry takes one unit of the retry budget, which all requests share; false when
-// it is spent. live is how many requests are under way, those that wait included; settled,
-// that this one has waited for RetrySettle. The caller calls ReturnRetry when the retry has
-// ended.
+// TakeRetry takes one unit of the retry budget, which all requests share; false: it is spent.
+// live is the number of requests under way, those that wait included. settled: this request has
+// waited for RetrySettle. The caller calls ReturnRetry when the retry has ended.
 func (r *Router) TakeRetry(live int64, settled bool) bool {
 	limit := max(retryFloor, int64(retryShare*float64(live)))
 	if r.retries.running.Add(1) > limit || !settled && !r.retries.take(live, r.now(), false) {
@@ -75,7 +74,7 @@ func (r *Router) TakeRetry(live int64, settled bool) bool {
 	return true
 }
 
-// ReturnRetry gives back what TakeRetry took.
+// ReturnRetry returns what TakeRetry took.
 func (r *Router) ReturnRetry() {
 	if r.retries.running.Add(-1) < 0 {
 		panic("BUG: retry returned that was not taken")

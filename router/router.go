@@ -1,5 +1,5 @@
-// Package router decides who gets a request: pools, policies, health and the load
-// that xpyd itself has put on each backend. It knows no HTTP.
+// Package router decides which backend gets a request: pools, policies, health, and the load that
+// xpyd itself has put on each backend. It does not know HTTP.
 package router
 
 import (
@@ -14,18 +14,17 @@ import (
 var (
 	// ErrNoBackend means that the pool has no backend left that this request may try.
 	ErrNoBackend = errors.New("no backend available")
-	// ErrAllDown is the ErrNoBackend of a pool that is Down as a whole.
+	// ErrAllDown is the ErrNoBackend of a pool whose backends are all Down.
 	ErrAllDown = fmt.Errorf("%w: every backend of the pool is down", ErrNoBackend)
 	// ErrBusy means that all backends left to this request are at their cap.
 	ErrBusy = errors.New("every backend is at its cap of requests in flight")
 )
 
-// Clock tells the time. Injected, so that ejections and ramps are tested without
-// sleeping.
+// Clock tells the time. It is injected, so that tests of ejections and ramps need not sleep.
 type Clock func() time.Time
 
-// Snapshot is one immutable configuration of the pools. A request keeps the one it
-// started with. Backends that two snapshots share are the same objects.
+// Snapshot is one configuration of the pools. It never changes. A request keeps the one that it
+// started with. Snapshots share the backends whose URL is in both.
 type Snapshot struct {
 	router   *Router
 	pairs    *Pairs // of router
@@ -33,7 +32,7 @@ type Snapshot struct {
 	routing  Routing
 	queue    Line
 	pd       PD
-	maxShare float64 // of the decode pool's slots, see Degrade
+	maxShare float64 // part of the decode pool's slots, see Degrade
 	affinity Affinity
 	prefill  *pool
 	decode   *pool
@@ -51,14 +50,14 @@ type Router struct {
 	lookups  sync.Pool // of *lookup
 	learned
 
-	// mu is held where a backend's state changes: checks, ejections, failed transfers,
-	// a new snapshot. No pick takes it, nor a release after a success.
+	// mu is held while the state of a backend changes: checks, ejections, failed transfers, a new
+	// snapshot. No pick takes it, nor does a release after a success.
 	mu        sync.Mutex
-	reloading sync.Mutex // one Reload at a time; taken before mu
+	reloading sync.Mutex // one Reload at a time; locked before mu
 }
 
-// New builds the pools. maxShare is the part of the decode pool's slots that requests may
-// have for want of a prefill; 1 is no cap.
+// New builds the pools. maxShare is the part of the decode pool's slots for requests that have no
+// prefill although they should; 1 is no cap.
 func New(cfg Config, maxShare float64, clock Clock) (*Router, error) {
 	r := &Router{clock: clock, epoch: clock()}
 	r.retries.allowed = retryBurst
@@ -75,10 +74,14 @@ func New(cfg Config, maxShare float64, clock Clock) (*Router, error) {
 	return r, nil
 }
 
-// build makes the snapshot of cfg, with old's backends where their URL stays.
+// build makes the snapshot of cfg. A backend whose URL is in old stays the same object.
 func (r *Router) build(cfg Config, maxShare float64, old *Snapshot) (*Snapshot, error) {
-	s := &Snapshot{router: r, pairs: &r.pairs, health: cfg.Health, routing: cfg.Routing, queue: cfg.Queue, pd: cfg.PD, maxShare: maxShare, affinity: cfg.Affinity}
-	cfg.Routing.EstimateCaches = cfg.Routing.EstimateCaches || cfg.PD.Mode == PDAuto || cfg.PD.Mode != PDNever && cfg.PD.ThresholdTokens > 0
+	s := &Snapshot{
+		router: r, pairs: &r.pairs, maxShare: maxShare,
+		health: cfg.Health, routing: cfg.Routing, queue: cfg.Queue, pd: cfg.PD, affinity: cfg.Affinity,
+	}
+	priced := cfg.PD.Mode == PDAuto || cfg.PD.Mode != PDNever && cfg.PD.ThresholdTokens > 0
+	cfg.Routing.EstimateCaches = cfg.Routing.EstimateCaches || priced
 	var err error
 	if s.prefill, err = r.newPool(Prefill, cfg.Prefill, cfg.PrefillPolicy, old.prefill); err != nil {
 		return nil, err
@@ -97,17 +100,17 @@ func (r *Router) build(cfg Config, maxShare float64, old *Snapshot) (*Snapshot, 
 	return s, nil
 }
 
-// Snapshot is the configuration that a new request works with.
+// Snapshot is the configuration for a new request.
 func (r *Router) Snapshot() *Snapshot { return r.snapshot.Load() }
 
 // Pairs is what has been learned of the pairs.
 func (r *Router) Pairs() *Pairs { return &r.pairs }
 
-// now is the monotonic age of the router in nanoseconds.
+// now is the age of the router in nanoseconds of the monotonic clock.
 func (r *Router) now() int64 { return int64(r.clock().Sub(r.epoch)) }
 
-// Queued is the number of requests that wait for a backend of the role, or of decode for
-// their part of the share of those without a prefill.
+// Queued is the number of requests that wait for a backend of the role. For decode it includes
+// those that wait for their part of the share.
 func (r *Router) Queued(role Role) int64 {
 	n := r.queues[role].waiting.Load()
 	if role == Decode {
@@ -122,11 +125,11 @@ func (s *Snapshot) Queue() Line { return s.queue }
 // Poll is the time between two readings of an engine's metrics; 0: they are not read.
 func (s *Snapshot) Poll() time.Duration { return s.routing.Poll }
 
-// AffinityHeaders are the request headers that tie a client's requests together, the
-// first one that a request has; the slice must not be changed.
+// AffinityHeaders are the request headers that tie a client's requests together. The first one
+// that a request has counts. The slice must not be changed.
 func (s *Snapshot) AffinityHeaders() []string { return s.affinity.Headers }
 
-// Health is what bounds the active checks.
+// Health bounds the active checks.
 func (s *Snapshot) Health() Health { return s.health }
 
 // Pairs is what has been learned of the pairs, the same for all snapshots.
@@ -135,9 +138,9 @@ func (s *Snapshot) Pairs() *Pairs { return s.pairs }
 // Backends lists a role's backends; the slice must not be changed.
 func (s *Snapshot) Backends(role Role) []*Backend { return s.pool(role).backends }
 
-// Ready reports whether a completion could be served: a decode backend that is up
-// and, where there is a prefill pool, a prefill backend that is up or the leave to
-// go without (alone), or no request that would have one.
+// Ready reports whether a completion could be served. That takes a decode backend that is up. It
+// also takes a prefill backend that is up, unless requests may go without (alone), none would get
+// a prefill, or there is no prefill pool.
 func (s *Snapshot) Ready(alone bool) bool {
 	if !anyUp(s.decode.backends) {
 		return false

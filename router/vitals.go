@@ -5,26 +5,25 @@ import (
 	"sync/atomic"
 )
 
-// vitals are what a choice reads of each backend: one cache line, of which it needs the
-// first word only where nothing is unusual about the backend. Times are nanoseconds of
-// the router's clock, 0 is never. The
-// fields after the counts are written by the set methods alone, which mark what they write.
+// vitals are the fields of a backend that choices read: one cache line. Where nothing is unusual
+// about the backend they read only its first word. Times are nanoseconds of the router's clock; 0
+// is never. Only the set methods write the fields after the counts: they mark what they write.
 type vitals struct {
 	inflight     counter
 	tokens       atomic.Int64  // estimated prompt tokens of the requests in flight
 	seed         uint64        // hash of the URL; never changes
-	weight       atomic.Uint64 // bits of a float64: its part of the heaviest in the pool, above 0 to 1
+	weight       atomic.Uint64 // bits of a float64, above 0 to 1: its part of the heaviest weight
 	refusedUntil atomic.Int64
 	ejectedUntil atomic.Int64
-	rampFrom     atomic.Int64 // start of the slow start; 0: takes its full share
+	rampFrom     atomic.Int64 // start of the slow start; 0: it takes its full share
 	state        atomic.Int32
-	external     atomic.Int32 // requests of others than this process when the engine last told, see externalAt
+	external     atomic.Int32 // requests of other clients at the last reading, see externalAt
 }
 
-// counter counts the leases on a backend, and holds the mark of one that is unusual.
+// counter counts the leases on a backend. It also holds the mark of a backend that is unusual.
 type counter struct{ word atomic.Int64 }
 
-// marked stands in a counter above any count. A word below it is the count.
+// marked is a bit of a counter above any count. A word below it is the count itself.
 const marked = 1 << 32
 
 // Load is the number of leases.
@@ -35,7 +34,7 @@ func countOf(word int64) int64 { return int64(int32(word)) }
 // Add counts n leases more.
 func (c *counter) Add(n int64) { c.word.Add(n) }
 
-// reserve counts one lease more, unless that would pass limit (0: none).
+// reserve counts one lease more, unless that would pass limit (0: no limit).
 func (c *counter) reserve(limit int64) bool {
 	if limit == 0 {
 		c.word.Add(1)
@@ -52,7 +51,7 @@ func (c *counter) reserve(limit int64) bool {
 	}
 }
 
-// mark has choices look at the fields behind the count.
+// mark makes choices read the fields after the count.
 func (v *vitals) mark() { v.inflight.word.Or(marked) }
 
 func (v *vitals) setWeight(part float64) {
@@ -60,7 +59,7 @@ func (v *vitals) setWeight(part float64) {
 	v.mark()
 }
 
-// setRefused passes the backend over until then, unless it is passed over for longer already.
+// setRefused passes the backend over until then. It never shortens such a time.
 func (v *vitals) setRefused(until int64) {
 	for was := v.refusedUntil.Load(); was < until; was = v.refusedUntil.Load() {
 		if v.refusedUntil.CompareAndSwap(was, until) {
@@ -70,7 +69,7 @@ func (v *vitals) setRefused(until int64) {
 	}
 }
 
-// clearRefused takes setRefused back.
+// clearRefused ends what setRefused began.
 func (v *vitals) clearRefused() {
 	v.refusedUntil.Store(0)
 	v.mark()
@@ -91,7 +90,7 @@ func (v *vitals) setState(to State) {
 	v.mark()
 }
 
-// setExternal marks only where there are some: none is the usual.
+// setExternal marks only a backend with external load: most have none.
 func (v *vitals) setExternal(n int32) {
 	v.external.Store(n)
 	if n > 0 {
@@ -99,8 +98,8 @@ func (v *vitals) setExternal(n int32) {
 	}
 }
 
-// unmark takes the mark off a backend that takes a full share and has no external load.
-// What is written in the meantime is either seen by the second look or marked after it.
+// unmark takes the mark off a backend with a full share and no external load. It looks again
+// afterwards: what was written meanwhile is seen then, or marks the backend later.
 func (b *Backend) unmark(q *query) {
 	b.inflight.word.And(^marked)
 	if b.part(q) != 1 || b.externalAt(q.now) > 0 {
@@ -108,7 +107,7 @@ func (b *Backend) unmark(q *query) {
 	}
 }
 
-// part reads all there is: down or left alone for a while, slow start, weight.
+// part is the share by all that vitals tell: down, ejected, passed over, slow start, weight.
 func (v *vitals) part(q *query) float64 {
 	if State(v.state.Load()) == Down || v.refusedUntil.Load() > q.now || v.ejectedUntil.Load() > q.now {
 		return 0

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Bounds of a weight: no turn of the lightest beside the heaviest takes forever.
+// Bounds of a weight. They also bound how long the lightest backend waits for a turn.
 const (
 	minWeight = 0.01
 	maxWeight = 100
 )
 
-// ParseEntry reads an entry of a pool, "http://host:port" or "http://host:port weight=2":
-// the URL as it stands there, and the weight, 1 where none is given. The error follows
-// the entry in a message.
+// ParseEntry reads an entry of a pool, "http://host:port" or "http://host:port weight=2". It
+// returns the URL as written, and the weight, 1 where none is given. The text of an error goes
+// after the entry.
 func ParseEntry(entry string) (url string, weight float64, err error) {
 	url, rest, _ := strings.Cut(strings.TrimSpace(entry), " ")
 	rest = strings.TrimSpace(rest)
@@ -32,7 +32,7 @@ func ParseEntry(entry string) (url string, weight float64, err error) {
 	return url, weight, nil
 }
 
-// FormatEntry writes an entry of a pool as ParseEntry reads it, a weight of 1 left out.
+// FormatEntry writes an entry as ParseEntry reads it. It leaves out a weight of 1.
 func FormatEntry(url string, weight float64) string {
 	if weight == 1 {
 		return url

@@ -13,7 +13,7 @@ type Cache struct {
 	since    atomic.Uint64 // the value of blocks when the engine last started; older blocks are gone
 	capacity atomic.Uint32 // in blocks
 
-	queries, hits atomic.Int64 // tokens of the prompts that were sent, and those of them expected in the cache
+	queries, hits atomic.Int64 // tokens of the prompts sent, and those of them expected in the cache
 }
 
 // maxCapacity is the largest age that stamps can tell apart: 134 million tokens.
@@ -25,7 +25,8 @@ const maxCapacity = stampMask / 2
 func (c *Cache) has(stamp uint32, blocks int) (age uint32, ok bool) {
 	now := c.blocks.Load()
 	age = (uint32(now) - stamp) & stampMask
-	return age, uint64(age) <= now-c.since.Load() && uint64(age)+uint64(blocks) <= uint64(c.capacity.Load())
+	ok = uint64(age) <= now-c.since.Load() && uint64(age)+uint64(blocks) <= uint64(c.capacity.Load())
+	return age, ok
 }
 
 // Clear notes that the engine has restarted and its cache is empty.

@@ -18,7 +18,7 @@ type Table struct {
 
 // line is one cache line: a prefix and its holders.
 type line struct {
-	head    atomic.Uint64             // tag in the upper 40 bits, tick of the last use in the lower 24; 0: empty
+	head    atomic.Uint64             // tag in the upper 40 bits, tick of the last use below; 0: empty
 	holders [MaxHolders]atomic.Uint32 // end at the first 0
 }
 
@@ -130,7 +130,7 @@ func (t *Table) put(key uint64, holder, tick uint32) {
 		return
 	}
 	if head := l.head.Load(); uint32(head&tickMask) != tick {
-		l.head.CompareAndSwap(head, tagOf(key)|uint64(tick)) // where this fails, another request has just done the same
+		l.head.CompareAndSwap(head, tagOf(key)|uint64(tick)) // a failure: another has just done it
 	}
 	if at := t.place(l, holder); l.holders[at].Load() == 0 {
 		l.seat(at, holder)
@@ -183,7 +183,8 @@ const lost = stampMask + 1
 func (t *Table) claim(key uint64, holder, tick uint32) {
 	at := t.set(key)
 	l, head := &t.lines[at], t.lines[at].head.Load()
-	if other := t.lines[at+1].head.Load(); head != 0 && (other == 0 || idle(other, tick) > idle(head, tick)) {
+	other := t.lines[at+1].head.Load()
+	if head != 0 && (other == 0 || idle(other, tick) > idle(head, tick)) {
 		l, head = &t.lines[at+1], other
 	}
 	if head == taken || !l.head.CompareAndSwap(head, taken) {
