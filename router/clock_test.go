@@ -2,6 +2,7 @@ package router
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 	"unsafe"
@@ -50,6 +51,24 @@ func timers() []timer {
 				return q.fit(d)
 			}
 		}},
+		{"slow start", 30 * time.Second, func(t *testing.T, s *Snapshot, _, d *Backend) func() bool {
+			d.force(Down)
+			d.force(Up)
+			return func() bool { return d.share(s.router.now(), s.health.SlowStart) == 1 }
+		}},
+		{"row of ejections", 60 * time.Second, func(t *testing.T, s *Snapshot, _, d *Backend) func() bool {
+			s.router.Eject(d, EjectStall)
+			return func() bool { // a success ends the row: the next ejection is a first one
+				end(t, s, d, OK, 1)
+				return d.ejections.Load() == 0
+			}
+		}},
+	}
+}
+
+// pairTimers are the timers of pairs.
+func pairTimers() []timer {
+	return []timer{
 		{"ban of a pair", banFor, func(t *testing.T, s *Snapshot, p, d *Backend) func() bool {
 			for range kvFailures {
 				s.Pairs().Failed(Pair{p, d})
@@ -75,25 +94,13 @@ func timers() []timer {
 				return !q.pairs.isCold(d, q.now)
 			}
 		}},
-		{"slow start", 30 * time.Second, func(t *testing.T, s *Snapshot, _, d *Backend) func() bool {
-			d.force(Down)
-			d.force(Up)
-			return func() bool { return d.share(s.router.now(), s.health.SlowStart) == 1 }
-		}},
-		{"row of ejections", 60 * time.Second, func(t *testing.T, s *Snapshot, _, d *Backend) func() bool {
-			s.router.Eject(d, EjectStall)
-			return func() bool { // a success ends the row: the next ejection is a first one
-				end(t, s, d, OK, 1)
-				return d.ejections.Load() == 0
-			}
-		}},
 	}
 }
 
 // T25: each timer of the router runs out at its time, not a nanosecond before, whatever
 // happens to the wall clock meanwhile.
 func TestTimersRunOutAtTheirTime(t *testing.T) {
-	for _, tc := range timers() {
+	for _, tc := range slices.Concat(timers(), pairTimers()) {
 		for _, jump := range []time.Duration{0, time.Hour, -time.Hour} {
 			t.Run(fmt.Sprintf("%s/wall clock %+v", tc.name, jump), func(t *testing.T) {
 				for _, at := range []struct {

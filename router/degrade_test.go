@@ -36,27 +36,8 @@ func TestDegradeCap(t *testing.T) {
 			for _, b := range s.Backends(Decode)[:tc.down] {
 				b.force(Down)
 			}
-			var held []*Lease
-			marked, acquired := 0, 0
-			for range 1000 {
-				l := &Lease{}
-				if s.Acquire(Decode, 1, nil, l) != nil {
-					break
-				}
-				held = append(held, l)
-				if s.Degrade(l) {
-					marked++
-				}
-			}
-			if want := min(tc.want, len(held)); marked != want {
-				t.Errorf("%d of %d leases marked, want %d", marked, len(held), want)
-			}
-			for _, l := range held {
-				l.Release(OK)
-			}
-			if n := r.degraded.Load(); n != 0 {
-				t.Fatalf("degraded count %d after all releases", n)
-			}
+			markAll(t, s, tc.want)
+			acquired := 0
 			for range 1000 {
 				l := &Lease{}
 				if s.AcquireFor(aloneOnDecode, l) == nil {
@@ -68,6 +49,32 @@ func TestDegradeCap(t *testing.T) {
 				t.Errorf("%d acquired, want %d", acquired, tc.want)
 			}
 		})
+	}
+}
+
+// markAll marks as many leases as can be had, and expects the limit among them.
+func markAll(t *testing.T, s *Snapshot, limit int) {
+	t.Helper()
+	var held []*Lease
+	marked := 0
+	for range 1000 {
+		l := &Lease{}
+		if s.Acquire(Decode, 1, nil, l) != nil {
+			break
+		}
+		held = append(held, l)
+		if s.Degrade(l) {
+			marked++
+		}
+	}
+	if want := min(limit, len(held)); marked != want {
+		t.Errorf("%d of %d leases marked, want %d", marked, len(held), want)
+	}
+	for _, l := range held {
+		l.Release(OK)
+	}
+	if n := s.router.degraded.Load(); n != 0 {
+		t.Fatalf("degraded count %d after all releases", n)
 	}
 }
 
@@ -102,13 +109,7 @@ func TestLineForTheShare(t *testing.T) {
 		turn := &held
 		for i := range waits {
 			turn.Release(OK)
-			if err := s.AcquireFor(aloneOnDecode, new(Lease)); err != ErrBusy {
-				t.Errorf("a newcomer gets past the line, or the share is exceeded: %v", err)
-			}
-			if err := s.Acquire(Decode, 1, nil, &other); err != nil || s.Degrade(&other) {
-				t.Errorf("a lease that is held (%v) gets past the line, or the share is exceeded", err)
-			}
-			other.Release(OK)
+			nobodyPasses(t, s)
 			if err := <-waits[i]; err != nil {
 				t.Fatalf("waiter %d: %v", i, err)
 			}
@@ -119,6 +120,19 @@ func TestLineForTheShare(t *testing.T) {
 			t.Errorf("%d counted, %d queued, %d in flight at the end", r.degraded.Load(), r.Queued(Decode), s.Backends(Decode)[0].InFlight())
 		}
 	})
+}
+
+// nobodyPasses: a request gets past the line neither without a lease nor with one.
+func nobodyPasses(t *testing.T, s *Snapshot) {
+	t.Helper()
+	var other Lease
+	if err := s.AcquireFor(aloneOnDecode, new(Lease)); err != ErrBusy {
+		t.Errorf("a newcomer gets past the line, or the share is exceeded: %v", err)
+	}
+	if err := s.Acquire(Decode, 1, nil, &other); err != nil || s.Degrade(&other) {
+		t.Errorf("a lease that is held (%v) gets past the line, or the share is exceeded", err)
+	}
+	other.Release(OK)
 }
 
 // Nobody gets past the line by a slot that it has already.

@@ -174,37 +174,8 @@ func TestPrefixHolderThatIsUnfit(t *testing.T) {
 			w.Conversation = 0
 			l, first := take(t, r, w)
 			l.Release(OK)
-			b, s := l.Backend, r.Snapshot()
-			switch what {
-			case "down":
-				b.force(Down)
-			case "ejected":
-				r.Eject(b, EjectStall)
-			case "skipped":
-				w.Skip = []*Backend{b}
-			case "full":
-				leaseOn(t, s, b)
-				leaseOn(t, s, b)
-			case "removed":
-				cfg := DefaultConfig()
-				cfg.Routing.PrefixMemory, cfg.PrefillPolicy, cfg.Decode = 1<<20, "prefix", urls("d", 1)
-				cfg.Prefill = slices.DeleteFunc(urls("p", 3), func(u string) bool { return u == b.URL+":80" || u == b.URL })
-				if _, err := r.Reload(cfg, 0.25, nil); err != nil || len(cfg.Prefill) != 2 {
-					t.Fatal(err, cfg.Prefill)
-				}
-			case "another model":
-				for _, x := range s.Backends(Prefill) {
-					x.SetModels([]string{map[bool]string{true: "b", false: "a"}[x == b]})
-				}
-				w.Model = []byte("a")
-			case "restarted":
-				b.Reset()
-			case "restarted by its metrics":
-				e := UnknownEngine()
-				for _, e.Started = range []float64{1, 2} {
-					b.SetEngine(e, 0, time.Second)
-				}
-			}
+			b := l.Backend
+			makeUnfit(t, r, b, what, &w)
 			if strings.HasPrefix(what, "restarted") {
 				if n := r.Snapshot().Cached(w, b); n != 0 {
 					t.Errorf("%d tokens expected in the cache", n)
@@ -213,6 +184,42 @@ func TestPrefixHolderThatIsUnfit(t *testing.T) {
 				t.Errorf("%s again", second)
 			}
 		})
+	}
+}
+
+// makeUnfit makes b unfit for w by the cause named.
+func makeUnfit(t *testing.T, r *Router, b *Backend, what string, w *Want) {
+	t.Helper()
+	s := r.Snapshot()
+	switch what {
+	case "down":
+		b.force(Down)
+	case "ejected":
+		r.Eject(b, EjectStall)
+	case "skipped":
+		w.Skip = []*Backend{b}
+	case "full":
+		leaseOn(t, s, b)
+		leaseOn(t, s, b)
+	case "removed":
+		cfg := DefaultConfig()
+		cfg.Routing.PrefixMemory, cfg.PrefillPolicy, cfg.Decode = 1<<20, "prefix", urls("d", 1)
+		cfg.Prefill = slices.DeleteFunc(urls("p", 3), func(u string) bool { return u == b.URL+":80" || u == b.URL })
+		if _, err := r.Reload(cfg, 0.25, nil); err != nil || len(cfg.Prefill) != 2 {
+			t.Fatal(err, cfg.Prefill)
+		}
+	case "another model":
+		for _, x := range s.Backends(Prefill) {
+			x.SetModels([]string{map[bool]string{true: "b", false: "a"}[x == b]})
+		}
+		w.Model = []byte("a")
+	case "restarted":
+		b.Reset()
+	case "restarted by its metrics":
+		e := UnknownEngine()
+		for _, e.Started = range []float64{1, 2} {
+			b.SetEngine(e, 0, time.Second)
+		}
 	}
 }
 

@@ -153,37 +153,40 @@ func TestQueueEnds(t *testing.T) {
 		}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r, _ := newRouterOf(t, 0, 2, func(c *Config) { c.DecodeMaxInFlight = 1 })
-				s := r.Snapshot()
-				a, b := leaseOn(t, s, s.Backends(Decode)[0]), leaseOn(t, s, s.Backends(Decode)[1])
-				done := make(chan struct{})
-				var l Lease
-				began := time.Now()
-				ended := wait(s, anyDecode, &l, line, done)
-				if !pending(ended) {
-					t.Fatalf("ended at once: %v", <-ended)
-				}
-				tc.act(t, r, done)
-				if err := <-ended; err != tc.want || l.Held() != (err == nil) {
-					t.Fatalf("ended with %v, held %v; want %v", err, l.Held(), tc.want)
-				}
-				if took := time.Since(began); (took == line.Wait) != (tc.want == ErrQueueTimeout) || took > line.Wait {
-					t.Errorf("took %v", took)
-				}
-				if n := r.queues[Decode].waiting.Load(); n != 0 {
-					t.Errorf("%d still wait", n)
-				}
-				for _, l := range []*Lease{a, b, &l} {
-					l.Release(ClientGone)
-				}
-				for _, b := range s.Backends(Decode) {
-					if b.InFlight() != 0 {
-						t.Errorf("%s: %d in flight", b.URL, b.InFlight())
-					}
-				}
-			})
+			synctest.Test(t, func(t *testing.T) { endQueue(t, line, tc.act, tc.want) })
 		})
+	}
+}
+
+// endQueue has one request wait for two full backends, and act end its wait with want.
+func endQueue(t *testing.T, line Line, act func(*testing.T, *Router, chan struct{}), want error) {
+	r, _ := newRouterOf(t, 0, 2, func(c *Config) { c.DecodeMaxInFlight = 1 })
+	s := r.Snapshot()
+	a, b := leaseOn(t, s, s.Backends(Decode)[0]), leaseOn(t, s, s.Backends(Decode)[1])
+	done := make(chan struct{})
+	var l Lease
+	began := time.Now()
+	ended := wait(s, anyDecode, &l, line, done)
+	if !pending(ended) {
+		t.Fatalf("ended at once: %v", <-ended)
+	}
+	act(t, r, done)
+	if err := <-ended; err != want || l.Held() != (err == nil) {
+		t.Fatalf("ended with %v, held %v; want %v", err, l.Held(), want)
+	}
+	if took := time.Since(began); (took == line.Wait) != (want == ErrQueueTimeout) || took > line.Wait {
+		t.Errorf("took %v", took)
+	}
+	if n := r.queues[Decode].waiting.Load(); n != 0 {
+		t.Errorf("%d still wait", n)
+	}
+	for _, l := range []*Lease{a, b, &l} {
+		l.Release(ClientGone)
+	}
+	for _, b := range s.Backends(Decode) {
+		if b.InFlight() != 0 {
+			t.Errorf("%s: %d in flight", b.URL, b.InFlight())
+		}
 	}
 }
 

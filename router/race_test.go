@@ -50,15 +50,7 @@ func (s *storm) request(rnd *rand.Rand, d, p *Lease) {
 	}
 	d.OnDown(watch)
 	w.Role, w.Peer = Prefill, d.Backend
-	if snap.AcquireFor(w, p) == nil {
-		p.OnDown(watch)
-		if rnd.IntN(3) == 0 {
-			snap.Pairs().Failed(Pair{p.Backend, d.Backend})
-		} else {
-			snap.Pairs().Worked(Pair{p.Backend, d.Backend})
-		}
-		p.Release(outcomes[rnd.IntN(len(outcomes))])
-	}
+	s.prefill(snap, rnd, w, p, watch)
 	if s.r.Moved(9); s.r.TakeRetry(9, rnd.IntN(2) == 0) {
 		s.r.ReturnRetry()
 	}
@@ -69,6 +61,19 @@ func (s *storm) request(rnd *rand.Rand, d, p *Lease) {
 	d.Release(outcomes[rnd.IntN(len(outcomes))])
 	once.Wait()
 	live.Store(false)
+}
+
+// prefill is the other leg of a request.
+func (s *storm) prefill(snap *Snapshot, rnd *rand.Rand, w Want, p *Lease, watch func()) {
+	if snap.AcquireFor(w, p) == nil {
+		p.OnDown(watch)
+		if rnd.IntN(3) == 0 {
+			snap.Pairs().Failed(Pair{p.Backend, w.Peer})
+		} else {
+			snap.Pairs().Worked(Pair{p.Backend, w.Peer})
+		}
+		p.Release(outcomes[rnd.IntN(len(outcomes))])
+	}
 }
 
 // operate is what happens around the requests.

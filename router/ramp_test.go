@@ -55,37 +55,50 @@ func TestSlowStart(t *testing.T) {
 		}},
 	} {
 		t.Run(began.name, func(t *testing.T) {
-			for _, at := range []struct {
-				age       time.Duration
-				turns, of int // round_robin: of 200 turns, 100 would be the full share
-				held      int // least_request: of 110 requests held, 55 would be
-			}{
-				{0, 10, 200, 10},
-				{3 * time.Second, 10, 200, 10},
-				{15 * time.Second, 50, 200, 37},
-				{24 * time.Second, 80, 200, 49},
-				{30 * time.Second, 100, 200, 55},
-			} {
+			for _, at := range rampPoints() {
 				for _, policy := range even() {
-					r, clock := newRouterOf(t, 0, 2, func(c *Config) { c.DecodePolicy = policy })
-					s := r.Snapshot()
-					b := s.Backends(Decode)[1]
-					began.by(t, r, clock, b)
-					clock.advance(at.age)
-					if strings.HasPrefix(policy, "least_") {
-						if got := weight(t, s, b, 110, true); got < at.held-1 || got > at.held+1 {
-							t.Errorf("%v into its ramp it holds %d of 110 requests, want %d", at.age, got, at.held)
-						}
-						continue
-					}
-					// A turn not taken goes to the other: count the rounds, not the requests.
-					requests := at.of/2 + at.turns
-					if got := weight(t, s, b, requests, false); got < at.turns-1 || got > at.turns+1 {
-						t.Errorf("%v into its ramp it takes %d of %d requests, want %d", at.age, got, requests, at.turns)
-					}
+					checkRamp(t, policy, began.by, at)
 				}
 			}
 		})
+	}
+}
+
+// rampPoint is what a backend gets at an age of its ramp.
+type rampPoint struct {
+	age       time.Duration
+	turns, of int // round_robin: of 200 turns, 100 would be the full share
+	held      int // least_request: of 110 requests held, 55 would be
+}
+
+func rampPoints() []rampPoint {
+	return []rampPoint{
+		{0, 10, 200, 10},
+		{3 * time.Second, 10, 200, 10},
+		{15 * time.Second, 50, 200, 37},
+		{24 * time.Second, 80, 200, 49},
+		{30 * time.Second, 100, 200, 55},
+	}
+}
+
+// checkRamp has the second of two backends begin its ramp, and compares what it gets at the age.
+func checkRamp(t *testing.T, policy string, began func(*testing.T, *Router, *handClock, *Backend), at rampPoint) {
+	t.Helper()
+	r, clock := newRouterOf(t, 0, 2, func(c *Config) { c.DecodePolicy = policy })
+	s := r.Snapshot()
+	b := s.Backends(Decode)[1]
+	began(t, r, clock, b)
+	clock.advance(at.age)
+	if strings.HasPrefix(policy, "least_") {
+		if got := weight(t, s, b, 110, true); got < at.held-1 || got > at.held+1 {
+			t.Errorf("%v into its ramp it holds %d of 110 requests, want %d", at.age, got, at.held)
+		}
+		return
+	}
+	// A turn not taken goes to the other: count the rounds, not the requests.
+	requests := at.of/2 + at.turns
+	if got := weight(t, s, b, requests, false); got < at.turns-1 || got > at.turns+1 {
+		t.Errorf("%v into its ramp it takes %d of %d requests, want %d", at.age, got, requests, at.turns)
 	}
 }
 
