@@ -12,9 +12,7 @@ import (
 	"testing"
 
 	"xpyd/internal/readme"
-	"xpyd/kvparams"
 	"xpyd/proxy"
-	"xpyd/router"
 )
 
 // update rewrites the generated parts of the documents (make docs).
@@ -62,25 +60,9 @@ func TestDocsErrorCodes(t *testing.T) {
 	checkRows(t, "error code", rowNames(readme.Section(t, "errors")), proxy.ErrorCodes())
 }
 
-// Reasons are labels of xpyd_decisions_total; those that are not kvparams' own are
-// constants of the proxy.
+// Reasons are labels of xpyd_decisions_total.
 func TestDocsReasons(t *testing.T) {
-	var code []string
-	for _, m := range regexp.MustCompile(`(?m)^\s+reason\w+\s+= "(\w+)"`).FindAllStringSubmatch(readText(t, "proxy/completion.go"), -1) {
-		code = append(code, m[1])
-	}
-	if len(code) == 0 {
-		t.Error("proxy/completion.go has no reasons in the form that this test knows")
-	}
-	for _, r := range router.DecideReasons() {
-		if r != router.ReasonAlways { // the proxy's reasonNone
-			code = append(code, r)
-		}
-	}
-	for _, r := range kvparams.Reasons() {
-		code = append(code, string(r))
-	}
-	checkRows(t, "reason", rowNames(readme.Section(t, "reasons")), code)
+	checkRows(t, "reason", rowNames(readme.Section(t, "reasons")), proxy.Reasons())
 }
 
 var (

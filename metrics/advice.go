@@ -57,15 +57,16 @@ func (c adviceCollector) Collect(ch chan<- prometheus.Metric) {
 // Decisions are the paths taken so far: counts by path and reason, but those that are 0.
 func (m *Metrics) Decisions() map[string]map[string]int64 {
 	all := map[string]map[string]int64{}
-	for by, c := range m.decisionBy {
+	for i, c := range m.decisions.by {
 		var v dto.Metric
 		if c.Write(&v) != nil || v.GetCounter().GetValue() == 0 {
 			continue
 		}
-		if all[by[0]] == nil {
-			all[by[0]] = map[string]int64{}
+		path, reason := m.decisions.names(i)
+		if all[path] == nil {
+			all[path] = map[string]int64{}
 		}
-		all[by[0]][by[1]] = int64(v.GetCounter().GetValue())
+		all[path][reason] = int64(v.GetCounter().GetValue())
 	}
 	return all
 }

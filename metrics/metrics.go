@@ -18,8 +18,9 @@ var (
 	e2eBuckets  = []float64{.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
 )
 
-// Labels are the closed sets of label values that the proxy will use; series of
-// counters exist from the start, so that a rate sees the first event.
+// Labels are the closed sets of label values that the proxy will use. Its calls name a value by
+// its place there. Series of counters exist from the start, so that a rate sees the first event;
+// a code without a name stands for no error and has none.
 type Labels struct {
 	APIs, Outcomes, Codes, Paths, Reasons, Phases, Ends, OrphanReasons, Legs []string
 }
@@ -50,54 +51,27 @@ type EngineLoad struct {
 // Metrics is the set of one process. All methods are safe for concurrent use.
 type Metrics struct {
 	registry *prometheus.Registry
+	labels   Labels
 
-	requests, errors, decisions, clientGone     *prometheus.CounterVec
-	handles, orphans, legs, legErrors           *prometheus.CounterVec
-	duration, ttft, tpot, legDuration, handoff  *prometheus.HistogramVec
+	requests, decisions                         counterPairs
+	errors, clientGone, handles, orphans        counters
+	legs, legErrors                             *prometheus.CounterVec
+	duration, legDuration                       observers
+	ttft, tpot                                  *lazyObservers
+	handoff                                     prometheus.Observer
 	ejections, reloads, warmups                 *prometheus.CounterVec
 	reloadOK                                    prometheus.Gauge
 	events, panics, loopback, kept, retryDenied prometheus.Counter
 	turnedAway, polls                           *prometheus.CounterVec
-
-	// What each completion counts, resolved once: finding a series by its labels costs
-	// many times what adding to it does. Read only after New.
-	requestBy, decisionBy map[[2]string]prometheus.Counter
-	handleBy              map[string]prometheus.Counter
-	durationBy, legTimeBy map[string]prometheus.Observer
-	handoffTime           prometheus.Observer
 }
 
 // New registers everything. backends, queued (by role), pinned, stranded, buffered
 // and held are read at each scrape.
 func New(version string, l Labels, backends func() []BackendLoad, queued map[string]func() float64, pinned, stranded, buffered, held func() float64) *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry()}
+	m := &Metrics{registry: prometheus.NewRegistry(), labels: l}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.requests = m.counterVec("xpyd_requests_total", "Completions ended, by API and outcome.", "api", "outcome")
-	m.errors = m.counterVec("xpyd_request_errors_total", "Error answers and error events sent to clients, by code.", "code")
-	m.decisions = m.counterVec("xpyd_decisions_total", "Paths taken by completions, by reason; those that ended before a backend was asked took none.", "path", "reason")
-	m.clientGone = m.counterVec("xpyd_client_gone_total", "Clients that left before their answer was complete, by phase.", "phase")
-	m.handles = m.counterVec("xpyd_kv_handles_total", "Handles to KV blocks: issued by prefill backends, and how each ended.", "end")
-	m.orphans = m.counterVec("xpyd_kv_orphans_total", "Handles whose blocks wait for the lease, or may, by reason.", "reason")
-	m.legs = m.counterVec("xpyd_leg_requests_total", "Legs ended, by leg, backend and outcome.", "leg", "backend", "outcome")
-	m.legErrors = m.counterVec("xpyd_leg_errors_total", "Failed legs, by leg and code.", "leg", "code")
-	m.duration = m.histogramVec("xpyd_request_duration_seconds", "Time from request head to last byte.", e2eBuckets, "api")
-	m.ttft = m.histogramVec("xpyd_ttft_seconds", "Time from request head to the first byte of a streamed answer's first token.", ttftBuckets, "api", "path")
-	m.tpot = m.histogramVec("xpyd_time_per_output_token_seconds", "Mean gap between the events of a stream, observed once a request.", tpotBuckets, "api")
-	m.legDuration = m.histogramVec("xpyd_leg_duration_seconds", "Time of a leg from dial to end.", e2eBuckets, "leg")
-	m.handoff = m.histogramVec("xpyd_handoff_seconds", "Time from the prefill answer to the decode request written.", ttftBuckets)
-	m.ejections = m.counterVec("xpyd_backend_ejections_total", "Backends taken out of the picks for their failures, by reason.", "role", "backend", "reason")
-	m.warmups = m.counterVec("xpyd_warmups_total", "One-token requests over pairs that are new or were banned, by result.", "result")
-	m.polls = m.counterVec("xpyd_engine_polls_total", "Readings of the engines' own metrics, by result; failed: without the engine's load, or a part of it.", "result")
-	m.reloads = m.counterVec("xpyd_config_reloads_total", "Reloads of the configuration, by result.", "result")
-	m.reloadOK = prometheus.NewGauge(prometheus.GaugeOpts{Name: "xpyd_config_last_reload_successful", Help: "1 unless the last reload failed and the configuration before it is still in force."})
-	m.reloadOK.Set(1)
-	m.registry.MustRegister(m.reloadOK)
-	m.retryDenied = m.counter("xpyd_retries_denied_total", "Retries that got no share of the retry budget in 30 s.")
-	m.turnedAway = m.counterVec("xpyd_connections_turned_away_total", "Client connections closed at once: per_ip (limits.connections_per_ip) or descriptors (none left).", "reason")
-	m.events = m.counter("xpyd_stream_events_total", "Server-sent events relayed.")
-	m.panics = m.counter("xpyd_panics_total", "Panics caught in request handling.")
-	m.loopback = m.counter("xpyd_loopback_handles_total", "Handles that name a loopback host although the decode backend is on another one.")
-	m.kept = m.counter("xpyd_kv_kept_by_decode_total", "Answers of decode backends that keep their own blocks for a next turn (bidirectional_kv_xfer); nobody frees these before decoder_kv_blocks_ttl.")
+	m.registerCompletions()
+	m.registerProcess()
 	for role, read := range queued {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "xpyd_queued", Help: "Requests that wait while all backends of the role have their cap, of decode also for decode_only.max_share.", ConstLabels: prometheus.Labels{"role": role},
@@ -111,73 +85,52 @@ func New(version string, l Labels, backends func() []BackendLoad, queued map[str
 		Name: "xpyd_build_info", Help: "1, labelled with the version.", ConstLabels: prometheus.Labels{"version": version},
 	}, func() float64 { return 1 }))
 	m.registry.MustRegister(&backendCollector{read: backends})
-	m.preset(l)
 	return m
 }
 
-func (m *Metrics) preset(l Labels) {
-	each := func(v *prometheus.CounterVec, first []string, second ...[]string) {
-		for _, a := range first {
-			if len(second) == 0 {
-				v.WithLabelValues(a)
-				continue
-			}
-			for _, b := range second[0] {
-				v.WithLabelValues(a, b)
-			}
-		}
-	}
-	m.requestBy, m.decisionBy = pairs(m.requests, l.APIs, l.Outcomes), pairs(m.decisions, l.Paths, l.Reasons)
-	each(m.errors, l.Codes)
-	each(m.clientGone, l.Phases)
-	each(m.orphans, l.OrphanReasons)
-	each(m.warmups, []string{"ok", "failed"})
-	each(m.polls, []string{"ok", "failed"})
-	each(m.turnedAway, []string{"per_ip", "descriptors"})
-	m.handleBy = map[string]prometheus.Counter{}
-	for _, end := range l.Ends {
-		m.handleBy[end] = m.handles.WithLabelValues(end)
-	}
-	m.durationBy, m.legTimeBy = observers(m.duration, l.APIs), observers(m.legDuration, l.Legs)
-	m.handoffTime = m.handoff.WithLabelValues()
+// registerCompletions is for what completions, their legs and their handles count.
+func (m *Metrics) registerCompletions() {
+	l := &m.labels
+	requests := m.counterVec("xpyd_requests_total", "Completions ended, by API and outcome.", "api", "outcome")
+	errors := m.counterVec("xpyd_request_errors_total", "Error answers and error events sent to clients, by code.", "code")
+	decisions := m.counterVec("xpyd_decisions_total", "Paths taken by completions, by reason; those that ended before a backend was asked took none.", "path", "reason")
+	clientGone := m.counterVec("xpyd_client_gone_total", "Clients that left before their answer was complete, by phase.", "phase")
+	handles := m.counterVec("xpyd_kv_handles_total", "Handles to KV blocks: issued by prefill backends, and how each ended.", "end")
+	orphans := m.counterVec("xpyd_kv_orphans_total", "Handles whose blocks wait for the lease, or may, by reason.", "reason")
+	m.legs = m.counterVec("xpyd_leg_requests_total", "Legs ended, by leg, backend and outcome.", "leg", "backend", "outcome")
+	m.legErrors = m.counterVec("xpyd_leg_errors_total", "Failed legs, by leg and code.", "leg", "code")
+	duration := m.histogramVec("xpyd_request_duration_seconds", "Time from request head to last byte.", e2eBuckets, "api")
+	ttft := m.histogramVec("xpyd_ttft_seconds", "Time from request head to the first byte of a streamed answer's first token.", ttftBuckets, "api", "path")
+	tpot := m.histogramVec("xpyd_time_per_output_token_seconds", "Mean gap between the events of a stream, observed once a request.", tpotBuckets, "api")
+	legDuration := m.histogramVec("xpyd_leg_duration_seconds", "Time of a leg from dial to end.", e2eBuckets, "leg")
+	handoff := m.histogramVec("xpyd_handoff_seconds", "Time from the prefill answer to the decode request written.", ttftBuckets)
+	m.events = m.counter("xpyd_stream_events_total", "Server-sent events relayed.")
+	m.requests, m.decisions = resolvedPairs(requests, l.APIs, l.Outcomes), resolvedPairs(decisions, l.Paths, l.Reasons)
+	m.errors, m.clientGone = resolved(errors, l.Codes), resolved(clientGone, l.Phases)
+	m.handles, m.orphans = resolved(handles, l.Ends), resolved(orphans, l.OrphanReasons)
+	m.duration, m.legDuration = resolvedObservers(duration, l.APIs), resolvedObservers(legDuration, l.Legs)
+	m.ttft = lazy(ttft, len(l.APIs), len(l.Paths), func(api, path int) []string { return []string{nameOf(l.APIs, api), nameOf(l.Paths, path)} })
+	m.tpot = lazy(tpot, len(l.APIs), 1, func(api, _ int) []string { return []string{nameOf(l.APIs, api)} })
+	m.handoff = handoff.WithLabelValues()
 }
 
-func pairs(v *prometheus.CounterVec, first, second []string) map[[2]string]prometheus.Counter {
-	by := map[[2]string]prometheus.Counter{}
-	for _, a := range first {
-		for _, b := range second {
-			by[[2]string{a, b}] = v.WithLabelValues(a, b)
-		}
-	}
-	return by
-}
-
-func observers(v *prometheus.HistogramVec, values []string) map[string]prometheus.Observer {
-	by := map[string]prometheus.Observer{}
-	for _, a := range values {
-		by[a] = v.WithLabelValues(a)
-	}
-	return by
-}
-
-// other is counted in place of labels that are not in the closed sets that New was given:
-// that they are missing is a fault, but none that a request should end by.
-const other = "other"
-
-// ofPair is the series of two labels.
-func ofPair(by map[[2]string]prometheus.Counter, v *prometheus.CounterVec, first, second string) prometheus.Counter {
-	if c, ok := by[[2]string{first, second}]; ok {
-		return c
-	}
-	return v.WithLabelValues(other, other)
-}
-
-// observer is the series of one label.
-func observer(by map[string]prometheus.Observer, label string, v *prometheus.HistogramVec) prometheus.Observer {
-	if o, ok := by[label]; ok {
-		return o
-	}
-	return v.WithLabelValues(other)
+// registerProcess is for what does not belong to one completion.
+func (m *Metrics) registerProcess() {
+	m.ejections = m.counterVec("xpyd_backend_ejections_total", "Backends taken out of the picks for their failures, by reason.", "role", "backend", "reason")
+	m.warmups = m.counterVec("xpyd_warmups_total", "One-token requests over pairs that are new or were banned, by result.", "result")
+	m.polls = m.counterVec("xpyd_engine_polls_total", "Readings of the engines' own metrics, by result; failed: without the engine's load, or a part of it.", "result")
+	m.reloads = m.counterVec("xpyd_config_reloads_total", "Reloads of the configuration, by result.", "result")
+	m.reloadOK = prometheus.NewGauge(prometheus.GaugeOpts{Name: "xpyd_config_last_reload_successful", Help: "1 unless the last reload failed and the configuration before it is still in force."})
+	m.reloadOK.Set(1)
+	m.registry.MustRegister(m.reloadOK)
+	m.retryDenied = m.counter("xpyd_retries_denied_total", "Retries that got no share of the retry budget in 30 s.")
+	m.turnedAway = m.counterVec("xpyd_connections_turned_away_total", "Client connections closed at once: per_ip (limits.connections_per_ip) or descriptors (none left).", "reason")
+	m.panics = m.counter("xpyd_panics_total", "Panics caught in request handling.")
+	m.loopback = m.counter("xpyd_loopback_handles_total", "Handles that name a loopback host although the decode backend is on another one.")
+	m.kept = m.counter("xpyd_kv_kept_by_decode_total", "Answers of decode backends that keep their own blocks for a next turn (bidirectional_kv_xfer); nobody frees these before decoder_kv_blocks_ttl.")
+	resolved(m.warmups, []string{"ok", "failed"})
+	resolved(m.polls, []string{"ok", "failed"})
+	resolved(m.turnedAway, []string{"per_ip", "descriptors"})
 }
 
 func (m *Metrics) counterVec(name, help string, labels ...string) *prometheus.CounterVec {
@@ -217,58 +170,52 @@ func (m *Metrics) Handler() http.Handler {
 }
 
 // Request counts a completion that has ended after d.
-func (m *Metrics) Request(api, outcome string, d time.Duration) {
-	ofPair(m.requestBy, m.requests, api, outcome).Inc()
-	observer(m.durationBy, api, m.duration).Observe(d.Seconds())
+func (m *Metrics) Request(api, outcome int, d time.Duration) {
+	m.requests.inc(api, outcome)
+	m.duration.observe(api, d.Seconds())
 }
 
 // Decision counts the path that a completion took.
-func (m *Metrics) Decision(path, reason string) {
-	ofPair(m.decisionBy, m.decisions, path, reason).Inc()
-}
+func (m *Metrics) Decision(path, reason int) { m.decisions.inc(path, reason) }
 
 // Error counts an error answer or error event by its code.
-func (m *Metrics) Error(code string) { m.errors.WithLabelValues(code).Inc() }
+func (m *Metrics) Error(code int) { m.errors.inc(code) }
 
 // Stream observes a stream that reached its client: the first token after ttft, and
 // events events over the span that followed.
-func (m *Metrics) Stream(api, path string, ttft, span time.Duration, events int) {
-	m.ttft.WithLabelValues(api, path).Observe(ttft.Seconds())
+func (m *Metrics) Stream(api, path int, ttft, span time.Duration, events int) {
+	m.ttft.observe(api, path, ttft.Seconds())
 	m.events.Add(float64(events))
 	if events > 1 {
-		m.tpot.WithLabelValues(api).Observe(span.Seconds() / float64(events-1))
+		m.tpot.observe(api, 0, span.Seconds()/float64(events-1))
 	}
 }
 
 // ClientGone counts a client that left in the phase.
-func (m *Metrics) ClientGone(phase string) { m.clientGone.WithLabelValues(phase).Inc() }
+func (m *Metrics) ClientGone(phase int) { m.clientGone.inc(phase) }
 
-// Leg counts a leg that ended after d. code is empty for one that did not fail.
-func (m *Metrics) Leg(leg, backend, outcome, code string, d time.Duration) {
-	m.legs.WithLabelValues(leg, backend, outcome).Inc()
-	observer(m.legTimeBy, leg, m.legDuration).Observe(d.Seconds())
-	if code != "" {
-		m.legErrors.WithLabelValues(leg, code).Inc()
-	}
+// Leg counts a leg that ended after d.
+func (m *Metrics) Leg(leg int, backend, outcome string, d time.Duration) {
+	m.legs.WithLabelValues(nameOf(m.labels.Legs, leg), backend, outcome).Inc()
+	m.legDuration.observe(leg, d.Seconds())
+}
+
+// LegError counts a leg that failed, by its code.
+func (m *Metrics) LegError(leg, code int) {
+	m.legErrors.WithLabelValues(nameOf(m.labels.Legs, leg), nameOf(m.labels.Codes, code)).Inc()
 }
 
 // Handle counts a handle's issue or end.
-func (m *Metrics) Handle(end string) {
-	c, ok := m.handleBy[end]
-	if !ok {
-		c = m.handles.WithLabelValues(other)
-	}
-	c.Inc()
-}
+func (m *Metrics) Handle(end int) { m.handles.inc(end) }
 
 // Orphan counts a handle that nobody could give back.
-func (m *Metrics) Orphan(reason string) { m.orphans.WithLabelValues(reason).Inc() }
+func (m *Metrics) Orphan(reason int) { m.orphans.inc(reason) }
 
 // KeptByDecode counts an answer whose decode backend keeps blocks that nobody will ask for.
 func (m *Metrics) KeptByDecode() { m.kept.Inc() }
 
 // Handoff observes the time between the legs.
-func (m *Metrics) Handoff(d time.Duration) { m.handoffTime.Observe(d.Seconds()) }
+func (m *Metrics) Handoff(d time.Duration) { m.handoff.Observe(d.Seconds()) }
 
 // Ejection counts a backend taken out of the picks.
 func (m *Metrics) Ejection(role, backend, reason string) {

@@ -23,12 +23,12 @@ func (c *completion) choosePath() {
 		}
 	}
 	decision := c.snap.Decide(p, d, prompt)
-	c.reason = decision.Reason
+	c.reason = decided(decision.Reason)
 	if !decision.Split {
 		c.path = pathDecodeOnly
 	}
 	if e := c.s.log.Debug(); e.Enabled() && p != nil {
-		e.Str("request_id", c.id).Str("path", c.path).Str("reason", c.reason).Int("prompt_tokens", prompt.Tokens).
+		e.Str("request_id", c.id).Stringer("path", c.path).Stringer("reason", c.reason).Int("prompt_tokens", prompt.Tokens).
 			Int("cached_prefill", prompt.CachedPrefill).Int("cached_decode", prompt.CachedDecode).
 			Str("prefill", p.URL).Str("decode", d.URL).
 			Float64("split_ms", decision.SplitCost*1e3).Float64("local_ms", decision.LocalCost*1e3).Msg("path priced")

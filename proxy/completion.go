@@ -25,29 +25,13 @@ const (
 	stateHandedOff               // a handle is held that no decode backend has seen
 	stateDecoding                // D has the request; nothing has reached the client
 	stateCommitted               // the client has the first byte: nothing can be tried again
+	states
 )
 
 // String is the phase that xpyd_client_gone_total and the log name.
 func (s state) String() string {
-	return [...]string{"admitted", "prefill", "handoff", "decode", "stream"}[s]
+	return [states]string{"admitted", "prefill", "handoff", "decode", "stream"}[s]
 }
-
-// Paths of a completion, and the reasons that are not kvparams' own.
-const (
-	pathDisaggregated = "disaggregated"
-	pathDecodeOnly    = "decode_only"
-
-	reasonNone        = "none"
-	reasonNoPool      = "no_prefill_pool"
-	reasonNoModel     = "no_prefill_model"
-	reasonUnavailable = "prefill_unavailable"
-	reasonBusy        = "prefill_busy"
-	reasonNoHandle    = "no_handle"
-	reasonBadHandle   = "bad_handle"
-	reasonFailed      = "prefill_failed"
-	reasonToolChoice  = "tool_choice"
-	reasonSuspect     = "suspect_handle"
-)
 
 // atomicState is written by the owner and read by the watcher too.
 type atomicState struct{ v atomic.Uint32 }
@@ -82,8 +66,8 @@ type completion struct {
 	req      kvparams.Request
 	tokens   int // of the prompt; estimated, unless they came as ids
 	snap     *router.Snapshot
-	path     string
-	reason   string
+	path     path
+	reason   reason
 	round    int
 	chosen   bool // choosePath has been asked
 	reached  bool // a backend has had a byte of it: the path is taken, and counted
@@ -171,7 +155,7 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	c.state.set(stateAdmitted)
 	c.degraded, c.chosen, c.reached = false, false, false
 	c.broken.Store(0)
-	c.legID, c.path, c.reason, c.round = "", "", reasonNone, 0
+	c.legID, c.path, c.reason, c.round = "", pathDisaggregated, reasonNone, 0
 	c.failure = nil
 }
 
@@ -189,7 +173,7 @@ func (c *completion) admit() *apiError {
 		if !errors.As(err, &e) {
 			panic("BUG: kvparams error of another type")
 		}
-		return newError(fasthttp.StatusBadRequest, e.Code, e.Param, e.Message).noRetry()
+		return newError(fasthttp.StatusBadRequest, parseCode(e), e.Param, e.Message).noRetry()
 	}
 	return nil
 }
@@ -206,7 +190,7 @@ func (c *completion) run() *apiError {
 			}
 			return c.nameBroken(err)
 		}
-		c.s.failed.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Str("code", err.Code).Str("error", err.why()).
+		c.s.failed.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Stringer("code", err.Code).Str("error", err.why()).
 			Str("prefill", urlOf(c.p.lease.Backend)).Str("decode", urlOf(c.d.lease.Backend)).Msg("round failed, another one begins")
 		if gone := c.interrupted(); gone != nil {
 			return gone
@@ -219,11 +203,11 @@ func (c *completion) plan() {
 	c.snap = c.s.router.Snapshot()
 	c.s.router.Admitted()
 	c.tokens, _ = c.req.PromptTokens(c.s.router.TokenBytes())
-	switch bypass := c.req.Bypass(); {
+	switch bypass := bypassed(c.req.Bypass()); {
 	case len(c.snap.Backends(router.Prefill)) == 0:
 		c.path, c.reason = pathDecodeOnly, reasonNoPool
-	case bypass != "" && c.s.dialect.DecodeOnlySafe():
-		c.path, c.reason = pathDecodeOnly, string(bypass)
+	case bypass != reasonNone && c.s.dialect.DecodeOnlySafe():
+		c.path, c.reason = pathDecodeOnly, bypass
 	case c.s.decodeAlone() && c.snap.Splits() && c.snap.OnDecodeOnly(c.req.Model()):
 		// Not for want of a prefill that should be there: no decode_only.max_share.
 		c.path, c.reason = pathDecodeOnly, reasonNoModel
@@ -351,7 +335,7 @@ func (c *completion) commonHeaders() {
 	h := &c.ctx.Response.Header
 	h.Set("X-Request-Id", c.id)
 	if c.reached {
-		h.Set("X-Xpyd-Path", c.path)
-		h.Set("X-Xpyd-Reason", c.reason)
+		h.Set("X-Xpyd-Path", c.path.String())
+		h.Set("X-Xpyd-Reason", c.reason.String())
 	}
 }

@@ -96,7 +96,7 @@ func (c *completion) decode() *apiError {
 }
 
 // endDecode closes the leg: connection, lease, count. Later calls do nothing.
-func (c *completion) endDecode(b *router.Backend, o router.Outcome, code string) {
+func (c *completion) endDecode(b *router.Backend, o router.Outcome, failed code) {
 	if !c.d.lease.Held() {
 		return
 	}
@@ -105,7 +105,7 @@ func (c *completion) endDecode(b *router.Backend, o router.Outcome, code string)
 	} else {
 		c.d.x.Drop()
 	}
-	c.s.metrics.Leg("decode", b.URL, o.String(), code, time.Since(c.d.started))
+	c.s.metrics.Leg(legDecode, b, o, failed, time.Since(c.d.started))
 	c.d.lease.Release(o) // last: without a lease a backend that has left is forgotten, and its series with it
 }
 
@@ -310,7 +310,7 @@ func (c *completion) commitWhole() error {
 	d.size, d.large = d.out.Len(), false
 	d.relay.handle = d.whole.Handle()
 	c.commit()
-	c.endDecode(d.lease.Backend, router.OK, "") // D is done: a client that reads slowly holds no place on it
+	c.endDecode(d.lease.Backend, router.OK, codeNone) // D is done: a client that reads slowly holds no place on it
 	return nil
 }
 

@@ -5,13 +5,15 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"xpyd/kvparams"
 )
 
 // apiError is an answer in OpenAI's error form. Every error that a client sees is
 // one of these, or an engine's own 4xx relayed as it is.
 type apiError struct {
 	Status  int
-	Code    string // stable; what an operator searches the README for
+	Code    code
 	Type    string
 	Param   string // the field at fault, empty when there is none
 	Message string // never holds anything of a prompt, a key or a backend's text
@@ -33,57 +35,106 @@ type apiError struct {
 	blameless bool
 }
 
+// code is what an error is searched in the README by. It never changes.
+type code uint8
+
 // Error codes of xpyd's own answers. README.md explains each.
 const (
-	codeInvalidHTTP        = "invalid_http"
-	codeInvalidJSON        = "invalid_json"
-	codeHTTPVersion        = "http_version_not_supported"
-	codeMethod             = "method_not_allowed"
-	codeUnknownRoute       = "unknown_route"
-	codeExpectation        = "expectation_failed"
-	codeHeadersTooLarge    = "headers_too_large"
-	codeRequestTimeout     = "request_timeout"
-	codeMediaType          = "unsupported_media_type"
-	codeLengthRequired     = "length_required"
-	codeBodyTooLarge       = "body_too_large"
-	codeInvalidAPIKey      = "invalid_api_key"
-	codeOverloaded         = "overloaded"
-	codeShuttingDown       = "shutting_down"
-	codeInternal           = "internal_error"
-	codeClientGone         = "client_gone"
-	codePrefillUnavailable = "prefill_unavailable"
-	codePrefillTimeout     = "prefill_timeout"
-	codePrefillFailed      = "prefill_failed"
-	codeInvalidHandoff     = "invalid_prefill_handoff"
-	codeHandleExpired      = "handle_expired"
-	codeDecodeUnavailable  = "decode_unavailable"
-	codeDecodeTimeout      = "decode_timeout"
-	codeDecodeFailed       = "decode_failed"
-	codeDecodeStalled      = "decode_stalled"
-	codeDeadline           = "deadline"
-	codeClientLimit        = "client_limit"
-	codeUpstreamAuth       = "upstream_auth"
-	codeUpstreamRejected   = "upstream_rejected"
+	codeNone code = iota // no error
+	codeInvalidHTTP
+	codeInvalidJSON
+	codeInvalidType
+	codeDuplicate
+	codeUnsupported
+	codeHTTPVersion
+	codeMethod
+	codeUnknownRoute
+	codeExpectation
+	codeHeadersTooLarge
+	codeRequestTimeout
+	codeMediaType
+	codeLengthRequired
+	codeBodyTooLarge
+	codeInvalidAPIKey
+	codeOverloaded
+	codeShuttingDown
+	codeInternal
+	codeClientGone
+	codePrefillUnavailable
+	codePrefillTimeout
+	codePrefillFailed
+	codeInvalidHandoff
+	codeHandleExpired
+	codeDecodeUnavailable
+	codeDecodeTimeout
+	codeDecodeFailed
+	codeDecodeStalled
+	codeDeadline
+	codeClientLimit
+	codeUpstreamAuth
+	codeUpstreamRejected
+	codes
 )
 
-// ErrorCodes lists every code that xpyd_request_errors_total may carry.
-func ErrorCodes() []string {
-	return []string{
-		codeInvalidHTTP, codeInvalidJSON, "invalid_type", "duplicate_field", "unsupported_parameter",
-		codeHTTPVersion, codeMethod, codeUnknownRoute, codeExpectation, codeHeadersTooLarge, codeRequestTimeout,
-		codeMediaType, codeLengthRequired, codeBodyTooLarge, codeInvalidAPIKey, codeOverloaded, codeShuttingDown,
-		codeInternal, codeClientGone, codePrefillUnavailable, codePrefillTimeout, codePrefillFailed,
-		codeInvalidHandoff, codeHandleExpired, codeDecodeUnavailable, codeDecodeTimeout, codeDecodeFailed,
-		codeDecodeStalled, codeDeadline, codeClientLimit, codeUpstreamAuth, codeUpstreamRejected,
-	}
+func (c code) String() string {
+	return [codes]string{
+		codeInvalidHTTP:        "invalid_http",
+		codeInvalidJSON:        kvparams.CodeInvalidJSON,
+		codeInvalidType:        kvparams.CodeInvalidType,
+		codeDuplicate:          kvparams.CodeDuplicate,
+		codeUnsupported:        kvparams.CodeUnsupported,
+		codeHTTPVersion:        "http_version_not_supported",
+		codeMethod:             "method_not_allowed",
+		codeUnknownRoute:       "unknown_route",
+		codeExpectation:        "expectation_failed",
+		codeHeadersTooLarge:    "headers_too_large",
+		codeRequestTimeout:     "request_timeout",
+		codeMediaType:          "unsupported_media_type",
+		codeLengthRequired:     "length_required",
+		codeBodyTooLarge:       "body_too_large",
+		codeInvalidAPIKey:      "invalid_api_key",
+		codeOverloaded:         "overloaded",
+		codeShuttingDown:       "shutting_down",
+		codeInternal:           "internal_error",
+		codeClientGone:         "client_gone",
+		codePrefillUnavailable: "prefill_unavailable",
+		codePrefillTimeout:     "prefill_timeout",
+		codePrefillFailed:      "prefill_failed",
+		codeInvalidHandoff:     "invalid_prefill_handoff",
+		codeHandleExpired:      "handle_expired",
+		codeDecodeUnavailable:  "decode_unavailable",
+		codeDecodeTimeout:      "decode_timeout",
+		codeDecodeFailed:       "decode_failed",
+		codeDecodeStalled:      "decode_stalled",
+		codeDeadline:           "deadline",
+		codeClientLimit:        "client_limit",
+		codeUpstreamAuth:       "upstream_auth",
+		codeUpstreamRejected:   "upstream_rejected",
+	}[c]
 }
 
-func newError(status int, code, param, message string) *apiError {
-	return &apiError{Status: status, Code: code, Type: errorType(status), Param: param, Message: message}
+// ErrorCodes lists every code that xpyd_request_errors_total may carry.
+func ErrorCodes() []string { return names(codes)[codeNone+1:] }
+
+// parseCode is the code of a body that cannot be served.
+func parseCode(of *kvparams.Error) code {
+	switch of.Code {
+	case kvparams.CodeInvalidType:
+		return codeInvalidType
+	case kvparams.CodeDuplicate:
+		return codeDuplicate
+	case kvparams.CodeUnsupported:
+		return codeUnsupported
+	}
+	return codeInvalidJSON
+}
+
+func newError(status int, c code, param, message string) *apiError {
+	return &apiError{Status: status, Code: c, Type: errorType(status), Param: param, Message: message}
 }
 
 // Error makes an apiError usable where an error is returned.
-func (e *apiError) Error() string { return e.Code + ": " + e.Message }
+func (e *apiError) Error() string { return e.Code.String() + ": " + e.Message }
 
 func errorType(status int) string {
 	switch {
@@ -131,7 +182,7 @@ func (e *apiError) appendBody(dst []byte) []byte {
 	} else {
 		dst = appendQuoted(append(dst, `,"param":`...), e.Param)
 	}
-	dst = appendQuoted(append(dst, `,"code":`...), e.Code)
+	dst = appendQuoted(append(dst, `,"code":`...), e.Code.String())
 	return append(dst, `}}`...)
 }
 

@@ -9,44 +9,8 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"xpyd/kvparams"
-	"xpyd/metrics"
 	"xpyd/router"
 )
-
-// Outcomes of a completion, as xpyd_requests_total counts them.
-const (
-	outcomeOK          = "ok"
-	outcomeClientError = "client_error" // 4xx
-	outcomeClientGone  = "client_gone"
-	outcomeError       = "error"  // 5xx
-	outcomeBroken      = "broken" // a stream that ended in an error event
-)
-
-func labels() metrics.Labels {
-	reasons := []string{reasonNone, reasonNoPool, reasonNoModel, reasonUnavailable, reasonBusy, reasonNoHandle, reasonBadHandle, reasonFailed, reasonToolChoice, reasonSuspect}
-	reasons = append(reasons, router.DecideReasons()[1:]...) // the first is reasonNone
-	for _, r := range kvparams.Reasons() {
-		reasons = append(reasons, string(r))
-	}
-	return metrics.Labels{
-		APIs:          []string{apiName(kvparams.Chat), apiName(kvparams.Completions)},
-		Outcomes:      []string{outcomeOK, outcomeClientError, outcomeClientGone, outcomeError, outcomeBroken},
-		Codes:         ErrorCodes(),
-		Paths:         []string{pathDisaggregated, pathDecodeOnly},
-		Reasons:       reasons,
-		Phases:        []string{"body", "admitted", "prefill", "handoff", "decode", "stream"},
-		Ends:          []string{endIssued, endBurnt, endReleased, endDrained, endExpired, endLost},
-		OrphanReasons: orphanReasons(),
-		Legs:          []string{"prefill", "decode"},
-	}
-}
-
-func apiName(api kvparams.API) string {
-	if api == kvparams.Chat {
-		return "chat"
-	}
-	return "completions"
-}
 
 // finish is the one end of a completion: it settles what is left of leases, handle
 // and buffers, counts, and writes the log line. writeErr is what fasthttp met while
@@ -90,25 +54,25 @@ func (c *completion) endLegs() {
 	defer c.p.lease.Release(router.ClientGone)
 	defer c.d.lease.Release(router.ClientGone)
 	if c.d.lease.Held() {
-		c.endDecode(c.d.lease.Backend, router.ClientGone, "")
+		c.endDecode(c.d.lease.Backend, router.ClientGone, codeNone)
 	}
 }
 
 func (c *completion) account() { c.logLine(c.count()) }
 
 // count returns the outcome it has counted.
-func (c *completion) count() string {
+func (c *completion) count() outcome {
 	m := c.s.metrics
 	now := time.Now()
-	outcome := outcomeOK
+	o := outcomeOK
 	if e := c.failure; e != nil {
-		outcome = c.failed(e)
+		o = c.failed(e)
 		m.Error(e.Code)
 		if e.Code == codeClientGone {
 			m.ClientGone(c.phase())
 		}
 	}
-	m.Request(apiName(c.api), outcome, now.Sub(c.times.start))
+	m.Request(c.api, o, now.Sub(c.times.start))
 	if c.reached {
 		m.Decision(c.path, c.reason)
 	}
@@ -116,12 +80,12 @@ func (c *completion) count() string {
 		c.s.keptByDecode(c.d.lease.Backend)
 	}
 	if c.d.streamed && !c.times.first.IsZero() {
-		m.Stream(apiName(c.api), c.path, c.times.first.Sub(c.times.start), now.Sub(c.times.first), c.d.relay.events)
+		m.Stream(c.api, c.path, c.times.first.Sub(c.times.start), now.Sub(c.times.first), c.d.relay.events)
 	}
-	return outcome
+	return o
 }
 
-func (c *completion) failed(e *apiError) string {
+func (c *completion) failed(e *apiError) outcome {
 	switch {
 	case e.Code == codeClientGone:
 		return outcomeClientGone
@@ -134,20 +98,20 @@ func (c *completion) failed(e *apiError) string {
 }
 
 // phase is where the client left.
-func (c *completion) phase() string {
+func (c *completion) phase() phase {
 	s := c.state.get()
 	if left := c.left.Load(); left > 0 {
 		s = state(left - 1)
 	}
 	if s == stateAdmitted && !c.body.complete {
-		return "body"
+		return phaseBody
 	}
-	return s.String()
+	return firstPhase + phase(s)
 }
 
-func (c *completion) logLine(outcome string) {
+func (c *completion) logLine(o outcome) {
 	e := c.s.log.Info()
-	if outcome == outcomeError || outcome == outcomeBroken {
+	if o == outcomeError || o == outcomeBroken {
 		e = c.s.log.Warn()
 	}
 	if !e.Enabled() {
@@ -156,14 +120,14 @@ func (c *completion) logLine(outcome string) {
 	t := &c.times
 	e.Stringer("client", c.conn.IP()).Str("request_id", c.id).Str("leg_id", c.legID).Str("api", apiName(c.api))
 	if c.reached {
-		e.Str("path", c.path).Str("reason", c.reason)
+		e.Stringer("path", c.path).Stringer("reason", c.reason)
 	}
 	e.Int("rounds", c.round)
 	logBackend(e, "prefill", c.p.lease.Backend)
 	logBackend(e, "decode", c.d.lease.Backend)
 	status := fasthttp.StatusOK
 	if f := c.failure; f != nil {
-		e.Str("code", f.Code)
+		e.Stringer("code", f.Code)
 		if f.cause != "" {
 			e.Str("error", f.cause)
 		}
@@ -171,9 +135,9 @@ func (c *completion) logLine(outcome string) {
 			status = f.Status
 		}
 	}
-	e.Int("status", status).Str("outcome", outcome)
+	e.Int("status", status).Stringer("outcome", o)
 	if c.failure != nil && c.failure.Code == codeClientGone {
-		e.Str("phase", c.phase())
+		e.Stringer("phase", c.phase())
 	}
 	if !t.prefilled.IsZero() {
 		e.Float64("prefill_ms", ms(t.prefill))

@@ -137,7 +137,7 @@ func refuseGate(ctx *fasthttp.RequestCtx, e *apiError) {
 	ctx.Response.Reset()
 	ctx.SetStatusCode(e.Status)
 	ctx.SetContentType("application/json")
-	ctx.SetBodyString(`{"error":{"code":"` + e.Code + `"}}`)
+	ctx.SetBodyString(`{"error":{"code":"` + e.Code.String() + `"}}`)
 	ctx.SetConnectionClose()
 }
 
@@ -162,7 +162,7 @@ func (g *gateServer) serve(ctx *fasthttp.RequestCtx) ([]byte, *apiError) {
 		return nil, e
 	}
 	if !g.ring.allow(h.Peek(fasthttp.HeaderAuthorization)) {
-		return nil, newError(fasthttp.StatusUnauthorized, "invalid_api_key", "", "")
+		return nil, newError(fasthttp.StatusUnauthorized, codeInvalidAPIKey, "", "")
 	}
 	route := string(h.Method()) + " " + string(h.RequestURI())
 	switch {
@@ -175,14 +175,14 @@ func (g *gateServer) serve(ctx *fasthttp.RequestCtx) ([]byte, *apiError) {
 		}
 		body, e := readGateBody(ctx)
 		if e == nil && !json.Valid(body) {
-			e = newError(fasthttp.StatusBadRequest, "invalid_json", "", "")
+			e = newError(fasthttp.StatusBadRequest, codeInvalidJSON, "", "")
 		}
 		return body, e
 	case route == "GET /v1/models", route == "HEAD /v1/models":
 		ctx.SetBodyString(gateModels)
 		return readGateBody(ctx)
 	}
-	return nil, newError(fasthttp.StatusNotFound, "not_found", "", "")
+	return nil, newError(fasthttp.StatusNotFound, codeUnknownRoute, "", "")
 }
 
 // readGateBody reads a body under the limit; a body shorter than announced is an

@@ -577,7 +577,7 @@ func TestFrameError(t *testing.T) {
 		name   string
 		err    error
 		status int
-		code   string
+		code   code
 	}{
 		{"head over the buffer", &fasthttp.ErrSmallBuffer{}, 431, codeHeadersTooLarge},
 		{"head over the buffer, wrapped", fmt.Errorf("head: %w", fasthttp.ErrSmallReadBuffer), 431, codeHeadersTooLarge},

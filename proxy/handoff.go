@@ -10,16 +10,6 @@ import (
 	"xpyd/router"
 )
 
-// Ends of a handle, as xpyd_kv_handles_total counts them.
-const (
-	endIssued   = "issued"   // P gave it
-	endBurnt    = "burnt"    // D used it
-	endReleased = "released" // given back by a request that D rejected
-	endDrained  = "drained"  // given back by a one-token decode
-	endExpired  = "expired"  // older than lease − margin before any D had it
-	endLost     = "lost"     // could not be given back: see xpyd_kv_orphans_total
-)
-
 type handleState uint8
 
 const (
@@ -75,7 +65,7 @@ func (h *handoff) unsent() {
 }
 
 // end closes the books on the handle.
-func (h *handoff) end(how string) {
+func (h *handoff) end(how handleEnd) {
 	if !h.live() {
 		return
 	}
@@ -86,16 +76,16 @@ func (h *handoff) end(how string) {
 }
 
 // lose ends a handle whose blocks wait for the lease.
-func (h *handoff) lose(reason string) {
+func (h *handoff) lose(why orphan) {
 	if h.live() {
-		h.end(map[bool]string{true: endExpired, false: endLost}[reason == endExpired])
-		h.s.strand(h.handle.Blocks, h.issued, reason)
+		h.end(why.end())
+		h.s.strand(h.handle.Blocks, h.issued, why)
 	}
 }
 
 // strand counts blocks that only the end of P's lease will free.
-func (s *Server) strand(blocks int, issued time.Time, reason string) {
-	s.metrics.Orphan(reason)
+func (s *Server) strand(blocks int, issued time.Time, why orphan) {
+	s.metrics.Orphan(why)
 	s.ledger.strand(blocks, issued.Add(s.cfg.KV.Lease))
 }
 

@@ -1,62 +1,52 @@
 package proxy
 
 import (
-	"go/ast"
-	"go/parser"
-	gotoken "go/token"
-	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
+
+	"xpyd/kvparams"
+	"xpyd/router"
 )
 
-// Each name of a label's value is one that the metrics know.
+// Each value of a label has a name of its own.
 func TestLabelsAreRegistered(t *testing.T) {
 	l := labels()
-	sets := map[string][]string{
-		"reason": l.Reasons, "outcome": l.Outcomes, "path": l.Paths, "end": l.Ends, "orphan": l.OrphanReasons, "code": l.Codes,
+	if l.Codes[codeNone] != "" {
+		t.Errorf("no error is called %q: it would have a series", l.Codes[codeNone])
 	}
-	found := map[string]int{}
-	isLabel := regexp.MustCompile(`^(reason|outcome|path|end|orphan|code)[A-Z]`)
-	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
+	for set, names := range map[string][]string{
+		"api": l.APIs, "outcome": l.Outcomes, "code": l.Codes[codeNone+1:], "path": l.Paths, "reason": l.Reasons,
+		"phase": l.Phases, "end": l.Ends, "orphan": l.OrphanReasons, "leg": l.Legs,
+	} {
+		if len(names) < 2 {
+			t.Errorf("%s: %q: the test proves nothing", set, names)
 		}
-		parsed, err := parser.ParseFile(gotoken.NewFileSet(), file, nil, 0)
-		if err != nil {
-			t.Fatal(err)
+		for i, name := range names {
+			if name == "" || slices.Index(names, name) != i {
+				t.Errorf("%s: value %d of %q has no name of its own", set, i, names)
+			}
 		}
-		ast.Inspect(parsed, func(n ast.Node) bool {
-			spec, ok := n.(*ast.ValueSpec)
-			if !ok {
-				return true
-			}
-			for i, name := range spec.Names {
-				m := isLabel.FindStringSubmatch(name.Name)
-				if m == nil || i >= len(spec.Values) {
-					continue
-				}
-				lit, ok := spec.Values[i].(*ast.BasicLit)
-				if !ok || lit.Kind != gotoken.STRING {
-					continue
-				}
-				value, err := strconv.Unquote(lit.Value)
-				if found[m[1]]++; err != nil || !slices.Contains(sets[m[1]], value) {
-					t.Errorf("%s: %s = %q is not in labels(): %v", file, name.Name, value, err)
-				}
-			}
-			return true
-		})
 	}
-	for set := range sets {
-		if found[set] == 0 {
-			t.Errorf("no constant of %s was found: the test proves nothing", set)
+}
+
+// What router and kvparams say keeps its name.
+func TestLabelsOfOthers(t *testing.T) {
+	for _, why := range router.DecideReasons() {
+		if got := decided(why).String(); got != why {
+			t.Errorf("router's reason %q is counted as %q", why, got)
+		}
+	}
+	for _, why := range kvparams.Reasons() {
+		if got := bypassed(why).String(); got != string(why) {
+			t.Errorf("kvparams' reason %q is counted as %q", why, got)
+		}
+	}
+	if bypassed("") != reasonNone {
+		t.Error("a request that may be split has a reason not to be")
+	}
+	for _, c := range []string{kvparams.CodeInvalidJSON, kvparams.CodeInvalidType, kvparams.CodeDuplicate, kvparams.CodeUnsupported} {
+		if got := parseCode(&kvparams.Error{Code: c}).String(); got != c {
+			t.Errorf("kvparams' code %q is answered as %q", c, got)
 		}
 	}
 }

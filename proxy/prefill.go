@@ -42,7 +42,7 @@ type legResult struct {
 	outcome router.Outcome
 	next    bool   // another backend may do better
 	sent    bool   // the backend may have worked for it
-	degrade string // reason to go without a prefill; empty: that would not help, or be twice the work
+	degrade reason // to go without a prefill; reasonNone: that would not help, or be twice the work
 }
 
 // prefill obtains a handle from some P, or settles that the request goes to D alone.
@@ -116,7 +116,7 @@ func (c *completion) withoutPrefill(last legResult) *apiError {
 	switch {
 	case gone != nil:
 		return gone
-	case last.degrade == "":
+	case last.degrade == reasonNone:
 		return last.err
 	case c.overdue():
 		return deadlineError()
@@ -126,7 +126,7 @@ func (c *completion) withoutPrefill(last legResult) *apiError {
 		if err := c.degrade(last.err); err != nil {
 			return err
 		}
-		c.s.alone.Warn().Str("request_id", c.id).Str("reason", last.degrade).Msg("decoding without a prefill")
+		c.s.alone.Warn().Str("request_id", c.id).Stringer("reason", last.degrade).Msg("decoding without a prefill")
 	}
 	c.path, c.reason = pathDecodeOnly, last.degrade
 	return nil
@@ -150,7 +150,7 @@ func (c *completion) prefillAttempt(b *router.Backend) legResult {
 	if r.err == nil {
 		c.prefilled()
 	}
-	c.s.metrics.Leg("prefill", b.URL, r.outcome.String(), codeOf(r.err), c.times.prefill)
+	c.s.metrics.Leg(legPrefill, b, r.outcome, codeOf(r.err), c.times.prefill)
 	if c.interrupted() == nil && c.p.x.Interrupted() {
 		c.p.x.Reset() // for the next backend
 	}
@@ -163,9 +163,9 @@ func (c *completion) prefillDown() {
 	c.p.x.Interrupt(time.Now().Add(c.s.downGrace))
 }
 
-func codeOf(e *apiError) string {
+func codeOf(e *apiError) code {
 	if e == nil {
-		return ""
+		return codeNone
 	}
 	return e.Code
 }
@@ -304,7 +304,7 @@ func (c *completion) prefillAnswered(b *router.Backend) legResult {
 	c.handoff.issue(ans.Handle, b)
 	c.state.set(stateHandedOff)
 	if !c.s.hostAllowed(ans.Handle.RemoteHost) {
-		c.handoff.lose("host_not_allowed")
+		c.handoff.lose(orphanHost)
 		c.state.set(statePrefilling)
 		return unusableHandle("prefill backend named a host that is not in kv.allow_hosts")
 	}
@@ -313,7 +313,7 @@ func (c *completion) prefillAnswered(b *router.Backend) legResult {
 
 // prefillRefused maps P's status to what the client gets and what may be tried.
 func (c *completion) prefillRefused(b *router.Backend, status int) legResult {
-	forced := ""
+	forced := reasonNone
 	if c.req.ForcedTool() {
 		// One token cannot hold the call that the client insists on.
 		forced = reasonToolChoice
@@ -330,7 +330,7 @@ func (c *completion) prefillRefused(b *router.Backend, status int) legResult {
 	case status >= 500:
 		c.diedOf(b, c.p.x.Wrote)
 		e := c.s.relayed(&c.p.x, c.p.buf, status, codePrefillFailed, "prefill backend failed")
-		return legResult{err: e, outcome: router.Engine, next: forced == "", sent: true, degrade: cmp.Or(forced, reasonFailed)}
+		return legResult{err: e, outcome: router.Engine, next: forced == reasonNone, sent: true, degrade: cmp.Or(forced, reasonFailed)}
 	}
 	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend answered with an unexpected status")
 	return legResult{err: e, outcome: router.Gateway, next: true, sent: true, degrade: reasonFailed}
@@ -367,8 +367,8 @@ func (s *Server) upstreamAuth(id string, b *router.Backend) *apiError {
 
 // relayed is a backend's own error: a 4xx as it is, a 5xx with our text, as an
 // engine's may hold addresses or prompts.
-func (s *Server) relayed(x *upstream.Exchange, body []byte, status int, code, message string) *apiError {
-	e := newError(status, code, "", message)
+func (s *Server) relayed(x *upstream.Exchange, body []byte, status int, c code, message string) *apiError {
+	e := newError(status, c, "", message)
 	e.cause = "status " + strconv.Itoa(status)
 	switch {
 	case x.TooLarge:

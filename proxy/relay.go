@@ -188,7 +188,7 @@ func (c *completion) relayLarge(out *clientWriter) error {
 			if err := out.write(buf, time.Now()); err != nil {
 				return c.clientLeft(err)
 			}
-			c.endDecode(c.d.lease.Backend, router.OK, "")
+			c.endDecode(c.d.lease.Backend, router.OK, codeNone)
 			return nil
 		}
 		if err != nil {
@@ -278,7 +278,7 @@ func (c *completion) endStream() {
 	x := &c.d.x
 	x.SetDeadline(time.Now().Add(time.Second))
 	_, _ = x.ReadAll(c.d.relay.buf[:0], relayBuffer)
-	c.endDecode(c.d.lease.Backend, router.OK, "")
+	c.endDecode(c.d.lease.Backend, router.OK, codeNone)
 }
 
 // breakPause is between the error event of a stream and the end of its connection: the
@@ -334,6 +334,6 @@ func (c *completion) streamBroke(out *clientWriter, cause error) error {
 func (c *completion) clientLeft(cause error) error {
 	c.leave()
 	c.failure = errGone()
-	c.endDecode(c.d.lease.Backend, router.ClientGone, "")
+	c.endDecode(c.d.lease.Backend, router.ClientGone, codeNone)
 	return cause
 }

@@ -33,21 +33,6 @@ const (
 	releaseSettle = 250 * time.Millisecond
 )
 
-// Reasons of xpyd_kv_orphans_total.
-func orphanReasons() []string {
-	return []string{endExpired, "release_off", "release_failed", "no_decode", "connector", "host_not_allowed", orphanUnusable, orphanAnswerLost, orphanRepeated}
-}
-
-// Prefills whose blocks nobody can name: orphanUnusable answered with a handle that
-// cannot be read; orphanAnswerLost broke off before its answer was whole, and may hold
-// some; orphanRepeated broke off a kept connection without a word, and got the same request
-// once more.
-const (
-	orphanUnusable   = "unusable_handle"
-	orphanAnswerLost = "answer_lost"
-	orphanRepeated   = "repeated"
-)
-
 // releaseHung is for how long a D that did not answer a release is asked after the others.
 const releaseHung = 10 * time.Second
 
@@ -124,11 +109,11 @@ func (r *releaser) start(a abandoned) {
 	h, s := a.h, r.s
 	mode := s.cfg.KV.Release
 	if s.dialect.Reclaim() == kvparams.ReclaimLease {
-		h.lose("connector")
+		h.lose(orphanConnector)
 		return
 	}
 	if mode == "off" {
-		h.lose("release_off")
+		h.lose(orphanReleaseOff)
 		return
 	}
 	job := &release{
@@ -156,7 +141,7 @@ func (r *releaser) start(a abandoned) {
 		if n := int64(segs.Len()); s.bodies.take(clientID{}, n, 0) == granted {
 			job.drain, job.charged = join(segs), n
 		} else if job.reject == nil {
-			h.lose("release_failed")
+			h.lose(orphanReleaseFailed)
 			return
 		}
 	}
@@ -167,7 +152,7 @@ func (r *releaser) start(a abandoned) {
 		defer s.bodies.give(clientID{}, job.charged)
 		if !s.guard(func() { job.run(r) }) && !job.ended {
 			job.end(endLost)
-			s.strand(job.blocks, job.issued, "release_failed")
+			s.strand(job.blocks, job.issued, orphanReleaseFailed)
 		}
 	}()
 }
@@ -207,7 +192,7 @@ func (j *release) run(r *releaser) {
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
 	if left <= 0 {
-		j.lost(endExpired)
+		j.lost(orphanExpired)
 		return
 	}
 	if j.sent {
@@ -217,7 +202,7 @@ func (j *release) run(r *releaser) {
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
 	case <-ctx.Done():
-		j.lost(endExpired)
+		j.lost(orphanExpired)
 		return
 	}
 	asked, wait := !j.able(), releasePause // where none may be asked there is no lack of backends
@@ -241,7 +226,11 @@ func (j *release) run(r *releaser) {
 		}
 		j.avoid = append(j.avoid, b)
 	}
-	j.lost(map[bool]string{true: "release_failed", false: "no_decode"}[asked])
+	if asked {
+		j.lost(orphanReleaseFailed)
+	} else {
+		j.lost(orphanNoDecode)
+	}
 }
 
 // able reports that some decode backend may still be asked, in a way that frees the blocks.
@@ -323,7 +312,7 @@ func pause(ctx context.Context, d time.Duration) {
 
 // try asks one backend, on which a place is taken. A rejection by the engine itself, or a
 // whole one-token answer, means that D has told P.
-func (j *release) try(b *router.Backend, deadline time.Time) (how string, ok bool) {
+func (j *release) try(b *router.Backend, deadline time.Time) (how handleEnd, ok bool) {
 	defer j.leave(b)
 	req := &upstream.Request{Method: "POST", ID: j.id, Fields: j.fields}
 	switch {
@@ -335,7 +324,7 @@ func (j *release) try(b *router.Backend, deadline time.Time) (how string, ok boo
 	case j.drain != nil && j.broken < maxBroken:
 		how, req.Path, req.Body = endDrained, j.path, [][]byte{j.drain}
 	default:
-		return "", false // it would refuse, and free nothing
+		return how, false // it would refuse, and free nothing
 	}
 	var x upstream.Exchange
 	defer x.Finish()
@@ -376,14 +365,14 @@ func engineRefused(status int, answer []byte) bool {
 	return false
 }
 
-func (j *release) end(how string) {
+func (j *release) end(how handleEnd) {
 	j.ended = true
 	j.s.metrics.Handle(how)
 	j.s.ledger.unpin(j.blocks)
 }
 
-func (j *release) lost(reason string) {
-	j.end(map[bool]string{true: endExpired, false: endLost}[reason == endExpired])
-	j.s.strand(j.blocks, j.issued, reason)
-	j.s.log.Warn().Str("request_id", j.id).Int("blocks", j.blocks).Str("reason", reason).Msg("prefill blocks wait for their lease")
+func (j *release) lost(why orphan) {
+	j.end(why.end())
+	j.s.strand(j.blocks, j.issued, why)
+	j.s.log.Warn().Str("request_id", j.id).Int("blocks", j.blocks).Stringer("reason", why).Msg("prefill blocks wait for their lease")
 }

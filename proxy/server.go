@@ -42,7 +42,7 @@ type Server struct {
 	stays   zerolog.Logger // likewise of backends that would have been ejected: each of its legs that fails says so
 	alone   zerolog.Logger // likewise of requests that are decoded without the prefill that they should have had
 	router  *router.Router
-	metrics *metrics.Metrics
+	metrics meter
 	dialect kvparams.Dialect
 	keys    *keyring
 	// backendAuth replaces the client's Authorization; empty passes that on, unless
@@ -119,7 +119,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	if cfg.BackendAPIKey != "" {
 		s.backendAuth = []byte("Bearer " + cfg.BackendAPIKey)
 	}
-	s.metrics = metrics.New(version, labels(), s.backendLoad, s.queued(), s.ledger.pinned, s.ledger.stranded, s.bodies.inUse, s.held.inUse)
+	s.metrics = meter{metrics.New(version, labels(), s.backendLoad, s.queued(), s.ledger.pinned, s.ledger.stranded, s.bodies.inUse, s.held.inUse)}
 	s.metrics.WatchAdvice(s.adviceGauges)
 	s.metrics.WatchReadiness(s.Ready, s.outageNow)
 	s.releases = newReleaser(s)

@@ -172,8 +172,8 @@ func (c *completion) noteSoundness() {
 }
 
 // ofBackends reports whether an error with the code is for want of a backend that serves.
-func ofBackends(code string) bool {
-	switch code {
+func ofBackends(c code) bool {
+	switch c {
 	case codePrefillUnavailable, codePrefillTimeout, codePrefillFailed, codeInvalidHandoff, codeHandleExpired,
 		codeDecodeUnavailable, codeDecodeTimeout, codeDecodeFailed, codeDecodeStalled, codeUpstreamAuth:
 		return true

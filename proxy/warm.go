@@ -317,7 +317,7 @@ func (u *warmUp) prefill(ctx context.Context) error {
 	}
 	u.handoff.issue(ans.Handle, u.pair.Prefill)
 	if !u.s.hostAllowed(ans.Handle.RemoteHost) {
-		u.handoff.lose("host_not_allowed")
+		u.handoff.lose(orphanHost)
 		return errors.New("handle of a host that is not in kv.allow_hosts")
 	}
 	return nil

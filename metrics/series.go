@@ -1,0 +1,128 @@
+package metrics
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// What each completion counts is resolved once: finding a series by its labels costs many
+// times what adding to it does. A value of a closed set is its number there.
+
+// other is counted in place of a number that is not in the closed sets that New was given:
+// that it is missing is a fault, but none that a request should end by.
+const other = "other"
+
+// counters are the series of one closed label.
+type counters struct {
+	vec *prometheus.CounterVec
+	by  []prometheus.Counter
+}
+
+// resolved makes the series, so that a rate sees the first event. A value without a name has
+// none.
+func resolved(vec *prometheus.CounterVec, names []string) counters {
+	c := counters{vec: vec, by: make([]prometheus.Counter, len(names))}
+	for i, name := range names {
+		if name != "" {
+			c.by[i] = vec.WithLabelValues(name)
+		}
+	}
+	return c
+}
+
+func (c *counters) inc(i int) {
+	if i < len(c.by) && c.by[i] != nil {
+		c.by[i].Inc()
+		return
+	}
+	c.vec.WithLabelValues(other).Inc()
+}
+
+// counterPairs are the series of two closed labels, those of a first value in a row.
+type counterPairs struct {
+	vec           *prometheus.CounterVec
+	first, second []string
+	by            []prometheus.Counter
+}
+
+func resolvedPairs(vec *prometheus.CounterVec, first, second []string) counterPairs {
+	c := counterPairs{vec: vec, first: first, second: second}
+	for _, a := range first {
+		for _, b := range second {
+			c.by = append(c.by, vec.WithLabelValues(a, b))
+		}
+	}
+	return c
+}
+
+func (c *counterPairs) inc(i, j int) {
+	if i < len(c.first) && j < len(c.second) {
+		c.by[i*len(c.second)+j].Inc()
+		return
+	}
+	c.vec.WithLabelValues(other, other).Inc()
+}
+
+// names are the label values of the series at place at of by.
+func (c *counterPairs) names(at int) (first, second string) {
+	return c.first[at/len(c.second)], c.second[at%len(c.second)]
+}
+
+// observers are the histograms of one closed label.
+type observers struct {
+	vec *prometheus.HistogramVec
+	by  []prometheus.Observer
+}
+
+func resolvedObservers(vec *prometheus.HistogramVec, names []string) observers {
+	o := observers{vec: vec}
+	for _, name := range names {
+		o.by = append(o.by, vec.WithLabelValues(name))
+	}
+	return o
+}
+
+func (o *observers) observe(i int, v float64) {
+	if i < len(o.by) {
+		o.by[i].Observe(v)
+		return
+	}
+	o.vec.WithLabelValues(other).Observe(v)
+}
+
+// lazyObservers are the histograms of one or two closed labels, in rows and columns, that are
+// made by their first observation: an empty histogram is many lines of each scrape.
+type lazyObservers struct {
+	vec           *prometheus.HistogramVec
+	labels        func(i, j int) []string
+	rows, columns int
+	by            []atomic.Pointer[prometheus.Observer]
+}
+
+func lazy(vec *prometheus.HistogramVec, rows, columns int, labels func(i, j int) []string) *lazyObservers {
+	return &lazyObservers{vec: vec, labels: labels, rows: rows, columns: columns, by: make([]atomic.Pointer[prometheus.Observer], rows*columns)}
+}
+
+func (l *lazyObservers) observe(i, j int, v float64) {
+	if i >= l.rows || j >= l.columns {
+		l.vec.WithLabelValues(l.labels(i, j)...).Observe(v)
+		return
+	}
+	at := &l.by[i*l.columns+j]
+	o := at.Load()
+	if o == nil {
+		made := l.vec.WithLabelValues(l.labels(i, j)...)
+		o = &made
+		at.Store(o)
+	}
+	(*o).Observe(v)
+}
+
+// nameOf is the label value of a number.
+func nameOf(names []string, i int) string {
+	if i < len(names) {
+		return names[i]
+	}
+	return other
+}

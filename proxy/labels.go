@@ -1,0 +1,294 @@
+package proxy
+
+import (
+	"time"
+
+	"xpyd/kvparams"
+	"xpyd/metrics"
+	"xpyd/router"
+)
+
+// The closed sets that logs, headers and metrics name things by. Each is numbered, so that a
+// name that is missing does not compile or fails a test, and no request looks one up.
+
+// path is the way of a completion.
+type path uint8
+
+const (
+	pathDisaggregated path = iota
+	pathDecodeOnly
+	paths
+)
+
+func (p path) String() string { return [paths]string{"disaggregated", "decode_only"}[p] }
+
+// reason is why a completion went its path.
+type reason uint8
+
+const (
+	reasonNone reason = iota
+	reasonNoPool
+	reasonNoModel
+	reasonUnavailable
+	reasonBusy
+	reasonNoHandle
+	reasonBadHandle
+	reasonFailed
+	reasonToolChoice
+	reasonSuspect
+
+	// What router.Decide decided: see decided.
+	reasonNever
+	reasonShort
+	reasonPrice
+	reasonExplore
+
+	// What must not be split: see bypassed.
+	reasonN
+	reasonBestOf
+	reasonBeamSearch
+	reasonPromptList
+	reasonPromptLogprobs
+	reasonEchoLogprobs
+	reasonMaxTokensZero
+	reasonStateful
+	reasonInvalidFields
+	reasons
+)
+
+func (r reason) String() string {
+	return [reasons]string{
+		reasonNone:        router.ReasonAlways,
+		reasonNoPool:      "no_prefill_pool",
+		reasonNoModel:     "no_prefill_model",
+		reasonUnavailable: "prefill_unavailable",
+		reasonBusy:        "prefill_busy",
+		reasonNoHandle:    "no_handle",
+		reasonBadHandle:   "bad_handle",
+		reasonFailed:      "prefill_failed",
+		reasonToolChoice:  "tool_choice",
+		reasonSuspect:     "suspect_handle",
+
+		reasonNever:   router.ReasonNever,
+		reasonShort:   router.ReasonShort,
+		reasonPrice:   router.ReasonPrice,
+		reasonExplore: router.ReasonExplore,
+
+		reasonN:              string(kvparams.ReasonN),
+		reasonBestOf:         string(kvparams.ReasonBestOf),
+		reasonBeamSearch:     string(kvparams.ReasonBeamSearch),
+		reasonPromptList:     string(kvparams.ReasonPromptList),
+		reasonPromptLogprobs: string(kvparams.ReasonPromptLogprobs),
+		reasonEchoLogprobs:   string(kvparams.ReasonEchoLogprobs),
+		reasonMaxTokensZero:  string(kvparams.ReasonMaxTokensZero),
+		reasonStateful:       string(kvparams.ReasonStateful),
+		reasonInvalidFields:  string(kvparams.ReasonInvalidFields),
+	}[r]
+}
+
+// Reasons lists every reason that xpyd_decisions_total may carry.
+func Reasons() []string { return names(reasons) }
+
+// decided is the reason of a router.Decision.
+func decided(why string) reason {
+	switch why {
+	case router.ReasonNever:
+		return reasonNever
+	case router.ReasonShort:
+		return reasonShort
+	case router.ReasonPrice:
+		return reasonPrice
+	case router.ReasonExplore:
+		return reasonExplore
+	}
+	return reasonNone
+}
+
+// bypassed is the reason of a request that must not be split; reasonNone: it may.
+func bypassed(why kvparams.Reason) reason {
+	switch why {
+	case kvparams.ReasonN:
+		return reasonN
+	case kvparams.ReasonBestOf:
+		return reasonBestOf
+	case kvparams.ReasonBeamSearch:
+		return reasonBeamSearch
+	case kvparams.ReasonPromptList:
+		return reasonPromptList
+	case kvparams.ReasonPromptLogprobs:
+		return reasonPromptLogprobs
+	case kvparams.ReasonEchoLogprobs:
+		return reasonEchoLogprobs
+	case kvparams.ReasonMaxTokensZero:
+		return reasonMaxTokensZero
+	case kvparams.ReasonStateful:
+		return reasonStateful
+	case kvparams.ReasonInvalidFields:
+		return reasonInvalidFields
+	}
+	return reasonNone
+}
+
+// outcome is how a completion ended.
+type outcome uint8
+
+const (
+	outcomeOK          outcome = iota
+	outcomeClientError         // 4xx
+	outcomeClientGone
+	outcomeError  // 5xx
+	outcomeBroken // a stream that ended in an error event
+	outcomes
+)
+
+func (o outcome) String() string {
+	return [outcomes]string{"ok", "client_error", "client_gone", "error", "broken"}[o]
+}
+
+// phase is where a client left: in its upload, or in a state of the completion.
+type phase uint8
+
+const (
+	phaseBody  phase = 0
+	firstPhase phase = 1 // of stateAdmitted
+	phases           = firstPhase + phase(states)
+)
+
+func (p phase) String() string {
+	if p == phaseBody {
+		return "body"
+	}
+	return state(p - firstPhase).String()
+}
+
+// leg is one of the two requests that a completion is made of.
+type leg uint8
+
+const (
+	legPrefill leg = iota
+	legDecode
+	legs
+)
+
+func (l leg) String() string { return [legs]string{"prefill", "decode"}[l] }
+
+// handleEnd is the issue of a handle, or what became of it.
+type handleEnd uint8
+
+const (
+	endIssued   handleEnd = iota // P gave it
+	endBurnt                     // D used it
+	endReleased                  // given back by a request that D rejected
+	endDrained                   // given back by a one-token decode
+	endExpired                   // older than lease − margin before any D had it
+	endLost                      // could not be given back: see orphan
+	handleEnds
+)
+
+func (e handleEnd) String() string {
+	return [handleEnds]string{"issued", "burnt", "released", "drained", "expired", "lost"}[e]
+}
+
+// orphan is why blocks wait for their lease, or may.
+type orphan uint8
+
+const (
+	orphanExpired orphan = iota
+	orphanReleaseOff
+	orphanReleaseFailed
+	orphanNoDecode
+	orphanConnector
+	orphanHost
+	// Prefills whose blocks nobody can name: orphanUnusable answered with a handle that
+	// cannot be read; orphanAnswerLost broke off before its answer was whole, and may hold
+	// some; orphanRepeated broke off a kept connection without a word, and got the same request
+	// once more.
+	orphanUnusable
+	orphanAnswerLost
+	orphanRepeated
+	orphans
+)
+
+func (o orphan) String() string {
+	return [orphans]string{
+		orphanExpired:       "expired",
+		orphanReleaseOff:    "release_off",
+		orphanReleaseFailed: "release_failed",
+		orphanNoDecode:      "no_decode",
+		orphanConnector:     "connector",
+		orphanHost:          "host_not_allowed",
+		orphanUnusable:      "unusable_handle",
+		orphanAnswerLost:    "answer_lost",
+		orphanRepeated:      "repeated",
+	}[o]
+}
+
+// end is how the handle of such blocks ended.
+func (o orphan) end() handleEnd {
+	if o == orphanExpired {
+		return endExpired
+	}
+	return endLost
+}
+
+// names are those of all values below n.
+func names[L interface {
+	~uint8
+	String() string
+}](n L) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = L(i).String()
+	}
+	return all
+}
+
+func labels() metrics.Labels {
+	return metrics.Labels{
+		APIs:          []string{kvparams.Chat: apiName(kvparams.Chat), kvparams.Completions: apiName(kvparams.Completions)},
+		Outcomes:      names(outcomes),
+		Codes:         names(codes),
+		Paths:         names(paths),
+		Reasons:       names(reasons),
+		Phases:        names(phases),
+		Ends:          names(handleEnds),
+		OrphanReasons: names(orphans),
+		Legs:          names(legs),
+	}
+}
+
+func apiName(api kvparams.API) string {
+	if api == kvparams.Chat {
+		return "chat"
+	}
+	return "completions"
+}
+
+// meter is the metrics, counted by the proxy's own labels.
+type meter struct{ *metrics.Metrics }
+
+func (m meter) Request(api kvparams.API, o outcome, d time.Duration) {
+	m.Metrics.Request(int(api), int(o), d)
+}
+
+func (m meter) Decision(p path, r reason) { m.Metrics.Decision(int(p), int(r)) }
+
+func (m meter) Error(c code) { m.Metrics.Error(int(c)) }
+
+func (m meter) Stream(api kvparams.API, p path, ttft, span time.Duration, events int) {
+	m.Metrics.Stream(int(api), int(p), ttft, span, events)
+}
+
+func (m meter) ClientGone(p phase) { m.Metrics.ClientGone(int(p)) }
+
+// Leg counts a leg that ended after d; codeNone: without a failure to tell of.
+func (m meter) Leg(l leg, b *router.Backend, o router.Outcome, c code, d time.Duration) {
+	m.Metrics.Leg(int(l), b.URL, o.String(), d)
+	if c != codeNone {
+		m.LegError(int(l), int(c))
+	}
+}
+
+func (m meter) Handle(e handleEnd) { m.Metrics.Handle(int(e)) }
+
+func (m meter) Orphan(o orphan) { m.Metrics.Orphan(int(o)) }
