@@ -183,14 +183,17 @@ func (c *completion) admit() *apiError {
 func (c *completion) run() *apiError {
 	c.plan()
 	for c.round = 1; ; c.round++ {
-		err := c.tryRound()
-		if err == nil || !err.again || c.round == maxRounds || !c.mayRetry(err.asked) {
-			if err != nil && err.again && c.overdue() {
+		f := c.tryRound()
+		if f == nil {
+			return nil
+		}
+		if f.retry == retryNever || c.round == maxRounds || !c.mayRetry(f.asked) {
+			if f.retry != retryNever && c.overdue() {
 				return deadlineError()
 			}
-			return c.nameBroken(err)
+			return c.nameBroken(f.told)
 		}
-		c.s.failed.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Stringer("code", err.Code).Str("error", err.why()).
+		c.s.failed.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Stringer("code", f.code).Str("error", f.told.why()).
 			Str("prefill", urlOf(c.p.lease.Backend)).Str("decode", urlOf(c.d.lease.Backend)).Msg("round failed, another one begins")
 		if gone := c.interrupted(); gone != nil {
 			return gone
@@ -218,9 +221,9 @@ func (c *completion) plan() {
 
 // tryRound is one prefill and one decode. Decode is reserved first: what cannot be
 // decoded is never prefilled.
-func (c *completion) tryRound() *apiError {
+func (c *completion) tryRound() *failure {
 	if err := c.reserveDecode(); err != nil {
-		return err
+		return ends(err)
 	}
 	c.choosePath()
 	c.legID = c.id + "-" + randomHex(8)
@@ -229,9 +232,9 @@ func (c *completion) tryRound() *apiError {
 		if c.s.dialect.Concurrent() {
 			return c.bothLegs()
 		}
-		if err := c.prefill(); err != nil {
+		if f := c.prefill(); f != nil {
 			c.d.lease.Release(router.ClientGone)
-			return err
+			return f
 		}
 	}
 	return c.decode()
@@ -240,23 +243,23 @@ func (c *completion) tryRound() *apiError {
 // overdue reports that the request as a whole has taken too long.
 func (c *completion) overdue() bool { return !time.Now().Before(c.times.end) }
 
-func deadlineError() *apiError {
-	return newError(fasthttp.StatusGatewayTimeout, codeDeadline, "", "the request took longer than timeouts.request").noRetry()
-}
-
 // interrupted is the error of a completion that must end now, whatever it is doing.
 func (c *completion) interrupted() *apiError {
-	switch {
-	case c.gone.Load():
-		return errGone()
-	case c.stop.Load():
-		return shuttingDown()
+	if ended := c.endedBy(); ended != causeNone {
+		return fault{cause: ended}.tell(codeNone)
 	}
 	return nil
 }
 
-func shuttingDown() *apiError {
-	return newError(fasthttp.StatusServiceUnavailable, codeShuttingDown, "", "xpyd is shutting down").retryAfter(1)
+// endedBy says why the completion must end now, if it must.
+func (c *completion) endedBy() cause {
+	switch {
+	case c.gone.Load():
+		return causeGone
+	case c.stop.Load():
+		return causeStopped
+	}
+	return causeNone
 }
 
 // ClientGone cuts whatever waits for a backend. P is left some time to answer: a

@@ -10,8 +10,8 @@ import (
 
 // beside is a prefill leg that runs beside D's, on a goroutine of its own.
 type beside struct {
-	result chan legResult // nil: there is none
-	cut    atomic.Bool    // it was interrupted, and did nothing wrong
+	result chan *failure // nil: there is none
+	cut    atomic.Bool   // it was interrupted, and did nothing wrong
 
 	mu       sync.Mutex
 	answered bool // D has: what becomes of P is nothing to it any more
@@ -22,25 +22,25 @@ type beside struct {
 // fail cuts the other, which would wait for blocks that never come or nobody reads. A
 // token of D shows that it has the blocks: then P ends by itself, at the latest as the
 // answer does.
-func (c *completion) bothLegs() *apiError {
+func (c *completion) bothLegs() *failure {
 	want := c.want(router.Prefill, c.p.tried)
 	want.Alone = true
 	if c.snap.AcquireFor(want, &c.p.lease) != nil {
 		c.d.lease.Release(router.ClientGone)
-		return prefillUnavailable()
+		return c.fail(nil, fault{leg: legPrefill, at: atPool, cause: causeNoneUp}, nil).final()
 	}
 	b := c.p.lease.Backend
 	c.buildPrefill()
 	s := &c.p.beside
-	s.result, s.answered, s.failed = make(chan legResult, 1), false, false
+	s.result, s.answered, s.failed = make(chan *failure, 1), false, false
 	s.cut.Store(false)
 	go c.prefillBeside(b)
-	err := c.decode()
+	decodeFailed := c.decode()
 	s.mu.Lock()
 	s.answered = true
 	prefillFirst := s.failed
 	s.mu.Unlock()
-	if err == nil {
+	if decodeFailed == nil {
 		if c.d.x.Resume(); c.interrupted() != nil { // P failed as D answered
 			c.d.x.Interrupt(time.Now())
 		}
@@ -50,7 +50,7 @@ func (c *completion) bothLegs() *apiError {
 		s.cut.Store(true)
 		c.p.x.Interrupt(time.Now())
 	}
-	r := c.endBeside()
+	prefillFailed := c.endBeside()
 	if c.broken.Load() > 0 && c.p.x.Sent() && c.d.x.Sent() {
 		c.broken.Store(maxBroken) // the other, which was cut, may have died of it too
 	}
@@ -58,37 +58,37 @@ func (c *completion) bothLegs() *apiError {
 	c.p.x.Reset()
 	c.d.x.Reset()
 	if !prefillFirst || c.interrupted() != nil {
-		return err
+		return decodeFailed
 	}
 	c.p.tried = append(c.p.tried, b)
-	r.err.again = r.next
-	return r.err
+	return prefillFailed
 }
 
 // prefillBeside is the prefill leg, which cuts D's where it fails first.
 func (c *completion) prefillBeside(b *router.Backend) {
 	s := &c.p.beside
-	r := legResult{err: internalError(), outcome: router.ClientGone}
-	c.s.guard(func() { r = c.prefillAttempt(b) })
-	if s.cut.Load() && r.outcome == router.Timeout {
-		r.outcome = router.ClientGone
+	f := ends(internalError())
+	c.s.guard(func() { f = c.prefillAttempt(b) })
+	outcome := f.result()
+	if s.cut.Load() && outcome == router.Timeout {
+		outcome = router.ClientGone
 	}
-	c.p.lease.Release(r.outcome)
+	c.p.lease.Release(outcome)
 	s.mu.Lock()
-	if r.err != nil && !s.answered {
+	if f != nil && !s.answered {
 		s.failed = true
 		c.d.x.Interrupt(time.Now())
 	}
 	s.mu.Unlock()
-	s.result <- r
+	s.result <- f
 }
 
 // endBeside waits for the end of the prefill leg that runs beside D's.
-func (c *completion) endBeside() legResult {
-	r := <-c.p.beside.result
+func (c *completion) endBeside() *failure {
+	f := <-c.p.beside.result
 	c.p.beside.result = nil
 	c.reached = c.reached || c.p.x.Sent()
-	return r
+	return f
 }
 
 // cutBeside ends that leg if there still is one: the answer has ended.

@@ -50,48 +50,54 @@ type decodeLeg struct {
 
 // decode sends the request to the reserved D and brings its answer to where the
 // client can have it: a first committing event, or a whole checked body.
-func (c *completion) decode() *apiError {
+func (c *completion) decode() *failure {
 	for {
 		if gone := c.interrupted(); gone != nil {
 			c.abandon(nil)
 			c.d.lease.Release(router.ClientGone)
-			return gone
+			return ends(gone)
 		}
 		if err := c.swapUnfit(); err != nil {
 			c.abandon(nil)
-			return err
+			return ends(err)
 		}
 		// After the last wait for a slot: the handle has aged in it.
 		if c.handoff.state == handleIssued && !c.handoff.fresh() {
-			c.abandon(nil)
-			c.d.lease.Release(router.ClientGone)
-			e := newError(fasthttp.StatusServiceUnavailable, codeHandleExpired, "", "no decode backend took the prefill before its lease ran out").retryAfter(1)
-			e.again = true
-			return e
+			f := c.fail(nil, fault{leg: legDecode, at: atPool, cause: causeStale, handle: true}, nil)
+			c.d.lease.Release(f.outcome)
+			return f
 		}
 		b := c.d.lease.Backend
 		c.d.started = time.Now()
-		r := c.watchedDecode(b)
+		f := c.watchedDecode(b)
 		c.reached = c.reached || c.d.x.Sent()
-		if r.err == nil {
+		if f == nil {
 			return nil
 		}
-		c.endDecode(b, r.outcome, r.err.Code)
-		if c.d.down.Load() || c.d.cutOff.Load() {
-			c.d.x.Reset() // for the next backend
+		c.decodeTried(b, f)
+		if f.retry != retryFree {
+			return f
 		}
-		if c.interrupted() == nil {
-			c.d.tried = append(c.d.tried, b)
-		}
-		if r.outcome != router.Refused || c.interrupted() != nil {
-			return r.err
+		if c.interrupted() != nil {
+			return f.final()
 		}
 		// No D has seen the handle: the next one may have it.
 		c.d.refused = append(c.d.refused, b)
 		if err := c.reserveDecode(); err != nil {
 			c.abandon(nil)
-			return err
+			return ends(err)
 		}
+	}
+}
+
+// decodeTried closes a leg that failed, and keeps the request from asking b again.
+func (c *completion) decodeTried(b *router.Backend, f *failure) {
+	c.endDecode(b, f.outcome, f.code)
+	if c.d.down.Load() || c.d.cutOff.Load() {
+		c.d.x.Reset() // for the next backend
+	}
+	if c.interrupted() == nil {
+		c.d.tried = append(c.d.tried, b)
 	}
 }
 
@@ -109,7 +115,7 @@ func (c *completion) endDecode(b *router.Backend, o router.Outcome, failed code)
 	c.d.lease.Release(o) // last: without a lease a backend that has left is forgotten, and its series with it
 }
 
-func (c *completion) decodeAttempt(b *router.Backend) legResult {
+func (c *completion) decodeAttempt(b *router.Backend) *failure {
 	c.state.set(stateDecoding)
 	d := &c.d
 	var handle kvparams.Handle
@@ -135,125 +141,66 @@ func (c *completion) decodeAttempt(b *router.Backend) legResult {
 		err = c.decodeAnswered()
 	}
 	if err == nil {
-		return legResult{}
+		return nil
 	}
-	var ae *apiError
-	if !errors.As(err, &ae) {
-		return c.decodeBroke(b, err)
+	var failed *failure
+	if errors.As(err, &failed) {
+		return failed
 	}
-	return c.decodeRefused(b, ae)
+	return c.decodeBroke(b, err)
 }
 
-// decodeRefused ends a leg that D answered with an error.
-func (c *completion) decodeRefused(b *router.Backend, e *apiError) legResult {
-	if e.Status < 500 || e.blameless {
-		// D has normally told P already. Where its validation came first it has not,
-		// and the blocks would wait for the lease; the same D lives, so it is asked.
-		c.abandon(nil)
-		return legResult{err: e, outcome: router.ClientFault, sent: true}
-	}
-	if e.Code == codeUpstreamAuth {
-		c.abandon(b)
-		return legResult{err: e, outcome: router.Auth, sent: true}
-	}
-	if e.Code == codeDecodeFailed {
-		c.diedOf(b, c.d.x.Wrote)
-	}
-	return legResult{err: e, outcome: c.blame(b), sent: true}
-}
-
-// blame settles whose fault a failure of D before its first token is. An engine does
-// not say that it could not load P's blocks, so a failure with a handle counts
-// against the pair; the router finds out which of the two fails with others as well.
-func (c *completion) blame(d *router.Backend) router.Outcome {
-	if !c.handoff.live() {
-		return router.Engine
-	}
-	c.snap.Pairs().Failed(router.Pair{Prefill: c.handoff.from, Decode: d})
-	c.d.failed = d
-	c.abandon(d)
-	return router.KVLoad
-}
-
-// decodeBroke classifies a transport failure before the client had anything.
-func (c *completion) decodeBroke(b *router.Backend, err error) legResult {
+// decodeBroke is a failure of the transport before the client had anything.
+func (c *completion) decodeBroke(b *router.Backend, err error) *failure {
 	var ue *upstream.Error
 	if !errors.As(err, &ue) {
 		panic("BUG: decode leg failed with " + err.Error())
 	}
-	if ue.Stage == upstream.StageDial {
-		return c.decodeUndialled(b, ue)
-	}
-	if ue.BrokeOff() {
+	f := fault{leg: legDecode, at: reachedBy(ue), handle: c.handoff.live(), cause: c.decodeCause(ue)}
+	switch {
+	case f.at == atDial:
+		c.handoff.unsent()
+	case ue.BrokeOff():
 		c.broken.Add(1)
 	}
-	if gone := c.interrupted(); gone != nil {
-		// D has the whole request and aborts, which frees P's blocks. A request cut
-		// while it was written frees nothing, nor does a D that broke off by itself.
-		if ue.Stage == upstream.StageWrite || !ue.TimedOut() || c.d.x.HungUp() {
-			c.abandon(nil)
-		}
-		c.handoff.end(endBurnt)
-		return legResult{err: gone, outcome: router.ClientGone, sent: true}
+	if f.at > atDial && (f.cause == causeGone || f.cause == causeStopped) {
+		f.hungUp = !ue.TimedOut() || c.d.x.HungUp()
 	}
-	if c.d.cutOff.Load() && ue.TimedOut() {
-		// D aborts the load when its connection closes, and tells P once P runs again.
-		if ue.Stage == upstream.StageWrite {
-			c.abandon(nil)
-		}
-		c.handoff.end(endBurnt)
-		e := c.decodeFailed("prefill backend failed its health checks before its blocks were loaded")
-		e.cause = "moved: the prefill backend's health checks failed"
-		return legResult{err: e, outcome: router.ClientGone, sent: true}
+	failed := c.fail(b, f, nil)
+	if f.cause == causeBroke && f.at > atDial {
+		failed.told.cause = ue.Error()
 	}
-	if c.handoff.live() {
-		c.d.failed = b
-	}
-	c.abandon(b)
-	if c.d.down.Load() {
-		e := c.decodeFailed("decode backend failed its health checks")
-		e.cause = "moved: its health checks failed"
-		return legResult{err: e, outcome: router.Gateway, sent: true}
-	}
-	if ue.TimedOut() && c.overdue() {
-		return legResult{err: deadlineError(), outcome: router.ClientGone, sent: true}
-	}
-	if ue.TimedOut() {
-		e := newError(fasthttp.StatusGatewayTimeout, codeDecodeTimeout, "", "decode backend sent no event within timeouts.first_event").noRetry()
-		return legResult{err: e, outcome: router.Timeout, sent: true}
-	}
-	c.s.probes.suspect(b)
-	e := c.decodeFailed("decode backend broke off before its first event")
-	e.cause = ue.Error()
-	return legResult{err: e, outcome: router.Gateway, sent: true}
+	return failed
 }
 
-// decodeUndialled: no connection came about, so D has not seen the handle.
-func (c *completion) decodeUndialled(b *router.Backend, ue *upstream.Error) legResult {
-	c.handoff.unsent()
-	if gone := c.interrupted(); gone != nil {
-		c.abandon(nil)
-		return legResult{err: gone, outcome: router.ClientGone}
+func (c *completion) decodeCause(ue *upstream.Error) cause {
+	dial, ended := ue.Stage == upstream.StageDial, c.endedBy()
+	switch {
+	case ended != causeNone:
+		return ended
+	case dial && upstream.IsLocal(ue.Err):
+		return causeDescriptors
+	case dial:
+		return causeBroke
+	case c.d.cutOff.Load() && ue.TimedOut():
+		return causeSource
+	case c.d.down.Load():
+		return causeDown
+	case ue.TimedOut() && c.overdue():
+		return causeOverdue
+	case ue.TimedOut():
+		return causeTimeout
 	}
-	if upstream.IsLocal(ue.Err) {
-		c.abandon(nil)
-		return legResult{err: outOfDescriptors(), outcome: router.ClientGone}
-	}
-	c.s.probes.suspect(b)
-	return legResult{err: c.decodeUnavailable(), outcome: router.Refused}
+	return causeBroke
 }
 
-// decodeFailed is a failure that a new round may mend. After the second burnt prefill
-// a client should not start a third one at once.
-func (c *completion) decodeFailed(message string) *apiError {
-	e := newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", message)
-	e.again = true
-	e.NoRetry = c.round == maxRounds
-	return e
+// decodeFlawed is an answer of D that comes to nothing. told is for the client; nil: the usual text.
+func (c *completion) decodeFlawed(why cause, told *apiError) *failure {
+	return c.fail(c.d.lease.Backend, fault{leg: legDecode, at: atAnswer, status: c.d.x.Head.Status, cause: why, handle: c.handoff.live()}, told)
 }
 
-// decodeAnswered reads D's answer up to the point where the client may have it. An
-// *apiError is D's own failure, anything else the transport's.
+// decodeAnswered reads D's answer up to the point where the client may have it. A
+// *failure is D's own, anything else the transport's.
 func (c *completion) decodeAnswered() error {
 	x := &c.d.x
 	if c.d.relay.pooled == nil {
@@ -272,31 +219,20 @@ func (c *completion) decodeAnswered() error {
 		return c.commitLarge(err)
 	case err != nil:
 		return err
-	case c.s.authFailed(status):
-		return c.s.upstreamAuth(c.id, c.d.lease.Backend)
 	case status == fasthttp.StatusOK:
 		return c.commitWhole()
 	}
-	return c.decodeStatus(status, buf)
+	return c.decodeRefused(status, buf)
 }
 
-// decodeStatus is D's own failure as the client gets it, unless another round helps.
-func (c *completion) decodeStatus(status int, body []byte) *apiError {
-	x := &c.d.x
-	switch {
-	case status == fasthttp.StatusTooManyRequests || status == fasthttp.StatusServiceUnavailable:
-		e := c.s.relayed(x, body, status, codeDecodeUnavailable, "decode backend is busy")
-		askedToWait(c.d.lease.Backend, e)
-		e.again = true
-		return e
-	case status >= 400 && status < 500:
-		return c.s.relayed(x, body, status, codeUpstreamRejected, "decode backend refused the request")
-	case status >= 500:
-		e := c.s.relayed(x, body, status, codeDecodeFailed, "decode backend failed")
-		e.again, e.NoRetry = true, c.round == maxRounds
-		return e
-	}
-	return c.decodeFailed("decode backend answered with an unexpected status")
+// decodeRefused is an answer of D that is no 200.
+func (c *completion) decodeRefused(status int, body []byte) *failure {
+	b, f := c.d.lease.Backend, c.s.refused(legDecode, status)
+	f.handle = c.handoff.live()
+	told, asked := c.s.tellRefusal(f, c.id, b, &c.d.x, body)
+	failed := c.fail(b, f, told)
+	failed.asked = asked
+	return failed
 }
 
 // commitWhole checks a complete answer and prepares it for the client.
@@ -304,7 +240,7 @@ func (c *completion) commitWhole() error {
 	d := &c.d
 	if err := d.whole.Parse(d.relay.buf); err != nil {
 		c.s.log.Error().Str("request_id", c.id).Str("decode", d.lease.Backend.URL).Msg("decode answer cannot be used: " + err.Error())
-		return c.decodeFailed("decode backend gave an incomplete answer")
+		return c.decodeFlawed(causeUnusable, nil)
 	}
 	d.out = d.whole.AppendClient(d.out[:0], c.cachedTokens())
 	d.size, d.large = d.out.Len(), false
@@ -319,7 +255,7 @@ func (c *completion) commitWhole() error {
 func (c *completion) commitLarge(err error) error {
 	d := &c.d
 	if d.x.UntilClose() {
-		return tooLargeToHold(err)
+		return c.decodeFlawed(tooLarge(err), tooLargeToHold(err))
 	}
 	d.large, d.size = true, int(d.x.Head.Length)
 	if d.size < 0 {
@@ -385,15 +321,15 @@ func (c *completion) firstEvents() error {
 			c.commit()
 			return nil
 		case r.broken:
-			return c.decodeFailed("decode backend reported an error before its first token")
+			return c.decodeFlawed(causeReported, nil)
 		case r.done:
-			return c.decodeFailed("decode backend ended its stream without a token")
+			return c.decodeFlawed(causeTokenless, nil)
 		case errors.Is(err, io.EOF):
-			return c.decodeFailed("decode backend ended its stream before its first token")
+			return c.decodeFlawed(causeCut, nil)
 		case err != nil:
 			return err
 		case int64(len(r.buf)) > c.s.cfg.Limits.Answer:
-			return eventTooLarge()
+			return c.decodeFlawed(causeTooLarge, eventTooLarge())
 		}
 	}
 }

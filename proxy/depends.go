@@ -8,24 +8,24 @@ import (
 )
 
 // watchedDecode is decodeAttempt while both engines that it depends on are watched.
-func (c *completion) watchedDecode(b *router.Backend) legResult {
+func (c *completion) watchedDecode(b *router.Backend) *failure {
 	c.d.down.Store(false)
 	c.d.cutOff.Store(false)
 	c.d.lease.OnDown(c.onDecodeDown)
 	if c.d.mute, c.d.last = !c.req.Stream(), c.round == maxRounds; c.handoff.live() {
 		c.d.source.On(c.handoff.from, c.onSourceDown)
 	}
-	r := c.decodeAttempt(b)
+	f := c.decodeAttempt(b)
 	c.d.source.Off()
 	c.d.lease.OnDown(nil)
-	if r.err == nil && (c.d.cutOff.Load() || c.d.down.Load()) {
+	if f == nil && (c.d.cutOff.Load() || c.d.down.Load()) {
 		// D has answered: its answer goes on.
 		c.d.x.Resume()
 		if c.interrupted() != nil {
 			c.d.x.Interrupt(time.Now())
 		}
 	}
-	return r
+	return f
 }
 
 // sourceDown is told by the active check of P: D may wait for its blocks for ever, or read

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"strconv"
-	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -27,10 +26,6 @@ type apiError struct {
 	Header      [][2]string
 	// cause is for the log: what failed, without a byte of a request or an answer.
 	cause string
-	// asked is how long the backend wants to be left alone (its Retry-After).
-	asked time.Duration
-	// again: nothing has reached the client and a new round may do better.
-	again bool
 	// blameless: although it is a 5xx, no backend has failed.
 	blameless bool
 }

@@ -168,6 +168,8 @@ const (
 	legPrefill leg = iota
 	legDecode
 	legs
+	// legPassed is a request of another kind that goes to one decode backend. It counts as no leg.
+	legPassed = legs
 )
 
 func (l leg) String() string { return [legs]string{"prefill", "decode"}[l] }

@@ -47,19 +47,19 @@ func (s *Server) passToPool(ctx *fasthttp.RequestCtx, req *upstream.Request, p *
 		var lease router.Lease
 		want := router.Want{Role: router.Decode, Skip: tried, Model: model, Alone: true}
 		if s.router.Snapshot().AcquireFor(want, &lease) != nil {
-			return newError(fasthttp.StatusServiceUnavailable, codeDecodeUnavailable, "", "no decode backend accepts connections").retryAfter(1)
+			f := fault{leg: legPassed, at: atPool, cause: causeNoneUp}
+			return f.tell(classify(f).code)
 		}
 		b := lease.Backend
-		outcome, err := s.passTo(ctx, b, req, p)
-		if outcome == router.OK {
+		failed := s.passTo(ctx, b, req, p)
+		if failed == nil {
 			lease.Release(router.ClientGone) // says nothing about whether completions work
-		} else {
-			lease.Release(outcome)
+			return nil
 		}
-		if outcome != router.Refused {
-			return err
+		lease.Release(failed.outcome)
+		if failed.retry == retryNever {
+			return failed.told
 		}
-		s.probes.suspect(b)
 		tried = append(tried, b)
 	}
 }
@@ -67,7 +67,8 @@ func (s *Server) passToPool(ctx *fasthttp.RequestCtx, req *upstream.Request, p *
 // passTimeout bounds a request that needs no GPU.
 const passTimeout = 30 * time.Second
 
-func (s *Server) passTo(ctx *fasthttp.RequestCtx, b *router.Backend, req *upstream.Request, p *passing) (router.Outcome, *apiError) {
+// passTo has b answer.
+func (s *Server) passTo(ctx *fasthttp.RequestCtx, b *router.Backend, req *upstream.Request, p *passing) *failure {
 	x := &upstream.Exchange{}
 	defer func() {
 		if x != nil {
@@ -76,11 +77,8 @@ func (s *Server) passTo(ctx *fasthttp.RequestCtx, b *router.Backend, req *upstre
 	}()
 	var buf []byte
 	err := x.Do(s.engines.client(b), req, time.Now().Add(passTimeout), true)
-	if upstream.IsDial(err) && upstream.IsLocal(err) {
-		return router.ClientGone, outOfDescriptors()
-	}
 	if upstream.IsDial(err) {
-		return router.Refused, nil
+		return s.passBroke(b, atDial, err)
 	}
 	if err == nil {
 		buf, err = s.readHeld(x, nil, p.client, &p.held)
@@ -88,26 +86,38 @@ func (s *Server) passTo(ctx *fasthttp.RequestCtx, b *router.Backend, req *upstre
 	status := x.Head.Status
 	switch {
 	case errors.Is(err, upstream.ErrTooLarge) && (x.UntilClose() || x.Head.Length < 0 && !ctx.Request.Header.IsHTTP11()):
-		return router.ClientFault, tooLargeToHold(err)
+		return s.passFailed(b, fault{leg: legPassed, at: atLimit, status: status, cause: tooLarge(err)}, tooLargeToHold(err))
 	case errors.Is(err, upstream.ErrTooLarge):
 		p.answerLarge(ctx, s, x, buf)
 		x = nil // the answer's writer ends it
-		return router.OK, nil
+		return nil
 	case err != nil:
-		return router.Gateway, newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "decode backend did not answer")
-	case s.authFailed(status):
-		return router.Gateway, s.upstreamAuth(req.ID, b)
-	case status >= 500:
-		return router.Engine, s.relayed(x, buf, status, codeDecodeFailed, "decode backend failed")
-	case status >= 400:
-		return router.ClientFault, s.relayed(x, buf, status, codeUpstreamRejected, "decode backend refused the request")
+		return s.passBroke(b, atBody, err)
 	case status >= 300:
-		return router.Gateway, newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "decode backend answered with an unexpected status")
+		f := s.refused(legPassed, status)
+		told, _ := s.tellRefusal(f, req.ID, b, x, buf)
+		return s.passFailed(b, f, told)
 	}
 	ctx.SetStatusCode(status)
 	ctx.Response.Header.SetContentTypeBytes(x.Head.ContentType)
 	p.answer(ctx, s, buf)
-	return router.OK, nil
+	return nil
+}
+
+func (s *Server) passBroke(b *router.Backend, at progress, err error) *failure {
+	f := fault{leg: legPassed, at: at, cause: causeBroke}
+	if at == atDial && upstream.IsLocal(err) {
+		f.cause = causeDescriptors
+	}
+	return s.passFailed(b, f, f.tell(classify(f).code))
+}
+
+func (s *Server) passFailed(b *router.Backend, f fault, told *apiError) *failure {
+	v := classify(f)
+	if v.probe {
+		s.probes.suspect(b)
+	}
+	return &failure{verdict: v, told: told}
 }
 
 // modelList is vLLM's /v1/models. Entries stay as the engine wrote them.

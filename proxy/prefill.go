@@ -1,10 +1,8 @@
 package proxy
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -36,21 +34,12 @@ type prefillLeg struct {
 	suspect bool
 }
 
-// legResult is how one attempt of a leg ended.
-type legResult struct {
-	err     *apiError // nil: the leg succeeded
-	outcome router.Outcome
-	next    bool   // another backend may do better
-	sent    bool   // the backend may have worked for it
-	degrade reason // to go without a prefill; reasonNone: that would not help, or be twice the work
-}
-
 // prefill obtains a handle from some P, or settles that the request goes to D alone.
-func (c *completion) prefill() *apiError {
+func (c *completion) prefill() *failure {
 	c.state.set(statePrefilling)
 	c.suspectPrefill()
 	c.buildPrefill()
-	var last legResult
+	var last *failure
 	patience := retryPatience
 	if c.s.standsIn() && !c.snap.Capped() {
 		patience = 0 // D can have it before others have done with their retries
@@ -60,71 +49,76 @@ func (c *completion) prefill() *apiError {
 		want.Peer = c.d.lease.Backend
 		if err := c.acquire(want, &c.p.lease); err != nil {
 			if gone := c.interrupted(); gone != nil {
-				return gone
+				return ends(gone)
 			}
-			if last.err == nil {
-				last = c.prefillSpent(prefillDenied(err))
+			if last == nil {
+				last = c.prefillDenied(err)
 			}
 			break
 		}
 		b := c.p.lease.Backend
 		last = c.prefillAttempt(b)
 		c.reached = c.reached || c.p.x.Sent()
-		c.p.lease.Release(last.outcome)
-		if last.err == nil || !last.next {
+		c.p.lease.Release(last.result())
+		if last == nil {
+			return nil
+		}
+		if last.retry == retryNever {
 			break
 		}
 		if gone := c.interrupted(); gone != nil {
-			return gone
+			return ends(gone)
 		}
-		c.p.tried = append(c.p.tried, b)
-		c.s.failed.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Str("prefill", b.URL).Str("outcome", last.outcome.String()).
-			Str("error", last.err.why()).Msg("prefill leg failed, another backend is asked if there is one")
-		if !last.sent {
+		c.prefillTried(b, last)
+		if last.retry == retryFree {
 			continue
 		}
 		if attempts++; attempts == maxPrefillAttempts || c.snap.Pick(c.want(router.Prefill, c.p.tried)) == nil || !c.retryWithin(0, patience) {
 			break
 		}
 	}
-	if last.err == nil {
-		return nil
-	}
 	return c.withoutPrefill(last)
 }
 
-// prefillDenied says why the pool gave no lease.
-func prefillDenied(err error) legResult {
-	if errors.Is(err, router.ErrBusy) {
-		e := newError(fasthttp.StatusServiceUnavailable, codeOverloaded, "", "every prefill backend has prefill_max_in_flight requests").retryAfter(1)
-		return legResult{err: e, degrade: reasonBusy}
-	}
-	return legResult{err: prefillUnavailable(), degrade: reasonUnavailable}
+// prefillTried keeps the request from asking b again.
+func (c *completion) prefillTried(b *router.Backend, f *failure) {
+	c.p.tried = append(c.p.tried, b)
+	c.s.failed.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Str("prefill", b.URL).Str("outcome", f.outcome.String()).
+		Str("error", f.told.why()).Msg("prefill leg failed, another backend is asked if there is one")
 }
 
-func prefillUnavailable() *apiError {
-	return newError(fasthttp.StatusServiceUnavailable, codePrefillUnavailable, "", "no prefill backend accepts connections").retryAfter(1)
+// prefillDenied says why the pool gave no lease. Where the P that is left out as a suspect is all
+// there is, D prefills by itself.
+func (c *completion) prefillDenied(err error) *failure {
+	f := fault{leg: legPrefill, at: atPool, cause: causeNoneUp}
+	switch {
+	case errors.Is(err, router.ErrBusy):
+		f.cause = causeFull
+	case c.p.suspect:
+		f.cause = causeSuspect
+	}
+	return c.fail(nil, f, nil)
 }
 
 // withoutPrefill is where a request that got no prefill goes, whatever the cause: D prefills by
 // itself, under the cap for requests that should have had a prefill. Else it returns the failure
 // that led here: to a request that is refused for what it is or has had its time, or where the
 // configuration or the connector forbids it.
-func (c *completion) withoutPrefill(last legResult) *apiError {
+func (c *completion) withoutPrefill(last *failure) *failure {
 	forced := last.degrade == reasonToolChoice
 	gone := c.interrupted()
 	switch {
 	case gone != nil:
-		return gone
+		return ends(gone)
 	case last.degrade == reasonNone:
-		return last.err
+		return last.final()
 	case c.overdue():
-		return deadlineError()
+		return ends(deadlineError())
 	case c.deadly() || !c.s.dialect.DecodeOnlySafe() || !forced && !c.s.cfg.DecodeOnly.Enabled:
-		return last.err
+		return last.final()
 	case !forced:
-		if err := c.degrade(last.err); err != nil {
-			return err
+		if err := c.degrade(last.told); err != nil {
+			return ends(err)
 		}
 		c.s.alone.Warn().Str("request_id", c.id).Stringer("reason", last.degrade).Msg("decoding without a prefill")
 	}
@@ -134,40 +128,35 @@ func (c *completion) withoutPrefill(last legResult) *apiError {
 
 // prefillAttempt runs the leg on one backend and leaves a handle in c.handoff if P
 // gave one.
-func (c *completion) prefillAttempt(b *router.Backend) legResult {
+func (c *completion) prefillAttempt(b *router.Backend) *failure {
 	started := time.Now()
 	c.p.down.Store(false)
 	c.p.lease.OnDown(c.onPrefillDown)
-	r := c.prefillExchange(b)
+	f := c.prefillExchange(b)
 	c.p.lease.OnDown(nil)
-	if r.err == nil {
+	if f == nil {
 		c.p.x.Finish()
 	} else {
 		c.p.x.Drop()
 	}
 	c.times.prefilled = time.Now()
 	c.times.prefill = c.times.prefilled.Sub(started)
-	if r.err == nil {
+	if f == nil {
 		c.prefilled()
+		c.s.metrics.Leg(legPrefill, b, router.OK, codeNone, c.times.prefill)
+	} else {
+		c.s.metrics.Leg(legPrefill, b, f.outcome, f.code, c.times.prefill)
 	}
-	c.s.metrics.Leg(legPrefill, b, r.outcome, codeOf(r.err), c.times.prefill)
 	if c.interrupted() == nil && c.p.x.Interrupted() {
 		c.p.x.Reset() // for the next backend
 	}
-	return r
+	return f
 }
 
 // prefillDown is told by the active check: the leg is moved.
 func (c *completion) prefillDown() {
 	c.p.down.Store(true)
 	c.p.x.Interrupt(time.Now().Add(c.s.downGrace))
-}
-
-func codeOf(e *apiError) code {
-	if e == nil {
-		return codeNone
-	}
-	return e.Code
 }
 
 // buildPrefill writes the leg's body, as segments over the client's.
@@ -177,7 +166,7 @@ func (c *completion) buildPrefill() {
 	p.segs = c.s.dialect.AppendPrefill(p.segs[:0], &c.req, &p.leg)
 }
 
-func (c *completion) prefillExchange(b *router.Backend) legResult {
+func (c *completion) prefillExchange(b *router.Backend) *failure {
 	p := &c.p
 	p.late = false
 	if p.lent == nil {
@@ -199,187 +188,160 @@ func (c *completion) prefillExchange(b *router.Backend) legResult {
 	if err != nil {
 		return c.prefillBroke(b, err)
 	}
-	r := c.prefillAnswered(b)
-	if r.err != nil && !c.p.late {
-		return r
+	f := c.prefillAnswered(b)
+	if f != nil && !c.p.late {
+		return f
 	}
-	if up := c.prefillGivenUp(); up.err != nil {
-		c.abandon(nil)
-		return up
+	if cause := c.prefillGivenUp(); cause != causeNone {
+		return c.fail(b, fault{leg: legPrefill, at: atAnswer, status: p.x.Head.Status, cause: cause}, nil)
 	}
-	return r
+	return f
 }
 
-// prefillBroke classifies a transport failure.
-func (c *completion) prefillBroke(b *router.Backend, err error) legResult {
-	gone := c.interrupted()
+// P may have its answer half written when it is given up, and the answer holds a handle.
+const (
+	// downGrace is how long P may still answer after the active check took it down.
+	downGrace = 250 * time.Millisecond
+	// Then its connection is half-closed and read for a moment more; for longer where
+	// nothing can follow it: the client has left, or timeouts.request is over.
+	lateForNobody = time.Second
+	lateForClient = 50 * time.Millisecond
+)
+
+// lateAnswer tells a P that was given up to abort, and reads on for an answer that was
+// on its way: its handle must be given back.
+func (c *completion) lateAnswer(err error) error {
 	var ue *upstream.Error
-	if errors.As(err, &ue) && c.answerLost(ue, gone != nil || c.p.late) {
-		c.s.metrics.Orphan(orphanAnswerLost)
+	if !errors.As(err, &ue) || !ue.TimedOut() || ue.Stage == upstream.StageDial || ue.Stage == upstream.StageWrite {
+		return err
 	}
-	if ue != nil && ue.BrokeOff() && !c.p.late { // who was told that nobody waits hangs up
+	c.p.late = true
+	x := &c.p.x
+	x.HalfClose()
+	wait := lateForClient
+	if c.interrupted() != nil || c.overdue() {
+		wait = lateForNobody
+	}
+	x.Interrupt(time.Now().Add(wait))
+	if ue.Stage == upstream.StageHead {
+		if headErr := x.ReadHead(); headErr != nil {
+			return headErr
+		}
+	}
+	c.p.buf, err = x.ReadAnswer(c.p.buf, c.s.cfg.Limits.Answer)
+	return err
+}
+
+// prefillGivenUp says why nobody wants the answer any more, if that is so.
+func (c *completion) prefillGivenUp() cause {
+	switch ended := c.endedBy(); {
+	case ended != causeNone:
+		return ended
+	case c.p.down.Load():
+		// Decode might wait for a P that stands still by now; to give back does not.
+		if c.handoff.live() { // else D's leg, which began beside this one, may have come further
+			c.state.set(statePrefilling)
+		}
+		return causeDown
+	case c.p.late && c.overdue():
+		return causeOverdue
+	case c.p.late:
+		return causeTimeout
+	}
+	return causeNone
+}
+
+// prefillBroke is a failure of the transport, or of its limits.
+func (c *completion) prefillBroke(b *router.Backend, err error) *failure {
+	ended := c.endedBy()
+	f := fault{leg: legPrefill, at: atLimit, status: c.p.x.Head.Status, cause: cmp.Or(ended, causeTooLarge)}
+	var ue *upstream.Error
+	if !errors.As(err, &ue) {
+		return c.fail(b, f, nil)
+	}
+	if ue.BrokeOff() && !c.p.late { // who was told that nobody waits hangs up
 		c.prefillBrokeOff(b, ue)
 	}
-	if ue == nil {
-		c.s.metrics.Orphan(orphanUnusable)
-	}
+	f.at, f.hungUp = reachedBy(ue), ended == causeNone && !c.p.late && !ue.TimedOut()
 	switch {
-	case gone != nil:
-		return legResult{err: gone, outcome: router.ClientGone}
-	case ue == nil:
-		return prefillTooLarge()
-	case ue.Stage == upstream.StageDial && upstream.IsLocal(ue.Err):
-		return legResult{err: outOfDescriptors(), outcome: router.ClientGone}
-	case ue.Stage == upstream.StageDial:
-		c.s.probes.suspect(b)
-		e := prefillUnavailable()
-		e.cause = ue.Error()
-		return legResult{err: e, outcome: router.Refused, next: true, degrade: reasonUnavailable}
+	case ended != causeNone:
+	case f.at == atDial && upstream.IsLocal(ue.Err):
+		f.cause = causeDescriptors
+	case f.at == atDial:
+		f.cause = causeBroke
 	case c.p.down.Load():
-		return prefillWentDown()
+		f.cause = causeDown
+	case (c.p.late || ue.TimedOut()) && c.overdue():
+		f.cause = causeOverdue
 	case c.p.late || ue.TimedOut():
-		return c.prefillTimedOut()
+		f.cause = causeTimeout
+	default:
+		f.cause = causeBroke
 	}
-	c.s.probes.suspect(b)
-	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend broke off the connection")
-	e.cause = ue.Error()
-	return legResult{err: e, outcome: router.Gateway, next: true, sent: true, degrade: reasonFailed}
-}
-
-func (c *completion) prefillTimedOut() legResult {
-	if c.overdue() {
-		return legResult{err: deadlineError(), outcome: router.ClientGone, sent: true}
+	failed := c.fail(b, f, nil)
+	if f.cause == causeBroke {
+		failed.told.cause = ue.Error()
 	}
-	// Not tried again, by D neither: another engine would be as long on it, and twice the work.
-	e := newError(fasthttp.StatusGatewayTimeout, codePrefillTimeout, "", "prefill backend did not answer within timeouts.prefill")
-	return legResult{err: e, outcome: router.Timeout, sent: true}
-}
-
-// prefillWentDown moves the leg.
-func prefillWentDown() legResult {
-	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend failed its health checks")
-	e.cause = "moved: its health checks failed"
-	return legResult{err: e, outcome: router.Gateway, next: true, sent: true, degrade: reasonUnavailable}
-}
-
-// prefillTooLarge: nobody's failure. Another P would answer the same; D alone may stream it.
-func prefillTooLarge() legResult {
-	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend's answer is larger than limits.answer").noRetry()
-	return legResult{err: e, outcome: router.ClientFault, sent: true, degrade: reasonFailed}
-}
-
-func (c *completion) prefillBad(b *router.Backend, why string) legResult {
-	c.diedOf(b, c.p.x.Wrote)
-	c.s.failed.Error().Str("request_id", c.id).Str("prefill", b.URL).Msg("prefill answer cannot be used: " + why)
-	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend gave an answer that cannot be used")
-	return legResult{err: e, outcome: router.Gateway, next: true, sent: true, degrade: reasonFailed}
+	return failed
 }
 
 // prefillAnswered reads a complete answer of P.
-func (c *completion) prefillAnswered(b *router.Backend) legResult {
-	switch status := c.p.x.Head.Status; {
-	case status != fasthttp.StatusOK:
-		return c.prefillRefused(b, status)
+func (c *completion) prefillAnswered(b *router.Backend) *failure {
+	f := fault{leg: legPrefill, at: atAnswer, status: c.p.x.Head.Status}
+	switch {
+	case f.status != fasthttp.StatusOK:
+		return c.prefillRefused(b, f.status)
 	case !c.s.dialect.HandleInAnswer():
-		return legResult{sent: true}
+		return nil
 	}
 	ans, err := c.s.dialect.ParseAnswer(c.p.buf)
 	if err != nil {
 		var ae *kvparams.AnswerError
 		if errors.As(err, &ae) && ae.Code == kvparams.CodeHandoff {
-			return c.badHandle(b, ae)
+			return c.badHandle(b, f, err)
 		}
-		c.s.metrics.Orphan(orphanUnusable)
-		return c.prefillBad(b, err.Error())
+		f.cause = causeUnusable
+		failed := c.fail(b, f, nil)
+		c.s.failed.Error().Str("request_id", c.id).Str("prefill", b.URL).Msg("prefill answer cannot be used: " + err.Error())
+		return failed
 	}
 	c.p.ans = ans
 	c.s.engineSeen(b, ans.Handle.EngineID)
 	if ans.Handle.None() {
-		e := newError(fasthttp.StatusBadGateway, codeInvalidHandoff, "", "prefill backend gave no kv_transfer_params; is it started with --kv-transfer-config?")
-		return legResult{err: e, outcome: router.Engine, next: true, sent: true, degrade: reasonNoHandle}
+		f.cause = causeNoHandle
+		return c.fail(b, f, nil)
 	}
 	if err := ans.Covers(b.BlockTokens()); err != nil {
-		return c.badHandle(b, err)
+		return c.badHandle(b, f, err)
 	}
 	c.handoff.issue(ans.Handle, b)
 	c.state.set(stateHandedOff)
 	if !c.s.hostAllowed(ans.Handle.RemoteHost) {
-		c.handoff.lose(orphanHost)
+		f.cause = causeHost
+		failed := c.fail(b, f, nil)
 		c.state.set(statePrefilling)
-		return unusableHandle("prefill backend named a host that is not in kv.allow_hosts")
+		return failed
 	}
-	return legResult{sent: true}
+	return nil
 }
 
-// prefillRefused maps P's status to what the client gets and what may be tried.
-func (c *completion) prefillRefused(b *router.Backend, status int) legResult {
-	forced := reasonNone
-	if c.req.ForcedTool() {
-		// One token cannot hold the call that the client insists on.
-		forced = reasonToolChoice
-	}
-	switch {
-	case status == fasthttp.StatusTooManyRequests || status == fasthttp.StatusServiceUnavailable:
-		e := c.s.relayed(&c.p.x, c.p.buf, status, codePrefillUnavailable, "prefill backend is busy")
-		askedToWait(b, e)
-		return legResult{err: e, outcome: busyOutcome(status), next: true, sent: true, degrade: reasonBusy}
-	case c.s.authFailed(status):
-		return legResult{err: c.s.upstreamAuth(c.id, b), outcome: router.Auth, next: true, degrade: reasonFailed}
-	case status >= 400 && status < 500:
-		return legResult{err: c.s.relayed(&c.p.x, c.p.buf, status, codeUpstreamRejected, "prefill backend refused the request"), outcome: router.ClientFault, sent: true, degrade: forced}
-	case status >= 500:
-		c.diedOf(b, c.p.x.Wrote)
-		e := c.s.relayed(&c.p.x, c.p.buf, status, codePrefillFailed, "prefill backend failed")
-		return legResult{err: e, outcome: router.Engine, next: forced == reasonNone, sent: true, degrade: cmp.Or(forced, reasonFailed)}
-	}
-	e := newError(fasthttp.StatusBadGateway, codePrefillFailed, "", "prefill backend answered with an unexpected status")
-	return legResult{err: e, outcome: router.Gateway, next: true, sent: true, degrade: reasonFailed}
+// badHandle refuses kv_transfer_params that D would hang or die of.
+func (c *completion) badHandle(b *router.Backend, f fault, why error) *failure {
+	f.cause = causeBadHandle
+	c.s.failed.Error().Str("request_id", c.id).Str("prefill", b.URL).Msg("prefill backend gave an unusable handle: " + why.Error())
+	return c.fail(b, f, nil)
 }
 
-// askedToWait notes for how long a busy backend wants to be left alone. A 429 is about
-// this client: the others may go on.
-func askedToWait(b *router.Backend, e *apiError) {
-	e.asked = time.Duration(e.RetryAfter) * time.Second
-	if e.asked > 0 && e.Status == fasthttp.StatusServiceUnavailable {
-		b.Defer(e.asked)
+// prefillRefused is an answer of P that is no 200.
+func (c *completion) prefillRefused(b *router.Backend, status int) *failure {
+	f := c.s.refused(legPrefill, status)
+	if f.cause == causeStatus && c.req.ForcedTool() {
+		f.cause = causeForced
 	}
-	e.RetryAfter = max(e.RetryAfter, 1)
-}
-
-// busyOutcome: a 429 is for this client, a 503 for everybody.
-func busyOutcome(status int) router.Outcome {
-	if status == fasthttp.StatusTooManyRequests {
-		return router.ClientFault
-	}
-	return router.Engine
-}
-
-// authFailed: with a key of our own a 401 is our fault, else it is the client's key.
-func (s *Server) authFailed(status int) bool {
-	return (status == fasthttp.StatusUnauthorized || status == fasthttp.StatusForbidden) && (len(s.backendAuth) > 0 || s.keys.required())
-}
-
-func (s *Server) upstreamAuth(id string, b *router.Backend) *apiError {
-	s.log.Error().Str("request_id", id).Str("role", b.Role.String()).Str("backend", b.URL).
-		Msg("the backend refuses xpyd's key; check backend_api_key or backend_api_key_file")
-	return newError(fasthttp.StatusBadGateway, codeUpstreamAuth, "", "a backend refused the proxy's credentials").noRetry()
-}
-
-// relayed is a backend's own error: a 4xx as it is, a 5xx with our text, as an
-// engine's may hold addresses or prompts.
-func (s *Server) relayed(x *upstream.Exchange, body []byte, status int, c code, message string) *apiError {
-	e := newError(status, c, "", message)
-	e.cause = "status " + strconv.Itoa(status)
-	switch {
-	case x.TooLarge:
-		e.Message += "; its own answer is larger than limits.answer"
-	case status < 500 || s.cfg.Errors.ExposeUpstream:
-		e.Raw = bytes.Clone(body)
-		e.ContentType = string(x.Head.ContentType)
-	}
-	e.RetryAfter = seconds(x.Head.RetryAfter)
-	e.NoRetry = status >= 400 && status < 500 && status != fasthttp.StatusTooManyRequests
-	return e
+	told, asked := c.s.tellRefusal(f, c.id, b, &c.p.x, c.p.buf)
+	failed := c.fail(b, f, told)
+	failed.asked = asked
+	return failed
 }
 
 func (c *completion) request(body kvparams.Segments) *upstream.Request {

@@ -287,46 +287,52 @@ const breakPause = 50 * time.Millisecond
 
 // streamBroke ends a stream that has begun: one error event, then a connection that
 // breaks off. Never [DONE], never a clean end.
-func (c *completion) streamBroke(out *clientWriter, cause error) error {
+func (c *completion) streamBroke(out *clientWriter, err error) error {
 	b := c.d.lease.Backend
-	e := newError(502, codeDecodeFailed, "", "decode backend broke off its stream")
-	o := router.Gateway
-	var ue *upstream.Error
-	switch {
-	case c.gone.Load():
-		return c.clientLeft(cause)
-	case c.stop.Load():
-		e, o = newError(503, codeShuttingDown, "", "xpyd is shutting down"), router.ClientGone
-	case errors.Is(cause, upstream.ErrTooLarge):
-		e, o = eventTooLarge(), router.ClientFault
-	case c.d.relay.broken:
-		o = router.Engine
-		e.Message = "decode backend ended its stream without a finished answer"
-		if c.d.relay.reported {
-			e.Message = "decode backend reported an error in its stream"
-		}
-	case errors.As(cause, &ue) && ue.TimedOut() && c.overdue():
-		e, o = deadlineError(), router.ClientGone
-	case errors.As(cause, &ue) && ue.TimedOut():
-		o = router.Timeout
+	f := fault{leg: legDecode, at: inStream, cause: c.streamCause(err)}
+	if f.cause == causeGone {
+		return c.clientLeft(err)
+	}
+	var told *apiError
+	if f.cause == causeTooLarge {
+		told = eventTooLarge()
+	}
+	failed := c.fail(b, f, told)
+	if c.failure = failed.told; f.cause != causeStopped && f.cause != causeOverdue { // else it was xpyd that cut the stream
+		c.failure.cause = err.Error()
+	}
+	if f.cause == causeTimeout {
 		c.s.stalled(b)
-		e = newError(504, codeDecodeStalled, "", "decode backend sent nothing within timeouts.stream_idle")
 	}
-	if e.cause = cause.Error(); e.Code == codeShuttingDown || e.Code == codeDeadline {
-		e.cause = "" // it was xpyd that cut the stream
-	}
-	c.failure = e
 	if out != nil && !c.d.relay.foreign {
-		_ = out.write(e.appendEvent(nil), time.Now())
+		_ = out.write(c.failure.appendEvent(nil), time.Now())
 	}
-	if o == router.Gateway || o == router.Timeout {
-		c.s.probes.suspect(b)
-	}
-	c.endDecode(b, o, e.Code)
+	c.endDecode(b, failed.outcome, failed.code)
 	if out != nil && out.failed == nil {
 		time.Sleep(c.s.breakPause)
 	}
-	return e
+	return c.failure
+}
+
+func (c *completion) streamCause(err error) cause {
+	ended := c.endedBy()
+	var ue *upstream.Error
+	timeout := errors.As(err, &ue) && ue.TimedOut()
+	switch {
+	case ended != causeNone:
+		return ended
+	case errors.Is(err, upstream.ErrTooLarge):
+		return causeTooLarge
+	case c.d.relay.reported && c.d.relay.broken:
+		return causeReported
+	case c.d.relay.broken:
+		return causeUnusable
+	case timeout && c.overdue():
+		return causeOverdue
+	case timeout:
+		return causeTimeout
+	}
+	return causeBroke
 }
 
 // clientLeft ends a stream whose client is gone or does not read any more. D aborts

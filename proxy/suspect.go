@@ -10,20 +10,6 @@ import (
 	"xpyd/router"
 )
 
-// badHandle refuses kv_transfer_params that D would hang or die of.
-func (c *completion) badHandle(b *router.Backend, why error) legResult {
-	c.s.metrics.Orphan(orphanUnusable)
-	c.s.failed.Error().Str("request_id", c.id).Str("prefill", b.URL).Msg("prefill backend gave an unusable handle: " + why.Error())
-	return unusableHandle("prefill backend gave unusable kv_transfer_params")
-}
-
-// unusableHandle: another P may give one that can be used, or the prefill pool as a whole does
-// not fit, and then D alone serves the request.
-func unusableHandle(message string) legResult {
-	e := newError(fasthttp.StatusBadGateway, codeInvalidHandoff, "", message)
-	return legResult{err: e, outcome: router.Gateway, next: true, sent: true, degrade: reasonBadHandle}
-}
-
 // suspectTimeout is for how long an engine is asked whether it lives. One that is gone says so
 // at once; a longer wait would be the client's.
 const suspectTimeout = 250 * time.Millisecond
@@ -95,14 +81,4 @@ func (s *Server) refusesToLive(b *router.Backend) bool {
 		return brokenOff(err)
 	}
 	return status >= fasthttp.StatusInternalServerError
-}
-
-// prefillSpent is denied where the P that is left out is all there is: D prefills by
-// itself then.
-func (c *completion) prefillSpent(denied legResult) legResult {
-	if !c.p.suspect || denied.degrade != reasonUnavailable {
-		return denied
-	}
-	e := newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "decode backend failed with the handle of the only prefill backend").noRetry()
-	return legResult{err: e, degrade: reasonSuspect}
 }

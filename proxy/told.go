@@ -1,0 +1,231 @@
+package proxy
+
+import (
+	"bytes"
+	"strconv"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"xpyd/router"
+	"xpyd/upstream"
+)
+
+// What a client is told of a leg that failed. What may be tried in place of that is for classify
+// to say.
+
+// tell is the answer for a fault that came to the code.
+func (f fault) tell(c code) *apiError {
+	switch f.cause {
+	case causeGone:
+		return errGone()
+	case causeStopped:
+		return shuttingDown()
+	case causeOverdue:
+		return deadlineError()
+	case causeDescriptors:
+		return outOfDescriptors()
+	}
+	e := newError(legStatus(c), c, "", f.message())
+	if e.Status == fasthttp.StatusServiceUnavailable {
+		e.RetryAfter = 1
+	}
+	e.NoRetry = f.cause == causeTooLarge || f.cause == causeSuspect || f.cause == causeTimeout && c == codeDecodeTimeout
+	switch f.cause {
+	case causeDown:
+		e.cause = "moved: its health checks failed"
+	case causeSource:
+		e.cause = "moved: the prefill backend's health checks failed"
+	}
+	return e
+}
+
+// legStatus is the status of the errors of ours that are about a leg.
+func legStatus(c code) int {
+	switch c {
+	case codeOverloaded, codePrefillUnavailable, codeDecodeUnavailable, codeHandleExpired:
+		return fasthttp.StatusServiceUnavailable
+	case codePrefillTimeout, codeDecodeTimeout, codeDecodeStalled:
+		return fasthttp.StatusGatewayTimeout
+	}
+	return fasthttp.StatusBadGateway
+}
+
+func (f fault) message() string {
+	switch {
+	case f.cause == causeStatus || f.cause == causeForced:
+		return f.role() + f.statusMessage()
+	case f.at == inStream:
+		return f.streamMessage()
+	case f.leg == legPrefill:
+		return f.prefillMessage()
+	}
+	return f.decodeMessage()
+}
+
+func (f fault) role() string {
+	if f.leg == legPrefill {
+		return "prefill backend "
+	}
+	return "decode backend "
+}
+
+func (f fault) statusMessage() string {
+	switch {
+	case f.leg != legPassed && (f.status == fasthttp.StatusTooManyRequests || f.status == fasthttp.StatusServiceUnavailable):
+		return "is busy"
+	case f.status >= 500:
+		return "failed"
+	case f.status >= 400:
+		return "refused the request"
+	}
+	return "answered with an unexpected status"
+}
+
+func (f fault) prefillMessage() string {
+	switch f.cause {
+	case causeFull:
+		return "every prefill backend has prefill_max_in_flight requests"
+	case causeSuspect:
+		return "decode backend failed with the handle of the only prefill backend"
+	case causeDown:
+		return "prefill backend failed its health checks"
+	case causeTimeout:
+		return "prefill backend did not answer within timeouts.prefill"
+	case causeTooLarge:
+		return "prefill backend's answer is larger than limits.answer"
+	case causeUnusable:
+		return "prefill backend gave an answer that cannot be used"
+	case causeNoHandle:
+		return "prefill backend gave no kv_transfer_params; is it started with --kv-transfer-config?"
+	case causeBadHandle:
+		return "prefill backend gave unusable kv_transfer_params"
+	case causeHost:
+		return "prefill backend named a host that is not in kv.allow_hosts"
+	case causeBroke:
+		if f.at > atDial {
+			return "prefill backend broke off the connection"
+		}
+	}
+	return "no prefill backend accepts connections"
+}
+
+func (f fault) decodeMessage() string {
+	switch f.cause {
+	case causeFull:
+		return "every decode backend has decode_max_in_flight requests"
+	case causeStale:
+		return "no decode backend took the prefill before its lease ran out"
+	case causeDown:
+		return "decode backend failed its health checks"
+	case causeSource:
+		return "prefill backend failed its health checks before its blocks were loaded"
+	case causeTimeout:
+		if f.leg == legDecode {
+			return "decode backend sent no event within timeouts.first_event"
+		}
+		return "decode backend did not answer"
+	case causeUnusable:
+		return "decode backend gave an incomplete answer"
+	case causeReported:
+		return "decode backend reported an error before its first token"
+	case causeTokenless:
+		return "decode backend ended its stream without a token"
+	case causeCut:
+		return "decode backend ended its stream before its first token"
+	case causeBroke:
+		switch {
+		case f.at == atDial:
+		case f.leg == legDecode:
+			return "decode backend broke off before its first event"
+		default:
+			return "decode backend did not answer"
+		}
+	}
+	return "no decode backend accepts connections"
+}
+
+func (f fault) streamMessage() string {
+	switch f.cause {
+	case causeTimeout:
+		return "decode backend sent nothing within timeouts.stream_idle"
+	case causeUnusable:
+		return "decode backend ended its stream without a finished answer"
+	case causeReported:
+		return "decode backend reported an error in its stream"
+	}
+	return "decode backend broke off its stream"
+}
+
+func deadlineError() *apiError {
+	return newError(fasthttp.StatusGatewayTimeout, codeDeadline, "", "the request took longer than timeouts.request").noRetry()
+}
+
+func shuttingDown() *apiError {
+	return newError(fasthttp.StatusServiceUnavailable, codeShuttingDown, "", "xpyd is shutting down").retryAfter(1)
+}
+
+// refused is the fault of an answer that came with status, which is no 200.
+func (s *Server) refused(l leg, status int) fault {
+	f := fault{leg: l, at: atAnswer, status: status, cause: causeStatus}
+	if s.authFailed(status) {
+		f.cause = causeAuth
+	}
+	return f
+}
+
+// authFailed: with a key of our own a 401 is our fault, else it is the client's key.
+func (s *Server) authFailed(status int) bool {
+	return (status == fasthttp.StatusUnauthorized || status == fasthttp.StatusForbidden) && (len(s.backendAuth) > 0 || s.keys.required())
+}
+
+// tellRefusal tells a client of the answer in x with body, by which backend b refused: its own
+// error where the client may have that. asked is how long the backend wants to be left alone.
+func (s *Server) tellRefusal(f fault, id string, b *router.Backend, x *upstream.Exchange, body []byte) (told *apiError, asked time.Duration) {
+	c := classify(f).code
+	switch {
+	case f.cause == causeAuth:
+		return s.upstreamAuth(id, b), 0
+	case f.status < 400:
+		return f.tell(c), 0
+	}
+	told = s.relayed(x, body, f.status, c, f.message())
+	if f.leg != legPassed && (f.status == fasthttp.StatusTooManyRequests || f.status == fasthttp.StatusServiceUnavailable) {
+		asked = askedToWait(b, told)
+	}
+	return told, asked
+}
+
+// relayed is a backend's own error: a 4xx as it is, a 5xx with our text, as an
+// engine's may hold addresses or prompts.
+func (s *Server) relayed(x *upstream.Exchange, body []byte, status int, c code, message string) *apiError {
+	e := newError(status, c, "", message)
+	e.cause = "status " + strconv.Itoa(status)
+	switch {
+	case x.TooLarge:
+		e.Message += "; its own answer is larger than limits.answer"
+	case status < 500 || s.cfg.Errors.ExposeUpstream:
+		e.Raw = bytes.Clone(body)
+		e.ContentType = string(x.Head.ContentType)
+	}
+	e.RetryAfter = seconds(x.Head.RetryAfter)
+	e.NoRetry = status >= 400 && status < 500 && status != fasthttp.StatusTooManyRequests
+	return e
+}
+
+func (s *Server) upstreamAuth(id string, b *router.Backend) *apiError {
+	s.log.Error().Str("request_id", id).Str("role", b.Role.String()).Str("backend", b.URL).
+		Msg("the backend refuses xpyd's key; check backend_api_key or backend_api_key_file")
+	return newError(fasthttp.StatusBadGateway, codeUpstreamAuth, "", "a backend refused the proxy's credentials").noRetry()
+}
+
+// askedToWait notes for how long a busy backend wants to be left alone. A 429 is about
+// this client: the others may go on.
+func askedToWait(b *router.Backend, e *apiError) time.Duration {
+	asked := time.Duration(e.RetryAfter) * time.Second
+	if asked > 0 && e.Status == fasthttp.StatusServiceUnavailable {
+		b.Defer(asked)
+	}
+	e.RetryAfter = max(e.RetryAfter, 1)
+	return asked
+}
