@@ -39,9 +39,19 @@ type atomicState struct{ v atomic.Uint32 }
 func (a *atomicState) set(s state) { a.v.Store(uint32(s)) }
 func (a *atomicState) get() state  { return state(a.v.Load()) }
 
-// completion is one request from its head to its last byte. The goroutine of the
-// client's connection owns it and carries it through both legs; the watcher only
-// reports that the client has left. It is pooled: nothing of it outlives finish.
+// completion is one request from its head to its last byte. What happens to it, in order:
+//
+//	admit      this file: the client is counted, its body read and scanned
+//	plan       plan.go: split or not; reserve.go: a slot of a decode backend
+//	prefill    prefill.go: the first leg; handoff.go: the handle that it gave
+//	decode     decode.go: the second leg, up to what the client may have
+//	relay      relay.go, writer.go: the answer, as it comes
+//	finish     finish.go: the one end, of metrics and log line too
+//
+// A leg that fails says so as a fault (faults.go), which classify judges (failure.go).
+//
+// The goroutine of the client's connection owns it and carries it through both legs; the watcher
+// only reports that the client has left. It is pooled: nothing of it outlives finish.
 type completion struct {
 	s    *Server
 	ctx  *fasthttp.RequestCtx // until the handler returns
@@ -123,20 +133,6 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	c.answer()
 }
 
-func urlOf(b *router.Backend) string {
-	if b == nil {
-		return ""
-	}
-	return b.URL
-}
-
-// newCompletion makes one for the pool. What the router calls is bound once.
-func newCompletion(s *Server) *completion {
-	c := &completion{s: s}
-	c.onPrefillDown, c.onDecodeDown, c.onSourceDown = c.prefillDown, c.decodeDown, c.sourceDown
-	return c
-}
-
 // begin takes the completion out of the pool for a request.
 func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	c.s.live.Add(1)
@@ -201,24 +197,6 @@ func (c *completion) run() *apiError {
 	}
 }
 
-// plan chooses the path.
-func (c *completion) plan() {
-	c.snap = c.s.router.Snapshot()
-	c.s.router.Admitted()
-	c.tokens, _ = c.req.PromptTokens(c.s.router.TokenBytes())
-	switch bypass := bypassed(c.req.Bypass()); {
-	case len(c.snap.Backends(router.Prefill)) == 0:
-		c.path, c.reason = pathDecodeOnly, reasonNoPool
-	case bypass != reasonNone && c.s.dialect.DecodeOnlySafe():
-		c.path, c.reason = pathDecodeOnly, bypass
-	case c.s.decodeAlone() && c.snap.Splits() && c.snap.OnDecodeOnly(c.req.Model()):
-		// Not for want of a prefill that should be there: no decode_only.max_share.
-		c.path, c.reason = pathDecodeOnly, reasonNoModel
-	default:
-		c.path = pathDisaggregated
-	}
-}
-
 // tryRound is one prefill and one decode. Decode is reserved first: what cannot be
 // decoded is never prefilled.
 func (c *completion) tryRound() *failure {
@@ -238,6 +216,53 @@ func (c *completion) tryRound() *failure {
 		}
 	}
 	return c.decode()
+}
+
+// answerError ends a completion that has nothing for the client but an error.
+func (c *completion) answerError(err *apiError) {
+	if c.gone.Load() {
+		err = errGone()
+	}
+	c.failure = err
+	c.s.writeError(c.ctx, c.client, err) // also to a client that is gone: it may have closed its write side only
+	c.commonHeaders()
+	// Half a body would be read as a request, and what followed a body that is no JSON
+	// cannot be trusted to be one.
+	if !c.body.complete || err.Code == codeClientGone || c.state.get() == stateAdmitted && err.Status < 500 {
+		c.ctx.SetConnectionClose()
+	}
+	if !c.body.complete {
+		leaveUnread(c.ctx)
+	}
+	c.finish(nil)
+}
+
+// answer hands the response to fasthttp, which calls WriteTo and CloseWithError after
+// the handler has returned.
+func (c *completion) answer() {
+	c.ctx.SetStatusCode(fasthttp.StatusOK)
+	h := &c.ctx.Response.Header
+	h.SetContentTypeBytes(c.d.x.Head.ContentType)
+	h.Set("Cache-Control", "no-store")
+	c.commonHeaders()
+	if c.d.streamed {
+		h.Set("X-Accel-Buffering", "no")
+	}
+	if c.d.size < 0 && !c.ctx.Request.Header.IsHTTP11() {
+		c.answerUntilClose()
+		return
+	}
+	c.ctx.Response.SetBodyStream(c, c.d.size)
+	c.ctx = nil
+}
+
+func (c *completion) commonHeaders() {
+	h := &c.ctx.Response.Header
+	h.Set("X-Request-Id", c.id)
+	if c.reached {
+		h.Set("X-Xpyd-Path", c.path.String())
+		h.Set("X-Xpyd-Reason", c.reason.String())
+	}
 }
 
 // overdue reports that the request as a whole has taken too long.
@@ -296,49 +321,16 @@ func (c *completion) ServerStopping() {
 	c.leaveQueue()
 }
 
-// answerError ends a completion that has nothing for the client but an error.
-func (c *completion) answerError(err *apiError) {
-	if c.gone.Load() {
-		err = errGone()
+func urlOf(b *router.Backend) string {
+	if b == nil {
+		return ""
 	}
-	c.failure = err
-	c.s.writeError(c.ctx, c.client, err) // also to a client that is gone: it may have closed its write side only
-	c.commonHeaders()
-	// Half a body would be read as a request, and what followed a body that is no JSON
-	// cannot be trusted to be one.
-	if !c.body.complete || err.Code == codeClientGone || c.state.get() == stateAdmitted && err.Status < 500 {
-		c.ctx.SetConnectionClose()
-	}
-	if !c.body.complete {
-		leaveUnread(c.ctx)
-	}
-	c.finish(nil)
+	return b.URL
 }
 
-// answer hands the response to fasthttp, which calls WriteTo and CloseWithError after
-// the handler has returned.
-func (c *completion) answer() {
-	c.ctx.SetStatusCode(fasthttp.StatusOK)
-	h := &c.ctx.Response.Header
-	h.SetContentTypeBytes(c.d.x.Head.ContentType)
-	h.Set("Cache-Control", "no-store")
-	c.commonHeaders()
-	if c.d.streamed {
-		h.Set("X-Accel-Buffering", "no")
-	}
-	if c.d.size < 0 && !c.ctx.Request.Header.IsHTTP11() {
-		c.answerUntilClose()
-		return
-	}
-	c.ctx.Response.SetBodyStream(c, c.d.size)
-	c.ctx = nil
-}
-
-func (c *completion) commonHeaders() {
-	h := &c.ctx.Response.Header
-	h.Set("X-Request-Id", c.id)
-	if c.reached {
-		h.Set("X-Xpyd-Path", c.path.String())
-		h.Set("X-Xpyd-Reason", c.reason.String())
-	}
+// newCompletion makes one for the pool. What the router calls is bound once.
+func newCompletion(s *Server) *completion {
+	c := &completion{s: s}
+	c.onPrefillDown, c.onDecodeDown, c.onSourceDown = c.prefillDown, c.decodeDown, c.sourceDown
+	return c
 }

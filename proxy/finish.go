@@ -58,6 +58,30 @@ func (c *completion) endLegs() {
 	}
 }
 
+// noteSoundness takes what a completion came to. What is the client's fault, or the proxy's
+// own limit, says nothing of the backends.
+func (c *completion) noteSoundness() {
+	e := c.failure
+	if e == nil {
+		c.s.sound.succeeded()
+		return
+	}
+	if e.Status < fasthttp.StatusInternalServerError || e.blameless || !ofBackends(e.Code) || !c.s.someUp() {
+		return
+	}
+	c.s.sound.failed()
+}
+
+// ofBackends reports whether an error with the code is for want of a backend that serves.
+func ofBackends(c code) bool {
+	switch c {
+	case codePrefillUnavailable, codePrefillTimeout, codePrefillFailed, codeInvalidHandoff, codeHandleExpired,
+		codeDecodeUnavailable, codeDecodeTimeout, codeDecodeFailed, codeDecodeStalled, codeUpstreamAuth:
+		return true
+	}
+	return false
+}
+
 func (c *completion) account() { c.logLine(c.count()) }
 
 // count returns the outcome it has counted.
@@ -66,7 +90,7 @@ func (c *completion) count() outcome {
 	now := time.Now()
 	o := outcomeOK
 	if e := c.failure; e != nil {
-		o = c.failed(e)
+		o = c.outcomeOf(e)
 		m.Error(e.Code)
 		if e.Code == codeClientGone {
 			m.ClientGone(c.phase())
@@ -85,7 +109,7 @@ func (c *completion) count() outcome {
 	return o
 }
 
-func (c *completion) failed(e *apiError) outcome {
+func (c *completion) outcomeOf(e *apiError) outcome {
 	switch {
 	case e.Code == codeClientGone:
 		return outcomeClientGone

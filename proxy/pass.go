@@ -1,12 +1,14 @@
 package proxy
 
 import (
-	"encoding/json"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fasthttp"
+
 	"xpyd/kvparams"
+	"xpyd/netio"
 	"xpyd/router"
 	"xpyd/upstream"
 )
@@ -120,67 +122,52 @@ func (s *Server) passFailed(b *router.Backend, f fault, told *apiError) *failure
 	return &failure{verdict: v, told: told}
 }
 
-// modelList is vLLM's /v1/models. Entries stay as the engine wrote them.
-type modelList struct {
-	Object string            `json:"object"`
-	Data   []json.RawMessage `json:"data"`
-
-	at time.Time // when the engine said so; zero in an answer of ours
+// passing is a request that touches no KV blocks, while its body arrives: the end of the
+// process may come in mid-upload.
+type passing struct {
+	conn   *netio.Conn
+	client clientID
+	body   bodyBuffer
+	held   charge // for the engine's answer
+	watch  netio.Watch
+	stop   atomic.Bool
 }
 
-func (l *modelList) ids() (ids []string) {
-	for _, m := range l.Data {
-		if id := modelID(m); id != "" {
-			ids = append(ids, id)
-		}
-	}
-	return ids
+func (s *Server) beginPassing(ctx *fasthttp.RequestCtx) *passing {
+	p := &passing{conn: ctx.Conn().(*netio.Conn)}
+	p.client = s.identify(p.conn, &ctx.Request.Header)
+	s.watch.Add(&p.watch, p.conn, p)
+	return p
 }
 
-func modelID(raw json.RawMessage) string {
-	var m struct {
-		ID string `json:"id"`
-	}
-	_ = json.Unmarshal(raw, &m)
-	return m.ID
+func (p *passing) end(s *Server) {
+	s.watch.Remove(&p.watch)
+	p.body.free(s)
+	p.held.lower(0)
 }
 
-// intersect keeps a's entries whose id stands in b too.
-func intersect(a, b []json.RawMessage) []json.RawMessage {
-	ids := map[string]bool{}
-	for _, m := range b {
-		ids[modelID(m)] = true
+// answer hands the engine's answer to fasthttp, with the charge for it.
+func (p *passing) answer(ctx *fasthttp.RequestCtx, s *Server, buf []byte) {
+	if len(buf) <= freeAnswer {
+		ctx.Response.SetBodyRaw(buf) // the sockets take all of it
+		return
 	}
-	both := []json.RawMessage{}
-	for _, m := range a {
-		if ids[modelID(m)] {
-			both = append(both, m)
-		}
-	}
-	return both
+	ctx.Response.SetBodyStream(&heldAnswer{s: s, conn: p.conn, buf: buf, held: p.held}, len(buf))
+	p.held = charge{}
 }
 
-// addModels adds to the list of one backend what others of the pool serve beside that.
-func (s *Server) addModels(role router.Role, list []json.RawMessage) []json.RawMessage {
-	snap := s.router.Snapshot()
-	if !snap.Mixed(role) {
-		return list
-	}
-	listed := map[string]bool{}
-	for _, m := range list {
-		listed[modelID(m)] = true
-	}
-	for _, b := range snap.Backends(role) {
-		e := s.engines.get(b)
-		if e == nil || e.models.Load() == nil || b.State() == router.Down {
-			continue
-		}
-		for _, m := range e.models.Load().Data {
-			if id := modelID(m); !listed[id] {
-				listed[id] = true
-				list = append(list, m)
-			}
-		}
-	}
-	return list
+// answerLarge has fasthttp send an answer of which buf has been read, and the rest as it
+// comes. It ends x.
+func (p *passing) answerLarge(ctx *fasthttp.RequestCtx, s *Server, x *upstream.Exchange, buf []byte) {
+	ctx.Response.Header.SetContentTypeBytes(x.Head.ContentType)
+	ctx.Response.SetBodyStream(&largeAnswer{heldAnswer: heldAnswer{s: s, conn: p.conn, buf: buf, held: p.held}, x: x}, max(int(x.Head.Length), -1))
+	p.held = charge{}
+}
+
+// ClientGone does nothing: the body's end tells, and no engine is on it for long.
+func (p *passing) ClientGone() {}
+
+func (p *passing) ServerStopping() {
+	p.stop.Store(true)
+	_ = p.conn.SetReadDeadline(time.Now())
 }

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"cmp"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -78,6 +77,24 @@ func (c *completion) prefill() *failure {
 		}
 	}
 	return c.withoutPrefill(last)
+}
+
+// suspectPrefill keeps a round from the P whose handle the round before has brought to a D
+// that died: it would cost another one. Where nobody else may take the request P is asked
+// again all the same, as D has more likely died by itself.
+func (c *completion) suspectPrefill() {
+	d := c.d.failed
+	if c.d.failed = nil; d == nil {
+		return
+	}
+	if _, gone := c.s.gone(d); !gone {
+		return
+	}
+	tried := append(c.p.tried, c.handoff.from)
+	alone := c.s.cfg.DecodeOnly.Enabled && c.s.dialect.DecodeOnlySafe()
+	if alone || c.snap.Pick(c.want(router.Prefill, tried)) != nil {
+		c.p.tried, c.p.suspect = tried, true
+	}
 }
 
 // prefillTried keeps the request from asking b again.
@@ -251,40 +268,6 @@ func (c *completion) prefillGivenUp() cause {
 	return causeNone
 }
 
-// prefillBroke is a failure of the transport, or of its limits.
-func (c *completion) prefillBroke(b *router.Backend, err error) *failure {
-	ended := c.endedBy()
-	f := fault{leg: legPrefill, at: atLimit, status: c.p.x.Head.Status, cause: cmp.Or(ended, causeTooLarge)}
-	var ue *upstream.Error
-	if !errors.As(err, &ue) {
-		return c.fail(b, f, nil)
-	}
-	if ue.BrokeOff() && !c.p.late { // who was told that nobody waits hangs up
-		c.prefillBrokeOff(b, ue)
-	}
-	f.at, f.hungUp = reachedBy(ue), ended == causeNone && !c.p.late && !ue.TimedOut()
-	switch {
-	case ended != causeNone:
-	case f.at == atDial && upstream.IsLocal(ue.Err):
-		f.cause = causeDescriptors
-	case f.at == atDial:
-		f.cause = causeBroke
-	case c.p.down.Load():
-		f.cause = causeDown
-	case (c.p.late || ue.TimedOut()) && c.overdue():
-		f.cause = causeOverdue
-	case c.p.late || ue.TimedOut():
-		f.cause = causeTimeout
-	default:
-		f.cause = causeBroke
-	}
-	failed := c.fail(b, f, nil)
-	if f.cause == causeBroke {
-		failed.told.cause = ue.Error()
-	}
-	return failed
-}
-
 // prefillAnswered reads a complete answer of P.
 func (c *completion) prefillAnswered(b *router.Backend) *failure {
 	f := fault{leg: legPrefill, at: atAnswer, status: c.p.x.Head.Status}
@@ -323,25 +306,6 @@ func (c *completion) prefillAnswered(b *router.Backend) *failure {
 		return failed
 	}
 	return nil
-}
-
-// badHandle refuses kv_transfer_params that D would hang or die of.
-func (c *completion) badHandle(b *router.Backend, f fault, why error) *failure {
-	f.cause = causeBadHandle
-	c.s.failed.Error().Str("request_id", c.id).Str("prefill", b.URL).Msg("prefill backend gave an unusable handle: " + why.Error())
-	return c.fail(b, f, nil)
-}
-
-// prefillRefused is an answer of P that is no 200.
-func (c *completion) prefillRefused(b *router.Backend, status int) *failure {
-	f := c.s.refused(legPrefill, status)
-	if f.cause == causeStatus && c.req.ForcedTool() {
-		f.cause = causeForced
-	}
-	told, asked := c.s.tellRefusal(f, c.id, b, &c.p.x, c.p.buf)
-	failed := c.fail(b, f, told)
-	failed.asked = asked
-	return failed
 }
 
 func (c *completion) request(body kvparams.Segments) *upstream.Request {

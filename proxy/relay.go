@@ -314,27 +314,6 @@ func (c *completion) streamBroke(out *clientWriter, err error) error {
 	return c.failure
 }
 
-func (c *completion) streamCause(err error) cause {
-	ended := c.endedBy()
-	var ue *upstream.Error
-	timeout := errors.As(err, &ue) && ue.TimedOut()
-	switch {
-	case ended != causeNone:
-		return ended
-	case errors.Is(err, upstream.ErrTooLarge):
-		return causeTooLarge
-	case c.d.relay.reported && c.d.relay.broken:
-		return causeReported
-	case c.d.relay.broken:
-		return causeUnusable
-	case timeout && c.overdue():
-		return causeOverdue
-	case timeout:
-		return causeTimeout
-	}
-	return causeBroke
-}
-
 // clientLeft ends a stream whose client is gone or does not read any more. D aborts
 // as its connection closes.
 func (c *completion) clientLeft(cause error) error {

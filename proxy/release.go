@@ -106,17 +106,34 @@ type abandoned struct {
 
 // start takes over the handle. It copies what it needs of the request.
 func (r *releaser) start(a abandoned) {
-	h, s := a.h, r.s
-	mode := s.cfg.KV.Release
-	if s.dialect.Reclaim() == kvparams.ReclaimLease {
-		h.lose(orphanConnector)
+	s := r.s
+	job, why := s.newRelease(a)
+	if job == nil {
+		a.h.lose(why)
 		return
+	}
+	a.h.transfer()
+	r.wg.Add(1)
+	go func() {
+		defer r.wg.Done()
+		defer s.bodies.give(clientID{}, job.charged)
+		if !s.guard(func() { job.run(r) }) && !job.ended {
+			job.end(endLost)
+			s.strand(job.blocks, job.issued, orphanReleaseFailed)
+		}
+	}()
+}
+
+// newRelease is the job, or why there can be none.
+func (s *Server) newRelease(a abandoned) (job *release, why orphan) {
+	h, mode := a.h, s.cfg.KV.Release
+	if s.dialect.Reclaim() == kvparams.ReclaimLease {
+		return nil, orphanConnector
 	}
 	if mode == "off" {
-		h.lose(orphanReleaseOff)
-		return
+		return nil, orphanReleaseOff
 	}
-	job := &release{
+	job = &release{
 		s: s, id: a.legID + "-release", path: apiPath(a.api), fields: bytes.Clone(a.fields),
 		blocks: h.handle.Blocks, issued: h.issued, snap: a.snap, prefer: a.prefer, sent: h.state == handleSent,
 		broken: a.broken,
@@ -141,20 +158,10 @@ func (r *releaser) start(a abandoned) {
 		if n := int64(segs.Len()); s.bodies.take(clientID{}, n, 0) == granted {
 			job.drain, job.charged = join(segs), n
 		} else if job.reject == nil {
-			h.lose(orphanReleaseFailed)
-			return
+			return nil, orphanReleaseFailed
 		}
 	}
-	h.transfer()
-	r.wg.Add(1)
-	go func() {
-		defer r.wg.Done()
-		defer s.bodies.give(clientID{}, job.charged)
-		if !s.guard(func() { job.run(r) }) && !job.ended {
-			job.end(endLost)
-			s.strand(job.blocks, job.issued, orphanReleaseFailed)
-		}
-	}()
+	return job, 0
 }
 
 func join(segs kvparams.Segments) []byte {
@@ -191,20 +198,11 @@ func (j *release) run(r *releaser) {
 	deadline := time.Now().Add(left)
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
-	if left <= 0 {
+	if left <= 0 || !j.begin(ctx, r, left) {
 		j.lost(orphanExpired)
 		return
 	}
-	if j.sent {
-		pause(ctx, min(releaseSettle, left/4))
-	}
-	select {
-	case r.slots <- struct{}{}:
-		defer func() { <-r.slots }()
-	case <-ctx.Done():
-		j.lost(orphanExpired)
-		return
-	}
+	defer func() { <-r.slots }()
 	asked, wait := !j.able(), releasePause // where none may be asked there is no lack of backends
 	for ctx.Err() == nil && j.able() {
 		b, busy := j.pick()
@@ -230,6 +228,19 @@ func (j *release) run(r *releaser) {
 		j.lost(orphanReleaseFailed)
 	} else {
 		j.lost(orphanNoDecode)
+	}
+}
+
+// begin waits for a D that may still abort, and takes a slot. It reports whether there was one.
+func (j *release) begin(ctx context.Context, r *releaser, left time.Duration) bool {
+	if j.sent {
+		pause(ctx, min(releaseSettle, left/4))
+	}
+	select {
+	case r.slots <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"github.com/valyala/fasthttp"
 )
 
 // soundPace is what readiness goes by where completions fail. Each process adds to the
@@ -154,30 +153,6 @@ func (h *soundness) judge(err error) (again bool) {
 		return true
 	}
 	h.probing = false // or a completion has succeeded meanwhile
-	return false
-}
-
-// noteSoundness takes what a completion came to. What is the client's fault, or the proxy's
-// own limit, says nothing of the backends.
-func (c *completion) noteSoundness() {
-	e := c.failure
-	if e == nil {
-		c.s.sound.succeeded()
-		return
-	}
-	if e.Status < fasthttp.StatusInternalServerError || e.blameless || !ofBackends(e.Code) || !c.s.someUp() {
-		return
-	}
-	c.s.sound.failed()
-}
-
-// ofBackends reports whether an error with the code is for want of a backend that serves.
-func ofBackends(c code) bool {
-	switch c {
-	case codePrefillUnavailable, codePrefillTimeout, codePrefillFailed, codeInvalidHandoff, codeHandleExpired,
-		codeDecodeUnavailable, codeDecodeTimeout, codeDecodeFailed, codeDecodeStalled, codeUpstreamAuth:
-		return true
-	}
 	return false
 }
 

@@ -14,24 +14,6 @@ import (
 // at once; a longer wait would be the client's.
 const suspectTimeout = 250 * time.Millisecond
 
-// suspectPrefill keeps a round from the P whose handle the round before has brought to a D
-// that died: it would cost another one. Where nobody else may take the request P is asked
-// again all the same, as D has more likely died by itself.
-func (c *completion) suspectPrefill() {
-	d := c.d.failed
-	if c.d.failed = nil; d == nil {
-		return
-	}
-	if _, gone := c.s.gone(d); !gone {
-		return
-	}
-	tried := append(c.p.tried, c.handoff.from)
-	alone := c.s.cfg.DecodeOnly.Enabled && c.s.dialect.DecodeOnlySafe()
-	if alone || c.snap.Pick(c.want(router.Prefill, tried)) != nil {
-		c.p.tried, c.p.suspect = tried, true
-	}
-}
-
 // vitality is what is known of an engine that has failed a request.
 type vitality struct {
 	mu    sync.Mutex // held while the engine is asked

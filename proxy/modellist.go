@@ -1,11 +1,78 @@
 package proxy
 
 import (
+	"encoding/json"
 	"fmt"
 	"sync"
+	"time"
 
 	"xpyd/router"
 )
+
+// modelList is vLLM's /v1/models. Entries stay as the engine wrote them.
+type modelList struct {
+	Object string            `json:"object"`
+	Data   []json.RawMessage `json:"data"`
+
+	at time.Time // when the engine said so; zero in an answer of ours
+}
+
+func (l *modelList) ids() (ids []string) {
+	for _, m := range l.Data {
+		if id := modelID(m); id != "" {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func modelID(raw json.RawMessage) string {
+	var m struct {
+		ID string `json:"id"`
+	}
+	_ = json.Unmarshal(raw, &m)
+	return m.ID
+}
+
+// intersect keeps a's entries whose id stands in b too.
+func intersect(a, b []json.RawMessage) []json.RawMessage {
+	ids := map[string]bool{}
+	for _, m := range b {
+		ids[modelID(m)] = true
+	}
+	both := []json.RawMessage{}
+	for _, m := range a {
+		if ids[modelID(m)] {
+			both = append(both, m)
+		}
+	}
+	return both
+}
+
+// addModels adds to the list of one backend what others of the pool serve beside that.
+func (s *Server) addModels(role router.Role, list []json.RawMessage) []json.RawMessage {
+	snap := s.router.Snapshot()
+	if !snap.Mixed(role) {
+		return list
+	}
+	listed := map[string]bool{}
+	for _, m := range list {
+		listed[modelID(m)] = true
+	}
+	for _, b := range snap.Backends(role) {
+		e := s.engines.get(b)
+		if e == nil || e.models.Load() == nil || b.State() == router.Down {
+			continue
+		}
+		for _, m := range e.models.Load().Data {
+			if id := modelID(m); !listed[id] {
+				listed[id] = true
+				list = append(list, m)
+			}
+		}
+	}
+	return list
+}
 
 // maxModelsLogged bounds a line: an engine may have hundreds of adapters.
 const maxModelsLogged = 16

@@ -6,6 +6,24 @@ import (
 	"xpyd/router"
 )
 
+// plan chooses the path.
+func (c *completion) plan() {
+	c.snap = c.s.router.Snapshot()
+	c.s.router.Admitted()
+	c.tokens, _ = c.req.PromptTokens(c.s.router.TokenBytes())
+	switch bypass := bypassed(c.req.Bypass()); {
+	case len(c.snap.Backends(router.Prefill)) == 0:
+		c.path, c.reason = pathDecodeOnly, reasonNoPool
+	case bypass != reasonNone && c.s.dialect.DecodeOnlySafe():
+		c.path, c.reason = pathDecodeOnly, bypass
+	case c.s.decodeAlone() && c.snap.Splits() && c.snap.OnDecodeOnly(c.req.Model()):
+		// Not for want of a prefill that should be there: no decode_only.max_share.
+		c.path, c.reason = pathDecodeOnly, reasonNoModel
+	default:
+		c.path = pathDisaggregated
+	}
+}
+
 // choosePath settles whether a request that may have a prefill gets one, once its decode
 // backend is known. A way once taken is kept: a second round does not change it.
 func (c *completion) choosePath() {

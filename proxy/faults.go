@@ -1,0 +1,144 @@
+package proxy
+
+import (
+	"cmp"
+	"errors"
+
+	"xpyd/router"
+	"xpyd/upstream"
+)
+
+// What has happened to a leg that failed, as a fault for classify to judge.
+
+// prefillBroke is a failure of the transport, or of its limits.
+func (c *completion) prefillBroke(b *router.Backend, err error) *failure {
+	ended := c.endedBy()
+	f := fault{leg: legPrefill, at: atLimit, status: c.p.x.Head.Status, cause: cmp.Or(ended, causeTooLarge)}
+	var ue *upstream.Error
+	if !errors.As(err, &ue) {
+		return c.fail(b, f, nil)
+	}
+	if ue.BrokeOff() && !c.p.late { // who was told that nobody waits hangs up
+		c.prefillBrokeOff(b, ue)
+	}
+	f.at, f.hungUp = reachedBy(ue), ended == causeNone && !c.p.late && !ue.TimedOut()
+	switch {
+	case ended != causeNone:
+	case f.at == atDial && upstream.IsLocal(ue.Err):
+		f.cause = causeDescriptors
+	case f.at == atDial:
+		f.cause = causeBroke
+	case c.p.down.Load():
+		f.cause = causeDown
+	case (c.p.late || ue.TimedOut()) && c.overdue():
+		f.cause = causeOverdue
+	case c.p.late || ue.TimedOut():
+		f.cause = causeTimeout
+	default:
+		f.cause = causeBroke
+	}
+	failed := c.fail(b, f, nil)
+	if f.cause == causeBroke {
+		failed.told.cause = ue.Error()
+	}
+	return failed
+}
+
+// badHandle refuses kv_transfer_params that D would hang or die of.
+func (c *completion) badHandle(b *router.Backend, f fault, why error) *failure {
+	f.cause = causeBadHandle
+	c.s.failed.Error().Str("request_id", c.id).Str("prefill", b.URL).Msg("prefill backend gave an unusable handle: " + why.Error())
+	return c.fail(b, f, nil)
+}
+
+// prefillRefused is an answer of P that is no 200.
+func (c *completion) prefillRefused(b *router.Backend, status int) *failure {
+	f := c.s.refused(legPrefill, status)
+	if f.cause == causeStatus && c.req.ForcedTool() {
+		f.cause = causeForced
+	}
+	told, asked := c.s.tellRefusal(f, c.id, b, &c.p.x, c.p.buf)
+	failed := c.fail(b, f, told)
+	failed.asked = asked
+	return failed
+}
+
+// decodeBroke is a failure of the transport before the client had anything.
+func (c *completion) decodeBroke(b *router.Backend, err error) *failure {
+	var ue *upstream.Error
+	if !errors.As(err, &ue) {
+		panic("BUG: decode leg failed with " + err.Error())
+	}
+	f := fault{leg: legDecode, at: reachedBy(ue), handle: c.handoff.live(), cause: c.decodeCause(ue)}
+	switch {
+	case f.at == atDial:
+		c.handoff.unsent()
+	case ue.BrokeOff():
+		c.broken.Add(1)
+	}
+	if f.at > atDial && (f.cause == causeGone || f.cause == causeStopped) {
+		f.hungUp = !ue.TimedOut() || c.d.x.HungUp()
+	}
+	failed := c.fail(b, f, nil)
+	if f.cause == causeBroke && f.at > atDial {
+		failed.told.cause = ue.Error()
+	}
+	return failed
+}
+
+func (c *completion) decodeCause(ue *upstream.Error) cause {
+	dial, ended := ue.Stage == upstream.StageDial, c.endedBy()
+	switch {
+	case ended != causeNone:
+		return ended
+	case dial && upstream.IsLocal(ue.Err):
+		return causeDescriptors
+	case dial:
+		return causeBroke
+	case c.d.cutOff.Load() && ue.TimedOut():
+		return causeSource
+	case c.d.down.Load():
+		return causeDown
+	case ue.TimedOut() && c.overdue():
+		return causeOverdue
+	case ue.TimedOut():
+		return causeTimeout
+	}
+	return causeBroke
+}
+
+// decodeFlawed is an answer of D that comes to nothing. told is for the client; nil: the usual text.
+func (c *completion) decodeFlawed(why cause, told *apiError) *failure {
+	return c.fail(c.d.lease.Backend, fault{leg: legDecode, at: atAnswer, status: c.d.x.Head.Status, cause: why, handle: c.handoff.live()}, told)
+}
+
+// decodeRefused is an answer of D that is no 200.
+func (c *completion) decodeRefused(status int, body []byte) *failure {
+	b, f := c.d.lease.Backend, c.s.refused(legDecode, status)
+	f.handle = c.handoff.live()
+	told, asked := c.s.tellRefusal(f, c.id, b, &c.d.x, body)
+	failed := c.fail(b, f, told)
+	failed.asked = asked
+	return failed
+}
+
+func (c *completion) streamCause(err error) cause {
+	ended := c.endedBy()
+	var ue *upstream.Error
+	timeout := errors.As(err, &ue) && ue.TimedOut()
+	switch {
+	case ended != causeNone:
+		return ended
+	case errors.Is(err, upstream.ErrTooLarge):
+		return causeTooLarge
+	case c.d.relay.reported && c.d.relay.broken:
+		return causeReported
+	case c.d.relay.broken:
+		return causeUnusable
+	case timeout && c.overdue():
+		return causeOverdue
+	case timeout:
+		return causeTimeout
+	}
+	return causeBroke
+}
