@@ -189,7 +189,7 @@ func (c *completion) run() *apiError {
 			}
 			return c.nameBroken(f.told)
 		}
-		c.s.failed.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Stringer("code", f.code).Str("error", f.told.why()).
+		c.s.failedLog.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Stringer("code", f.code).Str("error", f.told.why()).
 			Str("prefill", urlOf(c.p.lease.Backend)).Str("decode", urlOf(c.d.lease.Backend)).Msg("round failed, another one begins")
 		if gone := c.interrupted(); gone != nil {
 			return gone

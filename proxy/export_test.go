@@ -12,7 +12,7 @@ import (
 func (s *Server) Departed() int64 { return s.departed.Load() }
 
 // LogFailedLeg writes a line about a leg that is tried again.
-func (s *Server) LogFailedLeg() { s.failed.Warn().Msg("failed") }
+func (s *Server) LogFailedLeg() { s.failedLog.Warn().Msg("failed") }
 
 // LogStays writes a line about a backend that would have been ejected.
 func (s *Server) LogStays() {

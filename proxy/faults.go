@@ -47,7 +47,7 @@ func (c *completion) prefillBroke(b *router.Backend, err error) *failure {
 // badHandle refuses kv_transfer_params that D would hang or die of.
 func (c *completion) badHandle(b *router.Backend, f fault, why error) *failure {
 	f.cause = causeBadHandle
-	c.s.failed.Error().Str("request_id", c.id).Str("prefill", b.URL).Msg("prefill backend gave an unusable handle: " + why.Error())
+	c.s.failedLog.Error().Str("request_id", c.id).Str("prefill", b.URL).Msg("prefill backend gave an unusable handle: " + why.Error())
 	return c.fail(b, f, nil)
 }
 

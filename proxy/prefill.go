@@ -100,7 +100,7 @@ func (c *completion) suspectPrefill() {
 // prefillTried keeps the request from asking b again.
 func (c *completion) prefillTried(b *router.Backend, f *failure) {
 	c.p.tried = append(c.p.tried, b)
-	c.s.failed.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Str("prefill", b.URL).Str("outcome", f.outcome.String()).
+	c.s.failedLog.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Str("prefill", b.URL).Str("outcome", f.outcome.String()).
 		Str("error", f.told.why()).Msg("prefill leg failed, another backend is asked if there is one")
 }
 
@@ -137,7 +137,7 @@ func (c *completion) withoutPrefill(last *failure) *failure {
 		if err := c.degrade(last.told); err != nil {
 			return ends(err)
 		}
-		c.s.alone.Warn().Str("request_id", c.id).Stringer("reason", last.degrade).Msg("decoding without a prefill")
+		c.s.aloneLog.Warn().Str("request_id", c.id).Stringer("reason", last.degrade).Msg("decoding without a prefill")
 	}
 	c.path, c.reason = pathDecodeOnly, last.degrade
 	return nil
@@ -285,7 +285,7 @@ func (c *completion) prefillAnswered(b *router.Backend) *failure {
 		}
 		f.cause = causeUnusable
 		failed := c.fail(b, f, nil)
-		c.s.failed.Error().Str("request_id", c.id).Str("prefill", b.URL).Msg("prefill answer cannot be used: " + err.Error())
+		c.s.failedLog.Error().Str("request_id", c.id).Str("prefill", b.URL).Msg("prefill answer cannot be used: " + err.Error())
 		return failed
 	}
 	c.p.ans = ans

@@ -230,7 +230,7 @@ func (s *Server) ejected(e router.Ejection) {
 	}
 	log, said := &s.log, "backend ejected"
 	if e.For == 0 {
-		log, said = &s.stays, "backend fails, but stays: no more than half of its pool is ejected"
+		log, said = &s.staysLog, "backend fails, but stays: no more than half of its pool is ejected"
 	}
 	log.Warn().Str("role", e.Backend.Role.String()).Str("backend", e.Backend.URL).Str("reason", string(e.Reason)).
 		Dur("for_ms", e.For).Int("nth", e.Nth).Msg(said)

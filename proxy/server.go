@@ -36,15 +36,15 @@ const (
 
 // Server is the data port with its two pools of backends.
 type Server struct {
-	cfg     Config
-	log     zerolog.Logger
-	failed  zerolog.Logger // of legs that are tried again, sampled: an engine that dies under load fails thousands at once
-	stays   zerolog.Logger // likewise of backends that would have been ejected: each of its legs that fails says so
-	alone   zerolog.Logger // likewise of requests that are decoded without the prefill that they should have had
-	router  *router.Router
-	metrics meter
-	dialect kvparams.Dialect
-	keys    *keyring
+	cfg       Config
+	log       zerolog.Logger
+	failedLog zerolog.Logger // of legs that are tried again, sampled: an engine that dies under load fails thousands at once
+	staysLog  zerolog.Logger // likewise of backends that would have been ejected: each of its legs that fails says so
+	aloneLog  zerolog.Logger // likewise of requests that are decoded without the prefill that they should have had
+	router    *router.Router
+	metrics   meter
+	dialect   kvparams.Dialect
+	keys      *keyring
 	// backendAuth replaces the client's Authorization; empty passes that on, unless
 	// clients show keys of ours.
 	backendAuth []byte
@@ -100,9 +100,9 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	}
 	s := &Server{
 		cfg: cfg, log: log, router: rt, dialect: dialect,
-		failed:     log.Sample(&zerolog.BurstSampler{Burst: failedLines, Period: time.Second}),
-		stays:      log.Sample(&zerolog.BurstSampler{Burst: staysLines, Period: time.Second}),
-		alone:      log.Sample(&zerolog.BurstSampler{Burst: aloneLines, Period: time.Second}),
+		failedLog:  log.Sample(&zerolog.BurstSampler{Burst: failedLines, Period: time.Second}),
+		staysLog:   log.Sample(&zerolog.BurstSampler{Burst: staysLines, Period: time.Second}),
+		aloneLog:   log.Sample(&zerolog.BurstSampler{Burst: aloneLines, Period: time.Second}),
 		keys:       newKeyring(cfg.APIKeys),
 		watch:      watch,
 		engines:    engines{scratch: netio.NewScratch()},
