@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"strconv"
@@ -10,93 +9,12 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"xpyd/budget"
 	"xpyd/netio"
 )
 
-const (
-	firstBody = 16 << 10 // a body's first buffer, unless less is announced
-	bodyRate  = 64 << 10 // bytes a second that a slow upload must reach on top of timeouts.body
-)
-
-// bodyBuffer is one request body with its charge on the budget. Up to bodyPiece it lies in
-// one buffer, which doubles as bytes really arrive; what is longer arrives in pieces, so that
-// what is held follows what has come, and is made one when it is complete.
-type bodyBuffer struct {
-	b        []byte   // the body; of one that arrives in pieces, the last of them
-	pieces   [][]byte // the full ones before it
-	before   int64    // bytes in them
-	charge   charge   // for the capacity of all of these
-	complete bool     // read to its end: what follows on the connection is a new request
-}
-
-func (bb *bodyBuffer) size() int64 { return bb.before + int64(len(bb.b)) }
-
-// grow makes room for at least one more byte, charging the new capacity before it is
-// taken. want is the announced length, or −1.
-func (bb *bodyBuffer) grow(s *Server, of clientID, want int64) refusal {
-	full := int64(cap(bb.b))
-	size := 2 * full
-	switch {
-	case full == 0 && want >= 0:
-		size = bodySize(min(want, firstBody))
-	case full == 0:
-		size = firstBody
-	case bb.before > 0 || full == bodyPiece:
-		return bb.addPiece(s, of, want)
-	}
-	if r := bb.charge.raise(s.bodies, of, size); r != granted {
-		return r
-	}
-	next := append(s.bodyPool.get(size), bb.b...)
-	s.bodyPool.put(bb.b)
-	bb.b = next
-	return granted
-}
-
-// addPiece keeps the full piece and begins another.
-func (bb *bodyBuffer) addPiece(s *Server, of clientID, want int64) refusal {
-	size := int64(bodyPiece)
-	if want >= 0 {
-		size = bodySize(want - bb.size())
-	}
-	if r := bb.charge.raise(s.bodies, of, bb.charge.n+size); r != granted {
-		return r
-	}
-	bb.before += int64(len(bb.b))
-	bb.pieces = append(bb.pieces, bb.b)
-	bb.b = s.bodyPool.get(size)
-	return granted
-}
-
-// join makes one buffer of the pieces. One body at a time is held twice, uncharged: a
-// budget that holds a body need not hold it twice.
-func (bb *bodyBuffer) join(s *Server) {
-	if bb.before == 0 {
-		return
-	}
-	s.bodyPool.joining.Lock()
-	bb.pieces = append(bb.pieces, bb.b)
-	bb.b = bytes.Join(bb.pieces, nil)
-	bb.dropPieces(s)
-	s.bodyPool.joining.Unlock()
-	bb.charge.lower(int64(cap(bb.b)))
-}
-
-func (bb *bodyBuffer) dropPieces(s *Server) {
-	for _, p := range bb.pieces {
-		s.bodyPool.put(p)
-	}
-	clear(bb.pieces)
-	bb.pieces, bb.before = bb.pieces[:0], 0
-}
-
-// free gives buffer and charge back. Nothing may alias the body any more.
-func (bb *bodyBuffer) free(s *Server) {
-	bb.dropPieces(s)
-	s.bodyPool.put(bb.b)
-	bb.charge.lower(0)
-	*bb = bodyBuffer{pieces: bb.pieces}
-}
+// bodyRate is what a slow upload must reach on top of timeouts.body, in bytes a second.
+const bodyRate = 64 << 10
 
 // errGone is a client that left before its answer was complete. It is counted
 // and logged, never sent.
@@ -132,7 +50,7 @@ func (p *pace) next(now time.Time, n int) time.Time {
 // readBody reads the whole request body of the client. The buffer follows the bytes that
 // arrive, not the length that was announced. stop, when set, ends it: whoever sets it moves
 // the connection's read deadline then.
-func (s *Server) readBody(ctx *fasthttp.RequestCtx, conn *netio.Conn, of clientID, stop *atomic.Bool, bb *bodyBuffer) *apiError {
+func (s *Server) readBody(ctx *fasthttp.RequestCtx, conn *netio.Conn, of budget.Client, stop *atomic.Bool, body *budget.Body) *apiError {
 	want := int64(ctx.Request.Header.ContentLength()) // −1 when chunked
 	src := ctx.RequestBodyStream()
 	if src == nil {
@@ -145,32 +63,32 @@ func (s *Server) readBody(ctx *fasthttp.RequestCtx, conn *netio.Conn, of clientI
 		if stop.Load() { // after the deadline, which may just have taken the other one's place
 			return shuttingDown()
 		}
-		if len(bb.b) == cap(bb.b) && bb.size() != want {
-			if r := bb.grow(s, of, want); r != granted {
+		if body.Full() && body.Size() != want {
+			if r := body.Grow(s.bodies, of, want); r != budget.Granted {
 				return bodyRefused(r)
 			}
 		}
 		var err error
-		n, err = src.Read(bb.b[len(bb.b):cap(bb.b)])
-		bb.b = bb.b[:len(bb.b)+n]
-		if bb.size() > s.cfg.Limits.Body {
+		n, err = src.Read(body.Room())
+		body.Came(n)
+		if body.Size() > s.cfg.Limits.Body {
 			return s.tooLarge()
 		}
 		if err != nil {
 			if stop.Load() {
 				return shuttingDown()
 			}
-			fault := bodyEnd(err, conn, want, bb.size(), !time.Now().Before(deadline))
-			if bb.complete = fault == nil; bb.complete {
-				bb.join(s)
+			fault := bodyEnd(err, conn, want, body.Size(), !time.Now().Before(deadline))
+			if fault == nil {
+				body.End(s.bodies)
 			}
 			return fault
 		}
 	}
 }
 
-func bodyRefused(r refusal) *apiError {
-	if r == overShare {
+func bodyRefused(r budget.Refusal) *apiError {
+	if r == budget.OverShare {
 		return newError(fasthttp.StatusTooManyRequests, codeClientLimit, "", "the request bodies of this client hold limits.client_share of limits.body_budget already; try again").retryAfter(1)
 	}
 	return newError(fasthttp.StatusServiceUnavailable, codeOverloaded, "", "too many request bytes are being held; try again").retryAfter(1)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"xpyd/budget"
 	"xpyd/kvparams"
 	"xpyd/netio"
 	"xpyd/router"
@@ -71,8 +73,8 @@ type completion struct {
 	target string // of both legs: the path, and the client's query
 	fields []byte // header lines for both legs
 
-	client   clientID // counted while the completion lives
-	body     bodyBuffer
+	client   budget.Client // counted while the completion lives
+	body     budget.Body
 	req      kvparams.Request
 	tokens   int // of the prompt; estimated, unless they came as ids
 	snap     *router.Snapshot
@@ -157,14 +159,14 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
 
 // admit counts the client, reads and scans the body. No backend knows of the request yet.
 func (c *completion) admit() *apiError {
-	if c.client = c.s.identify(c.conn, &c.ctx.Request.Header); !c.s.clients.enter(c.client) {
-		c.client = clientID{}
+	if c.client = c.s.identify(c.conn, &c.ctx.Request.Header); !c.s.clients.Begin(c.client) {
+		c.client = budget.Client{}
 		return newError(fasthttp.StatusTooManyRequests, codeClientLimit, "", "this client has limits.client_in_flight completions already; wait for one to end").retryAfter(1)
 	}
 	if err := c.s.readBody(c.ctx, c.conn, c.client, &c.stop, &c.body); err != nil {
 		return err
 	}
-	if err := c.req.Parse(c.api, c.body.b); err != nil {
+	if err := c.req.Parse(c.api, c.body.Bytes()); err != nil {
 		var e *kvparams.Error
 		if !errors.As(err, &e) {
 			panic("BUG: kvparams error of another type")
@@ -228,10 +230,10 @@ func (c *completion) answerError(err *apiError) {
 	c.commonHeaders()
 	// Half a body would be read as a request, and what followed a body that is no JSON
 	// cannot be trusted to be one.
-	if !c.body.complete || err.Code == codeClientGone || c.state.get() == stateAdmitted && err.Status < 500 {
+	if !c.body.Whole() || err.Code == codeClientGone || c.state.get() == stateAdmitted && err.Status < 500 {
 		c.ctx.SetConnectionClose()
 	}
-	if !c.body.complete {
+	if !c.body.Whole() {
 		leaveUnread(c.ctx)
 	}
 	c.finish(nil)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"xpyd/budget"
 	"xpyd/kvparams"
 	"xpyd/router"
 	"xpyd/upstream"
@@ -41,8 +43,8 @@ type decodeLeg struct {
 	// checked, or too large for that.
 	streamed bool
 	large    bool
-	held     charge // for what relay.buf holds beyond freeAnswer
-	size     int    // for fasthttp: −1 is chunked
+	held     budget.Charge // for what relay.buf holds beyond freeAnswer
+	size     int           // for fasthttp: −1 is chunked
 	whole    kvparams.Completion
 	out      kvparams.Segments
 	relay    relay
@@ -311,7 +313,7 @@ func (c *completion) freeBody() {
 	c.req.Reset()
 	clear(c.p.segs)
 	clear(c.d.segs)
-	c.body.free(c.s)
+	c.body.Free(c.s.bodies)
 }
 
 // cachedTokens is what the client is told about prefix cache hits: P's figure, as D

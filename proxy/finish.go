@@ -8,6 +8,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/valyala/fasthttp"
 
+	"xpyd/budget"
 	"xpyd/kvparams"
 	"xpyd/router"
 )
@@ -32,7 +33,7 @@ func (c *completion) finish(writeErr error) {
 	c.safely((*completion).endLegs)
 	c.safely((*completion).noteSoundness)
 	c.safely((*completion).account)
-	s.clients.leave(c.client)
+	s.clients.End(c.client)
 	c.safely((*completion).recycle)
 }
 
@@ -127,7 +128,7 @@ func (c *completion) phase() phase {
 	if left := c.left.Load(); left > 0 {
 		s = state(left - 1)
 	}
-	if s == stateAdmitted && !c.body.complete {
+	if s == stateAdmitted && !c.body.Whole() {
 		return phaseBody
 	}
 	return firstPhase + phase(s)
@@ -189,7 +190,7 @@ func (c *completion) recycle() {
 	c.freeBody()
 	c.s.buffers.put(&c.d.relay)
 	c.d.relay = relay{}
-	c.d.held.lower(0)
+	c.d.held.Lower(0)
 	c.p.x.Reset()
 	c.d.x.Reset()
 	c.freeAnswer()
@@ -201,7 +202,7 @@ func (c *completion) recycle() {
 	c.handoff, c.d.failed = handoff{}, nil
 	c.ctx, c.conn, c.snap, c.failure = nil, nil, nil, nil
 	c.done, c.woken = nil, false
-	c.client = clientID{}
+	c.client = budget.Client{}
 	c.p.down.Store(false)
 	c.d.down.Store(false)
 	c.d.cutOff.Store(false)

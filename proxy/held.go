@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"xpyd/budget"
 	"xpyd/netio"
 	"xpyd/upstream"
 )
@@ -39,7 +41,7 @@ func eventTooLarge() *apiError {
 // larger than freeAnswer. upstream.ErrTooLarge, with what was read in dst, is an answer beyond
 // limits.answer, or by errNoRoom one that the budget has no room for. An engine's error is
 // charged when it is written.
-func (s *Server) readHeld(x *upstream.Exchange, dst []byte, of clientID, held *charge) ([]byte, error) {
+func (s *Server) readHeld(x *upstream.Exchange, dst []byte, of budget.Client, held *budget.Charge) ([]byte, error) {
 	limit := s.cfg.Limits.Answer
 	if x.Head.Status != fasthttp.StatusOK {
 		return x.ReadAnswer(dst, limit)
@@ -56,7 +58,7 @@ func (s *Server) readHeld(x *upstream.Exchange, dst []byte, of clientID, held *c
 		}
 		room = min(room, limit)
 		size := room + netio.InboxSize // what one read may bring beyond it
-		if held.raise(s.held, of, size) != granted {
+		if held.Raise(s.held, of, size) != budget.Granted {
 			return dst, errNoRoom
 		}
 		dst = append(make([]byte, 0, size), dst...)
@@ -69,7 +71,7 @@ type heldAnswer struct {
 	s    *Server
 	conn *netio.Conn
 	buf  []byte
-	held charge
+	held budget.Charge
 }
 
 // Read is never called: fasthttp is told to use WriteTo.
@@ -87,7 +89,7 @@ func (a *heldAnswer) WriteTo(w io.Writer) (int64, error) {
 
 // CloseWithError is fasthttp's last call for the response.
 func (a *heldAnswer) CloseWithError(error) error {
-	a.held.lower(0)
+	a.held.Lower(0)
 	a.buf = nil
 	return nil
 }
@@ -127,14 +129,14 @@ func (a *largeAnswer) CloseWithError(err error) error {
 
 // writeError answers with err. An engine's own text is held for the client like an answer;
 // where there is no room for it, ours stands in its place.
-func (s *Server) writeError(ctx *fasthttp.RequestCtx, of clientID, err *apiError) {
+func (s *Server) writeError(ctx *fasthttp.RequestCtx, of budget.Client, err *apiError) {
 	text := err.Raw
 	if len(text) <= freeAnswer {
 		err.write(ctx)
 		return
 	}
 	a := &heldAnswer{s: s, conn: ctx.Conn().(*netio.Conn), buf: text}
-	if a.held.raise(s.held, of, int64(len(text))) != granted {
+	if a.held.Raise(s.held, of, int64(len(text))) != budget.Granted {
 		err.Raw = nil
 		err.write(ctx)
 		return

@@ -5,6 +5,9 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 
+	"github.com/valyala/fasthttp"
+
+	"xpyd/budget"
 	"xpyd/netio"
 )
 
@@ -61,3 +64,16 @@ func bearer(authorization []byte) []byte {
 
 // required says whether clients must show a key.
 func (k *keyring) required() bool { return len(k.hashes) > 0 }
+
+// identify says who a client is. It costs nothing where neither limits.client_in_flight nor
+// limits.client_share limits clients; by default the latter does.
+func (s *Server) identify(conn *netio.Conn, h *fasthttp.RequestHeader) budget.Client {
+	if !s.clients.Limited() && s.cfg.Limits.ClientShare >= 1 {
+		return budget.Client{}
+	}
+	if s.keys.required() {
+		slot, _ := s.keys.slot(h.Peek("Authorization"))
+		return budget.Client{Key: slot + 1}
+	}
+	return budget.Client{IP: conn.IP()}
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"xpyd/budget"
 	"xpyd/kvparams"
 	"xpyd/netio"
 	"xpyd/router"
@@ -27,8 +28,8 @@ func (s *Server) passOn(ctx *fasthttp.RequestCtx, path string) {
 			s.refuse(ctx, err)
 			return
 		}
-		req.Method, req.Body = "POST", [][]byte{p.body.b}
-		if s.router.Snapshot().Mixed(router.Decode) && parsed.Parse(kvparams.Completions, p.body.b) != nil {
+		req.Method, req.Body = "POST", [][]byte{p.body.Bytes()}
+		if s.router.Snapshot().Mixed(router.Decode) && parsed.Parse(kvparams.Completions, p.body.Bytes()) != nil {
 			parsed.Reset() // for an engine to refuse
 		}
 	}
@@ -126,9 +127,9 @@ func (s *Server) passFailed(b *router.Backend, f fault, told *apiError) *failure
 // process may come in mid-upload.
 type passing struct {
 	conn   *netio.Conn
-	client clientID
-	body   bodyBuffer
-	held   charge // for the engine's answer
+	client budget.Client
+	body   budget.Body
+	held   budget.Charge // for the engine's answer
 	watch  netio.Watch
 	stop   atomic.Bool
 }
@@ -142,8 +143,8 @@ func (s *Server) beginPassing(ctx *fasthttp.RequestCtx) *passing {
 
 func (p *passing) end(s *Server) {
 	s.watch.Remove(&p.watch)
-	p.body.free(s)
-	p.held.lower(0)
+	p.body.Free(s.bodies)
+	p.held.Lower(0)
 }
 
 // answer hands the engine's answer to fasthttp, with the charge for it.
@@ -153,7 +154,7 @@ func (p *passing) answer(ctx *fasthttp.RequestCtx, s *Server, buf []byte) {
 		return
 	}
 	ctx.Response.SetBodyStream(&heldAnswer{s: s, conn: p.conn, buf: buf, held: p.held}, len(buf))
-	p.held = charge{}
+	p.held = budget.Charge{}
 }
 
 // answerLarge has fasthttp send an answer of which buf has been read, and the rest as it
@@ -161,7 +162,7 @@ func (p *passing) answer(ctx *fasthttp.RequestCtx, s *Server, buf []byte) {
 func (p *passing) answerLarge(ctx *fasthttp.RequestCtx, s *Server, x *upstream.Exchange, buf []byte) {
 	ctx.Response.Header.SetContentTypeBytes(x.Head.ContentType)
 	ctx.Response.SetBodyStream(&largeAnswer{heldAnswer: heldAnswer{s: s, conn: p.conn, buf: buf, held: p.held}, x: x}, max(int(x.Head.Length), -1))
-	p.held = charge{}
+	p.held = budget.Charge{}
 }
 
 // ClientGone does nothing: the body's end tells, and no engine is on it for long.

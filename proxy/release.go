@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"xpyd/budget"
 	"xpyd/kvparams"
 	"xpyd/router"
 	"xpyd/upstream"
@@ -116,7 +118,7 @@ func (r *releaser) start(a abandoned) {
 	r.wg.Add(1)
 	go func() {
 		defer r.wg.Done()
-		defer s.bodies.give(clientID{}, job.charged)
+		defer s.bodies.Give(budget.Client{}, job.charged)
 		if !s.guard(func() { job.run(r) }) && !job.ended {
 			job.end(endLost)
 			s.strand(job.blocks, job.issued, orphanReleaseFailed)
@@ -155,7 +157,7 @@ func (s *Server) newRelease(a abandoned) (job *release, why orphan) {
 	// A drain is the client's prompt once more: never of one that has cost an engine.
 	if a.broken == 0 && (job.reject == nil || job.version && !s.allReject(a.snap)) {
 		segs := s.dialect.AppendDrain(nil, a.req, handle)
-		if n := int64(segs.Len()); s.bodies.take(clientID{}, n, 0) == granted {
+		if n := int64(segs.Len()); s.bodies.Take(budget.Client{}, n, 0) == budget.Granted {
 			job.drain, job.charged = join(segs), n
 		} else if job.reject == nil {
 			return nil, orphanReleaseFailed

@@ -14,6 +14,8 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/valyala/fasthttp"
+
+	"xpyd/budget"
 	"xpyd/kvparams"
 	"xpyd/metrics"
 	"xpyd/netio"
@@ -51,10 +53,9 @@ type Server struct {
 
 	http     *fasthttp.Server
 	watch    *netio.Watcher
-	bodies   *budget // of request bodies
-	bodyPool bodyPool
-	held     *budget // of answers, beyond freeAnswer each
-	clients  clientCounts
+	bodies   *budget.Bodies // of requests
+	held     *budget.Budget // of answers, beyond freeAnswer each
+	clients  *budget.Counts
 	engines  engines
 	releases *releaser
 	probes   *prober
@@ -106,10 +107,9 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 		keys:       newKeyring(cfg.APIKeys),
 		watch:      watch,
 		engines:    engines{scratch: netio.NewScratch()},
-		bodies:     bodyBudget(cfg.Limits),
-		held:       newBudget(cfg.Limits.AnswerBudget, cfg.Limits.ClientShare),
-		bodyPool:   bodyPool{limit: cfg.Limits.BodyBudget / idleParts},
-		clients:    clientCounts{limit: cfg.Limits.ClientInFlight},
+		bodies:     budget.NewBodies(cfg.Limits.BodyBudget, cfg.Limits.Body, cfg.Limits.ClientShare),
+		held:       budget.New(cfg.Limits.AnswerBudget, cfg.Limits.ClientShare),
+		clients:    budget.NewCounts(cfg.Limits.ClientInFlight),
 		breakPause: breakPause,
 		downGrace:  downGrace,
 		lingering:  netio.NewLingering(),
@@ -119,7 +119,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	if cfg.BackendAPIKey != "" {
 		s.backendAuth = []byte("Bearer " + cfg.BackendAPIKey)
 	}
-	s.metrics = meter{metrics.New(version, labels(), s.backendLoad, s.queued(), s.ledger.pinned, s.ledger.stranded, s.bodies.inUse, s.held.inUse)}
+	s.metrics = meter{metrics.New(version, labels(), s.backendLoad, s.queued(), s.ledger.pinned, s.ledger.stranded, s.bodies.InUse, s.held.InUse)}
 	s.metrics.WatchAdvice(s.adviceGauges)
 	s.metrics.WatchReadiness(s.Ready, s.outageNow)
 	s.releases = newReleaser(s)

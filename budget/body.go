@@ -1,0 +1,126 @@
+package budget
+
+import "bytes"
+
+// firstBuffer is a body's first buffer, unless less is announced.
+const firstBuffer = 16 << 10
+
+// Bodies is the budget of request bodies, with the buffers that they lie in. Safe for
+// concurrent use.
+type Bodies struct {
+	*Budget
+	pool pool
+}
+
+// NewBodies makes one of limit bytes, of which one client may hold the share, 0 to 1. Whatever
+// is kept for others, one body of the largest size finds its place, in the buffers that it comes
+// in.
+func NewBodies(limit, largest int64, share float64) *Bodies {
+	b := &Bodies{pool: pool{limit: limit / idleParts}}
+	one := largest + pieceSize
+	if limit >= largest {
+		limit = max(limit, one)
+	}
+	b.Budget = New(limit, share)
+	b.large = max(limit-limit/reserveParts, one)
+	b.share = max(b.share, one)
+	return b
+}
+
+// Body is one request body with its charge on the budget. Up to 256 KiB it lies in
+// one buffer, which doubles as bytes really arrive; what is longer arrives in pieces, so that
+// what is held follows what has come, and is made one when it is complete. The zero value is
+// an empty one; Free ends it. One goroutine owns it.
+type Body struct {
+	b      []byte   // the body; of one that arrives in pieces, the last of them
+	pieces [][]byte // the full ones before it
+	before int64    // bytes in them
+	charge Charge   // for the capacity of all of these
+	whole  bool     // read to its end: what follows on the connection is a new request
+}
+
+// Bytes is the body, once it is whole. It is the body's own until Free.
+func (b *Body) Bytes() []byte { return b.b }
+
+// Whole reports that End was called: the body was read to its end.
+func (b *Body) Whole() bool { return b.whole }
+
+// Size is how many bytes have come.
+func (b *Body) Size() int64 { return b.before + int64(len(b.b)) }
+
+// Full reports that there is no room for another byte.
+func (b *Body) Full() bool { return len(b.b) == cap(b.b) }
+
+// Room is where the next bytes go; Came says how many they are.
+func (b *Body) Room() []byte { return b.b[len(b.b):cap(b.b)] }
+
+// Came adds the first n bytes of Room to the body.
+func (b *Body) Came(n int) { b.b = b.b[:len(b.b)+n] }
+
+// Grow makes room for at least one more byte, charging the new capacity before it is
+// taken. want is the announced length, or −1.
+func (b *Body) Grow(on *Bodies, of Client, want int64) Refusal {
+	full := int64(cap(b.b))
+	size := 2 * full
+	switch {
+	case full == 0 && want >= 0:
+		size = bufferSize(min(want, firstBuffer))
+	case full == 0:
+		size = firstBuffer
+	case b.before > 0 || full == pieceSize:
+		return b.addPiece(on, of, want)
+	}
+	if r := b.charge.Raise(on.Budget, of, size); r != Granted {
+		return r
+	}
+	next := append(on.pool.get(size), b.b...)
+	on.pool.put(b.b)
+	b.b = next
+	return Granted
+}
+
+// addPiece keeps the full piece and begins another.
+func (b *Body) addPiece(on *Bodies, of Client, want int64) Refusal {
+	size := int64(pieceSize)
+	if want >= 0 {
+		size = bufferSize(want - b.Size())
+	}
+	if r := b.charge.Raise(on.Budget, of, b.charge.n+size); r != Granted {
+		return r
+	}
+	b.before += int64(len(b.b))
+	b.pieces = append(b.pieces, b.b)
+	b.b = on.pool.get(size)
+	return Granted
+}
+
+// End says that the body is whole, and makes one buffer of its pieces. One body at a time is
+// held twice, uncharged: a budget that holds a body need not hold it twice.
+func (b *Body) End(on *Bodies) {
+	b.whole = true
+	if b.before == 0 {
+		return
+	}
+	on.pool.joining.Lock()
+	b.pieces = append(b.pieces, b.b)
+	b.b = bytes.Join(b.pieces, nil)
+	b.dropPieces(on)
+	on.pool.joining.Unlock()
+	b.charge.Lower(int64(cap(b.b)))
+}
+
+func (b *Body) dropPieces(on *Bodies) {
+	for _, p := range b.pieces {
+		on.pool.put(p)
+	}
+	clear(b.pieces)
+	b.pieces, b.before = b.pieces[:0], 0
+}
+
+// Free gives buffers and charge back. Nothing may alias the body any more.
+func (b *Body) Free(on *Bodies) {
+	b.dropPieces(on)
+	on.pool.put(b.b)
+	b.charge.Lower(0)
+	*b = Body{pieces: b.pieces}
+}

@@ -1,0 +1,145 @@
+package budget
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+)
+
+// fill makes a body of n bytes, of which announced were announced.
+func fill(t *testing.T, on *Bodies, n, announced int64) *Body {
+	t.Helper()
+	bb := &Body{}
+	for bb.Size() < n {
+		if bb.Full() {
+			if r := bb.Grow(on, Client{}, announced); r != Granted {
+				t.Fatalf("refused at %d of %d bytes: %d", bb.Size(), n, r)
+			}
+		}
+		for len(bb.b) < cap(bb.b) && bb.Size() < n {
+			bb.b = append(bb.b, byte(bb.Size()%251))
+		}
+	}
+	return bb
+}
+
+// held is what the body's buffers take in memory.
+func (bb *Body) held() int64 {
+	n := int64(cap(bb.b))
+	for _, p := range bb.pieces {
+		n += int64(cap(p))
+	}
+	return n
+}
+
+// Bodies of all sizes come and go; what they hold is charged, and what is idle is bounded.
+func TestBodyIsChargedForWhatItHolds(t *testing.T) {
+	s := NewBodies(64<<20, 4<<20, 1)
+	var bodies []*Body
+	held := func() (n int64) {
+		for _, bb := range bodies {
+			n += bb.held()
+		}
+		return n
+	}
+	for range 500 {
+		n := int64(1) << rand.IntN(21)
+		n += rand.Int64N(n)
+		announced := n
+		if rand.IntN(2) == 0 {
+			announced = -1
+		}
+		bb := fill(t, s, n, announced)
+		bodies = append(bodies, bb)
+		if most := max(2*n, n+pieceSize); n > leastBuffer && announced > 0 && bb.held() > most {
+			t.Fatalf("%d bytes are held for the %d that came, want %d at most", bb.held(), n, most)
+		}
+		if rand.IntN(2) == 0 {
+			bb.End(s)
+			want := make([]byte, n)
+			for i := range want {
+				want[i] = byte(i % 251)
+			}
+			if !bytes.Equal(bb.b, want) {
+				t.Fatalf("a body of %d bytes is not what came", n)
+			}
+		}
+		if used := s.used; used != held() {
+			t.Fatalf("%d bytes are charged, %d held", used, held())
+		}
+		for len(bodies) > 10 {
+			bodies[0].Free(s)
+			bodies = bodies[1:]
+		}
+		if s.pool.idle > s.pool.limit {
+			t.Fatalf("%d bytes are idle, want %d at most", s.pool.idle, s.pool.limit)
+		}
+	}
+	for _, bb := range bodies {
+		bb.Free(s)
+	}
+	if s.used != 0 || s.pool.idle == 0 {
+		t.Errorf("%d bytes still charged, %d idle", s.used, s.pool.idle)
+	}
+}
+
+func TestBudget(t *testing.T) {
+	a, b := Client{Key: 1}, Client{Key: 2}
+	const mib = 1 << 20
+	budget := NewBodies(16*mib, mib, 0.5)
+	steps := []struct {
+		what     string
+		of       Client
+		n, whole int64
+		want     Refusal
+	}{
+		{"the share of one", a, 8 * mib, 8 * mib, Granted},
+		{"more", a, 1, 1, OverShare},
+		{"another", b, 6 * mib, 6 * mib, Granted},
+		{"large in the reserve", b, 1, smallBody + 1, Spent},
+		{"small in the reserve", b, smallBody, smallBody, Granted},
+		{"a release in it", Client{}, mib, 0, Granted},
+		{"more than all", Client{}, 2 * mib, 0, Spent},
+	}
+	for _, s := range steps {
+		if got := budget.Take(s.of, s.n, s.whole); got != s.want {
+			t.Fatalf("%s: %d, want %d", s.what, got, s.want)
+		}
+	}
+	budget.Give(a, 8*mib)
+	budget.Give(b, 6*mib+smallBody)
+	budget.Give(Client{}, mib)
+	if budget.used != 0 || len(budget.held) != 0 {
+		t.Errorf("%d bytes and %d clients left", budget.used, len(budget.held))
+	}
+	small := NewBodies(mib, mib, 0.1)
+	if small.Take(a, mib+pieceSize, mib+pieceSize) != Granted {
+		t.Error("a budget of one body does not hold it")
+	}
+}
+
+// BenchmarkBody is what a body costs beside its reads: buffers, charges and copies.
+func BenchmarkBody(b *testing.B) {
+	chunk := make([]byte, 64<<10)
+	for _, size := range []int64{2 << 10, 40 << 10, 400 << 10, 4 << 20, 32 << 20} {
+		b.Run(strconv.FormatInt(size>>10, 10)+" KiB", func(b *testing.B) {
+			s := NewBodies(1<<30, 32<<20, 0.5)
+			of := Client{Key: 1}
+			var bb Body
+			b.ReportAllocs()
+			b.SetBytes(size)
+			for b.Loop() {
+				for bb.Size() < size {
+					if bb.Full() && bb.Grow(s, of, size) != Granted {
+						b.Fatal("refused")
+					}
+					n := min(len(chunk), cap(bb.b)-len(bb.b), int(size-bb.Size()))
+					bb.b = append(bb.b, chunk[:n]...)
+				}
+				bb.End(s)
+				bb.Free(s)
+			}
+		})
+	}
+}
