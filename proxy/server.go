@@ -6,7 +6,6 @@ package proxy
 import (
 	"context"
 	"fmt"
-	"net"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -21,13 +20,6 @@ import (
 	"xpyd/netio"
 	"xpyd/router"
 )
-
-// clientReadBuffer bounds a request head; a larger one is answered 431.
-const clientReadBuffer = 12 << 10
-
-// clientWriteBuffer takes an answer's head with a short body, or the first events; what is
-// larger takes a second write. An open stream holds it.
-const clientWriteBuffer = 3 << 9
 
 // These bound the lines a second about legs that are tried again, and about backends that
 // are not ejected. Each completion's own line has its rounds, and the metrics count all legs.
@@ -143,59 +135,6 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 // WatchLog has the metrics count the log lines that dropped tells. Once.
 func (s *Server) WatchLog(dropped func() int64) { s.metrics.WatchLog(dropped) }
 
-func (s *Server) newHTTP() *fasthttp.Server {
-	return &fasthttp.Server{
-		Handler:        s.handle,
-		ErrorHandler:   s.frameError,
-		HeaderReceived: knowExpect,
-		ExpectHandler:  s.expect,
-		// The handler runs after the head, so that keys, limits and the byte budget are
-		// settled before body memory is taken, and the budget follows the bytes that
-		// arrive in place of the length that a client announces.
-		StreamRequestBody:            true,
-		MaxRequestBodySize:           1,
-		DisablePreParseMultipartForm: true,
-		NoDefaultServerHeader:        true,
-		NoDefaultContentType:         true,
-		ReadBufferSize:               clientReadBuffer,
-		WriteBufferSize:              clientWriteBuffer,
-		ReadTimeout:                  s.cfg.Timeouts.Header,
-		IdleTimeout:                  s.cfg.Timeouts.Idle,
-		WriteTimeout:                 s.cfg.Timeouts.WriteStall + rearm, // clientWriter moves it on
-		CloseOnShutdown:              true,
-		// Flushes each response although a pipelined request waits, and lets a connection
-		// that never sent anything go without buffers.
-		ReduceMemoryUsage: true,
-		Logger:            quietLogger{},
-	}
-}
-
-// quietLogger drops fasthttp's own lines: they may hold request bytes.
-type quietLogger struct{}
-
-func (quietLogger) Printf(string, ...any) {}
-
-// Serve accepts clients on ln until Retire or Shutdown. It is called once.
-func (s *Server) Serve(ln net.Listener) error {
-	l, err := netio.NewListener(ln, netio.Terms{
-		PerIP: s.cfg.Limits.ConnectionsPerIP, WriteStall: s.cfg.Timeouts.WriteStall,
-		TurnedAway: s.metrics.TurnedAway, NoRoom: noDescriptorAnswer(), Watcher: s.watch, Lingering: s.lingering,
-	})
-	if err != nil {
-		return err
-	}
-	p := &port{Listener: l, ended: make(chan struct{})}
-	s.accepting.Store(p)
-	defer close(p.ended)
-	return s.http.Serve(l)
-}
-
-// port is a listener that clients are accepted on.
-type port struct {
-	*netio.Listener
-	ended chan struct{} // closed when the last Accept has returned
-}
-
 // Ready reports whether a completion could be served now.
 func (s *Server) Ready() bool {
 	ready, _ := s.readiness()
@@ -224,43 +163,6 @@ func (s *Server) backendLoad() []metrics.BackendLoad {
 		}
 	}
 	return loads
-}
-
-// frameError answers a request that fasthttp could not read.
-func (s *Server) frameError(ctx *fasthttp.RequestCtx, err error) {
-	fault := frameError(err)
-	s.refuse(ctx, fault)
-	if conn, ok := ctx.Conn().(*netio.Conn); ok && fault.Status != fasthttp.StatusRequestTimeout {
-		conn.LeaveUnread() // whatever comes after a head that is none
-	}
-}
-
-// expect decides about 100-continue before the client sends its body.
-func (s *Server) expect(ctx *fasthttp.RequestCtx) int {
-	if _, err := s.admitHead(ctx); err != nil {
-		s.refuse(ctx, err)
-		return err.Status
-	}
-	return fasthttp.StatusContinue
-}
-
-// refuse answers with an error of the gate and closes the connection: what follows on
-// it cannot be trusted, or has not been read.
-func (s *Server) refuse(ctx *fasthttp.RequestCtx, err *apiError) {
-	s.metrics.Error(err.Code)
-	err.write(ctx)
-	ctx.SetConnectionClose()
-	leaveUnread(ctx)
-}
-
-// leaveUnread has the request's connection, which the caller closes after the answer, linger if
-// more of the request may be on its way.
-func leaveUnread(ctx *fasthttp.RequestCtx) {
-	const chunked = -1 // what ContentLength answers for a chunked body
-	n := ctx.Request.Header.ContentLength()
-	if conn, ok := ctx.Conn().(*netio.Conn); ok && (n > 0 || n == chunked) {
-		conn.LeaveUnread()
-	}
 }
 
 // handle is the entry of every request that was read as HTTP.
