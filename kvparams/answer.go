@@ -3,30 +3,31 @@ package kvparams
 // Answer is what a prefill answer says.
 type Answer struct {
 	Handle       Handle
-	CachedTokens int // usage.prompt_tokens_details.cached_tokens; -1 unknown
-	PromptTokens int // usage.prompt_tokens; -1 unknown
+	CachedTokens int // usage.prompt_tokens_details.cached_tokens; -1: unknown
+	PromptTokens int // usage.prompt_tokens; -1: unknown
 }
 
-// Handle is a prefill's pinned KV blocks, as P describes them to D. Its slices alias the answer's body. A handle is good
-// for one decode: blocks that were read are free for other requests, and a second read gets those without an error.
+// Handle describes the KV blocks that a prefill has pinned, as P describes them to D. Its slices
+// alias the body of the answer. A handle is good for one decode: after that the blocks are free
+// for other requests, and a second read gets those without an error.
 type Handle struct {
-	Raw        []byte // the JSON value, byte for byte; nil = no handle
+	Raw        []byte // the JSON value, byte for byte; nil: no handle
 	Blocks     int    // KV blocks that P holds
 	EngineID   []byte
-	RemoteHost []byte // of P's side channel, to which D connects
+	RemoteHost []byte // host of P's side channel, to which D connects
 	RemotePort int
 
-	host   span // of remote_host's text in Raw
-	lists  int  // of block ids: one a KV cache group
-	tokens int  // remote_num_tokens, whose KV the blocks hold; 0 unknown
-	ranks  int  // dcp_size, over which a block's tokens are spread; 0 unknown
+	host   span // the text of remote_host in Raw
+	lists  int  // lists of block ids, one for each KV cache group
+	tokens int  // remote_num_tokens: the tokens whose KV the blocks hold; 0: unknown
+	ranks  int  // dcp_size: the ranks over which the tokens of a block are spread; 0: unknown
 }
 
-// None reports that there is no handle.
+// None reports whether there is no handle.
 func (h Handle) None() bool { return h.Raw == nil }
 
-// WithHost is h with another remote_host, a name or address that needs no escapes in JSON, in fresh memory. Every other
-// byte is P's.
+// WithHost is h with another remote_host, in fresh memory. host is a name or address that needs
+// no escapes in JSON. All other bytes stay P's.
 func (h Handle) WithHost(host string) Handle {
 	raw := make([]byte, 0, len(h.Raw)+len(host))
 	raw = append(append(append(raw, h.Raw[:h.host.at]...), host...), h.Raw[h.host.end:]...)
@@ -35,20 +36,20 @@ func (h Handle) WithHost(host string) Handle {
 	return h
 }
 
-// answer is what one strict pass over an answer finds, for any dialect.
+// answer is what one strict pass over an answer finds, in any dialect.
 type answer struct {
 	s     scanner
-	kv    span // the top-level kv_transfer_params, empty if absent
+	kv    span // the top-level kv_transfer_params; empty if absent
 	usage usage
-	// handle reads kv_transfer_params on the way, where that is an object and it is wanted.
+	// handle reads kv_transfer_params during the pass, if want is set and it is an object.
 	handle nixlHandle
 	want   bool
 }
 
-// usage holds the figures of a usage object; -1 unknown.
+// usage holds the figures of a usage object; -1: unknown.
 type usage struct {
 	prompt, completion, cached int
-	cachedAt                   span // digits of cached_tokens, empty if it is no integer
+	cachedAt                   span // digits of cached_tokens; empty if it is not an integer
 }
 
 var noUsage = usage{prompt: -1, completion: -1, cached: -1}
@@ -101,7 +102,7 @@ func (s *scanner) finish(end int) error {
 	return nil
 }
 
-// read reads the usage object at i; another type leaves every figure unknown.
+// read reads the usage object at i. A value of another type leaves every figure unknown.
 func (u *usage) read(s *scanner, i, depth int) int {
 	*u = noUsage
 	if s.byteAt(i) != '{' {
@@ -142,7 +143,7 @@ func (u *usage) readDetails(s *scanner, i, depth int) int {
 	return w.pos
 }
 
-// count reads a non-negative integer; -1 and an empty span for anything else.
+// count reads a non-negative integer. It returns -1 and an empty span for anything else.
 func (s *scanner) count(at, end int) (int, span) {
 	if end < 0 {
 		return -1, span{}

@@ -1,6 +1,6 @@
 package kvparams
 
-// Reason says why a request goes to a decode engine alone. Empty: it may be disaggregated.
+// Reason says why a request goes to a decode engine alone; empty: it may be split.
 type Reason string
 
 // The closed set of reasons.
@@ -9,11 +9,11 @@ const (
 	ReasonBestOf         Reason = "best_of"         // the same
 	ReasonBeamSearch     Reason = "beam_search"     // vLLM builds new sampling parameters, without the handle
 	ReasonPromptList     Reason = "prompt_list"     // several prompts, the handle of the first
-	ReasonPromptLogprobs Reason = "prompt_logprobs" // KV that was pulled leaves no logits of the prompt
+	ReasonPromptLogprobs Reason = "prompt_logprobs" // KV that was pulled has no logits of the prompt
 	ReasonEchoLogprobs   Reason = "echo_logprobs"   // the same
 	ReasonMaxTokensZero  Reason = "max_tokens_zero" // nothing to decode
-	ReasonStateful       Reason = "stateful"        // lives on one server
-	ReasonInvalidFields  Reason = "invalid_fields"  // the prefill edits would hide a fault that decode then finds
+	ReasonStateful       Reason = "stateful"        // its state lives on one server
+	ReasonInvalidFields  Reason = "invalid_fields"  // the prefill edits would hide a fault that decode finds later
 )
 
 // Reasons lists every reason that Bypass may give.
@@ -22,10 +22,10 @@ func Reasons() []Reason {
 		ReasonMaxTokensZero, ReasonStateful, ReasonInvalidFields}
 }
 
-// completionsMaxTokens is what vLLM takes on /v1/completions where max_tokens is absent or null.
+// completionsMaxTokens is the max_tokens of vLLM on /v1/completions where it is absent or null.
 const completionsMaxTokens = 16
 
-// Bypass says why this request must not be split between prefill and decode; "" if it may.
+// Bypass says why this request must not be split between prefill and decode; "": it may be.
 func (r *Request) Bypass() Reason {
 	switch {
 	case !r.absentOr(fieldN, "1"):
@@ -50,7 +50,7 @@ func (r *Request) Bypass() Reason {
 	return ""
 }
 
-// raw is the text of a field's value, nil if the field is absent or null.
+// raw is the text of a field's value; nil if the field is absent or null.
 func (r *Request) raw(f field) []byte {
 	if r.seen&(1<<f) == 0 {
 		return nil
@@ -75,8 +75,9 @@ func (r *Request) isZero(f field) bool {
 	return ok && n == 0
 }
 
-// echoesLogprobs: on completions vLLM takes logprobs for prompt_logprobs under echo; on chat it takes top_logprobs,
-// which is 0 and not null by default, so that echo alone asks for them.
+// echoesLogprobs reports whether the request asks for logprobs of the prompt by echo. On
+// completions vLLM takes logprobs for prompt_logprobs under echo. On chat it takes top_logprobs,
+// whose default is 0 and not null, so echo alone asks for them.
 func (r *Request) echoesLogprobs() bool {
 	if r.absentOr(fieldEcho, "false") {
 		return false
@@ -84,7 +85,8 @@ func (r *Request) echoesLogprobs() bool {
 	return r.api == Chat || !r.absentOr(fieldLogprobs, "null")
 }
 
-// promptCount counts prompt_embeds too: vLLM runs each of them beside the prompt as a prompt of its own.
+// promptCount includes prompt_embeds: vLLM runs each of them as a prompt of its own beside the
+// prompt.
 func (r *Request) promptCount() int {
 	embeds := r.raw(fieldPromptEmbeds)
 	if r.api != Completions || embeds == nil {
@@ -97,8 +99,9 @@ func (r *Request) promptCount() int {
 	return n + r.embeds
 }
 
-// overwrittenFieldsValid: P sees its own values in these fields, so it cannot refuse the client's, and D would do so
-// only after the prefill. Stricter than vLLM's model, which also takes "5" and 5.0 for 5.
+// overwrittenFieldsValid checks the fields in which P sees values of the proxy. P cannot refuse
+// the client's values, and D would refuse them only after the prefill. It is stricter than vLLM's
+// model, which also takes "5" and 5.0 for 5.
 func (r *Request) overwrittenFieldsValid() bool {
 	stream := r.raw(fieldStream)
 	if stream != nil && stream[0] != 't' && stream[0] != 'f' {
@@ -114,12 +117,12 @@ func (r *Request) overwrittenFieldsValid() bool {
 	if r.seen&(1<<fieldMinTokens) == 0 {
 		return true
 	}
-	least, ok := integer(r.raw(fieldMinTokens)) // null is refused by vLLM here
+	least, ok := integer(r.raw(fieldMinTokens)) // vLLM refuses null here
 	return ok && least >= 0 && (limit < 0 || least <= limit)
 }
 
-// tokenLimit is the number of output tokens asked for, -1 if the engine chooses; ok is false if a limit is not a plain
-// positive integer.
+// tokenLimit is the number of output tokens asked for; -1: the engine chooses. ok is false if a
+// limit is not a plain positive integer.
 func (r *Request) tokenLimit() (limit int, ok bool) {
 	limit = -1
 	if r.api == Completions {

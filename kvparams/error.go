@@ -12,19 +12,19 @@ const (
 	CodeIncomplete  = "incomplete_answer"
 )
 
-// Error is a client's fault, answered with status 400.
+// Error is a fault of the client. It is answered with status 400.
 type Error struct {
 	Code    string // CodeInvalidJSON, CodeInvalidType, CodeDuplicate or CodeUnsupported
-	Param   string // the field's path, "vllm_xargs.kv_transfer_params"; empty if the fault is no field's
-	Message string // names the field and the fix; never holds a value of the body
+	Param   string // path of the field, "vllm_xargs.kv_transfer_params"; empty if no field is at fault
+	Message string // names the field and the fix; it never holds a value of the body
 }
 
 func (e *Error) Error() string { return e.Message }
 
-// AnswerError is a backend's fault: an answer that cannot be used.
+// AnswerError is a fault of a backend: its answer cannot be used.
 type AnswerError struct {
 	Code    string // CodeInvalidJSON, CodeHandoff or CodeIncomplete
-	Member  string // the member's path, "kv_transfer_params.remote_port"; empty if the fault is no member's
+	Member  string // path of the member, "kv_transfer_params.remote_port"; empty if no member is at fault
 	Message string // never holds a value of the body
 }
 

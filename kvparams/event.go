@@ -5,8 +5,8 @@ type EventKind uint8
 
 const (
 	EventComment EventKind = iota // no data: a keep-alive
-	EventRole                     // only opens choices: delta.role with empty content, nothing else
-	EventContent                  // anything that must reach the client once: text, reasoning, tool calls, an end
+	EventRole                     // it only opens choices: delta.role with empty content, nothing else
+	EventContent                  // what must reach the client exactly once: text, reasoning, tool calls, an end
 	EventUsage                    // choices is empty
 	EventError                    // a top-level error that is not null
 	EventDone                     // data: [DONE]
@@ -15,20 +15,22 @@ const (
 // Event is one classified event.
 type Event struct {
 	Kind EventKind
-	// Finished counts the choices of this event that have a finish_reason, Broken those of them where it is "error" or
-	// "abort".
+	// Finished counts the choices of this event that have a finish_reason. Broken counts those of
+	// them where it is "error" or "abort".
 	Finished, Broken int
-	// Malformed: the data is no strict JSON object, or names kv_transfer_params twice. Such an event is EventContent.
+	// Malformed: the data is not a strict JSON object, or names kv_transfer_params twice. Such an
+	// event is EventContent.
 	Malformed bool
 
-	handle span // top-level kv_transfer_params in the data, unless null; empty if absent
+	handle span // top-level kv_transfer_params of the data unless null; empty if absent
 }
 
-// Handle reports whether the event holds kv_transfer_params that are not null: addresses and block ids, for HideHandle.
+// Handle reports whether the event holds kv_transfer_params that are not null: addresses and
+// block ids, for HideHandle.
 func (e Event) Handle() bool { return e.handle.end > 0 }
 
-// Commits reports whether the event must not be held back or lost: from it on a request cannot be tried again. Empty
-// text beside a token commits, too.
+// Commits reports whether the event must not be held back or lost: after it the request cannot be
+// tried again. Empty text beside a token commits as well.
 func (e Event) Commits() bool { return e.Kind == EventContent }
 
 // Classify reads one complete event, as NextEvent cuts it, in one pass over its bytes.
@@ -56,8 +58,8 @@ func Classify(ev []byte) Event {
 	return e
 }
 
-// CachedTokensSpan finds the digits of usage.prompt_tokens_details.cached_tokens in an event with one data line, as
-// offsets into it. ok is false if there is no such integer.
+// CachedTokensSpan finds the digits of usage.prompt_tokens_details.cached_tokens in an event with
+// one data line, as offsets into the event. ok is false if there is no such integer.
 func CachedTokensSpan(usageEvent []byte) (start, end int, ok bool) {
 	data, at := dataOf(usageEvent)
 	digits := usageOf(data).cachedAt
@@ -67,7 +69,7 @@ func CachedTokensSpan(usageEvent []byte) (start, end int, ok bool) {
 	return at + digits.at, at + digits.end, true
 }
 
-// EventUsageTokens is usage.prompt_tokens and usage.completion_tokens of an event; -1 unknown.
+// EventUsageTokens is usage.prompt_tokens and usage.completion_tokens of an event; -1: unknown.
 func EventUsageTokens(ev []byte) (prompt, completion int) {
 	data, _ := dataOf(ev)
 	u := usageOf(data)
@@ -93,7 +95,7 @@ type chunk struct {
 	broken   int
 	usage    usage
 	kv       span // kv_transfer_params unless null
-	twice    bool // they stand there twice
+	twice    bool // they stand in the data twice
 }
 
 func (c *chunk) parse(data []byte) (ok bool) {
@@ -183,7 +185,8 @@ func (c *chunk) count(reason span, opening bool) {
 	}
 }
 
-// readDelta reports whether the delta names a role, and whether it holds anything beside the role and empty values.
+// readDelta reports whether the delta names a role, and whether it holds anything besides the
+// role and empty values.
 func (c *chunk) readDelta(at, depth int) (role, more bool, end int) {
 	s := &c.s
 	w := s.enter(at, depth)

@@ -8,11 +8,12 @@ func (r *Request) Stream() bool { return string(r.raw(fieldStream)) == "true" }
 // IncludeUsage reports whether stream_options.include_usage is literally true.
 func (r *Request) IncludeUsage() bool { return r.usage }
 
-// Model is the decoded model name, nil if absent or null. Valid until Parse or Reset.
+// Model is the decoded name of the model; nil if absent or null. It is valid until Parse or
+// Reset.
 func (r *Request) Model() []byte { return r.model }
 
-// ForcedTool reports whether tool_choice demands a call: "required" or a named function. A one-token answer cannot hold
-// one, so P may fail where D would not.
+// ForcedTool reports whether tool_choice demands a call: "required" or a named function. An
+// answer of one token cannot hold a call, so P may fail where D would not.
 func (r *Request) ForcedTool() bool {
 	raw := r.raw(fieldToolChoice)
 	if r.api != Chat || raw == nil {
@@ -21,13 +22,14 @@ func (r *Request) ForcedTool() bool {
 	return raw[0] == '{' || raw[0] == '"' && string(text(r.s.b, inner(r.vals[fieldToolChoice]))) == "required"
 }
 
-// Choices is how many choices a complete answer has: n (if a plain positive integer, else 1) for each prompt.
+// Choices is how many choices a complete answer has: n for each prompt, or 1 for each if n is not
+// a plain positive integer.
 func (r *Request) Choices() int {
 	n, ok := integer(r.raw(fieldN))
 	if !ok || n < 1 {
 		n = 1
 	}
-	prompts := max(1, r.promptCount()) // an empty list is the engine's to refuse
+	prompts := max(1, r.promptCount()) // the engine refuses an empty list
 	if n > math.MaxInt32/prompts {
 		return math.MaxInt32
 	}
@@ -45,8 +47,8 @@ func (r *Request) promptSpan() span {
 	return r.vals[f]
 }
 
-// PromptBytes is the size of the messages or prompt value as it stands in the body, and of the tools, which are rendered
-// into the prompt; 0 if absent.
+// PromptBytes is the size of the messages or the prompt in the body, and of the tools, which are
+// rendered into the prompt; 0 if absent.
 func (r *Request) PromptBytes() int {
 	p := r.promptSpan()
 	n := p.end - p.at
@@ -58,8 +60,8 @@ func (r *Request) PromptBytes() int {
 	return n
 }
 
-// PromptTokens is the prompt's length in tokens: exact for lists of token ids, else estimated from PromptBytes and the
-// bytes of a token.
+// PromptTokens is the length of the prompt in tokens. It is exact for lists of token ids.
+// Otherwise it is estimated from PromptBytes and the bytes of a token.
 func (r *Request) PromptTokens(tokenBytes float64) (n int, exact bool) {
 	if r.tokens >= 0 {
 		return r.tokens, true

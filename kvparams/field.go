@@ -64,7 +64,7 @@ func fieldOf(name []byte) field {
 	return bypassFieldOf(name)
 }
 
-// bypassFieldOf knows the fields that are read only to see that P and D cannot share a request.
+// bypassFieldOf knows the fields that only tell whether P and D can share a request.
 func bypassFieldOf(name []byte) field {
 	switch string(name) {
 	case "n":
@@ -87,7 +87,8 @@ func bypassFieldOf(name []byte) field {
 	return fieldOther
 }
 
-// editable fields are remembered with their place among the members, so that a body can be written without them.
+// editable reports whether the place of the field among the members is kept, so that a body can
+// be written without it.
 func (f field) editable() bool {
 	switch f {
 	case fieldStream, fieldStreamOptions, fieldMaxTokens, fieldMaxCompletionTokens, fieldMinTokens, fieldEcho, fieldReturnTokenIDs, fieldHidden:
@@ -96,8 +97,8 @@ func (f field) editable() bool {
 	return false
 }
 
-// kvDoor reports whether name hands KV parameters to an engine at the top level of a request. vLLM reads the first two;
-// the others are other engines' and other proxies' ways to the same place.
+// kvDoor reports whether name hands KV parameters to an engine at the top level of a request.
+// vLLM reads the first two. The others lead to the same place in other engines and other proxies.
 func kvDoor(name []byte) bool {
 	if kvAlias(name) {
 		return true
@@ -109,8 +110,9 @@ func kvDoor(name []byte) bool {
 	return bytes.HasPrefix(name, []byte("disagg_"))
 }
 
-// kvAlias reports whether name hands KV parameters over inside vllm_xargs or sampling_params.extra_args: vLLM makes
-// these the extra_args of the sampling parameters, where its scheduler looks them up.
+// kvAlias reports whether name hands over KV parameters inside vllm_xargs or
+// sampling_params.extra_args. vLLM makes these the extra_args of the sampling parameters, where
+// its scheduler looks them up.
 func kvAlias(name []byte) bool {
 	switch string(name) {
 	case "kv_transfer_params", "ec_transfer_params":

@@ -2,7 +2,7 @@ package kvparams
 
 import "bytes"
 
-// maxHidden bounds the null KV fields that are dropped silently, and with them the work of telling them apart.
+// maxHidden bounds the null KV fields that are dropped silently, and the work of comparing them.
 const maxHidden = 16
 
 func (r *Request) readSamplingParams(w *walk) (end int, err error) {
@@ -31,7 +31,7 @@ func (r *Request) readSamplingParams(w *walk) (end int, err error) {
 	return in.pos, nil
 }
 
-// readExtras looks for KV parameters in an object whose members become vLLM's extra_args.
+// readExtras finds KV parameters in an object whose members become vLLM's extra_args.
 func (r *Request) readExtras(at, depth int, g group) (end int, err error) {
 	in := r.s.enter(at, depth)
 	for in.next(&r.s) {
@@ -46,8 +46,8 @@ func (r *Request) readExtras(at, depth int, g group) (end int, err error) {
 	return in.pos, nil
 }
 
-// hide takes a field that clients may not send: null and {} carry nothing and are dropped from every body, anything
-// else is refused.
+// hide takes a field that clients may not send. null and {} carry nothing, so they are dropped
+// from every body. Anything else is refused.
 func (r *Request) hide(w *walk, g group, name []byte) error {
 	path := func() string { return g.prefix() + string(name) }
 	for _, m := range r.marks {
@@ -69,14 +69,14 @@ func (r *Request) hide(w *walk, g group, name []byte) error {
 func (r *Request) void(i int) bool {
 	switch r.s.byteAt(i) {
 	case 'n':
-		return true // or no JSON, which the scan of the value finds
+		return true // or it is no JSON, which the scan of the value finds
 	case '{':
 		return r.s.byteAt(r.s.space(i+1)) == '}'
 	}
 	return false
 }
 
-// sameName compares m's name with a decoded one.
+// sameName compares the name of m with a decoded one.
 func (r *Request) sameName(m mark, name []byte) bool {
 	i := m.start + 1
 	return bytes.Equal(text(r.s.b, span{i, r.s.str(m.start) - 1}), name)

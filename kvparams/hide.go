@@ -2,8 +2,8 @@ package kvparams
 
 import "bytes"
 
-// HideHandle is the event that e was read from with kv_transfer_params null, in fresh memory. An event whose data stands
-// on several lines becomes one line of data, as a line end in JSON is only space.
+// HideHandle is the event that e was read from with kv_transfer_params null, in fresh memory.
+// Data on several lines becomes one line, as a line end in JSON is only space.
 func (e Event) HideHandle(ev []byte) []byte {
 	data, at := dataOf(ev)
 	out := make([]byte, 0, len(ev)+len(nullValue))
@@ -16,29 +16,32 @@ func (e Event) HideHandle(ev []byte) []byte {
 	return append(bytes.ReplaceAll(out, []byte{'\n'}, []byte{' '}), "\n\n"...)
 }
 
-// handleName is the longest form of "kv_transfer_params": each character as an escape of six bytes.
+// handleName is the longest form of "kv_transfer_params": each character as an escape of six
+// bytes.
 const handleName = len("kv_transfer_params") * 6
 
-// HandleHider makes the top-level kv_transfer_params of an answer null that passes in pieces, wherever these are cut. The
-// answer's length does not change: spaces take the place of what the value had beyond null. A value shorter than null
-// holds no address and stays, as do bytes that are no JSON. The zero value is ready for one answer.
+// HandleHider makes the top-level kv_transfer_params null in an answer that passes in pieces,
+// wherever these are cut. The length of the answer does not change: spaces take the place of what
+// is longer than null. A value shorter than null holds no address and stays, and so do bytes that
+// are not JSON. The zero value is ready for one answer.
 type HandleHider struct {
 	name    [handleName]byte
-	length  int // of the name so far; more than fits is no name of ours
-	depth   int // containers open
-	masked  int // bytes of the value that were overwritten; 0: it is not being hidden
+	length  int // of the name so far; a name longer than handleName is not the one
+	depth   int // open containers
+	masked  int // bytes of the value that were overwritten; 0: no value is being hidden
 	string  bool
-	escaped bool // the byte before was a backslash
+	escaped bool // the last byte was a backslash
 	member  bool // a name may begin here: after a brace or comma of the outermost object
-	ours    bool // the value that comes is kv_transfer_params'
+	ours    bool // the next value is that of kv_transfer_params
 	found   bool
 }
 
 // Found reports whether there was a handle to hide.
 func (h *HandleHider) Found() bool { return h.found }
 
-// Hide overwrites in b what the client must not have and returns how much of b may be sent. The rest, at most three
-// bytes, is to come again at the beginning of the next piece; nothing of the last piece needs to be held back.
+// Hide overwrites in b what the client must not have, and returns how much of b may be sent. The
+// rest is at most three bytes and comes again at the start of the next piece. Of the last piece
+// nothing needs to be held back.
 func (h *HandleHider) Hide(b []byte) (ready int) {
 	for i := 0; i < len(b); i++ {
 		if h.string && !h.escaped && h.length > handleName && h.masked == 0 {
@@ -69,7 +72,7 @@ func (h *HandleHider) Hide(b []byte) (ready int) {
 	return len(b)
 }
 
-// plain is how many bytes at the beginning of b neither end a string nor escape anything.
+// plain is how many bytes at the start of b neither end a string nor escape anything.
 func plain(b []byte) int {
 	for i, c := range b {
 		if c == '"' || c == '\\' {
@@ -79,7 +82,7 @@ func plain(b []byte) int {
 	return len(b)
 }
 
-// closes reports whether a value ends within b, the first bytes of it.
+// closes reports whether a value ends within b, its first bytes.
 func closes(b []byte) bool {
 	var h HandleHider
 	for _, c := range b {
@@ -90,7 +93,7 @@ func closes(b []byte) bool {
 	return false
 }
 
-// step follows the structure by one byte. end: the byte ends a string or a container.
+// step follows the structure by one byte. end: this byte ends a string or a container.
 func (h *HandleHider) step(c byte) (end bool) {
 	if h.string {
 		return h.stepString(c)
@@ -134,7 +137,8 @@ func (h *HandleHider) stepString(c byte) (end bool) {
 	return false
 }
 
-// isHandle reports whether the content of a string is kv_transfer_params, escapes or not.
+// isHandle reports whether the content of a string is kv_transfer_params, with escapes or
+// without.
 func isHandle(raw []byte) bool {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return string(raw) == "kv_transfer_params"

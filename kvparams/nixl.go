@@ -1,10 +1,12 @@
 package kvparams
 
-// nixl is vLLM's NixlConnector in pull mode: P keeps the blocks and describes them in its answer, D reads them over
-// P's side channel and notifies P, which frees them. Without KV parameters D computes the prompt itself.
+// nixl is vLLM's NixlConnector in pull mode. P keeps the blocks and describes them in its answer.
+// D reads them over P's side channel and notifies P, which then frees them. Without KV parameters
+// D computes the prompt itself.
 type nixl struct{}
 
-// nixlPrefill asks P to keep its blocks. The nulls are read only in bidirectional mode; every proxy sends them.
+// nixlPrefill asks P to keep its blocks. The nulls are read only in bidirectional mode, but every
+// proxy sends them.
 var nixlPrefill = []byte(`{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,` +
 	`"remote_block_ids":null,"remote_host":null,"remote_port":null}`)
 
@@ -22,8 +24,8 @@ func (nixl) AppendDecode(dst Segments, r *Request, h Handle, _ *Leg) Segments {
 	return r.appendWith(dst, h.Raw)
 }
 
-// AppendRelease: max_tokens 0 passes vLLM's request model and fails in its handler, which then notifies P. A request that
-// fails the model itself does not.
+// AppendRelease uses max_tokens 0: that passes vLLM's request model and fails in its handler,
+// which then notifies P. A request that fails in the model does not notify P.
 func (nixl) AppendRelease(dst Segments, r *Request, h Handle) Segments {
 	dst = dst.add([]byte(`{`))
 	if model := r.raw(fieldModel); model != nil {
@@ -36,7 +38,8 @@ func (nixl) AppendDrain(dst Segments, r *Request, h Handle) Segments {
 	return r.appendEdited(dst, r.oneToken(), drainLead(), h.Raw)
 }
 
-// ParseAnswer checks what an engine dies or hangs of: D asserts on block ids and indexes the other members unchecked.
+// ParseAnswer checks the members on which an engine dies or hangs: D asserts on block ids and
+// reads the others unchecked.
 func (nixl) ParseAnswer(body []byte) (Answer, error) {
 	a := answer{want: true}
 	n := &a.handle
@@ -106,14 +109,15 @@ func needOf(name []byte) int {
 	return needNone
 }
 
-// nixlHandle is what one pass over a handle finds. Its faults are told once the whole answer is known to be JSON.
+// nixlHandle is what one pass over a handle finds. Its faults are reported only when the whole
+// answer is known to be JSON.
 type nixlHandle struct {
 	h       Handle
 	members int
 	seen    [needNone]bool
 	bad     [needNone]bool
 	twice   [needNone]bool
-	first   int // bad or twice, in the order of the answer, plus 1; 0 none
+	first   int // the first that is bad or twice, in the order of the answer, plus 1; 0: none
 }
 
 // read reads the object at i.
@@ -173,7 +177,7 @@ func (n *nixlHandle) valid(b []byte, which int, at span) bool {
 	case needPrefill:
 		return string(raw) == "true"
 	case needBlocks:
-		return false // no list
+		return false // it is not a list
 	case needPort:
 		port, ok := integer(raw)
 		n.h.RemotePort = port
@@ -192,8 +196,8 @@ func (n *nixlHandle) valid(b []byte, which int, at span) bool {
 	return true
 }
 
-// blocks counts the block ids of the list at i: a list a KV cache group, or the one flat list of older versions. It
-// leaves 0 if anything else stands there or a list is empty.
+// blocks counts the block ids of the list at i: one list for each KV cache group, or the one flat
+// list of older versions. It counts 0 if a list is empty or holds anything else.
 func (n *nixlHandle) blocks(s *scanner, i, depth int) int {
 	flat, total, ok := 0, 0, true
 	w := s.enter(i, depth)
@@ -219,7 +223,7 @@ func (n *nixlHandle) blocks(s *scanner, i, depth int) int {
 	return w.pos
 }
 
-// ids counts the block ids of the list at i; 0 if anything else stands in it.
+// ids counts the block ids of the list at i; 0 if it holds anything else.
 func (s *scanner) ids(i, depth int) (n, end int) {
 	if n, end = plainIDs(s.b, i); n > 0 {
 		return n, end
@@ -237,8 +241,8 @@ func (s *scanner) ids(i, depth int) (n, end int) {
 	return w.n, w.pos
 }
 
-// plainIDs is ids for a list of nothing but digits and commas, as engines write it; 0 for any other. A prompt of a
-// million tokens has tens of thousands.
+// plainIDs is ids for a list of only digits and commas, as engines write it; 0 for any other. A
+// prompt of a million tokens has tens of thousands of ids.
 func plainIDs(b []byte, i int) (n, end int) {
 	for i++; ; i++ {
 		first := i
@@ -259,7 +263,8 @@ func plainIDs(b []byte, i int) (n, end int) {
 	}
 }
 
-// id reads the value at i and reports whether it is a block id: a plain integer that is not negative.
+// id reads the value at i, and reports whether it is a block id: a plain integer that is not
+// negative.
 func (s *scanner) id(i, depth int) (end int, ok bool) {
 	if end = s.value(i, depth); end < 0 || s.b[i] == '-' {
 		return end, false

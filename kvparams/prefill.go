@@ -5,10 +5,10 @@ import (
 	"encoding/hex"
 )
 
-// oneTokenChat turns a chat request into one that computes its prompt and a single token, not streamed.
-// min_tokens keeps a first token that would end the text from ending the request as "stopped", after which some engines
-// return no handle. What would repeat the prompt in the answer is switched off: nobody reads it, and it may be larger than
-// what is taken for an answer.
+// oneTokenChat turns a chat request into one that computes its prompt and a single token, and
+// does not stream. min_tokens keeps a first token that ends the text from ending the request as
+// "stopped", after which some engines return no handle. What would repeat the prompt in the
+// answer is switched off: nobody reads it, and it may be larger than an answer may be.
 var oneTokenChat = []edit{
 	{fieldStream, []byte("false"), nil},
 	{fieldStreamOptions, nil, nil},
@@ -18,7 +18,8 @@ var oneTokenChat = []edit{
 	{fieldReturnTokenIDs, []byte("false"), nil},
 }
 
-// oneTokenCompletions adds no max_completion_tokens where the client sent none: vLLM does not know it on this route.
+// oneTokenCompletions adds no max_completion_tokens where the client sent none: vLLM does not
+// know it on this path.
 var oneTokenCompletions = []edit{
 	{fieldStream, []byte("false"), nil},
 	{fieldStreamOptions, nil, nil},
@@ -43,9 +44,10 @@ func (r *Request) oneToken() []edit {
 	return oneTokenChat
 }
 
-// drainLead is what a drain has beside the one-token form. The blocks may be another prompt's by the time they are read,
-// and D keeps them in its prefix cache. Under a random cache_salt nobody's request finds them there: a constant one could
-// be sent by any client. A client's own salt stands before; engines take the last one.
+// drainLead is what a drain adds to the one-token form. By the time the blocks are read they may
+// be another prompt's, and D keeps them in its prefix cache. Under a random cache_salt no request
+// of anybody finds them there. Any client could send a constant salt. A client's own salt stands
+// before this one, and engines take the last one.
 func drainLead() []byte {
 	var salt [16]byte
 	rand.Read(salt[:])

@@ -2,8 +2,9 @@ package kvparams
 
 import "math"
 
-// readPrompts counts prompts and token ids: [1,2,3] is one tokenised prompt, ["a"] and [[1,2]] are one prompt, ["a","b"]
-// and [[1],[2]] are two. A mixture counts each element, so that it is never taken for one.
+// readPrompts counts prompts and token ids. [1,2,3] is one tokenised prompt, ["a"] and [[1,2]]
+// are one prompt, ["a","b"] and [[1],[2]] are two. A mixture counts each element, so it is never
+// taken for one prompt.
 func (r *Request) readPrompts(w *walk) (end int, err error) {
 	numbers, ids, exact := 0, 0, true
 	in := r.s.enter(w.at, w.depth)

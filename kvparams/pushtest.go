@@ -1,11 +1,11 @@
 package kvparams
 
-// pushTest is no connector of vLLM's: it holds the seam open for those that send both legs at once and pair them by an
-// id of the proxy's. It cannot be configured.
+// pushTest is not a connector of vLLM. It keeps the interface open for connectors that send both
+// legs at once and pair them by an id of the proxy. It cannot be configured.
 type pushTest struct{}
 
-// TestDialect is a dialect of the other kind than NIXL, for tests: concurrent legs, no handle in the answer, decode waits
-// for its prefill.
+// TestDialect is a dialect for tests that differs from NIXL: both legs at once, no handle in the
+// answer, and a decode that waits for its prefill.
 func TestDialect() Dialect { return pushTest{} }
 
 func (pushTest) Name() string         { return "pushtest" }
@@ -31,7 +31,7 @@ func (pushTest) params(leg *Leg, flags string) []byte {
 	return leg.Scratch[first:]
 }
 
-// AppendRelease and AppendDrain append nothing: there is no handle to give back.
+// AppendRelease and AppendDrain append nothing: there is no handle to end.
 func (pushTest) AppendRelease(dst Segments, _ *Request, _ Handle) Segments { return dst }
 func (pushTest) AppendDrain(dst Segments, _ *Request, _ Handle) Segments   { return dst }
 

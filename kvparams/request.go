@@ -1,6 +1,7 @@
-// Package kvparams turns bytes into bytes: a completion request into the body of its prefill leg and of its decode leg,
-// and a prefill answer into the handle that joins the two. One validated pass gives the positions of the fields; no
-// document is built and none is written anew, so each byte that is not edited stays the client's own.
+// Package kvparams turns bytes into bytes: a completion request into the bodies of its prefill
+// leg and its decode leg, and a prefill answer into the handle that joins the two. One validating
+// pass finds the positions of the fields. No document is built and none is written anew, so each
+// byte that is not edited stays the client's own.
 package kvparams
 
 import (
@@ -8,7 +9,7 @@ import (
 	"fmt"
 )
 
-// API says which of vLLM's request models a body is meant for.
+// API says for which of vLLM's request models a body is meant.
 type API uint8
 
 const (
@@ -16,11 +17,11 @@ const (
 	Completions            // POST /v1/completions
 )
 
-// Request is what one pass over a request body found: positions over the caller's buffer. The zero value is ready for
-// Parse, and reuse costs no allocation. Not for concurrent use.
+// Request is what one pass over a request body has found: positions in the caller's buffer. The
+// zero value is ready for Parse, and reuse costs no allocation. It is not for concurrent use.
 type Request struct {
-	// Deny lists further top-level fields that are answered like a client's own kv_transfer_params. Kept by Parse and
-	// Reset.
+	// Deny lists further top-level fields that are treated like a client's own
+	// kv_transfer_params. Parse and Reset keep it.
 	Deny []string
 
 	api     API
@@ -28,27 +29,27 @@ type Request struct {
 	seen    uint32 // bit per field
 	vals    [fieldCount]span
 	marks   []mark // editable members, by position
-	hidden  int    // of marks, those of fieldHidden
+	hidden  int    // marks of fieldHidden
 	members int    // of the top-level object
-	closing int    // offset of the top-level object's closing brace
+	closing int    // offset of the closing brace of the top-level object
 
 	model   []byte
-	scratch []byte // decoded names, for one comparison each
-	name    []byte // decoded model, if it has escapes
+	scratch []byte // decoded names, each for one comparison
+	name    []byte // the decoded model, if it has escapes
 	usage   bool
 	badOpts bool // stream_options that vLLM would refuse
 	prompts int  // in the prompt list; 1 for a plain prompt
-	tokens  int  // exact count of prompt token ids, -1 if the prompt is text
+	tokens  int  // exact count of the prompt's token ids; -1: the prompt is text
 	embeds  int  // prompts in prompt_embeds
 
 	rendered     []rendered // see shapesPrompt
-	opening      int        // offset behind the first message that is not the system's, 0: none
-	hashed       bool       // the two below are made
+	opening      int        // end of the first message that is not the system's; 0: none
+	hashed       bool       // blocks and conversation are made
 	blocks       []uint64
 	conversation uint64
 }
 
-// group names the object that a mark stands in; members are counted within it.
+// group names the object in which a mark stands. Members are counted within it.
 type group uint8
 
 const (
@@ -72,7 +73,7 @@ func (g group) prefix() string {
 type mark struct {
 	field field
 	group group
-	nth   int // from 0, among the members of its object
+	nth   int // number among the members of its object, from 0
 	start int // opening quote of the name
 	val   span
 }
@@ -88,8 +89,8 @@ func (r *Request) Reset() {
 	}
 }
 
-// Parse validates body in one pass and finds the fields. It keeps body until the next Parse or Reset. Every error is an
-// *Error; after one only Parse and Reset may be called.
+// Parse validates body in one pass and finds the fields. It keeps body until the next Parse or
+// Reset. Every error is an *Error. After an error only Parse and Reset may be called.
 func (r *Request) Parse(api API, body []byte) error {
 	r.Reset()
 	r.api = api
@@ -160,7 +161,7 @@ func (r *Request) member(w *walk) error {
 	return nil
 }
 
-// read validates the value of a known field; some are looked into.
+// read validates the value of a known field. It looks into some of them.
 func (r *Request) read(f field, w *walk) (end int, err error) {
 	c := r.s.byteAt(w.at)
 	switch {
@@ -182,7 +183,8 @@ func (r *Request) read(f field, w *walk) (end int, err error) {
 	return r.s.value(w.at, w.depth), nil
 }
 
-// maxModel bounds a model's name, which an engine that does not know it repeats in its answer.
+// maxModel bounds the name of a model: an engine that does not know the model repeats the name in
+// its answer.
 const maxModel = 1024
 
 func (r *Request) readModel(w *walk) (end int, err error) {
@@ -234,7 +236,7 @@ func (r *Request) boolOrNull(at int) bool {
 	return c == 't' || c == 'f' || c == 'n'
 }
 
-// decode is the name at hand without its escapes, valid until the next decode.
+// decode is the name at hand without its escapes. It is valid until the next decode.
 func (r *Request) decode(w *walk) []byte {
 	raw := w.key.of(r.s.b)
 	if !w.escaped {

@@ -5,19 +5,21 @@ import (
 	"math/bits"
 )
 
-// maxDepth is how many arrays and objects may stand inside each other. Far more than a tool schema needs, and one bit
-// of scanner state each.
+// maxDepth is how many arrays and objects may stand inside each other. It is far more than a tool
+// schema needs. Each costs one bit of scanner state.
 const maxDepth = 512
 
-// scanner reads strict JSON (RFC 8259, UTF-8 only) out of b. Its methods take the offset of a first byte and return the
-// offset behind the last one; -1 means a fault, which why and at then describe. It keeps no copy of what it read.
+// scanner reads strict JSON (RFC 8259, UTF-8 only) from b. Its methods take the offset of the
+// first byte and return the offset after the last one. -1 means a fault, which why and at
+// describe. It keeps no copy of what it has read.
 type scanner struct {
 	b   []byte
-	why string // never holds bytes of the input
+	why string // it never holds bytes of the input
 	at  int
 	// escapes counts the escapes read in strings so far.
 	escapes int
-	// stack has one bit a level: set for an object, clear for an array. Bit 0 belongs to level 1.
+	// stack has one bit for each level: set for an object, clear for an array. Bit 0 belongs to
+	// level 1.
 	stack [maxDepth / 64]uint64
 }
 
@@ -76,7 +78,7 @@ func (s *scanner) value(i, depth int) int {
 	}
 }
 
-// open steps into the container at i. Entered is false for an empty one, which is then already behind.
+// open steps into the container at i. entered is false for an empty one; next is after it then.
 func (s *scanner) open(i, level int) (next int, entered bool) {
 	if level >= maxDepth {
 		return s.fail(i, "nested deeper than 512 levels"), false
@@ -96,8 +98,8 @@ func (s *scanner) open(i, level int) (next int, entered bool) {
 	return i, i >= 0
 }
 
-// follow reads what stands behind a value of the container at level: a comma (more, the next value starts at next) or
-// its end.
+// follow reads what comes after a value of the container at level: a comma (more: the next value
+// starts at next) or the end of the container.
 func (s *scanner) follow(i, level int) (next int, more bool) {
 	i = s.space(i)
 	object := s.stack[(level-1)>>6]>>((level-1)&63)&1 == 1
@@ -113,7 +115,7 @@ func (s *scanner) follow(i, level int) (next int, more bool) {
 	return s.fail(i, "expected a comma or the end of the list or object"), false
 }
 
-// key reads a name, its colon and the space behind it.
+// key reads a name, its colon and the space after it.
 func (s *scanner) key(i int) int {
 	if s.byteAt(i) != '"' {
 		return s.fail(i, "expected a name in double quotes")
@@ -194,9 +196,10 @@ const (
 	highs = 0x8080808080808080
 )
 
-// stops marks, by their high bits, the bytes of w that end a run of plain text: a quote, a backslash, a control
-// character, a byte of 0x80 or more (less a space, or less one once the quote is folded out, its high bit stays). Bytes
-// above the lowest mark may be marked wrongly, by borrows; the lowest never is.
+// stops marks, by their high bits, the bytes of w that end a run of plain text: a quote, a
+// backslash, a control character, a byte of 0x80 or more. The last kind keeps its high bit when a
+// space is subtracted, or when one is after the quote was folded out. Borrows may mark bytes
+// above the lowest mark wrongly. The lowest mark is always right.
 func stops(w uint64) uint64 {
 	return (((w ^ '"'*ones) - ones) | ((w ^ '\\'*ones) - ones) | (w - ' '*ones)) & highs
 }
@@ -233,7 +236,8 @@ func (s *scanner) str(i int) int {
 	}
 }
 
-// escape validates the escape whose backslash is at i. A lone surrogate passes: engines differ on it and decide.
+// escape validates the escape whose backslash is at i. A lone surrogate passes: engines differ on
+// it, so they decide.
 func (s *scanner) escape(i int) int {
 	s.escapes++
 	switch s.byteAt(i + 1) {
@@ -263,8 +267,8 @@ func (s *scanner) runes(i int) int {
 	return i
 }
 
-// runeLen is the length of the well-formed UTF-8 sequence beyond ASCII that b starts with, 0 if there is none: no
-// overlong form, no surrogate, nothing above U+10FFFF.
+// runeLen is the length of the well-formed UTF-8 sequence beyond ASCII at the start of b; 0:
+// there is none. An overlong form, a surrogate, and anything above U+10FFFF are not well-formed.
 func runeLen(b []byte) int {
 	switch c := b[0]; {
 	case c >= 0xC2 && c < 0xE0:

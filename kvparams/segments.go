@@ -1,7 +1,8 @@
 package kvparams
 
-// Segments is a body in pieces, for one vectored write. The pieces alias the request's buffer, the handle and constants
-// of this package: read only, valid until the request's next Parse or Reset.
+// Segments is a body in pieces, for one vectored write. The pieces alias the request's buffer,
+// the handle and constants of this package. They are read only, and valid until the next Parse or
+// Reset of the request.
 type Segments [][]byte
 
 // Len is the length of the body in bytes.
@@ -20,20 +21,21 @@ func (s Segments) add(p []byte) Segments {
 	return append(s, p)
 }
 
-// edit is what happens to one top-level member.
+// edit is what is done to one top-level member.
 type edit struct {
 	field field
-	value []byte // in place of the client's; nil removes the member
-	add   []byte // the member with a leading comma, put in where the client did not send it; nil adds nothing
+	value []byte // takes the place of the client's; nil removes the member
+	add   []byte // the member with a leading comma, added where the client did not send it; nil adds nothing
 }
 
-// AppendPlain appends the client's own body, without the null KV fields that clients may send and engines must not see.
+// AppendPlain appends the client's own body, without the null KV fields, which clients may send
+// and engines must not see.
 func (r *Request) AppendPlain(dst Segments) Segments {
 	return r.appendEdited(dst, nil, nil, nil)
 }
 
-// appendEdited appends the body with edits applied and, unless lead is nil, lead and value (one more member, lead with
-// its comma, name and colon) as the last member.
+// appendEdited appends the body with the edits applied. Unless lead is nil, lead and value become
+// the last member; lead is its comma, name and colon.
 func (r *Request) appendEdited(dst Segments, edits []edit, lead, value []byte) Segments {
 	b, at := r.s.b, 0
 	var removed [groupCount]int
@@ -81,8 +83,8 @@ func uncomma(member []byte, first bool) []byte {
 	return member
 }
 
-// cut is the range that removes m with exactly one comma: the one before it if a kept member stands before, else the one
-// behind it.
+// cut is the range that removes m with exactly one comma: the one before it if a member before it
+// is kept, otherwise the one after it.
 func (r *Request) cut(m mark, keptBefore bool) (from, to int) {
 	b := r.s.b
 	if keptBefore {

@@ -2,12 +2,13 @@ package kvparams
 
 import "bytes"
 
-// NextEvent is the length of the first complete server-sent event in buf, its blank line included; 0 if there is none
-// yet. Lines end in LF or CRLF. A blank line that nothing precedes is an event of its own, without data.
+// NextEvent is the length of the first complete server-sent event in buf, with its blank line; 0:
+// there is none so far. Lines end in LF or CRLF. A blank line with nothing before it is an event
+// of its own, without data.
 func NextEvent(buf []byte) (n int) { return NextEventFrom(buf, 0) }
 
-// NextEventFrom is NextEvent for a caller whose last call returned 0 on the first from bytes of buf: they are not
-// searched again.
+// NextEventFrom is NextEvent for a caller whose last call returned 0 for the first from bytes of
+// buf. It does not search these again.
 func NextEventFrom(buf []byte, from int) (n int) {
 	if n := lineEnd(buf, 0); n > 0 {
 		return n
@@ -26,7 +27,7 @@ func NextEventFrom(buf []byte, from int) (n int) {
 	return 0
 }
 
-// lineEnd is the length of the line end at i, 0 if there is none.
+// lineEnd is the length of the line end at i; 0: there is none.
 func lineEnd(buf []byte, i int) int {
 	switch {
 	case i < len(buf) && buf[i] == '\n':
@@ -39,8 +40,8 @@ func lineEnd(buf []byte, i int) int {
 
 var dataField = []byte("data:")
 
-// dataOf is the data of one event and its offset in ev. An event with several data lines has them joined by LF in fresh
-// memory, and the offset -1. An event without data has none, and the offset -1.
+// dataOf is the data of one event and its offset in ev. Several data lines are joined by LF in
+// fresh memory, and the offset is -1 then. It is also -1 for an event without data.
 func dataOf(ev []byte) (data []byte, at int) {
 	if bytes.HasPrefix(ev, dataField) {
 		end := bytes.IndexByte(ev, '\n')
@@ -72,7 +73,8 @@ func dataOf(ev []byte) (data []byte, at int) {
 	return data, first
 }
 
-// lineData is the content of a data line, without its field name, one space and the CR of its end, and its offset.
+// lineData is the content of a data line and its offset. It leaves out the field name, one space,
+// and the CR of the line end.
 func lineData(line []byte) (data []byte, at int) {
 	at = len(dataField)
 	if len(line) > at && line[at] == ' ' {

@@ -28,7 +28,8 @@ type walk struct {
 	close   byte
 }
 
-// enter starts a walk. Only known places are walked, a few levels deep, so that maxDepth is value's to watch.
+// enter starts a walk. Only known places are walked, and these are a few levels deep, so only
+// value needs to watch maxDepth.
 func (s *scanner) enter(i, depth int) walk {
 	return walk{pos: s.space(i + 1), depth: depth + 1, close: s.b[i] + 2}
 }
@@ -77,7 +78,8 @@ func (w *walk) readName(s *scanner, i int) {
 	}
 }
 
-// name is the decoded name of the member at hand: a slice of b where it has no escapes, else fresh memory.
+// name is the decoded name of the member at hand: a slice of b if it has no escapes, otherwise
+// fresh memory.
 func (w *walk) name(b []byte) []byte {
 	if !w.escaped {
 		return w.key.of(b)
@@ -85,7 +87,8 @@ func (w *walk) name(b []byte) []byte {
 	return unescape(nil, w.key.of(b))
 }
 
-// text is the decoded content of a string: a slice of b where it has no escapes, else fresh memory.
+// text is the decoded content of a string: a slice of b if it has no escapes, otherwise fresh
+// memory.
 func text(b []byte, content span) []byte {
 	raw := content.of(b)
 	if bytes.IndexByte(raw, '\\') < 0 {
@@ -94,11 +97,11 @@ func text(b []byte, content span) []byte {
 	return unescape(nil, raw)
 }
 
-// inner is a string's content without its quotes.
+// inner is the content of a string without its quotes.
 func inner(p span) span { return span{p.at + 1, p.end - 1} }
 
-// unescape appends the decoded form of a validated string's content. A lone surrogate becomes U+FFFD, so that it never
-// equals a name of ours.
+// unescape appends the decoded content of a validated string. A lone surrogate becomes U+FFFD, so
+// it never equals a name that this package knows.
 func unescape(dst, raw []byte) []byte {
 	for i := 0; i < len(raw); i++ {
 		if raw[i] != '\\' {
@@ -142,8 +145,8 @@ func hex4(b []byte) rune {
 	return rune(r)
 }
 
-// integer reads a plain JSON integer of at most 18 digits; ok is false for anything else: a fraction, an exponent, a
-// larger number, another type.
+// integer reads a plain JSON integer of at most 18 digits. ok is false for anything else: a
+// fraction, an exponent, a larger number, another type.
 func integer(b []byte) (n int, ok bool) {
 	digits := bytes.TrimPrefix(b, []byte("-"))
 	if len(digits) == 0 || len(digits) > 18 {
