@@ -17,7 +17,7 @@ func (p span) of(b []byte) []byte { return b[p.at:p.end] }
 //	for w.next(s) {
 //		w.done(s.value(w.at, w.depth))   // or anything else that reads the value at w.at
 //	}
-//	// w.pos is behind the closing bracket, or -1
+//	// w.pos is after the closing bracket, or -1
 type walk struct {
 	key     span // content of the name, without its quotes; objects only
 	escaped bool // the name has escapes

@@ -8,7 +8,7 @@ import (
 )
 
 // pool is the backends of one role, or those of them that serve one model. Nothing in it changes
-// once its snapshot is in force; what requests and engines change is behind pointers.
+// once its snapshot is in force; pointers lead to what requests and engines change.
 type pool struct {
 	role       Role
 	backends   []*Backend
