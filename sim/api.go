@@ -1,7 +1,7 @@
 package sim
 
-// api is what chat completions and completions do differently: ids and shapes.
-// Members come in the recorded order.
+// api is what differs between chat completions and completions: ids and shapes. Members come in
+// the recorded order.
 type api interface {
 	chat() bool
 	prefix() string                               // of the answer's id
@@ -83,8 +83,8 @@ func appendStopReason(b []byte, u *unit, last bool) []byte {
 	return appendString(b, u.stopReason)
 }
 
-// appendTokenIDs appends the ids of said tokens, when the request wants them. A word
-// has one id here, that of its first bytes.
+// appendTokenIDs appends the ids of the tokens, if the request wants them. A word has one id
+// here, that of its first bytes.
 func (g *generation) appendTokenIDs(b []byte, tokens []string) []byte {
 	b = append(b, `"token_ids":`...)
 	if !g.r.tokenIDs {

@@ -2,17 +2,16 @@ package sim
 
 import "slices"
 
-// kvCache is an engine's paged KV cache: which block holds what, who holds it and
-// under which key it is found. A block that nobody holds stays cached until it is
-// the least recently used of the free ones and a new block is needed. The ledger's
-// lock guards it.
+// kvCache is an engine's paged KV cache: what each block holds, who holds the block, and under
+// which key it is found. A block that nobody holds stays cached until a new block is needed and
+// it is the least recently used of the free ones. The lock of the ledger guards it.
 type kvCache struct {
 	refs    []int32 // by block id: running requests and pins that hold it
-	pins    []int32 // of them, pins
+	pins    []int32 // the pins among them
 	content []uint64
 	key     []uint64 // 0: found by nobody
 	byKey   map[uint64]int
-	free    int // blocks without a holder
+	free    int // blocks that nobody holds
 
 	// The free blocks, in the order in which they are taken: a ring through
 	// block 0, which as in vLLM is the null block and never used.
@@ -57,7 +56,7 @@ func (c *kvCache) unheld(ids []int) int {
 	return n
 }
 
-// take hands out the least recently used free block, which is cached no longer.
+// take hands out the least recently used free block, which is no longer cached.
 func (c *kvCache) take() int {
 	id := int(c.next[0])
 	if id == 0 {
@@ -77,8 +76,8 @@ func (c *kvCache) hold(id int) {
 	c.refs[id]++
 }
 
-// release ends a hold of each of ids, the last first: a prompt's end is evicted
-// before its beginning, which more others share.
+// release ends one hold of each of ids, the last first: the end of a prompt is evicted before its
+// beginning, which more prompts share.
 func (c *kvCache) release(ids []int) {
 	for _, id := range slices.Backward(ids) {
 		c.refs[id]--
@@ -91,14 +90,14 @@ func (c *kvCache) release(ids []int) {
 	}
 }
 
-// append makes id the last of the free blocks.
+// append puts id at the end of the free blocks.
 func (c *kvCache) append(id int) {
 	last := c.prev[0]
 	c.next[last], c.prev[id], c.next[id], c.prev[0] = int32(id), last, 0, int32(id)
 	c.free++
 }
 
-// file makes id be found by key. An older block of the same key is found no more.
+// file stores id under key. An older block of the same key is no longer found.
 func (c *kvCache) file(id int, key uint64) {
 	if older, ok := c.byKey[key]; ok {
 		c.key[older] = 0
@@ -106,7 +105,7 @@ func (c *kvCache) file(id int, key uint64) {
 	c.byKey[key], c.key[id] = id, key
 }
 
-// forget makes id be found no more.
+// forget removes id from the keys.
 func (c *kvCache) forget(id int) {
 	if c.key[id] != 0 {
 		delete(c.byKey, c.key[id])

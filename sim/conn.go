@@ -43,7 +43,7 @@ func (c *core) serveHTTP(nc net.Conn) {
 	}
 }
 
-// refuseMalformed answers what is no HTTP; a connection that just ended gets nothing.
+// refuseMalformed answers what is not HTTP. A connection that just ended gets no answer.
 func (c *core) refuseMalformed(nc net.Conn, err error) {
 	var op *net.OpError
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &op) {
@@ -109,8 +109,7 @@ func (x *exchange) watch(in *bufio.Reader) (context.Context, func()) {
 	}
 }
 
-// gone looks at the socket itself, for a disconnect that the watcher has not
-// been scheduled to see yet.
+// gone asks the socket itself about a disconnect, as the watcher may not have run since.
 func (x *exchange) gone() bool {
 	tcp, ok := x.nc.(*net.TCPConn)
 	if !ok {
@@ -129,7 +128,7 @@ func (x *exchange) gone() bool {
 	return gone || err != nil
 }
 
-// reset breaks the connection off with RST, hangup with FIN.
+// reset breaks the connection with RST, hangup with FIN.
 func (x *exchange) reset() {
 	linger0(x.nc)
 	x.hangup()

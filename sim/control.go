@@ -29,7 +29,7 @@ func (c *core) control(x *exchange) {
 	case "POST /sim/restart":
 		x.last = true
 		x.plain(http.StatusOK, "{}")
-		x.hangup() // else the death would reset it, and the answer might be lost
+		x.hangup() // otherwise the death would reset it, and the answer might be lost
 		c.e.restartSoon()
 	case "POST /sim/reset":
 		c.e.records.clear()

@@ -103,7 +103,7 @@ func (c *core) reap() {
 	}
 }
 
-// spawn runs f unless the engine is ending; stop's caller may await it.
+// spawn runs f unless the engine is ending. The caller of stop may wait for it.
 func (c *core) spawn(f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +132,7 @@ func (c *core) untrack(conn net.Conn) {
 
 func (c *core) kill() { c.stop(true) }
 
-// stop ends the incarnation; by reset, connections end with RST and not FIN.
+// stop ends the incarnation. With reset its connections end with RST and not FIN.
 func (c *core) stop(reset bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,7 +154,7 @@ func (c *core) stop(reset bool) {
 	}
 }
 
-// refuse closes the HTTP port, or opens it again; connections stay.
+// refuse closes the HTTP port or opens it again. Connections stay.
 func (c *core) refuse(on bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,7 +174,7 @@ func (c *core) refuse(on bool) error {
 	return nil
 }
 
-// pause waits for d; false means ctx ended first.
+// pause waits for d; false: ctx ended first.
 func (c *core) pause(ctx context.Context, d time.Duration) bool {
 	if d > 0 {
 		t := time.NewTimer(d)

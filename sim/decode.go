@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// decode is the second leg, or a request that needs no other engine: queue,
-// pull the KV or compute it, and generate.
+// decode is the second leg, or a request that needs no other engine. It queues, pulls the KV or
+// computes it, and generates.
 func (g *generation) decode(ctx context.Context) {
 	g.emit(PhaseDecodeReceived, 0)
 	if g.r.stream && g.openStream() != nil { // the head goes out before the request is scheduled
@@ -41,8 +41,8 @@ func (g *generation) decode(ctx context.Context) {
 	g.emit(PhaseStreamEnd, 0)
 }
 
-// awaitTurn waits until r may run. A request that has to queue keeps its
-// handle's lease alive meanwhile.
+// awaitTurn waits until r may run. A request that has to queue keeps the lease of its handle
+// alive.
 func (g *generation) awaitTurn(ctx context.Context, r *reservation) bool {
 	select {
 	case <-r.ready:
@@ -62,8 +62,8 @@ func (g *generation) awaitTurn(ctx context.Context, r *reservation) bool {
 	return ctx.Err() == nil
 }
 
-// leaveQueue ends a request whose client left before it was scheduled: its
-// prefill engine is told so.
+// leaveQueue ends a request whose client left before it was scheduled, and tells its prefill
+// engine.
 func (g *generation) leaveQueue(r *reservation) {
 	if r != nil {
 		g.c.ledger.finish(r)
@@ -73,8 +73,8 @@ func (g *generation) leaveQueue(r *reservation) {
 	}
 }
 
-// keepAnswer leaves the answers' full blocks in the cache, for the next turn. The
-// last token has no KV.
+// keepAnswer leaves the full blocks of the answers in the cache for the next turn. The last token
+// has no KV.
 func (g *generation) keepAnswer(r *reservation) {
 	if g.rec.WrongKV || g.c.o.NoPrefixCaching {
 		return
@@ -86,7 +86,7 @@ func (g *generation) keepAnswer(r *reservation) {
 	}
 }
 
-// compute prefills on this engine; false means that the request has ended.
+// compute prefills on this engine; false: the request has ended.
 func (g *generation) compute(ctx context.Context, r *reservation) bool {
 	if g.c.spend(ctx, g.c.o.prefillTime(r.uncached(g.c.o.BlockSize))) {
 		g.c.ledger.endCompute(r)
@@ -97,7 +97,7 @@ func (g *generation) compute(ctx context.Context, r *reservation) bool {
 	return false
 }
 
-// recompute prefills u after its KV did not come: it queues for the turn again.
+// recompute prefills u after its KV did not come. It queues once more.
 func (g *generation) recompute(ctx context.Context, r *reservation, u *unit) bool {
 	turn := &reservation{computes: true}
 	g.c.ledger.reserve(turn)
@@ -112,7 +112,7 @@ func (g *generation) recompute(ctx context.Context, r *reservation, u *unit) boo
 	return true
 }
 
-// load pulls each unit's KV; false means that the request has ended.
+// load pulls the KV of each unit; false: the request has ended.
 func (g *generation) load(ctx context.Context, r *reservation) bool {
 	g.c.ledger.beginLoad(r)
 	defer g.c.ledger.endLoad(r)
@@ -153,8 +153,8 @@ type loadResult struct {
 	err      error
 }
 
-// transfer pulls blocks and tells the prefill engine. It runs to its end even
-// when the client leaves, and then the notification says abort.
+// transfer pulls blocks and tells the prefill engine. It runs to its end even when the client
+// leaves. The notification says abort then.
 func (g *generation) transfer(ctx context.Context, blocks []int) loadResult {
 	if g.faults.has(FaultKVFail) {
 		return loadResult{err: errIncompatible}
@@ -174,7 +174,7 @@ func (g *generation) transfer(ctx context.Context, blocks []int) loadResult {
 	return loadResult{contents: contents}
 }
 
-// digest continues with what a transfer brought: right KV, wrong KV or none.
+// digest goes on with what a transfer brought: right KV, wrong KV or none.
 func (g *generation) digest(ctx context.Context, r *reservation, u *unit, result loadResult) bool {
 	if result.err != nil && g.c.o.LoadFailure == "recompute" {
 		return g.recompute(ctx, r, u)
@@ -194,8 +194,8 @@ func (g *generation) digest(ctx context.Context, r *reservation, u *unit, result
 	return true
 }
 
-// cachedElsewhere is what a decode engine reports as cached of KV that it pulled: since
-// 0.32 what the prefill engine had cached, as the handle says; before, all of it.
+// cachedElsewhere is what a decode engine reports as cached of KV that it pulled. Since 0.32 it
+// is what the prefill engine had cached, as the handle says. Before that it is all of it.
 func (g *generation) cachedElsewhere() int {
 	if !g.c.o.since(32) {
 		return g.promptTokens()
@@ -203,8 +203,8 @@ func (g *generation) cachedElsewhere() int {
 	return g.h.cached
 }
 
-// loadFailed ends a request whose KV did not come: 500, or after the role chunk
-// an error event and [DONE].
+// loadFailed ends a request whose KV did not come: with 500, or after the role chunk with an
+// error event and [DONE].
 func (g *generation) loadFailed(ctx context.Context) {
 	g.rec.Outcome = "kv_failed"
 	g.c.metrics.finished(g, "error")
@@ -221,8 +221,8 @@ func (g *generation) loadFailed(ctx context.Context) {
 	}
 }
 
-// hang keeps the request until its client leaves. After a missing engine id the
-// engine dies of the clean-up.
+// hang keeps the request until its client leaves. Without an engine id the engine then dies of
+// the clean-up.
 func (g *generation) hang(ctx context.Context, r *reservation) {
 	<-ctx.Done()
 	g.c.gate.wait()
@@ -235,7 +235,7 @@ func (g *generation) hang(ctx context.Context, r *reservation) {
 	}
 }
 
-// generate writes the answer, token by token or whole.
+// generate writes the answer, whole or token by token.
 func (g *generation) generate(ctx context.Context, r *reservation) error {
 	g.c.pace.streams.Add(1)
 	defer g.c.pace.streams.Add(-1)
@@ -252,12 +252,12 @@ func (g *generation) generate(ctx context.Context, r *reservation) error {
 	if !g.awaitTokens(ctx, g.c.pace.now(), g.steps()-1) || g.x.gone() {
 		return errClientGone
 	}
-	g.keepAnswer(r) // blocks are kept as they fill: the client's next turn may come at once
+	g.keepAnswer(r) // blocks are kept as they fill, as the client's next turn may come at once
 	return g.answerWhole(ctx)
 }
 
-// awaitTokens waits for the decode steps of count tokens since begin, a reading of
-// the pace.
+// awaitTokens waits for the decode steps of count tokens since begin, which is a reading of the
+// pace.
 func (g *generation) awaitTokens(ctx context.Context, begin time.Duration, count int) bool {
 	return g.c.awaitStep(ctx, begin+timeFor(count, g.c.o.TokenLatency))
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Engine is one simulated vLLM server. It outlives its own deaths: Kill and
-// Restart end and begin an incarnation, records and faults stay.
+// Engine is one simulated vLLM server. It outlives its own deaths: Kill ends an incarnation and
+// Restart begins one, while records and faults stay.
 type Engine struct {
 	o       Options
 	records *records
@@ -20,15 +20,14 @@ type Engine struct {
 
 	mu     sync.Mutex
 	core   *core   // the current or last incarnation
-	past   []*core // dead ones whose goroutines Close still waits for
+	past   []*core // dead ones for whose goroutines Close waits
 	fault  armedFault
 	closed bool
 
-	restarts sync.WaitGroup // those that the engine asked of itself
+	restarts sync.WaitGroup // restarts that the engine asked for itself
 }
 
-// Start brings up an engine. Its ports are chosen now and stay the same over
-// restarts.
+// Start brings up an engine. It chooses the ports, which stay the same over restarts.
 func Start(o Options) (*Engine, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -66,24 +65,24 @@ func (e *Engine) SideChannelAddr() string {
 // Ledger is a snapshot of the blocks that this incarnation pins, or pinned.
 func (e *Engine) Ledger() Ledger { return e.current().ledger.snapshot() }
 
-// Requests lists what the last 1024 completion requests carried, oldest first,
-// across restarts. A request is listed from just before its answer's last bytes.
+// Requests lists what the last 1024 completion requests carried, oldest first, across restarts. A
+// request is listed just before the last bytes of its answer are written.
 func (e *Engine) Requests() []Record { return e.records.list() }
 
-// Freeze stops the engine as SIGSTOP does: it accepts and answers nothing, its
-// side channel is silent and its leases do not run out. Ledger and Requests
-// still work, as they do not ask the engine.
+// Freeze stops the engine as SIGSTOP does: it accepts and answers nothing, its side channel is
+// silent, and its leases do not run out. Ledger and Requests work nevertheless, as they do not
+// ask the engine.
 func (e *Engine) Freeze() { e.current().gate.shut() }
 
 // Thaw undoes Freeze.
 func (e *Engine) Thaw() { e.current().gate.open() }
 
-// Kill ends the engine as kill -9 does: every connection is reset and both
-// ports are closed. It does not wait for the goroutines that die of it.
+// Kill ends the engine as kill -9 does: every connection is reset and both ports are closed. It
+// does not wait for the goroutines that end with it.
 func (e *Engine) Kill() { e.current().kill() }
 
-// Died is closed when the current incarnation has ended, by Kill, by Restart, by
-// Close or by a handle that kills. During a Restart it waits for the next one.
+// Died is closed when the current incarnation has ended: by Kill, Restart, Close, or a handle
+// that kills. During a Restart it waits for the next one.
 func (e *Engine) Died() <-chan struct{} { return e.current().life.Done() }
 
 // Restart starts a new incarnation on the same ports: a new engine id, an empty
@@ -104,8 +103,8 @@ func (e *Engine) Restart() error {
 	return next.refuse(e.fault.Kind == FaultRefuse)
 }
 
-// Close ends the engine, breaks off what still runs and waits for all its
-// goroutines, those of killed incarnations included.
+// Close ends the engine, breaks off what is running, and waits for all its goroutines, those of
+// killed incarnations included.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	e.closed = true
@@ -120,8 +119,8 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// SetFault makes the engine misbehave until it is replaced or its Count is used
-// up; the zero Fault clears it.
+// SetFault makes the engine misbehave until another fault replaces this one or its Count is used
+// up. The zero Fault clears it.
 func (e *Engine) SetFault(f Fault) error {
 	if err := f.validate(); err != nil {
 		return err
@@ -135,8 +134,8 @@ func (e *Engine) SetFault(f Fault) error {
 	return e.core.refuse(f.Kind == FaultRefuse)
 }
 
-// SetTransferPerBlock changes Options.TransferPerBlock of a decode engine while it
-// runs, for the transfers that begin after it; it outlives restarts.
+// SetTransferPerBlock changes Options.TransferPerBlock of a running decode engine. It applies to
+// transfers that begin after it, and outlives restarts.
 func (e *Engine) SetTransferPerBlock(d time.Duration) { e.transfer.Store(int64(d)) }
 
 func (e *Engine) transferPerBlock() time.Duration { return time.Duration(e.transfer.Load()) }
@@ -151,13 +150,13 @@ func (e *Engine) acceptDelay() time.Duration {
 	return e.fault.Delay
 }
 
-// restartSoon restarts the engine from one of its own goroutines, which a Restart
-// ends. Close waits for it.
+// restartSoon restarts the engine from one of its own goroutines, which the Restart ends. Close
+// waits for it.
 func (e *Engine) restartSoon() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.closed {
-		e.restarts.Go(func() { _ = e.Restart() }) // without its port it stays dead, and Died tells
+		e.restarts.Go(func() { _ = e.Restart() }) // without its port it stays dead, as Died tells
 	}
 }
 

@@ -155,7 +155,7 @@ func ParseFault(text string) (Fault, error) {
 	return f, f.validate()
 }
 
-// setArg reads what stands behind KIND=.
+// setArg reads what follows KIND=.
 func (f *Fault) setArg(arg string) (err error) {
 	first, second, two := strings.Cut(arg, ",")
 	switch f.Kind {
@@ -244,8 +244,8 @@ func (e *Engine) faultsFor(prompts []prompt, leg string) (faultSet, error) {
 	return set, nil
 }
 
-// markers yields TAG and TEXT of each [[TAG:TEXT]] in a prompt; text markers,
-// which choose the answer's style, are no faults.
+// markers yields TAG and TEXT of each [[TAG:TEXT]] in a prompt. Markers that choose a style of
+// text are not faults.
 func markers(prompt string) func(yield func(tag, text string) bool) {
 	return func(yield func(tag, text string) bool) {
 		for {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// fields reads a JSON object as vLLM's request model does: leniently ("5" is an
-// integer, 1 is true) and with its messages. The first failure sticks.
+// fields reads a JSON object as vLLM's request model does: leniently ("5" is an integer, 1 is
+// true) and with its messages. The first failure stays.
 type fields struct {
 	members map[string]json.RawMessage
 	err     *apiError
@@ -58,8 +58,8 @@ func (f *fields) fail(kind, name, message string) {
 	}
 }
 
-// has says whether the member is there and not null; null where the model
-// allows none fails.
+// has reports whether the member is there and not null. A null that the model does not allow is a
+// failure.
 func (f *fields) has(name string, nullable bool, kind, message string) bool {
 	raw, ok := f.members[name]
 	if !ok {
@@ -74,7 +74,7 @@ func (f *fields) has(name string, nullable bool, kind, message string) bool {
 	return true
 }
 
-// missing fails for a required member that is not there.
+// missing is a failure for a required member that is absent.
 func (f *fields) missing(name string) {
 	if f.err == nil {
 		f.err = modelError("missing", name, "Field required", fmt.Sprintf("'<dict of %d items>'", len(f.members)))
@@ -94,7 +94,7 @@ func (f *fields) integers(name string) []int {
 	return ids
 }
 
-// integer gives the member or fallback; ok says that it was there.
+// integer is the member or fallback; ok: it was there.
 func (f *fields) integer(name string, nullable bool, fallback int) (value int, ok bool) {
 	if !f.has(name, nullable, "int_type", "Input should be a valid integer") {
 		return fallback, false
@@ -108,7 +108,7 @@ func (f *fields) integer(name string, nullable bool, fallback int) (value int, o
 	return n, true
 }
 
-// laxInteger returns "kind: message" for what is no integer.
+// laxInteger returns "kind: message" for a value that is not an integer.
 func laxInteger(raw json.RawMessage) (int, string) {
 	text, quoted := unquote(raw)
 	if n, err := strconv.Atoi(strings.TrimSpace(text)); err == nil && (quoted || isNumber(raw)) {

@@ -43,10 +43,10 @@ type unit struct {
 	stopReason string // the stop string met, or ""
 }
 
-// prefillOnly says that this is the first leg: its KV is kept for a reader.
+// prefillOnly reports whether this is the first leg: its KV is kept for a reader.
 func (g *generation) prefillOnly() bool { return g.c.o.connector() && g.h.remoteDecode() }
 
-// pulls says that this is the second leg: its KV comes from elsewhere.
+// pulls reports whether this is the second leg: its KV comes from another engine.
 func (g *generation) pulls() bool { return g.c.o.connector() && g.h.remotePrefill() }
 
 // complete serves one completion request, from its bytes to its answer.
@@ -151,7 +151,7 @@ func (g *generation) plan() {
 	g.write()
 }
 
-// write computes every unit's tokens; again when the KV turns out to be wrong.
+// write computes the tokens of every unit, and once more when the KV turns out to be wrong.
 func (g *generation) write() {
 	for _, u := range g.units {
 		u.write(g.r)
@@ -177,8 +177,8 @@ func (u *unit) write(r *request) {
 	u.cutAtStop(r.stop)
 }
 
-// cutAtStop ends the answer before the first stop string. Text that might
-// belong to one is held back, so no event ever shows a part of it.
+// cutAtStop ends the answer before the first stop string. Text that might belong to a stop string
+// is held back, so no event shows a part of one.
 func (u *unit) cutAtStop(stops []string) {
 	text := strings.Join(u.tokens, "")
 	cut, stop := len(text), ""
@@ -228,7 +228,7 @@ func (g *generation) steps() int {
 	return longest
 }
 
-// blocks is how many KV blocks u needs to its end; the last token has no KV yet.
+// blocks is how many KV blocks u needs up to its end. Its last token has no KV.
 func (g *generation) blocks(u *unit) int {
 	return g.c.o.blocksFor(u.prompt.tokens + max(len(u.tokens)-1, 0))
 }
@@ -259,8 +259,8 @@ func (g *generation) admitted(r *reservation) {
 	}
 }
 
-// checkKV makes u's answer wrong where contents, of its first blocks, are not those
-// of its prompt.
+// checkKV makes the answer of u wrong if contents, the KV of its first blocks, are not those of
+// its prompt.
 func (g *generation) checkKV(u *unit, contents []uint64) {
 	if slices.Equal(contents, u.kv.contents[:len(contents)]) {
 		return
@@ -270,9 +270,8 @@ func (g *generation) checkKV(u *unit, contents []uint64) {
 	u.write(g.r)
 }
 
-// reject answers a 4xx and gives back the handle, if the engine is new enough
-// for that. What the request model refuses was never accepted: its handle is
-// unknown here, and waits for the lease.
+// reject answers a 4xx and gives the handle back, if the engine is new enough for that. What the
+// request model refuses was never accepted: its handle is unknown here, and waits for its lease.
 func (g *generation) reject(e *apiError) {
 	g.rec.Outcome, g.rec.HandleReuse = "rejected", false
 	g.send(e)
@@ -301,8 +300,8 @@ func (g *generation) send(e *apiError) {
 	_ = g.x.answer(e.status, "application/json", e.appendJSON(nil)) // a client that has gone misses it
 }
 
-// file shows the record before the last byte of an answer goes out, so that who
-// has the answer finds it in Engine.Requests. What follows may still change it.
+// file shows the record before the last byte of an answer goes out. So a client that has the
+// answer finds it in Engine.Requests. What follows may change it.
 func (g *generation) file(outcome string) {
 	before := g.rec.Outcome
 	if before == "" {
@@ -318,8 +317,8 @@ func (g *generation) die() {
 	g.c.kill()
 }
 
-// left ends a request whose client has gone; false means the engine is ending,
-// and whatever was to be done will not be.
+// left ends a request whose client has gone; false: the engine is ending, and nothing more will
+// be done.
 func (g *generation) left() bool {
 	g.x.last = true
 	if g.c.life.Err() != nil {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// handle is kv_transfer_params as the NIXL scheduler of a decode engine reads
-// it: by member, with no check that deserves the name.
+// handle is kv_transfer_params as the NIXL scheduler of a decode engine reads it: member by
+// member, almost unchecked.
 type handle struct {
 	members map[string]json.RawMessage
 	blocks  []int // of all KV cache groups
@@ -48,28 +48,28 @@ func stringMember(members map[string]json.RawMessage, name string) string {
 
 func (h handle) flag(name string) bool { return string(h.members[name]) == "true" }
 
-// remotePrefill says that the request is to pull its KV from elsewhere.
+// remotePrefill reports whether the request is to pull its KV from another engine.
 func (h handle) remotePrefill() bool { return h.flag("do_remote_prefill") }
 
-// remoteDecode says that the request's KV is to be kept for elsewhere.
+// remoteDecode reports whether the KV of the request is to be kept for another engine.
 func (h handle) remoteDecode() bool { return h.flag("do_remote_decode") }
 
-// addressable says that all four members that name the peer and the request are
-// there and of the right type.
+// addressable reports whether all four members that name the peer and the request are there and
+// of the right type.
 func (h handle) addressable() bool {
 	return h.request != "" && h.peer.engine != "" && h.peer.host != "" && h.peer.port != 0
 }
 
-// heartbeats says that the decode engine renews the lease while it queues: it
-// wants tp_size besides the address.
+// heartbeats reports whether the decode engine renews the lease while it queues. Besides the
+// address it needs tp_size.
 func (h handle) heartbeats() bool { return h.addressable() && h.members["tp_size"] != nil }
 
-// alone says that nothing but do_remote_prefill is there: even the clean-up of
-// a rejected request dies of it.
+// alone reports whether do_remote_prefill is all there is. Even the clean-up of a rejected
+// request dies of that.
 func (h handle) alone() bool { return len(h.members) == 1 && h.remotePrefill() }
 
-// judge says what a request does with h whose prompt fills need blocks, the first
-// hits of which it has already.
+// judge is what a request does with h. Its prompt fills need blocks, and it has the first hits of
+// these already.
 func (h handle) judge(need, hits int) verdict {
 	switch {
 	case len(h.blocks) < need-hits:

@@ -40,8 +40,7 @@ type Entry struct {
 	FreedBy    string    `json:"freed_by"` // "" while pinned, then read, abort, reject or lease
 }
 
-// ledger is an engine's book of its KV cache: who runs, who waits, and what is pinned
-// for whom.
+// ledger is the engine's book of its KV cache: who runs, who waits, and what is pinned for whom.
 type ledger struct {
 	o        Options
 	oneByOne bool // prompts are computed one after the other
@@ -66,8 +65,8 @@ func newLedger(o Options) *ledger {
 	}
 }
 
-// pin moves the first count blocks of r's i-th seat into the care of an entry that
-// lives until a reader comes or the lease ends.
+// pin moves the first count blocks of r's i-th seat to an entry, which lives until a reader comes
+// or the lease ends.
 func (l *ledger) pin(r *reservation, i, count int, requestID string, lease time.Duration) []int {
 	now := time.Now()
 	l.mu.Lock()
@@ -83,8 +82,7 @@ func (l *ledger) pin(r *reservation, i, count int, requestID string, lease time.
 	return blocks
 }
 
-// unpin ends a pin. It reports false for a request it does not hold, which the
-// real engine merely logs.
+// unpin ends a pin. It is false for a request without one, which the real engine only logs.
 func (l *ledger) unpin(requestID, by string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,7 +95,7 @@ func (l *ledger) unpin(requestID, by string) bool {
 	return true
 }
 
-// drop frees e's blocks and files it; l.mu is held.
+// drop frees the blocks of e and files it. l.mu is held.
 func (l *ledger) drop(e *Entry, by string) {
 	delete(l.pins, e.RequestID)
 	e.FreedAt, e.FreedBy = time.Now(), by
@@ -113,10 +111,10 @@ func (l *ledger) drop(e *Entry, by string) {
 	l.past, l.gone[e.RequestID] = append(l.past, *e), true
 }
 
-// read gives what the blocks hold now, whoever they belong to: an engine does not
-// validate its readers. To a reader that comes too late they hold something else, the
-// worst case of a reuse, also those that are still cached or pinned for others, so
-// that it always shows. It reports false for an id outside the cache.
+// read returns what the blocks hold now, whoever they belong to: an engine does not check its
+// readers. For a reader that comes too late they hold something else, the worst case of a reuse.
+// That goes for blocks as well that are still cached, or pinned for others, so that such a read
+// always shows. It is false for an id outside the cache.
 func (l *ledger) read(requestID string, blocks []int) ([]uint64, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,7 +160,7 @@ func (l *ledger) expire(now time.Time) int {
 	return count
 }
 
-// forget drops the history; what is pinned stays.
+// forget drops the history. What is pinned stays.
 func (l *ledger) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -116,8 +116,8 @@ func (m *metrics) transferred(blocks int, took time.Duration) {
 	m.observe("nixl_num_descriptors", float64(blocks), 1)
 }
 
-// scheduled counts what was looked up for a request that may run. What the connector
-// promised counts as brought, whether it comes or not.
+// scheduled counts what was looked up for a request that may run. What the connector has promised
+// counts as brought, whether it comes or not.
 func (m *metrics) scheduled(g *generation, r *reservation) {
 	for _, s := range r.seats {
 		hits := s.hits * m.o.BlockSize
@@ -142,9 +142,9 @@ func (m *metrics) started(g *generation) {
 	m.observe("time_to_first_token_seconds", time.Since(g.start).Seconds(), 1)
 }
 
-// countPrompt counts a prompt by where its KV came from, with vLLM's two oddities: the
-// last token, when it alone was computed, counts as found as well, and a pulled prompt
-// of one token counts as computed.
+// countPrompt counts a prompt by where its KV came from, with two oddities of vLLM: a last token
+// that alone was computed counts as found as well, and a pulled prompt of one token counts as
+// computed.
 func (m *metrics) countPrompt(tokens, hits int, pulled bool) {
 	external := 0
 	if pulled && tokens > 1 {

@@ -12,8 +12,7 @@ var (
 	errClientGone = errors.New("client gone")
 )
 
-// faultBefore plays the faults that hit a request before any work; true means
-// that it has ended.
+// faultBefore plays the faults that hit a request before any work; true: it has ended.
 func (g *generation) faultBefore(ctx context.Context) bool {
 	if f, ok := g.faults.find(FaultDelay); ok && !g.c.pause(ctx, f.Delay) {
 		g.left()
@@ -54,8 +53,8 @@ func faultType(status int) string {
 	return "BadRequestError"
 }
 
-// faultInstead plays the stream faults on an answer that is not streamed, in
-// place of the answer; true means that the request has ended.
+// faultInstead plays the faults of streams in place of an answer that is not streamed; true: the
+// request has ended.
 func (g *generation) faultInstead(ctx context.Context) bool {
 	for _, f := range g.faults {
 		switch f.Kind {
@@ -107,7 +106,7 @@ func (g *generation) done() {
 	}
 }
 
-// spoil breaks the JSON of an event or answer: its last byte is none of JSON's.
+// spoil breaks the JSON of an event or answer: its last byte is replaced.
 func spoil(payload []byte) {
 	payload[len(bytes.TrimRight(payload, "\r\n"))-1] = ')'
 }

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Role says what an engine is started for. Prefill and decode engines have a
-// KV connector and, as with NIXL, each request's own kv_transfer_params decide
-// which leg they run; a "both" engine has no connector and ignores them.
+// Role says what an engine is started for. Prefill and decode engines have a KV connector. As
+// with NIXL, the kv_transfer_params of each request decide which leg they run. A "both" engine
+// has no connector and ignores them.
 type Role string
 
 // The roles an engine can have.

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// reservation is one request's share of the engine: sequences, blocks and the turn
-// to compute. Its fields belong to the ledger's lock until ready is closed, then to
-// the request; those of the lock say so.
+// reservation is the share of the engine that one request has: sequences, blocks and the turn to
+// compute. Until ready is closed the ledger's lock guards its fields, then they belong to the
+// request, except those marked as the lock's.
 type reservation struct {
 	seats    []*seat
 	seqs     int
@@ -65,8 +65,8 @@ func (l *ledger) schedule() {
 	}
 }
 
-// fits says whether r could run now. A request that is larger than the engine runs
-// alone, with the blocks that there are.
+// fits reports whether r could run now. A request that is larger than the engine runs alone, with
+// all blocks there are.
 func (l *ledger) fits(r *reservation) bool {
 	if r.computes && l.computing != nil || l.running+r.seqs > l.o.MaxSeqs {
 		return false
@@ -86,8 +86,8 @@ func (l *ledger) lookup(s *seat) []int {
 	return l.cache.lookup(s.kv.keys)
 }
 
-// grant gives s its blocks. Those that this engine computes are found by others from
-// now on, as in vLLM, which files a block when it schedules its computation.
+// grant gives s its blocks. Other requests find those that this engine computes from now on: vLLM
+// files a block when it schedules its computation.
 func (l *ledger) grant(s *seat, computes bool) {
 	s.blocks = l.lookup(s)
 	s.hits = len(s.blocks)
@@ -103,8 +103,8 @@ func (l *ledger) grant(s *seat, computes bool) {
 	}
 }
 
-// fill writes the KV after s's cached prefix and files the full blocks of the prompt:
-// by its tokens, whatever was written.
+// fill writes the KV after the cached prefix of s. It files the full blocks of the prompt by its
+// tokens, whatever was written.
 func (l *ledger) fill(s *seat, contents []uint64) {
 	for i, content := range contents {
 		if s.hits+i >= len(s.blocks) {
@@ -118,15 +118,15 @@ func (l *ledger) fill(s *seat, contents []uint64) {
 	}
 }
 
-// pulled notes that the KV of r's i-th seat came from elsewhere.
+// pulled notes that the KV of r's i-th seat came from another engine.
 func (l *ledger) pulled(r *reservation, i int, contents []uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fill(r.seats[i], contents)
 }
 
-// beginLoad notes that r waits for another engine's KV, and endLoad that it no longer
-// does: such a request counts as waiting.
+// beginLoad notes that r waits for the KV of another engine, and endLoad that it no longer does.
+// Such a request counts as waiting.
 func (l *ledger) beginLoad(r *reservation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -171,7 +171,7 @@ func (l *ledger) answered(r *reservation, i int, contents []uint64) {
 	}
 }
 
-// finish gives back all of r that is not pinned, or its place in the queue.
+// finish returns all of r that is not pinned, or its place in the queue.
 func (l *ledger) finish(r *reservation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -200,7 +200,7 @@ func (l *ledger) disown(s *seat) {
 	}
 }
 
-// takesTurns says whether an engine computes one prompt after the other.
+// takesTurns reports whether an engine computes one prompt after the other.
 func (o Options) takesTurns() bool {
 	return o.MaxBatchedTokens > 0 && !math.IsInf(o.PrefillTokensPerSecond, 1)
 }

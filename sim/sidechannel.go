@@ -7,10 +7,9 @@ import (
 	"net"
 )
 
-// The side channel stands for NIXL: one JSON object a line over TCP. A reader
-// shakes hands, reads blocks by id and notifies; heartbeats renew leases. As
-// with RDMA nobody checks whether the reader may read, or whether the blocks
-// still hold what it wants.
+// The side channel stands for NIXL: one JSON object in each line, over TCP. A reader shakes
+// hands, reads blocks by id, and notifies. Heartbeats renew leases. As with RDMA nobody checks
+// whether the reader may read, or whether the blocks still hold what it wants.
 type sideMessage struct {
 	Op      string `json:"op"`                // handshake, read, notify or heartbeat
 	Blocks  []int  `json:"blocks,omitempty"`  // read

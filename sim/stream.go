@@ -24,8 +24,8 @@ func (g *generation) openStream() error {
 	return nil
 }
 
-// writeStream writes role chunks, tokens, usage and the end, each token in its
-// time when paced.
+// writeStream writes the role chunks, the tokens, the usage and the end. If paced, each token
+// comes in its time.
 func (g *generation) writeStream(ctx context.Context, paced bool) error {
 	if g.faults.has(FaultZero) {
 		g.rec.Outcome = "fault:" + FaultZero

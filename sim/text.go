@@ -7,16 +7,15 @@ import (
 	"strings"
 )
 
-// naturalEnd is how many tokens an answer has when the request sets no limit;
-// it then ends with finish_reason "stop".
+// naturalEnd is how many tokens an answer has when the request sets no limit. It then ends with
+// finish_reason "stop".
 const naturalEnd = 64
 
 // bigTokenBytes is the size of the one huge token of a [[text:big]] answer.
 const bigTokenBytes = 200 << 10
 
-// Text is the first n tokens of the answer to prompt, as one string. Every
-// engine answers a prompt with the same text. For a chat completion the prompt
-// is ChatPrompt of its messages.
+// Text is the first n tokens of the answer to prompt, as one string. Every engine answers a
+// prompt with the same text. For a chat completion the prompt is ChatPrompt of its messages.
 func Text(prompt string, n int) string { return ChoiceText(prompt, 0, n) }
 
 // ChoiceText is Text for the choice-th of several choices (n > 1).
@@ -40,8 +39,8 @@ func newScript(prompt string, choice int) script {
 	return script{seed: mix(hashText(prompt), uint64(choice)), style: textStyle(prompt)}
 }
 
-// newWrongScript is what comes out when the KV blocks read for prompt do not
-// hold its KV: text, with no sign of an error but its content.
+// newWrongScript is what comes out when the KV blocks that were read for prompt hold other KV:
+// text that shows no error but its content.
 func newWrongScript(prompt string, choice int, contents []uint64) script {
 	s := newScript(prompt, choice)
 	s.wrong = true
@@ -66,7 +65,7 @@ func (s script) token(i int) string {
 	return " " + word
 }
 
-// styledToken gives the adversarial tokens of a style; false means an ordinary one.
+// styledToken is the adversarial token of a style; false: an ordinary one.
 func styledToken(style string, i int) (string, bool) {
 	switch {
 	case style == "done" && i%3 == 1:

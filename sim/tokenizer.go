@@ -2,8 +2,8 @@ package sim
 
 import "strings"
 
-// bytesPerToken is the toy tokeniser's whole rule: every 4 bytes are a token,
-// whose id is those bytes as a little-endian number.
+// bytesPerToken is the whole rule of the toy tokeniser: every 4 bytes are a token, and its id is
+// these bytes as a little-endian number.
 const bytesPerToken = 4
 
 func tokenCount(text string) int { return (len(text) + bytesPerToken - 1) / bytesPerToken }
@@ -32,7 +32,7 @@ func pieces(text string) []string {
 	return all
 }
 
-// decode undoes encode; ids that no text gives become replacement characters.
+// decode undoes encode. Ids that no text gives become replacement characters.
 func decode(ids []int) string {
 	var b strings.Builder
 	for _, id := range ids {

@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// toolCall is the function call that one choice makes. What the model says is text in
-// the form of Hermes models, which the engine parses as vLLM's parser of that name does.
+// toolCall is the function call of one choice. The model says it as text in the form of Hermes
+// models, and the engine parses that as vLLM's parser of that name does.
 type toolCall struct {
 	id   string // of the call, random
 	name string
@@ -32,8 +32,7 @@ func newToolCall(t *tool, s script) *toolCall {
 	return c
 }
 
-// tokens is the call as the model says it, the end-of-sequence token included, which
-// has no text.
+// tokens is the call as the model says it, with the end-of-sequence token, which has no text.
 func (c *toolCall) tokens() []string {
 	var all []string
 	for rest := c.text; rest != ""; {
@@ -65,15 +64,15 @@ func (c *toolCall) appendDelta(b []byte, step int) ([]byte, bool) {
 	return append(b, "{}"...), false
 }
 
-// shown are the arguments that are told when end bytes of the text have come.
+// shown are the arguments that are told once end bytes of the text have come.
 func (c *toolCall) shown(end int) string {
 	end = max(c.argumentsBegin, min(end, c.argumentsEnd))
 	return strings.TrimRight(c.text[c.argumentsBegin:end], " ")
 }
 
-// appendMessage appends the members of a whole answer's message from the content on. A
-// call that the token limit cut short is text, as the model said it; with a choice that
-// forces a call no text is "" and not null.
+// appendMessage appends the members of a whole answer's message from the content on. A call that
+// the token limit cut short is text, as the model said it. With a choice that forces a call, no
+// text is "" and not null.
 func (c *toolCall) appendMessage(b []byte, r *request, said string) []byte {
 	const rest = `,"refusal":null,"annotations":null,"audio":null,"function_call":null`
 	if !c.complete(said) {
@@ -91,15 +90,15 @@ func (c *toolCall) appendMessage(b []byte, r *request, said string) []byte {
 	return append(b, `}}],"reasoning":null}`...)
 }
 
-// complete says whether a call can be read from said, the first part of c.text: its JSON
-// has ended and the tag behind it is whole or has not begun.
+// complete reports whether a call can be read from said, the first part of c.text. Its JSON must
+// have ended, and the tag after it must be whole or not begun.
 func (c *toolCall) complete(said string) bool {
 	object := c.argumentsEnd + len("}")
 	return len(said) == len(c.text) || len(said) >= object && strings.TrimSpace(said[object:]) == ""
 }
 
-// callTool makes u's answer a call of t. It ends by itself, or at the request's limit
-// or stop string, as any other.
+// callTool makes the answer of u a call of t. The call ends by itself, or like any answer at the
+// request's limit or stop string.
 func (u *unit) callTool(t *tool, r *request) {
 	u.call = newToolCall(t, u.script)
 	u.tokens, u.reason = u.call.tokens(), "stop"
