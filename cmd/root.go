@@ -66,7 +66,7 @@ func newRootCmd() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SetFlagErrorFunc(config.FlagError)
-	root.AddCommand(newServeCmd(), newDemoCmd(), newSimCmd(), newCheckCmd(), newBenchCmd(), newVersionCmd())
+	root.AddCommand(newServeCmd(), newDemoCmd(), newSimCmd(), newCheckCmd(), newVersionCmd())
 	for _, c := range root.Commands() {
 		c.Args = noArgs
 	}

@@ -121,7 +121,7 @@ type Pools struct {
 
 func startEngines(ctx context.Context, executable string) (*child, Pools, error) {
 	var pools Pools
-	c, err := startChild(ctx, executable, "bench", "engines")
+	c, err := startChild(ctx, executable, "engines")
 	if err != nil {
 		return nil, pools, err
 	}

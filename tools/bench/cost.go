@@ -10,7 +10,7 @@ import (
 
 // CostOptions describe a cost run.
 type CostOptions struct {
-	Executable string        // xpyd itself; it is started twice, as proxy and as engines
+	Xpyd, Self string        // programs: the proxy, and this one, whose command engines runs the engines
 	Streams    int           // streams of which each event is counted
 	Idle       int           // streams that wait for their next event
 	Window     time.Duration // length of each measurement under load
@@ -46,13 +46,13 @@ func Cost(ctx context.Context, o CostOptions, out io.Writer) (err error) {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	engines, pools, err := startEngines(ctx, o.Executable)
+	engines, pools, err := startEngines(ctx, o.Self)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, engines.stop()) }()
 	c := &costRun{o: o, out: out}
-	if c.proxy, c.addr, c.admin, err = startServe(ctx, o.Executable, pools); err != nil {
+	if c.proxy, c.addr, c.admin, err = startServe(ctx, o.Xpyd, pools); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.proxy.stop()) }()

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"xpyd/tools/overlay"
 )
 
 const (
@@ -23,6 +25,7 @@ const (
 type bench struct {
 	root, dir string
 	convert   string // the program that turns a test's output into events
+	index     *overlay.Index
 }
 
 func newBench(ctx context.Context) (*bench, error) {
@@ -33,6 +36,10 @@ func newBench(ctx context.Context) (*bench, error) {
 	if _, err := os.Stat(filepath.Join(root, "go.mod")); err != nil {
 		return nil, fmt.Errorf("want to run in the module's root: %w", err)
 	}
+	index, err := overlay.Read(root)
+	if err != nil {
+		return nil, err
+	}
 	convert, err := exec.CommandContext(ctx, "go", "tool", "-n", "test2json").Output()
 	if err != nil {
 		return nil, fmt.Errorf("find go tool test2json: %w", err)
@@ -41,21 +48,29 @@ func newBench(ctx context.Context) (*bench, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a place for builds: %w", err)
 	}
-	return &bench{root: root, dir: dir, convert: strings.TrimSpace(string(convert))}, nil
+	return &bench{root: root, dir: dir, index: index, convert: strings.TrimSpace(string(convert))}, nil
 }
 
 func (b *bench) close() { _ = os.RemoveAll(b.dir) }
 
-func (b *bench) binary(pkg string) string { return filepath.Join(b.dir, pkg+".test") }
+// binary has the tests of the package in a directory.
+func (b *bench) binary(dir string) string {
+	return filepath.Join(b.dir, strings.ReplaceAll(dir, "/", "-")+".test")
+}
 
-// build compiles the tests of each package once.
-func (b *bench) build(ctx context.Context, packages []string) error {
-	for _, pkg := range packages {
-		dir, ok := directory(pkg)
-		if !ok {
-			return fmt.Errorf("package %q of the matrix is not known", pkg)
+// build compiles the packages of the tests, each once.
+func (b *bench) build(ctx context.Context, tests []string) error {
+	built := map[string]bool{}
+	for _, test := range tests {
+		dir, err := b.index.TestDir(test)
+		if err != nil {
+			return fmt.Errorf("read the matrix: %w", err)
 		}
-		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", b.binary(pkg), dir)
+		if built[dir] {
+			continue
+		}
+		built[dir] = true
+		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", b.binary(dir), "./"+dir)
 		cmd.Dir = b.root
 		if output, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("build the tests of %s: %w\n%s", dir, err, output)
@@ -92,15 +107,17 @@ func (b *bench) all(ctx context.Context, tests, env []string) results {
 }
 
 func (b *bench) try(ctx context.Context, test string, env []string) result {
-	pkg, name := split(test)
-	dir, _ := directory(pkg) // build has checked it
-	cmd := exec.CommandContext(ctx, b.convert, "-t", b.binary(pkg), "-test.v=test2json", "-test.count=1",
-		"-test.timeout", testTime.String(), "-test.run", pattern(name))
+	dir, err := b.index.TestDir(test)
+	if err != nil {
+		panic("BUG: a test that build has not found: " + err.Error())
+	}
+	cmd := exec.CommandContext(ctx, b.convert, "-t", b.binary(dir), "-test.v=test2json", "-test.count=1",
+		"-test.timeout", testTime.String(), "-test.run", pattern(test))
 	cmd.Dir = filepath.Join(b.root, dir) // as go test runs it
 	cmd.Env = append(os.Environ(), env...)
 	start := time.Now()
 	output, err := cmd.CombinedOutput()
-	r := judge(name, output, err)
+	r := judge(test, output, err)
 	r.took = time.Since(start)
 	return r
 }

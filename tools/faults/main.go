@@ -1,9 +1,10 @@
 // Command faults runs the fault matrix: for each row, what is injected and what must
-// come of it, it runs the tests that show it. go run ./tools/faults [-v] [-run REGEXP]
-// [-prefill-policy NAME] [-decode-policy NAME] [-pd-mode NAME], in the module's root.
+// come of it, it runs the tests that show it. It runs in the repository's root:
+//
+//	faults [-v] [-run REGEXP] [-prefill-policy NAME] [-decode-policy NAME] [-pd-mode NAME]
 //
 // -each REGEXP does so for each routing that it matches (each policy in both pools, what
-// is the default, pd.mode auto and never), with a churn behind it, and ends with one table.
+// is the default, pd.mode auto and never), with a churn after it, and ends with one table.
 //
 // The exit status is 1 if a row has no test, or if one of its tests fails, is skipped
 // or is not there. No row needs a privilege, so there is no excuse for a skip.
@@ -29,7 +30,7 @@ type options struct {
 	one     routing // of the only pass, if each is empty
 	each    string  // regexp of the names of routings
 	quick   bool
-	xpyd    string // the program, for the churn
+	tools   string // the program that has the churn
 }
 
 func main() {
@@ -41,7 +42,7 @@ func main() {
 	flag.StringVar(&o.one.mode, "pd-mode", "", "likewise; with auto and never only the tests that need no prefill are run")
 	flag.StringVar(&o.each, "each", "", "run the matrix and a churn with each routing whose name matches; '.' is all")
 	flag.BoolVar(&o.quick, "quick", false, "with -each: only the rows that turn on the choice of a backend, and no churn")
-	flag.StringVar(&o.xpyd, "xpyd", "./xpyd", "the program that the churn runs")
+	flag.StringVar(&o.tools, "tools", "dist/tools", "the program that has the churn")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -61,7 +62,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer b.close()
-	if err := b.build(ctx, packagesOf(testsOf(rows))); err != nil {
+	if err := b.build(ctx, testsOf(rows)); err != nil {
 		return err
 	}
 	if o.each != "" {

@@ -2,13 +2,11 @@ package main
 
 import (
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
+
+	"xpyd/tools/overlay"
 )
 
 // rowsWanted is how many rows the matrix has.
@@ -33,40 +31,13 @@ func TestMatrixHasEveryRowOnce(t *testing.T) {
 
 // A renamed test is found here, before the matrix is run.
 func TestMatrixNamesTestsThatExist(t *testing.T) {
-	have := map[string]map[string]bool{}
-	for _, test := range testsOf(matrix()) {
-		pkg, name := split(test)
-		dir, ok := directory(pkg)
-		if !ok {
-			t.Errorf("%s: unknown package", test)
-			continue
-		}
-		if have[pkg] == nil {
-			have[pkg] = testFunctions(t, filepath.Join("..", "..", dir))
-		}
-		if top, _, _ := strings.Cut(name, "/"); !have[pkg][top] {
-			t.Errorf("there is no %s", test)
-		}
-	}
-}
-
-func testFunctions(t *testing.T, dir string) map[string]bool {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	index, err := overlay.Read(filepath.Join("..", ".."))
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := map[string]bool{}
-	for _, file := range files {
-		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range f.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && strings.HasPrefix(fn.Name.Name, "Test") {
-				found[fn.Name.Name] = true
-			}
+	for _, test := range testsOf(matrix()) {
+		if _, err := index.TestDir(test); err != nil {
+			t.Error(err)
 		}
 	}
-	return found
 }

@@ -46,12 +46,12 @@ const (
 )
 
 // churn lets clients leave in every phase before a proxy with a routing.
-func churn(ctx context.Context, xpyd string, r routing) (result, error) {
+func churn(ctx context.Context, tools string, r routing) (result, error) {
 	ctx, cancel := context.WithTimeout(ctx, passTime)
 	defer cancel()
-	args := []string{"bench", "churn", "--duration", churnTime.String(), "--min-per-phase", churnHits, "--"}
+	args := []string{"churn", "--duration", churnTime.String(), "--min-per-phase", churnHits, "--"}
 	start := time.Now()
-	output, err := exec.CommandContext(ctx, xpyd, append(args, r.flags()...)...).CombinedOutput()
+	output, err := exec.CommandContext(ctx, tools, append(args, r.flags()...)...).CombinedOutput()
 	if ctx.Err() != nil {
 		return result{}, fmt.Errorf("run the churn: %w", ctx.Err())
 	}
@@ -95,7 +95,7 @@ func runEach(ctx context.Context, o options, b *bench, rows []row) error {
 			return err
 		}
 		if !o.quick {
-			c, err := churn(ctx, o.xpyd, r)
+			c, err := churn(ctx, o.tools, r)
 			if err != nil {
 				return err
 			}

@@ -105,7 +105,7 @@ func TestChurnIsWhatTheProgramSaysOfIt(t *testing.T) {
 		want         verdict
 		text         string
 	}{
-		{"passes", `echo "$@"`, passed, "bench churn --duration 20s --min-per-phase 30 -- --prefill-policy=random --decode-policy=prefix --pd-mode=never\n"},
+		{"passes", `echo "$@"`, passed, "churn --duration 20s --min-per-phase 30 -- --prefill-policy=random --decode-policy=prefix --pd-mode=never\n"},
 		{"fails", `echo "1 block stays" >&2; exit 1`, failed, "1 block stays\n"},
 		{"is killed", `kill -9 $$`, failed, ""},
 	} {

@@ -1,13 +1,10 @@
 package main
 
-import (
-	"slices"
-	"strings"
-)
+import "slices"
 
 // row is one line of the matrix. what says in a few words what is injected and what
-// must come of it. tests and alone are named PACKAGE.TEST, with subtests behind slashes as
-// -v prints them; together they show all of what.
+// must come of it. tests and alone are names of tests, with subtests after slashes as -v prints
+// them, wherever in the module they are; together they show all of what.
 type row struct {
 	id, what string
 	tests    []string // of requests that have a prefill
@@ -17,23 +14,6 @@ type row struct {
 
 func (r row) all() []string { return slices.Concat(r.tests, r.alone) }
 
-// directory of the package that a test's name begins with, relative to the module's root.
-func directory(pkg string) (string, bool) {
-	switch pkg {
-	case "cmd", "daemon", "proxy", "router", "kvparams", "metrics", "sim", "bench":
-		return "./" + pkg, true
-	case "faultnet":
-		return "./sim/faultnet", true
-	}
-	return "", false
-}
-
-// split takes a test's name apart.
-func split(test string) (pkg, name string) {
-	pkg, name, _ = strings.Cut(test, ".")
-	return pkg, name
-}
-
 // testsOf lists the tests of all rows, each once.
 func testsOf(rows []row) []string {
 	var all []string
@@ -42,16 +22,6 @@ func testsOf(rows []row) []string {
 			if !slices.Contains(all, t) {
 				all = append(all, t)
 			}
-		}
-	}
-	return all
-}
-
-func packagesOf(tests []string) []string {
-	var all []string
-	for _, t := range tests {
-		if pkg, _ := split(t); !slices.Contains(all, pkg) {
-			all = append(all, pkg)
 		}
 	}
 	return all

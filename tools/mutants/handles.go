@@ -164,12 +164,12 @@ func handles() []mutant {
 		new:  "if s.draining.Load() {",
 		test: "TestHandoverUnderLoad",
 	}, {
-		name: "resting connections cut by a hand-over", in: "(*running).retire",
+		name: "resting connections cut by a hand-over", in: "(*Proxy).retire",
 		old:  "return p.server.Retire(ctx)",
 		new:  "return nil",
 		test: "TestHandoverUnderLoad",
 	}, {
-		name: "a successor ends with its predecessor", in: "(*inheritance).announce",
+		name: "a successor ends with its predecessor", in: "(*Inheritance).announce",
 		old:  "alone := errors.Is(err, unix.EPIPE)",
 		new:  "alone := false",
 		test: "TestSuccessorOutlivesAKilledPredecessor",

@@ -16,7 +16,7 @@ import (
 type Index struct {
 	root   string
 	places map[string][]place  // by name, and by package.name
-	tests  map[string][]string // directories below root, by the test's name
+	tests  map[string][]string // directories below root, likewise by the test's name
 }
 
 // place is one declaration of a file: its bytes from begin to end.
@@ -72,7 +72,9 @@ func (x *Index) add(path string) error {
 	test := strings.HasSuffix(name, "_test.go")
 	for _, d := range f.Decls {
 		if fn, ok := d.(*ast.FuncDecl); ok && test && fn.Recv == nil && strings.HasPrefix(fn.Name.Name, "Test") {
-			x.tests[fn.Name.Name] = append(x.tests[fn.Name.Name], filepath.Dir(name))
+			for _, n := range []string{fn.Name.Name, strings.TrimSuffix(f.Name.Name, "_test") + "." + fn.Name.Name} {
+				x.tests[n] = append(x.tests[n], filepath.Dir(name))
+			}
 		}
 		if test {
 			continue
@@ -132,8 +134,8 @@ func receiver(d *ast.FuncDecl) string {
 	return before + after
 }
 
-// TestDir is the directory of the package that has a test, relative to the root; subtests
-// stand after slashes.
+// TestDir is the directory of the package that has a test, relative to the root. Subtests
+// stand after slashes; the package's name may stand in front, with a dot.
 func (x *Index) TestDir(test string) (string, error) {
 	top, _, _ := strings.Cut(test, "/")
 	if dirs := x.tests[top]; len(dirs) == 1 {

@@ -84,7 +84,7 @@ func TestTestsAreFoundByName(t *testing.T) {
 		"a_test.go":   "package a\n\nfunc TestOne(t *testing.T) {}\n\nfunc TestTwo(t *testing.T) {}\n",
 		"b/b_test.go": "package b\n\nfunc TestTwo(t *testing.T) {}\n\nfunc TestThree(t *testing.T) {}\n",
 	})
-	for _, tc := range []struct{ test, want string }{{"TestOne/sub", "."}, {"TestThree", "b"}, {"TestTwo", ""}, {"TestNone", ""}} {
+	for _, tc := range []struct{ test, want string }{{"TestOne/sub", "."}, {"TestThree", "b"}, {"TestTwo", ""}, {"b.TestTwo/sub", "b"}, {"TestNone", ""}} {
 		if dir, err := x.TestDir(tc.test); dir != tc.want || (err != nil) != (tc.want == "") {
 			t.Errorf("%s: %q, error %v", tc.test, dir, err)
 		}

@@ -67,7 +67,7 @@ func (o *Options) xpyd(name string) (contender, error) {
 		flags = append(flags, "--pd-mode", modeAlways)
 	}
 	return contender{name: name, sessions: policy == policySession, start: func(ctx context.Context, dir string, to process.Pools) (*process.Process, string, error) {
-		x, err := process.StartXpyd(ctx, dir, nil, o.Executable, to, flags...)
+		x, err := process.StartXpyd(ctx, dir, nil, o.Xpyd, to, flags...)
 		if err != nil {
 			return nil, "", err
 		}

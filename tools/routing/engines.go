@@ -70,6 +70,6 @@ func startEngines(ctx context.Context, executable, dir string, p enginePlan) (*p
 	if err != nil {
 		return nil, pools, fmt.Errorf("write the plan of engines: %w", err)
 	}
-	proc, err := process.StartTelling(ctx, filepath.Join(dir, "engines.log"), nil, `"decode"`, &pools, executable, "bench", "routing-engines", "--plan", string(plan))
+	proc, err := process.StartTelling(ctx, filepath.Join(dir, "engines.log"), nil, `"decode"`, &pools, executable, "routing-engines", "--plan", string(plan))
 	return proc, pools, err
 }

@@ -18,7 +18,7 @@ import (
 
 // Options describe a run.
 type Options struct {
-	Executable string        // xpyd itself: a contender, and the engines
+	Xpyd, Self string        // programs: a contender, and this one, whose command routing-engines runs the engines
 	Policies   []string      // prefill policies that it knows
 	Modes      []string      // pd.mode that it knows; none: each request that can be is split
 	VLLMRouter string        // the program; "": as found in PATH

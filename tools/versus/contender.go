@@ -68,7 +68,7 @@ func xpyd(name, executable string) contender {
 func relay(executable string) contender {
 	return contender{name: nameRelay, start: func(ctx context.Context, to target) (*running, error) {
 		var serving struct{ Listen string }
-		p, err := process.StartTelling(ctx, filepath.Join(to.dir, "relay.log"), goCores(to), `"listen"`, &serving, executable, "bench", "relay", "--to", to.decode[0])
+		p, err := process.StartTelling(ctx, filepath.Join(to.dir, "relay.log"), goCores(to), `"listen"`, &serving, executable, "relay", "--to", to.decode[0])
 		if err != nil {
 			return nil, err
 		}

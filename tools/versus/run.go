@@ -21,7 +21,8 @@ import (
 
 // Options describe a run.
 type Options struct {
-	Executable string        // xpyd itself, for the relay, and for xpyd if Xpyd names no build
+	Program    string        // xpyd, if Xpyd names no build
+	Self       string        // this program, whose command relay is a contender
 	Xpyd       []string      // builds to compare, each name=path
 	HAProxy    string        // the program; "": as found in PATH
 	VLLMRouter string        // likewise
@@ -150,10 +151,10 @@ func (r *run) field() []contender {
 		all = append(all, xpyd(name, path))
 	}
 	if len(all) == 0 {
-		all = append(all, xpyd(nameXpyd, r.o.Executable))
+		all = append(all, xpyd(nameXpyd, r.o.Program))
 	}
 	all = r.rivals(all)
-	all = append(all, relay(r.o.Executable), direct())
+	all = append(all, relay(r.o.Self), direct())
 	return slices.DeleteFunc(all, func(c contender) bool { return !r.o.wants(c.name) })
 }
 

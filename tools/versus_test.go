@@ -1,7 +1,6 @@
-package cmd
+package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -10,23 +9,16 @@ import (
 )
 
 // The whole way once: this program as proxy and as relay, under load, to a table.
-func TestBenchProxyMeasures(t *testing.T) {
+func TestProxyMeasures(t *testing.T) {
 	if !inOwnProcess(t) {
 		return
 	}
-	t.Setenv(actAsXpyd, "1") // of the proxies that the run starts
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Setenv(actAsProgram, "1") // of the proxies that the run starts
 	dir := t.TempDir()
-	var out bytes.Buffer
-	cmd := newRootCmd()
-	cmd.SetOut(&out)
-	cmd.SetArgs([]string{"bench", "proxy", "--only", "relay,direct", "--xpyd", "mine=" + self, "--run", "^(json|paced-64)$",
-		"--rounds", "1", "--window", "500ms", "--out", dir})
-	if err := cmd.ExecuteContext(t.Context()); err != nil {
-		t.Fatalf("%v\n%s", err, &out)
+	out, err := call(t, "proxy", "--only", "relay,direct", "--xpyd", "mine="+testBinary(t), "--run", "^(json|paced-64)$",
+		"--rounds", "1", "--window", "500ms", "--out", dir)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 	var results struct {
 		Shapes []struct {
@@ -61,21 +53,17 @@ func TestBenchProxyMeasures(t *testing.T) {
 			t.Errorf("not measured: %s; measured: %v", want, seen)
 		}
 	}
-	if want := "mine: CPU/request µs to nginx ≤ 2.2×: not measured"; !strings.Contains(out.String(), want) {
-		t.Errorf("report lacks %q:\n%s", want, &out)
+	if want := "mine: CPU/request µs to nginx ≤ 2.2×: not measured"; !strings.Contains(out, want) {
+		t.Errorf("report lacks %q:\n%s", want, out)
 	}
 }
 
-func TestBenchProxyRefusesWrongFlags(t *testing.T) {
-	t.Parallel()
+func TestProxyRefusesWrongFlags(t *testing.T) {
+	t.Setenv(actAsProgram, "1")
 	for _, tc := range []struct{ flag, want string }{
-		{"--rounds=0", "0 rounds"}, {"--xpyd=nameless", "nameless"}, {"--only=apache", "apache"}, {"--run=(", "missing closing"}, {"--run=^nothing$", "no shape matches"},
+		{"--rounds=0", "0 rounds"}, {"--xpyd=nameless", "nameless"}, {"--only=apache", "apache"}, {"--run=(", "missing closing"}, {"--run=^nothing$", "no shape matches"}, {"--xpyd=mine=/none", "make build"},
 	} {
-		cmd := newRootCmd()
-		cmd.SetArgs([]string{"bench", "proxy", "--out", t.TempDir(), tc.flag})
-		var out bytes.Buffer
-		cmd.SetOut(&out)
-		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := call(t, "proxy", "--out", t.TempDir(), tc.flag, "--xpyd", "mine="+testBinary(t)); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %q in it", tc.flag, err, tc.want)
 		}
 	}

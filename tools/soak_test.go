@@ -1,4 +1,4 @@
-package cmd
+package main
 
 import (
 	"bytes"
@@ -15,13 +15,9 @@ import (
 // shortSoak is a run that a test can wait for, with this test's binary as the proxy.
 func shortSoak(t *testing.T, settings map[string]any) bench.SoakOptions {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	return bench.SoakOptions{
 		Duration: 4 * time.Second, Streams: 12, Events: 10, Seed: 1, Artefacts: t.TempDir(),
-		Serve: []string{"env", actAsXpyd + "=1", self, "serve"}, Settings: settings,
+		Serve: []string{"env", actAsProgram + "=1", testBinary(t), "serve"}, Settings: settings,
 	}
 }
 

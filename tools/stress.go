@@ -1,14 +1,11 @@
-package cmd
+package main
 
 import (
-	"fmt"
 	"time"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"xpyd/config"
-	"xpyd/daemon"
 	"xpyd/router"
 	"xpyd/tools/bench"
 )
@@ -30,8 +27,8 @@ func newChurnCmd() *cobra.Command {
 				return err
 			}
 			mode := cfg.Router.PD.Mode
-			o.Start, o.Alone, o.Never = benchProxy(cfg), mode != router.PDAlways, mode == router.PDNever
-			return runBench(cmd, &o, bench.Churn)
+			o.Start, o.Alone, o.Never = inProcess(cfg), mode != router.PDAlways, mode == router.PDNever
+			return runWith(cmd, &o, bench.Churn)
 		},
 	}
 	f := cmd.Flags()
@@ -45,7 +42,10 @@ func newChurnCmd() *cobra.Command {
 }
 
 func newSoakCmd() *cobra.Command {
-	var o bench.SoakOptions
+	var (
+		o    bench.SoakOptions
+		xpyd string
+	)
 	cmd := &cobra.Command{
 		Use:   "soak [flags] [-- flags of xpyd serve]",
 		Args:  proxyFlags,
@@ -60,14 +60,15 @@ func newSoakCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if o.Serve, err = serveCommand(args); err != nil {
+			if o.Serve, err = serveCommand(xpyd, args); err != nil {
 				return err
 			}
 			o.Alone = cfg.Router.PD.Mode != router.PDAlways
-			return runBench(cmd, &o, bench.Soak)
+			return runWith(cmd, &o, bench.Soak)
 		},
 	}
 	f := cmd.Flags()
+	xpydFlag(f, &xpyd)
 	f.DurationVar(&o.Duration, "duration", 3*time.Minute, "how long the load lasts: a fifth without faults, three with, a fifth without")
 	f.IntVar(&o.Streams, "streams", 300, "clients that hold a stream each; a sixth as many ask for short answers")
 	f.IntVar(&o.Events, "events", 40, "tokens of a stream, 50 ms apart")
@@ -77,7 +78,7 @@ func newSoakCmd() *cobra.Command {
 }
 
 func newReloadCmd() *cobra.Command {
-	o := bench.ReloadOptions{Rest: 5 * time.Second}
+	o, xpyd := bench.ReloadOptions{Rest: 5 * time.Second}, ""
 	cmd := &cobra.Command{
 		Use:   "reload [flags] [-- flags of xpyd serve]",
 		Args:  proxyFlags,
@@ -88,54 +89,21 @@ func newReloadCmd() *cobra.Command {
 			"Exit code 1 if a request reaches a backend after its removal, a client sees an error, a handle is\n" +
 			"not given back, or anything of removed backends stays: goroutines, connections, memory, metrics.",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if o.Serve, err = serveCommand(args); err != nil {
+			if o.Serve, err = serveCommand(xpyd, args); err != nil {
 				return err
 			}
 			if !cmd.Flags().Changed("part") {
 				o.Part = max(o.Backends/25, 1)
 			}
-			return runBench(cmd, &o, bench.Reload)
+			return runWith(cmd, &o, bench.Reload)
 		},
 	}
 	f := cmd.Flags()
+	xpydFlag(f, &xpyd)
 	f.IntVar(&o.Backends, "backends", 1000, "backends at any time, half of them prefill")
 	f.DurationVar(&o.Duration, "duration", 5*time.Minute, "how long they come and go")
 	f.IntVar(&o.Clients, "clients", 32, "clients at a time")
 	f.IntVar(&o.Part, "part", 0, "most backends that one reload replaces; none: 4 % of them")
 	f.Uint64Var(&o.Seed, "seed", 1, "of everything random; the schedule of goroutines is not")
 	return cmd
-}
-
-// proxyFlags are what stands behind "--".
-func proxyFlags(cmd *cobra.Command, args []string) error {
-	if at := cmd.ArgsLenAtDash(); at != 0 {
-		return noArgs(cmd, args)
-	}
-	return nil
-}
-
-// serveCommand is the command line of a proxy with flags of its own, which are checked.
-func serveCommand(args []string) ([]string, error) {
-	if _, err := config.FromArgs(args); err != nil {
-		return nil, err
-	}
-	self, err := daemon.Executable()
-	if err != nil {
-		return nil, err
-	}
-	return append([]string{self, "serve"}, args...), nil
-}
-
-// benchProxy returns what starts a proxy of cfg in this process, before given pools.
-func benchProxy(cfg config.Config) func(prefill, decode []string) (bench.Proxy, error) {
-	return func(prefill, decode []string) (bench.Proxy, error) {
-		cfg.Listen, cfg.Admin = "127.0.0.1:0", "127.0.0.1:0"
-		cfg.Router.Prefill, cfg.Router.Decode = prefill, decode
-		cfg.Timeouts.Drain = 5 * time.Second
-		p, err := daemon.Start(cfg, readBuildInfo().Version, zerolog.Nop())
-		if err != nil {
-			return bench.Proxy{}, fmt.Errorf("start the proxy: %w", err)
-		}
-		return bench.Proxy{Addr: p.Addr, Admin: p.AdminAddr, Stop: p.Shutdown}, nil
-	}
 }

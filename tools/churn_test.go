@@ -1,4 +1,4 @@
-package cmd
+package main
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ func shortChurn(edit func(*config.Config)) bench.ChurnOptions {
 	}
 	return bench.ChurnOptions{
 		Clients: 40, Duration: 2 * time.Second, MinPerPhase: 5, Prefill: 2, Decode: 2, Seed: 1,
-		KeepAlive: time.Second, Start: benchProxy(cfg),
+		KeepAlive: time.Second, Start: inProcess(cfg),
 	}
 }
 
@@ -64,7 +64,7 @@ func TestChurnFailsOnPinnedBlocks(t *testing.T) {
 	}
 }
 
-func TestBenchRefusesWrongFlags(t *testing.T) {
+func TestRefusesWrongFlags(t *testing.T) {
 	for _, args := range [][]string{
 		{"churn", "--clients", "0"},
 		{"churn", "--duration", "-1s"},
@@ -73,13 +73,10 @@ func TestBenchRefusesWrongFlags(t *testing.T) {
 		{"cost", "extra"},
 		{"cost", "--window", "-1s"},
 	} {
-		cmd := newBenchCmd()
-		cmd.SilenceErrors, cmd.SilenceUsage = true, true
-		cmd.SetArgs(args)
-		err := cmd.ExecuteContext(t.Context())
+		_, err := call(t, args...)
 		var usage config.UsageError
 		if !errors.As(err, &usage) {
-			t.Errorf("xpyd bench %s: error %v is no usage error", strings.Join(args, " "), err)
+			t.Errorf("tools %s: error %v is no usage error", strings.Join(args, " "), err)
 		}
 	}
 }

@@ -1,9 +1,8 @@
-package cmd
+package main
 
 import (
 	"bytes"
 	"errors"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,17 +16,13 @@ import (
 // shortReload is a run that a test can wait for, with this test's binary as the proxy.
 func shortReload(t *testing.T, settings map[string]any) bench.ReloadOptions {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	all := map[string]any{"timeouts": map[string]any{"upstream_idle": "700ms"}, "health": map[string]any{"interval": "500ms"}}
 	for key, value := range settings {
 		all[key] = value
 	}
 	return bench.ReloadOptions{
 		Backends: 40, Duration: 4 * time.Second, Clients: 12, Part: 10, Rest: 1500 * time.Millisecond, Seed: 1,
-		Serve: []string{"env", actAsXpyd + "=1", self, "serve"}, Settings: all,
+		Serve: []string{"env", actAsProgram + "=1", testBinary(t), "serve"}, Settings: all,
 	}
 }
 
@@ -48,8 +43,8 @@ func TestReloadRunFailsOnHandlesThatNobodyGivesBack(t *testing.T) {
 
 // What stands behind "--" is the proxy's.
 func TestFlagsOfTheProxyInABench(t *testing.T) {
-	command, err := serveCommand([]string{"--decode-policy", "random"})
-	if err != nil || !slices.Equal(command[1:], []string{"serve", "--decode-policy", "random"}) {
+	command, err := serveCommand(testBinary(t), []string{"--decode-policy", "random"})
+	if err != nil || !slices.Equal(command, []string{testBinary(t), "serve", "--decode-policy", "random"}) {
 		t.Errorf("error %v, command %q", err, command)
 	}
 	for _, args := range [][]string{
@@ -60,13 +55,20 @@ func TestFlagsOfTheProxyInABench(t *testing.T) {
 		{"churn", "extra", "--", "--prefill-policy", "random"},
 		{"reload", "--backends", "3"},
 	} {
-		cmd := newBenchCmd()
-		cmd.SilenceErrors, cmd.SilenceUsage = true, true
-		cmd.SetArgs(args)
-		err := cmd.ExecuteContext(t.Context())
+		_, err := call(t, args...)
 		var usage config.UsageError
 		if !errors.As(err, &usage) {
-			t.Errorf("xpyd bench %s: error %v is no usage error", strings.Join(args, " "), err)
+			t.Errorf("tools %s: error %v is no usage error", strings.Join(args, " "), err)
 		}
+	}
+}
+func TestBackendsThatComeAndGoLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	if err := bench.Reload(t.Context(), shortReload(t, nil), &out); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	if want := regexp.MustCompile(`[1-9]\d* reloads, [1-9]\d* backends removed, .*; [1-9]\d* completions, [1-9]\d* more of clients that left`); !want.MatchString(out.String()) {
+		t.Errorf("report lacks %s:\n%s", want, &out)
 	}
 }

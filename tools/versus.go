@@ -1,77 +1,13 @@
-package cmd
+package main
 
 import (
-	"context"
-	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"xpyd/config"
-	"xpyd/daemon"
-	"xpyd/tools/bench"
 	"xpyd/tools/versus"
 )
-
-func newBenchCmd() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "bench",
-		Short: "Measure the proxy over simulated engines",
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newChurnCmd(), newSoakCmd(), newReloadCmd(), newCostCmd(), newEnginesCmd(), newVersusCmd(), newRelayCmd(), newRoutingCmd(), newRoutingEnginesCmd())
-	for _, c := range cmd.Commands() {
-		if c.Args == nil {
-			c.Args = noArgs
-		}
-	}
-	return cmd
-}
-
-// runBench runs a benchmark with o, unless it is nothing to make a run of.
-func runBench[O any, P interface {
-	*O
-	Validate() error
-}](cmd *cobra.Command, o P, run func(context.Context, O, io.Writer) error) error {
-	if err := o.Validate(); err != nil {
-		return config.UsageError{Err: err}
-	}
-	return run(cmd.Context(), *o, cmd.OutOrStdout())
-}
-
-func newCostCmd() *cobra.Command {
-	var o bench.CostOptions
-	cmd := &cobra.Command{
-		Use:   "cost",
-		Short: "Report what the proxy costs: CPU a completion, allocations an event, memory a stream",
-		Long: "Report what the proxy costs: CPU a short completion, allocations and CPU a streamed event,\n" +
-			"memory an open stream that waits. The proxy (xpyd serve, metrics and log on) and the simulated\n" +
-			"engines run in processes of their own. Missing a goal is shown, not a failure.",
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if o.Executable, err = daemon.Executable(); err != nil {
-				return err
-			}
-			return runBench(cmd, &o, bench.Cost)
-		},
-	}
-	f := cmd.Flags()
-	f.IntVar(&o.Streams, "streams", 200, "streams whose events are counted")
-	f.IntVar(&o.Idle, "idle", 2000, "open streams that wait for their next event")
-	f.DurationVar(&o.Window, "window", 10*time.Second, "length of a measurement; a multiple of 5s, the time between two probes of a backend, evens those out")
-	return cmd
-}
-
-// newEnginesCmd runs the engines of cost in the process that it starts for them.
-func newEnginesCmd() *cobra.Command {
-	return &cobra.Command{
-		Use:    "engines",
-		Short:  "Run the engines of xpyd bench cost until standard input ends",
-		Hidden: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return bench.Engines(cmd.Context(), cmd.InOrStdin(), cmd.ErrOrStderr())
-		},
-	}
-}
 
 func newVersusCmd() *cobra.Command {
 	var (
@@ -90,18 +26,24 @@ func newVersusCmd() *cobra.Command {
 			if from != "" {
 				return versus.Render(from, o.Docs)
 			}
-			if o.Executable, err = daemon.Executable(); err != nil {
-				return err
-			}
-			o.Version = readBuildInfo().Version
 			if quick {
 				quicken(&o, cmd.Flags().Changed)
 			}
-			return runBench(cmd, &o, versus.Run)
+			if err := valid(&o); err != nil {
+				return err
+			}
+			first := ""
+			if len(o.Xpyd) > 0 {
+				_, first, _ = strings.Cut(o.Xpyd[0], "=")
+			}
+			if o.Program, o.Version, o.Self, err = programs(cmd.Context(), first); err != nil {
+				return err
+			}
+			return versus.Run(cmd.Context(), o, cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&o.Xpyd, "xpyd", nil, "build of xpyd as `name=path`; repeated, all are compared; none: this one")
+	f.StringArrayVar(&o.Xpyd, "xpyd", nil, "build of xpyd as `name=path`; repeated, all are compared; none: that of make build")
 	f.StringVar(&o.HAProxy, "haproxy", "", "`path` of haproxy; none: looked for in PATH")
 	f.StringVar(&o.VLLMRouter, "vllm-router", "", "`path` of vllm-router; none: looked for in PATH")
 	f.StringSliceVar(&o.Only, "only", nil, "contenders, with commas; none: all that are installed")
@@ -133,7 +75,7 @@ func quicken(o *versus.Options, given func(flag string) bool) {
 	}
 }
 
-// newRelayCmd is a contender of xpyd bench proxy.
+// newRelayCmd is a contender of tools proxy.
 func newRelayCmd() *cobra.Command {
 	var to string
 	cmd := &cobra.Command{

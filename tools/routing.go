@@ -1,11 +1,10 @@
-package cmd
+package main
 
 import (
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"xpyd/daemon"
 	"xpyd/router"
 	"xpyd/tools/routing"
 )
@@ -15,6 +14,7 @@ func newRoutingCmd() *cobra.Command {
 		o     routing.Options
 		quick bool
 		from  string
+		xpyd  string
 	)
 	cmd := &cobra.Command{
 		Use:   "routing",
@@ -27,17 +27,21 @@ func newRoutingCmd() *cobra.Command {
 			if from != "" {
 				return routing.Render(from, o.Docs)
 			}
-			if o.Executable, err = daemon.Executable(); err != nil {
-				return err
-			}
-			o.Version, o.Policies, o.Modes = readBuildInfo().Version, router.Policies(), pdModes()
+			o.Policies, o.Modes = router.Policies(), router.PDModes()
 			if quick {
 				quickenRouting(&o, cmd.Flags().Changed)
 			}
-			return runBench(cmd, &o, routing.Run)
+			if err := valid(&o); err != nil {
+				return err
+			}
+			if o.Xpyd, o.Version, o.Self, err = programs(cmd.Context(), xpyd); err != nil {
+				return err
+			}
+			return routing.Run(cmd.Context(), o, cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()
+	xpydFlag(f, &xpyd)
 	f.StringVar(&o.VLLMRouter, "vllm-router", "", "`path` of vllm-router; none: looked for in PATH")
 	f.StringSliceVar(&o.Only, "only", nil, "contenders, with commas; none: the standard ones that are there")
 	f.StringVar(&o.Run, "run", "", "`regexp` of the workloads to measure; none: all")
@@ -70,21 +74,13 @@ func quickenRouting(o *routing.Options, given func(flag string) bool) {
 	}
 }
 
-// pdModes are the values of pd.mode that this build knows; none if it has no such key.
-func pdModes() []string {
-	if newServeCmd().Flags().Lookup("pd-mode") == nil {
-		return nil
-	}
-	return []string{"always", "auto", "never"}
-}
-
-// newRoutingEnginesCmd runs the engines of xpyd bench routing in the process that it
+// newRoutingEnginesCmd runs the engines of tools routing in the process that it
 // starts for them.
 func newRoutingEnginesCmd() *cobra.Command {
 	var plan string
 	cmd := &cobra.Command{
 		Use:    "routing-engines",
-		Short:  "Run the engines of a measurement of xpyd bench routing until a signal comes",
+		Short:  "Run the engines of a measurement of tools routing until a signal comes",
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return routing.Engines(cmd.Context(), plan, cmd.OutOrStdout())

@@ -1,7 +1,6 @@
-package cmd
+package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -11,11 +10,11 @@ import (
 
 // The whole way once: this program as proxy and as engines, under load, to tables, charts
 // and the documentation.
-func TestBenchRoutingMeasures(t *testing.T) {
+func TestRoutingMeasures(t *testing.T) {
 	if !inOwnProcess(t) {
 		return
 	}
-	t.Setenv(actAsXpyd, "1") // of the proxies and engines that the run starts
+	t.Setenv(actAsProgram, "1") // of the proxies and engines that the run starts
 	dir, docs := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(docs, "routing.md"), []byte("method\n<!-- bench-routing: begin -->\nold\n<!-- bench-routing: end -->\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -27,18 +26,15 @@ func TestBenchRoutingMeasures(t *testing.T) {
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var out bytes.Buffer
-	cmd := newRootCmd()
-	cmd.SetOut(&out)
-	cmd.SetArgs([]string{"bench", "routing", "--only", "least_request,round_robin", "--run", "^(system|trace)$", "--topology", "2P1D",
-		"--length", "2s", "--trace", trace, "--out", dir, "--docs", docs})
-	if err := cmd.ExecuteContext(t.Context()); err != nil {
-		t.Fatalf("%v\n%s", err, &out)
+	out, err := call(t, "routing", "--xpyd", testBinary(t), "--only", "least_request,round_robin", "--run", "^(system|trace)$", "--topology", "2P1D",
+		"--length", "2s", "--trace", trace, "--out", dir, "--docs", docs)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 	checkRoutingResults(t, filepath.Join(dir, "results.json"))
 	for _, want := range []string{"prefix+auto: TTFT p90 ms to the best other ≤ 1×: not measured: unknown", "2P1D: shared system prompts (system)", "| oracle |", "| oracle+auto |", "| oracle+never |"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("report lacks %q:\n%s", want, &out)
+		if !strings.Contains(out, want) {
+			t.Errorf("report lacks %q:\n%s", want, out)
 		}
 	}
 	text, err := os.ReadFile(filepath.Join(docs, "routing.md"))
@@ -94,7 +90,8 @@ func checkRoutingResults(t *testing.T, path string) {
 	}
 }
 
-func TestBenchRoutingRefusesWrongFlags(t *testing.T) {
+func TestRoutingRefusesWrongFlags(t *testing.T) {
+	t.Setenv(actAsProgram, "1")
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "bad.jsonl")
 	if err := os.WriteFile(bad, []byte(`{"timestamp": 0, "input_length": 5, "output_length": 5, "hash_ids": []}`), 0o600); err != nil {
@@ -104,11 +101,7 @@ func TestBenchRoutingRefusesWrongFlags(t *testing.T) {
 		{"--rounds=0", "0 rounds"}, {"--only=fastest", "fastest"}, {"--only=prefix+sometimes", "sometimes"}, {"--run=(", "missing closing"}, {"--run=^nothing$", "nothing was measured"},
 		{"--topology=4P", "4P4D"}, {"--length=10ms", "10ms"}, {"--trace=" + filepath.Join(dir, "none"), "no such file"}, {"--trace=" + bad, "line 1: hash_ids"},
 	} {
-		cmd := newRootCmd()
-		cmd.SetArgs([]string{"bench", "routing", "--out", t.TempDir(), tc.flag})
-		var out bytes.Buffer
-		cmd.SetOut(&out)
-		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := call(t, "routing", "--out", t.TempDir(), "--xpyd", testBinary(t), tc.flag); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %q in it", tc.flag, err, tc.want)
 		}
 	}
