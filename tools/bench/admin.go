@@ -1,14 +1,13 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
+
+	"xpyd/tools/exposition"
 )
 
 // gauges are sums over the series of the proxy's /metrics.
@@ -41,53 +40,24 @@ func (g gauges) problems() []string {
 }
 
 func readGauges(ctx context.Context, admin string) (gauges, error) {
-	g := gauges{handles: map[string]float64{}}
-	series, err := scrape(ctx, admin)
-	for name, value := range series {
-		switch base, labels, _ := strings.Cut(name, "{"); base {
-		case "xpyd_in_flight":
-			g.inFlight += value
-		case "xpyd_kv_blocks_pinned":
-			g.pinned += value
-		case "xpyd_kv_blocks_stranded":
-			g.stranded += value
-		case "xpyd_request_bytes_buffered":
-			g.buffered += value
-		case "xpyd_panics_total":
-			g.panics += value
-		case "xpyd_kv_handles_total":
-			g.handles[strings.TrimSuffix(strings.TrimPrefix(labels, `end="`), `"}`)] += value
-		}
+	page, err := exposition.Of(ctx, "http://"+admin)
+	if err != nil {
+		return gauges{}, err
 	}
-	return g, err
+	sum := func(name string) float64 {
+		n, _ := page.Sum(name) // none counts as 0
+		return n
+	}
+	return gauges{
+		inFlight: sum("xpyd_in_flight"), pinned: sum("xpyd_kv_blocks_pinned"), stranded: sum("xpyd_kv_blocks_stranded"),
+		buffered: sum("xpyd_request_bytes_buffered"), panics: sum("xpyd_panics_total"), handles: page.By("xpyd_kv_handles_total", "end"),
+	}, nil
 }
 
-// scrape reads /metrics: values by series, as the text format writes them.
+// scrape reads the values of a port's metrics, by series.
 func scrape(ctx context.Context, admin string) (map[string]float64, error) {
-	resp, err := get(ctx, "http://"+admin+"/metrics")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("scrape the proxy: %s", resp.Status)
-	}
-	series := map[string]float64{}
-	lines := bufio.NewScanner(resp.Body)
-	for lines.Scan() {
-		name, text, ok := strings.Cut(lines.Text(), " ")
-		if !ok || name == "#" {
-			continue
-		}
-		// A label value with a space in it makes no number; none of ours has one.
-		if value, err := strconv.ParseFloat(text, 64); err == nil {
-			series[name] = value
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("scrape the proxy: %w", err)
-	}
-	return series, nil
+	page, err := exposition.Of(ctx, "http://"+admin)
+	return page.Series, err
 }
 
 // get leaves no connection behind, which would be counted.

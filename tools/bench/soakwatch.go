@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -11,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"xpyd/tools/exposition"
 )
 
 // sampleEvery is the time between two looks at the proxy's metrics.
@@ -115,27 +116,12 @@ func (m *sampler) sample(ctx context.Context, admin string) (metricSample, error
 	return readSample(resp.Body)
 }
 
-// readSample reads the text format.
 func readSample(in io.Reader) (metricSample, error) {
-	s := metricSample{series: map[string]float64{}, kinds: map[string]string{}}
-	lines := bufio.NewScanner(in)
-	for lines.Scan() {
-		line := lines.Text()
-		if typed, ok := strings.CutPrefix(line, "# TYPE "); ok {
-			name, kind, _ := strings.Cut(typed, " ")
-			s.kinds[name] = kind
-			continue
-		}
-		name, text, ok := strings.Cut(line, " ")
-		if value, err := strconv.ParseFloat(text, 64); ok && name != "#" && err == nil {
-			s.series[name] = value
-		}
+	page, err := exposition.Read(in)
+	if err != nil {
+		return metricSample{}, fmt.Errorf("sample the proxy: %w", err)
 	}
-	s.begun = s.series["process_start_time_seconds"]
-	if err := lines.Err(); err != nil {
-		return s, fmt.Errorf("sample the proxy: %w", err)
-	}
-	return s, nil
+	return metricSample{series: page.Series, kinds: page.Kinds, begun: page.Series["process_start_time_seconds"]}, nil
 }
 
 // lookAtLedgers finds blocks that nobody gave back, and reads of blocks that were given

@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -83,13 +86,17 @@ func TestReadChecks(t *testing.T) {
 	}
 }
 
-func TestCountOutcomes(t *testing.T) {
-	got, err := countOutcomes([]byte(`# TYPE xpyd_requests_total counter
+func TestCompletionsByOutcome(t *testing.T) {
+	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `# TYPE xpyd_requests_total counter
 xpyd_requests_total{api="chat",outcome="ok"} 80
 xpyd_requests_total{api="completions",outcome="ok"} 1.04e+03
 xpyd_requests_total{api="completions",outcome="broken"} 2
 xpyd_request_errors_total{code="overloaded"} 7
-`))
+`)
+	}))
+	defer admin.Close()
+	got, err := (&fleet{admin: admin.URL}).completions(t.Context())
 	if err != nil || got["ok"] != 1120 || got["broken"] != 2 || len(got) != 2 {
 		t.Fatalf("counted %v, error %v", got, err)
 	}

@@ -1,14 +1,13 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
+
+	"xpyd/tools/exposition"
 )
 
 // freeTime is how soon after a client's end every KV block must be free; a lease lasts 30 s.
@@ -94,30 +93,15 @@ func inspectRecords(ctx context.Context, url string) error {
 
 // completions reads xpyd_requests_total, by outcome.
 func (f *fleet) completions(ctx context.Context) (map[string]int, error) {
-	text, err := get(ctx, f.admin+"/metrics")
+	page, err := exposition.Of(ctx, f.admin)
 	if err != nil {
 		return nil, err
 	}
-	return countOutcomes(text)
-}
-
-func countOutcomes(exposition []byte) (map[string]int, error) {
 	counts := map[string]int{}
-	lines := bufio.NewScanner(bytes.NewReader(exposition))
-	for lines.Scan() {
-		labels, ok := strings.CutPrefix(lines.Text(), "xpyd_requests_total{")
-		if !ok {
-			continue
-		}
-		_, rest, _ := strings.Cut(labels, `outcome="`)
-		outcome, value, _ := strings.Cut(rest, `"} `)
-		n, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			return nil, fmt.Errorf("read the metric %q: %w", lines.Text(), err)
-		}
-		counts[outcome] += int(n)
+	for outcome, n := range page.By("xpyd_requests_total", "outcome") {
+		counts[outcome] = int(n)
 	}
-	return counts, lines.Err()
+	return counts, nil
 }
 
 func getJSON(ctx context.Context, url string, into any) error {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"xpyd/tools/exposition"
 )
 
 // counters sends requests one after the other and reads after each what the engines count:
@@ -65,17 +67,17 @@ type moves struct {
 }
 
 func (c *counting) read(ctx context.Context) (m moves, err error) {
-	p, err := get(ctx, c.prefill.url+"/metrics")
+	p, err := c.prefill.page(ctx)
 	if err != nil {
-		return m, fmt.Errorf("read metrics of %s: %w", c.prefill.name, err)
+		return m, err
 	}
-	d, err := get(ctx, c.decode.url+"/metrics")
+	d, err := c.decode.page(ctx)
 	if err != nil {
-		return m, fmt.Errorf("read metrics of %s: %w", c.decode.name, err)
+		return m, err
 	}
 	for _, f := range []struct {
 		into *float64
-		text []byte
+		page exposition.Page
 		name string
 		more []string
 	}{
@@ -90,7 +92,7 @@ func (c *counting) read(ctx context.Context) (m moves, err error) {
 		{&m.failed, d, "vllm:nixl_num_failed_transfers_total", nil},
 		{&m.failedNotice, d, "vllm:nixl_num_failed_notifications_total", nil},
 	} {
-		if *f.into, err = sumSeries(f.text, f.name, f.more...); err != nil {
+		if *f.into, err = f.page.Sum(f.name, f.more...); err != nil {
 			return m, err
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"xpyd/tools/exposition"
 )
 
 // spec is how an engine is started.
@@ -207,14 +209,23 @@ func (e *engine) text() []byte {
 
 func (e *engine) same(other *engine) bool { return string(e.text()) == string(other.text()) }
 
+// page is what the engine counts.
+func (e *engine) page(ctx context.Context) (exposition.Page, error) {
+	page, err := exposition.Of(ctx, e.url)
+	if err != nil {
+		return page, fmt.Errorf("read metrics of %s: %w", e.name, err)
+	}
+	return page, nil
+}
+
 // metric is the sum of the series of a metric that carry all labels, each given as
 // key="value".
 func (e *engine) metric(ctx context.Context, name string, labels ...string) (float64, error) {
-	text, err := get(ctx, e.url+"/metrics")
+	page, err := e.page(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("read metrics of %s: %w", e.name, err)
+		return 0, err
 	}
-	return sumSeries(text, name, labels...)
+	return page.Sum(name, labels...)
 }
 
 // get returns the body of an answer with status 200.

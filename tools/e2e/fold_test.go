@@ -115,27 +115,6 @@ func TestStreamsWithProblems(t *testing.T) {
 	}
 }
 
-func TestSumSeries(t *testing.T) {
-	const text = "# HELP a_total x\na_total{engine=\"0\",source=\"b c\"} 2.0\na_total{engine=\"1\",source=\"d\"} 3e1\na_total_created{engine=\"0\"} 9\nplain 4\n"
-	for _, tc := range []struct {
-		name   string
-		labels []string
-		want   float64
-		fails  bool
-	}{
-		{name: "a_total", want: 32},
-		{name: "a_total", labels: []string{`source="d"`}, want: 30},
-		{name: "a_total", labels: []string{`engine="0"`, `source="d"`}, want: 0},
-		{name: "plain", want: 4},
-		{name: "a", fails: true},
-	} {
-		got, err := sumSeries([]byte(text), tc.name, tc.labels...)
-		if got != tc.want || (err != nil) != tc.fails {
-			t.Errorf("%s %q: %v, %v", tc.name, tc.labels, got, err)
-		}
-	}
-}
-
 // Every request of the exactness check has its own id and text, and there are enough.
 func TestCases(t *testing.T) {
 	all := cases(1, 1)

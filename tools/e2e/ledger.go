@@ -93,12 +93,12 @@ func (l *ledger) awaitIdle(ctx context.Context) error {
 func (l *ledger) read(ctx context.Context) (map[string]float64, error) {
 	sums := map[string]float64{}
 	for _, e := range l.engines {
-		text, err := get(ctx, e.url+"/metrics")
+		page, err := e.page(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("read metrics of %s: %w", e.name, err)
+			return nil, err
 		}
 		for _, name := range figures {
-			v, err := sumSeries(text, name)
+			v, err := page.Sum(name)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", e.name, err)
 			}

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"xpyd/tools/exposition"
 )
 
 // proxy is ./xpyd serve in a process of its own, on ports that it chose.
@@ -124,11 +126,11 @@ func (p *proxy) stop() error {
 func (p *proxy) metric(name string, labels ...string) (float64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	text, err := get(ctx, p.admin+"/metrics")
+	page, err := exposition.Of(ctx, p.admin)
 	if err != nil {
 		return 0, fmt.Errorf("read metrics of xpyd: %w", err)
 	}
-	return sumSeries(text, name, labels...)
+	return page.Sum(name, labels...)
 }
 
 // lines is the log so far. A line that is still being written is left out.

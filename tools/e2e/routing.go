@@ -129,11 +129,7 @@ func (r *routed) send(ctx context.Context, id, path string, body map[string]any)
 // count reads a counter of both prefill engines.
 func (r *routed) count(ctx context.Context, name string) (all [2]float64, err error) {
 	for i, e := range r.prefill {
-		text, err := get(ctx, e.url+"/metrics")
-		if err != nil {
-			return all, fmt.Errorf("read metrics of %s: %w", e.name, err)
-		}
-		if all[i], err = sumSeries(text, name); err != nil {
+		if all[i], err = e.metric(ctx, name); err != nil {
 			return all, err
 		}
 	}

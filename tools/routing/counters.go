@@ -2,11 +2,9 @@ package routing
 
 import (
 	"context"
-	"fmt"
 	"math"
-	"strconv"
-	"strings"
 
+	"xpyd/tools/exposition"
 	"xpyd/tools/process"
 	"xpyd/tools/report"
 )
@@ -17,22 +15,14 @@ const (
 	computedHere = `source="local_compute"`
 )
 
-// readComputed finds in an engine's /metrics how many prompt tokens it has computed, that
-// came neither out of its cache nor from another engine; NaN if that is not there.
-func readComputed(page string) (float64, error) {
-	computed := math.NaN()
-	for line := range strings.Lines(page) {
-		name, rest, _ := strings.Cut(strings.TrimSpace(line), "{")
-		labels, value, ok := strings.Cut(rest, "} ")
-		if !ok || name != bySource || !strings.Contains(labels, computedHere) {
-			continue
-		}
-		var err error
-		if computed, err = strconv.ParseFloat(value, 64); err != nil {
-			return computed, fmt.Errorf("read %s: %w", name, err)
-		}
+// computed is how many prompt tokens an engine has computed, that came neither out of its
+// cache nor from another engine; NaN if it does not tell.
+func computed(page exposition.Page) float64 {
+	n, err := page.Sum(bySource, computedHere)
+	if err != nil {
+		return math.NaN()
 	}
-	return computed, nil
+	return n
 }
 
 // census is what each engine has computed at one time.
@@ -47,15 +37,11 @@ func takeCensus(ctx context.Context, pools process.Pools) (c census, err error) 
 
 func askComputed(ctx context.Context, engines []string) (all []float64, err error) {
 	for _, addr := range engines {
-		page, err := process.Get(ctx, "http://"+addr+"/metrics")
+		page, err := exposition.Of(ctx, "http://"+addr)
 		if err != nil {
 			return nil, err
 		}
-		n, err := readComputed(string(page))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, n)
+		all = append(all, computed(page))
 	}
 	return all, nil
 }
