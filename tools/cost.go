@@ -41,10 +41,10 @@ func newCostCmd() *cobra.Command {
 func newEnginesCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:    "engines",
-		Short:  "Run the engines of tools cost until standard input ends",
+		Short:  "Run the engines of tools cost until a signal comes",
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return bench.Engines(cmd.Context(), cmd.InOrStdin(), cmd.ErrOrStderr())
+			return bench.Engines(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
 }

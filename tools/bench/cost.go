@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"time"
+
+	"xpyd/tools/process"
 )
 
 // CostOptions describe a cost run.
@@ -31,13 +35,14 @@ const (
 	goalIdle       = 45.0 // KB
 )
 
+// endBound is what a process may take to end, whose streams have.
+const endBound = 30 * time.Second
+
 // costRun is a proxy and engines, each in a process of its own, under load from here.
 type costRun struct {
 	o     CostOptions
 	out   io.Writer
-	proxy *child
-	addr  string // data port
-	admin string
+	proxy *process.Xpyd
 }
 
 // Cost measures what the proxy costs and writes one line a figure to out: what,
@@ -46,19 +51,22 @@ func Cost(ctx context.Context, o CostOptions, out io.Writer) (err error) {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	engines, pools, err := startEngines(ctx, o.Self)
+	dir, err := os.MkdirTemp("", "cost")
+	if err != nil {
+		return fmt.Errorf("make a place for logs: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	var pools process.Pools
+	engines, err := process.StartTelling(ctx, filepath.Join(dir, "engines.log"), nil, `"decode"`, &pools, o.Self, "engines")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, engines.stop()) }()
+	defer func() { err = errors.Join(err, engines.End(endBound)) }()
 	c := &costRun{o: o, out: out}
-	if c.proxy, c.addr, c.admin, err = startServe(ctx, o.Xpyd, pools); err != nil {
+	if c.proxy, err = process.StartXpyd(ctx, dir, nil, o.Xpyd, pools); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.proxy.stop()) }()
-	if err := awaitReady(ctx, c.addr); err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, c.proxy.End(endBound)) }()
 	fmt.Fprintf(out, "%-52s %12s %10s\n", "proxy, a process of its own", "measured", "goal")
 	for _, measure := range []func(context.Context) error{c.idleStreams, c.events, c.completions} {
 		if err := measure(ctx); err != nil {
@@ -87,7 +95,7 @@ func (c *costRun) info(what string, measured float64, unit string) {
 // awaitIdle waits until the proxy has no request in flight.
 func (c *costRun) awaitIdle(ctx context.Context) error {
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
-		g, err := readGauges(ctx, c.admin)
+		g, err := readGauges(ctx, c.proxy.Admin)
 		if err != nil || g.inFlight == 0 {
 			return err
 		}
@@ -101,16 +109,16 @@ func (c *costRun) awaitIdle(ctx context.Context) error {
 // idleStreams measures memory. It comes first, while the heap holds nothing else; what
 // opening the streams took stays in it, as it does in service.
 func (c *costRun) idleStreams(ctx context.Context) error {
-	warm, err := openStreams(ctx, c.addr, 16, stalled())
+	warm, err := openStreams(ctx, c.proxy.Addr, 16, stalled())
 	closeStreams(warm)
 	if err != nil {
 		return err
 	}
-	before, err := c.proxy.rss()
+	before, err := c.proxy.Usage()
 	if err != nil {
 		return err
 	}
-	streams, err := openStreams(ctx, c.addr, c.o.Idle, stalled())
+	streams, err := openStreams(ctx, c.proxy.Addr, c.o.Idle, stalled())
 	defer closeStreams(streams)
 	if err != nil {
 		return err
@@ -118,13 +126,13 @@ func (c *costRun) idleStreams(ctx context.Context) error {
 	if err := sleep(ctx, time.Second); err != nil {
 		return err
 	}
-	after, err := c.proxy.rss()
+	after, err := c.proxy.Usage()
 	if err != nil {
 		return err
 	}
-	perStream := (after - before) / 1000 / float64(c.o.Idle)
+	perStream := (after.RSS - before.RSS) / 1000 / float64(c.o.Idle)
 	c.line(fmt.Sprintf("RSS of an open stream that waits (%d of them)", c.o.Idle), perStream, "KB", goalIdle)
-	c.info("RSS with them", after/1e6, "MB")
+	c.info("RSS with them", after.RSS/1e6, "MB")
 	return nil
 }
 
@@ -134,7 +142,7 @@ func (c *costRun) events(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	streams, err := openStreams(ctx, c.addr, c.o.Streams, steady(c.o.Window+10*time.Second))
+	streams, err := openStreams(ctx, c.proxy.Addr, c.o.Streams, steady(c.o.Window+10*time.Second))
 	defer closeStreams(streams)
 	if err != nil {
 		return err
@@ -184,7 +192,7 @@ func (c *costRun) window(ctx context.Context, streams []*stream) (window, error)
 
 func (c *costRun) look(ctx context.Context, streams []*stream) (window, error) {
 	var w window
-	series, err := scrape(ctx, c.admin)
+	series, err := scrape(ctx, c.proxy.Admin)
 	if err != nil {
 		return w, err
 	}
@@ -192,9 +200,11 @@ func (c *costRun) look(ctx context.Context, streams []*stream) (window, error) {
 	if w.mallocs == 0 {
 		return w, errors.New("cost: the proxy's /metrics has no go_memstats_mallocs_total")
 	}
-	if w.cpu, err = c.proxy.cpu(); err != nil {
+	used, err := c.proxy.Usage()
+	if err != nil {
 		return w, err
 	}
+	w.cpu = used.CPU
 	for _, s := range streams {
 		w.events += float64(s.events.Load())
 		if s.ended.Load() {
@@ -224,22 +234,22 @@ const clientsAtOnce = 32
 
 // completionCPU is the CPU of one completion in µs, and how many a second there were.
 func (c *costRun) completionCPU(ctx context.Context, call call) (cpu, rate float64, err error) {
-	if _, err := completeFor(ctx, c.addr, clientsAtOnce, 500*time.Millisecond, call); err != nil {
+	if _, err := completeFor(ctx, c.proxy.Addr, clientsAtOnce, 500*time.Millisecond, call); err != nil {
 		return 0, 0, err
 	}
-	before, err := c.proxy.cpu()
+	before, err := c.proxy.Usage()
 	if err != nil {
 		return 0, 0, err
 	}
-	n, err := completeFor(ctx, c.addr, clientsAtOnce, c.o.Window/2, call)
+	n, err := completeFor(ctx, c.proxy.Addr, clientsAtOnce, c.o.Window/2, call)
 	if err != nil {
 		return 0, 0, err
 	}
-	after, err := c.proxy.cpu()
+	after, err := c.proxy.Usage()
 	if err != nil {
 		return 0, 0, err
 	}
-	return (after - before) / float64(n) * 1e6, float64(n) / (c.o.Window / 2).Seconds(), nil
+	return (after.CPU - before.CPU) / float64(n) * 1e6, float64(n) / (c.o.Window / 2).Seconds(), nil
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"xpyd/sim"
+	"xpyd/tools/process"
 )
 
 // fleet is the engines of a churn run.
@@ -176,9 +177,9 @@ func (r *recordCounter) total() int {
 	return r.lines
 }
 
-// Engines runs the engines of a cost run until in ends or ctx does: one JSON line on
-// out says where. They compute in no time and have room for every stream.
-func Engines(ctx context.Context, in io.Reader, out io.Writer) (err error) {
+// Engines runs the engines of a cost run until ctx ends: one JSON line on out says where,
+// process.Pools. They compute in no time and have room for every stream.
+func Engines(ctx context.Context, out io.Writer) (err error) {
 	f := &fleet{}
 	defer func() { err = errors.Join(err, f.close()) }()
 	for _, role := range []sim.Role{sim.RolePrefill, sim.RoleDecode} {
@@ -192,17 +193,9 @@ func Engines(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 			f.decode = append(f.decode, e)
 		}
 	}
-	if err := json.NewEncoder(out).Encode(Pools{Prefill: urls(f.prefill), Decode: urls(f.decode)}); err != nil {
+	if err := json.NewEncoder(out).Encode(process.Pools{Prefill: []string{f.prefill[0].Addr()}, Decode: []string{f.decode[0].Addr()}}); err != nil {
 		return fmt.Errorf("say where the engines are: %w", err)
 	}
-	ended := make(chan struct{})
-	go func() { // ends with in: the process that started this one has gone
-		defer close(ended)
-		_, _ = io.Copy(io.Discard, in)
-	}()
-	select {
-	case <-ended:
-	case <-ctx.Done():
-	}
+	<-ctx.Done()
 	return nil
 }

@@ -99,14 +99,14 @@ func Reload(ctx context.Context, o ReloadOptions, out io.Writer) (err error) {
 	stopped := false
 	defer func() {
 		if !stopped {
-			err = errors.Join(err, r.proxy.stop())
+			err = errors.Join(err, r.proxy.End(endBound))
 		}
 	}()
 	if err := r.run(ctx, out); err != nil {
 		return err
 	}
 	stopped = true
-	if err := r.proxy.stop(); err != nil {
+	if err := r.proxy.End(endBound); err != nil {
 		r.findings.add("the proxy did not end well", "%v", err)
 	}
 	return r.report(out)
@@ -198,7 +198,7 @@ func (r *reloadRun) rest(ctx context.Context, want *soakCensus) (least soakCensu
 	}
 	begin := time.Now()
 	for time.Since(begin) < reloadSettle && ctx.Err() == nil {
-		c, err := takeCensusOf(ctx, r.proxy.pid(), r.proxy.admin)
+		c, err := takeCensusOf(ctx, r.proxy.PID(), r.proxy.admin)
 		if err != nil {
 			return least, err
 		}

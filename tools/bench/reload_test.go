@@ -1,13 +1,10 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -173,19 +170,13 @@ func TestReloadFindsSeriesAndPoolsOfThoseThatLeft(t *testing.T) {
 }
 
 func TestReloadReadsTheProxysLog(t *testing.T) {
-	log, err := os.Create(filepath.Join(t.TempDir(), "xpyd.log"))
-	if err != nil {
-		t.Fatal(err)
+	p := &reloadProxy{findings: &findings{}, serving: make(chan []byte, 1), reloaded: make(chan []byte, 1)}
+	for _, line := range []string{
+		`{"level":"info","listen":"a:1","message":"serving"}`, `{"level":"info","joined":3,"left":2,"message":"pools reloaded"}`,
+		`{"level":"warn","error":"dial: i/o timeout","message":"slow"}`, `{"level":"warn","message":"odd"}`, "panic: of the proxy",
+	} {
+		p.line([]byte(line + "\n"))
 	}
-	p := &reloadProxy{
-		child: &child{read: make(chan struct{}), lines: bufio.NewReader(strings.NewReader(
-			`{"level":"info","listen":"a:1","message":"serving"}` + "\n" +
-				`{"level":"info","joined":3,"left":2,"message":"pools reloaded"}` + "\n" +
-				`{"level":"warn","error":"dial: i/o timeout","message":"slow"}` + "\n" +
-				`{"level":"warn","message":"odd"}` + "\n" + "panic: of the proxy\n"))},
-		log: log, findings: &findings{}, serving: make(chan []byte, 1), reloaded: make(chan []byte, 1),
-	}
-	p.follow()
 	if len(p.serving) != 1 || len(p.reloaded) != 1 || p.late.Load() != 1 {
 		t.Errorf("%d lines of serving, %d of reloads, %d timeouts; want 1 of each", len(p.serving), len(p.reloaded), p.late.Load())
 	}

@@ -11,13 +11,14 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"xpyd/tools/process"
 )
 
 // reloadProxy is the proxy under reloads, a process of its own.
 type reloadProxy struct {
-	*child
-	file        string // its configuration
-	log         *os.File
+	*process.Process
+	file        string       // its configuration
 	late        atomic.Int64 // complaints of timeouts
 	addr, admin string
 	findings    *findings
@@ -35,19 +36,15 @@ func startReloadProxy(ctx context.Context, command []string, dir string, setting
 		return nil, err
 	}
 	var err error
-	if p.log, err = os.Create(filepath.Join(dir, "xpyd.log")); err != nil {
-		return nil, fmt.Errorf("keep the proxy's log: %w", err)
+	p.Process, err = process.StartFollowed(filepath.Join(dir, "xpyd.log"), p.line, command[0], append(command[1:len(command):len(command)], "--config", p.file)...)
+	if err != nil {
+		return nil, err
 	}
-	// Not with ctx, whose end would be the proxy's while clients are served.
-	if p.child, err = startChild(context.WithoutCancel(ctx), command[0], append(command[1:len(command):len(command)], "--config", p.file)...); err != nil {
-		return nil, errors.Join(err, p.log.Close())
-	}
-	go p.follow()
 	var where struct{ Listen, Admin string }
 	select {
 	case line := <-p.serving:
 		err = json.Unmarshal(line, &where)
-	case <-p.read:
+	case <-p.Ended():
 		err = errors.New("the proxy has ended instead of serving")
 	case <-time.After(servingBound):
 		err = fmt.Errorf("the proxy does not serve after %v", servingBound)
@@ -55,7 +52,7 @@ func startReloadProxy(ctx context.Context, command []string, dir string, setting
 		err = ctx.Err()
 	}
 	if err != nil {
-		return nil, errors.Join(err, p.said(), p.stop())
+		return nil, errors.Join(err, p.said(), p.End(endBound))
 	}
 	p.addr, p.admin = where.Listen, where.Admin
 	return p, nil
@@ -68,8 +65,6 @@ func (p *reloadProxy) said() error {
 	}
 	return nil
 }
-
-func (p *reloadProxy) pid() int { return p.cmd.Process.Pid }
 
 func (p *reloadProxy) configure(settings map[string]any) error {
 	text, err := json.Marshal(settings)
@@ -85,31 +80,22 @@ func (p *reloadProxy) configure(settings map[string]any) error {
 	return nil
 }
 
-// follow reads the log until the proxy has ended. No engine fails, so what is said at
-// level warn or above is a fault. Timeouts are the machine's, which runs a thousand engines
-// beside the proxy: they are counted, and what a client sees of them is a fault all the same.
-func (p *reloadProxy) follow() {
-	defer close(p.read)
-	defer func() { _ = p.log.Close() }()
-	for {
-		line, err := p.lines.ReadBytes('\n')
-		_, _ = p.log.Write(line) // for people
-		switch {
-		case bytes.Contains(line, []byte(`"message":"serving"`)):
-			p.serving <- line
-		case bytes.Contains(line, []byte(`"message":"pools reloaded"`)), bytes.Contains(line, []byte(`"message":"reload failed`)):
-			p.reloaded <- line
-		case bytes.Contains(line, []byte(`"message":"questionable setting"`)): // as the run's own prefix_memory with some policies
-		case bytes.Contains(line, []byte("i/o timeout")), bytes.Contains(line, []byte("deadline exceeded")):
-			p.late.Add(1)
-		case len(line) > 0 && !bytes.Contains(line, []byte(`"level":"info"`)) && !bytes.Contains(line, []byte(`"level":"debug"`)):
-			var said struct{ Message string }
-			_ = json.Unmarshal(line, &said) // a line that is no JSON has no message
-			p.findings.add("complaint in the log, "+said.Message, "%s", bytes.TrimSpace(line))
-		}
-		if err != nil {
-			return
-		}
+// line reads one of the log. No engine fails, so what is said at level warn or above is a
+// fault. Timeouts are the machine's, which runs a thousand engines beside the proxy: they are
+// counted, and what a client sees of them is a fault all the same.
+func (p *reloadProxy) line(line []byte) {
+	switch {
+	case bytes.Contains(line, []byte(`"message":"serving"`)):
+		p.serving <- line
+	case bytes.Contains(line, []byte(`"message":"pools reloaded"`)), bytes.Contains(line, []byte(`"message":"reload failed`)):
+		p.reloaded <- line
+	case bytes.Contains(line, []byte(`"message":"questionable setting"`)): // as the run's own prefix_memory with some policies
+	case bytes.Contains(line, []byte("i/o timeout")), bytes.Contains(line, []byte("deadline exceeded")):
+		p.late.Add(1)
+	case !bytes.Contains(line, []byte(`"level":"info"`)) && !bytes.Contains(line, []byte(`"level":"debug"`)):
+		var said struct{ Message string }
+		_ = json.Unmarshal(line, &said) // a line that is no JSON has no message
+		p.findings.add("complaint in the log, "+said.Message, "%s", bytes.TrimSpace(line))
 	}
 }
 
@@ -118,8 +104,8 @@ func (p *reloadProxy) reload(ctx context.Context, settings map[string]any) (said
 	if err := p.configure(settings); err != nil {
 		return said, err
 	}
-	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		return said, fmt.Errorf("send HUP to the proxy: %w", err)
+	if err := p.Signal(syscall.SIGHUP); err != nil {
+		return said, err
 	}
 	select {
 	case line := <-p.reloaded:
@@ -130,7 +116,7 @@ func (p *reloadProxy) reload(ctx context.Context, settings map[string]any) (said
 			return said, fmt.Errorf("read %q: %w", line, err)
 		}
 		return said, nil
-	case <-p.read:
+	case <-p.Ended():
 		return said, errors.New("the proxy has ended")
 	case <-time.After(reloadWait):
 		return said, fmt.Errorf("the proxy has not reloaded after %v", reloadWait)

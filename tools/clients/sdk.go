@@ -122,7 +122,7 @@ func (j *job) checks(ctx context.Context, dir, program string, args ...string) (
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CLIENTS_URL="+f.url, "CLIENTS_ADMIN="+f.admin, "CLIENTS_KEY="+apiKey,
 		"CLIENTS_PREFILL="+strings.Join(f.prefill, ","), "CLIENTS_DECODE="+strings.Join(f.decode, ","),
-		"CLIENTS_VICTIM="+f.victimURL, "CLIENTS_VICTIM_PID="+strconv.Itoa(f.victim.cmd.Process.Pid),
+		"CLIENTS_VICTIM="+f.victimURL, "CLIENTS_VICTIM_PID="+strconv.Itoa(f.victim.PID()),
 		"PYTHONDONTWRITEBYTECODE=1", "NO_PROXY=127.0.0.1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"xpyd/tools/exposition"
+	"xpyd/tools/process"
 )
 
 // spec is how an engine is started.
@@ -229,19 +230,4 @@ func (e *engine) metric(ctx context.Context, name string, labels ...string) (flo
 }
 
 // get returns the body of an answer with status 200.
-func get(ctx context.Context, url string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("get %s: status %d", url, res.StatusCode)
-	}
-	return body, err
-}
+func get(ctx context.Context, url string) ([]byte, error) { return process.Get(ctx, url) }

@@ -107,7 +107,7 @@ func (f *fleet) endProxies() (problems []error) {
 	f.proxies = nil
 	f.mu.Unlock()
 	for _, p := range proxies {
-		if err := p.stop(); err != nil {
+		if err := p.End(drainTime); err != nil {
 			problems = append(problems, err)
 		}
 	}

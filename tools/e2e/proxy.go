@@ -4,121 +4,41 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"xpyd/tools/exposition"
+	"xpyd/tools/process"
 )
 
 // proxy is ./xpyd serve in a process of its own, on ports that it chose.
 type proxy struct {
+	*process.Process
 	url, admin string // http://127.0.0.1:…, of both ports
 	log        string // path of the file
-	cmd        *exec.Cmd
-	ended      chan struct{} // closed when the process has; err is set by then
-	err        error
 }
 
-// The time until it serves, until its pools are up, and until it has drained.
-const (
-	serveTime = 20 * time.Second
-	readyTime = 60 * time.Second
-	drainTime = 60 * time.Second
-)
+// drainTime is what it may take to end.
+const drainTime = 60 * time.Second
 
 // proxy starts xpyd with the arguments and returns once it is ready for requests. It is
 // stopped at the check's end.
 func (f *fleet) proxy(ctx context.Context, args ...string) (*proxy, error) {
 	f.mu.Lock()
 	f.served++
-	p := &proxy{log: filepath.Join(f.runDir, fmt.Sprintf("xpyd-%d-%d.log", f.opts.ports, f.served)), ended: make(chan struct{})}
+	log := filepath.Join(f.runDir, fmt.Sprintf("xpyd-%d-%d.log", f.opts.ports, f.served))
 	f.mu.Unlock()
-	file, err := os.Create(p.log)
+	x, err := process.Serve(ctx, log, nil, f.opts.xpyd, args...)
 	if err != nil {
-		return nil, fmt.Errorf("start xpyd: %w", err)
+		return nil, err
 	}
-	defer func() { _ = file.Close() }()
-	p.cmd = exec.Command(f.opts.xpyd, append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
-	p.cmd.Stdout, p.cmd.Stderr = file, file
-	// A group of its own: Ctrl-C reaches this process alone, which then ends the proxy. And
-	// the kernel ends it if this process dies.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start xpyd: %w", err)
-	}
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.ended)
-	}()
+	p := &proxy{Process: x.Process, url: "http://" + x.Addr, admin: "http://" + x.Admin, log: log}
 	f.mu.Lock()
 	f.proxies = append(f.proxies, p)
 	f.mu.Unlock()
-	if err := p.awaitServing(ctx); err != nil {
-		return nil, err
-	}
-	return p, p.awaitReady(ctx)
-}
-
-func (p *proxy) awaitServing(ctx context.Context) error {
-	err := poll(ctx, serveTime, func() bool {
-		for _, line := range p.lines() {
-			if line["message"] == "serving" {
-				p.url, p.admin = fmt.Sprint("http://", line["listen"]), fmt.Sprint("http://", line["admin"])
-			}
-		}
-		return p.url != "" || p.gone()
-	})
-	if err != nil || p.url == "" {
-		text, _ := os.ReadFile(p.log)
-		return fmt.Errorf("start xpyd %v: it does not serve: %.500s", p.cmd.Args[1:], text)
-	}
-	return nil
-}
-
-func (p *proxy) awaitReady(ctx context.Context) error {
-	err := poll(ctx, readyTime, func() bool {
-		_, err := get(ctx, p.url+"/readyz")
-		return err == nil || p.gone()
-	})
-	if err != nil || p.gone() {
-		return fmt.Errorf("start xpyd %v: not ready, see %s", p.cmd.Args[1:], p.log)
-	}
-	return nil
-}
-
-func (p *proxy) gone() bool {
-	select {
-	case <-p.ended:
-		return true
-	default:
-		return false
-	}
-}
-
-// stop drains the proxy. It must end with status 0.
-func (p *proxy) stop() error {
-	if p.gone() {
-		return fmt.Errorf("xpyd ended by itself: %v, see %s", p.err, p.log)
-	}
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return fmt.Errorf("stop xpyd: %w", err)
-	}
-	select {
-	case <-p.ended:
-	case <-time.After(drainTime):
-		err := p.cmd.Process.Kill()
-		<-p.ended
-		return errors.Join(fmt.Errorf("xpyd did not end within %v of TERM, see %s", drainTime, p.log), err)
-	}
-	if p.err != nil {
-		return fmt.Errorf("stop xpyd: %w, see %s", p.err, p.log)
-	}
-	return nil
+	return p, nil
 }
 
 // metric is the sum of the series of a metric that carry all labels, each given as

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -16,46 +17,91 @@ import (
 	"time"
 )
 
-// Process is a program that is measured or measured with, and what it has started.
+// Process is a program that is measured or measured with, and what it has started. It runs
+// until Stop or End, or until this process ends, however that ends.
 type Process struct {
 	cmd    *exec.Cmd
 	output string // the file that its standard output and error go to
 	ended  chan struct{}
+	err    error // of the exit, once ended is closed
 }
 
-// start runs a program in a process group of its own, with its output in a file.
-func start(ctx context.Context, output string, env []string, name string, args ...string) (*Process, error) {
+// Start runs a program in a process group of its own, with its output in a file.
+func Start(output string, env []string, name string, args ...string) (*Process, error) {
 	out, err := os.OpenFile(output, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	defer func() { _ = out.Close() }() // the child has its own
-	p := &Process{cmd: exec.CommandContext(ctx, name, args...), output: output, ended: make(chan struct{})}
+	p, err := launch(out, env, name, args)
+	if err != nil {
+		return nil, err
+	}
+	p.output = output
+	go p.wait()
+	return p, nil
+}
+
+// StartFollowed is Start where line gets each line of the output as well, in turn, until the
+// program and all that share its output have ended.
+func StartFollowed(output string, line func([]byte), name string, args ...string) (*Process, error) {
+	log, err := os.Create(output)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), log.Close())
+	}
+	p, err := launch(write, nil, name, args)
+	_ = write.Close() // the child has its own
+	if err != nil {
+		return nil, errors.Join(err, read.Close(), log.Close())
+	}
+	p.output = output
+	go func() {
+		in := bufio.NewReader(read)
+		for {
+			text, err := in.ReadBytes('\n')
+			_, _ = log.Write(text) // for people
+			if len(text) > 0 {
+				line(text)
+			}
+			if err != nil {
+				break
+			}
+		}
+		_, _ = read.Close(), log.Close()
+		p.wait()
+	}()
+	return p, nil
+}
+
+func launch(out *os.File, env []string, name string, args []string) (*Process, error) {
+	p := &Process{cmd: exec.Command(name, args...), ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	p.cmd.Env = append(os.Environ(), env...)
 	// A group of its own: Ctrl-C reaches this process alone, which then ends the child.
 	// The child ends with this process, however that ends.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
-	p.cmd.WaitDelay = 5 * time.Second
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	go func() {
-		_ = p.cmd.Wait() // by a signal, or its output tells
-		close(p.ended)
-	}()
 	return p, nil
 }
 
-// StartTelling runs a program in a process group of its own, with its output in a file,
-// and reads into line the JSON line of it that holds mark.
+func (p *Process) wait() {
+	p.err = p.cmd.Wait()
+	close(p.ended)
+}
+
+// StartTelling is Start, and reads into line the JSON line of the output that holds mark.
 func StartTelling(ctx context.Context, output string, env []string, mark string, line any, name string, args ...string) (*Process, error) {
-	p, err := start(ctx, output, env, name, args...)
+	p, err := Start(output, env, name, args...)
 	if err != nil {
 		return nil, err
 	}
-	text, err := p.awaitLine(ctx, mark)
+	text, err := p.AwaitLine(ctx, mark)
 	if err == nil {
 		err = json.Unmarshal(text, line)
 	}
@@ -69,6 +115,27 @@ func StartTelling(ctx context.Context, output string, env []string, mark string,
 // PID is the process id, also after the end.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
+// Ended is closed when the program has ended.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
+// Gone reports whether the program has ended.
+func (p *Process) Gone() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// Signal sends it to the program alone.
+func (p *Process) Signal(sig syscall.Signal) error {
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		return fmt.Errorf("send %v to %s: %w", sig, p.cmd.Path, err)
+	}
+	return nil
+}
+
 // Stop ends the process group; what does not end within 3 s is killed.
 func (p *Process) Stop() {
 	group := -p.cmd.Process.Pid
@@ -81,6 +148,26 @@ func (p *Process) Stop() {
 	}
 }
 
+// End tells the program to end, which it must do within bound and with status 0, and not
+// before it was told.
+func (p *Process) End(bound time.Duration) error {
+	if p.Gone() {
+		return fmt.Errorf("%s ended by itself: %v, see %s", p.cmd.Path, p.err, p.output)
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may be ending
+	select {
+	case <-p.ended:
+	case <-time.After(bound):
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		<-p.ended
+		return fmt.Errorf("%s did not end within %v of TERM, see %s", p.cmd.Path, bound, p.output)
+	}
+	if p.err != nil {
+		return fmt.Errorf("end %s: %w, see %s", p.cmd.Path, p.err, p.output)
+	}
+	return nil
+}
+
 // tail is the end of what it has written.
 func (p *Process) tail() string {
 	b, err := os.ReadFile(p.output)
@@ -90,9 +177,10 @@ func (p *Process) tail() string {
 	return strings.TrimSpace(string(b[max(0, len(b)-600):]))
 }
 
-// awaitLine waits for a line of its output that holds mark.
-func (p *Process) awaitLine(ctx context.Context, mark string) ([]byte, error) {
+// AwaitLine waits for a line of its output that holds mark, at most 30 s.
+func (p *Process) AwaitLine(ctx context.Context, mark string) ([]byte, error) {
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
+		gone := p.Gone() // before the look: what it wrote last counts
 		b, err := os.ReadFile(p.output)
 		if err != nil {
 			return nil, fmt.Errorf("read the output of %s: %w", p.cmd.Path, err)
@@ -102,32 +190,42 @@ func (p *Process) awaitLine(ctx context.Context, mark string) ([]byte, error) {
 				return line, nil
 			}
 		}
-		select {
-		case <-p.ended:
+		if gone {
 			return nil, fmt.Errorf("%s has ended: %s", p.cmd.Path, p.tail())
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(10 * time.Millisecond):
+		}
+		if err := p.pause(ctx); err != nil {
+			return nil, err
 		}
 	}
 	return nil, fmt.Errorf("%s has not written %s within 30 s, but %s", p.cmd.Path, mark, p.tail())
 }
 
-// awaitHTTP waits until it answers a GET with 200, at most 60 s.
-func (p *Process) awaitHTTP(ctx context.Context, url string) error {
+// AwaitHTTP waits until it answers a GET with 200, at most 60 s.
+func (p *Process) AwaitHTTP(ctx context.Context, url string) error {
 	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); {
 		if _, err := Get(ctx, url); err == nil || ctx.Err() != nil {
 			return err
 		}
-		select {
-		case <-p.ended:
+		if p.Gone() {
 			return fmt.Errorf("%s has ended: %s", p.cmd.Path, p.tail())
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(10 * time.Millisecond):
+		}
+		if err := p.pause(ctx); err != nil {
+			return err
 		}
 	}
 	return errors.New(url + " was not answered with 200 within 60 s")
+}
+
+// pause is a moment, less where the program or ctx ends.
+func (p *Process) pause(ctx context.Context) error {
+	select {
+	case <-p.ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(10 * time.Millisecond):
+		return nil
+	}
 }
 
 // Get reads a page and leaves no connection behind. A status other than 200 is an error.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // A program is known by a whole line that it writes; one that does not write it is ended.
@@ -55,5 +56,47 @@ func TestGet(t *testing.T) {
 	}
 	if _, err := Get(t.Context(), s.URL+"/none"); err == nil || !strings.Contains(err.Error(), "404") {
 		t.Errorf("of none: error %v", err)
+	}
+}
+
+// A program that is told to end must do so with status 0, and in time.
+func TestEnd(t *testing.T) {
+	for _, tc := range []struct{ name, script, want string }{
+		{"it ends", `trap 'exit 0' TERM; echo up; while :; do sleep 0.01; done`, ""},
+		{"with a status", `trap 'exit 3' TERM; echo up; while :; do sleep 0.01; done`, "exit status 3"},
+		{"too late", `trap '' TERM; echo up; while :; do sleep 0.01; done`, "did not end within"},
+		{"before", `echo up; exit 0`, "ended by itself"},
+	} {
+		p, err := Start(filepath.Join(t.TempDir(), "log"), nil, "/bin/sh", "-c", tc.script)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.AwaitLine(t.Context(), "up"); err != nil {
+			t.Fatal(err)
+		}
+		if tc.name == "before" {
+			<-p.Ended()
+		}
+		if err := p.End(500 * time.Millisecond); (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: error %v, want %q in it", tc.name, err, tc.want)
+		}
+		if !p.Gone() {
+			t.Errorf("%s: it is there afterwards", tc.name)
+		}
+	}
+}
+
+// Whoever follows the output gets it whole, as the file does.
+func TestStartFollowed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log")
+	var got strings.Builder
+	p, err := StartFollowed(file, func(line []byte) { got.WriteString("[" + string(line) + "]") }, "/bin/sh", "-c", "echo a; printf 'b'; sleep 0.05; echo c >&2; printf d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-p.Ended()
+	text, err := os.ReadFile(file)
+	if err != nil || string(text) != "a\nbc\nd" || got.String() != "[a\n][bc\n][d]" {
+		t.Errorf("file %q, lines %q, error %v", text, &got, err)
 	}
 }

@@ -35,11 +35,11 @@ func StartVLLMRouter(ctx context.Context, dir string, threads int, executable, p
 // StartPlain starts a proxy on a port that it was given, with its output in dir, and
 // waits until an engine answers through it.
 func StartPlain(ctx context.Context, dir, addr string, env []string, executable string, args ...string) (*Process, error) {
-	p, err := start(ctx, filepath.Join(dir, filepath.Base(executable)+".log"), env, executable, args...)
+	p, err := Start(filepath.Join(dir, filepath.Base(executable)+".log"), env, executable, args...)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.awaitHTTP(ctx, "http://"+addr+"/health"); err != nil {
+	if err := p.AwaitHTTP(ctx, "http://"+addr+"/health"); err != nil {
 		p.Stop()
 		return nil, err
 	}

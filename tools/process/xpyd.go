@@ -22,16 +22,23 @@ type Xpyd struct {
 // StartXpyd runs xpyd serve in front of engines, on free ports, with flags on top and its
 // log in dir, and waits until it is ready.
 func StartXpyd(ctx context.Context, dir string, env []string, executable string, to Pools, flags ...string) (*Xpyd, error) {
-	args := []string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--decode", strings.Join(urls(to.Decode), ",")}
+	args := []string{"--decode", strings.Join(urls(to.Decode), ",")}
 	if len(to.Prefill) > 0 {
 		args = append(args, "--prefill", strings.Join(urls(to.Prefill), ","))
 	}
+	return Serve(ctx, filepath.Join(dir, "xpyd.log"), env, executable, append(args, flags...)...)
+}
+
+// Serve runs xpyd serve with flags, on free ports, with its log in output, and waits until
+// it is ready.
+func Serve(ctx context.Context, output string, env []string, executable string, flags ...string) (*Xpyd, error) {
+	args := append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, flags...)
 	var serving struct{ Listen, Admin string }
-	p, err := StartTelling(ctx, filepath.Join(dir, "xpyd.log"), env, `"message":"serving"`, &serving, executable, append(args, flags...)...)
+	p, err := StartTelling(ctx, output, env, `"message":"serving"`, &serving, executable, args...)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.awaitHTTP(ctx, "http://"+serving.Listen+"/readyz"); err != nil {
+	if err := p.AwaitHTTP(ctx, "http://"+serving.Listen+"/readyz"); err != nil {
 		p.Stop()
 		return nil, err
 	}
