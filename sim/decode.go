@@ -46,7 +46,7 @@ func (g *generation) decode(ctx context.Context) {
 func (g *generation) awaitTurn(ctx context.Context, r *reservation) bool {
 	select {
 	case <-r.ready:
-		return ctx.Err() == nil
+		return ctx.Err() == nil && !g.x.gone()
 	default:
 	}
 	if g.pulls() && g.h.heartbeats() {
