@@ -229,8 +229,7 @@ func TestStreamThatHasBegunStaysWhenItsBackendGoesDown(t *testing.T) {
 	c := forms(prompt, 9)[1]
 	got := make(chan answer, 1)
 	go func() { got <- r.call(c) }()
-	<-b.reached
-	r.await("committed", func() bool { return r.metric(`xpyd_kv_handles_total{end="burnt"}`) == 1 })
+	r.reached(b)
 	r.server.FailChecks(r.decode[0].URL())
 	b.open()
 	r.expectWhole(c, <-got)

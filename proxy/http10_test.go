@@ -48,6 +48,8 @@ func (r *rig) read10(conn net.Conn) (head http.Header, a answer) {
 	return resp.Header, a
 }
 
+// reached waits for the rig's first request to come to b. In a stream the proxy has passed on
+// what the engine wrote, or is about to: what happens next happens to a stream.
 func (r *rig) reached(b *barrier) {
 	r.t.Helper()
 	select {
@@ -55,6 +57,15 @@ func (r *rig) reached(b *barrier) {
 	case <-time.After(10 * time.Second):
 		r.t.Fatalf("the engine never came to %s\n%s", b.phase, r.logs)
 	}
+	if b.phase == sim.PhaseStreamEvent {
+		r.committed(1)
+	}
+}
+
+// committed waits until n requests have come to their first event, each with a handle.
+func (r *rig) committed(n float64) {
+	r.t.Helper()
+	r.await("committed", func() bool { return r.metric(`xpyd_kv_handles_total{end="burnt"}`) >= n })
 }
 
 func (r *rig) call10(c call, fields string) answer {

@@ -89,7 +89,7 @@ func TestClientLeavesInEachPhase(t *testing.T) {
 				t.Cleanup(b.open)
 				conn := r.dialRaw()
 				_, _ = io.WriteString(conn, raw(forms(prompt, 9)[tc.form], "leaver"))
-				<-b.reached
+				r.reached(b)
 				leave(conn)
 				// The proxy must have noticed before the engine goes on.
 				r.await("aware that the client left", func() bool {
@@ -283,7 +283,7 @@ func TestShutdownEndsWhatDoesNotFinish(t *testing.T) {
 			c := forms(prompt, 9)[1]
 			got := make(chan answer, 1)
 			go func() { got <- r.call(c) }()
-			<-b.reached
+			r.reached(b)
 			stopped := make(chan error, 1)
 			go func() { stopped <- r.server.Shutdown() }()
 			if tc.phase == sim.PhasePrefillEnding {

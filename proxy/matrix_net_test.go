@@ -97,7 +97,9 @@ func TestLinkToABackendDies(t *testing.T) {
 			t.Cleanup(b.open)
 			c := forms(prompt, 9)[1]
 			got := make(chan answer, 1)
+			asked := 0.0
 			for met := false; !met; {
+				asked++
 				go func() { got <- r.call(c) }()
 				select {
 				case <-b.reached:
@@ -105,6 +107,9 @@ func TestLinkToABackendDies(t *testing.T) {
 				case a := <-got: // of another engine
 					r.expectWhole(c, a)
 				}
+			}
+			if tc.phase == sim.PhaseStreamEvent {
+				r.committed(asked)
 			}
 			engine := map[string]*sim.Engine{"prefill-0": r.prefill[0], "decode-0": r.decode[0]}[tc.engine]
 			at := port(t, engine.URL())

@@ -51,7 +51,7 @@ func TestAnswersToAReleaseThatFreeNothing(t *testing.T) {
 				usual.ServeHTTP(w, req)
 			})
 			// Releases end 2 s before the lease.
-			left := map[string]time.Duration{"released": 2 * time.Second, "lost": 150 * time.Millisecond}[tc.end]
+			left := map[string]time.Duration{"released": 2 * time.Second, "lost": 500 * time.Millisecond}[tc.end]
 			r := newRig(t, rigOptions{router: d.asDecode, config: func(c *proxy.Config) {
 				c.KV.Release, c.KV.Lease, c.KV.LeaseMargin = "reject", 2*time.Second+left, 50*time.Millisecond
 			}})
