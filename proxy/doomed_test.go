@@ -72,6 +72,7 @@ func TestEnginesThatAnswerAsTheyDieAreTwoAtMost(t *testing.T) {
 						}
 					}
 				}})
+				r.server.WaitForSuspects()
 				a := r.call(forms("deadly "+prompt, 4)[0])
 				if a.status != 502 || a.header.Get("X-Should-Retry") != "false" {
 					t.Errorf("%d %s %v", a.status, a.body, a.header)
@@ -94,6 +95,7 @@ func TestDeadEnginesMakeNoOtherRequestDeadly(t *testing.T) {
 			c.Prefill[i] = doomed(t, c.Prefill[i], &died, lastWords["500"])
 		}
 	}})
+	r.server.WaitForSuspects()
 	if a := r.call(forms("deadly "+prompt, 4)[0]); a.status != 502 || died.Load() != 2 {
 		t.Fatalf("%d, and %d engines died, want 502 and 2: the test proves nothing", a.status, died.Load())
 	}

@@ -51,6 +51,10 @@ func (s *Server) ModelsKnown() bool {
 // answer that is on its way.
 func (s *Server) WaitForLateAnswers() { s.downGrace = 5 * time.Second }
 
+// WaitForSuspects gives an engine that has failed all the time that a busy machine may need to
+// hear that it is gone.
+func (s *Server) WaitForSuspects() { s.vitalsWait = 10 * time.Second }
+
 // BreakAtOnce is for tests that break thousands of streams.
 func (s *Server) BreakAtOnce() { s.breakPause = 0 }
 

@@ -69,6 +69,7 @@ type Server struct {
 	draining     atomic.Bool
 	breakPause   time.Duration
 	downGrace    time.Duration
+	vitalsWait   time.Duration
 	passed       []passedField // headers.pass
 	lingering    *netio.Lingering
 	stopOnce     func() error
@@ -105,6 +106,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 		breakPause: breakPause,
 		downGrace:  downGrace,
 		lingering:  netio.NewLingering(),
+		vitalsWait: suspectTimeout,
 		models:     modelCache{within: modelsWithin},
 		passed:     passedFields(cfg.Headers.Pass),
 	}

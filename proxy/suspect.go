@@ -56,7 +56,7 @@ func (s *Server) refusesToLive(b *router.Backend) bool {
 	if b.State() == router.Down {
 		return !b.Hung()
 	}
-	ctx, cancel := context.WithTimeout(s.probes.ctx, suspectTimeout)
+	ctx, cancel := context.WithTimeout(s.probes.ctx, s.vitalsWait)
 	defer cancel()
 	status, _, err := s.probes.getWithin(ctx, b, "/health", string(s.backendAuth))
 	if err != nil {
