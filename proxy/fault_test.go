@@ -85,26 +85,40 @@ func TestStreamBreaksOffSomeTimeAfterItsErrorEvent(t *testing.T) {
 	together(t)
 	for _, marker := range []string{"[[D:die@4:fin]]", "[[D:die@4:rst]]", "[[D:error-done@4]]"} {
 		t.Run(marker, func(t *testing.T) {
-			r := newRig(t, rigOptions{})
-			c := streamed(true, 9, marker)
-			resp, err := r.client.Post(r.url+c.path(), "application/json", strings.NewReader(c.body()))
-			if err != nil {
-				t.Fatal(err)
+			const while = 25 * time.Millisecond
+			longest := time.Duration(0) // of a few: a busy machine reads the event late
+			for i := 0; i < 4 && longest < while; i++ {
+				longest = max(longest, breaksAfterItsEvent(t, streamed(true, 9, marker)))
 			}
-			defer func() { _ = resp.Body.Close() }()
-			var event time.Time
-			lines := bufio.NewScanner(resp.Body)
-			for lines.Scan() {
-				if strings.HasPrefix(lines.Text(), `data: {"error"`) {
-					event = time.Now()
-				}
+			if longest < while {
+				t.Errorf("broken %v after the event at the most; want it a while later", longest)
 			}
-			if took := time.Since(event); lines.Err() == nil || event.IsZero() || took < 25*time.Millisecond {
-				t.Fatalf("%v, %v after the event; want it broken a while later", lines.Err(), took)
-			}
-			r.expectNothingHeld()
 		})
 	}
+}
+
+// breaksAfterItsEvent is how long after its error event a stream breaks off.
+func breaksAfterItsEvent(t *testing.T, c call) time.Duration {
+	t.Helper()
+	r := newRig(t, rigOptions{})
+	resp, err := r.client.Post(r.url+c.path(), "application/json", strings.NewReader(c.body()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var event time.Time
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		if strings.HasPrefix(lines.Text(), `data: {"error"`) {
+			event = time.Now()
+		}
+	}
+	took := time.Since(event)
+	if lines.Err() == nil || event.IsZero() {
+		t.Fatalf("%v, event at %v; want the stream broken after it", lines.Err(), event)
+	}
+	r.expectNothingHeld()
+	return took
 }
 
 func TestFailuresBeforeTheFirstTokenAreMended(t *testing.T) {
