@@ -11,12 +11,12 @@ import (
 	"strings"
 	"testing"
 
-	"xpyd/internal/readme"
+	"xpyd/internal/docs"
 	"xpyd/proxy"
 )
 
 // update rewrites the generated parts of the documents (make docs).
-var update = flag.Bool("update", false, "rewrite the generated parts of README.md")
+var update = flag.Bool("update", false, "rewrite the generated parts of docs/")
 
 // readText reads a file by its path from the module's root.
 func readText(t *testing.T, path string) string {
@@ -43,26 +43,26 @@ func checkRows(t *testing.T, what string, rows, code []string) {
 	slices.Sort(code)
 	for _, name := range code {
 		if !slices.Contains(rows, name) {
-			t.Errorf("README.md explains no %s %s", what, name)
+			t.Errorf("docs/ explains no %s %s", what, name)
 		}
 	}
 	for i, name := range rows {
 		if !slices.Contains(code, name) {
-			t.Errorf("README.md explains the %s %s, which the code does not have", what, name)
+			t.Errorf("docs/ explains the %s %s, which the code does not have", what, name)
 		}
 		if i > 0 && rows[i-1] == name {
-			t.Errorf("README.md explains the %s %s twice", what, name)
+			t.Errorf("docs/ explains the %s %s twice", what, name)
 		}
 	}
 }
 
 func TestDocsErrorCodes(t *testing.T) {
-	checkRows(t, "error code", rowNames(readme.Section(t, "errors")), proxy.ErrorCodes())
+	checkRows(t, "error code", rowNames(docs.Section(t, "errors")), proxy.ErrorCodes())
 }
 
 // Reasons are labels of xpyd_decisions_total.
 func TestDocsReasons(t *testing.T) {
-	checkRows(t, "reason", rowNames(readme.Section(t, "reasons")), proxy.Reasons())
+	checkRows(t, "reason", rowNames(docs.Section(t, "reasons")), proxy.Reasons())
 }
 
 var (
@@ -108,7 +108,7 @@ func TestDocsMetricTable(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		b.WriteString(rows[name])
 	}
-	readme.Check(t, "metrics", b.String(), *update)
+	docs.Check(t, "metrics", b.String(), *update)
 }
 
 // TestDocsAdminPages: each member that the pages of the admin port may have stands in
@@ -140,7 +140,14 @@ func TestDocsAdminPages(t *testing.T) {
 // TestDocsMakeTargets: what the documents tell people to run exists.
 func TestDocsMakeTargets(t *testing.T) {
 	makefile := readText(t, "Makefile")
-	for _, doc := range []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", ".ci/run"} {
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatal("no pages", err)
+	}
+	for i := range pages {
+		pages[i] = strings.TrimPrefix(pages[i], "../")
+	}
+	for _, doc := range append(pages, "README.md", "CONTRIBUTING.md", "SECURITY.md", ".ci/run") {
 		for _, m := range regexp.MustCompile("(?m)(?:^|`)make ([a-z0-9 -]+)").FindAllStringSubmatch(readText(t, doc), -1) {
 			for _, target := range strings.Fields(m[1]) {
 				if !strings.Contains(makefile, "\n"+target+":") {

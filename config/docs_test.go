@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"xpyd/internal/readme"
+	"xpyd/internal/docs"
 )
 
 // update rewrites the generated parts of the documents (make docs).
-var update = flag.Bool("update", false, "rewrite the generated parts of README.md and configs/default.yaml")
+var update = flag.Bool("update", false, "rewrite the generated parts of docs/ and configs/default.yaml")
 
 func plainHelp(k key) string { return strings.ReplaceAll(k.help(), "`", "") }
 
@@ -26,7 +26,7 @@ func TestDocsConfigTable(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.path, k.unit(), def, plainHelp(k))
 	}
-	readme.Check(t, "config", b.String(), *update)
+	docs.Check(t, "config", b.String(), *update)
 }
 
 // examplePools stand in default.yaml, as the pools alone have no default to run with.

@@ -6,7 +6,7 @@ import (
 	"xpyd/router"
 )
 
-// keyHelp is one line for each key: the help of its flag, its row in the README and
+// keyHelp is one line for each key: the help of its flag, its row in docs/configuration.md and
 // its comment in configs/default.yaml. `backquoted` words name the value in the help.
 var keyHelp = map[string]string{
 	"listen":               "`host:port` of the data port; no host means all addresses",

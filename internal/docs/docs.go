@@ -1,6 +1,6 @@
-// Package readme holds the sections of README.md that are made from the code, for the tests
-// that compare them with it. Their packages lie directly below the module's root.
-package readme
+// Package docs reads and writes the sections of the pages under docs/ that are held to the code,
+// for the tests that compare the two. Their packages lie directly below the module's root.
+package docs
 
 import (
 	"os"
@@ -8,7 +8,15 @@ import (
 	"testing"
 )
 
-const path = "../README.md"
+// page is the document that holds the section of that name.
+func page(name string) string {
+	return "../docs/" + map[string]string{
+		"config":  "configuration.md",
+		"metrics": "metrics.md",
+		"reasons": "metrics.md",
+		"errors":  "errors.md",
+	}[name]
+}
 
 // Section is what stands between the markers of that name.
 func Section(t testing.TB, name string) string {
@@ -25,10 +33,10 @@ func Check(t testing.TB, name, want string, update bool) {
 		return
 	}
 	if !update {
-		t.Fatalf("the table %s of README.md is not that of the code; run make docs", name)
+		t.Fatalf("the table %s of %s is not that of the code; run make docs", name, page(name))
 	}
 	text = strings.Replace(text, begin(name)+got, begin(name)+want, 1)
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+	if err := os.WriteFile(page(name), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -38,14 +46,14 @@ func begin(name string) string { return "<!-- " + name + ":begin -->\n" }
 // read returns the whole text and the section in it.
 func read(t testing.TB, name string) (text, body string) {
 	t.Helper()
-	b, err := os.ReadFile(path)
+	b, err := os.ReadFile(page(name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, rest, ok := strings.Cut(string(b), begin(name))
 	body, _, ok2 := strings.Cut(rest, "<!-- "+name+":end -->")
 	if !ok || !ok2 {
-		t.Fatalf("README.md has no section %s", name)
+		t.Fatalf("%s has no section %s", page(name), name)
 	}
 	return string(b), body
 }
