@@ -87,7 +87,7 @@ record: ## record what a real vLLM answers (VLLM=0.32.0) into sim/testdata, and 
 	VERSION=$(VLLM) scripts/real-vllm/record.sh
 	go test -run '^TestSimIsTheRecordedEngine$$' ./sim
 
-docs: ## rewrite the tables of README.md and configs/default.yaml from the code
+docs: ## rewrite the tables of docs/ and configs/default.yaml from the code
 	go test -p 1 -run '^TestDocs' ./config ./cmd -update
 
 # go build knows by itself what is up to date.
