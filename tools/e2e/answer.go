@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -10,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"xpyd/tools/sse"
 )
 
 // request is one request of a client.
@@ -78,25 +79,20 @@ func decode(r io.Reader) (any, error) {
 func (a *answer) readStream(r io.Reader) error {
 	var all any
 	dones := 0
-	events := bufio.NewReader(r)
-	for {
-		line, err := events.ReadString('\n')
-		if data, ok := strings.CutPrefix(strings.TrimRight(line, "\r\n"), "data: "); ok {
-			if dones > 0 {
-				a.problem("an event after [DONE]: %.200s", data)
-			}
-			if data == "[DONE]" {
-				dones++
-			} else {
-				all = a.take(all, data)
-			}
+	events := sse.NewReader(r)
+	data, err := events.Next()
+	for ; err == nil; data, err = events.Next() {
+		if dones > 0 {
+			a.problem("an event after [DONE]: %.200s", data)
 		}
-		if errors.Is(err, io.EOF) {
-			break
+		if sse.Done(data) {
+			dones++
+		} else {
+			all = a.take(all, string(data))
 		}
-		if err != nil {
-			return err
-		}
+	}
+	if !errors.Is(err, io.EOF) {
+		return err
 	}
 	if dones != 1 {
 		a.problem("%d times [DONE]", dones)

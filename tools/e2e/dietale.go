@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"xpyd/tools/sse"
 )
 
 // teller is a client that stays and tells what it got.
@@ -70,22 +71,17 @@ func (t *teller) listen(v *visit) {
 
 // follow reads a stream to its end, in whatever way that comes.
 func (t *teller) follow(stream io.Reader) {
-	in := bufio.NewReader(stream)
-	for {
-		line, err := in.ReadString('\n')
-		if data, ok := strings.CutPrefix(strings.TrimSpace(line), "data: "); ok && err == nil {
-			if data == "[DONE]" {
-				t.done = true
-			} else {
-				t.take([]byte(data))
-				t.events.Add(1)
-			}
-		}
-		if err != nil {
-			t.broke = !errors.Is(err, io.EOF)
-			return
+	events := sse.NewReader(stream)
+	data, err := events.Next()
+	for ; err == nil; data, err = events.Next() {
+		if sse.Done(data) {
+			t.done = true
+		} else {
+			t.take(data)
+			t.events.Add(1)
 		}
 	}
+	t.broke = !errors.Is(err, io.EOF)
 }
 
 // take reads an answer or an event.

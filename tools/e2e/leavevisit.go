@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,6 +11,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"xpyd/tools/sse"
 )
 
 // visit is one request of a client that may leave at any moment: its connection is its own.
@@ -72,14 +73,10 @@ func (v *visit) events(n int) error {
 	if _, err := v.head(); err != nil {
 		return err
 	}
-	in := bufio.NewReader(v.res.Body)
-	for n > 0 {
-		line, err := in.ReadBytes('\n')
-		if err != nil {
-			return fmt.Errorf("read a stream: %w", err)
-		}
-		if bytes.HasPrefix(line, []byte("data: ")) {
-			n--
+	events := sse.NewReader(v.res.Body)
+	for range n {
+		if _, err := events.Next(); err != nil {
+			return err
 		}
 	}
 	return nil

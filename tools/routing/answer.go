@@ -1,13 +1,14 @@
 package routing
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"strconv"
 	"time"
+
+	"xpyd/tools/sse"
 )
 
 // answer is what came of a request.
@@ -21,9 +22,7 @@ type answer struct {
 }
 
 var (
-	dataPrefix   = []byte("data: ")
-	doneEvent    = []byte("data: [DONE]")
-	errorMark    = []byte(`data: {"error"`)
+	errorMark    = []byte(`{"error"`)
 	contentMark  = []byte(`"content":"`)
 	contentEmpty = []byte(`"content":""`)
 	foreignText  = []byte(" WRONG-KV-")
@@ -33,23 +32,23 @@ var (
 
 // readStream reads the events of a chat completion to their end.
 func (a *answer) readStream(body io.Reader, want int) error {
-	in := bufio.NewReaderSize(body, 8<<10)
+	in := sse.NewReader(body)
 	done := false
 	for !done {
-		line, err := in.ReadSlice('\n')
+		data, err := in.Next()
 		switch {
 		case errors.Is(err, io.EOF):
 			return errors.New("the stream ended without [DONE]")
 		case err != nil:
-			return fmt.Errorf("read the stream: %w", err)
-		case bytes.HasPrefix(line, errorMark):
-			return fmt.Errorf("the stream holds an error: %.200s", bytes.TrimSpace(line))
-		case bytes.Contains(line, foreignText):
+			return err
+		case bytes.HasPrefix(data, errorMark):
+			return fmt.Errorf("the stream holds an error: %.200s", data)
+		case bytes.Contains(data, foreignText):
 			return errors.New("the answer was made from another prompt's KV")
-		case bytes.HasPrefix(line, doneEvent):
+		case sse.Done(data):
 			done = true
-		case bytes.HasPrefix(line, dataPrefix):
-			a.event(line)
+		default:
+			a.event(data)
 		}
 	}
 	if a.first.IsZero() || a.tokens != want {
