@@ -72,7 +72,7 @@ churn: dist/tools ## 200 clients that leave in every phase; fails if a block, go
 	dist/tools churn $(ARGS)
 
 reload-churn: build dist/tools ## 1,000 backends that come and go by reload for D (3m); fails if one that left is asked, or anything of it stays
-	dist/tools reload --duration $(D) $(ARGS)
+	dist/tools soak reload --duration $(D) $(ARGS)
 
 soak: build dist/tools ## D (3m, nightly 1h) of load over engines and connections that break; fails if anything is lost or leaks
 	dist/tools soak --duration $(D) $(ARGS)

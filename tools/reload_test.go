@@ -41,7 +41,7 @@ func TestReloadRunFailsOnHandlesThatNobodyGivesBack(t *testing.T) {
 	}
 }
 
-// What stands behind "--" is the proxy's.
+// What stands after "--" is the proxy's.
 func TestFlagsOfTheProxyInABench(t *testing.T) {
 	command, err := serveCommand(testBinary(t), []string{"--decode-policy", "random"})
 	if err != nil || !slices.Equal(command, []string{testBinary(t), "serve", "--decode-policy", "random"}) {
@@ -50,10 +50,11 @@ func TestFlagsOfTheProxyInABench(t *testing.T) {
 	for _, args := range [][]string{
 		{"churn", "--", "--prefill-policy", "nearest"},
 		{"soak", "--", "--no-such-flag"},
-		{"reload", "--", "extra"},
-		{"reload", "extra"},
+		{"soak", "extra"},
+		{"soak", "reload", "--", "extra"},
+		{"soak", "reload", "extra"},
 		{"churn", "extra", "--", "--prefill-policy", "random"},
-		{"reload", "--backends", "3"},
+		{"soak", "reload", "--backends", "3"},
 	} {
 		_, err := call(t, args...)
 		var usage config.UsageError
@@ -62,6 +63,7 @@ func TestFlagsOfTheProxyInABench(t *testing.T) {
 		}
 	}
 }
+
 func TestBackendsThatComeAndGoLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -74,9 +74,11 @@ func newSoakCmd() *cobra.Command {
 	f.IntVar(&o.Events, "events", 40, "tokens of a stream, 50 ms apart")
 	f.Uint64Var(&o.Seed, "seed", 1, "of everything random; the schedule of goroutines is not")
 	f.StringVar(&o.Artefacts, "artefacts", "bench-out/soak", "`directory` for what a failed run leaves behind")
+	cmd.AddCommand(newReloadCmd())
 	return cmd
 }
 
+// newReloadCmd is the soak of reloads: many backends, of which some are others each time.
 func newReloadCmd() *cobra.Command {
 	o, xpyd := bench.ReloadOptions{Rest: 5 * time.Second}, ""
 	cmd := &cobra.Command{

@@ -1,13 +1,12 @@
 package versus
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"regexp"
+	"maps"
 	"time"
 
-	"xpyd/tools/process"
+	"xpyd/tools/exposition"
 )
 
 const (
@@ -16,8 +15,6 @@ const (
 	settleLimit  = 30 * time.Second // then the window begins all the same
 )
 
-var warmUps = regexp.MustCompile(`(?m)^xpyd_warmups_total\{.*$`)
-
 // settle waits until xpyd has sent its own requests over the pairs of a large pool, which
 // it does once: they are no part of what a request costs. There is nothing to wait for
 // with other contenders.
@@ -25,13 +22,13 @@ func settle(ctx context.Context, s shape, p *running) error {
 	if p.admin == "" || s.prefills == 0 || s.prefills+s.decodes < manyBackends {
 		return nil
 	}
-	before := ""
+	var before map[string]float64
 	for end := time.Now().Add(settleLimit); time.Now().Before(end); {
 		now, err := warmUpsOf(ctx, p.admin)
 		if err != nil {
 			return err
 		}
-		if now == before {
+		if maps.Equal(now, before) {
 			return nil
 		}
 		before = now
@@ -44,11 +41,11 @@ func settle(ctx context.Context, s shape, p *running) error {
 	return nil
 }
 
-// warmUpsOf is the lines that count them.
-func warmUpsOf(ctx context.Context, admin string) (string, error) {
-	page, err := process.Get(ctx, "http://"+admin+"/metrics")
+// warmUpsOf is how many there were, by what came of them.
+func warmUpsOf(ctx context.Context, admin string) (map[string]float64, error) {
+	page, err := exposition.Of(ctx, "http://"+admin)
 	if err != nil {
-		return "", fmt.Errorf("count warm-ups: %w", err)
+		return nil, fmt.Errorf("count warm-ups: %w", err)
 	}
-	return string(bytes.Join(warmUps.FindAll(page, -1), []byte("\n"))), nil
+	return page.By("xpyd_warmups_total", "result"), nil
 }
