@@ -23,7 +23,7 @@ type state uint8
 
 const (
 	stateAdmitted   state = iota // nothing of it has reached a backend
-	statePrefilling              // P works; no handle yet
+	statePrefilling              // P works; there is still no handle
 	stateHandedOff               // a handle is held that no decode backend has seen
 	stateDecoding                // D has the request; nothing has reached the client
 	stateCommitted               // the client has the first byte: nothing can be tried again
@@ -157,7 +157,7 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	c.failure = nil
 }
 
-// admit counts the client, reads and scans the body. No backend knows of the request yet.
+// admit counts the client, reads and scans the body. No backend knows of the request at this point.
 func (c *completion) admit() *apiError {
 	if c.client = c.s.identify(c.conn, &c.ctx.Request.Header); !c.s.clients.Begin(c.client) {
 		c.client = budget.Client{}

@@ -111,7 +111,7 @@ func (c *completion) abandon(avoid *router.Backend) {
 	c.s.releases.start(a)
 }
 
-// ledger counts the blocks behind handles.
+// ledger counts the blocks that handles name.
 type ledger struct {
 	mu   sync.Mutex
 	held int

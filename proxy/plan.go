@@ -87,7 +87,7 @@ func (c *completion) firstToken() {
 	c.s.router.Pulled(d.own, took)
 }
 
-// streamEnded tells the router how a whole stream went on behind its first event.
+// streamEnded tells the router how a whole stream went on after its first event.
 func (c *completion) streamEnded() {
 	d := &c.d
 	c.s.router.StreamEnded(d.relay.events, d.lease.Backend.LocalTime()-d.local, time.Since(d.began))

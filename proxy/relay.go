@@ -20,7 +20,7 @@ type relay struct {
 	buf    []byte
 	pooled *[]byte // where buf goes back to; nil while the stream waits without one
 	ready  int
-	looked int // bytes behind ready that were searched for the end of an event
+	looked int // bytes after ready that were searched for the end of an event
 
 	cached   int // P's cached_tokens for the last usage; −1 leaves it
 	choices  int // that must finish
@@ -282,7 +282,7 @@ func (c *completion) endStream() {
 }
 
 // breakPause is between the error event of a stream and the end of its connection: the
-// streams of fetch (Node, browsers) drop what was not read yet when their transfer breaks.
+// streams of fetch (Node, browsers) drop what is still unread when their transfer breaks.
 const breakPause = 50 * time.Millisecond
 
 // streamBroke ends a stream that has begun: one error event, then a connection that

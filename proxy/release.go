@@ -93,7 +93,7 @@ type release struct {
 	broken  int  // engines that broke off over the request or its drains
 }
 
-// abandoned is a live handle that nobody will decode, with the request behind it.
+// abandoned is a live handle that nobody will decode, with its request.
 type abandoned struct {
 	h      *handoff
 	legID  string

@@ -21,7 +21,7 @@ const maxWrite = netio.RawLimit - 16
 
 // clientWriter is all that is ever written of an answer to a client.
 type clientWriter struct {
-	w       io.Writer // fasthttp's: behind the head, and flushed with each write of a chunked answer
+	w       io.Writer // fasthttp's: after the head, and flushed with each write of a chunked answer
 	chunked bool
 	conn    *netio.Conn
 	buffers *buffers
