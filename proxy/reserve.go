@@ -5,8 +5,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/valyala/fasthttp"
-
 	"xpyd/router"
 )
 
@@ -97,14 +95,11 @@ func (c *completion) decodeDenied(err error) *apiError {
 	if errors.Is(err, router.ErrBusy) && c.degraded && c.snap.Capped() {
 		return shareSpent()
 	}
+	f := fault{leg: legDecode, at: atPool, cause: causeNoneUp}
 	if errors.Is(err, router.ErrBusy) {
-		return newError(fasthttp.StatusServiceUnavailable, codeOverloaded, "", "every decode backend has decode_max_in_flight requests").retryAfter(1)
+		f.cause = causeFull
 	}
-	return c.decodeUnavailable()
-}
-
-func (c *completion) decodeUnavailable() *apiError {
-	return newError(fasthttp.StatusServiceUnavailable, codeDecodeUnavailable, "", "no decode backend accepts connections").retryAfter(1)
+	return f.tell(classify(f).code)
 }
 
 // Full jitter spreads retries: what failed once for many must not meet them all again.
