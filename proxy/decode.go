@@ -25,13 +25,13 @@ type decodeLeg struct {
 	down    atomic.Bool       // the active check took the backend down while the leg waited
 	// source watches P while D may be loading its blocks: D waits for a P that is frozen
 	// without a limit. cutOff: P went down.
-	source  router.Watch
-	cutOff  atomic.Bool
-	mute    bool // the answer comes whole: no sign of loaded blocks
-	last    bool // no round follows
-	leg     kvparams.Leg
-	segs    kvparams.Segments
-	started time.Time
+	source   router.Watch
+	cutOff   atomic.Bool
+	buffered bool // the answer comes whole: no sign of loaded blocks
+	last     bool // no round follows
+	leg      kvparams.Leg
+	segs     kvparams.Segments
+	started  time.Time
 	// What the router learns prices from: estimated tokens that D does not have in its
 	// cache, those that it was computing before, the first event's time, and the time that
 	// D had spent on prefills by then.
@@ -108,7 +108,7 @@ func (c *completion) watchedDecode(b *router.Backend) *failure {
 	c.d.down.Store(false)
 	c.d.cutOff.Store(false)
 	c.d.lease.OnDown(c.onDecodeDown)
-	if c.d.mute, c.d.last = !c.req.Stream(), c.round == maxRounds; c.handoff.live() {
+	if c.d.buffered, c.d.last = !c.req.Stream(), c.round == maxRounds; c.handoff.live() {
 		c.d.source.On(c.handoff.from, c.onSourceDown)
 	}
 	f := c.decodeAttempt(b)
@@ -132,7 +132,7 @@ func (c *completion) watchedDecode(b *router.Backend) *failure {
 // cut can only fail the request: P may come back until it must be.
 func (c *completion) sourceDown() {
 	at := time.Now()
-	if c.d.mute {
+	if c.d.buffered {
 		switch end := c.handoff.issued.Add(c.s.cfg.KV.Lease); {
 		case at.After(end) && !c.handoff.from.Hung():
 			return

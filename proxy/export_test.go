@@ -79,7 +79,7 @@ func (s *Server) TrustChecks() {
 func (s *Server) HastenReadiness() {
 	s.sound.mu.Lock()
 	defer s.sound.mu.Unlock()
-	s.sound.pace = soundPace{failures: 3, patience: 50 * time.Millisecond, gap: time.Minute, every: 10 * time.Millisecond, hold: time.Millisecond}
+	s.sound.pace = soundPace{failures: 3, span: 50 * time.Millisecond, gap: time.Minute, every: 10 * time.Millisecond, hold: time.Millisecond}
 }
 
 // CompletionsFailing is how many completions in a row the backends did not serve.

@@ -105,7 +105,7 @@ func (m *modelCache) answer(parent context.Context, key modelKey, ask func(conte
 	}
 	go func() {
 		body, err := ask(ctx)
-		m.settle(key, a, body, err)
+		m.deliver(key, a, body, err)
 	}()
 	return a
 }
@@ -126,8 +126,8 @@ func (m *modelCache) room(now time.Time) bool {
 	return len(m.by) < maxModelKeys
 }
 
-// settle lets the callers have the answer.
-func (m *modelCache) settle(key modelKey, a *modelAnswer, body []byte, err *apiError) {
+// deliver lets the callers have the answer.
+func (m *modelCache) deliver(key modelKey, a *modelAnswer, body []byte, err *apiError) {
 	a.cancel()
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -53,7 +53,7 @@ func (p *releasePlaces) take(limit int32) bool {
 	return false
 }
 
-func (p *releasePlaces) leave() { p.taken.Add(-1) }
+func (p *releasePlaces) free() { p.taken.Add(-1) }
 
 // hangs reports that a release has not been answered of late.
 func (p *releasePlaces) hangs() bool { return int64(time.Since(p.born)) < p.hung.Load() }
@@ -260,7 +260,7 @@ func (j *release) able() bool {
 func (j *release) pick() (b *router.Backend, busy bool) {
 	if b = j.prefer; b != nil {
 		j.prefer = nil
-		if b.State() != router.Down && j.take(b, false) {
+		if b.State() != router.Down && j.takePlace(b, false) {
 			return b, false
 		}
 	}
@@ -271,7 +271,7 @@ func (j *release) pick() (b *router.Backend, busy bool) {
 			if b == nil {
 				break
 			}
-			if busy = true; j.take(b, hung) {
+			if busy = true; j.takePlace(b, hung) {
 				return b, false
 			}
 			skip = append(skip, b)
@@ -280,8 +280,8 @@ func (j *release) pick() (b *router.Backend, busy bool) {
 	return nil, busy
 }
 
-// take takes a place on b, if there is one. hung: also where b hangs.
-func (j *release) take(b *router.Backend, hung bool) bool {
+// takePlace takes a place on b, if there is one. hung: also where b hangs.
+func (j *release) takePlace(b *router.Backend, hung bool) bool {
 	e := j.s.engines.get(b)
 	if e == nil {
 		return true // it was removed, and the try fails
@@ -306,9 +306,9 @@ func (j *release) note(b *router.Backend, err error) {
 	}
 }
 
-func (j *release) leave(b *router.Backend) {
+func (j *release) freePlace(b *router.Backend) {
 	if e := j.s.engines.get(b); e != nil {
-		e.releases.leave()
+		e.releases.free()
 	}
 }
 
@@ -326,7 +326,7 @@ func pause(ctx context.Context, d time.Duration) {
 // try asks one backend, on which a place is taken. A rejection by the engine itself, or a
 // whole one-token answer, means that D has told P.
 func (j *release) try(b *router.Backend, deadline time.Time) (how handleEnd, ok bool) {
-	defer j.leave(b)
+	defer j.freePlace(b)
 	req := &upstream.Request{Method: "POST", ID: j.id, Fields: j.fields}
 	switch {
 	case j.reject != nil && (!j.version || rejectFrees(b.Version())):

@@ -75,7 +75,7 @@ type Server struct {
 	stopOnce     func() error
 	accepting    atomic.Pointer[port] // nil before Serve
 	retiring     atomic.Bool
-	patience     context.Context // ends when the drain must
+	drain        context.Context // ends when the drain must
 	cut          context.CancelFunc
 }
 
@@ -130,7 +130,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	}
 	s.polls = newPoller(s)
 	s.stopOnce = sync.OnceValue(s.shutdown)
-	s.patience, s.cut = context.WithCancel(context.Background())
+	s.drain, s.cut = context.WithCancel(context.Background())
 	return s, nil
 }
 

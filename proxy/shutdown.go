@@ -56,11 +56,11 @@ func (s *Server) Shutdown() error { return s.stopOnce() }
 
 func (s *Server) shutdown() error {
 	s.Drain()
-	ctx, cancel := context.WithTimeout(s.patience, s.cfg.Timeouts.Drain)
+	ctx, cancel := context.WithTimeout(s.drain, s.cfg.Timeouts.Drain)
 	err := s.http.ShutdownWithContext(ctx)
 	if err != nil && ctx.Err() != nil {
 		why := "the drain time is over"
-		if s.patience.Err() != nil {
+		if s.drain.Err() != nil {
 			why = "told to cut the drain short"
 		}
 		s.log.Warn().Int64("cut", s.live.Load()).Msg(why + "; the requests left get an error")

@@ -16,14 +16,14 @@ import (
 // before them would have nobody.
 type soundPace struct {
 	failures int           // completions in a row that raise the doubt,
-	patience time.Duration // and how long none has succeeded by then; up to half as long again
+	span     time.Duration // and how long none has succeeded by then; up to half as long again
 	gap      time.Duration // failures further apart are no row: an idle pool is not judged by old ones
 	every    time.Duration // between two probes that fail; up to half as long again
 	hold     time.Duration // what a probe or a success has cleared stays ready for so long; up to twice
 }
 
 func usualPace() soundPace {
-	return soundPace{failures: 10, patience: 10 * time.Second, gap: time.Minute, every: 2 * time.Second, hold: 30 * time.Second}
+	return soundPace{failures: 10, span: 10 * time.Second, gap: time.Minute, every: 2 * time.Second, hold: 30 * time.Second}
 }
 
 // errUntold: nothing that the proxy can send tells whether a completion would be served.
@@ -47,7 +47,7 @@ type soundness struct {
 	failures int           // of the row
 	began    time.Time     // of the row
 	last     time.Time     // failure
-	patience time.Duration // with this row
+	span     time.Duration // with this row
 	hold     time.Time     // not unready before
 	probing  bool
 	closed   bool
@@ -79,7 +79,7 @@ func (h *soundness) failed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.failures == 0 || now.Sub(h.last) > h.pace.gap {
-		h.failures, h.began, h.patience = 0, now, lot(h.pace.patience, 0.5)
+		h.failures, h.began, h.span = 0, now, lot(h.pace.span, 0.5)
 	}
 	h.failures++
 	h.last = now
@@ -88,12 +88,12 @@ func (h *soundness) failed() {
 		return
 	}
 	h.probing = true
-	h.wg.Go(h.settle)
+	h.wg.Go(h.probeUntilSound)
 }
 
 // due: the row is long enough, in both respects, and nothing keeps the process ready.
 func (h *soundness) due(now time.Time) bool {
-	return h.failures >= h.pace.failures && now.Sub(h.began) >= h.patience && !now.Before(h.hold)
+	return h.failures >= h.pace.failures && now.Sub(h.began) >= h.span && !now.Before(h.hold)
 }
 
 // succeeded notes a completion that was served to its end.
@@ -116,8 +116,8 @@ func (h *soundness) clear(why string) {
 	}
 }
 
-// settle probes until the doubt is gone.
-func (h *soundness) settle() {
+// probeUntilSound probes until the doubt is gone.
+func (h *soundness) probeUntilSound() {
 	for h.judge(h.probe(h.ctx)) {
 		select {
 		case <-time.After(lot(h.pace.every, 0.5)):

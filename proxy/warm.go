@@ -155,7 +155,7 @@ func (w *warmer) warm(snap *router.Snapshot, x router.Pair) {
 	defer func() {
 		if p := recover(); p != nil {
 			w.s.panicked(p)
-			w.settle(snap, x, errors.New("panic"))
+			w.note(snap, x, errors.New("panic"))
 		}
 	}()
 	started := time.Now()
@@ -163,7 +163,7 @@ func (w *warmer) warm(snap *router.Snapshot, x router.Pair) {
 	if w.ctx.Err() != nil {
 		return
 	}
-	w.settle(snap, x, err)
+	w.note(snap, x, err)
 	e := w.s.log.Debug()
 	if err != nil && !errors.Is(err, errUnlisted) && !errors.Is(err, upstream.ErrRemoved) {
 		e = w.s.log.Warn().Err(err)
@@ -171,8 +171,8 @@ func (w *warmer) warm(snap *router.Snapshot, x router.Pair) {
 	e.Str("prefill", x.Prefill.URL).Str("decode", x.Decode.URL).Dur("took_ms", time.Since(started)).Msg("warm-up of a pair")
 }
 
-// settle notes how the attempt ended.
-func (w *warmer) settle(snap *router.Snapshot, x router.Pair, err error) {
+// note remembers how the attempt ended.
+func (w *warmer) note(snap *router.Snapshot, x router.Pair, err error) {
 	w.s.metrics.WarmUp(err == nil)
 	w.mu.Lock()
 	defer w.mu.Unlock()
