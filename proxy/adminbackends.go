@@ -105,7 +105,7 @@ func (s *Server) backendEntryOf(snap *router.Snapshot, role router.Role, i int) 
 		e.CacheEstimate = &cacheEntry{c.Queries, c.Hits, c.Capacity}
 	}
 	engine := b.Engine()
-	if e.EngineUnknown = s.polls.unknown(b, engine); engine != nil {
+	if e.EngineUnknown = s.polls.Unknown(b, engine); engine != nil {
 		age, _ := b.EngineAge()
 		e.Engine = engineEntryOf(engine, age)
 	}

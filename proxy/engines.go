@@ -23,9 +23,9 @@ type engine struct {
 	removed  atomic.Bool   // by a reload
 }
 
-// engines finds the engine of a backend. Readers take one atomic load; the map is
+// engineSet finds the engine of a backend. Readers take one atomic load; the map is
 // replaced, never changed.
-type engines struct {
+type engineSet struct {
 	mu      sync.Mutex // of writers
 	m       atomic.Pointer[map[*router.Backend]*engine]
 	scratch *netio.Scratch  // of all connections
@@ -33,24 +33,24 @@ type engines struct {
 }
 
 // get returns nil for a backend that was removed and has nothing in flight any more.
-func (e *engines) get(b *router.Backend) *engine { return e.all()[b] }
+func (e *engineSet) get(b *router.Backend) *engine { return e.all()[b] }
 
 // client is the one of get; nil, too, for an exchange that then fails as a dial.
-func (e *engines) client(b *router.Backend) *upstream.Client {
+func (e *engineSet) client(b *router.Backend) *upstream.Client {
 	if g := e.get(b); g != nil {
 		return g.Client
 	}
 	return nil
 }
 
-func (e *engines) all() map[*router.Backend]*engine {
+func (e *engineSet) all() map[*router.Backend]*engine {
 	if m := e.m.Load(); m != nil {
 		return *m
 	}
 	return nil
 }
 
-func (e *engines) edit(f func(m map[*router.Backend]*engine)) {
+func (e *engineSet) edit(f func(m map[*router.Backend]*engine)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	next := maps.Clone(e.all())
@@ -62,7 +62,7 @@ func (e *engines) edit(f func(m map[*router.Backend]*engine)) {
 }
 
 // spareDescriptors closes the connections that no request uses.
-func (e *engines) spareDescriptors() {
+func (e *engineSet) spareDescriptors() {
 	for _, g := range e.all() {
 		g.DropIdle()
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"xpyd/budget"
+	"xpyd/engines"
 	"xpyd/kvparams"
 	"xpyd/metrics"
 	"xpyd/netio"
@@ -48,11 +49,11 @@ type Server struct {
 	bodies   *budget.Bodies // of requests
 	held     *budget.Budget // of answers, beyond freeAnswer each
 	clients  *budget.Counts
-	engines  engines
+	engines  engineSet
 	releases *releaser
 	probes   *prober
 	warm     *warmer
-	polls    *poller
+	polls    *engines.Poller
 	ledger   ledger
 	buffers  buffers // of streams and of answers of D
 	answers  buffers // of P
@@ -99,7 +100,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 		aloneLog:   log.Sample(&zerolog.BurstSampler{Burst: aloneLines, Period: time.Second}),
 		keys:       newKeyring(cfg.APIKeys),
 		watch:      watch,
-		engines:    engines{scratch: netio.NewScratch()},
+		engines:    engineSet{scratch: netio.NewScratch()},
 		bodies:     budget.NewBodies(cfg.Limits.BodyBudget, cfg.Limits.Body, cfg.Limits.ClientShare),
 		held:       budget.New(cfg.Limits.AnswerBudget, cfg.Limits.ClientShare),
 		clients:    budget.NewCounts(cfg.Limits.ClientInFlight),
@@ -128,7 +129,10 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 			s.join(b)
 		}
 	}
-	s.polls = newPoller(s)
+	s.polls = engines.NewPoller(engines.PollerConfig{
+		Router: rt, Client: s.engines.client, Fields: appendField(nil, "Authorization", s.backendAuth),
+		Count: s.metrics.Poll, Guard: s.guard, Log: log,
+	})
 	s.stopOnce = sync.OnceValue(s.shutdown)
 	s.drain, s.cut = context.WithCancel(context.Background())
 	return s, nil

@@ -72,7 +72,7 @@ func (s *Server) shutdown() error {
 	s.cut()
 	s.lingering.End()
 	s.probes.close()
-	s.polls.close()
+	s.polls.Close()
 	s.warm.close()
 	s.sound.close()
 	s.releases.close()

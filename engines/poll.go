@@ -1,14 +1,18 @@
-package proxy
+// Package engines is what is asked of engines in the background: their own metrics. It feeds no
+// backend's health.
+package engines
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"time"
 
-	"github.com/valyala/fasthttp"
+	"github.com/rs/zerolog"
+
 	"xpyd/router"
 	"xpyd/upstream"
 )
@@ -30,10 +34,20 @@ const (
 	pollTooOld   = "the last reading is too old"
 )
 
-// poller reads the engines' own metrics, each every routing.poll, over the connections
+// PollerConfig is what a poller needs of the process around it.
+type PollerConfig struct {
+	Router *router.Router
+	Client func(*router.Backend) *upstream.Client // nil for one that was removed
+	Fields []byte                                 // header lines of each request: the key that engines are shown
+	Count  func(ok bool)                          // counts a reading
+	Guard  func(func()) (ok bool)                 // runs what may panic, and lives
+	Log    zerolog.Logger
+}
+
+// Poller reads the engines' own metrics, each every routing.poll, over the connections
 // that completions use. Whatever comes of it, no backend's health is fed with it.
-type poller struct {
-	s      *Server
+type Poller struct {
+	cfg    PollerConfig
 	ctx    context.Context
 	cancel context.CancelFunc
 	slots  chan struct{}
@@ -44,7 +58,7 @@ type poller struct {
 	targets map[*router.Backend]*pollTarget
 }
 
-// pollTarget is what the poller knows of a backend. Guarded by poller.mu.
+// pollTarget is what the poller knows of a backend. Guarded by Poller.mu.
 type pollTarget struct {
 	busy  bool
 	due   time.Time
@@ -56,24 +70,25 @@ type pollTarget struct {
 	seen  int64         // the round that last found it in the configuration
 }
 
-func newPoller(s *Server) *poller {
-	p := &poller{s: s, slots: make(chan struct{}, pollAtOnce), targets: map[*router.Backend]*pollTarget{}}
+// NewPoller starts one; Close ends it.
+func NewPoller(cfg PollerConfig) *Poller {
+	p := &Poller{cfg: cfg, slots: make(chan struct{}, pollAtOnce), targets: map[*router.Backend]*pollTarget{}}
 	p.pages.New = func() any { return new([]byte) }
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.wg.Go(p.run)
 	return p
 }
 
-// close breaks off the readings under way.
-func (p *poller) close() {
+// Close breaks off the readings under way.
+func (p *Poller) Close() {
 	p.cancel()
 	p.wg.Wait()
 }
 
-func (p *poller) run() {
+func (p *Poller) run() {
 	for round := int64(1); ; round++ {
 		wait := pollIdle
-		p.s.guard(func() { wait = p.round(round, time.Now()) })
+		p.cfg.Guard(func() { wait = p.round(round, time.Now()) })
 		select {
 		case <-p.ctx.Done():
 			return
@@ -83,8 +98,8 @@ func (p *poller) run() {
 }
 
 // round starts the readings that are due and returns when to come again.
-func (p *poller) round(n int64, now time.Time) time.Duration {
-	snap := p.s.router.Snapshot()
+func (p *Poller) round(n int64, now time.Time) time.Duration {
+	snap := p.cfg.Router.Snapshot()
 	every := snap.Poll()
 	if every <= 0 {
 		return pollIdle
@@ -102,7 +117,7 @@ func (p *poller) round(n int64, now time.Time) time.Duration {
 }
 
 // visit reads b if it is due and returns how long it has time.
-func (p *poller) visit(snap *router.Snapshot, b *router.Backend, round int64, now time.Time, every time.Duration) time.Duration {
+func (p *Poller) visit(snap *router.Snapshot, b *router.Backend, round int64, now time.Time, every time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := p.targets[b]
@@ -136,7 +151,7 @@ func (p *poller) visit(snap *router.Snapshot, b *router.Backend, round int64, no
 
 // forget drops what is known of backends that the last round did not find among the ones
 // that there are.
-func (p *poller) forget(round int64, backends int) {
+func (p *Poller) forget(round int64, backends int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.targets) == backends {
@@ -152,14 +167,14 @@ func (p *poller) forget(round int64, backends int) {
 // work makes one reading in the slot that round has taken. A backend whose readings tell
 // nothing is asked less and less often, to 32 times the interval; a first reading is
 // followed by the next within any part of it, so that those of many backends spread.
-func (p *poller) work(snap *router.Snapshot, b *router.Backend, t *pollTarget, every time.Duration) {
+func (p *Poller) work(snap *router.Snapshot, b *router.Backend, t *pollTarget, every time.Duration) {
 	defer func() { <-p.slots }()
 	told, err := false, errors.New("panic")
-	p.s.guard(func() { told, err = p.read(snap, b, pollCounts*every) })
+	p.cfg.Guard(func() { told, err = p.read(snap, b, pollCounts*every) })
 	if p.ctx.Err() != nil {
 		return
 	}
-	p.s.metrics.Poll(err == nil)
+	p.cfg.Count(err == nil)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t.busy = false
@@ -187,21 +202,21 @@ func (t *pollTarget) note(told bool, err error) {
 }
 
 // tell says once that the readings of a backend fail, and once that they do no more.
-func (p *poller) tell(b *router.Backend, t *pollTarget) {
+func (p *Poller) tell(b *router.Backend, t *pollTarget) {
 	switch {
 	case !t.said && t.fails >= pollCounts:
 		t.said = true
-		p.s.log.Warn().Str("role", b.Role.String()).Str("backend", b.URL).Str("error", t.why).
+		p.cfg.Log.Warn().Str("role", b.Role.String()).Str("backend", b.URL).Str("error", t.why).
 			Msg("engine's load is not known, or in part: it is routed by what xpyd knows itself")
 	case t.said && t.fails == 0:
 		t.said = false
-		p.s.log.Info().Str("role", b.Role.String()).Str("backend", b.URL).Msg("engine's load is known again")
+		p.cfg.Log.Info().Str("role", b.Role.String()).Str("backend", b.URL).Msg("engine's load is known again")
 	}
 }
 
 // read makes one reading, which is to count for the time given. A page that tells a part
 // of the load is an error, and counts for that part. told: it tells any.
-func (p *poller) read(snap *router.Snapshot, b *router.Backend, counts time.Duration) (told bool, err error) {
+func (p *Poller) read(snap *router.Snapshot, b *router.Backend, counts time.Duration) (told bool, err error) {
 	buf := p.pages.Get().(*[]byte)
 	defer p.pages.Put(buf)
 	own := ownLoad(snap, b)
@@ -215,31 +230,28 @@ func (p *poller) read(snap *router.Snapshot, b *router.Backend, counts time.Dura
 		return false, err // what it told before grows old
 	}
 	if b.SetEngine(state, max(own, ownLoad(snap, b)), counts) {
-		p.s.log.Info().Str("role", b.Role.String()).Str("backend", b.URL).Msg("engine has restarted")
+		p.cfg.Log.Info().Str("role", b.Role.String()).Str("backend", b.URL).Msg("engine has restarted")
 	}
 	return true, err
 }
 
 // fetch appends the metrics page of an engine to dst. The key goes with it as with the
 // checks.
-func (p *poller) fetch(snap *router.Snapshot, b *router.Backend, dst []byte) ([]byte, error) {
+func (p *Poller) fetch(snap *router.Snapshot, b *router.Backend, dst []byte) ([]byte, error) {
 	var x upstream.Exchange
 	defer x.Finish()
 	stop := context.AfterFunc(p.ctx, func() { x.Interrupt(time.Now()) })
 	defer stop()
-	req := &upstream.Request{Method: "GET", Path: "/metrics", ID: "xpyd-poll", End: time.Now().Add(snap.Health().Timeout)}
-	if len(p.s.backendAuth) > 0 {
-		req.Fields = appendField(nil, "Authorization", p.s.backendAuth)
-	}
-	if err := x.Do(p.s.engines.client(b), req, req.End, true); err != nil {
+	req := &upstream.Request{Method: "GET", Path: "/metrics", ID: "xpyd-poll", Fields: p.cfg.Fields, End: time.Now().Add(snap.Health().Timeout)}
+	if err := x.Do(p.cfg.Client(b), req, req.End, true); err != nil {
 		return dst, fmt.Errorf("get /metrics: %w", err)
 	}
 	dst, err := x.ReadAll(dst, pollPage)
 	switch {
 	case errors.Is(err, upstream.ErrTooLarge):
 		err = fmt.Errorf("page larger than %d MiB", pollPage>>20)
-	case err == nil && x.Head.Status != fasthttp.StatusOK:
-		err = statusError(x.Head.Status)
+	case err == nil && x.Head.Status != http.StatusOK:
+		err = fmt.Errorf("status %d", x.Head.Status)
 	}
 	if err != nil {
 		return dst, fmt.Errorf("get /metrics: %w", err)
@@ -258,10 +270,10 @@ func ownLoad(snap *router.Snapshot, b *router.Backend) int64 {
 	return n
 }
 
-// unknown says why nothing, or not all, is known of an engine's load; empty: all is.
+// Unknown says why nothing, or not all, is known of an engine's load; empty: all is.
 // state is what is known; nil: nothing.
-func (p *poller) unknown(b *router.Backend, state *router.EngineState) string {
-	if p.s.router.Snapshot().Poll() <= 0 {
+func (p *Poller) Unknown(b *router.Backend, state *router.EngineState) string {
+	if p.cfg.Router.Snapshot().Poll() <= 0 {
 		return pollOff
 	}
 	if b.State() != router.Up {
