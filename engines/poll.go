@@ -1,5 +1,5 @@
-// Package engines is what is asked of engines in the background: their own metrics. It feeds no
-// backend's health.
+// Package engines is what is asked of engines beside clients' requests: their own metrics, and,
+// where completions fail, whether one sent now would be served.
 package engines
 
 import (

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"xpyd/engines"
 	"xpyd/router"
 	"xpyd/upstream/nametest"
 )
@@ -70,24 +72,18 @@ func (s *Server) Live() int64 { return s.live.Load() }
 // TrustChecks keeps failures of completions from telling on the readiness, and the requests
 // that the proxy would send for that from whoever breaks completions for long.
 func (s *Server) TrustChecks() {
-	s.sound.mu.Lock()
-	defer s.sound.mu.Unlock()
-	s.sound.pace.failures = math.MaxInt
+	pace := engines.UsualPace()
+	pace.Failures = math.MaxInt
+	s.sound.SetPace(pace)
 }
 
 // HastenReadiness has failures of completions tell on the readiness within a moment.
 func (s *Server) HastenReadiness() {
-	s.sound.mu.Lock()
-	defer s.sound.mu.Unlock()
-	s.sound.pace = soundPace{failures: 3, span: 50 * time.Millisecond, gap: time.Minute, every: 10 * time.Millisecond, hold: time.Millisecond}
+	s.sound.SetPace(engines.Pace{Failures: 3, Span: 50 * time.Millisecond, Gap: time.Minute, Every: 10 * time.Millisecond, Hold: time.Millisecond})
 }
 
 // CompletionsFailing is how many completions in a row the backends did not serve.
-func (s *Server) CompletionsFailing() int {
-	s.sound.mu.Lock()
-	defer s.sound.mu.Unlock()
-	return s.sound.failures
-}
+func (s *Server) CompletionsFailing() int { return s.sound.Failures() }
 
 // StopChecks ends the active checks: backends keep the state that they have.
 func (s *Server) StopChecks() { s.probes.close() }

@@ -64,13 +64,13 @@ func (c *completion) endLegs() {
 func (c *completion) noteSoundness() {
 	e := c.failure
 	if e == nil {
-		c.s.sound.succeeded()
+		c.s.sound.Succeeded()
 		return
 	}
 	if e.Status < fasthttp.StatusInternalServerError || e.blameless || !ofBackends(e.Code) || !c.s.someUp() {
 		return
 	}
-	c.s.sound.failed()
+	c.s.sound.Failed()
 }
 
 // ofBackends reports whether an error with the code is for want of a backend that serves.

@@ -10,7 +10,7 @@ func (s *Server) readiness() (ready bool, line string) {
 		return false, "not ready: no decode engine is up\n"
 	case !snap.Ready(s.standsIn()):
 		return false, "not ready: no prefill engine is up\n"
-	case s.sound.unsound.Load():
+	case s.sound.Unsound():
 		return false, "not ready: no completion succeeds, nor does a probe of one token\n"
 	case s.outageNow():
 		return true, "ok, but no prefill engine is up: decode engines compute the prompts\n"

@@ -63,7 +63,7 @@ type Server struct {
 	models       modelCache
 	oneSided     oneSided
 	outage       outage
-	sound        *soundness
+	sound        *engines.Soundness
 	pool         sync.Pool    // of *completion
 	live         atomic.Int64 // completions that run
 	departed     atomic.Int64 // of these, the ones whose client is known to have left
@@ -122,7 +122,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	s.http = s.newHTTP()
 	s.probes = newProber(s)
 	s.warm = newWarmer(s)
-	s.sound = newSoundness(usualPace(), s.probeSoundness, log)
+	s.sound = engines.NewSoundness(engines.UsualPace(), s.probeSoundness, log)
 	rt.OnEject(s.ejected)
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
 		for _, b := range rt.Snapshot().Backends(role) {

@@ -74,7 +74,7 @@ func (s *Server) shutdown() error {
 	s.probes.close()
 	s.polls.Close()
 	s.warm.close()
-	s.sound.close()
+	s.sound.Close()
 	s.releases.close()
 	s.watch.Close()
 	for _, e := range s.engines.all() {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"xpyd/engines"
 	"xpyd/kvparams"
 	"xpyd/router"
 )
@@ -16,7 +17,7 @@ import (
 const soundWays = 3
 
 // probeSoundness sends one token the way that a completion goes, by engines drawn by lot. nil:
-// it came. errUntold: none of the engines lets the proxy ask.
+// it came. engines.ErrUntold: none of the engines lets the proxy ask.
 func (s *Server) probeSoundness(ctx context.Context) error {
 	err := errors.New("the probe panicked")
 	s.guard(func() { err = s.probeWays(ctx) })
@@ -42,7 +43,7 @@ func (s *Server) probeWays(ctx context.Context) (err error) {
 		untold = untold || s.tellsNothing(err)
 	}
 	if untold {
-		return errUntold
+		return engines.ErrUntold
 	}
 	return err
 }
@@ -135,3 +136,7 @@ func (u *warmUp) decodeAlone(ctx context.Context) error {
 	}
 	return nil
 }
+
+// someUp: the health checks see nothing that keeps completions from being served. Where they
+// do, that alone makes the process unready, and ends with them.
+func (s *Server) someUp() bool { return s.router.Snapshot().Ready(s.standsIn()) }

@@ -1,4 +1,4 @@
-package proxy
+package engines
 
 import (
 	"context"
@@ -15,14 +15,14 @@ var errProbe = errors.New("status 500")
 
 // replica is the readiness of one process, and what its probes find.
 type replica struct {
-	*soundness
+	*Soundness
 	probes  atomic.Int32
 	answers func(n int) error // to the n-th probe
 }
 
 func newReplica(answers func(n int) error) *replica {
 	r := &replica{answers: answers}
-	r.soundness = newSoundness(usualPace(), func(context.Context) error {
+	r.Soundness = NewSoundness(UsualPace(), func(context.Context) error {
 		time.Sleep(10 * time.Millisecond)
 		return r.answers(int(r.probes.Add(1)))
 	}, zerolog.Nop())
@@ -35,7 +35,7 @@ func always(int) error { return nil }
 // fail has n completions fail, one each time.
 func (r *replica) fail(n int, every time.Duration) {
 	for range n {
-		r.failed()
+		r.Failed()
 		time.Sleep(every)
 	}
 	synctest.Wait()
@@ -56,13 +56,13 @@ func TestFailuresMakeUnready(t *testing.T) {
 		{"one that succeeds now and then", never, func(r *replica) {
 			for range 20 {
 				r.fail(9, time.Second)
-				r.succeeded()
+				r.Succeeded()
 			}
 		}, true, 0},
 		{"old failures of an idle pool", never, func(r *replica) { r.fail(30, 61*time.Second) }, true, 0},
 		{"a probe is served", always, func(r *replica) { r.fail(60, time.Second) }, true, 1},
-		{"nothing can be probed", func(int) error { return errUntold }, func(r *replica) { r.fail(60, time.Second) }, true, 1},
-		{"until a completion is served", never, func(r *replica) { r.fail(60, time.Second); r.succeeded() }, true, 1},
+		{"nothing can be probed", func(int) error { return ErrUntold }, func(r *replica) { r.fail(60, time.Second) }, true, 1},
+		{"until a completion is served", never, func(r *replica) { r.fail(60, time.Second); r.Succeeded() }, true, 1},
 		{"until a probe is served", func(n int) error {
 			if n < 3 {
 				return errProbe
@@ -81,7 +81,7 @@ func TestFailuresMakeUnready(t *testing.T) {
 				if n := int(r.probes.Load()); (n > 0) != (tc.probes > 0) || n < tc.probes {
 					t.Errorf("%d probes, want %d", n, tc.probes)
 				}
-				r.close()
+				r.Close()
 				r.fail(30, time.Second) // what still ends starts nothing
 			})
 		})
@@ -95,14 +95,14 @@ func TestProbeThatASuccessOvertakes(t *testing.T) {
 		r := newReplica(func(int) error { return <-back })
 		r.fail(20, time.Second)
 		time.Sleep(time.Second)
-		r.succeeded()
-		r.failed()
+		r.Succeeded()
+		r.Failed()
 		back <- errProbe
 		synctest.Wait()
 		if r.unsound.Load() {
 			t.Error("unready by one failure since the last success")
 		}
-		r.close()
+		r.Close()
 	})
 }
 
@@ -128,7 +128,7 @@ func TestReplicasDoNotFlapTogether(t *testing.T) {
 			ready := 0
 			for i, r := range all {
 				was := r.unsound.Load()
-				r.failed()
+				r.Failed()
 				synctest.Wait()
 				switch is := r.unsound.Load(); {
 				case is && left[i] <= back[i]:
@@ -161,7 +161,7 @@ func TestReplicasDoNotFlapTogether(t *testing.T) {
 			t.Errorf("%d times a replica left, want %d to %d", changes, replicas, most)
 		}
 		for _, r := range all {
-			r.close()
+			r.Close()
 		}
 	})
 }

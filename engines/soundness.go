@@ -1,0 +1,183 @@
+package engines
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// Pace is what readiness goes by where completions fail. Each process adds to the
+// times by lot: replicas that share a pool must not come and go together, as the balancer
+// before them would have nobody.
+type Pace struct {
+	Failures int           // completions in a row that raise the doubt,
+	Span     time.Duration // and how long none has succeeded by then; up to half as long again
+	Gap      time.Duration // failures further apart are no row: an idle pool is not judged by old ones
+	Every    time.Duration // between two probes that fail; up to half as long again
+	Hold     time.Duration // what a probe or a success has cleared stays ready for so long; up to twice
+}
+
+// UsualPace is that of a process that serves.
+func UsualPace() Pace {
+	return Pace{Failures: 10, Span: 10 * time.Second, Gap: time.Minute, Every: 2 * time.Second, Hold: 30 * time.Second}
+}
+
+// ErrUntold: nothing that the proxy can send tells whether a completion would be served.
+var ErrUntold = errors.New("no request of the proxy's own can tell")
+
+// Soundness finds out whether a completion sent now would be served. Completions that fail in
+// a row raise the doubt, a probe settles it: the failures may be the doing of one client. Then
+// the process is unready until a probe, or any completion, succeeds.
+type Soundness struct {
+	probe  func(context.Context) error // nil: a completion was served
+	log    zerolog.Logger
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	unsound atomic.Bool // written under mu
+	doubted atomic.Bool // a success has something to end: failures > 0, or unsound
+
+	mu       sync.Mutex
+	pace     Pace
+	failures int           // of the row
+	began    time.Time     // of the row
+	last     time.Time     // failure
+	span     time.Duration // with this row
+	hold     time.Time     // not unready before
+	probing  bool
+	closed   bool
+}
+
+// NewSoundness starts nothing before a completion has failed; Close ends what runs then. probe
+// sends a request that tells whether a completion would be served.
+func NewSoundness(pace Pace, probe func(context.Context) error, log zerolog.Logger) *Soundness {
+	h := &Soundness{pace: pace, probe: probe, log: log}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	return h
+}
+
+// Close waits for a probe under way.
+func (h *Soundness) Close() {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	h.cancel()
+	h.wg.Wait()
+}
+
+// lot is d and up to as much again times part.
+func lot(d time.Duration, part float64) time.Duration {
+	return d + time.Duration(rand.Float64()*part*float64(d))
+}
+
+// Failed notes a completion that the backends did not serve, although some are up.
+func (h *Soundness) Failed() {
+	now := time.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.failures == 0 || now.Sub(h.last) > h.pace.Gap {
+		h.failures, h.began, h.span = 0, now, lot(h.pace.Span, 0.5)
+	}
+	h.failures++
+	h.last = now
+	h.doubted.Store(true)
+	if h.probing || h.closed || !h.due(now) {
+		return
+	}
+	h.probing = true
+	h.wg.Go(h.probeUntilSound)
+}
+
+// due: the row is long enough, in both respects, and nothing keeps the process ready.
+func (h *Soundness) due(now time.Time) bool {
+	return h.failures >= h.pace.Failures && now.Sub(h.began) >= h.span && !now.Before(h.hold)
+}
+
+// Succeeded notes a completion that was served to its end.
+func (h *Soundness) Succeeded() {
+	if !h.doubted.Load() {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clear("a completion was served")
+}
+
+// clear ends row and doubt. mu is held.
+func (h *Soundness) clear(why string) {
+	h.failures = 0
+	h.doubted.Store(false)
+	if h.unsound.Swap(false) {
+		h.hold = time.Now().Add(lot(h.pace.Hold, 1))
+		h.log.Warn().Str("why", why).Msg("ready again")
+	}
+}
+
+// probeUntilSound probes until the doubt is gone.
+func (h *Soundness) probeUntilSound() {
+	for h.judge(h.probe(h.ctx)) {
+		select {
+		case <-time.After(lot(h.every(), 0.5)):
+		case <-h.ctx.Done():
+			return
+		}
+	}
+}
+
+func (h *Soundness) every() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.pace.Every
+}
+
+// Unsound reports that no completion would be served, as far as is known.
+func (h *Soundness) Unsound() bool { return h.unsound.Load() }
+
+// Failures is the length of the row.
+func (h *Soundness) Failures() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.failures
+}
+
+// SetPace sets the pace of what comes.
+func (h *Soundness) SetPace(pace Pace) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pace = pace
+}
+
+// judge takes what a probe found; again: another one is to follow.
+func (h *Soundness) judge(err error) (again bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	switch {
+	case h.ctx.Err() != nil:
+	case err == nil || errors.Is(err, ErrUntold):
+		why := "a probe of one token was served"
+		if err != nil {
+			why = err.Error()
+		}
+		if !h.unsound.Load() {
+			h.hold = now.Add(lot(h.pace.Hold, 1)) // so far off is the next probe
+			h.log.Warn().Str("why", why).Int("failures", h.failures).Msg("no completion succeeds, but this process stays ready")
+		}
+		h.clear(why)
+	case h.unsound.Load():
+		return true
+	case h.due(now):
+		h.unsound.Store(true)
+		h.log.Error().Err(err).Int("failures", h.failures).Dur("for_ms", now.Sub(h.began)).
+			Msg("not ready: no completion succeeds, nor does a probe of one token")
+		return true
+	}
+	h.probing = false // or a completion has succeeded meanwhile
+	return false
+}
