@@ -115,7 +115,7 @@ func TestDocsMetricTable(t *testing.T) {
 // docs/admin.md, and nothing else.
 func TestDocsAdminPages(t *testing.T) {
 	members, told := map[string]bool{}, map[string]bool{}
-	for _, file := range []string{"proxy/admin.go", "proxy/adminbackends.go", "proxy/adminadvice.go", "router/advice.go", "router/price/price.go"} {
+	for _, file := range []string{"admin/admin.go", "admin/backends.go", "admin/advice.go", "router/advice.go", "router/price/price.go"} {
 		for _, m := range regexp.MustCompile(`json:"(\w+)`).FindAllStringSubmatch(readText(t, file), -1) {
 			members[m[1]] = true
 		}

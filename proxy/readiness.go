@@ -1,5 +1,11 @@
 package proxy
 
+import (
+	"net/http"
+
+	"xpyd/admin"
+)
+
 // readiness is what /readyz answers: whether a completion could be served now, and in a line
 // why not, or what is amiss all the same.
 func (s *Server) readiness() (ready bool, line string) {
@@ -16,4 +22,11 @@ func (s *Server) readiness() (ready bool, line string) {
 		return true, "ok, but no prefill engine is up: decode engines compute the prompts\n"
 	}
 	return true, "ok\n"
+}
+
+// Admin is the operators' port. It must not be reachable for clients.
+func (s *Server) Admin() *http.Server {
+	return admin.New(admin.Config{
+		Router: s.router, Metrics: s.metrics.Metrics, Ready: s.readiness, Unknown: s.polls.Unknown, Pprof: s.cfg.Pprof, Log: s.log,
+	})
 }

@@ -150,27 +150,6 @@ func (s *Server) Ready() bool {
 // decodeAlone: a decode engine may compute a prompt for which no prefill can be had.
 func (s *Server) decodeAlone() bool { return s.cfg.DecodeOnly.Enabled && s.dialect.DecodeOnlySafe() }
 
-func (s *Server) queued() map[string]func() float64 {
-	read := map[string]func() float64{}
-	for _, role := range []router.Role{router.Prefill, router.Decode} {
-		read[role.String()] = func() float64 { return float64(s.router.Queued(role)) }
-	}
-	return read
-}
-
-func (s *Server) backendLoad() []metrics.BackendLoad {
-	var loads []metrics.BackendLoad
-	snap := s.router.Snapshot()
-	for _, role := range []router.Role{router.Prefill, router.Decode} {
-		for _, b := range snap.Backends(role) {
-			loads = append(loads, engineLoad(metrics.BackendLoad{
-				Role: role.String(), URL: b.URL, InFlight: b.InFlight(), Up: b.State() == router.Up, Ejected: b.Ejected(),
-			}, b))
-		}
-	}
-	return loads
-}
-
 // handle is the entry of every request that was read as HTTP.
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	defer func() {

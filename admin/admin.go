@@ -1,4 +1,5 @@
-package proxy
+// Package admin is the operators' port: its pages only show what others know.
+package admin
 
 import (
 	"encoding/json"
@@ -10,29 +11,45 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
+
+	"xpyd/metrics"
 	"xpyd/router"
 )
 
-// adminRoute is a page of the admin port, for GET and HEAD.
-type adminRoute struct {
+// Config is what the pages show, and how.
+type Config struct {
+	Router  *router.Router
+	Metrics *metrics.Metrics
+	Ready   func() (ready bool, line string)                                // what /readyz answers
+	Unknown func(b *router.Backend, state *router.EngineState) (why string) // why nothing, or not all, is known of an engine's load; empty: all is
+	Pprof   bool                                                            // profiles, too
+	Log     zerolog.Logger
+}
+
+// pages are what the port serves.
+type pages struct{ cfg Config }
+
+// route is a page of the admin port, for GET and HEAD.
+type route struct {
 	path, about string // about is shown by the index
 	serve       http.HandlerFunc
 }
 
-func (s *Server) adminRoutes() []adminRoute {
-	routes := []adminRoute{
+func (p *pages) routes() []route {
+	routes := []route{
 		{"/livez", "200 while the process answers", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }},
-		{"/readyz", "200 while completions are served, else 503", s.adminReady},
-		{"/health", "the same", s.adminReady},
-		{"/metrics", "metrics in Prometheus' format", s.metrics.Handler().ServeHTTP},
-		{"/pools", "the backends of both pools: state, load, ejections, bans", s.adminPools},
-		{"/backends", "what the backends tell of themselves, and the paths taken", s.adminBackends},
-		{"/advice", "which ratio of prefill to decode backends the traffic asks for", s.adminAdvice},
+		{"/readyz", "200 while completions are served, else 503", p.ready},
+		{"/health", "the same", p.ready},
+		{"/metrics", "metrics in Prometheus' format", p.cfg.Metrics.Handler().ServeHTTP},
+		{"/pools", "the backends of both pools: state, load, ejections, bans", p.pools},
+		{"/backends", "what the backends tell of themselves, and the paths taken", p.backends},
+		{"/advice", "which ratio of prefill to decode backends the traffic asks for", p.advice},
 	}
-	if !s.cfg.Pprof {
+	if !p.cfg.Pprof {
 		return routes
 	}
-	return append(routes, []adminRoute{
+	return append(routes, []route{
 		{"/debug/pprof/", "profiles; those of the heap hold prompts", pprof.Index},
 		{"/debug/pprof/cmdline", "", pprof.Cmdline},
 		{"/debug/pprof/profile", "", pprof.Profile},
@@ -41,12 +58,13 @@ func (s *Server) adminRoutes() []adminRoute {
 	}...)
 }
 
-// Admin is the operators' port: health, metrics, pools and, where the configuration
-// opens them, profiles. It must not be reachable for clients.
-func (s *Server) Admin() *http.Server {
+// New makes the server of the operators' port: health, metrics, pools and, where the configuration
+// opens them, profiles. It must not be reachable for clients. Who serves it closes it.
+func New(cfg Config) *http.Server {
+	p := &pages{cfg: cfg}
 	mux := http.NewServeMux()
 	index := "xpyd, admin port\n\n"
-	for _, r := range s.adminRoutes() {
+	for _, r := range p.routes() {
 		mux.HandleFunc("GET "+r.path, r.serve)
 		if r.about != "" {
 			index += fmt.Sprintf("%-14s %s\n", r.path, r.about)
@@ -54,12 +72,12 @@ func (s *Server) Admin() *http.Server {
 	}
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(index)) })
 	// In the form of the other lines: failed accepts and broken connections.
-	errors := log.New(s.log.With().Str("level", "warn").Str("listener", "admin").Logger(), "", 0)
+	errors := log.New(p.cfg.Log.With().Str("level", "warn").Str("listener", "admin").Logger(), "", 0)
 	return &http.Server{Handler: mux, ErrorLog: errors, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 }
 
-func (s *Server) adminReady(w http.ResponseWriter, _ *http.Request) {
-	ready, line := s.readiness()
+func (p *pages) ready(w http.ResponseWriter, _ *http.Request) {
+	ready, line := p.cfg.Ready()
 	if !ready {
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, strings.TrimSuffix(line, "\n"), http.StatusServiceUnavailable)
@@ -113,9 +131,9 @@ func poolEntryOf(snap *router.Snapshot, role router.Role, i int) poolEntry {
 	return e
 }
 
-func (s *Server) adminPools(w http.ResponseWriter, _ *http.Request) {
+func (p *pages) pools(w http.ResponseWriter, _ *http.Request) {
 	pools := map[string][]poolEntry{}
-	snap := s.router.Snapshot()
+	snap := p.cfg.Router.Snapshot()
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
 		entries := []poolEntry{}
 		for i := range snap.Backends(role) {

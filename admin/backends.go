@@ -1,10 +1,9 @@
-package proxy
+package admin
 
 import (
 	"net/http"
 	"time"
 
-	"xpyd/metrics"
 	"xpyd/router"
 )
 
@@ -94,7 +93,7 @@ func known[T int64 | float64](v T) *T {
 }
 
 // backendEntryOf shows the i-th backend of the role.
-func (s *Server) backendEntryOf(snap *router.Snapshot, role router.Role, i int) backendEntry {
+func (p *pages) backendEntryOf(snap *router.Snapshot, role router.Role, i int) backendEntry {
 	b := snap.Backends(role)[i]
 	e := backendEntry{
 		Role: role.String(), poolEntry: poolEntryOf(snap, role, i), Models: b.Models(), TokensInFlight: b.TokensInFlight(),
@@ -105,7 +104,7 @@ func (s *Server) backendEntryOf(snap *router.Snapshot, role router.Role, i int) 
 		e.CacheEstimate = &cacheEntry{c.Queries, c.Hits, c.Capacity}
 	}
 	engine := b.Engine()
-	if e.EngineUnknown = s.polls.Unknown(b, engine); engine != nil {
+	if e.EngineUnknown = p.cfg.Unknown(b, engine); engine != nil {
 		age, _ := b.EngineAge()
 		e.Engine = engineEntryOf(engine, age)
 	}
@@ -114,8 +113,8 @@ func (s *Server) backendEntryOf(snap *router.Snapshot, role router.Role, i int) 
 
 // adminBackends answers with one object, so that what is not about one backend finds
 // room beside them.
-func (s *Server) adminBackends(w http.ResponseWriter, _ *http.Request) {
-	snap := s.router.Snapshot()
+func (p *pages) backends(w http.ResponseWriter, _ *http.Request) {
+	snap := p.cfg.Router.Snapshot()
 	all := struct {
 		Backends []backendEntry `json:"backends"`
 		// Tables of the prefixes that each backend had, by role.
@@ -126,7 +125,7 @@ func (s *Server) adminBackends(w http.ResponseWriter, _ *http.Request) {
 		Decisions map[string]map[string]int64 `json:"decisions"`
 		PD        pdEntry                     `json:"pd"`
 	}{
-		Backends: []backendEntry{}, Tables: map[string]tableEntry{}, TokenBytes: s.router.TokenBytes(), Decisions: s.metrics.Decisions(),
+		Backends: []backendEntry{}, Tables: map[string]tableEntry{}, TokenBytes: p.cfg.Router.TokenBytes(), Decisions: p.cfg.Metrics.Decisions(),
 		PD: pdEntry(snap.PD()),
 	}
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
@@ -134,25 +133,8 @@ func (s *Server) adminBackends(w http.ResponseWriter, _ *http.Request) {
 			all.Tables[role.String()] = tableEntry{used, memory}
 		}
 		for i := range snap.Backends(role) {
-			all.Backends = append(all.Backends, s.backendEntryOf(snap, role, i))
+			all.Backends = append(all.Backends, p.backendEntryOf(snap, role, i))
 		}
 	}
 	writeIndented(w, all)
-}
-
-// engineLoad adds to a backend's gauges what its engine told.
-func engineLoad(l metrics.BackendLoad, b *router.Backend) metrics.BackendLoad {
-	l.Elsewhere, l.EngineAge = b.External(), -1
-	if age, ok := b.EngineAge(); ok {
-		l.EngineAge = age
-	}
-	if c := b.CacheEstimate(); c.Queries > 0 {
-		l.EstimatedQueries, l.EstimatedHits = c.Queries, c.Hits
-	}
-	if e := b.Engine(); e != nil {
-		l.Engine = &metrics.EngineLoad{
-			Running: e.Running, Waiting: e.Waiting, KVUsage: e.KVUsage, PrefixQueries: e.PrefixQueries, PrefixHits: e.PrefixHits,
-		}
-	}
-	return l
 }

@@ -1,0 +1,62 @@
+package proxy
+
+import (
+	"xpyd/metrics"
+	"xpyd/router"
+)
+
+func (s *Server) queued() map[string]func() float64 {
+	read := map[string]func() float64{}
+	for _, role := range []router.Role{router.Prefill, router.Decode} {
+		read[role.String()] = func() float64 { return float64(s.router.Queued(role)) }
+	}
+	return read
+}
+
+func (s *Server) backendLoad() []metrics.BackendLoad {
+	var loads []metrics.BackendLoad
+	snap := s.router.Snapshot()
+	for _, role := range []router.Role{router.Prefill, router.Decode} {
+		for _, b := range snap.Backends(role) {
+			loads = append(loads, engineLoad(metrics.BackendLoad{
+				Role: role.String(), URL: b.URL, InFlight: b.InFlight(), Up: b.State() == router.Up, Ejected: b.Ejected(),
+			}, b))
+		}
+	}
+	return loads
+}
+
+// engineLoad adds to a backend's gauges what its engine told.
+func engineLoad(l metrics.BackendLoad, b *router.Backend) metrics.BackendLoad {
+	l.Elsewhere, l.EngineAge = b.External(), -1
+	if age, ok := b.EngineAge(); ok {
+		l.EngineAge = age
+	}
+	if c := b.CacheEstimate(); c.Queries > 0 {
+		l.EstimatedQueries, l.EstimatedHits = c.Queries, c.Hits
+	}
+	if e := b.Engine(); e != nil {
+		l.Engine = &metrics.EngineLoad{
+			Running: e.Running, Waiting: e.Waiting, KVUsage: e.KVUsage, PrefixQueries: e.PrefixQueries, PrefixHits: e.PrefixHits,
+		}
+	}
+	return l
+}
+
+// adviceGauges is what GET /advice shows, for the metrics.
+func (s *Server) adviceGauges() metrics.Advice {
+	a := s.router.Snapshot().Advice()
+	out := metrics.Advice{Loads: map[string]float64{}, Balanced: map[string]int{}, Prices: map[string]metrics.Price{}}
+	for role, load := range map[router.Role]float64{router.Prefill: a.Prefill.Load, router.Decode: a.Decode.Load} {
+		if load >= 0 {
+			out.Loads[role.String()] = load
+		}
+	}
+	if a.BalancedDecode > 0 {
+		out.Balanced[router.Prefill.String()], out.Balanced[router.Decode.String()] = a.BalancedPrefill, a.BalancedDecode
+	}
+	for work, p := range s.router.Prices() {
+		out.Prices[work] = metrics.Price{Fixed: p.Fixed, PerToken: p.PerToken}
+	}
+	return out
+}
