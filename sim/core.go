@@ -36,6 +36,7 @@ type core struct {
 	ended bool
 
 	refusing bool // the HTTP port is closed by a fault
+	kept     places
 }
 
 func startCore(e *Engine, o Options) (*core, error) {
@@ -146,12 +147,27 @@ func (c *core) stop(reset bool) {
 	if c.side != nil {
 		_ = c.side.Close()
 	}
+	if reset {
+		c.kept.leave()
+		c.kept.keep(c.o.Listen)
+		if c.side != nil {
+			c.kept.keep(c.side.Addr().String())
+		}
+	}
 	for conn := range c.conns {
 		if reset {
 			linger0(conn)
 		}
 		_ = conn.Close()
 	}
+}
+
+// letGo gives up the ports of an incarnation that has ended: the next one has them, or none
+// follows.
+func (c *core) letGo() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kept.leave()
 }
 
 // refuse closes the HTTP port or opens it again. Connections stay.
@@ -163,13 +179,16 @@ func (c *core) refuse(on bool) error {
 	}
 	if on {
 		c.refusing = true
-		return c.http.Close()
+		err := c.http.Close()
+		c.kept.keep(c.o.Listen)
+		return err
 	}
 	l, err := net.Listen("tcp", c.o.Listen)
 	if err != nil {
 		return fmt.Errorf("listen for HTTP on %s again: %w", c.o.Listen, err)
 	}
 	c.http, c.refusing = l, false
+	c.kept.leave()
 	c.wg.Go(func() { c.accept(l, c.serveLate) })
 	return nil
 }

@@ -98,6 +98,7 @@ func (e *Engine) Restart() error {
 	if err != nil {
 		return fmt.Errorf("restart engine %s: %w", e.o.Name, err)
 	}
+	e.core.letGo()
 	e.past = append(e.past, e.core)
 	e.core = next
 	return next.refuse(e.fault.Kind == FaultRefuse)
@@ -114,6 +115,7 @@ func (e *Engine) Close() error {
 	e.restarts.Wait()
 	for _, c := range cores {
 		c.stop(false)
+		c.letGo()
 		c.wg.Wait()
 	}
 	return nil

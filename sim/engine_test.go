@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"runtime"
 	"strings"
@@ -279,4 +280,29 @@ func TestOptionsRefused(t *testing.T) {
 			t.Errorf("%q, want %q", err, name)
 		}
 	}
+}
+
+// The ports of a dead engine refuse connections, and no connection that leaves the machine
+// gets one of them in the meantime.
+func TestDeadEngineKeepsItsPorts(t *testing.T) {
+	p, d := pair(t, sim.Options{})
+	p.Kill()
+	for _, address := range []string{p.Addr(), p.SideChannelAddr()} {
+		if _, err := net.Dial("tcp", address); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("dial %s: %v, want it refused", address, err)
+		}
+		local, err := net.ResolveTCPAddr("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dialer := net.Dialer{LocalAddr: local}
+		if conn, err := dialer.Dial("tcp", d.Addr()); err == nil {
+			_ = conn.Close()
+			t.Errorf("a connection left from %s", address)
+		}
+	}
+	if err := p.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	expectAlive(t, p)
 }
