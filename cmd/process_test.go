@@ -36,30 +36,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// ownProcess is the test that a process is there for.
-const ownProcess = "TEST_OF_THIS_PROCESS"
-
-// inOwnProcess has t run beside others, but in a process of its own, as one must that looks
-// at all of its process, or changes what belongs to it. It reports whether this is that
-// process: in the other one the test has come to its end.
-func inOwnProcess(t *testing.T) bool {
-	t.Helper()
-	if os.Getenv(ownProcess) == t.Name() {
-		return true
-	}
-	t.Parallel()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), self, "-test.run", "^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), ownProcess+"="+t.Name())
-	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()+" ") {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return false
-}
-
 // patience is far above what anything here takes on a busy machine.
 const patience = 20 * time.Second
 
