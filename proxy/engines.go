@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
 	"xpyd/netio"
 	"xpyd/router"
 	"xpyd/upstream"

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/valyala/fasthttp"
+
 	"xpyd/netio"
 	"xpyd/router"
 )

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+
 	"xpyd/kvparams"
 	"xpyd/netio"
 	"xpyd/router"

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
 	"xpyd/kvparams"
 	"xpyd/netio"
 	"xpyd/proxy"

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"

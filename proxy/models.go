@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
 	"xpyd/netio"
 	"xpyd/router"
 )

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
 	"xpyd/kvparams"
 	"xpyd/router"
 	"xpyd/upstream"

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/go-retryablehttp"
 	"golang.org/x/sys/unix"
+
 	"xpyd/router"
 	"xpyd/upstream"
 )

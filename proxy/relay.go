@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
 	"xpyd/kvparams"
 	"xpyd/router"
 	"xpyd/upstream"

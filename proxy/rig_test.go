@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
 	"xpyd/kvparams"
 	"xpyd/netio"
 	"xpyd/proxy"

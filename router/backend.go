@@ -6,8 +6,8 @@ import (
 	"net/url"
 	"sync"
 	"sync/atomic"
-
 	"time"
+
 	"xpyd/router/prefix"
 )
 
