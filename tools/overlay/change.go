@@ -85,12 +85,14 @@ func tokens(text []byte) ([]word, error) {
 	f := set.AddFile("", -1, len(text))
 	s.Init(f, text, func(_ token.Position, msg string) { wrong = errors.Join(wrong, errors.New(msg)) }, 0)
 	var all []word
+	ended := false // by a line's end
 	for {
 		pos, tok, lit := s.Scan()
 		if tok == token.EOF {
 			break
 		}
 		begin := f.Offset(pos)
+		ended = tok == token.SEMICOLON && lit == "\n"
 		w := word{tok: tok, text: lit, begin: begin, end: begin + len(lit)}
 		switch {
 		case tok == token.SEMICOLON:
@@ -100,8 +102,8 @@ func tokens(text []byte) ([]word, error) {
 		}
 		all = append(all, w)
 	}
-	if n := len(all); n > 0 && all[n-1].tok == token.SEMICOLON {
-		all = all[:n-1]
+	if ended {
+		all = all[:len(all)-1]
 	}
 	return all, wrong
 }

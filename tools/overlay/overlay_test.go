@@ -62,6 +62,7 @@ func TestChangeFindsTokensInTheFunction(t *testing.T) {
 		{"(*lease).end", `l.leave("a b")`, "", "", "0 times"},
 		{"(*lease).end", "held", "hel", "first/a.go", "if l.hel {"},
 		{"(*lease).end", "hel", "", "", "0 times"},
+		{"twice", "f();", "g();", "first/a.go", "func twice() { g(); f() }"},
 		{"twice", "f()", "", "", "2 times"},
 		{"shared", "g()", "", "", "2 times"},
 		{"other", "h()", "", "second/b.go", "func other() {  }"},
