@@ -31,7 +31,7 @@ func TestDialThatNobodyAnswers(t *testing.T) {
 	r := newRig(t, rigOptions{router: func(c *router.Config) {
 		inTurn(c)
 		c.Prefill = append([]string{hole}, c.Prefill...)
-	}})
+	}, config: func(c *proxy.Config) { c.Timeouts.Dial = proxy.DefaultConfig().Timeouts.Dial }})
 	const n = 12 // half of them meet it
 	type timed struct {
 		answer
