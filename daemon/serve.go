@@ -12,6 +12,8 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/rs/zerolog"
+
 	"xpyd/config"
 )
 
@@ -62,11 +64,7 @@ func Serve(ctx context.Context, o Options) error {
 		return errors.Join(err, p.close())
 	}
 	p.accept()
-	log.Info().Str("version", o.Version).Int("pid", os.Getpid()).Str("listen", p.Addr).Str("admin", p.AdminAddr).
-		Strs("prefill", cfg.Router.Prefill).Strs("decode", cfg.Router.Decode).Msg("serving")
-	if len(cfg.Router.Prefill) == 0 {
-		log.Warn().Msg("no prefill backends: balancing over the decode pool without disaggregation")
-	}
+	logServing(log, o.Version, p, cfg)
 	l := lifetime{Proxy: p, cfg: cfg, load: o.Reload, exe: exe, log: log, hup: hup, usr2: usr2}
 	l.warn(config.Warnings(cfg), nil)
 	replaced, err := l.await(ctx)
@@ -74,4 +72,12 @@ func Serve(ctx context.Context, o Options) error {
 		return errors.Join(err, p.Shutdown())
 	}
 	return l.end(ctx, replaced)
+}
+
+func logServing(log zerolog.Logger, version string, p *Proxy, cfg config.Config) {
+	log.Info().Str("version", version).Int("pid", os.Getpid()).Str("listen", p.Addr).Str("admin", p.AdminAddr).
+		Strs("prefill", cfg.Router.Prefill).Strs("decode", cfg.Router.Decode).Msg("serving")
+	if len(cfg.Router.Prefill) == 0 {
+		log.Warn().Msg("no prefill backends: balancing over the decode pool without disaggregation")
+	}
 }

@@ -103,6 +103,14 @@ func (d *BodyDecoder) step(b byte) error {
 		return d.want(b, '\r', chunkDataLF)
 	case chunkDataLF:
 		return d.want(b, '\n', chunkSize)
+	default:
+		return d.trailerByte(b)
+	}
+}
+
+// trailerByte takes one byte of the trailer section.
+func (d *BodyDecoder) trailerByte(b byte) error {
+	switch d.state {
 	case trailerStart:
 		if b == '\r' {
 			d.state = trailerEndLF
