@@ -90,7 +90,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	cfg := proxy.DefaultConfig()
 	cfg.Timeouts.Drain = 5 * time.Second
 	cfg.Timeouts.Dial = 10 * time.Second // a busy machine may take more than the usual 1 s
-	cfg.Warmup = false // its requests would be counted among the clients'
+	cfg.Warmup = false                   // its requests would be counted among the clients'
 	if o.config != nil {
 		o.config(&cfg)
 	}
