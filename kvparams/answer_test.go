@@ -174,7 +174,7 @@ func TestAnswerIsStrictJSON(t *testing.T) {
 	} {
 		_, err := nixl{}.ParseAnswer([]byte(body))
 		checkAnswerError(t, body, err, CodeInvalidJSON, "")
-		_, err = TestDialect().ParseAnswer([]byte(body))
+		_, err = testDialect().ParseAnswer([]byte(body))
 		checkAnswerError(t, body, err, CodeInvalidJSON, "")
 	}
 }

@@ -16,7 +16,7 @@ func TestLookup(t *testing.T) {
 			t.Errorf("Lookup(%q) = %v, %v", name, d, ok)
 		}
 	}
-	for _, name := range []string{"", "NIXL", TestDialect().Name()} {
+	for _, name := range []string{"", "NIXL", testDialect().Name()} {
 		if d, ok := Lookup(name); ok {
 			t.Errorf("Lookup(%q) = %v", name, d)
 		}
@@ -77,7 +77,7 @@ func saltOf(t *testing.T, body []byte) string {
 
 // TestPushDialect: both bodies of one attempt stay right while the other is built, and carry one id.
 func TestPushDialect(t *testing.T) {
-	d := TestDialect()
+	d := testDialect()
 	if !d.Concurrent() || d.HandleInAnswer() || d.DecodeOnlySafe() || d.Reclaim() != ReclaimLease {
 		t.Error("traits")
 	}

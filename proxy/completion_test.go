@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"xpyd/kvparams"
 	"xpyd/proxy"
 	"xpyd/sim"
 )
@@ -273,7 +272,7 @@ func TestNoDecodeLeft(t *testing.T) {
 }
 
 func TestConcurrentConnectorNeedsNoHandle(t *testing.T) {
-	r := newRig(t, rigOptions{dialect: kvparams.TestDialect(), engine: func(o *sim.Options) {
+	r := newRig(t, rigOptions{dialect: newPushDialect(), engine: func(o *sim.Options) {
 		o.Role = sim.RoleBoth
 	}})
 	for _, c := range forms(prompt, 5) {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"xpyd/kvparams"
 	"xpyd/router"
 )
 
@@ -38,7 +37,7 @@ func TestConcurrentPrefillEndsBehindTheFirstToken(t *testing.T) {
 				<-goOn
 				_, _ = io.WriteString(w, rest)
 			})
-			r := newRig(t, rigOptions{dialect: kvparams.TestDialect(), router: func(c *router.Config) {
+			r := newRig(t, rigOptions{dialect: newPushDialect(), router: func(c *router.Config) {
 				p.asPrefill(c)
 				d.asDecode(c)
 			}})

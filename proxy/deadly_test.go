@@ -62,7 +62,7 @@ func TestDeadlyRequestEndsAfterTwoEngines(t *testing.T) {
 		{name: "decode dies, handles are drained", prefill: 1, decode: six, marker: "[[D:kill]]", version: "0.20.0", code: "decode_failed"},
 		{name: "no prefill pool", prefill: -1, decode: six, marker: "[[D:kill]]", code: "decode_failed"},
 		{name: "n=2", prefill: six, decode: six, marker: "[[D:kill]]", more: `,"n":2`, code: "decode_failed"},
-		{name: "legs at once", prefill: six, decode: six, marker: "[[P:kill]][[D:kill]]", dialect: kvparams.TestDialect()},
+		{name: "legs at once", prefill: six, decode: six, marker: "[[P:kill]][[D:kill]]", dialect: newPushDialect()},
 	} {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/stream=%v", tc.name, stream), func(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/kvparams"
 	"xpyd/netio"
 	"xpyd/proxy"
 	"xpyd/router"
@@ -183,7 +182,7 @@ func TestLegIDIsNotAnotherRequests(t *testing.T) {
 }
 
 func TestConcurrentConnectorSecondRound(t *testing.T) {
-	r := newRig(t, rigOptions{decode: 2, dialect: kvparams.TestDialect(), engine: func(o *sim.Options) { o.Role = sim.RoleBoth }})
+	r := newRig(t, rigOptions{decode: 2, dialect: newPushDialect(), engine: func(o *sim.Options) { o.Role = sim.RoleBoth }})
 	f, err := sim.ParseFault("status=500")
 	if err != nil {
 		t.Fatal(err)
@@ -199,7 +198,7 @@ func TestConcurrentConnectorSecondRound(t *testing.T) {
 
 // A prefill that is cut as its decode fails is no failure of its engine.
 func TestConcurrentConnectorBlamesNoPrefillForDecode(t *testing.T) {
-	r := newRig(t, rigOptions{decode: 2, dialect: kvparams.TestDialect(), engine: func(o *sim.Options) {
+	r := newRig(t, rigOptions{decode: 2, dialect: newPushDialect(), engine: func(o *sim.Options) {
 		if o.Role == sim.RolePrefill {
 			o.PrefillTokensPerSecond = 1
 		}

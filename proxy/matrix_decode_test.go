@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/kvparams"
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"
@@ -332,7 +331,7 @@ func serveGoesOnAfterAPanicInARelease(t *testing.T, log func(io.Writer) io.Write
 // With a connector whose legs start together, P has a goroutine to itself.
 func serveGoesOnAfterAPanicInAPrefill(t *testing.T, log func(io.Writer) io.Writer) {
 	b := newBarrier(sim.PhaseDecodeReceived, 0) // decode needs no blocks here, and would be faster
-	r := newRig(t, rigOptions{log: log, dialect: kvparams.TestDialect(),
+	r := newRig(t, rigOptions{log: log, dialect: newPushDialect(),
 		engine: func(o *sim.Options) {
 			o.Role = sim.RoleBoth
 			if o.Hook = b.only("decode-0"); o.Name == "prefill-0" {

@@ -4,9 +4,9 @@ package kvparams
 // legs at once and pair them by an id of the proxy. It cannot be configured.
 type pushTest struct{}
 
-// TestDialect is a dialect for tests that differs from NIXL: both legs at once, no handle in the
-// answer, and a decode that waits for its prefill.
-func TestDialect() Dialect { return pushTest{} }
+// testDialect differs from NIXL: both legs at once, no handle in the answer, and a decode that
+// waits for its prefill.
+func testDialect() Dialect { return pushTest{} }
 
 func (pushTest) Name() string         { return "pushtest" }
 func (pushTest) Concurrent() bool     { return true }
