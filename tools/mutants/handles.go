@@ -10,7 +10,7 @@ func handles() []mutant {
 		test: "TestClientLeavesInEachPhase/prefill_ending/close",
 	}, {
 		name: "one-token drain not read to its end", in: "(*release).try",
-		old:  "answer, err = x.readAll(nil, j.s.cfg.Limits.Answer)",
+		old:  "answer, err = x.ReadAll(nil, j.s.cfg.Limits.Answer)",
 		new:  "err = nil",
 		test: "TestDrainCutShortIsTriedElsewhere",
 	}, {
@@ -19,7 +19,7 @@ func handles() []mutant {
 		new:  "deadline, true)",
 		test: "TestHandleGoesToOneDecodeRequest/rst",
 	}, {
-		name: "leg kept on a fresh connection although it must not", in: "(*exchange).do",
+		name: "leg kept on a fresh connection although it must not", in: "(*Exchange).Do",
 		old:  "if again && errors.As(",
 		new:  "if errors.As(",
 		test: "TestNoSecondTryForAHandle",
@@ -35,13 +35,13 @@ func handles() []mutant {
 		test: "TestHandleThatAgedInTheQueueIsNotSent",
 	}, {
 		name: "second round on a kept connection", in: "(*completion).request",
-		old:  "fresh: c.round > 1",
-		new:  "fresh: false",
+		old:  "Fresh: c.round > 1",
+		new:  "Fresh: false",
 		test: "TestSecondRoundTakesAFreshConnection",
 	}, {
 		name: "same handle after 5xx", in: "(*completion).decode",
-		old:  "if r.outcome != router.Refused || c.interrupted() != nil {",
-		new:  "if r.err.Status == 500 {\n\t\t\tc.handoff.state, r.outcome = handleIssued, router.Refused\n\t\t}\n\t\tif r.outcome != router.Refused || c.interrupted() != nil {",
+		old:  "if f.retry != retryFree {",
+		new:  "if f.told.Status == 500 {\n\t\t\tc.handoff.state, f.retry = handleIssued, retryFree\n\t\t}\n\t\tif f.retry != retryFree {",
 		test: "TestHandleGoesToOneDecodeRequest/status=500",
 	}, {
 		name: "P's late answer dropped", in: "(*completion).prefillExchange",
@@ -89,7 +89,7 @@ func handles() []mutant {
 		new:  "if !since.IsZero() {",
 		test: "TestDeadEnginesMakeNoOtherRequestDeadly",
 	}, {
-		name: "a decode that hangs takes every place of a release", in: "(*release).take",
+		name: "a decode that hangs takes every place of a release", in: "(*release).takePlace",
 		old:  "limit := int32(maxReleasesEach)",
 		new:  "limit := int32(maxReleases)",
 		test: "TestReleasesOfACrowdPassAFrozenDecode/drained",
@@ -99,12 +99,12 @@ func handles() []mutant {
 		new:  "return true",
 		test: "TestAnswersToAReleaseThatFreeNothing/no_such_route",
 	}, {
-		name: "a repeated prefill is not counted", in: "(*exchange).repeat",
-		old:  "x.repeated = x.sent() && first.stage == stageHead",
-		new:  "x.repeated = false",
+		name: "a repeated prefill is not counted", in: "(*Exchange).repeat",
+		old:  "x.Repeated = x.Sent() && first.Stage == StageHead",
+		new:  "x.Repeated = false",
 		test: "TestRepeatedPrefillIsCounted",
 	}, {
-		name: "release sent to the dead D", in: "(*releaser).start",
+		name: "release sent to the dead D", in: "(*Server).newRelease",
 		old:  "job.avoid = append(job.avoid, a.avoid)",
 		new:  "job.prefer = a.avoid",
 		test: "TestReleaseAvoidsTheDecodeThatFailed",
@@ -130,27 +130,27 @@ func handles() []mutant {
 		test: "TestPanicGivesEverythingBack/prefill",
 	}, {
 		name: "D not reserved first", in: "(*completion).tryRound",
-		old:  "if err := c.prefill(); err != nil {",
-		new:  "c.d.lease.Release(router.ClientGone)\n\t\terr := c.prefill()\n\t\tif err == nil {\n\t\t\terr = c.reserveDecode()\n\t\t}\n\t\tif err != nil {",
+		old:  "if f := c.prefill(); f != nil {",
+		new:  "c.d.lease.Release(router.ClientGone)\n\t\tf := c.prefill()\n\t\tif f == nil {\n\t\t\tif err := c.reserveDecode(); err != nil {\n\t\t\t\tf = ends(err)\n\t\t\t}\n\t\t}\n\t\tif f != nil {",
 		test: "TestDecodeIsReservedWhilePrefillWorks",
 	}, {
 		name: "all-down prefills anyway", in: "(*completion).tryRound",
-		old:  "if err := c.reserveDecode(); err != nil {\n\t\treturn err\n\t}\n\tc.choosePath()",
-		new:  "if err := c.reserveDecode(); err != nil {\n\t\tif c.prefill() == nil {\n\t\t\tc.abandon(nil)\n\t\t}\n\t\treturn err\n\t}\n\tc.choosePath()",
+		old:  "return ends(err)",
+		new:  "if c.prefill() == nil {\n\t\t\tc.abandon(nil)\n\t\t}\n\t\treturn ends(err)",
 		test: "TestAllDownIsSaidAtOnce",
 	}, {
-		name: "client gone not watched during P", in: "(*completion).clientGone",
-		old:  "func (c *completion) clientGone() {",
-		new:  "func (c *completion) clientGone() {\n\tif c.state.get() == statePrefilling {\n\t\treturn\n\t}",
+		name: "client gone not watched during P", in: "(*completion).ClientGone",
+		old:  "func (c *completion) ClientGone() {",
+		new:  "func (c *completion) ClientGone() {\n\tif c.state.get() == statePrefilling {\n\t\treturn\n\t}",
 		test: "TestClientLeavesInEachPhase/prefill_start/close",
 	}, {
-		name: "P aborted at once when the client leaves", in: "(*completion).clientGone",
-		old:  "c.leave()\n\tnow := time.Now()\n\tc.p.x.interrupt(now.Add(c.s.cfg.Timeouts.PrefillAbortGrace))",
-		new:  "c.leave()\n\tnow := time.Now()\n\tc.p.x.interrupt(now)",
+		name: "P aborted at once when the client leaves", in: "(*completion).ClientGone",
+		old:  "c.p.x.Interrupt(now.Add(c.s.cfg.Timeouts.PrefillAbortGrace))",
+		new:  "c.p.x.Interrupt(now)",
 		test: "TestShortPrefillMayFinishForAClientThatLeft",
 	}, {
-		name: "D left open after the client has gone", in: "(*completion).clientGone",
-		old:  "c.d.x.interrupt(now.Add(c.s.cfg.Timeouts.DecodeAbortGrace))",
+		name: "D left open after the client has gone", in: "(*completion).ClientGone",
+		old:  "c.d.x.Interrupt(now.Add(c.s.cfg.Timeouts.DecodeAbortGrace))",
 		new:  "",
 		test: "TestClientLeavesInEachPhase/decode_received/close",
 	}, {
@@ -175,7 +175,7 @@ func handles() []mutant {
 		test: "TestSuccessorOutlivesAKilledPredecessor",
 	}, {
 		name: "no warm-up", in: "(*warmer).cold",
-		old:  "w.s.router.Snapshot().Chill(b, avoid)",
+		old:  "w.s.router.Pairs().Chill(b, avoid)",
 		new:  "",
 		test: "TestEachPairIsWarmedUpOnce",
 	}, {
@@ -194,12 +194,12 @@ func handles() []mutant {
 		new:  "} else if news(err) || true {",
 		test: "TestWarmUpThatBreaksOffBlamesNobody",
 	}, {
-		name: "a request is the probe of a banned pair", in: "(*Snapshot).WarmUps",
+		name: "a request is the probe of a banned pair", in: "(*Pairs).WarmUps",
 		old:  "until <= now+int64(probeAhead)",
 		new:  "until <= now-int64(probeAhead)",
 		test: "TestBannedPairIsDueBeforeItsBanEnds",
 	}, {
-		name: "a release goes to an engine of another model", in: "(*releaser).start",
+		name: "a release goes to an engine of another model", in: "(*Server).newRelease",
 		old:  "job.model = bytes.Clone(a.req.Model())",
 		new:  "job.model = nil",
 		test: "TestReleaseGoesToAnEngineOfTheModel",

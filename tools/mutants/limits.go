@@ -3,8 +3,8 @@ package main
 // limits: what one client may take of the proxy, and what it may ask for.
 func limits() []mutant {
 	return []mutant{{
-		name: "body budget not given back", in: "(*bodyBuffer).free",
-		old:  "bb.charge.lower(0)",
+		name: "body budget not given back", in: "(*Body).Free",
+		old:  "b.charge.Lower(0)",
 		new:  "",
 		test: "TestByteBudget",
 	}, {
@@ -18,23 +18,23 @@ func limits() []mutant {
 		new:  "p.until.IsZero() {",
 		test: "TestBodyPace",
 	}, {
-		name: "one client may fill the body budget", in: "(*budget).take",
+		name: "one client may fill the body budget", in: "(*Budget).Take",
 		old:  "case b.held[of]+n > b.share:",
 		new:  "case false:",
 		test: "TestOneClientLeavesRoomForOthers",
 	}, {
-		name: "large bodies fill the reserve of small ones", in: "(*budget).take",
+		name: "large bodies fill the reserve of small ones", in: "(*Budget).Take",
 		old:  "room = min(room, b.large)",
 		new:  "",
 		test: "TestSmallBodiesHaveAReserve",
 	}, {
 		name: "answers held uncharged", in: "(*Server).readHeld",
-		old:  "if held.raise(s.held, of, size) != granted {",
+		old:  "if held.Raise(s.held, of, size) != budget.Granted {",
 		new:  "if false {",
 		test: "TestAnswersThatNobodyReadsAreBounded",
 	}, {
 		name: "a slow reader of a whole answer keeps its place on decode", in: "(*completion).commitWhole",
-		old:  "c.commit()\n\tc.endDecode(d.lease.Backend, router.OK, \"\")",
+		old:  "c.commit()\n\tc.endDecode(d.lease.Backend, router.OK, codeNone)",
 		new:  "c.commit()",
 		test: "TestSlowReaderOfAWholeAnswerHoldsNoDecodeSlot",
 	}, {
@@ -43,24 +43,24 @@ func limits() []mutant {
 		new:  "if true {",
 		test: "TestSlowReaderOfTokensIsServed",
 	}, {
-		name: "the end of the process waits for a reader that stands still", in: "(*completion).serverStopping",
+		name: "the end of the process waits for a reader that stands still", in: "(*completion).ServerStopping",
 		old:  "_ = c.conn.SetWriteDeadline(now.Add(stopGrace))",
 		new:  "",
 		test: "TestDrainCutsReadersThatStandStill",
 	}, {
-		name: "the end of the process does not reach an upload", in: "(*completion).serverStopping",
+		name: "the end of the process does not reach an upload", in: "(*completion).ServerStopping",
 		old:  "_ = c.conn.SetReadDeadline(now)",
 		new:  "",
 		test: "TestDrainEndsUploads//v1/completions",
 	}, {
 		name: "place under limits.client_in_flight not given back", in: "(*completion).finish",
-		old:  "s.clients.leave(c.client)",
+		old:  "s.clients.End(c.client)",
 		new:  "",
 		test: "TestClientLimit/of_an_address",
 	}, {
 		name: "oversize body read to its end", in: "(*Server).readBody",
-		old:  "if bb.size() > s.cfg.Limits.Body {",
-		new:  "if err != nil && bb.size() > s.cfg.Limits.Body {",
+		old:  "if body.Size() > s.cfg.Limits.Body {",
+		new:  "if err != nil && body.Size() > s.cfg.Limits.Body {",
 		test: "TestOversizeBodyIsRefusedBeforeItsEnd/chunked",
 	}, {
 		name: "announced oversize body read to its end", in: "(*Server).admitHead",

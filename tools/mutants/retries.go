@@ -44,8 +44,8 @@ func retries() []mutant {
 		new:  "false)",
 		test: "TestRetriesOfAnOutageAreNotDeniedForEver",
 	}, {
-		name: "a dial to the engine that died is taken for the only failure", in: "(*exchange).repeat",
-		old:  "if isDial(err) && !isOurs(err) {",
+		name: "a dial to the engine that died is taken for the only failure", in: "(*Exchange).repeat",
+		old:  "if IsDial(err) && !IsLocal(err) {",
 		new:  "if false {",
 		test: "TestDeadlyRequestEndsAfterTwoEngines/no_prefill_pool/stream=false",
 	}, {
@@ -54,7 +54,7 @@ func retries() []mutant {
 		new:  "if false {",
 		test: "TestDeadlyRequestEndsAfterTwoEngines/one_prefill,_then_one_decode/stream=false",
 	}, {
-		name: "a prompt that cost an engine is drained", in: "(*releaser).start",
+		name: "a prompt that cost an engine is drained", in: "(*Server).newRelease",
 		old:  "if a.broken == 0 && (",
 		new:  "if (",
 		test: "TestDeadlyRequestEndsAfterTwoEngines/decode_dies,_handles_are_drained/stream=false",
@@ -69,14 +69,14 @@ func retries() []mutant {
 		new:  "_ = patience // D can",
 		test: "TestSpentRetriesEndInDecodeAlone",
 	}, {
-		name: "a handle that cannot be used is not tried elsewhere", in: "unusableHandle",
-		old:  "outcome: router.Gateway, next: true, sent: true, degrade: reasonBadHandle}",
-		new:  "outcome: router.Gateway, sent: true, degrade: reasonBadHandle}",
+		name: "a handle that cannot be used is not tried elsewhere", in: "classifyPrefill",
+		old:  "outcome: router.Gateway, retry: retryPaid, degrade: reasonBadHandle}",
+		new:  "outcome: router.Gateway, degrade: reasonBadHandle}",
 		test: "TestPrefillEngineWithUnusableHandles/port",
 	}, {
-		name: "a handle that cannot be used does not count against its engine", in: "unusableHandle",
-		old:  "outcome: router.Gateway, next: true, sent: true, degrade: reasonBadHandle}",
-		new:  "outcome: router.ClientFault, next: true, sent: true, degrade: reasonBadHandle}",
+		name: "a handle that cannot be used does not count against its engine", in: "classifyPrefill",
+		old:  "outcome: router.Gateway, retry: retryPaid, degrade: reasonBadHandle}",
+		new:  "outcome: router.ClientFault, retry: retryPaid, degrade: reasonBadHandle}",
 		test: "TestPrefillEngineWithUnusableHandles/port",
 	}, {
 		name: "the share of requests without a prefill is passed", in: "(*Snapshot).takeShare",
@@ -95,7 +95,7 @@ func retries() []mutant {
 		test: "TestReloadIsAllOrNothing/bad_decode_URL",
 	}, {
 		name: "Retry-After of a backend ignored", in: "(*Server).relayed",
-		old:  "e.RetryAfter = seconds(x.head.retryAfter)",
+		old:  "e.RetryAfter = seconds(x.Head.RetryAfter)",
 		new:  "e.RetryAfter = 0",
 		test: "TestRetryAfterOfABackendReachesTheClient",
 	}, {
@@ -104,19 +104,19 @@ func retries() []mutant {
 		new:  "",
 		test: "TestRetryWaitsForRetryAfter",
 	}, {
-		name: "Retry-After ignored by picks", in: "(*Backend).Defer",
-		old:  "b.refusedUntil.CompareAndSwap(was, until)",
+		name: "Retry-After ignored by picks", in: "(*vitals).setRefused",
+		old:  "v.refusedUntil.CompareAndSwap(was, until)",
 		new:  "true",
 		test: "TestAnotherBackendNeedNotWaitForRetryAfter",
 	}, {
-		name: "a request without an end", in: "(*exchange).try",
-		old:  "x.up, x.end = u, req.end",
+		name: "a request without an end", in: "(*Exchange).try",
+		old:  "x.up, x.end = u, req.End",
 		new:  "x.up = u",
 		test: "TestOneDeadlineForTheWholeRequest/the_stream_never_pauses",
 	}, {
 		name: "one stalled stream ejects its backend", in: "(*Server).stalled",
-		old:  ">= s.cfg.Timeouts.StreamIdle+rearm {",
-		new:  ">= 0 {",
+		old:  "e.Stalled(s.cfg.Timeouts.StreamIdle+rearm)",
+		new:  "e.Stalled(0)",
 		test: "TestBackendIsEjectedWhenAllOfItsStreamsStall",
 	}, {
 		name: "decode waits for a prefill that is down", in: "(*completion).watchedDecode",
@@ -135,12 +135,12 @@ func retries() []mutant {
 		test: "TestLastRoundWaitsForItsPrefillWithinTheLease",
 	}, {
 		name: "a whole answer waits for a prefill that stands still, as its lease has passed", in: "(*completion).sourceDown",
-		old:  "&& !c.handoff.from.Still()",
+		old:  "&& !c.handoff.from.Hung()",
 		new:  "",
 		test: "TestPrefillFreezesUnderARequestThatDecodeQueues/last=false",
 	}, {
 		name: "a whole answer is cut as its prefill is killed, long after", in: "(*completion).sourceDown",
-		old:  "&& !c.handoff.from.Still()",
+		old:  "&& !c.handoff.from.Hung()",
 		new:  "&& false",
 		test: "TestLongWholeAnswerOutlivesItsPrefill",
 	}, {
@@ -155,8 +155,8 @@ func retries() []mutant {
 		test: "TestRemovedPrefillThatFreezesIsNoticed",
 	}, {
 		name: "an answer is lost as its prefill goes down", in: "(*completion).prefillDown",
-		old:  "c.p.x.interrupt(time.Now().Add(c.s.downGrace))",
-		new:  "c.p.x.interrupt(time.Now())\n\tc.p.x.halfClose()",
+		old:  "c.p.x.Interrupt(time.Now().Add(c.s.downGrace))",
+		new:  "c.p.x.Interrupt(time.Now())\n\tc.p.x.HalfClose()",
 		test: "TestPrefillThatAnswersAsItGoesDown/completions",
 	}, {
 		name: "a first token is lost as its backend goes down", in: "(*completion).watchedDecode",
@@ -164,9 +164,9 @@ func retries() []mutant {
 		new:  "c.d.cutOff.Load()",
 		test: "TestFirstTokenAndDownAtOnce/decode",
 	}, {
-		name: "a dead engine is our fault", in: "isOurs",
-		old:  "if !isOurs(e) {",
-		new:  "if isOurs(e) {\n\t\t\treturn true\n\t\t}\n\t\tif false {",
+		name: "a dead engine is our fault", in: "IsLocal",
+		old:  "if !IsLocal(e) {",
+		new:  "if IsLocal(e) {\n\t\t\treturn true\n\t\t}\n\t\tif false {",
 		test: "TestDeadEngineIsNotOurFault",
 	}}
 }

@@ -15,7 +15,7 @@ func controls() []mutant {
 		new: "return min(120, n)",
 	}, {
 		name: "control: the same ends in another order", in: "(*Lease).Release",
-		old: "b.record(o)\n\tl.leaveLocal()",
-		new: "l.leaveLocal()\n\tb.record(o)",
+		old: "b.record(o)\n\tl.endLocal()",
+		new: "l.endLocal()\n\tb.record(o)",
 	}}
 }
