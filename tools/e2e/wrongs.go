@@ -26,10 +26,10 @@ type wrong struct {
 func wrongs() []wrong {
 	return []wrong{{
 		name: "handle sent twice", in: "(*completion).decodeAttempt", check: "counters",
-		from: "err := d.x.do(c.s.upstreams.get(b), c.request(d.segs), deadline, handle.None())",
-		to: "if first := d.x.do(c.s.upstreams.get(b), c.request(d.segs), deadline, false); first == nil && !handle.None() {\n" +
-			"\t\t_, _ = d.x.readAll(nil, 1<<20)\n\t}\n\td.x.drop()\n\td.x.reset()\n\t" +
-			"err := d.x.do(c.s.upstreams.get(b), c.request(d.segs), deadline, handle.None())",
+		from: "err := d.x.Do(c.s.engines.client(b), c.request(d.segs), deadline, handle.None())",
+		to: "if first := d.x.Do(c.s.engines.client(b), c.request(d.segs), deadline, false); first == nil && !handle.None() {\n" +
+			"\t\t_, _ = d.x.ReadAll(nil, 1<<20)\n\t}\n\td.x.Drop()\n\td.x.Reset()\n\t" +
+			"err := d.x.Do(c.s.engines.client(b), c.request(d.segs), deadline, handle.None())",
 	}, {
 		name: "kv_transfer_params dropped on D's leg", in: "nixl.AppendDecode", check: "counters",
 		from: "return r.appendWith(dst, h.Raw)",
@@ -44,8 +44,8 @@ func wrongs() []wrong {
 		to:   "c.handoff.state = handleEnded",
 	}, {
 		name: "a stream cut and ended cleanly", in: "(*completion).streamBroke", check: "die",
-		from: "_ = out.write(e.appendEvent(nil), time.Now())",
-		to:   "_ = out.write([]byte(\"data: [DONE]\\n\\n\"), time.Now())\n\t\tc.endDecode(b, o, e.Code)\n\t\treturn nil",
+		from: "_ = out.write(c.failure.appendEvent(nil), time.Now())",
+		to:   "_ = out.write([]byte(\"data: [DONE]\\n\\n\"), time.Now())\n\t\tc.endDecode(b, failed.outcome, failed.code)\n\t\treturn nil",
 	}}
 }
 
