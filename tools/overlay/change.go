@@ -9,18 +9,25 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Change finds the Go text from in the declaration in, by its tokens alone: spaces, lines
 // and comments may differ. It must stand there once, over all declarations of that name.
 // Change returns the file, relative to the root, and its text with to in that place.
+//
+// Moves cost nothing: where nothing has the name in, whatever has its last part does, in any
+// package and of any type. Names may have been exported, or hidden, since from was written. Those
+// that to shares with from are written as they are found.
 func (x *Index) Change(in, from, to string) (file string, changed []byte, err error) {
 	want, err := tokens([]byte(from))
 	if err != nil || len(want) == 0 {
 		return "", nil, fmt.Errorf("%q is no Go text: %w", from, err)
 	}
-	var found []place
-	for _, p := range x.places[in] {
+	declared := x.declared(in)
+	var found []hit
+	for _, p := range declared {
 		hits, err := x.hits(p, want)
 		if err != nil {
 			return "", nil, err
@@ -28,21 +35,40 @@ func (x *Index) Change(in, from, to string) (file string, changed []byte, err er
 		found = append(found, hits...)
 	}
 	switch {
-	case len(x.places[in]) == 0:
+	case len(declared) == 0:
 		return "", nil, fmt.Errorf("%s is not declared any more", in)
 	case len(found) != 1:
-		return "", nil, fmt.Errorf("%s (%s) has the text %d times, want once: %s", in, x.files(in), len(found), from)
+		return "", nil, fmt.Errorf("%s (%s) has the text %d times, want once: %s", in, files(declared), len(found), from)
 	}
-	hit := found[0]
-	source, err := os.ReadFile(filepath.Join(x.root, hit.file))
+	at := found[0]
+	source, err := os.ReadFile(filepath.Join(x.root, at.file))
 	if err != nil {
 		return "", nil, err
 	}
-	return hit.file, slices.Concat(source[:hit.begin], []byte(to), source[hit.end:]), nil
+	return at.file, slices.Concat(source[:at.begin], respell([]byte(to), at.names), source[at.end:]), nil
+}
+
+// declared are the declarations of a name, else those of its last part.
+func (x *Index) declared(in string) []place {
+	if exact := x.places[in]; len(exact) > 0 {
+		return exact
+	}
+	return x.called[called(in)]
+}
+
+// called is the last part of a declaration's name, as if it were exported.
+func called(name string) string {
+	return exported(name[strings.LastIndexByte(name, '.')+1:])
+}
+
+// hit is where a text stands.
+type hit struct {
+	place
+	names map[string]string // as they are spelled there, by how the text spells them
 }
 
 // hits are where the tokens want stand in p.
-func (x *Index) hits(p place, want []word) (all []place, err error) {
+func (x *Index) hits(p place, want []word) (all []hit, err error) {
 	source, err := os.ReadFile(filepath.Join(x.root, p.file))
 	if err != nil {
 		return nil, err
@@ -52,18 +78,34 @@ func (x *Index) hits(p place, want []word) (all []place, err error) {
 		return nil, fmt.Errorf("read %s: %w", p.file, err)
 	}
 	for i := range len(have) - len(want) + 1 {
-		same := slices.EqualFunc(have[i:i+len(want)], want, func(a, b word) bool { return a.tok == b.tok && a.text == b.text })
-		if same {
-			all = append(all, place{p.file, p.begin + have[i].begin, p.begin + have[i+len(want)-1].end})
+		part := have[i : i+len(want)]
+		if !slices.EqualFunc(part, want, word.is) {
+			continue
 		}
+		names := map[string]string{}
+		for n, w := range want {
+			names[w.text] = part[n].text
+		}
+		all = append(all, hit{place{p.file, p.begin + part[0].begin, p.begin + part[len(part)-1].end}, names})
 	}
 	return all, nil
 }
 
-// files are those that have a declaration of the name.
-func (x *Index) files(in string) string {
+// respell writes the names of a text as they are spelled elsewhere.
+func respell(text []byte, names map[string]string) []byte {
+	words, _ := tokens(text) // what is no Go the compiler says
+	for _, w := range slices.Backward(words) {
+		if name := names[w.text]; w.tok == token.IDENT && name != "" {
+			text = slices.Concat(text[:w.begin], []byte(name), text[w.end:])
+		}
+	}
+	return text
+}
+
+// files are those of the declarations.
+func files(declared []place) string {
 	var all []string
-	for _, p := range x.places[in] {
+	for _, p := range declared {
 		all = append(all, p.file)
 	}
 	return strings.Join(all, ", ")
@@ -74,6 +116,20 @@ type word struct {
 	tok        token.Token
 	text       string
 	begin, end int
+}
+
+// is reports that two words are the same, but for whether a name is exported.
+func (w word) is(other word) bool {
+	if w.tok == token.IDENT && other.tok == token.IDENT {
+		return exported(w.text) == exported(other.text)
+	}
+	return w.tok == other.tok && w.text == other.text
+}
+
+// exported is a name with a capital in front.
+func exported(name string) string {
+	first, size := utf8.DecodeRuneInString(name)
+	return string(unicode.ToUpper(first)) + name[size:]
 }
 
 // tokens are those of a part of a Go file, without comments. A line's end that ends a

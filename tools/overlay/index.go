@@ -16,6 +16,7 @@ import (
 type Index struct {
 	root   string
 	places map[string][]place  // by name, and by package.name
+	called map[string][]place  // by the last part of the name, as if it were exported
 	tests  map[string][]string // directories below root, likewise by the test's name
 }
 
@@ -27,7 +28,7 @@ type place struct {
 
 // Read parses the Go files of the module at root, but not those of modules below it.
 func Read(root string) (*Index, error) {
-	x := &Index{root: root, places: map[string][]place{}, tests: map[string][]string{}}
+	x := &Index{root: root, places: map[string][]place{}, called: map[string][]place{}, tests: map[string][]string{}}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -84,6 +85,8 @@ func (x *Index) add(path string) error {
 			for _, n := range []string{declared, f.Name.Name + "." + declared} {
 				x.places[n] = append(x.places[n], p)
 			}
+			last := called(declared)
+			x.called[last] = append(x.called[last], p)
 		}
 	}
 	return nil
