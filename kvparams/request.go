@@ -17,6 +17,14 @@ const (
 	Completions            // POST /v1/completions
 )
 
+// Path is that of the API, at engines as at the proxy.
+func (a API) Path() string {
+	if a == Chat {
+		return "/v1/chat/completions"
+	}
+	return "/v1/completions"
+}
+
 // Request is what one pass over a request body has found: positions in the caller's buffer. The
 // zero value is ready for Parse, and reuse costs no allocation. It is not for concurrent use.
 type Request struct {

@@ -9,6 +9,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"xpyd/budget"
+	"xpyd/handoff"
 	"xpyd/kvparams"
 	"xpyd/netio"
 	"xpyd/router"
@@ -45,7 +46,7 @@ func (a *atomicState) get() state  { return state(a.v.Load()) }
 //
 //	admit      this file: the client is counted, its body read and scanned
 //	plan       plan.go: split or not; reserve.go: a slot of a decode backend
-//	prefill    prefill.go: the first leg; handoff.go: the handle that it gave
+//	prefill    prefill.go: the first leg; handoff: the handle that it gave
 //	decode     decode.go: the second leg, up to what the client may have
 //	relay      relay.go, writer.go: the answer, as it comes
 //	finish     finish.go: the one end, of metrics and log line too
@@ -95,7 +96,7 @@ type completion struct {
 
 	p       prefillLeg
 	d       decodeLeg
-	handoff handoff
+	handoff handoff.Handoff
 	times   times
 }
 
@@ -143,13 +144,13 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	now := time.Now()
 	c.times = times{start: now, end: now.Add(c.s.cfg.Timeouts.Request)}
 	c.id = requestID(ctx.Request.Header.Peek("X-Request-Id"))
-	c.target = apiPath(api)
+	c.target = api.Path()
 	if _, query := cutQuery(ctx.Request.Header.RequestURI()); query != nil {
 		c.target += string(query)
 	}
 	c.fields = c.s.appendFields(c.fields[:0], &ctx.Request.Header)
 	c.req.Deny = c.s.cfg.DenyFields
-	c.handoff.s = c.s
+	c.handoff = c.s.handoffs.Handoff()
 	c.state.set(stateAdmitted)
 	c.degraded, c.chosen, c.reached = false, false, false
 	c.broken.Store(0)

@@ -1,6 +1,10 @@
 package proxy
 
-import "time"
+import (
+	"time"
+
+	"xpyd/handoff"
+)
 
 // Config is everything the HTTP side needs. Package main fills it from flags,
 // environment and file, and has validated it before New sees it. The mapstructure
@@ -31,7 +35,7 @@ type Config struct {
 	Headers    Headers    `mapstructure:"headers"`
 	Limits     Limits     `mapstructure:"limits"`
 	Timeouts   Timeouts   `mapstructure:"timeouts"`
-	KV         KV         `mapstructure:"kv"`
+	KV         handoff.KV `mapstructure:"kv"`
 	DecodeOnly DecodeOnly `mapstructure:"decode_only"`
 	Usage      Usage      `mapstructure:"usage"`
 	Errors     Errors     `mapstructure:"errors"`
@@ -110,20 +114,6 @@ type Timeouts struct {
 	Drain time.Duration `mapstructure:"drain"`
 }
 
-// KV is about the blocks that a prefill leaves pinned.
-type KV struct {
-	// Lease is how long P holds them for a D that never comes.
-	Lease time.Duration `mapstructure:"lease"`
-	// LeaseMargin: a handle older than Lease − LeaseMargin is not sent any more.
-	LeaseMargin time.Duration `mapstructure:"lease_margin"`
-	// Release is how an abandoned handle is given back: auto, reject, decode, off.
-	Release string `mapstructure:"release"`
-	// RewriteLoopback puts P's host in the place of a loopback remote_host.
-	RewriteLoopback bool `mapstructure:"rewrite_loopback"`
-	// AllowHosts, when not empty, lists the only remote_host values accepted.
-	AllowHosts []string `mapstructure:"allow_hosts"`
-}
-
 // DecodeOnly is what happens when no prefill can be had.
 type DecodeOnly struct {
 	// Enabled lets D prefill by itself, where the connector allows it.
@@ -157,7 +147,7 @@ func DefaultConfig() Config {
 			StreamIdle: 300 * time.Second, Request: time.Hour, WriteStall: 30 * time.Second, UpstreamIdle: 4 * time.Second,
 			PrefillAbortGrace: time.Second, DrainDelay: 0, Drain: 300 * time.Second,
 		},
-		KV:         KV{Lease: 30 * time.Second, LeaseMargin: 5 * time.Second, Release: "auto"},
+		KV:         handoff.DefaultKV(),
 		DecodeOnly: DecodeOnly{Enabled: true, MaxShare: 1},
 		Usage:      Usage{Rewrite: true},
 	}

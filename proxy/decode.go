@@ -9,6 +9,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"xpyd/budget"
+	"xpyd/handoff"
 	"xpyd/kvparams"
 	"xpyd/router"
 	"xpyd/upstream"
@@ -64,7 +65,7 @@ func (c *completion) decode() *failure {
 			return ends(err)
 		}
 		// After the last wait for a slot: the handle has aged in it.
-		if c.handoff.state == handleIssued && !c.handoff.fresh() {
+		if c.handoff.Unseen() && !c.handoff.Fresh() {
 			f := c.fail(nil, fault{leg: legDecode, at: atPool, cause: causeStale, handle: true}, nil)
 			c.d.lease.Release(f.outcome)
 			return f
@@ -108,8 +109,8 @@ func (c *completion) watchedDecode(b *router.Backend) *failure {
 	c.d.down.Store(false)
 	c.d.cutOff.Store(false)
 	c.d.lease.OnDown(c.onDecodeDown)
-	if c.d.buffered, c.d.last = !c.req.Stream(), c.round == maxRounds; c.handoff.live() {
-		c.d.source.On(c.handoff.from, c.onSourceDown)
+	if c.d.buffered, c.d.last = !c.req.Stream(), c.round == maxRounds; c.handoff.Live() {
+		c.d.source.On(c.handoff.From(), c.onSourceDown)
 	}
 	f := c.decodeAttempt(b)
 	c.d.source.Off()
@@ -133,8 +134,8 @@ func (c *completion) watchedDecode(b *router.Backend) *failure {
 func (c *completion) sourceDown() {
 	at := time.Now()
 	if c.d.buffered {
-		switch end := c.handoff.issued.Add(c.s.cfg.KV.Lease); {
-		case at.After(end) && !c.handoff.from.Hung():
+		switch end := c.handoff.LeaseEnd(); {
+		case at.After(end) && !c.handoff.From().Hung():
 			return
 		case at.Before(end) && c.d.last:
 			at = end.Add(-c.s.cfg.KV.LeaseMargin)
@@ -148,7 +149,7 @@ func (c *completion) sourceDown() {
 // has come back by now: the blocks were still D's.
 func (c *completion) sourceBack(err error, deadline time.Time) error {
 	var ue *upstream.Error
-	if !c.d.cutOff.Load() || c.handoff.from.State() == router.Down || !errors.As(err, &ue) || !ue.TimedOut() || ue.Stage != upstream.StageHead {
+	if !c.d.cutOff.Load() || c.handoff.From().State() == router.Down || !errors.As(err, &ue) || !ue.TimedOut() || ue.Stage != upstream.StageHead {
 		return err
 	}
 	c.d.x.Resume()
@@ -156,7 +157,7 @@ func (c *completion) sourceBack(err error, deadline time.Time) error {
 		return err
 	}
 	c.d.cutOff.Store(false)
-	c.d.source.On(c.handoff.from, c.onSourceDown) // which tells once
+	c.d.source.On(c.handoff.From(), c.onSourceDown) // which tells once
 	c.d.x.SetDeadline(deadline)
 	return c.d.x.ReadHead()
 }
@@ -196,8 +197,8 @@ func (c *completion) decodeAttempt(b *router.Backend) *failure {
 	c.state.set(stateDecoding)
 	d := &c.d
 	var handle kvparams.Handle
-	if c.handoff.state == handleIssued {
-		handle = c.handoff.handleFor(b, c.handoff.send())
+	if c.handoff.Unseen() {
+		handle = c.handoff.SendTo(b)
 	}
 	d.own, d.ahead = max(0, d.lease.Tokens()-d.lease.Cached()), 0
 	if c.path == pathDecodeOnly {
@@ -289,9 +290,9 @@ func (c *completion) commit() {
 	c.state.set(stateCommitted)
 	c.endRetry()
 	c.firstToken()
-	if c.handoff.live() {
-		c.snap.Pairs().Worked(router.Pair{Prefill: c.handoff.from, Decode: c.d.lease.Backend})
-		c.handoff.end(endBurnt)
+	if c.handoff.Live() {
+		c.snap.Pairs().Worked(router.Pair{Prefill: c.handoff.From(), Decode: c.d.lease.Backend})
+		c.handoff.End(handoff.Burnt)
 		c.s.metrics.Handoff(c.times.handed.Sub(c.times.prefilled))
 	}
 	if !c.s.dialect.Concurrent() { // else P may still be reading the one and writing the other

@@ -1,13 +1,14 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"maps"
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
 
+	"xpyd/handoff"
 	"xpyd/netio"
 	"xpyd/router"
 	"xpyd/upstream"
@@ -19,7 +20,7 @@ type engine struct {
 	id       atomic.Pointer[string]    // of the engine, in the last handle that came from here
 	models   atomic.Pointer[modelList] // what it served when it last came up
 	vitality vitality
-	releases releasePlaces
+	releases *handoff.Places
 	wake     chan struct{} // probes it at once; capacity 1
 	removed  atomic.Bool   // by a reload
 }
@@ -42,6 +43,14 @@ func (e *engineSet) client(b *router.Backend) *upstream.Client {
 		return g.Client
 	}
 	return nil
+}
+
+// release is what a release needs of an engine: its client, and the releases under way there.
+func (e *engineSet) release(b *router.Backend) (*upstream.Client, *handoff.Places) {
+	if g := e.get(b); g != nil {
+		return g.Client, g.releases
+	}
+	return nil, nil
 }
 
 func (e *engineSet) all() map[*router.Backend]*engine {
@@ -81,7 +90,7 @@ func (s *Server) dialBackend(ctx context.Context, network, addr string) (net.Con
 
 // join makes a client for a backend and starts its probes.
 func (s *Server) join(b *router.Backend) {
-	e := &engine{wake: make(chan struct{}, 1), releases: releasePlaces{born: time.Now()}, Client: upstream.New(upstream.Config{
+	e := &engine{wake: make(chan struct{}, 1), releases: handoff.NewPlaces(), Client: upstream.New(upstream.Config{
 		Addr: b.Addr, Host: b.Host, DialTimeout: s.cfg.Timeouts.Dial, MaxIdle: s.cfg.Timeouts.UpstreamIdle,
 		LookUp: s.engines.lookUp, Spare: s.engines.spareDescriptors, Scratch: s.engines.scratch, Watcher: s.watch,
 	})}
@@ -148,3 +157,32 @@ func (s *Server) Reload(cfg router.Config) error {
 
 // ReloadFailed counts a configuration that could not even be read.
 func (s *Server) ReloadFailed() { s.metrics.Reload(false) }
+
+// engineSeen notices that an engine was started anew: its handles carry another id.
+// What was known against its predecessor is forgotten.
+func (s *Server) engineSeen(b *router.Backend, id []byte) {
+	e := s.engines.get(b)
+	if e == nil {
+		return
+	}
+	id = withoutRank(id)
+	old := e.id.Load()
+	if len(id) == 0 || old != nil && *old == string(id) {
+		return
+	}
+	fresh := string(id)
+	if e.id.CompareAndSwap(old, &fresh) && old != nil {
+		s.log.Info().Str("prefill", b.URL).Msg("prefill engine has restarted")
+		b.Reset()
+		s.warm.cold(b, true)
+	}
+}
+
+// withoutRank cuts _dp<rank> off: one vLLM with several data parallel ranks answers
+// with the id of whichever computed.
+func withoutRank(id []byte) []byte {
+	if i := bytes.LastIndex(id, []byte("_dp")); i > 0 && netio.AllDigits(id[i+3:]) {
+		return id[:i]
+	}
+	return id
+}

@@ -69,10 +69,10 @@ func (c *completion) decodeBroke(b *router.Backend, err error) *failure {
 	if !errors.As(err, &ue) {
 		panic("BUG: decode leg failed with " + err.Error())
 	}
-	f := fault{leg: legDecode, at: reachedBy(ue), handle: c.handoff.live(), cause: c.decodeCause(ue)}
+	f := fault{leg: legDecode, at: reachedBy(ue), handle: c.handoff.Live(), cause: c.decodeCause(ue)}
 	switch {
 	case f.at == atDial:
-		c.handoff.unsent()
+		c.handoff.Unsent()
 	case ue.BrokeOff():
 		c.broken.Add(1)
 	}
@@ -109,13 +109,13 @@ func (c *completion) decodeCause(ue *upstream.Error) cause {
 
 // decodeFlawed is an answer of D that comes to nothing. told is for the client; nil: the usual text.
 func (c *completion) decodeFlawed(why cause, told *apiError) *failure {
-	return c.fail(c.d.lease.Backend, fault{leg: legDecode, at: atAnswer, status: c.d.x.Head.Status, cause: why, handle: c.handoff.live()}, told)
+	return c.fail(c.d.lease.Backend, fault{leg: legDecode, at: atAnswer, status: c.d.x.Head.Status, cause: why, handle: c.handoff.Live()}, told)
 }
 
 // decodeRefused is an answer of D that is no 200.
 func (c *completion) decodeRefused(status int, body []byte) *failure {
 	b, f := c.d.lease.Backend, c.s.refused(legDecode, status)
-	f.handle = c.handoff.live()
+	f.handle = c.handoff.Live()
 	told, asked := c.s.tellRefusal(f, c.id, b, &c.d.x, body)
 	failed := c.fail(b, f, told)
 	failed.asked = asked

@@ -9,6 +9,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"xpyd/budget"
+	"xpyd/handoff"
 	"xpyd/kvparams"
 	"xpyd/router"
 )
@@ -102,7 +103,7 @@ func (c *completion) count() outcome {
 		m.Decision(c.path, c.reason)
 	}
 	if c.d.relay.handle {
-		c.s.keptByDecode(c.d.lease.Backend)
+		c.s.handoffs.KeptByDecode(c.d.lease.Backend)
 	}
 	if c.d.streamed && !c.times.first.IsZero() {
 		m.Stream(c.api, c.path, c.times.first.Sub(c.times.start), now.Sub(c.times.first), c.d.relay.events)
@@ -199,7 +200,7 @@ func (c *completion) recycle() {
 	c.p.lease.Backend, c.d.lease.Backend = nil, nil
 	c.p.tried, c.d.tried, c.d.refused = c.p.tried[:0], c.d.tried[:0], c.d.refused[:0]
 	c.p.ans, c.p.suspect = kvparams.Answer{}, false
-	c.handoff, c.d.failed = handoff{}, nil
+	c.handoff, c.d.failed = handoff.Handoff{}, nil
 	c.ctx, c.conn, c.snap, c.failure = nil, nil, nil, nil
 	c.done, c.woken = nil, false
 	c.client = budget.Client{}

@@ -3,6 +3,7 @@ package proxy
 import (
 	"time"
 
+	"xpyd/handoff"
 	"xpyd/kvparams"
 	"xpyd/metrics"
 	"xpyd/router"
@@ -174,65 +175,6 @@ const (
 
 func (l leg) String() string { return [legs]string{"prefill", "decode"}[l] }
 
-// handleEnd is the issue of a handle, or what became of it.
-type handleEnd uint8
-
-const (
-	endIssued   handleEnd = iota // P gave it
-	endBurnt                     // D used it
-	endReleased                  // given back by a request that D rejected
-	endDrained                   // given back by a one-token decode
-	endExpired                   // older than lease − margin before any D had it
-	endLost                      // could not be given back: see orphan
-	handleEnds
-)
-
-func (e handleEnd) String() string {
-	return [handleEnds]string{"issued", "burnt", "released", "drained", "expired", "lost"}[e]
-}
-
-// orphan is why blocks wait for their lease, or may.
-type orphan uint8
-
-const (
-	orphanExpired orphan = iota
-	orphanReleaseOff
-	orphanReleaseFailed
-	orphanNoDecode
-	orphanConnector
-	orphanHost
-	// Prefills whose blocks nobody can name: orphanUnusable answered with a handle that
-	// cannot be read; orphanAnswerLost broke off before its answer was whole, and may hold
-	// some; orphanRepeated broke off a kept connection without a word, and got the same request
-	// once more.
-	orphanUnusable
-	orphanAnswerLost
-	orphanRepeated
-	orphans
-)
-
-func (o orphan) String() string {
-	return [orphans]string{
-		orphanExpired:       "expired",
-		orphanReleaseOff:    "release_off",
-		orphanReleaseFailed: "release_failed",
-		orphanNoDecode:      "no_decode",
-		orphanConnector:     "connector",
-		orphanHost:          "host_not_allowed",
-		orphanUnusable:      "unusable_handle",
-		orphanAnswerLost:    "answer_lost",
-		orphanRepeated:      "repeated",
-	}[o]
-}
-
-// end is how the handle of such blocks ended.
-func (o orphan) end() handleEnd {
-	if o == orphanExpired {
-		return endExpired
-	}
-	return endLost
-}
-
 // names are those of all values below n.
 func names[L interface {
 	~uint8
@@ -253,8 +195,8 @@ func labels() metrics.Labels {
 		Paths:         names(paths),
 		Reasons:       names(reasons),
 		Phases:        names(phases),
-		Ends:          names(handleEnds),
-		OrphanReasons: names(orphans),
+		Ends:          handoff.Ends(),
+		OrphanReasons: handoff.Orphans(),
 		Legs:          names(legs),
 	}
 }
@@ -291,6 +233,6 @@ func (m meter) Leg(l leg, b *router.Backend, o router.Outcome, c code, d time.Du
 	}
 }
 
-func (m meter) Handle(e handleEnd) { m.Metrics.Handle(int(e)) }
+func (m meter) Handle(e handoff.End) { m.Metrics.Handle(int(e)) }
 
-func (m meter) Orphan(o orphan) { m.Metrics.Orphan(int(o)) }
+func (m meter) Orphan(o handoff.Orphan) { m.Metrics.Orphan(int(o)) }

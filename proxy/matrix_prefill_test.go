@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"xpyd/handoff"
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"
@@ -523,7 +524,7 @@ func TestHandlesOfAnotherShape(t *testing.T) {
 
 // rigWithHost is a rig of stubs whose prefill engine names that host in its handles; seen
 // are the bodies that decode gets for the request called host. alone: decode_only.enabled.
-func rigWithHost(t *testing.T, host string, alone bool, kv func(kv *proxy.KV)) (r *rig, seen <-chan string) {
+func rigWithHost(t *testing.T, host string, alone bool, kv func(kv *handoff.KV)) (r *rig, seen <-chan string) {
 	t.Helper()
 	p := newStub(t, func(w http.ResponseWriter, q *http.Request) {
 		_, _ = io.Copy(io.Discard, q.Body)
@@ -555,16 +556,16 @@ func TestHostOfAHandle(t *testing.T) {
 	together(t)
 	for _, tc := range []struct {
 		name, host string
-		kv         func(kv *proxy.KV)
+		kv         func(kv *handoff.KV)
 		decode     string // remote_host that D gets; "": D is not asked
 		loopback   float64
 	}{
 		{name: "foreign, any is allowed", host: "10.9.8.7", decode: "10.9.8.7"},
-		{name: "foreign", host: "10.9.8.7", kv: func(kv *proxy.KV) { kv.AllowHosts = []string{"10.0.0.1", "p1"} }},
-		{name: "listed", host: "P1", kv: func(kv *proxy.KV) { kv.AllowHosts = []string{"10.0.0.1", "p1"} }, decode: "P1"},
-		{name: "loopback not listed", host: "localhost", kv: func(kv *proxy.KV) { kv.AllowHosts = []string{"p1"} }},
+		{name: "foreign", host: "10.9.8.7", kv: func(kv *handoff.KV) { kv.AllowHosts = []string{"10.0.0.1", "p1"} }},
+		{name: "listed", host: "P1", kv: func(kv *handoff.KV) { kv.AllowHosts = []string{"10.0.0.1", "p1"} }, decode: "P1"},
+		{name: "loopback not listed", host: "localhost", kv: func(kv *handoff.KV) { kv.AllowHosts = []string{"p1"} }},
 		{name: "loopback, D on another host", host: "localhost", decode: "localhost", loopback: 1},
-		{name: "loopback rewritten", host: "localhost", kv: func(kv *proxy.KV) { kv.RewriteLoopback = true }, decode: "127.0.0.1", loopback: 1},
+		{name: "loopback rewritten", host: "localhost", kv: func(kv *handoff.KV) { kv.RewriteLoopback = true }, decode: "127.0.0.1", loopback: 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r, seen := rigWithHost(t, tc.host, false, tc.kv)

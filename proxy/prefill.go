@@ -7,6 +7,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"xpyd/handoff"
 	"xpyd/kvparams"
 	"xpyd/router"
 	"xpyd/upstream"
@@ -91,7 +92,7 @@ func (c *completion) suspectPrefill() {
 	if _, gone := c.s.gone(d); !gone {
 		return
 	}
-	tried := append(c.p.tried, c.handoff.from)
+	tried := append(c.p.tried, c.handoff.From())
 	alone := c.s.cfg.DecodeOnly.Enabled && c.s.dialect.DecodeOnlySafe()
 	if alone || c.snap.Pick(c.want(router.Prefill, tried)) != nil {
 		c.p.tried, c.p.suspect = tried, true
@@ -193,7 +194,7 @@ func (c *completion) prefillExchange(b *router.Backend) *failure {
 	}
 	err := p.x.Do(c.s.engines.client(b), c.request(p.segs), time.Now().Add(c.s.cfg.Timeouts.Prefill), true)
 	if p.x.Repeated {
-		c.s.metrics.Orphan(orphanRepeated)
+		c.s.metrics.Orphan(handoff.OrphanRepeated)
 	}
 	if err == nil {
 		p.buf, err = p.x.ReadAnswer(p.buf[:0], c.s.cfg.Limits.Answer)
@@ -257,7 +258,7 @@ func (c *completion) prefillGivenUp() cause {
 		return ended
 	case c.p.down.Load():
 		// Decode might wait for a P that stands still by now; to give back does not.
-		if c.handoff.live() { // else D's leg, which began beside this one, may have come further
+		if c.handoff.Live() { // else D's leg, which began beside this one, may have come further
 			c.state.set(statePrefilling)
 		}
 		return causeDown
@@ -298,9 +299,9 @@ func (c *completion) prefillAnswered(b *router.Backend) *failure {
 	if err := ans.Covers(b.BlockTokens()); err != nil {
 		return c.badHandle(b, f, err)
 	}
-	c.handoff.issue(ans.Handle, b)
+	c.handoff.Issue(ans.Handle, b)
 	c.state.set(stateHandedOff)
-	if !c.s.hostAllowed(ans.Handle.RemoteHost) {
+	if !c.s.handoffs.Allows(ans.Handle.RemoteHost) {
 		f.cause = causeHost
 		failed := c.fail(b, f, nil)
 		c.state.set(statePrefilling)
@@ -312,11 +313,4 @@ func (c *completion) prefillAnswered(b *router.Backend) *failure {
 func (c *completion) request(body kvparams.Segments) *upstream.Request {
 	// Kept connections that the engine has just closed may have cost the first round.
 	return &upstream.Request{Method: "POST", Path: c.target, ID: c.legID, Fields: c.fields, Body: body, Fresh: c.round > 1, End: c.times.end}
-}
-
-func apiPath(api kvparams.API) string {
-	if api == kvparams.Chat {
-		return "/v1/chat/completions"
-	}
-	return "/v1/completions"
 }

@@ -16,8 +16,8 @@ func (c *completion) reserveDecode() *apiError {
 	}
 	want := c.want(router.Decode, c.d.tried)
 	want.Alone, want.Degraded = c.path == pathDecodeOnly || c.degraded || !c.snap.Splits(), c.degraded
-	if c.handoff.live() {
-		want.Peer = c.handoff.from
+	if c.handoff.Live() {
+		want.Peer = c.handoff.From()
 	}
 	if c.snap.AcquireFor(want, &c.d.lease) != nil {
 		want.Skip = c.d.refused

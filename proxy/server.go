@@ -16,6 +16,7 @@ import (
 
 	"xpyd/budget"
 	"xpyd/engines"
+	"xpyd/handoff"
 	"xpyd/kvparams"
 	"xpyd/metrics"
 	"xpyd/netio"
@@ -44,40 +45,37 @@ type Server struct {
 	// clients show keys of ours.
 	backendAuth []byte
 
-	http     *fasthttp.Server
-	watch    *netio.Watcher
-	bodies   *budget.Bodies // of requests
-	held     *budget.Budget // of answers, beyond freeAnswer each
-	clients  *budget.Counts
-	engines  engineSet
-	releases *releaser
-	probes   *prober
-	warm     *warmer
-	polls    *engines.Poller
-	ledger   ledger
-	buffers  buffers // of streams and of answers of D
-	answers  buffers // of P
-	// loopbackOnce: a wrong side-channel host is logged once, not per request.
-	loopbackOnce sync.Once
-	keptOnce     sync.Once // likewise a decode backend with bidirectional_kv_xfer
-	models       modelCache
-	oneSided     oneSided
-	outage       outage
-	sound        *engines.Soundness
-	pool         sync.Pool    // of *completion
-	live         atomic.Int64 // completions that run
-	departed     atomic.Int64 // of these, the ones whose client is known to have left
-	draining     atomic.Bool
-	breakPause   time.Duration
-	downGrace    time.Duration
-	vitalsWait   time.Duration
-	passed       []passedField // headers.pass
-	lingering    *netio.Lingering
-	stopOnce     func() error
-	accepting    atomic.Pointer[port] // nil before Serve
-	retiring     atomic.Bool
-	drain        context.Context // ends when the drain must
-	cut          context.CancelFunc
+	http       *fasthttp.Server
+	watch      *netio.Watcher
+	bodies     *budget.Bodies // of requests
+	held       *budget.Budget // of answers, beyond freeAnswer each
+	clients    *budget.Counts
+	engines    engineSet
+	handoffs   *handoff.Keeper
+	probes     *prober
+	warm       *warmer
+	polls      *engines.Poller
+	ledger     handoff.Ledger
+	buffers    buffers // of streams and of answers of D
+	answers    buffers // of P
+	models     modelCache
+	oneSided   oneSided
+	outage     outage
+	sound      *engines.Soundness
+	pool       sync.Pool    // of *completion
+	live       atomic.Int64 // completions that run
+	departed   atomic.Int64 // of these, the ones whose client is known to have left
+	draining   atomic.Bool
+	breakPause time.Duration
+	downGrace  time.Duration
+	vitalsWait time.Duration
+	passed     []passedField // headers.pass
+	lingering  *netio.Lingering
+	stopOnce   func() error
+	accepting  atomic.Pointer[port] // nil before Serve
+	retiring   atomic.Bool
+	drain      context.Context // ends when the drain must
+	cut        context.CancelFunc
 }
 
 // New builds the server and starts watching clients and backends; Shutdown ends
@@ -114,10 +112,14 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	if cfg.BackendAPIKey != "" {
 		s.backendAuth = []byte("Bearer " + cfg.BackendAPIKey)
 	}
-	s.metrics = meter{metrics.New(version, labels(), s.backendLoad, s.queued(), s.ledger.pinned, s.ledger.stranded, s.bodies.InUse, s.held.InUse)}
+	s.metrics = meter{metrics.New(version, labels(), s.backendLoad, s.queued(), s.ledger.Pinned, s.ledger.Stranded, s.bodies.InUse, s.held.InUse)}
 	s.metrics.WatchAdvice(s.adviceGauges)
 	s.metrics.WatchReadiness(s.Ready, s.outageNow)
-	s.releases = newReleaser(s)
+	s.handoffs = handoff.NewKeeper(handoff.Config{
+		KV: cfg.KV, Dialect: dialect, Answer: cfg.Limits.Answer, MaxBroken: maxBroken, Bodies: s.bodies, Ledger: &s.ledger,
+		Engine: s.engines.release, Guard: s.guard, Ended: func(e handoff.End) { s.metrics.Handle(e) },
+		Orphaned: func(o handoff.Orphan) { s.metrics.Orphan(o) }, Loopback: s.metrics.Loopback, Kept: s.metrics.KeptByDecode, Log: log,
+	})
 	s.pool.New = func() any { return newCompletion(s) }
 	s.http = s.newHTTP()
 	s.probes = newProber(s)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"xpyd/handoff"
 	"xpyd/router"
 	"xpyd/upstream"
 )
@@ -60,7 +61,7 @@ func (c *completion) fail(b *router.Backend, f fault, told *apiError) *failure {
 		c.s.probes.suspect(b)
 	}
 	if v.outcome == router.KVLoad {
-		c.snap.Pairs().Failed(router.Pair{Prefill: c.handoff.from, Decode: b})
+		c.snap.Pairs().Failed(router.Pair{Prefill: c.handoff.From(), Decode: b})
 	}
 	c.settle(v.handle, b)
 	return &failure{verdict: v, told: told}
@@ -74,19 +75,32 @@ func (c *completion) settle(as fate, b *router.Backend) {
 	case fateElsewhere:
 		c.abandon(b)
 	case fateSuspect:
-		if c.handoff.live() {
+		if c.handoff.Live() {
 			c.d.failed = b
 		}
 		c.abandon(b)
 	case fateBurnt:
-		c.handoff.end(endBurnt)
+		c.handoff.End(handoff.Burnt)
 	case fateForbidden:
-		c.handoff.lose(orphanHost)
+		c.handoff.Lose(handoff.OrphanHost)
 	case fateUnnamed:
-		c.s.metrics.Orphan(orphanUnusable)
+		c.s.metrics.Orphan(handoff.OrphanUnusable)
 	case fateUnheard:
-		c.s.metrics.Orphan(orphanAnswerLost)
+		c.s.metrics.Orphan(handoff.OrphanAnswerLost)
 	}
+}
+
+// abandon gives a live handle back in the background: the client is gone, or no
+// decode will come. avoid is a D that has just failed; nil if there is none.
+func (c *completion) abandon(avoid *router.Backend) {
+	if !c.handoff.Live() {
+		return
+	}
+	a := handoff.Abandoned{LegID: c.legID, API: c.api, Fields: c.fields, Req: &c.req, Snap: c.snap, Avoid: avoid, Broken: int(c.broken.Load())}
+	if avoid == nil && c.d.lease.Held() {
+		a.Prefer = c.d.lease.Backend
+	}
+	c.handoff.Release(a)
 }
 
 // maxBroken is how many engines may break off over one request, of both pools together. What

@@ -75,7 +75,7 @@ func (s *Server) shutdown() error {
 	s.polls.Close()
 	s.warm.close()
 	s.sound.Close()
-	s.releases.close()
+	s.handoffs.Close()
 	s.watch.Close()
 	for _, e := range s.engines.all() {
 		e.Close()

@@ -74,7 +74,7 @@ func (s *Server) probeWay(ctx context.Context, snap *router.Snapshot, prefills [
 	if s.dialect.Concurrent() || !s.dialect.HandleInAnswer() {
 		return errStrangers
 	}
-	u := &warmUp{s: s, snap: snap, legID: "xpyd-ready-" + randomHex(8), handoff: handoff{s: s}}
+	u := &warmUp{s: s, snap: snap, legID: "xpyd-ready-" + randomHex(8), handoff: s.handoffs.Handoff()}
 	u.fields, u.leg.ID, u.pair.Decode = appendField(nil, "Authorization", s.backendAuth), u.legID, d
 	model, err := s.aModel(d)
 	if err != nil {

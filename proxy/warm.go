@@ -14,6 +14,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"xpyd/handoff"
 	"xpyd/kvparams"
 	"xpyd/router"
 	"xpyd/upstream"
@@ -226,7 +227,7 @@ type warmUp struct {
 	fields  []byte
 	req     kvparams.Request
 	leg     kvparams.Leg
-	handoff handoff
+	handoff handoff.Handoff
 }
 
 func (w *warmer) send(snap *router.Snapshot, x router.Pair) error {
@@ -234,7 +235,7 @@ func (w *warmer) send(snap *router.Snapshot, x router.Pair) error {
 	if err != nil {
 		return err
 	}
-	u := &warmUp{s: w.s, snap: snap, pair: x, legID: "xpyd-warmup-" + randomHex(8), handoff: handoff{s: w.s}}
+	u := &warmUp{s: w.s, snap: snap, pair: x, legID: "xpyd-warmup-" + randomHex(8), handoff: w.s.handoffs.Handoff()}
 	u.fields = appendField(nil, "Authorization", w.s.backendAuth)
 	u.leg.ID = u.legID
 	if err := u.req.Parse(kvparams.Completions, warmBody(model)); err != nil {
@@ -284,7 +285,7 @@ func (u *warmUp) exchange(ctx context.Context, b *router.Backend, body kvparams.
 	defer x.Finish()
 	stop := context.AfterFunc(ctx, func() { x.Interrupt(time.Now().Add(u.s.cfg.Timeouts.PrefillAbortGrace)) })
 	defer stop()
-	req := &upstream.Request{Method: "POST", Path: apiPath(kvparams.Completions), ID: u.legID, Fields: u.fields, Body: body}
+	req := &upstream.Request{Method: "POST", Path: kvparams.Completions.Path(), ID: u.legID, Fields: u.fields, Body: body}
 	if err := x.Do(u.s.engines.client(b), req, time.Now().Add(warmTimeout), again); err != nil {
 		return nil, err
 	}
@@ -299,7 +300,7 @@ func (u *warmUp) prefill(ctx context.Context) error {
 	answer, err := u.exchange(ctx, u.pair.Prefill, u.s.dialect.AppendPrefill(nil, &u.req, &u.leg), true)
 	var ue *upstream.Error
 	if errors.As(err, &ue) && ue.Stage == upstream.StageBody {
-		u.s.metrics.Orphan(orphanAnswerLost)
+		u.s.metrics.Orphan(handoff.OrphanAnswerLost)
 	}
 	if err != nil {
 		return err
@@ -309,16 +310,16 @@ func (u *warmUp) prefill(ctx context.Context) error {
 		err = ans.Covers(u.pair.Prefill.BlockTokens())
 	}
 	if err != nil {
-		u.s.metrics.Orphan(orphanUnusable)
+		u.s.metrics.Orphan(handoff.OrphanUnusable)
 		return errors.New("answer without a usable handle")
 	}
 	u.s.engineSeen(u.pair.Prefill, ans.Handle.EngineID)
 	if ans.Handle.None() {
 		return errors.New("answer without a handle")
 	}
-	u.handoff.issue(ans.Handle, u.pair.Prefill)
-	if !u.s.hostAllowed(ans.Handle.RemoteHost) {
-		u.handoff.lose(orphanHost)
+	u.handoff.Issue(ans.Handle, u.pair.Prefill)
+	if !u.s.handoffs.Allows(ans.Handle.RemoteHost) {
+		u.handoff.Lose(handoff.OrphanHost)
 		return errors.New("handle of a host that is not in kv.allow_hosts")
 	}
 	return nil
@@ -327,26 +328,26 @@ func (u *warmUp) prefill(ctx context.Context) error {
 // decode ends the handle, whatever comes.
 func (u *warmUp) decode(ctx context.Context) error {
 	h := &u.handoff
-	handle := h.handleFor(u.pair.Decode, h.send())
+	handle := h.SendTo(u.pair.Decode)
 	answer, err := u.exchange(ctx, u.pair.Decode, u.s.dialect.AppendDecode(nil, &u.req, handle, &u.leg), false)
 	if err == nil {
 		var whole kvparams.Completion
 		err = whole.Parse(answer)
 		if whole.Handle() {
-			u.s.keptByDecode(u.pair.Decode)
+			u.s.handoffs.KeptByDecode(u.pair.Decode)
 		}
 	}
 	if err == nil {
-		h.end(endBurnt)
+		h.End(handoff.Burnt)
 		return nil
 	}
 	if upstream.IsDial(err) {
-		h.unsent()
+		h.Unsent()
 	} else if news(err) {
 		u.snap.Pairs().Failed(u.pair)
 	}
-	u.s.releases.start(abandoned{
-		h: h, legID: u.legID, api: kvparams.Completions, fields: u.fields, req: &u.req, snap: u.snap, avoid: u.pair.Decode,
+	h.Release(handoff.Abandoned{
+		LegID: u.legID, API: kvparams.Completions, Fields: u.fields, Req: &u.req, Snap: u.snap, Avoid: u.pair.Decode,
 	})
 	return err
 }

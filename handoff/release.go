@@ -1,4 +1,4 @@
-package proxy
+package handoff
 
 import (
 	"bytes"
@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,14 +37,17 @@ const (
 // releaseHung is for how long a D that did not answer a release is asked after the others.
 const releaseHung = 10 * time.Second
 
-// releasePlaces are the releases under way on one D.
-type releasePlaces struct {
+// Places are the releases under way on one D.
+type Places struct {
 	taken atomic.Int32
 	born  time.Time
 	hung  atomic.Int64 // until when others are asked first, in nanoseconds since born
 }
 
-func (p *releasePlaces) take(limit int32) bool {
+// NewPlaces is for an engine that has just joined.
+func NewPlaces() *Places { return &Places{born: time.Now()} }
+
+func (p *Places) take(limit int32) bool {
 	if p.taken.Add(1) <= limit {
 		return true
 	}
@@ -53,28 +55,14 @@ func (p *releasePlaces) take(limit int32) bool {
 	return false
 }
 
-func (p *releasePlaces) free() { p.taken.Add(-1) }
+func (p *Places) free() { p.taken.Add(-1) }
 
 // hangs reports that a release has not been answered of late.
-func (p *releasePlaces) hangs() bool { return int64(time.Since(p.born)) < p.hung.Load() }
-
-// releaser gives abandoned handles back, detached from the requests that held them.
-type releaser struct {
-	s     *Server
-	slots chan struct{}
-	wg    sync.WaitGroup
-}
-
-func newReleaser(s *Server) *releaser {
-	return &releaser{s: s, slots: make(chan struct{}, maxReleases)}
-}
-
-// close waits for the releases under way; each is bounded by its own deadline.
-func (r *releaser) close() { r.wg.Wait() }
+func (p *Places) hangs() bool { return int64(time.Since(p.born)) < p.hung.Load() }
 
 // release is one handle to give back. It owns its bytes.
 type release struct {
-	s       *Server
+	k       *Keeper
 	id      string
 	path    string
 	fields  []byte
@@ -93,74 +81,75 @@ type release struct {
 	broken  int  // engines that broke off over the request or its drains
 }
 
-// abandoned is a live handle that nobody will decode, with its request.
-type abandoned struct {
-	h      *handoff
-	legID  string
-	api    kvparams.API
-	fields []byte
-	req    *kvparams.Request
-	snap   *router.Snapshot
-	prefer *router.Backend // a D to ask first; nil: any
-	avoid  *router.Backend // a D that just failed; nil if there is none
-	broken int             // engines that broke off over the request
+// Abandoned is the request of a handle that nobody will decode.
+type Abandoned struct {
+	LegID  string
+	API    kvparams.API
+	Fields []byte // header lines of both legs
+	Req    *kvparams.Request
+	Snap   *router.Snapshot
+	Prefer *router.Backend // a D to ask first; nil: any
+	Avoid  *router.Backend // a D that just failed; nil if there is none
+	Broken int             // engines that broke off over the request
 }
 
-// start takes over the handle. It copies what it needs of the request.
-func (r *releaser) start(a abandoned) {
-	s := r.s
-	job, why := s.newRelease(a)
+// Release gives a live handle back in the background: the client is gone, or no decode will
+// come. It copies what it needs of the request.
+func (h *Handoff) Release(a Abandoned) {
+	k := h.k
+	job, why := h.newRelease(a)
 	if job == nil {
-		a.h.lose(why)
+		h.Lose(why)
 		return
 	}
-	a.h.transfer()
-	r.wg.Add(1)
+	h.transfer()
+	k.wg.Add(1)
 	go func() {
-		defer r.wg.Done()
-		defer s.bodies.Give(budget.Client{}, job.charged)
-		if !s.guard(func() { job.run(r) }) && !job.ended {
-			job.end(endLost)
-			s.strand(job.blocks, job.issued, orphanReleaseFailed)
+		defer k.wg.Done()
+		defer k.cfg.Bodies.Give(budget.Client{}, job.charged)
+		if !k.cfg.Guard(job.run) && !job.ended {
+			job.end(Lost)
+			k.strand(job.blocks, job.issued, OrphanReleaseFailed)
 		}
 	}()
 }
 
 // newRelease is the job, or why there can be none.
-func (s *Server) newRelease(a abandoned) (job *release, why orphan) {
-	h, mode := a.h, s.cfg.KV.Release
-	if s.dialect.Reclaim() == kvparams.ReclaimLease {
-		return nil, orphanConnector
+func (h *Handoff) newRelease(a Abandoned) (job *release, why Orphan) {
+	cfg := &h.k.cfg
+	mode := cfg.KV.Release
+	if cfg.Dialect.Reclaim() == kvparams.ReclaimLease {
+		return nil, OrphanConnector
 	}
 	if mode == "off" {
-		return nil, orphanReleaseOff
+		return nil, OrphanReleaseOff
 	}
 	job = &release{
-		s: s, id: a.legID + "-release", path: apiPath(a.api), fields: bytes.Clone(a.fields),
-		blocks: h.handle.Blocks, issued: h.issued, snap: a.snap, prefer: a.prefer, sent: h.state == handleSent,
-		broken: a.broken,
+		k: h.k, id: a.LegID + "-release", path: a.API.Path(), fields: bytes.Clone(a.Fields),
+		blocks: h.handle.Blocks, issued: h.issued, snap: a.Snap, prefer: a.Prefer, sent: h.state == handleSent,
+		broken: a.Broken,
 	}
-	if a.snap.Mixed(router.Decode) {
-		job.model = bytes.Clone(a.req.Model())
+	if a.Snap.Mixed(router.Decode) {
+		job.model = bytes.Clone(a.Req.Model())
 	}
-	if a.avoid != nil {
-		job.avoid = append(job.avoid, a.avoid)
+	if a.Avoid != nil {
+		job.avoid = append(job.avoid, a.Avoid)
 	}
 	handle := h.handle
-	if s.cfg.KV.RewriteLoopback && loopback(handle.RemoteHost) {
+	if cfg.KV.RewriteLoopback && loopback(handle.RemoteHost) {
 		handle = handle.WithHost(hostOf(h.from))
 	}
-	if s.dialect.Reclaim() == kvparams.ReclaimReject && mode != "decode" {
-		job.reject = join(s.dialect.AppendRelease(nil, a.req, handle))
+	if cfg.Dialect.Reclaim() == kvparams.ReclaimReject && mode != "decode" {
+		job.reject = join(cfg.Dialect.AppendRelease(nil, a.Req, handle))
 		job.version = mode == "auto"
 	}
 	// A drain is the client's prompt once more: never of one that has cost an engine.
-	if a.broken == 0 && (job.reject == nil || job.version && !s.allReject(a.snap)) {
-		segs := s.dialect.AppendDrain(nil, a.req, handle)
-		if n := int64(segs.Len()); s.bodies.Take(budget.Client{}, n, 0) == budget.Granted {
+	if a.Broken == 0 && (job.reject == nil || job.version && !allReject(a.Snap)) {
+		segs := cfg.Dialect.AppendDrain(nil, a.Req, handle)
+		if n := int64(segs.Len()); cfg.Bodies.Take(budget.Client{}, n, 0) == budget.Granted {
 			job.drain, job.charged = join(segs), n
 		} else if job.reject == nil {
-			return nil, orphanReleaseFailed
+			return nil, OrphanReleaseFailed
 		}
 	}
 	return job, 0
@@ -172,7 +161,7 @@ func join(segs kvparams.Segments) []byte {
 
 // allReject: every decode backend frees on rejection, so no copy of the request is
 // needed for a drain.
-func (s *Server) allReject(snap *router.Snapshot) bool {
+func allReject(snap *router.Snapshot) bool {
 	for _, b := range snap.Backends(router.Decode) {
 		if !rejectFrees(b.Version()) {
 			return false
@@ -195,16 +184,16 @@ func rejectFrees(version string) bool {
 }
 
 // run tries decode backends until one has taken the handle back or time is up.
-func (j *release) run(r *releaser) {
-	left := min(releaseDeadline, j.s.cfg.KV.Lease-time.Since(j.issued)-releaseMargin)
+func (j *release) run() {
+	left := min(releaseDeadline, j.k.cfg.KV.Lease-time.Since(j.issued)-releaseMargin)
 	deadline := time.Now().Add(left)
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
-	if left <= 0 || !j.begin(ctx, r, left) {
-		j.lost(orphanExpired)
+	if left <= 0 || !j.begin(ctx, left) {
+		j.lost(OrphanExpired)
 		return
 	}
-	defer func() { <-r.slots }()
+	defer func() { <-j.k.slots }()
 	asked, wait := !j.able(), releasePause // where none may be asked there is no lack of backends
 	for ctx.Err() == nil && j.able() {
 		b, busy := j.pick()
@@ -227,19 +216,19 @@ func (j *release) run(r *releaser) {
 		j.avoid = append(j.avoid, b)
 	}
 	if asked {
-		j.lost(orphanReleaseFailed)
+		j.lost(OrphanReleaseFailed)
 	} else {
-		j.lost(orphanNoDecode)
+		j.lost(OrphanNoDecode)
 	}
 }
 
 // begin waits for a D that may still abort, and takes a slot. It reports whether there was one.
-func (j *release) begin(ctx context.Context, r *releaser, left time.Duration) bool {
+func (j *release) begin(ctx context.Context, left time.Duration) bool {
 	if j.sent {
 		pause(ctx, min(releaseSettle, left/4))
 	}
 	select {
-	case r.slots <- struct{}{}:
+	case j.k.slots <- struct{}{}:
 		return true
 	case <-ctx.Done():
 		return false
@@ -248,7 +237,7 @@ func (j *release) begin(ctx context.Context, r *releaser, left time.Duration) bo
 
 // able reports that some decode backend may still be asked, in a way that frees the blocks.
 func (j *release) able() bool {
-	if j.drain != nil && j.broken < maxBroken || j.reject != nil && !j.version {
+	if j.drain != nil && j.broken < j.k.cfg.MaxBroken || j.reject != nil && !j.version {
 		return true
 	}
 	return j.reject != nil && slices.ContainsFunc(j.snap.Backends(router.Decode), func(b *router.Backend) bool { return rejectFrees(b.Version()) })
@@ -282,33 +271,33 @@ func (j *release) pick() (b *router.Backend, busy bool) {
 
 // takePlace takes a place on b, if there is one. hung: also where b hangs.
 func (j *release) takePlace(b *router.Backend, hung bool) bool {
-	e := j.s.engines.get(b)
-	if e == nil {
+	_, places := j.k.cfg.Engine(b)
+	if places == nil {
 		return true // it was removed, and the try fails
 	}
 	limit := int32(maxReleasesEach)
 	if len(j.snap.Backends(router.Decode)) == 1 {
 		limit = maxReleases
 	}
-	return (hung || !e.releases.hangs()) && e.releases.take(limit)
+	return (hung || !places.hangs()) && places.take(limit)
 }
 
 // note remembers that b hangs, until it answers again.
 func (j *release) note(b *router.Backend, err error) {
-	e := j.s.engines.get(b)
+	_, places := j.k.cfg.Engine(b)
 	var ue *upstream.Error
 	switch {
-	case e == nil:
+	case places == nil:
 	case err == nil:
-		e.releases.hung.Store(0)
+		places.hung.Store(0)
 	case errors.As(err, &ue) && ue.TimedOut():
-		e.releases.hung.Store(int64(time.Since(e.releases.born) + releaseHung))
+		places.hung.Store(int64(time.Since(places.born) + releaseHung))
 	}
 }
 
 func (j *release) freePlace(b *router.Backend) {
-	if e := j.s.engines.get(b); e != nil {
-		e.releases.free()
+	if _, places := j.k.cfg.Engine(b); places != nil {
+		places.free()
 	}
 }
 
@@ -325,33 +314,34 @@ func pause(ctx context.Context, d time.Duration) {
 
 // try asks one backend, on which a place is taken. A rejection by the engine itself, or a
 // whole one-token answer, means that D has told P.
-func (j *release) try(b *router.Backend, deadline time.Time) (how handleEnd, ok bool) {
+func (j *release) try(b *router.Backend, deadline time.Time) (how End, ok bool) {
 	defer j.freePlace(b)
 	req := &upstream.Request{Method: "POST", ID: j.id, Fields: j.fields}
 	switch {
 	case j.reject != nil && (!j.version || rejectFrees(b.Version())):
-		how, req.Path, req.Body = endReleased, "/v1/completions", [][]byte{j.reject}
+		how, req.Path, req.Body = Released, "/v1/completions", [][]byte{j.reject}
 		if at := time.Now().Add(releaseTry); at.Before(deadline) {
 			deadline = at
 		}
-	case j.drain != nil && j.broken < maxBroken:
-		how, req.Path, req.Body = endDrained, j.path, [][]byte{j.drain}
+	case j.drain != nil && j.broken < j.k.cfg.MaxBroken:
+		how, req.Path, req.Body = Drained, j.path, [][]byte{j.drain}
 	default:
 		return how, false // it would refuse, and free nothing
 	}
 	var x upstream.Exchange
 	defer x.Finish()
-	err := x.Do(j.s.engines.client(b), req, deadline, false)
+	client, _ := j.k.cfg.Engine(b)
+	err := x.Do(client, req, deadline, false)
 	var answer []byte
 	if err == nil {
-		answer, err = x.ReadAll(nil, j.s.cfg.Limits.Answer)
+		answer, err = x.ReadAll(nil, j.k.cfg.Answer)
 	}
 	j.note(b, err)
 	var ue *upstream.Error
-	if how == endDrained && errors.As(err, &ue) && ue.BrokeOff() {
+	if how == Drained && errors.As(err, &ue) && ue.BrokeOff() {
 		j.broken++
 	}
-	if how == endReleased {
+	if how == Released {
 		return how, err == nil && engineRefused(x.Head.Status, answer)
 	}
 	return how, err == nil && x.Head.Status == fasthttp.StatusOK
@@ -378,14 +368,14 @@ func engineRefused(status int, answer []byte) bool {
 	return false
 }
 
-func (j *release) end(how handleEnd) {
+func (j *release) end(how End) {
 	j.ended = true
-	j.s.metrics.Handle(how)
-	j.s.ledger.unpin(j.blocks)
+	j.k.cfg.Ended(how)
+	j.k.cfg.Ledger.unpin(j.blocks)
 }
 
-func (j *release) lost(why orphan) {
+func (j *release) lost(why Orphan) {
 	j.end(why.end())
-	j.s.strand(j.blocks, j.issued, why)
-	j.s.log.Warn().Str("request_id", j.id).Int("blocks", j.blocks).Stringer("reason", why).Msg("prefill blocks wait for their lease")
+	j.k.strand(j.blocks, j.issued, why)
+	j.k.cfg.Log.Warn().Str("request_id", j.id).Int("blocks", j.blocks).Stringer("reason", why).Msg("prefill blocks wait for their lease")
 }

@@ -1,4 +1,4 @@
-package proxy
+package handoff
 
 import (
 	"testing"
@@ -9,14 +9,14 @@ import (
 // T25: the age of a handle is that of the monotonic clock, whatever was done to the wall
 // clock since it was issued.
 func TestAgeOfAHandle(t *testing.T) {
-	s := &Server{cfg: DefaultConfig()}
-	limit := s.cfg.KV.Lease - s.cfg.KV.LeaseMargin
+	k := NewKeeper(Config{KV: DefaultKV()})
+	limit := k.cfg.KV.Lease - k.cfg.KV.LeaseMargin
 	for _, jump := range []time.Duration{0, time.Hour, -time.Hour} {
 		for _, tc := range []struct {
 			age   time.Duration
 			fresh bool
 		}{{0, true}, {limit - time.Second, true}, {limit, false}, {limit + time.Second, false}} {
-			h := handoff{s: s, issued: time.Now().Add(-tc.age)}
+			h := Handoff{k: k, issued: time.Now().Add(-tc.age)}
 			// The wall reading is in time.Time's first word, its seconds above 30 bits of
 			// nanoseconds; where the clock was set since, it is that much off.
 			before := h.issued
@@ -24,8 +24,8 @@ func TestAgeOfAHandle(t *testing.T) {
 			if before.Unix()-h.issued.Unix() != int64(jump/time.Second) || before.Sub(h.issued) != 0 {
 				t.Fatalf("time.Time has another layout: %v became %v", before, h.issued)
 			}
-			if h.fresh() != tc.fresh {
-				t.Errorf("wall clock %+v: a handle of %v counts as fresh %v, the limit is %v", jump, h.age(), h.fresh(), limit)
+			if h.Fresh() != tc.fresh {
+				t.Errorf("wall clock %+v: a handle of %v counts as fresh %v, the limit is %v", jump, h.age(), h.Fresh(), limit)
 			}
 		}
 	}

@@ -1,0 +1,164 @@
+package handoff
+
+import (
+	"bytes"
+	"strings"
+	"time"
+
+	"xpyd/kvparams"
+	"xpyd/router"
+)
+
+type handleState uint8
+
+const (
+	handleNone handleState = iota
+	handleIssued
+	handleSent // some D may have seen it: never sent to another one
+	handleEnded
+)
+
+// Handoff is the single-use fence around a handle. P frees the blocks once D has read
+// them and does not check a second read, which would return another prompt's answer
+// with status 200. issued → sent → ended, or issued → ended; only a dial failure
+// leads back from sent to issued. It is for one request at a time.
+type Handoff struct {
+	k      *Keeper
+	handle kvparams.Handle // aliases the prefill leg's buffer until ended
+	from   *router.Backend
+	issued time.Time
+	state  handleState
+}
+
+// Issue begins with a handle that from has given.
+func (h *Handoff) Issue(handle kvparams.Handle, from *router.Backend) {
+	if h.state != handleNone && h.state != handleEnded {
+		panic("BUG: handle issued over a live one")
+	}
+	h.handle, h.from, h.issued, h.state = handle, from, time.Now(), handleIssued
+	from.HandleIssued()
+	h.k.cfg.Ended(Issued)
+	h.k.cfg.Ledger.pin(handle.Blocks)
+}
+
+// Live reports whether there is a handle that has not ended.
+func (h *Handoff) Live() bool { return h.state == handleIssued || h.state == handleSent }
+
+// Unseen reports whether there is a handle that no D has seen.
+func (h *Handoff) Unseen() bool { return h.state == handleIssued }
+
+// From is the backend that gave the last handle.
+func (h *Handoff) From() *router.Backend { return h.from }
+
+// LeaseEnd is when P frees the blocks that nobody has read.
+func (h *Handoff) LeaseEnd() time.Time { return h.issued.Add(h.k.cfg.KV.Lease) }
+
+func (h *Handoff) age() time.Duration { return time.Since(h.issued) }
+
+// Fresh reports whether D would still find the blocks.
+func (h *Handoff) Fresh() bool { return h.age() < h.k.cfg.KV.Lease-h.k.cfg.KV.LeaseMargin }
+
+// SendTo hands the handle out for one request to d.
+func (h *Handoff) SendTo(d *router.Backend) kvparams.Handle { return h.asSeenBy(d, h.send()) }
+
+// send marks the handle as out.
+func (h *Handoff) send() kvparams.Handle {
+	if h.state != handleIssued {
+		panic("BUG: handle sent twice")
+	}
+	h.state = handleSent
+	return h.handle
+}
+
+// Unsent takes a send back: no connection came about, so no D has seen the handle.
+func (h *Handoff) Unsent() {
+	if h.state == handleSent {
+		h.state = handleIssued
+	}
+}
+
+// End closes the books on the handle.
+func (h *Handoff) End(how End) {
+	if !h.Live() {
+		return
+	}
+	h.state = handleEnded
+	h.from.HandleEnded()
+	h.k.cfg.Ended(how)
+	h.k.cfg.Ledger.unpin(h.handle.Blocks)
+}
+
+// Lose ends a handle whose blocks wait for the lease.
+func (h *Handoff) Lose(why Orphan) {
+	if h.Live() {
+		h.End(why.end())
+		h.k.strand(h.handle.Blocks, h.issued, why)
+	}
+}
+
+// strand counts blocks that only the end of P's lease will free.
+func (k *Keeper) strand(blocks int, issued time.Time, why Orphan) {
+	k.cfg.Orphaned(why)
+	k.cfg.Ledger.strand(blocks, issued.Add(k.cfg.KV.Lease))
+}
+
+// transfer passes the duty to end the handle on to a release.
+func (h *Handoff) transfer() {
+	if !h.Live() {
+		panic("BUG: release of a handle that has ended")
+	}
+	h.state = handleEnded
+	h.from.HandleEnded()
+}
+
+// Allows checks a handle's host against kv.allow_hosts.
+func (k *Keeper) Allows(host []byte) bool {
+	if len(k.cfg.KV.AllowHosts) == 0 {
+		return true
+	}
+	for _, h := range k.cfg.KV.AllowHosts {
+		if strings.EqualFold(h, string(host)) {
+			return true
+		}
+	}
+	return false
+}
+
+// asSeenBy is the handle as decode backend d gets it: byte for byte P's, but for a
+// loopback host that d could not reach, which is counted, logged once, and replaced
+// where the configuration says so.
+func (h *Handoff) asSeenBy(d *router.Backend, handle kvparams.Handle) kvparams.Handle {
+	k := h.k
+	if !loopback(handle.RemoteHost) || hostOf(h.from) == hostOf(d) {
+		return handle
+	}
+	k.cfg.Loopback()
+	k.loopbackOnce.Do(func() {
+		k.cfg.Log.Warn().Str("prefill", h.from.URL).Str("decode", d.URL).
+			Msg("the prefill backend names a loopback side channel; set VLLM_NIXL_SIDE_CHANNEL_HOST there, or kv.rewrite_loopback here")
+	})
+	if k.cfg.KV.RewriteLoopback {
+		return handle.WithHost(hostOf(h.from))
+	}
+	return handle
+}
+
+// KeptByDecode notes an answer of D with a handle of its own: with bidirectional_kv_xfer D
+// keeps the blocks of all that it has answered, for a next turn that never asks for them.
+func (k *Keeper) KeptByDecode(d *router.Backend) {
+	k.cfg.Kept()
+	k.keptOnce.Do(func() {
+		k.cfg.Log.Warn().Str("decode", d.URL).
+			Msg("the decode backend keeps the blocks of each answer for decoder_kv_blocks_ttl, 480 s unless set, and xpyd does not use them; start it without bidirectional_kv_xfer")
+	})
+}
+
+// hostOf is the host of a backend as configured. It allocates nothing: Addr was built
+// by net.JoinHostPort.
+func hostOf(b *router.Backend) string {
+	return strings.Trim(b.Addr[:strings.LastIndexByte(b.Addr, ':')], "[]")
+}
+
+func loopback(host []byte) bool {
+	return bytes.HasPrefix(host, []byte("127.")) || string(host) == "::1" || bytes.EqualFold(host, []byte("localhost"))
+}
