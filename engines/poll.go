@@ -235,12 +235,15 @@ func (p *Poller) read(snap *router.Snapshot, b *router.Backend, counts time.Dura
 	return true, err
 }
 
+// cutStop: the poller is closed.
+const cutStop upstream.Cause = 1
+
 // fetch appends the metrics page of an engine to dst. The key goes with it as with the
 // checks.
 func (p *Poller) fetch(snap *router.Snapshot, b *router.Backend, dst []byte) ([]byte, error) {
 	var x upstream.Exchange
 	defer x.Finish()
-	stop := context.AfterFunc(p.ctx, func() { x.Interrupt(time.Now()) })
+	stop := context.AfterFunc(p.ctx, func() { x.Cut(cutStop, time.Now()) })
 	defer stop()
 	req := &upstream.Request{Method: "GET", Path: "/metrics", ID: "xpyd-poll", Fields: p.cfg.Fields, End: time.Now().Add(snap.Health().Timeout)}
 	if err := x.Do(p.cfg.Client(b), req, req.End, true); err != nil {

@@ -51,6 +51,7 @@ func (a *atomicState) get() state  { return state(a.v.Load()) }
 //	relay      relay.go, writer.go: the answer, as it comes
 //	finish     finish.go: the one end, of metrics and log line too
 //
+// What cuts its legs meanwhile stands in cuts.go.
 // A leg that fails says so as a fault (faults.go), which classify judges (failure.go).
 //
 // The goroutine of the client's connection owns it and carries it through both legs; the watcher
@@ -62,8 +63,7 @@ type completion struct {
 	api  kvparams.API
 
 	watch netio.Watch
-	gone  atomic.Bool   // the client has left
-	left  atomic.Uint32 // the state it left in, plus 1; 0 while it stays
+	left  atomic.Uint32 // the state the client left in, plus 1; 0 while it stays
 	stop  atomic.Bool   // the process ends now
 	state atomicState
 	// broken counts the engines that broke off over it: see deadly.
@@ -86,6 +86,7 @@ type completion struct {
 	reached  bool // a backend has had a byte of it: the path is taken, and counted
 	degraded bool // counts against decode_only.max_share, whichever D it is on
 	retrying bool // holds a share of the retry budget
+	moved    bool // a leg failed as health checks took a backend down: the next retry is free
 	failure  *apiError
 
 	onPrefillDown, onDecodeDown, onSourceDown func()
@@ -152,7 +153,7 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	c.req.Deny = c.s.cfg.DenyFields
 	c.handoff = c.s.handoffs.Handoff()
 	c.state.set(stateAdmitted)
-	c.degraded, c.chosen, c.reached = false, false, false
+	c.degraded, c.chosen, c.reached, c.moved = false, false, false, false
 	c.broken.Store(0)
 	c.legID, c.path, c.reason, c.round = "", pathDisaggregated, reasonNone, 0
 	c.failure = nil
@@ -223,7 +224,7 @@ func (c *completion) tryRound() *failure {
 
 // answerError ends a completion that has nothing for the client but an error.
 func (c *completion) answerError(err *apiError) {
-	if c.gone.Load() {
+	if c.gone() {
 		err = errGone()
 	}
 	c.failure = err
@@ -270,59 +271,6 @@ func (c *completion) commonHeaders() {
 
 // overdue reports that the request as a whole has taken too long.
 func (c *completion) overdue() bool { return !time.Now().Before(c.times.end) }
-
-// interrupted is the error of a completion that must end now, whatever it is doing.
-func (c *completion) interrupted() *apiError {
-	if ended := c.endedBy(); ended != causeNone {
-		return fault{cause: ended}.tell(codeNone)
-	}
-	return nil
-}
-
-// endedBy says why the completion must end now, if it must.
-func (c *completion) endedBy() cause {
-	switch {
-	case c.gone.Load():
-		return causeGone
-	case c.stop.Load():
-		return causeStopped
-	}
-	return causeNone
-}
-
-// ClientGone cuts whatever waits for a backend. P is left some time to answer: a
-// prefill aborted in its last milliseconds strands its blocks. D is closed at once.
-func (c *completion) ClientGone() {
-	c.leave()
-	now := time.Now()
-	c.p.x.Interrupt(now.Add(c.s.cfg.Timeouts.PrefillAbortGrace))
-	c.d.x.Interrupt(now.Add(c.s.cfg.Timeouts.DecodeAbortGrace))
-	c.leaveQueue()
-}
-
-// leave notes that the client is gone, and in which state.
-func (c *completion) leave() {
-	first := c.left.CompareAndSwap(0, uint32(c.state.get())+1)
-	c.gone.Store(true)
-	if first {
-		c.s.departed.Add(1)
-	}
-}
-
-// stopGrace is how long a client may take for the end of its answer when the drain time is
-// over.
-const stopGrace = 500 * time.Millisecond
-
-// ServerStopping ends the completion with an error: the drain time is over.
-func (c *completion) ServerStopping() {
-	c.stop.Store(true)
-	now := time.Now()
-	_ = c.conn.SetReadDeadline(now)
-	_ = c.conn.SetWriteDeadline(now.Add(stopGrace))
-	c.p.x.Interrupt(now.Add(c.s.cfg.Timeouts.PrefillAbortGrace))
-	c.d.x.Interrupt(now)
-	c.leaveQueue()
-}
 
 func urlOf(b *router.Backend) string {
 	if b == nil {

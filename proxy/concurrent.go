@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"xpyd/router"
@@ -11,7 +10,6 @@ import (
 // beside is a prefill leg that runs beside D's, on a goroutine of its own.
 type beside struct {
 	result chan *failure // nil: there is none
-	cut    atomic.Bool   // it was interrupted, and did nothing wrong
 
 	mu       sync.Mutex
 	answered bool // D has: what becomes of P is nothing to it any more
@@ -33,7 +31,6 @@ func (c *completion) bothLegs() *failure {
 	c.buildPrefill()
 	s := &c.p.beside
 	s.result, s.answered, s.failed = make(chan *failure, 1), false, false
-	s.cut.Store(false)
 	go c.prefillBeside(b)
 	decodeFailed := c.decode()
 	s.mu.Lock()
@@ -41,22 +38,20 @@ func (c *completion) bothLegs() *failure {
 	prefillFirst := s.failed
 	s.mu.Unlock()
 	if decodeFailed == nil {
-		if c.d.x.Resume(); c.interrupted() != nil { // P failed as D answered
-			c.d.x.Interrupt(time.Now())
-		}
+		c.d.x.Uncut(cutOther) // P failed as D answered
 		return nil
 	}
 	if !prefillFirst {
-		s.cut.Store(true)
-		c.p.x.Interrupt(time.Now())
+		c.p.x.Cut(cutOther, time.Now())
 	}
 	prefillFailed := c.endBeside()
 	if c.broken.Load() > 0 && c.p.x.Sent() && c.d.x.Sent() {
 		c.broken.Store(maxBroken) // the other, which was cut, may have died of it too
 	}
-	// Each leg may have cut the other: neither limit may outlive the round.
-	c.p.x.Reset()
-	c.d.x.Reset()
+	// Each leg may have cut the other: neither cut may outlive the round.
+	c.p.x.Uncut(cutOther)
+	c.d.x.Uncut(cutOther)
+	c.moved = c.moved || prefillFailed != nil && prefillFailed.moved
 	if !prefillFirst || c.interrupted() != nil {
 		return decodeFailed
 	}
@@ -70,14 +65,14 @@ func (c *completion) prefillBeside(b *router.Backend) {
 	f := ends(internalError())
 	c.s.guard(func() { f = c.prefillAttempt(b) })
 	outcome := f.result()
-	if s.cut.Load() && outcome == router.Timeout {
-		outcome = router.ClientGone
+	if outcome == router.Timeout && c.p.x.IsCut(cutOther) {
+		outcome = router.ClientGone // it was cut, and did nothing wrong
 	}
 	c.p.lease.Release(outcome)
 	s.mu.Lock()
 	if f != nil && !s.answered {
 		s.failed = true
-		c.d.x.Interrupt(time.Now())
+		c.d.x.Cut(cutOther, time.Now())
 	}
 	s.mu.Unlock()
 	s.result <- f
@@ -94,8 +89,7 @@ func (c *completion) endBeside() *failure {
 // cutBeside ends that leg if there still is one: the answer has ended.
 func (c *completion) cutBeside() {
 	if c.p.beside.result != nil {
-		c.p.beside.cut.Store(true)
-		c.p.x.InterruptBy(time.Now())
+		c.p.x.Cut(cutOther, time.Now())
 		c.endBeside()
 	}
 }

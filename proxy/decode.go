@@ -3,7 +3,6 @@ package proxy
 import (
 	"errors"
 	"io"
-	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -23,11 +22,9 @@ type decodeLeg struct {
 	tried   []*router.Backend // by this request, for whatever reason they failed
 	refused []*router.Backend // no connection: useless for the rest of the request
 	failed  *router.Backend   // the last round's, if it failed with a handle
-	down    atomic.Bool       // the active check took the backend down while the leg waited
 	// source watches P while D may be loading its blocks: D waits for a P that is frozen
-	// without a limit. cutOff: P went down.
+	// without a limit.
 	source   router.Watch
-	cutOff   atomic.Bool
 	buffered bool // the answer comes whole: no sign of loaded blocks
 	last     bool // no round follows
 	leg      kvparams.Leg
@@ -96,9 +93,8 @@ func (c *completion) decode() *failure {
 // decodeTried closes a leg that failed, and keeps the request from asking b again.
 func (c *completion) decodeTried(b *router.Backend, f *failure) {
 	c.endDecode(b, f.outcome, f.code)
-	if c.d.down.Load() || c.d.cutOff.Load() {
-		c.d.x.Reset() // for the next backend
-	}
+	c.d.x.Uncut(cutDown, cutSource) // for the next backend
+	c.moved = c.moved || f.moved
 	if c.interrupted() == nil {
 		c.d.tried = append(c.d.tried, b)
 	}
@@ -106,8 +102,6 @@ func (c *completion) decodeTried(b *router.Backend, f *failure) {
 
 // watchedDecode is decodeAttempt while both engines that it depends on are watched.
 func (c *completion) watchedDecode(b *router.Backend) *failure {
-	c.d.down.Store(false)
-	c.d.cutOff.Store(false)
 	c.d.lease.OnDown(c.onDecodeDown)
 	if c.d.buffered, c.d.last = !c.req.Stream(), c.round == maxRounds; c.handoff.Live() {
 		c.d.source.On(c.handoff.From(), c.onSourceDown)
@@ -115,57 +109,25 @@ func (c *completion) watchedDecode(b *router.Backend) *failure {
 	f := c.decodeAttempt(b)
 	c.d.source.Off()
 	c.d.lease.OnDown(nil)
-	if f == nil && (c.d.cutOff.Load() || c.d.down.Load()) {
-		// D has answered: its answer goes on.
-		c.d.x.Resume()
-		if c.interrupted() != nil {
-			c.d.x.Interrupt(time.Now())
-		}
+	if f == nil {
+		c.d.x.Uncut(cutDown, cutSource) // D has answered: its answer goes on
 	}
 	return f
-}
-
-// sourceDown is told by the active check of P: D may wait for its blocks for ever, or read
-// them when P runs again and has given them to another prompt, as their lease is over.
-// An answer that is not streamed gives no sign that they were loaded. Where the lease has
-// passed they were, unless D has queued the request, which renews the lease: then all is well
-// if P is gone, as D cannot read anything, but not if it stands still. In the last round a
-// cut can only fail the request: P may come back until it must be.
-func (c *completion) sourceDown() {
-	at := time.Now()
-	if c.d.buffered {
-		switch end := c.handoff.LeaseEnd(); {
-		case at.After(end) && !c.handoff.From().Hung():
-			return
-		case at.Before(end) && c.d.last:
-			at = end.Add(-c.s.cfg.KV.LeaseMargin)
-		}
-	}
-	c.d.cutOff.Store(true)
-	c.d.x.InterruptBy(at)
 }
 
 // sourceBack reads on for D's answer after err, where that is a cut which was put off and P
 // has come back by now: the blocks were still D's.
 func (c *completion) sourceBack(err error, deadline time.Time) error {
 	var ue *upstream.Error
-	if !c.d.cutOff.Load() || c.handoff.From().State() == router.Down || !errors.As(err, &ue) || !ue.TimedOut() || ue.Stage != upstream.StageHead {
+	if !errors.As(err, &ue) || ue.Cause != cutSource || ue.Stage != upstream.StageHead || c.handoff.From().State() == router.Down {
 		return err
 	}
-	c.d.x.Resume()
-	if c.interrupted() != nil || c.d.down.Load() {
+	if c.d.x.Uncut(cutSource); c.d.x.CutBy() != 0 {
 		return err
 	}
-	c.d.cutOff.Store(false)
 	c.d.source.On(c.handoff.From(), c.onSourceDown) // which tells once
 	c.d.x.SetDeadline(deadline)
 	return c.d.x.ReadHead()
-}
-
-// decodeDown is told by the active check: a leg that has produced nothing is moved.
-func (c *completion) decodeDown() {
-	c.d.down.Store(true)
-	c.d.x.Interrupt(time.Now())
 }
 
 // swapUnfit changes the reserved D if it was ejected or went down while P worked.

@@ -12,27 +12,27 @@ import (
 
 // prefillBroke is a failure of the transport, or of its limits.
 func (c *completion) prefillBroke(b *router.Backend, err error) *failure {
-	ended := c.endedBy()
+	ended, late := c.endedBy(), c.prefillLate()
 	f := fault{leg: legPrefill, at: atLimit, status: c.p.x.Head.Status, cause: cmp.Or(ended, causeTooLarge)}
 	var ue *upstream.Error
 	if !errors.As(err, &ue) {
 		return c.fail(b, f, nil)
 	}
-	if ue.BrokeOff() && !c.p.late { // who was told that nobody waits hangs up
+	if ue.BrokeOff() && !late { // who was told that nobody waits hangs up
 		c.prefillBrokeOff(b, ue)
 	}
-	f.at, f.hungUp = reachedBy(ue), ended == causeNone && !c.p.late && !ue.TimedOut()
+	f.at, f.hungUp = reachedBy(ue), ended == causeNone && !late && !ue.TimedOut()
 	switch {
 	case ended != causeNone:
 	case f.at == atDial && upstream.IsLocal(ue.Err):
 		f.cause = causeDescriptors
 	case f.at == atDial:
 		f.cause = causeBroke
-	case c.p.down.Load():
+	case c.p.x.IsCut(cutDown):
 		f.cause = causeDown
-	case (c.p.late || ue.TimedOut()) && c.overdue():
+	case (late || ue.TimedOut()) && c.overdue():
 		f.cause = causeOverdue
-	case c.p.late || ue.TimedOut():
+	case late || ue.TimedOut():
 		f.cause = causeTimeout
 	default:
 		f.cause = causeBroke
@@ -95,9 +95,9 @@ func (c *completion) decodeCause(ue *upstream.Error) cause {
 		return causeDescriptors
 	case dial:
 		return causeBroke
-	case c.d.cutOff.Load() && ue.TimedOut():
+	case ue.Cause == cutSource:
 		return causeSource
-	case c.d.down.Load():
+	case c.d.x.IsCut(cutDown):
 		return causeDown
 	case ue.TimedOut() && c.overdue():
 		return causeOverdue

@@ -204,10 +204,6 @@ func (c *completion) recycle() {
 	c.ctx, c.conn, c.snap, c.failure = nil, nil, nil, nil
 	c.done, c.woken = nil, false
 	c.client = budget.Client{}
-	c.p.down.Store(false)
-	c.d.down.Store(false)
-	c.d.cutOff.Store(false)
-	c.gone.Store(false)
 	if c.left.Swap(0) > 0 {
 		c.s.departed.Add(-1)
 	}

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -22,8 +21,6 @@ type prefillLeg struct {
 	x     upstream.Exchange
 	lease router.Lease
 	tried []*router.Backend
-	down  atomic.Bool // the active check took the backend down while the leg waited
-	late  bool        // the leg was given up before its answer came
 	leg   kvparams.Leg
 	segs  kvparams.Segments
 	buf   []byte  // P's answer; the handle aliases it
@@ -102,6 +99,7 @@ func (c *completion) suspectPrefill() {
 // prefillTried keeps the request from asking b again.
 func (c *completion) prefillTried(b *router.Backend, f *failure) {
 	c.p.tried = append(c.p.tried, b)
+	c.moved = c.moved || f.moved
 	c.s.failedLog.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Str("prefill", b.URL).Str("outcome", f.outcome.String()).
 		Str("error", f.told.why()).Msg("prefill leg failed, another backend is asked if there is one")
 }
@@ -149,7 +147,6 @@ func (c *completion) withoutPrefill(last *failure) *failure {
 // gave one.
 func (c *completion) prefillAttempt(b *router.Backend) *failure {
 	started := time.Now()
-	c.p.down.Store(false)
 	c.p.lease.OnDown(c.onPrefillDown)
 	f := c.prefillExchange(b)
 	c.p.lease.OnDown(nil)
@@ -166,16 +163,8 @@ func (c *completion) prefillAttempt(b *router.Backend) *failure {
 	} else {
 		c.s.metrics.Leg(legPrefill, b, f.outcome, f.code, c.times.prefill)
 	}
-	if c.interrupted() == nil && c.p.x.Interrupted() {
-		c.p.x.Reset() // for the next backend
-	}
+	c.p.x.Uncut(cutDown, cutLate) // for the next backend
 	return f
-}
-
-// prefillDown is told by the active check: the leg is moved.
-func (c *completion) prefillDown() {
-	c.p.down.Store(true)
-	c.p.x.Interrupt(time.Now().Add(c.s.downGrace))
 }
 
 // buildPrefill writes the leg's body, as segments over the client's.
@@ -187,7 +176,6 @@ func (c *completion) buildPrefill() {
 
 func (c *completion) prefillExchange(b *router.Backend) *failure {
 	p := &c.p
-	p.late = false
 	if p.lent == nil {
 		p.lent = c.s.answers.lend()
 		p.buf = *p.lent
@@ -208,7 +196,7 @@ func (c *completion) prefillExchange(b *router.Backend) *failure {
 		return c.prefillBroke(b, err)
 	}
 	f := c.prefillAnswered(b)
-	if f != nil && !c.p.late {
+	if f != nil && !c.prefillLate() {
 		return f
 	}
 	if cause := c.prefillGivenUp(); cause != causeNone {
@@ -234,14 +222,13 @@ func (c *completion) lateAnswer(err error) error {
 	if !errors.As(err, &ue) || !ue.TimedOut() || ue.Stage == upstream.StageDial || ue.Stage == upstream.StageWrite {
 		return err
 	}
-	c.p.late = true
 	x := &c.p.x
 	x.HalfClose()
 	wait := lateForClient
 	if c.interrupted() != nil || c.overdue() {
 		wait = lateForNobody
 	}
-	x.Interrupt(time.Now().Add(wait))
+	x.Extend(cutLate, time.Now().Add(wait))
 	if ue.Stage == upstream.StageHead {
 		if headErr := x.ReadHead(); headErr != nil {
 			return headErr
@@ -251,20 +238,23 @@ func (c *completion) lateAnswer(err error) error {
 	return err
 }
 
+// prefillLate reports that the leg was given up before its answer came.
+func (c *completion) prefillLate() bool { return c.p.x.IsCut(cutLate) }
+
 // prefillGivenUp says why nobody wants the answer any more, if that is so.
 func (c *completion) prefillGivenUp() cause {
-	switch ended := c.endedBy(); {
+	switch ended, late := c.endedBy(), c.prefillLate(); {
 	case ended != causeNone:
 		return ended
-	case c.p.down.Load():
+	case c.p.x.IsCut(cutDown):
 		// Decode might wait for a P that stands still by now; to give back does not.
 		if c.handoff.Live() { // else D's leg, which began beside this one, may have come further
 			c.state.set(statePrefilling)
 		}
 		return causeDown
-	case c.p.late && c.overdue():
+	case late && c.overdue():
 		return causeOverdue
-	case c.p.late:
+	case late:
 		return causeTimeout
 	}
 	return causeNone

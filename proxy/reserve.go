@@ -124,9 +124,8 @@ func (c *completion) retryWithin(asked, patience time.Duration) bool {
 	if c.deadly() {
 		return false
 	}
-	// Each move is exempt once: all three are taken back.
-	p, d, source := c.p.down.Swap(false), c.d.down.Swap(false), c.d.cutOff.Swap(false)
-	if p || d || source {
+	if c.moved {
+		c.moved = false // each move is exempt once
 		c.s.router.Moved(c.s.live.Load())
 		return true
 	}

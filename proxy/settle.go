@@ -16,6 +16,7 @@ type failure struct {
 	told *apiError // what the client gets unless something else is tried
 	// asked is how long the backend wants to be left alone (its Retry-After).
 	asked time.Duration
+	moved bool // health checks took a backend down
 }
 
 // Error makes a failure usable where an error is returned.
@@ -64,7 +65,7 @@ func (c *completion) fail(b *router.Backend, f fault, told *apiError) *failure {
 		c.snap.Pairs().Failed(router.Pair{Prefill: c.handoff.From(), Decode: b})
 	}
 	c.settle(v.handle, b)
-	return &failure{verdict: v, told: told}
+	return &failure{verdict: v, told: told, moved: f.cause == causeDown || f.cause == causeSource}
 }
 
 // settle has the handle, or blocks that nobody can name, go their way. b has failed.

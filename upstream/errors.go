@@ -24,8 +24,9 @@ const (
 // Error is a transport failure towards a backend.
 type Error struct {
 	Stage  Stage
-	Silent bool // no byte of a response was received
-	Reused bool // the connection had served a request before
+	Silent bool  // no byte of a response was received
+	Reused bool  // the connection had served a request before
+	Cause  Cause // of the cut whose moment ended it; 0: it was no cut
 	Err    error
 }
 
@@ -37,11 +38,11 @@ func (e *Error) Error() string {
 // Unwrap returns what happened.
 func (e *Error) Unwrap() error { return e.Err }
 
-// TimedOut reports that a deadline of the exchange or an Interrupt ended it.
+// TimedOut reports that a deadline of the exchange or a cut ended it.
 func (e *Error) TimedOut() bool { return errors.Is(e.Err, os.ErrDeadlineExceeded) }
 
 // BrokeOff reports that the backend hung up or reset the connection after some of the request
-// had been written. A deadline, an Interrupt and an answer that is no HTTP are none of that.
+// had been written. A deadline, a cut and an answer that is no HTTP are none of that.
 func (e *Error) BrokeOff() bool {
 	return e.Stage != StageDial && (errors.Is(e.Err, io.EOF) || errors.Is(e.Err, io.ErrUnexpectedEOF) ||
 		errors.Is(e.Err, unix.ECONNRESET) || errors.Is(e.Err, unix.EPIPE))

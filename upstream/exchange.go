@@ -26,8 +26,8 @@ type Request struct {
 }
 
 // Exchange is one request and its response on one connection. One goroutine owns
-// it; only Interrupt and InterruptBy may be called by others. The zero value is ready, and ready
-// again after Finish or Drop; what Interrupt has set lasts until Reset.
+// it; only Cut may be called by others. The zero value is ready, and ready again after Finish or
+// Drop; what it was cut for lasts until Uncut or Reset.
 type Exchange struct {
 	Head     Head      // of the response, once Do or ReadHead has returned no error
 	Wrote    time.Time // when the request was written; zero: nothing of it was
@@ -37,13 +37,14 @@ type Exchange struct {
 	up     *Client
 	body   netio.BodyDecoder
 	closes bool // the connection must not be used again
+
+	mu   sync.Mutex // guards what follows; the owner reads conn and armed without it
+	conn *conn
 	// armed is the deadline last asked for, so that it is moved at most once a second.
 	armed time.Time
 	end   time.Time // of the request that is under way
-
-	mu    sync.Mutex // guards conn and limit against interrupt
-	conn  *conn
-	limit time.Time // when not zero, no deadline is later than this
+	cuts  cuts
+	fires Cause // whose cut the connection's deadline is; 0: nobody's
 }
 
 // Sent reports whether the backend was written to.
@@ -69,7 +70,7 @@ func (x *Exchange) Do(u *Client, req *Request, deadline time.Time, again bool) e
 		err = x.try(u, req, deadline, connect)
 	}
 	var ue *Error
-	if again && errors.As(err, &ue) && ue.Reused && ue.Silent && !ue.TimedOut() && !x.Interrupted() {
+	if again && errors.As(err, &ue) && ue.Reused && ue.Silent && !ue.TimedOut() && x.CutBy() == 0 {
 		return x.repeat(u, req, deadline, ue)
 	}
 	return err
@@ -81,11 +82,8 @@ func (x *Exchange) try(u *Client, req *Request, deadline time.Time, connect func
 	if err != nil {
 		return &Error{Stage: StageDial, Silent: true, Err: err}
 	}
-	x.up, x.end = u, req.End
-	x.mu.Lock()
-	x.conn = c
-	x.mu.Unlock()
-	x.SetDeadline(deadline)
+	x.up = u
+	x.begin(c, req.End, deadline)
 	reused := c.reused
 	var writeErr error
 	x.Wrote, writeErr = c.writeRequest(u.host, req)
@@ -93,13 +91,13 @@ func (x *Exchange) try(u *Client, req *Request, deadline time.Time, connect func
 		return netio.ErrStale
 	}
 	if !x.Wrote.IsZero() && writeErr != nil {
-		return &Error{Stage: StageHead, Silent: true, Reused: reused, Err: writeErr}
+		return &Error{Stage: StageHead, Silent: true, Reused: reused, Cause: x.cause(writeErr), Err: writeErr}
 	}
 	if writeErr != nil {
 		x.Wrote = time.Now()
 		// The backend may have answered and closed before reading all of the body.
 		if errors.Is(writeErr, os.ErrDeadlineExceeded) {
-			return &Error{Stage: StageWrite, Silent: true, Reused: reused, Err: writeErr}
+			return &Error{Stage: StageWrite, Silent: true, Reused: reused, Cause: x.cause(writeErr), Err: writeErr}
 		}
 		x.SetDeadline(time.Now().Add(time.Second))
 	}
@@ -113,6 +111,14 @@ func (x *Exchange) try(u *Client, req *Request, deadline time.Time, connect func
 		x.closes = true
 	}
 	return nil
+}
+
+// begin takes a connection for a request.
+func (x *Exchange) begin(c *conn, end, deadline time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.conn, x.end = c, end
+	x.setDeadline(deadline)
 }
 
 // repeat sends the request once more, over a fresh connection, after first. Where no connection
@@ -152,7 +158,7 @@ func (x *Exchange) readHead(reused bool) error {
 		c.in.Use(n)
 		switch {
 		case err != nil:
-			return &Error{Stage: StageHead, Silent: silent, Reused: reused, Err: err}
+			return &Error{Stage: StageHead, Silent: silent, Reused: reused, Cause: x.cause(err), Err: err}
 		case x.Head.Status >= 200:
 			x.frame()
 			return nil
@@ -199,7 +205,7 @@ func (x *Exchange) cutOff(err error) error {
 		}
 		err = io.ErrUnexpectedEOF
 	}
-	return &Error{Stage: StageBody, Err: err}
+	return &Error{Stage: StageBody, Cause: x.cause(err), Err: err}
 }
 
 // Follow calls take whenever there is something to fill with, or the body has ended, and
@@ -296,7 +302,7 @@ func (x *Exchange) Finish() {
 }
 
 // HungUp reports that the backend has closed or reset the connection, though the last read
-// was interrupted before it could tell.
+// was cut before it could tell.
 func (x *Exchange) HungUp() bool { return x.conn != nil && x.conn.HungUp() }
 
 // Drop closes the connection at once.
@@ -320,8 +326,10 @@ func (x *Exchange) Reset() {
 	x.up = nil
 	x.body = netio.BodyDecoder{}
 	x.mu.Lock()
-	x.limit = time.Time{}
-	x.mu.Unlock()
+	defer x.mu.Unlock()
+	if x.cuts.by != 0 {
+		x.cuts = cuts{}
+	}
 }
 
 // writeRequest writes head and body segments, with one system call where they fit; see

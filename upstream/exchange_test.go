@@ -280,7 +280,7 @@ func TestDialFailureIsTold(t *testing.T) {
 	}
 }
 
-func TestInterruptWakesAReader(t *testing.T) {
+func TestCutWakesAReader(t *testing.T) {
 	s := newScripted(t, func(int) (string, bool) { return "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", false })
 	var x Exchange
 	if err := x.Do(s.client(), post("{}"), time.Now().Add(time.Minute), true); err != nil {
@@ -291,18 +291,19 @@ func TestInterruptWakesAReader(t *testing.T) {
 		_, err := x.ReadAll(nil, 100)
 		read <- err
 	}()
-	x.Interrupt(time.Now())
-	x.Progress(time.Now(), time.Hour) // must not lift the interrupt
-	x.InterruptBy(time.Now().Add(time.Hour))
+	x.Cut(3, time.Now())
+	x.Progress(time.Now(), time.Hour) // must not lift the cut
+	x.Cut(3, time.Now().Add(time.Hour))
+	x.Cut(2, time.Now().Add(time.Hour))
 	var ue *Error
-	if err := <-read; !errors.As(err, &ue) || !ue.TimedOut() {
-		t.Fatalf("error %v, want a timeout", err)
+	if err := <-read; !errors.As(err, &ue) || !ue.TimedOut() || ue.Cause != 3 {
+		t.Fatalf("error %v, want a timeout by the cut", err)
 	}
 	x.Reset()
 }
 
-// The client leaves, and the engine hangs up before the interrupted leg has looked again.
-func TestHangUpBehindAnInterruptIsSeen(t *testing.T) {
+// The client leaves, and the engine hangs up before the leg that was cut has looked again.
+func TestHangUpAfterACutIsSeen(t *testing.T) {
 	for _, raw := range []string{"", "HTTP/1.1 200 OK\r\n"} {
 		t.Run(fmt.Sprintf("%q first", raw), func(t *testing.T) {
 			goOn := make(chan bool)
@@ -311,7 +312,7 @@ func TestHangUpBehindAnInterruptIsSeen(t *testing.T) {
 			done := make(chan error, 1)
 			go func() { done <- x.Do(s.client(), post("{}"), time.Now().Add(time.Minute), false) }()
 			<-s.seen
-			x.Interrupt(time.Now())
+			x.Cut(1, time.Now())
 			if err := <-done; err == nil || x.HungUp() {
 				t.Fatalf("error %v, hung up %v", err, x.HungUp())
 			}

@@ -1,0 +1,107 @@
+package proxy
+
+import (
+	"time"
+
+	"xpyd/upstream"
+)
+
+// What cuts a leg, and when. P may have an answer on its way, and the answer holds a handle, so P
+// is rarely cut at once. A cut for a backend is taken back as the leg on it ends; the others hold
+// for the rest of the request.
+//
+//	cause      P's leg                       D's leg
+//	cutGone    timeouts.prefill_abort_grace  timeouts.decode_abort_grace
+//	cutStop    timeouts.prefill_abort_grace  at once
+//	cutDown    downGrace                     at once
+//	cutSource                                at once, or before the lease ends: see sourceDown
+//	cutOther   at once                       at once
+//	cutLate    lateForNobody, lateForClient
+const (
+	_         upstream.Cause = iota
+	cutGone                  // the client has left
+	cutStop                  // the process ends
+	cutDown                  // health checks took the leg's backend down
+	cutSource                // health checks took P down while D may be loading its blocks
+	cutOther                 // the other leg, which began with this one, has failed or is over
+	cutLate                  // P was given up, and the wait for an answer on its way is over
+)
+
+// ClientGone cuts whatever waits for a backend. P is left some time to answer: a
+// prefill aborted in its last milliseconds strands its blocks. D is closed at once.
+func (c *completion) ClientGone() {
+	c.leave()
+	now := time.Now()
+	c.p.x.Cut(cutGone, now.Add(c.s.cfg.Timeouts.PrefillAbortGrace))
+	c.d.x.Cut(cutGone, now.Add(c.s.cfg.Timeouts.DecodeAbortGrace))
+	c.leaveQueue()
+}
+
+// leave notes that the client is gone, and in which state.
+func (c *completion) leave() {
+	if c.left.CompareAndSwap(0, uint32(c.state.get())+1) {
+		c.s.departed.Add(1)
+	}
+}
+
+// gone reports that the client has left.
+func (c *completion) gone() bool { return c.left.Load() > 0 }
+
+// stopGrace is how long a client may take for the end of its answer when the drain time is
+// over.
+const stopGrace = 500 * time.Millisecond
+
+// ServerStopping ends the completion with an error: the drain time is over.
+func (c *completion) ServerStopping() {
+	c.stop.Store(true)
+	now := time.Now()
+	_ = c.conn.SetReadDeadline(now)
+	_ = c.conn.SetWriteDeadline(now.Add(stopGrace))
+	c.p.x.Cut(cutStop, now.Add(c.s.cfg.Timeouts.PrefillAbortGrace))
+	c.d.x.Cut(cutStop, now)
+	c.leaveQueue()
+}
+
+// prefillDown is told by the active check: the leg is moved.
+func (c *completion) prefillDown() { c.p.x.Cut(cutDown, time.Now().Add(c.s.downGrace)) }
+
+// decodeDown is told by the active check: a leg that has produced nothing is moved.
+func (c *completion) decodeDown() { c.d.x.Cut(cutDown, time.Now()) }
+
+// sourceDown is told by the active check of P: D may wait for its blocks for ever, or read
+// them when P runs again and has given them to another prompt, as their lease is over.
+// An answer that is not streamed gives no sign that they were loaded. Where the lease has
+// passed they were, unless D has queued the request, which renews the lease: then all is well
+// if P is gone, as D cannot read anything, but not if it stands still. In the last round a
+// cut can only fail the request: P may come back until it must be.
+func (c *completion) sourceDown() {
+	at := time.Now()
+	if c.d.buffered {
+		switch end := c.handoff.LeaseEnd(); {
+		case at.After(end) && !c.handoff.From().Hung():
+			return
+		case at.Before(end) && c.d.last:
+			at = end.Add(-c.s.cfg.KV.LeaseMargin)
+		}
+	}
+	c.d.x.Cut(cutSource, at)
+}
+
+// interrupted is the error of a completion that must end now, whatever it is doing.
+func (c *completion) interrupted() *apiError {
+	if ended := c.endedBy(); ended != causeNone {
+		return fault{cause: ended}.tell(codeNone)
+	}
+	return nil
+}
+
+// endedBy says why the completion must end now, if it must.
+func (c *completion) endedBy() cause {
+	switch {
+	case c.gone():
+		return causeGone
+	case c.stop.Load():
+		return causeStopped
+	}
+	return causeNone
+}
