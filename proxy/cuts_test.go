@@ -1,0 +1,100 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"xpyd/upstream"
+)
+
+// muteBackend takes requests and never answers; each is told to seen once its head has begun.
+func muteBackend(t *testing.T) (u *upstream.Client, seen chan bool) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	seen = make(chan bool, 8)
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = conn.Close() }()
+				_, _ = conn.Read(make([]byte, 1))
+				seen <- true
+				_, _ = io.Copy(io.Discard, conn)
+			}()
+		}
+	}()
+	addr := ln.Addr().String()
+	u = upstream.New(upstream.Config{Addr: addr, Host: addr, DialTimeout: 10 * time.Second, MaxIdle: time.Second})
+	t.Cleanup(u.Close)
+	return u, seen
+}
+
+// What cuts which leg, and not before when: the table of cuts.go. Nothing else ends either leg.
+func TestWhatCutsWhichLeg(t *testing.T) {
+	const prefillGrace, decodeGrace, lease, margin = 60 * time.Millisecond, 40 * time.Millisecond, 100 * time.Millisecond, 30 * time.Millisecond
+	type cut struct {
+		why   upstream.Cause // 0: the leg goes on
+		after time.Duration
+	}
+	for name, tc := range map[string]struct {
+		happens func(c *completion)
+		p, d    cut
+	}{
+		"the client leaves":         {(*completion).ClientGone, cut{cutGone, prefillGrace}, cut{cutGone, decodeGrace}},
+		"the process ends":          {(*completion).ServerStopping, cut{cutStop, prefillGrace}, cut{cutStop, 0}},
+		"P goes down":               {(*completion).prefillDown, cut{cutDown, downGrace}, cut{}},
+		"D goes down":               {(*completion).decodeDown, cut{}, cut{cutDown, 0}},
+		"P goes down while D loads": {(*completion).sourceDown, cut{}, cut{cutSource, 0}},
+		"P goes down while D loads for the last time": {func(c *completion) {
+			c.d.buffered, c.d.last, c.handoff.issued = true, true, time.Now()
+			c.sourceDown()
+		}, cut{}, cut{cutSource, lease - margin}},
+		"P goes down after the client has left": {func(c *completion) { c.ClientGone(); c.prefillDown() }, cut{cutGone, prefillGrace}, cut{cutGone, decodeGrace}},
+		"the process ends after D went down":    {func(c *completion) { c.decodeDown(); c.ServerStopping() }, cut{cutStop, prefillGrace}, cut{cutDown, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCompletion(&Server{downGrace: downGrace})
+			_, c.conn = accepted(t)
+			c.s.cfg.Timeouts.PrefillAbortGrace, c.s.cfg.Timeouts.DecodeAbortGrace = prefillGrace, decodeGrace
+			c.s.cfg.KV.Lease, c.s.cfg.KV.LeaseMargin = lease, margin
+			u, seen := muteBackend(t)
+			ended := map[*upstream.Exchange]chan error{&c.p.x: make(chan error, 1), &c.d.x: make(chan error, 1)}
+			for x, done := range ended {
+				go func() {
+					done <- x.Do(u, &upstream.Request{Method: "GET", Path: "/"}, time.Now().Add(time.Minute), false)
+				}()
+				<-seen
+			}
+			began := time.Now()
+			tc.happens(c)
+			for x, want := range map[*upstream.Exchange]cut{&c.p.x: tc.p, &c.d.x: tc.d} {
+				if x.CutBy() != want.why {
+					t.Errorf("cut by %d, want %d", x.CutBy(), want.why)
+				}
+				if want.why == 0 {
+					x.Cut(cutOther, time.Now()) // so that the test ends
+					want.why = cutOther
+				}
+				err := <-ended[x]
+				var ue *upstream.Error
+				if !errors.As(err, &ue) || ue.Cause != want.why || ue.Stage != upstream.StageHead {
+					t.Errorf("%#v, want a head that did not come, of cause %d", err, want.why)
+				}
+				if took := time.Since(began); took < want.after {
+					t.Errorf("cut after %v, want %v", took, want.after)
+				}
+				x.Reset()
+			}
+		})
+	}
+}
