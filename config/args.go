@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// FromArgs is the configuration that flags of xpyd serve make. What the pools have to
-// do with it is checked when they are known.
+// FromArgs returns the configuration that flags of xpyd serve make. What depends on the pools is
+// checked when they are known.
 func FromArgs(args []string) (Config, error) {
 	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	AddFlags(flags)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Flags alone make a configuration, without pools.
+// Flags alone make a configuration, even without pools.
 func TestFromArgs(t *testing.T) {
 	cfg, err := FromArgs([]string{"--prefill-policy", "power_of_two", "--timeouts-dial=3s"})
 	if err != nil || cfg.Router.PrefillPolicy != "power_of_two" || cfg.Timeouts.Dial != 3*time.Second {

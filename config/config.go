@@ -1,5 +1,6 @@
-// Package config is what an operator can set: the keys with their defaults, their three names
-// (file, flag, variable), what their values may be, and what is odd about them together.
+// Package config is what an operator can set. It knows the keys with their defaults, their three
+// names (file, flag, variable) and the values that they may have. It also warns of combinations that
+// make no sense.
 package config
 
 import (
@@ -14,19 +15,19 @@ import (
 	"xpyd/router"
 )
 
-// Config is all that an operator can set. Each leaf is one key of the file, one flag
-// and one environment variable; the three names are derived from the tags (see key).
+// Config is all that an operator can set. Each leaf is one key of the file, one flag and one
+// environment variable. The three names are derived from the tags (see key).
 type Config struct {
 	Router       router.Config `mapstructure:",squash"`
 	proxy.Config `mapstructure:",squash"`
 	Log          Log `mapstructure:"log"`
 
-	// noticed is what was questionable in the sources themselves, one line each: variables
-	// that look like ours and name no key, a file with keys that others may read.
+	// noticed has a line for each thing that was questionable in the sources themselves. Examples are
+	// a variable that looks like ours and names no key, and a file with keys that others may read.
 	noticed []string `mapstructure:"-"`
 }
 
-// Log is about the lines on standard error.
+// Log configures the lines on standard error.
 type Log struct {
 	// Level is debug, info, warn or error.
 	Level string `mapstructure:"level"`
@@ -36,7 +37,7 @@ type Log struct {
 	Flush time.Duration `mapstructure:"flush"`
 }
 
-// Default is what holds where nothing is set. It has no pools.
+// Default returns what holds where nothing is set. It has no pools.
 func Default() Config {
 	return Config{
 		Config: proxy.DefaultConfig(),
@@ -45,18 +46,18 @@ func Default() Config {
 	}
 }
 
-// UsageError is a wrong flag, key, URL or file: main prints its one line and exits 2.
+// UsageError is a wrong flag, key, URL or file. main prints its one line and exits with 2.
 type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }
 
 func (e UsageError) Unwrap() error { return e.Err }
 
-// Load reads the configuration: flags over environ (the form of os.Environ)
-// over the file of --config or XPYD_CONFIG over the defaults. It returns it validated,
-// the key files read into APIKeys and BackendAPIKey. Every error is one line that names
-// the field, the value and the fix: a UsageError, but where a file was not read in time or
-// before ctx ended.
+// Load reads the configuration and validates it. Flags win over environ (in the form of os.Environ),
+// which wins over the file of --config or XPYD_CONFIG, which wins over the defaults. Load also reads
+// the key files into APIKeys and BackendAPIKey. Every error is one line that names the field, the
+// value and the fix. It is a UsageError, except where a file was not read in time or before ctx
+// ended.
 func Load(ctx context.Context, files *Files, flags *pflag.FlagSet, environ []string) (Config, error) {
 	open := func(path string) readFile { return files.read(ctx, path) }
 	c, err := readConfig(open, flags, environ)
@@ -105,7 +106,7 @@ func readConfig(open opener, flags *pflag.FlagSet, environ []string) (Config, er
 		given[k.path] = true
 	}
 	if !given["kv.lease_margin"] {
-		// A sixth is the share of the default; a short lease set alone keeps it.
+		// The default margin is a sixth of the default lease. A shorter lease set alone keeps that ratio.
 		c.KV.LeaseMargin = min(c.KV.LeaseMargin, c.KV.Lease/6)
 	}
 	return c, nil

@@ -27,7 +27,7 @@ func writeFile(t *testing.T, name, text string, mode os.FileMode) string {
 	if err := os.WriteFile(path, []byte(text), mode); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(path, mode); err != nil { // whatever the umask
+	if err := os.Chmod(path, mode); err != nil { // the umask does not matter
 		t.Fatal(err)
 	}
 	return path
@@ -53,7 +53,7 @@ func TestConfigPrecedence(t *testing.T) {
 	}
 }
 
-// Each key is set once by its flag and once by its variable; both must arrive.
+// Each key is set once by its flag and once by its variable. Both must arrive.
 func TestConfigEveryKeyHasFlagAndVariable(t *testing.T) {
 	secret := writeFile(t, "key", "k1\n", 0o600)
 	values := map[string]string{
@@ -161,7 +161,7 @@ func TestConfigOtherFileFormats(t *testing.T) {
 	}
 }
 
-// What may be switched off is, by 0.
+// A 0 switches off what may be switched off.
 func TestConfigZeroSwitchesOff(t *testing.T) {
 	for _, path := range mayBeZero {
 		if _, err := load(t, append([]string{"--" + (key{path: path}).flag() + "=0"}, decodeFlag...), nil); err != nil {

@@ -7,16 +7,16 @@ import (
 	"xpyd/router"
 )
 
-// maxListed bounds what one log line names: a whole rack may come with one reload.
+// maxListed bounds what one log line names, because a whole rack may come with one reload.
 const maxListed = 64
 
-// poolChange is what a reload did to one pool.
+// poolChange says what a reload did to one pool.
 type poolChange struct {
 	added, removed []string // URLs
 	reweighted     []string // URL and both weights
 }
 
-// comparePools tells two validated lists of a pool's entries apart.
+// comparePools finds the differences between two validated lists of a pool's entries.
 func comparePools(was, now []string) (c poolChange) {
 	before, after := weights(was), weights(now)
 	for _, entry := range now {
@@ -46,8 +46,8 @@ func weights(entries []string) map[string]float64 {
 	return by
 }
 
-// Changes says what differs between two configurations, an entry for each backend and key,
-// for a log line. No value of a secret is in it.
+// Changes says for a log line what differs between two configurations, with an entry for each
+// backend and key. It shows no value of a secret.
 func Changes(was, now Config) (joined, left int, list []string) {
 	for _, pool := range []struct {
 		role     string
@@ -64,7 +64,7 @@ func Changes(was, now Config) (joined, left int, list []string) {
 			}
 		}
 	}
-	// Without a policy of its own decode has one that other keys choose.
+	// If decode_policy is empty, other keys choose it.
 	if old, policy := was.Router.ChosenDecodePolicy(), now.Router.ChosenDecodePolicy(); old != policy {
 		list = append(list, "decode_policy: "+old+" -> "+policy)
 	}

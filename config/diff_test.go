@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Values of secrets are not told, and a rack that comes at once makes no endless line.
+// The log shows no value of a secret, and a rack that joins at once makes no endless line.
 func TestChangesAreFitForTheLog(t *testing.T) {
 	was, now := Default(), Default()
 	now.APIKeys, now.BackendAPIKey = []string{"sesame"}, "sesame"

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Profiles hold prompts: they are for this machine, or somebody is told.
+// Profiles hold prompts. xpyd warns if other machines can get them.
 func TestProfilesForEverybodyGetAWarning(t *testing.T) {
 	for addr, warned := range map[string]bool{
 		"0.0.0.0:8081": true, ":8081": true, "[::]:8081": true, "10.0.0.9:8081": true, "admin.example:8081": true,
@@ -26,12 +26,12 @@ func TestProfilesForEverybodyGetAWarning(t *testing.T) {
 	}
 }
 
-// A configuration file with keys in it is read by its owner alone, or somebody is told.
+// xpyd warns if others than its owner can read a configuration file with keys in it.
 func TestKeysInAFileForEverybody(t *testing.T) {
 	for _, tc := range []struct {
 		name, text string
 		mode       os.FileMode
-		want       []string // how they begin
+		want       []string // the beginning of each
 	}{
 		{"client keys", "api_keys: [sesame]\n", 0o644, []string{"api_keys: stands in "}},
 		{"both", "api_keys: [sesame]\nbackend_api_key: sesame\n", 0o640, []string{"api_keys: stands in ", "backend_api_key: stands in "}},

@@ -10,14 +10,14 @@ import (
 // EnvPrefix starts the name of every variable that xpyd reads.
 const EnvPrefix = "XPYD_"
 
-// serviceHost matches the variable that Kubernetes puts into every container of a
-// namespace for each Service in it; one that is called xpyd collides with our prefix.
+// serviceHost matches the variable that Kubernetes puts into every container of a namespace for
+// each Service in it. A Service that is called xpyd collides with our prefix.
 var serviceHost = regexp.MustCompile(`^(XPYD(?:_[A-Z0-9_]+)?)_SERVICE_HOST$`)
 
-// strangeVariables are the XPYD_ variables that name no key. A misspelt one is a setting
-// that silently does nothing; but others may have put it there, as images do with
-// XPYD_VERSION, so it is worth a warning and no more. An error is one that was meant to
-// ask clients for their keys: without it the door would stand open.
+// strangeVariables finds the XPYD_ variables that name no key. A misspelt one is a setting that
+// silently does nothing. But others may have put it there, as images do with XPYD_VERSION, so it is
+// worth a warning and no more. It is an error if the variable was meant to ask clients for their
+// keys, because without it the door would stand open.
 func strangeVariables(keys []key, environ []string) (found []string, err error) {
 	known := map[string]bool{EnvPrefix + "CONFIG": true}
 	for _, k := range keys {
@@ -46,7 +46,7 @@ func strangeVariables(keys []key, environ []string) (found []string, err error) 
 	return slices.Compact(found), nil
 }
 
-// shortNames are the names of variables without the prefix that all have.
+// shortNames returns the names of the variables without their common prefix.
 func shortNames(known map[string]bool) (names []string) {
 	for name := range known {
 		names = append(names, strings.TrimPrefix(name, EnvPrefix))
@@ -54,7 +54,8 @@ func shortNames(known map[string]bool) (names []string) {
 	return names
 }
 
-// ofService: NAME_SERVICE_HOST, NAME_SERVICE_PORT…, NAME_PORT… of a Kubernetes Service.
+// ofService reports whether name is a NAME_SERVICE_HOST, NAME_SERVICE_PORT… or NAME_PORT… of a
+// Kubernetes Service.
 func ofService(services []string, name string) bool {
 	return slices.ContainsFunc(services, func(s string) bool {
 		rest, ok := strings.CutPrefix(name, s)

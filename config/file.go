@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/viper"
 )
 
-// readConfigFile returns the file's values by key path, and its mode; a section without a
-// value ("timeouts:") counts as absent.
+// readConfigFile returns the file's values by key path, and its mode. A section without a value
+// ("timeouts:") counts as absent.
 func readConfigFile(open opener, keys []key, path string) (map[string]any, fs.FileMode, error) {
 	if path == "" {
 		return nil, 0, nil
@@ -49,7 +49,7 @@ func readConfigFile(open opener, keys []key, path string) (map[string]any, fs.Fi
 	return values, file.mode, nil
 }
 
-// firstMember is the first key of a section; "" when there is no such section.
+// firstMember returns the first key of a section, or "" if there is no such section.
 func firstMember(keys []key, section string) string {
 	for _, k := range keys {
 		if strings.HasPrefix(k.path, section+".") {
@@ -59,7 +59,7 @@ func firstMember(keys []key, section string) string {
 	return ""
 }
 
-// nearestKey hints at the key that path was meant for.
+// nearestKey hints at the key that path was probably meant for.
 func nearestKey(keys []key, path string) string {
 	var paths []string
 	for _, k := range keys {
@@ -68,12 +68,12 @@ func nearestKey(keys []key, path string) string {
 	return hint("", nearest(path, paths))
 }
 
-// fileError shortens what the readers say of a file to one line without its path.
+// fileError shortens a reader's error to one line without the file's path.
 func fileError(err error) error {
 	var pe *os.PathError
 	if errors.As(err, &pe) {
 		return pe.Err
 	}
-	text := strings.TrimPrefix(err.Error(), "While parsing config: ") // viper's
+	text := strings.TrimPrefix(err.Error(), "While parsing config: ") // viper puts it there
 	return errors.New(strings.Join(strings.Fields(text), " "))
 }

@@ -20,8 +20,8 @@ func AddFlags(fs *pflag.FlagSet) {
 	}
 }
 
-// FlagError makes a UsageError of what is wrong with a command's flags; one that is
-// unknown gets the nearest known one.
+// FlagError makes a UsageError of what is wrong with a command's flags. For an unknown flag it names
+// the nearest known one.
 func FlagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -36,14 +36,14 @@ func FlagError(cmd *cobra.Command, err error) error {
 	return UsageError{Err: fmt.Errorf("%w; %ssee %s --help", err, near, cmd.CommandPath())}
 }
 
-// flagValue holds a flag's text until Load parses it, so that a wrong value
-// reads the same from flag, environment and file.
+// flagValue holds a flag's text until Load parses it. So a wrong value gets the same error from
+// flag, environment and file.
 type flagValue struct {
 	key key
 	raw string
 }
 
-// Set keeps s; a list given twice grows.
+// Set keeps s. A list that is given twice grows.
 func (f *flagValue) Set(s string) error {
 	if f.raw != "" && f.key.unit() == "list" {
 		s = f.raw + "," + s
@@ -54,5 +54,5 @@ func (f *flagValue) Set(s string) error {
 
 func (f *flagValue) String() string { return f.raw }
 
-// Type is the word that help shows beside the flag.
+// Type returns the word that help shows beside the flag.
 func (f *flagValue) Type() string { return f.key.unit() }

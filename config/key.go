@@ -21,7 +21,7 @@ type key struct {
 	def   any   // the default
 }
 
-// configKeys walks the defaults, in the order of the structs.
+// configKeys returns all keys, in the order of the structs.
 func configKeys() []key { return appendKeys(nil, "", nil, reflect.ValueOf(Default())) }
 
 func appendKeys(keys []key, prefix string, index []int, v reflect.Value) []key {
@@ -43,7 +43,7 @@ func appendKeys(keys []key, prefix string, index []int, v reflect.Value) []key {
 	return keys
 }
 
-// flag is the flag's name. Client keys are given one by one, so theirs is singular.
+// flag returns the flag's name. Client keys are given one by one, so theirs is singular.
 func (k key) flag() string {
 	if k.path == "api_keys" {
 		return "api-key"
@@ -55,15 +55,15 @@ func (k key) env() string {
 	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(k.path, ".", "_"))
 }
 
-// names are the ways to set the key, for error messages.
+// names returns the ways to set the key, for error messages.
 func (k key) names() string { return fmt.Sprintf("(flag --%s, %s)", k.flag(), k.env()) }
 
 func (k key) isBool() bool { return k.unit() == "bool" }
 
-// isKey: the setting is an API key, or the file of one.
+// isKey reports whether the setting is an API key or the file of one.
 func (k key) isKey() bool { return strings.Contains(k.path, "api_key") }
 
-// secret: the value must not be shown anywhere.
+// secret reports whether the value must not be shown anywhere.
 func (k key) secret() bool { return k.path == "api_keys" || k.path == "backend_api_key" }
 
 // fileKey names the key of the file that may hold a secret instead.
@@ -89,7 +89,7 @@ func (k key) unit() string {
 	}
 }
 
-// ChangedKeys are the paths of the keys whose values differ in a and b.
+// ChangedKeys returns the paths of the keys whose values differ in a and b.
 func ChangedKeys(a, b Config) []string {
 	var paths []string
 	for _, k := range configKeys() {
@@ -101,10 +101,10 @@ func ChangedKeys(a, b Config) []string {
 	return paths
 }
 
-// defaultText is the default as an operator would write it.
+// defaultText returns the default as an operator would write it.
 func (k key) defaultText() string { return valueText(k.def) }
 
-// text is the key's value in c, as an operator would write it.
+// text returns the key's value in c as an operator would write it.
 func (k key) text(c Config) string {
 	return valueText(reflect.ValueOf(c).FieldByIndex(k.index).Interface())
 }
@@ -122,7 +122,7 @@ func valueText(v any) string {
 	}
 }
 
-// durationText is d without the "0s" tails of Duration.String: 5m0s is 5m.
+// durationText returns d without the "0s" tails of Duration.String, such as 5m for 5m0s.
 func durationText(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -144,13 +144,13 @@ func (k key) lookup(fs *pflag.FlagSet, environ []string, file map[string]any) (a
 	}
 	v, ok := file[k.path]
 	if v == "" && k.isKey() {
-		return nil, false // as configs/default.yaml shows a key that is not set
+		return nil, false // configs/default.yaml shows a key that is not set like this
 	}
 	return v, ok
 }
 
-// set parses raw, a text of flag or environment or a value of the file, into the
-// field of c.
+// set parses raw into the field of c. raw is a text of a flag or the environment, or a value of the
+// file.
 func (k key) set(c *Config, raw any) error {
 	if s, ok := raw.(string); ok && strings.TrimSpace(s) == "" && k.isKey() {
 		// An empty variable in a unit or compose file must not switch keys off.
@@ -167,7 +167,8 @@ func (k key) set(c *Config, raw any) error {
 	return nil
 }
 
-// parse returns raw as the key's Go type. Errors follow the value in the message.
+// parse returns raw as the key's Go type. The text of its errors stands after the value in a
+// message.
 func (k key) parse(raw any) (any, error) {
 	switch k.unit() {
 	case "list":
@@ -211,7 +212,7 @@ func scalarText(raw any) (string, bool) {
 	switch v := raw.(type) {
 	case string:
 		return strings.TrimSpace(v), true
-	case float64: // JSON knows no other number
+	case float64: // JSON has no other numbers
 		return strconv.FormatFloat(v, 'f', -1, 64), true
 	case bool, int, int64, uint64:
 		return fmt.Sprint(v), true
@@ -220,7 +221,7 @@ func scalarText(raw any) (string, bool) {
 	}
 }
 
-// parseList takes a list of the file or a text with commas; no entry may be empty.
+// parseList takes a list of the file or a text with commas. No entry may be empty.
 func parseList(raw any) ([]string, error) {
 	var list []string
 	switch v := raw.(type) {
@@ -255,7 +256,7 @@ func parseDuration(s string) (time.Duration, error) {
 	}
 	n, numErr := strconv.ParseFloat(s, 64)
 	if numErr == nil && n < 0 {
-		// A unit would not mend it: checkAmounts says what would.
+		// A unit would not help here. checkAmounts says what would.
 		return min(time.Duration(max(n, -1e9)*float64(time.Second)), -1), nil
 	}
 	if numErr == nil {
@@ -264,7 +265,8 @@ func parseDuration(s string) (time.Duration, error) {
 	return 0, errors.New("is no duration; try 1s, 250ms or 5m")
 }
 
-// sizeUnits, the largest first; K, M and G alone are refused, as they mean 1000 to some.
+// sizeUnits has the largest unit first. K, M and G alone are refused, because some readers take
+// them for powers of 1000.
 var sizeUnits = [...]struct {
 	name  string
 	bytes int64
@@ -287,7 +289,7 @@ func parseSize(s string) (int64, error) {
 	return n * unit, nil
 }
 
-// SizeText is the shortest exact form that parseSize reads.
+// SizeText returns the shortest exact form that parseSize reads.
 func SizeText(n int64) string {
 	for _, u := range sizeUnits {
 		if n != 0 && n%u.bytes == 0 && u.bytes > 1 {

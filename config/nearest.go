@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// nearest returns the candidate that name is most likely meant for: the one with the fewest
-// edits, no more than a third of name, else one that it is a part or an extension of, by
-// whole words. "": none is near.
+// nearest returns the candidate that name is most likely meant for. It prefers the one with the
+// fewest edits, as long as they are no more than a third of name. Otherwise it takes one that is a
+// part or an extension of name, by whole words. It returns "" if none is near.
 func nearest(name string, candidates []string) string {
 	slices.Sort(candidates)
 	name = strings.ToLower(name)
@@ -32,7 +32,8 @@ func nearest(name string, candidates []string) string {
 	return best
 }
 
-// within: part is the begin or the end of whole, with a mark between words beside it.
+// within reports whether whole begins or ends with part, and a mark between words separates part from
+// the rest.
 func within(part, whole string) bool {
 	const marks = ".-_"
 	rest, begins := strings.CutPrefix(whole, part)
@@ -64,7 +65,7 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// hint says what an unknown name was meant for, if that can be told.
+// hint says what an unknown name was probably meant for, if anything is near.
 func hint(prefix, near string) string {
 	if near == "" {
 		return "xpyd serve --help lists all"

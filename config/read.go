@@ -11,38 +11,38 @@ import (
 	"time"
 )
 
-// readTime is what one file of the configuration has to be read.
+// readTime is how long the read of one file of the configuration may take.
 const readTime = 10 * time.Second
 
-// readSize is how much of it is read, in bytes.
+// readSize is how many bytes of a file are read at most.
 const readSize = 4 << 20
 
-// Files reads the files of the configuration, none of which may keep the process from
-// hearing signals: a path may hang, on a mount whose server is gone or a pipe that nobody
-// writes to, and the goroutine that reads it then hangs with it.
+// Files reads the files of the configuration. A path may hang, on a mount whose server is gone or on
+// a pipe without a writer. The goroutine that reads it then hangs too, but the process must still
+// hear signals.
 type Files struct {
 	limit time.Duration // for each file
-	// again: they are read not for the first time, or by a successor. What a pipe held is
-	// gone by then; at the start it may stand in for a file, as in --config <(…).
+	// again is set where the files are not read for the first time, or are read by a successor. What
+	// a pipe held is gone by then. At the start a pipe may stand in for a file, as in --config <(…).
 	again bool
 
 	mu   sync.Mutex
 	hung map[string]bool // paths whose read has not returned
 }
 
-// NewFiles: again is for a reload and for a successor, where a pipe that stood in for a file
-// holds nothing any more.
+// NewFiles makes a reader. again is for a reload and for a successor, which find a pipe that stood
+// in for a file empty.
 func NewFiles(again bool) *Files {
 	return &Files{limit: readTime, again: again, hung: map[string]bool{}}
 }
 
-// unreadError is about a file that was not read in time, which says nothing of its
-// content: starting again may help.
+// unreadError is about a file that was not read in time. That says nothing about its content, so
+// another start may help.
 type unreadError struct{ error }
 
 func (e unreadError) Unwrap() error { return e.error }
 
-// readFile is a file's content and mode.
+// readFile is a file that has been read, or why it was not.
 type readFile struct {
 	text []byte
 	mode fs.FileMode
@@ -52,7 +52,7 @@ type readFile struct {
 // opener returns a file of the configuration.
 type opener func(path string) readFile
 
-// read returns the file once it is there, at the latest when ctx ends or the time is over.
+// read returns the file as soon as it is read, and at the latest when ctx ends or the time is over.
 func (f *Files) read(ctx context.Context, path string) readFile {
 	if !f.begin(path) {
 		return readFile{err: unreadError{errors.New("an earlier read of it still hangs; is its mount well?")}}
@@ -75,8 +75,8 @@ func (f *Files) read(ctx context.Context, path string) readFile {
 	}
 }
 
-// begin is false while an earlier read of the path hangs: each one more would cost a
-// thread.
+// begin returns false while an earlier read of the path hangs, because each further read would cost
+// a thread.
 func (f *Files) begin(path string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,10 +93,10 @@ func (f *Files) end(path string) {
 	delete(f.hung, path)
 }
 
-// openFile is the opener of who may wait.
+// openFile is the opener for callers that may wait.
 func openFile(path string) readFile { return readWhole(path, false) }
 
-// readWhole may hang. regular refuses all but regular files, before it opens them.
+// readWhole may hang. With regular it refuses everything but regular files before it opens them.
 func readWhole(path string, regular bool) readFile {
 	info, err := os.Stat(path)
 	if err != nil {

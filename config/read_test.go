@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// patience is far above what anything here takes on a busy machine.
+// patience is far longer than anything here takes on a busy machine.
 const patience = 20 * time.Second
 
-// fifo makes a pipe with a name, which nobody writes to.
+// fifo makes a named pipe without a writer.
 func fifo(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "pipe.yaml")
@@ -22,7 +22,7 @@ func fifo(t *testing.T) string {
 	return path
 }
 
-// feed writes the text to the pipe, which it ends with that.
+// feed writes the text to the pipe and closes it.
 func feed(t *testing.T, pipe, text string) {
 	t.Helper()
 	f, err := os.OpenFile(pipe, os.O_WRONLY, 0)
@@ -38,7 +38,7 @@ func feed(t *testing.T, pipe, text string) {
 	}
 }
 
-// eventually polls for what another goroutine brings about.
+// eventually polls until another goroutine has made ok true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
@@ -48,7 +48,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// Each read has its time, and a path that hangs is not asked again meanwhile.
+// Each read has a time limit, and a path that hangs is not read again meanwhile.
 func TestReadOfAFileThatHangs(t *testing.T) {
 	pipe := fifo(t)
 	files := NewFiles(false)

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// readKeyFiles adds the keys of api_key_file to APIKeys and puts that of
-// backend_api_key_file into BackendAPIKey. credentials is the directory of systemd's
-// LoadCredential, "" for none. No error shows a key.
+// readKeyFiles adds the keys of api_key_file to APIKeys, and puts the key of backend_api_key_file
+// into BackendAPIKey. credentials is the directory of systemd's LoadCredential, or "". No error
+// shows a key.
 func (c *Config) readKeyFiles(open opener, credentials string) error {
 	if c.APIKeyFile != "" {
 		keys, err := readKeys("api_key_file", c.APIKeyFile, open, credentials)
@@ -44,7 +44,7 @@ func (c *Config) readKeyFiles(open opener, credentials string) error {
 	return nil
 }
 
-// readKeys returns at least one key: an empty file would open the door to everybody.
+// readKeys returns at least one key, because an empty file would open the door to everybody.
 func readKeys(path, file string, open opener, credentials string) ([]string, error) {
 	read := open(file)
 	var unread unreadError
@@ -76,7 +76,7 @@ func checkKeyMode(path, file string, mode fs.FileMode, credentials string) error
 	return nil
 }
 
-// openTo is the part of the mode that lets others than the owner in.
+// openTo returns the part of the mode that lets others than the owner in.
 func openTo(file string, mode fs.FileMode, credentials string) fs.FileMode {
 	open := mode.Perm() & 0o077
 	if credentials != "" && filepath.Dir(filepath.Clean(file)) == filepath.Clean(credentials) {
@@ -85,8 +85,8 @@ func openTo(file string, mode fs.FileMode, credentials string) fs.FileMode {
 	return open
 }
 
-// openSecrets are the keys that stand in a configuration file which others may read. Unlike
-// a file of keys it is often meant to be read, so this is no more than a warning.
+// openSecrets finds the keys in a configuration file that others may read. Unlike a file of keys it
+// is often meant to be read, so this is only a warning.
 func openSecrets(keys []key, values map[string]any, file string, open fs.FileMode) (found []string) {
 	for _, k := range keys {
 		if given := values[k.path]; open != 0 && k.secret() && given != nil && fmt.Sprint(given) != "" && fmt.Sprint(given) != "[]" {
@@ -96,7 +96,7 @@ func openSecrets(keys []key, values map[string]any, file string, open fs.FileMod
 	return found
 }
 
-// sendable: visible ASCII, so that the key fits a header and no line break slips in.
+// sendable reports whether k is visible ASCII, so that it fits a header and no line break slips in.
 func sendable(k string) bool {
 	return k != "" && !strings.ContainsFunc(k, func(r rune) bool { return r <= ' ' || r > '~' })
 }

@@ -14,20 +14,20 @@ import (
 	"xpyd/router"
 )
 
-// mayBeZero are the durations and sizes for which 0 means "do not wait" or "none"; any
-// other 0 would fail every request.
+// mayBeZero has the durations and sizes for which 0 means "do not wait" or "none". Any other 0 would
+// fail every request.
 var mayBeZero = [...]string{
 	"timeouts.prefill_abort_grace", "timeouts.decode_abort_grace",
 	"timeouts.drain_delay", "timeouts.drain", "kv.lease_margin",
 	"health.slow_start", "log.flush", "routing.poll", "routing.prefix_memory",
 }
 
-// aboveZero are the counts that 0 would make meaningless; of any other it switches a
-// cap or a rule off.
+// aboveZero has the counts that 0 would make meaningless. For all other counts 0 switches a cap or a
+// rule off.
 var aboveZero = [...]string{"health.fall", "health.rise"}
 
-// validate checks what each field alone and some together must hold, and writes the
-// backends in their one form, http://host:port.
+// validate checks each field alone and some fields together. It rewrites the backends to the form
+// http://host:port.
 func (c *Config) validate() error {
 	for _, check := range []func() error{
 		c.checkAddresses, c.checkPools, c.checkAffinity, c.checkPassed, c.checkAmounts, c.checkTogether, c.checkChoices,
@@ -39,7 +39,7 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// invalid names the field, the value and the fix.
+// invalid makes an error that names the field, the value and the fix.
 func invalid(path, value, fix string) error {
 	return fmt.Errorf("%s: %q %s %s", path, value, fix, key{path: path}.names())
 }
@@ -84,8 +84,8 @@ func (c *Config) checkPools() error {
 	return c.checkRoles()
 }
 
-// checkRoles: an engine in both pools would be told to pull blocks from itself. Entries
-// that differ in case, a slash at the end or the default port are one by now.
+// checkRoles refuses an engine in both pools, because it would be told to pull blocks from itself.
+// Entries that differ in case, a slash at the end or the default port are equal by now.
 func (c *Config) checkRoles() error {
 	for _, prefill := range c.Router.Prefill {
 		base, _, _ := strings.Cut(prefill, " ")
@@ -99,8 +99,8 @@ func (c *Config) checkRoles() error {
 	return nil
 }
 
-// normalizePool rewrites each entry of the pool to http://host:port, with its weight
-// behind it where that is not 1.
+// normalizePool rewrites each entry of the pool to http://host:port, followed by its weight if that
+// is not 1.
 func normalizePool(path string, pool []string) error {
 	bases := make([]string, len(pool))
 	for i, entry := range pool {
@@ -121,8 +121,8 @@ func normalizePool(path string, pool []string) error {
 	return nil
 }
 
-// showEntry is an entry of a pool with what stands behind its URL, as far as that is meant
-// for a weight: anything else may be another URL, with a password.
+// showEntry returns an entry of a pool for an error. It shows what stands after the URL only where
+// that is meant as a weight. Anything else may be another URL with a password.
 func showEntry(base, rest string) string {
 	words := strings.Fields(rest)
 	if len(words) == 0 || !strings.HasPrefix(words[0], "weight=") {
@@ -131,7 +131,8 @@ func showEntry(base, rest string) string {
 	return base + " " + showURL(words[0])
 }
 
-// checkAffinity: a header that no request can have would be a setting that does nothing.
+// checkAffinity refuses a header that no request can have, which would be a setting that does
+// nothing.
 func (c *Config) checkAffinity() error {
 	for _, name := range c.Router.Affinity.Headers {
 		if !isToken(name) {
@@ -141,7 +142,7 @@ func (c *Config) checkAffinity() error {
 	return nil
 }
 
-// isToken: letters, digits and the marks that RFC 9110 allows in a name.
+// isToken reports whether s has only letters, digits and the marks that RFC 9110 allows in a name.
 func isToken(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
 		letter := r|0x20 >= 'a' && r|0x20 <= 'z'
@@ -169,7 +170,7 @@ func backendURL(path, raw string) (string, error) {
 	return "http://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port), nil
 }
 
-// urlFault says what keeps u from being the base URL of a backend; "" is nothing.
+// urlFault says why u cannot be the base URL of a backend. It returns "" if nothing is wrong.
 func urlFault(u *url.URL, example string) string {
 	port, err := strconv.Atoi(u.Port())
 	switch {
@@ -190,7 +191,7 @@ func urlFault(u *url.URL, example string) string {
 	}
 }
 
-// showURL cuts what may be a secret off a URL: user, password and query.
+// showURL cuts off what may be a secret in a URL: user, password and query.
 func showURL(raw string) string {
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok {
@@ -206,7 +207,7 @@ func showURL(raw string) string {
 	return scheme + "://" + rest
 }
 
-// checkAmounts: every duration and size is above zero, or not below where zero has a meaning.
+// checkAmounts refuses negative durations and sizes, and 0 where it has no meaning.
 func (c *Config) checkAmounts() error {
 	for _, k := range configKeys() {
 		v := reflect.ValueOf(c).Elem().FieldByIndex(k.index).Interface()
@@ -238,10 +239,10 @@ func (c *Config) checkAmounts() error {
 	return nil
 }
 
-// minPrefixMemory has room for some chats; less would only pretend to remember.
+// minPrefixMemory has room for some chats. Less would only pretend to remember.
 const minPrefixMemory = 1 << 20
 
-// checkTogether is about values that bound each other.
+// checkTogether checks values that bound each other.
 func (c *Config) checkTogether() error {
 	if c.Limits.BodyBudget < c.Limits.Body {
 		return invalid("limits.body_budget", SizeText(c.Limits.BodyBudget),
@@ -267,7 +268,7 @@ func (c *Config) checkTogether() error {
 	return nil
 }
 
-// checkChoices is about names out of closed sets.
+// checkChoices checks names out of closed sets.
 func (c *Config) checkChoices() error {
 	for _, choice := range []struct {
 		path, value string

@@ -8,7 +8,7 @@ import (
 	"xpyd/router"
 )
 
-// value is one that a key may have, and what it means.
+// value is one value that a key may have, and what it means.
 type value struct{ name, help string }
 
 // policyValues are in the order of router.Policies.
@@ -17,39 +17,39 @@ var policyValues = []value{
 	{"least_tokens", "the engine with the fewest prompt tokens under way for its weight"},
 	{"round_robin", "each engine in its turn, by weight"},
 	{"random", "any engine, by weight"},
-	{"power_of_two", "of two drawn engines the one with fewer requests"},
-	{"power_of_two_tokens", "of two drawn engines the one with fewer prompt tokens under way"},
+	{"power_of_two", "the one of two drawn engines that has fewer requests"},
+	{"power_of_two_tokens", "the one of two drawn engines that has fewer prompt tokens under way"},
 	{"consistent_hash", "the same engine for prompts that begin alike, while it has room"},
-	{"prefix", "the engine that is done with the prompt first, by its load and what it has in its prefix cache"},
+	{"prefix", "the engine that will finish the prompt first, by its load and what its prefix cache holds"},
 	{"cache_aware", "the same as prefix"},
 }
 
-// keyValues are the values of each key that has a closed set of them.
+// keyValues holds the values of each key that has a closed set of them.
 var keyValues = map[string][]value{
 	"connector":      {{"nixl", "NixlConnector of vLLM"}},
 	"prefill_policy": policyValues,
 	"decode_policy":  policyValues,
 	"pd.mode": {
-		{router.PDAlways, "a prefill of its own for each request that can be split"},
+		{router.PDAlways, "each request that can be split gets a prefill of its own"},
 		{router.PDNever, "decode engines compute all prompts"},
 		{router.PDAuto, "each request goes the way that is expected to be cheaper"},
 	},
 	"kv.release": {
 		{"auto", "as the decode engine's version allows"},
-		{"reject", "by a request that the decode engine refuses, vLLM 0.32 or later"},
-		{"decode", "by a decode of one token, any vLLM"},
+		{"reject", "by a request that the decode engine refuses (vLLM 0.32 or later)"},
+		{"decode", "by a decode of one token (any vLLM)"},
 		{"off", "not at all: the blocks wait for the lease"},
 	},
 	"log.level": {
 		{"debug", "all, with each decision's prices"},
 		{"info", "a line for each completion, and changes"},
-		{"warn", "what may need a hand, and completions that failed"},
-		{"error", "what certainly does"},
+		{"warn", "what may need attention, and completions that failed"},
+		{"error", "what certainly needs attention"},
 	},
 	"log.format": {{"json", "an object a line"}, {"console", "for people"}},
 }
 
-// values are those that the key may have; none where they are no closed set.
+// values returns what the key may be set to, or nothing where that is no closed set.
 func (k key) values() []value {
 	if k.isBool() {
 		return []value{{"true", ""}, {"false", ""}}
@@ -57,8 +57,8 @@ func (k key) values() []value {
 	return keyValues[k.path]
 }
 
-// completions are the key's values for shells, each with what it means and whether it is
-// the default.
+// completions are the key's values for shells. Each one says what it means and whether it is the
+// default.
 func (k key) completions() []cobra.Completion {
 	var all []cobra.Completion
 	for _, v := range k.values() {
@@ -77,8 +77,8 @@ func (k key) completions() []cobra.Completion {
 	return all
 }
 
-// CompleteValues has shells complete the values of the flags that AddFlags added.
-// Files are offered where a file is meant.
+// CompleteValues makes shells complete the values of the flags that AddFlags added. Where a key
+// takes a file, they offer files.
 func CompleteValues(cmd *cobra.Command) {
 	for _, k := range configKeys() {
 		directive := cobra.ShellCompDirectiveNoFileComp

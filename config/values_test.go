@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The values that shells offer are those that the configuration accepts.
+// Shells offer exactly the values that the configuration accepts.
 func TestValuesAreThoseThatAreAccepted(t *testing.T) {
 	for path, values := range keyValues {
 		var names []string

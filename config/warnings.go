@@ -10,9 +10,11 @@ import (
 	"xpyd/router"
 )
 
-// Warnings are the settings that others keep from having any effect: nothing is wrong
-// with them, but whoever set them expects something; variables that name no key; doors that
-// stand open; and a lease that the checks are too slow for. One line each.
+// Warnings returns one line for each thing that is legal but probably not meant:
+//   - settings that have no effect because of others, although whoever set them expects one,
+//   - variables that name no key,
+//   - doors that stand open,
+//   - checks that are too slow for the lease.
 func Warnings(c Config) []string {
 	r := c.Router
 	alone, never := len(r.Prefill) == 0, r.PD.Mode == router.PDNever
@@ -42,8 +44,8 @@ func Warnings(c Config) []string {
 	return slices.Concat(found, lateChecks(c), forgetful(r), loneWeights(r), openProfiles(c), c.noticed)
 }
 
-// lateChecks are too slow for the lease. A decode engine that queues a request renews the
-// lease, but may have half of it left when an engine stands still.
+// lateChecks warns of checks that are too slow for the lease. A decode engine that queues a request
+// renews the lease, but may have only half of it left when an engine stops responding.
 func lateChecks(c Config) []string {
 	h := c.Router.Health
 	after := h.Interval + time.Duration(h.Fall)*h.Timeout + time.Duration(h.Fall-1)*h.SuspectInterval
@@ -54,7 +56,7 @@ func lateChecks(c Config) []string {
 		"when it runs again, decode may read blocks that another prompt has by then; lower health.interval, health.timeout, health.suspect_interval or health.fall", after)).Error()}
 }
 
-// idleKeys names those keys that are not at their default.
+// idleKeys warns of each of the paths that is not at its default.
 func idleKeys(c Config, paths []string, why string) (found []string) {
 	for _, k := range configKeys() {
 		if value := k.text(c); slices.Contains(paths, k.path) && value != k.defaultText() {
@@ -72,7 +74,7 @@ func remembers(r router.Config) bool {
 
 func prefixPolicy(name string) bool { return name == "prefix" || name == "cache_aware" }
 
-// forgetful are the policies that have nothing to go by.
+// forgetful warns of policies that have no memory to go by.
 func forgetful(r router.Config) (found []string) {
 	if r.Routing.PrefixMemory > 0 {
 		return nil
@@ -87,7 +89,7 @@ func forgetful(r router.Config) (found []string) {
 	return found
 }
 
-// loneWeights are weights that no other backend stands beside.
+// loneWeights warns of weights in a pool of one backend.
 func loneWeights(r router.Config) (found []string) {
 	for path, pool := range map[string][]string{"prefill": r.Prefill, "decode": r.Decode} {
 		if len(pool) != 1 {
@@ -101,7 +103,8 @@ func loneWeights(r router.Config) (found []string) {
 	return found
 }
 
-// openProfiles: the profiles of the heap hold prompts, and the admin port asks for no key.
+// openProfiles warns of profiles that others can get. The profiles of the heap hold prompts, and the
+// admin port asks for no key.
 func openProfiles(c Config) []string {
 	host, _, err := net.SplitHostPort(c.Admin)
 	if !c.Pprof || err != nil || host == "localhost" {

@@ -15,7 +15,7 @@ func TestWarnings(t *testing.T) {
 	)
 	for _, tc := range []struct {
 		name, args string
-		want       []string // how they begin
+		want       []string // the beginning of each
 	}{
 		{"defaults", both, nil},
 		{"defaults, decode alone", alone, nil},
