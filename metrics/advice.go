@@ -5,25 +5,25 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Advice is what the gauges about the ratio of the pools are read from, at each scrape.
+// Advice holds the values of the gauges about the ratio of the pools, read at each scrape.
 type Advice struct {
-	// Loads and Balanced are by role; what is not known is left out.
+	// Loads and Balanced are by role. What is not known is left out.
 	Loads    map[string]float64
 	Balanced map[string]int
 	Prices   map[string]Price // by work
 }
 
-// Price is what a leg costs, in seconds: a part of its own and one for each token.
+// Price is what a leg costs in seconds: a fixed part, and a part for each token.
 type Price struct{ Fixed, PerToken float64 }
 
 var (
 	poolLoadDesc = prometheus.NewDesc("xpyd_pool_load_ratio", "Part of a pool that the traffic of the last 15 minutes kept busy.", []string{"role"}, nil)
-	balancedDesc = prometheus.NewDesc("xpyd_pool_balanced_backends", "Backends of the role, if the same number of engines were split as that traffic asks for.", []string{"role"}, nil)
+	balancedDesc = prometheus.NewDesc("xpyd_pool_balanced_backends", "Backends that the role would have if the same engines were split as the traffic of the last 15 minutes asks for.", []string{"role"}, nil)
 	perTokenDesc = prometheus.NewDesc("xpyd_price_per_token_seconds", "Measured time of a token's prefill, transfer to decode, or prefill on decode (local).", []string{"work"}, nil)
 	perLegDesc   = prometheus.NewDesc("xpyd_price_per_leg_seconds", "Measured time of a prefill, a transfer or a prefill on decode (local) that does not depend on its tokens.", []string{"work"}, nil)
 )
 
-// WatchAdvice adds the gauges. Once.
+// WatchAdvice adds the gauges. It is called once.
 func (m *Metrics) WatchAdvice(read func() Advice) {
 	m.registry.MustRegister(adviceCollector{read})
 }
@@ -54,7 +54,7 @@ func (c adviceCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Decisions are the paths taken so far: counts by path and reason, but those that are 0.
+// Decisions counts the paths taken so far, by path and reason. It leaves out counts of 0.
 func (m *Metrics) Decisions() map[string]map[string]int64 {
 	all := map[string]map[string]int64{}
 	for i, c := range m.decisions.by {

@@ -1,5 +1,5 @@
-// Package metrics holds every metric of the proxy: names, help and closed label
-// sets. It is the only importer of client_golang.
+// Package metrics holds every metric of the proxy, with its name, its help and its closed label sets.
+// It is the only importer of client_golang.
 package metrics
 
 import (
@@ -11,16 +11,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// vLLM's own bucket edges, so that panels of engines and proxy overlay.
+// The bucket edges are vLLM's own, so that panels of engines and proxy can be laid over each other.
 var (
 	ttftBuckets = []float64{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}
 	tpotBuckets = []float64{.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}
 	e2eBuckets  = []float64{.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
 )
 
-// Labels are the closed sets of label values that the proxy will use. Its calls name a value by
-// its place there. Series of counters exist from the start, so that a rate sees the first event;
-// a code without a name stands for no error and has none.
+// Labels are the closed sets of label values that the proxy will use. Its calls name a value by its
+// index in the set. Series of counters exist from the start, so that a rate sees the first event. A
+// code without a name stands for no error and has no series.
 type Labels struct {
 	APIs, Outcomes, Codes, Paths, Reasons, Phases, Ends, OrphanReasons, Legs []string
 }
@@ -33,15 +33,15 @@ type BackendLoad struct {
 	Ejected   bool
 	// Elsewhere estimates the requests that others have on the engine.
 	Elsewhere float64
-	// EngineAge is the age of what the engine last told of itself; below 0: it never did.
+	// EngineAge is the age of the engine's last report of itself. It is below 0 if there was none.
 	EngineAge time.Duration
-	Engine    *EngineLoad // nil: too old, or never told
-	// Tokens of the prompts sent there, and those of them that were expected in its prefix
-	// cache; 0 and 0: nothing is remembered.
+	Engine    *EngineLoad // nil if the last report is too old, or there was none
+	// EstimatedQueries are the tokens of the prompts sent there. EstimatedHits are those that were
+	// expected in its prefix cache. Both are 0 where nothing is remembered.
 	EstimatedQueries, EstimatedHits int64
 }
 
-// EngineLoad is what an engine told of itself. A number below 0 is not known.
+// EngineLoad is what an engine reported of itself. A number below 0 is not known.
 type EngineLoad struct {
 	Running, Waiting          int64
 	KVUsage                   float64
@@ -65,8 +65,8 @@ type Metrics struct {
 	turnedAway, polls                           *prometheus.CounterVec
 }
 
-// New registers everything. backends, queued (by role), pinned, stranded, buffered
-// and held are read at each scrape.
+// New registers everything. backends, queued (by role), pinned, stranded, buffered and held are read
+// at each scrape.
 func New(version string, l Labels, backends func() []BackendLoad, queued map[string]func() float64, pinned, stranded, buffered, held func() float64) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), labels: l}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -74,7 +74,7 @@ func New(version string, l Labels, backends func() []BackendLoad, queued map[str
 	m.registerProcess()
 	for role, read := range queued {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "xpyd_queued", Help: "Requests that wait while all backends of the role have their cap, of decode also for decode_only.max_share.", ConstLabels: prometheus.Labels{"role": role},
+			Name: "xpyd_queued", Help: "Requests that wait because all backends of the role are at their cap, or for decode because decode_only.max_share is spent.", ConstLabels: prometheus.Labels{"role": role},
 		}, read))
 	}
 	m.gauge("xpyd_kv_blocks_pinned", "KV blocks of handles that have not ended.", pinned)
@@ -88,15 +88,15 @@ func New(version string, l Labels, backends func() []BackendLoad, queued map[str
 	return m
 }
 
-// registerCompletions is for what completions, their legs and their handles count.
+// registerCompletions registers what completions, their legs and their handles count.
 func (m *Metrics) registerCompletions() {
 	l := &m.labels
 	requests := m.counterVec("xpyd_requests_total", "Completions ended, by API and outcome.", "api", "outcome")
 	errors := m.counterVec("xpyd_request_errors_total", "Error answers and error events sent to clients, by code.", "code")
-	decisions := m.counterVec("xpyd_decisions_total", "Paths taken by completions, by reason; those that ended before a backend was asked took none.", "path", "reason")
+	decisions := m.counterVec("xpyd_decisions_total", "Paths taken by completions, by reason. A completion that ended before a backend was asked took none.", "path", "reason")
 	clientGone := m.counterVec("xpyd_client_gone_total", "Clients that left before their answer was complete, by phase.", "phase")
-	handles := m.counterVec("xpyd_kv_handles_total", "Handles to KV blocks: issued by prefill backends, and how each ended.", "end")
-	orphans := m.counterVec("xpyd_kv_orphans_total", "Handles whose blocks wait for the lease, or may, by reason.", "reason")
+	handles := m.counterVec("xpyd_kv_handles_total", "Handles to KV blocks that prefill backends issued, and how each ended.", "end")
+	orphans := m.counterVec("xpyd_kv_orphans_total", "Handles whose blocks wait for the lease to end, or may do so, by reason.", "reason")
 	m.legs = m.counterVec("xpyd_leg_requests_total", "Legs ended, by leg, backend and outcome.", "leg", "backend", "outcome")
 	m.legErrors = m.counterVec("xpyd_leg_errors_total", "Failed legs, by leg and code.", "leg", "code")
 	duration := m.histogramVec("xpyd_request_duration_seconds", "Time from request head to last byte.", e2eBuckets, "api")
@@ -114,20 +114,20 @@ func (m *Metrics) registerCompletions() {
 	m.handoff = handoff.WithLabelValues()
 }
 
-// registerProcess is for what does not belong to one completion.
+// registerProcess registers what does not belong to one completion.
 func (m *Metrics) registerProcess() {
-	m.ejections = m.counterVec("xpyd_backend_ejections_total", "Backends taken out of the picks for their failures, by reason.", "role", "backend", "reason")
+	m.ejections = m.counterVec("xpyd_backend_ejections_total", "Ejections of backends for their failures, by reason.", "role", "backend", "reason")
 	m.warmups = m.counterVec("xpyd_warmups_total", "One-token requests over pairs that are new or were banned, by result.", "result")
-	m.polls = m.counterVec("xpyd_engine_polls_total", "Readings of the engines' own metrics, by result; failed: without the engine's load, or a part of it.", "result")
+	m.polls = m.counterVec("xpyd_engine_polls_total", "Readings of the engines' own metrics, by result. A failed one lacks the engine's load or a part of it.", "result")
 	m.reloads = m.counterVec("xpyd_config_reloads_total", "Reloads of the configuration, by result.", "result")
 	m.reloadOK = prometheus.NewGauge(prometheus.GaugeOpts{Name: "xpyd_config_last_reload_successful", Help: "1 unless the last reload failed and the configuration before it is still in force."})
 	m.reloadOK.Set(1)
 	m.registry.MustRegister(m.reloadOK)
 	m.retryDenied = m.counter("xpyd_retries_denied_total", "Retries that got no share of the retry budget in 30 s.")
-	m.turnedAway = m.counterVec("xpyd_connections_turned_away_total", "Client connections closed at once: per_ip (limits.connections_per_ip) or descriptors (none left).", "reason")
+	m.turnedAway = m.counterVec("xpyd_connections_turned_away_total", "Client connections closed at once, for per_ip (limits.connections_per_ip) or descriptors (none left).", "reason")
 	m.panics = m.counter("xpyd_panics_total", "Panics caught in request handling.")
 	m.loopback = m.counter("xpyd_loopback_handles_total", "Handles that name a loopback host although the decode backend is on another one.")
-	m.kept = m.counter("xpyd_kv_kept_by_decode_total", "Answers of decode backends that keep their own blocks for a next turn (bidirectional_kv_xfer); nobody frees these before decoder_kv_blocks_ttl.")
+	m.kept = m.counter("xpyd_kv_kept_by_decode_total", "Answers of decode backends that keep their own blocks for a next turn (bidirectional_kv_xfer). These blocks stay until decoder_kv_blocks_ttl.")
 	resolved(m.warmups, []string{"ok", "failed"})
 	resolved(m.polls, []string{"ok", "failed"})
 	resolved(m.turnedAway, []string{"per_ip", "descriptors"})
@@ -159,7 +159,7 @@ func (m *Metrics) counterFunc(name, help string, read func() float64) {
 	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, read))
 }
 
-// WatchLog adds the count of the log lines that were dropped, read at each scrape. Once.
+// WatchLog adds the count of the log lines that were dropped, read at each scrape. It is called once.
 func (m *Metrics) WatchLog(dropped func() int64) {
 	m.counterFunc("xpyd_log_lines_dropped_total", "Log lines dropped because the reader of the log was too slow, or failed.", func() float64 { return float64(dropped()) })
 }
@@ -181,8 +181,8 @@ func (m *Metrics) Decision(path, reason int) { m.decisions.inc(path, reason) }
 // Error counts an error answer or error event by its code.
 func (m *Metrics) Error(code int) { m.errors.inc(code) }
 
-// Stream observes a stream that reached its client: the first token after ttft, and
-// events events over the span that followed.
+// Stream observes a stream that reached its client. Its first token came after ttft, and its events
+// over the span that followed.
 func (m *Metrics) Stream(api, path int, ttft, span time.Duration, events int) {
 	m.ttft.observe(api, path, ttft.Seconds())
 	m.events.Add(float64(events))
@@ -208,10 +208,10 @@ func (m *Metrics) LegError(leg, code int) {
 // Handle counts a handle's issue or end.
 func (m *Metrics) Handle(end int) { m.handles.inc(end) }
 
-// Orphan counts a handle that nobody could give back.
+// Orphan counts a handle that could not be given back.
 func (m *Metrics) Orphan(reason int) { m.orphans.inc(reason) }
 
-// KeptByDecode counts an answer whose decode backend keeps blocks that nobody will ask for.
+// KeptByDecode counts an answer whose decode backend keeps blocks that no request will ask for.
 func (m *Metrics) KeptByDecode() { m.kept.Inc() }
 
 // Handoff observes the time between the legs.
@@ -222,8 +222,8 @@ func (m *Metrics) Ejection(role, backend, reason string) {
 	m.ejections.WithLabelValues(role, backend, reason).Inc()
 }
 
-// Forget drops the series of a backend that is in no pool any more: where backends come
-// and go, as pods do, they would grow without bound.
+// Forget drops the series of a backend that is in no pool any more. Where backends come and go, as
+// pods do, the series would grow without bound.
 func (m *Metrics) Forget(backend string) {
 	for _, v := range []*prometheus.CounterVec{m.legs, m.ejections} {
 		v.DeletePartialMatch(prometheus.Labels{"backend": backend})
@@ -241,7 +241,7 @@ func (m *Metrics) Reload(ok bool) {
 	m.reloadOK.Set(0)
 }
 
-// WarmUp counts a one-token request of the proxy's own.
+// WarmUp counts a one-token request that the proxy itself sent.
 func (m *Metrics) WarmUp(ok bool) {
 	m.warmups.WithLabelValues(result(ok)).Inc()
 }
@@ -274,11 +274,11 @@ type backendCollector struct{ read func() []BackendLoad }
 var (
 	inFlightDesc = prometheus.NewDesc("xpyd_in_flight", "Requests in flight, by role and backend.", []string{"role", "backend"}, nil)
 	upDesc       = prometheus.NewDesc("xpyd_backend_up", "1 when the backend's /health last answered 200.", []string{"role", "backend"}, nil)
-	ejectedDesc  = prometheus.NewDesc("xpyd_backend_ejected", "1 while the backend is left alone for its failures.", []string{"role", "backend"}, nil)
+	ejectedDesc  = prometheus.NewDesc("xpyd_backend_ejected", "1 while the backend gets no requests because of its failures.", []string{"role", "backend"}, nil)
 
-	// What an engine does not tell, or told too long ago, has no series.
+	// What an engine does not report, or reported too long ago, has no series.
 	elsewhereDesc        = prometheus.NewDesc("xpyd_engine_requests_elsewhere", "Estimate of the requests on the engine that this process has not sent.", []string{"role", "backend"}, nil)
-	engineAgeDesc        = prometheus.NewDesc("xpyd_engine_state_age_seconds", "Age of what the engine's own metrics last told.", []string{"role", "backend"}, nil)
+	engineAgeDesc        = prometheus.NewDesc("xpyd_engine_state_age_seconds", "Age of the last reading of the engine's own metrics.", []string{"role", "backend"}, nil)
 	runningDesc          = prometheus.NewDesc("xpyd_engine_requests_running", "Requests that run on the engine, of all its clients, by its own metrics.", []string{"role", "backend"}, nil)
 	waitingDesc          = prometheus.NewDesc("xpyd_engine_requests_waiting", "Requests that wait on the engine, of all its clients, by its own metrics.", []string{"role", "backend"}, nil)
 	kvUsageDesc          = prometheus.NewDesc("xpyd_engine_kv_usage_ratio", "Share of the engine's KV blocks in use, 0 to 1, by its own metrics.", []string{"role", "backend"}, nil)

@@ -6,11 +6,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// What each completion counts is resolved once: finding a series by its labels costs many
-// times what adding to it does. A value of a closed set is its number there.
+// The series that each completion counts in are resolved once, because finding a series by its
+// labels costs many times what adding to it does. A value of a closed set is given by its index.
 
-// other is counted in place of a number that is not in the closed sets that New was given:
-// that it is missing is a fault, but none that a request should end by.
+// other is counted in place of an index outside the closed sets that New was given. That is a bug, but
+// no request should end because of it.
 const other = "other"
 
 // counters are the series of one closed label.
@@ -19,8 +19,8 @@ type counters struct {
 	by  []prometheus.Counter
 }
 
-// resolved makes the series, so that a rate sees the first event. A value without a name has
-// none.
+// resolved makes the series, so that a rate sees the first event. A value without a name has no
+// series.
 func resolved(vec *prometheus.CounterVec, names []string) counters {
 	c := counters{vec: vec, by: make([]prometheus.Counter, len(names))}
 	for i, name := range names {
@@ -39,7 +39,7 @@ func (c *counters) inc(i int) {
 	c.vec.WithLabelValues(other).Inc()
 }
 
-// counterPairs are the series of two closed labels, those of a first value in a row.
+// counterPairs are the series of two closed labels. The series of one first value stand together.
 type counterPairs struct {
 	vec           *prometheus.CounterVec
 	first, second []string
@@ -64,7 +64,7 @@ func (c *counterPairs) inc(i, j int) {
 	c.vec.WithLabelValues(other, other).Inc()
 }
 
-// names are the label values of the series at place at of by.
+// names returns the label values of the series by[at].
 func (c *counterPairs) names(at int) (first, second string) {
 	return c.first[at/len(c.second)], c.second[at%len(c.second)]
 }
@@ -91,8 +91,8 @@ func (o *observers) observe(i int, v float64) {
 	o.vec.WithLabelValues(other).Observe(v)
 }
 
-// lazyObservers are the histograms of one or two closed labels, in rows and columns, that are
-// made by their first observation: an empty histogram is many lines of each scrape.
+// lazyObservers are the histograms of one or two closed labels, in rows and columns. The first
+// observation makes a histogram, because an empty one would add many lines to each scrape.
 type lazyObservers struct {
 	vec           *prometheus.HistogramVec
 	labels        func(i, j int) []string
@@ -119,7 +119,7 @@ func (l *lazyObservers) observe(i, j int, v float64) {
 	(*o).Observe(v)
 }
 
-// nameOf is the label value of a number.
+// nameOf returns the label value of an index.
 func nameOf(names []string, i int) string {
 	if i < len(names) {
 		return names[i]
