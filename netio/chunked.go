@@ -2,14 +2,13 @@ package netio
 
 import "errors"
 
-// BodyDecoder strips the framing of a response body, incrementally. Unlike
-// fasthttp's reader it calls a body complete only after its last chunk's empty line:
-// an engine that dies between two chunks must not look like one that finished. It also
-// follows the chunks of requests. Before the first byte Chunked, UntilEOF, Ended or Left is
-// set; only Ended and Left are of interest after that.
+// BodyDecoder strips the framing of a response body, piece by piece. Unlike fasthttp's reader it
+// calls a body complete only after its last chunk's empty line, because an engine that dies between
+// two chunks must not look like one that finished. It also follows the chunks of requests. Chunked,
+// UntilEOF, Ended or Left is set before the first byte. After that only Ended and Left matter.
 type BodyDecoder struct {
 	Chunked  bool
-	UntilEOF bool  // no framing: the connection's end is the body's
+	UntilEOF bool  // no framing: the body ends with the connection
 	Ended    bool  // nothing of the body is still to come
 	Left     int64 // bytes of the body or chunk still to come
 
@@ -39,8 +38,8 @@ const maxChunkLine = 256
 
 var errChunk = errors.New("malformed chunk framing")
 
-// Decode consumes bytes of src and appends the body bytes among them to dst. It stops
-// at the end of the body; what follows stays unconsumed.
+// Decode consumes bytes of src and appends the body bytes among them to dst. It stops at the end of
+// the body and does not consume what follows.
 func (d *BodyDecoder) Decode(src, dst []byte) (consumed int, out []byte, err error) {
 	if d.UntilEOF {
 		return len(src), append(dst, src...), nil
@@ -54,7 +53,7 @@ func (d *BodyDecoder) Decode(src, dst []byte) (consumed int, out []byte, err err
 	return d.chunks(src, dst, true)
 }
 
-// Skip is Decode of a chunked body of which nobody wants the bytes here.
+// Skip is Decode of a chunked body for a caller that does not need the bytes.
 func (d *BodyDecoder) Skip(src []byte) (consumed int, err error) {
 	consumed, _, err = d.chunks(src, nil, false)
 	return consumed, err
@@ -146,7 +145,7 @@ func (d *BodyDecoder) want(got, want byte, next chunkState) error {
 	return nil
 }
 
-// lineByte counts a byte of an extension or trailer, which are ignored but bounded.
+// lineByte counts a byte of an extension or a trailer. Both are ignored, but their length is bounded.
 func (d *BodyDecoder) lineByte(b byte) error {
 	if d.line++; d.line > maxChunkLine || b < ' ' && b != '\t' || b == 0x7f {
 		return errChunk
@@ -154,8 +153,8 @@ func (d *BodyDecoder) lineByte(b byte) error {
 	return nil
 }
 
-// nameByte takes a byte of a trailer's name. A line that begins with a blank has none: it
-// would go on with the one before it.
+// nameByte takes a byte of a trailer's name. A line that begins with a blank has no name, because it
+// would continue the line before it.
 func (d *BodyDecoder) nameByte(b byte) error {
 	if !nameBytes[b] {
 		return errChunk

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// deadline is one direction's of a socket. It is moved with every request and nearly
-// always to a later time, so only an earlier one is armed at once; a wait that ends at
-// the armed time goes on if the deadline has been moved meanwhile. Safe for concurrent
-// use: a wait in progress sees an earlier deadline.
+// deadline is the deadline of one direction of a socket. Every request moves it, nearly always to a
+// later time. So only an earlier one is armed at once. A wait that ends at the armed time goes on if
+// the deadline has been moved meanwhile. It is safe for concurrent use, and a wait in progress sees an
+// earlier deadline.
 type deadline struct {
 	mu          sync.Mutex
-	want, armed time.Time // zero: none
+	want, armed time.Time // zero means none
 }
 
-// set moves the deadline; arm is the connection's own setter.
+// set moves the deadline. arm is the connection's own setter.
 func (d *deadline) set(at time.Time, arm func(time.Time) error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -26,7 +26,7 @@ func (d *deadline) set(at time.Time, arm func(time.Time) error) error {
 	return arm(at)
 }
 
-// catchUp arms the deadline where it is, and reports whether it was armed elsewhere.
+// catchUp arms the deadline at its present time, and reports whether it was armed for another one.
 func (d *deadline) catchUp(arm func(time.Time) error) (moved bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -37,8 +37,8 @@ func (d *deadline) catchUp(arm func(time.Time) error) (moved bool, err error) {
 	return true, arm(d.want)
 }
 
-// glance ends a wait at the given time, unless its deadline is nearer; catchUp then moves the
-// deadline back to where it is.
+// glance ends a wait at the given time, unless its deadline is nearer. catchUp then arms the deadline
+// as it was.
 func (d *deadline) glance(at time.Time, arm func(time.Time) error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -48,10 +48,10 @@ func (d *deadline) glance(at time.Time, arm func(time.Time) error) {
 	}
 }
 
-// again makes a wait in progress look once more; the deadline stays where it is.
+// again makes a wait in progress look once more. It does not move the deadline.
 func (d *deadline) again(arm func(time.Time) error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.armed = time.Now().Add(-time.Second) // of the monotonic clock: the other one may be set
+	d.armed = time.Now().Add(-time.Second) // on the monotonic clock, because the wall clock may be set
 	_ = arm(d.armed)
 }

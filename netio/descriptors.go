@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clientDescriptors is the number that a client's descriptor stays below: the last tenth is
-// for backends. A new descriptor is the lowest that is free, so its number tells how many
-// are in use.
+// clientDescriptors returns the number that a client's descriptor stays below. The last tenth is for
+// backends. A new descriptor is the lowest that is free, so its number tells how many are in use.
 func clientDescriptors() int {
 	var lim unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil || lim.Cur > math.MaxInt32 {
@@ -19,9 +18,9 @@ func clientDescriptors() int {
 	return int(lim.Cur - lim.Cur/10)
 }
 
-// turnAway answers a client that has no place, without a word of its request.
+// turnAway answers a client that has no place, without reading its request.
 func (l *Listener) turnAway(conn *net.TCPConn) {
-	_ = conn.SetWriteDeadline(time.Now().Add(time.Second)) // a fresh socket takes it at once
+	_ = conn.SetWriteDeadline(time.Now().Add(time.Second)) // a fresh socket takes the answer at once
 	_, _ = conn.Write(l.terms.NoRoom)
 	_ = conn.Close()
 }

@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errAnswered is a request of which not all was written: its answer has begun.
+// errAnswered is about a request that was not written to its end because its answer has begun.
 var errAnswered = errors.New("answered before the request was written")
 
 // glanceEvery is how often a write that waits looks for an answer.
 const glanceEvery = 50 * time.Millisecond
 
-// writeRest writes the part of a request that did not go out in one piece. A backend may have
-// answered and read no more, as one that refuses a large body does: that would be waited for
-// until the deadline.
+// writeRest writes the part of a request that did not go out in one piece. A backend that refuses a
+// large body may answer and read no more. Without a look for its answer, the write would wait until the
+// deadline.
 func (s *Socket) writeRest(rest *net.Buffers) error {
 	if _, err := s.writeBy.catchUp(s.TCPConn.SetWriteDeadline); err != nil {
 		return err
@@ -38,8 +38,8 @@ func (s *Socket) writeRest(rest *net.Buffers) error {
 	}
 }
 
-// glimpse is errAnswered where a final answer has begun, the error where the far side has
-// closed; after an interim answer it may read on.
+// glimpse returns errAnswered if a final answer has begun, and the error if the far side has closed.
+// After an interim answer the backend may still read.
 func (s *Socket) glimpse() error {
 	const status = len("HTTP/1.1 ")
 	var b [status + 1]byte

@@ -1,8 +1,8 @@
 package netio
 
-// SplitField cuts a line of a head into a field's name and its value without the white space
-// around it; both alias the line. A line that begins with white space continues the one before
-// (obs-fold) and is no field: its first byte is no token character.
+// SplitField cuts a line of a head into a field's name and its value without the white space around
+// it. Both alias the line. A line that begins with white space continues the one before it (obs-fold).
+// It is no field, because its first byte is no token character.
 func SplitField(line []byte) (name, value []byte, ok bool) {
 	colon := 0
 	for colon < len(line) && nameBytes[line[colon]] {
@@ -24,7 +24,7 @@ func SplitField(line []byte) (name, value []byte, ok bool) {
 	return line[:colon], value, true
 }
 
-// Printable reports that b has no control characters but tabs.
+// Printable reports that b has no control characters except tabs.
 func Printable(b []byte) bool {
 	for _, c := range b {
 		if c < ' ' && c != '\t' || c == 0x7f {
@@ -34,8 +34,8 @@ func Printable(b []byte) bool {
 	return true
 }
 
-// EqualFold compares b with lower, which is in lower case, for ASCII letters of
-// either case. Unicode folding would take U+212A for a k.
+// EqualFold compares b with lower, which is in lower case, and ignores the case of ASCII letters.
+// Unicode folding would take U+212A for a k.
 func EqualFold(b []byte, lower string) bool {
 	if len(b) != len(lower) {
 		return false
@@ -61,7 +61,7 @@ func AllDigits(b []byte) bool {
 	return len(b) > 0
 }
 
-// Bytes of which classes are made.
+// Bytes from which classes are made.
 const (
 	Digits  = "0123456789"
 	Letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -69,7 +69,7 @@ const (
 
 var nameBytes = ByteClass("!#$%&'*+-.^_`|~" + Digits + Letters) // RFC 9110 token
 
-// ByteClass has the members true.
+// ByteClass returns a table in which the members are true.
 func ByteClass(members string) (class [256]bool) {
 	for _, c := range []byte(members) {
 		class[c] = true

@@ -6,21 +6,20 @@ import (
 	"sync/atomic"
 )
 
-// following is a connection whose bytes are taken as they come, in one wait from the
-// first to the last. Go's poller tells of what comes while that wait goes on, whoever
-// runs meanwhile, so a read that does not fill its buffer has emptied the socket and the
-// next one may wait for news: a read that would find nothing is spared, one of three
-// system calls an event. An end that came with the last bytes is no news; the watcher
-// finds it.
+// following is a connection whose bytes are taken as they come, in one wait from the first to the
+// last. While that wait goes on, Go's poller reports everything that comes, whichever goroutine runs
+// meanwhile. So a read that does not fill its buffer has emptied the socket, and the next one may wait
+// for an event. This spares a read that would find nothing, which is one of three system calls for
+// each event. An end that came with the last bytes raises no further event. The watcher finds it.
 type following struct {
 	in   *Inbox
 	on   atomic.Bool
 	take func() (more bool)
 }
 
-// Follow calls take each time bytes have come into the inbox, which is empty before, and
-// returns nil when it wants no more. take uses up the inbox, and must not close the
-// connection. Whoever watches no peer reads until there is nothing, as ever.
+// Follow calls take each time bytes have come into the inbox, which is empty before. It returns nil
+// when take wants no more. take uses up the inbox and must not close the connection. On a socket
+// without a watcher, Follow reads until it finds nothing.
 func (s *Socket) Follow(in *Inbox, take func() (more bool)) error {
 	f := &s.following
 	f.in, f.take = in, take
@@ -43,7 +42,7 @@ func (s *Socket) Follow(in *Inbox, take func() (more bool)) error {
 	return nil
 }
 
-// followOnce reads and has taken until the socket is empty.
+// followOnce reads and calls take until the socket is empty.
 func (s *Socket) followOnce(fd uintptr) (done bool) {
 	t := &s.reading
 	for {
@@ -61,14 +60,14 @@ func (s *Socket) followOnce(fd uintptr) (done bool) {
 		if !s.following.take() {
 			return true
 		}
-		// The order matters: the watcher notes that the peer has left, then asks who follows.
+		// The order matters. The watcher first notes that the peer has left and then looks for a follower.
 		if !full && s.peer.w != nil && !s.peer.left.Load() {
 			return false
 		}
 	}
 }
 
-// lookAgain is told that the peer has left, by the watcher.
+// lookAgain is called by the watcher when the peer has left.
 func (s *Socket) lookAgain() {
 	if s.following.on.Load() {
 		s.readBy.again(s.TCPConn.SetReadDeadline)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// watchedConn is a connection whose peer w knows, and a channel that is closed when w has
-// told of its departure.
+// watchedConn returns a connection whose peer w watches, and a channel that is closed after w has
+// reported that the peer left.
 func watchedConn(t *testing.T, w *Watcher, tcp *net.TCPConn) (c *backendConn, left chan struct{}) {
 	t.Helper()
 	c, left = connOn(t, tcp), make(chan struct{})
@@ -20,19 +20,19 @@ func watchedConn(t *testing.T, w *Watcher, tcp *net.TCPConn) (c *backendConn, le
 	if err := w.join(&c.peer, c.fd); err != nil {
 		t.Fatal(err)
 	}
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second)) // of a wait that nothing ends
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second)) // ends a wait that nothing else ends
 	return c, left
 }
 
-// keepTicking has w look for departures.
+// keepTicking makes w look for departures.
 func keepTicking(t *testing.T, w *Watcher) {
 	t.Helper()
 	_, near := tcpPair(t)
 	w.add(&Watch{}, joined(t, w, near), newToldOf())
 }
 
-// An end that came with the last bytes wakes no wait. It is found whether the watcher
-// has told of it before those bytes are read or tells of it after.
+// An end that came with the last bytes wakes no wait. It is found whether the watcher reports it
+// before those bytes are read or after.
 func TestEndBehindTheLastBytesIsFound(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -70,7 +70,7 @@ func TestEndBehindTheLastBytesIsFound(t *testing.T) {
 	}
 }
 
-// farEnd ends the connection as it has written.
+// farEnd ends the connection as soon as it has written.
 type farEnd struct {
 	*net.TCPConn
 	end func(far *net.TCPConn)
@@ -82,7 +82,7 @@ func (f farEnd) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Whatever comes is taken once and in order, in whatever pieces, and so is the end.
+// Every byte is taken once and in order, in whatever pieces it comes. The end is taken too.
 func TestFollowTakesWhatComes(t *testing.T) {
 	t.Parallel()
 	const conns, size = 20, 1 << 20
@@ -111,7 +111,7 @@ func TestFollowTakesWhatComes(t *testing.T) {
 	}
 }
 
-// sendInPieces sends size bytes, each the rest of its place by 251.
+// sendInPieces sends size bytes. Each byte is its offset modulo 251.
 func sendInPieces(far *net.TCPConn, size int, rnd *rand.Rand, end bool) {
 	p := make([]byte, size)
 	for i := range p {

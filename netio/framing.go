@@ -7,20 +7,20 @@ import (
 	"strconv"
 )
 
-// Framing follows what a client sends, ahead of fasthttp, which takes a bare LF for the end
-// of a request line or of a trailer section, folded trailers and blanks after a chunk's size.
-// Another reader on the way may not, and then the two disagree on where the next request
-// begins. So it refuses each line that ends in anything but CR LF, and each chunk that
-// BodyDecoder does not take, at once: a client that sends such a head would wait for the
-// header timeout otherwise.
+// Framing checks what a client sends before fasthttp sees it. fasthttp takes a bare LF for the end of
+// a request line or of a trailer section. It also takes folded trailers and blanks after a chunk's
+// size. Another reader on the way may not, and then the two disagree on where the next request
+// begins. So Framing refuses each line that ends in anything but CR LF, and each chunk that
+// BodyDecoder does not take. It refuses at once, because a client that sends such a head would
+// otherwise wait for the header timeout.
 //
-// What a head says is the gate's to judge. Here only the two fields are read that tell
-// where the body ends. It holds no bytes but the beginning of a field that came in parts.
-// The zero value is at the beginning of a connection.
+// The gate judges what a head says. Framing reads only the two fields that tell where the body ends.
+// It holds no bytes except the beginning of a field that came in parts. The zero value is at the
+// beginning of a connection.
 type Framing struct {
 	refused bool // for good; fasthttp gets nothing more
 	inHead  bool // the request line has come
-	unclear bool // the gate refuses this head: no body is known to follow
+	unclear bool // the gate refuses this head, so it is not known whether a body follows
 	fields  bodyField
 	length  int64       // of the body, still to come
 	chunks  BodyDecoder // while it is chunked
@@ -50,10 +50,10 @@ func bodyFieldOf(name []byte) bodyField {
 // maxFramingField bounds the line of Content-Length and of Transfer-Encoding.
 const maxFramingField = 64
 
-// ErrFraming is a read after what Framing refused.
+// ErrFraming is the error of a read after what Framing refused.
 var ErrFraming = errors.New("a line does not end in CR LF, or a chunk is not framed exactly")
 
-// Refused reports that something was refused: nothing more is read.
+// Refused reports that something was refused, and that nothing more is read.
 func (f *Framing) Refused() bool { return f.refused }
 
 // Read is src.Read up to the first byte that is refused.
@@ -65,9 +65,10 @@ func (f *Framing) Read(src io.Reader, p []byte) (int, error) {
 	return f.Take(p[:n]), err
 }
 
-// Take returns how many bytes of p fasthttp may have. One that is refused is the last of
-// them, as NUL: it ends nothing anywhere, but fasthttp must have begun with a request to
-// answer it, and takes an error at the beginning of a trailer for the end of the body.
+// Take returns how many bytes of p fasthttp may have. A byte that is refused is the last of them, and
+// it is replaced by NUL. fasthttp needs a byte more, because it answers only a request that has
+// begun, and it takes an error at the beginning of a trailer for the end of the body. A NUL ends
+// nothing anywhere.
 func (f *Framing) Take(p []byte) int {
 	for i := 0; i < len(p); {
 		n, ok := f.step(p[i:])
@@ -80,7 +81,7 @@ func (f *Framing) Take(p []byte) int {
 	return len(p)
 }
 
-// step takes a part of what has come, or refuses the byte after it.
+// step accepts the next part of p, and reports whether the byte after it is accepted too.
 func (f *Framing) step(p []byte) (n int, ok bool) {
 	switch {
 	case f.inHead:
@@ -101,8 +102,8 @@ func (f *Framing) step(p []byte) (n int, ok bool) {
 	return f.stepHead(p)
 }
 
-// stepHead takes a line of a head, or what has come of it. The only CR of a line is the
-// one before its LF.
+// stepHead takes a line of a head, or the part of it that has come. The only CR of a line is the one
+// before its LF.
 func (f *Framing) stepHead(p []byte) (n int, ok bool) {
 	part, end := p, bytes.IndexByte(p, '\n')
 	if end >= 0 {
@@ -144,8 +145,8 @@ func (f *Framing) keep(part []byte) {
 	f.seen += len(part)
 }
 
-// endLine judges a whole line of f.seen bytes, of which line holds as many as a framing
-// field may have, or more.
+// endLine judges a whole line of f.seen bytes. line holds at least as many of them as a framing field
+// may have.
 func (f *Framing) endLine(line []byte) {
 	switch {
 	case f.seen > 0 && f.inHead:
@@ -158,7 +159,7 @@ func (f *Framing) endLine(line []byte) {
 	}
 }
 
-// field reads where the body ends. What is wrong with a field the gate says.
+// field reads where the body ends. The gate says what is wrong with a field.
 func (f *Framing) field(line []byte) {
 	field := bodyFieldOf(line[:max(bytes.IndexByte(line, ':'), 0)])
 	if field == 0 {

@@ -5,30 +5,29 @@ import (
 	"sync"
 )
 
-// InboxSize holds a whole response head and, in a stream, what one wake-up reads, in bytes.
-// A larger head is an error.
+// InboxSize is in bytes. It holds a whole response head, and in a stream what one wake-up reads. A
+// larger head is an error.
 const InboxSize = 8 << 10
 
 var errLongHead = errors.New("response head is larger than 8 KiB")
 
-// Inbox holds what a backend sent and nobody has used yet. A connection that waits, as
-// most do most of the time, has no buffer. Scratch makes it.
+// Inbox holds what a backend sent and the exchange has not used yet. A connection that waits, as most
+// do most of the time, has no buffer. Scratch makes an Inbox.
 type Inbox struct {
-	Unread []byte // the inbox's: until Use, Empty or the next read
+	Unread []byte // belongs to the inbox and is valid until Use, Empty or the next read
 
 	pool *sync.Pool // of *[]byte, InboxSize each
 	buf  *[]byte    // what Unread lies in; nil while there is nothing
 }
 
-// Scratch is what connections to backends hold only while something comes or goes. All
-// backends share it, so that a large pool keeps no more of it than a small one. Safe for
-// concurrent use.
+// Scratch is what connections to backends hold only while something comes or goes. All backends share
+// it, so that a large pool keeps no more of it than a small one. It is safe for concurrent use.
 type Scratch struct {
 	inboxes  sync.Pool // of *[]byte, InboxSize each
 	outboxes sync.Pool // of *Outbox
 }
 
-// NewScratch returns one that holds nothing.
+// NewScratch returns a Scratch that holds nothing.
 func NewScratch() *Scratch {
 	return &Scratch{
 		inboxes: sync.Pool{New: func() any {
@@ -39,16 +38,17 @@ func NewScratch() *Scratch {
 	}
 }
 
-// Inbox returns an empty one.
+// Inbox returns an empty inbox.
 func (s *Scratch) Inbox() Inbox { return Inbox{pool: &s.inboxes} }
 
-// Lend returns an outbox for one request, which comes back by TakeBack.
+// Lend returns an outbox for one request. TakeBack takes it back.
 func (s *Scratch) Lend() *Outbox { return s.outboxes.Get().(*Outbox) }
 
 // TakeBack takes what Lend returned.
 func (s *Scratch) TakeBack(t *Outbox) { s.outboxes.Put(t) }
 
-// More waits for bytes and adds what one read brings; those of before become the front.
+// More waits for bytes and adds what one read brings to those that are unread, which move to the
+// front.
 func (s *Socket) More(in *Inbox) error {
 	if in.buf == nil {
 		buf, n, err := s.readLent(in.pool)

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A connection that is closed while its client still sends is reset by the kernel, and a client
-// that reads only when it has sent all never sees why. So what was answered before its body had
-// been read is half-closed and read on for a while, as nginx does.
+// The kernel resets a connection that is closed while its client still sends. A client that reads only
+// after it has sent everything then never sees why. So if a request was answered before its body had
+// been read, its connection is half-closed and read for a while longer, as nginx does.
 const (
 	lingerSilence = 5 * time.Second // without a byte
 	lingerFor     = 30 * time.Second
@@ -16,9 +16,9 @@ const (
 	lingerBuffer  = 16 << 10
 )
 
-// Lingering are the connections that have had their last answer and are read to their end. Each
-// keeps its goroutine and its place under the caps on connections, and has a buffer only while
-// there is something to read.
+// Lingering holds the connections that have had their last answer and are read to their end. Each
+// keeps its goroutine and its place under the caps on connections. It has a buffer only while there is
+// something to read.
 type Lingering struct {
 	silence, total time.Duration
 	limit          int
@@ -29,7 +29,7 @@ type Lingering struct {
 	ended bool
 }
 
-// NewLingering makes one for all connections of a process.
+// NewLingering makes a Lingering for all connections of a process.
 func NewLingering() *Lingering {
 	l := &Lingering{silence: lingerSilence, total: lingerFor, limit: maxLingering, conns: map[*Conn]struct{}{}}
 	l.scratch.New = func() any {
@@ -39,21 +39,21 @@ func NewLingering() *Lingering {
 	return l
 }
 
-// Bound sets for how long a silent connection and any connection lingers, and how many do.
-// It is called before there are any.
+// Bound sets how long a silent connection and any connection may linger, and how many may linger at a
+// time. It is called before there are any.
 func (l *Lingering) Bound(silence, total time.Duration, limit int) {
 	l.silence, l.total, l.limit = silence, total, limit
 }
 
-// Len is how many connections linger.
+// Len returns how many connections linger.
 func (l *Lingering) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.conns)
 }
 
-// drain reads what the client still sends and drops it, until that ends, there is nothing for a
-// while, or it has had its share. c is closed after it.
+// drain reads what the client still sends and drops it. It stops when that ends, when nothing comes
+// for a while, or when the client has had its share. c is closed after that.
 func (l *Lingering) drain(c *Conn) {
 	if !l.takePlace(c) {
 		return
@@ -94,7 +94,7 @@ func (l *Lingering) freePlace(c *Conn) {
 	delete(l.conns, c)
 }
 
-// End closes them all; no other comes after.
+// End closes them all. No connection lingers after that.
 func (l *Lingering) End() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,26 +15,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sendBuffer bounds what the kernel buffers for a client that reads slowly. Without
-// it one slow reader holds 4 MiB.
+// sendBuffer bounds what the kernel buffers for a client that reads slowly. Without it one slow
+// reader holds 4 MiB.
 const sendBuffer = 256 << 10
 
-// keepAlive finds clients that vanished. Set on each connection: a listener that was
+// keepAlive finds clients that vanished. It is set on each connection, because a listener that was
 // inherited has lost Go's own setting.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
 
 // Terms are what clients get from a listener.
 type Terms struct {
-	PerIP      int                 // connections of one address; 0: no limit
-	WriteStall time.Duration       // for which a client may leave a write unread
-	TurnedAway func(reason string) // counts clients that got no place; nil: nobody does
-	NoRoom     []byte              // what a client is told for whom there is no descriptor
-	Watcher    *Watcher            // that clients join; nil: none
-	Lingering  *Lingering          // those with an unread body, after their answer; nil: none linger
+	PerIP      int                 // connections of one address; 0 means no limit
+	WriteStall time.Duration       // how long a client may leave a write unread
+	TurnedAway func(reason string) // counts clients that got no place; may be nil
+	NoRoom     []byte              // the answer to a client for which there is no descriptor
+	Watcher    *Watcher            // that clients join; may be nil
+	Lingering  *Lingering          // takes those with an unread body after their answer; nil if none linger
 }
 
-// Listener accepts clients with the socket options that long streams need, and caps
-// the connections of one address. fasthttp's own cap hides the descriptor.
+// Listener accepts clients with the socket options that long streams need, and caps the connections of
+// one address. fasthttp has such a cap too, but it hides the descriptor.
 type Listener struct {
 	net.Listener
 	terms  Terms
@@ -46,29 +46,27 @@ type Listener struct {
 	count map[netip.Addr]int
 }
 
-// Conn is an accepted connection with its descriptor at hand, which stays
-// valid until Close.
+// Conn is an accepted connection that knows its descriptor, which stays valid until Close.
 type Conn struct {
 	Socket
 	ip     netip.Addr
 	ln     *Listener
 	closed sync.Once
-	unread atomic.Bool // its client may still send what nobody will read
+	unread atomic.Bool // its client may still send what no handler will read
 
 	framing Framing // of what the client sends
 }
 
-// IP is the address of the client; one of IPv4 is that.
+// IP is the address of the client. An IPv4 address never has the form of an IPv6 address.
 func (c *Conn) IP() netip.Addr { return c.ip }
 
 // Misframed reports that the client sent something that Framing refused.
 func (c *Conn) Misframed() bool { return c.framing.Refused() }
 
-// Departed asks once, without waiting, whether the client has closed the connection or its
-// sending side.
+// Departed reports without waiting whether the client has closed the connection or its sending side.
 func (c *Conn) Departed() bool { return departed(c.fd) }
 
-// LeaveUnread has Close wait for the end of what the client may still send, see Lingering.
+// LeaveUnread makes Close wait for the end of what the client may still send, see Lingering.
 func (c *Conn) LeaveUnread() { c.unread.Store(true) }
 
 // Listen opens the data port. An empty host means all addresses.
@@ -88,9 +86,9 @@ func Listen(addr string) (net.Listener, error) {
 	return ln, nil
 }
 
-// Inherit makes the data port of a listening TCP socket that this process was started
-// with. f stays the caller's, who may close it at once. Closing the listener leaves the
-// socket and what waits in its queue to the other processes that hold it.
+// Inherit makes the data port from a listening TCP socket that this process was started with. The
+// caller still owns f and may close it at once. Closing the listener leaves the socket, and what waits
+// in its queue, to the other processes that hold it.
 func Inherit(f *os.File) (net.Listener, error) {
 	ln, err := net.FileListener(f)
 	if err != nil {
@@ -129,7 +127,7 @@ func tune(c syscall.RawConn) error {
 	return nil
 }
 
-// NewListener makes one of a socket of Listen or Inherit. After an error ln is still open.
+// NewListener makes a Listener from a socket of Listen or Inherit. After an error ln is still open.
 func NewListener(ln net.Listener, terms Terms) (*Listener, error) {
 	if terms.TurnedAway == nil {
 		terms.TurnedAway = func(string) {}
@@ -138,8 +136,8 @@ func NewListener(ln net.Listener, terms Terms) (*Listener, error) {
 	return l, l.allowStall(terms.WriteStall)
 }
 
-// allowStall lets a client leave a write unread for longer than the kernel gives a peer
-// that acknowledges nothing: a closed window counts as that too.
+// allowStall lets a client leave a write unread for longer than the kernel gives a peer that
+// acknowledges nothing. For the kernel a closed window counts as such a peer.
 func (l *Listener) allowStall(stall time.Duration) error {
 	tcp, ok := l.Listener.(*net.TCPListener)
 	if !ok || stall <= deadPeer {
@@ -158,10 +156,10 @@ func (l *Listener) allowStall(stall time.Duration) error {
 	return nil
 }
 
-// Open is how many connections are accepted and not closed.
+// Open returns how many connections are accepted and not closed.
 func (l *Listener) Open() int64 { return l.open.Load() }
 
-// Close ends accepting; later calls do nothing.
+// Close ends accepting. Later calls do nothing.
 func (l *Listener) Close() error {
 	if l.closed.Swap(true) {
 		return nil
@@ -169,8 +167,7 @@ func (l *Listener) Close() error {
 	return l.Listener.Close()
 }
 
-// Accept returns the next client that is under its address's cap; the others are
-// closed at once.
+// Accept returns the next client that is under its address's cap. It closes the others at once.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -209,12 +206,12 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// acceptPause is the rest after an accept that failed for want of descriptors or memory.
+// acceptPause is the pause after an accept that failed because descriptors or memory ran out.
 const acceptPause = 50 * time.Millisecond
 
-// OutOfResources reports that this process or host lacks something for one more connection:
-// the next accept may succeed, and fasthttp would end the server. ENOSPC is
-// epoll's at fs.epoll.max_user_watches, of which a connection takes two.
+// OutOfResources reports that this process or host lacks something for one more connection. fasthttp
+// would then end the server, although the next accept may succeed. ENOSPC is epoll's error at
+// fs.epoll.max_user_watches, of which a connection takes two.
 func OutOfResources(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENOSPC)
 }
@@ -243,11 +240,11 @@ func (l *Listener) freePlace(ip netip.Addr) {
 	}
 }
 
-// Read reads what the client sent, as far as it is framed as it must be.
+// Read reads what the client sent, as far as its framing is correct.
 func (c *Conn) Read(p []byte) (int, error) { return c.framing.Read(&c.Socket, p) }
 
-// Close closes the connection and gives its place under the cap back, once. Where the client
-// may still be sending, it waits for the end of that first, see Lingering.
+// Close closes the connection and gives its place under the cap back, once. If the client may still be
+// sending, Close first waits for the end of that, see Lingering.
 func (c *Conn) Close() error {
 	c.closed.Do(func() {
 		if c.unread.Load() && c.ln.terms.Lingering != nil {

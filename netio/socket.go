@@ -1,7 +1,7 @@
-// Package netio is what stands between the kernel and HTTP: the sockets of clients and of
-// backends, which make their own system calls, the listener, the watcher of those who leave,
-// and the framing of HTTP/1.1, which is all that it reads of what passes. It knows no request
-// and no answer, and retries nothing.
+// Package netio is what stands between the kernel and HTTP. It has the sockets of clients and of
+// backends, which make their own system calls, the listener, and the watcher of peers that leave. It
+// also has the framing of HTTP/1.1, and reads nothing else of what passes. It knows no request and no
+// answer, and retries nothing.
 package netio
 
 import (
@@ -17,17 +17,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RawLimit is what a raw system call, of which the scheduler does not hear, reads or
-// writes at most, in bytes: the socket never blocks, but copying much would hold up the other
-// goroutines.
+// RawLimit is what a raw system call reads or writes at most, in bytes. The scheduler does not know of
+// such a call. The socket never blocks, but copying much would hold up the other goroutines.
 const RawLimit = 64 << 10
 
 // maxSegments bounds the pieces of one raw vectored write.
 const maxSegments = 16
 
-// Socket is a TCP connection that makes its reads and its small writes by raw system calls.
-// One goroutine may read and one may write at a time, as fasthttp and the relay do.
-// Deadlines and Close work as on the connection itself. It is ready after Attach.
+// Socket is a TCP connection that makes its reads and its small writes by raw system calls. One
+// goroutine may read and one may write at a time, as fasthttp and the relay do. Deadlines and Close
+// work as on the connection itself. A Socket is ready after Attach.
 type Socket struct {
 	*net.TCPConn
 	fd  int // valid until Close
@@ -37,22 +36,22 @@ type Socket struct {
 	following following
 
 	reading, writing transfer
-	sending          *Outbox // while there is one
+	sending          *Outbox // nil while no request is being sent
 	readBy, writeBy  deadline
-	// Bound once, so that no call allocates.
+	// These are bound once, so that no call allocates.
 	readStep, writeStep, sendStep func(fd uintptr) bool
 }
 
-// transfer is a read or write under way.
+// transfer is a read or a write under way.
 type transfer struct {
 	buf  []byte
 	n    int
 	err  syscall.Errno
-	pool *sync.Pool // where a read takes buf from when there is something; nil: it has one
+	pool *sync.Pool // where a read takes buf from when there is something to read; nil if it has a buffer
 	lent *[]byte    // what buf is, then
 }
 
-// Outbox is a request being written, after which its answer is waited for. It is lent, see Scratch.
+// Outbox is a request that is being written and whose answer is then waited for. Scratch lends it.
 type Outbox struct {
 	Head   []byte      // of the request
 	Pieces net.Buffers // head and body
@@ -62,20 +61,20 @@ type Outbox struct {
 	size int
 	left net.Buffers // what WriteTo consumes
 	n    int         // written
-	at   time.Time   // all of it
+	at   time.Time   // when all of it was written
 	err  syscall.Errno
-	kept bool // nothing may have come before it: see ErrStale
+	kept bool // nothing may have come before the request, see ErrStale
 	done bool // the write was tried
-	loud bool // something had come
+	loud bool // something had come before the wait began
 }
 
-// ErrStale is a kept connection on which something has come that nobody asked for: an
-// end, or bytes that would be taken for the next answer. Nothing was written to it.
+// ErrStale is about a kept connection on which something came without a request: an end, or bytes that
+// would be taken for the next answer. Nothing was written to it.
 var ErrStale = errors.New("kept connection is not quiet")
 
-// Attach binds the socket to a connection that was dialled. Where a watcher is given, the
-// socket joins it, and Follow needs no read that finds nothing. After an error the connection
-// is still open, and the caller's.
+// Attach binds the socket to a connection that was dialled. If a watcher is given, the socket joins
+// it, and Follow needs no read that finds nothing. After an error the connection is still open and
+// belongs to the caller.
 func (s *Socket) Attach(tcp *net.TCPConn, w *Watcher) error {
 	err := s.open(tcp)
 	if err == nil {
@@ -88,7 +87,7 @@ func (s *Socket) Attach(tcp *net.TCPConn, w *Watcher) error {
 	return err
 }
 
-// Close ends the connection; who owns it calls it.
+// Close ends the connection. Its owner calls it.
 func (s *Socket) Close() error {
 	s.peer.part()
 	return s.TCPConn.Close()
@@ -108,7 +107,7 @@ func (s *Socket) open(tcp *net.TCPConn) error {
 	return nil
 }
 
-// Read reads what is there, or waits for something.
+// Read reads what is there, or waits until something is.
 func (s *Socket) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -117,8 +116,8 @@ func (s *Socket) Read(p []byte) (int, error) {
 	return s.read()
 }
 
-// readLent is Read into a buffer that is taken from pool, of *[]byte, when there is
-// something to read. The buffer is the caller's then.
+// readLent is Read into a buffer that it takes from pool, of *[]byte, when there is something to read.
+// The buffer then belongs to the caller.
 func (s *Socket) readLent(pool *sync.Pool) (buf *[]byte, n int, err error) {
 	s.reading = transfer{pool: pool}
 	if n, err = s.read(); err != nil {
@@ -170,7 +169,8 @@ func (s *Socket) waitWrite(step func(fd uintptr) bool) error {
 	}
 }
 
-// direct has the connection itself write, again where the deadline was moved meanwhile.
+// direct makes the connection itself write, and makes it write again if the deadline was moved
+// meanwhile.
 func (s *Socket) direct(write func() error) error {
 	if _, err := s.writeBy.catchUp(s.TCPConn.SetWriteDeadline); err != nil {
 		return err
@@ -186,22 +186,22 @@ func (s *Socket) direct(write func() error) error {
 	}
 }
 
-// SetReadDeadline moves the deadline of reads, those that wait included.
+// SetReadDeadline moves the deadline of reads, including those that wait.
 func (s *Socket) SetReadDeadline(at time.Time) error {
 	return s.readBy.set(at, s.TCPConn.SetReadDeadline)
 }
 
-// SetWriteDeadline moves the deadline of writes, those that wait included.
+// SetWriteDeadline moves the deadline of writes, including those that wait.
 func (s *Socket) SetWriteDeadline(at time.Time) error {
 	return s.writeBy.set(at, s.TCPConn.SetWriteDeadline)
 }
 
-// SetDeadline moves both.
+// SetDeadline moves both deadlines.
 func (s *Socket) SetDeadline(at time.Time) error {
 	return errors.Join(s.SetReadDeadline(at), s.SetWriteDeadline(at))
 }
 
-// borrow takes a buffer out of the pool, if there is one.
+// borrow takes a buffer out of the pool, if there is a pool.
 func (t *transfer) borrow() {
 	if t.pool != nil {
 		t.lent = t.pool.Get().(*[]byte)
@@ -277,18 +277,18 @@ func (s *Socket) writeOnce(fd uintptr) (done bool) {
 	}
 }
 
-// Ask writes a request and waits until its answer can be read, without the read that
-// finds nothing yet. sent is when the request was written, zero if it was not; then err
-// is the write's, else the wait's. t is the caller's again when it returns, and holds
+// Ask writes a request and waits until its answer can be read. It spares the read that would find
+// nothing. sent is when the request was written. If it is zero, the request was not written and err is
+// the write's. Otherwise err is the wait's. When Ask returns, t belongs to the caller again and holds
 // nothing of the request's pieces.
 //
-// The waiting begins before the request is written, so that no answer is overlooked. One
-// that does not go out in one piece is not waited for: the next read does. A kept
-// connection that is not quiet is ErrStale.
+// The wait begins before the request is written, so that no answer is missed. After a request that
+// does not go out in one piece, Ask does not wait, because the next read does. On a kept connection
+// that is not quiet it returns ErrStale.
 func (s *Socket) Ask(t *Outbox, kept bool) (sent time.Time, err error) {
 	s.sending = t
 	defer func() {
-		clear(t.vec[:t.segs]) // they hold the client's body
+		clear(t.vec[:t.segs]) // it points into the client's body
 		clear(t.Pieces)
 		t.left, s.sending = nil, nil
 	}()
@@ -315,7 +315,7 @@ func (s *Socket) Ask(t *Outbox, kept bool) (sent time.Time, err error) {
 	return time.Now(), nil
 }
 
-// rest is what is still to be written.
+// rest returns what is still to be written.
 func (t *Outbox) rest(req net.Buffers) *net.Buffers {
 	n := t.n
 	for n > 0 && n >= len(req[0]) {
@@ -370,10 +370,10 @@ func (s *Socket) sendOnce(fd uintptr) (done bool) {
 		return true
 	}
 	t.at = time.Now()
-	return t.loud // what came before the waiting began wakes nobody
+	return t.loud // what came before the wait began wakes no one
 }
 
-// Quiet reports that nothing has arrived: neither a FIN nor bytes.
+// Quiet reports that nothing has arrived, neither a FIN nor bytes.
 func (s *Socket) Quiet() bool {
 	var b [1]byte
 	_, e := s.peek(b[:])
@@ -387,7 +387,7 @@ func (s *Socket) HungUp() bool {
 	return n == 0 && !errors.Is(e, unix.EAGAIN)
 }
 
-// peek looks at the next bytes, as many as b holds, without waiting for any.
+// peek looks at the next bytes, as many as b holds, and does not wait for them.
 func (s *Socket) peek(b []byte) (n int, e syscall.Errno) {
 	got, _, e := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
 	if e != 0 {

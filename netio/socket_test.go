@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// backendConn is what a client of backends makes of a socket.
+// backendConn is a socket with an inbox, as a client of backends has it.
 type backendConn struct {
 	Socket
 	in Inbox
@@ -18,7 +18,7 @@ type backendConn struct {
 
 func (c *backendConn) more() error { return c.More(&c.in) }
 
-// connOn is a connection to a backend over an open socket.
+// connOn returns a connection to a backend over an open socket.
 func connOn(t *testing.T, tcp *net.TCPConn) *backendConn {
 	t.Helper()
 	c := &backendConn{in: NewScratch().Inbox()}
@@ -73,7 +73,7 @@ func TestDeadlineMovedDuringAWait(t *testing.T) {
 			}()
 			if tc.first > 0 {
 				time.Sleep(20 * time.Millisecond)
-				_ = c.SetDeadline(start.Add(tc.then)) // from another goroutine, as an interrupt
+				_ = c.SetDeadline(start.Add(tc.then)) // from another goroutine, as an interrupt does
 			}
 			err := <-ended
 			if took := time.Since(start); !errors.Is(err, os.ErrDeadlineExceeded) || took < tc.least || took > tc.most {
@@ -83,8 +83,8 @@ func TestDeadlineMovedDuringAWait(t *testing.T) {
 	}
 }
 
-// arrive has far send, and returns when near's poller has told of it: a wait that
-// begins now is not woken by what has come.
+// arrive makes far send, and returns after near's poller has reported it. A wait that begins now is
+// not woken by what has come.
 func arrive(t *testing.T, far io.Writer, near *backendConn, what string) {
 	t.Helper()
 	told := false
@@ -101,13 +101,13 @@ func arrive(t *testing.T, far io.Writer, near *backendConn, what string) {
 	}
 }
 
-// What came before the request is found although no wait is woken by it any more. On a
-// kept connection it is no answer.
+// What came before the request is found, although it wakes no wait any more. On a kept connection it
+// is no answer.
 func TestAnswerThatIsThereAtOnce(t *testing.T) {
 	for _, kept := range []bool{false, true} {
 		far, near := tcpPair(t)
 		c := connOn(t, near)
-		_ = c.SetDeadline(time.Now().Add(5 * time.Second)) // of a wait that nothing ends
+		_ = c.SetDeadline(time.Now().Add(5 * time.Second)) // ends a wait that nothing else ends
 		arrive(t, far, c, "answer")
 		sent, err := c.Ask(&Outbox{Pieces: net.Buffers{[]byte("req"), nil, []byte("uest")}}, kept)
 		if kept {
@@ -129,13 +129,13 @@ func TestAnswerThatIsThereAtOnce(t *testing.T) {
 	}
 }
 
-// An answer that comes while its request is being written is found as well.
+// An answer that comes while its request is being written is found too.
 func TestAnswerThatComesMeanwhile(t *testing.T) {
 	far, near := tcpPair(t)
 	c := connOn(t, near)
 	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 	for range 1000 {
-		_, _ = io.WriteString(far, "answer") // races with the beginning of the wait
+		_, _ = io.WriteString(far, "answer") // this races with the beginning of the wait
 		if sent, err := c.Ask(&Outbox{Pieces: net.Buffers{[]byte("request")}}, false); err != nil || sent.IsZero() {
 			t.Fatal(sent, err)
 		}

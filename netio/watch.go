@@ -10,25 +10,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchTick is how late a departed peer may be noticed.
+// watchTick is how late the watcher may notice that a peer left.
 const watchTick = 100 * time.Millisecond
 
-// Watcher learns that peers left while nothing is being written to them or read from
-// them, which neither fasthttp nor Go's poller tells: one goroutine asks one epoll set,
-// which each connection joins once, so that those that stay cost nothing. EPOLLRDHUP is
-// seen behind pipelined bytes too. A client that closes only its write side counts as
-// gone: in HTTP/1.1 that is nearly always a give-up.
+// Watcher learns that peers left while nothing is being written to them or read from them. Neither
+// fasthttp nor Go's poller reports that. One goroutine asks one epoll set, which each connection joins
+// once, so that connections that stay cost nothing. EPOLLRDHUP is also seen after pipelined bytes. A
+// client that closes only its write side counts as gone, because in HTTP/1.1 it has nearly always given
+// up.
 type Watcher struct {
-	set int // the epoll set; each departure is reported once
+	set int // the epoll set, which reports each departure once
 
 	mu      sync.Mutex
 	every   time.Duration // between two looks
-	peers   []*peer       // by slot; nil: free
-	free    []int32       // slots
-	nth     int32         // of the peers that ever joined
+	peers   []*peer       // by slot; nil is a free slot
+	free    []int32       // free slots
+	nth     int32         // number of peers that ever joined
 	entries []*Watch
-	late    []*peer // had left before they were watched; told at the next tick
-	stopped bool    // StopAll was called; whoever comes after hears it at once
+	late    []*peer // left before they were watched, and are reported at the next tick
+	stopped bool    // StopAll was called; entries added later are told at once
 	closed  bool
 
 	wake chan struct{} // a first entry has come; capacity 1
@@ -36,35 +36,34 @@ type Watcher struct {
 	done chan struct{}
 }
 
-// peer is the far end of a connection that has joined a watcher. Embedded in the
-// connection.
+// peer is the far end of a connection that has joined a watcher. It is embedded in the connection.
 type peer struct {
-	w    *Watcher // nil: it has joined none
+	w    *Watcher // nil if it has joined none
 	slot int32
 	nth  int32
-	// left: it has closed its write side or is gone. Never taken back.
+	// left is set when the peer has closed its write side or is gone. It is never cleared.
 	left atomic.Bool
-	// onLeft is called, with the watcher's lock held, when left has become true. nil: nobody.
+	// onLeft is called with the watcher's lock held when left has become true. It may be nil.
 	onLeft func()
-	client *Watch // who is told that it left; guarded by the watcher's mu
+	client *Watch // the watch that is told when it leaves; guarded by the watcher's mu
 }
 
-// Watch is one client under observation. Embedded in what is told, so that watching
-// allocates nothing. The zero value watches nobody.
+// Watch is one client under observation. It is embedded in what is told, so that watching allocates
+// nothing. The zero value watches no client.
 type Watch struct {
 	peer  *peer
 	index int       // in watcher.entries
 	told  Departing // nil when not watched
 }
 
-// Departing is what is told about its client and about the end of the process. Both
-// are called with the watcher's lock held: they must not block or call the watcher.
+// Departing is told about its client and about the end of the process. Both methods are called with
+// the watcher's lock held. They must not block or call the watcher.
 type Departing interface {
 	ClientGone()
 	ServerStopping()
 }
 
-// NewWatcher starts one; Close ends it.
+// NewWatcher starts a Watcher. Close ends it.
 func NewWatcher() (*Watcher, error) {
 	set, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -85,14 +84,14 @@ func (w *Watcher) Close() {
 	_ = unix.Close(w.set)
 }
 
-// LookEvery sets how late a departed peer may be noticed, 100 ms at first.
+// LookEvery sets how late the watcher may notice that a peer left. It is 100 ms at first.
 func (w *Watcher) LookEvery(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.every = d
 }
 
-// join makes p the far end of fd. Closing fd ends the kernel's share of it, part the rest.
+// join makes p the far end of fd. Closing fd removes it from the epoll set, and part removes the rest.
 func (w *Watcher) join(p *peer, fd int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,7 +104,7 @@ func (w *Watcher) join(p *peer, fd int) error {
 	}
 	slot := w.free[len(w.free)-1]
 	w.nth++
-	// Descriptors and slots are used again while reports of their last users are under way.
+	// Descriptors and slots are used again while reports about their last users are under way.
 	ev := unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLET, Fd: slot, Pad: w.nth}
 	if err := unix.EpollCtl(w.set, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		return fmt.Errorf("watch a connection: %w", err)
@@ -116,7 +115,7 @@ func (w *Watcher) join(p *peer, fd int) error {
 	return nil
 }
 
-// part forgets the peer, whose connection is about to be closed. Later calls do nothing.
+// part forgets the peer before its connection is closed. Later calls do nothing.
 func (p *peer) part() {
 	w := p.w
 	if w == nil {
@@ -130,8 +129,8 @@ func (p *peer) part() {
 	}
 }
 
-// Add starts watching the client of conn, which has joined w, for told, which hears of a
-// departure at most once. e is the watcher's until Remove.
+// Add starts watching the client of conn, which has joined w. told hears of a departure at most once.
+// e belongs to the watcher until Remove.
 func (w *Watcher) Add(e *Watch, conn *Conn, told Departing) { w.add(e, &conn.peer, told) }
 
 func (w *Watcher) add(e *Watch, p *peer, told Departing) {
@@ -155,8 +154,8 @@ func (w *Watcher) add(e *Watch, p *peer, told Departing) {
 	}
 }
 
-// Remove ends watching. After it returns nothing more is told. The connection may be
-// closed only after that.
+// Remove ends watching. After it returns, nothing more is told. Only then may the connection be
+// closed.
 func (w *Watcher) Remove(e *Watch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -190,7 +189,7 @@ func (w *Watcher) run() {
 	}
 }
 
-// pause waits for the next tick, or without entries for the first one to come.
+// pause waits for the next tick, or for the first entry if there is none.
 func (w *Watcher) pause(tick *time.Timer) bool {
 	w.mu.Lock()
 	empty, every := len(w.entries) == 0, w.every
@@ -211,7 +210,7 @@ func (w *Watcher) pause(tick *time.Timer) bool {
 	}
 }
 
-// report notes who has left and tells whoever watches them.
+// report notes which peers have left, and tells those that watch them.
 func (w *Watcher) report(events []unix.EpollEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -228,7 +227,7 @@ func (w *Watcher) report(events []unix.EpollEvent) {
 	}
 }
 
-// tellLate tells those whose clients had left before.
+// tellLate tells the entries whose clients had left before they were added.
 func (w *Watcher) tellLate() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -247,7 +246,7 @@ func (w *Watcher) tell(p *peer) {
 	}
 }
 
-// StopAll tells everything under observation that the process ends now.
+// StopAll tells all entries that the process ends now.
 func (w *Watcher) StopAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -257,7 +256,7 @@ func (w *Watcher) StopAll() {
 	}
 }
 
-// departed asks once, without waiting, whether the peer of fd has left.
+// departed reports without waiting whether the peer of fd has left.
 func departed(fd int) bool {
 	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 	n, err := unix.Poll(fds[:], 0)

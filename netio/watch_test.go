@@ -28,7 +28,7 @@ func startWatcher(t *testing.T) *Watcher {
 	return w
 }
 
-// joined is the far end of a connection that w knows.
+// joined returns the far end of a connection that w watches.
 func joined(t *testing.T, w *Watcher, tcp *net.TCPConn) *peer {
 	t.Helper()
 	c := connOn(t, tcp)
@@ -144,7 +144,7 @@ func TestWatcherTellsOfWhoLeftBefore(t *testing.T) {
 	}
 }
 
-// A slot is used again while a report of its last user may be under way.
+// A slot is used again while a report about its last user may be under way.
 func TestWatcherTakesNobodyForAnother(t *testing.T) {
 	w := startWatcher(t)
 	first, _ := tcpPair(t)
