@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// echoing answers each request, which comes in one piece, with these writes, and allocates
-// nothing for it.
+// echoing answers each request, which comes in one piece, with these writes. It allocates nothing for
+// a request.
 func echoing(b *testing.B, writes ...[]byte) *Client {
 	b.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -38,7 +38,7 @@ func echoing(b *testing.B, writes ...[]byte) *Client {
 	return u
 }
 
-// BenchmarkExchange is what one leg with a short answer costs on a kept connection.
+// BenchmarkExchange measures what one leg with a short answer costs on a kept connection.
 func BenchmarkExchange(b *testing.B) {
 	u := echoing(b, []byte("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"))
 	req, dst := post(`{"a":`, `1}`), make([]byte, 0, 1<<10)
@@ -55,7 +55,7 @@ func BenchmarkExchange(b *testing.B) {
 	}
 }
 
-// BenchmarkStream is what a stream of 100 events costs, from the request to its end.
+// BenchmarkStream measures what a stream of 100 events costs, from the request to its end.
 func BenchmarkStream(b *testing.B) {
 	event := "data: " + strings.Repeat("x", 74) + "\n\n"
 	writes := [][]byte{[]byte("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")}

@@ -1,7 +1,8 @@
-// Package upstream is the HTTP/1.1 client of backends: pools of connections that are not used
-// once they are stale, one exchange at a time on each, its deadlines and how it failed, and the
-// look-up of backends that are named. It knows neither roles nor completions, and decides
-// nothing of what is tried again but one request on a kept connection that broke silently.
+// Package upstream is the HTTP/1.1 client of backends. It keeps pools of connections and uses none
+// that is stale. Each connection carries one exchange at a time, with its deadlines and with how it
+// failed. The package also looks up backends that are given by name. It knows neither roles nor
+// completions. It decides about one retry only, that of a request on a kept connection that broke
+// silently.
 package upstream
 
 import (
@@ -15,26 +16,26 @@ import (
 	"xpyd/netio"
 )
 
-// Config is what a client is made of.
+// Config is what a client is made from.
 type Config struct {
 	Addr string // host:port to dial
 	Host string // authority, for the Host field
-	// DialTimeout bounds a dial, with all addresses that a name stands for.
+	// DialTimeout bounds a dial, including all addresses that a name stands for.
 	DialTimeout time.Duration
-	// MaxIdle is how long a connection is kept that no request uses. Below the server's keep-alive.
+	// MaxIdle is how long an unused connection is kept. It must be below the server's keep-alive.
 	MaxIdle time.Duration
-	LookUp  LookUp         // of names; nil: the system's resolver
-	Spare   func()         // frees descriptors where a dial finds none; nil: there is nothing to free
-	Scratch *netio.Scratch // shared with other clients; nil: one of its own
-	Watcher *netio.Watcher // of its connections; nil: none
+	LookUp  LookUp         // looks up names; nil means the system's resolver
+	Spare   func()         // frees descriptors if a dial finds none; nil if there is nothing to free
+	Scratch *netio.Scratch // shared with other clients; nil means one of its own
+	Watcher *netio.Watcher // watches its connections; may be nil
 }
 
-// Client is the HTTP/1.1 client of one backend: a LIFO pool of connections. Safe
-// for concurrent use.
+// Client is the HTTP/1.1 client of one backend, with a LIFO pool of connections. It is safe for
+// concurrent use.
 type Client struct {
 	addr    string
 	host    string
-	name    *name // nil where addr is an address
+	name    *name // nil if addr is an address
 	dialer  net.Dialer
 	spare   func()
 	maxIdle time.Duration
@@ -50,19 +51,18 @@ type Client struct {
 	closed bool
 }
 
-// conn is one connection; it belongs to the exchange that took it, or to the
-// pool while idle.
+// conn is one connection. It belongs to the exchange that took it, or to the pool while it is idle.
 type conn struct {
 	netio.Socket
 	in      netio.Inbox
 	born    time.Time
-	since   time.Time // start of idleness
+	since   time.Time // when it became idle
 	reused  bool
-	half    bool // the write side is shut: good for the answer that is on its way only
+	half    bool // the write side is shut, so it can only bring the answer that is on its way
 	scratch *netio.Scratch
 }
 
-// New makes a client; Close ends it.
+// New makes a client. Close ends it.
 func New(cfg Config) *Client {
 	u := &Client{
 		addr: cfg.Addr, host: cfg.Host, name: newName(cfg.Addr, cfg.LookUp), born: time.Now(), maxIdle: cfg.MaxIdle,
@@ -78,20 +78,20 @@ func New(cfg Config) *Client {
 	return u
 }
 
-// Addr is what the client dials, host:port.
+// Addr returns the host:port that the client dials.
 func (u *Client) Addr() string { return u.addr }
 
-// goesOn notes that a stream goes on.
+// goesOn notes that a stream made progress.
 func (u *Client) goesOn(now time.Time) { u.progress.Store(int64(now.Sub(u.born))) }
 
-// Stalled reports that none of its streams has gone on for d: not one of them hangs, but the
-// backend. Progress is noted once a second, as the deadlines of streams are moved.
+// Stalled reports that none of its streams has made progress for d. Then the backend hangs, and not
+// one of its streams. Progress is noted once a second, when the deadlines of streams are moved.
 func (u *Client) Stalled(d time.Duration) bool {
 	return time.Since(u.born)-time.Duration(u.progress.Load()) >= d
 }
 
-// take returns an idle connection, youngest first, or dials. Whether the former is quiet
-// yet shows when the request is written.
+// take returns the youngest idle connection, or dials. Whether an idle one is still quiet shows when
+// the request is written.
 func (u *Client) take() (*conn, error) {
 	if c := u.popIdle(); c != nil {
 		return c, nil
@@ -136,12 +136,11 @@ func (u *Client) dial() (*conn, error) {
 	return c, nil
 }
 
-// descriptorPause is the rest before a dial that failed for want of a descriptor is tried
-// again.
+// descriptorPause is the pause before a dial that found no free descriptor is tried again.
 const descriptorPause = 5 * time.Millisecond
 
-// Dial connects to the backend; the connection is the caller's, and no pool's. Where there is no
-// descriptor it calls Spare, and tries again within the dialer's timeout.
+// Dial connects to the backend. The connection belongs to the caller and to no pool. If there is no
+// free descriptor, Dial calls Spare and tries again within the dialer's timeout.
 func (u *Client) Dial(ctx context.Context) (net.Conn, error) {
 	for deadline := time.Now().Add(u.dialer.Timeout); ; {
 		conn, err := u.connectOnce(ctx)
@@ -155,9 +154,8 @@ func (u *Client) Dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// put gives a connection whose response was read to its end back to the pool. Each
-// call also closes one connection that has been idle too long, so the pool shrinks
-// without a goroutine of its own.
+// put gives a connection whose response was read to its end back to the pool. Each call also closes
+// one connection that has been idle too long, so the pool shrinks without a goroutine of its own.
 func (u *Client) put(c *conn) {
 	c.since = time.Now()
 	c.reused = true
@@ -189,7 +187,7 @@ func (u *Client) Expire(now time.Time) {
 // DropIdle closes the connections that no request uses.
 func (u *Client) DropIdle() { u.Expire(time.Now().Add(u.maxIdle + time.Hour)) }
 
-// Close drops the pool; connections in use are closed when they come back.
+// Close drops the pool. Connections in use are closed when they come back.
 func (u *Client) Close() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -200,7 +198,7 @@ func (u *Client) Close() {
 	u.idle = nil
 }
 
-// Close ends the connection; who owns it calls it.
+// Close ends the connection. Its owner calls it.
 func (c *conn) Close() error {
 	c.in.Empty()
 	return c.Socket.Close()

@@ -15,13 +15,13 @@ type Stage uint8
 
 // Stages of an exchange.
 const (
-	StageDial  Stage = iota // no connection: the backend has seen nothing
+	StageDial  Stage = iota // no connection, so the backend has seen nothing
 	StageWrite              // some of the request may have arrived
-	StageHead               // request written, no complete response head
+	StageHead               // the request is written, and the response head is not complete
 	StageBody               // inside the response body
 )
 
-// Error is a transport failure towards a backend.
+// Error is a failure of the transport to a backend.
 type Error struct {
 	Stage  Stage
 	Silent bool  // no byte of a response was received
@@ -41,25 +41,25 @@ func (e *Error) Unwrap() error { return e.Err }
 // TimedOut reports that a deadline of the exchange or a cut ended it.
 func (e *Error) TimedOut() bool { return errors.Is(e.Err, os.ErrDeadlineExceeded) }
 
-// BrokeOff reports that the backend hung up or reset the connection after some of the request
-// had been written. A deadline, a cut and an answer that is no HTTP are none of that.
+// BrokeOff reports that the backend hung up or reset the connection after some of the request had been
+// written. A deadline, a cut or an answer that is not HTTP does not count.
 func (e *Error) BrokeOff() bool {
 	return e.Stage != StageDial && (errors.Is(e.Err, io.EOF) || errors.Is(e.Err, io.ErrUnexpectedEOF) ||
 		errors.Is(e.Err, unix.ECONNRESET) || errors.Is(e.Err, unix.EPIPE))
 }
 
-// ErrRemoved is a request to a backend that a reload has taken away.
+// ErrRemoved is the error of a request to a backend that a reload has removed.
 var ErrRemoved = errors.New("backend was removed from the configuration")
 
-// IsDial reports that no connection came about.
+// IsDial reports that no connection was made.
 func IsDial(err error) bool {
 	var ue *Error
 	return errors.As(err, &ue) && ue.Stage == StageDial
 }
 
-// IsLocal reports that a dial failed for want of something of this process or host: it says
-// nothing about the backend. Of several addresses each must have failed so. Not
-// EADDRNOTAVAIL, which is also how a host without IPv6 fails to reach an address of it.
+// IsLocal reports that a dial failed because this process or host lacks something. That says nothing
+// about the backend. If there are several addresses, each of them must have failed like that.
+// EADDRNOTAVAIL does not count, because a host without IPv6 also returns it for an IPv6 address.
 func IsLocal(err error) bool {
 	var several interface{ Unwrap() []error }
 	if !errors.As(err, &several) {

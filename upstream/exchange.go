@@ -13,26 +13,26 @@ import (
 	"xpyd/netio"
 )
 
-// Request is one request towards a backend. Nothing of the client's head is
-// in it but what fields holds, already filtered.
+// Request is one request to a backend. Of the client's head it has only what Fields holds, already
+// filtered.
 type Request struct {
 	Method string
 	Path   string
 	ID     string    // X-Request-Id
 	Fields []byte    // complete header lines, each ended by CRLF
 	Body   [][]byte  // segments, written with one writev; nil for GET
-	Fresh  bool      // not over a connection that was kept
-	End    time.Time // no deadline of the exchange is later; zero: no such limit
+	Fresh  bool      // do not use a kept connection
+	End    time.Time // no deadline of the exchange is later; zero means no such limit
 }
 
-// Exchange is one request and its response on one connection. One goroutine owns
-// it; only Cut may be called by others. The zero value is ready, and ready again after Finish or
-// Drop; what it was cut for lasts until Uncut or Reset.
+// Exchange is one request and its response on one connection. One goroutine owns it, and others may
+// only call Cut. The zero value is ready for use. An Exchange is ready again
+// after Finish or Drop. A cut lasts until Uncut or Reset.
 type Exchange struct {
-	Head     Head      // of the response, once Do or ReadHead has returned no error
-	Wrote    time.Time // when the request was written; zero: nothing of it was
-	Repeated bool      // it was written twice, and the backend may have begun with the first
-	TooLarge bool      // the answer was an error beyond the limit, see ReadAnswer
+	Head     Head      // of the response, after Do or ReadHead has returned no error
+	Wrote    time.Time // when the request was written; zero if nothing of it was
+	Repeated bool      // the request was written twice, and the backend may have begun with the first
+	TooLarge bool      // the answer was an error larger than the limit, see ReadAnswer
 
 	up     *Client
 	body   netio.BodyDecoder
@@ -40,9 +40,9 @@ type Exchange struct {
 
 	mu   sync.Mutex // guards what follows; the owner reads conn and armed without it
 	conn *conn
-	// armed is the deadline last asked for, so that it is moved at most once a second.
+	// armed is the deadline that was last asked for. It lets Progress move it at most once a second.
 	armed time.Time
-	end   time.Time // of the request that is under way
+	end   time.Time // the End of the request that is under way
 	cuts  cuts
 	fires Cause // whose cut the connection's deadline is; 0: nobody's
 }
@@ -50,13 +50,13 @@ type Exchange struct {
 // Sent reports whether the backend was written to.
 func (x *Exchange) Sent() bool { return !x.Wrote.IsZero() }
 
-// Do sends the request and reads the response head; each failure is an *Error, and a nil
-// client one of a backend that was removed. A request on a reused
-// connection that fails before any byte came back is sent once more on a fresh one,
-// but only when again allows it: a backend may have seen the first. After a failure
-// the connection is still held, until Finish or Drop: a late answer may come on it.
+// Do sends the request and reads the response head. Each failure is an *Error. A nil client stands for
+// a backend that was removed, and Do fails. If a request on a reused connection fails before any byte
+// came back, Do sends it once more on a fresh one. It does so only if again allows it, because the
+// backend may have seen the first. After a failure the connection is held until Finish or Drop,
+// because a late answer may come on it.
 func (x *Exchange) Do(u *Client, req *Request, deadline time.Time, again bool) error {
-	x.Wrote, x.Repeated = time.Time{}, false // not those of an earlier request
+	x.Wrote, x.Repeated = time.Time{}, false // drops those of an earlier request
 	if u == nil {
 		return &Error{Stage: StageDial, Silent: true, Err: ErrRemoved}
 	}
@@ -65,7 +65,7 @@ func (x *Exchange) Do(u *Client, req *Request, deadline time.Time, again bool) e
 		connect = u.dial
 	}
 	err := x.try(u, req, deadline, connect)
-	for errors.Is(err, netio.ErrStale) { // nothing was written: there is another one, or a new one
+	for errors.Is(err, netio.ErrStale) { // nothing was written, so another connection is taken
 		x.Drop()
 		err = x.try(u, req, deadline, connect)
 	}
@@ -77,7 +77,7 @@ func (x *Exchange) Do(u *Client, req *Request, deadline time.Time, again bool) e
 }
 
 func (x *Exchange) try(u *Client, req *Request, deadline time.Time, connect func() (*conn, error)) error {
-	x.Wrote = time.Time{} // not that of an earlier try, where the dial fails
+	x.Wrote = time.Time{} // drops that of an earlier try, in case the dial fails
 	c, err := connect()
 	if err != nil {
 		return &Error{Stage: StageDial, Silent: true, Err: err}
@@ -121,9 +121,9 @@ func (x *Exchange) begin(c *conn, end, deadline time.Time) {
 	x.setDeadline(deadline)
 }
 
-// repeat sends the request once more, over a fresh connection, after first. Where no connection
-// comes about the backend has most likely died, of this request or with it, so that first is
-// what happened: a dial that failed would let the request go on as if nobody had had it.
+// repeat sends the request once more over a fresh connection, after the failure first. If the dial
+// fails, the backend has most likely died, perhaps of this request. Then repeat returns first, because
+// the error of a dial would let the request go on as if no backend had had it.
 func (x *Exchange) repeat(u *Client, req *Request, deadline time.Time, first *Error) error {
 	wrote := x.Wrote
 	x.Drop()
@@ -132,14 +132,14 @@ func (x *Exchange) repeat(u *Client, req *Request, deadline time.Time, first *Er
 		x.Wrote = wrote
 		return first
 	}
-	x.Repeated = x.Sent() && first.Stage == StageHead // else it never had all of the first
+	x.Repeated = x.Sent() && first.Stage == StageHead // otherwise the backend never had all of the first
 	return err
 }
 
-// maxInterim bounds the answers 1xx before the one that counts.
+// maxInterim bounds the 1xx answers before the final one.
 const maxInterim = 8
 
-// ReadHead goes on with a head that Do has given up: with a later deadline it may still come.
+// ReadHead goes on with a head that Do has given up. With a later deadline it may still come.
 func (x *Exchange) ReadHead() error { return x.readHead(false) }
 
 func (x *Exchange) readHead(reused bool) error {
@@ -170,7 +170,7 @@ func (x *Exchange) readHead(reused bool) error {
 	return &Error{Stage: StageHead, Reused: reused, Err: errors.New("too many interim responses")}
 }
 
-// frame settles where the body ends.
+// frame determines where the body ends.
 func (x *Exchange) frame() {
 	x.body, x.closes = netio.BodyDecoder{}, x.Head.close
 	switch n, status := x.Head.Length, x.Head.Status; {
@@ -185,7 +185,7 @@ func (x *Exchange) frame() {
 	}
 }
 
-// wait returns once there are body bytes to fill with, or the body has ended.
+// wait returns when there are body bytes for Fill, or the body has ended.
 func (x *Exchange) wait() error {
 	if x.body.Ended || len(x.conn.in.Unread) > 0 {
 		return nil
@@ -196,7 +196,7 @@ func (x *Exchange) wait() error {
 	return nil
 }
 
-// cutOff is what a failed read means for the body: nil if it has ended by it.
+// cutOff returns what a failed read means for the body. It is nil if the body ended with it.
 func (x *Exchange) cutOff(err error) error {
 	if errors.Is(err, io.EOF) {
 		if x.body.UntilEOF {
@@ -208,8 +208,8 @@ func (x *Exchange) cutOff(err error) error {
 	return &Error{Stage: StageBody, Cause: x.cause(err), Err: err}
 }
 
-// Follow calls take whenever there is something to fill with, or the body has ended, and
-// returns nil when take wants no more. take calls Fill once, and must not end the exchange.
+// Follow calls take whenever there is something for Fill, or the body has ended. It returns nil when
+// take wants no more. take calls Fill once and must not end the exchange.
 func (x *Exchange) Follow(take func() (more bool)) error {
 	if (x.body.Ended || len(x.conn.in.Unread) > 0) && !take() {
 		return nil
@@ -224,9 +224,9 @@ func (x *Exchange) Follow(take func() (more bool)) error {
 	return err
 }
 
-// Fill appends the body bytes of one wake-up to dst: it reads from the socket once
-// if nothing is buffered, else not at all. io.EOF (with or without bytes) only after
-// the strict end of the framing.
+// Fill appends the body bytes of one wake-up to dst. It reads from the socket once, and only if
+// nothing is buffered. It returns io.EOF (with or without bytes) only after the strict end of the
+// framing.
 func (x *Exchange) Fill(dst []byte) ([]byte, error) {
 	if err := x.wait(); err != nil {
 		return dst, err
@@ -263,11 +263,11 @@ func (x *Exchange) ReadAll(dst []byte, limit int64) ([]byte, error) {
 	}
 }
 
-// ErrTooLarge is an answer that is larger than the caller takes.
+// ErrTooLarge is about an answer that is larger than the caller takes.
 var ErrTooLarge = errors.New("answer larger than limits.answer")
 
-// ReadAnswer is ReadAll for an answer that is judged by its status first: where an error is
-// larger than limit, that is all that is known of it, and TooLarge is set.
+// ReadAnswer is ReadAll for an answer that is judged by its status first. If an error is larger than
+// limit, ReadAnswer sets TooLarge, and nothing more is known of the error.
 func (x *Exchange) ReadAnswer(dst []byte, limit int64) ([]byte, error) {
 	dst, err := x.ReadAll(dst, limit)
 	if x.TooLarge = errors.Is(err, ErrTooLarge) && x.Head.Status != http.StatusOK; x.TooLarge {
@@ -276,8 +276,8 @@ func (x *Exchange) ReadAnswer(dst []byte, limit int64) ([]byte, error) {
 	return dst, err
 }
 
-// HalfClose tells the backend that nobody waits any more, and still lets an answer in
-// that is on its way.
+// HalfClose closes the sending side, so that the backend stops work on the request. An answer that is
+// on its way can still be read.
 func (x *Exchange) HalfClose() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -287,8 +287,8 @@ func (x *Exchange) HalfClose() {
 	}
 }
 
-// Finish gives the connection back to its pool if the response ended properly and
-// within its framing, else closes it: an engine aborts when its client is gone.
+// Finish gives the connection back to its pool if the response ended properly and within its framing.
+// Otherwise it closes the connection, because an engine aborts when its client is gone.
 func (x *Exchange) Finish() {
 	c := x.release()
 	if c == nil {
@@ -298,11 +298,11 @@ func (x *Exchange) Finish() {
 		_ = c.Close()
 		return
 	}
-	x.up.put(c) // its deadline lapses unnoticed, or the next request moves it
+	x.up.put(c) // its deadline passes without effect, or the next request moves it
 }
 
-// HungUp reports that the backend has closed or reset the connection, though the last read
-// was cut before it could tell.
+// HungUp reports that the backend has closed or reset the connection. The last read may have been
+// cut before it could find that out.
 func (x *Exchange) HungUp() bool { return x.conn != nil && x.conn.HungUp() }
 
 // Drop closes the connection at once.
@@ -332,8 +332,8 @@ func (x *Exchange) Reset() {
 	}
 }
 
-// writeRequest writes head and body segments, with one system call where they fit; see
-// Ask for what it returns.
+// writeRequest writes head and body segments, with one system call if they fit. It returns what Ask
+// returns.
 func (c *conn) writeRequest(host string, req *Request) (time.Time, error) {
 	t := c.scratch.Lend()
 	defer c.scratch.TakeBack(t)
@@ -355,7 +355,7 @@ func (c *conn) writeRequest(host string, req *Request) (time.Time, error) {
 	return c.Ask(t, c.reused)
 }
 
-// UntilClose reports that the body has no length and no chunks: it ends with the connection.
+// UntilClose reports that the body has no length and no chunks, and so ends with the connection.
 func (x *Exchange) UntilClose() bool { return x.body.UntilEOF }
 
 // IsEventStream reports whether the response is server-sent events.

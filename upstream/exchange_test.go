@@ -18,8 +18,8 @@ type scripted struct {
 	seen chan string // each request, head and body
 }
 
-// newScripted serves requests one after the other: answer(n) is written for request
-// n, and the connection is closed behind it if close is true.
+// newScripted serves requests one after the other. It writes answer(n) for request n, and closes the
+// connection after it if close is true.
 func newScripted(t *testing.T, answer func(n int) (raw string, close bool)) *scripted {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -161,8 +161,7 @@ func TestResponseFraming(t *testing.T) {
 }
 
 func TestStaleConnectionIsReplacedOnce(t *testing.T) {
-	// The backend closes behind each answer without saying so, as uvicorn does with an
-	// idle connection.
+	// The backend closes after each answer without saying so, as uvicorn does with an idle connection.
 	s := newScripted(t, func(int) (string, bool) { return "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", true })
 	u := s.client()
 	for i := range 50 {
@@ -184,7 +183,7 @@ func TestUnsolicitedBytesAreNeverAnAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.Finish()
-	// A poisoned connection: an answer that nobody asked for lies in the socket.
+	// The connection is poisoned: the socket holds an answer without a request.
 	poisoned, client := tcpPair(t)
 	c := connOn(t, u, client)
 	c.since, c.reused = time.Now(), true
@@ -197,7 +196,7 @@ func TestUnsolicitedBytesAreNeverAnAnswer(t *testing.T) {
 	}
 }
 
-// connOn is a connection of u over an open socket.
+// connOn returns a connection of u over an open socket.
 func connOn(t *testing.T, u *Client, tcp *net.TCPConn) *conn {
 	t.Helper()
 	c := &conn{in: u.scratch.Inbox(), scratch: u.scratch}

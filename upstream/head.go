@@ -8,14 +8,14 @@ import (
 	"xpyd/netio"
 )
 
-// Lengths of a response body that are none.
+// These values of Length are no number of bytes.
 const (
 	LengthChunked = -1
-	LengthNone    = -2 // the connection's end is the body's
+	LengthNone    = -2 // the body ends with the connection
 )
 
-// Head is a backend's response head: what the proxy needs of it. Its slices are its own,
-// until the next one is read.
+// Head is what the proxy needs of a backend's response head. It owns its slices, which are valid until
+// the next head is read.
 type Head struct {
 	Status      int
 	Length      int64 // of the body in bytes, or LengthChunked, LengthNone
@@ -27,12 +27,12 @@ type Head struct {
 	keepAlive bool
 }
 
-// errNotHTTP names no byte of what was read: it may be anything.
+// errNotHTTP shows no byte of what was read, because it may be anything.
 var errNotHTTP = errors.New("not HTTP")
 
-// parse reads the head that b begins with; n is its length, 0 while it is not whole. It
-// takes nothing that two readers might take for different things: bare line feeds, folded
-// lines, control characters, two lengths, a length beside chunks.
+// parse reads the head that b begins with. n is its length, or 0 while it is not whole. parse takes
+// nothing that two readers might understand differently: bare line feeds, folded lines, control
+// characters, two lengths, or a length beside chunks.
 func (h *Head) parse(b []byte) (n int, err error) {
 	const version = "HTTP/1."
 	if !strings.HasPrefix(version, string(b[:min(len(b), len(version))])) {
@@ -64,7 +64,7 @@ func (h *Head) parse(b []byte) (n int, err error) {
 	}
 }
 
-// statusLine reads "HTTP/1.1 200 OK"; the reason may be empty or missing.
+// statusLine reads "HTTP/1.1 200 OK". The reason may be empty or missing.
 func (h *Head) statusLine(line []byte) bool {
 	if len(line) < len("HTTP/1.1 200") || line[8] != ' ' || len(line) > 12 && line[12] != ' ' {
 		return false
@@ -107,7 +107,7 @@ func (h *Head) field(line []byte) bool {
 	return true
 }
 
-// contentLength takes one plain number, which may stand there again.
+// contentLength takes one plain number. The same number may be repeated.
 func (h *Head) contentLength(value []byte) bool {
 	if len(value) == 0 || len(value) > 18 {
 		return false

@@ -13,7 +13,7 @@ func TestHeadIsReadStrictly(t *testing.T) {
 	const ok = "HTTP/1.1 200 OK\r\n"
 	for _, tc := range []struct {
 		name, raw string
-		want      Head // zero: refused
+		want      Head // zero if refused
 	}{
 		{"length", ok + "Content-Length: 12\r\n\r\n", Head{Status: 200, Length: 12}},
 		{"the same length twice", ok + "content-Length: 12\r\nContent-Length:12\r\n\r\n", Head{Status: 200, Length: 12}},
@@ -78,7 +78,7 @@ func TestHeadIsReadStrictly(t *testing.T) {
 	}
 }
 
-// What the proxy takes, fasthttp's reader takes for the same.
+// fasthttp's reader reads each head that the proxy takes the same way.
 func FuzzHead(f *testing.F) {
 	f.Add([]byte("HTTP/1.1 200 OK\r\nContent-Length: 12\r\nContent-Type: a/b\r\n\r\n"))
 	f.Add([]byte("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"))

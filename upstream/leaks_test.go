@@ -13,7 +13,7 @@ import (
 // No goroutine outlives the tests.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if flag.Lookup("test.fuzz").Value.String() != "" { // its workers are no tests, and it listens for signals to the end
+	if flag.Lookup("test.fuzz").Value.String() != "" { // a fuzzing run has workers that are no tests, and listens for signals to the end
 		os.Exit(m.Run())
 	}
 	before := runtime.NumGoroutine()

@@ -12,34 +12,33 @@ import (
 )
 
 const (
-	// maxAddresses of a name are tried in one dial: an answer may have a thousand.
+	// maxAddresses bounds how many addresses of a name one dial tries. An answer may have a thousand.
 	maxAddresses = 8
-	// namePause is the rest after a lookup that failed, while older addresses do: a name
-	// server that hangs must not slow every dial.
+	// namePause is how long older addresses are used without a new look-up after one that failed. A
+	// name server that hangs must not slow every dial.
 	namePause = time.Second
-	// maxNamedAge bounds the life of a connection to a name, which may have come to stand
-	// for another engine while the old one still answers.
+	// maxNamedAge bounds the life of a connection to a name. The name may stand for another engine by
+	// now, while the old one still answers.
 	maxNamedAge = 5 * time.Minute
 )
 
-// LookUp is net.Resolver's LookupNetIP.
+// LookUp has the signature of net.Resolver's LookupNetIP.
 type LookUp func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
-// name is that of a backend which is named, not given as an address. It is looked up at
-// each dial, as no TTL reaches us; what it last stood for holds while nobody knows
-// better. Safe for concurrent use.
+// name is the name of a backend that is not given as an address. Each dial looks it up, because no TTL
+// reaches us. Its last addresses hold until a look-up finds others. It is safe for concurrent use.
 type name struct {
 	host, port string
 	lookUp     LookUp
 
 	mu     sync.Mutex
-	known  []netip.Addr // of the last lookup that found any; up to maxAddresses
+	known  []netip.Addr // from the last look-up that found any; up to maxAddresses
 	works  netip.Addr   // the last one that took a connection
-	stale  bool         // none of known took the last dial: worth a longer look-up
-	failed time.Time    // when a lookup last found nothing; zero after one that did
+	stale  bool         // none of known took the last dial, so a longer look-up is worth it
+	failed time.Time    // when a look-up last found nothing; zero after one that found something
 }
 
-// newName returns nil for an address: that is dialled as it is. addr is host:port.
+// newName returns nil for an address, which is dialled as it is. addr is host:port.
 func newName(addr string, l LookUp) *name {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -54,7 +53,7 @@ func newName(addr string, l LookUp) *name {
 	return &name{host: host, port: port, lookUp: l}
 }
 
-// dial connects to the first address that accepts, all within the dialer's timeout.
+// dial connects to the first address that accepts. All attempts share the dialer's timeout.
 func (n *name) dial(ctx context.Context, d *net.Dialer) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
 	defer cancel()
@@ -83,9 +82,8 @@ func (n *name) dial(ctx context.Context, d *net.Dialer) (net.Conn, error) {
 	return nil, fmt.Errorf("dial %s: %w", n.host, errors.Join(failures...))
 }
 
-// addresses looks the name up and returns where to dial, the address that worked last
-// first. Where there are older addresses to fall back on it waits no longer than
-// atMost.
+// addresses looks the name up and returns where to dial. The address that worked last comes first. If
+// there are older addresses to fall back on, it waits no longer than atMost.
 func (n *name) addresses(ctx context.Context, atMost time.Duration) ([]netip.Addr, error) {
 	n.mu.Lock()
 	known, pause := n.known, time.Since(n.failed) < namePause
@@ -119,8 +117,8 @@ func (n *name) addresses(ctx context.Context, atMost time.Duration) ([]netip.Add
 	return n.known, nil
 }
 
-// order puts the address that worked last to the front and drops what is too much.
-// The result is not changed any more. mu is held.
+// order puts the address that worked last to the front and drops those beyond maxAddresses. The result
+// is not changed any more. mu is held.
 func (n *name) order(found []netip.Addr) []netip.Addr {
 	all := make([]netip.Addr, 0, len(found))
 	for _, a := range found {
@@ -140,7 +138,7 @@ func (u *Client) connectOnce(ctx context.Context) (net.Conn, error) {
 	return u.name.dial(ctx, &u.dialer)
 }
 
-// outlived: the connection goes to a name, and has done so for long enough.
+// outlived reports that the connection goes to a name and is older than maxNamedAge.
 func (u *Client) outlived(c *conn, now time.Time) bool {
 	return u.name != nil && now.Sub(c.born) > maxNamedAge
 }

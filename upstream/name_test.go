@@ -21,7 +21,7 @@ const (
 	dnsNXDomain = 3
 )
 
-// twoHosts listens on two loopback addresses with one port, and returns it.
+// twoHosts listens on two loopback addresses with the same port.
 func twoHosts(t *testing.T) (port string, hosts []netip.Addr) {
 	t.Helper()
 	hosts = []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")}
@@ -58,15 +58,15 @@ func thousand(more ...netip.Addr) []netip.Addr {
 	return append(all, more...)
 }
 
-// T24: what a name server says must not lose a backend that was there a moment ago.
+// T24: an answer of a name server must not lose a backend that was there a moment ago.
 func TestNamesOfBackends(t *testing.T) {
 	port, hosts := twoHosts(t)
 	first := nametest.Answer{Addrs: hosts[:1]}
 	for _, tc := range []struct {
 		name    string
-		before  *nametest.Answer // of a dial that went well
+		before  *nametest.Answer // the answer to an earlier dial that went well
 		now     nametest.Answer
-		reaches string // "": the dial fails
+		reaches string // "" if the dial fails
 		within  time.Duration
 	}{
 		{"found", nil, first, "127.0.0.1", 0},
@@ -114,7 +114,7 @@ func TestNamesOfBackends(t *testing.T) {
 	}
 }
 
-// A name server that hangs costs one dial a second its patience, not every dial.
+// A name server that hangs delays one dial a second, not every dial.
 func TestNameServerThatHangsIsNotAskedAtEachDial(t *testing.T) {
 	port, hosts := twoHosts(t)
 	ns := nametest.New(t, nametest.Answer{Addrs: hosts[:1]})
@@ -151,8 +151,8 @@ func TestAddressesAreNotLookedUp(t *testing.T) {
 	}
 }
 
-// A connection to a name ends after a while, so that a name that moved is followed
-// although the engine it meant before still answers.
+// A connection to a name ends after a while. So xpyd follows a name that moved, although the engine
+// that it stood for before still answers.
 func TestConnectionToANameIsNotKeptForEver(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -184,8 +184,8 @@ func TestConnectionToANameIsNotKeptForEver(t *testing.T) {
 	}
 }
 
-// The name server takes longer than a look-up may while an address is known; the engine
-// moves.
+// The engine moves, and the name server takes longer than a look-up may take while an address is
+// known.
 func TestMovedEngineIsFoundByASlowNameServer(t *testing.T) {
 	var now atomic.Pointer[netip.Addr]
 	now.Store(&netip.Addr{})
@@ -237,7 +237,7 @@ func TestAddressThatWorkedIsDialledFirstWhileNamesFail(t *testing.T) {
 	}
 }
 
-// Of a dead engine with two addresses one cannot even be tried, on a host without IPv6.
+// A dead engine has two addresses, and on a host without IPv6 one of them cannot even be tried.
 func TestDeadEngineIsNotOurFault(t *testing.T) {
 	n := newName("engine.test:1", func(context.Context, string, string) ([]netip.Addr, error) {
 		return []netip.Addr{netip.MustParseAddr("::1"), netip.MustParseAddr("127.0.0.1")}, nil

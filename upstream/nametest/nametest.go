@@ -1,4 +1,4 @@
-// Package nametest is a name server for the tests of those who look names up.
+// Package nametest is a name server for tests of code that looks names up.
 package nametest
 
 import (
@@ -20,8 +20,8 @@ type Answer struct {
 	Silent bool // no answer at all
 }
 
-// Server is a DNS server of one answer at a time, over UDP and TCP of one port. Its
-// records have a TTL of 0.
+// Server is a DNS server with one answer at a time, over UDP and TCP on one port. Its records have a
+// TTL of 0.
 type Server struct {
 	Asked  atomic.Int64 // queries for A records
 	mu     sync.Mutex
@@ -29,7 +29,7 @@ type Server struct {
 	addr   string
 }
 
-// New listens until the test ends.
+// New starts a server that listens until the test ends.
 func New(t *testing.T, a Answer) *Server {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -79,8 +79,7 @@ func (s *Server) Lookup(ctx context.Context, network, host string) ([]netip.Addr
 	return r.LookupNetIP(ctx, network, host)
 }
 
-// hasty waits less than the 5 s of the resolver, whose goroutine outlives a lookup that
-// was given up.
+// hasty waits less than the 5 s of the resolver, whose goroutine outlives a look-up that was given up.
 type hasty struct{ *net.UDPConn }
 
 func (c hasty) SetDeadline(time.Time) error {
@@ -96,7 +95,7 @@ func (s *Server) serveUDP(pc net.PacketConn) {
 		}
 		out := s.reply(buf[:n])
 		if len(out) > 1200 {
-			out = append(out[:2], 0x86, 0x80, 0, 1, 0, 0, 0, 0, 0, 0) // truncated: ask over TCP
+			out = append(out[:2], 0x86, 0x80, 0, 1, 0, 0, 0, 0, 0, 0) // truncated, so that the client asks over TCP
 			out = append(out, buf[12:n]...)
 		}
 		if len(out) > 0 {
@@ -120,7 +119,7 @@ func (s *Server) serveTCP(c net.Conn) {
 	}
 }
 
-// reply answers one question; nothing where the server is silent.
+// reply answers one question, or returns nothing if the server is silent.
 func (s *Server) reply(query []byte) []byte {
 	s.mu.Lock()
 	a := s.answer
