@@ -2,19 +2,19 @@ package budget
 
 import "bytes"
 
-// firstBuffer is a body's first buffer, unless less is announced.
+// firstBuffer is the size of a body's first buffer, unless less is announced.
 const firstBuffer = 16 << 10
 
-// Bodies is the budget of request bodies, with the buffers that they lie in. Safe for
-// concurrent use.
+// Bodies is the budget of request bodies, with the buffers that they lie in. It is safe for concurrent
+// use.
 type Bodies struct {
 	*Budget
 	pool pool
 }
 
-// NewBodies makes one of limit bytes, of which one client may hold the share, 0 to 1. Whatever
-// is kept for others, one body of the largest size finds its place, in the buffers that it comes
-// in.
+// NewBodies makes a budget of limit bytes, of which one client may hold the share, 0 to 1. However
+// much is kept for others, there is always room for one body of the largest size, in the buffers that
+// it comes in.
 func NewBodies(limit, largest int64, share float64) *Bodies {
 	b := &Bodies{pool: pool{limit: limit / idleParts}}
 	one := largest + pieceSize
@@ -27,38 +27,38 @@ func NewBodies(limit, largest int64, share float64) *Bodies {
 	return b
 }
 
-// Body is one request body with its charge on the budget. Up to 256 KiB it lies in
-// one buffer, which doubles as bytes really arrive; what is longer arrives in pieces, so that
-// what is held follows what has come, and is made one when it is complete. The zero value is
-// an empty one; Free ends it. One goroutine owns it.
+// Body is one request body with its charge on the budget. Up to 256 KiB it lies in one buffer, which
+// doubles as bytes really arrive. A longer body arrives in pieces, so that what is held follows what
+// has come. The pieces become one buffer when the body is complete. The zero value is an empty body.
+// Free ends it. One goroutine owns it.
 type Body struct {
-	b      []byte   // the body; of one that arrives in pieces, the last of them
-	pieces [][]byte // the full ones before it
+	b      []byte   // the body, or the last piece of a body that arrives in pieces
+	pieces [][]byte // the full pieces before it
 	before int64    // bytes in them
-	charge Charge   // for the capacity of all of these
-	whole  bool     // read to its end: what follows on the connection is a new request
+	charge Charge   // for the capacity of all these buffers
+	whole  bool     // read to its end, so what follows on the connection is a new request
 }
 
-// Bytes is the body, once it is whole. It is the body's own until Free.
+// Bytes returns the body after it is whole. The bytes are valid until Free.
 func (b *Body) Bytes() []byte { return b.b }
 
-// Whole reports that End was called: the body was read to its end.
+// Whole reports that End was called, so the body was read to its end.
 func (b *Body) Whole() bool { return b.whole }
 
-// Size is how many bytes have come.
+// Size returns how many bytes have come.
 func (b *Body) Size() int64 { return b.before + int64(len(b.b)) }
 
 // Full reports that there is no room for another byte.
 func (b *Body) Full() bool { return len(b.b) == cap(b.b) }
 
-// Room is where the next bytes go; Came says how many they are.
+// Room returns where the next bytes go. Came says how many came.
 func (b *Body) Room() []byte { return b.b[len(b.b):cap(b.b)] }
 
 // Came adds the first n bytes of Room to the body.
 func (b *Body) Came(n int) { b.b = b.b[:len(b.b)+n] }
 
-// Grow makes room for at least one more byte, charging the new capacity before it is
-// taken. want is the announced length, or −1.
+// Grow makes room for at least one more byte. It charges the new capacity before it takes it. want is
+// the announced length, or −1.
 func (b *Body) Grow(on *Bodies, of Client, want int64) Refusal {
 	full := int64(cap(b.b))
 	size := 2 * full
@@ -94,8 +94,9 @@ func (b *Body) addPiece(on *Bodies, of Client, want int64) Refusal {
 	return Granted
 }
 
-// End says that the body is whole, and makes one buffer of its pieces. One body at a time is
-// held twice, uncharged: a budget that holds a body need not hold it twice.
+// End marks the body as whole and makes one buffer of its pieces. For that moment the body is held
+// twice and charged once, because a budget with room for a body need not have room for two. Only one
+// body at a time is held twice.
 func (b *Body) End(on *Bodies) {
 	b.whole = true
 	if b.before == 0 {
@@ -117,7 +118,7 @@ func (b *Body) dropPieces(on *Bodies) {
 	b.pieces, b.before = b.pieces[:0], 0
 }
 
-// Free gives buffers and charge back. Nothing may alias the body any more.
+// Free gives buffers and charge back. Nothing may point into the body any more.
 func (b *Body) Free(on *Bodies) {
 	b.dropPieces(on)
 	on.pool.put(b.b)

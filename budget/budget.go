@@ -1,44 +1,44 @@
-// Package budget bounds what clients may have the proxy hold: bytes of bodies and answers, all
-// together and of each client, and completions. What is charged is what buffers hold, not what
-// lies in them. A budget never waits: it gives or refuses, and says why.
+// Package budget bounds what the proxy holds for clients: bytes of bodies and answers, for all clients
+// together and for each client, and completions. It charges for what buffers can hold, not for what
+// lies in them. A budget never waits. It gives, or it refuses and says why.
 package budget
 
 import "sync"
 
 const (
-	smallBody    = 64 << 10 // what a body may hold and still use the reserve of a budget
-	reserveParts = 8        // one part in so many is kept for small bodies
+	smallBody    = 64 << 10 // what a body may hold at most to use the reserve of a budget
+	reserveParts = 8        // one part in reserveParts is kept for small bodies
 )
 
-// Budget bounds the bytes that all requests together hold in memory, and how much of it
-// one client may hold. Safe for concurrent use.
+// Budget bounds the bytes that all requests together hold in memory, and how many of them one client
+// may hold. It is safe for concurrent use.
 type Budget struct {
 	limit int64 // all together
-	large int64 // as far as what holds more than smallBody may fill it; the rest is for the small
+	large int64 // how far bodies above smallBody may fill it; the rest is for small ones
 	share int64 // of one client
 
 	mu   sync.Mutex
 	used int64
-	held map[Client]int64 // by those who are somebody
+	held map[Client]int64 // by client, without the zero client
 }
 
-// Refusal is why a budget gave nothing.
+// Refusal says why a budget gave nothing.
 type Refusal uint8
 
 // Refusals.
 const (
-	Granted   Refusal = iota // it is none
-	Spent                    // all together hold too much
+	Granted   Refusal = iota // no refusal
+	Spent                    // all clients together hold too much
 	OverShare                // this client holds its share
 )
 
-// New makes one of limit bytes, of which one client may hold the share, 0 to 1.
+// New makes a budget of limit bytes, of which one client may hold the share, 0 to 1.
 func New(limit int64, share float64) *Budget {
 	return &Budget{limit: limit, large: limit, share: int64(share * float64(limit)), held: map[Client]int64{}}
 }
 
-// Take charges n more bytes to a holder that then holds whole. Nobody, the zero client,
-// has no share. Give ends it.
+// Take charges n more bytes for a body or answer that then holds whole. The zero client has no share
+// that bounds it. Give ends the charge.
 func (b *Budget) Take(of Client, n, whole int64) Refusal {
 	room := b.limit
 	if whole > smallBody {
@@ -75,22 +75,22 @@ func (b *Budget) Give(of Client, n int64) {
 	}
 }
 
-// InUse is how many bytes are charged.
+// InUse returns how many bytes are charged.
 func (b *Budget) InUse() float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return float64(b.used)
 }
 
-// Charge is what one body or answer holds of a budget. The zero value holds nothing. It has one
-// owner, who lowers it to 0 in the end.
+// Charge is what one body or answer holds of a budget. The zero value holds nothing. It has one owner,
+// which lowers it to 0 in the end.
 type Charge struct {
 	n  int64
 	on *Budget
 	of Client
 }
 
-// Raise takes what is missing to n bytes.
+// Raise takes from the budget what is missing up to n bytes.
 func (c *Charge) Raise(on *Budget, of Client, n int64) Refusal {
 	if n <= c.n {
 		return Granted

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// fill makes a body of n bytes, of which announced were announced.
+// fill makes a body of n bytes whose announced length is announced.
 func fill(t *testing.T, on *Bodies, n, announced int64) *Body {
 	t.Helper()
 	bb := &Body{}
@@ -24,7 +24,7 @@ func fill(t *testing.T, on *Bodies, n, announced int64) *Body {
 	return bb
 }
 
-// held is what the body's buffers take in memory.
+// held returns what the body's buffers take in memory.
 func (bb *Body) held() int64 {
 	n := int64(cap(bb.b))
 	for _, p := range bb.pieces {
@@ -33,7 +33,7 @@ func (bb *Body) held() int64 {
 	return n
 }
 
-// Bodies of all sizes come and go; what they hold is charged, and what is idle is bounded.
+// Bodies of all sizes come and go. What they hold is charged, and what is idle is bounded.
 func TestBodyIsChargedForWhatItHolds(t *testing.T) {
 	s := NewBodies(64<<20, 4<<20, 1)
 	var bodies []*Body
@@ -119,7 +119,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// BenchmarkBody is what a body costs beside its reads: buffers, charges and copies.
+// BenchmarkBody measures what a body costs besides its reads: buffers, charges and copies.
 func BenchmarkBody(b *testing.B) {
 	chunk := make([]byte, 64<<10)
 	for _, size := range []int64{2 << 10, 40 << 10, 400 << 10, 4 << 20, 32 << 20} {

@@ -7,18 +7,18 @@ import (
 
 const (
 	leastBuffer = 4 << 10   // the smallest buffer of a request body
-	pieceSize   = 256 << 10 // the largest; what a longer body is made of while it arrives
+	pieceSize   = 256 << 10 // the largest buffer, and the pieces of a longer body while it arrives
 )
 
 // bufferSizes are the classes of buffers: leastBuffer, its doubles, and pieceSize.
 const bufferSizes = 7
 
-// idleParts: idle buffers may hold one part in so many of the budget, on top of it.
+// idleParts says how much idle buffers may hold on top of the budget: one part in idleParts of it.
 const idleParts = 16
 
-// pool keeps idle buffers of request bodies, each with those of its size, so that
-// none is larger than what is charged for it. A sync.Pool would keep whatever the last
-// crowd held, which no budget sees. Safe for concurrent use.
+// pool keeps idle buffers of request bodies, sorted by size, so that none is larger than what is
+// charged for it. A sync.Pool would keep whatever the last rush of requests held, and no budget would
+// see it. It is safe for concurrent use.
 type pool struct {
 	limit int64 // of the idle bytes
 
@@ -26,11 +26,10 @@ type pool struct {
 	idle int64
 	free [bufferSizes][][]byte
 
-	joining sync.Mutex // held by who holds a body twice, see Body.End
+	joining sync.Mutex // held while a body is held twice, see Body.End
 }
 
-// bufferSize is the size of the buffer that n bytes are put in, of the first ones if they are
-// more than a piece.
+// bufferSize returns the size of the first buffer for n bytes. It is at most pieceSize.
 func bufferSize(n int64) int64 {
 	return 1 << bits.Len64(uint64(min(max(n, leastBuffer), pieceSize)-1))
 }
@@ -53,8 +52,8 @@ func (p *pool) get(size int64) []byte {
 	return make([]byte, 0, size)
 }
 
-// put takes a buffer back that nothing aliases any more. One that no get returned, or one
-// too many, is left to the garbage collector.
+// put takes a buffer back that nothing points into any more. It leaves a buffer that no get returned,
+// or one too many, to the garbage collector.
 func (p *pool) put(b []byte) {
 	size := int64(cap(b))
 	if size == 0 || size > pieceSize || size != bufferSize(size) {
