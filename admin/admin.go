@@ -1,4 +1,4 @@
-// Package admin is the operators' port: its pages only show what others know.
+// Package admin is the operators' port. Its pages only show what other packages know.
 package admin
 
 import (
@@ -17,17 +17,17 @@ import (
 	"xpyd/router"
 )
 
-// Config is what the pages show, and how.
+// Config says where the pages get what they show.
 type Config struct {
 	Router  *router.Router
 	Metrics *metrics.Metrics
 	Ready   func() (ready bool, line string)                                // what /readyz answers
-	Unknown func(b *router.Backend, state *router.EngineState) (why string) // why nothing, or not all, is known of an engine's load; empty: all is
-	Pprof   bool                                                            // profiles, too
+	Unknown func(b *router.Backend, state *router.EngineState) (why string) // why an engine's load is not known, or not all of it; empty if all is known
+	Pprof   bool                                                            // serve profiles too
 	Log     zerolog.Logger
 }
 
-// pages are what the port serves.
+// pages has the handlers of the port.
 type pages struct{ cfg Config }
 
 // route is a page of the admin port, for GET and HEAD.
@@ -58,8 +58,8 @@ func (p *pages) routes() []route {
 	}...)
 }
 
-// New makes the server of the operators' port: health, metrics, pools and, where the configuration
-// opens them, profiles. It must not be reachable for clients. Who serves it closes it.
+// New makes the server of the operators' port, with health, metrics and pools, and with profiles if the
+// configuration opens them. Clients must not be able to reach it. The caller closes it.
 func New(cfg Config) *http.Server {
 	p := &pages{cfg: cfg}
 	mux := http.NewServeMux()
@@ -71,7 +71,7 @@ func New(cfg Config) *http.Server {
 		}
 	}
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(index)) })
-	// In the form of the other lines: failed accepts and broken connections.
+	// Failed accepts and broken connections are logged in the form of the other lines.
 	errors := log.New(p.cfg.Log.With().Str("level", "warn").Str("listener", "admin").Logger(), "", 0)
 	return &http.Server{Handler: mux, ErrorLog: errors, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 }
@@ -91,22 +91,22 @@ type poolEntry struct {
 	URL     string `json:"url"`
 	State   string `json:"state"` // unknown, up, down
 	Version string `json:"version,omitempty"`
-	// Policy is that of the backend's pool, Weight its share beside the others there.
+	// Policy is the policy of the backend's pool. Weight is the backend's share beside the others there.
 	Policy   string  `json:"policy"`
 	Weight   float64 `json:"weight"`
 	InFlight int64   `json:"in_flight"`
-	// EjectedFor is how long it is left alone yet, EjectReason why; Ejections how many
-	// it had in a row.
+	// EjectedFor is how long the backend still gets no requests, and EjectReason says why. Ejections
+	// is how many it had in a row.
 	EjectedFor  float64 `json:"ejected_for,omitempty"`
 	EjectReason string  `json:"eject_reason,omitempty"`
 	Ejections   int     `json:"ejections,omitempty"`
-	// Banned are the partners that it cannot hand blocks to, or take them from, and for
-	// how long yet. Cold are those that it never has.
+	// Banned are the partners that it cannot hand blocks to or take them from, with the time that each
+	// ban still lasts. Cold are the partners with which it never has.
 	Banned map[string]float64 `json:"banned_with,omitempty"`
 	Cold   []string           `json:"cold_with,omitempty"`
 }
 
-// poolEntryOf shows the i-th backend of the role.
+// poolEntryOf returns the entry of the i-th backend of the role.
 func poolEntryOf(snap *router.Snapshot, role router.Role, i int) poolEntry {
 	b := snap.Backends(role)[i]
 	e := poolEntry{

@@ -7,13 +7,13 @@ import (
 	"xpyd/router/price"
 )
 
-// adviceEntry is GET /advice.
+// adviceEntry is the answer to GET /advice.
 type adviceEntry struct {
 	router.Advice
-	// Prices are what pd.mode auto goes by: of prefill, transfer and local work.
+	// Prices are those of prefill, transfer and local work, which pd.mode auto compares.
 	Prices map[string]price.Price `json:"prices"`
-	// StallShare is how much of the time of a prefill on a decode engine its running
-	// streams lose.
+	// StallShare is the part of a prefill's time on a decode engine that the engine's running streams
+	// lose.
 	StallShare float64 `json:"stall_share"`
 }
 

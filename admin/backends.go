@@ -11,52 +11,50 @@ import (
 type backendEntry struct {
 	Role string `json:"role"` // prefill, decode
 	poolEntry
-	// Models are the ids that it lists; absent while they are not known: then it counts
-	// as one that serves any.
+	// Models are the ids that it lists. They are absent while they are not known, and the backend then
+	// counts as one that serves any model.
 	Models []string `json:"models,omitempty"`
-	// TokensInFlight is the estimated size of the prompts of what is in flight.
+	// TokensInFlight is the estimated size of the prompts in flight.
 	TokensInFlight int64 `json:"tokens_in_flight"`
 	// Elsewhere estimates the requests on the engine that this process has not sent.
 	Elsewhere float64 `json:"elsewhere"`
-	// LocalSeconds is what a decode engine has spent on prompts of
-	// its own, as far as xpyd sent them.
+	// LocalSeconds is how long a decode engine has computed prompts itself, as far as xpyd sent them.
 	LocalSeconds float64 `json:"local_seconds,omitempty"`
-	// CacheEstimate is what xpyd believes of the engine's prefix cache, to be compared
-	// with what the engine counts; absent where nothing is remembered.
+	// CacheEstimate is what xpyd expects of the engine's prefix cache, to be compared with what the
+	// engine counts. It is absent if nothing is remembered.
 	CacheEstimate *cacheEntry `json:"cache_estimate,omitempty"`
-	// Engine is what the engine told of itself; null: nothing, or too long ago.
-	// EngineUnknown says why it is null, or what it lacks.
+	// Engine is what the engine reported of itself. It is null if there was no report, or the last one
+	// is too old. EngineUnknown says why it is null, or what it lacks.
 	Engine        *engineEntry `json:"engine"`
 	EngineUnknown string       `json:"engine_unknown,omitempty"`
 }
 
-// cacheEntry counts tokens, estimated, since xpyd knows the backend.
+// cacheEntry counts estimated tokens since xpyd has known the backend.
 type cacheEntry struct {
 	Queries  int64 `json:"queries"`
 	Hits     int64 `json:"hits"`
-	Capacity int64 `json:"capacity"` // that the cache has room for
+	Capacity int64 `json:"capacity"` // tokens that the cache has room for
 }
 
-// pdEntry is what says when a request gets a prefill, as configured.
+// pdEntry shows the settings that decide when a request gets a prefill.
 type pdEntry struct {
 	Mode            string `json:"mode"`
 	ThresholdTokens int    `json:"threshold_tokens"`
 }
 
-// tableEntry is the memory of what a pool's backends have had.
+// tableEntry shows the memory of the prompts that a pool's backends have had.
 type tableEntry struct {
 	Used   int64 `json:"used_bytes"`
 	Memory int64 `json:"memory_bytes"`
 }
 
-// engineEntry has no member for what the engine did not tell. Counters run since the
-// engine's start.
+// engineEntry has no member for what the engine did not report. Counters run since the engine's start.
 type engineEntry struct {
 	Age              float64  `json:"age"` // seconds
 	Running          *int64   `json:"running,omitempty"`
 	Waiting          *int64   `json:"waiting,omitempty"`
 	KVUsage          *float64 `json:"kv_usage,omitempty"`  // 0 to 1
-	KVTokens         *int64   `json:"kv_tokens,omitempty"` // that its KV cache has room for
+	KVTokens         *int64   `json:"kv_tokens,omitempty"` // tokens that its KV cache has room for
 	BlockSize        *int64   `json:"block_size,omitempty"`
 	PrefixQueries    *int64   `json:"prefix_cache_queries,omitempty"` // tokens
 	PrefixHits       *int64   `json:"prefix_cache_hits,omitempty"`    // tokens
@@ -69,7 +67,7 @@ type engineEntry struct {
 	TransferSeconds  *float64 `json:"transfer_seconds,omitempty"`
 	TransferBytes    *int64   `json:"transfer_bytes,omitempty"`
 	Started          *float64 `json:"started,omitempty"` // Unix seconds
-	Restarts         int64    `json:"restarts"`          // that were noticed
+	Restarts         int64    `json:"restarts"`          // restarts that xpyd noticed
 }
 
 func engineEntryOf(e *router.EngineState, age time.Duration) *engineEntry {
@@ -84,7 +82,7 @@ func engineEntryOf(e *router.EngineState, age time.Duration) *engineEntry {
 	}
 }
 
-// known is nil for what an engine did not tell.
+// known returns nil for what an engine did not report.
 func known[T int64 | float64](v T) *T {
 	if v < 0 {
 		return nil
@@ -92,7 +90,7 @@ func known[T int64 | float64](v T) *T {
 	return &v
 }
 
-// backendEntryOf shows the i-th backend of the role.
+// backendEntryOf returns the entry of the i-th backend of the role.
 func (p *pages) backendEntryOf(snap *router.Snapshot, role router.Role, i int) backendEntry {
 	b := snap.Backends(role)[i]
 	e := backendEntry{
@@ -111,17 +109,16 @@ func (p *pages) backendEntryOf(snap *router.Snapshot, role router.Role, i int) b
 	return e
 }
 
-// adminBackends answers with one object, so that what is not about one backend finds
-// room beside them.
+// backends answers with one object, which has room for what is not about one backend.
 func (p *pages) backends(w http.ResponseWriter, _ *http.Request) {
 	snap := p.cfg.Router.Snapshot()
 	all := struct {
 		Backends []backendEntry `json:"backends"`
-		// Tables of the prefixes that each backend had, by role.
+		// Tables are those of the prefixes that each backend had, by role.
 		Tables map[string]tableEntry `json:"prefix_tables"`
 		// TokenBytes is the mean size of a prompt's token in a body, as measured.
 		TokenBytes float64 `json:"token_bytes"`
-		// Decisions by path and reason.
+		// Decisions are counted by path and reason.
 		Decisions map[string]map[string]int64 `json:"decisions"`
 		PD        pdEntry                     `json:"pd"`
 	}{
