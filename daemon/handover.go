@@ -18,36 +18,36 @@ import (
 )
 
 const (
-	// successorTime is what a successor has from its start to its report.
+	// successorTime is how long a successor may take from its start to its report.
 	successorTime = 30 * time.Second
-	// ReadyTime is how long a successor waits for its backends to be found up. Without
-	// them it takes over all the same: its predecessor may be no better off.
+	// ReadyTime is how long a successor waits until its backends are found up. Without them it still
+	// takes over, because its predecessor may be no better off.
 	ReadyTime = 10 * time.Second
-	// endTime is what a successor has to end once it has given up.
+	// endTime is how long a successor that has given up may take to end.
 	endTime = 10 * time.Second
 	// reportSize bounds a report, in bytes.
 	reportSize = 4 << 10
 )
 
-// successor is a process that is to take the ports over. It runs the executable that
-// now lies where this process's was, with the same arguments and variables.
+// successor is a process that is about to take the ports over. It runs the executable that now lies
+// where this process's was, with the same arguments and variables.
 type successor struct {
 	cmd    *exec.Cmd
-	report *os.File // what it says once it is ready: its state as systemd is told it
+	report *os.File // what it writes when it is ready: its state, as systemd is told it
 }
 
-// takeover is how the start of a successor came out.
+// takeover is the result of a successor's start.
 type takeover struct {
 	pid   int
 	state string // READY=1 and STATUS=
-	err   error  // it did not start, and is gone; errStopping where this process ends
+	err   error  // why it did not start, and it is gone; errStopping if this process ends
 }
 
 var errStopping = errors.New("this process stops")
 
-// Executable is the path of the running program, to be asked for at the start: it
-// names what was called, which an upgrade may since have replaced. A symbolic link is
-// kept, so that it may come to point at another version.
+// Executable returns the path of the running program as it was called. It must be called at the start,
+// because an upgrade may replace the file later. A symbolic link is not resolved, so that it may point
+// at another version later.
 func Executable() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -101,9 +101,8 @@ func startSuccessor(exe string, ports []port) (*successor, error) {
 	return &successor{cmd: cmd, report: report}, nil
 }
 
-// duplicate returns a second descriptor of a listening socket. TCPListener.File will not
-// do: os/exec would make its descriptor blocking, and with it the one that this process
-// still accepts on.
+// duplicate returns a second descriptor of a listening socket. TCPListener.File cannot be used.
+// os/exec would make its descriptor blocking, and with it the one that this process still accepts on.
 func duplicate(ln net.Listener) (*os.File, error) {
 	raw, err := ln.(*net.TCPListener).SyscallConn()
 	if err != nil {
@@ -119,16 +118,16 @@ func duplicate(ln net.Listener) (*os.File, error) {
 	return os.NewFile(uintptr(dup), "listener"), nil
 }
 
-// await waits for the report. A successor that ends without one, that takes longer than
-// limit or that ctx overtakes is killed; it has accepted nothing then.
+// await waits for the report. It kills a successor that ends without one, that takes longer than
+// limit, or that has not reported when ctx ends. Such a successor has accepted nothing.
 func (s *successor) await(ctx context.Context, limit time.Duration) takeover {
 	defer func() { _ = s.report.Close() }()
 	_ = s.report.SetReadDeadline(time.Now().Add(limit))
 	defer context.AfterFunc(ctx, func() { _ = s.report.SetReadDeadline(time.Now()) })()
 	state, err := io.ReadAll(io.LimitReader(s.report, reportSize))
-	// One write, so all of it has come, even if the end of the report has not.
+	// The report is one write, so all of it has come, even if the end of the pipe has not.
 	if strings.HasPrefix(string(state), "READY=1\n") {
-		go func() { _ = s.cmd.Wait() }() // it outlives this process, as a rule
+		go func() { _ = s.cmd.Wait() }() // it usually outlives this process
 		return takeover{pid: s.cmd.Process.Pid, state: string(state)}
 	}
 	patience := endTime // it has closed the pipe and is about to end
@@ -149,11 +148,10 @@ func (s *successor) await(ctx context.Context, limit time.Duration) takeover {
 	return takeover{pid: s.cmd.Process.Pid, err: err}
 }
 
-// announce tells whoever waits for it that this process is ready to accept: the
-// predecessor, or systemd. With a predecessor it first waits until completions can be
-// served, for at most limit, so that readiness does not flap on the shared port. A
-// predecessor that has ended by itself has nobody else to serve: this process takes over at
-// once. An error means that nobody wants this process.
+// announce tells the predecessor or systemd that this process is ready to accept. With a predecessor
+// it first waits until completions can be served, for at most limit, so that readiness does not flap
+// on the shared port. If the predecessor has ended by itself, no other process serves, so this one
+// takes over at once. An error means that this process is not needed.
 func (h *Inheritance) announce(ctx context.Context, ready func() bool, limit time.Duration, state string, log zerolog.Logger) error {
 	if h.report == nil {
 		notify(state)
@@ -163,7 +161,7 @@ func (h *Inheritance) announce(ctx context.Context, ready func() bool, limit tim
 	if ctx.Err() != nil {
 		return errors.New("told to stop before it had taken over")
 	}
-	// It reads until it ends, and where it gives this process up, it kills it first.
+	// The predecessor reads until it ends. If it gives this process up, it kills it first.
 	_, err := h.report.WriteString(state)
 	alone := errors.Is(err, unix.EPIPE)
 	if err != nil && !alone {
@@ -180,7 +178,7 @@ func (h *Inheritance) announce(ctx context.Context, ready func() bool, limit tim
 	return nil
 }
 
-// orphaned reports whether the predecessor reads no report any more.
+// orphaned reports whether the predecessor has stopped reading the report.
 func (h *Inheritance) orphaned() bool {
 	pipe := []unix.PollFd{{Fd: int32(h.report.Fd())}}
 	n, err := unix.Poll(pipe, 0)

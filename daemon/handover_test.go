@@ -18,8 +18,8 @@ import (
 	"xpyd/config"
 )
 
-// What a process says that takes over: to its predecessor all the same, to the log only
-// where it found nothing up.
+// A process that takes over tells its predecessor in any case. It tells the log only if it found nothing
+// up.
 func TestHandoverTellsWhatWasNotUp(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -69,7 +69,7 @@ func TestSuccessorThatSaysNothingIsEnded(t *testing.T) {
 	}
 }
 
-// slowEnd is a listener whose end is noticed only once noticed is closed.
+// slowEnd is a listener whose end is noticed only after noticed is closed.
 type slowEnd struct {
 	net.Listener
 	noticed chan struct{}
@@ -83,8 +83,8 @@ func (l slowEnd) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// A process that hands over closes its admin port, and ends well even where it ends
-// before the server of that port has noticed.
+// A process that hands over closes its admin port. It ends without an error even if it ends before the
+// server of that port has noticed.
 func TestHandoverEndsBeforeTheAdminServer(t *testing.T) {
 	cfg := config.Default()
 	cfg.Listen, cfg.Admin, cfg.Router.Decode = "127.0.0.1:0", "127.0.0.1:0", []string{"http://127.0.0.1:1"}

@@ -12,8 +12,8 @@ import (
 	"xpyd/config"
 )
 
-// Names of the two sockets: in FileDescriptorName= of a systemd socket unit, and
-// between a process and its successor.
+// These are the names of the two sockets, in FileDescriptorName= of a systemd socket unit and between a
+// process and its successor.
 const (
 	dataSocket  = "data"
 	adminSocket = "admin"
@@ -22,22 +22,22 @@ const (
 // firstInherited is the first descriptor after standard input, output and error.
 const firstInherited = 3
 
-// handoverEnv tells a successor what it inherits: descriptor 3 is the pipe on which it
-// reports, and from 4 on there is a listening socket for each NAME=ADDRESS of the
-// comma-separated value. ADDRESS is as the predecessor's configuration has it. A
-// version that knows nothing of this refuses the variable, and so does not start.
+// handoverEnv tells a successor what it inherits. Descriptor 3 is the pipe on which it reports. From 4
+// on there is a listening socket for each NAME=ADDRESS of the comma-separated value. ADDRESS is the one
+// in the predecessor's configuration. A version that does not know the variable refuses it, and so does
+// not start.
 const handoverEnv = config.EnvPrefix + "HANDOVER"
 
-// Inheritance is what a process was started with by systemd or by its predecessor. The
-// zero value is that of a process that opens its own ports.
+// Inheritance is what systemd or the predecessor gave a process at its start. The zero value is for a
+// process that opens its own ports.
 type Inheritance struct {
-	sockets []inheritedSocket // not taken yet
-	report  *os.File          // to the predecessor; nil without one
+	sockets []inheritedSocket // those that are not taken
+	report  *os.File          // goes to the predecessor; nil without one
 }
 
 type inheritedSocket struct {
 	name string
-	addr string // "" from systemd: whatever the configuration says
+	addr string // "" from systemd, which fits any address in the configuration
 	file *os.File
 }
 
@@ -74,8 +74,8 @@ func (h *Inheritance) fromPredecessor(sockets string) error {
 	return nil
 }
 
-// fromSystemd reads the protocol of sd_listen_fds(3). A single socket may have any
-// name: the default of FileDescriptorName= is the unit's.
+// fromSystemd reads the protocol of sd_listen_fds(3). A single socket may have any name, because the
+// default of FileDescriptorName= is the unit's name.
 func (h *Inheritance) fromSystemd(pid, fds, names string) error {
 	if pid != strconv.Itoa(os.Getpid()) {
 		return nil // meant for another process
@@ -133,7 +133,7 @@ func (h *Inheritance) take(name, addr string) (s inheritedSocket, ok bool) {
 	return s, true
 }
 
-// Handed: a process before this one hands its ports over, and has read the same configuration.
+// Handed reports that a predecessor hands its ports over. It has read the same configuration.
 func (h *Inheritance) Handed() bool { return h.report != nil }
 
 // Close closes what was not taken.

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// LISTEN_PID of another process: the variables were not meant for this one.
+// With LISTEN_PID of another process, the variables were not meant for this one.
 func TestSocketsOfAnotherProcessAreLeftAlone(t *testing.T) {
 	var h Inheritance
 	if err := h.fromSystemd("1", "2", "data:admin"); err != nil || len(h.sockets) != 0 {

@@ -15,23 +15,23 @@ import (
 	"xpyd/config"
 )
 
-// lifetime is a serving process between its first client and its end.
+// lifetime is a process that serves, from its first client to its end.
 type lifetime struct {
 	*Proxy
 	cfg  config.Config
-	load Loader // of the configuration that a reload takes
+	load Loader // reads the configuration for a reload
 	exe  string // what a successor runs
 	hup  <-chan os.Signal
 	usr2 <-chan os.Signal
 	log  zerolog.Logger
 }
 
-// await serves until ctx ends, a listener gives up (an error), or a successor has taken
-// over (replaced).
+// await serves until ctx ends, a listener gives up (an error), or a successor has taken over
+// (replaced).
 func (l *lifetime) await(ctx context.Context) (replaced bool, err error) {
 	trial, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var successor chan takeover // nil while there is none
+	var successor chan takeover // nil without a successor
 	next := rereading{load: l.load}
 	for {
 		select {
@@ -66,12 +66,11 @@ func (l *lifetime) await(ctx context.Context) (replaced bool, err error) {
 	}
 }
 
-// rereading is the configuration while it is read for a reload. The signals are heard
-// meanwhile.
+// rereading reads the configuration for a reload. The process hears signals meanwhile.
 type rereading struct {
 	load   Loader
-	result chan reread // nil while nothing is read
-	again  bool        // it may have changed since it was opened
+	result chan reread // nil while no read is under way
+	again  bool        // the configuration may have changed since it was opened
 }
 
 type reread struct {
@@ -79,7 +78,7 @@ type reread struct {
 	err error
 }
 
-// start has it read, once more where that is being done.
+// start begins a read. If one is under way, another follows it.
 func (r *rereading) start(ctx context.Context) {
 	if r.result != nil {
 		r.again = true
@@ -93,7 +92,7 @@ func (r *rereading) start(ctx context.Context) {
 	r.result = result
 }
 
-// end is for what result has sent.
+// end is called after result has sent. It begins another read if start was called meanwhile.
 func (r *rereading) end(ctx context.Context) {
 	r.result = nil
 	if r.again {
@@ -102,7 +101,7 @@ func (r *rereading) end(ctx context.Context) {
 	}
 }
 
-// reload takes new pools in force, or keeps the old ones.
+// reload puts new pools in force, or keeps the old ones.
 func (l *lifetime) reload(read reread) {
 	next, err := l.Proxy.reload(l.cfg, func() (config.Config, error) { return read.cfg, read.err })
 	if err != nil {
@@ -115,7 +114,7 @@ func (l *lifetime) reload(read reread) {
 	l.cfg = next
 }
 
-// warn writes the warnings that have not been written before.
+// warn writes the warnings that were not there before.
 func (l *lifetime) warn(now, before []string) {
 	for _, w := range now {
 		if !slices.Contains(before, w) {
@@ -124,7 +123,7 @@ func (l *lifetime) warn(now, before []string) {
 	}
 }
 
-// succeed starts a successor; what comes of it is sent once.
+// succeed starts a successor. The channel delivers its result, once.
 func (l *lifetime) succeed(ctx context.Context) chan takeover {
 	result := make(chan takeover, 1)
 	s, err := startSuccessor(l.exe, l.ports)
@@ -137,8 +136,8 @@ func (l *lifetime) succeed(ctx context.Context) chan takeover {
 	return result
 }
 
-// settle reports whether the successor has taken over. systemd hears of it from this
-// process, which is the main one until then, and before it can end.
+// settle reports whether the successor has taken over. This process tells systemd before it can end,
+// because it is the main process until then.
 func (l *lifetime) settle(t takeover) bool {
 	if errors.Is(t.err, errStopping) {
 		l.log.Info().Int("successor", t.pid).Msg("the hand-over was given up: this process stops")
@@ -154,9 +153,9 @@ func (l *lifetime) settle(t takeover) bool {
 	return true
 }
 
-// end drains. A process that was replaced takes all the time that its clients need; one
-// that was told to stop closes idle connections and gives requests timeouts.drain. The
-// next signal then gives the requests an error at once, and one more ends the process.
+// end drains. A process that was replaced waits as long as its clients need. One that was told to stop
+// closes idle connections and gives requests timeouts.drain. The next signal ends the requests with an
+// error at once, and one more ends the process.
 func (l *lifetime) end(ctx context.Context, replaced bool) error {
 	delay := l.cfg.Timeouts.DrainDelay
 	if replaced {

@@ -12,8 +12,8 @@ import (
 	"xpyd/config"
 )
 
-// While a configuration is read that does not come, the other signals are heard; a HUP
-// has it read once more after that.
+// While the read of a configuration hangs, the process hears the other signals. After a HUP it reads
+// the configuration once more.
 func TestSignalsWhileAReloadHangs(t *testing.T) {
 	cfg := config.Default()
 	cfg.Listen, cfg.Admin, cfg.Router.Decode = "127.0.0.1:0", "", []string{"http://127.0.0.1:1"}

@@ -20,7 +20,7 @@ func newLogger(cfg config.Log, w io.Writer) (zerolog.Logger, *logBuffer, error) 
 	console := cfg.Format == "console"
 	after := cfg.Flush
 	if console {
-		after = 0 // somebody may be watching
+		after = 0 // a person may be watching
 	}
 	lines := newLogBuffer(w, after, console)
 	var out io.Writer = lines

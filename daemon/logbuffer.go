@@ -13,60 +13,59 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// logBufferSize is how many bytes of lines are written together at most: what a pipe
-// takes in one piece, so that the lines of two processes, as at a hand-over, do not mix.
+// logBufferSize is how many bytes of lines are written together at most. A pipe takes that much in one
+// piece, so that the lines of two processes do not mix, as at a hand-over.
 const logBufferSize = 4096
 
-// logFileBuffer is that of a plain file, where a write goes to the end in one piece
-// whatever its size.
+// logFileBuffer is the same for a plain file, where a write of any size goes to the end in one piece.
 const logFileBuffer = 32 << 10
 
-// logQueueSize is how many bytes of lines wait for a reader that stands still, some
-// 10,000 of completions; further lines are dropped and counted.
+// logQueueSize is how many bytes of lines wait for a reader that has stopped. It holds some 10,000
+// lines of completions. Further lines are dropped and counted.
 const logQueueSize = 4 << 20
 
-// logKept is how many pieces are kept for the lines to come.
+// logKept is how many used pieces are kept for later lines.
 const logKept = 16
 
-// logEndTime is what the lines that wait have when the process ends.
+// logEndTime is how long the process waits for its last lines to be written when it ends.
 const logEndTime = time.Second
 
-// logBuffer takes log lines and has one goroutine write them, so that nobody who logs
-// ever waits for the log: its reader may stand still, or be gone. Lines are written
-// together: one system call a line is a twentieth of what a short completion costs. A line
-// of level warn or above goes out at once, with all that wait; the others wait for at most
-// after. Safe for concurrent use.
+// logBuffer takes log lines, and one goroutine of its own writes them. So no goroutine that logs ever
+// waits for the log, whose reader may have stopped or be gone. Lines are written together, because one
+// system call for each line is a twentieth of what a short completion costs. A line of level warn or
+// above goes out at once, with all lines that wait. The others wait for at most after. It is safe for
+// concurrent use.
 type logBuffer struct {
 	w     io.Writer
 	after time.Duration
-	size  int  // of a piece, which is written in one go
+	size  int  // the size of a piece, which is one write
 	plain bool // lines for people, not JSON
 
 	mu      sync.Mutex // held for no longer than a copy takes
-	lines   []byte     // the piece that grows
-	due     bool       // it is to be written although it is not full
-	full    []logPiece // to be written, the oldest first
+	lines   []byte     // the piece that is being filled
+	due     bool       // this piece must be written although it is not full
+	full    []logPiece // pieces to be written, the oldest first
 	free    [][]byte
 	waiting int // bytes in lines and full
 	timer   *time.Timer
 
 	wake    chan struct{} // there is something to write
 	stop    chan struct{} // closed by flush
-	ended   chan struct{} // the writer has written all
+	ended   chan struct{} // closed after the writer has written all
 	once    sync.Once
 	dropped atomic.Int64
 
-	lost int  // the writer's: lines dropped that the log has not told of
-	torn bool // the writer's: a write ended within a line
+	lost int  // the writer's own: dropped lines that the log has not reported
+	torn bool // the writer's own: a write ended inside a line
 }
 
-// logPiece is some lines, and how many found no room after them.
+// logPiece holds some lines, and how many lines found no room after them.
 type logPiece struct {
 	lines []byte
 	over  int
 }
 
-// newLogBuffer starts the writer, which flush ends. after 0 holds no line back.
+// newLogBuffer starts the writer, which flush ends. With after 0 no line waits.
 func newLogBuffer(w io.Writer, after time.Duration, plain bool) *logBuffer {
 	b := &logBuffer{
 		w: w, after: after, size: logBufferSize, plain: plain,
@@ -82,11 +81,10 @@ func newLogBuffer(w io.Writer, after time.Duration, plain bool) *logBuffer {
 	return b
 }
 
-// Write takes lines of no level, which go out at once, as they may be of any.
+// Write takes lines without a level. They go out at once, because they may be of any level.
 func (b *logBuffer) Write(line []byte) (int, error) { return b.WriteLevel(zerolog.NoLevel, line) }
 
-// WriteLevel takes one line. It never waits and never fails: a line without room is
-// counted.
+// WriteLevel takes one line. It never waits and never fails. A line without room is counted.
 func (b *logBuffer) WriteLevel(level zerolog.Level, line []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -112,7 +110,7 @@ func (b *logBuffer) WriteLevel(level zerolog.Level, line []byte) (int, error) {
 	return len(line), nil
 }
 
-// drop counts a line, and where it is missing. mu is held.
+// drop counts a line that is missing at this place. mu is held.
 func (b *logBuffer) drop() {
 	b.dropped.Add(1)
 	b.seal()
@@ -123,7 +121,7 @@ func (b *logBuffer) drop() {
 	b.full[len(b.full)-1].over++
 }
 
-// seal has the piece that grows written, and begins the next. mu is held.
+// seal queues the piece that is being filled, and begins the next. mu is held.
 func (b *logBuffer) seal() {
 	if len(b.lines) == 0 {
 		return
@@ -137,7 +135,7 @@ func (b *logBuffer) seal() {
 	b.hurry()
 }
 
-// expire: the oldest line has waited long enough.
+// expire runs when the oldest line has waited long enough.
 func (b *logBuffer) expire() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -145,7 +143,7 @@ func (b *logBuffer) expire() {
 	b.hurry()
 }
 
-// hurry wakes the writer, or lets it know that there is more.
+// hurry wakes the writer, or tells it that there is more to write.
 func (b *logBuffer) hurry() {
 	select {
 	case b.wake <- struct{}{}:
@@ -153,7 +151,7 @@ func (b *logBuffer) hurry() {
 	}
 }
 
-// flush has the writer write all that waits and end, and gives it some time.
+// flush makes the writer write all that waits and then end. It waits up to logEndTime for that.
 func (b *logBuffer) flush() {
 	b.once.Do(func() { close(b.stop) })
 	select {
@@ -178,7 +176,7 @@ func (b *logBuffer) run() {
 	}
 }
 
-// take returns the next piece that is to be written. used is one that has been.
+// take returns the next piece to be written. used is a piece that has been written.
 func (b *logBuffer) take(used []byte) (p logPiece, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -198,7 +196,7 @@ func (b *logBuffer) take(used []byte) (p logPiece, ok bool) {
 	return p, true
 }
 
-// write writes a piece, and tells of the lines that were dropped before and after it.
+// write writes a piece, and reports the lines that were dropped before and after it.
 func (b *logBuffer) write(p logPiece) {
 	b.confess()
 	if n, err := b.put(p.lines); err != nil {
@@ -210,7 +208,7 @@ func (b *logBuffer) write(p logPiece) {
 	b.confess()
 }
 
-// confess writes how many lines are missing here, once it can.
+// confess writes how many lines are missing here as soon as it can.
 func (b *logBuffer) confess() {
 	if b.lost == 0 {
 		return
@@ -220,7 +218,7 @@ func (b *logBuffer) confess() {
 	}
 }
 
-// missing is the line about the lines that were dropped.
+// missing returns the line about the lines that were dropped.
 func (b *logBuffer) missing() []byte {
 	var line bytes.Buffer
 	var w io.Writer = &line
@@ -232,8 +230,8 @@ func (b *logBuffer) missing() []byte {
 	return line.Bytes()
 }
 
-// put writes whole lines, and says how far it came. After a part of a line, the next one
-// begins anew.
+// put writes whole lines, and returns how many bytes it wrote. After a part of a line it begins a new
+// line.
 func (b *logBuffer) put(lines []byte) (int, error) {
 	if b.torn {
 		if _, err := b.w.Write([]byte{'\n'}); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// written is a log's end that tells of each write.
+// written is the destination of a log that reports each write.
 type written struct {
 	mu     sync.Mutex
 	writes []string
@@ -90,7 +90,7 @@ func TestLogFlushOffWritesEachLine(t *testing.T) {
 	}
 }
 
-// gated is a log's end that takes nothing until it is opened, and may fail.
+// gated is the destination of a log that takes nothing until it is opened, and that may fail.
 type gated struct {
 	open    chan struct{}
 	entered chan struct{} // holds a value for each write that has begun
@@ -115,7 +115,7 @@ func (g *gated) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Lines without room are dropped; where they are missing, the log says how many.
+// Lines without room are dropped. The log says how many are missing, and where.
 func TestLogThatIsFullDropsAndTells(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		g := newGated()
@@ -148,7 +148,7 @@ func TestLogThatIsFullDropsAndTells(t *testing.T) {
 	}
 }
 
-// Lines whose write fails count too, from the one that was cut; the next begins anew.
+// Lines whose write fails count too, from the one that was cut off. The next line begins on a new line.
 func TestLogWriteThatFails(t *testing.T) {
 	g := newGated()
 	close(g.open)
@@ -173,7 +173,7 @@ func TestLogWriteThatFails(t *testing.T) {
 	}
 }
 
-// No line is parted, and no write is larger than it may be but for a larger line.
+// No line is split, and only a line that is too large itself makes a write larger than allowed.
 func TestLogPieces(t *testing.T) {
 	w := &written{more: make(chan struct{}, 100)}
 	b := newLogBuffer(w, time.Hour, false)
@@ -193,7 +193,7 @@ func TestLogPieces(t *testing.T) {
 	}
 }
 
-// BenchmarkLogLine is a completion's line on its way to a file.
+// BenchmarkLogLine measures a completion's line on its way to a file.
 func BenchmarkLogLine(b *testing.B) {
 	f, err := os.Create(b.TempDir() + "/log")
 	if err != nil {
@@ -217,10 +217,10 @@ func BenchmarkLogLine(b *testing.B) {
 
 func (b *logBuffer) behind() int { b.mu.Lock(); defer b.mu.Unlock(); return b.waiting }
 
-// patience is far above what anything here takes on a busy machine.
+// patience is far longer than anything here takes on a busy machine.
 const patience = 20 * time.Second
 
-// eventually polls for what another goroutine brings about.
+// eventually polls until another goroutine has made ok true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// notify tells systemd (Type=notify) about the state; without systemd it does nothing.
+// notify tells systemd (Type=notify) about the state. Without systemd it does nothing.
 func notify(state string) {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {

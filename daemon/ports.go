@@ -12,16 +12,16 @@ import (
 	"xpyd/netio"
 )
 
-// port is an open listener and the address to hand it over by: that of the
-// configuration, or "" where systemd chose it.
+// port is an open listener and the address to hand it over with. That is the address in the
+// configuration, or "" if systemd chose it.
 type port struct {
 	net.Listener
 	name       string
 	configured string
 }
 
-// openPorts takes the data and the admin port from h, or opens them: the data port
-// first, the admin port only where there is one.
+// openPorts takes the data and the admin port from h, or opens them. The data port comes first. The
+// admin port is opened only if there is one.
 func (h *Inheritance) openPorts(cfg config.Config) ([]port, error) {
 	data, err := h.open(dataSocket, cfg.Listen, netio.Listen)
 	if err != nil {
@@ -54,7 +54,7 @@ func listenAdmin(addr string) (net.Listener, error) {
 		return nil, nil
 	}
 	var plain net.ListenConfig
-	plain.SetMultipathTCP(false) // as netio.Inherit wants it
+	plain.SetMultipathTCP(false) // netio.Inherit needs it
 	ln, err := plain.Listen(context.Background(), "tcp", addr)
 	if errors.Is(err, unix.EADDRINUSE) {
 		return nil, fmt.Errorf("listen: %s is in use; end its owner or choose another address", addr)

@@ -18,7 +18,7 @@ import (
 
 // Proxy is a proxy with its ports open.
 type Proxy struct {
-	Addr      string // of the data port, as it is open
+	Addr      string // the address on which the data port is open
 	AdminAddr string // "" without an admin port
 
 	server *proxy.Server
@@ -27,11 +27,11 @@ type Proxy struct {
 	failed chan error
 }
 
-// Failed tells of a listener that gave up.
+// Failed reports a listener that gave up.
 func (p *Proxy) Failed() <-chan error { return p.failed }
 
-// Start opens the ports of cfg and serves in the background until Shutdown. version is that of
-// this build.
+// Start opens the ports of cfg and serves in the background until Shutdown. version is that of this
+// build.
 func Start(cfg config.Config, version string, log zerolog.Logger) (*Proxy, error) {
 	p, err := openProxy(cfg, version, &Inheritance{}, log)
 	if err == nil {
@@ -40,8 +40,8 @@ func Start(cfg config.Config, version string, log zerolog.Logger) (*Proxy, error
 	return p, err
 }
 
-// openProxy starts everything but the accepting of clients, who queue at the ports. Its
-// end is close before accept, Shutdown after it.
+// openProxy starts everything, but does not accept clients, which queue at the ports. Before accept the
+// proxy is ended by close, and after it by Shutdown.
 func openProxy(cfg config.Config, version string, from *Inheritance, log zerolog.Logger) (*Proxy, error) {
 	rt, err := router.New(cfg.Router, cfg.DecodeOnly.MaxShare, time.Now)
 	if err != nil {
@@ -74,14 +74,14 @@ func (p *Proxy) accept() {
 	}
 	go func() {
 		err := p.admin.Serve(p.ports[1].Listener)
-		if !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) { // Shutdown, retire
+		if !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) { // not after Shutdown or retire
 			p.failed <- fmt.Errorf("serve admin %s: %w", p.AdminAddr, err)
 		}
 	}()
 }
 
-// retire leaves the ports to the process that has taken over, and returns when no
-// client is left, at the latest when ctx ends or the drain time is over.
+// retire leaves the ports to the process that has taken over. It returns when no client is left, and at
+// the latest when ctx ends or the drain time is over.
 func (p *Proxy) retire(ctx context.Context) error {
 	if p.admin != nil {
 		_ = p.ports[1].Close()
@@ -90,8 +90,8 @@ func (p *Proxy) retire(ctx context.Context) error {
 	return p.server.Retire(ctx)
 }
 
-// reload puts the pools and their health rules of a new configuration in force, all or
-// nothing. It returns the configuration that holds from now on.
+// reload puts the pools and the health rules of a new configuration in force, or none of them. It
+// returns the configuration that is in force from now on.
 func (p *Proxy) reload(old config.Config, load func() (config.Config, error)) (config.Config, error) {
 	next, err := load()
 	if err == nil {
@@ -111,13 +111,13 @@ func (p *Proxy) reload(old config.Config, load func() (config.Config, error)) (c
 	return next, nil
 }
 
-// Shutdown drains the data port; the admin port answers until the end.
+// Shutdown drains the data port. The admin port answers until the end.
 func (p *Proxy) Shutdown() error {
 	err := p.server.Shutdown()
 	if p.admin == nil {
 		return err
 	}
-	// After retire its listener is closed, which Serve may not have noticed yet.
+	// After retire the listener is closed, and Serve may not have noticed that.
 	if adminErr := p.admin.Close(); !errors.Is(adminErr, net.ErrClosed) {
 		err = errors.Join(err, adminErr)
 	}

@@ -1,6 +1,6 @@
-// Package daemon is the life of the process that serves: its ports, its signals, the hand-over
-// to a successor, what systemd hears of it, and the log. It takes its configuration from a
-// Loader and knows no flags. Start runs a proxy without any of that, inside another program.
+// Package daemon is the life of the process that serves: its ports, its signals, the hand-over to a
+// successor, its messages to systemd, and the log. It takes its configuration from a Loader and knows
+// no flags. Start runs a proxy without any of that, inside another program.
 package daemon
 
 import (
@@ -17,29 +17,29 @@ import (
 	"xpyd/config"
 )
 
-// Loader reads the configuration. It may take its time, but no longer than ctx.
+// Loader reads the configuration. It may take long, but must return when ctx ends.
 type Loader func(ctx context.Context) (config.Config, error)
 
 // Options are what Serve runs with.
 type Options struct {
 	Load    Loader       // at the start
 	Reload  Loader       // on each HUP
-	From    *Inheritance // closed by whoever called Inherit
+	From    *Inheritance // closed by the caller of Inherit
 	Logs    io.Writer    // takes the lines of the log
 	Version string       // of this build, for metrics and the log
 }
 
-// Serve runs the proxy as o.Load says until ctx ends or another process has taken over, then
-// drains it. On HUP it takes new pools from o.Reload, on USR2 it starts its successor.
+// Serve runs the proxy with the configuration of o.Load until ctx ends or another process has taken
+// over, and then drains it. On HUP it takes new pools from o.Reload. On USR2 it starts its successor.
 func Serve(ctx context.Context, o Options) error {
-	// Caught from the begin, while the configuration is read, until the end, while the
-	// process drains: both would kill it.
+	// Both signals are caught from the start, while the configuration is read, to the end, while the
+	// process drains. Otherwise they would kill it.
 	hup, usr2 := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	signal.Notify(usr2, syscall.SIGUSR2)
 	defer signal.Stop(hup)
 	defer signal.Stop(usr2)
-	// A reader of the log that has gone is an error of a write, no end of the process.
+	// If the reader of the log has gone, a write fails, but the process must not end.
 	signal.Ignore(syscall.SIGPIPE)
 	cfg, err := o.Load(ctx)
 	if err != nil {
