@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"xpyd/handoff"
+	"xpyd/kvparams"
+	"xpyd/router"
 	"xpyd/upstream"
 )
 
@@ -39,6 +42,19 @@ func muteBackend(t *testing.T) (u *upstream.Client, seen chan bool) {
 	return u, seen
 }
 
+// issuedHandoff has a handle that was given just now.
+func issuedHandoff(kv handoff.KV) handoff.Handoff {
+	pools := router.DefaultConfig()
+	pools.Prefill, pools.Decode = []string{"http://127.0.0.1:1"}, []string{"http://127.0.0.1:2"}
+	rt, err := router.New(pools, 1, time.Now)
+	if err != nil {
+		panic(err)
+	}
+	h := handoff.NewKeeper(handoff.Config{KV: kv, Ledger: &handoff.Ledger{}, Ended: func(handoff.End) {}}).Handoff()
+	h.Issue(kvparams.Handle{Raw: []byte("{}"), Blocks: 1}, rt.Snapshot().Backends(router.Prefill)[0])
+	return h
+}
+
 // What cuts which leg, and not before when: the table of cuts.go. Nothing else ends either leg.
 func TestWhatCutsWhichLeg(t *testing.T) {
 	const prefillGrace, decodeGrace, lease, margin = 60 * time.Millisecond, 40 * time.Millisecond, 100 * time.Millisecond, 30 * time.Millisecond
@@ -56,7 +72,8 @@ func TestWhatCutsWhichLeg(t *testing.T) {
 		"D goes down":               {(*completion).decodeDown, cut{}, cut{cutDown, 0}},
 		"P goes down while D loads": {(*completion).sourceDown, cut{}, cut{cutSource, 0}},
 		"P goes down while D loads for the last time": {func(c *completion) {
-			c.d.buffered, c.d.last, c.handoff.issued = true, true, time.Now()
+			c.d.buffered, c.d.last = true, true
+			c.handoff = issuedHandoff(handoff.KV{Lease: lease, LeaseMargin: margin})
 			c.sourceDown()
 		}, cut{}, cut{cutSource, lease - margin}},
 		"P goes down after the client has left": {func(c *completion) { c.ClientGone(); c.prefillDown() }, cut{cutGone, prefillGrace}, cut{cutGone, decodeGrace}},
