@@ -1,5 +1,3 @@
-// Package engines is what is asked of engines beside clients' requests: their own metrics, and,
-// where completions fail, whether one sent now would be served.
 package engines
 
 import (

@@ -172,7 +172,7 @@ func (c *completion) decodeAttempt(b *router.Backend) *failure {
 	}
 	deadline := time.Now().Add(c.s.cfg.Timeouts.FirstEvent)
 	// A handle must not reach D twice: no second try on a fresh connection.
-	err := d.x.Do(c.s.engines.client(b), c.request(d.segs), deadline, handle.None())
+	err := d.x.Do(c.s.engines.Client(b), c.request(d.segs), deadline, handle.None())
 	c.times.handed = d.x.Wrote
 	if err != nil {
 		err = c.sourceBack(err, deadline)

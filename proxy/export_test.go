@@ -18,30 +18,30 @@ func (s *Server) LogFailedLeg() { s.failedLog.Warn().Msg("failed") }
 
 // LogStays writes a line about a backend that would have been ejected.
 func (s *Server) LogStays() {
-	s.ejected(router.Ejection{Backend: s.router.Snapshot().Backends(router.Decode)[0]})
+	s.engines.Ejected(router.Ejection{Backend: s.router.Snapshot().Backends(router.Decode)[0]})
 }
 
 // FailChecks feeds the active checks of a backend with failures until it is down.
 func (s *Server) FailChecks(url string) {
-	for b := range s.engines.all() {
+	for _, b := range s.engines.Backends() {
 		for b.URL == url && b.State() != router.Down {
 			b.Observe(false)
 		}
 	}
-	s.lookForOutage()
+	s.engines.LookForOutage()
 }
 
 // ForgetModels puts lists that are old and wrong in the place of what the engines list.
 func (s *Server) ForgetModels() {
-	for b, e := range s.engines.all() {
+	for _, b := range s.engines.Backends() {
 		b.SetModels([]string{"gone"})
-		e.models.Store(&modelList{})
+		s.engines.Relist(b)
 	}
 }
 
 // ModelsKnown: each engine is known to serve the simulated model.
 func (s *Server) ModelsKnown() bool {
-	for b := range s.engines.all() {
+	for _, b := range s.engines.Backends() {
 		if !slices.Equal(b.Models(), []string{"sim"}) {
 			return false
 		}
@@ -55,7 +55,7 @@ func (s *Server) WaitForLateAnswers() { s.downGrace = 5 * time.Second }
 
 // WaitForSuspects gives an engine that has failed all the time that a busy machine may need to
 // hear that it is gone.
-func (s *Server) WaitForSuspects() { s.vitalsWait = 10 * time.Second }
+func (s *Server) WaitForSuspects() { s.engines.SetVitalsWait(10 * time.Second) }
 
 // BreakAtOnce is for tests that break thousands of streams.
 func (s *Server) BreakAtOnce() { s.breakPause = 0 }
@@ -74,19 +74,19 @@ func (s *Server) Live() int64 { return s.live.Load() }
 func (s *Server) TrustChecks() {
 	pace := engines.UsualPace()
 	pace.Failures = math.MaxInt
-	s.sound.SetPace(pace)
+	s.engines.Soundness.SetPace(pace)
 }
 
 // HastenReadiness has failures of completions tell on the readiness within a moment.
 func (s *Server) HastenReadiness() {
-	s.sound.SetPace(engines.Pace{Failures: 3, Span: 50 * time.Millisecond, Gap: time.Minute, Every: 10 * time.Millisecond, Hold: time.Millisecond})
+	s.engines.Soundness.SetPace(engines.Pace{Failures: 3, Span: 50 * time.Millisecond, Gap: time.Minute, Every: 10 * time.Millisecond, Hold: time.Millisecond})
 }
 
 // CompletionsFailing is how many completions in a row the backends did not serve.
-func (s *Server) CompletionsFailing() int { return s.sound.Failures() }
+func (s *Server) CompletionsFailing() int { return s.engines.Soundness.Failures() }
 
 // StopChecks ends the active checks: backends keep the state that they have.
-func (s *Server) StopChecks() { s.probes.close() }
+func (s *Server) StopChecks() { s.engines.StopChecks() }
 
 // OnNewBuffer has f called whenever a buffer for an answer is made.
 func (s *Server) OnNewBuffer(f func()) {
@@ -101,11 +101,9 @@ func (s *Server) OnNewBuffer(f func()) {
 func (s *Server) Connections() int64 { return s.accepting.Load().Open() }
 
 // LookUpWith has the names of backends that join from now on looked up by ns.
-func (s *Server) LookUpWith(ns *nametest.Server) { s.engines.lookUp = ns.Lookup }
+func (s *Server) LookUpWith(ns *nametest.Server) { s.engines.LookUpWith(ns.Lookup) }
 
 // ProbeNow runs one active check of each backend.
 func (s *Server) ProbeNow() {
-	for b := range s.engines.all() {
-		s.probes.probe(b)
-	}
+	s.engines.CheckNow()
 }

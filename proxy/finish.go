@@ -65,13 +65,13 @@ func (c *completion) endLegs() {
 func (c *completion) noteSoundness() {
 	e := c.failure
 	if e == nil {
-		c.s.sound.Succeeded()
+		c.s.engines.Soundness.Succeeded()
 		return
 	}
-	if e.Status < fasthttp.StatusInternalServerError || e.blameless || !ofBackends(e.Code) || !c.s.someUp() {
+	if e.Status < fasthttp.StatusInternalServerError || e.blameless || !ofBackends(e.Code) || !c.s.engines.SomeUp() {
 		return
 	}
-	c.s.sound.Failed()
+	c.s.engines.Soundness.Failed()
 }
 
 // ofBackends reports whether an error with the code is for want of a backend that serves.

@@ -1,30 +1,19 @@
 package proxy
 
-import "time"
+import (
+	"time"
+
+	"xpyd/engines"
+)
 
 // MaxModelKeys bounds ModelKeys.
-const MaxModelKeys = maxModelKeys
+const MaxModelKeys = engines.MaxModelKeys
 
 // AskModelsWithin bounds the asking for one answer of /v1/models.
-func (s *Server) AskModelsWithin(d time.Duration) {
-	s.models.mu.Lock()
-	defer s.models.mu.Unlock()
-	s.models.within = d
-}
+func (s *Server) AskModelsWithin(d time.Duration) { s.engines.Models.SetWithin(d) }
 
 // AwaitingModels is how many clients wait for an answer of /v1/models.
-func (s *Server) AwaitingModels() (n int) {
-	s.models.mu.Lock()
-	defer s.models.mu.Unlock()
-	for _, a := range s.models.by {
-		n += a.waiting
-	}
-	return n
-}
+func (s *Server) AwaitingModels() int { return s.engines.Models.Waiting() }
 
 // ModelKeys is how many answers of /v1/models are kept.
-func (s *Server) ModelKeys() int {
-	s.models.mu.Lock()
-	defer s.models.mu.Unlock()
-	return len(s.models.by)
-}
+func (s *Server) ModelKeys() int { return s.engines.Models.Kept() }

@@ -79,7 +79,7 @@ func (s *Server) passTo(ctx *fasthttp.RequestCtx, b *router.Backend, req *upstre
 		}
 	}()
 	var buf []byte
-	err := x.Do(s.engines.client(b), req, time.Now().Add(passTimeout), true)
+	err := x.Do(s.engines.Client(b), req, time.Now().Add(passTimeout), true)
 	if upstream.IsDial(err) {
 		return s.passBroke(b, atDial, err)
 	}
@@ -118,7 +118,7 @@ func (s *Server) passBroke(b *router.Backend, at progress, err error) *failure {
 func (s *Server) passFailed(b *router.Backend, f fault, told *apiError) *failure {
 	v := classify(f)
 	if v.probe {
-		s.probes.suspect(b)
+		s.engines.Suspect(b)
 	}
 	return &failure{verdict: v, told: told}
 }

@@ -16,7 +16,7 @@ func (c *completion) plan() {
 		c.path, c.reason = pathDecodeOnly, reasonNoPool
 	case bypass != reasonNone && c.s.dialect.DecodeOnlySafe():
 		c.path, c.reason = pathDecodeOnly, bypass
-	case c.s.decodeAlone() && c.snap.Splits() && c.snap.OnDecodeOnly(c.req.Model()):
+	case c.s.engines.DecodeAlone() && c.snap.Splits() && c.snap.OnDecodeOnly(c.req.Model()):
 		// Not for want of a prefill that should be there: no decode_only.max_share.
 		c.path, c.reason = pathDecodeOnly, reasonNoModel
 	default:

@@ -39,7 +39,7 @@ func (c *completion) prefill() *failure {
 	c.buildPrefill()
 	var last *failure
 	patience := retryPatience
-	if c.s.standsIn() && !c.snap.Capped() {
+	if c.s.engines.StandsIn() && !c.snap.Capped() {
 		patience = 0 // D can have it before others have done with their retries
 	}
 	for attempts := 0; attempts < maxPrefillAttempts; {
@@ -86,7 +86,7 @@ func (c *completion) suspectPrefill() {
 	if c.d.failed = nil; d == nil {
 		return
 	}
-	if _, gone := c.s.gone(d); !gone {
+	if _, gone := c.s.engines.Gone(d); !gone {
 		return
 	}
 	tried := append(c.p.tried, c.handoff.From())
@@ -180,7 +180,7 @@ func (c *completion) prefillExchange(b *router.Backend) *failure {
 		p.lent = c.s.answers.lend()
 		p.buf = *p.lent
 	}
-	err := p.x.Do(c.s.engines.client(b), c.request(p.segs), time.Now().Add(c.s.cfg.Timeouts.Prefill), true)
+	err := p.x.Do(c.s.engines.Client(b), c.request(p.segs), time.Now().Add(c.s.cfg.Timeouts.Prefill), true)
 	if p.x.Repeated {
 		c.s.metrics.Orphan(handoff.OrphanRepeated)
 	}
@@ -281,7 +281,7 @@ func (c *completion) prefillAnswered(b *router.Backend) *failure {
 		return failed
 	}
 	c.p.ans = ans
-	c.s.engineSeen(b, ans.Handle.EngineID)
+	c.s.engines.Seen(b, ans.Handle.EngineID)
 	if ans.Handle.None() {
 		f.cause = causeNoHandle
 		return c.fail(b, f, nil)

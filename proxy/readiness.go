@@ -14,11 +14,11 @@ func (s *Server) readiness() (ready bool, line string) {
 		return false, "not ready: this process is about to end\n"
 	case !snap.Ready(true):
 		return false, "not ready: no decode engine is up\n"
-	case !snap.Ready(s.standsIn()):
+	case !snap.Ready(s.engines.StandsIn()):
 		return false, "not ready: no prefill engine is up\n"
-	case s.sound.Unsound():
+	case s.engines.Soundness.Unsound():
 		return false, "not ready: no completion succeeds, nor does a probe of one token\n"
-	case s.outageNow():
+	case s.engines.Outage():
 		return true, "ok, but no prefill engine is up: decode engines compute the prompts\n"
 	}
 	return true, "ok\n"
@@ -27,6 +27,6 @@ func (s *Server) readiness() (ready bool, line string) {
 // Admin is the operators' port. It must not be reachable for clients.
 func (s *Server) Admin() *http.Server {
 	return admin.New(admin.Config{
-		Router: s.router, Metrics: s.metrics.Metrics, Ready: s.readiness, Unknown: s.polls.Unknown, Pprof: s.cfg.Pprof, Log: s.log,
+		Router: s.router, Metrics: s.metrics.Metrics, Ready: s.readiness, Unknown: s.engines.Poller.Unknown, Pprof: s.cfg.Pprof, Log: s.log,
 	})
 }

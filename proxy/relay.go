@@ -303,7 +303,7 @@ func (c *completion) streamBroke(out *clientWriter, err error) error {
 		c.failure.cause = err.Error()
 	}
 	if f.cause == causeTimeout {
-		c.s.stalled(b)
+		c.s.engines.Stalled(b)
 	}
 	if out != nil && !c.d.relay.foreign {
 		_ = out.write(c.failure.appendEvent(nil), time.Now())

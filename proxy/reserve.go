@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/valyala/fasthttp"
+
 	"xpyd/router"
 )
 
@@ -100,6 +102,36 @@ func (c *completion) decodeDenied(err error) *apiError {
 		f.cause = causeFull
 	}
 	return f.tell(classify(f).code)
+}
+
+// degrade counts the request among those that should have had a prefill. Where they have
+// all of their share it lets its D go and waits, as whoever finds a pool full does.
+func (c *completion) degrade(why *apiError) *apiError {
+	if c.snap.Degrade(&c.d.lease) {
+		c.degraded = true
+		return nil
+	}
+	if c.s.cfg.DecodeOnly.MaxShare > 0 {
+		c.d.lease.Release(router.ClientGone)
+		c.degraded = true
+		err := c.reserveDecode()
+		if err == nil {
+			return nil
+		}
+		c.degraded = false
+		if err.Code != codePrefillUnavailable {
+			return err
+		}
+	}
+	e := shareSpent()
+	e.cause, e.RetryAfter = why.why(), max(e.RetryAfter, why.RetryAfter)
+	return e
+}
+
+func shareSpent() *apiError {
+	e := newError(fasthttp.StatusServiceUnavailable, codePrefillUnavailable, "", "no prefill can be had, and decode_only.max_share is spent").retryAfter(1)
+	e.blameless = true
+	return e
 }
 
 // Full jitter spreads retries: what failed once for many must not meet them all again.

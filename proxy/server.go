@@ -21,13 +21,14 @@ import (
 	"xpyd/metrics"
 	"xpyd/netio"
 	"xpyd/router"
+	"xpyd/upstream"
 )
 
-// These bound the lines a second about legs that are tried again, and about backends that
-// are not ejected. Each completion's own line has its rounds, and the metrics count all legs.
+// These bound the lines a second about legs that are tried again, and about requests that are
+// decoded without a prefill. Each completion's own line has its rounds, and the metrics count all legs.
 const (
 	failedLines = 100
-	staysLines  = 10
+	aloneLines  = 10 // in an outage all are
 )
 
 // Server is the data port with its two pools of backends.
@@ -35,7 +36,6 @@ type Server struct {
 	cfg       Config
 	log       zerolog.Logger
 	failedLog zerolog.Logger // of legs that are tried again, sampled: an engine that dies under load fails thousands at once
-	staysLog  zerolog.Logger // likewise of backends that would have been ejected: each of its legs that fails says so
 	aloneLog  zerolog.Logger // likewise of requests that are decoded without the prefill that they should have had
 	router    *router.Router
 	metrics   meter
@@ -50,25 +50,17 @@ type Server struct {
 	bodies     *budget.Bodies // of requests
 	held       *budget.Budget // of answers, beyond freeAnswer each
 	clients    *budget.Counts
-	engines    engineSet
+	engines    *engines.Set
 	handoffs   *handoff.Keeper
-	probes     *prober
-	warm       *warmer
-	polls      *engines.Poller
 	ledger     handoff.Ledger
-	buffers    buffers // of streams and of answers of D
-	answers    buffers // of P
-	models     modelCache
-	oneSided   oneSided
-	outage     outage
-	sound      *engines.Soundness
+	buffers    buffers      // of streams and of answers of D
+	answers    buffers      // of P
 	pool       sync.Pool    // of *completion
 	live       atomic.Int64 // completions that run
 	departed   atomic.Int64 // of these, the ones whose client is known to have left
 	draining   atomic.Bool
 	breakPause time.Duration
 	downGrace  time.Duration
-	vitalsWait time.Duration
 	passed     []passedField // headers.pass
 	lingering  *netio.Lingering
 	stopOnce   func() error
@@ -94,19 +86,15 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	s := &Server{
 		cfg: cfg, log: log, router: rt, dialect: dialect,
 		failedLog:  log.Sample(&zerolog.BurstSampler{Burst: failedLines, Period: time.Second}),
-		staysLog:   log.Sample(&zerolog.BurstSampler{Burst: staysLines, Period: time.Second}),
 		aloneLog:   log.Sample(&zerolog.BurstSampler{Burst: aloneLines, Period: time.Second}),
 		keys:       newKeyring(cfg.APIKeys),
 		watch:      watch,
-		engines:    engineSet{scratch: netio.NewScratch()},
 		bodies:     budget.NewBodies(cfg.Limits.BodyBudget, cfg.Limits.Body, cfg.Limits.ClientShare),
 		held:       budget.New(cfg.Limits.AnswerBudget, cfg.Limits.ClientShare),
 		clients:    budget.NewCounts(cfg.Limits.ClientInFlight),
 		breakPause: breakPause,
 		downGrace:  downGrace,
 		lingering:  netio.NewLingering(),
-		vitalsWait: suspectTimeout,
-		models:     modelCache{within: modelsWithin},
 		passed:     passedFields(cfg.Headers.Pass),
 	}
 	if cfg.BackendAPIKey != "" {
@@ -114,30 +102,37 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	}
 	s.metrics = meter{metrics.New(version, labels(), s.backendLoad, s.queued(), s.ledger.Pinned, s.ledger.Stranded, s.bodies.InUse, s.held.InUse)}
 	s.metrics.WatchAdvice(s.adviceGauges)
-	s.metrics.WatchReadiness(s.Ready, s.outageNow)
-	s.handoffs = handoff.NewKeeper(handoff.Config{
-		KV: cfg.KV, Dialect: dialect, Answer: cfg.Limits.Answer, MaxBroken: maxBroken, Bodies: s.bodies, Ledger: &s.ledger,
-		Engine: s.engines.release, Guard: s.guard, Ended: func(e handoff.End) { s.metrics.Handle(e) },
-		Orphaned: func(o handoff.Orphan) { s.metrics.Orphan(o) }, Loopback: s.metrics.Loopback, Kept: s.metrics.KeptByDecode, Log: log,
-	})
+	s.metrics.WatchReadiness(s.Ready, func() bool { return s.engines.Outage() })
+	s.handoffs = s.newHandoffs()
 	s.pool.New = func() any { return newCompletion(s) }
 	s.http = s.newHTTP()
-	s.probes = newProber(s)
-	s.warm = newWarmer(s)
-	s.sound = engines.NewSoundness(engines.UsualPace(), s.probeSoundness, log)
-	rt.OnEject(s.ejected)
-	for _, role := range []router.Role{router.Prefill, router.Decode} {
-		for _, b := range rt.Snapshot().Backends(role) {
-			s.join(b)
-		}
-	}
-	s.polls = engines.NewPoller(engines.PollerConfig{
-		Router: rt, Client: s.engines.client, Fields: appendField(nil, "Authorization", s.backendAuth),
-		Count: s.metrics.Poll, Guard: s.guard, Log: log,
-	})
+	s.engines = s.newEngines()
 	s.stopOnce = sync.OnceValue(s.shutdown)
 	s.drain, s.cut = context.WithCancel(context.Background())
+	s.engines.Start()
 	return s, nil
+}
+
+func (s *Server) newHandoffs() *handoff.Keeper {
+	return handoff.NewKeeper(handoff.Config{
+		KV: s.cfg.KV, Dialect: s.dialect, Answer: s.cfg.Limits.Answer, MaxBroken: maxBroken, Bodies: s.bodies, Ledger: &s.ledger,
+		Engine: func(b *router.Backend) (*upstream.Client, *handoff.Places) { return s.engines.Release(b) },
+		Guard:  s.guard,
+		Ended:  func(e handoff.End) { s.metrics.Handle(e) }, Orphaned: func(o handoff.Orphan) { s.metrics.Orphan(o) },
+		Loopback: s.metrics.Loopback, Kept: s.metrics.KeptByDecode, Log: s.log,
+	})
+}
+
+func (s *Server) newEngines() *engines.Set {
+	t := &s.cfg.Timeouts
+	return engines.New(engines.Config{
+		Router: s.router, Dialect: s.dialect, Handoffs: s.handoffs, Watcher: s.watch,
+		Auth: string(s.backendAuth), Keyed: s.keys.required(),
+		Warmup: s.cfg.Warmup, DecodeOnly: s.cfg.DecodeOnly.Enabled, MaxShare: s.cfg.DecodeOnly.MaxShare,
+		Dial: t.Dial, MaxIdle: t.UpstreamIdle, Silence: t.StreamIdle + rearm, // deadlines of streams are moved once a second
+		AbortGrace: t.PrefillAbortGrace, Answer: s.cfg.Limits.Answer, Guard: s.guard,
+		WarmedUp: s.metrics.WarmUp, Polled: s.metrics.Poll, Ejected: s.metrics.Ejection, Forget: s.metrics.Forget, Log: s.log,
+	})
 }
 
 // WatchLog has the metrics count the log lines that dropped tells. Once.
@@ -148,9 +143,6 @@ func (s *Server) Ready() bool {
 	ready, _ := s.readiness()
 	return ready
 }
-
-// decodeAlone: a decode engine may compute a prompt for which no prefill can be had.
-func (s *Server) decodeAlone() bool { return s.cfg.DecodeOnly.Enabled && s.dialect.DecodeOnlySafe() }
 
 // handle is the entry of every request that was read as HTTP.
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
@@ -196,3 +188,15 @@ func (s *Server) guard(f func()) (ok bool) {
 func internalError() *apiError {
 	return newError(fasthttp.StatusInternalServerError, codeInternal, "", "internal error of the proxy")
 }
+
+// Reload puts other pools in place of the current ones, or fails and changes nothing.
+// Requests that run keep the pools they started with; a backend that stays keeps its
+// load and health, one that goes serves what it has.
+func (s *Server) Reload(cfg router.Config) error {
+	err := s.engines.Reload(cfg)
+	s.metrics.Reload(err == nil)
+	return err
+}
+
+// ReloadFailed counts a configuration that could not even be read.
+func (s *Server) ReloadFailed() { s.metrics.Reload(false) }

@@ -59,7 +59,7 @@ func (c *completion) fail(b *router.Backend, f fault, told *apiError) *failure {
 		c.diedOf(b, x.Wrote)
 	}
 	if v.probe {
-		c.s.probes.suspect(b)
+		c.s.engines.Suspect(b)
 	}
 	if v.outcome == router.KVLoad {
 		c.snap.Pairs().Failed(router.Pair{Prefill: c.handoff.From(), Decode: b})
@@ -112,11 +112,11 @@ const maxBroken = 2
 // gone: vLLM's server answers 500 for an engine core that has died, says so on /health, and
 // ends. What came when it was known to be gone is not what it died of.
 func (c *completion) diedOf(b *router.Backend, wrote time.Time) {
-	since, gone := c.s.gone(b)
+	since, gone := c.s.engines.Gone(b)
 	if !gone {
 		return
 	}
-	c.s.probes.suspect(b)
+	c.s.engines.Suspect(b)
 	if wrote.Before(since) {
 		c.broken.Add(1)
 	}

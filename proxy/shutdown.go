@@ -71,15 +71,10 @@ func (s *Server) shutdown() error {
 	cancel()
 	s.cut()
 	s.lingering.End()
-	s.probes.close()
-	s.polls.Close()
-	s.warm.close()
-	s.sound.Close()
+	s.engines.Stop()
 	s.handoffs.Close()
 	s.watch.Close()
-	for _, e := range s.engines.all() {
-		e.Close()
-	}
+	s.engines.Close()
 	return err
 }
 

@@ -1,13 +1,13 @@
-package proxy
+package engines
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 
-	"xpyd/engines"
 	"xpyd/kvparams"
 	"xpyd/router"
 )
@@ -17,15 +17,15 @@ import (
 const soundWays = 3
 
 // probeSoundness sends one token the way that a completion goes, by engines drawn by lot. nil:
-// it came. engines.ErrUntold: none of the engines lets the proxy ask.
-func (s *Server) probeSoundness(ctx context.Context) error {
+// it came. ErrUntold: none of the engines lets the proxy ask.
+func (s *Set) probeSoundness(ctx context.Context) error {
 	err := errors.New("the probe panicked")
-	s.guard(func() { err = s.probeWays(ctx) })
+	s.cfg.Guard(func() { err = s.probeWays(ctx) })
 	return err
 }
 
-func (s *Server) probeWays(ctx context.Context) (err error) {
-	snap := s.router.Snapshot()
+func (s *Set) probeWays(ctx context.Context) (err error) {
+	snap := s.cfg.Router.Snapshot()
 	decodes, prefills := shuffledUp(snap, router.Decode), []*router.Backend(nil)
 	if snap.Splits() {
 		prefills = shuffledUp(snap, router.Prefill)
@@ -43,18 +43,23 @@ func (s *Server) probeWays(ctx context.Context) (err error) {
 		untold = untold || s.tellsNothing(err)
 	}
 	if untold {
-		return engines.ErrUntold
+		return ErrUntold
 	}
 	return err
 }
 
 // tellsNothing: the engine did not take the request, for what it is.
-func (s *Server) tellsNothing(err error) bool {
+func (s *Set) tellsNothing(err error) bool {
 	status := statusError(0)
 	if errors.As(err, &status) && s.authFailed(int(status)) {
 		return false // as it would any completion
 	}
 	return inVain(err)
+}
+
+// authFailed: with a key of xpyd's own a 401 is its fault, else it is the client's key.
+func (s *Set) authFailed(status int) bool {
+	return (status == http.StatusUnauthorized || status == http.StatusForbidden) && (s.cfg.Auth != "" || s.cfg.Keyed)
 }
 
 // shuffledUp lists the role's backends that are up, in a random order.
@@ -70,12 +75,12 @@ func shuffledUp(snap *router.Snapshot, role router.Role) (up []*router.Backend) 
 
 // probeWay sends one token by d and the first of prefills that serves a model of d. As with a
 // completion, d is asked alone where a prefill cannot be had.
-func (s *Server) probeWay(ctx context.Context, snap *router.Snapshot, prefills []*router.Backend, d *router.Backend) error {
-	if s.dialect.Concurrent() || !s.dialect.HandleInAnswer() {
+func (s *Set) probeWay(ctx context.Context, snap *router.Snapshot, prefills []*router.Backend, d *router.Backend) error {
+	if s.cfg.Dialect.Concurrent() || !s.cfg.Dialect.HandleInAnswer() {
 		return errStrangers
 	}
-	u := &warmUp{s: s, snap: snap, legID: "xpyd-ready-" + randomHex(8), handoff: s.handoffs.Handoff()}
-	u.fields, u.leg.ID, u.pair.Decode = appendField(nil, "Authorization", s.backendAuth), u.legID, d
+	u := &warmUp{s: s, snap: snap, legID: "xpyd-ready-" + lotID(), handoff: s.cfg.Handoffs.Handoff()}
+	u.fields, u.leg.ID, u.pair.Decode = s.fields, u.legID, d
 	model, err := s.aModel(d)
 	if err != nil {
 		model = "unknown" // an engine that lists nothing wants another key: maybe xpyd's is wrong
@@ -98,17 +103,17 @@ func (s *Server) probeWay(ctx context.Context, snap *router.Snapshot, prefills [
 	case snap.Splits() && len(snap.Backends(router.Prefill)) > 0:
 		err = errStrangers
 	}
-	if err != nil && !s.standsIn() {
+	if err != nil && !s.StandsIn() {
 		return err
 	}
 	return u.decodeAlone(ctx)
 }
 
 // aModel is one of the models that all of the engines list, drawn by lot.
-func (s *Server) aModel(of ...*router.Backend) (string, error) {
+func (s *Set) aModel(of ...*router.Backend) (string, error) {
 	var ids []string
 	for i, b := range of {
-		e := s.engines.get(b)
+		e := s.get(b)
 		if e == nil || e.models.Load() == nil {
 			return "", errUnlisted
 		}
@@ -137,6 +142,6 @@ func (u *warmUp) decodeAlone(ctx context.Context) error {
 	return nil
 }
 
-// someUp: the health checks see nothing that keeps completions from being served. Where they
+// SomeUp: the health checks see nothing that keeps completions from being served. Where they
 // do, that alone makes the process unready, and ends with them.
-func (s *Server) someUp() bool { return s.router.Snapshot().Ready(s.standsIn()) }
+func (s *Set) SomeUp() bool { return s.cfg.Router.Snapshot().Ready(s.StandsIn()) }

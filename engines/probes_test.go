@@ -1,4 +1,4 @@
-package proxy
+package engines
 
 import (
 	"encoding/json"
@@ -8,9 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
+	"xpyd/budget"
+	"xpyd/handoff"
+	"xpyd/kvparams"
 	"xpyd/router"
+	"xpyd/upstream"
 )
 
 // silentBackend takes requests and answers none.
@@ -52,22 +54,34 @@ func TestEachProbeIsBegun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := DefaultConfig()
-	cfg.Warmup = false // rounds are the test's
-	cfg.Timeouts.PrefillAbortGrace = 10 * time.Millisecond
-	s, err := New(cfg, rt, nil, "v", zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = s.Shutdown() }()
-	s.probes.close()
+	nixl, _ := kvparams.Lookup("nixl")
+	guard := func(f func()) bool { f(); return true }
+	var ledger handoff.Ledger
+	var s *Set
+	handoffs := handoff.NewKeeper(handoff.Config{
+		KV: handoff.DefaultKV(), Dialect: nixl, Answer: 1 << 20, MaxBroken: 2, Bodies: budget.NewBodies(1<<20, 1<<20, 1), Ledger: &ledger, Guard: guard,
+		Engine: func(b *router.Backend) (*upstream.Client, *handoff.Places) { return s.Release(b) },
+		Ended:  func(handoff.End) {}, Orphaned: func(handoff.Orphan) {},
+	})
+	s = New(Config{ // no Warmup: rounds are the test's
+		Router: rt, Dialect: nixl, Handoffs: handoffs, DecodeOnly: true, MaxShare: 1, Dial: time.Second, MaxIdle: time.Second,
+		Silence: time.Minute, AbortGrace: 10 * time.Millisecond, Answer: 1 << 20, Guard: guard,
+		WarmedUp: func(bool) {}, Polled: func(bool) {}, Ejected: func(_, _, _ string) {}, Forget: func(string) {},
+	})
+	s.Start()
+	defer func() {
+		s.Stop()
+		handoffs.Close()
+		s.Close()
+	}()
+	s.StopChecks()
 	snap := rt.Snapshot()
 	ps, ds := snap.Backends(router.Prefill), snap.Backends(router.Decode)
 	for _, b := range append(append([]*router.Backend{}, ps...), ds...) {
 		for b.State() != router.Up {
 			b.Observe(true)
 		}
-		s.engines.get(b).models.Store(&modelList{Data: []json.RawMessage{json.RawMessage(`{"id":"m"}`)}})
+		s.get(b).models.Store(&modelList{Data: []json.RawMessage{json.RawMessage(`{"id":"m"}`)}})
 	}
 	for i := range pairs {
 		for range 3 {

@@ -1,4 +1,4 @@
-package proxy
+package engines
 
 import (
 	"context"
@@ -19,9 +19,9 @@ import (
 	"xpyd/upstream"
 )
 
-// prober keeps each backend's state and version, outside the hot path.
-type prober struct {
-	s      *Server
+// checker keeps each backend's state and version, outside the hot path.
+type checker struct {
+	s      *Set
 	client *retryablehttp.Client
 	cancel context.CancelFunc
 	ctx    context.Context
@@ -31,12 +31,12 @@ type prober struct {
 // probeBody bounds the answer to a check.
 const probeBody = 1 << 20
 
-func newProber(s *Server) *prober {
+func newChecker(s *Set) *checker {
 	client := retryablehttp.NewClient()
 	client.HTTPClient = &http.Client{
 		// Each check dials, as the next request may have to: a kept connection would tell
 		// of an address that the name no longer stands for.
-		Transport:     &http.Transport{DialContext: s.dialBackend, DisableKeepAlives: true, DisableCompression: true},
+		Transport:     &http.Transport{DialContext: s.dial, DisableKeepAlives: true, DisableCompression: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	client.Logger = nil
@@ -46,31 +46,31 @@ func newProber(s *Server) *prober {
 		return retryablehttp.DefaultBackoff(low, high, attempt, nil)
 	}
 	client.ErrorHandler = retryablehttp.PassthroughErrorHandler
-	p := &prober{s: s, client: client}
-	p.ctx, p.cancel = context.WithCancel(context.Background())
-	return p
+	c := &checker{s: s, client: client}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
 }
 
-func (p *prober) close() {
-	p.cancel()
-	p.wg.Wait()
+func (c *checker) close() {
+	c.cancel()
+	c.wg.Wait()
 }
 
 // start probes a backend until the server closes, or the backend has left and serves
 // nothing more.
-func (p *prober) start(b *router.Backend, e *engine) {
-	p.wg.Go(func() { p.watch(b, e) })
+func (c *checker) start(b *router.Backend, e *engine) {
+	c.wg.Go(func() { c.watch(b, e) })
 }
 
-func (p *prober) watch(b *router.Backend, e *engine) {
+func (c *checker) watch(b *router.Backend, e *engine) {
 	for first := true; ; first = false {
 		if e.removed.Load() && !b.InUse() {
-			p.s.dropEngine(b, e)
+			c.s.drop(b, e)
 			return
 		}
-		p.s.guard(func() { p.probe(b) })
+		c.s.cfg.Guard(func() { c.probe(b) })
 		e.Expire(time.Now())
-		h := p.s.router.Snapshot().Health()
+		h := c.s.cfg.Router.Snapshot().Health()
 		wait := h.Interval
 		if b.Suspect() || e.removed.Load() {
 			wait = h.SuspectInterval
@@ -78,7 +78,7 @@ func (p *prober) watch(b *router.Backend, e *engine) {
 			wait = rand.N(wait) // backends that joined together are not checked together for ever
 		}
 		select {
-		case <-p.ctx.Done():
+		case <-c.ctx.Done():
 			return
 		case <-e.wake:
 		case <-time.After(wait):
@@ -86,9 +86,9 @@ func (p *prober) watch(b *router.Backend, e *engine) {
 	}
 }
 
-// suspect has a backend probed at once: a leg on it has just failed, or it leaves.
-func (p *prober) suspect(b *router.Backend) {
-	e := p.s.engines.get(b)
+// Suspect has a backend probed at once: a leg on it has just failed, or it leaves.
+func (s *Set) Suspect(b *router.Backend) {
+	e := s.get(b)
 	if e == nil {
 		return
 	}
@@ -98,9 +98,9 @@ func (p *prober) suspect(b *router.Backend) {
 	}
 }
 
-func (p *prober) probe(b *router.Backend) {
-	auth := string(p.s.backendAuth)
-	status, _, err := p.get(b, "/health", auth)
+func (c *checker) probe(b *router.Backend) {
+	auth := c.s.cfg.Auth
+	status, _, err := c.get(b, "/health", auth)
 	ok := err == nil && status == http.StatusOK
 	why := "status " + strconv.Itoa(status)
 	if err != nil {
@@ -109,23 +109,23 @@ func (p *prober) probe(b *router.Backend) {
 	switch {
 	case ok && b.State() != router.Up:
 		// Up means that it serves completions, not only that something listens.
-		ok = p.servesModels(b, auth)
+		ok = c.servesModels(b, auth)
 	case ok:
-		p.listModels(b, auth)
+		c.listModels(b, auth)
 	}
-	if p.ctx.Err() != nil || upstream.IsLocal(err) {
+	if c.ctx.Err() != nil || upstream.IsLocal(err) {
 		return
 	}
 	if ok && (b.State() != router.Up || b.Version() == "") {
-		p.learnVersion(b, auth)
+		c.learnVersion(b, auth)
 	}
 	seen := b.State() != router.Unknown
 	b.SetHung(err != nil && !brokenOff(err))
-	if e := p.s.engines.get(b); ok && e != nil {
+	if e := c.s.get(b); ok && e != nil {
 		e.vitality.lives()
 	}
 	if b.Observe(ok) {
-		p.tell(b, why, seen)
+		c.tell(b, why, seen)
 	}
 }
 
@@ -136,26 +136,26 @@ func brokenOff(err error) bool {
 }
 
 // tell reports another state of a backend. seen: it had one before.
-func (p *prober) tell(b *router.Backend, why string, seen bool) {
-	e := p.s.log.Info()
+func (c *checker) tell(b *router.Backend, why string, seen bool) {
+	e := c.s.cfg.Log.Info()
 	if b.State() == router.Down {
-		e = p.s.log.Warn().Str("error", why)
+		e = c.s.cfg.Log.Warn().Str("error", why)
 	}
 	if b.State() == router.Up {
-		p.s.warm.cold(b, seen)
+		c.s.warm.cold(b, seen)
 	}
 	e.Str("role", b.Role.String()).Str("backend", b.URL).Str("state", b.State().String()).Str("version", b.Version()).Msg("backend state")
-	p.s.lookForOutage()
+	c.s.LookForOutage()
 }
 
 // servesModels: a loading engine, or something else on a port that was reused, lists
 // no model. Whether it takes the key that a completion shows, the completion tells.
-func (p *prober) servesModels(b *router.Backend, auth string) bool {
-	status, body, err := p.get(b, "/v1/models", auth)
+func (c *checker) servesModels(b *router.Backend, auth string) bool {
+	status, body, err := c.get(b, "/v1/models", auth)
 	if err != nil {
 		return false
 	}
-	e := p.s.engines.get(b)
+	e := c.s.get(b)
 	if status == http.StatusUnauthorized || status == http.StatusForbidden {
 		if e != nil {
 			e.models.Store(nil) // what it listed to everybody is for those with a key now
@@ -171,7 +171,7 @@ func (p *prober) servesModels(b *router.Backend, auth string) bool {
 		e.models.Store(&list)
 	}
 	b.SetModels(list.ids())
-	p.s.compareModels()
+	c.s.compareModels()
 	return true
 }
 
@@ -179,18 +179,18 @@ func (p *prober) servesModels(b *router.Backend, auth string) bool {
 const modelsEvery = 30 * time.Second
 
 // listModels reads the list anew when it is that old; one that cannot be had stays.
-func (p *prober) listModels(b *router.Backend, auth string) {
-	e := p.s.engines.get(b)
+func (c *checker) listModels(b *router.Backend, auth string) {
+	e := c.s.get(b)
 	if e == nil {
 		return
 	}
 	if list := e.models.Load(); list != nil && time.Since(list.at) >= modelsEvery {
-		p.servesModels(b, auth)
+		c.servesModels(b, auth)
 	}
 }
 
-func (p *prober) learnVersion(b *router.Backend, auth string) {
-	status, body, err := p.get(b, "/version", auth)
+func (c *checker) learnVersion(b *router.Backend, auth string) {
+	status, body, err := c.get(b, "/version", auth)
 	var v struct {
 		Version string `json:"version"`
 	}
@@ -200,13 +200,13 @@ func (p *prober) learnVersion(b *router.Backend, auth string) {
 }
 
 // get is one bounded GET towards a backend.
-func (p *prober) get(b *router.Backend, path, auth string) (status int, body []byte, err error) {
-	return p.getWithin(p.ctx, b, path, auth)
+func (c *checker) get(b *router.Backend, path, auth string) (status int, body []byte, err error) {
+	return c.getWithin(c.ctx, b, path, auth)
 }
 
 // getWithin is get, which ctx may end sooner.
-func (p *prober) getWithin(ctx context.Context, b *router.Backend, path, auth string) (status int, body []byte, err error) {
-	ctx, cancel := context.WithTimeout(ctx, p.s.router.Snapshot().Health().Timeout)
+func (c *checker) getWithin(ctx context.Context, b *router.Backend, path, auth string) (status int, body []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.s.cfg.Router.Snapshot().Health().Timeout)
 	defer cancel()
 	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodGet, b.URL+path, nil)
 	if err != nil {
@@ -215,7 +215,7 @@ func (p *prober) getWithin(ctx context.Context, b *router.Backend, path, auth st
 	if auth != "" {
 		req.Header.Set("Authorization", auth)
 	}
-	resp, err := p.client.Do(req)
+	resp, err := c.client.Do(req)
 	if err != nil {
 		return 0, nil, fmt.Errorf("get %s: %w", path, err)
 	}
@@ -224,15 +224,9 @@ func (p *prober) getWithin(ctx context.Context, b *router.Backend, path, auth st
 	return resp.StatusCode, body, err
 }
 
-// ejected counts and logs what the router decided about a backend.
-func (s *Server) ejected(e router.Ejection) {
-	if e.For > 0 {
-		s.metrics.Ejection(e.Backend.Role.String(), e.Backend.URL, string(e.Reason))
+// CheckNow runs one active check of each backend.
+func (s *Set) CheckNow() {
+	for b := range s.all() {
+		s.checks.probe(b)
 	}
-	log, said := &s.log, "backend ejected"
-	if e.For == 0 {
-		log, said = &s.staysLog, "backend fails, but stays: no more than half of its pool is ejected"
-	}
-	log.Warn().Str("role", e.Backend.Role.String()).Str("backend", e.Backend.URL).Str("reason", string(e.Reason)).
-		Dur("for_ms", e.For).Int("nth", e.Nth).Msg(said)
 }

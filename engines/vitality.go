@@ -1,18 +1,17 @@
-package proxy
+package engines
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
-
-	"github.com/valyala/fasthttp"
 
 	"xpyd/router"
 )
 
-// suspectTimeout is for how long an engine is asked whether it lives. One that is gone says so
+// vitalsWait is for how long an engine is asked whether it lives. One that is gone says so
 // at once; a longer wait would be the client's.
-const suspectTimeout = 250 * time.Millisecond
+const vitalsWait = 250 * time.Millisecond
 
 // vitality is what is known of an engine that has failed a request.
 type vitality struct {
@@ -28,11 +27,11 @@ func (v *vitality) lives() {
 	v.since = time.Time{}
 }
 
-// gone reports that an engine does not live any more, and since when that is known: it
+// Gone reports that an engine does not live any more, and since when that is known: it
 // refuses connections, breaks them off, or says so. One that says nothing may be slow. Those
 // who want to know at one time share a question.
-func (s *Server) gone(b *router.Backend) (since time.Time, gone bool) {
-	e := s.engines.get(b)
+func (s *Set) Gone(b *router.Backend) (since time.Time, gone bool) {
+	e := s.get(b)
 	if e == nil {
 		return time.Time{}, false
 	}
@@ -52,15 +51,19 @@ func (s *Server) gone(b *router.Backend) (since time.Time, gone bool) {
 	return v.since, !v.since.IsZero()
 }
 
-func (s *Server) refusesToLive(b *router.Backend) bool {
+func (s *Set) refusesToLive(b *router.Backend) bool {
 	if b.State() == router.Down {
 		return !b.Hung()
 	}
-	ctx, cancel := context.WithTimeout(s.probes.ctx, s.vitalsWait)
+	ctx, cancel := context.WithTimeout(s.checks.ctx, s.vitals)
 	defer cancel()
-	status, _, err := s.probes.getWithin(ctx, b, "/health", string(s.backendAuth))
+	status, _, err := s.checks.getWithin(ctx, b, "/health", s.cfg.Auth)
 	if err != nil {
 		return brokenOff(err)
 	}
-	return status >= fasthttp.StatusInternalServerError
+	return status >= http.StatusInternalServerError
 }
+
+// SetVitalsWait changes for how long an engine is asked whether it lives. Called before requests
+// come.
+func (s *Set) SetVitalsWait(d time.Duration) { s.vitals = d }

@@ -1,4 +1,4 @@
-package proxy
+package engines
 
 import (
 	"encoding/json"
@@ -50,8 +50,8 @@ func intersect(a, b []json.RawMessage) []json.RawMessage {
 }
 
 // addModels adds to the list of one backend what others of the pool serve beside that.
-func (s *Server) addModels(role router.Role, list []json.RawMessage) []json.RawMessage {
-	snap := s.router.Snapshot()
+func (s *Set) addModels(role router.Role, list []json.RawMessage) []json.RawMessage {
+	snap := s.cfg.Router.Snapshot()
 	if !snap.Mixed(role) {
 		return list
 	}
@@ -60,7 +60,7 @@ func (s *Server) addModels(role router.Role, list []json.RawMessage) []json.RawM
 		listed[modelID(m)] = true
 	}
 	for _, b := range snap.Backends(role) {
-		e := s.engines.get(b)
+		e := s.get(b)
 		if e == nil || e.models.Load() == nil || b.State() == router.Down {
 			continue
 		}
@@ -85,10 +85,10 @@ type oneSided struct {
 
 // compareModels warns when models come to be listed by one pool alone, which is what a wrong
 // name or an adapter loaded on a part of the engines looks like, and says when that is over.
-func (s *Server) compareModels() {
+func (s *Set) compareModels() {
 	s.oneSided.Lock()
 	defer s.oneSided.Unlock()
-	snap := s.router.Snapshot()
+	snap := s.cfg.Router.Snapshot()
 	onlyDecode, onlyPrefill := snap.OneSided(router.Decode), snap.OneSided(router.Prefill)
 	text := ""
 	if len(onlyDecode)+len(onlyPrefill) > 0 {
@@ -99,14 +99,14 @@ func (s *Server) compareModels() {
 	}
 	s.oneSided.logged = text
 	if text == "" {
-		s.log.Info().Msg("prefill and decode backends list the same models")
+		s.cfg.Log.Info().Msg("prefill and decode backends list the same models")
 		return
 	}
 	what := "served without a prefill"
-	if !s.decodeAlone() && snap.Splits() {
+	if !s.DecodeAlone() && snap.Splits() {
 		what = "refused by prefill"
 	}
-	s.log.Warn().Strs("only_decode", firstModels(onlyDecode)).Strs("only_prefill", firstModels(onlyPrefill)).
+	s.cfg.Log.Warn().Strs("only_decode", firstModels(onlyDecode)).Strs("only_prefill", firstModels(onlyPrefill)).
 		Msg("models that backends of one pool only list: those of decode are " + what + ", those of prefill not served at all")
 }
 
@@ -115,4 +115,11 @@ func firstModels(ids []string) []string {
 		return append(ids[:maxModelsLogged:maxModelsLogged], fmt.Sprintf("%d more", more))
 	}
 	return ids
+}
+
+// Relist has the next check of b read anew which models it serves.
+func (s *Set) Relist(b *router.Backend) {
+	if e := s.get(b); e != nil {
+		e.models.Store(&modelList{})
+	}
 }

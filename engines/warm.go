@@ -1,4 +1,4 @@
-package proxy
+package engines
 
 import (
 	"context"
@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/valyala/fasthttp"
 
 	"xpyd/handoff"
 	"xpyd/kvparams"
@@ -33,7 +33,7 @@ const (
 // first transfer pays for a handshake, and over those whose ban ends, so that no
 // client's request is the probe.
 type warmer struct {
-	s      *Server
+	s      *Set
 	ctx    context.Context
 	cancel context.CancelFunc
 	slots  chan struct{}
@@ -50,18 +50,21 @@ type warming struct {
 	next    time.Time // not again before
 }
 
-func newWarmer(s *Server) *warmer {
+func newWarmer(s *Set) *warmer {
 	w := &warmer{s: s, slots: make(chan struct{}, warmAtOnce), busy: map[router.Pair]*warming{}}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
+	return w
+}
+
+func (w *warmer) start() {
 	if w.enabled() {
 		w.wg.Go(w.run)
 	}
-	return w
 }
 
 // enabled: where the legs run at once, nothing can be learnt before a request needs it.
 func (w *warmer) enabled() bool {
-	d := w.s.dialect
+	d := w.s.cfg.Dialect
 	return w.s.cfg.Warmup && d.HandleInAnswer() && !d.Concurrent()
 }
 
@@ -75,7 +78,7 @@ func (w *warmer) close() {
 // its pairs are warm, where they can.
 func (w *warmer) cold(b *router.Backend, avoid bool) {
 	if w.enabled() {
-		w.s.router.Pairs().Chill(b, avoid)
+		w.s.cfg.Router.Pairs().Chill(b, avoid)
 	}
 }
 
@@ -83,7 +86,7 @@ func (w *warmer) run() {
 	tick := time.NewTicker(warmTick)
 	defer tick.Stop()
 	for {
-		w.round(w.s.router.Snapshot())
+		w.round(w.s.cfg.Router.Snapshot())
 		select {
 		case <-w.ctx.Done():
 			return
@@ -154,28 +157,28 @@ func (w *warmer) claim(x router.Pair) bool {
 // warm works on a pair in the slot that its caller has taken.
 func (w *warmer) warm(snap *router.Snapshot, x router.Pair) {
 	defer func() { <-w.slots }()
-	defer func() {
-		if p := recover(); p != nil {
-			w.s.panicked(p)
-			w.note(snap, x, errors.New("panic"))
-		}
-	}()
+	if !w.s.cfg.Guard(func() { w.attempt(snap, x) }) {
+		w.note(snap, x, errors.New("panic"))
+	}
+}
+
+func (w *warmer) attempt(snap *router.Snapshot, x router.Pair) {
 	started := time.Now()
 	err := w.send(snap, x)
 	if w.ctx.Err() != nil {
 		return
 	}
 	w.note(snap, x, err)
-	e := w.s.log.Debug()
+	e := w.s.cfg.Log.Debug()
 	if err != nil && !errors.Is(err, errUnlisted) && !errors.Is(err, upstream.ErrRemoved) {
-		e = w.s.log.Warn().Err(err)
+		e = w.s.cfg.Log.Warn().Err(err)
 	}
 	e.Str("prefill", x.Prefill.URL).Str("decode", x.Decode.URL).Dur("took_ms", time.Since(started)).Msg("warm-up of a pair")
 }
 
 // note remembers how the attempt ended.
 func (w *warmer) note(snap *router.Snapshot, x router.Pair, err error) {
-	w.s.metrics.WarmUp(err == nil)
+	w.s.cfg.WarmedUp(err == nil)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m := w.busy[x]
@@ -220,7 +223,7 @@ func news(err error) bool {
 
 // warmUp is one request of the proxy's own, through both legs.
 type warmUp struct {
-	s       *Server
+	s       *Set
 	snap    *router.Snapshot
 	pair    router.Pair
 	legID   string
@@ -231,13 +234,12 @@ type warmUp struct {
 }
 
 func (w *warmer) send(snap *router.Snapshot, x router.Pair) error {
-	model, err := commonModel(w.s.engines.get(x.Prefill), w.s.engines.get(x.Decode))
+	model, err := commonModel(w.s.get(x.Prefill), w.s.get(x.Decode))
 	if err != nil {
 		return err
 	}
-	u := &warmUp{s: w.s, snap: snap, pair: x, legID: "xpyd-warmup-" + randomHex(8), handoff: w.s.handoffs.Handoff()}
-	u.fields = appendField(nil, "Authorization", w.s.backendAuth)
-	u.leg.ID = u.legID
+	u := &warmUp{s: w.s, snap: snap, pair: x, legID: "xpyd-warmup-" + lotID(), handoff: w.s.cfg.Handoffs.Handoff()}
+	u.fields, u.leg.ID = w.s.fields, u.legID
 	if err := u.req.Parse(kvparams.Completions, warmBody(model)); err != nil {
 		return fmt.Errorf("build request: %w", err)
 	}
@@ -250,11 +252,14 @@ func (w *warmer) send(snap *router.Snapshot, x router.Pair) error {
 	return nil
 }
 
+// lotID tells a request of xpyd's own from the others.
+func lotID() string { return fmt.Sprintf("%08x", rand.Uint32()) }
+
 // warmBody is a prompt of some blocks that no cache holds: cached blocks are not sent.
 func warmBody(model string) []byte {
 	body, _ := json.Marshal(map[string]any{ // strings and numbers always can be
 		"model": model, "max_tokens": 1, "temperature": 0,
-		"prompt": randomHex(32) + strings.Repeat(" warm up", 64),
+		"prompt": fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()) + strings.Repeat(" warm up", 64),
 	})
 	return body
 }
@@ -283,42 +288,42 @@ func commonModel(p, d *engine) (string, error) {
 func (u *warmUp) exchange(ctx context.Context, b *router.Backend, body kvparams.Segments, again bool) ([]byte, error) {
 	var x upstream.Exchange
 	defer x.Finish()
-	stop := context.AfterFunc(ctx, func() { x.Cut(cutStop, time.Now().Add(u.s.cfg.Timeouts.PrefillAbortGrace)) })
+	stop := context.AfterFunc(ctx, func() { x.Cut(cutStop, time.Now().Add(u.s.cfg.AbortGrace)) })
 	defer stop()
 	req := &upstream.Request{Method: "POST", Path: kvparams.Completions.Path(), ID: u.legID, Fields: u.fields, Body: body}
-	if err := x.Do(u.s.engines.client(b), req, time.Now().Add(warmTimeout), again); err != nil {
+	if err := x.Do(u.s.Client(b), req, time.Now().Add(warmTimeout), again); err != nil {
 		return nil, err
 	}
-	answer, err := x.ReadAll(nil, u.s.cfg.Limits.Answer)
-	if err == nil && x.Head.Status != fasthttp.StatusOK {
+	answer, err := x.ReadAll(nil, u.s.cfg.Answer)
+	if err == nil && x.Head.Status != http.StatusOK {
 		err = statusError(x.Head.Status)
 	}
 	return answer, err
 }
 
 func (u *warmUp) prefill(ctx context.Context) error {
-	answer, err := u.exchange(ctx, u.pair.Prefill, u.s.dialect.AppendPrefill(nil, &u.req, &u.leg), true)
+	answer, err := u.exchange(ctx, u.pair.Prefill, u.s.cfg.Dialect.AppendPrefill(nil, &u.req, &u.leg), true)
 	var ue *upstream.Error
 	if errors.As(err, &ue) && ue.Stage == upstream.StageBody {
-		u.s.metrics.Orphan(handoff.OrphanAnswerLost)
+		u.s.cfg.Handoffs.Orphaned(handoff.OrphanAnswerLost)
 	}
 	if err != nil {
 		return err
 	}
-	ans, err := u.s.dialect.ParseAnswer(answer)
+	ans, err := u.s.cfg.Dialect.ParseAnswer(answer)
 	if err == nil {
 		err = ans.Covers(u.pair.Prefill.BlockTokens())
 	}
 	if err != nil {
-		u.s.metrics.Orphan(handoff.OrphanUnusable)
+		u.s.cfg.Handoffs.Orphaned(handoff.OrphanUnusable)
 		return errors.New("answer without a usable handle")
 	}
-	u.s.engineSeen(u.pair.Prefill, ans.Handle.EngineID)
+	u.s.Seen(u.pair.Prefill, ans.Handle.EngineID)
 	if ans.Handle.None() {
 		return errors.New("answer without a handle")
 	}
 	u.handoff.Issue(ans.Handle, u.pair.Prefill)
-	if !u.s.handoffs.Allows(ans.Handle.RemoteHost) {
+	if !u.s.cfg.Handoffs.Allows(ans.Handle.RemoteHost) {
 		u.handoff.Lose(handoff.OrphanHost)
 		return errors.New("handle of a host that is not in kv.allow_hosts")
 	}
@@ -329,12 +334,12 @@ func (u *warmUp) prefill(ctx context.Context) error {
 func (u *warmUp) decode(ctx context.Context) error {
 	h := &u.handoff
 	handle := h.SendTo(u.pair.Decode)
-	answer, err := u.exchange(ctx, u.pair.Decode, u.s.dialect.AppendDecode(nil, &u.req, handle, &u.leg), false)
+	answer, err := u.exchange(ctx, u.pair.Decode, u.s.cfg.Dialect.AppendDecode(nil, &u.req, handle, &u.leg), false)
 	if err == nil {
 		var whole kvparams.Completion
 		err = whole.Parse(answer)
 		if whole.Handle() {
-			u.s.handoffs.KeptByDecode(u.pair.Decode)
+			u.s.cfg.Handoffs.KeptByDecode(u.pair.Decode)
 		}
 	}
 	if err == nil {

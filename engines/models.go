@@ -1,0 +1,292 @@
+package engines
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"xpyd/router"
+)
+
+const (
+	modelsFor      = 5 * time.Second // how long an answer of /v1/models is kept
+	modelsErrorFor = time.Second     // and an error
+	modelsWithin   = 3 * time.Second // all asking for one answer
+	modelsAtOnce   = 3               // backends asked at a time for one answer
+
+	// MaxModelKeys bounds the answers that are kept of those that only one key gets; none is
+	// larger than maxModelAnswer.
+	MaxModelKeys   = 256
+	maxModelAnswer = 64 << 10
+)
+
+// Why there is no list of models.
+var (
+	ErrKeyRefused   = errors.New("the backends ask for another API key")
+	ErrUnusableList = errors.New("a backend's model list cannot be used")
+	errListPanic    = errors.New("panic")
+)
+
+// NoListError: no backend of a pool answers.
+type NoListError struct{ Role router.Role }
+
+func (e NoListError) Error() string { return "no " + e.Role.String() + " backend answers /v1/models" }
+
+// modelKey is the hash of the Authorization that the backends are shown; zero where all
+// clients get the same answer.
+type modelKey [sha256.Size]byte
+
+// Models holds answers of /v1/models: those that were given a short while ago, and those
+// that callers wait for.
+type Models struct {
+	set *Set
+
+	mu     sync.Mutex
+	within time.Duration
+	by     map[modelKey]*ModelsAnswer
+}
+
+// ModelsAnswer is asked for once by all who come at a time.
+type ModelsAnswer struct {
+	models *Models
+	key    modelKey
+	done   chan struct{} // closed when body or err stands
+	cancel context.CancelFunc
+	body   []byte
+	err    error
+	// Guarded by the mu of models.
+	until   time.Time // zero: not there yet
+	waiting int       // callers; without any the asking ends
+}
+
+// Done is closed when the answer stands.
+func (a *ModelsAnswer) Done() <-chan struct{} { return a.done }
+
+// Result is the answer that stands.
+func (a *ModelsAnswer) Result() ([]byte, error) { return a.body, a.err }
+
+// SetWithin bounds the asking for one answer.
+func (m *Models) SetWithin(d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.within = d
+}
+
+// Waiting is how many callers wait for an answer or have one in their hands.
+func (m *Models) Waiting() (n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, a := range m.by {
+		n += a.waiting
+	}
+	return n
+}
+
+// Kept is how many answers are kept or waited for.
+func (m *Models) Kept() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.by)
+}
+
+// Ask returns the answer for a client that shows auth, which may not stand yet: the models that
+// both pools serve. The caller must call Left once.
+func (m *Models) Ask(auth string) *ModelsAnswer {
+	s := m.set
+	var key modelKey
+	switch {
+	case s.cfg.Auth != "":
+		auth = s.cfg.Auth
+	case s.cfg.Keyed || auth == "" || s.modelsForAll():
+		auth = "" // what one key gets must not become everybody's
+	case auth != "":
+		key = sha256.Sum256([]byte(auth))
+	}
+	return m.answer(s.checks.ctx, key, func(ctx context.Context) (body []byte, err error) {
+		err = errListPanic
+		s.cfg.Guard(func() { body, err = s.askModels(ctx, auth) })
+		return body, err
+	})
+}
+
+func (m *Models) answer(parent context.Context, key modelKey, ask func(context.Context) ([]byte, error)) *ModelsAnswer {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	if a := m.by[key]; a != nil && (a.until.IsZero() || now.Before(a.until)) {
+		a.waiting++
+		return a
+	}
+	ctx, cancel := context.WithTimeout(parent, m.within)
+	a := &ModelsAnswer{models: m, key: key, done: make(chan struct{}), cancel: cancel, waiting: 1}
+	if m.room(now) {
+		m.by[key] = a
+	}
+	go func() {
+		body, err := ask(ctx)
+		a.deliver(body, err)
+	}()
+	return a
+}
+
+// room makes the place of one more answer, unless all are waited for. m.mu is held.
+func (m *Models) room(now time.Time) bool {
+	if m.by == nil {
+		m.by = map[modelKey]*ModelsAnswer{}
+	}
+	for key, a := range m.by {
+		if len(m.by) < MaxModelKeys {
+			break
+		}
+		if !a.until.IsZero() {
+			delete(m.by, key)
+		}
+	}
+	return len(m.by) < MaxModelKeys
+}
+
+// deliver lets the callers have the answer.
+func (a *ModelsAnswer) deliver(body []byte, err error) {
+	a.cancel()
+	m := a.models
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a.body, a.err, a.until = body, err, time.Now().Add(modelsFor)
+	if err != nil {
+		a.until = time.Now().Add(modelsErrorFor)
+	}
+	if a.key != (modelKey{}) && len(body) > maxModelAnswer && m.by[a.key] == a {
+		delete(m.by, a.key)
+	}
+	close(a.done)
+}
+
+// Left ends one caller's interest.
+func (a *ModelsAnswer) Left() {
+	m := a.models
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if a.waiting--; a.waiting > 0 || !a.until.IsZero() {
+		return
+	}
+	a.cancel()
+	if m.by[a.key] == a {
+		delete(m.by, a.key) // whoever comes next asks anew
+	}
+}
+
+// askModels makes the answer. auth is shown where the checks know of no list.
+func (s *Set) askModels(ctx context.Context, auth string) ([]byte, error) {
+	decode, err := s.poolModels(ctx, router.Decode, auth)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.cfg.Router.Snapshot().Backends(router.Prefill)) > 0 {
+		prefill, err := s.poolModels(ctx, router.Prefill, auth)
+		switch {
+		case err == nil:
+			decode = intersect(decode, prefill)
+		case !s.cfg.DecodeOnly:
+			return nil, err
+		}
+	}
+	body, jsonErr := json.Marshal(modelList{Object: "list", Data: decode})
+	if jsonErr != nil {
+		return nil, ErrUnusableList
+	}
+	return body, nil
+}
+
+// modelsForAll: no pool needs a client's key to know its models.
+func (s *Set) modelsForAll() bool {
+	snap := s.cfg.Router.Snapshot()
+	for _, role := range []router.Role{router.Prefill, router.Decode} {
+		if list, up := s.knownModels(snap, role); list == nil && len(up) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// knownModels is the list that the checks read from a backend of the pool that is not down,
+// nil where there is none, and all backends that are not.
+func (s *Set) knownModels(snap *router.Snapshot, role router.Role) (list *modelList, up []*router.Backend) {
+	for _, b := range snap.Backends(role) {
+		if b.State() == router.Down {
+			continue
+		}
+		up = append(up, b)
+		if e := s.get(b); e != nil && list == nil {
+			list = e.models.Load()
+		}
+	}
+	return list, up
+}
+
+// poolModels is what the checks know of the pool, else the list of the first of its backends
+// that answers; and what others are known to serve beside that.
+func (s *Set) poolModels(ctx context.Context, role router.Role, auth string) ([]json.RawMessage, error) {
+	known, up := s.knownModels(s.cfg.Router.Snapshot(), role)
+	if known != nil {
+		return s.addModels(role, known.Data), nil
+	}
+	list, refused := s.firstList(ctx, up, auth)
+	switch {
+	case list != nil:
+		return s.addModels(role, list.Data), nil
+	case refused && s.cfg.Auth == "":
+		return nil, ErrKeyRefused
+	}
+	return nil, NoListError{role}
+}
+
+// firstList asks some backends at a time, from anywhere in the pool, until one has given its
+// list or refused the key.
+func (s *Set) firstList(ctx context.Context, backends []*router.Backend, auth string) (list *modelList, refused bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type answer struct {
+		list    *modelList
+		refused bool
+	}
+	answers := make(chan answer, modelsAtOnce) // so that nobody waits who is not listened to any more
+	first := 0
+	if len(backends) > 0 {
+		first = rand.IntN(len(backends))
+	}
+	for asked, open := 0, 0; open > 0 || asked < len(backends) && ctx.Err() == nil; {
+		if asked < len(backends) && open < modelsAtOnce && ctx.Err() == nil {
+			b := backends[(first+asked)%len(backends)]
+			asked, open = asked+1, open+1
+			go func() {
+				var a answer
+				defer func() { answers <- a }()
+				s.cfg.Guard(func() { a.list, a.refused = s.listOf(ctx, b, auth) })
+			}()
+			continue
+		}
+		a := <-answers
+		if open--; a.list != nil || a.refused {
+			return a.list, a.refused
+		}
+	}
+	return nil, false
+}
+
+// listOf asks one backend.
+func (s *Set) listOf(ctx context.Context, b *router.Backend, auth string) (list *modelList, refused bool) {
+	status, body, err := s.checks.getWithin(ctx, b, "/v1/models", auth)
+	if err != nil || status != http.StatusOK {
+		return nil, err == nil && status == http.StatusUnauthorized && s.cfg.Auth == ""
+	}
+	list = &modelList{}
+	if json.Unmarshal(body, list) != nil {
+		return nil, false
+	}
+	return list, false
+}

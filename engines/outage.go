@@ -1,0 +1,38 @@
+package engines
+
+import (
+	"sync"
+)
+
+// outage is whether decode engines stand in for a prefill pool of which no engine is up. Its
+// begin and its end are said once each.
+type outage struct {
+	mu sync.Mutex
+	on bool
+}
+
+// Outage reports whether decode engines stand in for the whole prefill pool.
+func (s *Set) Outage() bool { return s.StandsIn() && s.cfg.Router.Snapshot().Outage() }
+
+// StandsIn: a decode engine may compute a prompt that should have had a prefill.
+func (s *Set) StandsIn() bool { return s.DecodeAlone() && s.cfg.MaxShare > 0 }
+
+// LookForOutage is called when a backend's state, or the pools, have changed.
+func (s *Set) LookForOutage() {
+	o := &s.outage
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := s.Outage()
+	switch {
+	case now == o.on:
+		return
+	case now:
+		s.cfg.Log.Error().Msg("no prefill engine is up: decode engines compute the prompts")
+	default:
+		s.cfg.Log.Warn().Msg("the outage of the prefill pool is over")
+	}
+	o.on = now
+}
+
+// DecodeAlone: a decode engine may compute a prompt for which no prefill can be had.
+func (s *Set) DecodeAlone() bool { return s.cfg.DecodeOnly && s.cfg.Dialect.DecodeOnlySafe() }

@@ -1,0 +1,308 @@
+// Package engines is what is known of the engines, and what is asked of them beside clients'
+// requests: whether they live and what they serve, their own metrics, one token over pairs that
+// are new to each other, and, where completions fail, whether one sent now would be served.
+package engines
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"xpyd/handoff"
+	"xpyd/kvparams"
+	"xpyd/netio"
+	"xpyd/router"
+	"xpyd/upstream"
+)
+
+// Config is what a set needs of the process around it.
+type Config struct {
+	Router   *router.Router
+	Dialect  kvparams.Dialect
+	Handoffs *handoff.Keeper
+	Watcher  *netio.Watcher // of connections
+
+	Auth       string  // Authorization that engines are shown; empty: none
+	Keyed      bool    // clients show keys of xpyd's own, so that no engine sees a client's
+	Warmup     bool    // pairs are warmed up
+	DecodeOnly bool    // a decode engine may compute a prompt for which no prefill can be had
+	MaxShare   float64 // of decode's slots for such requests
+
+	Dial       time.Duration // to connect
+	MaxIdle    time.Duration // of a connection that no request uses
+	Silence    time.Duration // of all streams of an engine, until it is ejected
+	AbortGrace time.Duration // a prefill that was given up may answer for so long
+	Answer     int64         // bytes of an answer
+
+	Guard func(func()) (ok bool) // runs what may panic, and lives
+
+	// These count.
+	WarmedUp func(ok bool)
+	Polled   func(ok bool)
+	Ejected  func(role, url, reason string)
+	Forget   func(url string) // drops the series of a backend that has left
+
+	Log zerolog.Logger
+}
+
+// staysLines bounds the lines a second about backends that are not ejected.
+const staysLines = 10
+
+// Set is the engines of both pools. Soundness and Poller work by themselves.
+type Set struct {
+	Soundness *Soundness
+	Poller    *Poller
+	Models    *Models
+
+	cfg      Config
+	fields   []byte         // header lines of the set's own requests
+	staysLog zerolog.Logger // of backends that would have been ejected, sampled: each of their legs that fails says so
+	checks   *checker
+	warm     *warmer
+	outage   outage
+	oneSided oneSided
+
+	mu      sync.Mutex                                  // of those who change m
+	m       atomic.Pointer[map[*router.Backend]*engine] // replaced, never changed: a reader takes one atomic load
+	scratch *netio.Scratch                              // of all connections
+	lookUp  upstream.LookUp                             // of names; nil: the system's resolver
+	vitals  time.Duration                               // for how long an engine is asked whether it lives
+}
+
+// engine is what the proxy knows of one backend's engine, and its client.
+type engine struct {
+	*upstream.Client
+	id       atomic.Pointer[string]    // of the engine, in the last handle that came from here
+	models   atomic.Pointer[modelList] // what it served when it last came up
+	vitality vitality
+	releases *handoff.Places
+	wake     chan struct{} // probes it at once; capacity 1
+	removed  atomic.Bool   // by a reload
+}
+
+// New makes a set, which knows no engine before Start.
+func New(cfg Config) *Set {
+	s := &Set{
+		cfg: cfg, scratch: netio.NewScratch(), vitals: vitalsWait,
+		staysLog: cfg.Log.Sample(&zerolog.BurstSampler{Burst: staysLines, Period: time.Second}),
+	}
+	if cfg.Auth != "" {
+		s.fields = []byte("Authorization: " + cfg.Auth + "\r\n")
+	}
+	s.Models = &Models{set: s, within: modelsWithin}
+	s.checks = newChecker(s)
+	s.warm = newWarmer(s)
+	s.Soundness = NewSoundness(UsualPace(), s.probeSoundness, cfg.Log)
+	return s
+}
+
+// Start begins to watch the engines of both pools; Stop and Close end that.
+func (s *Set) Start() {
+	s.cfg.Router.OnEject(s.Ejected)
+	for _, role := range []router.Role{router.Prefill, router.Decode} {
+		for _, b := range s.cfg.Router.Snapshot().Backends(role) {
+			s.join(b)
+		}
+	}
+	s.warm.start()
+	s.Poller = NewPoller(PollerConfig{
+		Router: s.cfg.Router, Client: s.Client, Fields: s.fields, Count: s.cfg.Polled, Guard: s.cfg.Guard, Log: s.cfg.Log,
+	})
+}
+
+// Stop ends what is asked of the engines, and waits for it. Completions and releases may go on.
+func (s *Set) Stop() {
+	s.StopChecks()
+	s.Poller.Close()
+	s.warm.close()
+	s.Soundness.Close()
+}
+
+// StopChecks ends the active checks: backends keep the state that they have.
+func (s *Set) StopChecks() { s.checks.close() }
+
+// Close closes the connections, after Stop.
+func (s *Set) Close() {
+	for _, e := range s.all() {
+		e.Close()
+	}
+}
+
+// LookUpWith has the names of backends that join from now on looked up by l. Called before
+// requests come.
+func (s *Set) LookUpWith(l upstream.LookUp) { s.lookUp = l }
+
+// get returns nil for a backend that was removed and has nothing in flight any more.
+func (s *Set) get(b *router.Backend) *engine { return s.all()[b] }
+
+// Client is the one of b; nil for a backend that was removed and has nothing in flight any more,
+// which an exchange takes for a dial that fails.
+func (s *Set) Client(b *router.Backend) *upstream.Client {
+	if e := s.get(b); e != nil {
+		return e.Client
+	}
+	return nil
+}
+
+// Release is what a release needs of an engine: its client, and the releases under way there.
+func (s *Set) Release(b *router.Backend) (*upstream.Client, *handoff.Places) {
+	if e := s.get(b); e != nil {
+		return e.Client, e.releases
+	}
+	return nil, nil
+}
+
+// Backends lists those of both pools, and those that have left and serve what they have.
+func (s *Set) Backends() (all []*router.Backend) {
+	for b := range s.all() {
+		all = append(all, b)
+	}
+	return all
+}
+
+func (s *Set) all() map[*router.Backend]*engine {
+	if m := s.m.Load(); m != nil {
+		return *m
+	}
+	return nil
+}
+
+func (s *Set) edit(f func(m map[*router.Backend]*engine)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := maps.Clone(s.all())
+	if next == nil {
+		next = map[*router.Backend]*engine{}
+	}
+	f(next)
+	s.m.Store(&next)
+}
+
+// spareDescriptors closes the connections that no request uses.
+func (s *Set) spareDescriptors() {
+	for _, e := range s.all() {
+		e.DropIdle()
+	}
+}
+
+// dial is the dialer of the checks: they must see a name as completions do.
+func (s *Set) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	for _, e := range s.all() {
+		if e.Addr() == addr {
+			return e.Dial(ctx)
+		}
+	}
+	return (&net.Dialer{Timeout: s.cfg.Dial}).DialContext(ctx, network, addr)
+}
+
+// join makes a client for a backend and starts its checks.
+func (s *Set) join(b *router.Backend) {
+	e := &engine{wake: make(chan struct{}, 1), releases: handoff.NewPlaces(), Client: upstream.New(upstream.Config{
+		Addr: b.Addr, Host: b.Host, DialTimeout: s.cfg.Dial, MaxIdle: s.cfg.MaxIdle,
+		LookUp: s.lookUp, Spare: s.spareDescriptors, Scratch: s.scratch, Watcher: s.cfg.Watcher,
+	})}
+	s.edit(func(m map[*router.Backend]*engine) { m[b] = e })
+	s.checks.start(b, e)
+}
+
+// remove lets a backend's requests end; its check sees to the rest.
+func (s *Set) remove(b *router.Backend) {
+	if e := s.get(b); e != nil {
+		e.removed.Store(true)
+		s.Suspect(b)
+	}
+}
+
+// drop is called by the check of a backend that was removed and serves nothing more.
+func (s *Set) drop(b *router.Backend, e *engine) {
+	again := false // the same engine in the other pool, or back in this one
+	s.edit(func(m map[*router.Backend]*engine) {
+		delete(m, b)
+		for o := range m {
+			again = again || o.URL == b.URL
+		}
+	})
+	e.Close()
+	if !again {
+		s.cfg.Forget(b.URL)
+	}
+}
+
+// Reload puts other pools in place of the current ones, or fails and changes nothing.
+// Requests that run keep the pools they started with; a backend that stays keeps its
+// load and health, one that goes serves what it has.
+func (s *Set) Reload(cfg router.Config) error {
+	c, err := s.cfg.Router.Reload(cfg, s.cfg.MaxShare, func(c router.Change) {
+		for _, b := range c.Joined {
+			s.join(b)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for _, b := range c.Left {
+		s.remove(b)
+	}
+	for _, b := range c.Joined {
+		s.warm.cold(b, true)
+	}
+	s.compareModels()
+	s.LookForOutage()
+	return nil
+}
+
+// Stalled ejects a backend on which no stream has gone on for long: not one stream hangs, but
+// the engine. Progress is noted once a second, as the deadlines of streams are moved.
+func (s *Set) Stalled(b *router.Backend) {
+	if e := s.get(b); e != nil && e.Stalled(s.cfg.Silence) {
+		s.cfg.Router.Eject(b, router.EjectStall)
+	}
+}
+
+// Ejected counts and logs what the router decided about a backend.
+func (s *Set) Ejected(e router.Ejection) {
+	if e.For > 0 {
+		s.cfg.Ejected(e.Backend.Role.String(), e.Backend.URL, string(e.Reason))
+	}
+	log, said := &s.cfg.Log, "backend ejected"
+	if e.For == 0 {
+		log, said = &s.staysLog, "backend fails, but stays: no more than half of its pool is ejected"
+	}
+	log.Warn().Str("role", e.Backend.Role.String()).Str("backend", e.Backend.URL).Str("reason", string(e.Reason)).
+		Dur("for_ms", e.For).Int("nth", e.Nth).Msg(said)
+}
+
+// Seen notices that an engine was started anew: its handles carry another id.
+// What was known against its predecessor is forgotten.
+func (s *Set) Seen(b *router.Backend, id []byte) {
+	e := s.get(b)
+	if e == nil {
+		return
+	}
+	id = withoutRank(id)
+	old := e.id.Load()
+	if len(id) == 0 || old != nil && *old == string(id) {
+		return
+	}
+	fresh := string(id)
+	if e.id.CompareAndSwap(old, &fresh) && old != nil {
+		s.cfg.Log.Info().Str("prefill", b.URL).Msg("prefill engine has restarted")
+		b.Reset()
+		s.warm.cold(b, true)
+	}
+}
+
+// withoutRank cuts _dp<rank> off: one vLLM with several data parallel ranks answers
+// with the id of whichever computed.
+func withoutRank(id []byte) []byte {
+	if i := bytes.LastIndex(id, []byte("_dp")); i > 0 && netio.AllDigits(id[i+3:]) {
+		return id[:i]
+	}
+	return id
+}
