@@ -21,5 +21,5 @@ func (s *Server) PanicOnBuffer(n int32) {
 
 // ForgetLabels has the metrics know no label. Called before any request.
 func (s *Server) ForgetLabels() {
-	s.metrics = meter{metrics.New("test", metrics.Labels{}, s.backendLoad, nil, s.ledger.Pinned, s.ledger.Stranded, s.bodies.InUse, s.held.InUse)}
+	s.metrics = s.newMeter("test", metrics.Labels{})
 }

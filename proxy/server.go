@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/valyala/fasthttp"
 
+	"xpyd/admin"
 	"xpyd/budget"
 	"xpyd/engines"
 	"xpyd/handoff"
@@ -100,8 +101,8 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	if cfg.BackendAPIKey != "" {
 		s.backendAuth = []byte("Bearer " + cfg.BackendAPIKey)
 	}
-	s.metrics = meter{metrics.New(version, labels(), s.backendLoad, s.queued(), s.ledger.Pinned, s.ledger.Stranded, s.bodies.InUse, s.held.InUse)}
-	s.metrics.WatchAdvice(s.adviceGauges)
+	s.metrics = s.newMeter(version, labels())
+	s.metrics.WatchAdvice(func() metrics.Advice { return admin.AdviceGauges(rt) })
 	s.metrics.WatchReadiness(s.Ready, func() bool { return s.engines.Outage() })
 	s.handoffs = s.newHandoffs()
 	s.pool.New = func() any { return newCompletion(s) }
@@ -111,6 +112,11 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	s.drain, s.cut = context.WithCancel(context.Background())
 	s.engines.Start()
 	return s, nil
+}
+
+func (s *Server) newMeter(version string, l metrics.Labels) meter {
+	loads := func() []metrics.BackendLoad { return admin.BackendLoads(s.router) }
+	return meter{metrics.New(version, l, loads, admin.Queued(s.router), s.ledger.Pinned, s.ledger.Stranded, s.bodies.InUse, s.held.InUse)}
 }
 
 func (s *Server) newHandoffs() *handoff.Keeper {

@@ -1,21 +1,23 @@
-package proxy
+package admin
 
 import (
 	"xpyd/metrics"
 	"xpyd/router"
 )
 
-func (s *Server) queued() map[string]func() float64 {
+// Queued reads how many requests wait, by role.
+func Queued(rt *router.Router) map[string]func() float64 {
 	read := map[string]func() float64{}
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
-		read[role.String()] = func() float64 { return float64(s.router.Queued(role)) }
+		read[role.String()] = func() float64 { return float64(rt.Queued(role)) }
 	}
 	return read
 }
 
-func (s *Server) backendLoad() []metrics.BackendLoad {
+// BackendLoads is what GET /pools and GET /backends show, for the metrics.
+func BackendLoads(rt *router.Router) []metrics.BackendLoad {
 	var loads []metrics.BackendLoad
-	snap := s.router.Snapshot()
+	snap := rt.Snapshot()
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
 		for _, b := range snap.Backends(role) {
 			loads = append(loads, engineLoad(metrics.BackendLoad{
@@ -43,9 +45,9 @@ func engineLoad(l metrics.BackendLoad, b *router.Backend) metrics.BackendLoad {
 	return l
 }
 
-// adviceGauges is what GET /advice shows, for the metrics.
-func (s *Server) adviceGauges() metrics.Advice {
-	a := s.router.Snapshot().Advice()
+// AdviceGauges is what GET /advice shows, for the metrics.
+func AdviceGauges(rt *router.Router) metrics.Advice {
+	a := rt.Snapshot().Advice()
 	out := metrics.Advice{Loads: map[string]float64{}, Balanced: map[string]int{}, Prices: map[string]metrics.Price{}}
 	for role, load := range map[router.Role]float64{router.Prefill: a.Prefill.Load, router.Decode: a.Decode.Load} {
 		if load >= 0 {
@@ -55,7 +57,7 @@ func (s *Server) adviceGauges() metrics.Advice {
 	if a.BalancedDecode > 0 {
 		out.Balanced[router.Prefill.String()], out.Balanced[router.Decode.String()] = a.BalancedPrefill, a.BalancedDecode
 	}
-	for work, p := range s.router.Prices() {
+	for work, p := range rt.Prices() {
 		out.Prices[work] = metrics.Price{Fixed: p.Fixed, PerToken: p.PerToken}
 	}
 	return out
