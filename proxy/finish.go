@@ -241,7 +241,7 @@ func (s *Server) appendFields(dst []byte, h *fasthttp.RequestHeader) []byte {
 	switch {
 	case len(s.backendAuth) > 0:
 		dst = appendField(dst, "Authorization", s.backendAuth)
-	case !s.keys.required():
+	case !s.keys.Required():
 		dst = appendField(dst, "Authorization", h.Peek("Authorization"))
 	}
 	dst = appendField(dst, "User-Agent", h.UserAgent())

@@ -17,16 +17,17 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"xpyd/gate"
 	"xpyd/netio"
 )
 
 // gateServer is the gate on a server of its own, so that each case is about the
-// gate alone: checkRequest, an exact route table, checkBodyHeaders, a limited body
+// gate alone: gate.CheckRequest, an exact route table, gate.CheckBodyHeaders, a limited body
 // that is one JSON document. Its settings are those of the data port.
 type gateServer struct {
 	server   fasthttp.Server
 	addr     string
-	ring     *keyring
+	ring     *gate.Keyring
 	options  gateOptions
 	received chan struct{} // one token for each head that was read whole
 
@@ -62,7 +63,7 @@ func (gateNoLog) Printf(string, ...any) {}
 
 func newGateServer(options gateOptions) *gateServer {
 	g := &gateServer{
-		ring: newKeyring(options.keys), options: options, received: make(chan struct{}, 1024),
+		ring: gate.NewKeyring(options.keys), options: options, received: make(chan struct{}, 1024),
 	}
 	g.server = fasthttp.Server{
 		Handler:           g.handle,
@@ -77,7 +78,7 @@ func newGateServer(options gateOptions) *gateServer {
 		IdleTimeout:                  options.readTimeout,
 		ReduceMemoryUsage:            true,
 		Logger:                       gateNoLog{},
-		ErrorHandler:                 func(ctx *fasthttp.RequestCtx, err error) { refuseGate(ctx, frameError(err)) },
+		ErrorHandler:                 func(ctx *fasthttp.RequestCtx, err error) { refuseGate(ctx, gateError(gate.FrameError(err))) },
 		HeaderReceived: func(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 			select {
 			case g.received <- struct{}{}:
@@ -86,7 +87,7 @@ func newGateServer(options gateOptions) *gateServer {
 			return knowExpect(h)
 		},
 		ExpectHandler: func(ctx *fasthttp.RequestCtx) int {
-			if e := checkRequest(&ctx.Request.Header); e != nil {
+			if e := gateError(gate.CheckRequest(&ctx.Request.Header)); e != nil {
 				refuseGate(ctx, e)
 				return e.Status
 			}
@@ -158,10 +159,10 @@ func (g *gateServer) handle(ctx *fasthttp.RequestCtx) {
 
 func (g *gateServer) serve(ctx *fasthttp.RequestCtx) ([]byte, *apiError) {
 	h := &ctx.Request.Header
-	if e := checkRequest(h); e != nil {
+	if e := gateError(gate.CheckRequest(h)); e != nil {
 		return nil, e
 	}
-	if !g.ring.allow(h.Peek(fasthttp.HeaderAuthorization)) {
+	if !g.ring.Allow(h.Peek(fasthttp.HeaderAuthorization)) {
 		return nil, newError(fasthttp.StatusUnauthorized, codeInvalidAPIKey, "", "")
 	}
 	route := string(h.Method()) + " " + string(h.RequestURI())
@@ -170,7 +171,7 @@ func (g *gateServer) serve(ctx *fasthttp.RequestCtx) ([]byte, *apiError) {
 		if g.options.anyBody {
 			return readGateBody(ctx)
 		}
-		if e := checkBodyHeaders(h, g.options.requireLength); e != nil {
+		if e := gateError(gate.CheckBodyHeaders(h, g.options.requireLength)); e != nil {
 			return nil, e
 		}
 		body, e := readGateBody(ctx)
@@ -190,7 +191,7 @@ func (g *gateServer) serve(ctx *fasthttp.RequestCtx) ([]byte, *apiError) {
 func readGateBody(ctx *fasthttp.RequestCtx) ([]byte, *apiError) {
 	length := ctx.Request.Header.ContentLength()
 	if length > gateBodyLimit {
-		return nil, frameError(fasthttp.ErrBodyTooLarge)
+		return nil, gateError(gate.FrameError(fasthttp.ErrBodyTooLarge))
 	}
 	stream := ctx.RequestBodyStream()
 	if stream == nil {
@@ -199,11 +200,11 @@ func readGateBody(ctx *fasthttp.RequestCtx) ([]byte, *apiError) {
 	body, err := io.ReadAll(io.LimitReader(stream, gateBodyLimit+1))
 	switch {
 	case err != nil:
-		return body, frameError(err)
+		return body, gateError(gate.FrameError(err))
 	case len(body) > gateBodyLimit:
-		return body, frameError(fasthttp.ErrBodyTooLarge)
+		return body, gateError(gate.FrameError(fasthttp.ErrBodyTooLarge))
 	case length >= 0 && len(body) != length:
-		return body, frameError(io.ErrUnexpectedEOF)
+		return body, gateError(gate.FrameError(io.ErrUnexpectedEOF))
 	}
 	return body, nil
 }
@@ -235,65 +236,6 @@ func (c *gateConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
 func (c *gateConn) SetDeadline(time.Time) error      { return nil }
 func (c *gateConn) SetReadDeadline(time.Time) error  { return nil }
 func (c *gateConn) SetWriteDeadline(time.Time) error { return nil }
-
-// The gate refuses these by itself, whatever the fasthttp of the day does before it.
-func TestCheckFields(t *testing.T) {
-	for _, c := range []struct {
-		name, raw string
-		old       bool // HTTP/1.0
-		status    int
-	}{
-		{"good", hostLine + sizeLine + "\r\n", false, 0},
-		{"no field on 1.0", "", true, 0},
-		{"no field on 1.1", "", false, 400},
-		{"empty line first", "\r\n", false, 400},
-		{"empty line between", hostLine + "\r\n" + sizeLine + "\r\n", false, 400},
-		{"cut line", hostLine + "Content-Le", false, 400},
-		{"bare LF", "Host: x\n\r\n", false, 400},
-		{"empty name", hostLine + ": x\r\n\r\n", false, 400},
-		{"folded", "X-A: 1\r\n 2\r\n" + hostLine + "\r\n", false, 400},
-		{"control byte", hostLine + "X-A: \x1f\r\n\r\n", false, 400},
-		{"DEL", hostLine + "X-A: \x7f\r\n\r\n", false, 400},
-		{"two Hosts", hostLine + hostLine + "\r\n", false, 400},
-		{"two lengths", hostLine + sizeLine + sizeLine + "\r\n", false, 400},
-		{"two codings", hostLine + teLine + teLine + "\r\n", false, 400},
-		{"length and coding", hostLine + sizeLine + teLine + "\r\n", false, 400},
-		{"coding on 1.0", teLine + "\r\n", true, 400},
-		{"length with sign", hostLine + "Content-Length: +2\r\n\r\n", false, 400},
-		{"empty length", hostLine + "Content-Length:\r\n\r\n", false, 400},
-		{"identity", hostLine + "Transfer-Encoding: identity\r\n\r\n", false, 400},
-		{"empty Host", "Host:\r\n\r\n", true, 400},
-		{"Host of a port", "Host: :80\r\n\r\n", false, 400},
-		{"Host and other byte before port", "Host: a/80\r\n\r\n", false, 400},
-		{"Host with other bracket", "Host: [::1x\r\n\r\n", false, 400},
-		{"Host with port behind bracket", "Host: [::ffff:1.2.3.4]:80\r\n\r\n", false, 0},
-		{"Expect on 1.0", "Expect: 100-continue\r\n\r\n", true, 417},
-		{"101 fields", hostLine + strings.Repeat("a:\r\n", 100) + "\r\n", false, 431},
-		{"100 fields", hostLine + strings.Repeat("a:\r\n", 99) + "\r\n", false, 0},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			status := 0
-			if e := checkFields([]byte(c.raw), !c.old); e != nil {
-				status = e.Status
-			}
-			if status != c.status {
-				t.Errorf("checkFields(%.60q) = %d, want %d", c.raw, status, c.status)
-			}
-		})
-	}
-}
-
-func TestValidTarget(t *testing.T) {
-	for target, want := range map[string]bool{
-		"/": true, "/v1/completions?x=%41": true, "*": true,
-		"": false, "v1": false, "*x": false, "http://evil/v1/completions": false, "evil:443": false,
-		"/a#b": false, "/a b": false, "/a\x00": false, "/a\x7f": false, "/\xff": false,
-	} {
-		if got := validTarget([]byte(target)); got != want {
-			t.Errorf("validTarget(%q) = %v, want %v", target, got, want)
-		}
-	}
-}
 
 // gateReference is one request as net/http reads it.
 type gateReference struct {

@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/valyala/fasthttp"
 
+	"xpyd/gate"
 	"xpyd/netio"
 	"xpyd/router"
 )
@@ -591,7 +592,7 @@ func TestFrameError(t *testing.T) {
 		{"anything else", errors.New(`cannot parse "Authorization: Bearer sk-secret"`), 400, codeInvalidHTTP},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			e := frameError(c.err)
+			e := gateError(gate.FrameError(c.err))
 			if e.Status != c.status || e.Code != c.code {
 				t.Errorf("frameError(%T) = %d %s, want %d %s", c.err, e.Status, e.Code, c.status, c.code)
 			}
@@ -619,10 +620,10 @@ func gateHead(t testing.TB) *fasthttp.RequestHeader {
 func TestGateAllocatesNothing(t *testing.T) {
 	h := gateHead(t)
 	n := testing.AllocsPerRun(100, func() {
-		if e := checkRequest(h); e != nil {
+		if e := gateError(gate.CheckRequest(h)); e != nil {
 			t.Fatal(e)
 		}
-		if e := checkBodyHeaders(h, true); e != nil {
+		if e := gateError(gate.CheckBodyHeaders(h, true)); e != nil {
 			t.Fatal(e)
 		}
 	})
@@ -635,10 +636,10 @@ func BenchmarkGate(b *testing.B) {
 	h := gateHead(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		if e := checkRequest(h); e != nil {
+		if e := gateError(gate.CheckRequest(h)); e != nil {
 			b.Fatal(e)
 		}
-		if e := checkBodyHeaders(h, false); e != nil {
+		if e := gateError(gate.CheckBodyHeaders(h, false)); e != nil {
 			b.Fatal(e)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"xpyd/gate"
 	"xpyd/kvparams"
 	"xpyd/router"
 )
@@ -43,6 +44,11 @@ func TestLabelsOfOthers(t *testing.T) {
 	}
 	if bypassed("") != reasonNone {
 		t.Error("a request that may be split has a reason not to be")
+	}
+	for why := range gate.Whys {
+		if gateCode(why) == codeNone {
+			t.Errorf("the gate's refusal %d has no code", why)
+		}
 	}
 	for _, c := range []string{kvparams.CodeInvalidJSON, kvparams.CodeInvalidType, kvparams.CodeDuplicate, kvparams.CodeUnsupported} {
 		if got := parseCode(&kvparams.Error{Code: c}).String(); got != c {

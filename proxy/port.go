@@ -6,6 +6,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"xpyd/gate"
 	"xpyd/netio"
 )
 
@@ -71,7 +72,7 @@ type port struct {
 
 // frameError answers a request that fasthttp could not read.
 func (s *Server) frameError(ctx *fasthttp.RequestCtx, err error) {
-	fault := frameError(err)
+	fault := gateError(gate.FrameError(err))
 	s.refuse(ctx, fault)
 	if conn, ok := ctx.Conn().(*netio.Conn); ok && fault.Status != fasthttp.StatusRequestTimeout {
 		conn.LeaveUnread() // whatever comes after a head that is none

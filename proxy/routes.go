@@ -5,7 +5,10 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"xpyd/budget"
+	"xpyd/gate"
 	"xpyd/kvparams"
+	"xpyd/netio"
 )
 
 // route is one row of the exact table. There is no catch-all: vLLM's own server has
@@ -52,7 +55,7 @@ func routeFor(path []byte) (route, bool) {
 // route table, the key.
 func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (route, *apiError) {
 	h := &ctx.Request.Header
-	if err := checkRequest(h); err != nil {
+	if err := gateError(gate.CheckRequest(h)); err != nil {
 		return route{}, err
 	}
 	path, _ := cutQuery(h.RequestURI())
@@ -65,13 +68,13 @@ func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (route, *apiError) {
 		err.Header = [][2]string{{"Allow", map[bool]string{true: "POST", false: "GET, HEAD"}[r.post]}}
 		return r, err
 	}
-	if !r.open && !s.keys.allow(h.Peek("Authorization")) {
+	if !r.open && !s.keys.Allow(h.Peek("Authorization")) {
 		err := newError(fasthttp.StatusUnauthorized, codeInvalidAPIKey, "", "missing or wrong API key; send Authorization: Bearer KEY")
 		err.Header = [][2]string{{"WWW-Authenticate", "Bearer"}}
 		return r, err
 	}
 	if r.post {
-		if err := checkBodyHeaders(h, s.cfg.Limits.RequireContentLength); err != nil {
+		if err := gateError(gate.CheckBodyHeaders(h, s.cfg.Limits.RequireContentLength)); err != nil {
 			return r, err
 		}
 		if int64(h.ContentLength()) > s.cfg.Limits.Body {
@@ -107,4 +110,17 @@ func closeUnread(ctx *fasthttp.RequestCtx) {
 		ctx.SetConnectionClose()
 		leaveUnread(ctx)
 	}
+}
+
+// identify says who a client is. It costs nothing where neither limits.client_in_flight nor
+// limits.client_share limits clients; by default the latter does.
+func (s *Server) identify(conn *netio.Conn, h *fasthttp.RequestHeader) budget.Client {
+	if !s.clients.Limited() && s.cfg.Limits.ClientShare >= 1 {
+		return budget.Client{}
+	}
+	if s.keys.Required() {
+		slot, _ := s.keys.Slot(h.Peek("Authorization"))
+		return budget.Client{Key: slot + 1}
+	}
+	return budget.Client{IP: conn.IP()}
 }

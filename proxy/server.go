@@ -17,6 +17,7 @@ import (
 	"xpyd/admin"
 	"xpyd/budget"
 	"xpyd/engines"
+	"xpyd/gate"
 	"xpyd/handoff"
 	"xpyd/kvparams"
 	"xpyd/metrics"
@@ -41,7 +42,7 @@ type Server struct {
 	router    *router.Router
 	metrics   meter
 	dialect   kvparams.Dialect
-	keys      *keyring
+	keys      *gate.Keyring
 	// backendAuth replaces the client's Authorization; empty passes that on, unless
 	// clients show keys of ours.
 	backendAuth []byte
@@ -88,7 +89,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 		cfg: cfg, log: log, router: rt, dialect: dialect,
 		failedLog:  log.Sample(&zerolog.BurstSampler{Burst: failedLines, Period: time.Second}),
 		aloneLog:   log.Sample(&zerolog.BurstSampler{Burst: aloneLines, Period: time.Second}),
-		keys:       newKeyring(cfg.APIKeys),
+		keys:       gate.NewKeyring(cfg.APIKeys),
 		watch:      watch,
 		bodies:     budget.NewBodies(cfg.Limits.BodyBudget, cfg.Limits.Body, cfg.Limits.ClientShare),
 		held:       budget.New(cfg.Limits.AnswerBudget, cfg.Limits.ClientShare),
@@ -133,7 +134,7 @@ func (s *Server) newEngines() *engines.Set {
 	t := &s.cfg.Timeouts
 	return engines.New(engines.Config{
 		Router: s.router, Dialect: s.dialect, Handoffs: s.handoffs, Watcher: s.watch,
-		Auth: string(s.backendAuth), Keyed: s.keys.required(),
+		Auth: string(s.backendAuth), Keyed: s.keys.Required(),
 		Warmup: s.cfg.Warmup, DecodeOnly: s.cfg.DecodeOnly.Enabled, MaxShare: s.cfg.DecodeOnly.MaxShare,
 		Dial: t.Dial, MaxIdle: t.UpstreamIdle, Silence: t.StreamIdle + rearm, // deadlines of streams are moved once a second
 		AbortGrace: t.PrefillAbortGrace, Answer: s.cfg.Limits.Answer, Guard: s.guard,

@@ -176,7 +176,7 @@ func (s *Server) refused(l leg, status int) fault {
 
 // authFailed: with a key of our own a 401 is our fault, else it is the client's key.
 func (s *Server) authFailed(status int) bool {
-	return (status == fasthttp.StatusUnauthorized || status == fasthttp.StatusForbidden) && (len(s.backendAuth) > 0 || s.keys.required())
+	return (status == fasthttp.StatusUnauthorized || status == fasthttp.StatusForbidden) && (len(s.backendAuth) > 0 || s.keys.Required())
 }
 
 // tellRefusal tells a client of the answer in x with body, by which backend b refused: its own

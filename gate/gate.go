@@ -1,4 +1,6 @@
-package proxy
+// Package gate is what stands before any work: whether a request is HTTP that no two readers
+// understand differently, and the keys that clients show. It knows no route and no error body.
+package gate
 
 import (
 	"bytes"
@@ -9,6 +11,33 @@ import (
 
 	"xpyd/netio"
 )
+
+// Why is the rule that a request has broken.
+type Why uint8
+
+const (
+	InvalidHTTP Why = iota
+	Version
+	Method
+	Expectation
+	HeadersTooLarge
+	RequestTimeout
+	MediaType
+	LengthRequired
+	BodyTooLarge
+	Whys // how many there are
+)
+
+// Refusal is why a request is not let in. Message names the rule and never quotes the request.
+type Refusal struct {
+	Status  int
+	Why     Why
+	Message string
+}
+
+func refuse(status int, why Why, message string) *Refusal {
+	return &Refusal{Status: status, Why: why, Message: message}
+}
 
 // maxFields is how many header fields a request may have. Real clients send about
 // a dozen; each field more costs the walk and, unbounded, its memory.
@@ -31,7 +60,7 @@ const (
 		fieldAuthorization | fieldContentType
 )
 
-// checkRequest is the strict gate of the data port: it runs first in the handler
+// CheckRequest is the strict gate of the data port: it runs first in the handler
 // and in ExpectHandler, before anything is read from the request's headers. fasthttp
 // accepts Content-Length beside Transfer-Encoding, folded lines, spaces in names,
 // any version digits and any method, and rewrites what Peek answers; only the raw
@@ -39,17 +68,15 @@ const (
 // refusal always closes the connection, since where its body ends is in doubt.
 //
 // It allocates nothing on a request that passes.
-func checkRequest(h *fasthttp.RequestHeader) *apiError {
+func CheckRequest(h *fasthttp.RequestHeader) *Refusal {
 	version := h.Protocol()
 	if string(version) != "HTTP/1.1" && string(version) != "HTTP/1.0" {
-		return newError(fasthttp.StatusHTTPVersionNotSupported, codeHTTPVersion, "",
-			"Only HTTP/1.1 and HTTP/1.0 are served.")
+		return refuse(fasthttp.StatusHTTPVersionNotSupported, Version, "Only HTTP/1.1 and HTTP/1.0 are served.")
 	}
 	switch string(h.Method()) {
 	case fasthttp.MethodPost, fasthttp.MethodGet, fasthttp.MethodHead, fasthttp.MethodOptions:
 	default: // methods are case-sensitive: "post" is another method
-		return newError(fasthttp.StatusMethodNotAllowed, codeMethod, "",
-			"The method is not one of GET, HEAD, POST and OPTIONS.")
+		return refuse(fasthttp.StatusMethodNotAllowed, Method, "The method is not one of GET, HEAD, POST and OPTIONS.")
 	}
 	if !validTarget(h.RequestURI()) {
 		return invalidHTTP("The request target must be an absolute path of visible ASCII without a fragment.")
@@ -59,8 +86,8 @@ func checkRequest(h *fasthttp.RequestHeader) *apiError {
 
 // invalidHTTP is the refusal of a request that no two parsers need agree on. The
 // text names the rule and never quotes the request: its bytes may be a key.
-func invalidHTTP(message string) *apiError {
-	return newError(fasthttp.StatusBadRequest, codeInvalidHTTP, "", message)
+func invalidHTTP(message string) *Refusal {
+	return refuse(fasthttp.StatusBadRequest, InvalidHTTP, message)
 }
 
 // validTarget says whether a raw request target is in origin-form, or "*". The
@@ -81,7 +108,7 @@ func validTarget(target []byte) bool {
 
 // checkFields walks the header block raw: CRLF-terminated lines, the last one empty.
 // It is empty itself for a request without fields.
-func checkFields(raw []byte, http11 bool) *apiError {
+func checkFields(raw []byte, http11 bool) *Refusal {
 	var seen fieldBit
 	for n := 0; len(raw) > 0; n++ {
 		end := bytes.IndexByte(raw, '\n')
@@ -116,7 +143,7 @@ func checkFields(raw []byte, http11 bool) *apiError {
 }
 
 // checkSeen judges the fields of a request together.
-func checkSeen(seen fieldBit, http11 bool) *apiError {
+func checkSeen(seen fieldBit, http11 bool) *Refusal {
 	switch {
 	case seen&fieldTransferEncoding != 0 && seen&fieldContentLength != 0:
 		return invalidHTTP("Content-Length and Transfer-Encoding may not stand together.")
@@ -134,7 +161,7 @@ func checkSeen(seen fieldBit, http11 bool) *apiError {
 
 // checkValue judges one field by itself. field is 0 for the fields that nothing
 // here reads; those pass, and are never forwarded.
-func checkValue(field fieldBit, value []byte) *apiError {
+func checkValue(field fieldBit, value []byte) *Refusal {
 	switch field {
 	case fieldHost:
 		if !validHost(value) {
@@ -156,13 +183,12 @@ func checkValue(field fieldBit, value []byte) *apiError {
 	return nil
 }
 
-func expectationFailed() *apiError {
-	return newError(fasthttp.StatusExpectationFailed, codeExpectation, "",
-		"Expect must be 100-continue, on HTTP/1.1.")
+func expectationFailed() *Refusal {
+	return refuse(fasthttp.StatusExpectationFailed, Expectation, "Expect must be 100-continue, on HTTP/1.1.")
 }
 
-func headersTooLarge(message string) *apiError {
-	return newError(fasthttp.StatusRequestHeaderFieldsTooLarge, codeHeadersTooLarge, "", message)
+func headersTooLarge(message string) *Refusal {
+	return refuse(fasthttp.StatusRequestHeaderFieldsTooLarge, HeadersTooLarge, message)
 }
 
 // fieldOf tells which of the fields of interest name is, 0 for none. An underscore
@@ -222,24 +248,21 @@ var (
 	addressBytes = netio.ByteClass(":." + netio.Digits + "ABCDEFabcdef")
 )
 
-// checkBodyHeaders is for the routes that take a JSON body, after checkRequest.
+// CheckBodyHeaders is for the routes that take a JSON body, after CheckRequest.
 // requireLength refuses chunked uploads: their extensions are bytes that no size
 // limit counts.
-func checkBodyHeaders(h *fasthttp.RequestHeader, requireLength bool) *apiError {
+func CheckBodyHeaders(h *fasthttp.RequestHeader, requireLength bool) *Refusal {
 	if !jsonContent(h.ContentType()) {
-		return newError(fasthttp.StatusUnsupportedMediaType, codeMediaType, "",
-			"Content-Type must be application/json in UTF-8.")
+		return refuse(fasthttp.StatusUnsupportedMediaType, MediaType, "Content-Type must be application/json in UTF-8.")
 	}
 	for _, coding := range h.PeekAll(fasthttp.HeaderContentEncoding) {
 		if !netio.EqualFold(coding, "identity") {
-			return newError(fasthttp.StatusUnsupportedMediaType, codeMediaType, "",
-				"The body must be sent without Content-Encoding.")
+			return refuse(fasthttp.StatusUnsupportedMediaType, MediaType, "The body must be sent without Content-Encoding.")
 		}
 	}
 	const chunked = -1 // what ContentLength answers for a chunked body
 	if requireLength && h.ContentLength() == chunked {
-		return newError(fasthttp.StatusLengthRequired, codeLengthRequired, "",
-			"The body must be sent with Content-Length.")
+		return refuse(fasthttp.StatusLengthRequired, LengthRequired, "The body must be sent with Content-Length.")
 	}
 	return nil
 }
@@ -262,19 +285,19 @@ func jsonContent(contentType []byte) bool {
 	return true
 }
 
-// frameError is the answer to an error of fasthttp's own reading: of the head, of
+// FrameError is the refusal for an error of fasthttp's own reading: of the head, of
 // the first bytes of a body (ErrorHandler), or of the body stream. err's text holds
 // raw bytes of the request, keys included: it must reach no log and no answer.
-func frameError(err error) *apiError {
+func FrameError(err error) *Refusal {
 	var small *fasthttp.ErrSmallBuffer
 	var netErr net.Error
 	switch {
 	case errors.As(err, &small), errors.Is(err, fasthttp.ErrSmallReadBuffer):
 		return headersTooLarge("The request line and the header fields are too large.")
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
-		return newError(fasthttp.StatusRequestEntityTooLarge, codeBodyTooLarge, "", "The body is too large.")
+		return refuse(fasthttp.StatusRequestEntityTooLarge, BodyTooLarge, "The body is too large.")
 	case errors.Is(err, fasthttp.ErrTimeout), errors.As(err, &netErr) && netErr.Timeout():
-		return newError(fasthttp.StatusRequestTimeout, codeRequestTimeout, "", "The request did not arrive in time.")
+		return refuse(fasthttp.StatusRequestTimeout, RequestTimeout, "The request did not arrive in time.")
 	case errors.Is(err, netio.ErrFraming):
 		return invalidHTTP("Each line must end in CR LF.")
 	}

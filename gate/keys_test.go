@@ -1,4 +1,4 @@
-package proxy
+package gate
 
 import (
 	"strings"
@@ -41,29 +41,29 @@ func TestKeyringAllow(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			if got := newKeyring(c.keys).allow([]byte(c.authorization)); got != c.want {
-				t.Errorf("allow(%.40q) = %v, want %v", c.authorization, got, c.want)
+			if got := NewKeyring(c.keys).Allow([]byte(c.authorization)); got != c.want {
+				t.Errorf("Allow(%.40q) = %v, want %v", c.authorization, got, c.want)
 			}
 		})
 	}
 }
 
 func TestKeyringAllowAllocatesNothing(t *testing.T) {
-	k := newKeyring([]string{"sk-first", "sk-second"})
+	k := NewKeyring([]string{"sk-first", "sk-second"})
 	for _, value := range []string{"Bearer sk-second", "Bearer sk-none", "", "Basic x"} {
 		authorization := []byte(value)
-		if n := testing.AllocsPerRun(100, func() { k.allow(authorization) }); n != 0 {
-			t.Errorf("allow(%q): %v allocations, want 0", value, n)
+		if n := testing.AllocsPerRun(100, func() { k.Allow(authorization) }); n != 0 {
+			t.Errorf("Allow(%q): %v allocations, want 0", value, n)
 		}
 	}
 }
 
 func BenchmarkKeyringAllow(b *testing.B) {
-	k := newKeyring([]string{"sk-first", "sk-second"})
+	k := NewKeyring([]string{"sk-first", "sk-second"})
 	authorization := []byte("Bearer sk-second")
 	b.ReportAllocs()
 	for b.Loop() {
-		if !k.allow(authorization) {
+		if !k.Allow(authorization) {
 			b.Fatal("refused")
 		}
 	}
