@@ -6,6 +6,7 @@ package proxy
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -149,6 +150,13 @@ func (s *Server) WatchLog(dropped func() int64) { s.metrics.WatchLog(dropped) }
 func (s *Server) Ready() bool {
 	ready, _ := s.readiness()
 	return ready
+}
+
+// Admin is the operators' port. It must not be reachable for clients.
+func (s *Server) Admin() *http.Server {
+	return admin.New(admin.Config{
+		Router: s.router, Metrics: s.metrics.Metrics, Ready: s.readiness, Unknown: s.engines.Poller.Unknown, Pprof: s.cfg.Pprof, Log: s.log,
+	})
 }
 
 // handle is the entry of every request that was read as HTTP.

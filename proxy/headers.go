@@ -2,12 +2,60 @@ package proxy
 
 import (
 	"bytes"
+	"encoding/hex"
+	"math/rand/v2"
 	"strings"
 
 	"github.com/valyala/fasthttp"
 
 	"xpyd/netio"
 )
+
+// requestID is the client's X-Request-Id if it is 1–64 of [A-Za-z0-9._-], else a
+// fresh one.
+func requestID(client []byte) string {
+	if n := len(client); n == 0 || n > 64 {
+		return randomHex(32)
+	}
+	for _, b := range client {
+		if !(b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || b == '.' || b == '_' || b == '-') {
+			return randomHex(32)
+		}
+	}
+	return string(client)
+}
+
+// randomHex returns n hex digits, n a multiple of 8 up to 32.
+func randomHex(n int) string {
+	var raw [16]byte
+	for i := 0; i < n/2; i += 4 {
+		v := rand.Uint32()
+		raw[i], raw[i+1], raw[i+2], raw[i+3] = byte(v), byte(v>>8), byte(v>>16), byte(v>>24)
+	}
+	return hex.EncodeToString(raw[:n/2])
+}
+
+// appendFields appends the header lines that both legs carry: nothing of the client's
+// head passes but these.
+func (s *Server) appendFields(dst []byte, h *fasthttp.RequestHeader) []byte {
+	switch {
+	case len(s.backendAuth) > 0:
+		dst = appendField(dst, "Authorization", s.backendAuth)
+	case !s.keys.Required():
+		dst = appendField(dst, "Authorization", h.Peek("Authorization"))
+	}
+	dst = appendField(dst, "User-Agent", h.UserAgent())
+	dst = appendField(dst, "Traceparent", h.Peek("Traceparent"))
+	return s.appendPassed(appendField(dst, "Tracestate", h.Peek("Tracestate")), h)
+}
+
+func appendField(dst []byte, name string, value []byte) []byte {
+	if len(value) == 0 {
+		return dst
+	}
+	dst = append(append(dst, name...), ": "...)
+	return append(append(dst, value...), "\r\n"...)
+}
 
 // passedField is one of headers.pass.
 type passedField struct{ name, lower string }
@@ -51,14 +99,4 @@ func connectionLists(h *fasthttp.RequestHeader, token string) bool {
 		}
 	}
 	return false
-}
-
-// knowExpect has fasthttp see that a client holds its body back. It knows "100-continue" in
-// lower case alone and would wait for a first byte; the gate, which is asked then, reads what
-// the client wrote.
-func knowExpect(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
-	if len(h.Peek(fasthttp.HeaderExpect)) > 0 {
-		h.Set(fasthttp.HeaderExpect, "100-continue")
-	}
-	return fasthttp.RequestConfig{}
 }
