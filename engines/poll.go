@@ -233,7 +233,7 @@ func (p *Poller) read(snap *router.Snapshot, b *router.Backend, counts time.Dura
 	return true, err
 }
 
-// cutStop: the poller is closed.
+// cutStop is the only cause for which an exchange of this package is cut: the process ends.
 const cutStop upstream.Cause = 1
 
 // fetch appends the metrics page of an engine to dst. The key goes with it as with the
