@@ -30,7 +30,7 @@ var keyValues = map[string][]value{
 	"prefill_policy": policyValues,
 	"decode_policy":  policyValues,
 	"pd.mode": {
-		{router.PDAlways, "each request that can be split gets a prefill of its own"},
+		{router.PDAlways, "a prefill of its own for each request that can be split"},
 		{router.PDNever, "decode engines compute all prompts"},
 		{router.PDAuto, "each request goes the way that is expected to be cheaper"},
 	},
