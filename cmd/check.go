@@ -21,7 +21,7 @@ func newCheckCmd() *cobra.Command {
 
 With --probe it asks each backend for health, models and version, and sends a prompt of
 its own with one token through every pair of a prefill and a decode engine.
-It names what does not fit. Settings that others keep from having any effect get a
+It names what does not fit. A setting that has no effect because of others gets a
 warning. Exit status: 0 fits, 1 does not, 2 wrong configuration.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -56,7 +56,7 @@ func printPools(w io.Writer, c config.Config) {
 	fmt.Fprintf(w, "decode: %s (%s)\n", strings.Join(c.Router.Decode, " "), c.Router.ChosenDecodePolicy())
 }
 
-// printReport writes both tables and then what does not fit, one fault a line.
+// printReport writes both tables and then what does not fit, with one fault on a line.
 func printReport(w io.Writer, r *report) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "\nROLE\tBACKEND\tHEALTH\tVERSION\tMODELS")

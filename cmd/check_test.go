@@ -16,13 +16,13 @@ import (
 	"xpyd/sim"
 )
 
-// stubEngine answers what check asks. Its faults are what operators get wrong, most of
-// which the simulated engines of package sim cannot be told to be.
+// stubEngine answers what check asks. Its faults are mistakes of operators, most of which the engines
+// of package sim cannot simulate.
 type stubEngine struct {
 	version, model string
-	key            string // wanted as a bearer token, "" asks for none
+	key            string // required as a bearer token; "" requires none
 	unhealthy      bool
-	handleHost     string // of prefill's answer, "" sends no handle
+	handleHost     string // in prefill's answer; "" sends no handle
 	handlePort     string // as JSON
 	pulls          bool   // decode has a connector
 	decodeStatus   int
@@ -144,7 +144,7 @@ func TestCheckProbeFits(t *testing.T) {
 	}
 }
 
-// The simulated engines keep a ledger: a check must not leave a block pinned.
+// The simulated engines keep a ledger, which shows that a check leaves no block pinned.
 func TestCheckProbeSimulatedEngines(t *testing.T) {
 	start := func(role sim.Role) *sim.Engine {
 		e, err := sim.Start(sim.Options{Role: role}.Fast())
@@ -164,7 +164,7 @@ func TestCheckProbeSimulatedEngines(t *testing.T) {
 		t.Errorf("got %v\n%s", err, out)
 	}
 	l := prefill.Ledger()
-	// The reader's notification may come after its answer.
+	// The decode engine may tell the prefill engine that it has read only after its answer.
 	for deadline := time.Now().Add(2 * time.Second); l.Pinned != 0 && time.Now().Before(deadline); l = prefill.Ledger() {
 		time.Sleep(time.Millisecond)
 	}
@@ -182,7 +182,7 @@ func TestCheckProbeNamesWhatDoesNotFit(t *testing.T) {
 		name string
 		set  func(prefill, decode *stubEngine)
 		args []string
-		want string // with P and D for the two URLs
+		want string // P and D stand for the two URLs
 	}{
 		{"unhealthy", func(p, _ *stubEngine) { p.unhealthy = true }, nil,
 			"does not fit: prefill P is not healthy: status 503"},
@@ -232,7 +232,7 @@ func TestCheckProbeUnreachable(t *testing.T) {
 	}
 }
 
-// An old engine works, at a price: a note, and exit 0.
+// An old engine works at a price. The check prints a note and exits with 0.
 func TestCheckProbeNotesOldVersion(t *testing.T) {
 	prefill, decode := newStub(), newStub()
 	prefill.version, decode.version = "0.31.1", "0.31.1"

@@ -14,10 +14,10 @@ import (
 	"xpyd/sim"
 )
 
-// client is one connection, or one after the other, that never tries a request again.
+// client uses one connection at a time, and never retries a request.
 type client struct {
 	addr string
-	kept bool // keeps its connection while the server does
+	kept bool // keeps its connection as long as the server does
 	conn *connection
 }
 

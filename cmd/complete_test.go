@@ -9,7 +9,7 @@ import (
 	"xpyd/router"
 )
 
-// completeWords is what the shell's completion gets for the last word.
+// completeWords returns what the shell's completion gets for the last word.
 func completeWords(t *testing.T, words ...string) []string {
 	t.Helper()
 	var out bytes.Buffer

@@ -31,8 +31,8 @@ func readCompose(t *testing.T) map[string]composeService {
 	return file.Services
 }
 
-// TestComposeFile: each proxy's settings load, and its backends are services of the same
-// profile, on the port where those listen.
+// Each proxy's settings load. Its backends are services of the same profile, on the port where those
+// listen.
 func TestComposeFile(t *testing.T) {
 	services := readCompose(t)
 	proxies := 0

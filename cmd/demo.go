@@ -22,7 +22,7 @@ import (
 	"xpyd/sim"
 )
 
-// demoModel is what the demo's engines serve.
+// demoModel is the name of the model that the demo's engines serve.
 const demoModel = "sim"
 
 func newDemoCmd() *cobra.Command {
@@ -42,7 +42,7 @@ func newDemoCmd() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&once, "once", false, "stop after the first answer")
-	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "address of the proxy's data port; with --once any free one, unless it is given")
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "address of the proxy's data port; with --once the default is any free port")
 	return cmd
 }
 
@@ -83,7 +83,7 @@ func demo(ctx context.Context, out io.Writer, listen string, once bool) (err err
 	}
 }
 
-// startDemoEngines returns what it has started also when it fails.
+// startDemoEngines returns the engines that it has started, even if it fails.
 func startDemoEngines() ([]*sim.Engine, router.Config, error) {
 	pools := router.DefaultConfig()
 	var engines []*sim.Engine
@@ -160,7 +160,7 @@ func (d *deltaPrinter) Write(p []byte) (int, error) {
 	}
 }
 
-// lastLine keeps the log line of the last completion.
+// lastLine is a log that keeps the line of the last completion.
 type lastLine struct {
 	mu   sync.Mutex
 	line []byte
@@ -175,8 +175,8 @@ func (l *lastLine) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// explain prints the two legs and the phases out of the log line, which is written
-// right after the last byte of the answer.
+// explain prints the two legs and the phases from the log line, which is written right after the last
+// byte of the answer.
 func (l *lastLine) explain(ctx context.Context, out io.Writer) error {
 	var f struct {
 		RequestID string  `json:"request_id"`

@@ -28,7 +28,7 @@ func readText(t *testing.T, path string) string {
 	return string(b)
 }
 
-// rowNames are the `names` in the first column of a table.
+// rowNames returns the `names` in the first column of a table.
 func rowNames(table string) []string {
 	var names []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)`").FindAllStringSubmatch(table, -1) {
@@ -73,8 +73,8 @@ var (
 	labelName  = regexp.MustCompile(`"([a-z_]+)"`)
 )
 
-// TestDocsMetricTable reads the metrics where they are registered: a scrape would miss
-// those that have no series yet.
+// TestDocsMetricTable reads the metrics where they are registered, because a scrape would miss those
+// that do not have a series at the start.
 func TestDocsMetricTable(t *testing.T) {
 	source := readText(t, "metrics/metrics.go") + readText(t, "metrics/advice.go") + readText(t, "metrics/readiness.go")
 	rows := map[string]string{}
@@ -111,8 +111,7 @@ func TestDocsMetricTable(t *testing.T) {
 	docs.Check(t, "metrics", b.String(), *update)
 }
 
-// TestDocsAdminPages: each member that the pages of the admin port may have stands in
-// docs/admin.md, and nothing else.
+// docs/admin.md has exactly the members that the pages of the admin port may have.
 func TestDocsAdminPages(t *testing.T) {
 	members, told := map[string]bool{}, map[string]bool{}
 	for _, file := range []string{"admin/admin.go", "admin/backends.go", "admin/advice.go", "router/advice.go", "router/price/price.go"} {
@@ -137,7 +136,7 @@ func TestDocsAdminPages(t *testing.T) {
 	}
 }
 
-// TestDocsMakeTargets: what the documents tell people to run exists.
+// The make targets that the documents tell people to run exist.
 func TestDocsMakeTargets(t *testing.T) {
 	makefile := readText(t, "Makefile")
 	pages, err := filepath.Glob("../docs/*.md")

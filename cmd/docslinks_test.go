@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// TestDocsLinks: each relative link of a document leads to a file, and to a heading where
-// it names one.
+// Each relative link of a document leads to a file, and to a heading if it names one.
 func TestDocsLinks(t *testing.T) {
 	var pages []string
 	for _, pattern := range []string{"*.md", "docs/*.md", ".github/*.md"} {
@@ -43,7 +42,7 @@ func TestDocsLinks(t *testing.T) {
 	}
 }
 
-// anchors are the names under which headings can be linked to.
+// anchors returns the names by which headings can be linked.
 func anchors(text string) (names []string) {
 	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
 		name := regexp.MustCompile(`[^\p{L}\p{N}_ -]`).ReplaceAllString(strings.ToLower(m[1]), "")

@@ -18,8 +18,8 @@ func shellWords(t *testing.T, command string) []string {
 	return strings.Split(strings.TrimSpace(string(out)), "\n")
 }
 
-// The commands of the README differ from those that make e2e runs in hosts, in the model's
-// name, and in lacking what a CPU needs.
+// The commands of the README differ from those that make e2e runs only in hosts and in the model's
+// name, and they lack what a CPU needs.
 func TestDocsEngineCommands(t *testing.T) {
 	readme := strings.ReplaceAll(readText(t, "README.md"), "\\\n", " ")
 	for _, tc := range []struct{ role, port, host string }{

@@ -26,8 +26,8 @@ func dial(addr string) (*connection, error) {
 	return &connection{conn, bufio.NewReader(conn)}, nil
 }
 
-// traffic asks for completions without a pause until stop, over fresh connections and over
-// kept ones with random rests between two requests. It keeps the first errors.
+// traffic sends completions without a break until stop. It uses fresh connections, and kept ones with
+// random pauses between two requests. It keeps the first errors.
 type traffic struct {
 	addr string
 	wg   sync.WaitGroup
@@ -81,7 +81,7 @@ func (l *traffic) more(t *testing.T, n int64) {
 	eventually(t, fmt.Sprintf("%d more requests done", n), func() bool { return l.done.Load() >= want })
 }
 
-// end stops the clients; no request may have failed.
+// end stops the clients and checks that no request has failed.
 func (l *traffic) end(t *testing.T) {
 	t.Helper()
 	close(l.stop)
@@ -92,8 +92,8 @@ func (l *traffic) end(t *testing.T) {
 	t.Logf("%d requests", l.done.Load())
 }
 
-// longStreams begins n streams and returns when each has its first bytes. The errors of
-// the whole of them come later, nil for a whole answer.
+// longStreams begins n streams and returns when each has its first bytes. Each channel later delivers
+// the error of its stream, or nil for a whole answer.
 func longStreams(t *testing.T, addr string, n, tokens int) []<-chan error {
 	t.Helper()
 	var all []<-chan error
@@ -163,8 +163,8 @@ func TestHandoverUnderLoad(t *testing.T) {
 	}
 }
 
-// A connection that rests during the hand-over has its next request answered, and is
-// told to close; one that never asks again ends by timeouts.idle.
+// A connection that is idle during the hand-over gets an answer to its next request, which tells it to
+// close. One that sends nothing more ends by timeouts.idle.
 func TestHandoverServesIdleConnections(t *testing.T) {
 	t.Parallel()
 	engP, engD := pairOfEngines(t, -1)
@@ -193,7 +193,7 @@ func TestHandoverServesIdleConnections(t *testing.T) {
 	p.gone()
 }
 
-// A process that has handed over and still has streams ends them on TERM as ever.
+// A process that has handed over and still has streams ends them on TERM as any other does.
 func TestTermAfterHandover(t *testing.T) {
 	t.Parallel()
 	engP, engD := pairOfEngines(t, 5*time.Millisecond)
@@ -274,7 +274,7 @@ func startSelf(t *testing.T, args ...string) *process {
 	return startProcess(t, exec.Command(self, args...))
 }
 
-// The successor runs what lies at the executable's path by then.
+// The successor runs the file that lies at the executable's path when it starts.
 func TestHandoverRunsTheReplacedExecutable(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
@@ -333,7 +333,7 @@ func TestSecondHandoverAndTermWhileOneIsUnderWay(t *testing.T) {
 	}
 }
 
-// An address that the configuration has changed is opened anew; the old one closes.
+// An address that the configuration has changed is opened, and the old one closes.
 func TestHandoverToAnotherAddress(t *testing.T) {
 	t.Parallel()
 	_, d := pairOfEngines(t, -1)

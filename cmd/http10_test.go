@@ -13,8 +13,8 @@ import (
 	"xpyd/sim"
 )
 
-// The kernel ends the connections of a process that dies: one that holds half a stream must
-// not look like a whole one to a client that reads to the end.
+// The kernel ends the connections of a process that dies. Half a stream must not look like a whole one
+// to a client that reads to the end.
 func TestKilledProcessResetsStreamsOfHTTP10(t *testing.T) {
 	t.Parallel()
 	d := startEngine(t, sim.Options{Name: "d", Role: sim.RoleDecode})

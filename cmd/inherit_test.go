@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// activate starts the program as systemd does for a socket unit: the files from
-// descriptor 3 on, the variables with the id of the process itself.
+// activate starts the program as systemd does for a socket unit. The files are its descriptors from 3
+// on, and the variables have the id of the process itself.
 func activate(t *testing.T, names string, files []*os.File, args ...string) *process {
 	t.Helper()
 	self, err := os.Executable()
@@ -26,11 +26,11 @@ func activate(t *testing.T, names string, files []*os.File, args ...string) *pro
 	return startProcess(t, cmd)
 }
 
-// listening is a socket as systemd opens it, and its address.
+// listening returns a socket as systemd opens it, and its address.
 func listening(t *testing.T) (*os.File, string) {
 	t.Helper()
 	var plain net.ListenConfig
-	plain.SetMultipathTCP(false) // as systemd opens it
+	plain.SetMultipathTCP(false) // systemd opens it like this
 	ln, err := plain.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -160,8 +160,8 @@ func TestInheritedDescriptorsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// What systemd hears over a hand-over and a stop: the main process changes once, and
-// only the one that is main says that it stops.
+// During a hand-over and a stop, systemd hears once that the main process changes. Only the main process
+// says that it stops.
 func TestNotifications(t *testing.T) {
 	t.Parallel()
 	_, d := pairOfEngines(t, -1)

@@ -29,7 +29,7 @@ func writeFile(t *testing.T, name, text string, mode os.FileMode) string {
 	if err := os.WriteFile(path, []byte(text), mode); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(path, mode); err != nil { // whatever the umask
+	if err := os.Chmod(path, mode); err != nil { // the umask does not matter
 		t.Fatal(err)
 	}
 	return path

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unread is `xpyd serve` with a log that nobody reads once it serves.
+// unread is `xpyd serve` with a log that has no reader after it serves.
 type unread struct {
 	*process
 	log   *os.File // the reader's end
@@ -27,8 +27,8 @@ var (
 	adminPort = regexp.MustCompile(`\badmin[":=]+([0-9.:]+)`)
 )
 
-// serveUnread starts the program over two engines, with the smallest pipe there is as its
-// standard error.
+// serveUnread starts the program over two engines, with the smallest possible pipe as its standard
+// error.
 func serveUnread(t *testing.T, args ...string) *unread {
 	t.Helper()
 	engP, engD := pairOfEngines(t, -1)
@@ -48,7 +48,7 @@ func serveUnread(t *testing.T, args ...string) *unread {
 	return u
 }
 
-// startUnread starts the program and leaves its log alone.
+// startUnread starts the program and does not read its log.
 func startUnread(t *testing.T, args ...string) *unread {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -91,7 +91,7 @@ func (u *unread) ask(n int) {
 	}
 }
 
-// stop ends the process by TERM, and returns how.
+// stop ends the process by TERM, and returns how it ended.
 func (u *unread) stop() string {
 	u.t.Helper()
 	u.signal(u.cmd.Process.Pid, syscall.SIGTERM)
@@ -115,14 +115,14 @@ func (u *unread) completions() (n int) {
 	return n
 }
 
-// logKinds are the ways to the log: lines together, each at once, and for people.
+// logKinds are the ways to log: several lines together, each line at once, and lines for people.
 var logKinds = map[string][]string{
 	"together": nil,
 	"at once":  {"--log-flush", "0"},
 	"console":  {"--log-format", "console"},
 }
 
-// A reader of the log that stands still holds up neither a completion nor a signal.
+// A reader of the log that has stopped holds up neither a completion nor a signal.
 func TestStalledLogReaderStopsNothing(t *testing.T) {
 	for name, args := range logKinds {
 		t.Run(name, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestStalledLogReaderStopsNothing(t *testing.T) {
 	}
 }
 
-// What a stalled reader has kept waiting arrives once it reads again.
+// The lines that a stalled reader kept waiting arrive after it reads again.
 func TestStalledLogReaderGetsEveryLineLater(t *testing.T) {
 	t.Parallel()
 	u := serveUnread(t)
@@ -150,8 +150,7 @@ func TestStalledLogReaderGetsEveryLineLater(t *testing.T) {
 	}
 }
 
-// A reader of the log that goes away, as a logging side-car that crashes, does not end
-// the process.
+// A reader of the log that goes away does not end the process. A logging side-car may crash like that.
 func TestLogReaderThatGoesAway(t *testing.T) {
 	for name, args := range logKinds {
 		t.Run(name, func(t *testing.T) {

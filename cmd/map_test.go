@@ -13,14 +13,14 @@ import (
 
 // mapped is a line of the figure in docs/design.md.
 type mapped struct {
-	name    string // a package; with "/…" all packages below that folder
+	name    string // a package, or with "/…" all packages below that folder
 	imports []string
 }
 
-// The lines of the figure: `package: what belongs there → imports`.
+// mapLine matches a line of the figure: `package: what belongs there → imports`.
 var mapLine = regexp.MustCompile(`^(\S+): .+ → (.+)$`)
 
-// goList is what the go command says, line by line.
+// goList returns what the go command prints, line by line.
 func goList(t *testing.T, dir string, args ...string) []string {
 	t.Helper()
 	cmd := exec.Command("go", append([]string{"list"}, args...)...)
@@ -32,7 +32,7 @@ func goList(t *testing.T, dir string, args ...string) []string {
 	return strings.Split(strings.TrimSpace(string(out)), "\n")
 }
 
-// readMap is the figure under the heading Map.
+// readMap returns the figure under the heading Map.
 func readMap(t *testing.T, root string) (lines []mapped) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(root, "docs", "design.md"))
@@ -57,7 +57,7 @@ func readMap(t *testing.T, root string) (lines []mapped) {
 	return lines
 }
 
-// place is the line of the map that a package belongs to; "" if there is none.
+// place returns the line of the map that a package belongs to, or "" if there is none.
 func place(lines []mapped, pkg string) string {
 	for _, l := range lines {
 		folder, below := strings.CutSuffix(l.name, "/…")
@@ -68,7 +68,7 @@ func place(lines []mapped, pkg string) string {
 	return ""
 }
 
-// codeMap is what the packages import of each other, by the lines of the map.
+// codeMap returns what the packages import from each other, by the lines of the map.
 func codeMap(t *testing.T, root, module string, lines []mapped) map[string][]string {
 	t.Helper()
 	short := func(path string) string {
@@ -104,8 +104,7 @@ func codeMap(t *testing.T, root, module string, lines []mapped) map[string][]str
 	return imports
 }
 
-// TestMap: the figure in docs/design.md has each package with what it imports, and imports
-// point down only.
+// The figure in docs/design.md has each package with what it imports, and imports only point down.
 func TestMap(t *testing.T) {
 	module := strings.Fields(goList(t, ".", "-m", "-f", "{{.Path}} {{.Dir}}")[0])
 	root := module[1]

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// wallClock lists where a file makes or uses a time.Time without its monotonic reading: what
-// is computed from that changes when somebody sets the clock.
+// wallClock lists where a file makes or uses a time.Time without its monotonic reading. What is computed
+// from that changes when the clock is set.
 func wallClock(fset *token.FileSet, file *ast.File) (found []string) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
@@ -47,7 +47,7 @@ func imports(file *ast.File, name string) bool {
 	})
 }
 
-// T25: nothing on the way of a request is computed from the wall clock.
+// T25: nothing on a request's path is computed from the wall clock.
 func TestNothingIsComputedFromTheWallClock(t *testing.T) {
 	const wrong = `package x
 import ("time"; "net/url")

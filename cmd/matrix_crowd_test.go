@@ -17,7 +17,7 @@ import (
 	"xpyd/sim"
 )
 
-// crowd is the number of idle clients of T30: 10,000, or what the descriptors allow.
+// crowd returns the number of idle clients of T30, which is 10,000 or what the descriptors allow.
 func crowd(t *testing.T) int {
 	var lim syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
@@ -33,7 +33,7 @@ func crowd(t *testing.T) int {
 	return n
 }
 
-// settle opens n connections that have had one answer and ask for no other.
+// settle opens n connections that have had one answer and send no further request.
 func (c *child) settle(n int) []net.Conn {
 	conns := make([]net.Conn, n)
 	errs := make(chan error, 16)
@@ -69,7 +69,7 @@ func (c *child) settle(n int) []net.Conn {
 	return conns
 }
 
-// alive asks for /livez on a connection.
+// alive requests /livez on a connection.
 func alive(conn net.Conn) error {
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 	if _, err := io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
@@ -85,8 +85,8 @@ func alive(conn net.Conn) error {
 	return err
 }
 
-// drip writes the head at once and then a byte every 100 ms, and returns what the server
-// answered before it closed the connection.
+// drip writes the head at once and then a byte every 100 ms. It returns what the server answered before
+// it closed the connection.
 func (c *child) drip(head string) (string, error) {
 	conn, err := net.Dial("tcp", c.addr)
 	if err != nil {
@@ -109,13 +109,13 @@ func (c *child) drip(head string) (string, error) {
 	b, err := io.ReadAll(conn)
 	close(closed)
 	if err != nil && strings.HasPrefix(string(b), "HTTP/1.1 ") && strings.Contains(err.Error(), "reset") {
-		err = nil // the last byte crossed the close
+		err = nil // the last byte and the close crossed on the way
 	}
 	return string(b), err
 }
 
-// latencies runs n completions, 4 at a time on connections of their own, and returns their
-// times in order.
+// latencies runs n completions, 4 at a time on connections of their own, and returns their times in
+// ascending order.
 func (c *child) latencies(n int) []time.Duration {
 	body := fmt.Appendf(nil, `{"model":"sim","prompt":%q,"max_tokens":8}`, childPrompt)
 	want := sim.Text(childPrompt, 8)
@@ -146,8 +146,8 @@ func (c *child) latencies(n int) []time.Duration {
 	return all
 }
 
-// T30: a crowd that asks for nothing, and clients that send a head or a body byte by byte.
-// The slow are told so and let go; who behaves is served as fast as before.
+// T30: a crowd of idle clients, and clients that send a head or a body byte by byte. The slow ones get
+// an error and are closed. All others are served as fast as before.
 func TestCrowdAndSlowClients(t *testing.T) {
 	engines := pair(t, nil)
 	c := startChild(t, engines, "", nil, "--timeouts-header", "1s", "--timeouts-body", "1s")

@@ -27,9 +27,8 @@ type child struct {
 	logs        bytes.Buffer
 }
 
-// startChild runs "xpyd serve" over the engines with more environment. shell, if not
-// empty, is run in the child before (ulimit). The process is ended with the test, and must
-// end well.
+// startChild runs "xpyd serve" over the engines, with env added to its environment. shell, if not empty,
+// runs in the child first (ulimit). The process is ended with the test, and must end without an error.
 func startChild(t *testing.T, engines []*sim.Engine, shell string, env []string, args ...string) *child {
 	t.Helper()
 	all := []string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--timeouts-drain", "5s"}
@@ -99,7 +98,7 @@ func (c *child) await(what string, ok func() bool) {
 	}
 }
 
-// metric sums the series that begin with name; −1 where the child gives no answer.
+// metric sums the series that begin with name. It returns −1 if the child gives no answer.
 func (c *child) metric(name string) float64 {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 2 * time.Second}
 	resp, err := client.Get("http://" + c.admin + "/metrics")
@@ -118,7 +117,7 @@ func (c *child) metric(name string) float64 {
 	return sum
 }
 
-// expectIdle waits until the child holds nothing more, nor do the engines for it.
+// expectIdle waits until the child holds nothing, and the engines hold nothing for it.
 func (c *child) expectIdle(engines []*sim.Engine) {
 	c.t.Helper()
 	for _, gauge := range []string{"xpyd_in_flight{", "xpyd_request_bytes_buffered", "xpyd_kv_blocks_pinned", "xpyd_kv_blocks_stranded"} {
@@ -131,8 +130,7 @@ func (c *child) expectIdle(engines []*sim.Engine) {
 
 const childPrompt = "the quick brown fox jumps over the lazy dog"
 
-// complete asks for one completion on a connection of its own and reports whether it was
-// the right one.
+// complete sends one completion on a connection of its own and reports whether the answer was right.
 func (c *child) complete(pad int) (status int, code string, whole bool) {
 	prompt := childPrompt + strings.Repeat(" and", pad/4)
 	body := fmt.Sprintf(`{"model":"sim","prompt":%q,"max_tokens":8}`, prompt)
@@ -152,8 +150,8 @@ func (c *child) complete(pad int) (status int, code string, whole bool) {
 	return resp.StatusCode, a.Error.Code, resp.StatusCode == 200 && len(a.Choices) == 1 && a.Choices[0].Text == sim.Text(prompt, 8)
 }
 
-// atOnce runs n completions at a time and counts their ends by status and code; "200" is
-// the right answer and no other.
+// atOnce runs n completions at a time and counts their ends by status and code. "200" counts only right
+// answers.
 func (c *child) atOnce(n, pad int) map[string]int {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -185,7 +183,7 @@ func pair(t *testing.T, edit func(o *sim.Options)) []*sim.Engine {
 	return all
 }
 
-// open makes n connections to the child, which are closed with the test at the latest.
+// open makes n connections to the child, which are closed at the end of the test at the latest.
 func (c *child) open(n int) (conns []net.Conn) {
 	c.t.Helper()
 	for range n {
@@ -199,8 +197,8 @@ func (c *child) open(n int) (conns []net.Conn) {
 	return conns
 }
 
-// T26: more clients than descriptors. The last tenth of these is for backends: whoever has a
-// place is served, the others are told so at once, no backend is blamed and no block stranded.
+// T26: more clients than descriptors. The last tenth of the descriptors is for backends. Clients with a
+// place are served, and the others get an error at once. No backend is blamed, and no block is stranded.
 func TestOutOfDescriptors(t *testing.T) {
 	engines := pair(t, nil)
 	c := startChild(t, engines, "ulimit -n 64; ", nil, "--timeouts-upstream-idle", "1ms") // each leg dials
@@ -243,8 +241,8 @@ func TestOutOfDescriptors(t *testing.T) {
 	c.expectIdle(engines)
 }
 
-// T26: a heap limit far below what the process needs, one processor, and more request bytes
-// than may be held: some are refused, none is answered wrong, nothing is left.
+// T26: a heap limit far below what the process needs, one processor, and more request bytes than may be
+// held. Some requests are refused, none gets a wrong answer, and nothing is left behind.
 func TestLittleMemory(t *testing.T) {
 	engines := pair(t, func(o *sim.Options) { o.MaxModelLen, o.NumBlocks = 1<<20, 1<<17 })
 	c := startChild(t, engines, "", []string{"GOMEMLIMIT=8MiB", "GOMAXPROCS=1"},
@@ -253,7 +251,7 @@ func TestLittleMemory(t *testing.T) {
 		t.Errorf("small requests: %v", ends)
 	}
 	ends := c.atOnce(24, 1<<20)
-	for end, n := range ends { // refused in mid-upload, some meet the reset before the answer
+	for end, n := range ends { // some are refused in mid-upload and see the reset before the answer
 		if strings.HasPrefix(end, "0 ") && strings.Contains(end, "connection reset") {
 			ends["503 overloaded"] += n
 			delete(ends, end)

@@ -2,6 +2,6 @@
 
 package cmd
 
-// testsPerCore is how many tests run together for each core, unless -parallel says otherwise:
-// they mostly wait.
+// testsPerCore is how many tests run together for each core, unless -parallel says otherwise. The tests
+// mostly wait.
 const testsPerCore = 2

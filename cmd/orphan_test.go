@@ -8,8 +8,8 @@ import (
 	"xpyd/daemon"
 )
 
-// A process that is killed while its successor starts leaves nobody else to serve: the
-// successor takes over, and does not wait for its engines first.
+// If a process is killed while its successor starts, no other process serves. So the successor takes
+// over and does not wait for its engines first.
 func TestSuccessorOutlivesAKilledPredecessor(t *testing.T) {
 	t.Parallel()
 	engP, engD := pairOfEngines(t, -1)
@@ -37,18 +37,18 @@ func TestSuccessorOutlivesAKilledPredecessor(t *testing.T) {
 	p.gone()
 }
 
-// Whenever the predecessor is killed, one of the two serves on.
+// At whatever moment the predecessor is killed, one of the two goes on serving.
 func TestPredecessorKilledAtAnyMoment(t *testing.T) {
 	for _, after := range []time.Duration{0, time.Millisecond, 3 * time.Millisecond, 6 * time.Millisecond, 10 * time.Millisecond} {
 		t.Run(after.String(), func(t *testing.T) {
 			t.Parallel()
 			engP, engD := pairOfEngines(t, -1)
-			p := serveProcess(t, urls(engP), urls(engD), "--log-flush", "0") // each line tells its moment
+			p := serveProcess(t, urls(engP), urls(engD), "--log-flush", "0") // each line is written when it happens
 			first := p.serving(1)
 			p.signal(first, syscall.SIGUSR2)
 			p.await(1, "USR2: started a successor")
-			time.Sleep(after)                        // the moment is the case
-			_ = syscall.Kill(first, syscall.SIGKILL) // it may have handed over, and ended
+			time.Sleep(after)                        // this moment is what the case varies
+			_ = syscall.Kill(first, syscall.SIGKILL) // it may have handed over and ended
 			second := p.serving(2)
 			p.awaitReady()
 			c := &client{addr: p.addr}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// fifo makes a pipe with a name, which nobody writes to.
+// fifo makes a named pipe without a writer.
 func fifo(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "pipe.yaml")
@@ -18,7 +18,7 @@ func fifo(t *testing.T) string {
 	return path
 }
 
-// feed writes the text to the pipe, which it ends with that.
+// feed writes the text to the pipe and closes it.
 func feed(t *testing.T, pipe, text string) {
 	t.Helper()
 	f, err := os.OpenFile(pipe, os.O_WRONLY, 0)
@@ -34,14 +34,14 @@ func feed(t *testing.T, pipe, text string) {
 	}
 }
 
-// A configuration that does not come keeps no process from its end.
+// A process ends on TERM even while the read of its configuration hangs.
 func TestTermWhileTheConfigurationIsRead(t *testing.T) {
 	for _, args := range [][]string{{"serve", "--config"}, {"check", "--config"}, {"serve", "--decode=http://127.0.0.1:1", "--api-key-file"}} {
 		t.Run(args[0]+args[len(args)-1], func(t *testing.T) {
 			t.Parallel()
 			pipe := fifo(t)
 			p := startSelf(t, append(args, pipe)...)
-			// The write end opens without waiting once the process has opened the other.
+			// The write end opens without waiting after the process has opened the read end.
 			var w int
 			eventually(t, "opened", func() bool {
 				var err error
@@ -61,8 +61,8 @@ func TestTermWhileTheConfigurationIsRead(t *testing.T) {
 	}
 }
 
-// A pipe may stand in for a file at the start, and a HUP does not end a process that is
-// still starting. A reload and a successor want a file: what the pipe held is gone.
+// A pipe may stand in for a file at the start, and a HUP does not end a process that is still starting.
+// A reload and a successor need a file, because what the pipe held is gone.
 func TestConfigurationFromAPipe(t *testing.T) {
 	t.Parallel()
 	_, d := pairOfEngines(t, -1)
@@ -78,7 +78,7 @@ func TestConfigurationFromAPipe(t *testing.T) {
 	feed(t, pipe, "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\ndecode: ["+d.URL()+"]\n")
 	_ = syscall.Close(w)
 	pid := p.serving(1)
-	const why = "config: " // and the path
+	const why = "config: " // the path follows
 	refused := func(l logLine) {
 		t.Helper()
 		if got, _ := l["error"].(string); !strings.HasPrefix(got, why+pipe+": is no regular file") {

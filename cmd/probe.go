@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	askTimeout   = 3 * time.Second  // of one question; tried twice
-	roundTimeout = 30 * time.Second // of one leg: an engine's first transfer can take seconds
+	askTimeout   = 3 * time.Second  // for one question, which is tried twice
+	roundTimeout = 30 * time.Second // for one leg, because an engine's first transfer can take seconds
 	answerLimit  = 8 << 20          // bytes read of one answer
 )
 
-// engine is what one backend said of itself.
+// engine is what one backend reported of itself.
 type engine struct {
 	role, url, health, version string
 	models                     []string
@@ -31,8 +31,8 @@ type engine struct {
 
 func (e *engine) String() string { return e.role + " " + e.url }
 
-// report is all that a probe found. A note works but costs something; a fault is what
-// would fail a client's request.
+// report is all that a probe found. A note is about what works but costs something. A fault would make
+// a client's request fail.
 type report struct {
 	engines       []*engine
 	rounds        []round
@@ -47,13 +47,13 @@ func (r *report) note(format string, args ...any) {
 	r.notes = append(r.notes, fmt.Sprintf(format, args...))
 }
 
-// engineProber asks engines directly, as the proxy would: with the backend key, and not
-// through the HTTP proxy that the environment may name.
+// engineProber asks engines directly, as the proxy would. It sends the backend key, and does not use the
+// HTTP proxy that the environment may name.
 type engineProber struct {
 	cfg     config.Config
 	dialect kvparams.Dialect
 	asking  *retryablehttp.Client
-	rounds  *http.Client // never tries again: a handle is good for one decode
+	rounds  *http.Client // never retries, because a handle is good for one decode
 	*report
 
 	decodes []*engine
@@ -104,7 +104,7 @@ func (p *engineProber) run(ctx context.Context) {
 	}
 }
 
-// ask fills in what the backend answers; what it does not becomes a fault.
+// ask fills in what the backend answers. What it does not answer becomes a fault.
 func (p *engineProber) ask(ctx context.Context, role, url string) *engine {
 	e := &engine{role: role, url: url}
 	p.engines = append(p.engines, e)
@@ -178,7 +178,7 @@ func splitVersion(v string) (major, minor int, ok bool) {
 	return major, minor, err == nil
 }
 
-// compareModels: a request may meet any engine, so all must serve the same names.
+// compareModels checks that all engines serve the same names, because a request may go to any of them.
 func (p *engineProber) compareModels() {
 	var first *engine
 	for _, e := range p.engines {
@@ -210,7 +210,7 @@ func (p *engineProber) authorize(h http.Header) {
 // statusError is an answer other than 200.
 type statusError struct {
 	status  int
-	message string // the engine's, shortened to a line
+	message string // the engine's message, shortened to a line
 }
 
 func (e *statusError) Error() string {
@@ -237,7 +237,7 @@ func readAnswer(resp *http.Response, err error) ([]byte, error) {
 	return body, nil
 }
 
-// errorMessage is what vLLM says in an error body. The prompt in it can only be ours.
+// errorMessage returns what vLLM says in an error body. A prompt in it can only be ours.
 func errorMessage(body []byte) string {
 	var e struct {
 		Error struct {

@@ -16,14 +16,14 @@ type leftover struct {
 	req    *kvparams.Request
 	handle kvparams.Handle
 	id     string
-	deaf   bool // the round's decode engine has no connector: it cannot tell prefill anything
+	deaf   bool // the round's decode engine has no connector and cannot tell prefill anything
 }
 
-// giveBack has decode engines tell prefill to free the blocks, and returns why they are left
-// with what came of it. An engine of 0.32 and later does so when it refuses a request, and
-// its answer does not say whether prefill could be reached: so the round's own is asked, and
-// some that may have a better way. Older ones may die of a prefill engine that cannot be
-// reached then, so the blocks are read by one token, which fails or frees them.
+// giveBack makes decode engines tell prefill to free the blocks. It returns why they were not used,
+// and adds if they now wait for the lease. An engine of 0.32 and later frees them when it refuses a
+// request. Its answer does not say whether it could reach prefill, so giveBack asks the round's own
+// engine and some that may reach prefill better. An older engine may die if it cannot reach prefill at
+// that moment. There giveBack reads the blocks by one token, which fails or frees them.
 func (p *engineProber) giveBack(ctx context.Context, l leftover, why error) error {
 	waits := fmt.Errorf("%w; the blocks of this round wait for prefill's lease", why)
 	if l.handle.None() || p.dialect.Reclaim() == kvparams.ReclaimLease || p.cfg.KV.Release == "off" {
@@ -45,8 +45,8 @@ func (p *engineProber) giveBack(ctx context.Context, l leftover, why error) erro
 	return why
 }
 
-// hostsOf is the handle as prefill named its host, and with the host that prefill has here
-// where the name is a loopback one.
+// hostsOf returns the handle with the host that prefill named. If that is a loopback host, it also
+// returns the handle with prefill's host as seen from here.
 func hostsOf(l leftover) []kvparams.Handle {
 	if !loopback(string(l.handle.RemoteHost)) || hostOf(l.r.prefill) == string(l.handle.RemoteHost) {
 		return []kvparams.Handle{l.handle}
@@ -54,8 +54,8 @@ func hostsOf(l leftover) []kvparams.Handle {
 	return []kvparams.Handle{l.handle, l.handle.WithHost(hostOf(l.r.prefill))}
 }
 
-// releasers are the decode engines to ask: the round's own, then those on prefill's host, then
-// others.
+// releasers returns the decode engines to ask: first the round's own, then those on prefill's host,
+// then others.
 func (p *engineProber) releasers(l leftover) (list []*engine) {
 	r := l.r
 	for _, want := range []func(e *engine) bool{

@@ -26,7 +26,7 @@ func startSim(t *testing.T, o sim.Options) *sim.Engine {
 	return e
 }
 
-// expectFreed waits until prefill has no block pinned, and says how they were freed.
+// expectFreed waits until prefill has no block pinned, and checks how they were freed.
 func expectFreed(t *testing.T, prefill *sim.Engine, by string) {
 	t.Helper()
 	l := prefill.Ledger()
@@ -38,17 +38,17 @@ func expectFreed(t *testing.T, prefill *sim.Engine, by string) {
 	}
 }
 
-// Decode cannot use the handle, but a block must not stay pinned for it.
+// Decode cannot use the handle, but no block may stay pinned because of it.
 func TestCheckProbeGivesBackWhatDecodeCannotReach(t *testing.T) {
 	for _, tc := range []struct{ version, release, by string }{
 		{"0.32.0", "auto", "reject"},
-		{"0.31.2", "auto", "read"}, // here decode does reach it
+		{"0.31.2", "auto", "read"}, // here decode can reach prefill
 		{"0.32.0", "off", ""},
 	} {
 		prefill := startSim(t, sim.Options{Role: "prefill", Version: tc.version})
 		decode := startSim(t, sim.Options{Role: "decode", Version: tc.version})
 		c := config.Default()
-		// The check takes it for another host; no name server knows it.
+		// The check takes this for another host. No name server knows it.
 		c.Router.Prefill, c.Router.Decode = []string{prefill.URL()}, []string{"http://decode.example:8000"}
 		c.KV.Release = tc.release
 		p := newEngineProber(c, &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {

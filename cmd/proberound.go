@@ -22,7 +22,7 @@ import (
 // round is one token over one pair of engines.
 type round struct {
 	prefill, decode         string
-	result                  string // ok, or the leg at which it ended
+	result                  string // ok, or the leg that failed
 	prefillTime, decodeTime time.Duration
 }
 
@@ -33,7 +33,7 @@ func (p *engineProber) pair(ctx context.Context, prefill, decode *engine) {
 	}
 	model := commonModel(prefill, decode)
 	if model == "" {
-		return // named by compareModels or askModels
+		return // compareModels or askModels has reported that
 	}
 	r := round{prefill: prefill.url, decode: decode.url, result: "ok"}
 	if err := p.round(ctx, &r, model); err != nil {
@@ -65,7 +65,7 @@ func (p *engineProber) round(ctx context.Context, r *round, model string) error 
 	}
 	if err := p.allowed(string(handle.RemoteHost)); err != nil {
 		r.result = "prefill"
-		return err // the handle goes nowhere, and its blocks wait for the lease
+		return err // the handle is dropped, and its blocks wait for the lease
 	}
 	back := leftover{r: r, req: &req, handle: handle, id: leg.ID}
 	handle = p.asServed(handle, r)
@@ -135,7 +135,7 @@ func (p *engineProber) allowed(host string) error {
 	return nil
 }
 
-// asServed is the handle as serve would send it to decode, see kv.rewrite_loopback.
+// asServed returns the handle as serve would send it to decode, see kv.rewrite_loopback.
 func (p *engineProber) asServed(h kvparams.Handle, r *round) kvparams.Handle {
 	host := string(h.RemoteHost)
 	if !p.cfg.KV.RewriteLoopback || !loopback(host) || net.ParseIP(host).IsUnspecified() || hostOf(r.prefill) == hostOf(r.decode) {
@@ -144,7 +144,7 @@ func (p *engineProber) asServed(h kvparams.Handle, r *round) kvparams.Handle {
 	return h.WithHost(hostOf(r.prefill))
 }
 
-// reachable: decode connects to the side channel under the host that prefill names.
+// reachable checks whether decode can connect to the side channel at the host that prefill names.
 func (p *engineProber) reachable(host string, r *round) error {
 	if !loopback(host) || sameHost(r.prefill, r.decode) {
 		return nil
@@ -199,8 +199,8 @@ func (p *engineProber) post(ctx context.Context, base string, body kvparams.Segm
 	return readAnswer(p.rounds.Do(req))
 }
 
-// pulledTokens is how many prompt tokens decode has had from other engines, by its
-// metrics. false: it does not say.
+// pulledTokens returns how many prompt tokens decode has had from other engines, by its metrics. It
+// returns false if they do not say.
 func (p *engineProber) pulledTokens(ctx context.Context, base string) (total float64, ok bool) {
 	body, err := p.get(ctx, base+"/metrics")
 	if err != nil {
@@ -219,7 +219,7 @@ func (p *engineProber) pulledTokens(ctx context.Context, base string) (total flo
 	return total, ok
 }
 
-// pulledSince waits a second for decode's counters to follow its answer.
+// pulledSince waits up to a second, because decode's counters may be updated after its answer.
 func (p *engineProber) pulledSince(ctx context.Context, base string, before float64) bool {
 	for range 10 {
 		if now, ok := p.pulledTokens(ctx, base); ok && now > before {

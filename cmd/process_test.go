@@ -36,11 +36,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience is far above what anything here takes on a busy machine.
+// patience is far longer than anything here takes on a busy machine.
 const patience = 20 * time.Second
 
-// process is `xpyd serve` in a process of its own, and the successors that it starts:
-// they all write to one log.
+// process is `xpyd serve` in a process of its own, with the successors that it starts. They all write
+// to one log.
 type process struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -50,7 +50,7 @@ type process struct {
 	mu     sync.Mutex
 	grown  *sync.Cond
 	lines  []logLine
-	others []string // lines that are no JSON
+	others []string // lines that are not JSON
 	eof    bool
 	addr   string // of the data port
 	admin  string
@@ -65,7 +65,7 @@ func (l logLine) pid(key string) int {
 	return int(n)
 }
 
-// serveProcess starts the program over the engines and awaits that it is ready.
+// serveProcess starts the program over the engines and waits until it is ready.
 func serveProcess(t *testing.T, prefill, decode []string, args ...string) *process {
 	t.Helper()
 	all := []string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}
@@ -82,8 +82,8 @@ func serveProcess(t *testing.T, prefill, decode []string, args ...string) *proce
 	return p
 }
 
-// startProcess starts cmd as the program. At the end of the test nothing of it may
-// live, and what it said must have been log lines and the error that ended it.
+// startProcess starts cmd as the program. At the end of the test no process of it may be alive. It must
+// have written only log lines, and the error that ended it.
 func startProcess(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -182,7 +182,7 @@ func (p *process) await(n int, message string) logLine {
 	}
 }
 
-// count is how often the log says message.
+// count returns how often the log says message.
 func (p *process) count(message string) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,7 +194,7 @@ func (p *process) count(message string) (n int) {
 	return n
 }
 
-// serving awaits the n-th process, and returns its id. The ports are those of the first.
+// serving waits for the n-th process and returns its id. The ports are those of the first.
 func (p *process) serving(n int) int {
 	p.t.Helper()
 	l := p.await(n, "serving")
@@ -212,7 +212,7 @@ func (p *process) signal(pid int, s syscall.Signal) {
 	}
 }
 
-// handOver has the process n hand over to the process n+1, and returns that one's id.
+// handOver makes process n hand over to process n+1, and returns the id of the latter.
 func (p *process) handOver(n int) int {
 	p.t.Helper()
 	p.signal(p.serving(n), syscall.SIGUSR2)
@@ -222,14 +222,14 @@ func (p *process) handOver(n int) int {
 	return p.serving(n + 1)
 }
 
-// exit awaits the end of the first process and returns its exit code.
+// exit waits for the end of the first process and returns its exit code.
 func (p *process) exit() int {
 	p.t.Helper()
 	p.awaitClosed(p.ended, "the end of the first process")
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// gone awaits the end of all processes.
+// gone waits for the end of all processes.
 func (p *process) gone() {
 	p.t.Helper()
 	p.awaitClosed(p.closed, "the end of all processes")
@@ -266,7 +266,7 @@ func (p *process) awaitReady() {
 	eventually(p.t, "ready", func() bool { status, _ := p.get(p.addr, "/readyz"); return status == 200 })
 }
 
-// metric is the sum of the series that begin with name.
+// metric returns the sum of the series that begin with name.
 func (p *process) metric(name string) float64 {
 	p.t.Helper()
 	_, text := p.get(p.admin, "/metrics")
@@ -283,7 +283,7 @@ func (p *process) metric(name string) float64 {
 	return sum
 }
 
-// eventually polls for what another process brings about.
+// eventually polls until another process has made ok true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)

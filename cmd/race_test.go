@@ -2,5 +2,5 @@
 
 package cmd
 
-// testsPerCore: see its other value. Under the race detector tests are mostly work.
+// testsPerCore has another value without the race detector. With it the tests mostly compute.
 const testsPerCore = 1

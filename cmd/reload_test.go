@@ -11,7 +11,7 @@ import (
 	"xpyd/sim"
 )
 
-// poolFile is a configuration file whose pools change.
+// poolFile is a configuration file whose pools the test changes.
 type poolFile struct {
 	t    *testing.T
 	path string
@@ -49,7 +49,7 @@ func (p *process) reload(result string) {
 	eventually(p.t, "reloaded with "+result, func() bool { return p.metric(series) > before })
 }
 
-// expectPools compares GET /pools with the backends that are to be there.
+// expectPools compares GET /pools with the expected backends.
 func (p *process) expectPools(backends ...string) {
 	p.t.Helper()
 	_, text := p.get(p.admin, "/pools")
@@ -81,7 +81,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		{[]*sim.Engine{p1, p2}, []*sim.Engine{d1, d2}}, // a D joins
 		{[]*sim.Engine{p2}, []*sim.Engine{d1, d2}},     // a P in use leaves
 		{[]*sim.Engine{p2}, []*sim.Engine{d2}},         // a D in use leaves
-		{[]*sim.Engine{p3}, []*sim.Engine{d3}},         // all are others
+		{[]*sim.Engine{p3}, []*sim.Engine{d3}},         // all engines are new
 	} {
 		file.pools(urls(pools.prefill...), urls(pools.decode...))
 		p.reload("ok")
@@ -112,8 +112,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	p.gone()
 }
 
-// A thousand HUPs without a pause, then hundreds of reloads one after the other: what
-// holds is the last file, no request fails, and nothing piles up.
+// A thousand HUPs come without a pause, then hundreds of reloads one after the other. The last file is
+// in force, no request fails, and nothing piles up.
 func TestManyReloads(t *testing.T) {
 	t.Parallel()
 	p1, d1 := pairOfEngines(t, -1)
@@ -146,7 +146,7 @@ func TestManyReloads(t *testing.T) {
 		t.Errorf("%v reloads, %v failed", ok, failed)
 	}
 	t.Logf("%v reloads", ok)
-	// A few more than before: checks and warm-ups run, connections are kept for a while.
+	// A few more than before are fine. Checks and warm-ups run, and connections are kept for a while.
 	eventually(t, "back at the goroutines and descriptors of before", func() bool {
 		return p.metric("go_goroutines") <= goroutines+8 && p.metric("process_open_fds") <= descriptors+8
 	})

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// strings of a line's array.
+// list returns the strings of an array in the line.
 func (l logLine) list(key string) (all []string) {
 	values, _ := l[key].([]any)
 	for _, v := range values {
@@ -17,7 +17,7 @@ func (l logLine) list(key string) (all []string) {
 	return all
 }
 
-// One line for each reload says what is other than before, and which settings do nothing.
+// One line for each reload says what has changed. Warnings say which settings do nothing.
 func TestReloadSaysWhatChanged(t *testing.T) {
 	t.Parallel()
 	const ports = "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\napi_keys: [sesame]\n"

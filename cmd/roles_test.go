@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// An engine in both pools, however it is written, is refused by check and serve.
+// check and serve refuse an engine in both pools, however it is written.
 func TestCheckAndServeRefuseOneEngineInBothPools(t *testing.T) {
 	const want = `config: prefill and decode: "http://p.example:80" stands in both, and no engine can pull KV blocks from itself; ` +
 		`leave it in one, an engine without partners in decode (flag --prefill, XPYD_PREFILL) (flag --decode, XPYD_DECODE)`

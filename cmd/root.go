@@ -1,4 +1,4 @@
-// Package cmd is the command line of xpyd, one file a command.
+// Package cmd is the command line of xpyd, with one file for each command.
 package cmd
 
 import (
@@ -16,7 +16,7 @@ import (
 	"xpyd/config"
 )
 
-// Exit codes: 0 well ended, 1 a failure, 2 a wrong flag, key, URL or file.
+// The exit codes are 0 for success, 1 for a failure, and 2 for a wrong flag, key, URL or file.
 const (
 	exitFailure = 1
 	exitUsage   = 2
@@ -40,11 +40,10 @@ func Run(args []string) int {
 	return exitFailure
 }
 
-// lastWordTime is what the reader of standard error has to take why the process ends.
+// lastWordTime is how long the reader of standard error may take to read why the process ends.
 const lastWordTime = time.Second
 
-// say writes a line on standard error. A reader that stands still keeps no process from
-// its end.
+// say writes a line on standard error. A reader that has stopped must not keep the process from ending.
 func say(line string) {
 	said := make(chan struct{})
 	go func() {

@@ -17,7 +17,7 @@ func newServeCmd() *cobra.Command {
 		Example: "  xpyd serve --prefill http://p1:8100,http://p2:8100 --decode http://d1:8200\n" +
 			"  xpyd serve --config /etc/xpyd/config.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			from, err := daemon.Inherit() // before the variables are read as configuration
+			from, err := daemon.Inherit() // must come before the variables are read as configuration
 			if err != nil {
 				return err
 			}

@@ -13,13 +13,13 @@ import (
 	"xpyd/sim/faultnet"
 )
 
-// moment is a phase of a completion in which the engines hold it.
+// moment is a phase of a completion in which the engines can hold it up.
 type moment struct {
 	name    string
 	phase   sim.Phase
 	index   int
-	cut     bool // D's requests and answers do not get through
-	orphans int  // pins that nobody can give back when the proxy is killed now
+	cut     bool // requests to D and answers from it do not get through
+	orphans int  // pins that no process can give back if the proxy is killed now
 }
 
 func moments() []moment {
@@ -33,12 +33,12 @@ func moments() []moment {
 	}
 }
 
-// held is one completion through a proxy process, in its moment.
+// held is one completion through a proxy process, held up in its moment.
 type held struct {
 	*process
 	prefill *sim.Engine
 	relay   *faultnet.Relay // before D
-	answer  chan error      // of the client; nil for a whole answer
+	answer  chan error      // the client's error; nil for a whole answer
 	release func()          // lets the completion go on
 }
 
@@ -58,7 +58,7 @@ func hold(t *testing.T, m moment, lease time.Duration) *held {
 		}
 	}
 	h := &held{answer: make(chan error, 1)}
-	// P takes a tenth of a second, in which it can notice that its client has gone.
+	// P takes a tenth of a second, so that it can notice that its client has gone.
 	h.prefill = startEngine(t, sim.Options{Name: "p", Role: sim.RolePrefill, Hook: hook, Lease: lease, PrefillTokensPerSecond: 100})
 	d := startEngine(t, sim.Options{Name: "d", Role: sim.RoleDecode, Hook: hook})
 	var err error
@@ -81,7 +81,8 @@ func hold(t *testing.T, m moment, lease time.Duration) *held {
 	return h
 }
 
-// expectFreed waits until P holds nothing: n pins had to wait for the end of their lease.
+// expectFreed waits until P holds nothing, and checks that n pins had to wait for the end of their
+// lease.
 func (h *held) expectFreed(n int) {
 	h.t.Helper()
 	eventually(h.t, "free of pinned blocks", func() bool { return h.prefill.Ledger().Pinned == 0 })
@@ -125,7 +126,7 @@ func TestSecondTermCutsAndStillReleases(t *testing.T) {
 			h.process.signal(pid, syscall.SIGTERM)
 			h.await(1, cutting)
 			if m.phase == sim.PhasePrefillEnding || m.cut {
-				h.release() // else nobody could give the blocks back
+				h.release() // otherwise no process could give the blocks back
 			}
 			if err := <-h.answer; err == nil || !strings.Contains(err.Error(), "shutting_down") {
 				t.Errorf("the client got %v", err)
@@ -147,7 +148,7 @@ func TestKillStrandsOnlyWhatDecodeDoesNotKnow(t *testing.T) {
 			h.process.signal(h.serving(1), syscall.SIGKILL)
 			h.exit()
 			if m.cut {
-				// What it holds, and what it has not accepted yet, must not reach D any more.
+				// What the relay holds or has not accepted must not reach D any more.
 				if err := h.relay.Close(); err != nil {
 					t.Fatal(err)
 				}
@@ -182,7 +183,7 @@ func TestThirdTermEndsAtOnce(t *testing.T) {
 	}
 }
 
-// A process that drains is not killed by HUP or USR2, as it would be by their default.
+// HUP and USR2 do not kill a process that drains, as they would by default.
 func TestHupAndUsr2WhileDraining(t *testing.T) {
 	t.Parallel()
 	h := hold(t, moments()[5], 0)
@@ -200,8 +201,8 @@ func TestHupAndUsr2WhileDraining(t *testing.T) {
 	}
 }
 
-// While timeouts.drain_delay runs, readiness is off and clients are served, their
-// connections closed after each answer.
+// While timeouts.drain_delay runs, the process is not ready but serves clients. It closes their
+// connections after each answer.
 func TestDrainDelayMovesKeptClientsAway(t *testing.T) {
 	t.Parallel()
 	engP, engD := pairOfEngines(t, -1)

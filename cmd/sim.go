@@ -23,10 +23,10 @@ func newSimCmd() *cobra.Command {
 		Use:   "sim",
 		Short: "Run one simulated vLLM engine, for tests and trials without a GPU",
 		Long: `sim runs one simulated vLLM engine, for tests and trials without a GPU. Each request is
-one line of JSON on standard error. An answer is a function of its prompt; one from blocks
-that were another prompt's, or freed before they were pulled, says WRONG-KV.
+one line of JSON on standard error. An answer is a function of its prompt. It says WRONG-KV if
+its blocks were another prompt's, or were freed before they were pulled.
 
-Beside vLLM's routes it serves, without a key:
+In addition to vLLM's routes it serves, without a key:
   GET  /sim/ledger    KV blocks that are pinned now ("pinned"), for whom, and how others became
                       free: read, abort, reject, lease; "stale_reads" counts handles used twice or too late
   GET  /sim/requests  what it was asked
@@ -45,7 +45,7 @@ Beside vLLM's routes it serves, without a key:
 	}
 	addSimFlags(cmd.Flags(), &o)
 	cmd.Flags().BoolVar(&fast, "fast", false, "no time for prefill, transfer and tokens, unless their flags are given")
-	cmd.Flags().BoolVar(&caching, "prefix-caching", true, "find prompts' first blocks in the cache when they have been computed before")
+	cmd.Flags().BoolVar(&caching, "prefix-caching", true, "find the first blocks of a prompt in the cache if they have been computed before")
 	cmd.Flags().BoolVar(&uncached, "no-prefix-caching", false, "the same as --prefix-caching=false")
 	cmd.Flags().StringVar(&fault, "fault", "", `misbehave, as in "die@17:rst", "status=503", "slow-accept=1s", "random=0.1,42" (a tenth of the requests, by seed)`)
 	return cmd
@@ -57,26 +57,26 @@ func addSimFlags(f *pflag.FlagSet, o *sim.Options) {
 	f.StringVar(&o.Listen, "listen", "127.0.0.1:8000", "host:port of the HTTP side")
 	f.StringVar(&o.SideChannel, "side-channel", "127.0.0.1:0", "host:port of the KV side channel")
 	f.StringVar(&o.Model, "model", "sim", "served model name")
-	f.StringVar(&o.Version, "vllm-version", "0.32.0", "what /version answers; below 0.32 a rejected request keeps the blocks pinned")
+	f.StringVar(&o.Version, "vllm-version", "0.32.0", "version that /version answers; below 0.32 a rejected request leaves the blocks pinned")
 	f.IntVar(&o.BlockSize, "block-size", 16, "tokens a KV block")
 	f.IntVar(&o.NumBlocks, "num-blocks", 8192, "KV blocks")
 	f.IntVar(&o.MaxSeqs, "max-num-seqs", 64, "sequences that run at once")
 	f.IntVar(&o.MaxModelLen, "max-model-len", 0, "tokens of prompt and answer together (default 32768, or what the blocks hold)")
 	f.Float64Var(&o.PrefillTokensPerSecond, "prefill-speed", 20000, "prompt tokens computed a second, one prompt after the other")
-	f.IntVar(&o.MaxBatchedTokens, "max-num-batched-tokens", 2048, "tokens of a prompt computed at once, while running answers wait; -1: requests do not slow each other")
+	f.IntVar(&o.MaxBatchedTokens, "max-num-batched-tokens", 2048, "tokens of a prompt computed at once, while running answers wait; with -1 requests do not slow each other")
 	f.DurationVar(&o.TransferPerBlock, "transfer-per-block", 50*time.Microsecond, "time to pull one KV block")
 	f.DurationVar(&o.TokenLatency, "token-latency", 15*time.Millisecond, "time between two tokens")
 	f.DurationVar(&o.AbortWindow, "abort-window", 3*time.Millisecond, "last part of a prefill, in which an abort strands its blocks")
 	f.DurationVar(&o.Lease, "lease", 30*time.Second, "how long a finished prefill's blocks wait for a reader")
-	f.StringVar(&o.ToolCallParser, "tool-call-parser", "", `"hermes": answer with tool calls where the request wants them; without it such requests are refused`)
-	f.BoolVar(&o.Bidirectional, "bidirectional-kv", false, "a decode engine keeps the blocks of what it has answered for 480s, and describes them in its answers")
+	f.StringVar(&o.ToolCallParser, "tool-call-parser", "", `"hermes" answers with tool calls if the request wants them; without it such requests are refused`)
+	f.BoolVar(&o.Bidirectional, "bidirectional-kv", false, "make a decode engine keep the blocks of its answers for 480s, and describe them in the answers")
 	f.StringVar(&o.LoadFailure, "load-failure", "fail", "what follows a failed KV pull: fail or recompute")
-	f.DurationVar(&o.HandshakeTimeout, "handshake-timeout", 5*time.Second, "how long an unknown prefill engine is tried")
-	f.DurationVar(&o.KeepAlive, "keep-alive", 5*time.Second, "idle HTTP connections close after it")
+	f.DurationVar(&o.HandshakeTimeout, "handshake-timeout", 5*time.Second, "how long to try to reach an unknown prefill engine")
+	f.DurationVar(&o.KeepAlive, "keep-alive", 5*time.Second, "how long an HTTP connection may be idle before it closes")
 	f.StringVar(&o.APIKey, "api-key", "", "key that /v1 requests must carry as a bearer token")
 }
 
-// fastSim takes the time out of every speed that was not asked for by its flag.
+// fastSim makes prefill, transfer and tokens take no time, except where their flags were given.
 func fastSim(o sim.Options, f *pflag.FlagSet) sim.Options {
 	if !f.Changed("prefill-speed") {
 		o.PrefillTokensPerSecond = math.Inf(1)
@@ -119,7 +119,7 @@ func runSim(ctx context.Context, o sim.Options, fault string, out io.Writer) (er
 	return awaitSim(ctx, e)
 }
 
-// awaitSim waits for the end of ctx, or of an engine that is not being restarted.
+// awaitSim waits until ctx ends, or the engine dies and is not being restarted.
 func awaitSim(ctx context.Context, e *sim.Engine) error {
 	for {
 		select {
@@ -128,7 +128,7 @@ func awaitSim(ctx context.Context, e *sim.Engine) error {
 		case <-e.Died():
 		}
 		select {
-		case <-e.Died(): // which waits for a restart
+		case <-e.Died(): // Died waits for a restart
 			return fmt.Errorf("sim %s died: EngineCore encountered an issue", e.Name())
 		default:
 		}

@@ -15,7 +15,7 @@ import (
 	"xpyd/config"
 )
 
-// readyPipe hands the first line written to it to whoever waits.
+// readyPipe hands the first line that is written to it to the reader of its channel.
 type readyPipe struct {
 	once sync.Once
 	line chan string

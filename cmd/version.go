@@ -14,7 +14,7 @@ import (
 // version is set by the linker (-X xpyd/cmd.version=…) in release builds.
 var version = ""
 
-// buildInfo says which build this is; "unknown" where the build did not record it.
+// buildInfo says which build this is. It has "unknown" for what the build did not record.
 type buildInfo struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit"`

@@ -13,7 +13,7 @@ func TestVersion(t *testing.T) {
 		var out bytes.Buffer
 		cmd := newVersionCmd()
 		cmd.SetOut(&out)
-		cmd.SetArgs(append([]string{}, args...)) // with none at all, cobra takes those of the process
+		cmd.SetArgs(append([]string{}, args...)) // with nil, cobra takes the arguments of the process
 		if err := cmd.Execute(); err != nil {
 			t.Fatal(err)
 		}

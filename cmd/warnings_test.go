@@ -10,7 +10,7 @@ import (
 	"xpyd/config"
 )
 
-// check prints each warning, a line each, and is satisfied all the same.
+// check prints each warning on a line and still succeeds.
 func TestCheckPrintsWarnings(t *testing.T) {
 	const pools = "--prefill=http://p:1 --decode=http://d:1"
 	secrets := writeFile(t, "x.yaml", "api_keys: [sesame]\nbackend_api_key: sesame\n", 0o640)
@@ -42,7 +42,7 @@ func TestCheckPrintsWarnings(t *testing.T) {
 	}
 }
 
-// The log of serve has them from the start.
+// The log of serve has the warnings from the start.
 func TestServeWarns(t *testing.T) {
 	t.Parallel()
 	p := startSelf(t, "serve", "--listen=127.0.0.1:0", "--admin=127.0.0.1:0", "--decode=http://127.0.0.1:1", "--pd-mode=auto")
@@ -53,7 +53,7 @@ func TestServeWarns(t *testing.T) {
 	}
 }
 
-// A file of keys that others may read is refused, which is more than a warning.
+// A file of keys that others may read is refused, because a warning is not enough.
 func TestKeyFileForEverybodyIsRefused(t *testing.T) {
 	file := writeFile(t, "keys", "sesame\n", 0o644)
 	want := `config: api_key_file: "` + file + `" may be read by others (mode 0644); run chmod 600 ` + file + ` (flag --api-key-file, XPYD_API_KEY_FILE)`
@@ -61,7 +61,7 @@ func TestKeyFileForEverybodyIsRefused(t *testing.T) {
 	checkUsage(t, err, want)
 }
 
-// The log of serve says so too.
+// The log of serve warns of open doors too.
 func TestServeWarnsOfOpenDoors(t *testing.T) {
 	t.Parallel()
 	file := writeFile(t, "x.yaml", "listen: 127.0.0.1:0\nadmin: 0.0.0.0:0\npprof: true\ndecode: [http://127.0.0.1:1]\napi_keys: [sesame]\n", 0o644)
@@ -76,7 +76,7 @@ func TestServeWarnsOfOpenDoors(t *testing.T) {
 	p.gone()
 }
 
-// The process starts all the same, and its log has the warning.
+// The process still starts, and its log has the warning.
 func TestServeWithStrangeVariables(t *testing.T) {
 	t.Parallel()
 	_, d := pairOfEngines(t, -1)
