@@ -5,7 +5,6 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"xpyd/gate"
 	"xpyd/kvparams"
 )
 
@@ -123,28 +122,6 @@ func parseCode(of *kvparams.Error) code {
 		return codeUnsupported
 	}
 	return codeInvalidJSON
-}
-
-// gateError is a refusal of the gate, as its client gets it; nil: the request is let in.
-func gateError(r *gate.Refusal) *apiError {
-	if r == nil {
-		return nil
-	}
-	return newError(r.Status, gateCode(r.Why), "", r.Message)
-}
-
-func gateCode(why gate.Why) code {
-	return [gate.Whys]code{
-		gate.InvalidHTTP:     codeInvalidHTTP,
-		gate.Version:         codeHTTPVersion,
-		gate.Method:          codeMethod,
-		gate.Expectation:     codeExpectation,
-		gate.HeadersTooLarge: codeHeadersTooLarge,
-		gate.RequestTimeout:  codeRequestTimeout,
-		gate.MediaType:       codeMediaType,
-		gate.LengthRequired:  codeLengthRequired,
-		gate.BodyTooLarge:    codeBodyTooLarge,
-	}[why]
 }
 
 func newError(status int, c code, param, message string) *apiError {

@@ -49,6 +49,19 @@ func (c *completion) safely(step func(*completion)) {
 
 func (c *completion) endHandle() { c.abandon(nil) }
 
+// abandon gives a live handle back in the background: the client is gone, or no
+// decode will come. avoid is a D that has just failed; nil if there is none.
+func (c *completion) abandon(avoid *router.Backend) {
+	if !c.handoff.Live() {
+		return
+	}
+	a := handoff.Abandoned{LegID: c.legID, API: c.api, Fields: c.fields, Req: &c.req, Snap: c.snap, Avoid: avoid, Broken: int(c.broken.Load())}
+	if avoid == nil && c.d.lease.Held() {
+		a.Prefer = c.d.lease.Backend
+	}
+	c.handoff.Release(a)
+}
+
 func (c *completion) endLegs() {
 	defer c.endRetry()
 	defer c.p.lease.Release(router.ClientGone)

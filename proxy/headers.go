@@ -100,3 +100,13 @@ func connectionLists(h *fasthttp.RequestHeader, token string) bool {
 	}
 	return false
 }
+
+// knowExpect has fasthttp see that a client holds its body back. It knows "100-continue" in
+// lower case alone and would wait for a first byte; the gate, which is asked then, reads what
+// the client wrote.
+func knowExpect(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+	if len(h.Peek(fasthttp.HeaderExpect)) > 0 {
+		h.Set(fasthttp.HeaderExpect, "100-continue")
+	}
+	return fasthttp.RequestConfig{}
+}

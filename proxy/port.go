@@ -47,16 +47,6 @@ func (s *Server) newHTTP() *fasthttp.Server {
 	}
 }
 
-// knowExpect has fasthttp see that a client holds its body back. It knows "100-continue" in
-// lower case alone and would wait for a first byte; the gate, which is asked then, reads what
-// the client wrote.
-func knowExpect(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
-	if len(h.Peek(fasthttp.HeaderExpect)) > 0 {
-		h.Set(fasthttp.HeaderExpect, "100-continue")
-	}
-	return fasthttp.RequestConfig{}
-}
-
 // quietLogger drops fasthttp's own lines: they may hold request bytes.
 type quietLogger struct{}
 

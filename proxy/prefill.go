@@ -78,6 +78,14 @@ func (c *completion) prefill() *failure {
 	return c.withoutPrefill(last)
 }
 
+// result is the outcome of a leg that may have failed.
+func (f *failure) result() router.Outcome {
+	if f == nil {
+		return router.OK
+	}
+	return f.outcome
+}
+
 // suspectPrefill keeps a round from the P whose handle the round before has brought to a D
 // that died: it would cost another one. Where nobody else may take the request P is asked
 // again all the same, as D has more likely died by itself.

@@ -84,6 +84,28 @@ func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (route, *apiError) {
 	return r, nil
 }
 
+// gateError is a refusal of the gate, as its client gets it; nil: the request is let in.
+func gateError(r *gate.Refusal) *apiError {
+	if r == nil {
+		return nil
+	}
+	return newError(r.Status, gateCode(r.Why), "", r.Message)
+}
+
+func gateCode(why gate.Why) code {
+	return [gate.Whys]code{
+		gate.InvalidHTTP:     codeInvalidHTTP,
+		gate.Version:         codeHTTPVersion,
+		gate.Method:          codeMethod,
+		gate.Expectation:     codeExpectation,
+		gate.HeadersTooLarge: codeHeadersTooLarge,
+		gate.RequestTimeout:  codeRequestTimeout,
+		gate.MediaType:       codeMediaType,
+		gate.LengthRequired:  codeLengthRequired,
+		gate.BodyTooLarge:    codeBodyTooLarge,
+	}[why]
+}
+
 // readiness is what /readyz answers: whether a completion could be served now, and in a line
 // why not, or what is amiss all the same.
 func (s *Server) readiness() (ready bool, line string) {

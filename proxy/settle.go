@@ -22,14 +22,6 @@ type failure struct {
 // Error makes a failure usable where an error is returned.
 func (f *failure) Error() string { return f.told.Error() }
 
-// result is the outcome of a leg that may have failed.
-func (f *failure) result() router.Outcome {
-	if f == nil {
-		return router.OK
-	}
-	return f.outcome
-}
-
 // final is f when nobody is left to ask.
 func (f *failure) final() *failure {
 	f.retry = retryNever
@@ -89,19 +81,6 @@ func (c *completion) settle(as fate, b *router.Backend) {
 	case fateUnheard:
 		c.s.metrics.Orphan(handoff.OrphanAnswerLost)
 	}
-}
-
-// abandon gives a live handle back in the background: the client is gone, or no
-// decode will come. avoid is a D that has just failed; nil if there is none.
-func (c *completion) abandon(avoid *router.Backend) {
-	if !c.handoff.Live() {
-		return
-	}
-	a := handoff.Abandoned{LegID: c.legID, API: c.api, Fields: c.fields, Req: &c.req, Snap: c.snap, Avoid: avoid, Broken: int(c.broken.Load())}
-	if avoid == nil && c.d.lease.Held() {
-		a.Prefer = c.d.lease.Backend
-	}
-	c.handoff.Release(a)
 }
 
 // maxBroken is how many engines may break off over one request, of both pools together. What
