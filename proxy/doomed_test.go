@@ -64,7 +64,8 @@ func TestEnginesThatAnswerAsTheyDieAreTwoAtMost(t *testing.T) {
 		for name, last := range lastWords {
 			t.Run(fmt.Sprintf("%d prefill, %d decode/%s", pools[0], pools[1], name), func(t *testing.T) {
 				var died atomic.Int32
-				r := newRig(t, rigOptions{prefill: pools[0], decode: pools[1], router: func(c *router.Config) {
+				patient := func(r *rig) { r.server.WaitForSuspects() }
+				r := newRig(t, rigOptions{prefill: pools[0], decode: pools[1], before: patient, router: func(c *router.Config) {
 					inTurn(c)
 					for _, pool := range [][]string{c.Prefill, c.Decode} {
 						for i := range pool {
@@ -72,7 +73,6 @@ func TestEnginesThatAnswerAsTheyDieAreTwoAtMost(t *testing.T) {
 						}
 					}
 				}})
-				r.server.WaitForSuspects()
 				a := r.call(forms("deadly "+prompt, 4)[0])
 				if a.status != 502 || a.header.Get("X-Should-Retry") != "false" {
 					t.Errorf("%d %s %v", a.status, a.body, a.header)
@@ -88,14 +88,14 @@ func TestEnginesThatAnswerAsTheyDieAreTwoAtMost(t *testing.T) {
 // What comes when two engines are dead already did not kill them: it is served.
 func TestDeadEnginesMakeNoOtherRequestDeadly(t *testing.T) {
 	var died atomic.Int32
-	r := newRig(t, rigOptions{prefill: 3, decode: 1, router: func(c *router.Config) {
+	patient := func(r *rig) { r.server.WaitForSuspects() }
+	r := newRig(t, rigOptions{prefill: 3, decode: 1, before: patient, router: func(c *router.Config) {
 		inTurn(c)
 		c.Health.Fall = 1000 // requests go on to meet the dead ones
 		for i := range c.Prefill {
 			c.Prefill[i] = doomed(t, c.Prefill[i], &died, lastWords["500"])
 		}
 	}})
-	r.server.WaitForSuspects()
 	if a := r.call(forms("deadly "+prompt, 4)[0]); a.status != 502 || died.Load() != 2 {
 		t.Fatalf("%d, and %d engines died, want 502 and 2: the test proves nothing", a.status, died.Load())
 	}

@@ -54,7 +54,7 @@ func (s *Server) ModelsKnown() bool {
 func (s *Server) WaitForLateAnswers() { s.downGrace = 5 * time.Second }
 
 // WaitForSuspects gives an engine that has failed all the time that a busy machine may need to
-// hear that it is gone.
+// hear that it is gone. Called before Serve.
 func (s *Server) WaitForSuspects() { s.engines.SetVitalsWait(10 * time.Second) }
 
 // BreakAtOnce is for tests that break thousands of streams.

@@ -174,6 +174,8 @@ func TestHeadWithOneBitFlipped(t *testing.T) {
 	c := call{stream: true, prompt: "short", tokens: 4}
 	l := layoutOf(t, r.decode[0], c, "bit")
 	for n := 0; n < l.end[0]; n += 29 {
+		r.expectNothingHeld() // the release of the last handle has its connection behind it
+		r.flush(relays)
 		relays[0].Next(mustScript(t, fmt.Sprintf("down:corrupt@%d", n)))
 		a := r.rawCall(c, "bit")
 		got := answer{body: a.body}.text()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
@@ -54,7 +55,21 @@ func relayed(t *testing.T, o rigOptions) (*rig, []*faultnet.Relay) {
 	}
 	r := newRig(t, o)
 	r.server.StopChecks() // a failed stream would have its engine checked at once
+	r.flush(relays)
 	return r, relays
+}
+
+// flush waits until the relays have taken what has been dialled so far, as of a check that was
+// cut: connections are accepted in their order, and each that comes takes the next script.
+func (r *rig) flush(relays []*faultnet.Relay) {
+	r.t.Helper()
+	for _, relay := range relays {
+		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(relay.URL() + "/health")
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+	}
 }
 
 func mustScript(t *testing.T, text string) faultnet.Script {
