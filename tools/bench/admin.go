@@ -45,7 +45,7 @@ func readGauges(ctx context.Context, admin string) (gauges, error) {
 		return gauges{}, err
 	}
 	sum := func(name string) float64 {
-		n, _ := page.Sum(name) // none counts as 0
+		n, _ := page.Sum(name) // a missing series counts as 0
 		return n
 	}
 	return gauges{
@@ -60,7 +60,7 @@ func scrape(ctx context.Context, admin string) (map[string]float64, error) {
 	return page.Series, err
 }
 
-// get leaves no connection behind, which would be counted.
+// get closes its connection, which would otherwise be counted.
 func get(ctx context.Context, url string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -74,8 +74,8 @@ func get(ctx context.Context, url string) (*http.Response, error) {
 	return resp, nil
 }
 
-// awaitReady waits until the proxy would serve a completion. It asks the data port,
-// so that what the server starts with its first answer belongs to the baseline.
+// awaitReady waits until the proxy would serve a completion. It asks the data port, so that what
+// the server starts with its first answer belongs to the baseline.
 func awaitReady(ctx context.Context, addr string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -95,8 +95,8 @@ func awaitReady(ctx context.Context, addr string) error {
 	}
 }
 
-// awaitPolled waits until each of so many engines has been read twice: the connection that
-// the proxy keeps for that belongs to the baseline. Where none is read it gives up soon.
+// awaitPolled waits until each of so many engines has been read twice, because the connection that
+// the proxy keeps for that belongs to the baseline. If none is read, it gives up soon.
 func awaitPolled(ctx context.Context, admin string, engines int) error {
 	const bound = 5 * time.Second
 	for end := time.Now().Add(bound); time.Now().Before(end); {

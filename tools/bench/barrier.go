@@ -9,17 +9,16 @@ import (
 	"xpyd/sim"
 )
 
-// barrierBound is how long an engine waits for a client to leave, and a client for
-// the engine to come to the phase. Far beyond what a loaded machine needs: whoever
-// runs into it fails the run.
+// barrierBound is how long an engine waits for a client to leave, and a client for the engine to
+// reach the phase. It is far longer than a loaded machine needs. Reaching it fails the run.
 const barrierBound = 20 * time.Second
 
-// legSuffix is what the proxy appends to the client's id for an attempt: "-" and 8
+// legSuffix is the length of what the proxy appends to the client's id for an attempt: "-" and 8
 // hex digits.
 const legSuffix = 9
 
-// visit is one request of one client, and the one moment at which it leaves. The
-// client's goroutine owns it; the engine's meets it through the barrier.
+// visit is one request of one client, and the one moment at which the client leaves. The client's
+// goroutine owns it. The engine's goroutine meets it through the barrier.
 type visit struct {
 	id     string
 	phase  phase
@@ -30,10 +29,10 @@ type visit struct {
 	hold   time.Duration // how long the engine stays in the phase once the client has left
 
 	split   atomic.Bool   // a prefill engine has had it
-	met     atomic.Bool   // an engine has come to the phase
-	entered chan struct{} // closed then
-	left    chan struct{} // closed by the client once it has left
-	alone   chan struct{} // closed when it has gone to decode alone, so that the phase never comes
+	met     atomic.Bool   // an engine has reached the phase
+	entered chan struct{} // closed when an engine has reached the phase
+	left    chan struct{} // closed by the client after it has left
+	alone   chan struct{} // closed when the request has gone to decode alone, so that the phase never comes
 }
 
 // meets reports whether the event is the moment that the visit waits for.
@@ -53,13 +52,13 @@ func (v *visit) meets(ev sim.Event) bool {
 	return false
 }
 
-// needsSplit: the phase is one of a request that was prefilled apart.
+// needsSplit reports whether only a request that is prefilled apart has the phase.
 func (v *visit) needsSplit() bool {
 	return v.phase == phasePrefill || v.phase == phasePrefillEnd || v.phase == phaseAnswered || v.phase == phaseDecode && v.loaded
 }
 
-// barrier makes engine and client meet: the engine stops in the phase until the
-// client has left. Safe for concurrent use.
+// barrier makes engine and client meet. The engine stops in the phase until the client has left. It
+// is safe for concurrent use.
 type barrier struct {
 	tally *tally
 
@@ -82,7 +81,7 @@ func (b *barrier) forget(v *visit) {
 	delete(b.visits, v.id)
 }
 
-// find takes a hold on the visit of a leg: whoever gets one must call b.held.Done.
+// find takes a hold on the visit of a leg. The caller must then call b.held.Done.
 func (b *barrier) find(legID string) *visit {
 	if len(legID) <= legSuffix {
 		return nil
@@ -115,15 +114,14 @@ func (b *barrier) hook(ev sim.Event) {
 			b.forget(v)
 		}
 	case v.phase == phaseAnswered && ev.Phase == sim.PhaseDecodeReceived:
-		// The proxy is faster than the client: D must not be done before it leaves.
+		// The proxy is faster than the client. D must not be done before the client leaves.
 		_ = v.awaitLeft()
 	case v.meets(ev) && v.met.CompareAndSwap(false, true):
 		b.meet(v)
 	}
 }
 
-// meet holds the engine in the phase. Only a client that has really left meanwhile
-// makes a hit.
+// meet holds the engine in the phase. It counts a hit only if the client has really left meanwhile.
 func (b *barrier) meet(v *visit) {
 	close(v.entered)
 	defer b.forget(v)
@@ -146,7 +144,7 @@ func (v *visit) awaitLeft() error {
 	}
 }
 
-// Why a client does not meet an engine.
+// These errors say why a client does not meet an engine.
 var (
 	errNeverReached = errors.New("no engine came to this phase")
 	errAlone        = errors.New("the request went to decode alone")

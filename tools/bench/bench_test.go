@@ -25,7 +25,7 @@ func TestCheckComparesEachByte(t *testing.T) {
 		name string
 		call call
 		body string
-		want string // of the error; "" means none
+		want string // in the error; "" means no error
 	}{
 		{"whole", whole, fmt.Sprintf(`{"choices":[{"text":%q}]}`, text), ""},
 		{"one byte less", whole, fmt.Sprintf(`{"choices":[{"text":%q}]}`, text[1:]), "wrong text"},
@@ -45,8 +45,8 @@ func TestCheckComparesEachByte(t *testing.T) {
 	}
 }
 
-// What goes to decode alone never comes to a phase of prefill; what was prefilled does,
-// though its decode engine may be faster than the hook.
+// A request that goes to decode alone never reaches a phase of prefill. One that was prefilled
+// does, although its decode engine may be faster than the hook.
 func TestBarrierTellsOfRequestsThatGoToDecodeAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		phase  phase
@@ -80,8 +80,8 @@ func TestBarrierTellsOfRequestsThatGoToDecodeAlone(t *testing.T) {
 	}
 }
 
-// A hit needs the engine in the phase, the client's leaving, and the engine's return
-// in this order.
+// For a hit, the engine must reach the phase, the client must leave, and the engine must return, in
+// this order.
 func TestBarrierCountsOnlyClientsThatLeftInThePhase(t *testing.T) {
 	tally := newTally()
 	b := newBarrier(tally)
@@ -93,7 +93,7 @@ func TestBarrierCountsOnlyClientsThatLeftInThePhase(t *testing.T) {
 		{Phase: sim.PhasePrefillEnding, RequestID: "c-1"},                  // no leg
 		{Phase: sim.PhasePrefillEnding, RequestID: "c-1-0123abcd-release"}, // the release of a leg
 	} {
-		b.hook(ev) // blocks for good if it takes the event for the phase
+		b.hook(ev) // blocks forever if it takes the event for the phase
 	}
 	done := make(chan struct{})
 	go func() {
@@ -114,8 +114,8 @@ func TestBarrierCountsOnlyClientsThatLeftInThePhase(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		alone, never bool
-		want         int    // phases that are not as they must be
-		says         string // of one of them
+		want         int    // phases that are not as expected
+		says         string // what the report says of one of them
 	}{
 		{false, false, int(phases) - 1, "phase answered was hit 0 times, wanted 1"}, // prefill_end was hit
 		{true, false, int(phases) - 3, "phase decode was hit 0 times, wanted 1"},
@@ -166,7 +166,7 @@ func TestGaugesAreReadFromTheTextFormat(t *testing.T) {
 	}
 }
 
-// The counter reads the engines' log lines by their text: it must be theirs.
+// The counter reads the engines' log lines by their text, so the texts must match.
 func TestRecordCounterReadsTheEnginesLines(t *testing.T) {
 	var c recordCounter
 	lines := json.NewEncoder(&c)

@@ -12,19 +12,19 @@ import (
 // benchModel is what the engines of every run serve.
 const benchModel = "sim"
 
-// call is one completion request and the text that it must be answered with.
+// call is one completion request and the text of its right answer.
 type call struct {
 	chat, stream bool
 	prompt       string
 	tokens       int
 }
 
-// styles are adversarial texts, each in some of the answers: bytes that look like
-// the end of a stream must not end one.
+// styles are adversarial texts that some answers contain. Bytes that look like the end of a stream
+// must not end one.
 var styles = [...]string{"", "", "", "", "", "", "[[text:done]]", "[[text:finish]]", "[[text:utf8]]", "[[text:escape]]"}
 
-// randomCall makes a request whose prompt no other request has, so that blocks of
-// another one cannot give its text.
+// randomCall makes a request whose prompt no other request has, so that blocks of another one
+// cannot give its text.
 func randomCall(r *rand.Rand, id string) call {
 	c := call{chat: r.IntN(2) == 0, stream: r.IntN(2) == 0, tokens: 6 + r.IntN(18)}
 	filler := strings.Repeat("lorem ipsum dolor sit amet ", 2+r.IntN(100))
@@ -51,7 +51,7 @@ func (c call) body() []byte {
 	return fmt.Appendf(nil, `{"model":%q,%s,"max_tokens":%d,"temperature":0,"stream":%v}`, benchModel, input, c.tokens, c.stream)
 }
 
-// want is the text that every engine answers with.
+// want returns the text that every engine answers with.
 func (c call) want() string {
 	if c.chat {
 		return sim.Text(sim.ChatPrompt(sim.Message{Role: "user", Content: c.prompt}), c.tokens)
@@ -59,7 +59,7 @@ func (c call) want() string {
 	return sim.Text(c.prompt, c.tokens)
 }
 
-// check compares a complete body with what the call must be answered with.
+// check compares a complete body with the right answer.
 func (c call) check(body []byte) error {
 	text, err := c.text(body)
 	if err != nil {
@@ -86,7 +86,7 @@ type chunk struct {
 	Error json.RawMessage
 }
 
-// text joins the text of a whole answer; a stream without its proper end is an error.
+// text joins the text of a whole answer. A stream without its proper end is an error.
 func (c call) text(body []byte) (string, error) {
 	var out strings.Builder
 	finished := false

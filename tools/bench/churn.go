@@ -1,6 +1,5 @@
-// Package bench measures a running proxy from outside: what clients that leave on
-// purpose leave behind (churn), and what it costs (cost). It knows the proxy by its
-// ports alone.
+// Package bench measures a running proxy from outside: what clients that leave on purpose leave
+// behind (churn), and what the proxy costs (cost). It knows the proxy only by its ports.
 package bench
 
 import (
@@ -28,30 +27,30 @@ type ChurnOptions struct {
 	MinPerPhase     int // a phase that is hit less often fails the run
 	Prefill, Decode int // engines
 	Seed            uint64
-	// Alone: the proxy may send a request to decode alone, as its pd.mode says. Never, of
-	// which Alone is a part: it must, and nobody can leave in a prefill.
+	// Alone says that the proxy may send a request to decode alone, as its pd.mode says. Never
+	// implies Alone and says that it must, so no client can leave in a prefill.
 	Alone, Never bool
 
-	// KeepAlive is after what time engines close idle connections, 5s as uvicorn's.
-	// The proxy must give them up before that.
+	// KeepAlive is how long engines keep idle connections, 5s like uvicorn. The proxy must give
+	// them up before that.
 	KeepAlive time.Duration
 
-	// Start brings up the proxy before the engines of these URLs.
+	// Start starts the proxy in front of the engines with these URLs.
 	Start func(prefill, decode []string) (Proxy, error)
 }
 
-// Bounds of what comes after the last client.
+// These are the bounds of what comes after the last client.
 const (
 	ledgerBound = 3 * time.Second // ledgers must be empty by then
-	// The proxy closes an idle connection to a backend that has gone cold when it next
-	// looks at that backend, every 5 s.
+	// The proxy closes an idle connection that is too old when it next checks the backend, every 5
+	// s.
 	settleBound = 7 * time.Second
 )
 
-// Churn lets clients leave in every phase of a completion and then looks for what they
-// left behind: pinned blocks, goroutines, descriptors, requests in flight. It writes a
-// report to out; any of these, a wrong byte, or a phase hit too rarely is an error, which
-// names the first of the faults in the report.
+// Churn makes clients leave in every phase of a completion. Then it looks for what they left
+// behind: pinned blocks, goroutines, descriptors, requests in flight. It writes a report to out.
+// Any of these, a wrong byte, or a phase that was hit too rarely is an error, which names the first
+// fault in the report.
 func Churn(ctx context.Context, o ChurnOptions, out io.Writer) (err error) {
 	if err := o.Validate(); err != nil {
 		return err
@@ -74,7 +73,7 @@ func Churn(ctx context.Context, o ChurnOptions, out io.Writer) (err error) {
 	if err := awaitPolled(ctx, proxy.Admin, o.Prefill+o.Decode); err != nil {
 		return err
 	}
-	// Probes of the backends come and go; the quietest moment is what must come back.
+	// Probes of the backends come and go. The process must return to its quietest moment.
 	base, err := quietest(o.KeepAlive + 500*time.Millisecond)
 	if err != nil {
 		return err
@@ -89,7 +88,7 @@ func Churn(ctx context.Context, o ChurnOptions, out io.Writer) (err error) {
 	return r.write(out)
 }
 
-// Validate tells what no run can be made of.
+// Validate reports options with which no run is possible.
 func (o *ChurnOptions) Validate() error {
 	if o.Clients < 1 || o.Duration <= 0 || o.Prefill < 1 || o.Decode < 1 || o.MinPerPhase < 0 || o.KeepAlive <= 0 {
 		return fmt.Errorf("churn with %d clients for %v over %d prefill and %d decode engines, keep-alive %v: each must be more than 0",
@@ -119,8 +118,8 @@ func runClients(ctx context.Context, o ChurnOptions, addr string, b *barrier, t 
 	wg.Wait()
 }
 
-// pause is the time between two requests of a client; false once the run is over. It
-// keeps the machine below saturation, where the engines' own clocks would slip.
+// pause waits between two requests of a client, and returns false when the run is over. It keeps
+// the machine below saturation, where the engines' own clocks would slip.
 func pause(ctx context.Context, r *rand.Rand) bool {
 	timer := time.NewTimer(time.Duration(r.IntN(600)) * time.Millisecond)
 	defer timer.Stop()
@@ -132,7 +131,7 @@ func pause(ctx context.Context, r *rand.Rand) bool {
 	}
 }
 
-// randomVisit draws everything about a visit but its phase.
+// randomVisit draws everything about a visit except its phase.
 func randomVisit(r *rand.Rand, id string, p phase) *visit {
 	v := &visit{
 		id: id, phase: p, manner: manner(r.IntN(3)), call: randomCall(r, id), loaded: r.IntN(2) == 0,
@@ -141,7 +140,7 @@ func randomVisit(r *rand.Rand, id string, p phase) *visit {
 	switch p {
 	case phaseStream:
 		v.call.stream = true
-		v.at = 1 + r.IntN(v.call.tokens-2) // chat has its role event first
+		v.at = 1 + r.IntN(v.call.tokens-2) // a chat begins with its role event
 	case phaseEnd:
 		v.manner = manner(r.IntN(int(manners)))
 	case phasePrefill:
@@ -155,7 +154,7 @@ func randomVisit(r *rand.Rand, id string, p phase) *visit {
 	return v
 }
 
-// randomHold is on both sides of the 100 ms within which the proxy notices.
+// randomHold draws from both sides of the 100 ms within which the proxy notices.
 func randomHold(r *rand.Rand) time.Duration { return time.Duration(r.IntN(250)) * time.Millisecond }
 
 // report is what a run has found.
@@ -164,11 +163,11 @@ type report struct {
 	engines     *fleet
 	base, after census
 	gauges      gauges
-	unpinned    time.Duration // until the ledgers were empty, or given up
+	unpinned    time.Duration // time until the ledgers were empty, or until it gave up
 	problems    []string
 }
 
-// look reads the engines' ledgers, the process and the proxy, once all clients have left.
+// look reads the engines' ledgers, the process and the proxy after all clients have left.
 func (r *report) look(ctx context.Context, o ChurnOptions, admin string) (err error) {
 	ended := time.Now()
 	r.engines.awaitUnpinned(ledgerBound)

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// clientBound is how long a client waits for any one thing of the proxy.
+// clientBound is how long a client waits for any single thing from the proxy.
 const clientBound = 20 * time.Second
 
-// client is one churning client: a raw socket, so that it can leave in every way.
+// client is one churning client. It has a raw socket, so that it can leave in every way.
 type client struct {
 	addr    string
 	barrier *barrier
@@ -21,11 +21,11 @@ type client struct {
 	conn    *net.TCPConn // nil between two requests unless kept alive
 	in      *bufio.Reader
 
-	mayBeAlone bool // a request may go to decode alone; the client leaves then all the same
+	mayBeAlone bool // a request may go to decode alone, and the client then still leaves
 }
 
-// do carries out one visit. An error means that the client did not get what it should
-// have; having left on purpose is none.
+// do carries out one visit. An error means that the client did not get what it should have. Leaving
+// on purpose is no error.
 func (c *client) do(v *visit) error {
 	if v.phase != phaseBody && v.phase != phaseEnd {
 		c.barrier.expect(v)
@@ -70,7 +70,7 @@ func (c *client) connect() error {
 
 func (c *client) drop() {
 	if c.conn != nil {
-		_ = c.conn.Close() // closed already where the client left by that
+		_ = c.conn.Close() // already closed if the client left by closing it
 		c.conn = nil
 	}
 }
@@ -88,8 +88,7 @@ func (c *client) send(v *visit) error {
 	return nil
 }
 
-// leaveInBody leaves after half of the body. That the proxy asks for the body with a
-// 100 shows that it is reading it.
+// leaveInBody leaves after half of the body. The proxy's 100 shows that it is reading the body.
 func (c *client) leaveInBody(v *visit) error {
 	body := v.call.body()
 	if _, err := c.conn.Write(v.head(len(body), "Expect: 100-continue\r\n")); err != nil {
@@ -126,7 +125,7 @@ func (c *client) leaveInPhase(v *visit) error {
 	}
 	var seen error
 	if v.phase == phaseStream {
-		_, seen = c.in.Peek(1) // the first event has come through
+		_, seen = c.in.Peek(1) // the first event has arrived
 	}
 	c.leave(v)
 	if seen != nil {
@@ -135,7 +134,7 @@ func (c *client) leaveInPhase(v *visit) error {
 	return c.afterwards(v)
 }
 
-// peek tells what the proxy has sent, where it should not have sent anything.
+// peek returns what the proxy has sent where it should have sent nothing.
 func (c *client) peek() string {
 	_ = c.conn.SetReadDeadline(time.Now().Add(time.Second))
 	_, err := c.in.Peek(1)
@@ -146,11 +145,11 @@ func (c *client) peek() string {
 	return fmt.Sprintf("%q", b)
 }
 
-// leave leaves in the visit's manner and lets the engine go on.
+// leave leaves in the visit's manner and then lets the engine go on.
 func (c *client) leave(v *visit) {
 	switch v.manner {
 	case mannerHalf:
-		_ = c.conn.CloseWrite() // fails only when the proxy has closed first
+		_ = c.conn.CloseWrite() // fails only if the proxy has closed first
 	case mannerReset:
 		_ = c.conn.SetLinger(0)
 		c.drop()
@@ -160,8 +159,8 @@ func (c *client) leave(v *visit) {
 	close(v.left)
 }
 
-// afterwards is what a half-closed client still reads: anything but a lie. The proxy
-// may break off, answer an error, or answer in full if the engine was faster.
+// afterwards reads what a half-closed client still gets. The proxy may break off, answer an error,
+// or answer in full if the engine was faster. A wrong answer is an error.
 func (c *client) afterwards(v *visit) error {
 	if v.manner != mannerHalf {
 		return nil
@@ -187,7 +186,7 @@ func (c *client) afterwards(v *visit) error {
 	return nil
 }
 
-// brokenOff accepts every end but silence.
+// brokenOff accepts every end except silence.
 func brokenOff(err error) error {
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {

@@ -20,7 +20,7 @@ type CostOptions struct {
 	Window     time.Duration // length of each measurement under load
 }
 
-// Validate tells what no run can be made of.
+// Validate reports options with which no run is possible.
 func (o *CostOptions) Validate() error {
 	if o.Streams < 1 || o.Idle < 1 || o.Window <= 0 {
 		return fmt.Errorf("cost with %d streams, %d idle ones, for %v: each must be more than 0", o.Streams, o.Idle, o.Window)

@@ -27,8 +27,8 @@ func steady(d time.Duration) call {
 	return call{chat: true, stream: true, prompt: "cost", tokens: int(d / tokenLatency)}
 }
 
-// short is a request that takes next to nothing: one token at once, or two of them and
-// so one tokenLatency.
+// short is a request that takes almost no time: one token at once, or two tokens and so one
+// tokenLatency.
 func short(tokens int) call {
 	return call{prompt: "The quick brown fox jumps over the lazy dog.", tokens: tokens}
 }
@@ -39,7 +39,7 @@ func (c call) raw() []byte {
 	return append(head, body...)
 }
 
-// stream is an open stream of which the events are counted and dropped.
+// stream is an open stream whose events are counted and dropped.
 type stream struct {
 	conn   net.Conn
 	events atomic.Int64
@@ -50,8 +50,8 @@ type stream struct {
 
 const openAtOnce = 64
 
-// openStreams opens n streams and waits for the second event of each. It returns what
-// is open also when it fails; closeStreams ends them.
+// openStreams opens n streams and waits for the second event of each. It returns the open ones even
+// if it fails. closeStreams ends them.
 func openStreams(ctx context.Context, addr string, n int, c call) ([]*stream, error) {
 	request := c.raw()
 	streams := make([]*stream, n)
@@ -99,13 +99,13 @@ func openStream(ctx context.Context, addr string, request []byte) (*stream, erro
 	}
 }
 
-// count reads until the connection ends. No text of an engine has an empty line but
-// those between events.
+// count reads until the connection ends. The engines' texts have no empty lines except those
+// between events.
 func (s *stream) count() {
 	defer close(s.done)
 	defer s.ended.Store(true)
 	buf := make([]byte, 4<<10)
-	newline := false // the last byte read was one
+	newline := false // the last byte read was a newline
 	for {
 		n, err := s.conn.Read(buf)
 		events := bytes.Count(buf[:n], []byte("\n\n"))
@@ -132,8 +132,8 @@ func closeStreams(streams []*stream) {
 	}
 }
 
-// completeFor sends completions over n kept connections, one after the other each, for
-// d, and returns how many were answered.
+// completeFor sends completions over n kept connections for d, one after the other on each. It
+// returns how many were answered.
 func completeFor(ctx context.Context, addr string, n int, d time.Duration, c call) (int64, error) {
 	request := c.raw()
 	end := time.Now().Add(d)

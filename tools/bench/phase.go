@@ -9,13 +9,13 @@ import (
 	"sync"
 )
 
-// phase is where in the life of its request a client leaves.
+// phase is the moment in a request's life at which a client leaves.
 type phase uint8
 
 const (
 	phaseBody       phase = iota // half of the request body sent
 	phasePrefill                 // P computes
-	phasePrefillEnd              // P has pinned the blocks and not yet answered
+	phasePrefillEnd              // P has pinned the blocks and not answered
 	phaseAnswered                // P's answer is written, D has not begun
 	phaseDecode                  // D has the request, before its first event
 	phaseStream                  // after some events
@@ -31,16 +31,16 @@ func (p phase) String() string {
 type manner uint8
 
 const (
-	mannerClose manner = iota // FIN, and RST for whatever still comes
+	mannerClose manner = iota // FIN, and RST for what still comes
 	mannerHalf                // shutdown of the write side; the client still reads
 	mannerReset               // RST
-	mannerKeep                // does not leave: the next request takes the connection
+	mannerKeep                // does not leave, and the next request uses the connection
 	manners
 )
 
 func (m manner) String() string { return [...]string{"close", "half-close", "rst", "kept"}[m] }
 
-// tally counts what the clients did. Safe for concurrent use.
+// tally counts what the clients did. It is safe for concurrent use.
 type tally struct {
 	mu       sync.Mutex
 	hits     [phases][manners]int
@@ -49,7 +49,7 @@ type tally struct {
 	failures map[string]*failure // by what went wrong
 }
 
-// failure is one thing that went wrong, how often, and to whom first.
+// failure is one thing that went wrong, how often, and for which client first.
 type failure struct {
 	count int
 	id    string
@@ -95,11 +95,11 @@ func (t *tally) total(p phase) int {
 	return n
 }
 
-// ofPrefill reports that only a request with a prefill comes to the phase.
+// ofPrefill reports that only a request with a prefill reaches the phase.
 func (p phase) ofPrefill() bool { return p >= phasePrefill && p <= phaseAnswered }
 
-// problems names the phases that were hit too rarely and each kind of failure. Where a
-// request may go to decode alone, how many have a prefill is the proxy's affair.
+// problems names the phases that were hit too rarely and each kind of failure. If a request may go
+// to decode alone, the proxy decides how many have a prefill.
 func (t *tally) problems(o ChurnOptions) []string {
 	var all []string
 	for p := range phases {

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// census is what the process holds, but for what pools keep on purpose: the engines'
-// side-channel connections stay open for good, as those of real engines do, and
-// fasthttp keeps an idle worker for 10 to 20 s.
+// census is what the process holds, except what pools keep on purpose. The engines' side-channel
+// connections stay open forever, like those of real engines. fasthttp keeps an idle worker for 10
+// to 20 s.
 type census struct {
 	goroutines int
 	fds        int
 	byFunc     map[string]int // goroutines by the function they were started with
 
-	sideReaders, idleWorkers int // not counted above: goroutines of pools
+	sideReaders, idleWorkers int // goroutines of pools, which are not counted above
 }
 
 // Functions that mark the goroutines of pools.
@@ -43,7 +43,7 @@ func takeCensus() (census, error) {
 	if err != nil {
 		return c, fmt.Errorf("count descriptors: %w", err)
 	}
-	c.fds = len(fds) - 2*c.sideReaders // both ends of such a connection are ours
+	c.fds = len(fds) - 2*c.sideReaders // both ends of such a connection belong to this process
 	return c, nil
 }
 
@@ -116,8 +116,8 @@ func quietest(span time.Duration) (census, error) {
 	return least, err
 }
 
-// settle waits until the process holds no more than the baseline, at most bound. What
-// it returns otherwise is the least that was seen.
+// settle waits for at most bound until the process holds no more than the baseline. Otherwise it
+// returns the smallest census that it has seen.
 func settle(base census, bound time.Duration) (census, error) {
 	least, err := takeCensus()
 	for end := time.Now().Add(bound); err == nil && !least.within(base) && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {

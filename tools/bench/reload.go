@@ -17,11 +17,11 @@ import (
 // ReloadOptions describe a run in which backends come and go by reload.
 type ReloadOptions struct {
 	Backends int           // in the configuration at any time, half of them prefill
-	Duration time.Duration // of the load and the reloads, without start, warming and settling
+	Duration time.Duration // of the load and the reloads, without start, warm-up and settling
 	Clients  int
 	// Part is the most backends that one reload replaces.
 	Part int
-	// Rest is how long the proxy is watched at rest, longer than its connections are idle.
+	// Rest is how long the proxy is watched at rest. It is longer than its connections stay idle.
 	Rest time.Duration
 	Seed uint64
 	// Serve is the command line of the proxy, to which "--config FILE" is added.
@@ -30,8 +30,8 @@ type ReloadOptions struct {
 	Settings map[string]any
 }
 
-// Validate tells what no run can be made of. The engines' sockets are this process's, the
-// other ends the proxy's; either has at most one limit of its own for them.
+// Validate reports options with which no run is possible. The engines' sockets belong to this
+// process, and the other ends to the proxy. Each process has its own limit of descriptors.
 func (o *ReloadOptions) Validate() error {
 	if o.Backends < 4 || o.Backends%2 != 0 || o.Duration <= 0 || o.Clients < 1 || o.Part < 1 || o.Part > o.Backends/2 || o.Rest <= 0 || len(o.Serve) == 0 {
 		return fmt.Errorf("reload of %d backends, %d at a time, for %v under %d clients: want an even number of 4 backends or more, at most half of them at a time, and the others more than 0",
@@ -47,7 +47,7 @@ func (o *ReloadOptions) Validate() error {
 	return nil
 }
 
-// Times of a run.
+// These are the times of a run.
 const (
 	reloadLeast  = 500 * time.Millisecond // between two reloads, and up to twice that
 	reloadSettle = 40 * time.Second       // until what is idle has gone
@@ -56,22 +56,21 @@ const (
 // reloadRun is one run.
 type reloadRun struct {
 	o        ReloadOptions
-	began    time.Time // ids of requests tell when these began after that
+	began    time.Time // ids of requests give their start as the time since then
 	findings *findings
 	handles  *openHandles
 	fleet    *reloadFleet
 	proxy    *reloadProxy
 	tally    reloadTally
-	leaving  sync.Map // by request id: has the client leave, a context.CancelFunc
+	leaving  sync.Map // by request id: makes the client leave, a context.CancelFunc
 
 	base, after soakCensus
 }
 
-// Reload runs the proxy under load while most of its backends are replaced, again and
-// again, by reload (HUP). It fails if a request or a check reaches a backend that was
-// removed, if a client sees an error, a handle is not given back, or anything of the
-// backends that left stays in the proxy: goroutines, descriptors, memory, metrics. It
-// writes a report to out.
+// Reload runs the proxy under load while reloads (HUP) replace most of its backends again and
+// again. It fails if a request or a check reaches a backend that was removed, if a client sees an
+// error, or if a handle is not given back. It also fails if anything of the removed backends stays
+// in the proxy: goroutines, descriptors, memory, metrics. It writes a report to out.
 func Reload(ctx context.Context, o ReloadOptions, out io.Writer) (err error) {
 	if err := o.Validate(); err != nil {
 		return err
@@ -112,13 +111,13 @@ func Reload(ctx context.Context, o ReloadOptions, out io.Writer) (err error) {
 	return r.report(out)
 }
 
-// settings are the proxy's configuration with the pools of the moment.
+// settings returns the proxy's configuration with the present pools.
 func (r *reloadRun) settings() map[string]any {
 	all := map[string]any{
 		"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "pprof": true,
 		"log":     map[string]any{"flush": "0s"}, // each reload is known when it is in force
 		"prefill": r.fleet.urls(true), "decode": r.fleet.urls(false),
-		"routing": map[string]any{"prefix_memory": "8MiB"}, // soon resident as a whole
+		"routing": map[string]any{"prefix_memory": "8MiB"}, // soon resident in full
 	}
 	for key, value := range r.o.Settings {
 		all[key] = value
@@ -126,8 +125,8 @@ func (r *reloadRun) settings() map[string]any {
 	return all
 }
 
-// run goes through the stages: some reloads first, so that what the proxy allocates once is
-// no leak, a rest, the run itself, and another rest.
+// run goes through the stages: some reloads first, so that what the proxy allocates once does not
+// look like a leak, then a rest, the run itself, and another rest.
 func (r *reloadRun) run(ctx context.Context, out io.Writer) (err error) {
 	if err := awaitReady(ctx, r.proxy.addr); err != nil {
 		return err
@@ -190,8 +189,8 @@ func (r *reloadRun) replace(ctx context.Context, random *rand.Rand) error {
 	return nil
 }
 
-// rest waits until nothing is asked of the proxy any more, and it holds no more than want,
-// and no connection to a backend that has left; nil: whatever it holds.
+// rest waits until the proxy has no requests, no connection to a removed backend, and holds no more
+// than want. With nil it may hold anything.
 func (r *reloadRun) rest(ctx context.Context, want *soakCensus) (least soakCensus, err error) {
 	if err := r.warmedUp(ctx); err != nil {
 		return least, err
@@ -233,8 +232,8 @@ func (r *reloadRun) warmedUp(ctx context.Context) error {
 	return fmt.Errorf("the proxy still warms pairs up after %v", bound)
 }
 
-// beyond tells what is more than in base; empty: nothing. Descriptors come and go with the
-// readings of the engines: those that belong to removed ones are counted at the engines.
+// beyond says what c has more than base, or "" if nothing. Descriptors come and go with the
+// readings of the engines. The engines count those that belong to removed ones.
 func (c soakCensus) beyond(base soakCensus) string {
 	var more []string
 	if c.goroutines > base.goroutines+8 {

@@ -22,7 +22,7 @@ func idleRun(t *testing.T) (*reloadRun, *reloadEngine) {
 	return r, r.fleet.in[0]
 }
 
-// ago is an id of a client's request that began so long ago.
+// ago returns an id of a client's request that began d ago.
 func (r *reloadRun) ago(d time.Duration) string {
 	return fmt.Sprintf("%s%d-1-2-12345678", idBegin, (time.Since(r.began) - d).Nanoseconds())
 }
@@ -30,7 +30,7 @@ func (r *reloadRun) ago(d time.Duration) string {
 func TestReloadEngineTellsWhatComesTooLate(t *testing.T) {
 	const minute = time.Minute
 	for name, c := range map[string]struct {
-		left time.Duration // ago; 0: it is in
+		left time.Duration // how long ago; 0 if it is in the configuration
 		id   string        // of a leg, "" for a check
 		ago  time.Duration // when the client's request began
 		want string
@@ -126,7 +126,7 @@ func TestReloadFindsConnectionsToEnginesThatLeft(t *testing.T) {
 	}
 }
 
-// What the proxy shows of backends that are no more, on its admin port.
+// The admin port of the proxy still shows backends that are removed.
 func TestReloadFindsSeriesAndPoolsOfThoseThatLeft(t *testing.T) {
 	r, _ := idleRun(t)
 	p, d := r.fleet.urls(true)[0], r.fleet.urls(false)[0]

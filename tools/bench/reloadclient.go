@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// idBegin is what the ids of clients' requests begin with, before the time since the run
-// began, in nanoseconds.
+// idBegin begins the ids of clients' requests. The time since the start of the run follows, in
+// nanoseconds.
 const idBegin = "reload-"
 
-// beginOf is when the client sent its request; ok is false if it is no client's.
+// beginOf returns when the client sent its request. ok is false if the id is not a client's.
 func (r *reloadRun) beginOf(id string) (begun time.Time, ok bool) {
 	rest, ok := strings.CutPrefix(id, idBegin)
 	if !ok {
@@ -27,8 +27,7 @@ func (r *reloadRun) beginOf(id string) (begun time.Time, ok bool) {
 	return r.began.Add(time.Duration(n)), err == nil
 }
 
-// client is one that sends a request after the other until ctx ends; the last one ends
-// well too.
+// client sends one request after the other until ctx ends. The last one also ends well.
 func (r *reloadRun) client(ctx context.Context, i int) {
 	random := rand.New(rand.NewPCG(r.o.Seed, uint64(i)+1))
 	c := &http.Client{Transport: &http.Transport{}, Timeout: clientBound}
@@ -47,12 +46,13 @@ type reloadRequest struct {
 	prompt string
 	stream bool
 	tokens int
-	leave  time.Duration // after which the client leaves; 0: it stays
+	leave  time.Duration // after which the client leaves; 0 if it stays
 	early  bool          // it leaves while its prefill is computed
 }
 
-// drawReloadRequest: one request in eight is left, one stream in ten lasts for seconds and
-// so for some reloads. The prompts are few, so that the proxy's memory of them fills early.
+// drawReloadRequest draws one request. In one of eight the client leaves, and one stream in ten
+// lasts for seconds and so for several reloads. There are few prompts, so that the proxy's memory
+// of them fills early.
 func drawReloadRequest(random *rand.Rand, i, n int) reloadRequest {
 	q := reloadRequest{suffix: fmt.Sprintf("%d-%d", i, n), stream: random.IntN(2) == 0, tokens: 1 + random.IntN(6)}
 	q.prompt = fmt.Sprintf("prompt %d %s", random.IntN(256), strings.Repeat(" lorem ipsum dolor", 40))

@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// staleBound is for how long checks and readings may come to a backend that has left and
-// has nothing in flight: those under way, with a timeout of 2 s twice. Warm-ups begin up to
-// 2 s after they were due.
+// staleBound is how long checks and readings may still reach a backend that has left and has
+// nothing in flight. They are those under way, with a timeout of 2 s twice. Warm-ups begin up to 2
+// s after they were due.
 const staleBound = 10 * time.Second
 
-// reloadEngine answers as a vLLM of either role does, without computing anything. A
-// thousand of them are to be cheap.
+// reloadEngine answers like a vLLM of either role, without computing anything. A thousand of them
+// must be cheap.
 type reloadEngine struct {
 	r       *reloadRun
 	url     string
@@ -31,10 +31,10 @@ type reloadEngine struct {
 	served  chan struct{}
 	conns   atomic.Int64
 
-	joinedNow bool // by the reload that is under way; the fleet's goroutine owns it
+	joinedNow bool // by the reload under way; the fleet's goroutine owns it
 
 	mu    sync.Mutex
-	out   time.Time // since when a configuration without it is in force; zero: it is in
+	out   time.Time // when a configuration without it came into force; zero if it is in the configuration
 	busy  int       // legs
 	ended time.Time // when the last one did
 }
@@ -88,7 +88,8 @@ func (e *reloadEngine) removedAt() time.Time {
 	return e.out
 }
 
-// stale is for how long it has left and had nothing in flight, 0 where it has not.
+// stale returns how long it has been out with nothing in flight, or 0 if it is in the
+// configuration.
 func (e *reloadEngine) stale() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -98,7 +99,7 @@ func (e *reloadEngine) stale() time.Duration {
 	return min(time.Since(e.out), time.Since(e.ended))
 }
 
-// judge looks at an engine that has left long ago.
+// judge checks an engine that left long ago.
 func (e *reloadEngine) judge() {
 	if n := e.conns.Load(); n > 0 {
 		e.r.findings.add("connections to a backend that has left", "%d, %v after it left", n, e.stale().Round(time.Second))
@@ -178,8 +179,9 @@ func (e *reloadEngine) leg(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// mayAsk finds requests that should not have come here: a client's that began when a
-// configuration without this engine was in force, or the proxy's own too long after that.
+// mayAsk finds requests that should not have come here: those of clients that began when a
+// configuration without this engine was in force, and the proxy's own that came too long after
+// that.
 func (e *reloadEngine) mayAsk(id string, out time.Time) {
 	if out.IsZero() {
 		return
@@ -194,7 +196,7 @@ func (e *reloadEngine) mayAsk(id string, out time.Time) {
 	}
 }
 
-// read ends the handle of a decode leg or a release.
+// read ends the handle of a decode leg or of a release.
 func (e *reloadEngine) read(body completionBody, released bool) {
 	if body.KV == nil || body.KV.RemoteRequest == "" {
 		return
@@ -247,7 +249,7 @@ func (e *reloadEngine) answerDecode(w http.ResponseWriter, req *http.Request, bo
 
 const reloadTokenLatency = 40 * time.Millisecond
 
-// pauseFor is false if the proxy has left meanwhile.
+// pauseFor returns false if the proxy has left meanwhile.
 func pauseFor(req *http.Request, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

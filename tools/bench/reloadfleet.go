@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// reloadLinger is for how long an engine that has left listens on, so that what still comes
-// is seen. It is longer than staleBound.
+// reloadLinger is how long an engine that has left goes on listening, so that what still comes is
+// seen. It is longer than staleBound.
 const reloadLinger = 25 * time.Second
 
-// reloadFleet is all engines: those in the configuration, and those that have left and
-// still listen.
+// reloadFleet has all engines: those in the configuration, and those that have left and still
+// listen.
 type reloadFleet struct {
 	r       *reloadRun
 	started int // numbers the engines, and so their addresses
@@ -38,7 +38,7 @@ func (f *reloadFleet) fill(n int) error {
 	return nil
 }
 
-// start runs an engine at an address that none has had, as a new pod is.
+// start runs an engine at a new address, like a new pod.
 func (f *reloadFleet) start(prefill bool) (*reloadEngine, error) {
 	f.started++
 	n := f.started
@@ -57,8 +57,8 @@ func (f *reloadFleet) urls(prefill bool) []string {
 	return all
 }
 
-// exchange replaces n engines at random by as many of the same roles: new ones, and for one
-// in four an engine that has left before. The file has still to be written.
+// exchange replaces n random engines by as many with the same roles. Three in four are new, and one
+// in four is an engine that left before. The caller still has to write the file.
 func (f *reloadFleet) exchange(random *rand.Rand, n int) (left []*reloadEngine, joined int, err error) {
 	f.sweep()
 	for range n {
@@ -85,7 +85,7 @@ func (f *reloadFleet) exchange(random *rand.Rand, n int) (left []*reloadEngine, 
 	return left, n, nil
 }
 
-// back takes an engine of the role that has left, or none: nil. Called under mu.
+// back returns an engine of the role that has left, or nil if there is none. mu is held.
 func (f *reloadFleet) back(random *rand.Rand, prefill bool) *reloadEngine {
 	if random.IntN(4) > 0 {
 		return nil
@@ -100,7 +100,7 @@ func (f *reloadFleet) back(random *rand.Rand, prefill bool) *reloadEngine {
 	return nil
 }
 
-// removed is called when the reload without these is in force.
+// removed is called when the reload without these engines is in force.
 func (f *reloadFleet) removed(left []*reloadEngine) {
 	now := time.Now()
 	f.mu.Lock()
@@ -114,8 +114,8 @@ func (f *reloadFleet) removed(left []*reloadEngine) {
 	f.left = append(f.left, left...)
 }
 
-// sweep closes the engines that left long ago; a connection of the proxy that is still
-// open then is a fault.
+// sweep closes the engines that left long ago. A connection of the proxy that is open then is a
+// fault.
 func (f *reloadFleet) sweep() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -137,7 +137,7 @@ func (f *reloadFleet) clinging() (n int64) {
 	return n
 }
 
-// judge looks at those that have left but lately, once the proxy is at rest.
+// judge checks the engines that left recently, when the proxy is at rest.
 func (f *reloadFleet) judge() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -155,7 +155,7 @@ func (f *reloadFleet) close() {
 	f.closes.Wait()
 }
 
-// openHandles is who has given out handles that are still to be read or given back.
+// openHandles knows which engines have issued handles that are neither read nor given back.
 type openHandles struct {
 	mu          sync.Mutex
 	by          map[string]string // URL of the prefill engine by remote_request_id
@@ -164,7 +164,7 @@ type openHandles struct {
 
 func newOpenHandles() *openHandles { return &openHandles{by: map[string]string{}} }
 
-// issue names a new one.
+// issue names a new handle.
 func (h *openHandles) issue(url string) (id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -174,8 +174,7 @@ func (h *openHandles) issue(url string) (id string) {
 	return id
 }
 
-// end is a decode engine's reading, or its release, of the handle; ok is false if it is
-// not open.
+// end ends the handle by a decode engine's read or by a release. ok is false if it is not open.
 func (h *openHandles) end(id string, released bool) (ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 )
 
-// findings counts faults by kind, with the first of each. Safe for concurrent use.
+// findings counts faults by kind, with the first of each. It is safe for concurrent use.
 type findings struct {
 	mu    sync.Mutex
 	kinds []string
@@ -46,7 +46,7 @@ type reloadTally struct {
 	complete, gone, checks atomic.Int64
 }
 
-// judge looks at the proxy at rest, and at the engines that have left.
+// judge checks the proxy at rest, and the engines that have left.
 func (r *reloadRun) judge(ctx context.Context) error {
 	if more := r.after.beyond(r.base); more != "" {
 		r.findings.add("more than before", "%s: %v, before: %v", more, r.after, r.base)
@@ -65,8 +65,8 @@ func (r *reloadRun) judge(ctx context.Context) error {
 	return r.judgePools(ctx)
 }
 
-// judgeHandles excuses those that came too late for a prefill whose client had left: on a
-// machine without time an engine takes longer than timeouts.prefill_abort_grace.
+// judgeHandles excuses handles that came too late for a prefill whose client had left. On a busy
+// machine an engine takes longer than timeouts.prefill_abort_grace.
 func (r *reloadRun) judgeHandles(series map[string]float64) {
 	open, late := r.handles.open(), series[`xpyd_kv_orphans_total{reason="answer_lost"}`]
 	if float64(len(open)) > late {
@@ -76,8 +76,7 @@ func (r *reloadRun) judgeHandles(series map[string]float64) {
 
 var backendLabel = regexp.MustCompile(`[{,]backend="([^"]*)"`)
 
-// judgeSeries finds metrics of backends that are no more, and reloads that were not
-// counted.
+// judgeSeries finds metrics of backends that were removed, and reloads that were not counted.
 func (r *reloadRun) judgeSeries(ctx context.Context) error {
 	series, err := scrape(ctx, r.proxy.admin)
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 	"xpyd/tools/process"
 )
 
-// reloadProxy is the proxy under reloads, a process of its own.
+// reloadProxy is the proxy under reloads, in a process of its own.
 type reloadProxy struct {
 	*process.Process
 	file        string       // its configuration
-	late        atomic.Int64 // complaints of timeouts
+	late        atomic.Int64 // timeouts that the log complained of
 	addr, admin string
 	findings    *findings
 
@@ -27,7 +27,7 @@ type reloadProxy struct {
 	reloaded chan []byte // lines of reloads, good or bad
 }
 
-// reloadedLine is the proxy's own word of a reload.
+// reloadedLine is what the proxy says about a reload.
 type reloadedLine struct{ Joined, Left int }
 
 func startReloadProxy(ctx context.Context, command []string, dir string, settings map[string]any, f *findings) (*reloadProxy, error) {
@@ -58,7 +58,7 @@ func startReloadProxy(ctx context.Context, command []string, dir string, setting
 	return p, nil
 }
 
-// said is what the log has of interest.
+// said returns an error if the log has a fault.
 func (p *reloadProxy) said() error {
 	if all := p.findings.all(); len(all) > 0 {
 		return errors.New(all[0])
@@ -80,26 +80,26 @@ func (p *reloadProxy) configure(settings map[string]any) error {
 	return nil
 }
 
-// line reads one of the log. No engine fails, so what is said at level warn or above is a
-// fault. Timeouts are the machine's, which runs a thousand engines beside the proxy: they are
-// counted, and what a client sees of them is a fault all the same.
+// line reads one line of the log. No engine fails, so a line of level warn or above is a fault.
+// Timeouts are caused by the machine, which runs a thousand engines beside the proxy, and are only
+// counted. What a client sees of them is still a fault.
 func (p *reloadProxy) line(line []byte) {
 	switch {
 	case bytes.Contains(line, []byte(`"message":"serving"`)):
 		p.serving <- line
 	case bytes.Contains(line, []byte(`"message":"pools reloaded"`)), bytes.Contains(line, []byte(`"message":"reload failed`)):
 		p.reloaded <- line
-	case bytes.Contains(line, []byte(`"message":"questionable setting"`)): // as the run's own prefix_memory with some policies
+	case bytes.Contains(line, []byte(`"message":"questionable setting"`)): // some policies with the run's own prefix_memory cause this
 	case bytes.Contains(line, []byte("i/o timeout")), bytes.Contains(line, []byte("deadline exceeded")):
 		p.late.Add(1)
 	case !bytes.Contains(line, []byte(`"level":"info"`)) && !bytes.Contains(line, []byte(`"level":"debug"`)):
 		var said struct{ Message string }
-		_ = json.Unmarshal(line, &said) // a line that is no JSON has no message
+		_ = json.Unmarshal(line, &said) // a line that is not JSON has no message
 		p.findings.add("complaint in the log, "+said.Message, "%s", bytes.TrimSpace(line))
 	}
 }
 
-// reload puts settings in force and returns what the proxy has made of it.
+// reload puts settings in force and returns what the proxy says about it.
 func (p *reloadProxy) reload(ctx context.Context, settings map[string]any) (said reloadedLine, err error) {
 	if err := p.configure(settings); err != nil {
 		return said, err
@@ -125,5 +125,5 @@ func (p *reloadProxy) reload(ctx context.Context, settings map[string]any) (said
 	}
 }
 
-// reloadWait is far above what a reload of thousands of backends takes on a busy machine.
+// reloadWait is far longer than a reload of thousands of backends takes on a busy machine.
 const reloadWait = 20 * time.Second

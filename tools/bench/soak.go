@@ -19,19 +19,19 @@ type SoakOptions struct {
 	Streams  int           // clients that hold a stream each
 	Events   int           // tokens of a stream, 50 ms apart
 	Seed     uint64
-	// Artefacts is the directory for what a failed run leaves behind; made if needed,
-	// and emptied of that after a good one.
+	// Artefacts is the directory for what a failed run leaves behind. It is made if needed. A good
+	// run leaves nothing there.
 	Artefacts string
 	// Serve is the command line of the proxy, to which "--config FILE" is added.
 	Serve []string
-	// Alone: the proxy may send a request to decode alone, as its pd.mode says, and a prefill
-	// engine may have none.
+	// Alone says that the proxy may send a request to decode alone, as its pd.mode says. Then a
+	// prefill engine may have no requests.
 	Alone bool
 	// Settings are keys of the proxy's configuration on top of the soak's own.
 	Settings map[string]any
 }
 
-// Validate tells what no run can be made of.
+// Validate reports options with which no run is possible.
 func (o *SoakOptions) Validate() error {
 	if o.Duration <= 0 || o.Streams < 1 || o.Events < 2 || o.Artefacts == "" || len(o.Serve) == 0 {
 		return fmt.Errorf("soak of %v with %d streams of %d events, artefacts %q: each must be more than nothing, and events 2",
@@ -40,10 +40,10 @@ func (o *SoakOptions) Validate() error {
 	return nil
 }
 
-// Timeouts of the proxy under soak: short, as the engines' leases are. As with the
-// defaults, a leg may take longer than a lease: that an engine stands still is found by
-// its checks, and before that. Those take 4 s at most: 1 s to the next one, then three of
-// 400 ms, each tried twice, 200 ms apart.
+// These are timeouts of the proxy under soak. They are short, like the engines' leases. As with the
+// defaults, a leg may take longer than a lease, and the checks find earlier that an engine has
+// stopped. The checks take at most 4 s: 1 s to the next one, then three of 400 ms, each tried
+// twice, 200 ms apart.
 const (
 	soakRequestDeadline = 20 * time.Second
 	soakLegTimeout      = 10 * time.Second
@@ -65,16 +65,16 @@ type soak struct {
 	inForce map[string]any // the configuration that the proxy's file holds
 
 	deaths int // engines that were dead for longer than killSeen
-	strays int // most legs that went to one of them after that
+	strays int // the most legs that went to one of them after that
 
 	base, after soakCensus
-	settled     time.Duration // until the ledgers were empty
+	settled     time.Duration // time until the ledgers were empty
 }
 
-// Soak runs the proxy before simulated engines under load while engines and connections
-// fail in every way, and checks from the clients' and the engines' side that nothing is
-// lost and nothing leaks. It writes a report to out. A broken invariant is an error;
-// what is needed to look into it then lies in o.Artefacts.
+// Soak runs the proxy in front of simulated engines under load, while engines and connections fail
+// in every way. It checks from the clients' and the engines' side that nothing is lost and nothing
+// leaks. It writes a report to out. A broken invariant is an error. What is needed to investigate
+// it then lies in o.Artefacts.
 func Soak(ctx context.Context, o SoakOptions, out io.Writer) (err error) {
 	if err := o.Validate(); err != nil {
 		return err
@@ -158,7 +158,7 @@ func (s *soak) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// settings are the proxy's configuration; nil pools are the whole ones.
+// settings returns the proxy's configuration. nil stands for the whole pool.
 func (s *soak) settings(prefill, decode []string) map[string]any {
 	if prefill == nil {
 		prefill, decode = relayURLs(s.fleet.prefill), relayURLs(s.fleet.decode)
@@ -177,15 +177,16 @@ func (s *soak) settings(prefill, decode []string) map[string]any {
 			"write_stall": soakWriteStall.String(), "upstream_idle": "2s", "prefill_abort_grace": "500ms", "drain": "30s",
 		},
 		"kv": map[string]any{"lease": soakLease.String(), "lease_margin": soakLeaseMargin.String()},
-		// So little that all of it is resident within seconds: it is no growth after that.
+		// This is so little that all of it is resident within seconds, and adds no growth after
+		// that.
 		"routing": map[string]any{"prefix_memory": "8MiB"},
 	}
 	maps.Copy(all, s.o.Settings)
 	return all
 }
 
-// baseline is what the proxy holds at rest. Its heap is that of a process that has
-// served: what it allocates once is no leak.
+// baseline returns what the proxy holds at rest. Its heap is that of a process that has served,
+// because what it allocates once is no leak.
 func (s *soak) baseline(ctx context.Context) (soakCensus, error) {
 	if err := awaitReady(ctx, s.proxy.address()); err != nil {
 		return soakCensus{}, err
@@ -212,11 +213,11 @@ func (s *soak) baseline(ctx context.Context) (soakCensus, error) {
 	return rest, err
 }
 
-// restFor is how long the proxy is watched at rest: connections to engines are idle for
-// 2 s, and checks of the six engines come and go.
+// restFor is how long the proxy is watched at rest. Connections to engines may be idle for 2 s, and
+// checks of the six engines come and go.
 const restFor = 4 * time.Second
 
-// quietest is the smallest census of a span.
+// quietest returns the smallest census of a span.
 func (s *soak) quietest(ctx context.Context, span time.Duration) (least soakCensus, err error) {
 	for end := time.Now().Add(span); ; time.Sleep(250 * time.Millisecond) {
 		c, err := s.takeSoakCensus(ctx)
@@ -267,7 +268,7 @@ func (s *soak) serveLoad(ctx context.Context, r *rand.Rand) {
 	beside.Wait()
 }
 
-// streams is one client that holds a stream after the other.
+// streams is one client that holds one stream after the other.
 func (s *soak) streams(ctx context.Context, i int) {
 	c := &soakClient{s: s, r: rand.New(rand.NewPCG(s.o.Seed, uint64(i)+1))}
 	defer c.drop()
@@ -285,7 +286,7 @@ func (s *soak) streams(ctx context.Context, i int) {
 	}
 }
 
-// shorts is one client that asks for a short answer about once a second.
+// shorts is one client that requests a short answer about once a second.
 func (s *soak) shorts(ctx context.Context, i int) {
 	c := &soakClient{s: s, r: rand.New(rand.NewPCG(s.o.Seed, uint64(i)+1<<20))}
 	defer c.drop()
@@ -294,8 +295,8 @@ func (s *soak) shorts(ctx context.Context, i int) {
 	}
 }
 
-// controls is one client whose streams do not go through the proxy: what slows those
-// down is the machine.
+// controls is one client whose streams do not go through the proxy. What slows them down is the
+// machine.
 func (s *soak) controls(ctx context.Context, i int) {
 	c := &soakClient{s: s, r: rand.New(rand.NewPCG(s.o.Seed, uint64(i)+2<<20)), direct: true}
 	defer c.drop()
@@ -306,8 +307,7 @@ func (s *soak) controls(ctx context.Context, i int) {
 	}
 }
 
-// settle waits until no engine holds a block for a reader: a lease is the longest that
-// can take.
+// settle waits until no engine holds a block for a reader. It takes at most a lease.
 func (s *soak) settle() {
 	begin := time.Now()
 	for time.Since(begin) < soakLease+time.Second && s.fleet.pinnedNow() > 0 {
@@ -316,7 +316,7 @@ func (s *soak) settle() {
 	s.settled = time.Since(begin)
 }
 
-// settleTime is far more than idle connections may stay: 2 s, and the time to a check of
+// settleTime is far longer than idle connections may stay, which is 2 s and the time to a check of
 // their backend.
 const settleTime = 20 * time.Second
 
@@ -333,8 +333,8 @@ func (s *soak) leaks(ctx context.Context) error {
 	}
 }
 
-// within allows what a probe of a backend in the moment holds, and a heap a fifth
-// larger, but no less than 2 MiB: a heap of 3 MiB is not measured to a fifth.
+// within allows what a probe of a backend holds at that moment, and a heap that is larger by a
+// fifth but by no less than 2 MiB. A heap of 3 MiB cannot be measured to a fifth.
 func (c soakCensus) within(base soakCensus) bool {
 	return c.goroutines <= base.goroutines+2 && c.fds <= base.fds+2 && c.heap <= max(base.heap*1.2, base.heap+2<<20)
 }

@@ -17,8 +17,8 @@ import (
 	"xpyd/sim/faultnet"
 )
 
-// stubSoak is a soak whose proxy answers every connection with answer, which may name
-// the request's id by ID, and then closes it, by RST where it ends in one.
+// stubSoak is a soak whose proxy answers every connection with answer and then closes it. answer
+// may name the request's id by ID. If it ends in RST, the connection is reset.
 func stubSoak(t *testing.T, answer string) *soak {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -59,7 +59,7 @@ func streamHead() string {
 func httpChunks(events ...string) string {
 	var b strings.Builder
 	for _, ev := range events {
-		// The id takes the place of two letters; the length is that of the real one.
+		// The id takes the place of two letters. The length is that of the real id.
 		real := strings.ReplaceAll(ev, "ID", stubID)
 		fmt.Fprintf(&b, "%x\r\n%s\r\n", len(real), ev)
 	}
@@ -68,7 +68,7 @@ func httpChunks(events ...string) string {
 
 const stubID = "soak-1-1"
 
-// tokens are a stream's events, one for each of its tokens; the last one finishes.
+// tokens returns a stream's events, one for each of its tokens. The last one finishes.
 func tokens(c call, n int) (events []string) {
 	for i := range n {
 		text := strings.TrimPrefix(sim.Text(c.prompt, i+1), sim.Text(c.prompt, i))
@@ -81,7 +81,7 @@ func tokens(c call, n int) (events []string) {
 	return events
 }
 
-// What a proxy may not do to a client, and what it may.
+// What a proxy may not do to a client is told from what it may do.
 func TestSoakClientTellsEndsFromLies(t *testing.T) {
 	q := call{stream: true, prompt: "a", tokens: 3}
 	all := tokens(q, 3)
@@ -129,7 +129,7 @@ func TestSoakClientTellsEndsFromLies(t *testing.T) {
 	}
 }
 
-// The engines' own lines tell what became of a handle.
+// The engines' own lines tell what happened to a handle.
 func TestHandleBookFindsMisuse(t *testing.T) {
 	now := time.Now()
 	p := sim.Record{Leg: "prefill", Engine: "prefill-0", RemoteRequestID: "h1", Time: now, Outcome: "ok"}
@@ -167,7 +167,7 @@ func TestHandleBookFindsMisuse(t *testing.T) {
 	}
 }
 
-// Only a fault that can have kept everybody from giving blocks back excuses their lease.
+// Only a fault that can have prevented a release excuses blocks that waited for their lease.
 func TestBlocksLeftToTheirLeaseNeedAnExcuse(t *testing.T) {
 	engine, err := sim.Start(sim.Options{Name: "prefill-0", Role: sim.RolePrefill})
 	if err != nil {
@@ -182,7 +182,7 @@ func TestBlocksLeftToTheirLeaseNeedAnExcuse(t *testing.T) {
 		want         bool
 	}{
 		{"prefill-0", "connection rst", 0, 0, true},
-		{"prefill-0", "connection rst", 3 * time.Second, 3 * time.Second, false}, // the answer was long there
+		{"prefill-0", "connection rst", 3 * time.Second, 3 * time.Second, false}, // the answer had arrived long before
 		{"prefill-1", "connection rst", 0, 0, false},
 		{"prefill-0", "connection delay", 0, 0, false},
 		{"prefill-0", kindFreeze, 2 * time.Second, 7 * time.Second, true},
@@ -197,7 +197,7 @@ func TestBlocksLeftToTheirLeaseNeedAnExcuse(t *testing.T) {
 			t.Errorf("%s %s from %v to %v: excuse %q", tc.engine, tc.kind, tc.from, tc.until, got)
 		}
 	}
-	// In a calm stretch nothing is one.
+	// A calm stretch has no excuse.
 	b, v := newFaultBook(io.Discard, func(time.Time) bool { return false }), &verdict{}
 	b.start(newPlan(now.Add(-time.Second), time.Hour))
 	b.file(&fault{Engine: "prefill-0", Kind: kindFreeze, from: now, until: now})
@@ -271,7 +271,7 @@ func TestEjectionsOfMoreThanHalfAPool(t *testing.T) {
 	alone = true
 	e.add(ejection{Role: "decode", Backend: "a", For: 5000}, v)
 	e.add(ejection{Role: "prefill", Backend: "b", For: 5000}, v)
-	e.forget() // a reload has taken it out
+	e.forget() // a reload has removed it
 	e.add(ejection{Role: "decode", Backend: "c", For: 5000}, v)
 	if got := v.of(""); len(got) > 0 {
 		t.Errorf("one of three at a time is a breach: %+v", got)
@@ -290,7 +290,7 @@ func TestCountGoroutinesLeavesIdleWorkersOut(t *testing.T) {
 	}
 }
 
-// Every fault that a run may draw is one that its package can read.
+// The packages can read every fault that a run may draw.
 func TestDrawnFaultsCanBeRead(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 2000 {

@@ -16,7 +16,7 @@ import (
 // wrong is an answer that no fault of engine or network excuses.
 type wrong struct {
 	invariant string
-	what      string // the kind of wrong, the same for each case
+	what      string // the kind, the same for each case
 	detail    string
 }
 
@@ -26,7 +26,7 @@ func wrongf(invariant, what, detail string, args ...any) *wrong {
 	return &wrong{invariant, what, fmt.Sprintf(detail, args...)}
 }
 
-// apiErr is OpenAI's error object; code is a text of the proxy's or a number of vLLM's.
+// apiErr is OpenAI's error object. code is a text of the proxy's or a number of vLLM's.
 type apiErr struct {
 	Message, Type string
 	Code          json.RawMessage
@@ -34,22 +34,22 @@ type apiErr struct {
 
 func (e *apiErr) code() string { return strings.Trim(string(e.Code), `"`) }
 
-// event is what the check looks at in an event of a stream, or in a whole answer.
+// event is what the check reads in an event of a stream or in a whole answer.
 type event struct {
 	ID    string
 	Error *apiErr
 	chunk
 }
 
-// reading is one streamed answer on its way in. It is fed whole events.
+// reading is one streamed answer that is being read. It takes whole events.
 type reading struct {
 	call  call
-	id    string // the client's, which every id of the answer holds
+	id    string // the client's id, which every id in the answer contains
 	want  string
-	at    int             // bytes of want that came
+	at    int             // bytes of want that have come
 	text  int             // events with text
-	seen  func(time.Time) // told of each event but the terminal one
-	rest  []byte          // an event that is not whole yet
+	seen  func(time.Time) // called for each event except the terminal one
+	rest  []byte          // the part of an event that is not whole
 	fail  *apiErr
 	done  bool
 	ended bool // finish_reason
@@ -108,8 +108,8 @@ func (r *reading) take(raw []byte) *wrong {
 	return nil
 }
 
-// end judges the stream by how its body ended: whole, or broken off behind one error
-// event. careless is a client that the proxy may have cut off anywhere for its own fault.
+// end judges the stream by how its body ended: whole, or broken off after one error event. With
+// careless, the proxy may have cut the client off anywhere because of the client's own fault.
 func (r *reading) end(err error, careless bool) (what string, bad *wrong) {
 	whole := r.done && r.ended && r.at == len(r.want) && r.fail == nil && len(r.rest) == 0
 	clean := errors.Is(err, io.EOF)
@@ -161,8 +161,8 @@ func timedOut(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// refused judges an answer that is no 200: an error object with a code, and
-// Retry-After where the client should come back.
+// refused judges an answer whose status is not 200. It must be an error object with a code, and
+// have Retry-After if the client should come back.
 func refused(resp *http.Response, body []byte) (what string, bad *wrong) {
 	var answer struct{ Error *apiErr }
 	if err := json.Unmarshal(body, &answer); err != nil || answer.Error == nil {

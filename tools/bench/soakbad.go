@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A badRequest is one that the proxy must refuse by itself, whatever the engines do.
+// badRequest is a request that the proxy itself must refuse, whatever the engines do.
 type badRequest struct {
 	name   string
 	status int
@@ -25,7 +25,7 @@ func badPost(more, body string) string {
 		"Content-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body
 }
 
-// malformedRequests are no HTTP, no JSON, or not to be told apart from smuggling.
+// malformedRequests returns requests that are not HTTP or not JSON, or that look like smuggling.
 func malformedRequests() []badRequest {
 	return []badRequest{
 		{"no HTTP", 400, "HELO soak\r\n\r\n"},
@@ -44,8 +44,8 @@ func malformedRequests() []badRequest {
 	}
 }
 
-// forbiddenRequests carry what only the proxy may tell an engine. An engine that got
-// one would die or hang.
+// forbiddenRequests returns requests with what only the proxy may tell an engine. An engine that
+// got one would die or hang.
 func forbiddenRequests() []badRequest {
 	return []badRequest{
 		{"kv_transfer_params", 400, badPost("", `{"model":"sim","prompt":"a","kv_transfer_params":{"do_remote_prefill":true}}`)},
@@ -87,7 +87,7 @@ func (c *soakClient) sendRaw(raw string) (*http.Response, []byte, error) {
 		return nil, nil, fmt.Errorf("connect to the proxy: %w", err)
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(clientBound)) // fails on a closed one, as the read then does
+	_ = conn.SetDeadline(time.Now().Add(clientBound)) // fails on a closed connection, as the read then does
 	if _, err := io.WriteString(conn, raw); err != nil {
 		return nil, nil, fmt.Errorf("send: %w", err)
 	}

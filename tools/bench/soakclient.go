@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// soakBound is how long one request may take in all: the deadline of the whole request
+// soakBound is how long one request may take in all. It is the deadline of the whole request
 // (timeouts.request of the soak's configuration) and what a loaded machine adds.
 const soakBound = soakRequestDeadline + 10*time.Second
 
@@ -25,7 +25,7 @@ const (
 	paceStuck       // stops for longer than timeouts.write_stall
 )
 
-// request is one completion of a soak's client, and when the client leaves.
+// request is one completion of a soak's client, with the moment at which the client leaves.
 type request struct {
 	call
 	load   string // kind of client, for the report
@@ -35,12 +35,12 @@ type request struct {
 	leaves bool
 	manner manner
 	inBody bool          // leaves after half of the body
-	after  time.Duration // else leaves after this time, or where it is 0
-	events int           // after so many events
+	after  time.Duration // otherwise leaves after this time, or if it is 0
+	events int           // after this many events
 	heard  bool          // the first byte of its answer has come
 }
 
-// soakClient is one client: a raw socket, so that it can leave in every way.
+// soakClient is one client. It has a raw socket, so that it can leave in every way.
 type soakClient struct {
 	s      *soak
 	r      *rand.Rand
@@ -73,8 +73,8 @@ func (c *soakClient) connect(q *request) error {
 	return c.conn.SetDeadline(time.Now().Add(soakBound))
 }
 
-// smallReceiveBuffer makes the proxy feel a client that does not read. Set before the
-// connection is made, as it bounds the window.
+// smallReceiveBuffer makes the proxy feel a client that does not read. It is set before the
+// connection is made, because it bounds the window.
 func smallReceiveBuffer(_, _ string, raw syscall.RawConn) error {
 	var err error
 	if e := raw.Control(func(fd uintptr) {
@@ -87,7 +87,7 @@ func smallReceiveBuffer(_, _ string, raw syscall.RawConn) error {
 
 func (c *soakClient) drop() {
 	if c.conn != nil {
-		_ = c.conn.Close() // closed already where the client left by that
+		_ = c.conn.Close() // already closed if the client left by closing it
 		c.conn = nil
 	}
 }
@@ -99,9 +99,9 @@ func (q *request) bytes() []byte {
 	return append(head, body...)
 }
 
-// do carries out one request and files how it ended. That the proxy closes a kept
-// connection under a request is a fault too, also in a hand-over: clients keep theirs
-// for less than timeouts.idle.
+// do carries out one request and files how it ended. It is a fault if the proxy closes a kept
+// connection under a request, even in a hand-over, because clients keep theirs for less than
+// timeouts.idle.
 func (c *soakClient) do(q *request) {
 	c.count(func(s *second) { s.requests++ })
 	what, err := c.try(q)
@@ -128,7 +128,7 @@ func (c *soakClient) do(q *request) {
 	c.s.verdict.breach(bad.invariant, bad.what, "%s, client %s, stage %v: %s", q.id, q.load, c.s.plan.at(time.Now()), bad.detail)
 }
 
-// count files something of a request that goes through the proxy.
+// count files something about a request that goes through the proxy.
 func (c *soakClient) count(edit func(*second)) {
 	if !c.direct {
 		c.s.tally.in(time.Now(), edit)
@@ -173,8 +173,8 @@ func (c *soakClient) try(q *request) (what string, err error) {
 	return what, err
 }
 
-// leaveUnread leaves without looking at the answer, but for what a half-closed client
-// reads: anything but a lie.
+// leaveUnread leaves without reading the answer. Only a half-closed client reads, and a wrong
+// answer is then a fault.
 func (c *soakClient) leaveUnread(q *request) (string, error) {
 	time.Sleep(q.after)
 	c.s.faults.clientGone(q.id)
@@ -184,7 +184,7 @@ func (c *soakClient) leaveUnread(q *request) (string, error) {
 		_ = c.conn.SetLinger(0)
 		return "left", nil
 	case mannerHalf:
-		_ = c.conn.CloseWrite() // fails only when the proxy has closed first
+		_ = c.conn.CloseWrite() // fails only if the proxy has closed first
 	default:
 		return "left", nil
 	}
@@ -202,7 +202,7 @@ func (c *soakClient) leaveUnread(q *request) (string, error) {
 	return "left", nil
 }
 
-// silence is the one end that a half-closed client must not see.
+// silence is the only end that a half-closed client must not see.
 func silence(err error) error {
 	if err != nil && timedOut(err) {
 		return wrongf(invOutcomes, "a half-closed client neither answered nor cut off", "%v", err)
