@@ -12,10 +12,10 @@ import (
 	"xpyd/tools/process"
 )
 
-// CostOptions describe a cost run.
+// CostOptions describes a cost run.
 type CostOptions struct {
-	Xpyd, Self string        // programs: the proxy, and this one, whose command engines runs the engines
-	Streams    int           // streams of which each event is counted
+	Xpyd, Self string        // the proxy, and this program, whose command engines runs the engines
+	Streams    int           // streams whose events are all counted
 	Idle       int           // streams that wait for their next event
 	Window     time.Duration // length of each measurement under load
 }
@@ -28,25 +28,25 @@ func (o *CostOptions) Validate() error {
 	return nil
 }
 
-// Goals of the lines of the report.
+// These are the goals of the lines of the report.
 const (
 	goalCompletion = 60.0 // µs of CPU, both legs
-	goalAllocs     = 0.01 // an event; 0 but for what is counted once in a while
+	goalAllocs     = 0.01 // for each event; not 0 because of what is counted once in a while
 	goalIdle       = 45.0 // KB
 )
 
-// endBound is what a process may take to end, whose streams have.
+// endBound is how long a process whose streams have ended may take to end.
 const endBound = 30 * time.Second
 
-// costRun is a proxy and engines, each in a process of its own, under load from here.
+// costRun is a proxy and engines, each in a process of its own, with the load from this process.
 type costRun struct {
 	o     CostOptions
 	out   io.Writer
 	proxy *process.Xpyd
 }
 
-// Cost measures what the proxy costs and writes one line a figure to out: what,
-// measured, goal, and whether it is met. Missing a goal is no error.
+// Cost measures what the proxy costs. It writes one line for each figure to out: what it is, what
+// was measured, the goal, and whether it is met. A missed goal is no error.
 func Cost(ctx context.Context, o CostOptions, out io.Writer) (err error) {
 	if err := o.Validate(); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (c *costRun) line(what string, measured float64, unit string, goal float64)
 	fmt.Fprintf(c.out, "%-52s %9.3g %-2s %7g %-2s  %s\n", what, measured, unit, goal, unit, verdict)
 }
 
-// info is a figure without a goal.
+// info writes a figure without a goal.
 func (c *costRun) info(what string, measured float64, unit string) {
 	fmt.Fprintf(c.out, "%-52s %9.3g %-2s\n", what, measured, unit)
 }
@@ -106,8 +106,8 @@ func (c *costRun) awaitIdle(ctx context.Context) error {
 	return errors.New("cost: requests are still in flight 10 s after their clients left")
 }
 
-// idleStreams measures memory. It comes first, while the heap holds nothing else; what
-// opening the streams took stays in it, as it does in service.
+// idleStreams measures memory. It comes first, while the heap holds nothing else. What opening the
+// streams took stays in the heap, as it does in service.
 func (c *costRun) idleStreams(ctx context.Context) error {
 	warm, err := openStreams(ctx, c.proxy.Addr, 16, stalled())
 	closeStreams(warm)
@@ -136,7 +136,7 @@ func (c *costRun) idleStreams(ctx context.Context) error {
 	return nil
 }
 
-// events measures allocations and CPU of streams alone: all are open before and after.
+// events measures allocations and CPU of streams alone. All of them are open before and after.
 func (c *costRun) events(ctx context.Context) error {
 	base, err := c.window(ctx, nil)
 	if err != nil {
@@ -214,8 +214,9 @@ func (c *costRun) look(ctx context.Context, streams []*stream) (window, error) {
 	return w, nil
 }
 
-// completions measures the CPU of short answers that are not streamed: as many as the
-// machine can do, and fewer, where each wake-up serves one request alone and costs more.
+// completions measures the CPU of short answers that are not streamed. It sends first as many as
+// the machine can do, and then fewer. With fewer, each wake-up serves one request alone and costs
+// more.
 func (c *costRun) completions(ctx context.Context) error {
 	cpu, rate, err := c.completionCPU(ctx, short(1))
 	if err != nil {
@@ -229,10 +230,10 @@ func (c *costRun) completions(ctx context.Context) error {
 	return nil
 }
 
-// clientsAtOnce is how many connections send completions.
+// clientsAtOnce is the number of connections that send completions.
 const clientsAtOnce = 32
 
-// completionCPU is the CPU of one completion in µs, and how many a second there were.
+// completionCPU returns the CPU of one completion in µs, and how many there were in a second.
 func (c *costRun) completionCPU(ctx context.Context, call call) (cpu, rate float64, err error) {
 	if _, err := completeFor(ctx, c.proxy.Addr, clientsAtOnce, 500*time.Millisecond, call); err != nil {
 		return 0, 0, err

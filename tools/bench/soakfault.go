@@ -15,45 +15,45 @@ import (
 	"xpyd/sim/faultnet"
 )
 
-// fault is one thing that was done to an engine or to the way to it.
+// fault is one thing that was done to an engine or to the connections to it.
 type fault struct {
-	At     float64 `json:"at_s"` // since the run's begin
+	At     float64 `json:"at_s"` // since the run's start
 	Engine string  `json:"engine"`
 	Kind   string  `json:"kind"`
 	Text   string  `json:"text,omitempty"` // script, op or fault, as its package reads it
 	For    float64 `json:"for_s,omitempty"`
-	Conn   int     `json:"conn,omitempty"` // of the relay, and the byte of it
+	Conn   int     `json:"conn,omitempty"` // number of the relay's connection, and the byte in it
 	Byte   int64   `json:"byte,omitempty"`
 
 	from, until time.Time
 }
 
-// faultBook is what was done, and when: the seed alone does not repeat a run, as the
-// schedule of goroutines is not its. Safe for concurrent use.
+// faultBook has what was done, and when. The seed alone does not repeat a run, because it does not
+// determine the schedule of goroutines. It is safe for concurrent use.
 type faultBook struct {
 	log io.Writer // JSON lines
-	// starved tells whether the machine had no time at a moment.
+	// starved reports whether the machine was overloaded at a moment.
 	starved func(time.Time) bool
 
 	mu   sync.Mutex
 	plan plan           // see start
-	list []*fault       // of the last faultsKept
+	list []*fault       // those of the last faultsKept
 	n    map[string]int // by kind
 
-	leases map[string]int // entries that only their lease has freed, by what excuses them
+	leases map[string]int // entries that only their lease has freed, by their excuse
 
 	gone, goneBefore map[string]bool // ids of clients that left; two generations bound the memory
 }
 
-// faultsKept is how long faults are remembered: what one has stranded is freed by its
-// lease, and looked at within seconds.
+// faultsKept is how long faults are remembered. What one has stranded is freed by its lease, and
+// judged within seconds.
 const faultsKept = time.Minute + soakRequestDeadline
 
 func newFaultBook(log io.Writer, starved func(time.Time) bool) *faultBook {
 	return &faultBook{log: log, starved: starved, n: map[string]int{}, leases: map[string]int{}, gone: map[string]bool{}}
 }
 
-// start sets the plan, once, before the first fault.
+// start sets the plan once, before the first fault.
 func (b *faultBook) start(p plan) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -66,7 +66,7 @@ func (b *faultBook) stages() plan {
 	return b.plan
 }
 
-// open files a fault that lasts until close; d is how long it is meant to.
+// open files a fault that lasts until close. d is how long it is meant to last.
 func (b *faultBook) open(engine, kind, text string, d time.Duration) *fault {
 	now := time.Now()
 	f := &fault{Engine: engine, Kind: kind, Text: text, For: d.Seconds(), from: now, until: now.Add(d + faultsKept)}
@@ -83,13 +83,13 @@ func (b *faultBook) close(f *fault) {
 	f.until = time.Now()
 }
 
-// injected files what a relay did to one connection. What swallows bytes lasts until
-// the proxy gives the connection up.
+// injected files what a relay did to one connection. If it swallows bytes, it lasts until the proxy
+// gives the connection up.
 func (b *faultBook) injected(engine string, i faultnet.Injection) {
 	kind, _, _ := strings.Cut(i.Op, "@")
 	kind, _, _ = strings.Cut(kind, "=")
 	if i.Conn == 0 {
-		return // freeze, reset and the like: filed by who asked for it
+		return // freeze, reset and the like are filed by their caller
 	}
 	way := "up "
 	if i.Down {
@@ -116,7 +116,7 @@ func (b *faultBook) file(f *fault) {
 	b.list = append(b.list, f)
 }
 
-// write adds a line to the file, for people; the accounts are in memory.
+// write adds a line to the file for people. The accounts are in memory.
 func (b *faultBook) write(v any) {
 	line, err := json.Marshal(v)
 	if err != nil {
@@ -127,7 +127,7 @@ func (b *faultBook) write(v any) {
 	_, _ = b.log.Write(append(line, '\n'))
 }
 
-// find returns the first fault on an engine that lay in the span and that match wants.
+// find returns the first fault on an engine in the span that match accepts.
 func (b *faultBook) find(from, to time.Time, match func(*fault) bool) *fault {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -139,13 +139,13 @@ func (b *faultBook) find(from, to time.Time, match func(*fault) bool) *fault {
 	return nil
 }
 
-// held reports whether bytes to the engine may have waited on their way in the span.
+// held reports whether bytes to the engine may have been delayed in the span.
 func (b *faultBook) held(engine string, from, to time.Time) bool {
 	return b.find(from.Add(-tickSlack), to, func(f *fault) bool { return f.Engine == engine && f.Kind != kindReset && f.Kind != kindKill }) != nil
 }
 
-// beside reports whether a decode engine other than this one has been standing still
-// since, and nothing was wrong with this one.
+// beside reports whether another decode engine has been frozen since then while nothing was wrong
+// with this one.
 func (b *faultBook) beside(engine string, since time.Time) bool {
 	now := time.Now()
 	if engine == "" || b.stages().at(now) != stageFaults {
@@ -169,8 +169,8 @@ func (b *faultBook) clientGone(id string) {
 	b.gone[id] = true
 }
 
-// hasGone tells whether the client has left whose prompt an entry of a P is for. Entries
-// name it as in chatcmpl-soak-3-7-LEG-…, where the client said soak-3-7.
+// hasGone reports whether the client of a P's entry has left. An entry has the name
+// chatcmpl-soak-3-7-LEG-… if the client's id is soak-3-7.
 func (b *faultBook) hasGone(entry string) bool {
 	parts := strings.SplitN(entry, "-", 5)
 	if len(parts) < 5 {
@@ -182,7 +182,7 @@ func (b *faultBook) hasGone(entry string) bool {
 	return b.gone[id] || b.goneBefore[id]
 }
 
-// found judges an entry that nobody gave back.
+// found judges an entry that no release has freed.
 func (b *faultBook) found(l leased, v *verdict) {
 	e := l.entry
 	what := b.excuse(l)
@@ -200,22 +200,21 @@ func (b *faultBook) found(l leased, v *verdict) {
 	b.leases[what]++
 }
 
-// answerBound is how far a P's answer may be from the moment at which it pins the blocks
-// and a D's receipt of them from that.
+// answerBound is how long P's answer may take after P pins the blocks, and how long D's receipt of
+// them may take after that.
 const answerBound = time.Second
 
-// excuse names the fault for which nobody could give these blocks back, or "":
-//   - P's answer, which names them, was lost, spoilt or held up on its way;
-//   - P itself stood still: it hears no release, and its leases end at once when it
-//     goes on;
-//   - the D that was sent them stood still or swallowed the bytes: when the proxy gives
-//     it up, by timeouts.first_event, little of the lease is left for a release;
-//   - the D that was sent them refused, and the client left before its answer came: the
-//     proxy, which has closed the connection, takes it that D aborts;
-//   - the machine had no time, as the control streams show: a sound P was taken for one
-//     that stands still, or took longer for a prefill than timeouts.prefill_abort_grace.
+// excuse names the fault because of which the blocks could not be given back, or "":
+//   - P's answer, which names them, was lost, spoilt or delayed on its way;
+//   - P itself was frozen. It hears no release, and its leases end at once when it goes on;
+//   - the D that was sent them was frozen or swallowed the bytes. When the proxy gives it up by
+//     timeouts.first_event, little of the lease is left for a release;
+//   - the D that was sent them refused, and the client left before its answer came. The proxy has
+//     closed the connection and assumes that D aborts;
+//   - the machine was overloaded, as the control streams show. A sound P was taken for a frozen one,
+//     or took longer for a prefill than timeouts.prefill_abort_grace.
 //
-// A D that resets, dies or answers errors is no excuse, as another one can tell P, nor is
+// A D that resets, dies or answers errors is no excuse, because another one can tell P. Neither is
 // a client, nor what only slows bytes down.
 func (b *faultBook) excuse(l leased) string {
 	pinned, freed, name := l.entry.PinnedAt, l.entry.FreedAt, l.station.Name()
@@ -247,8 +246,7 @@ func (b *faultBook) excuse(l leased) string {
 
 const excuseStarved = "a starved machine"
 
-// losesAnswers are the faults of a P that pins blocks and whose answer does not come
-// through.
+// losesAnswers returns the faults of a P that pins blocks and whose answer does not arrive.
 func losesAnswers() map[string]bool {
 	return map[string]bool{
 		kindReset: true, kindPartition: true, kindFreeze: true,
@@ -259,7 +257,7 @@ func losesAnswers() map[string]bool {
 	}
 }
 
-// swallowsRequests are the faults of a D of which the proxy learns by a timeout alone.
+// swallowsRequests returns the faults of a D that the proxy notices only by a timeout.
 func swallowsRequests() map[string]bool {
 	return map[string]bool{
 		kindPartition: true, kindFreeze: true, "connection " + faultnet.Stall: true,
@@ -267,16 +265,15 @@ func swallowsRequests() map[string]bool {
 	}
 }
 
-// counts are the faults so far by kind, and the entries left to their leases by what
-// excuses them.
+// counts returns the faults so far by kind, and the entries left to their leases by their excuse.
 func (b *faultBook) counts() (faults, leases map[string]int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return maps.Clone(b.n), maps.Clone(b.leases)
 }
 
-// Kinds of faults but for those of a connection and of the engines' answers, which
-// carry the names of their packages.
+// These are the kinds of faults, except those of a connection and of the engines' answers, which
+// have the names of their packages.
 const (
 	kindScript    = "script" // for new connections, for a while
 	kindReset     = "reset"  // RST on all open connections
@@ -290,7 +287,7 @@ const (
 	kindLongFreeze = "long freeze" // filed as a freeze
 )
 
-// deck is the kinds of 20 random faults: a run of 3 minutes has about 40, and is to have
+// deck returns the kinds of 20 random faults. A run of 3 minutes has about 40 faults and must have
 // each kind.
 func deck() []string {
 	return slices.Concat(
@@ -299,7 +296,7 @@ func deck() []string {
 	)
 }
 
-// drawFault draws what a fault of the kind is, and how long it lasts.
+// drawFault draws the details of a fault of the kind, and how long it lasts.
 func drawFault(r *rand.Rand, kind string, role sim.Role) (text string, d time.Duration) {
 	d = time.Duration(300+r.IntN(2700)) * time.Millisecond
 	switch kind {
@@ -317,9 +314,9 @@ func drawFault(r *rand.Rand, kind string, role sim.Role) (text string, d time.Du
 	return "", d
 }
 
-// drawScript draws what a relay does to each connection. A flipped bit is in the name of
-// the protocol, before any body: one in a text, a prompt or a handle is no proxy's to see,
-// and TCP's to prevent.
+// drawScript draws what a relay does to each connection. A flipped bit is in the name of the
+// protocol, before any body. The proxy cannot see one in a text, a prompt or a handle, and TCP must
+// prevent it.
 func drawScript(r *rand.Rand) string {
 	down := [...]string{"rst@%d", "fin@%d", "stall@%d", "blackhole@%d"}
 	switch n := r.IntN(12); {
@@ -333,7 +330,7 @@ func drawScript(r *rand.Rand) string {
 		return fmt.Sprintf("down:delay=%dms", 5+r.IntN(45))
 	case n == 8:
 		return fmt.Sprintf("down:slice=%d,1ms", 16+r.IntN(48))
-	case n == 9: // smaller ones of a hundred streams are all that two cores can do
+	case n == 9: // two cores can only do smaller ones of a hundred streams
 		return fmt.Sprintf("down:slice=%d", 64+r.IntN(64))
 	case n == 10:
 		return faultnet.Refuse
@@ -342,8 +339,8 @@ func drawScript(r *rand.Rand) string {
 	}
 }
 
-// Faults of the engines' own answers, as sim.ParseFault reads them; %d is an event or a
-// byte.
+// simFaults returns faults of the engines' own answers, as sim.ParseFault reads them. %d is an
+// event or a byte.
 func simFaults(role sim.Role) []string {
 	both := []string{"rst", "fin", "hang", "delay=200ms", "status=500", "status=502", "status=503", "status=429", "late", "slow-accept=100ms", "random=0.2,%d"}
 	if role == sim.RolePrefill {

@@ -8,8 +8,8 @@ import (
 	"xpyd/sim"
 )
 
-// A D that answers 500 frees nothing, and nobody is left to hear it once the client has gone.
-// Where the client stays it is no excuse: another D can tell P.
+// A D that answers 500 frees nothing, and after the client has gone no other D is asked. If the
+// client stays, it is no excuse, because another D can tell P.
 func TestRefusalExcusesOnlyWhereTheClientLeft(t *testing.T) {
 	engine, err := sim.Start(sim.Options{Name: "prefill-0", Role: sim.RolePrefill})
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"xpyd/sim/faultnet"
 )
 
-// Engines of a soak: their clocks run faster than real ones', so that an hour holds
-// many leases. The proxy's configuration matches them.
+// These are the engines of a soak. Their clocks run faster than those of real ones, so that an hour
+// holds many leases. The proxy's configuration matches them.
 const (
 	soakLease        = 6 * time.Second
 	soakLeaseMargin  = time.Second
@@ -22,13 +22,13 @@ const (
 	soakPrefillSpeed = 20_000 // tokens a second
 )
 
-// soakPrefillTime is what an engine takes for a prompt of that many bytes, four of
-// which are a token.
+// soakPrefillTime is how long an engine takes for a prompt of that many bytes, of which four make a
+// token.
 func soakPrefillTime(bytes int) time.Duration {
 	return time.Duration(bytes/4) * time.Second / soakPrefillSpeed
 }
 
-// station is one engine behind its relay. The proxy knows the relay alone.
+// station is one engine and the relay in front of it. The proxy knows only the relay.
 type station struct {
 	*sim.Engine
 	relay *faultnet.Relay
@@ -36,13 +36,13 @@ type station struct {
 
 	mu      sync.Mutex
 	killed  bool           // on purpose
-	freedBy map[string]int // of the incarnations before this one
-	stale   int            // likewise
-	seen    time.Time      // entries freed before were looked at
-	found   func(leased)   // told of each entry that only its lease has freed, soon after
+	freedBy map[string]int // in the incarnations before this one
+	stale   int            // the same
+	seen    time.Time      // entries that were freed earlier have been looked at
+	found   func(leased)   // called for each entry that only its lease has freed, soon after
 }
 
-// leased is a pinned entry that nobody gave back.
+// leased is a pinned entry that no release has freed.
 type leased struct {
 	station *station
 	entry   sim.Entry
@@ -55,14 +55,14 @@ type soakFleet struct {
 	book            *handleBook
 
 	mu    sync.Mutex
-	decOf map[string]string // client's id → decode engine, until asked for
-	older map[string]string // the generation before, so that memory is bounded
+	decOf map[string]string // client's id → decode engine, until it is asked for
+	older map[string]string // the generation before, so that the memory is bounded
 }
 
 const decodeOfKept = 4096
 
-// startSoakFleet returns what it has started also when it fails. injected is told of
-// each thing that a relay does on purpose.
+// startSoakFleet returns what it has started, even if it fails. injected is called for each thing
+// that a relay does on purpose.
 func startSoakFleet(o SoakOptions, book *handleBook, injected func(name string, i faultnet.Injection), found func(leased)) (*soakFleet, error) {
 	f := &soakFleet{book: book, decOf: map[string]string{}}
 	var err error
@@ -72,8 +72,8 @@ func startSoakFleet(o SoakOptions, book *handleBook, injected func(name string, 
 	for i := range 2 * poolSize {
 		opts := sim.Options{
 			Name: fmt.Sprintf("prefill-%d", i), Role: sim.RolePrefill, Model: benchModel,
-			// Room for all clients on one engine, and no prompt waits for another: what queues
-			// there is not what is tested.
+			// One engine has room for all clients, and no prompt waits for another. Queues in the
+			// engine are not what is tested.
 			MaxSeqs: 2*o.Streams + 64, NumBlocks: 160*o.Streams + 8192,
 			PrefillTokensPerSecond: soakPrefillSpeed, TokenLatency: soakTokenLatency, MaxBatchedTokens: -1, NoPrefixCaching: true,
 			Lease: soakLease, HandshakeTimeout: time.Second,
@@ -118,8 +118,8 @@ func startStation(opts sim.Options, seed uint64, injected func(string, faultnet.
 	return s, nil
 }
 
-// keptPorts are free ports that no outgoing connection is given: engines and relays that
-// are away for a while come back to the port that they had.
+// keptPorts returns free ports that no outgoing connection gets. So engines and relays that were
+// away for a while can come back to the port that they had.
 func keptPorts(n int) (addrs []string, err error) {
 	const first, last = 20_000, 30_000 // below Linux's net.ipv4.ip_local_port_range
 	for tries := 0; len(addrs) < n; tries++ {
@@ -151,7 +151,7 @@ func (f *soakFleet) close() error {
 	return errors.Join(errs...)
 }
 
-// hook is the engines' sim.Options.Hook: it notes who decodes what.
+// hook is the engines' sim.Options.Hook. It notes which engine decodes which request.
 func (f *soakFleet) hook(ev sim.Event) {
 	if ev.Phase != sim.PhaseDecodeReceived || len(ev.RequestID) <= legSuffix {
 		return
@@ -164,7 +164,7 @@ func (f *soakFleet) hook(ev sim.Event) {
 	f.decOf[ev.RequestID[:len(ev.RequestID)-legSuffix]] = ev.Engine
 }
 
-// decodeOf names the decode engine that had the client's request last.
+// decodeOf returns the decode engine that had the client's request last.
 func (f *soakFleet) decodeOf(id string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -182,14 +182,14 @@ func relayURLs(stations []*station) []string {
 	return all
 }
 
-// kill ends the engine as kill -9 does, and keeps the books of what died with it.
+// kill ends the engine as kill -9 does, and keeps the accounts that die with it.
 func (s *station) kill() {
 	s.mu.Lock()
 	s.killed = true
 	s.mu.Unlock()
 	s.look()
 	s.Kill()
-	s.look() // what was freed in between
+	s.look() // for what was freed meanwhile
 	l := s.Ledger()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +215,7 @@ func (s *station) restart() error {
 	return nil
 }
 
-// died reports whether the engine has ended of something else than kill.
+// died reports whether the engine has ended without kill.
 func (s *station) died() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,8 +230,8 @@ func (s *station) died() bool {
 	}
 }
 
-// look notes the entries that their lease has freed since the last time. The ledger
-// remembers 4096 freed ones: at 100 a second that is 40 s.
+// look notes the entries that their lease has freed since the last time. The ledger remembers 4096
+// freed ones, which is 40 s at 100 a second.
 func (s *station) look() {
 	entries := s.Ledger().Entries
 	now := time.Now()
@@ -246,7 +246,7 @@ func (s *station) look() {
 	}
 }
 
-// books are how all entries of all incarnations ended, and the reads of blocks that
+// books returns how all entries of all incarnations ended, and the number of reads of blocks that
 // were no longer pinned.
 func (s *station) books() (freedBy map[string]int, stale int) {
 	l := s.Ledger()
@@ -257,7 +257,7 @@ func (s *station) books() (freedBy map[string]int, stale int) {
 		freedBy[by] += n
 	}
 	stale = s.stale
-	if !s.killed { // else they are counted
+	if !s.killed { // otherwise they are counted already
 		for by, n := range l.FreedBy {
 			freedBy[by] += n
 		}
@@ -266,7 +266,7 @@ func (s *station) books() (freedBy map[string]int, stale int) {
 	return freedBy, stale
 }
 
-// books are those of all prefill engines.
+// books returns those of all prefill engines together.
 func (f *soakFleet) books() (freedBy map[string]int, stale int) {
 	freedBy = map[string]int{}
 	for _, s := range f.prefill {
@@ -279,7 +279,7 @@ func (f *soakFleet) books() (freedBy map[string]int, stale int) {
 	return freedBy, stale
 }
 
-// pinnedNow is the sum over all prefill engines.
+// pinnedNow returns the sum over all prefill engines.
 func (f *soakFleet) pinnedNow() int {
 	n := 0
 	for _, s := range f.prefill {

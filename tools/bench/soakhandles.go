@@ -9,12 +9,12 @@ import (
 	"xpyd/sim"
 )
 
-// handleBook follows each handle from the prefill engine that issued it to the decode
-// engine that used it, by the engines' own log lines: it is their sim.Options.Log.
+// handleBook follows each handle from the prefill engine that issued it to the decode engine that
+// used it. It reads the engines' own log lines and is their sim.Options.Log.
 type handleBook struct {
 	tally   *soakTally
 	verdict *verdict
-	held    func(engine string, from, to time.Time) bool // bytes may have waited on the way to it
+	held    func(engine string, from, to time.Time) bool // whether bytes to the engine may have been delayed
 
 	mu      sync.Mutex
 	issued  map[string]time.Time // when P's answer was written, by remote_request_id
@@ -22,9 +22,9 @@ type handleBook struct {
 	swept   time.Time
 	handles int // issued in all
 	used    int // decodes with a handle
-	wrongKV int // decodes from blocks that were not theirs, and that nobody was told
+	wrongKV int // decodes from wrong blocks whose client was not told
 	oldest  time.Duration
-	last    map[string]int // requests by engine, in stageRecovery
+	last    map[string]int // requests in stageRecovery by engine
 }
 
 // sent is a handle's first use.
@@ -38,11 +38,11 @@ func newHandleBook(t *soakTally, v *verdict) *handleBook {
 	return &handleBook{tally: t, verdict: v, issued: map[string]time.Time{}, sent: map[string]sent{}, swept: time.Now(), last: map[string]int{}}
 }
 
-// handleKept is how long handles are remembered: a lease and what can hold one up.
+// handleKept is how long handles are remembered: a lease, and the longest that can hold one up.
 const handleKept = soakLease + time.Minute
 
-// issueBound is how much later than its first use a handle's issue may be seen: P's
-// line is written after its answer.
+// issueBound is how much later than its first use a handle's issue may be seen, because P writes
+// its line after its answer.
 const issueBound = 5 * time.Second
 
 // plantedID is the remote_request_id of badhandle=id.
@@ -66,7 +66,7 @@ func (b *handleBook) Write(line []byte) (int, error) {
 			b.handles++
 			b.issued[rec.RemoteRequestID] = time.Now()
 		}
-	case rec.Outcome != "rejected": // a release is, and may come late
+	case rec.Outcome != "rejected": // a release is rejected, and may come late
 		b.tally.in(rec.Time, func(s *second) { s.decodes++ })
 		b.decoded(rec)
 	}
@@ -74,17 +74,17 @@ func (b *handleBook) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// decoded checks one request that a decode engine took up.
+// decoded checks one request that a decode engine has begun.
 func (b *handleBook) decoded(rec sim.Record) {
 	if rec.WrongKV {
 		b.wrongKV++
-		if rec.Outcome == "ok" && !strings.HasPrefix(rec.RequestID, "xpyd-warmup-") { // nobody reads that
+		if rec.Outcome == "ok" && !strings.HasPrefix(rec.RequestID, "xpyd-warmup-") { // no client reads a warm-up's answer
 			b.verdict.breach(invHandles, "an answer from another prompt's blocks", "%s on %s, handle of %s", rec.RequestID, rec.Engine, rec.RemoteRequestID)
 		}
 	}
 	id := rec.RemoteRequestID
 	if rec.Leg != "decode" || id == "" || id == plantedID || strings.HasSuffix(rec.RequestID, "-release") {
-		return // a release is no use, wherever a fault came before its rejection
+		return // a release does not count as a use, whatever fault came before its rejection
 	}
 	b.used++
 	if first, ok := b.sent[id]; ok {
@@ -103,11 +103,11 @@ func (b *handleBook) decoded(rec sim.Record) {
 	}
 }
 
-// tickSlack is what a busy machine may add between a decision and what is seen of it.
+// tickSlack is what a busy machine may add between a decision and its effect.
 const tickSlack = 300 * time.Millisecond
 
-// sweep forgets what is old, once a second, and finds uses of handles that no prefill
-// engine has issued.
+// sweep forgets what is old, once a second. It finds uses of handles that no prefill engine has
+// issued.
 func (b *handleBook) sweep() {
 	now := time.Now()
 	if now.Sub(b.swept) < time.Second {
@@ -131,7 +131,7 @@ func (b *handleBook) sweep() {
 	}
 }
 
-// idle lists which of the engines had no request in stageRecovery.
+// idle lists the engines that had no request in stageRecovery.
 func (b *handleBook) idle(stations []*station) (names []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -143,7 +143,7 @@ func (b *handleBook) idle(stations []*station) (names []string) {
 	return names
 }
 
-// figures are the counts so far.
+// figures returns the counts so far.
 func (b *handleBook) figures() (issued, used, wrongKV int, oldest time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

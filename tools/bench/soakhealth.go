@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// ejection is a line of the proxy's log: it leaves a backend alone for its failures.
+// ejection is a line of the proxy's log. The proxy stops using a backend for a while because of its
+// failures.
 type ejection struct {
 	Role, Backend string
 	Reason        string
@@ -17,26 +18,26 @@ type ejection struct {
 	until time.Time
 }
 
-// ejections are those that run, by backend. A reload may end any of them before its time,
-// an engine that was started anew its own, so those are forgotten then: what is counted is
-// never more than what is. Safe for concurrent use.
+// ejections has those that are in force, by backend. A reload may end any of them early, and an
+// engine that was restarted may end its own. They are forgotten then, so the count is never too
+// high. It is safe for concurrent use.
 type ejections struct {
 	mu    sync.Mutex
-	alone func() bool // one process writes the log, not also one that has been replaced
+	alone func() bool // one process writes the log, and none that has been replaced
 	now   map[string]ejection
-	most  map[string]int // of a role at a time
+	most  map[string]int // the most at a time, by role
 	total int
 }
 
-// add files one and wants at most half of the pool to be ejected. The pools have three
-// or, after a reload, two backends: one.
+// add files an ejection and checks that at most half of the pool is ejected. The pools have three
+// backends, or two after a reload. So at most one may be ejected.
 func (e *ejections) add(next ejection, v *verdict) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
 	e.total++
 	if !e.alone() {
-		clear(e.now) // whose they are cannot be told
+		clear(e.now) // it is not known which process they belong to
 		return
 	}
 	next.until = now.Add(time.Duration(next.For * float64(time.Millisecond)))
@@ -59,21 +60,21 @@ func (e *ejections) add(next ejection, v *verdict) {
 // logSlack is how late a line may be read after it was written.
 const logSlack = 200 * time.Millisecond
 
-// forget drops all of them.
+// forget drops all ejections.
 func (e *ejections) forget() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	clear(e.now)
 }
 
-// renewed drops that of a backend whose engine was started anew.
+// renewed drops the ejection of a backend whose engine was restarted.
 func (e *ejections) renewed(backend string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.now, backend)
 }
 
-// heed sets what tells whether one process writes the log.
+// heed sets the function that reports whether one process writes the log.
 func (e *ejections) heed(alone func() bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -86,8 +87,8 @@ func (e *ejections) figures() (total, mostPrefill, mostDecode int) {
 	return e.total, e.most["prefill"], e.most["decode"]
 }
 
-// tookDown judges that the proxy has taken a backend down. One to which nothing was done
-// is only taken down on a machine that has no time.
+// tookDown judges that the proxy has taken a backend down. Without a fault, a backend is only taken
+// down on an overloaded machine.
 func (s *soak) tookDown(url string) {
 	for _, st := range s.fleet.all() {
 		if st.relay.URL() != url {
@@ -105,15 +106,15 @@ func (s *soak) tookDown(url string) {
 	}
 }
 
-// downAfter is how long after a fault's end its last failed check may still be counted.
+// downAfter is how long after a fault's end its last failed check may still count.
 const downAfter = 4 * time.Second
 
-// healBound is how long after the last fault a backend may be down: a check 1 s away and
-// two that pass, 200 ms apart, and what a busy machine adds.
+// healBound is how long after the last fault a backend may be down: a check 1 s away, two that
+// pass, 200 ms apart, and what a busy machine adds.
 const healBound = 5 * time.Second
 
-// wellAgain checks at the end of stageHealing, in a very short run some seconds later,
-// that all backends are back.
+// wellAgain checks that all backends are back, at the end of stageHealing. In a very short run it
+// does so some seconds later.
 func (s *soak) wellAgain(ctx context.Context) {
 	last := s.plan.end(stageFaults)
 	for {
@@ -129,7 +130,7 @@ func (s *soak) wellAgain(ctx context.Context) {
 	}
 }
 
-// notUp names what the proxy does not show as up; "" is nothing.
+// notUp names what the proxy does not show as up, or returns "".
 func (s *soak) notUp(ctx context.Context) (amiss string, err error) {
 	_, admin, _ := s.proxy.now()
 	body, err := fetch(ctx, "http://"+admin+"/pools")

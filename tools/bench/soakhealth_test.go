@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// More than half of a pool is never ejected; what a reload or a new engine has ended does
-// not count.
+// More than half of a pool is never ejected. An ejection that a reload or a new engine has ended
+// does not count.
 func TestSoakCountsEjectionsThatRun(t *testing.T) {
 	ejected := func(n int) string {
 		return fmt.Sprintf(`{"role":"prefill","backend":"http://p%d","reason":"failures","for_ms":60000,"message":"backend ejected"}`, n)
@@ -16,7 +16,7 @@ func TestSoakCountsEjectionsThatRun(t *testing.T) {
 		`{"message":"pools reloaded"}`:                                     0,
 		`{"prefill":"http://p1","message":"prefill engine has restarted"}`: 0,
 		`{"prefill":"http://p3","message":"prefill engine has restarted"}`: 1,
-		`{"backend":"http://p1","message":"engine has restarted"}`:         1, // its metrics say so; it stays ejected
+		`{"backend":"http://p1","message":"engine has restarted"}`:         1, // the engine's metrics say so, and it stays ejected
 	} {
 		v := &verdict{}
 		l, err := newSoakLog(t.TempDir(), "key", newSoakTally(), v, func(string) {})

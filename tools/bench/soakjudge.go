@@ -8,32 +8,32 @@ import (
 	"time"
 )
 
-// Bounds of what is judged at the end of a run.
+// These are the bounds of what is judged at the end of a run.
 const (
-	// A p99 may double, on top of what the machine does to the control in the same time, in
-	// proportion: a request through the proxy takes several turns on the processors where
-	// one of the control takes one. On a machine of one's own 10 % could be told; on a shared
-	// one the control itself comes out at two to ten times of what it was a minute before.
+	// A p99 may double, in addition to what the machine does to the control in the same time, in
+	// proportion. A request through the proxy needs several turns on the processors, and one of the
+	// control needs one. On a machine without other load 10 % could be noticed. On a shared one the
+	// control itself may be two to ten times as slow as a minute before.
 	latencyFactor = 2
 	latencySlack  = 50 * time.Millisecond
-	// What the last process may grow by in the second half of the load, as a straight line
-	// through its memory tells, in KiB. In a short run it has served for a minute or two, and
-	// a collection comes and goes by several MiB. Over half an hour 4 MiB are a leak of 2 KiB
-	// a second, or 20 bytes a request.
+	// The last process may grow by this much in the second half of the load, in KiB, by a straight
+	// line through its memory. In a short run it has served for a minute or two, and a collection
+	// comes and goes by several MiB. Over half an hour 4 MiB are a leak of 2 KiB a second, or 20
+	// bytes a request.
 	rssGrowthShort = 32 << 10
 	rssGrowthLong  = 4 << 10
 	longRun        = 30 * time.Minute
 
-	// strayLegs may meet an engine later than killSeen after its death: those that the end
-	// of an ejection lets try it again.
+	// strayLegs may reach an engine later than killSeen after its death. They try it again when an
+	// ejection ends.
 	strayLegs = 5
 
-	calmLegs   = 1.05 // a request, over 10 s: warm-ups are no client's
+	calmLegs   = 1.05 // for each request, over 10 s; warm-ups belong to no client
 	stormyLegs = 1.2
-	linesOver  = 200 // lines a second beyond two a request and one for each under way
+	linesOver  = 200 // lines a second, in addition to two for each request and one for each under way
 )
 
-// judge files what only the whole run tells.
+// judge files what only the whole run shows.
 func (s *soak) judge() {
 	s.judgeCalm()
 	s.judgeBlocks()
@@ -43,7 +43,7 @@ func (s *soak) judge() {
 	s.judgeHarness()
 }
 
-// failed tells which endings a client would complain of.
+// failed reports which endings a client would complain about.
 func failed(e ending) bool {
 	switch e.Load {
 	case "malformed", "forbidden", "leaves", "stuck":
@@ -52,7 +52,7 @@ func failed(e ending) bool {
 	return e.What != "complete"
 }
 
-// judgeCalm: where no engine and no connection fails, no request does.
+// judgeCalm checks that no request fails where no engine and no connection fails.
 func (s *soak) judgeCalm() {
 	for st := range stages {
 		if !st.calm() {
@@ -102,7 +102,7 @@ func (s *soak) judgeProcess() {
 	}
 }
 
-// slope of the last process's memory in the second half of the load.
+// slope returns the growth of the last process's memory in the second half of the load.
 func (s *soak) slope() (kib float64, over time.Duration, ok bool) {
 	from, to := s.plan.begin.Add(s.o.Duration/2), s.plan.end(stageRecovery)
 	kib, ok = s.watch.slope(from, to)
@@ -124,14 +124,14 @@ func (s *soak) judgeLatency() {
 	}
 }
 
-// slower is how slow streams may get that took before, when the control went from one
-// figure to another.
+// slower returns how slow streams may become that took before, if the control went from one figure
+// to another.
 func slower(before, control, then time.Duration) time.Duration {
 	machine := max(float64(then)/float64(max(control, time.Millisecond)), 1)
 	return time.Duration(latencyFactor*machine*float64(before)) + latencySlack
 }
 
-// makeP99 is how many observations make a p99: that of a few is the slowest, which tells of
+// makeP99 is how many observations a p99 needs. With few, it is the slowest one, which tells about
 // the machine.
 const makeP99 = 200
 
@@ -157,7 +157,7 @@ func (s *soak) amplification(st stage) (prefills, decodes amplified) {
 		s.tally.amplification(from, to, !st.calm(), func(x second) int { return x.decodes })
 }
 
-// judgeHarness: a run that has not done what it is for proves nothing.
+// judgeHarness files a run that has not done what it should, because it proves nothing.
 func (s *soak) judgeHarness() {
 	all := s.tally.total(stageFaults, stageFaults, func(e ending) bool { return e.Load == "stream" || e.Load == "short" })
 	whole := s.tally.total(stageFaults, stageFaults, func(e ending) bool {
@@ -165,7 +165,7 @@ func (s *soak) judgeHarness() {
 	})
 	faults, _ := s.faults.counts()
 	short := s.o.Duration < time.Minute
-	// What a machine without time has taken down is most of what a short run has.
+	// An overloaded machine takes down most of what a short run has.
 	least := all / 2
 	if short && faults[kindStarved] > 0 {
 		least = all / 10
@@ -198,7 +198,7 @@ func (s *soak) judgeHarness() {
 	}
 }
 
-// keepState writes what the proxy tells of itself into the artefacts.
+// keepState writes what the proxy says about itself into the artefacts.
 func (s *soak) keepState(ctx context.Context, when string) {
 	_, admin, _ := s.proxy.now()
 	for name, path := range map[string]string{"goroutines": "/debug/pprof/goroutine?debug=1", "metrics": "/metrics", "pools": "/pools", "heap": "/debug/pprof/heap?gc=1"} {
@@ -206,6 +206,6 @@ func (s *soak) keepState(ctx context.Context, when string) {
 		if err != nil {
 			body = []byte(err.Error() + "\n")
 		}
-		_ = os.WriteFile(filepath.Join(s.o.Artefacts, name+"-"+when+".txt"), body, 0o644) // the report tells what is wrong, this is more
+		_ = os.WriteFile(filepath.Join(s.o.Artefacts, name+"-"+when+".txt"), body, 0o644) // the report says what is wrong, and this only adds to it
 	}
 }

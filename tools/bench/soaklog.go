@@ -18,24 +18,24 @@ import (
 	"xpyd/sim"
 )
 
-// soakLog reads the log of all processes of the proxy, from one pipe: it looks for what
-// must not be there, keeps the last of it in a file, and passes on where they serve.
+// soakLog reads the log of all processes of the proxy from one pipe. It looks for what must not be
+// there, keeps the last part in a file, and passes on where the processes serve.
 type soakLog struct {
 	path    string
 	key     string
 	tally   *soakTally
 	verdict *verdict
-	words   map[string]bool  // of the engines' texts
-	down    func(url string) // told of each backend that the proxy takes down
+	words   map[string]bool  // in the engines' texts
+	down    func(url string) // called for each backend that the proxy takes down
 
 	ejections ejections
 
-	pipe    *os.File // the writing end, for the first process; closed here once that has it
+	pipe    *os.File // the write end, for the first process; closed here after that has it
 	serving chan serving
 	read    sync.WaitGroup
 }
 
-// logKept bounds the file; the part before it is in a second one of that size.
+// logKept bounds the file. The part before it is in a second file of that size.
 const logKept = 32 << 20
 
 func newSoakLog(dir, key string, t *soakTally, v *verdict, down func(url string)) (*soakLog, error) {
@@ -57,11 +57,11 @@ func newSoakLog(dir, key string, t *soakTally, v *verdict, down func(url string)
 
 // close waits until the last process has closed its end.
 func (l *soakLog) close() {
-	_ = l.pipe.Close() // closed already where a process was started
+	_ = l.pipe.Close() // already closed if a process was started
 	l.read.Wait()
 }
 
-// servingBound is how long a process may take until it serves.
+// servingBound is how long a process may take before it serves.
 const servingBound = 15 * time.Second
 
 func (l *soakLog) awaitServing(ctx context.Context) (serving, error) {
@@ -75,7 +75,7 @@ func (l *soakLog) awaitServing(ctx context.Context) (serving, error) {
 	}
 }
 
-// follow ends when no process has the pipe open any more.
+// follow ends when no process has the pipe open.
 func (l *soakLog) follow(in *os.File) {
 	defer func() { _ = in.Close() }()
 	lines := bufio.NewReaderSize(in, 64<<10)
@@ -87,7 +87,7 @@ func (l *soakLog) follow(in *os.File) {
 				file, size = l.turn(file), len(line)
 			}
 			if file != nil {
-				_, _ = file.Write(line) // a copy for people; the checks do not need it
+				_, _ = file.Write(line) // a copy for people, which the checks do not need
 			}
 			l.check(line)
 		}
@@ -100,7 +100,7 @@ func (l *soakLog) follow(in *os.File) {
 	}
 }
 
-// turn begins a new file; nil when there can be none.
+// turn begins a new file. It returns nil if there can be none.
 func (l *soakLog) turn(old io.WriteCloser) io.WriteCloser {
 	if old != nil {
 		_ = old.Close()
@@ -137,7 +137,7 @@ func (l *soakLog) check(line []byte) {
 			l.down(state.Backend)
 		}
 	case bytes.Contains(line, []byte(`"message":"pools reloaded"`)):
-		l.ejections.forget() // some may have ended before their time
+		l.ejections.forget() // some may have ended early
 	case bytes.Contains(line, []byte(`"message":"prefill engine has restarted"`)):
 		var engine struct{ Prefill string }
 		if json.Unmarshal(line, &engine) == nil {
@@ -157,7 +157,7 @@ func (l *soakLog) says(line []byte) {
 	if err := json.Unmarshal(line, &s); err != nil || s.Listen == "" {
 		return
 	}
-	l.ejections.forget() // a new process knows nothing of the old one's
+	l.ejections.forget() // a new process does not know those of the old one
 	select {
 	case l.serving <- s:
 	default:
@@ -165,7 +165,7 @@ func (l *soakLog) says(line []byte) {
 	}
 }
 
-// tellsText looks for four words of the engines' in a row.
+// tellsText looks for four consecutive words of the engines.
 func (l *soakLog) tellsText(line []byte) bool {
 	row := 0
 	return slices.ContainsFunc(strings.Fields(string(line)), func(word string) bool {

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// stage is a part of a soak. What is asked of the proxy depends on it: outside of
-// stageFaults and stageHealing no request may fail.
+// stage is a part of a soak. It decides what the proxy must do. Outside stageFaults and
+// stageHealing no request may fail.
 type stage int
 
 const (
-	stageWarm     stage = iota // pools fill; not judged for latency
-	stageStandard              // no faults but those of clients
+	stageWarm     stage = iota // pools fill, and latency is not judged
+	stageStandard              // no faults except those of clients
 	stageFaults
-	stageHealing  // faults are over; what they broke may still show
+	stageHealing  // faults are over, but their effects may still show
 	stageRecovery // no faults, no errors
-	stageAfter    // no requests any more
+	stageAfter    // no more requests
 	stages
 )
 
@@ -25,15 +25,15 @@ func (s stage) String() string {
 	return [...]string{"warm-up", "standard", "faults", "healing", "recovery", "after"}[s]
 }
 
-// calm reports whether nothing but clients does anything wrong in the stage.
+// calm reports whether only clients do anything wrong in the stage.
 func (s stage) calm() bool { return s != stageFaults && s != stageHealing }
 
-// plan is when the stages of a run begin. Fixed before the first request, but for what
-// comes behind the faults: on a busy machine the last of those takes its time, and only
-// then the healing begins. Copies share that.
+// plan says when the stages of a run begin. It is fixed before the first request, except for what
+// comes after the faults. On a busy machine the last fault takes its time, and only then the
+// healing begins. Copies share that.
 type plan struct {
 	begin time.Time
-	until [stages]time.Duration // from begin; the last one has no end
+	until [stages]time.Duration // from begin; the last stage has no end
 	storm *overrun
 }
 
@@ -41,17 +41,17 @@ type plan struct {
 type overrun struct {
 	mu      sync.Mutex
 	running bool
-	by      time.Duration // once they are over
+	by      time.Duration // set when they are over
 }
 
-// warmUp is how long the load runs before the duration asked for.
+// warmUp is how long the load runs before the requested duration.
 const warmUp = 3 * time.Second
 
-// newPlan: 20 % standard, 60 % faults, 20 % after them. The first 10 to 30 s of the
-// latter are for healing: an ejection ends after up to 6 s and a ramp takes 2 s.
+// newPlan has 20 % standard, 60 % faults and 20 % after them. The first 10 to 30 s of the last part
+// are for healing, because an ejection ends after up to 6 s and a ramp takes 2 s.
 func newPlan(begin time.Time, d time.Duration) plan {
 	p := plan{begin: begin, storm: &overrun{}}
-	// In a moment's run slow readers hear late of what the faults have broken.
+	// In a very short run slow readers learn late what the faults have broken.
 	healing := min(max(d/20, 10*time.Second), 30*time.Second, max(d*3/20, 2*time.Second))
 	p.until[stageWarm] = min(warmUp, d/4)
 	p.until[stageStandard] = p.until[stageWarm] + d/5
@@ -61,7 +61,7 @@ func newPlan(begin time.Time, d time.Duration) plan {
 	return p
 }
 
-// at is the stage of a moment.
+// at returns the stage at a moment.
 func (p plan) at(t time.Time) stage {
 	for s := range stageAfter {
 		if t.Before(p.end(s)) {
@@ -71,7 +71,7 @@ func (p plan) at(t time.Time) stage {
 	return stageAfter
 }
 
-// faultsBegin and faultsEnd are called as the first fault may come, and when all are undone.
+// faultsBegin and faultsEnd are called when the first fault may come and when all are undone.
 func (p plan) faultsBegin() {
 	p.storm.mu.Lock()
 	defer p.storm.mu.Unlock()
@@ -84,8 +84,8 @@ func (p plan) faultsEnd() {
 	p.storm.running, p.storm.by = false, p.since()
 }
 
-// late is how much later than planned the stages behind the faults are; while those go on,
-// none of them has begun.
+// late returns how much later than planned the stages after the faults are. While the faults go on,
+// none of these has begun.
 func (p plan) late() time.Duration {
 	if p.storm == nil {
 		return 0
@@ -98,10 +98,10 @@ func (p plan) late() time.Duration {
 	return p.storm.by
 }
 
-// since is the time since the planned end of the faults.
+// since returns the time since the planned end of the faults.
 func (p plan) since() time.Duration { return max(time.Since(p.begin)-p.until[stageFaults], 0) }
 
-// start and end of a stage.
+// start returns the start of a stage.
 func (p plan) start(s stage) time.Time {
 	if s == stageWarm {
 		return p.begin
@@ -116,12 +116,12 @@ func (p plan) end(s stage) time.Time {
 	return p.begin.Add(p.until[s] + p.late())
 }
 
-// calmFor reports whether the whole span lies in one calm stretch of the run.
+// calmFor reports whether the whole span lies in one calm part of the run.
 func (p plan) calmFor(from, to time.Time) bool {
 	return to.Before(p.start(stageFaults)) || from.After(p.end(stageHealing))
 }
 
-// The invariants of a soak, in the order of the report.
+// These are the invariants of a soak, in the order of the report.
 const (
 	invOutcomes = "I1 outcomes"
 	invBytes    = "I2 bytes"
@@ -140,7 +140,7 @@ func invariants() []string {
 	return []string{invOutcomes, invBytes, invHandles, invBlocks, invGauges, invLeaks, invHealth, invLatency, invRetries, invLogs, invHarness}
 }
 
-// breach is one way in which an invariant was broken, how often, and the first case.
+// breach is one way in which an invariant was broken, with how often and the first case.
 type breach struct {
 	Invariant string    `json:"invariant"`
 	What      string    `json:"what"`
@@ -149,14 +149,14 @@ type breach struct {
 	At        time.Time `json:"at"`
 }
 
-// verdict collects breaches. Safe for concurrent use.
+// verdict collects breaches. It is safe for concurrent use.
 type verdict struct {
-	seen     io.Writer // told of each as it is first met; nil: nobody
+	seen     io.Writer // told of each when it is first met; may be nil
 	mu       sync.Mutex
 	breaches []*breach
 }
 
-// breach files a case of what; detail is kept of the first one alone.
+// breach files a case of what. It keeps detail only for the first case.
 func (v *verdict) breach(invariant, what, detail string, args ...any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -173,7 +173,7 @@ func (v *verdict) breach(invariant, what, detail string, args ...any) {
 	}
 }
 
-// of lists the breaches of one invariant; of all where it is "".
+// of lists the breaches of one invariant, or of all for "".
 func (v *verdict) of(invariant string) []breach {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// On a busy machine the last fault is undone late: only then the healing begins, whoever
-// holds a copy of the plan.
+// On a busy machine the last fault is undone late. Only then the healing begins, for every copy of
+// the plan.
 func TestHealingBeginsWhenTheFaultsAreOver(t *testing.T) {
 	p := newPlan(time.Now().Add(-20*time.Second), 4*time.Second)
 	other := p
@@ -24,7 +24,7 @@ func TestHealingBeginsWhenTheFaultsAreOver(t *testing.T) {
 	if got := other.at(time.Now()); got != stageHealing {
 		t.Errorf("%v as the faults are over", got)
 	}
-	healing, recovery := 2*time.Second, 200*time.Millisecond // of a run of 4 s
+	healing, recovery := 2*time.Second, 200*time.Millisecond // in a run of 4 s
 	if got := p.end(stageHealing).Sub(p.start(stageHealing)); got != healing {
 		t.Errorf("healing takes %v, want %v", got, healing)
 	}

@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// soakProxy is the proxy under soak: a process of its own, and after a hand-over
-// another one, which that process has started.
+// soakProxy is the proxy under soak, in a process of its own. After a hand-over it is another
+// process, which the first one has started.
 type soakProxy struct {
-	command []string // serves when "--config FILE" is added
+	command []string // serves if "--config FILE" is added
 	file    string   // its configuration
 	log     *soakLog
 	verdict *verdict
@@ -30,17 +30,17 @@ type soakProxy struct {
 	started time.Time // when that process began to serve
 	exits   sync.WaitGroup
 	ended   map[int]unix.WaitStatus
-	leaving map[int]bool // those that were told to go
+	leaving map[int]bool // those that were told to end
 }
 
-// serving is the line of the proxy's log that tells where it listens.
+// serving is the line of the proxy's log that says where it listens.
 type serving struct {
 	PID           int
 	Listen, Admin string
 }
 
-// startSoakProxy starts the first process. This one adopts those that follow, so that
-// their exit codes are seen.
+// startSoakProxy starts the first process. This process adopts its successors, so that it sees
+// their exit codes.
 func startSoakProxy(ctx context.Context, command []string, dir string, settings map[string]any, log *soakLog, v *verdict) (*soakProxy, error) {
 	p := &soakProxy{
 		command: command, file: filepath.Join(dir, "soak.json"), log: log, verdict: v,
@@ -81,7 +81,8 @@ func (p *soakProxy) spawn() (pid int, err error) {
 	child, err := os.StartProcess(name, append(append([]string{}, p.command...), "--config", p.file), &os.ProcAttr{
 		Env:   append(os.Environ(), "GOMEMLIMIT=256MiB"),
 		Files: []*os.File{null, null, p.log.pipe},
-		// A group of its own: Ctrl-C reaches this process alone, which then ends the child.
+		// It gets a process group of its own. Ctrl-C then reaches only this process, which ends the
+		// child.
 		Sys: &syscall.SysProcAttr{Setpgid: true},
 	})
 	if err != nil {
@@ -92,7 +93,7 @@ func (p *soakProxy) spawn() (pid int, err error) {
 	return pid, nil
 }
 
-// follow makes the process that wrote the line the one that the harness talks to.
+// follow makes the process that wrote the line the one that the harness uses.
 func (p *soakProxy) follow(line serving) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,14 +106,14 @@ func (p *soakProxy) address() string {
 	return p.addr
 }
 
-// now is the process that accepts: its number, its admin port and when it took over.
+// now returns the process that accepts: its number, its admin port and when it took over.
 func (p *soakProxy) now() (pid int, admin string, since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pid, p.admin, p.started
 }
 
-// configure writes the configuration file, whole at once.
+// configure replaces the configuration file as a whole.
 func (p *soakProxy) configure(settings map[string]any) error {
 	text, err := json.MarshalIndent(settings, "", "  ")
 	if err != nil {
@@ -127,13 +128,14 @@ func (p *soakProxy) configure(settings map[string]any) error {
 	return nil
 }
 
-// await files the exit of a process, which is a breach where nobody has told it to go,
-// and where it is not 0. It ends with the process.
+// await files the exit of a process. It is a breach if the process was not told to end, or if the
+// exit code is not 0. await returns when the process ends.
 func (p *soakProxy) await(pid int) {
 	p.exits.Go(func() {
 		var status unix.WaitStatus
 		for {
-			// Until its own parent has gone a successor is no child of this process: ECHILD.
+			// Until its own parent has gone, a successor is no child of this process, and the
+			// result is ECHILD.
 			got, err := unix.Wait4(pid, &status, unix.WNOHANG, nil)
 			if got == pid {
 				break
@@ -161,8 +163,8 @@ func (p *soakProxy) signal(pid int, sig syscall.Signal) error {
 	return nil
 }
 
-// handOver has the process start its successor and follows that. The old one must
-// exit by itself once its requests have ended.
+// handOver makes the process start its successor and follows that. The old one must exit by itself
+// after its requests have ended.
 func (p *soakProxy) handOver(ctx context.Context) error {
 	pid, _, _ := p.now()
 	p.mu.Lock()
@@ -180,7 +182,7 @@ func (p *soakProxy) handOver(ctx context.Context) error {
 	return nil
 }
 
-// replaced counts the processes that were told to go, and those of them that still run.
+// replaced counts the processes that were told to end, and those of them that still run.
 func (p *soakProxy) replaced() (told, running int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -192,7 +194,7 @@ func (p *soakProxy) replaced() (told, running int) {
 	return len(p.leaving), running
 }
 
-// alone reports whether all processes but the one that accepts have ended.
+// alone reports whether all processes except the one that accepts have ended.
 func (p *soakProxy) alone() bool {
 	_, running := p.replaced()
 	return running == 0

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// conclude writes the report. A run with no breach leaves no artefacts.
+// conclude writes the report. A run without a breach leaves no artefacts.
 func (s *soak) conclude(out io.Writer, err error) error {
 	if s.proxy == nil || s.watch == nil {
 		return err
@@ -43,7 +43,7 @@ func (s *soak) conclude(out io.Writer, err error) error {
 	return err
 }
 
-// clean removes what a run writes on its way.
+// clean removes the files that a run writes.
 func (s *soak) clean() error {
 	var errs []error
 	for _, name := range []string{"faults.jsonl", "soak.json", "proxy.log", "proxy.log.1"} {
@@ -92,7 +92,7 @@ func (s *soak) writeRequests(out io.Writer) {
 		}
 	}
 	fmt.Fprintln(out)
-	// The last requests end after the stage of their begin.
+	// The last requests end after the stage in which they began.
 	for e, n := range s.tally.endingsOf(stageAfter) {
 		row := sums[e]
 		row[stageRecovery] += n
@@ -110,7 +110,7 @@ func (s *soak) writeRequests(out io.Writer) {
 	}
 }
 
-// figures are what each invariant's check has measured.
+// figures returns what each invariant's check has measured.
 func (s *soak) figures(leases map[string]int) map[string]string {
 	count := func(match func(ending) bool) int { return s.tally.total(0, stageAfter, match) }
 	what := func(w string) func(ending) bool { return func(e ending) bool { return e.What == w } }

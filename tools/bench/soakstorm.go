@@ -24,29 +24,29 @@ type storm struct {
 	busy map[*station]bool
 	deck []string // kinds of the next faults
 
-	dropped  string // URL that a reload has taken out of its pool, "" for none
+	dropped  string // URL that a reload has removed from its pool, or ""
 	kills    int
 	reloads  int
 	handOver int
 }
 
-// Times between two of a kind.
+// These are the times between two of a kind.
 const (
 	killEvery     = 30 * time.Second
 	reloadEvery   = 20 * time.Second
 	handOverEvery = 5 * time.Minute
 )
 
-// chore is what recurs beside the random faults.
+// chore is what recurs in addition to the random faults.
 type chore struct {
 	every time.Duration
 	next  time.Time
-	until time.Time // zero: as long as the faults
+	until time.Time // zero if as long as the faults
 	do    func(context.Context)
 }
 
-// run ends when the stage has had its time and each chore its turn; all that it has done is
-// undone then.
+// run ends when the stage has had its time and each chore its turn. Everything that it has done is
+// then undone.
 func (st *storm) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -58,7 +58,8 @@ func (st *storm) run(ctx context.Context) {
 		{every: 0, do: st.fault},
 		{every: min(killEvery, d/8), do: st.kill},
 		{every: min(reloadEvery, d/10), do: st.reload},
-		// Not in the second half: the last process is the one whose memory is watched.
+		// This is not done in the second half, because the memory of the last process is watched
+		// there.
 		{every: min(handOverEvery, d/12), do: st.replace, until: st.s.plan.begin.Add(d / 2)},
 	}
 	for _, c := range chores {
@@ -82,17 +83,17 @@ func (st *storm) run(ctx context.Context) {
 			chores = slices.DeleteFunc(chores, func(o *chore) bool { return o == c })
 		}
 	}
-	cancel() // what lasts ends now
+	cancel() // ends what still lasts
 	st.wg.Wait()
 	st.calm()
 }
 
-// eachWasDone: there was a kill, a reload of each result and a hand-over.
+// eachWasDone reports that there was a kill, a reload of each result and a hand-over.
 func (st *storm) eachWasDone() bool {
 	return st.kills > 0 && st.reloads >= refuseEvery && st.handOver > 0
 }
 
-// pause between two random faults: 0.5 to 5 s.
+// pause returns the time between two random faults, 0.5 to 5 s.
 func (st *storm) pause() time.Duration {
 	return time.Duration(500+st.r.IntN(4500)) * time.Millisecond
 }
@@ -108,7 +109,7 @@ func sleepUntil(ctx context.Context, t time.Time) bool {
 	}
 }
 
-// calm takes the scripts off connections that still have them, and restores the pools.
+// calm removes the scripts from connections that still have them, and restores the pools.
 func (st *storm) calm() {
 	for _, s := range st.s.fleet.all() {
 		s.relay.Always(faultnet.Script{})
@@ -120,13 +121,13 @@ func (st *storm) calm() {
 	}
 }
 
-// reset breaks all connections to a station off.
+// reset breaks off all connections to a station.
 func (st *storm) reset(s *station) {
 	st.s.faults.close(st.s.faults.open(s.Name(), kindReset, "", 0))
 	s.relay.ResetAll()
 }
 
-// take reserves a station that nothing is done to. Of each pool one is left alone.
+// take reserves a station without a fault. One of each pool is left alone.
 func (st *storm) take() *station {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -149,7 +150,7 @@ func (st *storm) give(s *station) {
 	delete(st.busy, s)
 }
 
-// last does something to a station for a while, in the background, and undoes it.
+// last does something to a station in the background for a while, and then undoes it.
 func (st *storm) last(ctx context.Context, s *station, kind, text string, d time.Duration, do, undo func() error) {
 	f := st.s.faults.open(s.Name(), kind, text, d)
 	if err := do(); err != nil {
@@ -165,7 +166,7 @@ func (st *storm) last(ctx context.Context, s *station, kind, text string, d time
 	})
 }
 
-// draw takes the next kind of fault off the deck.
+// draw takes the next kind of fault from the deck.
 func (st *storm) draw() string {
 	if len(st.deck) == 0 {
 		st.deck = deck()
@@ -176,7 +177,7 @@ func (st *storm) draw() string {
 	return kind
 }
 
-// fault injects a random one.
+// fault injects a random fault.
 func (st *storm) fault(ctx context.Context) {
 	s := st.take()
 	if s == nil {
@@ -201,8 +202,8 @@ func (st *storm) fault(ctx context.Context) {
 	}
 }
 
-// script has the relay do something to each new connection. Half of the time the open
-// ones are broken off first, so that there are many.
+// script makes the relay do something to each new connection. Half of the time the open ones are
+// broken off first, so that there are many new ones.
 func (st *storm) script(ctx context.Context, s *station, text string, d time.Duration) {
 	script, err := faultnet.Parse(text)
 	if err != nil {
@@ -218,20 +219,20 @@ func (st *storm) script(ctx context.Context, s *station, text string, d time.Dur
 	}, func() error { s.relay.Always(faultnet.Script{}); return nil })
 }
 
-// misbehave has the engine spoil its answers.
+// misbehave makes the engine spoil its answers.
 func (st *storm) misbehave(ctx context.Context, s *station, text string, d time.Duration) {
 	f, err := sim.ParseFault(text)
 	if err != nil {
 		panic("BUG: a fault that cannot be read: " + err.Error())
 	}
 	if f.Count = 1 + st.r.IntN(12); f.Kind == sim.FaultRandom {
-		f.Count = 0 // it draws whom it hits
+		f.Count = 0 // it draws which requests it hits
 	}
 	st.last(ctx, s, "sim "+f.Kind, text, d, func() error { return s.SetFault(f) }, func() error { return s.SetFault(sim.Fault{}) })
 }
 
-// kill ends an engine and restarts it after a while. Half of the time its port refuses
-// meanwhile, else it accepts and resets, as behind a balancer.
+// kill ends an engine and restarts it after a while. Meanwhile its port refuses connections half of
+// the time. Otherwise it accepts and resets them, like a balancer.
 func (st *storm) kill(ctx context.Context) {
 	s := st.take()
 	if s == nil {
@@ -257,7 +258,7 @@ func (st *storm) kill(ctx context.Context) {
 		select {
 		case before := <-seen:
 			st.strayed(before, st.legsTo(s))
-		default: // not dead for long enough
+		default: // it was not dead long enough
 		}
 		if err := s.restart(); err != nil {
 			return err
@@ -266,7 +267,7 @@ func (st *storm) kill(ctx context.Context) {
 	})
 }
 
-// killSeen is after what time the proxy must have noticed that an engine is dead: five
+// killSeen is the time after which the proxy must have noticed that an engine is dead: five
 // failures in a row, or three checks that are 300 ms apart.
 const killSeen = 3 * time.Second
 
@@ -288,7 +289,7 @@ func (st *storm) legsTo(s *station) (c legCount) {
 	return c
 }
 
-// strayed files the legs that went to an engine which was long dead.
+// strayed files the legs that went to an engine that had been dead for long.
 func (st *storm) strayed(before, after legCount) {
 	if before.begun == 0 || before.begun != after.begun {
 		return
@@ -299,11 +300,11 @@ func (st *storm) strayed(before, after legCount) {
 	st.s.strays = max(st.s.strays, int(after.legs-before.legs))
 }
 
-// refuseEvery is which reload is of a file that must be refused.
+// refuseEvery says that every so many reloads have a file that must be refused.
 const refuseEvery = 4
 
-// reload changes the pools: their order, one backend less, that one back; and now
-// and then a file that must be refused.
+// reload changes the pools: their order, one backend less, or that one back. Now and then it uses a
+// file that must be refused.
 func (st *storm) reload(ctx context.Context) {
 	st.reloads++
 	if st.reloads%refuseEvery == 0 {
@@ -326,7 +327,7 @@ func (st *storm) reload(ctx context.Context) {
 	st.putInForce(ctx, st.s.settings(prefill, decode))
 }
 
-// putInForce reloads, and wants the proxy to say that it has.
+// putInForce reloads, and checks that the proxy reports it.
 func (st *storm) putInForce(ctx context.Context, settings map[string]any) {
 	if err := st.reloadWith(ctx, settings, "ok"); err != nil {
 		st.s.verdict.breach(invHealth, "a reload that did not come into force", "%v", err)
@@ -349,7 +350,7 @@ func (st *storm) mustRefuse(ctx context.Context) {
 
 // reloadWith counts the reload as a fault and waits until the proxy has counted it.
 func (st *storm) reloadWith(ctx context.Context, settings map[string]any, result string) error {
-	// One that was begun comes to its end, although the stage may be over.
+	// A reload that was begun is finished, although the stage may be over.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reloadBound)
 	defer cancel()
 	st.s.faults.close(st.s.faults.open("proxy", "reload "+result, "", 0))

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// How slow clients read: some bytes at a time, or not at all for longer than
-// timeouts.write_stall.
+// Slow clients read some bytes at a time, or not at all for longer than timeouts.write_stall.
 const (
 	slowBytes = 8 << 10
 	slowPause = 20 * time.Millisecond
@@ -67,8 +66,8 @@ func (c *soakClient) readStream(q *request, resp *http.Response, sent time.Time)
 	}
 }
 
-// afterEvents is q for one that leaves now. A half-closed client has read the head of
-// its answer: what comes is no longer judged as one.
+// afterEvents returns q for a client that leaves now. A half-closed client has read the head of its
+// answer, so what follows is not judged as an answer.
 func (q *request) afterEvents() *request {
 	next := *q
 	next.after = 0
@@ -78,7 +77,7 @@ func (q *request) afterEvents() *request {
 	return &next
 }
 
-// Shares of the clients that are no plain ones, in 1/1000 of the requests.
+// These are the shares of the clients that are not plain ones, in 1/1000 of the requests.
 const (
 	leaving   = 100
 	slow      = 20
@@ -87,7 +86,7 @@ const (
 	forbidden = 5
 )
 
-// secret is in every prompt and nowhere else: no log line may hold it.
+// secret is in every prompt and nowhere else. No log line may contain it.
 const secret = "quokka"
 
 // draw makes the next request of a client that streams.
@@ -127,8 +126,8 @@ func (c *soakClient) drawShort(id string) *request {
 	return q
 }
 
-// drawLeaving: in the body, in the first moments (prefill, handoff, the decode's start)
-// or in the stream.
+// drawLeaving makes the client leave in the body, in the first moments (prefill, handoff, the
+// decode's start) or in the stream.
 func (q *request) drawLeaving(r *rand.Rand, events int) {
 	q.manner = manner(r.IntN(3))
 	switch n := r.IntN(8); {
@@ -141,7 +140,7 @@ func (q *request) drawLeaving(r *rand.Rand, events int) {
 	}
 }
 
-// soakPrompt is a prompt that no other request has, of 50 to 1,000 tokens.
+// soakPrompt returns a prompt of 50 to 1,000 tokens that no other request has.
 func soakPrompt(r *rand.Rand, id string) string {
 	style := styles[r.IntN(len(styles))]
 	return secret + strconv.FormatUint(r.Uint64(), 36) + " " + id + " " + style + strings.Repeat(" lorem ipsum dolor sit amet", 4+r.IntN(150))

@@ -7,29 +7,29 @@ import (
 	"time"
 )
 
-// ending is how one request of a soak came out.
+// ending is how one request of a soak ended.
 type ending struct {
 	Load string // what kind of client
-	What string // complete, left, or the error it was told
+	What string // complete, left, or the error that the client got
 }
 
-// soakTally counts what clients and engines saw. Safe for concurrent use.
+// soakTally counts what clients and engines saw. It is safe for concurrent use.
 type soakTally struct {
 	mu      sync.Mutex
-	plan    plan // the zero one until the load begins: nothing is counted
+	plan    plan // zero until the load begins, and nothing is counted before
 	endings [stages]map[ending]int
 	proxied [stages]latency
-	control [stages]latency // of streams straight from an engine that nothing is done to
-	beside  histogram       // gaps of streams on a sound D while another one stands still
+	control [stages]latency // of streams straight from an engine without faults
+	beside  histogram       // gaps of streams on a sound D while another one is frozen
 	seconds []second        // since plan.begin
 }
 
 // second is what happened in one second of the run.
 type second struct {
-	requests, heard, ended int           // completions asked for; whose first byte came, or never will; and that ended
+	requests, heard, ended int           // completions that were sent; whose first byte came, or never will; and that ended
 	prefills, decodes      int           // legs that reached an engine
-	lines                  int           // of the proxy's log
-	late                   time.Duration // most that an event of the control was late
+	lines                  int           // in the proxy's log
+	late                   time.Duration // the most that an event of the control was late
 }
 
 func newSoakTally() *soakTally {
@@ -40,14 +40,14 @@ func newSoakTally() *soakTally {
 	return t
 }
 
-// start sets the plan, once.
+// start sets the plan once.
 func (t *soakTally) start(p plan) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.plan = p
 }
 
-// stage is the present one.
+// stage returns the present stage.
 func (t *soakTally) stage() stage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -64,18 +64,17 @@ func (t *soakTally) ended(load, what string) {
 	t.endings[t.plan.at(time.Now())][ending{load, what}]++
 }
 
-// latency of streams.
+// latency is the latency of streams.
 type latency struct {
 	first histogram // time to the first event, less what the prefill takes
 	gaps  histogram // between two events
 }
 
-// starvedBy is how late an event of a control stream is on a machine that has no time
-// for what runs on it: checks of sound engines run into their timeouts then, and engines
-// take longer than they should.
+// starvedBy is how late an event of a control stream is on an overloaded machine. Checks of sound
+// engines then run into their timeouts, and engines take longer than they should.
 const starvedBy = 200 * time.Millisecond
 
-// starved reports whether the machine had no time at the moment, or shortly before.
+// starved reports whether the machine was overloaded at the moment or shortly before.
 func (t *soakTally) starved(at time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,7 +98,7 @@ func (t *soakTally) observe(control bool, edit func(*latency)) {
 	}
 }
 
-// gapBeside observes a gap on a D that is well while another one is not.
+// gapBeside observes a gap on a sound D while another one is not sound.
 func (t *soakTally) gapBeside(d time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,7 +119,7 @@ func (t *soakTally) in(at time.Time, edit func(*second)) {
 	edit(&t.seconds[i])
 }
 
-// total of the endings of some stages that match.
+// total counts the endings of some stages that match.
 func (t *soakTally) total(from, to stage, match func(ending) bool) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -138,29 +137,29 @@ func (t *soakTally) total(from, to stage, match func(ending) bool) int {
 // amplifyOver is the span over which legs are compared with requests, in seconds.
 const amplifyOver = 10
 
-// How many requests of such a span make a ratio. What the budget of retries gives whatever
-// is asked, 2 a second and 10 at once, would be most of the legs that few requests may have
-// in a storm.
+// These are how many requests of such a span make a ratio. The budget of retries allows 2 a second
+// and 10 at once, however few requests there are. In a storm that would be most of the legs of few
+// requests.
 const (
 	makeRatio       = 5 * amplifyOver
 	makeStormyRatio = 30 * amplifyOver
 )
 
-// amplified is such a span: from which second of the run on, and what was in it.
+// amplified is such a span. It has the second of the run at which it begins, and what was in it.
 type amplified struct {
 	ratio              float64
 	at, requests, legs int
 }
 
-// String tells where to look in the fault log.
+// String says where to look in the fault log.
 func (a amplified) String() string {
 	return fmt.Sprintf("%.3f (%d for %d from %d s on)", a.ratio, a.legs, a.requests, a.at)
 }
 
-// amplification is the one with the most legs a request between two moments. Those that
-// awaited their first byte as it began count, too, where waiting says so: legs of theirs are
-// in it, and where each client waits for its answer none else come in a span of failures.
-// Behind the first byte a request has no more legs.
+// amplification returns the span with the most legs for each request between two moments. With
+// waiting, requests that waited for their first byte when the span began count too, because their
+// legs are in it. Where each client waits for its answer, no other requests come in a span of
+// failures. After the first byte a request has no more legs.
 func (t *soakTally) amplification(from, to time.Time, waiting bool, legs func(second) int) (most amplified) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -185,18 +184,18 @@ func (t *soakTally) amplification(from, to time.Time, waiting bool, legs func(se
 	return most
 }
 
-// underWay is how many requests were not over yet as each second began. mu is held.
+// underWay returns how many requests were not over when each second began. mu is held.
 func (t *soakTally) underWay(over func(second) int) []int {
 	all, n := make([]int, len(t.seconds)), 0
 	for i, s := range t.seconds {
-		all[i] = max(n, 0) // those of before the plan's begin have an end only
+		all[i] = max(n, 0) // those from before the plan's begin only have an end
 		n += s.requests - over(s)
 	}
 	return all
 }
 
-// lines of the log in all, and the most in a second beyond two for each request and one
-// for each that was under way.
+// lines returns the lines of the log in all, and the most in a second beyond two for each request
+// and one for each that was under way.
 func (t *soakTally) lines() (all, over int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -208,17 +207,17 @@ func (t *soakTally) lines() (all, over int) {
 	return all, over
 }
 
-// endingsOf is a copy of a stage's.
+// endingsOf returns a copy of a stage's endings.
 func (t *soakTally) endingsOf(s stage) map[ending]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.endings[s])
 }
 
-// quantiles are the p99 of a stage: of streams through the proxy and of the control.
+// quantiles are the p99 of a stage, of streams through the proxy and of the control.
 type quantiles struct {
 	first, gap, controlFirst, controlGap time.Duration
-	firsts, gaps                         int // of streams through the proxy, observed
+	firsts, gaps                         int // observed streams through the proxy
 }
 
 func (t *soakTally) quantiles(s stage) quantiles {
@@ -228,7 +227,7 @@ func (t *soakTally) quantiles(s stage) quantiles {
 	return quantiles{p.first.quantile(.99), p.gaps.quantile(.99), c.first.quantile(.99), c.gaps.quantile(.99), p.first.n, p.gaps.n}
 }
 
-// besides is the p99 of the gaps beside a D that stands still, and how many there were.
+// besides returns the p99 of the gaps beside a D that is frozen, and how many there were.
 func (t *soakTally) besides() (p99 time.Duration, n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -253,7 +252,7 @@ func (h *histogram) observe(d time.Duration) {
 	h.most = max(h.most, d)
 }
 
-// quantile is the upper edge of the bucket that holds the q-th part, 0 when empty.
+// quantile returns the upper edge of the bucket that holds the q-th part, or 0 if empty.
 func (h *histogram) quantile(q float64) time.Duration {
 	rank := int(q * float64(h.n))
 	for ms, n := range h.buckets {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A burst of requests fails, and is asked again, as the next ones wait: a second later there
-// are many legs for few new requests. Streams that run are no excuse.
+// A burst of requests fails and is retried while the next ones wait. A second later there are many
+// legs for few new requests. Streams that run are no excuse.
 func TestAmplificationCountsThoseThatWait(t *testing.T) {
 	t0 := time.Now()
 	tally := newSoakTally()

@@ -17,18 +17,18 @@ import (
 // sampleEvery is the time between two looks at the proxy's metrics.
 const sampleEvery = 100 * time.Millisecond
 
-// sampler looks at the proxy while it serves: its metrics, its memory, the engines' lives.
+// sampler watches the proxy while it serves: its metrics, its memory, the engines' lives.
 type sampler struct {
 	s      *soak
 	client *http.Client
 
-	// Of the last sample; run's goroutine owns them until it has ended.
+	// These are of the last sample. The goroutine of run owns them until it has ended.
 	last    metricSample
 	samples int
-	missed  int // scrapes without an answer, as a process took over
+	missed  int // scrapes without an answer, because a process took over
 	rss     []rssSample
 	stale   int  // reads of blocks that were not pinned
-	kept    bool // the state at the first breach
+	kept    bool // the state at the first breach was kept
 }
 
 // metricSample is one scrape.
@@ -46,11 +46,11 @@ type rssSample struct {
 }
 
 func newSampler(s *soak) *sampler {
-	// A connection that is kept: ten new ones a second would be most of what is seen.
+	// It keeps its connection. Ten new ones a second would be most of what is seen.
 	return &sampler{s: s, client: &http.Client{Transport: &http.Transport{}, Timeout: 5 * time.Second}}
 }
 
-// run ends with ctx.
+// run ends when ctx ends.
 func (m *sampler) run(ctx context.Context) {
 	defer m.client.CloseIdleConnections()
 	tick := time.NewTicker(sampleEvery)
@@ -124,10 +124,9 @@ func readSample(in io.Reader) (metricSample, error) {
 	return metricSample{series: page.Series, kinds: page.Kinds, begun: page.Series["process_start_time_seconds"]}, nil
 }
 
-// lookAtLedgers finds blocks that nobody gave back, and reads of blocks that were given
-// back. The latter are what a D does that stood still while its requests were given up
-// and their handles released: nobody gets the answer. Where nothing stands still there
-// are none.
+// lookAtLedgers finds blocks that were not given back, and reads of blocks that were. A D that was
+// frozen reads such blocks after its requests were given up and their handles released, and no
+// client gets the answer. Where no engine is frozen there are no such reads.
 func (m *sampler) lookAtLedgers() {
 	stale := 0
 	for _, s := range m.s.fleet.prefill {
@@ -150,7 +149,7 @@ func (m *sampler) lookAtProcess() {
 	}
 }
 
-// rssSettled is how long a new process's memory grows by its load alone.
+// rssSettled is how long a new process's memory grows because of its load alone.
 const rssSettled = 10 * time.Second
 
 func residentMemory(pid int) (float64, error) {
@@ -166,8 +165,8 @@ func residentMemory(pid int) (float64, error) {
 	return kib * 1024, nil
 }
 
-// slope is the growth of the last process's memory between two moments, in KiB a
-// minute, by least squares; ok is false with too little to tell.
+// slope returns the growth of the last process's memory between two moments, in KiB a minute, by
+// least squares. ok is false if there is too little data.
 func (m *sampler) slope(from, to time.Time) (kib float64, ok bool) {
 	if len(m.rss) == 0 {
 		return 0, false
@@ -187,7 +186,7 @@ func (m *sampler) slope(from, to time.Time) (kib float64, ok bool) {
 	return 0, false
 }
 
-// most is the highest resident memory seen, in bytes.
+// most returns the highest resident memory seen, in bytes.
 func (m *sampler) most() float64 {
 	most := 0.0
 	for _, r := range m.rss {
@@ -196,8 +195,8 @@ func (m *sampler) most() float64 {
 	return most
 }
 
-// openGauges names the gauges of the last sample that are not 0, but for those that
-// are no counts of anything held.
+// openGauges names the gauges of the last sample that are not 0, except those that do not count
+// anything held.
 func (s metricSample) openGauges() []string {
 	var all []string
 	for name, value := range s.series {
@@ -210,17 +209,17 @@ func (s metricSample) openGauges() []string {
 	return all
 }
 
-// state tells gauges that say how something is, or what was measured, from those that
-// count what is held.
+// state reports whether a gauge says how something is, or what was measured. Other gauges count
+// what is held.
 func state(name string) bool {
 	return slices.Contains([]string{"xpyd_backend_up", "xpyd_build_info", "xpyd_config_last_reload_successful", "xpyd_ready"}, name) ||
 		slices.ContainsFunc([]string{"xpyd_engine_", "xpyd_pool_", "xpyd_price_"}, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// engines: counters of the engines' own, which begin at 0 when an engine starts anew.
+// engines reports whether a counter is the engines' own. These begin at 0 when an engine restarts.
 func engines(name string) bool { return strings.HasPrefix(name, "xpyd_engine_prefix_cache_") }
 
-// soakCensus is what a process of the proxy holds while nothing is asked of it.
+// soakCensus is what a process of the proxy holds while it has no requests.
 type soakCensus struct {
 	goroutines, fds int
 	heap, rss       float64 // bytes; heap after a collection
@@ -235,9 +234,9 @@ func (s *soak) takeSoakCensus(ctx context.Context) (c soakCensus, err error) {
 	return takeCensusOf(ctx, pid, admin)
 }
 
-// takeCensusOf asks the proxy of that process and admin port, and the kernel.
+// takeCensusOf asks the process of the proxy at that admin port, and the kernel.
 func takeCensusOf(ctx context.Context, pid int, admin string) (c soakCensus, err error) {
-	for range 2 { // a pool's content goes with the second collection
+	for range 2 { // the second collection drops a pool's content
 		if _, err := fetch(ctx, "http://"+admin+"/debug/pprof/heap?gc=1"); err != nil {
 			return c, err
 		}
@@ -268,8 +267,8 @@ func (c soakCensus) smallest(o soakCensus) soakCensus {
 	return soakCensus{min(c.goroutines, o.goroutines), min(c.fds, o.fds), min(c.heap, o.heap), min(c.rss, o.rss)}
 }
 
-// countGoroutines reads a goroutine profile with debug=1. fasthttp's idle workers, which
-// stay for 10 to 20 s, do not count.
+// countGoroutines reads a goroutine profile with debug=1. It does not count fasthttp's idle
+// workers, which stay for 10 to 20 s.
 func countGoroutines(profile string) (n int, err error) {
 	for record := range strings.SplitSeq(profile, "\n\n") {
 		counts, frames, found := strings.Cut(record, " @ ")
@@ -277,7 +276,7 @@ func countGoroutines(profile string) (n int, err error) {
 			continue
 		}
 		if _, last, ok := strings.Cut(counts, "\n"); ok {
-			counts = last // behind the profile's title
+			counts = last // after the profile's title
 		}
 		k, err := strconv.Atoi(counts)
 		if err != nil {
@@ -291,7 +290,7 @@ func countGoroutines(profile string) (n int, err error) {
 	return n, nil
 }
 
-// fetch reads a page whole.
+// fetch reads a whole page.
 func fetch(ctx context.Context, url string) ([]byte, error) {
 	resp, err := get(ctx, url)
 	if err != nil {
