@@ -1,4 +1,4 @@
-# One binary, no cgo: it runs on any Linux of its architecture.
+# Without cgo the binary runs on any Linux of its architecture.
 export CGO_ENABLED := 0
 
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
@@ -8,10 +8,10 @@ FUZZTIME    ?= 5m
 BENCH       ?= .
 D           ?= 3m
 ARGS        ?=
-# The programs of tools/, a module of its own, are built here; they run in this directory.
+# The programs of tools/, which is a module of its own, are built here and run in this directory.
 TOOL         = go build -C tools -o ../dist/
 UNIT         = configs/xpyd.service
-# systemd-analyze counts in tenths: 15 is the exposure 1.5.
+# systemd-analyze counts in tenths, so 15 is an exposure of 1.5.
 EXPOSURE     = 15
 
 .PHONY: help build demo test race lint fuzz mutants faults policies bench bench-proxy bench-routing churn reload-churn soak fmt docs check-unit check-configs check-openai clients nightly e2e e2e-mutants e2e-down record dist/tools
@@ -22,10 +22,10 @@ help: ## show this list
 build: ## build ./xpyd
 	go build $(BUILDFLAGS) -o xpyd .
 
-demo: build ## two simulated prefill and decode engines behind the proxy; ARGS=--once stops after one answer
+demo: build ## run two simulated prefill and two decode engines with the proxy (ARGS=--once stops after one answer)
 	./xpyd demo $(ARGS)
 
-test: ## all tests, those of tools/ too
+test: ## all tests, including those of tools/
 	go test ./...
 	go test -C tools ./...
 
@@ -43,18 +43,18 @@ lint: ## gofmt, go vet, staticcheck at a pinned version
 fmt: ## format the Go files
 	gofmt -w .
 
-fuzz: ## every fuzz target for FUZZTIME (5m), one after the other
+fuzz: ## run every fuzz target for FUZZTIME (5m), one after the other
 	@scripts/fuzz.sh $(FUZZTIME)
 
-mutants: ## plant one fault at a time in the path of a completion; the test named for it must fail (ARGS='-v -run REGEXP', ARGS=-quick has those of handles and streams, ARGS=-stale runs none)
+mutants: ## plant one fault at a time in the path of a completion; the test named for it must fail (ARGS='-v -run REGEXP', ARGS=-quick for handles and streams only, ARGS=-stale runs none)
 	@$(TOOL)mutants ./mutants
 	@dist/mutants $(ARGS)
 
-faults: ## the fault matrix: each row's tests must run and pass (ARGS='-v -run ^T4$$' picks rows, ARGS='-prefill-policy prefix' has others than round_robin)
+faults: ## the fault matrix: the tests of each row must run and pass (ARGS='-v -run ^T4$$' picks rows, ARGS='-prefill-policy prefix' replaces round_robin)
 	@$(TOOL)faults ./faults
 	@dist/faults $(ARGS)
 
-policies: dist/tools ## the fault matrix and a churn with each policy in both pools, the default, pd.mode auto and never (25 minutes; ARGS=-quick, ARGS='-each ^prefix$$')
+policies: dist/tools ## the fault matrix and a churn with each policy in both pools, with the default, and with pd.mode auto and never (25 minutes; ARGS=-quick, ARGS='-each ^prefix$$')
 	@$(TOOL)faults ./faults
 	@dist/faults -each . $(ARGS)
 
@@ -62,35 +62,35 @@ bench: build dist/tools ## the benchmarks of the packages (BENCH=regexp picks so
 	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
 	dist/tools cost
 
-bench-proxy: build dist/tools ## beside nginx and others at the same work: CPU, memory, delay, and whether the bars hold (ARGS='--run ^json$$')
+bench-proxy: build dist/tools ## compare with nginx and others at the same work: CPU, memory, delay, and whether the goals are met (ARGS='--run ^json$$')
 	dist/tools proxy $(ARGS)
 
-bench-routing: build dist/tools ## routing policies over engines that cache: prefix hits, TTFT, tokens/s, and whether the goals are met (ARGS=--quick)
+bench-routing: build dist/tools ## compare routing policies over engines with prefix caches: hits, TTFT, tokens/s, and whether the goals are met (ARGS=--quick)
 	dist/tools routing $(ARGS)
 
 churn: dist/tools ## 200 clients that leave in every phase; fails if a block, goroutine or descriptor stays behind (ARGS='-- --prefill-policy prefix')
 	dist/tools churn $(ARGS)
 
-reload-churn: build dist/tools ## 1,000 backends that come and go by reload for D (3m); fails if one that left is asked, or anything of it stays
+reload-churn: build dist/tools ## 1,000 backends that come and go by reload for D (3m); fails if a removed one gets a request, or leaves anything behind
 	dist/tools soak reload --duration $(D) $(ARGS)
 
-soak: build dist/tools ## D (3m, nightly 1h) of load over engines and connections that break; fails if anything is lost or leaks
+soak: build dist/tools ## load for D (3m, nightly 1h) over engines and connections that break; fails if anything is lost or leaks
 	dist/tools soak --duration $(D) $(ARGS)
 
-nightly: ## what takes too long for each change: all mutants, the matrix and a churn with each policy, fuzzing, an hour of soak (2 hours)
+nightly: ## run what takes too long for each change: all mutants, the matrix and a churn with each policy, fuzzing, an hour of soak (2 hours)
 	$(MAKE) mutants policies
 	$(MAKE) fuzz FUZZTIME=1m
 	$(MAKE) reload-churn
 	$(MAKE) soak D=1h
 
-record: ## record what a real vLLM answers (VLLM=0.32.0) into sim/testdata, and compare the sim with it
+record: ## record the answers of a real vLLM (VLLM=0.32.0) in sim/testdata, and compare the sim with them
 	VERSION=$(VLLM) scripts/real-vllm/record.sh
 	go test -run '^TestSimIsTheRecordedEngine$$' ./sim
 
 docs: ## rewrite the tables of docs/ and configs/default.yaml from the code
 	go test -p 1 -run '^TestDocs' ./config ./cmd -update
 
-# go build knows by itself what is up to date.
+# go build itself knows what is up to date.
 dist/tools:
 	@$(TOOL)tools .
 
@@ -100,20 +100,20 @@ check-unit: ## verify the systemd unit and its exposure
 check-configs: build ## load the example configurations
 	scripts/check-configs.sh
 
-check-openai: build ## the official OpenAI SDKs for Python, Node and Go before simulated engines, the quick part of make clients
+check-openai: build ## run the official OpenAI SDKs for Python, Node and Go against simulated engines, the quick part of make clients
 	@$(TOOL)clients ./clients
 	@dist/clients -sdks $(ARGS)
 
-clients: build ## the clients that users have, unchanged: SDKs and load generators (7 GB in CLIENTS_CACHE, vLLM in E2E_CACHE; ARGS='-run REGEXP'); Error 3: cannot run here
+clients: build ## run the clients that users have, unchanged: SDKs and load generators (7 GB in CLIENTS_CACHE, vLLM in E2E_CACHE; ARGS='-run REGEXP'); Error 3 means that they cannot run here
 	@$(TOOL)clients ./clients
 	@dist/clients $(ARGS)
 
-e2e: build ## real vLLM engines on this machine's CPU judge xpyd (7 GB in E2E_CACHE; VLLM=0.32.0, ARGS='-run REGEXP'); Error 3: cannot run here
+e2e: build ## test xpyd with real vLLM engines on this machine's CPU (7 GB in E2E_CACHE; VLLM=0.32.0, ARGS='-run REGEXP'); Error 3 means that they cannot run here
 	@VERSION=$(VLLM) scripts/real-vllm/setup.sh
 	@$(TOOL)e2e ./e2e
 	@VERSION=$(VLLM) dist/e2e $(ARGS)
 
-e2e-mutants: build ## builds xpyd with one thing wrong after the other; a check of make e2e must find each (ARGS='-run REGEXP')
+e2e-mutants: build ## build xpyd with one fault at a time; a check of make e2e must find each (ARGS='-run REGEXP')
 	@VERSION=$(VLLM) scripts/real-vllm/setup.sh
 	@$(TOOL)e2e ./e2e
 	@VERSION=$(VLLM) dist/e2e -wrongs $(ARGS)

@@ -7,8 +7,8 @@ for f in configs/*.yaml; do
   echo "== $f"
   ./xpyd check --config "$f"
 done
-# TestComposeFile reads the compose file everywhere;
-# docker's own reader knows more, where there is one. It needs no daemon.
+# TestComposeFile reads the compose file on every machine. docker's own reader checks more, if there
+# is a docker. It needs no daemon.
 if docker compose version >/dev/null 2>&1; then
   for profile in sim gpu; do
     echo "== configs/compose.yaml, profile $profile"

@@ -1,10 +1,10 @@
 #!/bin/bash
-# check-unit.sh UNIT EXPOSURE: systemd must accept the unit and its socket unit, if there
-# is one beside it, without a word, and rate the exposure at most EXPOSURE (in tenths: 15
-# is 1.5). Needs no running systemd and no root.
+# check-unit.sh UNIT EXPOSURE: systemd must accept the unit, and its socket unit if there is one
+# beside it, without a message. It must rate the exposure at EXPOSURE or less (in tenths: 15 is
+# 1.5). The script needs no running systemd and no root.
 set -euo pipefail
 unit=$(realpath "$1") exposure=$2
-# verify looks for the ExecStart binary; the unit is checked as it will be installed.
+# verify looks for the ExecStart binary. The unit is checked as it will be installed.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 printf '#!/bin/sh\n' >"$work/xpyd"

@@ -1,6 +1,7 @@
 #!/bin/bash
-# fuzz.sh [TIME]: runs every fuzz target of the module for TIME (5m), one after the
-# other, and fails at the first finding (minimised in ten steps: the default may take minutes). The inputs found go to the go build cache.
+# fuzz.sh [TIME]: runs every fuzz target of the module for TIME (5m), one after the other, and fails
+# at the first finding. A finding is minimised in ten steps, because the default may take minutes.
+# The inputs found go to the go build cache.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 time=${1:-5m}

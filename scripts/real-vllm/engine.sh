@@ -13,20 +13,22 @@ set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
 . "$HERE/env.sh"
 
-# engine_command is what starts an engine: ENV and COMMAND. On your own nodes: your model in place of
-# $MODEL, the node's address in place of 127.0.0.1, and nothing of small, which is for a small
-# model on a CPU. engine.sh show prints the result.
+# engine_command sets what starts an engine: ENV and COMMAND. On your own nodes, use your model in
+# place of $MODEL and the node's address in place of 127.0.0.1. Leave out everything in small, which
+# is for a small model on a CPU. engine.sh show prints the result.
 engine_command() { # ROLE PORT [arguments]
   local role=$1 port=$2 connector=()
   shift 2
-  # The prefill engine's is where decode engines ask for KV blocks: an address that they can reach.
+  # Decode engines ask here for the prefill engine's KV blocks, so they must be able to reach this
+  # address.
   ENV=(VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1 VLLM_NIXL_SIDE_CHANNEL_PORT=$((port + 1000)))
   case $role in
     prefill) connector=(--kv-transfer-config "$(connector_config kv_producer)") ;;
     decode) connector=(--kv-transfer-config "$(connector_config kv_consumer)") ;;
   esac
 
-  # NIXL moves blocks with UCX, here over TCP on loopback; and nothing is to be looked up outside.
+  # NIXL moves blocks with UCX, here over TCP on loopback. Nothing may be looked up on other
+  # machines.
   ENV+=(VLLM_HOST_IP=127.0.0.1 UCX_TLS=tcp,self UCX_NET_DEVICES=lo
     VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1
     HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 "XDG_CACHE_HOME=$CACHE/engines")
@@ -44,8 +46,8 @@ connector_config() {
   echo "{\"kv_connector\":\"NixlConnector\",\"kv_role\":\"$1\"$more}"
 }
 
-# An engine's processes are those whose working directory is its own: no number that the system
-# could have given to somebody else in the meantime decides what is ended.
+# An engine's processes are those whose working directory is its own. So no process number that the
+# system may have given to another program meanwhile decides what is ended.
 # The pid file holds: pid, its start time, the directory, role, port.
 members() {
   local dir c
@@ -56,7 +58,7 @@ members() {
   done
 }
 
-# alive: its first process is there, and not one that has got its number since.
+# alive: its first process runs, and its number has not been given to another process.
 alive() { # NAME
   local pid
   pid=$(field "$1" 1)
@@ -71,7 +73,8 @@ to_all() { # NAME SIGNAL
   [ -z "$pids" ] || kill -"$2" $pids 2>/dev/null || true
 }
 
-# note_shm remembers the shared memory that an engine maps: one that is killed leaves it behind.
+# note_shm remembers the shared memory that an engine maps, because an engine that is killed leaves
+# it behind.
 note_shm() {
   local dir p
   dir=$(field "$1" 3)
@@ -105,8 +108,8 @@ bring_down() { # NAME SIGNAL
   rm -f "$RUN/$name.pid"
 }
 
-# unpin: on a CPU NixlConnector binds each worker to the last core, where the engines of one
-# machine would fight for it.
+# unpin: on a CPU NixlConnector binds each worker to the last core, where the engines of one machine
+# would compete for it.
 unpin() {
   local p
   for p in $(members "$1"); do
@@ -114,7 +117,7 @@ unpin() {
   done
 }
 
-# bindable says which port is taken; vLLM itself would share a port with another vLLM.
+# bindable says which port is taken. vLLM itself would share a port with another vLLM.
 bindable() { # PORT…
   "$VENV/bin/python" - "$@" <<'P'
 import socket, sys
@@ -135,7 +138,7 @@ check_start() { # NAME ROLE PORT
   [[ $port =~ ^[0-9]+$ ]] && [ "$port" -ge 1024 ] && [ "$port" -le 64535 ] || fail "port $port: 1024 to 64535 (the side channel is 1000 above)"
   [ -f "$VENV.stamp" ] && [ -f "$MODEL.stamp" ] || fail "vLLM $VERSION is not in $CACHE: run scripts/real-vllm/setup.sh $VERSION"
   ! alive "$name" || fail "$name runs already on port $(field "$name" 5): scripts/real-vllm/engine.sh stop $name"
-  bring_down "$name" KILL # what one that died has left
+  bring_down "$name" KILL # what a dead one has left
   local ports=("$port")
   [ "$role" = plain ] || ports+=($((port + 1000)))
   why=$(bindable "${ports[@]}" 2>&1) || fail "$name: $why; take another port, or end what holds it"
@@ -151,21 +154,21 @@ launch() { # NAME ROLE PORT [arguments]
   engine_command "${@:2}"
   (cd "$dir" && exec env TMPDIR="$dir" "${ENV[@]}" setsid nice -n 19 "${COMMAND[@]}") >"$RUN/$name.log" 2>&1 </dev/null &
   pid=$!
-  disown "$pid" # no message of the shell when it is killed
+  disown "$pid" # the shell prints no message when it is killed
   echo "$pid $(started_at $pid) $dir $2 $3" >"$RUN/$name.pid"
 }
 
 start() { # NAME ROLE PORT [arguments]
   local name=$1 port=$3 begun=$SECONDS limit=${START_TIMEOUT:-240} dir
   check_start "$1" "$2" "$3"
-  # Until it is up, whatever ends this script ends the engine too.
+  # Until the engine is up, anything that ends this script ends the engine too.
   trap "bring_down '$name' KILL" EXIT
   trap 'exit 130' INT TERM HUP
   launch "$@"
   dir=$(field "$name" 3)
   while ! curl -fs -m 2 -o /dev/null "http://127.0.0.1:$port/health"; do
     if [ "$(field "$name" 3)" != "$dir" ]; then
-      trap - EXIT # what bears the name now is not this start's
+      trap - EXIT # what has this name now was not started here
       fail "$name was stopped while it started (log: $RUN/$name.log)"
     fi
     alive "$name" || fail "$name died while it started: $(last_error "$name") (log: $RUN/$name.log)"
@@ -179,7 +182,7 @@ start() { # NAME ROLE PORT [arguments]
   echo "engine: $name ($2) is up on http://127.0.0.1:$port after $((SECONDS - begun)) s, pid $(field "$name" 1), log $RUN/$name.log"
 }
 
-# last_error is the last error of the log that is a cause, or the last line.
+# last_error prints the last error in the log that is a cause, or else the last line.
 last_error() {
   { grep -E '\b([A-Za-z_]+(Error|Exception)|error): ' "$RUN/$1.log" | grep -v 'initialization failed' || tail -n 1 "$RUN/$1.log"; } |
     tail -n 1 | grep . | cut -c1-300 || echo "it wrote nothing"

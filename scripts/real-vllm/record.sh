@@ -1,8 +1,9 @@
 #!/bin/bash
-# Records the exchanges of a vLLM release (VERSION) anew into sim/testdata/vllm-VERSION: sets
-# it up, starts a prefill, a decode and a plain engine on PORT (8360) and the two after it, and
-# stops them again. What was recorded before is replaced once all is recorded. Tokens come
-# together on a busy machine, which nobody wants in a recording: record when it is quiet.
+# Records the exchanges of a vLLM release (VERSION) in sim/testdata/vllm-VERSION. The script sets
+# the release up, starts a prefill, a decode and a plain engine on PORT (8360) and the two ports
+# after it, and stops them again. It replaces an earlier recording after everything is recorded. On
+# a busy machine tokens arrive together, which a recording must not show. So record when the machine
+# is quiet.
 set -euo pipefail
 cd "$(dirname "$0")"
 . ./env.sh
@@ -17,7 +18,7 @@ stop() {
   rm -rf "$out.new"
 }
 
-# start ROLE PORT [arguments]: in the background
+# start ROLE PORT [arguments]: starts an engine in the background
 start() {
   ./engine.sh start "record-$1" "$@" &
   starting+=($!)
@@ -28,7 +29,7 @@ trap stop EXIT
 starting=()
 start prefill "$PORT"
 start decode $((PORT + 1))
-start plain $((PORT + 2)) --no-enable-prefix-caching # nothing cached: the usage says so
+start plain $((PORT + 2)) --no-enable-prefix-caching # nothing is cached, and the usage says so
 for pid in "${starting[@]}"; do wait "$pid"; done
 
 rm -rf "$out.new"

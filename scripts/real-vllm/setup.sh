@@ -1,7 +1,8 @@
 #!/bin/bash
-# setup.sh [VERSION]: makes what engine.sh needs, a Python environment with vLLM for CPUs and a
-# small model, in the cache (E2E_CACHE, about 7 GB). It takes up where it was broken off; when
-# all is there it only looks. Exit status: 3 if this machine cannot run it, 1 if it failed.
+# setup.sh [VERSION]: makes what engine.sh needs in the cache (E2E_CACHE, about 7 GB): a Python
+# environment with vLLM for CPUs, and a small model. After an interruption it continues where it
+# stopped. If everything is there, it only checks. Exit status: 3 if this machine cannot run it, 1
+# if it failed.
 set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
 VERSION=${1:-${VERSION:-}}
@@ -11,7 +12,7 @@ UV_RELEASE=0.13.9
 LOCK=$HERE/requirements-$VERSION.txt
 LOG=$RUN/setup.log
 DISK_GIB=8
-# Four engines of 1.8 GiB, their start, xpyd and a compiler.
+# This is for four engines of 1.8 GiB, their start, xpyd and a compiler.
 MEMORY_GIB=${E2E_MEMORY_GIB:-12}
 
 say() { echo "setup: $*"; }
@@ -19,7 +20,8 @@ say() { echo "setup: $*"; }
 child=
 trap '[ -z "$child" ] || kill -- "-$child" 2>/dev/null; exit 130' INT TERM HUP
 
-# quiet COMMAND…: its output goes to the log; with what it starts it ends with this script.
+# quiet COMMAND…: sends the command's output to the log, and ends the command and its children with
+# this script.
 quiet() {
   echo "== $*" >>"$LOG"
   setsid nice "$@" >>"$LOG" 2>&1 </dev/null &
@@ -59,7 +61,7 @@ check_machine() {
     cannot "no libnuma.so.1, which vLLM links; install libnuma1 (numactl-libs)"
 }
 
-# check_memory counts the engines of this cache that run as memory that is there.
+# check_memory counts the memory of this cache's engines that run as free.
 check_memory() {
   ls "$RUN"/*.pid >/dev/null 2>&1 && return
   local gib
@@ -73,7 +75,7 @@ check_disk() {
   [ "$mib" -ge $((DISK_GIB * 1024)) ] || cannot "$mib MiB are free in $CACHE, set-up needs $DISK_GIB GiB; free some, or name another directory in E2E_CACHE"
 }
 
-# uv installs far faster than pip and goes on with the packages that it has already.
+# uv installs far faster than pip, and reuses the packages that it already has.
 get_uv() {
   [ "$("$CACHE/tools/bin/uv" --version 2>/dev/null | cut -d' ' -f2)" != "$UV_RELEASE" ] || return 0
   say "uv $UV_RELEASE"
@@ -107,7 +109,7 @@ from vllm.platforms import current_platform as p
 assert p.is_cpu(), p.device_type'
 }
 
-# A stamp is written last and holds what its part was made from.
+# A stamp is written last. It holds what its part was made from.
 recipe() { cat "$@" | sha256sum; }
 made() { [ "$(cat "$1.stamp" 2>/dev/null)" = "$2" ]; }
 
