@@ -2,8 +2,8 @@ package sim_test
 
 import "strings"
 
-// accepted are the differences between real engines and the sim that are left, each
-// with its reason. One that no recording shows any more fails the test.
+// accepted has the differences between real engines and the sim that are left, each with its
+// reason. A difference that no recording shows any more fails the test.
 var accepted = []difference{{
 	exchanges: whole("[dp]-get-metrics|plain-get-metrics"),
 	lines:     whole(`-(# TYPE )?(http|process|python)_.*`),

@@ -54,8 +54,8 @@ func (g *generation) appendTransfer(b []byte) []byte {
 	return append(b, `,"ec_transfer_params":null,"metrics":null}`...)
 }
 
-// appendStreamTransfer ends an event: from 0.33 on with kv_transfer_params, which are null
-// but where a choice ends.
+// appendStreamTransfer ends an event. From 0.33 on it adds kv_transfer_params, which are null
+// except where a choice ends.
 func (g *generation) appendStreamTransfer(b []byte, last bool) []byte {
 	switch {
 	case !g.c.o.tellsHandleInStreams():
@@ -66,7 +66,7 @@ func (g *generation) appendStreamTransfer(b []byte, last bool) []byte {
 	return append(b, `,"kv_transfer_params":null}`...)
 }
 
-// appendReason appends finish_reason; a finished choice has its stop_reason.
+// appendReason appends finish_reason. A finished choice also has its stop_reason.
 func (g *generation) appendReason(b []byte, u *unit, last bool) []byte {
 	b = append(b, `"finish_reason":`...)
 	if !last || g.faults.has(FaultNoFinish) {
@@ -106,8 +106,8 @@ func (g *generation) appendPromptIDs(b []byte, u *unit) []byte {
 	return appendInts(b, encode(u.prompt.text))
 }
 
-// lastOfAll says whether this is the last token event of the stream, which
-// carries the fingerprint when no usage event follows.
+// lastOfAll reports whether this is the last token event of the stream, which carries the
+// fingerprint if no usage event follows.
 func (g *generation) lastOfAll(u *unit, step int) bool {
 	if g.r.includeUsage || step != g.steps()-1 {
 		return false

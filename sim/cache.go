@@ -3,18 +3,18 @@ package sim
 import "slices"
 
 // kvCache is an engine's paged KV cache: what each block holds, who holds the block, and under
-// which key it is found. A block that nobody holds stays cached until a new block is needed and
-// it is the least recently used of the free ones. The lock of the ledger guards it.
+// which key it is found. A block without a holder stays cached until a new block is needed and it
+// is the least recently used of the free ones. The lock of the ledger guards it.
 type kvCache struct {
 	refs    []int32 // by block id: running requests and pins that hold it
 	pins    []int32 // the pins among them
 	content []uint64
-	key     []uint64 // 0: found by nobody
+	key     []uint64 // 0 if no lookup finds it
 	byKey   map[uint64]int
-	free    int // blocks that nobody holds
+	free    int // blocks without a holder
 
-	// The free blocks, in the order in which they are taken: a ring through
-	// block 0, which as in vLLM is the null block and never used.
+	// The free blocks stand in the order in which they are taken. They form a ring through block 0,
+	// which is the null block, as in vLLM, and is never used.
 	next, prev []int32
 }
 

@@ -70,8 +70,8 @@ func (chatAPI) appendAnswer(b []byte, g *generation) []byte {
 	return g.appendTransfer(b)
 }
 
-// appendDelta appends the delta of one token, and says whether there is anything in it:
-// the parser of tool calls keeps back what is no part of a name or of arguments.
+// appendDelta appends the delta of one token, and reports whether there is anything in it. The
+// parser of tool calls keeps back what is no part of a name or of arguments.
 func (u *unit) appendDelta(b []byte, step int) ([]byte, bool) {
 	if u.call != nil {
 		return u.call.appendDelta(b, step)
@@ -79,7 +79,7 @@ func (u *unit) appendDelta(b []byte, step int) ([]byte, bool) {
 	return append(appendString(append(b, `{"content":`...), u.tokens[step]), '}'), true
 }
 
-// appendMessage appends the members of a whole answer's message behind its role.
+// appendMessage appends the members of a whole answer's message after its role.
 func (u *unit) appendMessage(b []byte, r *request) []byte {
 	if u.call != nil {
 		return u.call.appendMessage(b, r, strings.Join(u.tokens, ""))
@@ -88,8 +88,8 @@ func (u *unit) appendMessage(b []byte, r *request) []byte {
 	return append(b, `,"refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null}`...)
 }
 
-// createdCacheTokens is what the prompts put into the prefix cache: the full blocks
-// that were computed here.
+// createdCacheTokens returns what the prompts put into the prefix cache: the tokens of the full
+// blocks that were computed here.
 func (g *generation) createdCacheTokens() int {
 	if g.pulls() || g.c.o.NoPrefixCaching {
 		return 0

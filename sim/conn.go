@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// serveHTTP is uvicorn's side of one connection: keep-alive, and the end of the
+// serveHTTP is uvicorn's side of one connection. It keeps connections alive. The end of the
 // client's writing, whole or half, is a disconnect that aborts the request.
 //
-// It uses net/http's parser but not its server, as the bytes of an answer (names
-// in lower case, one write an event, no clean end) are what the tests are about.
+// It uses net/http's parser but not its server, because the tests are about the bytes of an answer
+// (names in lower case, one write for each event, no clean end).
 func (c *core) serveHTTP(nc net.Conn) {
 	in := bufio.NewReader(nc)
 	for {
@@ -43,14 +43,14 @@ func (c *core) serveHTTP(nc net.Conn) {
 	}
 }
 
-// refuseMalformed answers what is not HTTP. A connection that just ended gets no answer.
+// refuseMalformed answers what is not HTTP. A connection that simply ended gets no answer.
 func (c *core) refuseMalformed(nc net.Conn, err error) {
 	var op *net.OpError
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &op) {
 		return
 	}
 	_, _ = io.WriteString(nc, "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n"+
-		"connection: close\r\n\r\nInvalid HTTP request received.") // the client's loss if it has gone
+		"connection: close\r\n\r\nInvalid HTTP request received.") // a client that has gone misses it
 }
 
 // exchange is one request on a connection and the answer to it.
@@ -89,10 +89,10 @@ func (x *exchange) watch(in *bufio.Reader) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(x.c.life)
 	var over atomic.Bool
 	done := make(chan struct{})
-	go func() { // ended and awaited by the returned function, or by stop closing the connection
+	go func() { // the returned function, or stop by closing the connection, ends it and waits for it
 		defer close(done)
 		if _, err := in.Peek(1); err == nil || over.Load() {
-			return // the next request, pipelined; or this one is over
+			return // the next request, pipelined, or this one is over
 		}
 		x.c.gate.wait()
 		if !over.Load() {
@@ -109,7 +109,7 @@ func (x *exchange) watch(in *bufio.Reader) (context.Context, func()) {
 	}
 }
 
-// gone asks the socket itself about a disconnect, as the watcher may not have run since.
+// gone asks the socket itself about a disconnect, because the watcher may not have run since.
 func (x *exchange) gone() bool {
 	tcp, ok := x.nc.(*net.TCPConn)
 	if !ok {
@@ -136,7 +136,7 @@ func (x *exchange) reset() {
 
 func (x *exchange) hangup() {
 	x.last = true
-	_ = x.nc.Close() // the fault wants it closed, by whomever
+	_ = x.nc.Close() // the fault wants it closed, whoever closes it
 }
 
 // answer writes a whole response: the head, then the body, as uvicorn does.

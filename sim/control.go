@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// control serves /sim/*, which no vLLM has: what tests and scripts ask an engine
-// that runs in another process. Members are in snake_case.
+// control serves /sim/*, which no vLLM has. Tests and scripts use it to ask an engine in another
+// process. Members are in snake_case.
 //
 //	GET  /sim/ledger    the Ledger
 //	GET  /sim/requests  the Records, oldest first
@@ -29,7 +29,7 @@ func (c *core) control(x *exchange) {
 	case "POST /sim/restart":
 		x.last = true
 		x.plain(http.StatusOK, "{}")
-		x.hangup() // otherwise the death would reset it, and the answer might be lost
+		x.hangup() // otherwise the death would reset the connection, and the answer might be lost
 		c.e.restartSoon()
 	case "POST /sim/reset":
 		c.e.records.clear()

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// core is one incarnation of an engine, from start to death. All that it starts
-// goes through spawn and track, so that stop ends it and wg.Wait awaits it.
+// core is one incarnation of an engine, from start to death. Everything that it starts goes through
+// spawn and track, so that stop ends it and wg.Wait waits for it.
 type core struct {
 	e       *Engine
 	o       Options
-	id      string // engine id: other engines know this incarnation by it
+	id      string // engine id, by which other engines know this incarnation
 	print   string // system_fingerprint
 	ledger  *ledger
 	pace    *pace
@@ -52,7 +52,7 @@ func startCore(e *Engine, o Options) (*core, error) {
 	c.o.Listen = c.http.Addr().String()
 	if o.connector() {
 		if c.side, err = net.Listen("tcp", o.SideChannel); err != nil {
-			_ = c.http.Close() // the first error is the one to tell
+			_ = c.http.Close() // the first error is the one to report
 			return nil, fmt.Errorf("listen for the side channel on %s: %w", o.SideChannel, err)
 		}
 		c.spawn(func() { c.accept(c.side, c.serveSide) })
@@ -72,7 +72,7 @@ func (c *core) accept(l net.Listener, serve func(net.Conn)) {
 		}
 		c.gate.wait()
 		if !c.track(conn) {
-			_ = conn.Close() // the engine is ending, nobody is served
+			_ = conn.Close() // the engine is ending and serves no one
 			return
 		}
 		if !c.spawn(func() { defer c.untrack(conn); serve(conn) }) {
@@ -82,7 +82,7 @@ func (c *core) accept(l net.Listener, serve func(net.Conn)) {
 	}
 }
 
-// serveLate serves a connection once a slow-accept fault lets it in.
+// serveLate serves a connection after a slow-accept fault lets it in.
 func (c *core) serveLate(nc net.Conn) {
 	if c.pause(c.life, c.e.acceptDelay()) {
 		c.serveHTTP(nc)
@@ -104,7 +104,7 @@ func (c *core) reap() {
 	}
 }
 
-// spawn runs f unless the engine is ending. The caller of stop may wait for it.
+// spawn runs f unless the engine is ending. The caller of stop may wait for f.
 func (c *core) spawn(f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +133,7 @@ func (c *core) untrack(conn net.Conn) {
 
 func (c *core) kill() { c.stop(true) }
 
-// stop ends the incarnation. With reset its connections end with RST and not FIN.
+// stop ends the incarnation. With reset its connections end with RST in place of FIN.
 func (c *core) stop(reset bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,7 +162,7 @@ func (c *core) stop(reset bool) {
 	}
 }
 
-// letGo gives up the ports of an incarnation that has ended: the next one has them, or none
+// letGo gives up the ports of an incarnation that has ended. Then the next one has them, or none
 // follows.
 func (c *core) letGo() {
 	c.mu.Lock()
@@ -193,7 +193,7 @@ func (c *core) refuse(on bool) error {
 	return nil
 }
 
-// pause waits for d; false: ctx ended first.
+// pause waits for d. It returns false if ctx ended first.
 func (c *core) pause(ctx context.Context, d time.Duration) bool {
 	if d > 0 {
 		t := time.NewTimer(d)
@@ -207,7 +207,7 @@ func (c *core) pause(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// gate holds everything while an engine is frozen.
+// gate holds up everything while an engine is frozen.
 type gate struct {
 	mu   sync.Mutex
 	held chan struct{} // nil while open; closed when it opens again
@@ -242,7 +242,7 @@ func (g *gate) wait() {
 // linger0 makes the next Close of conn send RST and drop what is unsent.
 func linger0(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // fails on a connection that is closed already
+		_ = tcp.SetLinger(0) // fails if the connection is closed already
 	}
 }
 

@@ -11,10 +11,10 @@ import (
 	"xpyd/sim"
 )
 
-// TestSimCountsPromptsAsTheRecordedEngine repeats what was asked of real engines up to
-// their /metrics, and compares the counters of prompt tokens. The sim's tokens are not
-// the model's: compared are shares of the prompts' tokens, request_prompt_tokens_sum.
-// The recordings hold no prompt twice; what a hit counts is tools/e2e's to ask.
+// TestSimCountsPromptsAsTheRecordedEngine repeats what real engines were asked up to their
+// /metrics, and compares the counters of prompt tokens. The sim's tokens are not the model's, so it
+// compares shares of the prompts' tokens, request_prompt_tokens_sum. The recordings hold no prompt
+// twice. tools/e2e checks what a hit counts.
 func TestSimCountsPromptsAsTheRecordedEngine(t *testing.T) {
 	versions := recordedVersions(t)
 	for _, version := range slices.Sorted(maps.Keys(versions)) {
@@ -22,7 +22,7 @@ func TestSimCountsPromptsAsTheRecordedEngine(t *testing.T) {
 			o := sim.Options{Version: version, Model: "tiny", BlockSize: 32, NumBlocks: 1024, MaxModelLen: 2048}
 			var es engines
 			es.prefill, es.decode = pair(t, o)
-			o.NoPrefixCaching = true // as it was recorded
+			o.NoPrefixCaching = true // it was recorded like this
 			es.plain = start(t, o)
 			real := map[string]map[string]float64{}
 			for _, r := range recordings(t, versions[version]) {
@@ -51,8 +51,7 @@ func TestSimCountsPromptsAsTheRecordedEngine(t *testing.T) {
 
 const promptSum = "request_prompt_tokens_sum"
 
-// promptCounters are the samples of an exposition that count prompt tokens, by name and
-// source.
+// promptCounters returns the samples of an exposition that count prompt tokens, by name and source.
 func promptCounters(t *testing.T, answer string) map[string]float64 {
 	t.Helper()
 	all := map[string]float64{}

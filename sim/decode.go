@@ -41,8 +41,7 @@ func (g *generation) decode(ctx context.Context) {
 	g.emit(PhaseStreamEnd, 0)
 }
 
-// awaitTurn waits until r may run. A request that has to queue keeps the lease of its handle
-// alive.
+// awaitTurn waits until r may run. A request that queues keeps the lease of its handle alive.
 func (g *generation) awaitTurn(ctx context.Context, r *reservation) bool {
 	select {
 	case <-r.ready:
@@ -86,7 +85,7 @@ func (g *generation) keepAnswer(r *reservation) {
 	}
 }
 
-// compute prefills on this engine; false: the request has ended.
+// compute prefills on this engine. It returns false if the request has ended.
 func (g *generation) compute(ctx context.Context, r *reservation) bool {
 	if g.c.spend(ctx, g.c.o.prefillTime(r.uncached(g.c.o.BlockSize))) {
 		g.c.ledger.endCompute(r)
@@ -112,7 +111,7 @@ func (g *generation) recompute(ctx context.Context, r *reservation, u *unit) boo
 	return true
 }
 
-// load pulls the KV of each unit; false: the request has ended.
+// load pulls the KV of each unit. It returns false if the request has ended.
 func (g *generation) load(ctx context.Context, r *reservation) bool {
 	g.c.ledger.beginLoad(r)
 	defer g.c.ledger.endLoad(r)
@@ -153,8 +152,8 @@ type loadResult struct {
 	err      error
 }
 
-// transfer pulls blocks and tells the prefill engine. It runs to its end even when the client
-// leaves. The notification says abort then.
+// transfer pulls blocks and tells the prefill engine. It runs to its end even if the client leaves.
+// The notification then says abort.
 func (g *generation) transfer(ctx context.Context, blocks []int) loadResult {
 	if g.faults.has(FaultKVFail) {
 		return loadResult{err: errIncompatible}
@@ -174,7 +173,7 @@ func (g *generation) transfer(ctx context.Context, blocks []int) loadResult {
 	return loadResult{contents: contents}
 }
 
-// digest goes on with what a transfer brought: right KV, wrong KV or none.
+// digest uses what a transfer brought: right KV, wrong KV or none.
 func (g *generation) digest(ctx context.Context, r *reservation, u *unit, result loadResult) bool {
 	if result.err != nil && g.c.o.LoadFailure == "recompute" {
 		return g.recompute(ctx, r, u)
@@ -203,8 +202,8 @@ func (g *generation) cachedElsewhere() int {
 	return g.h.cached
 }
 
-// loadFailed ends a request whose KV did not come: with 500, or after the role chunk with an
-// error event and [DONE].
+// loadFailed ends a request whose KV did not come. It answers 500, or after the role chunk an error
+// event and [DONE].
 func (g *generation) loadFailed(ctx context.Context) {
 	g.rec.Outcome = "kv_failed"
 	g.c.metrics.finished(g, "error")
@@ -221,8 +220,8 @@ func (g *generation) loadFailed(ctx context.Context) {
 	}
 }
 
-// hang keeps the request until its client leaves. Without an engine id the engine then dies of
-// the clean-up.
+// hang keeps the request until its client leaves. Without an engine id the clean-up then kills the
+// engine.
 func (g *generation) hang(ctx context.Context, r *reservation) {
 	<-ctx.Done()
 	g.c.gate.wait()
@@ -252,12 +251,11 @@ func (g *generation) generate(ctx context.Context, r *reservation) error {
 	if !g.awaitTokens(ctx, g.c.pace.now(), g.steps()-1) || g.x.gone() {
 		return errClientGone
 	}
-	g.keepAnswer(r) // blocks are kept as they fill, as the client's next turn may come at once
+	g.keepAnswer(r) // blocks are kept as they fill, because the client's next turn may come at once
 	return g.answerWhole(ctx)
 }
 
-// awaitTokens waits for the decode steps of count tokens since begin, which is a reading of the
-// pace.
+// awaitTokens waits for the decode steps of count tokens since begin, which is a value of the pace.
 func (g *generation) awaitTokens(ctx context.Context, begin time.Duration, count int) bool {
 	return g.c.awaitStep(ctx, begin+timeFor(count, g.c.o.TokenLatency))
 }

@@ -54,7 +54,7 @@ func (e *Engine) URL() string { return "http://" + e.o.Listen }
 // Name is Options.Name.
 func (e *Engine) Name() string { return e.o.Name }
 
-// SideChannelAddr is host:port of the KV side channel; "" without a connector.
+// SideChannelAddr is host:port of the KV side channel, or "" without a connector.
 func (e *Engine) SideChannelAddr() string {
 	if !e.o.connector() {
 		return ""
@@ -62,16 +62,16 @@ func (e *Engine) SideChannelAddr() string {
 	return e.o.SideChannel
 }
 
-// Ledger is a snapshot of the blocks that this incarnation pins, or pinned.
+// Ledger returns a snapshot of the blocks that this incarnation pins or pinned.
 func (e *Engine) Ledger() Ledger { return e.current().ledger.snapshot() }
 
 // Requests lists what the last 1024 completion requests carried, oldest first, across restarts. A
 // request is listed just before the last bytes of its answer are written.
 func (e *Engine) Requests() []Record { return e.records.list() }
 
-// Freeze stops the engine as SIGSTOP does: it accepts and answers nothing, its side channel is
-// silent, and its leases do not run out. Ledger and Requests work nevertheless, as they do not
-// ask the engine.
+// Freeze stops the engine as SIGSTOP does. It accepts and answers nothing, its side channel is
+// silent, and its leases do not run out. Ledger and Requests still work, because they do not ask
+// the engine.
 func (e *Engine) Freeze() { e.current().gate.shut() }
 
 // Thaw undoes Freeze.
@@ -81,12 +81,12 @@ func (e *Engine) Thaw() { e.current().gate.open() }
 // does not wait for the goroutines that end with it.
 func (e *Engine) Kill() { e.current().kill() }
 
-// Died is closed when the current incarnation has ended: by Kill, Restart, Close, or a handle
-// that kills. During a Restart it waits for the next one.
+// Died is closed when the current incarnation has ended by Kill, Restart, Close, or a handle that
+// kills. During a Restart it waits for the next one.
 func (e *Engine) Died() <-chan struct{} { return e.current().life.Done() }
 
-// Restart starts a new incarnation on the same ports: a new engine id, an empty
-// ledger. An engine that still runs is killed first.
+// Restart starts a new incarnation on the same ports, with a new engine id and an empty ledger. It
+// first kills an engine that still runs.
 func (e *Engine) Restart() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -104,8 +104,8 @@ func (e *Engine) Restart() error {
 	return next.refuse(e.fault.Kind == FaultRefuse)
 }
 
-// Close ends the engine, breaks off what is running, and waits for all its goroutines, those of
-// killed incarnations included.
+// Close ends the engine, breaks off what is running, and waits for all its goroutines, including
+// those of killed incarnations.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	e.closed = true
@@ -137,7 +137,7 @@ func (e *Engine) SetFault(f Fault) error {
 }
 
 // SetTransferPerBlock changes Options.TransferPerBlock of a running decode engine. It applies to
-// transfers that begin after it, and outlives restarts.
+// transfers that begin later, and survives restarts.
 func (e *Engine) SetTransferPerBlock(d time.Duration) { e.transfer.Store(int64(d)) }
 
 func (e *Engine) transferPerBlock() time.Duration { return time.Duration(e.transfer.Load()) }
@@ -152,13 +152,13 @@ func (e *Engine) acceptDelay() time.Duration {
 	return e.fault.Delay
 }
 
-// restartSoon restarts the engine from one of its own goroutines, which the Restart ends. Close
-// waits for it.
+// restartSoon restarts the engine from one of its own goroutines, which Restart ends. Close waits
+// for it.
 func (e *Engine) restartSoon() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.closed {
-		e.restarts.Go(func() { _ = e.Restart() }) // without its port it stays dead, as Died tells
+		e.restarts.Go(func() { _ = e.Restart() }) // without its port it stays dead, and Died reports that
 	}
 }
 

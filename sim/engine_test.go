@@ -282,8 +282,8 @@ func TestOptionsRefused(t *testing.T) {
 	}
 }
 
-// The ports of a dead engine refuse connections, and no connection that leaves the machine
-// gets one of them in the meantime.
+// The ports of a dead engine refuse connections. Meanwhile no connection to another machine gets
+// one of them.
 func TestDeadEngineKeepsItsPorts(t *testing.T) {
 	p, d := pair(t, sim.Options{})
 	p.Kill()

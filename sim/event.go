@@ -1,6 +1,6 @@
 package sim
 
-// Event is one phase reached by one request; Options.Hook gets it.
+// Event is one phase that one request has reached. Options.Hook gets it.
 type Event struct {
 	Phase     Phase
 	RequestID string // X-Request-Id as received

@@ -68,7 +68,7 @@ var faultKinds = []string{
 	FaultDrip, FaultRoleError, FaultCorrupt, FaultAccept, FaultRandom,
 }
 
-// engineWide are the kinds that no marker in a prompt can ask for.
+// engineWide has the kinds that no marker in a prompt can select.
 var engineWide = []string{FaultRefuse, FaultAccept, FaultRandom}
 
 // badHandles edits the handle that badhandle=ARG spoils.
@@ -205,15 +205,15 @@ func (f Fault) validate() error {
 	return nil
 }
 
-// armedFault is an engine-wide fault and how many requests it still hits.
+// armedFault is an engine-wide fault, with the number of requests that it still hits.
 type armedFault struct {
 	Fault
 	left int
 	dice *rand.Rand // random only
 }
 
-// faultsFor lists what misbehaviour a request gets: from the markers of its
-// prompts for leg ("P" or "D") or for this engine's name, then the engine's own.
+// faultsFor lists the faults of a request: first those from the markers of its prompts for leg ("P"
+// or "D") or for this engine's name, then the engine's own.
 func (e *Engine) faultsFor(prompts []prompt, leg string) (faultSet, error) {
 	var set faultSet
 	for _, p := range prompts {
@@ -266,7 +266,7 @@ func markers(prompt string) func(yield func(tag, text string) bool) {
 	}
 }
 
-// faultSet is what one request suffers.
+// faultSet has the faults of one request.
 type faultSet []Fault
 
 func (s faultSet) find(kind string) (Fault, bool) {

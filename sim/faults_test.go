@@ -13,7 +13,7 @@ import (
 	"xpyd/sim"
 )
 
-// streamedBody asks for 5 tokens of completion text: events 0 to 4 and [DONE].
+// streamedBody requests 5 tokens of completion text: events 0 to 4 and [DONE].
 func streamedBody(marker string) body {
 	return body{"prompt": "a tale " + marker, "max_tokens": 5, "stream": true}
 }
@@ -21,8 +21,8 @@ func streamedBody(marker string) body {
 func TestStreamFaults(t *testing.T) {
 	cases := []struct {
 		marker string
-		events int    // whole events, error events and [DONE] included
-		end    string // of the raw answer; "-" for broken off without a clean end
+		events int    // whole events, including error events and [DONE]
+		end    string // of the raw answer; "-" if broken off without a clean end
 		last   string // prefix of the last whole event
 	}{
 		{"[[D:die@0]]", 0, "-", ""},
@@ -66,7 +66,7 @@ func TestStreamFaults(t *testing.T) {
 	}
 }
 
-// wholeEvents are the payloads of the events that end as events do.
+// wholeEvents returns the payloads of the events that end as events do.
 func wholeEvents(raw string) []string {
 	var all []string
 	for part := range strings.SplitSeq(raw, "data: ") {

@@ -94,7 +94,7 @@ func (f *fields) integers(name string) []int {
 	return ids
 }
 
-// integer is the member or fallback; ok: it was there.
+// integer returns the member or fallback. ok reports whether the member was there.
 func (f *fields) integer(name string, nullable bool, fallback int) (value int, ok bool) {
 	if !f.has(name, nullable, "int_type", "Input should be a valid integer") {
 		return fallback, false

@@ -23,7 +23,7 @@ type generation struct {
 	events  *eventStream // nil unless streamed
 	start   time.Time
 
-	pulled bool   // its KV came from another engine
+	pulled bool   // its KV comes from another engine
 	cached int    // cached_tokens to report
 	handle []byte // kv_transfer_params to answer, nil for null
 }
@@ -37,7 +37,7 @@ type unit struct {
 	internalID string // what the engine and its peers call it
 	script     script
 	cached     int       // tokens of the prompt found in this engine's cache
-	call       *toolCall // what it says is a function call; nil for text
+	call       *toolCall // the function call that it says; nil for text
 	tokens     []string
 	reason     string // why the engine ended it: "stop" or "length"
 	stopReason string // the stop string met, or ""
@@ -131,7 +131,7 @@ func (g *generation) leg() string {
 	return "D"
 }
 
-// plan makes the choices and computes what each will say.
+// plan makes the choices and computes what each of them will say.
 func (g *generation) plan() {
 	for p, prompt := range g.r.prompts {
 		kv := newKV(prompt, g.c.o.BlockSize, g.r.cacheSalt)
@@ -270,8 +270,9 @@ func (g *generation) checkKV(u *unit, contents []uint64) {
 	u.write(g.r)
 }
 
-// reject answers a 4xx and gives the handle back, if the engine is new enough for that. What the
-// request model refuses was never accepted: its handle is unknown here, and waits for its lease.
+// reject answers a 4xx and gives the handle back, if the engine is new enough for that. If the
+// request model refuses, the request was never accepted, so its handle is unknown here and waits
+// for its lease.
 func (g *generation) reject(e *apiError) {
 	g.rec.Outcome, g.rec.HandleReuse = "rejected", false
 	g.send(e)
@@ -317,8 +318,8 @@ func (g *generation) die() {
 	g.c.kill()
 }
 
-// left ends a request whose client has gone; false: the engine is ending, and nothing more will
-// be done.
+// left ends a request whose client has gone. It returns false if the engine is ending, and then
+// nothing more is done.
 func (g *generation) left() bool {
 	g.x.last = true
 	if g.c.life.Err() != nil {

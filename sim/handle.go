@@ -20,8 +20,8 @@ type verdict int
 
 const (
 	verdictLoad verdict = iota // pulls, well or badly
-	verdictDie                 // an assertion in the scheduler: EngineCore dies
-	verdictHang                // waits for KV that nobody fetches, until the client leaves
+	verdictDie                 // an assertion in the scheduler kills EngineCore
+	verdictHang                // waits for KV that does not come, until the client leaves
 )
 
 func parseHandle(members map[string]json.RawMessage) handle {
@@ -31,7 +31,7 @@ func parseHandle(members map[string]json.RawMessage) handle {
 		h.blocks = slices.Concat(groups...)
 	}
 	h.request = stringMember(members, "remote_request_id")
-	_ = json.Unmarshal(members["remote_prefill_cached_tokens"], &h.cached) // 0 where it is missing
+	_ = json.Unmarshal(members["remote_prefill_cached_tokens"], &h.cached) // 0 if it is missing
 	h.peer.engine = stringMember(members, "remote_engine_id")
 	h.peer.host = stringMember(members, "remote_host")
 	_ = json.Unmarshal(members["remote_port"], &h.peer.port) // stays 0, which addressable sees
@@ -48,10 +48,10 @@ func stringMember(members map[string]json.RawMessage, name string) string {
 
 func (h handle) flag(name string) bool { return string(h.members[name]) == "true" }
 
-// remotePrefill reports whether the request is to pull its KV from another engine.
+// remotePrefill reports whether the request must pull its KV from another engine.
 func (h handle) remotePrefill() bool { return h.flag("do_remote_prefill") }
 
-// remoteDecode reports whether the KV of the request is to be kept for another engine.
+// remoteDecode reports whether the KV of the request must be kept for another engine.
 func (h handle) remoteDecode() bool { return h.flag("do_remote_decode") }
 
 // addressable reports whether all four members that name the peer and the request are there and
@@ -64,12 +64,12 @@ func (h handle) addressable() bool {
 // address it needs tp_size.
 func (h handle) heartbeats() bool { return h.addressable() && h.members["tp_size"] != nil }
 
-// alone reports whether do_remote_prefill is all there is. Even the clean-up of a rejected
+// alone reports whether do_remote_prefill is the only member. Even the clean-up of a rejected
 // request dies of that.
 func (h handle) alone() bool { return len(h.members) == 1 && h.remotePrefill() }
 
-// judge is what a request does with h. Its prompt fills need blocks, and it has the first hits of
-// these already.
+// judge returns what a request does with h. Its prompt fills need blocks, and it already has the
+// first hits of these.
 func (h handle) judge(need, hits int) verdict {
 	switch {
 	case len(h.blocks) < need-hits:
@@ -80,7 +80,7 @@ func (h handle) judge(need, hits int) verdict {
 	return verdictLoad
 }
 
-// rest are the blocks that such a request pulls.
+// rest returns the blocks that such a request pulls.
 func (h handle) rest(need, hits int) []int {
 	if len(h.blocks) < need {
 		return h.blocks[len(h.blocks)-(need-hits):]

@@ -12,7 +12,7 @@ import (
 	"xpyd/sim"
 )
 
-// edited is handle with some members replaced; a nil value drops the member.
+// edited returns handle with some members replaced. A nil value drops the member.
 func edited(t *testing.T, handle json.RawMessage, edits map[string]string) json.RawMessage {
 	t.Helper()
 	var m map[string]json.RawMessage

@@ -48,7 +48,7 @@ func appendEscaped(b []byte, s string) []byte {
 	return append(b, s[start:]...)
 }
 
-// appendStrings appends texts as the one JSON string they make together.
+// appendStrings appends texts as one JSON string.
 func appendStrings(b []byte, texts []string) []byte {
 	b = append(b, '"')
 	for _, t := range texts {

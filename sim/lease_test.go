@@ -13,7 +13,7 @@ import (
 
 const completionsPath = "/v1/completions"
 
-// release is the request that gives a handle back by being rejected.
+// release is the request that gives a handle back because it is rejected.
 func release(handle json.RawMessage) body {
 	return body{"model": "sim", "prompt": "a", "max_tokens": 0, "kv_transfer_params": handle}
 }
@@ -30,7 +30,7 @@ func send(t *testing.T, e *sim.Engine, path string, b body) rawClient {
 	return sendWith(t, e, path, b, "")
 }
 
-// sendClosing sends a request after whose answer the engine ends the connection.
+// sendClosing sends a request. After its answer the engine ends the connection.
 func sendClosing(t *testing.T, e *sim.Engine, b body) rawClient {
 	t.Helper()
 	return sendWith(t, e, completionsPath, b, "Connection: close\r\n")
@@ -262,7 +262,7 @@ func TestDecodeClientLeavesAtOnceOrWhileItLoads(t *testing.T) {
 			p, d := pair(t, sim.Options{TransferPerBlock: 100 * time.Millisecond})
 			handle := prefill(t, p, completionsPath, textBody)
 			c := send(t, d, completionsPath, textBody.with("kv_transfer_params", handle))
-			time.Sleep(wait) // the moment is what the case is about, no event marks it
+			time.Sleep(wait) // this moment is what the case is about, and no event marks it
 			c.leave()
 			awaitFreed(t, p, "abort", 1)
 		})
@@ -386,7 +386,7 @@ func TestHeartbeatsKeepAQueueingHandleAlive(t *testing.T) {
 	}
 }
 
-// awaitOutcome waits for a request that ended so.
+// awaitOutcome waits for a request that ended like this.
 func awaitOutcome(t *testing.T, e *sim.Engine, outcome string) {
 	t.Helper()
 	await(t, e.Name()+" had a request "+outcome, func() bool {

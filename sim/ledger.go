@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// How a pinned entry's blocks became free.
+// These are the ways in which a pinned entry's blocks became free.
 const (
 	freedByRead   = "read"   // a decode engine pulled them
 	freedByAbort  = "abort"  // a decode engine's client left before it pulled them
 	freedByReject = "reject" // a decode engine rejected the request that carried the handle
-	freedByLease  = "lease"  // nobody came
+	freedByLease  = "lease"  // no reader came
 )
 
 // pastEntries bounds how many freed entries a ledger remembers.
@@ -24,13 +24,13 @@ type Ledger struct {
 	Entries []Entry        `json:"entries"`  // oldest first; the freed ones are bounded to the last 4096
 	FreedBy map[string]int `json:"freed_by"` // entries freed since the start, by read, abort, reject, lease
 
-	// StaleReads counts reads of blocks that were not pinned: a handle used
-	// twice or too late, by whichever decode engine.
+	// StaleReads counts reads of blocks that were not pinned. A decode engine used a handle twice
+	// or too late.
 	StaleReads int `json:"stale_reads"`
 }
 
-// Entry is one finished prefill whose blocks wait, or waited, for a reader; with
-// Options.Bidirectional a finished decode, too.
+// Entry is one finished prefill whose blocks wait, or waited, for a reader. With
+// Options.Bidirectional it may also be a finished decode.
 type Entry struct {
 	RequestID  string    `json:"request_id"` // the engine's internal id: remote_request_id of the handle
 	Blocks     []int     `json:"blocks"`
@@ -47,13 +47,13 @@ type ledger struct {
 
 	mu        sync.Mutex
 	cache     *kvCache
-	running   int            // sequences, those that load included
+	running   int            // sequences, including those that load
 	loading   int            // sequences that wait for another engine's KV
 	waiting   []*reservation // first come, first served
-	computing *reservation   // has the turn; nil when nobody has
+	computing *reservation   // the one that has the turn; nil if none has it
 	pins      map[string]*Entry
 	past      []Entry
-	gone      map[string]bool // by request id: the past
+	gone      map[string]bool // by request id: the entries of the past
 	freedBy   map[string]int
 	stale     int
 }
@@ -82,7 +82,7 @@ func (l *ledger) pin(r *reservation, i, count int, requestID string, lease time.
 	return blocks
 }
 
-// unpin ends a pin. It is false for a request without one, which the real engine only logs.
+// unpin ends a pin. It returns false for a request without one, which the real engine only logs.
 func (l *ledger) unpin(requestID, by string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,10 +111,10 @@ func (l *ledger) drop(e *Entry, by string) {
 	l.past, l.gone[e.RequestID] = append(l.past, *e), true
 }
 
-// read returns what the blocks hold now, whoever they belong to: an engine does not check its
-// readers. For a reader that comes too late they hold something else, the worst case of a reuse.
-// That goes for blocks as well that are still cached, or pinned for others, so that such a read
-// always shows. It is false for an id outside the cache.
+// read returns what the blocks hold now, whoever they belong to, because an engine does not check
+// its readers. For a reader that comes too late they hold something else, which is the worst case
+// of a reuse. That is also so for blocks that are still cached, or pinned for others, so that such
+// a read always shows. It returns false for an id outside the cache.
 func (l *ledger) read(requestID string, blocks []int) ([]uint64, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,7 +135,7 @@ func (l *ledger) read(requestID string, blocks []int) ([]uint64, bool) {
 	return contents, true
 }
 
-// extend renews a lease to now + 2/3 of its length, as a heartbeat does.
+// extend renews a lease to now + 2/3 of its length, like a heartbeat.
 func (l *ledger) extend(requestID string) {
 	until := time.Now().Add(l.o.Lease * 2 / 3)
 	l.mu.Lock()
@@ -171,7 +171,7 @@ func (l *ledger) forget() {
 type load struct {
 	running, waiting int // waiting for capacity
 	loading          int // waiting for another engine's KV
-	used, total      int // blocks; cached ones that nobody holds are not used
+	used, total      int // blocks; cached ones without a holder are not used
 }
 
 func (l *ledger) load() load {

@@ -60,20 +60,20 @@ var families = []family{
 	{name: "e2e_request_latency_seconds", kind: "histogram", help: "From arrival to the end.", edges: latencyEdges},
 }
 
-// bytesPerBlock is what one pulled block counts in nixl_bytes_transferred.
+// bytesPerBlock is how many bytes one pulled block adds to nixl_bytes_transferred.
 const bytesPerBlock = 32 << 10
 
 // metrics is what one incarnation counted.
 type metrics struct {
 	o  Options
 	mu sync.Mutex
-	// counters by name and label value ("name" or "name/value").
+	// counters are by name and label value ("name" or "name/value").
 	counters   map[string]float64
 	histograms map[string]*histogram
 }
 
 type histogram struct {
-	counts []int // by edge, not cumulated
+	counts []int // by edge, not cumulative
 	count  int
 	sum    float64
 }
@@ -116,8 +116,8 @@ func (m *metrics) transferred(blocks int, took time.Duration) {
 	m.observe("nixl_num_descriptors", float64(blocks), 1)
 }
 
-// scheduled counts what was looked up for a request that may run. What the connector has promised
-// counts as brought, whether it comes or not.
+// scheduled counts the lookup for a request that may run. What the connector has promised counts as
+// brought, whether it comes or not.
 func (m *metrics) scheduled(g *generation, r *reservation) {
 	for _, s := range r.seats {
 		hits := s.hits * m.o.BlockSize
@@ -142,9 +142,8 @@ func (m *metrics) started(g *generation) {
 	m.observe("time_to_first_token_seconds", time.Since(g.start).Seconds(), 1)
 }
 
-// countPrompt counts a prompt by where its KV came from, with two oddities of vLLM: a last token
-// that alone was computed counts as found as well, and a pulled prompt of one token counts as
-// computed.
+// countPrompt counts a prompt by where its KV came from, with two oddities of vLLM. If only the
+// last token was computed, it counts as found too. A pulled prompt of one token counts as computed.
 func (m *metrics) countPrompt(tokens, hits int, pulled bool) {
 	external := 0
 	if pulled && tokens > 1 {
@@ -161,7 +160,7 @@ func (m *metrics) countPrompt(tokens, hits int, pulled bool) {
 	m.add("prompt_tokens_cached_total", cached)
 }
 
-// finished counts the end of a request; reason is vLLM's finished_reason.
+// finished counts the end of a request. reason is vLLM's finished_reason.
 func (m *metrics) finished(g *generation, reason string) {
 	m.add("request_success_total/"+reason, 1)
 	m.add("generation_tokens_total", g.rec.Tokens)
@@ -187,7 +186,7 @@ func (m *metrics) appendText(b *bytes.Buffer, l load) {
 	m.counters["kv_cache_usage_perc"] = float64(l.used) / float64(l.total)
 	for _, f := range families {
 		if strings.HasPrefix(f.name, "nixl_") && !m.o.connector() {
-			continue // an engine without connector knows nothing of NIXL
+			continue // an engine without a connector has no metrics of NIXL
 		}
 		fmt.Fprintf(b, "# HELP vllm:%s %s\n# TYPE vllm:%s %s\n", f.name, f.help, f.name, f.kind)
 		switch {

@@ -12,7 +12,8 @@ var (
 	errClientGone = errors.New("client gone")
 )
 
-// faultBefore plays the faults that hit a request before any work; true: it has ended.
+// faultBefore plays the faults that hit a request before any work. It returns true if the request
+// has ended.
 func (g *generation) faultBefore(ctx context.Context) bool {
 	if f, ok := g.faults.find(FaultDelay); ok && !g.c.pause(ctx, f.Delay) {
 		g.left()
@@ -53,8 +54,8 @@ func faultType(status int) string {
 	return "BadRequestError"
 }
 
-// faultInstead plays the faults of streams in place of an answer that is not streamed; true: the
-// request has ended.
+// faultInstead plays the faults of streams in place of an answer that is not streamed. It returns
+// true if the request has ended.
 func (g *generation) faultInstead(ctx context.Context) bool {
 	for _, f := range g.faults {
 		switch f.Kind {
@@ -102,7 +103,7 @@ func (g *generation) done() {
 	}
 	g.c.metrics.finished(g, g.units[0].reason)
 	if g.faults.has(FaultLate) {
-		_ = g.x.write([]byte("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nlate")) // unasked for, the client may have gone
+		_ = g.x.write([]byte("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nlate")) // no request asked for it, and the client may have gone
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Role says what an engine is started for. Prefill and decode engines have a KV connector. As
-// with NIXL, the kv_transfer_params of each request decide which leg they run. A "both" engine
-// has no connector and ignores them.
+// Role says what an engine is for. Prefill and decode engines have a KV connector. As with NIXL,
+// the kv_transfer_params of each request decide which leg they run. A "both" engine has no
+// connector and ignores them.
 type Role string
 
 // The roles an engine can have.
@@ -20,8 +20,8 @@ const (
 	RoleBoth    Role = "both"
 )
 
-// Options describes one engine. The zero value of a field means its default;
-// a negative duration means none at all.
+// Options describes one engine. The zero value of a field means its default. A negative duration
+// means none at all.
 type Options struct {
 	Name        string // name in events, records and log lines; default the role
 	Role        Role   // default RoleBoth
@@ -29,12 +29,11 @@ type Options struct {
 	SideChannel string // host:port of the KV side channel, default 127.0.0.1:0
 	Model       string // served model name, default "sim"
 
-	// Version is what /version answers, default "0.32.0"; it decides what older
-	// engines do otherwise. Below 0.32 a stream whose KV did not come has no error
-	// event, only [DONE]. In 0.30 and 0.31 a rejected request with the handle of a
-	// prefill engine that cannot be reached kills the engine. Below 0.21 a rejected
-	// request does not free the prefill engine's blocks. A decode engine takes KV
-	// only from its own version.
+	// Version is what /version answers, default "0.32.0". It selects how older engines behave.
+	// Below 0.32 a stream whose KV did not come has no error event, only [DONE]. In 0.30 and 0.31 a
+	// rejected request with the handle of a prefill engine that cannot be reached kills the engine.
+	// Below 0.21 a rejected request does not free the prefill engine's blocks. A decode engine
+	// takes KV only from its own version.
 	Version string
 
 	BlockSize   int // tokens a KV block, default 16
@@ -42,14 +41,14 @@ type Options struct {
 	MaxSeqs     int // sequences that run at once, the rest queue; default 64
 	MaxModelLen int // tokens of prompt and answer together, default 32768 or what the blocks hold
 
-	NoPrefixCaching bool // vLLM's --no-enable-prefix-caching: nothing is found in the cache
+	NoPrefixCaching bool // vLLM's --no-enable-prefix-caching, with which nothing is found in the cache
 
-	// PrefillTokensPerSecond is the engine's: prompts are computed one after the
-	// other, in the order in which they came. Default 20000; +Inf computes in no time.
+	// PrefillTokensPerSecond is the rate of the engine, which computes prompts one after the other,
+	// in the order in which they came. Default 20000. +Inf computes in no time.
 	PrefillTokensPerSecond float64
 
-	// MaxBatchedTokens is max_num_batched_tokens, default 2048: the chunks in which a
-	// prompt is computed. Running answers get one token between two. Negative means
+	// MaxBatchedTokens is max_num_batched_tokens, default 2048. It is the size of the chunks in
+	// which a prompt is computed. Running answers get one token between two chunks. Negative means
 	// that requests do not slow each other at all.
 	MaxBatchedTokens int
 
@@ -61,36 +60,36 @@ type Options struct {
 	// the prefill itself.
 	AbortWindow time.Duration
 
-	// Lease is kv_lease_duration, default 30s: how long a finished prefill's
-	// blocks wait for a reader. Heartbeats come every sixth of it from a decode
-	// engine where the request queues, and each extends it to now + 2/3 Lease.
+	// Lease is kv_lease_duration, default 30s. It is how long a finished prefill's blocks wait for
+	// a reader. A decode engine where the request queues sends a heartbeat every sixth of it, and
+	// each extends it to now + 2/3 Lease.
 	Lease time.Duration
 
 	// ToolCallParser is vLLM's --tool-call-parser, with --enable-auto-tool-choice: "hermes",
 	// or "" for none. Without one a request that may or must call a tool is refused.
 	ToolCallParser string
 
-	// Bidirectional is kv_connector_extra_config.bidirectional_kv_xfer: a decode engine keeps
-	// the blocks of each request that it has answered for DecoderTTL, 480s by default, and
-	// describes them in its answer; from 0.33 on in the stream's chunk that ends a choice, too.
+	// Bidirectional is kv_connector_extra_config.bidirectional_kv_xfer. A decode engine keeps the
+	// blocks of each request that it has answered for DecoderTTL, 480s by default. It describes
+	// them in its answer, and from 0.33 on also in the stream's chunk that ends a choice.
 	Bidirectional bool
 	DecoderTTL    time.Duration
 
 	LoadFailure      string        // kv_load_failure_policy: "fail" (default) or "recompute"
-	HandshakeTimeout time.Duration // how long an unknown peer is tried before the load fails, default 5s
-	KeepAlive        time.Duration // idle HTTP connections close after it, default 5s as uvicorn's
+	HandshakeTimeout time.Duration // how long to try an unknown peer before the load fails, default 5s
+	KeepAlive        time.Duration // how long an HTTP connection may be idle before it closes, default 5s like uvicorn
 	APIKey           string        // when set, /v1* needs "Authorization: Bearer APIKey"
 
-	// Log gets one JSON line a request (a Record), never the prompt. Nil means none.
+	// Log gets one JSON line for each request (a Record), never the prompt. Nil means none.
 	Log io.Writer
 
-	// Hook is called at each phase of a request, on the request's goroutine; it
-	// may block, which holds the request in that phase.
+	// Hook is called at each phase of a request, on the request's goroutine. It may block, which
+	// holds the request in that phase.
 	Hook func(Event)
 }
 
-// Fast returns o at test speed: prefill, transfer and tokens take no time and
-// an unknown peer is given up after 200ms, each unless o already sets it.
+// Fast returns o at test speed. Prefill, transfer and tokens take no time, and an unknown peer is
+// given up after 200ms, each unless o already sets it.
 func (o Options) Fast() Options {
 	if o.PrefillTokensPerSecond == 0 {
 		o.PrefillTokensPerSecond = math.Inf(1)
@@ -101,8 +100,8 @@ func (o Options) Fast() Options {
 	return o
 }
 
-// Validate reports the first option that Start would refuse, but for addresses
-// that cannot be listened on.
+// Validate reports the first option that Start would refuse, except addresses that cannot be
+// listened on.
 func (o Options) Validate() error {
 	_, err := o.withDefaults()
 	return err
@@ -170,10 +169,10 @@ func (o Options) validate() error {
 	return nil
 }
 
-// connector says whether this engine was started with a KV connector.
+// connector reports whether this engine was started with a KV connector.
 func (o Options) connector() bool { return o.Role != RoleBoth }
 
-// since says whether the engine is of 0.minor or newer.
+// since reports whether the engine is of 0.minor or newer.
 func (o Options) since(minor int) bool {
 	var major, m int
 	if n, _ := fmt.Sscanf(o.Version, "%d.%d", &major, &m); n != 2 {
@@ -182,16 +181,16 @@ func (o Options) since(minor int) bool {
 	return major > 0 || m >= minor
 }
 
-// releasesOnReject says whether a rejected request's handle is given back.
+// releasesOnReject reports whether a rejected request's handle is given back.
 func (o Options) releasesOnReject() bool { return o.since(21) }
 
-// diesOfLostPeer says whether the engine dies when it cannot give a handle back.
+// diesOfLostPeer reports whether the engine dies when it cannot give a handle back.
 func (o Options) diesOfLostPeer() bool { return o.since(30) && !o.since(32) }
 
-// tellsHandleInStreams says whether the events of a stream have kv_transfer_params.
+// tellsHandleInStreams reports whether the events of a stream have kv_transfer_params.
 func (o Options) tellsHandleInStreams() bool { return o.since(33) }
 
-// tellsLoadFailure says whether a stream whose KV did not come has an error event.
+// tellsLoadFailure reports whether a stream whose KV did not come has an error event.
 func (o Options) tellsLoadFailure() bool { return o.since(32) }
 
 func (o Options) blocksFor(tokens int) int { return (tokens + o.BlockSize - 1) / o.BlockSize }

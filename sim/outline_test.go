@@ -98,8 +98,8 @@ func byChoice(chunks []string) []string {
 	return sorted
 }
 
-// outlineEvent is one chunk, which has to be one whole event. What is no JSON of a
-// token or of a usage stands as it came.
+// outlineEvent is one chunk, which must be one whole event. What is not the JSON of a token or of a
+// usage is kept as it came.
 func outlineEvent(chunk string) ([]string, error) {
 	fields, data, found := strings.Cut("\n"+chunk, "\ndata: ")
 	if !found || !strings.HasSuffix(data, "\n\n") || strings.Count(data, "\n") != 2 {
@@ -121,13 +121,13 @@ type outliner struct {
 	verbatim bool
 }
 
-// told are the members whose string is the same in each run.
+// told has the members whose string is the same in each run.
 var told = []string{"object", "role", "type", "finish_reason", "owned_by", "transfer_mode", "service_tier", "organization", "version"}
 
-// fraction tells a number that many a client's language has another type for.
+// fraction matches a number that has another type in the languages of many clients.
 var fraction = regexp.MustCompile(`[.eE]`)
 
-// value adds one JSON value; path is where it stands.
+// value adds one JSON value. path is its place.
 func (o *outliner) value(text, path string) error {
 	in := json.NewDecoder(strings.NewReader(text))
 	in.UseNumber()
@@ -166,7 +166,7 @@ func (o *outliner) add(path, kind string) {
 	o.lines = append(o.lines, strings.TrimPrefix(path+" "+kind, " "))
 }
 
-// text shows of an id what is not random.
+// text returns what is not random in an id.
 func (o *outliner) text(member, value string) string {
 	end := -1
 	switch {
@@ -193,7 +193,7 @@ func (o *outliner) number(v json.Number) string {
 	return "integer"
 }
 
-// list adds the union of the elements. The bytes of a token may be none.
+// list adds the union of the elements. A token may have no bytes.
 func (o *outliner) list(in *json.Decoder, path string) error {
 	o.add(path, "list")
 	inner := outliner{verbatim: o.verbatim}
@@ -209,7 +209,7 @@ func (o *outliner) list(in *json.Decoder, path string) error {
 	return err
 }
 
-// object adds the members in their order. Where the names are tokens, they are "*".
+// object adds the members in their order. Where the names are tokens, it writes "*".
 func (o *outliner) object(in *json.Decoder, path string) error {
 	o.add(path, "object")
 	inner := outliner{verbatim: o.verbatim}
@@ -240,8 +240,8 @@ func (o *outliner) union(lines []string) {
 	}
 }
 
-// outlineMetrics are the samples without their values and the TYPE lines, sorted. The
-// labels of an info metric are settings: their names count.
+// outlineMetrics returns the samples without their values and the TYPE lines, sorted. The labels of
+// an info metric are settings, so only their names count.
 func outlineMetrics(text string) []string {
 	var lines []string
 	for line := range strings.Lines(text) {

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// pace is what prompts and answers share: an engine's time. A prompt is computed in
-// chunks of max_num_batched_tokens, and each is part of one decode step, which takes
-// the longer for it: the time of the decode steps stands still meanwhile.
+// pace is an engine's time, which prompts and answers share. A prompt is computed in chunks of
+// max_num_batched_tokens. Each chunk is part of one decode step and makes it longer. Meanwhile the
+// time of the decode steps does not advance.
 type pace struct {
 	streams atomic.Int64 // answers that are being written
 	epoch   time.Time
 
 	mu    sync.Mutex
 	spent time.Duration // on chunks that have ended
-	since time.Time     // when the running chunk began; zero when there is none
+	since time.Time     // when the running chunk began; zero if there is none
 	until time.Time     // when it will end
 }
 
@@ -36,8 +36,8 @@ func (p *pace) endChunk() {
 	p.since = time.Time{}
 }
 
-// read gives the time that decode steps have had, and for how long the running chunk
-// will let them have none.
+// read returns the time that decode steps have had, and how long the running chunk will give them
+// none.
 func (p *pace) read() (reading, stands time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,15 +48,15 @@ func (p *pace) read() (reading, stands time.Duration) {
 	return p.since.Sub(p.epoch) - p.spent, max(0, p.until.Sub(now))
 }
 
-// now is read's first value.
+// now returns the first value of read.
 func (p *pace) now() time.Duration {
 	reading, _ := p.read()
 	return reading
 }
 
-// spend takes d, in chunks when this engine computes one prompt after the other; then
-// r must have the turn. Running answers get one step between two chunks. False means
-// that ctx ended first.
+// spend takes d. If this engine computes one prompt after the other, it takes d in chunks, and r
+// must have the turn. Running answers get one step between two chunks. spend returns false if ctx
+// ended first.
 func (c *core) spend(ctx context.Context, d time.Duration) bool {
 	if !c.o.takesTurns() {
 		return c.pause(ctx, d)
@@ -77,8 +77,8 @@ func (c *core) spend(ctx context.Context, d time.Duration) bool {
 	return c.pause(ctx, 0)
 }
 
-// awaitStep waits until the decode steps have had target, a reading of the pace;
-// false means that ctx ended first.
+// awaitStep waits until the decode steps have had target, which is a value of the pace. It returns
+// false if ctx ended first.
 func (c *core) awaitStep(ctx context.Context, target time.Duration) bool {
 	for {
 		reading, stands := c.pace.read()

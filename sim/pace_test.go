@@ -9,7 +9,7 @@ import (
 	"xpyd/sim"
 )
 
-// A prompt that is computed for an hour, before or after others.
+// This prompt is computed for an hour, before or after others.
 const (
 	slowSpeed = 0.01 // tokens a second
 	slow      = "one prompt of a few tokens"
@@ -79,7 +79,7 @@ func TestCachedTokensCostNoTime(t *testing.T) {
 	}
 }
 
-// While a prompt is computed, a running answer gets one token a chunk.
+// While a prompt is computed, a running answer gets one token for each chunk.
 func TestLocalPrefillSlowsRunningAnswers(t *testing.T) {
 	const latency = 2 * time.Millisecond
 	var written atomic.Int64

@@ -27,7 +27,7 @@ func start(t *testing.T, o sim.Options) *sim.Engine {
 	return e
 }
 
-// pair is a prefill and a decode engine.
+// pair starts a prefill and a decode engine.
 func pair(t *testing.T, o sim.Options) (p, d *sim.Engine) {
 	t.Helper()
 	o.Role, o.Name = sim.RolePrefill, "p1"
@@ -110,7 +110,7 @@ func decodeJSON(t *testing.T, raw []byte, into any) {
 	}
 }
 
-// text is what an answer says in its first choice, streamed or not.
+// text returns what an answer says in its first choice, streamed or not.
 func text(t *testing.T, answer []byte) string {
 	t.Helper()
 	if bytes.HasPrefix(answer, []byte("{")) {
@@ -140,7 +140,7 @@ func choiceText(t *testing.T, raw []byte) string {
 	return c.Choices[0].Text + c.Choices[0].Message.Content + c.Choices[0].Delta.Content
 }
 
-// events are the payloads of a stream's events.
+// events returns the payloads of a stream's events.
 func events(stream []byte) []string {
 	var all []string
 	for line := range strings.Lines(string(stream)) {
@@ -151,7 +151,7 @@ func events(stream []byte) []string {
 	return all
 }
 
-// await polls until what is asked for holds.
+// await polls until the condition holds.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(5 * time.Second); !ok(); time.Sleep(time.Millisecond) {
@@ -161,7 +161,7 @@ func await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// awaitFreed waits until nothing is pinned and checks who freed what there was.
+// awaitFreed waits until nothing is pinned and checks how the blocks were freed.
 func awaitFreed(t *testing.T, e *sim.Engine, by string, count int) {
 	t.Helper()
 	await(t, "blocks free", func() bool { l := e.Ledger(); return l.Pinned == 0 && l.FreedBy[by] >= count })

@@ -18,9 +18,9 @@ type peerKey struct {
 	engine string
 }
 
-// peers is what an engine knows of others: whom it has shaken hands with, and
-// idle connections to them. A known peer that is gone fails at once, an unknown
-// one only after Options.HandshakeTimeout, as the real one.
+// peers is what an engine knows of others: those that it has shaken hands with, and idle
+// connections to them. A known peer that is gone fails at once. An unknown one fails only after
+// Options.HandshakeTimeout, as on the real engine.
 type peers struct {
 	mu    sync.Mutex
 	known map[peerKey]bool
@@ -41,8 +41,8 @@ type peerConn struct {
 
 var errIncompatible = errors.New("incompatible peer")
 
-// connect returns a connection to key. It waits without a limit for a peer that
-// accepts and is silent: that is what a frozen one does.
+// connect returns a connection to key. It waits without a limit for a peer that accepts and is
+// silent, because a frozen one does that.
 func (c *core) connect(key peerKey) (*peerConn, error) {
 	p := c.peers
 	p.mu.Lock()
@@ -69,8 +69,8 @@ func (c *core) connect(key peerKey) (*peerConn, error) {
 	return conn, nil
 }
 
-// dialPatience is how long one dial may take, however short Options.HandshakeTimeout is: that
-// is about peers that refuse, and a busy machine connects late to a peer that is there.
+// dialPatience is how long one dial may take, however short Options.HandshakeTimeout is. That
+// option is about peers that refuse, and a busy machine connects late to a peer that is there.
 const dialPatience = 5 * time.Second
 
 func (c *core) dial(key peerKey, known bool) (net.Conn, error) {
@@ -121,7 +121,7 @@ func (p *peerConn) ask(m sideMessage) (sideReply, error) {
 	return reply, nil
 }
 
-// park keeps a connection for the next use; discard drops it after an error.
+// park keeps a connection for the next use. discard drops it after an error.
 func (c *core) park(conn *peerConn) {
 	c.peers.mu.Lock()
 	defer c.peers.mu.Unlock()
@@ -130,7 +130,7 @@ func (c *core) park(conn *peerConn) {
 
 func (c *core) discard(conn *peerConn) { c.untrack(conn.nc) }
 
-// pull reads the blocks over the side channel, in the time that takes.
+// pull reads the blocks over the side channel, and takes the time that this costs.
 func (c *core) pull(h handle, blocks []int) ([]uint64, error) {
 	conn, err := c.connect(h.peer)
 	if err != nil {
@@ -147,7 +147,7 @@ func (c *core) pull(h handle, blocks []int) ([]uint64, error) {
 	return reply.Contents, nil
 }
 
-// tell sends a notification or heartbeat, which nobody answers.
+// tell sends a notification or a heartbeat, which gets no answer.
 func (c *core) tell(key peerKey, m sideMessage) error {
 	conn, err := c.connect(key)
 	if err != nil {
@@ -161,11 +161,11 @@ func (c *core) tell(key peerKey, m sideMessage) error {
 	return nil
 }
 
-// notify tells h's prefill engine that its blocks are no longer needed. A
-// failure, false, leaves them to the lease.
+// notify tells h's prefill engine that its blocks are no longer needed. If that fails it returns
+// false, and the blocks wait for the lease.
 func (c *core) notify(h handle, by string) bool {
 	if !h.addressable() {
-		return true // nobody to tell
+		return true // there is no engine to tell
 	}
 	if err := c.tell(h.peer, sideMessage{Op: "notify", Request: h.request, By: by}); err != nil {
 		c.metrics.failedNotification()

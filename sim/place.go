@@ -5,12 +5,12 @@ import (
 	"syscall"
 )
 
-// places are ports that a dead engine keeps for its next incarnation: the kernel refuses
+// places are ports that a dead engine keeps for its next incarnation. The kernel refuses
 // connections to them, and gives them to no connection that leaves this machine.
 type places []int
 
-// keep takes the port of an address that nobody listens on any more. Without it the port may
-// be somebody's when the engine comes back, which is rare and no fault: so errors are none.
+// keep takes the port of an address that has no listener any more. Without it another process may
+// have the port when the engine comes back. That is rare and no fault, so keep reports no errors.
 func (p *places) keep(address string) {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !at.Addr().Is4() {
@@ -25,7 +25,7 @@ func (p *places) keep(address string) {
 	if err != nil {
 		return
 	}
-	// Whoever listens next may share the port with this socket, as it does not listen.
+	// The next listener may share the port with this socket, because this one does not listen.
 	err = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)
 	if err == nil {
 		err = syscall.Bind(fd, &syscall.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()})

@@ -8,9 +8,9 @@ import (
 // prefill is the first leg: compute, pin the blocks under a lease, answer one
 // token and the handle.
 //
-// A client that leaves while it computes frees everything. One that leaves in
-// the last AbortWindow strands the blocks: the engine has finished, but the
-// handler is cancelled before it writes the answer that names them.
+// A client that leaves while it computes frees everything. One that leaves in the last AbortWindow
+// strands the blocks. The engine has finished, but the handler is cancelled before it writes the
+// answer that names them.
 func (g *generation) prefill(ctx context.Context) {
 	l := g.c.ledger
 	r := g.reserve()
@@ -46,9 +46,8 @@ func (g *generation) prefill(ctx context.Context) {
 	g.answerPrefill(ctx)
 }
 
-// pin puts every unit's blocks under a lease. Only the first unit's get a
-// handle, and only in an answer that is not streamed: the others wait for the
-// lease to end.
+// pin puts every unit's blocks under a lease. Only the first unit's get a handle, and only in an
+// answer that is not streamed. The others wait for the lease to end.
 func (g *generation) pin(r *reservation) {
 	for i, u := range g.units {
 		if g.faults.has(FaultNoHandle) {
@@ -67,7 +66,7 @@ func (g *generation) pin(r *reservation) {
 	}
 }
 
-// keepsOwn says whether this engine keeps the blocks of its answer for the next turn.
+// keepsOwn reports whether this engine keeps the blocks of its answer for the next turn.
 func (g *generation) keepsOwn() bool { return g.c.o.Bidirectional && g.pulls() }
 
 // describeOwn makes the handle of a decode engine's own blocks, the first unit's.

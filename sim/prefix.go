@@ -5,12 +5,12 @@ type kv struct {
 	tokens int // of the prompt
 	salt   uint64
 
-	// contents has a hash for each block: of its tokens and of all before them. The
-	// last block may be partial.
+	// contents has a hash for each block. It covers the block's tokens and all tokens before them.
+	// The last block may be partial.
 	contents []uint64
 
-	// keys are those of the full blocks that may come from the cache: never the
-	// prompt's last token, as it must be computed to have an output.
+	// keys are those of the full blocks that may come from the cache. The prompt's last token is
+	// never among them, because it must be computed to have an output.
 	keys []uint64
 }
 
@@ -37,14 +37,14 @@ func blockContents(parent uint64, ids []int, blockSize int) []uint64 {
 	return contents
 }
 
-// key is what a full block with that content is found by.
+// key returns the key by which a full block with that content is found.
 func (k kv) key(content uint64) uint64 {
 	return max(mix(k.salt, content), 1) // 0 is no key
 }
 
-// withAnswer is the contents of the first count blocks once the answer to p is
-// written: all full. An answer counts by its text, in tokens of the prompt's kind,
-// so that a next turn which repeats it finds it.
+// withAnswer returns the contents of the first count blocks after the answer to p is written. All
+// of them are full. An answer counts by its text, in tokens of the prompt's kind, so that a next
+// turn which repeats it finds it.
 func (k kv) withAnswer(p prompt, answer string, count, blockSize int) []uint64 {
 	full := k.tokens / blockSize
 	contents := k.contents[:full:full]

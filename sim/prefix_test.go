@@ -8,7 +8,7 @@ import (
 	"xpyd/sim"
 )
 
-// tokens is a text of n tokens, none of whose blocks another seed's has.
+// tokens returns a text of n tokens that shares no block with the text of another seed.
 func tokens(seed string, n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -17,7 +17,7 @@ func tokens(seed string, n int) string {
 	return b.String()
 }
 
-// usage is what an answer says of its prompt.
+// usage returns what an answer says of its prompt.
 type usage struct {
 	Prompt  int `json:"prompt_tokens"`
 	Details struct {
@@ -153,7 +153,7 @@ func TestPinnedBlocksAreSharedAndNeverEvicted(t *testing.T) {
 	if got := p.Ledger().Pinned; got != 8 {
 		t.Errorf("%d pins, want two of 4 blocks", got)
 	}
-	for _, seed := range []string{"b", "c", "d"} { // all that is free, over and over
+	for _, seed := range []string{"b", "c", "d"} { // these take all that is free, again and again
 		post(t, p.URL()+completionsPath, body{"prompt": tokens(seed, 96), "max_tokens": 1})
 	}
 	for i, handle := range []json.RawMessage{first, second} {
@@ -168,8 +168,8 @@ func TestPinnedBlocksAreSharedAndNeverEvicted(t *testing.T) {
 	}
 }
 
-// A handle's blocks may be pinned for others, and hold what they held: who comes late
-// must still be seen.
+// A handle's blocks may be pinned for others, and hold what they held before. A late reader must
+// still be noticed.
 func TestLateReaderOfSharedBlocksShows(t *testing.T) {
 	p, d := pair(t, sim.Options{})
 	a := body{"prompt": tokens("a", 64), "max_tokens": 4}
@@ -218,7 +218,7 @@ func TestDecodePullsOnlyWhatItLacks(t *testing.T) {
 	}
 }
 
-// Wrong KV is cached as if it were right: it is filed by the prompt's tokens.
+// Wrong KV is cached as if it were right, because it is filed by the prompt's tokens.
 func TestWrongKVStaysInTheCache(t *testing.T) {
 	p, d := pair(t, sim.Options{})
 	a := body{"prompt": tokens("a", 64), "max_tokens": 4}
@@ -276,12 +276,12 @@ func TestRestartEmptiesTheCache(t *testing.T) {
 	}
 }
 
-// Cached blocks that nobody holds are free ones: who finds them takes them from these.
+// Cached blocks without a holder are free ones. A request that finds them takes them from these.
 func TestFoundBlocksCountAsTaken(t *testing.T) {
 	hold := newBarrier("d1", sim.PhaseStreamEvent)
 	_, d := pair(t, sim.Options{NumBlocks: 6, Hook: hold.hook})
 	t.Cleanup(func() { close(hold.pass) })
-	ask(t, d, tokens("a", 64), 1) // not streamed: not held
+	ask(t, d, tokens("a", 64), 1) // not streamed, so not held
 	send(t, d, completionsPath, body{"prompt": tokens("b", 20), "max_tokens": 2, "stream": true})
 	<-hold.reached
 	send(t, d, completionsPath, body{"prompt": tokens("a", 90), "max_tokens": 2, "stream": true}) // 4 found, 2 more

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// drawnKinds are what the random fault draws from, by leg. kill is left out, as
-// nothing would be left to draw for.
+// drawnKinds are what the random fault draws from, by leg. kill is left out, because nothing could
+// be drawn after it.
 var drawnKinds = map[string][]string{
 	"P": {
 		FaultRST, FaultFIN, FaultHang, FaultDelay, FaultStatus, FaultTruncate, FaultBadJSON, FaultNoHandle, FaultBadHandle, FaultCached,
@@ -21,10 +21,10 @@ var drawnKinds = map[string][]string{
 	},
 }
 
-// deadlyHandles look well to whoever passes them on, and kill the engine that reads them.
+// deadlyHandles look good to the proxy that passes them on, and kill the engine that reads them.
 var deadlyHandles = []string{"flat-blocks", "range-blocks"}
 
-// drawnStatuses are those of an engine in trouble.
+// drawnStatuses are the statuses of an engine in trouble.
 var drawnStatuses = []int{
 	http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
 }
@@ -61,7 +61,7 @@ func draw(dice *rand.Rand, share float64, leg string) (Fault, bool) {
 
 func pick[T any](dice *rand.Rand, from []T) T { return from[dice.IntN(len(from))] }
 
-// drawnHandles are sorted, as a map's order is no seed's.
+// drawnHandles are sorted, because the order of a map does not depend on the seed.
 func drawnHandles() []string {
 	var all []string
 	for name := range badHandles {

@@ -25,7 +25,7 @@ type Record struct {
 	Path      string    `json:"path"`
 	Leg       string    `json:"leg"` // prefill (do_remote_decode), decode (do_remote_prefill) or plain
 	Stream    bool      `json:"stream"`
-	MaxTokens int       `json:"max_tokens"` // the limit that held; 0 = none given
+	MaxTokens int       `json:"max_tokens"` // the limit that applied; 0 if none was given
 
 	DoRemoteDecode  bool   `json:"do_remote_decode"`
 	DoRemotePrefill bool   `json:"do_remote_prefill"`
@@ -36,7 +36,7 @@ type Record struct {
 	RemotePort      int    `json:"remote_port,omitempty"`
 	HandleReuse     bool   `json:"handle_reuse"` // not rejected, and this engine has had the handle before
 
-	Status       int    `json:"status"` // 0: none was sent
+	Status       int    `json:"status"` // 0 if none was sent
 	PromptTokens int    `json:"prompt_tokens"`
 	CachedTokens int    `json:"cached_tokens"` // of the prompts, found in this engine's own cache
 	Tokens       int    `json:"tokens"`        // written
@@ -56,8 +56,8 @@ type records struct {
 	ring    []Record        // the serial-th request since cleared is at serial-1 modulo recordsKept
 	serial  int             // of the last request
 	cleared int             // serial when the list was last cleared
-	handles map[string]bool // remote_request_id of each handle received of late
-	older   map[string]bool // the generation before, so that memory is bounded
+	handles map[string]bool // remote_request_id of each handle that came recently
+	older   map[string]bool // the generation before, so that the memory is bounded
 	log     io.Writer
 }
 
@@ -92,7 +92,7 @@ func (r *records) keep(rec *Record) {
 	switch {
 	case at >= len(r.ring):
 		r.ring = append(r.ring, *rec)
-	case r.ring[at].serial <= rec.serial: // else it was so slow that its place is taken
+	case r.ring[at].serial <= rec.serial: // otherwise it was so slow that its place is taken
 		r.ring[at] = *rec
 	}
 }
@@ -104,7 +104,7 @@ func (r *records) logLine(rec *Record) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_ = json.NewEncoder(r.log).Encode(rec) // nobody could be told of a log that fails
+	_ = json.NewEncoder(r.log).Encode(rec) // an error of the log cannot be reported
 }
 
 func (r *records) list() []Record {

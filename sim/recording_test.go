@@ -22,7 +22,7 @@ type recording struct {
 	decodes bool   // its request carried a handle
 }
 
-// recordedVersions are the folders of testdata by the version they were recorded with.
+// recordedVersions returns the folders of testdata by the version that they were recorded with.
 func recordedVersions(t *testing.T) map[string]string {
 	t.Helper()
 	folders, err := filepath.Glob("testdata/vllm-*")
@@ -67,10 +67,10 @@ func recordings(t *testing.T, folder string) []recording {
 	return all
 }
 
-// engines are the three that a version is recorded with.
+// engines are the three engines that a version is recorded with.
 type engines struct{ prefill, decode, plain *sim.Engine }
 
-// replay asks the sim what was asked of the real engine and returns the raw answer.
+// replay sends to the sim what was sent to the real engine, and returns the raw answer.
 func (es engines) replay(t *testing.T, r recording) string {
 	t.Helper()
 	switch {
@@ -84,8 +84,8 @@ func (es engines) replay(t *testing.T, r recording) string {
 	return exchange(t, es.plain, r.head, r.body)
 }
 
-// withFreshHandle gives a recorded decode request a handle of the prefill engine in
-// place of the one it was recorded with; a foreign engine stays foreign.
+// withFreshHandle gives a recorded decode request a handle of the prefill engine in place of the
+// recorded one. A foreign engine stays foreign.
 func (es engines) withFreshHandle(t *testing.T, r recording) string {
 	t.Helper()
 	var b body
@@ -101,7 +101,7 @@ func (es engines) withFreshHandle(t *testing.T, r recording) string {
 	return string(raw)
 }
 
-// recordedRoutes are the lines "METHOD /path" of the recorded openapi.txt.
+// recordedRoutes returns the lines "METHOD /path" of the recorded openapi.txt.
 func recordedRoutes(t *testing.T, folder string) []string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(folder, "openapi.txt"))
@@ -117,7 +117,7 @@ func recordedRoutes(t *testing.T, folder string) []string {
 	return routes
 }
 
-// routes are those of the asked routes that the sim has.
+// routes returns those of the given routes that the sim has.
 func (es engines) routes(t *testing.T, asked []string) []string {
 	t.Helper()
 	var had []string

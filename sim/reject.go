@@ -27,16 +27,15 @@ func (e *apiError) appendJSON(b []byte) []byte {
 	return append(b, "}}"...)
 }
 
-// streamError is the event of an error in a stream: 500, with the spaces of
-// another serialiser.
+// streamError is the event of an error in a stream. It has 500, and the spaces of another
+// serialiser.
 const streamError = `{"error": {"message": "Internal server error", "type": "InternalServerError", "param": null, "code": 500}}`
 
 func internalError() *apiError {
 	return &apiError{status: http.StatusInternalServerError, message: "Internal server error", kind: "InternalServerError"}
 }
 
-// modelError is a failure of the request model (pydantic's): nothing has seen
-// the request's handle.
+// modelError is a failure of the request model (pydantic's). Nothing has seen the request's handle.
 func modelError(kind, field, message, input string) *apiError {
 	loc := "body." + field
 	return &apiError{
@@ -54,7 +53,7 @@ func invalidJSON(offset int64, cause string) *apiError {
 	}
 }
 
-// badRequest is a 400 of the handler's.
+// badRequest is a 400 from the handler.
 func badRequest(param, format string, args ...any) *apiError {
 	return &apiError{
 		status: http.StatusBadRequest, kind: "BadRequestError", param: param,

@@ -12,7 +12,7 @@ const completionsDefault = 16
 type request struct {
 	chat      bool
 	model     string
-	requestID string // the body's own, used when there is no X-Request-Id
+	requestID string // the body's own, used if there is no X-Request-Id
 	prompts   []prompt
 
 	stream, includeUsage, continuousUsage bool
@@ -25,14 +25,14 @@ type request struct {
 	topP        *float64
 	stop        []string
 	echo        bool
-	logprobs    int // top alternatives wanted; -1 none
+	logprobs    int // top alternatives that are wanted; -1 means none
 	ignoreEOS   bool
 	tokenIDs    bool   // return_token_ids
 	cacheSalt   string // prefixes are shared only with requests of the same salt
 
 	tools      []tool
-	toolChoice string // toolAuto, toolRequired, toolNamed, or "" when no tool is to be called
-	toolName   string // of the function that toolNamed wants
+	toolChoice string // toolAuto, toolRequired, toolNamed, or "" if no tool is to be called
+	toolName   string // the function that toolNamed wants
 
 	kv map[string]json.RawMessage // kv_transfer_params; nil when absent or null
 }
@@ -41,7 +41,7 @@ type request struct {
 type prompt struct {
 	text   string
 	tokens int
-	ids    []int // as they came; nil when a text came
+	ids    []int // as they came; nil if a text came
 }
 
 func textPrompt(text string) prompt { return prompt{text: text, tokens: tokenCount(text)} }
@@ -50,7 +50,7 @@ func idsPrompt(ids []int) prompt {
 	return prompt{text: TokensPrompt(ids...), tokens: len(ids), ids: ids}
 }
 
-// idsFrom are the prompt's tokens from the first-th on.
+// idsFrom returns the prompt's tokens from the first-th on.
 func (p prompt) idsFrom(first int) []int {
 	if p.ids != nil {
 		return p.ids[first:]
@@ -58,7 +58,7 @@ func (p prompt) idsFrom(first int) []int {
 	return encode(p.text[min(first*bytesPerToken, len(p.text)):])
 }
 
-// answered is p with its answer.
+// answered returns p with its answer.
 func (p prompt) answered(answer string) prompt {
 	if p.ids != nil {
 		return idsPrompt(append(p.ids[:len(p.ids):len(p.ids)], encode(answer)...))
@@ -66,7 +66,7 @@ func (p prompt) answered(answer string) prompt {
 	return textPrompt(p.text + answer)
 }
 
-// parseRequest is the request model: what fails here never reaches the handler.
+// parseRequest is the request model. What fails here never reaches the handler.
 func parseRequest(body []byte, chat bool) (*request, *apiError) {
 	f := parseFields(body)
 	if f.err != nil {
@@ -134,12 +134,12 @@ func (r *request) readChat(f *fields) {
 	r.readTools(f)
 }
 
-// readsCache says whether a cached prefix may stand in for computing: not where the
-// log probabilities of the prompt itself are wanted.
+// readsCache reports whether a cached prefix may replace computing. It may not if the request wants
+// the log probabilities of the prompt itself.
 func (r *request) readsCache() bool { return !r.echo || r.logprobs < 0 }
 
-// readMessages reads chat messages whose content is a string, null or a list of
-// parts; parts other than text count as their type.
+// readMessages reads chat messages whose content is a string, null or a list of parts. Parts other
+// than text count as their type.
 func readMessages(f *fields, name string) []Message {
 	var messages []Message
 	for _, raw := range f.list(name) {
@@ -202,8 +202,8 @@ func (r *request) readCompletion(f *fields) {
 	}
 }
 
-// verify is the handler's own check: what fails here is rejected after the
-// connector could see the handle. Messages as recorded where there is a recording.
+// verify is the handler's own check. What fails here is rejected after the connector could see the
+// handle. The messages are the recorded ones where there is a recording.
 func (r *request) verify(o Options) *apiError {
 	if r.model != "" && r.model != o.Model {
 		return unknownModel(r.model, o.Model)

@@ -6,7 +6,7 @@ import (
 )
 
 // reservation is the share of the engine that one request has: sequences, blocks and the turn to
-// compute. Until ready is closed the ledger's lock guards its fields, then they belong to the
+// compute. Until ready is closed the ledger's lock guards its fields. Then they belong to the
 // request, except those marked as the lock's.
 type reservation struct {
 	seats    []*seat
@@ -24,11 +24,11 @@ type seat struct {
 	want   int      // blocks to the sequence's end
 	reads  bool     // may use cached blocks
 	hits   int      // how many of blocks came from the cache, the first ones
-	held   []uint64 // what those hold
+	held   []uint64 // what held blocks contain
 	blocks []int
 }
 
-// uncached is how many tokens of the prompts are not in the cache.
+// uncached returns how many tokens of the prompts are not in the cache.
 func (r *reservation) uncached(blockSize int) int {
 	n := 0
 	for _, s := range r.seats {
@@ -48,7 +48,7 @@ func (l *ledger) reserve(r *reservation) {
 	l.schedule()
 }
 
-// schedule lets the head of the queue run while it fits; l.mu is held.
+// schedule lets the head of the queue run while it fits. l.mu is held.
 func (l *ledger) schedule() {
 	for len(l.waiting) > 0 && l.fits(l.waiting[0]) {
 		r := l.waiting[0]
@@ -66,7 +66,7 @@ func (l *ledger) schedule() {
 }
 
 // fits reports whether r could run now. A request that is larger than the engine runs alone, with
-// all blocks there are.
+// all blocks that there are.
 func (l *ledger) fits(r *reservation) bool {
 	if r.computes && l.computing != nil || l.running+r.seqs > l.o.MaxSeqs {
 		return false
@@ -86,8 +86,8 @@ func (l *ledger) lookup(s *seat) []int {
 	return l.cache.lookup(s.kv.keys)
 }
 
-// grant gives s its blocks. Other requests find those that this engine computes from now on: vLLM
-// files a block when it schedules its computation.
+// grant gives s its blocks. From now on other requests find those that this engine computes,
+// because vLLM files a block when it schedules its computation.
 func (l *ledger) grant(s *seat, computes bool) {
 	s.blocks = l.lookup(s)
 	s.hits = len(s.blocks)
@@ -141,7 +141,7 @@ func (l *ledger) endLoad(r *reservation) {
 	r.loading = 0
 }
 
-// endCompute ends r's turn: its prompts are computed.
+// endCompute ends r's turn, because its prompts are computed.
 func (l *ledger) endCompute(r *reservation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,8 +156,8 @@ func (l *ledger) endTurn(r *reservation) {
 	}
 }
 
-// answered files the full blocks that an answer filled: contents are those of the
-// i-th seat's first blocks.
+// answered files the full blocks that an answer filled. contents are those of the i-th seat's first
+// blocks.
 func (l *ledger) answered(r *reservation, i int, contents []uint64) {
 	if l.o.NoPrefixCaching {
 		return
@@ -193,7 +193,7 @@ func (l *ledger) finish(r *reservation) {
 	l.schedule()
 }
 
-// disown takes back what grant filed too early: the blocks were never computed.
+// disown takes back what grant filed too early, because the blocks were never computed.
 func (l *ledger) disown(s *seat) {
 	for _, id := range s.blocks[min(s.hits, len(s.blocks)):] {
 		l.cache.forget(id)

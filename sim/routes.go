@@ -70,8 +70,7 @@ func (c *core) countLoad(ctx context.Context, x *exchange, shape api) {
 	c.complete(ctx, x, shape)
 }
 
-// The answers below are dropped without a word when the client has gone, as
-// uvicorn does.
+// The answers below are dropped silently if the client has gone, as uvicorn does.
 
 func (x *exchange) json(b []byte) { _ = x.answer(http.StatusOK, "application/json", b) }
 

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// sample makes up a value for a JSON Schema in the simplest way: of an object the
-// required properties, in their order, and of every string three words of the script.
+// sample makes up a value for a JSON Schema in the simplest way. An object gets its required
+// properties, in their order, and every string is three words of the script.
 type sample struct {
 	script script
 	words  int // said so far
 }
 
-// schema is what sample reads of one.
+// schema is what sample reads of a schema.
 type schema struct {
 	Type       json.RawMessage // a name or a list of names
 	Const      json.RawMessage
@@ -27,7 +27,7 @@ type schema struct {
 func (v *sample) appendValue(b []byte, raw json.RawMessage) []byte {
 	var s schema
 	if len(raw) == 0 || json.Unmarshal(raw, &s) != nil {
-		return append(b, "{}"...) // any value will do; as arguments it has to be an object
+		return append(b, "{}"...) // any value will do, but arguments must be an object
 	}
 	switch {
 	case s.Const != nil:
@@ -72,7 +72,7 @@ func (v *sample) appendText(b []byte) []byte {
 	return appendString(b, strings.TrimSpace(text.String()))
 }
 
-// typeName is the first type that s allows, or "".
+// typeName returns the first type that s allows, or "".
 func (s schema) typeName() string {
 	var name string
 	var names []string

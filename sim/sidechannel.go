@@ -7,9 +7,9 @@ import (
 	"net"
 )
 
-// The side channel stands for NIXL: one JSON object in each line, over TCP. A reader shakes
-// hands, reads blocks by id, and notifies. Heartbeats renew leases. As with RDMA nobody checks
-// whether the reader may read, or whether the blocks still hold what it wants.
+// The side channel stands for NIXL: one JSON object in each line, over TCP. A reader shakes hands,
+// reads blocks by id, and notifies. Heartbeats renew leases. As with RDMA, nothing checks whether
+// the reader may read, or whether the blocks still hold what it wants.
 type sideMessage struct {
 	Op      string `json:"op"`                // handshake, read, notify or heartbeat
 	Blocks  []int  `json:"blocks,omitempty"`  // read
@@ -17,7 +17,7 @@ type sideMessage struct {
 	By      string `json:"by,omitempty"`      // notify: read, abort or reject
 }
 
-// sideReply answers a handshake or a read; the other messages get no answer.
+// sideReply answers a handshake or a read. The other messages get no answer.
 type sideReply struct {
 	Engine    string   `json:"engine,omitempty"`
 	Version   string   `json:"version,omitempty"`

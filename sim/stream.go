@@ -90,7 +90,7 @@ func (g *generation) writeRoles(ctx context.Context) error {
 
 // endStream writes [DONE] and the chunk that ends the body.
 func (g *generation) endStream(ctx context.Context) error {
-	g.rec.Events++ // [DONE], counted as written with the record
+	g.rec.Events++ // [DONE], which is counted as written with the record
 	g.file("ok")
 	g.rec.Events--
 	if !g.faults.has(FaultNoDone) {
@@ -98,7 +98,7 @@ func (g *generation) endStream(ctx context.Context) error {
 			return err
 		}
 	}
-	_ = g.x.endStream() // after [DONE] the answer is whole, wherever the client is
+	_ = g.x.endStream() // after [DONE] the answer is whole, whether or not the client is there
 	return nil
 }
 
@@ -112,7 +112,7 @@ func (g *generation) endWithError(ctx context.Context) error {
 // begin starts an event's payload in the stream's own buffer.
 func (g *generation) begin() []byte { return append(g.events.payload[:0], "data: "...) }
 
-// event writes one event in one chunk and one write, unless a fault has its turn.
+// event writes one event in one chunk and one write, unless a fault replaces it.
 func (g *generation) event(ctx context.Context, payload []byte) error {
 	s := g.events
 	if s.crlf {

@@ -14,7 +14,7 @@ const naturalEnd = 64
 // bigTokenBytes is the size of the one huge token of a [[text:big]] answer.
 const bigTokenBytes = 200 << 10
 
-// Text is the first n tokens of the answer to prompt, as one string. Every engine answers a
+// Text returns the first n tokens of the answer to prompt, as one string. Every engine answers a
 // prompt with the same text. For a chat completion the prompt is ChatPrompt of its messages.
 func Text(prompt string, n int) string { return ChoiceText(prompt, 0, n) }
 
@@ -32,15 +32,15 @@ func ChoiceText(prompt string, choice, n int) string {
 type script struct {
 	seed  uint64
 	style string // the NAME of a [[text:NAME]] marker
-	wrong bool   // computed from foreign KV: every token shows it
+	wrong bool   // computed from foreign KV, and every token shows it
 }
 
 func newScript(prompt string, choice int) script {
 	return script{seed: mix(hashText(prompt), uint64(choice)), style: textStyle(prompt)}
 }
 
-// newWrongScript is what comes out when the KV blocks that were read for prompt hold other KV:
-// text that shows no error but its content.
+// newWrongScript returns the answer if the KV blocks that were read for prompt hold other KV. Only
+// the content of the text shows the error.
 func newWrongScript(prompt string, choice int, contents []uint64) script {
 	s := newScript(prompt, choice)
 	s.wrong = true
@@ -65,7 +65,7 @@ func (s script) token(i int) string {
 	return " " + word
 }
 
-// styledToken is the adversarial token of a style; false: an ordinary one.
+// styledToken returns the adversarial token of a style, or false for an ordinary one.
 func styledToken(style string, i int) (string, bool) {
 	switch {
 	case style == "done" && i%3 == 1:
@@ -77,7 +77,7 @@ func styledToken(style string, i int) (string, bool) {
 	case style == "empty" && i%2 == 0:
 		return "", true
 	case style == "utf8" && i%2 == 0:
-		return "", true // an unfinished character: its bytes come with the next token
+		return "", true // an unfinished character, whose bytes come with the next token
 	case style == "utf8":
 		return "\u00e9\u6f22\U0001f642\u2028", true
 	case style == "escape" && i%2 == 1:
@@ -86,7 +86,7 @@ func styledToken(style string, i int) (string, bool) {
 	return "", false
 }
 
-// textStyle is the NAME of the first [[text:NAME]] in prompt, or "".
+// textStyle returns the NAME of the first [[text:NAME]] in prompt, or "".
 func textStyle(prompt string) string {
 	_, rest, found := strings.Cut(prompt, "[[text:")
 	if !found {
@@ -99,7 +99,7 @@ func textStyle(prompt string) string {
 	return name
 }
 
-// eosAfter is the token count at which a [[text:eos@N]] answer ends by itself.
+// eosAfter returns the token count at which a [[text:eos@N]] answer ends by itself.
 func (s script) eosAfter() (int, bool) {
 	count, found := strings.CutPrefix(s.style, "eos@")
 	if !found {
@@ -115,8 +115,8 @@ var words = strings.Fields(`
 	glade grain grove harbor hazel heron hollow island ivory juniper kelp lagoon lantern larch ledge linen
 	maple marsh meadow mist moss north opal orbit otter pebble pine prairie quartz reef river sail`)
 
-// hashText, mix: FNV-1a and one round of splitmix64. They are part of the text's
-// definition: two processes must agree on them.
+// hashText is FNV-1a, and mix is one round of splitmix64. They are part of the text's definition,
+// on which two processes must agree.
 func hashText(s string) uint64 {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, s) // a hash's Write never fails

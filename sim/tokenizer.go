@@ -2,7 +2,7 @@ package sim
 
 import "strings"
 
-// bytesPerToken is the whole rule of the toy tokeniser: every 4 bytes are a token, and its id is
+// bytesPerToken is the whole rule of the toy tokeniser. Every 4 bytes are a token, and its id is
 // these bytes as a little-endian number.
 const bytesPerToken = 4
 
@@ -23,7 +23,7 @@ func encode(text string) []int {
 	return append(ids, last)
 }
 
-// pieces is text cut into its tokens.
+// pieces returns text cut into its tokens.
 func pieces(text string) []string {
 	all := make([]string, 0, tokenCount(text))
 	for ; text != ""; text = text[min(bytesPerToken, len(text)):] {
@@ -32,7 +32,7 @@ func pieces(text string) []string {
 	return all
 }
 
-// decode undoes encode. Ids that no text gives become replacement characters.
+// decode undoes encode. Ids that no text has become replacement characters.
 func decode(ids []int) string {
 	var b strings.Builder
 	for _, id := range ids {
@@ -51,8 +51,8 @@ type Message struct {
 	Content string `json:"content"`
 }
 
-// ChatPrompt renders messages as every engine's chat template does; the answer
-// to a chat completion is Text of it.
+// ChatPrompt renders messages as every engine's chat template does. The answer to a chat completion
+// is Text of it.
 func ChatPrompt(messages ...Message) string {
 	var b strings.Builder
 	for _, m := range messages {
@@ -66,6 +66,6 @@ func ChatPrompt(messages ...Message) string {
 	return b.String()
 }
 
-// TokensPrompt is the text that a prompt of token ids stands for. Ids that
-// /tokenize gave for a text stand for that text.
+// TokensPrompt returns the text that a prompt of token ids stands for. Ids that /tokenize gave for
+// a text stand for that text.
 func TokensPrompt(ids ...int) string { return decode(ids) }

@@ -15,7 +15,7 @@ const (
 	toolNamed    = "named" // request.toolName
 )
 
-// readTools reads tools and tool_choice. Without tools tool_choice is not looked at.
+// readTools reads tools and tool_choice. Without tools it does not look at tool_choice.
 func (r *request) readTools(f *fields) {
 	for _, raw := range f.list("tools") {
 		var offered struct{ Function tool }
@@ -78,8 +78,8 @@ func (r *request) verifyTools(o Options) *apiError {
 	return badRequest("", `tool_choice="%s" requires --tool-call-parser to be set`, r.toolChoice)
 }
 
-// toolFor is the function that s calls; nil means that it answers with text. With
-// "auto" a [[text:tool]] answer calls one.
+// toolFor returns the function that s calls, or nil if it answers with text. With "auto" a
+// [[text:tool]] answer calls one.
 func (r *request) toolFor(s script) *tool {
 	if r.toolChoice == "" || r.toolChoice == toolAuto && s.style != "tool" {
 		return nil

@@ -19,7 +19,7 @@ const weather = `{"type":"function","function":{"name":"weather","parameters":{"
 	"hours":{"type":"array"},"wind":{"type":"string"}},
 	"required":["town","days","unit","sea","where","hours"]}}}`
 
-// asking wants a call of weather, without a limit, so that the call is whole.
+// asking requests a call of weather, without a limit, so that the call is whole.
 func asking(choice any, prompt string) body {
 	return body{"model": "sim", "tools": []json.RawMessage{json.RawMessage(weather)}, "tool_choice": choice,
 		"messages": []sim.Message{{Role: "user", Content: prompt}}}
@@ -27,8 +27,8 @@ func asking(choice any, prompt string) body {
 
 func named(name string) body { return body{"type": "function", "function": body{"name": name}} }
 
-// arguments are what weather is called with: its required properties in their order,
-// each string three words of the answer's text.
+// arguments returns what weather is called with: its required properties in their order, each
+// string three words of the answer's text.
 func arguments(t *testing.T, prompt string) string {
 	t.Helper()
 	p := sim.ChatPrompt(sim.Message{Role: "user", Content: prompt})
@@ -82,8 +82,7 @@ func TestToolCallWhole(t *testing.T) {
 	}
 }
 
-// The name comes in one event, the arguments in pieces, and no event is for the tags
-// around them.
+// The name comes in one event and the arguments in pieces. The tags around them have no event.
 func TestToolCallStreamed(t *testing.T) {
 	e := start(t, sim.Options{ToolCallParser: "hermes"})
 	for _, tc := range []struct {
@@ -129,8 +128,7 @@ func TestToolCallStreamed(t *testing.T) {
 	}
 }
 
-// A call that the limit cuts short is no call in a whole answer, and a part of one in a
-// stream.
+// A call that the limit cuts short is no call in a whole answer, and part of a call in a stream.
 func TestToolCallCutShort(t *testing.T) {
 	e := start(t, sim.Options{ToolCallParser: "hermes"})
 	want := `<tool_call>` + "\n" + `{"name": "weather", "arguments": ` + arguments(t, "Weather?")
@@ -148,7 +146,7 @@ func TestToolCallCutShort(t *testing.T) {
 	}
 }
 
-// The model's own tokens are all there for who asks for them, also those without a delta.
+// A client that asks for the model's own tokens gets all of them, including those without a delta.
 func TestToolCallTokenIDs(t *testing.T) {
 	e := start(t, sim.Options{ToolCallParser: "hermes"})
 	b := asking("required", "Weather?").with("return_token_ids", true)

@@ -32,7 +32,7 @@ func newToolCall(t *tool, s script) *toolCall {
 	return c
 }
 
-// tokens is the call as the model says it, with the end-of-sequence token, which has no text.
+// tokens returns the call as the model says it, with the end-of-sequence token, which has no text.
 func (c *toolCall) tokens() []string {
 	var all []string
 	for rest := c.text; rest != ""; {
@@ -45,8 +45,8 @@ func (c *toolCall) tokens() []string {
 	return append(all, "")
 }
 
-// appendDelta appends the delta of one token, and says whether there is anything in it.
-// Blanks at the end of the arguments wait for what follows them.
+// appendDelta appends the delta of one token, and reports whether there is anything in it. Blanks
+// at the end of the arguments wait for what follows them.
 func (c *toolCall) appendDelta(b []byte, step int) ([]byte, bool) {
 	begin, end := 0, c.ends[step]
 	if step > 0 {
@@ -64,7 +64,7 @@ func (c *toolCall) appendDelta(b []byte, step int) ([]byte, bool) {
 	return append(b, "{}"...), false
 }
 
-// shown are the arguments that are told once end bytes of the text have come.
+// shown returns the arguments that are shown after end bytes of the text have come.
 func (c *toolCall) shown(end int) string {
 	end = max(c.argumentsBegin, min(end, c.argumentsEnd))
 	return strings.TrimRight(c.text[c.argumentsBegin:end], " ")
@@ -113,8 +113,8 @@ func (u *unit) callTool(t *tool, r *request) {
 	}
 }
 
-// finishReason is what the API tells of u's end. A forced call of a named function ends
-// with "stop", any other call with "tool_calls".
+// finishReason returns what the API says about u's end. A forced call of a named function ends with
+// "stop", any other call with "tool_calls".
 func (u *unit) finishReason(r *request) string {
 	if u.call != nil && u.reason == "stop" && r.toolChoice != toolNamed {
 		return "tool_calls"

@@ -82,7 +82,7 @@ func TestSlowAccept(t *testing.T) {
 	sendClosing(t, e, streamedBody("")) // waits while the engine closes
 }
 
-// outcomes is what a run of requests under random faults came to.
+// outcomes are the results of a run of requests under random faults.
 func outcomes(t *testing.T, f sim.Fault) []string {
 	t.Helper()
 	p, _ := pair(t, sim.Options{Lease: 50 * time.Millisecond})

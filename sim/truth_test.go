@@ -11,9 +11,9 @@ import (
 	"xpyd/sim"
 )
 
-// TestSimIsTheRecordedEngine asks the sim everything that was asked of real engines,
-// and compares the outlines of the answers. A difference fails, unless it stands in
-// the list of accepted ones; -v shows those. To add a version: make record.
+// TestSimIsTheRecordedEngine sends the sim everything that was sent to real engines, and compares
+// the outlines of the answers. A difference fails, unless it stands in the list of accepted ones.
+// -v shows those. To add a version, run make record.
 func TestSimIsTheRecordedEngine(t *testing.T) {
 	used, skipped := map[int]bool{}, 0 // what -run leaves out
 	versions := recordedVersions(t)
@@ -21,7 +21,7 @@ func TestSimIsTheRecordedEngine(t *testing.T) {
 		o := sim.Options{Version: version, Model: "tiny", BlockSize: 32, NumBlocks: 1024, MaxModelLen: 2048}
 		var es engines
 		es.prefill, es.decode = pair(t, o)
-		o.NoPrefixCaching = true // as it was recorded
+		o.NoPrefixCaching = true // it was recorded like this
 		es.plain = start(t, o)
 		for _, r := range recordings(t, versions[version]) {
 			skipped++
@@ -52,7 +52,7 @@ func TestSimIsTheRecordedEngine(t *testing.T) {
 	}
 }
 
-// judge fails for the lines that no accepted difference names, and notes those used.
+// judge fails for the lines that no accepted difference names, and notes those that were used.
 func judge(t *testing.T, lines []string, version, exchange string, used map[int]bool) {
 	t.Helper()
 	unaccepted := false
@@ -78,7 +78,7 @@ func judge(t *testing.T, lines []string, version, exchange string, used map[int]
 	}
 }
 
-// around are the changed lines, with two of the others before and after.
+// around returns the changed lines, with two of the others before and after.
 func around(lines []string) []string {
 	var shown []string
 	end := 0
@@ -96,8 +96,8 @@ func around(lines []string) []string {
 	return shown
 }
 
-// diff lists want and got as one, each line after its mark: "-" in want only, "+" in
-// got only, " " in both (a longest common subsequence).
+// diff lists want and got as one, each line after its mark: "-" in want only, "+" in got only, " "
+// in both (a longest common subsequence).
 func diff(want, got []string) []string {
 	common := make([][]int, len(want)+1) // of want[i:] and got[j:]
 	for i := range common {
@@ -129,7 +129,7 @@ func diff(want, got []string) []string {
 	return lines
 }
 
-// difference is one between real engines and the sim that is left as it is.
+// difference is an accepted difference between real engines and the sim.
 type difference struct {
 	versions  *regexp.Regexp // nil is any, as in the others
 	exchanges *regexp.Regexp

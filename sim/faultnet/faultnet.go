@@ -36,12 +36,12 @@ const injectionsKept = 1 << 14
 type Options struct {
 	Listen string          // host:port, default a free port of 127.0.0.1
 	Seed   uint64          // which bits corrupt flips
-	Log    func(Injection) // told of every injection as it happens; it must not call the relay
+	Log    func(Injection) // called for every injection as it happens; it must not call the relay
 }
 
 // Injection is one thing that a relay did on purpose.
 type Injection struct {
-	Conn int    // in the order of accepts, from 1; 0: the whole relay (refuse, accept, freeze, thaw, reset)
+	Conn int    // in the order of accepts, from 1; 0 is the whole relay (refuse, accept, freeze, thaw, reset)
 	At   int64  // bytes that had passed in the op's direction
 	Down bool   // the op's direction is from the target to the client
 	Op   string // as in a script
@@ -113,7 +113,7 @@ func (r *Relay) Retarget(target string) {
 	r.target = target
 }
 
-// Next lays scripts up for the next connections, one each, in the order of accepts.
+// Next queues scripts for the next connections, one each, in the order of accepts.
 func (r *Relay) Next(scripts ...Script) {
 	for _, s := range scripts {
 		s.mustBeValid()
@@ -123,8 +123,8 @@ func (r *Relay) Next(scripts ...Script) {
 	r.next = append(r.next, scripts...)
 }
 
-// Always is the script of every later connection that gets none from Next. The
-// zero Script passes everything.
+// Always sets the script of every later connection that gets none from Next. The zero Script passes
+// everything.
 func (r *Relay) Always(s Script) {
 	s.mustBeValid()
 	r.mu.Lock()
@@ -170,20 +170,20 @@ func (r *Relay) resetLinks() {
 	}
 }
 
-// Freeze stops the relay as SIGSTOP would: connections, old and new, stay open and
-// nothing is passed on. A write that is under way may still end.
+// Freeze stops the relay as SIGSTOP would. Old and new connections stay open, and nothing is passed
+// on. A write that is under way may still end.
 func (r *Relay) Freeze() {
 	r.log(Injection{Op: "freeze"})
 	r.gate.shut()
 }
 
-// Thaw undoes Freeze; what waited is passed on.
+// Thaw undoes Freeze and passes on what waited.
 func (r *Relay) Thaw() {
 	r.log(Injection{Op: "thaw"})
 	r.gate.open()
 }
 
-// Injected lists what was done, in order; of very many the last 16384.
+// Injected lists what was done, in order. It keeps the last 16384.
 func (r *Relay) Injected() []Injection {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -50,7 +50,7 @@ func newWire(t *testing.T, o faultnet.Options) *wire {
 	return &wire{t: t, relay: r, target: ln}
 }
 
-// dial connects a client; every use of it ends within 5 s.
+// dial connects a client. Every use of the connection ends within 5 s.
 func (w *wire) dial() *net.TCPConn {
 	w.t.Helper()
 	nc, err := net.Dial("tcp", w.relay.Addr())
@@ -66,7 +66,7 @@ func (w *wire) owned(nc net.Conn) *net.TCPConn {
 	return nc.(*net.TCPConn)
 }
 
-// pair is a client's connection and the target's end of it.
+// pair returns a client's connection and the target's end of it.
 func (w *wire) pair() (client, target *net.TCPConn) {
 	w.t.Helper()
 	client = w.dial()
@@ -86,7 +86,7 @@ func script(t *testing.T, text string) faultnet.Script {
 	return s
 }
 
-// ops is what the relay says it did.
+// ops returns what the relay says it did.
 func (w *wire) ops() string {
 	var all []string
 	for _, i := range w.relay.Injected() {
@@ -115,7 +115,7 @@ func (w *wire) expect(nc net.Conn, text string) {
 	}
 }
 
-// expectEnd reads on: nothing more may come, and the end must be this one.
+// expectEnd reads on. Nothing more may come, and the end must be this one.
 func (w *wire) expectEnd(nc net.Conn, end error) {
 	w.t.Helper()
 	n, err := nc.Read(make([]byte, 1))
@@ -124,7 +124,7 @@ func (w *wire) expectEnd(nc net.Conn, end error) {
 	}
 }
 
-// expectReset connects and gets RST, in the connecting or right behind it.
+// expectReset connects and expects RST, while connecting or right after it.
 func (w *wire) expectReset() {
 	w.t.Helper()
 	nc, err := net.Dial("tcp", w.relay.Addr())
@@ -185,12 +185,12 @@ func TestPassesManyBytes(t *testing.T) {
 	}
 }
 
-// Both directions carry "abcdefgh"; the op is on the way down.
+// Both directions carry "abcdefgh". The op is on the way down.
 func TestOpsAtAByte(t *testing.T) {
 	for _, tc := range []struct {
 		script string
 		passes string // down
-		end    error  // seen by both; nil: the connection goes on
+		end    error  // seen by both; nil if the connection goes on
 		log    string
 	}{
 		{"down:rst@3", "abc", syscall.ECONNRESET, "1 down 3 rst@3"},
@@ -282,7 +282,7 @@ func TestStallHoldsOneDirection(t *testing.T) {
 	w.write(client, "still")
 	w.expect(target, "still")
 	w.expectSilence(client)
-	_ = client.CloseWrite() // passed on, and the end of the target with it
+	_ = client.CloseWrite() // passed on, and with it the end of the target
 	w.expectEnd(target, io.EOF)
 	_ = target.Close()
 	w.expectEnd(client, io.EOF)
@@ -348,7 +348,7 @@ func TestRefuseAtAcceptAndNoRead(t *testing.T) {
 	silent := w.dial()
 	w.write(silent, "hello")
 	w.expectSilence(silent)
-	client, target := w.pair() // the third has no script; the first two never reached the target
+	client, target := w.pair() // the third has no script, and the first two never reached the target
 	w.write(client, "third")
 	w.expect(target, "third")
 	if got := w.ops(); got != "1 up 0 refuse; 2 up 0 noread" {
@@ -360,7 +360,7 @@ func TestRefuseClosesThePort(t *testing.T) {
 	w := newWire(t, faultnet.Options{})
 	client, target := w.pair()
 	for range 2 {
-		for range 2 { // saying it twice changes nothing
+		for range 2 { // a second call changes nothing
 			if err := w.relay.Refuse(true); err != nil {
 				t.Fatal(err)
 			}

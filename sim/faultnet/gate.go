@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// gate holds back all who wait while it is shut.
+// gate holds up all who wait while it is shut.
 type gate struct {
 	mu   sync.Mutex
 	held chan struct{} // nil while open; closed when it opens again
@@ -29,7 +29,7 @@ func (g *gate) open() {
 	}
 }
 
-// wait returns true once the gate is open, false if ctx ended first.
+// wait returns true when the gate is open, and false if ctx ended first.
 func (g *gate) wait(ctx context.Context) bool {
 	for {
 		g.mu.Lock()
@@ -46,7 +46,7 @@ func (g *gate) wait(ctx context.Context) bool {
 	}
 }
 
-// pause waits for d; false means ctx ended first.
+// pause waits for d. It returns false if ctx ended first.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

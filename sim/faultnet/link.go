@@ -7,15 +7,15 @@ import (
 	"sync/atomic"
 )
 
-// link is one connection through the relay: the client's and the one to the target.
+// link is one connection through the relay: the client's, and the one to the target.
 type link struct {
 	r      *Relay
 	id     int
 	script Script
-	gate   gate // shut by a black hole, for good
+	gate   gate // shut for good by a black hole
 	over   context.Context
-	end    context.CancelFunc // the link is closed, or to be
-	closed atomic.Bool        // both FINs are out by fin@N; what still comes is dropped
+	end    context.CancelFunc // the link is closed, or about to be
+	closed atomic.Bool        // fin@N has sent both FINs, and what still comes is dropped
 
 	mu     sync.Mutex
 	client *net.TCPConn
@@ -78,7 +78,7 @@ func (l *link) close(rst bool) {
 		return
 	}
 	l.ended = true
-	defer l.end() // last, as who wakes up by it closes too, without RST
+	defer l.end() // last, because the code that it wakes up closes too, without RST
 	for _, nc := range []*net.TCPConn{l.client, l.target} {
 		if nc == nil {
 			continue

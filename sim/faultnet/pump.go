@@ -15,9 +15,9 @@ type pump struct {
 	ops      []Op
 	down     bool
 	ended    chan struct{}   // closed when this direction has ended
-	other    <-chan struct{} // likewise of the other direction
+	other    <-chan struct{} // the same for the other direction
 
-	placed []Op  // those to come, by offset
+	placed []Op  // ops to come, by offset
 	passed int64 // bytes
 	slice  Op
 	rate   Op
@@ -37,7 +37,7 @@ func (p *pump) run() {
 		switch {
 		case err == nil:
 		case errors.Is(err, io.EOF):
-			_ = p.dst.CloseWrite() // fails when it has ended already
+			_ = p.dst.CloseWrite() // fails if it has ended already
 			return
 		default:
 			p.l.reset()
@@ -46,11 +46,11 @@ func (p *pump) run() {
 	}
 }
 
-// mayMove waits while the relay is frozen or the link a black hole; false means that
-// the link is over.
+// mayMove waits while the relay is frozen or the link is a black hole. It returns false if the link
+// is over.
 func (p *pump) mayMove() bool { return p.l.r.gate.wait(p.l.over) && p.l.gate.wait(p.l.over) }
 
-// pass writes b on as the script says; false means that this direction has ended.
+// pass writes b as the script says. It returns false if this direction has ended.
 func (p *pump) pass(b []byte) bool {
 	if p.passed == 0 {
 		p.begin()
@@ -107,13 +107,13 @@ func (p *pump) piece(n int) int {
 	if p.slice.N > 0 {
 		n = int(min(int64(n), p.slice.N))
 	}
-	if p.rate.N > 0 { // 50 writes a second
+	if p.rate.N > 0 { // in 50 writes a second
 		n = int(min(int64(n), max(p.rate.N/50, 1)))
 	}
 	return n
 }
 
-// rest pauses after n bytes, as slice and rate say.
+// rest pauses after n bytes, as slice and rate require.
 func (p *pump) rest(n int) bool {
 	d := p.slice.D
 	if p.rate.N > 0 {
@@ -122,8 +122,7 @@ func (p *pump) rest(n int) bool {
 	return d == 0 || pause(p.l.over, d)
 }
 
-// fire plays the ops that are due before b; false means that this direction has
-// ended.
+// fire plays the ops that are due before b. It returns false if this direction has ended.
 func (p *pump) fire(b []byte) bool {
 	for len(p.placed) > 0 && p.placed[0].N <= p.passed && !p.l.closed.Load() {
 		op := p.placed[0]
@@ -153,8 +152,8 @@ func (p *pump) fire(b []byte) bool {
 	return true
 }
 
-// stall reads nothing until the other direction has ended. After that nobody waits
-// for these bytes, and they are dropped, so that the end of src is seen.
+// stall reads nothing until the other direction has ended. After that these bytes have no reader,
+// and they are dropped, so that the end of src is seen.
 func (p *pump) stall() bool {
 	select {
 	case <-p.l.over.Done():

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// Script is what is done to one connection. Up are the ops on the bytes from the
-// client to the target, Down on those from the target to the client.
+// Script is what is done to one connection. Up has the ops on the bytes from the client to the
+// target, Down those on the bytes from the target to the client.
 type Script struct{ Up, Down []Op }
 
-// Op is one fault; the package comment has the table of kinds.
+// Op is one fault. The package comment has the table of kinds.
 type Op struct {
 	Kind string
 	N    int64         // the offset in bytes; slice: bytes a piece; rate: bytes a second
@@ -35,9 +35,8 @@ const (
 	NoRead    = "noread"
 )
 
-// Parse reads a script's text form: ops behind "up:" or "down:", and those that
-// befall the whole connection alone, with blanks between them, as in
-// "down:delay=20ms down:slice=1,1ms up:rst@100".
+// Parse reads a script's text form. Ops follow "up:" or "down:", except those that affect only the
+// whole connection. Blanks stand between them, as in "down:delay=20ms down:slice=1,1ms up:rst@100".
 func Parse(text string) (Script, error) {
 	var s Script
 	for word := range strings.FieldsSeq(text) {
@@ -113,15 +112,15 @@ func (o Op) validate() error {
 	return nil
 }
 
-// placed says whether the op happens at a byte.
+// placed reports whether the op happens at a byte.
 func (o Op) placed() bool {
 	return o.Kind == RST || o.Kind == FIN || o.Kind == Stall || o.Kind == Blackhole || o.Kind == Corrupt
 }
 
-// whole says whether the op befalls the connection before any byte.
+// whole reports whether the op affects the connection before any byte.
 func (o Op) whole() bool { return o.Kind == Refuse || o.Kind == NoRead }
 
-// String is the text form, without the direction.
+// String returns the text form, without the direction.
 func (o Op) String() string {
 	switch {
 	case o.whole():
@@ -136,7 +135,7 @@ func (o Op) String() string {
 	return fmt.Sprintf("%s=%d", o.Kind, o.N)
 }
 
-// String is the text form that Parse reads.
+// String returns the text form that Parse reads.
 func (s Script) String() string {
 	var words []string
 	for _, op := range s.Up {
@@ -152,7 +151,7 @@ func (s Script) String() string {
 	return strings.Join(words, " ")
 }
 
-// mustBeValid stops who wrote a script by hand and wrongly.
+// mustBeValid panics for a script that was written by hand and is wrong.
 func (s Script) mustBeValid() {
 	for _, op := range slices.Concat(s.Up, s.Down) {
 		if err := op.validate(); err != nil {
@@ -169,7 +168,7 @@ func (s Script) whole() (Op, bool) {
 	return s.Up[i], true
 }
 
-// placed are the ops of one direction that happen at a byte, in their order.
+// placed returns the ops of one direction that happen at a byte, in their order.
 func placed(ops []Op) []Op {
 	ops = slices.DeleteFunc(slices.Clone(ops), func(o Op) bool { return !o.placed() })
 	slices.SortStableFunc(ops, func(a, b Op) int { return cmp.Compare(a.N, b.N) })
@@ -183,8 +182,8 @@ func find(ops []Op, kind string) Op {
 	return Op{}
 }
 
-// Random draws a script of one op, three times in four on the way down. Offsets
-// are below 4 KiB, where the answers of short completions break.
+// Random draws a script of one op, three times in four on the way down. Offsets are below 4 KiB,
+// because the answers of short completions break there.
 func Random(r *rand.Rand) Script {
 	kinds := []string{Delay, Slice, Rate, RST, FIN, Stall, Blackhole, Corrupt, Refuse, NoRead}
 	op := Op{Kind: kinds[r.IntN(len(kinds))]}
