@@ -102,7 +102,7 @@ xpyd_request_errors_total{code="overloaded"} 7
 	}
 }
 
-// The table's exit status: a failure outweighs a client that cannot run.
+// A failure outweighs a client that cannot run, in the table's exit status.
 func TestReport(t *testing.T) {
 	good := result{client: client{name: "good", version: "1"}, tally: tally{requests: 100}}
 	bad := result{client: client{name: "bad"}, tally: tally{requests: 100, failures: []string{"x"}}}
@@ -154,7 +154,8 @@ func TestVersionsArePinned(t *testing.T) {
 	}
 }
 
-// A folder is made once for the same files, and again when they change or it was not finished.
+// A folder is made once for the same files. It is made again when they change or it was not
+// finished.
 func TestInstall(t *testing.T) {
 	w := &workshop{dir: t.TempDir()}
 	lock := filepath.Join(t.TempDir(), "lock")

@@ -20,10 +20,10 @@ type job struct {
 	*workshop
 	fleet *fleet
 	dir   string // logs and reports; empty at the start
-	api   string // "chat" or "completions": which one a load generator is to use
+	api   string // "chat" or "completions", which a load generator must use
 }
 
-// result is a row of the table.
+// result is one row of the table.
 type result struct {
 	client
 	tally

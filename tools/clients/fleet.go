@@ -18,12 +18,12 @@ const (
 	heldStreams = 20
 )
 
-// fleet is two prefill and two decode engines, simulated, and xpyd before them, each in a
-// process of its own on loopback ports that they chose.
+// fleet is two prefill and two decode engines, simulated, with xpyd in front of them. Each is a
+// process of its own on loopback ports that it chose.
 type fleet struct {
 	prefill, decode []string         // base URLs
 	url, admin      string           // of xpyd
-	victim          *process.Process // another xpyd before the same engines, for killing; nil without a key
+	victim          *process.Process // another xpyd in front of the same engines, which a check kills; nil without a key
 	victimURL       string
 	processes       []*process.Process // in the order of their start
 	dir             string
@@ -52,7 +52,7 @@ func startFleet(ctx context.Context, xpyd, dir string, key bool) (*fleet, error)
 	return f, err
 }
 
-// startEngine starts ./xpyd sim and returns the URL that it tells.
+// startEngine starts ./xpyd sim and returns the URL that it reports.
 func (f *fleet) startEngine(ctx context.Context, xpyd, role, name string) (string, error) {
 	p, err := process.Start(f.log(name), nil, xpyd, "sim", "--role", role, "--name", name, "--listen", "127.0.0.1:0", "--tool-call-parser", "hermes")
 	if err != nil {
@@ -95,7 +95,7 @@ func (f *fleet) stop() (failures []string) {
 		p := f.processes[i]
 		err := p.End(stopTime)
 		if p == f.victim {
-			continue // it has been killed, if its client got so far
+			continue // its client killed it, if it got that far
 		}
 		if err != nil {
 			failures = append(failures, err.Error())

@@ -10,17 +10,17 @@ import (
 	"xpyd/tools/exposition"
 )
 
-// freeTime is how soon after a client's end every KV block must be free; a lease lasts 30 s.
+// freeTime is how soon after a client's end every KV block must be free. A lease lasts 30 s.
 const freeTime = 5 * time.Second
 
-// ledger is what is read of an engine's /sim/ledger.
+// ledger is the part of an engine's /sim/ledger that is read.
 type ledger struct {
 	Pinned     int            `json:"pinned"`
 	FreedBy    map[string]int `json:"freed_by"`
 	StaleReads int            `json:"stale_reads"`
 }
 
-// record is what is read of an engine's /sim/requests.
+// record is the part of an engine's /sim/requests that is read.
 type record struct {
 	RequestID   string `json:"request_id"`
 	Outcome     string `json:"outcome"`
@@ -28,8 +28,8 @@ type record struct {
 	WrongKV     bool   `json:"wrong_kv"`
 }
 
-// inspect asks engines and xpyd what they saw of the client. It puts the completions that
-// xpyd counted into t where the client did not count by itself.
+// inspect asks engines and xpyd what they saw of the client. If the client did not count its
+// completions itself, inspect puts xpyd's count into t.
 func (f *fleet) inspect(ctx context.Context, t *tally) (failures []string) {
 	add := func(err error) {
 		if err != nil {
@@ -59,7 +59,8 @@ func (f *fleet) inspect(ctx context.Context, t *tally) (failures []string) {
 	return failures
 }
 
-// inspectLedger wants all blocks free, none by its lease, and each handle read once.
+// inspectLedger expects that all blocks are free, none of them by its lease, and that each handle
+// was read once.
 func inspectLedger(ctx context.Context, url string) error {
 	var l ledger
 	for end := time.Now().Add(freeTime); ; time.Sleep(20 * time.Millisecond) {
@@ -83,7 +84,7 @@ func inspectRecords(ctx context.Context, url string) error {
 		return err
 	}
 	for _, r := range all {
-		// A fault is played before the engine looks at the handle: none was used.
+		// The engine plays a fault before it looks at the handle, so none was used.
 		if r.HandleReuse && !strings.HasPrefix(r.Outcome, "fault:") || r.WrongKV {
 			return fmt.Errorf("engine %s, request %s: handle used twice %v, wrong text %v", url, r.RequestID, r.HandleReuse, r.WrongKV)
 		}

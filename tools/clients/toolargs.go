@@ -12,8 +12,8 @@ import (
 // modelName is what the simulated engines serve.
 const modelName = "sim"
 
-// tokenizer makes the model of make e2e, for its tokenizer: no tool may need a hub. python
-// is that of a tool, as all of them bring what the script imports.
+// tokenizer makes the model of make e2e for its tokenizer, because no tool may need a hub. python
+// is the Python of a tool, as all of them have what the script imports.
 func (j *job) tokenizer(ctx context.Context, python string) (string, error) {
 	script := filepath.Join("scripts", "real-vllm", "model.py")
 	return j.install("model", []string{script}, "", func(dir string) error {
@@ -21,8 +21,8 @@ func (j *job) tokenizer(ctx context.Context, python string) (string, error) {
 	})
 }
 
-// vllmArgs keeps all defaults: 1,000 random prompts at once. Nothing but the address and
-// the names is given.
+// vllmArgs keeps all defaults: 1,000 random prompts at once. It gives only the address and the
+// names.
 func vllmArgs(j *job, tokenizer string) ([]string, error) {
 	args := []string{"bench", "serve", "--base-url", j.fleet.url, "--model", modelName, "--tokenizer", tokenizer,
 		"--save-result", "--result-dir", j.dir, "--result-filename", "report.json"}
@@ -52,8 +52,8 @@ func aiperfArgs(j *job, tokenizer string) ([]string, error) {
 		"--synthetic-input-tokens-mean", "200", "--output-tokens-mean", "20", "--artifact-dir", j.dir}, nil
 }
 
-// writeWordTokenizer makes a tokenizer of 256 words in dir. inference-perf gives up when text
-// that it drew has not exactly so many tokens as it wanted; where each word is a token it has.
+// writeWordTokenizer makes a tokenizer of 256 words in dir. inference-perf gives up if a text that
+// it drew has not exactly as many tokens as it wanted. If each word is a token, it has.
 func writeWordTokenizer(dir string) error {
 	vocabulary := map[string]int{"<unk>": 0}
 	for i := range 256 {
@@ -84,8 +84,8 @@ func writeWordTokenizer(dir string) error {
 	return nil
 }
 
-// inferencePerfConfig is for fmt: API, model, URL, tokenizer, folder. Its load is one of rate
-// and time: 20 a second for 5 s are toolRequests. Random data it has for completions only.
+// inferencePerfConfig is for fmt: API, model, URL, tokenizer, folder. Its load has a rate and a
+// time: 20 a second for 5 s are toolRequests. It has random data for completions only.
 const inferencePerfConfig = `api: {type: %s, streaming: true}
 server: {type: vllm, model_name: %q, base_url: %q, ignore_eos: true}
 tokenizer: {pretrained_model_name_or_path: %q}

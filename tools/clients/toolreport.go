@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// The reports, as far as they count requests. A member that is not there is an error: a
-// report of another shape must not read as one without failures.
+// The reports are read as far as they count requests. A member that is missing is an error, because
+// a report of another shape must not read like one without failures.
 
 var errShape = errors.New("no such members; another version has written it")
 
@@ -45,13 +45,13 @@ func readGuidellm(report []byte) (counted, error) {
 	return c, nil
 }
 
-// readAiperf: request_count counts the good ones; what went wrong is in error_summary, which
-// is always there.
+// readAiperf reads a report in which request_count counts the good requests. What went wrong is in
+// error_summary, which is always there.
 func readAiperf(report []byte) (counted, error) {
 	var r struct {
 		Requests  *struct{ Avg float64 } `json:"request_count"`
 		Errors    *[]struct{ Count int } `json:"error_summary"`
-		Failed    *struct{ Avg float64 } `json:"error_request_count"` // not there without an error
+		Failed    *struct{ Avg float64 } `json:"error_request_count"` // missing without an error
 		Cancelled *bool                  `json:"was_cancelled"`
 		Complete  *bool                  `json:"is_complete"`
 	}

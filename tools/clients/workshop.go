@@ -13,10 +13,11 @@ import (
 	"time"
 )
 
-// uvVersion is the installer of the Python tools; that of scripts/real-vllm.
+// uvVersion is the version of the installer of the Python tools, which is the one of
+// scripts/real-vllm.
 const uvVersion = "0.13.9"
 
-// workshop is the cache: what was installed, downloads, and the logs of the last run.
+// workshop is the cache: what has been installed, downloads, and the logs of the last run.
 type workshop struct {
 	dir        string // CLIENTS_CACHE
 	e2e        string // E2E_CACHE
@@ -49,9 +50,9 @@ func cacheDir(variable, name string) (string, error) {
 	return filepath.Join(base, name), nil
 }
 
-// install makes the folder name by make, unless it was made from the same files and words
-// before. A folder that was left half made is made anew; downloads are kept. What cannot be
-// installed is this machine's lack, or its network's: a cannotError.
+// install makes the folder name by make, unless it was made from the same files and words before. A
+// folder that is only half made is made again, and downloads are kept. If something cannot be
+// installed, this machine or its network lacks something, and the error is a cannotError.
 func (w *workshop) install(name string, from []string, words string, make func(dir string) error) (string, error) {
 	dir := filepath.Join(w.dir, name)
 	stamp := dir + ".stamp"
@@ -80,7 +81,7 @@ func (w *workshop) install(name string, from []string, words string, make func(d
 	return dir, notInstalled(name, err)
 }
 
-// notInstalled makes a cannotError of any error but nil.
+// notInstalled makes a cannotError of any error except nil.
 func notInstalled(name string, err error) error {
 	if err == nil || errors.As(err, new(cannotError)) {
 		return err
@@ -88,8 +89,8 @@ func notInstalled(name string, err error) error {
 	return cannotError{fmt.Sprintf("%s cannot be installed (is the package registry in reach, the disk full?): %v", name, err)}
 }
 
-// call runs a program to its end, in a process group of its own, with its output in log. The
-// error has the output's last line.
+// call runs a program to its end in a process group of its own, with its output in log. The error
+// has the last line of the output.
 func call(ctx context.Context, log, dir string, env []string, program string, args ...string) error {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
@@ -115,7 +116,7 @@ func lastLine(text []byte) string {
 // findPython returns the first Python of at least 3.minor that can make environments.
 func findPython(ctx context.Context, minor int) (string, error) {
 	names := []string{os.Getenv("PYTHON"), "python3", "python3.12", "python3.13"}
-	home, _ := os.UserHomeDir() // without one, nothing is found there
+	home, _ := os.UserHomeDir() // without a home directory nothing is found there
 	pyenv, _ := filepath.Glob(filepath.Join(home, ".pyenv", "versions", "3.1[23].*", "bin", "python"))
 	probe := fmt.Sprintf("import sys, venv, ensurepip; sys.exit(not (3, %d) <= sys.version_info < (3, 14))", minor)
 	for _, name := range append(names, pyenv...) {
@@ -153,7 +154,7 @@ func (w *workshop) pipEnv() []string {
 	return []string{"PIP_CACHE_DIR=" + filepath.Join(w.dir, "downloads", "pip"), "PIP_DISABLE_PIP_VERSION_CHECK=1"}
 }
 
-// uvEnv shares vLLM's downloads where there are any: guidellm needs the same torch.
+// uvEnv shares vLLM's downloads if there are any, because guidellm needs the same torch.
 func (w *workshop) uvEnv() []string {
 	downloads := filepath.Join(w.e2e, "downloads")
 	if _, err := os.Stat(downloads); err != nil {

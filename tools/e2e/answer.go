@@ -20,22 +20,22 @@ type request struct {
 	body []byte
 }
 
-// answer is what came back, with what differs from run to run taken out.
+// answer is what came back, without what differs from run to run.
 type answer struct {
 	status   int
 	header   http.Header
-	content  any // the JSON; of a stream that of all events folded into one
+	content  any // the JSON; for a stream, that of all events folded into one
 	cached   any // usage.prompt_tokens_details.cached_tokens: a json.Number, or nil
 	problems []string
 }
 
-// client keeps no connection: an engine closes idle ones after 5 s, and one that is reused at
-// that moment would be a failure of this program.
+// client keeps no connection. An engine closes idle ones after 5 s, and one that is reused at that
+// moment would look like a failure.
 func client() *http.Client {
 	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 }
 
-// send sends the request and reads the whole answer. An error is one of the connection.
+// send sends the request and reads the whole answer. An error is about the connection.
 func send(ctx context.Context, base string, c request) (answer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+c.path, bytes.NewReader(c.body))
 	if err != nil {
@@ -122,8 +122,8 @@ func (a *answer) problem(format string, args ...any) {
 	a.problems = append(a.problems, fmt.Sprintf(format, args...))
 }
 
-// strip takes out what is an answer's own, and cached_tokens, which says how an answer was
-// computed and not what it is.
+// strip takes out what belongs to this answer alone. It also takes out cached_tokens, which says
+// how an answer was computed and not what it is.
 func (a *answer) strip() {
 	top, ok := a.content.(map[string]any)
 	if !ok {
@@ -162,7 +162,7 @@ func stripToolIDs(v any) {
 	}
 }
 
-// promptTokens is usage.prompt_tokens, 0 where the answer has no usage.
+// promptTokens returns usage.prompt_tokens, or 0 if the answer has no usage.
 func (a *answer) promptTokens() int64 {
 	top, _ := a.content.(map[string]any)
 	usage, _ := top["usage"].(map[string]any)

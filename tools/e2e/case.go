@@ -7,15 +7,15 @@ import (
 	"net/http"
 )
 
-// testCase is one request and what must come of it.
+// testCase is one request and its expected result.
 type testCase struct {
 	kind
 	request
 	stream bool
 }
 
-// cases are the requests of all kinds: every step-th of each kind, at least one. The same
-// seed makes the same ones.
+// cases returns every step-th request of each kind, and at least one. The same seed makes the same
+// requests.
 func cases(seed uint64, step int) []testCase {
 	p := newPrompts(seed)
 	var all []testCase

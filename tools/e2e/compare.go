@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// compare goes through both values. A member that is null and one that is not there are the
-// same: an event that a stream leaves out is one that would have added nothing.
+// compare goes through both values. A member that is null equals one that is missing, because a
+// stream leaves out events that would have added nothing.
 func (c *comparison) compare(at string, want, got any) {
 	switch w := want.(type) {
 	case map[string]any:
@@ -46,7 +46,7 @@ func (c *comparison) compare(at string, want, got any) {
 	}
 }
 
-// byIndex puts choices, which a stream may begin in any order, into that of their index.
+// byIndex sorts choices by their index, because a stream may begin them in any order.
 func byIndex(list []any) []any {
 	sorted := slices.Clone(list)
 	slices.SortStableFunc(sorted, func(a, b any) int {

@@ -10,9 +10,9 @@ import (
 	"xpyd/tools/exposition"
 )
 
-// counters sends requests one after the other and reads after each what the engines count:
-// that the prefill engine computed the prompt, that the decode engine pulled it and computed
-// nothing of it, that no block stays, and that cached_tokens is the prefill engine's.
+// counters sends requests one after the other. After each it reads what the engines count. The
+// prefill engine must have computed the prompt. The decode engine must have pulled it and computed
+// nothing of it. No block may stay, and cached_tokens must be the prefill engine's.
 func counters(ctx context.Context, t *trial) error {
 	engines, err := t.fleet.all(ctx, prefillEngine(1), decodeEngine(1))
 	if err != nil {
@@ -22,7 +22,8 @@ func counters(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	// Prompts of their own in each run: engines that were kept have those of the last in their caches.
+	// Each run has prompts of its own. Engines that were kept have those of the last run in their
+	// caches.
 	c := &counting{t: t, prefill: engines[0], decode: engines[1], xpyd: x, prompts: newPrompts(uint64(time.Now().UnixNano()))}
 	if c.ledger, err = openLedger(ctx, t, x, engines); err != nil {
 		return err
@@ -42,7 +43,7 @@ func counters(ctx context.Context, t *trial) error {
 	return c.ledger.ids()
 }
 
-// counting is that check under way.
+// counting is a run of that check.
 type counting struct {
 	t               *trial
 	prefill, decode *engine
@@ -130,9 +131,9 @@ func (c *counting) numbered(api string, body map[string]any) request {
 	return request{path: api, id: fmt.Sprintf("e2e-3-%d", c.sent), body: text}
 }
 
-// pull is what a request moves whose prompt has n tokens, of which the prefill engine had some
-// in its cache. The decode engine has no output without the last token's own step, so it counts
-// a prompt of one token as computed, although it has pulled the block.
+// pull returns what a request moves. Its prompt has n tokens, of which cached were in the prefill
+// engine's cache. The decode engine has no output without a step for the last token. So it counts a
+// prompt of one token as computed, although it has pulled the block.
 func pull(n, cached float64) moves {
 	m := moves{prompt: n, generated: 1, hits: cached, transfers: 1, external: n, pulled: n}
 	if n == 1 {
@@ -141,12 +142,12 @@ func pull(n, cached float64) moves {
 	return m
 }
 
-// fresh: a prompt that no engine knows.
+// fresh sends a prompt that no engine knows.
 func (c *counting) fresh(ctx context.Context, api string, tokens int, stream bool) error {
 	return c.judge(ctx, c.request(api, tokens, stream), func(n float64) moves { return pull(n, 0) })
 }
 
-// knownToPrefill: a prompt that the prefill engine has in its cache and the decode engine has
+// knownToPrefill sends a prompt that the prefill engine has in its cache and the decode engine does
 // not. The answer must say so, whole or streamed.
 func (c *counting) knownToPrefill(ctx context.Context, tokens int, stream bool) error {
 	r := c.request(completionsPath, tokens, stream)
@@ -158,12 +159,13 @@ func (c *counting) knownToPrefill(ctx context.Context, tokens int, stream bool) 
 	if _, err := send(ctx, c.prefill.url, first); err != nil {
 		return fmt.Errorf("send a prompt to %s: %w", c.prefill.name, err)
 	}
-	// Whole blocks of 32, and never the last token: it must be computed to have an output.
+	// The cache has whole blocks of 32, and never the last token, which must be computed to have an
+	// output.
 	cached := float64((tokens - 1) / 32 * 32)
 	return c.judge(ctx, r, func(n float64) moves { return pull(n, cached) })
 }
 
-// judge sends a request through xpyd; want is what it must move, given its prompt's tokens.
+// judge sends a request through xpyd. want returns what it must move, given its prompt's tokens.
 func (c *counting) judge(ctx context.Context, r request, want func(prompt float64) moves) error {
 	if c.t.enough() {
 		return errors.New("the rest is left out after so many failures")
@@ -213,8 +215,8 @@ func (c *counting) compare(r request, a answer, got, want moves) {
 	}
 }
 
-// settled reads the figures once those of the request before have arrived: two readings that
-// are the same.
+// settled reads the figures when those of the request before have arrived. It waits for two
+// readings that are equal.
 func (c *counting) settled(ctx context.Context) (m moves, err error) {
 	last := moves{prompt: -1}
 	late := poll(ctx, settleTime, func() bool {

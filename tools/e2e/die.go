@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// The check die: engines are killed and frozen in every phase of a completion, and started
-// again. A request ends right, elsewhere if need be, or with a well-formed error; never with
-// another text.
+// In the check die, engines are killed and frozen in every phase of a completion, and started
+// again. A request ends right, if need be on another engine, or with a well-formed error. It never
+// ends with another text.
 
 const (
 	dieEach     = 8 // requests of a scene
@@ -21,15 +21,15 @@ const (
 	dieStreamed = 300              // tokens of a stream that is still under way when its engine dies
 )
 
-// mortals are two pairs, of which the first prefill and the second decode engine die. The
-// first decode engine fails requests whose blocks it cannot load, the second computes them.
+// mortals are two pairs, of which the first prefill and the second decode engine die. The first
+// decode engine fails requests whose blocks it cannot load. The second one computes them.
 type mortals struct {
 	t       *trial
 	p, d    [2]*engine
 	rp      *relay    // before p[0]
 	rd      [2]*relay // before d
 	x       *proxy
-	patient *proxy // over p[0] and d[0], and asks for nobody's health
+	patient *proxy // over p[0] and d[0], without health checks
 	scenes  map[string][]*teller
 	stale   *hold
 	late    *sync.WaitGroup // the client of stale
@@ -52,8 +52,8 @@ func die(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// rehearse learns what each request is to come to, from an engine that works alone: the prefill
-// engine that survives, whose own cache does not matter.
+// rehearse learns the right answer to each request from an engine that works alone. It is the
+// prefill engine that survives, whose own cache does not matter.
 func (m *mortals) rehearse(ctx context.Context) error {
 	m.cast("frozen", dieEach, 300, 12)
 	m.cast("between", dieEach, 300, 12)
@@ -75,7 +75,7 @@ func (m *mortals) rehearse(ctx context.Context) error {
 			tellers[i].want = t.text
 		}
 	}
-	// xpyd gives a pair its share only after a transfer of its own over it.
+	// xpyd gives a pair its share only after a transfer of its own over that pair.
 	return m.usedAgain(ctx, time.Now(), served{"prefill", m.rp.url}, served{"prefill", m.p[1].url},
 		served{"decode", m.rd[0].url}, served{"decode", m.rd[1].url})
 }
@@ -88,7 +88,7 @@ func (m *mortals) cast(scene string, n, size, tokens int) {
 	}
 }
 
-// assemble makes room for four engines: they are as many as may run at a time.
+// assemble makes room for four engines, because no more may run at a time.
 func (m *mortals) assemble(ctx context.Context) error {
 	if err := newEngine(m.t.fleet, plainEngine()).stop(ctx); err != nil {
 		return err
@@ -152,7 +152,7 @@ func (m *mortals) between(ctx context.Context, x *proxy, scene string) (*sync.Wa
 	return group, let, nil
 }
 
-// freezePrefill stops P between the legs: D asks it for blocks and waits without a limit.
+// freezePrefill stops P between the legs. D asks it for blocks and waits without a limit.
 func (m *mortals) freezePrefill(ctx context.Context) error {
 	group, let, err := m.between(ctx, m.x, "frozen")
 	if err != nil {
@@ -221,7 +221,7 @@ func (m *mortals) killDecode(ctx context.Context) error {
 			return fmt.Errorf("stream %s does not begin", t.id)
 		}
 	}
-	// Frozen first: it must not answer what it gets now.
+	// D is frozen first, because it must not answer what it gets now.
 	if err := m.d[1].signal(syscall.SIGSTOP); err != nil {
 		return err
 	}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// review judges a scene: wrong is never right, and where saves is set nothing but right is.
-// touched tells whether the fault met a request; a scene in which it met none proves nothing.
+// review judges a scene. A wrong answer is never right, and with saves all answers must be right.
+// touched reports whether the fault met a request. A scene in which it met none proves nothing.
 func (m *mortals) review(scene string, touched func(*teller) bool, saves bool) {
 	met, failed := 0, 0
 	for _, t := range m.scenes[scene] {
@@ -30,14 +30,15 @@ func (m *mortals) review(scene string, touched func(*teller) bool, saves bool) {
 	m.t.judge(met > 0, "%s: no request met the fault: that proves nothing", scene)
 }
 
-// again: xpyd asked another engine after one had failed.
+// again reports that xpyd asked another engine after one had failed.
 func (m *mortals) again(t *teller) bool {
 	return m.logged(t, func(line map[string]any) bool {
 		return line["message"] == "round failed, another one begins" || line["message"] == "prefill leg failed, another backend is asked if there is one"
 	})
 }
 
-// orphaned: that, or it was decoded without the blocks that its dead prefill engine held.
+// orphaned reports the same, or that the request was decoded without the blocks that its dead
+// prefill engine held.
 func (m *mortals) orphaned(t *teller) bool {
 	return m.again(t) || m.logged(t, func(line map[string]any) bool {
 		return line["message"] == "completion" && line["prefill"] == m.rp.url
@@ -53,10 +54,10 @@ func (m *mortals) logged(t *teller, is func(map[string]any) bool) bool {
 	return false
 }
 
-// brokenOff: its stream ended in an error.
+// brokenOff reports that its stream ended in an error.
 func (m *mortals) brokenOff(t *teller) bool { return t.verdict() == verdictError }
 
-// restart brings both back and judges that xpyd uses them again by itself.
+// restart restarts both engines and judges that xpyd uses them again by itself.
 func (m *mortals) restart(ctx context.Context) error {
 	m.t.say("%s and %s start again", m.p[0].name, m.d[1].name)
 	begun := time.Now()
@@ -81,7 +82,7 @@ func (m *mortals) restart(ctx context.Context) error {
 	for _, t := range m.scenes["after"] {
 		m.t.judge(t.verdict() == verdictRight, "after: %v", t)
 	}
-	// The one that has waited: P knows nothing of its handle.
+	// This one has waited. P does not know its handle.
 	m.stale.let()
 	m.late.Wait()
 	stale := m.scenes["stale"][0]
@@ -93,7 +94,7 @@ func (m *mortals) restart(ctx context.Context) error {
 type served struct{ leg, url string }
 
 // usedAgain sends requests until each of the backends has served a leg, and judges that this
-// comes in time.
+// happens in time.
 func (m *mortals) usedAgain(ctx context.Context, since time.Time, legs ...served) error {
 	first := m.count(legs)
 	for i := 0; ctx.Err() == nil; i++ {
@@ -117,7 +118,7 @@ func (m *mortals) usedAgain(ctx context.Context, since time.Time, legs ...served
 	return ctx.Err()
 }
 
-// count is how many legs the backends have served.
+// count returns how many legs the backends have served.
 func (m *mortals) count(legs []served) []float64 {
 	n := make([]float64, len(legs))
 	for i, s := range legs {
@@ -139,8 +140,8 @@ func (m *mortals) allFree(ctx context.Context, when string) error {
 	return nil
 }
 
-// settle judges what is left behind. A handle on an engine that died cannot be given back, so
-// of xpyd's books only the sum is judged.
+// settle judges what is left behind. A handle on an engine that died cannot be given back, so only
+// the sum of xpyd's accounts is judged.
 func (m *mortals) settle(ctx context.Context) error {
 	if err := m.allFree(ctx, "the last request"); err != nil {
 		return err

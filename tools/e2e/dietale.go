@@ -13,14 +13,14 @@ import (
 	"xpyd/tools/sse"
 )
 
-// teller is a client that stays and tells what it got.
+// teller is a client that stays and reports what it got.
 type teller struct {
 	id     string
 	ask    ask
 	want   string       // the text of an engine that works alone
 	events atomic.Int32 // of its stream so far
 
-	// What it got; to be read when it has ended.
+	// These fields are what it got. They may be read after it has ended.
 	status int
 	text   string
 	finish string
@@ -30,11 +30,11 @@ type teller struct {
 	err    error  // of the connection, before any answer
 }
 
-// verdict is what a tale comes to.
+// verdict says how a request ended.
 type verdict uint8
 
 const (
-	verdictRight verdict = iota // whole, and the same as the engine's that works alone
+	verdictRight verdict = iota // whole, and the same as from the engine that works alone
 	verdictError                // a well-formed error, and nothing wrong before it
 	verdictWrong                // anything else
 )
@@ -69,7 +69,7 @@ func (t *teller) listen(v *visit) {
 	t.take(body)
 }
 
-// follow reads a stream to its end, in whatever way that comes.
+// follow reads a stream to its end, however it ends.
 func (t *teller) follow(stream io.Reader) {
 	events := sse.NewReader(stream)
 	data, err := events.Next()

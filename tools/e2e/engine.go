@@ -42,8 +42,8 @@ func newEngine(f *fleet, s spec) *engine {
 	return &engine{spec: s, fleet: f, addr: addr, url: "http://" + addr, log: filepath.Join(f.runDir, s.name+".log")}
 }
 
-// start starts the engine and returns once it answers. What an engine of that name has left
-// behind is cleared away.
+// start starts the engine and returns after it answers. It first clears away what an engine of that
+// name has left behind.
 func (e *engine) start(ctx context.Context) error {
 	if err := e.clear(ctx); err != nil {
 		return err
@@ -62,8 +62,8 @@ func (e *engine) start(ctx context.Context) error {
 	return nil
 }
 
-// warm has the engine compile what its first request with log probabilities needs, which
-// takes from seconds to minutes. Meanwhile it does nothing else: the leases of handles that
+// warm makes the engine compile what its first request with log probabilities needs, which takes
+// from seconds to minutes. Meanwhile the engine does nothing else, and the leases of handles that
 // wait for it would run out.
 func (e *engine) warm(ctx context.Context) error {
 	const body = `{"model":"tiny","prompt":"the first","max_tokens":2,"temperature":0,"logprobs":1}`
@@ -91,7 +91,8 @@ func (e *engine) env() []string {
 	return env
 }
 
-// stop ends the engine and clears away what it leaves behind. One that does not run is fine.
+// stop ends the engine and clears away what it leaves behind. An engine that does not run is no
+// error.
 func (e *engine) stop(ctx context.Context) error {
 	if err := e.clear(ctx); err != nil {
 		return err
@@ -132,7 +133,7 @@ func (e *engine) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// pid is the first process of the engine, as engine.sh has noted it.
+// pid returns the first process of the engine, as engine.sh has noted it.
 func (e *engine) pid() (int, error) {
 	text, err := os.ReadFile(e.pidFile())
 	if err != nil {
@@ -161,7 +162,7 @@ func session(leader int) ([]int, error) {
 		if err != nil {
 			continue // it has ended
 		}
-		// Behind the name in parentheses: state, parent, group, session.
+		// After the name in parentheses stand state, parent, group and session.
 		_, rest, _ := strings.Cut(string(stat), ") ")
 		fields := strings.Fields(rest)
 		if len(fields) > 3 && fields[0] != "Z" && fields[3] == strconv.Itoa(leader) {
@@ -171,7 +172,7 @@ func session(leader int) ([]int, error) {
 	return members, nil
 }
 
-// running asks the engine.
+// running reports whether the engine answers.
 func (e *engine) running(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -179,7 +180,7 @@ func (e *engine) running(ctx context.Context) bool {
 	return err == nil
 }
 
-// adopt takes over what an earlier run has kept, if it was started the same way.
+// adopt takes over an engine that an earlier run has kept, if it was started the same way.
 func (e *engine) adopt(ctx context.Context) bool {
 	text, err := os.ReadFile(e.specFile())
 	if err != nil || string(text) != string(e.text()) {
@@ -210,7 +211,7 @@ func (e *engine) text() []byte {
 
 func (e *engine) same(other *engine) bool { return string(e.text()) == string(other.text()) }
 
-// page is what the engine counts.
+// page returns what the engine counts.
 func (e *engine) page(ctx context.Context) (exposition.Page, error) {
 	page, err := exposition.Of(ctx, e.url)
 	if err != nil {

@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// logprobTolerance: the last bits of a float32 sum depend on its order, which a processor's
-// kernels may choose by what else is in an engine's batch. Where this was written not a bit
-// differed. Texts, token ids and the rest must be the same anywhere.
+// logprobTolerance allows for the last bits of a float32 sum, which depend on its order. A
+// processor's kernels may choose the order by what else is in an engine's batch. Where this was
+// written not a bit differed. Texts, token ids and the rest must be the same anywhere.
 const logprobTolerance = 1e-4
 
-// exactWorkers are the requests under way at a time, so that engines have batches.
+// exactWorkers is the number of requests under way at a time, so that engines have batches.
 const exactWorkers = 8
 
 // exactOneOne compares more than 300 requests through one prefill and one decode engine
@@ -89,8 +89,7 @@ func (x *exactness) all(ctx context.Context, list []testCase) error {
 	return context.Cause(ctx)
 }
 
-// one judges a case. The error is one of the engine that works alone: nothing can be
-// compared then.
+// one judges a case. An error is from the engine that works alone. Then nothing can be compared.
 func (x *exactness) one(ctx context.Context, c testCase) error {
 	want, err := send(ctx, x.plain.url, c.request)
 	if err != nil {
@@ -120,7 +119,7 @@ func (x *exactness) one(ctx context.Context, c testCase) error {
 	return nil
 }
 
-// diffs is what is wrong with an answer of xpyd's.
+// diffs returns what is wrong with an answer of xpyd's.
 func (x *exactness) diffs(c testCase, want, got answer) []string {
 	cmp := &comparison{tolerance: logprobTolerance}
 	if got.status != want.status {
@@ -140,7 +139,7 @@ func (x *exactness) diffs(c testCase, want, got answer) []string {
 	return cmp.diffs
 }
 
-// takes is the path of the case's requests.
+// takes returns the path of the case's requests.
 func (c testCase) takes() string {
 	if c.reason == split {
 		return "disaggregated"

@@ -25,8 +25,8 @@ type fleet struct {
 	served  int                // proxies started so far, for the names of their logs
 }
 
-// cannotError says that this machine cannot run the engines, in the words of the script
-// that found out.
+// cannotError says that this machine cannot run the engines, in the words of the script that found
+// out.
 type cannotError struct{ line string }
 
 func (e cannotError) Error() string { return e.line }
@@ -57,7 +57,7 @@ func newFleet(o options) (*fleet, error) {
 	return f, nil
 }
 
-// cacheDir is E2E_CACHE or its default, which is that of scripts/real-vllm.
+// cacheDir returns E2E_CACHE or its default, which is that of scripts/real-vllm.
 func cacheDir() (string, error) {
 	if dir := os.Getenv("E2E_CACHE"); dir != "" {
 		return filepath.Abs(dir)
@@ -69,8 +69,8 @@ func cacheDir() (string, error) {
 	return filepath.Join(base, "xpyd-e2e"), nil
 }
 
-// engine starts an engine, or returns the running one of that name and spec. One of that
-// name and another spec is stopped first.
+// engine starts an engine, or returns the running one of that name and spec. It first stops one of
+// that name with another spec.
 func (f *fleet) engine(ctx context.Context, s spec) (*engine, error) {
 	e := newEngine(f, s)
 	f.mu.Lock()
@@ -143,8 +143,8 @@ func (f *fleet) call(ctx context.Context, env []string, args ...string) error {
 	if f.opts.version != "" {
 		cmd.Env = append(cmd.Env, "VERSION="+f.opts.version)
 	}
-	// Ctrl-C is for this process alone, which then stops the engines one by one. A script
-	// that is told to stop takes the engine that it is starting down.
+	// Ctrl-C must reach only this process, which then stops the engines one by one. A script that
+	// gets it ends the engine that it is starting.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	out, err := os.CreateTemp("", "engine-sh")
@@ -152,7 +152,7 @@ func (f *fleet) call(ctx context.Context, env []string, args ...string) error {
 		return fmt.Errorf("run engine.sh: %w", err)
 	}
 	defer func() { _, _ = out.Close(), os.Remove(out.Name()) }()
-	cmd.Stdout, cmd.Stderr = out, out // a file: a pipe would be held open by the engine
+	cmd.Stdout, cmd.Stderr = out, out // a file, because the engine would hold a pipe open
 	if err = cmd.Run(); err == nil {
 		return nil
 	}

@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// once are members of which each event repeats the same; of all others the texts are parts
-// that follow each other. A finish_reason that came twice stands there twice.
+// once has the members that are the same in each event. The texts of all others are parts that
+// follow each other. A finish_reason that came twice stands there twice.
 var once = map[string]bool{"id": true, "object": true, "model": true, "role": true, "type": true, "system_fingerprint": true}
 
-// fold adds an event of a stream to those before it: texts and lists grow, lists of members
-// with an index grow by it, of other values the last one holds, null adds nothing.
+// fold adds an event of a stream to those before it. Texts and lists grow, and lists of members
+// with an index grow by that index. Of other values the last one holds. null adds nothing.
 func fold(sum, v any) any {
 	if sum == nil || v == nil {
 		if v == nil {
@@ -43,8 +43,8 @@ func fold(sum, v any) any {
 	return v
 }
 
-// normal is the form that folding gives a value on its own, so that one event with a list
-// and two with its halves come to the same.
+// normal is the form that folding gives a single value. So one event with a list equals two events
+// with its halves.
 func normal(v any) any {
 	if list, ok := v.([]any); ok {
 		return foldList(nil, list)

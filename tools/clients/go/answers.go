@@ -9,7 +9,7 @@ import (
 	"github.com/openai/openai-go/v3"
 )
 
-// answers are the checks of what succeeds.
+// answers returns the checks of answers that succeed.
 func (c checks) answers() []one {
 	return []one{
 		{"models", c.models},
@@ -39,7 +39,7 @@ func (c checks) chatAndStream(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p := asked("Why do clouds float?", 0) // no limit: it ends by itself
+	p := asked("Why do clouds float?", 0) // no limit, so it ends by itself
 	p.StreamOptions.IncludeUsage = openai.Bool(true)
 	stream := c.client.Chat.Completions.NewStreaming(ctx, p)
 	var all openai.ChatCompletionAccumulator

@@ -14,7 +14,7 @@ import (
 	"github.com/openai/openai-go/v3/packages/ssestream"
 )
 
-// breaks are the checks of clients that leave, and of streams that break off.
+// breaks returns the checks of clients that leave, and of streams that break off.
 func (c checks) breaks() []one {
 	return []one{
 		{"a stream left half way", c.leftHalfWay},
@@ -49,7 +49,7 @@ func (c checks) timedOut(ctx context.Context) error {
 	return errors.Join(err, same("prefill legs", prefill, 1), same("decode legs", decode, 0))
 }
 
-// brokeOff wants the SDK's stream error, with that code in its event.
+// brokeOff expects the SDK's stream error, with that code in its event.
 func brokeOff(err error, code string) error {
 	var e *ssestream.StreamError
 	if !errors.As(err, &e) || !strings.Contains(string(e.Event.Data), `"code":`+code) {
@@ -64,7 +64,7 @@ func (c checks) brokenStreams(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// One error event of the proxy's, in place of the engine's own if that sent one.
+		// The proxy sends one error event of its own, in place of the engine's if there was one.
 		if err := brokeOff(rest(stream), `"decode_failed"`); err != nil {
 			return fmt.Errorf("%s: %w", marker, err)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/openai/openai-go/v3/option"
 )
 
-// errors are the checks of error answers and of what the SDK tries again.
+// errors returns the checks of error answers and of what the SDK retries.
 func (c checks) errors() []one {
 	return []one{
 		{"bad requests", c.badRequests},
@@ -55,7 +55,7 @@ func (c checks) tooMuch(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = stream.Close() }() // again, should the check end early
+		defer func() { _ = stream.Close() }() // closed here in case the check ends early
 	}
 	_, err := c.chat(ctx, asked("one more", 8), option.WithMaxRetries(0))
 	all = refused(err, 429, "client_limit", "rate_limit_error")
@@ -66,9 +66,10 @@ func (c checks) tooMuch(ctx context.Context) error {
 	return all
 }
 
-// retried has the engines busy until xpyd has said so once; the SDK's second attempt succeeds.
+// retried keeps the engines busy until xpyd has reported that once. The SDK's second attempt
+// succeeds.
 func (c checks) retried(ctx context.Context, status int, id string) error {
-	if err := c.nothingHeld(); err != nil { // streams of the check before
+	if err := c.nothingHeld(); err != nil { // streams of the check before this one
 		return err
 	}
 	before, err := c.attempts()
@@ -95,7 +96,7 @@ func (c checks) retried(ctx context.Context, status int, id string) error {
 	return c.counted(before, 2, id, 3) // two rounds fail, one succeeds
 }
 
-// counted wants so many attempts since before, and so many prefill and decode legs.
+// counted expects so many attempts since before, and so many prefill and decode legs.
 func (c checks) counted(before, attempts int, id string, rounds int) error {
 	now, err := c.attempts()
 	if err != nil {

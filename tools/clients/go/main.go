@@ -1,6 +1,6 @@
-// Command xpyd-openai-check drives xpyd with the official Go SDK and asserts what its user
-// sees. tools/clients builds and calls it. Of each check one line of JSON goes to standard
-// output: {"check": name, "failure": text or null}.
+// Command xpyd-openai-check drives xpyd with the official Go SDK and checks what its user sees.
+// tools/clients builds and calls it. For each check it prints one line of JSON: {"check": name,
+// "failure": text or null}.
 package main
 
 import (
@@ -58,7 +58,7 @@ func messages(text string) []openai.ChatCompletionMessageParamUnion {
 	return []openai.ChatCompletionMessageParamUnion{openai.SystemMessage("Be brief."), openai.UserMessage(text)}
 }
 
-// asked is a chat completion of so many tokens; 0 sets no limit.
+// asked returns a chat completion of so many tokens. 0 sets no limit.
 func asked(text string, tokens int64) openai.ChatCompletionNewParams {
 	p := openai.ChatCompletionNewParams{Model: model, Messages: messages(text)}
 	if tokens > 0 {
@@ -71,7 +71,7 @@ func (c checks) chat(ctx context.Context, p openai.ChatCompletionNewParams, o ..
 	return c.client.Chat.Completions.New(ctx, p, o...)
 }
 
-// finished makes a chat completion and wants its finish_reason.
+// finished makes a chat completion and expects its finish_reason.
 func (c checks) finished(ctx context.Context, text, reason string, o ...option.RequestOption) error {
 	answer, err := c.chat(ctx, asked(text, 8), o...)
 	if err != nil {
@@ -107,7 +107,7 @@ func same[T comparable](what string, got, want T) error {
 	return nil
 }
 
-// refused wants the SDK's error, with that status, and the code or type given; "" is any.
+// refused expects the SDK's error with that status and the code or type given. "" accepts any.
 func refused(err error, status int, code, kind string) error {
 	var e *openai.Error
 	switch {
@@ -119,7 +119,7 @@ func refused(err error, status int, code, kind string) error {
 	return nil
 }
 
-// tells wants text in the message of the SDK's error.
+// tells expects text in the message of the SDK's error.
 func tells(err error, text string) error {
 	var e *openai.Error
 	if !errors.As(err, &e) || !strings.Contains(e.Message, text) {

@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// rig is what the checks know of the rest: the fleet that the runner has started. Its
-// addresses come by the environment.
+// rig is what the checks know of the rest: the fleet that the runner has started. The addresses
+// come from the environment.
 type rig struct {
 	url, key, admin string // of xpyd, without /v1
-	victim          string // a second xpyd before the same engines, for killing
+	victim          string // a second xpyd in front of the same engines, which a check kills
 	victimPID       int
 	prefill, decode []string
 }
@@ -70,7 +70,7 @@ func getJSON(url string, into any) error {
 	return err
 }
 
-// fault makes every decode engine misbehave, as text says; "" ends that.
+// fault makes every decode engine misbehave as text says. "" ends that.
 func (r rig) fault(text string) error {
 	body := []byte("{}")
 	if text != "" {
@@ -84,8 +84,8 @@ func (r rig) fault(text string) error {
 	return nil
 }
 
-// legs is what the engines got for a request: how many prefill legs, how many decode legs.
-// Those that only give a handle back have an id that says so.
+// legs returns how many prefill and decode legs the engines got for a request. Those that only give
+// a handle back have an id that says so.
 func (r rig) legs(requestID string) (prefill, decode int, err error) {
 	mine := regexp.MustCompile("^" + regexp.QuoteMeta(requestID) + "-[0-9a-f]{8}$")
 	for _, url := range r.engines() {
@@ -111,7 +111,7 @@ func (r rig) legs(requestID string) (prefill, decode int, err error) {
 
 var countLine = regexp.MustCompile(`(?m)^xpyd_requests_total\{.*\} (\S+)$`)
 
-// attempts is how many completions xpyd has ended so far.
+// attempts returns how many completions xpyd has ended so far.
 func (r rig) attempts() (int, error) {
 	text, err := call(r.admin+"/metrics", nil)
 	if err != nil {
@@ -141,8 +141,8 @@ func wait(what string, holds func() (bool, error)) error {
 	}
 }
 
-// nothingHeld wants no block pinned and no request running on any engine. Well before a
-// lease of 30 s ends.
+// nothingHeld expects that no engine has a block pinned or a request running, well before a lease
+// of 30 s ends.
 func (r rig) nothingHeld() error {
 	return wait("every block free and every engine idle", func() (bool, error) {
 		busy := 0

@@ -11,7 +11,8 @@ import (
 	"github.com/openai/openai-go/v3/option"
 )
 
-// forced are the choices that force a call of weather, and how vLLM says that it ended.
+// forced returns the choices that force a call of weather, with the finish_reason that vLLM then
+// gives.
 func forced() []forcedCall {
 	return []forcedCall{
 		{openai.ChatCompletionToolChoiceOptionUnionParam{OfAuto: openai.String("required")}, "tool_calls"},
@@ -28,7 +29,7 @@ func aFunction(name string) openai.ChatCompletionToolChoiceOptionUnionParam {
 	return openai.ToolChoiceOptionFunctionToolChoice(openai.ChatCompletionNamedToolChoiceFunctionParam{Name: name})
 }
 
-// askedWeather offers a function, to a chat of so many tokens; 0 sets no limit.
+// askedWeather offers a function to a chat of so many tokens. 0 sets no limit.
 func askedWeather(choice openai.ChatCompletionToolChoiceOptionUnionParam, tokens int64) openai.ChatCompletionNewParams {
 	p := asked("Weather in Rome?", tokens)
 	p.ToolChoice = choice
@@ -92,8 +93,8 @@ func (c checks) toolCallStreamed(ctx context.Context) error {
 	return nil
 }
 
-// callInStream streams a call, which comes in pieces, and returns what the SDK's
-// accumulator makes of it.
+// callInStream streams a call, which comes in pieces, and returns what the SDK's accumulator makes
+// of it.
 func (c checks) callInStream(ctx context.Context, f forcedCall, id string) (*openai.ChatCompletion, error) {
 	stream := c.client.Chat.Completions.NewStreaming(ctx, askedWeather(f.choice, 0), option.WithHeader("X-Request-Id", id))
 	var all openai.ChatCompletionAccumulator
@@ -121,7 +122,7 @@ func (c checks) callInStream(ctx context.Context, f forcedCall, id string) (*ope
 	return &all.ChatCompletion, same("finished call's arguments", finished, arguments.String())
 }
 
-// town wants one call of weather and returns its argument, which the engines make up: words.
+// town expects one call of weather and returns its argument, which the engines make up of words.
 func town(answer *openai.ChatCompletion, reason string) (string, error) {
 	choice := answer.Choices[0]
 	if len(choice.Message.ToolCalls) != 1 {
@@ -141,7 +142,7 @@ func town(answer *openai.ChatCompletion, reason string) (string, error) {
 		same("words of the town", len(strings.Fields(arguments["town"])), 3))
 }
 
-// onBothLegs wants that the request went over one prefill and one decode engine.
+// onBothLegs expects that the request went through one prefill and one decode engine.
 func (c checks) onBothLegs(id string) error {
 	prefill, decode, err := c.legs(id)
 	return errors.Join(err, same("prefill legs", prefill, 1), same("decode legs", decode, 1))
