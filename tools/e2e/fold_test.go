@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// stream is an answer as readStream takes it.
+// stream returns an answer as readStream takes it.
 func stream(events ...string) string {
 	return "data: " + strings.Join(events, "\n\ndata: ") + "\n\n"
 }
@@ -33,7 +33,7 @@ func whole(t *testing.T, text string) answer {
 
 const usage = `{"id":"a","choices":[],"usage":{"prompt_tokens":3,"prompt_tokens_details":{"cached_tokens":2}}}`
 
-// The same tokens in events of other sizes, in another order of the choices, come to the same.
+// The same tokens in events of other sizes, and in another order of the choices, fold to the same.
 func TestStreamsThatSayTheSame(t *testing.T) {
 	one := read(t, stream(
 		`{"id":"a","created":1,"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}`,
@@ -60,7 +60,7 @@ func TestStreamsThatSayTheSame(t *testing.T) {
 	}
 }
 
-// What may never pass for the same.
+// These must never count as the same.
 func TestStreamsThatDiffer(t *testing.T) {
 	const good = `{"choices":[{"index":0,"text":"ab","token_ids":[1,2],"finish_reason":"stop","logprobs":{"token_logprobs":[-1]}}],"usage":{"completion_tokens":2}}`
 	for _, tc := range []struct{ name, bad string }{

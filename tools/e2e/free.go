@@ -14,9 +14,9 @@ import (
 // happen to them. docs/engines.md has its table.
 
 const (
-	freeTokens = 1500             // of each prompt: P computes for a while
+	freeTokens = 1500             // of each prompt, so that P computes for a while
 	freeBound  = 10 * time.Second // a block that is pinned for longer waits for its lease of 30 s
-	freeSoon   = 4 * time.Second  // the same where a lease may have to be waited for
+	freeSoon   = 4 * time.Second  // the same if a lease may have to be waited for
 	freeTimes  = 4                // samples of a row
 )
 
@@ -24,11 +24,11 @@ const (
 type freeRow struct {
 	name  string
 	times int
-	// lease says why blocks may wait for their lease; "" where none may.
+	// lease says why blocks may wait for their lease. It is "" if none may.
 	lease string
-	// event has blocks pinned and then does what the row is about. It returns when it did.
+	// event gets blocks pinned and then does what the row is about. It returns when that was.
 	event func(ctx context.Context, n int) (time.Time, error)
-	took  []time.Duration // sorted; of those that did not wait
+	took  []time.Duration // sorted; of samples that did not wait
 	waits int
 }
 
@@ -70,7 +70,7 @@ func free(ctx context.Context, t *trial) error {
 	return xpydSettled(ctx, t, f.x)
 }
 
-// timePrefill learns what P takes, from the last of a few.
+// timePrefill measures how long P takes. It uses the last of a few.
 func (f *freer) timePrefill(ctx context.Context) error {
 	var took []time.Duration
 	for range 5 {
@@ -121,9 +121,9 @@ func (f *freer) measure(ctx context.Context, r *freeRow) error {
 	return nil
 }
 
-// freed waits until no more of P's blocks are in use than base says. P tells what was so
-// after its last step, which may be before it had the request: so the answer counts only if
-// it is the same after one more request to P, and xpyd has nothing under way.
+// freed waits until no more of P's blocks are in use than base says. P reports its state after its
+// last step, which may be before it had the request. So the answer counts only if it is the same
+// after one more request to P, and xpyd has nothing under way.
 func (f *freer) freed(ctx context.Context, base float64, at time.Time, bound time.Duration) (time.Duration, bool, error) {
 	for time.Since(at) < bound {
 		free, err := awaitUse(ctx, f.p, base, at.Add(bound))
@@ -177,7 +177,7 @@ type pinned struct {
 	handle json.RawMessage
 }
 
-// pin has P compute a prompt and hold its blocks.
+// pin makes P compute a prompt and hold its blocks.
 func (f *freer) pin(ctx context.Context) (h pinned, err error) {
 	h.ask = ask{prompt: randomPrompt(freeTokens), tokens: 1}
 	v, err := f.send(ctx, f.p.url, h.ask.body(map[string]any{"kv_transfer_params": prefillParams()}))
@@ -199,7 +199,7 @@ func (f *freer) pin(ctx context.Context) (h pinned, err error) {
 	return h, f.seesPinned(ctx)
 }
 
-// seesPinned waits until P's metrics show it: else nothing would be proved by their absence.
+// seesPinned waits until P's metrics show the blocks. Otherwise their absence would prove nothing.
 func (f *freer) seesPinned(ctx context.Context) error {
 	err := poll(ctx, freeSoon, func() bool {
 		use, err := f.p.metric(ctx, metricUse)

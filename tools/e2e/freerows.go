@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// abortsAfter are the times that D's client waits before it leaves.
+// abortsAfter returns the times that D's client waits before it leaves.
 func abortsAfter() []time.Duration {
 	const ms = time.Millisecond
 	return []time.Duration{0, ms, 5 * ms, 20 * ms, 50 * ms, 100 * ms}
@@ -39,11 +39,11 @@ func (f *freer) rows() []*freeRow {
 		name: "client of xpyd leaves at each of these once, P given up", times: freeMoments, lease: leaseGivenUp,
 		event: func(ctx context.Context, n int) (time.Time, error) { return f.leaveAt(ctx, f.hasty.url, n) },
 	})
-	// Last, as their blocks may be pinned for long.
+	// These come last, because their blocks may be pinned for long.
 	return append(rows, f.leavingRows("client of P", 2, leaseUnheard, func() string { return f.p.url })...)
 }
 
-// leavingRows are the ten moments.
+// leavingRows returns the rows of the ten moments.
 func (f *freer) leavingRows(who string, times int, lease string, url func() string) (rows []*freeRow) {
 	for m := range freeMoments {
 		when := fmt.Sprintf("at %d %% of P's time", 100*m/(freeMoments-1))
@@ -58,7 +58,7 @@ func (f *freer) leavingRows(who string, times int, lease string, url func() stri
 	return rows
 }
 
-// toEnd sends a request with the handle to D and has it answered.
+// toEnd sends a request with the handle to D and waits for the answer.
 func (f *freer) toEnd(body func(pinned) []byte, want int) func(context.Context, int) (time.Time, error) {
 	return func(ctx context.Context, _ int) (time.Time, error) {
 		h, err := f.pin(ctx)
@@ -90,7 +90,7 @@ func (f *freer) abortDecode(pause time.Duration) func(context.Context, int) (tim
 	}
 }
 
-// leaveAt has a client leave at a moment of P's time.
+// leaveAt makes a client leave at a moment of P's time.
 func (f *freer) leaveAt(ctx context.Context, url string, moment int) (time.Time, error) {
 	more := map[string]any{}
 	if url == f.p.url {

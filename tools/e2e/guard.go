@@ -10,11 +10,11 @@ import (
 	"syscall"
 )
 
-// watchdog is this program once more, as a process that outlives it: whatever ends the run,
-// kill -9 included, the engines that it has started end too.
+// watchdog is this program once more, as a process that outlives it. Whatever ends the run,
+// including kill -9, the engines that it has started end too.
 type watchdog struct {
 	cmd   *exec.Cmd
-	names io.WriteCloser // +NAME to mind an engine, -NAME to forget it; one write a line
+	names io.WriteCloser // +NAME to watch an engine, -NAME to forget it; each is one write
 }
 
 func startWatchdog() (*watchdog, error) {
@@ -24,7 +24,7 @@ func startWatchdog() (*watchdog, error) {
 	}
 	w := &watchdog{cmd: exec.Command(self, "-guard")}
 	w.cmd.Stderr = os.Stderr
-	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is not for it
+	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must not reach it
 	if w.names, err = w.cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("start the watchdog: %w", err)
 	}
@@ -34,7 +34,7 @@ func startWatchdog() (*watchdog, error) {
 	return w, nil
 }
 
-// mind and forget may fail only when the watchdog has died; close says so.
+// mind and forget fail only if the watchdog has died, and close reports that.
 func (w *watchdog) mind(name string)   { _, _ = fmt.Fprintf(w.names, "+%s\n", name) }
 func (w *watchdog) forget(name string) { _, _ = fmt.Fprintf(w.names, "-%s\n", name) }
 
@@ -46,8 +46,8 @@ func (w *watchdog) close() error {
 	return nil
 }
 
-// guard is what the watchdog does: it reads names until there is nobody left to write them,
-// then stops what it was told to mind and not to forget.
+// guard is what the watchdog does. It reads names until all writers have gone. Then it stops the
+// engines that it watches and has not been told to forget.
 func guard(names io.Reader, runDir string) (status int) {
 	minded := map[string]bool{}
 	lines := bufio.NewScanner(names)
@@ -62,7 +62,7 @@ func guard(names io.Reader, runDir string) (status int) {
 	}
 	for name := range minded {
 		if _, err := os.Stat(filepath.Join(runDir, name+".pid")); err != nil {
-			continue // it has not come as far as a process
+			continue // it did not get as far as a process
 		}
 		cmd := exec.Command(filepath.Join("scripts", "real-vllm", "engine.sh"), "stop", name, "KILL")
 		if text, err := cmd.CombinedOutput(); err != nil {

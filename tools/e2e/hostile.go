@@ -34,13 +34,13 @@ type attack struct {
 	header []string
 }
 
-// besieged is the pair that the requests are sent to, through xpyd and two relays.
+// besieged is the pair to which the requests are sent, through xpyd and two relays.
 type besieged struct {
 	t      *trial
 	p, d   *engine
 	rp, rd *relay
 	x      *proxy
-	clean  map[string][]byte // of each path: the answer's text to a request without the field
+	clean  map[string][]byte // by path: the text of the answer to a request without the field
 	logs   map[*engine]int64 // length of the logs at the start
 }
 
@@ -78,7 +78,8 @@ func hostile(ctx context.Context, t *trial) error {
 	return b.aftermath(ctx, ledger)
 }
 
-// besiege sends every request, one after another: the engine that one ends is found at once.
+// besiege sends the requests one after another, so that it finds an engine that one of them ends at
+// once.
 func (b *besieged) besiege(ctx context.Context) error {
 	for _, path := range []string{"/v1/completions", "/v1/chat/completions"} {
 		got, err := b.send(ctx, "hostile-clean", attack{path: path, body: plea(path, nil)})
@@ -112,10 +113,10 @@ func (b *besieged) besiege(ctx context.Context) error {
 	return nil
 }
 
-// reply is an answer that came to its end.
+// reply is an answer that was read to its end.
 type reply struct {
 	status int
-	kind   string // of its content
+	kind   string // content type
 	body   []byte
 }
 
@@ -146,7 +147,8 @@ func (b *besieged) judge(id string, a attack, got reply) {
 	}
 }
 
-// wellFormed: JSON, and if the status is an error's with an error in it; or a stream with an end.
+// wellFormed reports whether the reply is JSON, with an error in it if the status is an error's, or
+// a stream with an end.
 func wellFormed(got reply) bool {
 	if bytes.HasPrefix([]byte(got.kind), []byte("text/event-stream")) {
 		return bytes.HasSuffix(bytes.TrimSpace(got.body), []byte("data: [DONE]"))
@@ -160,7 +162,7 @@ func wellFormed(got reply) bool {
 	return got.status == 200 || answer.Error != nil && answer.Error.Message != "" && answer.Error.Type != ""
 }
 
-// textOf is what a whole answer says, on either API.
+// textOf returns what a whole answer says, on either API.
 func textOf(body []byte) []byte {
 	var answer struct {
 		Choices []struct {
@@ -183,8 +185,9 @@ func (b *besieged) alive(ctx context.Context) error {
 	return nil
 }
 
-// useStolen has P hold blocks behind the proxy's back, so that there is a handle that works and
-// is another's, and judges that no client can use it: the blocks stay where they are.
+// useStolen makes P hold blocks without the proxy. So there is a handle that works and belongs to
+// another request. It judges that no client can use the handle, and that the blocks stay where they
+// are.
 func (b *besieged) useStolen(ctx context.Context) (pinned, error) {
 	f := &freer{t: b.t, p: b.p, d: b.d}
 	stolen, err := f.pin(ctx)
@@ -203,9 +206,9 @@ func (b *besieged) useStolen(ctx context.Context) (pinned, error) {
 	return stolen, err
 }
 
-// engineError is a line of an engine's own processes, as opposed to its HTTP server's.
-// alreadyFree is one that P writes when blocks are given back twice: xpyd does so where D has
-// refused a request and may have told P or not.
+// engineError matches a line of an engine's own processes, as opposed to its HTTP server's.
+// alreadyFree matches one that P writes when blocks are given back twice. xpyd does so if D has
+// refused a request and may or may not have told P.
 var (
 	engineError = regexp.MustCompile(`(?m)^\((EngineCore|Worker)[^)]*\) (ERROR|CRITICAL) .*$`)
 	alreadyFree = regexp.MustCompile(`Potentially invalid KV blocks for unrecognized request`)

@@ -13,7 +13,7 @@ func plea(path string, more map[string]any) []byte {
 	return ask{chat: strings.Contains(path, "chat"), prompt: pleaPrompt(), tokens: 6}.body(more)
 }
 
-// pleaPrompt is the same each time.
+// pleaPrompt returns the same prompt each time.
 func pleaPrompt() []int {
 	p := make([]int, 70)
 	for i := range p {
@@ -22,8 +22,8 @@ func pleaPrompt() []int {
 	return p
 }
 
-// raw is a plea whose last members are given as JSON text, so that names may stand in it twice
-// or with escapes.
+// raw is a plea whose last members are given as JSON text, so that names may occur twice or have
+// escapes.
 func raw(path, members string) []byte {
 	body := plea(path, nil)
 	return append(append(body[:len(body)-1], ','), members+"}"...)
@@ -40,7 +40,7 @@ func attacks(stolen json.RawMessage) []attack {
 	return append(all, otherAttacks()...)
 }
 
-// goodHandle has everything that an engine reads, but of an engine that does not exist.
+// goodHandle has everything that an engine reads, but from an engine that does not exist.
 func goodHandle() map[string]any {
 	return map[string]any{
 		"do_remote_prefill": true, "do_remote_decode": false, "remote_engine_id": "00000000-0000-4000-8000-000000000000",
@@ -49,7 +49,7 @@ func goodHandle() map[string]any {
 	}
 }
 
-// stolenAttacks show another request's handle, with its prompt and with one of their own.
+// stolenAttacks use another request's handle, with its prompt and with one of their own.
 func stolenAttacks(stolen pinned) []attack {
 	with := map[string]any{"kv_transfer_params": stolen.handle}
 	return []attack{
@@ -93,7 +93,7 @@ func handleAttacks(path string, stolen json.RawMessage) (all []attack) {
 	return all
 }
 
-// doorAttacks are other ways to the same place.
+// doorAttacks are other ways to reach the same fields.
 func doorAttacks(path string) (all []attack) {
 	const kill = `{"do_remote_prefill":true}`
 	for _, members := range []string{
@@ -137,7 +137,7 @@ func harmlessDoors(path string, stolen json.RawMessage) (all []attack) {
 	return all
 }
 
-// fieldAttacks are values of other fields at which engines have failed, or may.
+// fieldAttacks are values of other fields that make engines fail, or may do so.
 func fieldAttacks(path string) (all []attack) {
 	long := make([]int, 3000) // beyond the model's length
 	for _, members := range []string{
@@ -171,7 +171,7 @@ func fieldAttacks(path string) (all []attack) {
 	return all
 }
 
-// otherAttacks come by another road: coded bodies, and routes that only an engine has.
+// otherAttacks use other ways: coded bodies, and routes that only an engine has.
 func otherAttacks() []attack {
 	kill := map[string]any{"kv_transfer_params": map[string]any{"do_remote_prefill": true}}
 	const path = "/v1/completions"

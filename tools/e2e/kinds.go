@@ -2,16 +2,16 @@ package main
 
 import "net/http"
 
-// kind is a kind of request: count of them, each made by body from the i-th length.
+// kind is a kind of request. There are count of them, and body makes each from the i-th length.
 type kind struct {
 	name  string
 	api   string // path
 	count int
 	body  func(p *prompts, i int) map[string]any // without model, temperature and stream
-	// reason is what X-Xpyd-Reason must say: "none" where the request must be disaggregated.
+	// reason is what X-Xpyd-Reason must say. It is "none" if the request must be disaggregated.
 	reason string
-	status int  // 200 where 0
-	whole  bool // never streamed: the engine takes no stream there
+	status int  // 200 if 0
+	whole  bool // never streamed, because the engine takes no stream there
 }
 
 const (
@@ -20,7 +20,7 @@ const (
 	split           = "none" // the reason of a request that takes both legs
 )
 
-// kinds are all kinds; together more than 300 requests.
+// kinds returns all kinds, together more than 300 requests.
 func kinds() []kind {
 	var all []kind
 	for _, some := range [][]kind{completionKinds(), loneCompletionKinds(), chatKinds(), toolKinds(), refusedKinds()} {
@@ -173,8 +173,8 @@ func chatKinds() []kind {
 	}
 }
 
-// toolKinds are chats with tools. A choice that forces a call has the engine write JSON, of which
-// the prefill leg gets one token; vLLM 0.32.0 takes that, and gives a handle.
+// toolKinds are chats with tools. A choice that forces a call makes the engine write JSON, of which
+// the prefill leg gets one token. vLLM 0.32.0 accepts that and gives a handle.
 func toolKinds() []kind {
 	tools := func(choice any) func(int) map[string]any {
 		return func(int) map[string]any {

@@ -27,12 +27,12 @@ func faultChecks() []check {
 const (
 	departures   = 300
 	leaveAtOnce  = 16
-	leaveWaiting = 24 // clients that wait for a decode engine, and as many that have got one
+	leaveWaiting = 24 // clients that wait for a decode engine, and as many that have one
 	leaveLeast   = 20 // fewer in a phase prove nothing
 	leaveFree    = 3 * time.Second
 )
 
-// phase is where a client leaves, as the wire tells.
+// phase is where a client leaves, as seen on the wire.
 type phase string
 
 const (
@@ -51,17 +51,17 @@ func leavePhases() []phase {
 type departure struct {
 	id   string
 	in   phase
-	how  int // of the ways to leave
+	how  int // index of the way to leave
 	ask  ask
 	here bool // it left where it was meant to
 }
 
-// leaver has the clients of one check leave.
+// leaver makes the clients of one check leave.
 type leaver struct {
 	t    *trial
 	p, d *engine
 	rp   *relay
-	rd   [2]*relay // both before d
+	rd   [2]*relay // both in front of d
 	x    *proxy
 
 	mu      sync.Mutex
@@ -90,9 +90,9 @@ func leave(ctx context.Context, t *trial) error {
 		}
 		defer l.rd[i].close()
 	}
-	// Checks that follow one another quickly: a decode engine is taken down below. On a slow
-	// machine a prefill takes longer than the default grace of 1 s; what giving one up costs is a
-	// row of the check free.
+	// The checks come quickly, because a decode engine is taken down below. On a slow machine a
+	// prefill takes longer than the default grace of 1 s. A row of the check free shows what it
+	// costs to give one up.
 	if l.x, err = t.fleet.proxy(ctx, "--prefill", l.rp.url, "--decode", l.rd[0].url+","+l.rd[1].url,
 		"--decode-max-in-flight", fmt.Sprint(leaveWaiting), "--queue-wait", "30s", "--timeouts-prefill-abort-grace", "20s",
 		"--health-interval", "1s", "--health-suspect-interval", "200ms", "--health-timeout", "10s", "--health-rise", "1", "--health-slow-start", "0s"); err != nil {
@@ -107,14 +107,14 @@ func leave(ctx context.Context, t *trial) error {
 	return l.settle(ctx, books)
 }
 
-// crowd has all but those that wait for a decode engine leave, some at a time.
+// crowd makes all clients leave, some at a time, except those that wait for a decode engine.
 func (l *leaver) crowd(ctx context.Context) {
 	todo := make(chan *departure)
 	var workers sync.WaitGroup
 	for range leaveAtOnce {
 		workers.Go(func() {
 			for d := range todo {
-				if err := l.one(ctx, d); err != nil { // it could not come to where it was to leave
+				if err := l.one(ctx, d); err != nil { // it could not reach the place where it was to leave
 					l.t.fail("%s: %v", d.id, err)
 				}
 			}
@@ -144,7 +144,7 @@ func newDeparture(i int, in phase) *departure {
 	return d
 }
 
-// waysToLeave: a plain close, a reset, and half a close by a client that reads on.
+// waysToLeave returns a plain close, a reset, and half a close by a client that reads on.
 func waysToLeave() []func(*visit) {
 	return []func(*visit){
 		func(v *visit) { v.close() },
@@ -163,7 +163,7 @@ func (l *leaver) one(ctx context.Context, d *departure) error {
 	case phaseAnswered:
 		holds = append(holds, l.rp.hold(stepAnswer, d.id))
 	case phaseDecodes:
-		s := step(rand.IntN(2)) // D has not even seen the request, or has its answer ready
+		s := step(rand.IntN(2)) // D has not seen the request, or has its answer ready
 		holds = append(holds, l.rd[0].hold(s, d.id), l.rd[1].hold(s, d.id))
 	}
 	v, err := call(ctx, l.x.url, d.ask.path(), d.id, d.ask.body(nil))
@@ -178,7 +178,7 @@ func (l *leaver) one(ctx context.Context, d *departure) error {
 	waysToLeave()[d.how](v)
 	pause := rand.N(300 * time.Millisecond)
 	if d.in == phaseDecodes {
-		pause += 200 * time.Millisecond // the client is known to be gone before D's answer comes
+		pause += 200 * time.Millisecond // so that the client is known to be gone before D's answer comes
 	}
 	select {
 	case <-time.After(pause):
@@ -204,7 +204,7 @@ func (l *leaver) gone(at time.Time, all ...*departure) {
 	}
 }
 
-// reach waits until the client stands where it is to leave.
+// reach waits until the client is where it must leave.
 func (l *leaver) reach(ctx context.Context, d *departure, v *visit, holds []*hold) error {
 	switch d.in {
 	case phaseStream:

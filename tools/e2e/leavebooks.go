@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// books are what engines say of blocks that waited for their lease, before a check.
+// books is what engines say about blocks that waited for their lease, before a check.
 type books struct {
 	engines []*engine
 	expired []float64
 }
 
-// Metrics of an engine: the share of its blocks that is in use, what is pinned included, and
+// These are metrics of an engine: the share of its blocks in use, including what is pinned, and
 // requests whose lease ran out.
 const (
 	metricUse     = "vllm:kv_cache_usage_perc"
@@ -40,8 +40,8 @@ func openBooks(ctx context.Context, engines ...*engine) (b books, err error) {
 // leaseWait is vLLM's default, and a little more.
 const leaseWait = 35 * time.Second
 
-// idle waits until no engine has blocks in use: an earlier check may have left some to their
-// lease on purpose.
+// idle waits until no engine has blocks in use, because an earlier check may have left some to
+// their lease on purpose.
 func idle(ctx context.Context, engines ...*engine) error {
 	until := time.Now().Add(leaseWait)
 	for _, e := range engines {
@@ -77,7 +77,7 @@ func (b books) close(ctx context.Context, t *trial, since time.Time, within time
 	return nil
 }
 
-// awaitUse asks until at most that share of the blocks is in use, or the time has come.
+// awaitUse asks until at most that share of the blocks is in use, or the time is over.
 func awaitUse(ctx context.Context, e *engine, most float64, until time.Time) (bool, error) {
 	for {
 		use, err := e.metric(ctx, metricUse)
@@ -95,7 +95,7 @@ func awaitUse(ctx context.Context, e *engine, most float64, until time.Time) (bo
 	}
 }
 
-// judge counts a case, and says what there is to say about one that did not hold.
+// judge counts a case, and prints what is wrong if it did not hold.
 func (t *trial) judge(held bool, format string, args ...any) {
 	if held {
 		t.pass()
@@ -104,7 +104,7 @@ func (t *trial) judge(held bool, format string, args ...any) {
 	}
 }
 
-// settle waits until xpyd has done with all clients and judges what is left behind.
+// settle waits until xpyd is done with all clients, and judges what is left behind.
 func (l *leaver) settle(ctx context.Context, b books) error {
 	if err := b.close(ctx, l.t, l.last, leaveFree); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (l *leaver) settle(ctx context.Context, b books) error {
 	return l.report()
 }
 
-// xpydSettled judges xpyd's own books: each handle that it was given has ended in a way that
+// xpydSettled judges xpyd's own accounts. Each handle that it was given has ended in a way that
 // frees the blocks, and nothing is under way.
 func xpydSettled(ctx context.Context, t *trial, x *proxy) error {
 	count := map[string]float64{}

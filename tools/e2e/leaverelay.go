@@ -18,7 +18,7 @@ import (
 type step uint8
 
 const (
-	stepRequest step = iota // whole at the relay, of which the engine has seen nothing
+	stepRequest step = iota // whole at the relay, and the engine has seen nothing of it
 	stepAnswer              // its first bytes have left the engine, and xpyd has seen none
 	stepRelease             // a request of xpyd's own that gives the handle back
 )
@@ -51,9 +51,9 @@ func awaitAny(ctx context.Context, a, b *hold) error {
 
 func (h *hold) let() { h.once.Do(func() { close(h.open) }) }
 
-// relay stands between xpyd and one engine and passes bytes on as they are. It knows which
-// client request a leg belongs to, so that a check can hold just that one, and it keeps when
-// each leg came by.
+// relay stands between xpyd and one engine and passes bytes on unchanged. It knows which client
+// request a leg belongs to, so that a check can hold just that one. It also keeps when each leg
+// came by.
 type relay struct {
 	url, target string // http://127.0.0.1:…, and the engine's address
 	closed      chan struct{}
@@ -64,7 +64,7 @@ type relay struct {
 	holds    map[station]*hold
 	seen     map[station][]time.Time
 	conns    map[net.Conn]bool
-	away     bool // connections are closed as they come: the engine cannot be reached
+	away     bool // connections are closed as they come, so the engine cannot be reached
 	// handles counts the requests that carried each, by the name that P gave its own request.
 	handles map[string]int
 }
@@ -82,7 +82,7 @@ func newRelay(e *engine) (*relay, error) {
 	return r, nil
 }
 
-// close lets everything go and ends all connections.
+// close lets all legs go on and ends all connections.
 func (r *relay) close() {
 	close(r.closed)
 	r.shut()
@@ -94,7 +94,7 @@ func (r *relay) close() {
 	r.group.Wait()
 }
 
-// shut refuses new connections, as the port of an engine that has died does.
+// shut refuses new connections, like the port of an engine that has died.
 func (r *relay) shut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,7 +104,7 @@ func (r *relay) shut() {
 	}
 }
 
-// reopen ends that.
+// reopen ends what shut began.
 func (r *relay) reopen() error {
 	l, err := net.Listen("tcp", strings.TrimPrefix(r.url, "http://"))
 	if err != nil {
@@ -117,7 +117,7 @@ func (r *relay) reopen() error {
 	return nil
 }
 
-// hold is for the next leg that comes to the station.
+// hold stops the next leg that comes to the station.
 func (r *relay) hold(s step, id string) *hold {
 	h := &hold{reached: make(chan struct{}), open: make(chan struct{})}
 	r.mu.Lock()
@@ -126,14 +126,14 @@ func (r *relay) hold(s step, id string) *hold {
 	return h
 }
 
-// times are the moments at which legs came to the station.
+// times returns the moments at which legs came to the station.
 func (r *relay) times(s step, id string) []time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.seen[station{s, id}]
 }
 
-// setAway has the engine look unreachable to new connections, or ends that.
+// setAway makes the engine look unreachable to new connections, or ends that.
 func (r *relay) setAway(away bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,7 +172,8 @@ func (r *relay) noteHandle(body []byte) {
 	r.handles[request.KV.RequestID]++
 }
 
-// usedTwice are the handles that went to decode engines more than once, and the number of all.
+// usedTwice returns the handles that went to decode engines more than once, and the number of all
+// handles.
 func usedTwice(relays ...*relay) (twice []string, all int) {
 	total := map[string]int{}
 	for _, r := range relays {
@@ -236,14 +237,14 @@ type legAtRelay struct {
 
 	mu      sync.Mutex
 	back    net.Conn // to the engine; nil before the first request
-	held    bool     // a request is here of which the engine knows nothing
+	held    bool     // the relay has a request of which the engine knows nothing
 	at      station  // of the leg that waits for its answer
 	pending bool     // nothing of the answer has come
 }
 
 // requests passes whole requests on until xpyd closes the connection.
 func (l *legAtRelay) requests() {
-	var raw bytes.Buffer // what was read: xpyd sends no request before the last is answered
+	var raw bytes.Buffer // what was read; xpyd sends no request before the last one is answered
 	in := bufio.NewReader(io.TeeReader(l.front, &raw))
 	for {
 		raw.Reset()
@@ -254,7 +255,7 @@ func (l *legAtRelay) requests() {
 		}
 		if err != nil {
 			if raw.Len() > 0 {
-				_ = l.forward(raw.Bytes()) // a request that was cut
+				_ = l.forward(raw.Bytes()) // a request that was cut off
 			}
 			return
 		}
@@ -274,7 +275,7 @@ func (l *legAtRelay) requests() {
 	}
 }
 
-// forward writes to the engine, on a fresh connection where there is none.
+// forward writes to the engine, on a fresh connection if there is none.
 func (l *legAtRelay) forward(request []byte) error {
 	l.mu.Lock()
 	l.held = false
@@ -294,8 +295,8 @@ func (l *legAtRelay) forward(request []byte) error {
 	return err
 }
 
-// hangUp tells the engine that xpyd has: to it half a close is a whole one, and an answer on
-// its way still gets through.
+// hangUp tells the engine that xpyd has hung up. It half-closes, which the engine takes for a
+// close, and an answer on its way still gets through.
 func (l *legAtRelay) hangUp() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -304,9 +305,9 @@ func (l *legAtRelay) hangUp() {
 	}
 }
 
-// answers passes on what the engine sends, until it closes the connection. That closes xpyd's
-// too, unless the engine was just tired of one on which it had nothing to do: a request is
-// held for longer than the 5 s that uvicorn keeps such a connection.
+// answers passes on what the engine sends, until the engine closes the connection. That closes
+// xpyd's connection too, unless the engine only closed an idle one. A request is held for longer
+// than the 5 s for which uvicorn keeps such a connection.
 func (l *legAtRelay) answers(back net.Conn) {
 	l.copyAnswers(back)
 	_ = back.Close()
@@ -339,8 +340,8 @@ func (l *legAtRelay) copyAnswers(back io.Reader) {
 	}
 }
 
-// ofLeg finds the client's id in a leg's: xpyd adds a hyphen and eight hexadecimal digits,
-// and to those of a release one more word.
+// ofLeg finds the client's id in a leg's id. xpyd adds a hyphen and eight hexadecimal digits, and
+// one more word for a release.
 func ofLeg(leg string) (s step, id string) {
 	leg, release := strings.CutSuffix(leg, "-release")
 	if release {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// behind is a relay before a server that echoes what it gets and tells when it gets it.
+// behind returns a relay in front of a server that echoes what it gets and reports when it gets it.
 func behind(t *testing.T) (*relay, chan string) {
 	t.Helper()
 	got := make(chan string, 8)

@@ -15,15 +15,15 @@ import (
 	"xpyd/tools/sse"
 )
 
-// visit is one request of a client that may leave at any moment: its connection is its own.
+// visit is one request of a client that may leave at any moment. It has a connection of its own.
 type visit struct {
 	conn net.Conn
 	in   *bufio.Reader
 	res  *http.Response
 }
 
-// visitTime bounds a visit, which may last until engines are started again, and stepTime a
-// single step of one; both are far above what they take.
+// visitTime bounds a visit, which may last until engines are started again. stepTime bounds a
+// single step of one. Both are far longer than needed.
 const (
 	visitTime = checkTime
 	stepTime  = time.Minute
@@ -47,7 +47,7 @@ func call(ctx context.Context, url, path, id string, body []byte, more ...string
 	return &visit{conn: conn, in: bufio.NewReader(conn)}, nil
 }
 
-// close is how a client leaves; calling it again does nothing.
+// close is how a client leaves. Later calls do nothing.
 func (v *visit) close() { _ = v.conn.Close() }
 
 // head waits for the status line and the header.
@@ -58,8 +58,8 @@ func (v *visit) head() (status int, err error) {
 	return v.res.StatusCode, nil
 }
 
-// whole reads the answer to its end. An error after some of the body is a transfer that
-// broke off; what came is returned with it.
+// whole reads the answer to its end. An error after some of the body means that the transfer broke
+// off. What came is returned with it.
 func (v *visit) whole() (status int, body []byte, err error) {
 	if status, err = v.head(); err != nil {
 		return 0, nil, err
@@ -82,7 +82,7 @@ func (v *visit) events(n int) error {
 	return nil
 }
 
-// ask is a request whose answer is wanted. Greedy, and never ended by chance.
+// ask is a request whose answer is wanted. It is greedy, and never ends by chance.
 type ask struct {
 	chat   bool
 	stream bool
@@ -90,11 +90,11 @@ type ask struct {
 	tokens int   // of the answer
 }
 
-// promptWords are one token each behind a space, in the vocabulary of the model that
+// promptWords are one token each after a space, in the vocabulary of the model that
 // scripts/real-vllm makes.
 var promptWords = strings.Fields("router engine token model server request queue network memory worker batch stream prompt answer lease handle page weight layer head")
 
-// randomPrompt is one that no engine has in its prefix cache.
+// randomPrompt returns a prompt that no engine has in its prefix cache.
 func randomPrompt(tokens int) []int {
 	p := make([]int, tokens)
 	for i := range p {
@@ -110,7 +110,7 @@ func (a ask) path() string {
 	return "/v1/completions"
 }
 
-// body is the request's JSON; extra members replace those of the same name.
+// body returns the request's JSON. Extra members replace those of the same name.
 func (a ask) body(extra map[string]any) []byte {
 	m := map[string]any{"model": "tiny", "temperature": 0, "max_tokens": a.tokens, "ignore_eos": true}
 	if a.stream {

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// waiting has clients leave while xpyd holds their handles and no decode engine has room:
-// both are reserved to their caps while the prefills run, then one is taken down, so that
+// waiting makes clients leave while xpyd holds their handles and no decode engine has room. Both
+// engines are reserved up to their caps while the prefills run. Then one is taken down, so that
 // half of the requests must queue for the other.
 func (l *leaver) waiting(ctx context.Context) error {
 	all := make([]*departure, 2*leaveWaiting)
 	answers, requests := make([]*hold, len(all)), make([]*hold, len(all))
 	for i := range all {
 		d := newDeparture(departures-len(all)+i, phaseWaits)
-		d.ask.prompt = d.ask.prompt[:50] // the blocks of all are pinned at once
+		d.ask.prompt = d.ask.prompt[:50] // the blocks of all prompts are pinned at the same time
 		all[i], answers[i], requests[i] = d, l.rp.hold(stepAnswer, d.id), l.rd[1].hold(stepRequest, d.id)
 		defer answers[i].let()
 		defer requests[i].let()
@@ -55,8 +55,8 @@ func (l *leaver) callAll(ctx context.Context, all []*departure) (visits []*visit
 	return visits, nil
 }
 
-// leaveQueue has all leave: first those that wait, then those whose request the second
-// decode engine's relay holds, or their places would be taken.
+// leaveQueue makes all leave: first those that wait, then those whose request the second decode
+// engine's relay holds. In the other order their places would be taken.
 func (l *leaver) leaveQueue(ctx context.Context, all []*departure, visits []*visit) error {
 	if err := l.awaitQueue(ctx, leaveWaiting); err != nil {
 		return err
@@ -88,7 +88,7 @@ func countOf(all []*departure, is func(*departure) bool) (n int) {
 	return n
 }
 
-// takeDown has xpyd find that the first decode engine is gone.
+// takeDown makes xpyd find that the first decode engine is gone.
 func (l *leaver) takeDown(ctx context.Context) error {
 	l.rd[0].setAway(true)
 	err := poll(ctx, stepTime, func() bool {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// ledger is what the engines and xpyd say about a span of requests: the proof that blocks
-// were pulled, and that none was left behind.
+// ledger is what the engines and xpyd say about a span of requests. It proves that blocks were
+// pulled, and that none was left behind.
 type ledger struct {
 	t       *trial
 	xpyd    *proxy
@@ -26,10 +26,10 @@ var figures = []string{
 	"vllm:external_prefix_cache_hits_total", "vllm:generation_tokens_total", "vllm:prompt_tokens_total",
 }
 
-// settleTime is how long figures of an engine may lag behind its answers.
+// settleTime is how long an engine's figures may lag behind its answers.
 const settleTime = 5 * time.Second
 
-// openLedger begins once xpyd has sent its own request over each pair.
+// openLedger begins after xpyd has sent its own request over each pair.
 func openLedger(ctx context.Context, t *trial, x *proxy, engines []*engine) (*ledger, error) {
 	l := &ledger{t: t, xpyd: x, engines: engines}
 	if err := l.awaitWarm(ctx); err != nil {
@@ -50,7 +50,7 @@ func openLedger(ctx context.Context, t *trial, x *proxy, engines []*engine) (*le
 	return l, err
 }
 
-// awaitWarm waits for the warm-ups, and judges whether the blocks that they held are free.
+// awaitWarm waits for the warm-ups, and judges that the blocks that they held are free.
 func (l *ledger) awaitWarm(ctx context.Context) error {
 	prefills, decodes := 0, 0
 	for _, e := range l.engines {
@@ -108,7 +108,7 @@ func (l *ledger) read(ctx context.Context) (map[string]float64, error) {
 	return sums, nil
 }
 
-// grown is by how much a figure is above the start.
+// grown returns how far a figure is above its value at the start.
 func (l *ledger) grown(ctx context.Context, role, name string) (float64, error) {
 	now, err := l.read(ctx)
 	if err != nil {
@@ -139,8 +139,8 @@ func (l *ledger) want(ctx context.Context, role, name string, want float64) erro
 	return nil
 }
 
-// close judges the span: as many transfers as requests that took both legs, one token of a
-// prefill engine for each, nothing left behind, and the same id in the logs of both engines.
+// close judges the span. There must be as many transfers as requests that took both legs, one token
+// of a prefill engine for each, nothing left behind, and the same id in the logs of both engines.
 func (l *ledger) close(ctx context.Context, disaggregated int) error {
 	if err := l.awaitIdle(ctx); err != nil {
 		l.t.fail("%v", err)
@@ -167,7 +167,7 @@ func (l *ledger) close(ctx context.Context, disaggregated int) error {
 	return l.ids()
 }
 
-// handleEnds reads xpyd's own books.
+// handleEnds reads xpyd's own accounts.
 func (l *ledger) handleEnds() (map[string]float64, error) {
 	ends := map[string]float64{}
 	for _, end := range []string{"issued", "burnt", "released", "drained", "expired", "lost"} {
@@ -180,7 +180,7 @@ func (l *ledger) handleEnds() (map[string]float64, error) {
 	return ends, nil
 }
 
-// handles judges them: every handle was used.
+// handles judges that every handle was used.
 func (l *ledger) handles(disaggregated int) error {
 	ends, err := l.handleEnds()
 	if err != nil {
@@ -230,7 +230,7 @@ func (l *ledger) ids() error {
 	return nil
 }
 
-// warning is a line that no engine may log: blocks that were read twice, or an engine's end.
+// warning returns a line that no engine may log: blocks that were read twice, or an engine's end.
 func warning(log []byte) string {
 	for line := range bytes.Lines(log) {
 		for _, mark := range []string{"Potentially invalid KV blocks", "EngineCore encountered"} {

@@ -31,8 +31,8 @@ const (
 	defaultPort = 8320
 )
 
-// checks are all rows of the table, in the order of their run. Those that leave engines as
-// they found them stand first.
+// checks returns all rows of the table, in the order of their run. Those that leave engines as they
+// found them come first.
 func checks() []check {
 	return append([]check{
 		{"exact 1P1D", exactOneOne},
@@ -43,10 +43,10 @@ func checks() []check {
 }
 
 type options struct {
-	pick    *regexp.Regexp // nil: all
+	pick    *regexp.Regexp // nil picks all
 	xpyd    string         // path of the program
-	wrongs  bool           // plant faults, which the checks must find
-	ports   int            // of the first engine; the others follow
+	wrongs  bool           // plant faults that the checks must find
+	ports   int            // of the first engine; the others use the ports after it
 	keep    bool
 	version string // of vLLM; "" for the default one of scripts/real-vllm
 }
@@ -95,8 +95,8 @@ func run() int {
 	return exitHeld
 }
 
-// judge carries the run out and prints its table. Whatever happens, what it has started
-// ends, unless it is to be kept.
+// judge carries the run out and prints its table. Whatever happens, everything that it has started
+// ends, unless it must be kept.
 func judge(ctx context.Context, o options) (failures int, err error) {
 	if o.xpyd, err = filepath.Abs(o.xpyd); err != nil {
 		return 0, fmt.Errorf("find the program: %w", err)

@@ -20,11 +20,11 @@ type proxy struct {
 	log        string // path of the file
 }
 
-// drainTime is what it may take to end.
+// drainTime is how long it may take to end.
 const drainTime = 60 * time.Second
 
-// proxy starts xpyd with the arguments and returns once it is ready for requests. It is
-// stopped at the check's end.
+// proxy starts xpyd with the arguments and returns after it is ready for requests. It is stopped at
+// the check's end.
 func (f *fleet) proxy(ctx context.Context, args ...string) (*proxy, error) {
 	f.mu.Lock()
 	f.served++
@@ -41,7 +41,7 @@ func (f *fleet) proxy(ctx context.Context, args ...string) (*proxy, error) {
 	return p, nil
 }
 
-// metric is the sum of the series of a metric that carry all labels, each given as
+// metric returns the sum of the series of a metric that carry all labels, each given as
 // key="value".
 func (p *proxy) metric(name string, labels ...string) (float64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -53,7 +53,7 @@ func (p *proxy) metric(name string, labels ...string) (float64, error) {
 	return page.Sum(name, labels...)
 }
 
-// lines is the log so far. A line that is still being written is left out.
+// lines returns the log so far, without a line that is still being written.
 func (p *proxy) lines() []map[string]any {
 	text, err := os.ReadFile(p.log)
 	if err != nil {

@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// The chats of the check, and the tokens of their first turns: far above a block of the
-// router's table, so that most of a turn is to be found again.
+// These are the chats of the check, and the tokens of their first turns. They are far above a block
+// of the router's table, so that most of a turn should be found again.
 const (
 	routedChats = 12
 	firstTurn   = 700
-	secondTurn  = 300 // more; the decode engine has the rest, and less than the threshold goes there alone
+	secondTurn  = 300 // more; the decode engine has the rest, and if fewer than the threshold are missing the turn goes there alone
 )
 
-// shortPrompts are those below routedThreshold tokens.
+// shortPrompts are below routedThreshold tokens.
 const (
 	shortPrompts    = 6
 	routedThreshold = 100
 )
 
-// routing judges the choice of engines by what the engines count themselves: the second
-// turn of a chat finds the blocks of its first on the prefill engine that has them, and a
-// prompt below the threshold never reaches a prefill engine.
+// routing judges the choice of engines by what the engines count themselves. The second turn of a
+// chat finds the blocks of its first on the prefill engine that has them. A prompt below the
+// threshold never reaches a prefill engine.
 func routing(ctx context.Context, t *trial) error {
 	t.say("starting engines")
 	engines, err := t.fleet.all(ctx, prefillEngine(1), prefillEngine(2), decodeEngine(1))
@@ -68,7 +68,7 @@ func routing(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// routed is that check under way.
+// routed is a run of that check.
 type routed struct {
 	t       *trial
 	xpyd    *proxy
@@ -136,8 +136,8 @@ func (r *routed) count(ctx context.Context, name string) (all [2]float64, err er
 	return all, nil
 }
 
-// second sends the second turn, alone. One engine finds at least nine tenths of the first
-// turn's whole blocks in its cache; the other is not asked.
+// second sends the second turn, alone. One engine finds at least nine tenths of the first turn's
+// whole blocks in its cache. The other one gets no request.
 func (r *routed) second(ctx context.Context, c *chat) error {
 	const queries, hits = "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"
 	first := c.tokens
@@ -180,7 +180,7 @@ func (r *routed) second(ctx context.Context, c *chat) error {
 	return nil
 }
 
-// bothUsed: chats that have nothing in common go to both engines.
+// bothUsed judges that chats without anything in common go to both engines.
 func (r *routed) bothUsed(ctx context.Context) error {
 	for _, e := range r.prefill {
 		n, err := r.xpyd.metric("xpyd_leg_requests_total", `backend="`+e.url+`"`, `outcome="ok"`)

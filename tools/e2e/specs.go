@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// The engines that most checks share; one of another spec under the same name replaces it.
-// At most four run at a time: each takes about 1.8 GiB.
+// Most checks share these engines. An engine of another spec with the same name replaces one. At
+// most four run at a time, because each takes about 1.8 GiB.
 
-// plainEngine computes what the others are compared with. Without prefix caching each of its
-// answers is computed from the first token on.
+// plainEngine computes what the others are compared with. Without prefix caching it computes each
+// of its answers from the first token on.
 func plainEngine() spec {
 	return spec{name: "plain", role: "plain", port: 0, args: append(baseArgs(), "--no-enable-prefix-caching")}
 }
 
-// prefillEngine is number n from 1: p1 on the second port, p2 on the fourth.
+// prefillEngine is number n from 1. p1 is on the second port, p2 on the fourth.
 func prefillEngine(n int) spec {
 	return spec{name: fmt.Sprint("p", n), role: "prefill", port: 2*n - 1, args: baseArgs()}
 }
 
-// decodeEngine is number n from 1: d1 on the third port, d2 on the fifth.
+// decodeEngine is number n from 1. d1 is on the third port, d2 on the fifth.
 func decodeEngine(n int) spec {
 	return spec{name: fmt.Sprint("d", n), role: "decode", port: 2 * n, args: baseArgs()}
 }
@@ -32,7 +32,7 @@ func baseArgs() []string {
 	return []string{"--enable-log-requests", "--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--max-num-batched-tokens", "16384"}
 }
 
-// proxyOf starts xpyd over engines, whose roles say to which pool each belongs.
+// proxyOf starts xpyd over engines, whose roles say which pool each belongs to.
 func (f *fleet) proxyOf(ctx context.Context, engines []*engine, args ...string) (*proxy, error) {
 	pools := map[string][]string{}
 	for _, e := range engines {

@@ -11,14 +11,15 @@ import (
 	"time"
 )
 
-// check is one row of the closing table. run fails its cases through the trial; an error of
-// its own says that it could not be carried out, which counts as a failure.
+// check is one row of the closing table. run fails its cases through the trial. An error of its own
+// says that the check could not be carried out, which counts as a failure.
 type check struct {
 	name string
 	run  func(ctx context.Context, t *trial) error
 }
 
-// checkTime bounds one check with the start of its engines, far above what it takes on a busy machine.
+// checkTime bounds one check with the start of its engines. It is far longer than a busy machine
+// needs.
 const checkTime = 20 * time.Minute
 
 // trial is one run of a check. Its methods may be called from several goroutines.
@@ -46,7 +47,7 @@ func (t *trial) fail(format string, args ...any) {
 	t.print("FAIL "+format, args...)
 }
 
-// enough reports whether so many cases have failed that more would tell nothing new.
+// enough reports whether so many cases have failed that more would show nothing new.
 func (t *trial) enough() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -64,7 +65,7 @@ func (t *trial) print(format string, args ...any) {
 	fmt.Printf("%6.1f s  %s: %s\n", time.Since(t.start).Seconds(), t.name, fmt.Sprintf(format, args...))
 }
 
-// row is what came of a check.
+// row is the result of a check.
 type row struct {
 	name            string
 	cases, failures int

@@ -14,7 +14,7 @@ import (
 	"xpyd/tools/overlay"
 )
 
-// wrong is one thing switched wrong in xpyd, by which a check of real engines must fail.
+// wrong is one fault in xpyd that a check of real engines must find.
 type wrong struct {
 	name     string
 	in       string // the declaration that has from once, as overlay.Index finds it; to takes its place
@@ -22,7 +22,7 @@ type wrong struct {
 	check    string // the name of the check that must find it
 }
 
-// wrongs are the faults that only an engine's own counters and answers can tell for sure.
+// wrongs returns the faults that only an engine's own counters and answers can show for sure.
 func wrongs() []wrong {
 	return []wrong{{
 		name: "handle sent twice", in: "(*completion).decodeAttempt", check: "counters",
@@ -49,12 +49,12 @@ func wrongs() []wrong {
 	}}
 }
 
-// leaseTime is how long blocks that a wrong has stranded may stay, with some to spare: the
-// next one must begin with none.
+// leaseTime is how long blocks that a wrong has stranded may stay, and a little more. The next one
+// must begin without any.
 const leaseTime = 45 * time.Second
 
-// judgeWrongs builds xpyd with one fault after the other and runs its check. It returns how
-// many were not found. That the same checks hold without a fault is what make e2e shows.
+// judgeWrongs builds xpyd with one fault after the other and runs its check. It returns how many
+// were not found. make e2e shows that the same checks hold without a fault.
 func judgeWrongs(ctx context.Context, f *fleet, pick *regexp.Regexp) (survived int, err error) {
 	dir, err := os.MkdirTemp("", "e2e-wrongs")
 	if err != nil {
@@ -86,9 +86,9 @@ func judgeWrongs(ctx context.Context, f *fleet, pick *regexp.Regexp) (survived i
 	return survived, tw.Flush()
 }
 
-// found: a case that does not hold, and not just a check that could not be carried out. Such
-// a check finds a wrong only if leases ran out meanwhile: prefill engines that are full of
-// blocks which nobody frees.
+// found reports a case that does not hold, and not just a check that could not be carried out. Such
+// a check finds a wrong only if leases ran out meanwhile, because prefill engines are full of
+// blocks that are not freed.
 func (r row) found() bool {
 	if r.err != nil {
 		return r.failures > 1
@@ -123,7 +123,7 @@ func (w wrong) judge(ctx context.Context, f *fleet, dir string) (r row, expired 
 		if err := f.awaitFree(ctx); err != nil {
 			return r, 0, err
 		}
-		after, _ := pair[0].metric(ctx, leases) // one that was killed counts nothing
+		after, _ := pair[0].metric(ctx, leases) // a killed engine counts nothing
 		return r, max(0, after-before), nil
 	}
 	return row{}, 0, fmt.Errorf("there is no check %q", w.check)
@@ -154,7 +154,7 @@ func (w wrong) build(ctx context.Context, dir string) (program string, err error
 	return program, nil
 }
 
-// awaitFree waits until no engine that runs holds a block.
+// awaitFree waits until no running engine holds a block.
 func (f *fleet) awaitFree(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
