@@ -1,6 +1,6 @@
-// Command tools has the engines of tests and benchmarks of xpyd, as far as they are one
-// program: clients that leave, soaks, and what the proxy costs, alone and beside others. make
-// calls it in the repository's root, after make build.
+// Command tools has the programs of tests and benchmarks of xpyd that are one program: clients that
+// leave, soaks, and what the proxy costs, alone and compared with others. make calls it in the
+// repository's root, after make build.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	"xpyd/config"
 )
 
-// Exit codes: 0 well ended, 1 a failure, 2 a wrong flag.
+// The exit codes are 0 for success, 1 for a failure, and 2 for a wrong flag.
 const (
 	exitFailure = 1
 	exitUsage   = 2
@@ -67,7 +67,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// runWith runs a tool with o, unless it is nothing to make a run of.
+// runWith runs a tool with o, unless o is not valid.
 func runWith[O any, P interface {
 	*O
 	Validate() error
@@ -78,7 +78,7 @@ func runWith[O any, P interface {
 	return run(cmd.Context(), *o, cmd.OutOrStdout())
 }
 
-// valid makes a usage error of what o cannot be.
+// valid makes a usage error of what is wrong with o.
 func valid(o interface{ Validate() error }) error {
 	if err := o.Validate(); err != nil {
 		return config.UsageError{Err: err}

@@ -25,12 +25,12 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// ownProcess is the test that a process is there for.
+// ownProcess names the test for which a process was started.
 const ownProcess = "TEST_OF_THIS_PROCESS"
 
-// inOwnProcess has t run beside others, but in a process of its own, as one must that looks
-// at all of its process, or changes what belongs to it. It reports whether this is that
-// process: in the other one the test has come to its end.
+// inOwnProcess runs t in a process of its own, beside other tests. A test needs that if it looks at
+// its whole process, or changes what belongs to it. inOwnProcess reports whether this is that
+// process. In the other process the test is then over.
 func inOwnProcess(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(ownProcess) == t.Name() {

@@ -24,7 +24,7 @@ func xpydFlag(f *pflag.FlagSet, path *string) {
 	f.StringVar(path, "xpyd", "", "`path` of xpyd; none: here, above, or above this program, as make build leaves it")
 }
 
-// findXpyd is the absolute path of the program; path is what the flag says, "" where it
+// findXpyd returns the absolute path of the program. path is the flag's value, or "" if the flag
 // was not given.
 func findXpyd(path string) (string, error) {
 	places := []string{path}
@@ -42,7 +42,7 @@ func findXpyd(path string) (string, error) {
 	return "", config.UsageError{Err: fmt.Errorf("xpyd is none of %q: make build, or name it with --xpyd", places)}
 }
 
-// self is this program, which is engines and relays as well.
+// self returns this program, which also runs engines and relays.
 func self() (string, error) {
 	path, err := os.Executable()
 	if err != nil {
@@ -74,7 +74,7 @@ func programs(ctx context.Context, given string) (xpyd, version, own string, err
 	return xpyd, version, own, errors.Join(err, errOwn)
 }
 
-// proxyFlags are what stands after "--".
+// proxyFlags returns what stands after "--".
 func proxyFlags(cmd *cobra.Command, args []string) error {
 	if at := cmd.ArgsLenAtDash(); at != 0 {
 		return noArgs(cmd, args)
@@ -82,7 +82,7 @@ func proxyFlags(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// serveCommand is the command line of a proxy with flags of its own, which are checked.
+// serveCommand returns the command line of a proxy with flags of its own, which it checks.
 func serveCommand(given string, args []string) ([]string, error) {
 	if _, err := config.FromArgs(args); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func serveCommand(given string, args []string) ([]string, error) {
 	return append([]string{xpyd, "serve"}, args...), nil
 }
 
-// inProcess returns what starts a proxy of cfg in this process, before given pools.
+// inProcess returns a function that starts a proxy of cfg in this process, in front of given pools.
 func inProcess(cfg config.Config) func(prefill, decode []string) (bench.Proxy, error) {
 	return func(prefill, decode []string) (bench.Proxy, error) {
 		cfg.Listen, cfg.Admin = "127.0.0.1:0", "127.0.0.1:0"

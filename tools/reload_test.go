@@ -26,12 +26,12 @@ func shortReload(t *testing.T, settings map[string]any) bench.ReloadOptions {
 	}
 }
 
-// A proxy that gives no handle back is found out.
+// The run finds a proxy that gives no handle back.
 func TestReloadRunFailsOnHandlesThatNobodyGivesBack(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	o := shortReload(t, map[string]any{"kv": map[string]any{"release": "off", "lease": "20s"}})
-	o.Clients = 48 // of a dozen, on a busy machine, none may leave between the legs
+	o.Clients = 48 // of a dozen, none might leave between the legs on a busy machine
 	err := bench.Reload(t.Context(), o, &out)
 	if want := regexp.MustCompile(`handles that nobody gave back: [1-9]\d*, the first issued by http://127\.`); err == nil || !want.MatchString(out.String()) {
 		t.Errorf("error %v, report lacks %s:\n%s", err, want, &out)
@@ -41,7 +41,7 @@ func TestReloadRunFailsOnHandlesThatNobodyGivesBack(t *testing.T) {
 	}
 }
 
-// What stands after "--" is the proxy's.
+// What stands after "--" goes to the proxy.
 func TestFlagsOfTheProxyInABench(t *testing.T) {
 	command, err := serveCommand(testBinary(t), []string{"--decode-policy", "random"})
 	if err != nil || !slices.Equal(command, []string{testBinary(t), "serve", "--decode-policy", "random"}) {

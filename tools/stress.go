@@ -78,7 +78,7 @@ func newSoakCmd() *cobra.Command {
 	return cmd
 }
 
-// newReloadCmd is the soak of reloads: many backends, of which some are others each time.
+// newReloadCmd runs the soak of reloads, with many backends, some of which change each time.
 func newReloadCmd() *cobra.Command {
 	o, xpyd := bench.ReloadOptions{Rest: 5 * time.Second}, ""
 	cmd := &cobra.Command{

@@ -18,10 +18,10 @@ import (
 	"xpyd/tools/process"
 )
 
-// Page is what one scrape says.
+// Page is the result of one scrape.
 type Page struct {
-	// Series are the values by name and labels as the format writes them: a histogram has
-	// one for each bucket, its sum and its count.
+	// Series are the values by name and labels, as the format writes them. A histogram has a series
+	// for each bucket, its sum and its count.
 	Series map[string]float64
 	// Kinds are gauge, counter, histogram, summary or untyped, by the name of the metric.
 	Kinds map[string]string
@@ -43,7 +43,7 @@ func (s sample) String() string {
 	return s.name + "{" + strings.Join(s.labels, ",") + "}"
 }
 
-// Of reads the page of a port, given with its scheme, and leaves no connection behind.
+// Of reads the page of a port, given with its scheme, and then closes its connection.
 func Of(ctx context.Context, url string) (Page, error) {
 	text, err := process.Get(ctx, url+"/metrics")
 	if err != nil {
@@ -109,15 +109,15 @@ func (p *Page) add(name string, m *dto.Metric) {
 	}
 }
 
-// number is a bound as the format writes it.
+// number returns a bound as the format writes it.
 func number(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
 
 func label(name, value string) string {
 	return name + `="` + strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`).Replace(value) + `"`
 }
 
-// Sum is that of the series of a name that carry all labels, each given as key="value". A
-// name that no series has is an error.
+// Sum returns the sum of the series of a name that carry all labels, each given as key="value". It
+// fails if no series has the name.
 func (p Page) Sum(name string, labels ...string) (float64, error) {
 	sum, found := 0.0, false
 	for _, s := range p.samples {

@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// testTime is far above what one test takes on a busy machine.
+	// testTime is far longer than one test takes on a busy machine.
 	testTime = 2 * time.Minute
 )
 
-// bench builds the test binaries and runs tests, each in a process of its own. dir
-// holds the binaries, and goes with close.
+// bench builds the test binaries and runs tests, each in a process of its own. dir holds the
+// binaries, and close removes it.
 type bench struct {
 	root, dir string
 	convert   string // the program that turns a test's output into events
@@ -53,7 +53,7 @@ func newBench(ctx context.Context) (*bench, error) {
 
 func (b *bench) close() { _ = os.RemoveAll(b.dir) }
 
-// binary has the tests of the package in a directory.
+// binary is the test binary of the package in a directory.
 func (b *bench) binary(dir string) string {
 	return filepath.Join(b.dir, strings.ReplaceAll(dir, "/", "-")+".test")
 }
@@ -79,15 +79,14 @@ func (b *bench) build(ctx context.Context, tests []string) error {
 	return nil
 }
 
-// all runs the tests, with env beside this process's own, and returns what became of
-// each, by name.
+// all runs the tests, with env added to this process's own, and returns the result of each by name.
 func (b *bench) all(ctx context.Context, tests, env []string) results {
 	done := make(results, len(tests))
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	next := make(chan string)
-	// Most tests wait for sockets and not for a processor, and those that measure time must
-	// not wait for each other.
+	// Most tests wait for sockets and not for a processor. Those that measure time must not wait
+	// for each other.
 	for range max(2, runtime.NumCPU()) {
 		wg.Go(func() {
 			for t := range next {
@@ -113,7 +112,7 @@ func (b *bench) try(ctx context.Context, test string, env []string) result {
 	}
 	cmd := exec.CommandContext(ctx, b.convert, "-t", b.binary(dir), "-test.v=test2json", "-test.count=1",
 		"-test.timeout", testTime.String(), "-test.run", pattern(test))
-	cmd.Dir = filepath.Join(b.root, dir) // as go test runs it
+	cmd.Dir = filepath.Join(b.root, dir) // go test does so too
 	cmd.Env = append(os.Environ(), env...)
 	start := time.Now()
 	output, err := cmd.CombinedOutput()

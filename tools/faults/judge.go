@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// verdict is what became of a test, or of a row: the worst of its tests.
+// verdict is the result of a test, or of a row, which has the worst of its tests.
 type verdict string
 
 const (
@@ -19,7 +19,7 @@ const (
 	missing verdict = "MISSING" // no such test, or a row without one
 )
 
-// result of one test. text is what it said.
+// result is the result of one test. text is its output.
 type result struct {
 	verdict verdict
 	text    string
@@ -29,7 +29,7 @@ type result struct {
 // results of the tests, by name.
 type results map[string]result
 
-// of is what became of a test. One that was not run is missing.
+// of returns the result of a test. One that was not run is missing.
 func (r results) of(test string) result {
 	got, ok := r[test]
 	if !ok {
@@ -43,8 +43,8 @@ type event struct {
 	Action, Test, Output string
 }
 
-// judge reads the events of a run of one test, with its subtests. Whatever is not
-// seen to pass has not passed.
+// judge reads the events of a run of one test with its subtests. What is not seen to pass has not
+// passed.
 func judge(name string, output []byte, exit error) result {
 	var text strings.Builder
 	seen := map[string]bool{}
@@ -60,7 +60,7 @@ func judge(name string, output []byte, exit error) result {
 		switch {
 		case e.Action == "pass" && e.Test == name:
 			seen["pass"] = true
-		case e.Action == "fail": // of the binary too: a panic, a time-out
+		case e.Action == "fail": // of the binary too, on a panic or a time-out
 			seen["fail"] = true
 		case e.Action == "skip" && e.Test != "":
 			seen["skip"] = true
@@ -78,7 +78,7 @@ func judge(name string, output []byte, exit error) result {
 	return r
 }
 
-// rowResult is a row with what became of it.
+// rowResult is a row with its result.
 type rowResult struct {
 	row
 	verdict verdict

@@ -1,5 +1,5 @@
-// Command faults runs the fault matrix: for each row, what is injected and what must
-// come of it, it runs the tests that show it. It runs in the repository's root:
+// Command faults runs the fault matrix. Each row says what is injected and what must happen, and
+// the command runs the tests that show it. It runs in the repository's root:
 //
 //	faults [-v] [-run REGEXP] [-prefill-policy NAME] [-decode-policy NAME] [-pd-mode NAME]
 //
@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// passTime bounds one pass over the matrix and its churn, which take a fraction of it.
+// passTime bounds one pass over the matrix and its churn, which need a fraction of it.
 const passTime = 10 * time.Minute
 
 // options are the command line.
@@ -79,7 +79,7 @@ func run(ctx context.Context, o options) error {
 	return report(os.Stdout, m, o.verbose)
 }
 
-// pickRows returns the rows whose ids match; where quick, those that turn on a choice.
+// pickRows returns the rows whose ids match. With quick it returns those that depend on a choice.
 func pickRows(all []row, pick string, quick bool) ([]row, error) {
 	want, err := regexp.Compile(pick)
 	if err != nil {

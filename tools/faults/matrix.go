@@ -1,6 +1,6 @@
 package main
 
-// matrix is every row, in order. A test that is renamed is renamed here too: a name
+// matrix is every row, in order. A test that is renamed must be renamed here too, because a name
 // that no test has fails the row.
 func matrix() []row {
 	rows := prefillRows()
@@ -10,7 +10,7 @@ func matrix() []row {
 	return append(rows, edgeRows()...)
 }
 
-// prefillRows: the first leg fails, before D has anything.
+// prefillRows are those in which the first leg fails, before D has anything.
 func prefillRows() []row {
 	return []row{{
 		id: "T1", what: "P refuses, or drops each SYN: another P within the dial timeout; ejected after five",
@@ -56,7 +56,7 @@ func prefillRows() []row {
 	}}
 }
 
-// decodeRows: a handle is out, or the stream has begun.
+// decodeRows are those in which a handle is out, or the stream has begun.
 func decodeRows() []row {
 	return []row{{
 		id: "T10", what: "P is killed after its answer, before D pulls: a new round elsewhere, the right text",
@@ -86,7 +86,7 @@ func decodeRows() []row {
 	}}
 }
 
-// clientRows: what clients do.
+// clientRows are about what clients do.
 func clientRows() []row {
 	return []row{{
 		id: "T15", what: "the client closes, resets or half-closes in each phase: nothing waits for a lease",
@@ -106,7 +106,7 @@ func clientRows() []row {
 	}}
 }
 
-// processRows: signals, reloads, pools that are down, networks, names, clocks, limits.
+// processRows are about signals, reloads, pools that are down, networks, names, clocks and limits.
 func processRows() []row {
 	return []row{{
 		id: "T18", what: "TERM in each moment, twice, KILL: streams end, handles go back; only KILL strands what D had not got yet",
@@ -161,7 +161,7 @@ func processRows() []row {
 	}}
 }
 
-// edgeRows: the proxy's own faults, pairs, floods, what lies on pooled connections.
+// edgeRows are about the proxy's own faults, pairs, floods, and what lies on pooled connections.
 func edgeRows() []row {
 	return []row{{
 		id: "T27", what: "a panic in the handler, in the relay, in a background loop: 500 or an error event, counted, the process lives",

@@ -39,13 +39,13 @@ func (b *bench) matrix(ctx context.Context, r routing, rows []row) (matrixResult
 	return matrixResult{rows: judgeRows(rows, all), all: all, took: time.Since(start)}, nil
 }
 
-// churnTime is enough for churnHits of each phase, on a busy machine too.
+// churnTime is enough for churnHits of each phase, even on a busy machine.
 const (
 	churnTime = 20 * time.Second
 	churnHits = "30"
 )
 
-// churn lets clients leave in every phase before a proxy with a routing.
+// churn makes clients leave in every phase in front of a proxy with a routing.
 func churn(ctx context.Context, tools string, r routing) (result, error) {
 	ctx, cancel := context.WithTimeout(ctx, passTime)
 	defer cancel()
@@ -66,7 +66,7 @@ func churn(ctx context.Context, tools string, r routing) (result, error) {
 	return res, nil
 }
 
-// pass is what became of one routing. churn is nil where none was asked for.
+// pass is the result of one routing. churn is nil if none was requested.
 type pass struct {
 	routing routing
 	matrix  matrixResult

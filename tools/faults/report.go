@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// report prints the table of one pass, and what the tests said that did not pass.
+// report prints the table of one pass, and the output of the tests that did not pass.
 func report(w io.Writer, m matrixResult, verbose bool) error {
 	p := &printer{w: w}
 	p.table(m.rows, m.all)
@@ -67,7 +67,7 @@ func (p *printer) table(rows []rowResult, all results) {
 	}
 }
 
-// texts prints what the tests said that did not pass; verbose: what all of them said.
+// texts prints the output of the tests that did not pass. With verbose it prints that of all tests.
 func (p *printer) texts(m matrixResult, verbose bool) {
 	told := map[string]bool{}
 	for _, r := range m.rows {
@@ -80,7 +80,7 @@ func (p *printer) texts(m matrixResult, verbose bool) {
 	}
 }
 
-// pass prints how a routing fared, with what was said by all that did not pass.
+// pass prints the result of a routing, with the output of everything that did not pass.
 func (p *printer) pass(ps pass, verbose bool) {
 	m := ps.matrix
 	p.printf("%s: %d rows, %d tests, %d rows not as they must be, %.0f s", ps.routing.name, len(m.rows), len(m.all), m.wrong(), m.took.Seconds())

@@ -2,17 +2,17 @@ package main
 
 import "xpyd/router"
 
-// routing is how the proxy chooses backends in one pass. An empty field leaves it to the tests.
+// routing is how the proxy chooses backends in one pass. The tests decide where a field is empty.
 type routing struct {
 	name            string
 	prefill, decode string // policies
 	mode            string // pd.mode
 }
 
-// alias of prefix is no policy of its own.
+// alias is another name of prefix and no policy of its own.
 const alias = "cache_aware"
 
-// routings are those that must stand every fault: the default, each policy in both pools, and
+// routings are those that must withstand every fault: the default, each policy in both pools, and
 // the default with each pd.mode that lets requests go to decode alone.
 func routings() []routing {
 	usual := router.DefaultConfig()
@@ -30,7 +30,7 @@ func routings() []routing {
 	return all
 }
 
-// byDefault has the policies that a proxy before both pools takes with the pd.mode.
+// byDefault has the policies that a proxy in front of both pools takes with the pd.mode.
 func byDefault(name, mode string) routing {
 	c := router.DefaultConfig()
 	c.PD.Mode, c.Prefill, c.Decode = mode, []string{"http://p"}, []string{"http://d"}
@@ -57,8 +57,8 @@ func (r routing) settings(prefill, decode, mode string) []string {
 	return all
 }
 
-// fit returns the rows for the routing: without the tests of requests that have a prefill,
-// where one may go without, and less the rows that have no others.
+// fit returns the rows for the routing. If a request may go without a prefill, it leaves out the
+// tests of requests that have one, and the rows that have no others.
 func (r routing) fit(rows []row) []row {
 	if r.mode == "" || r.mode == router.PDAlways {
 		return rows

@@ -34,7 +34,7 @@ type verdict string
 const (
 	killed   verdict = "killed"   // the named test failed
 	survived verdict = "survived" // it passed, or there is no such test
-	stale    verdict = "stale"    // old does not stand once in the function
+	stale    verdict = "stale"    // old does not occur exactly once in the function
 	noBuild  verdict = "no build" // proves nothing about tests
 	hung     verdict = "hung"     // no test failed before the time was up
 	dead     verdict = "dead"     // a control under which a test fails
@@ -54,8 +54,8 @@ type result struct {
 	took    time.Duration
 }
 
-// The time of one run of a test, and of all that are named of a package: far above what it takes on a
-// busy machine, as what is still running then has proved nothing.
+// These are the times of one run of a test, and of all that are named of a package. They are far
+// longer than a busy machine needs, because a test that is still running then has proved nothing.
 const (
 	testTimeout    = time.Minute
 	packageTimeout = 5 * time.Minute
@@ -68,7 +68,7 @@ func (m mutant) timeout() time.Duration {
 	return testTimeout
 }
 
-// bench plants mutants, several at a time. dir holds what is built, and goes with close.
+// bench plants mutants, several at a time. dir holds what is built, and close removes it.
 type bench struct {
 	root, dir string
 	index     *overlay.Index
@@ -132,14 +132,14 @@ func (b *bench) judge(ctx context.Context, dir string, m mutant) (verdict, strin
 		return noBuild, err.Error()
 	}
 	binary := filepath.Join(dir, "test")
-	// Nobody debugs it, and without what debuggers need a third less is to be done.
+	// The binary is not debugged, and without what debuggers need there is a third less work.
 	build := exec.CommandContext(ctx, "go", "test", "-c", "-ldflags=-s -w", "-overlay", file, "-o", binary, "./"+p.tests)
 	build.Dir = b.root
 	if output, err := build.CombinedOutput(); err != nil {
 		return noBuild, string(output)
 	}
 	test := exec.CommandContext(ctx, binary, "-test.timeout", m.timeout().String(), "-test.run", b.pattern(m, p.tests))
-	test.Dir = filepath.Join(b.root, p.tests) // as go test runs it
+	test.Dir = filepath.Join(b.root, p.tests) // go test does so too
 	output, err := test.CombinedOutput()
 	_ = os.Remove(binary)
 	return m.read(string(output), err), string(output)

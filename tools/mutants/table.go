@@ -1,13 +1,12 @@
 package main
 
-// guards are the mutants of what no completion may do without: -quick has those. All of them
-// are named by what they break, and each by the declaration that it changes.
+// guards are the mutants of what no completion may lack. -quick has only those. Each is named by
+// what it breaks and by the declaration that it changes.
 func guards() []mutant { return append(streams(), handles()...) }
 
 func mutants() []mutant { return append(append(guards(), retries()...), limits()...) }
 
-// controls change nothing that anybody can see: a suite that fails under them kills
-// whatever it is given.
+// controls change nothing that a test can see. A suite that fails under them kills any mutant.
 func controls() []mutant {
 	return []mutant{{
 		name: "control: the same minimum in another order", in: "seconds",

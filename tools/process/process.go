@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// Process is a program that is measured or measured with, and what it has started. It runs
-// until Stop or End, or until this process ends, however that ends.
+// Process is a program that is measured or measures, with what it has started. It runs until Stop
+// or End, or until this process ends, in whatever way.
 type Process struct {
 	cmd    *exec.Cmd
 	output string // the file that its standard output and error go to
@@ -42,8 +42,8 @@ func Start(output string, env []string, name string, args ...string) (*Process, 
 	return p, nil
 }
 
-// StartFollowed is Start where line gets each line of the output as well, in turn, until the
-// program and all that share its output have ended.
+// StartFollowed is Start, but line also gets each line of the output, one after the other, until
+// the program and all that share its output have ended.
 func StartFollowed(output string, line func([]byte), name string, args ...string) (*Process, error) {
 	log, err := os.Create(output)
 	if err != nil {
@@ -63,7 +63,7 @@ func StartFollowed(output string, line func([]byte), name string, args ...string
 		in := bufio.NewReader(read)
 		for {
 			text, err := in.ReadBytes('\n')
-			_, _ = log.Write(text) // for people
+			_, _ = log.Write(text) // a copy for people
 			if len(text) > 0 {
 				line(text)
 			}
@@ -81,8 +81,8 @@ func launch(out *os.File, env []string, name string, args []string) (*Process, e
 	p := &Process{cmd: exec.Command(name, args...), ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	p.cmd.Env = append(os.Environ(), env...)
-	// A group of its own: Ctrl-C reaches this process alone, which then ends the child.
-	// The child ends with this process, however that ends.
+	// It gets a process group of its own. Ctrl-C then reaches only this process, which ends the
+	// child. The child ends with this process, in whatever way that ends.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -128,7 +128,7 @@ func (p *Process) Gone() bool {
 	}
 }
 
-// Signal sends it to the program alone.
+// Signal sends the signal to the program alone.
 func (p *Process) Signal(sig syscall.Signal) error {
 	if err := p.cmd.Process.Signal(sig); err != nil {
 		return fmt.Errorf("send %v to %s: %w", sig, p.cmd.Path, err)
@@ -136,7 +136,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Stop ends the process group; what does not end within 3 s is killed.
+// Stop ends the process group. It kills what does not end within 3 s.
 func (p *Process) Stop() {
 	group := -p.cmd.Process.Pid
 	_ = syscall.Kill(group, syscall.SIGTERM)
@@ -148,7 +148,7 @@ func (p *Process) Stop() {
 	}
 }
 
-// End tells the program to end, which it must do within bound and with status 0, and not
+// End tells the program to end. The program must do so within bound and with status 0, and not
 // before it was told.
 func (p *Process) End(bound time.Duration) error {
 	if p.Gone() {
@@ -168,7 +168,7 @@ func (p *Process) End(bound time.Duration) error {
 	return nil
 }
 
-// tail is the end of what it has written.
+// tail returns the end of what it has written.
 func (p *Process) tail() string {
 	b, err := os.ReadFile(p.output)
 	if err != nil {
@@ -180,7 +180,7 @@ func (p *Process) tail() string {
 // AwaitLine waits for a line of its output that holds mark, at most 30 s.
 func (p *Process) AwaitLine(ctx context.Context, mark string) ([]byte, error) {
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
-		gone := p.Gone() // before the look: what it wrote last counts
+		gone := p.Gone() // asked first, so that what it wrote last counts
 		b, err := os.ReadFile(p.output)
 		if err != nil {
 			return nil, fmt.Errorf("read the output of %s: %w", p.cmd.Path, err)
@@ -216,7 +216,7 @@ func (p *Process) AwaitHTTP(ctx context.Context, url string) error {
 	return errors.New(url + " was not answered with 200 within 60 s")
 }
 
-// pause is a moment, less where the program or ctx ends.
+// pause waits for a moment, or less if the program or ctx ends.
 func (p *Process) pause(ctx context.Context) error {
 	select {
 	case <-p.ended:
@@ -228,7 +228,7 @@ func (p *Process) pause(ctx context.Context) error {
 	}
 }
 
-// Get reads a page and leaves no connection behind. A status other than 200 is an error.
+// Get reads a page and then closes its connection. A status other than 200 is an error.
 func Get(ctx context.Context, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -250,8 +250,8 @@ func Get(ctx context.Context, url string) ([]byte, error) {
 	return page, nil
 }
 
-// FreePort is a port that nobody listens on at this moment, for programs that cannot
-// say which they were given.
+// FreePort returns a port without a listener at this moment, for programs that cannot say which
+// port they were given.
 func FreePort() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -260,8 +260,8 @@ func FreePort() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// Find is path if that is given, else where the program is installed, "" if nowhere.
-// Debian keeps daemons out of the PATH of those who are not root.
+// Find returns path if that is given, else where the program is installed, or "" if it is not.
+// Debian keeps daemons out of the PATH of users other than root.
 func Find(name, path string) string {
 	if path != "" {
 		return path

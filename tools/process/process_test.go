@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A program is known by a whole line that it writes; one that does not write it is ended.
+// A program is recognised by a whole line that it writes. One that does not write it is ended.
 func TestStartTelling(t *testing.T) {
 	for _, tc := range []struct{ name, script, want string }{
 		{"it tells", `echo starting; echo '{"listen":"here"}'; exec sleep 60`, ""},
@@ -86,7 +86,7 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// Whoever follows the output gets it whole, as the file does.
+// A follower gets the whole output, as the file does.
 func TestStartFollowed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	var got strings.Builder

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Chart is groups of horizontal bars, one a series.
+// Chart is groups of horizontal bars, with one bar for each series.
 type Chart struct {
 	Title  string
 	Note   string
@@ -19,10 +19,10 @@ type Chart struct {
 	Known []string
 }
 
-// Group is what stands beside each other.
+// Group is a set of bars that stand together.
 type Group struct {
 	Label string
-	Limit float64 // a tick at the goal of xpyd; 0: none
+	Limit float64 // a tick at the goal of xpyd; 0 if none
 	Bars  []Bar
 }
 
@@ -31,7 +31,7 @@ type Bar struct {
 	Series   string
 	Value    float64
 	Min, Max float64
-	Text     string // behind it
+	Text     string // after the bar
 	Goal     bool   // the group's limit is for it
 }
 
@@ -48,7 +48,7 @@ const (
 	plotWidth  = chartWidth - labelWidth - textWidth
 )
 
-// colours are apart for the colour-blind and readable on white and on black. The last
+// colours can be told apart by the colour-blind, and are readable on white and on black. The last
 // spareColours are for series that are not known.
 var colours = []string{
 	"#3b82c4", "#2a9d6f", "#8a8f98", "#c98a00", "#d1603d", "#b56bb0", "#7fb3e0", "#1f5f99",

@@ -1,4 +1,4 @@
-// Package report is what benchmarks share to tell readers of their results: what a run
-// was, figures by contender and round, goals and whether they are met, statistics, tables
-// in Markdown, charts in SVG, and where results and documentation keep them.
+// Package report has what benchmarks share to show their results: what a run was, figures by
+// contender and round, goals and whether they are met, statistics, tables in Markdown, charts in
+// SVG, and where results and documentation keep them.
 package report

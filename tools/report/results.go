@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Results are those of a benchmark. As JSON they can be read again by Load.
+// Results are the results of a benchmark. As JSON they can be read again by Load.
 type Results interface {
 	// Markdown is all tables; images is the path of the charts from where it will stand.
 	Markdown(images string) string
@@ -38,7 +38,7 @@ func Load(path string, to Results) error {
 	return nil
 }
 
-// Save writes results.json, results.md and the charts into dir, which it tells out, and
+// Save writes results.json, results.md and the charts into dir, and reports that to out. It
 // publishes them in docs unless that is "".
 func Save(r Results, dir, docs string, out io.Writer) error {
 	js, err := json.MarshalIndent(r, "", "  ")
@@ -82,7 +82,7 @@ func writeCharts(r Results, dir string) error {
 	return nil
 }
 
-// splice puts text between the marks and leaves alone what stands around them.
+// splice puts text between the marks and does not change what stands around them.
 func (p Page) splice(docs, text string) error {
 	path := filepath.Join(docs, p.File)
 	begin, end := "<!-- "+p.Name+": begin -->\n", "<!-- "+p.Name+": end -->\n"

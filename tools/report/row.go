@@ -8,7 +8,7 @@ import (
 // Metric is the name of a figure, with its unit, as in tables and results.json.
 type Metric string
 
-// Row is one contender's figures, a value a round.
+// Row has one contender's figures, with a value for each round.
 type Row struct {
 	Name     string            `json:"name"`
 	Build    bool              `json:"build,omitempty"` // of xpyd: goals are for it
@@ -20,8 +20,8 @@ type Row struct {
 // NewRow has no round yet.
 func NewRow(name string) *Row { return &Row{Name: name, Values: map[Metric]Series{}} }
 
-// Record adds a round. One that failed leaves a gap in each metric, so that rounds stay
-// side by side.
+// Record adds a round. A round that failed leaves a gap in each metric, so that rounds stay
+// aligned.
 func (r *Row) Record(metrics []Metric, figures map[Metric]float64, err error) {
 	if err != nil {
 		r.Errors = append(r.Errors, err.Error())
@@ -35,7 +35,7 @@ func (r *Row) Record(metrics []Metric, figures map[Metric]float64, err error) {
 	}
 }
 
-// Of is a value a round, none of a contender that took no part.
+// Of returns a value for each round, or none for a contender that took no part.
 func (r *Row) Of(m Metric) []float64 {
 	if r == nil {
 		return nil
@@ -43,13 +43,13 @@ func (r *Row) Of(m Metric) []float64 {
 	return r.Values[m]
 }
 
-// Spread is that of the rounds which have the figure.
+// Spread returns the spread of the rounds that have the figure.
 func (r *Row) Spread(m Metric) Spread { return SpreadOf(Present(r.Of(m))) }
 
 // Rows are those of all contenders.
 type Rows []*Row
 
-// Of is nil if the contender took no part.
+// Of returns nil if the contender took no part.
 func (r Rows) Of(name string) *Row {
 	if i := slices.IndexFunc(r, func(row *Row) bool { return row.Name == name }); i >= 0 {
 		return r[i]

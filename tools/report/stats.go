@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// median is the middle of values, the mean of the two middle ones if their number is
-// even; NaN of none.
+// median returns the middle of values, or the mean of the two middle ones if their number is even.
+// It is NaN without values.
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()
@@ -21,7 +21,7 @@ type Spread struct {
 	Median, Min, Max float64
 }
 
-// SpreadOf is of NaN if there are no values.
+// SpreadOf returns NaN if there are no values.
 func SpreadOf(values []float64) Spread {
 	if len(values) == 0 {
 		return Spread{math.NaN(), math.NaN(), math.NaN()}
@@ -34,7 +34,8 @@ func (s Spread) Text(number func(float64) string, unit string) string {
 	return fmt.Sprintf("%s%s (%s–%s)", number(s.Median), unit, number(s.Min), number(s.Max))
 }
 
-// Percentile is the nearest rank of sorted times, as a multiple of unit; NaN of none.
+// Percentile returns the nearest rank of sorted times, as a multiple of unit. It is NaN without
+// times.
 func Percentile[T ~int64](sorted []T, p float64, unit T) float64 {
 	if len(sorted) == 0 {
 		return math.NaN()
@@ -43,7 +44,7 @@ func Percentile[T ~int64](sorted []T, p float64, unit T) float64 {
 	return float64(sorted[max(1, rank)-1]) / float64(unit)
 }
 
-// Ratios divides round by round: what slows the machine in one round slows both.
+// Ratios divides round by round, because what slows the machine in one round slows both.
 func Ratios(of, to []float64) []float64 {
 	var all []float64
 	for i := range min(len(of), len(to)) {
@@ -54,7 +55,7 @@ func Ratios(of, to []float64) []float64 {
 	return all
 }
 
-// Times is the median of the ratios, "2.10×"; "" if there is none.
+// Times returns the median of the ratios, such as "2.10×", or "" if there is none.
 func Times(of, to []float64) string {
 	q := Ratios(of, to)
 	if len(q) == 0 {

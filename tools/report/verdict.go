@@ -24,7 +24,7 @@ func (g Goal) String() string {
 	return fmt.Sprintf("%s %s %g%s", g.What, sign, g.Limit, g.Unit)
 }
 
-// Judge compares a value a round, none of them NaN, which number writes.
+// Judge compares the values of the rounds, none of them NaN. number writes them.
 func (g Goal) Judge(values []float64, number func(float64) string) Verdict {
 	s := SpreadOf(values)
 	if math.IsNaN(s.Median) {
@@ -42,11 +42,11 @@ type Verdict struct {
 	Of       string // the contender
 	Goal     string
 	Measured string
-	Known    bool // false: what it compares was not measured
+	Known    bool // false if what it compares was not measured
 	Holds    bool
 }
 
-// Word is whether the goal holds, as Markdown.
+// Word says in Markdown whether the goal holds.
 func (v Verdict) Word() string {
 	switch {
 	case !v.Known:

@@ -2,8 +2,8 @@ package routing
 
 import "container/list"
 
-// blockCache is an engine's prefix cache as the oracle keeps it: KV blocks by hash, the
-// least recently used goes first, of one request the last block.
+// blockCache is an engine's prefix cache as the oracle keeps it: KV blocks by hash. The least
+// recently used goes first, and of one request the last block.
 type blockCache struct {
 	limit int
 	order *list.List // of hashes, the next to go at the back
@@ -14,7 +14,7 @@ func newBlockCache(limit int) *blockCache {
 	return &blockCache{limit: limit, order: list.New(), at: map[uint64]*list.Element{}}
 }
 
-// hit is how many of the prompt's tokens need not be computed. At least one always is.
+// hit returns how many of the prompt's tokens need not be computed. At least one always must be.
 func (c *blockCache) hit(q *request) int {
 	n := 0
 	for n < len(q.blocks) && c.at[q.blocks[n]] != nil {
@@ -23,7 +23,7 @@ func (c *blockCache) hit(q *request) int {
 	return min(n, (q.tokens-1)/blockTokens) * blockTokens
 }
 
-// put computes a prompt: its blocks are the most recently used now.
+// put computes a prompt. Its blocks are then the most recently used.
 func (c *blockCache) put(q *request) {
 	for i := len(q.blocks) - 1; i >= 0; i-- {
 		h := q.blocks[i]

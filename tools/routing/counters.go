@@ -15,8 +15,8 @@ const (
 	computedHere = `source="local_compute"`
 )
 
-// computed is how many prompt tokens an engine has computed, that came neither out of its
-// cache nor from another engine; NaN if it does not tell.
+// computed returns how many prompt tokens an engine has computed, which came neither from its cache
+// nor from another engine. It is NaN if the engine does not tell.
 func computed(page exposition.Page) float64 {
 	n, err := page.Sum(bySource, computedHere)
 	if err != nil {
@@ -54,7 +54,7 @@ func sum(values []float64) float64 {
 	return s
 }
 
-// count puts in what the counters between two looks tell.
+// count adds what the counters show between two looks.
 func (f figures) count(then, now census) {
 	prefill, decode := report.Differences(now.prefill, then.prefill), report.Differences(now.decode, then.decode)
 	f[computedTokens] = sum(prefill) + sum(decode)

@@ -32,7 +32,7 @@ func metrics() []metric {
 	return []metric{ttft90, ttft50, ttft99, hits, tokensS, imbalance, tpot90, direct, failed, ttftThen, splitBefore, splitThen, late, computedTokens}
 }
 
-// figures is what one measurement tells; what it does not tell is missing.
+// figures has what one measurement shows. What it does not show is missing.
 type figures map[metric]float64
 
 // putTTFT sorts the times for the median and the 90th and 99th percentile.
@@ -41,12 +41,12 @@ func (f figures) putTTFT(times []time.Duration) {
 	f[ttft50], f[ttft90], f[ttft99] = percentile(times, 50), percentile(times, 90), percentile(times, 99)
 }
 
-// percentile is in ms.
+// percentile returns a percentile in ms.
 func percentile(sorted []time.Duration, p float64) float64 {
 	return report.Percentile(sorted, p, time.Millisecond)
 }
 
-// ratio is NaN where there is nothing to compare with.
+// ratio returns NaN if there is nothing to compare with.
 func ratio(of, to float64) float64 {
 	if to == 0 {
 		return math.NaN()

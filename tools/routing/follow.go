@@ -8,8 +8,8 @@ import (
 // followTime is how long a router has to see that transfers have become slower.
 const followTime = 60 * time.Second
 
-// follow puts in what became of a change of the transfers: TTFT once a router must have
-// seen it, and how many of the long prompts passed a prefill engine before and then.
+// follow adds the effect of a change of the transfers: TTFT after a router must have seen it, and
+// how many of the long prompts passed a prefill engine before and after.
 func (f figures) follow(s *scenario, answers []answer, start time.Time) {
 	var ttft []time.Duration
 	var before, then share
@@ -33,7 +33,7 @@ func (f figures) follow(s *scenario, answers []answer, start time.Time) {
 	f[ttftThen], f[splitBefore], f[splitThen] = percentile(ttft, 90), before.percent(), then.percent()
 }
 
-// share counts how many of all are so.
+// share returns the part of all that is so.
 type share struct{ yes, all int }
 
 func (s *share) add(yes bool) {

@@ -9,14 +9,14 @@ import (
 	"xpyd/sim"
 )
 
-// outputTokens is what most answers have: TTFT is what matters here.
+// outputTokens is how many tokens most answers have, because TTFT is what matters here.
 const outputTokens = 24
 
 func message(role, text string) sim.Message { return sim.Message{Role: role, Content: text} }
 
-// systemPrompts: few long system prompts, many users who each ask one thing. The most
-// popular one is asked about five times as often as the tenth. All of them are more than
-// one engine's cache holds.
+// systemPrompts has few long system prompts and many users who each ask one thing. The most popular
+// one is used about five times as often as the tenth. All of them together are more than one
+// engine's cache holds.
 func systemPrompts(g *generator) {
 	var systems []sim.Message
 	var upTo []float64
@@ -33,8 +33,8 @@ func systemPrompts(g *generator) {
 	})
 }
 
-// chats: each turn extends the last by its answer and a new message, after a time to
-// think. All chats have the same short system prompt.
+// chats extends the last turn by its answer and a new message, after a time to think. All chats
+// have the same short system prompt.
 func chats(g *generator) {
 	const turns = 6 // of a chat, about
 	system := message("system", words(g.Rand, 100))
@@ -42,7 +42,7 @@ func chats(g *generator) {
 	g.arrivals(g.rate/turns, func(at time.Duration) {
 		chat++
 		messages := []sim.Message{system}
-		asked := between(g.Rand, 300, 1200) // the first message brings something to talk of
+		asked := between(g.Rand, 300, 1200) // the first message brings something to talk about
 		for range between(g.Rand, turns-3, turns+3) {
 			messages = append(messages, message("user", words(g.Rand, asked)))
 			g.add(turn{at: at, session: fmt.Sprintf("chat-%d", chat), messages: slices.Clone(messages), output: outputTokens})
@@ -53,7 +53,7 @@ func chats(g *generator) {
 	})
 }
 
-// documents: a long document, asked about once and, some seconds later, once more.
+// documents has long documents. Each is asked about once and, some seconds later, once more.
 func documents(g *generator) {
 	document := 0
 	g.arrivals(g.rate/2, func(at time.Duration) {
@@ -67,7 +67,7 @@ func documents(g *generator) {
 	})
 }
 
-// unique: nothing is shared, caches are of no use.
+// unique shares nothing, so caches are of no use.
 func unique(g *generator) {
 	g.arrivals(g.rate, func(at time.Duration) {
 		prompt := message("user", words(g.Rand, between(g.Rand, 200, 2000)))
@@ -75,7 +75,7 @@ func unique(g *generator) {
 	})
 }
 
-// bursts: all of the above, of which a half comes in one of each five seconds.
+// bursts has all of the above, and half of it comes in one of each five seconds.
 func bursts(g *generator) {
 	rate := g.rate
 	for _, part := range []struct {
@@ -90,8 +90,8 @@ func bursts(g *generator) {
 	}
 }
 
-// inBursts moves an evenly spread time: the first half of each five seconds into the
-// first of them, the other half into the four that follow. It keeps the order.
+// inBursts moves an evenly spread time. The first half of each five seconds goes into the first of
+// them, the other half into the four that follow. It keeps the order.
 func inBursts(at time.Duration) time.Duration {
 	const period, burst = 5 * time.Second, time.Second
 	begin, in := at.Truncate(period), at%period
@@ -101,7 +101,8 @@ func inBursts(at time.Duration) time.Duration {
 	return begin + burst + (in-period/2)*(period-burst)/(period/2)
 }
 
-// shortAndLong: four in five prompts have 200 tokens, the others 8,000; nothing is shared.
+// shortAndLong has prompts of 200 tokens in four of five cases, and of 8,000 in the others. Nothing
+// is shared.
 func shortAndLong(g *generator) {
 	g.arrivals(g.rate, func(at time.Duration) {
 		tokens := 200

@@ -15,8 +15,8 @@ import (
 	"xpyd/tools/process"
 )
 
-// measure sends a scenario through a contender. The first errors of requests come with
-// the figures.
+// measure sends a scenario through a contender. It returns the first errors of requests with the
+// figures.
 func (o *Options) measure(ctx context.Context, s *scenario, c contender) (f figures, problems []string, err error) {
 	dir, err := os.MkdirTemp(o.Out, "run-")
 	if err != nil {
@@ -61,8 +61,8 @@ func (o *Options) measure(ctx context.Context, s *scenario, c contender) (f figu
 	return f, append(problems, s.doubt(answers, whole[computedTokens])...), nil
 }
 
-// accompany does what a scenario has happen beside its requests: the census when the
-// caches are warm, and slower transfers.
+// accompany does what happens beside a scenario's requests: the census when the caches are warm,
+// and slower transfers.
 func (s *scenario) accompany(ctx context.Context, pools process.Pools, start time.Time, then *census) (err error) {
 	if !sleepUntil(ctx, start.Add(s.warm)) {
 		return ctx.Err()
@@ -81,7 +81,7 @@ func (s *scenario) accompany(ctx context.Context, pools process.Pools, start tim
 	return nil
 }
 
-// setTransfer changes what pulling a block takes on an engine that runs.
+// setTransfer changes how long pulling a block takes on a running engine.
 func setTransfer(ctx context.Context, addr string, each time.Duration) error {
 	body := fmt.Sprintf(`{"transfer_per_block":%q}`, each)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/sim/speed", strings.NewReader(body))
@@ -100,13 +100,13 @@ func setTransfer(ctx context.Context, addr string, each time.Duration) error {
 	return nil
 }
 
-// doubt compares what all answers say of cached tokens with the engines' counters. They
-// differ where prompts were computed twice, and by what a proxy sends by itself.
+// doubt compares what all answers say about cached tokens with the engines' counters. They differ
+// if prompts were computed twice, and by what a proxy sends by itself.
 func (s *scenario) doubt(answers []answer, counted float64) []string {
 	told := 0
 	for i := range answers {
 		if answers[i].err != nil {
-			return nil // whose prompt may have been computed
+			return nil // its prompt may have been computed
 		}
 		told += s.requests[i].tokens - answers[i].cached
 	}
@@ -117,9 +117,8 @@ func (s *scenario) doubt(answers []answer, counted float64) []string {
 	return nil
 }
 
-// figures is what the clients have seen, of requests that came after the caches were
-// warm. TTFT counts from when a request was due: a client that is late itself does not
-// make it shorter.
+// figures returns what the clients have seen of requests that came after the caches were warm. TTFT
+// counts from when a request was due, so a client that is late itself does not make it shorter.
 func (s *scenario) figures(answers []answer, start time.Time) (figures, []string) {
 	f := figures{failed: 0}
 	var problems []string
@@ -166,8 +165,8 @@ func (s *scenario) figures(answers []answer, start time.Time) (figures, []string
 	return f, slices.Compact(problems)
 }
 
-// ownPrompts is the tokens that a proxy may have computed for each pair of engines, to
-// warm it up and to look after it.
+// ownPrompts is how many tokens a proxy may have computed for each pair of engines, to warm it up
+// and to check it.
 const ownPrompts = 150
 
 // pathDecodeOnly is what X-Xpyd-Path says of a request that passed no prefill engine.

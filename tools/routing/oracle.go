@@ -6,7 +6,7 @@ import (
 	"xpyd/tools/report"
 )
 
-// oracleEngine is an engine on paper: one prompt after the other.
+// oracleEngine is an engine on paper. It computes one prompt after the other.
 type oracleEngine struct {
 	cache    *blockCache
 	free     time.Duration // when it has computed all that it was given
@@ -31,7 +31,7 @@ func (s *scenario) newOracle(mode string) *oracle {
 	return o
 }
 
-// routed is what came of a request.
+// routed is the result of a request.
 type routed struct {
 	on    *oracleEngine
 	saved int           // tokens that on had in its cache
@@ -39,10 +39,10 @@ type routed struct {
 	alone bool          // decode computed it
 }
 
-// ideal routes the requests over engines whose caches and queues are known exactly: each
-// goes where its first token comes soonest. This is the same trade as a router's, with no
-// error in what it rests on; a router that cared for nothing but hits could save more
-// tokens, and would wait longer.
+// ideal routes the requests over engines whose caches and queues are known exactly. Each request
+// goes where its first token comes soonest. This is the same trade-off as a router's, without an
+// error in what it is based on. A router that considered only hits could save more tokens, and
+// would wait longer.
 func (s *scenario) ideal(mode string) figures {
 	o := s.newOracle(mode)
 	var prompts, saved, alone, n int
@@ -73,7 +73,7 @@ func (s *scenario) ideal(mode string) figures {
 	return f
 }
 
-// route takes the way by which the first token comes sooner, of those that there are.
+// route takes the way by which the first token comes sooner, among those that exist.
 func (o *oracle) route(q *request) routed {
 	p, hit, done := soonest(o.prefill, q, o.s.engines.Speed)
 	split := routed{on: p, saved: hit, first: done}
@@ -91,8 +91,8 @@ func (o *oracle) route(q *request) routed {
 	return split
 }
 
-// puller is the decode engine that lacks fewest of the prompt's blocks; of several, one
-// after the other.
+// puller returns the decode engine that lacks the fewest of the prompt's blocks. If there are
+// several, it takes turns.
 func (o *oracle) puller(q *request) (d *oracleEngine, missing int) {
 	d, missing = o.decode[len(o.decode)-1], len(q.blocks)
 	for i, e := range o.decode {
@@ -100,13 +100,13 @@ func (o *oracle) puller(q *request) (d *oracleEngine, missing int) {
 			d, missing = o.decode[i], n
 		}
 	}
-	if missing == len(q.blocks) { // nobody has any
+	if missing == len(q.blocks) { // no engine has any
 		o.decode = append(o.decode[1:], o.decode[0])
 	}
 	return d, missing
 }
 
-// transferAt is what a block takes at that time.
+// transferAt returns how long a block takes at that time.
 func (s *scenario) transferAt(at time.Duration) time.Duration {
 	if s.slower > 0 && at >= s.slower {
 		return 10 * s.engines.Transfer
@@ -122,8 +122,8 @@ func imbalanceOf(engines []*oracleEngine) float64 {
 	return mostToMean(loads)
 }
 
-// soonest is the engine that has computed q first, how many tokens it saves, and when it
-// is done. Among equals it is the one that saves most.
+// soonest returns the engine that has computed q first, how many tokens it saves, and when it is
+// done. Among equals it takes the one that saves most.
 func soonest(engines []*oracleEngine, q *request, speed float64) (best *oracleEngine, hit int, end time.Duration) {
 	for _, e := range engines {
 		h := e.cache.hit(q)
@@ -135,7 +135,7 @@ func soonest(engines []*oracleEngine, q *request, speed float64) (best *oracleEn
 	return best, hit, end
 }
 
-// mostToMean is 1 where all have the same; NaN where nobody has anything.
+// mostToMean is 1 if all have the same, and NaN if none has anything.
 func mostToMean(loads []float64) float64 {
 	return ratio(report.SpreadOf(loads).Max, sum(loads)/float64(len(loads)))
 }

@@ -35,7 +35,7 @@ type Options struct {
 	Version    string        // of xpyd, for the record
 }
 
-// Validate tells what no run can be made of.
+// Validate reports options with which no run is possible.
 func (o *Options) Validate() error {
 	if o.Rounds < 1 || o.Parallel < 1 || o.Length < time.Second {
 		return fmt.Errorf("%d rounds of %v, %d at a time: want at least 1 of 1s, 1 at a time", o.Rounds, o.Length, o.Parallel)
@@ -80,9 +80,9 @@ type run struct {
 	results    *Results
 }
 
-// Run measures, writes tables to out as they come, and results.json, results.md and
-// charts to Options.Out. A goal that is not met is no error, nor is a measurement that
-// failed: results tell of both.
+// Run measures. It writes tables to out as they come, and results.json, results.md and charts to
+// Options.Out. A goal that is not met is no error, nor is a measurement that failed, because the
+// results show both.
 func Run(ctx context.Context, o Options, out io.Writer) error {
 	if err := o.Validate(); err != nil {
 		return err
@@ -117,7 +117,7 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 	return report.Save(r.results, o.Out, o.Docs, out)
 }
 
-// enlist lists who takes part, and notes who cannot.
+// enlist lists the contenders that take part, and notes those that cannot.
 func (r *run) enlist() {
 	names := r.o.Only
 	if len(names) == 0 {
@@ -133,13 +133,12 @@ func (r *run) enlist() {
 	}
 }
 
-// note says what the reader of the results must know.
+// note adds what the reader of the results must know.
 func (r *run) note(format string, args ...any) {
 	r.results.Notes.Add(r.out, format, args...)
 }
 
-// workload measures all contenders, round by round. The first of a round is another one
-// each time.
+// workload measures all contenders, round by round. Each round begins with another contender.
 func (r *run) workload(ctx context.Context, w workload, on topology) error {
 	var names []contender
 	for _, c := range r.contenders {

@@ -32,7 +32,7 @@ func (m *Measurement) verdicts() []report.Verdict {
 	return all
 }
 
-// judgeBest compares with the best of all others by their medians.
+// judgeBest compares with the best of all others, by their medians.
 func (m *Measurement) judgeBest() report.Verdict {
 	best, name := math.Inf(1), ""
 	for _, row := range m.Rows {
@@ -51,18 +51,18 @@ func (m *Measurement) judgeBest() report.Verdict {
 	return v
 }
 
-// judgeHits is of the candidate, part of whose prompts decode engines compute, and of its
-// like that computes them where the oracle does.
+// judgeHits judges the candidate, of whose prompts decode engines compute a part, and its variant
+// that computes them where the oracle does.
 func (m *Measurement) judgeHits(name string) report.Verdict {
 	return m.compare(report.Goal{Of: name, What: fmt.Sprintf("%s to %s", hits, nameOracle), Limit: nearOracle, AtLeast: true}, hits, nameOracle)
 }
 
-// judgeRatio wants the candidate not to be worse than another.
+// judgeRatio requires that the candidate is not worse than another.
 func (m *Measurement) judgeRatio(k metric, to string, atLeast bool) report.Verdict {
 	return m.compare(report.Goal{Of: candidate, What: fmt.Sprintf("%s to %s", k, to), Limit: 1, AtLeast: atLeast}, k, to)
 }
 
-// judgeNear wants the candidate to be about as good as another.
+// judgeNear requires that the candidate is about as good as another.
 func (m *Measurement) judgeNear(k metric, to string) report.Verdict {
 	return m.compare(report.Goal{Of: candidate, What: fmt.Sprintf("%s to %s", k, to), Limit: nearBest}, k, to)
 }
@@ -72,7 +72,7 @@ func (m *Measurement) compare(g report.Goal, k metric, to string) report.Verdict
 	g.Unit = "×"
 	of := m.Rows.Of(g.Of)
 	v := g.Judge(report.Ratios(of.Of(k), m.Rows.Of(to).Of(k)), report.ThreeDecimals)
-	// Requests that failed have no times: whoever drops the slow ones is not quick.
+	// Requests that failed have no times, so dropping the slow ones must not look quick.
 	if n := sum(report.Present(of.Of(failed))); v.Known && n > 0 {
 		v.Holds = false
 		v.Measured += fmt.Sprintf(", with %.0f errors", n)
@@ -80,7 +80,7 @@ func (m *Measurement) compare(g report.Goal, k metric, to string) report.Verdict
 	return v
 }
 
-// judgeTurn wants the way of the long prompts to change with the price of transfers.
+// judgeTurn requires that the way of the long prompts changes with the price of transfers.
 func (m *Measurement) judgeTurn() report.Verdict {
 	row := m.Rows.Of(candidate)
 	g := report.Goal{Of: candidate, What: string(splitThen) + " to before", Limit: turned, Unit: "×"}

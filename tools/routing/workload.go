@@ -13,12 +13,12 @@ type workload struct {
 	name, title string
 	generate    func(g *generator)
 	load        float64 // computed prompt tokens that the oracle leaves, as a share of what the engines named by whole can compute
-	whole       bool    // of both pools; else of the prefill pool
+	whole       bool    // of both pools, otherwise of the prefill pool
 	engines     engineSetup
-	length      time.Duration // 0: as the run's options say
-	slower      time.Duration // when transfers become ten times slower; 0: never
-	among       []string      // contenders; nil: all
-	random      bool          // nothing to be had from caches: it is enough not to be worse
+	length      time.Duration // 0 means as the run's options say
+	slower      time.Duration // when transfers become ten times slower; 0 means never
+	among       []string      // contenders; nil means all
+	random      bool          // caches are of no use, so it is enough not to be worse
 	split       bool          // judged by whether auto beats always and never
 }
 
@@ -81,15 +81,15 @@ type generator struct {
 	turns  []turn
 }
 
-// add takes a turn unless it comes too late.
+// add adds a turn unless it comes too late.
 func (g *generator) add(t turn) {
 	if t.at < g.length {
 		g.turns = append(g.turns, t)
 	}
 }
 
-// arrivals calls each at times whose gaps are exponential, rate of them a second. The
-// rate rises from none while caches warm, so that the engines are not behind from then on.
+// arrivals calls each at times whose gaps are exponential, at rate a second. The rate rises from
+// zero while caches warm, so that the engines are not late from then on.
 func (g *generator) arrivals(rate float64, each func(at time.Duration)) {
 	for at := g.gap(rate); at < g.length; at += g.gap(rate) {
 		if g.Float64()*float64(warmTime(g.length)) < float64(at) {
@@ -102,7 +102,7 @@ func (g *generator) gap(rate float64) time.Duration {
 	return time.Duration(g.ExpFloat64() / rate * float64(time.Second))
 }
 
-// warmTime is the first part of a measurement: what comes in it does not count.
+// warmTime is the first part of a measurement. What comes in it does not count.
 func warmTime(length time.Duration) time.Duration { return length * 3 / 10 }
 
 // scenario is a workload's requests over a topology, ready to be sent.
@@ -116,8 +116,8 @@ type scenario struct {
 	oracle   figures
 }
 
-// draw makes the requests from seed: the same each time. Of some rates it takes the one
-// by which the oracle's engines come closest to being as busy as the workload says.
+// draw makes the requests from seed, the same each time. Of several rates it takes the one by which
+// the oracle's engines come closest to being as busy as the workload says.
 func draw(w workload, on topology, length time.Duration, seed uint64) *scenario {
 	if w.length > 0 {
 		length = w.length
@@ -147,7 +147,7 @@ func draw(w workload, on topology, length time.Duration, seed uint64) *scenario 
 
 const (
 	drawTries = 12
-	drawnWell = 0.03 // by which the oracle may be more or less busy
+	drawnWell = 0.03 // how much more or less busy the oracle may be
 )
 
 // turns draws from a source of the workload's own.

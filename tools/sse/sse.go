@@ -1,5 +1,5 @@
-// Package sse reads the events of a stream as a client does. Where the framing itself is
-// judged, byte by byte, the tools read bytes.
+// Package sse reads the events of a stream as a client does. Tools that judge the framing itself,
+// byte by byte, read bytes.
 package sse
 
 import (
@@ -23,7 +23,7 @@ func NewReader(in io.Reader) *Reader {
 	return &Reader{lines: lines}
 }
 
-// whole splits at the ends of lines. The begin of a line at the stream's end is none.
+// whole splits at the ends of lines. The beginning of a line at the stream's end is no line.
 func whole(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, bytes.TrimSuffix(data[:i], []byte("\r")), nil
@@ -34,8 +34,8 @@ func whole(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	return 0, nil, nil
 }
 
-// Next returns the data of the next event, which holds until the call after it. io.EOF is
-// the stream's end; whether it ended well its reader knows.
+// Next returns the data of the next event, which is valid until the next call. io.EOF is the
+// stream's end. The caller knows whether it ended well.
 func (r *Reader) Next() ([]byte, error) {
 	for r.lines.Scan() {
 		if data, ok := bytes.CutPrefix(r.lines.Bytes(), []byte("data: ")); ok {

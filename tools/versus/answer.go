@@ -45,7 +45,7 @@ func chatEvent(choice string) []byte {
 
 func chunked(data []byte) []byte { return fmt.Appendf(nil, "%x\r\n%s\r\n", len(data), data) }
 
-// contentEvent is the chunk of an event of eventSize bytes; its stamp, all zeros yet,
+// contentEvent is the chunk of an event of eventSize bytes. Its stamp is all zeros at first and
 // stands stampAt bytes into the event.
 func contentEvent() (chunk []byte, stampAt int) {
 	choice := `"delta":{` + stampMark + strings.Repeat("0", stampDigits) + `%s"},"logprobs":null,"finish_reason":null`
@@ -62,7 +62,7 @@ func putStamp(dst []byte, ns int64) {
 	}
 }
 
-// readStamp is the reverse of putStamp; ok is false if a digit is none.
+// readStamp is the reverse of putStamp. ok is false if a character is not a digit.
 func readStamp(src []byte) (ns int64, ok bool) {
 	if len(src) < stampDigits {
 		return 0, false
@@ -82,8 +82,8 @@ const (
 	tokenBytes  = 4
 )
 
-// prefillAnswer is the answer of a prefill engine to a request of so many bytes: its
-// handle lists the blocks of a prompt of that length.
+// prefillAnswer returns the answer of a prefill engine to a request of so many bytes. Its handle
+// lists the blocks of a prompt of that length.
 func prefillAnswer(size int) []byte {
 	tokens := max(1, size/tokenBytes)
 	var ids strings.Builder

@@ -46,7 +46,7 @@ const (
 	nameDirect  = "direct"
 )
 
-// direct has the clients talk to a decode engine.
+// direct connects the clients to a decode engine.
 func direct() contender {
 	return contender{name: nameDirect, start: func(_ context.Context, to target) (*running, error) {
 		return &running{addr: to.decode[0]}, nil
@@ -64,7 +64,7 @@ func xpyd(name, executable string) contender {
 	}}
 }
 
-// relay copies bytes and understands nothing: a goroutine a direction.
+// relay copies bytes without reading them, with a goroutine for each direction.
 func relay(executable string) contender {
 	return contender{name: nameRelay, start: func(ctx context.Context, to target) (*running, error) {
 		var serving struct{ Listen string }

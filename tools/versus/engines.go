@@ -30,7 +30,7 @@ type pacing struct {
 // engines answers as prefill and decode engines on many ports, on one thread.
 type engines struct {
 	poll      *poller
-	wake      int // an eventfd: close ends the thread
+	wake      int // an eventfd, by which close ends the thread
 	pace      pacing
 	refused   atomic.Int64 // requests that were not understood
 	prefilled atomic.Int64 // requests that prefill engines have answered
@@ -156,7 +156,7 @@ func (e *engines) run() {
 	}
 }
 
-// patience is how long, in ms, to wait for sockets.
+// patience returns how long, in ms, to wait for sockets.
 func (e *engines) patience() int {
 	switch {
 	case len(e.rushing) > 0:
@@ -182,7 +182,7 @@ func (e *engines) accept(listener int, r role) {
 	for {
 		fd, _, err := syscall.Accept4(listener, syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC)
 		if err != nil {
-			return // nobody waits, or has gone already
+			return // there is no reader, or it has gone
 		}
 		c := &engineConn{sendBuffer: sendBuffer{fd: fd, poll: e.poll}, role: r}
 		_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1) // as uvicorn does
@@ -222,7 +222,7 @@ func (e *engines) serve(c *engineConn, ready uint32) {
 	}
 }
 
-// feed takes in bytes of requests, and answers each when it is whole.
+// feed takes bytes of requests, and answers each request when it is whole.
 func (e *engines) feed(c *engineConn, b []byte) error {
 	for len(b) > 0 {
 		if c.body > 0 {
@@ -295,7 +295,7 @@ func (e *engines) answer(c *engineConn) error {
 	return c.write(whole)
 }
 
-// prefillAnswer keeps an answer for each length that is asked for: a run has few.
+// prefillAnswer keeps an answer for each length that is requested, because a run has few lengths.
 func (e *engines) prefillAnswer(size int) []byte {
 	blocks := size / tokenBytes / blockTokens
 	if e.answers[blocks] == nil {
@@ -317,8 +317,8 @@ func (e *engines) beginStream(c *engineConn) error {
 	return nil
 }
 
-// sendEvent sends the next event of a stream, and its end after the last. It reports
-// whether more are to come.
+// sendEvent sends the next event of a stream, and after the last one its end. It reports whether
+// more are to come.
 func (e *engines) sendEvent(c *engineConn) (more bool) {
 	if c.closed {
 		return false
@@ -336,7 +336,7 @@ func (e *engines) sendEvent(c *engineConn) (more bool) {
 	return c.left > 0
 }
 
-// rush sends, stream by stream, all that the proxy takes: a write an event.
+// rush sends, stream by stream, all that the proxy takes, with one write for each event.
 func (e *engines) rush() {
 	for _, c := range e.rushing {
 		for !c.blocked() && e.sendEvent(c) {
@@ -346,7 +346,7 @@ func (e *engines) rush() {
 	e.rushing = e.rushing[:0]
 }
 
-// field finds a header's value; name is in lower case.
+// field finds a header's value. name is in lower case.
 func field(head []byte, name string) ([]byte, bool) {
 	for line := range bytes.SplitSeq(head, []byte("\r\n")) {
 		if len(line) > len(name) && line[len(name)] == ':' && bytes.EqualFold(line[:len(name)], []byte(name)) {

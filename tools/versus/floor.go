@@ -11,9 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Floor is what the kernel takes for the bytes alone: a write to and a read from a TCP
-// connection on this host, without a wait, a wake-up or a look at them. No proxy that
-// copies can do with less.
+// Floor is what the kernel needs for the bytes alone: a write to and a read from a TCP connection
+// on this host, without a wait, a wake-up or a look at them. No proxy that copies can need less.
 type Floor struct {
 	Bytes   int     `json:"bytes"`
 	WriteUs float64 `json:"write_us"` // with the way through the stack to the other end
@@ -43,8 +42,8 @@ func measureFloor(d time.Duration) ([]Floor, error) {
 	return all, nil
 }
 
-// floorOf passes messages of a size. Small ones go in rows, a call each, as reading the
-// clock costs about as much as a call.
+// floorOf passes messages of a size. Small ones go in rows, with one clock reading for each row,
+// because reading the clock costs about as much as a call.
 func floorOf(from, to, size int, d time.Duration) (Floor, error) {
 	row := max(1, min(64, 64*oneKiB/size))
 	out, in := make([]byte, size), make([]byte, min(size, 256*oneKiB))
@@ -77,7 +76,7 @@ func floorOf(from, to, size int, d time.Duration) (Floor, error) {
 	return Floor{size, per(writing), per(reading)}, nil
 }
 
-// threadTime is the CPU time of this thread: what others do does not count.
+// threadTime returns the CPU time of this thread, which does not depend on what others do.
 func threadTime() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
@@ -108,7 +107,7 @@ func loopback() (from, to int, err error) {
 	return from, to, errors.Join(err1, err2)
 }
 
-// ownSocket is a descriptor of its own for a connection; it does not block.
+// ownSocket returns a descriptor of its own for a connection. It does not block.
 func ownSocket(c net.Conn) (int, error) {
 	sc, ok := c.(syscall.Conn)
 	if !ok {

@@ -56,11 +56,11 @@ type clientConn struct {
 	begun  bool
 }
 
-// openAtOnce bounds how many connections wait for their first byte: a crowd that all
-// comes at once is another measurement.
+// openAtOnce bounds how many connections wait for their first byte. A crowd that comes all at once
+// is another measurement.
 const openAtOnce = 64
 
-// runLoad runs the load. sample is called at the begin and at the end of the window.
+// runLoad runs the load. It calls sample at the start and at the end of the window.
 func runLoad(ctx context.Context, addr string, l load, sample func(end bool) error) (counts, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -202,7 +202,7 @@ func (c *clients) ask(x *clientConn) {
 	c.fail(x.write(c.request))
 }
 
-// fail ends the run: a proxy that loses one request is not measured.
+// fail ends the run, because a proxy that loses a request is not measured.
 func (c *clients) fail(err error) {
 	if c.err == nil && err != nil {
 		c.err = fmt.Errorf("client: %w", err)

@@ -64,7 +64,7 @@ func TestLoadIsCounted(t *testing.T) {
 	}
 }
 
-// A proxy of two legs that never asks a prefill engine is not measured.
+// A proxy of two legs that sends nothing to a prefill engine is not measured.
 func TestMissingLegIsAnError(t *testing.T) {
 	lazy := direct()
 	lazy.legs = 2

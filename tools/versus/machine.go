@@ -49,8 +49,8 @@ func lookAround() (busy, error) {
 	return b, nil
 }
 
-// foreign is the percentage of the machine that neither this process nor the proxy used
-// between two looks: other programs, and interrupts that no process is charged for.
+// foreign returns the percentage of the machine that neither this process nor the proxy used
+// between two looks: other programs, and interrupts that are charged to no process.
 func foreign(from, to busy, proxy float64) float64 {
 	whole := to.at.Sub(from.at).Seconds() * float64(runtime.NumCPU())
 	return max(0, (to.all-from.all)-(to.self-from.self)-proxy) / whole * 100

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// epoch is the zero of all stamps: client and engines share this clock.
+// epoch is the zero of all stamps, because client and engines share this clock.
 var epoch = time.Now()
 
 // stamp is the time since epoch in nanoseconds.
@@ -47,7 +47,7 @@ func (p *poller) modify(fd int, events uint32) {
 	}
 }
 
-// wait returns what is ready; timeout in ms, -1 for ever. The slice is valid until the
+// wait returns what is ready. timeout is in ms, and -1 waits forever. The slice is valid until the
 // next call.
 func (p *poller) wait(timeout int) ([]syscall.EpollEvent, error) {
 	n, err := syscall.EpollWait(p.fd, p.events[:], timeout)
@@ -60,8 +60,8 @@ func (p *poller) wait(timeout int) ([]syscall.EpollEvent, error) {
 	return p.events[:n], nil
 }
 
-// sendBuffer is the rest of what a socket has not taken yet. While there is one, poll
-// waits for the socket to take more: then flush is due.
+// sendBuffer is what a socket has not taken so far. While it holds something, poll waits until the
+// socket takes more, and then flush must be called.
 type sendBuffer struct {
 	fd   int
 	rest []byte
@@ -70,7 +70,7 @@ type sendBuffer struct {
 
 func (s *sendBuffer) blocked() bool { return len(s.rest) > 0 }
 
-// write sends b behind what is left over, and keeps what the socket does not take.
+// write sends b after what is left over, and keeps what the socket does not take.
 func (s *sendBuffer) write(b []byte) error {
 	if !s.blocked() {
 		n, err := send(s.fd, b)
@@ -88,7 +88,7 @@ func (s *sendBuffer) flush() error {
 	n, err := send(s.fd, s.rest)
 	s.rest = s.rest[n:]
 	if !s.blocked() {
-		s.rest = nil // a body of MiB is not kept for good
+		s.rest = nil // a body of several MiB is not kept
 		s.poll.modify(s.fd, wantRead)
 	}
 	return err
@@ -111,7 +111,7 @@ func send(fd int, b []byte) (n int, err error) {
 	return n, nil
 }
 
-// receive reads once. n is 0 with a nil error when nothing has come; an end is errEnd.
+// receive reads once. n is 0 with a nil error if nothing has come. An end is errEnd.
 func receive(fd int, b []byte) (n int, err error) {
 	n, err = syscall.Read(fd, b)
 	switch {

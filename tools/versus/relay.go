@@ -12,10 +12,10 @@ import (
 // relayBuffer is the read buffer of a direction.
 const relayBuffer = 32 << 10
 
-// Relay accepts connections and joins each to one of its own to the address: a goroutine
-// a direction, a read and a write for what comes, nothing understood. It is the least
-// that a proxy in Go costs. It writes one JSON line with its address to out, and ends
-// with ctx.
+// Relay accepts connections and joins each to one of its own to the address, with a goroutine for
+// each direction. It makes one read and one write for what comes, and does not look at the bytes.
+// This is the least that a proxy in Go costs. It writes one JSON line with its address to out, and
+// ends when ctx ends.
 func Relay(ctx context.Context, to string, out io.Writer) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
