@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// reply takes an answer apart as its bytes come, without keeping them. One serves all
+// reply takes an answer apart as its bytes come, and does not keep them. One reply serves all
 // answers of a connection, one after the other.
 type reply struct {
 	onEvent func(sent int64) // a content event, with its stamp
@@ -34,7 +34,7 @@ const (
 	inTrailer
 )
 
-// Why an answer is not what an engine has sent.
+// These errors say why an answer is not what an engine has sent.
 var (
 	errStatus  = errors.New("status other than 200")
 	errFraming = errors.New("broken framing")
@@ -46,8 +46,7 @@ func (r *reply) reset() {
 	*r = reply{onEvent: r.onEvent, line: r.line[:0], part: r.part[:0]}
 }
 
-// feed takes the next bytes. whole is true when the answer has ended with them; there
-// must be none behind it.
+// feed takes the next bytes. whole is true if the answer has ended with them. No bytes may follow.
 func (r *reply) feed(b []byte) (whole bool, err error) {
 	for len(b) > 0 && err == nil {
 		if whole {

@@ -14,8 +14,8 @@ func (r *Results) Page() report.Page {
 	return report.Page{File: "performance.md", Name: "bench-proxy"}
 }
 
-// Render puts the tables of an earlier run, of which path is the results.json, into the
-// performance.md of docs, and its charts beside it.
+// Render puts the tables of an earlier run into the performance.md of docs, and its charts beside
+// it. path is the results.json of that run.
 func Render(path, docs string) error {
 	var r Results
 	if err := report.Load(path, &r); err != nil {
@@ -59,7 +59,7 @@ func (r *Results) Markdown(images string) string {
 	return b.String()
 }
 
-// floorTable is the physical limit: what no proxy can do without.
+// floorTable shows the physical limit, which no proxy can go below.
 func (r *Results) floorTable() string {
 	if len(r.Floor) == 0 {
 		return ""
@@ -109,7 +109,7 @@ func (c column) title() string {
 	return string(c.metric)
 }
 
-// section picks the shapes and figures of a table: a row a shape and a contender.
+// section picks the shapes and figures of a table, with a row for each shape and contender.
 type section struct {
 	name, title string
 	shapes      []string
@@ -176,7 +176,7 @@ func (r *Results) table(sec section) table {
 	return t
 }
 
-// figure is a cell of a table, and its bar; a bar without a series is not to be drawn.
+// figure returns a cell of a table, and its bar. A bar without a series is not drawn.
 func (s *Shape) figure(r *Results, m *report.Row, c column) (cell string, bar report.Bar) {
 	values, base := s.values(m, c.metric, c.above), s.values(s.Contenders.Of(r.Baseline), c.metric, c.above)
 	v := report.SpreadOf(report.Present(values))
@@ -192,7 +192,7 @@ func (s *Shape) figure(r *Results, m *report.Row, c column) (cell string, bar re
 	return cell, bar
 }
 
-// limit is where the goal of a figure lies, 0 if it has none that a chart can show.
+// limit returns where the goal of a figure lies, or 0 if it has none that a chart can show.
 func (s *Shape) limit(m metric) float64 {
 	for _, b := range s.bars {
 		switch {

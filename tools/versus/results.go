@@ -35,7 +35,7 @@ func newResults(o Options) *Results {
 	return &Results{Run: report.Begin(o.Version, o.Rounds), Notes: report.Notes{}, WindowS: o.Window.Seconds(), Cores: o.Cores, Baseline: nameNginx}
 }
 
-// of is nil if the shape was not measured.
+// of returns nil if the shape was not measured.
 func (r *Results) of(shape string) *Shape {
 	if i := slices.IndexFunc(r.Shapes, func(s *Shape) bool { return s.Name == shape }); i >= 0 {
 		return r.Shapes[i]
@@ -59,7 +59,7 @@ func (s *Shape) record(name string, values map[metric]float64, err error) {
 	s.Contenders.Of(name).Record(append(slices.Clone(s.Metrics), othersCPU, paceKept), values, err)
 }
 
-// print writes a table for people: a contender a line, each figure behind its ratio.
+// print writes a table for people: one contender a line, each figure after its ratio.
 func (s *Shape) print(out io.Writer, r *Results) {
 	fmt.Fprintf(out, "\n%s (%s)\n%-14s", s.Title, s.Name, "")
 	for _, m := range s.Metrics {
@@ -110,7 +110,7 @@ func (s *Shape) builds() []string {
 	return lines
 }
 
-// disturbance tells how quiet the machine was.
+// disturbance says how quiet the machine was.
 func (s *Shape) disturbance() string {
 	var others, pace []float64
 	for _, c := range s.Contenders {
@@ -134,7 +134,7 @@ func cell(c, base *report.Row, m metric) string {
 		return "none"
 	}
 	if v.Max == 0 {
-		return "-" // CPU and memory of what has no process
+		return "-" // CPU and memory of a contender without a process
 	}
 	text := v.Text(report.Short, "")
 	if times := report.Times(c.Of(m), base.Of(m)); times != "" && base != c {

@@ -44,7 +44,7 @@ http {
 }
 `
 
-// nginx is the yardstick: one leg, straight to the decode engines.
+// nginx is the yardstick. It has one leg, straight to the decode engines.
 func nginx(executable string) contender {
 	return contender{name: nameNginx, start: func(ctx context.Context, to target) (*running, error) {
 		addr, err := process.FreePort()
@@ -85,7 +85,7 @@ backend decode
 	balance roundrobin
 %[4]s`
 
-// haproxy is one leg, as nginx.
+// haproxy has one leg, like nginx.
 func haproxy(executable string) contender {
 	return contender{name: nameHAProxy, start: func(ctx context.Context, to target) (*running, error) {
 		addr, err := process.FreePort()
@@ -104,7 +104,7 @@ func haproxy(executable string) contender {
 	}}
 }
 
-// vllmRouter takes both legs, as xpyd does.
+// vllmRouter takes both legs, like xpyd.
 func vllmRouter(executable string) contender {
 	return contender{name: nameRouter, legs: 2, start: func(ctx context.Context, to target) (*running, error) {
 		p, addr, err := process.StartVLLMRouter(ctx, to.dir, to.cores, executable, "round_robin", process.Pools{Prefill: to.prefill, Decode: to.decode})

@@ -24,20 +24,20 @@ type Options struct {
 	Program    string        // xpyd, if Xpyd names no build
 	Self       string        // this program, whose command relay is a contender
 	Xpyd       []string      // builds to compare, each name=path
-	HAProxy    string        // the program; "": as found in PATH
-	VLLMRouter string        // likewise
-	Only       []string      // contenders; none: all that are installed
+	HAProxy    string        // the program; "" means as found in PATH
+	VLLMRouter string        // the same
+	Only       []string      // contenders; none means all that are installed
 	Run        string        // regular expression of shapes
 	Rounds     int           // of each measurement; odd, so that the median is one of them
 	Window     time.Duration // length of a measurement
 	Cores      int           // threads of a Go proxy, workers of nginx
 	Out        string        // directory of results
 	Calls      bool          // count system calls, in a measurement of their own
-	Docs       string        // directory of performance.md, to put the tables into it; "": none
+	Docs       string        // directory of performance.md, to put the tables into it; "" means none
 	Version    string        // of xpyd, for the record
 }
 
-// Validate tells what no run can be made of.
+// Validate reports options with which no run is possible.
 func (o *Options) Validate() error {
 	if o.Rounds < 1 || o.Window <= 0 || o.Cores < 1 {
 		return fmt.Errorf("%d rounds of %v on %d cores: each must be more than 0", o.Rounds, o.Window, o.Cores)
@@ -58,7 +58,7 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// fileLimit is how many files a process here may open.
+// fileLimit returns how many files a process may open here.
 func fileLimit() int {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
@@ -67,20 +67,20 @@ func fileLimit() int {
 	return int(min(l.Max, 1<<20))
 }
 
-// wantFiles is what the largest crowd takes of one process: two connections a stream, of
-// which xpyd keeps the last tenth for its own.
+// wantFiles is how many files the largest crowd needs in one process: two connections for each
+// stream. xpyd keeps the last tenth for its own.
 const wantFiles = 10*(2*crowdWanted+200)/9 + 1
 
 // crowdWanted is the largest number of streams that is tried.
 const crowdWanted = 10_000
 
-// raiseFileLimit asks for what the largest crowd takes; the processes that are started
-// inherit it. It may not be granted.
+// raiseFileLimit asks for what the largest crowd needs. The processes that are started inherit it.
+// It may not be granted.
 func raiseFileLimit() {
 	l := syscall.Rlimit{Cur: wantFiles, Max: wantFiles}
 	if fileLimit() >= wantFiles || syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l) != nil {
 		l.Cur, l.Max = uint64(fileLimit()), uint64(fileLimit())
-		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l) // then what there is must do
+		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l) // the present limit must do then
 	}
 }
 
@@ -92,9 +92,9 @@ type run struct {
 	results    *Results
 }
 
-// Run measures, writes tables to out as they come, and results.json, results.md and
-// charts to Options.Out. A bar that does not hold is no error, nor is a measurement that
-// failed: results tell of both.
+// Run measures. It writes tables to out as they come, and results.json, results.md and charts to
+// Options.Out. A goal that is not met is no error, nor is a measurement that failed, because the
+// results show both.
 func Run(ctx context.Context, o Options, out io.Writer) error {
 	if err := o.Validate(); err != nil {
 		return err
@@ -106,7 +106,7 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 	r := &run{o: o, out: out, results: newResults(o)}
 	r.contenders = r.field()
 	if !slices.ContainsFunc(r.contenders, func(c contender) bool { return c.name == nameNginx }) {
-		r.results.Baseline = r.contenders[0].name // some is: Validate knows the names
+		r.results.Baseline = r.contenders[0].name // there is one, because Validate knows the names
 	}
 	var err error
 	if r.results.Floor, err = measureFloor(o.Window / 10); err != nil {
@@ -127,7 +127,7 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 	return report.Save(r.results, o.Out, o.Docs, out)
 }
 
-// crowd is the most streams that the limit of open files allows of those wanted.
+// crowd returns how many of the wanted streams the limit of open files allows.
 func (r *run) crowd() int {
 	raiseFileLimit()
 	crowd := min(crowdWanted, (fileLimit()*9/10-100)/2)
@@ -138,12 +138,12 @@ func (r *run) crowd() int {
 	return crowd
 }
 
-// note says what the reader of the results must know.
+// note adds what the reader of the results must know.
 func (r *run) note(format string, args ...any) {
 	r.results.Notes.Add(r.out, format, args...)
 }
 
-// field lists who takes part, and notes who cannot.
+// field lists the contenders that take part, and notes those that cannot.
 func (r *run) field() []contender {
 	var all []contender
 	for _, x := range r.o.Xpyd {
@@ -158,7 +158,7 @@ func (r *run) field() []contender {
 	return slices.DeleteFunc(all, func(c contender) bool { return !r.o.wants(c.name) })
 }
 
-// wants reports whether a contender is asked for; builds that are named always are.
+// wants reports whether a contender is wanted. Builds that are named always are.
 func (o *Options) wants(name string) bool {
 	return len(o.Only) == 0 || slices.Contains(o.Only, name) || slices.ContainsFunc(o.Xpyd, func(x string) bool { return strings.HasPrefix(x, name+"=") })
 }
@@ -193,8 +193,8 @@ func takesPart(s shape, c contender) bool {
 	return slices.Contains(s.among, c.name) || c.xpyd && slices.Contains(s.among, nameXpyd)
 }
 
-// shape measures all contenders in turn, as often as there are rounds. The first of a
-// round is another one each time.
+// shape measures all contenders in turn, once in each round. Each round begins with another
+// contender.
 func (r *run) shape(ctx context.Context, s shape) error {
 	var names []contender
 	for _, c := range r.contenders {
@@ -232,8 +232,8 @@ func (r *run) measure(ctx context.Context, s shape, c contender) (values map[met
 	return values, err
 }
 
-// stage starts engines and a contender for work, which tells how many requests it has
-// had answered, and ends them.
+// stage starts engines and a contender for work, and ends them after it. work returns how many of
+// its requests were answered.
 func (r *run) stage(ctx context.Context, s shape, c contender, work func(p *running, dir string) (asked int, err error)) (err error) {
 	e, err := startEngines(s.prefills, s.decodes, s.pace)
 	if err != nil {
@@ -264,7 +264,7 @@ func (r *run) stage(ctx context.Context, s shape, c contender, work func(p *runn
 	return err
 }
 
-// look is what both ends of a window are compared by.
+// look is what is compared between both ends of a window.
 type look struct {
 	proxy process.Usage
 	all   busy
@@ -278,15 +278,15 @@ func lookAt(p *running) (l look, err error) {
 	return l, err
 }
 
-// load is the shape's, with the times of this run.
+// load returns the shape's load, with the times of this run.
 func (r *run) load(s shape) load {
 	l := s.load
 	l.window, l.warm = r.o.Window*time.Duration(max(1, s.stretch)), min(warmTime, r.o.Window/2)
 	return l
 }
 
-// observe loads a contender and watches it meanwhile. asked is how many requests it has
-// answered, or begun to.
+// observe loads a contender and watches it meanwhile. asked returns how many requests it has
+// answered, or begun to answer.
 func (r *run) observe(ctx context.Context, s shape, p *running) (values map[metric]float64, asked int, err error) {
 	if err := settle(ctx, s, p); err != nil {
 		return nil, 0, err
@@ -317,8 +317,8 @@ func (r *run) observe(ctx context.Context, s shape, p *running) (values map[metr
 	return values, max(l.conns, seen.Requests), nil
 }
 
-// figures are all metrics that the counts tell. Of a contender without a process, CPU
-// and memory are 0.
+// figures returns all metrics that the counts give. CPU and memory of a contender without a process
+// are 0.
 func figures(seen counts, conns int, cpu, idle, rss float64) map[metric]float64 {
 	slices.Sort(seen.delays)
 	slices.Sort(seen.ttfts)

@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	manyBackends = 64               // from here on warm-ups take longer than the load is let run before its window
+	manyBackends = 64               // from here on warm-ups take longer than the load runs before its window
 	settleTick   = time.Second      // two of the ticks by which xpyd looks for pairs to warm
-	settleLimit  = 30 * time.Second // then the window begins all the same
+	settleLimit  = 30 * time.Second // then the window begins in any case
 )
 
-// settle waits until xpyd has sent its own requests over the pairs of a large pool, which
-// it does once: they are no part of what a request costs. There is nothing to wait for
-// with other contenders.
+// settle waits until xpyd has sent its own requests over the pairs of a large pool. xpyd does that
+// once, and it is no part of what a request costs. With other contenders there is nothing to wait
+// for.
 func settle(ctx context.Context, s shape, p *running) error {
 	if p.admin == "" || s.prefills == 0 || s.prefills+s.decodes < manyBackends {
 		return nil
@@ -41,7 +41,7 @@ func settle(ctx context.Context, s shape, p *running) error {
 	return nil
 }
 
-// warmUpsOf is how many there were, by what came of them.
+// warmUpsOf returns how many there were, by result.
 func warmUpsOf(ctx context.Context, admin string) (map[string]float64, error) {
 	page, err := exposition.Of(ctx, "http://"+admin)
 	if err != nil {

@@ -12,19 +12,19 @@ type shape struct {
 	title string
 	load  load
 	pace  pacing
-	// prefills and decodes are engines; proxies of one leg use the decode engines alone.
+	// prefills and decodes are engines. Proxies of one leg use the decode engines alone.
 	prefills, decodes int
 	metrics           []metric
 	bars              []bar
-	among             []string // contenders; nil: all but direct
-	// stretch lengthens the window of work that takes little CPU, as that is counted in
-	// hundredths of a second; 0 is 1.
+	among             []string // contenders; nil means all but direct
+	// stretch lengthens the window of work that takes little CPU, because CPU is counted in
+	// hundredths of a second. 0 means 1.
 	stretch int
 }
 
 type metric = report.Metric
 
-// Figures, with their units. A lower one is better, but for rates.
+// These are the figures, with their units. A lower one is better, except for rates.
 const (
 	cpuRequest metric = "CPU/request µs"
 	cpuEvent   metric = "CPU/event µs"
@@ -38,30 +38,30 @@ const (
 	kibStream  metric = "KiB/stream"
 	rssMiB     metric = "RSS MiB"
 
-	// Of the measurement itself.
+	// These are about the measurement itself.
 	othersCPU metric = "other CPU %" // of the machine, used by what is not measured
-	paceKept  metric = "pace kept %" // of the events that were due; less: the machine was too busy
+	paceKept  metric = "pace kept %" // of the events that were due; if less, the machine was too busy
 )
 
 // bar is a goal of xpyd.
 type bar struct {
 	metric  metric
-	to      string // a contender; "": limit is absolute
-	base    string // another shape's figure of the same contender; "": none
+	to      string // a contender; "" if limit is absolute
+	base    string // another shape's figure of the same contender; "" if none
 	limit   float64
 	atLeast bool
-	above   string // a contender whose figure is subtracted from both; "": none
+	above   string // a contender whose figure is subtracted from both; "" if none
 }
 
 func atMost(limit float64, m metric, to string) bar { return bar{metric: m, to: to, limit: limit} }
 
-// warmTime is how long the load runs before its window, in a quick run less.
+// warmTime is how long the load runs before its window. In a quick run it is shorter.
 const warmTime = time.Second
 
 const oneKiB = 1 << 10
 
-// shapes are all that is measured; streams is how many the limit of open files allows
-// of the largest crowd.
+// shapes returns all that is measured. streams is how many of the largest crowd the limit of open
+// files allows.
 func shapes(crowd int) []shape {
 	all := append(requestShapes(), streamShapes(crowd)...)
 	return append(all, scaleShapes()...)
@@ -88,7 +88,7 @@ func requestShapes() []shape {
 	}
 }
 
-// paced is streams of events at a pace, which do not end.
+// paced has streams of events at a pace, which do not end.
 func paced(name, title string, streams int, every time.Duration, bars ...bar) shape {
 	return shape{
 		name: name, title: title, prefills: 1, decodes: 1,
@@ -136,7 +136,7 @@ func crowds(crowd int) []shape {
 	return []shape{small, large}
 }
 
-// scaleShapes are of requests one after the other, so that no queue hides in their TTFT.
+// scaleShapes have requests one after the other, so that no queue hides in their TTFT.
 func scaleShapes() []shape {
 	among := []string{nameXpyd, nameNginx, nameDirect}
 	single := func(name, title string, body, prefills, decodes int) shape {

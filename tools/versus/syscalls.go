@@ -25,7 +25,7 @@ var counted = []string{
 	"futex", "nanosleep", "sched_yield", "poll", "ppoll", "accept4", "connect", "socket", "close", "setsockopt", "getsockopt", "ioctl", "madvise",
 }
 
-// Calls are those of one contender, each a request or an event of the shape.
+// Calls are the calls of one contender, for each request or event of the shape.
 type Calls struct {
 	Contender string             `json:"contender"`
 	Unit      string             `json:"unit"` // what a number is for
@@ -36,7 +36,7 @@ func (c Calls) String() string {
 	return fmt.Sprintf("%s: %.2f system calls %s (%s), %.2f context switches", c.Contender, c.Per["all"], c.Unit, c.list(), c.Per["switches"])
 }
 
-// list is the calls, most frequent first.
+// list returns the calls, most frequent first.
 func (c Calls) list() string {
 	var parts []string
 	for name, n := range c.Per {
@@ -54,8 +54,8 @@ func (c Calls) list() string {
 	return strings.Join(parts, ", ")
 }
 
-// calls counts those of each contender, after its measurements. What cannot be counted
-// is noted.
+// calls counts the calls of each contender, after its measurements. It notes what cannot be
+// counted.
 func (r *run) calls(ctx context.Context, s shape, contenders []contender, result *Shape) {
 	for _, c := range contenders {
 		var calls Calls
@@ -107,15 +107,15 @@ func (r *run) callsOf(ctx context.Context, s shape, p *running, dir string) (cal
 	return calls, asked, nil
 }
 
-// callCounter is `perf stat` on the threads of a process. It counts in the kernel and
-// stops nobody, unlike strace.
+// callCounter is `perf stat` on the threads of a process. It counts in the kernel and stops no
+// thread, unlike strace.
 type callCounter struct {
 	cmd      *exec.Cmd
 	out      string
 	ctl, ack *os.File
 }
 
-// startCalls attaches to all processes; nothing is counted until enable.
+// startCalls attaches to all processes. Nothing is counted until enable.
 func startCalls(ctx context.Context, pids []int, dir string) (*callCounter, error) {
 	c := &callCounter{out: filepath.Join(dir, "perf.txt")}
 	ctl, ack := filepath.Join(dir, "perf.ctl"), filepath.Join(dir, "perf.ack")
@@ -141,7 +141,7 @@ func startCalls(ctx context.Context, pids []int, dir string) (*callCounter, erro
 		return nil, fmt.Errorf("count system calls: %w", err)
 	}
 	var err1, err2 error
-	c.ctl, err1 = os.OpenFile(ctl, os.O_RDWR, 0) // not to wait for perf, should it end
+	c.ctl, err1 = os.OpenFile(ctl, os.O_RDWR, 0) // so that this does not wait for perf if it ends
 	c.ack, err2 = os.OpenFile(ack, os.O_RDWR, 0)
 	return c, errors.Join(err1, err2)
 }
@@ -163,7 +163,7 @@ func (c *callCounter) tell(command string) error {
 // stop ends perf and reads what it has counted.
 func (c *callCounter) stop() (map[string]float64, error) {
 	_ = c.cmd.Process.Signal(syscall.SIGINT)
-	_ = c.cmd.Wait() // it ends by the signal
+	_ = c.cmd.Wait() // the signal ends it
 	_ = c.ctl.Close()
 	_ = c.ack.Close()
 	text, err := os.ReadFile(c.out)
@@ -183,7 +183,7 @@ func parseCalls(text string) (map[string]float64, error) {
 		}
 		n, err := strconv.ParseFloat(fields[0], 64)
 		if err != nil {
-			continue // <not counted>: the process did nothing
+			continue // <not counted> means that the process did nothing
 		}
 		name := strings.TrimPrefix(fields[2], "syscalls:sys_enter_")
 		switch fields[2] {
@@ -200,7 +200,7 @@ func parseCalls(text string) (map[string]float64, error) {
 	return counts, nil
 }
 
-// whyNoCounts says in a line why perf's output holds no counts.
+// whyNoCounts says in one line why perf's output holds no counts.
 func whyNoCounts(text string) string {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)

@@ -39,8 +39,8 @@ func (s *Shape) judge(r *Results, b bar, c *report.Row) report.Verdict {
 	return g.Judge(values, report.Short)
 }
 
-// values is a metric less that of the contender that it is counted from, "" for none,
-// round by round.
+// values returns a metric less that of the contender from which it is counted, round by round. ""
+// stands for none.
 func (s *Shape) values(c *report.Row, m metric, above string) []float64 {
 	if above == "" {
 		return c.Of(m)
