@@ -5,8 +5,8 @@ package main
 func handles() []mutant {
 	return []mutant{{
 		name: "no release", in: "(*completion).abandon",
-		old:  "c.s.releases.start(a)",
-		new:  "c.handoff.state = handleEnded",
+		old:  "c.handoff.Release(a)",
+		new:  "c.handoff.End(handoff.Burnt)",
 		test: "TestClientLeavesInEachPhase/prefill_ending/close",
 	}, {
 		name: "one-token drain not read to its end", in: "(*release).try",
@@ -24,9 +24,9 @@ func handles() []mutant {
 		new:  "if errors.As(",
 		test: "TestNoSecondTryForAHandle",
 	}, {
-		name: "handle used after lease − margin", in: "(*handoff).fresh",
-		old:  "return h.age() < h.s.cfg.KV.Lease-h.s.cfg.KV.LeaseMargin",
-		new:  "return h.age() < h.s.cfg.KV.Lease",
+		name: "handle used after lease − margin", in: "(*Handoff).Fresh",
+		old:  "-h.k.cfg.KV.LeaseMargin",
+		new:  "",
 		test: "TestHandleOlderThanItsLeaseIsNotSent",
 	}, {
 		name: "handle not looked at after a wait for a slot", in: "(*completion).decode",
@@ -39,9 +39,9 @@ func handles() []mutant {
 		new:  "Fresh: false",
 		test: "TestSecondRoundTakesAFreshConnection",
 	}, {
-		name: "same handle after 5xx", in: "(*completion).decode",
-		old:  "if f.retry != retryFree {",
-		new:  "if f.told.Status == 500 {\n\t\t\tc.handoff.state, f.retry = handleIssued, retryFree\n\t\t}\n\t\tif f.retry != retryFree {",
+		name: "same handle after 5xx", in: "(*completion).decodeRefused",
+		old:  "failed := c.fail(b, f, told)",
+		new:  "if status == 500 {\n\t\tc.handoff.Unsent()\n\t\treturn &failure{verdict: verdict{code: codeDecodeFailed, outcome: router.Refused, retry: retryFree}, told: told}\n\t}\n\tfailed := c.fail(b, f, told)",
 		test: "TestHandleGoesToOneDecodeRequest/status=500",
 	}, {
 		name: "P's late answer dropped", in: "(*completion).prefillExchange",
@@ -145,12 +145,12 @@ func handles() []mutant {
 		test: "TestClientLeavesInEachPhase/prefill_start/close",
 	}, {
 		name: "P aborted at once when the client leaves", in: "(*completion).ClientGone",
-		old:  "c.p.x.Interrupt(now.Add(c.s.cfg.Timeouts.PrefillAbortGrace))",
-		new:  "c.p.x.Interrupt(now)",
+		old:  "now.Add(c.s.cfg.Timeouts.PrefillAbortGrace)",
+		new:  "now",
 		test: "TestShortPrefillMayFinishForAClientThatLeft",
 	}, {
 		name: "D left open after the client has gone", in: "(*completion).ClientGone",
-		old:  "c.d.x.Interrupt(now.Add(c.s.cfg.Timeouts.DecodeAbortGrace))",
+		old:  "c.d.x.Cut(cutGone, now.Add(c.s.cfg.Timeouts.DecodeAbortGrace))",
 		new:  "",
 		test: "TestClientLeavesInEachPhase/decode_received/close",
 	}, {
@@ -175,8 +175,8 @@ func handles() []mutant {
 		test: "TestSuccessorOutlivesAKilledPredecessor",
 	}, {
 		name: "no warm-up", in: "(*warmer).cold",
-		old:  "w.s.router.Pairs().Chill(b, avoid)",
-		new:  "",
+		old:  "if w.enabled() {",
+		new:  "if w.enabled() && false {",
 		test: "TestEachPairIsWarmedUpOnce",
 	}, {
 		name: "cold pair gets requests", in: "(*query).allows",
@@ -185,8 +185,8 @@ func handles() []mutant {
 		test: "TestColdPairsArePassedOver",
 	}, {
 		name: "failed warm-up keeps its blocks", in: "(*warmUp).decode",
-		old:  "u.s.releases.start(abandoned{",
-		new:  "func(abandoned) {}(abandoned{",
+		old:  "h.Release(handoff.Abandoned{",
+		new:  "func(handoff.Abandoned) {}(handoff.Abandoned{",
 		test: "TestFailedWarmUpLeavesNothingBehind",
 	}, {
 		name: "a warm-up that breaks off blames the pair", in: "(*warmUp).decode",

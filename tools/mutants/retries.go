@@ -110,18 +110,18 @@ func retries() []mutant {
 		test: "TestAnotherBackendNeedNotWaitForRetryAfter",
 	}, {
 		name: "a request without an end", in: "(*Exchange).try",
-		old:  "x.up, x.end = u, req.End",
-		new:  "x.up = u",
+		old:  "x.begin(c, req.End, deadline)",
+		new:  "x.begin(c, time.Time{}, deadline)",
 		test: "TestOneDeadlineForTheWholeRequest/the_stream_never_pauses",
 	}, {
-		name: "one stalled stream ejects its backend", in: "(*Server).stalled",
-		old:  "e.Stalled(s.cfg.Timeouts.StreamIdle+rearm)",
-		new:  "e.Stalled(0)",
+		name: "one stalled stream ejects its backend", in: "(*Set).Stalled",
+		old:  "s.cfg.Silence",
+		new:  "0",
 		test: "TestBackendIsEjectedWhenAllOfItsStreamsStall",
 	}, {
 		name: "decode waits for a prefill that is down", in: "(*completion).watchedDecode",
-		old:  "c.handoff.live() {\n\t\tc.d.source.On(c.handoff.from, c.onSourceDown)",
-		new:  "c.handoff.live() {",
+		old:  "c.d.source.On(c.handoff.From(), c.onSourceDown)",
+		new:  "",
 		test: "TestDecodeThatHangsOnADownPrefillMoves/completions",
 	}, {
 		name: "a whole answer is cut as its prefill goes down", in: "(*completion).sourceDown",
@@ -135,17 +135,17 @@ func retries() []mutant {
 		test: "TestLastRoundWaitsForItsPrefillWithinTheLease",
 	}, {
 		name: "a whole answer waits for a prefill that stands still, as its lease has passed", in: "(*completion).sourceDown",
-		old:  "&& !c.handoff.from.Hung()",
+		old:  "&& !c.handoff.From().Hung()",
 		new:  "",
 		test: "TestPrefillFreezesUnderARequestThatDecodeQueues/last=false",
 	}, {
 		name: "a whole answer is cut as its prefill is killed, long after", in: "(*completion).sourceDown",
-		old:  "&& !c.handoff.from.Hung()",
+		old:  "&& !c.handoff.From().Hung()",
 		new:  "&& false",
 		test: "TestLongWholeAnswerOutlivesItsPrefill",
 	}, {
 		name: "a prefill that came back is watched no longer", in: "(*completion).sourceBack",
-		old:  "c.d.source.On(c.handoff.from, c.onSourceDown) // which tells once",
+		old:  "c.d.source.On(c.handoff.From(), c.onSourceDown)",
 		new:  "",
 		test: "TestPrefillFreezesUnderARequestThatDecodeQueues/last=true",
 	}, {
@@ -155,13 +155,13 @@ func retries() []mutant {
 		test: "TestRemovedPrefillThatFreezesIsNoticed",
 	}, {
 		name: "an answer is lost as its prefill goes down", in: "(*completion).prefillDown",
-		old:  "c.p.x.Interrupt(time.Now().Add(c.s.downGrace))",
-		new:  "c.p.x.Interrupt(time.Now())\n\tc.p.x.HalfClose()",
+		old:  "c.p.x.Cut(cutDown, time.Now().Add(c.s.downGrace))",
+		new:  "c.p.x.Cut(cutDown, time.Now())\n\tc.p.x.HalfClose()",
 		test: "TestPrefillThatAnswersAsItGoesDown/completions",
 	}, {
 		name: "a first token is lost as its backend goes down", in: "(*completion).watchedDecode",
-		old:  "(c.d.cutOff.Load() || c.d.down.Load())",
-		new:  "c.d.cutOff.Load()",
+		old:  "c.d.x.Uncut(cutDown, cutSource)",
+		new:  "c.d.x.Uncut(cutSource)",
 		test: "TestFirstTokenAndDownAtOnce/decode",
 	}, {
 		name: "a dead engine is our fault", in: "IsLocal",
