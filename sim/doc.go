@@ -4,42 +4,37 @@
 // decode engine pulls a prefill engine's blocks. Engines in different processes
 // talk to each other as those of one process do.
 //
-// It is as unforgiving as the real one. A handle used twice, or after its lease,
-// answers wrong text with status 200, as nobody checks a read; blocks that were
-// freed count as overwritten at once. Incomplete handles kill or hang the
-// engine. A prefill whose client leaves in its last moments strands its blocks.
-// A frozen prefill engine hangs its decode engines.
+// It is as unforgiving as the real one. A handle used twice, or after its lease, answers wrong text
+// with status 200, because nothing checks a read. Blocks that were freed count as overwritten at
+// once. Incomplete handles kill or hang the engine. A prefill whose client leaves in its last moments
+// strands its blocks. A frozen prefill engine hangs its decode engines.
 //
 // # Prefix cache
 //
-// A full block is found again by its tokens, all tokens before it and the request's
-// cache_salt, until it is the least recently used of the blocks that nobody holds and
-// another one is needed; a sequence's last block is given up first. A prompt's last
-// token is never found: it is computed, or pulled, to have an output. A decode engine
-// pulls only the blocks that it has not got, and files what it pulled by the prompt's
-// tokens, so that wrong KV stays wrong for the next request. An answer's full blocks
-// are found by the next turn of a chat, unless its client left before the end; a
-// prompt of which only a part was computed leaves nothing. kv_cache_usage_perc counts
-// what is held, pins included.
+// A full block is found again by its tokens, all tokens before it and the request's cache_salt. It is
+// lost when it is the least recently used of the blocks without a holder and another block is needed.
+// A sequence's last block is given up first. A prompt's last token is never found, because it must be
+// computed, or pulled, to have an output. A decode engine pulls only the blocks that it does not
+// have. It files what it pulled by the prompt's tokens, so that wrong KV stays wrong for the next
+// request. The next turn of a chat finds an answer's full blocks, unless its client left before the
+// end. A prompt of which only a part was computed leaves nothing. kv_cache_usage_perc counts what is
+// held, including pins.
 //
-// The cache does not weaken the ledger: a read for a request whose pin has ended gives
-// what no prompt has, also from blocks that are cached or pinned for others.
+// The cache does not weaken the ledger. A read for a request whose pin has ended gives what no prompt
+// has, even from blocks that are cached or pinned for others.
 //
 // # Load
 //
-// Prompts are computed one after the other, in the order in which they came, and cost
-// time only for tokens that are not cached; who queues for that counts as waiting, and
-// so does who waits for a transfer. A prompt is computed in chunks of
-// Options.MaxBatchedTokens. While a chunk is computed the running answers stand still,
-// and between two chunks they get one token; how many run makes no step slower. A
-// transfer takes its time however many there are.
+// Prompts are computed one after the other, in the order in which they came. They cost time only for
+// tokens that are not cached. A request that queues for that counts as waiting, and so does one that
+// waits for a transfer. A prompt is computed in chunks of Options.MaxBatchedTokens. While a chunk is
+// computed the running answers get no tokens, and between two chunks they get one. The number of
+// running answers makes no step slower. A transfer takes its time however many there are.
 //
-// Not simulated: preemption (a request takes all the blocks it
-// will need before it runs), structured output, sampling, and the routes
-// other than /v1/chat/completions, /v1/completions, /v1/models, /tokenize,
-// /detokenize, /health, /ping, /version, /load and /metrics. /sim/ledger,
-// /sim/requests, /sim/fault, /sim/speed, /sim/restart and /sim/reset are for tests of other
-// processes.
+// Not simulated are preemption (a request takes all the blocks that it will need before it runs),
+// structured output, sampling, and the routes other than /v1/chat/completions, /v1/completions,
+// /v1/models, /tokenize, /detokenize, /health, /ping, /version, /load and /metrics. /sim/ledger,
+// /sim/requests, /sim/fault, /sim/speed, /sim/restart and /sim/reset are for tests of other processes.
 //
 // # Text
 //
@@ -61,14 +56,13 @@
 //
 // # Tools
 //
-// With Options.ToolCallParser an answer is a tool call where tool_choice forces one. Of
-// several functions the prompt picks one; the arguments are the required properties of
-// its schema, each string three words of Text. The model says the call as Hermes models
-// do, and the API shows what vLLM's parser makes of it: a streamed name in one event and
-// the arguments in many, none for the tags around them; finish_reason "tool_calls", or
-// "stop" when tool_choice names the function; plain content when the token limit cut the
-// call short, as in a prefill engine's answer of one token. Without the option such
-// requests are refused, as by engines without a parser.
+// With Options.ToolCallParser an answer is a tool call if tool_choice forces one. Of several functions
+// the prompt picks one. The arguments are the required properties of its schema, each string three
+// words of Text. The model says the call as Hermes models do, and the API shows what vLLM's parser
+// makes of it: a streamed name in one event and the arguments in many, and none for the tags around
+// them. finish_reason is "tool_calls", or "stop" if tool_choice names the function. If the token limit
+// cuts the call short, it is plain content, as in a prefill engine's answer of one token. Without the
+// option such requests are refused, as by engines without a parser.
 //
 // # Faults
 //
@@ -110,7 +104,7 @@
 //	slow-accept=D    a connection is served only D after it came (engine-wide only)
 //	random=SHARE,SEED
 //	                 that share of the requests draws a fault of the table, by seed (engine-wide only);
-//	                 never kill, nor a handle that kills its reader, as restarting is for somebody else
+//	                 never kill, nor a handle that kills its reader, because a restart is up to the caller
 //
 // On an answer that is not streamed die and cut break off before the head,
 // stall hangs, and the error kinds and zero answer 500.

@@ -14,7 +14,7 @@ type Phase string
 // The phases. A hook that blocks in one holds the request there.
 const (
 	PhasePrefillStart    Phase = "prefill_start"    // admitted, computing
-	PhasePrefillEnding   Phase = "prefill_ending"   // blocks pinned, answer not yet written: a client that leaves now strands them
+	PhasePrefillEnding   Phase = "prefill_ending"   // blocks pinned, answer not written; a client that leaves now strands them
 	PhasePrefillAnswered Phase = "prefill_answered" // the answer is written to the socket
 	PhaseDecodeReceived  Phase = "decode_received"  // a valid request that is no prefill leg, before it queues
 	PhaseDecodeLoaded    Phase = "decode_loaded"    // its KV is pulled, before the first event

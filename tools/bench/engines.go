@@ -83,7 +83,7 @@ func (f *fleet) awaitUnpinned(bound time.Duration) {
 	}
 }
 
-// problems reads the ledgers: what is still pinned, and what nobody gave back.
+// problems reads the ledgers: what is still pinned, and what was not given back.
 func (f *fleet) problems() []string {
 	var all []string
 	for _, e := range f.all() {

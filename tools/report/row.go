@@ -17,7 +17,7 @@ type Row struct {
 	Problems []string          `json:"problems,omitempty"` // of requests: the first few of each round
 }
 
-// NewRow has no round yet.
+// NewRow returns a row without rounds.
 func NewRow(name string) *Row { return &Row{Name: name, Values: map[Metric]Series{}} }
 
 // Record adds a round. A round that failed leaves a gap in each metric, so that rounds stay

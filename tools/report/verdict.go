@@ -12,7 +12,7 @@ type Goal struct {
 	What    string
 	Limit   float64
 	AtLeast bool
-	Unit    string // behind the limit and what was measured
+	Unit    string // after the limit and the measured value
 }
 
 // String is "what ≤ limit".

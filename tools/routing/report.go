@@ -84,8 +84,8 @@ func (m *Measurement) troubles() string {
 	return b.String()
 }
 
-// table is a contender a row. Figures that nobody has, and those that are for the record
-// alone, are left out.
+// table has a row for each contender. It leaves out figures that no contender has, and those that are
+// only for the record.
 func (m *Measurement) table() report.Table {
 	t := report.Table{Head: []string{""}}
 	var columns []metric

@@ -39,7 +39,7 @@ type clients struct {
 	conns    map[int]*clientConn
 	paused   []*clientConn
 	scratch  []byte
-	opening  int // connections on which no byte has come yet
+	opening  int // connections on which no byte has come
 	begun    int // connections of which an answer has begun, and, with hold, got this far
 	counting bool
 	seen     counts
