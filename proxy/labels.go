@@ -9,10 +9,10 @@ import (
 	"xpyd/router"
 )
 
-// The closed sets that logs, headers and metrics name things by. Each is numbered, so that a
-// name that is missing does not compile or fails a test, and no request looks one up.
+// These are the closed sets of names in logs, headers and metrics. Each set is numbered. So a
+// missing name does not compile or fails a test, and no request looks up a name.
 
-// path is the way of a completion.
+// path is the way that a completion takes.
 type path uint8
 
 const (
@@ -23,7 +23,7 @@ const (
 
 func (p path) String() string { return [paths]string{"disaggregated", "decode_only"}[p] }
 
-// reason is why a completion went its path.
+// reason is why a completion took its path.
 type reason uint8
 
 const (
@@ -38,13 +38,13 @@ const (
 	reasonToolChoice
 	reasonSuspect
 
-	// What router.Decide decided: see decided.
+	// Reasons of router.Decide, see decided.
 	reasonNever
 	reasonShort
 	reasonPrice
 	reasonExplore
 
-	// What must not be split: see bypassed.
+	// Reasons why a request must not be split, see bypassed.
 	reasonN
 	reasonBestOf
 	reasonBeamSearch
@@ -90,7 +90,7 @@ func (r reason) String() string {
 // Reasons lists every reason that xpyd_decisions_total may carry.
 func Reasons() []string { return names(reasons) }
 
-// decided is the reason of a router.Decision.
+// decided returns the reason of a router.Decision.
 func decided(why string) reason {
 	switch why {
 	case router.ReasonNever:
@@ -105,7 +105,7 @@ func decided(why string) reason {
 	return reasonNone
 }
 
-// bypassed is the reason of a request that must not be split; reasonNone: it may.
+// bypassed returns the reason why a request must not be split, or reasonNone if it may be.
 func bypassed(why kvparams.Reason) reason {
 	switch why {
 	case kvparams.ReasonN:
@@ -146,7 +146,7 @@ func (o outcome) String() string {
 	return [outcomes]string{"ok", "client_error", "client_gone", "error", "broken"}[o]
 }
 
-// phase is where a client left: in its upload, or in a state of the completion.
+// phase is when a client left. This is during its upload, or in a state of the completion.
 type phase uint8
 
 const (
@@ -162,20 +162,21 @@ func (p phase) String() string {
 	return state(p - firstPhase).String()
 }
 
-// leg is one of the two requests that a completion is made of.
+// leg is one of the two backend requests of a completion.
 type leg uint8
 
 const (
 	legPrefill leg = iota
 	legDecode
 	legs
-	// legPassed is a request of another kind that goes to one decode backend. It counts as no leg.
+	// legPassed is a request of another kind that goes to one decode backend. It does not count
+	// as a leg.
 	legPassed = legs
 )
 
 func (l leg) String() string { return [legs]string{"prefill", "decode"}[l] }
 
-// names are those of all values below n.
+// names returns the names of all values below n.
 func names[L interface {
 	~uint8
 	String() string
@@ -208,7 +209,7 @@ func apiName(api kvparams.API) string {
 	return "completions"
 }
 
-// meter is the metrics, counted by the proxy's own labels.
+// meter counts the metrics by the proxy's own labels.
 type meter struct{ *metrics.Metrics }
 
 func (m meter) Request(api kvparams.API, o outcome, d time.Duration) {
@@ -225,7 +226,7 @@ func (m meter) Stream(api kvparams.API, p path, ttft, span time.Duration, events
 
 func (m meter) ClientGone(p phase) { m.Metrics.ClientGone(int(p)) }
 
-// Leg counts a leg that ended after d; codeNone: without a failure to tell of.
+// Leg counts a leg that ended after d. c is codeNone if there is no failure to report.
 func (m meter) Leg(l leg, b *router.Backend, o router.Outcome, c code, d time.Duration) {
 	m.Metrics.Leg(int(l), b.URL, o.String(), d)
 	if c != codeNone {

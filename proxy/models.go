@@ -12,7 +12,7 @@ import (
 	"xpyd/router"
 )
 
-// serveModels answers with the models that both pools serve.
+// serveModels answers with the list of models that both pools serve.
 func (s *Server) serveModels(ctx *fasthttp.RequestCtx) {
 	a := s.engines.Models.Ask(string(ctx.Request.Header.Peek("Authorization")))
 	body, err := s.awaitModels(ctx.Conn().(*netio.Conn), a)
@@ -33,8 +33,8 @@ func (s *Server) serveModels(ctx *fasthttp.RequestCtx) {
 type modelWait struct {
 	watch netio.Watch
 	once  sync.Once
-	over  chan struct{} // closed when it is not to wait any more
-	stop  atomic.Bool   // because the process ends
+	over  chan struct{} // closed when it must stop waiting
+	stop  atomic.Bool   // it must stop because the process ends
 }
 
 func (w *modelWait) ClientGone() { w.once.Do(func() { close(w.over) }) }
@@ -44,7 +44,7 @@ func (w *modelWait) ServerStopping() {
 	w.ClientGone()
 }
 
-// awaitModels waits until the answer stands, its client has left or the process ends.
+// awaitModels waits until the answer is ready, its client has left or the process ends.
 func (s *Server) awaitModels(conn *netio.Conn, a *engines.ModelsAnswer) ([]byte, *apiError) {
 	defer a.Left()
 	select {
@@ -66,7 +66,7 @@ func (s *Server) awaitModels(conn *netio.Conn, a *engines.ModelsAnswer) ([]byte,
 	return nil, errGone()
 }
 
-// modelsResult is an answer that stands, as its clients get it.
+// modelsResult returns a ready answer as its clients get it.
 func modelsResult(a *engines.ModelsAnswer) ([]byte, *apiError) {
 	body, err := a.Result()
 	var none engines.NoListError

@@ -14,8 +14,8 @@ import (
 	"xpyd/upstream"
 )
 
-// passOn relays a request that touches no KV blocks to one decode backend: tokenize,
-// detokenize, version.
+// passOn relays a request that touches no KV blocks to one decode backend. These are tokenize,
+// detokenize and version.
 func (s *Server) passOn(ctx *fasthttp.RequestCtx, path string) {
 	p := s.beginPassing(ctx)
 	defer p.end(s)
@@ -30,7 +30,7 @@ func (s *Server) passOn(ctx *fasthttp.RequestCtx, path string) {
 		}
 		req.Method, req.Body = "POST", [][]byte{p.body.Bytes()}
 		if s.router.Snapshot().Mixed(router.Decode) && parsed.Parse(kvparams.Completions, p.body.Bytes()) != nil {
-			parsed.Reset() // for an engine to refuse
+			parsed.Reset() // an engine refuses it
 		}
 	}
 	if err := s.passToPool(ctx, req, p, parsed.Model()); err != nil {
@@ -39,11 +39,11 @@ func (s *Server) passOn(ctx *fasthttp.RequestCtx, path string) {
 	}
 	ctx.Response.Header.Set("X-Request-Id", req.ID)
 	if !ctx.IsPost() {
-		closeUnread(ctx) // a GET may carry a body that nobody read
+		closeUnread(ctx) // a GET may carry a body that was not read
 	}
 }
 
-// passToPool tries the decode backends of the model until one takes the request.
+// passToPool tries the decode backends that serve the model until one takes the request.
 func (s *Server) passToPool(ctx *fasthttp.RequestCtx, req *upstream.Request, p *passing, model []byte) *apiError {
 	var tried []*router.Backend
 	for {
@@ -56,7 +56,7 @@ func (s *Server) passToPool(ctx *fasthttp.RequestCtx, req *upstream.Request, p *
 		b := lease.Backend
 		failed := s.passTo(ctx, b, req, p)
 		if failed == nil {
-			lease.Release(router.ClientGone) // says nothing about whether completions work
+			lease.Release(router.ClientGone) // it does not show whether completions work
 			return nil
 		}
 		lease.Release(failed.outcome)
@@ -70,7 +70,7 @@ func (s *Server) passToPool(ctx *fasthttp.RequestCtx, req *upstream.Request, p *
 // passTimeout bounds a request that needs no GPU.
 const passTimeout = 30 * time.Second
 
-// passTo has b answer.
+// passTo sends the request to b and prepares its answer for the client.
 func (s *Server) passTo(ctx *fasthttp.RequestCtx, b *router.Backend, req *upstream.Request, p *passing) *failure {
 	x := &upstream.Exchange{}
 	defer func() {
@@ -92,7 +92,7 @@ func (s *Server) passTo(ctx *fasthttp.RequestCtx, b *router.Backend, req *upstre
 		return s.passFailed(b, fault{leg: legPassed, at: atLimit, status: status, cause: tooLarge(err)}, tooLargeToHold(err))
 	case errors.Is(err, upstream.ErrTooLarge):
 		p.answerLarge(ctx, s, x, buf)
-		x = nil // the answer's writer ends it
+		x = nil // the writer of the answer ends it
 		return nil
 	case err != nil:
 		return s.passBroke(b, atBody, err)
@@ -123,8 +123,8 @@ func (s *Server) passFailed(b *router.Backend, f fault, told *apiError) *failure
 	return &failure{verdict: v, told: told}
 }
 
-// passing is a request that touches no KV blocks, while its body arrives: the end of the
-// process may come in mid-upload.
+// passing is a request that touches no KV blocks. It is watched because the process may end while
+// its body arrives.
 type passing struct {
 	conn   *netio.Conn
 	client budget.Client
@@ -147,25 +147,26 @@ func (p *passing) end(s *Server) {
 	p.held.Lower(0)
 }
 
-// answer hands the engine's answer to fasthttp, with the charge for it.
+// answer hands the engine's answer to fasthttp, together with the charge for it.
 func (p *passing) answer(ctx *fasthttp.RequestCtx, s *Server, buf []byte) {
 	if len(buf) <= freeAnswer {
-		ctx.Response.SetBodyRaw(buf) // the sockets take all of it
+		ctx.Response.SetBodyRaw(buf) // the sockets take the whole answer
 		return
 	}
 	ctx.Response.SetBodyStream(&heldAnswer{s: s, conn: p.conn, buf: buf, held: p.held}, len(buf))
 	p.held = budget.Charge{}
 }
 
-// answerLarge has fasthttp send an answer of which buf has been read, and the rest as it
-// comes. It ends x.
+// answerLarge lets fasthttp send an answer of which only buf has been read. The rest follows as it
+// arrives. The writer of the answer ends x.
 func (p *passing) answerLarge(ctx *fasthttp.RequestCtx, s *Server, x *upstream.Exchange, buf []byte) {
 	ctx.Response.Header.SetContentTypeBytes(x.Head.ContentType)
 	ctx.Response.SetBodyStream(&largeAnswer{heldAnswer: heldAnswer{s: s, conn: p.conn, buf: buf, held: p.held}, x: x}, max(int(x.Head.Length), -1))
 	p.held = budget.Charge{}
 }
 
-// ClientGone does nothing: the body's end tells, and no engine is on it for long.
+// ClientGone does nothing. The end of the body shows that the client has left, and no engine works
+// on the request for long.
 func (p *passing) ClientGone() {}
 
 func (p *passing) ServerStopping() {

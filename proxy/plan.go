@@ -6,7 +6,7 @@ import (
 	"xpyd/router"
 )
 
-// plan chooses the path.
+// plan chooses the path as far as the request, the pools and the configuration settle it.
 func (c *completion) plan() {
 	c.snap = c.s.router.Snapshot()
 	c.s.router.Admitted()
@@ -17,15 +17,16 @@ func (c *completion) plan() {
 	case bypass != reasonNone && c.s.dialect.DecodeOnlySafe():
 		c.path, c.reason = pathDecodeOnly, bypass
 	case c.s.engines.DecodeAlone() && c.snap.Splits() && c.snap.OnDecodeOnly(c.req.Model()):
-		// Not for want of a prefill that should be there: no decode_only.max_share.
+		// The request does not lack a prefill that it should have, so decode_only.max_share does
+		// not count it.
 		c.path, c.reason = pathDecodeOnly, reasonNoModel
 	default:
 		c.path = pathDisaggregated
 	}
 }
 
-// choosePath settles whether a request that may have a prefill gets one, once its decode
-// backend is known. A way once taken is kept: a second round does not change it.
+// choosePath settles whether a request that may have a prefill gets one. It is called after the
+// decode backend is known. A second round does not change the choice.
 func (c *completion) choosePath() {
 	if c.path != pathDisaggregated || c.chosen || !c.s.dialect.DecodeOnlySafe() || c.s.dialect.Concurrent() {
 		return
@@ -36,7 +37,7 @@ func (c *completion) choosePath() {
 	var p *router.Backend
 	if c.snap.Prices() {
 		want := c.want(router.Prefill, nil)
-		if p = c.snap.Pick(want); p != nil { // else what happens is for prefill to say, unless D alone is to have it
+		if p = c.snap.Pick(want); p != nil { // otherwise prefill settles it, unless Decide chooses D alone
 			prompt.CachedPrefill = c.snap.Cached(want, p)
 		}
 	}
@@ -53,11 +54,11 @@ func (c *completion) choosePath() {
 	}
 }
 
-// prefilled tells the router what the prefill leg took.
+// prefilled tells the router how long the prefill leg took and for how many tokens.
 func (c *completion) prefilled() {
 	own := c.p.lease.Tokens()
 	if a := &c.p.ans; a.CachedTokens >= 0 && a.PromptTokens > 0 {
-		// P knows which part was cached; the prompt stays in estimated tokens, as prices are.
+		// P knows which part was cached. The prompt stays in estimated tokens, as prices do.
 		own = int(float64(c.tokens) * max(0, 1-float64(a.CachedTokens)/float64(a.PromptTokens)))
 	}
 	if _, exact := c.req.PromptTokens(1); !exact {
@@ -66,8 +67,8 @@ func (c *completion) prefilled() {
 	c.s.router.Prefilled(c.p.lease.Ahead(), own, c.times.prefill)
 }
 
-// firstToken tells the router what it took until D's first event. An answer that comes
-// whole tells nothing of that.
+// firstToken tells the router the time until D's first event. An answer that comes whole does not
+// show it.
 func (c *completion) firstToken() {
 	d := &c.d
 	d.lease.Computed()
@@ -87,7 +88,7 @@ func (c *completion) firstToken() {
 	c.s.router.Pulled(d.own, took)
 }
 
-// streamEnded tells the router how a whole stream went on after its first event.
+// streamEnded tells the router how a complete stream went on after its first event.
 func (c *completion) streamEnded() {
 	d := &c.d
 	c.s.router.StreamEnded(d.relay.events, d.lease.Backend.LocalTime()-d.local, time.Since(d.began))

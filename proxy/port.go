@@ -13,11 +13,11 @@ import (
 	"xpyd/netio"
 )
 
-// clientReadBuffer bounds a request head; a larger one is answered 431.
+// clientReadBuffer is the limit of a request head in bytes. A larger one gets a 431.
 const clientReadBuffer = 12 << 10
 
-// clientWriteBuffer takes an answer's head with a short body, or the first events; what is
-// larger takes a second write. An open stream holds it.
+// clientWriteBuffer has room for an answer's head with a short body, or with the first events.
+// A larger answer takes a second write. An open stream holds this buffer.
 const clientWriteBuffer = 3 << 9
 
 func (s *Server) newHTTP() *fasthttp.Server {
@@ -26,9 +26,9 @@ func (s *Server) newHTTP() *fasthttp.Server {
 		ErrorHandler:   s.frameError,
 		HeaderReceived: knowExpect,
 		ExpectHandler:  s.expect,
-		// The handler runs after the head, so that keys, limits and the byte budget are
-		// settled before body memory is taken, and the budget follows the bytes that
-		// arrive in place of the length that a client announces.
+		// The handler runs after the head. So keys, limits and the byte budget are checked
+		// before the body takes memory, and the budget counts the bytes that arrive instead of
+		// the length that a client announces.
 		StreamRequestBody:            true,
 		MaxRequestBodySize:           1,
 		DisablePreParseMultipartForm: true,
@@ -40,19 +40,19 @@ func (s *Server) newHTTP() *fasthttp.Server {
 		IdleTimeout:                  s.cfg.Timeouts.Idle,
 		WriteTimeout:                 s.cfg.Timeouts.WriteStall + rearm, // clientWriter moves it on
 		CloseOnShutdown:              true,
-		// Flushes each response although a pipelined request waits, and lets a connection
-		// that never sent anything go without buffers.
+		// This flushes each response even while a pipelined request waits, and a connection
+		// that never sent anything has no buffers.
 		ReduceMemoryUsage: true,
 		Logger:            quietLogger{},
 	}
 }
 
-// quietLogger drops fasthttp's own lines: they may hold request bytes.
+// quietLogger drops fasthttp's own log lines, as they may hold request bytes.
 type quietLogger struct{}
 
 func (quietLogger) Printf(string, ...any) {}
 
-// Serve accepts clients on ln until Retire or Shutdown. It is called once.
+// Serve accepts clients on ln until Retire or Shutdown. It must be called only once.
 func (s *Server) Serve(ln net.Listener) error {
 	l, err := netio.NewListener(ln, netio.Terms{
 		PerIP: s.cfg.Limits.ConnectionsPerIP, WriteStall: s.cfg.Timeouts.WriteStall,
@@ -67,7 +67,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	return s.http.Serve(l)
 }
 
-// port is a listener that clients are accepted on.
+// port is the listener that accepts clients.
 type port struct {
 	*netio.Listener
 	ended chan struct{} // closed when the last Accept has returned
@@ -78,11 +78,11 @@ func (s *Server) frameError(ctx *fasthttp.RequestCtx, err error) {
 	fault := gateError(gate.FrameError(err))
 	s.refuse(ctx, fault)
 	if conn, ok := ctx.Conn().(*netio.Conn); ok && fault.Status != fasthttp.StatusRequestTimeout {
-		conn.LeaveUnread() // whatever comes after a head that is none
+		conn.LeaveUnread() // the head is not valid, so what follows it is not read
 	}
 }
 
-// expect decides about 100-continue before the client sends its body.
+// expect answers "Expect: 100-continue" before the client sends its body.
 func (s *Server) expect(ctx *fasthttp.RequestCtx) int {
 	if _, err := s.admitHead(ctx); err != nil {
 		s.refuse(ctx, err)
@@ -91,8 +91,8 @@ func (s *Server) expect(ctx *fasthttp.RequestCtx) int {
 	return fasthttp.StatusContinue
 }
 
-// refuse answers with an error of the gate and closes the connection: what follows on
-// it cannot be trusted, or has not been read.
+// refuse answers with an error of the gate and closes the connection, because what follows on it
+// cannot be trusted or has not been read.
 func (s *Server) refuse(ctx *fasthttp.RequestCtx, err *apiError) {
 	s.metrics.Error(err.Code)
 	err.write(ctx)
@@ -100,23 +100,23 @@ func (s *Server) refuse(ctx *fasthttp.RequestCtx, err *apiError) {
 	leaveUnread(ctx)
 }
 
-// leaveUnread has the request's connection, which the caller closes after the answer, linger if
-// more of the request may be on its way.
+// leaveUnread lets the request's connection linger if more of the request may be on its way. The
+// caller closes the connection after the answer.
 func leaveUnread(ctx *fasthttp.RequestCtx) {
-	const chunked = -1 // what ContentLength answers for a chunked body
+	const chunked = -1 // ContentLength returns it for a chunked body
 	n := ctx.Request.Header.ContentLength()
 	if conn, ok := ctx.Conn().(*netio.Conn); ok && (n > 0 || n == chunked) {
 		conn.LeaveUnread()
 	}
 }
 
-// outOfDescriptors is the refusal where the process, not a backend, is at its limit.
+// outOfDescriptors is the refusal when the process, and not a backend, is at its limit.
 func outOfDescriptors() *apiError {
 	return newError(fasthttp.StatusServiceUnavailable, codeOverloaded, "", "xpyd has no file descriptor left; try again").retryAfter(1)
 }
 
-// noDescriptorAnswer is what a client gets for whom there is no descriptor, without a word of
-// its request.
+// noDescriptorAnswer is what a client gets when no descriptor is left for it. Nothing of its
+// request is read.
 func noDescriptorAnswer() []byte {
 	e := outOfDescriptors()
 	body := e.appendBody(nil)
@@ -124,17 +124,19 @@ func noDescriptorAnswer() []byte {
 		strconv.Itoa(e.RetryAfter) + "\r\nConnection: close\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + string(body))
 }
 
-// Drain makes the server unready, while it still serves whoever comes; each answer
-// closes its connection.
+// Drain makes the server unready. It still serves every client, but each answer closes its
+// connection.
 func (s *Server) Drain() { s.draining.Store(true) }
 
-// Retire leaves the port to another process, which accepts on the same socket: this one
-// accepts no more, and each answer closes its connection. A connection that is idle may
-// have a request on its way, so none is closed by Retire: it ends after its next
-// answer, with its client, or after timeouts.idle. Retire returns when the last one has
-// ended, when ctx ends or after timeouts.drain; requests that still run then are
-// Shutdown's, which in the last case cuts them at once. Readiness stays as it was, for
-// it is asked of the port. Serve must have been called.
+// Retire leaves the port to another process, which accepts on the same socket. This process
+// accepts no more connections, and each answer closes its connection. Retire closes no idle
+// connection, because a request may be on its way on it. An idle connection ends after its next
+// answer, when its client closes it, or after timeouts.idle.
+//
+// Retire returns when the last connection has ended, when ctx ends, or after timeouts.drain.
+// Requests that still run then are left to Shutdown, which cuts them at once in the last case.
+// Readiness stays as it was, because a readiness check asks about the port and not about this
+// process. Serve must have been called.
 func (s *Server) Retire(ctx context.Context) error {
 	s.retiring.Store(true)
 	l := s.accepting.Load()
@@ -161,15 +163,15 @@ func (s *Server) Retire(ctx context.Context) error {
 	return nil
 }
 
-// idleTick is how often a process that ends looks whether its last work is done.
+// idleTick is how often an ending process checks whether its last work is done.
 const idleTick = 5 * time.Millisecond
 
-// Cut ends the time that Shutdown gives to running completions.
+// Cut ends the time that Shutdown leaves to running completions.
 func (s *Server) Cut() { s.cut() }
 
-// Shutdown stops accepting, lets running completions end within timeouts.drain, gives
-// the rest an error event, waits for the releases of their handles, and stops every
-// goroutine that New started. Later calls wait for the first.
+// Shutdown stops accepting and lets running completions end within timeouts.drain. The others get
+// an error event. It waits until their handles have been released, and stops every goroutine that
+// New started. Later calls wait for the first one.
 func (s *Server) Shutdown() error { return s.stopOnce() }
 
 func (s *Server) shutdown() error {
@@ -196,7 +198,7 @@ func (s *Server) shutdown() error {
 	return err
 }
 
-// awaitIdle waits until no completion runs any more.
+// awaitIdle waits, at most for d, until no completion runs.
 func (s *Server) awaitIdle(d time.Duration) error {
 	deadline := time.Now().Add(d)
 	for s.live.Load() > 0 {
@@ -208,9 +210,9 @@ func (s *Server) awaitIdle(d time.Duration) error {
 	return nil
 }
 
-// awaitFlushed waits until the connections have ended: a completion is over a moment
-// before the last bytes of its answer have left. Clients that read nothing are not waited
-// for.
+// awaitFlushed waits, at most for d, until the connections have ended. A completion is over
+// shortly before the last bytes of its answer have left. It does not wait longer for clients that
+// read nothing.
 func (s *Server) awaitFlushed(d time.Duration) {
 	for deadline := time.Now().Add(d); s.http.GetOpenConnectionsCount() > 0 && time.Now().Before(deadline); {
 		time.Sleep(idleTick)
