@@ -12,11 +12,11 @@ import (
 	"xpyd/upstream"
 )
 
-// maxPrefillAttempts bounds how often a prefill that may have run is started in one
-// round. A backend that refuses the connection does not count.
+// maxPrefillAttempts is how many prefills that may have run one round starts at most. A backend
+// that refuses the connection does not count.
 const maxPrefillAttempts = 2
 
-// prefillLeg is the first leg: one token, not streamed, answered with a handle.
+// prefillLeg is the first leg. It asks for one token, not streamed, and its answer holds a handle.
 type prefillLeg struct {
 	x     upstream.Exchange
 	lease router.Lease
@@ -24,15 +24,15 @@ type prefillLeg struct {
 	leg   kvparams.Leg
 	segs  kvparams.Segments
 	buf   []byte  // P's answer; the handle aliases it
-	lent  *[]byte // where buf goes back to
+	lent  *[]byte // to return buf with
 	ans   kvparams.Answer
-	// beside is for a leg that runs beside D's.
+	// beside is for a leg that runs at the same time as D's.
 	beside beside
-	// suspect: a D failed with the handle of the last round's P, which is in tried for it.
+	// suspect: a D failed with the handle of the last round's P. That P is in tried for this.
 	suspect bool
 }
 
-// prefill obtains a handle from some P, or settles that the request goes to D alone.
+// prefill gets a handle from a P, or settles that the request goes to D alone.
 func (c *completion) prefill() *failure {
 	c.state.set(statePrefilling)
 	c.suspectPrefill()
@@ -40,7 +40,7 @@ func (c *completion) prefill() *failure {
 	var last *failure
 	patience := retryPatience
 	if c.s.engines.StandsIn() && !c.snap.Capped() {
-		patience = 0 // D can have it before others have done with their retries
+		patience = 0 // D can take it at once, before other requests end their retries
 	}
 	for attempts := 0; attempts < maxPrefillAttempts; {
 		want := c.want(router.Prefill, c.p.tried)
@@ -78,7 +78,7 @@ func (c *completion) prefill() *failure {
 	return c.withoutPrefill(last)
 }
 
-// result is the outcome of a leg that may have failed.
+// result returns the outcome of a leg that may have failed.
 func (f *failure) result() router.Outcome {
 	if f == nil {
 		return router.OK
@@ -86,9 +86,9 @@ func (f *failure) result() router.Outcome {
 	return f.outcome
 }
 
-// suspectPrefill keeps a round from the P whose handle the round before has brought to a D
-// that died: it would cost another one. Where nobody else may take the request P is asked
-// again all the same, as D has more likely died by itself.
+// suspectPrefill keeps this round away from the last round's P if the D that got its handle has
+// died, because the same P could kill another D. If nothing else may take the request, P is asked
+// again all the same, as it is more likely that D died for another reason.
 func (c *completion) suspectPrefill() {
 	d := c.d.failed
 	if c.d.failed = nil; d == nil {
@@ -112,8 +112,8 @@ func (c *completion) prefillTried(b *router.Backend, f *failure) {
 		Str("error", f.told.why()).Msg("prefill leg failed, another backend is asked if there is one")
 }
 
-// prefillDenied says why the pool gave no lease. Where the P that is left out as a suspect is all
-// there is, D prefills by itself.
+// prefillDenied says why the pool gave no lease. If the only P there is was left out as a suspect,
+// the cause is causeSuspect, and D may prefill by itself.
 func (c *completion) prefillDenied(err error) *failure {
 	f := fault{leg: legPrefill, at: atPool, cause: causeNoneUp}
 	switch {
@@ -125,10 +125,10 @@ func (c *completion) prefillDenied(err error) *failure {
 	return c.fail(nil, f, nil)
 }
 
-// withoutPrefill is where a request that got no prefill goes, whatever the cause: D prefills by
-// itself, under the cap for requests that should have had a prefill. Else it returns the failure
-// that led here: to a request that is refused for what it is or has had its time, or where the
-// configuration or the connector forbids it.
+// withoutPrefill settles what happens to a request that got no prefill for any reason. Normally D
+// prefills by itself, under the cap for requests that should have had a prefill. A failure comes
+// back if the request has ended or its time is over, if it was refused for what it asks, if it may
+// not go to another engine, or if the cap, the configuration or the connector forbids it.
 func (c *completion) withoutPrefill(last *failure) *failure {
 	forced := last.degrade == reasonToolChoice
 	gone := c.interrupted()
@@ -151,8 +151,7 @@ func (c *completion) withoutPrefill(last *failure) *failure {
 	return nil
 }
 
-// prefillAttempt runs the leg on one backend and leaves a handle in c.handoff if P
-// gave one.
+// prefillAttempt runs the leg on one backend. If P gives a handle, it is in c.handoff afterwards.
 func (c *completion) prefillAttempt(b *router.Backend) *failure {
 	started := time.Now()
 	c.p.lease.OnDown(c.onPrefillDown)
@@ -171,11 +170,11 @@ func (c *completion) prefillAttempt(b *router.Backend) *failure {
 	} else {
 		c.s.metrics.Leg(legPrefill, b, f.outcome, f.code, c.times.prefill)
 	}
-	c.p.x.Uncut(cutDown, cutLate) // for the next backend
+	c.p.x.Uncut(cutDown, cutLate) // they do not hold for the next backend
 	return f
 }
 
-// buildPrefill writes the leg's body, as segments over the client's.
+// buildPrefill writes the leg's body as segments that alias the client's body.
 func (c *completion) buildPrefill() {
 	p := &c.p
 	p.leg.ID, p.leg.Scratch = c.legID, p.leg.Scratch[:0]
@@ -213,18 +212,19 @@ func (c *completion) prefillExchange(b *router.Backend) *failure {
 	return f
 }
 
-// P may have its answer half written when it is given up, and the answer holds a handle.
+// P may have written half of its answer when it is given up, and the answer holds a handle.
 const (
 	// downGrace is how long P may still answer after the active check took it down.
 	downGrace = 250 * time.Millisecond
-	// Then its connection is half-closed and read for a moment more; for longer where
-	// nothing can follow it: the client has left, or timeouts.request is over.
+	// After a leg is given up, its connection is half-closed and read for a short time more. The
+	// time is longer if nothing can follow the leg, because the client has left, the process ends
+	// or timeouts.request is over.
 	lateForNobody = time.Second
 	lateForClient = 50 * time.Millisecond
 )
 
-// lateAnswer tells a P that was given up to abort, and reads on for an answer that was
-// on its way: its handle must be given back.
+// lateAnswer tells a P that was given up to abort, and reads on for an answer that was already on
+// its way, because the handle in it must be given back.
 func (c *completion) lateAnswer(err error) error {
 	var ue *upstream.Error
 	if !errors.As(err, &ue) || !ue.TimedOut() || ue.Stage == upstream.StageDial || ue.Stage == upstream.StageWrite {
@@ -249,14 +249,14 @@ func (c *completion) lateAnswer(err error) error {
 // prefillLate reports that the leg was given up before its answer came.
 func (c *completion) prefillLate() bool { return c.p.x.IsCut(cutLate) }
 
-// prefillGivenUp says why nobody wants the answer any more, if that is so.
+// prefillGivenUp says why the answer is not wanted any more, or causeNone if it still is.
 func (c *completion) prefillGivenUp() cause {
 	switch ended, late := c.endedBy(), c.prefillLate(); {
 	case ended != causeNone:
 		return ended
 	case c.p.x.IsCut(cutDown):
-		// Decode might wait for a P that stands still by now; to give back does not.
-		if c.handoff.Live() { // else D's leg, which began beside this one, may have come further
+		// Decode might wait for a P that is frozen by now. To give the handle back does not wait.
+		if c.handoff.Live() { // otherwise D's leg runs beside this one and may have come further
 			c.state.set(statePrefilling)
 		}
 		return causeDown
@@ -268,7 +268,7 @@ func (c *completion) prefillGivenUp() cause {
 	return causeNone
 }
 
-// prefillAnswered reads a complete answer of P.
+// prefillAnswered judges a complete answer of P and takes the handle from it.
 func (c *completion) prefillAnswered(b *router.Backend) *failure {
 	f := fault{leg: legPrefill, at: atAnswer, status: c.p.x.Head.Status}
 	switch {
@@ -309,6 +309,7 @@ func (c *completion) prefillAnswered(b *router.Backend) *failure {
 }
 
 func (c *completion) request(body kvparams.Segments) *upstream.Request {
-	// Kept connections that the engine has just closed may have cost the first round.
+	// A later round takes a fresh connection, because the first one may have failed on kept
+	// connections that the engine had just closed.
 	return &upstream.Request{Method: "POST", Path: c.target, ID: c.legID, Fields: c.fields, Body: body, Fresh: c.round > 1, End: c.times.end}
 }

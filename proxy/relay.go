@@ -12,41 +12,41 @@ import (
 	"xpyd/upstream"
 )
 
-// relayBuffer is the usual size of what one wake-up of a stream carries.
+// relayBuffer is enough for what one wake-up of a stream usually carries, in bytes.
 const relayBuffer = 4 << 10
 
-// relay carries D's events. buf holds bytes as they came; everything before ready is
-// complete events that were classified and may be sent.
+// relay carries D's events. buf holds bytes as they came. The bytes before ready are complete
+// events that were classified and may be sent.
 type relay struct {
 	buf    []byte
-	pooled *[]byte // where buf goes back to; nil while the stream waits without one
+	pooled *[]byte // to return buf with; nil while the stream waits without a buffer
 	ready  int
-	looked int // bytes after ready that were searched for the end of an event
+	looked int // bytes after ready that were already searched for the end of an event
 
-	cached   int // P's cached_tokens for the last usage; −1 leaves it
-	choices  int // that must finish
+	cached   int // P's cached_tokens for the usage event; −1 leaves the event as it is
+	choices  int // choices that must finish
 	finished int
 	events   int
 	sent     int64
 
 	committed bool // an event came that must not be lost
-	done      bool // [DONE] came; proves nothing alone, vLLM sends it after an error too
-	broken    bool // an error event came, or an event that is none
+	done      bool // [DONE] came; alone it proves nothing, as vLLM sends it after an error too
+	broken    bool // an error event or a malformed event came, or [DONE] came too early
 	reported  bool // an error event came
 	expose    bool // errors.expose_upstream
-	foreign   bool // the error event is D's own, and stands before ready
-	handle    bool // D named blocks of its own, which nobody will ask for
+	foreign   bool // the error event is D's own, and is before ready
+	handle    bool // D named blocks of its own, which no engine will ask for
 
 	out   *clientWriter
-	lost  error // the write's: the client is gone
-	cause error // D's or its connection's
+	lost  error // from a write: the client is gone
+	cause error // from D or its connection
 }
 
 func (r *relay) start(cached, choices int, expose bool) {
 	*r = relay{buf: r.buf[:0], pooled: r.pooled, cached: cached, choices: choices, expose: expose}
 }
 
-// scan classifies each complete event after ready, once, until the stream is decided.
+// scan classifies each complete event after ready once. It stops at [DONE] and at a broken stream.
 func (r *relay) scan() {
 	for !r.done && !r.broken {
 		n := kvparams.NextEventFrom(r.buf[r.ready:], r.looked)
@@ -68,7 +68,7 @@ func (r *relay) take(n int) {
 	case ev.Kind == kvparams.EventError:
 		r.broken, r.reported = true, true
 		if r.foreign = r.expose; !r.foreign {
-			return // the client gets one of ours: D's may hold addresses or prompts
+			return // the client gets xpyd's own event, as D's may hold addresses or prompts
 		}
 	case ev.Malformed || ev.Broken > 0:
 		r.broken = true
@@ -76,7 +76,7 @@ func (r *relay) take(n int) {
 	case ev.Kind == kvparams.EventDone:
 		r.done = true
 		if r.finished < r.choices {
-			r.broken = r.committed // a client must not see a clean end
+			r.broken = r.committed // the client must not see a clean end
 			return
 		}
 	case ev.Kind == kvparams.EventUsage && r.cached >= 0:
@@ -88,8 +88,8 @@ func (r *relay) take(n int) {
 	r.ready += n
 }
 
-// hideHandle makes D's own kv_transfer_params in the event of n bytes null, and returns
-// its new length.
+// hideHandle replaces D's own kv_transfer_params in the event of n bytes by null, and returns the
+// new length of the event.
 func (r *relay) hideHandle(n int, ev kvparams.Event) int {
 	r.handle = true
 	hidden := ev.HideHandle(r.buf[r.ready : r.ready+n])
@@ -97,8 +97,8 @@ func (r *relay) hideHandle(n int, ev kvparams.Event) int {
 	return len(hidden)
 }
 
-// rewriteUsage puts P's figure into the usage event of n bytes, and returns its new
-// length.
+// rewriteUsage puts P's cached_tokens into the usage event of n bytes, and returns the new length
+// of the event.
 func (r *relay) rewriteUsage(n int) int {
 	from, to, ok := kvparams.CachedTokensSpan(r.buf[r.ready : r.ready+n])
 	if !ok {
@@ -110,23 +110,23 @@ func (r *relay) rewriteUsage(n int) int {
 	return n + len(d) - (to - from)
 }
 
-// keep drops what was sent and moves a part of an event to the front.
+// keep drops the bytes that were sent and moves the rest to the front.
 func (r *relay) keep() {
 	r.buf = append(r.buf[:0], r.buf[r.ready:]...)
 	r.ready = 0
 }
 
-// Read is never called: fasthttp is told to use WriteTo.
+// Read is never called, because fasthttp is told to use WriteTo.
 func (c *completion) Read([]byte) (int, error) { panic("BUG: completion read as a plain stream") }
 
-// SupportsBodyWriteTo tells fasthttp that WriteTo may take the place of Read.
+// SupportsBodyWriteTo tells fasthttp to call WriteTo instead of Read.
 func (c *completion) SupportsBodyWriteTo() bool { return true }
 
-// WriteTo writes the answer to the client; each Write is one chunk and one flush. An
-// error makes fasthttp break the connection off without a last chunk.
+// WriteTo writes the answer to the client. Each Write is one chunk and one flush. An error makes
+// fasthttp break off the connection without a last chunk.
 func (c *completion) WriteTo(w io.Writer) (n int64, err error) {
 	_, closes := w.(*untilClose)
-	// fasthttp has armed the deadline just now, by its WriteTimeout.
+	// fasthttp has just set the deadline from its WriteTimeout.
 	out := &clientWriter{
 		w: w, chunked: c.d.size < 0 && !closes, conn: c.conn, buffers: &c.s.buffers, stall: c.s.cfg.Timeouts.WriteStall, stop: &c.stop, armed: time.Now(),
 	}
@@ -152,7 +152,7 @@ func (c *completion) WriteTo(w io.Writer) (n int64, err error) {
 	return out.n, err
 }
 
-// CloseWithError is fasthttp's last call for the response.
+// CloseWithError is the last call of fasthttp for the response.
 func (c *completion) CloseWithError(err error) error {
 	c.finish(err)
 	return nil
@@ -167,8 +167,8 @@ func (c *completion) writeWhole(out *clientWriter) error {
 	return nil
 }
 
-// relayLarge passes an answer on of which only its framing is checked: that alone tells a
-// cut one. D's own kv_transfer_params are hidden on the way.
+// relayLarge passes on an answer that is too large to be held. Only its framing is checked, which
+// alone shows whether the answer was cut. D's own kv_transfer_params are hidden on the way.
 func (c *completion) relayLarge(out *clientWriter) error {
 	buf, x := c.d.relay.buf, &c.d.x
 	var hider kvparams.HandleHider
@@ -198,7 +198,7 @@ func (c *completion) relayLarge(out *clientWriter) error {
 	}
 }
 
-// relayEvents is the stream: one read and one write a wake-up, complete events only.
+// relayEvents relays the stream. Each wake-up is one read and one write, of complete events only.
 func (c *completion) relayEvents(out *clientWriter) error {
 	r := &c.d.relay
 	r.out = out
@@ -220,15 +220,16 @@ func (c *completion) relayEvents(out *clientWriter) error {
 	return nil
 }
 
-// passOn takes what has come from D and sends what of it is whole. It reports whether the
+// passOn takes what has come from D and sends the complete events in it. It reports whether the
 // stream goes on.
 func (c *completion) passOn() (more bool) {
 	c.d.relay.cause = c.takeEvents()
 	return c.sendEvents()
 }
 
-// sendEvents writes what may be sent, however the stream goes on: what came whole before
-// a failure is the client's. A stream between two events holds no buffer.
+// sendEvents writes what may be sent, and reports whether the stream goes on. If the stream has
+// failed, the client still gets the complete events that came before the failure. A stream between
+// two events holds no buffer.
 func (c *completion) sendEvents() (more bool) {
 	r := &c.d.relay
 	now := time.Now()
@@ -251,7 +252,8 @@ func (c *completion) sendEvents() (more bool) {
 	return true
 }
 
-// takeEvents fills once.
+// takeEvents reads once from D and classifies the events that came. [DONE] or a broken event is
+// the end of the stream, and an end before them is an error.
 func (c *completion) takeEvents() error {
 	r := &c.d.relay
 	if r.pooled == nil {
@@ -274,7 +276,7 @@ func (c *completion) takeEvents() error {
 
 var errBrokenStream = errors.New("stream ended without a finished answer")
 
-// endStream reads D's last chunk, so that its connection can be used again.
+// endStream reads D's last chunk, so that the connection to D can be used again.
 func (c *completion) endStream() {
 	x := &c.d.x
 	x.SetDeadline(time.Now().Add(time.Second))
@@ -282,12 +284,12 @@ func (c *completion) endStream() {
 	c.endDecode(c.d.lease.Backend, router.OK, codeNone)
 }
 
-// breakPause is between the error event of a stream and the end of its connection: the
-// streams of fetch (Node, browsers) drop what is still unread when their transfer breaks.
+// breakPause is the time between the error event of a stream and the end of its connection. The
+// streams of fetch (Node, browsers) drop unread data when their transfer breaks.
 const breakPause = 50 * time.Millisecond
 
-// streamBroke ends a stream that has begun: one error event, then a connection that
-// breaks off. Never [DONE], never a clean end.
+// streamBroke ends an answer that has begun. If out is not nil, the client first gets one error
+// event. Then the connection breaks off. There is never a [DONE] or a clean end.
 func (c *completion) streamBroke(out *clientWriter, err error) error {
 	b := c.d.lease.Backend
 	f := fault{leg: legDecode, at: inStream, cause: c.streamCause(err)}
@@ -299,7 +301,7 @@ func (c *completion) streamBroke(out *clientWriter, err error) error {
 		told = eventTooLarge()
 	}
 	failed := c.fail(b, f, told)
-	if c.failure = failed.told; f.cause != causeStopped && f.cause != causeOverdue { // else it was xpyd that cut the stream
+	if c.failure = failed.told; f.cause != causeStopped && f.cause != causeOverdue { // otherwise xpyd itself cut the stream
 		c.failure.cause = err.Error()
 	}
 	if f.cause == causeTimeout {
@@ -315,8 +317,8 @@ func (c *completion) streamBroke(out *clientWriter, err error) error {
 	return c.failure
 }
 
-// clientLeft ends a stream whose client is gone or does not read any more. D aborts
-// as its connection closes.
+// clientLeft ends a stream whose client is gone or has stopped reading. D aborts when its
+// connection closes.
 func (c *completion) clientLeft(cause error) error {
 	c.leave()
 	c.failure = errGone()
