@@ -10,8 +10,7 @@ import (
 	"xpyd/router"
 )
 
-// reserveDecode takes a lease on a decode backend, on one not tried before if there
-// is one.
+// reserveDecode takes a lease on a decode backend. It prefers one that was not tried before.
 func (c *completion) reserveDecode() *apiError {
 	if c.d.lease.Held() {
 		return nil
@@ -31,7 +30,8 @@ func (c *completion) reserveDecode() *apiError {
 	return nil
 }
 
-// want is what a leg of the request asks of its pool. Valid until the request is answered.
+// want returns what a leg of the request asks of its pool. It is valid until the request is
+// answered.
 func (c *completion) want(role router.Role, skip []*router.Backend) router.Want {
 	w := router.Want{Role: role, Skip: skip, Tokens: c.tokens, Model: c.req.Model(), Key: c.session()}
 	if c.snap.Remembers(role) {
@@ -40,7 +40,8 @@ func (c *completion) want(role router.Role, skip []*router.Backend) router.Want 
 	return w
 }
 
-// session is the key of what ties the client's requests together, 0 if nothing does.
+// session returns the key of the affinity header that ties the client's requests together, or 0
+// without one.
 func (c *completion) session() uint64 {
 	for _, name := range c.snap.AffinityHeaders() {
 		if v := c.ctx.Request.Header.Peek(name); len(v) > 0 {
@@ -50,7 +51,7 @@ func (c *completion) session() uint64 {
 	return 0
 }
 
-// acquire takes a lease, and waits for it where all backends are full.
+// acquire takes a lease. If all backends are full, it waits in the queue for one.
 func (c *completion) acquire(want router.Want, l *router.Lease) error {
 	err := c.snap.AcquireFor(want, l)
 	if line := c.snap.Queue(); line.Length > 0 && errors.Is(err, router.ErrBusy) {
@@ -60,8 +61,8 @@ func (c *completion) acquire(want router.Want, l *router.Lease) error {
 	return err
 }
 
-// ending returns a channel that is closed when the completion is interrupted. Made for
-// the few that queue.
+// ending returns a channel that is closed when the completion is interrupted. It is made on demand,
+// as few completions wait.
 func (c *completion) ending() <-chan struct{} {
 	c.queued.Lock()
 	defer c.queued.Unlock()
@@ -74,7 +75,7 @@ func (c *completion) ending() <-chan struct{} {
 	return c.done
 }
 
-// wake closes done, once. queued is held.
+// wake closes done once. The caller holds queued.
 func (c *completion) wake() {
 	if c.done != nil && !c.woken {
 		c.woken = true
@@ -82,7 +83,7 @@ func (c *completion) wake() {
 	}
 }
 
-// leaveQueue is called when the completion was interrupted.
+// leaveQueue ends the wait of a completion that was interrupted.
 func (c *completion) leaveQueue() {
 	c.queued.Lock()
 	defer c.queued.Unlock()
@@ -104,8 +105,9 @@ func (c *completion) decodeDenied(err error) *apiError {
 	return f.tell(classify(f).code)
 }
 
-// degrade counts the request among those that should have had a prefill. Where they have
-// all of their share it lets its D go and waits, as whoever finds a pool full does.
+// degrade counts the request among those that should have had a prefill. If their share is spent,
+// it releases its D and waits, as a request that finds a full pool does. why is the failure that
+// led here.
 func (c *completion) degrade(why *apiError) *apiError {
 	if c.snap.Degrade(&c.d.lease) {
 		c.degraded = true
@@ -134,24 +136,24 @@ func shareSpent() *apiError {
 	return e
 }
 
-// Full jitter spreads retries: what failed once for many must not meet them all again.
+// Full jitter spreads retries, so that requests that failed together do not all come back at once.
 const (
 	minBackoff = 25 * time.Millisecond
 	maxBackoff = 250 * time.Millisecond
 )
 
-// retryPatience is how long a retry waits for its share of the budget: an engine that
-// dies leaves more requests behind at once than may be retried at once.
+// retryPatience is how long a retry waits for its share of the budget. An engine that dies fails
+// more requests at once than may be retried at once.
 const retryPatience = 30 * time.Second
 
-// mayRetry backs off and takes a share of the retry budget, which all completions
-// have in common; it is held until a token comes or the end. A leg that was moved as
-// its backend went down is no retry. asked is for how long the backend that failed
-// wants to be left alone.
+// mayRetry backs off and takes a share of the retry budget, which all completions have in common.
+// The completion holds its share until a token comes or it ends. A leg that moved because its
+// backend went down does not count as a retry. asked is how long the failed backend wants to be
+// left alone.
 func (c *completion) mayRetry(asked time.Duration) bool { return c.retryWithin(asked, retryPatience) }
 
-// retryWithin is mayRetry for a request that waits no longer than patience for its share; 0:
-// it can be served in another way at once.
+// retryWithin is mayRetry for a request that waits no longer than patience for its share. patience
+// is 0 if the request can be served in another way at once.
 func (c *completion) retryWithin(asked, patience time.Duration) bool {
 	if c.deadly() {
 		return false
@@ -164,7 +166,7 @@ func (c *completion) retryWithin(asked, patience time.Duration) bool {
 	pause := minBackoff + rand.N(maxBackoff-minBackoff)
 	if asked > pause && c.snap.Pick(c.want(router.Decode, c.d.tried)) == nil {
 		if asked > c.snap.Queue().Wait {
-			return false // the client is told to come back by then
+			return false // the client is told to come back after that time
 		}
 		pause = min(asked, time.Until(c.times.end))
 	}
@@ -172,13 +174,13 @@ func (c *completion) retryWithin(asked, patience time.Duration) bool {
 		select {
 		case <-time.After(pause):
 		case <-c.ending():
-			return false // nobody waits for it any more
+			return false // the client has left or the process ends
 		}
 		if c.overdue() {
 			return false
 		}
 		pause = minBackoff + rand.N(maxBackoff-minBackoff)
-		c.endRetry() // each retry is one of those that the budget counts
+		c.endRetry() // each retry takes its own share
 		if c.s.router.TakeRetry(c.s.live.Load(), time.Since(failed) > router.RetrySettle) {
 			c.retrying = true
 			return true

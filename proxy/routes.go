@@ -11,16 +11,16 @@ import (
 	"xpyd/netio"
 )
 
-// route is one row of the exact table. There is no catch-all: vLLM's own server has
-// admin and development routes, and its API key does not cover all of them.
+// route is one row of the route table, which holds exact paths. There is no catch-all, because
+// vLLM's own server has admin and development routes, and its API key does not cover all of them.
 type route struct {
 	post  bool
 	open  bool // served without a key
 	serve func(*Server, *fasthttp.RequestCtx)
 }
 
-// cutQuery splits a target that the gate has passed. The query begins with its question
-// mark; it chooses nothing here, and goes on as it came to the engines that get the request.
+// cutQuery splits a target that has passed the gate. The query begins with its question mark. It
+// has no effect on the choice of the route, and goes unchanged to the engines that get the request.
 func cutQuery(target []byte) (path, query []byte) {
 	if i := bytes.IndexByte(target, '?'); i >= 0 {
 		return target[:i], target[i:]
@@ -28,7 +28,7 @@ func cutQuery(target []byte) (path, query []byte) {
 	return target, nil
 }
 
-// routeFor compares the raw path: no decoding, no "..", no "//".
+// routeFor compares the raw path. It decodes nothing and resolves no ".." or "//".
 func routeFor(path []byte) (route, bool) {
 	switch string(path) {
 	case "/v1/chat/completions":
@@ -51,8 +51,8 @@ func routeFor(path []byte) (route, bool) {
 	return route{}, false
 }
 
-// admitHead is what stands between a parsed head and any work: the strict gate, the
-// route table, the key.
+// admitHead checks a parsed head before any work is done for it. The checks are the strict gate,
+// the route table, the key and the headers about the body.
 func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (route, *apiError) {
 	h := &ctx.Request.Header
 	if err := gateError(gate.CheckRequest(h)); err != nil {
@@ -84,7 +84,8 @@ func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (route, *apiError) {
 	return r, nil
 }
 
-// gateError is a refusal of the gate, as its client gets it; nil: the request is let in.
+// gateError returns a refusal of the gate as the client gets it, or nil if the gate lets the
+// request in.
 func gateError(r *gate.Refusal) *apiError {
 	if r == nil {
 		return nil
@@ -106,8 +107,8 @@ func gateCode(why gate.Why) code {
 	}[why]
 }
 
-// readiness is what /readyz answers: whether a completion could be served now, and in a line
-// why not, or what is amiss all the same.
+// readiness returns what /readyz answers. ready is whether a completion could be served now. line
+// says why not, or what is wrong although it could.
 func (s *Server) readiness() (ready bool, line string) {
 	switch snap := s.router.Snapshot(); {
 	case s.draining.Load():
@@ -143,8 +144,8 @@ func text(ctx *fasthttp.RequestCtx, status int, body string) {
 	closeUnread(ctx)
 }
 
-// closeUnread closes the connection after the answer when the request carries a body
-// that nobody has read: fasthttp would take it for the next request.
+// closeUnread closes the connection after the answer if the request has an unread body, because
+// fasthttp would take that for the next request.
 func closeUnread(ctx *fasthttp.RequestCtx) {
 	if ctx.Request.IsBodyStream() {
 		ctx.SetConnectionClose()
@@ -152,8 +153,8 @@ func closeUnread(ctx *fasthttp.RequestCtx) {
 	}
 }
 
-// identify says who a client is. It costs nothing where neither limits.client_in_flight nor
-// limits.client_share limits clients; by default the latter does.
+// identify says who a client is. It costs nothing if neither limits.client_in_flight nor
+// limits.client_share limits clients. By default limits.client_share does.
 func (s *Server) identify(conn *netio.Conn, h *fasthttp.RequestHeader) budget.Client {
 	if !s.clients.Limited() && s.cfg.Limits.ClientShare >= 1 {
 		return budget.Client{}

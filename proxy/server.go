@@ -1,6 +1,5 @@
-// Package proxy is the HTTP side: the data port, one completion through its two
-// legs, the stream back to the client, and every error on the way. completion.go is
-// the file to read first.
+// Package proxy is the HTTP side. It has the data port, one completion through its two legs, the
+// stream back to the client, and every error on the way. Read completion.go first.
 package proxy
 
 import (
@@ -27,40 +26,41 @@ import (
 	"xpyd/upstream"
 )
 
-// These bound the lines a second about legs that are tried again, and about requests that are
-// decoded without a prefill. Each completion's own line has its rounds, and the metrics count all legs.
+// These bound the log lines per second about legs that are tried again, and about requests that are
+// decoded without a prefill. No count is lost, as each completion's own line has its rounds, and the
+// metrics count all legs.
 const (
 	failedLines = 100
-	aloneLines  = 10 // in an outage all are
+	aloneLines  = 10 // in an outage every request has one
 )
 
 // Server is the data port with its two pools of backends.
 type Server struct {
 	cfg       Config
 	log       zerolog.Logger
-	failedLog zerolog.Logger // of legs that are tried again, sampled: an engine that dies under load fails thousands at once
-	aloneLog  zerolog.Logger // likewise of requests that are decoded without the prefill that they should have had
+	failedLog zerolog.Logger // for legs that are tried again; sampled, as an engine that dies under load fails thousands at once
+	aloneLog  zerolog.Logger // for requests decoded without the prefill that they should have had; sampled too
 	router    *router.Router
 	metrics   meter
 	dialect   kvparams.Dialect
 	keys      *gate.Keyring
-	// backendAuth replaces the client's Authorization; empty passes that on, unless
-	// clients show keys of ours.
+	// backendAuth replaces the client's Authorization. If it is empty, the client's goes on to the
+	// backends, unless clients show xpyd's own keys.
 	backendAuth []byte
 
 	http       *fasthttp.Server
 	watch      *netio.Watcher
-	bodies     *budget.Bodies // of requests
-	held       *budget.Budget // of answers, beyond freeAnswer each
+	bodies     *budget.Bodies // for request bodies
+	held       *budget.Budget // for the part of each answer beyond freeAnswer
 	clients    *budget.Counts
 	engines    *engines.Set
 	handoffs   *handoff.Keeper
 	ledger     handoff.Ledger
-	buffers    buffers      // of streams and of answers of D
-	answers    buffers      // of P
+	buffers    buffers      // for streams and D's answers
+	answers    buffers      // for P's answers
 	pool       sync.Pool    // of *completion
-	live       atomic.Int64 // completions that run
-	departed   atomic.Int64 // of these, the ones whose client is known to have left
+	live       atomic.Int64 // running completions
+	departed   atomic.Int64 // running completions whose client is known to have left
 	draining   atomic.Bool
 	breakPause time.Duration
 	downGrace  time.Duration
@@ -69,12 +69,12 @@ type Server struct {
 	stopOnce   func() error
 	accepting  atomic.Pointer[port] // nil before Serve
 	retiring   atomic.Bool
-	drain      context.Context // ends when the drain must
+	drain      context.Context // ends when the drain must end
 	cut        context.CancelFunc
 }
 
-// New builds the server and starts watching clients and backends; Shutdown ends
-// both. cfg has been validated. dialect nil means cfg.Connector.
+// New builds the server and starts to watch clients and backends until Shutdown. cfg must have been
+// validated. If dialect is nil, it is the dialect of cfg.Connector.
 func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string, log zerolog.Logger) (*Server, error) {
 	if dialect == nil {
 		var ok bool
@@ -143,7 +143,8 @@ func (s *Server) newEngines() *engines.Set {
 	})
 }
 
-// WatchLog has the metrics count the log lines that dropped tells. Once.
+// WatchLog lets the metrics count the dropped log lines, which dropped returns. It must be called
+// only once.
 func (s *Server) WatchLog(dropped func() int64) { s.metrics.WatchLog(dropped) }
 
 // Ready reports whether a completion could be served now.
@@ -152,14 +153,14 @@ func (s *Server) Ready() bool {
 	return ready
 }
 
-// Admin is the operators' port. It must not be reachable for clients.
+// Admin returns the server of the operators' port. Clients must not be able to reach it.
 func (s *Server) Admin() *http.Server {
 	return admin.New(admin.Config{
 		Router: s.router, Metrics: s.metrics.Metrics, Ready: s.readiness, Unknown: s.engines.Poller.Unknown, Pprof: s.cfg.Pprof, Log: s.log,
 	})
 }
 
-// handle is the entry of every request that was read as HTTP.
+// handle is the entry point of every request that was read as HTTP.
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -182,14 +183,14 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	}
 }
 
-// panicked counts and logs what a request's handling died of; the process lives on.
+// panicked counts and logs a panic in the handling of a request. The process goes on.
 func (s *Server) panicked(p any) {
 	s.metrics.Panic()
 	s.log.Error().Str("panic", fmt.Sprintf("%.200v", p)).Bytes("stack", debug.Stack()).Msg("request handler panicked")
 }
 
-// guard runs what no handler runs: a panic in it is counted and logged, and the process
-// lives. It reports whether there was none.
+// guard runs code that runs outside a handler. A panic in it is counted and logged, and the process
+// goes on. It reports whether f ran without a panic.
 func (s *Server) guard(f func()) (ok bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -204,14 +205,14 @@ func internalError() *apiError {
 	return newError(fasthttp.StatusInternalServerError, codeInternal, "", "internal error of the proxy")
 }
 
-// Reload puts other pools in place of the current ones, or fails and changes nothing.
-// Requests that run keep the pools they started with; a backend that stays keeps its
-// load and health, one that goes serves what it has.
+// Reload replaces the current pools, or fails and changes nothing. Running requests keep the pools
+// that they started with. A backend that stays keeps its load and health. One that goes still
+// serves the requests that it has.
 func (s *Server) Reload(cfg router.Config) error {
 	err := s.engines.Reload(cfg)
 	s.metrics.Reload(err == nil)
 	return err
 }
 
-// ReloadFailed counts a configuration that could not even be read.
+// ReloadFailed counts a configuration that could not be read.
 func (s *Server) ReloadFailed() { s.metrics.Reload(false) }
