@@ -31,7 +31,7 @@ type relay struct {
 
 	committed bool // an event came that must not be lost
 	done      bool // [DONE] came; alone it proves nothing, as vLLM sends it after an error too
-	broken    bool // an error event or a malformed event came, or [DONE] came too early
+	broken    bool // an error event, a malformed one or one of a failed choice came, or [DONE] came too early
 	reported  bool // an error event came
 	expose    bool // errors.expose_upstream
 	foreign   bool // the error event is D's own, and is before ready

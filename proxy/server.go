@@ -143,8 +143,8 @@ func (s *Server) newEngines() *engines.Set {
 	})
 }
 
-// WatchLog lets the metrics count the dropped log lines, which dropped returns. It must be called
-// only once.
+// WatchLog adds a metric of the dropped log lines. dropped returns their count. WatchLog must be
+// called only once.
 func (s *Server) WatchLog(dropped func() int64) { s.metrics.WatchLog(dropped) }
 
 // Ready reports whether a completion could be served now.

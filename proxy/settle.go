@@ -10,31 +10,31 @@ import (
 	"xpyd/upstream"
 )
 
-// failure is a leg that failed, or what kept it from its begin.
+// failure is a leg that failed, or the reason why it could not begin.
 type failure struct {
 	verdict
-	told *apiError // what the client gets unless something else is tried
+	told *apiError // what the client gets if nothing else is tried
 	// asked is how long the backend wants to be left alone (its Retry-After).
 	asked time.Duration
 	moved bool // health checks took a backend down
 }
 
-// Error makes a failure usable where an error is returned.
+// Error makes a failure usable as an error.
 func (f *failure) Error() string { return f.told.Error() }
 
-// final is f when nobody is left to ask.
+// final returns f as a failure after which nothing is tried.
 func (f *failure) final() *failure {
 	f.retry = retryNever
 	return f
 }
 
-// ends is a failure after which nothing is tried, whosever it is.
+// ends returns a failure after which nothing is tried, and which counts against no backend.
 func ends(e *apiError) *failure {
 	return &failure{verdict: verdict{code: e.Code, outcome: router.ClientGone}, told: e}
 }
 
-// fail judges a fault of backend b and does what follows from that for b and the handle. told is
-// for the client; nil: the usual text.
+// fail judges a fault of backend b and does what follows from it for b and the handle. told is for
+// the client. If it is nil, the client gets the usual error of the fault.
 func (c *completion) fail(b *router.Backend, f fault, told *apiError) *failure {
 	v := classify(f)
 	if told == nil {
@@ -60,7 +60,8 @@ func (c *completion) fail(b *router.Backend, f fault, told *apiError) *failure {
 	return &failure{verdict: v, told: told, moved: f.cause == causeDown || f.cause == causeSource}
 }
 
-// settle has the handle, or blocks that nobody can name, go their way. b has failed.
+// settle carries out the fate of the handle, or of blocks that nothing can name. b is the backend
+// that failed.
 func (c *completion) settle(as fate, b *router.Backend) {
 	switch as {
 	case fateBack:
@@ -83,13 +84,13 @@ func (c *completion) settle(as fate, b *router.Backend) {
 	}
 }
 
-// maxBroken is how many engines may break off over one request, of both pools together. What
-// two have died of a third would die of, too.
+// maxBroken is how many engines of both pools together may break off over one request. A request
+// that has killed two engines would kill a third.
 const maxBroken = 2
 
-// diedOf counts an engine that answered the request, written at wrote, with a failure and is
-// gone: vLLM's server answers 500 for an engine core that has died, says so on /health, and
-// ends. What came when it was known to be gone is not what it died of.
+// diedOf counts engine b against the request if b failed it and is gone. If the core of an engine
+// has died, vLLM's server answers 500, says so on /health, and ends. wrote is when the request was
+// written. A request that came after the engine was known to be gone did not kill it.
 func (c *completion) diedOf(b *router.Backend, wrote time.Time) {
 	since, gone := c.s.engines.Gone(b)
 	if !gone {
@@ -101,8 +102,8 @@ func (c *completion) diedOf(b *router.Backend, wrote time.Time) {
 	}
 }
 
-// prefillBrokeOff counts a P that may have died of the request. One that has begun its answer
-// had computed the prompt: it counts only if it is gone.
+// prefillBrokeOff counts a P that the request may have killed. A P that has begun its answer had
+// computed the prompt, so it counts only if it is gone.
 func (c *completion) prefillBrokeOff(b *router.Backend, ue *upstream.Error) {
 	if ue.Stage == upstream.StageBody {
 		c.diedOf(b, c.p.x.Wrote)
@@ -111,11 +112,11 @@ func (c *completion) prefillBrokeOff(b *router.Backend, ue *upstream.Error) {
 	c.broken.Add(1)
 }
 
-// deadly reports that no other engine may have the request.
+// deadly reports whether the request may go to no other engine, as it may have killed maxBroken.
 func (c *completion) deadly() bool { return c.broken.Load() >= maxBroken }
 
-// nameBroken has the error of a request that no other engine may have say so. The official
-// clients must not try it again either.
+// nameBroken makes the error of a deadly request say that no other engine gets it. The official
+// clients must not try the request again either.
 func (c *completion) nameBroken(err *apiError) *apiError {
 	if !c.deadly() || err.Code != codePrefillFailed && err.Code != codeDecodeFailed {
 		return err

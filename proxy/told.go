@@ -11,10 +11,10 @@ import (
 	"xpyd/upstream"
 )
 
-// What a client is told of a leg that failed. What may be tried in place of that is for classify
-// to say.
+// This file says what a client is told about a leg that failed. classify says what may be tried
+// instead.
 
-// tell is the answer for a fault that came to the code.
+// tell returns the error that a client gets for the fault. c is the code that classify gave it.
 func (f fault) tell(c code) *apiError {
 	switch f.cause {
 	case causeGone:
@@ -40,7 +40,7 @@ func (f fault) tell(c code) *apiError {
 	return e
 }
 
-// legStatus is the status of the errors of ours that are about a leg.
+// legStatus returns the HTTP status of xpyd's own errors about a leg.
 func legStatus(c code) int {
 	switch c {
 	case codeOverloaded, codePrefillUnavailable, codeDecodeUnavailable, codeHandleExpired:
@@ -165,7 +165,7 @@ func shuttingDown() *apiError {
 	return newError(fasthttp.StatusServiceUnavailable, codeShuttingDown, "", "xpyd is shutting down").retryAfter(1)
 }
 
-// refused is the fault of an answer that came with status, which is no 200.
+// refused returns the fault of an answer whose status is not 200.
 func (s *Server) refused(l leg, status int) fault {
 	f := fault{leg: l, at: atAnswer, status: status, cause: causeStatus}
 	if s.authFailed(status) {
@@ -174,13 +174,15 @@ func (s *Server) refused(l leg, status int) fault {
 	return f
 }
 
-// authFailed: with a key of our own a 401 is our fault, else it is the client's key.
+// authFailed reports whether a 401 or 403 is about xpyd's own key. It is if xpyd sends a key of its
+// own or checks the clients' keys itself. Otherwise the backend refuses the client's key.
 func (s *Server) authFailed(status int) bool {
 	return (status == fasthttp.StatusUnauthorized || status == fasthttp.StatusForbidden) && (len(s.backendAuth) > 0 || s.keys.Required())
 }
 
-// tellRefusal tells a client of the answer in x with body, by which backend b refused: its own
-// error where the client may have that. asked is how long the backend wants to be left alone.
+// tellRefusal returns the client's error for an answer with which backend b refused the request.
+// The answer is in x, and body is its body. The client gets b's own error if it may see that. asked
+// is how long the backend wants to be left alone.
 func (s *Server) tellRefusal(f fault, id string, b *router.Backend, x *upstream.Exchange, body []byte) (told *apiError, asked time.Duration) {
 	c := classify(f).code
 	switch {
@@ -196,8 +198,8 @@ func (s *Server) tellRefusal(f fault, id string, b *router.Backend, x *upstream.
 	return told, asked
 }
 
-// relayed is a backend's own error: a 4xx as it is, a 5xx with our text, as an
-// engine's may hold addresses or prompts.
+// relayed returns a backend's error for the client. A 4xx goes on as it is. A 5xx has xpyd's text
+// unless errors.expose_upstream is set, as the engine's own may hold addresses or prompts.
 func (s *Server) relayed(x *upstream.Exchange, body []byte, status int, c code, message string) *apiError {
 	e := newError(status, c, "", message)
 	e.cause = "status " + strconv.Itoa(status)
@@ -219,8 +221,9 @@ func (s *Server) upstreamAuth(id string, b *router.Backend) *apiError {
 	return newError(fasthttp.StatusBadGateway, codeUpstreamAuth, "", "a backend refused the proxy's credentials").noRetry()
 }
 
-// askedToWait notes for how long a busy backend wants to be left alone. A 429 is about
-// this client: the others may go on.
+// askedToWait returns how long a busy backend wants to be left alone. After a 503 the router passes
+// the backend over for that time. A 429 is only about this client, so others may still use the
+// backend.
 func askedToWait(b *router.Backend, e *apiError) time.Duration {
 	asked := time.Duration(e.RetryAfter) * time.Second
 	if asked > 0 && e.Status == fasthttp.StatusServiceUnavailable {

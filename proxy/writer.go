@@ -11,30 +11,30 @@ import (
 	"xpyd/netio"
 )
 
-// rearm is how often the deadlines of a stream are moved on, and what is added to them
-// for it.
+// rearm is the least time between two moves of a stream's deadline. Deadlines are later by this
+// time to make up for it.
 const rearm = time.Second
 
-// maxWrite keeps a slow but steady client inside timeouts.write_stall, and a chunk with
-// its frame inside one raw write.
+// maxWrite is the most bytes of one write. It keeps a slow but steady client inside
+// timeouts.write_stall, and a chunk with its frame inside one raw write.
 const maxWrite = netio.RawLimit - 16
 
-// clientWriter is all that is ever written of an answer to a client.
+// clientWriter writes an answer to a client. No other code writes any part of it.
 type clientWriter struct {
-	w       io.Writer // fasthttp's: after the head, and flushed with each write of a chunked answer
+	w       io.Writer // of fasthttp, which has the head; each write of a chunked answer flushes it
 	chunked bool
 	conn    *netio.Conn
 	buffers *buffers
 	stall   time.Duration
-	stop    *atomic.Bool // the process ends now: there is stopGrace left, see ServerStopping; nil: it does not wait for this answer
+	stop    *atomic.Bool // the process ends and stopGrace is left, see ServerStopping; nil if it does not wait for this answer
 	armed   time.Time
 	n       int64
-	failed  error // the first; what came after it would stand inside a chunk that was cut
+	failed  error // the first error; bytes written after it would be inside a chunk that was cut
 }
 
-// write sends p, giving up on a client that reads nothing for timeouts.write_stall.
-// The deadline is moved at most once a second; fasthttp arms it for each response's
-// start and for what is no completion.
+// write sends p. It gives up on a client that reads nothing for timeouts.write_stall. The deadline
+// is moved at most once a second. fasthttp sets it for the start of each response, and for
+// responses that are not completions.
 func (w *clientWriter) write(p []byte, now time.Time) error {
 	for len(p) > 0 && w.failed == nil {
 		if now.Sub(w.armed) > rearm {
@@ -52,16 +52,16 @@ func (w *clientWriter) write(p []byte, now time.Time) error {
 	return w.failed
 }
 
-// heed leaves the client little time where the process ends now. It comes after whatever
-// else moves the deadline.
+// heed leaves the client only stopGrace if the process ends now. It must come after every other
+// move of the deadline.
 func (w *clientWriter) heed(now time.Time) {
 	if w.stop != nil && w.stop.Load() {
 		_ = w.conn.SetWriteDeadline(now.Add(stopGrace))
 	}
 }
 
-// send goes through fasthttp, which has the head; each later chunk goes straight to the
-// connection, as fasthttp holds nothing back then.
+// send writes through fasthttp, which has the head. After the first chunk fasthttp holds nothing
+// back, so each later chunk goes straight to the connection.
 func (w *clientWriter) send(p []byte) (int, error) {
 	if !w.chunked || w.n == 0 {
 		return w.w.Write(p)
@@ -77,13 +77,14 @@ func (w *clientWriter) send(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// buffers is the pool of what streams and answers are buffered in.
+// buffers is a pool of the buffers of streams and answers.
 type buffers struct{ pool sync.Pool }
 
-// maxPooledBuffer keeps the buffer of one large answer from living on.
+// maxPooledBuffer is the largest buffer that is kept, in bytes. So the buffer of one large answer
+// does not live on.
 const maxPooledBuffer = 64 << 10
 
-// lend hands out an empty buffer, which comes back by takeBack.
+// lend hands out an empty buffer. The borrower returns it by takeBack.
 func (b *buffers) lend() *[]byte {
 	p, ok := b.pool.Get().(*[]byte)
 	if !ok {
@@ -93,7 +94,7 @@ func (b *buffers) lend() *[]byte {
 	return p
 }
 
-// takeBack takes what was lent, nil for nothing, with what it has grown to.
+// takeBack takes a lent buffer back. buf is what it has grown to. lent is nil if none was lent.
 func (b *buffers) takeBack(lent *[]byte, buf []byte) {
 	if lent != nil && cap(buf) <= maxPooledBuffer {
 		*lent = buf[:0]
@@ -111,11 +112,11 @@ func (b *buffers) put(r *relay) {
 	r.pooled, r.buf = nil, nil
 }
 
-// untilClose writes an answer that ends with its connection: HTTP/1.0 knows no chunks. The
-// head goes out with the first bytes after it.
+// untilClose writes an answer that ends with its connection, as HTTP/1.0 has no chunks. The head
+// goes out with the first bytes after it.
 type untilClose struct {
 	conn *netio.Conn
-	head []byte // still to be written
+	head []byte // nil after it was written
 }
 
 func (u *untilClose) Write(p []byte) (int, error) {
@@ -130,24 +131,24 @@ func (u *untilClose) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// answerUntilClose answers a client of HTTP/1.0 with what has no length. fasthttp would
-// write chunks, so the answer is written here, inside the handler, and fasthttp writes none.
+// answerUntilClose answers an HTTP/1.0 client if the answer has no known length. fasthttp would
+// write chunks, so the answer is written here, inside the handler, and fasthttp writes nothing.
 //
-// Such a client takes any end of the connection for the end of the answer, but a reset. So
-// the connection is one that resets as it closes, whatever closes it (the end of this
-// process is such a thing too), until the whole answer has been written.
+// Such a client takes every end of the connection except a reset for the end of the answer. So
+// until the whole answer has been written, every close resets the connection. The end of this
+// process is such a close too.
 func (c *completion) answerUntilClose() {
 	ctx, conn := c.ctx, c.conn
 	c.ctx = nil
 	ctx.SetConnectionClose()
 	ctx.HijackSetNoResponse(true)
-	ctx.Hijack(func(net.Conn) {}) // fasthttp closes the connection after it
+	ctx.Hijack(func(net.Conn) {}) // fasthttp closes the connection after this function
 	err := conn.SetLinger(0)
 	if err == nil {
 		_ = conn.SetWriteDeadline(time.Now().Add(c.s.cfg.Timeouts.WriteStall + rearm))
 		_, err = c.WriteTo(&untilClose{conn: conn, head: ctx.Response.Header.Header()})
 	}
-	_ = c.CloseWithError(err) // gives c back
+	_ = c.CloseWithError(err) // it returns c to the pool
 	if err == nil {
 		err = conn.SetLinger(-1)
 	}
