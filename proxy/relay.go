@@ -76,7 +76,7 @@ func (r *relay) take(n int) {
 	case ev.Kind == kvparams.EventDone:
 		r.done = true
 		if r.finished < r.choices {
-			r.broken = r.committed // the client must not see a clean end
+			r.broken = r.committed // a client must not see a clean end
 			return
 		}
 	case ev.Kind == kvparams.EventUsage && r.cached >= 0:
