@@ -19,7 +19,7 @@ import (
 	"xpyd/upstream"
 )
 
-// checker keeps each backend's state and version, outside the hot path.
+// checker keeps the state and version of each backend up to date, outside the hot path.
 type checker struct {
 	s      *Set
 	client *retryablehttp.Client
@@ -28,20 +28,20 @@ type checker struct {
 	wg     sync.WaitGroup
 }
 
-// probeBody bounds the answer to a check.
+// probeBody bounds the answer to a check, in bytes.
 const probeBody = 1 << 20
 
 func newChecker(s *Set) *checker {
 	client := retryablehttp.NewClient()
 	client.HTTPClient = &http.Client{
-		// Each check dials, as the next request may have to: a kept connection would tell
-		// of an address that the name no longer stands for.
+		// Each check dials, as the next request may have to. A kept connection would report on an
+		// address that the name no longer stands for.
 		Transport:     &http.Transport{DialContext: s.dial, DisableKeepAlives: true, DisableCompression: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	client.Logger = nil
 	client.RetryMax, client.RetryWaitMin, client.RetryWaitMax = 1, 20*time.Millisecond, 100*time.Millisecond
-	// Not the default, which sleeps for whatever Retry-After a backend names.
+	// The default backoff sleeps for whatever Retry-After a backend names, so it is not used.
 	client.Backoff = func(low, high time.Duration, attempt int, _ *http.Response) time.Duration {
 		return retryablehttp.DefaultBackoff(low, high, attempt, nil)
 	}
@@ -56,7 +56,7 @@ func (c *checker) close() {
 	c.wg.Wait()
 }
 
-// start probes a backend until the server closes, or the backend has left and serves
+// start probes a backend until the server closes, or until the backend was removed and serves
 // nothing more.
 func (c *checker) start(b *router.Backend, e *engine) {
 	c.wg.Go(func() { c.watch(b, e) })
@@ -75,7 +75,7 @@ func (c *checker) watch(b *router.Backend, e *engine) {
 		if b.Suspect() || e.removed.Load() {
 			wait = h.SuspectInterval
 		} else if first && wait > 0 {
-			wait = rand.N(wait) // backends that joined together are not checked together for ever
+			wait = rand.N(wait) // otherwise backends that joined together would always be checked together
 		}
 		select {
 		case <-c.ctx.Done():
@@ -86,7 +86,7 @@ func (c *checker) watch(b *router.Backend, e *engine) {
 	}
 }
 
-// Suspect has a backend probed at once: a leg on it has just failed, or it leaves.
+// Suspect has a backend probed at once, because a leg on it has just failed or because it leaves.
 func (s *Set) Suspect(b *router.Backend) {
 	e := s.get(b)
 	if e == nil {
@@ -108,7 +108,7 @@ func (c *checker) probe(b *router.Backend) {
 	}
 	switch {
 	case ok && b.State() != router.Up:
-		// Up means that it serves completions, not only that something listens.
+		// Up means that the backend serves completions, not only that something listens.
 		ok = c.servesModels(b, auth)
 	case ok:
 		c.listModels(b, auth)
@@ -129,13 +129,13 @@ func (c *checker) probe(b *router.Backend) {
 	}
 }
 
-// brokenOff: an engine that is gone refuses or resets connections; one that stands still
-// does not.
+// brokenOff tells an engine that is gone, which refuses or resets connections, from one that hangs,
+// which does not.
 func brokenOff(err error) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// tell reports another state of a backend. seen: it had one before.
+// tell reports a change of a backend's state. seen is true if the backend had a state before.
 func (c *checker) tell(b *router.Backend, why string, seen bool) {
 	e := c.s.cfg.Log.Info()
 	if b.State() == router.Down {
@@ -148,8 +148,9 @@ func (c *checker) tell(b *router.Backend, why string, seen bool) {
 	c.s.LookForOutage()
 }
 
-// servesModels: a loading engine, or something else on a port that was reused, lists
-// no model. Whether it takes the key that a completion shows, the completion tells.
+// servesModels reads which models a backend serves. A loading engine lists none, and neither does
+// something else on a reused port. Only a completion can show whether the engine takes the key that
+// completions carry.
 func (c *checker) servesModels(b *router.Backend, auth string) bool {
 	status, body, err := c.get(b, "/v1/models", auth)
 	if err != nil {
@@ -158,7 +159,7 @@ func (c *checker) servesModels(b *router.Backend, auth string) bool {
 	e := c.s.get(b)
 	if status == http.StatusUnauthorized || status == http.StatusForbidden {
 		if e != nil {
-			e.models.Store(nil) // what it listed to everybody is for those with a key now
+			e.models.Store(nil) // what it listed to everybody now needs a key
 		}
 		return true
 	}
@@ -175,10 +176,10 @@ func (c *checker) servesModels(b *router.Backend, auth string) bool {
 	return true
 }
 
-// modelsEvery is how old the list of an engine that is up may be: adapters come and go.
+// modelsEvery is the greatest age of the list of an engine that is up, as adapters come and go.
 const modelsEvery = 30 * time.Second
 
-// listModels reads the list anew when it is that old; one that cannot be had stays.
+// listModels reads the list again once it is that old. If the read fails, the old list stays.
 func (c *checker) listModels(b *router.Backend, auth string) {
 	e := c.s.get(b)
 	if e == nil {
@@ -199,12 +200,12 @@ func (c *checker) learnVersion(b *router.Backend, auth string) {
 	}
 }
 
-// get is one bounded GET towards a backend.
+// get sends one GET to a backend, within the probe's timeout.
 func (c *checker) get(b *router.Backend, path, auth string) (status int, body []byte, err error) {
 	return c.getWithin(c.ctx, b, path, auth)
 }
 
-// getWithin is get, which ctx may end sooner.
+// getWithin is get under a context that may end sooner.
 func (c *checker) getWithin(ctx context.Context, b *router.Backend, path, auth string) (status int, body []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.s.cfg.Router.Snapshot().Health().Timeout)
 	defer cancel()

@@ -9,12 +9,12 @@ import (
 	"xpyd/router"
 )
 
-// modelList is vLLM's /v1/models. Entries stay as the engine wrote them.
+// modelList is an answer of vLLM's /v1/models. Entries stay as the engine wrote them.
 type modelList struct {
 	Object string            `json:"object"`
 	Data   []json.RawMessage `json:"data"`
 
-	at time.Time // when the engine said so; zero in an answer of ours
+	at time.Time // when the engine sent it; zero in an answer of xpyd's own
 }
 
 func (l *modelList) ids() (ids []string) {
@@ -34,7 +34,7 @@ func modelID(raw json.RawMessage) string {
 	return m.ID
 }
 
-// intersect keeps a's entries whose id stands in b too.
+// intersect keeps the entries of a whose id is in b too.
 func intersect(a, b []json.RawMessage) []json.RawMessage {
 	ids := map[string]bool{}
 	for _, m := range b {
@@ -49,7 +49,7 @@ func intersect(a, b []json.RawMessage) []json.RawMessage {
 	return both
 }
 
-// addModels adds to the list of one backend what others of the pool serve beside that.
+// addModels adds to the list of one backend the models that only others of the pool serve.
 func (s *Set) addModels(role router.Role, list []json.RawMessage) []json.RawMessage {
 	snap := s.cfg.Router.Snapshot()
 	if !snap.Mixed(role) {
@@ -74,17 +74,17 @@ func (s *Set) addModels(role router.Role, list []json.RawMessage) []json.RawMess
 	return list
 }
 
-// maxModelsLogged bounds a line: an engine may have hundreds of adapters.
+// maxModelsLogged bounds the length of a log line, as an engine may have hundreds of adapters.
 const maxModelsLogged = 16
 
-// oneSided is the models that one pool lists, as last logged; empty: none.
+// oneSided holds the models that only one pool lists, as last logged. It is empty if there are none.
 type oneSided struct {
 	sync.Mutex
 	logged string
 }
 
-// compareModels warns when models come to be listed by one pool alone, which is what a wrong
-// name or an adapter loaded on a part of the engines looks like, and says when that is over.
+// compareModels warns when only one pool lists some models, and says when that is over. It happens
+// after a mistake in a name, or when an adapter is loaded on only some of the engines.
 func (s *Set) compareModels() {
 	s.oneSided.Lock()
 	defer s.oneSided.Unlock()
@@ -95,7 +95,7 @@ func (s *Set) compareModels() {
 		text = fmt.Sprintf("%q %q", onlyDecode, onlyPrefill)
 	}
 	if text == s.oneSided.logged || text == "" && !snap.ModelsKnown() {
-		return // a backend that has just joined does not end it
+		return // the models of a backend that has just joined are not known, so it is not over
 	}
 	s.oneSided.logged = text
 	if text == "" {
@@ -117,7 +117,7 @@ func firstModels(ids []string) []string {
 	return ids
 }
 
-// Relist has the next check of b read anew which models it serves.
+// Relist has the next check of b read again which models it serves.
 func (s *Set) Relist(b *router.Backend) {
 	if e := s.get(b); e != nil {
 		e.models.Store(&modelList{})

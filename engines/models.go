@@ -15,34 +15,34 @@ import (
 
 const (
 	modelsFor      = 5 * time.Second // how long an answer of /v1/models is kept
-	modelsErrorFor = time.Second     // and an error
-	modelsWithin   = 3 * time.Second // all asking for one answer
-	modelsAtOnce   = 3               // backends asked at a time for one answer
+	modelsErrorFor = time.Second     // how long an error is kept
+	modelsWithin   = 3 * time.Second // for all requests that make up one answer
+	modelsAtOnce   = 3               // backends asked at the same time for one answer
 
-	// MaxModelKeys bounds the answers that are kept of those that only one key gets; none is
-	// larger than maxModelAnswer.
+	// MaxModelKeys bounds how many answers are kept or waited for. An answer for one key alone is
+	// not kept if it is larger than maxModelAnswer, in bytes.
 	MaxModelKeys   = 256
 	maxModelAnswer = 64 << 10
 )
 
-// Why there is no list of models.
+// These errors say why there is no list of models.
 var (
 	ErrKeyRefused   = errors.New("the backends ask for another API key")
 	ErrUnusableList = errors.New("a backend's model list cannot be used")
 	errListPanic    = errors.New("panic")
 )
 
-// NoListError: no backend of a pool answers.
+// NoListError means that no backend of a pool answers.
 type NoListError struct{ Role router.Role }
 
 func (e NoListError) Error() string { return "no " + e.Role.String() + " backend answers /v1/models" }
 
-// modelKey is the hash of the Authorization that the backends are shown; zero where all
-// clients get the same answer.
+// modelKey is the hash of the Authorization that the backends are shown. It is zero if all clients
+// get the same answer.
 type modelKey [sha256.Size]byte
 
-// Models holds answers of /v1/models: those that were given a short while ago, and those
-// that callers wait for.
+// Models holds answers of /v1/models, both those given a short while ago and those that callers
+// still wait for.
 type Models struct {
 	set *Set
 
@@ -51,33 +51,33 @@ type Models struct {
 	by     map[modelKey]*ModelsAnswer
 }
 
-// ModelsAnswer is asked for once by all who come at a time.
+// ModelsAnswer is one answer. All callers who come while it is made or kept share it.
 type ModelsAnswer struct {
 	models *Models
 	key    modelKey
-	done   chan struct{} // closed when body or err stands
+	done   chan struct{} // closed once body or err is set
 	cancel context.CancelFunc
 	body   []byte
 	err    error
 	// Guarded by the mu of models.
-	until   time.Time // zero: not there yet
-	waiting int       // callers; without any the asking ends
+	until   time.Time // end of its time; zero while it is still being made
+	waiting int       // callers; without any the requests end
 }
 
-// Done is closed when the answer stands.
+// Done is closed when the answer is ready.
 func (a *ModelsAnswer) Done() <-chan struct{} { return a.done }
 
-// Result is the answer that stands.
+// Result returns the answer. It may be called once Done is closed.
 func (a *ModelsAnswer) Result() ([]byte, error) { return a.body, a.err }
 
-// SetWithin bounds the asking for one answer.
+// SetWithin bounds the time that all requests for one answer may take together.
 func (m *Models) SetWithin(d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.within = d
 }
 
-// Waiting is how many callers wait for an answer or have one in their hands.
+// Waiting counts the callers that wait for an answer or hold one.
 func (m *Models) Waiting() (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,15 +87,15 @@ func (m *Models) Waiting() (n int) {
 	return n
 }
 
-// Kept is how many answers are kept or waited for.
+// Kept counts the answers that are kept or waited for.
 func (m *Models) Kept() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.by)
 }
 
-// Ask returns the answer for a client that shows auth, which may not stand yet: the models that
-// both pools serve. The caller must call Left once.
+// Ask returns the answer for a client that shows auth. It lists the models that both pools serve,
+// and may not be ready when Ask returns. The caller must call Left once.
 func (m *Models) Ask(auth string) *ModelsAnswer {
 	s := m.set
 	var key modelKey
@@ -134,7 +134,7 @@ func (m *Models) answer(parent context.Context, key modelKey, ask func(context.C
 	return a
 }
 
-// room makes the place of one more answer, unless all are waited for. m.mu is held.
+// room makes room for one more answer, and fails if callers wait for all of them. m.mu is held.
 func (m *Models) room(now time.Time) bool {
 	if m.by == nil {
 		m.by = map[modelKey]*ModelsAnswer{}
@@ -150,7 +150,7 @@ func (m *Models) room(now time.Time) bool {
 	return len(m.by) < MaxModelKeys
 }
 
-// deliver lets the callers have the answer.
+// deliver gives the callers the answer.
 func (a *ModelsAnswer) deliver(body []byte, err error) {
 	a.cancel()
 	m := a.models
@@ -176,11 +176,11 @@ func (a *ModelsAnswer) Left() {
 	}
 	a.cancel()
 	if m.by[a.key] == a {
-		delete(m.by, a.key) // whoever comes next asks anew
+		delete(m.by, a.key) // the next caller asks again
 	}
 }
 
-// askModels makes the answer. auth is shown where the checks know of no list.
+// askModels makes the answer. auth is shown to the backends if the checks know of no list.
 func (s *Set) askModels(ctx context.Context, auth string) ([]byte, error) {
 	decode, err := s.poolModels(ctx, router.Decode, auth)
 	if err != nil {
@@ -202,7 +202,7 @@ func (s *Set) askModels(ctx context.Context, auth string) ([]byte, error) {
 	return body, nil
 }
 
-// modelsForAll: no pool needs a client's key to know its models.
+// modelsForAll reports that no pool needs a client's key for its list of models.
 func (s *Set) modelsForAll() bool {
 	snap := s.cfg.Router.Snapshot()
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
@@ -213,8 +213,8 @@ func (s *Set) modelsForAll() bool {
 	return true
 }
 
-// knownModels is the list that the checks read from a backend of the pool that is not down,
-// nil where there is none, and all backends that are not.
+// knownModels returns the backends of the pool that are not down, and the list that the checks read
+// from one of them. list is nil if they read none.
 func (s *Set) knownModels(snap *router.Snapshot, role router.Role) (list *modelList, up []*router.Backend) {
 	for _, b := range snap.Backends(role) {
 		if b.State() == router.Down {
@@ -228,8 +228,8 @@ func (s *Set) knownModels(snap *router.Snapshot, role router.Role) (list *modelL
 	return list, up
 }
 
-// poolModels is what the checks know of the pool, else the list of the first of its backends
-// that answers; and what others are known to serve beside that.
+// poolModels returns what the checks know of the pool. If they know nothing, it returns the list of
+// the first of its backends that answers. Either way it adds what other backends are known to serve.
 func (s *Set) poolModels(ctx context.Context, role router.Role, auth string) ([]json.RawMessage, error) {
 	known, up := s.knownModels(s.cfg.Router.Snapshot(), role)
 	if known != nil {
@@ -245,8 +245,8 @@ func (s *Set) poolModels(ctx context.Context, role router.Role, auth string) ([]
 	return nil, NoListError{role}
 }
 
-// firstList asks some backends at a time, from anywhere in the pool, until one has given its
-// list or refused the key.
+// firstList asks a few backends at a time, from a random place in the pool on, until one has given
+// its list or refused the key.
 func (s *Set) firstList(ctx context.Context, backends []*router.Backend, auth string) (list *modelList, refused bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -254,7 +254,7 @@ func (s *Set) firstList(ctx context.Context, backends []*router.Backend, auth st
 		list    *modelList
 		refused bool
 	}
-	answers := make(chan answer, modelsAtOnce) // so that nobody waits who is not listened to any more
+	answers := make(chan answer, modelsAtOnce) // nobody blocks after the caller has left
 	first := 0
 	if len(backends) > 0 {
 		first = rand.IntN(len(backends))

@@ -4,8 +4,8 @@ import (
 	"sync"
 )
 
-// outage is whether decode engines stand in for a prefill pool of which no engine is up. Its
-// begin and its end are said once each.
+// outage holds whether decode engines stand in for a prefill pool of which no engine is up. Its
+// start and its end are logged once each.
 type outage struct {
 	mu sync.Mutex
 	on bool
@@ -14,10 +14,10 @@ type outage struct {
 // Outage reports whether decode engines stand in for the whole prefill pool.
 func (s *Set) Outage() bool { return s.StandsIn() && s.cfg.Router.Snapshot().Outage() }
 
-// StandsIn: a decode engine may compute a prompt that should have had a prefill.
+// StandsIn reports whether a decode engine may compute a prompt that should have had a prefill.
 func (s *Set) StandsIn() bool { return s.DecodeAlone() && s.cfg.MaxShare > 0 }
 
-// LookForOutage is called when a backend's state, or the pools, have changed.
+// LookForOutage is called when a backend's state or the pools have changed.
 func (s *Set) LookForOutage() {
 	o := &s.outage
 	o.mu.Lock()
@@ -34,5 +34,6 @@ func (s *Set) LookForOutage() {
 	o.on = now
 }
 
-// DecodeAlone: a decode engine may compute a prompt for which no prefill can be had.
+// DecodeAlone reports whether the configuration and the dialect let a decode engine compute a prompt
+// for which no prefill can be had.
 func (s *Set) DecodeAlone() bool { return s.cfg.DecodeOnly && s.cfg.Dialect.DecodeOnlySafe() }

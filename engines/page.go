@@ -10,11 +10,11 @@ import (
 	"xpyd/router"
 )
 
-// family is one of the metrics that are read of an engine.
+// family is one of the metrics that are read from an engine.
 type family uint8
 
-// Where vLLM has renamed a metric the old name stands behind the new one: some versions
-// export both, with the same values.
+// If vLLM has renamed a metric, the old name comes after the new one. Some versions export both,
+// with the same values.
 const (
 	famRunning family = iota
 	famWaiting
@@ -36,23 +36,23 @@ const (
 	famStarted
 	famBlockSize
 	famBlocks
-	famPartBlocks // engines whose blocks are not known to hold all of a sequence
+	famPartBlocks // samples whose blocks may not hold all tokens of a sequence
 	families
 )
 
-// reading sums the samples of a family: one for each rank of a data-parallel engine.
+// reading sums the samples of a family. A data-parallel engine has one for each rank.
 type reading struct {
 	sum   float64
 	n     int  // samples
-	wild  bool // one was no finite number
+	wild  bool // one was not a finite number
 	below bool // one was below 0
 }
 
-// page is what was read of a text in Prometheus' exposition format.
+// page holds what was read from a text in Prometheus' exposition format.
 type page [families]reading
 
-// familyOf names the family of a metric, given without "vllm:". Counters have a _total
-// that not every exporter writes.
+// familyOf returns the family of a metric, whose name comes without "vllm:". Not every exporter
+// writes the _total of a counter, so it is cut off.
 func familyOf(name []byte) (family, bool) {
 	name = bytes.TrimSuffix(name, []byte("_total"))
 	switch string(name) {
@@ -94,8 +94,8 @@ func familyOf(name []byte) (family, bool) {
 	return 0, false
 }
 
-// parsePage reads the metrics of an engine that serves vLLM's. The error names those of
-// the engine's load that are missing, or are no possible value; the state has the rest.
+// parsePage reads the metrics page of an engine that serves vLLM's metrics. The error names those
+// metrics of the engine's load that are missing or have an impossible value. The state has the rest.
 func parsePage(text []byte) (router.EngineState, error) {
 	var p page
 	for len(text) > 0 {
@@ -132,7 +132,7 @@ func (p *page) line(line []byte) {
 	}
 }
 
-// sample adds a value that stands behind its labels, or marks the family as wild.
+// sample adds a value that follows its labels. Broken labels make the family wild.
 func (p *page) sample(f family, rest []byte) {
 	r := &p[f]
 	r.n++
@@ -167,7 +167,7 @@ func (r *reading) add(text []byte) {
 	r.below = r.below || v < 0
 }
 
-// cacheConfig reads vllm:cache_config_info, whose values are its labels.
+// cacheConfig reads vllm:cache_config_info, whose labels hold the values.
 func (p *page) cacheConfig(rest []byte) {
 	var size, blocks, tokens reading
 	window := true
@@ -189,22 +189,22 @@ func (p *page) cacheConfig(rest []byte) {
 		}
 		l, ok = l.next()
 	}
-	// Several cache groups, a window or ranks that share a block's tokens make the cache
-	// hold another number of tokens; a model length that is no multiple of a block makes it
-	// hold a little less.
+	// The cache holds another number of tokens if there are several cache groups or a window, or if
+	// ranks share the tokens of a block. It holds a little less if the model length is no multiple of
+	// a block.
 	if most := size.sum * blocks.sum; window || tokens.wild || most <= 0 || tokens.sum > most || tokens.sum < 0.99*most {
 		p[famPartBlocks].n++
 	}
 }
 
-// label is one of a sample's labels; done: there is no other, and rest is the sample's
-// value. The value's escapes are as they stand.
+// label is one of the labels of a sample. If done is true, there are no more, and rest is the value
+// of the sample. Escapes in value stay as they are.
 type label struct {
 	name, value, rest []byte
 	done              bool
 }
 
-// startLabels returns the first of the labels that b begins with, where there are any.
+// startLabels returns the first label of b, or one that is done if b begins with none.
 func startLabels(b []byte) (label, bool) {
 	b = bytes.TrimLeft(b, " \t")
 	if len(b) == 0 || b[0] != '{' {
@@ -213,7 +213,7 @@ func startLabels(b []byte) (label, bool) {
 	return label{rest: b[1:]}.next()
 }
 
-// next is false where what follows is no label.
+// next returns false if no label follows.
 func (l label) next() (label, bool) {
 	b := bytes.TrimLeft(l.rest, " ,")
 	if len(b) > 0 && b[0] == '}' {
@@ -237,7 +237,7 @@ func (l label) next() (label, bool) {
 	return label{}, false
 }
 
-// state judges what was read: a value that cannot be is not known.
+// state turns what was read into an engine's state. An impossible value counts as not known.
 func (p *page) state() (router.EngineState, error) {
 	e := router.UnknownEngine()
 	e.Running, e.Waiting = p.count(famRunning), p.count(famWaiting)
@@ -257,7 +257,7 @@ func (p *page) state() (router.EngineState, error) {
 	e.TransferSeconds = p.amount(famTransferTime)
 	e.Transfers, e.TransferBytes = p.count(famTransferCount), p.count(famTransferBytes)
 	e.Started = p.amount(famStarted)
-	// Ranks have blocks of one size.
+	// All ranks have blocks of the same size.
 	if size := p.mean(famBlockSize); size >= 1 && size <= math.MaxInt32 && size == math.Trunc(size) {
 		e.BlockSize = int64(size)
 		e.WholeBlocks = p[famPartBlocks].n == 0
@@ -268,7 +268,7 @@ func (p *page) state() (router.EngineState, error) {
 	return e, p.fault(&e)
 }
 
-// newer is the family to read where there is an old name for it.
+// newer returns the family to read if the metric has an old name too.
 func (p *page) newer(f, old family) family {
 	if p[f].n == 0 {
 		return old
@@ -276,7 +276,7 @@ func (p *page) newer(f, old family) family {
 	return f
 }
 
-// amount is the sum of the samples; −1: there is none, or one that cannot be.
+// amount returns the sum of the samples, or −1 if there are none or one is impossible.
 func (p *page) amount(f family) float64 {
 	if r := &p[f]; r.n > 0 && !r.wild && !r.below {
 		return r.sum
@@ -284,7 +284,7 @@ func (p *page) amount(f family) float64 {
 	return -1
 }
 
-// count is amount for what is counted; beyond 2^53 a float counts no more.
+// count is amount as a whole number. A sum above 2^53 is not known, as a float is not exact there.
 func (p *page) count(f family) int64 {
 	if v := p.amount(f); v <= 1<<53 {
 		return int64(v)
@@ -299,7 +299,7 @@ func (p *page) mean(f family) float64 {
 	return -1
 }
 
-// fault says what of the engine's load is not known, in one line; nil: all of it is.
+// fault says in one line what of the engine's load is not known. It is nil if all of it is known.
 func (p *page) fault(e *router.EngineState) error {
 	var faults []string
 	for _, m := range [...]struct {

@@ -17,14 +17,14 @@ import (
 
 const (
 	pollPage    = 4 << 20                // bytes of a metrics page; a real engine's has 60 to 200 KiB
-	pollAtOnce  = 16                     // readings under way
-	pollSpacing = time.Second / 256      // of all readings, on the average, at the least
-	pollCounts  = 3                      // intervals for which a reading counts, and failures until it is said
-	pollTick    = 10 * time.Millisecond  // between two looks at what is due, at the least
-	pollIdle    = 500 * time.Millisecond // how often the configuration is looked at while polling is off
+	pollAtOnce  = 16                     // readings under way at a time
+	pollSpacing = time.Second / 256      // least mean time between two readings, over all backends
+	pollCounts  = 3                      // intervals that a reading counts for; failures until a log line
+	pollTick    = 10 * time.Millisecond  // least time between two looks at what is due
+	pollIdle    = 500 * time.Millisecond // how often the configuration is read while polling is off
 )
 
-// Why nothing is known of an engine, where no reading says so.
+// These say why nothing is known of an engine if no reading says so.
 const (
 	pollOff      = "routing.poll is 0"
 	pollNotYet   = "not read yet"
@@ -35,15 +35,15 @@ const (
 // PollerConfig is what a poller needs of the process around it.
 type PollerConfig struct {
 	Router *router.Router
-	Client func(*router.Backend) *upstream.Client // nil for one that was removed
-	Fields []byte                                 // header lines of each request: the key that engines are shown
+	Client func(*router.Backend) *upstream.Client // nil for a backend that was removed
+	Fields []byte                                 // header lines of each request; the key for the engines
 	Count  func(ok bool)                          // counts a reading
-	Guard  func(func()) (ok bool)                 // runs what may panic, and lives
+	Guard  func(func()) (ok bool)                 // runs what may panic, and survives it
 	Log    zerolog.Logger
 }
 
-// Poller reads the engines' own metrics, each every routing.poll, over the connections
-// that completions use. Whatever comes of it, no backend's health is fed with it.
+// Poller reads the metrics of each engine once every routing.poll, over the connections that
+// completions use. A reading never changes the health of a backend, whatever its result.
 type Poller struct {
 	cfg    PollerConfig
 	ctx    context.Context
@@ -60,15 +60,15 @@ type Poller struct {
 type pollTarget struct {
 	busy  bool
 	due   time.Time
-	every time.Duration // between readings, as configured when due was reckoned
-	fails int           // readings in a row that failed, or lacked something
-	blank int           // readings in a row that told nothing
-	why   string        // the last reading failed, or lacked something; empty: it did not
-	said  bool          // that it fails is in the log
+	every time.Duration // between readings, as configured when due was computed
+	fails int           // failed or incomplete readings in a row
+	blank int           // readings in a row that reported nothing
+	why   string        // why the last reading failed or was incomplete; empty if neither
+	said  bool          // the log has a line that readings fail
 	seen  int64         // the round that last found it in the configuration
 }
 
-// NewPoller starts one; Close ends it.
+// NewPoller starts a poller. Close ends it.
 func NewPoller(cfg PollerConfig) *Poller {
 	p := &Poller{cfg: cfg, slots: make(chan struct{}, pollAtOnce), targets: map[*router.Backend]*pollTarget{}}
 	p.pages.New = func() any { return new([]byte) }
@@ -95,7 +95,7 @@ func (p *Poller) run() {
 	}
 }
 
-// round starts the readings that are due and returns when to come again.
+// round starts the readings that are due and returns the time until the next round.
 func (p *Poller) round(n int64, now time.Time) time.Duration {
 	snap := p.cfg.Router.Snapshot()
 	every := snap.Poll()
@@ -114,7 +114,7 @@ func (p *Poller) round(n int64, now time.Time) time.Duration {
 	return max(wait, pollTick)
 }
 
-// visit reads b if it is due and returns how long it has time.
+// visit reads b if b is due, and returns the time until the next visit.
 func (p *Poller) visit(snap *router.Snapshot, b *router.Backend, round int64, now time.Time, every time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,13 +124,13 @@ func (p *Poller) visit(snap *router.Snapshot, b *router.Backend, round int64, no
 		p.targets[b] = t
 	}
 	t.seen = round
-	if every < t.every { // a reload has it read more often
+	if every < t.every { // a reload has shortened the interval
 		t.due = now.Add(time.Duration(float64(every) * rand.Float64()))
 	}
 	t.every = every
 	switch left := t.due.Sub(now); {
 	case b.State() != router.Up:
-		t.fails, t.blank, t.due = 0, 0, time.Time{} // it is read as soon as it is up
+		t.fails, t.blank, t.due = 0, 0, time.Time{} // b is read as soon as it is up
 		return every
 	case t.busy:
 		return every
@@ -147,8 +147,7 @@ func (p *Poller) visit(snap *router.Snapshot, b *router.Backend, round int64, no
 	return every
 }
 
-// forget drops what is known of backends that the last round did not find among the ones
-// that there are.
+// forget drops what is known of backends that the last round did not find in the configuration.
 func (p *Poller) forget(round int64, backends int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,9 +161,9 @@ func (p *Poller) forget(round int64, backends int) {
 	}
 }
 
-// work makes one reading in the slot that round has taken. A backend whose readings tell
-// nothing is asked less and less often, to 32 times the interval; a first reading is
-// followed by the next within any part of it, so that those of many backends spread.
+// work makes one reading in the slot that visit has taken. A backend whose readings report nothing
+// is read less and less often, down to once in 32 intervals. The wait after a first reading is a
+// random part of the interval, so that the readings of many backends spread out.
 func (p *Poller) work(snap *router.Snapshot, b *router.Backend, t *pollTarget, every time.Duration) {
 	defer func() { <-p.slots }()
 	told, err := false, errors.New("panic")
@@ -199,7 +198,7 @@ func (t *pollTarget) note(told bool, err error) {
 	t.why = err.Error()
 }
 
-// tell says once that the readings of a backend fail, and once that they do no more.
+// tell logs once that the readings of a backend fail, and once that they no longer do.
 func (p *Poller) tell(b *router.Backend, t *pollTarget) {
 	switch {
 	case !t.said && t.fails >= pollCounts:
@@ -212,8 +211,8 @@ func (p *Poller) tell(b *router.Backend, t *pollTarget) {
 	}
 }
 
-// read makes one reading, which is to count for the time given. A page that tells a part
-// of the load is an error, and counts for that part. told: it tells any.
+// read makes one reading, which counts for the given time. A page that reports only part of the load
+// is an error, but counts for that part. told is true if the page reports any load.
 func (p *Poller) read(snap *router.Snapshot, b *router.Backend, counts time.Duration) (told bool, err error) {
 	buf := p.pages.Get().(*[]byte)
 	defer p.pages.Put(buf)
@@ -225,7 +224,7 @@ func (p *Poller) read(snap *router.Snapshot, b *router.Backend, counts time.Dura
 	}
 	state, err := parsePage(text)
 	if err != nil && state.Running < 0 && state.Waiting < 0 && state.KVUsage < 0 {
-		return false, err // what it told before grows old
+		return false, err // the last report stays until it is too old
 	}
 	if b.SetEngine(state, max(own, ownLoad(snap, b)), counts) {
 		p.cfg.Log.Info().Str("role", b.Role.String()).Str("backend", b.URL).Msg("engine has restarted")
@@ -233,11 +232,10 @@ func (p *Poller) read(snap *router.Snapshot, b *router.Backend, counts time.Dura
 	return true, err
 }
 
-// cutStop is the only cause for which an exchange of this package is cut: the process ends.
+// cutStop is the only cause for which this package cuts an exchange: the process ends.
 const cutStop upstream.Cause = 1
 
-// fetch appends the metrics page of an engine to dst. The key goes with it as with the
-// checks.
+// fetch appends the metrics page of an engine to dst. It shows the same key as the checks.
 func (p *Poller) fetch(snap *router.Snapshot, b *router.Backend, dst []byte) ([]byte, error) {
 	var x upstream.Exchange
 	defer x.Finish()
@@ -260,7 +258,7 @@ func (p *Poller) fetch(snap *router.Snapshot, b *router.Backend, dst []byte) ([]
 	return dst, nil
 }
 
-// ownLoad is what this process has in flight on b's engine, which may stand in both pools.
+// ownLoad counts what this process has in flight on b's engine, which may be in both pools.
 func ownLoad(snap *router.Snapshot, b *router.Backend) int64 {
 	n := b.InFlight()
 	for _, o := range snap.Backends(1 - b.Role) {
@@ -271,8 +269,8 @@ func ownLoad(snap *router.Snapshot, b *router.Backend) int64 {
 	return n
 }
 
-// Unknown says why nothing, or not all, is known of an engine's load; empty: all is.
-// state is what is known; nil: nothing.
+// Unknown says why nothing, or not all, is known of an engine's load. It is empty if all is known.
+// state is what is known, or nil if nothing is.
 func (p *Poller) Unknown(b *router.Backend, state *router.EngineState) string {
 	if p.cfg.Router.Snapshot().Poll() <= 0 {
 		return pollOff
@@ -285,7 +283,7 @@ func (p *Poller) Unknown(b *router.Backend, state *router.EngineState) string {
 	switch t := p.targets[b]; {
 	case t == nil:
 		return pollNotYet
-	case t.why == "" && state == nil: // the next one takes long
+	case t.why == "" && state == nil: // the next reading takes long
 		return pollTooOld
 	default:
 		return t.why

@@ -1,6 +1,7 @@
-// Package engines is what is known of the engines, and what is asked of them beside clients'
-// requests: whether they live and what they serve, their own metrics, one token over pairs that
-// are new to each other, and, where completions fail, whether one sent now would be served.
+// Package engines holds what is known of the engines, and sends them the proxy's own requests.
+// Health checks ask whether an engine lives and which models it serves. Polls read its metrics.
+// Warm-ups send one token over pairs of engines that are new to each other. If completions fail,
+// probes find out whether one sent now would be served.
 package engines
 
 import (
@@ -28,21 +29,21 @@ type Config struct {
 	Handoffs *handoff.Keeper
 	Watcher  *netio.Watcher // of connections
 
-	Auth       string  // Authorization that engines are shown; empty: none
-	Keyed      bool    // clients show keys of xpyd's own, so that no engine sees a client's
-	Warmup     bool    // pairs are warmed up
+	Auth       string  // Authorization that engines are shown; empty if none
+	Keyed      bool    // clients show keys of xpyd's own, so no engine sees a client's key
+	Warmup     bool    // warm up pairs
 	DecodeOnly bool    // a decode engine may compute a prompt for which no prefill can be had
-	MaxShare   float64 // of decode's slots for such requests
+	MaxShare   float64 // greatest share of decode's slots for such requests
 
-	Dial       time.Duration // to connect
+	Dial       time.Duration // bounds a connect
 	MaxIdle    time.Duration // of a connection that no request uses
-	Silence    time.Duration // of all streams of an engine, until it is ejected
-	AbortGrace time.Duration // a prefill that was given up may answer for so long
-	Answer     int64         // bytes of an answer
+	Silence    time.Duration // of all streams of an engine, after which it is ejected
+	AbortGrace time.Duration // how long a prefill that was given up may still answer
+	Answer     int64         // greatest size of an answer, in bytes
 
-	Guard func(func()) (ok bool) // runs what may panic, and lives
+	Guard func(func()) (ok bool) // runs what may panic, and survives it
 
-	// These count.
+	// These are called so that the process can count.
 	WarmedUp func(ok bool)
 	Polled   func(ok bool)
 	Ejected  func(role, url, reason string)
@@ -51,10 +52,10 @@ type Config struct {
 	Log zerolog.Logger
 }
 
-// staysLines bounds the lines a second about backends that are not ejected.
+// staysLines bounds the log lines per second about backends that fail but are not ejected.
 const staysLines = 10
 
-// Set is the engines of both pools. Soundness and Poller work by themselves.
+// Set holds the engines of both pools. Soundness and Poller run by themselves.
 type Set struct {
 	Soundness *Soundness
 	Poller    *Poller
@@ -62,27 +63,27 @@ type Set struct {
 
 	cfg      Config
 	fields   []byte         // header lines of the set's own requests
-	staysLog zerolog.Logger // of backends that would have been ejected, sampled: each of their legs that fails says so
+	staysLog zerolog.Logger // sampled: each failed leg of a backend that stays writes a line
 	checks   *checker
 	warm     *warmer
 	outage   outage
 	oneSided oneSided
 
-	mu      sync.Mutex                                  // of those who change m
-	m       atomic.Pointer[map[*router.Backend]*engine] // replaced, never changed: a reader takes one atomic load
-	scratch *netio.Scratch                              // of all connections
-	lookUp  upstream.LookUp                             // of names; nil: the system's resolver
-	vitals  time.Duration                               // for how long an engine is asked whether it lives
+	mu      sync.Mutex                                  // held to change m
+	m       atomic.Pointer[map[*router.Backend]*engine] // replaced, never changed; read by one atomic load
+	scratch *netio.Scratch                              // shared by all connections
+	lookUp  upstream.LookUp                             // of names; nil for the system's resolver
+	vitals  time.Duration                               // how long an engine is asked whether it lives
 }
 
-// engine is what the proxy knows of one backend's engine, and its client.
+// engine holds what the proxy knows of one backend's engine, and its client.
 type engine struct {
 	*upstream.Client
-	id       atomic.Pointer[string]    // of the engine, in the last handle that came from here
-	models   atomic.Pointer[modelList] // what it served when it last came up
+	id       atomic.Pointer[string]    // of the engine, in the last handle that it gave
+	models   atomic.Pointer[modelList] // what it served when a check last read its list
 	vitality vitality
 	releases *handoff.Places
-	wake     chan struct{} // probes it at once; capacity 1
+	wake     chan struct{} // has it probed at once; capacity 1
 	removed  atomic.Bool   // by a reload
 }
 
@@ -102,7 +103,7 @@ func New(cfg Config) *Set {
 	return s
 }
 
-// Start begins to watch the engines of both pools; Stop and Close end that.
+// Start begins to watch the engines of both pools. Stop and Close end that.
 func (s *Set) Start() {
 	s.cfg.Router.OnEject(s.Ejected)
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
@@ -116,7 +117,7 @@ func (s *Set) Start() {
 	})
 }
 
-// Stop ends what is asked of the engines, and waits for it. Completions and releases may go on.
+// Stop ends the set's own requests and waits for them. Completions and releases may go on.
 func (s *Set) Stop() {
 	s.StopChecks()
 	s.Poller.Close()
@@ -124,25 +125,25 @@ func (s *Set) Stop() {
 	s.Soundness.Close()
 }
 
-// StopChecks ends the active checks: backends keep the state that they have.
+// StopChecks ends the active checks. Backends keep the state that they have.
 func (s *Set) StopChecks() { s.checks.close() }
 
-// Close closes the connections, after Stop.
+// Close closes the connections. It is called after Stop.
 func (s *Set) Close() {
 	for _, e := range s.all() {
 		e.Close()
 	}
 }
 
-// LookUpWith has the names of backends that join from now on looked up by l. Called before
+// LookUpWith makes l look up the names of backends that join from now on. It is called before
 // requests come.
 func (s *Set) LookUpWith(l upstream.LookUp) { s.lookUp = l }
 
 // get returns nil for a backend that was removed and has nothing in flight any more.
 func (s *Set) get(b *router.Backend) *engine { return s.all()[b] }
 
-// Client is the one of b; nil for a backend that was removed and has nothing in flight any more,
-// which an exchange takes for a dial that fails.
+// Client returns the client of b, or nil for a backend that was removed and has nothing in flight
+// any more. An exchange treats a nil client as a dial that fails.
 func (s *Set) Client(b *router.Backend) *upstream.Client {
 	if e := s.get(b); e != nil {
 		return e.Client
@@ -150,7 +151,7 @@ func (s *Set) Client(b *router.Backend) *upstream.Client {
 	return nil
 }
 
-// Release is what a release needs of an engine: its client, and the releases under way there.
+// Release returns what a release needs of an engine: its client, and the releases under way there.
 func (s *Set) Release(b *router.Backend) (*upstream.Client, *handoff.Places) {
 	if e := s.get(b); e != nil {
 		return e.Client, e.releases
@@ -158,7 +159,7 @@ func (s *Set) Release(b *router.Backend) (*upstream.Client, *handoff.Places) {
 	return nil, nil
 }
 
-// Backends lists those of both pools, and those that have left and serve what they have.
+// Backends lists the backends of both pools, and those that were removed but still serve requests.
 func (s *Set) Backends() (all []*router.Backend) {
 	for b := range s.all() {
 		all = append(all, b)
@@ -191,7 +192,7 @@ func (s *Set) spareDescriptors() {
 	}
 }
 
-// dial is the dialer of the checks: they must see a name as completions do.
+// dial is the dialer of the checks, which must resolve a name as completions do.
 func (s *Set) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	for _, e := range s.all() {
 		if e.Addr() == addr {
@@ -211,7 +212,7 @@ func (s *Set) join(b *router.Backend) {
 	s.checks.start(b, e)
 }
 
-// remove lets a backend's requests end; its check sees to the rest.
+// remove lets a backend's requests end. Its check then drops it.
 func (s *Set) remove(b *router.Backend) {
 	if e := s.get(b); e != nil {
 		e.removed.Store(true)
@@ -221,7 +222,7 @@ func (s *Set) remove(b *router.Backend) {
 
 // drop is called by the check of a backend that was removed and serves nothing more.
 func (s *Set) drop(b *router.Backend, e *engine) {
-	again := false // the same engine in the other pool, or back in this one
+	again := false // the same engine is in the other pool, or back in this one
 	s.edit(func(m map[*router.Backend]*engine) {
 		delete(m, b)
 		for o := range m {
@@ -234,9 +235,9 @@ func (s *Set) drop(b *router.Backend, e *engine) {
 	}
 }
 
-// Reload puts other pools in place of the current ones, or fails and changes nothing.
-// Requests that run keep the pools they started with; a backend that stays keeps its
-// load and health, one that goes serves what it has.
+// Reload replaces the current pools, or fails and changes nothing. Requests under way keep the pools
+// they started with. A backend that stays keeps its load and health, and one that goes finishes the
+// requests that it has.
 func (s *Set) Reload(cfg router.Config) error {
 	c, err := s.cfg.Router.Reload(cfg, s.cfg.MaxShare, func(c router.Change) {
 		for _, b := range c.Joined {
@@ -257,8 +258,8 @@ func (s *Set) Reload(cfg router.Config) error {
 	return nil
 }
 
-// Stalled ejects a backend on which no stream has gone on for long: not one stream hangs, but
-// the engine. Progress is noted once a second, as the deadlines of streams are moved.
+// Stalled ejects a backend if no stream on it has made progress for long, as then the engine hangs
+// and not one stream. Progress is noted once a second, when the deadlines of streams are moved.
 func (s *Set) Stalled(b *router.Backend) {
 	if e := s.get(b); e != nil && e.Stalled(s.cfg.Silence) {
 		s.cfg.Router.Eject(b, router.EjectStall)
@@ -278,8 +279,8 @@ func (s *Set) Ejected(e router.Ejection) {
 		Dur("for_ms", e.For).Int("nth", e.Nth).Msg(said)
 }
 
-// Seen notices that an engine was started anew: its handles carry another id.
-// What was known against its predecessor is forgotten.
+// Seen notices that an engine was restarted, as its handles then carry another id. It forgets what
+// was known against the engine before the restart.
 func (s *Set) Seen(b *router.Backend, id []byte) {
 	e := s.get(b)
 	if e == nil {
@@ -298,8 +299,8 @@ func (s *Set) Seen(b *router.Backend, id []byte) {
 	}
 }
 
-// withoutRank cuts _dp<rank> off: one vLLM with several data parallel ranks answers
-// with the id of whichever computed.
+// withoutRank cuts _dp<rank> off. A vLLM with several data parallel ranks answers with the id of
+// the rank that computed.
 func withoutRank(id []byte) []byte {
 	if i := bytes.LastIndex(id, []byte("_dp")); i > 0 && netio.AllDigits(id[i+3:]) {
 		return id[:i]

@@ -11,30 +11,30 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Pace is what readiness goes by where completions fail. Each process adds to the
-// times by lot: replicas that share a pool must not come and go together, as the balancer
-// before them would have nobody.
+// Pace says how completions that fail change readiness. Each process adds a random part to the times.
+// Otherwise replicas that share a pool would come and go together, and the balancer before them would
+// have none left.
 type Pace struct {
-	Failures int           // completions in a row that raise the doubt,
-	Span     time.Duration // and how long none has succeeded by then; up to half as long again
-	Gap      time.Duration // failures further apart are no row: an idle pool is not judged by old ones
+	Failures int           // failed completions in a row that raise the doubt
+	Span     time.Duration // least time without a success by then; up to half as long again
+	Gap      time.Duration // failures further apart are no row, as an idle pool may have old ones
 	Every    time.Duration // between two probes that fail; up to half as long again
-	Hold     time.Duration // what a probe or a success has cleared stays ready for so long; up to twice
+	Hold     time.Duration // how long a probe or a success keeps the process ready; up to twice as long
 }
 
-// UsualPace is that of a process that serves.
+// UsualPace is the pace of a process that serves.
 func UsualPace() Pace {
 	return Pace{Failures: 10, Span: 10 * time.Second, Gap: time.Minute, Every: 2 * time.Second, Hold: 30 * time.Second}
 }
 
-// ErrUntold: nothing that the proxy can send tells whether a completion would be served.
+// ErrUntold means that no request of the proxy's own can show whether a completion would be served.
 var ErrUntold = errors.New("no request of the proxy's own can tell")
 
-// Soundness finds out whether a completion sent now would be served. Completions that fail in
-// a row raise the doubt, a probe settles it: the failures may be the doing of one client. Then
-// the process is unready until a probe, or any completion, succeeds.
+// Soundness finds out whether a completion sent now would be served. Completions that fail in a row
+// raise the doubt, and a probe settles it, as one client may have caused the failures. If the probe
+// fails too, the process is unready until a probe or any completion succeeds.
 type Soundness struct {
-	probe  func(context.Context) error // nil: a completion was served
+	probe  func(context.Context) error // returns nil if a completion was served
 	log    zerolog.Logger
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -45,17 +45,17 @@ type Soundness struct {
 
 	mu       sync.Mutex
 	pace     Pace
-	failures int           // of the row
-	began    time.Time     // of the row
-	last     time.Time     // failure
-	span     time.Duration // with this row
-	hold     time.Time     // not unready before
+	failures int           // in the row
+	began    time.Time     // start of the row
+	last     time.Time     // time of the last failure
+	span     time.Duration // of this row
+	hold     time.Time     // the process does not become unready before
 	probing  bool
 	closed   bool
 }
 
-// NewSoundness starts nothing before a completion has failed; Close ends what runs then. probe
-// sends a request that tells whether a completion would be served.
+// NewSoundness starts nothing until a completion has failed. Close ends what runs then. probe sends
+// a request that shows whether a completion would be served.
 func NewSoundness(pace Pace, probe func(context.Context) error, log zerolog.Logger) *Soundness {
 	h := &Soundness{pace: pace, probe: probe, log: log}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
@@ -71,7 +71,7 @@ func (h *Soundness) Close() {
 	h.wg.Wait()
 }
 
-// lot is d and up to as much again times part.
+// lot returns d and a random part of part times d.
 func lot(d time.Duration, part float64) time.Duration {
 	return d + time.Duration(rand.Float64()*part*float64(d))
 }
@@ -94,7 +94,7 @@ func (h *Soundness) Failed() {
 	h.wg.Go(h.probeUntilSound)
 }
 
-// due: the row is long enough, in both respects, and nothing keeps the process ready.
+// due reports that the row has enough failures and lasts long enough, and that hold is over.
 func (h *Soundness) due(now time.Time) bool {
 	return h.failures >= h.pace.Failures && now.Sub(h.began) >= h.span && !now.Before(h.hold)
 }
@@ -109,7 +109,7 @@ func (h *Soundness) Succeeded() {
 	h.clear("a completion was served")
 }
 
-// clear ends row and doubt. mu is held.
+// clear ends the row and the doubt. mu is held.
 func (h *Soundness) clear(why string) {
 	h.failures = 0
 	h.doubted.Store(false)
@@ -139,21 +139,21 @@ func (h *Soundness) every() time.Duration {
 // Unsound reports that no completion would be served, as far as is known.
 func (h *Soundness) Unsound() bool { return h.unsound.Load() }
 
-// Failures is the length of the row.
+// Failures returns the number of failures in the row.
 func (h *Soundness) Failures() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.failures
 }
 
-// SetPace sets the pace of what comes.
+// SetPace sets the pace from now on.
 func (h *Soundness) SetPace(pace Pace) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.pace = pace
 }
 
-// judge takes what a probe found; again: another one is to follow.
+// judge handles the result of a probe. again is true if another probe is to follow.
 func (h *Soundness) judge(err error) (again bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -166,7 +166,7 @@ func (h *Soundness) judge(err error) (again bool) {
 			why = err.Error()
 		}
 		if !h.unsound.Load() {
-			h.hold = now.Add(lot(h.pace.Hold, 1)) // so far off is the next probe
+			h.hold = now.Add(lot(h.pace.Hold, 1)) // the earliest time of the next probe
 			h.log.Warn().Str("why", why).Int("failures", h.failures).Msg("no completion succeeds, but this process stays ready")
 		}
 		h.clear(why)
@@ -178,6 +178,6 @@ func (h *Soundness) judge(err error) (again bool) {
 			Msg("not ready: no completion succeeds, nor does a probe of one token")
 		return true
 	}
-	h.probing = false // or a completion has succeeded meanwhile
+	h.probing = false // also if a completion has succeeded meanwhile
 	return false
 }

@@ -12,12 +12,12 @@ import (
 	"xpyd/router"
 )
 
-// soundWays is how many ways a probe tries until one is sound: a completion that fails is
-// tried on two engines of each pool.
+// soundWays is how many ways a probe tries until one serves it. More than one is needed, as a
+// completion that fails is tried on two engines of each pool.
 const soundWays = 3
 
-// probeSoundness sends one token the way that a completion goes, by engines drawn by lot. nil:
-// it came. ErrUntold: none of the engines lets the proxy ask.
+// probeSoundness sends one token the way that a completion goes, over engines picked at random. It
+// returns nil if the token came, and ErrUntold if no engine lets the proxy ask.
 func (s *Set) probeSoundness(ctx context.Context) error {
 	err := errors.New("the probe panicked")
 	s.cfg.Guard(func() { err = s.probeWays(ctx) })
@@ -35,7 +35,7 @@ func (s *Set) probeWays(ctx context.Context) (err error) {
 	}
 	untold := false
 	for i := range min(soundWays, max(len(decodes), len(prefills))) {
-		rest := prefills[min(i, len(prefills)):] // another one each time, while there is one
+		rest := prefills[min(i, len(prefills)):] // another one each time, while there are any
 		err = s.probeWay(ctx, snap, append(slices.Clone(rest), prefills...), decodes[i%len(decodes)])
 		if err == nil || ctx.Err() != nil {
 			return err
@@ -48,16 +48,17 @@ func (s *Set) probeWays(ctx context.Context) (err error) {
 	return err
 }
 
-// tellsNothing: the engine did not take the request, for what it is.
+// tellsNothing reports that the engine did not take the request, because of what the request is.
 func (s *Set) tellsNothing(err error) bool {
 	status := statusError(0)
 	if errors.As(err, &status) && s.authFailed(int(status)) {
-		return false // as it would any completion
+		return false // the engine would refuse any completion so
 	}
 	return inVain(err)
 }
 
-// authFailed: with a key of xpyd's own a 401 is its fault, else it is the client's key.
+// authFailed reports that an engine refused xpyd over the key. If xpyd has a key of its own, a 401 or
+// 403 is about that key; otherwise it is about the client's.
 func (s *Set) authFailed(status int) bool {
 	return (status == http.StatusUnauthorized || status == http.StatusForbidden) && (s.cfg.Auth != "" || s.cfg.Keyed)
 }
@@ -73,8 +74,8 @@ func shuffledUp(snap *router.Snapshot, role router.Role) (up []*router.Backend) 
 	return up
 }
 
-// probeWay sends one token by d and the first of prefills that serves a model of d. As with a
-// completion, d is asked alone where a prefill cannot be had.
+// probeWay sends one token over d and the first of prefills that has a model in common with d. As
+// with a completion, d gets the prompt alone if no prefill can be had.
 func (s *Set) probeWay(ctx context.Context, snap *router.Snapshot, prefills []*router.Backend, d *router.Backend) error {
 	if s.cfg.Dialect.Concurrent() || !s.cfg.Dialect.HandleInAnswer() {
 		return errStrangers
@@ -83,7 +84,7 @@ func (s *Set) probeWay(ctx context.Context, snap *router.Snapshot, prefills []*r
 	u.fields, u.leg.ID, u.pair.Decode = s.fields, u.legID, d
 	model, err := s.aModel(d)
 	if err != nil {
-		model = "unknown" // an engine that lists nothing wants another key: maybe xpyd's is wrong
+		model = "unknown" // an engine that lists nothing wants another key, so xpyd's may be wrong
 	}
 	for _, p := range prefills {
 		if common, err := s.aModel(p, d); err == nil {
@@ -109,7 +110,7 @@ func (s *Set) probeWay(ctx context.Context, snap *router.Snapshot, prefills []*r
 	return u.decodeAlone(ctx)
 }
 
-// aModel is one of the models that all of the engines list, drawn by lot.
+// aModel returns one of the models that all of the engines list, picked at random.
 func (s *Set) aModel(of ...*router.Backend) (string, error) {
 	var ids []string
 	for i, b := range of {
@@ -142,6 +143,6 @@ func (u *warmUp) decodeAlone(ctx context.Context) error {
 	return nil
 }
 
-// SomeUp: the health checks see nothing that keeps completions from being served. Where they
-// do, that alone makes the process unready, and ends with them.
+// SomeUp reports that the health checks see nothing that keeps completions from being served. If they
+// do see something, that alone makes the process unready, for as long as they see it.
 func (s *Set) SomeUp() bool { return s.cfg.Router.Snapshot().Ready(s.StandsIn()) }

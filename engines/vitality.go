@@ -9,27 +9,27 @@ import (
 	"xpyd/router"
 )
 
-// vitalsWait is for how long an engine is asked whether it lives. One that is gone says so
-// at once; a longer wait would be the client's.
+// vitalsWait is how long an engine is asked whether it lives. An engine that is gone says so at once,
+// and the client would have to sit through a longer wait.
 const vitalsWait = 250 * time.Millisecond
 
-// vitality is what is known of an engine that has failed a request.
+// vitality holds what is known of an engine that has failed a request.
 type vitality struct {
 	mu    sync.Mutex // held while the engine is asked
-	asked time.Time  // when that began
-	since time.Time  // known to be gone since then; zero: it lives, as far as is known
+	asked time.Time  // when the last question began
+	since time.Time  // known to be gone since then; zero if it lives as far as is known
 }
 
-// lives is told by the active check.
+// lives is called by the active check after a success.
 func (v *vitality) lives() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.since = time.Time{}
 }
 
-// Gone reports that an engine does not live any more, and since when that is known: it
-// refuses connections, breaks them off, or says so. One that says nothing may be slow. Those
-// who want to know at one time share a question.
+// Gone reports that an engine no longer lives, and since when that is known. Such an engine refuses
+// connections, breaks them off, or says so. An engine that does not answer may just be slow. Callers
+// who ask at the same time share one question.
 func (s *Set) Gone(b *router.Backend) (since time.Time, gone bool) {
 	e := s.get(b)
 	if e == nil {
@@ -64,6 +64,6 @@ func (s *Set) refusesToLive(b *router.Backend) bool {
 	return status >= http.StatusInternalServerError
 }
 
-// SetVitalsWait changes for how long an engine is asked whether it lives. Called before requests
+// SetVitalsWait changes how long an engine is asked whether it lives. It is called before requests
 // come.
 func (s *Set) SetVitalsWait(d time.Duration) { s.vitals = d }

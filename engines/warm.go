@@ -22,16 +22,16 @@ import (
 
 const (
 	warmTick     = 500 * time.Millisecond // how often due pairs are looked for
-	warmRound    = 2 * time.Second        // for how long one list of them is worked on
+	warmRound    = 2 * time.Second        // how long one list of them is worked on
 	warmAtOnce   = 8                      // so that a pool that comes up is not flooded
-	warmTimeout  = 30 * time.Second       // of one leg: a first handshake takes seconds
-	warmAttempts = 3                      // at a cold pair; then requests have to tell
-	warmPause    = 2 * time.Second        // between them
+	warmTimeout  = 30 * time.Second       // of one leg; a first handshake takes seconds
+	warmAttempts = 3                      // at a cold pair; after that, requests have to try it
+	warmPause    = 2 * time.Second        // between attempts, and longer after each
 )
 
-// warmer sends one token over pairs of engines that are new to each other, as their
-// first transfer pays for a handshake, and over those whose ban ends, so that no
-// client's request is the probe.
+// warmer sends one token over pairs of engines that are new to each other, because their first
+// transfer has to pay for a handshake. It does the same over pairs whose ban ends, so that no client's
+// request is the probe.
 type warmer struct {
 	s      *Set
 	ctx    context.Context
@@ -43,11 +43,11 @@ type warmer struct {
 	busy map[router.Pair]*warming
 }
 
-// warming is what the warmer knows of a pair that it works on.
+// warming holds what the warmer knows of a pair that it works on.
 type warming struct {
 	running bool
 	failed  int
-	next    time.Time // not again before
+	next    time.Time // earliest time of the next attempt
 }
 
 func newWarmer(s *Set) *warmer {
@@ -62,20 +62,20 @@ func (w *warmer) start() {
 	}
 }
 
-// enabled: where the legs run at once, nothing can be learnt before a request needs it.
+// enabled is false if the legs run at once, as then nothing can be learnt before a request needs it.
 func (w *warmer) enabled() bool {
 	d := w.s.cfg.Dialect
 	return w.s.cfg.Warmup && d.HandleInAnswer() && !d.Concurrent()
 }
 
-// close waits for what is under way; a prefill may still answer for the abort grace.
+// close waits for warm-ups under way. A prefill may still answer within the abort grace.
 func (w *warmer) close() {
 	w.cancel()
 	w.wg.Wait()
 }
 
-// cold is told of an engine that has just come up. avoid: requests go elsewhere until
-// its pairs are warm, where they can.
+// cold is called for an engine that has just come up. If avoid is true, requests go elsewhere until
+// its pairs are warm, as far as they can.
 func (w *warmer) cold(b *router.Backend, avoid bool) {
 	if w.enabled() {
 		w.s.cfg.Router.Pairs().Chill(b, avoid)
@@ -96,8 +96,8 @@ func (w *warmer) run() {
 	}
 }
 
-// round starts what is due. Probes are few and wait for their turn, as each is due only
-// once; cold pairs are begun for warmRound, and stay due.
+// round starts the warm-ups that are due. Probes are few and wait for a slot, as each is due only
+// once. Cold pairs stay due, and are started for warmRound at most.
 func (w *warmer) round(snap *router.Snapshot) {
 	probes, cold := snap.Pairs().WarmUps(snap)
 	for _, x := range probes {
@@ -128,8 +128,8 @@ func (w *warmer) round(snap *router.Snapshot) {
 	}
 }
 
-// forget drops what it knows of pairs that have not been due for long: their backends
-// may have left.
+// forget drops what the warmer knows of pairs that have not been due for long, as their backends may
+// have left.
 func (w *warmer) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,7 +138,7 @@ func (w *warmer) forget() {
 	})
 }
 
-// claim marks the pair as worked on, unless it is or has just failed.
+// claim marks the pair as worked on. It fails if the pair already is, or has just failed.
 func (w *warmer) claim(x router.Pair) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -200,22 +200,22 @@ func (w *warmer) note(snap *router.Snapshot, x router.Pair, err error) {
 	snap.Pairs().Warm(x)
 }
 
-// inVain: no request of the proxy's own will ever tell of the pair.
+// inVain reports that no request of the proxy's own can ever show whether the pair works.
 func inVain(err error) bool {
 	status := statusError(0)
 	return errors.Is(err, errUnlisted) || errors.Is(err, errStrangers) || errors.As(err, &status) && status.refused()
 }
 
-// statusError is an answer other than 200 to a request of the proxy's own.
+// statusError is a status other than 200 in the answer to a request of the proxy's own.
 type statusError int
 
 func (e statusError) Error() string { return "status " + strconv.Itoa(int(e)) }
 
-// refused: the request's own fault, and no news of the backend.
+// refused reports that the request was at fault, so that the answer says nothing of the backend.
 func (e statusError) refused() bool { return e >= 400 && e < 500 }
 
-// news of the pair is what D has answered, but for 4xx: a D that is busy or breaks off
-// says nothing of P's blocks.
+// news reports that err says something of the pair, as an answer of D does unless it is a 4xx. A D
+// that is busy or breaks off says nothing of P's blocks.
 func news(err error) bool {
 	var ue *upstream.Error
 	return !errors.As(err, &ue) && !inVain(err)
@@ -252,25 +252,26 @@ func (w *warmer) send(snap *router.Snapshot, x router.Pair) error {
 	return nil
 }
 
-// lotID tells a request of xpyd's own from the others.
+// lotID returns a random id, which tells a request of xpyd's own from the others.
 func lotID() string { return fmt.Sprintf("%08x", rand.Uint32()) }
 
-// warmBody is a prompt of some blocks that no cache holds: cached blocks are not sent.
+// warmBody returns a request with a prompt of a few blocks. No cache holds the prompt, as cached
+// blocks are not sent.
 func warmBody(model string) []byte {
-	body, _ := json.Marshal(map[string]any{ // strings and numbers always can be
+	body, _ := json.Marshal(map[string]any{ // strings and numbers always marshal
 		"model": model, "max_tokens": 1, "temperature": 0,
 		"prompt": fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()) + strings.Repeat(" warm up", 64),
 	})
 	return body
 }
 
-// Why there is no model to warm up with.
+// These errors say why there is no model to warm up with.
 var (
-	errUnlisted  = errors.New("an engine's models are not known") // it wants a key for that
+	errUnlisted  = errors.New("an engine's models are not known") // the engine wants a key for its list
 	errStrangers = errors.New("the two engines list no model in common")
 )
 
-// commonModel is the first model that both engines list.
+// commonModel returns the first model that both engines list.
 func commonModel(p, d *engine) (string, error) {
 	if p == nil || d == nil || p.models.Load() == nil || d.models.Load() == nil {
 		return "", errUnlisted
@@ -284,7 +285,7 @@ func commonModel(p, d *engine) (string, error) {
 	return "", errStrangers
 }
 
-// exchange sends one leg and reads its whole answer, of at most limits.answer.
+// exchange sends one leg and reads its whole answer, which has limits.answer bytes at most.
 func (u *warmUp) exchange(ctx context.Context, b *router.Backend, body kvparams.Segments, again bool) ([]byte, error) {
 	var x upstream.Exchange
 	defer x.Finish()
@@ -330,7 +331,7 @@ func (u *warmUp) prefill(ctx context.Context) error {
 	return nil
 }
 
-// decode ends the handle, whatever comes.
+// decode ends the handle, whatever the result.
 func (u *warmUp) decode(ctx context.Context) error {
 	h := &u.handoff
 	handle := h.SendTo(u.pair.Decode)
