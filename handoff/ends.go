@@ -1,6 +1,6 @@
 package handoff
 
-// End is the issue of a handle, or what became of it.
+// End says that a handle was issued, or how it ended.
 type End uint8
 
 const (
@@ -9,7 +9,7 @@ const (
 	Released            // given back by a request that D rejected
 	Drained             // given back by a one-token decode
 	Expired             // older than lease − margin before any D had it
-	Lost                // could not be given back: see Orphan
+	Lost                // could not be given back; Orphan says why
 	ends
 )
 
@@ -17,7 +17,7 @@ func (e End) String() string {
 	return [ends]string{"issued", "burnt", "released", "drained", "expired", "lost"}[e]
 }
 
-// Orphan is why blocks wait for their lease, or may.
+// Orphan says why blocks wait for the end of their lease, or may have to.
 type Orphan uint8
 
 const (
@@ -27,10 +27,10 @@ const (
 	OrphanNoDecode
 	OrphanConnector
 	OrphanHost
-	// Prefills whose blocks nobody can name: OrphanUnusable answered with a handle that
-	// cannot be read; OrphanAnswerLost broke off before its answer was whole, and may hold
-	// some; OrphanRepeated broke off a kept connection without a word, and got the same request
-	// once more.
+	// The next three are about prefills whose blocks cannot be named. With OrphanUnusable the prefill
+	// answered with a handle that cannot be read. With OrphanAnswerLost it broke off before its answer
+	// was whole, and may hold blocks. With OrphanRepeated it broke off a kept connection without a word,
+	// and got the same request once more.
 	OrphanUnusable
 	OrphanAnswerLost
 	OrphanRepeated
@@ -51,7 +51,7 @@ func (o Orphan) String() string {
 	}[o]
 }
 
-// end is how the handle of such blocks ended.
+// end returns how the handle of such blocks ended.
 func (o Orphan) end() End {
 	if o == OrphanExpired {
 		return Expired

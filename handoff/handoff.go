@@ -14,14 +14,14 @@ type handleState uint8
 const (
 	handleNone handleState = iota
 	handleIssued
-	handleSent // some D may have seen it: never sent to another one
+	handleSent // some D may have seen it, so it is never sent to another one
 	handleEnded
 )
 
-// Handoff is the single-use fence around a handle. P frees the blocks once D has read
-// them and does not check a second read, which would return another prompt's answer
-// with status 200. issued → sent → ended, or issued → ended; only a dial failure
-// leads back from sent to issued. It is for one request at a time.
+// Handoff makes sure that a handle is used only once. P frees the blocks once D has read them, and
+// does not check a second read, which would return another prompt's answer with status 200. A handle
+// goes from issued to sent to ended, or from issued to ended. Only a dial failure leads back from sent to
+// issued. A Handoff serves one request at a time.
 type Handoff struct {
 	k      *Keeper
 	handle kvparams.Handle // aliases the prefill leg's buffer until ended
@@ -30,7 +30,7 @@ type Handoff struct {
 	state  handleState
 }
 
-// Issue begins with a handle that from has given.
+// Issue starts with a handle that from has given.
 func (h *Handoff) Issue(handle kvparams.Handle, from *router.Backend) {
 	if h.state != handleNone && h.state != handleEnded {
 		panic("BUG: handle issued over a live one")
@@ -47,10 +47,10 @@ func (h *Handoff) Live() bool { return h.state == handleIssued || h.state == han
 // Unseen reports whether there is a handle that no D has seen.
 func (h *Handoff) Unseen() bool { return h.state == handleIssued }
 
-// From is the backend that gave the last handle.
+// From returns the backend that gave the last handle.
 func (h *Handoff) From() *router.Backend { return h.from }
 
-// LeaseEnd is when P frees the blocks that nobody has read.
+// LeaseEnd returns when P frees blocks that no D has read.
 func (h *Handoff) LeaseEnd() time.Time { return h.issued.Add(h.k.cfg.KV.Lease) }
 
 func (h *Handoff) age() time.Duration { return time.Since(h.issued) }
@@ -58,10 +58,10 @@ func (h *Handoff) age() time.Duration { return time.Since(h.issued) }
 // Fresh reports whether D would still find the blocks.
 func (h *Handoff) Fresh() bool { return h.age() < h.k.cfg.KV.Lease-h.k.cfg.KV.LeaseMargin }
 
-// SendTo hands the handle out for one request to d.
+// SendTo returns the handle for one request to d.
 func (h *Handoff) SendTo(d *router.Backend) kvparams.Handle { return h.asSeenBy(d, h.send()) }
 
-// send marks the handle as out.
+// send marks the handle as sent.
 func (h *Handoff) send() kvparams.Handle {
 	if h.state != handleIssued {
 		panic("BUG: handle sent twice")
@@ -70,14 +70,14 @@ func (h *Handoff) send() kvparams.Handle {
 	return h.handle
 }
 
-// Unsent takes a send back: no connection came about, so no D has seen the handle.
+// Unsent takes a send back if no connection was made, as then no D has seen the handle.
 func (h *Handoff) Unsent() {
 	if h.state == handleSent {
 		h.state = handleIssued
 	}
 }
 
-// End closes the books on the handle.
+// End ends the handle and takes its blocks off the ledger.
 func (h *Handoff) End(how End) {
 	if !h.Live() {
 		return
@@ -88,7 +88,7 @@ func (h *Handoff) End(how End) {
 	h.k.cfg.Ledger.unpin(h.handle.Blocks)
 }
 
-// Lose ends a handle whose blocks wait for the lease.
+// Lose ends a handle whose blocks wait for the end of their lease.
 func (h *Handoff) Lose(why Orphan) {
 	if h.Live() {
 		h.End(why.end())
@@ -102,7 +102,7 @@ func (k *Keeper) strand(blocks int, issued time.Time, why Orphan) {
 	k.cfg.Ledger.strand(blocks, issued.Add(k.cfg.KV.Lease))
 }
 
-// transfer passes the duty to end the handle on to a release.
+// transfer passes the duty to end the handle to a release.
 func (h *Handoff) transfer() {
 	if !h.Live() {
 		panic("BUG: release of a handle that has ended")
@@ -124,9 +124,9 @@ func (k *Keeper) Allows(host []byte) bool {
 	return false
 }
 
-// asSeenBy is the handle as decode backend d gets it: byte for byte P's, but for a
-// loopback host that d could not reach, which is counted, logged once, and replaced
-// where the configuration says so.
+// asSeenBy returns the handle as decode backend d gets it. This is P's handle byte for byte, unless
+// it has a loopback host that d cannot reach. Such a host is counted each time, logged once, and
+// replaced if the configuration says so.
 func (h *Handoff) asSeenBy(d *router.Backend, handle kvparams.Handle) kvparams.Handle {
 	k := h.k
 	if !loopback(handle.RemoteHost) || hostOf(h.from) == hostOf(d) {
@@ -143,8 +143,8 @@ func (h *Handoff) asSeenBy(d *router.Backend, handle kvparams.Handle) kvparams.H
 	return handle
 }
 
-// KeptByDecode notes an answer of D with a handle of its own: with bidirectional_kv_xfer D
-// keeps the blocks of all that it has answered, for a next turn that never asks for them.
+// KeptByDecode notes an answer of D with a handle of its own. With bidirectional_kv_xfer D keeps the
+// blocks of all its answers for a next turn, but xpyd never asks for them.
 func (k *Keeper) KeptByDecode(d *router.Backend) {
 	k.cfg.Kept()
 	k.keptOnce.Do(func() {
@@ -153,8 +153,8 @@ func (k *Keeper) KeptByDecode(d *router.Backend) {
 	})
 }
 
-// hostOf is the host of a backend as configured. It allocates nothing: Addr was built
-// by net.JoinHostPort.
+// hostOf returns the host of a backend as configured. It allocates nothing. Addr was built by
+// net.JoinHostPort, so its last colon ends the host.
 func hostOf(b *router.Backend) string {
 	return strings.Trim(b.Addr[:strings.LastIndexByte(b.Addr, ':')], "[]")
 }

@@ -1,5 +1,5 @@
-// Package handoff is the handles to KV blocks: each is good for one decode, and somebody has to
-// end it. Those that nobody will decode are given back, in the background.
+// Package handoff keeps the handles to KV blocks. Each handle is good for one decode, and each has to
+// be ended. Handles that no D will use are given back in the background.
 package handoff
 
 import (
@@ -14,17 +14,17 @@ import (
 	"xpyd/upstream"
 )
 
-// KV is about the blocks that a prefill leaves pinned.
+// KV configures what happens to the blocks that a prefill leaves pinned.
 type KV struct {
-	// Lease is how long P holds them for a D that never comes.
+	// Lease is how long P holds the blocks for a D that never comes.
 	Lease time.Duration `mapstructure:"lease"`
-	// LeaseMargin: a handle older than Lease − LeaseMargin is not sent any more.
+	// LeaseMargin is a safety margin. A handle older than Lease − LeaseMargin is no longer sent.
 	LeaseMargin time.Duration `mapstructure:"lease_margin"`
-	// Release is how an abandoned handle is given back: auto, reject, decode, off.
+	// Release is how an abandoned handle is given back: auto, reject, decode or off.
 	Release string `mapstructure:"release"`
-	// RewriteLoopback puts P's host in the place of a loopback remote_host.
+	// RewriteLoopback replaces a loopback remote_host with P's host.
 	RewriteLoopback bool `mapstructure:"rewrite_loopback"`
-	// AllowHosts, when not empty, lists the only remote_host values accepted.
+	// AllowHosts lists the only remote_host values that are accepted. If it is empty, all are.
 	AllowHosts []string `mapstructure:"allow_hosts"`
 }
 
@@ -37,16 +37,16 @@ func DefaultKV() KV {
 type Config struct {
 	KV        KV
 	Dialect   kvparams.Dialect
-	Answer    int64          // bytes that an engine may answer a release with
+	Answer    int64          // greatest size of an engine's answer to a release, in bytes
 	MaxBroken int            // engines that may break off over one request
 	Bodies    *budget.Bodies // drains are charged to it
 	Ledger    *Ledger
-	// Engine reaches a backend's engine; nil and nil for one that was removed.
+	// Engine reaches a backend's engine. It returns nil and nil for a backend that was removed.
 	Engine func(*router.Backend) (*upstream.Client, *Places)
-	Guard  func(func()) (ok bool) // runs what may panic, and lives
+	Guard  func(func()) (ok bool) // runs what may panic, and survives it
 
-	// These count.
-	Ended    func(End) // also that one was issued
+	// These are called so that the process can count.
+	Ended    func(End) // a handle was issued, or has ended
 	Orphaned func(Orphan)
 	Loopback func() // a handle with a loopback host that D cannot reach
 	Kept     func() // an answer of D with a handle of its own
@@ -54,26 +54,26 @@ type Config struct {
 	Log zerolog.Logger
 }
 
-// Keeper has the handles of one process.
+// Keeper keeps the handles of one process.
 type Keeper struct {
 	cfg   Config
 	slots chan struct{}  // of releases under way
 	wg    sync.WaitGroup // of releases
-	// loopbackOnce: a wrong side-channel host is logged once, not per request.
+	// loopbackOnce has a wrong side-channel host logged once, not per request.
 	loopbackOnce sync.Once
-	keptOnce     sync.Once // likewise a decode backend with bidirectional_kv_xfer
+	keptOnce     sync.Once // the same for a decode backend with bidirectional_kv_xfer
 }
 
-// NewKeeper starts nothing; Close waits for the releases.
+// NewKeeper starts nothing. Close waits for the releases.
 func NewKeeper(cfg Config) *Keeper {
 	return &Keeper{cfg: cfg, slots: make(chan struct{}, maxReleases)}
 }
 
-// Close waits for the releases under way; each is bounded by its own deadline.
+// Close waits for the releases under way. Each is bounded by its own deadline.
 func (k *Keeper) Close() { k.wg.Wait() }
 
-// Handoff is that of a request, without a handle.
+// Handoff returns the Handoff of one request, which has no handle at first.
 func (k *Keeper) Handoff() Handoff { return Handoff{k: k} }
 
-// Orphaned counts a handle that nobody can name, and whose blocks wait for their lease.
+// Orphaned counts a prefill whose blocks cannot be named, and wait for the end of their lease.
 func (k *Keeper) Orphaned(why Orphan) { k.cfg.Orphaned(why) }

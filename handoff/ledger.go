@@ -27,7 +27,7 @@ func (l *Ledger) strand(n int, until time.Time) {
 	l.lost = append(l.lost, lostBlocks{n, until})
 }
 
-// forget drops what the leases have freed by now.
+// forget drops the blocks whose lease has ended.
 func (l *Ledger) forget(now time.Time) {
 	keep := l.lost[:0]
 	for _, e := range l.lost {
@@ -38,14 +38,14 @@ func (l *Ledger) forget(now time.Time) {
 	l.lost = keep
 }
 
-// Pinned is how many blocks handles name that have not ended.
+// Pinned returns how many blocks the handles name that have not ended.
 func (l *Ledger) Pinned() float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return float64(l.held)
 }
 
-// Stranded is how many blocks wait for the end of their lease.
+// Stranded returns how many blocks wait for the end of their lease.
 func (l *Ledger) Stranded() float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

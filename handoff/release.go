@@ -20,31 +20,31 @@ import (
 )
 
 const (
-	maxReleases     = 32               // at once; more wait for their turn
-	maxReleasesEach = maxReleases / 2  // on one D of several: one that stands still leaves room
+	maxReleases     = 32               // at once; more wait for a slot
+	maxReleasesEach = maxReleases / 2  // on one D of several, so that one that hangs leaves room
 	releaseDeadline = 10 * time.Second // and never beyond lease − age − releaseMargin
 	releaseMargin   = 2 * time.Second
-	// releaseTry is what one D has to reject a release, which costs it nothing: one that
-	// stands still must not keep the others from it. A drain is not cut, as D may be about
-	// to read the blocks, and a second one would read another prompt's.
+	// releaseTry is the time that one D has to reject a release. To reject costs D nothing, and a D
+	// that hangs must not keep the others from the release. A drain is not cut short, because D may be
+	// about to read the blocks, and a second D would then read another prompt's.
 	releaseTry = 2 * time.Second
-	// releaseSettle is what a D whose leg broke off has to abort it, which frees P's
-	// blocks too. A D that still lives and was just slow would read the blocks after the
-	// release, when they may be another prompt's, and may keep them in its prefix cache.
+	// releaseSettle is the time that a D whose leg broke off has to abort the leg, which frees P's
+	// blocks too. A D that still lives and was just slow would read the blocks after the release. They
+	// may then be another prompt's, and D may keep them in its prefix cache.
 	releaseSettle = 250 * time.Millisecond
 )
 
-// releaseHung is for how long a D that did not answer a release is asked after the others.
+// releaseHung is how long a D that did not answer a release is asked only after the others.
 const releaseHung = 10 * time.Second
 
-// Places are the releases under way on one D.
+// Places counts the releases under way on one D.
 type Places struct {
 	taken atomic.Int32
 	born  time.Time
-	hung  atomic.Int64 // until when others are asked first, in nanoseconds since born
+	hung  atomic.Int64 // others are asked first until then, in nanoseconds since born
 }
 
-// NewPlaces is for an engine that has just joined.
+// NewPlaces returns the places of an engine that has just joined.
 func NewPlaces() *Places { return &Places{born: time.Now()} }
 
 func (p *Places) take(limit int32) bool {
@@ -57,7 +57,7 @@ func (p *Places) take(limit int32) bool {
 
 func (p *Places) free() { p.taken.Add(-1) }
 
-// hangs reports that a release has not been answered of late.
+// hangs reports that a release was not answered recently.
 func (p *Places) hangs() bool { return int64(time.Since(p.born)) < p.hung.Load() }
 
 // release is one handle to give back. It owns its bytes.
@@ -69,31 +69,31 @@ type release struct {
 	blocks  int
 	issued  time.Time
 	snap    *router.Snapshot
-	prefer  *router.Backend   // alive as far as is known; nil: any
-	avoid   []*router.Backend // asked before, or just failed
-	model   []byte            // another engine would not know it, and free nothing; nil: any
+	prefer  *router.Backend   // alive as far as is known; nil for any
+	avoid   []*router.Backend // asked before, or have just failed
+	model   []byte            // an engine without it would free nothing; nil for any
 	reject  []byte            // body that D rejects
-	drain   []byte            // body of a one-token decode; nil where only rejection is wanted
-	charged int64             // of drain, on the byte budget
+	drain   []byte            // body of a one-token decode; nil if only a rejection is wanted
+	charged int64             // bytes of drain charged to the byte budget
 	ended   bool
 	sent    bool // some D may be about to read the blocks
-	version bool // choose between the two by D's version
+	version bool // D's version decides between the two
 	broken  int  // engines that broke off over the request or its drains
 }
 
-// Abandoned is the request of a handle that nobody will decode.
+// Abandoned describes the request of a handle that no D will use.
 type Abandoned struct {
 	LegID  string
 	API    kvparams.API
 	Fields []byte // header lines of both legs
 	Req    *kvparams.Request
 	Snap   *router.Snapshot
-	Prefer *router.Backend // a D to ask first; nil: any
-	Avoid  *router.Backend // a D that just failed; nil if there is none
+	Prefer *router.Backend // a D to ask first; nil for any
+	Avoid  *router.Backend // a D that has just failed; nil if there is none
 	Broken int             // engines that broke off over the request
 }
 
-// Release gives a live handle back in the background: the client is gone, or no decode will
+// Release gives a live handle back in the background, because the client is gone or no decode will
 // come. It copies what it needs of the request.
 func (h *Handoff) Release(a Abandoned) {
 	k := h.k
@@ -114,7 +114,7 @@ func (h *Handoff) Release(a Abandoned) {
 	}()
 }
 
-// newRelease is the job, or why there can be none.
+// newRelease returns the release, or why there can be none.
 func (h *Handoff) newRelease(a Abandoned) (job *release, why Orphan) {
 	cfg := &h.k.cfg
 	mode := cfg.KV.Release
@@ -143,7 +143,8 @@ func (h *Handoff) newRelease(a Abandoned) (job *release, why Orphan) {
 		job.reject = join(cfg.Dialect.AppendRelease(nil, a.Req, handle))
 		job.version = mode == "auto"
 	}
-	// A drain is the client's prompt once more: never of one that has cost an engine.
+	// A drain sends the client's prompt once more, so there is none for a prompt that has cost an
+	// engine.
 	if a.Broken == 0 && (job.reject == nil || job.version && !allReject(a.Snap)) {
 		segs := cfg.Dialect.AppendDrain(nil, a.Req, handle)
 		if n := int64(segs.Len()); cfg.Bodies.Take(budget.Client{}, n, 0) == budget.Granted {
@@ -159,7 +160,7 @@ func join(segs kvparams.Segments) []byte {
 	return bytes.Join(segs, nil)
 }
 
-// allReject: every decode backend frees on rejection, so no copy of the request is
+// allReject reports that every decode backend frees on rejection, so that no copy of the request is
 // needed for a drain.
 func allReject(snap *router.Snapshot) bool {
 	for _, b := range snap.Backends(router.Decode) {
@@ -170,8 +171,9 @@ func allReject(snap *router.Snapshot) bool {
 	return true
 }
 
-// rejectFrees: since 0.32 a vLLM that rejects a request with a handle tells P to free
-// its blocks, and survives when P cannot be reached. An unknown version does not.
+// rejectFrees reports that a rejection by this version frees P's blocks. Since 0.32 a vLLM that
+// rejects a request with a handle tells P to free its blocks, and survives if P cannot be reached. An unknown
+// version counts as one that does not.
 func rejectFrees(version string) bool {
 	major, rest, ok := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	if !ok {
@@ -183,7 +185,7 @@ func rejectFrees(version string) bool {
 	return err1 == nil && err2 == nil && (ma > 0 || mi >= 32)
 }
 
-// run tries decode backends until one has taken the handle back or time is up.
+// run tries decode backends until one has taken the handle back or the time is up.
 func (j *release) run() {
 	left := min(releaseDeadline, j.k.cfg.KV.Lease-time.Since(j.issued)-releaseMargin)
 	deadline := time.Now().Add(left)
@@ -194,7 +196,7 @@ func (j *release) run() {
 		return
 	}
 	defer func() { <-j.k.slots }()
-	asked, wait := !j.able(), releasePause // where none may be asked there is no lack of backends
+	asked, wait := !j.able(), releasePause // if none may be asked, there is no lack of backends
 	for ctx.Err() == nil && j.able() {
 		b, busy := j.pick()
 		switch {
@@ -202,7 +204,7 @@ func (j *release) run() {
 			pause(ctx, releasePause/10)
 			continue
 		case b == nil:
-			// The whole pool is away, or has failed once: it may be back before the lease ends.
+			// The whole pool is down or has failed once, but may be back before the lease ends.
 			j.avoid = nil
 			pause(ctx, wait)
 			wait = min(2*wait, time.Second)
@@ -222,7 +224,8 @@ func (j *release) run() {
 	}
 }
 
-// begin waits for a D that may still abort, and takes a slot. It reports whether there was one.
+// begin gives a D that may have seen the handle time to abort, and takes a slot. It reports
+// whether it got one.
 func (j *release) begin(ctx context.Context, left time.Duration) bool {
 	if j.sent {
 		pause(ctx, min(releaseSettle, left/4))
@@ -235,7 +238,7 @@ func (j *release) begin(ctx context.Context, left time.Duration) bool {
 	}
 }
 
-// able reports that some decode backend may still be asked, in a way that frees the blocks.
+// able reports that a decode backend may still be asked, in a way that frees the blocks.
 func (j *release) able() bool {
 	if j.drain != nil && j.broken < j.k.cfg.MaxBroken || j.reject != nil && !j.version {
 		return true
@@ -243,9 +246,9 @@ func (j *release) able() bool {
 	return j.reject != nil && slices.ContainsFunc(j.snap.Backends(router.Decode), func(b *router.Backend) bool { return rejectFrees(b.Version()) })
 }
 
-// pick names the next decode backend to ask, the preferred one first and those that hang
-// last, and takes a place on it. busy: there are some to ask, but none has a place. A
-// rejection takes no slot of the backend, so no lease is taken.
+// pick takes a place on the next decode backend to ask. The preferred one comes first, and those that
+// hang come last. busy is true if there are backends to ask, but none has a place. A rejection takes
+// no slot of the backend, so no router lease is taken.
 func (j *release) pick() (b *router.Backend, busy bool) {
 	if b = j.prefer; b != nil {
 		j.prefer = nil
@@ -269,11 +272,11 @@ func (j *release) pick() (b *router.Backend, busy bool) {
 	return nil, busy
 }
 
-// takePlace takes a place on b, if there is one. hung: also where b hangs.
+// takePlace takes a place on b, if there is one. If hung is true, b may be one that hangs.
 func (j *release) takePlace(b *router.Backend, hung bool) bool {
 	_, places := j.k.cfg.Engine(b)
 	if places == nil {
-		return true // it was removed, and the try fails
+		return true // b was removed, so the try fails
 	}
 	limit := int32(maxReleasesEach)
 	if len(j.snap.Backends(router.Decode)) == 1 {
@@ -282,7 +285,7 @@ func (j *release) takePlace(b *router.Backend, hung bool) bool {
 	return (hung || !places.hangs()) && places.take(limit)
 }
 
-// note remembers that b hangs, until it answers again.
+// note remembers that b hangs until it answers again.
 func (j *release) note(b *router.Backend, err error) {
 	_, places := j.k.cfg.Engine(b)
 	var ue *upstream.Error
@@ -301,7 +304,7 @@ func (j *release) freePlace(b *router.Backend) {
 	}
 }
 
-// releasePause is the time after the first round over a pool of which nobody took a handle
+// releasePause is the pause after the first round over a pool in which no backend took the handle
 // back. It doubles with each round, up to a second.
 const releasePause = 100 * time.Millisecond
 
@@ -312,8 +315,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// try asks one backend, on which a place is taken. A rejection by the engine itself, or a
-// whole one-token answer, means that D has told P.
+// try asks one backend, on which a place is taken. It succeeds if D has told P, which D does when the
+// engine itself rejects the request, and when it answers a drain in full.
 func (j *release) try(b *router.Backend, deadline time.Time) (how End, ok bool) {
 	defer j.freePlace(b)
 	req := &upstream.Request{Method: "POST", ID: j.id, Fields: j.fields}
@@ -326,7 +329,7 @@ func (j *release) try(b *router.Backend, deadline time.Time) (how End, ok bool) 
 	case j.drain != nil && j.broken < j.k.cfg.MaxBroken:
 		how, req.Path, req.Body = Drained, j.path, [][]byte{j.drain}
 	default:
-		return how, false // it would refuse, and free nothing
+		return how, false // b would refuse, and free nothing
 	}
 	var x upstream.Exchange
 	defer x.Finish()
@@ -347,9 +350,9 @@ func (j *release) try(b *router.Backend, deadline time.Time) (how End, ok bool) 
 	return how, err == nil && x.Head.Status == fasthttp.StatusOK
 }
 
-// engineRefused reports a refusal by the engine's own handler, which is what tells P. Where
-// the request model or the server in front of it refuses, or anything between, P never hears
-// of it: vLLM names these "Bad Request", or no type.
+// engineRefused reports a refusal by the engine's own handler, which is the one that tells P. P
+// never hears of a refusal by the request model, the server in front of it, or anything between xpyd
+// and the engine. vLLM gives these the type "Bad Request", or none.
 func engineRefused(status int, answer []byte) bool {
 	var e struct {
 		Error struct {
@@ -362,7 +365,7 @@ func engineRefused(status int, answer []byte) bool {
 	switch status {
 	case fasthttp.StatusBadRequest:
 		return e.Error.Type != "" && e.Error.Type != "Bad Request"
-	case fasthttp.StatusNotFound: // the model: it has been unloaded
+	case fasthttp.StatusNotFound: // the model was unloaded
 		return e.Error.Type == "NotFoundError"
 	}
 	return false
