@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// Cause says why an exchange was cut. Callers define and name their own, from 1 up to
-// causes-1; 0 is none.
+// Cause says why an exchange was cut. Callers define and name their own causes, from 1 to causes-1.
+// 0 is no cause.
 type Cause uint8
 
-// causes bounds the causes of an exchange, with 0.
+// causes is how many causes there are at most, with 0.
 const causes = 8
 
-// cuts is what an exchange was cut for.
+// cuts holds the causes for which an exchange was cut.
 type cuts struct {
-	at    [causes]time.Time // of each cause; zero: it is not in force
-	first time.Time         // the earliest of them; zero: none is in force
-	by    Cause             // whose first is; of several the lowest
+	at    [causes]time.Time // of each cause; zero if it is not in force
+	first time.Time         // the earliest of them; zero if none is in force
+	by    Cause             // the cause of first, the lowest if there are several
 }
 
-// find looks for the earliest moment.
+// find computes first and by.
 func (c *cuts) find() {
 	c.first, c.by = time.Time{}, 0
 	for i, at := range c.at {
@@ -30,10 +30,10 @@ func (c *cuts) find() {
 	}
 }
 
-// Cut makes every read and write fail at the given moment, those of requests that follow
-// included, until Uncut or Reset. Of a cause the earliest moment stays, and the earliest of
-// all causes holds. Whoever cuts says how long an answer may still come: the moment takes the
-// place of a deadline that is armed, also of a nearer one.
+// Cut makes every read and write fail from the given moment on, also those of later requests, until
+// Uncut or Reset. A second cut for the same cause counts only if it is earlier, and the earliest
+// moment of all causes holds. The caller decides how long an answer may still come, so the moment
+// replaces an armed deadline, even a nearer one.
 func (x *Exchange) Cut(why Cause, at time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -47,8 +47,8 @@ func (x *Exchange) Cut(why Cause, at time.Time) {
 	}
 }
 
-// Uncut takes causes back. The others stay in force; where there is none, the deadline is that
-// of SetDeadline again.
+// Uncut takes causes back. The others stay in force. If there are none, the deadline of SetDeadline
+// holds again.
 func (x *Exchange) Uncut(whys ...Cause) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -66,8 +66,8 @@ func (x *Exchange) Uncut(whys ...Cause) {
 	x.arm(x.due(), 0)
 }
 
-// Extend lets an exchange whose time is over go on until the given moment, where an answer may
-// be on its way. The moment is a cut too, and all causes stay in force, but none before it.
+// Extend lets an exchange whose time is over go on until the given moment, if an answer may be on its
+// way. The moment becomes a cut for why. Other causes stay in force, but not before that moment.
 func (x *Exchange) Extend(why Cause, until time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -81,8 +81,8 @@ func (x *Exchange) Extend(why Cause, until time.Time) {
 	x.arm(x.cuts.first, x.cuts.by)
 }
 
-// CutBy is the cause whose moment is the earliest of those in force, whether or not it has
-// come; 0: the exchange is not cut.
+// CutBy returns the cause with the earliest moment of those in force, whether or not the moment has
+// come. It returns 0 if the exchange is not cut.
 func (x *Exchange) CutBy() Cause {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -96,7 +96,7 @@ func (x *Exchange) IsCut(why Cause) bool {
 	return !x.cuts.at[why].IsZero()
 }
 
-// SetDeadline arms reads and writes, never beyond the end of the request or a cut.
+// SetDeadline sets the deadline of reads and writes, but never after the end of the request or a cut.
 func (x *Exchange) SetDeadline(at time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -114,7 +114,7 @@ func (x *Exchange) setDeadline(at time.Time) {
 	x.arm(due, 0)
 }
 
-// due is the deadline where nothing is cut. x.mu is held.
+// due returns the deadline of an exchange without a cut. x.mu is held.
 func (x *Exchange) due() time.Time {
 	if !x.end.IsZero() && x.end.Before(x.armed) {
 		return x.end
@@ -122,8 +122,8 @@ func (x *Exchange) due() time.Time {
 	return x.armed
 }
 
-// arm gives the connection, if there is one, its deadline, which is that of a cut for why; 0:
-// of none. x.mu is held.
+// arm sets the deadline of the connection, if there is one. why is the cause of that deadline, or 0
+// if it is not a cut's. x.mu is held.
 func (x *Exchange) arm(at time.Time, why Cause) {
 	x.fires = why
 	if x.conn != nil {
@@ -131,7 +131,7 @@ func (x *Exchange) arm(at time.Time, why Cause) {
 	}
 }
 
-// cause is whose cut made a read or write fail with err; 0: nobody's.
+// cause returns the cause of the cut that made a read or write fail with err, or 0 if no cut did.
 func (x *Exchange) cause(err error) Cause {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return 0
@@ -141,10 +141,10 @@ func (x *Exchange) cause(err error) Cause {
 	return x.fires
 }
 
-// Progress re-arms the deadline of a stream that goes on, at most once a second: it ends when
-// there is nothing for d.
+// Progress moves the deadline of a stream that makes progress, at most once a second. The stream ends
+// if nothing comes for d.
 func (x *Exchange) Progress(now time.Time, d time.Duration) {
-	// A second is added, so that what was armed a moment ago never cuts too early.
+	// A second is added, so that a deadline that was set a moment ago never cuts too early.
 	if at := now.Add(d + time.Second); at.Sub(x.armed) > time.Second || at.Before(x.armed) {
 		x.SetDeadline(at)
 		x.up.goesOn(now)
