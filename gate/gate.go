@@ -1,5 +1,6 @@
-// Package gate is what stands before any work: whether a request is HTTP that no two readers
-// understand differently, and the keys that clients show. It knows no route and no error body.
+// Package gate checks requests before any work is done for them. It checks that a request is HTTP that
+// no two readers understand differently, and it checks the keys that clients show. It knows no route
+// and no error body.
 package gate
 
 import (
@@ -12,7 +13,7 @@ import (
 	"xpyd/netio"
 )
 
-// Why is the rule that a request has broken.
+// Why names the rule that a request has broken.
 type Why uint8
 
 const (
@@ -28,7 +29,7 @@ const (
 	Whys // how many there are
 )
 
-// Refusal is why a request is not let in. Message names the rule and never quotes the request.
+// Refusal says why a request is not let in. Message names the rule and never quotes the request.
 type Refusal struct {
 	Status  int
 	Why     Why
@@ -39,11 +40,11 @@ func refuse(status int, why Why, message string) *Refusal {
 	return &Refusal{Status: status, Why: why, Message: message}
 }
 
-// maxFields is how many header fields a request may have. Real clients send about
-// a dozen; each field more costs the walk and, unbounded, its memory.
+// maxFields is how many header fields a request may have. Real clients send about a dozen. Each field
+// makes the walk longer, and without a bound takes more memory.
 const maxFields = 100
 
-// fieldBit marks the header fields that the gate has an opinion on.
+// fieldBit marks the header fields that the gate checks.
 type fieldBit uint8
 
 const (
@@ -54,20 +55,20 @@ const (
 	fieldContentType
 	fieldExpect
 
-	// fieldsOnce may stand in a request at most once: where two readers could each
-	// take another one, they would disagree on the body, the route or the caller.
+	// fieldsOnce are the fields that a request may have at most once. If two readers each took another
+	// one of several, they would disagree on the body, the route or the caller.
 	fieldsOnce = fieldHost | fieldContentLength | fieldTransferEncoding |
 		fieldAuthorization | fieldContentType
 )
 
-// CheckRequest is the strict gate of the data port: it runs first in the handler
-// and in ExpectHandler, before anything is read from the request's headers. fasthttp
-// accepts Content-Length beside Transfer-Encoding, folded lines, spaces in names,
-// any version digits and any method, and rewrites what Peek answers; only the raw
-// head shows those, so that is what is walked, once. nil lets the request pass. A
-// refusal always closes the connection, since where its body ends is in doubt.
+// CheckRequest is the strict gate of the data port. It runs first in the handler and in ExpectHandler,
+// before anything is read from the request's headers. fasthttp accepts Content-Length beside
+// Transfer-Encoding, folded lines, spaces in names, any version digits and any method, and it rewrites
+// what Peek answers. Only the raw head shows all of these, so CheckRequest walks the raw head, once.
+// nil lets the request pass. A refusal always closes the connection, because it is in doubt where the
+// body ends.
 //
-// It allocates nothing on a request that passes.
+// CheckRequest allocates nothing on a request that passes.
 func CheckRequest(h *fasthttp.RequestHeader) *Refusal {
 	version := h.Protocol()
 	if string(version) != "HTTP/1.1" && string(version) != "HTTP/1.0" {
@@ -75,7 +76,7 @@ func CheckRequest(h *fasthttp.RequestHeader) *Refusal {
 	}
 	switch string(h.Method()) {
 	case fasthttp.MethodPost, fasthttp.MethodGet, fasthttp.MethodHead, fasthttp.MethodOptions:
-	default: // methods are case-sensitive: "post" is another method
+	default: // methods are case-sensitive, so "post" is another method
 		return refuse(fasthttp.StatusMethodNotAllowed, Method, "The method is not one of GET, HEAD, POST and OPTIONS.")
 	}
 	if !validTarget(h.RequestURI()) {
@@ -84,16 +85,15 @@ func CheckRequest(h *fasthttp.RequestHeader) *Refusal {
 	return checkFields(h.RawHeaders(), string(version) == "HTTP/1.1")
 }
 
-// invalidHTTP is the refusal of a request that no two parsers need agree on. The
-// text names the rule and never quotes the request: its bytes may be a key.
+// invalidHTTP refuses a request that two parsers may read differently. The text names the rule and
+// never quotes the request, whose bytes may be a key.
 func invalidHTTP(message string) *Refusal {
 	return refuse(fasthttp.StatusBadRequest, InvalidHTTP, message)
 }
 
-// validTarget says whether a raw request target is in origin-form, or "*". The
-// absolute and authority forms are for proxies that forward to where the client
-// says, which this one never does. Routes are compared byte by byte afterwards, so
-// dots, escapes and doubled slashes need no rule of their own.
+// validTarget says whether a raw request target is in origin-form, or "*". The absolute and authority
+// forms are for proxies that forward to where the client says, which this one never does. Routes are
+// compared byte by byte later, so dots, escapes and doubled slashes need no rule of their own.
 func validTarget(target []byte) bool {
 	if len(target) == 0 || target[0] != '/' && string(target) != "*" {
 		return false
@@ -106,8 +106,8 @@ func validTarget(target []byte) bool {
 	return true
 }
 
-// checkFields walks the header block raw: CRLF-terminated lines, the last one empty.
-// It is empty itself for a request without fields.
+// checkFields walks the raw header block, which consists of CRLF-terminated lines, the last of them
+// empty. For a request without fields the block itself is empty.
 func checkFields(raw []byte, http11 bool) *Refusal {
 	var seen fieldBit
 	for n := 0; len(raw) > 0; n++ {
@@ -142,7 +142,7 @@ func checkFields(raw []byte, http11 bool) *Refusal {
 	return checkSeen(seen, http11)
 }
 
-// checkSeen judges the fields of a request together.
+// checkSeen checks the fields of a request together.
 func checkSeen(seen fieldBit, http11 bool) *Refusal {
 	switch {
 	case seen&fieldTransferEncoding != 0 && seen&fieldContentLength != 0:
@@ -152,15 +152,15 @@ func checkSeen(seen fieldBit, http11 bool) *Refusal {
 	case seen&fieldHost == 0 && http11:
 		return invalidHTTP("Host is missing.")
 	case seen&fieldExpect != 0 && !http11:
-		// RFC 9110 has the server ignore it, which fasthttp cannot: it would answer
-		// 100, and a 1.0 client takes that for the final answer.
+		// RFC 9110 has the server ignore it, but fasthttp cannot. It would answer 100, which a 1.0
+		// client takes for the final answer.
 		return expectationFailed()
 	}
 	return nil
 }
 
-// checkValue judges one field by itself. field is 0 for the fields that nothing
-// here reads; those pass, and are never forwarded.
+// checkValue checks the value of one field. field is 0 for a field that nothing here reads. Such a
+// field passes, and is never forwarded.
 func checkValue(field fieldBit, value []byte) *Refusal {
 	switch field {
 	case fieldHost:
@@ -191,8 +191,8 @@ func headersTooLarge(message string) *Refusal {
 	return refuse(fasthttp.StatusRequestHeaderFieldsTooLarge, HeadersTooLarge, message)
 }
 
-// fieldOf tells which of the fields of interest name is, 0 for none. An underscore
-// is not a dash: Content_Length is some other field, which nothing reads.
+// fieldOf returns the bit of the field called name, or 0 if the gate does not check it. An underscore
+// is not a dash, so Content_Length is another field, which nothing reads.
 func fieldOf(name []byte) fieldBit {
 	switch len(name) {
 	case len("Host"):
@@ -218,8 +218,8 @@ func bitIf(name []byte, lower string, bit fieldBit) fieldBit {
 	return 0
 }
 
-// validHost says whether a Host value is a registered name, an IPv4 address or an
-// IPv6 address in brackets, each with an optional port.
+// validHost says whether a Host value is a registered name, an IPv4 address or an IPv6 address in
+// brackets, with an optional port.
 func validHost(host []byte) bool {
 	end, class := 0, &hostBytes
 	if len(host) > 0 && host[0] == '[' {
@@ -243,14 +243,13 @@ func validHost(host []byte) bool {
 }
 
 var (
-	// An underscore is no host name's, but many a compose service's.
+	// Host names have no underscore, but the names of many compose services do.
 	hostBytes    = netio.ByteClass("-._" + netio.Digits + netio.Letters)
 	addressBytes = netio.ByteClass(":." + netio.Digits + "ABCDEFabcdef")
 )
 
-// CheckBodyHeaders is for the routes that take a JSON body, after CheckRequest.
-// requireLength refuses chunked uploads: their extensions are bytes that no size
-// limit counts.
+// CheckBodyHeaders is for the routes that take a JSON body, after CheckRequest. requireLength refuses
+// chunked uploads, because no size limit counts the bytes of their extensions.
 func CheckBodyHeaders(h *fasthttp.RequestHeader, requireLength bool) *Refusal {
 	if !jsonContent(h.ContentType()) {
 		return refuse(fasthttp.StatusUnsupportedMediaType, MediaType, "Content-Type must be application/json in UTF-8.")
@@ -267,8 +266,8 @@ func CheckBodyHeaders(h *fasthttp.RequestHeader, requireLength bool) *Refusal {
 	return nil
 }
 
-// jsonContent says whether a Content-Type is application/json. Its parameters are
-// free but for charset: JSON is UTF-8.
+// jsonContent says whether a Content-Type is application/json. Its parameters are free, except for
+// charset, as JSON is UTF-8.
 func jsonContent(contentType []byte) bool {
 	media, params, _ := bytes.Cut(contentType, []byte(";"))
 	if !netio.EqualFold(bytes.Trim(media, " \t"), "application/json") {
@@ -285,9 +284,9 @@ func jsonContent(contentType []byte) bool {
 	return true
 }
 
-// FrameError is the refusal for an error of fasthttp's own reading: of the head, of
-// the first bytes of a body (ErrorHandler), or of the body stream. err's text holds
-// raw bytes of the request, keys included: it must reach no log and no answer.
+// FrameError returns the refusal for an error of fasthttp's own reading: of the head, of the first bytes
+// of a body (ErrorHandler), or of the body stream. The text of err holds raw bytes of the request, and
+// keys may be among them, so it must reach no log and no answer.
 func FrameError(err error) *Refusal {
 	var small *fasthttp.ErrSmallBuffer
 	var netErr net.Error

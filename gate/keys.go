@@ -10,13 +10,13 @@ import (
 
 // Keyring holds the keys that clients may show, as hashes only. It is immutable.
 type Keyring struct {
-	// slots finds a hash without comparing any key: the time of a look-up tells an
-	// attacker something of the hash of a guess, never of a key.
+	// slots finds a hash without a comparison of keys. The time of a look-up may tell an attacker
+	// something of the hash of a guess, but never of a key.
 	slots  map[[sha256.Size]byte]int
 	hashes [][sha256.Size]byte
 }
 
-// NewKeyring takes the clear keys; it keeps none. No keys: everybody may enter.
+// NewKeyring takes the clear keys and keeps none of them. Without keys everybody may enter.
 func NewKeyring(keys []string) *Keyring {
 	k := &Keyring{slots: make(map[[sha256.Size]byte]int, len(keys))}
 	for _, key := range keys {
@@ -29,9 +29,9 @@ func NewKeyring(keys []string) *Keyring {
 	return k
 }
 
-// Allow says whether an Authorization value ("Bearer <key>", the scheme in either
-// case) shows one of the keys. A missing or malformed value costs what a wrong key
-// costs: one hash, one look-up, one comparison. An empty key is never right.
+// Allow says whether an Authorization value shows one of the keys. The value is "Bearer <key>", with
+// the scheme in either case. A missing or malformed value costs what a wrong key costs: one hash, one
+// look-up, one comparison. An empty key is never right.
 func (k *Keyring) Allow(authorization []byte) bool {
 	if len(k.hashes) == 0 {
 		return true
@@ -40,17 +40,17 @@ func (k *Keyring) Allow(authorization []byte) bool {
 	return ok
 }
 
-// Slot is the number of the key that an Authorization value shows.
+// Slot returns the number of the key that an Authorization value shows.
 func (k *Keyring) Slot(authorization []byte) (int, bool) {
 	key := bearer(authorization)
 	hash := sha256.Sum256(key)
 	slot, found := k.slots[hash]
-	// slot is 0 for an unknown hash, so that this comparison happens all the same.
+	// slot is 0 for an unknown hash, so the comparison is made all the same.
 	same := subtle.ConstantTimeCompare(hash[:], k.hashes[slot][:]) == 1
 	return slot, found && same && len(key) > 0
 }
 
-// bearer is the credential of a Bearer Authorization value; nil for another one.
+// bearer returns the credential of a Bearer Authorization value, or nil for any other value.
 func bearer(authorization []byte) []byte {
 	scheme, key, _ := bytes.Cut(authorization, []byte(" "))
 	if !netio.EqualFold(scheme, "bearer") {
