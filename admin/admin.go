@@ -58,7 +58,7 @@ func (p *pages) routes() []route {
 	}...)
 }
 
-// New makes the server of the operators' port, with health, metrics and pools, and with profiles if the
+// New makes the server of the operators' port. It shows health, metrics and pools, and profiles if the
 // configuration opens them. Clients must not be able to reach it. The caller closes it.
 func New(cfg Config) *http.Server {
 	p := &pages{cfg: cfg}

@@ -5,7 +5,7 @@ import (
 	"xpyd/router"
 )
 
-// Queued reads how many requests wait, by role.
+// Queued returns functions that read how many requests wait, by role.
 func Queued(rt *router.Router) map[string]func() float64 {
 	read := map[string]func() float64{}
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
@@ -14,7 +14,7 @@ func Queued(rt *router.Router) map[string]func() float64 {
 	return read
 }
 
-// BackendLoads is what GET /pools and GET /backends show, for the metrics.
+// BackendLoads returns what GET /pools and GET /backends show, for the metrics.
 func BackendLoads(rt *router.Router) []metrics.BackendLoad {
 	var loads []metrics.BackendLoad
 	snap := rt.Snapshot()
@@ -28,7 +28,7 @@ func BackendLoads(rt *router.Router) []metrics.BackendLoad {
 	return loads
 }
 
-// engineLoad adds to a backend's gauges what its engine told.
+// engineLoad adds to a backend's gauges what its engine reported.
 func engineLoad(l metrics.BackendLoad, b *router.Backend) metrics.BackendLoad {
 	l.Elsewhere, l.EngineAge = b.External(), -1
 	if age, ok := b.EngineAge(); ok {
@@ -45,7 +45,7 @@ func engineLoad(l metrics.BackendLoad, b *router.Backend) metrics.BackendLoad {
 	return l
 }
 
-// AdviceGauges is what GET /advice shows, for the metrics.
+// AdviceGauges returns what GET /advice shows, for the metrics.
 func AdviceGauges(rt *router.Router) metrics.Advice {
 	a := rt.Snapshot().Advice()
 	out := metrics.Advice{Loads: map[string]float64{}, Balanced: map[string]int{}, Prices: map[string]metrics.Price{}}
