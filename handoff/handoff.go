@@ -20,8 +20,8 @@ const (
 
 // Handoff makes sure that a handle is used only once. P frees the blocks once D has read them, and
 // does not check a second read, which would return another prompt's answer with status 200. A handle
-// goes from issued to sent to ended, or from issued to ended. Only a dial failure leads back from sent to
-// issued. A Handoff serves one request at a time.
+// goes from issued to sent to ended, or from issued to ended. Only a dial failure leads back from
+// sent to issued. A Handoff serves one request at a time.
 type Handoff struct {
 	k      *Keeper
 	handle kvparams.Handle // aliases the prefill leg's buffer until ended

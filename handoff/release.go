@@ -172,8 +172,8 @@ func allReject(snap *router.Snapshot) bool {
 }
 
 // rejectFrees reports that a rejection by this version frees P's blocks. Since 0.32 a vLLM that
-// rejects a request with a handle tells P to free its blocks, and survives if P cannot be reached. An unknown
-// version counts as one that does not.
+// rejects a request with a handle tells P to free its blocks, and survives if P cannot be reached. An
+// unknown version counts as one that does not.
 func rejectFrees(version string) bool {
 	major, rest, ok := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	if !ok {
