@@ -40,8 +40,8 @@ func wrongs() []wrong {
 		to:   "return oneTokenCompletions[:2]",
 	}, {
 		name: "no release", in: "(*completion).abandon", check: "leave",
-		from: "c.s.releases.start(a)",
-		to:   "c.handoff.state = handleEnded",
+		from: "c.handoff.Release(a)",
+		to:   "_ = a\n\tc.handoff.End(handoff.Burnt)",
 	}, {
 		name: "a stream cut and ended cleanly", in: "(*completion).streamBroke", check: "die",
 		from: "_ = out.write(c.failure.appendEvent(nil), time.Now())",
