@@ -13,11 +13,11 @@ import (
 	"xpyd/netio"
 )
 
-// bodyRate is what a slow upload must reach on top of timeouts.body, in bytes a second.
+// bodyRate is the rate that an upload longer than timeouts.body must reach, in bytes a second.
 const bodyRate = 64 << 10
 
-// errGone is a client that left before its answer was complete. It is counted
-// and logged, never sent.
+// errGone is the error of a client that left before its answer was complete. It is for the metrics
+// and the log, as usually no client is left to read it.
 func errGone() *apiError {
 	return newError(499, codeClientGone, "", "the client closed the connection or its sending side")
 }
@@ -26,15 +26,15 @@ func (s *Server) tooLarge() *apiError {
 	return newError(fasthttp.StatusRequestEntityTooLarge, codeBodyTooLarge, "", "request body is larger than "+strconv.FormatInt(s.cfg.Limits.Body, 10)+" bytes").noRetry()
 }
 
-// pace says until when more of a body must have come: bytes buy time, none is saved up
-// beyond timeouts.body, and no silence is longer than timeouts.body_stall. So a body that
-// stops is let go soon, however much of it has come.
+// pace says by when more of a body must have come. Bytes buy time, but no more than timeouts.body
+// is ever left, and no silence may last longer than timeouts.body_stall. So a body that stops is
+// given up soon, however much of it has come.
 type pace struct {
 	limit, stall time.Duration
-	until        time.Time // the bytes that have come last until then
+	until        time.Time // the time that the bytes so far have bought ends then
 }
 
-// next is the moment after n more bytes; the first call begins.
+// next returns the deadline after n more bytes have come. The first call starts the pace.
 func (p *pace) next(now time.Time, n int) time.Time {
 	at := p.until.Add(time.Duration(n) * time.Second / bodyRate)
 	if most := now.Add(p.limit); p.until.IsZero() || at.After(most) {
@@ -47,9 +47,9 @@ func (p *pace) next(now time.Time, n int) time.Time {
 	return at
 }
 
-// readBody reads the whole request body of the client. The buffer follows the bytes that
-// arrive, not the length that was announced. stop, when set, ends it: whoever sets it moves
-// the connection's read deadline then.
+// readBody reads the client's whole request body. The buffer grows with the bytes that arrive and
+// not with the announced length. stop ends the read once it is set. Whoever sets it then moves the
+// connection's read deadline.
 func (s *Server) readBody(ctx *fasthttp.RequestCtx, conn *netio.Conn, of budget.Client, stop *atomic.Bool, body *budget.Body) *apiError {
 	want := int64(ctx.Request.Header.ContentLength()) // −1 when chunked
 	src := ctx.RequestBodyStream()
@@ -60,7 +60,7 @@ func (s *Server) readBody(ctx *fasthttp.RequestCtx, conn *netio.Conn, of budget.
 	for n := 0; ; {
 		deadline := pace.next(time.Now(), n)
 		_ = conn.SetReadDeadline(deadline)
-		if stop.Load() { // after the deadline, which may just have taken the other one's place
+		if stop.Load() { // checked after the deadline is set, which may have replaced the one that came with stop
 			return shuttingDown()
 		}
 		if body.Full() && body.Size() != want {
@@ -94,15 +94,15 @@ func bodyRefused(r budget.Refusal) *apiError {
 	return newError(fasthttp.StatusServiceUnavailable, codeOverloaded, "", "too many request bytes are being held; try again").retryAfter(1)
 }
 
-// bodyEnd tells a complete body from a cut one. fasthttp reports a client that closes
-// between two chunks as a plain end, so the socket is asked.
+// bodyEnd tells a complete body from one that was cut. fasthttp reports a client that closes
+// between two chunks as a plain end, so bodyEnd asks the socket.
 func bodyEnd(err error, conn *netio.Conn, want, got int64, late bool) *apiError {
 	switch {
-	case late: // not every one of fasthttp's errors tells that it was a timeout
+	case late: // some of fasthttp's errors do not say that they were timeouts
 		return newError(fasthttp.StatusRequestTimeout, codeRequestTimeout, "", "request body did not arrive in time")
 	case errors.Is(err, io.EOF) && (got == want || want < 0 && !conn.Departed()):
-		return nil // the deadline may lapse: fasthttp arms another one before it reads again
-	// Broken framing is that, whether or not its client has left since.
+		return nil // the deadline may pass, because fasthttp sets another one before it reads again
+	// Broken framing stays that error, whether or not the client has left since.
 	case !conn.Misframed() && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || conn.Departed()):
 		return errGone()
 	}

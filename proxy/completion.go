@@ -18,44 +18,45 @@ import (
 // maxRounds bounds how often prefill and decode are started for one request.
 const maxRounds = 2
 
-// state is where a completion stands. Each exit of each state settles three things:
+// state says how far a completion has come. Each way out of a state settles three things, which are
 // the leases, the handle and the client.
 type state uint8
 
 const (
-	stateAdmitted   state = iota // nothing of it has reached a backend
-	statePrefilling              // P works; there is still no handle
-	stateHandedOff               // a handle is held that no decode backend has seen
-	stateDecoding                // D has the request; nothing has reached the client
-	stateCommitted               // the client has the first byte: nothing can be tried again
+	stateAdmitted   state = iota // no backend has had any of it
+	statePrefilling              // P works, and there is still no handle
+	stateHandedOff               // xpyd holds a handle that no decode backend has seen
+	stateDecoding                // D has the request, and nothing has reached the client
+	stateCommitted               // the client has the first byte, so nothing can be tried again
 	states
 )
 
-// String is the phase that xpyd_client_gone_total and the log name.
+// String returns the phase as xpyd_client_gone_total and the log name it.
 func (s state) String() string {
 	return [states]string{"admitted", "prefill", "handoff", "decode", "stream"}[s]
 }
 
-// atomicState is written by the owner and read by the watcher too.
+// atomicState is a state that its owner writes and the watcher also reads.
 type atomicState struct{ v atomic.Uint32 }
 
 func (a *atomicState) set(s state) { a.v.Store(uint32(s)) }
 func (a *atomicState) get() state  { return state(a.v.Load()) }
 
-// completion is one request from its head to its last byte. What happens to it, in order:
+// completion is one request from its head to its last byte. Its steps, in order:
 //
-//	admit      this file: the client is counted, its body read and scanned
+//	admit      this file: counts the client, reads and scans the body
 //	plan       plan.go: split or not; reserve.go: a slot of a decode backend
-//	prefill    prefill.go: the first leg; handoff: the handle that it gave
-//	decode     decode.go: the second leg, up to what the client may have
+//	prefill    prefill.go: the first leg; package handoff: the handle that it gave
+//	decode     decode.go: the second leg, until the client may have its answer
 //	relay      relay.go, writer.go: the answer, as it comes
-//	finish     finish.go: the one end, of metrics and log line too
+//	finish     finish.go: the one end, with the metrics and the log line
 //
-// What cuts its legs meanwhile stands in cuts.go.
-// A leg that fails says so as a fault (faults.go), which classify judges (failure.go).
+// cuts.go holds what may cut its legs meanwhile. A leg that fails reports a fault (faults.go), and
+// classify judges it (failure.go).
 //
-// The goroutine of the client's connection owns it and carries it through both legs; the watcher
-// only reports that the client has left. It is pooled: nothing of it outlives finish.
+// The goroutine of the client's connection owns the completion and carries it through both legs. The
+// watcher only reports that the client has left or that the process ends. Completions are pooled, so
+// nothing of one outlives finish.
 type completion struct {
 	s    *Server
 	ctx  *fasthttp.RequestCtx // until the handler returns
@@ -63,30 +64,30 @@ type completion struct {
 	api  kvparams.API
 
 	watch netio.Watch
-	left  atomic.Uint32 // the state the client left in, plus 1; 0 while it stays
+	left  atomic.Uint32 // the state in which the client left, plus 1; 0 while it stays
 	stop  atomic.Bool   // the process ends now
 	state atomicState
-	// broken counts the engines that broke off over it: see deadly.
+	// broken counts the engines that broke off over the request. See deadly.
 	broken atomic.Int32
 
-	id     string // the client's, or a fresh one; what the client gets back
-	legID  string // the attempt's, the same on both legs
-	target string // of both legs: the path, and the client's query
+	id     string // the client's or a fresh one; the client gets it back
+	legID  string // of the attempt, the same on both legs
+	target string // of both legs: the path with the client's query
 	fields []byte // header lines for both legs
 
 	client   budget.Client // counted while the completion lives
 	body     budget.Body
 	req      kvparams.Request
-	tokens   int // of the prompt; estimated, unless they came as ids
+	tokens   int // in the prompt; an estimate unless they came as ids
 	snap     *router.Snapshot
 	path     path
 	reason   reason
 	round    int
-	chosen   bool // choosePath has been asked
-	reached  bool // a backend has had a byte of it: the path is taken, and counted
-	degraded bool // counts against decode_only.max_share, whichever D it is on
+	chosen   bool // choosePath has run
+	reached  bool // a backend has had a byte of it, so the path is fixed and counts
+	degraded bool // counts against decode_only.max_share, whichever D has it
 	retrying bool // holds a share of the retry budget
-	moved    bool // a leg failed as health checks took a backend down: the next retry is free
+	moved    bool // a leg failed because health checks took a backend down, so the next retry is free
 	failure  *apiError
 
 	onPrefillDown, onDecodeDown, onSourceDown func()
@@ -101,18 +102,18 @@ type completion struct {
 	times   times
 }
 
-// times are the moments that log and metrics are made of.
+// times are the moments from which the log and the metrics are made.
 type times struct {
 	start     time.Time
-	end       time.Time     // no later than this, whatever it is doing
-	prefilled time.Time     // P's answer complete
-	handed    time.Time     // D's request written
-	first     time.Time     // first byte of a token written to the client
+	end       time.Time     // the completion ends by then, whatever it is doing
+	prefilled time.Time     // P's answer was complete
+	handed    time.Time     // D's request was written
+	first     time.Time     // the first byte of a token was written to the client
 	prefill   time.Duration // of the last prefill leg
 }
 
-// complete serves one completion. Everything before the client's first byte happens
-// in here; then fasthttp calls WriteTo for the bytes and CloseWithError at the end.
+// complete serves one completion. Everything before the client's first byte happens in here. After
+// that fasthttp calls WriteTo for the bytes and CloseWithError at the end.
 func (s *Server) complete(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	c := s.pool.Get().(*completion)
 	c.begin(ctx, api)
@@ -120,10 +121,10 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, api kvparams.API) {
 		if p := recover(); p != nil {
 			c.failure = internalError()
 			c.finish(nil)
-			panic(p) // handle answers, counts and logs
+			panic(p) // handle answers, counts and logs it
 		}
 	}()
-	s.watch.Add(&c.watch, c.conn, c) // from here on: the end of the process may come in mid-upload
+	s.watch.Add(&c.watch, c.conn, c) // before the body, because the process may end during the upload
 	err := c.admit()
 	if err == nil {
 		if err = c.interrupted(); err == nil {
@@ -137,7 +138,7 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	c.answer()
 }
 
-// begin takes the completion out of the pool for a request.
+// begin sets up a completion from the pool for a request.
 func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	c.s.live.Add(1)
 	c.ctx, c.api = ctx, api
@@ -159,7 +160,7 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	c.failure = nil
 }
 
-// admit counts the client, reads and scans the body. No backend knows of the request at this point.
+// admit counts the client, then reads and scans the body. No backend knows of the request so far.
 func (c *completion) admit() *apiError {
 	if c.client = c.s.identify(c.conn, &c.ctx.Request.Header); !c.s.clients.Begin(c.client) {
 		c.client = budget.Client{}
@@ -178,8 +179,8 @@ func (c *completion) admit() *apiError {
 	return nil
 }
 
-// run reserves decode and then tries rounds of prefill and decode until one is
-// answered. nil means that an answer stands ready for the client.
+// run tries rounds of prefill and decode until one is answered or nothing more may be tried. nil
+// means that an answer is ready for the client.
 func (c *completion) run() *apiError {
 	c.plan()
 	for c.round = 1; ; c.round++ {
@@ -201,7 +202,7 @@ func (c *completion) run() *apiError {
 	}
 }
 
-// tryRound is one prefill and one decode. Decode is reserved first: what cannot be
+// tryRound is one prefill and one decode. It reserves decode first, so a request that cannot be
 // decoded is never prefilled.
 func (c *completion) tryRound() *failure {
 	if err := c.reserveDecode(); err != nil {
@@ -228,10 +229,10 @@ func (c *completion) answerError(err *apiError) {
 		err = errGone()
 	}
 	c.failure = err
-	c.s.writeError(c.ctx, c.client, err) // also to a client that is gone: it may have closed its write side only
+	c.s.writeError(c.ctx, c.client, err) // also to a client that is gone, because it may have closed only its write side
 	c.commonHeaders()
-	// Half a body would be read as a request, and what followed a body that is no JSON
-	// cannot be trusted to be one.
+	// The rest of a body that is read in part would pass for a request. What follows a body that
+	// is not JSON cannot be trusted to be a request either.
 	if !c.body.Whole() || err.Code == codeClientGone || c.state.get() == stateAdmitted && err.Status < 500 {
 		c.ctx.SetConnectionClose()
 	}
@@ -241,8 +242,8 @@ func (c *completion) answerError(err *apiError) {
 	c.finish(nil)
 }
 
-// answer hands the response to fasthttp, which calls WriteTo and CloseWithError after
-// the handler has returned.
+// answer hands the response to fasthttp, which calls WriteTo and CloseWithError after the handler
+// has returned.
 func (c *completion) answer() {
 	c.ctx.SetStatusCode(fasthttp.StatusOK)
 	h := &c.ctx.Response.Header
@@ -279,7 +280,7 @@ func urlOf(b *router.Backend) string {
 	return b.URL
 }
 
-// newCompletion makes one for the pool. What the router calls is bound once.
+// newCompletion makes a completion for the pool. It binds once the functions that the router calls.
 func newCompletion(s *Server) *completion {
 	c := &completion{s: s}
 	c.onPrefillDown, c.onDecodeDown, c.onSourceDown = c.prefillDown, c.decodeDown, c.sourceDown

@@ -7,19 +7,18 @@ import (
 	"xpyd/router"
 )
 
-// beside is a prefill leg that runs beside D's, on a goroutine of its own.
+// beside is a prefill leg that runs beside D's leg on a goroutine of its own.
 type beside struct {
-	result chan *failure // nil: there is none
+	result chan *failure // nil while no such leg runs
 
 	mu       sync.Mutex
-	answered bool // D has: what becomes of P is nothing to it any more
-	failed   bool // before that
+	answered bool // decode has ended, so what happens to P no longer matters to it
+	failed   bool // P failed before that
 }
 
-// bothLegs runs a round for a connector whose legs start together. The first leg to
-// fail cuts the other, which would wait for blocks that never come or nobody reads. A
-// token of D shows that it has the blocks: then P ends by itself, at the latest as the
-// answer does.
+// bothLegs runs a round for a connector whose legs start together. The first leg to fail cuts the
+// other, which would wait for blocks that never come or that nobody reads. A token from D shows that
+// D has the blocks. P then ends by itself, and is cut at the latest when the answer ends.
 func (c *completion) bothLegs() *failure {
 	want := c.want(router.Prefill, c.p.tried)
 	want.Alone = true
@@ -38,7 +37,7 @@ func (c *completion) bothLegs() *failure {
 	prefillFirst := s.failed
 	s.mu.Unlock()
 	if decodeFailed == nil {
-		c.d.x.Uncut(cutOther) // P failed as D answered
+		c.d.x.Uncut(cutOther) // P may have failed just as D answered
 		return nil
 	}
 	if !prefillFirst {
@@ -46,9 +45,9 @@ func (c *completion) bothLegs() *failure {
 	}
 	prefillFailed := c.endBeside()
 	if c.broken.Load() > 0 && c.p.x.Sent() && c.d.x.Sent() {
-		c.broken.Store(maxBroken) // the other, which was cut, may have died of it too
+		c.broken.Store(maxBroken) // the leg that was cut may have died of it too
 	}
-	// Each leg may have cut the other: neither cut may outlive the round.
+	// Each leg may have cut the other. Neither cut may outlive the round.
 	c.p.x.Uncut(cutOther)
 	c.d.x.Uncut(cutOther)
 	c.moved = c.moved || prefillFailed != nil && prefillFailed.moved
@@ -59,14 +58,14 @@ func (c *completion) bothLegs() *failure {
 	return prefillFailed
 }
 
-// prefillBeside is the prefill leg, which cuts D's where it fails first.
+// prefillBeside runs the prefill leg. If that fails first, it cuts D's leg.
 func (c *completion) prefillBeside(b *router.Backend) {
 	s := &c.p.beside
 	f := ends(internalError())
 	c.s.guard(func() { f = c.prefillAttempt(b) })
 	outcome := f.result()
 	if outcome == router.Timeout && c.p.x.IsCut(cutOther) {
-		outcome = router.ClientGone // it was cut, and did nothing wrong
+		outcome = router.ClientGone // xpyd cut it, and it did nothing wrong
 	}
 	c.p.lease.Release(outcome)
 	s.mu.Lock()
@@ -78,7 +77,7 @@ func (c *completion) prefillBeside(b *router.Backend) {
 	s.result <- f
 }
 
-// endBeside waits for the end of the prefill leg that runs beside D's.
+// endBeside waits until the prefill leg beside D's leg has ended.
 func (c *completion) endBeside() *failure {
 	f := <-c.p.beside.result
 	c.p.beside.result = nil
@@ -86,7 +85,7 @@ func (c *completion) endBeside() *failure {
 	return f
 }
 
-// cutBeside ends that leg if there still is one: the answer has ended.
+// cutBeside ends that leg if it still runs after the answer has ended.
 func (c *completion) cutBeside() {
 	if c.p.beside.result != nil {
 		c.p.x.Cut(cutOther, time.Now())

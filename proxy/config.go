@@ -6,9 +6,9 @@ import (
 	"xpyd/handoff"
 )
 
-// Config is everything the HTTP side needs. Package main fills it from flags,
-// environment and file, and has validated it before New sees it. The mapstructure
-// tags are the keys of the configuration file.
+// Config is everything that the HTTP side needs. Package main fills it from flags, environment and
+// file, and validates it before New sees it. The mapstructure tags are the keys of the configuration
+// file.
 type Config struct {
 	// Listen is the data port, host:port; an empty host means all addresses.
 	Listen string `mapstructure:"listen"`
@@ -16,17 +16,17 @@ type Config struct {
 	Admin string `mapstructure:"admin"`
 	// Connector names the kvparams dialect that the engines speak.
 	Connector string `mapstructure:"connector"`
-	// APIKeys are the keys that clients may show. None: no key is asked for.
+	// APIKeys are the keys that clients may show. With none, xpyd asks for no key.
 	APIKeys []string `mapstructure:"api_keys"`
-	// APIKeyFile holds further client keys, one a line, # starts a comment.
+	// APIKeyFile holds further client keys, one a line. # starts a comment.
 	APIKeyFile string `mapstructure:"api_key_file"`
-	// BackendAPIKey replaces the client's Authorization towards the backends.
+	// BackendAPIKey replaces the client's Authorization on the way to the backends.
 	BackendAPIKey string `mapstructure:"backend_api_key"`
 	// BackendAPIKeyFile holds it in place of BackendAPIKey.
 	BackendAPIKeyFile string `mapstructure:"backend_api_key_file"`
-	// DenyFields are top-level request fields answered with 400.
+	// DenyFields are top-level request fields that xpyd answers with 400.
 	DenyFields []string `mapstructure:"deny_fields"`
-	// Warmup sends a one-token request over each new pair of engines, as the first
+	// Warmup sends a one-token request over each new pair of engines, because the first
 	// transfer between two of them pays for their handshake.
 	Warmup bool `mapstructure:"warmup"`
 	// Pprof opens /debug/pprof/ on the admin port. Heap profiles hold prompts.
@@ -41,101 +41,103 @@ type Config struct {
 	Errors     Errors     `mapstructure:"errors"`
 }
 
-// Headers are fields of the client's head.
+// Headers are settings for the fields of the client's head.
 type Headers struct {
-	// Pass names those that go on to the engines, with both legs and with what is relayed,
-	// beside the ones that always do. Of several lines of one name the first goes.
+	// Pass names the fields that go on to the engines, with both legs and with other requests
+	// that xpyd passes on, besides those that always go. Of several lines of one name the first
+	// goes.
 	Pass []string `mapstructure:"pass"`
 }
 
-// Limits bound what a client or a backend may make the process hold. Sizes in bytes.
+// Limits bound what a client or a backend may make the process hold. Sizes are in bytes.
 type Limits struct {
-	// Body is the largest request body; a larger one is answered 413.
+	// Body is the largest request body. A larger one gets 413.
 	Body int64 `mapstructure:"body"`
-	// BodyBudget bounds the request bodies buffered at any moment, all clients
-	// together; charged as they grow. When spent: 503 with Retry-After. Its last eighth is
-	// for bodies up to 64 KiB.
+	// BodyBudget bounds the request bodies that are buffered at any moment, for all clients
+	// together. Bodies are charged as they grow. When it is spent, requests get 503 with
+	// Retry-After. Its last eighth is for bodies up to 64 KiB.
 	BodyBudget int64 `mapstructure:"body_budget"`
-	// Answer is the largest answer that is buffered whole: P's always (larger: decode alone, or 502),
-	// D's when it is not streamed (larger: streamed on).
+	// Answer is the largest answer that is buffered whole. P's answer always is. After a larger
+	// one, decode serves the request alone, or the client gets 502. D's answer is buffered when
+	// it is not a stream. A larger one is streamed on.
 	Answer int64 `mapstructure:"answer"`
-	// AnswerBudget bounds D's answers that are buffered whole at any moment, beyond 64 KiB
-	// each. When spent, an answer is streamed on, as one larger than Answer.
+	// AnswerBudget bounds D's answers that are buffered whole at any moment, beyond 64 KiB for
+	// each. When it is spent, an answer is streamed on like one larger than Answer.
 	AnswerBudget int64 `mapstructure:"answer_budget"`
-	// ClientShare is the part of BodyBudget, and of AnswerBudget, that one client may hold:
-	// one API key, or one address where no keys are set. Above 0, up to 1.
+	// ClientShare is the part of BodyBudget, and of AnswerBudget, that one client may hold. A
+	// client is an API key, or an address where no keys are set. Above 0, up to 1.
 	ClientShare float64 `mapstructure:"client_share"`
 	// ConnectionsPerIP caps the open connections of one client address. 0: no cap.
 	ConnectionsPerIP int `mapstructure:"connections_per_ip"`
-	// ClientInFlight caps the completions that one client has at a time: one API key, or
-	// one address where no keys are set. One more is answered 429. 0: no cap.
+	// ClientInFlight caps the completions that one client has at a time. A client is an API
+	// key, or an address where no keys are set. One more gets 429. 0: no cap.
 	ClientInFlight int `mapstructure:"client_in_flight"`
 	// RequireContentLength refuses chunked uploads with 411.
 	RequireContentLength bool `mapstructure:"require_content_length"`
 }
 
-// Timeouts of every wait in the life of a completion.
+// Timeouts bound every wait in the life of a completion.
 type Timeouts struct {
 	// Header is the time for a request head to arrive (408).
 	Header time.Duration `mapstructure:"header"`
-	// Body is the time for a request body to arrive, plus 1 s per 64 KiB (408); no more
+	// Body is the time for a request body to arrive, plus 1 s per 64 KiB (408). No more
 	// than this is left at any moment.
 	Body time.Duration `mapstructure:"body"`
 	// BodyStall is the longest silence inside a request body (408).
 	BodyStall time.Duration `mapstructure:"body_stall"`
-	// Idle closes a client's kept-alive connection.
+	// Idle is how long a client's kept-alive connection may be idle before it is closed.
 	Idle time.Duration `mapstructure:"idle"`
 	// Dial is the time to connect to a backend.
 	Dial time.Duration `mapstructure:"dial"`
 	// Prefill is the total time of a prefill leg (504 prefill_timeout).
 	Prefill time.Duration `mapstructure:"prefill"`
-	// FirstEvent is the time until the first event of a decode leg, or its whole
-	// answer when not streamed (504 decode_timeout).
+	// FirstEvent is the time until the first event of a decode leg, or until its whole
+	// answer when that is not a stream (504 decode_timeout).
 	FirstEvent time.Duration `mapstructure:"first_event"`
 	// StreamIdle is the longest silence inside a stream.
 	StreamIdle time.Duration `mapstructure:"stream_idle"`
-	// Request is the time of a whole request, all legs and retries included: 504, or an
-	// error event in a stream (deadline).
+	// Request is the time of a whole request, with all legs and retries. After it the client
+	// gets 504, or an error event in a stream (deadline).
 	Request time.Duration `mapstructure:"request"`
 	// WriteStall is how long a client may leave one write unread.
 	WriteStall time.Duration `mapstructure:"write_stall"`
-	// UpstreamIdle is the age at which an idle backend connection is closed. Below
-	// uvicorn's keep-alive of 5 s, or requests meet a closing connection.
+	// UpstreamIdle is how long a backend connection may be idle before it is closed. It stays
+	// below uvicorn's keep-alive of 5 s, or requests would meet a closing connection.
 	UpstreamIdle time.Duration `mapstructure:"upstream_idle"`
-	// PrefillAbortGrace is how long P may still answer after the client left:
-	// aborting a prefill in its last milliseconds strands its blocks for the lease.
+	// PrefillAbortGrace is how long P may still answer after the client left. An abort in
+	// the last milliseconds of a prefill strands its blocks for the lease.
 	PrefillAbortGrace time.Duration `mapstructure:"prefill_abort_grace"`
 	// DecodeAbortGrace holds D's connection open after the client left, for engines
 	// that lose the blocks of a request aborted before its first event.
 	DecodeAbortGrace time.Duration `mapstructure:"decode_abort_grace"`
-	// DrainDelay is the time between "not ready" and closing the listener.
+	// DrainDelay is the time between "not ready" and the close of the listener.
 	DrainDelay time.Duration `mapstructure:"drain_delay"`
-	// Drain is the time for running requests to end after TERM.
+	// Drain is the time that running requests have to end after TERM.
 	Drain time.Duration `mapstructure:"drain"`
 }
 
-// DecodeOnly is what happens when no prefill can be had.
+// DecodeOnly says what happens when no prefill can be had.
 type DecodeOnly struct {
 	// Enabled lets D prefill by itself, where the connector allows it.
 	Enabled bool `mapstructure:"enabled"`
-	// MaxShare caps such requests to this part of the decode pool's slots: of each
-	// backend that is not down decode_max_in_flight, or 256. 1 is no cap, 0 allows none.
+	// MaxShare caps such requests at this part of the decode pool's slots. Each backend that is
+	// not down has decode_max_in_flight slots, or 256. 1 is no cap, 0 allows none.
 	MaxShare float64 `mapstructure:"max_share"`
 }
 
-// Usage of the engines, as clients see it.
+// Usage is the usage of the engines as clients see it.
 type Usage struct {
-	// Rewrite puts P's cached_tokens into the last usage of an answer.
+	// Rewrite puts P's cached_tokens into the last usage object of an answer.
 	Rewrite bool `mapstructure:"rewrite"`
 }
 
-// Errors, as clients see them.
+// Errors is what clients see of the backends' errors.
 type Errors struct {
 	// ExposeUpstream relays the text of a backend's 5xx.
 	ExposeUpstream bool `mapstructure:"expose_upstream"`
 }
 
-// DefaultConfig is the configuration with no file, flag or variable set.
+// DefaultConfig returns the configuration when no file, flag or variable is set.
 func DefaultConfig() Config {
 	return Config{
 		Listen: ":8080", Admin: "127.0.0.1:8081", Connector: "nixl", Warmup: true,

@@ -6,9 +6,9 @@ import (
 	"xpyd/upstream"
 )
 
-// What cuts a leg, and when. P may have an answer on its way, and the answer holds a handle, so P
-// is rarely cut at once. A cut for a backend is taken back as the leg on it ends; the others hold
-// for the rest of the request.
+// What cuts a leg, and when. P may have an answer on its way that holds a handle, so P is rarely
+// cut at once. A cut for a backend is taken back when the leg on it ends. The others hold for the
+// rest of the request.
 //
 //	cause      P's leg                       D's leg
 //	cutGone    timeouts.prefill_abort_grace  timeouts.decode_abort_grace
@@ -23,12 +23,13 @@ const (
 	cutStop                  // the process ends
 	cutDown                  // health checks took the leg's backend down
 	cutSource                // health checks took P down while D may be loading its blocks
-	cutOther                 // the other leg, which began with this one, has failed or is over
-	cutLate                  // P was given up, and the wait for an answer on its way is over
+	cutOther                 // the other leg, which began together with this one, has failed or is over
+	cutLate                  // xpyd gave P up, and the wait for an answer on its way is over
 )
 
-// ClientGone cuts whatever waits for a backend. P is left some time to answer: a
-// prefill aborted in its last milliseconds strands its blocks. D is closed at once.
+// ClientGone cuts whatever waits for a backend. P has timeouts.prefill_abort_grace to answer,
+// because an abort in the last milliseconds of a prefill strands its blocks. D has
+// timeouts.decode_abort_grace.
 func (c *completion) ClientGone() {
 	c.leave()
 	now := time.Now()
@@ -47,11 +48,11 @@ func (c *completion) leave() {
 // gone reports that the client has left.
 func (c *completion) gone() bool { return c.left.Load() > 0 }
 
-// stopGrace is how long a client may take for the end of its answer when the drain time is
+// stopGrace is how long a client may take to read the end of its answer when the drain time is
 // over.
 const stopGrace = 500 * time.Millisecond
 
-// ServerStopping ends the completion with an error: the drain time is over.
+// ServerStopping ends the completion with an error after the drain time is over.
 func (c *completion) ServerStopping() {
 	c.stop.Store(true)
 	now := time.Now()
@@ -62,18 +63,18 @@ func (c *completion) ServerStopping() {
 	c.leaveQueue()
 }
 
-// prefillDown is told by the active check: the leg is moved.
+// prefillDown moves the prefill leg to another backend. The active check calls it.
 func (c *completion) prefillDown() { c.p.x.Cut(cutDown, time.Now().Add(c.s.downGrace)) }
 
-// decodeDown is told by the active check: a leg that has produced nothing is moved.
+// decodeDown moves a decode leg that has produced nothing. The active check calls it.
 func (c *completion) decodeDown() { c.d.x.Cut(cutDown, time.Now()) }
 
-// sourceDown is told by the active check of P: D may wait for its blocks for ever, or read
-// them when P runs again and has given them to another prompt, as their lease is over.
-// An answer that is not streamed gives no sign that they were loaded. Where the lease has
-// passed they were, unless D has queued the request, which renews the lease: then all is well
-// if P is gone, as D cannot read anything, but not if it stands still. In the last round a
-// cut can only fail the request: P may come back until it must be.
+// sourceDown cuts D's leg when the active check has taken P down. D may wait for P's blocks for
+// ever. It may also read them when P runs again and has given them to another prompt after their
+// lease. An answer that is not a stream gives no sign that D has loaded the blocks. After the lease
+// it has, unless it has queued the request, which renews the lease. In that case all is well if P
+// is gone, because D cannot read anything, but not if P stands still. In the last round a cut can
+// only fail the request, so it waits as long as it can for P to come back.
 func (c *completion) sourceDown() {
 	at := time.Now()
 	if c.d.buffered {
@@ -87,7 +88,7 @@ func (c *completion) sourceDown() {
 	c.d.x.Cut(cutSource, at)
 }
 
-// interrupted is the error of a completion that must end now, whatever it is doing.
+// interrupted returns the error of a completion that must end now, whatever it is doing.
 func (c *completion) interrupted() *apiError {
 	if ended := c.endedBy(); ended != causeNone {
 		return fault{cause: ended}.tell(codeNone)
