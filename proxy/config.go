@@ -101,8 +101,8 @@ type Timeouts struct {
 	Request time.Duration `mapstructure:"request"`
 	// WriteStall is how long a client may leave one write unread.
 	WriteStall time.Duration `mapstructure:"write_stall"`
-	// UpstreamIdle is how long a backend connection may be idle before it is closed. It stays
-	// below uvicorn's keep-alive of 5 s, or requests would meet a closing connection.
+	// UpstreamIdle is how long a backend connection may be idle before it is closed. Keep it
+	// below uvicorn's keep-alive of 5 s, or requests meet a closing connection.
 	UpstreamIdle time.Duration `mapstructure:"upstream_idle"`
 	// PrefillAbortGrace is how long P may still answer after the client left. An abort in
 	// the last milliseconds of a prefill strands its blocks for the lease.

@@ -63,10 +63,11 @@ func (c *completion) ServerStopping() {
 	c.leaveQueue()
 }
 
-// prefillDown moves the prefill leg to another backend. The active check calls it.
+// prefillDown cuts the prefill leg, so that another backend gets it. The active check calls it.
 func (c *completion) prefillDown() { c.p.x.Cut(cutDown, time.Now().Add(c.s.downGrace)) }
 
-// decodeDown moves a decode leg that has produced nothing. The active check calls it.
+// decodeDown cuts a decode leg that has produced nothing, so that another backend gets it. The active
+// check calls it.
 func (c *completion) decodeDown() { c.d.x.Cut(cutDown, time.Now()) }
 
 // sourceDown cuts D's leg when the active check has taken P down. D may wait for P's blocks for

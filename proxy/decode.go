@@ -14,42 +14,42 @@ import (
 	"xpyd/upstream"
 )
 
-// decodeLeg is the second leg: the client's own request with the handle, whose answer
+// decodeLeg is the second leg. It sends the client's own request with the handle, and its answer
 // goes to the client.
 type decodeLeg struct {
 	x       upstream.Exchange
 	lease   router.Lease
-	tried   []*router.Backend // by this request, for whatever reason they failed
-	refused []*router.Backend // no connection: useless for the rest of the request
-	failed  *router.Backend   // the last round's, if it failed with a handle
-	// source watches P while D may be loading its blocks: D waits for a P that is frozen
-	// without a limit.
+	tried   []*router.Backend // by this request, whatever they failed of
+	refused []*router.Backend // gave no connection, so useless for the rest of the request
+	failed  *router.Backend   // of the last round, if it failed with a handle
+	// source watches P while D may be loading P's blocks, because D waits without a limit for a
+	// P that is frozen.
 	source   router.Watch
-	buffered bool // the answer comes whole: no sign of loaded blocks
+	buffered bool // the answer comes whole, so nothing shows that the blocks are loaded
 	last     bool // no round follows
 	leg      kvparams.Leg
 	segs     kvparams.Segments
 	started  time.Time
-	// What the router learns prices from: estimated tokens that D does not have in its
-	// cache, those that it was computing before, the first event's time, and the time that
-	// D had spent on prefills by then.
+	// The router learns prices from these. own is the estimated tokens that D does not have in
+	// its cache, and ahead those that it was already computing. began is the time of the first
+	// event, and local the time that D had spent on prefills by then.
 	own, ahead int
 	began      time.Time
 	local      time.Duration
 
-	// The answer. streamed: events, relayed as they come. Else whole: buffered and
-	// checked, or too large for that.
+	// The answer. A streamed one is events, relayed as they come. Any other is whole, and is
+	// buffered and checked unless it is too large for that.
 	streamed bool
 	large    bool
 	held     budget.Charge // for what relay.buf holds beyond freeAnswer
-	size     int           // for fasthttp: −1 is chunked
+	size     int           // for fasthttp; −1 means chunked
 	whole    kvparams.Completion
 	out      kvparams.Segments
 	relay    relay
 }
 
-// decode sends the request to the reserved D and brings its answer to where the
-// client can have it: a first committing event, or a whole checked body.
+// decode sends the request to the reserved D and reads its answer until the client can have it. That
+// takes a first event that commits, or a whole checked body.
 func (c *completion) decode() *failure {
 	for {
 		if gone := c.interrupted(); gone != nil {
@@ -61,7 +61,7 @@ func (c *completion) decode() *failure {
 			c.abandon(nil)
 			return ends(err)
 		}
-		// After the last wait for a slot: the handle has aged in it.
+		// This comes after the last wait for a slot, in which the handle has aged.
 		if c.handoff.Unseen() && !c.handoff.Fresh() {
 			f := c.fail(nil, fault{leg: legDecode, at: atPool, cause: causeStale, handle: true}, nil)
 			c.d.lease.Release(f.outcome)
@@ -81,7 +81,7 @@ func (c *completion) decode() *failure {
 		if c.interrupted() != nil {
 			return f.final()
 		}
-		// No D has seen the handle: the next one may have it.
+		// No D has seen the handle, so the next one may have it.
 		c.d.refused = append(c.d.refused, b)
 		if err := c.reserveDecode(); err != nil {
 			c.abandon(nil)
@@ -90,7 +90,7 @@ func (c *completion) decode() *failure {
 	}
 }
 
-// decodeTried closes a leg that failed, and keeps the request from asking b again.
+// decodeTried closes a leg that failed, and notes b so that the request does not ask it again.
 func (c *completion) decodeTried(b *router.Backend, f *failure) {
 	c.endDecode(b, f.outcome, f.code)
 	c.d.x.Uncut(cutDown, cutSource) // for the next backend
@@ -100,7 +100,7 @@ func (c *completion) decodeTried(b *router.Backend, f *failure) {
 	}
 }
 
-// watchedDecode is decodeAttempt while both engines that it depends on are watched.
+// watchedDecode runs decodeAttempt and watches both engines that it depends on.
 func (c *completion) watchedDecode(b *router.Backend) *failure {
 	c.d.lease.OnDown(c.onDecodeDown)
 	if c.d.buffered, c.d.last = !c.req.Stream(), c.round == maxRounds; c.handoff.Live() {
@@ -110,13 +110,13 @@ func (c *completion) watchedDecode(b *router.Backend) *failure {
 	c.d.source.Off()
 	c.d.lease.OnDown(nil)
 	if f == nil {
-		c.d.x.Uncut(cutDown, cutSource) // D has answered: its answer goes on
+		c.d.x.Uncut(cutDown, cutSource) // D has answered, and its answer goes on
 	}
 	return f
 }
 
-// sourceBack reads on for D's answer after err, where that is a cut which was put off and P
-// has come back by now: the blocks were still D's.
+// sourceBack reads on for D's answer if err is a cut for a P that went down and is back by now. The
+// cut was put off until just before the end of the lease, so P still holds the blocks for D.
 func (c *completion) sourceBack(err error, deadline time.Time) error {
 	var ue *upstream.Error
 	if !errors.As(err, &ue) || ue.Cause != cutSource || ue.Stage != upstream.StageHead || c.handoff.From().State() == router.Down {
@@ -125,12 +125,12 @@ func (c *completion) sourceBack(err error, deadline time.Time) error {
 	if c.d.x.Uncut(cutSource); c.d.x.CutBy() != 0 {
 		return err
 	}
-	c.d.source.On(c.handoff.From(), c.onSourceDown) // which tells once
+	c.d.source.On(c.handoff.From(), c.onSourceDown) // again, because it tells only once
 	c.d.x.SetDeadline(deadline)
 	return c.d.x.ReadHead()
 }
 
-// swapUnfit changes the reserved D if it was ejected or went down while P worked.
+// swapUnfit reserves another D if the reserved one was ejected or went down while P worked.
 func (c *completion) swapUnfit() *apiError {
 	b := c.d.lease.Backend
 	if b.Fit() {
@@ -141,7 +141,7 @@ func (c *completion) swapUnfit() *apiError {
 	return c.reserveDecode()
 }
 
-// endDecode closes the leg: connection, lease, count. Later calls do nothing.
+// endDecode ends the leg with its connection and its lease, and counts it. Later calls do nothing.
 func (c *completion) endDecode(b *router.Backend, o router.Outcome, failed code) {
 	if !c.d.lease.Held() {
 		return
@@ -152,7 +152,7 @@ func (c *completion) endDecode(b *router.Backend, o router.Outcome, failed code)
 		c.d.x.Drop()
 	}
 	c.s.metrics.Leg(legDecode, b, o, failed, time.Since(c.d.started))
-	c.d.lease.Release(o) // last: without a lease a backend that has left is forgotten, and its series with it
+	c.d.lease.Release(o) // last, because a backend that has left is forgotten without a lease, and its series with it
 }
 
 func (c *completion) decodeAttempt(b *router.Backend) *failure {
@@ -171,7 +171,7 @@ func (c *completion) decodeAttempt(b *router.Backend) *failure {
 		d.segs = c.s.dialect.AppendDecode(d.segs[:0], &c.req, handle, &d.leg)
 	}
 	deadline := time.Now().Add(c.s.cfg.Timeouts.FirstEvent)
-	// A handle must not reach D twice: no second try on a fresh connection.
+	// A handle must not reach D twice, so it gets no second try on a fresh connection.
 	err := d.x.Do(c.s.engines.Client(b), c.request(d.segs), deadline, handle.None())
 	c.times.handed = d.x.Wrote
 	if err != nil {
@@ -190,8 +190,8 @@ func (c *completion) decodeAttempt(b *router.Backend) *failure {
 	return c.decodeBroke(b, err)
 }
 
-// decodeAnswered reads D's answer up to the point where the client may have it. A
-// *failure is D's own, anything else the transport's.
+// decodeAnswered reads D's answer up to the point where the client may have it. A *failure is D's
+// own. Any other error is the transport's.
 func (c *completion) decodeAnswered() error {
 	x := &c.d.x
 	if c.d.relay.pooled == nil {
@@ -227,12 +227,12 @@ func (c *completion) commitWhole() error {
 	d.size, d.large = d.out.Len(), false
 	d.relay.handle = d.whole.Handle()
 	c.commit()
-	c.endDecode(d.lease.Backend, router.OK, codeNone) // D is done: a client that reads slowly holds no place on it
+	c.endDecode(d.lease.Backend, router.OK, codeNone) // D is done, so a client that reads slowly holds no place on it
 	return nil
 }
 
-// commitLarge lets an answer through as it comes that is too large to buffer, or for which
-// there is no room, as err says.
+// commitLarge lets an answer through as it comes. It is too large to buffer, or there is no room
+// for it, as err says.
 func (c *completion) commitLarge(err error) error {
 	d := &c.d
 	if d.x.UntilClose() {
@@ -246,8 +246,8 @@ func (c *completion) commitLarge(err error) error {
 	return nil
 }
 
-// commit: D has the blocks and its answer is the client's. Nothing is tried again, so
-// the request body is given back.
+// commit notes that D has the blocks and that its answer goes to the client. Nothing is tried
+// again, so commit gives the request body back.
 func (c *completion) commit() {
 	c.state.set(stateCommitted)
 	c.endRetry()
@@ -257,13 +257,13 @@ func (c *completion) commit() {
 		c.handoff.End(handoff.Burnt)
 		c.s.metrics.Handoff(c.times.handed.Sub(c.times.prefilled))
 	}
-	if !c.s.dialect.Concurrent() { // else P may still be reading the one and writing the other
+	if !c.s.dialect.Concurrent() { // otherwise P may still be reading the body and writing its answer
 		c.freeBody()
 		c.freeAnswer()
 	}
 }
 
-// freeAnswer gives P's answer back; the handle has ended, or is another's.
+// freeAnswer gives the buffer of P's answer back. The handle has ended, or a release has it.
 func (c *completion) freeAnswer() {
 	p := &c.p
 	c.s.answers.takeBack(p.lent, p.buf)
@@ -271,7 +271,7 @@ func (c *completion) freeAnswer() {
 	p.ans = kvparams.Answer{CachedTokens: p.ans.CachedTokens}
 }
 
-// freeBody gives the request's bytes back, with all that aliases them.
+// freeBody gives the request's bytes back and clears all that aliases them.
 func (c *completion) freeBody() {
 	c.req.Reset()
 	clear(c.p.segs)
@@ -279,8 +279,8 @@ func (c *completion) freeBody() {
 	c.body.Free(c.s.bodies)
 }
 
-// cachedTokens is what the client is told about prefix cache hits: P's figure, as D
-// reports nothing for blocks that came from P. −1 leaves D's.
+// cachedTokens is what the client is told about prefix cache hits. It is P's figure, because D
+// reports nothing for blocks that came from P. −1 leaves D's figure.
 func (c *completion) cachedTokens() int {
 	if c.path != pathDisaggregated || !c.s.cfg.Usage.Rewrite || !c.s.dialect.HandleInAnswer() {
 		return -1
@@ -288,8 +288,8 @@ func (c *completion) cachedTokens() int {
 	return c.p.ans.CachedTokens
 }
 
-// firstEvents reads events until one commits, and keeps them all for the client. A
-// failure before that is no answer at all and may be tried again.
+// firstEvents reads events until one commits, and keeps them all for the client. After a failure
+// before that, the client has had nothing, so the request may be tried again.
 func (c *completion) firstEvents() error {
 	r := &c.d.relay
 	r.start(c.cachedTokens(), c.req.Choices(), c.s.cfg.Errors.ExposeUpstream)

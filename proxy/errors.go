@@ -8,32 +8,32 @@ import (
 	"xpyd/kvparams"
 )
 
-// apiError is an answer in OpenAI's error form. Every error that a client sees is
-// one of these, or an engine's own 4xx relayed as it is.
+// apiError is an answer in OpenAI's error form. Every error that a client sees is one of these, or
+// the text of an engine's own error in Raw.
 type apiError struct {
 	Status  int
 	Code    code
 	Type    string
-	Param   string // the field at fault, empty when there is none
-	Message string // never holds anything of a prompt, a key or a backend's text
-	// RetryAfter in seconds; 0 sends no header.
+	Param   string // the field at fault, or empty
+	Message string // never holds any part of a prompt, a key or a backend's text
+	// RetryAfter is in seconds. 0 sends no header.
 	RetryAfter int
-	// NoRetry asks the official clients not to try again: it cannot help.
+	// NoRetry asks the official clients not to try again, because it cannot help.
 	NoRetry bool
-	// Raw, when not nil, is a backend's own body, relayed in place of ours.
+	// Raw, when not nil, is a backend's own body, which is relayed in place of ours.
 	Raw         []byte
 	ContentType string
 	Header      [][2]string
-	// cause is for the log: what failed, without a byte of a request or an answer.
+	// cause tells the log what failed, without a byte of a request or an answer.
 	cause string
-	// blameless: although it is a 5xx, no backend has failed.
+	// blameless says that no backend has failed, although this is a 5xx.
 	blameless bool
 }
 
-// code is what an error is searched in the README by. It never changes.
+// code is the word under which a reader finds an error in the documentation. It never changes.
 type code uint8
 
-// Error codes of xpyd's own answers. README.md explains each.
+// Error codes of xpyd's own answers. docs/errors.md explains each.
 const (
 	codeNone code = iota // no error
 	codeInvalidHTTP
@@ -111,7 +111,7 @@ func (c code) String() string {
 // ErrorCodes lists every code that xpyd_request_errors_total may carry.
 func ErrorCodes() []string { return names(codes)[codeNone+1:] }
 
-// parseCode is the code of a body that cannot be served.
+// parseCode returns the code for a body that cannot be served.
 func parseCode(of *kvparams.Error) code {
 	switch of.Code {
 	case kvparams.CodeInvalidType:
@@ -159,7 +159,7 @@ func (e *apiError) noRetry() *apiError {
 	return e
 }
 
-// why is what the log says of it: the cause where there is one, else what the client is
+// why returns what the log says of the error. That is its cause, or otherwise what the client is
 // told.
 func (e *apiError) why() string {
 	if e.cause != "" {
@@ -168,7 +168,7 @@ func (e *apiError) why() string {
 	return e.Message
 }
 
-// appendBody appends {"error":{…}}.
+// appendBody appends the error as {"error":{…}}.
 func (e *apiError) appendBody(dst []byte) []byte {
 	dst = appendQuoted(append(dst, `{"error":{"message":`...), e.Message)
 	dst = appendQuoted(append(dst, `,"type":`...), e.Type)
@@ -186,8 +186,8 @@ func (e *apiError) appendEvent(dst []byte) []byte {
 	return append(e.appendBody(append(dst, "data: "...)), "\n\n"...)
 }
 
-// appendQuoted appends s as a JSON string. Messages are xpyd's own ASCII; a field
-// name from the client's body may hold anything.
+// appendQuoted appends s as a JSON string. Messages are xpyd's own ASCII, but a field name from the
+// client's body may hold anything.
 func appendQuoted(dst []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
@@ -204,7 +204,7 @@ func appendQuoted(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// write puts the error into the response. It resets what the response held before.
+// write puts the error into the response in place of all that the response held before.
 func (e *apiError) write(ctx *fasthttp.RequestCtx) {
 	ctx.Response.Reset()
 	ctx.SetStatusCode(e.Status)
@@ -227,7 +227,7 @@ func (e *apiError) write(ctx *fasthttp.RequestCtx) {
 	ctx.Response.SetBodyRaw(e.appendBody(nil))
 }
 
-// seconds reads a Retry-After of whole seconds, kept within 1–120.
+// seconds reads a Retry-After of whole seconds, at most 120. 0 means that there is none to use.
 func seconds(v []byte) int {
 	n, err := fasthttp.ParseUint(v)
 	if err != nil || n < 1 {

@@ -7,25 +7,25 @@ import (
 	"xpyd/upstream"
 )
 
-// How a leg failed, and what follows from it. classify is the only place that decides whom a
-// failure is counted against, what may be tried next, and what becomes of the handle. What the
-// client is told is in told.go, and settle.go does what classify says.
+// How a leg failed, and what follows from it. Only classify decides whom a failure is counted
+// against, what may be tried next, and what happens to the handle. told.go holds what the client is
+// told, and settle.go does what classify says.
 
 // progress is how far a leg had come when it failed.
 type progress uint8
 
 const (
 	atPool    progress = iota // no backend of the pool gave a lease
-	atDial                    // no connection came about: the backend has seen nothing
-	atRequest                 // some of the request was written
-	atHead                    // the request was written, no whole head of an answer has come
+	atDial                    // no connection was made, so the backend has seen nothing
+	atRequest                 // at least some of the request may have been written
+	atHead                    // the request was written, but no whole head of an answer has come
 	atBody                    // inside the answer
 	atLimit                   // inside an answer that is larger than limits.answer
 	atAnswer                  // the answer was read
 	inStream                  // the client has the first token
 )
 
-// reachedBy is how far an exchange had come.
+// reachedBy says how far an exchange had come.
 func reachedBy(ue *upstream.Error) progress {
 	switch ue.Stage {
 	case upstream.StageDial:
@@ -44,12 +44,12 @@ type cause uint8
 const (
 	causeNone   cause = iota
 	causeStatus       // what the status of its answer says
-	causeForced       // likewise, of a prefill whose one token cannot hold the tool call that the client insists on
-	causeAuth         // the backend refuses a key that is ours
+	causeForced       // likewise, for a prefill whose one token cannot hold the tool call that the client insists on
+	causeAuth         // the backend refuses xpyd's own key
 
-	causeFull        // every backend of the pool has its cap
+	causeFull        // every backend of the pool is at its cap
 	causeNoneUp      // no backend of the pool may be asked
-	causeSuspect     // likewise, but for one whose handle a decode engine has died with
+	causeSuspect     // likewise, except one whose handle a decode engine has died with
 	causeStale       // the handle has waited too long for a decode backend
 	causeDescriptors // xpyd has no file descriptor left
 
@@ -58,14 +58,14 @@ const (
 	causeOverdue // timeouts.request is over
 	causeTimeout // the leg's own time is over
 	causeDown    // health checks took the backend down
-	causeSource  // health checks took the prefill backend down whose blocks decode loads
+	causeSource  // health checks took down the prefill backend whose blocks decode loads
 	causeBroke   // the connection could not be made, broke, or carried no HTTP
 
 	causeTooLarge  // limits.answer
 	causeNoRoom    // limits.answer_budget
 	causeUnusable  // the answer cannot be read, or is incomplete
 	causeNoHandle  // the prefill answer names no blocks
-	causeBadHandle // or names them so that a decode engine would hang or die of it
+	causeBadHandle // or names them in a way that a decode engine would hang or die of
 	causeHost      // or on a host that is not in kv.allow_hosts
 	causeReported  // an error event came
 	causeTokenless // the stream ended properly, without a token
@@ -73,7 +73,7 @@ const (
 	causes
 )
 
-// tooLarge is the cause of an answer that cannot be held, by readHeld's error.
+// tooLarge turns readHeld's error into the cause of an answer that cannot be held.
 func tooLarge(err error) cause {
 	if errors.Is(err, errNoRoom) {
 		return causeNoRoom
@@ -85,11 +85,11 @@ func tooLarge(err error) cause {
 type fault struct {
 	leg    leg
 	at     progress
-	status int // of the answer, as far as it has come
+	status int // of the answer, if its head has come
 	cause  cause
-	// handle: it may be the handle that decode failed with.
+	// handle says that decode had a handle, and may have failed of it.
 	handle bool
-	// hungUp: the backend ended the exchange, not xpyd.
+	// hungUp says that the backend ended the exchange, and not xpyd.
 	hungUp bool
 }
 
@@ -98,34 +98,34 @@ type retry uint8
 
 const (
 	retryNever retry = iota
-	retryFree        // another backend at once: this one has done nothing for the request
+	retryFree        // another backend at once, as this one has done nothing for the request
 	retryPaid        // another backend, or a new round, at the cost of the retry budget
 )
 
-// fate is what becomes of the handle, or of blocks that a failed prefill may have pinned.
+// fate is what happens to the handle, or to blocks that a failed prefill may have pinned.
 type fate uint8
 
 const (
 	fateKept      fate = iota // there is none, or another decode backend may have it
 	fateBack                  // given back
-	fateElsewhere             // given back, by another decode backend than the one that failed
-	fateSuspect               // likewise, and it may be what that one failed of
-	fateBurnt                 // decode aborts as its connection closes, which frees the blocks
-	fateForbidden             // lost: nobody may ask its host
-	fateUnnamed               // lost: nobody can tell what it names
-	fateUnheard               // lost: it was in an answer that did not come
+	fateElsewhere             // given back by another decode backend than the one that failed
+	fateSuspect               // likewise, and the handle may be what that backend failed of
+	fateBurnt                 // decode aborts when its connection closes, which frees the blocks
+	fateForbidden             // lost, because its host may not be asked
+	fateUnnamed               // lost, because nobody can tell which blocks it names
+	fateUnheard               // lost, because its answer did not come
 )
 
 // verdict is what follows from a fault.
 type verdict struct {
 	code    code
-	outcome router.Outcome // for the lease: whom it is counted against
+	outcome router.Outcome // for the lease, and says whom the failure is counted against
 	retry   retry
-	degrade reason // to go without a prefill; reasonNone: that would not help, or be twice the work
+	degrade reason // to go without a prefill; reasonNone if that would not help or would double the work
 	handle  fate
-	// probe: the active check is to ask the backend at once.
+	// probe has the active check ask the backend at once.
 	probe bool
-	// died: if the backend is gone now, it may have died of the request.
+	// died says that the backend, if it is gone now, may have died of the request.
 	died bool
 }
 
@@ -144,7 +144,7 @@ func classify(f fault) verdict {
 	return classifyDecode(f)
 }
 
-// classifyShared judges what is nobody's failure, whichever leg it ended.
+// classifyShared judges what is no backend's failure, on any leg.
 func classifyShared(f fault) (v verdict, ok bool) {
 	v.outcome = router.ClientGone
 	switch f.cause {
@@ -177,18 +177,19 @@ func classifyPrefill(f fault) verdict {
 	case f.cause == causeDown:
 		return verdict{code: codePrefillFailed, outcome: router.Gateway, retry: retryPaid, degrade: reasonUnavailable}
 	case f.cause == causeTimeout:
-		// Not tried again, by D neither: another engine would be as long on it, and twice the work.
+		// There is no second try, not on D either. Another engine would take as long, which
+		// doubles the work.
 		return verdict{code: codePrefillTimeout, outcome: router.Timeout}
 	case f.cause == causeTooLarge:
-		// Nobody's failure. Another P would answer the same; D alone may stream it.
+		// No backend has failed. Another P would answer the same, but D alone may stream it.
 		return verdict{code: codePrefillFailed, outcome: router.ClientFault, degrade: reasonFailed}
 	case f.cause == causeUnusable:
 		return verdict{code: codePrefillFailed, outcome: router.Gateway, retry: retryPaid, degrade: reasonFailed, died: true}
 	case f.cause == causeNoHandle:
 		return verdict{code: codeInvalidHandoff, outcome: router.Engine, retry: retryPaid, degrade: reasonNoHandle}
 	case f.cause == causeBadHandle, f.cause == causeHost:
-		// Another P may give one that can be used, or the prefill pool as a whole does not fit,
-		// and then D alone serves the request.
+		// Another P may give a handle that can be used. If the whole prefill pool does not fit, D
+		// alone serves the request.
 		return verdict{code: codeInvalidHandoff, outcome: router.Gateway, retry: retryPaid, degrade: reasonBadHandle}
 	default:
 		return classifyPrefillStatus(f)
@@ -196,7 +197,7 @@ func classifyPrefill(f fault) verdict {
 	return v
 }
 
-// classifyPrefillStatus judges an answer of P that is no 200.
+// classifyPrefillStatus judges an answer of P that is not a 200.
 func classifyPrefillStatus(f fault) verdict {
 	forced := f.cause == causeForced
 	switch {
@@ -218,8 +219,8 @@ func classifyPrefillStatus(f fault) verdict {
 	return verdict{code: codePrefillFailed, outcome: router.Gateway, retry: retryPaid, degrade: reasonFailed}
 }
 
-// prefillFate: P may hold blocks of which nobody will hear, as its answer was cut, or it hung
-// up in place of one. Told that nobody waits, it hangs up after an abort.
+// prefillFate says what happens to blocks that P may hold. If its answer was cut, or it hung up in
+// place of one, their handle never comes. A P that is told that nobody waits hangs up after an abort.
 func prefillFate(f fault) fate {
 	switch {
 	case f.at == atLimit, f.cause == causeUnusable, f.cause == causeBadHandle:
@@ -234,7 +235,7 @@ func prefillFate(f fault) fate {
 	return fateKept
 }
 
-// givenUp: xpyd did not wait for the answer any more.
+// givenUp reports that xpyd no longer waited for the answer.
 func (f fault) givenUp() bool {
 	switch f.cause {
 	case causeGone, causeStopped, causeOverdue, causeTimeout, causeDown:
@@ -262,7 +263,7 @@ func classifyDecode(f fault) verdict {
 	case f.cause == causeBroke:
 		return verdict{code: codeDecodeFailed, outcome: router.Gateway, retry: retryPaid, handle: fateSuspect, probe: true}
 	case f.cause == causeSource:
-		// D aborts the load when its connection closes, and tells P once P runs again.
+		// D aborts the load when its connection closes, and tells P after P runs again.
 		return verdict{code: codeDecodeFailed, outcome: router.ClientGone, retry: retryPaid, handle: cutFate(f)}
 	case f.cause == causeDown:
 		return verdict{code: codeDecodeFailed, outcome: router.Gateway, retry: retryPaid, handle: fateSuspect}
@@ -278,9 +279,9 @@ func classifyDecode(f fault) verdict {
 	return v
 }
 
-// cutFate is of a request to D that xpyd has cut. D has the whole of it and aborts, which frees
-// P's blocks. A request cut while it was written frees nothing, nor does a D that broke off by
-// itself.
+// cutFate is the fate of the handle after xpyd has cut a request to D. A D that has the whole request
+// aborts, which frees P's blocks. A request that was cut while it was written frees nothing, and
+// neither does a D that broke off by itself.
 func cutFate(f fault) fate {
 	if f.at <= atRequest || f.hungUp {
 		return fateBack
@@ -288,9 +289,9 @@ func cutFate(f fault) fate {
 	return fateBurnt
 }
 
-// classifyDecodeAnswer judges D's own failure before its first token. Where it refuses the request
-// as such, D has normally told P already. Where its validation came first it has not, and the
-// blocks would wait for the lease; the same D lives, so it is asked.
+// classifyDecodeAnswer judges D's own failure before its first token. A D that refuses the request
+// as such has normally told P already. If its validation came first, it has not, and the blocks would
+// wait for the lease. That D is alive, so it is asked to give them back.
 func classifyDecodeAnswer(f fault) verdict {
 	v := verdict{code: codeDecodeFailed, outcome: router.Engine, retry: retryPaid, handle: fateSuspect, died: true}
 	switch {
@@ -306,13 +307,13 @@ func classifyDecodeAnswer(f fault) verdict {
 	}
 	if f.handle {
 		// An engine does not say that it could not load P's blocks, so a failure with a handle
-		// counts against the pair; the router finds out which of the two fails with others as well.
+		// counts against the pair. The router finds out which of the two also fails with others.
 		v.outcome = router.KVLoad
 	}
 	return v
 }
 
-// classifyStream judges a stream that has begun: nothing can be tried again.
+// classifyStream judges a stream that has begun, after which nothing can be tried again.
 func classifyStream(f fault) verdict {
 	if v, shared := classifyShared(f); shared {
 		return v

@@ -8,9 +8,9 @@ import (
 	"xpyd/upstream"
 )
 
-// What has happened to a leg that failed, as a fault for classify to judge.
+// This file turns what happened to a failed leg into a fault for classify to judge.
 
-// prefillBroke is a failure of the transport, or of its limits.
+// prefillBroke judges a prefill leg that failed in the transport or at its limits.
 func (c *completion) prefillBroke(b *router.Backend, err error) *failure {
 	ended, late := c.endedBy(), c.prefillLate()
 	f := fault{leg: legPrefill, at: atLimit, status: c.p.x.Head.Status, cause: cmp.Or(ended, causeTooLarge)}
@@ -18,7 +18,7 @@ func (c *completion) prefillBroke(b *router.Backend, err error) *failure {
 	if !errors.As(err, &ue) {
 		return c.fail(b, f, nil)
 	}
-	if ue.BrokeOff() && !late { // who was told that nobody waits hangs up
+	if ue.BrokeOff() && !late { // a P that was told that nobody waits hangs up
 		c.prefillBrokeOff(b, ue)
 	}
 	f.at, f.hungUp = reachedBy(ue), ended == causeNone && !late && !ue.TimedOut()
@@ -44,14 +44,14 @@ func (c *completion) prefillBroke(b *router.Backend, err error) *failure {
 	return failed
 }
 
-// badHandle refuses kv_transfer_params that D would hang or die of.
+// badHandle judges kv_transfer_params that D would hang or die of.
 func (c *completion) badHandle(b *router.Backend, f fault, why error) *failure {
 	f.cause = causeBadHandle
 	c.s.failedLog.Error().Str("request_id", c.id).Str("prefill", b.URL).Msg("prefill backend gave an unusable handle: " + why.Error())
 	return c.fail(b, f, nil)
 }
 
-// prefillRefused is an answer of P that is no 200.
+// prefillRefused judges an answer of P that is not a 200.
 func (c *completion) prefillRefused(b *router.Backend, status int) *failure {
 	f := c.s.refused(legPrefill, status)
 	if f.cause == causeStatus && c.req.ForcedTool() {
@@ -63,7 +63,7 @@ func (c *completion) prefillRefused(b *router.Backend, status int) *failure {
 	return failed
 }
 
-// decodeBroke is a failure of the transport before the client had anything.
+// decodeBroke judges a failure of the transport before the client had anything.
 func (c *completion) decodeBroke(b *router.Backend, err error) *failure {
 	var ue *upstream.Error
 	if !errors.As(err, &ue) {
@@ -107,12 +107,13 @@ func (c *completion) decodeCause(ue *upstream.Error) cause {
 	return causeBroke
 }
 
-// decodeFlawed is an answer of D that comes to nothing. told is for the client; nil: the usual text.
+// decodeFlawed judges an answer of D that cannot be used. told is for the client, and nil means the
+// usual text.
 func (c *completion) decodeFlawed(why cause, told *apiError) *failure {
 	return c.fail(c.d.lease.Backend, fault{leg: legDecode, at: atAnswer, status: c.d.x.Head.Status, cause: why, handle: c.handoff.Live()}, told)
 }
 
-// decodeRefused is an answer of D that is no 200.
+// decodeRefused judges an answer of D that is not a 200.
 func (c *completion) decodeRefused(status int, body []byte) *failure {
 	b, f := c.d.lease.Backend, c.s.refused(legDecode, status)
 	f.handle = c.handoff.Live()

@@ -12,18 +12,18 @@ import (
 	"xpyd/router"
 )
 
-// finish is the one end of a completion: it settles what is left of leases, handle
-// and buffers, counts, and writes the log line. writeErr is what fasthttp met while
-// writing the response.
+// finish is the one end of a completion. It settles what is left of the leases, the handle and the
+// buffers, counts, and writes the log line. writeErr is the error that fasthttp met while it wrote
+// the response.
 //
-// A panic in one step must not keep the others from what they give back. Nor may it leave
-// finish: fasthttp would close the body once more, outside any handler, which ends the process.
+// A panic in one step must not keep the other steps from what they give back. It must not leave
+// finish either. fasthttp would close the body once more outside any handler, which ends the process.
 func (c *completion) finish(writeErr error) {
 	s := c.s
 	defer s.live.Add(-1)
 	s.watch.Remove(&c.watch)
 	if writeErr != nil && c.failure == nil {
-		// The client left while the last bytes were written.
+		// The client left while xpyd wrote to it.
 		c.leave()
 		c.failure = errGone()
 	}
@@ -36,7 +36,7 @@ func (c *completion) finish(writeErr error) {
 	c.safely((*completion).recycle)
 }
 
-// safely takes a step of finish, whatever becomes of it.
+// safely runs a step of finish and recovers from its panic.
 func (c *completion) safely(step func(*completion)) {
 	s := c.s
 	defer func() {
@@ -49,8 +49,8 @@ func (c *completion) safely(step func(*completion)) {
 
 func (c *completion) endHandle() { c.abandon(nil) }
 
-// abandon gives a live handle back in the background: the client is gone, or no
-// decode will come. avoid is a D that has just failed; nil if there is none.
+// abandon gives a live handle back in the background, because the client is gone or no decode will
+// come. avoid is a D that has just failed, or nil.
 func (c *completion) abandon(avoid *router.Backend) {
 	if !c.handoff.Live() {
 		return
@@ -71,8 +71,8 @@ func (c *completion) endLegs() {
 	}
 }
 
-// noteSoundness takes what a completion came to. What is the client's fault, or the proxy's
-// own limit, says nothing of the backends.
+// noteSoundness counts whether the backends served the completion. An error that is the client's
+// fault, or comes from a limit of the proxy, says nothing about the backends.
 func (c *completion) noteSoundness() {
 	e := c.failure
 	if e == nil {
@@ -85,7 +85,7 @@ func (c *completion) noteSoundness() {
 	c.s.engines.Soundness.Failed()
 }
 
-// ofBackends reports whether an error with the code is for want of a backend that serves.
+// ofBackends reports whether an error with this code means that no backend served.
 func ofBackends(c code) bool {
 	switch c {
 	case codePrefillUnavailable, codePrefillTimeout, codePrefillFailed, codeInvalidHandoff, codeHandleExpired,
@@ -97,7 +97,7 @@ func ofBackends(c code) bool {
 
 func (c *completion) account() { c.logLine(c.count()) }
 
-// count returns the outcome it has counted.
+// count counts the completion and returns its outcome.
 func (c *completion) count() outcome {
 	m := c.s.metrics
 	now := time.Now()
@@ -134,7 +134,7 @@ func (c *completion) outcomeOf(e *apiError) outcome {
 	return outcomeError
 }
 
-// phase is where the client left.
+// phase says how far the completion had come when the client left.
 func (c *completion) phase() phase {
 	s := c.state.get()
 	if left := c.left.Load(); left > 0 {
@@ -197,7 +197,7 @@ func logBackend(e *zerolog.Event, role string, b *router.Backend) {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// recycle puts the completion back into the pool, holding nothing of its request.
+// recycle puts the completion back into the pool with nothing left of its request.
 func (c *completion) recycle() {
 	c.freeBody()
 	c.s.buffers.put(&c.d.relay)

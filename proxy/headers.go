@@ -11,8 +11,8 @@ import (
 	"xpyd/netio"
 )
 
-// requestID is the client's X-Request-Id if it is 1–64 of [A-Za-z0-9._-], else a
-// fresh one.
+// requestID returns the client's X-Request-Id if it is 1–64 characters of [A-Za-z0-9._-], and
+// otherwise a fresh one.
 func requestID(client []byte) string {
 	if n := len(client); n == 0 || n > 64 {
 		return randomHex(32)
@@ -25,7 +25,7 @@ func requestID(client []byte) string {
 	return string(client)
 }
 
-// randomHex returns n hex digits, n a multiple of 8 up to 32.
+// randomHex returns n hex digits. n is a multiple of 8 up to 32.
 func randomHex(n int) string {
 	var raw [16]byte
 	for i := 0; i < n/2; i += 4 {
@@ -35,8 +35,8 @@ func randomHex(n int) string {
 	return hex.EncodeToString(raw[:n/2])
 }
 
-// appendFields appends the header lines that both legs carry: nothing of the client's
-// head passes but these.
+// appendFields appends the header lines that both legs carry. Nothing else of the client's head goes
+// on to the engines.
 func (s *Server) appendFields(dst []byte, h *fasthttp.RequestHeader) []byte {
 	switch {
 	case len(s.backendAuth) > 0:
@@ -57,7 +57,7 @@ func appendField(dst []byte, name string, value []byte) []byte {
 	return append(append(dst, value...), "\r\n"...)
 }
 
-// passedField is one of headers.pass.
+// passedField is one field of headers.pass.
 type passedField struct{ name, lower string }
 
 func passedFields(names []string) []passedField {
@@ -68,9 +68,9 @@ func passedFields(names []string) []passedField {
 	return fields
 }
 
-// appendPassed appends what the client sent of headers.pass, but nothing that it meant for this
-// connection alone. Of several lines the first counts, as for the engine's own reader. The gate
-// has looked at the values.
+// appendPassed appends the fields of headers.pass that the client sent, except those that it meant
+// for this connection alone. Of several lines the first counts, as in the engine's own reader. The
+// gate has checked the values.
 func (s *Server) appendPassed(dst []byte, h *fasthttp.RequestHeader) []byte {
 	for _, f := range s.passed {
 		if v := h.Peek(f.name); len(v) > 0 && !connectionLists(h, f.lower) {
@@ -80,9 +80,9 @@ func (s *Server) appendPassed(dst []byte, h *fasthttp.RequestHeader) []byte {
 	return dst
 }
 
-// connectionLists reports whether a Connection field of a request that the gate has passed
-// names the token, which is given in lower case. fasthttp knows nothing but "Connection: close",
-// as the whole value of the last such field, and in lower case.
+// connectionLists reports whether a Connection field of the request names the token, which is given
+// in lower case. The gate has passed the request. fasthttp itself knows only "Connection: close" in
+// lower case, as the whole value of the last such field.
 func connectionLists(h *fasthttp.RequestHeader, token string) bool {
 	const name = "connection:"
 	for line, raw := []byte(nil), h.RawHeaders(); len(raw) > 0; {
@@ -101,9 +101,9 @@ func connectionLists(h *fasthttp.RequestHeader, token string) bool {
 	return false
 }
 
-// knowExpect has fasthttp see that a client holds its body back. It knows "100-continue" in
-// lower case alone and would wait for a first byte; the gate, which is asked then, reads what
-// the client wrote.
+// knowExpect makes fasthttp see that a client holds its body back. fasthttp knows "100-continue" only
+// in lower case and would otherwise wait for a first byte. It asks the gate after this, and the gate
+// reads what the client wrote.
 func knowExpect(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	if len(h.Peek(fasthttp.HeaderExpect)) > 0 {
 		h.Set(fasthttp.HeaderExpect, "100-continue")

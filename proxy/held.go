@@ -13,14 +13,14 @@ import (
 	"xpyd/upstream"
 )
 
-// freeAnswer is what an answer may hold without a charge: sockets take as much from a
-// client that does not read, and what is in flight bounds the rest.
+// freeAnswer is how much an answer may hold without a charge. Sockets hold as much for a client that
+// does not read, and the number of requests in flight bounds the sum.
 const freeAnswer = maxPooledBuffer
 
 var errNoRoom = fmt.Errorf("limits.answer_budget is spent: %w", upstream.ErrTooLarge)
 
-// tooLargeToHold refuses an answer that can be neither held nor passed on, as only its end
-// would tell where it ends. err is readHeld's. Its size is nobody's failure.
+// tooLargeToHold refuses an answer that can be neither held nor passed on, because only the close of
+// its connection would show where it ends. err is readHeld's error. No backend has failed.
 func tooLargeToHold(err error) *apiError {
 	e := newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "decode backend sent an answer larger than limits.answer without a length").noRetry()
 	if errors.Is(err, errNoRoom) {
@@ -30,17 +30,18 @@ func tooLargeToHold(err error) *apiError {
 	return e
 }
 
-// eventTooLarge: nobody's failure, and another round would end the same.
+// eventTooLarge refuses an event that is too large. No backend has failed, and another round would
+// end the same way.
 func eventTooLarge() *apiError {
 	e := newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "decode backend sent an event larger than limits.answer").noRetry()
 	e.blameless = true
 	return e
 }
 
-// readHeld reads the rest of an answer into dst, charging held for its buffer once that is
-// larger than freeAnswer. upstream.ErrTooLarge, with what was read in dst, is an answer beyond
-// limits.answer, or by errNoRoom one that the budget has no room for. An engine's error is
-// charged when it is written.
+// readHeld reads the rest of an answer into dst. It charges held for the buffer when that becomes
+// larger than freeAnswer. It returns upstream.ErrTooLarge, with dst as far as it was read, for an
+// answer beyond limits.answer, and errNoRoom for one that the budget has no room for. An engine's
+// error is charged when it is written.
 func (s *Server) readHeld(x *upstream.Exchange, dst []byte, of budget.Client, held *budget.Charge) ([]byte, error) {
 	limit := s.cfg.Limits.Answer
 	if x.Head.Status != fasthttp.StatusOK {
@@ -57,7 +58,7 @@ func (s *Server) readHeld(x *upstream.Exchange, dst []byte, of budget.Client, he
 			room = x.Head.Length
 		}
 		room = min(room, limit)
-		size := room + netio.InboxSize // what one read may bring beyond it
+		size := room + netio.InboxSize // with what one read may bring beyond room
 		if held.Raise(s.held, of, size) != budget.Granted {
 			return dst, errNoRoom
 		}
@@ -65,8 +66,8 @@ func (s *Server) readHeld(x *upstream.Exchange, dst []byte, of budget.Client, he
 	}
 }
 
-// heldAnswer is an answer on its way to a client that may take its time: each piece has
-// timeouts.write_stall, where fasthttp gives that to the whole.
+// heldAnswer is an answer on its way to a client that may take its time. Each piece has
+// timeouts.write_stall, which fasthttp would give to the whole answer.
 type heldAnswer struct {
 	s    *Server
 	conn *netio.Conn
@@ -74,7 +75,7 @@ type heldAnswer struct {
 	held budget.Charge
 }
 
-// Read is never called: fasthttp is told to use WriteTo.
+// Read is never called, because fasthttp is told to use WriteTo.
 func (a *heldAnswer) Read([]byte) (int, error) { panic("BUG: held answer read as a plain stream") }
 
 // SupportsBodyWriteTo tells fasthttp that WriteTo may take the place of Read.
@@ -94,13 +95,13 @@ func (a *heldAnswer) CloseWithError(error) error {
 	return nil
 }
 
-// largeAnswer is an answer that is passed on as it comes.
+// largeAnswer is an answer that xpyd passes on as it comes.
 type largeAnswer struct {
 	heldAnswer
-	x *upstream.Exchange // at what comes after buf
+	x *upstream.Exchange // stands at what comes after buf
 }
 
-// WriteTo fails where the backend breaks off, so that the client gets no clean end.
+// WriteTo fails if the backend breaks off, so that the client gets no clean end.
 func (a *largeAnswer) WriteTo(w io.Writer) (int64, error) {
 	out := &clientWriter{
 		w: w, chunked: a.x.Head.Length < 0, conn: a.conn, buffers: &a.s.buffers, stall: a.s.cfg.Timeouts.WriteStall, armed: time.Now(),
@@ -127,8 +128,8 @@ func (a *largeAnswer) CloseWithError(err error) error {
 	return a.heldAnswer.CloseWithError(err)
 }
 
-// writeError answers with err. An engine's own text is held for the client like an answer;
-// where there is no room for it, ours stands in its place.
+// writeError answers with err. An engine's own text is held for the client like an answer. If there is
+// no room for it, the client gets xpyd's own text.
 func (s *Server) writeError(ctx *fasthttp.RequestCtx, of budget.Client, err *apiError) {
 	text := err.Raw
 	if len(text) <= freeAnswer {
