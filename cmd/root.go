@@ -65,7 +65,7 @@ func newRootCmd() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SetFlagErrorFunc(config.FlagError)
-	root.AddCommand(newServeCmd(), newDemoCmd(), newSimCmd(), newCheckCmd(), newVersionCmd())
+	root.AddCommand(newServeCmd(), newDemoCmd(), newSimCmd(), newBenchCmd(), newCheckCmd(), newVersionCmd())
 	for _, c := range root.Commands() {
 		c.Args = noArgs
 	}

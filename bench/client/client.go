@@ -1,0 +1,177 @@
+// Package client is the client of a benchmark: it sends one completion, reads the stream, and
+// tells when its tokens came. It takes no answer for whole that is not.
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// The APIs that a client can ask.
+const (
+	Completions = "completions"
+	Chat        = "chat"
+)
+
+// Options say whom a client asks, and how.
+type Options struct {
+	URL      string // base, without /v1
+	API      string // Completions or Chat
+	Model    string
+	Header   http.Header // on each request
+	Key      string      // sent as a bearer token; "" for none
+	Insecure bool        // takes any certificate
+
+	Temperature *float64 // nil leaves it to the server
+	IgnoreEOS   bool
+	Extra       map[string]any // further members of each body
+
+	Stall   time.Duration // longest wait between two events, once the first token has come
+	Timeout time.Duration // longest time of one request
+}
+
+// Client asks one server. Its methods may be called at once.
+type Client struct {
+	o    Options
+	path string
+	http *http.Client
+}
+
+// idleTime is shorter than that of servers, uvicorn's being 5 s. A request on a connection that
+// the server closes at that moment would be a failure that no server has to answer for.
+const idleTime = 3 * time.Second
+
+// endTime is how long a body may take to end after [DONE].
+const endTime = time.Second
+
+// New makes a client. Nothing is sent.
+func New(o Options) (*Client, error) {
+	u, err := url.Parse(o.URL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("URL %q: want http://host:port", o.URL)
+	}
+	o.URL = strings.TrimSuffix(strings.TrimSuffix(o.URL, "/"), "/v1")
+	c := &Client{o: o}
+	switch o.API {
+	case Completions:
+		c.path = o.URL + "/v1/completions"
+	case Chat:
+		c.path = o.URL + "/v1/chat/completions"
+	default:
+		return nil, fmt.Errorf("API %q: want %s or %s", o.API, Completions, Chat)
+	}
+	c.http = &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{
+			Proxy:               http.ProxyFromEnvironment,
+			TLSClientConfig:     &tls.Config{InsecureSkipVerify: o.Insecure},
+			DisableCompression:  true,
+			MaxIdleConnsPerHost: 1 << 16,
+			IdleConnTimeout:     idleTime,
+		},
+	}
+	return c, nil
+}
+
+// Close ends the idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Answer is what came of one request.
+type Answer struct {
+	Sent   time.Time       // just before the request was begun, connection included
+	First  time.Time       // of the first event with a token; zero for none
+	Last   time.Time       // of the last
+	End    time.Time       // when the answer was over, or failed
+	Gaps   []time.Duration // between events with tokens
+	Prompt int             // tokens, by usage
+	Output int
+	Cached int
+	Finish string
+	Status int // 0: no head came
+
+	Failure string // a code; "" for a whole answer
+	Detail  string
+
+	usage   usage
+	counted bool
+}
+
+// Do sends a body that Body made, and reads the answer. limit is the most tokens that it may have.
+func (c *Client) Do(ctx context.Context, id string, body []byte, limit int) *Answer {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	whole := time.AfterFunc(c.o.Timeout, func() { cancel(errTimeout) })
+	defer whole.Stop()
+	a := &Answer{Gaps: make([]time.Duration, 0, min(limit, 4096))}
+	a.Sent = time.Now()
+	err := c.exchange(ctx, cancel, a, id, body, limit)
+	a.End = time.Now()
+	if err != nil {
+		a.Failure, a.Detail = classify(ctx, err, a.Status != 0)
+	}
+	return a
+}
+
+func (c *Client) exchange(ctx context.Context, cancel context.CancelCauseFunc, a *Answer, id string, body []byte, limit int) (err error) {
+	req, err := c.request(ctx, http.MethodPost, c.path, body)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("X-Request-Id", id)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, resp.Body.Close()) }()
+	a.Status = resp.StatusCode
+	if a.Status != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // the status says enough when the body breaks off
+		return badStatus(resp, text)
+	}
+	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
+		return wrongf(FailNoStream, "Content-Type %q", resp.Header.Get("Content-Type"))
+	}
+	stall := time.AfterFunc(c.o.Timeout, func() { cancel(errStall) })
+	stall.Stop() // until the first token
+	defer stall.Stop()
+	in := bufio.NewReaderSize(resp.Body, 8<<10)
+	err = a.read(in, func() {
+		if !a.First.IsZero() {
+			stall.Reset(c.o.Stall)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	// What follows [DONE] is the end of the body, after which the connection serves again.
+	stall.Reset(endTime)
+	_, _ = io.Copy(io.Discard, io.LimitReader(in, 4<<10))
+	return a.judge(limit)
+}
+
+func (c *Client) request(ctx context.Context, method, url string, body []byte) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("make a request: %w", err)
+	}
+	for name, values := range c.o.Header {
+		req.Header[name] = values
+	}
+	if c.o.Key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.o.Key)
+	}
+	if len(body) > 0 {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return req, nil
+}

@@ -1,0 +1,80 @@
+package client
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// event is what the client looks at in an event, of both APIs.
+type event struct {
+	Choices []choice        `json:"choices"`
+	Usage   *usage          `json:"usage"`
+	Error   json.RawMessage `json:"error"`
+	Object  string          `json:"object"`  // "error" in events of older servers
+	Message string          `json:"message"` // of these
+}
+
+type choice struct {
+	Delta  delta   `json:"delta"`
+	Finish *string `json:"finish_reason"`
+}
+
+type delta struct {
+	Role             string          `json:"role"`
+	Content          string          `json:"content"`
+	Reasoning        string          `json:"reasoning"`
+	ReasoningContent string          `json:"reasoning_content"`
+	Refusal          string          `json:"refusal"`
+	ToolCalls        json.RawMessage `json:"tool_calls"`
+}
+
+type usage struct {
+	Prompt  int `json:"prompt_tokens"`
+	Output  int `json:"completion_tokens"`
+	Details *struct {
+		Cached int `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+}
+
+// failed is the error that the event tells of; "" for none.
+func (e *event) failed() string {
+	if len(e.Error) > 0 && !bytes.Equal(e.Error, []byte("null")) {
+		return string(e.Error)
+	}
+	if e.Object == "error" {
+		return e.Message
+	}
+	return ""
+}
+
+// carriesToken reports whether the event stands for a token. A token's text may be empty (a part
+// of a character), and so may that of an answer that ends at once. The chat's opening event,
+// which has a role and nothing else, stands for none: servers send it before they compute.
+func (e *event) carriesToken() bool {
+	if len(e.Choices) == 0 {
+		return false
+	}
+	for i := range e.Choices {
+		c := &e.Choices[i]
+		d := &c.Delta
+		if d.Role == "" || c.Finish != nil || d.text() {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *delta) text() bool {
+	calls := len(d.ToolCalls) > 0 && !bytes.Equal(d.ToolCalls, []byte("null")) && !bytes.Equal(d.ToolCalls, []byte("[]"))
+	return d.Content != "" || d.Reasoning != "" || d.ReasoningContent != "" || d.Refusal != "" || calls
+}
+
+// finish is the first choice's finish_reason; "" for none.
+func (e *event) finish() string {
+	for i := range e.Choices {
+		if f := e.Choices[i].Finish; f != nil {
+			return *f
+		}
+	}
+	return ""
+}

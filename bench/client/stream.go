@@ -1,0 +1,132 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"time"
+)
+
+// longestEvent is the most bytes of an event's line.
+const longestEvent = 16 << 20
+
+// events reads a stream's data lines. Comments, blank lines and other fields are passed over.
+type events struct {
+	in   *bufio.Reader
+	long []byte // a line longer than the reader's buffer
+}
+
+// next is the data of the next event, which holds until the call after it. io.EOF is a clean
+// end at a line's border.
+func (e *events) next() ([]byte, error) {
+	for {
+		line, err := e.line()
+		if err != nil {
+			return nil, err
+		}
+		if data, ok := bytes.CutPrefix(line, []byte("data:")); ok {
+			return bytes.TrimPrefix(data, []byte(" ")), nil
+		}
+	}
+}
+
+func (e *events) line() ([]byte, error) {
+	e.long = e.long[:0]
+	for {
+		part, err := e.in.ReadSlice('\n')
+		switch {
+		case err == nil && len(e.long) == 0:
+			return bytes.TrimRight(part, "\r\n"), nil
+		case err == nil:
+			e.long = append(e.long, part...)
+			return bytes.TrimRight(e.long, "\r\n"), nil
+		case errors.Is(err, io.EOF) && len(part)+len(e.long) > 0:
+			return nil, io.ErrUnexpectedEOF // in the middle of a line
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, err
+		case len(e.long) > longestEvent:
+			return nil, wrongf(FailEvent, "an event of more than %d bytes", longestEvent)
+		}
+		e.long = append(e.long, part...)
+	}
+}
+
+// read takes an answer's events to [DONE]. alive is called after each of them.
+func (a *Answer) read(in *bufio.Reader, alive func()) error {
+	s := events{in: in}
+	for {
+		data, err := s.next()
+		if errors.Is(err, io.EOF) {
+			return wrongf(FailNoDone, "the stream ended without [DONE] after %d tokens' events", a.events())
+		}
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		if string(data) == "[DONE]" {
+			return nil
+		}
+		if err := a.take(data, now); err != nil {
+			return err
+		}
+		alive()
+	}
+}
+
+// take enters one event that came at now.
+func (a *Answer) take(data []byte, now time.Time) error {
+	var e event
+	if err := json.Unmarshal(data, &e); err != nil {
+		return wrongf(FailEvent, "%v: %.100q", err, data)
+	}
+	if text := e.failed(); text != "" {
+		return wrongf(FailError, "%s", text)
+	}
+	if e.Usage != nil {
+		a.usage = *e.Usage
+		a.counted = true
+	}
+	if f := e.finish(); f != "" {
+		a.Finish = f
+	}
+	if !e.carriesToken() {
+		return nil
+	}
+	if a.First.IsZero() {
+		a.First = now
+	} else {
+		a.Gaps = append(a.Gaps, now.Sub(a.Last))
+	}
+	a.Last = now
+	return nil
+}
+
+// events is how many events with tokens came.
+func (a *Answer) events() int {
+	if a.First.IsZero() {
+		return 0
+	}
+	return 1 + len(a.Gaps)
+}
+
+// judge finds what is wrong with an answer whose stream ended well. Without usage, or with usage
+// that cannot be, no count of tokens is right, so the answer counts as failed.
+func (a *Answer) judge(limit int) error {
+	switch {
+	case a.First.IsZero():
+		return wrongf(FailNoToken, "no event of the stream carried a token")
+	case a.Finish == "":
+		return wrongf(FailNoFinish, "no event of the stream had a finish_reason")
+	case !a.counted:
+		return wrongf(FailNoUsage, "no event of the stream had usage, though stream_options.include_usage asks for it")
+	case a.usage.Output < 1 || a.usage.Prompt < 1 || a.usage.Output > limit:
+		return wrongf(FailUsage, "usage has %d prompt and %d completion tokens; asked for at most %d", a.usage.Prompt, a.usage.Output, limit)
+	}
+	a.Prompt, a.Output = a.usage.Prompt, a.usage.Output
+	if a.usage.Details != nil {
+		a.Cached = a.usage.Details.Cached
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+// Package dataset makes the prompts of a benchmark: of random words with an exact number of
+// tokens, or out of files. All are made before the load begins.
+package dataset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// The kinds of datasets.
+const (
+	Random   = "random"   // words without sense
+	Prompts  = "prompts"  // a file with a prompt a line
+	Sonnet   = "sonnet"   // lines of a poem, of which a part is common to all
+	ShareGPT = "sharegpt" // the first turns of conversations in a file
+	Trace    = "trace"    // lengths and times of a recorded load
+)
+
+// Kinds lists the kinds.
+func Kinds() []string { return []string{Random, Prompts, Sonnet, ShareGPT, Trace} }
+
+// How the lengths of prompts are known.
+const (
+	ByTokenize = "tokenize" // the server counted them
+	ByBytes    = "bytes"    // four bytes count as a token: the server has no /tokenize
+	ByFile     = "file"     // nobody asked for a length
+)
+
+// BytesPerToken stands for a token where nobody counts them.
+const BytesPerToken = 4
+
+// Options say which prompts are wanted.
+type Options struct {
+	Kind       string
+	File       string
+	Count      int
+	InputLen   int     // tokens, those of the prefix not counted for Random, counted for Sonnet
+	OutputLen  int     // 0: what the file says
+	PrefixLen  int     // tokens that all prompts begin with
+	RangeRatio float64 // lengths are even over ±this share
+	Seed       uint64
+}
+
+// Validate reports the first option that cannot be.
+func (o Options) Validate() error {
+	switch o.Kind {
+	case Random:
+		if o.File != "" {
+			return errors.New("dataset random takes no file")
+		}
+		if o.OutputLen < 1 || o.PrefixLen < 0 || o.PrefixLen+int(math.Floor(float64(o.InputLen)*(1-o.RangeRatio))) < 1 {
+			return fmt.Errorf("%d+%d tokens in and %d out: want at least 1 of each", o.PrefixLen, o.InputLen, o.OutputLen)
+		}
+	case Prompts, Sonnet, ShareGPT, Trace:
+		if o.File == "" {
+			return fmt.Errorf("dataset %s needs a file", o.Kind)
+		}
+	default:
+		return fmt.Errorf("dataset %q: want one of %v", o.Kind, Kinds())
+	}
+	if o.RangeRatio < 0 || o.RangeRatio >= 1 {
+		return fmt.Errorf("range ratio %v: want at least 0 and less than 1", o.RangeRatio)
+	}
+	return nil
+}
+
+// Tokenizer counts tokens as the server does.
+type Tokenizer interface {
+	// Tokenize has the ids of a text's tokens, with special those around a prompt.
+	Tokenize(ctx context.Context, text string, special bool) ([]int, error)
+	Detokenize(ctx context.Context, ids []int) (string, error)
+}
+
+// Prompt is what one request asks.
+type Prompt struct {
+	Text   string
+	Tokens int           // 0: not known
+	Limit  int           // tokens of the answer
+	Due    time.Duration // of a trace: when the request is due
+}
+
+// Set is the prompts of a run.
+type Set struct {
+	Prompts  []Prompt
+	LengthBy string
+	Inexact  int // prompts that would not be cut to the length asked for
+}
+
+// New makes the prompts.
+func New(ctx context.Context, o Options, t Tokenizer) (*Set, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	m := &maker{o: o, tokenizer: t, by: ByTokenize}
+	if err := m.probe(ctx); err != nil {
+		return nil, err
+	}
+	var set *Set
+	var err error
+	switch o.Kind {
+	case Random:
+		set, err = m.random(ctx)
+	case Prompts:
+		set, err = readPrompts(o)
+	case Sonnet:
+		set, err = m.sonnet(ctx)
+	case ShareGPT:
+		set, err = m.shareGPT(ctx)
+	case Trace:
+		set, err = m.trace(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("dataset %s: %w", o.Kind, err)
+	}
+	if len(set.Prompts) == 0 {
+		return nil, fmt.Errorf("dataset %s: no prompt in %s", o.Kind, o.File)
+	}
+	return set, nil
+}

@@ -1,0 +1,99 @@
+package load
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Turn is one request's time to be sent.
+type Turn struct {
+	Index int
+	Due   time.Time // by the schedule
+	Start time.Time // when it may be sent: due, and a place below the cap is free
+}
+
+// Run calls send for each request, on a goroutine of its own, when its turn has come, and
+// returns the start that dues count from once all have ended. When ctx ends it begins no more;
+// that send ends with ctx is send's own matter.
+//
+// The order of requests is that of the schedule: one that waits for a place holds up those
+// after it, and their dues stand.
+func (p *Plan) Run(ctx context.Context, start time.Time, send func(context.Context, Turn)) {
+	dues, count := p.Schedule(), p.Requests()
+	places := newPlaces(p.Concurrency, start)
+	var open sync.WaitGroup
+	defer open.Wait()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for i := 0; count == 0 || i < count; i++ {
+		turn := Turn{Index: i, Due: start}
+		if dues != nil {
+			turn.Due = start.Add(dues[i])
+		}
+		if !waitUntil(ctx, timer, turn.Due) {
+			return
+		}
+		free, ok := places.take(ctx)
+		if !ok {
+			return
+		}
+		turn.Start = turn.Due
+		if free.After(turn.Due) {
+			turn.Start = free
+		}
+		if p.Duration > 0 && turn.Start.Sub(start) > p.Duration {
+			return
+		}
+		open.Go(func() {
+			defer places.free()
+			send(ctx, turn)
+		})
+	}
+}
+
+// waitUntil reports whether due came before the end of ctx.
+func waitUntil(ctx context.Context, timer *time.Timer, due time.Time) bool {
+	if wait := time.Until(due); wait > 0 {
+		timer.Reset(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// places are the free places below the cap, each with the time since when it is free. Nil has
+// no cap.
+type places chan time.Time
+
+func newPlaces(n int, start time.Time) places {
+	if n == 0 {
+		return nil
+	}
+	p := make(places, n)
+	for range n {
+		p <- start
+	}
+	return p
+}
+
+// take waits for a place and tells since when it is free.
+func (p places) take(ctx context.Context) (since time.Time, ok bool) {
+	if p == nil {
+		return time.Time{}, true
+	}
+	select {
+	case since = <-p:
+		return since, true
+	case <-ctx.Done():
+		return time.Time{}, false
+	}
+}
+
+func (p places) free() {
+	if p != nil {
+		p <- time.Now()
+	}
+}

@@ -1,0 +1,92 @@
+// Package bench measures a server as vllm bench serve does: it makes prompts, sends them by a
+// plan, and keeps one record a request.
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"xpyd/bench/client"
+	"xpyd/bench/dataset"
+	"xpyd/bench/load"
+	"xpyd/bench/result"
+)
+
+// Options are one benchmark. Seed goes for the prompts and for the plan.
+type Options struct {
+	Label   string
+	Tool    string // the program and its version
+	Client  client.Options
+	Dataset dataset.Options
+	Load    load.Plan
+	Seed    uint64
+	Warmups int // requests before the run, of the first prompt's lengths
+
+	RequestIDPrefix string
+	Goodput         map[string]float64 // bounds in ms
+	Metrics         []string           // that vLLM's block shows
+	Percentiles     []float64
+	MaxLate         time.Duration // bound of the 99th percentile of the tool's lateness; 0: none
+}
+
+// Validate reports the first option that cannot be.
+func (o *Options) Validate() error {
+	if o.Dataset.Kind != dataset.Trace { // which brings its times
+		if err := o.Load.Validate(); err != nil {
+			return err
+		}
+	}
+	if err := o.Dataset.Validate(); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Goodput)) {
+		if !slices.Contains([]string{result.TTFT, result.TPOT, result.E2EL}, name) || !(o.Goodput[name] >= 0) {
+			return fmt.Errorf("goodput %s:%v: want ttft, tpot or e2el and a bound in ms", name, o.Goodput[name])
+		}
+	}
+	for _, name := range o.Metrics {
+		if !slices.Contains(result.Metrics(), name) {
+			return fmt.Errorf("metric %q: want some of %v", name, result.Metrics())
+		}
+	}
+	for _, p := range o.Percentiles {
+		if !(p >= 0 && p <= 100) {
+			return fmt.Errorf("percentile %v: want 0 to 100", p)
+		}
+	}
+	if o.Client.Stall <= 0 || o.Client.Timeout <= 0 {
+		return errors.New("the bounds of a request and of a stall want more than 0")
+	}
+	return nil
+}
+
+// config is what the saved run tells of the options.
+func (o *Options) config() result.Config {
+	c := result.Config{
+		Label: o.Label, URL: o.Client.URL, API: o.Client.API, Model: o.Client.Model,
+		Headers: slices.Sorted(maps.Keys(o.Client.Header)),
+		Dataset: o.Dataset.Kind, File: o.Dataset.File, InputLen: o.Dataset.InputLen, OutputLen: o.Dataset.OutputLen,
+		PrefixLen: o.Dataset.PrefixLen, RangeRatio: o.Dataset.RangeRatio,
+		NumPrompts: o.Load.Requests(), DurationUS: o.Load.Duration.Microseconds(),
+		Rate: finite(o.Load.Rate), Burstiness: finite(o.Load.Burstiness), Concurrency: o.Load.Concurrency,
+		Seed: o.Seed, IgnoreEOS: o.Client.IgnoreEOS,
+		Goodput: o.Goodput, Metrics: o.Metrics, Percentiles: o.Percentiles, MaxLateUS: o.MaxLate.Microseconds(),
+	}
+	if o.Load.Ramp != (load.Ramp{}) {
+		c.Ramp = &result.Ramp{Strategy: o.Load.Ramp.Strategy, From: o.Load.Ramp.From, To: o.Load.Ramp.To}
+		c.Rate = nil
+	}
+	return c
+}
+
+// finite is nil for infinity, which JSON does not have.
+func finite(x float64) *float64 {
+	if math.IsInf(x, 0) {
+		return nil
+	}
+	return &x
+}

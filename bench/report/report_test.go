@@ -1,0 +1,214 @@
+package report
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"xpyd/bench/result"
+)
+
+var update = flag.Bool("update", false, "rewrite what the formats that are xpyd's own have in testdata")
+
+// saved is one of the runs in testdata, which were measured on simulated engines.
+func saved(t *testing.T, name string) *result.Run {
+	t.Helper()
+	r, err := result.Load(filepath.Join("testdata", name+result.Suffix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func printed(t *testing.T, format string, runs ...*result.Run) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := Print(&b, format, runs); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// TestBlocksAreVLLMs: the blocks in testdata were printed from the saved runs by Python's
+// str.format with vLLM's format strings, and its percentiles.
+func TestBlocksAreVLLMs(t *testing.T) {
+	for _, name := range []string{"rate", "cap"} {
+		for _, format := range []string{"vllm", "seed"} {
+			want, err := os.ReadFile(filepath.Join("testdata", name+"."+format+".txt"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := printed(t, format, saved(t, name)); got != string(want) {
+				t.Errorf("%s as %s:\n%s\nwant\n%s", name, format, got, want)
+			}
+		}
+	}
+}
+
+// TestResultFileIsVLLMs: keys, their order, and the types of values.
+func TestResultFileIsVLLMs(t *testing.T) {
+	for name, want := range map[string]string{
+		"rate": "date:s endpoint_type:s backend:s label:0 model_id:s tokenizer_id:0 num_prompts:i request_rate:f burstiness:f max_concurrency:0 duration:f " +
+			"completed:i failed:i total_input_tokens:i total_output_tokens:i request_throughput:f request_goodput:f output_throughput:f total_token_throughput:f " +
+			"latencies:[f queue_times:[f max_output_tokens_per_s:f max_concurrent_requests:i rtfx:f " +
+			"mean_ttft_ms:f median_ttft_ms:f std_ttft_ms:f p50_ttft_ms:f p99_ttft_ms:f p99.9_ttft_ms:f " +
+			"mean_tpot_ms:f median_tpot_ms:f std_tpot_ms:f p50_tpot_ms:f p99_tpot_ms:f p99.9_tpot_ms:f " +
+			"mean_itl_ms:f median_itl_ms:f std_itl_ms:f p50_itl_ms:f p99_itl_ms:f p99.9_itl_ms:f " +
+			"mean_e2el_ms:f median_e2el_ms:f std_e2el_ms:f p50_e2el_ms:f p99_e2el_ms:f p99.9_e2el_ms:f",
+		"cap": "date:s endpoint_type:s backend:s label:s model_id:s tokenizer_id:0 num_prompts:i request_rate:f burstiness:f max_concurrency:i duration:f " +
+			"completed:i failed:i total_input_tokens:i total_output_tokens:i request_throughput:f request_goodput:0 output_throughput:f total_token_throughput:f " +
+			"latencies:[f queue_times:[f max_output_tokens_per_s:f max_concurrent_requests:i rtfx:f " +
+			"mean_ttft_ms:f median_ttft_ms:f std_ttft_ms:f p99_ttft_ms:f mean_tpot_ms:f median_tpot_ms:f std_tpot_ms:f p99_tpot_ms:f " +
+			"mean_itl_ms:f median_itl_ms:f std_itl_ms:f p99_itl_ms:f mean_e2el_ms:f median_e2el_ms:f std_e2el_ms:f p99_e2el_ms:f " +
+			"mean_client_queue_time_ms:f median_client_queue_time_ms:f std_client_queue_time_ms:f p99_client_queue_time_ms:f " +
+			"mean_e2el_including_client_queue_ms:f median_e2el_including_client_queue_ms:f std_e2el_including_client_queue_ms:f p99_e2el_including_client_queue_ms:f",
+	} {
+		if got := shape(t, printed(t, "vllm-json", saved(t, name))); got != want {
+			t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
+		}
+	}
+	r := saved(t, "rate")
+	r.Config.Rate, r.Config.Burstiness = nil, nil
+	if got := printed(t, "vllm-json", r); !strings.Contains(got, `"request_rate": "inf", "burstiness": 1e999,`) {
+		t.Errorf("no rate, constant gaps: %.400s", got)
+	}
+}
+
+// shape is an object's keys with the types that Python's reader gives their values: s, i, f, 0
+// for null, and [ before the type of a list's first element.
+func shape(t *testing.T, text string) string {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	var words []string
+	kind := func(token json.Token) string {
+		switch v := token.(type) {
+		case string:
+			return "s"
+		case json.Number:
+			if strings.ContainsAny(v.String(), ".e") {
+				return "f"
+			}
+			return "i"
+		}
+		return "0"
+	}
+	next := func() json.Token {
+		token, err := d.Token()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	for next(); d.More(); {
+		key := next().(string)
+		value := next()
+		if value != json.Delim('[') {
+			words = append(words, key+":"+kind(value))
+			continue
+		}
+		words = append(words, key+":["+kind(next()))
+		for d.More() {
+			next()
+		}
+		next()
+	}
+	return strings.Join(words, " ")
+}
+
+// TestOwnFormats holds the formats whose layout is xpyd's own, or a published table's.
+func TestOwnFormats(t *testing.T) {
+	for _, format := range []string{"csv", "table", "mooncake"} {
+		path := filepath.Join("testdata", "both."+format+".txt")
+		got := printed(t, format, saved(t, "rate"), saved(t, "cap"))
+		if *update {
+			if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != string(want) {
+			t.Errorf("%s:\n%s\nwant\n%s", format, got, want)
+		}
+	}
+}
+
+// failed is a run in which everything was wrong.
+func failed(t *testing.T) *result.Run {
+	r := saved(t, "rate")
+	for i := range r.Records[:10] {
+		r.Records[i].Failure, r.Records[i].Error = "http_429", "429 Too Many Requests: queue\nfull"
+	}
+	r.Records[10].Failure, r.Records[10].Error = "no_usage", "no usage"
+	r.Records[11].Failure = result.Interrupted
+	r.Interrupted, r.Unsent, r.Prompts.LengthBy, r.Prompts.Reused = true, 40, "bytes", 3
+	r.Sum()
+	return r
+}
+
+// TestFailuresStayInView: in each format that people read.
+func TestFailuresStayInView(t *testing.T) {
+	r := failed(t)
+	for format, want := range map[string]string{
+		"vllm": "Failed requests:                         11        \n", "seed": "Failed requests:                         11        \n",
+		"mooncake": "| 48 (11 failed) ", "csv": ",48,11,http_429=10 no_usage=1,", "vllm-json": `"completed": 48, "failed": 11,`, "table": "  48      11  ",
+	} {
+		if got := printed(t, format, r); !strings.Contains(got, want) {
+			t.Errorf("%s lacks %q:\n%s", format, want, got)
+		}
+	}
+	notes := Notes(r)
+	for _, want := range []string{
+		"failed with http_429: 10, as in: 429 Too Many Requests: queue full", "failed with no_usage: 1, as in: no usage",
+		"interrupted: 1 requests were broken off, and 40 never sent", "the server has no /tokenize: prompts have 4 bytes for each token asked for",
+		"3 requests repeat an earlier prompt, which a prefix cache finds",
+	} {
+		if !slices.Contains(notes, want) {
+			t.Errorf("the notes lack %q: %q", want, notes)
+		}
+	}
+	if notes := Notes(saved(t, "rate")); len(notes) != 1 || !strings.HasPrefix(notes[0], "the tool's own lateness (ms): median ") {
+		t.Errorf("notes of a run without trouble: %q", notes)
+	}
+}
+
+func TestPreface(t *testing.T) {
+	for name, want := range map[string]string{
+		"rate": "Traffic request rate: 20.0\nBurstiness factor: 1.0 (Poisson process)\nMaximum request concurrency: None\n",
+		"cap":  "Traffic request rate: 30.0\nBurstiness factor: 1.0 (Poisson process)\nMaximum request concurrency: 8\n",
+	} {
+		if got := Preface(saved(t, name).Config); got != want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+func TestCSVIsSquare(t *testing.T) {
+	rows, err := csv.NewReader(strings.NewReader(printed(t, "csv", saved(t, "rate"), failed(t)))).ReadAll()
+	if err != nil || len(rows) != 3 {
+		t.Error(len(rows), err)
+	}
+}
+
+func TestPyFloat(t *testing.T) {
+	for x, want := range map[float64]string{2: "2.0", 0.5: "0.5", 0: "0.0", 1e-5: "1e-05", 0.0001: "0.0001", 1e16: "1e+16", 123456789.25: "123456789.25", -3: "-3.0"} {
+		if got := pyFloat(x).String(); got != want {
+			t.Errorf("%v: %s, want %s", x, got, want)
+		}
+	}
+}
+
+func TestUnknownFormat(t *testing.T) {
+	if err := Print(&bytes.Buffer{}, "pdf", nil); err == nil || !strings.Contains(err.Error(), "mooncake") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,134 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"xpyd/bench/result"
+)
+
+// members is a JSON object whose members keep their order.
+type members struct {
+	b   bytes.Buffer
+	err error
+}
+
+func (m *members) add(name string, value any) {
+	if m.b.Len() > 0 {
+		m.b.WriteString(", ")
+	}
+	text, err := json.Marshal(value)
+	if err != nil && m.err == nil {
+		m.err = fmt.Errorf("write %s: %w", name, err)
+	}
+	fmt.Fprintf(&m.b, "%q: %s", name, text)
+}
+
+func (m *members) float(name string, x float64) { m.add(name, pyFloat(x)) }
+
+// dateLayout is vLLM's date, in local time.
+const dateLayout = "20060102-150405"
+
+// vllmJSON is what vllm bench serve --save-result writes: its keys, in its order, of its types.
+// tokenizer_id is null, since the server alone counts tokens.
+func vllmJSON(w *strings.Builder, r *result.Run) error {
+	m, c := &members{}, r.Config
+	backend := map[string]string{"completions": "openai", "chat": "openai-chat"}[c.API]
+	m.add("date", r.Started.Local().Format(dateLayout))
+	m.add("endpoint_type", backend)
+	m.add("backend", backend)
+	m.add("label", orNull(c.Label, c.Label == ""))
+	m.add("model_id", c.Model)
+	m.add("tokenizer_id", nil)
+	m.add("num_prompts", orNull(len(r.Records)+r.Unsent, false))
+	if c.Rate == nil {
+		m.add("request_rate", "inf")
+	} else {
+		m.float("request_rate", *c.Rate)
+	}
+	if c.Burstiness == nil {
+		m.add("burstiness", json.RawMessage("1e999")) // Python's reader makes inf of it
+	} else {
+		m.float("burstiness", *c.Burstiness)
+	}
+	m.add("max_concurrency", orNull(c.Concurrency, c.Concurrency == 0))
+	if c.Ramp != nil {
+		m.add("ramp_up_strategy", c.Ramp.Strategy)
+		m.add("ramp_up_start_rps", int(c.Ramp.From))
+		m.add("ramp_up_end_rps", int(c.Ramp.To))
+	}
+	vllmTotals(m, r)
+	for _, s := range sections(r) {
+		v := r.Values(s.metric)
+		m.float("mean_"+s.metric+"_ms", v.Mean())
+		m.float("median_"+s.metric+"_ms", v.Median())
+		m.float("std_"+s.metric+"_ms", v.Std())
+		for _, p := range c.Percentiles {
+			m.float("p"+percentile(p)+"_"+s.metric+"_ms", v.Percentile(p))
+		}
+	}
+	if m.err != nil {
+		return m.err
+	}
+	fmt.Fprintf(w, "{%s}\n", m.b.String())
+	return nil
+}
+
+func vllmTotals(m *members, r *result.Run) {
+	t := r.Totals
+	m.float("duration", float64(r.DurationUS)/1e6)
+	m.add("completed", t.Completed)
+	m.add("failed", t.Failed)
+	m.add("total_input_tokens", t.InputTokens)
+	m.add("total_output_tokens", t.OutputTokens)
+	m.float("request_throughput", t.RequestRate)
+	if t.GoodRate == nil {
+		m.add("request_goodput", nil)
+	} else {
+		m.float("request_goodput", *t.GoodRate)
+	}
+	m.float("output_throughput", t.OutputRate)
+	m.float("total_token_throughput", t.TotalRate)
+	latencies, queues := make([]pyFloat, 0, len(r.Records)), make([]pyFloat, 0, len(r.Records))
+	for i := range r.Records {
+		rec := &r.Records[i]
+		latencies = append(latencies, seconds(rec.E2ELUS))
+		queues = append(queues, seconds(rec.QueueUS()))
+	}
+	m.add("latencies", latencies)
+	m.add("queue_times", queues)
+	m.float("max_output_tokens_per_s", t.PeakOutput)
+	m.add("max_concurrent_requests", t.PeakOpen)
+	m.float("rtfx", 0)
+}
+
+func seconds(us int64) pyFloat { return pyFloat((time.Duration(us) * time.Microsecond).Seconds()) }
+
+func orNull(value any, null bool) any {
+	if null {
+		return nil
+	}
+	return value
+}
+
+// FileName is vLLM's name for a run's result, without its end.
+func FileName(r *result.Run) string {
+	c := r.Config
+	name := c.Label
+	if name == "" {
+		name = map[string]string{"completions": "openai", "chat": "openai-chat"}[c.API]
+	}
+	if c.Ramp != nil {
+		name += fmt.Sprintf("-ramp-up-%s-%vqps-%vqps", c.Ramp.Strategy, c.Ramp.From, c.Ramp.To)
+	} else {
+		name += "-" + rate(c.Rate) + "qps"
+	}
+	if c.Concurrency > 0 {
+		name += fmt.Sprintf("-concurrency%d", c.Concurrency)
+	}
+	model := c.Model[strings.LastIndexByte(c.Model, '/')+1:]
+	return strings.ReplaceAll(name+"-"+model+"-"+r.Started.Local().Format(dateLayout), "/", "_")
+}

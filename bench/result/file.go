@@ -1,0 +1,69 @@
+package result
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// Suffix ends the names of saved runs.
+const Suffix = ".run.json"
+
+// Save writes the run to path, all of it or nothing.
+func (r *Run) Save(path string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".run-*")
+	if err != nil {
+		return fmt.Errorf("save the run: %w", err)
+	}
+	out := bufio.NewWriter(f)
+	err = json.NewEncoder(out).Encode(r)
+	if err = errors.Join(err, out.Flush(), f.Chmod(0o644), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("save the run: %w", errors.Join(err, os.Remove(f.Name())))
+	}
+	return nil
+}
+
+// Load reads a saved run.
+func Load(path string) (*Run, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("load a run: %w", err)
+	}
+	r := &Run{}
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, fmt.Errorf("load the run %s: %w", path, err)
+	}
+	if r.Schema != Schema {
+		return nil, fmt.Errorf("load the run %s: schema %q, want %q", path, r.Schema, Schema)
+	}
+	r.Sum()
+	return r, nil
+}
+
+// LoadDir reads the saved runs of a directory, the oldest first.
+func LoadDir(dir string) ([]*Run, error) {
+	names, err := filepath.Glob(filepath.Join(dir, "*"+Suffix))
+	if err != nil {
+		return nil, fmt.Errorf("load the runs in %s: %w", dir, err)
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("load the runs in %s: no file ends with %s", dir, Suffix)
+	}
+	runs := make([]*Run, 0, len(names))
+	for _, name := range names {
+		r, err := Load(name)
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, r)
+	}
+	slices.SortStableFunc(runs, func(a, b *Run) int { return a.Started.Compare(b.Started) })
+	return runs, nil
+}

@@ -1,0 +1,98 @@
+// Package result is the saved run of a benchmark: what was asked for, one record a request, and
+// the totals. Every printer reads a Run and nothing else, so a report that is printed a year
+// later is the one that was printed at once.
+package result
+
+import "time"
+
+// Schema names the shape of a saved run. It changes when a reader of the old shape would err.
+const Schema = "xpyd-bench-run/1"
+
+// Run is one benchmark run. Times are in microseconds, those of records counted from Started.
+type Run struct {
+	Schema      string    `json:"schema"`
+	Tool        string    `json:"tool"`        // the program and its version
+	Started     time.Time `json:"started"`     // when the first request could be due
+	DurationUS  int64     `json:"duration_us"` // from Started to the end of the last request
+	Unsent      int       `json:"unsent"`      // requests of the plan that were not sent: the duration was over, or a signal came
+	Interrupted bool      `json:"interrupted"` // ended by a signal before all requests were sent
+	Config      Config    `json:"config"`      // what was asked for
+	Prompts     Prompts   `json:"prompts"`     // what the prompts are
+	Totals      *Totals   `json:"totals"`      // what the records sum up to; see Sum
+	Records     []Record  `json:"records"`     // in the order in which the requests were due
+}
+
+// Config is what a run was asked to do. It has no keys and no values of headers.
+type Config struct {
+	Label       string   `json:"label"` // "" for none
+	URL         string   `json:"url"`
+	API         string   `json:"api"` // "completions" or "chat"
+	Model       string   `json:"model"`
+	Headers     []string `json:"headers,omitempty"` // names alone
+	Dataset     string   `json:"dataset"`
+	File        string   `json:"file,omitempty"`
+	InputLen    int      `json:"input_len,omitempty"`
+	OutputLen   int      `json:"output_len,omitempty"`
+	PrefixLen   int      `json:"prefix_len,omitempty"`
+	RangeRatio  float64  `json:"range_ratio,omitempty"`
+	NumPrompts  int      `json:"num_prompts"`
+	DurationUS  int64    `json:"duration_us,omitempty"` // 0: until all prompts are sent
+	Rate        *float64 `json:"rate"`                  // requests a second; null: all at once
+	Burstiness  *float64 `json:"burstiness"`            // null: constant gaps
+	Ramp        *Ramp    `json:"ramp,omitempty"`
+	Concurrency int      `json:"concurrency"` // 0: no cap
+	Seed        uint64   `json:"seed"`
+	IgnoreEOS   bool     `json:"ignore_eos"`
+
+	Goodput     map[string]float64 `json:"goodput,omitempty"` // bounds in ms: ttft, tpot, e2el
+	Metrics     []string           `json:"metrics"`           // those that vLLM's block shows
+	Percentiles []float64          `json:"percentiles"`
+	MaxLateUS   int64              `json:"max_late_us,omitempty"` // 0: no bound
+}
+
+// Ramp is a rate that grows with the index of the request.
+type Ramp struct {
+	Strategy string  `json:"strategy"` // "linear" or "exponential"
+	From     float64 `json:"from"`
+	To       float64 `json:"to"`
+}
+
+// Prompts says how far the prompts are what was asked for.
+type Prompts struct {
+	LengthBy string `json:"length_by"` // "tokenize", "bytes", or "file" where nobody asked for a length
+	Inexact  int    `json:"inexact"`   // prompts that the tokenizer would not cut to the length asked for
+	Reused   int    `json:"reused"`    // requests that repeat an earlier request's prompt
+}
+
+// Record is one request. The times of a failed one are those of the part that came.
+type Record struct {
+	ID       string  `json:"id"`
+	DueUS    int64   `json:"due_us"`   // when the schedule has it
+	StartUS  int64   `json:"start_us"` // when it may be sent: due, and below the cap; ttft and e2el count from here
+	SentUS   int64   `json:"sent_us"`  // when it was sent; what lies between is the tool's own lateness
+	TTFTUS   int64   `json:"ttft_us"`  // 0: no token came
+	E2ELUS   int64   `json:"e2el_us"`  // to the last token; of a failed request to the failure
+	ITLUS    []int64 `json:"itl_us,omitempty"`
+	Asked    int     `json:"asked_prompt_tokens"` // 0: not known
+	AskedOut int     `json:"asked_output_tokens"`
+	Prompt   int     `json:"prompt_tokens"` // by usage
+	Output   int     `json:"output_tokens"` // by usage
+	Cached   int     `json:"cached_tokens"` // by usage, where the server tells
+	Finish   string  `json:"finish_reason,omitempty"`
+	Status   int     `json:"status,omitempty"`  // of HTTP; 0: no head came
+	Failure  string  `json:"failure,omitempty"` // a code; "" for a whole answer
+	Error    string  `json:"error,omitempty"`   // what the failure looked like
+}
+
+// Interrupted is the failure code of requests that the tool itself broke off. They are neither
+// completed nor failed.
+const Interrupted = "interrupted"
+
+// OK reports whether the answer is whole.
+func (r *Record) OK() bool { return r.Failure == "" }
+
+// LateUS is how late the tool sent the request.
+func (r *Record) LateUS() int64 { return r.SentUS - r.StartUS }
+
+// QueueUS is how long the request waited for the cap.
+func (r *Record) QueueUS() int64 { return r.StartUS - r.DueUS }

@@ -1,0 +1,171 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"xpyd/bench/client"
+	"xpyd/bench/dataset"
+	"xpyd/bench/load"
+	"xpyd/bench/result"
+)
+
+// Bench is a benchmark whose prompts are made. It runs once.
+type Bench struct {
+	o       Options
+	client  *client.Client
+	prompts *dataset.Set
+	bodies  [][]byte // of each prompt
+}
+
+// defaultPrompts is how many prompts are made when only a duration ends the run.
+const defaultPrompts = 1000
+
+// Prepare asks the server for its model where none is named, and makes the prompts.
+func Prepare(ctx context.Context, o Options) (*Bench, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	c, err := client.New(o.Client)
+	if err != nil {
+		return nil, err
+	}
+	if o.Client.Model == "" {
+		if o.Client.Model, err = c.FirstModel(ctx); err != nil {
+			return nil, fmt.Errorf("no model is named, and the server does not say: %w", err)
+		}
+		c.SetModel(o.Client.Model)
+	}
+	o.Dataset.Seed, o.Load.Seed = o.Seed, o.Seed
+	if o.Dataset.Count = o.Load.Requests(); o.Dataset.Count == 0 && o.Dataset.Kind != dataset.Trace {
+		o.Dataset.Count = defaultPrompts
+	}
+	b := &Bench{o: o, client: c}
+	if b.prompts, err = dataset.New(ctx, o.Dataset, c); err != nil {
+		return nil, err
+	}
+	if o.Dataset.Kind == dataset.Trace {
+		b.followTrace()
+	}
+	if err := b.o.Load.Validate(); err != nil {
+		return nil, err
+	}
+	for _, p := range b.prompts.Prompts {
+		b.bodies = append(b.bodies, c.Body(p.Text, p.Limit))
+	}
+	return b, b.warmUp(ctx)
+}
+
+// followTrace sends a trace's requests at its own times, unless a rate is given.
+func (b *Bench) followTrace() {
+	l := &b.o.Load
+	l.Count = len(b.prompts.Prompts)
+	if !math.IsInf(l.Rate, 1) || l.Ramp != (load.Ramp{}) {
+		return
+	}
+	for _, p := range b.prompts.Prompts {
+		l.Dues = append(l.Dues, p.Due)
+	}
+}
+
+// warmUp sends requests that are not counted. Their prompt is the first one's, as those of vllm
+// bench serve are.
+func (b *Bench) warmUp(ctx context.Context) error {
+	for i := range b.o.Warmups {
+		a := b.client.Do(ctx, b.o.RequestIDPrefix+"warmup-"+strconv.Itoa(i), b.bodies[0], b.prompts.Prompts[0].Limit)
+		if a.Failure != "" {
+			return fmt.Errorf("warm up: %s: %s", a.Failure, a.Detail)
+		}
+	}
+	return nil
+}
+
+// Requests is how many requests the run will send; 0 when only the duration ends it.
+func (b *Bench) Requests() int { return b.o.Load.Requests() }
+
+// Config is what the run is asked to do.
+func (b *Bench) Config() result.Config { return b.o.config() }
+
+// Run sends the load. done is told of each request that ended, one at a time. When ctx ends, what
+// runs is broken off, and the run has what was measured.
+func (b *Bench) Run(ctx context.Context, done func(*result.Record)) *result.Run {
+	run := &result.Run{
+		Schema: result.Schema, Tool: b.o.Tool, Config: b.o.config(), Started: time.Now(),
+		Prompts: result.Prompts{LengthBy: b.prompts.LengthBy, Inexact: b.prompts.Inexact},
+	}
+	defer b.client.Close()
+	type indexed struct {
+		index int
+		result.Record
+	}
+	var mu sync.Mutex
+	var all []indexed
+	b.o.Load.Run(ctx, run.Started, func(ctx context.Context, t load.Turn) {
+		rec := b.send(ctx, run.Started, t)
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, indexed{t.Index, rec})
+		done(&rec)
+	})
+	run.DurationUS = time.Since(run.Started).Microseconds()
+	run.Interrupted = ctx.Err() != nil
+	slices.SortFunc(all, func(a, b indexed) int { return a.index - b.index })
+	for _, r := range all {
+		run.Records = append(run.Records, r.Record)
+	}
+	run.Unsent = max(b.Requests()-len(all), 0)
+	run.Prompts.Reused = max(len(all)-len(b.bodies), 0)
+	run.Sum()
+	return run
+}
+
+// send makes one request and its record.
+func (b *Bench) send(ctx context.Context, started time.Time, t load.Turn) result.Record {
+	i := t.Index % len(b.bodies)
+	p := &b.prompts.Prompts[i]
+	id := b.o.RequestIDPrefix + strconv.Itoa(t.Index)
+	a := b.client.Do(ctx, id, b.bodies[i], p.Limit)
+	rec := result.Record{
+		ID: id, Asked: p.Tokens, AskedOut: p.Limit,
+		DueUS: t.Due.Sub(started).Microseconds(), StartUS: t.Start.Sub(started).Microseconds(), SentUS: a.Sent.Sub(started).Microseconds(),
+		Prompt: a.Prompt, Output: a.Output, Cached: a.Cached, Finish: a.Finish, Status: a.Status,
+		Failure: a.Failure, Error: a.Detail,
+	}
+	end := a.End
+	if !a.First.IsZero() {
+		rec.TTFTUS = a.First.Sub(t.Start).Microseconds()
+		if rec.OK() {
+			end = a.Last
+		}
+	}
+	rec.E2ELUS = end.Sub(t.Start).Microseconds()
+	for _, gap := range a.Gaps {
+		rec.ITLUS = append(rec.ITLUS, gap.Microseconds())
+	}
+	return rec
+}
+
+// ErrLate is a run in which the tool itself fell behind its plan.
+var ErrLate = errors.New("the tool sent its requests late")
+
+// Verdict is the reason for which a run's figures must not be trusted; nil for none.
+func Verdict(r *result.Run) error {
+	t := r.Totals
+	if late := t.MS[result.Lateness].P99; r.Config.MaxLateUS > 0 && late > float64(r.Config.MaxLateUS)/1000 {
+		return fmt.Errorf("%w: 99 %% of them within %.2f ms, the bound is %.2f ms; use a faster machine or a lower rate",
+			ErrLate, late, float64(r.Config.MaxLateUS)/1000)
+	}
+	switch {
+	case r.Interrupted:
+		return fmt.Errorf("interrupted after %d requests", t.Completed+t.Failed)
+	case t.Completed == 0:
+		return fmt.Errorf("no request succeeded, %d failed", t.Failed)
+	}
+	return nil
+}

@@ -1,0 +1,21 @@
+package cmd
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"xpyd/config"
+)
+
+func newBenchCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure xpyd, a vLLM server, or any server that speaks OpenAI's API",
+		RunE: func(*cobra.Command, []string) error {
+			return config.UsageError{Err: errors.New("bench needs a command: serve or report; see xpyd bench --help")}
+		},
+	}
+	cmd.AddCommand(newBenchServeCmd(), newBenchReportCmd())
+	return cmd
+}

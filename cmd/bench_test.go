@@ -1,0 +1,146 @@
+package cmd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"xpyd/bench/result"
+	"xpyd/config"
+	"xpyd/sim"
+)
+
+// benchEngine is a simulated engine that needs a key.
+func benchEngine(t *testing.T, o sim.Options) *sim.Engine {
+	t.Helper()
+	e, err := sim.Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// runBenchCmd runs xpyd bench with args.
+func runBenchCmd(ctx context.Context, args ...string) (out, note string, err error) {
+	var o, n bytes.Buffer
+	root := newRootCmd()
+	root.SetOut(&o)
+	root.SetErr(&n)
+	root.SetArgs(append([]string{"bench"}, args...))
+	err = root.ExecuteContext(ctx)
+	return o.String(), n.String(), err
+}
+
+// TestBenchServe: vLLM's flag names, a key, bounds beside their flag, the block, and both files.
+func TestBenchServe(t *testing.T) {
+	e := benchEngine(t, sim.Options{APIKey: "secret"}.Fast())
+	dir := t.TempDir()
+	key := filepath.Join(dir, "key")
+	if err := os.WriteFile(key, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, note, err := runBenchCmd(t.Context(), "serve", "--base-url", e.URL(), "--key-file", key, "--backend", "openai-chat", "--endpoint", "/v1/chat/completions",
+		"--dataset-name", "random", "--random-input-len", "32", "--random-output-len", "4", "--num-prompts", "20", "--request-rate", "200", "--burstiness", "2",
+		"--max-concurrency", "8", "--percentile-metrics", "ttft,e2el", "--metric-percentiles", "50,99.9", "--header", "X-Team=blue", "--result-dir", dir, "--seed", "7",
+		"--max-lateness", "0", "--goodput", "ttft:60000", "tpot:60000")
+	if err != nil {
+		t.Fatal(err, note)
+	}
+	for _, want := range []string{"Successful requests:                     20        \n", "Request goodput (req/s):", "P99.9 E2EL (ms):", "Maximum request concurrency:             8         \n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the block lacks %q:\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "TPOT") || !strings.Contains(note, "Burstiness factor: 2.0 (Gamma distribution)\n") || !strings.Contains(note, "20/20 requests: 20 completed, 0 failed") {
+		t.Errorf("out\n%s\nnotes\n%s", out, note)
+	}
+	runs, err := result.LoadDir(dir)
+	if err != nil || len(runs) != 1 || runs[0].Config.Seed != 7 || runs[0].Config.API != "chat" || runs[0].Config.Headers[0] != "X-Team" {
+		t.Fatal(runs, err)
+	}
+	files, _ := filepath.Glob(filepath.Join(dir, "openai-chat-200.0qps-concurrency8-sim-*.json"))
+	if len(files) != 2 {
+		t.Fatal(files)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil || bytes.Contains(b, []byte("secret")) || bytes.Contains(b, []byte("blue")) || !json.Valid(bytes.TrimSpace(b)) {
+			t.Errorf("%s: %v, or a secret in it, or no JSON", f, err)
+		}
+	}
+	again, _, err := runBenchCmd(t.Context(), "report", dir)
+	if err != nil || again != out {
+		t.Errorf("report prints\n%s, serve printed\n%s (%v)", again, out, err)
+	}
+}
+
+// TestBenchServeInterrupted: a signal ends the run; what was measured is printed and saved, and
+// the exit says that it is not all.
+func TestBenchServeInterrupted(t *testing.T) {
+	e := benchEngine(t, sim.Options{TokenLatency: 20 * time.Millisecond})
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for len(e.Requests()) < 4 && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	out, note, err := runBenchCmd(ctx, "serve", "--url", e.URL(), "--input-len", "8", "--output-len", "5", "--concurrency", "2", "--max-lateness", "0", "--out", dir)
+	if err == nil || !strings.HasPrefix(err.Error(), "interrupted after ") || !strings.Contains(out, "Successful requests:") || !strings.Contains(note, "note: interrupted: ") {
+		t.Errorf("%v\n%s\n%s", err, out, note)
+	}
+	if runs, err := result.LoadDir(dir); err != nil || !runs[0].Interrupted || runs[0].Totals.Completed < 3 {
+		t.Error(runs, err)
+	}
+}
+
+// TestBenchServeFails where no figure is worth anything.
+func TestBenchServeFails(t *testing.T) {
+	e := benchEngine(t, sim.Options{}.Fast())
+	if err := e.SetFault(sim.Fault{Kind: sim.FaultStatus, Value: http.StatusTooManyRequests}); err != nil {
+		t.Fatal(err)
+	}
+	out, note, err := runBenchCmd(t.Context(), "serve", "--url", e.URL(), "--input-len", "8", "--output-len", "5", "--num-prompts", "3")
+	if err == nil || err.Error() != "no request succeeded, 3 failed" || !strings.Contains(out, "Failed requests:                         3         \n") || !strings.Contains(note, "note: failed with http_429: 3, as in: 429 ") {
+		t.Errorf("%v\n%s\n%s", err, out, note)
+	}
+}
+
+func TestBenchUsage(t *testing.T) {
+	dir := t.TempDir()
+	for want, args := range map[string][]string{
+		`bench takes no argument, got "nothing"; see xpyd bench --help`:                       {"nothing"},
+		"bench needs a command: serve or report; see xpyd bench --help":                       nil,
+		`serve takes no argument, got "extra"; see xpyd bench serve --help`:                   {"serve", "extra"},
+		`--rate "fast": want a number or inf`:                                                 {"serve", "--rate", "fast"},
+		`--goodput "ttft": want METRIC:MILLISECONDS`:                                          {"serve", "--goodput", "ttft"},
+		`--header "X-Key": want K=V`:                                                          {"serve", "--header", "X-Key"},
+		"--ramp has rates of its own: leave --rate out":                                       {"serve", "--ramp", "linear", "--rate", "3"},
+		`--backend "tgi": want openai, vllm or openai-chat`:                                   {"serve", "--backend", "tgi"},
+		"dataset sonnet needs a file":                                                         {"serve", "--dataset", "sonnet"},
+		`--format "pdf": want one of [vllm seed vllm-json csv table mooncake]`:                {"report", dir, "--format", "pdf"},
+		"report takes one directory, got 0":                                                   {"report"},
+		"unknown flag: --burstines; the nearest is --burstiness, see xpyd bench serve --help": {"serve", "--burstines", "1"},
+	} {
+		var usage config.UsageError
+		if _, _, err := runBenchCmd(t.Context(), args...); !errors.As(err, &usage) || err.Error() != want {
+			t.Errorf("%q: %v, want %s", args, err, want)
+		}
+	}
+	if _, _, err := runBenchCmd(t.Context(), "report", dir); err == nil || !strings.Contains(err.Error(), "no file ends with .run.json") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,257 @@
+package cmd
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"xpyd/bench"
+	benchclient "xpyd/bench/client"
+	"xpyd/bench/dataset"
+	benchload "xpyd/bench/load"
+)
+
+// benchFlags are the flags of bench serve that need reading.
+type benchFlags struct {
+	o      bench.Options
+	ramp   benchload.Ramp
+	out    string
+	format string
+	noBar  bool
+
+	rate, burstiness, temperature, extra string
+	host, port, endpoint, backend        string
+	headers, goodput                     []string
+	keyFile                              string
+	percentiles, metrics                 []string
+}
+
+// benchAliases are the names that vllm bench serve has for the same flags.
+func benchAliases() map[string]string {
+	return map[string]string{
+		"base-url": "url", "dataset-name": "dataset", "dataset-path": "file",
+		"request-rate": "rate", "max-concurrency": "concurrency", "num-warmups": "warmups",
+		"metric-percentiles": "percentiles", "percentile-metrics": "metrics", "result-dir": "out",
+		"random-input-len": "input-len", "random-output-len": "output-len", "random-prefix-len": "prefix-len", "random-range-ratio": "range-ratio",
+		"sonnet-input-len": "input-len", "sonnet-output-len": "output-len", "sonnet-prefix-len": "prefix-len",
+		"sharegpt-output-len": "output-len", "custom-output-len": "output-len",
+		"ramp-up-strategy": "ramp", "ramp-up-start-rps": "ramp-from", "ramp-up-end-rps": "ramp-to", "disable-tqdm": "no-progress",
+	}
+}
+
+func (f *benchFlags) add(s *pflag.FlagSet) {
+	aliases := benchAliases()
+	s.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if known := aliases[name]; known != "" {
+			return pflag.NormalizedName(known)
+		}
+		return pflag.NormalizedName(name)
+	})
+	s.SortFlags = false
+	f.addTarget(s)
+	f.addWorkload(s)
+	f.addReport(s)
+}
+
+func (f *benchFlags) addTarget(s *pflag.FlagSet) {
+	c := &f.o.Client
+	s.StringVar(&c.URL, "url", "", "base URL of the server, without /v1 (default http://HOST:PORT)")
+	s.StringVar(&f.host, "host", "127.0.0.1", "host, where no URL is given")
+	s.StringVar(&f.port, "port", "8000", "port, where no URL is given")
+	s.StringVar(&c.Model, "model", "", "model (default the first that the server lists)")
+	s.StringVar(&c.API, "api", benchclient.Completions, "completions or chat")
+	s.StringVar(&f.endpoint, "endpoint", "", "vLLM's way to choose the API: /v1/completions or /v1/chat/completions")
+	s.StringVar(&f.backend, "backend", "", "vLLM's other way: openai, vllm or openai-chat")
+	s.StringArrayVar(&f.headers, "header", nil, "K=V on each request, repeated")
+	s.StringVar(&f.keyFile, "key-file", "", "file whose first line is sent as the bearer token")
+	s.BoolVar(&c.Insecure, "insecure", false, "take any certificate")
+	s.DurationVar(&c.Timeout, "timeout", 6*time.Hour, "longest time of a request")
+	s.DurationVar(&c.Stall, "stall-timeout", 5*time.Minute, "longest time between two events after the first token")
+}
+
+func (f *benchFlags) addWorkload(s *pflag.FlagSet) {
+	d, l := &f.o.Dataset, &f.o.Load
+	s.StringVar(&d.Kind, "dataset", dataset.Random, strings.Join(dataset.Kinds(), ", "))
+	s.StringVar(&d.File, "file", "", "file of the dataset")
+	s.IntVar(&d.InputLen, "input-len", 1024, "prompt tokens (sonnet: 550)")
+	s.IntVar(&d.OutputLen, "output-len", 128, "answer tokens (sonnet: 150; prompts, sharegpt, trace: what the file says)")
+	s.IntVar(&d.PrefixLen, "prefix-len", 0, "tokens that all prompts begin with, before --input-len (sonnet: 200, of --input-len)")
+	s.Float64Var(&d.RangeRatio, "range-ratio", 0, "lengths are even over ± this share; 0 to less than 1")
+	s.IntVar(&l.Count, "num-prompts", 0, "requests (default 1000, or what --duration takes)")
+	s.DurationVar(&l.Duration, "duration", 0, "send for so long")
+	s.StringVar(&f.rate, "rate", "inf", "requests a second, due whether or not earlier ones are answered; inf: all at once")
+	s.StringVar(&f.burstiness, "burstiness", "1", "shape of the gamma distribution of gaps: 1 is a Poisson process, less is burstier, inf constant")
+	s.IntVar(&l.Concurrency, "concurrency", 0, "answers open at once (default no cap)")
+	s.StringVar(&f.ramp.Strategy, "ramp", "", "linear or exponential: a rate that grows over the requests, in place of --rate")
+	s.Float64Var(&f.ramp.From, "ramp-from", 0, "first rate of --ramp")
+	s.Float64Var(&f.ramp.To, "ramp-to", 0, "last rate of --ramp")
+	s.Uint64Var(&f.o.Seed, "seed", 0, "of prompts and times; the same seed meets its prompts in a prefix cache (default drawn, and printed)")
+	s.BoolVar(&f.o.Client.IgnoreEOS, "ignore-eos", false, "ask for answers of full length (default true for random and trace)")
+	s.StringVar(&f.temperature, "temperature", "", "temperature (default the server's)")
+	s.StringVar(&f.extra, "extra-body", "", "JSON object of further members of each request")
+	s.IntVar(&f.o.Warmups, "warmups", 0, "requests before the run that do not count")
+	s.StringVar(&f.o.RequestIDPrefix, "request-id-prefix", "", "X-Request-Id is this and a number (default bench-, eight random digits, -)")
+}
+
+func (f *benchFlags) addReport(s *pflag.FlagSet) {
+	s.StringVar(&f.o.Label, "label", "", "name of the run in reports")
+	s.StringVar(&f.out, "out", "", "directory in which the run is saved")
+	s.StringSliceVar(&f.metrics, "metrics", []string{"ttft", "tpot", "itl"}, "sections of the block: ttft, tpot, itl, e2el, client_queue_time, e2el_including_client_queue")
+	s.StringSliceVar(&f.percentiles, "percentiles", []string{"99"}, "percentiles of each section")
+	s.StringArrayVar(&f.goodput, "goodput", nil, "bounds in ms that a good request keeps, as in ttft:200 tpot:50 e2el:5000")
+	s.DurationVar(&f.o.MaxLate, "max-lateness", 100*time.Millisecond, "the run fails when the tool sends 1 % of its requests later than this; 0: never. Not applied to --rate inf without a cap")
+	s.BoolVar(&f.noBar, "no-progress", false, "no bar on a terminal")
+}
+
+// options reads the flags into a benchmark's options. args are further bounds of --goodput.
+func (f *benchFlags) options(s *pflag.FlagSet, args []string) (bench.Options, error) {
+	o := &f.o
+	o.Tool = "xpyd " + readBuildInfo().Version
+	for _, read := range []func(*pflag.FlagSet) error{f.readTarget, f.readBody, f.readLoad, f.readDataset, f.readReport} {
+		if err := read(s); err != nil {
+			return bench.Options{}, err
+		}
+	}
+	if len(args) > 0 && len(f.goodput) == 0 {
+		return bench.Options{}, fmt.Errorf("serve takes no argument, got %q; see xpyd bench serve --help", args[0])
+	}
+	o.Goodput = map[string]float64{}
+	for _, pair := range append(f.goodput, args...) {
+		for _, one := range strings.FieldsFunc(pair, func(r rune) bool { return r == ',' || r == ' ' }) {
+			name, bound, _ := strings.Cut(one, ":")
+			x, err := strconv.ParseFloat(bound, 64)
+			if err != nil {
+				return bench.Options{}, fmt.Errorf("--goodput %q: want METRIC:MILLISECONDS", one)
+			}
+			o.Goodput[name] = x
+		}
+	}
+	return *o, o.Validate()
+}
+
+func (f *benchFlags) readTarget(s *pflag.FlagSet) error {
+	c := &f.o.Client
+	if c.URL == "" {
+		c.URL = "http://" + net.JoinHostPort(f.host, f.port)
+	}
+	switch {
+	case strings.HasSuffix(f.endpoint, "/chat/completions"), f.backend == "openai-chat":
+		c.API = benchclient.Chat
+	case f.endpoint != "" && !strings.HasSuffix(f.endpoint, "/completions"):
+		return fmt.Errorf("--endpoint %q: want /v1/completions or /v1/chat/completions", f.endpoint)
+	case f.backend != "" && f.backend != "openai" && f.backend != "vllm":
+		return fmt.Errorf("--backend %q: want openai, vllm or openai-chat", f.backend)
+	}
+	c.Header = http.Header{}
+	for _, h := range f.headers {
+		name, value, ok := strings.Cut(h, "=")
+		if !ok || strings.TrimSpace(name) == "" {
+			return fmt.Errorf("--header %q: want K=V", strings.SplitN(h, "=", 2)[0])
+		}
+		c.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	if f.keyFile == "" {
+		return nil
+	}
+	b, err := os.ReadFile(f.keyFile)
+	if err != nil {
+		return fmt.Errorf("--key-file: %w", err)
+	}
+	key, _, _ := strings.Cut(string(b), "\n")
+	if c.Key = strings.TrimSpace(key); c.Key == "" {
+		return fmt.Errorf("--key-file %s: the first line is blank", f.keyFile)
+	}
+	return nil
+}
+
+func (f *benchFlags) readBody(s *pflag.FlagSet) error {
+	c := &f.o.Client
+	if f.temperature != "" {
+		t, err := strconv.ParseFloat(f.temperature, 64)
+		if err != nil {
+			return fmt.Errorf("--temperature %q: want a number", f.temperature)
+		}
+		c.Temperature = &t
+	}
+	if f.extra != "" {
+		if err := json.Unmarshal([]byte(f.extra), &c.Extra); err != nil {
+			return fmt.Errorf("--extra-body: want a JSON object: %w", err)
+		}
+	}
+	if kind := f.o.Dataset.Kind; !s.Changed("ignore-eos") && (kind == dataset.Random || kind == dataset.Trace) {
+		c.IgnoreEOS = true
+	}
+	if f.o.RequestIDPrefix == "" {
+		var id [4]byte
+		_, _ = rand.Read(id[:]) // never fails
+		f.o.RequestIDPrefix = "bench-" + hex.EncodeToString(id[:]) + "-"
+	}
+	return nil
+}
+
+func (f *benchFlags) readLoad(s *pflag.FlagSet) (err error) {
+	l := &f.o.Load
+	if l.Rate, err = strconv.ParseFloat(f.rate, 64); err != nil {
+		return fmt.Errorf("--rate %q: want a number or inf", f.rate)
+	}
+	if l.Burstiness, err = strconv.ParseFloat(f.burstiness, 64); err != nil {
+		return fmt.Errorf("--burstiness %q: want a number or inf", f.burstiness)
+	}
+	if l.Ramp = f.ramp; l.Ramp != (benchload.Ramp{}) && s.Changed("rate") {
+		return errors.New("--ramp has rates of its own: leave --rate out")
+	}
+	if l.Count == 0 && l.Duration == 0 && f.o.Dataset.Kind != dataset.Trace {
+		l.Count = 1000
+	}
+	if math.IsInf(l.Rate, 1) && l.Ramp == (benchload.Ramp{}) && l.Concurrency == 0 && f.o.Dataset.Kind != dataset.Trace {
+		f.o.MaxLate = 0 // all are due at once, and no program sends all at once
+	}
+	if !s.Changed("seed") {
+		var b [4]byte
+		_, _ = rand.Read(b[:]) // never fails
+		f.o.Seed = uint64(binary.LittleEndian.Uint32(b[:]))
+	}
+	return nil
+}
+
+// readDataset puts in the defaults of each dataset.
+func (f *benchFlags) readDataset(s *pflag.FlagSet) error {
+	d := &f.o.Dataset
+	set := func(name string, value *int, sonnet, file int) {
+		switch {
+		case s.Changed(name) || d.Kind == dataset.Random:
+		case d.Kind == dataset.Sonnet:
+			*value = sonnet
+		default:
+			*value = file
+		}
+	}
+	set("input-len", &d.InputLen, 550, 0)
+	set("output-len", &d.OutputLen, 150, 0)
+	set("prefix-len", &d.PrefixLen, 200, 0)
+	return nil
+}
+
+func (f *benchFlags) readReport(*pflag.FlagSet) error {
+	f.o.Metrics = f.metrics
+	for _, text := range f.percentiles {
+		p, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+		if err != nil {
+			return fmt.Errorf("--percentiles %q: want numbers", text)
+		}
+		f.o.Percentiles = append(f.o.Percentiles, p)
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"xpyd/bench"
+	"xpyd/bench/progress"
+	printer "xpyd/bench/report"
+	"xpyd/bench/result"
+	"xpyd/config"
+)
+
+func newBenchServeCmd() *cobra.Command {
+	f := &benchFlags{}
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Send a load of completions and report latencies and throughput",
+		Long: `serve sends a load of streamed completions to a server and prints vllm bench serve's block.
+Flags have vllm bench serve's names as aliases. TTFT ends with the first event that carries a
+token, which the role event of a chat is not. Answers that are not whole count as failed, by code.
+` + "docs/benchmarking.md has the definitions." + formatHelp(),
+		Example: `  xpyd bench serve --url http://127.0.0.1:8080 --input-len 1024 --output-len 128 --num-prompts 200 --rate 4
+  xpyd bench serve --url http://127.0.0.1:8080 --concurrency 32 --duration 1m --goodput ttft:200 tpot:50 --out runs`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o, err := f.options(cmd.Flags(), args)
+			if err != nil {
+				return config.UsageError{Err: err}
+			}
+			if err := checkFormat(f.format); err != nil {
+				return err
+			}
+			return runBench(cmd.Context(), o, f, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f.add(cmd.Flags())
+	addFormatFlag(cmd, &f.format, "vllm")
+	return cmd
+}
+
+// runBench makes the prompts, sends the load, saves and prints. What a signal leaves of a run is
+// saved and printed as well.
+func runBench(ctx context.Context, o bench.Options, f *benchFlags, out, note io.Writer) error {
+	if f.out != "" {
+		if err := os.MkdirAll(f.out, 0o755); err != nil {
+			return fmt.Errorf("make the directory of results: %w", err)
+		}
+	}
+	fmt.Fprintln(note, "making prompts…")
+	b, err := bench.Prepare(ctx, o)
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(note, printer.Preface(b.Config()))
+	meter := progress.New(note, !f.noBar && isTerminal(note), b.Requests())
+	run := b.Run(ctx, func(r *result.Record) { meter.Add(r.OK()) })
+	meter.Close()
+	saved := saveBench(run, f.out, note)
+	if err := printer.Print(out, f.format, []*result.Run{run}); err != nil {
+		return errors.Join(saved, err)
+	}
+	for _, line := range printer.Notes(run) {
+		fmt.Fprintln(note, "note: "+line)
+	}
+	return errors.Join(saved, bench.Verdict(run))
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// saveBench writes the run and vLLM's result file into dir.
+func saveBench(run *result.Run, dir string, note io.Writer) error {
+	if dir == "" {
+		return nil
+	}
+	path := filepath.Join(dir, printer.FileName(run))
+	if err := run.Save(path + result.Suffix); err != nil {
+		return err
+	}
+	f, err := os.Create(path + ".json")
+	if err != nil {
+		return fmt.Errorf("save the result: %w", err)
+	}
+	if err := errors.Join(printer.Print(f, "vllm-json", []*result.Run{run}), f.Close()); err != nil {
+		return fmt.Errorf("save the result: %w", err)
+	}
+	fmt.Fprintf(note, "saved %s and %s\n", path+result.Suffix, path+".json")
+	return nil
+}
