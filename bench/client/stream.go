@@ -77,6 +77,10 @@ func (a *Answer) read(in *bufio.Reader, alive func()) error {
 
 // take enters one event that came at now.
 func (a *Answer) take(data []byte, now time.Time) error {
+	if plain(data) {
+		a.tick(now)
+		return nil
+	}
 	var e event
 	if err := json.Unmarshal(data, &e); err != nil {
 		return wrongf(FailEvent, "%v: %.100q", err, data)
@@ -91,16 +95,20 @@ func (a *Answer) take(data []byte, now time.Time) error {
 	if f := e.finish(); f != "" {
 		a.Finish = f
 	}
-	if !e.carriesToken() {
-		return nil
+	if e.carriesToken() {
+		a.tick(now)
 	}
+	return nil
+}
+
+// tick enters an event with a token.
+func (a *Answer) tick(now time.Time) {
 	if a.First.IsZero() {
 		a.First = now
 	} else {
 		a.Gaps = append(a.Gaps, now.Sub(a.Last))
 	}
 	a.Last = now
-	return nil
 }
 
 // events is how many events with tokens came.
