@@ -92,8 +92,8 @@ func TestTimesAreTheEngines(t *testing.T) {
 	o.Load.Concurrency = 1
 	r := run(t, t.Context(), o)
 	for metric, want := range map[string]float64{result.TTFT: 40, result.TPOT: 20, result.ITL: 20, result.E2EL: 180} {
-		if got := r.Totals.MS[metric]; got.Min < want*0.95 || got.Median > want*1.5+10 {
-			t.Errorf("%s: from %.2f, median %.2f ms, want %.0f", metric, got.Min, got.Median, want)
+		if got := r.Totals.MS[metric].Median; got < want*0.8 || got > want*1.5+10 {
+			t.Errorf("%s: median %.2f ms, want %.0f", metric, got, want)
 		}
 	}
 	if r.Totals.PeakOpen != 1 {

@@ -16,7 +16,7 @@ func (m *maker) random(ctx context.Context) (*Set, error) {
 	}
 	set := &Set{Prompts: make([]Prompt, m.o.Count), LengthBy: m.by}
 	exact := make([]bool, m.o.Count)
-	err = each(ctx, m.o.Count, func(ctx context.Context, i int) error {
+	err = each(ctx, m.o.Count, func(ctx context.Context, i int) (err error) {
 		rng := m.generator(uint64(i))
 		p := &set.Prompts[i]
 		p.Tokens = m.o.PrefixLen + around(rng, m.o.InputLen, m.o.RangeRatio)
