@@ -142,6 +142,7 @@ func TestEngineAnswers(t *testing.T) {
 			"[[D:no-done]]": FailNoDone, "[[D:no-finish]]": FailNoFinish, "[[D:cut@3]]": FailCut, "[[D:die@3:rst]]": FailCut, "[[D:stall@3]]": FailStall,
 			"[[D:error-done@3]]": FailError, "[[D:zero]]": FailNoToken, "[[D:status=429]]": "http_429", "[[D:rst]]": FailReset, "[[D:corrupt@3]]": FailEvent,
 		} {
+			c.Close() // an engine that dies takes its idle connections with it
 			a := c.Do(t.Context(), "id", c.Body("four words stand here "+marker, 6), 6)
 			if a.Failure != want {
 				t.Errorf("%s %s: %q (%s), want %q", api, marker, a.Failure, a.Detail, want)
