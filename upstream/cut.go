@@ -13,7 +13,8 @@ type Cause uint8
 // causes is how many causes there are at most, with 0.
 const causes = 8
 
-// cuts holds the causes for which an exchange was cut.
+// cuts holds the causes for which an exchange was cut. The first cut allocates it, because most
+// exchanges never have one and thousands of streams are open at a time.
 type cuts struct {
 	at    [causes]time.Time // of each cause; zero if it is not in force
 	first time.Time         // the earliest of them; zero if none is in force
@@ -37,6 +38,9 @@ func (c *cuts) find() {
 func (x *Exchange) Cut(why Cause, at time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if x.cuts == nil {
+		x.cuts = new(cuts)
+	}
 	if was := x.cuts.at[why]; !was.IsZero() && !at.Before(was) {
 		return
 	}
@@ -52,7 +56,7 @@ func (x *Exchange) Cut(why Cause, at time.Time) {
 func (x *Exchange) Uncut(whys ...Cause) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.cuts.by == 0 {
+	if x.cuts == nil || x.cuts.by == 0 {
 		return
 	}
 	for _, why := range whys {
@@ -71,6 +75,9 @@ func (x *Exchange) Uncut(whys ...Cause) {
 func (x *Exchange) Extend(why Cause, until time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if x.cuts == nil {
+		x.cuts = new(cuts)
+	}
 	for i, at := range x.cuts.at {
 		if !at.IsZero() && at.Before(until) {
 			x.cuts.at[i] = until
@@ -86,6 +93,9 @@ func (x *Exchange) Extend(why Cause, until time.Time) {
 func (x *Exchange) CutBy() Cause {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if x.cuts == nil {
+		return 0
+	}
 	return x.cuts.by
 }
 
@@ -93,7 +103,7 @@ func (x *Exchange) CutBy() Cause {
 func (x *Exchange) IsCut(why Cause) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return !x.cuts.at[why].IsZero()
+	return x.cuts != nil && !x.cuts.at[why].IsZero()
 }
 
 // SetDeadline sets the deadline of reads and writes, but never after the end of the request or a cut.
@@ -107,7 +117,7 @@ func (x *Exchange) SetDeadline(at time.Time) {
 func (x *Exchange) setDeadline(at time.Time) {
 	x.armed = at
 	due := x.due()
-	if x.cuts.by != 0 && x.cuts.first.Before(due) {
+	if x.cuts != nil && x.cuts.by != 0 && x.cuts.first.Before(due) {
 		x.arm(x.cuts.first, x.cuts.by)
 		return
 	}

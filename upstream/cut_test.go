@@ -40,9 +40,9 @@ func TestEarliestCutHolds(t *testing.T) {
 				x.Cut(c.why, now.Add(time.Duration(c.at)*time.Minute))
 			}
 			if x.CutBy() != tc.by || tc.by != 0 && (!x.IsCut(tc.by) || x.cuts.first != now.Add(time.Duration(tc.at)*time.Minute)) {
-				t.Errorf("cut by %d at %v, want by %d in %d minutes", x.CutBy(), x.cuts.first, tc.by, tc.at)
+				t.Errorf("cut by %d: %+v, want by %d in %d minutes", x.CutBy(), x.cuts, tc.by, tc.at)
 			}
-			if x.Reset(); x.cuts != (cuts{}) {
+			if x.Reset(); x.cuts != nil {
 				t.Error("a cut is in force after Reset")
 			}
 		})
@@ -157,7 +157,7 @@ func TestExtendKeepsCauses(t *testing.T) {
 	x.Reset()
 }
 
-func TestCutsAllocateNothing(t *testing.T) {
+func TestCutsAllocateOnce(t *testing.T) {
 	var x Exchange
 	at := time.Now()
 	if n := testing.AllocsPerRun(100, func() {
@@ -167,7 +167,7 @@ func TestCutsAllocateNothing(t *testing.T) {
 		x.Extend(3, at)
 		x.Uncut(1, 2)
 		x.Reset()
-	}); n > 0 {
-		t.Errorf("%v allocations", n)
+	}); n > 1 {
+		t.Errorf("%v allocations, want that of the first cut", n)
 	}
 }

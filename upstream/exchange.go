@@ -43,8 +43,8 @@ type Exchange struct {
 	// armed is the deadline that was last asked for. It lets Progress move it at most once a second.
 	armed time.Time
 	end   time.Time // the End of the request that is under way
-	cuts  cuts
-	fires Cause // whose cut the connection's deadline is; 0: nobody's
+	cuts  *cuts     // nil: it was never cut
+	fires Cause     // whose cut the connection's deadline is; 0: nobody's
 }
 
 // Sent reports whether the backend was written to.
@@ -327,8 +327,8 @@ func (x *Exchange) Reset() {
 	x.body = netio.BodyDecoder{}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.cuts.by != 0 {
-		x.cuts = cuts{}
+	if x.cuts != nil {
+		x.cuts = nil
 	}
 }
 
