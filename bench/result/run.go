@@ -48,6 +48,19 @@ type Config struct {
 	Metrics     []string           `json:"metrics"`           // those that vLLM's block shows
 	Percentiles []float64          `json:"percentiles"`
 	MaxLateUS   int64              `json:"max_late_us,omitempty"` // 0: no bound
+	Cell        *Cell              `json:"cell,omitempty"`        // nil for a run outside a sweep
+}
+
+// Cell is the place of a run in a sweep. Runs that differ in Repeat alone are the same measurement.
+type Cell struct {
+	Sweep      string  `json:"sweep"`
+	Target     string  `json:"target"`               // a server or topology, such as "1P1D"
+	Prefill    int     `json:"prefill,omitempty"`    // engines of the target's prefill pool
+	Decode     int     `json:"decode,omitempty"`     // engines of its decode pool
+	Collocated int     `json:"collocated,omitempty"` // engines that do both; all three 0: not known
+	GPUs       float64 `json:"gpus,omitempty"`       // of all its engines together; 0: not known
+	Workload   string  `json:"workload"`
+	Repeat     int     `json:"repeat"` // from 1
 }
 
 // Ramp is a rate that grows with the index of the request.
