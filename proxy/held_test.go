@@ -90,25 +90,31 @@ func TestSlowReaderOfAWholeAnswerHoldsNoDecodeSlot(t *testing.T) {
 
 // fasthttp gives all of an answer timeouts.write_stall, and a second.
 func TestSlowReaderOfTokensIsServed(t *testing.T) {
-	body := `{"tokens":[` + strings.Repeat("1234567,", 1<<20) + `1]}` // takes twice that time to read
-	d := answering(t, body)
-	r := newRig(t, rigOptions{prefill: -1, router: d,
-		config: func(c *proxy.Config) { c.Timeouts.WriteStall = time.Second }})
-	in := r.lazy("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n" + `{"prompt":"x"}`)
-	resp, err := http.ReadResponse(in, nil)
-	if err != nil {
-		t.Fatal(err)
+	together(t)
+	limit := int(proxy.DefaultConfig().Limits.Answer)
+	for name, size := range map[string]int{"held": limit, "passed on": limit + 1} {
+		t.Run(name, func(t *testing.T) {
+			body := `{"tokens":"` + strings.Repeat("7", size-13) + `"}` // takes twice that time to read
+			d := answering(t, body)
+			r := newRig(t, rigOptions{prefill: -1, router: d,
+				config: func(c *proxy.Config) { c.Timeouts.WriteStall = time.Second }})
+			in := r.lazy("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n" + `{"prompt":"x"}`)
+			resp, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got strings.Builder
+			for buf := make([]byte, 64<<10); err == nil; time.Sleep(40 * time.Millisecond) {
+				var n int
+				n, err = resp.Body.Read(buf)
+				got.Write(buf[:n])
+			}
+			if err != io.EOF || got.String() != body {
+				t.Errorf("cut off after %d of %d bytes: %v", got.Len(), len(body), err)
+			}
+			r.await("uncharged", func() bool { return r.metric("xpyd_answer_bytes_buffered") == 0 })
+		})
 	}
-	var got strings.Builder
-	for buf := make([]byte, 64<<10); err == nil; time.Sleep(40 * time.Millisecond) {
-		var n int
-		n, err = resp.Body.Read(buf)
-		got.Write(buf[:n])
-	}
-	if err != io.EOF || got.String() != body {
-		t.Errorf("cut off after %d of %d bytes: %v", got.Len(), len(body), err)
-	}
-	r.await("uncharged", func() bool { return r.metric("xpyd_answer_bytes_buffered") == 0 })
 }
 
 // An answer that may not be held is passed on as it comes.
