@@ -66,7 +66,7 @@ func TestCountsAreTheServers(t *testing.T) {
 		o := options(e.URL(), 30)
 		o.Client.API, o.Warmups = api, 2
 		r := run(t, t.Context(), o)
-		if err := Verdict(r); err != nil {
+		if err := r.Verdict(); err != nil {
 			t.Fatal(err)
 		}
 		tokens := 0
@@ -108,7 +108,7 @@ func TestSlowServerIsSlowInAnOpenLoop(t *testing.T) {
 	o := options(e.URL(), 10)
 	o.Load.Rate, o.Load.Burstiness = 100, math.Inf(1)
 	r := run(t, t.Context(), o)
-	if err := Verdict(r); err != nil {
+	if err := r.Verdict(); err != nil {
 		t.Fatal(err)
 	}
 	if longest := r.Totals.MS[result.E2EL].Max; longest < 500 {
@@ -140,7 +140,7 @@ func TestFailuresAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	r = run(t, t.Context(), options(e.URL(), 5))
-	if err := Verdict(r); err == nil || err.Error() != "no request succeeded, 5 failed" || r.Totals.Failures[client.FailNoDone] != 5 {
+	if err := r.Verdict(); err == nil || err.Error() != "no request succeeded, 5 failed" || r.Totals.Failures[client.FailNoDone] != 5 {
 		t.Errorf("%v, totals %+v", err, r.Totals)
 	}
 }
@@ -181,7 +181,7 @@ func TestInterruptionKeepsWhatWasMeasured(t *testing.T) {
 	if !r.Interrupted || total.Completed < 6 || total.Completed > 8 || total.Cut < 1 || total.Failed != 0 || r.Unsent != 1000-len(r.Records) {
 		t.Errorf("interrupted %v, unsent %d of %d recorded, totals %+v", r.Interrupted, r.Unsent, len(r.Records), total)
 	}
-	if err := Verdict(r); err == nil || !strings.HasPrefix(err.Error(), "interrupted after ") {
+	if err := r.Verdict(); err == nil || !strings.HasPrefix(err.Error(), "interrupted after ") {
 		t.Error(err)
 	}
 }
@@ -193,11 +193,11 @@ func TestLateToolFailsItsRun(t *testing.T) {
 	for range 50 {
 		r.Records = append(r.Records, result.Record{SentUS: 900, TTFTUS: 2000, E2ELUS: 3000, Output: 2})
 	}
-	if r.Sum(); Verdict(r) != nil {
-		t.Error(Verdict(r))
+	if r.Sum(); r.Verdict() != nil {
+		t.Error(r.Verdict())
 	}
 	r.Records[7].SentUS, r.Records[8].SentUS = 9000, 9000
-	if r.Sum(); !errors.Is(Verdict(r), ErrLate) {
+	if r.Sum(); !errors.Is(r.Verdict(), result.ErrLate) {
 		t.Error("two late requests of 50 pass a bound of 1 %")
 	}
 }

@@ -69,7 +69,7 @@ func runBench(ctx context.Context, o bench.Options, f *benchFlags, out, note io.
 	for _, line := range printer.Notes(run) {
 		fmt.Fprintln(note, "note: "+line)
 	}
-	return errors.Join(saved, bench.Verdict(run))
+	return errors.Join(saved, run.Verdict())
 }
 
 func isTerminal(w io.Writer) bool {

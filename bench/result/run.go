@@ -19,6 +19,7 @@ type Run struct {
 	Config      Config    `json:"config"`      // what was asked for
 	Prompts     Prompts   `json:"prompts"`     // what the prompts are
 	Totals      *Totals   `json:"totals"`      // what the records sum up to; see Sum
+	Engines     []Engine  `json:"engines,omitempty"`
 	Records     []Record  `json:"records"`     // in the order in which the requests were due
 }
 
@@ -60,7 +61,8 @@ type Cell struct {
 	Collocated int     `json:"collocated,omitempty"` // engines that do both; all three 0: not known
 	GPUs       float64 `json:"gpus,omitempty"`       // of all its engines together; 0: not known
 	Workload   string  `json:"workload"`
-	Repeat     int     `json:"repeat"` // from 1
+	Repeat     int     `json:"repeat"`         // from 1
+	Plan       string  `json:"plan,omitempty"` // a digest of all that the sweep asked of the cell
 }
 
 // Ramp is a rate that grows with the index of the request.

@@ -1,0 +1,133 @@
+package advice
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"xpyd/bench/result"
+)
+
+// measured is a whole run of a target at a concurrency, with a rate of requests and a TPOT in ms.
+func measured(target string, gpus float64, concurrency, repeat int, rate, tpot float64) *result.Run {
+	return &result.Run{
+		Config: result.Config{Concurrency: concurrency, Cell: &result.Cell{Sweep: "s", Target: target, GPUs: gpus, Workload: "mixed", Repeat: repeat}},
+		Totals: &result.Totals{
+			Completed: 100, RequestRate: rate, OutputRate: rate * 100, TotalRate: rate * 1000,
+			MS: map[string]result.Stat{result.TPOT: {Median: tpot, Max: tpot}, result.TTFT: {Median: 10 * tpot}},
+		},
+	}
+}
+
+// crossing are two targets whose lines cross at 4 req/s and a TPOT of 8 ms: a from 1 to 7 req/s
+// at 2 to 14 ms, b from 1 to 9 at 6.5 to 10.5, each measured three times, the repeats apart by ±jitter.
+func crossing(jitter float64) (runs []*result.Run) {
+	for repeat, by := range []float64{1 - jitter, 1, 1 + jitter} {
+		for i := range 7 {
+			rate := float64(i + 1)
+			runs = append(runs, measured("a", 4, 1<<i, repeat+1, rate, 2*rate*by))
+		}
+		for i := range 9 {
+			rate := float64(i + 1)
+			runs = append(runs, measured("b", 4, 1<<i, repeat+1, rate, (6+rate/2)*by))
+		}
+	}
+	return runs
+}
+
+func TestCrossoverIsWhereTheLinesCross(t *testing.T) {
+	all := Crossovers(crossing(0), Token())
+	if len(all) != 1 || all[0].Once || all[0].Latency != "median TPOT" {
+		t.Fatalf("%+v", all)
+	}
+	if got, want := all[0].String(), "a up to 4 req/s, b above, to 9"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// TestWithinTheSpreadNobodyWins: where the repeats overlap there is no winner, and only there.
+func TestWithinTheSpreadNobodyWins(t *testing.T) {
+	ranges := Crossovers(crossing(0.1), Token())[0].Ranges
+	if len(ranges) != 3 || ranges[0].Best[0] != "a" || !slices.Equal(ranges[1].Best, []string{"a", "b"}) || ranges[2].Best[0] != "b" {
+		t.Fatalf("%+v", ranges)
+	}
+	// a's highest of 2.2x meets b's lowest of 0.9(6+x/2) at 3.09; b's highest 1.1(6+x/2) meets a's lowest 1.8x at 5.28
+	if math.Abs(ranges[1].From-3.09) > 0.01 || math.Abs(ranges[1].To-5.28) > 0.01 {
+		t.Errorf("no winner from %v to %v", ranges[1].From, ranges[1].To)
+	}
+	if text := strings.Join(Words(crossing(0.9), Token()), "\n"); !strings.Contains(text, "no winner") && !strings.Contains(text, "do not tell them apart") {
+		t.Error(text)
+	}
+}
+
+// TestGPUsCount: with twice the GPUs and less than twice the throughput a target is worse.
+func TestGPUsCount(t *testing.T) {
+	runs := []*result.Run{measured("small", 1, 1, 1, 2, 5), measured("small", 1, 8, 1, 4, 9), measured("big", 2, 1, 1, 2, 5), measured("big", 2, 8, 1, 6, 9)}
+	best := Throughput(runs)[0]
+	if got, want := best.String(), "small at concurrency 8 with 400 (measured once), in tok/s, a GPU"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	c := Crossovers(runs, Token())[0]
+	if c.Unit != "req/s a GPU" || !c.Once || !slices.Equal(c.Ranges[len(c.Ranges)-1].Best, []string{"small"}) || c.Ranges[len(c.Ranges)-1].To != 4 {
+		t.Errorf("%+v", c)
+	}
+	front := Pareto(runs, Token())[0]
+	if len(front.Line) != 2 || front.Unit != "tok/s a GPU" || front.Line[0].Target != "small" || front.Line[1].Target != "small" {
+		t.Errorf("%+v", front.Line)
+	}
+	for _, r := range runs {
+		r.Config.Cell.GPUs = 0
+	}
+	if got := Throughput(runs)[0].String(); !strings.HasPrefix(got, "big at concurrency 8 with 600 ") {
+		t.Error(got)
+	}
+}
+
+// TestGoodputDecides where there are bounds.
+func TestGoodputDecides(t *testing.T) {
+	var runs []*result.Run
+	for i, good := range []float64{3, 1} {
+		r := measured(fmt.Sprint("t", i), 1, 8, 1, float64(4+i), 9)
+		r.Config.Goodput, r.Totals.GoodRate = map[string]float64{"ttft": 200}, &good
+		runs = append(runs, r)
+	}
+	if got, want := Throughput(runs)[0].String(), "t0 at concurrency 8 with 3 (measured once), in req/s that keep TTFT 200 ms"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// TestWhatIsLeftOut: a target that refuses is not quick, and a run that was broken off is none.
+func TestWhatIsLeftOut(t *testing.T) {
+	refuses, broken := measured("r", 1, 8, 1, 9, 1), measured("b", 1, 8, 1, 9, 1)
+	refuses.Totals.Failed, broken.Interrupted = 50, true
+	text := strings.Join(Words([]*result.Run{refuses, broken, measured("a", 1, 8, 1, 3, 9), measured("c", 1, 8, 1, 3, 8)}, Token()), "\n")
+	for _, want := range []string{"s mixed, closed loop:", "left out: r at concurrency 8, where 33.3 % of the requests failed", "left out: 1 runs", "best by median TPOT: c at 3 req/s", "measured once: repeat them"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "most throughput: r") || strings.Contains(text, "most throughput: b") {
+		t.Error(text)
+	}
+}
+
+// TestOneTokenHasNoTPOT: answers of one token are compared by their only latency.
+func TestOneTokenHasNoTPOT(t *testing.T) {
+	a, b := measured("a", 1, 8, 1, 3, 0), measured("b", 1, 8, 1, 3, 0)
+	a.Totals.MS[result.TTFT], b.Totals.MS[result.TTFT] = result.Stat{Median: 20}, result.Stat{Median: 30}
+	c := Crossovers([]*result.Run{a, b}, Token())[0]
+	if c.Latency != "median TTFT" || !slices.Equal(c.Ranges[0].Best, []string{"a"}) {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestRunsOutsideASweep have their label for a target.
+func TestRunsOutsideASweep(t *testing.T) {
+	a, b := measured("", 0, 8, 1, 3, 5), measured("", 0, 8, 1, 3, 6)
+	a.Config.Cell, b.Config.Cell, a.Config.Label, b.Config.URL = nil, nil, "xpyd", "http://plain"
+	if groups := Groups([]*result.Run{a, b}, Token()); len(groups) != 1 || len(groups[0].Points) != 2 || groups[0].Points[0].Target != "xpyd" || groups[0].Points[1].Target != "http://plain" {
+		t.Errorf("%+v", groups)
+	}
+}

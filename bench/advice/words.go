@@ -1,0 +1,155 @@
+package advice
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"xpyd/bench/result"
+)
+
+// Best is the target of a group with the most throughput.
+type Best struct {
+	Group
+	Unit  string
+	Cells []Point // the best cell, and those of other targets that the repeats do not tell from it
+	Rates []Spread
+}
+
+// Throughput finds the best target of each group: by requests that keep the bounds of goodput
+// where there are bounds, otherwise by output tokens; by GPU where the targets' GPUs differ.
+func Throughput(runs []*result.Run) []Best {
+	var all []Best
+	for _, g := range Groups(runs, Token()) {
+		points, _ := g.Usable()
+		if len(points) > 0 {
+			all = append(all, newBest(g, points))
+		}
+	}
+	return all
+}
+
+func newBest(g Group, points []Point) Best {
+	b := Best{Group: g, Unit: "tok/s"}
+	rate := func(p Point) Spread { return p.Output }
+	if bounds := points[0].Runs[0].Config.Goodput; len(bounds) > 0 {
+		b.Unit = "req/s that keep " + boundWords(bounds)
+		rate = func(p Point) Spread { return p.Good }
+	}
+	figure := rate
+	if perGPU(points) {
+		b.Unit += ", a GPU"
+		figure = func(p Point) Spread { return rate(p).over(p.GPUs) }
+	}
+	best := map[string]Point{}
+	for _, p := range points {
+		if old, ok := best[p.Target]; !ok || figure(p).Median > figure(old).Median {
+			best[p.Target] = p
+		}
+	}
+	order := slices.SortedStableFunc(maps.Values(best), func(a, b Point) int {
+		return compareDown(figure(a).Median, figure(b).Median, a.Target, b.Target)
+	})
+	for _, p := range order {
+		if figure(p).Max >= figure(order[0]).Min {
+			b.Cells = append(b.Cells, p)
+			b.Rates = append(b.Rates, figure(p))
+		}
+	}
+	return b
+}
+
+func compareDown(a, b float64, nameA, nameB string) int {
+	switch {
+	case a > b:
+		return -1
+	case a < b:
+		return 1
+	}
+	return strings.Compare(nameA, nameB)
+}
+
+func boundWords(bounds map[string]float64) string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(bounds)) {
+		words = append(words, fmt.Sprintf("%s %g ms", strings.ToUpper(name), bounds[name]))
+	}
+	return strings.Join(words, " and ")
+}
+
+// String is the best target in words.
+func (b Best) String() string {
+	var words []string
+	for i, p := range b.Cells {
+		words = append(words, fmt.Sprintf("%s at %s with %s (%s)", p.Target, p.Load, b.Rates[i], repeats(len(p.Runs))))
+	}
+	text := words[0]
+	if len(words) > 1 {
+		text = "no winner: " + strings.Join(words, "; ")
+	}
+	return text + ", in " + b.Unit
+}
+
+func repeats(n int) string {
+	if n == 1 {
+		return "measured once"
+	}
+	return fmt.Sprintf("%d repeats", n)
+}
+
+// String is a median with the range of the repeats, where they differ.
+func (s Spread) String() string {
+	if short(s.Min) == short(s.Max) {
+		return short(s.Median)
+	}
+	return fmt.Sprintf("%s [%s to %s]", short(s.Median), short(s.Min), short(s.Max))
+}
+
+// Title names a group.
+func (g *Group) Title() string {
+	loop := "closed loop"
+	if g.Open {
+		loop = "open loop"
+	}
+	return strings.TrimSpace(g.Sweep+" "+g.Workload) + ", " + loop
+}
+
+// Words are all of the advice, a line each.
+func Words(runs []*result.Run, lat Latency) (lines []string) {
+	crossovers := Crossovers(runs, lat)
+	best := Throughput(runs)
+	for _, g := range Groups(runs, lat) {
+		of := func(other Group) bool { return other.Title() == g.Title() }
+		lines = append(lines, g.Title()+":")
+		once := false
+		for _, b := range best {
+			if of(b.Group) {
+				lines = append(lines, "  most throughput: "+b.String())
+			}
+		}
+		for _, c := range crossovers {
+			if of(c.Group) {
+				lines = append(lines, "  best by "+c.Latency+": "+c.String())
+				once = c.Once
+			}
+		}
+		lines = append(lines, g.caveats(once)...)
+	}
+	return lines
+}
+
+// caveats are what the advice does not rest on.
+func (g *Group) caveats(once bool) (lines []string) {
+	_, leftOut := g.Usable()
+	for _, p := range leftOut {
+		lines = append(lines, fmt.Sprintf("  left out: %s at %s, where %.3g %% of the requests failed", p.Target, p.Load, p.Failed*100))
+	}
+	if g.Unsound > 0 {
+		lines = append(lines, fmt.Sprintf("  left out: %d runs that were interrupted, late, or without an answer", g.Unsound))
+	}
+	if once {
+		lines = append(lines, "  some cells were measured once: repeat them before you trust a small difference")
+	}
+	return lines
+}

@@ -1,0 +1,25 @@
+package result
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrLate is a run in which the tool itself fell behind its plan.
+var ErrLate = errors.New("the tool sent its requests late")
+
+// Verdict is the reason for which the figures must not be trusted; nil for none.
+func (r *Run) Verdict() error {
+	t := r.Totals
+	if late := t.MS[Lateness].P99; r.Config.MaxLateUS > 0 && late > float64(r.Config.MaxLateUS)/1000 {
+		return fmt.Errorf("%w: 99 %% of them within %.2f ms, the bound is %.2f ms; use a faster machine or a lower rate",
+			ErrLate, late, float64(r.Config.MaxLateUS)/1000)
+	}
+	switch {
+	case r.Interrupted:
+		return fmt.Errorf("interrupted after %d requests", t.Completed+t.Failed)
+	case t.Completed == 0:
+		return fmt.Errorf("no request succeeded, %d failed", t.Failed)
+	}
+	return nil
+}
