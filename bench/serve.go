@@ -11,6 +11,7 @@ import (
 
 	"xpyd/bench/client"
 	"xpyd/bench/dataset"
+	"xpyd/bench/engines"
 	"xpyd/bench/load"
 	"xpyd/bench/result"
 )
@@ -21,6 +22,8 @@ type Bench struct {
 	client  *client.Client
 	prompts *dataset.Set
 	bodies  [][]byte // of each prompt
+	engines []engines.Spec
+	say     func(string)
 }
 
 // defaultPrompts is how many prompts are made when only a duration ends the run.
@@ -91,9 +94,14 @@ func (b *Bench) Requests() int { return b.o.Load.Requests() }
 // Config is what the run is asked to do.
 func (b *Bench) Config() result.Config { return b.o.config() }
 
+// Watch has Run read the metrics of the engines behind the server. say gets their lines, from
+// other goroutines.
+func (b *Bench) Watch(specs []engines.Spec, say func(string)) { b.engines, b.say = specs, say }
+
 // Run sends the load. done is told of each request that ended, one at a time. When ctx ends, what
 // runs is broken off, and the run has what was measured.
 func (b *Bench) Run(ctx context.Context, done func(*result.Record)) *result.Run {
+	watcher := engines.Watch(ctx, b.engines, engines.Pace, b.o.Client.Insecure, b.say)
 	run := &result.Run{
 		Schema: result.Schema, Tool: b.o.Tool, Config: b.o.config(), Started: time.Now(),
 		Prompts: result.Prompts{LengthBy: b.prompts.LengthBy, Inexact: b.prompts.Inexact},
@@ -114,6 +122,7 @@ func (b *Bench) Run(ctx context.Context, done func(*result.Record)) *result.Run 
 	})
 	run.DurationUS = time.Since(run.Started).Microseconds()
 	run.Interrupted = ctx.Err() != nil
+	run.Engines = watcher.Stop(ctx)
 	slices.SortFunc(all, func(a, b indexed) int { return a.index - b.index })
 	for _, r := range all {
 		run.Records = append(run.Records, r.Record)

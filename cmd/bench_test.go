@@ -54,7 +54,7 @@ func TestBenchServe(t *testing.T) {
 	out, note, err := runBenchCmd(t.Context(), "serve", "--base-url", e.URL(), "--key-file", key, "--backend", "openai-chat", "--endpoint", "/v1/chat/completions",
 		"--dataset-name", "random", "--random-input-len", "32", "--random-output-len", "4", "--num-prompts", "20", "--request-rate", "200", "--burstiness", "2",
 		"--max-concurrency", "8", "--percentile-metrics", "ttft,e2el", "--metric-percentiles", "50,99.9", "--header", "X-Team=blue", "--result-dir", dir, "--seed", "7",
-		"--max-lateness", "0", "--goodput", "ttft:60000", "tpot:60000")
+		"--engine", "node:2="+e.URL(), "--max-lateness", "0", "--goodput", "ttft:60000", "tpot:60000")
 	if err != nil {
 		t.Fatal(err, note)
 	}
@@ -69,6 +69,12 @@ func TestBenchServe(t *testing.T) {
 	runs, err := result.LoadDir(dir)
 	if err != nil || len(runs) != 1 || runs[0].Config.Seed != 7 || runs[0].Config.API != "chat" || runs[0].Config.Headers[0] != "X-Team" {
 		t.Fatal(runs, err)
+	}
+	if e := runs[0].Engines; len(e) != 1 || e[0].Name != "node" || e[0].GPUs != 2 || *e[0].Generated != 80 {
+		t.Errorf("engines %+v", e)
+	}
+	if !strings.Contains(note, "node Engine 000: Avg prompt throughput: ") || !strings.Contains(note, "note: engine node, vLLM 0.32.0: prompt tokens computed ") {
+		t.Error(note)
 	}
 	files, _ := filepath.Glob(filepath.Join(dir, "openai-chat-200.0qps-concurrency8-sim-*.json"))
 	if len(files) != 2 {
@@ -127,6 +133,7 @@ func TestBenchUsage(t *testing.T) {
 		`serve takes no argument, got "extra"; see xpyd bench serve --help`:                   {"serve", "extra"},
 		`--rate "fast": want a number or inf`:                                                 {"serve", "--rate", "fast"},
 		`--goodput "ttft": want METRIC:MILLISECONDS`:                                          {"serve", "--goodput", "ttft"},
+		`--engine "http://p": want NAME=URL or NAME:GPUS=URL`:                                 {"serve", "--engine", "http://p"},
 		`--header "X-Key": want K=V`:                                                          {"serve", "--header", "X-Key"},
 		"--ramp has rates of its own: leave --rate out":                                       {"serve", "--ramp", "linear", "--rate", "3"},
 		`--backend "tgi": want openai, vllm or openai-chat`:                                   {"serve", "--backend", "tgi"},

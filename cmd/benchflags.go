@@ -20,6 +20,7 @@ import (
 	"xpyd/bench"
 	benchclient "xpyd/bench/client"
 	"xpyd/bench/dataset"
+	"xpyd/bench/engines"
 	benchload "xpyd/bench/load"
 )
 
@@ -33,7 +34,8 @@ type benchFlags struct {
 
 	rate, burstiness, temperature, extra string
 	host, port, endpoint, backend        string
-	headers, goodput                     []string
+	headers, goodput, engineURLs         []string
+	engines                              []engines.Spec
 	keyFile                              string
 	percentiles, metrics                 []string
 }
@@ -76,6 +78,7 @@ func (f *benchFlags) addTarget(s *pflag.FlagSet) {
 	s.StringVar(&f.backend, "backend", "", "vLLM's other way: openai, vllm or openai-chat")
 	s.StringArrayVar(&f.headers, "header", nil, "K=V on each request, repeated")
 	s.StringVar(&f.keyFile, "key-file", "", "file whose first line is sent as the bearer token")
+	s.StringArrayVar(&f.engineURLs, "engine", nil, "NAME=URL or NAME:GPUS=URL of an engine behind the server, repeated: its metrics stand beside the run's; names begin with P for prefill, D for decode")
 	s.BoolVar(&c.Insecure, "insecure", false, "take any certificate")
 	s.DurationVar(&c.Timeout, "timeout", 6*time.Hour, "longest time of a request")
 	s.DurationVar(&c.Stall, "stall-timeout", 5*time.Minute, "longest time between two events after the first token")
@@ -153,6 +156,13 @@ func (f *benchFlags) readTarget(s *pflag.FlagSet) error {
 		return fmt.Errorf("--endpoint %q: want /v1/completions or /v1/chat/completions", f.endpoint)
 	case f.backend != "" && f.backend != "openai" && f.backend != "vllm":
 		return fmt.Errorf("--backend %q: want openai, vllm or openai-chat", f.backend)
+	}
+	for _, text := range f.engineURLs {
+		spec, err := engines.Parse(text)
+		if err != nil {
+			return fmt.Errorf("--engine %w", err)
+		}
+		f.engines = append(f.engines, spec)
 	}
 	c.Header = http.Header{}
 	for _, h := range f.headers {

@@ -60,6 +60,7 @@ func runBench(ctx context.Context, o bench.Options, f *benchFlags, out, note io.
 	}
 	fmt.Fprint(note, printer.Preface(b.Config()))
 	meter := progress.New(note, !f.noBar && isTerminal(note), b.Requests())
+	b.Watch(f.engines, meter.Say)
 	run := b.Run(ctx, func(r *result.Record) { meter.Add(r.OK()) })
 	meter.Close()
 	saved := saveBench(run, f.out, note)

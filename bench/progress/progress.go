@@ -5,13 +5,15 @@ package progress
 import (
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 )
 
-// Meter counts requests that ended. Its methods must not be called at once.
+// Meter counts requests that ended. Its methods may be called at once.
 type Meter struct {
+	mu      sync.Mutex
 	out     io.Writer
 	bar     *progressbar.ProgressBar // nil: lines
 	total   int                      // 0: not known
@@ -51,6 +53,8 @@ func New(out io.Writer, terminal bool, total int) *Meter {
 
 // Add counts a request that ended.
 func (m *Meter) Add(ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if ok {
 		m.ok++
 	} else {
@@ -67,6 +71,16 @@ func (m *Meter) Add(ok bool) {
 	}
 }
 
+// Say writes a line of its own above the bar.
+func (m *Meter) Say(text string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.bar != nil {
+		_ = m.bar.Clear() // as in Add; the next Add draws it again
+	}
+	fmt.Fprintln(m.out, text)
+}
+
 func (m *Meter) words() string {
 	if m.failed == 0 {
 		return "completed"
@@ -76,6 +90,8 @@ func (m *Meter) words() string {
 
 // Close ends the bar, or writes the last line.
 func (m *Meter) Close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.bar == nil {
 		m.line()
 		return

@@ -51,3 +51,19 @@ func TestBar(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestSay: a line that comes between does not end up inside the bar, which goes on after it.
+func TestSay(t *testing.T) {
+	for _, terminal := range []bool{false, true} {
+		var out bytes.Buffer
+		m := New(&out, terminal, 2)
+		m.Add(true)
+		m.Say("Engine 000: Running: 1 reqs")
+		m.Add(true)
+		m.Close()
+		before, after, ok := strings.Cut(out.String(), "Engine 000: Running: 1 reqs\n")
+		if !ok || !strings.Contains(after, "2/2") || terminal && !strings.HasSuffix(before, "\r") {
+			t.Errorf("%q", out.String())
+		}
+	}
+}

@@ -73,7 +73,7 @@ func Notes(r *result.Run) []string {
 	add(t.CachedTokens > 0, "%d of %d input tokens came from a cache", t.CachedTokens, t.InputTokens)
 	perEvent := float64(t.OutputTokens) / float64(max(t.Events, 1))
 	add(perEvent > bundled, "the server sent %.2f tokens an event: ITL is the gap between events, not tokens", perEvent)
-	return notes
+	return append(notes, engineNotes(r.Engines)...)
 }
 
 // example is the text of the first failure of a code, on one line.

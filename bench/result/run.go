@@ -20,7 +20,7 @@ type Run struct {
 	Prompts     Prompts   `json:"prompts"`     // what the prompts are
 	Totals      *Totals   `json:"totals"`      // what the records sum up to; see Sum
 	Engines     []Engine  `json:"engines,omitempty"`
-	Records     []Record  `json:"records"`     // in the order in which the requests were due
+	Records     []Record  `json:"records"` // in the order in which the requests were due
 }
 
 // Config is what a run was asked to do. It has no keys and no values of headers.

@@ -1,0 +1,68 @@
+// Package engines watches the engines behind a benchmark through their own metrics: a line now
+// and then, as vLLM logs it, and what their counters grew by over the run.
+package engines
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// The roles of engines. One that does both has none.
+const (
+	Prefill = "prefill"
+	Decode  = "decode"
+)
+
+// Spec names an engine.
+type Spec struct {
+	Name string
+	Role string // Prefill, Decode, or "" for an engine that does both
+	URL  string
+	GPUs float64 // 0: not known
+}
+
+// Parse reads NAME=URL or NAME:GPUS=URL, as in P=http://10.0.0.1:8100 or D2:4=http://…. A name
+// that begins with P is a prefill engine, one with D a decode engine.
+func Parse(text string) (Spec, error) {
+	name, gpus, address, err := SplitTarget(text)
+	if err != nil {
+		return Spec{}, err
+	}
+	s := Spec{Name: name, GPUs: gpus, URL: address}
+	switch name[0] {
+	case 'P', 'p':
+		s.Role = Prefill
+	case 'D', 'd':
+		s.Role = Decode
+	}
+	return s, nil
+}
+
+// SplitTarget reads NAME=URL or NAME:GPUS=URL. The URL comes without a slash at its end.
+func SplitTarget(text string) (name string, gpus float64, address string, err error) {
+	name, address, ok := strings.Cut(text, "=")
+	name, weight, weighted := strings.Cut(name, ":")
+	if !ok || name == "" {
+		return "", 0, "", fmt.Errorf("%q: want NAME=URL or NAME:GPUS=URL", text)
+	}
+	if weighted {
+		if gpus, err = strconv.ParseFloat(weight, 64); err != nil || !(gpus > 0 && gpus < 1e6) {
+			return "", 0, "", fmt.Errorf("%q: the GPUs of %s: want a number above 0", text, name)
+		}
+	}
+	if err := CheckURL(address); err != nil {
+		return "", 0, "", fmt.Errorf("%q: %w", text, err)
+	}
+	return name, gpus, strings.TrimSuffix(strings.TrimSuffix(address, "/"), "/v1"), nil
+}
+
+// CheckURL reports what keeps an address from being a server's.
+func CheckURL(address string) error {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return fmt.Errorf("URL %q: want http://host:port", address)
+	}
+	return nil
+}

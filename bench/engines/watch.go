@@ -1,0 +1,216 @@
+package engines
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"sync"
+	"time"
+
+	"xpyd/bench/result"
+)
+
+const (
+	// Pace is vLLM's own between two lines.
+	Pace = 10 * time.Second
+
+	readTime    = 5 * time.Second        // longest time of one reading
+	settleTime  = 300 * time.Millisecond // an engine counts its last step after the client has the token
+	longestPage = 16 << 20
+)
+
+// Watcher watches engines during a run.
+type Watcher struct {
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	watched []*watched
+}
+
+// watched is one engine. Its fields belong to the goroutine that reads, and after it to Stop.
+type watched struct {
+	Spec
+	http *http.Client
+	say  func(string)
+
+	version     string
+	first, last page
+	at          time.Time // of last
+	peak        values
+	failed      int
+	problem     string // why there is no first page
+	restarted   bool
+}
+
+// Watch reads each engine once, and then every pace until Stop. say gets the lines, one at a time
+// for each engine.
+func Watch(ctx context.Context, specs []Spec, pace time.Duration, insecure bool, say func(string)) *Watcher {
+	client := &http.Client{Transport: &http.Transport{
+		Proxy:           http.ProxyFromEnvironment,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: insecure},
+	}}
+	w := &Watcher{}
+	var began sync.WaitGroup
+	for _, s := range specs {
+		e := &watched{Spec: s, http: client, say: say, peak: unknown()}
+		w.watched = append(w.watched, e)
+		began.Go(func() { e.begin(ctx) })
+	}
+	began.Wait()
+	ctx, w.stop = context.WithCancel(ctx)
+	for _, e := range w.watched {
+		w.running.Go(func() { e.watch(ctx, pace) })
+	}
+	return w
+}
+
+// begin takes the page from which the run is counted.
+func (e *watched) begin(ctx context.Context) {
+	p, err := e.read(ctx)
+	if err != nil {
+		e.problem = "not read when the run began: " + err.Error()
+		return
+	}
+	e.first, e.last, e.at = p, p, time.Now()
+	e.version = e.readVersion(ctx)
+}
+
+func (e *watched) watch(ctx context.Context, pace time.Duration) {
+	ticks := time.NewTicker(pace)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+		if err := e.tick(ctx); err != nil && ctx.Err() == nil {
+			e.say(e.Name + " " + err.Error())
+		}
+	}
+}
+
+// tick reads the engine and says how it does.
+func (e *watched) tick(ctx context.Context) error {
+	p, err := e.read(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			e.failed++
+		}
+		return err
+	}
+	now := time.Now()
+	whole := p.whole()
+	for _, f := range []figure{running, waiting, usage} {
+		if math.IsNaN(e.peak[f]) || whole[f] > e.peak[f] {
+			e.peak[f] = whole[f]
+		}
+	}
+	if e.problem != "" {
+		return nil
+	}
+	if p.after(e.last) {
+		e.restarted = true
+		e.first = p
+	} else {
+		for _, rank := range p.names() {
+			e.say(e.Name + " " + line(rankNumber(rank), p.ranks[rank], e.last.ranks[rank], e.first.ranks[rank], now.Sub(e.at)))
+		}
+	}
+	e.last, e.at = p, now
+	return nil
+}
+
+// after reports whether p is of a process that began after that of old.
+func (p page) after(old page) bool {
+	return p.started > old.started || p.whole()[generated] < old.whole()[generated] || p.whole()[prompt] < old.whole()[prompt]
+}
+
+// read asks for the metrics.
+func (e *watched) read(ctx context.Context) (p page, err error) {
+	err = e.get(ctx, "/metrics", func(in io.Reader) error {
+		p, err = readPage(in)
+		return err
+	})
+	return p, err
+}
+
+// readVersion is "" where the engine does not say.
+func (e *watched) readVersion(ctx context.Context) string {
+	var v struct {
+		Version string `json:"version"`
+	}
+	_ = e.get(ctx, "/version", func(in io.Reader) error { return json.NewDecoder(in).Decode(&v) }) // as said above
+	return v.Version
+}
+
+func (e *watched) get(ctx context.Context, path string, read func(io.Reader) error) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL+path, nil)
+	if err != nil {
+		return fmt.Errorf("ask for %s: %w", path, err)
+	}
+	resp, err := e.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("ask for %s: %w", path, err)
+	}
+	defer func() { err = errors.Join(err, resp.Body.Close()) }()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("ask for %s: %s", path, resp.Status)
+	}
+	return read(io.LimitReader(resp.Body, longestPage))
+}
+
+// Stop reads the engines for the last time and tells what the run did to them. It does so after
+// the end of ctx as well, as an interrupted run has engines too.
+func (w *Watcher) Stop(ctx context.Context) []result.Engine {
+	w.stop()
+	w.running.Wait()
+	if len(w.watched) == 0 {
+		return nil
+	}
+	time.Sleep(settleTime)
+	all := make([]result.Engine, len(w.watched))
+	var ended sync.WaitGroup
+	for i, e := range w.watched {
+		ended.Go(func() { all[i] = e.end(context.WithoutCancel(ctx)) })
+	}
+	ended.Wait()
+	for _, e := range w.watched {
+		e.http.CloseIdleConnections()
+	}
+	return all
+}
+
+func (e *watched) end(ctx context.Context) result.Engine {
+	err := e.tick(ctx)
+	if err != nil && e.problem == "" {
+		e.problem = "not read when the run ended: " + err.Error()
+	}
+	r := result.Engine{Name: e.Name, Role: e.Role, URL: e.URL, Version: e.version, GPUs: e.GPUs, Failed: e.failed, Restarted: e.restarted, Problem: e.problem}
+	r.PeakRunning, r.PeakWaiting, r.PeakUsage = known(e.peak[running]), known(e.peak[waiting]), known(e.peak[usage])
+	if e.problem != "" || e.restarted {
+		return r
+	}
+	grew := e.last.whole().since(e.first.whole())
+	for f, to := range map[figure]**float64{
+		computed: &r.Computed, hit: &r.Hit, queried: &r.Queried, pulled: &r.Pulled, generated: &r.Generated, preemptions: &r.Preemptions,
+		transfers: &r.Transfers, transferBytes: &r.TransferBytes, transferSeconds: &r.TransferSeconds, transferFailed: &r.TransferFailed,
+	} {
+		*to = known(grew[f])
+	}
+	return r
+}
+
+// known is nil for what the engine does not say. JSON has no NaN.
+func known(x float64) *float64 {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return nil
+	}
+	return &x
+}

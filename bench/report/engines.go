@@ -1,0 +1,95 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"xpyd/bench/result"
+)
+
+// engineNotes are a line for each engine behind the server, with what the run made it do, and a
+// warning where engines that should pull KV blocks pulled none.
+func engineNotes(engines []result.Engine) (notes []string) {
+	prefilled, pulled, decodes := 0.0, 0.0, false
+	for i := range engines {
+		e := &engines[i]
+		notes = append(notes, engineNote(e))
+		switch {
+		case e.Role == "prefill" && e.Computed != nil:
+			prefilled += *e.Computed
+		case e.Role == "decode" && e.Pulled != nil:
+			decodes = true
+			pulled += *e.Pulled
+		}
+	}
+	if decodes && prefilled > 0 && pulled == 0 {
+		notes = append(notes, "the prefill engines computed prompts and the decode engines pulled none of them: each prompt was computed twice, or decode has it from its own cache")
+	}
+	return notes
+}
+
+func engineNote(e *result.Engine) string {
+	head := "engine " + e.Name
+	if e.Role != "" {
+		head += ", " + e.Role
+	}
+	if e.Version != "" {
+		head += ", vLLM " + e.Version
+	}
+	head += ": "
+	if e.Problem != "" {
+		return head + "unknown, " + e.Problem
+	}
+	if e.Restarted {
+		return head + "unknown, it restarted during the run"
+	}
+	words := []string{
+		"prompt tokens computed " + count(e.Computed), "found in its prefix cache " + count(e.Hit), "pulled " + count(e.Pulled),
+		"generated " + count(e.Generated), "preemptions " + count(e.Preemptions),
+	}
+	if e.PeakUsage != nil {
+		words = append(words, fmt.Sprintf("KV cache seen at most %.1f %% full", *e.PeakUsage*100))
+	}
+	return head + strings.Join(append(words, transferWords(e)...), ", ")
+}
+
+// transferWords tell of KV transfers where the engine made any.
+func transferWords(e *result.Engine) (words []string) {
+	if e.Transfers == nil || *e.Transfers == 0 {
+		return nil
+	}
+	text := count(e.Transfers) + " KV transfers"
+	if e.TransferBytes != nil {
+		text += " of " + bytesText(*e.TransferBytes) + " in all"
+	}
+	if ms, ok := e.TransferMS(); ok {
+		text += fmt.Sprintf(", %.2f ms each", ms)
+	}
+	if speed, ok := e.TransferGBps(); ok {
+		text += fmt.Sprintf(" at %.3g GB/s", speed)
+	}
+	words = append(words, text)
+	if e.TransferFailed != nil && *e.TransferFailed > 0 {
+		words = append(words, count(e.TransferFailed)+" failed")
+	}
+	return words
+}
+
+func count(x *float64) string {
+	if x == nil {
+		return "unknown"
+	}
+	return strconv.FormatFloat(*x, 'f', 0, 64)
+}
+
+// bytesText is a size in decimal units, as bandwidth has them.
+func bytesText(n float64) string {
+	for _, unit := range []string{"B", "kB", "MB", "GB"} {
+		if n < 1000 {
+			return fmt.Sprintf("%.3g %s", n, unit)
+		}
+		n /= 1000
+	}
+	return fmt.Sprintf("%.3g TB", n)
+}
