@@ -141,21 +141,20 @@ func (c *Client) exchange(ctx context.Context, cancel context.CancelCauseFunc, a
 	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
 		return wrongf(FailNoStream, "Content-Type %q", resp.Header.Get("Content-Type"))
 	}
+	if coding := resp.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
+		return wrongf(FailNoStream, "Content-Encoding %q, which was not asked for", coding)
+	}
 	stall := time.AfterFunc(c.o.Timeout, func() { cancel(errStall) })
 	stall.Stop() // until the first token
 	defer stall.Stop()
-	in := bufio.NewReaderSize(resp.Body, 8<<10)
-	err = a.read(in, func() {
-		if !a.First.IsZero() {
-			stall.Reset(c.o.Stall)
-		}
-	})
-	if err != nil {
+	s := &events{in: bufio.NewReaderSize(resp.Body, 8<<10)}
+	if err := a.read(s, limit, func() { stall.Reset(c.o.Stall) }); err != nil {
 		return err
 	}
-	// What follows [DONE] is the end of the body, after which the connection serves again.
 	stall.Reset(endTime)
-	_, _ = io.Copy(io.Discard, io.LimitReader(in, 4<<10))
+	if data, _ := s.next(); data != nil { // the connection's next answer shows how this one's body ends
+		return wrongf(FailEvent, "after [DONE]: %.100q", data)
+	}
 	return a.judge(limit)
 }
 

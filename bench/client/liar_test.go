@@ -2,12 +2,14 @@ package client
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -107,6 +109,26 @@ func TestNoLieIsAnAnswer(t *testing.T) {
 		"redirect":           {"http_302", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }},
 		"200 without stream": {FailNoStream, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"choices":[]}`) }},
 		"no head":            {FailReset, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
+		"after [DONE]":       {FailEvent, stream(firstEvent, lastEvent, usageEvent, "[DONE]", firstEvent)},
+		"usage after [DONE]": {FailEvent, stream(firstEvent, lastEvent, "[DONE]", usageEvent)},
+		"finished by abort":  {FailError, stream(firstEvent, strings.Replace(lastEvent, "length", "abort", 1), usageEvent, "[DONE]")},
+		"finished by error":  {FailError, stream(firstEvent, strings.Replace(lastEvent, "length", "error", 1), usageEvent, "[DONE]")},
+		"without end":        {FailUsage, stream(slices.Repeat([]string{firstEvent}, eventsOf(3)+1)...)},
+		"huge event":         {FailEvent, func(w http.ResponseWriter, r *http.Request) { stream(strings.Repeat("x", longestEvent+1<<20))(w, r) }},
+		"two lines an event": {FailEvent, stream("{\"choices\":[{\"text\":\"x\",\ndata: \"finish_reason\":null}]}", "[DONE]")},
+		"unasked gzip":       {FailNoStream, zipped(true)},
+		"hidden gzip":        {FailCut, zipped(false)},
+		"short of its length": {FailCut, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "4096")
+			stream(firstEvent, lastEvent, usageEvent)(w, r)
+		}},
+		"redirect to an answer": {"http_307", func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Has("again") {
+				stream(firstEvent, lastEvent, usageEvent, "[DONE]")(w, r)
+				return
+			}
+			http.Redirect(w, r, r.URL.Path+"?again", http.StatusTemporaryRedirect)
+		}},
 		"half an event": {FailCut, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			fmt.Fprint(w, "data: [DO")
@@ -122,6 +144,54 @@ func TestNoLieIsAnAnswer(t *testing.T) {
 	}
 }
 
+// zipped answers with a whole stream that nobody can read without unpacking it.
+func zipped(told bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		if told {
+			w.Header().Set("Content-Encoding", "gzip")
+		}
+		z := gzip.NewWriter(w)
+		for _, e := range []string{firstEvent, lastEvent, usageEvent, "[DONE]"} {
+			fmt.Fprintf(z, "data: %s\n\n", e)
+		}
+		_ = z.Close()
+	}
+}
+
+// TestOddButWhole: what only looks odd counts, and its times are the client's own.
+func TestOddButWhole(t *testing.T) {
+	whole := stream(roleEvent, firstEvent, lastEvent, usageEvent, "[DONE]")
+	for name, c := range map[string]struct {
+		tokens int
+		serve  http.HandlerFunc
+	}{
+		"another day's Date": {3, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Date", "Thu, 01 Jan 1970 00:00:00 GMT")
+			whole(w, r)
+		}},
+		"trailers": {3, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Trailer", "X-Cost")
+			whole(w, r)
+			w.Header().Set("X-Cost", "1")
+		}},
+		"early hints":             {3, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusEarlyHints); whole(w, r) }},
+		"several tokens an event": {3, stream(lastEvent, usageEvent, "[DONE]")},
+		"empty tokens":            {3, stream(emptyEvent, emptyEvent, lastEvent, usageEvent, "[DONE]")},
+		"usage in each event":     {1, stream(strings.Replace(inlineUsage, `"stop"`, "null", 1), inlineUsage, "[DONE]")},
+		"no end of the body":      {3, func(w http.ResponseWriter, r *http.Request) { whole(w, r); panic(http.ErrAbortHandler) }},
+	} {
+		begun := time.Now()
+		a := ask(t, Options{}, c.serve)
+		if a.Failure != "" || a.Output != c.tokens {
+			t.Errorf("%s: %q (%s), %d tokens", name, a.Failure, a.Detail, a.Output)
+		}
+		if a.First.Before(begun) || a.Last.Before(a.First) || a.End.Before(a.Last) || time.Since(a.End) < 0 {
+			t.Errorf("%s: times %v %v %v", name, a.First, a.Last, a.End)
+		}
+	}
+}
+
 func TestStallsAndBoundsAreFailures(t *testing.T) {
 	hang := func(events ...string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -131,6 +201,16 @@ func TestStallsAndBoundsAreFailures(t *testing.T) {
 	}
 	if a := ask(t, Options{Stall: 30 * time.Millisecond}, hang(roleEvent, firstEvent)); a.Failure != FailStall || a.First.IsZero() {
 		t.Errorf("a stall: %q (%s)", a.Failure, a.Detail)
+	}
+	busy := func(w http.ResponseWriter, r *http.Request) {
+		stream(firstEvent)(w, r)
+		for r.Context().Err() == nil {
+			stream(`{"choices":[]}`, roleEvent)(w, r)
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if a := ask(t, Options{Stall: 30 * time.Millisecond, Timeout: 5 * time.Second}, busy); a.Failure != FailStall {
+		t.Errorf("events without tokens hide a stall: %q (%s)", a.Failure, a.Detail)
 	}
 	if a := ask(t, Options{Stall: time.Millisecond, Timeout: 80 * time.Millisecond}, hang(roleEvent)); a.Failure != FailTimeout {
 		t.Errorf("no first token: %q (%s)", a.Failure, a.Detail)

@@ -53,10 +53,10 @@ func (e *events) line() ([]byte, error) {
 	}
 }
 
-// read takes an answer's events to [DONE]. alive is called after each of them.
-func (a *Answer) read(in *bufio.Reader, alive func()) error {
-	s := events{in: in}
-	for {
+// read takes an answer's events to [DONE]. alive is called after each that has a token: a server
+// that sends others without end stalls all the same.
+func (a *Answer) read(s *events, limit int, alive func()) error {
+	for seen := 0; ; {
 		data, err := s.next()
 		if errors.Is(err, io.EOF) {
 			return wrongf(FailNoDone, "the stream ended without [DONE] after %d tokens' events", a.events())
@@ -71,9 +71,19 @@ func (a *Answer) read(in *bufio.Reader, alive func()) error {
 		if err := a.take(data, now); err != nil {
 			return err
 		}
-		alive()
+		if n := a.events(); n > seen {
+			seen = n
+			alive()
+		}
+		if seen > eventsOf(limit) {
+			return wrongf(FailUsage, "%d events with tokens; asked for at most %d tokens", seen, limit)
+		}
 	}
 }
+
+// eventsOf is how many events an answer of that many tokens has at most. Few servers send more
+// events than tokens (for the finish_reason, or around tool calls), and none sends twice as many.
+func eventsOf(tokens int) int { return 2*tokens + 16 }
 
 // take enters one event that came at now.
 func (a *Answer) take(data []byte, now time.Time) error {
@@ -127,6 +137,8 @@ func (a *Answer) judge(limit int) error {
 		return wrongf(FailNoToken, "no event of the stream carried a token")
 	case a.Finish == "":
 		return wrongf(FailNoFinish, "no event of the stream had a finish_reason")
+	case a.Finish == "abort" || a.Finish == "error":
+		return wrongf(FailError, "finish_reason %q", a.Finish)
 	case !a.counted:
 		return wrongf(FailNoUsage, "no event of the stream had usage, though stream_options.include_usage asks for it")
 	case a.usage.Output < 1 || a.usage.Prompt < 1 || a.usage.Output > limit:

@@ -73,7 +73,24 @@ func Notes(r *result.Run) []string {
 	add(t.CachedTokens > 0, "%d of %d input tokens came from a cache", t.CachedTokens, t.InputTokens)
 	perEvent := float64(t.OutputTokens) / float64(max(t.Events, 1))
 	add(perEvent > bundled, "the server sent %.2f tokens an event: ITL is the gap between events, not tokens", perEvent)
+	add(t.Events > t.OutputTokens, "the server sent %d events for %d tokens: some carry none, and TTFT or E2EL may end with such an event", t.Events, t.OutputTokens)
+	asked := askedTokens(r)
+	add(asked > 0 && asked != t.InputTokens, "the server counted %d input tokens, by its own /tokenize it was sent %d", t.InputTokens, asked)
 	return append(notes, engineNotes(r.Engines)...)
+}
+
+// askedTokens is how many tokens the prompts of whole answers have; 0 where that is not known, as
+// of a chat, to which the server adds its template.
+func askedTokens(r *result.Run) (tokens int) {
+	if r.Prompts.LengthBy != dataset.ByTokenize || r.Prompts.Inexact > 0 || r.Config.API != "completions" {
+		return 0
+	}
+	for i := range r.Records {
+		if rec := &r.Records[i]; rec.OK() {
+			tokens += rec.Asked
+		}
+	}
+	return tokens
 }
 
 // example is the text of the first failure of a code, on one line.

@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -178,6 +179,29 @@ func TestFailuresStayInView(t *testing.T) {
 	}
 	if notes := Notes(saved(t, "rate")); len(notes) != 1 || !strings.HasPrefix(notes[0], "the tool's own lateness (ms): median ") {
 		t.Errorf("notes of a run without trouble: %q", notes)
+	}
+}
+
+// TestCountsThatDoNotAgreeAreTold: more events than tokens, and prompts of another length than the
+// server's own tokenizer made them.
+func TestCountsThatDoNotAgreeAreTold(t *testing.T) {
+	r := saved(t, "rate")
+	r.Config.API = "completions"
+	asked := r.Totals.InputTokens
+	for i := range r.Records {
+		r.Records[i].Asked = r.Records[i].Prompt
+		r.Records[i].Prompt *= 2
+		r.Records[i].Output = 1
+	}
+	r.Sum()
+	notes := Notes(r)
+	for _, want := range []string{
+		fmt.Sprintf("the server sent %d events for %d tokens: some carry none, and TTFT or E2EL may end with such an event", r.Totals.Events, r.Totals.Completed),
+		fmt.Sprintf("the server counted %d input tokens, by its own /tokenize it was sent %d", 2*asked, asked),
+	} {
+		if !slices.Contains(notes, want) {
+			t.Errorf("the notes lack %q: %q", want, notes)
+		}
 	}
 }
 
