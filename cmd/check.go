@@ -23,9 +23,12 @@ With --probe it asks each backend for health, models and version, and sends a pr
 its own with one token through every pair of a prefill and a decode engine.
 It names what does not fit. A setting that has no effect because of others gets a
 warning. Exit status: 0 fits, 1 does not, 2 wrong configuration.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := config.Load(cmd.Context(), config.NewFiles(false), cmd.Flags(), os.Environ())
+		RunE: func(cmd *cobra.Command, args []string) error {
+			load, err := loader(cmd, args, os.Environ(), false)
+			if err != nil {
+				return err
+			}
+			c, err := load(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -43,6 +46,7 @@ warning. Exit status: 0 fits, 1 does not, 2 wrong configuration.`,
 	cmd.SetFlagErrorFunc(config.FlagError)
 	config.AddFlags(cmd.Flags())
 	config.CompleteValues(cmd)
+	addAs(cmd)
 	cmd.Flags().BoolVar(&probe, "probe", false, "ask the engines, and send one token through each pair")
 	return cmd
 }

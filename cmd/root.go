@@ -65,9 +65,11 @@ func newRootCmd() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SetFlagErrorFunc(config.FlagError)
-	root.AddCommand(newServeCmd(), newDemoCmd(), newSimCmd(), newBenchCmd(), newCheckCmd(), newVersionCmd())
+	root.AddCommand(newServeCmd(), newDemoCmd(), newSimCmd(), newBenchCmd(), newCheckCmd(), newMigrateCmd(), newVersionCmd())
 	for _, c := range root.Commands() {
-		c.Args = noArgs
+		if c.Args == nil {
+			c.Args = noArgs
+		}
 	}
 	return root
 }

@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"context"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -15,25 +14,29 @@ func newServeCmd() *cobra.Command {
 		Use:   "serve",
 		Short: "Serve the OpenAI API over a prefill and a decode pool",
 		Example: "  xpyd serve --prefill http://p1:8100,http://p2:8100 --decode http://d1:8200\n" +
-			"  xpyd serve --config /etc/xpyd/config.yaml",
-		RunE: func(cmd *cobra.Command, _ []string) error {
+			"  xpyd serve --config /etc/xpyd/config.yaml\n" +
+			"  xpyd serve --as vllm-router -- --vllm-pd-disaggregation --prefill http://p1:8100 --decode http://d1:8200",
+		RunE: func(cmd *cobra.Command, args []string) error {
 			from, err := daemon.Inherit() // must come before the variables are read as configuration
 			if err != nil {
 				return err
 			}
 			defer from.Close()
-			loader := func(again bool) daemon.Loader {
-				files := config.NewFiles(again)
-				return func(ctx context.Context) (config.Config, error) {
-					return config.Load(ctx, files, cmd.Flags(), os.Environ())
-				}
+			load, err := loader(cmd, args, os.Environ(), from.Handed())
+			if err != nil {
+				return err
+			}
+			reload, err := loader(cmd, args, os.Environ(), true)
+			if err != nil {
+				return err
 			}
 			return daemon.Serve(cmd.Context(), daemon.Options{
-				Load: loader(from.Handed()), Reload: loader(true), From: from, Logs: os.Stderr, Version: readBuildInfo().Version,
+				Load: load, Reload: reload, From: from, Logs: os.Stderr, Version: readBuildInfo().Version,
 			})
 		},
 	}
 	config.AddFlags(cmd.Flags())
 	config.CompleteValues(cmd)
+	addAs(cmd)
 	return cmd
 }

@@ -27,13 +27,35 @@ func FlagError(cmd *cobra.Command, err error) error {
 	if !errors.As(err, &unknown) {
 		return UsageError{Err: err}
 	}
-	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	near := ""
-	if name := nearest(unknown.GetSpecifiedName(), names); name != "" {
+	if name := meant(cmd.Flags(), unknown.GetSpecifiedName()); name != "" {
 		near = "the nearest is --" + name + ", "
 	}
 	return UsageError{Err: fmt.Errorf("%w; %ssee %s --help", err, near, cmd.CommandPath())}
+}
+
+// otherNames has what other servers and proxies call a flag of ours, where no spelling leads there.
+var otherNames = map[string]string{
+	"port": "listen", "host": "listen", "bind": "listen", "bind-address": "listen", "addr": "listen", "address": "listen", "http-port": "listen",
+	"prefill-url": "prefill", "prefill-urls": "prefill", "prefiller-host": "prefill", "prefiller-hosts": "prefill", "prefill-servers": "prefill",
+	"decode-url": "decode", "decode-urls": "decode", "decoder-host": "decode", "decoder-hosts": "decode", "decode-servers": "decode",
+	"worker-urls": "decode", "workers": "decode", "static-backends": "decode", "backends": "decode", "upstream": "decode",
+	"policy": "decode-policy", "routing-logic": "decode-policy", "session-key": "affinity-headers",
+	"kv-connector": "connector", "prometheus-port": "admin", "prometheus-host": "admin", "metrics-port": "admin", "admin-port": "admin",
+	"timeout": "timeouts-request", "request-timeout": "timeouts-request", "request-timeout-secs": "timeouts-request",
+	"max-payload-size": "limits-body", "max-body-size": "limits-body", "max-concurrent-requests": "limits-client-in-flight",
+	"queue-size": "queue-length", "queue-timeout-secs": "queue-wait", "shutdown-grace-period-secs": "timeouts-drain", "grace-period": "timeouts-drain",
+	"verbose": "log-level", "debug": "log-level", "verbosity": "log-level", "log-json": "log-format",
+}
+
+// meant returns the flag of the set that name is most likely meant for, or "".
+func meant(flags *pflag.FlagSet, name string) string {
+	if known := flags.Lookup(otherNames[name]); known != nil {
+		return known.Name
+	}
+	var names []string
+	flags.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return nearest(name, names)
 }
 
 // flagValue holds a flag's text until Load parses it. So a wrong value gets the same error from

@@ -26,6 +26,8 @@ type Files struct {
 	// a pipe held is gone by then. At the start a pipe may stand in for a file, as in --config <(…).
 	again bool
 
+	made map[string][]byte // texts that stand for files, by their name
+
 	mu   sync.Mutex
 	hung map[string]bool // paths whose read has not returned
 }
@@ -33,8 +35,11 @@ type Files struct {
 // NewFiles makes a reader. again is for a reload and for a successor, which find a pipe that stood
 // in for a file empty.
 func NewFiles(again bool) *Files {
-	return &Files{limit: readTime, again: again, hung: map[string]bool{}}
+	return &Files{limit: readTime, again: again, made: map[string][]byte{}, hung: map[string]bool{}}
 }
+
+// Make gives the reader a text that stands for a file of that name.
+func (f *Files) Make(name string, text []byte) { f.made[name] = text }
 
 // unreadError is about a file that was not read in time. That says nothing about its content, so
 // another start may help.
@@ -54,6 +59,9 @@ type opener func(path string) readFile
 
 // read returns the file as soon as it is read, and at the latest when ctx ends or the time is over.
 func (f *Files) read(ctx context.Context, path string) readFile {
+	if text, ok := f.made[path]; ok {
+		return readFile{text: text, mode: 0o600} // nobody else can read it
+	}
 	if !f.begin(path) {
 		return readFile{err: unreadError{errors.New("an earlier read of it still hangs; is its mount well?")}}
 	}

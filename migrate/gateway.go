@@ -1,0 +1,191 @@
+package migrate
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// gateway is what vllm-router, sglang-router and smg have each for itself. The three are of one
+// family and share most of their flags.
+type gateway struct {
+	pd   string // the switch that turns prefill and decode engines on
+	host string // where it listens unless told otherwise
+	// policies has what each of its policies is called here.
+	policies map[string]policy
+	// guards says that --api-key is also the key that clients must show.
+	guards bool
+}
+
+// policy is how one of theirs is done here.
+type policy struct {
+	name    string
+	headers []string // name a session. Requests of one session go to the same engines
+}
+
+// The reasons that several flags share.
+const (
+	whyPrefix     = "policy prefix weighs the cache against the load itself (docs/routing-policies.md)"
+	whyKubernetes = "xpyd does not ask Kubernetes; list the engines in prefill and decode"
+	whyRetries    = "xpyd retries within a budget of its own, on other engines, and never a decode that has had a handle"
+	whyBreaker    = "a backend that comes back rises to its share over health.slow_start"
+	whyStart      = "xpyd starts at once and is ready as soon as its engines are"
+	whyTokenizer  = "xpyd needs no tokenizer"
+	whyParsers    = "the engines parse; give the parser to vllm serve"
+	whyHistory    = "xpyd keeps no history"
+	whyTrace      = "xpyd passes traceparent and tracestate on to the engines"
+	whyStderr     = "xpyd logs to standard error"
+	whyModels     = "xpyd reads the models from the engines"
+	whyKeys       = "the admin port asks for no key; keep it on an address that only operators reach"
+	whyCaps       = "xpyd caps each engine (prefill_max_in_flight, decode_max_in_flight) and each client (limits.client_in_flight)"
+	whyWasm       = "xpyd has no plug-ins"
+	whyRank       = "vLLM picks the data-parallel rank"
+	whyRequestID  = "xpyd takes X-Request-Id"
+	whyCORS       = "xpyd sends no CORS headers"
+)
+
+// gatewayRules are the flags that the family has in common.
+func gatewayRules() []rule {
+	rules := read(one, "host", "port", "prometheus-host", "prometheus-port", "policy", "prefill-policy", "decode-policy",
+		"decode", "api-key", "max-payload-size", "request-timeout-secs", "cb-timeout-duration-secs")
+	rules = append(rules, read(many, "worker-urls")...)
+	rules = append(rules, read(target, "prefill")...)
+	rules = append(rules,
+		rule{flag: "log-level", takes: one, key: "log.level", value: logLevels},
+		rule{flag: "queue-size", takes: one, key: "queue.length", value: count},
+		rule{flag: "queue-timeout-secs", takes: one, key: "queue.wait", value: seconds},
+		rule{flag: "health-failure-threshold", takes: one, key: "health.fall", value: count},
+		rule{flag: "health-success-threshold", takes: one, key: "health.rise", value: count},
+		rule{flag: "health-check-timeout-secs", takes: one, key: "health.timeout", value: seconds},
+		rule{flag: "health-check-interval-secs", takes: one, key: "health.interval", value: seconds},
+		rule{flag: "cb-failure-threshold", takes: one, key: "health.eject_after", value: count},
+		rule{flag: "disable-circuit-breaker", key: "health.eject_after", value: func(string) (string, error) { return "0", nil }},
+	)
+	for _, more := range [][]rule{
+		without(whyPrefix, one, "cache-threshold", "balance-abs-threshold", "balance-rel-threshold", "eviction-interval", "eviction-interval-secs"),
+		without("routing.prefix_memory bounds the memory of policy prefix, in bytes", one, "max-tree-size"),
+		without(whyKubernetes, none, "service-discovery"),
+		without(whyKubernetes, one, "service-discovery-port", "service-discovery-namespace"),
+		without(whyKubernetes, many, "selector", "prefill-selector", "decode-selector"),
+		without(whyStart, one, "worker-startup-timeout-secs", "worker-startup-check-interval"),
+		without(whyRetries, one, "retry-max-retries", "retry-initial-backoff-ms", "retry-max-backoff-ms", "retry-backoff-multiplier", "retry-jitter-factor"),
+		without(whyRetries, none, "disable-retries"),
+		without(whyBreaker, one, "cb-success-threshold"),
+		without("xpyd counts failures in a row, over no window", one, "cb-window-duration-secs"),
+		without("xpyd asks /health", one, "health-check-endpoint"),
+		without(whyCaps, one, "max-concurrent-requests", "rate-limit-tokens-per-second"),
+		without(whyStderr, one, "log-dir"),
+		without(whyRequestID, many, "request-id-headers"),
+		without(whyCORS, many, "cors-allowed-origins"),
+		without(whyTrace, none, "enable-trace"),
+		without(whyTrace, one, "otlp-traces-endpoint"),
+		without(whyModels, none, "enable-igw"),
+		without("xpyd speaks to vLLM engines", one, "backend", "runtime"),
+		without(whyHistory, one, "history-backend"),
+	} {
+		rules = append(rules, more...)
+	}
+	return rules
+}
+
+// fit sets what takes more than one flag, and the defaults that clients would miss.
+func (w gateway) fit(g given, p *plan) error {
+	p.listen(g, w.host, "30000")
+	p.admin(g, "prometheus-host", "prometheus-port", "29000")
+	if err := w.pools(g, p); err != nil {
+		return err
+	}
+	if g.has("api-key") {
+		p.set("backend_api_key", strconv.Quote(g.word("api-key", "")), "--api-key. Better in a file: backend_api_key_file")
+	}
+	if g.has("api-key") && w.guards {
+		p.set("api_keys", list(g["api-key"][len(g["api-key"])-1:]), "--api-key. Better in a file: api_key_file")
+	}
+	timeout, err := g.read("request-timeout-secs", "1800", seconds)
+	if err != nil {
+		return err
+	}
+	p.set("timeouts.request", timeout, g.from("request-timeout-secs"))
+	if err := p.eject(g); err != nil {
+		return err
+	}
+	return p.bodies(g)
+}
+
+// pools sets the engines and the policies that pick them.
+func (w gateway) pools(g given, p *plan) error {
+	pd := g.has(w.pd)
+	if !pd && (g.has("prefill") || g.has("decode")) {
+		return errors.New("--prefill and --decode count only with --" + w.pd)
+	}
+	if pd {
+		p.set("prefill", list(g["prefill"]), g.from("prefill"))
+		p.set("decode", list(g["decode"]), g.from("decode"))
+	} else {
+		p.set("decode", list(g["worker-urls"]), g.from("worker-urls")+". Without prefill engines xpyd is a plain balancer over decode")
+	}
+	if pd && g.has("worker-urls") {
+		p.note("worker-urls", "it counts only without --"+w.pd)
+	}
+	return w.pick(g, p, pd)
+}
+
+// pick sets the policies.
+func (w gateway) pick(g given, p *plan, pd bool) error {
+	pools := []string{"decode"}
+	if pd {
+		pools = []string{"prefill", "decode"}
+	}
+	var headers []string
+	for _, pool := range pools {
+		flag := "policy"
+		if own := pool + "-policy"; g.has(own) && pd {
+			flag = own
+		}
+		word := g.word(flag, "cache_aware")
+		theirs, ok := w.policies[word]
+		if !ok {
+			return fmt.Errorf("--%s: %q is none of %s", flag, word, strings.Join(sorted(w.policies), ", "))
+		}
+		p.set(pool+"_policy", theirs.name, g.from(flag))
+		if theirs.headers != nil { // both pools have the same, in the order in which they count
+			headers = theirs.headers
+		}
+	}
+	if headers != nil {
+		p.set("affinity.headers", list(headers), "the policy keeps sessions together. Leave it out if clients are not to choose")
+	}
+	return nil
+}
+
+// eject sets how long a backend gets no requests. Its longest ejection is no shorter.
+func (p *plan) eject(g given) error {
+	if !g.has("cb-timeout-duration-secs") {
+		return nil
+	}
+	text, err := g.read("cb-timeout-duration-secs", "", seconds)
+	if err != nil {
+		return err
+	}
+	from := g.from("cb-timeout-duration-secs")
+	p.set("health.eject_for", text, from)
+	if n, _ := strconv.Atoi(strings.TrimSuffix(text, "s")); n > 300 {
+		p.set("health.eject_max", text, from)
+	}
+	return nil
+}
+
+// bodies sets the largest body, and a budget of which one client may hold such a body.
+func (p *plan) bodies(g given) error {
+	text, err := g.read("max-payload-size", "536870912", count)
+	if err != nil {
+		return err
+	}
+	from := g.from("max-payload-size")
+	p.set("limits.body", text, from)
+	if n, _ := strconv.Atoi(text); n > 512<<20 {
+		p.set("limits.body_budget", strconv.Itoa(2*n), from+". limits.client_share of it must hold one body")
+	}
+	return nil
+}

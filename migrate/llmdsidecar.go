@@ -1,0 +1,75 @@
+package migrate
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// llmdSidecar has the flags of llm-d's pd-sidecar (llm-d/llm-d-router, which was
+// llm-d-inference-scheduler, and before that llm-d-routing-sidecar; pkg/sidecar/proxy/options.go).
+func llmdSidecar() router {
+	rules := read(one, "port", "model-server-port", "vllm-port", "kv-connector", "connector", "metrics-port", "enable-tls")
+	rules = append(rules, read(none, "decoder-use-tls")...)
+	const (
+		fixed = "xpyd sends prefills only to the engines in prefill"
+		file  = "its keys are its flags; give them to xpyd migrate as flags"
+		morio = "xpyd speaks nixl, where MoRI-IO has no part"
+	)
+	for _, more := range [][]rule{
+		without("a request goes to one decode engine; list every rank's address in decode", one, "data-parallel-size"),
+		without("xpyd has no encode engines", one, "ec-connector"),
+		without(whyTLS, none, "secure-serving", "secure-proxy", "prefiller-use-tls", "prefiller-tls-insecure-skip-verify", "decoder-tls-insecure-skip-verify"),
+		without(whyTLS, one, "cert-path", "tls-insecure-skip-verify", "tls-min-version", "tls-cipher-suites", "metrics-cert-dir"),
+		without(fixed, none, "enable-ssrf-protection", "enable-prefiller-sampling"),
+		without(fixed, one, "inference-pool", "inference-pool-namespace", "inference-pool-name", "pool-group"),
+		without("policy prefix sends the next turn where the last one was", none, "enable-speculative-prefill"),
+		without(whyRetries, one, "prefill-max-retries", "prefill-retry-backoff"),
+		without("xpyd keeps as many connections as it has requests", one, "max-idle-conns-per-host"),
+		without("xpyd asks for a whole answer at once", one, "decode-chunk-size"),
+		without(whyTrace, none, "tracing"),
+		without(file, one, "configuration", "configuration-file"),
+		without("log.level is debug, info, warn or error", one, "zap-log-level", "zap-stacktrace-level", "zap-time-encoding", "zap-encoder", "v"),
+		without("log.format is json or console", none, "zap-devel"),
+		without("xpyd speaks nixl, which has no bootstrap server", one, "mooncake-bootstrap-port", "p2p-connector-port"),
+		without("xpyd speaks nixl alone", none, "enable-p2p-pull"),
+		without(morio, none, "moriio-write-mode", "moriio-parallel-dispatch"),
+		without(morio, one, "moriio-decode-notify-port", "moriio-local-pod-ip", "moriio-decode-handshake-port", "moriio-parallel-decode-wait-timeout",
+			"moriio-prefill-handshake-port", "moriio-prefill-notify-port", "moriio-tp-size", "moriio-dp-size", "moriio-dp-size-local", "moriio-remote-hosts", "moriio-decode-hosts"),
+	} {
+		rules = append(rules, more...)
+	}
+	return router{
+		name: "llm-d-sidecar",
+		about: "There, each request names its prefill engine (x-prefiller-host-port). Here, the proxy picks one:\n" +
+			"# list them in prefill, and every decode engine in decode, and run one xpyd in place of the sidecars.",
+		rules: rules, fit: fitSidecar,
+	}
+}
+
+func fitSidecar(g given, p *plan) error {
+	p.set("listen", strconv.Quote(":"+g.word("port", "8000")), g.from("port"))
+	if g.has("metrics-port") && g.word("metrics-port", "") != "0" {
+		p.admin(g, "", "metrics-port", "")
+	}
+	server, connector := "model-server-port", "kv-connector"
+	if !g.has(server) {
+		server = "vllm-port"
+	}
+	if !g.has(connector) {
+		connector = "connector"
+	}
+	scheme := "http"
+	if g.has("decoder-use-tls") || slices.Contains(strings.Split(strings.Join(g["enable-tls"], ","), ","), "decoder") {
+		scheme = "https"
+	}
+	p.set("decode", list([]string{scheme + "://localhost:" + g.word(server, "8200")}), g.from(server))
+	switch name := g.word(connector, "nixlv2"); name {
+	case "nixl", "nixlv2":
+		p.set("connector", "nixl", g.from(connector))
+	default:
+		return fmt.Errorf("--%s: %q has no equivalent; xpyd speaks nixl", connector, name)
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+// Package migrate turns the command lines of other routers into a configuration of xpyd. Each router
+// has a file of its own with a table of its flags.
+package migrate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// router is another router's command line.
+type router struct {
+	name string
+	// about is a line that every configuration made for it begins with, where its users must know
+	// something that no flag says. It may be empty.
+	about string
+	rules []rule
+	// fit turns what takes more than one flag into settings: addresses, pools and policies.
+	fit func(given, *plan) error
+	// skip has the words that may stand before the first flag.
+	skip []string
+}
+
+func routers() []router {
+	return []router{vllmRouter(), sglangRouter(), smg(), toy(), llmdSidecar(), productionStack()}
+}
+
+// Routers returns the names of the routers whose flags are known.
+func Routers() (names []string) {
+	for _, r := range routers() {
+		names = append(names, r.name)
+	}
+	return names
+}
+
+// YAML returns the configuration that does what args tell the router of that name, with a comment for
+// each flag that has no equivalent. It does not check the values: that is done when the configuration
+// is read. It is an error if the router has no such flag.
+func YAML(name string, args []string) ([]byte, error) {
+	all := routers()
+	i := slices.IndexFunc(all, func(r router) bool { return r.name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("%q is no router whose flags are known; give one of %s", name, strings.Join(Routers(), ", "))
+	}
+	r := all[i]
+	if len(args) > 0 && slices.Contains(r.skip, args[0]) {
+		args = args[1:]
+	}
+	values, err := r.parse(args)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	p := &plan{}
+	if err := r.fill(values, p); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return p.yaml(r), nil
+}
+
+// fill sets what fit makes of the flags, and then what single flags say.
+func (r router) fill(values given, p *plan) error {
+	if err := r.fit(values, p); err != nil {
+		return err
+	}
+	for _, rule := range r.rules {
+		switch {
+		case !values.has(rule.flag):
+		case rule.why != "":
+			p.note(rule.flag, rule.why)
+		case rule.value != nil:
+			text, err := values.read(rule.flag, "", rule.value)
+			if err != nil {
+				return err
+			}
+			p.set(rule.key, text, "--"+rule.flag)
+		}
+	}
+	return nil
+}

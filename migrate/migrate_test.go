@@ -1,0 +1,315 @@
+package migrate
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"xpyd/config"
+)
+
+// load reads the YAML as xpyd would.
+func load(t *testing.T, text []byte) (config.Config, error) {
+	t.Helper()
+	files := config.NewFiles(false)
+	files.Make("made", text)
+	flags := pflag.NewFlagSet("xpyd", pflag.ContinueOnError)
+	config.AddFlags(flags)
+	if err := flags.Set("config", "made"); err != nil {
+		t.Fatal(err)
+	}
+	return config.Load(t.Context(), files, flags, nil)
+}
+
+// words splits a command line as a shell does that finds no quotes with spaces in them.
+func words(line string) []string {
+	return strings.Fields(strings.NewReplacer(`"`, "", "\\\n", " ").Replace(line))
+}
+
+// The command lines that the routers' own documents show do here what they do there.
+func TestDocumentedCommandLines(t *testing.T) {
+	for _, tc := range []struct {
+		router, from, line string
+		want               func(c *config.Config)
+		notes              []string
+	}{
+		{"vllm-router", "README.md", `--policy consistent_hash --vllm-pd-disaggregation
+			--prefill http://127.0.0.1:8081 --prefill http://127.0.0.1:8082
+			--decode http://127.0.0.1:8083 --decode http://127.0.0.1:8084 --decode http://127.0.0.1:8085 --decode http://127.0.0.1:8086
+			--host 127.0.0.1 --port 8090 --intra-node-data-parallel-size 1`,
+			func(c *config.Config) {
+				vllmRouterDefaults(c)
+				c.Listen = "127.0.0.1:8090"
+				c.Router.Prefill = []string{"http://127.0.0.1:8081", "http://127.0.0.1:8082"}
+				c.Router.Decode = []string{"http://127.0.0.1:8083", "http://127.0.0.1:8084", "http://127.0.0.1:8085", "http://127.0.0.1:8086"}
+				c.Router.PrefillPolicy, c.Router.DecodePolicy = "consistent_hash", "consistent_hash"
+				c.Router.Affinity.Headers = []string{"X-Session-ID", "X-User-ID", "X-Tenant-ID"}
+			}, []string{"intra-node-data-parallel-size"}},
+		{"vllm-router", "docs/cli_reference.md", `--vllm-pd-disaggregation
+			--prefill http://prefill-1:8000 9000 --prefill http://prefill-2:8000 none
+			--decode http://decode-1:8001 --decode http://decode-2:8001
+			--prefill-policy cache_aware --decode-policy power_of_two`,
+			func(c *config.Config) {
+				vllmRouterDefaults(c)
+				c.Router.Prefill = []string{"http://prefill-1:8000", "http://prefill-2:8000"}
+				c.Router.Decode = []string{"http://decode-1:8001", "http://decode-2:8001"}
+				c.Router.DecodePolicy = "power_of_two"
+			}, nil},
+		{"vllm-router", "README.md", `--worker-urls http://localhost:8080 http://localhost:8081
+			--retry-max-retries 3 --retry-initial-backoff-ms 100 --retry-max-backoff-ms 10000 --retry-backoff-multiplier 2.0 --retry-jitter-factor 0.1`,
+			func(c *config.Config) {
+				vllmRouterDefaults(c)
+				c.Router.Decode, c.Router.DecodePolicy = []string{"http://localhost:8080", "http://localhost:8081"}, "prefix"
+			}, []string{"retry-max-retries", "retry-initial-backoff-ms", "retry-max-backoff-ms", "retry-backoff-multiplier", "retry-jitter-factor"}},
+		{"vllm-router", "README.md", `--worker-urls http://localhost:8080 http://localhost:8081
+			--cb-failure-threshold 5 --cb-success-threshold 2 --cb-timeout-duration-secs 30 --cb-window-duration-secs 60
+			--prometheus-host 0.0.0.0 --prometheus-port 9000`,
+			func(c *config.Config) {
+				vllmRouterDefaults(c)
+				c.Admin = "0.0.0.0:9000"
+				c.Router.Decode, c.Router.DecodePolicy = []string{"http://localhost:8080", "http://localhost:8081"}, "prefix"
+				c.Router.Health.EjectAfter, c.Router.Health.EjectFor = 5, 30*time.Second
+			}, []string{"cb-success-threshold", "cb-window-duration-secs"}},
+		{"sglang-router", "sgl-model-gateway/README.md", `--pd-disaggregation
+			--prefill http://prefill1:30001 9001 --prefill http://prefill2:30002 --decode http://decode1:30011 --decode http://decode2:30012
+			--policy cache_aware --prefill-policy cache_aware --decode-policy power_of_two`,
+			func(c *config.Config) {
+				gatewayDefaults(c)
+				c.Router.Prefill = []string{"http://prefill1:30001", "http://prefill2:30002"}
+				c.Router.Decode = []string{"http://decode1:30011", "http://decode2:30012"}
+				c.Router.DecodePolicy = "power_of_two"
+			}, nil},
+		{"sglang-router", "sgl-model-gateway/README.md", `--api-key "shared-api-key" --worker-urls http://worker1:8000 http://worker2:8000`,
+			func(c *config.Config) {
+				gatewayDefaults(c)
+				c.Router.Decode, c.Router.DecodePolicy = []string{"http://worker1:8000", "http://worker2:8000"}, "prefix"
+				c.APIKeys, c.BackendAPIKey = []string{"shared-api-key"}, "shared-api-key"
+			}, nil},
+		{"smg", "model_gateway/src/main.rs", `launch --pd-disaggregation
+			--prefill http://127.0.0.1:30001 9001 --prefill http://127.0.0.2:30002 --decode http://127.0.0.3:30003 --decode http://127.0.0.4:30004
+			--prefill-policy cache_aware --decode-policy power_of_two`,
+			func(c *config.Config) {
+				gatewayDefaults(c)
+				c.Router.Prefill = []string{"http://127.0.0.1:30001", "http://127.0.0.2:30002"}
+				c.Router.Decode = []string{"http://127.0.0.3:30003", "http://127.0.0.4:30004"}
+				c.Router.DecodePolicy = "power_of_two"
+			}, nil},
+		{"smg", "README.md", `launch --worker-urls http://gpu1:8000 --enable-mesh --mesh-advertise-host 10.0.0.1 --mesh-peer-urls 10.0.0.2:39527`,
+			func(c *config.Config) {
+				gatewayDefaults(c)
+				c.Router.Decode, c.Router.DecodePolicy = []string{"http://gpu1:8000"}, "prefix"
+			}, []string{"enable-mesh", "mesh-advertise-host", "mesh-peer-urls"}},
+		{"toy", "tests/v1/kv_connector/nixl_integration/run_accuracy_test.sh",
+			`--port 8192 --prefiller-hosts localhost localhost --prefiller-ports 8100 8101 --decoder-hosts localhost localhost --decoder-ports 8200 8201`,
+			func(c *config.Config) {
+				c.Listen = "127.0.0.1:8192"
+				c.Router.Prefill = []string{"http://localhost:8100", "http://localhost:8101"}
+				c.Router.Decode = []string{"http://localhost:8200", "http://localhost:8201"}
+				c.Router.PrefillPolicy, c.Router.DecodePolicy = "round_robin", "round_robin"
+			}, nil},
+		{"llm-d-sidecar", "deploy/components/vllm-decode/deployment.yaml", `--port=8000 --vllm-port=8200 --secure-proxy=false --data-parallel-size=1`,
+			func(c *config.Config) {
+				c.Listen = ":8000"
+				c.Router.Decode = []string{"http://localhost:8200"}
+			}, []string{"data-parallel-size"}},
+		{"production-stack", "examples/disaggregated_prefill/router.sh", `--port 8000 --service-discovery static
+			--static-backends "http://localhost:8100,http://localhost:8200" --static-models "meta-llama/Llama-3.1-8B-Instruct,meta-llama/Llama-3.1-8B-Instruct"
+			--static-model-types "chat,chat" --static-model-labels "llama-prefill,llama-decode"
+			--prefill-model-labels "llama-prefill" --decode-model-labels "llama-decode"
+			--log-stats --log-stats-interval 10 --engine-stats-interval 10 --request-stats-window 10 --request-stats-window 10
+			--routing-logic disaggregated_prefill`,
+			func(c *config.Config) {
+				c.Listen = "0.0.0.0:8000"
+				c.Router.Prefill, c.Router.Decode = []string{"http://localhost:8100"}, []string{"http://localhost:8200"}
+				c.Router.Routing.Poll = 10 * time.Second
+			}, []string{"routing-logic", "static-models", "static-model-types", "request-stats-window", "log-stats", "log-stats-interval"}},
+		{"production-stack", "src/vllm_router/README.md", `--port 8000 --service-discovery static
+			--static-backends "http://localhost:9001,http://localhost:9002,http://localhost:9003"
+			--static-models "facebook/opt-125m,meta-llama/Llama-3.1-8B-Instruct,facebook/opt-125m" --static-aliases "gpt4:meta-llama/Llama-3.1-8B-Instruct"
+			--static-model-types "chat,chat,chat" --static-backend-health-checks --engine-stats-interval 10 --log-stats --routing-logic roundrobin`,
+			func(c *config.Config) {
+				c.Listen = "0.0.0.0:8000"
+				c.Router.Decode = []string{"http://localhost:9001", "http://localhost:9002", "http://localhost:9003"}
+				c.Router.DecodePolicy = "round_robin"
+				c.Router.Routing.Poll = 10 * time.Second
+			}, []string{"static-models", "static-aliases", "static-model-types", "static-backend-health-checks", "log-stats"}},
+	} {
+		t.Run(tc.router+" "+tc.from, func(t *testing.T) {
+			text, err := YAML(tc.router, words(tc.line))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := load(t, text)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, text)
+			}
+			want := config.Default()
+			tc.want(&want)
+			if differ := config.ChangedKeys(got, want); len(differ) > 0 {
+				t.Errorf("differs in %q:\n%s", differ, text)
+			}
+			if notes := noted(string(text)); !slices.Equal(notes, slices.Sorted(slices.Values(tc.notes))) {
+				t.Errorf("notes on %q, want %q", notes, tc.notes)
+			}
+		})
+	}
+}
+
+func vllmRouterDefaults(c *config.Config) {
+	gatewayDefaults(c)
+	c.Listen = "127.0.0.1:30000"
+}
+
+// gatewayDefaults are what the gateways do unless told otherwise. prefix is xpyd's default for prefill.
+func gatewayDefaults(c *config.Config) {
+	c.Listen, c.Admin = "0.0.0.0:30000", "127.0.0.1:29000"
+	c.Timeouts.Request, c.Limits.Body = 1800*time.Second, 512<<20
+}
+
+// noted returns the flags that have a comment and no equivalent.
+func noted(text string) (flags []string) {
+	_, notes, _ := strings.Cut(text, "# These flags have no equivalent:\n")
+	for _, line := range strings.Split(strings.TrimSpace(notes), "\n") {
+		if flag, _, ok := strings.Cut(strings.TrimPrefix(line, "#   --"), ": "); ok {
+			flags = append(flags, flag)
+		}
+	}
+	slices.Sort(flags)
+	return flags
+}
+
+// The tables have exactly the flags that the routers declare.
+func TestEveryFlagIsKnown(t *testing.T) {
+	for _, r := range routers() {
+		declared, err := os.ReadFile(filepath.Join("testdata", "flags", r.name+".txt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := strings.Fields(string(declared))
+		var got []string
+		for _, rule := range r.rules {
+			if slices.Contains(got, rule.flag) {
+				t.Errorf("%s: --%s has two rules", r.name, rule.flag)
+			}
+			got = append(got, rule.flag)
+		}
+		for _, flag := range want {
+			if !slices.Contains(got, flag) {
+				t.Errorf("%s: --%s has no rule", r.name, flag)
+			}
+		}
+		for _, flag := range got {
+			if !slices.Contains(want, flag) {
+				t.Errorf("%s has no flag --%s", r.name, flag)
+			}
+		}
+	}
+}
+
+// Each flag with a plain value arrives in its setting, in its unit.
+func TestSingleFlags(t *testing.T) {
+	engines := map[string]string{
+		"vllm-router": "--worker-urls http://w:1", "sglang-router": "--worker-urls http://w:1", "smg": "--worker-urls http://w:1",
+		"production-stack": "--static-backends http://w:1 --routing-logic roundrobin", "llm-d-sidecar": "",
+	}
+	for _, tc := range []struct {
+		router, line string
+		want         func(c *config.Config) bool
+	}{
+		{"vllm-router", "--host ::1 --port 9", func(c *config.Config) bool { return c.Listen == "[::1]:9" }},
+		{"vllm-router", "--host=[::1] --port=9", func(c *config.Config) bool { return c.Listen == "[::1]:9" }},
+		{"vllm-router", "--request-timeout-secs 90", func(c *config.Config) bool { return c.Timeouts.Request == 90*time.Second }},
+		{"vllm-router", "--max-payload-size 1073741824", func(c *config.Config) bool {
+			return c.Limits.Body == 1<<30 && c.Limits.BodyBudget == 2<<30
+		}},
+		{"vllm-router", "--queue-size 7 --queue-timeout-secs 3", func(c *config.Config) bool {
+			return c.Router.Queue.Length == 7 && c.Router.Queue.Wait == 3*time.Second
+		}},
+		{"vllm-router", "--health-failure-threshold 9 --health-success-threshold 4 --health-check-timeout-secs 6 --health-check-interval-secs 8", func(c *config.Config) bool {
+			h := c.Router.Health
+			return h.Fall == 9 && h.Rise == 4 && h.Timeout == 6*time.Second && h.Interval == 8*time.Second
+		}},
+		{"vllm-router", "--cb-timeout-duration-secs 700", func(c *config.Config) bool {
+			return c.Router.Health.EjectFor == 700*time.Second && c.Router.Health.EjectMax == 700*time.Second
+		}},
+		{"vllm-router", "--cb-failure-threshold 4 --disable-circuit-breaker", func(c *config.Config) bool { return c.Router.Health.EjectAfter == 0 }},
+		{"vllm-router", "--log-level warning", func(c *config.Config) bool { return c.Log.Level == "warn" }},
+		{"vllm-router", "--api-key k", func(c *config.Config) bool { return c.BackendAPIKey == "k" && c.APIKeys == nil }},
+		{"vllm-router", "--policy random --policy rendezvous_hash", func(c *config.Config) bool { return c.Router.DecodePolicy == "consistent_hash" }},
+		{"sglang-router", "--shutdown-grace-period-secs 20", func(c *config.Config) bool { return c.Timeouts.Drain == 20*time.Second }},
+		{"sglang-router", "--max-concurrent-requests -1", func(c *config.Config) bool { return true }},
+		{"smg", "--api-key a --tenant-api-key t:b --tenant-api-key u:c:d", func(c *config.Config) bool {
+			return slices.Equal(c.APIKeys, []string{"a", "b", "c:d"}) && c.BackendAPIKey == "a"
+		}},
+		{"smg", "--policy least_load --routing-key-override --log-json", func(c *config.Config) bool {
+			return c.Router.DecodePolicy == "least_tokens" && slices.Equal(c.Router.Affinity.Headers, []string{"X-SMG-Routing-Key"})
+		}},
+		{"smg", "--tls-cert-path c --prefill-selector a=b c=d", func(c *config.Config) bool { return true }},
+		{"llm-d-sidecar", "--model-server-port=8300 --kv-connector=nixlv2 --metrics-port=9095 --zap-devel", func(c *config.Config) bool {
+			return c.Router.Decode[0] == "http://localhost:8300" && c.Admin == "127.0.0.1:9095"
+		}},
+		{"production-stack", "--routing-logic session --session-key x-user-id --log-format text --log-level trace", func(c *config.Config) bool {
+			return slices.Equal(c.Router.Affinity.Headers, []string{"x-user-id"}) && c.Log == config.Log{Level: "debug", Format: "console", Flush: c.Log.Flush}
+		}},
+		{"production-stack", "--static-backend-health-check-timeout-seconds 4 --static-backend-health-check-interval 44", func(c *config.Config) bool {
+			return c.Router.Health.Timeout == 4*time.Second && c.Router.Health.Interval == 44*time.Second
+		}},
+	} {
+		text, err := YAML(tc.router, words(engines[tc.router]+" "+tc.line))
+		if err != nil {
+			t.Errorf("%s %s: %v", tc.router, tc.line, err)
+			continue
+		}
+		if c, err := load(t, text); err != nil || !tc.want(&c) {
+			t.Errorf("%s %s: %v\n%s", tc.router, tc.line, err, text)
+		}
+	}
+}
+
+func TestWrongCommandLines(t *testing.T) {
+	for _, tc := range []struct{ router, line, want string }{
+		{"haproxy", "", `"haproxy" is no router whose flags are known; give one of vllm-router, sglang-router, smg, toy, llm-d-sidecar, production-stack`},
+		{"vllm-router", "--mode pd", "vllm-router: --mode is none of its flags"},
+		{"vllm-router", "pd", "vllm-router: its command line must begin with a flag"},
+		{"vllm-router", "--api-key k1 sk-secret", "vllm-router: --api-key has one value too many"},
+		{"vllm-router", "--port", "vllm-router: --port: a value is missing"},
+		{"vllm-router", "--port --host", "vllm-router: --port: a value is missing"},
+		{"vllm-router", "--enable-igw=maybe", `vllm-router: --enable-igw: "maybe" must be true or false`},
+		{"vllm-router", "--prefill http://p:1 --decode http://d:1", "vllm-router: --prefill and --decode count only with --vllm-pd-disaggregation"},
+		{"vllm-router", "--worker-urls http://w:1 --policy fastest",
+			`vllm-router: --policy: "fastest" is none of cache_aware, consistent_hash, power_of_two, random, rendezvous_hash, round_robin, sticky_least_loaded, sticky_round_robin`},
+		{"vllm-router", "--worker-urls http://w:1 --request-timeout-secs 5m", `vllm-router: --request-timeout-secs: "5m" must be a whole number of seconds`},
+		{"vllm-router", "--worker-urls http://w:1 --max-payload-size 1GiB", `vllm-router: --max-payload-size: "1GiB" must be a whole number`},
+		{"smg", "--worker-urls http://w:1 --tenant-api-key sk-secret", "smg: --tenant-api-key: a value lacks the colon between tenant and key"},
+		{"toy", "--prefiller-ports 1 2", "toy: 1 --prefiller-hosts and 2 --prefiller-ports; give as many of one as of the other"},
+		{"toy", "--decoder-ports http", `toy: --decoder-ports: "http" is no port`},
+		{"llm-d-sidecar", "--kv-connector=sglang", `llm-d-sidecar: --kv-connector: "sglang" has no equivalent; xpyd speaks nixl`},
+		{"production-stack", "--static-backends http://w:1", "production-stack: --routing-logic is missing"},
+		{"production-stack", "--static-backends http://w:1 --routing-logic session", "production-stack: --routing-logic session needs --session-key"},
+		{"production-stack", "--static-backends http://w:1 --routing-logic disaggregated_prefill", "production-stack: 1 --static-backends and 0 --static-model-labels; give each backend its label"},
+	} {
+		_, err := YAML(tc.router, words(tc.line))
+		if err == nil || err.Error() != tc.want {
+			t.Errorf("%s %s:\n got %v\nwant %s", tc.router, tc.line, err, tc.want)
+		}
+	}
+}
+
+// A value that tries to be YAML stays a value, and no value stands in a comment.
+func TestValuesStayValues(t *testing.T) {
+	text, err := YAML("vllm-router", []string{"--worker-urls", "http://w:1", "--api-key", "k\"\npprof: true # ", "--log-dir", "/secret\npprof: true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := load(t, text); err == nil || !strings.Contains(err.Error(), "backend_api_key") || strings.Contains(err.Error(), "pprof") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	if strings.Contains(string(text), "/secret") {
+		t.Errorf("a comment has the value of a flag:\n%s", text)
+	}
+}

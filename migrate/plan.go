@@ -1,0 +1,101 @@
+package migrate
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// plan is the configuration as it grows.
+type plan struct {
+	settings []setting
+	notes    []string
+}
+
+// setting is a key with its value as YAML. from says which flags it comes from. No value of a flag
+// stands in a comment, because it may be a password.
+type setting struct{ key, value, from string }
+
+// set replaces what an earlier call has set.
+func (p *plan) set(key, value, from string) {
+	p.settings = slices.DeleteFunc(p.settings, func(s setting) bool { return s.key == key })
+	p.settings = append(p.settings, setting{key, value, from})
+}
+
+// note says what becomes of a flag that has no equivalent.
+func (p *plan) note(flag, why string) { p.notes = append(p.notes, "--"+flag+": "+why) }
+
+// list returns the texts as a list of YAML.
+func list(texts []string) string {
+	var quoted []string
+	for _, t := range texts {
+		quoted = append(quoted, strconv.Quote(t))
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}
+
+// listen sets the address of the data port.
+func (p *plan) listen(g given, host, port string) {
+	p.set("listen", address(g.word("host", host), g.word("port", port)), g.from("host", "port"))
+}
+
+// admin sets the address of the admin port to the one where the router's metrics are. A host that
+// nobody has asked for does not open it to other machines, because it shows more than metrics.
+func (p *plan) admin(g given, hostFlag, portFlag, port string) {
+	from := g.from(hostFlag, portFlag) + ". It shows more than metrics, so keep clients away"
+	p.set("admin", address(g.word(hostFlag, "127.0.0.1"), g.word(portFlag, port)), from)
+}
+
+func address(host, port string) string {
+	return strconv.Quote(net.JoinHostPort(strings.Trim(host, "[]"), port)) // an IPv6 address may have its brackets on
+}
+
+// yaml writes the settings, those without a section first, and the notes.
+func (p *plan) yaml(r router) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# Made from the command line of %s.\n", r.name)
+	if r.about != "" {
+		fmt.Fprintf(&b, "# %s\n", r.about)
+	}
+	sections := []string{""}
+	for _, s := range p.settings {
+		if section, _ := cut(s.key); !slices.Contains(sections, section) {
+			sections = append(sections, section)
+		}
+	}
+	for _, section := range sections {
+		p.writeSection(&b, section)
+	}
+	if len(p.notes) > 0 {
+		b.WriteString("\n# These flags have no equivalent:\n")
+	}
+	for _, n := range p.notes {
+		fmt.Fprintf(&b, "#   %s\n", n)
+	}
+	return b.Bytes()
+}
+
+func (p *plan) writeSection(b *bytes.Buffer, section string) {
+	indent := ""
+	if section != "" {
+		indent = "  "
+		fmt.Fprintf(b, "%s:\n", section)
+	}
+	for _, s := range p.settings {
+		if in, name := cut(s.key); in == section {
+			fmt.Fprintf(b, "%s%s: %s  # %s\n", indent, name, s.value, s.from)
+		}
+	}
+}
+
+// cut splits timeouts.request into its section and the name in it.
+func cut(key string) (section, name string) {
+	section, name, nested := strings.Cut(key, ".")
+	if !nested {
+		return "", key
+	}
+	return section, name
+}
