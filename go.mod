@@ -18,6 +18,8 @@ require (
 	golang.org/x/term v0.44.0
 )
 
+require gonum.org/v1/gonum v0.16.0
+
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/fsnotify/fsnotify v1.9.0 // indirect

@@ -70,6 +70,24 @@ func TestGapsAreGamma(t *testing.T) {
 	}
 }
 
+// TestGapsAreNumpys: numpy.random.gamma(shape, 1) after numpy.random.seed(7), by numpy 2.
+func TestGapsAreNumpys(t *testing.T) {
+	for shape, want := range map[float64][]float64{
+		0.3: {0.00018846862401596527, 0.06401262465525534, 0.01247819975509855, 0.2754585073669024, 0.040073711232954654, 0.01580180279027438},
+		0.5: {0.005822955027179585, 0.19220265421259491, 0.07205948603813278, 0.5212000571033304, 0.08302788640056277, 0.04553330912242556},
+		1:   {0.07937690952144451, 1.5137586745587868, 0.5769818641565158, 1.2854185268208107, 3.816236211795087, 0.7732642768895222},
+		2:   {1.1346080050647798, 0.8415510205840329, 1.669334732271681, 3.355902293405376, 2.568318638541829, 2.4078158390795985},
+		10:  {15.932902766128823, 8.289169405915763, 7.415422533179343, 9.673090216120645, 13.188457876308787, 11.656471404469368},
+	} {
+		d := newDraws(7)
+		for i, x := range want {
+			if got := d.gamma(shape); math.Abs(got/x-1) > 1e-12 {
+				t.Errorf("shape %v: draw %d is %v, numpy's %v", shape, i, got, x)
+			}
+		}
+	}
+}
+
 func TestScheduleIsOfItsSeed(t *testing.T) {
 	at := func(seed uint64) []time.Duration {
 		p := Plan{Rate: 5, Burstiness: 1, Count: 20, Seed: seed}

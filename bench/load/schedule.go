@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"time"
 )
 
@@ -91,7 +90,7 @@ func (p *Plan) Schedule() []time.Duration {
 	if p.Dues != nil || p.endless() {
 		return p.Dues
 	}
-	rng := rand.New(rand.NewPCG(p.Seed, 0x6c6f6164))
+	rng := newDraws(p.Seed)
 	dues := make([]float64, p.Requests())
 	at := 0.0
 	for i := range dues {
@@ -121,32 +120,9 @@ func (p *Plan) rateAt(i, n int) float64 {
 }
 
 // gap is one time between two requests, in seconds.
-func (p *Plan) gap(rng *rand.Rand, rate float64) float64 {
+func (p *Plan) gap(rng *draws, rate float64) float64 {
 	if math.IsInf(p.Burstiness, 1) {
 		return 1 / rate
 	}
-	return gamma(rng, p.Burstiness) / (rate * p.Burstiness)
-}
-
-// gamma draws from the gamma distribution of scale 1 by the method of Marsaglia and Tsang.
-func gamma(rng *rand.Rand, shape float64) float64 {
-	if shape == 1 {
-		return rng.ExpFloat64()
-	}
-	if shape < 1 {
-		return gamma(rng, shape+1) * math.Pow(1-rng.Float64(), 1/shape)
-	}
-	d := shape - 1.0/3
-	c := 1 / math.Sqrt(9*d)
-	for {
-		x := rng.NormFloat64()
-		v := 1 + c*x
-		if v <= 0 {
-			continue
-		}
-		v *= v * v
-		if math.Log(1-rng.Float64()) < x*x/2+d-d*v+d*math.Log(v) {
-			return d * v
-		}
-	}
+	return rng.gamma(p.Burstiness) / (rate * p.Burstiness)
 }
