@@ -40,7 +40,9 @@ type Options struct {
 	InputLen   int     // tokens, those of the prefix not counted for Random, counted for Sonnet
 	OutputLen  int     // 0: what the file says
 	PrefixLen  int     // tokens that all prompts begin with
+	Prefixes   int     // of Random: different beginnings of PrefixLen tokens, each of as many prompts; 0 is 1
 	RangeRatio float64 // lengths are even over ±this share
+	InOrder    bool    // the prompts of a file in its order, not in one drawn by the seed
 	Seed       uint64
 }
 
@@ -53,6 +55,9 @@ func (o Options) Validate() error {
 		}
 		if o.OutputLen < 1 || o.PrefixLen < 0 || o.PrefixLen+int(math.Floor(float64(o.InputLen)*(1-o.RangeRatio))) < 1 {
 			return fmt.Errorf("%d+%d tokens in and %d out: want at least 1 of each", o.PrefixLen, o.InputLen, o.OutputLen)
+		}
+		if o.Prefixes < 0 || o.Count > 0 && o.Prefixes > o.Count {
+			return fmt.Errorf("%d prefixes of %d prompts: want at least a prompt of each", o.Prefixes, o.Count)
 		}
 	case Prompts, Sonnet, ShareGPT, Trace:
 		if o.File == "" {

@@ -88,6 +88,53 @@ func TestRandomIsExact(t *testing.T) {
 	}
 }
 
+// TestRandomRanges: the server's own token takes no part in the draw of a length, and answers of 0
+// tokens are not drawn, as in vllm bench serve.
+func TestRandomRanges(t *testing.T) {
+	set, err := New(t.Context(), Options{Kind: Random, Count: 300, InputLen: 11, OutputLen: 1, RangeRatio: 0.5}, bytePairs{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, out := map[int]int{}, map[int]int{}
+	for _, p := range set.Prompts {
+		in[p.Tokens]++
+		out[p.Limit]++
+	}
+	for n := 6; n <= 16; n++ {
+		if in[n] < 10 {
+			t.Errorf("%d prompts of %d tokens", in[n], n)
+		}
+	}
+	if len(in) != 11 || len(out) != 2 || out[1] < 120 || out[2] < 120 {
+		t.Errorf("prompts by length %v, answers by length %v; want 6 to 16, and 1 and 2 alike", in, out)
+	}
+}
+
+// TestPrefixes: each beginning is that of as many prompts, in no order.
+func TestPrefixes(t *testing.T) {
+	o := Options{Kind: Random, Count: 40, InputLen: 20, OutputLen: 1, PrefixLen: 30, Prefixes: 4, Seed: 1}
+	set, err := New(t.Context(), o, bytePairs{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := map[string][]int{}
+	for i, p := range set.Prompts {
+		of[p.Text[:40]] = append(of[p.Text[:40]], i)
+	}
+	if len(of) != 4 {
+		t.Fatalf("%d prefixes", len(of))
+	}
+	for _, which := range of {
+		if len(which) != 10 || which[9]-which[0] < 12 {
+			t.Errorf("prompts %v have the same prefix", which)
+		}
+	}
+	o.Prefixes = 41
+	if _, err := New(t.Context(), o, bytePairs{}); err == nil {
+		t.Error("41 prefixes of 40 prompts")
+	}
+}
+
 func TestWithoutTokenizer(t *testing.T) {
 	set, err := New(t.Context(), Options{Kind: Random, Count: 3, InputLen: 10, OutputLen: 2}, none{})
 	if err != nil {
@@ -131,6 +178,9 @@ func TestPromptsFile(t *testing.T) {
 	if set, err = New(t.Context(), Options{Kind: Prompts, File: path, Count: 1, OutputLen: 5}, none{}); err != nil || len(set.Prompts) != 1 || set.Prompts[0].Limit != 5 {
 		t.Error(set, err)
 	}
+	if set, err = New(t.Context(), Options{Kind: Prompts, File: path, InOrder: true, Seed: 3}, none{}); err != nil || set.Prompts[0].Text != "plain words" {
+		t.Error(set, err)
+	}
 	for _, bad := range []string{"", "{\"text\": \"x\"}\n", "{no json\n"} {
 		if _, err := New(t.Context(), Options{Kind: Prompts, File: file(t, bad)}, none{}); err == nil {
 			t.Errorf("%q was taken", bad)
@@ -148,7 +198,7 @@ func TestShareGPT(t *testing.T) {
 	if err != nil || len(set.Prompts) != 1 {
 		t.Fatal(set, err)
 	}
-	if p := set.Prompts[0]; p.Tokens != 11 || p.Limit != 20 {
+	if p := set.Prompts[0]; p.Tokens != 11 || p.Limit != 21 {
 		t.Errorf("%d in, %d out", p.Tokens, p.Limit)
 	}
 }

@@ -65,10 +65,12 @@ func limit(asked, file int) int {
 	return DefaultLimit
 }
 
-// take keeps the asked number of prompts, in an order drawn by the seed.
+// take keeps the asked number of prompts.
 func (s *Set) take(o Options) *Set {
-	rng := rand.New(rand.NewPCG(o.Seed, 0))
-	rng.Shuffle(len(s.Prompts), func(i, j int) { s.Prompts[i], s.Prompts[j] = s.Prompts[j], s.Prompts[i] })
+	if !o.InOrder {
+		rng := rand.New(rand.NewPCG(o.Seed, 0))
+		rng.Shuffle(len(s.Prompts), func(i, j int) { s.Prompts[i], s.Prompts[j] = s.Prompts[j], s.Prompts[i] })
+	}
 	if o.Count > 0 && o.Count < len(s.Prompts) {
 		s.Prompts = s.Prompts[:o.Count]
 	}
@@ -96,7 +98,9 @@ func (m *maker) shareGPT(ctx context.Context) (*Set, error) {
 	if err := json.Unmarshal(b, &all); err != nil {
 		return nil, fmt.Errorf("read %s: %w", m.o.File, err)
 	}
-	m.generator(0).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	if !m.o.InOrder {
+		m.generator(0).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	}
 	set := &Set{LengthBy: m.by}
 	for _, one := range all {
 		if len(one.Conversations) < 2 {
@@ -110,11 +114,13 @@ func (m *maker) shareGPT(ctx context.Context) (*Set, error) {
 		if err != nil {
 			return nil, err
 		}
+		// vllm bench serve counts the tokens around a prompt, and counts them with answers, too.
+		asked, answered = asked+m.special, answered+m.special
 		out := limit(m.o.OutputLen, answered)
 		if asked < leastTurn || m.o.OutputLen == 0 && answered < leastTurn || asked > longestTurn || asked+out > longestTurns {
 			continue
 		}
-		set.Prompts = append(set.Prompts, Prompt{Text: one.Conversations[0].Value, Tokens: asked + m.special, Limit: out})
+		set.Prompts = append(set.Prompts, Prompt{Text: one.Conversations[0].Value, Tokens: asked, Limit: out})
 		if len(set.Prompts) == m.o.Count {
 			break
 		}

@@ -8,20 +8,22 @@ import (
 )
 
 // random makes prompts of words without sense. Each prompt has a generator of its own, so it does
-// not depend on the order in which they are made.
+// not depend on the order in which they are made. As in vllm bench serve, the tokens that the server
+// puts around a prompt are of its length and take no part in the draw, and no answer has 0 tokens.
 func (m *maker) random(ctx context.Context) (*Set, error) {
-	prefix, err := m.prefix(ctx)
+	prefixes, err := m.prefixes(ctx)
 	if err != nil {
 		return nil, err
 	}
+	of := m.generator(orderStream).Perm(m.o.Count)
 	set := &Set{Prompts: make([]Prompt, m.o.Count), LengthBy: m.by}
 	exact := make([]bool, m.o.Count)
 	err = each(ctx, m.o.Count, func(ctx context.Context, i int) (err error) {
 		rng := m.generator(uint64(i))
 		p := &set.Prompts[i]
-		p.Tokens = m.o.PrefixLen + around(rng, m.o.InputLen, m.o.RangeRatio)
-		p.Limit = max(around(rng, m.o.OutputLen, m.o.RangeRatio), 1)
-		p.Text, exact[i], err = m.fit(ctx, rng, prefix, p.Tokens)
+		p.Tokens = m.o.PrefixLen + m.special + around(rng, max(m.o.InputLen-m.special, 0), m.o.RangeRatio, 0)
+		p.Limit = around(rng, m.o.OutputLen, m.o.RangeRatio, 1)
+		p.Text, exact[i], err = m.fit(ctx, rng, prefixes[of[i]%len(prefixes)], p.Tokens)
 		return err
 	})
 	for _, ok := range exact {
@@ -32,26 +34,34 @@ func (m *maker) random(ctx context.Context) (*Set, error) {
 	return set, err
 }
 
-// prefixStream is the generator of what all prompts have in common; those of prompts are counted
-// from 0.
-const prefixStream = math.MaxUint64
+// The generators of what prompts have in common, and of which have which, are counted from the
+// end; those of prompts from 0.
+const (
+	prefixStream = math.MaxUint64
+	orderStream  = 1 << 63
+)
 
-// prefix is what all prompts begin with.
-func (m *maker) prefix(ctx context.Context) (string, error) {
+// prefixes are what the prompts begin with.
+func (m *maker) prefixes(ctx context.Context) ([]string, error) {
+	all := make([]string, max(m.o.Prefixes, 1))
 	if m.o.PrefixLen == 0 {
-		return "", nil
+		return all, nil
 	}
-	text, _, err := m.fit(ctx, m.generator(prefixStream), "", m.o.PrefixLen+m.special)
-	return strings.TrimSuffix(text, " "), err
+	err := each(ctx, len(all), func(ctx context.Context, i int) error {
+		text, _, err := m.fit(ctx, m.generator(prefixStream-uint64(i)), "", m.o.PrefixLen+m.special)
+		all[i] = strings.TrimSuffix(text, " ")
+		return err
+	})
+	return all, err
 }
 
 func (m *maker) generator(stream uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(m.o.Seed, stream))
 }
 
-// around draws from the whole numbers of mean ± ratio, both ends included.
-func around(rng *rand.Rand, mean int, ratio float64) int {
-	low := int(math.Floor(float64(mean) * (1 - ratio)))
-	high := int(math.Ceil(float64(mean) * (1 + ratio)))
+// around draws from the whole numbers of mean ± ratio, both ends included, and not below least.
+func around(rng *rand.Rand, mean int, ratio float64, least int) int {
+	low := max(int(math.Floor(float64(mean)*(1-ratio))), least)
+	high := max(int(math.Ceil(float64(mean)*(1+ratio))), least)
 	return low + rng.IntN(high-low+1)
 }
