@@ -137,7 +137,7 @@ func TestBenchUsage(t *testing.T) {
 		`--header "X-Key": want K=V`:                                                          {"serve", "--header", "X-Key"},
 		"--ramp has rates of its own: leave --rate out":                                       {"serve", "--ramp", "linear", "--rate", "3"},
 		`--backend "tgi": want openai, vllm or openai-chat`:                                   {"serve", "--backend", "tgi"},
-		"dataset sonnet needs a file":                                                         {"serve", "--dataset", "sonnet"},
+		"dataset sharegpt needs a file":                                                       {"serve", "--dataset", "sharegpt"},
 		`--format "pdf": want one of [vllm seed vllm-json csv table mooncake]`:                {"report", dir, "--format", "pdf"},
 		"report takes one directory, got 0":                                                   {"report"},
 		"unknown flag: --burstines; the nearest is --burstiness, see xpyd bench serve --help": {"serve", "--burstines", "1"},

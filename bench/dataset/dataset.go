@@ -59,7 +59,8 @@ func (o Options) Validate() error {
 		if o.Prefixes < 0 || o.Count > 0 && o.Prefixes > o.Count {
 			return fmt.Errorf("%d prefixes of %d prompts: want at least a prompt of each", o.Prefixes, o.Count)
 		}
-	case Prompts, Sonnet, ShareGPT, Trace:
+	case Sonnet: // without a file it has its own poem
+	case Prompts, ShareGPT, Trace:
 		if o.File == "" {
 			return fmt.Errorf("dataset %s needs a file", o.Kind)
 		}

@@ -249,7 +249,7 @@ func common(a, b string) (n int) {
 func TestValidate(t *testing.T) {
 	for _, o := range []Options{
 		{Kind: "hf"}, {Kind: Random, File: "x", InputLen: 1, OutputLen: 1}, {Kind: Random, InputLen: 1}, {Kind: Random, OutputLen: 1},
-		{Kind: Sonnet}, {Kind: Random, InputLen: 1, OutputLen: 1, RangeRatio: 1},
+		{Kind: ShareGPT}, {Kind: Random, InputLen: 1, OutputLen: 1, RangeRatio: 1},
 	} {
 		if err := o.Validate(); err == nil {
 			t.Errorf("%+v was taken", o)

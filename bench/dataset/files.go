@@ -131,7 +131,7 @@ func (m *maker) shareGPT(ctx context.Context) (*Set, error) {
 // sonnet makes prompts of the lines of a poem. The first lines are those of the poem, for a
 // common prefix; the others are drawn. A prompt has about InputLen tokens, and never more.
 func (m *maker) sonnet(ctx context.Context) (*Set, error) {
-	all, err := lines(m.o.File)
+	all, err := m.poem()
 	if err != nil {
 		return nil, err
 	}
@@ -142,13 +142,13 @@ func (m *maker) sonnet(ctx context.Context) (*Set, error) {
 	}
 	poem, err := m.count(ctx, strings.Join(all, "\n"))
 	if err != nil || len(all) == 0 {
-		return nil, fmt.Errorf("%s has no line, or its tokens cannot be counted (%v)", m.o.File, err)
+		return nil, fmt.Errorf("the poem %s has no line, or its tokens cannot be counted (%v)", m.o.File, err)
 	}
 	average := float64(poem) / float64(len(all))
 	common := max(int(math.Round(float64(m.o.PrefixLen-own)/average)), 0)
 	total := max(int(math.Round(float64(m.o.InputLen-own-m.special)/average)), common+1)
 	if common > len(all) {
-		return nil, fmt.Errorf("%s has %d lines, too few for a prefix of %d tokens", m.o.File, len(all), m.o.PrefixLen)
+		return nil, fmt.Errorf("the poem %s has %d lines, too few for a prefix of %d tokens", m.o.File, len(all), m.o.PrefixLen)
 	}
 	set := &Set{Prompts: make([]Prompt, m.o.Count), LengthBy: m.by}
 	err = each(ctx, m.o.Count, func(ctx context.Context, i int) error {
