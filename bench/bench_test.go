@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -228,5 +230,45 @@ func TestValidate(t *testing.T) {
 		if err := o.Validate(); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
+	}
+}
+
+// TestPrimedPromptsAreCached: every prompt was sent before, so nothing is left to compute but what
+// no cache holds, and what was sent before counts in no figure.
+func TestPrimedPromptsAreCached(t *testing.T) {
+	e := engine(t, sim.Options{}.Fast())
+	o := options(e.URL(), 12)
+	o.Prime = true
+	r := run(t, t.Context(), o)
+	if n := len(e.Requests()); n != 24 || !r.Config.Primed || r.Totals.Completed != 12 || r.Totals.CachedTokens < 12*48 {
+		t.Errorf("%d requests, totals %+v", n, r.Totals)
+	}
+	if err := e.SetFault(sim.Fault{Kind: sim.FaultStatus, Value: http.StatusServiceUnavailable}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Prepare(t.Context(), o); err == nil || !strings.HasPrefix(err.Error(), "have the prompts cached: http_503: ") {
+		t.Error(err)
+	}
+}
+
+// TestTimesHaveTheirOwnSeed: other prompts at the same times.
+func TestTimesHaveTheirOwnSeed(t *testing.T) {
+	e := engine(t, sim.Options{}.Fast())
+	var dues [2][]int64
+	var sent [2][][]byte
+	for i := range 2 {
+		o := options(e.URL(), 20)
+		o.Load.Rate, o.Seed, o.TimesSeed = 400, uint64(10+i), 7
+		b, err := Prepare(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent[i] = b.bodies
+		for _, rec := range b.Run(t.Context(), func(*result.Record) {}).Records {
+			dues[i] = append(dues[i], rec.DueUS)
+		}
+	}
+	if !slices.Equal(dues[0], dues[1]) || bytes.Equal(sent[0][0], sent[1][0]) {
+		t.Errorf("dues %v and %v", dues[0], dues[1])
 	}
 }

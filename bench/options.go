@@ -16,7 +16,7 @@ import (
 	"xpyd/bench/result"
 )
 
-// Options are one benchmark. Seed goes for the prompts and for the plan.
+// Options are one benchmark. Seed goes for the prompts, and for the plan where TimesSeed is 0.
 type Options struct {
 	Label   string
 	Tool    string // the program and its version
@@ -24,7 +24,12 @@ type Options struct {
 	Dataset dataset.Options
 	Load    load.Plan
 	Seed    uint64
-	Warmups int // requests before the run, of the first prompt's lengths
+	Warmups int  // requests before the run, of the first prompt's lengths
+	Prime   bool // each prompt is sent once before the run, for one token, so that its KV is cached
+
+	// TimesSeed gives targets that must not share prompts, as they may share a cache, the same
+	// times.
+	TimesSeed uint64
 
 	RequestIDPrefix string
 	Goodput         map[string]float64 // bounds in ms
@@ -73,7 +78,7 @@ func (o *Options) config() result.Config {
 		PrefixLen: o.Dataset.PrefixLen, RangeRatio: o.Dataset.RangeRatio,
 		NumPrompts: o.Load.Requests(), DurationUS: o.Load.Duration.Microseconds(),
 		Rate: finite(o.Load.Rate), Burstiness: finite(o.Load.Burstiness), Concurrency: o.Load.Concurrency,
-		Seed: o.Seed, IgnoreEOS: o.Client.IgnoreEOS,
+		Seed: o.Seed, TimesSeed: o.TimesSeed, Primed: o.Prime, IgnoreEOS: o.Client.IgnoreEOS,
 		Goodput: o.Goodput, Metrics: o.Metrics, Percentiles: o.Percentiles, MaxLateUS: o.MaxLate.Microseconds(),
 	}
 	if o.Load.Ramp != (load.Ramp{}) {

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -44,7 +45,7 @@ func Prepare(ctx context.Context, o Options) (*Bench, error) {
 		}
 		c.SetModel(o.Client.Model)
 	}
-	o.Dataset.Seed, o.Load.Seed = o.Seed, o.Seed
+	o.Dataset.Seed, o.Load.Seed = o.Seed, cmp.Or(o.TimesSeed, o.Seed)
 	if o.Dataset.Count = o.Load.Requests(); o.Dataset.Count == 0 && o.Dataset.Kind != dataset.Trace {
 		o.Dataset.Count = defaultPrompts
 	}
@@ -61,7 +62,10 @@ func Prepare(ctx context.Context, o Options) (*Bench, error) {
 	for _, p := range b.prompts.Prompts {
 		b.bodies = append(b.bodies, c.Body(p.Text, p.Limit))
 	}
-	return b, b.warmUp(ctx)
+	if err := b.warmUp(ctx); err != nil || !o.Prime {
+		return b, err
+	}
+	return b, b.prime(ctx)
 }
 
 // followTrace sends a trace's requests at its own times, unless a rate is given.
@@ -86,6 +90,25 @@ func (b *Bench) warmUp(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// primers is how many prompts are sent at once to have them cached.
+const primers = 8
+
+// prime sends each prompt once, for a token, and waits for all answers.
+func (b *Bench) prime(ctx context.Context) error {
+	var mu sync.Mutex
+	var failed error
+	plan := load.Plan{Rate: math.Inf(1), Burstiness: 1, Count: len(b.prompts.Prompts), Concurrency: primers}
+	plan.Run(ctx, time.Now(), func(ctx context.Context, t load.Turn) {
+		a := b.client.Do(ctx, b.o.RequestIDPrefix+"prime-"+strconv.Itoa(t.Index), b.client.Body(b.prompts.Prompts[t.Index].Text, 1), 1)
+		if a.Failure != "" {
+			mu.Lock()
+			defer mu.Unlock()
+			failed = fmt.Errorf("have the prompts cached: %s: %s", a.Failure, a.Detail)
+		}
+	})
+	return cmp.Or(failed, ctx.Err())
 }
 
 // Requests is how many requests the run will send; 0 when only the duration ends it.

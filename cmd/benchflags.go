@@ -105,6 +105,7 @@ func (f *benchFlags) addWorkload(s *pflag.FlagSet) {
 	s.StringVar(&f.temperature, "temperature", "", "temperature (default the server's)")
 	s.StringVar(&f.extra, "extra-body", "", "JSON object of further members of each request")
 	s.IntVar(&f.o.Warmups, "warmups", 0, "requests before the run that do not count")
+	s.BoolVar(&f.o.Prime, "prime", false, "send each prompt once before the run, for one token: decoding alone, of prompts that are cached")
 	s.StringVar(&f.o.RequestIDPrefix, "request-id-prefix", "", "X-Request-Id is this and a number (default bench-, eight random digits, -)")
 }
 

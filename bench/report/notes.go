@@ -30,6 +30,10 @@ func byCount(counts map[string]int) []string {
 // gaps between tokens.
 const bundled = 1.05
 
+// primed is the least share of the input tokens that comes from the cache when all prompts are
+// cached. vLLM computes the last block of a prompt anew.
+const primed = 0.9
+
 // Preface is what vLLM prints before its block: how the load was sent.
 func Preface(c result.Config) string {
 	var b strings.Builder
@@ -70,6 +74,8 @@ func Notes(r *result.Run) []string {
 	add(r.Prompts.Inexact > 0, "%d prompts would not be cut to the length asked for; the input tokens above are the server's count", r.Prompts.Inexact)
 	add(r.Prompts.Reused > 0, "%d requests repeat an earlier prompt, which a prefix cache finds", r.Prompts.Reused)
 	add(t.Short > 0, "%d answers had fewer tokens than asked for", t.Short)
+	add(r.Config.Primed && t.CachedTokens == 0, "each prompt was sent once before the run; the server does not say whether it then found them in its cache (vLLM: --enable-prompt-tokens-details)")
+	add(r.Config.Primed && t.CachedTokens > 0 && float64(t.CachedTokens) < primed*float64(t.InputTokens), "each prompt was sent once before the run, and many had left the cache again: this is not decoding alone")
 	add(t.CachedTokens > 0, "%d of %d input tokens came from a cache", t.CachedTokens, t.InputTokens)
 	perEvent := float64(t.OutputTokens) / float64(max(t.Events, 1))
 	add(perEvent > bundled, "the server sent %.2f tokens an event: ITL is the gap between events, not tokens", perEvent)

@@ -43,7 +43,9 @@ type Config struct {
 	Ramp        *Ramp    `json:"ramp,omitempty"`
 	Concurrency int      `json:"concurrency"` // 0: no cap
 	Seed        uint64   `json:"seed"`
+	TimesSeed   uint64   `json:"times_seed,omitempty"` // of the due times; 0: Seed
 	IgnoreEOS   bool     `json:"ignore_eos"`
+	Primed      bool     `json:"primed,omitempty"` // each prompt was sent once before the run, so that its KV was cached
 
 	Goodput     map[string]float64 `json:"goodput,omitempty"` // bounds in ms: ttft, tpot, e2el
 	Metrics     []string           `json:"metrics"`           // those that vLLM's block shows
