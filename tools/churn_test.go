@@ -9,19 +9,19 @@ import (
 	"time"
 
 	"xpyd/config"
-	"xpyd/tools/bench"
+	"xpyd/tools/churn"
 )
 
 // shortChurn is a run that a test can wait for. The pools of idle connections are
 // emptied within a second, so that the process settles soon.
-func shortChurn(edit func(*config.Config)) bench.ChurnOptions {
+func shortChurn(edit func(*config.Config)) churn.Options {
 	cfg := config.Default()
 	cfg.Timeouts.UpstreamIdle = 700 * time.Millisecond
 	cfg.Router.Routing.Poll = 200 * time.Millisecond // on one connection, which is never idle for long
 	if edit != nil {
 		edit(&cfg)
 	}
-	return bench.ChurnOptions{
+	return churn.Options{
 		Clients: 40, Duration: 2 * time.Second, MinPerPhase: 5, Prefill: 2, Decode: 2, Seed: 1,
 		KeepAlive: time.Second, Start: inProcess(cfg),
 	}
@@ -32,7 +32,7 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 		return
 	}
 	var out bytes.Buffer
-	if err := bench.Churn(t.Context(), shortChurn(nil), &out); err != nil {
+	if err := churn.Run(t.Context(), shortChurn(nil), &out); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
 	for _, want := range []string{"nothing stays behind", "prefill_end", "half-close", "side-channel connections"} {
@@ -49,7 +49,7 @@ func TestChurnFailsOnPinnedBlocks(t *testing.T) {
 		return
 	}
 	var out bytes.Buffer
-	err := bench.Churn(t.Context(), shortChurn(func(c *config.Config) { c.KV.Release = "off" }), &out)
+	err := churn.Run(t.Context(), shortChurn(func(c *config.Config) { c.KV.Release = "off" }), &out)
 	if err == nil {
 		t.Fatalf("passed without releases:\n%s", out.String())
 	}

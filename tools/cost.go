@@ -5,12 +5,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xpyd/tools/bench"
+	"xpyd/tools/cost"
 )
 
 func newCostCmd() *cobra.Command {
 	var (
-		o    bench.CostOptions
+		o    cost.Options
 		xpyd string
 	)
 	cmd := &cobra.Command{
@@ -26,7 +26,7 @@ func newCostCmd() *cobra.Command {
 			if o.Self, err = self(); err != nil {
 				return err
 			}
-			return runWith(cmd, &o, bench.Cost)
+			return runWith(cmd, &o, cost.Run)
 		},
 	}
 	f := cmd.Flags()
@@ -44,7 +44,7 @@ func newEnginesCmd() *cobra.Command {
 		Short:  "Run the engines of tools cost until a signal comes",
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return bench.Engines(cmd.Context(), cmd.OutOrStdout())
+			return cost.Engines(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
 }

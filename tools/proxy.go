@@ -16,7 +16,7 @@ import (
 
 	"xpyd/config"
 	"xpyd/daemon"
-	"xpyd/tools/bench"
+	"xpyd/tools/churn"
 )
 
 // xpydFlag adds the flag for the program that is measured.
@@ -95,15 +95,15 @@ func serveCommand(given string, args []string) ([]string, error) {
 }
 
 // inProcess returns a function that starts a proxy of cfg in this process, in front of given pools.
-func inProcess(cfg config.Config) func(prefill, decode []string) (bench.Proxy, error) {
-	return func(prefill, decode []string) (bench.Proxy, error) {
+func inProcess(cfg config.Config) func(prefill, decode []string) (churn.Proxy, error) {
+	return func(prefill, decode []string) (churn.Proxy, error) {
 		cfg.Listen, cfg.Admin = "127.0.0.1:0", "127.0.0.1:0"
 		cfg.Router.Prefill, cfg.Router.Decode = prefill, decode
 		cfg.Timeouts.Drain = 5 * time.Second
 		p, err := daemon.Start(cfg, "tools", zerolog.Nop())
 		if err != nil {
-			return bench.Proxy{}, fmt.Errorf("start the proxy: %w", err)
+			return churn.Proxy{}, fmt.Errorf("start the proxy: %w", err)
 		}
-		return bench.Proxy{Addr: p.Addr, Admin: p.AdminAddr, Stop: p.Shutdown}, nil
+		return churn.Proxy{Addr: p.Addr, Admin: p.AdminAddr, Stop: p.Shutdown}, nil
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/tools/bench"
+	"xpyd/tools/soak"
 )
 
 // shortSoak is a run that a test can wait for, with this test's binary as the proxy.
-func shortSoak(t *testing.T, settings map[string]any) bench.SoakOptions {
+func shortSoak(t *testing.T, settings map[string]any) soak.Options {
 	t.Helper()
-	return bench.SoakOptions{
+	return soak.Options{
 		Duration: 4 * time.Second, Streams: 12, Events: 10, Seed: 1, Artefacts: t.TempDir(),
 		Serve: []string{"env", actAsProgram + "=1", testBinary(t), "serve"}, Settings: settings,
 	}
@@ -28,7 +28,7 @@ func TestSoakOfAMoment(t *testing.T) {
 	}
 	o := shortSoak(t, nil)
 	var out bytes.Buffer
-	if err := bench.Soak(t.Context(), o, &out); err != nil {
+	if err := soak.Run(t.Context(), o, &out); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
 	for _, want := range []string{"nothing lost, nothing leaked", "kill", "hand-over", "reload failed", "I10 logs     ok"} {
@@ -49,7 +49,7 @@ func TestSoakFailsAndKeepsTheEvidence(t *testing.T) {
 	}
 	o := shortSoak(t, map[string]any{"timeouts": map[string]any{"request": "200ms"}})
 	var out bytes.Buffer
-	err := bench.Soak(t.Context(), o, &out)
+	err := soak.Run(t.Context(), o, &out)
 	if err == nil || !strings.Contains(out.String(), "requests that fail in stage standard") {
 		t.Fatalf("error %v\n%s", err, &out)
 	}

@@ -1,0 +1,175 @@
+package churn
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"xpyd/sim"
+	"xpyd/tools/completion"
+)
+
+// fleet is the engines of a churn run.
+type fleet struct {
+	prefill, decode []*sim.Engine
+	log             recordCounter
+}
+
+// startFleet returns what it has started also when it fails.
+func startFleet(o Options, hook func(sim.Event)) (*fleet, error) {
+	f := &fleet{}
+	for i := range o.Prefill + o.Decode {
+		opts := sim.Options{
+			Name: fmt.Sprintf("prefill-%d", i), Role: sim.RolePrefill, Model: completion.Model,
+			// Room for all clients at once: what queues here is not what is tested.
+			MaxSeqs: 2*o.Clients + 64, NumBlocks: 160*o.Clients + 4096,
+			PrefillTokensPerSecond: 100_000, TransferPerBlock: 100 * time.Microsecond, TokenLatency: 2 * time.Millisecond,
+			KeepAlive: o.KeepAlive, Log: &f.log, Hook: hook,
+		}
+		if i >= o.Prefill {
+			opts.Name, opts.Role = fmt.Sprintf("decode-%d", i-o.Prefill), sim.RoleDecode
+		}
+		e, err := sim.Start(opts)
+		if err != nil {
+			return f, fmt.Errorf("start %s: %w", opts.Name, err)
+		}
+		if i < o.Prefill {
+			f.prefill = append(f.prefill, e)
+		} else {
+			f.decode = append(f.decode, e)
+		}
+	}
+	return f, nil
+}
+
+func (f *fleet) close() error {
+	var errs []error
+	for _, e := range f.all() {
+		errs = append(errs, e.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (f *fleet) all() []*sim.Engine { return slices.Concat(f.prefill, f.decode) }
+
+func urls(engines []*sim.Engine) []string {
+	var all []string
+	for _, e := range engines {
+		all = append(all, e.URL())
+	}
+	return all
+}
+
+// pinned is the sum over all ledgers.
+func (f *fleet) pinned() int {
+	n := 0
+	for _, e := range f.all() {
+		n += e.Ledger().Pinned
+	}
+	return n
+}
+
+// awaitUnpinned waits until no engine holds a block for a reader, at most bound.
+func (f *fleet) awaitUnpinned(bound time.Duration) {
+	for end := time.Now().Add(bound); f.pinned() > 0 && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// problems reads the ledgers: what is still pinned, and what was not given back.
+func (f *fleet) problems() []string {
+	var all []string
+	for _, e := range f.all() {
+		l := e.Ledger()
+		if l.Pinned > 0 {
+			all = append(all, fmt.Sprintf("%s holds %d pinned blocks of %s", e.Name(), l.Pinned, waiting(l)))
+		}
+		if n := l.FreedBy["lease"]; n > 0 {
+			all = append(all, fmt.Sprintf("%s: %d prefills were freed by their lease alone", e.Name(), n))
+		}
+		if l.StaleReads > 0 {
+			all = append(all, fmt.Sprintf("%s: %d reads of blocks that were no longer pinned", e.Name(), l.StaleReads))
+		}
+	}
+	return append(all, f.log.problems()...)
+}
+
+// waiting counts the entries that are still pinned, and names the first ones.
+func waiting(l sim.Ledger) string {
+	var ids []string
+	for _, e := range l.Entries {
+		if e.FreedBy == "" {
+			ids = append(ids, e.RequestID)
+		}
+	}
+	return fmt.Sprintf("%d prefills, the first %v", len(ids), ids[:min(3, len(ids))])
+}
+
+// freedBy joins how the entries of all ledgers ended.
+func (f *fleet) freedBy() string {
+	sum := map[string]int{"read": 0, "abort": 0, "reject": 0, "lease": 0}
+	for _, e := range f.prefill {
+		for by, n := range e.Ledger().FreedBy {
+			sum[by] += n
+		}
+	}
+	var parts []string
+	for _, by := range slices.Sorted(maps.Keys(sum)) {
+		parts = append(parts, fmt.Sprintf("%s %d", by, sum[by]))
+	}
+	return fmt.Sprint(parts)
+}
+
+// recordCounter reads the engines' log lines, as their own memory of requests is
+// bounded: no handle may be used twice, no engine may die.
+type recordCounter struct {
+	mu                             sync.Mutex
+	lines                          int
+	reused, wrong, stranded, death int
+}
+
+func (r *recordCounter) Write(line []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines++
+	for _, c := range []struct {
+		mark  string
+		count *int
+	}{
+		{`"handle_reuse":true`, &r.reused}, {`"wrong_kv":true`, &r.wrong},
+		{`"outcome":"stranded"`, &r.stranded}, {`"outcome":"dead"`, &r.death},
+	} {
+		if bytes.Contains(line, []byte(c.mark)) {
+			*c.count++
+		}
+	}
+	return len(line), nil
+}
+
+func (r *recordCounter) problems() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []string
+	for _, c := range []struct {
+		count int
+		what  string
+	}{
+		{r.reused, "handles were used twice"}, {r.wrong, "requests were answered from another prompt's blocks"},
+		{r.stranded, "prefills were cut between their end and their answer"}, {r.death, "requests were met by a dying engine"},
+	} {
+		if c.count > 0 {
+			all = append(all, fmt.Sprintf("%d %s", c.count, c.what))
+		}
+	}
+	return all
+}
+
+func (r *recordCounter) total() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lines
+}

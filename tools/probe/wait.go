@@ -1,0 +1,58 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+)
+
+// AwaitReady waits until the proxy would serve a completion. It asks the data port, so that what
+// the server starts with its first answer belongs to the baseline.
+func AwaitReady(ctx context.Context, addr string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for {
+		resp, err := get(ctx, "http://"+addr+"/readyz")
+		if err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(errors.New("the proxy did not become ready within 10 s"), err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// AwaitPolled waits until each engine has been polled twice, because the connection that the proxy
+// keeps for that belongs to the baseline. It gives up after 5 s, which is no error: polling may be off.
+func AwaitPolled(ctx context.Context, admin string, engines int) error {
+	const bound = 5 * time.Second
+	for end := time.Now().Add(bound); time.Now().Before(end); {
+		series, err := Series(ctx, admin)
+		if err != nil {
+			return err
+		}
+		if series[`xpyd_engine_polls_total{result="ok"}`]+series[`xpyd_engine_polls_total{result="failed"}`] >= float64(2*engines) {
+			return nil
+		}
+		SleepUntil(ctx, time.Now().Add(50*time.Millisecond))
+	}
+	return ctx.Err()
+}
+
+// SleepUntil returns false if ctx ended before t.
+func SleepUntil(ctx context.Context, t time.Time) bool {
+	timer := time.NewTimer(time.Until(t))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,264 @@
+package reload
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"xpyd/tools/completion"
+)
+
+// staleBound is how long checks and readings may still reach a backend that has left and has
+// nothing in flight. They are those under way, with a timeout of 2 s twice. Warm-ups begin up to 2
+// s after they were due.
+const staleBound = 10 * time.Second
+
+// engine answers like a vLLM of either role, without computing anything. A thousand of them
+// must be cheap.
+type engine struct {
+	r       *run
+	url     string
+	prefill bool
+	server  *http.Server
+	served  chan struct{}
+	conns   atomic.Int64
+
+	joinedNow bool // by the reload under way; the fleet's goroutine owns it
+
+	mu    sync.Mutex
+	out   time.Time // when a configuration without it came into force; zero if it is in the configuration
+	busy  int       // legs
+	ended time.Time // when the last one did
+}
+
+func startEngine(r *run, host string, prefill bool) (*engine, error) {
+	ln, err := net.Listen("tcp4", host+":0")
+	if err != nil {
+		return nil, fmt.Errorf("start an engine at %s: %w", host, err)
+	}
+	e := &engine{r: r, url: "http://" + ln.Addr().String(), prefill: prefill, served: make(chan struct{})}
+	e.server = &http.Server{Handler: e, IdleTimeout: 5 * time.Second, ReadHeaderTimeout: 10 * time.Second, ConnState: e.connected}
+	go func() {
+		defer close(e.served)
+		if err := e.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			r.findings.add("an engine that ended", "%s: %v", e.url, err)
+		}
+	}()
+	return e, nil
+}
+
+func (e *engine) close() {
+	_ = e.server.Close()
+	<-e.served
+}
+
+func (e *engine) connected(_ net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		e.conns.Add(1)
+	case http.StateClosed, http.StateHijacked:
+		e.conns.Add(-1)
+	case http.StateActive, http.StateIdle:
+	}
+}
+
+func (e *engine) join() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.out, e.joinedNow = time.Time{}, true
+}
+
+func (e *engine) leave(now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.out = now
+}
+
+func (e *engine) removedAt() time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.out
+}
+
+// stale returns how long it has been out with nothing in flight, or 0 if it is in the
+// configuration.
+func (e *engine) stale() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.out.IsZero() || e.busy > 0 {
+		return 0
+	}
+	return min(time.Since(e.out), time.Since(e.ended))
+}
+
+// judge checks an engine that left long ago.
+func (e *engine) judge() {
+	if n := e.conns.Load(); n > 0 {
+		e.r.findings.add("connections to a backend that has left", "%d, %v after it left", n, e.stale().Round(time.Second))
+	}
+}
+
+func (e *engine) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	switch req.URL.Path {
+	case "/v1/completions", "/v1/chat/completions":
+		e.leg(w, req)
+		return
+	}
+	e.r.tally.checks.Add(1)
+	if late := e.stale(); late > staleBound {
+		e.r.findings.add("checks of a backend that has left", "%s %v after it left", req.URL.Path, late.Round(time.Millisecond))
+	}
+	switch req.URL.Path {
+	case "/health":
+	case "/version":
+		_, _ = io.WriteString(w, `{"version":"0.32.0"}`)
+	case "/v1/models":
+		_, _ = fmt.Fprintf(w, `{"object":"list","data":[{"id":%q,"object":"model","max_model_len":131072}]}`, completion.Model)
+	case "/metrics":
+		_, _ = io.WriteString(w, enginePage)
+	default:
+		http.NotFound(w, req)
+	}
+}
+
+const enginePage = `vllm:num_requests_running{engine="0",model_name="sim"} 1.0
+vllm:num_requests_waiting{engine="0",model_name="sim"} 0.0
+vllm:kv_cache_usage_perc{engine="0",model_name="sim"} 0.05
+vllm:prefix_cache_queries_total{engine="0",model_name="sim"} 1000.0
+vllm:prefix_cache_hits_total{engine="0",model_name="sim"} 500.0
+`
+
+// completionBody is what an engine needs to know of a completion.
+type completionBody struct {
+	Stream    bool
+	MaxTokens *int `json:"max_tokens"`
+	Prompt    string
+	KV        *struct {
+		RemoteDecode  bool   `json:"do_remote_decode"`
+		RemoteRequest string `json:"remote_request_id"`
+	} `json:"kv_transfer_params"`
+}
+
+func (e *engine) leg(w http.ResponseWriter, req *http.Request) {
+	e.mu.Lock()
+	e.busy++
+	out := e.out
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.busy--
+		e.ended = time.Now()
+	}()
+	e.mayAsk(req.Header.Get("X-Request-Id"), out)
+	var body completionBody
+	if err := json.NewDecoder(req.Body).Decode(&body); err != nil || body.MaxTokens == nil {
+		e.r.findings.add("a leg that cannot be read", "%s: %v", req.URL.Path, err)
+		http.Error(w, "{}", http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	switch own := strings.HasPrefix(req.Header.Get("X-Request-Id"), "xpyd-"); {
+	case body.KV != nil && body.KV.RemoteDecode:
+		e.answerPrefill(w, req, own)
+	case *body.MaxTokens < 1:
+		e.read(body, true)
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"error":{"message":"max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)","type":"BadRequestError","param":"max_tokens","code":400}}`)
+	default:
+		e.read(body, false)
+		e.answerDecode(w, req, body)
+	}
+}
+
+// mayAsk finds requests that should not have come here: those of clients that began when a
+// configuration without this engine was in force, and the proxy's own that came too long after
+// that.
+func (e *engine) mayAsk(id string, out time.Time) {
+	if out.IsZero() {
+		return
+	}
+	late := time.Since(out)
+	begun, ok := e.r.beginOf(id)
+	switch {
+	case ok && begun.After(out):
+		e.r.findings.add("requests to a backend that has left", "%s began %v after it had left", id, begun.Sub(out).Round(time.Microsecond))
+	case !ok && late > staleBound:
+		e.r.findings.add("requests of the proxy's own to a backend that has left", "%s %v after it left", id, late.Round(time.Millisecond))
+	}
+}
+
+// read ends the handle of a decode leg or of a release.
+func (e *engine) read(body completionBody, released bool) {
+	if body.KV == nil || body.KV.RemoteRequest == "" {
+		return
+	}
+	if !e.r.handles.end(body.KV.RemoteRequest, released) {
+		e.r.findings.add("a handle that is not open", "%s, released: %v", body.KV.RemoteRequest, released)
+	}
+}
+
+func (e *engine) answerPrefill(w http.ResponseWriter, req *http.Request, own bool) {
+	client := req.Header.Get("X-Request-Id")
+	if leave, ok := e.r.leaving.LoadAndDelete(client[:max(len(client)-completion.LegSuffix, 0)]); ok {
+		leave.(context.CancelFunc)() // nothing else is ever stored
+	}
+	if !own && !pauseFor(req, time.Duration(2+rand.IntN(15))*time.Millisecond) {
+		return
+	}
+	id := e.r.handles.issue(e.url)
+	_, _ = fmt.Fprintf(w, `{"id":%q,"object":"text_completion","created":1795259066,"model":%q,"choices":[{"index":0,"text":"a","finish_reason":"length"}],`+
+		`"usage":{"prompt_tokens":40,"total_tokens":41,"completion_tokens":1},"kv_transfer_params":{"do_remote_prefill":true,"do_remote_decode":false,`+
+		`"remote_block_ids":[[1,2,3]],"remote_engine_id":"engine-%s","remote_request_id":%q,"remote_host":"192.0.2.1","remote_port":5601,"tp_size":1}}`,
+		id, completion.Model, strings.TrimPrefix(e.url, "http://"), id)
+}
+
+// answerDecode answers with the client's request id in the text, in one piece or streamed.
+func (e *engine) answerDecode(w http.ResponseWriter, req *http.Request, body completionBody) {
+	id := req.Header.Get("X-Request-Id")
+	text := strconv.Quote(id[:max(len(id)-completion.LegSuffix, 0)])
+	if !body.Stream {
+		_, _ = fmt.Fprintf(w, `{"id":"cmpl-1","object":"text_completion","created":1795259066,"model":%q,"choices":[{"index":0,"text":%s,"finish_reason":"length"}],"usage":{"prompt_tokens":40,"total_tokens":41,"completion_tokens":1}}`, completion.Model, text)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	flush := http.NewResponseController(w)
+	for i := range *body.MaxTokens {
+		if i > 0 && !pauseFor(req, tokenLatency) {
+			return
+		}
+		finish := "null"
+		if i == *body.MaxTokens-1 {
+			finish = `"length"`
+		}
+		_, _ = fmt.Fprintf(w, `data: {"id":"cmpl-1","object":"text_completion","created":1795259066,"model":%q,"choices":[{"index":0,"text":%s,"finish_reason":%s}]}`+"\n\n", completion.Model, text, finish)
+		if flush.Flush() != nil {
+			return
+		}
+	}
+	_, _ = io.WriteString(w, "data: [DONE]\n\n")
+}
+
+const tokenLatency = 40 * time.Millisecond
+
+// pauseFor returns false if the proxy has left meanwhile.
+func pauseFor(req *http.Request, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-req.Context().Done():
+		return false
+	}
+}
