@@ -10,7 +10,6 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -173,18 +172,9 @@ func (f *benchFlags) readTarget(s *pflag.FlagSet) error {
 		}
 		c.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
-	if f.keyFile == "" {
-		return nil
-	}
-	b, err := os.ReadFile(f.keyFile)
-	if err != nil {
-		return fmt.Errorf("--key-file: %w", err)
-	}
-	key, _, _ := strings.Cut(string(b), "\n")
-	if c.Key = strings.TrimSpace(key); c.Key == "" {
-		return fmt.Errorf("--key-file %s: the first line is blank", f.keyFile)
-	}
-	return nil
+	key, err := firstLine("--key-file", f.keyFile)
+	c.Key = key
+	return err
 }
 
 func (f *benchFlags) readBody(s *pflag.FlagSet) error {

@@ -57,6 +57,7 @@ func addSimFlags(f *pflag.FlagSet, o *sim.Options) {
 	f.StringVar(&o.Listen, "listen", "127.0.0.1:8000", "host:port of the HTTP side")
 	f.StringVar(&o.SideChannel, "side-channel", "127.0.0.1:0", "host:port of the KV side channel")
 	f.StringVar(&o.Model, "model", "sim", "served model name")
+	f.StringVar(&o.Weights, "weights", "", "name of the weights; KV of other weights is wrong")
 	f.StringVar(&o.Version, "vllm-version", "0.32.0", "version that /version answers; below 0.32 a rejected request leaves the blocks pinned")
 	f.IntVar(&o.BlockSize, "block-size", 16, "tokens a KV block")
 	f.IntVar(&o.NumBlocks, "num-blocks", 8192, "KV blocks")

@@ -92,10 +92,13 @@ func (g *generation) appendTokenIDs(b []byte, tokens []string) []byte {
 	}
 	ids := make([]int, len(tokens))
 	for i, token := range tokens {
-		ids[i] = encode(token + " ")[0] // an empty token has an id too
+		ids[i] = tokenID(token)
 	}
 	return appendInts(b, ids)
 }
+
+// tokenID is the id of one token of an answer. An empty token has an id too.
+func tokenID(token string) int { return encode(token + " ")[0] }
 
 // appendPromptIDs appends the prompt's tokens, when the request wants them.
 func (g *generation) appendPromptIDs(b []byte, u *unit) []byte {

@@ -134,7 +134,7 @@ func (g *generation) leg() string {
 // plan makes the choices and computes what each of them will say.
 func (g *generation) plan() {
 	for p, prompt := range g.r.prompts {
-		kv := newKV(prompt, g.c.o.BlockSize, g.r.cacheSalt)
+		kv := newKV(prompt, g.c.o, g.r.cacheSalt)
 		for choice := range g.r.n {
 			u := &unit{index: len(g.units), choice: choice, prompt: prompt, kv: kv}
 			u.internalID = g.api.internalID(g.id, p) + "-" + randomHex(4)
@@ -173,6 +173,10 @@ func (u *unit) write(r *request) {
 	}
 	for i := range limit {
 		u.tokens = append(u.tokens, u.script.token(i))
+		if i >= r.minTokens && slices.Contains(r.stopIDs, tokenID(u.tokens[i])) {
+			u.tokens[i], u.reason = "", "stop" // the token counts, and is not shown
+			break
+		}
 	}
 	u.cutAtStop(r.stop)
 }

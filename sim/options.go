@@ -65,6 +65,9 @@ type Options struct {
 	// each extends it to now + 2/3 Lease.
 	Lease time.Duration
 
+	// Weights names the weights that the engine has loaded. KV of other weights is wrong for it.
+	Weights string
+
 	// ToolCallParser is vLLM's --tool-call-parser, with --enable-auto-tool-choice: "hermes",
 	// or "" for none. Without one a request that may or must call a tool is refused.
 	ToolCallParser string
@@ -167,6 +170,14 @@ func (o Options) validate() error {
 			o.MaxModelLen, o.NumBlocks, o.BlockSize, o.NumBlocks*o.BlockSize)
 	}
 	return nil
+}
+
+// weights is what the content of each block depends on beside the tokens.
+func (o Options) weights() uint64 {
+	if o.Weights == "" {
+		return 0
+	}
+	return hashText(o.Weights)
 }
 
 // connector reports whether this engine was started with a KV connector.

@@ -4,6 +4,7 @@ package sim
 type kv struct {
 	tokens int // of the prompt
 	salt   uint64
+	root   uint64 // of the engine's weights
 
 	// contents has a hash for each block. It covers the block's tokens and all tokens before them.
 	// The last block may be partial.
@@ -15,9 +16,10 @@ type kv struct {
 }
 
 // newKV cuts p into blocks. Prompts of another cache_salt have other keys.
-func newKV(p prompt, blockSize int, salt string) kv {
-	k := kv{tokens: p.tokens, salt: hashText(salt), contents: blockContents(0, p.idsFrom(0), blockSize)}
-	k.keys = make([]uint64, max(p.tokens-1, 0)/blockSize)
+func newKV(p prompt, o Options, salt string) kv {
+	k := kv{tokens: p.tokens, salt: hashText(salt), root: o.weights()}
+	k.contents = blockContents(k.root, p.idsFrom(0), o.BlockSize)
+	k.keys = make([]uint64, max(p.tokens-1, 0)/o.BlockSize)
 	for i := range k.keys {
 		k.keys[i] = k.key(k.contents[i])
 	}
@@ -51,7 +53,7 @@ func (k kv) withAnswer(p prompt, answer string, count, blockSize int) []uint64 {
 	if count <= full {
 		return contents[:count]
 	}
-	parent := uint64(0)
+	parent := k.root
 	if full > 0 {
 		parent = contents[full-1]
 	}

@@ -24,6 +24,7 @@ type request struct {
 	temperature *float64
 	topP        *float64
 	stop        []string
+	stopIDs     []int // stop_token_ids
 	echo        bool
 	logprobs    int // top alternatives that are wanted; -1 means none
 	ignoreEOS   bool
@@ -77,6 +78,9 @@ func parseRequest(body []byte, chat bool) (*request, *apiError) {
 	r.readStream(f)
 	r.temperature, r.topP = f.number("temperature"), f.number("top_p")
 	r.stop = f.stops()
+	if f.has("stop_token_ids", true, "", "") {
+		r.stopIDs = f.integers("stop_token_ids")
+	}
 	r.ignoreEOS = f.boolean("ignore_eos", false)
 	r.tokenIDs = f.boolean("return_token_ids", true)
 	r.cacheSalt = f.text("cache_salt", true)

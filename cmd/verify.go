@@ -1,0 +1,118 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"xpyd/config"
+	"xpyd/verify"
+)
+
+// verifyFlags are the flags of verify that need reading.
+type verifyFlags struct {
+	o                      verify.Options
+	keyFile, engineKeyFile string
+	json                   bool
+}
+
+func newVerifyCmd() *cobra.Command {
+	f := &verifyFlags{}
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Find out whether a running deployment disaggregates, and answers as it should",
+		Long: `verify sends some thirty small requests through xpyd and to a decode engine alone, compares the
+answers, and reads what the engines count. Its prompts are its own. It prints one row for each
+thing that it looks at: ok, FAIL, or unknown where other traffic or a missing metric leaves it
+open. The row "lease" leaves a few blocks pinned on each prefill engine until their lease ends.
+
+Exit status: 0 every row is ok, 1 one is not, 2 wrong flag.
+docs/verify.md explains the rows.`,
+		Example: `  xpyd verify --url http://127.0.0.1:8080 --prefill http://10.0.0.1:8100 --decode http://10.0.0.2:8200
+  xpyd verify --url http://127.0.0.1:8080 --prefill http://p:8100 --decode http://d:8200 --admin http://127.0.0.1:8081 --json`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.read(); err != nil {
+				return config.UsageError{Err: err}
+			}
+			return runVerify(cmd.Context(), f, cmd.OutOrStdout())
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func (f *verifyFlags) add(cmd *cobra.Command) {
+	s, o := cmd.Flags(), &f.o
+	s.SortFlags = false
+	s.StringVar(&o.URL, "url", "http://127.0.0.1:8080", "base URL of xpyd, without /v1")
+	s.StringSliceVar(&o.Prefill, "prefill", nil, "base URLs of the prefill engines, repeated or separated by commas")
+	s.StringSliceVar(&o.Decode, "decode", nil, "base URLs of the decode engines")
+	s.StringVar(&o.Admin, "admin", "", "base URL of xpyd's admin port, for the row handles")
+	s.StringVar(&o.Model, "model", "", "model (default the first that all engines list)")
+	s.StringVar(&f.keyFile, "key-file", "", "file whose first line is the bearer token for xpyd")
+	s.StringVar(&f.engineKeyFile, "backend-api-key-file", "", "file whose first line is the bearer token for the engines")
+	s.BoolVar(&o.Insecure, "insecure", false, "take any certificate")
+	s.DurationVar(&o.Lease, "kv-lease", 30*time.Second, "kv.lease of xpyd, with which the engines' lease is compared")
+	s.DurationVar(&o.Settle, "settle", 10*time.Second, "time in which engines must be free after a client has left")
+	s.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "longest time of one request")
+	s.StringSliceVar(&o.Skip, "skip", nil, "rows to leave out: "+strings.Join(verify.Names(), ", "))
+	s.BoolVar(&f.json, "json", false, "print the rows as one JSON object")
+}
+
+// read puts the flags into the options.
+func (f *verifyFlags) read() (err error) {
+	o := &f.o
+	o.URL = strings.TrimSuffix(strings.TrimSuffix(o.URL, "/"), "/v1")
+	o.Admin = strings.TrimSuffix(o.Admin, "/")
+	for _, pool := range [][]string{o.Prefill, o.Decode} {
+		for i, entry := range pool {
+			url, _, _ := strings.Cut(strings.TrimSpace(entry), " ") // a weight may follow
+			pool[i] = strings.TrimSuffix(url, "/")
+		}
+	}
+	if o.Key, err = firstLine("--key-file", f.keyFile); err != nil {
+		return err
+	}
+	if o.EngineKey, err = firstLine("--backend-api-key-file", f.engineKeyFile); err != nil {
+		return err
+	}
+	return o.Validate()
+}
+
+// firstLine is the key in the first line of a file, or "" without a file.
+func firstLine(flag, file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", flag, err)
+	}
+	key, _, _ := strings.Cut(string(b), "\n")
+	if key = strings.TrimSpace(key); key == "" {
+		return "", fmt.Errorf("%s %s: the first line is blank", flag, file)
+	}
+	return key, nil
+}
+
+func runVerify(ctx context.Context, f *verifyFlags, out io.Writer) error {
+	if !f.json {
+		f.o.Done = func(row verify.Row) { verify.PrintRow(out, row) }
+	}
+	rows, err := verify.Run(ctx, f.o)
+	if err != nil {
+		return err
+	}
+	verdict := verify.Verdict(rows)
+	if f.json {
+		if err := (verify.Report{URL: f.o.URL, OK: verdict == nil, Rows: rows}).Print(out); err != nil {
+			return err
+		}
+	}
+	return verdict
+}

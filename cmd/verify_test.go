@@ -1,0 +1,304 @@
+package cmd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"xpyd/config"
+	"xpyd/daemon"
+	"xpyd/sim"
+	"xpyd/verify"
+)
+
+// verifyLease is that of the engines in these tests, which wait for its end.
+const verifyLease = 2 * time.Second
+
+// deployment is a proxy over one prefill and one decode engine.
+type deployment struct {
+	prefill, decode *sim.Engine
+	url, admin      string
+}
+
+// deploy starts one. fault changes what it is made of.
+func deploy(t *testing.T, fault func(p, d *sim.Options, c *config.Config)) deployment {
+	t.Helper()
+	p := sim.Options{Role: sim.RolePrefill, Lease: verifyLease, ToolCallParser: "hermes", TokenLatency: time.Millisecond}.Fast()
+	d := p
+	d.Role = sim.RoleDecode
+	cfg := config.Default()
+	if fault != nil {
+		fault(&p, &d, &cfg)
+	}
+	x := deployment{prefill: startSim(t, p), decode: startSim(t, d)}
+	cfg.Listen, cfg.Admin = "127.0.0.1:0", "127.0.0.1:0"
+	cfg.Router.Prefill, cfg.Router.Decode = []string{x.prefill.URL()}, append(cfg.Router.Decode, x.decode.URL())
+	proxy, err := daemon.Start(cfg, "test", zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := proxy.Shutdown(); err != nil {
+			t.Error(err)
+		}
+	})
+	x.url, x.admin = "http://"+proxy.Addr, "http://"+proxy.AdminAddr
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		resp, err := http.Get(x.url + "/readyz")
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		if err == nil && resp.StatusCode == http.StatusOK {
+			return x
+		}
+		if time.Now().After(end) {
+			t.Fatal("the proxy is not ready")
+		}
+	}
+}
+
+// rows runs xpyd verify --json and returns the rows that are not ok, by name.
+func (x deployment) rows(t *testing.T, args ...string) (not map[string]verify.Row, err error) {
+	t.Helper()
+	var out bytes.Buffer
+	root := newRootCmd()
+	root.SetOut(&out)
+	root.SetArgs(append([]string{"verify", "--json", "--url", x.url, "--admin", x.admin, "--kv-lease", verifyLease.String(),
+		"--settle", "1500ms", "--prefill", x.prefill.URL(), "--decode", x.decode.URL()}, args...))
+	err = root.ExecuteContext(t.Context())
+	var report verify.Report
+	if broken := json.Unmarshal(out.Bytes(), &report); broken != nil {
+		t.Fatalf("%v, %v:\n%s", broken, err, out.String())
+	}
+	not = map[string]verify.Row{}
+	for _, row := range report.Rows {
+		if row.State != verify.OK {
+			not[row.Check] = row
+		}
+	}
+	if report.OK != (len(not) == 0) || report.OK != (err == nil) {
+		t.Errorf("ok is %v, the error %v, with %d rows that are not ok", report.OK, err, len(not))
+	}
+	return not, err
+}
+
+// checkFailed: these rows, and no others, FAIL, each for a reason that has the text.
+func checkFailed(t *testing.T, not map[string]verify.Row, want map[string]string) {
+	t.Helper()
+	for name, reason := range want {
+		if row := not[name]; row.State != verify.Fail || !strings.Contains(row.Detail, reason) {
+			t.Errorf("row %q is %q: %q, want FAIL and %q", name, row.State, row.Detail, reason)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(not)) {
+		if _, ok := want[name]; !ok {
+			t.Errorf("row %q is %q as well: %s", name, not[name].State, not[name].Detail)
+		}
+	}
+}
+
+func TestVerifyFindsNothingWrong(t *testing.T) {
+	t.Parallel()
+	x := deploy(t, nil)
+	not, err := x.rows(t)
+	if err != nil {
+		t.Error(err)
+	}
+	checkFailed(t, not, nil)
+}
+
+// TestVerifyFindsAFault plants one fault at a time.
+func TestVerifyFindsAFault(t *testing.T) {
+	wrongText := "differs from character"
+	for _, tc := range []struct {
+		name  string
+		fault func(p, d *sim.Options, c *config.Config)
+		set   sim.Fault // of prefill
+		args  []string
+		want  map[string]string
+	}{
+		{name: "prefill has no connector", fault: func(p, _ *sim.Options, _ *config.Config) { p.Role = sim.RoleBoth },
+			args: []string{"--skip", "lease"},
+			want: map[string]string{"path": "no_handle", "pull": "decode pulled 0 of"}},
+		{name: "prefill has other weights", fault: func(p, _ *sim.Options, _ *config.Config) { p.Weights = "another revision" },
+			args: []string{"--skip", "lease,tools,EOS first,logprobs"},
+			want: map[string]string{"completions": wrongText, "completions, streamed": wrongText, "chat": wrongText, "chat, streamed": wrongText, "one token": wrongText}},
+		{name: "decode alone", fault: func(_, _ *sim.Options, c *config.Config) { c.Router.PD.Mode = "never" },
+			args: []string{"--skip", "lease"},
+			want: map[string]string{"path": "pd_never", "request id": "the prefill engines finished 0", "prefill": "had 0 of", "pull": "decode pulled 0 of"}},
+		{name: "decode hides failed transfers", fault: func(_, d *sim.Options, _ *config.Config) { d.LoadFailure = "recompute" },
+			set: sim.Fault{Kind: sim.FaultBadHandle, Arg: "engine"}, args: []string{"--skip", "lease,client leaves,rejected"},
+			want: map[string]string{"pull": "decode pulled 0 of"}},
+		{name: "the lease is longer", fault: func(p, _ *sim.Options, _ *config.Config) { p.Lease = 4 * verifyLease },
+			want: map[string]string{"lease": "kv.lease is 2s, and blocks were held for"}},
+		{name: "the lease is shorter", fault: func(p, _ *sim.Options, _ *config.Config) { p.Lease = verifyLease / 10 },
+			want: map[string]string{"lease": "kv.lease is 2s, and blocks were held for"}},
+		{name: "versions differ", fault: func(p, d *sim.Options, _ *config.Config) { p.Version, d.LoadFailure = "0.33.0", "recompute" },
+			args: []string{"--skip", "lease,client leaves,rejected,pull"},
+			want: map[string]string{"engines": "vLLM 0.33.0 and 0.32.0"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			x := deploy(t, tc.fault)
+			if err := x.prefill.SetFault(tc.set); err != nil {
+				t.Fatal(err)
+			}
+			not, err := x.rows(t, tc.args...)
+			if err == nil {
+				t.Error("verify finds nothing wrong")
+			}
+			checkFailed(t, not, tc.want)
+		})
+	}
+}
+
+// TestVerifyFindsAFaultyProxy puts another proxy before xpyd, which does what xpyd must not.
+func TestVerifyFindsAFaultyProxy(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		spoil func(*httputil.ReverseProxy)
+		wrap  func(http.Handler) http.Handler
+		want  map[string]string
+	}{
+		{name: "does not tell who has left", wrap: func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				next.ServeHTTP(deaf{w}, r.WithContext(context.WithoutCancel(r.Context())))
+			})
+		}, want: map[string]string{"client leaves": "s after their clients left prefill still works on 0 requests and decode on 3"}},
+		{name: "has errors of its own", spoil: func(p *httputil.ReverseProxy) {
+			p.ModifyResponse = func(r *http.Response) error {
+				if r.StatusCode == http.StatusBadRequest {
+					r.StatusCode = http.StatusBadGateway
+				}
+				return nil
+			}
+		}, want: map[string]string{"rejected": "status 502, decode alone answers 400"}},
+		{name: "loses the last event", spoil: func(p *httputil.ReverseProxy) {
+			p.ModifyResponse = func(r *http.Response) error {
+				if strings.HasPrefix(r.Header.Get("Content-Type"), "text/event-stream") {
+					r.Body = io.NopCloser(&withoutDone{in: r.Body})
+				}
+				return nil
+			}
+		}, want: map[string]string{"completions, streamed": "without [DONE]", "chat, streamed": "without [DONE]"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			x := deploy(t, nil)
+			target, err := url.Parse(x.url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := httputil.NewSingleHostReverseProxy(target)
+			p.FlushInterval = -1
+			var h http.Handler = p
+			if tc.spoil != nil {
+				tc.spoil(p)
+			}
+			if tc.wrap != nil {
+				h = tc.wrap(p)
+			}
+			front := httptest.NewServer(h)
+			t.Cleanup(front.Close)
+			x.url = front.URL
+			not, _ := x.rows(t, "--skip", "lease,EOS first,one token,n=2,logprobs,tools,handles")
+			checkFailed(t, not, tc.want)
+		})
+	}
+}
+
+// deaf goes on writing to a client that has left.
+type deaf struct{ http.ResponseWriter }
+
+func (d deaf) Write(b []byte) (int, error) {
+	_, _ = d.ResponseWriter.Write(b)
+	return len(b), nil
+}
+
+func (d deaf) Flush() { _ = http.NewResponseController(d.ResponseWriter).Flush() }
+
+// withoutDone cuts a stream before its [DONE].
+type withoutDone struct{ in io.Reader }
+
+func (w *withoutDone) Read(b []byte) (int, error) {
+	n, err := w.in.Read(b)
+	if i := bytes.Index(b[:n], []byte("data: [DONE]")); i >= 0 {
+		return i, io.EOF
+	}
+	return n, err
+}
+
+// TestVerifyDoesNotJudgeABusyDeployment: what only counters can tell is unknown, the answers are
+// compared all the same.
+func TestVerifyDoesNotJudgeABusyDeployment(t *testing.T) {
+	t.Parallel()
+	x := deploy(t, nil)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ctx.Err() == nil; i++ {
+			body := completionBody(fmt.Sprint("another client ", i), 20, false)
+			req, _ := http.NewRequestWithContext(ctx, http.MethodPost, x.url+"/v1/completions", strings.NewReader(body))
+			req.Header.Set("Content-Type", "application/json")
+			if resp, err := http.DefaultClient.Do(req); err == nil {
+				_ = resp.Body.Close()
+			}
+		}
+	}()
+	not, err := x.rows(t, "--skip", "handles")
+	stop()
+	<-done
+	if err == nil || !strings.Contains(err.Error(), "are not decided") {
+		t.Error(err)
+	}
+	var unknown []string
+	for name, row := range not {
+		if row.State != verify.Unknown || !strings.Contains(row.Detail, "busy") {
+			t.Errorf("row %q is %q: %s", name, row.State, row.Detail)
+		}
+		unknown = append(unknown, name)
+	}
+	slices.Sort(unknown)
+	if want := []string{"client leaves", "lease", "path", "prefill", "pull", "rejected", "request id"}; !slices.Equal(unknown, want) {
+		t.Errorf("unknown are %q, want %q", unknown, want)
+	}
+}
+
+// TestVerifyPools: xpyd has an engine that was not named.
+func TestVerifyPools(t *testing.T) {
+	t.Parallel()
+	other := startSim(t, sim.Options{Role: sim.RoleDecode}.Fast())
+	x := deploy(t, func(_, _ *sim.Options, c *config.Config) { c.Router.Decode = []string{other.URL()} })
+	not, _ := x.rows(t, "--skip", "lease,client leaves,rejected")
+	if row := not["handles"]; row.State != verify.Fail || !strings.Contains(row.Detail, "xpyd's decode engines are "+other.URL()) {
+		t.Errorf("%+v", row)
+	}
+}
+
+func TestVerifyUsage(t *testing.T) {
+	for want, args := range map[string][]string{
+		"--prefill: name the prefill engines, or there is nothing to verify": {"--decode", "http://d:1"},
+		"--decode: name the decode engines":                                  {"--prefill", "http://p:1"},
+		`URL "p:1": want http://host:port`:                                   {"--prefill", "p:1", "--decode", "http://d:1"},
+	} {
+		var out bytes.Buffer
+		root := newRootCmd()
+		root.SetOut(&out)
+		root.SetArgs(append([]string{"verify"}, args...))
+		checkUsage(t, root.ExecuteContext(t.Context()), want)
+	}
+}

@@ -1,0 +1,86 @@
+package verify
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// handles asks xpyd itself: are its engines those that were named, and what became of the handles?
+func (r *run) handles(ctx context.Context) Row {
+	var pools struct {
+		Prefill, Decode []struct{ URL, State string }
+	}
+	if err := r.get(ctx, r.Admin+"/pools", &pools); err != nil {
+		return failed(err)
+	}
+	for _, role := range []struct {
+		name  string
+		named []string
+		has   []struct{ URL, State string }
+	}{{"prefill", r.Prefill, pools.Prefill}, {"decode", r.Decode, pools.Decode}} {
+		var has []string
+		for _, b := range role.has {
+			if has = append(has, b.URL); b.State != "up" {
+				return bad("xpyd says that %s %s is %s", role.name, b.URL, b.State)
+			}
+		}
+		if named := slices.Sorted(slices.Values(role.named)); !slices.Equal(named, slices.Sorted(slices.Values(has))) {
+			return bad("xpyd's %s engines are %s, those that were named are %s", role.name, strings.Join(has, " "), strings.Join(role.named, " "))
+		}
+	}
+	ends, err := r.ends(ctx)
+	for end := time.Now().Add(r.Settle); err == nil && ends["issued"] > ended(ends) && time.Now().Before(end); {
+		if err = sleep(ctx, look); err == nil {
+			ends, err = r.ends(ctx)
+		}
+	}
+	if err != nil {
+		return failed(err)
+	}
+	if open := ends["issued"] - ended(ends); open > 0 {
+		return failed(busy("%v handles have not ended", open))
+	}
+	if lost := ends["lost"] + ends["expired"]; lost > 0 {
+		return bad("of %v handles since xpyd's start %v waited for their lease (xpyd_kv_orphans_total has the reasons)", ends["issued"], lost)
+	}
+	return good("of %v handles since xpyd's start %v were used and %v given back", ends["issued"], ends["burnt"], ends["released"]+ends["drained"])
+}
+
+// ended counts the handles that have ended.
+func ended(ends map[string]float64) (n float64) {
+	for end, count := range ends {
+		if end != "issued" {
+			n += count
+		}
+	}
+	return n
+}
+
+// ends counts xpyd's handles by their end.
+func (r *run) ends(ctx context.Context) (map[string]float64, error) {
+	text, err := r.fetch(ctx, r.Admin+"/metrics")
+	if err != nil {
+		return nil, err
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("read xpyd's metrics: %w", err)
+	}
+	ends := map[string]float64{}
+	for _, m := range families["xpyd_kv_handles_total"].GetMetric() {
+		for _, l := range m.GetLabel() {
+			if l.GetName() == "end" {
+				ends[l.GetValue()] += sampleOf(m, false)
+			}
+		}
+	}
+	return ends, nil
+}

@@ -1,0 +1,167 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// legs is what became of some requests that were sent while nothing else was: what the proxy said
+// of them, and what the engines counted.
+type legs struct {
+	answers         []*answer
+	tokens          float64 // of all prompts
+	prefill, decode page    // what the pools counted meanwhile
+	took            [2]int  // engines of each pool that had a part
+	disturbed       bool    // other requests came in between
+	err             error
+}
+
+// legTries is how often the requests are sent, if others come in between. One warm-up of the proxy's
+// own would be enough for that.
+const legTries = 3
+
+// shared returns the requests of the rows about both legs, which the first of these rows sends.
+func (r *run) shared(ctx context.Context) *legs {
+	if r.legs == nil {
+		for range legTries {
+			r.legs = &legs{}
+			if r.legs.err = r.sendLegs(ctx, r.legs); !r.legs.disturbed {
+				break
+			}
+		}
+	}
+	return r.legs
+}
+
+func (r *run) sendLegs(ctx context.Context, l *legs) error {
+	before, err := r.quiet(ctx)
+	if err != nil {
+		return err
+	}
+	for range min(2*max(len(r.Prefill), len(r.Decode)), 8) {
+		a, err := r.through(ctx, completions, r.greedy(completions, r.prompt(longPrompt), 4))
+		if err != nil {
+			return err
+		}
+		if a.refusal != nil || a.status != 200 {
+			return fmt.Errorf("a completion gets status %d", a.status)
+		}
+		l.answers = append(l.answers, a)
+		l.tokens += float64(a.usage.Prompt)
+	}
+	n := float64(len(l.answers))
+	now, err := r.await(ctx, countWait, func(now reading) bool {
+		p, d := since(now.prefill, before.prefill), since(now.decode, before.decode)
+		return p.value[finished] >= n && d.value[finished] >= n && d.value[external] >= l.tokens
+	})
+	l.prefill, l.decode = since(now.prefill, before.prefill), since(now.decode, before.decode)
+	l.took = [2]int{partOf(now.prefill, before.prefill), partOf(now.decode, before.decode)}
+	if p, d := l.prefill.value[finished], l.decode.value[finished]; err == nil && (p > n || d > n || !now.idle()) {
+		l.disturbed = true
+		err = busy("while %v requests were sent, prefill finished %v and decode %v", n, p, d)
+	}
+	return err
+}
+
+// partOf counts the engines that finished something.
+func partOf(now, before []page) (n int) {
+	for i := range now {
+		if now[i].value[finished] > before[i].value[finished] {
+			n++
+		}
+	}
+	return n
+}
+
+// path goes by what the proxy says of its own requests.
+func (r *run) path(ctx context.Context) Row {
+	l := r.shared(ctx)
+	if len(l.answers) == 0 {
+		return failed(l.err)
+	}
+	var reasons []string
+	silent := 0
+	for _, a := range l.answers {
+		switch {
+		case a.header.Get("X-Xpyd-Path") == "":
+			silent++
+		case a.header.Get("X-Xpyd-Path") != "disaggregated":
+			reasons = append(reasons, a.header.Get("X-Xpyd-Reason"))
+		}
+	}
+	switch {
+	case silent > 0:
+		return open("%d of %d answers have no X-Xpyd-Path; is this xpyd?", silent, len(l.answers))
+	case len(reasons) > 0:
+		slices.Sort(reasons)
+		return bad("%d of %d requests went to a decode engine alone: %s (docs/metrics.md explains the reasons)",
+			len(reasons), len(l.answers), strings.Join(slices.Compact(reasons), ", "))
+	}
+	return good("%d of %d requests took both legs; %d of %d prefill and %d of %d decode engines had a part",
+		len(l.answers), len(l.answers), l.took[0], len(r.Prefill), l.took[1], len(r.Decode))
+}
+
+// requestID: an engine shows a request's id in its own answer and in its log, and the prefill
+// engine's answer stays with the proxy. So of decode the id is seen, and that the prefill engines had
+// the same requests is shown by their number.
+func (r *run) requestID(ctx context.Context) Row {
+	l := r.shared(ctx)
+	for _, a := range l.answers {
+		switch {
+		case a.header.Get("X-Request-Id") != a.asked:
+			return bad("the answer does not repeat the client's X-Request-Id")
+		case !strings.Contains(a.id, a.asked):
+			return bad("the answer's id, which decode made of its leg's, does not hold the client's X-Request-Id")
+		}
+	}
+	n := float64(len(l.answers))
+	switch {
+	case l.err != nil:
+		return failed(l.err)
+	case l.prefill.value[finished] != n || l.decode.value[finished] != n:
+		return bad("of %v requests the prefill engines finished %v and the decode engines %v", n, l.prefill.value[finished], l.decode.value[finished])
+	}
+	return good("%v requests, each one leg on both pools; the logs of all engines have ids like %s", n, l.answers[0].id)
+}
+
+// prefill: the prefill engines compute each prompt and one token of each answer.
+func (r *run) prefill(ctx context.Context) Row {
+	l := r.shared(ctx)
+	n, p := float64(len(l.answers)), &l.prefill
+	switch {
+	case l.err != nil:
+		return failed(l.err)
+	case p.value[prompt] < l.tokens:
+		return bad("the prefill engines had %v of %v prompt tokens", p.value[prompt], l.tokens)
+	case p.value[generated] > n:
+		return bad("the prefill engines generated %v tokens for %v requests; one each is enough", p.value[generated], n)
+	}
+	return good("%v prompt tokens, one generated token a request", p.value[prompt])
+}
+
+// pull: the decode engines take the KV of the prompts from the prefill engines, and compute none.
+func (r *run) pull(ctx context.Context) Row {
+	l := r.shared(ctx)
+	if l.err != nil {
+		return failed(l.err)
+	}
+	d := &l.decode
+	got := d.value[pulled]
+	switch {
+	case !d.has[pulled] && !d.has[external]:
+		return open("the decode engines show neither vllm:prompt_tokens_by_source_total nor vllm:external_prefix_cache_hits_total")
+	case !d.has[pulled]:
+		got = d.value[external]
+	}
+	if got < l.tokens || d.value[computed] > 0 {
+		return bad("decode pulled %v of %v prompt tokens and computed %v itself, %v transfers failed; check --kv-transfer-config of all engines, xpyd check --probe",
+			got, l.tokens, d.value[computed], d.value[failures])
+	}
+	text := fmt.Sprintf("%v of %v prompt tokens pulled, none computed", got, l.tokens)
+	if n := d.value[transfers]; n > 0 {
+		text += fmt.Sprintf("; %v transfers, %.1f MB, %.1f ms each", n, d.value[transferBytes]/1e6, 1000*d.value[transferSeconds]/n)
+	}
+	return Row{State: OK, Detail: text}
+}
