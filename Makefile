@@ -14,7 +14,7 @@ UNIT         = configs/xpyd.service
 # systemd-analyze counts in tenths, so 15 is an exposure of 1.5.
 EXPOSURE     = 15
 
-.PHONY: help build demo test race lint fuzz mutants faults policies bench bench-proxy bench-routing churn reload-churn soak fmt docs check-unit check-configs check-openai clients nightly e2e e2e-mutants e2e-down record dist/tools
+.PHONY: help build demo test race lint fuzz mutants faults policies bench bench-proxy bench-routing churn reload-churn soak fmt docs check-unit check-configs check-openai clients nightly e2e e2e-mutants e2e-down record gpu-dry-run dist/tools
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -120,3 +120,6 @@ e2e-mutants: build ## build xpyd with one fault at a time; a check of make e2e m
 
 e2e-down: ## end every engine of make e2e
 	@scripts/real-vllm/engine.sh stop-all
+
+gpu-dry-run: build ## run every kind of step of the experiments on GPUs with simulated engines, 15 seconds (scripts/gpu)
+	python3 scripts/gpu/rig.py run scripts/gpu/plans/dry.json --xpyd ./xpyd --out bench-out/gpu-dry-run --dry-run

@@ -1,0 +1,206 @@
+"""Engines and proxies as processes: real vLLM on GPUs, or `xpyd sim` in a dry run."""
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+
+HOST = "127.0.0.1"
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind((HOST, 0))
+        return s.getsockname()[1]
+
+
+def get(url, timeout=5):
+    return urllib.request.urlopen(url, timeout=timeout).read().decode()
+
+
+def expand(topology, gpus):
+    """The engines of "1P3D", "2C" (collocated) or "TP2-TP2" (one of each role, tensor parallel), placed
+    on the GPUs in turn. Engines beyond the last GPU share one."""
+    width, out, letters = 1, {}, {"prefill": "P", "decode": "D", "plain": "C"}
+    if m := re.fullmatch(r"(\d+)P(\d+)D", topology):
+        roles = ["prefill"] * int(m[1]) + ["decode"] * int(m[2])
+    elif m := re.fullmatch(r"(\d+)C", topology):
+        roles = ["plain"] * int(m[1])
+    elif m := re.fullmatch(r"TP(\d+)-TP\1", topology):
+        width, roles = int(m[1]), ["prefill", "decode"]
+    else:
+        raise SystemExit(f"topology {topology!r}: want 1P1D, 2C or TP2-TP2")
+    if width > gpus:
+        raise SystemExit(f"topology {topology!r} needs {width} GPUs, there are {gpus}")
+    for n, role in enumerate(roles):
+        out[f"{topology}.{letters[role]}{roles[:n].count(role)}"] = {"role": role, "gpus": [(n * width + i) % gpus for i in range(width)]}
+    return out
+
+
+class Process:
+    """A child in a session of its own, so that its whole tree can be ended."""
+
+    def __init__(self, name, argv, log, env=None):
+        self.name, self.argv, self.log = name, argv, log
+        with open(log, "ab") as out:
+            self.child = subprocess.Popen(
+                argv, stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=env, start_new_session=True)
+        self.pid = self.child.pid
+
+    def alive(self):
+        return self.child.poll() is None
+
+    def signal(self, number):
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def tail(self, lines=25):
+        with open(self.log, errors="replace") as f:
+            return "".join(f.readlines()[-lines:])
+
+
+def end(processes, grace=8):
+    """Ends the processes and their children: TERM, then KILL for what is left after grace seconds."""
+    for p in processes:
+        p.signal(signal.SIGTERM)
+    until = time.time() + grace
+    while time.time() < until and any(p.alive() for p in processes):
+        time.sleep(0.1)
+    for p in processes:
+        p.signal(signal.SIGKILL)
+        p.child.wait()
+
+
+def vllm_command(spec, port, side, defaults):
+    """The argv and the further environment of one vLLM server."""
+    models, model = os.environ["MODELS"], defaults["model"]
+    argv = [
+        os.environ["PY"], "-m", "vllm.entrypoints.cli.main", "serve", f"{models}/{model}", "--served-model-name", model,
+        "--host", HOST, "--port", str(port), "--load-format", "dummy", "--dtype", "bfloat16", "--seed", "0",
+        "--max-model-len", str(defaults["length"]), "--attention-backend", "FLASH_ATTN", "--enable-prompt-tokens-details"]
+    if spec.get("block"):
+        argv += ["--block-size", str(spec["block"])]
+    if spec.get("kv"):
+        # With a fixed size of the cache vLLM measures no free memory, so engines of one GPU may start together.
+        argv += ["--kv-cache-memory-bytes", spec["kv"], "--gpu-memory-utilization", "0.05"]
+    if spec.get("blank"):
+        argv += ["--tokenizer", f"{models}/blank"]
+    if len(spec["gpus"]) > 1:
+        argv += ["--tensor-parallel-size", str(len(spec["gpus"]))]
+    # A cache of compiled graphs for each engine: they start together, and would write to the same files.
+    env = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, spec["gpus"])), "VLLM_CACHE_ROOT": f"{os.environ['VLLM_CACHE_ROOT']}/{port}"}
+    env |= spec.get("env", {})
+    if spec["role"] != "plain":
+        transfer = {"kv_connector": "NixlConnector", "kv_role": {"prefill": "kv_producer", "decode": "kv_consumer"}[spec["role"]]}
+        if spec.get("transfer"):
+            transfer["kv_connector_extra_config"] = spec["transfer"]
+        argv += ["--kv-transfer-config", json.dumps(transfer)]
+        env |= {"VLLM_NIXL_SIDE_CHANNEL_HOST": HOST, "VLLM_NIXL_SIDE_CHANNEL_PORT": str(side)}
+    return argv + spec.get("args", []), env
+
+
+def sim_command(xpyd, spec, port, side, defaults):
+    role = {"plain": "both"}.get(spec["role"], spec["role"])
+    argv = [xpyd, "sim", "--role", role, "--listen", f"{HOST}:{port}", "--side-channel", f"{HOST}:{side}", "--model",
+            defaults["model"], "--max-model-len", str(defaults["length"]), "--fast", "--token-latency", "1ms"]
+    return argv, {}
+
+
+class Fleet:
+    """All engines of a plan, and at most one proxy."""
+
+    def __init__(self, xpyd, run_dir, defaults, dry):
+        self.xpyd, self.dir, self.defaults, self.dry = xpyd, run_dir, defaults, dry
+        self.engines, self.urls, self.proxy, self.serving = {}, {}, None, None
+
+    def start(self, specs):
+        for name, spec in specs.items():
+            port, side = free_port(), free_port()
+            if self.dry:
+                argv, more = sim_command(self.xpyd, spec, port, side, self.defaults)
+            else:
+                argv, more = vllm_command(spec, port, side, self.defaults)
+            self.urls[name] = f"http://{HOST}:{port}"
+            self.engines[name] = Process(name, argv, f"{self.dir}/{name}.log", os.environ | more)
+
+    def wait(self, limit):
+        """Waits for every engine. What is returned are the seconds that each took, and the ends of the logs
+        of those that died or were late. These are given up: the steps without them can still be taken."""
+        begin, took, lost = time.time(), {}, {}
+        for name, p in list(self.engines.items()):
+            while not self.healthy(name):
+                if not p.alive() or time.time() - begin > limit:
+                    lost[name] = f"{'late' if p.alive() else 'died'}: {p.tail(60)}"
+                    end([self.engines.pop(name)])
+                    del self.urls[name]
+                    break
+                time.sleep(0.25)
+            else:
+                took[name] = round(time.time() - begin, 1)
+        return took, lost
+
+    def healthy(self, name):
+        try:
+            get(self.urls[name] + "/health", 2)
+            return True
+        except OSError:
+            return False
+
+    def serve(self, name, contender):
+        """The URL of the contender, whose proxy is started unless it is the one that runs."""
+        wanted = [contender["direct"]] if "direct" in contender else contender.get("prefill", []) + contender["decode"]
+        if missing := [e for e in wanted if e not in self.urls]:
+            raise RuntimeError(f"{name} needs engines that are not up: {missing}")
+        if contender.get("direct"):
+            return self.urls[contender["direct"]]
+        if self.serving != name:
+            self.stop_proxy()
+            port, admin = free_port(), free_port()
+            argv = proxy_command(self.xpyd, contender, self.urls, port, admin)
+            self.proxy = Process(name, argv, f"{self.dir}/proxy-{name}.log")
+            self.admin, self.url = f"http://{HOST}:{admin}", f"http://{HOST}:{port}"
+            self.await_proxy(contender)
+            self.serving = name
+        return self.url
+
+    def await_proxy(self, contender, limit=30):
+        ready = self.url + "/health" if contender.get("router") else self.admin + "/readyz"
+        until = time.time() + limit
+        while True:
+            try:
+                get(ready, 2)
+                break
+            except OSError as e:
+                if not self.proxy.alive() or time.time() > until:
+                    raise RuntimeError(f"proxy {self.proxy.name}: {e}\n{self.proxy.tail()}") from e
+                time.sleep(0.1)
+        time.sleep(0.2 if self.dry else 2)  # the warm-ups of the pairs
+
+    def stop_proxy(self):
+        if self.proxy:
+            self.proxy.signal(signal.SIGINT)
+            end([self.proxy], 3)
+        self.proxy = self.serving = None
+
+    def stop(self):
+        self.stop_proxy()
+        end(list(self.engines.values()))
+
+
+def proxy_command(xpyd, contender, urls, port, admin):
+    prefill = [urls[e] for e in contender.get("prefill", [])]
+    decode = [urls[e] for e in contender["decode"]]
+    if router := contender.get("router"):
+        argv = [router, "--vllm-pd-disaggregation", "--policy", "round_robin", "--host", HOST, "--port", str(port),
+                "--prometheus-host", HOST, "--prometheus-port", str(admin)]
+        return argv + [x for u in prefill for x in ("--prefill", u)] + [x for u in decode for x in ("--decode", u)]
+    argv = [xpyd, "serve", "--listen", f"{HOST}:{port}", "--admin", f"{HOST}:{admin}", "--decode", ",".join(decode),
+            "--health-slow-start", "0s"]
+    if prefill:
+        argv += ["--prefill", ",".join(prefill), "--pd-mode", contender.get("mode", "always")]
+    return argv + contender.get("args", [])
