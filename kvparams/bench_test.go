@@ -29,7 +29,7 @@ func BenchmarkScanAndBodies(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := r.Parse(Chat, body); err != nil || r.Bypass() != "" {
+				if err := r.Parse(Chat, body); err != nil || r.Bypass() != ReasonNone {
 					b.Fatal(err, r.Bypass())
 				}
 				prefill = nixl{}.AppendPrefill(prefill[:0], &r, &leg)

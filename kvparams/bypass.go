@@ -1,31 +1,42 @@
 package kvparams
 
-// Reason says why a request goes to a decode engine alone; empty: it may be split.
-type Reason string
+// Reason says why a request goes to a decode engine alone.
+type Reason uint8
 
-// The closed set of reasons.
+// The closed set of reasons. Reasons is their number.
 const (
-	ReasonN              Reason = "n"               // several choices, one handle
-	ReasonBestOf         Reason = "best_of"         // the same
-	ReasonBeamSearch     Reason = "beam_search"     // vLLM builds new sampling parameters, without the handle
-	ReasonPromptList     Reason = "prompt_list"     // several prompts, the handle of the first
-	ReasonPromptLogprobs Reason = "prompt_logprobs" // KV that was pulled has no logits of the prompt
-	ReasonEchoLogprobs   Reason = "echo_logprobs"   // the same
-	ReasonMaxTokensZero  Reason = "max_tokens_zero" // nothing to decode
-	ReasonStateful       Reason = "stateful"        // its state lives on one server
-	ReasonInvalidFields  Reason = "invalid_fields"  // the prefill edits would hide a fault that decode finds later
+	ReasonNone           Reason = iota // the request may be split
+	ReasonN                            // several choices, one handle
+	ReasonBestOf                       // the same
+	ReasonBeamSearch                   // vLLM builds new sampling parameters, without the handle
+	ReasonPromptList                   // several prompts, the handle of the first
+	ReasonPromptLogprobs               // KV that was pulled has no logits of the prompt
+	ReasonEchoLogprobs                 // the same
+	ReasonMaxTokensZero                // nothing to decode
+	ReasonStateful                     // its state lives on one server
+	ReasonInvalidFields                // the prefill edits would hide a fault that decode finds later
+	Reasons
 )
 
-// Reasons lists every reason that Bypass may give.
-func Reasons() []Reason {
-	return []Reason{ReasonN, ReasonBestOf, ReasonBeamSearch, ReasonPromptList, ReasonPromptLogprobs, ReasonEchoLogprobs,
-		ReasonMaxTokensZero, ReasonStateful, ReasonInvalidFields}
+func (r Reason) String() string {
+	return [Reasons]string{
+		ReasonNone:           "none",
+		ReasonN:              "n",
+		ReasonBestOf:         "best_of",
+		ReasonBeamSearch:     "beam_search",
+		ReasonPromptList:     "prompt_list",
+		ReasonPromptLogprobs: "prompt_logprobs",
+		ReasonEchoLogprobs:   "echo_logprobs",
+		ReasonMaxTokensZero:  "max_tokens_zero",
+		ReasonStateful:       "stateful",
+		ReasonInvalidFields:  "invalid_fields",
+	}[r]
 }
 
 // completionsMaxTokens is the max_tokens of vLLM on /v1/completions where it is absent or null.
 const completionsMaxTokens = 16
 
-// Bypass says why this request must not be split between prefill and decode; "": it may be.
+// Bypass says why this request must not be split between prefill and decode.
 func (r *Request) Bypass() Reason {
 	switch {
 	case !r.absentOr(fieldN, "1"):
@@ -47,7 +58,7 @@ func (r *Request) Bypass() Reason {
 	case !r.overwrittenFieldsValid():
 		return ReasonInvalidFields
 	}
-	return ""
+	return ReasonNone
 }
 
 // raw is the text of a field's value; nil if the field is absent or null.

@@ -219,7 +219,7 @@ func TestReuse(t *testing.T) {
 	if err := r.Parse(Chat, []byte(`{"z":1}`)); err != nil {
 		t.Fatal(err)
 	}
-	if tokens, _ := r.PromptTokens(4); r.Model() != nil || r.Stream() || r.IncludeUsage() || r.Choices() != 1 || tokens != 0 || r.Bypass() != "" {
+	if tokens, _ := r.PromptTokens(4); r.Model() != nil || r.Stream() || r.IncludeUsage() || r.Choices() != 1 || tokens != 0 || r.Bypass() != ReasonNone {
 		t.Errorf("left over: %+v", r)
 	}
 	if got := join(r.AppendPlain(nil)); got != `{"z":1}` {

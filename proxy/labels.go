@@ -38,28 +38,23 @@ const (
 	reasonToolChoice
 	reasonSuspect
 
-	// Reasons of router.Decide, see decided.
-	reasonNever
-	reasonShort
-	reasonPrice
-	reasonExplore
+	ownReasons // the number of those above
 
-	// Reasons why a request must not be split, see bypassed.
-	reasonN
-	reasonBestOf
-	reasonBeamSearch
-	reasonPromptList
-	reasonPromptLogprobs
-	reasonEchoLogprobs
-	reasonMaxTokensZero
-	reasonStateful
-	reasonInvalidFields
-	reasons
+	// The reasons of router.Decide follow, and then those of Request.Bypass, each set without its
+	// none.
+	decidedReasons = ownReasons + reason(router.Reasons) - 1
+	reasons        = decidedReasons + reason(kvparams.Reasons) - 1
 )
 
 func (r reason) String() string {
-	return [reasons]string{
-		reasonNone:        router.ReasonAlways,
+	switch {
+	case r >= decidedReasons:
+		return kvparams.Reason(r - decidedReasons + 1).String()
+	case r >= ownReasons:
+		return router.Reason(r - ownReasons + 1).String()
+	}
+	return [ownReasons]string{
+		reasonNone:        router.ReasonAlways.String(),
 		reasonNoPool:      "no_prefill_pool",
 		reasonNoModel:     "no_prefill_model",
 		reasonUnavailable: "prefill_unavailable",
@@ -69,21 +64,6 @@ func (r reason) String() string {
 		reasonFailed:      "prefill_failed",
 		reasonToolChoice:  "tool_choice",
 		reasonSuspect:     "suspect_handle",
-
-		reasonNever:   router.ReasonNever,
-		reasonShort:   router.ReasonShort,
-		reasonPrice:   router.ReasonPrice,
-		reasonExplore: router.ReasonExplore,
-
-		reasonN:              string(kvparams.ReasonN),
-		reasonBestOf:         string(kvparams.ReasonBestOf),
-		reasonBeamSearch:     string(kvparams.ReasonBeamSearch),
-		reasonPromptList:     string(kvparams.ReasonPromptList),
-		reasonPromptLogprobs: string(kvparams.ReasonPromptLogprobs),
-		reasonEchoLogprobs:   string(kvparams.ReasonEchoLogprobs),
-		reasonMaxTokensZero:  string(kvparams.ReasonMaxTokensZero),
-		reasonStateful:       string(kvparams.ReasonStateful),
-		reasonInvalidFields:  string(kvparams.ReasonInvalidFields),
 	}[r]
 }
 
@@ -91,43 +71,19 @@ func (r reason) String() string {
 func Reasons() []string { return names(reasons) }
 
 // decided returns the reason of a router.Decision.
-func decided(why string) reason {
-	switch why {
-	case router.ReasonNever:
-		return reasonNever
-	case router.ReasonShort:
-		return reasonShort
-	case router.ReasonPrice:
-		return reasonPrice
-	case router.ReasonExplore:
-		return reasonExplore
+func decided(why router.Reason) reason {
+	if why == router.ReasonAlways {
+		return reasonNone
 	}
-	return reasonNone
+	return ownReasons + reason(why) - 1
 }
 
 // bypassed returns the reason why a request must not be split, or reasonNone if it may be.
 func bypassed(why kvparams.Reason) reason {
-	switch why {
-	case kvparams.ReasonN:
-		return reasonN
-	case kvparams.ReasonBestOf:
-		return reasonBestOf
-	case kvparams.ReasonBeamSearch:
-		return reasonBeamSearch
-	case kvparams.ReasonPromptList:
-		return reasonPromptList
-	case kvparams.ReasonPromptLogprobs:
-		return reasonPromptLogprobs
-	case kvparams.ReasonEchoLogprobs:
-		return reasonEchoLogprobs
-	case kvparams.ReasonMaxTokensZero:
-		return reasonMaxTokensZero
-	case kvparams.ReasonStateful:
-		return reasonStateful
-	case kvparams.ReasonInvalidFields:
-		return reasonInvalidFields
+	if why == kvparams.ReasonNone {
+		return reasonNone
 	}
-	return reasonNone
+	return decidedReasons + reason(why) - 1
 }
 
 // outcome is how a completion ended.

@@ -28,18 +28,23 @@ const (
 // PDModes lists the values of PD.Mode.
 func PDModes() []string { return []string{PDAlways, PDNever, PDAuto} }
 
-// Why Decide decided: label values of a metric and of a header.
+// Reason says why Decide chose a way. It is a label of a metric, and a header.
+type Reason uint8
+
+// The closed set of reasons. Reasons is their number.
 const (
-	ReasonAlways  = "none"         // pd.mode always, and nothing speaks against it
-	ReasonNever   = "pd_never"     // pd.mode never
-	ReasonShort   = "short_prompt" // fewer than pd.threshold_tokens
-	ReasonPrice   = "price"        // the cheaper way
-	ReasonExplore = "explore"      // the dearer way, so that its price stays known
+	ReasonAlways  Reason = iota // pd.mode always, and nothing speaks against it
+	ReasonNever                 // pd.mode never
+	ReasonShort                 // fewer than pd.threshold_tokens
+	ReasonPrice                 // the cheaper way
+	ReasonExplore               // the dearer way, so that its price stays known
+	Reasons
 )
 
-// DecideReasons lists them.
-func DecideReasons() []string {
-	return []string{ReasonAlways, ReasonNever, ReasonShort, ReasonPrice, ReasonExplore}
+func (r Reason) String() string {
+	return [Reasons]string{
+		ReasonAlways: "none", ReasonNever: "pd_never", ReasonShort: "short_prompt", ReasonPrice: "price", ReasonExplore: "explore",
+	}[r]
 }
 
 // Prompt is the size of a request in estimated tokens, and how many of them are in the caches of
@@ -53,7 +58,7 @@ type Prompt struct {
 // Decision is the way that a request takes.
 type Decision struct {
 	Split  bool // a prefill first; otherwise decode alone
-	Reason string
+	Reason Reason
 	// SplitCost and LocalCost are the expected costs of the two ways: seconds to the first token,
 	// with what the other requests lose. They are 0 where nothing was priced.
 	SplitCost, LocalCost float64

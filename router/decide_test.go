@@ -54,7 +54,7 @@ func TestDecideModes(t *testing.T) {
 		pd     PD
 		prompt Prompt
 		split  bool
-		reason string
+		reason Reason
 	}{
 		"always":                   {PD{Mode: PDAlways}, Prompt{Tokens: 1}, true, ReasonAlways},
 		"never":                    {PD{Mode: PDNever}, Prompt{Tokens: 100000}, false, ReasonNever},

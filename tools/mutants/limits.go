@@ -80,7 +80,7 @@ func limits() []mutant {
 	}, {
 		name: "forbidden field accepted on the decode-only path", in: "(*Request).hide",
 		old:  "!void || r.hidden > maxHidden {",
-		new:  `(!void || r.hidden > maxHidden) && r.Bypass() == "" {`,
+		new:  `(!void || r.hidden > maxHidden) && r.Bypass() == ReasonNone {`,
 		test: "TestClientParametersAreRefused/handle_on_the_decode-only_path",
 	}, {
 		name: "one model's queue holds up the others", in: "(*waiter).choosy",
