@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"xpyd/router"
 	"xpyd/tools/routing"
@@ -42,6 +43,14 @@ func newRoutingCmd() *cobra.Command {
 	}
 	f := cmd.Flags()
 	xpydFlag(f, &xpyd)
+	routingFlags(f, &o)
+	f.BoolVar(&quick, "quick", false, "five minutes: 4P4D, and the contenders that matter most; other flags win")
+	f.StringVar(&from, "from", "", "results.json of an earlier run: measure nothing, only do what --docs says")
+	return cmd
+}
+
+// routingFlags adds the flags that are options of the run.
+func routingFlags(f *pflag.FlagSet, o *routing.Options) {
 	f.StringVar(&o.VLLMRouter, "vllm-router", "", "`path` of vllm-router; none: looked for in PATH")
 	f.StringSliceVar(&o.Only, "only", nil, "contenders, with commas; none: the standard ones that are there")
 	f.StringVar(&o.Run, "run", "", "`regexp` of the workloads to measure; none: all")
@@ -51,11 +60,8 @@ func newRoutingCmd() *cobra.Command {
 	f.IntVar(&o.Parallel, "parallel", 3, "measurements at a time, each with engines of its own")
 	f.Uint64Var(&o.Seed, "seed", 1, "of the requests")
 	f.StringVar(&o.Trace, "trace", "", "`file` of requests in the format of Mooncake's published traces, a further workload")
-	f.BoolVar(&quick, "quick", false, "five minutes: 4P4D, and the contenders that matter most; other flags win")
 	f.StringVar(&o.Docs, "docs", "", "`directory` of routing.md, whose tables and charts are replaced")
-	f.StringVar(&from, "from", "", "results.json of an earlier run: measure nothing, only do what --docs says")
 	f.StringVar(&o.Out, "out", "bench-out/routing", "`directory` of the results")
-	return cmd
 }
 
 // quickenRouting fills in what no flag has set.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"xpyd/tools/versus"
 )
@@ -43,6 +44,14 @@ func newVersusCmd() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
+	versusFlags(f, &o)
+	f.BoolVar(&quick, "quick", false, "three minutes for the main shapes, of xpyd, nginx and the relay alone; other flags win")
+	f.StringVar(&from, "from", "", "results.json of an earlier run: measure nothing, only do what --docs says")
+	return cmd
+}
+
+// versusFlags adds the flags that are options of the run.
+func versusFlags(f *pflag.FlagSet, o *versus.Options) {
 	f.StringArrayVar(&o.Xpyd, "xpyd", nil, "build of xpyd as `name=path`; repeated, all are compared; none: that of make build")
 	f.StringVar(&o.HAProxy, "haproxy", "", "`path` of haproxy; none: looked for in PATH")
 	f.StringVar(&o.VLLMRouter, "vllm-router", "", "`path` of vllm-router; none: looked for in PATH")
@@ -51,12 +60,9 @@ func newVersusCmd() *cobra.Command {
 	f.IntVar(&o.Rounds, "rounds", 3, "rounds of each measurement, of which the median counts")
 	f.DurationVar(&o.Window, "window", 5*time.Second, "length of a measurement")
 	f.IntVar(&o.Cores, "cores", 2, "threads of a Go proxy, and workers of nginx")
-	f.BoolVar(&quick, "quick", false, "three minutes for the main shapes, of xpyd, nginx and the relay alone; other flags win")
 	f.BoolVar(&o.Calls, "calls", false, "count system calls a request or event with perf, in a measurement of their own")
 	f.StringVar(&o.Docs, "docs", "", "`directory` of performance.md, whose tables and charts are replaced")
-	f.StringVar(&from, "from", "", "results.json of an earlier run: measure nothing, only do what --docs says")
 	f.StringVar(&o.Out, "out", "bench-out/proxy", "`directory` of the results")
-	return cmd
 }
 
 // quicken fills in what no flag has set.

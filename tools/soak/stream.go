@@ -17,12 +17,11 @@ const (
 	stuckFor  = writeStall + time.Second
 )
 
-// readStream reads a stream as the client does, and judges it.
-func (c *client) readStream(q *request, resp *http.Response, sent time.Time) (string, error) {
+// timer returns what notes the time of each event of q, which was sent at that moment.
+func (c *client) timer(q *request, sent time.Time) func(now time.Time) {
 	last := time.Time{}
 	decode := ""
-	r := &reading{call: q.Call, id: q.id, want: q.Want()}
-	r.seen = func(now time.Time) {
+	return func(now time.Time) {
 		switch {
 		case q.pace != paceSteady:
 		case last.IsZero():
@@ -41,6 +40,11 @@ func (c *client) readStream(q *request, resp *http.Response, sent time.Time) (st
 			last = now
 		}
 	}
+}
+
+// readStream reads a stream as the client does, and judges it.
+func (c *client) readStream(q *request, resp *http.Response, sent time.Time) (string, error) {
+	r := &reading{call: q.Call, id: q.id, want: q.Want(), seen: c.timer(q, sent)}
 	buf := make([]byte, slowBytes)
 	stuck := q.pace == paceStuck
 	for {
