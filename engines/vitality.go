@@ -28,8 +28,9 @@ func (v *vitality) lives() {
 }
 
 // Gone reports that an engine no longer lives, and since when that is known. Such an engine refuses
-// connections, breaks them off, or says so. An engine that does not answer may just be slow. Callers
-// who ask at the same time share one question.
+// connections, breaks them off, or says so. An engine that does not answer may just be slow, so that
+// alone does not make it gone. If it was gone before, it still is. Callers who ask at the same time
+// share one question.
 func (s *Set) Gone(b *router.Backend) (since time.Time, gone bool) {
 	e := s.get(b)
 	if e == nil {
@@ -41,27 +42,44 @@ func (s *Set) Gone(b *router.Backend) (since time.Time, gone bool) {
 	defer v.mu.Unlock()
 	if v.asked.Before(failed) {
 		v.asked = time.Now()
-		switch dead := s.refusesToLive(b); {
-		case !dead:
+		switch s.vitalsOf(b) {
+		case alive:
 			v.since = time.Time{}
-		case v.since.IsZero():
-			v.since = time.Now()
+		case dead:
+			if v.since.IsZero() {
+				v.since = time.Now()
+			}
 		}
 	}
 	return v.since, !v.since.IsZero()
 }
 
-func (s *Set) refusesToLive(b *router.Backend) bool {
+// sign is what an engine says when it is asked whether it lives.
+type sign uint8
+
+const (
+	silent sign = iota // nothing in time, which changes nothing of what is known
+	alive
+	dead
+)
+
+func (s *Set) vitalsOf(b *router.Backend) sign {
 	if b.State() == router.Down {
-		return !b.Hung()
+		if b.Hung() {
+			return silent
+		}
+		return dead
 	}
 	ctx, cancel := context.WithTimeout(s.checks.ctx, s.vitals)
 	defer cancel()
 	status, _, err := s.checks.getWithin(ctx, b, "/health", s.cfg.Auth)
-	if err != nil {
-		return brokenOff(err)
+	switch {
+	case err != nil && !brokenOff(err):
+		return silent
+	case err != nil || status >= http.StatusInternalServerError:
+		return dead
 	}
-	return status >= http.StatusInternalServerError
+	return alive
 }
 
 // SetVitalsWait changes how long an engine is asked whether it lives. It is called before requests

@@ -63,11 +63,7 @@ func (c *completion) prefillBeside(b *router.Backend) {
 	s := &c.p.beside
 	f := ends(internalError())
 	c.s.guard(func() { f = c.prefillAttempt(b) })
-	outcome := f.result()
-	if outcome == router.Timeout && c.p.x.IsCut(cutOther) {
-		outcome = router.ClientGone // xpyd cut it, and it did nothing wrong
-	}
-	c.p.lease.Release(outcome)
+	c.p.lease.Release(f.result())
 	s.mu.Lock()
 	if f != nil && !s.answered {
 		s.failed = true

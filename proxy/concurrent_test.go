@@ -10,8 +10,8 @@ import (
 	"xpyd/router"
 )
 
-// Legs that began together: once D has answered, what becomes of P is nothing to the client.
-func TestConcurrentPrefillEndsBehindTheFirstToken(t *testing.T) {
+// Once D has answered, what happens to a P that began with it no longer matters to the client.
+func TestConcurrentPrefillEndsAfterTheFirstToken(t *testing.T) {
 	for _, how := range []string{"breaks off", "answers 500", "goes down", "hangs"} {
 		t.Run(how, func(t *testing.T) {
 			end, goOn := make(chan struct{}), make(chan struct{})
@@ -70,5 +70,36 @@ func TestConcurrentPrefillEndsBehindTheFirstToken(t *testing.T) {
 				t.Errorf("not counted as ok\n%s", r.logs)
 			}
 		})
+	}
+}
+
+// A decode that is cut because its prefill has failed is no failure of its engine.
+func TestConcurrentConnectorBlamesNoDecodeForPrefill(t *testing.T) {
+	reached := make(chan struct{}, 1)
+	p := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		<-reached
+		w.WriteHeader(500)
+	})
+	d := newStub(t, func(_ http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		reached <- struct{}{}
+		<-q.Context().Done()
+	})
+	r := newRig(t, rigOptions{dialect: newPushDialect(), router: func(c *router.Config) {
+		p.asPrefill(c)
+		d.asDecode(c)
+	}})
+	if a := r.call(forms(prompt, 2)[0]); a.status < 500 {
+		t.Errorf("%d %s, although no prefill succeeds", a.status, a.body)
+	}
+	legs := func(outcome string) float64 {
+		return r.metric(`xpyd_leg_requests_total{backend="` + d.server.URL + `",leg="decode",outcome="` + outcome + `"`)
+	}
+	if cut, late := legs("client_gone"), legs("timeout"); cut != 1 || late != 0 {
+		t.Errorf("%v decode legs were cut, %v counted as timeouts; want 1 and 0\n%s", cut, late, r.logs)
+	}
+	if n := r.metric(`xpyd_leg_errors_total{code="decode_timeout"`); n != 0 {
+		t.Errorf("%v decode timeouts", n)
 	}
 }

@@ -59,6 +59,7 @@ const (
 	causeTimeout // the leg's own time is over
 	causeDown    // health checks took the backend down
 	causeSource  // health checks took down the prefill backend whose blocks decode loads
+	causeOther   // the other leg, which began together with this one, has failed or is over
 	causeBroke   // the connection could not be made, broke, or carried no HTTP
 
 	causeTooLarge  // limits.answer
@@ -176,6 +177,8 @@ func classifyPrefill(f fault) verdict {
 		return verdict{code: codePrefillFailed, outcome: router.Gateway, retry: retryPaid, degrade: reasonFailed, probe: true}
 	case f.cause == causeDown:
 		return verdict{code: codePrefillFailed, outcome: router.Gateway, retry: retryPaid, degrade: reasonUnavailable}
+	case f.cause == causeOther:
+		return verdict{code: codePrefillFailed, outcome: router.ClientGone}
 	case f.cause == causeTimeout:
 		// There is no second try, not on D either. Another engine would take as long, which
 		// doubles the work.
@@ -238,7 +241,7 @@ func prefillFate(f fault) fate {
 // givenUp reports that xpyd no longer waited for the answer.
 func (f fault) givenUp() bool {
 	switch f.cause {
-	case causeGone, causeStopped, causeOverdue, causeTimeout, causeDown:
+	case causeGone, causeStopped, causeOverdue, causeTimeout, causeDown, causeOther:
 		return true
 	}
 	return false
@@ -265,6 +268,8 @@ func classifyDecode(f fault) verdict {
 	case f.cause == causeSource:
 		// D aborts the load when its connection closes, and tells P after P runs again.
 		return verdict{code: codeDecodeFailed, outcome: router.ClientGone, retry: retryPaid, handle: cutFate(f)}
+	case f.cause == causeOther:
+		return verdict{code: codeDecodeFailed, outcome: router.ClientGone, handle: cutFate(f)}
 	case f.cause == causeDown:
 		return verdict{code: codeDecodeFailed, outcome: router.Gateway, retry: retryPaid, handle: fateSuspect}
 	case f.cause == causeTimeout:

@@ -30,6 +30,8 @@ func (c *completion) prefillBroke(b *router.Backend, err error) *failure {
 		f.cause = causeBroke
 	case c.p.x.IsCut(cutDown):
 		f.cause = causeDown
+	case (late || ue.TimedOut()) && c.p.x.IsCut(cutOther):
+		f.cause = causeOther
 	case (late || ue.TimedOut()) && c.overdue():
 		f.cause = causeOverdue
 	case late || ue.TimedOut():
@@ -91,6 +93,8 @@ func (c *completion) decodeCause(ue *upstream.Error) cause {
 	switch {
 	case ended != causeNone:
 		return ended
+	case ue.Cause == cutOther:
+		return causeOther
 	case dial && upstream.IsLocal(ue.Err):
 		return causeDescriptors
 	case dial:

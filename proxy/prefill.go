@@ -260,6 +260,8 @@ func (c *completion) prefillGivenUp() cause {
 			c.state.set(statePrefilling)
 		}
 		return causeDown
+	case late && c.p.x.IsCut(cutOther):
+		return causeOther
 	case late && c.overdue():
 		return causeOverdue
 	case late:

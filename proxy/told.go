@@ -90,6 +90,8 @@ func (f fault) prefillMessage() string {
 		return "decode backend failed with the handle of the only prefill backend"
 	case causeDown:
 		return "prefill backend failed its health checks"
+	case causeOther:
+		return "decode ended before the prefill that began with it"
 	case causeTimeout:
 		return "prefill backend did not answer within timeouts.prefill"
 	case causeTooLarge:
@@ -118,6 +120,8 @@ func (f fault) decodeMessage() string {
 		return "no decode backend took the prefill before its lease ran out"
 	case causeDown:
 		return "decode backend failed its health checks"
+	case causeOther:
+		return "the prefill that began with decode failed"
 	case causeSource:
 		return "prefill backend failed its health checks before its blocks were loaded"
 	case causeTimeout:

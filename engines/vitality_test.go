@@ -1,0 +1,66 @@
+package engines
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"xpyd/router"
+	"xpyd/upstream"
+)
+
+// Silence says nothing of an engine: one that was gone still is, and one that lived may live.
+func TestSilenceDoesNotBringAnEngineBack(t *testing.T) {
+	const hangs = 0
+	var answer atomic.Int64
+	over := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		status := int(answer.Load())
+		if status == hangs {
+			select {
+			case <-q.Context().Done():
+			case <-over:
+			}
+			return
+		}
+		w.WriteHeader(status)
+	}))
+	defer srv.Close()
+	defer close(over)
+	rc := router.DefaultConfig()
+	rc.Decode = []string{srv.URL}
+	rt, err := router.New(rc, 0.25, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := rt.Snapshot().Backends(router.Decode)[0]
+	s := New(Config{Router: rt, Dial: time.Second, MaxIdle: time.Second})
+	defer s.StopChecks()
+	client := upstream.New(upstream.Config{Addr: b.Addr, Host: b.Host, DialTimeout: time.Second, MaxIdle: time.Second, Scratch: s.scratch})
+	defer client.Close()
+	s.edit(func(m map[*router.Backend]*engine) { m[b] = &engine{Client: client} })
+
+	var known time.Time
+	for _, step := range []struct {
+		answer int64
+		gone   bool
+	}{
+		{200, false}, {hangs, false}, {500, true}, {hangs, true}, {500, true}, {200, false}, {hangs, false},
+	} {
+		answer.Store(step.answer)
+		s.SetVitalsWait(10 * time.Second)
+		if step.answer == hangs {
+			s.SetVitalsWait(20 * time.Millisecond)
+		}
+		since, gone := s.Gone(b)
+		if gone != step.gone {
+			t.Fatalf("after %d: gone %v, want %v", step.answer, gone, step.gone)
+		}
+		if gone && !known.IsZero() && !since.Equal(known) {
+			t.Errorf("after %d: gone since %v, was known at %v", step.answer, since, known)
+		}
+		known = since
+	}
+}
