@@ -65,6 +65,21 @@ func TestDocsReasons(t *testing.T) {
 	checkRows(t, "reason", rowNames(docs.Section(t, "reasons")), proxy.Reasons())
 }
 
+// A 404 and the README name the routes that there are.
+func TestDocsRoutes(t *testing.T) {
+	sentence := regexp.MustCompile("(?s)The data port serves (.*?), and nothing else\\.").FindStringSubmatch(readText(t, "README.md"))
+	if sentence == nil {
+		t.Fatal("README.md has no sentence about the routes of the data port")
+	}
+	var named []string
+	for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(sentence[1], -1) {
+		named = append(named, m[1])
+	}
+	if !slices.Equal(named, proxy.Routes()) {
+		t.Errorf("README.md names the routes %q, the code has %q", named, proxy.Routes())
+	}
+}
+
 var (
 	metricCall = regexp.MustCompile(`m\.(counterVec|counterFunc|counter|histogramVec|gauge)\("(xpyd_\w+)", "([^"]+)"(.*)`)
 	metricDesc = regexp.MustCompile(`NewDesc\("(xpyd_\w+)", "([^"]+)"(.*)`)

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"strings"
 
 	"github.com/valyala/fasthttp"
 
@@ -14,9 +15,50 @@ import (
 // route is one row of the route table, which holds exact paths. There is no catch-all, because
 // vLLM's own server has admin and development routes, and its API key does not cover all of them.
 type route struct {
+	path  string
 	post  bool
 	open  bool // served without a key
 	serve func(*Server, *fasthttp.RequestCtx)
+}
+
+// routes is the route table, in the order in which a 404 names the paths.
+func routes() []route {
+	complete := func(api kvparams.API) func(*Server, *fasthttp.RequestCtx) {
+		return func(s *Server, ctx *fasthttp.RequestCtx) { s.complete(ctx, api) }
+	}
+	passOn := func(path string) func(*Server, *fasthttp.RequestCtx) {
+		return func(s *Server, ctx *fasthttp.RequestCtx) { s.passOn(ctx, path) }
+	}
+	return []route{
+		{path: "/v1/chat/completions", post: true, serve: complete(kvparams.Chat)},
+		{path: "/v1/completions", post: true, serve: complete(kvparams.Completions)},
+		{path: "/v1/models", serve: (*Server).serveModels},
+		{path: "/tokenize", post: true, serve: passOn("/tokenize")},
+		{path: "/detokenize", post: true, serve: passOn("/detokenize")},
+		{path: "/version", serve: passOn("/version")},
+		{path: "/livez", open: true, serve: (*Server).serveLive},
+		{path: "/readyz", open: true, serve: (*Server).serveReady},
+		{path: "/health", open: true, serve: (*Server).serveReady},
+	}
+}
+
+// routesByPath is the table for look-ups by the raw path. Nothing is decoded, and no ".." or "//" is
+// resolved.
+func routesByPath() map[string]route {
+	byPath := map[string]route{}
+	for _, r := range routes() {
+		byPath[r.path] = r
+	}
+	return byPath
+}
+
+// Routes lists the paths that the data port serves.
+func Routes() []string {
+	var all []string
+	for _, r := range routes() {
+		all = append(all, r.path)
+	}
+	return all
 }
 
 // cutQuery splits a target that has passed the gate. The query begins with its question mark. It
@@ -28,29 +70,6 @@ func cutQuery(target []byte) (path, query []byte) {
 	return target, nil
 }
 
-// routeFor compares the raw path. It decodes nothing and resolves no ".." or "//".
-func routeFor(path []byte) (route, bool) {
-	switch string(path) {
-	case "/v1/chat/completions":
-		return route{post: true, serve: func(s *Server, ctx *fasthttp.RequestCtx) { s.complete(ctx, kvparams.Chat) }}, true
-	case "/v1/completions":
-		return route{post: true, serve: func(s *Server, ctx *fasthttp.RequestCtx) { s.complete(ctx, kvparams.Completions) }}, true
-	case "/v1/models":
-		return route{serve: (*Server).serveModels}, true
-	case "/tokenize":
-		return route{post: true, serve: func(s *Server, ctx *fasthttp.RequestCtx) { s.passOn(ctx, "/tokenize") }}, true
-	case "/detokenize":
-		return route{post: true, serve: func(s *Server, ctx *fasthttp.RequestCtx) { s.passOn(ctx, "/detokenize") }}, true
-	case "/version":
-		return route{serve: func(s *Server, ctx *fasthttp.RequestCtx) { s.passOn(ctx, "/version") }}, true
-	case "/livez":
-		return route{open: true, serve: (*Server).serveLive}, true
-	case "/readyz", "/health":
-		return route{open: true, serve: (*Server).serveReady}, true
-	}
-	return route{}, false
-}
-
 // admitHead checks a parsed head before any work is done for it. The checks are the strict gate,
 // the route table, the key and the headers about the body.
 func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (route, *apiError) {
@@ -59,9 +78,9 @@ func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (route, *apiError) {
 		return route{}, err
 	}
 	path, _ := cutQuery(h.RequestURI())
-	r, ok := routeFor(path)
+	r, ok := s.routes[string(path)]
 	if !ok {
-		return r, newError(fasthttp.StatusNotFound, codeUnknownRoute, "", "no such route; xpyd serves /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize, /version and its health endpoints").noRetry()
+		return r, newError(fasthttp.StatusNotFound, codeUnknownRoute, "", "no such route; xpyd serves "+strings.Join(Routes(), ", ")).noRetry()
 	}
 	if r.post != h.IsPost() || !r.post && !h.IsGet() && !h.IsHead() {
 		err := newError(fasthttp.StatusMethodNotAllowed, codeMethod, "", "method not allowed on this route")

@@ -43,6 +43,7 @@ type Server struct {
 	router    *router.Router
 	metrics   meter
 	dialect   kvparams.Dialect
+	routes    map[string]route // by path
 	keys      *gate.Keyring
 	// backendAuth replaces the client's Authorization. If it is empty, the client's goes on to the
 	// backends, unless clients show xpyd's own keys.
@@ -90,6 +91,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 		cfg: cfg, log: log, router: rt, dialect: dialect,
 		failedLog:  log.Sample(&zerolog.BurstSampler{Burst: failedLines, Period: time.Second}),
 		aloneLog:   log.Sample(&zerolog.BurstSampler{Burst: aloneLines, Period: time.Second}),
+		routes:     routesByPath(),
 		keys:       gate.NewKeyring(cfg.APIKeys),
 		watch:      watch,
 		bodies:     budget.NewBodies(cfg.Limits.BodyBudget, cfg.Limits.Body, cfg.Limits.ClientShare),
