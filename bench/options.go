@@ -31,7 +31,12 @@ type Options struct {
 	// times.
 	TimesSeed uint64
 
+	Ready   time.Duration // how long to wait for a server that is not there
+	NoReuse bool          // no more requests than there are prompts
+	Untimed bool          // a trace's times do not count
+
 	RequestIDPrefix string
+	Metadata        map[string]string  // for the result file
 	Goodput         map[string]float64 // bounds in ms
 	Metrics         []string           // that vLLM's block shows
 	Percentiles     []float64
@@ -75,11 +80,11 @@ func (o *Options) config() result.Config {
 		Label: o.Label, URL: o.Client.URL, API: o.Client.API, Model: o.Client.Model,
 		Headers: slices.Sorted(maps.Keys(o.Client.Header)),
 		Dataset: o.Dataset.Kind, File: o.Dataset.File, InputLen: o.Dataset.InputLen, OutputLen: o.Dataset.OutputLen,
-		PrefixLen: o.Dataset.PrefixLen, RangeRatio: o.Dataset.RangeRatio,
+		PrefixLen: o.Dataset.PrefixLen, RangeRatio: o.Dataset.RangeRatio, OutputRatio: o.Dataset.OutputRatio, Prefixes: o.Dataset.Prefixes,
 		NumPrompts: o.Load.Requests(), DurationUS: o.Load.Duration.Microseconds(),
 		Rate: finite(o.Load.Rate), Burstiness: finite(o.Load.Burstiness), Concurrency: o.Load.Concurrency,
 		Seed: o.Seed, TimesSeed: o.TimesSeed, Primed: o.Prime, IgnoreEOS: o.Client.IgnoreEOS,
-		Goodput: o.Goodput, Metrics: o.Metrics, Percentiles: o.Percentiles, MaxLateUS: o.MaxLate.Microseconds(),
+		Metadata: o.Metadata, Goodput: o.Goodput, Metrics: o.Metrics, Percentiles: o.Percentiles, MaxLateUS: o.MaxLate.Microseconds(),
 	}
 	if o.Load.Ramp != (load.Ramp{}) {
 		c.Ramp = &result.Ramp{Strategy: o.Load.Ramp.Strategy, From: o.Load.Ramp.From, To: o.Load.Ramp.To}

@@ -39,6 +39,11 @@ func Prepare(ctx context.Context, o Options) (*Bench, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Ready > 0 {
+		if err := await(ctx, c, o.Ready); err != nil {
+			return nil, err
+		}
+	}
 	if o.Client.Model == "" {
 		if o.Client.Model, err = c.FirstModel(ctx); err != nil {
 			return nil, fmt.Errorf("no model is named, and the server does not say: %w", err)
@@ -56,6 +61,9 @@ func Prepare(ctx context.Context, o Options) (*Bench, error) {
 	if o.Dataset.Kind == dataset.Trace {
 		b.followTrace()
 	}
+	if n := len(b.prompts.Prompts); o.NoReuse && (b.Requests() == 0 || b.Requests() > n) {
+		b.o.Load.Count = n
+	}
 	if err := b.o.Load.Validate(); err != nil {
 		return nil, err
 	}
@@ -68,11 +76,28 @@ func Prepare(ctx context.Context, o Options) (*Bench, error) {
 	return b, b.prime(ctx)
 }
 
+// await waits until the server lists its models.
+func await(ctx context.Context, c *client.Client, bound time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	for {
+		_, err := c.FirstModel(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return fmt.Errorf("the server is not ready after %v: %w", bound, err)
+		}
+	}
+}
+
 // followTrace sends a trace's requests at its own times, unless a rate is given.
 func (b *Bench) followTrace() {
 	l := &b.o.Load
 	l.Count = len(b.prompts.Prompts)
-	if !math.IsInf(l.Rate, 1) || l.Ramp != (load.Ramp{}) {
+	if b.o.Untimed || !math.IsInf(l.Rate, 1) || l.Ramp != (load.Ramp{}) {
 		return
 	}
 	for _, p := range b.prompts.Prompts {

@@ -4,12 +4,12 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -32,11 +32,22 @@ type benchFlags struct {
 	noBar  bool
 
 	rate, burstiness, temperature, extra string
+	ratio                                string
 	host, port, endpoint, backend        string
-	headers, goodput, engineURLs         []string
+	headers, goodput, metadata           []string
+	engineURLs                           []string
 	engines                              []engines.Spec
+	claims                               []claim // which of these the arguments after flags belong to
 	keyFile                              string
 	percentiles, metrics                 []string
+
+	// Of vllm bench serve alone, see benchvllm.go.
+	servedName, resultFile        string
+	saveResult, append, selfTimed bool
+	readySeconds                  int
+	tickSeconds                   float64
+	keepLen, obeyEOS              bool     // the dataset has its own lengths; does not ask for full answers
+	notes                         []string // what has no effect, for people
 }
 
 // benchAliases are the names that vllm bench serve has for the same flags.
@@ -48,6 +59,8 @@ func benchAliases() map[string]string {
 		"random-input-len": "input-len", "random-output-len": "output-len", "random-prefix-len": "prefix-len", "random-range-ratio": "range-ratio",
 		"sonnet-input-len": "input-len", "sonnet-output-len": "output-len", "sonnet-prefix-len": "prefix-len",
 		"sharegpt-output-len": "output-len", "custom-output-len": "output-len",
+		"prefix-repetition-prefix-len": "prefix-len", "prefix-repetition-suffix-len": "input-len",
+		"prefix-repetition-num-prefixes": "prefixes", "prefix-repetition-output-len": "output-len", "disable-shuffle": "in-order",
 		"ramp-up-strategy": "ramp", "ramp-up-start-rps": "ramp-from", "ramp-up-end-rps": "ramp-to", "disable-tqdm": "no-progress",
 	}
 }
@@ -55,6 +68,7 @@ func benchAliases() map[string]string {
 func (f *benchFlags) add(s *pflag.FlagSet) {
 	aliases := benchAliases()
 	s.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		name = strings.ReplaceAll(name, "_", "-") // vLLM takes both
 		if known := aliases[name]; known != "" {
 			return pflag.NormalizedName(known)
 		}
@@ -64,6 +78,7 @@ func (f *benchFlags) add(s *pflag.FlagSet) {
 	f.addTarget(s)
 	f.addWorkload(s)
 	f.addReport(s)
+	f.addVLLM(s)
 }
 
 func (f *benchFlags) addTarget(s *pflag.FlagSet) {
@@ -75,8 +90,8 @@ func (f *benchFlags) addTarget(s *pflag.FlagSet) {
 	s.StringVar(&c.API, "api", benchclient.Completions, "completions or chat")
 	s.StringVar(&f.endpoint, "endpoint", "", "vLLM's way to choose the API: /v1/completions or /v1/chat/completions")
 	s.StringVar(&f.backend, "backend", "", "vLLM's other way: openai, vllm or openai-chat")
-	s.StringArrayVar(&f.headers, "header", nil, "K=V on each request, repeated")
-	s.StringVar(&f.keyFile, "key-file", "", "file whose first line is sent as the bearer token")
+	f.manyVar(s, &f.headers, "header", "K=V … on each request")
+	s.StringVar(&f.keyFile, "key-file", "", "file whose first line is sent as the bearer token (default OPENAI_API_KEY of the environment)")
 	s.StringArrayVar(&f.engineURLs, "engine", nil, "NAME=URL or NAME:GPUS=URL of an engine behind the server, repeated: its metrics stand beside the run's; names begin with P for prefill, D for decode")
 	s.BoolVar(&c.Insecure, "insecure", false, "take any certificate")
 	s.DurationVar(&c.Timeout, "timeout", 6*time.Hour, "longest time of a request")
@@ -90,7 +105,10 @@ func (f *benchFlags) addWorkload(s *pflag.FlagSet) {
 	s.IntVar(&d.InputLen, "input-len", 1024, "prompt tokens (sonnet: 550)")
 	s.IntVar(&d.OutputLen, "output-len", 128, "answer tokens (sonnet: 150; prompts, sharegpt, trace: what the file says)")
 	s.IntVar(&d.PrefixLen, "prefix-len", 0, "tokens that all prompts begin with, before --input-len (sonnet: 200, of --input-len)")
-	s.Float64Var(&d.RangeRatio, "range-ratio", 0, "lengths are even over ± this share; 0 to less than 1")
+	s.IntVar(&d.Prefixes, "prefixes", 1, "of random: how many different beginnings, each of as many prompts")
+	s.StringVar(&f.ratio, "range-ratio", "0", `lengths are even over ± this share, 0 to less than 1; or {"input": A, "output": B}`)
+	s.BoolVar(&d.InOrder, "in-order", false, "a file's prompts in its order, not in one drawn by the seed")
+	s.BoolVar(&f.o.NoReuse, "no-oversample", false, "no more requests than a file has prompts")
 	s.IntVar(&l.Count, "num-prompts", 0, "requests (default 1000, or what --duration takes)")
 	s.DurationVar(&l.Duration, "duration", 0, "send for so long")
 	s.StringVar(&f.rate, "rate", "inf", "requests a second, due whether or not earlier ones are answered; inf: all at once")
@@ -113,7 +131,9 @@ func (f *benchFlags) addReport(s *pflag.FlagSet) {
 	s.StringVar(&f.out, "out", "", "directory in which the run is saved")
 	s.StringSliceVar(&f.metrics, "metrics", []string{"ttft", "tpot", "itl"}, "sections of the block: ttft, tpot, itl, e2el, client_queue_time, e2el_including_client_queue")
 	s.StringSliceVar(&f.percentiles, "percentiles", []string{"99"}, "percentiles of each section")
-	s.StringArrayVar(&f.goodput, "goodput", nil, "bounds in ms that a good request keeps, as in ttft:200 tpot:50 e2el:5000")
+	f.manyVar(s, &f.goodput, "goodput", "bounds in ms that a good request keeps, as in ttft:200 tpot:50 e2el:5000")
+	f.manyVar(s, &f.metadata, "metadata", "K=V … that the result file has")
+	s.StringVar(&f.resultFile, "result-filename", "", "name of vLLM's result file in --out (default made of rate, model and date)")
 	s.DurationVar(&f.o.MaxLate, "max-lateness", 100*time.Millisecond, "the run fails when the tool sends 1 % of its requests later than this; 0: never. Not applied to --rate inf without a cap")
 	s.BoolVar(&f.noBar, "no-progress", false, "no bar on a terminal")
 }
@@ -122,26 +142,29 @@ func (f *benchFlags) addReport(s *pflag.FlagSet) {
 func (f *benchFlags) options(s *pflag.FlagSet, args []string) (bench.Options, error) {
 	o := &f.o
 	o.Tool = "xpyd " + readBuildInfo().Version
-	for _, read := range []func(*pflag.FlagSet) error{f.readTarget, f.readBody, f.readLoad, f.readDataset, f.readReport} {
+	settle := func(*pflag.FlagSet) error { return f.settle(args) }
+	for _, read := range []func(*pflag.FlagSet) error{f.readVLLM, settle, f.readTarget, f.readBody, f.readLoad, f.readDataset, f.readReport} {
 		if err := read(s); err != nil {
 			return bench.Options{}, err
 		}
 	}
-	if len(args) > 0 && len(f.goodput) == 0 {
-		return bench.Options{}, fmt.Errorf("serve takes no argument, got %q; see xpyd bench serve --help", args[0])
-	}
-	o.Goodput = map[string]float64{}
-	for _, pair := range append(f.goodput, args...) {
-		for _, one := range strings.FieldsFunc(pair, func(r rune) bool { return r == ',' || r == ' ' }) {
+	return *o, o.Validate()
+}
+
+// readGoodput reads bounds, which stand apart or have commas between them.
+func (f *benchFlags) readGoodput() error {
+	f.o.Goodput = map[string]float64{}
+	for _, text := range f.goodput {
+		for _, one := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }) {
 			name, bound, _ := strings.Cut(one, ":")
 			x, err := strconv.ParseFloat(bound, 64)
 			if err != nil {
-				return bench.Options{}, fmt.Errorf("--goodput %q: want METRIC:MILLISECONDS", one)
+				return fmt.Errorf("--goodput %q: want METRIC:MILLISECONDS", one)
 			}
-			o.Goodput[name] = x
+			f.o.Goodput[name] = x
 		}
 	}
-	return *o, o.Validate()
+	return nil
 }
 
 func (f *benchFlags) readTarget(s *pflag.FlagSet) error {
@@ -149,12 +172,11 @@ func (f *benchFlags) readTarget(s *pflag.FlagSet) error {
 	if c.URL == "" {
 		c.URL = "http://" + net.JoinHostPort(f.host, f.port)
 	}
-	switch {
-	case strings.HasSuffix(f.endpoint, "/chat/completions"), f.backend == "openai-chat":
+	switch f.backend {
+	case "openai-chat":
 		c.API = benchclient.Chat
-	case f.endpoint != "" && !strings.HasSuffix(f.endpoint, "/completions"):
-		return fmt.Errorf("--endpoint %q: want /v1/completions or /v1/chat/completions", f.endpoint)
-	case f.backend != "" && f.backend != "openai" && f.backend != "vllm":
+	case "", "openai", "vllm":
+	default:
 		return fmt.Errorf("--backend %q: want openai, vllm or openai-chat", f.backend)
 	}
 	for _, text := range f.engineURLs {
@@ -164,13 +186,41 @@ func (f *benchFlags) readTarget(s *pflag.FlagSet) error {
 		}
 		f.engines = append(f.engines, spec)
 	}
+	if err := f.readEndpoint(); err != nil {
+		return err
+	}
+	headers, err := pairs("header", f.headers)
+	if err != nil {
+		return err
+	}
 	c.Header = http.Header{}
-	for _, h := range f.headers {
-		name, value, ok := strings.Cut(h, "=")
-		if !ok || strings.TrimSpace(name) == "" {
-			return fmt.Errorf("--header %q: want K=V", strings.SplitN(h, "=", 2)[0])
-		}
-		c.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	for _, h := range headers {
+		c.Header.Add(h[0], h[1])
+	}
+	return f.readKey()
+}
+
+// readEndpoint takes the API from a path, and what stands before /v1 as a part of the URL.
+func (f *benchFlags) readEndpoint() error {
+	if f.endpoint == "" {
+		return nil
+	}
+	c := &f.o.Client
+	base, chat := strings.CutSuffix(f.endpoint, "/v1/chat/completions")
+	if chat {
+		c.API = benchclient.Chat
+	} else if base, chat = strings.CutSuffix(f.endpoint, "/v1/completions"); !chat {
+		return fmt.Errorf("--endpoint %q: want /v1/completions or /v1/chat/completions", f.endpoint)
+	}
+	c.URL = strings.TrimSuffix(strings.TrimSuffix(c.URL, "/"), "/v1") + base
+	return nil
+}
+
+func (f *benchFlags) readKey() error {
+	c := &f.o.Client
+	if f.keyFile == "" {
+		c.Key = os.Getenv("OPENAI_API_KEY")
+		return nil
 	}
 	key, err := firstLine("--key-file", f.keyFile)
 	c.Key = key
@@ -186,12 +236,10 @@ func (f *benchFlags) readBody(s *pflag.FlagSet) error {
 		}
 		c.Temperature = &t
 	}
-	if f.extra != "" {
-		if err := json.Unmarshal([]byte(f.extra), &c.Extra); err != nil {
-			return fmt.Errorf("--extra-body: want a JSON object: %w", err)
-		}
+	if err := f.readSampling(s); err != nil {
+		return err
 	}
-	if kind := f.o.Dataset.Kind; !s.Changed("ignore-eos") && (kind == dataset.Random || kind == dataset.Trace) {
+	if kind := f.o.Dataset.Kind; !s.Changed("ignore-eos") && !f.obeyEOS && (kind == dataset.Random || kind == dataset.Trace) {
 		c.IgnoreEOS = true
 	}
 	if f.o.RequestIDPrefix == "" {
@@ -232,7 +280,7 @@ func (f *benchFlags) readDataset(s *pflag.FlagSet) error {
 	d := &f.o.Dataset
 	set := func(name string, value *int, sonnet, file int) {
 		switch {
-		case s.Changed(name) || d.Kind == dataset.Random:
+		case s.Changed(name) || f.keepLen || d.Kind == dataset.Random:
 		case d.Kind == dataset.Sonnet:
 			*value = sonnet
 		default:
@@ -242,7 +290,7 @@ func (f *benchFlags) readDataset(s *pflag.FlagSet) error {
 	set("input-len", &d.InputLen, 550, 0)
 	set("output-len", &d.OutputLen, 150, 0)
 	set("prefix-len", &d.PrefixLen, 200, 0)
-	return nil
+	return f.readRatio()
 }
 
 func (f *benchFlags) readReport(*pflag.FlagSet) error {
@@ -254,5 +302,15 @@ func (f *benchFlags) readReport(*pflag.FlagSet) error {
 		}
 		f.o.Percentiles = append(f.o.Percentiles, p)
 	}
-	return nil
+	metadata, err := pairs("metadata", f.metadata)
+	if err != nil {
+		return err
+	}
+	for _, one := range metadata {
+		if f.o.Metadata == nil {
+			f.o.Metadata = map[string]string{}
+		}
+		f.o.Metadata[one[0]] = one[1]
+	}
+	return f.readGoodput()
 }

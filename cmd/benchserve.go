@@ -53,6 +53,9 @@ func runBench(ctx context.Context, o bench.Options, f *benchFlags, out, note io.
 			return fmt.Errorf("make the directory of results: %w", err)
 		}
 	}
+	for _, line := range f.notes {
+		fmt.Fprintln(note, "note: "+line)
+	}
 	fmt.Fprintln(note, "making prompts…")
 	b, err := bench.Prepare(ctx, o)
 	if err != nil {
@@ -63,7 +66,7 @@ func runBench(ctx context.Context, o bench.Options, f *benchFlags, out, note io.
 	b.Watch(f.engines, meter.Say)
 	run := b.Run(ctx, func(r *result.Record) { meter.Add(r.OK()) })
 	meter.Close()
-	saved := saveBench(run, f.out, note)
+	saved := f.save(run, note)
 	if err := printer.Print(out, f.format, []*result.Run{run}); err != nil {
 		return errors.Join(saved, err)
 	}
@@ -78,22 +81,29 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// saveBench writes the run and vLLM's result file into dir.
-func saveBench(run *result.Run, dir string, note io.Writer) error {
-	if dir == "" {
+// save writes the run and vLLM's result file into the directory of results.
+func (f *benchFlags) save(run *result.Run, note io.Writer) error {
+	if f.out == "" {
 		return nil
 	}
-	path := filepath.Join(dir, printer.FileName(run))
+	path := filepath.Join(f.out, printer.FileName(run))
 	if err := run.Save(path + result.Suffix); err != nil {
 		return err
 	}
-	f, err := os.Create(path + ".json")
+	file, mode := path+".json", os.O_TRUNC
+	if f.resultFile != "" {
+		file = filepath.Join(f.out, f.resultFile)
+	}
+	if f.append {
+		mode = os.O_APPEND
+	}
+	out, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|mode, 0o644)
 	if err != nil {
 		return fmt.Errorf("save the result: %w", err)
 	}
-	if err := errors.Join(printer.Print(f, "vllm-json", []*result.Run{run}), f.Close()); err != nil {
+	if err := errors.Join(printer.Print(out, "vllm-json", []*result.Run{run}), out.Close()); err != nil {
 		return fmt.Errorf("save the result: %w", err)
 	}
-	fmt.Fprintf(note, "saved %s and %s\n", path+result.Suffix, path+".json")
+	fmt.Fprintf(note, "saved %s and %s\n", path+result.Suffix, file)
 	return nil
 }

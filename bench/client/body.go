@@ -19,6 +19,8 @@ func (c *Client) Body(prompt string, limit int) []byte {
 	} else {
 		m["prompt"] = prompt
 		m["max_tokens"] = limit
+		// As vllm bench serve has it: a model whose own penalty is another one computes more.
+		m["repetition_penalty"] = 1.0
 	}
 	if c.o.Temperature != nil {
 		m["temperature"] = *c.o.Temperature

@@ -34,16 +34,19 @@ const BytesPerToken = 4
 
 // Options say which prompts are wanted.
 type Options struct {
-	Kind       string
-	File       string
-	Count      int
-	InputLen   int     // tokens, those of the prefix not counted for Random, counted for Sonnet
-	OutputLen  int     // 0: what the file says
-	PrefixLen  int     // tokens that all prompts begin with
-	Prefixes   int     // of Random: different beginnings of PrefixLen tokens, each of as many prompts; 0 is 1
-	RangeRatio float64 // lengths are even over ±this share
-	InOrder    bool    // the prompts of a file in its order, not in one drawn by the seed
-	Seed       uint64
+	Kind        string
+	File        string
+	Count       int
+	InputLen    int           // tokens, those of the prefix not counted for Random, counted for Sonnet
+	OutputLen   int           // 0: what the file says
+	PrefixLen   int           // tokens that all prompts begin with
+	Prefixes    int           // of Random: different beginnings of PrefixLen tokens, each of as many prompts; 0 is 1
+	RangeRatio  float64       // lengths are even over ±this share
+	OutputRatio *float64      // that of answers; nil: RangeRatio
+	BlockLen    int           // of Trace: tokens that a hash id stands for; 0 is 512
+	Tick        time.Duration // of Trace: the unit of its times; 0 is a millisecond
+	InOrder     bool          // the prompts of a file in its order, not in one drawn by the seed
+	Seed        uint64
 }
 
 // Validate reports the first option that cannot be.
@@ -67,10 +70,19 @@ func (o Options) Validate() error {
 	default:
 		return fmt.Errorf("dataset %q: want one of %v", o.Kind, Kinds())
 	}
-	if o.RangeRatio < 0 || o.RangeRatio >= 1 {
-		return fmt.Errorf("range ratio %v: want at least 0 and less than 1", o.RangeRatio)
+	for _, ratio := range []float64{o.RangeRatio, o.outputRatio()} {
+		if !(ratio >= 0 && ratio < 1) {
+			return fmt.Errorf("range ratio %v: want at least 0 and less than 1", ratio)
+		}
 	}
 	return nil
+}
+
+func (o *Options) outputRatio() float64 {
+	if o.OutputRatio != nil {
+		return *o.OutputRatio
+	}
+	return o.RangeRatio
 }
 
 // Tokenizer counts tokens as the server does.

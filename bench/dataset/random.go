@@ -22,7 +22,7 @@ func (m *maker) random(ctx context.Context) (*Set, error) {
 		rng := m.generator(uint64(i))
 		p := &set.Prompts[i]
 		p.Tokens = m.o.PrefixLen + m.special + around(rng, max(m.o.InputLen-m.special, 0), m.o.RangeRatio, 0)
-		p.Limit = around(rng, m.o.OutputLen, m.o.RangeRatio, 1)
+		p.Limit = around(rng, m.o.OutputLen, m.o.outputRatio(), 1)
 		p.Text, exact[i], err = m.fit(ctx, rng, prefixes[of[i]%len(prefixes)], p.Tokens)
 		return err
 	})

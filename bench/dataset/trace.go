@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,19 +9,23 @@ import (
 	"time"
 )
 
-// blockTokens is what one hash id of a trace stands for.
+// blockTokens is what one hash id of a trace stands for, where nothing else is said: what Mooncake's
+// traces have. Those of Alibaba have 16.
 const blockTokens = 512
+
+// block is how many tokens a hash id stands for.
+func (m *maker) block() int { return cmp.Or(m.o.BlockLen, blockTokens) }
 
 // request is one line of a trace.
 type request struct {
-	At     float64  `json:"timestamp"` // ms
+	At     float64  `json:"timestamp"` // in Ticks
 	In     int      `json:"input_length"`
 	Out    int      `json:"output_length"`
 	Hashes []uint64 `json:"hash_ids"` // may lack
 }
 
-// full are the ids of the blocks that the prompt fills.
-func (r *request) full() []uint64 { return r.Hashes[:min(len(r.Hashes), r.In/blockTokens)] }
+// full are the ids of the blocks of that many tokens that the prompt fills.
+func (r *request) full(block int) []uint64 { return r.Hashes[:min(len(r.Hashes), r.In/block)] }
 
 // trace makes prompts of the lengths of a recorded load. Requests whose first ids are equal have
 // their first blocks in common.
@@ -38,11 +43,11 @@ func (m *maker) trace(ctx context.Context) (*Set, error) {
 	err = each(ctx, len(rows), func(ctx context.Context, i int) (err error) {
 		row := &rows[i]
 		var start []string
-		for _, id := range row.full() {
+		for _, id := range row.full(m.block()) {
 			start = append(start, blocks[id])
 		}
 		p := &set.Prompts[i]
-		p.Due = time.Duration(row.At * float64(time.Millisecond))
+		p.Due = time.Duration(row.At * float64(cmp.Or(m.o.Tick, time.Millisecond)))
 		p.Tokens, p.Limit = row.In, limit(m.o.OutputLen, row.Out)
 		p.Text, exact[i], err = m.fit(ctx, m.generator(prefixStream-1-uint64(i)), strings.Join(start, " "), row.In)
 		return err
@@ -76,13 +81,13 @@ func (m *maker) readTrace() ([]request, error) {
 	return rows, nil
 }
 
-// blocks makes the text of each id. A block of one text has blockTokens tokens; beside another
+// blocks makes the text of each id. A block by itself has exactly its tokens; beside another
 // block it may have one more or less.
 func (m *maker) blocks(ctx context.Context, rows []request) (map[uint64]string, error) {
 	var ids []uint64
 	seen := map[uint64]string{}
 	for i := range rows {
-		for _, id := range rows[i].full() {
+		for _, id := range rows[i].full(m.block()) {
 			if _, ok := seen[id]; !ok {
 				seen[id] = ""
 				ids = append(ids, id)
@@ -91,7 +96,7 @@ func (m *maker) blocks(ctx context.Context, rows []request) (map[uint64]string, 
 	}
 	texts := make([]string, len(ids))
 	err := each(ctx, len(ids), func(ctx context.Context, i int) (err error) {
-		texts[i], _, err = m.fit(ctx, m.generator(ids[i]), "", blockTokens+m.special)
+		texts[i], _, err = m.fit(ctx, m.generator(ids[i]), "", m.block()+m.special)
 		return err
 	})
 	for i, id := range ids {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,6 +46,9 @@ func vllmJSON(w *strings.Builder, r *result.Run) error {
 	m.add("model_id", c.Model)
 	m.add("tokenizer_id", nil)
 	m.add("num_prompts", orNull(len(r.Records)+r.Unsent, false))
+	for _, name := range slices.Sorted(maps.Keys(c.Metadata)) {
+		m.add(name, c.Metadata[name])
+	}
 	if c.Rate == nil {
 		m.add("request_rate", "inf")
 	} else {

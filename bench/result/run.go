@@ -35,7 +35,9 @@ type Config struct {
 	InputLen    int      `json:"input_len,omitempty"`
 	OutputLen   int      `json:"output_len,omitempty"`
 	PrefixLen   int      `json:"prefix_len,omitempty"`
+	Prefixes    int      `json:"prefixes,omitempty"`
 	RangeRatio  float64  `json:"range_ratio,omitempty"`
+	OutputRatio *float64 `json:"output_range_ratio,omitempty"` // nil: the same
 	NumPrompts  int      `json:"num_prompts"`
 	DurationUS  int64    `json:"duration_us,omitempty"` // 0: until all prompts are sent
 	Rate        *float64 `json:"rate"`                  // requests a second; null: all at once
@@ -47,8 +49,9 @@ type Config struct {
 	IgnoreEOS   bool     `json:"ignore_eos"`
 	Primed      bool     `json:"primed,omitempty"` // each prompt was sent once before the run, so that its KV was cached
 
-	Goodput     map[string]float64 `json:"goodput,omitempty"` // bounds in ms: ttft, tpot, e2el
-	Metrics     []string           `json:"metrics"`           // those that vLLM's block shows
+	Metadata    map[string]string  `json:"metadata,omitempty"` // the user's own
+	Goodput     map[string]float64 `json:"goodput,omitempty"`  // bounds in ms: ttft, tpot, e2el
+	Metrics     []string           `json:"metrics"`            // those that vLLM's block shows
 	Percentiles []float64          `json:"percentiles"`
 	MaxLateUS   int64              `json:"max_late_us,omitempty"` // 0: no bound
 	Cell        *Cell              `json:"cell,omitempty"`        // nil for a run outside a sweep
