@@ -22,7 +22,8 @@ type Bench struct {
 	o       Options
 	client  *client.Client
 	prompts *dataset.Set
-	bodies  [][]byte // of each prompt
+	bodies  [][]byte     // of each prompt
+	cell    *result.Cell // nil outside of a sweep
 	engines []engines.Spec
 	say     func(string)
 }
@@ -140,7 +141,14 @@ func (b *Bench) prime(ctx context.Context) error {
 func (b *Bench) Requests() int { return b.o.Load.Requests() }
 
 // Config is what the run is asked to do.
-func (b *Bench) Config() result.Config { return b.o.config() }
+func (b *Bench) Config() result.Config {
+	c := b.o.config()
+	c.Cell = b.cell
+	return c
+}
+
+// Place says where the run stands in a sweep.
+func (b *Bench) Place(c *result.Cell) { b.cell = c }
 
 // Watch has Run read the metrics of the engines behind the server. say gets their lines, from
 // other goroutines.
@@ -151,7 +159,7 @@ func (b *Bench) Watch(specs []engines.Spec, say func(string)) { b.engines, b.say
 func (b *Bench) Run(ctx context.Context, done func(*result.Record)) *result.Run {
 	watcher := engines.Watch(ctx, b.engines, engines.Pace, b.o.Client.Insecure, b.say)
 	run := &result.Run{
-		Schema: result.Schema, Tool: b.o.Tool, Config: b.o.config(), Started: time.Now(),
+		Schema: result.Schema, Tool: b.o.Tool, Config: b.Config(), Started: time.Now(),
 		Prompts: result.Prompts{LengthBy: b.prompts.LengthBy, Inexact: b.prompts.Inexact},
 	}
 	defer b.client.Close()

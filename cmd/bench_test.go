@@ -129,7 +129,7 @@ func TestBenchUsage(t *testing.T) {
 	dir := t.TempDir()
 	for want, args := range map[string][]string{
 		`bench takes no argument, got "nothing"; see xpyd bench --help`:                       {"nothing"},
-		"bench needs a command: serve or report; see xpyd bench --help":                       nil,
+		"bench needs a command: serve, sweep, advise or report; see xpyd bench --help":        nil,
 		`serve takes no argument, got "extra"; see xpyd bench serve --help`:                   {"serve", "extra"},
 		`--rate "fast": want a number or inf`:                                                 {"serve", "--rate", "fast"},
 		`--goodput "ttft": want METRIC:MILLISECONDS`:                                          {"serve", "--goodput", "ttft"},

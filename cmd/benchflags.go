@@ -151,20 +151,25 @@ func (f *benchFlags) options(s *pflag.FlagSet, args []string) (bench.Options, er
 	return *o, o.Validate()
 }
 
-// readGoodput reads bounds, which stand apart or have commas between them.
-func (f *benchFlags) readGoodput() error {
-	f.o.Goodput = map[string]float64{}
-	for _, text := range f.goodput {
-		for _, one := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }) {
+func (f *benchFlags) readGoodput() (err error) {
+	f.o.Goodput, err = readBounds(f.goodput)
+	return err
+}
+
+// readBounds reads bounds such as ttft:200,tpot:50.
+func readBounds(pairs []string) (map[string]float64, error) {
+	bounds := map[string]float64{}
+	for _, pair := range pairs {
+		for _, one := range strings.FieldsFunc(pair, func(r rune) bool { return r == ',' || r == ' ' }) {
 			name, bound, _ := strings.Cut(one, ":")
 			x, err := strconv.ParseFloat(bound, 64)
 			if err != nil {
-				return fmt.Errorf("--goodput %q: want METRIC:MILLISECONDS", one)
+				return nil, fmt.Errorf("--goodput %q: want METRIC:MILLISECONDS", one)
 			}
-			f.o.Goodput[name] = x
+			bounds[name] = x
 		}
 	}
-	return nil
+	return bounds, nil
 }
 
 func (f *benchFlags) readTarget(s *pflag.FlagSet) error {

@@ -18,12 +18,7 @@ func newBenchReportCmd() *cobra.Command {
 		Short:   "Print the saved runs of a directory",
 		Long:    "report prints the runs that bench serve --out saved in DIR, the oldest first." + formatHelp(),
 		Example: "  xpyd bench report runs --format mooncake",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return config.UsageError{Err: fmt.Errorf("report takes one directory, got %d", len(args))}
-			}
-			return nil
-		},
+		Args:    oneDirectory("report"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkFormat(format); err != nil {
 				return err
@@ -37,6 +32,16 @@ func newBenchReportCmd() *cobra.Command {
 	}
 	addFormatFlag(cmd, &format, "vllm")
 	return cmd
+}
+
+// oneDirectory holds a command to one argument.
+func oneDirectory(name string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return config.UsageError{Err: fmt.Errorf("%s takes one directory, got %d", name, len(args))}
+		}
+		return nil
+	}
 }
 
 func addFormatFlag(cmd *cobra.Command, format *string, value string) {

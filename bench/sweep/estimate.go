@@ -1,0 +1,81 @@
+package sweep
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"xpyd/bench/dataset"
+)
+
+// What an estimate takes for granted of a target that nobody has measured.
+const (
+	assumedFirst = time.Second
+	assumedNext  = 20 * time.Millisecond
+	assumedOpen  = 64 // answers that it makes at once
+)
+
+// estimate is about how long a cell takes, from its first request to its last answer.
+func (c *Cell) estimate() time.Duration {
+	out := c.Workload.dataset("").OutputLen
+	if out == 0 {
+		out = dataset.DefaultLimit
+	}
+	answer := assumedFirst + time.Duration(out)*assumedNext
+	var sending time.Duration
+	switch {
+	case c.NumPrompts == 0:
+		return c.Duration + answer
+	case math.IsInf(c.Rate, 1):
+		open := c.Concurrency
+		if open == 0 {
+			open = assumedOpen
+		}
+		sending = time.Duration((c.NumPrompts-1)/open) * answer
+	default:
+		sending = time.Duration(float64(c.NumPrompts) / c.Rate * float64(time.Second))
+	}
+	if c.Duration > 0 {
+		sending = min(sending, c.Duration)
+	}
+	return sending + answer
+}
+
+// Plan is what the sweep would do, a line a cell, with about how long it takes. Cells are as long
+// as the same load took on any target, if that was measured.
+func (r *Runner) Plan() (string, error) {
+	done, err := r.Finished()
+	if err != nil {
+		return "", err
+	}
+	cells := r.File.Cells()
+	measured := map[string]time.Duration{}
+	for _, c := range cells {
+		if run := done[c.File()]; run != nil {
+			measured[c.Workload.Name+c.Load()] = time.Duration(run.DurationUS) * time.Microsecond
+		}
+	}
+	var b strings.Builder
+	total, left := time.Duration(0), 0
+	for i := range cells {
+		c := &cells[i]
+		state := "done"
+		if done[c.File()] == nil {
+			took, ok := measured[c.Workload.Name+c.Load()]
+			if !ok {
+				took = c.estimate()
+			}
+			total += took
+			left++
+			state = "about " + rounded(took)
+		}
+		fmt.Fprintf(&b, "[%d/%d] %s: %s\n", i+1, len(cells), c, state)
+	}
+	fmt.Fprintf(&b, "%d of %d cells, about %s without the making of prompts and the start of targets.\n"+
+		"Where nothing is measured, this takes %s for a first token, %s for each further one, and %d answers at once.\n",
+		left, len(cells), rounded(total), assumedFirst, assumedNext, assumedOpen)
+	return b.String(), nil
+}
+
+func rounded(d time.Duration) string { return d.Round(time.Second).String() }

@@ -1,0 +1,217 @@
+package sweep
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const whole = `
+name: small
+targets:
+  - {name: 1P2D, url: "http://a:1", gpus: 6}
+  - {name: plain, url: "http://b:2", engines: ["P=http://p:1", "D1:4=http://d:1"], up: ./up.sh, ready: 90s}
+workloads:
+  - {name: long, input_len: 64, output_len: 8}
+  - {kind: prefill-only, input_len: 32, loads: [{duration: 10s, rate: 5}]}
+loads:
+  - {concurrency: [2, 4], prompts_per_concurrency: 5}
+  - {rate: 3, num_prompts: [6, 12], burstiness: 0.5}
+`
+
+// TestWrongFiles: what cannot be is named with its line, its key and what is wanted.
+func TestWrongFiles(t *testing.T) {
+	change := func(from, to string) string {
+		if !strings.Contains(whole, from) {
+			t.Fatalf("%q is not in the file", from)
+		}
+		return strings.Replace(whole, from, to, 1)
+	}
+	for want, text := range map[string]string{
+		`s.yaml: line 4: no key is called uri`:                                                                              change(`url: "http://a:1"`, `uri: "http://a:1"`),
+		`s.yaml: line 4: "six": want a number`:                                                                              change("gpus: 6", "gpus: six"),
+		`s.yaml: line 5: "90": want a time such as 30s`:                                                                     change("ready: 90s", "ready: 90"),
+		`s.yaml: line 4: targets[0].url: URL "a:1": want http://host:port`:                                                  change(`"http://a:1"`, `"a:1"`),
+		`s.yaml: line 5: targets[1].name: "1P2D" stands there twice`:                                                        change("name: plain", "name: 1P2D"),
+		`s.yaml: line 5: targets[1].engines[1]: "D1:x=http://d:1": the GPUs of D1: want a number above 0`:                   change("D1:4=", "D1:x="),
+		`s.yaml: line 8: workloads[1].kind: "prefill": want mixed, prefill-only, decode-only or decode-cached`:              change("prefill-only", "prefill"),
+		`s.yaml: line 7: workloads[0]: 0+64 tokens in and 0 out: want at least 1 of each`:                                   change(", output_len: 8", ""),
+		`s.yaml: line 7: workloads[0]: dataset sharegpt needs a file`:                                                       change("name: long", "name: long, dataset: sharegpt"),
+		`s.yaml: line 10: loads[0].concurrency[1]: 0: want at least 1`:                                                      change("[2, 4]", "[2, 0]"),
+		`s.yaml: line 11: loads[1].rate[0]: -3: want more than 0 requests a second`:                                         change("rate: 3", "rate: -3"),
+		`s.yaml: line 11: loads[1].burstiness: 0: want more than 0`:                                                         change("burstiness: 0.5", "burstiness: 0"),
+		`s.yaml: line 10: loads[0]: want num_prompts, prompts_per_concurrency or duration`:                                  change(", prompts_per_concurrency: 5", ""),
+		`s.yaml: line 8: workloads[1].loads[0]: a duration without a rate and without a concurrency would send without end`: change("duration: 10s, rate: 5", "duration: 10s"),
+		`s.yaml: line 2: repeats: -1: want at least 1`:                                                                      change("name: small", "repeats: -1"),
+		`s.yaml: did not find expected node content`:                                                                        "targets: [",
+	} {
+		if _, err := Parse("s.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), strings.TrimPrefix(want, "s.yaml: ")) || !strings.HasPrefix(err.Error(), "s.yaml: ") {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+	for want, change := range map[string]func(f *File){
+		"no target: want targets in the file, --target NAME=URL, or --url": func(f *File) { f.Targets = nil },
+		"target 1P2D has no url": func(f *File) { f.Targets[0].URL = "" },
+		"no workloads":           func(f *File) { f.Workloads = nil },
+		"two cells have one name, 1P2D--long--conc2-n10--r1: a load stands there twice, or two names differ in signs alone": func(f *File) { f.Loads = append(f.Loads, f.Loads[0]) },
+	} {
+		f := parsed(t, whole)
+		change(f)
+		if err := f.Validate(); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+func parsed(t *testing.T, text string) *File {
+	t.Helper()
+	f, err := Parse("s.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func TestOpenNamesTheSweep(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "night.yaml")
+	if err := os.WriteFile(path, []byte(strings.Replace(whole, "name: small\n", "", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Open(path)
+	if err != nil || f.Name != "night" {
+		t.Errorf("%+v %v", f, err)
+	}
+	if _, err := Open(path + "x"); err == nil {
+		t.Error("a file that is not there was read")
+	}
+}
+
+// TestTopologies: names, engines and keys tell how many engines and GPUs a target has.
+func TestTopologies(t *testing.T) {
+	for name, want := range map[string][4]float64{
+		"1P2D": {1, 2, 0, 0}, "2p1d-tcp": {2, 1, 0, 0}, "4xtp2": {0, 0, 4, 8}, "baseline_2xtp4": {0, 0, 2, 8},
+		"p2xtp1-d1xtp4": {2, 1, 0, 6}, "spread-p1xtp4-d1xtp4-tcp": {1, 1, 0, 8}, "vllm": {}, "p2dx": {},
+	} {
+		f := &File{}
+		if err := f.AddTarget(name + "=http://a:1"); err != nil {
+			t.Fatal(err)
+		}
+		if x := f.Targets[0]; [4]float64{float64(x.Prefill), float64(x.Decode), float64(x.Collocated), x.GPUs} != want {
+			t.Errorf("%s: %+v, want %v", name, x, want)
+		}
+	}
+	f := parsed(t, whole)
+	if x := f.Targets[1]; x.Prefill != 1 || x.Decode != 1 || x.GPUs != 0 {
+		t.Errorf("one of its engines does not say how many GPUs it has: %+v", x)
+	}
+	if err := f.AddTarget("1P2D:12=http://c:3"); err != nil || len(f.Targets) != 2 || f.Targets[0].URL != "http://c:3" || f.Targets[0].GPUs != 12 {
+		t.Errorf("%+v %v", f.Targets, err)
+	}
+}
+
+// TestPresets: each is a sweep once it has a target, and carries the published shapes.
+func TestPresets(t *testing.T) {
+	want := map[string][]string{
+		"llm-d-pd": {"10k-1k conc1-n32", "10k-1k conc8-n80", "10k-1k conc256-n2560"},
+		"gpt-oss":  {"5k-250 conc512-n5120"},
+		"mooncake": {"sonnet-1024-6 rate2-n200", "sonnet-256-6 rate8-n200"},
+		"cloudera": {"1024-128 n10", "7168-1024 n2000"},
+		"ray":      {"mixed conc64-n320", "decode-cached rate10-n500"},
+	}
+	if names := Presets(); len(names) != len(want) {
+		t.Fatal(names)
+	}
+	for name, cells := range want {
+		f, err := Preset(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.AddTarget("mine=http://a:1"); err != nil {
+			t.Fatal(err)
+		}
+		f.LeaveTemplates()
+		if err := f.Validate(); err != nil || f.Name != name {
+			t.Fatal(f.Name, err)
+		}
+		var got []string
+		for _, c := range f.Cells() {
+			o := f.Options(&c)
+			if err := o.Validate(); err != nil {
+				t.Errorf("%s %s: %v", name, c.File(), err)
+			}
+			got = append(got, c.Workload.Name+" "+c.Load())
+		}
+		for _, cell := range cells {
+			if !slices.Contains(got, cell) {
+				t.Errorf("%s lacks %s: %v", name, cell, got)
+			}
+		}
+	}
+	ray, _ := Preset("ray")
+	if n := len(ray.Targets); n != 19 || ray.Targets[2].GPUs != 8 || ray.Targets[18].Prefill != 2 || ray.Targets[18].Decode != 3 {
+		t.Errorf("%d topologies, %+v", n, ray.Targets)
+	}
+	if _, err := Preset("../presets/ray"); err == nil {
+		t.Error("a path is a preset")
+	}
+}
+
+// TestOrder: without commands targets alternate and none is always first; with them each has its
+// cells in a row, and again none is always first.
+func TestOrder(t *testing.T) {
+	f := parsed(t, strings.Replace(whole, "up: ./up.sh, ", "", 1))
+	f.Repeats = 2
+	names := func() (all []string) {
+		for _, c := range f.Cells() {
+			all = append(all, c.Target.Name)
+		}
+		return all
+	}
+	const a, b = "1P2D", "plain"
+	if got, want := names(), []string{a, b, b, a, a, b, b, a, a, b, b, a, a, b, b, a, a, b, b, a}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	f.Targets[1].Up = "./up.sh"
+	if got, want := names(), slices.Concat(slices.Repeat([]string{a}, 5), slices.Repeat([]string{b}, 10), slices.Repeat([]string{a}, 5)); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestSeeds: targets get other prompts at the same times, and a seed in the file fixes both.
+func TestSeeds(t *testing.T) {
+	f := parsed(t, whole)
+	cells := f.Cells()
+	a, again := f.Options(&cells[0]), f.Options(&cells[0])
+	other := cells[0]
+	other.Target = &f.Targets[1]
+	if b := f.Options(&other); a.TimesSeed != b.TimesSeed || a.TimesSeed == 0 || a.Seed == b.Seed || a.Seed == again.Seed {
+		t.Errorf("seeds %d %d %d, of times %d %d", a.Seed, again.Seed, b.Seed, a.TimesSeed, b.TimesSeed)
+	}
+	seed := uint64(7)
+	f.Seed = &seed
+	if f.Options(&cells[0]).Seed != f.Options(&cells[0]).Seed || f.Options(&cells[0]).Seed == f.Options(&other).Seed {
+		t.Error("with a seed prompts are not fixed, or shared between targets")
+	}
+}
+
+// TestShorten: what is capped to the same is measured once.
+func TestShorten(t *testing.T) {
+	f := parsed(t, whole)
+	f.Shorten(3, 6)
+	if err := f.Validate(); err != nil || f.Repeats != 3 {
+		t.Fatal(err)
+	}
+	for _, c := range f.Cells() {
+		if c.NumPrompts > 6 || c.NumPrompts == 0 {
+			t.Errorf("%s has %d prompts", &c, c.NumPrompts)
+		}
+	}
+	if err := f.Only([]string{"short"}); err == nil || err.Error() != `--workload "short": the sweep has none of that name` {
+		t.Error(err)
+	}
+	if err := f.Only([]string{"prefill-only"}); err != nil || len(f.Workloads) != 1 {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,192 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"xpyd/bench/advice"
+	printer "xpyd/bench/report"
+	"xpyd/bench/sweep"
+	"xpyd/config"
+)
+
+// sweepFlags are the flags of bench sweep.
+type sweepFlags struct {
+	preset           string
+	targets          []string
+	workloads        []string
+	repeats          int
+	maxPrompts       int
+	out, format      string
+	dryRun, printing bool
+	noBar            bool
+	bench            benchFlags // what it has in common with bench serve
+}
+
+func newBenchSweepCmd() *cobra.Command {
+	f := &sweepFlags{}
+	cmd := &cobra.Command{
+		Use:   "sweep [FILE.yaml]",
+		Short: "Measure several targets under several loads, and say which is best",
+		Long: `sweep runs each cell of targets × workloads × loads × repeats, one after the other, and keeps each
+as bench serve --out does. The targets alternate. The same command goes on where it was interrupted,
+and repeats the cells that failed. At the end stand the runs, and which target is best at which load.
+
+Presets are published experiments: ` + "docs/benchmarking.md tells of them, and --print shows their files." + formatHelp(),
+		Example: `  xpyd bench sweep --preset mooncake --target collocated:2=http://10.0.0.1:8000 --target 1P1D:2=http://10.0.0.9:8080
+  xpyd bench sweep --preset ray --print > my.yaml
+  xpyd bench sweep my.yaml --dry-run`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if (len(args) == 1) == (f.preset != "") || len(args) > 1 {
+				return config.UsageError{Err: fmt.Errorf("sweep takes one file, or --preset; got %d files and preset %q", len(args), f.preset)}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFormat(f.format); err != nil {
+				return err
+			}
+			return f.run(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f.add(cmd.Flags())
+	addFormatFlag(cmd, &f.format, "table")
+	_ = cmd.RegisterFlagCompletionFunc("preset", cobra.FixedCompletions(sweep.Presets(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	return cmd
+}
+
+func (f *sweepFlags) add(s *pflag.FlagSet) {
+	s.SortFlags = false
+	s.StringVar(&f.preset, "preset", "", "a published experiment in place of a file: "+fmt.Sprint(sweep.Presets()))
+	s.StringArrayVar(&f.targets, "target", nil, "NAME=URL or NAME:GPUS=URL, repeated: in addition to the file's, or the URL of one there. Names such as 2P1D or p2xtp1-d1xtp4 tell its engines")
+	s.StringVar(&f.bench.o.Client.URL, "url", "", "a target without a name of its own")
+	s.StringArrayVar(&f.bench.engineURLs, "engine", nil, "NAME=URL or NAME:GPUS=URL of an engine behind --url, repeated: as in bench serve")
+	s.StringVar(&f.bench.o.Client.Model, "model", "", "model (default the file's, or the first that each target lists)")
+	s.StringVar(&f.bench.o.Client.API, "api", "", "completions or chat (default the file's, or completions)")
+	s.StringArrayVar(&f.bench.headers, "header", nil, "K=V on each request, repeated")
+	s.StringVar(&f.bench.keyFile, "key-file", "", "file whose first line is sent as the bearer token")
+	s.BoolVar(&f.bench.o.Client.Insecure, "insecure", false, "take any certificate")
+	s.StringArrayVar(&f.workloads, "workload", nil, "only this workload of the file, repeated")
+	s.IntVar(&f.repeats, "repeats", 0, "how often each cell is measured (default the file's)")
+	s.IntVar(&f.maxPrompts, "max-prompts", 0, "at most so many requests a cell, to try a sweep out (default no bound)")
+	s.StringArrayVar(&f.bench.goodput, "goodput", nil, "bounds in ms that a good request keeps, as in ttft:200,tpot:50 (default the file's)")
+	s.StringVar(&f.out, "out", "", "directory of saved runs, in which finished cells are left as they are (default runs-NAME)")
+	s.BoolVar(&f.dryRun, "dry-run", false, "print the cells, and about how long they take")
+	s.BoolVar(&f.printing, "print", false, "print the file of --preset")
+	s.BoolVar(&f.noBar, "no-progress", false, "no bar on a terminal")
+}
+
+func (f *sweepFlags) run(ctx context.Context, args []string, out, note io.Writer) error {
+	if f.printing {
+		return f.print(out)
+	}
+	file, err := f.file(args)
+	if err != nil {
+		return config.UsageError{Err: err}
+	}
+	if f.out == "" {
+		f.out = "runs-" + file.Name
+	}
+	r := &sweep.Runner{File: file, Dir: f.out, Note: note, Terminal: !f.noBar && isTerminal(note)}
+	if f.dryRun {
+		plan, err := r.Plan()
+		fmt.Fprint(out, plan)
+		return err
+	}
+	result, err := r.Run(ctx)
+	if result == nil {
+		return err
+	}
+	fmt.Fprintf(note, "saved in %s\n%s", f.out, result.Summary())
+	if len(result.Runs) > 0 {
+		err = errors.Join(err, printer.Print(out, f.format, result.Runs), printAdvice(out, result.Runs, advice.Token()))
+	}
+	return errors.Join(err, result.Err())
+}
+
+func (f *sweepFlags) print(out io.Writer) error {
+	if f.preset == "" {
+		return config.UsageError{Err: errors.New("--print shows the file of a --preset")}
+	}
+	text, err := sweep.PresetText(f.preset)
+	if err != nil {
+		return config.UsageError{Err: err}
+	}
+	_, err = io.WriteString(out, text)
+	return err
+}
+
+// file is what the arguments and flags ask to be measured.
+func (f *sweepFlags) file(args []string) (file *sweep.File, err error) {
+	if f.preset != "" {
+		file, err = sweep.Preset(f.preset)
+	} else {
+		file, err = sweep.Open(args[0])
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := f.addTargets(file); err != nil {
+		return nil, err
+	}
+	if f.preset != "" {
+		file.LeaveTemplates()
+	}
+	if err := file.Only(f.workloads); err != nil {
+		return nil, err
+	}
+	if f.repeats < 0 || f.maxPrompts < 0 {
+		return nil, errors.New("--repeats and --max-prompts cannot be negative")
+	}
+	file.Shorten(f.repeats, f.maxPrompts)
+	if err := f.client(file); err != nil {
+		return nil, err
+	}
+	return file, file.Validate()
+}
+
+func (f *sweepFlags) addTargets(file *sweep.File) error {
+	for _, text := range f.targets {
+		if err := file.AddTarget(text); err != nil {
+			return fmt.Errorf("--target %w", err)
+		}
+	}
+	address := f.bench.o.Client.URL
+	switch {
+	case address != "":
+		return file.AddURL(address, f.bench.engineURLs)
+	case len(f.bench.engineURLs) > 0:
+		return errors.New("--engine is for --url: the targets of a file have engines of their own")
+	}
+	return nil
+}
+
+// client sets what flags say of requests.
+func (f *sweepFlags) client(file *sweep.File) error {
+	b := &f.bench
+	if err := b.readTarget(nil); err != nil {
+		return err
+	}
+	file.Tool = "xpyd " + readBuildInfo().Version
+	c := b.o.Client
+	file.Header, file.Key, file.Insecure = c.Header, c.Key, c.Insecure
+	if c.Model != "" {
+		file.Model = c.Model
+	}
+	if c.API != "" {
+		file.API = c.API
+	}
+	if len(b.goodput) > 0 {
+		bounds, err := readBounds(b.goodput)
+		if err != nil {
+			return err
+		}
+		file.Goodput = bounds
+	}
+	return nil
+}
