@@ -47,6 +47,15 @@ func TestCrossoverIsWhereTheLinesCross(t *testing.T) {
 	}
 }
 
+// TestPointsThatAreBeatenByTheirOwn do not shorten the range: a was measured from 2 req/s on, and
+// is slower there than at 6.
+func TestPointsThatAreBeatenByTheirOwn(t *testing.T) {
+	runs := []*result.Run{measured("a", 1, 1, 1, 2, 4), measured("a", 1, 3, 1, 6, 3), measured("b", 1, 1, 1, 2, 9), measured("b", 1, 3, 1, 5, 9)}
+	if got, want := Crossovers(runs, Token())[0].String(), "a from 2 to 6 req/s"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // TestWithinTheSpreadNobodyWins: where the repeats overlap there is no winner, and only there.
 func TestWithinTheSpreadNobodyWins(t *testing.T) {
 	ranges := Crossovers(crossing(0.1), Token())[0].Ranges

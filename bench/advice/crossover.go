@@ -46,9 +46,11 @@ func Crossovers(runs []*result.Run, lat Latency) []Crossover {
 	return all
 }
 
-// curve is a target's latency by throughput, both rising.
+// curve is a target's latency by throughput, both rising: its points without those that another
+// one of its own beats in both.
 type curve struct {
 	target string
+	lowest float64 // rate that was measured, also of points that are left out
 	rates  []float64
 	points []Point
 }
@@ -69,7 +71,10 @@ func newCurves(points []Point, gpus bool) (curves []curve) {
 		byTarget[p.Target] = append(byTarget[p.Target], p)
 	}
 	for _, name := range targets {
-		c := curve{target: name, points: efficient(byTarget[name], rate)}
+		c := curve{target: name, lowest: math.Inf(1), points: efficient(byTarget[name], rate)}
+		for _, p := range byTarget[name] {
+			c.lowest = min(c.lowest, rate(p))
+		}
 		for _, p := range c.points {
 			c.rates = append(c.rates, rate(p))
 		}
@@ -102,7 +107,7 @@ const steps = 2000
 func ranges(curves []curve) (all []Range) {
 	from, to := 0.0, 0.0
 	for _, c := range curves {
-		from = max(from, c.rates[0])
+		from = max(from, c.lowest)
 		to = max(to, c.rates[len(c.rates)-1])
 	}
 	from = min(from, to)

@@ -197,6 +197,9 @@ func (f *File) Validate() error {
 			return fmt.Errorf("two cells have one name, %s: a load stands there twice, or two names differ in signs alone", c.File())
 		}
 		seen[c.File()] = true
+		if o := f.Options(&c); o.Validate() != nil {
+			return o.Validate()
+		}
 	}
 	return nil
 }

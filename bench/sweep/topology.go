@@ -114,14 +114,16 @@ func (f *File) AddTarget(text string) error {
 // AddURL adds a target that has no name but its address.
 func (f *File) AddURL(address string, behind []string) error {
 	if err := engines.CheckURL(address); err != nil {
-		return err
+		return fmt.Errorf("--url: %w", err)
+	}
+	for _, text := range behind {
+		if _, err := engines.Parse(text); err != nil {
+			return fmt.Errorf("--engine %w", err)
+		}
 	}
 	t := Target{Name: strings.TrimPrefix(strings.TrimPrefix(address, "http://"), "https://"), URL: address, Engines: behind}
 	t.setDefaults()
 	f.Targets = append(f.Targets, t)
-	if p := t.check("--url", map[string]bool{}); p != nil {
-		return p
-	}
 	return nil
 }
 
