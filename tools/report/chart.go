@@ -1,18 +1,25 @@
 package report
 
 import (
+	"bytes"
 	"fmt"
-	"html"
+	"image/color"
 	"math"
 	"slices"
-	"strings"
+
+	"golang.org/x/image/font"
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
 )
 
 // Chart is groups of horizontal bars, with one bar for each series.
 type Chart struct {
 	Title  string
-	Note   string
-	Log    bool // a logarithmic scale, from the power of ten below the least value
+	Note   string // what the texts of the bars say
+	Log    bool   // a logarithmic scale, from the power of ten below the least value
 	Groups []Group
 	// Known are the series whose colours are the same in every chart, by their place. Any
 	// other takes one of the spare colours.
@@ -37,96 +44,78 @@ type Bar struct {
 
 // Sizes in px.
 const (
-	chartWidth = 900
-	labelWidth = 290
-	textWidth  = 140
-	barHeight  = 13
-	barGap     = 3
-	groupGap   = 14
-	headHeight = 62
-	legendRow  = 20
-	plotWidth  = chartWidth - labelWidth - textWidth
+	chartWidth  = 900
+	barHeight   = 16 // with the gap to the next
+	titleHeight = 30
+	axisHeight  = 34
+	legendRow   = 20
+	chartMargin = 8
+	labelGap    = 36 // before the bars, for a reader's letters that are wider than Arial's
 )
 
-// colours can be told apart by the colour-blind, and are readable on white and on black. The last
-// spareColours are for series that are not known.
-var colours = []string{
-	"#3b82c4", "#2a9d6f", "#8a8f98", "#c98a00", "#d1603d", "#b56bb0", "#7fb3e0", "#1f5f99",
-	"#6fbf9b", "#a3a847", "#e0a08a", "#8c5a2b", "#c74f7a", "#6c7a89", "#5b5bd6", "#00a3a3",
-}
+// px is a length in pixels, of which an inch has 96.
+func px(n float64) vg.Length { return vg.Length(n) * vg.Inch / 96 }
 
+// spareColours is the number of colours at the end of the palette that no known series has.
 const spareColours = 2
 
-func (c Chart) colourOf(series string, all []string) string {
+// palette returns colours that the colour-blind can tell apart.
+func palette() []color.RGBA {
+	var all []color.RGBA
+	for _, rgb := range []uint32{
+		0x3b82c4, 0x2a9d6f, 0x8a8f98, 0xc98a00, 0xd1603d, 0xb56bb0, 0x7fb3e0, 0x1f5f99,
+		0x6fbf9b, 0xa3a847, 0xe0a08a, 0x8c5a2b, 0xc74f7a, 0x6c7a89, 0x404040, 0x5b5bd6, 0x00a3a3,
+	} {
+		all = append(all, color.RGBA{R: uint8(rgb >> 16), G: uint8(rgb >> 8), B: uint8(rgb), A: 255})
+	}
+	return all
+}
+
+func (c Chart) colourOf(series string, all []string) color.RGBA {
+	colours := palette()
 	if i := slices.Index(c.Known, series); i >= 0 {
 		return colours[i%(len(colours)-spareColours)]
 	}
 	return colours[len(colours)-1-slices.Index(all, series)%spareColours]
 }
 
-// SVG draws the chart. Text follows the reader's light or dark scheme.
-func (c Chart) SVG() string {
-	var b, body strings.Builder
-	series := c.series()
-	y := c.legend(&body, series) + headHeight
-	scale := c.scale()
-	for _, g := range c.Groups {
-		y = c.draw(&body, g, y, scale, series)
+// letters are sans-serif, in px.
+func letters(size float64, bold bool) draw.TextStyle {
+	f := plot.DefaultFont
+	f.Variant, f.Size = "Sans", px(size)
+	if bold {
+		f.Weight = font.WeightBold
 	}
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s" font-family="system-ui, sans-serif" font-size="12">`+"\n",
-		chartWidth, y, chartWidth, y, html.EscapeString(c.Title))
-	b.WriteString("<style>.t{fill:#24292f}.l{stroke:#24292f}@media (prefers-color-scheme:dark){.t{fill:#e6edf3}.l{stroke:#e6edf3}}</style>\n")
-	fmt.Fprintf(&b, `<text class="t" x="8" y="20" font-size="15" font-weight="600">%s</text>`+"\n", html.EscapeString(c.Title))
-	fmt.Fprintf(&b, `<text class="t" x="%d" y="20" text-anchor="end">%s</text>`+"\n", chartWidth-8, html.EscapeString(c.Note))
-	b.WriteString(body.String())
-	b.WriteString("</svg>\n")
-	return b.String()
+	return draw.TextStyle{Color: color.Black, Font: f, YAlign: draw.YCenter, Handler: plot.DefaultTextHandler}
 }
 
-// legend explains colours and marks. It returns how much higher it is than one row.
-func (c Chart) legend(b *strings.Builder, series []string) (more int) {
-	x := 8
-	place := func(width int) {
-		if x > 8 && x+width > chartWidth {
-			x, more = 8, more+legendRow
-		}
+// SVG draws the chart on white. Its letters are those of the reader's machine.
+func (c Chart) SVG() ([]byte, error) {
+	width := px(chartWidth - 2*chartMargin)
+	legend := c.legend(width)
+	y, spans := c.places()
+	below := px((1-y)*barHeight + axisHeight)
+	height := px(titleHeight+2*chartMargin) + px(legendRow)*vg.Length(len(legend)) + below
+	canvas := vgsvg.New(px(chartWidth), height)
+	page := draw.New(canvas)
+	page.SetColor(color.White)
+	page.Fill(page.Rectangle.Path())
+	page = draw.Crop(page, px(chartMargin), -px(chartMargin), px(chartMargin), -px(chartMargin))
+	head := page.Max.Y - px(titleHeight)/2
+	page.FillText(letters(15, true), vg.Point{X: page.Min.X, Y: head}, c.Title)
+	note := letters(12, false)
+	note.XAlign = draw.XRight
+	page.FillText(note, vg.Point{X: page.Max.X - px(labelGap), Y: head}, c.Note)
+	for i, row := range legend {
+		row.draw(page, page.Max.Y-px(titleHeight)-px(legendRow)*(vg.Length(i)+0.5))
 	}
-	for _, s := range series {
-		width := 40 + 7*len(s)
-		place(width)
-		fmt.Fprintf(b, `<rect x="%d" y="%d" width="12" height="12" fill="%s"/><text class="t" x="%d" y="%d">%s</text>`+"\n", x, more+33, c.colourOf(s, series), x+17, more+43, html.EscapeString(s))
-		x += width
+	page.Max.Y = page.Min.Y + below
+	c.axes(y, spans).Draw(page)
+	var b bytes.Buffer
+	if _, err := canvas.WriteTo(&b); err != nil {
+		return nil, fmt.Errorf("draw the chart %s: %w", c.Title, err)
 	}
-	place(120)
-	fmt.Fprintf(b, `<line class="l" x1="%d" y1="%d" x2="%d" y2="%d"/><text class="t" x="%d" y="%d">least–most</text>`+"\n", x+6, more+39, x+30, more+39, x+36, more+43)
-	x += 120
-	if slices.ContainsFunc(c.Groups, func(g Group) bool { return g.Limit > 0 }) {
-		place(120)
-		fmt.Fprintf(b, `<line class="l" x1="%d" y1="%d" x2="%d" y2="%d" stroke-width="2"/><text class="t" x="%d" y="%d">goal of xpyd</text>`+"\n", x, more+31, x, more+48, x+8, more+43)
-	}
-	return more
-}
-
-// draw draws a group and returns where the next one begins.
-func (c Chart) draw(b *strings.Builder, g Group, y int, scale func(float64) float64, series []string) (next int) {
-	next = y + len(g.Bars)*(barHeight+barGap)
-	fmt.Fprintf(b, `<text class="t" x="8" y="%d">%s</text>`+"\n", (y+next)/2+2, html.EscapeString(g.Label))
-	for _, bar := range g.Bars {
-		w := scale(bar.Value)
-		mid := float64(y) + barHeight/2.0
-		fmt.Fprintf(b, `<rect x="%d" y="%d" width="%.1f" height="%d" fill="%s"/>`+"\n", labelWidth, y, w, barHeight, c.colourOf(bar.Series, series))
-		from, to := labelWidth+scale(bar.Min), labelWidth+scale(bar.Max)
-		fmt.Fprintf(b, `<line class="l" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/>`+"\n", from, mid, to, mid)
-		end := max(to, labelWidth+w)
-		if g.Limit > 0 && bar.Goal {
-			x := labelWidth + scale(g.Limit)
-			fmt.Fprintf(b, `<line class="l" x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke-width="2"/>`+"\n", x, y-2, x, y+barHeight+2)
-			end = max(end, x)
-		}
-		fmt.Fprintf(b, `<text class="t" x="%.1f" y="%d">%s</text>`+"\n", end+6, y+barHeight-2, html.EscapeString(bar.Text))
-		y += barHeight + barGap
-	}
-	return next + groupGap
+	return bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;")), nil
 }
 
 // series are the contenders of all groups, in the order of colours.
@@ -142,8 +131,45 @@ func (c Chart) series() []string {
 	return all
 }
 
-// scale maps a value to px.
-func (c Chart) scale() func(float64) float64 {
+// places returns where the last group ends, and the middles of the groups, on an axis that counts
+// bars from 0 downwards.
+func (c Chart) places() (end float64, middles []float64) {
+	for _, g := range c.Groups {
+		n := float64(len(g.Bars))
+		middles = append(middles, end-n/2)
+		end -= n + 1 // a gap
+	}
+	return end, middles
+}
+
+// axes are the chart without its title and legend.
+func (c Chart) axes(end float64, middles []float64) *plot.Plot {
+	p := plot.New()
+	p.BackgroundColor = nil
+	p.Y.Min, p.Y.Max, p.Y.Width, p.Y.Tick.Length, p.Y.Padding = end, 1, 0, 0, px(labelGap)
+	var names plot.ConstantTicks
+	for i, g := range c.Groups {
+		names = append(names, plot.Tick{Value: middles[i], Label: g.Label})
+	}
+	p.Y.Tick.Marker = names
+	if p.X.Min, p.X.Max = c.span(); c.Log {
+		p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	}
+	p.X.Tick.Marker = short(p.X.Tick.Marker)
+	for _, style := range []*draw.TextStyle{&p.X.Tick.Label, &p.Y.Tick.Label} {
+		style.Font, style.Handler = letters(12, false).Font, plot.DefaultTextHandler
+	}
+	grid := plotter.NewGrid()
+	grid.Horizontal.Width, grid.Vertical.Color = 0, color.Gray{Y: 225}
+	p.Add(grid, bars{c})
+	return p
+}
+
+// textRoom is the part of the axis for the texts after the longest bars.
+const textRoom = 0.25
+
+// span returns the ends of the axis of values.
+func (c Chart) span() (from, to float64) {
 	least, most := math.Inf(1), 0.0
 	for _, g := range c.Groups {
 		most = max(most, g.Limit)
@@ -154,18 +180,29 @@ func (c Chart) scale() func(float64) float64 {
 			}
 		}
 	}
-	if most == 0 {
-		return func(float64) float64 { return 0 }
+	switch {
+	case most == 0:
+		return 1, 10
+	case !c.Log:
+		return 0, most / (1 - textRoom)
 	}
-	if !c.Log {
-		return func(v float64) float64 { return max(0, v) / most * plotWidth }
-	}
-	floor := math.Floor(math.Log10(least))
-	span := math.Log10(most) - floor
-	return func(v float64) float64 {
-		if v <= 0 {
-			return 0
+	from = math.Pow(10, math.Floor(math.Log10(min(least, most))))
+	return from, from * math.Pow(max(most/from, 10), 1/(1-textRoom))
+}
+
+// short writes the labels of ticks without zeros at their ends, and with commas.
+func short(ticker plot.Ticker) plot.Ticker {
+	return plot.TickerFunc(func(from, to float64) []plot.Tick {
+		ticks := ticker.Ticks(from, to)
+		for i, t := range ticks {
+			switch {
+			case t.IsMinor():
+			case t.Value >= 1000:
+				ticks[i].Label = Thousands(int64(math.Round(t.Value)))
+			default:
+				ticks[i].Label = fmt.Sprintf("%.4g", t.Value)
+			}
 		}
-		return max(0, (math.Log10(v)-floor)/span*plotWidth)
-	}
+		return ticks
+	})
 }

@@ -75,7 +75,11 @@ func Publish(r Results, docs string) error {
 
 func writeCharts(r Results, dir string) error {
 	for name, c := range r.Charts() {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(c.SVG()), 0o644); err != nil {
+		svg, err := c.SVG()
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), svg, 0o644)
+		}
+		if err != nil {
 			return fmt.Errorf("write a chart: %w", err)
 		}
 	}

@@ -163,7 +163,9 @@ func (r *Results) chart(d drawing, topology string) report.Chart {
 				g.Bars = append(g.Bars, report.Bar{Series: row.Name, Value: s.Median, Min: s.Min, Max: s.Max, Text: report.Short(s.Median)})
 			}
 		}
-		c.Groups = append(c.Groups, g)
+		if len(g.Bars) > 0 {
+			c.Groups = append(c.Groups, g)
+		}
 	}
 	return c
 }

@@ -126,7 +126,11 @@ func TestRenderOfAnEarlierRun(t *testing.T) {
 	if err := errors.Join(report.Save(r, out, "", io.Discard), Render(filepath.Join(out, "results.json"), docs)); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"routing.md": r.Markdown("img/"), "img/bench-routing-ttft-2p2d.svg": r.Charts()["bench-routing-ttft-2p2d.svg"].SVG()} {
+	svg, err := r.Charts()["bench-routing-ttft-2p2d.svg"].SVG()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"routing.md": r.Markdown("img/"), "img/bench-routing-ttft-2p2d.svg": string(svg)} {
 		if got, err := os.ReadFile(filepath.Join(docs, name)); err != nil || !strings.Contains(string(got), want) {
 			t.Errorf("%s: error %v; from the file\n%s\nfrom the run\n%s", name, err, got, want)
 		}
