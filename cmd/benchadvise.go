@@ -23,7 +23,7 @@ func latencies() map[string]advice.Latency {
 }
 
 func newBenchAdviseCmd() *cobra.Command {
-	by := "tpot"
+	by := []string{"tpot", "ttft"}
 	cmd := &cobra.Command{
 		Use:   "advise DIR",
 		Short: "Say which target of a sweep is best at which load",
@@ -33,22 +33,26 @@ two targets overlap, neither is called better.`,
 		Example: "  xpyd bench advise runs-ray --by ttft",
 		Args:    oneDirectory("advise"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			lat, ok := latencies()[by]
-			if !ok {
-				return config.UsageError{Err: fmt.Errorf("--by %q: want one of %v", by, slices.Sorted(maps.Keys(latencies())))}
+			var lats []advice.Latency
+			for _, name := range by {
+				lat, ok := latencies()[name]
+				if !ok {
+					return config.UsageError{Err: fmt.Errorf("--by %q: want some of %v", name, slices.Sorted(maps.Keys(latencies())))}
+				}
+				lats = append(lats, lat)
 			}
 			runs, err := result.LoadDir(args[0])
 			if err != nil {
 				return err
 			}
-			return printAdvice(cmd.OutOrStdout(), runs, lat)
+			return printAdvice(cmd.OutOrStdout(), runs, lats...)
 		},
 	}
-	cmd.Flags().StringVar(&by, "by", by, "latency that counts: tpot, ttft, or chunk: the time to 16 tokens; all medians")
+	cmd.Flags().StringSliceVar(&by, "by", by, "latencies that count: tpot, ttft, chunk, which is the time to 16 tokens; all medians")
 	return cmd
 }
 
-func printAdvice(out io.Writer, runs []*result.Run, lat advice.Latency) error {
-	_, err := fmt.Fprintf(out, "\n%s\n", strings.Join(advice.Words(runs, lat), "\n"))
+func printAdvice(out io.Writer, runs []*result.Run, lats ...advice.Latency) error {
+	_, err := fmt.Fprintf(out, "\n%s\n", strings.Join(advice.Words(runs, lats...), "\n"))
 	return err
 }

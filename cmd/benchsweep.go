@@ -104,7 +104,7 @@ func (f *sweepFlags) run(ctx context.Context, args []string, out, note io.Writer
 	}
 	fmt.Fprintf(note, "saved in %s\n%s", f.out, result.Summary())
 	if len(result.Runs) > 0 {
-		err = errors.Join(err, printer.Print(out, f.format, result.Runs), printAdvice(out, result.Runs, advice.Token()))
+		err = errors.Join(err, printer.Print(out, f.format, result.Runs), printAdvice(out, result.Runs, advice.Token(), advice.FirstToken()))
 	}
 	return errors.Join(err, result.Err())
 }

@@ -33,7 +33,7 @@ func TestBenchSweep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err, note)
 	}
-	for _, want := range []string{" slow   8.0    -   2       0 ", "mooncake sonnet-256-6, open loop:\n", "\n  best by median TPOT: quick ", "req/s that keep TTFT 60000 ms", "some cells were measured once"} {
+	for _, want := range []string{" slow   8.0    -   2       0 ", "mooncake sonnet-256-6, open loop:\n", "\n  quickest by median TPOT: quick ", "req/s that keep TTFT 60000 ms", "some cells were measured fewer than 3 times"} {
 		if !strings.Contains(printed, want) {
 			t.Errorf("%q is not in\n%s", want, printed)
 		}
@@ -47,7 +47,7 @@ func TestBenchSweep(t *testing.T) {
 		t.Errorf("%v, the second time it said\n%s", err, note)
 	}
 	advised, _, err := runBenchCmd(t.Context(), "advise", out, "--by", "chunk")
-	if err != nil || !strings.Contains(advised, "best by median TTFT + 15 TPOT: quick ") {
+	if err != nil || !strings.Contains(advised, "quickest by median TTFT + 15 TPOT: quick ") {
 		t.Errorf("%v\n%s", err, advised)
 	}
 }
@@ -102,7 +102,7 @@ func TestBenchSweepUsage(t *testing.T) {
 		`--workload "none": the sweep has none of that name`:                     {"sweep", "--preset", "ray", "--url", "http://a:1", "--workload", "none"},
 		`--print shows the file of a --preset`:                                   {"sweep", file, "--print"},
 		file + `: line 3: no key is called workload`:                             {"sweep", file},
-		`--by "itl": want one of [chunk tpot ttft]`:                              {"advise", "x", "--by", "itl"},
+		`--by "itl": want some of [chunk tpot ttft]`:                             {"advise", "x", "--by", "itl"},
 		`advise takes one directory, got 0`:                                      {"advise"},
 		`--engine "P=nowhere": URL "nowhere": want http://host:port`:             {"sweep", "--preset", "ray", "--url", "http://a:1", "--engine", "P=nowhere"},
 		`goodput itl:5: want ttft, tpot or e2el and a bound in ms`:               {"sweep", "--preset", "ray", "--url", "http://a:1", "--goodput", "itl:5"},

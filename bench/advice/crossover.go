@@ -19,7 +19,7 @@ type Range struct {
 type Crossover struct {
 	Group
 	Unit   string // "req/s" or "req/s a GPU"
-	Once   bool   // cells were measured once, so nobody knows how much they vary
+	Few    bool   // cells were measured less than fewest times
 	Ranges []Range
 }
 
@@ -38,7 +38,7 @@ func Crossovers(runs []*result.Run, lat Latency) []Crossover {
 			continue
 		}
 		for _, p := range points {
-			c.Once = c.Once || len(p.Runs) == 1
+			c.Few = c.Few || len(p.Runs) < fewest
 		}
 		c.Ranges = ranges(curves)
 		all = append(all, c)
@@ -51,6 +51,7 @@ func Crossovers(runs []*result.Run, lat Latency) []Crossover {
 type curve struct {
 	target string
 	lowest float64 // rate that was measured, also of points that are left out
+	reach  float64 // highest rate that one of the repeats had, or one that counts as equal
 	rates  []float64
 	points []Point
 }
@@ -74,6 +75,7 @@ func newCurves(points []Point, gpus bool) (curves []curve) {
 		c := curve{target: name, lowest: math.Inf(1), points: efficient(byTarget[name], rate)}
 		for _, p := range byTarget[name] {
 			c.lowest = min(c.lowest, rate(p))
+			c.reach = max(c.reach, rate(p)*p.Requests.Max/p.Requests.Median*(1+alike))
 		}
 		for _, p := range c.points {
 			c.rates = append(c.rates, rate(p))
@@ -88,6 +90,8 @@ func newCurves(points []Point, gpus bool) (curves []curve) {
 func (c *curve) at(rate float64) (s Spread, ok bool) {
 	i, found := slices.BinarySearch(c.rates, rate)
 	switch {
+	case i == len(c.rates) && rate <= c.reach:
+		return c.points[i-1].Latency, true
 	case i == len(c.rates):
 		return Spread{}, false
 	case found || i == 0:
@@ -98,6 +102,10 @@ func (c *curve) at(rate float64) (s Spread, ok bool) {
 	between := func(x, y float64) float64 { return x + (y-x)*share }
 	return Spread{between(a.Median, b.Median), between(a.Min, b.Min), between(a.Max, b.Max)}, true
 }
+
+// fewest is how many repeats tell something about chance. The ranges of two repeats of equals do
+// not overlap in one case of three, those of three repeats in one of ten.
+const fewest = 3
 
 // steps is how finely the rates are searched for a change of the best target.
 const steps = 2000
@@ -142,6 +150,10 @@ func joined(all []Range, least float64) (ranges []Range) {
 	return ranges
 }
 
+// alike is the part by which two figures may differ and still count as equal, whatever the repeats
+// say. No operator moves engines for less, and a few repeats of equals are often this far apart.
+const alike = 0.02
+
 // bestAt are the targets that may be the quickest: those whose repeats reach below the highest of
 // the quickest one's.
 func bestAt(curves []curve, rate float64) (best []string) {
@@ -152,7 +164,7 @@ func bestAt(curves []curve, rate float64) (best []string) {
 		}
 	}
 	for _, c := range curves {
-		if s, ok := c.at(rate); ok && s.Min <= bound.Max {
+		if s, ok := c.at(rate); ok && s.Min <= max(bound.Max, bound.Median*(1+alike)) {
 			best = append(best, c.target)
 		}
 	}
@@ -166,7 +178,7 @@ func (c Crossover) String() string {
 	for i, r := range c.Ranges {
 		name := strings.Join(r.Best, " or ")
 		if len(r.Best) > 1 {
-			name += " (the repeats do not tell them apart)"
+			name += " (no clear difference)"
 		}
 		last := i == len(c.Ranges)-1
 		switch {

@@ -52,7 +52,7 @@ func newBest(g Group, points []Point) Best {
 		return compareDown(figure(a).Median, figure(b).Median, a.Target, b.Target)
 	})
 	for _, p := range order {
-		if figure(p).Max >= figure(order[0]).Min {
+		if best := figure(order[0]); figure(p).Max >= min(best.Min, best.Median*(1-alike)) {
 			b.Cells = append(b.Cells, p)
 			b.Rates = append(b.Rates, figure(p))
 		}
@@ -115,32 +115,39 @@ func (g *Group) Title() string {
 	return strings.TrimSpace(g.Sweep+" "+g.Workload) + ", " + loop
 }
 
-// Words are all of the advice, a line each.
-func Words(runs []*result.Run, lat Latency) (lines []string) {
-	crossovers := Crossovers(runs, lat)
-	best := Throughput(runs)
-	for _, g := range Groups(runs, lat) {
-		of := func(other Group) bool { return other.Title() == g.Title() }
+// Words are all of the advice, a line each, with the quickest target by each of the latencies.
+func Words(runs []*result.Run, lats ...Latency) (lines []string) {
+	for _, g := range Groups(runs, lats[0]) {
+		own := g.runs()
 		lines = append(lines, g.Title()+":")
-		once := false
-		for _, b := range best {
-			if of(b.Group) {
-				lines = append(lines, "  most throughput: "+b.String())
+		for _, b := range Throughput(own) {
+			lines = append(lines, "  most throughput: "+b.String())
+		}
+		few := false
+		for _, lat := range lats {
+			for _, c := range Crossovers(own, lat) {
+				line := "  quickest by " + c.Latency + ": " + c.String()
+				if !slices.Contains(lines, line) { // without a TPOT both go by the TTFT
+					lines = append(lines, line)
+				}
+				few = few || c.Few
 			}
 		}
-		for _, c := range crossovers {
-			if of(c.Group) {
-				lines = append(lines, "  best by "+c.Latency+": "+c.String())
-				once = c.Once
-			}
-		}
-		lines = append(lines, g.caveats(once)...)
+		lines = append(lines, g.caveats(few)...)
 	}
 	return lines
 }
 
+// runs are those of the group's points.
+func (g *Group) runs() (runs []*result.Run) {
+	for _, p := range g.Points {
+		runs = append(runs, p.Runs...)
+	}
+	return runs
+}
+
 // caveats are what the advice does not rest on.
-func (g *Group) caveats(once bool) (lines []string) {
+func (g *Group) caveats(few bool) (lines []string) {
 	_, leftOut := g.Usable()
 	for _, p := range leftOut {
 		lines = append(lines, fmt.Sprintf("  left out: %s at %s, where %.3g %% of the requests failed", p.Target, p.Load, p.Failed*100))
@@ -148,8 +155,8 @@ func (g *Group) caveats(once bool) (lines []string) {
 	if g.Unsound > 0 {
 		lines = append(lines, fmt.Sprintf("  left out: %d runs that were interrupted, late, or without an answer", g.Unsound))
 	}
-	if once {
-		lines = append(lines, "  some cells were measured once: repeat them before you trust a small difference")
+	if few {
+		lines = append(lines, fmt.Sprintf("  some cells were measured fewer than %d times: a small difference may be chance", fewest))
 	}
 	return lines
 }
