@@ -5,11 +5,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"xpyd/bench/result"
+	"xpyd/bench/sweep"
 	"xpyd/config"
 	"xpyd/sim"
 )
@@ -115,5 +117,29 @@ func TestBenchSweepUsage(t *testing.T) {
 	text, _, err := runBenchCmd(t.Context(), "sweep", "--preset", "ray", "--print")
 	if err != nil || !strings.HasPrefix(text, "# The experiments with gpt-oss-120b of Ray") {
 		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+// TestSweepsOfTheDocs: the example is a sweep, and each preset stands there with its command.
+func TestSweepsOfTheDocs(t *testing.T) {
+	text := readText(t, "docs/benchmarking.md")
+	_, example, _ := strings.Cut(text, "```yaml\n# night.yaml\n")
+	example, _, ok := strings.Cut(example, "```")
+	f, err := sweep.Parse("night.yaml", []byte(example))
+	if !ok || err != nil || f.Validate() != nil || len(f.Cells()) != 2*2*8*3 || f.Targets[0].Collocated != 2 {
+		t.Errorf("%v\n%s", err, example)
+	}
+	for _, name := range sweep.Presets() {
+		if !strings.Contains(text, "`xpyd bench sweep --preset "+name+" ") {
+			t.Errorf("no command of the preset %s", name)
+		}
+	}
+	keys := reflect.TypeFor[sweep.File]()
+	for _, part := range []reflect.Type{keys, reflect.TypeFor[sweep.Target](), reflect.TypeFor[sweep.Workload](), reflect.TypeFor[sweep.Load]()} {
+		for i := range part.NumField() {
+			if key := part.Field(i).Tag.Get("yaml"); key != "" && key != "-" && !strings.Contains(text, "`"+key+"`") && !strings.Contains(example, key+":") {
+				t.Errorf("nothing tells of the key %s", key)
+			}
+		}
 	}
 }
