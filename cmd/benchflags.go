@@ -92,7 +92,7 @@ func (f *benchFlags) addTarget(s *pflag.FlagSet) {
 	s.StringVar(&f.backend, "backend", "", "vLLM's other way: openai, vllm or openai-chat")
 	f.manyVar(s, &f.headers, "header", "K=V … on each request")
 	s.StringVar(&f.keyFile, "key-file", "", "file whose first line is sent as the bearer token (default OPENAI_API_KEY of the environment)")
-	s.StringArrayVar(&f.engineURLs, "engine", nil, "NAME=URL or NAME:GPUS=URL of an engine behind the server, repeated: its metrics stand beside the run's; names begin with P for prefill, D for decode")
+	s.StringArrayVar(&f.engineURLs, "engine", nil, "NAME=URL or NAME:GPUS=URL of an engine behind the server, repeated: its metrics stand beside the run's; P, P2 or prefill-0 is a prefill engine, D a decode engine")
 	s.BoolVar(&c.Insecure, "insecure", false, "take any certificate")
 	s.DurationVar(&c.Timeout, "timeout", 6*time.Hour, "longest time of a request")
 	s.DurationVar(&c.Stall, "stall-timeout", 5*time.Minute, "longest time between two events after the first token")

@@ -130,7 +130,11 @@ func newGroup(key groupKey, runs []*result.Run, lat Latency) Group {
 		lat = FirstToken()
 	}
 	g := Group{Sweep: key.sweep, Workload: key.workload, Open: key.open, Latency: lat.Name}
-	type cell struct{ target, load string }
+	type cell struct {
+		target, load string
+		prompts      int
+		duration     int64
+	}
 	var targets []string
 	var cells []cell
 	byCell := map[cell][]*result.Run{}
@@ -139,7 +143,7 @@ func newGroup(key groupKey, runs []*result.Run, lat Latency) Group {
 			g.Unsound++
 			continue
 		}
-		c := cell{Place(r).Target, Load(r.Config)}
+		c := cell{Place(r).Target, Load(r.Config), r.Config.NumPrompts, r.Config.DurationUS}
 		if !slices.Contains(targets, c.target) {
 			targets = append(targets, c.target)
 		}

@@ -24,6 +24,9 @@ func TestParse(t *testing.T) {
 		"P=http://a:1/":         {Name: "P", Role: Prefill, URL: "http://a:1"},
 		"D2:4=https://b:2/v1":   {Name: "D2", Role: Decode, URL: "https://b:2", GPUs: 4},
 		"node-3:0.5=http://c:3": {Name: "node-3", URL: "http://c:3", GPUs: 0.5},
+		"prefill-a=http://c:3":  {Name: "prefill-a", Role: Prefill, URL: "http://c:3"},
+		"Decode=http://c:3":     {Name: "Decode", Role: Decode, URL: "http://c:3"},
+		"plain=http://c:3":      {Name: "plain", URL: "http://c:3"},
 	} {
 		if got, err := Parse(text); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", text, got, err)

@@ -5,6 +5,7 @@ package engines
 import (
 	"fmt"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -23,18 +24,23 @@ type Spec struct {
 	GPUs float64 // 0: not known
 }
 
-// Parse reads NAME=URL or NAME:GPUS=URL, as in P=http://10.0.0.1:8100 or D2:4=http://…. A name
-// that begins with P is a prefill engine, one with D a decode engine.
+// The names that tell a role: P, P2, prefill-0; D, D2, decode-0.
+var (
+	prefillName = regexp.MustCompile(`^(?i:p[-_]?\d*|prefill.*)$`)
+	decodeName  = regexp.MustCompile(`^(?i:d[-_]?\d*|decode.*)$`)
+)
+
+// Parse reads NAME=URL or NAME:GPUS=URL, as in P=http://10.0.0.1:8100 or D2:4=http://….
 func Parse(text string) (Spec, error) {
 	name, gpus, address, err := SplitTarget(text)
 	if err != nil {
 		return Spec{}, err
 	}
 	s := Spec{Name: name, GPUs: gpus, URL: address}
-	switch name[0] {
-	case 'P', 'p':
+	switch {
+	case prefillName.MatchString(name):
 		s.Role = Prefill
-	case 'D', 'd':
+	case decodeName.MatchString(name):
 		s.Role = Decode
 	}
 	return s, nil

@@ -144,7 +144,7 @@ func (e *watched) readVersion(ctx context.Context) string {
 	var v struct {
 		Version string `json:"version"`
 	}
-	_ = e.get(ctx, "/version", func(in io.Reader) error { return json.NewDecoder(in).Decode(&v) }) // as said above
+	_ = e.get(ctx, "/version", func(in io.Reader) error { return json.NewDecoder(in).Decode(&v) }) // "" it stays
 	return v.Version
 }
 
