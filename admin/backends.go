@@ -60,6 +60,8 @@ type engineEntry struct {
 	PrefixHits       *int64   `json:"prefix_cache_hits,omitempty"`    // tokens
 	PromptTokens     *int64   `json:"prompt_tokens,omitempty"`
 	GenerationTokens *int64   `json:"generation_tokens,omitempty"`
+	PulledTokens     *int64   `json:"pulled_tokens,omitempty"`
+	ComputedTokens   *int64   `json:"computed_tokens,omitempty"`
 	Prefills         *int64   `json:"prefills,omitempty"`
 	PrefillTokens    *int64   `json:"prefill_tokens,omitempty"`
 	PrefillSeconds   *float64 `json:"prefill_seconds,omitempty"`
@@ -76,6 +78,7 @@ func engineEntryOf(e *router.EngineState, age time.Duration) *engineEntry {
 		KVTokens: known(e.KVTokens()), BlockSize: known(e.BlockSize),
 		PrefixQueries: known(e.PrefixQueries), PrefixHits: known(e.PrefixHits),
 		PromptTokens: known(e.PromptTokens), GenerationTokens: known(e.GenerationTokens),
+		PulledTokens: known(e.PulledTokens), ComputedTokens: known(e.ComputedTokens),
 		Prefills: known(e.Prefills), PrefillTokens: known(e.PrefillTokens), PrefillSeconds: known(e.PrefillSeconds),
 		Transfers: known(e.Transfers), TransferSeconds: known(e.TransferSeconds), TransferBytes: known(e.TransferBytes),
 		Started: known(e.Started), Restarts: e.Restarts,

@@ -21,7 +21,7 @@ func BackendLoads(rt *router.Router) []metrics.BackendLoad {
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
 		for _, b := range snap.Backends(role) {
 			loads = append(loads, engineLoad(metrics.BackendLoad{
-				Role: role.String(), URL: b.URL, InFlight: b.InFlight(), Up: b.State() == router.Up, Ejected: b.Ejected(),
+				Role: role.String(), URL: b.URL, InFlight: b.InFlight(), Up: b.State() == router.Up, Ejected: b.Ejected(), NothingPulled: b.NothingPulled(),
 			}, b))
 		}
 	}
@@ -48,7 +48,7 @@ func engineLoad(l metrics.BackendLoad, b *router.Backend) metrics.BackendLoad {
 // AdviceGauges returns what GET /advice shows, for the metrics.
 func AdviceGauges(rt *router.Router) metrics.Advice {
 	a := rt.Snapshot().Advice()
-	out := metrics.Advice{Loads: map[string]float64{}, Balanced: map[string]int{}, Prices: map[string]metrics.Price{}}
+	out := metrics.Advice{Loads: map[string]float64{}, Balanced: map[string]int{}, Prices: map[string]metrics.Price{}, Reuse: a.Reuse.Ratio}
 	for role, load := range map[router.Role]float64{router.Prefill: a.Prefill.Load, router.Decode: a.Decode.Load} {
 		if load >= 0 {
 			out.Loads[role.String()] = load

@@ -26,6 +26,8 @@ const (
 	famHitsOld
 	famPrompt
 	famGeneration
+	famPulled
+	famComputed
 	famQueueTime
 	famPrefillTime
 	famPrefillCount
@@ -125,9 +127,25 @@ func (p *page) line(line []byte) {
 		p.sample(famStarted, rest)
 	case ours && string(name) == "cache_config_info":
 		p.cacheConfig(rest)
+	case ours && string(bytes.TrimSuffix(name, []byte("_total"))) == "prompt_tokens_by_source":
+		p.bySource(rest)
 	case ours:
 		if f, ok := familyOf(name); ok {
 			p.sample(f, rest)
+		}
+	}
+}
+
+// bySource reads vllm:prompt_tokens_by_source, of which two sources count.
+func (p *page) bySource(rest []byte) {
+	l, ok := startLabels(rest)
+	for ; ok && !l.done; l, ok = l.next() {
+		switch {
+		case string(l.name) != "source":
+		case string(l.value) == "external_kv_transfer":
+			p.sample(famPulled, rest)
+		case string(l.value) == "local_compute":
+			p.sample(famComputed, rest)
 		}
 	}
 }
@@ -250,6 +268,7 @@ func (p *page) state() (router.EngineState, error) {
 		e.PrefixQueries, e.PrefixHits = -1, -1
 	}
 	e.PromptTokens, e.GenerationTokens = p.count(famPrompt), p.count(famGeneration)
+	e.PulledTokens, e.ComputedTokens = p.count(famPulled), p.count(famComputed)
 	if !p[famQueueTime].below {
 		e.PrefillSeconds = p.amount(famPrefillTime)
 	}

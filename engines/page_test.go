@@ -36,6 +36,7 @@ func TestRecordedPages(t *testing.T) {
 		{"vllm-0.32.0/p-get-metrics.http", func(e *router.EngineState) {
 			e.Started = 1.79528784784e+09
 			e.PrefixQueries, e.PrefixHits, e.PromptTokens, e.GenerationTokens = 2863, 0, 2863, 14
+			e.PulledTokens, e.ComputedTokens = 0, 2863
 			e.PrefillSeconds, e.Prefills, e.PrefillTokens = 2.491397522004263, 14, 2863
 			e.TransferSeconds, e.Transfers, e.TransferBytes = 0, 0, 0
 		}},
@@ -43,12 +44,14 @@ func TestRecordedPages(t *testing.T) {
 		{"vllm-0.32.0/d-get-metrics.http", func(e *router.EngineState) {
 			e.Started = 1.79528784737e+09
 			e.PrefixQueries, e.PrefixHits, e.PromptTokens, e.GenerationTokens = 2045, 0, 1227, 26
+			e.PulledTokens, e.ComputedTokens = 1227, 0
 			e.Prefills, e.PrefillTokens = 10, 2045
 			e.TransferSeconds, e.Transfers, e.TransferBytes = 0.521702, 6, 1376256
 		}},
 		{"vllm-0.28.0/d-get-metrics.http", func(e *router.EngineState) {
 			e.Started = 1.79528508078e+09
 			e.PrefixQueries, e.PrefixHits, e.PromptTokens, e.GenerationTokens = 2045, 0, 1227, 26
+			e.PulledTokens, e.ComputedTokens = 1227, 0
 			e.Prefills, e.PrefillTokens = 10, 818
 			e.TransferSeconds, e.Transfers, e.TransferBytes = 0.270824, 6, 1376256
 		}},

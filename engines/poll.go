@@ -65,6 +65,7 @@ type pollTarget struct {
 	blank int           // readings in a row that reported nothing
 	why   string        // why the last reading failed or was incomplete; empty if neither
 	said  bool          // the log has a line that readings fail
+	reuse reuse         // belongs to the reading under way, and not to the mutex
 	seen  int64         // the round that last found it in the configuration
 }
 
@@ -167,7 +168,7 @@ func (p *Poller) forget(round int64, backends int) {
 func (p *Poller) work(snap *router.Snapshot, b *router.Backend, t *pollTarget, every time.Duration) {
 	defer func() { <-p.slots }()
 	told, err := false, errors.New("panic")
-	p.cfg.Guard(func() { told, err = p.read(snap, b, pollCounts*every) })
+	p.cfg.Guard(func() { told, err = p.read(snap, b, &t.reuse, pollCounts*every) })
 	if p.ctx.Err() != nil {
 		return
 	}
@@ -213,10 +214,10 @@ func (p *Poller) tell(b *router.Backend, t *pollTarget) {
 
 // read makes one reading, which counts for the given time. A page that reports only part of the load
 // is an error, but counts for that part. told is true if the page reports any load.
-func (p *Poller) read(snap *router.Snapshot, b *router.Backend, counts time.Duration) (told bool, err error) {
+func (p *Poller) read(snap *router.Snapshot, b *router.Backend, u *reuse, counts time.Duration) (told bool, err error) {
 	buf := p.pages.Get().(*[]byte)
 	defer p.pages.Put(buf)
-	own := ownLoad(snap, b)
+	own, handed := ownLoad(snap, b), b.Handed()
 	text, err := p.fetch(snap, b, (*buf)[:0])
 	*buf = text
 	if err != nil {
@@ -226,7 +227,9 @@ func (p *Poller) read(snap *router.Snapshot, b *router.Backend, counts time.Dura
 	if err != nil && state.Running < 0 && state.Waiting < 0 && state.KVUsage < 0 {
 		return false, err // the last report stays until it is too old
 	}
-	if b.SetEngine(state, max(own, ownLoad(snap, b)), counts) {
+	restarted := b.SetEngine(state, max(own, ownLoad(snap, b)), counts)
+	p.noteReuse(b, u, handed, &state, restarted)
+	if restarted {
 		p.cfg.Log.Info().Str("role", b.Role.String()).Str("backend", b.URL).Msg("engine has restarted")
 	}
 	return true, err

@@ -11,6 +11,7 @@ type Advice struct {
 	Loads    map[string]float64
 	Balanced map[string]int
 	Prices   map[string]Price // by work
+	Reuse    float64          // below 0: not known
 }
 
 // Price is what a leg costs in seconds: a fixed part, and a part for each token.
@@ -19,6 +20,7 @@ type Price struct{ Fixed, PerToken float64 }
 var (
 	poolLoadDesc = prometheus.NewDesc("xpyd_pool_load_ratio", "Part of a pool that the traffic of the last 15 minutes kept busy.", []string{"role"}, nil)
 	balancedDesc = prometheus.NewDesc("xpyd_pool_balanced_backends", "Backends that the role would have if the same engines were split as the traffic of the last 15 minutes asks for.", []string{"role"}, nil)
+	reuseDesc    = prometheus.NewDesc("xpyd_reuse_ratio", "Part of the prompt tokens of the last 15 minutes that decode engines pulled from prefill engines, by their own metrics.", nil, nil)
 	perTokenDesc = prometheus.NewDesc("xpyd_price_per_token_seconds", "Measured time of a token's prefill, transfer to decode, or prefill on decode (local).", []string{"work"}, nil)
 	perLegDesc   = prometheus.NewDesc("xpyd_price_per_leg_seconds", "Measured time of a prefill, a transfer or a prefill on decode (local) that does not depend on its tokens.", []string{"work"}, nil)
 )
@@ -33,6 +35,7 @@ type adviceCollector struct{ read func() Advice }
 func (adviceCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- poolLoadDesc
 	ch <- balancedDesc
+	ch <- reuseDesc
 	ch <- perTokenDesc
 	ch <- perLegDesc
 }
@@ -47,6 +50,9 @@ func (c adviceCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for role, n := range a.Balanced {
 		send(balancedDesc, float64(n), role)
+	}
+	if a.Reuse >= 0 {
+		ch <- prometheus.MustNewConstMetric(reuseDesc, prometheus.GaugeValue, a.Reuse)
 	}
 	for work, p := range a.Prices {
 		send(perTokenDesc, p.PerToken, work)

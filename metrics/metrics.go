@@ -31,6 +31,8 @@ type BackendLoad struct {
 	InFlight  int64
 	Up        bool
 	Ejected   bool
+	// NothingPulled: a decode engine answers two-leg requests and pulls nothing.
+	NothingPulled bool
 	// Elsewhere estimates the requests that others have on the engine.
 	Elsewhere float64
 	// EngineAge is the age of the engine's last report of itself. It is below 0 if there was none.
@@ -274,6 +276,7 @@ type backendCollector struct{ read func() []BackendLoad }
 var (
 	inFlightDesc = prometheus.NewDesc("xpyd_in_flight", "Requests in flight, by role and backend.", []string{"role", "backend"}, nil)
 	upDesc       = prometheus.NewDesc("xpyd_backend_up", "1 when the backend's /health last answered 200.", []string{"role", "backend"}, nil)
+	nothingDesc  = prometheus.NewDesc("xpyd_backend_nothing_pulled", "1 while the decode backend answers two-leg requests and its engine pulls no blocks for them.", []string{"role", "backend"}, nil)
 	ejectedDesc  = prometheus.NewDesc("xpyd_backend_ejected", "1 while the backend gets no requests because of its failures.", []string{"role", "backend"}, nil)
 
 	// What an engine does not report, or reported too long ago, has no series.
@@ -289,7 +292,7 @@ var (
 )
 
 func (c *backendCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{inFlightDesc, upDesc, ejectedDesc, elsewhereDesc, engineAgeDesc, runningDesc, waitingDesc, kvUsageDesc, queriesDesc, hitsDesc, estimatedQueriesDesc, estimatedHitsDesc} {
+	for _, d := range []*prometheus.Desc{inFlightDesc, upDesc, ejectedDesc, nothingDesc, elsewhereDesc, engineAgeDesc, runningDesc, waitingDesc, kvUsageDesc, queriesDesc, hitsDesc, estimatedQueriesDesc, estimatedHitsDesc} {
 		ch <- d
 	}
 }
@@ -302,6 +305,9 @@ func (c *backendCollector) Collect(ch chan<- prometheus.Metric) {
 		send(inFlightDesc, prometheus.GaugeValue, float64(b.InFlight))
 		send(upDesc, prometheus.GaugeValue, flag(b.Up))
 		send(ejectedDesc, prometheus.GaugeValue, flag(b.Ejected))
+		if b.Role == "decode" {
+			send(nothingDesc, prometheus.GaugeValue, flag(b.NothingPulled))
+		}
 		if b.EngineAge >= 0 {
 			send(engineAgeDesc, prometheus.GaugeValue, b.EngineAge.Seconds())
 		}

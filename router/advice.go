@@ -25,6 +25,7 @@ type bucket struct {
 	prefillTokens, computeTokens int64 // estimated, uncached
 	prefillBusy, computeBusy     float64
 	usage                        float64 // sum of the KV usage of the decode engines at their polls
+	prompt, pulled               int64   // tokens of the prompts that decode engines had, and those pulled
 	polls, waiting               int64   // polls of decode engines, and those that found requests waiting
 }
 
@@ -84,6 +85,8 @@ func (t *traffic) sum(now int64) (s bucket, window time.Duration) {
 		s.prefillBusy += b.prefillBusy
 		s.computeBusy += b.computeBusy
 		s.usage += b.usage
+		s.prompt += b.prompt
+		s.pulled += b.pulled
 		s.polls += b.polls
 		s.waiting += b.waiting
 	}
@@ -123,6 +126,7 @@ type Advice struct {
 	// known.
 	Short      string `json:"short"`
 	Arithmetic string `json:"arithmetic"`
+	Reuse      Reuse  `json:"reuse"`
 }
 
 // Values of Advice.Short, besides the names of the roles.
@@ -155,6 +159,7 @@ func (s *Snapshot) Advice() Advice {
 		// Requests that wait mean a full engine, whatever filled it.
 		a.Decode.Load = max(a.Decode.KVUsage, a.Decode.Waiting, sum.computeBusy/(float64(y)*seconds))
 	}
+	a.Reuse = s.reuse(sum)
 	a.balance()
 	return a
 }

@@ -73,6 +73,8 @@ type Backend struct {
 
 	cache prefix.Cache
 
+	handed  atomic.Int64 // answers out of a handle, of decode
+	unread  atomic.Bool  // see SetNothingPulled
 	handles atomic.Int64 // handles of its blocks that have not ended
 	hung    atomic.Bool  // see SetHung
 

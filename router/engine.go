@@ -28,6 +28,9 @@ type EngineState struct {
 	PrefixQueries, PrefixHits int64
 	PromptTokens              int64
 	GenerationTokens          int64
+	// PulledTokens are the prompt tokens whose blocks came from another engine, ComputedTokens
+	// those that this engine computed. The rest of PromptTokens it had in its cache.
+	PulledTokens, ComputedTokens int64
 	// PrefillSeconds is the time from the batch to the first token, summed over Prefills
 	// requests. PrefillTokens are the prompt tokens that these computed, without cached ones.
 	// None is known of a vLLM that pulls blocks: its queue times are negative then, and its
@@ -52,7 +55,7 @@ type EngineState struct {
 func UnknownEngine() EngineState {
 	return EngineState{
 		Running: -1, Waiting: -1, KVUsage: -1, BlockSize: -1, Blocks: -1, PrefixQueries: -1, PrefixHits: -1,
-		PromptTokens: -1, GenerationTokens: -1, PrefillSeconds: -1, Prefills: -1, PrefillTokens: -1,
+		PromptTokens: -1, GenerationTokens: -1, PulledTokens: -1, ComputedTokens: -1, PrefillSeconds: -1, Prefills: -1, PrefillTokens: -1,
 		TransferSeconds: -1, Transfers: -1, TransferBytes: -1, Started: -1, external: -1,
 	}
 }
@@ -76,7 +79,8 @@ func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (res
 	if e.Running >= 0 && e.Waiting >= 0 {
 		e.external = min(max(0, e.Running+e.Waiting-own), math.MaxInt32)
 	}
-	if was := b.engine.Load(); was != nil {
+	was := b.engine.Load()
+	if was != nil {
 		restarted = e.follows(was)
 		e.Restarts = was.Restarts
 	}
@@ -92,6 +96,9 @@ func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (res
 	b.setExternal(int32(max(0, e.external)))
 	if b.Role == Decode && e.KVUsage >= 0 {
 		b.router.traffic.polled(e.at, e.KVUsage, e.Waiting > 0)
+	}
+	if b.Role == Decode && was != nil && !restarted {
+		b.noteReuse(was, &e)
 	}
 	return restarted
 }

@@ -91,9 +91,10 @@ func (r *Router) ejectForKV(b *Backend) Ejection {
 	return e
 }
 
-// Worked notes that the decode engine has loaded the blocks. It costs a few loads while no
+// Worked notes that the decode engine has answered out of the blocks. It costs a few loads while no
 // transfer has failed and the pair is not cold.
 func (m *Pairs) Worked(x Pair) {
+	x.Decode.handed.Add(1)
 	_, cold := x.isCold()
 	if m.recent.Load() == 0 && !cold && m.banOf(x) == nil {
 		return
