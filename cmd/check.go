@@ -13,7 +13,7 @@ import (
 )
 
 func newCheckCmd() *cobra.Command {
-	var probe bool
+	var probe, bandwidth bool
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check the configuration and, with --probe, the engines",
@@ -21,6 +21,7 @@ func newCheckCmd() *cobra.Command {
 
 With --probe it asks each backend for health, models and version, and sends a prompt of
 its own with one token through every pair of a prefill and a decode engine.
+With --bandwidth it does the same and measures KV transfers of several lengths.
 It names what does not fit. A setting that has no effect because of others gets a
 warning. Exit status: 0 fits, 1 does not, 2 wrong configuration.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -36,8 +37,8 @@ warning. Exit status: 0 fits, 1 does not, 2 wrong configuration.`,
 			for _, w := range config.Warnings(c) {
 				fmt.Fprintln(cmd.OutOrStdout(), "warning:", w)
 			}
-			if probe {
-				return runProbe(cmd.Context(), cmd.OutOrStdout(), c)
+			if probe || bandwidth {
+				return runProbe(cmd.Context(), cmd.OutOrStdout(), c, bandwidth)
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), "ok")
 			return nil
@@ -48,6 +49,7 @@ warning. Exit status: 0 fits, 1 does not, 2 wrong configuration.`,
 	config.CompleteValues(cmd)
 	addAs(cmd)
 	cmd.Flags().BoolVar(&probe, "probe", false, "ask the engines, and send one token through each pair")
+	cmd.Flags().BoolVar(&bandwidth, "bandwidth", false, "probe, and measure KV transfers of several prompt lengths over each pair")
 	return cmd
 }
 
@@ -75,6 +77,11 @@ func printReport(w io.Writer, r *report) error {
 	}
 	if err := t.Flush(); err != nil {
 		return err
+	}
+	if len(r.transfers) > 0 {
+		if err := printTransfers(w, r.transfers); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintln(w)
 	for _, n := range r.notes {

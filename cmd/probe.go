@@ -36,6 +36,7 @@ func (e *engine) String() string { return e.role + " " + e.url }
 type report struct {
 	engines       []*engine
 	rounds        []round
+	transfers     []transfer
 	notes, faults []string
 }
 
@@ -57,12 +58,16 @@ type engineProber struct {
 	*report
 
 	decodes []*engine
+	room    int             // tokens of prompt and answer together; 0: not known
 	kept    map[string]bool // decode engines that keep the blocks of their answers
 }
 
-func runProbe(ctx context.Context, w io.Writer, c config.Config) error {
+func runProbe(ctx context.Context, w io.Writer, c config.Config, bandwidth bool) error {
 	p := newEngineProber(c, &http.Transport{MaxIdleConnsPerHost: 1, DisableKeepAlives: true})
 	p.run(ctx)
+	if bandwidth {
+		p.bandwidth(ctx)
+	}
 	return printReport(w, p.report)
 }
 
@@ -123,7 +128,8 @@ func (p *engineProber) askModels(ctx context.Context, e *engine) {
 	body, err := p.get(ctx, e.url+"/v1/models")
 	var list struct {
 		Data []struct {
-			ID string `json:"id"`
+			ID   string `json:"id"`
+			Room int    `json:"max_model_len"`
 		} `json:"data"`
 	}
 	if err == nil {
@@ -131,6 +137,9 @@ func (p *engineProber) askModels(ctx context.Context, e *engine) {
 	}
 	for _, m := range list.Data {
 		e.models = append(e.models, m.ID)
+		if m.Room > 0 && (p.room == 0 || m.Room < p.room) {
+			p.room = m.Room
+		}
 	}
 	slices.Sort(e.models)
 	switch {

@@ -21,7 +21,7 @@ import (
 
 // round is one token over one pair of engines.
 type round struct {
-	prefill, decode         string
+	prefill, decode, model  string
 	result                  string // ok, or the leg that failed
 	prefillTime, decodeTime time.Duration
 }
@@ -35,8 +35,8 @@ func (p *engineProber) pair(ctx context.Context, prefill, decode *engine) {
 	if model == "" {
 		return // compareModels or askModels has reported that
 	}
-	r := round{prefill: prefill.url, decode: decode.url, result: "ok"}
-	if err := p.round(ctx, &r, model); err != nil {
+	r := round{prefill: prefill.url, decode: decode.url, model: model, result: "ok"}
+	if err := p.round(ctx, &r, probeBody(model)); err != nil {
 		p.fault("%s with %s: %v", prefill, decode, err)
 	}
 	p.report.rounds = append(p.report.rounds, r)
@@ -51,10 +51,11 @@ func commonModel(a, b *engine) string {
 	return ""
 }
 
-func (p *engineProber) round(ctx context.Context, r *round, model string) error {
+// round sends the body, which is a completion of one token, through both legs.
+func (p *engineProber) round(ctx context.Context, r *round, body []byte) error {
 	id := "xpyd-check-" + rand.Text()
 	var req kvparams.Request
-	if err := req.Parse(kvparams.Completions, probeBody(model)); err != nil {
+	if err := req.Parse(kvparams.Completions, body); err != nil {
 		panic("BUG: the probe's own body: " + err.Error())
 	}
 	leg := &kvparams.Leg{ID: id}
@@ -202,12 +203,17 @@ func (p *engineProber) post(ctx context.Context, base string, body kvparams.Segm
 // pulledTokens returns how many prompt tokens decode has had from other engines, by its metrics. It
 // returns false if they do not say.
 func (p *engineProber) pulledTokens(ctx context.Context, base string) (total float64, ok bool) {
+	return p.counted(ctx, base, "vllm:external_prefix_cache_hits_total")
+}
+
+// counted sums the samples of one name on an engine's metrics page. It returns false if there are none.
+func (p *engineProber) counted(ctx context.Context, base, name string) (total float64, ok bool) {
 	body, err := p.get(ctx, base+"/metrics")
 	if err != nil {
 		return 0, false
 	}
 	for line := range strings.Lines(string(body)) {
-		if !strings.HasPrefix(line, "vllm:external_prefix_cache_hits_total{") {
+		if !strings.HasPrefix(line, name+"{") {
 			continue
 		}
 		n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, '}')+1:]), 64)

@@ -39,6 +39,7 @@ func checks() []check {
 		{"exact 2P1D", exactTwoOne},
 		{"counters", counters},
 		{"routing", routing},
+		{"verify", verifies},
 	}, faultChecks()...)
 }
 

@@ -1,0 +1,34 @@
+package cmd
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"xpyd/sim"
+)
+
+// TestCheckBandwidth: a simulated engine moves 32 KiB a block of 16 tokens, in the time that it is
+// told to take.
+func TestCheckBandwidth(t *testing.T) {
+	prefill := startSim(t, sim.Options{Role: sim.RolePrefill, MaxModelLen: 4096})
+	decode := startSim(t, sim.Options{Role: sim.RoleDecode, MaxModelLen: 4096, TransferPerBlock: time.Millisecond})
+	out, err := runCheck("--bandwidth", "--prefill", prefill.URL(), "--decode", decode.URL())
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	rows := regexp.MustCompile(`(?m)^\S+ +\S+ +(256|1024|4096|16384) +(\S+) +(\S+) +(\S+) +\d+ +\d+$`).FindAllStringSubmatch(out, -1)
+	if len(rows) != 2 || rows[0][1] != "256" || rows[0][2] != "0.5" || rows[1][1] != "1024" || rows[1][2] != "2.1" {
+		t.Fatalf("got %q in\n%s\nwant 0.5 MB for 256 tokens and 2.1 MB for 1024; 4096 do not fit", rows, out)
+	}
+	for _, row := range rows {
+		if ms := row[3]; strings.HasPrefix(ms, "0") || strings.Contains(row[4], "-") {
+			t.Errorf("row %q has no time or no speed", row)
+		}
+	}
+	expectFreed(t, prefill, "read")
+	if _, err := runCheck("--bandwidth", "--prefill", prefill.URL(), "--decode", startSim(t, sim.Options{Role: "both"}).URL()); err == nil {
+		t.Error("a decode engine without a connector fits")
+	}
+}
