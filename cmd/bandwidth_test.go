@@ -32,3 +32,15 @@ func TestCheckBandwidth(t *testing.T) {
 		t.Error("a decode engine without a connector fits")
 	}
 }
+
+// TestCheckBandwidthOnABusyEngine: another transfer in between leaves no figure.
+func TestCheckBandwidthOnABusyEngine(t *testing.T) {
+	for jump, want := range map[int]string{1: `\s256\s+0\.1\s`, 2: `\s256\s+busy\s`, 0: `counts no transfer|shows no vllm:nixl`} {
+		prefill, decode := newStub(), newStub()
+		decode.jump = jump
+		out, _ := runCheck("--bandwidth", "--prefill", prefill.start(t), "--decode", decode.start(t))
+		if !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("%d transfers a request: want %s in\n%s", jump, want, out)
+		}
+	}
+}

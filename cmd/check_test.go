@@ -26,6 +26,7 @@ type stubEngine struct {
 	handlePort     string // as JSON
 	pulls          bool   // decode has a connector
 	decodeStatus   int
+	jump           int // transfers that decode counts for each request; 0: it has no such metric
 
 	mu     sync.Mutex
 	pulled int
@@ -55,6 +56,11 @@ func (s *stubEngine) start(t *testing.T) string {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		fmt.Fprintf(w, "vllm:external_prefix_cache_hits_total{engine=\"0\",model_name=\"m\"} %d.0\n", s.pulled)
+		if n := s.jump * s.pulled / 200; s.jump > 0 {
+			for name, each := range map[string]float64{"nixl_xfer_time_seconds_count": 1, "nixl_xfer_time_seconds_sum": 0.01, "nixl_bytes_transferred_sum": 1e5} {
+				fmt.Fprintf(w, "vllm:%s{engine=\"0\",model_name=\"m\"} %v\n", name, each*float64(n))
+			}
+		}
 	})
 	mux.HandleFunc("POST /v1/completions", s.complete)
 	srv := httptest.NewServer(mux)

@@ -134,7 +134,7 @@ func (r *run) fetch(ctx context.Context, url string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("request %s: %w", url, err)
 	}
-	if r.EngineKey != "" && (r.Admin == "" || !strings.HasPrefix(url, r.Admin)) {
+	if r.EngineKey != "" && (r.Admin == "" || !strings.HasPrefix(url, r.Admin+"/")) {
 		req.Header.Set("Authorization", "Bearer "+r.EngineKey)
 	}
 	return r.bytes(req)

@@ -87,8 +87,8 @@ func Names() []string {
 
 // Validate reports the first option that makes no sense.
 func (o Options) Validate() error {
-	for _, u := range slices.Concat([]string{o.URL}, o.Prefill, o.Decode) {
-		if !strings.HasPrefix(u, "http://") && !strings.HasPrefix(u, "https://") {
+	for _, u := range slices.Concat([]string{o.URL, o.Admin}, o.Prefill, o.Decode) {
+		if u != "" && !strings.HasPrefix(u, "http://") && !strings.HasPrefix(u, "https://") {
 			return fmt.Errorf("URL %q: want http://host:port", u)
 		}
 	}
@@ -98,6 +98,8 @@ func (o Options) Validate() error {
 		}
 	}
 	switch {
+	case o.URL == "":
+		return errors.New("--url: want http://host:port")
 	case len(o.Prefill) == 0:
 		return errors.New("--prefill: name the prefill engines, or there is nothing to verify")
 	case len(o.Decode) == 0:
@@ -114,12 +116,16 @@ func Run(ctx context.Context, o Options) ([]Row, error) {
 	defer r.http.CloseIdleConnections()
 	var rows []Row
 	for _, c := range checks() {
-		if slices.Contains(o.Skip, c.name) || c.name == "handles" && o.Admin == "" {
+		skip := slices.Contains(o.Skip, c.name) || c.name == "handles" && o.Admin == ""
+		if skip && c.name != "engines" { // which finds the model
 			continue
 		}
 		row := c.run(r, ctx)
 		if err := context.Cause(ctx); err != nil {
 			return rows, fmt.Errorf("interrupted in the row %q: %w", c.name, err)
+		}
+		if skip {
+			continue
 		}
 		row.Check = c.name
 		rows = append(rows, row)
