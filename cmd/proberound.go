@@ -12,10 +12,10 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"xpyd/exposition"
 	"xpyd/kvparams"
 )
 
@@ -206,23 +206,18 @@ func (p *engineProber) pulledTokens(ctx context.Context, base string) (total flo
 	return p.counted(ctx, base, "vllm:external_prefix_cache_hits_total")
 }
 
-// counted sums the samples of one name on an engine's metrics page. It returns false if there are none.
+// counted sums the series of one name on an engine's metrics page. It returns false if there are none.
 func (p *engineProber) counted(ctx context.Context, base, name string) (total float64, ok bool) {
 	body, err := p.get(ctx, base+"/metrics")
 	if err != nil {
 		return 0, false
 	}
-	for line := range strings.Lines(string(body)) {
-		if !strings.HasPrefix(line, name+"{") {
-			continue
-		}
-		n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, '}')+1:]), 64)
-		if err != nil {
-			return 0, false
-		}
-		total, ok = total+n, true
+	page, err := exposition.Read(bytes.NewReader(body))
+	if err != nil {
+		return 0, false
 	}
-	return total, ok
+	total, err = page.Sum(name)
+	return total, err == nil
 }
 
 // pulledSince waits up to a second, because decode's counters may be updated after its answer.

@@ -9,9 +9,7 @@ import (
 	"sync"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
+	"xpyd/exposition"
 )
 
 // figure is something that an engine counts or shows.
@@ -35,24 +33,26 @@ const (
 	figures
 )
 
-// source is the metric of a figure.
-type source struct{ name, label, value string }
+// source is the series of a figure: a name, and a label as key="value" or "".
+type source struct{ name, label string }
 
-var sources = [figures]source{
-	running:         {name: "vllm:num_requests_running"},
-	waiting:         {name: "vllm:num_requests_waiting"},
-	usedKV:          {name: "vllm:kv_cache_usage_perc"},
-	finished:        {name: "vllm:request_success_total"},
-	ranOut:          {"vllm:request_success_total", "finished_reason", "length"},
-	prompt:          {name: "vllm:prompt_tokens_total"},
-	generated:       {name: "vllm:generation_tokens_total"},
-	external:        {name: "vllm:external_prefix_cache_hits_total"},
-	pulled:          {"vllm:prompt_tokens_by_source_total", "source", "external_kv_transfer"},
-	computed:        {"vllm:prompt_tokens_by_source_total", "source", "local_compute"},
-	transfers:       {name: "vllm:nixl_xfer_time_seconds"},
-	transferSeconds: {name: "vllm:nixl_xfer_time_seconds"},
-	transferBytes:   {name: "vllm:nixl_bytes_transferred"},
-	failures:        {name: "vllm:nixl_num_failed_transfers_total"},
+func sources() [figures]source {
+	return [figures]source{
+		running:         {name: "vllm:num_requests_running"},
+		waiting:         {name: "vllm:num_requests_waiting"},
+		usedKV:          {name: "vllm:kv_cache_usage_perc"},
+		finished:        {name: "vllm:request_success_total"},
+		ranOut:          {"vllm:request_success_total", `finished_reason="length"`},
+		prompt:          {name: "vllm:prompt_tokens_total"},
+		generated:       {name: "vllm:generation_tokens_total"},
+		external:        {name: "vllm:external_prefix_cache_hits_total"},
+		pulled:          {"vllm:prompt_tokens_by_source_total", `source="external_kv_transfer"`},
+		computed:        {"vllm:prompt_tokens_by_source_total", `source="local_compute"`},
+		transfers:       {name: "vllm:nixl_xfer_time_seconds_count"},
+		transferSeconds: {name: "vllm:nixl_xfer_time_seconds_sum"},
+		transferBytes:   {name: "vllm:nixl_bytes_transferred_sum"},
+		failures:        {name: "vllm:nixl_num_failed_transfers_total"},
+	}
 }
 
 // page is what one engine, or a pool, shows. What it lacks is not in has.
@@ -61,45 +61,17 @@ type page struct {
 	has   [figures]bool
 }
 
-// readPage reads Prometheus' text format. Samples of several ranks are summed.
-func readPage(text []byte) (p page, err error) {
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
-	if err != nil {
-		return p, fmt.Errorf("read /metrics: %w", err)
-	}
-	for f, s := range sources {
-		family := families[s.name]
-		if family == nil {
-			continue
+// figuresOf takes the figures out of a metrics page. Samples of several ranks are summed.
+func figuresOf(text exposition.Page) (p page) {
+	for f, s := range sources() {
+		var labels []string
+		if s.label != "" {
+			labels = []string{s.label}
 		}
-		for _, m := range family.GetMetric() {
-			if s.label == "" || carries(m, s.label, s.value) {
-				p.value[f] += sampleOf(m, figure(f) == transfers)
-				p.has[f] = true
-			}
-		}
+		v, err := text.Sum(s.name, labels...)
+		p.value[f], p.has[f] = v, err == nil
 	}
-	return p, nil
-}
-
-func carries(m *dto.Metric, label, value string) bool {
-	return slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == label && l.GetValue() == value })
-}
-
-// sampleOf is the value of a counter or gauge, or of a histogram its count or its sum.
-func sampleOf(m *dto.Metric, count bool) float64 {
-	switch h := m.GetHistogram(); {
-	case h != nil && count:
-		return float64(h.GetSampleCount())
-	case h != nil:
-		return h.GetSampleSum()
-	case m.GetCounter() != nil:
-		return m.GetCounter().GetValue()
-	case m.GetGauge() != nil:
-		return m.GetGauge().GetValue()
-	}
-	return m.GetUntyped().GetValue()
+	return p
 }
 
 // reading is one look at all engines.
@@ -119,15 +91,19 @@ func (r *run) read(ctx context.Context) (now reading, err error) {
 
 // page looks at one engine.
 func (r *run) page(ctx context.Context, url string) (page, error) {
-	b, err := r.fetch(ctx, url+"/metrics")
-	var p page
-	if err == nil {
-		p, err = readPage(b)
-	}
+	text, err := r.metrics(ctx, url)
 	if err != nil {
-		return p, undecided{fmt.Errorf("metrics of %s: %w", url, err)}
+		return page{}, undecided{fmt.Errorf("metrics of %s: %w", url, err)}
 	}
-	return p, nil
+	return figuresOf(text), nil
+}
+
+func (r *run) metrics(ctx context.Context, url string) (exposition.Page, error) {
+	b, err := r.fetch(ctx, url+"/metrics")
+	if err != nil {
+		return exposition.Page{}, err
+	}
+	return exposition.Read(bytes.NewReader(b))
 }
 
 // sum adds up a pool. A figure that one engine lacks is not known.
@@ -166,7 +142,7 @@ func (n reading) lacks(needed ...figure) error {
 	for _, p := range slices.Concat(n.prefill, n.decode) {
 		for _, f := range needed {
 			if !p.has[f] {
-				return undecided{fmt.Errorf("an engine shows no %s", sources[f].name)}
+				return undecided{fmt.Errorf("an engine shows no %s", sources()[f].name)}
 			}
 		}
 	}

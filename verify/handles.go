@@ -1,15 +1,10 @@
 package verify
 
 import (
-	"bytes"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 )
 
 // handles asks xpyd itself: are its engines those that were named, and what became of the handles?
@@ -65,22 +60,6 @@ func ended(ends map[string]float64) (n float64) {
 
 // ends counts xpyd's handles by their end.
 func (r *run) ends(ctx context.Context) (map[string]float64, error) {
-	text, err := r.fetch(ctx, r.Admin+"/metrics")
-	if err != nil {
-		return nil, err
-	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
-	if err != nil {
-		return nil, fmt.Errorf("read xpyd's metrics: %w", err)
-	}
-	ends := map[string]float64{}
-	for _, m := range families["xpyd_kv_handles_total"].GetMetric() {
-		for _, l := range m.GetLabel() {
-			if l.GetName() == "end" {
-				ends[l.GetValue()] += sampleOf(m, false)
-			}
-		}
-	}
-	return ends, nil
+	page, err := r.metrics(ctx, r.Admin)
+	return page.By("xpyd_kv_handles_total", "end"), err
 }

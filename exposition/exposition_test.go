@@ -63,7 +63,7 @@ func TestSeriesAreThoseOfTheText(t *testing.T) {
 
 // Each engine's page that was recorded is read.
 func TestRecordedPages(t *testing.T) {
-	files, err := filepath.Glob("../../sim/testdata/*/*get-metrics.http")
+	files, err := filepath.Glob("../sim/testdata/*/*get-metrics.http")
 	if err != nil || len(files) < 6 {
 		t.Fatalf("recordings: %q, error %v", files, err)
 	}
