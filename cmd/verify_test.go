@@ -278,6 +278,20 @@ func TestVerifyDoesNotJudgeABusyDeployment(t *testing.T) {
 	}
 }
 
+// TestVerifyShortPrompts: prompts that are too short for a prefill by choice decide nothing.
+func TestVerifyShortPrompts(t *testing.T) {
+	t.Parallel()
+	x := deploy(t, func(_, _ *sim.Options, c *config.Config) { c.Router.PD.ThresholdTokens = 10_000 })
+	not, _ := x.rows(t, "--skip", "lease")
+	for _, name := range []string{"path", "request id", "prefill", "pull"} {
+		if row := not[name]; row.State != verify.Unknown || !strings.Contains(row.Detail, "(short_prompt)") {
+			t.Errorf("row %q is %q: %s", name, row.State, row.Detail)
+		}
+		delete(not, name)
+	}
+	checkFailed(t, not, nil)
+}
+
 // TestVerifyPools: xpyd has an engine that was not named.
 func TestVerifyPools(t *testing.T) {
 	t.Parallel()

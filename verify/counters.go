@@ -156,7 +156,7 @@ const (
 	countWait  = 3 * time.Second        // for counters, which follow an answer
 )
 
-// busy is the error of a row that other traffic leaves open. what is what shows the traffic.
+// busy is the error of a row that other traffic leaves open. The text says what shows the traffic.
 func busy(format string, args ...any) error {
 	return undecided{fmt.Errorf("busy: "+format+"; counters cannot tell other requests from those of this command", args...)}
 }

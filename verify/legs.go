@@ -51,6 +51,9 @@ func (r *run) sendLegs(ctx context.Context, l *legs) error {
 		l.answers = append(l.answers, a)
 		l.tokens += float64(a.usage.Prompt)
 	}
+	if why := l.chosen(); why != "" {
+		return undecided{fmt.Errorf("pd.mode or pd.threshold_tokens sends such prompts to decode alone (%s)", why)}
+	}
 	n := float64(len(l.answers))
 	now, err := r.await(ctx, countWait, func(now reading) bool {
 		p, d := since(now.prefill, before.prefill), since(now.decode, before.decode)
@@ -63,6 +66,19 @@ func (r *run) sendLegs(ctx context.Context, l *legs) error {
 		err = busy("while %v requests were sent, prefill finished %v and decode %v", n, p, d)
 	}
 	return err
+}
+
+// chosen is the reason for which the proxy sent a request to decode alone, although it could have
+// disaggregated it.
+func (l *legs) chosen() string {
+	for _, a := range l.answers {
+		switch why := a.header.Get("X-Xpyd-Reason"); {
+		case a.header.Get("X-Xpyd-Path") == "disaggregated":
+		case why == "short_prompt" || why == "price" || why == "explore":
+			return why
+		}
+	}
+	return ""
 }
 
 // partOf counts the engines that finished something.
@@ -78,7 +94,7 @@ func partOf(now, before []page) (n int) {
 // path goes by what the proxy says of its own requests.
 func (r *run) path(ctx context.Context) Row {
 	l := r.shared(ctx)
-	if len(l.answers) == 0 {
+	if len(l.answers) == 0 || l.chosen() != "" {
 		return failed(l.err)
 	}
 	var reasons []string

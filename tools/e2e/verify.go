@@ -68,6 +68,9 @@ func (d deployment) judge(ctx context.Context, t *trial) error {
 		return err
 	}
 	p, decode := engines[0].url, engines[1].url
+	if err := t.fleet.awaitFree(ctx); err != nil { // of what the run before has left
+		return err
+	}
 	x, err := t.fleet.proxy(ctx, append([]string{"--prefill", p, "--decode", decode}, d.serve...)...)
 	if err != nil {
 		return err
