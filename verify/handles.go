@@ -30,10 +30,10 @@ func (r *run) handles(ctx context.Context) Row {
 			return bad("xpyd's %s engines are %s, those that were named are %s", role.name, strings.Join(has, " "), strings.Join(role.named, " "))
 		}
 	}
-	ends, err := r.ends(ctx)
+	ends, err := r.newEnds(ctx)
 	for end := time.Now().Add(r.Settle); err == nil && ends["issued"] > ended(ends) && time.Now().Before(end); {
 		if err = sleep(ctx, look); err == nil {
-			ends, err = r.ends(ctx)
+			ends, err = r.newEnds(ctx)
 		}
 	}
 	if err != nil {
@@ -43,9 +43,9 @@ func (r *run) handles(ctx context.Context) Row {
 		return failed(busy("%v handles have not ended", open))
 	}
 	if lost := ends["lost"] + ends["expired"]; lost > 0 {
-		return bad("of %v handles since xpyd's start %v waited for their lease (xpyd_kv_orphans_total has the reasons)", ends["issued"], lost)
+		return bad("of %v handles %v waited for their lease (xpyd_kv_orphans_total has the reasons)", ends["issued"], lost)
 	}
-	return good("of %v handles since xpyd's start %v were used and %v given back", ends["issued"], ends["burnt"], ends["released"]+ends["drained"])
+	return good("of %v handles %v were used and %v given back", ends["issued"], ends["burnt"], ends["released"]+ends["drained"])
 }
 
 // ended counts the handles that have ended.
@@ -58,7 +58,16 @@ func ended(ends map[string]float64) (n float64) {
 	return n
 }
 
-// ends counts xpyd's handles by their end.
+// newEnds counts the handles of this run, and of other clients meanwhile.
+func (r *run) newEnds(ctx context.Context) (map[string]float64, error) {
+	ends, err := r.ends(ctx)
+	for end := range ends {
+		ends[end] -= r.handed[end]
+	}
+	return ends, err
+}
+
+// ends counts xpyd's handles by their end, since its start.
 func (r *run) ends(ctx context.Context) (map[string]float64, error) {
 	page, err := r.metrics(ctx, r.Admin)
 	return page.By("xpyd_kv_handles_total", "end"), err

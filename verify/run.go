@@ -24,9 +24,10 @@ type run struct {
 	Options
 	http     *http.Client
 	model    string
-	room     int           // tokens of prompt and answer together; 0: not known
-	patience time.Duration // with engines that are busy
-	legs     *legs         // of the rows that share these requests
+	room     int                // tokens of prompt and answer together; 0: not known
+	patience time.Duration      // with engines that are busy
+	handed   map[string]float64 // xpyd's handles by their end, before the first request
+	legs     *legs              // of the rows that share these requests
 }
 
 func newRun(o Options) *run {

@@ -114,6 +114,9 @@ func (o Options) Validate() error {
 func Run(ctx context.Context, o Options) ([]Row, error) {
 	r := newRun(o)
 	defer r.http.CloseIdleConnections()
+	if o.Admin != "" {
+		r.handed, _ = r.ends(ctx) // the row handles meets the same failure
+	}
 	var rows []Row
 	for _, c := range checks() {
 		skip := slices.Contains(o.Skip, c.name) || c.name == "handles" && o.Admin == ""
