@@ -13,6 +13,7 @@ import (
 
 	"xpyd/internal/docs"
 	"xpyd/proxy"
+	"xpyd/routes"
 )
 
 // update rewrites the generated parts of the documents (make docs).
@@ -67,16 +68,16 @@ func TestDocsReasons(t *testing.T) {
 
 // A 404 and the README name the routes that there are.
 func TestDocsRoutes(t *testing.T) {
-	sentence := regexp.MustCompile("(?s)The data port serves (.*?), and nothing else\\.").FindStringSubmatch(readText(t, "README.md"))
+	sentence := regexp.MustCompile("(?s)The data port serves (.*?), and nothing\\selse").FindStringSubmatch(readText(t, "README.md"))
 	if sentence == nil {
 		t.Fatal("README.md has no sentence about the routes of the data port")
 	}
 	var named []string
-	for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(sentence[1], -1) {
+	for _, m := range regexp.MustCompile("`(/[^`]+)`").FindAllStringSubmatch(sentence[1], -1) {
 		named = append(named, m[1])
 	}
-	if !slices.Equal(named, proxy.Routes()) {
-		t.Errorf("README.md names the routes %q, the code has %q", named, proxy.Routes())
+	if !slices.Equal(named, routes.Paths()) {
+		t.Errorf("README.md names the routes %q, the code has %q", named, routes.Paths())
 	}
 }
 

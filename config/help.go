@@ -22,13 +22,15 @@ var keyHelp = map[string]string{
 
 	"headers.pass": "request `headers` that both legs pass on to the engines, in addition to Authorization, User-Agent, traceparent and tracestate. If a request repeats a header, xpyd passes on the first line. Add X-data-parallel-rank only if clients may choose an engine's rank",
 
+	"routes.pass": "`paths` that one engine answers besides those that xpyd serves itself, such as /v2/embed. GET before a path makes it that of a GET. A request is sent once. No route that operates an engine can be passed",
+
 	"limits.body":                   "largest request body. A larger one gets 413",
 	"limits.body_budget":            "memory for request bodies, for all clients together. When it is spent, requests get 503 with Retry-After. The last eighth is for bodies up to 64 KiB",
 	"limits.answer":                 "largest answer that xpyd holds whole. It does not use a larger prefill answer, and the decode engine computes the prompt. It streams a larger decode answer on",
 	"limits.answer_budget":          "memory for whole decode answers, beyond 64 KiB for each. When it is spent, xpyd streams further answers on and does not check that they are whole",
 	"limits.client_share":           "part of limits.body_budget, and of limits.answer_budget, that one client may hold. A client is an API key, or an address where no keys are set. Further bodies get 429. Set 1 if all clients come through one balancer and no keys are set",
 	"limits.connections_per_ip":     "most open connections from one client address. xpyd closes further ones without an answer. 0 means no cap",
-	"limits.client_in_flight":       "most completions that one client may run at a time. A client is an API key, or an address where no keys are set. Further ones get 429. 0 means no cap",
+	"limits.client_in_flight":       "most completions, and other requests that take an engine's time, that one client may run at a time. A client is an API key, or an address where no keys are set. Further ones get 429. 0 means no cap",
 	"limits.require_content_length": "answer chunked uploads with 411",
 
 	"timeouts.header":              "how long a request head may take to arrive (408)",

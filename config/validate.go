@@ -12,6 +12,7 @@ import (
 
 	"xpyd/kvparams"
 	"xpyd/router"
+	"xpyd/routes"
 )
 
 // mayBeZero has the durations and sizes for which 0 means "do not wait" or "none". Any other 0 would
@@ -30,7 +31,7 @@ var aboveZero = [...]string{"health.fall", "health.rise"}
 // http://host:port.
 func (c *Config) validate() error {
 	for _, check := range []func() error{
-		c.checkAddresses, c.checkPools, c.checkAffinity, c.checkPassed, c.checkAmounts, c.checkTogether, c.checkChoices,
+		c.checkAddresses, c.checkPools, c.checkAffinity, c.checkPassed, c.checkRoutes, c.checkAmounts, c.checkTogether, c.checkChoices,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -137,6 +138,19 @@ func (c *Config) checkAffinity() error {
 	for _, name := range c.Router.Affinity.Headers {
 		if !isToken(name) {
 			return invalid("affinity.headers", name, "is no name of a header; try X-Session-ID")
+		}
+	}
+	return nil
+}
+
+// checkRoutes refuses paths that are served already, and those by which clients would operate engines.
+func (c *Config) checkRoutes() error {
+	for i, entry := range c.Routes.Pass {
+		if _, err := routes.Parse(entry); err != nil {
+			return invalid("routes.pass", entry, err.Error())
+		}
+		if slices.Contains(c.Routes.Pass[:i], entry) {
+			return invalid("routes.pass", entry, "stands there twice; remove one")
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ package gate
 import (
 	"bytes"
 	"errors"
+	"mime"
 	"net"
 
 	"github.com/valyala/fasthttp"
@@ -248,11 +249,19 @@ var (
 	addressBytes = netio.ByteClass(":." + netio.Digits + "ABCDEFabcdef")
 )
 
-// CheckBodyHeaders is for the routes that take a JSON body, after CheckRequest. requireLength refuses
+// Media are the types of body that a route takes.
+type Media uint8
+
+const (
+	JSON Media = 1 << iota
+	Form       // multipart/form-data
+)
+
+// CheckBodyHeaders is for the routes that take a body, after CheckRequest. requireLength refuses
 // chunked uploads, because no size limit counts the bytes of their extensions.
-func CheckBodyHeaders(h *fasthttp.RequestHeader, requireLength bool) *Refusal {
-	if !jsonContent(h.ContentType()) {
-		return refuse(fasthttp.StatusUnsupportedMediaType, MediaType, "Content-Type must be application/json in UTF-8.")
+func CheckBodyHeaders(h *fasthttp.RequestHeader, takes Media, requireLength bool) *Refusal {
+	if message := wrongMedia(h.ContentType(), takes); message != "" {
+		return refuse(fasthttp.StatusUnsupportedMediaType, MediaType, message)
 	}
 	for _, coding := range h.PeekAll(fasthttp.HeaderContentEncoding) {
 		if !netio.EqualFold(coding, "identity") {
@@ -265,6 +274,31 @@ func CheckBodyHeaders(h *fasthttp.RequestHeader, requireLength bool) *Refusal {
 	}
 	return nil
 }
+
+// wrongMedia says what Content-Type must be, or returns "" if it is that.
+func wrongMedia(contentType []byte, takes Media) string {
+	switch {
+	case takes&JSON != 0 && jsonContent(contentType), takes&Form != 0 && Boundary(contentType) != "":
+		return ""
+	case takes == Form:
+		return "Content-Type must be multipart/form-data with a boundary."
+	case takes == JSON:
+		return "Content-Type must be application/json in UTF-8."
+	}
+	return "Content-Type must be application/json in UTF-8, or multipart/form-data with a boundary."
+}
+
+// Boundary returns what separates the fields of a form, or "" if the Content-Type is not that of one.
+func Boundary(contentType []byte) string {
+	media, params, err := mime.ParseMediaType(string(contentType))
+	if b := params["boundary"]; err == nil && media == "multipart/form-data" && len(b) <= maxBoundary {
+		return b
+	}
+	return ""
+}
+
+// maxBoundary is how long a boundary may be (RFC 2046).
+const maxBoundary = 70
 
 // jsonContent says whether a Content-Type is application/json. Its parameters are free, except for
 // charset, as JSON is UTF-8.

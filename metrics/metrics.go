@@ -23,6 +23,7 @@ var (
 // code without a name stands for no error and has no series.
 type Labels struct {
 	APIs, Outcomes, Codes, Paths, Reasons, Phases, Ends, OrphanReasons, Legs []string
+	Routes                                                                   []string // that are relayed
 }
 
 // BackendLoad is one backend's reading for the gauges.
@@ -64,7 +65,8 @@ type Metrics struct {
 	ejections, reloads, warmups                 *prometheus.CounterVec
 	reloadOK                                    prometheus.Gauge
 	events, panics, loopback, kept, retryDenied prometheus.Counter
-	turnedAway, polls                           *prometheus.CounterVec
+	turnedAway, polls, relayed                  *prometheus.CounterVec
+	relayTime                                   *prometheus.HistogramVec
 }
 
 // New registers everything. backends, queued (by role), pinned, stranded, buffered and held are read
@@ -73,6 +75,7 @@ func New(version string, l Labels, backends func() []BackendLoad, queued map[str
 	m := &Metrics{registry: prometheus.NewRegistry(), labels: l}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.registerCompletions()
+	m.registerRelayed()
 	m.registerProcess()
 	for role, read := range queued {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -114,6 +117,20 @@ func (m *Metrics) registerCompletions() {
 	m.ttft = lazy(ttft, len(l.APIs), len(l.Paths), func(api, path int) []string { return []string{nameOf(l.APIs, api), nameOf(l.Paths, path)} })
 	m.tpot = lazy(tpot, len(l.APIs), 1, func(api, _ int) []string { return []string{nameOf(l.APIs, api)} })
 	m.handoff = handoff.WithLabelValues()
+}
+
+// registerRelayed registers what other requests count. Their series are looked up at each, as their
+// engines do far more for them.
+func (m *Metrics) registerRelayed() {
+	m.relayed = m.counterVec("xpyd_relayed_requests_total", "Requests ended that one engine answers alone, by route and outcome. Routes of routes.pass are other.", "route", "outcome")
+	m.relayTime = m.histogramVec("xpyd_relayed_request_duration_seconds", "Time of such a request from its head to its last byte.", e2eBuckets, "route")
+	resolvedPairs(m.relayed, m.labels.Routes, m.labels.Outcomes)
+}
+
+// Relayed counts a request that one engine has answered alone. outcome is an index of Labels.Outcomes.
+func (m *Metrics) Relayed(route string, outcome int, d time.Duration) {
+	m.relayed.WithLabelValues(route, nameOf(m.labels.Outcomes, outcome)).Inc()
+	m.relayTime.WithLabelValues(route).Observe(d.Seconds())
 }
 
 // registerProcess registers what does not belong to one completion.

@@ -22,6 +22,10 @@ func errGone() *apiError {
 	return newError(499, codeClientGone, "", "the client closed the connection or its sending side")
 }
 
+func clientLimit() *apiError {
+	return newError(fasthttp.StatusTooManyRequests, codeClientLimit, "", "this client has limits.client_in_flight requests already; wait for one to end").retryAfter(1)
+}
+
 func (s *Server) tooLarge() *apiError {
 	return newError(fasthttp.StatusRequestEntityTooLarge, codeBodyTooLarge, "", "request body is larger than "+strconv.FormatInt(s.cfg.Limits.Body, 10)+" bytes").noRetry()
 }

@@ -10,6 +10,7 @@ import (
 
 	"xpyd/budget"
 	"xpyd/handoff"
+	"xpyd/heads"
 	"xpyd/kvparams"
 	"xpyd/netio"
 	"xpyd/router"
@@ -145,12 +146,12 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	c.conn = ctx.Conn().(*netio.Conn)
 	now := time.Now()
 	c.times = times{start: now, end: now.Add(c.s.cfg.Timeouts.Request)}
-	c.id = requestID(ctx.Request.Header.Peek("X-Request-Id"))
+	c.id = heads.RequestID(ctx.Request.Header.Peek("X-Request-Id"))
 	c.target = api.Path()
 	if _, query := cutQuery(ctx.Request.Header.RequestURI()); query != nil {
 		c.target += string(query)
 	}
-	c.fields = c.s.appendFields(c.fields[:0], &ctx.Request.Header)
+	c.fields = c.s.forward.Append(c.fields[:0], &ctx.Request.Header)
 	c.req.Deny = c.s.cfg.DenyFields
 	c.handoff = c.s.handoffs.Handoff()
 	c.state.set(stateAdmitted)
@@ -164,7 +165,7 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
 func (c *completion) admit() *apiError {
 	if c.client = c.s.identify(c.conn, &c.ctx.Request.Header); !c.s.clients.Begin(c.client) {
 		c.client = budget.Client{}
-		return newError(fasthttp.StatusTooManyRequests, codeClientLimit, "", "this client has limits.client_in_flight completions already; wait for one to end").retryAfter(1)
+		return clientLimit()
 	}
 	if err := c.s.readBody(c.ctx, c.conn, c.client, &c.stop, &c.body); err != nil {
 		return err
@@ -209,7 +210,7 @@ func (c *completion) tryRound() *failure {
 		return ends(err)
 	}
 	c.choosePath()
-	c.legID = c.id + "-" + randomHex(8)
+	c.legID = c.id + "-" + heads.RandomHex(8)
 	c.times.handed = time.Time{}
 	if c.path == pathDisaggregated {
 		if c.s.dialect.Concurrent() {

@@ -33,6 +33,7 @@ type Config struct {
 	Pprof bool `mapstructure:"pprof"`
 
 	Headers    Headers    `mapstructure:"headers"`
+	Routes     Routes     `mapstructure:"routes"`
 	Limits     Limits     `mapstructure:"limits"`
 	Timeouts   Timeouts   `mapstructure:"timeouts"`
 	KV         handoff.KV `mapstructure:"kv"`
@@ -46,6 +47,13 @@ type Headers struct {
 	// Pass names the fields that go on to the engines, with both legs and with other requests
 	// that xpyd passes on, besides those that always go. Of several lines of one name the first
 	// goes.
+	Pass []string `mapstructure:"pass"`
+}
+
+// Routes are settings for the paths of the data port.
+type Routes struct {
+	// Pass names paths that are served besides xpyd's own. One engine answers them, and each has
+	// the form that routes.Parse reads.
 	Pass []string `mapstructure:"pass"`
 }
 

@@ -92,6 +92,9 @@ type fault struct {
 	handle bool
 	// hungUp says that the backend ended the exchange, and not xpyd.
 	hungUp bool
+	// repeats says that a request without blocks may be sent to another backend after this one may
+	// have worked on it.
+	repeats bool
 }
 
 // retry is what may be tried next.
@@ -334,10 +337,15 @@ func classifyStream(f fault) verdict {
 	return verdict{code: codeDecodeFailed, outcome: router.Gateway, probe: true}
 }
 
-// classifyPassed judges a request that needs no blocks.
+// classifyPassed judges a request that needs no blocks. A second try costs the retry budget, and only a
+// request that may be repeated gets one.
 func classifyPassed(f fault) verdict {
 	if v, shared := classifyShared(f); shared {
 		return v
+	}
+	again := retryNever
+	if f.repeats {
+		again = retryPaid
 	}
 	switch {
 	case f.cause == causeNoneUp:
@@ -348,12 +356,16 @@ func classifyPassed(f fault) verdict {
 		return verdict{code: codeDecodeFailed, outcome: router.ClientFault}
 	case f.cause == causeNoRoom:
 		return verdict{code: codeOverloaded, outcome: router.ClientFault}
+	case f.cause == causeTimeout:
+		return verdict{code: codeDecodeTimeout, outcome: router.Timeout}
 	case f.cause == causeAuth:
 		return verdict{code: codeUpstreamAuth, outcome: router.Gateway}
 	case f.cause == causeStatus && f.status >= 500:
-		return verdict{code: codeDecodeFailed, outcome: router.Engine}
+		return verdict{code: codeDecodeFailed, outcome: router.Engine, retry: again}
 	case f.cause == causeStatus && f.status >= 400:
 		return verdict{code: codeUpstreamRejected, outcome: router.ClientFault}
+	case f.cause == causeStatus:
+		return verdict{code: codeDecodeFailed, outcome: router.Gateway}
 	}
-	return verdict{code: codeDecodeFailed, outcome: router.Gateway}
+	return verdict{code: codeDecodeFailed, outcome: router.Gateway, retry: again}
 }

@@ -210,19 +210,38 @@ func passedFailures() []judged {
 	failed := verdict{code: codeDecodeFailed, outcome: router.Engine}
 	rejected := verdict{code: codeUpstreamRejected, outcome: router.ClientFault}
 	odd := verdict{code: codeDecodeFailed, outcome: router.Gateway}
+	again := func(at progress, c cause, status int) fault {
+		f := of(at, c, status)
+		f.repeats = true
+		return f
+	}
+	with := func(v verdict, r retry) verdict { v.retry = r; return v }
+	const down, late = "backend failed its health checks", "backend did not answer in time"
 	return []judged{
-		{of(atPool, causeNoneUp, 0), verdict{code: codeDecodeUnavailable, outcome: router.ClientGone}, 503, noD, false, true},
+		{of(atPool, causeFull, 0), verdict{code: codeOverloaded, outcome: router.ClientGone}, 503, "every backend has as many requests as its cap allows", false, true},
+		{of(atHead, causeGone, 0), verdict{code: codeClientGone, outcome: router.ClientGone}, 499, gone, false, false},
+		{of(atHead, causeStopped, 0), verdict{code: codeShuttingDown, outcome: router.ClientGone}, 503, stopped, false, true},
+		{of(atBody, causeOverdue, 0), verdict{code: codeDeadline, outcome: router.ClientGone}, 504, overdue, true, false},
+		{of(atBody, causeTimeout, 0), verdict{code: codeDecodeTimeout, outcome: router.Timeout}, 504, late, true, false},
+		{again(atBody, causeTimeout, 0), verdict{code: codeDecodeTimeout, outcome: router.Timeout}, 504, late, true, false},
+		{of(atBody, causeDown, 0), odd, 502, down, false, false},
+		{again(atBody, causeDown, 0), with(odd, retryPaid), 502, down, false, false},
+		{again(atBody, causeBroke, 0), with(odd, retryPaid), 502, "backend did not answer", false, false},
+		{again(atAnswer, causeStatus, 500), with(failed, retryPaid), 500, "backend failed", false, false},
+		{again(atAnswer, causeStatus, 400), rejected, 400, "backend refused the request", true, false},
+		{again(atAnswer, causeStatus, 429), rejected, 429, "backend refused the request", false, false},
+		{of(atPool, causeNoneUp, 0), verdict{code: codeDecodeUnavailable, outcome: router.ClientGone}, 503, "no backend accepts connections", false, true},
 		{of(atDial, causeDescriptors, 0), verdict{code: codeOverloaded, outcome: router.ClientGone}, 503, noFiles, false, true},
-		{of(atDial, causeBroke, 0), verdict{code: codeDecodeUnavailable, outcome: router.Refused, retry: retryFree, probe: true}, 503, noD, false, true},
-		{of(atBody, causeBroke, 0), odd, 502, "decode backend did not answer", false, false},
+		{of(atDial, causeBroke, 0), verdict{code: codeDecodeUnavailable, outcome: router.Refused, retry: retryFree, probe: true}, 503, "no backend accepts connections", false, true},
+		{of(atBody, causeBroke, 0), odd, 502, "backend did not answer", false, false},
 		{of(atLimit, causeTooLarge, 200), verdict{code: codeDecodeFailed, outcome: router.ClientFault}, 0, "", false, false},
 		{of(atLimit, causeNoRoom, 200), verdict{code: codeOverloaded, outcome: router.ClientFault}, 0, "", false, false},
-		{of(atAnswer, causeStatus, 302), odd, 502, "decode backend answered with an unexpected status", false, false},
-		{of(atAnswer, causeStatus, 400), rejected, 400, "decode backend refused the request", true, false},
+		{of(atAnswer, causeStatus, 302), odd, 502, "backend answered with an unexpected status", false, false},
+		{of(atAnswer, causeStatus, 400), rejected, 400, "backend refused the request", true, false},
 		{of(atAnswer, causeAuth, 401), verdict{code: codeUpstreamAuth, outcome: router.Gateway}, 502, "a backend refused the proxy's credentials", true, false},
-		{of(atAnswer, causeStatus, 429), rejected, 429, "decode backend refused the request", false, false},
-		{of(atAnswer, causeStatus, 500), failed, 500, "decode backend failed", false, false},
-		{of(atAnswer, causeStatus, 503), failed, 503, "decode backend failed", false, false},
+		{of(atAnswer, causeStatus, 429), rejected, 429, "backend refused the request", false, false},
+		{of(atAnswer, causeStatus, 500), failed, 500, "backend failed", false, false},
+		{of(atAnswer, causeStatus, 503), failed, 503, "backend failed", false, false},
 	}
 }
 

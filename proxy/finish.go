@@ -103,7 +103,7 @@ func (c *completion) count() outcome {
 	now := time.Now()
 	o := outcomeOK
 	if e := c.failure; e != nil {
-		o = c.outcomeOf(e)
+		o = outcomeOf(e, c.state.get() == stateCommitted)
 		m.Error(e.Code)
 		if e.Code == codeClientGone {
 			m.ClientGone(c.phase())
@@ -122,11 +122,13 @@ func (c *completion) count() outcome {
 	return o
 }
 
-func (c *completion) outcomeOf(e *apiError) outcome {
+// outcomeOf names the end of a request that failed. committed says that the client had a part of its
+// answer.
+func outcomeOf(e *apiError, committed bool) outcome {
 	switch {
 	case e.Code == codeClientGone:
 		return outcomeClientGone
-	case c.state.get() == stateCommitted:
+	case committed:
 		return outcomeBroken
 	case e.Status < 500:
 		return outcomeClientError

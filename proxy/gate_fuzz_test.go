@@ -18,6 +18,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"xpyd/gate"
+	"xpyd/heads"
 	"xpyd/netio"
 )
 
@@ -84,7 +85,7 @@ func newGateServer(options gateOptions) *gateServer {
 			case g.received <- struct{}{}:
 			default:
 			}
-			return knowExpect(h)
+			return heads.KnowExpect(h)
 		},
 		ExpectHandler: func(ctx *fasthttp.RequestCtx) int {
 			if e := gateError(gate.CheckRequest(&ctx.Request.Header)); e != nil {
@@ -171,7 +172,7 @@ func (g *gateServer) serve(ctx *fasthttp.RequestCtx) ([]byte, *apiError) {
 		if g.options.anyBody {
 			return readGateBody(ctx)
 		}
-		if e := gateError(gate.CheckBodyHeaders(h, g.options.requireLength)); e != nil {
+		if e := gateError(gate.CheckBodyHeaders(h, gate.JSON, g.options.requireLength)); e != nil {
 			return nil, e
 		}
 		body, e := readGateBody(ctx)

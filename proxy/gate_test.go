@@ -623,7 +623,7 @@ func TestGateAllocatesNothing(t *testing.T) {
 		if e := gateError(gate.CheckRequest(h)); e != nil {
 			t.Fatal(e)
 		}
-		if e := gateError(gate.CheckBodyHeaders(h, true)); e != nil {
+		if e := gateError(gate.CheckBodyHeaders(h, gate.JSON, true)); e != nil {
 			t.Fatal(e)
 		}
 	})
@@ -639,7 +639,7 @@ func BenchmarkGate(b *testing.B) {
 		if e := gateError(gate.CheckRequest(h)); e != nil {
 			b.Fatal(e)
 		}
-		if e := gateError(gate.CheckBodyHeaders(h, false)); e != nil {
+		if e := gateError(gate.CheckBodyHeaders(h, gate.JSON, false)); e != nil {
 			b.Fatal(e)
 		}
 	}

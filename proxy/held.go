@@ -95,24 +95,33 @@ func (a *heldAnswer) CloseWithError(error) error {
 	return nil
 }
 
-// largeAnswer is an answer that xpyd passes on as it comes.
+// largeAnswer is an answer that xpyd passes on as it comes. The exchange stands at what comes after buf.
 type largeAnswer struct {
-	heldAnswer
-	x *upstream.Exchange // stands at what comes after buf
+	p       *passing
+	buf     []byte
+	silence time.Duration // the longest between two pieces
 }
+
+// Read is never called, because fasthttp is told to use WriteTo.
+func (a *largeAnswer) Read([]byte) (int, error) { panic("BUG: large answer read as a plain stream") }
+
+// SupportsBodyWriteTo tells fasthttp that WriteTo may take the place of Read.
+func (a *largeAnswer) SupportsBodyWriteTo() bool { return true }
 
 // WriteTo fails if the backend breaks off, so that the client gets no clean end.
 func (a *largeAnswer) WriteTo(w io.Writer) (int64, error) {
+	p, x := a.p, &a.p.x
 	out := &clientWriter{
-		w: w, chunked: a.x.Head.Length < 0, conn: a.conn, buffers: &a.s.buffers, stall: a.s.cfg.Timeouts.WriteStall, armed: time.Now(),
+		w: w, chunked: x.Head.Length < 0, conn: p.conn, buffers: &p.s.buffers, stall: p.s.cfg.Timeouts.WriteStall, stop: &p.stop, armed: time.Now(),
 	}
 	err := out.write(a.buf, out.armed)
 	for err == nil {
 		now := time.Now()
-		a.x.Progress(now, passTimeout)
+		x.Progress(now, a.silence)
 		var read error
-		a.buf, read = a.x.Fill(a.buf[:0])
+		a.buf, read = x.Fill(a.buf[:0])
 		if read != nil && !errors.Is(read, io.EOF) {
+			p.failed = p.broke(atBody, read).told
 			return out.n, read
 		}
 		if err = out.write(a.buf, time.Now()); read != nil {
@@ -124,8 +133,12 @@ func (a *largeAnswer) WriteTo(w io.Writer) (int64, error) {
 
 // CloseWithError is fasthttp's last call for the response.
 func (a *largeAnswer) CloseWithError(err error) error {
-	a.x.Finish()
-	return a.heldAnswer.CloseWithError(err)
+	if err != nil && a.p.failed == nil {
+		a.p.failed = errGone() // the client left while xpyd wrote to it
+	}
+	a.p.end()
+	a.buf = nil
+	return nil
 }
 
 // writeError answers with err. An engine's own text is held for the client like an answer. If there is

@@ -7,6 +7,7 @@ import (
 	"xpyd/kvparams"
 	"xpyd/metrics"
 	"xpyd/router"
+	"xpyd/routes"
 )
 
 // These are the closed sets of names in logs, headers and metrics. Each set is numbered. So a
@@ -155,6 +156,7 @@ func labels() metrics.Labels {
 		Ends:          handoff.Ends(),
 		OrphanReasons: handoff.Orphans(),
 		Legs:          names(legs),
+		Routes:        routes.Names(),
 	}
 }
 

@@ -2,174 +2,331 @@ package proxy
 
 import (
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fasthttp"
 
 	"xpyd/budget"
+	"xpyd/gate"
+	"xpyd/heads"
 	"xpyd/kvparams"
 	"xpyd/netio"
 	"xpyd/router"
+	"xpyd/routes"
 	"xpyd/upstream"
 )
 
-// passOn relays a request that touches no KV blocks to one decode backend. These are tokenize,
-// detokenize and version.
-func (s *Server) passOn(ctx *fasthttp.RequestCtx, path string) {
-	p := s.beginPassing(ctx)
-	defer p.end(s)
-	_, query := cutQuery(ctx.Request.Header.RequestURI())
-	req := &upstream.Request{Method: "GET", Path: path + string(query), Fields: s.appendFields(nil, &ctx.Request.Header)}
-	req.ID = requestID(ctx.Request.Header.Peek("X-Request-Id"))
-	var parsed kvparams.Request
-	if ctx.IsPost() {
-		if err := s.readBody(ctx, p.conn, p.client, &p.stop, &p.body); err != nil {
-			s.refuse(ctx, err)
-			return
-		}
-		req.Method, req.Body = "POST", [][]byte{p.body.Bytes()}
-		if s.router.Snapshot().Mixed(router.Decode) && parsed.Parse(kvparams.Completions, p.body.Bytes()) != nil {
-			parsed.Reset() // an engine refuses it
-		}
-	}
-	if err := s.passToPool(ctx, req, p, parsed.Model()); err != nil {
-		s.metrics.Error(err.Code)
-		s.writeError(ctx, p.client, err)
-	}
-	ctx.Response.Header.Set("X-Request-Id", req.ID)
-	if !ctx.IsPost() {
-		closeUnread(ctx) // a GET may carry a body that was not read
-	}
-}
+// passing is a request that touches no KV blocks, and that one engine answers alone. It is watched,
+// because its client may leave and the process may end at any time. Its end gives everything back. That
+// is at the end of the handler, or of an answer that fasthttp writes after it.
+type passing struct {
+	s     *Server
+	route routes.Route
+	conn  *netio.Conn
+	id    string
+	start time.Time
 
-// passToPool tries the decode backends that serve the model until one takes the request.
-func (s *Server) passToPool(ctx *fasthttp.RequestCtx, req *upstream.Request, p *passing, model []byte) *apiError {
-	var tried []*router.Backend
-	for {
-		var lease router.Lease
-		want := router.Want{Role: router.Decode, Skip: tried, Model: model, Alone: true}
-		if s.router.Snapshot().AcquireFor(want, &lease) != nil {
-			f := fault{leg: legPassed, at: atPool, cause: causeNoneUp}
-			return f.tell(classify(f).code)
-		}
-		b := lease.Backend
-		failed := s.passTo(ctx, b, req, p)
-		if failed == nil {
-			lease.Release(router.ClientGone) // it does not show whether completions work
-			return nil
-		}
-		lease.Release(failed.outcome)
-		if failed.retry == retryNever {
-			return failed.told
-		}
-		tried = append(tried, b)
-	}
+	client budget.Client
+	capped bool // counts against limits.client_in_flight
+	body   budget.Body
+	held   budget.Charge // for the engine's answer
+	watch  netio.Watch
+	left   atomic.Bool
+	stop   atomic.Bool
+	ended  chan struct{} // closed when the client has left or the process ends
+	once   sync.Once     // closes it
+
+	req      upstream.Request
+	want     router.Want
+	lease    router.Lease
+	x        upstream.Exchange
+	retrying bool // holds a share of the retry budget
+	kept     bool // fasthttp writes the answer after the handler and then calls end
+	failed   *apiError
 }
 
 // passTimeout bounds a request that needs no GPU.
 const passTimeout = 30 * time.Second
 
-// passTo sends the request to b and prepares its answer for the client.
-func (s *Server) passTo(ctx *fasthttp.RequestCtx, b *router.Backend, req *upstream.Request, p *passing) *failure {
-	x := &upstream.Exchange{}
+// passOn relays a request to one backend that serves its model.
+func (s *Server) passOn(ctx *fasthttp.RequestCtx, r routes.Route) {
+	p := s.beginPassing(ctx, r)
 	defer func() {
-		if x != nil {
-			x.Finish()
+		if !p.kept {
+			p.end()
 		}
 	}()
-	var buf []byte
-	err := x.Do(s.engines.Client(b), req, time.Now().Add(passTimeout), true)
-	if upstream.IsDial(err) {
-		return s.passBroke(b, atDial, err)
+	if p.failed = p.admit(ctx); p.failed != nil {
+		s.refuse(ctx, p.failed)
+		return
 	}
-	if err == nil {
-		buf, err = s.readHeld(x, nil, p.client, &p.held)
+	if p.failed = p.run(ctx); p.failed != nil {
+		s.metrics.Error(p.failed.Code)
+		s.writeError(ctx, p.client, p.failed)
 	}
-	status := x.Head.Status
-	switch {
-	case errors.Is(err, upstream.ErrTooLarge) && (x.UntilClose() || x.Head.Length < 0 && !ctx.Request.Header.IsHTTP11()):
-		return s.passFailed(b, fault{leg: legPassed, at: atLimit, status: status, cause: tooLarge(err)}, tooLargeToHold(err))
-	case errors.Is(err, upstream.ErrTooLarge):
-		p.answerLarge(ctx, s, x, buf)
-		x = nil // the writer of the answer ends it
-		return nil
-	case err != nil:
-		return s.passBroke(b, atBody, err)
-	case status >= 300:
-		f := s.refused(legPassed, status)
-		told, _ := s.tellRefusal(f, req.ID, b, x, buf)
-		return s.passFailed(b, f, told)
+	ctx.Response.Header.Set("X-Request-Id", p.id)
+	if !ctx.IsPost() {
+		closeUnread(ctx) // a GET may carry a body that was not read
 	}
-	ctx.SetStatusCode(status)
-	ctx.Response.Header.SetContentTypeBytes(x.Head.ContentType)
-	p.answer(ctx, s, buf)
-	return nil
 }
 
-func (s *Server) passBroke(b *router.Backend, at progress, err error) *failure {
-	f := fault{leg: legPassed, at: at, cause: causeBroke}
-	if at == atDial && upstream.IsLocal(err) {
-		f.cause = causeDescriptors
-	}
-	return s.passFailed(b, f, f.tell(classify(f).code))
-}
-
-func (s *Server) passFailed(b *router.Backend, f fault, told *apiError) *failure {
-	v := classify(f)
-	if v.probe {
-		s.engines.Suspect(b)
-	}
-	return &failure{verdict: v, told: told}
-}
-
-// passing is a request that touches no KV blocks. It is watched because the process may end while
-// its body arrives.
-type passing struct {
-	conn   *netio.Conn
-	client budget.Client
-	body   budget.Body
-	held   budget.Charge // for the engine's answer
-	watch  netio.Watch
-	stop   atomic.Bool
-}
-
-func (s *Server) beginPassing(ctx *fasthttp.RequestCtx) *passing {
-	p := &passing{conn: ctx.Conn().(*netio.Conn)}
-	p.client = s.identify(p.conn, &ctx.Request.Header)
+func (s *Server) beginPassing(ctx *fasthttp.RequestCtx, r routes.Route) *passing {
+	p := &passing{s: s, route: r, conn: ctx.Conn().(*netio.Conn), start: time.Now(), ended: make(chan struct{})}
+	h := &ctx.Request.Header
+	p.id = heads.RequestID(h.Peek("X-Request-Id"))
+	_, query := cutQuery(h.RequestURI())
+	p.req = upstream.Request{Method: "GET", Path: r.Path + string(query), ID: p.id, Fields: s.forward.Append(nil, h)}
+	p.client = s.identify(p.conn, h)
 	s.watch.Add(&p.watch, p.conn, p)
 	return p
 }
 
-func (p *passing) end(s *Server) {
-	s.watch.Remove(&p.watch)
-	p.body.Free(s.bodies)
-	p.held.Lower(0)
+// admit counts the client, reads the body and finds the model in it.
+func (p *passing) admit(ctx *fasthttp.RequestCtx) *apiError {
+	if !p.route.Light {
+		if p.capped = p.s.clients.Begin(p.client); !p.capped {
+			return clientLimit()
+		}
+		p.s.router.Admitted()
+		p.req.End = p.start.Add(p.s.cfg.Timeouts.Request)
+	}
+	p.want = router.Want{Role: router.Decode, Alone: true}
+	if !ctx.IsPost() {
+		return nil
+	}
+	if err := p.s.readBody(ctx, p.conn, p.client, &p.stop, &p.body); err != nil {
+		return err
+	}
+	body := p.body.Bytes()
+	p.req.Method, p.req.Body = "POST", [][]byte{body}
+	if boundary := gate.Boundary(ctx.Request.Header.ContentType()); p.route.Body != routes.JSON && boundary != "" {
+		p.req.Type = ctx.Request.Header.ContentType()
+		p.want.Model = kvparams.FormModel(body, boundary)
+	} else {
+		p.want.Model = kvparams.Model(body)
+	}
+	if !p.route.Light {
+		p.want.Tokens = int(float64(len(body)) / p.s.router.TokenBytes())
+	}
+	p.want.Role = p.s.router.Snapshot().RoleOf(p.want.Model)
+	return nil
 }
 
-// answer hands the engine's answer to fasthttp, together with the charge for it.
-func (p *passing) answer(ctx *fasthttp.RequestCtx, s *Server, buf []byte) {
+// run tries backends until one takes the request. A request that may have cost an engine goes to one
+// more at most.
+func (p *passing) run(ctx *fasthttp.RequestCtx) *apiError {
+	var last *failure
+	for {
+		if err := p.acquire(); err != nil {
+			if last != nil && last.retry == retryPaid {
+				return last.told
+			}
+			return err
+		}
+		last = p.try(ctx)
+		if last == nil {
+			return nil
+		}
+		p.lease.Release(last.outcome)
+		p.x.Finish()
+		if !p.mayRetry(last) {
+			return last.told
+		}
+		p.want.Skip = append(p.want.Skip, p.lease.Backend)
+	}
+}
+
+func (p *passing) mayRetry(f *failure) bool {
+	if f.retry != retryPaid {
+		return f.retry == retryFree
+	}
+	if p.retrying || p.interrupted() != causeNone {
+		return false
+	}
+	p.retrying = p.s.router.TakeRetry(p.s.live.Load()+1, false)
+	return p.retrying
+}
+
+// acquire takes a lease. If all backends are full, it waits in the queue for one.
+func (p *passing) acquire() *apiError {
+	snap := p.s.router.Snapshot()
+	err := snap.AcquireFor(p.want, &p.lease)
+	if line := snap.Queue(); line.Length > 0 && errors.Is(err, router.ErrBusy) {
+		err = snap.AcquireWait(p.want, &p.lease, line, p.ended)
+	}
+	if err == nil {
+		return nil
+	}
+	f := fault{leg: legPassed, at: atPool, cause: p.interrupted()}
+	switch {
+	case f.cause != causeNone:
+	case errors.Is(err, router.ErrBusy):
+		f.cause = causeFull
+	default:
+		f.cause = causeNoneUp
+	}
+	return f.tell(classify(f).code)
+}
+
+// try sends the request to the backend of the lease and prepares its answer for the client.
+func (p *passing) try(ctx *fasthttp.RequestCtx) *failure {
+	b, x := p.lease.Backend, &p.x
+	limit, silence := p.s.cfg.Timeouts.FirstEvent, p.s.cfg.Timeouts.StreamIdle
+	if p.route.Light {
+		limit, silence = passTimeout, passTimeout
+	}
+	p.lease.OnDown(func() { x.Cut(cutDown, time.Now()) })
+	err := x.Do(p.s.engines.Client(b), &p.req, time.Now().Add(limit), p.route.Repeats)
+	p.lease.OnDown(nil)
+	if upstream.IsDial(err) {
+		return p.broke(atDial, err)
+	}
+	ok, http11 := err == nil && x.Head.Status < 300, ctx.Request.Header.IsHTTP11()
+	if ok && x.IsEventStream() && http11 {
+		p.passLarge(ctx, nil, silence)
+		return nil
+	}
+	var buf []byte
+	if err == nil {
+		buf, err = p.s.readHeld(x, nil, p.client, &p.held)
+	}
+	switch {
+	case errors.Is(err, upstream.ErrTooLarge) && (x.UntilClose() || x.Head.Length < 0 && !http11):
+		return p.fail(fault{at: atLimit, status: x.Head.Status, cause: tooLarge(err)}, tooLargeToHold(err))
+	case errors.Is(err, upstream.ErrTooLarge):
+		p.passLarge(ctx, buf, silence)
+		return nil
+	case err != nil:
+		return p.broke(atBody, err)
+	case !ok:
+		f := p.s.refused(legPassed, x.Head.Status)
+		told, _ := p.s.tellRefusal(f, p.id, b, x, buf)
+		return p.fail(f, told)
+	}
+	ctx.SetStatusCode(x.Head.Status)
+	ctx.Response.Header.SetContentTypeBytes(x.Head.ContentType)
+	p.pass(ctx, buf)
+	return nil
+}
+
+// broke judges a failure of the transport.
+func (p *passing) broke(at progress, err error) *failure {
+	f := fault{at: at, cause: p.interrupted()}
+	var ue *upstream.Error
+	late := errors.As(err, &ue) && ue.TimedOut()
+	switch {
+	case f.cause != causeNone:
+	case at == atDial && upstream.IsLocal(err):
+		f.cause = causeDescriptors
+	case at == atDial:
+		f.cause = causeBroke
+	case p.x.IsCut(cutDown):
+		f.cause = causeDown
+	case late && !p.req.End.IsZero() && !time.Now().Before(p.req.End):
+		f.cause = causeOverdue
+	case late:
+		f.cause = causeTimeout
+	default:
+		f.cause = causeBroke
+	}
+	return p.fail(f, nil)
+}
+
+// fail judges a fault of the backend of the lease. told is for the client, and nil means the usual
+// text.
+func (p *passing) fail(f fault, told *apiError) *failure {
+	f.leg, f.repeats = legPassed, p.route.Repeats
+	v := classify(f)
+	if told == nil {
+		told = f.tell(v.code)
+	}
+	if v.probe {
+		p.s.engines.Suspect(p.lease.Backend)
+	}
+	p.x.Uncut(cutDown)
+	return &failure{verdict: v, told: told}
+}
+
+// pass hands the engine's answer to fasthttp, together with the charge for it. The engine is done.
+func (p *passing) pass(ctx *fasthttp.RequestCtx, buf []byte) {
 	if len(buf) <= freeAnswer {
 		ctx.Response.SetBodyRaw(buf) // the sockets take the whole answer
 		return
 	}
-	ctx.Response.SetBodyStream(&heldAnswer{s: s, conn: p.conn, buf: buf, held: p.held}, len(buf))
+	ctx.Response.SetBodyStream(&heldAnswer{s: p.s, conn: p.conn, buf: buf, held: p.held}, len(buf))
 	p.held = budget.Charge{}
 }
 
-// answerLarge lets fasthttp send an answer of which only buf has been read. The rest follows as it
-// arrives. The writer of the answer ends x.
-func (p *passing) answerLarge(ctx *fasthttp.RequestCtx, s *Server, x *upstream.Exchange, buf []byte) {
-	ctx.Response.Header.SetContentTypeBytes(x.Head.ContentType)
-	ctx.Response.SetBodyStream(&largeAnswer{heldAnswer: heldAnswer{s: s, conn: p.conn, buf: buf, held: p.held}, x: x}, max(int(x.Head.Length), -1))
-	p.held = budget.Charge{}
+// passLarge lets fasthttp send an answer of which only buf has been read. The rest follows as it
+// comes, with silence at most between two pieces.
+func (p *passing) passLarge(ctx *fasthttp.RequestCtx, buf []byte, silence time.Duration) {
+	ctx.SetStatusCode(p.x.Head.Status)
+	h := &ctx.Response.Header
+	h.SetContentTypeBytes(p.x.Head.ContentType)
+	if p.x.IsEventStream() {
+		h.Set("Cache-Control", "no-store")
+		h.Set("X-Accel-Buffering", "no")
+	}
+	if p.route.Light {
+		p.lease.Release(router.ClientGone) // the engine is done, however slowly the client reads
+	}
+	p.kept = true
+	ctx.Response.SetBodyStream(&largeAnswer{p: p, buf: buf, silence: silence}, max(int(p.x.Head.Length), -1))
 }
 
-// ClientGone does nothing. The end of the body shows that the client has left, and no engine works
-// on the request for long.
-func (p *passing) ClientGone() {}
+// cut ends what waits for an engine. The watcher calls it.
+func (p *passing) cut(why upstream.Cause) {
+	p.x.Cut(why, time.Now())
+	p.once.Do(func() { close(p.ended) })
+}
 
+// end gives back what the request holds, and counts it. Success does not show whether completions work,
+// so it says nothing about the backend.
+func (p *passing) end() {
+	s := p.s
+	s.watch.Remove(&p.watch)
+	p.x.Finish()
+	p.lease.Release(router.ClientGone)
+	if p.retrying {
+		s.router.ReturnRetry()
+	}
+	p.body.Free(s.bodies)
+	p.held.Lower(0)
+	if p.capped {
+		s.clients.End(p.client)
+	}
+	o := outcomeOK
+	if p.failed != nil {
+		o = outcomeOf(p.failed, p.kept)
+	}
+	s.metrics.Relayed(p.route.Name, int(o), time.Since(p.start))
+}
+
+// interrupted says why the request must end now, if it must.
+func (p *passing) interrupted() cause {
+	switch {
+	case p.left.Load():
+		return causeGone
+	case p.stop.Load():
+		return causeStopped
+	}
+	return causeNone
+}
+
+// ClientGone ends the work on the request. Engines abort when their client is gone.
+func (p *passing) ClientGone() {
+	if p.left.CompareAndSwap(false, true) {
+		p.cut(cutGone)
+	}
+}
+
+// ServerStopping ends the request after the drain time is over.
 func (p *passing) ServerStopping() {
-	p.stop.Store(true)
-	_ = p.conn.SetReadDeadline(time.Now())
+	if p.stop.CompareAndSwap(false, true) {
+		_ = p.conn.SetReadDeadline(time.Now())
+		_ = p.conn.SetWriteDeadline(time.Now().Add(stopGrace))
+		p.cut(cutStop)
+	}
 }

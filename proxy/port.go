@@ -10,6 +10,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"xpyd/gate"
+	"xpyd/heads"
 	"xpyd/netio"
 )
 
@@ -24,7 +25,7 @@ func (s *Server) newHTTP() *fasthttp.Server {
 	return &fasthttp.Server{
 		Handler:        s.handle,
 		ErrorHandler:   s.frameError,
-		HeaderReceived: knowExpect,
+		HeaderReceived: heads.KnowExpect,
 		ExpectHandler:  s.expect,
 		// The handler runs after the head. So keys, limits and the byte budget are checked
 		// before the body takes memory, and the budget counts the bytes that arrive instead of

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"strings"
 
 	"github.com/valyala/fasthttp"
 
@@ -10,56 +9,8 @@ import (
 	"xpyd/gate"
 	"xpyd/kvparams"
 	"xpyd/netio"
+	"xpyd/routes"
 )
-
-// route is one row of the route table, which holds exact paths. There is no catch-all, because
-// vLLM's own server has admin and development routes, and its API key does not cover all of them.
-type route struct {
-	path  string
-	post  bool
-	open  bool // served without a key
-	serve func(*Server, *fasthttp.RequestCtx)
-}
-
-// routes is the route table, in the order in which a 404 names the paths.
-func routes() []route {
-	complete := func(api kvparams.API) func(*Server, *fasthttp.RequestCtx) {
-		return func(s *Server, ctx *fasthttp.RequestCtx) { s.complete(ctx, api) }
-	}
-	passOn := func(path string) func(*Server, *fasthttp.RequestCtx) {
-		return func(s *Server, ctx *fasthttp.RequestCtx) { s.passOn(ctx, path) }
-	}
-	return []route{
-		{path: "/v1/chat/completions", post: true, serve: complete(kvparams.Chat)},
-		{path: "/v1/completions", post: true, serve: complete(kvparams.Completions)},
-		{path: "/v1/models", serve: (*Server).serveModels},
-		{path: "/tokenize", post: true, serve: passOn("/tokenize")},
-		{path: "/detokenize", post: true, serve: passOn("/detokenize")},
-		{path: "/version", serve: passOn("/version")},
-		{path: "/livez", open: true, serve: (*Server).serveLive},
-		{path: "/readyz", open: true, serve: (*Server).serveReady},
-		{path: "/health", open: true, serve: (*Server).serveReady},
-	}
-}
-
-// routesByPath is the table for look-ups by the raw path. Nothing is decoded, and no ".." or "//" is
-// resolved.
-func routesByPath() map[string]route {
-	byPath := map[string]route{}
-	for _, r := range routes() {
-		byPath[r.path] = r
-	}
-	return byPath
-}
-
-// Routes lists the paths that the data port serves.
-func Routes() []string {
-	var all []string
-	for _, r := range routes() {
-		all = append(all, r.path)
-	}
-	return all
-}
 
 // cutQuery splits a target that has passed the gate. The query begins with its question mark. It
 // has no effect on the choice of the route, and goes unchanged to the engines that get the request.
@@ -70,30 +21,49 @@ func cutQuery(target []byte) (path, query []byte) {
 	return target, nil
 }
 
+// serve handles a request to a route that its head may use.
+func (s *Server) serve(ctx *fasthttp.RequestCtx, r routes.Route) {
+	switch r.Kind {
+	case routes.Chat:
+		s.complete(ctx, kvparams.Chat)
+	case routes.Completions:
+		s.complete(ctx, kvparams.Completions)
+	case routes.Models:
+		s.serveModels(ctx)
+	case routes.Live:
+		text(ctx, fasthttp.StatusOK, "ok\n")
+	case routes.Ready:
+		s.serveReady(ctx)
+	default:
+		s.passOn(ctx, r)
+	}
+}
+
 // admitHead checks a parsed head before any work is done for it. The checks are the strict gate,
 // the route table, the key and the headers about the body.
-func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (route, *apiError) {
+func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (routes.Route, *apiError) {
 	h := &ctx.Request.Header
 	if err := gateError(gate.CheckRequest(h)); err != nil {
-		return route{}, err
+		return routes.Route{}, err
 	}
 	path, _ := cutQuery(h.RequestURI())
-	r, ok := s.routes[string(path)]
+	r, ok := s.routes.Find(path)
 	if !ok {
-		return r, newError(fasthttp.StatusNotFound, codeUnknownRoute, "", "no such route; xpyd serves "+strings.Join(Routes(), ", ")).noRetry()
+		return r, newError(fasthttp.StatusNotFound, codeUnknownRoute, "", "no such route; xpyd serves "+s.routes.List()).noRetry()
 	}
-	if r.post != h.IsPost() || !r.post && !h.IsGet() && !h.IsHead() {
+	post := r.Body != routes.None
+	if post != h.IsPost() || !post && !h.IsGet() && !h.IsHead() {
 		err := newError(fasthttp.StatusMethodNotAllowed, codeMethod, "", "method not allowed on this route")
-		err.Header = [][2]string{{"Allow", map[bool]string{true: "POST", false: "GET, HEAD"}[r.post]}}
+		err.Header = [][2]string{{"Allow", map[bool]string{true: "POST", false: "GET, HEAD"}[post]}}
 		return r, err
 	}
-	if !r.open && !s.keys.Allow(h.Peek("Authorization")) {
+	if !r.Open && !s.keys.Allow(h.Peek("Authorization")) {
 		err := newError(fasthttp.StatusUnauthorized, codeInvalidAPIKey, "", "missing or wrong API key; send Authorization: Bearer KEY")
 		err.Header = [][2]string{{"WWW-Authenticate", "Bearer"}}
 		return r, err
 	}
-	if r.post {
-		if err := gateError(gate.CheckBodyHeaders(h, s.cfg.Limits.RequireContentLength)); err != nil {
+	if post {
+		if err := gateError(gate.CheckBodyHeaders(h, media(r.Body), s.cfg.Limits.RequireContentLength)); err != nil {
 			return r, err
 		}
 		if int64(h.ContentLength()) > s.cfg.Limits.Body {
@@ -101,6 +71,16 @@ func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (route, *apiError) {
 		}
 	}
 	return r, nil
+}
+
+func media(b routes.Body) gate.Media {
+	switch b {
+	case routes.Form:
+		return gate.Form
+	case routes.Either:
+		return gate.JSON | gate.Form
+	}
+	return gate.JSON
 }
 
 // gateError returns a refusal of the gate as the client gets it, or nil if the gate lets the
@@ -143,8 +123,6 @@ func (s *Server) readiness() (ready bool, line string) {
 	}
 	return true, "ok\n"
 }
-
-func (s *Server) serveLive(ctx *fasthttp.RequestCtx) { text(ctx, fasthttp.StatusOK, "ok\n") }
 
 func (s *Server) serveReady(ctx *fasthttp.RequestCtx) {
 	ready, line := s.readiness()

@@ -19,10 +19,12 @@ import (
 	"xpyd/engines"
 	"xpyd/gate"
 	"xpyd/handoff"
+	"xpyd/heads"
 	"xpyd/kvparams"
 	"xpyd/metrics"
 	"xpyd/netio"
 	"xpyd/router"
+	"xpyd/routes"
 	"xpyd/upstream"
 )
 
@@ -43,11 +45,8 @@ type Server struct {
 	router    *router.Router
 	metrics   meter
 	dialect   kvparams.Dialect
-	routes    map[string]route // by path
 	keys      *gate.Keyring
-	// backendAuth replaces the client's Authorization. If it is empty, the client's goes on to the
-	// backends, unless clients show xpyd's own keys.
-	backendAuth []byte
+	forward   heads.Forward // what of a client's head goes on to the engines
 
 	http       *fasthttp.Server
 	watch      *netio.Watcher
@@ -65,7 +64,7 @@ type Server struct {
 	draining   atomic.Bool
 	breakPause time.Duration
 	downGrace  time.Duration
-	passed     []passedField // headers.pass
+	routes     *routes.Table
 	lingering  *netio.Lingering
 	stopOnce   func() error
 	accepting  atomic.Pointer[port] // nil before Serve
@@ -91,8 +90,8 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 		cfg: cfg, log: log, router: rt, dialect: dialect,
 		failedLog:  log.Sample(&zerolog.BurstSampler{Burst: failedLines, Period: time.Second}),
 		aloneLog:   log.Sample(&zerolog.BurstSampler{Burst: aloneLines, Period: time.Second}),
-		routes:     routesByPath(),
 		keys:       gate.NewKeyring(cfg.APIKeys),
+		routes:     routes.New(cfg.Routes.Pass),
 		watch:      watch,
 		bodies:     budget.NewBodies(cfg.Limits.BodyBudget, cfg.Limits.Body, cfg.Limits.ClientShare),
 		held:       budget.New(cfg.Limits.AnswerBudget, cfg.Limits.ClientShare),
@@ -100,11 +99,12 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 		breakPause: breakPause,
 		downGrace:  downGrace,
 		lingering:  netio.NewLingering(),
-		passed:     passedFields(cfg.Headers.Pass),
 	}
+	var auth []byte
 	if cfg.BackendAPIKey != "" {
-		s.backendAuth = []byte("Bearer " + cfg.BackendAPIKey)
+		auth = []byte("Bearer " + cfg.BackendAPIKey)
 	}
+	s.forward = heads.NewForward(auth, !s.keys.Required(), cfg.Headers.Pass)
 	s.metrics = s.newMeter(version, labels())
 	s.metrics.WatchAdvice(func() metrics.Advice { return admin.AdviceGauges(rt) })
 	s.metrics.WatchReadiness(s.Ready, func() bool { return s.engines.Outage() })
@@ -137,7 +137,7 @@ func (s *Server) newEngines() *engines.Set {
 	t := &s.cfg.Timeouts
 	return engines.New(engines.Config{
 		Router: s.router, Dialect: s.dialect, Handoffs: s.handoffs, Watcher: s.watch,
-		Auth: string(s.backendAuth), Keyed: s.keys.Required(),
+		Auth: string(s.forward.Auth), Keyed: s.keys.Required(),
 		Warmup: s.cfg.Warmup, DecodeOnly: s.cfg.DecodeOnly.Enabled, MaxShare: s.cfg.DecodeOnly.MaxShare,
 		Dial: t.Dial, MaxIdle: t.UpstreamIdle, Silence: t.StreamIdle + rearm, // deadlines of streams are moved once a second
 		AbortGrace: t.PrefillAbortGrace, Answer: s.cfg.Limits.Answer, Guard: s.guard,
@@ -176,8 +176,8 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		s.refuse(ctx, err)
 		return
 	}
-	route.serve(s, ctx)
-	if connectionLists(&ctx.Request.Header, "close") {
+	s.serve(ctx, route)
+	if heads.ConnectionLists(&ctx.Request.Header, "close") {
 		ctx.SetConnectionClose()
 	}
 	if s.retiring.Load() || s.draining.Load() {

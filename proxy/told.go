@@ -59,15 +59,31 @@ func (f fault) message() string {
 		return f.streamMessage()
 	case f.leg == legPrefill:
 		return f.prefillMessage()
+	case f.leg == legPassed:
+		return f.passedMessage()
 	}
 	return f.decodeMessage()
 }
 
 func (f fault) role() string {
-	if f.leg == legPrefill {
-		return "prefill backend "
+	return [...]string{"prefill backend ", "decode backend ", "backend "}[f.leg]
+}
+
+// passedMessage does not say which role the backend has, because that does not matter to the request.
+func (f fault) passedMessage() string {
+	switch f.cause {
+	case causeFull:
+		return "every backend has as many requests as its cap allows"
+	case causeDown:
+		return "backend failed its health checks"
+	case causeTimeout:
+		return "backend did not answer in time"
+	case causeBroke:
+		if f.at > atDial {
+			return "backend did not answer"
+		}
 	}
-	return "decode backend "
+	return "no backend accepts connections"
 }
 
 func (f fault) statusMessage() string {
@@ -125,10 +141,7 @@ func (f fault) decodeMessage() string {
 	case causeSource:
 		return "prefill backend failed its health checks before its blocks were loaded"
 	case causeTimeout:
-		if f.leg == legDecode {
-			return "decode backend sent no event within timeouts.first_event"
-		}
-		return "decode backend did not answer"
+		return "decode backend sent no event within timeouts.first_event"
 	case causeUnusable:
 		return "decode backend gave an incomplete answer"
 	case causeReported:
@@ -138,12 +151,8 @@ func (f fault) decodeMessage() string {
 	case causeCut:
 		return "decode backend ended its stream before its first token"
 	case causeBroke:
-		switch {
-		case f.at == atDial:
-		case f.leg == legDecode:
+		if f.at > atDial {
 			return "decode backend broke off before its first event"
-		default:
-			return "decode backend did not answer"
 		}
 	}
 	return "no decode backend accepts connections"
@@ -181,7 +190,7 @@ func (s *Server) refused(l leg, status int) fault {
 // authFailed reports whether a 401 or 403 is about xpyd's own key. It is if xpyd sends a key of its
 // own or checks the clients' keys itself. Otherwise the backend refuses the client's key.
 func (s *Server) authFailed(status int) bool {
-	return (status == fasthttp.StatusUnauthorized || status == fasthttp.StatusForbidden) && (len(s.backendAuth) > 0 || s.keys.Required())
+	return (status == fasthttp.StatusUnauthorized || status == fasthttp.StatusForbidden) && (len(s.forward.Auth) > 0 || s.keys.Required())
 }
 
 // tellRefusal returns the client's error for an answer with which backend b refused the request.

@@ -75,6 +75,15 @@ func (s *Snapshot) OnDecodeOnly(model []byte) bool {
 	return s.decode.models.Load().lists(model)
 }
 
+// RoleOf returns the role whose backends serve the model alone: prefill if backends of it list the
+// model and no decode backend does, and decode otherwise.
+func (s *Snapshot) RoleOf(model []byte) Role {
+	if model != nil && s.prefill.models.Load().lists(model) && s.decode.models.Load().lacks(string(model)) {
+		return Prefill
+	}
+	return Decode
+}
+
 // ModelsKnown reports whether each pool has backends, and all of them have listed their models.
 func (s *Snapshot) ModelsKnown() bool {
 	for _, p := range [...]*pool{s.prefill, s.decode} {

@@ -21,6 +21,7 @@ type Request struct {
 	ID     string    // X-Request-Id
 	Fields []byte    // complete header lines, each ended by CRLF
 	Body   [][]byte  // segments, written with one writev; nil for GET
+	Type   []byte    // Content-Type of Body; nil means JSON
 	Fresh  bool      // do not use a kept connection
 	End    time.Time // no deadline of the exchange is later; zero means no such limit
 }
@@ -346,7 +347,11 @@ func (c *conn) writeRequest(host string, req *Request) (time.Time, error) {
 		for _, s := range req.Body {
 			n += len(s)
 		}
-		h = append(h, "\r\nContent-Type: application/json\r\nContent-Length: "...)
+		h = append(h, "\r\nContent-Type: "...)
+		if req.Type == nil {
+			h = append(h, "application/json"...)
+		}
+		h = append(append(h, req.Type...), "\r\nContent-Length: "...)
 		h = strconv.AppendInt(h, int64(n), 10)
 	}
 	h = append(append(append(h, "\r\n"...), req.Fields...), "\r\n"...)

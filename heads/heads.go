@@ -1,4 +1,6 @@
-package proxy
+// Package heads reads what the head of a client's request says beside its route and its body, and writes
+// what of it goes on to the engines. It refuses nothing, which is the gate's part.
+package heads
 
 import (
 	"bytes"
@@ -11,22 +13,22 @@ import (
 	"xpyd/netio"
 )
 
-// requestID returns the client's X-Request-Id if it is 1–64 characters of [A-Za-z0-9._-], and
+// RequestID returns the client's X-Request-Id if it is 1–64 characters of [A-Za-z0-9._-], and
 // otherwise a fresh one.
-func requestID(client []byte) string {
+func RequestID(client []byte) string {
 	if n := len(client); n == 0 || n > 64 {
-		return randomHex(32)
+		return RandomHex(32)
 	}
 	for _, b := range client {
 		if !(b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || b == '.' || b == '_' || b == '-') {
-			return randomHex(32)
+			return RandomHex(32)
 		}
 	}
 	return string(client)
 }
 
-// randomHex returns n hex digits. n is a multiple of 8 up to 32.
-func randomHex(n int) string {
+// RandomHex returns n hex digits. n is a multiple of 8 up to 32.
+func RandomHex(n int) string {
 	var raw [16]byte
 	for i := 0; i < n/2; i += 4 {
 		v := rand.Uint32()
@@ -35,18 +37,35 @@ func randomHex(n int) string {
 	return hex.EncodeToString(raw[:n/2])
 }
 
-// appendFields appends the header lines that both legs carry. Nothing else of the client's head goes
-// on to the engines.
-func (s *Server) appendFields(dst []byte, h *fasthttp.RequestHeader) []byte {
+// Forward says which fields go on to the engines. Nothing else of the client's head does.
+type Forward struct {
+	// Auth replaces the client's Authorization. If it is empty, the client's goes on if KeepAuth is
+	// set.
+	Auth     []byte
+	KeepAuth bool
+	passed   []passedField
+}
+
+// NewForward makes a Forward that also has the fields called pass.
+func NewForward(auth []byte, keepAuth bool, pass []string) Forward {
+	f := Forward{Auth: auth, KeepAuth: keepAuth}
+	for _, name := range pass {
+		f.passed = append(f.passed, passedField{name: name, lower: strings.ToLower(name)})
+	}
+	return f
+}
+
+// Append appends the header lines that go on.
+func (f *Forward) Append(dst []byte, h *fasthttp.RequestHeader) []byte {
 	switch {
-	case len(s.backendAuth) > 0:
-		dst = appendField(dst, "Authorization", s.backendAuth)
-	case !s.keys.Required():
+	case len(f.Auth) > 0:
+		dst = appendField(dst, "Authorization", f.Auth)
+	case f.KeepAuth:
 		dst = appendField(dst, "Authorization", h.Peek("Authorization"))
 	}
 	dst = appendField(dst, "User-Agent", h.UserAgent())
 	dst = appendField(dst, "Traceparent", h.Peek("Traceparent"))
-	return s.appendPassed(appendField(dst, "Tracestate", h.Peek("Tracestate")), h)
+	return f.appendPassed(appendField(dst, "Tracestate", h.Peek("Tracestate")), h)
 }
 
 func appendField(dst []byte, name string, value []byte) []byte {
@@ -60,30 +79,22 @@ func appendField(dst []byte, name string, value []byte) []byte {
 // passedField is one field of headers.pass.
 type passedField struct{ name, lower string }
 
-func passedFields(names []string) []passedField {
-	fields := make([]passedField, 0, len(names))
-	for _, name := range names {
-		fields = append(fields, passedField{name: name, lower: strings.ToLower(name)})
-	}
-	return fields
-}
-
 // appendPassed appends the fields of headers.pass that the client sent, except those that it meant
 // for this connection alone. Of several lines the first counts, as in the engine's own reader. The
 // gate has checked the values.
-func (s *Server) appendPassed(dst []byte, h *fasthttp.RequestHeader) []byte {
-	for _, f := range s.passed {
-		if v := h.Peek(f.name); len(v) > 0 && !connectionLists(h, f.lower) {
-			dst = appendField(dst, f.name, v)
+func (f *Forward) appendPassed(dst []byte, h *fasthttp.RequestHeader) []byte {
+	for _, field := range f.passed {
+		if v := h.Peek(field.name); len(v) > 0 && !ConnectionLists(h, field.lower) {
+			dst = appendField(dst, field.name, v)
 		}
 	}
 	return dst
 }
 
-// connectionLists reports whether a Connection field of the request names the token, which is given
+// ConnectionLists reports whether a Connection field of the request names the token, which is given
 // in lower case. The gate has passed the request. fasthttp itself knows only "Connection: close" in
 // lower case, as the whole value of the last such field.
-func connectionLists(h *fasthttp.RequestHeader, token string) bool {
+func ConnectionLists(h *fasthttp.RequestHeader, token string) bool {
 	const name = "connection:"
 	for line, raw := []byte(nil), h.RawHeaders(); len(raw) > 0; {
 		line, raw, _ = bytes.Cut(raw, []byte("\r\n"))
@@ -101,10 +112,10 @@ func connectionLists(h *fasthttp.RequestHeader, token string) bool {
 	return false
 }
 
-// knowExpect makes fasthttp see that a client holds its body back. fasthttp knows "100-continue" only
+// KnowExpect makes fasthttp see that a client holds its body back. fasthttp knows "100-continue" only
 // in lower case and would otherwise wait for a first byte. It asks the gate after this, and the gate
 // reads what the client wrote.
-func knowExpect(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+func KnowExpect(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	if len(h.Peek(fasthttp.HeaderExpect)) > 0 {
 		h.Set(fasthttp.HeaderExpect, "100-continue")
 	}
