@@ -14,7 +14,7 @@ UNIT         = configs/xpyd.service
 # systemd-analyze counts in tenths, so 15 is an exposure of 1.5.
 EXPOSURE     = 15
 
-.PHONY: help build demo test race lint fuzz mutants faults policies bench bench-proxy bench-routing churn reload-churn soak fmt docs check-unit check-configs check-openai clients nightly e2e e2e-mutants e2e-down record gpu-dry-run dist/tools
+.PHONY: help build demo test race lint fuzz mutants faults policies bench bench-proxy bench-routing agree bench-cost churn reload-churn soak fmt docs check-unit check-configs check-openai clients nightly e2e e2e-mutants e2e-down record gpu-dry-run dist/tools
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,14 @@ bench-proxy: build dist/tools ## compare with nginx and others at the same work:
 
 bench-routing: build dist/tools ## compare routing policies over engines with prefix caches: hits, TTFT, tokens/s, and whether the goals are met (ARGS=--quick)
 	dist/tools routing $(ARGS)
+
+agree: build dist/tools ## compare the figures of xpyd bench serve with those of vllm bench serve, in turns; fails if one is off by more than 2 % beyond the noise (10 minutes; ARGS='--engines real' for vLLM on this machine's CPU)
+	@scripts/real-vllm/setup.sh
+	dist/tools agree $(ARGS)
+
+bench-cost: build dist/tools ## compare the CPU of xpyd bench serve with that of vllm bench serve (ARGS='--guidellm PROGRAM')
+	@scripts/real-vllm/setup.sh
+	dist/tools bench-cost --concurrency 50 --num-prompts 400 --rounds 5 $(ARGS)
 
 churn: dist/tools ## 200 clients that leave in every phase; fails if a block, goroutine or descriptor stays behind (ARGS='-- --prefill-policy prefix')
 	dist/tools churn $(ARGS)
