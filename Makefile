@@ -74,7 +74,7 @@ agree: build dist/tools ## compare the figures of xpyd bench serve with those of
 
 bench-cost: build dist/tools ## compare the CPU of xpyd bench serve with that of vllm bench serve (ARGS='--guidellm PROGRAM')
 	@scripts/real-vllm/setup.sh
-	dist/tools bench-cost --concurrency 50 --num-prompts 400 --rounds 5 $(ARGS)
+	dist/tools bench-cost $(ARGS)
 
 churn: dist/tools ## 200 clients that leave in every phase; fails if a block, goroutine or descriptor stays behind (ARGS='-- --prefill-policy prefix')
 	dist/tools churn $(ARGS)

@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -185,6 +186,30 @@ func TestInterruptionKeepsWhatWasMeasured(t *testing.T) {
 	}
 	if err := r.Verdict(); err == nil || !strings.HasPrefix(err.Error(), "interrupted after ") {
 		t.Error(err)
+	}
+}
+
+// TestBusyMachineIsSeen: a process that does not come to read wakes up late, and says so.
+func TestBusyMachineIsSeen(t *testing.T) {
+	p := startPulse()
+	time.Sleep(20 * beat)
+	if late := p.end(); late < 0 || late > time.Second {
+		t.Errorf("an idle process wakes up %v late", late)
+	}
+	held := runtime.GOMAXPROCS(1)
+	defer runtime.GOMAXPROCS(held)
+	p = startPulse()
+	for end := time.Now().Add(20 * beat); time.Now().Before(end); {
+		for spin := time.Now(); time.Since(spin) < 3*beat; { // the pulse waits for this goroutine's turn to end
+		}
+		runtime.Gosched()
+	}
+	if late := p.end(); late < beat/2 {
+		t.Errorf("a process that computes wakes up %v late", late)
+	}
+	r := &result.Run{WakeP99US: 200_001, Config: result.Config{MaxLateUS: 200_000}, Records: []result.Record{{Output: 1}}}
+	if r.Sum(); !errors.Is(r.Verdict(), result.ErrSlow) {
+		t.Error(r.Verdict())
 	}
 }
 

@@ -163,6 +163,7 @@ func (b *Bench) Run(ctx context.Context, done func(*result.Record)) *result.Run 
 		Prompts: result.Prompts{LengthBy: b.prompts.LengthBy, Inexact: b.prompts.Inexact},
 	}
 	defer b.client.Close()
+	p := startPulse()
 	type indexed struct {
 		index int
 		result.Record
@@ -177,6 +178,7 @@ func (b *Bench) Run(ctx context.Context, done func(*result.Record)) *result.Run 
 		done(&rec)
 	})
 	run.DurationUS = time.Since(run.Started).Microseconds()
+	run.WakeP99US = p.end().Microseconds()
 	run.Interrupted = ctx.Err() != nil
 	run.Engines = watcher.Stop(ctx)
 	slices.SortFunc(all, func(a, b indexed) int { return a.index - b.index })

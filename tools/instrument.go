@@ -27,7 +27,7 @@ func newCannedCmd() *cobra.Command {
 
 // newAgreeCmd compares the figures of two tools.
 func newAgreeCmd() *cobra.Command {
-	o := instrument.AgreeOptions{}
+	o := instrument.AgreeOptions{Load: instrument.Load{Count: 60, Rate: 4}}
 	cmd := &cobra.Command{
 		Use:   "agree",
 		Short: "Compare the figures of xpyd bench serve with those of vllm bench serve, in turns",
@@ -50,6 +50,7 @@ func newAgreeCmd() *cobra.Command {
 // newBenchCostCmd compares what load generators cost.
 func newBenchCostCmd() *cobra.Command {
 	o := instrument.CostOptions{}
+	o.Load = instrument.Load{Count: 400, Concurrency: 50}
 	cmd := &cobra.Command{
 		Use:   "bench-cost",
 		Short: "Compare the CPU of xpyd bench serve with that of vllm bench serve and guidellm, in turns",
@@ -65,6 +66,7 @@ func newBenchCostCmd() *cobra.Command {
 	return cmd
 }
 
+// toolFlags adds the flags of both. What o holds are their defaults.
 func toolFlags(f *pflag.FlagSet, o *instrument.AgreeOptions, out string) {
 	xpydFlag(f, &o.Xpyd)
 	f.StringVar(&o.VLLM, "vllm", "", "`program` of vLLM (default that of scripts/real-vllm/setup.sh)")
@@ -75,9 +77,9 @@ func toolFlags(f *pflag.FlagSet, o *instrument.AgreeOptions, out string) {
 	f.StringVar(&o.Load.API, "api", "completions", "completions, or chat, where vLLM's tool takes the role event for a token")
 	f.IntVar(&o.InputLen, "input-len", 512, "prompt tokens")
 	f.IntVar(&o.Load.OutputLen, "output-len", 64, "answer tokens")
-	f.IntVar(&o.Load.Count, "num-prompts", 100, "requests of a run")
-	f.Float64Var(&o.Load.Rate, "rate", 0, "requests a second; 0: as the concurrency lets")
-	f.IntVar(&o.Load.Concurrency, "concurrency", 0, "answers open at once; 0: no cap")
+	f.IntVar(&o.Load.Count, "num-prompts", o.Load.Count, "requests of a run")
+	f.Float64Var(&o.Load.Rate, "rate", o.Load.Rate, "requests a second; 0: as the concurrency lets")
+	f.IntVar(&o.Load.Concurrency, "concurrency", o.Load.Concurrency, "answers open at once; 0: no cap")
 	f.IntVar(&o.Load.Seed, "seed", 1, "of the first round; each has the next one")
 	f.StringVar(&o.Load.Salt, "salt", "", "begin of each run's cache_salt, where the server caches prefixes")
 	f.IntVar(&o.Rounds, "rounds", 5, "rounds")

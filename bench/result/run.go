@@ -16,6 +16,7 @@ type Run struct {
 	DurationUS  int64     `json:"duration_us"` // from Started to the end of the last request
 	Unsent      int       `json:"unsent"`      // requests of the plan that were not sent: the duration was over, or a signal came
 	Interrupted bool      `json:"interrupted"` // ended by a signal before all requests were sent
+	WakeP99US   int64     `json:"wake_p99_us"` // how late the tool's own timers woke it up, at the 99th percentile; events are read as late
 	Config      Config    `json:"config"`      // what was asked for
 	Prompts     Prompts   `json:"prompts"`     // what the prompts are
 	Totals      *Totals   `json:"totals"`      // what the records sum up to; see Sum

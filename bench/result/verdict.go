@@ -5,8 +5,11 @@ import (
 	"fmt"
 )
 
-// ErrLate is a run in which the tool itself fell behind its plan.
-var ErrLate = errors.New("the tool sent its requests late")
+// Runs in which the tool itself fell behind: its plan, or the server's events.
+var (
+	ErrLate = errors.New("the tool sent its requests late")
+	ErrSlow = errors.New("the tool read events late")
+)
 
 // Verdict is the reason for which the figures must not be trusted; nil for none.
 func (r *Run) Verdict() error {
@@ -14,6 +17,10 @@ func (r *Run) Verdict() error {
 	if late := t.MS[Lateness].P99; r.Config.MaxLateUS > 0 && late > float64(r.Config.MaxLateUS)/1000 {
 		return fmt.Errorf("%w: 99 %% of them within %.2f ms, the bound is %.2f ms; use a faster machine or a lower rate",
 			ErrLate, late, float64(r.Config.MaxLateUS)/1000)
+	}
+	if wake := float64(r.WakeP99US) / 1000; r.Config.MaxLateUS > 0 && r.WakeP99US > r.Config.MaxLateUS {
+		return fmt.Errorf("%w: it woke up within %.2f ms in 99 %% of cases, the bound is %.2f ms; use a faster machine or a lower rate",
+			ErrSlow, wake, float64(r.Config.MaxLateUS)/1000)
 	}
 	switch {
 	case r.Interrupted:
