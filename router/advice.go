@@ -13,7 +13,7 @@ const adviceWindow = 15 * time.Minute
 
 const trafficBuckets = 15
 
-// traffic is what the engines were asked for, by the minute.
+// traffic is the work that the engines were given, by the minute.
 type traffic struct {
 	mu      sync.Mutex
 	buckets [trafficBuckets]bucket
@@ -57,7 +57,7 @@ func (t *traffic) computed(now int64, tokens int, busy float64) {
 	b.computeBusy += busy
 }
 
-// polled notes what a decode engine told of itself.
+// polled notes what a decode engine's metrics said.
 func (t *traffic) polled(now int64, usage float64, waits bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -104,7 +104,7 @@ type PoolAdvice struct {
 	Tokens          int64   `json:"tokens"`
 	BusySeconds     float64 `json:"busy_seconds"`
 	SecondsPerToken float64 `json:"seconds_per_token"`
-	// Of decode engines, by their own metrics: the mean use of the KV cache, and the part of the
+	// For decode engines, by their own metrics: the mean use of the KV cache, and the share of
 	// polls that found requests waiting.
 	KVUsage float64 `json:"kv_usage,omitempty"`
 	Waiting float64 `json:"waiting,omitempty"`
@@ -116,14 +116,13 @@ type Advice struct {
 	WindowSeconds float64    `json:"window_seconds"`
 	Prefill       PoolAdvice `json:"prefill"`
 	Decode        PoolAdvice `json:"decode"`
-	// The balanced split has as many backends as now, with the busier pool as little busy as can
-	// be. BalancedLoad is how busy that would be. It is 0:0 where it is not known.
+	// The balanced split has as many backends as now, split so that the busier pool is as little
+	// busy as possible. BalancedLoad is how busy it would be. The split is 0:0 if it is not known.
 	BalancedPrefill int     `json:"balanced_prefill"`
 	BalancedDecode  int     `json:"balanced_decode"`
 	BalancedLoad    float64 `json:"balanced_load"`
-	// Short is the pool that another backend would help most: prefill, decode or none. It is none
-	// as well where the busier pool is less than half busy, and unknown where a load is not
-	// known.
+	// Short is the pool that another backend would help most: prefill, decode or none. It is also
+	// none if the busier pool is less than half busy, and unknown if a load is not known.
 	Short      string `json:"short"`
 	Arithmetic string `json:"arithmetic"`
 	Reuse      Reuse  `json:"reuse"`
@@ -135,7 +134,7 @@ const (
 	ShortUnknown = "unknown"
 )
 
-// Advice is computed by the call.
+// Advice computes the advice when it is called.
 func (s *Snapshot) Advice() Advice {
 	r := s.router
 	sum, window := r.traffic.sum(r.now())
@@ -185,7 +184,7 @@ func (a *Advice) balance() {
 		}
 	}
 	a.Short = ShortNone
-	// A tenth less is no reason to move an engine. Nor is a load that nobody feels.
+	// Neither a tenth less nor a load that slows no request is a reason to move an engine.
 	if now >= shortFrom && a.BalancedLoad < 0.9*now {
 		a.Short = map[bool]string{true: Prefill.String(), false: Decode.String()}[a.BalancedPrefill > x]
 	}

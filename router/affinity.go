@@ -6,7 +6,7 @@ import "math"
 // allows.
 type Affinity struct {
 	// Headers are request headers whose value names a session. The first one that a request has
-	// counts. None: no affinity.
+	// counts. With none there is no affinity.
 	Headers []string `mapstructure:"headers"`
 }
 
@@ -15,13 +15,13 @@ const (
 	// one more request of its sessions.
 	loadBound = 1.25
 	// freeLoad is the number of leases up to which a backend keeps its sessions whatever the mean
-	// is: engines batch, so a few requests at once slow nobody down.
+	// is. Engines batch, so a few requests at once do not slow each other down.
 	freeLoad = 4
 )
 
-// rendezvous names the backend that ranks first for the key, of those that have room; nil: none
-// is fit. Each router with the same backends names the same one. Each key has its own order, so
-// the keys of a backend that goes are spread over all others, and return when it does.
+// rendezvous names the backend that ranks first for the key, of those that have room, or nil if
+// none is fit. Each router with the same backends names the same one. Each key has its own order,
+// so the keys of a backend that goes are spread over all others, and return when it does.
 func rendezvous(backends []*Backend, q *query, key uint64) *Backend {
 	full := fullLoad(backends, q)
 	var best *Backend
@@ -75,7 +75,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// hashOf is FNV-1a: it gives the same in each process.
+// hashOf is FNV-1a, which gives the same hash in every process.
 func hashOf(s string) uint64 {
 	h := uint64(14695981039346656037)
 	for i := range len(s) {

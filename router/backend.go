@@ -29,7 +29,7 @@ func (r Role) String() string {
 }
 
 // refusedFor is how long a backend that refused a connection is passed over for others. It is
-// short, as a restarting engine is wanted back at once.
+// short, because an engine that restarts should get requests again at once.
 const refusedFor = time.Second
 
 // Backend is one engine in one role. All requests share its counters. It lives for as long as its
@@ -46,11 +46,11 @@ type Backend struct {
 
 	offered atomic.Int64 // sum of its shares over the turns it was offered, see takesTurn
 
-	// free is when it will have computed what is in flight, see backlog; of decode, what it
-	// computes itself.
+	// free is when it will have computed what is in flight, see backlog. For decode, that is what
+	// it computes itself.
 	free atomic.Int64
 
-	// These are of decode, about the prompts that it computes itself.
+	// These are for decode, about the prompts that it computes itself.
 	computing  atomic.Int64 // tokens of those whose end will show
 	computers  atomic.Int64 // the number of those
 	whole      atomic.Int64 // when it will be done with those whose end will not show
@@ -119,14 +119,15 @@ func (b *Backend) HandleEnded() { b.handles.Add(-1) }
 // InUse reports whether a lease or a handle is held.
 func (b *Backend) InUse() bool { return b.InFlight() > 0 || b.handles.Load() > 0 }
 
-// SetHung notes how the last active check failed. hung: no connection was refused or broken off,
-// so the engine or the way to it may stand still and go on later. Called before Observe.
+// SetHung notes how the last active check failed. hung means that no connection was refused or
+// broken off, so the engine or the network may be frozen and may go on later. It is called before
+// Observe.
 func (b *Backend) SetHung(hung bool) { b.hung.Store(hung) }
 
-// Hung is what SetHung was last told.
+// Hung returns the value of the last SetHung.
 func (b *Backend) Hung() bool { return b.hung.Load() }
 
-// Version is what the engine answers to /version; empty until it is known.
+// Version is the engine's answer to /version, or empty until it is known.
 func (b *Backend) Version() string {
 	if v := b.version.Load(); v != nil {
 		return *v
@@ -137,8 +138,8 @@ func (b *Backend) Version() string {
 // SetVersion records the engine's /version.
 func (b *Backend) SetVersion(v string) { b.version.Store(&v) }
 
-// Reset drops what is known against b, because its engine has started anew (with another engine
-// id): failures, ejection and bans. Its slow start begins. The active checks go on as before.
+// Reset drops what is known against b, because its engine has restarted (with another engine id):
+// failures, ejection and bans. Its slow start begins. The active checks go on as before.
 func (b *Backend) Reset() {
 	r := b.router
 	r.mu.Lock()

@@ -2,15 +2,15 @@ package router
 
 import "math"
 
-// A prefill engine computes one prompt after the other, more or less. So it has less to do than
-// it has in flight: on average the prompt at the head is half done, and where prompts are long
+// A prefill engine computes one prompt after the other, more or less. So it has less left to do
+// than it has in flight. On average the prompt at the head is half done, and if prompts are long,
 // that is most of a queue. Each backend therefore has the time at which it will be done. Each
 // prompt moves that time on, at the measured pace of the whole pool. An engine may be slower than
-// its pool: each prompt that ends brings the time back to what is in flight, and until then all
-// prompts but one count as not begun.
+// its pool, so each prompt that ends brings the time back to what is in flight. Until then all
+// prompts but one count as not started.
 
-// rateOf turns a pace into tokens in a nanosecond; 0: not known. Choices multiply by it, as a
-// division for each backend would take a part of their time.
+// rateOf turns a pace into tokens per nanosecond, or 0 if it is not known. Choices multiply by it,
+// because a division for each backend would take a good part of their time.
 func rateOf(pace float64) float64 {
 	if pace <= 0 {
 		return 0
@@ -18,7 +18,7 @@ func rateOf(pace float64) float64 {
 	return 1 / pace
 }
 
-// backlog is the tokens that b has yet to compute. While no rate is known it is all that are in
+// backlog is the tokens that b has yet to compute. While no rate is known, that is all tokens in
 // flight.
 func (b *Backend) backlog(now int64, rate float64) float64 {
 	n := max(b.tokens.Load(), 0)
@@ -28,9 +28,8 @@ func (b *Backend) backlog(now int64, rate float64) float64 {
 	return remaining(float64(b.free.Load()-now)*rate, float64(n), b.inflight.Load())
 }
 
-// remaining is the tokens that are still to be computed, of n tokens of so many prompts in
-// flight, where the clock says todo. It is at most all of them, and at least all but an average
-// prompt.
+// remaining is the number of tokens still to compute, of n tokens in that many prompts in flight,
+// if the clock says todo. It is at most all of them, and at least all but an average prompt.
 func remaining(todo, n float64, prompts int64) float64 {
 	return min(max(todo, n-n/float64(max(prompts, 1))), n)
 }
@@ -38,7 +37,7 @@ func remaining(todo, n float64, prompts int64) float64 {
 // computesAny reports whether local is not 0.
 func (b *Backend) computesAny(now int64) bool { return b.computing.Load() > 0 || b.whole.Load() > now }
 
-// local is the backlog of the prompts that b, of decode, computes itself.
+// local is the backlog of the prompts that decode backend b computes itself.
 func (b *Backend) local(now int64, rate float64) float64 {
 	if !b.computesAny(now) {
 		return 0
@@ -52,8 +51,8 @@ func (b *Backend) local(now int64, rate float64) float64 {
 	return min(max(float64(b.free.Load()-now)*rate, least), n+whole)
 }
 
-// enqueue counts the tokens of a prompt in, and returns the backlog before it. The prompt is in
-// flight already.
+// enqueue adds the tokens of a prompt, and returns the backlog before it. The prompt is in flight
+// already.
 func (b *Backend) enqueue(tokens int64) (ahead int64) {
 	n := b.tokens.Add(tokens) - tokens
 	pace := b.router.prices.Pace()
@@ -71,7 +70,7 @@ func (b *Backend) enqueue(tokens int64) (ahead int64) {
 	}
 }
 
-// enqueueLocal counts in a prompt that b, of decode, computes itself. It returns what b has to
+// enqueueLocal adds a prompt that decode backend b computes itself. It returns what b has to
 // compute before.
 func (b *Backend) enqueueLocal(tokens int64, streams bool) (ahead float64) {
 	pace := b.router.prices.LocalPace()
@@ -93,7 +92,7 @@ func (b *Backend) enqueueLocal(tokens int64, streams bool) (ahead float64) {
 	return ahead
 }
 
-// nextLocal notes that a prompt has just been computed: what stood after it begins only now.
+// nextLocal notes that a prompt has just been computed, so the next one starts only now.
 func (b *Backend) nextLocal() {
 	b.localMu.Lock()
 	defer b.localMu.Unlock()
@@ -103,9 +102,9 @@ func (b *Backend) nextLocal() {
 	}
 }
 
-// dequeue counts the tokens of a prompt out. A prompt that was answered was the head of the
-// queue, so what stood after it begins only now. A free or whole that has moved meanwhile stays:
-// it counts a prompt that this call does not know of.
+// dequeue takes the tokens of a prompt away. A prompt that was answered was the head of the queue,
+// so the next one starts only now. A free or whole that has moved meanwhile stays, because it
+// counts a prompt that this call does not know.
 func (b *Backend) dequeue(tokens int64, o Outcome) {
 	free, whole := b.free.Load(), b.whole.Load()
 	n := b.tokens.Add(-tokens)

@@ -9,8 +9,8 @@ import (
 // banFor is how long a pair is avoided before one request may try it again.
 const banFor = 60 * time.Second
 
-// ban is the ban of a pair. A probe moves until on by banFor, so only one request probes. If that
-// one never tells, the next one does after the same time.
+// ban is the ban of a pair. A probe moves until forward by banFor, so that only one request probes.
+// If its result never comes, another request probes after the same time.
 type ban struct {
 	at    int64
 	until atomic.Int64

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// coldFor is how long a pair that has carried no blocks is passed over for others. It is short:
-// where a whole rack comes back, the first warm pair must not carry it alone.
+// coldFor is how long a pair that has carried no blocks is passed over for others. It is short,
+// because when a whole rack comes back, the first warm pair must not carry all of the load.
 const coldFor = 10 * time.Second
 
-// warmPartners is with how many backends of a larger pool an engine is warmed when it comes up:
-// all pairs of 256 and 256 would be 65,536 warm-ups. No pair of such a pool is passed over.
+// warmPartners is the number of backends of a larger pool with which an engine is warmed up when it
+// starts. All pairs of 256 and 256 would be 65,536 warm-ups. No pair of such a pool is passed over.
 const warmPartners = 16
 
-// chill makes the pairs of b with its partners cold: their next transfer is their first. They are
-// passed over for a while unless all are cold. Called under mu.
+// chill makes the pairs of b with its partners cold, because their next transfer is their first.
+// They are passed over for a while unless all are cold. Called under mu.
 func (m *Pairs) chill(b *Backend, partners []*Backend, until int64) {
 	cold := maps.Clone(b.coldWith())
 	if cold == nil {
@@ -32,8 +32,9 @@ func (m *Pairs) chill(b *Backend, partners []*Backend, until int64) {
 	m.setCold(b, cold)
 }
 
-// some chooses warmPartners of the partners, those first that are not down. Each call goes on
-// where the last one ended, so each partner gets its turn of warm-ups. Called under mu.
+// some chooses warmPartners of the partners, starting with those that are not down. Each call
+// continues where the last one ended, so that every partner gets its turn of warm-ups. Called under
+// mu.
 func (m *Pairs) some(partners []*Backend) []*Backend {
 	var chosen, down []*Backend
 	for i := range partners {
@@ -48,8 +49,8 @@ func (m *Pairs) some(partners []*Backend) []*Backend {
 	return append(chosen, down[:min(len(down), warmPartners-len(chosen))]...)
 }
 
-// coldWith maps the partners with which b has been cold since it came up. The value is the end of
-// the time in which the pair is passed over. The map must not be changed.
+// coldWith has the partners with which b has been cold since it came up, each with the end of the
+// time in which the pair is passed over. The map must not be changed.
 func (b *Backend) coldWith() map[*Backend]int64 {
 	if c := b.cold.Load(); c != nil {
 		return *c
@@ -57,7 +58,7 @@ func (b *Backend) coldWith() map[*Backend]int64 {
 	return nil
 }
 
-// setCold replaces what b is cold with. Called under mu.
+// setCold replaces the partners with which b is cold. Called under mu.
 func (m *Pairs) setCold(b *Backend, cold map[*Backend]int64) {
 	before := b.cold.Load() != nil
 	if len(cold) == 0 {
@@ -107,7 +108,7 @@ func (m *Pairs) warmAll(b *Backend, partners []*Backend) {
 func (m *Pairs) known() bool { return m.bans.Load() != nil || m.colds.Load() > 0 }
 
 // Chill makes all pairs of b cold, because its engine has just come up: see WarmUps. With avoid
-// they are passed over for a while where other pairs can be had.
+// they are passed over for a while if there are other pairs.
 func (m *Pairs) Chill(b *Backend, avoid bool) {
 	r := m.router
 	r.mu.Lock()
@@ -116,21 +117,22 @@ func (m *Pairs) Chill(b *Backend, avoid bool) {
 	if avoid {
 		until = r.now() + int64(coldFor)
 	}
-	// Nobody would ever warm or drop a backend that has left.
+	// A backend that has left would never be warmed up or dropped.
 	if now := r.Snapshot(); slices.Contains(now.Backends(b.Role), b) {
 		m.chill(b, now.partners(b), until)
 	}
 }
 
-// Warm makes a pair warm, whatever became of its warm-up. From now on requests tell how it does.
+// Warm makes a pair warm, whether or not its warm-up succeeded. From now on its requests show how
+// it does.
 func (m *Pairs) Warm(x Pair) {
 	m.router.mu.Lock()
 	defer m.router.mu.Unlock()
 	m.warm(x)
 }
 
-// Partners returns with which partners b is banned, each with the time that is left, and with
-// which it is cold.
+// Partners returns the partners with which b is banned, each with the time that is left, and those
+// with which it is cold.
 func (s *Snapshot) Partners(b *Backend) (banned map[*Backend]time.Duration, cold []*Backend) {
 	m := s.pairs
 	if !m.known() {
@@ -156,10 +158,9 @@ func (s *Snapshot) Partners(b *Backend) (banned map[*Backend]time.Duration, cold
 // the probe.
 const probeAhead = 2 * time.Second
 
-// WarmUps lists the pairs of s that are due for a request of the proxy's own. Both backends of
-// each are Up. probes are the pairs whose ban is about to end. Each is listed once; if it stays
-// banned it is due again at the end of the new ban. cold pairs stay due until Warm, or until they
-// work.
+// WarmUps lists the pairs of s that are due for a request of the proxy's own. Both backends of each
+// are Up. probes are the pairs whose ban is about to end. Each is listed once. If it stays banned,
+// it is due again at the end of the new ban. cold pairs stay due until Warm, or until they work.
 func (m *Pairs) WarmUps(s *Snapshot) (probes, cold []Pair) {
 	if !m.known() {
 		return nil, nil

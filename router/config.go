@@ -2,15 +2,15 @@ package router
 
 import "time"
 
-// Config names the pools. Package main has validated it: every URL is http://host:port, no URL
-// stands twice in a pool, and policies are known.
+// Config names the pools. It has been validated: every URL is http://host:port, no URL is twice in
+// a pool, and the policies are known.
 type Config struct {
-	// Prefill and Decode are base URLs, each followed by its weight where that is not 1: see
+	// Prefill and Decode are base URLs, each followed by its weight if that is not 1, see
 	// ParseEntry. With an empty Prefill the router is a plain balancer over Decode.
 	Prefill []string `mapstructure:"prefill"`
 	Decode  []string `mapstructure:"decode"`
-	// PrefillPolicy and DecodePolicy are names from Policies. An empty DecodePolicy is as
-	// ChosenDecodePolicy says.
+	// PrefillPolicy and DecodePolicy are names from Policies. ChosenDecodePolicy says what an empty
+	// DecodePolicy means.
 	PrefillPolicy string `mapstructure:"prefill_policy"`
 	DecodePolicy  string `mapstructure:"decode_policy"`
 	// PrefillMaxInFlight and DecodeMaxInFlight bound the leases on one backend; 0 is no cap.
@@ -27,8 +27,8 @@ type Config struct {
 	Routing Routing `mapstructure:"routing"`
 }
 
-// ChosenDecodePolicy is DecodePolicy where that is set. Otherwise it is prefix if decode computes
-// prompts itself, as their blocks are on one backend then, and least_request if not.
+// ChosenDecodePolicy is DecodePolicy if that is set. Otherwise it is prefix if decode computes
+// prompts itself, because their blocks are then on one backend, and least_request if it does not.
 func (c Config) ChosenDecodePolicy() string {
 	switch {
 	case c.DecodePolicy != "":
@@ -39,14 +39,14 @@ func (c Config) ChosenDecodePolicy() string {
 	return "least_request"
 }
 
-// Routing is what the policies know of the engines.
+// Routing says how the policies learn about the engines.
 type Routing struct {
-	// Poll is the time between two readings of an engine's own /metrics; 0: none is read. In
-	// large pools it is longer, as at most 256 are read in a second.
+	// Poll is the time between two readings of an engine's own /metrics. With 0 none is read. In
+	// large pools it is longer, because at most 256 are read in a second.
 	Poll time.Duration `mapstructure:"poll"`
 	// PrefixMemory is the size in bytes of two tables, one for each role, in which the policy
-	// prefix remembers which backend has had which prompts; 0: it remembers none. A table takes
-	// half of it, and is made only where it is needed.
+	// prefix remembers which backend has had which prompts. With 0 it remembers none. A table takes
+	// half of the memory, and is made only if it is needed.
 	PrefixMemory int64 `mapstructure:"prefix_memory"`
 	// EstimateCaches makes both tables whatever the policies, for Snapshot.Cached.
 	EstimateCaches bool `mapstructure:"-"`

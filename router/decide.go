@@ -13,8 +13,8 @@ import (
 type PD struct {
 	// Mode is always, never or auto. auto takes the way that is expected to be cheaper.
 	Mode string `mapstructure:"mode"`
-	// ThresholdTokens applies to the modes always and auto. A request with fewer tokens that
-	// decode does not have in its cache goes to decode alone. 0: no request does for that.
+	// ThresholdTokens applies to the modes always and auto. A request with fewer tokens that decode
+	// does not have in its cache goes to decode alone. With 0 none does for this reason.
 	ThresholdTokens int `mapstructure:"threshold_tokens"`
 }
 
@@ -51,7 +51,7 @@ func (r Reason) String() string {
 // the two backends that it would go to.
 type Prompt struct {
 	Tokens, CachedPrefill, CachedDecode int
-	// Whole: the answer does not stream, so it does not tell the time to its first token.
+	// Whole says that the answer does not stream, so it does not show the time to its first token.
 	Whole bool
 }
 
@@ -59,23 +59,23 @@ type Prompt struct {
 type Decision struct {
 	Split  bool // a prefill first; otherwise decode alone
 	Reason Reason
-	// SplitCost and LocalCost are the expected costs of the two ways: seconds to the first token,
-	// with what the other requests lose. They are 0 where nothing was priced.
+	// SplitCost and LocalCost are the expected costs of the two ways, in seconds to the first
+	// token, with what the other requests lose. They are 0 if nothing was priced.
 	SplitCost, LocalCost float64
 }
 
 const (
-	// stallWeight is what a second that a running stream stands still weighs against a second
-	// that a request waits for its first token.
+	// stallWeight weighs a second in which a running stream stands still against a second in which
+	// a request waits for its first token.
 	stallWeight = 0.05
 	// hysteresis is how much cheaper the other way must be to be taken, for prompts of about one
 	// size.
 	hysteresis = 0.1
-	// What is known of a way grows old. From the age exploreAfter a request may be spent on that
-	// way, if it costs at most exploreRatio times the other and most of its prompt is not in the
-	// cache of the cheaper way: its conversation would lose that. From exploreAnyway on a request
-	// is spent in any case. But at most one of exploreShare requests is: where few come, both
-	// prices are always old, and what was learned last must do.
+	// The price of a way that is not taken grows old. Once it is older than exploreAfter, a request
+	// may be spent on that way if it costs at most exploreRatio times the other, and if most of its
+	// prompt is not in the cache of the cheaper way, which its conversation would lose. Once it is
+	// older than exploreAnyway, a request is spent in any case. At most one in exploreShare
+	// requests is spent, because where few come, both prices are always old.
 	exploreAfter  = 5 * time.Second
 	exploreRatio  = 4
 	exploreAnyway = 20 * time.Second
@@ -91,16 +91,16 @@ func (s *Snapshot) Splits() bool { return s.pd.Mode != PDNever }
 // Prices reports whether Decide needs to know the prefill backend.
 func (s *Snapshot) Prices() bool { return s.pd.Mode == PDAuto }
 
-// chooser is what decisions remember.
+// chooser is what past decisions leave for later ones.
 type chooser struct {
 	local    atomic.Uint64 // a bit for each power of two of tokens: decode alone was cheaper
 	explored atomic.Int64  // when a request was last spent, by the router's clock
 	decided  atomic.Int64  // requests priced since
 }
 
-// Decide prices both ways for a request. d would decode it, and p would prefill it if it is
-// split. p is nil where no prefill backend can be had, and where none is needed because nothing
-// is priced. Then what was cheaper while there was one holds.
+// Decide prices both ways for a request. d would decode it, and p would prefill it if it is split.
+// p is nil if no prefill backend can be had, or if none is needed because nothing is priced. In
+// that case the way that was cheaper while there was one still holds.
 func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 	pd := s.pd
 	fresh := max(0, prompt.Tokens-prompt.CachedDecode)
@@ -125,8 +125,8 @@ func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 	return out
 }
 
-// queued is b's part of the tokens that wait for a slot in its pool. Each request that waits is
-// taken to be as long as those that b has in flight.
+// queued is b's part of the tokens that wait for a slot in its pool. A request that waits counts as
+// long as those that b has in flight.
 func (s *Snapshot) queued(b *Backend) float64 {
 	n := float64(s.router.queues[b.Role].waiting.Load())
 	each := float64(max(b.inflight.Load(), 1))
@@ -180,9 +180,8 @@ func (c *chooser) cheaper(split, local float64, tokens int) bool {
 func sizeBit(tokens int) uint64 { return uint64(1) << (bits.Len(uint(tokens)) & 63) }
 
 // unpriced is the way of a request while no prefill backend can be had. A request that would have
-// had a prefill is split, so that its caller degrades it. Others must not suffer for want of what
-// they would not have used: those of a size at which decode alone was cheaper, or below such a
-// size.
+// had a prefill is split, so that its caller degrades it. Requests up to a size at which decode
+// alone was cheaper would not have used a prefill, so they are not degraded.
 func (c *chooser) unpriced(tokens int) Decision {
 	if c.local.Load() >= sizeBit(tokens) {
 		return Decision{Reason: ReasonPrice}

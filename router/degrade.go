@@ -2,12 +2,13 @@ package router
 
 import "math"
 
-// slotsUncapped is how many requests a decode backend is assumed to run at once where no
-// decode_max_in_flight is set: vLLM's default of --max-num-seqs, which its metrics do not tell.
+// slotsUncapped is how many requests a decode backend is assumed to run at once if no
+// decode_max_in_flight is set. It is vLLM's default of --max-num-seqs, which its metrics do not
+// show.
 const slotsUncapped = 256
 
 // degradedLine is the line of requests that wait for their part of the share. They have their own
-// line, as slots beyond the share are free for other requests.
+// line, because slots beyond the share are free for other requests.
 const degradedLine = 2
 
 // Capped reports whether requests without the prefill that they should have had may take only a
@@ -23,8 +24,8 @@ func (s *Snapshot) line(w *Want) int {
 }
 
 // Degrade marks a held decode lease as one that goes without the prefill it should have had. It
-// is false when the share of such requests is spent, or when others wait for theirs. Then nothing
-// changes, and the request releases the lease and waits with Want.Degraded.
+// returns false if the share of such requests is spent, or if others wait for theirs. Nothing
+// changes in that case, and the request releases the lease and waits with Want.Degraded.
 func (s *Snapshot) Degrade(l *Lease) bool {
 	if l.degraded {
 		return true
@@ -36,7 +37,7 @@ func (s *Snapshot) Degrade(l *Lease) bool {
 	return true
 }
 
-// takeShare counts one degraded request more, unless that would pass the share.
+// takeShare counts one more degraded request, unless that would exceed the share.
 func (s *Snapshot) takeShare() bool {
 	limit := s.degradedLimit()
 	for n := s.router.degraded.Load(); n < limit; n = s.router.degraded.Load() {
@@ -72,9 +73,9 @@ func (s *Snapshot) degradedLimit() int64 {
 	return max(1, int64(s.maxShare*float64(slots)*float64(usable)))
 }
 
-// acquireDegraded is AcquireFor for a request that may take only a part of the share. It holds
-// the lock of its line. Otherwise a part that is taken and given back for want of a slot could be
-// missed by another request that looks meanwhile.
+// acquireDegraded is AcquireFor for a request that may take only a part of the share. It holds the
+// lock of its line. Otherwise another request could find the share spent while this one holds a
+// part that it gives back because there is no slot.
 func (s *Snapshot) acquireDegraded(w *Want, l *Lease) error {
 	q := &s.router.queues[degradedLine]
 	q.mu.Lock()
@@ -85,7 +86,7 @@ func (s *Snapshot) acquireDegraded(w *Want, l *Lease) error {
 	return s.acquire(w, l)
 }
 
-// Outage reports whether requests would be sent to prefill backends, and all of these are down.
+// Outage reports whether all prefill backends are down although requests would be sent to them.
 func (s *Snapshot) Outage() bool {
 	if !s.Splits() || len(s.prefill.backends) == 0 {
 		return false

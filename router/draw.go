@@ -5,8 +5,8 @@ import "math/bits"
 // maxDraws bounds the tries before a draw looks at all backends.
 const maxDraws = 8
 
-// draw names a fit backend at random, each with a chance in proportion to its share; nil: none is
-// fit. random returns 64 random bits.
+// draw returns a fit backend at random, each with a chance in proportion to its share, or nil if
+// none is fit. random returns 64 random bits.
 func draw(backends []*Backend, q *query, random func() uint64) *Backend {
 	n := uint64(len(backends))
 	for range maxDraws {

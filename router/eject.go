@@ -26,12 +26,12 @@ type Ejection struct {
 
 // OnEject makes the router call f after each ejection. It also calls f when a backend that has
 // earned an ejection is spared for the first time since its last success. f is called without a
-// lock, and returns soon. Call OnEject before requests come.
+// lock, and must return soon. Call OnEject before requests come.
 func (r *Router) OnEject(f func(Ejection)) { r.onEject.Store(&f) }
 
 // Eject takes b out of the picks for health.eject_for times the number of its ejections in a row,
-// at most health.eject_max. It is false where b is out already, or is spared: at most half of a
-// pool is ejected at any time.
+// at most health.eject_max. It returns false if b is out already, or is spared because at most half
+// of a pool is ejected at any time.
 func (r *Router) Eject(b *Backend, why EjectReason) bool {
 	r.mu.Lock()
 	e := r.eject(b, why)
@@ -41,7 +41,7 @@ func (r *Router) Eject(b *Backend, why EjectReason) bool {
 }
 
 // Defer passes b over for d while another backend can be had, because b has asked for that. It
-// never shortens what was asked for before.
+// never shortens an earlier wait.
 func (b *Backend) Defer(d time.Duration) { b.setRefused(b.router.now() + int64(d)) }
 
 // Ejected reports whether the backend is passed over for its failures.
@@ -49,8 +49,8 @@ func (b *Backend) Ejected() bool { return b.ejected(b.router.now()) }
 
 func (b *Backend) ejected(now int64) bool { return b.ejectedUntil.Load() > now }
 
-// Ejection returns for how long the backend is still ejected (0: it is not), why, and how many
-// ejections it had in a row.
+// Ejection returns how long the backend is still ejected (0 if it is not), why, and how many
+// ejections it has had in a row.
 func (b *Backend) Ejection() (remaining time.Duration, why EjectReason, nth int) {
 	r := b.router
 	r.mu.Lock()
@@ -80,7 +80,7 @@ func (b *Backend) record(o Outcome) {
 	}
 }
 
-// fail counts a failure. Legs that end on an ejected backend are no news of it.
+// fail counts a failure. Legs that end on an ejected backend say nothing new about it.
 func (b *Backend) fail(weight int64, why EjectReason) {
 	r := b.router
 	if b.ejected(r.now()) {
@@ -116,7 +116,7 @@ func (b *Backend) forgive() {
 	}
 }
 
-// eject decides under mu. It returns the zero Ejection where there was nothing to decide.
+// eject decides under mu. It returns the zero Ejection if there was nothing to decide.
 func (r *Router) eject(b *Backend, why EjectReason) Ejection {
 	s, now := r.Snapshot(), r.now()
 	h := &s.health
@@ -155,8 +155,8 @@ func (b *Backend) lift(now int64) {
 	}
 }
 
-// spareHalf lifts ejections until at most half of the pool is ejected, those that end first
-// before others: the pool may have become smaller. Called under mu.
+// spareHalf lifts ejections until at most half of the pool is ejected, starting with those that end
+// first, because the pool may have become smaller. Called under mu.
 func (p *pool) spareHalf(now int64) {
 	for countEjected(p.backends, now) > len(p.backends)/2 {
 		var first *Backend
@@ -169,7 +169,7 @@ func (p *pool) spareHalf(now int64) {
 	}
 }
 
-// report passes an ejection on. With spared it also passes on one that was spared.
+// report passes an ejection on. With spared, that includes one that was spared.
 func (r *Router) report(e Ejection, spared bool) {
 	if f := r.onEject.Load(); f != nil && e.Backend != nil && (e.For > 0 || spared) {
 		(*f)(e)

@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// EngineState is what one page of an engine's own metrics told. It covers all clients of the
-// engine, and is the sum over its data-parallel ranks. A number below 0 is not known: the page
-// did not have it, or had a value that it cannot be. Counters run since the start of the engine.
-// A reading replaces the whole of it; it never changes.
+// EngineState is one page of an engine's own metrics. It covers all clients of the engine, and is
+// the sum over its data-parallel ranks. A number below 0 is unknown, because the page did not have
+// it or had an impossible value. Counters run since the start of the engine. It never changes. A
+// reading replaces all of it.
 type EngineState struct {
 	// Running and Waiting are the requests in the engine's batch and in its queue. A prefill that
 	// has answered is in neither, although its blocks are held.
 	Running, Waiting int64
-	// KVUsage is the share of the KV blocks in use, 0 to 1. Blocks held for a decode engine
-	// count, blocks that are only cached do not. Of several ranks it is the mean: vLLM spreads
-	// requests over its ranks itself, so what counts is the room that all of them have together.
+	// KVUsage is the share of the KV blocks in use, 0 to 1. Blocks held for a decode engine count,
+	// blocks that are only cached do not. With several ranks it is the mean, because vLLM spreads
+	// requests over its ranks itself, and what counts is the room that they have together.
 	KVUsage float64
 	// BlockSize is the tokens of a block, Blocks the number of blocks on all ranks.
 	BlockSize, Blocks int64
-	// WholeBlocks: a sequence has one block for each BlockSize tokens of it, the last one begun.
-	// This is not so with a sliding window or with layers of several kinds, and it is false where
-	// the page does not tell.
+	// WholeBlocks says that a sequence has one block for every BlockSize tokens that it has begun.
+	// It is false with a sliding window, with layers of several kinds, and if the page does not
+	// say.
 	WholeBlocks bool
 	// PrefixQueries are the prompt tokens that were looked up in the engine's own prefix cache,
 	// PrefixHits those found.
@@ -31,10 +31,10 @@ type EngineState struct {
 	// PulledTokens are the prompt tokens whose blocks came from another engine, ComputedTokens
 	// those that this engine computed. The rest of PromptTokens it had in its cache.
 	PulledTokens, ComputedTokens int64
-	// PrefillSeconds is the time from the batch to the first token, summed over Prefills
-	// requests. PrefillTokens are the prompt tokens that these computed, without cached ones.
-	// None is known of a vLLM that pulls blocks: its queue times are negative then, and its
-	// prefill times are too long by as much.
+	// PrefillSeconds is the time from the batch to the first token, summed over Prefills requests.
+	// PrefillTokens are the prompt tokens that these computed, without cached ones. They are
+	// unknown for a vLLM that pulls blocks, because its queue times are then negative, and its
+	// prefill times too long by as much.
 	PrefillSeconds          float64
 	Prefills, PrefillTokens int64
 	// TransferSeconds is the time of Transfers pulls of KV blocks, TransferBytes their size.
@@ -47,11 +47,11 @@ type EngineState struct {
 	// that fell. What was cached before a restart is gone.
 	Restarts int64
 
-	external  int64 // requests of other clients than this process; −1: not known
+	external  int64 // requests of clients other than this process; −1 if not known
 	at, until int64 // when it was read and until when it counts, by the router's clock
 }
 
-// UnknownEngine is the state of an engine of which nothing is known.
+// UnknownEngine is the state of an engine about which nothing is known.
 func UnknownEngine() EngineState {
 	return EngineState{
 		Running: -1, Waiting: -1, KVUsage: -1, BlockSize: -1, Blocks: -1, PrefixQueries: -1, PrefixHits: -1,
@@ -60,7 +60,7 @@ func UnknownEngine() EngineState {
 	}
 }
 
-// KVTokens is the size of the engine's KV cache in tokens; −1: not known.
+// KVTokens is the size of the engine's KV cache in tokens, or −1 if it is not known.
 func (e *EngineState) KVTokens() int64 {
 	if e.BlockSize < 0 || e.Blocks < 0 {
 		return -1
@@ -69,9 +69,9 @@ func (e *EngineState) KVTokens() int64 {
 }
 
 // SetEngine records a reading, which counts for the time given or until the next one. own is the
-// most requests that this process had on the engine meanwhile, in both roles. restarted: the
-// engine has started anew since the last reading, as far as both tell. Calls for one backend come
-// one at a time.
+// highest number of requests that this process had on the engine meanwhile, in both roles.
+// restarted says that the engine has restarted since the last reading, as far as both readings
+// show. Calls for one backend come one at a time.
 func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (restarted bool) {
 	e.at = b.router.now()
 	e.until = e.at + int64(counts)
@@ -103,7 +103,7 @@ func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (res
 	return restarted
 }
 
-// follows reports whether the engine has started anew since was.
+// follows reports whether the engine has restarted since was.
 func (e *EngineState) follows(was *EngineState) bool {
 	if e.Started >= 0 && was.Started >= 0 {
 		return e.Started != was.Started
@@ -114,7 +114,7 @@ func (e *EngineState) follows(was *EngineState) bool {
 		fell(e.PrefixQueries, was.PrefixQueries)
 }
 
-// Engine is the last reading; nil if there was none or it no longer counts.
+// Engine is the last reading, or nil if there was none or if it no longer counts.
 func (b *Backend) Engine() *EngineState { return b.engineAt(b.router.now()) }
 
 // engineAt is Engine at a time of the router's clock, for picks, which have read the clock.
@@ -125,12 +125,12 @@ func (b *Backend) engineAt(now int64) *EngineState {
 	return nil
 }
 
-// blocksHold is for how long the size of an engine's blocks is believed. It changes only with a
+// blocksHold is how long a reading of the size of an engine's blocks counts. It changes only with a
 // restart, and no engine restarts within this time.
 const blocksHold = 10 * time.Second
 
-// BlockTokens is how many tokens of a sequence a KV block of the engine holds; 0: its metrics
-// have not told of late.
+// BlockTokens is how many tokens of a sequence a KV block of the engine holds, or 0 if its metrics
+// have not said so recently.
 func (b *Backend) BlockTokens() int {
 	e := b.engine.Load()
 	if e == nil || !e.WholeBlocks || b.router.now() >= max(e.until, e.at+int64(blocksHold)) {
@@ -139,7 +139,7 @@ func (b *Backend) BlockTokens() int {
 	return int(e.BlockSize)
 }
 
-// EngineAge is how long ago the engine's metrics were last read; ok: they ever were.
+// EngineAge is how long ago the engine's metrics were last read. ok is false if they never were.
 func (b *Backend) EngineAge() (age time.Duration, ok bool) {
 	e := b.engine.Load()
 	if e == nil {
@@ -148,16 +148,16 @@ func (b *Backend) EngineAge() (age time.Duration, ok bool) {
 	return time.Duration(b.router.now() - e.at), true
 }
 
-// External estimates the requests on the engine that this process has not put there: those of
-// other replicas of xpyd, and of clients that ask the engine itself.
+// External estimates the requests on the engine that this process has not put there: those of other
+// replicas of xpyd, and of clients that use the engine directly.
 func (b *Backend) External() float64 { return b.externalAt(b.router.now()) }
 
-// externalAt is External at a time of the router's clock. It and what b has in flight are b's
-// whole load. It is the engine's running and waiting requests less what was in flight from here
-// at that reading, and at least 0. As the slot of a decode engine is taken before its request is
-// sent, it is rather too low than too high. It holds for a third of the time for which the
-// reading counts, which is one poll. Then it falls to 0 at the end of that time: a router that
-// learns nothing more goes by its own requests.
+// externalAt is External at a time of the router's clock. It and what b has in flight are b's whole
+// load. It is the engine's running and waiting requests minus what was in flight from here at that
+// reading, and at least 0. It is too low rather than too high, because the slot of a decode engine
+// is taken before its request is sent. It holds for a third of the time for which the reading
+// counts, which is one poll. After that it falls to 0 by the end of that time, so that a router
+// that learns nothing more goes by its own requests.
 func (b *Backend) externalAt(now int64) float64 {
 	n := b.external.Load()
 	if n == 0 || now <= b.freshUntil.Load() {
@@ -171,8 +171,8 @@ func (b *Backend) externalAt(now int64) float64 {
 	return float64(e.external) * min(1, left*3/2)
 }
 
-// externalTokens estimates the prompt tokens of those requests. Each counts as long as the mean
-// of those from here to the same pool.
+// externalTokens estimates the prompt tokens of those requests. Each counts as the mean length of
+// those from here to the same pool.
 func (b *Backend) externalTokens(now int64) float64 {
 	return b.externalAt(now) * b.router.prompts[b.Role].Mean()
 }

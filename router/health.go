@@ -1,6 +1,6 @@
 package router
 
-// State is what the active checks have found. Picks, readiness and reports go by it.
+// State is the result of the active checks. Picks, readiness and reports go by it.
 type State int32
 
 // States of a backend. Unknown counts as usable: xpyd starts before its engines. A backend that
@@ -14,10 +14,10 @@ const (
 // String is the word in reports.
 func (s State) String() string { return [...]string{"unknown", "up", "down"}[s] }
 
-// State is what the active checks found last.
+// State is the latest result of the active checks.
 func (b *Backend) State() State { return State(b.state.Load()) }
 
-// Observe feeds the result of one active check; changed reports whether State is another now. The
+// Observe takes in the result of one active check. changed reports whether State has changed. The
 // first success makes an Unknown backend Up, and health.rise in a row make a Down one Up.
 // health.fall failures in a row make any backend Down. Neither changes an ejection. The checks of
 // one backend come one after the other. When it goes Down, Observe calls the OnDown functions of
@@ -32,14 +32,14 @@ func (b *Backend) Observe(ok bool) (changed bool) {
 	return was != to
 }
 
-// Suspect reports whether the backend should be checked at the short interval: it is not known to
-// be Up, it is ejected, or its last check or leg has failed.
+// Suspect reports whether the backend should be checked at the short interval: because it is not
+// known to be Up, is ejected, or failed its last check or leg.
 func (b *Backend) Suspect() bool {
 	return b.State() != Up || b.checkFails.Load() > 0 || b.failures.Load() > 0 || b.Ejected()
 }
 
-// Fit reports whether a leg that was reserved a while ago should still go to the backend: it is
-// neither Down nor ejected.
+// Fit reports whether a leg that was reserved a while ago should still go to the backend, which is
+// so if it is neither Down nor ejected.
 func (b *Backend) Fit() bool { return b.State() != Down && !b.Ejected() }
 
 // judge counts a check and returns the state that follows. Called under router.mu.
@@ -68,8 +68,8 @@ func (b *Backend) enter(to State) {
 	b.setState(to)
 }
 
-// announce tells those that depend on the backend: its legs that it went Down, and the queue that
-// slots have come or gone.
+// announce tells the legs on the backend that it went Down, and the queue that slots have come or
+// gone.
 func (b *Backend) announce(was, to State) {
 	if was == to {
 		return

@@ -31,9 +31,9 @@ func (r *Router) Pulled(tokens int, took time.Duration) {
 	r.prices.Learn(price.Transfer, tokens, took, r.now())
 }
 
-// Computed learns from a decode leg without a handle. own is its uncached tokens, ahead the
-// tokens that D was computing already, took the time to the first event; below 0 if the answer
-// came whole.
+// Computed learns from a decode leg without a handle. own is its uncached tokens, ahead the tokens
+// that D was computing already, and took the time to the first event, below 0 if the answer came
+// whole.
 func (r *Router) Computed(d *Backend, ahead, own int, took time.Duration) {
 	now := r.now()
 	r.prices.Learn(price.Local, ahead+own, took, now)
@@ -42,7 +42,7 @@ func (r *Router) Computed(d *Backend, ahead, own int, took time.Duration) {
 	r.traffic.computed(now, own, work)
 }
 
-// StreamEnded learns from a stream of so many tokens. took is the time after its first event,
+// StreamEnded learns from a stream of that many tokens. took is the time after its first event,
 // local what the LocalTime of its backend grew by meanwhile.
 func (r *Router) StreamEnded(tokens int, local, took time.Duration) {
 	r.prices.StreamEnded(tokens, local, took)

@@ -5,18 +5,18 @@ import "sync/atomic"
 // Outcome is how a leg ended, as far as it matters to the health of its backend.
 type Outcome uint8
 
-// Outcomes of a leg. Refused, Gateway, Engine and Timeout are failures of the backend. As many in
-// a row as health.eject_after eject it; an OK ends the row.
+// Outcomes of a leg. Refused, Gateway, Engine and Timeout are failures of the backend.
+// health.eject_after of them in a row eject it. An OK ends the row.
 const (
 	OK          Outcome = iota // a complete answer, or a stream that ended well
-	ClientGone                 // the client left; says nothing about the backend
-	ClientFault                // the backend answered 4xx: the request's fault
+	ClientGone                 // the client left, which says nothing about the backend
+	ClientFault                // the backend answered 4xx, which is the request's fault
 	Refused                    // no connection: refused, unreachable, dial timeout
 	Gateway                    // connected, then a reset, a close, garbage, or a 5xx of a gateway
 	Engine                     // the engine reported an error of its own
 	Timeout                    // no answer in time
-	Auth                       // 401 or 403 with a key of ours: the backend is ejected at once
-	KVLoad                     // D could not load P's blocks: a fault of the pair, see Pairs.Failed
+	Auth                       // 401 or 403 to xpyd's own key; the backend is ejected at once
+	KVLoad                     // D could not load P's blocks, a fault of the pair; see Pairs.Failed
 )
 
 var outcomeNames = [...]string{
@@ -34,7 +34,7 @@ type Lease struct {
 	tokens   int64
 	cached   int
 	ahead    int64 // tokens that the backend had to compute before those of this lease
-	computes int64 // of decode: tokens of this prompt that it computes itself, see Compute
+	computes int64 // for decode: tokens of this prompt that it computes itself, see Compute
 	degraded bool
 	held     atomic.Bool
 	watch    Watch // of Backend, see OnDown
@@ -50,7 +50,8 @@ func (l *Lease) Release(o Outcome) {
 	if !l.held.CompareAndSwap(true, false) {
 		return
 	}
-	// OnDown sets watch.on before it reads held. So it sees this end, or this sees the watch.
+	// OnDown sets watch.on before it reads held. So either it sees the end of the lease, or this
+	// call sees the watch.
 	l.OnDown(nil)
 	b := l.Backend
 	if l.degraded {
@@ -77,20 +78,20 @@ func (l *Lease) hold(b *Backend, w *Want, cached int) {
 	}
 	b.router.prompts[b.Role].Add(l.tokens)
 	l.ahead = b.enqueue(l.tokens)
-	if b.external.Load() > 0 { // else the time of the leg would count for too few tokens
+	if b.external.Load() > 0 { // otherwise the time of the leg would count for too few tokens
 		l.ahead += int64(b.externalTokens(b.router.now()))
 	}
 	l.held.Store(true)
 }
 
-// Tokens is what the lease was taken for. It stays valid after Release.
+// Tokens is the number of tokens that the lease was taken for. It stays valid after Release.
 func (l *Lease) Tokens() int { return int(l.tokens) }
 
 // Ahead is the tokens that the backend had to compute before. It stays valid after Release.
 func (l *Lease) Ahead() int { return int(l.ahead) }
 
-// Compute notes that the decode backend is about to compute so many tokens of the prompt itself.
-// It returns how many it is computing already. Where the answer streams, the tokens count until
+// Compute notes that the decode backend is about to compute that many tokens of the prompt itself.
+// It returns how many it is computing already. If the answer streams, the tokens count until
 // Computed or Release. An answer that comes whole does not show when its prompt was done, so its
 // tokens count for the time that they are expected to take.
 func (l *Lease) Compute(tokens int, streams bool) (ahead int) {
@@ -108,7 +109,8 @@ func (l *Lease) Computed() {
 	}
 }
 
-// endLocal ends what Compute began, whatever became of the prompt; false: nothing was begun.
+// endLocal ends what Compute began, whatever happened to the prompt. It returns false if nothing
+// was begun.
 func (l *Lease) endLocal() bool {
 	if l.computes == 0 {
 		return false

@@ -22,7 +22,7 @@ func (b *Backend) SetModels(ids []string) {
 	r.serve(b.Role) // a request may wait for a backend with that model
 }
 
-// Models are the ids that the engine lists; nil until they are known. They must not be changed.
+// Models are the ids that the engine lists, or nil until they are known. They must not be changed.
 func (b *Backend) Models() []string {
 	if m := b.models.Load(); m != nil {
 		return *m
@@ -110,8 +110,8 @@ func (s *Snapshot) OneSided(role Role) (ids []string) {
 	return ids
 }
 
-// sortModels renews the listing. Where the models differ it has a part of the pool for each,
-// which goes on with the turns that it had in old. Called under router.mu.
+// sortModels renews the listing. If the models differ, it has a part of the pool for each, which
+// keeps the turns that it had in old. Called under router.mu.
 func (p *pool) sortModels(old *pool) {
 	now, before := p.list(), old.models.Load()
 	if !p.alike() {
@@ -163,9 +163,9 @@ func (p *pool) serving(id string, before *listing) *pool {
 	return part
 }
 
-// poolFor is the part of the role's pool that serves the model of w. A model that nobody lists
-// goes to any backend: an engine may know more than it lists, and otherwise refuses in its own
-// words. Where w has no model, both legs go to engines of one model.
+// poolFor is the part of the role's pool that serves the model of w. A model that no backend lists
+// goes to any of them, because an engine may know more than it lists, and otherwise refuses in its
+// own words. If w has no model, both legs go to engines of one model.
 func (s *Snapshot) poolFor(role Role, w *Want) *pool {
 	p := s.pool(role)
 	lists := p.models.Load()

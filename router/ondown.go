@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// downList holds the watches on one backend. They are linked through themselves, so to register
-// one allocates nothing.
+// downList holds the watches on one backend. They are linked through themselves, so registering one
+// allocates nothing.
 type downList struct {
 	mu   sync.Mutex // never held while the function of a watch runs
 	idle sync.Cond  // the function of a watch has returned
@@ -26,16 +26,16 @@ type Watch struct {
 	running    bool
 }
 
-// On makes b call f, at most once, when it goes Down; at once if it is Down already. A later call
-// replaces an earlier one. f runs on the goroutine of the active check and should only wake the
-// leg, for example by a read deadline.
+// On makes b call f, at most once, when it goes Down, or at once if it is Down already. A later
+// call replaces an earlier one. f runs on the goroutine of the active check and should only wake
+// the leg, for example by a read deadline.
 func (w *Watch) On(b *Backend, f func()) {
 	w.Off()
 	w.begin(b)
 	w.enter(f, nil)
 }
 
-// begin sets the backend before on: whoever sees on sees the backend.
+// begin sets the backend before on, so that a reader who sees on also sees the backend.
 func (w *Watch) begin(b *Backend) {
 	w.b = b
 	w.on.Store(true)
@@ -54,7 +54,7 @@ func (w *Watch) Off() {
 	d.remove(w)
 }
 
-// enter registers f, unless void says under the lock that nobody wants it any more.
+// enter registers f, unless void says under the lock that it is no longer wanted.
 func (w *Watch) enter(f func(), void func() bool) {
 	d := &w.b.down
 	d.mu.Lock()

@@ -1,7 +1,6 @@
 package router
 
-// pairQuery asks about the pairs of one request. Where no pair matters, bans is nil and cold is
-// false.
+// pairQuery asks about the pairs of one request. If no pair matters, bans is nil and cold is false.
 type pairQuery struct {
 	bans     map[Pair]*ban
 	cold     bool
@@ -10,7 +9,7 @@ type pairQuery struct {
 }
 
 // ban is the ban of b with the peer. Before there is a peer, b counts as banned only if it is
-// banned with each partner that could become the peer. Then it is the ban that ends first.
+// banned with each partner that could become the peer. In that case it is the ban that ends first.
 func (q *pairQuery) ban(b *Backend) *ban {
 	if q.peer != nil {
 		return q.bans[pairOf(b, q.peer)]
@@ -31,8 +30,8 @@ func (q *pairQuery) ban(b *Backend) *ban {
 	return first
 }
 
-// isCold reports whether b is to be passed over as cold: with the peer, or before there is one
-// with each partner that could become the peer.
+// isCold reports whether b is passed over as cold: with the peer, or, before there is a peer, with
+// each partner that could become it.
 func (q *pairQuery) isCold(b *Backend, now int64) bool {
 	if q.peer != nil {
 		until, _ := pairOf(b, q.peer).isCold()
@@ -60,7 +59,7 @@ type probe struct {
 	was, now int64 // ban.until before and after the claim
 }
 
-// probe claims the probe that a choice of b means; false: another request has it.
+// probe claims the probe that a choice of b means. It returns false if another request has it.
 func (q *pairQuery) probe(b *Backend, now int64) (probe, bool) {
 	if q.bans == nil {
 		return probe{}, true
@@ -70,7 +69,7 @@ func (q *pairQuery) probe(b *Backend, now int64) (probe, bool) {
 		return probe{}, true
 	}
 	c := probe{ban: bn, was: bn.until.Load(), now: now + int64(banFor)}
-	if c.was > now { // still banned: it was chosen for want of another
+	if c.was > now { // still banned, and chosen because there is no other
 		return probe{}, true
 	}
 	return c, bn.until.CompareAndSwap(c.was, c.now)

@@ -10,7 +10,8 @@ import (
 const (
 	// kvWindow is how long a failed transfer counts.
 	kvWindow = 60 * time.Second
-	// kvFailures of one pair ban it. Of a backend with two partners or more they eject it.
+	// This many failures of one pair ban it. If a backend has them with two or more partners, they
+	// eject it.
 	kvFailures = 3
 )
 
@@ -27,16 +28,16 @@ func pairOf(b, partner *Backend) Pair {
 	return Pair{partner, b}
 }
 
-// kvFailure is a failed transfer. A later success of P with any D clears P of it, and a success
-// of D with any P clears D. A success of the same pair removes it.
+// kvFailure is a failed transfer. A later success of P with any D clears P, and one of D with any P
+// clears D. A success of the same pair removes it.
 type kvFailure struct {
 	Pair
 	at               int64
 	pWorked, dWorked bool
 }
 
-// Pairs is what has been learned of the pairs: which of them fail, and which are cold. It keeps
-// nothing of pairs that work. It belongs to the router; snapshots refer to it.
+// Pairs is what has been learned about the pairs: which of them fail, and which are cold. It keeps
+// nothing about pairs that work. It belongs to the router, and snapshots refer to it.
 type Pairs struct {
 	router   *Router
 	bans     atomic.Pointer[map[Pair]*ban] // nil: none; the map is replaced, never changed
@@ -47,15 +48,15 @@ type Pairs struct {
 	chilled  int                           // guarded by Router.mu: see some
 }
 
-// Failed notes that the decode engine could not load the blocks of the prefill engine. What
-// counts is three failures within a minute with no success between. Those of one P with several D
-// are the fault of P, which is ejected; those of one D with several P are the fault of D. Those
-// of one pair alone ban the pair for a minute. A pair that was banned and has not worked since is
+// Failed notes that the decode engine could not load the blocks of the prefill engine. Three
+// failures within a minute count if no success lies between them. Those of one P with several Ds
+// are the fault of P, which is ejected. Those of one D with several Ps are the fault of D. Those of
+// one pair alone ban the pair for a minute. A pair that was banned and has not worked since is
 // banned again by a single failure.
 func (m *Pairs) Failed(x Pair) {
 	r, p, d := m.router, x.Prefill, x.Decode
 	r.mu.Lock()
-	if !r.Snapshot().has(x) { // it has left, so nothing would ever drop this
+	if !r.Snapshot().has(x) { // it has left, so nothing would ever drop the entry
 		r.mu.Unlock()
 		return
 	}
@@ -82,7 +83,7 @@ func (m *Pairs) Failed(x Pair) {
 	r.report(ejectedD, false)
 }
 
-// ejectForKV ejects b. The failures that it is ejected for count against no other backend.
+// ejectForKV ejects b. The failures that caused it count against no other backend.
 func (r *Router) ejectForKV(b *Backend) Ejection {
 	e := r.eject(b, EjectKVLoad)
 	if e.For > 0 {
@@ -142,8 +143,8 @@ func (m *Pairs) count(x Pair) (n int) {
 	return n
 }
 
-// blames reports whether the failures that count against a backend are enough, and with more than
-// one partner. against says whether a failure counts, and with which partner it was.
+// blames reports whether enough failures count against a backend, with more than one partner.
+// against says whether a failure counts, and which partner had it.
 func (m *Pairs) blames(against func(kvFailure) (bool, *Backend)) bool {
 	var n int
 	var first *Backend

@@ -6,32 +6,33 @@ import (
 	"time"
 )
 
-// Want is what a leg asks of a pool.
+// Want is what a leg needs from a pool.
 type Want struct {
 	Role   Role
 	Tokens int        // estimated size of the prompt
-	Skip   []*Backend // never these: this request has tried them
-	// Model is the model that the backend must serve; nil: any. It is kept only during the call.
+	Skip   []*Backend // this request has tried them, and never gets them again
+	// Model is the model that the backend must serve, or nil for any. It is kept only during the
+	// call.
 	Model []byte
-	// Key is a hash of what keeps a client's requests together, such as a session id; 0: nothing
-	// does.
+	// Key is a hash of what keeps a client's requests together, such as a session id, or 0 if
+	// nothing does.
 	Key uint64
 	// Prefix is the chained hashes of the prompt's blocks: the n-th stands for the first n+1
-	// blocks. nil: unknown. It is kept only during the call.
+	// blocks. It is nil if they are unknown, and is kept only during the call.
 	Prefix []uint64
-	// Conversation is a hash that stays the same for the whole of a chat; 0: unknown.
+	// Conversation is a hash that stays the same for a whole chat, or 0 if it is unknown.
 	Conversation uint64
-	// Peer is the backend of the other role on which the request has a lease. Backends banned
-	// with it are avoided. Alone: the request has no other leg.
+	// Peer is the backend of the other role on which the request has a lease. Backends banned with
+	// it are avoided. Alone says that the request has no other leg.
 	Peer  *Backend
 	Alone bool
-	// Degraded: of decode, the request should have had a prefill. It counts against the share of
-	// those, see Degrade.
+	// Degraded says, for decode, that the request should have had a prefill. It counts against the
+	// share of such requests, see Degrade.
 	Degraded bool
 }
 
-// query is a Want at one moment, as policies read it. It is passed by value: a pointer would
-// escape through the interface and cost an allocation.
+// query is a Want at one moment, as policies read it. It is passed by value, because a pointer
+// would escape through the interface and cost an allocation.
 type query struct {
 	skip         []*Backend
 	plain        int64 // a counter below it belongs to a fit backend with a full share
@@ -39,18 +40,18 @@ type query struct {
 	key          uint64
 	conversation uint64
 	prefix       []uint64
-	found        *lookup        // which backend has how much of prefix; nil: nothing is remembered
+	found        *lookup        // which backend has how much of prefix; nil if nothing is remembered
 	turns        *atomic.Uint64 // of the list that is chosen from: the next turn of its rotation
 	cycle        uint64         // of the list, see cycleOf
 	peeks        bool           // the choice takes no turns, as nothing comes of it
 	peeked       uint64         // turns looked at while peeking
 	now          int64          // of the router's clock, nanoseconds
-	limit        int64          // of leases on one backend; 0: no limit
+	limit        int64          // of leases on one backend; 0 means none
 	slowStart    time.Duration
 	pairs        pairQuery
 }
 
-// query makes the query of w to p, which is its pool or a part of that.
+// query turns w into a query of p, which is its pool or a part of it.
 func (s *Snapshot) query(w *Want, p *pool) query {
 	q := query{
 		skip: w.Skip, tokens: int64(w.Tokens),
@@ -91,7 +92,7 @@ func (q *query) turn() uint64 {
 // fit reports whether nothing speaks against b.
 func (q *query) fit(b *Backend) bool { return q.share(b) > 0 }
 
-// share is the part of a full share that b takes, above 0 to 1; 0: it is not fit.
+// share is the part of a full share that b takes, above 0 and up to 1, or 0 if it is not fit.
 func (q *query) share(b *Backend) float64 {
 	if b.inflight.word.Load() < q.plain {
 		return 1
@@ -100,8 +101,8 @@ func (q *query) share(b *Backend) float64 {
 	return share
 }
 
-// closely is share for a backend of which more than the count matters. It also returns the
-// external load there.
+// closely is share for a backend whose count alone does not decide. It also returns the external
+// load there.
 func (q *query) closely(b *Backend) (share, external float64) {
 	share = 1
 	if b.inflight.word.Load() >= marked {
@@ -125,10 +126,10 @@ func (q *query) allows(b *Backend) bool {
 
 func (q *query) full(b *Backend) bool { return q.limit > 0 && b.inflight.Load() >= q.limit }
 
-// demerit is what speaks against a backend that is asked only if there is no other.
+// demerit is a reason to use a backend only if there is no other.
 type demerit uint8
 
-// From the least to the worst. A refused connection costs only another dial, a failed transfer
+// From the least to the worst. A refused connection costs only another dial. A failed transfer
 // costs a prefill.
 const (
 	demeritNone demerit = iota
@@ -163,7 +164,7 @@ func (p *pool) choose(q query) (*Backend, error) {
 		return b, nil
 	}
 	if q.pairs.cold {
-		q.pairs.cold = false // where all are cold, none is passed over
+		q.pairs.cold = false // if all are cold, none is passed over
 		q.ready()
 		if b := p.pick(q); b != nil {
 			return b, nil
@@ -214,8 +215,8 @@ func (p *pool) leastDemerit(q query) (*Backend, error) {
 	return nil, ErrNoBackend
 }
 
-// Pick names a backend for a call that takes no slot, whatever the caps say; nil: none is left.
-// It counts nothing and takes no turn. The end of the call feeds no health.
+// Pick returns a backend for a call that takes no slot, whatever the caps say, or nil if none is
+// left. It counts nothing and takes no turn. The end of the call has no effect on health.
 func (s *Snapshot) Pick(w Want) *Backend {
 	w.Alone = true
 	p := s.poolFor(w.Role, &w)
@@ -281,7 +282,7 @@ func (s *Snapshot) reserve(w *Want, l *Lease) error {
 		if err != nil {
 			return err
 		}
-		// Another request was quicker. The next choice sees what that one changed.
+		// Another request was quicker. The next choice sees the change.
 		probe, ok := q.pairs.probe(b, q.now)
 		if !ok {
 			continue

@@ -22,8 +22,8 @@ func (p least) pick(backends []*Backend, q query) *Backend {
 	return s.best
 }
 
-// search is one look at a pool for the least load. It does not hold the query: whatever a
-// returned struct points to goes to the heap.
+// search is one look at a pool for the least load. It does not hold the query, because what a
+// returned struct points to moves to the heap.
 type search struct {
 	tokens bool
 	own    int64 // the load of the request
@@ -33,9 +33,9 @@ type search struct {
 	bound int64   // a backend with a full share and at least this load is no better
 }
 
-// begin takes the backend whose turn it is, and returns where to look further. That backend
-// counts as if it had a full share of this request. Otherwise one with a smaller share would
-// never get a request while all are idle.
+// begin takes the backend whose turn it is, and returns where to look further. That backend counts
+// as if it took a full share of this request. Otherwise a backend with a smaller share would never
+// get a request while all are idle.
 func (s *search) begin(backends []*Backend, q *query) (start uint64) {
 	n := uint64(len(backends))
 	for range maxOffers {
@@ -53,8 +53,8 @@ func (s *search) take(b *Backend, least float64) {
 	s.best, s.least, s.bound = b, least, int64(math.Ceil(least))-s.own
 }
 
-// scan looks for less load, until it has found an idle backend: nothing is less than that. It
-// costs one load a backend where nothing is unusual.
+// scan looks for a lower load, until it finds an idle backend. It costs one memory load for each
+// backend about which nothing is unusual.
 func (s *search) scan(backends []*Backend, q *query) {
 	for _, b := range backends {
 		if s.bound <= 0 {
@@ -74,7 +74,7 @@ func (s *search) scan(backends []*Backend, q *query) {
 	}
 }
 
-// consider is scan for a backend of which more than the count matters.
+// consider is scan for a backend whose count alone does not decide.
 func (s *search) consider(b *Backend, q *query) {
 	share, external := q.closely(b)
 	if share == 0 {

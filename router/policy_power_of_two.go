@@ -1,7 +1,7 @@
 package router
 
-// powerOfTwo draws two backends and takes the one with less load for its share. So routers that
-// do not know of each other do not all run to the same idle backend.
+// powerOfTwo draws two backends and takes the one with less load for its share. So routers that do
+// not know each other do not all choose the same idle backend.
 type powerOfTwo struct {
 	source func() uint64
 	tokens bool // load is estimated prompt tokens; else leases
@@ -15,7 +15,8 @@ func (p powerOfTwo) pick(backends []*Backend, q query) *Backend {
 	for range maxDraws { // until the draw is another backend, if there is one
 		b := draw(backends, &q, p.source)
 		if b != nil && b != a {
-			// This request does not count: of two idle backends the first is taken, drawn by its share.
+			// This request does not count. Of two idle backends the first is taken, which was drawn
+			// by its share.
 			if p.load(b, &q) < p.load(a, &q) {
 				return b
 			}

@@ -7,11 +7,11 @@ import (
 	"xpyd/router/prefix"
 )
 
-// prefixed takes the backend that will be done with the prompt first. It adds what the backend
-// has yet to do, for the share that it takes, and the tokens of the prompt that are not in its
-// prefix cache. So a hot prefix moves on to another backend as soon as the wait for it is longer
-// than to compute it again. Among equals the conversation decides, so all replicas of this
-// process agree. A prompt of which nothing can be known goes where least is in flight.
+// prefixed takes the backend that will be done with the prompt first. It adds what the backend has
+// yet to do, for the share that it takes, and the tokens of the prompt that are not in its prefix
+// cache. So a hot prefix moves to another backend as soon as waiting for it takes longer than
+// computing it again. Among equals the conversation decides, so all replicas of this process agree.
+// A prompt about which nothing can be known goes where the least is in flight.
 type prefixed struct{ least }
 
 func (p prefixed) pick(backends []*Backend, q query) *Backend {
@@ -52,7 +52,7 @@ type offers struct {
 	decode bool
 	rate   float64 // see backlog; for decode, see local
 	each   float64 // tokens that an external request counts for; for decode, a stream
-	// crowd is of decode: what each stream there adds to a token of the prompt, as a part of it.
+	// crowd is for decode: what each stream there adds to the cost of a token, as a part of it.
 	crowd float64
 
 	low  float64  // least cost
@@ -89,16 +89,16 @@ func (o *offers) priceHolders(backends []*Backend, q *query) {
 	}
 }
 
-// cost fills in what each backend costs. It returns which of them costs least and less than low;
-// −1: none. A cost is the load, divided by the share that the backend takes, plus the fresh
-// tokens: those of the prompt that it does not have. The fresh tokens are not divided, or a
-// backend with a smaller share would never get a prompt while all are idle.
+// cost fills in what each backend costs. It returns which of them costs least and less than low, or
+// −1 if none does. A cost is the load, divided by the share that the backend takes, plus the fresh
+// tokens: those of the prompt that it does not have. The fresh tokens are not divided, because
+// otherwise a backend with a smaller share would never get a prompt while all are idle.
 //
 // The load is the backlog and the external load. For decode it is the prompts that the backend
 // computes itself, and its streams. Each stream slows the new one down, by about a block of its
 // prompt, and stands still while that is computed.
 //
-// It is one loop, as a call for each backend would take longer than the sum itself.
+// It is one loop, because a call for each backend would take longer than the sum itself.
 func (o *offers) cost(backends []*Backend, costs []float64, q *query, fresh float64) (least int) {
 	least, low := -1, o.low
 	for i, b := range backends {
@@ -142,7 +142,7 @@ func (o *offers) rankHolders(backends []*Backend, q *query, most float64) {
 func ownerOf(m prefix.Match) *Backend { return m.Cache.Owner.(*Backend) }
 
 // stand ranks b by rendezvous hashing in proportion to its share, see rendezvous. A backend that
-// has become unfit meanwhile does not rank. That none may rank does no harm, as one is best
+// has become unfit meanwhile does not rank. It does no harm if none ranks, because one is best
 // already.
 func (o *offers) stand(b *Backend, q *query) {
 	hash := mix(b.seed^o.key) >> 11

@@ -3,13 +3,13 @@ package router
 // roundRobin walks the pool. A backend that does not take its turn passes it on to the one that
 // would have come next, so no neighbour gets all of its turns.
 //
-// Two pools that are walked alike go in step, a P always with the same Ds, unless their sizes
-// have no common divisor. So decode moves on by one each time that both would begin anew
+// Two pools that are walked alike go in step, so that a P always has the same Ds, unless their
+// sizes have no common divisor. So decode moves on by one each time both would start again
 // together.
 type roundRobin struct{}
 
-// cycleOf is after how many turns a decode pool of n and a prefill pool of m would begin anew
-// together; 0: there is no prefill pool, or none with which it would go in step.
+// cycleOf is the number of turns after which a decode pool of n and a prefill pool of m would start
+// again together. It is 0 if there is no prefill pool, or none with which it would go in step.
 func cycleOf(n, m int) uint64 {
 	a, b := n, m
 	for b > 0 {
@@ -21,7 +21,7 @@ func cycleOf(n, m int) uint64 {
 	return uint64(n / a * m)
 }
 
-// place is the backend whose turn the t-th is.
+// place is the backend that has the t-th turn.
 func place(t, cycle, n uint64) uint64 {
 	if cycle > 0 {
 		t += t / cycle
@@ -46,7 +46,7 @@ func (roundRobin) pick(backends []*Backend, q query) *Backend {
 		}
 	}
 	if passed != nil {
-		q.turn() // the whole round came to nothing: the next one begins with another backend
+		q.turn() // the whole round found none, so the next one begins with another backend
 		return passed
 	}
 	// Other requests took turns in between, which may have hidden a fit backend.

@@ -8,7 +8,7 @@ import (
 )
 
 // pool is the backends of one role, or those of them that serve one model. Nothing in it changes
-// once its snapshot is in force; pointers lead to what requests and engines change.
+// once its snapshot is in force, except what requests and engines change behind pointers.
 type pool struct {
 	role       Role
 	backends   []*Backend
@@ -16,11 +16,11 @@ type pool struct {
 	policyName string
 	policy     policy
 	turns      *atomic.Uint64 // see query.turn
-	partners   int            // of decode: the size of the prefill pool
+	partners   int            // for decode, the size of the prefill pool
 	cycle      uint64         // see cycleOf
-	limit      int64          // leases on one backend; 0: no limit
+	limit      int64          // leases on one backend; 0 means no limit
 
-	prefix *prefix.Table // which backend has had which prompts; nil: not remembered
+	prefix *prefix.Table // which backend has had which prompts; nil if that is not remembered
 
 	models *atomic.Pointer[listing] // what they list; holds nil while nothing is known
 }
@@ -65,11 +65,11 @@ func (s *Snapshot) pool(role Role) *pool {
 // Policy is the name of the role's policy; see Config.ChosenDecodePolicy.
 func (s *Snapshot) Policy(role Role) string { return s.pool(role).policyName }
 
-// Weights are the configured weights, in the order of Backends; the slice must not be changed.
+// Weights are the configured weights, in the order of Backends. The slice must not be changed.
 func (s *Snapshot) Weights(role Role) []float64 { return s.pool(role).weights }
 
-// weigh puts the weights into force, each as a part of the largest. It marks each backend, so
-// choices look at it anew: other rules may hold for it.
+// weigh puts the weights into force, each as a part of the largest. It marks each backend, so that
+// choices look at it again under the new rules.
 func (p *pool) weigh() {
 	most := 0.0
 	for _, w := range p.weights {

@@ -6,10 +6,10 @@ import (
 	"xpyd/router/prefix"
 )
 
-// defaultKVTokens is the assumed size of a KV cache whose engine does not tell.
+// defaultKVTokens is the assumed size of a KV cache if the engine does not say.
 const defaultKVTokens = 256_000
 
-// remember gives p the table that its configuration asks for: that of old, if the size is the
+// remember gives p the table that its configuration needs, which is that of old if the size is the
 // same.
 func (p *pool) remember(rt Routing, old *pool) {
 	memory := rt.PrefixMemory / 2
@@ -49,22 +49,22 @@ func (b *Backend) resize() {
 	b.cache.Resize(float64(tokens) * b.router.tokenBytes.Load() / prefix.BlockBytes)
 }
 
-// Remembers reports whether the prefix of a Want is of use in the role's pool. Where it is not,
-// the caller need not hash the prompt.
+// Remembers reports whether the prefix of a Want is of use in the role's pool. If it is not, the
+// caller need not hash the prompt.
 func (s *Snapshot) Remembers(role Role) bool {
 	p := s.pool(role)
 	_, hashes := p.policy.(consistentHash)
 	return hashes || p.prefix != nil
 }
 
-// lookup is what is known of one prompt, and room for what the prompt would cost.
+// lookup is what is known about one prompt, and room for its costs.
 type lookup struct {
 	prefix.Matches
 	atHolders [prefix.MaxMatches]float64 // the cost at each match, in the order of the matches
 	atAll     []float64                  // see room
 }
 
-// room is a slice for a number for each of n backends. It is not cleared.
+// room is a slice with a number for each of n backends. It is not cleared.
 func (l *lookup) room(n int) []float64 {
 	if cap(l.atAll) < n {
 		l.atAll = make([]float64, n)
@@ -72,8 +72,8 @@ func (l *lookup) room(n int) []float64 {
 	return l.atAll[:n]
 }
 
-// lookUp finds who has how much of the prompt; nil if nothing is remembered. The caller returns
-// it to r.lookups.
+// lookUp finds which backends have how much of the prompt, or returns nil if nothing is remembered.
+// The caller returns it to r.lookups.
 func (r *Router) lookUp(p *pool, w *Want) *lookup {
 	if p.prefix == nil || len(w.Prefix) == 0 {
 		return nil
@@ -86,14 +86,14 @@ func (r *Router) lookUp(p *pool, w *Want) *lookup {
 	return m
 }
 
-// cached is how many tokens so many blocks of the prompt make. It is a part of the prompt's
-// estimated size, so text and token ids count alike.
+// cached converts blocks of the prompt into tokens. The result is a part of the prompt's estimated
+// size, so text and token ids count alike.
 func (w *Want) cached(blocks int) int {
 	return int(float64(blocks) * blockTokens(w.Tokens, len(w.Prefix)))
 }
 
-// blockTokens is the tokens of one block. A prompt has on the average half a block more than its
-// whole blocks.
+// blockTokens is the tokens of one block. On average a prompt has half a block more than its whole
+// blocks.
 func blockTokens(tokens, blocks int) float64 { return float64(tokens) / (float64(blocks) + 0.5) }
 
 // sent notes that b gets the prompt. It returns how many tokens of it were expected in b's cache.
@@ -109,9 +109,9 @@ func (s *Snapshot) sent(p *pool, w *Want, b *Backend, m *lookup, now int64) (cac
 	return cached
 }
 
-// Cached estimates how many tokens of the request's prompt b has in its prefix cache; 0 where
-// nothing is remembered (see Routing.EstimateCaches). Of w it reads only the role, the model, the
-// prefix and the tokens.
+// Cached estimates how many tokens of the request's prompt b has in its prefix cache. It is 0 if
+// nothing is remembered (see Routing.EstimateCaches). It reads only the role, the model, the prefix
+// and the tokens of w.
 func (s *Snapshot) Cached(w Want, b *Backend) int {
 	m := s.router.lookUp(s.poolFor(w.Role, &w), &w)
 	if m == nil {
@@ -136,8 +136,8 @@ func (b *Backend) CacheEstimate() CacheEstimate {
 	return CacheEstimate{queries, hits, int64(tokens)}
 }
 
-// PrefixTable returns how many bytes of a role's table are in use, and its size; 0 and 0 if there
-// is no table.
+// PrefixTable returns how many bytes of a role's table are in use, and its size. Both are 0 if
+// there is no table.
 func (s *Snapshot) PrefixTable(role Role) (used, memory int64) {
 	t := s.pool(role).prefix
 	if t == nil {

@@ -30,16 +30,16 @@ type queue struct {
 	line    []*waiter
 }
 
-// waiter is a request in the line. Whoever takes it out of the line answers it.
+// waiter is a request in the line. The goroutine that takes it out of the line answers it.
 type waiter struct {
 	want  Want
 	lease *Lease
-	ended chan error // capacity 1; nil: the lease is held
+	ended chan error // capacity 1; nil means that the lease is held
 }
 
-// AcquireWait is AcquireFor that waits where that would return ErrBusy. The wait ends when a
-// lease is released (with Want.Degraded also when a part of the share is), when a backend comes
-// up, or when all go down. It ends without a lease by ErrQueueFull, ErrQueueTimeout, or
+// AcquireWait is like AcquireFor, but waits where AcquireFor would return ErrBusy. The wait ends
+// when a lease is released (with Want.Degraded also when a part of the share is), when a backend
+// comes up, or when all go down. It ends without a lease by ErrQueueFull, ErrQueueTimeout, or
 // ErrQueueLeft when done is closed. A request that has waited gets a backend of the snapshot of
 // that moment.
 func (s *Snapshot) AcquireWait(w Want, l *Lease, line Line, done <-chan struct{}) error {
@@ -77,12 +77,12 @@ func (q *queue) join(r *Router, wt *waiter, length int) bool {
 		return false
 	}
 	q.line = append(q.line, wt)
-	q.waiting.Add(1) // before serve looks: then a release sees it or is seen
+	q.waiting.Add(1) // before serve looks, so that a release sees it or is seen
 	q.serve(r.Snapshot())
 	return true
 }
 
-// leave takes wt out of the line; false: it has been answered.
+// leave takes wt out of the line. It returns false if wt has been answered.
 func (q *queue) leave(wt *waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -98,9 +98,9 @@ func (q *queue) drop(i int) {
 	q.waiting.Add(-1)
 }
 
-// serve answers the waiters in their order as far as there are slots. It stops at the first
-// waiter that no backend has a slot for. A waiter that cannot go to each backend does not stop
-// it: those after it get what it cannot use.
+// serve answers the waiters in their order as far as there are slots. It stops at the first waiter
+// that no backend has a slot for. A waiter that cannot go to every backend does not stop it, and
+// those after it get what it cannot use.
 func (q *queue) serve(s *Snapshot) {
 	for i := 0; i < len(q.line); {
 		wt := q.line[i]

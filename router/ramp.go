@@ -2,8 +2,8 @@ package router
 
 import "time"
 
-// minShare is the share of a backend at the start of its ramp. With none it would never pay for
-// the handshake that the first request to a pair costs.
+// minShare is the share of a backend at the start of its ramp. With a share of 0 it would never get
+// the first request of a pair, which pays for the handshake.
 const minShare = 0.1
 
 // wholeTurn is one turn in Backend.offered.
@@ -15,8 +15,8 @@ func (b *Backend) ramp(at int64) {
 	b.setRamp(max(1, at, b.ejectedUntil.Load()))
 }
 
-// share is the part of its load that a backend takes during its slow start. It rises in a line
-// from minShare to 1.
+// share is the part of its load that a backend takes during its slow start. It rises linearly from
+// minShare to 1.
 func (v *vitals) share(now int64, over time.Duration) float64 {
 	from := v.rampFrom.Load()
 	if from == 0 || now-from >= int64(over) {
@@ -25,8 +25,9 @@ func (v *vitals) share(now int64, over time.Duration) float64 {
 	return max(minShare, float64(now-from)/float64(over))
 }
 
-// takesTurn reports whether a backend with that share takes the turn that a rotation offers it:
-// one of each 1/share, evenly. With peeks it takes none, and only says whether it would.
+// takesTurn reports whether a backend with that share takes the turn that a rotation offers it. It
+// takes one in every 1/share turns, evenly. With peeks it takes none, and only says whether it
+// would.
 func (b *Backend) takesTurn(share float64, peeks bool) bool {
 	if share >= 1 {
 		return true

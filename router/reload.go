@@ -9,9 +9,9 @@ type Change struct {
 }
 
 // Reload replaces the current snapshot by that of cfg, or returns an error and changes nothing. A
-// backend whose URL stays in its pool stays the same object: its leases, health, models and
-// version live on. prepare gets the change before any request can see it, for connections to
-// backends that join; nil: nothing to prepare.
+// backend whose URL stays in its pool stays the same object: its leases, health, models and version
+// live on. prepare gets the change before any request can see it, for connections to backends that
+// join. It may be nil.
 func (r *Router) Reload(cfg Config, maxShare float64, prepare func(Change)) (Change, error) {
 	r.reloading.Lock()
 	defer r.reloading.Unlock()

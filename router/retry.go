@@ -7,20 +7,21 @@ import (
 )
 
 const (
-	// At most this share of the requests under way may be retries, and never fewer than the floor:
-	// without it one failure in a quiet hour could not be retried.
+	// At most this share of the requests under way may be retries. The floor is always allowed,
+	// because otherwise one failure in a quiet hour could not be retried.
 	retryShare = 0.2
 	retryFloor = 3
-	// A retry that fails fast is over at once, so what is under way bounds no rate. So retries
-	// also take from an allowance. Each request adds a part of a retry to it, and each second
-	// adds some. It never holds more than a share of what is under way, or a few: an outage must
-	// not put half as much load again on the engines that are left.
+	// A retry that fails fast is over at once, so what is under way bounds no rate. So retries also
+	// take from an allowance. Each request adds a part of a retry to it, and each second adds some.
+	// It never holds more than a share of what is under way, or a few, because an outage must not
+	// put half as much load again on the engines that are left.
 	retryPerRequest = 0.1
 	retryPerSecond  = 2
 	retryBurstShare = 0.05
 	retryBurst      = 10
-	// RetrySettle is how long a retry waits before it needs none of the allowance. What failed at
-	// one time is spread out by then, and must not wait until all of it is late.
+	// RetrySettle is how long a retry waits before it needs none of the allowance. By then,
+	// requests that failed at the same time are spread out, and they must not wait until all of
+	// them are late.
 	RetrySettle = 10 * time.Second
 )
 
@@ -32,7 +33,7 @@ type retries struct {
 	mu      sync.Mutex
 	allowed float64 // retries that may begin now; below 0 after moves
 	counted int64   // the part of admitted that is in allowed
-	at      int64   // until when seconds are in allowed, by the router's clock
+	at      int64   // the time up to which seconds have been added to allowed, by the router's clock
 }
 
 // accrue brings allowed up to now. mu is held.
@@ -58,13 +59,14 @@ func (r *retries) take(live, now int64, must bool) bool {
 // Admitted counts a request. It adds to the allowance of retries.
 func (r *Router) Admitted() { r.retries.admitted.Add(1) }
 
-// Moved counts a leg that goes to another backend because its own went down. A move waits for
-// nothing, but is as much load as a retry. live is as in TakeRetry.
+// Moved counts a leg that goes to another backend because its own went down. A move does not wait,
+// but it is as much load as a retry. live is as in TakeRetry.
 func (r *Router) Moved(live int64) { r.retries.take(live, r.now(), true) }
 
-// TakeRetry takes one unit of the retry budget, which all requests share; false: it is spent.
-// live is the number of requests under way, those that wait included. settled: this request has
-// waited for RetrySettle. The caller calls ReturnRetry when the retry has ended.
+// TakeRetry takes one unit of the retry budget, which all requests share. It returns false if the
+// budget is spent. live is the number of requests under way, including those that wait. settled
+// says that this request has waited for RetrySettle. The caller calls ReturnRetry when the retry
+// has ended.
 func (r *Router) TakeRetry(live int64, settled bool) bool {
 	limit := max(retryFloor, int64(retryShare*float64(live)))
 	if r.retries.running.Add(1) > limit || !settled && !r.retries.take(live, r.now(), false) {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Why there is no lease.
+// The reasons why there is no lease.
 var (
 	// ErrNoBackend means that the pool has no backend left that this request may try.
 	ErrNoBackend = errors.New("no backend available")
@@ -103,7 +103,7 @@ func (r *Router) build(cfg Config, maxShare float64, old *Snapshot) (*Snapshot, 
 // Snapshot is the configuration for a new request.
 func (r *Router) Snapshot() *Snapshot { return r.snapshot.Load() }
 
-// Pairs is what has been learned of the pairs.
+// Pairs is what has been learned about the pairs.
 func (r *Router) Pairs() *Pairs { return &r.pairs }
 
 // now is the age of the router in nanoseconds of the monotonic clock.
@@ -122,7 +122,7 @@ func (r *Router) Queued(role Role) int64 {
 // Queue bounds the wait for a backend while all of a pool are full.
 func (s *Snapshot) Queue() Line { return s.queue }
 
-// Poll is the time between two readings of an engine's metrics; 0: they are not read.
+// Poll is the time between two readings of an engine's metrics. With 0 they are not read.
 func (s *Snapshot) Poll() time.Duration { return s.routing.Poll }
 
 // AffinityHeaders are the request headers that tie a client's requests together. The first one
@@ -132,15 +132,15 @@ func (s *Snapshot) AffinityHeaders() []string { return s.affinity.Headers }
 // Health bounds the active checks.
 func (s *Snapshot) Health() Health { return s.health }
 
-// Pairs is what has been learned of the pairs, the same for all snapshots.
+// Pairs is what has been learned about the pairs, the same for all snapshots.
 func (s *Snapshot) Pairs() *Pairs { return s.pairs }
 
-// Backends lists a role's backends; the slice must not be changed.
+// Backends lists a role's backends. The slice must not be changed.
 func (s *Snapshot) Backends(role Role) []*Backend { return s.pool(role).backends }
 
 // Ready reports whether a completion could be served. That takes a decode backend that is up. It
-// also takes a prefill backend that is up, unless requests may go without (alone), none would get
-// a prefill, or there is no prefill pool.
+// also takes a prefill backend that is up, unless requests may do without (alone), none would get a
+// prefill, or there is no prefill pool.
 func (s *Snapshot) Ready(alone bool) bool {
 	if !anyUp(s.decode.backends) {
 		return false

@@ -5,17 +5,18 @@ import (
 	"sync/atomic"
 )
 
-// vitals are the fields of a backend that choices read: one cache line. Where nothing is unusual
-// about the backend they read only its first word. Times are nanoseconds of the router's clock; 0
-// is never. Only the set methods write the fields after the counts: they mark what they write.
+// vitals are the fields of a backend that choices read, in one cache line. If nothing is unusual
+// about the backend, they read only its first word. Times are nanoseconds of the router's clock,
+// and 0 is never. Only the set methods write the fields after the counts, because they mark what
+// they write.
 type vitals struct {
 	inflight     counter
 	tokens       atomic.Int64  // estimated prompt tokens of the requests in flight
 	seed         uint64        // hash of the URL; never changes
-	weight       atomic.Uint64 // bits of a float64, above 0 to 1: its part of the heaviest weight
+	weight       atomic.Uint64 // bits of a float64, above 0 and up to 1: its part of the heaviest weight
 	refusedUntil atomic.Int64
 	ejectedUntil atomic.Int64
-	rampFrom     atomic.Int64 // start of the slow start; 0: it takes its full share
+	rampFrom     atomic.Int64 // start of the slow start; 0 if it takes its full share
 	state        atomic.Int32
 	external     atomic.Int32 // requests of other clients at the last reading, see externalAt
 }
@@ -31,10 +32,10 @@ func (c *counter) Load() int64 { return countOf(c.word.Load()) }
 
 func countOf(word int64) int64 { return int64(int32(word)) }
 
-// Add counts n leases more.
+// Add counts n more leases.
 func (c *counter) Add(n int64) { c.word.Add(n) }
 
-// reserve counts one lease more, unless that would pass limit (0: no limit).
+// reserve counts one more lease, unless that would exceed limit. A limit of 0 is none.
 func (c *counter) reserve(limit int64) bool {
 	if limit == 0 {
 		c.word.Add(1)
@@ -90,7 +91,7 @@ func (v *vitals) setState(to State) {
 	v.mark()
 }
 
-// setExternal marks only a backend with external load: most have none.
+// setExternal marks only a backend with external load, because most have none.
 func (v *vitals) setExternal(n int32) {
 	v.external.Store(n)
 	if n > 0 {
@@ -99,7 +100,7 @@ func (v *vitals) setExternal(n int32) {
 }
 
 // unmark takes the mark off a backend with a full share and no external load. It looks again
-// afterwards: what was written meanwhile is seen then, or marks the backend later.
+// afterwards, so that what was written meanwhile is seen, or marks the backend later.
 func (b *Backend) unmark(q *query) {
 	b.inflight.word.And(^marked)
 	if b.part(q) != 1 || b.externalAt(q.now) > 0 {

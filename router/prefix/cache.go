@@ -2,13 +2,13 @@ package prefix
 
 import "sync/atomic"
 
-// Cache estimates what is in an engine's prefix cache, which keeps the blocks that were used
-// last. Its time is counted in blocks: an engine whose cache holds n blocks has lost each block
-// that it last used more than n new blocks ago.
+// Cache estimates what is in an engine's prefix cache, which keeps the blocks that were used last.
+// Its time is counted in blocks. An engine whose cache holds n blocks has lost every block that it
+// last used more than n new blocks ago.
 type Cache struct {
-	Owner any // whose cache this is; this package only hands it back
+	Owner any // the owner of the cache, which this package only hands back
 
-	seat     atomic.Uint32 // in the table; 0: none
+	seat     atomic.Uint32 // in the table; 0 if none
 	blocks   atomic.Uint64 // new blocks that were sent to the engine: the time of the cache
 	since    atomic.Uint64 // the value of blocks when the engine last started; older blocks are gone
 	capacity atomic.Uint32 // in blocks
@@ -19,9 +19,9 @@ type Cache struct {
 // maxCapacity is the largest age that stamps can tell apart: 134 million tokens.
 const maxCapacity = stampMask / 2
 
-// has reports whether the engine still has the first so many blocks of a prompt that it last used
-// at stamp. age is how many blocks it has got since. An engine frees the blocks of a prompt from
-// its end, so the end is lost first.
+// has reports whether the engine still has the given number of first blocks of a prompt that it
+// last used at stamp. age is how many blocks it has got since. An engine frees the blocks of a
+// prompt from its end, so the end is lost first.
 func (c *Cache) has(stamp uint32, blocks int) (age uint32, ok bool) {
 	now := c.blocks.Load()
 	age = (uint32(now) - stamp) & stampMask
@@ -87,6 +87,6 @@ func (t *Table) insert(prefix []uint64, had Match, tick uint32) {
 // touched is how many marks are fetched from memory at once.
 const touched = 32
 
-// restamp is the part of its capacity within which blocks need no new stamp when they are used
-// again. So the next request of a chat writes its own blocks only.
+// restamp is the part of the capacity within which blocks need no new stamp when they are used
+// again. So the next request of a chat writes only its own blocks.
 const restamp = 32

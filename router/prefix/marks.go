@@ -11,7 +11,7 @@ const (
 	octaveMarks = 64
 )
 
-// markCount is how many marks a prompt of so many blocks has.
+// markCount is how many marks a prompt of n blocks has.
 func markCount(blocks int) int {
 	if blocks <= denseMarks {
 		return blocks

@@ -47,8 +47,8 @@ func (m *Matches) add(x Match) {
 }
 
 // Match finds how much of a prompt each backend has. A backend that has a prefix has all shorter
-// ones, so a stretch with the same holders at both ends is skipped. Where the backends differ at
-// one place this reads about ten lines of the table, whatever the length of the prompt.
+// ones, so a stretch with the same holders at both ends is skipped. If the backends differ at one
+// place, this reads about ten lines of the table, however long the prompt is.
 func (t *Table) Match(prefix []uint64, m *Matches) {
 	m.n = 0
 	last := markCount(len(prefix)) - 1

@@ -38,11 +38,11 @@ func (t *Table) Seated() (n int) {
 	return n
 }
 
-// at returns the cache on the seat; nil: the seat is free.
+// at returns the cache on the seat, or nil if the seat is free.
 func (s *seating) at(seat uint32) *Cache { return s.caches[seat].Load() }
 
 // give gives c a seat, if one is free. The time of c begins later than that of the seat's last
-// owner, and later than any insertion for it that is still running. So nothing that was noted of
+// owner, and later than any insertion for it that is still running. So nothing that was noted for
 // the last owner counts for c.
 func (s *seating) give(c *Cache) {
 	s.mu.Lock()

@@ -6,8 +6,8 @@ import (
 )
 
 // Table remembers which backend of a pool has had which prefixes of prompts. It is approximate by
-// design: of two writes at once one may be lost, and nothing is locked. Its size is fixed: the
-// line that was not used for the longest time makes room.
+// design. Nothing is locked, and one of two writes at the same time may be lost. Its size is fixed,
+// and the line that has not been used for the longest time makes room.
 type Table struct {
 	lines []line       // sets of two
 	used  atomic.Int64 // lines in use
@@ -26,10 +26,10 @@ const (
 	lineBytes = 64
 	tickBits  = 24
 	tickMask  = 1<<tickBits - 1
-	// MaxHolders is how many backends one line can hold. Where more have the prefix, such as a
-	// system prompt that all requests share, the line keeps those that used it last.
+	// MaxHolders is how many backends one line can hold. If more have the prefix, such as a system
+	// prompt that all requests share, the line keeps those that used it last.
 	MaxHolders = 14
-	// The upper bits of a holder are a seat, so that 0 is nobody. The lower bits are a stamp: the
+	// The upper bits of a holder are a seat, and 0 is no seat. The lower bits are a stamp: the
 	// backend's count of blocks when it last used the prefix. Stamps wrap after 4 million blocks,
 	// some hundred times what an engine holds.
 	stampBits = 22
@@ -45,7 +45,7 @@ func (t *Table) Memory() int64 { return t.memory }
 // Used is how much of Memory holds something.
 func (t *Table) Used() int64 { return t.used.Load() * lineBytes }
 
-// NewTable makes a table of so many bytes. The system provides the memory as the table fills.
+// NewTable makes a table of that many bytes. The system provides the memory as the table fills.
 func NewTable(memory int64) *Table {
 	sets := max(1, (memory-seatBytes)/(2*lineBytes))
 	return &Table{lines: make([]line, 2*sets), memory: memory}
@@ -97,7 +97,7 @@ func (s *holderSet) has(c *Cache) bool {
 	return false
 }
 
-// holders fills s with the backends that have the first so many blocks. key is their hash.
+// holders fills s with the backends that have the given number of first blocks, whose hash is key.
 func (t *Table) holders(key uint64, blocks int, s *holderSet) {
 	s.n = 0
 	l := t.find(key)
@@ -130,7 +130,7 @@ func (t *Table) put(key uint64, holder, tick uint32) {
 		return
 	}
 	if head := l.head.Load(); uint32(head&tickMask) != tick {
-		l.head.CompareAndSwap(head, tagOf(key)|uint64(tick)) // a failure: another has just done it
+		l.head.CompareAndSwap(head, tagOf(key)|uint64(tick)) // a failure means that another has just done it
 	}
 	if at := t.place(l, holder); l.holders[at].Load() == 0 {
 		l.seat(at, holder)
@@ -179,7 +179,7 @@ func (t *Table) place(l *line, holder uint32) int {
 // lost is more than any age.
 const lost = stampMask + 1
 
-// claim gives the key a line: the one of its two that was not used for longer.
+// claim gives the key one of its two lines, the one that has not been used for longer.
 func (t *Table) claim(key uint64, holder, tick uint32) {
 	at := t.set(key)
 	l, head := &t.lines[at], t.lines[at].head.Load()
@@ -188,7 +188,7 @@ func (t *Table) claim(key uint64, holder, tick uint32) {
 		l, head = &t.lines[at+1], other
 	}
 	if head == taken || !l.head.CompareAndSwap(head, taken) {
-		return // another request is writing it; to lose a block now and then does no harm
+		return // another request is writing it, and losing a block now and then does no harm
 	}
 	if head == 0 {
 		t.used.Add(1)
@@ -197,5 +197,5 @@ func (t *Table) claim(key uint64, holder, tick uint32) {
 	l.head.Store(tagOf(key) | uint64(tick))
 }
 
-// idle is for how many ticks a line was not used.
+// idle is the number of ticks for which a line has not been used.
 func idle(head uint64, tick uint32) uint32 { return (tick - uint32(head&tickMask)) & tickMask }

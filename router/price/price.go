@@ -15,8 +15,8 @@ type Work uint8
 
 // The three parts that decide whether a separate prefill pays.
 const (
-	// Prefill is a prefill leg. Its tokens are the uncached ones of its prompt and those that its
-	// backend had to compute before.
+	// Prefill is a prefill leg. Its tokens are the uncached ones of its prompt, and those that its
+	// backend had to compute before it.
 	Prefill Work = iota
 	// Transfer is the time to the first event of a decode engine that was given a handle. Its
 	// tokens are those that the engine pulled.
@@ -41,7 +41,7 @@ func (p *Prices) Learn(w Work, tokens int, took time.Duration, now int64) {
 	}
 }
 
-// StreamEnded learns from a stream of so many tokens. took is the time after its first event,
+// StreamEnded learns from a stream of that many tokens. took is the time after its first event,
 // local the part of it that the engine spent on prefills of its own.
 func (p *Prices) StreamEnded(tokens int, local, took time.Duration) {
 	if tokens > 0 && took > 0 {
@@ -56,7 +56,7 @@ func (p *Prices) StallShare() float64 { return p.drag.load() }
 // Known reports whether any leg of this work has been learned from.
 func (p *Prices) Known(w Work) bool { return p.lines[w].known() }
 
-// Age is the time since the last leg of this work, or since the router began where none came.
+// Age is the time since the last leg of this work, or since the router began if there was none.
 func (p *Prices) Age(w Work, now int64) time.Duration { return p.lines[w].since(now) }
 
 // Own is the time of the tokens alone, without waits and without the fixed cost of a request.
@@ -64,7 +64,7 @@ func (p *Prices) Own(w Work, tokens int) float64 {
 	return float64(tokens) * math.Float64frombits(p.lines[w].each.Load())
 }
 
-// Cost is the expected time of so many tokens, in seconds. Local work that was never seen costs
+// Cost is the expected time of that many tokens, in seconds. Local work that was never seen costs
 // what a prefill costs. Transfers that were never seen cost nothing.
 func (p *Prices) Cost(w Work, tokens float64) float64 {
 	return p.line(w).at(tokens)
@@ -73,13 +73,13 @@ func (p *Prices) Cost(w Work, tokens float64) float64 {
 // PerToken is the part of Cost that each token adds.
 func (p *Prices) PerToken(w Work) float64 { return math.Float64frombits(p.line(w).each.Load()) }
 
-// Pace is how many nanoseconds a token of a prefill takes; 0: not known.
+// Pace is how many nanoseconds a token of a prefill takes, or 0 if that is not known.
 func (p *Prices) Pace() float64 { return p.Own(Prefill, 1) * 1e9 }
 
 // LocalPace is the Pace of prompts that decode engines compute themselves.
 func (p *Prices) LocalPace() float64 { return p.PerToken(Local) * 1e9 }
 
-// line is the line to go by for the work.
+// line is the fitted line of the work.
 func (p *Prices) line(w Work) *line {
 	if w == Local && !p.lines[w].known() {
 		return &p.lines[Prefill]
@@ -87,12 +87,12 @@ func (p *Prices) line(w Work) *line {
 	return &p.lines[w]
 }
 
-// The memory of a line: short enough to follow an engine that slows down within a
-// minute though it is asked only now and then, long enough not to follow one request.
+// The memory of a line is short enough to follow, within a minute, an engine that slows down and
+// gets few requests, and long enough not to follow a single request.
 const (
 	lineHalfLife  = 5 * time.Second
 	lineMaxWeight = 48  // the most samples that count
-	lineRare      = 8   // the same where the last sample is older than lineRareAge
+	lineRare      = 8   // the same if the last sample is older than lineRareAge
 	lineMinKeep   = 0.5 // of what was known, however late the next sample comes
 	lineRareAge   = 2 * time.Second
 	lineOutlier   = 10 // a sample counts as at most this many times the expected time
@@ -106,7 +106,7 @@ type line struct {
 	last            int64   // time of the last sample, of the router's clock
 
 	fixed, each atomic.Uint64 // seconds, as bits of a float64
-	sampled     atomic.Int64  // 1 + last; 0: no sample so far
+	sampled     atomic.Int64  // 1 + last; 0 if there is no sample
 }
 
 func (l *line) known() bool { return l.sampled.Load() != 0 }
@@ -145,7 +145,7 @@ func (l *line) add(x, y float64, now int64) {
 }
 
 // fit is the line of least squares with no negative part. Prompts of about one length do not tell
-// the two parts apart; then everything is the price of the tokens.
+// the two parts apart. In that case everything is the price of the tokens.
 func (l *line) fit() (fixed, each float64) {
 	x, y := l.x/l.w, l.y/l.w
 	spread := l.xx/l.w - x*x
@@ -167,7 +167,7 @@ func (l *line) fit() (fixed, each float64) {
 type drag struct {
 	mu                 sync.Mutex
 	kk, kl, ll, kt, lt float64
-	share              atomic.Uint64 // bits of 1 + share; 0: not measured
+	share              atomic.Uint64 // bits of 1 + share; 0 if not measured
 }
 
 // dragUnknown assumes that a prefill stops all streams for as long as it takes.
@@ -204,7 +204,7 @@ func (d *drag) load() float64 {
 type Price struct {
 	Fixed    float64 `json:"per_leg_seconds"`
 	PerToken float64 `json:"per_token_seconds"`
-	// Age of the last leg that told, in seconds.
+	// Age of the last leg that was learned from, in seconds.
 	Age float64 `json:"age_seconds"`
 }
 

@@ -9,9 +9,9 @@ import (
 const promptKeep = 1 - 1.0/32
 
 // PromptSize is the mean number of tokens of the last leases of a pool.
-type PromptSize struct{ bits atomic.Uint64 } // bits of a float64; 0: no lease was taken so far
+type PromptSize struct{ bits atomic.Uint64 } // bits of a float64; 0 before the first lease
 
-// Add counts one lease. Of two calls at once one may be lost.
+// Add counts one lease. One of two calls at the same time may be lost.
 func (p *PromptSize) Add(tokens int64) {
 	x := float64(tokens)
 	if bits := p.bits.Load(); bits != 0 {
@@ -20,14 +20,14 @@ func (p *PromptSize) Add(tokens int64) {
 	p.bits.Store(math.Float64bits(x))
 }
 
-// Mean is at least 1: each request is some load.
+// Mean is at least 1, because every request is some load.
 func (p *PromptSize) Mean() float64 { return max(1, math.Float64frombits(p.bits.Load())) }
 
 // defaultTokenBytes is the bytes of a token in a request's body, for English text.
 const defaultTokenBytes = 4
 
 // TokenBytes is the measured mean of bytes per token.
-type TokenBytes struct{ bits atomic.Uint64 } // bits of a float64; 0: not measured
+type TokenBytes struct{ bits atomic.Uint64 } // bits of a float64; 0 if not measured
 
 // Load returns the mean, or defaultTokenBytes before the first measurement.
 func (m *TokenBytes) Load() float64 {
@@ -37,7 +37,7 @@ func (m *TokenBytes) Load() float64 {
 	return defaultTokenBytes
 }
 
-// Observe counts a prompt with a weight of 1/64. Of two calls at once one may be lost.
+// Observe counts a prompt with a weight of 1/64. One of two calls at the same time may be lost.
 func (m *TokenBytes) Observe(bytes, tokens int) {
 	if bytes <= 0 || tokens <= 0 {
 		return
