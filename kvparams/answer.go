@@ -3,15 +3,15 @@ package kvparams
 // Answer is what a prefill answer says.
 type Answer struct {
 	Handle       Handle
-	CachedTokens int // usage.prompt_tokens_details.cached_tokens; -1: unknown
-	PromptTokens int // usage.prompt_tokens; -1: unknown
+	CachedTokens int // usage.prompt_tokens_details.cached_tokens; -1 if unknown
+	PromptTokens int // usage.prompt_tokens; -1 if unknown
 }
 
 // Handle describes the KV blocks that a prefill has pinned, as P describes them to D. Its slices
-// alias the body of the answer. A handle is good for one decode: after that the blocks are free
-// for other requests, and a second read gets those without an error.
+// alias the body of the answer. A handle is good for one decode. After that the blocks are free for
+// other requests, and a second read gets the blocks of those without an error.
 type Handle struct {
-	Raw        []byte // the JSON value, byte for byte; nil: no handle
+	Raw        []byte // the JSON value, byte for byte; nil if there is no handle
 	Blocks     int    // KV blocks that P holds
 	EngineID   []byte
 	RemoteHost []byte // host of P's side channel, to which D connects
@@ -19,8 +19,8 @@ type Handle struct {
 
 	host   span // the text of remote_host in Raw
 	lists  int  // lists of block ids, one for each KV cache group
-	tokens int  // remote_num_tokens: the tokens whose KV the blocks hold; 0: unknown
-	ranks  int  // dcp_size: the ranks over which the tokens of a block are spread; 0: unknown
+	tokens int  // remote_num_tokens: the tokens whose KV the blocks hold; 0 if unknown
+	ranks  int  // dcp_size: the ranks over which the tokens of a block are spread; 0 if unknown
 }
 
 // None reports whether there is no handle.
@@ -46,7 +46,7 @@ type answer struct {
 	want   bool
 }
 
-// usage holds the figures of a usage object; -1: unknown.
+// usage holds the figures of a usage object, each -1 if it is unknown.
 type usage struct {
 	prompt, completion, cached int
 	cachedAt                   span // digits of cached_tokens; empty if it is not an integer

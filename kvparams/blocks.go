@@ -18,15 +18,15 @@ const maxBlocks = 16384
 // half a megabyte.
 const keptBlocks = 2048
 
-// openingBlocks bounds how much of a prompt tells its conversation from others, see Conversation:
-// 64 KiB of a chat. A plain prompt does not say where its first turn ends, so only 4 KiB of it
-// count.
+// openingBlocks bounds how much of a prompt identifies its conversation, see Conversation: 64 KiB
+// of a chat. A plain prompt does not show where its first turn ends, so only 4 KiB of it count.
 const (
 	openingBlocks      = 256
 	plainOpeningBlocks = 16
 )
 
-// maxRendered bounds the members that are noted, as each may stand in a body any number of times.
+// maxRendered bounds the members that are noted, because a body may repeat each any number of
+// times.
 const maxRendered = 32
 
 // rendered is a top-level member besides the prompt that changes its tokens from early on, or the
@@ -38,10 +38,10 @@ type rendered struct {
 }
 
 // shapesPrompt reports whether a member makes two requests with the same prompt differ in their
-// first tokens, or in vLLM's cache key (cache_salt). It leaves out members that change only the
-// end of the prompt (add_generation_prompt, continue_final_message, response_format): the tokens
-// before and their cached blocks stay the same. It also leaves out tool_choice, which templates
-// do not render.
+// first tokens, or in vLLM's cache key (cache_salt). It leaves out members that change only the end
+// of the prompt (add_generation_prompt, continue_final_message, response_format), because the
+// tokens before and their cached blocks stay the same. It also leaves out tool_choice, which
+// templates do not render.
 func shapesPrompt(name []byte) bool {
 	switch string(name) {
 	case "tools", "chat_template", "chat_template_kwargs", "documents", "reasoning_effort", "mm_processor_kwargs",
@@ -58,16 +58,16 @@ func (r *Request) noteRendered(w *walk, end int, tools bool) {
 	}
 }
 
-// Blocks are chained hashes of the prompt. The n-th is that of the first n+1 blocks of
-// BlockBytes. Two requests whose hashes are equal up to the n-th have n+1 blocks in common, and
-// so most likely the tokens of these.
+// Blocks are chained hashes of the prompt. The n-th is that of the first n+1 blocks of BlockBytes.
+// Two requests whose hashes are equal up to the n-th have n+1 blocks in common, and so most likely
+// their tokens.
 //
 // Each hash includes what changes how the whole prompt is rendered (model, tools, chat template,
-// cache_salt and so on). The order of the members does not count. The bytes are those of the
-// body: first the tools, as templates render them early, then the messages or the prompt without
-// the last bracket, so the next turn of a chat goes on where this one ended. Only full blocks
-// count, at most 16384. The same body has the same hashes in each process. nil: no prompt,
-// several, or one of embeddings.
+// cache_salt and so on). The order of the members does not count. The bytes are those of the body:
+// first the tools, because templates render them early, then the messages or the prompt without the
+// last bracket, so that the next turn of a chat continues where this one ended. Only full blocks
+// count, at most 16384. The same body has the same hashes in each process. The result is nil
+// without a prompt, with several, and with one of embeddings.
 //
 // The first call after Parse makes them, so a caller that does not need them does not pay for
 // them. They are valid until Parse or Reset.
@@ -78,8 +78,8 @@ func (r *Request) Blocks() []uint64 {
 
 // Conversation is a hash that stays the same over the turns of a chat. It differs between chats
 // that begin differently: in the prompt's shape (see Blocks) or in the messages up to the first
-// that is not the system's, 64 KiB at most. Of a plain prompt the first 4 KiB count. It is 0
-// where Blocks is nil for want of a single prompt, and valid as long as Blocks.
+// that is not the system's, 64 KiB at most. The first 4 KiB of a plain prompt count. It is 0 if
+// Blocks is nil because there is no single prompt, and is valid as long as Blocks.
 func (r *Request) Conversation() uint64 {
 	r.hashPrompt()
 	return r.conversation
@@ -171,9 +171,9 @@ func (r *Request) readMessages(w *walk) (end int, err error) {
 	return in.pos, nil
 }
 
-// systemMessage reports whether a message, not validated so far, names its role first and that
-// role is system or developer. A role after the content is not looked for: the content would have
-// to be read twice.
+// systemMessage reports whether a message, not validated so far, names its role first and that role
+// is system or developer. It does not look for a role after the content, because it would have to
+// read the content twice.
 func (r *Request) systemMessage(in *walk) bool {
 	if r.s.byteAt(in.at) != '{' {
 		return false

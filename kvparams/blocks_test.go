@@ -162,7 +162,8 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// FuzzBlocks: whatever the text, requests share as many hashes as their prompts share blocks.
+// FuzzBlocks wants requests to share as many hashes as their prompts share blocks, whatever the
+// text is.
 func FuzzBlocks(f *testing.F) {
 	f.Add("abc", "abd", uint16(100))
 	f.Add(`\n\u00e9`, `"`, uint16(1))
@@ -183,7 +184,8 @@ func FuzzBlocks(f *testing.F) {
 	})
 }
 
-// BenchmarkBlocks is what the hashes cost behind the scan: compare ns/byte of both, 0.3 may be added.
+// BenchmarkBlocks measures what the hashes cost on top of the scan. Compare the ns/byte of both:
+// they may add 0.3.
 func BenchmarkBlocks(b *testing.B) {
 	for _, size := range []int{1 << 10, 40 << 10, 4 << 20} {
 		body := chatBody(size)

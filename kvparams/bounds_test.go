@@ -13,7 +13,7 @@ func TestModelNameIsBounded(t *testing.T) {
 	}{
 		{strings.Repeat("m", maxModel), true},
 		{strings.Repeat("m", maxModel+1), false},
-		{strings.Repeat(`\u006d`, maxModel/6+1), false}, // as it stands in the body
+		{strings.Repeat(`\u006d`, maxModel/6+1), false}, // as the body has it
 	} {
 		var r Request
 		err := r.Parse(Chat, []byte(`{"model":"`+tc.name+`"}`))

@@ -33,7 +33,7 @@ func (r Reason) String() string {
 	}[r]
 }
 
-// completionsMaxTokens is the max_tokens of vLLM on /v1/completions where it is absent or null.
+// completionsMaxTokens is vLLM's max_tokens on /v1/completions if the request has none or null.
 const completionsMaxTokens = 16
 
 // Bypass says why this request must not be split between prefill and decode.
@@ -61,7 +61,7 @@ func (r *Request) Bypass() Reason {
 	return ReasonNone
 }
 
-// raw is the text of a field's value; nil if the field is absent or null.
+// raw is the text of a field's value, or nil if the field is absent or null.
 func (r *Request) raw(f field) []byte {
 	if r.seen&(1<<f) == 0 {
 		return nil
@@ -96,8 +96,7 @@ func (r *Request) echoesLogprobs() bool {
 	return r.api == Chat || !r.absentOr(fieldLogprobs, "null")
 }
 
-// promptCount includes prompt_embeds: vLLM runs each of them as a prompt of its own beside the
-// prompt.
+// promptCount includes prompt_embeds, because vLLM runs each of them as a further prompt.
 func (r *Request) promptCount() int {
 	embeds := r.raw(fieldPromptEmbeds)
 	if r.api != Completions || embeds == nil {
@@ -132,8 +131,8 @@ func (r *Request) overwrittenFieldsValid() bool {
 	return ok && least >= 0 && (limit < 0 || least <= limit)
 }
 
-// tokenLimit is the number of output tokens asked for; -1: the engine chooses. ok is false if a
-// limit is not a plain positive integer.
+// tokenLimit is the requested number of output tokens, or -1 if the engine chooses. ok is false if
+// a limit is not a plain positive integer.
 func (r *Request) tokenLimit() (limit int, ok bool) {
 	limit = -1
 	if r.api == Completions {

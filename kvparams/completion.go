@@ -8,17 +8,17 @@ type Completion struct {
 	s       scanner
 	kv      span // top-level kv_transfer_params unless null; empty if absent
 	usage   usage
-	choices int    // -1: no choices met so far
+	choices int    // -1 before the choices are met
 	flaw    string // why the answer is not whole; it never holds bytes of it
 	digits  [20]byte
 }
 
 var nullValue = []byte("null")
 
-// Parse validates body and keeps it until the next Parse. It fails with an *AnswerError unless
-// the answer is strict JSON and whole. A whole answer has at least one choice, each of which
-// finished for another reason than "error" and "abort". It has no top-level error (null is none).
-// Members that this package reads may stand there only once.
+// Parse validates body and keeps it until the next Parse. It fails with an *AnswerError unless the
+// answer is strict JSON and whole. A whole answer has at least one choice, each of which finished
+// for another reason than "error" and "abort". It has no top-level error (null is none). Members
+// that this package reads may occur only once.
 func (c *Completion) Parse(body []byte) error {
 	s := &c.s
 	s.reset(body)
@@ -44,8 +44,8 @@ func (c *Completion) Parse(body []byte) error {
 	return nil
 }
 
-// Handle reports whether the answer holds kv_transfer_params that are not null: D keeps blocks of
-// its own.
+// Handle reports whether the answer holds kv_transfer_params that are not null, which means that D
+// keeps blocks of its own.
 func (c *Completion) Handle() bool { return c.kv.end > 0 }
 
 // Reset drops the reference to the body.
@@ -145,13 +145,13 @@ func broken(reason []byte) bool {
 	return false
 }
 
-// Usage is usage.prompt_tokens and usage.completion_tokens; -1: unknown.
+// Usage is usage.prompt_tokens and usage.completion_tokens, each -1 if it is unknown.
 func (c *Completion) Usage() (prompt, completion int) { return c.usage.prompt, c.usage.completion }
 
 // AppendClient appends the answer as the client gets it. D's own kv_transfer_params become null,
-// as they hold addresses. cachedTokens takes the place of the cached_tokens that D reports,
-// unless it is below 0: D counts none for KV that it pulled. All other bytes are D's. The
-// segments are valid until the next Parse or AppendClient.
+// because they hold addresses. cachedTokens takes the place of the cached_tokens that D reports,
+// unless it is below 0. D counts none for KV that it pulled. All other bytes are D's. The segments
+// are valid until the next Parse or AppendClient.
 func (c *Completion) AppendClient(dst Segments, cachedTokens int) Segments {
 	b, at := c.s.b, 0
 	put := func(p span, v []byte) {

@@ -1,10 +1,10 @@
 package kvparams
 
-// lookahead is how many tokens at the end of a prompt an engine may leave to the decode engine:
-// one of a state space model, and a few of an engine whose draft model looks ahead.
+// lookahead is how many tokens at the end of a prompt an engine may leave to the decode engine. A
+// state space model leaves one, and an engine whose draft model looks ahead leaves a few.
 const lookahead = 64
 
-// extent notes a member that tells how much the blocks hold.
+// extent notes a member that says how much the blocks hold.
 func (n *nixlHandle) extent(name, raw []byte) {
 	switch string(name) {
 	case "remote_num_tokens":
@@ -15,9 +15,9 @@ func (n *nixlHandle) extent(name, raw []byte) {
 }
 
 // Covers fails with an *AnswerError if the handle's blocks cannot hold the prompt that P has
-// counted: a decode engine asserts that they do, and dies. blockTokens is how many tokens of a
-// sequence a block holds; 0: not known. Then only the handle's own count of tokens is checked.
-// The same goes for several lists, as a cache group may keep only a window or a state, and for
+// counted, because a decode engine asserts that they do, and dies. blockTokens is how many tokens
+// of a sequence a block holds. If it is 0, only the handle's own count of tokens is checked. The
+// same goes for several lists, because a cache group may keep only a window or a state, and for
 // blocks that are spread over ranks.
 func (a Answer) Covers(blockTokens int) error {
 	h := &a.Handle

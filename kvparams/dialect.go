@@ -4,16 +4,18 @@ package kvparams
 // what comes back. It has no state and is safe for concurrent use. Each dialect has its own file.
 type Dialect interface {
 	Name() string
-	// Concurrent: both legs are sent at once, as decode needs nothing from the prefill answer.
+	// Concurrent says that both legs are sent at once, because decode needs nothing from the
+	// prefill answer.
 	Concurrent() bool
-	// HandleInAnswer: the prefill answer holds the handle that decode needs.
+	// HandleInAnswer says that the prefill answer holds the handle that decode needs.
 	HandleInAnswer() bool
-	// DecodeOnlySafe: decode serves a request without KV parameters, and does not wait for KV
-	// that never comes.
+	// DecodeOnlySafe says that decode serves a request without KV parameters, and does not wait for
+	// KV that never comes.
 	DecodeOnlySafe() bool
 	Reclaim() Reclaim
 
-	// AppendPrefill appends the body of the prefill leg: one token, not streamed, KV kept for decode.
+	// AppendPrefill appends the body of the prefill leg, which asks for one token, not streamed,
+	// and has the KV kept for decode.
 	AppendPrefill(dst Segments, r *Request, leg *Leg) Segments
 	// AppendDecode appends the body of the decode leg. Without a handle that is the plain body if
 	// DecodeOnlySafe.
@@ -32,7 +34,7 @@ type Dialect interface {
 type Reclaim uint8
 
 const (
-	ReclaimReject Reclaim = iota // by AppendRelease where the engine knows it, otherwise by AppendDrain
+	ReclaimReject Reclaim = iota // by AppendRelease if the engine knows it, otherwise by AppendDrain
 	ReclaimDrain                 // by AppendDrain
 	ReclaimLease                 // only by the end of the engine's lease
 )

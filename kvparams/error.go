@@ -21,7 +21,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// AnswerError is a fault of a backend: its answer cannot be used.
+// AnswerError is a fault of a backend whose answer cannot be used.
 type AnswerError struct {
 	Code    string // CodeInvalidJSON, CodeHandoff or CodeIncomplete
 	Member  string // path of the member, "kv_transfer_params.remote_port"; empty if no member is at fault

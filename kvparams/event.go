@@ -15,11 +15,11 @@ const (
 // Event is one classified event.
 type Event struct {
 	Kind EventKind
-	// Finished counts the choices of this event that have a finish_reason. Broken counts those of
-	// them where it is "error" or "abort".
+	// Finished counts the choices of this event that have a finish_reason. Broken counts those
+	// whose finish_reason is "error" or "abort".
 	Finished, Broken int
-	// Malformed: the data is not a strict JSON object, or names kv_transfer_params twice. Such an
-	// event is EventContent.
+	// Malformed says that the data is not a strict JSON object, or names kv_transfer_params twice.
+	// Such an event is EventContent.
 	Malformed bool
 
 	handle span // top-level kv_transfer_params of the data unless null; empty if absent
@@ -29,8 +29,8 @@ type Event struct {
 // block ids, for HideHandle.
 func (e Event) Handle() bool { return e.handle.end > 0 }
 
-// Commits reports whether the event must not be held back or lost: after it the request cannot be
-// tried again. Empty text beside a token commits as well.
+// Commits reports whether the event must not be held back or lost, so that the request cannot be
+// tried again after it. Empty text with a token commits as well.
 func (e Event) Commits() bool { return e.Kind == EventContent }
 
 // Classify reads one complete event, as NextEvent cuts it, in one pass over its bytes.
@@ -69,7 +69,8 @@ func CachedTokensSpan(usageEvent []byte) (start, end int, ok bool) {
 	return at + digits.at, at + digits.end, true
 }
 
-// EventUsageTokens is usage.prompt_tokens and usage.completion_tokens of an event; -1: unknown.
+// EventUsageTokens is usage.prompt_tokens and usage.completion_tokens of an event, each -1 if it is
+// unknown.
 func EventUsageTokens(ev []byte) (prompt, completion int) {
 	data, _ := dataOf(ev)
 	u := usageOf(data)
@@ -95,7 +96,7 @@ type chunk struct {
 	broken   int
 	usage    usage
 	kv       span // kv_transfer_params unless null
-	twice    bool // they stand in the data twice
+	twice    bool // the data has them twice
 }
 
 func (c *chunk) parse(data []byte) (ok bool) {

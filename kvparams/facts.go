@@ -8,8 +8,8 @@ func (r *Request) Stream() bool { return string(r.raw(fieldStream)) == "true" }
 // IncludeUsage reports whether stream_options.include_usage is literally true.
 func (r *Request) IncludeUsage() bool { return r.usage }
 
-// Model is the decoded name of the model; nil if absent or null. It is valid until Parse or
-// Reset.
+// Model is the decoded name of the model, or nil if it is absent or null. It is valid until Parse
+// or Reset.
 func (r *Request) Model() []byte { return r.model }
 
 // ForcedTool reports whether tool_choice demands a call: "required" or a named function. An
@@ -48,7 +48,7 @@ func (r *Request) promptSpan() span {
 }
 
 // PromptBytes is the size of the messages or the prompt in the body, and of the tools, which are
-// rendered into the prompt; 0 if absent.
+// rendered into the prompt. It is 0 if they are absent.
 func (r *Request) PromptBytes() int {
 	p := r.promptSpan()
 	n := p.end - p.at

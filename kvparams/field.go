@@ -64,7 +64,7 @@ func fieldOf(name []byte) field {
 	return bypassFieldOf(name)
 }
 
-// bypassFieldOf knows the fields that only tell whether P and D can share a request.
+// bypassFieldOf knows the fields that only decide whether P and D can share a request.
 func bypassFieldOf(name []byte) field {
 	switch string(name) {
 	case "n":

@@ -2,8 +2,8 @@ package kvparams
 
 import "bytes"
 
-// HideHandle is the event that e was read from with kv_transfer_params null, in fresh memory.
-// Data on several lines becomes one line, as a line end in JSON is only space.
+// HideHandle is the event that e was read from with kv_transfer_params null, in fresh memory. Data
+// on several lines becomes one line, because a line end in JSON is only space.
 func (e Event) HideHandle(ev []byte) []byte {
 	data, at := dataOf(ev)
 	out := make([]byte, 0, len(ev)+len(nullValue))
@@ -21,14 +21,14 @@ func (e Event) HideHandle(ev []byte) []byte {
 const handleName = len("kv_transfer_params") * 6
 
 // HandleHider makes the top-level kv_transfer_params null in an answer that passes in pieces,
-// wherever these are cut. The length of the answer does not change: spaces take the place of what
-// is longer than null. A value shorter than null holds no address and stays, and so do bytes that
-// are not JSON. The zero value is ready for one answer.
+// wherever these are cut. The length of the answer does not change, because spaces replace what is
+// longer than null. A value shorter than null holds no address and stays, and so do bytes that are
+// not JSON. The zero value is ready for one answer.
 type HandleHider struct {
 	name    [handleName]byte
 	length  int // of the name so far; a name longer than handleName is not the one
 	depth   int // open containers
-	masked  int // bytes of the value that were overwritten; 0: no value is being hidden
+	masked  int // bytes of the value that were overwritten; 0 while no value is being hidden
 	string  bool
 	escaped bool // the last byte was a backslash
 	member  bool // a name may begin here: after a brace or comma of the outermost object
@@ -40,8 +40,8 @@ type HandleHider struct {
 func (h *HandleHider) Found() bool { return h.found }
 
 // Hide overwrites in b what the client must not have, and returns how much of b may be sent. The
-// rest is at most three bytes and comes again at the start of the next piece. Of the last piece
-// nothing needs to be held back.
+// rest is at most three bytes and comes again at the start of the next piece. Nothing of the last
+// piece needs to be held back.
 func (h *HandleHider) Hide(b []byte) (ready int) {
 	for i := 0; i < len(b); i++ {
 		if h.string && !h.escaped && h.length > handleName && h.masked == 0 {
@@ -93,7 +93,7 @@ func closes(b []byte) bool {
 	return false
 }
 
-// step follows the structure by one byte. end: this byte ends a string or a container.
+// step follows the structure by one byte. end says that this byte ends a string or a container.
 func (h *HandleHider) step(c byte) (end bool) {
 	if h.string {
 		return h.stepString(c)

@@ -24,7 +24,7 @@ func (nixl) AppendDecode(dst Segments, r *Request, h Handle, _ *Leg) Segments {
 	return r.appendWith(dst, h.Raw)
 }
 
-// AppendRelease uses max_tokens 0: that passes vLLM's request model and fails in its handler,
+// AppendRelease uses max_tokens 0, which passes vLLM's request model and fails in its handler,
 // which then notifies P. A request that fails in the model does not notify P.
 func (nixl) AppendRelease(dst Segments, r *Request, h Handle) Segments {
 	dst = dst.add([]byte(`{`))
@@ -38,8 +38,8 @@ func (nixl) AppendDrain(dst Segments, r *Request, h Handle) Segments {
 	return r.appendEdited(dst, r.oneToken(), drainLead(), h.Raw)
 }
 
-// ParseAnswer checks the members on which an engine dies or hangs: D asserts on block ids and
-// reads the others unchecked.
+// ParseAnswer checks the members on which an engine dies or hangs. D asserts on block ids and reads
+// the others unchecked.
 func (nixl) ParseAnswer(body []byte) (Answer, error) {
 	a := answer{want: true}
 	n := &a.handle
@@ -117,7 +117,7 @@ type nixlHandle struct {
 	seen    [needNone]bool
 	bad     [needNone]bool
 	twice   [needNone]bool
-	first   int // the first that is bad or twice, in the order of the answer, plus 1; 0: none
+	first   int // the first that is bad or duplicate, in the order of the answer, plus 1; 0 if none is
 }
 
 // read reads the object at i.
@@ -196,8 +196,8 @@ func (n *nixlHandle) valid(b []byte, which int, at span) bool {
 	return true
 }
 
-// blocks counts the block ids of the list at i: one list for each KV cache group, or the one flat
-// list of older versions. It counts 0 if a list is empty or holds anything else.
+// blocks counts the block ids of the list at i, which has one list for each KV cache group, or is
+// the flat list of older versions. It counts 0 if a list is empty or holds anything else.
 func (n *nixlHandle) blocks(s *scanner, i, depth int) int {
 	flat, total, ok := 0, 0, true
 	w := s.enter(i, depth)
@@ -223,7 +223,7 @@ func (n *nixlHandle) blocks(s *scanner, i, depth int) int {
 	return w.pos
 }
 
-// ids counts the block ids of the list at i; 0 if it holds anything else.
+// ids counts the block ids of the list at i. It returns 0 if the list holds anything else.
 func (s *scanner) ids(i, depth int) (n, end int) {
 	if n, end = plainIDs(s.b, i); n > 0 {
 		return n, end
@@ -241,8 +241,8 @@ func (s *scanner) ids(i, depth int) (n, end int) {
 	return w.n, w.pos
 }
 
-// plainIDs is ids for a list of only digits and commas, as engines write it; 0 for any other. A
-// prompt of a million tokens has tens of thousands of ids.
+// plainIDs is ids for a list of only digits and commas, as engines write it. It returns 0 for any
+// other. A prompt of a million tokens has tens of thousands of ids.
 func plainIDs(b []byte, i int) (n, end int) {
 	for i++; ; i++ {
 		first := i

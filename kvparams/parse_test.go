@@ -76,7 +76,8 @@ func manyNulls(n int) string {
 	return b.String()
 }
 
-// TestDuplicates: a field that is read or edited stands once, whatever its values and however its name is written.
+// A field that is read or edited may occur only once, whatever its values are and however its name
+// is written.
 func TestDuplicates(t *testing.T) {
 	known := []string{"model", "messages", "prompt", "prompt_embeds", "stream", "stream_options", "max_tokens",
 		"max_completion_tokens", "min_tokens", "n", "best_of", "use_beam_search", "prompt_logprobs", "echo", "logprobs",

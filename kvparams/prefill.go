@@ -5,10 +5,10 @@ import (
 	"encoding/hex"
 )
 
-// oneTokenChat turns a chat request into one that computes its prompt and a single token, and
-// does not stream. min_tokens keeps a first token that ends the text from ending the request as
-// "stopped", after which some engines return no handle. What would repeat the prompt in the
-// answer is switched off: nobody reads it, and it may be larger than an answer may be.
+// oneTokenChat turns a chat request into one that computes its prompt and a single token, and does
+// not stream. min_tokens keeps a first token that ends the text from ending the request as
+// "stopped", after which some engines return no handle. What would repeat the prompt in the answer
+// is switched off, because it is not used and may be larger than limits.answer.
 var oneTokenChat = []edit{
 	{fieldStream, []byte("false"), nil},
 	{fieldStreamOptions, nil, nil},
@@ -18,7 +18,7 @@ var oneTokenChat = []edit{
 	{fieldReturnTokenIDs, []byte("false"), nil},
 }
 
-// oneTokenCompletions adds no max_completion_tokens where the client sent none: vLLM does not
+// oneTokenCompletions adds no max_completion_tokens if the client sent none, because vLLM does not
 // know it on this path.
 var oneTokenCompletions = []edit{
 	{fieldStream, []byte("false"), nil},
@@ -44,10 +44,10 @@ func (r *Request) oneToken() []edit {
 	return oneTokenChat
 }
 
-// drainLead is what a drain adds to the one-token form. By the time the blocks are read they may
-// be another prompt's, and D keeps them in its prefix cache. Under a random cache_salt no request
-// of anybody finds them there. Any client could send a constant salt. A client's own salt stands
-// before this one, and engines take the last one.
+// drainLead is what a drain adds to the one-token form. By the time the blocks are read they may be
+// another prompt's, and D keeps them in its prefix cache. Under a random cache_salt no request
+// finds them there. Any client could send a constant salt. A client's own salt comes before this
+// one, and engines take the last.
 func drainLead() []byte {
 	var salt [16]byte
 	rand.Read(salt[:])
@@ -55,7 +55,8 @@ func drainLead() []byte {
 	return append(append(lead, '"'), kvLead...)
 }
 
-// appendWith appends the client's body with kv as its kv_transfer_params; kv nil appends the plain body.
+// appendWith appends the client's body with kv as its kv_transfer_params. If kv is nil, it appends
+// the plain body.
 func (r *Request) appendWith(dst Segments, kv []byte) Segments {
 	if kv == nil {
 		return r.AppendPlain(dst)

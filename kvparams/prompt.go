@@ -2,8 +2,8 @@ package kvparams
 
 import "math"
 
-// readPrompts counts prompts and token ids. [1,2,3] is one tokenised prompt, ["a"] and [[1,2]]
-// are one prompt, ["a","b"] and [[1],[2]] are two. A mixture counts each element, so it is never
+// readPrompts counts prompts and token ids. [1,2,3] is one tokenised prompt, ["a"] and [[1,2]] are
+// one prompt, ["a","b"] and [[1],[2]] are two. In a mixture each element counts, so it is never
 // taken for one prompt.
 func (r *Request) readPrompts(w *walk) (end int, err error) {
 	numbers, ids, exact := 0, 0, true
@@ -34,7 +34,7 @@ func (r *Request) readPrompts(w *walk) (end int, err error) {
 	return in.pos, nil
 }
 
-// countTokens counts the elements of a list of numbers; n is -1 if it holds anything else.
+// countTokens counts the elements of a list of numbers. n is -1 if it holds anything else.
 func (r *Request) countTokens(at, depth int) (n, end int) {
 	in := r.s.enter(at, depth)
 	for in.next(&r.s) {

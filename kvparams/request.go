@@ -1,7 +1,7 @@
-// Package kvparams turns bytes into bytes: a completion request into the bodies of its prefill
-// leg and its decode leg, and a prefill answer into the handle that joins the two. One validating
-// pass finds the positions of the fields. No document is built and none is written anew, so each
-// byte that is not edited stays the client's own.
+// Package kvparams turns bytes into bytes: a completion request into the bodies of its prefill leg
+// and its decode leg, and a prefill answer into the handle that joins the two. One validating pass
+// finds the positions of the fields. No document is built and none is rewritten, so each byte that
+// is not edited stays the client's own.
 package kvparams
 
 import (
@@ -9,7 +9,7 @@ import (
 	"fmt"
 )
 
-// API says for which of vLLM's request models a body is meant.
+// API says which of vLLM's request models a body is for.
 type API uint8
 
 const (
@@ -17,7 +17,7 @@ const (
 	Completions            // POST /v1/completions
 )
 
-// Path is that of the API, at engines as at the proxy.
+// Path is the path of the API, the same at engines and at the proxy.
 func (a API) Path() string {
 	if a == Chat {
 		return "/v1/chat/completions"
@@ -47,17 +47,17 @@ type Request struct {
 	usage   bool
 	badOpts bool // stream_options that vLLM would refuse
 	prompts int  // in the prompt list; 1 for a plain prompt
-	tokens  int  // exact count of the prompt's token ids; -1: the prompt is text
+	tokens  int  // exact count of the prompt's token ids; -1 if the prompt is text
 	embeds  int  // prompts in prompt_embeds
 
 	rendered     []rendered // see shapesPrompt
-	opening      int        // end of the first message that is not the system's; 0: none
+	opening      int        // end of the first message that is not the system's; 0 if there is none
 	hashed       bool       // blocks and conversation are made
 	blocks       []uint64
 	conversation uint64
 }
 
-// group names the object in which a mark stands. Members are counted within it.
+// group names the object that a mark belongs to. Members are counted within it.
 type group uint8
 
 const (
@@ -191,8 +191,8 @@ func (r *Request) read(f field, w *walk) (end int, err error) {
 	return r.s.value(w.at, w.depth), nil
 }
 
-// maxModel bounds the name of a model: an engine that does not know the model repeats the name in
-// its answer.
+// maxModel bounds the name of a model, because an engine that does not know the model repeats the
+// name in its answer.
 const maxModel = 1024
 
 func (r *Request) readModel(w *walk) (end int, err error) {

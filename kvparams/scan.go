@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// maxDepth is how many arrays and objects may stand inside each other. It is far more than a tool
-// schema needs. Each costs one bit of scanner state.
+// maxDepth is how deep arrays and objects may be nested. It is far more than a tool schema needs.
+// Each costs one bit of scanner state.
 const maxDepth = 512
 
 // scanner reads strict JSON (RFC 8259, UTF-8 only) from b. Its methods take the offset of the
@@ -36,7 +36,7 @@ func (s *scanner) fail(at int, why string) int {
 	return -1
 }
 
-// byteAt is the byte at i, or 0 past the end: no token starts with a raw NUL.
+// byteAt is the byte at i, or 0 past the end. No token starts with a raw NUL.
 func (s *scanner) byteAt(i int) byte {
 	if uint(i) < uint(len(s.b)) {
 		return s.b[i]
@@ -78,7 +78,7 @@ func (s *scanner) value(i, depth int) int {
 	}
 }
 
-// open steps into the container at i. entered is false for an empty one; next is after it then.
+// open steps into the container at i. entered is false for an empty one, and next is then after it.
 func (s *scanner) open(i, level int) (next int, entered bool) {
 	if level >= maxDepth {
 		return s.fail(i, "nested deeper than 512 levels"), false
@@ -236,8 +236,8 @@ func (s *scanner) str(i int) int {
 	}
 }
 
-// escape validates the escape whose backslash is at i. A lone surrogate passes: engines differ on
-// it, so they decide.
+// escape validates the escape whose backslash is at i. A lone surrogate passes, because engines
+// differ on it, so they decide.
 func (s *scanner) escape(i int) int {
 	s.escapes++
 	switch s.byteAt(i + 1) {
@@ -267,7 +267,7 @@ func (s *scanner) runes(i int) int {
 	return i
 }
 
-// runeLen is the length of the well-formed UTF-8 sequence beyond ASCII at the start of b; 0:
+// runeLen is the length of the well-formed UTF-8 sequence beyond ASCII at the start of b, or 0 if
 // there is none. An overlong form, a surrogate, and anything above U+10FFFF are not well-formed.
 func runeLen(b []byte) int {
 	switch c := b[0]; {

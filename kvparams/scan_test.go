@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// jsonCases are bodies whose validity is easily got wrong; what is valid is encoding/json's and UTF-8's to say.
+// jsonCases are bodies whose validity is easy to get wrong. encoding/json and UTF-8 decide what is
+// valid.
 var jsonCases = []string{
 	``, ` `, `{`, `}`, `{}`, ` {} `, "{}\n", `{}{}`, `{} x`, "{}\x00", "\xef\xbb\xbf{}", `{,}`, `{"a"}`, `{"a":}`, `{"a":1,}`,
 	`{"a":1 "b":2}`, `{"a" 1}`, `{a:1}`, `{'a':1}`, `{"a":1,,"b":2}`, `{"a":[1,]}`, `{"a":[,1]}`, `{"a":[1 2]}`, `{"a":[}`,
@@ -30,7 +31,7 @@ func TestParseAcceptsWhatIsStrictJSON(t *testing.T) {
 	for _, api := range []API{Chat, Completions} {
 		for _, body := range jsonCases {
 			checkValidity(t, api, []byte(body))
-			// The same behind other bytes, so that each case meets each place in a word.
+			// The same after other bytes, so that each case meets each place in a word.
 			for pad := range 9 {
 				checkValidity(t, api, []byte(strings.Repeat(" ", pad)+`{"k`+strings.Repeat("k", pad)+`":`+body+`}`))
 			}

@@ -25,7 +25,7 @@ func (s Segments) add(p []byte) Segments {
 type edit struct {
 	field field
 	value []byte // takes the place of the client's; nil removes the member
-	add   []byte // the member with a leading comma, added where the client did not send it; nil adds nothing
+	add   []byte // the member with a leading comma, added if the client did not send it; nil adds nothing
 }
 
 // AppendPlain appends the client's own body, without the null KV fields, which clients may send
@@ -35,7 +35,7 @@ func (r *Request) AppendPlain(dst Segments) Segments {
 }
 
 // appendEdited appends the body with the edits applied. Unless lead is nil, lead and value become
-// the last member; lead is its comma, name and colon.
+// the last member, of which lead is the comma, name and colon.
 func (r *Request) appendEdited(dst Segments, edits []edit, lead, value []byte) Segments {
 	b, at := r.s.b, 0
 	var removed [groupCount]int
@@ -88,7 +88,7 @@ func uncomma(member []byte, first bool) []byte {
 func (r *Request) cut(m mark, keptBefore bool) (from, to int) {
 	b := r.s.b
 	if keptBefore {
-		for from = m.start - 1; b[from] != ','; from-- { // only white space stands between
+		for from = m.start - 1; b[from] != ','; from-- { // only white space is between them
 		}
 		return from, m.val.end
 	}

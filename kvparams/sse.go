@@ -2,9 +2,9 @@ package kvparams
 
 import "bytes"
 
-// NextEvent is the length of the first complete server-sent event in buf, with its blank line; 0:
-// there is none so far. Lines end in LF or CRLF. A blank line with nothing before it is an event
-// of its own, without data.
+// NextEvent is the length of the first complete server-sent event in buf, with its blank line, or 0
+// if no whole event is there. Lines end in LF or CRLF. A blank line with nothing before it is an
+// event of its own, without data.
 func NextEvent(buf []byte) (n int) { return NextEventFrom(buf, 0) }
 
 // NextEventFrom is NextEvent for a caller whose last call returned 0 for the first from bytes of
@@ -13,7 +13,7 @@ func NextEventFrom(buf []byte, from int) (n int) {
 	if n := lineEnd(buf, 0); n > 0 {
 		return n
 	}
-	// A blank line's two ends span at most 3 bytes, of which two may have been there already.
+	// A blank line's two ends span at most 3 bytes, and two of these may have been there already.
 	for i := max(from-2, 0); i < len(buf); {
 		lf := bytes.IndexByte(buf[i:], '\n')
 		if lf < 0 {
@@ -27,7 +27,7 @@ func NextEventFrom(buf []byte, from int) (n int) {
 	return 0
 }
 
-// lineEnd is the length of the line end at i; 0: there is none.
+// lineEnd is the length of the line end at i, or 0 if there is none.
 func lineEnd(buf []byte, i int) int {
 	switch {
 	case i < len(buf) && buf[i] == '\n':
@@ -41,7 +41,7 @@ func lineEnd(buf []byte, i int) int {
 var dataField = []byte("data:")
 
 // dataOf is the data of one event and its offset in ev. Several data lines are joined by LF in
-// fresh memory, and the offset is -1 then. It is also -1 for an event without data.
+// fresh memory, and the offset is then -1. It is also -1 for an event without data.
 func dataOf(ev []byte) (data []byte, at int) {
 	if bytes.HasPrefix(ev, dataField) {
 		end := bytes.IndexByte(ev, '\n')
