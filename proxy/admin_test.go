@@ -8,7 +8,7 @@ import (
 	"xpyd/router"
 )
 
-// Both pages show by which rules a backend gets its requests, those of a reload too.
+// Both pages show the rules by which a backend gets its requests, also after a reload.
 func TestAdminShowsPoliciesAndWeights(t *testing.T) {
 	var pools router.Config
 	r := newRig(t, rigOptions{decode: 2, router: func(c *router.Config) {

@@ -11,11 +11,11 @@ import (
 	"xpyd/sim"
 )
 
-// noDecodeAlone is the rigOptions.config of tests of what a client is told where a prefill fails.
+// noDecodeAlone is the rigOptions.config of tests of what a client is told when a prefill fails.
 func noDecodeAlone(c *proxy.Config) { c.DecodeOnly.Enabled = false }
 
-// One of two prefill engines gives handles that nobody can use: no client notices, and it is
-// ejected like any engine that fails.
+// One of two prefill engines gives handles that cannot be used. No client notices, and the engine
+// is ejected like any that fails.
 func TestPrefillEngineWithUnusableHandles(t *testing.T) {
 	for _, what := range []string{"port", "port-zero", "no-engine", "string-blocks"} {
 		t.Run(what, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestPrefillEngineWithUnusableHandles(t *testing.T) {
 	}
 }
 
-// With no other prefill engine that does better, a prefill that failed ends in decode alone.
+// If no other prefill engine does better, a prefill that failed ends in decode alone.
 func TestFailedPrefillEndsInDecodeAlone(t *testing.T) {
 	for kind, reason := range map[string]string{
 		"rst": "prefill_failed", "fin": "prefill_failed", "status=500": "prefill_failed", "status=302": "prefill_failed",
@@ -48,7 +48,7 @@ func TestFailedPrefillEndsInDecodeAlone(t *testing.T) {
 	} {
 		for _, engines := range []int{1, 2} {
 			if engines == 2 && (kind == "rst" || kind == "fin") {
-				continue // an engine may die of what two have broken off over: TestDeadlyRequestEndsAfterTwoEngines
+				continue // a request over which two engines broke off goes to no third: TestDeadlyRequestEndsAfterTwoEngines
 			}
 			t.Run(fmt.Sprintf("%s/%d engines", kind, engines), func(t *testing.T) {
 				r := newRig(t, rigOptions{prefill: engines})
@@ -81,8 +81,8 @@ func TestFailedPrefillEndsInDecodeAlone(t *testing.T) {
 	}
 }
 
-// Where all prefill engines fail, nobody waits for a share of the retries: decode alone has the
-// request at once.
+// If all prefill engines fail, no request waits for a share of the retries. It goes to decode alone
+// at once.
 func TestSpentRetriesEndInDecodeAlone(t *testing.T) {
 	const n = 40 // more than may be retried within ten seconds
 	r := newRig(t, rigOptions{prefill: 2, router: func(c *router.Config) { c.Health.EjectAfter = 0 }})
@@ -106,8 +106,8 @@ func TestSpentRetriesEndInDecodeAlone(t *testing.T) {
 	}
 }
 
-// Where decode has a small share for them, requests of a prefill engine that fails wait for a
-// retry on the other one, as they do where decode may not stand in.
+// If decode has only a small share for them, requests of a prefill engine that fails wait for a
+// retry on the other one, as they do when decode may not compute prompts.
 func TestSmallShareDoesNotTakeTheRetries(t *testing.T) {
 	r := newRig(t, rigOptions{prefill: 2, config: func(c *proxy.Config) { c.DecodeOnly.MaxShare = 0.01 },
 		router: func(c *router.Config) {
@@ -128,8 +128,8 @@ func TestSmallShareDoesNotTakeTheRetries(t *testing.T) {
 	}
 }
 
-// What the second prefill engine of a request did must not spoil the round that follows a
-// decode engine's failure, and a decode alone is counted once, wherever it ends.
+// The second prefill engine of a request must not spoil the round that follows a decode engine's
+// failure. A decode alone is counted once, wherever it ends.
 func TestSecondRoundOfADecodeAlone(t *testing.T) {
 	r := newRig(t, rigOptions{decode: 2, router: inTurn})
 	if err := r.prefill[0].SetFault(sim.Fault{Kind: sim.FaultBadHandle, Arg: "port", Leg: "P"}); err != nil {
@@ -152,7 +152,7 @@ func TestSecondRoundOfADecodeAlone(t *testing.T) {
 	}
 }
 
-// Where decode alone is off, the client is told.
+// If decode alone is off, the client is told.
 func TestFailedPrefillIsAnErrorWhereDecodeAloneIsOff(t *testing.T) {
 	for kind, code := range map[string]string{"rst": "prefill_failed", "badjson": "prefill_failed", "badhandle=port": "invalid_prefill_handoff", "status=302": "prefill_failed"} {
 		t.Run(kind, func(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A body that came fast and then creeps has no more time left than any other.
+// A body that comes fast at first and then slowly gets no more time than any other.
 func TestBodyPace(t *testing.T) {
 	start := time.Now()
 	tests := map[string]struct {

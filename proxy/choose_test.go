@@ -18,8 +18,8 @@ func streamBody(words int) string {
 	return `{"model":"sim","stream":true,"max_tokens":4,"prompt":"` + strings.Repeat("abc ", words) + `"}`
 }
 
-// pd.mode and pd.threshold_tokens say which requests get a prefill; the client sees
-// which and why, and P sees only those.
+// pd.mode and pd.threshold_tokens say which requests get a prefill; the client sees which way and
+// why, and P sees only those requests.
 func TestModeAndThresholdChooseThePath(t *testing.T) {
 	together(t)
 	for name, tc := range map[string]struct {
@@ -67,8 +67,8 @@ func TestAutoLearnsThatTheTransferIsDear(t *testing.T) {
 	}
 }
 
-// GET /advice and the gauges tell what the ratio of the pools should be, from what the
-// legs took and what the decode engines say of themselves.
+// GET /advice and the gauges say what the ratio of the pools should be, from the times of the legs
+// and the metrics of the decode engines.
 func TestAdviceOnTheAdminPort(t *testing.T) {
 	r := newRig(t, rigOptions{router: func(c *router.Config) { c.Routing.Poll = 20 * time.Millisecond }})
 	if text := r.adminText("/advice"); !strings.Contains(text, `"prices": {}`) {
@@ -91,7 +91,7 @@ func TestAdviceOnTheAdminPort(t *testing.T) {
 	}
 }
 
-// What would go to decode alone anyway does not suffer for want of a prefill engine.
+// What would go to decode alone anyway does not suffer when there is no prefill engine.
 func TestAutoKeepsTheThresholdWithoutPrefill(t *testing.T) {
 	r := newRig(t, rigOptions{router: func(c *router.Config) {
 		c.PD = router.PD{Mode: router.PDAuto, ThresholdTokens: 100}
@@ -107,8 +107,8 @@ func TestAutoKeepsTheThresholdWithoutPrefill(t *testing.T) {
 	}
 }
 
-// What P has computed is the part of the prompt that it had not cached, also where the size of
-// a prompt is estimated far from what it is.
+// P has computed the part of the prompt that it had not cached, also if the estimated size of the
+// prompt is far from the real one.
 func TestCachedPartIsNotPriced(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	body := `{"model":"sim","stream":true,"max_tokens":4,"prompt":"` + strings.Repeat(`\u0061`, 4000) + `"}` // 1,000 tokens, estimated as 6,000

@@ -147,7 +147,8 @@ func TestCachedTokensArePrefills(t *testing.T) {
 	together(t)
 	for _, on := range []bool{true, false} {
 		t.Run(fmt.Sprint(on), func(t *testing.T) {
-			// Since 0.32 a decode engine reports the same by itself; before, all of the prompt.
+			// Since 0.32 a decode engine reports the same by itself. Before that it reports all of
+			// the prompt.
 			r := newRig(t, rigOptions{
 				engine: func(o *sim.Options) { o.Version = "0.31.4" },
 				config: func(c *proxy.Config) { c.Usage.Rewrite = on },
@@ -227,7 +228,7 @@ func TestDeadDecodeIsPassedOverWithTheSameHandle(t *testing.T) {
 	}
 }
 
-// A request that no backend has had took no path, and none is told or counted.
+// A request that reached no backend took no path, and none is reported or counted.
 func TestNoPathWhereNoBackendWasReached(t *testing.T) {
 	together(t)
 	for _, tc := range []struct {
@@ -278,8 +279,8 @@ func TestConcurrentConnectorNeedsNoHandle(t *testing.T) {
 	for _, c := range forms(prompt, 5) {
 		r.expectWhole(c, r.call(c))
 	}
-	// This D computes what it misses, so it may be done before P has read its leg, which
-	// then is cut: not each request need have reached both.
+	// This D computes what it misses, so it may be done before P has read its leg, which is then
+	// cut. Not every request has to reach both.
 	var p, d sim.Record
 	r.await("both legs of one request", func() bool {
 		for _, p = range r.prefill[0].Requests() {
@@ -297,7 +298,7 @@ func TestConcurrentConnectorNeedsNoHandle(t *testing.T) {
 	if sent == nil || read == nil || !bytes.Equal(sent[1], read[1]) {
 		t.Errorf("legs %s and %s", p.Body, d.Body)
 	}
-	// D waits for blocks that never come; P's failure must cut it.
+	// D waits for blocks that never come, so P's failure must cut it.
 	if err := r.decode[0].SetFault(sim.Fault{Kind: sim.FaultHang}); err != nil {
 		t.Fatal(err)
 	}

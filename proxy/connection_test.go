@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A client that asks for the end of its connection gets it, however it writes that.
+// A client that asks for its connection to be closed gets that, however it writes it.
 func TestConnectionThatIsToEnd(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	completion := func(stream bool) string {
@@ -64,7 +64,8 @@ func TestConnectionThatIsToEnd(t *testing.T) {
 	r.expectNothingHeld()
 }
 
-// An expectation is the same in any case: the client waits for the 100, and not to no end.
+// An expectation is the same in upper and lower case. The client waits for the 100, and not for
+// ever.
 func TestExpectInAnyCase(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	c := forms(prompt, 2)[0]

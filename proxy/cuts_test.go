@@ -13,7 +13,7 @@ import (
 	"xpyd/upstream"
 )
 
-// muteBackend takes requests and never answers; each is told to seen once its head has begun.
+// muteBackend takes requests and never answers. It reports each to seen when its head begins.
 func muteBackend(t *testing.T) (u *upstream.Client, seen chan bool) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,7 +55,8 @@ func issuedHandoff(kv handoff.KV) handoff.Handoff {
 	return h
 }
 
-// What cuts which leg, and not before when: the table of cuts.go. Nothing else ends either leg.
+// The table of cuts.go: what cuts which leg, and when at the earliest. Nothing else ends either
+// leg.
 func TestWhatCutsWhichLeg(t *testing.T) {
 	const prefillGrace, decodeGrace, lease, margin = 60 * time.Millisecond, 40 * time.Millisecond, 100 * time.Millisecond, 30 * time.Millisecond
 	type cut struct {

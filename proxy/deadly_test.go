@@ -29,7 +29,7 @@ func deadOf(engines []*sim.Engine) (n int) {
 	return n
 }
 
-// warmedUp leaves a kept connection behind on each engine.
+// warmedUp leaves a kept connection to each engine.
 func (r *rig) warmedUp() {
 	r.t.Helper()
 	c := forms(prompt, 2)[0]
@@ -43,7 +43,7 @@ func (r *rig) warmedUp() {
 	}, func(int) { r.expectWhole(c, r.call(c)) })
 }
 
-// A request that engines die of ends after the second, whichever legs they were for.
+// A request that kills engines ends after the second one, whichever legs they served.
 func TestDeadlyRequestEndsAfterTwoEngines(t *testing.T) {
 	const six = 6
 	for _, tc := range []struct {
@@ -86,7 +86,7 @@ func TestDeadlyRequestEndsAfterTwoEngines(t *testing.T) {
 				}
 				r.await("releases ended", func() bool { return r.metric("xpyd_kv_blocks_pinned") == 0 })
 				p, d := deadOf(r.prefill), deadOf(r.decode)
-				if p+d > 2 || p+d < 2 && tc.dialect == nil { // of legs at once one may be cut in time
+				if p+d > 2 || p+d < 2 && tc.dialect == nil { // of two legs at once, one may be cut in time
 					t.Errorf("%d P and %d D died of one request, want 2 in all", p, d)
 				}
 			})
@@ -94,7 +94,7 @@ func TestDeadlyRequestEndsAfterTwoEngines(t *testing.T) {
 	}
 }
 
-// A client leaves, and the drain of its handle is what decode engines die of.
+// A client leaves, and the drain of its handle kills decode engines.
 func TestDeadlyDrainEndsAfterTwoEngines(t *testing.T) {
 	b := newBarrier(sim.PhasePrefillEnding, 0)
 	r := newRig(t, rigOptions{decode: 6, engine: func(o *sim.Options) { o.Hook, o.Version = b.hook, "0.31.9" }})
@@ -164,7 +164,7 @@ func TestDeadlyTokenizeEndsAfterTwoEngines(t *testing.T) {
 	}
 }
 
-// The requests of an engine that is killed obey the retry budget, those on kept connections too.
+// The requests of an engine that is killed obey the retry budget, also those on kept connections.
 func TestRequestsOfAKilledPrefillObeyTheBudget(t *testing.T) {
 	const each, allowed = 30, 15 // ten at once, and two a second
 	var begun [2]atomic.Int64
@@ -198,7 +198,7 @@ func TestRequestsOfAKilledPrefillObeyTheBudget(t *testing.T) {
 		r.await("on the engines", func() bool { return begun[0].Load()+begun[1].Load() == 2*each })
 		return got
 	}
-	got := all(func() answer { return r.call(c) }) // leave kept connections behind
+	got := all(func() answer { return r.call(c) }) // leave kept connections
 	open()
 	for range 2 * each {
 		r.expectWhole(c, r.soon(got))

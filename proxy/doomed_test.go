@@ -12,7 +12,7 @@ import (
 	"xpyd/router"
 )
 
-// lastWords are what an engine may answer as it dies.
+// lastWords are the answers that an engine may give as it dies.
 var lastWords = map[string]func(w http.ResponseWriter){
 	"500": func(w http.ResponseWriter) {
 		w.WriteHeader(http.StatusInternalServerError)
@@ -29,8 +29,8 @@ var lastWords = map[string]func(w http.ResponseWriter){
 	},
 }
 
-// doomed stands before an engine whose core dies of a prompt that holds "deadly". As vLLM's
-// server does, it has an answer of its own to that request, 500 to all that follow, and 503 to checks.
+// doomed is in front of an engine whose core dies of a prompt that holds "deadly". As vLLM's server
+// does, it has an answer of its own to that request, 500 to all that follow, and 503 to checks.
 func doomed(t *testing.T, engine string, died *atomic.Int32, last func(w http.ResponseWriter)) (url string) {
 	t.Helper()
 	var dead atomic.Bool
@@ -57,8 +57,8 @@ func doomed(t *testing.T, engine string, died *atomic.Int32, last func(w http.Re
 	return s.URL
 }
 
-// An engine whose core has died answers before it ends. That is no other failure than to break
-// off: the request goes to no third engine.
+// An engine whose core has died answers before it ends. That counts like breaking off, so the
+// request goes to no third engine.
 func TestEnginesThatAnswerAsTheyDieAreTwoAtMost(t *testing.T) {
 	for _, pools := range [][2]int{{3, 3}, {1, 6}, {-1, 6}} {
 		for name, last := range lastWords {
@@ -85,7 +85,7 @@ func TestEnginesThatAnswerAsTheyDieAreTwoAtMost(t *testing.T) {
 	}
 }
 
-// What comes when two engines are dead already did not kill them: it is served.
+// A request that comes when two engines are already dead did not kill them, so it is served.
 func TestDeadEnginesMakeNoOtherRequestDeadly(t *testing.T) {
 	var died atomic.Int32
 	patient := func(r *rig) { r.server.WaitForSuspects() }

@@ -28,8 +28,8 @@ func (r *rig) salts() []string {
 	return all
 }
 
-// A drain may read blocks that are another prompt's by then, and D keeps what it read. No
-// client can name the salt under which it does: not by guessing, nor by having seen one.
+// A drain may read blocks that are another prompt's by then, and D keeps what it read. No client
+// can name the salt under which it is kept, neither by guessing nor by having seen one.
 func TestDrainCannotBeFoundByASalt(t *testing.T) {
 	r := newRig(t, rigOptions{decode: 3, router: inTurn, engine: func(o *sim.Options) { o.Version = "0.31.9" }})
 	c := forms(prompt, 6)[0]

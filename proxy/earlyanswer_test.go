@@ -48,7 +48,7 @@ func hasty(t *testing.T, answer string) (url string) {
 	return "http://" + ln.Addr().String()
 }
 
-// An engine refuses a large body before it has read it: the client hears of it at once.
+// An engine refuses a large body before it has read it, and the client hears that at once.
 func TestEarlyAnswerToALargeBody(t *testing.T) {
 	const body = `{"error":{"message":"too much","code":413}}`
 	answer := fmt.Sprintf("HTTP/1.1 413 Payload Too Large\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)

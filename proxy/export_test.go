@@ -31,7 +31,7 @@ func (s *Server) FailChecks(url string) {
 	s.engines.LookForOutage()
 }
 
-// ForgetModels puts lists that are old and wrong in the place of what the engines list.
+// ForgetModels replaces the engines' lists by old and wrong ones.
 func (s *Server) ForgetModels() {
 	for _, b := range s.engines.Backends() {
 		b.SetModels([]string{"gone"})
@@ -39,7 +39,7 @@ func (s *Server) ForgetModels() {
 	}
 }
 
-// ModelsKnown: each engine is known to serve the simulated model.
+// ModelsKnown reports whether each engine is known to serve the simulated model.
 func (s *Server) ModelsKnown() bool {
 	for _, b := range s.engines.Backends() {
 		if !slices.Equal(b.Models(), []string{"sim"}) {
@@ -49,12 +49,12 @@ func (s *Server) ModelsKnown() bool {
 	return true
 }
 
-// WaitForLateAnswers gives a P that went down all the time that a busy machine may need for an
-// answer that is on its way.
+// WaitForLateAnswers gives a P that went down enough time, even on a busy machine, for an answer
+// that is on its way.
 func (s *Server) WaitForLateAnswers() { s.downGrace = 5 * time.Second }
 
-// WaitForSuspects gives an engine that has failed all the time that a busy machine may need to
-// hear that it is gone. Called before Serve.
+// WaitForSuspects waits long enough, even on a busy machine, to hear that an engine that has failed
+// is gone. It is called before Serve.
 func (s *Server) WaitForSuspects() { s.engines.SetVitalsWait(10 * time.Second) }
 
 // BreakAtOnce is for tests that break thousands of streams.
@@ -69,15 +69,15 @@ func (s *Server) WatchClosely() {
 // Live is how many completions run.
 func (s *Server) Live() int64 { return s.live.Load() }
 
-// TrustChecks keeps failures of completions from telling on the readiness, and the requests
-// that the proxy would send for that from whoever breaks completions for long.
+// TrustChecks keeps failed completions from affecting the readiness, and spares tests that break
+// completions for long the probes that would follow.
 func (s *Server) TrustChecks() {
 	pace := engines.UsualPace()
 	pace.Failures = math.MaxInt
 	s.engines.Soundness.SetPace(pace)
 }
 
-// HastenReadiness has failures of completions tell on the readiness within a moment.
+// HastenReadiness lets failed completions affect the readiness within a moment.
 func (s *Server) HastenReadiness() {
 	s.engines.Soundness.SetPace(engines.Pace{Failures: 3, Span: 50 * time.Millisecond, Gap: time.Minute, Every: 10 * time.Millisecond, Hold: time.Millisecond})
 }
@@ -85,10 +85,10 @@ func (s *Server) HastenReadiness() {
 // CompletionsFailing is how many completions in a row the backends did not serve.
 func (s *Server) CompletionsFailing() int { return s.engines.Soundness.Failures() }
 
-// StopChecks ends the active checks: backends keep the state that they have.
+// StopChecks ends the active checks. Backends keep the state that they have.
 func (s *Server) StopChecks() { s.engines.StopChecks() }
 
-// OnNewBuffer has f called whenever a buffer for an answer is made.
+// OnNewBuffer makes the proxy call f whenever it makes a buffer for an answer.
 func (s *Server) OnNewBuffer(f func()) {
 	s.buffers.pool.New = func() any {
 		f()
@@ -100,7 +100,7 @@ func (s *Server) OnNewBuffer(f func()) {
 // Connections is how many clients' connections are open.
 func (s *Server) Connections() int64 { return s.accepting.Load().Open() }
 
-// LookUpWith has the names of backends that join from now on looked up by ns.
+// LookUpWith looks up the names of backends that join from now on with ns.
 func (s *Server) LookUpWith(ns *nametest.Server) { s.engines.LookUpWith(ns.Lookup) }
 
 // ProbeNow runs one active check of each backend.

@@ -10,7 +10,8 @@ import (
 	"xpyd/proxy"
 )
 
-// What an engine says of an error in mid-stream is for clients only where errors.expose_upstream is on.
+// Clients see what an engine says about an error in mid-stream only if errors.expose_upstream is
+// on.
 func TestErrorEventOfDecodeIsHidden(t *testing.T) {
 	const own = `data: {"error":{"message":"cannot reach 10.0.0.7","type":"InternalServerError","code":500}}` + "\n\n"
 	for _, expose := range []bool{false, true} {

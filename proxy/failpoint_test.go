@@ -6,7 +6,7 @@ import (
 	"xpyd/metrics"
 )
 
-// PanicOnBuffer makes the n-th buffer that is made anew for an answer panic. Called
+// PanicOnBuffer makes the proxy panic when it makes the n-th new buffer for an answer. It is called
 // before any request.
 func (s *Server) PanicOnBuffer(n int32) {
 	var made atomic.Int32
@@ -19,7 +19,7 @@ func (s *Server) PanicOnBuffer(n int32) {
 	}
 }
 
-// ForgetLabels has the metrics know no label. Called before any request.
+// ForgetLabels makes the metrics know no label. It is called before any request.
 func (s *Server) ForgetLabels() {
 	s.metrics = s.newMeter("test", metrics.Labels{})
 }

@@ -76,7 +76,7 @@ func prefillFailures() []judged {
 		{at(atBody, causeBroke, 503, true), broke, 502, brokeOff, false, false},
 		{at(atLimit, causeTooLarge, 200, false), large, 502, "prefill backend's answer is larger than limits.answer", true, false},
 		{at(atLimit, causeGone, 200, false), with(left, fateUnnamed), 499, gone, false, false},
-		// An answer that came when nobody waited for it any more.
+		// An answer that came when it was no longer wanted.
 		{at(atAnswer, causeGone, 200, false), with(left, fateBack), 499, gone, false, false},
 		{at(atAnswer, causeStopped, 200, false), with(end, fateBack), 503, stopped, false, true},
 		{at(atAnswer, causeOverdue, 200, false), with(over, fateBack), 504, overdue, true, false},
@@ -245,7 +245,7 @@ func passedFailures() []judged {
 	}
 }
 
-// What follows from each failure, and what the client hears of it.
+// What follows from each failure, and what the client is told.
 func TestFailures(t *testing.T) {
 	s := &Server{}
 	pools := router.DefaultConfig()
@@ -291,8 +291,8 @@ func tellRefusal(s *Server, f fault, b *router.Backend) (*apiError, int) {
 	return told, int(asked.Seconds())
 }
 
-// Statuses that no row has are judged like their neighbours, and what a leg came to is what its
-// client hears.
+// Statuses without a row are judged like their neighbours, and the client is told the code of the
+// leg.
 func TestFailuresOfEveryStatus(t *testing.T) {
 	for _, l := range []leg{legPrefill, legDecode, legPassed} {
 		for status := 201; status < 600; status++ {

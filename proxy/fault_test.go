@@ -15,8 +15,8 @@ import (
 	"xpyd/sim"
 )
 
-// expectBroken fails unless a stream that had begun ended the only way it may: some
-// complete events, one error event, and a connection that breaks off.
+// expectBroken fails unless a stream that had begun ended the only way it may: with some complete
+// events, one error event, and a connection that breaks off.
 func (r *rig) expectBroken(c call, a answer, code string) {
 	r.t.Helper()
 	if a.status != 200 || a.err == nil {
@@ -35,7 +35,7 @@ func (r *rig) expectBroken(c call, a answer, code string) {
 	}
 }
 
-// streamed is a form that streams; the role event shifts chat by one.
+// streamed is a form that streams. The role event shifts chat by one.
 func streamed(chat bool, tokens int, marker string) call {
 	return call{chat: chat, stream: true, prompt: prompt + marker, tokens: tokens}
 }
@@ -80,13 +80,13 @@ func TestDecodeDiesInTheStream(t *testing.T) {
 	}
 }
 
-// fetch drops what was not read yet when a transfer breaks: its reader gets the event first.
+// fetch drops what was not read when a transfer breaks, so its reader gets the event first.
 func TestStreamBreaksOffSomeTimeAfterItsErrorEvent(t *testing.T) {
 	together(t)
 	for _, marker := range []string{"[[D:die@4:fin]]", "[[D:die@4:rst]]", "[[D:error-done@4]]"} {
 		t.Run(marker, func(t *testing.T) {
 			const while = 25 * time.Millisecond
-			longest := time.Duration(0) // of a few: a busy machine reads the event late
+			longest := time.Duration(0) // of a few, because a busy machine reads the event late
 			for i := 0; i < 4 && longest < while; i++ {
 				longest = max(longest, breaksAfterItsEvent(t, streamed(true, 9, marker)))
 			}
@@ -307,7 +307,7 @@ func TestRejectedByDecodeFreesPrefill(t *testing.T) {
 	for _, version := range []string{"0.32.0", "0.31.4"} {
 		t.Run(version, func(t *testing.T) {
 			r := newRig(t, rigOptions{engine: func(o *sim.Options) { o.Version, o.MaxModelLen = version, 4000 }})
-			// P gets max_tokens 1; only D can see that the client asks for too many.
+			// P gets max_tokens 1, so only D can see that the client asks for too many.
 			a := r.post("/v1/completions", `{"model":"sim","prompt":"abcdefgh","max_tokens":100000}`)
 			if a.status != 400 || a.code() != "400" {
 				t.Fatalf("%d %s, want the engine's own 400", a.status, a.body)
@@ -328,8 +328,8 @@ func TestForcedToolGoesToDecodeWhenPrefillRefuses(t *testing.T) {
 	}
 }
 
-// P answers 200 and hangs up in the answer, or ends it early: it holds blocks that nobody
-// can name.
+// P answers 200 and hangs up in the answer, or ends it early. It then holds blocks whose handle is
+// lost.
 func TestPrefillAnswerThatIsNotWholeIsCounted(t *testing.T) {
 	together(t)
 	const half = `{"id":"c","choices":[{"index":0,"text":"a","finish_reason":"length"}],"kv_transfer_params":{"do_remote`

@@ -10,8 +10,8 @@ import (
 	"xpyd/sim"
 )
 
-// A decode engine dies where a handle has blocks for less than its prompt. What an engine's
-// blocks hold is in its metrics.
+// A decode engine dies if a handle has blocks for less than its prompt. The metrics say how much an
+// engine's blocks hold.
 func TestHandleOfTooFewBlocksKillsNoDecode(t *testing.T) {
 	for _, kind := range []string{"few-blocks", "few-tokens"} {
 		t.Run(kind, func(t *testing.T) {
@@ -40,8 +40,8 @@ func TestHandleOfTooFewBlocksKillsNoDecode(t *testing.T) {
 	}
 }
 
-// Nobody knows how much a block holds: the handle costs one decode engine. The second round
-// does not feed it another one.
+// It is not known how much a block holds, so the handle costs one decode engine. The second round
+// does not cost another one.
 func TestPrefillWhoseHandleCostADecodeIsNotAskedAgain(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -75,8 +75,8 @@ func TestPrefillWhoseHandleCostADecodeIsNotAskedAgain(t *testing.T) {
 	}
 }
 
-// Where decode may not prefill, the only prefill engine is asked again: decode has more
-// likely failed by itself.
+// If decode may not prefill, the only prefill engine is asked again, because decode has more likely
+// failed by itself.
 func TestOnlyPrefillIsAskedAgainWhereDecodeMayNotPrefill(t *testing.T) {
 	r := newRig(t, rigOptions{decode: 2, router: inTurn, config: func(c *proxy.Config) { c.DecodeOnly.Enabled = false }})
 	for _, kind := range []string{sim.FaultRST, sim.FaultKVFail} {

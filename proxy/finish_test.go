@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// bomb is a log whose line of a completion panics, which is the last thing but the tidying up
-// that a completion does.
+// bomb is a log that panics at a completion's line, the last thing that a completion does before it
+// tidies up.
 type bomb struct{ io.Writer }
 
 func (b bomb) Write(p []byte) (int, error) {
@@ -18,8 +18,8 @@ func (b bomb) Write(p []byte) (int, error) {
 	return b.Writer.Write(p)
 }
 
-// A panic at the end of a completion costs nothing but its line: the client has its answer, the
-// next request is served, everything is given back, and it is counted once.
+// A panic at the end of a completion costs only its log line. The client has its answer, the next
+// request is served, everything is given back, and the completion is counted once.
 func TestPanicAtTheEndOfACompletion(t *testing.T) {
 	for _, c := range append(forms(prompt, 3), call{prompt: prompt, tokens: 3, more: `,"n":"x"`}) {
 		t.Run(c.name()+c.more, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestPanicAtTheEndOfACompletion(t *testing.T) {
 	}
 }
 
-// Labels that nobody has thought of are counted as what they are not: they end no completion.
+// A label that is missing is counted as another one, and ends no completion.
 func TestLabelsThatNobodyRegistered(t *testing.T) {
 	r := newRig(t, rigOptions{before: func(r *rig) { r.server.ForgetLabels() }})
 	for _, c := range forms(prompt, 3) {

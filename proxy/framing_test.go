@@ -11,14 +11,14 @@ import (
 	"xpyd/netio"
 )
 
-// chunks is a completion with a chunked body, as the bytes of that.
+// chunks is a completion whose chunked body has the given bytes.
 func chunks(body string) string { return gatePost(teLine, body) }
 
 // head is a good completion whose head is given whole.
 func gateHeadOf(head string) string { return head + "{}" }
 
-// framingCases are requests whose lines or chunks some reader takes for something else. Each
-// is answered once, at once, and its connection is closed: what stands behind it is nobody's.
+// framingCases are requests whose lines or chunks some reader takes for something else. Each is
+// answered once, at once, and its connection is closed, so that what follows it is never a request.
 var framingCases = []gateCase{
 	{name: "trailer section ended by LF", raw: chunks("2\r\n{}\r\n0\r\n\n")},
 	{name: "trailer section ended by LF, then CR LF", raw: chunks("2\r\n{}\r\n0\r\n\n\r\n")},
@@ -100,7 +100,7 @@ var framingCases = []gateCase{
 	{name: "folded length", raw: gatePost("Content-Length: 2\r\n 2\r\n", strings.Repeat(" ", 22))},
 }
 
-// goodFramings are as odd, and right.
+// goodFramings are odd as well, but right.
 var goodFramings = []gateCase{
 	{name: "extension", raw: chunks("2;a=b;c=\"d e\"\r\n{}\r\n0;x\r\n\r\n")},
 	{name: "trailers", raw: chunks("2\r\n{}\r\n0\r\nA: b\r\nC:\r\n\r\n")},
@@ -116,7 +116,7 @@ var goodFramings = []gateCase{
 	{name: "fields that only look like framing", raw: gatePost("X-Content-Length: 7\r\nContent-Lengths: 7\r\nX: Transfer-Encoding: chunked\r\n"+sizeLine, "{}")},
 }
 
-// framingServer is the data port; its timeouts are above what an answer takes.
+// framingServer is the data port. Its timeouts are longer than an answer takes.
 func framingServer(t *testing.T) (addr string, backend *gateBackend) {
 	t.Helper()
 	backend = startGateBackend(t)
@@ -130,7 +130,7 @@ func TestBadFramingIsAnsweredOnce(t *testing.T) {
 			c.want = "400"
 			kept, waiting := c, c
 			kept.name, kept.raw, kept.want = "kept, "+c.name, gatePost(sizeLine, "{}")+c.raw, "200 400"
-			waiting.name, waiting.cut = "waiting, "+c.name, true // nothing stands behind it
+			waiting.name, waiting.cut = "waiting, "+c.name, true // nothing follows it
 			for _, c := range []gateCase{c, kept, waiting} {
 				t.Run(c.name, func(t *testing.T) {
 					t.Parallel()
@@ -180,7 +180,7 @@ func accepted(t *testing.T) (client *net.TCPConn, conn *netio.Conn) {
 	return client, server.(*netio.Conn)
 }
 
-// A client that sends broken chunks and no more is told what is wrong with them.
+// A client that sends broken chunks and nothing more is told what is wrong with them.
 func TestBadFramingIsNoDeparture(t *testing.T) {
 	for refused, want := range map[bool]int{false: 499, true: 400} {
 		client, conn := accepted(t)
@@ -201,7 +201,7 @@ func TestBadFramingIsNoDeparture(t *testing.T) {
 	}
 }
 
-// framed is how many bytes are taken of what comes in these pieces.
+// framed is how many bytes the framing takes of these pieces.
 func framed(pieces ...[]byte) (taken int, refused bool) {
 	var f netio.Framing
 	for _, p := range pieces {
@@ -244,7 +244,7 @@ func FuzzFraming(f *testing.F) {
 	})
 }
 
-// What a body of known length costs does not grow with it, and nothing is allocated.
+// The cost of a body of known length does not grow with it, and nothing is allocated.
 func BenchmarkFraming(b *testing.B) {
 	for _, size := range []int{0, 64 << 10} {
 		for name, raw := range map[string]string{

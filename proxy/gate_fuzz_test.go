@@ -69,8 +69,8 @@ func newGateServer(options gateOptions) *gateServer {
 	g.server = fasthttp.Server{
 		Handler:           g.handle,
 		StreamRequestBody: true,
-		// The handler runs as soon as one byte of body is there: with the default it
-		// waits for 8 KiB, so that a refusal would wait for the client.
+		// The handler runs as soon as one byte of the body is there. By default it waits for 8 KiB,
+		// and a refusal would have to wait for the client.
 		MaxRequestBodySize:           1,
 		DisablePreParseMultipartForm: true,
 		NoDefaultServerHeader:        true,
@@ -117,7 +117,7 @@ func startGate(t *testing.T, options gateOptions) *gateServer {
 	return g
 }
 
-// framedConn reads what netio.Conn does.
+// framedConn reads as netio.Conn does.
 type framedConn struct {
 	net.Conn
 	framing netio.Framing
@@ -187,8 +187,8 @@ func (g *gateServer) serve(ctx *fasthttp.RequestCtx) ([]byte, *apiError) {
 	return nil, newError(fasthttp.StatusNotFound, codeUnknownRoute, "", "")
 }
 
-// readGateBody reads a body under the limit; a body shorter than announced is an
-// error, which fasthttp's stream does not say by itself.
+// readGateBody reads a body under the limit. A body shorter than announced is an error, which
+// fasthttp's stream does not report by itself.
 func readGateBody(ctx *fasthttp.RequestCtx) ([]byte, *apiError) {
 	length := ctx.Request.Header.ContentLength()
 	if length > gateBodyLimit {
@@ -296,9 +296,9 @@ func (g *gateServer) serveAll(data []byte) ([]gateRequest, []byte) {
 	return g.requests(), conn.out.Bytes()
 }
 
-// compare asserts the property of the gate: each request that is served is the one
-// that net/http reads at the same place, with the same method, target and body, so
-// that the next one begins at the same byte; and nothing is served behind a refusal.
+// compare asserts the property of the gate: each request that is served is the one that net/http
+// reads at the same place, with the same method, target and body, so that the next one begins at
+// the same byte. Nothing is served after a refusal.
 func (g *gateServer) compare(data []byte) error {
 	served, _ := g.serveAll(data)
 	reference := referenceRequests(data)
@@ -323,7 +323,7 @@ func (g *gateServer) compare(data []byte) error {
 	return nil
 }
 
-// laxer lists where the gate lets pass what net/http refuses.
+// laxer lists the cases in which the gate lets through what net/http refuses.
 func laxer(reference gateReference) bool {
 	text := reference.err.Error()
 	switch {
@@ -355,16 +355,15 @@ func FuzzGate(f *testing.F) {
 	}
 	g := anyBodyGate()
 	f.Fuzz(func(t *testing.T, data []byte) {
-		// A request behind the input shows whether its last body ended where it should.
+		// A request after the input shows whether the last body ended where it should.
 		if err := g.compare(append(data[:len(data):len(data)], gateSmuggled...)); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// codingVariants are header lines around Transfer-Encoding: chunked, each of which
-// some server or proxy somewhere takes for it: every byte in every gap, and the
-// shapes that are more than one byte.
+// codingVariants are header lines around Transfer-Encoding: chunked, each of which some server or
+// proxy takes for it: every byte in every gap, and the shapes that are more than one byte.
 func codingVariants() []string {
 	var all []string
 	for c := range 256 {

@@ -47,22 +47,22 @@ func gateLine(line string) string {
 	return line + "\r\n" + hostLine + typeLine + sizeLine + "\r\n{}"
 }
 
-// gateCase is one request as bytes and what the client sees. Behind every request
-// stands another one: a probe that must be answered where the connection is kept,
-// one that no handler may ever see where it must be closed.
+// gateCase is one request as bytes and what the client sees. Every request is followed by another
+// one: a probe that must be answered if the connection is kept, or one that no handler may see if
+// it must be closed.
 type gateCase struct {
 	name string
 	raw  string
-	// want holds the statuses of the answers in order; 400|413 is either.
+	// want holds the statuses of the answers in order. 400|413 is either.
 	want string
 	keep bool
 	// body is what the handler must have read when the answer is 200; "" is "{}".
 	body string
-	// cut: the request's bytes end early, so nothing is sent behind them.
+	// cut says that the request's bytes end early, so nothing is sent after them.
 	cut bool
-	// reset: the server closes on unread bytes, and TCP may lose the answer.
+	// reset says that the server closes on unread bytes, and TCP may lose the answer.
 	reset bool
-	// slow: the answer is the read timeout's.
+	// slow says that the read timeout gives the answer.
 	slow bool
 }
 
@@ -219,8 +219,8 @@ func (c gateCase) check(t *testing.T, g *gateServer) {
 	c.checkSeen(t, g.requests())
 }
 
-// exchange sends the case to a server, reads the answers, and tells whether the
-// connection ended or was kept as it must be.
+// exchange sends the case to a server, reads the answers, and reports whether the connection ended
+// or was kept as it must be.
 func (c gateCase) exchange(t *testing.T, addr string) {
 	t.Helper()
 	conn, answers := dialGate(t, addr)
@@ -288,7 +288,7 @@ func dialGate(t *testing.T, addr string) (*net.TCPConn, *bufio.Reader) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	// Far above anything but a hang.
+	// Longer than anything but a hang.
 	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +329,7 @@ func TestGateOfServer(t *testing.T) {
 	t.Run("cases", func(t *testing.T) {
 		for _, c := range gateCases {
 			if c.keep && strings.HasPrefix(c.raw, "GET ") {
-				// The server reads no body on GET and closes behind its answer.
+				// The server reads no body on GET and closes after its answer.
 				c.want, c.keep = "200", false
 			} else if c.keep {
 				served += strings.Count(c.want, "200")
@@ -531,8 +531,8 @@ func TestGateHead(t *testing.T) {
 	}
 }
 
-// 78: where the bytes of a request are parted changes nothing. A pipe hands over one
-// write at a time, so each split really is one for the server.
+// 78: it makes no difference where the bytes of a request are split. A pipe hands over one write at
+// a time, so the server really sees each split.
 func TestGateSplits(t *testing.T) {
 	for _, c := range []gateCase{
 		{name: "length", raw: gatePost("Connection: close\r\n"+sizeLine, "{}"), want: "200"},

@@ -80,7 +80,7 @@ func TestHandleOlderThanItsLeaseIsNotSent(t *testing.T) {
 
 func TestReleaseAvoidsTheDecodeThatFailed(t *testing.T) {
 	r := newRig(t, rigOptions{decode: 2, config: func(c *proxy.Config) { c.Timeouts.FirstEvent = 200 * time.Millisecond }})
-	// It takes every request, the release's too, and answers none.
+	// It takes every request, also the release, and answers none.
 	if err := r.decode[0].SetFault(sim.Fault{Kind: sim.FaultHang, Leg: "D"}); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestLateAnswerOfPrefillIsReleased(t *testing.T) {
 	p := newStub(t, func(w http.ResponseWriter, req *http.Request) {
 		_, _ = io.Copy(io.Discard, req.Body)
 		arrived <- struct{}{}
-		<-req.Context().Done() // xpyd has shut its sending side; the answer is on its way all the same
+		<-req.Context().Done() // xpyd has shut its sending side, but the answer is still on its way
 		_, _ = io.WriteString(w, `{"choices":[],"kv_transfer_params":`+stubHandle+`}`)
 	})
 	r := newRig(t, rigOptions{
@@ -161,7 +161,8 @@ func TestLateAnswerOfPrefillIsReleased(t *testing.T) {
 	r.await("counted as gone", func() bool { return r.metric(`xpyd_client_gone_total{phase="prefill"}`) == 1 })
 }
 
-// P was about to answer as its time ran out: nobody decodes that, but its blocks are given back.
+// P was about to answer when its time ran out. The answer is not decoded, but its blocks are given
+// back.
 func TestAnswerOfPrefillBehindItsDeadline(t *testing.T) {
 	together(t)
 	for _, tc := range []struct {
@@ -261,8 +262,8 @@ func TestPanicGivesEverythingBack(t *testing.T) {
 	}
 }
 
-// A whole decode pool that is away for a moment, restarted or behind a link that blinks,
-// is back long before the lease ends: a release waits for it.
+// A whole decode pool that is away for a moment, because of a restart or a broken link, is back
+// long before the lease ends. A release waits for it.
 func TestReleaseWaitsForADecodeThatComesBack(t *testing.T) {
 	b := newBarrier(sim.PhasePrefillEnding, 0)
 	r := newRig(t, rigOptions{

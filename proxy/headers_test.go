@@ -43,7 +43,8 @@ func TestHeadersThatPass(t *testing.T) {
 	}
 }
 
-// expectPassed: of the fields that may pass, the engine's first request of this id had these.
+// expectPassed fails unless the engine's first request of this id had exactly these of the fields
+// that may pass.
 func (r *rig) expectPassed(e *sim.Engine, id string, want http.Header) {
 	r.t.Helper()
 	got := r.record(e, id).Header
@@ -54,7 +55,7 @@ func (r *rig) expectPassed(e *sim.Engine, id string, want http.Header) {
 	}
 }
 
-// Of two lines the engine gets the first, which is the one that it would have read itself; what
+// The engine gets the first of two lines, which is the one that it would have read itself. What
 // Connection names is for this connection only.
 func TestHeadersThatPassOnce(t *testing.T) {
 	r := newRig(t, rigOptions{})
@@ -85,7 +86,7 @@ func TestHeadersThatPassOnce(t *testing.T) {
 	}
 }
 
-// A request that is relayed as it is takes them along too.
+// A request that is relayed unchanged has them as well.
 func TestHeadersPassWithWhatIsRelayed(t *testing.T) {
 	var d *targets
 	r := newRig(t, rigOptions{router: func(c *router.Config) {

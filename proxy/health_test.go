@@ -55,7 +55,7 @@ func TestLegsMoveWhenTheirBackendGoesDown(t *testing.T) {
 	}
 }
 
-// A check that cannot connect takes P down while P answers: its blocks are given back.
+// A check that cannot connect takes P down while P answers. Its blocks are given back.
 func TestPrefillThatAnswersAsItGoesDown(t *testing.T) {
 	together(t)
 	for _, c := range forms(prompt, 6) {
@@ -106,8 +106,8 @@ func TestDecodeThatHangsOnADownPrefillMoves(t *testing.T) {
 	}
 }
 
-// In the last round an answer that is not streamed waits for a prefill engine that stands
-// still, but not until its lease ends: decode would read another prompt's blocks then.
+// In the last round an answer that is not streamed waits for a prefill engine that is frozen, but
+// not until its lease ends, because decode would then read another prompt's blocks.
 func TestLastRoundWaitsForItsPrefillWithinTheLease(t *testing.T) {
 	// Alone: health.timeout is a tenth of a second.
 	const lease, margin = 2 * time.Second, 500 * time.Millisecond
@@ -159,8 +159,8 @@ func TestLastRoundWaitsForItsPrefillWithinTheLease(t *testing.T) {
 	}
 }
 
-// The check takes an engine down in the moment in which D's first token is read: the leg
-// has produced something, so its stream goes on.
+// The check takes an engine down at the moment when D's first token is read. The leg has produced
+// something, so its stream goes on.
 func TestFirstTokenAndDownAtOnce(t *testing.T) {
 	together(t)
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
@@ -177,7 +177,7 @@ func TestFirstTokenAndDownAtOnce(t *testing.T) {
 			})
 			var once sync.Once
 			r := newRig(t, rigOptions{router: d.asDecode, before: func(r *rig) {
-				r.server.OnNewBuffer(func() { // the head is here, and the event with it or soon
+				r.server.OnNewBuffer(func() { // the head is here, and the event comes with it or soon after
 					once.Do(func() {
 						time.Sleep(20 * time.Millisecond)
 						r.server.FailChecks(map[bool]string{true: r.prefill[0].URL(), false: d.server.URL}[role == router.Prefill])
@@ -192,8 +192,8 @@ func TestFirstTokenAndDownAtOnce(t *testing.T) {
 	}
 }
 
-// Both prefill engines restart, one after the other, while a long answer that is not
-// streamed is made of the blocks of the first: nothing shows that decode has them.
+// Both prefill engines restart, one after the other, while a long answer that is not streamed is
+// made from the blocks of the first. Nothing shows that decode has them.
 func TestWholeAnswerOutlivesItsPrefills(t *testing.T) {
 	r := newRig(t, rigOptions{prefill: 2, router: quickChecks, engine: func(o *sim.Options) {
 		if o.Role == sim.RoleDecode {
@@ -207,7 +207,7 @@ func TestWholeAnswerOutlivesItsPrefills(t *testing.T) {
 		r.await("blocks pulled", func() bool {
 			return len(legs(r.prefill, "prefill")) == i+1 && r.prefill[0].Ledger().Pinned+r.prefill[1].Ledger().Pinned == 0
 		})
-		for _, p := range r.prefill { // both may be the one; what is dead already stays so
+		for _, p := range r.prefill { // it may be either; what is dead already stays dead
 			if recs := p.Requests(); len(recs) == 0 || p.Ledger().FreedBy["read"] == 0 {
 				continue
 			}
@@ -362,7 +362,7 @@ func TestFullBackends(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		line router.Line
-		code string // of a second request while the first holds the only slot; "": it waits for it
+		code string // of a second request while the first holds the only slot; "" if it waits for the slot
 	}{
 		{"no queue", router.Line{}, "overloaded"},
 		{"waited too long", router.Line{Length: 1, Wait: 30 * time.Millisecond}, "overloaded"},

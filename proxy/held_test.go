@@ -14,7 +14,7 @@ import (
 	"xpyd/router"
 )
 
-// longAnswer is an answer of so many bytes of text.
+// longAnswer is an answer of n bytes of text.
 func longAnswer(size int) string {
 	return `{"choices":[{"index":0,"text":"` + strings.Repeat("x", size) + `","finish_reason":"stop"}]}`
 }
@@ -25,7 +25,7 @@ func answering(t *testing.T, body string) func(c *router.Config) {
 	return func(c *router.Config) { c.Decode = []string{url} }
 }
 
-// lazy sends a request and reads no more of its answer than that it has begun.
+// lazy sends a request and reads only that its answer has begun.
 func (r *rig) lazy(request string) *bufio.Reader {
 	r.t.Helper()
 	conn := r.dialRaw()
@@ -73,7 +73,7 @@ func TestAnswersThatNobodyReadsAreBounded(t *testing.T) {
 	r.await("uncharged", func() bool { return held() == 0 })
 }
 
-// Decode is done: that the client reads slowly holds no place on it.
+// Decode is done, so a client that reads slowly holds no place on it.
 func TestSlowReaderOfAWholeAnswerHoldsNoDecodeSlot(t *testing.T) {
 	body := longAnswer(2 << 20)
 	d := answering(t, body)
@@ -131,8 +131,8 @@ func TestTokensBeyondTheAnswerBudget(t *testing.T) {
 	}
 }
 
-// Only its end tells where this answer ends, so it can be held or refused. Who refuses says
-// that it is the proxy who has no room: no engine is to blame, and no other is asked.
+// Only the end of the connection ends this answer, so it can be held or refused. The refusal says
+// that the proxy has no room, so no engine is blamed and no other is asked.
 func TestAnswerWithoutALengthBeyondTheBudget(t *testing.T) {
 	var asked atomic.Int32
 	d := newStub(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -155,7 +155,7 @@ func TestAnswerWithoutALengthBeyondTheBudget(t *testing.T) {
 	r.expectNoBlame()
 }
 
-// The end of the process does not wait for a client that reads nothing.
+// A process that ends does not wait for a client that reads nothing.
 func TestDrainCutsReadersThatStandStill(t *testing.T) {
 	body := longAnswer(4 << 20)
 	d := answering(t, body)
@@ -167,7 +167,7 @@ func TestDrainCutsReadersThatStandStill(t *testing.T) {
 	}
 }
 
-// An engine's refusal may repeat what the client sent: it is held and charged like an answer.
+// An engine's refusal may repeat what the client sent, so it is held and charged like an answer.
 func TestLargeRefusals(t *testing.T) {
 	text := `{"error":{"message":"` + strings.Repeat("x", 2<<20) + `","code":400}}`
 	url := rawDecode(t, fmt.Sprintf("HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(text), text))

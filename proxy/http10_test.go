@@ -23,8 +23,8 @@ func raw10(c call, fields string) string {
 	return fmt.Sprintf("POST %s HTTP/1.0\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", c.path(), fields, len(body), body)
 }
 
-// read10 reads an answer up to the end of its connection, as a client of HTTP/1.0 does:
-// what ends without an error is whole for it.
+// read10 reads an answer up to the end of its connection, as a client of HTTP/1.0 does, which takes
+// what ends without an error for the whole answer.
 func (r *rig) read10(conn net.Conn) (head http.Header, a answer) {
 	r.t.Helper()
 	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
@@ -33,7 +33,7 @@ func (r *rig) read10(conn net.Conn) (head http.Header, a answer) {
 	if !found {
 		r.t.Fatalf("no head in %q (%v)\n%s", all, err, r.logs)
 	}
-	// Without a body: net/http would undo the framing that this is about.
+	// This has no body, because net/http would undo the framing under test.
 	resp, bad := http.ReadResponse(bufio.NewReader(bytes.NewReader(append(top, "\r\n\r\n"...))), &http.Request{Method: http.MethodHead})
 	if bad != nil {
 		r.t.Fatalf("head %q: %v", top, bad)
@@ -48,8 +48,8 @@ func (r *rig) read10(conn net.Conn) (head http.Header, a answer) {
 	return resp.Header, a
 }
 
-// reached waits for the rig's first request to come to b. In a stream the proxy has passed on
-// what the engine wrote, or is about to: what happens next happens to a stream.
+// reached waits for the rig's first request to come to b. In a stream the proxy has passed on what
+// the engine wrote, or is about to, so what happens next happens to a stream.
 func (r *rig) reached(b *barrier) {
 	r.t.Helper()
 	select {
@@ -62,7 +62,7 @@ func (r *rig) reached(b *barrier) {
 	}
 }
 
-// committed waits until n requests have come to their first event, each with a handle.
+// committed waits until n requests have reached their first event, each with a handle.
 func (r *rig) committed(n float64) {
 	r.t.Helper()
 	r.await("committed", func() bool { return r.metric(`xpyd_kv_handles_total{end="burnt"}`) >= n })
@@ -95,7 +95,7 @@ func TestStreamToHTTP10EndsWithItsConnection(t *testing.T) {
 	r.expectNothingHeld()
 }
 
-// An engine streams for whatever is true to its language.
+// An engine streams for anything that is true in Python.
 func TestStreamOfOneToHTTP10(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	c := call{prompt: prompt, tokens: 5}
@@ -141,7 +141,7 @@ func TestStreamToHTTP10IsResetAtTheEndOfTheDrain(t *testing.T) {
 	r.expectBroken(c, a, "shutting_down")
 }
 
-// What cannot be held whole has no length either, unless the engine gives one.
+// An answer that cannot be held whole has no length, unless the engine gives one.
 func TestLargeAnswerToHTTP10(t *testing.T) {
 	text := strings.Repeat("x", 100<<10)
 	whole := `{"id":"cmpl-1","object":"text_completion","created":1,"model":"sim","choices":[{"index":0,"text":"` + text + `","finish_reason":"stop"}]}`
@@ -203,7 +203,7 @@ func TestWholeAnswersToHTTP10KeepTheConnection(t *testing.T) {
 	}
 }
 
-// Its connection closed while D streams: nothing is held, and D is told.
+// Its connection closes while D streams. Nothing is held any more, and D is told.
 func TestClientOfHTTP10LeavesItsStream(t *testing.T) {
 	for name, leave := range leaving() {
 		t.Run(name, func(t *testing.T) {
@@ -221,7 +221,7 @@ func TestClientOfHTTP10LeavesItsStream(t *testing.T) {
 	}
 }
 
-// What still lies in the sockets when a whole stream ends is the client's.
+// What is still in the sockets when a whole stream ends belongs to the client.
 func TestSlowReaderOfHTTP10GetsAll(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	conn := r.dialRaw()

@@ -30,7 +30,7 @@ func TestLabelsAreRegistered(t *testing.T) {
 	}
 }
 
-// What router and kvparams say keeps its name.
+// The reasons and codes of other packages keep their names.
 func TestLabelsOfOthers(t *testing.T) {
 	for why := range router.Reasons {
 		if got := decided(why).String(); got != why.String() {

@@ -13,8 +13,8 @@ import (
 	"xpyd/sim"
 )
 
-// The reserved decode engine goes down while P works, the other is full: the handle ages
-// while its request waits for a slot, and decode would read another prompt's blocks.
+// The reserved decode engine goes down while P works, and the other is full. The handle ages while
+// its request waits for a slot, and decode would read another prompt's blocks.
 func TestHandleThatAgedInTheQueueIsNotSent(t *testing.T) {
 	const lease = 500 * time.Millisecond
 	busy, prefill := newBarrier(sim.PhaseStreamEvent, 1), newBarrier(sim.PhasePrefillEnding, 0)
@@ -58,10 +58,10 @@ func TestHandleThatAgedInTheQueueIsNotSent(t *testing.T) {
 	}
 }
 
-// Decode queues a request for longer than the lease, which it renews; then its prefill
-// engine stands still. It must not be waited for: once the renewed lease is over it may run
-// again and give the blocks to another prompt before decode reads them. The last round is
-// the one in which it had stood still before, and came back in time.
+// Decode queues a request for longer than the lease, which it renews, and then its prefill engine
+// freezes. Decode must not wait for it, because once the renewed lease is over it may run again and
+// give the blocks to another prompt before decode reads them. In the last round it was frozen
+// earlier, and came back in time.
 func TestPrefillFreezesUnderARequestThatDecodeQueues(t *testing.T) {
 	// Alone: health.timeout is a tenth of a second.
 	const lease = 3 * time.Second
@@ -125,8 +125,8 @@ func TestPrefillFreezesUnderARequestThatDecodeQueues(t *testing.T) {
 	}
 }
 
-// An answer that is not streamed takes longer than the lease, and its prefill engine is
-// killed after that: decode has the blocks.
+// An answer that is not streamed takes longer than the lease, and its prefill engine is killed
+// after that. Decode has the blocks.
 func TestLongWholeAnswerOutlivesItsPrefill(t *testing.T) {
 	const lease = time.Second
 	r := newRig(t, rigOptions{
@@ -152,8 +152,8 @@ func TestLongWholeAnswerOutlivesItsPrefill(t *testing.T) {
 	}
 }
 
-// A reload removes a prefill engine while decode is about to load its blocks: it is
-// checked until decode has them.
+// A reload removes a prefill engine while decode is about to load its blocks. The engine is checked
+// until decode has them.
 func TestRemovedPrefillThatFreezesIsNoticed(t *testing.T) {
 	b := newBarrier(sim.PhaseDecodeReceived, 0)
 	var pools router.Config
@@ -187,8 +187,7 @@ func TestRemovedPrefillThatFreezesIsNoticed(t *testing.T) {
 	r.await("forgotten", func() bool { return !strings.Contains(r.metricsText(), p.URL()) })
 }
 
-// The decode engine that was reserved stands still as the client leaves: another one gives
-// the handle back.
+// The reserved decode engine is frozen when the client leaves. Another one gives the handle back.
 func TestReleaseDoesNotWaitForAFrozenDecode(t *testing.T) {
 	b := newBarrier(sim.PhasePrefillEnding, 0)
 	r := newRig(t, rigOptions{decode: 2, engine: func(o *sim.Options) { o.Hook = b.hook }})
@@ -214,8 +213,8 @@ func TestReleaseDoesNotWaitForAFrozenDecode(t *testing.T) {
 	}
 }
 
-// A decode engine has read the blocks and then fails. The drain that gives the handle back
-// reads what may be another prompt's: no later request of the prompt may find that in a cache.
+// A decode engine has read the blocks and then fails. The drain that gives the handle back may read
+// another prompt's blocks. No later request of the prompt may find those in a cache.
 func TestDrainLeavesNothingToFind(t *testing.T) {
 	together(t)
 	for _, kind := range []string{"badjson", "error-first"} {

@@ -24,7 +24,7 @@ type barrier struct {
 	opened  sync.Once
 }
 
-// open lets the engine go on; later calls do nothing.
+// open lets the engine go on. Later calls do nothing.
 func (b *barrier) open() { b.opened.Do(func() { close(b.release) }) }
 
 func newBarrier(phase sim.Phase, index int) *barrier {
@@ -73,7 +73,7 @@ func TestClientLeavesInEachPhase(t *testing.T) {
 		phase   sim.Phase
 		index   int
 		counted string // xpyd_client_gone_total's phase
-		freed   string // how P's blocks became free; empty: none were pinned
+		freed   string // how P's blocks became free; empty if none were pinned
 		form    int
 	}{
 		{phase: sim.PhasePrefillStart, counted: "prefill", freed: "reject", form: 1},
@@ -287,7 +287,7 @@ func TestShutdownEndsWhatDoesNotFinish(t *testing.T) {
 			stopped := make(chan error, 1)
 			go func() { stopped <- r.server.Shutdown() }()
 			if tc.phase == sim.PhasePrefillEnding {
-				// P answers inside its grace; the handle must be given back.
+				// P answers within its grace, and the handle must be given back.
 				time.AfterFunc(300*time.Millisecond, b.open)
 			}
 			a := <-got

@@ -13,7 +13,7 @@ import (
 	"xpyd/proxy"
 )
 
-// uploads is more than the sockets of both sides take without a reader.
+// uploads is a size that the sockets of both sides do not take without a reader.
 const uploads = 24 << 20
 
 // upload writes a request and the whole of its body before it reads, as Python's http.client
@@ -40,7 +40,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// A client that is answered before it has sent its body sends on, and then reads the answer.
+// A client that is answered before it has sent its body goes on sending, and then reads the answer.
 func TestEarlyAnswerReachesAClientThatUploads(t *testing.T) {
 	r := newRig(t, rigOptions{config: func(c *proxy.Config) {
 		c.APIKeys = []string{"key"}
@@ -85,7 +85,7 @@ func TestEarlyAnswerReachesAClientThatUploads(t *testing.T) {
 	r.await("no connection left", func() bool { return r.server.Lingering() == 0 })
 }
 
-// refused sends a request without a key that announces a body, and a part of that.
+// refused sends a request without a key, and a part of the body that it announces.
 func (r *rig) refused() *net.TCPConn {
 	r.t.Helper()
 	conn := r.dialRaw()
@@ -97,7 +97,7 @@ func (r *rig) refused() *net.TCPConn {
 	return conn
 }
 
-// expectCut: the proxy reads no more, and says so to whoever still sends.
+// expectCut fails unless the proxy reads no more, and resets a client that still sends.
 func (r *rig) expectCut(what string, conn net.Conn) {
 	r.t.Helper()
 	r.await(what+" cut", func() bool {
@@ -106,7 +106,7 @@ func (r *rig) expectCut(what string, conn net.Conn) {
 	})
 }
 
-// What is read for nothing is bounded: in time, however much is sent, and in number.
+// What is read only to be dropped is bounded, in time, however much is sent, and in number.
 func TestReadingForNothingEnds(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
@@ -132,7 +132,7 @@ func TestReadingForNothingEnds(t *testing.T) {
 	}
 }
 
-// Who ends the process waits for nobody who only sends what nobody reads.
+// The end of the process does not wait for clients that only send what is dropped.
 func TestShutdownEndsReadingForNothing(t *testing.T) {
 	r := newRig(t, rigOptions{
 		config: func(c *proxy.Config) { c.APIKeys = []string{"key"} },

@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Links that lose segments or are dead, without a privilege: a socket's own filter drops
-// what arrives there before TCP sees it, so that the other end meets silence and its own
-// timers, as with a pulled cable. A listener's filter is that of what it accepts.
+// These are links that lose segments or are dead, without privileges. A socket's own filter drops
+// what arrives before TCP sees it, so that the other end meets silence and its own timers, as with
+// a pulled cable. Accepted connections have their listener's filter.
 
-// losing drops a random share of all segments; 1 is a dead link.
+// losing drops a random share of all segments. 1 is a dead link.
 func losing(share float64) []unix.SockFilter {
 	if share == 1 {
 		return []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
@@ -46,15 +46,15 @@ func passOrDrop() []unix.SockFilter {
 	return []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: math.MaxUint32}, {Code: unix.BPF_RET | unix.BPF_K}}
 }
 
-// ends picks sockets of this process: listening ones, or connections by their ports; 0 is
+// ends picks sockets of this process: listening ones, or connections by their ports, where 0 is
 // any.
 type ends struct {
 	listening   bool
 	local, peer int
 }
 
-// sockets lists the descriptors that match, those of every part of the rig and of the
-// test's clients among them.
+// sockets lists the descriptors that match, including those of all parts of the rig and of the
+// test's clients.
 func sockets(t *testing.T, want ends) (fds []int) {
 	t.Helper()
 	names, err := os.ReadDir("/proc/self/fd")

@@ -10,7 +10,7 @@ import (
 	"xpyd/router"
 )
 
-// A handle may hold the text of its host elsewhere, too, and write it in more than one way.
+// A handle may hold the text of its host elsewhere as well, and may write it in more than one way.
 func TestLoopbackIsRewrittenInItsPlace(t *testing.T) {
 	const handle = `{"remote_engine_id":"localhost","remote_request_id":"localhost","do_remote_prefill":true,` +
 		`"remote_block_ids":[[7]],"remote_host":"local\u0068ost","remote_port":1}`

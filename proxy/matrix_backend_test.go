@@ -19,8 +19,8 @@ import (
 	"xpyd/sim"
 )
 
-// expectWithoutPools: c is served on that path, or where there is none refused with that code
-// in its first round.
+// expectWithoutPools fails unless c is served on that path, or, without a path, refused with that
+// code in its first round.
 func (r *rig) expectWithoutPools(t *testing.T, c call, path, code, when string) (took time.Duration) {
 	t.Helper()
 	start := time.Now()
@@ -43,8 +43,8 @@ func (r *rig) expectWithoutPools(t *testing.T, c call, path, code, when string) 
 	return took
 }
 
-// T21: whole pools die and come back. What cannot be served is refused at once, with the time
-// to come back, and before any prefill; what returns is found by its health checks.
+// T21: whole pools die and come back. What cannot be served is refused at once, with a Retry-After,
+// and before any prefill. The health checks find what returns.
 func TestWholePoolsDieAndComeBack(t *testing.T) {
 	for _, tc := range []struct {
 		name             string
@@ -76,7 +76,7 @@ func TestWholePoolsDieAndComeBack(t *testing.T) {
 			for _, e := range dead {
 				r.server.FailChecks(e.URL())
 			}
-			best := time.Hour // of a few: a busy machine only ever delays
+			best := time.Hour // of a few, because a busy machine can only delay
 			for range 5 {
 				best = min(best, r.expectWithoutPools(t, c, tc.serving, tc.refused, "once the checks have failed"))
 			}
@@ -202,8 +202,8 @@ func (p *planter) plant(t *testing.T, r *rig, raw string) (n int) {
 	return n
 }
 
-// T32: what a backend sends on a connection that waits in the pool is never the answer to the
-// next request, on neither leg.
+// T32: what a backend sends on a connection that waits in the pool is never the answer to the next
+// request, on either leg.
 func TestLateBytesAreNoAnswer(t *testing.T) {
 	together(t)
 	answer := func(text string) string {

@@ -70,7 +70,8 @@ func TestClientsLeaveInEveryPhaseAtOnce(t *testing.T) {
 		t.Helper()
 		r.await(fmt.Sprint(want, " counted in ", phase), func() bool { return r.metric(`xpyd_client_gone_total{phase="`+phase+`"}`) == want })
 	}
-	// The proxy knows of each departure before any engine goes on. Prefill may still answer.
+	// The proxy knows that each client has left before any engine goes on. Prefill may still
+	// answer.
 	counted("decode", 24)
 	counted("stream", 6)
 	r.await("aware of the rest", func() bool { return r.server.Departed() == 24 })
@@ -151,8 +152,8 @@ func queued(t *testing.T) (n int) {
 	return n
 }
 
-// T16: readers that take a byte now and then, or none, and never let a write end: each is cut
-// off and its decode aborted, and until then holds little.
+// T16: readers that take a byte now and then, or none, and never let a write end. Each is cut off
+// and its decode aborted, and holds little until then.
 func TestReadersThatHardlyRead(t *testing.T) {
 	alone(t)
 	const readers, perReader = 20, 256 << 10
@@ -226,7 +227,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// T16: a stream read slowly, but never so slowly that a write stalls, comes whole although it
+// T16: a stream that is read slowly, but not so slowly that a write stalls, comes whole although it
 // takes longer than timeouts.write_stall.
 func TestSlowStreamReaderIsServed(t *testing.T) {
 	const stall = time.Second
@@ -242,7 +243,7 @@ func TestSlowStreamReaderIsServed(t *testing.T) {
 	}
 	body, err := io.ReadAll(resp.Body)
 	r.expectWhole(c, answer{resp.StatusCode, resp.Header, string(body), err})
-	// The deadline is moved at most once a second, and may be one more away.
+	// The deadline is moved at most once a second, so it may be a second later.
 	if took := time.Since(start); took < stall+time.Second {
 		t.Errorf("read in %v: the test proves nothing", took)
 	}
@@ -256,8 +257,8 @@ func (p *paced) Read(b []byte) (int, error) {
 	return p.Conn.Read(b[:min(len(b), 24<<10)])
 }
 
-// T17: a request that comes behind one whose stream still runs changes nothing about that
-// stream, which ends when it ends, although the second has no answer yet.
+// T17: a request that follows one whose stream still runs does not change that stream, which ends
+// in its own time although the second request has no answer.
 func TestPipelinedRequestDuringAStream(t *testing.T) {
 	first, second := newBarrier(sim.PhaseStreamEvent, 3), newBarrier(sim.PhaseDecodeReceived, 0)
 	r := newRig(t, rigOptions{engine: func(o *sim.Options) {
@@ -297,8 +298,8 @@ func TestPipelinedRequestDuringAStream(t *testing.T) {
 	r.expectNothingHeld()
 }
 
-// T31: a caller over its own share is told 429, one that meets a full pool 503, both when to
-// come back; whoever had a place gets a right answer, and the places are free afterwards.
+// T31: a caller over its own share gets 429, and one that meets a full pool 503, both with a
+// Retry-After. Those that had a place get a right answer, and the places are free afterwards.
 func TestTooManyAtOnce(t *testing.T) {
 	b := newBarrier(sim.PhaseDecodeReceived, 0)
 	r := newRig(t, rigOptions{

@@ -46,9 +46,9 @@ func (p *player) plays(raw string) { p.playing(func(w io.Writer) { _, _ = io.Wri
 
 func (p *player) playing(play func(w io.Writer)) { p.play.Store(&play) }
 
-// verdict is what a relay has to make of the bytes that D sent.
+// verdict is what the proxy has to make of the bytes that D sent.
 type verdict struct {
-	of   string // which bytes, for who reads a failure
+	of   string // which bytes, for the reader of a failure
 	good string // events before the end, whole and as they came, [DONE] included
 	end  string // "done"; "event": one that is no JSON in UTF-8, or a [DONE] too early; "framing": of the body, or its end
 }
@@ -79,7 +79,7 @@ func judgeStream(framed string) verdict {
 			v.end = "event"
 			return v
 		}
-		_ = json.Unmarshal(chunk["choices"], &choices) // whatever is in its place has no choice that finishes
+		_ = json.Unmarshal(chunk["choices"], &choices) // what replaces it has no choice that finishes
 		for _, c := range choices {
 			finished = finished || c["finish_reason"] != nil && string(c["finish_reason"]) != "null"
 		}
@@ -87,7 +87,7 @@ func judgeStream(framed string) verdict {
 	}
 }
 
-// eventLength is the length of the first event, its blank line included; 0 if it is not whole.
+// eventLength is the length of the first event with its blank line, or 0 if it is not whole.
 func eventLength(body string) int {
 	n := 0
 	for line := range strings.Lines(body) {
@@ -122,7 +122,7 @@ func expectVerdict(t *testing.T, v verdict, a wireAnswer) {
 	}
 	i := strings.LastIndex(strings.TrimSuffix(a.body, "\n\n"), "\n\n") + 2
 	expectErrorEvent(t, a.body[i:], "decode_failed")
-	// Bytes that come together with broken framing may go down with it.
+	// Bytes that come together with broken framing may be lost with it.
 	if events := a.body[:i]; v.end == "event" && events != v.good || !strings.HasPrefix(v.good, events) {
 		t.Fatalf("%s: got\n%q and an error\nwant\n%q", v.of, events, v.good)
 	}
@@ -167,14 +167,14 @@ func TestStreamWithOneBitFlipped(t *testing.T) {
 	}
 }
 
-// Before the first token another round mends whatever the proxy can see; what it cannot
-// see must not cost a byte of the text.
+// Before the first token another round repairs what the proxy can see. What it cannot see must not
+// cost a byte of the text.
 func TestHeadWithOneBitFlipped(t *testing.T) {
 	r, relays := relayed(t, rigOptions{})
 	c := call{stream: true, prompt: "short", tokens: 4}
 	l := layoutOf(t, r.decode[0], c, "bit")
 	for n := 0; n < l.end[0]; n += 29 {
-		r.expectNothingHeld() // the release of the last handle has its connection behind it
+		r.expectNothingHeld() // the release of the last handle has its own connection
 		r.flush(relays)
 		relays[0].Next(mustScript(t, fmt.Sprintf("down:corrupt@%d", n)))
 		a := r.rawCall(c, "bit")
@@ -215,8 +215,8 @@ func TestOnlyTheEndIsTheEnd(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		parts []string
-		want  string // of the client's body; ends cleanly with [DONE], else in an error event
-		short bool   // no bad event: the body just ends
+		want  string // of the client's body; it ends cleanly with [DONE], otherwise with an error event
+		short bool   // there is no bad event, and the body just ends
 	}{
 		{"plain", []string{a, b, last, done}, a + b + last + done, false},
 		{"[DONE] is a text", []string{tokenEvent("[DONE]", "null"), tokenEvent(done, "null"), last, done}, tokenEvent("[DONE]", "null") + tokenEvent(done, "null") + last + done, false},
@@ -257,8 +257,8 @@ func TestOnlyTheEndIsTheEnd(t *testing.T) {
 
 func crlf(event string) string { return strings.ReplaceAll(event, "\n", "\r\n") }
 
-// The end may come in any two reads: the second is written once the client has all that
-// stands before the end.
+// The end may come in any two reads. The second is written once the client has everything before
+// the end.
 func TestEndSplitAcrossReads(t *testing.T) {
 	p := newPlayer(t)
 	r, _ := relayed(t, rigOptions{prefill: -1, router: p.asDecode})
@@ -286,7 +286,7 @@ func TestEndSplitAcrossReads(t *testing.T) {
 	}
 }
 
-// What cannot be read before the first token is as bad as no answer.
+// An answer that cannot be read before the first token counts as none.
 func TestAnswersThatCannotBeReadAreMended(t *testing.T) {
 	together(t)
 	for _, kind := range []string{"corrupt@0", "role-error"} {
@@ -311,7 +311,7 @@ func TestAnswersThatCannotBeReadAreMended(t *testing.T) {
 	}
 }
 
-// What came whole is the client's, in however many reads it came.
+// The client gets what came whole, in however many reads it came.
 func TestEventsBeforeTheDamageAreTheClients(t *testing.T) {
 	together(t)
 	event := func(text, finish string) string {

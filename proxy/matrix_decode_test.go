@@ -18,7 +18,7 @@ import (
 	"xpyd/sim"
 )
 
-// The rows T10, T11 and T27 to T29 of the fault matrix: a handle is out, or the proxy
+// The rows T10, T11 and T27 to T29 of the fault matrix, in which a handle is out, or the proxy
 // itself fails. tools/faults names the tests of each row.
 
 func TestPrefillKilledBeforeDecodePulls(t *testing.T) {
@@ -107,7 +107,7 @@ func TestFailedDecodeNeverSeesAHandleAgain(t *testing.T) {
 	}
 }
 
-// Nobody has seen a handle whose dial failed: it is the one that goes to the next D.
+// No D has seen a handle whose dial failed, so the same handle goes to the next D.
 func TestHandleOfARefusedDialGoesElsewhere(t *testing.T) {
 	together(t)
 	for _, c := range forms(prompt, 4) {
@@ -131,7 +131,7 @@ func TestHandleOfARefusedDialGoesElsewhere(t *testing.T) {
 	}
 }
 
-// fault has an engine misbehave on the next request of the leg of its role.
+// fault makes an engine misbehave on the next request of the leg of its role.
 func (r *rig) fault(e *sim.Engine, kind string) {
 	r.t.Helper()
 	f, err := sim.ParseFault(kind)
@@ -144,8 +144,8 @@ func (r *rig) fault(e *sim.Engine, kind string) {
 	}
 }
 
-// expectEachHandleOnce fails if the decode engines got one handle in two requests, a
-// release of it aside.
+// expectEachHandleOnce fails if the decode engines got one handle in two requests, not counting its
+// release.
 func (r *rig) expectEachHandleOnce() {
 	r.t.Helper()
 	seen := map[string]bool{}
@@ -165,7 +165,7 @@ func TestHandleThatWaitedTooLongIsReplaced(t *testing.T) {
 	r := newRig(t, rigOptions{
 		router: func(c *router.Config) { c.Decode = append([]string{hole}, c.Decode...) },
 		config: func(c *proxy.Config) {
-			// A handle may wait for 0.3 s; the dial takes longer than that to fail.
+			// A handle may wait for 0.3 s. The dial takes longer than that to fail.
 			c.KV.Lease, c.KV.LeaseMargin, c.Timeouts.Dial = 10*time.Second, 9700*time.Millisecond, 400*time.Millisecond
 		}})
 	c := forms(prompt, 4)[1]
@@ -181,7 +181,7 @@ func TestHandleThatWaitedTooLongIsReplaced(t *testing.T) {
 	if decoded[0].RemoteRequestID != issued[1].RemoteRequestID {
 		t.Errorf("decode got the handle of %s, want the fresh one of %s", decoded[0].RemoteRequestID, issued[1].RemoteRequestID)
 	}
-	r.released(r.decode[0], id) // the old one, which nobody read
+	r.released(r.decode[0], id) // the old one, which was never read
 	r.expectNothingHeld()
 	if n := r.prefill[0].Ledger().FreedBy["reject"]; n != 1 {
 		t.Errorf("%d entries freed by rejection, want the old handle's", n)
@@ -219,7 +219,7 @@ func TestOnlyThePairThatFailsIsBanned(t *testing.T) {
 	if n := r.metric("xpyd_backend_ejections_total"); n != 0 {
 		t.Errorf("%v ejections for the fault of one pair", n)
 	}
-	// Each of the two goes on with the other partners, before and behind the ban.
+	// Each of the two still works with the other partners, before and after the ban.
 	count := map[string]int{}
 	for i := range 40 {
 		id := fmt.Sprint("after", i)
@@ -240,8 +240,8 @@ func TestPanicInTheRelay(t *testing.T) {
 		before: func(r *rig) { r.server.PanicOnBuffer(2) }, // the first is the handler's
 	})
 	t.Cleanup(b.open)
-	// The second token is too large for its buffer to be kept: the relay needs another one
-	// for what comes behind it.
+	// The second token is too large for its buffer to be kept, so the relay needs another one for
+	// what follows.
 	c := streamed(false, 6, "[[text:big]]")
 	resp, err := r.client.Post(r.url+c.path(), "application/json", strings.NewReader(c.body()))
 	if err != nil {
@@ -272,8 +272,7 @@ func (w *panicOnce) Write(p []byte) (int, error) {
 	return w.Writer.Write(p)
 }
 
-// A panic that nobody catches ends the whole test binary, so each case runs in one of
-// its own.
+// A panic that is not caught ends the whole test binary, so each case runs in one of its own.
 func TestPanicOutsideAHandler(t *testing.T) {
 	together(t)
 	const child = "XPYD_TEST_PANIC_CHILD"
@@ -300,7 +299,7 @@ func TestPanicOutsideAHandler(t *testing.T) {
 	}
 }
 
-// The first check of the decode engine panics, once it has found it up.
+// The first check of the decode engine panics after it has found the engine up.
 func checksGoOnAfterAPanic(t *testing.T, log func(io.Writer) io.Writer) {
 	r := newRig(t, rigOptions{log: log})
 	r.await("counted", func() bool { return r.metric("xpyd_panics_total") == 1 })
@@ -313,7 +312,7 @@ func checksGoOnAfterAPanic(t *testing.T, log func(io.Writer) io.Writer) {
 	r.await("down", func() bool { return r.metric(`xpyd_backend_up{backend="`+r.decode[0].URL()) == 0 })
 }
 
-// A handle that is too old to be given back is told of in the log.
+// The log names a handle that is too old to be given back.
 func serveGoesOnAfterAPanicInARelease(t *testing.T, log func(io.Writer) io.Writer) {
 	r := newRig(t, rigOptions{log: log, config: func(c *proxy.Config) {
 		c.KV.Lease, c.KV.LeaseMargin = time.Second, 100*time.Millisecond // less than a release may need
@@ -330,7 +329,7 @@ func serveGoesOnAfterAPanicInARelease(t *testing.T, log func(io.Writer) io.Write
 
 // With a connector whose legs start together, P has a goroutine to itself.
 func serveGoesOnAfterAPanicInAPrefill(t *testing.T, log func(io.Writer) io.Writer) {
-	b := newBarrier(sim.PhaseDecodeReceived, 0) // decode needs no blocks here, and would be faster
+	b := newBarrier(sim.PhaseDecodeReceived, 0) // decode needs no blocks here, and would otherwise be faster
 	r := newRig(t, rigOptions{log: log, dialect: newPushDialect(),
 		engine: func(o *sim.Options) {
 			o.Role = sim.RoleBoth

@@ -15,8 +15,8 @@ import (
 	"xpyd/sim"
 )
 
-// front stands before an engine and may answer a completion in its place; all the rest
-// goes through. It notes the request ids of the completions that come, releases not.
+// front is in front of an engine and may answer a completion in its place. Everything else goes
+// through. It notes the request ids of completions, but not of releases.
 type front struct {
 	engine string // base URL
 	server *httptest.Server
@@ -25,7 +25,7 @@ type front struct {
 	asked []string
 }
 
-// newFront starts one. instead returns true if it has answered; body is the request's.
+// newFront starts one. instead returns true if it has answered. body is the body of the request.
 func newFront(t *testing.T, engine string, instead func(f *front, w http.ResponseWriter, q *http.Request, body []byte) bool) *front {
 	t.Helper()
 	f := &front{engine: engine}
@@ -46,8 +46,8 @@ func newFront(t *testing.T, engine string, instead func(f *front, w http.Respons
 	return f
 }
 
-// pass has the engine answer. Its answer is read whole: a front is for legs that are
-// not streamed.
+// pass lets the engine answer. It reads the answer whole, because a front is for legs that are not
+// streamed.
 func (f *front) pass(w http.ResponseWriter, q *http.Request, body []byte) {
 	status, answer := ask(f.engine, q.Method, q.URL.Path, body, q.Header)
 	w.Header().Set("Content-Type", "application/json")
@@ -55,7 +55,7 @@ func (f *front) pass(w http.ResponseWriter, q *http.Request, body []byte) {
 	_, _ = w.Write(answer)
 }
 
-// times is how often the engine was asked for the request that the client called id.
+// times is how many requests the engine got for the client's request id.
 func (f *front) times(id string) (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -74,7 +74,7 @@ func ask(engine, method, path string, body []byte, header http.Header) (status i
 		panic(err)
 	}
 	q.Header = header.Clone()
-	q.Close = true // leaves nothing behind that a test would have to end
+	q.Close = true // leaves nothing that a test would have to end
 	resp, err := http.DefaultClient.Do(q)
 	if err != nil {
 		return http.StatusBadGateway, nil
@@ -87,7 +87,7 @@ func ask(engine, method, path string, body []byte, header http.Header) (status i
 	return resp.StatusCode, answer
 }
 
-// breakOff writes raw in place of a response and closes the connection behind it.
+// breakOff writes raw in place of a response and then closes the connection.
 func breakOff(w http.ResponseWriter, raw string) {
 	conn, buf, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -98,8 +98,7 @@ func breakOff(w http.ResponseWriter, raw string) {
 	_ = conn.Close()
 }
 
-// legsOf are the requests that an engine got for the one that the client called id,
-// releases not.
+// legsOf are the requests that an engine got for the client's request id, without releases.
 func legsOf(e *sim.Engine, id string) []sim.Record {
 	var out []sim.Record
 	for _, rec := range e.Requests() {
@@ -110,7 +109,7 @@ func legsOf(e *sim.Engine, id string) []sim.Record {
 	return out
 }
 
-// legOutcome is the count of a backend's legs that ended so.
+// legOutcome is the count of a backend's legs with that outcome.
 func (r *rig) legOutcome(url, leg, outcome string) float64 {
 	r.t.Helper()
 	return r.metric(fmt.Sprintf(`xpyd_leg_requests_total{backend=%q,leg=%q,outcome=%q}`, url, leg, outcome))

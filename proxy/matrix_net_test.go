@@ -17,8 +17,8 @@ import (
 	"xpyd/upstream/nametest"
 )
 
-// T22, the bound: on every socket towards a client or a backend the kernel gives up on a
-// silent peer within 30 s, whether bytes wait to be acknowledged or not.
+// T22, the bound: on every socket to a client or a backend the kernel gives up on a silent peer
+// within 30 s, whether or not bytes wait to be acknowledged.
 func TestSocketsGiveUpOnADeadPeerIn30Seconds(t *testing.T) {
 	alone(t)
 	b := newBarrier(sim.PhaseStreamEvent, 3)
@@ -56,7 +56,7 @@ func TestSocketsGiveUpOnADeadPeerIn30Seconds(t *testing.T) {
 	r.expectWhole(c, <-got)
 }
 
-// A closed window counts as silence: a longer timeouts.write_stall must be a longer patience.
+// A closed window counts as silence, so a longer timeouts.write_stall must lengthen the wait.
 func TestPatienceWithAClientIsAtLeastTheWriteStall(t *testing.T) {
 	alone(t)
 	b := newBarrier(sim.PhaseStreamEvent, 3)
@@ -131,7 +131,7 @@ func TestLinkToABackendDies(t *testing.T) {
 	}
 }
 
-// T22, backends: a link that died while nobody used it.
+// T22, backends: a link that died while it was idle.
 func TestLinkOfAPooledConnectionDies(t *testing.T) {
 	alone(t)
 	r := newRig(t, rigOptions{})
@@ -154,7 +154,7 @@ func TestLinkOfAPooledConnectionDies(t *testing.T) {
 	r.expectNothingHeld()
 }
 
-// T22, clients: one whose link dies is gone, as one that closes is.
+// T22, clients: a client whose link dies has left, like one that closes.
 func TestLinkToAClientDies(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -189,7 +189,7 @@ func TestLinkToAClientDies(t *testing.T) {
 	}
 }
 
-// T23: a link that loses segments is TCP's affair. Nothing is sent twice.
+// T23: TCP deals with a link that loses segments. Nothing is sent twice.
 func TestLossyLinks(t *testing.T) {
 	alone(t)
 	t.Setenv("GODEBUG", "multipathtcp=0") // MPTCP listeners take no filter
@@ -228,7 +228,7 @@ func TestLostSYNs(t *testing.T) {
 	r := newRig(t, rigOptions{prefill: 2, decode: 2, config: func(c *proxy.Config) {
 		c.Timeouts.Dial, c.Timeouts.UpstreamIdle = 300*time.Millisecond, time.Millisecond // each leg dials
 	}, router: func(c *router.Config) {
-		c.Health.Fall = 100 // checks dial, too; the legs of a backend that goes down would move
+		c.Health.Fall = 100 // checks dial too, and the legs of a backend that goes down would move
 	}})
 	for _, e := range []*sim.Engine{r.prefill[0], r.decode[0]} {
 		filter(t, sockets(t, ends{listening: true, local: port(t, e.URL())}), losingSYN(.5))
@@ -246,7 +246,7 @@ func TestLostSYNs(t *testing.T) {
 			t.Errorf("served %s although a prefill engine could be reached", path)
 		}
 	}
-	// All of the 32 dials to the two going well is one chance in 2^32.
+	// The chance that all of the 32 dials to the two succeed is one in 2^32.
 	if r.metric(`xpyd_leg_requests_total{backend="`+r.prefill[0].URL()+`",leg="prefill",outcome="refused"}`)+
 		r.metric(`xpyd_leg_requests_total{backend="`+r.decode[0].URL()+`",leg="decode",outcome="refused"}`) == 0 {
 		t.Error("no dial failed: the test proves nothing")
@@ -257,7 +257,7 @@ func TestLostSYNs(t *testing.T) {
 	r.expectNothingHeld()
 }
 
-// T24: engines by name stay up and serve through all that a name server can do.
+// T24: engines that are configured by name stay up and serve, whatever a name server does.
 func TestEnginesByNameOutliveTheirNameServer(t *testing.T) {
 	here := netip.MustParseAddr("127.0.0.1")
 	ns := nametest.New(t, nametest.Answer{Code: 3})

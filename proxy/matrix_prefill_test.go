@@ -20,8 +20,8 @@ import (
 	"xpyd/sim"
 )
 
-// The rows T1 to T9 of the fault matrix: the prefill leg fails. tools/faults names
-// the tests of each row.
+// The rows T1 to T9 of the fault matrix, in which the prefill leg fails. tools/faults names the
+// tests of each row.
 
 // wholeAnswer is what a stub decode engine says to any completion that is not streamed.
 const wholeAnswer = `{"id":"cmpl-1","object":"text_completion","created":1,"model":"sim","choices":[{"index":0,"text":"abc","logprobs":null,"finish_reason":"stop"}],"usage":null}`
@@ -65,7 +65,7 @@ func TestDialThatNobodyAnswers(t *testing.T) {
 	r.expectNothingHeld()
 }
 
-// The engines close an idle connection after some milliseconds, the proxy would keep it:
+// The engines close an idle connection after some milliseconds, and the proxy would keep it, so
 // requests meet closing connections all the time.
 func TestEnginesThatCloseIdleConnectionsSooner(t *testing.T) {
 	const requests, clients, keep = 10_000, 64, 20 * time.Millisecond
@@ -120,8 +120,8 @@ func TestEnginesThatCloseIdleConnectionsSooner(t *testing.T) {
 	}
 }
 
-// impatient serves the stub at another address, where idle connections are closed after
-// keep. As with uvicorn, a connection is idle only behind an answer.
+// impatient serves the stub at another address, where idle connections are closed after keep. As
+// with uvicorn, a connection is idle only after an answer.
 func (s *stub) impatient(t *testing.T, keep time.Duration) (url string) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(s.server.Config.Handler)
@@ -218,14 +218,14 @@ func TestPrefillRetriesShareTheBudget(t *testing.T) {
 	}
 	r.await("all first tries failed", func() bool { return hungUp.Load() == requests })
 	r.await("the budget in use", func() bool { return running.Load() >= budget })
-	// Each back-off is shorter than 250 ms: by then every request has asked for its share.
+	// Each back-off is shorter than 250 ms, so by then every request has asked for its share.
 	over := time.Now().Add(600 * time.Millisecond)
 	r.await("past the back-offs", func() bool { return time.Now().After(over) })
 	if n := running.Load(); n != budget {
 		t.Errorf("%d second tries at once while none ends, the budget has %d", n, budget)
 	}
 	open()
-	for range requests { // whoever found the budget spent has waited for a share
+	for range requests { // a request that found the budget spent has waited for a share
 		if a := <-got; a.status != 200 {
 			t.Fatalf("%d %s", a.status, a.body)
 		}
@@ -244,7 +244,7 @@ func TestFrozenPrefill(t *testing.T) {
 			r = newRig(t, rigOptions{prefill: 2,
 				config: func(c *proxy.Config) { c.Timeouts.Prefill = limit },
 				engine: func(o *sim.Options) {
-					o.PrefillTokensPerSecond = 200 // 0.1 s: an engine that thaws has the time to abort
+					o.PrefillTokensPerSecond = 200 // 0.1 s, in which an engine that thaws can abort
 					o.Hook = func(e sim.Event) {
 						if e.Phase == sim.PhasePrefillStart && freeze.Load() {
 							r.prefill[0].Freeze()
@@ -253,7 +253,7 @@ func TestFrozenPrefill(t *testing.T) {
 					}
 				}})
 			freeze.Store(when == "while it computes")
-			best := time.Hour // of a few: a busy machine only ever delays
+			best := time.Hour // of a few, because a busy machine can only delay
 			for i := 0; i < 4 && best > limit+100*time.Millisecond; i++ {
 				id := fmt.Sprint("frozen", i)
 				if !freeze.Load() {
@@ -327,14 +327,14 @@ func TestPrefillThatStallsInItsAnswer(t *testing.T) {
 	}
 }
 
-// prefillStatus is what must come of one status of P.
+// prefillStatus is what must follow from one status of P.
 type prefillStatus struct {
 	status  int
 	outcome string // of the leg: what counts against P
 	client  int    // status for the client, with no other P and decode_only off
-	code    string // of the answer; "": P's own body, byte for byte
+	code    string // of the answer; "" for P's own body, byte for byte
 	asks    bool   // another P is asked, and does better
-	alone   string // reason to decode without a prefill, where that is on; "": it is not done
+	alone   string // reason to decode without a prefill, if that is on; "" if it is not done
 }
 
 func prefillStatuses() []prefillStatus {
@@ -362,7 +362,7 @@ func TestStatusOfPrefill(t *testing.T) {
 				r, p := rigWithFront(t, rigOptions{config: func(c *proxy.Config) { c.DecodeOnly.Enabled = setting == "alone, decode_only" }},
 					setting == "with another", func(_ *front, w http.ResponseWriter, q *http.Request, _ []byte) bool {
 						w.Header().Set("Content-Type", "application/json")
-						w.Header().Set("Location", "/v1/completions") // nobody follows it
+						w.Header().Set("Location", "/v1/completions") // it is not followed
 						w.Header().Set("Retry-After", "7")
 						w.WriteHeader(tc.status)
 						if tc.status != 204 {
@@ -397,7 +397,7 @@ func TestStatusOfPrefill(t *testing.T) {
 	}
 }
 
-// expect checks the answer to a client for which nobody else could be asked.
+// expect checks the answer to a client whose request could go to no other engine.
 func (tc prefillStatus) expect(t *testing.T, a answer, own string) {
 	t.Helper()
 	if a.status != tc.client || a.header.Get("Location") != "" {
@@ -414,8 +414,8 @@ func (tc prefillStatus) expect(t *testing.T, a answer, own string) {
 	}
 }
 
-// rigWithFront is a rig with a front before its first prefill engine. With another,
-// there is a second engine, and nothing before it.
+// rigWithFront is a rig with a front before its first prefill engine. With another, there is a
+// second engine without a front.
 func rigWithFront(t *testing.T, o rigOptions, another bool, instead func(f *front, w http.ResponseWriter, q *http.Request, body []byte) bool) (*rig, *front) {
 	t.Helper()
 	var p *front
@@ -448,7 +448,7 @@ func (r *rig) callVia(p *front, c call, id string) answer {
 	return answer{}
 }
 
-// An interim answer is skipped; what follows it counts.
+// An interim answer is skipped, and what follows it counts.
 func TestInterimAnswerOfPrefillIsSkipped(t *testing.T) {
 	r, p := rigWithFront(t, rigOptions{}, false, func(_ *front, w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 		w.Header().Set("Link", "</x>")
@@ -473,7 +473,7 @@ func TestHandlesOfAnotherShape(t *testing.T) {
 	})
 	for _, tc := range []struct {
 		name, member string
-		status       int // 200: decoded without a prefill; else only where that is on
+		status       int // 200: decoded without a prefill; otherwise only if that is on
 		code         string
 	}{
 		{"no member", ``, 200, ""},
@@ -522,8 +522,8 @@ func TestHandlesOfAnotherShape(t *testing.T) {
 	}
 }
 
-// rigWithHost is a rig of stubs whose prefill engine names that host in its handles; seen
-// are the bodies that decode gets for the request called host. alone: decode_only.enabled.
+// rigWithHost is a rig of stubs whose prefill engine names that host in its handles. seen are the
+// bodies that decode gets for the request called host. alone is decode_only.enabled.
 func rigWithHost(t *testing.T, host string, alone bool, kv func(kv *handoff.KV)) (r *rig, seen <-chan string) {
 	t.Helper()
 	p := newStub(t, func(w http.ResponseWriter, q *http.Request) {
@@ -557,7 +557,7 @@ func TestHostOfAHandle(t *testing.T) {
 	for _, tc := range []struct {
 		name, host string
 		kv         func(kv *handoff.KV)
-		decode     string // remote_host that D gets; "": D is not asked
+		decode     string // remote_host that D gets; "" if D is not asked
 		loopback   float64
 	}{
 		{name: "foreign, any is allowed", host: "10.9.8.7", decode: "10.9.8.7"},
@@ -612,7 +612,7 @@ func TestCutPrefillAnswerIsNone(t *testing.T) {
 			var whole string // P's response to the first request
 			r, _ := rigWithFront(t, rigOptions{
 				router: func(c *router.Config) { c.Health.EjectAfter = 0 },
-				config: func(c *proxy.Config) { c.DecodeOnly.Enabled = false }, // as a busy machine may refuse a connection
+				config: func(c *proxy.Config) { c.DecodeOnly.Enabled = false }, // because a busy machine may refuse a connection
 			}, false,
 				func(p *front, w http.ResponseWriter, q *http.Request, body []byte) bool {
 					var at int
@@ -658,7 +658,7 @@ func TestCutPrefillAnswerIsNone(t *testing.T) {
 	}
 }
 
-// unreadable is a way for P to answer, with its own body in it, that nobody can use.
+// unreadable is an answer of P, with its own body in it, that cannot be used.
 type unreadable struct {
 	name  string
 	write func(w io.Writer, body []byte)
@@ -765,7 +765,7 @@ func TestHugePrefillAnswerTakesLittleMemory(t *testing.T) {
 	if a := r.callVia(p, forms(prompt, 4)[0], "huge"); a.status != 502 {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
-	// limits.answer is 8 MiB; what the kernel takes on both ends comes on top.
+	// limits.answer is 8 MiB. The kernel's buffers on both ends come on top.
 	if n := <-taken; n > size/2 {
 		t.Errorf("%d of %d bytes were read", n, size)
 	}

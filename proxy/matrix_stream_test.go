@@ -21,12 +21,12 @@ import (
 	"xpyd/sim/faultnet"
 )
 
-// The rows T12, T13 and T14 of the fault matrix: the connection to D fails, slows down
-// or freezes at an exact byte. tools/faults names the tests of each row.
+// The rows T12, T13 and T14 of the fault matrix, in which the connection to D fails, slows down or
+// freezes at an exact byte. tools/faults names the tests of each row.
 
-// relayed is a rig with a relay before each decode engine. Every connection that the
-// proxy makes to D after the start is a completion's: idle ones are not used again and
-// nobody probes. Failures eject no one.
+// relayed is a rig with a relay before each decode engine. Every connection that the proxy makes to
+// D after the start is a completion's, because idle ones are not used again and there are no
+// probes. Failures eject no backend.
 func relayed(t *testing.T, o rigOptions) (*rig, []*faultnet.Relay) {
 	t.Helper()
 	var relays []*faultnet.Relay
@@ -59,8 +59,8 @@ func relayed(t *testing.T, o rigOptions) (*rig, []*faultnet.Relay) {
 	return r, relays
 }
 
-// flush waits until the relays have taken what has been dialled so far, as of a check that was
-// cut: connections are accepted in their order, and each that comes takes the next script.
+// flush waits until the relays have accepted what has been dialled so far, for example by a check
+// that was cut. Connections are accepted in their order, and each takes the next script.
 func (r *rig) flush(relays []*faultnet.Relay) {
 	r.t.Helper()
 	for _, relay := range relays {
@@ -81,12 +81,12 @@ func mustScript(t *testing.T, text string) faultnet.Script {
 	return s
 }
 
-// wireAnswer is an answer byte for byte, as a client that trusts nobody reads it.
+// wireAnswer is an answer byte for byte, as a strict client reads it.
 type wireAnswer struct {
 	head  string // with its empty line
 	body  string // without framing
 	ended bool   // by the last chunk, or at its announced length
-	err   error  // of the framing; else how the connection ended, nil for FIN
+	err   error  // of the framing; otherwise how the connection ended, nil for FIN
 }
 
 // rawCall sends one completion on a connection of its own and reads to the answer's end.
@@ -95,7 +95,7 @@ func (r *rig) rawCall(c call, id string) wireAnswer {
 	return readWire(r.t, strings.TrimPrefix(r.url, "http://"), raw(c, id), func(wireAnswer) {})
 }
 
-// readWire tells progress of what has come so far.
+// readWire reports to progress what has come so far.
 func readWire(t *testing.T, addr, request string, progress func(wireAnswer)) (a wireAnswer) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -150,8 +150,8 @@ func parseWire(b []byte) (a wireAnswer) {
 
 var sizeLine = regexp.MustCompile(`^[0-9a-fA-F]{1,10}(;[^\r\n]{0,200})?\r\n`)
 
-// dechunk strips chunked framing as strictly as its grammar is. What is cut short is
-// not ended and no error; a part of a chunk belongs to the body.
+// dechunk strips chunked framing, as strictly as the grammar says. What is cut short has not ended
+// and is no error. A part of a chunk belongs to the body.
 func dechunk(b []byte) (body string, rest []byte, ended bool, err error) {
 	var out []byte
 	for {
@@ -188,19 +188,19 @@ func dechunk(b []byte) (body string, rest []byte, ended bool, err error) {
 
 var changing = regexp.MustCompile(`"id":"[^"]*"|"created":\d+|"system_fingerprint":"[^"]*"`)
 
-// stable takes out what differs between two answers to the same request.
+// stable removes what differs between two answers to the same request.
 func stable(body string) string { return changing.ReplaceAllString(body, `"same":0`) }
 
-// layout is where the events of a streamed answer stand on D's wire.
+// layout has the places of the events of a streamed answer on D's wire.
 type layout struct {
 	raw    string
 	events []string // whole, with their empty lines
 	begin  []int    // offset of each event's chunk, its size line included
-	end    []int    // offset behind each event's last byte, the chunk's own CRLF excluded
+	end    []int    // offset after each event's last byte, without the chunk's own CRLF
 }
 
-// layoutOf asks an engine itself. The id must be as long as that of the proxy's leg, so
-// that the offsets hold behind the proxy.
+// layoutOf asks an engine directly. The id must be as long as that of the proxy's leg, so that the
+// offsets hold through the proxy too.
 func layoutOf(t *testing.T, e *sim.Engine, c call, id string) layout {
 	t.Helper()
 	a := readWire(t, e.Addr(), raw(c, id+"-00000000"), func(wireAnswer) {})
@@ -231,8 +231,8 @@ func (l layout) before(n int) int {
 	return k
 }
 
-// cuts are the offsets at both ends of each chunk from event first on, and each byte of
-// the chunks of three events: first, one in the middle, the last with all behind it.
+// cuts are the offsets at both ends of each chunk from event first on, and each byte of the chunks
+// of three events: the first, one in the middle, and the last with all that follows it.
 func (l layout) cuts(first int) []int {
 	var all []int
 	for i := first; i < len(l.end); i++ {
@@ -248,8 +248,8 @@ func (l layout) cuts(first int) []int {
 	return slices.Compact(all)
 }
 
-// expectCut fails unless a is a stream of the first events and one error event that
-// then broke off. least and most are how many of D's events the client may have.
+// expectCut fails unless a is a stream of the first events and one error event, and then broke off.
+// least and most are how many of D's events the client may have.
 func expectCut(t *testing.T, l layout, a wireAnswer, least, most int) {
 	t.Helper()
 	if !strings.HasPrefix(a.head, "HTTP/1.1 200 ") || a.ended || a.err != nil {
@@ -337,7 +337,7 @@ func TestStreamCutAtEachByte(t *testing.T) {
 	}
 }
 
-// Nothing of the answer is the client's before the first token: another round mends it.
+// The client has nothing of the answer before the first token, so another round repairs it.
 func TestStreamCutBeforeTheFirstToken(t *testing.T) {
 	together(t)
 	for first, c := range forty() {
@@ -357,8 +357,8 @@ func TestStreamCutBeforeTheFirstToken(t *testing.T) {
 	}
 }
 
-// A decode engine whose connection broke may live, and be slow to see it: it reads the
-// blocks while they are still its own.
+// A decode engine whose connection broke may live, and notice it late. It reads the blocks while
+// they are still its own.
 func TestReleaseLetsASlowDecodeReadFirst(t *testing.T) {
 	r := newRig(t, rigOptions{decode: 2, router: func(c *router.Config) {
 		inTurn(c)
@@ -452,7 +452,7 @@ func TestStreamSlowedKeepsItsBytes(t *testing.T) {
 	}
 }
 
-// frozen stops D in the middle of a stream, in the way of SIGSTOP: the sockets stay.
+// frozen stops D in the middle of a stream, as SIGSTOP does. The sockets stay.
 type frozen struct{ freeze, thaw func() }
 
 // ways to freeze: the engine itself, or all that is on its way.
@@ -465,7 +465,7 @@ func freezers(r *rig, relay *faultnet.Relay) map[string]frozen {
 
 func TestStreamFrozenAndThawed(t *testing.T) {
 	together(t)
-	const at = 20 // the event behind which D freezes
+	const at = 20 // the event after which D freezes
 	for _, way := range []string{"engine", "network"} {
 		for _, inTime := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/in time %v", way, inTime), func(t *testing.T) {
@@ -508,14 +508,14 @@ func TestStreamFrozenAndThawed(t *testing.T) {
 	}
 }
 
-// expectStalled fails unless the stream broke off behind event at, for a stall.
+// expectStalled fails unless the stream broke off after event at, because of a stall.
 func expectStalled(t *testing.T, l layout, a wireAnswer, at int) {
 	t.Helper()
 	if a.ended || a.err != nil {
 		t.Fatalf("ended %v, %v: want a stream that breaks off", a.ended, a.err)
 	}
 	got := strings.SplitAfter(stable(a.body), "\n\n")
-	n := len(got) - 2 // the error event, and nothing behind the last empty line
+	n := len(got) - 2 // the error event, and nothing after the last empty line
 	if n != at+1 || strings.Join(got[:n], "") != stable(strings.Join(l.events[:n], "")) || got[n+1] != "" {
 		t.Fatalf("%d events, want %d of D's\n%q", n, at+1, a.body)
 	}

@@ -15,11 +15,11 @@ import (
 	"xpyd/router"
 )
 
-// listing are engines that list one model each. With a key they list it to who shows that; the
-// proxy's own checks, which show none, are told 401.
+// listing are engines that list one model each. With a key they list it to clients that show the
+// key. The proxy's own checks, which show none, get 401.
 type listing struct {
 	key    string
-	frozen atomic.Bool  // to whoever shows a key, or to all where there is none
+	frozen atomic.Bool  // to clients that show a key, or to all if there is none
 	asked  atomic.Int32 // with a client's key
 	cut    atomic.Int32 // of these, by who asked
 	urls   []string
@@ -60,7 +60,7 @@ func newListing(t *testing.T, engines int, key string) *listing {
 	return l
 }
 
-// asDecode puts the engines in the place of the rig's, without a prefill pool.
+// asDecode replaces the rig's engines by these, without a prefill pool.
 func (l *listing) asDecode(c *router.Config) {
 	c.Prefill, c.Decode = nil, l.urls
 	c.Health.Interval, c.Health.Timeout = time.Hour, time.Minute
@@ -71,7 +71,7 @@ func newListingRig(t *testing.T, l *listing) *rig {
 	return newRig(t, rigOptions{prefill: -1, decode: len(l.urls), router: l.asDecode})
 }
 
-// What the engines list to everybody, the checks know: nobody is asked for a client.
+// The checks know what the engines list to everybody, so no engine is asked for a client.
 func TestModelsThatTheChecksKnow(t *testing.T) {
 	l := newListing(t, 20, "")
 	r := newListingRig(t, l)
@@ -88,8 +88,8 @@ func TestModelsThatTheChecksKnow(t *testing.T) {
 	}
 }
 
-// Where the engines go by the client's key, each key has its own answer: asked for once by all
-// who come at a time, and kept for a moment.
+// If the answer depends on the client's key, each key has its own answer. It is fetched once for
+// all clients that ask at a time, and kept for a moment.
 func TestModelsByTheClientsKey(t *testing.T) {
 	l := newListing(t, 1, "good")
 	r := newListingRig(t, l)
@@ -123,7 +123,7 @@ func TestModelsByTheClientsKey(t *testing.T) {
 	}
 }
 
-// Engines that do not answer cost a call a bounded time, whatever their number.
+// Engines that do not answer delay a call for a bounded time, however many there are.
 func TestModelsOfFrozenEngines(t *testing.T) {
 	l := newListing(t, 12, "good")
 	r := newListingRig(t, l)
@@ -142,7 +142,7 @@ func TestModelsOfFrozenEngines(t *testing.T) {
 	r.await("no question left", func() bool { return l.cut.Load() == l.asked.Load() })
 }
 
-// A client that leaves ends what it asked for, unless others wait for it too.
+// A client that leaves ends its own call, unless others wait for the same answer.
 func TestClientLeavesTheModels(t *testing.T) {
 	l := newListing(t, 12, "good")
 	r := newListingRig(t, l)
@@ -186,7 +186,7 @@ func TestModelsOfEnginesThatAreDown(t *testing.T) {
 	}
 }
 
-// Keys that come once each do not fill the memory.
+// Keys that are used only once do not fill the memory.
 func TestModelsOfManyKeys(t *testing.T) {
 	l := newListing(t, 1, "good")
 	r := newListingRig(t, l)

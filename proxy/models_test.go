@@ -13,7 +13,7 @@ import (
 	"xpyd/sim"
 )
 
-// byName gives each engine the model of its place: the n-th P and the n-th D that of n.
+// byName gives the n-th P and the n-th D the n-th model.
 func byName(models ...string) func(o *sim.Options) {
 	return func(o *sim.Options) {
 		i := int(o.Name[len(o.Name)-1] - '0')
@@ -132,8 +132,8 @@ func TestModelsAreListedAnew(t *testing.T) {
 	r.await("listed anew", func() bool { return r.server.ModelsKnown() })
 }
 
-// A model that decode engines list and no prefill engine does is served by them alone, in any
-// number; the log tells, once, and tells when it is over.
+// A model that only decode engines list is served by them alone, in any number. The log says so
+// once, and says when it is over.
 func TestModelOnDecodeOnly(t *testing.T) {
 	const warning, over = `"message":"models that backends of one pool only list`, `"message":"prefill and decode backends list the same models"`
 	var pools router.Config
@@ -189,7 +189,7 @@ func TestModelOnDecodeOnly(t *testing.T) {
 	r.expectNothingHeld()
 }
 
-// Where decode may not compute prompts, the prefill engine says that it has no such model.
+// If decode may not compute prompts, the prefill engine says that it has no such model.
 func TestModelOnDecodeOnlyThatMayNot(t *testing.T) {
 	r := newRig(t, rigOptions{decode: 2, engine: byName("a", "b"), config: func(c *proxy.Config) { c.DecodeOnly.Enabled = false }})
 	if a := r.ask("b"); a.status != 404 || pathOf(a) != "disaggregated none" {
@@ -198,7 +198,7 @@ func TestModelOnDecodeOnlyThatMayNot(t *testing.T) {
 	r.await("told", func() bool { return strings.Contains(r.logs.String(), "those of decode are refused by prefill") })
 }
 
-// Where no request gets a prefill, the model is not why.
+// If no request gets a prefill, the model is not the reason.
 func TestModelOnDecodeOnlyWithoutSplits(t *testing.T) {
 	r := newRig(t, rigOptions{decode: 2, engine: byName("a", "b"), router: func(c *router.Config) { c.PD.Mode = router.PDNever }})
 	if a := r.ask("b"); a.status != 200 || pathOf(a) != "decode_only pd_never" {

@@ -2,6 +2,6 @@
 
 package proxy_test
 
-// testsPerCore is how many tests run together for each core, unless -parallel says otherwise:
-// they mostly wait.
+// testsPerCore is how many tests run together for each core, unless -parallel says otherwise. They
+// mostly wait.
 const testsPerCore = 2

@@ -71,7 +71,7 @@ func (r *rig) burst(n int, prompt string) <-chan answer {
 	return got
 }
 
-// While no prefill engine is up the decode engines are all there is: they serve everything.
+// While no prefill engine is up, the decode engines serve everything.
 func TestDecodeServesEverythingWithoutPrefillEngines(t *testing.T) {
 	const n = 40
 	d := newBusyDecode(t)
@@ -92,7 +92,7 @@ func TestDecodeServesEverythingWithoutPrefillEngines(t *testing.T) {
 	}
 }
 
-// A share that is set is of the slots that the decode engines have; what exceeds it waits.
+// A share that is set is a share of the decode engines' slots. Requests beyond it wait.
 func TestShareOfDecodeIsOfItsSlots(t *testing.T) {
 	const n = 7
 	d := newBusyDecode(t)
@@ -103,7 +103,7 @@ func TestShareOfDecodeIsOfItsSlots(t *testing.T) {
 	r.await("three at work, four waiting", func() bool {
 		return d.now.Load() == 3 && r.metric(`xpyd_queued{role="decode"}`) == 4
 	})
-	// Those that need no prefill have the rest of the slots, and no line to stand in.
+	// Requests that need no prefill have the rest of the slots, and do not have to queue.
 	other := make(chan answer, 3)
 	for range 3 {
 		go func() { other <- r.post("/v1/completions", `{"model":"sim","prompt":"x","n":2,"max_tokens":3}`) }()
@@ -201,8 +201,8 @@ func TestWhoeverEndsLeavesTheWaitForTheShare(t *testing.T) {
 	}
 }
 
-// The outage is said once as it begins and once as it ends, whatever the traffic, and shows
-// in the metrics and in what /readyz says.
+// The outage is logged once when it begins and once when it ends, whatever the traffic is, and
+// shows in the metrics and on /readyz.
 func TestOutageOfThePrefillPoolIsLoud(t *testing.T) {
 	const begins, ends = "no prefill engine is up: decode engines compute the prompts", "the outage of the prefill pool is over"
 	r := newRig(t, rigOptions{router: func(c *router.Config) {

@@ -25,7 +25,8 @@ func (r *rig) expectNoBlame() {
 	}
 }
 
-// An error that is larger than limits.answer is judged by its status: the client's fault stays that.
+// An error that is larger than limits.answer is judged by its status. A fault of the client stays
+// one.
 func TestStatusCountsBeforeSize(t *testing.T) {
 	for _, status := range []int{400, 404, 422, 500} {
 		for _, leg := range []string{"prefill", "decode", "tokenize"} {
@@ -98,7 +99,7 @@ func TestLargePrefillAnswerIsNobodysFault(t *testing.T) {
 	r.expectNoBlame()
 }
 
-// A prompt of many tokens whose ids the client wants back: P's answer holds none of them.
+// The client wants the ids of a prompt of many tokens. P's answer holds none of them.
 func TestLongPromptWithItsTokenIDs(t *testing.T) {
 	r := newRig(t, rigOptions{prefill: 2, config: smallAnswers})
 	for _, more := range []string{`,"return_token_ids":true`, `,"echo":true`} {
@@ -114,7 +115,7 @@ func TestLongPromptWithItsTokenIDs(t *testing.T) {
 	r.expectNothingHeld()
 }
 
-// An event that is too large ends the request: no round more, and no blame.
+// An event that is too large ends the request, without another round and without blame.
 func TestEventLargerThanLimitIsNobodysFault(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		t.Run(fmt.Sprintf("first=%v", first), func(t *testing.T) {
@@ -174,7 +175,7 @@ func TestLargeTokenizeIsRelayed(t *testing.T) {
 	}
 }
 
-// One that breaks off is cut for the client too, and no clean end.
+// If such an answer breaks off, it breaks off for the client too, without a clean end.
 func TestLargeTokenizeThatBreaksOff(t *testing.T) {
 	for _, framing := range []string{"Content-Length: 999999", "Transfer-Encoding: chunked"} {
 		url := rawDecode(t, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"+framing+"\r\n\r\n"+

@@ -13,7 +13,7 @@ import (
 // vLLM 0.33 does with bidirectional_kv_xfer.
 func bidirectional(o *sim.Options) { o.Version, o.Bidirectional = "0.33.0", true }
 
-// expectNoHandle fails where an answer says where decode's blocks are, or has lost its place for it.
+// expectNoHandle fails if an answer says where decode's blocks are, or has lost the member for it.
 func (r *rig) expectNoHandle(c call, a answer) {
 	r.t.Helper()
 	for _, leaked := range []string{"remote_host", "remote_block_ids", "remote_engine_id", "127.0.0.1"} {
@@ -65,8 +65,8 @@ func TestDecodesOwnHandleIsHiddenInAnswersBeyondTheLimit(t *testing.T) {
 	r.expectNothingHeld()
 }
 
-// Nobody asks for the blocks that such a decode engine keeps, so it is told: by a figure for
-// each answer, and once in the log.
+// No request asks for the blocks that such a decode engine keeps, so a metric counts each such
+// answer, and the log says it once.
 func TestAnswersWhoseBlocksDecodeKeepsAreCounted(t *testing.T) {
 	r := newRig(t, rigOptions{engine: bidirectional, config: func(c *proxy.Config) { c.Limits.Answer = 32 << 10 }})
 	want := 0.0

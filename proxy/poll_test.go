@@ -134,7 +134,7 @@ func TestEngineStateIsShown(t *testing.T) {
 	}
 }
 
-// What xpyd has in flight itself is not what others have there.
+// What xpyd itself has in flight is not external load.
 func TestOwnRequestsAreNotElsewhere(t *testing.T) {
 	b := newBarrier(sim.PhasePrefillStart, 0)
 	r := newRig(t, rigOptions{router: polled, engine: func(o *sim.Options) { o.Hook = b.hook }})
@@ -152,7 +152,7 @@ func TestOwnRequestsAreNotElsewhere(t *testing.T) {
 	r.expectWhole(c, r.soon(got))
 }
 
-// unusable are metrics that tell nothing of the load, or not all of it.
+// unusable are metrics that say nothing about the load, or not everything.
 func unusable() map[string]func(w http.ResponseWriter, r *http.Request) {
 	text := func(s string) func(http.ResponseWriter, *http.Request) {
 		return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, s) }
@@ -204,7 +204,7 @@ func TestEngineWithoutUsableMetrics(t *testing.T) {
 	}
 }
 
-// A page that tells a part counts for that part.
+// A page that has a part of the figures counts for that part.
 func TestEngineThatTellsAPart(t *testing.T) {
 	m := newMetered(t, enginePage(2, 1, "57.5"))
 	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { polled(c); m.asDecode(c) }})
@@ -220,7 +220,7 @@ func TestEngineThatTellsAPart(t *testing.T) {
 	})
 }
 
-// Metrics that no more come are soon worth nothing, and requests go on.
+// Metrics that come no more soon count for nothing, and requests go on.
 func TestEngineStateGrowsOld(t *testing.T) {
 	m := newMetered(t, enginePage(5, 0, "0.5"))
 	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { polled(c); m.asDecode(c) }})
@@ -233,7 +233,8 @@ func TestEngineStateGrowsOld(t *testing.T) {
 	r.await("told of the 404", func() bool { return strings.Contains(r.backend(m.server.URL).EngineUnknown, "404") })
 }
 
-// A reading that takes longer than the last one counts leaves nothing known, and says so.
+// A reading that takes longer than the last one counts leaves the state unknown, and the pages say
+// so.
 func TestEngineThatIsSlowToTell(t *testing.T) {
 	m := newMetered(t, enginePage(5, 0, "0.5"))
 	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) {
@@ -302,7 +303,7 @@ func TestReadingsFollowAReload(t *testing.T) {
 	}
 }
 
-// Readings that hang hold up neither requests nor the readings of others, nor the end.
+// Readings that hang delay neither requests, nor other readings, nor the shutdown.
 func TestReadingsThatHang(t *testing.T) {
 	release := make(chan struct{})
 	hang := newMetered(t, "")
@@ -331,7 +332,7 @@ func TestReadingsThatHang(t *testing.T) {
 	}
 }
 
-// An engine in both pools: what xpyd has there in the one role is its own in the other.
+// An engine may be in both pools. What xpyd has there in one role is no external load in the other.
 func TestEngineInBothPools(t *testing.T) {
 	hold := make(chan struct{})
 	m := newMetered(t, enginePage(1, 0, "0"))

@@ -10,7 +10,7 @@ import (
 	"xpyd/sim"
 )
 
-// chatBody is a chat whose messages, the user's first, have so many bytes each.
+// chatBody is a chat whose messages have these numbers of bytes. The first is the user's.
 func chatBody(messages ...string) string {
 	var list []string
 	for i, m := range messages {
@@ -19,14 +19,14 @@ func chatBody(messages ...string) string {
 	return fmt.Sprintf(`{"messages":[%s],"max_tokens":3}`, strings.Join(list, ","))
 }
 
-// TestNextTurnFindsItsBlocks: by the engines' own counters, with round_robin as the
-// control that would not.
+// The next turn of a chat finds its blocks, by the engines' own counters. round_robin is the
+// control that does not.
 func TestNextTurnFindsItsBlocks(t *testing.T) {
 	together(t)
 	for _, policy := range []string{"prefix", "round_robin"} {
 		t.Run(policy, func(t *testing.T) {
 			r := newRig(t, rigOptions{prefill: 3, decode: 1, router: func(c *router.Config) { c.PrefillPolicy, c.Routing.PrefixMemory = policy, 4<<20 }})
-			const chats = 5 // no multiple of the engines: round_robin comes to another one
+			const chats = 5 // no multiple of the number of engines, so round_robin chooses another one
 			turns := make([][]string, chats)
 			for turn := range 3 {
 				for chat := range turns {

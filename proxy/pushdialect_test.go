@@ -6,8 +6,8 @@ import (
 	"xpyd/kvparams"
 )
 
-// pushDialect is no connector of vLLM: both legs at once, paired by an id of the proxy, no handle
-// in the answer, and a decode that waits for its prefill. The rest of it is NIXL's.
+// pushDialect is no connector of vLLM. It has both legs at once, paired by an id of the proxy, no
+// handle in the answer, and a decode that waits for its prefill. The rest of it is NIXL's.
 type pushDialect struct{ kvparams.Dialect }
 
 func newPushDialect() kvparams.Dialect {
@@ -45,7 +45,7 @@ func (d pushDialect) ParseAnswer(body []byte) (kvparams.Answer, error) {
 	return a, err
 }
 
-// AppendRelease and AppendDrain append nothing: there is no handle to end.
+// AppendRelease and AppendDrain append nothing, because there is no handle to end.
 func (pushDialect) AppendRelease(dst kvparams.Segments, _ *kvparams.Request, _ kvparams.Handle) kvparams.Segments {
 	return dst
 }

@@ -17,8 +17,7 @@ import (
 	"xpyd/router"
 )
 
-// targets stands before an engine and notes the targets of the requests that come, checks and
-// releases not.
+// targets is in front of an engine and notes the targets of requests, without checks and releases.
 type targets struct {
 	server *httptest.Server
 
@@ -66,7 +65,7 @@ func (s *targets) take() []string {
 	return seen
 }
 
-// A client's query is its own: it changes no route, and goes to the engines as it came.
+// A client's query changes no route, and goes to the engines unchanged.
 func TestQueryOfARequest(t *testing.T) {
 	var p, d *targets
 	r := newRig(t, rigOptions{router: func(c *router.Config) {

@@ -27,7 +27,7 @@ func (r *rig) expectReady(ready bool, says string) {
 	}
 }
 
-// failing has the rig's engines fail each completion in that way; "" ends it.
+// failing makes the rig's engines fail each completion in that way. "" ends it.
 func (r *rig) failing(engines []*sim.Engine, kind string) {
 	r.t.Helper()
 	f := sim.Fault{}
@@ -54,8 +54,8 @@ func (r *rig) callUntil(what string, ok func() bool) {
 	})
 }
 
-// A pool that answers to no completion is not ready, however healthy its engines say they are,
-// until one token comes through again.
+// A pool that answers no completion is not ready, however healthy its engines say they are, until
+// one token comes through again.
 func TestReadyMeansThatACompletionIsServed(t *testing.T) {
 	for _, tc := range []struct {
 		name            string
@@ -92,8 +92,8 @@ func TestReadyMeansThatACompletionIsServed(t *testing.T) {
 	}
 }
 
-// A prefill pool that fails as a whole is no reason where decode stands in, nor is one engine
-// of several, nor what is the client's own doing.
+// The process stays ready if a whole prefill pool fails while decode computes prompts, if one
+// engine of several fails, and if the fault is the client's.
 func TestReadyWhileThereIsASoundWay(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -135,8 +135,8 @@ func TestReadyWhileThereIsASoundWay(t *testing.T) {
 	}
 }
 
-// Requests that engines fail at for what they hold, from one client, take the process from no
-// other: the probe tells.
+// One client's requests that make engines fail do not make the process unready for others, because
+// the probe succeeds.
 func TestOneClientsFailuresDoNotMakeUnready(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	r.server.HastenReadiness()
@@ -151,7 +151,7 @@ func TestOneClientsFailuresDoNotMakeUnready(t *testing.T) {
 	r.expectReady(true, "ok")
 }
 
-// A completion that is served ends it at once: here the probes go on failing.
+// A completion that is served ends it at once. Here the probes go on failing.
 func TestServedCompletionMakesReady(t *testing.T) {
 	pass := make(chan struct{})
 	d := newStub(t, func(w http.ResponseWriter, q *http.Request) {
@@ -174,11 +174,11 @@ func TestServedCompletionMakesReady(t *testing.T) {
 	if a := r.call(forms(prompt, 3)[0]); a.status != 200 {
 		t.Fatalf("%d %s: a process that is not ready still serves", a.status, a.body)
 	}
-	r.await("ready at once", r.server.Ready) // the client has its answer a moment before it is counted
+	r.await("ready at once", r.server.Ready) // the client has its answer a moment before the request is counted
 }
 
-// What the health checks see makes a process unready by itself, and ends with them: nothing of
-// it is held against engines that come back.
+// What the health checks see makes a process unready by itself, and no longer than they see it.
+// Nothing is held against engines that come back.
 func TestEnginesThatWereDownAreReadyAtOnce(t *testing.T) {
 	r := newRig(t, rigOptions{router: func(c *router.Config) {
 		c.Health.Interval, c.Health.SuspectInterval = 10*time.Millisecond, 10*time.Millisecond
@@ -202,8 +202,8 @@ func TestEnginesThatWereDownAreReadyAtOnce(t *testing.T) {
 	}
 }
 
-// Engines that let only clients with keys of their own ask tell the proxy nothing, so failures
-// are no reason. With a wrong key of the proxy's own they are.
+// If only clients with keys of their own may use the engines, the proxy's probes say nothing, so
+// failures do not make it unready. If the proxy's own key is wrong, they do.
 func TestReadinessBehindKeys(t *testing.T) {
 	for _, tc := range []struct {
 		name, key string // xpyd's own

@@ -12,9 +12,9 @@ import (
 	"xpyd/sim"
 )
 
-// Many clients leave at once while one of two decode engines stands still: the releases that
-// it does not answer must not keep the others from the one that does. A drain is not cut short,
-// so it would hold its place until the lease ends.
+// Many clients leave at once while one of two decode engines is frozen. The releases that it does
+// not answer must not keep the others from the engine that does. A drain is not cut short, so it
+// would hold its place until the lease ends.
 func TestReleasesOfACrowdPassAFrozenDecode(t *testing.T) {
 	for end, version := range map[string]string{"released": "0.32.0", "drained": "0.31.9"} {
 		t.Run(end, func(t *testing.T) { crowdLeaves(t, end, version) })

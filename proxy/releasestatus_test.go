@@ -10,8 +10,8 @@ import (
 	"xpyd/proxy"
 )
 
-// Only an engine that has taken the request and refuses it by itself tells prefill to free
-// the blocks. The bodies of vLLM are recorded ones.
+// Only an engine that has taken the request and refuses it by itself tells prefill to free the
+// blocks. The bodies are recorded from vLLM.
 func TestAnswersToAReleaseThatFreeNothing(t *testing.T) {
 	vllm := func(kind, code string) string {
 		return `{"error":{"message":"max_tokens must be at least 1, got 0.","type":"` + kind + `","param":"max_tokens","code":` + code + `}}`

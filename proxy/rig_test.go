@@ -37,12 +37,12 @@ type rig struct {
 
 // rigOptions change the usual rig: one prefill and one decode engine at test speed.
 type rigOptions struct {
-	prefill, decode int // engines; −1 prefill: none
+	prefill, decode int // engines; −1 for no prefill
 	engine          func(o *sim.Options)
 	config          func(c *proxy.Config)
 	router          func(c *router.Config)
 	dialect         kvparams.Dialect
-	log             func(w io.Writer) io.Writer // stands between the proxy and rig.logs
+	log             func(w io.Writer) io.Writer // between the proxy and rig.logs
 	before          func(r *rig)                // the first client can connect
 }
 
@@ -120,7 +120,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	return r
 }
 
-// fromEnv is usual, unless the fault matrix has its tests run with another policy or pd.mode
+// fromEnv is usual, unless the fault matrix runs its tests with another policy or pd.mode
 // (tools/faults -with NAME). Tests that depend on one set it.
 func fromEnv(t *testing.T, variable string, known []string, usual string) string {
 	t.Helper()
@@ -134,8 +134,8 @@ func fromEnv(t *testing.T, variable string, known []string, usual string) string
 	return value
 }
 
-// until does a request after the other, numbered, until one has met what the test is about:
-// a policy that draws lots takes its time. There are two at least.
+// until makes one request after the other, numbered, until one has met what the test is about. A
+// random policy takes its time. There are at least two requests.
 func (r *rig) until(met func() bool, request func(i int)) {
 	r.t.Helper()
 	for i := range 40 {
@@ -164,7 +164,7 @@ func (r *rig) engine(o rigOptions, role sim.Role, i int) *sim.Engine {
 	return e
 }
 
-// stop shuts the proxy down; nothing may be held then.
+// stop shuts the proxy down. Nothing may be held after that.
 func (r *rig) stop() {
 	r.client.CloseIdleConnections()
 	if err := r.server.Shutdown(); err != nil {
@@ -175,8 +175,8 @@ func (r *rig) stop() {
 	}
 }
 
-// goroutines lists the stacks of all goroutines but two of fasthttp's, which sleep on
-// for a while: its clock, and the cleaner of a worker pool that has stopped.
+// goroutines lists the stacks of all goroutines except two of fasthttp's, which stay for a while:
+// its clock, and the cleaner of a worker pool that has stopped.
 func goroutines() []string {
 	buf := make([]byte, 4<<20)
 	var all []string
@@ -200,7 +200,7 @@ func (r *rig) await(what string, ok func() bool) {
 	}
 }
 
-// soon is the answer of a request that runs; it fails the test after 10 s.
+// soon is the answer of a request that runs. It fails the test after 10 s.
 func (r *rig) soon(got <-chan answer) answer {
 	r.t.Helper()
 	select {
@@ -350,7 +350,7 @@ func (r *rig) expectWhole(c call, a answer) {
 	}
 }
 
-// expectNothingHeld waits until no engine pins blocks and no lease had to free any.
+// expectNothingHeld waits until no engine pins blocks, and fails if a lease had to free any.
 func (r *rig) expectNothingHeld() {
 	r.t.Helper()
 	for _, e := range r.prefill {
@@ -362,7 +362,7 @@ func (r *rig) expectNothingHeld() {
 	r.await("idle", func() bool { return r.metric("xpyd_in_flight") == 0 })
 	for _, e := range r.decode {
 		for _, rec := range e.Requests() {
-			// A release follows a decode that may have read the blocks; nobody sees its answer.
+			// A release follows a decode that may have read the blocks. Its answer is not seen.
 			if (rec.WrongKV || rec.HandleReuse) && !strings.HasSuffix(rec.RequestID, "-release") {
 				r.t.Fatalf("%s: a handle was used twice: %+v", e.Name(), rec)
 			}
@@ -402,8 +402,8 @@ func (w *responseRecorder) Header() http.Header         { return w.header }
 func (w *responseRecorder) Write(p []byte) (int, error) { return w.body.Write(p) }
 func (w *responseRecorder) WriteHeader(int)             {}
 
-// record waits for an engine's record of a leg of the request with this id: engines
-// write it after their answer.
+// record waits for an engine's record of a leg of the request with this id. Engines write it after
+// their answer.
 func (r *rig) record(e *sim.Engine, id string) (rec sim.Record) {
 	r.t.Helper()
 	r.await("a record of "+id+" on "+e.Name(), func() bool {
@@ -417,7 +417,7 @@ func (r *rig) record(e *sim.Engine, id string) (rec sim.Record) {
 	return rec
 }
 
-// legs returns what the engines of a role were asked for, by leg.
+// legs returns the requests of the engines of a role, by leg.
 func legs(engines []*sim.Engine, leg string) []sim.Record {
 	var out []sim.Record
 	for _, e := range engines {

@@ -7,7 +7,7 @@ import (
 	"xpyd/sim"
 )
 
-// The fault matrix would prove nothing of a routing that the rigs of its tests do not take over.
+// The fault matrix would prove nothing about a routing that the rigs of its tests do not use.
 func TestRigIsRoutedAsTheMatrixAsks(t *testing.T) {
 	for _, tc := range []struct {
 		variable, value string

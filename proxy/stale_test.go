@@ -14,8 +14,8 @@ import (
 	"xpyd/router"
 )
 
-// A decode engine that hangs up on each second request of a connection: no request may
-// meet two such connections.
+// A decode engine hangs up on every second request of a connection. No request may meet two such
+// connections.
 func TestSecondRoundTakesAFreshConnection(t *testing.T) {
 	together(t)
 	type served struct{}
@@ -50,7 +50,7 @@ func TestSecondRoundTakesAFreshConnection(t *testing.T) {
 	})
 	c := forms(prompt, 3)[0]
 	got := make(chan answer, 2)
-	for range 2 { // leave two kept connections behind
+	for range 2 { // leave two kept connections
 		go func() { got <- r.call(c, "User-Agent", "together") }()
 	}
 	for range 2 {

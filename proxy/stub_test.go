@@ -10,8 +10,8 @@ import (
 	"xpyd/router"
 )
 
-// stub is an engine whose completions are a function of the test's: for answers that
-// no simulated engine gives. It is healthy and refuses releases as vLLM 0.32 does.
+// stub is an engine whose completions are a function of the test, for answers that no simulated
+// engine gives. It is healthy and refuses releases as vLLM 0.32 does.
 type stub struct {
 	server   *httptest.Server
 	releases chan string // body of each release
@@ -41,9 +41,9 @@ func newStub(t *testing.T, complete http.HandlerFunc) *stub {
 	return s
 }
 
-// asPrefill and asDecode put the stub in the place of the rig's engines of a role.
+// asPrefill and asDecode replace the rig's engines of a role by the stub.
 func (s *stub) asPrefill(c *router.Config) { c.Prefill = []string{s.server.URL} }
 func (s *stub) asDecode(c *router.Config)  { c.Decode = []string{s.server.URL} }
 
-// stubHandle is a handle whose prefill engine nobody reaches.
+// stubHandle is a handle whose prefill engine cannot be reached.
 const stubHandle = `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[7]],"remote_engine_id":"e","remote_request_id":"r","remote_host":"127.0.0.1","remote_port":1}`

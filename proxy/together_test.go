@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// Tests wait for sockets and timers most of their time, so they run together, more of
-// them than there are cores. Each still finds its own goroutines at its end: they carry
-// the label of the test that has started them, or what started them.
+// Tests wait for sockets and timers most of their time, so they run together, more of them than
+// there are cores. Each still finds its own goroutines at its end, because goroutines inherit the
+// label of their test.
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if flag.Lookup("test.fuzz").Value.String() != "" { // its workers are no tests, and it listens for signals to the end
+	if flag.Lookup("test.fuzz").Value.String() != "" { // its workers are not tests, and it listens for signals to the end
 		os.Exit(m.Run())
 	}
 	if err := setUnlessGiven("test.parallel", strconv.Itoa(testsPerCore*runtime.GOMAXPROCS(0))); err != nil {
@@ -49,8 +49,8 @@ const testLabel = "test"
 // whole process. It is the first line of its test.
 func alone(t *testing.T) { label(t) }
 
-// together has t run beside other tests from here on. It does nothing for a test that is
-// alone or runs so already, and leaves it to the parents of subtests.
+// together has t run beside other tests from here on. It does nothing for a test that is alone or
+// already runs beside others. A subtest runs as its parent does.
 func together(t *testing.T) {
 	t.Helper()
 	if len(goroutinesOf(t.Name())) > 0 {
@@ -66,8 +66,7 @@ func label(t *testing.T) {
 	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels(testLabel, t.Name())))
 }
 
-// goroutinesOf lists the stacks of a test's goroutines, its own and those of its subtests
-// among them.
+// goroutinesOf lists the stacks of the goroutines of a test and its subtests.
 func goroutinesOf(test string) []string {
 	var profile strings.Builder
 	if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
@@ -89,8 +88,8 @@ func goroutinesOf(test string) []string {
 	return all
 }
 
-// ofFasthttp: two of its goroutines sleep on for a while, its clock and the cleaner of a
-// worker pool that has stopped.
+// ofFasthttp reports the two goroutines of fasthttp that stay for a while: its clock, and the
+// cleaner of a worker pool that has stopped.
 func ofFasthttp(stack string) bool {
 	return strings.Contains(stack, "fasthttp.updateServerDate") || strings.Contains(stack, "fasthttp.(*workerPool).Start")
 }

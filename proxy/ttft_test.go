@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A whole answer shows no first token: neither its log line nor the metrics tell of one.
+// A whole answer shows no first token, so neither its log line nor the metrics have one.
 func TestOnlyStreamsHaveATTFT(t *testing.T) {
 	for _, c := range forms(prompt, 5) {
 		t.Run(c.name(), func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"xpyd/sim"
 )
 
-// upload begins a completion of the announced size and sends as much of it.
+// upload begins a completion of the announced size and sends the given part of it.
 func (r *rig) upload(announced, sent int, header string) *net.TCPConn {
 	r.t.Helper()
 	conn := r.dialRaw()
@@ -43,7 +43,7 @@ func expectError(t *testing.T, conn net.Conn, status int, code string) {
 
 func (r *rig) buffered() float64 { return r.metric("xpyd_request_bytes_buffered") }
 
-// However much of a body has come: when it stops, it is let go.
+// A body that stops is given up, however much of it has come.
 func TestUploadThatStopsIsAnswered408(t *testing.T) {
 	r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.Timeouts.BodyStall = 200 * time.Millisecond }})
 	conn := r.upload(2<<20, 1<<20, "")
@@ -65,7 +65,7 @@ func TestUploadIsChargedAsItArrives(t *testing.T) {
 	}
 }
 
-// stuff has the client begin uploads that stop, until one is refused.
+// stuff lets the client begin uploads that stop, until one is refused.
 func (r *rig) stuff(header string, status int, code string) {
 	r.t.Helper()
 	for range 40 {
@@ -112,7 +112,7 @@ func TestOneClientLeavesRoomForOthers(t *testing.T) {
 	r.expectWhole(c, r.call(c, "Authorization", "Bearer key-b"))
 }
 
-// All that large bodies may hold is held: small ones have a reserve.
+// When large bodies hold all that they may, small ones still have a reserve.
 func TestSmallBodiesHaveAReserve(t *testing.T) {
 	r := newRig(t, rigOptions{config: func(c *proxy.Config) {
 		c.Limits.Body, c.Limits.BodyBudget, c.Limits.ClientShare = 1<<20, 8<<20, 1
@@ -124,7 +124,7 @@ func TestSmallBodiesHaveAReserve(t *testing.T) {
 	}
 }
 
-// The end of the process reaches a request whose body is still on its way.
+// A shutdown reaches a request whose body is still on its way.
 func TestDrainEndsUploads(t *testing.T) {
 	for _, path := range []string{"/v1/completions", "/v1/chat/completions", "/tokenize"} {
 		t.Run(path, func(t *testing.T) {

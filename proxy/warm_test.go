@@ -131,8 +131,8 @@ func TestWarmUpEndsWithTheServer(t *testing.T) {
 	// The rig's own shutdown and its count of goroutines come after this.
 }
 
-// Decode engines that are busy for longer than a warm-up waits, or break off, say nothing
-// of the blocks.
+// Decode engines that are busy for longer than a warm-up waits, or that break off, say nothing
+// about the blocks.
 func TestWarmUpThatBreaksOffBlamesNobody(t *testing.T) {
 	var urls []string
 	for range 3 {
@@ -149,7 +149,7 @@ func TestWarmUpThatBreaksOffBlamesNobody(t *testing.T) {
 	}
 }
 
-// vLLM with several data parallel ranks behind one URL: each has an engine id of its own.
+// vLLM may have several data parallel ranks behind one URL, each with an engine id of its own.
 func TestRanksOfAnEngineAreNoRestart(t *testing.T) {
 	var n atomic.Int64
 	p := newStub(t, func(w http.ResponseWriter, req *http.Request) {

@@ -110,7 +110,7 @@ func TestNothingElseOfTheClientsHeadReachesAnEngine(t *testing.T) {
 				t.Fatalf("%d %s", a.status, a.body)
 			}
 			want := []string{"Accept-Encoding", "Content-Length", "Content-Type", "Traceparent", "Tracestate", "User-Agent", "X-Request-Id"}
-			if keys == nil { // the engines' own keys: theirs to judge
+			if keys == nil { // the engines' own keys, which the engines judge
 				want = append([]string{"Accept-Encoding", "Authorization"}, want[1:]...)
 			}
 			for _, h := range []http.Header{r.record(r.prefill[0], "head").Header, r.record(r.decode[0], "head").Header} {
@@ -130,7 +130,7 @@ func TestNothingElseOfTheClientsHeadReachesAnEngine(t *testing.T) {
 	}
 }
 
-// A deadline that one answer was written under must not cut a later one.
+// The deadline under which one answer was written must not cut a later one.
 func TestKeptConnectionOutlivesTheWriteDeadline(t *testing.T) {
 	r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.Timeouts.WriteStall = 100 * time.Millisecond }})
 	conn := r.dialRaw()
@@ -149,7 +149,7 @@ func TestKeptConnectionOutlivesTheWriteDeadline(t *testing.T) {
 	for _, c := range forms(prompt, 3)[:2] {
 		_, _ = io.WriteString(conn, raw(c, "kept"))
 		answered(c.name())
-		// The deadline is moved at most once a second, and so may be one more away.
+		// The deadline is moved at most once a second, so it may be a second later.
 		over := time.Now().Add(1200 * time.Millisecond)
 		r.await("past the deadline", func() bool { return time.Now().After(over) })
 		_, _ = io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -157,7 +157,7 @@ func TestKeptConnectionOutlivesTheWriteDeadline(t *testing.T) {
 	}
 }
 
-// An engine that answers 200 and then fails has failed.
+// An engine that answers 200 and then fails counts as failed.
 func TestDecodeIsJudgedByTheEndOfItsStream(t *testing.T) {
 	b := newBarrier(sim.PhaseStreamEvent, 3)
 	r := newRig(t, rigOptions{engine: func(o *sim.Options) { o.Hook = b.hook }})
@@ -192,8 +192,8 @@ func TestRetryAfterOfABackendReachesTheClient(t *testing.T) {
 	}
 }
 
-// More fail at once than may be tried again at once, and hardly any request comes that
-// would add to what is allowed: their engine is well again, so none must end for want of it.
+// More requests fail at once than may be retried at once, and hardly any request comes that would
+// add to the budget. Their engine works again, so no request may fail because the budget is spent.
 func TestRetriesOfAnOutageAreNotDeniedForEver(t *testing.T) {
 	const requests = 150
 	var failed sync.Map // ids that have had their first round
@@ -252,14 +252,14 @@ func TestRetriesShareABudget(t *testing.T) {
 	}
 	r.await("all first rounds failed", func() bool { return r.metric(`xpyd_leg_requests_total{backend="`+d.server.URL) >= requests })
 	r.await("the budget in use", func() bool { return running.Load() >= budget })
-	// Each back-off is shorter than 250 ms: by then every request has asked for its share.
+	// Each back-off is shorter than 250 ms, so by then every request has asked for its share.
 	over := time.Now().Add(600 * time.Millisecond)
 	r.await("past the back-offs", func() bool { return time.Now().After(over) })
 	if n := running.Load(); n != budget {
 		t.Errorf("%d retries at once while none ends, the budget has %d", n, budget)
 	}
 	open()
-	for range requests { // whoever found the budget spent has waited for a share
+	for range requests { // a request that found the budget spent has waited for a share
 		if a := <-got; a.status != 200 {
 			t.Fatalf("%d %s", a.status, a.body)
 		}

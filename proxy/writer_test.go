@@ -14,7 +14,7 @@ import (
 // error event, inside the chunk that was cut.
 func TestNothingFollowsAChunkThatWasCut(t *testing.T) {
 	far, conn := accepted(t)
-	// Behind the head, so that each write is a chunk of its own. The deadline is due to be moved.
+	// After the head, so that each write is a chunk of its own. The deadline is due to be moved.
 	w := &clientWriter{chunked: true, n: 1, conn: conn, buffers: &buffers{}, stall: -time.Second + 50*time.Millisecond}
 	event := bytes.Repeat([]byte{'a'}, maxWrite)
 	var err error
