@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"text/tabwriter"
+	"time"
 )
 
 // AgreeOptions say which figures of xpyd bench serve are compared with those of vllm bench serve.
@@ -29,12 +30,17 @@ type AgreeOptions struct {
 // Validate reports the first option that cannot be.
 func (o *AgreeOptions) Validate() error {
 	switch {
-	case o.Engines != "sim" && o.Engines != "real":
-		return fmt.Errorf("--engines %q: want sim or real", o.Engines)
 	case o.Rounds < leastRounds:
 		return fmt.Errorf("--rounds %d: want at least %d, as fewer say nothing about noise", o.Rounds, leastRounds)
 	case o.Bound < 0:
 		return fmt.Errorf("--bound %v: want at least 0", o.Bound)
+	}
+	return o.validEngines()
+}
+
+func (o *AgreeOptions) validEngines() error {
+	if o.Engines != "sim" && o.Engines != "real" {
+		return fmt.Errorf("--engines %q: want sim or real", o.Engines)
 	}
 	return nil
 }
@@ -98,6 +104,9 @@ func (o *AgreeOptions) prepare(ctx context.Context) (stop func() error, err erro
 	}
 	if err != nil {
 		return f.stop, err
+	}
+	if o.Engines == "real" && o.Load.Salt == "" { // they cache prefixes
+		o.Load.Salt = strconv.FormatInt(time.Now().UnixNano(), 36)
 	}
 	o.URL, o.Load.Model, o.Load.Prompts = f.url, f.model, filepath.Join(o.Dir, "prompts.jsonl")
 	return f.stop, writePrompts(ctx, *o)

@@ -18,6 +18,14 @@ type CostOptions struct {
 	Guidellm string // program; "": it is left out
 }
 
+// Validate reports the first option that cannot be.
+func (o *CostOptions) Validate() error {
+	if o.Rounds < 1 {
+		return fmt.Errorf("--rounds %d: want at least 1", o.Rounds)
+	}
+	return o.validEngines()
+}
+
 // Cost runs each tool in turns at the same load, and prints the CPU that it takes for an event. A
 // run of one request first tells what the tool's start takes, which does not count.
 func Cost(ctx context.Context, o CostOptions, out io.Writer) (err error) {
@@ -45,17 +53,20 @@ func Cost(ctx context.Context, o CostOptions, out io.Writer) (err error) {
 // cost is what a tool took, by round.
 type cost struct {
 	event  []float64 // µs of CPU
-	start  []float64 // seconds of CPU
 	memory []float64 // MB
+	start  float64   // seconds of CPU, measured once
 }
 
 func (c *cost) measure(ctx context.Context, t tool, o AgreeOptions, round int) error {
-	one := o.Load
-	one.Count, one.OutputLen, one.Concurrency = 1, 1, 1
 	name := t.name + "-" + strconv.Itoa(round+1)
-	start, err := t.run(ctx, one, o.URL, o.Dir, name+"-start")
-	if err != nil {
-		return err
+	if round == 0 {
+		one := o.Load
+		one.Count, one.OutputLen, one.Concurrency = 1, 1, 1
+		start, err := t.run(ctx, one, o.URL, o.Dir, name+"-start")
+		if err != nil {
+			return err
+		}
+		c.start = start.cpu
 	}
 	full, err := t.run(ctx, o.Load, o.URL, o.Dir, name)
 	if err != nil {
@@ -64,8 +75,7 @@ func (c *cost) measure(ctx context.Context, t tool, o AgreeOptions, round int) e
 	if full.result["completed"] != float64(o.Load.Count) {
 		return fmt.Errorf("%s completed %v of %d requests (log: %s)", t.name, full.result["completed"], o.Load.Count, filepath.Join(o.Dir, name+".log"))
 	}
-	c.event = append(c.event, (full.cpu-start.cpu)*1e6/float64(o.Load.Count*o.Load.OutputLen))
-	c.start = append(c.start, start.cpu)
+	c.event = append(c.event, (full.cpu-c.start)*1e6/float64(o.Load.Count*o.Load.OutputLen))
 	c.memory = append(c.memory, full.memory/1e6)
 	return nil
 }
@@ -78,7 +88,7 @@ func printCosts(tools []tool, costs []cost, out io.Writer) error {
 		for round, x := range c.event {
 			low, high = min(low, x/costs[0].event[round]), max(high, x/costs[0].event[round])
 		}
-		fmt.Fprintf(table, "| %s\t| %.0f µs\t| %.1f to %.1f\t| %.1f s\t| %.0f MB\t|\n", tools[i].name, median(c.event), low, high, median(c.start), median(c.memory))
+		fmt.Fprintf(table, "| %s\t| %.0f µs\t| %.1f to %.1f\t| %.1f s\t| %.0f MB\t|\n", tools[i].name, median(c.event), low, high, c.start, median(c.memory))
 	}
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("print the costs: %w", err)
