@@ -27,7 +27,7 @@ func newCannedCmd() *cobra.Command {
 
 // newAgreeCmd compares the figures of two tools.
 func newAgreeCmd() *cobra.Command {
-	o := instrument.AgreeOptions{Load: instrument.Load{Count: 60, Rate: 4}}
+	o := instrument.AgreeOptions{Load: instrument.Load{Count: 60, Rate: 6}}
 	cmd := &cobra.Command{
 		Use:   "agree",
 		Short: "Compare the figures of xpyd bench serve with those of vllm bench serve, in turns",
@@ -80,6 +80,7 @@ func toolFlags(f *pflag.FlagSet, o *instrument.AgreeOptions, out string) {
 	f.IntVar(&o.Load.Count, "num-prompts", o.Load.Count, "requests of a run")
 	f.Float64Var(&o.Load.Rate, "rate", o.Load.Rate, "requests a second; 0: as the concurrency lets")
 	f.IntVar(&o.Load.Concurrency, "concurrency", o.Load.Concurrency, "answers open at once; 0: no cap")
+	f.IntVar(&o.Load.Warmups, "warmups", 4, "requests before those that count")
 	f.IntVar(&o.Load.Seed, "seed", 1, "of the first round; each has the next one")
 	f.StringVar(&o.Load.Salt, "salt", "", "begin of each run's cache_salt, where the server caches prefixes")
 	f.IntVar(&o.Rounds, "rounds", 5, "rounds")

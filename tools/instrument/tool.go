@@ -23,6 +23,7 @@ type Load struct {
 	OutputLen   int
 	Rate        float64 // requests a second; 0: as Concurrency lets
 	Concurrency int     // 0: no cap
+	Warmups     int     // requests before those that count
 	Seed        int
 	Salt        string // cache_salt of each request, so that no run meets what another has cached
 }
@@ -52,7 +53,7 @@ func xpydTool(program string) tool {
 func vllmTool(program, tokenizer string) tool {
 	return tool{name: toolVLLM, program: program, env: []string{"HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1"}, read: readNumbers, args: func(l Load, url, dir, out string) []string {
 		args := append([]string{"bench", "serve", "--base-url", url, "--tokenizer", tokenizer, "--dataset-name", "custom", "--dataset-path", l.Prompts,
-			"--disable-shuffle", "--skip-chat-template", "--disable-tqdm", "--save-result", "--result-dir", dir}, common(l, out)...)
+			"--disable-shuffle", "--skip-chat-template", "--disable-tqdm", "--save-result", "--save-detailed", "--result-dir", dir}, common(l, out)...)
 		if l.API == "chat" {
 			args = append(args, "--backend", "openai-chat", "--endpoint", "/v1/chat/completions")
 		}
@@ -63,7 +64,7 @@ func vllmTool(program, tokenizer string) tool {
 // common is what both tools take under the same names.
 func common(l Load, out string) []string {
 	args := []string{"--model", l.Model, "--num-prompts", strconv.Itoa(l.Count), "--output-len", strconv.Itoa(l.OutputLen), "--ignore-eos",
-		"--seed", strconv.Itoa(l.Seed), "--temperature", "0", "--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "99", "--result-filename", out}
+		"--num-warmups", strconv.Itoa(l.Warmups), "--seed", strconv.Itoa(l.Seed), "--temperature", "0", "--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "99", "--result-filename", out}
 	if l.Salt != "" {
 		args = append(args, "--extra-body", fmt.Sprintf(`{"cache_salt":%q}`, l.Salt))
 	}
