@@ -171,26 +171,28 @@ func byLoad(a, b result.Config) int {
 	return cmp.Or(cmp.Compare(rate(a), rate(b)), a.Concurrency-b.Concurrency, a.NumPrompts-b.NumPrompts)
 }
 
+// Spread is a figure over the repeats of the point.
+func (p Point) Spread(figure func(*result.Run) float64) Spread {
+	var all []float64
+	for _, r := range p.Runs {
+		all = append(all, figure(r))
+	}
+	return newSpread(all)
+}
+
 func newPoint(target, load string, runs []*result.Run, lat Latency) Point {
 	p := Point{Target: target, Load: load, Runs: runs, GPUs: Place(runs[0]).GPUs}
-	of := func(figure func(*result.Run) float64) Spread {
-		var all []float64
-		for _, r := range runs {
-			all = append(all, figure(r))
-		}
-		return newSpread(all)
-	}
 	failed, ended := 0, 0
 	for _, r := range runs {
 		failed += r.Totals.Failed
 		ended += r.Totals.Failed + r.Totals.Completed
 	}
 	p.Failed = float64(failed) / float64(max(ended, 1))
-	p.Latency = of(lat.Of)
-	p.Requests = of(func(r *result.Run) float64 { return r.Totals.RequestRate })
-	p.Output = of(func(r *result.Run) float64 { return r.Totals.OutputRate })
-	p.Total = of(func(r *result.Run) float64 { return r.Totals.TotalRate })
-	p.Good = of(func(r *result.Run) float64 {
+	p.Latency = p.Spread(lat.Of)
+	p.Requests = p.Spread(func(r *result.Run) float64 { return r.Totals.RequestRate })
+	p.Output = p.Spread(func(r *result.Run) float64 { return r.Totals.OutputRate })
+	p.Total = p.Spread(func(r *result.Run) float64 { return r.Totals.TotalRate })
+	p.Good = p.Spread(func(r *result.Run) float64 {
 		if r.Totals.GoodRate == nil {
 			return 0
 		}
