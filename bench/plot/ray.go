@@ -1,0 +1,120 @@
+package plot
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"xpyd/bench/advice"
+	"xpyd/bench/result"
+)
+
+// Modes of the latency of the third panel.
+const (
+	Token      = "token"
+	FirstToken = "first_token"
+	Chunk      = "chunk"
+)
+
+// Modes lists them.
+func Modes() []string { return []string{Token, FirstToken, Chunk} }
+
+// chunkSize is how many tokens a chunk has.
+const chunkSize = 16
+
+// nodeGPUs is how many GPUs a node has to which throughput is normalised.
+const nodeGPUs = 8
+
+// Pareto is what the third panel shows.
+type Pareto struct {
+	Mode          string // of latency: Token, FirstToken or Chunk; "": Token
+	Interactivity bool   // 1000/TPOT in place of the latency
+	Raw           bool   // throughput of the whole target, and not of a node of 8 GPUs
+}
+
+// Latency is the latency by which targets are compared.
+func (p Pareto) Latency() advice.Latency {
+	switch {
+	case p.Mode == FirstToken && !p.Interactivity:
+		return advice.FirstToken()
+	case p.Mode == Chunk && !p.Interactivity:
+		return advice.Chunk(chunkSize)
+	}
+	return advice.Token()
+}
+
+// axis is the label of the latency, its name in titles, and the figure.
+func (p Pareto) axis() (label, title string, of figure) {
+	switch {
+	case p.Interactivity:
+		return "Interactivity (token/s/user)", "Interactivity", func(r *result.Run) float64 {
+			if tpot := r.Totals.MS[result.TPOT].Median; tpot > 0 {
+				return 1000 / tpot
+			}
+			return 0
+		}
+	case p.Mode == FirstToken:
+		return "TTFT Median (ms)", "TTFT", median(result.TTFT)
+	case p.Mode == Chunk:
+		return fmt.Sprintf("Chunk Latency (ms, %d tokens)", chunkSize), "Chunk Latency", advice.Chunk(chunkSize).Of
+	}
+	return "TPOT Median (ms)", "TPOT", median(result.TPOT)
+}
+
+// scale is by what throughput is multiplied, and its unit.
+func (p Pareto) scale(g advice.Group) (by func(*result.Run) float64, unit string) {
+	whole := func(*result.Run) float64 { return 1 }
+	if p.Raw || slices.ContainsFunc(g.Points, func(q advice.Point) bool { return q.GPUs == 0 }) {
+		return whole, "/s"
+	}
+	return func(r *result.Run) float64 { return nodeGPUs / advice.Place(r).GPUs }, fmt.Sprintf("/s/node of %d GPUs", nodeGPUs)
+}
+
+// Ray is the figure of three panels by which topologies are compared: TPOT and TTFT against the
+// load, and throughput against latency, where each point has its requests a second, of the same
+// scale as the throughput.
+func Ray(g advice.Group, p Pareto) Figure {
+	title, label, _, load := loadAxis(g)
+	byLoad := func(metric, name string) panel {
+		q := newPanel(g, panel{title: name + " Median vs " + title, x: label, y: name + " Median (ms)", logY: true}, load, median(metric), nil)
+		q.ticks = loads(q)
+		return q
+	}
+	by, unit := p.scale(g)
+	xLabel, xTitle, x := p.axis()
+	throughput := func(r *result.Run) float64 { return r.Totals.OutputRate * by(r) }
+	axes := panel{title: "Output Throughput vs " + xTitle, x: xLabel, y: "Output Throughput (token" + unit + ")", logX: true}
+	third := newPanel(g, axes, x, throughput, func(q advice.Point) string {
+		return fmt.Sprintf("%.1f", q.Spread(func(r *result.Run) float64 { return r.Totals.RequestRate * by(r) }).Median)
+	})
+	usable := g
+	usable.Points, _ = g.Usable()
+	third.lines = append([]line{front(newPanel(usable, axes, x, throughput, nil), p.Interactivity)}, third.lines...)
+	return Figure{
+		Name: "ray", Title: g.Title(), Note: note(g) + " · labels: requests" + unit, Width: 1500, Height: 420,
+		panels: []panel{byLoad(result.TPOT, "TPOT"), byLoad(result.TTFT, "TTFT"), third},
+	}
+}
+
+// front are the points that no other one beats on both axes. More is better on the y axis, and on
+// the x axis where upwards.
+func front(p panel, upwards bool) line {
+	var all []point
+	for _, l := range p.lines {
+		all = append(all, l.points...)
+	}
+	slices.SortStableFunc(all, func(a, b point) int {
+		x := cmp.Compare(a.x, b.x)
+		if upwards {
+			x = -x
+		}
+		return cmp.Or(x, cmp.Compare(b.y, a.y))
+	})
+	f := line{front: true}
+	for _, q := range all {
+		if n := len(f.points); n == 0 || q.y > f.points[n-1].y {
+			f.points = append(f.points, point{x: q.x, xMin: q.x, xMax: q.x, y: q.y, yMin: q.y, yMax: q.y})
+		}
+	}
+	return f
+}
