@@ -94,6 +94,7 @@ type poolEntry struct {
 	// Policy is the policy of the backend's pool. Weight is the backend's share beside the others there.
 	Policy   string  `json:"policy"`
 	Weight   float64 `json:"weight"`
+	GPUs     float64 `json:"gpus,omitempty"` // as configured
 	InFlight int64   `json:"in_flight"`
 	// EjectedFor is how long the backend still gets no requests, and EjectReason says why. Ejections
 	// is how many it had in a row.
@@ -111,7 +112,7 @@ func poolEntryOf(snap *router.Snapshot, role router.Role, i int) poolEntry {
 	b := snap.Backends(role)[i]
 	e := poolEntry{
 		URL: b.URL, State: b.State().String(), Version: b.Version(),
-		Policy: snap.Policy(role), Weight: snap.Weights(role)[i], InFlight: b.InFlight(),
+		Policy: snap.Policy(role), Weight: snap.Weights(role)[i], GPUs: snap.GPUs(role)[i], InFlight: b.InFlight(),
 	}
 	left, why, nth := b.Ejection()
 	if left > 0 {

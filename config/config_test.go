@@ -106,6 +106,7 @@ func TestConfigValues(t *testing.T) {
 		{"list in the environment", "prefill", nil, []string{"XPYD_PREFILL=http://a:1,http://b:2"}, "", "http://a:1,http://b:2"},
 		{"empty list in the environment", "prefill", nil, []string{"XPYD_PREFILL="}, "prefill: [http://a:1]", ""},
 		{"weights", "prefill", []string{"--prefill", "http://A:1/  weight=2.50,http://b:2 weight=1"}, nil, "", "http://a:1 weight=2.5,http://b:2"},
+		{"GPUs", "prefill", []string{"--prefill", "http://A:1 gpus=4.0,http://b:2 gpus=1 weight=2"}, nil, "", "http://a:1 gpus=4,http://b:2 weight=2 gpus=1"},
 		{"weights in the environment", "prefill", nil, []string{"XPYD_PREFILL=http://a:1 weight=2,http://b:2"}, "", "http://a:1 weight=2,http://b:2"},
 		{"weights in the file", "prefill", nil, nil, "prefill: ['http://a:1 weight=0.5', 'http://b:2']", "http://a:1 weight=0.5,http://b:2"},
 		{"port 80 by default", "prefill", []string{"--prefill", "http://A.example/"}, nil, "", "http://a.example:80"},

@@ -14,34 +14,39 @@ const maxListed = 64
 type poolChange struct {
 	added, removed []string // URLs
 	reweighted     []string // URL and both weights
+	resized        []string // URL and both numbers of GPUs
 }
 
 // comparePools finds the differences between two validated lists of a pool's entries.
 func comparePools(was, now []string) (c poolChange) {
-	before, after := weights(was), weights(now)
+	before, after := byURL(was), byURL(now)
 	for _, entry := range now {
-		url, weight, _ := router.ParseEntry(entry)
-		old, stays := before[url]
+		e, _ := router.ParseEntry(entry)
+		old, stays := before[e.URL]
 		switch {
 		case !stays:
-			c.added = append(c.added, url)
-		case old != weight:
-			c.reweighted = append(c.reweighted, fmt.Sprintf("%s %v -> %v", url, old, weight))
+			c.added = append(c.added, e.URL)
+		case old.Weight != e.Weight:
+			c.reweighted = append(c.reweighted, fmt.Sprintf("%s %v -> %v", e.URL, old.Weight, e.Weight))
+		}
+		if stays && old.GPUs != e.GPUs {
+			c.resized = append(c.resized, fmt.Sprintf("%s %v -> %v", e.URL, old.GPUs, e.GPUs))
 		}
 	}
 	for _, entry := range was {
-		if url, _, _ := router.ParseEntry(entry); after[url] == 0 {
-			c.removed = append(c.removed, url)
+		e, _ := router.ParseEntry(entry)
+		if _, stays := after[e.URL]; !stays {
+			c.removed = append(c.removed, e.URL)
 		}
 	}
 	return c
 }
 
-func weights(entries []string) map[string]float64 {
-	by := map[string]float64{}
+func byURL(entries []string) map[string]router.Entry {
+	by := map[string]router.Entry{}
 	for _, entry := range entries {
-		url, weight, _ := router.ParseEntry(entry)
-		by[url] = weight
+		e, _ := router.ParseEntry(entry)
+		by[e.URL] = e
 	}
 	return by
 }
@@ -58,7 +63,7 @@ func Changes(was, now Config) (joined, left int, list []string) {
 		for _, kind := range []struct {
 			what string
 			of   []string
-		}{{"added", c.added}, {"removed", c.removed}, {"weight of", c.reweighted}} {
+		}{{"added", c.added}, {"removed", c.removed}, {"weight of", c.reweighted}, {"GPUs of", c.resized}} {
 			for _, s := range kind.of {
 				list = append(list, pool.role+": "+kind.what+" "+s)
 			}

@@ -100,8 +100,8 @@ func (c *Config) checkRoles() error {
 	return nil
 }
 
-// normalizePool rewrites each entry of the pool to http://host:port, followed by its weight if that
-// is not 1.
+// normalizePool rewrites each entry of the pool to http://host:port, followed by its weight and its
+// GPUs where they need to be said.
 func normalizePool(path string, pool []string) error {
 	bases := make([]string, len(pool))
 	for i, entry := range pool {
@@ -113,20 +113,20 @@ func normalizePool(path string, pool []string) error {
 		if slices.Contains(bases[:i], base) {
 			return invalid(path, base, "stands there twice; remove one")
 		}
-		_, weight, err := router.ParseEntry(base + strings.TrimPrefix(entry, raw))
+		e, err := router.ParseEntry(base + strings.TrimPrefix(entry, raw))
 		if err != nil {
 			return invalid(path, showEntry(base, strings.TrimPrefix(entry, raw)), err.Error())
 		}
-		bases[i], pool[i] = base, router.FormatEntry(base, weight)
+		bases[i], pool[i] = base, e.String()
 	}
 	return nil
 }
 
 // showEntry returns an entry of a pool for an error. It shows what stands after the URL only where
-// that is meant as a weight. Anything else may be another URL with a password.
+// that is meant as a weight or as GPUs. Anything else may be another URL with a password.
 func showEntry(base, rest string) string {
 	words := strings.Fields(rest)
-	if len(words) == 0 || !strings.HasPrefix(words[0], "weight=") {
+	if len(words) == 0 || !strings.HasPrefix(words[0], "weight=") && !strings.HasPrefix(words[0], "gpus=") {
 		return base
 	}
 	return base + " " + showURL(words[0])

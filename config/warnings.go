@@ -95,7 +95,7 @@ func loneWeights(r router.Config) (found []string) {
 		if len(pool) != 1 {
 			continue
 		}
-		if _, weight, _ := router.ParseEntry(pool[0]); weight != 1 {
+		if e, _ := router.ParseEntry(pool[0]); e.GPUs == 0 && e.Weight != 1 {
 			found = append(found, fmt.Sprintf("%s: %q has a weight without effect: the pool has no other backend", path, strings.Fields(pool[0])[0]))
 		}
 	}

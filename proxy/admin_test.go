@@ -22,6 +22,7 @@ func TestAdminShowsPoliciesAndWeights(t *testing.T) {
 		type entry struct {
 			Policy string
 			Weight float64
+			GPUs   float64
 			Models []string
 		}
 		var byRole map[string][]entry
@@ -43,7 +44,7 @@ func TestAdminShowsPoliciesAndWeights(t *testing.T) {
 		}
 		for i := range want {
 			for _, e := range []entry{inPools[i], page.Backends[i]} {
-				if got := fmt.Sprint(e.Policy, " ", e.Weight); got != want[i] {
+				if got := fmt.Sprint(e.Policy, " ", e.Weight, " ", e.GPUs); got != want[i] {
 					t.Errorf("backend %d: %s, want %s", i, got, want[i])
 				}
 			}
@@ -55,11 +56,11 @@ func TestAdminShowsPoliciesAndWeights(t *testing.T) {
 			t.Errorf("pd %v, want %v", got, pools.PD)
 		}
 	}
-	expect("prefix 1", "power_of_two 2.5", "power_of_two 1")
+	expect("prefix 1 0", "power_of_two 2.5 0", "power_of_two 1 0")
 	pools.DecodePolicy, pools.PD.Mode = "random", router.PDNever
-	pools.Decode = []string{r.decode[1].URL() + " weight=3", r.decode[0].URL()}
+	pools.Decode = []string{r.decode[1].URL() + " gpus=3", r.decode[0].URL()}
 	if err := r.server.Reload(pools); err != nil {
 		t.Fatal(err)
 	}
-	expect("prefix 1", "random 3", "random 1")
+	expect("prefix 1 0", "random 3 3", "random 1 0")
 }

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"time"
@@ -97,6 +98,9 @@ func (t *traffic) sum(now int64) (s bucket, window time.Duration) {
 // PoolAdvice is the arithmetic of one pool.
 type PoolAdvice struct {
 	Backends int `json:"backends"`
+	// GPUs are those of all its backends, with 1 for a backend whose GPUs are not told. It is 0 where
+	// no backend of either pool tells them.
+	GPUs float64 `json:"gpus,omitempty"`
 	// Load is the part of the pool that the traffic kept busy, 0 to 1 and above; −1: not known.
 	Load float64 `json:"load"`
 	// Requests computed Tokens there in BusySeconds, at SecondsPerToken as measured.
@@ -116,8 +120,9 @@ type Advice struct {
 	WindowSeconds float64    `json:"window_seconds"`
 	Prefill       PoolAdvice `json:"prefill"`
 	Decode        PoolAdvice `json:"decode"`
-	// The balanced split has as many backends as now, split so that the busier pool is as little
-	// busy as possible. BalancedLoad is how busy it would be. The split is 0:0 if it is not known.
+	// The balanced split has as many backends as now, or as many as the same GPUs allow where the
+	// engines of prefill and decode have different numbers of them. The busier pool is as little busy
+	// as possible. BalancedLoad is how busy it would be. The split is 0:0 if it is not known.
 	BalancedPrefill int     `json:"balanced_prefill"`
 	BalancedDecode  int     `json:"balanced_decode"`
 	BalancedLoad    float64 `json:"balanced_load"`
@@ -158,9 +163,48 @@ func (s *Snapshot) Advice() Advice {
 		// Requests that wait mean a full engine, whatever filled it.
 		a.Decode.Load = max(a.Decode.KVUsage, a.Decode.Waiting, sum.computeBusy/(float64(y)*seconds))
 	}
-	a.Reuse = s.reuse(sum)
+	// The balanced split has as many backends as now, or as many as the same GPUs allow where the
+	// engines of prefill and decode have different numbers of them. The busier pool is as little busy
+	// as possible. BalancedLoad is how busy it would be. The split is 0:0 if it is not known.
 	a.balance()
 	return a
+}
+
+// countGPUs adds up the GPUs of both pools; 0 and 0 where none are told.
+func countGPUs(prefill, decode []float64) (p, d float64) {
+	told := false
+	add := func(gpus []float64) (sum float64) {
+		for _, n := range gpus {
+			told = told || n > 0
+			sum += cmp.Or(n, 1)
+		}
+		return sum
+	}
+	if p, d = add(prefill), add(decode); !told {
+		return 0, 0
+	}
+	return p, d
+}
+
+// each is how many GPUs a backend of the pool has on average; 1 where none are told.
+func (p *PoolAdvice) each() float64 {
+	if p.GPUs == 0 || p.Backends == 0 {
+		return 1
+	}
+	return p.GPUs / float64(p.Backends)
+}
+
+// splits are the numbers of prefill and decode backends that the GPUs of both pools allow.
+func (a *Advice) splits() (all [][2]int) {
+	pEach, dEach := a.Prefill.each(), a.Decode.each()
+	gpus := float64(a.Prefill.Backends)*pEach + float64(a.Decode.Backends)*dEach
+	const slack = 1e-9 // of thirds of a GPU
+	for k := 1; float64(k)*pEach <= gpus+slack; k++ {
+		if rest := int((gpus-float64(k)*pEach)/dEach + slack); rest >= 1 {
+			all = append(all, [2]int{k, rest})
+		}
+	}
+	return all
 }
 
 // shortFrom is the load from which a pool may be called short.
@@ -178,9 +222,9 @@ func (a *Advice) balance() {
 	a.BalancedPrefill, a.BalancedDecode = x, y
 	a.BalancedLoad = max(a.Prefill.Load, a.Decode.Load)
 	now := a.BalancedLoad
-	for k := 1; k < x+y; k++ {
-		if load := max(p/float64(k), d/float64(x+y-k)); load < a.BalancedLoad {
-			a.BalancedPrefill, a.BalancedDecode, a.BalancedLoad = k, x+y-k, load
+	for _, n := range a.splits() {
+		if load := max(p/float64(n[0]), d/float64(n[1])); load < a.BalancedLoad {
+			a.BalancedPrefill, a.BalancedDecode, a.BalancedLoad = n[0], n[1], load
 		}
 	}
 	a.Short = ShortNone
@@ -198,6 +242,9 @@ func (a *Advice) balance() {
 		a.Decode.tokens(), showSeconds(a.Decode.BusySeconds), y,
 		showSeconds(a.WindowSeconds), showShare(a.Decode.BusySeconds/(float64(max(y, 1))*a.WindowSeconds)),
 		p, d, a.BalancedPrefill, a.BalancedDecode, showShare(a.BalancedLoad), x, y, showShare(now))
+	if a.Prefill.each() != a.Decode.each() {
+		a.Arithmetic += fmt.Sprintf("; of %.4g GPUs, with %.3g for a prefill engine and %.3g for a decode engine", a.Prefill.GPUs+a.Decode.GPUs, a.Prefill.each(), a.Decode.each())
+	}
 }
 
 // tokens says how many there were, and what each takes now. The busy time goes by the price at

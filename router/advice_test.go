@@ -33,6 +33,27 @@ func TestAdviceBalances(t *testing.T) {
 	}
 }
 
+// Engines of different GPUs change places by GPUs: four decode engines' worth of one is one.
+func TestAdviceCountsGPUs(t *testing.T) {
+	a := Advice{Prefill: PoolAdvice{Backends: 4, GPUs: 4, Load: 0.9}, Decode: PoolAdvice{Backends: 2, GPUs: 8, Load: 0.2}}
+	a.balance()
+	if a.BalancedPrefill != 8 || a.BalancedDecode != 1 || a.Short != "prefill" || !strings.HasSuffix(a.Arithmetic, "; of 12 GPUs, with 1 for a prefill engine and 4 for a decode engine") {
+		t.Errorf("%+v", a)
+	}
+	near(t, "load", a.BalancedLoad, 0.45, 0.01)
+	a = Advice{Prefill: PoolAdvice{Backends: 1, GPUs: 4, Load: 0.1}, Decode: PoolAdvice{Backends: 3, GPUs: 3, Load: 0.9}}
+	a.balance() // the one prefill engine can become nothing else
+	if a.BalancedPrefill != 1 || a.BalancedDecode != 3 || a.Short != "none" {
+		t.Errorf("%+v", a)
+	}
+	for entry, want := range map[string][2]float64{"http://c gpus=4": {2, 4}, "http://c": {0, 0}} {
+		r, _ := newRouterOf(t, 0, 0, func(c *Config) { c.Prefill, c.Decode = []string{"http://a", "http://b"}, []string{entry} })
+		if a := r.Snapshot().Advice(); a.Prefill.GPUs != want[0] || a.Decode.GPUs != want[1] {
+			t.Errorf("%s: %v and %v GPUs", entry, a.Prefill.GPUs, a.Decode.GPUs)
+		}
+	}
+}
+
 // The figures come from the traffic of the last quarter of an hour and from nothing older.
 func TestAdviceWindow(t *testing.T) {
 	x := newPricer(t)

@@ -266,35 +266,38 @@ func TestReloadChangesWeights(t *testing.T) {
 }
 
 func TestParseEntry(t *testing.T) {
-	for _, tc := range []struct {
-		entry, url string
-		weight     float64
-	}{
-		{"http://a:1", "http://a:1", 1},
-		{"http://a:1 weight=2", "http://a:1", 2},
-		{"  http://a:1   weight=0.25 ", "http://a:1", 0.25},
-		{"http://a:1 weight=100", "http://a:1", 100},
+	for text, want := range map[string]Entry{
+		"http://a:1":                    {URL: "http://a:1", Weight: 1},
+		"http://a:1 weight=2":           {URL: "http://a:1", Weight: 2},
+		"  http://a:1   weight=0.25 ":   {URL: "http://a:1", Weight: 0.25},
+		"http://a:1 weight=100":         {URL: "http://a:1", Weight: 100},
+		"http://a:1 gpus=4":             {URL: "http://a:1", Weight: 4, GPUs: 4},
+		"http://a:1 gpus=256":           {URL: "http://a:1", Weight: 100, GPUs: 256},
+		"http://a:1 weight=1.5 gpus=4":  {URL: "http://a:1", Weight: 1.5, GPUs: 4},
+		"http://a:1 weight=1 gpus=0.25": {URL: "http://a:1", Weight: 1, GPUs: 0.25},
 	} {
-		url, weight, err := ParseEntry(tc.entry)
-		if url != tc.url || weight != tc.weight || err != nil {
-			t.Errorf("%q: %q, %v, %v", tc.entry, url, weight, err)
+		e, err := ParseEntry(text)
+		if e != want || err != nil {
+			t.Errorf("%q: %+v, %v", text, e, err)
 		}
-		if again := FormatEntry(url, weight); again != strings.Join(strings.Fields(tc.entry), " ") {
-			t.Errorf("%q is written %q", tc.entry, again)
+		if again := e.String(); again != strings.Join(strings.Fields(text), " ") {
+			t.Errorf("%q is written %q", text, again)
 		}
 	}
-	for _, tc := range []struct{ entry, want string }{
-		{"http://a:1 weight=0", "must have a weight from 0.01 to 100; try http://a:1 weight=2"},
-		{"http://a:1 weight=-1", "must have a weight from 0.01 to 100; try http://a:1 weight=2"},
-		{"http://a:1 weight=NaN", "must have a weight from 0.01 to 100; try http://a:1 weight=2"},
-		{"http://a:1 weight=Inf", "must have a weight from 0.01 to 100; try http://a:1 weight=2"},
-		{"http://a:1 weight=", "must have a weight from 0.01 to 100; try http://a:1 weight=2"},
-		{"http://a:1 weight=1 weight=2", "must have a weight from 0.01 to 100; try http://a:1 weight=2"},
-		{"http://a:1 wieght=2", "has something else than weight=NUMBER behind its URL; try http://a:1 weight=2"},
-		{"http://a:1 2", "has something else than weight=NUMBER behind its URL; try http://a:1 weight=2"},
+	if e, err := ParseEntry("http://a:1 gpus=2 weight=2"); err != nil || e.String() != "http://a:1 gpus=2" {
+		t.Errorf("%s, %v", e, err)
+	}
+	const (
+		weight = "must have one weight from 0.01 to 100; try http://a:1 weight=2"
+		gpus   = "must have one number of GPUs from 0.01 to 4096; try http://a:1 gpus=4"
+		other  = "has something else than weight=NUMBER or gpus=NUMBER behind its URL; try http://a:1 weight=2"
+	)
+	for text, want := range map[string]string{
+		"weight=0": weight, "weight=-1": weight, "weight=NaN": weight, "weight=Inf": weight, "weight=": weight, "weight": weight, "weight=1 weight=2": weight,
+		"gpus=0": gpus, "gpus=x": gpus, "gpus=4 gpus=4": gpus, "gpus=NaN": gpus, "wieght=2": other, "2": other, "weight=2 3": other,
 	} {
-		if _, _, err := ParseEntry(tc.entry); err == nil || err.Error() != tc.want {
-			t.Errorf("%q: %v, want %s", tc.entry, err, tc.want)
+		if e, err := ParseEntry("http://a:1 " + text); err == nil || err.Error() != want || e.URL != "http://a:1" {
+			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
 }

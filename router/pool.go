@@ -13,6 +13,7 @@ type pool struct {
 	role       Role
 	backends   []*Backend
 	weights    []float64 // as configured, in the order of backends
+	gpus       []float64 // likewise; 0: not said
 	policyName string
 	policy     policy
 	turns      *atomic.Uint64 // see query.turn
@@ -39,18 +40,18 @@ func (r *Router) newPool(role Role, entries []string, policyName string, old *po
 		known[b.URL] = b
 	}
 	for _, entry := range entries {
-		url, weight, err := ParseEntry(entry)
+		e, err := ParseEntry(entry)
 		if err != nil {
-			return nil, fmt.Errorf("build pool: %s backend %q: %w", role, url, err)
+			return nil, fmt.Errorf("build pool: %s backend %q: %w", role, e.URL, err)
 		}
-		b, err := newBackend(r, role, url)
+		b, err := newBackend(r, role, e.URL)
 		if err != nil {
 			return nil, fmt.Errorf("build pool: %w", err)
 		}
 		if k := known[b.URL]; k != nil {
 			b = k
 		}
-		p.backends, p.weights = append(p.backends, b), append(p.weights, weight)
+		p.backends, p.weights, p.gpus = append(p.backends, b), append(p.weights, e.Weight), append(p.gpus, e.GPUs)
 	}
 	return p, nil
 }
@@ -67,6 +68,10 @@ func (s *Snapshot) Policy(role Role) string { return s.pool(role).policyName }
 
 // Weights are the configured weights, in the order of Backends. The slice must not be changed.
 func (s *Snapshot) Weights(role Role) []float64 { return s.pool(role).weights }
+
+// GPUs are those of each backend, in the order of Backends, 0 where it is not said. The slice must
+// not be changed.
+func (s *Snapshot) GPUs(role Role) []float64 { return s.pool(role).gpus }
 
 // weigh puts the weights into force, each as a part of the largest. It marks each backend, so that
 // choices look at it again under the new rules.

@@ -12,30 +12,69 @@ const (
 	maxWeight = 100
 )
 
-// ParseEntry reads an entry of a pool, "http://host:port" or "http://host:port weight=2". It
-// returns the URL as written, and the weight, 1 where none is given. The text of an error goes
-// after the entry.
-func ParseEntry(entry string) (url string, weight float64, err error) {
-	url, rest, _ := strings.Cut(strings.TrimSpace(entry), " ")
-	rest = strings.TrimSpace(rest)
-	if rest == "" {
-		return url, 1, nil
-	}
-	text, ok := strings.CutPrefix(rest, "weight=")
-	if !ok {
-		return url, 0, fmt.Errorf("has something else than weight=NUMBER behind its URL; try %s weight=2", url)
-	}
-	weight, err = strconv.ParseFloat(text, 64)
-	if err != nil || !(weight >= minWeight && weight <= maxWeight) {
-		return url, 0, fmt.Errorf("must have a weight from %v to %v; try %s weight=2", minWeight, maxWeight, url)
-	}
-	return url, weight, nil
+// Bounds of an engine's GPUs. Less than one is a part of a GPU.
+const (
+	minGPUs = 0.01
+	maxGPUs = 4096
+)
+
+// Entry is a backend as a pool's list has it.
+type Entry struct {
+	URL    string
+	Weight float64 // its share beside the others
+	GPUs   float64 // 0: not said
 }
 
-// FormatEntry writes an entry as ParseEntry reads it. It leaves out a weight of 1.
-func FormatEntry(url string, weight float64) string {
-	if weight == 1 {
-		return url
+// ParseEntry reads an entry of a pool: "http://host:port", perhaps with "weight=2" or "gpus=4"
+// behind it. An engine whose GPUs are told has them for its weight, unless it has one of its own.
+// The URL comes as written, also with an error, whose text goes after the entry.
+func ParseEntry(text string) (Entry, error) {
+	words := strings.Fields(text)
+	e := Entry{Weight: 1}
+	if len(words) > 0 {
+		e.URL, words = words[0], words[1:]
 	}
-	return url + " weight=" + strconv.FormatFloat(weight, 'g', -1, 64)
+	weighed := false
+	for _, word := range words {
+		key, value, _ := strings.Cut(word, "=")
+		x, err := strconv.ParseFloat(value, 64)
+		switch {
+		case key == "weight":
+			if err != nil || weighed || !(x >= minWeight && x <= maxWeight) {
+				return e, fmt.Errorf("must have one weight from %v to %v; try %s weight=2", minWeight, maxWeight, e.URL)
+			}
+			e.Weight, weighed = x, true
+		case key == "gpus":
+			if err != nil || e.GPUs > 0 || !(x >= minGPUs && x <= maxGPUs) {
+				return e, fmt.Errorf("must have one number of GPUs from %v to %v; try %s gpus=4", minGPUs, maxGPUs, e.URL)
+			}
+			e.GPUs = x
+		default:
+			return e, fmt.Errorf("has something else than weight=NUMBER or gpus=NUMBER behind its URL; try %s weight=2", e.URL)
+		}
+	}
+	if !weighed {
+		e.Weight = e.ownWeight()
+	}
+	return e, nil
+}
+
+// ownWeight is the weight of an entry that does not give one.
+func (e Entry) ownWeight() float64 {
+	if e.GPUs == 0 {
+		return 1
+	}
+	return min(e.GPUs, maxWeight)
+}
+
+// String writes the entry as ParseEntry reads it, without what need not be said.
+func (e Entry) String() string {
+	text := e.URL
+	if e.Weight != e.ownWeight() {
+		text += " weight=" + strconv.FormatFloat(e.Weight, 'g', -1, 64)
+	}
+	if e.GPUs > 0 {
+		text += " gpus=" + strconv.FormatFloat(e.GPUs, 'g', -1, 64)
+	}
+	return text
 }
