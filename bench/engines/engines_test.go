@@ -33,12 +33,13 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"http://a:1":       `"http://a:1": want NAME=URL or NAME:GPUS=URL`,
-		"P":                `"P": want NAME=URL or NAME:GPUS=URL`,
-		"P:x=http://a:1":   `"P:x=http://a:1": the GPUs of P: want a number above 0`,
-		"P:-1=http://a:1":  `"P:-1=http://a:1": the GPUs of P: want a number above 0`,
-		"P:NaN=http://a:1": `"P:NaN=http://a:1": the GPUs of P: want a number above 0`,
-		"P=a:1":            `"P=a:1": URL "a:1": want http://host:port`,
+		"http://a:1":             `"http://a:1": want NAME=URL or NAME:GPUS=URL`,
+		"P":                      `"P": want NAME=URL or NAME:GPUS=URL`,
+		"P:x=http://a:1":         `"P:x": the GPUs of P: want a number above 0`,
+		"P:-1=http://a:1":        `"P:-1": the GPUs of P: want a number above 0`,
+		"P:NaN=http://a:1":       `"P:NaN": the GPUs of P: want a number above 0`,
+		"P=a:1":                  `"P": URL "a:1": want http://host:port`,
+		"P=http://me:sesame@a:1": `"P": the URL has a user or a password: want http://host:port`,
 	} {
 		if _, err := Parse(text); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", text, err, want)

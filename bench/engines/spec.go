@@ -3,6 +3,7 @@
 package engines
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -48,18 +49,18 @@ func Parse(text string) (Spec, error) {
 
 // SplitTarget reads NAME=URL or NAME:GPUS=URL. The URL comes without a slash at its end.
 func SplitTarget(text string) (name string, gpus float64, address string, err error) {
-	name, address, ok := strings.Cut(text, "=")
-	name, weight, weighted := strings.Cut(name, ":")
+	left, address, ok := strings.Cut(text, "=")
+	name, weight, weighted := strings.Cut(left, ":")
 	if !ok || name == "" {
-		return "", 0, "", fmt.Errorf("%q: want NAME=URL or NAME:GPUS=URL", text)
+		return "", 0, "", fmt.Errorf("%q: want NAME=URL or NAME:GPUS=URL", left)
 	}
 	if weighted {
 		if gpus, err = strconv.ParseFloat(weight, 64); err != nil || !(gpus > 0 && gpus < 1e6) {
-			return "", 0, "", fmt.Errorf("%q: the GPUs of %s: want a number above 0", text, name)
+			return "", 0, "", fmt.Errorf("%q: the GPUs of %s: want a number above 0", left, name)
 		}
 	}
 	if err := CheckURL(address); err != nil {
-		return "", 0, "", fmt.Errorf("%q: %w", text, err)
+		return "", 0, "", fmt.Errorf("%q: %w", name, err)
 	}
 	return name, gpus, strings.TrimSuffix(strings.TrimSuffix(address, "/"), "/v1"), nil
 }
@@ -67,7 +68,10 @@ func SplitTarget(text string) (name string, gpus float64, address string, err er
 // CheckURL reports what keeps an address from being a server's.
 func CheckURL(address string) error {
 	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+	switch {
+	case err == nil && u.User != nil: // it would stand in every saved run
+		return errors.New("the URL has a user or a password: want http://host:port")
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		return fmt.Errorf("URL %q: want http://host:port", address)
 	}
 	return nil

@@ -107,7 +107,7 @@ func (r *Runner) count(ctx context.Context, out *Outcome, c *Cell) {
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		fmt.Fprintf(r.Note, "  cannot write %s: %v\n", path, err)
 	}
-	if run == nil || run.Totals.Completed == 0 { // it may be dead: up starts it anew
+	if r.up == c.Target && (run == nil || run.Totals.Completed == 0) { // it may be dead: up starts it anew
 		if err := r.down(ctx); err != nil {
 			fmt.Fprintf(r.Note, "  %v\n", err)
 		}
