@@ -163,9 +163,8 @@ func (s *Snapshot) Advice() Advice {
 		// Requests that wait mean a full engine, whatever filled it.
 		a.Decode.Load = max(a.Decode.KVUsage, a.Decode.Waiting, sum.computeBusy/(float64(y)*seconds))
 	}
-	// The balanced split has as many backends as now, or as many as the same GPUs allow where the
-	// engines of prefill and decode have different numbers of them. The busier pool is as little busy
-	// as possible. BalancedLoad is how busy it would be. The split is 0:0 if it is not known.
+	a.Reuse = s.reuse(sum)
+	a.Prefill.GPUs, a.Decode.GPUs = countGPUs(s.prefill.gpus, s.decode.gpus)
 	a.balance()
 	return a
 }
