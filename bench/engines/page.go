@@ -1,16 +1,14 @@
 package engines
 
 import (
-	"fmt"
+	"errors"
 	"io"
 	"maps"
 	"math"
 	"slices"
 	"strconv"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
+	"xpyd/exposition"
 )
 
 // figure is one that an engine's metrics have.
@@ -37,29 +35,29 @@ const (
 
 // source is where a figure stands in a metrics page.
 type source struct {
-	family string // without "vllm:"
-	value  string // of the label source; "" for no such label
-	count  bool   // of a histogram: its count, not its sum
+	metric string // without "vllm:"
+	label  string // that its series carry; "" for any
 }
 
 // sources are those of each figure, that of the newest vLLM first.
 func sources() [figures][]source {
+	const bySource = "prompt_tokens_by_source_total"
 	return [figures][]source{
-		computed:        {{family: "prompt_tokens_by_source_total", value: "local_compute"}, {family: "request_prefill_kv_computed_tokens"}},
-		hit:             {{family: "prefix_cache_hits_total"}, {family: "gpu_prefix_cache_hits_total"}},
-		queried:         {{family: "prefix_cache_queries_total"}, {family: "gpu_prefix_cache_queries_total"}},
-		pulled:          {{family: "prompt_tokens_by_source_total", value: "external_kv_transfer"}, {family: "external_prefix_cache_hits_total"}},
-		asked:           {{family: "external_prefix_cache_queries_total"}},
-		prompt:          {{family: "prompt_tokens_total"}},
-		generated:       {{family: "generation_tokens_total"}},
-		preemptions:     {{family: "num_preemptions_total"}},
-		transfers:       {{family: "nixl_xfer_time_seconds", count: true}},
-		transferBytes:   {{family: "nixl_bytes_transferred"}},
-		transferSeconds: {{family: "nixl_xfer_time_seconds"}},
-		transferFailed:  {{family: "nixl_num_failed_transfers_total"}},
-		running:         {{family: "num_requests_running"}},
-		waiting:         {{family: "num_requests_waiting"}},
-		usage:           {{family: "kv_cache_usage_perc"}, {family: "gpu_cache_usage_perc"}},
+		computed:        {{bySource, `source="local_compute"`}, {"request_prefill_kv_computed_tokens_sum", ""}},
+		hit:             {{"prefix_cache_hits_total", ""}, {"gpu_prefix_cache_hits_total", ""}},
+		queried:         {{"prefix_cache_queries_total", ""}, {"gpu_prefix_cache_queries_total", ""}},
+		pulled:          {{bySource, `source="external_kv_transfer"`}, {"external_prefix_cache_hits_total", ""}},
+		asked:           {{"external_prefix_cache_queries_total", ""}},
+		prompt:          {{"prompt_tokens_total", ""}},
+		generated:       {{"generation_tokens_total", ""}},
+		preemptions:     {{"num_preemptions_total", ""}},
+		transfers:       {{"nixl_xfer_time_seconds_count", ""}},
+		transferBytes:   {{"nixl_bytes_transferred_sum", ""}},
+		transferSeconds: {{"nixl_xfer_time_seconds_sum", ""}},
+		transferFailed:  {{"nixl_num_failed_transfers_total", ""}},
+		running:         {{"num_requests_running", ""}},
+		waiting:         {{"num_requests_waiting", ""}},
+		usage:           {{"kv_cache_usage_perc", ""}, {"gpu_cache_usage_perc", ""}},
 	}
 }
 
@@ -80,71 +78,52 @@ type page struct {
 }
 
 func readPage(in io.Reader) (page, error) {
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(in)
+	text, err := exposition.Read(in)
 	if err != nil {
-		return page{}, fmt.Errorf("read the metrics: %w", err)
+		return page{}, err
 	}
 	p := page{started: math.NaN(), ranks: map[string]values{}}
-	if f := families["process_start_time_seconds"]; f != nil && len(f.Metric) > 0 {
-		p.started = number(f.Metric[0], false)
+	if x, err := text.Sum("process_start_time_seconds"); err == nil {
+		p.started = x
 	}
-	for i, from := range sources() {
-		for _, s := range from {
-			if p.add(figure(i), families["vllm:"+s.family], s) {
-				break
-			}
+	for _, rank := range ranks(text) {
+		v := unknown()
+		for f, from := range sources() {
+			v[f] = first(text, rank, from)
 		}
+		p.ranks[rank] = v
 	}
 	if len(p.ranks) == 0 {
-		return page{}, fmt.Errorf("its metrics have none of vLLM's")
+		return page{}, errors.New("its metrics have none of vLLM's")
 	}
 	return p, nil
 }
 
-// add takes a figure's samples and reports whether there were any.
-func (p *page) add(f figure, family *dto.MetricFamily, s source) (found bool) {
-	for _, m := range family.GetMetric() {
-		if s.value != "" && label(m, "source") != s.value {
-			continue
+// ranks are the values of the label engine, of any metric that is read here.
+func ranks(text exposition.Page) []string {
+	found := map[string]bool{}
+	for _, from := range sources() {
+		for _, s := range from {
+			for rank := range text.By("vllm:"+s.metric, "engine") {
+				found[rank] = true
+			}
 		}
-		rank := label(m, "engine")
-		v, ok := p.ranks[rank]
-		if !ok {
-			v = unknown()
-		}
-		if math.IsNaN(v[f]) {
-			v[f] = 0
-		}
-		v[f] += number(m, s.count)
-		p.ranks[rank] = v
-		found = true
 	}
-	return found
+	return slices.Sorted(maps.Keys(found))
 }
 
-func label(m *dto.Metric, name string) string {
-	for _, l := range m.Label {
-		if l.GetName() == name {
-			return l.GetValue()
+// first is the value of the first source that the page has; NaN for none.
+func first(text exposition.Page, rank string, from []source) float64 {
+	for _, s := range from {
+		labels := []string{`engine="` + rank + `"`}
+		if s.label != "" {
+			labels = append(labels, s.label)
+		}
+		if x, err := text.Sum("vllm:"+s.metric, labels...); err == nil {
+			return x
 		}
 	}
-	return ""
-}
-
-// number is a sample's value; of a histogram its sum, or its count.
-func number(m *dto.Metric, count bool) float64 {
-	switch h := m.Histogram; {
-	case h != nil && count:
-		return float64(h.GetSampleCount())
-	case h != nil:
-		return h.GetSampleSum()
-	case m.Counter != nil:
-		return m.Counter.GetValue()
-	case m.Gauge != nil:
-		return m.Gauge.GetValue()
-	}
-	return m.Untyped.GetValue()
+	return math.NaN()
 }
 
 // names lists the ranks in the order of their numbers.
@@ -153,7 +132,7 @@ func (p page) names() []string {
 }
 
 func rankNumber(name string) int {
-	n, _ := strconv.Atoi(name) // a server without ranks is rank 0
+	n, _ := strconv.Atoi(name) // what is no number is rank 0
 	return n
 }
 

@@ -35,7 +35,7 @@ func TestWrongFiles(t *testing.T) {
 		`s.yaml: line 5: "90": want a time such as 30s`:                                                                     change("ready: 90s", "ready: 90"),
 		`s.yaml: line 4: targets[0].url: URL "a:1": want http://host:port`:                                                  change(`"http://a:1"`, `"a:1"`),
 		`s.yaml: line 5: targets[1].name: "1P2D" stands there twice`:                                                        change("name: plain", "name: 1P2D"),
-		`s.yaml: line 5: targets[1].engines[1]: "D1:x": the GPUs of D1: want a number above 0`:                   change("D1:4=", "D1:x="),
+		`s.yaml: line 5: targets[1].engines[1]: "D1:x": the GPUs of D1: want a number above 0`:                              change("D1:4=", "D1:x="),
 		`s.yaml: line 8: workloads[1].kind: "prefill": want mixed, prefill-only, decode-only or decode-cached`:              change("prefill-only", "prefill"),
 		`s.yaml: line 7: workloads[0]: 0+64 tokens in and 0 out: want at least 1 of each`:                                   change(", output_len: 8", ""),
 		`s.yaml: line 7: workloads[0]: dataset sharegpt needs a file`:                                                       change("name: long", "name: long, dataset: sharegpt"),
