@@ -134,9 +134,6 @@ func (f *benchFlags) readVLLM(s *pflag.FlagSet) (err error) {
 	if f.servedName != "" {
 		f.o.Client.Model = f.servedName
 	}
-	if f.append && f.resultFile == "" {
-		return errors.New("--append-result wants --result-filename, the file to append to")
-	}
 	if f.out == "" && (f.saveResult || f.append || f.resultFile != "") {
 		f.out = "."
 	}
@@ -158,7 +155,6 @@ func (f *benchFlags) readVLLMDataset(s *pflag.FlagSet) error {
 			*value = other
 		}
 	}
-	tick := f.tickSeconds
 	switch d.Kind {
 	case "custom":
 		d.Kind = dataset.Prompts
@@ -174,7 +170,7 @@ func (f *benchFlags) readVLLMDataset(s *pflag.FlagSet) error {
 		f.obeyEOS = true
 	case "timed_trace":
 		d.Kind = dataset.Trace
-		d.Tick = time.Duration(tick * float64(time.Second))
+		d.Tick = time.Duration(f.tickSeconds * float64(time.Second))
 		return nil
 	}
 	d.BlockLen = 0 // it is timed_trace's

@@ -119,7 +119,6 @@ func TestVLLMFlagsMean(t *testing.T) {
 func TestVLLMFlagsThatCannotBe(t *testing.T) {
 	for line, want := range map[string]string{
 		"--dataset-name hf": "dataset hf of vllm bench serve is not here: write the prompts to a file, a line each, for --dataset prompts",
-		"--append-result":   "--append-result wants --result-filename, the file to append to",
 		"--self-timed --rate 3 --dataset trace --file x": "--self-timed sends at the trace's times: leave --rate and --no-self-timed out",
 		"--top-p much":                `--top-p "much": want a number`,
 		"--metadata tp":               `--metadata "tp": want K=V`,
