@@ -128,19 +128,19 @@ func TestBenchServeFails(t *testing.T) {
 func TestBenchUsage(t *testing.T) {
 	dir := t.TempDir()
 	for want, args := range map[string][]string{
-		`bench takes no argument, got "nothing"; see xpyd bench --help`:                       {"nothing"},
-		"bench needs a command: serve, sweep, advise or report; see xpyd bench --help":        nil,
-		`serve takes no argument, got "extra"; see xpyd bench serve --help`:                   {"serve", "extra"},
-		`--rate "fast": want a number or inf`:                                                 {"serve", "--rate", "fast"},
-		`--goodput "ttft": want METRIC:MILLISECONDS`:                                          {"serve", "--goodput", "ttft"},
-		`--engine "http://p": want NAME=URL or NAME:GPUS=URL`:                                 {"serve", "--engine", "http://p"},
-		`--header "X-Key": want K=V`:                                                          {"serve", "--header", "X-Key"},
-		"--ramp has rates of its own: leave --rate out":                                       {"serve", "--ramp", "linear", "--rate", "3"},
-		`--backend "tgi": want openai, vllm or openai-chat`:                                   {"serve", "--backend", "tgi"},
-		"dataset sharegpt needs a file":                                                       {"serve", "--dataset", "sharegpt"},
-		`--format "pdf": want one of [vllm seed vllm-json csv table mooncake]`:                {"report", dir, "--format", "pdf"},
-		"report takes one directory, got 0":                                                   {"report"},
-		"unknown flag: --burstines; the nearest is --burstiness, see xpyd bench serve --help": {"serve", "--burstines", "1"},
+		`bench takes no argument, got "nothing"; see xpyd bench --help`:                                                    {"nothing"},
+		"bench needs a command: serve, sweep, advise or report; see xpyd bench --help":                                     nil,
+		`serve takes no argument, got "extra"; see xpyd bench serve --help`:                                                {"serve", "extra"},
+		`--rate "fast": want a number or inf`:                                                                              {"serve", "--rate", "fast"},
+		`--goodput "ttft": want METRIC:MILLISECONDS`:                                                                       {"serve", "--goodput", "ttft"},
+		`--engine "http://p": want NAME=URL or NAME:GPUS=URL`:                                                              {"serve", "--engine", "http://p"},
+		`--header "X-Key": want K=V`:                                                                                       {"serve", "--header", "X-Key"},
+		"--ramp has rates of its own: leave --rate out":                                                                    {"serve", "--ramp", "linear", "--rate", "3"},
+		`--backend "tgi": want openai, vllm or openai-chat`:                                                                {"serve", "--backend", "tgi"},
+		"dataset sharegpt needs a file":                                                                                    {"serve", "--dataset", "sharegpt"},
+		`--format "pdf": want one of [vllm seed vllm-json llm-d-0.1 llm-d-0.2 inference-perf mooncake ray csv table]`: {"report", dir, "--format", "pdf"},
+		"report takes one directory, got 0":                                                                                {"report"},
+		"unknown flag: --burstines; the nearest is --burstiness, see xpyd bench serve --help":                              {"serve", "--burstines", "1"},
 	} {
 		var usage config.UsageError
 		if _, _, err := runBenchCmd(t.Context(), args...); !errors.As(err, &usage) || err.Error() != want {

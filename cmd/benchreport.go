@@ -2,35 +2,56 @@ package cmd
 
 import (
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
 
+	"xpyd/bench/plot"
 	printer "xpyd/bench/report"
 	"xpyd/bench/result"
 	"xpyd/config"
 )
 
+// reportFlags are the flags of bench report.
+type reportFlags struct {
+	format, out string
+	normalized  bool
+	o           printer.Options
+}
+
 func newBenchReportCmd() *cobra.Command {
-	var format string
+	f := &reportFlags{}
 	cmd := &cobra.Command{
-		Use:     "report DIR",
-		Short:   "Print the saved runs of a directory",
-		Long:    "report prints the runs that bench serve --out saved in DIR, the oldest first." + formatHelp(),
-		Example: "  xpyd bench report runs --format mooncake",
-		Args:    oneDirectory("report"),
+		Use:   "report DIR",
+		Short: "Print the saved runs of a directory",
+		Long: `report prints the runs that bench serve or bench sweep saved in DIR, the oldest first. With --out
+it writes the files of the format in place of the text: plots as PNG and SVG, a file a run where
+the format has that.` + formatHelp(),
+		Example: `  xpyd bench report runs --format table
+  xpyd bench report runs --format ray --latency-mode chunk --out figures`,
+		Args: oneDirectory("report"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(format); err != nil {
-				return err
+			if err := f.check(); err != nil {
+				return config.UsageError{Err: err}
 			}
 			runs, err := result.LoadDir(args[0])
 			if err != nil {
 				return err
 			}
-			return printer.Print(cmd.OutOrStdout(), format, runs)
+			if f.out == "" {
+				return printer.PrintAs(cmd.OutOrStdout(), f.format, runs, f.o)
+			}
+			files, err := printer.Files(f.format, runs, f.o)
+			if err != nil {
+				return err
+			}
+			return writeFiles(f.out, files, cmd.ErrOrStderr())
 		},
 	}
-	addFormatFlag(cmd, &format, "vllm")
+	f.add(cmd)
 	return cmd
 }
 
@@ -44,6 +65,40 @@ func oneDirectory(name string) cobra.PositionalArgs {
 	}
 }
 
+func (f *reportFlags) add(cmd *cobra.Command) {
+	addFormatFlag(cmd, &f.format, "vllm")
+	s := cmd.Flags()
+	s.StringVar(&f.out, "out", "", "directory for the files of the format (default print its text)")
+	s.StringVar(&f.o.Ray.Mode, "latency-mode", plot.Token, "of ray: token (TPOT), first_token (TTFT), or chunk (TTFT + 15 TPOT)")
+	s.BoolVar(&f.o.Ray.Interactivity, "use-interactivity", false, "of ray: tokens a second of one user, 1000/TPOT, in place of the latency")
+	s.BoolVar(&f.normalized, "use-normalized", true, "of ray: throughput of a node of 8 GPUs, where all targets' GPUs are known")
+	_ = cmd.RegisterFlagCompletionFunc("latency-mode", cobra.FixedCompletions(plot.Modes(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+}
+
+func (f *reportFlags) check() error {
+	if !slices.Contains(plot.Modes(), f.o.Ray.Mode) {
+		return fmt.Errorf("--latency-mode %q: want one of %v", f.o.Ray.Mode, plot.Modes())
+	}
+	f.o.Ray.Raw = !f.normalized
+	return checkFormat(f.format)
+}
+
+// writeFiles writes a report's files below dir and says which.
+func writeFiles(dir string, files []printer.File, note io.Writer) error {
+	for _, file := range files {
+		path := filepath.Join(dir, file.Name)
+		err := os.MkdirAll(filepath.Dir(path), 0o755)
+		if err == nil {
+			err = os.WriteFile(path, file.Data, 0o644)
+		}
+		if err != nil {
+			return fmt.Errorf("write the report: %w", err)
+		}
+		fmt.Fprintln(note, "saved", path)
+	}
+	return nil
+}
+
 func addFormatFlag(cmd *cobra.Command, format *string, value string) {
 	cmd.Flags().StringVar(format, "format", value, "how to print the result; the formats stand above")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(printer.Formats(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
@@ -52,7 +107,7 @@ func addFormatFlag(cmd *cobra.Command, format *string, value string) {
 func formatHelp() string {
 	text := "\n\nFormats:\n"
 	for _, name := range printer.Formats() {
-		text += fmt.Sprintf("  %-10s %s\n", name, printer.About(name))
+		text += fmt.Sprintf("  %-15s%s\n", name, printer.About(name))
 	}
 	return text
 }

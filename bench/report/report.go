@@ -7,24 +7,43 @@ import (
 	"slices"
 	"strings"
 
+	"xpyd/bench/plot"
 	"xpyd/bench/result"
 )
 
-// format is one printer.
+// Options are what a reader may choose of a format.
+type Options struct {
+	Ray plot.Pareto // the third panel of the figure of format ray
+}
+
+// File is one file of a report. Its name has no folder that leads out of the report's own.
+type File struct {
+	Name string
+	Data []byte
+}
+
+// format is one printer. Its text is for standard output. Its files are what a report that is
+// kept has; where files is nil, that is the text under the name file.
 type format struct {
 	name  string
 	about string
-	print func(w *strings.Builder, runs []*result.Run) error
+	print func(w *strings.Builder, runs []*result.Run, o Options) error
+	file  string
+	files func(runs []*result.Run, o Options) ([]File, error)
 }
 
 func formats() []format {
 	return []format{
-		{"vllm", "the block of vllm bench serve", eachRun(vllmBlock)},
-		{"seed", "the block of vllm's benchmark_serving.py of 2024 and 2025", eachRun(seedBlock)},
-		{"vllm-json", "the result file of vllm bench serve, an object a line", eachRun(vllmJSON)},
-		{"csv", "a line a run, every figure", csvTable},
-		{"table", "a line a run for people", plainTable},
-		{"mooncake", "a Markdown table of 18 columns, a row a run", mooncake},
+		{"vllm", "the block of vllm bench serve", eachRun(vllmBlock), "vllm.txt", nil},
+		{"seed", "the block of vllm's benchmark_serving.py of 2024 and 2025", eachRun(seedBlock), "seed.txt", nil},
+		{"vllm-json", "the result file of vllm bench serve, an object a line", eachRun(vllmJSON), "", vllmFiles},
+		{"llm-d-0.1", "llm-d's benchmark report v0.1, a YAML document a run", llmdPrinter(llmd01), "", llmdFiles("benchmark_report,", llmd01)},
+		{"llm-d-0.2", "llm-d's benchmark report v0.2, a YAML document a run", llmdPrinter(llmd02), "", llmdFiles("benchmark_report_v0.2,", llmd02)},
+		{"inference-perf", "summary_lifecycle_metrics.json; with --out that of each stage and three plots", inferencePerf, "", inferencePerfFiles},
+		{"mooncake", "the Markdown table of 17 columns, 18 with the rate, and each run's block", mooncake, "", mooncakeFiles},
+		{"ray", "the Pareto front and the best target by load, in words; with --out the figure of three panels", ray, "", rayFiles},
+		{"csv", "a line a run, every figure", whole(csvTable), "runs.csv", nil},
+		{"table", "a line a run for people", whole(plainTable), "table.txt", nil},
 	}
 }
 
@@ -46,15 +65,28 @@ func About(name string) string {
 	return ""
 }
 
-// Print writes runs in a format.
-func Print(out io.Writer, name string, runs []*result.Run) error {
+func find(name string) (format, error) {
 	all := formats()
 	i := slices.IndexFunc(all, func(f format) bool { return f.name == name })
 	if i < 0 {
-		return fmt.Errorf("format %q: want one of %s", name, strings.Join(Formats(), ", "))
+		return format{}, fmt.Errorf("format %q: want one of %s", name, strings.Join(Formats(), ", "))
+	}
+	return all[i], nil
+}
+
+// Print writes runs in a format.
+func Print(out io.Writer, name string, runs []*result.Run) error {
+	return PrintAs(out, name, runs, Options{})
+}
+
+// PrintAs writes runs in a format as the reader chose.
+func PrintAs(out io.Writer, name string, runs []*result.Run, o Options) error {
+	f, err := find(name)
+	if err != nil {
+		return err
 	}
 	var b strings.Builder
-	if err := all[i].print(&b, runs); err != nil {
+	if err := f.print(&b, runs, o); err != nil {
 		return fmt.Errorf("print %s: %w", name, err)
 	}
 	if _, err := io.WriteString(out, b.String()); err != nil {
@@ -63,13 +95,51 @@ func Print(out io.Writer, name string, runs []*result.Run) error {
 	return nil
 }
 
-func eachRun(print func(*strings.Builder, *result.Run) error) func(*strings.Builder, []*result.Run) error {
-	return func(w *strings.Builder, runs []*result.Run) error {
+// Files are the files that a report in a format consists of.
+func Files(name string, runs []*result.Run, o Options) ([]File, error) {
+	f, err := find(name)
+	if err != nil {
+		return nil, err
+	}
+	if f.files == nil {
+		var b strings.Builder
+		if err := f.print(&b, runs, o); err != nil {
+			return nil, fmt.Errorf("print %s: %w", name, err)
+		}
+		return []File{{f.file, []byte(b.String())}}, nil
+	}
+	files, err := f.files(runs, o)
+	if err != nil {
+		return nil, fmt.Errorf("make the files of %s: %w", name, err)
+	}
+	return unique(files), nil
+}
+
+// whole is a printer for which there is nothing to choose.
+func whole(print func(*strings.Builder, []*result.Run) error) func(*strings.Builder, []*result.Run, Options) error {
+	return func(w *strings.Builder, runs []*result.Run, _ Options) error { return print(w, runs) }
+}
+
+func eachRun(print func(*strings.Builder, *result.Run) error) func(*strings.Builder, []*result.Run, Options) error {
+	return whole(func(w *strings.Builder, runs []*result.Run) error {
 		for _, r := range runs {
 			if err := print(w, r); err != nil {
 				return err
 			}
 		}
 		return nil
+	})
+}
+
+// unique names files apart: a name that was given before gets a number.
+func unique(files []File) []File {
+	seen := map[string]int{}
+	for i := range files {
+		name := files[i].Name
+		if seen[name]++; seen[name] > 1 {
+			dot := strings.LastIndexByte(name, '.')
+			files[i].Name = fmt.Sprintf("%s-%d%s", name[:dot], seen[name], name[dot:])
+		}
 	}
+	return files
 }

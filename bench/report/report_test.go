@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"xpyd/bench/advice"
 	"xpyd/bench/result"
 )
 
@@ -34,6 +35,33 @@ func printed(t *testing.T, format string, runs ...*result.Run) string {
 		t.Fatal(err)
 	}
 	return b.String()
+}
+
+// sweep are the runs of a sweep in testdata: three targets at two concurrencies, each twice.
+func sweep(t *testing.T) []*result.Run {
+	t.Helper()
+	runs, err := result.LoadDir(filepath.Join("testdata", "sweep"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return runs
+}
+
+// filesOf are a format's files by name.
+func filesOf(t *testing.T, format string, runs []*result.Run) map[string]string {
+	t.Helper()
+	files, err := Files(format, runs, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, f := range files {
+		if _, twice := all[f.Name]; twice {
+			t.Errorf("%s has two files %s", format, f.Name)
+		}
+		all[f.Name] = string(f.Data)
+	}
+	return all
 }
 
 // TestBlocksAreVLLMs: the blocks in testdata were printed from the saved runs by Python's
@@ -125,9 +153,11 @@ func shape(t *testing.T, text string) string {
 
 // TestOwnFormats holds the formats whose layout is xpyd's own, or a published table's.
 func TestOwnFormats(t *testing.T) {
-	for _, format := range []string{"csv", "table", "mooncake"} {
-		path := filepath.Join("testdata", "both."+format+".txt")
-		got := printed(t, format, saved(t, "rate"), saved(t, "cap"))
+	both := []*result.Run{saved(t, "rate"), saved(t, "cap")}
+	for name, runs := range map[string][]*result.Run{"both.csv": both, "both.table": both, "both.mooncake": both, "sweep.mooncake": sweep(t), "sweep.table": sweep(t), "sweep.ray": sweep(t)} {
+		_, format, _ := strings.Cut(name, ".")
+		path := filepath.Join("testdata", name+".txt")
+		got := strings.TrimSuffix(printed(t, format, runs...), advised(runs)) // whose words have tests of their own
 		if *update {
 			if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
 				t.Fatal(err)
@@ -138,8 +168,20 @@ func TestOwnFormats(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got != string(want) {
-			t.Errorf("%s:\n%s\nwant\n%s", format, got, want)
+			t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
 		}
+	}
+}
+
+// advised is what format ray says below the fronts.
+func advised(runs []*result.Run) string {
+	return strings.Join(advice.Words(runs, advice.Token()), "\n") + "\n"
+}
+
+// TestRaySaysWhichTargetIsBest, in the words of the advice.
+func TestRaySaysWhichTargetIsBest(t *testing.T) {
+	if got := printed(t, "ray", sweep(t)...); !strings.HasSuffix(got, "\n\n"+advised(sweep(t))) {
+		t.Errorf("%s, want at its end\n%s", got, advised(sweep(t)))
 	}
 }
 

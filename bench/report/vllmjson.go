@@ -137,3 +137,15 @@ func FileName(r *result.Run) string {
 	model := c.Model[strings.LastIndexByte(c.Model, '/')+1:]
 	return strings.ReplaceAll(name+"-"+model+"-"+r.Started.Local().Format(dateLayout), "/", "_")
 }
+
+// vllmFiles are a result file for each run, under vLLM's name.
+func vllmFiles(runs []*result.Run, _ Options) (files []File, err error) {
+	for _, r := range runs {
+		var text strings.Builder
+		if err := vllmJSON(&text, r); err != nil {
+			return nil, err
+		}
+		files = append(files, File{FileName(r) + ".json", []byte(text.String())})
+	}
+	return files, nil
+}

@@ -1,0 +1,73 @@
+package report
+
+import (
+	"strings"
+
+	"xpyd/bench/advice"
+	"xpyd/bench/plot"
+	"xpyd/bench/result"
+)
+
+// set are the runs of one workload on one target.
+type set struct {
+	sweep, workload, target string
+	runs                    []*result.Run
+}
+
+// sets sorts runs by where they stand, in the order of the first run of each.
+func sets(runs []*result.Run) (all []set) {
+	index := map[[3]string]int{}
+	for _, r := range runs {
+		p := advice.Place(r)
+		key := [3]string{p.Sweep, p.Workload, p.Target}
+		i, ok := index[key]
+		if !ok {
+			i = len(all)
+			index[key] = i
+			all = append(all, set{sweep: p.Sweep, workload: p.Workload, target: p.Target})
+		}
+		all[i].runs = append(all[i].runs, r)
+	}
+	return all
+}
+
+// fileName makes one word of words: letters, digits, dots and dashes.
+func fileName(words ...string) string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '-', r == '_':
+			return r
+		}
+		return '-'
+	}, strings.Join(words, "-"))
+	if name = strings.Trim(name, "-."); name == "" {
+		return "unnamed"
+	}
+	return name
+}
+
+// groupFile is what the files of a group are called.
+func groupFile(g advice.Group) string {
+	loop := "concurrency"
+	if g.Open {
+		loop = "rate"
+	}
+	return fileName(g.Sweep, g.Workload, loop)
+}
+
+// pictureFiles are each figure as PNG and as SVG.
+func pictureFiles(prefix string, figures []plot.Figure) ([]File, error) {
+	var files []File
+	for _, f := range figures {
+		png, err := f.PNG()
+		if err != nil {
+			return nil, err
+		}
+		svg, err := f.SVG()
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, File{prefix + f.Name + ".png", png}, File{prefix + f.Name + ".svg", svg})
+	}
+	return files, nil
+}
