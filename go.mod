@@ -24,6 +24,7 @@ require (
 	golang.org/x/image v0.47.0
 	gonum.org/v1/gonum v0.16.0
 	gonum.org/v1/plot v0.17.0
+	maragu.dev/gomponents v1.2.0
 )
 
 require (

@@ -138,7 +138,7 @@ func TestBenchUsage(t *testing.T) {
 		"--ramp has rates of its own: leave --rate out":                                                                    {"serve", "--ramp", "linear", "--rate", "3"},
 		`--backend "tgi": want openai, vllm or openai-chat`:                                                                {"serve", "--backend", "tgi"},
 		"dataset sharegpt needs a file":                                                                                    {"serve", "--dataset", "sharegpt"},
-		`--format "pdf": want one of [vllm seed vllm-json llm-d-0.1 llm-d-0.2 inference-perf mooncake ray csv table]`: {"report", dir, "--format", "pdf"},
+		`--format "pdf": want one of [vllm seed vllm-json llm-d-0.1 llm-d-0.2 inference-perf mooncake ray csv table html]`: {"report", dir, "--format", "pdf"},
 		"report takes one directory, got 0":                                                                                {"report"},
 		"unknown flag: --burstines; the nearest is --burstiness, see xpyd bench serve --help":                              {"serve", "--burstines", "1"},
 	} {

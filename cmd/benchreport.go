@@ -31,6 +31,7 @@ func newBenchReportCmd() *cobra.Command {
 it writes the files of the format in place of the text: plots as PNG and SVG, a file a run where
 the format has that.` + formatHelp(),
 		Example: `  xpyd bench report runs --format table
+  xpyd bench report runs --format html --out page
   xpyd bench report runs --format ray --latency-mode chunk --out figures`,
 		Args: oneDirectory("report"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -69,9 +70,9 @@ func (f *reportFlags) add(cmd *cobra.Command) {
 	addFormatFlag(cmd, &f.format, "vllm")
 	s := cmd.Flags()
 	s.StringVar(&f.out, "out", "", "directory for the files of the format (default print its text)")
-	s.StringVar(&f.o.Ray.Mode, "latency-mode", plot.Token, "of ray: token (TPOT), first_token (TTFT), or chunk (TTFT + 15 TPOT)")
-	s.BoolVar(&f.o.Ray.Interactivity, "use-interactivity", false, "of ray: tokens a second of one user, 1000/TPOT, in place of the latency")
-	s.BoolVar(&f.normalized, "use-normalized", true, "of ray: throughput of a node of 8 GPUs, where all targets' GPUs are known")
+	s.StringVar(&f.o.Ray.Mode, "latency-mode", plot.Token, "of ray and html: token (TPOT), first_token (TTFT), or chunk (TTFT + 15 TPOT)")
+	s.BoolVar(&f.o.Ray.Interactivity, "use-interactivity", false, "of ray and html: tokens a second of one user, 1000/TPOT, in place of the latency")
+	s.BoolVar(&f.normalized, "use-normalized", true, "of ray and html: throughput of a node of 8 GPUs, where all targets' GPUs are known")
 	_ = cmd.RegisterFlagCompletionFunc("latency-mode", cobra.FixedCompletions(plot.Modes(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 }
 

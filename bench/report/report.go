@@ -44,6 +44,7 @@ func formats() []format {
 		{"ray", "the Pareto front and the best target by load, in words; with --out the figure of three panels", ray, "", rayFiles},
 		{"csv", "a line a run, every figure", whole(csvTable), "runs.csv", nil},
 		{"table", "a line a run for people", whole(plainTable), "table.txt", nil},
+		{"html", "one page with all of it, to mail to another", htmlPage, "report.html", nil},
 	}
 }
 

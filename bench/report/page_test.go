@@ -1,0 +1,102 @@
+package report
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+
+	"xpyd/bench/plot"
+	"xpyd/bench/result"
+)
+
+// TestPageNeedsNothing: nothing is loaded, nothing runs, and what came from outside is text.
+func TestPageNeedsNothing(t *testing.T) {
+	evil := failed(t)
+	evil.Config.Label = `<script>alert("1")</script>`
+	evil.Records[0].Error = `<img src=x onerror=alert(1)>`
+	for name, runs := range map[string][]*result.Run{"one": {saved(t, "rate")}, "two": {saved(t, "rate"), evil}, "sweep": sweep(t)} {
+		page := printed(t, "html", runs...)
+		if bad := regexp.MustCompile(`(?i)<script|<img|<link|<iframe|<[a-z][^>]*\s(src|href)=|@import|url\(`).FindString(page); bad != "" {
+			t.Errorf("%s has %s", name, bad)
+		}
+		if !strings.HasPrefix(page, "<!doctype html>") || !strings.Contains(page, "prefers-color-scheme: dark") || !strings.Contains(page, "width=device-width") {
+			t.Errorf("%s begins\n%.300s", name, page)
+		}
+	}
+}
+
+// TestPageHasAllOfIt: tables, plots, words, and of each run the block, failures, notes and the
+// configuration.
+func TestPageHasAllOfIt(t *testing.T) {
+	page := printed(t, "html", sweep(t)...)
+	for _, want := range []string{"Concurrency", "tok/s a GPU", "collocated", "most throughput: ", "============ Serving Benchmark Result ============",
+		"the tool&#39;s own lateness", "<th>seed</th><td>", "points: medians of 2 repeats"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page of a sweep lacks %q", want)
+		}
+	}
+	if n := strings.Count(page, "<figure><svg"); n != 12 {
+		t.Errorf("%d figures, want 3 of Ray's and 9 of inference-perf's", n)
+	}
+	if n := strings.Count(page, "<details>"); n != 12 {
+		t.Errorf("%d runs, want 12", n)
+	}
+	r := failed(t)
+	r.Engines = []result.Engine{{Name: "P1", Role: "prefill", Problem: "refused"}}
+	page = printed(t, "html", r)
+	for _, want := range []string{"<td class=\"bad\">http_429</td><td>10</td><td>429 Too Many Requests: queue full</td>", "interrupted after 59 requests", "engine P1, prefill: unknown, refused", "<details open>", "Share of answers"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page of a run lacks %q", want)
+		}
+	}
+}
+
+// TestSVGsAreWhole: each is XML, has the targets' names, and no coordinate that is none.
+func TestSVGsAreWhole(t *testing.T) {
+	for _, format := range []string{"ray", "inference-perf"} {
+		for name, text := range filesOf(t, format, sweep(t)) {
+			if !strings.HasSuffix(name, ".svg") {
+				continue
+			}
+			d := xml.NewDecoder(strings.NewReader(text))
+			var err error
+			for err == nil {
+				_, err = d.Token()
+			}
+			if !errors.Is(err, io.EOF) {
+				t.Errorf("%s: %v", name, err)
+			}
+			for _, want := range []string{">collocated<", ">1P1D<", ">2P1D<"} {
+				if !strings.Contains(text, want) {
+					t.Errorf("%s lacks %s", name, want)
+				}
+			}
+			if strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
+				t.Errorf("%s has a coordinate that is no number", name)
+			}
+		}
+	}
+}
+
+// TestRayChoices: the third panel is what was chosen, and the words go by the same latency.
+func TestRayChoices(t *testing.T) {
+	for want, o := range map[string]plot.Pareto{
+		">TPOT Median (ms)<": {}, ">Chunk Latency (ms, 16 tokens)<": {Mode: plot.Chunk}, ">Interactivity (token/s/user)<": {Interactivity: true},
+		">Output Throughput vs TTFT<": {Mode: plot.FirstToken}, ">Output Throughput (token/s)<": {Raw: true}, ">Output Throughput (token/s/node of 8 GPUs)<": {},
+	} {
+		files, err := Files("ray", sweep(t), Options{Ray: o})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]string{}
+		for _, f := range files {
+			all[f.Name] = string(f.Data)
+		}
+		if !strings.Contains(all["ray.svg"], want) || all["ray.png"] == "" || !strings.Contains(all["ray.txt"], "by "+o.Latency().Name+" and throughput:") {
+			t.Errorf("%+v: no %s, or no picture, or\n%s", o, want, all["ray.txt"])
+		}
+	}
+}
