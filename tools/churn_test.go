@@ -42,8 +42,8 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// A proxy that gives no handle back leaves blocks pinned: churn must see them in the
-// engine, say where and how many, and not pass.
+// A proxy that gives no handle back leaves blocks pinned. churn must see them in the engine, say
+// where and how many, and fail.
 func TestChurnFailsOnPinnedBlocks(t *testing.T) {
 	if !inOwnProcess(t) {
 		return

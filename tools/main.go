@@ -1,5 +1,5 @@
-// Command tools has the programs of tests and benchmarks of xpyd that are one program: clients that
-// leave, soaks, and what the proxy costs, alone and compared with others. make calls it in the
+// Command tools has the tests and benchmarks of xpyd that are one program: clients that leave,
+// soaks, and what the proxy costs, alone and compared with others. make calls it in the
 // repository's root, after make build.
 package main
 

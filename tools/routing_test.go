@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The whole way once: this program as proxy and as engines, under load, to tables, charts
-// and the documentation.
+// This goes the whole way once, with this program as proxy and as engines, from the load to tables,
+// charts and the documentation.
 func TestRoutingMeasures(t *testing.T) {
 	if !inOwnProcess(t) {
 		return
@@ -49,7 +49,7 @@ func TestRoutingMeasures(t *testing.T) {
 	}
 }
 
-// checkRoutingResults wants a figure of each contender on each workload, and no request lost.
+// checkRoutingResults wants a figure of each contender on each workload, and no lost request.
 func checkRoutingResults(t *testing.T, path string) {
 	t.Helper()
 	js, err := os.ReadFile(path)

@@ -41,8 +41,8 @@ func TestSoakOfAMoment(t *testing.T) {
 	}
 }
 
-// A proxy that cuts requests short fails them where nothing is wrong with any engine: the
-// soak must say so, fail, and leave what is needed to look into it.
+// A proxy that cuts requests short fails them although nothing is wrong with any engine. The soak
+// must say so, fail, and leave what is needed to investigate.
 func TestSoakFailsAndKeepsTheEvidence(t *testing.T) {
 	if !inOwnProcess(t) {
 		return

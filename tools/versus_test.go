@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The whole way once: this program as proxy and as relay, under load, to a table.
+// This goes the whole way once, with this program as proxy and as relay, from the load to a table.
 func TestProxyMeasures(t *testing.T) {
 	if !inOwnProcess(t) {
 		return

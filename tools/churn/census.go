@@ -92,7 +92,7 @@ func (c census) smallest(other census) census {
 	return c
 }
 
-// grown names the functions of which more goroutines run than in the baseline.
+// grown names the functions that run in more goroutines than in the baseline.
 func (c census) grown(base census) string {
 	var all []string
 	for name, n := range c.byFunc {

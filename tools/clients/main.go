@@ -5,8 +5,8 @@
 //
 //	go run ./tools/clients [-run REGEXP] [-sdks] [-xpyd ./xpyd]
 //
-// All that it installs, at pinned versions, lies in CLIENTS_CACHE (default xpyd-clients in the
-// user's cache directory), and vLLM in E2E_CACHE, as scripts/real-vllm/setup.sh has it.
+// Everything that it installs, at pinned versions, goes to CLIENTS_CACHE (default xpyd-clients in
+// the user's cache directory), and vLLM to E2E_CACHE, as with scripts/real-vllm/setup.sh.
 //
 // The exit status is 0 if no request and no check failed, 1 if one did, 2 for a wrong flag,
 // and 3 if a client cannot run here and no other one failed.
@@ -35,12 +35,12 @@ const (
 type client struct {
 	name    string
 	version string
-	key     bool // xpyd asks for a key, and its limits are low
+	key     bool // xpyd wants a key, and its limits are low
 	// run installs the client and drives it.
 	run func(context.Context, *job) (tally, error)
 }
 
-// tally is what a client says of its run.
+// tally is what a client says about its run.
 type tally struct {
 	requests int
 	failures []string // a line for each

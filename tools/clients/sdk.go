@@ -60,7 +60,7 @@ func runNode(ctx context.Context, j *job) (tally, error) {
 	if err != nil {
 		return tally{}, err
 	}
-	// These files lie beside node_modules, where imports are looked for.
+	// These files are next to node_modules, where imports are looked up.
 	if err := errors.Join(copyFile(filepath.Join(here, "check.mjs"), dir), copyFile(filepath.Join(here, "rig.mjs"), dir)); err != nil {
 		return tally{}, err
 	}

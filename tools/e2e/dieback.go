@@ -140,8 +140,8 @@ func (m *mortals) allFree(ctx context.Context, when string) error {
 	return nil
 }
 
-// settle judges what is left behind. A handle on an engine that died cannot be given back, so only
-// the sum of xpyd's accounts is judged.
+// settle judges what is left. A handle on an engine that died cannot be given back, so only the sum
+// of xpyd's accounts is judged.
 func (m *mortals) settle(ctx context.Context) error {
 	if err := m.allFree(ctx, "the last request"); err != nil {
 		return err

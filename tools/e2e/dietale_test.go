@@ -11,7 +11,7 @@ func TestVerdictOnAnAnswer(t *testing.T) {
 	const failed = `{"error":{"message":"m","type":"server_error","code":"decode_failed"}}`
 	for _, tc := range []struct {
 		name   string
-		stream []string // nil: whole
+		stream []string // nil if it is whole
 		cut    bool     // the transfer broke off
 		status int
 		whole  string

@@ -89,7 +89,8 @@ func (x *exactness) all(ctx context.Context, list []testCase) error {
 	return context.Cause(ctx)
 }
 
-// one judges a case. An error is from the engine that works alone. Then nothing can be compared.
+// one judges a case. An error comes from the engine that works alone, and nothing can then be
+// compared.
 func (x *exactness) one(ctx context.Context, c testCase) error {
 	want, err := send(ctx, x.plain.url, c.request)
 	if err != nil {

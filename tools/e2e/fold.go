@@ -6,11 +6,11 @@ import (
 )
 
 // once has the members that are the same in each event. The texts of all others are parts that
-// follow each other. A finish_reason that came twice stands there twice.
+// follow each other. A finish_reason that came twice is there twice.
 var once = map[string]bool{"id": true, "object": true, "model": true, "role": true, "type": true, "system_fingerprint": true}
 
 // fold adds an event of a stream to those before it. Texts and lists grow, and lists of members
-// with an index grow by that index. Of other values the last one holds. null adds nothing.
+// with an index grow by that index. Of other values the last one counts. null adds nothing.
 func fold(sum, v any) any {
 	if sum == nil || v == nil {
 		if v == nil {

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// watchdog is this program once more, as a process that outlives it. Whatever ends the run,
-// including kill -9, the engines that it has started end too.
+// watchdog is another process of this program, which outlives it. Whatever ends the run, including
+// kill -9, the engines that it has started end too.
 type watchdog struct {
 	cmd   *exec.Cmd
 	names io.WriteCloser // +NAME to watch an engine, -NAME to forget it; each is one write

@@ -16,7 +16,7 @@ import (
 // it answer with another prompt's text. Whatever a client sends, xpyd must let none through,
 // nor anything else that the engines do not survive.
 
-// outcome is what a hostile request must come to.
+// outcome is how a hostile request must end.
 type outcome uint8
 
 const (
@@ -185,8 +185,8 @@ func (b *besieged) alive(ctx context.Context) error {
 	return nil
 }
 
-// useStolen makes P hold blocks without the proxy. So there is a handle that works and belongs to
-// another request. It judges that no client can use the handle, and that the blocks stay where they
+// useStolen makes P hold blocks without the proxy. The handle then works and belongs to another
+// request. useStolen judges that no client can use the handle, and that the blocks stay where they
 // are.
 func (b *besieged) useStolen(ctx context.Context) (pinned, error) {
 	f := &freer{t: b.t, p: b.p, d: b.d}

@@ -104,7 +104,7 @@ func (t *trial) judge(held bool, format string, args ...any) {
 	}
 }
 
-// settle waits until xpyd is done with all clients, and judges what is left behind.
+// settle waits until xpyd is done with all clients, and judges what is left.
 func (l *leaver) settle(ctx context.Context, b books) error {
 	if err := b.close(ctx, l.t, l.last, leaveFree); err != nil {
 		return err

@@ -237,7 +237,7 @@ type legAtRelay struct {
 
 	mu      sync.Mutex
 	back    net.Conn // to the engine; nil before the first request
-	held    bool     // the relay has a request of which the engine knows nothing
+	held    bool     // the relay has a request that the engine has not seen
 	at      station  // of the leg that waits for its answer
 	pending bool     // nothing of the answer has come
 }

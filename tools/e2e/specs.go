@@ -25,8 +25,8 @@ func decodeEngine(n int) spec {
 	return spec{name: fmt.Sprint("d", n), role: "decode", port: 2 * n, args: baseArgs()}
 }
 
-// baseArgs: requests in the log, so that ids can be followed; tool calls; and no prefill in
-// chunks: on a CPU a request with a seed whose prompt is cut kills the engine (vLLM 0.32.0:
+// baseArgs has requests in the log, so that ids can be followed, tool calls, and no prefill in
+// chunks, because on a CPU a request with a seed whose prompt is cut kills the engine (vLLM 0.32.0:
 // "CPU Generator does not use offset").
 func baseArgs() []string {
 	return []string{"--enable-log-requests", "--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--max-num-batched-tokens", "16384"}

@@ -47,7 +47,7 @@ func (t *trial) fail(format string, args ...any) {
 	t.print("FAIL "+format, args...)
 }
 
-// enough reports whether so many cases have failed that more would show nothing new.
+// enough reports whether that many cases have failed that more would show nothing new.
 func (t *trial) enough() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

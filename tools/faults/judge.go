@@ -29,7 +29,7 @@ type result struct {
 // results of the tests, by name.
 type results map[string]result
 
-// of returns the result of a test. One that was not run is missing.
+// of returns the result of a test. A test that was not run is missing.
 func (r results) of(test string) result {
 	got, ok := r[test]
 	if !ok {
@@ -112,7 +112,7 @@ func worse(a, b verdict) verdict {
 	return passed
 }
 
-// wrong rows fail the run.
+// wrong says that the row fails the run.
 func (r rowResult) wrong() bool { return r.verdict != passed }
 
 func (r rowResult) seconds() string { return fmt.Sprintf("%.1f", r.took.Seconds()) }

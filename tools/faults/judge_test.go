@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// lines makes test2json's output of "ACTION TEST" pairs; a third word is output.
+// lines makes test2json's output from "ACTION TEST" pairs. A third word is output.
 func lines(events ...string) []byte {
 	var b strings.Builder
 	for _, e := range events {

@@ -56,7 +56,7 @@ func prefillRows() []row {
 	}}
 }
 
-// decodeRows are those in which a handle is out, or the stream has begun.
+// decodeRows are those after a handle was issued, or after the stream has begun.
 func decodeRows() []row {
 	return []row{{
 		id: "T10", what: "P is killed after its answer, before D pulls: a new round elsewhere, the right text",
@@ -161,7 +161,7 @@ func processRows() []row {
 	}}
 }
 
-// edgeRows are about the proxy's own faults, pairs, floods, and what lies on pooled connections.
+// edgeRows are about the proxy's own faults, pairs, floods, and leftovers on pooled connections.
 func edgeRows() []row {
 	return []row{{
 		id: "T27", what: "a panic in the handler, in the relay, in a background loop: 500 or an error event, counted, the process lives",

@@ -130,7 +130,7 @@ func TestOneWrongRoutingFailsTheRun(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		pass pass
-		says []string // none: it is as it must be
+		says []string // none means that the row is as it must be
 	}{
 		{"all hold", pass{matrix: good, churn: &result{verdict: passed}}, nil},
 		{"no churn", pass{matrix: good}, nil},

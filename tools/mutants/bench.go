@@ -17,10 +17,10 @@ import (
 	"xpyd/tools/overlay"
 )
 
-// mutant is one fault. The Go text old stands once in the declaration in, as (*T).f, T.f or f,
-// with the package's name in front where two packages have one of that name; new takes its
-// place. test must then fail: a test's name with its subtests after slashes, as -v prints it.
-// No test: all that are named of the package must pass, as the change alters nothing.
+// mutant is one fault. The Go text old occurs once in the declaration in, which is named as (*T).f,
+// T.f or f, with the package's name in front if two packages have one of that name. new takes its
+// place. test must then fail. It is a test's name with its subtests after slashes, as -v prints it.
+// Without a test, the change alters nothing, and all named tests of the package must pass.
 type mutant struct {
 	name, in, old, new string
 	test               string
@@ -132,7 +132,7 @@ func (b *bench) judge(ctx context.Context, dir string, m mutant) (verdict, strin
 		return noBuild, err.Error()
 	}
 	binary := filepath.Join(dir, "test")
-	// The binary is not debugged, and without what debuggers need there is a third less work.
+	// The binary is not debugged, and leaving out what debuggers need saves a third of the work.
 	build := exec.CommandContext(ctx, "go", "test", "-c", "-ldflags=-s -w", "-overlay", file, "-o", binary, "./"+p.tests)
 	build.Dir = b.root
 	if output, err := build.CombinedOutput(); err != nil {
@@ -152,7 +152,7 @@ type planted struct {
 	tests   string // directory of the package whose tests are to find it
 }
 
-// plant makes the change, if its place is there and no other one is.
+// plant makes the change, if its place occurs exactly once.
 func (b *bench) plant(m mutant) (p planted, err error) {
 	if p.file, p.changed, err = b.index.Change(m.in, m.old, m.new); err != nil {
 		return p, err
@@ -165,8 +165,8 @@ func (b *bench) plant(m mutant) (p planted, err error) {
 	return p, err
 }
 
-// pattern is the -test.run of the mutant's test; of a control those of all mutants that tests of
-// its package find, which must pass where nothing is wrong.
+// pattern is the -test.run of the mutant's test. For a control it is that of all mutants which
+// tests of its package find. These tests must pass if nothing is wrong.
 func (b *bench) pattern(m mutant, dir string) string {
 	if !m.control() {
 		return pattern(m.test)
@@ -190,8 +190,8 @@ func pattern(test string) string {
 	return strings.Join(parts, "/")
 }
 
-// read turns the end of a test binary into a verdict. Only a failure that a test
-// reports, or a panic of the code under it, kills; not a time-out.
+// read turns the end of a test binary into a verdict. Only a failure that a test reports, or a
+// panic of the code under it, kills. A time-out does not.
 func (m mutant) read(output string, err error) verdict {
 	var exit *exec.ExitError
 	switch {

@@ -41,7 +41,7 @@ func TestPatternPicksOneTest(t *testing.T) {
 	}
 }
 
-// That each still has its place says -stale, which make mutants asks first.
+// -stale shows that each still has its place. make mutants runs it first.
 func TestMutantsAreWellFormed(t *testing.T) {
 	seen := map[string]bool{}
 	for _, m := range append(mutants(), controls()...) {

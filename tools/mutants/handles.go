@@ -1,7 +1,7 @@
 package main
 
-// handles: a handle is used once, in time, and given back where it is not; leases, and the
-// clients, processes and panics that end a completion.
+// handles breaks the rules about handles: each is used once, in time, or given back. It also has
+// leases, and the clients, processes and panics that end a completion.
 func handles() []mutant {
 	return []mutant{{
 		name: "no release", in: "(*completion).abandon",

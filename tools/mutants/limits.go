@@ -1,6 +1,6 @@
 package main
 
-// limits: what one client may take of the proxy, and what it may ask for.
+// limits breaks the rules about what one client may take of the proxy, and what it may send.
 func limits() []mutant {
 	return []mutant{{
 		name: "body budget not given back", in: "(*Body).Free",

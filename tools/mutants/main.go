@@ -5,13 +5,13 @@
 //	mutants [-v] [-quick] [-run REGEXP] [-list] [-stale]
 //
 // -quick has the mutants of streams and handles alone, and leaves out those of retries and
-// limits. -list shows where each is planted, -stale only those that find no place any more;
-// both run no test.
+// limits. -list shows where each is planted, -stale only those whose place is gone. Neither runs a
+// test.
 //
-// A mutant names a function and a piece of it, which is found by its tokens wherever the
-// function has moved to. Nothing in the tree is written: the compiler gets the changed file
-// through an overlay. The exit status is 1 if a fault survives, if it finds no place any
-// more, if it does not compile, or if the tests fail without a fault.
+// A mutant names a function and a piece of it, which is found by its tokens wherever the function
+// has moved to. It writes nothing in the tree, because the compiler gets the changed file through
+// an overlay. The exit status is 1 if a fault survives, if its place is gone, if it does not
+// compile, or if the tests fail without a fault.
 package main
 
 import (

@@ -1,6 +1,6 @@
 package main
 
-// retries: what may be asked again, what becomes of the health of backends, and of answers whose
+// retries breaks the rules about what may be tried again, the health of backends, and answers whose
 // engine goes down.
 func retries() []mutant {
 	return []mutant{{

@@ -1,7 +1,7 @@
 package main
 
-// streams: what counts as success, what a client is shown of a stream, and how messages are
-// framed on both sides.
+// streams breaks the rules about what counts as success, what a client sees of a stream, and how
+// messages are framed on both sides.
 func streams() []mutant {
 	return []mutant{{
 		name: "EOF counts as done", in: "(*completion).takeEvents",

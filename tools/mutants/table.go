@@ -1,7 +1,7 @@
 package main
 
-// guards are the mutants of what no completion may lack. -quick has only those. Each is named by
-// what it breaks and by the declaration that it changes.
+// guards are the mutants of what every completion depends on. -quick has only those. Each is named
+// by what it breaks and by the declaration that it changes.
 func guards() []mutant { return append(streams(), handles()...) }
 
 func mutants() []mutant { return append(append(guards(), retries()...), limits()...) }

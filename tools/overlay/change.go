@@ -13,13 +13,13 @@ import (
 	"unicode/utf8"
 )
 
-// Change finds the Go text from in the declaration in, by its tokens alone: spaces, lines
-// and comments may differ. It must stand there once, over all declarations of that name.
-// Change returns the file, relative to the root, and its text with to in that place.
+// Change finds the Go text from in the declaration in, by its tokens alone, so spaces, lines and
+// comments may differ. It must occur once in all declarations of that name. Change returns the
+// file, relative to the root, and its text with to in that place.
 //
-// Moves cost nothing: where nothing has the name in, whatever has its last part does, in any
-// package and of any type. Names may have been exported, or hidden, since from was written. Those
-// that to shares with from are written as they are found.
+// Code may move. If no declaration has the name in, one with its last part will do, in any package
+// and of any type. Names may have been exported, or hidden, since from was written. Names that to
+// shares with from are written as they are found.
 func (x *Index) Change(in, from, to string) (file string, changed []byte, err error) {
 	want, err := tokens([]byte(from))
 	if err != nil || len(want) == 0 {
@@ -48,7 +48,7 @@ func (x *Index) Change(in, from, to string) (file string, changed []byte, err er
 	return at.file, slices.Concat(source[:at.begin], respell([]byte(to), at.names), source[at.end:]), nil
 }
 
-// declared are the declarations of a name, else those of its last part.
+// declared are the declarations of a name, or otherwise those of its last part.
 func (x *Index) declared(in string) []place {
 	if exact := x.places[in]; len(exact) > 0 {
 		return exact
@@ -61,13 +61,13 @@ func called(name string) string {
 	return exported(name[strings.LastIndexByte(name, '.')+1:])
 }
 
-// hit is where a text stands.
+// hit is a place where a text occurs.
 type hit struct {
 	place
 	names map[string]string // as they are spelled there, by how the text spells them
 }
 
-// hits are where the tokens want stand in p.
+// hits are the places in p where the tokens want occur.
 func (x *Index) hits(p place, want []word) (all []hit, err error) {
 	source, err := os.ReadFile(filepath.Join(x.root, p.file))
 	if err != nil {
@@ -93,7 +93,7 @@ func (x *Index) hits(p place, want []word) (all []hit, err error) {
 
 // respell writes the names of a text as they are spelled elsewhere.
 func respell(text []byte, names map[string]string) []byte {
-	words, _ := tokens(text) // what is no Go the compiler says
+	words, _ := tokens(text) // the compiler reports what is not Go
 	for _, w := range slices.Backward(words) {
 		if name := names[w.text]; w.tok == token.IDENT && name != "" {
 			text = slices.Concat(text[:w.begin], []byte(name), text[w.end:])
@@ -111,14 +111,14 @@ func files(declared []place) string {
 	return strings.Join(all, ", ")
 }
 
-// word is a token and where it stands.
+// word is a token and its place.
 type word struct {
 	tok        token.Token
 	text       string
 	begin, end int
 }
 
-// is reports that two words are the same, but for whether a name is exported.
+// is reports that two words are the same, except that a name may be exported in one of them.
 func (w word) is(other word) bool {
 	if w.tok == token.IDENT && other.tok == token.IDENT {
 		return exported(w.text) == exported(other.text)

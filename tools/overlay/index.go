@@ -46,7 +46,7 @@ func Read(root string) (*Index, error) {
 	return x, nil
 }
 
-// skip is SkipDir for what go build ./... passes by.
+// skip is SkipDir for what go build ./... leaves out.
 func skip(root, path, name string) error {
 	if path == root {
 		return nil
@@ -92,7 +92,7 @@ func (x *Index) add(path string) error {
 	return nil
 }
 
-// names are what a declaration is found by: f, (*T).f, T.f, and each type, constant and
+// names are the names by which a declaration is found: f, (*T).f, T.f, and each type, constant and
 // variable of a group.
 func names(d ast.Decl) []string {
 	switch d := d.(type) {
@@ -115,7 +115,7 @@ func names(d ast.Decl) []string {
 	return nil
 }
 
-// receiver is "(*T)." or "T.", without parameters of the type; "" of a plain function.
+// receiver is "(*T)." or "T.", without parameters of the type, or "" for a plain function.
 func receiver(d *ast.FuncDecl) string {
 	if d.Recv == nil {
 		return ""
@@ -137,8 +137,8 @@ func receiver(d *ast.FuncDecl) string {
 	return before + after
 }
 
-// TestDir is the directory of the package that has a test, relative to the root. Subtests
-// stand after slashes; the package's name may stand in front, with a dot.
+// TestDir is the directory of the package that has a test, relative to the root. Subtests follow
+// after slashes. The package's name may be in front, with a dot.
 func (x *Index) TestDir(test string) (string, error) {
 	top, _, _ := strings.Cut(test, "/")
 	if dirs := x.tests[top]; len(dirs) == 1 {

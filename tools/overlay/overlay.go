@@ -1,6 +1,6 @@
-// Package overlay changes a few words of a module's code for the Go compiler alone: nothing in
-// the tree is written. It finds the place by the declaration's name and its tokens, so that
-// code may move to other files and packages.
+// Package overlay changes a few words of a module's code for the Go compiler alone. It writes
+// nothing in the tree. It finds the place by the declaration's name and its tokens, so that code
+// may move to other files and packages.
 package overlay
 
 import (

@@ -18,7 +18,7 @@ import (
 )
 
 // Process is a program that is measured or measures, with what it has started. It runs until Stop
-// or End, or until this process ends, in whatever way.
+// or End, or until this process ends in any way.
 type Process struct {
 	cmd    *exec.Cmd
 	output string // the file that its standard output and error go to
@@ -82,7 +82,7 @@ func launch(out *os.File, env []string, name string, args []string) (*Process, e
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	p.cmd.Env = append(os.Environ(), env...)
 	// It gets a process group of its own. Ctrl-C then reaches only this process, which ends the
-	// child. The child ends with this process, in whatever way that ends.
+	// child. The child ends with this process, however that ends.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -136,7 +136,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Stop ends the process group. It kills what does not end within 3 s.
+// Stop ends the process group, and kills what does not end within 3 s.
 func (p *Process) Stop() {
 	group := -p.cmd.Process.Pid
 	_ = syscall.Kill(group, syscall.SIGTERM)
@@ -180,7 +180,7 @@ func (p *Process) tail() string {
 // AwaitLine waits for a line of its output that holds mark, at most 30 s.
 func (p *Process) AwaitLine(ctx context.Context, mark string) ([]byte, error) {
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
-		gone := p.Gone() // asked first, so that what it wrote last counts
+		gone := p.Gone() // read first, so that the last output counts
 		b, err := os.ReadFile(p.output)
 		if err != nil {
 			return nil, fmt.Errorf("read the output of %s: %w", p.cmd.Path, err)
@@ -260,8 +260,8 @@ func FreePort() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// Find returns path if that is given, else where the program is installed, or "" if it is not.
-// Debian keeps daemons out of the PATH of users other than root.
+// Find returns path if that is given, otherwise the place where the program is installed, or "" if
+// it is not. Debian keeps daemons out of the PATH of users other than root.
 func Find(name, path string) string {
 	if path != "" {
 		return path

@@ -71,8 +71,8 @@ func Descendants(root int) ([]int, error) {
 	return all, nil
 }
 
-// statFields are the fields of /proc/PID/stat from the third on: the second, the name in
-// parentheses, may hold spaces.
+// statFields are the fields of /proc/PID/stat from the third on. The second is the name in
+// parentheses, which may hold spaces.
 func statFields(pid int) ([]string, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -23,7 +23,7 @@ type proxy struct {
 	addr, admin string
 	findings    *findings
 
-	serving  chan []byte // the line that tells where it serves
+	serving  chan []byte // the line that says where it serves
 	reloaded chan []byte // lines of reloads, good or bad
 }
 

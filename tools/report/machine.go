@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Machine is what a run was measured on.
+// Machine is the machine of a run.
 type Machine struct {
 	CPU    string `json:"cpu"`
 	Cores  int    `json:"cores"`
@@ -15,7 +15,7 @@ type Machine struct {
 	Go     string `json:"go"`
 }
 
-// thisMachine says so of the one that this program runs on.
+// thisMachine describes the machine that this program runs on.
 func thisMachine() Machine {
 	m := Machine{CPU: "unknown CPU", Cores: runtime.NumCPU(), Kernel: "unknown kernel", Go: runtime.Version()}
 	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {

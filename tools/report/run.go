@@ -20,16 +20,16 @@ func Begin(version string, rounds int) Run {
 	return Run{Began: time.Now().UTC().Format(time.RFC3339), Version: version, Machine: thisMachine(), Rounds: rounds}
 }
 
-// Intro tells what the tables are of, without a full stop; a round takes so many seconds.
+// Intro says what the tables are about, without a full stop. seconds is the length of a round.
 func (r Run) Intro(seconds float64) string {
 	return fmt.Sprintf("Measured %s with xpyd %s on %s, %d cores, %s, %s: medians of %d rounds of %g s, each with (least–most) of the rounds",
 		r.Began, r.Version, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go, r.Rounds, seconds)
 }
 
-// Notes are what readers of the results must know.
+// Notes tell readers what they must know about the results.
 type Notes []string
 
-// Add tells out of it at once.
+// Add also writes the note to out at once.
 func (n *Notes) Add(out io.Writer, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	*n = append(*n, text)

@@ -11,7 +11,7 @@ import (
 	"xpyd/tools/sse"
 )
 
-// answer is what came of a request.
+// answer is the result of a request.
 type answer struct {
 	first, last time.Time // events with text
 	tokens      int       // of the answer, as the usage event says

@@ -66,7 +66,7 @@ vllm:prompt_tokens_by_source_total{engine="0",model_name="m",source="local_compu
 	}
 }
 
-// A simulated engine takes the change of its transfers; anything else that answers does not.
+// A simulated engine accepts the change of its transfers. Anything else that answers does not.
 func TestTransfersBecomeSlower(t *testing.T) {
 	e, err := sim.Start(sim.Options{Role: sim.RoleDecode, Model: model}.Fast())
 	if err != nil {

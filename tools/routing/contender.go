@@ -38,8 +38,8 @@ type contender struct {
 	start    func(ctx context.Context, dir string, to process.Pools) (p *process.Process, addr string, err error)
 }
 
-// standard are the contenders of a run that names none: xpyd by its prefill policy, with
-// a + and the way that pd.mode decides where that is not always, and vllm-router's.
+// standard are the contenders of a run that names none: xpyd's by prefill policy, with a + and
+// pd.mode if that is not always, and vllm-router's.
 func standard() []string {
 	return []string{
 		candidate, splits, neverSplits,

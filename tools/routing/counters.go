@@ -16,7 +16,7 @@ const (
 )
 
 // computed returns how many prompt tokens an engine has computed, which came neither from its cache
-// nor from another engine. It is NaN if the engine does not tell.
+// nor from another engine. It is NaN if the engine does not say.
 func computed(page exposition.Page) float64 {
 	n, err := page.Sum(bySource, computedHere)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"xpyd/tools/process"
 )
 
-// enginePlan is what Engines is told on its command line, as JSON.
+// enginePlan is what Engines gets on its command line, as JSON.
 type enginePlan struct {
 	Prefill int         `json:"prefill"` // engines
 	Decode  int         `json:"decode"`
@@ -49,7 +49,7 @@ func Engines(ctx context.Context, plan string, out io.Writer) (err error) {
 	return nil
 }
 
-// options are those of the i-th engine; prefill engines come first.
+// options are those of the i-th engine. Prefill engines come first.
 func (p enginePlan) options(i int) sim.Options {
 	o := sim.Options{
 		Name: fmt.Sprintf("prefill-%d", i), Role: sim.RolePrefill, Model: model, BlockSize: blockTokens, NumBlocks: p.Each.PrefillBlocks,

@@ -33,7 +33,7 @@ func (f figures) follow(s *scenario, answers []answer, start time.Time) {
 	f[ttftThen], f[splitBefore], f[splitThen] = percentile(ttft, 90), before.percent(), then.percent()
 }
 
-// share returns the part of all that is so.
+// share returns the part of all for which is returns true.
 type share struct{ yes, all int }
 
 func (s *share) add(yes bool) {

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// prompt is of full blocks with those hashes and one token more.
+// prompt has full blocks with those hashes and one more token.
 func prompt(at time.Duration, blocks ...uint64) request {
 	return request{at: at, tokens: len(blocks)*blockTokens + 1, blocks: blocks}
 }
 
-// Blocks are found by their whole prefix, and the least recently used goes first, of one
-// prompt the last.
+// Blocks are found by their whole prefix. The least recently used goes first, and the last one of a
+// prompt before the others.
 func TestBlockCache(t *testing.T) {
 	c := newBlockCache(4)
 	a, b, longer := prompt(0, 1, 2), prompt(0, 10, 11), prompt(0, 1, 2, 3)
@@ -39,9 +39,9 @@ func TestBlockCache(t *testing.T) {
 	}
 }
 
-// Two engines that compute a block a second. The second request waits for none, the third
-// goes where its prefix is although that one is busy for longer, the fourth, for which
-// that would take too long, does not.
+// These are two engines that compute a block a second. The second request waits for neither. The
+// third goes where its prefix is, although that engine is busy for longer. The fourth does not,
+// because it would take too long.
 func TestOracleTradesWaitForHits(t *testing.T) {
 	s := &scenario{workload: workload{engines: engineSetup{Speed: blockTokens, PrefillBlocks: 100}}, on: topology{prefill: 2, decode: 1}, length: time.Minute}
 	long := []uint64{1, 2, 3, 4, 5, 6, 7}
@@ -72,15 +72,15 @@ func TestOracleTradesWaitForHits(t *testing.T) {
 	}
 }
 
-// With a choice of the way a prompt is computed where that is over first: on decode without
-// a transfer, which leaves what it computed there, on prefill while decode is busy. What was
-// pulled is not pulled twice.
+// With a choice of the way, a prompt is computed where that ends first: on decode without a
+// transfer, which leaves its blocks there, and on prefill while decode is busy. What was pulled is
+// not pulled twice.
 func TestOracleChoosesTheWay(t *testing.T) {
 	s := &scenario{workload: workload{engines: engineSetup{Speed: blockTokens, PrefillBlocks: 100, DecodeBlocks: 100, Transfer: time.Second / 10}}, on: topology{prefill: 1, decode: 1}, length: time.Minute}
 	s.requests = []request{
 		prompt(0, 1, 2, 3, 4),                 // decode, until 4 1/16 s
 		prompt(0, 5, 6),                       // prefill, 2 1/16 s and 0.2 s
-		prompt(10*time.Second, 5, 6),          // either way 1/16 s, as decode has pulled it
+		prompt(10*time.Second, 5, 6),          // either way 1/16 s, because decode has pulled it
 		prompt(20*time.Second, 1, 2, 3, 4, 7), // decode, 1 1/16 s
 	}
 	for mode, want := range map[string]struct{ alone, hits float64 }{
@@ -111,7 +111,7 @@ func TestImbalance(t *testing.T) {
 	}
 }
 
-// Requests of the time in which a router may still learn count on neither side.
+// Requests from the time in which a router may still learn count on neither side.
 func TestFollow(t *testing.T) {
 	start := time.Now()
 	s := &scenario{workload: workload{slower: 20 * time.Second}, warm: 10 * time.Second}

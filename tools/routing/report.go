@@ -14,8 +14,8 @@ func (r *Results) Page() report.Page {
 	return report.Page{File: "routing.md", Name: "bench-routing"}
 }
 
-// Render puts the tables of an earlier run, of which path is the results.json, into the
-// routing.md of docs, and its charts beside it.
+// Render puts the tables of an earlier run into the routing.md of docs, and its charts next to it.
+// path is the results.json of that run.
 func Render(path, docs string) error {
 	var r Results
 	if err := report.Load(path, &r); err != nil {
@@ -105,7 +105,7 @@ func (m *Measurement) table() report.Table {
 	return t
 }
 
-// cell is "ratio median (least–most)"; times and rates have a ratio.
+// cell is "ratio median (least–most)". Times and rates have a ratio.
 func (m *Measurement) cell(row *report.Row, k metric) string {
 	s := row.Spread(k)
 	if math.IsNaN(s.Median) {

@@ -51,7 +51,7 @@ func (r *Results) add(s *scenario, contenders []contender) *Measurement {
 	return m
 }
 
-// disturbance tells whether the machine kept up.
+// disturbance says whether the machine kept up.
 func (m *Measurement) disturbance() string {
 	most := 0.0
 	for _, row := range m.Rows {

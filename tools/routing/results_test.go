@@ -115,10 +115,10 @@ func TestFailedRoundIsAGap(t *testing.T) {
 	}
 }
 
-// What is rendered of the file is what the run itself writes.
+// Rendering the file gives what the run itself writes.
 func TestRenderOfAnEarlierRun(t *testing.T) {
 	r, m := sample("slower")
-	m.record(baseline, nil, nil, errors.New("it broke")) // NaN goes through the file, too
+	m.record(baseline, nil, nil, errors.New("it broke")) // NaN goes through the file too
 	out, docs := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(docs, "routing.md"), []byte("<!-- bench-routing: begin -->\n<!-- bench-routing: end -->\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -137,8 +137,8 @@ func TestRenderOfAnEarlierRun(t *testing.T) {
 	}
 }
 
-// Late requests count from when they were due, those of the warm part not at all, and
-// those without an answer only as errors.
+// Late requests count from when they were due. Those of the warm part do not count, and those
+// without an answer count only as errors.
 func TestFiguresOfAnswers(t *testing.T) {
 	start := time.Now()
 	after := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }

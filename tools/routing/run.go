@@ -20,18 +20,18 @@ import (
 type Options struct {
 	Xpyd, Self string        // programs: a contender, and this one, whose command routing-engines runs the engines
 	Policies   []string      // prefill policies that it knows
-	Modes      []string      // pd.mode that it knows; none: each request that can be is split
-	VLLMRouter string        // the program; "": as found in PATH
-	Only       []string      // contenders; none: the standard ones
+	Modes      []string      // pd.mode that it knows; with none, each request that can be is split
+	VLLMRouter string        // the program; "" for the one in PATH
+	Only       []string      // contenders; none means the standard ones
 	Run        string        // regular expression of workloads
 	Topologies []string      // as 4P4D
 	Rounds     int           // of each measurement, each with other requests
-	Length     time.Duration // of a measurement, of which the first three tenths warm the caches
+	Length     time.Duration // of a measurement; its first three tenths warm the caches
 	Parallel   int           // measurements at a time
 	Seed       uint64        // of the first round; the next ones count on
-	Trace      string        // file of a trace in Mooncake's format; "": none
+	Trace      string        // file of a trace in Mooncake's format; "" for none
 	Out        string        // directory of results
-	Docs       string        // directory of routing.md, to put the tables into it; "": none
+	Docs       string        // directory of routing.md, to put the tables into it; "" for none
 	Version    string        // of xpyd, for the record
 }
 
@@ -59,8 +59,8 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// known reports whether a contender of that name can be: a standard one, or the policy of
-// one, or one of this build's, with a mode.
+// known reports whether a contender of that name can be: a standard one, or the policy of one or of
+// this build, with a mode.
 func (o *Options) known(name string) bool {
 	policy, mode, given := strings.Cut(name, "+")
 	if given && (strings.HasPrefix(name, routerPrefix) || !slices.Contains([]string{modeAlways, modeAuto, modeNever}, mode)) {

@@ -17,8 +17,8 @@ import (
 // traceBlock is the tokens that one of a trace's hash_ids stands for.
 const traceBlock = 512
 
-// Bounds of what is taken of a trace: longer prompts than the engines take are left out,
-// longer answers are cut.
+// These bound what is taken from a trace. Prompts that are too long for the engines are left out,
+// and longer answers are cut.
 const (
 	tracePrompt = 120_000
 	traceOutput = 64
@@ -48,7 +48,7 @@ func openTrace(path string) (*trace, error) {
 	return t, nil
 }
 
-// readTrace refuses what is no trace, by line and field.
+// readTrace refuses what is no trace, and names the line and the field.
 func readTrace(in io.Reader) (*trace, error) {
 	t := &trace{}
 	lines := bufio.NewScanner(in)
@@ -94,14 +94,14 @@ func (r *traceRow) validate() error {
 	return nil
 }
 
-// generate takes as many requests from the beginning as the rate asks for, with the
-// trace's own gaps, stretched or squeezed to the length of the measurement.
+// generate takes as many requests from the beginning as the rate needs, with the trace's own gaps,
+// stretched or squeezed to the length of the measurement.
 func (t *trace) generate(g *generator) {
 	n := min(len(t.rows), max(2, int(g.rate*g.length.Seconds())))
 	first, last := *t.rows[0].Timestamp, *t.rows[n-1].Timestamp
 	blocks := map[int64]string{}
 	for i, r := range t.rows[:n] {
-		at := float64(i) / float64(n) // all at the same time: evenly
+		at := float64(i) / float64(n) // if all came at the same time, evenly
 		if last > first {
 			at = (*r.Timestamp - first) / (last - first)
 		}

@@ -10,7 +10,7 @@ import (
 
 // Goals of the candidate.
 const (
-	nearBest   = 1.03 // of the best TTFT p90, where caches are of no use, or there is nothing better to be chosen
+	nearBest   = 1.03 // of the best TTFT p90, if caches are of no use or there is no better choice
 	nearOracle = 0.95 // of the oracle's hits
 	turned     = 0.75 // of the long prompts that are split, where splitting has become dear
 )
@@ -51,8 +51,8 @@ func (m *Measurement) judgeBest() report.Verdict {
 	return v
 }
 
-// judgeHits judges the candidate, of whose prompts decode engines compute a part, and its variant
-// that computes them where the oracle does.
+// judgeHits judges the candidate, which has decode engines compute some prompts, and its variant
+// that computes prompts where the oracle does.
 func (m *Measurement) judgeHits(name string) report.Verdict {
 	return m.compare(report.Goal{Of: name, What: fmt.Sprintf("%s to %s", hits, nameOracle), Limit: nearOracle, AtLeast: true}, hits, nameOracle)
 }
@@ -67,7 +67,7 @@ func (m *Measurement) judgeNear(k metric, to string) report.Verdict {
 	return m.compare(report.Goal{Of: candidate, What: fmt.Sprintf("%s to %s", k, to), Limit: nearBest}, k, to)
 }
 
-// compare does so round by round.
+// compare compares two contenders round by round.
 func (m *Measurement) compare(g report.Goal, k metric, to string) report.Verdict {
 	g.Unit = "×"
 	of := m.Rows.Of(g.Of)

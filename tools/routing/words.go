@@ -2,7 +2,7 @@ package routing
 
 import "math/rand/v2"
 
-// What the simulated engines take for a token and a KV block.
+// These are the sizes of a token and a KV block for the simulated engines.
 const (
 	tokenBytes  = 4
 	blockTokens = 16
@@ -11,8 +11,7 @@ const (
 // tokensOf is how many tokens a text has.
 func tokensOf(text string) int { return (len(text) + tokenBytes - 1) / tokenBytes }
 
-// words is text of exactly so many tokens: words of three letters, which JSON need not
-// escape.
+// words is text of exactly n tokens. They are words of three letters, which JSON need not escape.
 func words(r *rand.Rand, tokens int) string {
 	b := make([]byte, tokens*tokenBytes)
 	for i := range b {
@@ -25,5 +24,5 @@ func words(r *rand.Rand, tokens int) string {
 	return string(b)
 }
 
-// between is a length from least to most, all alike.
+// between is a length from least to most, each equally likely.
 func between(r *rand.Rand, least, most int) int { return least + r.IntN(most-least+1) }

@@ -48,7 +48,7 @@ func TestRequestsAreTheSameFromTheSameSeed(t *testing.T) {
 	}
 }
 
-// What the oracle is told of a prompt is what the engines make of the body.
+// The oracle knows the same about a prompt as the engines read from the body.
 func TestRequestIsWhatTheEngineCounts(t *testing.T) {
 	e, err := sim.Start(sim.Options{Model: model}.Fast())
 	if err != nil {

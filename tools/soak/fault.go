@@ -204,7 +204,7 @@ func (b *faultBook) found(l leased, v *verdict) {
 // them may take after that.
 const answerBound = time.Second
 
-// excuse names the fault because of which the blocks could not be given back, or "":
+// excuse names the fault that kept the blocks from being given back, or "":
 //   - P's answer, which names them, was lost, spoilt or delayed on its way;
 //   - P itself was frozen. It hears no release, and its leases end at once when it goes on;
 //   - the D that was sent them was frozen or swallowed the bytes. When the proxy gives it up by

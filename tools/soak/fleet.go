@@ -23,8 +23,7 @@ const (
 	prefillSpeed  = 20_000 // tokens a second
 )
 
-// prefillTime is how long an engine takes for a prompt of that many bytes, of which four make a
-// token.
+// prefillTime is how long an engine takes for a prompt of that many bytes. Four bytes are a token.
 func prefillTime(bytes int) time.Duration {
 	return time.Duration(bytes/4) * time.Second / prefillSpeed
 }

@@ -30,7 +30,7 @@ type proxyLog struct {
 
 	ejections ejections
 
-	pipe    *os.File // the write end, for the first process; closed here after that has it
+	pipe    *os.File // the write end, for the first process; closed here once that process has it
 	serving chan serving
 	read    sync.WaitGroup
 }

@@ -79,7 +79,7 @@ type soak struct {
 // Run runs the proxy in front of simulated engines under load, while engines and connections fail
 // in every way. It checks from the clients' and the engines' side that nothing is lost and nothing
 // leaks. It writes a report to out. A broken invariant is an error. What is needed to investigate
-// it then lies in o.Artefacts.
+// it is then in o.Artefacts.
 func Run(ctx context.Context, o Options, out io.Writer) (err error) {
 	if err := o.Validate(); err != nil {
 		return err

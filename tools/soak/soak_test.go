@@ -82,7 +82,7 @@ func tokens(c completion.Call, n int) (events []string) {
 	return events
 }
 
-// What a proxy may not do to a client is told from what it may do.
+// What a proxy may do to a client is told apart from what it may not.
 func TestSoakClientTellsEndsFromLies(t *testing.T) {
 	q := completion.Call{Stream: true, Prompt: "a", Tokens: 3}
 	all := tokens(q, 3)

@@ -290,7 +290,7 @@ func (st *storm) strayed(before, after legCount) {
 	st.s.strays = max(st.s.strays, int(after.legs-before.legs))
 }
 
-// refuseEvery says that every so many reloads have a file that must be refused.
+// refuseEvery is the number of reloads of which one has a file that must be refused.
 const refuseEvery = 4
 
 // reload changes the pools: their order, one backend less, or that one back. Now and then it uses a

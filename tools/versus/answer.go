@@ -45,8 +45,8 @@ func chatEvent(choice string) []byte {
 
 func chunked(data []byte) []byte { return fmt.Appendf(nil, "%x\r\n%s\r\n", len(data), data) }
 
-// contentEvent is the chunk of an event of eventSize bytes. Its stamp is all zeros at first and
-// stands stampAt bytes into the event.
+// contentEvent is the chunk of an event of eventSize bytes. Its stamp is all zeros at first,
+// stampAt bytes into the event.
 func contentEvent() (chunk []byte, stampAt int) {
 	choice := `"delta":{` + stampMark + strings.Repeat("0", stampDigits) + `%s"},"logprobs":null,"finish_reason":null`
 	bare := len(chatEvent(fmt.Sprintf(choice, "")))
@@ -82,7 +82,7 @@ const (
 	tokenBytes  = 4
 )
 
-// prefillAnswer returns the answer of a prefill engine to a request of so many bytes. Its handle
+// prefillAnswer returns the answer of a prefill engine to a request of that many bytes. Its handle
 // lists the blocks of a prompt of that length.
 func prefillAnswer(size int) []byte {
 	tokens := max(1, size/tokenBytes)

@@ -17,8 +17,8 @@ func names() []string {
 type contender struct {
 	name string
 	xpyd bool // a build of it: bars are for it
-	legs int  // 2: each request passes a prefill engine first
-	// start runs it before the engines; dir is its own, for a configuration and logs.
+	legs int  // with 2, each request goes to a prefill engine first
+	// start runs it before the engines. dir is its own, for a configuration and logs.
 	start func(ctx context.Context, to target) (*running, error)
 }
 
@@ -29,7 +29,7 @@ type target struct {
 	cores           int
 }
 
-// running is a proxy that serves. Process is nil where clients go straight to an engine.
+// running is a proxy that serves. Process is nil if clients go straight to an engine.
 type running struct {
 	addr  string
 	admin string // of xpyd: its admin port

@@ -23,7 +23,7 @@ const (
 // pacing is how decode engines stream.
 type pacing struct {
 	events   int           // of a stream
-	interval time.Duration // between two events of a stream; 0: as fast as can be
+	interval time.Duration // between two events of a stream; 0 for as fast as possible
 	hold     bool          // after its events a stream stays open and silent
 }
 
@@ -38,7 +38,7 @@ type engines struct {
 	conns     map[int]*engineConn
 	scratch   []byte
 	event     []byte // the chunk of a content event
-	stamped   int    // where its stamp stands
+	stamped   int    // the place of its stamp
 	answers   map[int][]byte
 	rushing   []*engineConn // streams without an interval whose turn it is
 	wheel     wheel

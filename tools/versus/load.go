@@ -14,13 +14,13 @@ import (
 // load is what the clients do.
 type load struct {
 	conns  int
-	chat   bool          // streams; else whole answers of /v1/completions
+	chat   bool          // streams; otherwise whole answers of /v1/completions
 	body   int           // bytes of a request's body, about
 	pause  time.Duration // between an answer and the next request on its connection
 	warm   time.Duration // before anything is counted, from when all connections are up
 	window time.Duration // in which it is
 	delays bool          // keep the delay of each event
-	hold   int           // all streams stay open and silent after this event, 0: they do not
+	hold   int           // all streams stay open and silent after this event; with 0 they do not
 }
 
 // counts is what the clients saw within the window.
@@ -40,7 +40,7 @@ type clients struct {
 	paused   []*clientConn
 	scratch  []byte
 	opening  int // connections on which no byte has come
-	begun    int // connections of which an answer has begun, and, with hold, got this far
+	begun    int // connections whose answer has begun and, with hold, has got this far
 	counting bool
 	seen     counts
 	err      error

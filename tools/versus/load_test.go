@@ -29,7 +29,7 @@ func inProcess(t *testing.T) contender {
 	}}
 }
 
-// Each kind of load, straight to the engines and through a relay.
+// Each kind of load goes straight to the engines, and through a relay.
 func TestLoadIsCounted(t *testing.T) {
 	for _, tc := range []struct {
 		name string

@@ -99,7 +99,7 @@ func (t table) file() string { return "bench-" + t.name + ".svg" }
 // column is a figure of some shapes that belong together.
 type column struct {
 	metric metric
-	above  string // a contender that is subtracted; "": none
+	above  string // a contender that is subtracted; "" for none
 }
 
 func (c column) title() string {
@@ -135,7 +135,7 @@ func sections() []section {
 	}
 }
 
-// tables are the sections of which something was measured.
+// tables are the sections for which something was measured.
 func (r *Results) tables() []table {
 	var all []table
 	for _, s := range sections() {
@@ -192,7 +192,7 @@ func (s *Shape) figure(r *Results, m *report.Row, c column) (cell string, bar re
 	return cell, bar
 }
 
-// limit returns where the goal of a figure lies, or 0 if it has none that a chart can show.
+// limit returns the goal of a figure, or 0 if it has none that a chart can show.
 func (s *Shape) limit(m metric) float64 {
 	for _, b := range s.bars {
 		switch {

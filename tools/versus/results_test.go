@@ -76,10 +76,10 @@ func TestTableShowsRatiosFirst(t *testing.T) {
 	}
 }
 
-// What is rendered of the file is what the run itself writes.
+// Rendering the file gives what the run itself writes.
 func TestRenderOfAnEarlierRun(t *testing.T) {
 	r := sample()
-	r.Shapes[0].record(nameXpyd, nil, errors.New("it broke")) // NaN goes through the file, too
+	r.Shapes[0].record(nameXpyd, nil, errors.New("it broke")) // NaN goes through the file too
 	r.Shapes = r.Shapes[:1]
 	r.Shapes[0].bars = requestShapes()[0].bars // those that the name stands for
 	out, docs := t.TempDir(), t.TempDir()

@@ -22,7 +22,7 @@ func TestCallsAreReadFromPerf(t *testing.T) {
 	if _, err := parseCalls("Error: no permission\n"); err == nil || !strings.Contains(err.Error(), "no permission") {
 		t.Errorf("without counts: error %v", err)
 	}
-	// What stands in the document is a sentence.
+	// The document gets a sentence.
 	for text, want := range map[string]string{
 		"# started on Sat Nov 21\n\n<not counted>;;raw_syscalls:sys_enter;0;100.00;;\n<not counted>;;context-switches;0;100.00;;\n": "perf saw none of the process's threads run while it watched",
 		"# started on Sat Nov 21\n\n<not supported>;;raw_syscalls:sys_enter;0;100.00;;\n":                                           "this kernel has none of the events",

@@ -96,7 +96,7 @@ func (c checks) retried(ctx context.Context, status int, id string) error {
 	return c.counted(before, 2, id, 3) // two rounds fail, one succeeds
 }
 
-// counted expects so many attempts since before, and so many prefill and decode legs.
+// counted expects that many attempts since before, and that many prefill and decode legs.
 func (c checks) counted(before, attempts int, id string, rounds int) error {
 	now, err := c.attempts()
 	if err != nil {

@@ -58,7 +58,7 @@ func messages(text string) []openai.ChatCompletionMessageParamUnion {
 	return []openai.ChatCompletionMessageParamUnion{openai.SystemMessage("Be brief."), openai.UserMessage(text)}
 }
 
-// asked returns a chat completion of so many tokens. 0 sets no limit.
+// asked returns a chat completion of n tokens. 0 sets no limit.
 func asked(text string, tokens int64) openai.ChatCompletionNewParams {
 	p := openai.ChatCompletionNewParams{Model: model, Messages: messages(text)}
 	if tokens > 0 {

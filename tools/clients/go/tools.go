@@ -29,7 +29,7 @@ func aFunction(name string) openai.ChatCompletionToolChoiceOptionUnionParam {
 	return openai.ToolChoiceOptionFunctionToolChoice(openai.ChatCompletionNamedToolChoiceFunctionParam{Name: name})
 }
 
-// askedWeather offers a function to a chat of so many tokens. 0 sets no limit.
+// askedWeather offers a function to a chat of n tokens. 0 sets no limit.
 func askedWeather(choice openai.ChatCompletionToolChoiceOptionUnionParam, tokens int64) openai.ChatCompletionNewParams {
 	p := asked("Weather in Rome?", tokens)
 	p.ToolChoice = choice
