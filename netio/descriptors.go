@@ -21,6 +21,8 @@ func clientDescriptors() int {
 // turnAway answers a client that has no place, without reading its request.
 func (l *Listener) turnAway(conn *net.TCPConn) {
 	_ = conn.SetWriteDeadline(time.Now().Add(time.Second)) // a fresh socket takes the answer at once
-	_, _ = conn.Write(l.terms.NoRoom)
+	if l.terms.TLS == nil {                                // a handshake would take what is lacking
+		_, _ = conn.Write(l.terms.NoRoom)
+	}
 	_ = conn.Close()
 }

@@ -20,19 +20,19 @@ const glanceEvery = 50 * time.Millisecond
 // large body may answer and read no more. Without a look for its answer, the write would wait until the
 // deadline.
 func (s *Socket) writeRest(rest *net.Buffers) error {
-	if _, err := s.writeBy.catchUp(s.TCPConn.SetWriteDeadline); err != nil {
+	if _, err := s.writeBy.catchUp(s.tcp.SetWriteDeadline); err != nil {
 		return err
 	}
 	for {
-		s.writeBy.glance(time.Now().Add(glanceEvery), s.TCPConn.SetWriteDeadline)
-		_, err := rest.WriteTo(s.TCPConn)
+		s.writeBy.glance(time.Now().Add(glanceEvery), s.tcp.SetWriteDeadline)
+		_, err := rest.WriteTo(s.tcp)
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return err
 		}
 		if err := s.glimpse(); err != nil {
 			return err
 		}
-		if moved, failed := s.writeBy.catchUp(s.TCPConn.SetWriteDeadline); !moved || failed != nil {
+		if moved, failed := s.writeBy.catchUp(s.tcp.SetWriteDeadline); !moved || failed != nil {
 			return err
 		}
 	}
@@ -41,6 +41,9 @@ func (s *Socket) writeRest(rest *net.Buffers) error {
 // glimpse returns errAnswered if a final answer has begun, and the error if the far side has closed.
 // After an interim answer the backend may still read.
 func (s *Socket) glimpse() error {
+	if s.secure != nil {
+		return s.secure.answered()
+	}
 	const status = len("HTTP/1.1 ")
 	var b [status + 1]byte
 	n, e := s.peek(b[:])

@@ -21,6 +21,9 @@ type following struct {
 // when take wants no more. take uses up the inbox and must not close the connection. On a socket
 // without a watcher, Follow reads until it finds nothing.
 func (s *Socket) Follow(in *Inbox, take func() (more bool)) error {
+	if s.secure != nil {
+		return s.followSecure(in, take)
+	}
 	f := &s.following
 	f.in, f.take = in, take
 	f.on.Store(true)
@@ -40,6 +43,15 @@ func (s *Socket) Follow(in *Inbox, take func() (more bool)) error {
 		return io.EOF
 	}
 	return nil
+}
+
+// followSecure is Follow over TLS. Each read tries first, so no end is missed.
+func (s *Socket) followSecure(in *Inbox, take func() (more bool)) error {
+	for {
+		if err := s.More(in); err != nil || !take() {
+			return err
+		}
+	}
 }
 
 // followOnce reads and calls take until the socket is empty.
@@ -70,6 +82,6 @@ func (s *Socket) followOnce(fd uintptr) (done bool) {
 // lookAgain is called by the watcher when the peer has left.
 func (s *Socket) lookAgain() {
 	if s.following.on.Load() {
-		s.readBy.again(s.TCPConn.SetReadDeadline)
+		s.readBy.again(s.tcp.SetReadDeadline)
 	}
 }

@@ -25,17 +25,20 @@ type Inbox struct {
 type Scratch struct {
 	inboxes  sync.Pool // of *[]byte, InboxSize each
 	outboxes sync.Pool // of *Outbox
+	records  sync.Pool // of *records
 }
 
 // NewScratch returns a Scratch that holds nothing.
 func NewScratch() *Scratch {
-	return &Scratch{
+	s := &Scratch{
 		inboxes: sync.Pool{New: func() any {
 			b := make([]byte, InboxSize)
 			return &b
 		}},
-		outboxes: sync.Pool{New: func() any { return new(Outbox) }},
+		records: sync.Pool{New: newRecords},
 	}
+	s.outboxes.New = func() any { return &Outbox{records: &s.records} }
+	return s
 }
 
 // Inbox returns an empty inbox.
@@ -51,7 +54,7 @@ func (s *Scratch) TakeBack(t *Outbox) { s.outboxes.Put(t) }
 // front.
 func (s *Socket) More(in *Inbox) error {
 	if in.buf == nil {
-		buf, n, err := s.readLent(in.pool)
+		buf, n, err := s.readInto(in.pool)
 		if err == nil {
 			in.buf, in.Unread = buf, (*buf)[:n]
 		}
@@ -62,8 +65,25 @@ func (s *Socket) More(in *Inbox) error {
 		return errLongHead
 	}
 	m, err := s.Read((*in.buf)[n:])
+	if m > 0 {
+		err = nil // the next read returns it again
+	}
 	in.Unread = (*in.buf)[:n+m]
 	return err
+}
+
+// readInto is Read into a buffer of pool, which then belongs to the caller. Over TLS the wait holds that
+// buffer, since nobody but crypto/tls knows whether it has something left.
+func (s *Socket) readInto(pool *sync.Pool) (buf *[]byte, n int, err error) {
+	if s.secure == nil {
+		return s.readLent(pool)
+	}
+	buf = pool.Get().(*[]byte)
+	if n, err = s.secure.read(*buf); n == 0 {
+		pool.Put(buf)
+		return nil, 0, err
+	}
+	return buf, n, nil
 }
 
 // Use drops the first n bytes.

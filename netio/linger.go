@@ -100,6 +100,6 @@ func (l *Lingering) End() {
 	defer l.mu.Unlock()
 	l.ended = true
 	for c := range l.conns {
-		_ = c.TCPConn.Close()
+		_ = c.tcp.Close()
 	}
 }

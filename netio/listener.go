@@ -2,8 +2,10 @@ package netio
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -31,6 +33,9 @@ type Terms struct {
 	NoRoom     []byte              // the answer to a client for which there is no descriptor
 	Watcher    *Watcher            // that clients join; may be nil
 	Lingering  *Lingering          // takes those with an unread body after their answer; nil if none linger
+	TLS        *tls.Config         // nil: plain HTTP
+	NotTLS     []byte              // the plain answer to a client that speaks HTTP where TLS is spoken
+	Unsecured  func(why error)     // hears why a handshake failed; may be nil
 }
 
 // Listener accepts clients with the socket options that long streams need, and caps the connections of
@@ -55,6 +60,7 @@ type Conn struct {
 	unread atomic.Bool // its client may still send what no handler will read
 
 	framing Framing // of what the client sends
+	shaken  bool    // the handshake of TLS is over, well or not
 }
 
 // IP is the address of the client. An IPv4 address never has the form of an IPv6 address.
@@ -64,7 +70,9 @@ func (c *Conn) IP() netip.Addr { return c.ip }
 func (c *Conn) Misframed() bool { return c.framing.Refused() }
 
 // Departed reports without waiting whether the client has closed the connection or its sending side.
-func (c *Conn) Departed() bool { return departed(c.fd) }
+func (c *Conn) Departed() bool {
+	return departed(c.fd) || c.secure != nil && (c.secure.ended.Load() || isFarewell(c.fd))
+}
 
 // LeaveUnread makes Close wait for the end of what the client may still send, see Lingering.
 func (c *Conn) LeaveUnread() { c.unread.Store(true) }
@@ -191,6 +199,10 @@ func (l *Listener) Accept() (net.Conn, error) {
 			l.turnAway(tcp)
 			continue
 		}
+		if err == nil && l.terms.TLS != nil {
+			c.peer.fd = c.fd
+			c.secureServer(l.terms.TLS)
+		}
 		if err == nil && l.terms.Watcher != nil {
 			err = l.terms.Watcher.join(&c.peer, c.fd)
 		}
@@ -240,8 +252,36 @@ func (l *Listener) freePlace(ip netip.Addr) {
 	}
 }
 
-// Read reads what the client sent, as far as its framing is correct.
-func (c *Conn) Read(p []byte) (int, error) { return c.framing.Read(&c.Socket, p) }
+// Read reads what the client sent, as far as its framing is correct. The first one makes the handshake of
+// TLS. A client with which that fails has closed the connection, as far as HTTP is concerned.
+func (c *Conn) Read(p []byte) (int, error) {
+	if c.secure != nil && !c.shaken {
+		c.shaken = true
+		if err := c.secure.Handshake(); err != nil {
+			c.unsecured(err)
+			return 0, io.EOF
+		}
+	}
+	return c.framing.Read(&c.Socket, p)
+}
+
+// unsecured is called after a handshake that failed. A client that left before it said anything is no
+// failure: balancers look at a port like that.
+func (c *Conn) unsecured(err error) {
+	if errors.Is(err, io.EOF) {
+		return
+	}
+	terms := &c.ln.terms
+	terms.TurnedAway("tls")
+	if terms.Unsecured != nil {
+		terms.Unsecured(err)
+	}
+	var plain tls.RecordHeaderError
+	if errors.As(err, &plain) && Printable(plain.RecordHeader[:]) {
+		_, _ = c.writeNow(terms.NotTLS)
+		c.LeaveUnread() // of a request, which would make the answer a reset
+	}
+}
 
 // Close closes the connection and gives its place under the cap back, once. If the client may still be
 // sending, Close first waits for the end of that, see Lingering.
@@ -254,5 +294,5 @@ func (c *Conn) Close() error {
 		c.ln.open.Add(-1)
 		c.peer.part()
 	})
-	return c.TCPConn.Close()
+	return c.close()
 }

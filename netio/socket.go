@@ -5,6 +5,7 @@
 package netio
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -27,10 +28,14 @@ const maxSegments = 16
 // Socket is a TCP connection that makes its reads and its small writes by raw system calls. One
 // goroutine may read and one may write at a time, as fasthttp and the relay do. Deadlines and Close
 // work as on the connection itself. A Socket is ready after Attach.
+//
+// The connection is a member and not embedded. What its own methods write (ReadFrom, net.Buffers) would
+// pass TLS by.
 type Socket struct {
-	*net.TCPConn
-	fd  int // valid until Close
-	raw syscall.RawConn
+	tcp    *net.TCPConn
+	fd     int // valid until Close
+	raw    syscall.RawConn
+	secure *secure // nil on a plain connection
 
 	peer      peer
 	following following
@@ -55,6 +60,8 @@ type transfer struct {
 type Outbox struct {
 	Head   []byte      // of the request
 	Pieces net.Buffers // head and body
+
+	records *sync.Pool // of *records, for TLS
 
 	vec  [maxSegments]unix.Iovec
 	segs int
@@ -90,8 +97,33 @@ func (s *Socket) Attach(tcp *net.TCPConn, w *Watcher) error {
 // Close ends the connection. Its owner calls it.
 func (s *Socket) Close() error {
 	s.peer.part()
-	return s.TCPConn.Close()
+	return s.close()
 }
+
+func (s *Socket) close() error {
+	s.secure.farewell((*tls.Conn).Close)
+	return s.tcp.Close()
+}
+
+// CloseWrite ends the sending side. What the peer still sends can be read.
+func (s *Socket) CloseWrite() error {
+	s.secure.farewell((*tls.Conn).CloseWrite)
+	return s.tcp.CloseWrite()
+}
+
+// SetLinger is net.TCPConn's. A connection that is to be reset (0) says no farewell either.
+func (s *Socket) SetLinger(sec int) error {
+	if s.secure != nil {
+		s.secure.cut.Store(sec == 0)
+	}
+	return s.tcp.SetLinger(sec)
+}
+
+// LocalAddr returns the address of this end.
+func (s *Socket) LocalAddr() net.Addr { return s.tcp.LocalAddr() }
+
+// RemoteAddr returns the address of the peer.
+func (s *Socket) RemoteAddr() net.Addr { return s.tcp.RemoteAddr() }
 
 // open binds the socket to an open connection.
 func (s *Socket) open(tcp *net.TCPConn) error {
@@ -102,7 +134,7 @@ func (s *Socket) open(tcp *net.TCPConn) error {
 	if err := raw.Control(func(fd uintptr) { s.fd = int(fd) }); err != nil {
 		return err
 	}
-	s.TCPConn, s.raw = tcp, raw
+	s.tcp, s.raw = tcp, raw
 	s.readStep, s.writeStep, s.sendStep = s.readOnce, s.writeOnce, s.sendOnce
 	return nil
 }
@@ -112,12 +144,20 @@ func (s *Socket) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
+	if s.secure != nil {
+		return s.secure.read(p)
+	}
+	return s.readRaw(p)
+}
+
+// readRaw is Read of the bytes as they came.
+func (s *Socket) readRaw(p []byte) (int, error) {
 	s.reading = transfer{buf: p}
 	return s.read()
 }
 
-// readLent is Read into a buffer that it takes from pool, of *[]byte, when there is something to read.
-// The buffer then belongs to the caller.
+// readLent is readRaw into a buffer that it takes from pool, of *[]byte, when there is something to
+// read. The buffer then belongs to the caller.
 func (s *Socket) readLent(pool *sync.Pool) (buf *[]byte, n int, err error) {
 	s.reading = transfer{pool: pool}
 	if n, err = s.read(); err != nil {
@@ -151,7 +191,7 @@ func (s *Socket) waitRead(step func(fd uintptr) bool) error {
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return err
 		}
-		if moved, failed := s.readBy.catchUp(s.TCPConn.SetReadDeadline); !moved || failed != nil {
+		if moved, failed := s.readBy.catchUp(s.tcp.SetReadDeadline); !moved || failed != nil {
 			return err
 		}
 	}
@@ -163,7 +203,7 @@ func (s *Socket) waitWrite(step func(fd uintptr) bool) error {
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return err
 		}
-		if moved, failed := s.writeBy.catchUp(s.TCPConn.SetWriteDeadline); !moved || failed != nil {
+		if moved, failed := s.writeBy.catchUp(s.tcp.SetWriteDeadline); !moved || failed != nil {
 			return err
 		}
 	}
@@ -172,7 +212,7 @@ func (s *Socket) waitWrite(step func(fd uintptr) bool) error {
 // direct makes the connection itself write, and makes it write again if the deadline was moved
 // meanwhile.
 func (s *Socket) direct(write func() error) error {
-	if _, err := s.writeBy.catchUp(s.TCPConn.SetWriteDeadline); err != nil {
+	if _, err := s.writeBy.catchUp(s.tcp.SetWriteDeadline); err != nil {
 		return err
 	}
 	for {
@@ -180,7 +220,7 @@ func (s *Socket) direct(write func() error) error {
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return err
 		}
-		if moved, failed := s.writeBy.catchUp(s.TCPConn.SetWriteDeadline); !moved || failed != nil {
+		if moved, failed := s.writeBy.catchUp(s.tcp.SetWriteDeadline); !moved || failed != nil {
 			return err
 		}
 	}
@@ -188,12 +228,12 @@ func (s *Socket) direct(write func() error) error {
 
 // SetReadDeadline moves the deadline of reads, including those that wait.
 func (s *Socket) SetReadDeadline(at time.Time) error {
-	return s.readBy.set(at, s.TCPConn.SetReadDeadline)
+	return s.readBy.set(at, s.tcp.SetReadDeadline)
 }
 
 // SetWriteDeadline moves the deadline of writes, including those that wait.
 func (s *Socket) SetWriteDeadline(at time.Time) error {
-	return s.writeBy.set(at, s.TCPConn.SetWriteDeadline)
+	return s.writeBy.set(at, s.tcp.SetWriteDeadline)
 }
 
 // SetDeadline moves both deadlines.
@@ -238,10 +278,18 @@ func (s *Socket) readOnce(fd uintptr) (done bool) {
 
 // Write writes all of p.
 func (s *Socket) Write(p []byte) (int, error) {
+	if s.secure != nil {
+		return s.secure.Write(p)
+	}
+	return s.writeRaw(p)
+}
+
+// writeRaw writes all of p as it stands.
+func (s *Socket) writeRaw(p []byte) (int, error) {
 	if len(p) == 0 || len(p) > RawLimit {
 		n := 0
 		err := s.direct(func() error {
-			m, err := s.TCPConn.Write(p[n:])
+			m, err := s.tcp.Write(p[n:])
 			n += m
 			return err
 		})
@@ -286,6 +334,9 @@ func (s *Socket) writeOnce(fd uintptr) (done bool) {
 // does not go out in one piece, Ask does not wait, because the next read does. On a kept connection
 // that is not quiet it returns ErrStale.
 func (s *Socket) Ask(t *Outbox, kept bool) (sent time.Time, err error) {
+	if s.secure != nil {
+		return s.secure.ask(t, kept)
+	}
 	s.sending = t
 	defer func() {
 		clear(t.vec[:t.segs]) // it points into the client's body
@@ -375,6 +426,9 @@ func (s *Socket) sendOnce(fd uintptr) (done bool) {
 
 // Quiet reports that nothing has arrived, neither a FIN nor bytes.
 func (s *Socket) Quiet() bool {
+	if s.secure != nil {
+		return s.secure.quiet()
+	}
 	var b [1]byte
 	_, e := s.peek(b[:])
 	return errors.Is(e, unix.EAGAIN)
@@ -382,6 +436,9 @@ func (s *Socket) Quiet() bool {
 
 // HungUp reports that a FIN or a reset has arrived, and nothing before it.
 func (s *Socket) HungUp() bool {
+	if s.secure != nil {
+		return s.secure.hungUp()
+	}
 	var b [1]byte
 	n, e := s.peek(b[:])
 	return n == 0 && !errors.Is(e, unix.EAGAIN)

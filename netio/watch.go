@@ -28,6 +28,7 @@ type Watcher struct {
 	nth     int32         // number of peers that ever joined
 	entries []*Watch
 	late    []*peer // left before they were watched, and are reported at the next tick
+	doubted []*peer // may have said that they leave, and are looked at again at the next tick
 	stopped bool    // StopAll was called; entries added later are told at once
 	closed  bool
 
@@ -39,6 +40,7 @@ type Watcher struct {
 // peer is the far end of a connection that has joined a watcher. It is embedded in the connection.
 type peer struct {
 	w    *Watcher // nil if it has joined none
+	fd   int      // of a client that speaks TLS, which may leave without ending its connection; else 0
 	slot int32
 	nth  int32
 	// left is set when the peer has closed its write side or is gone. It is never cleared.
@@ -106,6 +108,9 @@ func (w *Watcher) join(p *peer, fd int) error {
 	w.nth++
 	// Descriptors and slots are used again while reports about their last users are under way.
 	ev := unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLET, Fd: slot, Pad: w.nth}
+	if p.fd != 0 {
+		ev.Events |= unix.EPOLLIN
+	}
 	if err := unix.EpollCtl(w.set, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		return fmt.Errorf("watch a connection: %w", err)
 	}
@@ -142,6 +147,7 @@ func (w *Watcher) add(e *Watch, p *peer, told Departing) {
 	if p.left.Load() {
 		w.late = append(w.late, p)
 	}
+	w.doubt(p)
 	if w.stopped {
 		told.ServerStopping()
 	}
@@ -182,6 +188,7 @@ func (w *Watcher) run() {
 	defer tick.Stop()
 	for w.pause(tick) {
 		w.tellLate()
+		w.lookAtDoubted()
 		for n := len(events); n == len(events); {
 			n, _ = unix.EpollWait(w.set, events, 0)
 			w.report(events[:max(n, 0)])
@@ -219,12 +226,38 @@ func (w *Watcher) report(events []unix.EpollEvent) {
 		if p == nil || p.nth != ev.Pad {
 			continue
 		}
+		if ev.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) == 0 {
+			w.doubt(p)
+			continue
+		}
 		p.left.Store(true)
 		if p.onLeft != nil {
 			p.onLeft()
 		}
 		w.tell(p)
 	}
+}
+
+// doubt remembers a watched peer that may have said that it leaves. Only its handler could read that,
+// which reads nothing while it answers. A tick later it is certain: bytes that somebody reads are gone
+// by then. w.mu is held.
+func (w *Watcher) doubt(p *peer) {
+	if p.fd != 0 && p.client != nil && isFarewell(p.fd) {
+		w.doubted = append(w.doubted, p)
+	}
+}
+
+func (w *Watcher) lookAtDoubted() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.doubted {
+		if w.peers[p.slot] == p && isFarewell(p.fd) {
+			p.left.Store(true)
+			w.tell(p)
+		}
+	}
+	clear(w.doubted)
+	w.doubted = w.doubted[:0]
 }
 
 // tellLate tells the entries whose clients had left before they were added.

@@ -89,7 +89,10 @@ func (a *heldAnswer) WriteTo(w io.Writer) (int64, error) {
 }
 
 // CloseWithError is fasthttp's last call for the response.
-func (a *heldAnswer) CloseWithError(error) error {
+func (a *heldAnswer) CloseWithError(err error) error {
+	if err != nil {
+		a.conn.Cut()
+	}
 	a.held.Lower(0)
 	a.buf = nil
 	return nil

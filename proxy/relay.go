@@ -149,6 +149,9 @@ func (c *completion) WriteTo(w io.Writer) (n int64, err error) {
 		err = c.writeWhole(out)
 	}
 	c.d.relay.sent = out.n
+	if err != nil {
+		c.conn.Cut()
+	}
 	return out.n, err
 }
 
