@@ -2,6 +2,7 @@
 package admin
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"xpyd/gate"
 	"xpyd/metrics"
 	"xpyd/router"
 )
@@ -23,6 +25,8 @@ type Config struct {
 	Metrics *metrics.Metrics
 	Ready   func() (ready bool, line string)                                // what /readyz answers
 	Unknown func(b *router.Backend, state *router.EngineState) (why string) // why an engine's load is not known, or not all of it; empty if all is known
+	Token   string                                                          // asked for, except on the pages of health; empty: none is
+	TLS     *tls.Config                                                     // nil: the server speaks plain HTTP
 	Pprof   bool                                                            // serve profiles too
 	Log     zerolog.Logger
 }
@@ -73,7 +77,24 @@ func New(cfg Config) *http.Server {
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(index)) })
 	// Failed accepts and broken connections are logged in the form of the other lines.
 	errors := log.New(p.cfg.Log.With().Str("level", "warn").Str("listener", "admin").Logger(), "", 0)
-	return &http.Server{Handler: mux, ErrorLog: errors, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	return &http.Server{Handler: p.guard(mux), TLSConfig: cfg.TLS, ErrorLog: errors, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+}
+
+// guard asks for the token. Whoever checks the health of the process needs none.
+func (p *pages) guard(next http.Handler) http.Handler {
+	if p.cfg.Token == "" {
+		return next
+	}
+	keys := gate.NewKeyring([]string{p.cfg.Token})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		open := r.URL.Path == "/livez" || r.URL.Path == "/readyz" || r.URL.Path == "/health"
+		if !open && !keys.Allow([]byte(r.Header.Get("Authorization"))) {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "give admin_token as a bearer token", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func (p *pages) ready(w http.ResponseWriter, _ *http.Request) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"xpyd/config"
 	"xpyd/kvparams"
+	"xpyd/tlsconf"
 )
 
 const (
@@ -63,7 +65,11 @@ type engineProber struct {
 }
 
 func runProbe(ctx context.Context, w io.Writer, c config.Config, bandwidth bool) error {
-	p := newEngineProber(c, &http.Transport{MaxIdleConnsPerHost: 1, DisableKeepAlives: true})
+	secured, err := c.BackendTLS.Load(os.ReadFile)
+	if err != nil {
+		return fmt.Errorf("backend_tls.%w", err)
+	}
+	p := newEngineProber(c, &http.Transport{TLSClientConfig: secured, MaxIdleConnsPerHost: 1, DisableKeepAlives: true})
 	p.run(ctx)
 	if bandwidth {
 		p.bandwidth(ctx)
@@ -231,7 +237,7 @@ func (e *statusError) Error() string {
 
 func readAnswer(resp *http.Response, err error) ([]byte, error) {
 	if err != nil {
-		return nil, err
+		return nil, tlsconf.Explain(err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, answerLimit+1))

@@ -68,6 +68,12 @@ func Load(ctx context.Context, files *Files, flags *pflag.FlagSet, environ []str
 		err = c.readKeyFiles(open, lookupEnv(environ, "CREDENTIALS_DIRECTORY"))
 	}
 	if err == nil {
+		err = c.readTLSFiles(open, lookupEnv(environ, "CREDENTIALS_DIRECTORY"))
+	}
+	if err == nil {
+		err = c.checkAdminDoor()
+	}
+	if err == nil {
 		return c, nil
 	}
 	err = fmt.Errorf("config: %w", err)

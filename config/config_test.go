@@ -4,10 +4,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"xpyd/tlsconf/tlstest"
 )
 
 // load runs Load as a command would, after parsing args.
@@ -59,11 +62,22 @@ func TestConfigEveryKeyHasFlagAndVariable(t *testing.T) {
 	values := map[string]string{
 		"string": "x", "duration": "1234ms", "size": "77MiB", "count": "17", "share": "0.5", "bool": "true", "list": "a,b",
 		"listen": "127.0.0.1:9", "admin": "127.0.0.1:10", "connector": "nixl", "prefill_policy": "round_robin", "decode_policy": "round_robin",
-		"pd.mode": "auto", "kv.release": "reject", "log.level": "debug", "log.format": "console", "api_key_file": secret, "backend_api_key_file": secret,
+		"pd.mode": "auto", "kv.release": "reject", "log.level": "debug", "log.format": "console", "api_key_file": secret, "backend_api_key_file": secret, "admin_token_file": secret,
 		"prefill": "http://a:1,http://b:2", "decode": "http://a:1,http://b:2", "limits.body_budget": "2GiB",
 		"routes.pass": "/v2/embed,GET /tokenizer_info", "health.eject_for": "2m", "health.eject_max": "1h",
 		"decode_only.enabled": "false", "usage.rewrite": "false",
 	}
+	ca := tlstest.NewCA(t)
+	pair := ca.Local("xpyd")
+	with := map[string][]string{} // what a key needs beside it
+	for _, flag := range []string{"tls", "admin-tls", "backend-tls"} {
+		section := strings.ReplaceAll(flag, "-", "_")
+		values[section+".cert"], values[section+".key"] = pair.Cert, pair.Key
+		with[section+".cert"] = []string{"--" + flag + "-key=" + pair.Key}
+		with[section+".key"] = []string{"--" + flag + "-cert=" + pair.Cert}
+		with[section+".client_ca"] = []string{"--" + flag + "-key=" + pair.Key, "--" + flag + "-cert=" + pair.Cert}
+	}
+	values["tls.client_ca"], values["admin_tls.client_ca"], values["backend_tls.ca"] = ca.File, ca.File, ca.File
 	for _, k := range configKeys() {
 		t.Run(k.path, func(t *testing.T) {
 			v, ok := values[k.path]
@@ -74,7 +88,7 @@ func TestConfigEveryKeyHasFlagAndVariable(t *testing.T) {
 				{args: []string{"--" + k.flag() + "=" + v}},
 				{environ: []string{k.env() + "=" + v}},
 			} {
-				args := given.args
+				args := append(given.args, with[k.path]...)
 				if k.path != "decode" {
 					args = append(args, decodeFlag...)
 				}

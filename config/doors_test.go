@@ -5,23 +5,59 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"xpyd/tlsconf/tlstest"
 )
 
-// Profiles hold prompts. xpyd warns if other machines can get them.
-func TestProfilesForEverybodyGetAWarning(t *testing.T) {
-	for addr, warned := range map[string]bool{
+// Others than this machine need a token for the admin port, or a certificate.
+func TestAdminPortForOthersNeedsAToken(t *testing.T) {
+	ca := tlstest.NewCA(t)
+	pair := ca.Local("xpyd")
+	secured := []string{"--admin-tls-cert", pair.Cert, "--admin-tls-key", pair.Key}
+	for addr, refused := range map[string]bool{
 		"0.0.0.0:8081": true, ":8081": true, "[::]:8081": true, "10.0.0.9:8081": true, "admin.example:8081": true,
-		"127.0.0.1:8081": false, "127.9.0.1:8081": false, "[::1]:8081": false, "localhost:8081": false,
+		"127.0.0.1:8081": false, "127.9.0.1:8081": false, "[::1]:8081": false, "localhost:8081": false, "": false,
 	} {
-		for _, args := range [][]string{{"--pprof", "--admin", addr}, {"--admin", addr}} {
-			c, err := load(t, append(args, decodeFlag...), nil)
+		args := append([]string{"--listen=127.0.0.1:8080", "--admin", addr}, decodeFlag...)
+		if _, err := load(t, args, nil); (err != nil) != refused {
+			t.Errorf("%q: %v", addr, err)
+		} else if refused {
+			checkUsage(t, err, `config: admin: "`+addr+`" lets other machines in, and there is no admin_token; set admin_token_file to a file with a token, or give a loopback address, such as 127.0.0.1:8081 (flag --admin, XPYD_ADMIN)`)
+		}
+		for _, enough := range [][]string{{"--admin-token=sesame"}, append(secured, "--admin-tls-client-ca", ca.File)} {
+			c, err := load(t, append(enough, args...), nil)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("%q %q: %v", addr, enough, err)
 			}
-			got := Warnings(c)
-			if want := warned && len(args) == 3; (len(got) == 1) != want || want && !strings.HasPrefix(got[0], `admin: "`+addr+`" lets others than this machine take profiles, in which prompts stand, `) {
-				t.Errorf("%q: %q", args, got)
+			clear := refused && len(enough) == 1
+			if got := Warnings(c); addr != "" && (len(got) > 0) != clear || clear && !strings.HasPrefix(got[0], `admin: "`+addr+`" takes admin_token over plain HTTP`) {
+				t.Errorf("%q %q: %q", addr, enough, got)
 			}
+		}
+	}
+}
+
+// A data port that others reach, with neither a key nor TLS, gets one warning.
+func TestOpenDataPortGetsAWarning(t *testing.T) {
+	pair := tlstest.NewCA(t).Local("xpyd")
+	for _, tc := range []struct {
+		args   []string
+		warned bool
+	}{
+		{nil, true},
+		{[]string{"--listen=0.0.0.0:8080"}, true},
+		{[]string{"--listen=127.0.0.1:8080"}, false},
+		{[]string{"--listen=localhost:8080"}, false},
+		{[]string{"--api-key=sesame"}, false},
+		{[]string{"--tls-cert", pair.Cert, "--tls-key", pair.Key}, false},
+	} {
+		c, err := load(t, append(tc.args, decodeFlag...), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := Warnings(c)
+		if (len(got) == 1) != tc.warned || tc.warned && !strings.Contains(got[0], "lets other machines in, without a key and without TLS") {
+			t.Errorf("%q: %q", tc.args, got)
 		}
 	}
 }
@@ -40,7 +76,7 @@ func TestKeysInAFileForEverybody(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			file := writeFile(t, "x.yaml", tc.text, tc.mode)
-			args := append([]string{"--config", file}, decodeFlag...)
+			args := append([]string{"--config", file, "--listen=127.0.0.1:8080"}, decodeFlag...)
 			c, err := load(t, args, nil)
 			if err != nil {
 				t.Fatal(err)

@@ -22,7 +22,7 @@ func TestStrangeVariablesGetAWarning(t *testing.T) {
 		{"of others", []string{"XPYDX=1", "OTHER_XPYD_X=1"}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c, err := load(t, append([]string{"--prefill=http://p:1"}, decodeFlag...), tc.environ)
+			c, err := load(t, append([]string{"--listen=127.0.0.1:1", "--prefill=http://p:1"}, decodeFlag...), tc.environ)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -60,11 +60,15 @@ func (k key) names() string { return fmt.Sprintf("(flag --%s, %s)", k.flag(), k.
 
 func (k key) isBool() bool { return k.unit() == "bool" }
 
-// isKey reports whether the setting is an API key or the file of one.
-func (k key) isKey() bool { return strings.Contains(k.path, "api_key") }
+// isKey reports whether the setting is a key or the file of one.
+func (k key) isKey() bool {
+	return strings.Contains(k.path, "api_key") || strings.HasPrefix(k.path, "admin_token")
+}
 
 // secret reports whether the value must not be shown anywhere.
-func (k key) secret() bool { return k.path == "api_keys" || k.path == "backend_api_key" }
+func (k key) secret() bool {
+	return k.path == "api_keys" || k.path == "backend_api_key" || k.path == "admin_token"
+}
 
 // fileKey names the key of the file that may hold a secret instead.
 func (k key) fileKey() string { return strings.TrimSuffix(k.path, "s") + "_file" }

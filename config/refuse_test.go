@@ -119,9 +119,9 @@ func checkUsage(t *testing.T, err error, want string) {
 func TestConfigRefusesURLs(t *testing.T) {
 	const names = " (flag --prefill, XPYD_PREFILL)"
 	for _, tc := range []struct{ url, want string }{
-		{"localhost:8100", `"localhost:8100" must start with http://; try http://localhost:8100`},
-		{"https://a:1", `"https://a:1" speaks TLS, which is not supported yet; end TLS beside the engine and give its http:// address`},
-		{"ftp://a:1", `"ftp://a:1" must start with http://; try http://127.0.0.1:8100`},
+		{"localhost:8100", `"localhost:8100" must start with http:// or https://; try http://localhost:8100`},
+		{"https://a:1/v1", `"https://a:1/v1" must end after host and port; the routes are added`},
+		{"ftp://a:1", `"ftp://a:1" must start with http:// or https://; try http://127.0.0.1:8100`},
 		{"http://", `"http://" lacks a host; try http://127.0.0.1:8100`},
 		{"http://:8100", `"http://:8100" lacks a host; try http://127.0.0.1:8100`},
 		{"http://a:0", `"http://a:0" must have a port from 1 to 65535; try http://127.0.0.1:8100`},
@@ -131,7 +131,7 @@ func TestConfigRefusesURLs(t *testing.T) {
 		{"http://a:1/v1", `"http://a:1/v1" must end after host and port; the routes are added`},
 		{"http://a:1/?key=sesame", `"http://a:1/" must end after host and port; the routes are added`},
 		{"http://me:sesame@a:1", `"http://a:1" must hold no user or password; use --backend-api-key-file`},
-		{"me:sesame@a:1", `"a:1" must start with http://; try http://a:1`},
+		{"me:sesame@a:1", `"a:1" must start with http:// or https://; try http://a:1`},
 		{"http://a:1,http://A:1/", `"http://a:1" stands there twice; remove one`},
 		{"http://a:1 weight=2,http://a:1", `"http://a:1" stands there twice; remove one`},
 		{"http://a:1 weight=0", `"http://a:1 weight=0" must have one weight from 0.01 to 100; try http://a:1 weight=2`},

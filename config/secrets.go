@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// readKeyFiles adds the keys of api_key_file to APIKeys, and puts the key of backend_api_key_file
-// into BackendAPIKey. credentials is the directory of systemd's LoadCredential, or "". No error
+// readKeyFiles adds the keys of api_key_file to APIKeys, and puts the keys of backend_api_key_file and
+// admin_token_file into BackendAPIKey and AdminToken. credentials is the directory of systemd's LoadCredential, or "". No error
 // shows a key.
 func (c *Config) readKeyFiles(open opener, credentials string) error {
 	if c.APIKeyFile != "" {
@@ -20,26 +20,40 @@ func (c *Config) readKeyFiles(open opener, credentials string) error {
 		}
 		c.APIKeys = slices.Concat(c.APIKeys, keys)
 	}
-	if c.BackendAPIKey != "" && c.BackendAPIKeyFile != "" {
-		return fmt.Errorf("backend_api_key_file: backend_api_key is set as well; give one of them %s", key{path: "backend_api_key_file"}.names())
-	}
-	if c.BackendAPIKeyFile != "" {
-		keys, err := readKeys("backend_api_key_file", c.BackendAPIKeyFile, open, credentials)
+	for _, one := range []struct {
+		path, file string
+		value      *string
+	}{{"backend_api_key", c.BackendAPIKeyFile, &c.BackendAPIKey}, {"admin_token", c.AdminTokenFile, &c.AdminToken}} {
+		if one.file == "" {
+			continue
+		}
+		path := one.path + "_file"
+		if *one.value != "" {
+			return fmt.Errorf("%s: %s is set as well; give one of them %s", path, one.path, key{path: path}.names())
+		}
+		keys, err := readKeys(path, one.file, open, credentials)
 		if err != nil {
 			return err
 		}
 		if len(keys) > 1 {
-			return invalid("backend_api_key_file", c.BackendAPIKeyFile, fmt.Sprintf("holds %d keys; leave one", len(keys)))
+			return invalid(path, one.file, fmt.Sprintf("holds %d keys; leave one", len(keys)))
 		}
-		c.BackendAPIKey = keys[0]
+		*one.value = keys[0]
 	}
+	return c.checkKeys()
+}
+
+// checkKeys refuses keys that no header carries.
+func (c *Config) checkKeys() error {
 	for i, k := range c.APIKeys {
 		if !sendable(k) {
 			return fmt.Errorf("api_keys: key %d holds a space or a character that no header carries; use visible ASCII %s", i+1, key{path: "api_keys"}.names())
 		}
 	}
-	if c.BackendAPIKey != "" && !sendable(c.BackendAPIKey) {
-		return fmt.Errorf("backend_api_key: holds a space or a character that no header carries; use visible ASCII %s", key{path: "backend_api_key"}.names())
+	for _, one := range []struct{ path, value string }{{"backend_api_key", c.BackendAPIKey}, {"admin_token", c.AdminToken}} {
+		if one.value != "" && !sendable(one.value) {
+			return fmt.Errorf("%s: holds a space or a character that no header carries; use visible ASCII %s", one.path, key{path: one.path}.names())
+		}
 	}
 	return nil
 }

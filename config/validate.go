@@ -28,7 +28,7 @@ var mayBeZero = [...]string{
 var aboveZero = [...]string{"health.fall", "health.rise"}
 
 // validate checks each field alone and some fields together. It rewrites the backends to the form
-// http://host:port.
+// scheme://host:port.
 func (c *Config) validate() error {
 	for _, check := range []func() error{
 		c.checkAddresses, c.checkPools, c.checkAffinity, c.checkPassed, c.checkRoutes, c.checkAmounts, c.checkTogether, c.checkChoices,
@@ -100,7 +100,7 @@ func (c *Config) checkRoles() error {
 	return nil
 }
 
-// normalizePool rewrites each entry of the pool to http://host:port, followed by its weight and its
+// normalizePool rewrites each entry of the pool to scheme://host:port, followed by its weight and its
 // GPUs where they need to be said.
 func normalizePool(path string, pool []string) error {
 	bases := make([]string, len(pool))
@@ -168,7 +168,7 @@ func backendURL(path, raw string) (string, error) {
 	const example = "http://127.0.0.1:8100"
 	shown := showURL(raw)
 	if !strings.Contains(raw, "://") {
-		return "", invalid(path, shown, "must start with http://; try http://"+shown)
+		return "", invalid(path, shown, "must start with http:// or https://; try http://"+shown)
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -178,20 +178,21 @@ func backendURL(path, raw string) (string, error) {
 		return "", invalid(path, shown, fix)
 	}
 	port := u.Port()
-	if port == "" {
+	switch {
+	case port == "" && u.Scheme == "https":
+		port = "443"
+	case port == "":
 		port = "80"
 	}
-	return "http://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port), nil
+	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port), nil
 }
 
 // urlFault says why u cannot be the base URL of a backend. It returns "" if nothing is wrong.
 func urlFault(u *url.URL, example string) string {
 	port, err := strconv.Atoi(u.Port())
 	switch {
-	case u.Scheme == "https":
-		return "speaks TLS, which is not supported yet; end TLS beside the engine and give its http:// address"
-	case u.Scheme != "http":
-		return "must start with http://; try " + example
+	case u.Scheme != "http" && u.Scheme != "https":
+		return "must start with http:// or https://; try " + example
 	case u.User != nil:
 		return "must hold no user or password; use --backend-api-key-file"
 	case u.Hostname() == "":

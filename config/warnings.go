@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"time"
@@ -32,7 +31,7 @@ func Warnings(c Config) []string {
 		{r.PrefillMaxInFlight == 0 && r.DecodeMaxInFlight == 0 && !shared, "without prefill_max_in_flight and decode_max_in_flight no request waits", []string{"queue.length", "queue.wait"}},
 		{r.Routing.PrefixMemory > 0 && !remembers(r), "it is for policy prefix, pd.mode auto and pd.threshold_tokens, and none of them is in use", []string{"routing.prefix_memory"}},
 		{r.Health.EjectAfter == 0, "with health.eject_after 0 no backend is ejected", []string{"health.eject_for", "health.eject_max"}},
-		{c.Admin == "", "there is no admin port", []string{"pprof"}},
+		{c.Admin == "", "there is no admin port", []string{"pprof", "admin_token_file", "admin_tls.cert", "admin_tls.key", "admin_tls.client_ca"}},
 	} {
 		if rule.idle {
 			found = append(found, idleKeys(c, rule.paths, rule.why)...)
@@ -41,7 +40,7 @@ func Warnings(c Config) []string {
 	if never && !alone {
 		found = append(found, fmt.Sprintf("prefill: its %d backends get no request: pd.mode is never", len(r.Prefill)))
 	}
-	return slices.Concat(found, lateChecks(c), forgetful(r), loneWeights(r), openProfiles(c), c.noticed)
+	return slices.Concat(found, lateChecks(c), forgetful(r), loneWeights(r), idleTLS(c), openDoor(c), clearSecrets(c), c.noticed)
 }
 
 // lateChecks warns of checks that are too slow for the lease. A decode engine that queues a request
@@ -101,17 +100,4 @@ func loneWeights(r router.Config) (found []string) {
 	}
 	slices.Sort(found)
 	return found
-}
-
-// openProfiles warns of profiles that others can get. The profiles of the heap hold prompts, and the
-// admin port asks for no key.
-func openProfiles(c Config) []string {
-	host, _, err := net.SplitHostPort(c.Admin)
-	if !c.Pprof || err != nil || host == "localhost" {
-		return nil
-	}
-	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
-		return nil
-	}
-	return []string{invalid("admin", c.Admin, "lets others than this machine take profiles, in which prompts stand, without a key: pprof is set; give a loopback address, such as 127.0.0.1:8081, or leave pprof off").Error()}
 }

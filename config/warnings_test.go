@@ -8,8 +8,8 @@ import (
 
 func TestWarnings(t *testing.T) {
 	const (
-		both    = "--prefill=http://p:1 --decode=http://d:1"
-		alone   = "--decode=http://d:1"
+		both    = "--listen=127.0.0.1:1 --prefill=http://p:1 --decode=http://d:1"
+		alone   = "--listen=127.0.0.1:1 --decode=http://d:1"
 		noPool  = "has no effect: there is no prefill pool"
 		noSplit = "has no effect: with pd.mode never no request gets a prefill"
 	)
@@ -50,9 +50,11 @@ func TestWarnings(t *testing.T) {
 		{"short lease, decode alone", alone + " --kv-lease=25s", nil},
 		{"slow checks", both + " --health-interval=1m", []string{`kv.lease: "30s" is too short for checks that notice an engine that stands still after up to 1m8s`}},
 		{"pprof without a port", both + " --pprof --admin=", []string{`pprof: "true" has no effect: there is no admin port`}},
-		{"lone weights", "--prefill=http://p:1_weight=2 --decode=http://d:1_weight=0.5", []string{
+		{"lone weights", "--listen=127.0.0.1:1 --prefill=http://p:1_weight=2 --decode=http://d:1_weight=0.5", []string{
 			`decode: "http://d:1" has a weight without effect`, `prefill: "http://p:1" has a weight without effect`}},
-		{"weights", "--prefill=http://p:1_weight=2,http://p:2 --decode=http://d:1", nil},
+		{"files of TLS for nobody", both + " --backend-tls-server-name=d", []string{`backend_tls.server_name: "d" has no effect: no backend has an https:// URL`}},
+		{"files of TLS for one", both + ",https://d:2 --backend-tls-server-name=d --timeouts-handshake=9s", nil},
+		{"weights", "--listen=127.0.0.1:1 --prefill=http://p:1_weight=2,http://p:2 --decode=http://d:1", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			args := strings.Fields(tc.args)

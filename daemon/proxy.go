@@ -73,7 +73,11 @@ func (p *Proxy) accept() {
 		return
 	}
 	go func() {
-		err := p.admin.Serve(p.ports[1].Listener)
+		serve := p.admin.Serve
+		if p.admin.TLSConfig != nil {
+			serve = func(ln net.Listener) error { return p.admin.ServeTLS(ln, "", "") } // from TLSConfig
+		}
+		err := serve(p.ports[1].Listener)
 		if !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) { // not after Shutdown or retire
 			p.failed <- fmt.Errorf("serve admin %s: %w", p.AdminAddr, err)
 		}

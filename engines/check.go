@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xpyd/router"
+	"xpyd/tlsconf"
 	"xpyd/upstream"
 )
 
@@ -36,7 +37,7 @@ func newChecker(s *Set) *checker {
 	client.HTTPClient = &http.Client{
 		// Each check dials, as the next request may have to. A kept connection would report on an
 		// address that the name no longer stands for.
-		Transport:     &http.Transport{DialContext: s.dial, DisableKeepAlives: true, DisableCompression: true},
+		Transport:     &http.Transport{DialContext: s.dial, DialTLSContext: s.dialTLS, DisableKeepAlives: true, DisableCompression: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	client.Logger = nil
@@ -218,7 +219,7 @@ func (c *checker) getWithin(ctx context.Context, b *router.Backend, path, auth s
 	}
 	resp, err := c.client.Do(req)
 	if err != nil {
-		return 0, nil, fmt.Errorf("get %s: %w", path, err)
+		return 0, nil, fmt.Errorf("get %s: %w", path, tlsconf.Explain(err))
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err = io.ReadAll(io.LimitReader(resp.Body, probeBody))

@@ -7,6 +7,7 @@ package engines
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"maps"
 	"net"
 	"sync"
@@ -35,7 +36,10 @@ type Config struct {
 	DecodeOnly bool    // a decode engine may compute a prompt for which no prefill can be had
 	MaxShare   float64 // greatest share of decode's slots for such requests
 
-	Dial       time.Duration // bounds a connect
+	Dial      time.Duration // bounds a connect
+	Handshake time.Duration // bounds the handshake of TLS after it
+	// TLS returns what a connection to a backend's host is secured with.
+	TLS        func(host string) *tls.Config
 	MaxIdle    time.Duration // of a connection that no request uses
 	Silence    time.Duration // of all streams of an engine, after which it is ejected
 	AbortGrace time.Duration // how long a prefill that was given up may still answer
@@ -202,11 +206,41 @@ func (s *Set) dial(ctx context.Context, network, addr string) (net.Conn, error) 
 	return (&net.Dialer{Timeout: s.cfg.Dial}).DialContext(ctx, network, addr)
 }
 
+// dialTLS is dial with the handshake of TLS.
+func (s *Set) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := s.dial(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	secured := tls.Client(conn, s.cfg.TLS(hostOf(addr)))
+	if err := secured.HandshakeContext(ctx); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return secured, nil
+}
+
+// secure returns what connections to b are secured with, or nil for plain HTTP.
+func (s *Set) secure(b *router.Backend) func() *tls.Config {
+	if !b.TLS {
+		return nil
+	}
+	return func() *tls.Config { return s.cfg.TLS(hostOf(b.Addr)) }
+}
+
+func hostOf(addr string) string {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		panic("BUG: backend address without port: " + addr)
+	}
+	return host
+}
+
 // join makes a client for a backend and starts its checks.
 func (s *Set) join(b *router.Backend) {
 	e := &engine{wake: make(chan struct{}, 1), releases: handoff.NewPlaces(), Client: upstream.New(upstream.Config{
 		Addr: b.Addr, Host: b.Host, DialTimeout: s.cfg.Dial, MaxIdle: s.cfg.MaxIdle,
-		LookUp: s.lookUp, Spare: s.spareDescriptors, Scratch: s.scratch, Watcher: s.cfg.Watcher,
+		TLS: s.secure(b), Handshake: s.cfg.Handshake, LookUp: s.lookUp, Spare: s.spareDescriptors, Scratch: s.scratch, Watcher: s.cfg.Watcher,
 	})}
 	s.edit(func(m map[*router.Backend]*engine) { m[b] = e })
 	s.checks.start(b, e)

@@ -143,13 +143,13 @@ func (m *Metrics) registerProcess() {
 	m.reloadOK.Set(1)
 	m.registry.MustRegister(m.reloadOK)
 	m.retryDenied = m.counter("xpyd_retries_denied_total", "Retries that got no share of the retry budget in 30 s.")
-	m.turnedAway = m.counterVec("xpyd_connections_turned_away_total", "Client connections closed at once, for per_ip (limits.connections_per_ip) or descriptors (none left).", "reason")
+	m.turnedAway = m.counterVec("xpyd_connections_turned_away_total", "Client connections closed at once, for per_ip (limits.connections_per_ip), descriptors (none left) or tls (the handshake failed).", "reason")
 	m.panics = m.counter("xpyd_panics_total", "Panics caught in request handling.")
 	m.loopback = m.counter("xpyd_loopback_handles_total", "Handles that name a loopback host although the decode backend is on another one.")
 	m.kept = m.counter("xpyd_kv_kept_by_decode_total", "Answers of decode backends that keep their own blocks for a next turn (bidirectional_kv_xfer). These blocks stay until decoder_kv_blocks_ttl.")
 	resolved(m.warmups, []string{"ok", "failed"})
 	resolved(m.polls, []string{"ok", "failed"})
-	resolved(m.turnedAway, []string{"per_ip", "descriptors"})
+	resolved(m.turnedAway, []string{"per_ip", "descriptors", "tls"})
 }
 
 func (m *Metrics) counterVec(name, help string, labels ...string) *prometheus.CounterVec {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"xpyd/handoff"
+	"xpyd/tlsconf"
 )
 
 // Config is everything that the HTTP side needs. Package main fills it from flags, environment and
@@ -24,6 +25,11 @@ type Config struct {
 	BackendAPIKey string `mapstructure:"backend_api_key"`
 	// BackendAPIKeyFile holds it in place of BackendAPIKey.
 	BackendAPIKeyFile string `mapstructure:"backend_api_key_file"`
+	// AdminToken is the bearer token of the admin port. It must be set where that port is not on
+	// loopback.
+	AdminToken string `mapstructure:"admin_token"`
+	// AdminTokenFile holds it in place of AdminToken.
+	AdminTokenFile string `mapstructure:"admin_token_file"`
 	// DenyFields are top-level request fields that xpyd answers with 400.
 	DenyFields []string `mapstructure:"deny_fields"`
 	// Warmup sends a one-token request over each new pair of engines, because the first
@@ -31,6 +37,11 @@ type Config struct {
 	Warmup bool `mapstructure:"warmup"`
 	// Pprof opens /debug/pprof/ on the admin port. Heap profiles hold prompts.
 	Pprof bool `mapstructure:"pprof"`
+
+	// TLS, AdminTLS and BackendTLS are for clients, for the admin port and for https:// backends.
+	TLS        tlsconf.Server `mapstructure:"tls"`
+	AdminTLS   tlsconf.Server `mapstructure:"admin_tls"`
+	BackendTLS tlsconf.Client `mapstructure:"backend_tls"`
 
 	Headers    Headers    `mapstructure:"headers"`
 	Routes     Routes     `mapstructure:"routes"`
@@ -97,6 +108,9 @@ type Timeouts struct {
 	Idle time.Duration `mapstructure:"idle"`
 	// Dial is the time to connect to a backend.
 	Dial time.Duration `mapstructure:"dial"`
+	// Handshake is the time for the handshake of TLS with a backend, after the dial. Unlike the
+	// kernel, an engine that is busy takes its time for it.
+	Handshake time.Duration `mapstructure:"handshake"`
 	// Prefill is the total time of a prefill leg (504 prefill_timeout).
 	Prefill time.Duration `mapstructure:"prefill"`
 	// FirstEvent is the time until the first event of a decode leg, or until its whole
@@ -153,7 +167,7 @@ func DefaultConfig() Config {
 		Limits:  Limits{Body: 32 << 20, BodyBudget: 1 << 30, Answer: 8 << 20, AnswerBudget: 256 << 20, ClientShare: 0.5},
 		Timeouts: Timeouts{
 			Header: 10 * time.Second, Body: 30 * time.Second, BodyStall: 10 * time.Second, Idle: 120 * time.Second,
-			Dial: time.Second, Prefill: 600 * time.Second, FirstEvent: 600 * time.Second,
+			Dial: time.Second, Handshake: 5 * time.Second, Prefill: 600 * time.Second, FirstEvent: 600 * time.Second,
 			StreamIdle: 300 * time.Second, Request: time.Hour, WriteStall: 30 * time.Second, UpstreamIdle: 4 * time.Second,
 			PrefillAbortGrace: time.Second, DrainDelay: 0, Drain: 300 * time.Second,
 		},

@@ -21,6 +21,10 @@ func hasty(t *testing.T, answer string) (url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return "http://" + hastyOn(t, ln, answer)
+}
+
+func hastyOn(t *testing.T, ln net.Listener, answer string) (addr string) {
 	over := make(chan struct{})
 	t.Cleanup(func() {
 		close(over)
@@ -34,7 +38,9 @@ func hasty(t *testing.T, answer string) (url string) {
 			}
 			go func() {
 				defer func() { _ = c.Close() }()
-				_ = c.(*net.TCPConn).SetReadBuffer(64 << 10)
+				if tcp, ok := c.(*net.TCPConn); ok {
+					_ = tcp.SetReadBuffer(64 << 10)
+				}
 				head, err := bufio.NewReader(c).ReadString('\n')
 				if err != nil || strings.HasPrefix(head, "GET") {
 					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 23\r\n\r\n"+`{"data":[{"id":"sim"}]}`)
@@ -45,7 +51,7 @@ func hasty(t *testing.T, answer string) (url string) {
 			}()
 		}
 	}()
-	return "http://" + ln.Addr().String()
+	return ln.Addr().String()
 }
 
 // An engine refuses a large body before it has read it, and the client hears that at once.

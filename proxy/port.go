@@ -57,6 +57,8 @@ func (quietLogger) Printf(string, ...any) {}
 func (s *Server) Serve(ln net.Listener) error {
 	l, err := netio.NewListener(ln, netio.Terms{
 		PerIP: s.cfg.Limits.ConnectionsPerIP, WriteStall: s.cfg.Timeouts.WriteStall,
+		TLS: s.certs.Data.Server(), NotTLS: notTLSAnswer(),
+		Unsecured:  func(err error) { s.aloneLog.Warn().Err(err).Msg("TLS handshake with a client failed") },
 		TurnedAway: s.metrics.TurnedAway, NoRoom: noDescriptorAnswer(), Watcher: s.watch, Lingering: s.lingering,
 	})
 	if err != nil {
@@ -120,9 +122,19 @@ func outOfDescriptors() *apiError {
 // request is read.
 func noDescriptorAnswer() []byte {
 	e := outOfDescriptors()
+	return rawAnswer(e, "Retry-After: "+strconv.Itoa(e.RetryAfter)+"\r\n")
+}
+
+// notTLSAnswer is what a client gets that speaks plain HTTP to a port with TLS.
+func notTLSAnswer() []byte {
+	return rawAnswer(newError(fasthttp.StatusBadRequest, codeInvalidHTTP, "", "this port speaks TLS; use https://"), "")
+}
+
+// rawAnswer is an answer that goes past fasthttp, with further header lines.
+func rawAnswer(e *apiError, fields string) []byte {
 	body := e.appendBody(nil)
-	return []byte("HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: " +
-		strconv.Itoa(e.RetryAfter) + "\r\nConnection: close\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + string(body))
+	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n%sConnection: close\r\nContent-Length: %d\r\n\r\n%s",
+		e.Status, fasthttp.StatusMessage(e.Status), fields, len(body), body)
 }
 
 // Drain makes the server unready. It still serves every client, but each answer closes its
@@ -196,6 +208,7 @@ func (s *Server) shutdown() error {
 	s.handoffs.Close()
 	s.watch.Close()
 	s.engines.Close()
+	s.certs.Close()
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ import (
 	"xpyd/netio"
 	"xpyd/router"
 	"xpyd/routes"
+	"xpyd/tlsconf"
 	"xpyd/upstream"
 )
 
@@ -66,6 +68,7 @@ type Server struct {
 	downGrace  time.Duration
 	routes     *routes.Table
 	lingering  *netio.Lingering
+	certs      *tlsconf.Set
 	stopOnce   func() error
 	accepting  atomic.Pointer[port] // nil before Serve
 	retiring   atomic.Bool
@@ -82,17 +85,20 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 			return nil, fmt.Errorf("connector %q is not known", cfg.Connector)
 		}
 	}
+	certs, err := tlsconf.Open(cfg.TLS, cfg.AdminTLS, cfg.BackendTLS, os.ReadFile)
+	if err != nil {
+		return nil, err
+	}
 	watch, err := netio.NewWatcher()
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, log: log, router: rt, dialect: dialect,
+		cfg: cfg, log: log, router: rt, dialect: dialect, watch: watch, certs: certs,
 		failedLog:  log.Sample(&zerolog.BurstSampler{Burst: failedLines, Period: time.Second}),
 		aloneLog:   log.Sample(&zerolog.BurstSampler{Burst: aloneLines, Period: time.Second}),
 		keys:       gate.NewKeyring(cfg.APIKeys),
 		routes:     routes.New(cfg.Routes.Pass),
-		watch:      watch,
 		bodies:     budget.NewBodies(cfg.Limits.BodyBudget, cfg.Limits.Body, cfg.Limits.ClientShare),
 		held:       budget.New(cfg.Limits.AnswerBudget, cfg.Limits.ClientShare),
 		clients:    budget.NewCounts(cfg.Limits.ClientInFlight),
@@ -100,11 +106,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 		downGrace:  downGrace,
 		lingering:  netio.NewLingering(),
 	}
-	var auth []byte
-	if cfg.BackendAPIKey != "" {
-		auth = []byte("Bearer " + cfg.BackendAPIKey)
-	}
-	s.forward = heads.NewForward(auth, !s.keys.Required(), cfg.Headers.Pass)
+	s.forward = heads.NewForward(backendAuth(cfg.BackendAPIKey), !s.keys.Required(), cfg.Headers.Pass)
 	s.metrics = s.newMeter(version, labels())
 	s.metrics.WatchAdvice(func() metrics.Advice { return admin.AdviceGauges(rt) })
 	s.metrics.WatchReadiness(s.Ready, func() bool { return s.engines.Outage() })
@@ -115,7 +117,16 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	s.stopOnce = sync.OnceValue(s.shutdown)
 	s.drain, s.cut = context.WithCancel(context.Background())
 	s.engines.Start()
+	s.certs.Follow(certificatesEvery, s.tellCertificates)
 	return s, nil
+}
+
+// backendAuth is what engines are shown; nil if nothing is.
+func backendAuth(key string) []byte {
+	if key == "" {
+		return nil
+	}
+	return []byte("Bearer " + key)
 }
 
 func (s *Server) newMeter(version string, l metrics.Labels) meter {
@@ -139,7 +150,7 @@ func (s *Server) newEngines() *engines.Set {
 		Router: s.router, Dialect: s.dialect, Handoffs: s.handoffs, Watcher: s.watch,
 		Auth: string(s.forward.Auth), Keyed: s.keys.Required(),
 		Warmup: s.cfg.Warmup, DecodeOnly: s.cfg.DecodeOnly.Enabled, MaxShare: s.cfg.DecodeOnly.MaxShare,
-		Dial: t.Dial, MaxIdle: t.UpstreamIdle, Silence: t.StreamIdle + rearm, // deadlines of streams are moved once a second
+		Dial: t.Dial, Handshake: t.Handshake, TLS: s.certs.Backends.Client, MaxIdle: t.UpstreamIdle, Silence: t.StreamIdle + rearm, // deadlines of streams are moved once a second
 		AbortGrace: t.PrefillAbortGrace, Answer: s.cfg.Limits.Answer, Guard: s.guard,
 		WarmedUp: s.metrics.WarmUp, Polled: s.metrics.Poll, Ejected: s.metrics.Ejection, Forget: s.metrics.Forget, Log: s.log,
 	})
@@ -158,7 +169,7 @@ func (s *Server) Ready() bool {
 // Admin returns the server of the operators' port. Clients must not be able to reach it.
 func (s *Server) Admin() *http.Server {
 	return admin.New(admin.Config{
-		Router: s.router, Metrics: s.metrics.Metrics, Ready: s.readiness, Unknown: s.engines.Poller.Unknown, Pprof: s.cfg.Pprof, Log: s.log,
+		Router: s.router, Metrics: s.metrics.Metrics, Token: s.cfg.AdminToken, TLS: s.certs.Admin.Server(), Ready: s.readiness, Unknown: s.engines.Poller.Unknown, Pprof: s.cfg.Pprof, Log: s.log,
 	})
 }
 
@@ -207,10 +218,23 @@ func internalError() *apiError {
 	return newError(fasthttp.StatusInternalServerError, codeInternal, "", "internal error of the proxy")
 }
 
+// certificatesEvery is how often the files of TLS are looked at.
+const certificatesEvery = 10 * time.Second
+
+// tellCertificates logs that the files of a section have changed, or why what they hold is not used.
+func (s *Server) tellCertificates(section string, err error) {
+	if err != nil {
+		s.log.Error().Err(err).Msg("certificates not reloaded; those before stay in force")
+		return
+	}
+	s.log.Info().Str("section", section).Msg("certificates reloaded")
+}
+
 // Reload replaces the current pools, or fails and changes nothing. Running requests keep the pools
 // that they started with. A backend that stays keeps its load and health. One that goes still
 // serves the requests that it has.
 func (s *Server) Reload(cfg router.Config) error {
+	s.certs.Refresh(s.tellCertificates)
 	err := s.engines.Reload(cfg)
 	s.metrics.Reload(err == nil)
 	return err

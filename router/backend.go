@@ -38,6 +38,7 @@ type Backend struct {
 	vitals
 
 	URL  string // as configured, without a trailing slash; also the value in labels and logs
+	TLS  bool   // the URL is https://
 	Addr string // host:port to dial
 	Host string // authority for the Host header
 	Role Role
@@ -85,17 +86,21 @@ type Backend struct {
 
 func newBackend(r *Router, role Role, raw string) (*Backend, error) {
 	u, err := url.Parse(raw)
-	if err != nil || u.Scheme != "http" || u.Hostname() == "" {
-		return nil, fmt.Errorf("%s backend %q: want http://host:port", role, raw)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		return nil, fmt.Errorf("%s backend %q: want http://host:port or https://host:port", role, raw)
 	}
 	port := u.Port()
-	if port == "" {
+	switch {
+	case port == "" && u.Scheme == "https":
+		port = "443"
+	case port == "":
 		port = "80"
 	}
 	b := &Backend{
-		URL:    "http://" + u.Host,
+		URL:    u.Scheme + "://" + u.Host,
 		Addr:   net.JoinHostPort(u.Hostname(), port),
 		Host:   u.Host,
+		TLS:    u.Scheme == "https",
 		Role:   role,
 		router: r,
 	}

@@ -58,4 +58,5 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 	gonum.org/v1/gonum v0.16.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
+	maragu.dev/gomponents v1.2.0 // indirect
 )

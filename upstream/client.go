@@ -7,6 +7,7 @@ package upstream
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"xpyd/netio"
+	"xpyd/tlsconf"
 )
 
 // Config is what a client is made from.
@@ -22,6 +24,10 @@ type Config struct {
 	Host string // authority, for the Host field
 	// DialTimeout bounds a dial, including all addresses that a name stands for.
 	DialTimeout time.Duration
+	// TLS returns what to secure a connection with, for each dial; nil if the backend speaks plain HTTP.
+	TLS func() *tls.Config
+	// Handshake bounds the handshake of TLS, after the dial.
+	Handshake time.Duration
 	// MaxIdle is how long an unused connection is kept. It must be below the server's keep-alive.
 	MaxIdle time.Duration
 	LookUp  LookUp         // looks up names; nil means the system's resolver
@@ -37,6 +43,8 @@ type Client struct {
 	host    string
 	name    *name // nil if addr is an address
 	dialer  net.Dialer
+	tls     func() *tls.Config // nil: plain
+	shake   time.Duration      // bounds the handshake
 	spare   func()
 	maxIdle time.Duration
 	scratch *netio.Scratch
@@ -66,7 +74,7 @@ type conn struct {
 func New(cfg Config) *Client {
 	u := &Client{
 		addr: cfg.Addr, host: cfg.Host, name: newName(cfg.Addr, cfg.LookUp), born: time.Now(), maxIdle: cfg.MaxIdle,
-		spare: cfg.Spare, scratch: cfg.Scratch, watcher: cfg.Watcher,
+		tls: cfg.TLS, shake: cfg.Handshake, spare: cfg.Spare, scratch: cfg.Scratch, watcher: cfg.Watcher,
 		dialer: net.Dialer{
 			Timeout:         cfg.DialTimeout,
 			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
@@ -132,6 +140,13 @@ func (u *Client) dial() (*conn, error) {
 	if err := c.Attach(tcp, u.watcher); err != nil {
 		_ = tcp.Close()
 		return nil, err
+	}
+	if u.tls == nil {
+		return c, nil
+	}
+	if err := c.SecureClient(u.tls(), time.Now().Add(u.shake)); err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("handshake: %w", tlsconf.Explain(err))
 	}
 	return c, nil
 }

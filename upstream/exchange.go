@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"xpyd/netio"
+	"xpyd/tlsconf"
 )
 
 // Request is one request to a backend. Of the client's head it has only what Fields holds, already
@@ -159,7 +160,7 @@ func (x *Exchange) readHead(reused bool) error {
 		c.in.Use(n)
 		switch {
 		case err != nil:
-			return &Error{Stage: StageHead, Silent: silent, Reused: reused, Cause: x.cause(err), Err: err}
+			return &Error{Stage: StageHead, Silent: silent, Reused: reused, Cause: x.cause(err), Err: tlsconf.Explain(err)}
 		case x.Head.Status >= 200:
 			x.frame()
 			return nil
