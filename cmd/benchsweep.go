@@ -98,15 +98,16 @@ func (f *sweepFlags) run(ctx context.Context, args []string, out, note io.Writer
 		fmt.Fprint(out, plan)
 		return err
 	}
-	result, err := r.Run(ctx)
-	if result == nil {
+	outcome, err := r.Run(ctx)
+	if outcome == nil {
 		return err
 	}
-	fmt.Fprintf(note, "saved in %s\n%s", f.out, result.Summary())
-	if len(result.Runs) > 0 {
-		err = errors.Join(err, printer.Print(out, f.format, result.Runs), printAdvice(out, result.Runs, advice.Token(), advice.FirstToken()))
+	fmt.Fprintf(note, "saved in %s\n%s", f.out, outcome.Summary())
+	runs, broken := r.Runs()
+	if err = errors.Join(err, broken); len(runs) > 0 {
+		err = errors.Join(err, printer.Print(out, f.format, runs), printAdvice(out, runs, advice.Token(), advice.FirstToken()))
 	}
-	return errors.Join(err, result.Err())
+	return errors.Join(err, outcome.Err())
 }
 
 func (f *sweepFlags) print(out io.Writer) error {

@@ -106,7 +106,7 @@ func TestBenchSweepUsage(t *testing.T) {
 		file + `: line 3: no key is called workload`:                             {"sweep", file},
 		`--by "itl": want some of [chunk tpot ttft]`:                             {"advise", "x", "--by", "itl"},
 		`advise takes one directory, got 0`:                                      {"advise"},
-		`--engine "P": URL "nowhere": want http://host:port`:             {"sweep", "--preset", "ray", "--url", "http://a:1", "--engine", "P=nowhere"},
+		`--engine "P": URL "nowhere": want http://host:port`:                     {"sweep", "--preset", "ray", "--url", "http://a:1", "--engine", "P=nowhere"},
 		`goodput itl:5: want ttft, tpot or e2el and a bound in ms`:               {"sweep", "--preset", "ray", "--url", "http://a:1", "--goodput", "itl:5"},
 	} {
 		var usage config.UsageError

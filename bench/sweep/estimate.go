@@ -45,15 +45,15 @@ func (c *Cell) estimate() time.Duration {
 // Plan is what the sweep would do, a line a cell, with about how long it takes. Cells are as long
 // as the same load took on any target, if that was measured.
 func (r *Runner) Plan() (string, error) {
-	done, err := r.Finished()
+	done, err := r.finished()
 	if err != nil {
 		return "", err
 	}
 	cells := r.File.Cells()
 	measured := map[string]time.Duration{}
 	for _, c := range cells {
-		if run := done[c.File()]; run != nil {
-			measured[c.Workload.Name+c.Load()] = time.Duration(run.DurationUS) * time.Microsecond
+		if took, ok := done[c.File()]; ok {
+			measured[c.Workload.Name+c.Load()] = took
 		}
 	}
 	var b strings.Builder
@@ -61,7 +61,7 @@ func (r *Runner) Plan() (string, error) {
 	for i := range cells {
 		c := &cells[i]
 		state := "done"
-		if done[c.File()] == nil {
+		if _, ok := done[c.File()]; !ok {
 			took, ok := measured[c.Workload.Name+c.Load()]
 			if !ok {
 				took = c.estimate()

@@ -36,7 +36,6 @@ type Failure struct {
 
 // Outcome is what came of a sweep.
 type Outcome struct {
-	Runs   []*result.Run // the cells that have one, in the order of the plan
 	Failed []Failure
 	Cells  int
 	Open   int // cells that an interruption left
@@ -61,7 +60,7 @@ func (r *Runner) Run(ctx context.Context) (*Outcome, error) {
 	if err := os.MkdirAll(r.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the directory of results: %w", err)
 	}
-	done, err := r.Finished()
+	done, err := r.finished()
 	if err != nil {
 		return nil, err
 	}
@@ -70,8 +69,7 @@ func (r *Runner) Run(ctx context.Context) (*Outcome, error) {
 	out := &Outcome{Cells: len(cells)}
 	for i := range cells {
 		c := &cells[i]
-		if run := done[c.File()]; run != nil {
-			out.Runs = append(out.Runs, run)
+		if _, ok := done[c.File()]; ok {
 			continue
 		}
 		if ctx.Err() != nil {
@@ -87,9 +85,6 @@ func (r *Runner) Run(ctx context.Context) (*Outcome, error) {
 // count measures a cell and adds what came of it.
 func (r *Runner) count(ctx context.Context, out *Outcome, c *Cell) {
 	run, err := r.measure(ctx, c)
-	if run != nil {
-		out.Runs = append(out.Runs, run)
-	}
 	if ctx.Err() != nil && (run == nil || run.Interrupted) {
 		out.Open++
 		return
@@ -150,10 +145,27 @@ func (r *Runner) tell(run *result.Run) {
 		t.Completed, t.Failed, t.RequestRate, t.OutputRate, ttft.Median, ttft.P99, tpot.Median, tpot.P99)
 }
 
-// Finished are the cells that Dir has already, by file name. It refuses a directory in which a
-// cell of the same name was measured in another way.
-func (r *Runner) Finished() (map[string]*result.Run, error) {
-	done := map[string]*result.Run{}
+// finished is how long each cell took that Dir has already, by file name.
+func (r *Runner) finished() (map[string]time.Duration, error) {
+	done := map[string]time.Duration{}
+	err := r.each(func(c *Cell, run *result.Run) {
+		if run.Verdict() == nil {
+			done[c.File()] = time.Duration(run.DurationUS) * time.Microsecond
+		}
+	})
+	return done, err
+}
+
+// Runs are the saved runs of the sweep's cells, in the order of the plan, those with a bad verdict
+// as well. While cells are measured none is held: a heap of old records would slow the next run.
+func (r *Runner) Runs() (runs []*result.Run, err error) {
+	err = r.each(func(_ *Cell, run *result.Run) { runs = append(runs, run) })
+	return runs, err
+}
+
+// each reads the saved runs of the cells. It refuses a directory in which a cell of the same name
+// was measured in another way.
+func (r *Runner) each(do func(*Cell, *result.Run)) error {
 	for _, c := range r.File.Cells() {
 		path := filepath.Join(r.Dir, c.File()+result.Suffix)
 		run, err := result.Load(path)
@@ -161,16 +173,14 @@ func (r *Runner) Finished() (map[string]*result.Run, error) {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if cell := run.Config.Cell; cell == nil || cell.Sweep != r.File.Name || cell.Plan != r.File.digest(&c) {
-			return nil, fmt.Errorf("%s was measured by another sweep, or with other settings: use another --out, or remove it", path)
+			return fmt.Errorf("%s was measured by another sweep, or with other settings: use another --out, or remove it", path)
 		}
-		if run.Verdict() == nil {
-			done[c.File()] = run
-		}
+		do(&c, run)
 	}
-	return done, nil
+	return nil
 }
 
 // Summary lists the failed cells, a line each.

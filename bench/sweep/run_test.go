@@ -46,14 +46,25 @@ loads:
 	return f
 }
 
-func sweep(t *testing.T, ctx context.Context, f *File, dir string) (*Outcome, string) {
+// swept is what came of a sweep, with the runs of its directory.
+type swept struct {
+	*Outcome
+	Runs []*result.Run
+}
+
+func sweep(t *testing.T, ctx context.Context, f *File, dir string) (swept, string) {
 	t.Helper()
 	var note bytes.Buffer
-	out, err := (&Runner{File: f, Dir: dir, Note: &note}).Run(ctx)
+	r := &Runner{File: f, Dir: dir, Note: &note}
+	out, err := r.Run(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return out, note.String()
+	runs, err := r.Runs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return swept{out, runs}, note.String()
 }
 
 func asked(engines ...*sim.Engine) (n int) {
