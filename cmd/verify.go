@@ -26,7 +26,7 @@ func newVerifyCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Find out whether a running deployment disaggregates, and answers as it should",
-		Long: `verify sends some thirty small requests through xpyd and to a decode engine alone, compares the
+		Long: `verify sends some sixty small requests through xpyd and to a decode engine alone, compares the
 answers, and reads what the engines count. Its prompts are its own. It prints one row for each
 thing that it looks at: ok, FAIL, or unknown where other traffic or a missing metric leaves it
 open. The row "lease" leaves a few blocks pinned on each prefill engine until their lease ends.
