@@ -11,6 +11,8 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -300,6 +302,35 @@ func TestVerifyPools(t *testing.T) {
 	not, _ := x.rows(t, "--skip", "lease,client leaves,rejected")
 	if row := not["handles"]; row.State != verify.Fail || !strings.Contains(row.Detail, "xpyd's decode engines are "+other.URL()) {
 		t.Errorf("%+v", row)
+	}
+}
+
+// TestVerifyKeys: xpyd and the engines want different keys, and neither stands in what is printed.
+func TestVerifyKeys(t *testing.T) {
+	t.Parallel()
+	x := deploy(t, func(p, d *sim.Options, c *config.Config) {
+		p.APIKey, d.APIKey = "engines-secret", "engines-secret"
+		c.APIKeys, c.BackendAPIKey = []string{"clients-secret"}, "engines-secret"
+	})
+	dir := t.TempDir()
+	var args []string
+	for flag, key := range map[string]string{"--key-file": "clients-secret", "--backend-api-key-file": "engines-secret"} {
+		file := filepath.Join(dir, key)
+		if err := os.WriteFile(file, []byte(key+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, flag, file)
+	}
+	not, _ := x.rows(t, append(args, "--skip", "lease")...)
+	checkFailed(t, not, nil)
+	not, _ = x.rows(t, "--skip", "lease,client leaves,rejected,EOS first")
+	if len(not) == 0 {
+		t.Error("all is ok without keys")
+	}
+	for name, row := range not {
+		if strings.Contains(row.Detail, "secret") {
+			t.Errorf("row %q shows a key: %s", name, row.Detail)
+		}
 	}
 }
 
