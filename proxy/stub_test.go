@@ -10,7 +10,7 @@ import (
 	"xpyd/router"
 )
 
-// stub is an engine whose completions are a function of the test, for answers that no simulated
+// stub is an engine whose answers to a POST are a function of the test, for answers that no simulated
 // engine gives. It is healthy and refuses releases as vLLM 0.32 does.
 type stub struct {
 	server   *httptest.Server
@@ -36,6 +36,7 @@ func newStub(t *testing.T, complete http.HandlerFunc) *stub {
 		}
 		complete(w, r)
 	})
+	mux.HandleFunc("POST /", complete)
 	s.server = httptest.NewServer(mux)
 	t.Cleanup(s.server.Close)
 	return s

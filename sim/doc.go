@@ -32,8 +32,9 @@
 // running answers makes no step slower. A transfer takes its time however many there are.
 //
 // Not simulated are preemption (a request takes all the blocks that it will need before it runs),
-// structured output, sampling, and the routes other than /v1/chat/completions, /v1/completions,
-// /v1/models, /tokenize, /detokenize, /health, /ping, /version, /load and /metrics. /sim/ledger,
+// structured output, sampling, and routes that xpyd neither serves nor asks. The routes of embeddings,
+// scores and audio answer for the same model, at once and without load: Embedding, Similarity and
+// Transcript give their answers. /sim/ledger,
 // /sim/requests, /sim/fault, /sim/speed, /sim/restart and /sim/reset are for tests of other processes.
 //
 // # Text

@@ -60,7 +60,34 @@ func (c *core) endpoint(path string) (methods string, handle func(context.Contex
 	case "/metrics":
 		return "GET", func(_ context.Context, x *exchange) { c.exposition(x) }
 	}
+	if handle := c.alone(path); handle != nil {
+		return "POST", handle
+	}
 	return "", nil
+}
+
+// alone is the part of the route table that one engine answers without a second.
+func (c *core) alone(path string) func(context.Context, *exchange) {
+	plain := func(handle func(*exchange)) func(context.Context, *exchange) {
+		return func(_ context.Context, x *exchange) { handle(x) }
+	}
+	switch path {
+	case "/v1/embeddings":
+		return plain(c.embeddings)
+	case "/v1/score", "/score":
+		return plain(c.score)
+	case "/v1/rerank", "/v2/rerank", "/rerank":
+		return plain(c.rerank)
+	case "/pooling":
+		return plain(c.pooling)
+	case "/classify":
+		return plain(c.classify)
+	case "/v1/audio/transcriptions", "/v1/audio/translations":
+		return c.transcribe
+	case "/v1/chat/completions/render":
+		return plain(c.render)
+	}
+	return nil
 }
 
 // countLoad serves a completion request and counts it in /load meanwhile.

@@ -1,0 +1,306 @@
+package proxy_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"xpyd/proxy"
+	"xpyd/router"
+	"xpyd/routes"
+	"xpyd/sim"
+)
+
+// audioForm is an upload as the SDKs send it: the file first, or last.
+func audioForm(t *testing.T, fileFirst bool, fields ...string) (body, contentType string) {
+	t.Helper()
+	var b bytes.Buffer
+	w := multipart.NewWriter(&b)
+	file := func() {
+		f, err := w.CreateFormFile("file", "a.wav")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = f.Write(audio) // a buffer takes everything
+	}
+	if fileFirst {
+		file()
+	}
+	for i := 0; i < len(fields); i += 2 {
+		if err := w.WriteField(fields[i], fields[i+1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !fileFirst {
+		file()
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String(), w.FormDataContentType()
+}
+
+var audio = bytes.Repeat([]byte("RIFF\r\n\x00\xff"), 20_000)
+
+// Each relayed route brings the engine's own answer, and counts under its name.
+func TestRelayedRoutes(t *testing.T) {
+	r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.Routes.Pass = []string{"/v2/embed", "GET /load_of_it"} }})
+	vector, err := json.Marshal(sim.Embedding("hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	score := fmt.Sprint(sim.Similarity("a", "b"))
+	const docs = `,"query":"a","documents":["b"]}`
+	for path, row := range map[string]struct{ body, want string }{
+		"/v1/embeddings":              {`,"input":["hello"]}`, `"embedding":` + string(vector)},
+		"/pooling":                    {`,"input":"hello"}`, `"data":` + string(vector)},
+		"/classify":                   {`,"input":"hello"}`, `"label":"LABEL_0"`},
+		"/score":                      {`,"text_1":"a","text_2":"b"}`, `"score":` + score},
+		"/v1/score":                   {`,"text_1":"a","text_2":"b"}`, `"score":` + score},
+		"/rerank":                     {docs, `"relevance_score":` + score},
+		"/v1/rerank":                  {docs, `"relevance_score":` + score},
+		"/v2/rerank":                  {docs, `"relevance_score":` + score},
+		"/v1/chat/completions/render": {`,"messages":[{"role":"user","content":"x"}]}`, `"token_ids":[`},
+		"/tokenize":                   {`,"prompt":"hello"}`, `"count":2`},
+	} {
+		a := r.post(path, `{"model":"sim"`+row.body)
+		if a.status != 200 || !strings.Contains(a.body, row.want) || a.header.Get("Content-Type") != "application/json" || a.header.Get("X-Request-Id") == "" {
+			t.Errorf("%s: %d %s %v, want %s", path, a.status, a.body, a.header, row.want)
+		}
+		if n := r.metric(`xpyd_relayed_requests_total{outcome="ok",route="` + path + `"}`); n != 1 {
+			t.Errorf("%s: counted %v times", path, n)
+		}
+		if a := r.post(path, `{"model":"nope"`+row.body); a.status != 404 || !strings.Contains(a.body, "NotFoundError") {
+			t.Errorf("%s: %d %s, want the engine's own 404", path, a.status, a.body)
+		}
+	}
+	for _, path := range []string{"/v1/audio/transcriptions", "/v1/audio/translations"} {
+		for _, fileFirst := range []bool{true, false} {
+			body, contentType := audioForm(t, fileFirst, "model", "sim")
+			a := r.post(path, body, "Content-Type", contentType)
+			if a.status != 200 || !strings.Contains(a.body, `"text":"`+sim.Transcript(audio)+`"`) {
+				t.Errorf("%s: %d %s", path, a.status, a.body)
+			}
+		}
+	}
+	// The engine has no such routes, which its own answer says.
+	if a := r.post("/v2/embed", `{}`); a.status != 404 || a.body != `{"detail":"Not Found"}` {
+		t.Errorf("a route of routes.pass: %d %s", a.status, a.body)
+	}
+	if a := r.send("GET", "/load_of_it", ""); a.status != 404 || a.body != `{"detail":"Not Found"}` {
+		t.Errorf("a GET of routes.pass: %d %s", a.status, a.body)
+	}
+	if n := r.metric(`xpyd_relayed_requests_total{outcome="client_error",route="other"}`); n != 2 {
+		t.Errorf("%v other routes counted, want 2", n)
+	}
+	r.expectNothingHeld()
+}
+
+// A stream of words reaches the client as the engine sends it, and an older client gets it whole.
+func TestTranscriptionStreams(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	body, contentType := audioForm(t, true, "model", "sim", "stream", "true")
+	a := r.post("/v1/audio/transcriptions", body, "Content-Type", contentType)
+	if a.status != 200 || a.err != nil || !strings.HasPrefix(a.header.Get("Content-Type"), "text/event-stream") ||
+		strings.Count(a.body, "transcription.chunk") != 4 || !strings.HasSuffix(a.body, "data: [DONE]\n\n") {
+		t.Errorf("%d %v %v\n%s", a.status, a.err, a.header, a.body)
+	}
+	in := r.lazy("POST /v1/audio/transcriptions HTTP/1.0\r\nContent-Type: " + contentType + fmt.Sprintf("\r\nContent-Length: %d\r\n\r\n", len(body)) + body)
+	all, err := io.ReadAll(in)
+	if err != nil || !strings.HasSuffix(string(all), "data: [DONE]\n\n") {
+		t.Errorf("HTTP/1.0: %v\n%s", err, all)
+	}
+}
+
+// An engine that breaks off inside a stream is no clean end, and is counted.
+func TestTranscriptionThatBreaksOff(t *testing.T) {
+	url := rawDecode(t, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: {}\n\r\n")
+	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = []string{url} }})
+	body, contentType := audioForm(t, true, "model", "sim", "stream", "true")
+	if a := r.post("/v1/audio/transcriptions", body, "Content-Type", contentType); a.err == nil {
+		t.Errorf("%d %q and a clean end", a.status, a.body)
+	}
+	r.await("counted", func() bool {
+		return r.metric(`xpyd_relayed_requests_total{outcome="broken",route="/v1/audio/transcriptions"}`) == 1
+	})
+}
+
+// The model decides: engines of either pool that list it, wherever the form has its name.
+func TestRelayedToTheEnginesOfTheModel(t *testing.T) {
+	r := newRig(t, rigOptions{prefill: 2, decode: 2, engine: func(o *sim.Options) {
+		if byName("chat", "rare")(o); o.Role == sim.RoleDecode {
+			byName("chat", "embed")(o)
+		}
+	}})
+	r.await("listed", func() bool { return strings.Contains(r.logs.String(), `"only_decode":["embed"],"only_prefill":["rare"]`) })
+	for _, model := range []string{"embed", "rare"} {
+		for range 4 {
+			if a := r.post("/v1/embeddings", `{"input":"x","model":"`+model+`"}`); a.status != 200 || !strings.Contains(a.body, `"model":"`+model+`"`) {
+				t.Errorf("%s: %d %s", model, a.status, a.body)
+			}
+			body, contentType := audioForm(t, true, "model", model)
+			if a := r.post("/v1/audio/transcriptions", body, "Content-Type", contentType); a.status != 200 {
+				t.Errorf("%s: audio: %d %s", model, a.status, a.body)
+			}
+		}
+	}
+}
+
+// The README and the 404 name the same routes, and no admin route is among them.
+func TestRoutesAreListed(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../docs/routes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, rigOptions{})
+	a := r.post("/v1/nothing", `{}`)
+	want := "no such route; xpyd serves " + strings.Join(routes.Paths(), ", ")
+	if a.status != 404 || !strings.Contains(a.body, `"message":"`+want+`"`) {
+		t.Errorf("%d %s, want %s", a.status, a.body, want)
+	}
+	for _, path := range routes.Paths() {
+		if !strings.Contains(string(readme), "`"+path+"`") || !strings.Contains(string(page), "`"+path+"`") {
+			t.Errorf("the README or docs/routes.md lacks %s", path)
+		}
+	}
+	for _, path := range []string{"/sleep", "/wake_up", "/reset_prefix_cache", "/collective_rpc", "/v1/load_lora_adapter", "/invocations", "/pause", "/update_weights"} {
+		if a := r.post(path, `{}`); a.status != 404 || a.code() != "unknown_route" {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+		if !strings.Contains(string(page), "`"+path+"`") {
+			t.Errorf("docs/routes.md does not say that %s is never served", path)
+		}
+	}
+}
+
+// Keys, media types and sizes are checked as for a completion.
+func TestRelayedRoutesAreGuarded(t *testing.T) {
+	r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.APIKeys, c.Limits.Body = []string{"k"}, 4096 }})
+	body, contentType := audioForm(t, true, "model", "sim")
+	const key = "Bearer k"
+	for _, tc := range []struct {
+		path, body string
+		header     []string
+		status     int
+		code       string
+	}{
+		{"/v1/embeddings", `{"input":"x"}`, nil, 401, "invalid_api_key"},
+		{"/v1/audio/transcriptions", body, []string{"Content-Type", contentType}, 401, "invalid_api_key"},
+		{"/v1/embeddings", `{"input":"x"}`, []string{"Authorization", key, "Content-Type", "text/plain"}, 415, "unsupported_media_type"},
+		{"/v1/embeddings", `{"input":"x"}`, []string{"Authorization", key, "Content-Type", contentType}, 415, "unsupported_media_type"},
+		{"/v1/audio/transcriptions", `{}`, []string{"Authorization", key}, 415, "unsupported_media_type"},
+		{"/v1/audio/transcriptions", `{}`, []string{"Authorization", key, "Content-Type", "multipart/form-data"}, 415, "unsupported_media_type"},
+		{"/v1/audio/transcriptions", body, []string{"Authorization", key, "Content-Type", contentType}, 413, "body_too_large"},
+	} {
+		if a := r.post(tc.path, tc.body, tc.header...); a.status != tc.status || a.code() != tc.code {
+			t.Errorf("%s %v: %d %s, want %d %s", tc.path, tc.header, a.status, a.body, tc.status, tc.code)
+		}
+	}
+	if a := r.send("GET", "/v1/embeddings", "", "Authorization", key); a.status != 405 {
+		t.Errorf("GET: %d %s", a.status, a.body)
+	}
+}
+
+// A second engine answers what a first one fails, except on a route that xpyd does not know.
+func TestRelayedRetries(t *testing.T) {
+	for _, fault := range []string{"500", "breaks off"} {
+		for path, want := range map[string]int{"/v1/embeddings": 200, "/v2/embed": 0} {
+			t.Run(fault+path, func(t *testing.T) {
+				var asked atomic.Int32
+				bad := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+					_, _ = io.Copy(io.Discard, q.Body)
+					asked.Add(1)
+					if fault == "500" {
+						w.WriteHeader(500)
+						return
+					}
+					panic(http.ErrAbortHandler)
+				})
+				good := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+					_, _ = io.Copy(io.Discard, q.Body)
+					w.Header().Set("Content-Type", "application/json")
+					_, _ = io.WriteString(w, `{"data":[]}`)
+				})
+				r := newRig(t, rigOptions{prefill: -1, decode: 2, config: func(c *proxy.Config) { c.Routes.Pass = []string{"/v2/embed"} },
+					router: func(c *router.Config) { inTurn(c); c.Decode = []string{bad.server.URL, good.server.URL} }})
+				var statuses []int
+				for range 2 {
+					statuses = append(statuses, r.post(path, `{"model":"sim"}`).status)
+				}
+				failures := len(slices.DeleteFunc(slices.Clone(statuses), func(s int) bool { return s == 200 }))
+				n := asked.Load()
+				if want == 200 && (failures > 0 || n == 0) || want == 0 && (failures != 1 || n != 1) {
+					t.Errorf("statuses %v, the failing engine was asked %d times", statuses, n)
+				}
+			})
+		}
+	}
+}
+
+// A client that leaves ends the engine's work, and holds nothing.
+func TestRelayedClientLeaves(t *testing.T) {
+	begun, left := make(chan struct{}), make(chan struct{})
+	d := newStub(t, func(_ http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		close(begun)
+		<-q.Context().Done()
+		close(left)
+	})
+	r := newRig(t, rigOptions{prefill: -1, router: d.asDecode})
+	conn := r.dialRaw()
+	_, _ = io.WriteString(conn, "POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n"+`{"input":"x"}`)
+	<-begun
+	_ = conn.Close()
+	<-left
+	r.await("counted", func() bool {
+		return r.metric(`xpyd_relayed_requests_total{outcome="client_gone",route="/v1/embeddings"}`) == 1
+	})
+}
+
+// The cap of an engine, its queue and the limit of a client hold for what takes an engine's time.
+func TestRelayedRequestsAreCapped(t *testing.T) {
+	release := make(chan struct{})
+	var running, most atomic.Int32
+	d := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		if n := running.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		<-release
+		running.Add(-1)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{}`)
+	})
+	r := newRig(t, rigOptions{prefill: -1, config: func(c *proxy.Config) { c.Limits.ClientInFlight = 2 },
+		router: func(c *router.Config) { d.asDecode(c); c.DecodeMaxInFlight, c.Queue.Wait = 1, time.Minute }})
+	ended := make(chan int, 2)
+	for range 2 {
+		go func() { ended <- r.post("/v1/embeddings", `{"input":"x"}`).status }()
+	}
+	r.await("one running and one in the queue", func() bool { return running.Load() == 1 && r.metric(`xpyd_queued{role="decode"}`) == 1 })
+	if a := r.post("/v1/embeddings", `{"input":"x"}`); a.status != 429 || a.code() != "client_limit" {
+		t.Errorf("a third: %d %s", a.status, a.body)
+	}
+	close(release)
+	for range 2 {
+		if status := <-ended; status != 200 {
+			t.Errorf("status %d", status)
+		}
+	}
+	if n := most.Load(); n != 1 {
+		t.Errorf("%d at a time on an engine with a cap of 1", n)
+	}
+}
