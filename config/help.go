@@ -12,7 +12,7 @@ var keyHelp = map[string]string{
 	"listen":               "`host:port` of the data port. Without a host xpyd listens on all addresses",
 	"admin":                "`host:port` of the admin port, for metrics and pools. Empty switches it off",
 	"connector":            "`name` of the KV connector that the engines use",
-	"api_keys":             "`key` that clients may send as a bearer token. With none set, xpyd asks for no key. Prefer api_key_file, because flags show in ps",
+	"api_keys":             "`key` that clients may send as a bearer token. With none set, clients need no key. Prefer api_key_file, because flags show in ps",
 	"api_key_file":         "`file` of further client keys, one a line, with # for comments. Only its owner may read it (mode 0600)",
 	"backend_api_key":      "`key` sent to the backends in place of the client's Authorization",
 	"backend_api_key_file": "`file` that holds backend_api_key. Only its owner may read it (mode 0600)",

@@ -37,7 +37,7 @@ const (
 	whyTrace      = "xpyd passes traceparent and tracestate on to the engines"
 	whyStderr     = "xpyd logs to standard error"
 	whyModels     = "xpyd reads the models from the engines"
-	whyKeys       = "the admin port asks for no key; keep it on an address that only operators reach"
+	whyKeys       = "the admin port needs no key; keep it on an address that only operators reach"
 	whyCaps       = "xpyd caps each engine (prefill_max_in_flight, decode_max_in_flight) and each client (limits.client_in_flight)"
 	whyWasm       = "xpyd has no plug-ins"
 	whyRank       = "vLLM picks the data-parallel rank"

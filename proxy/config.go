@@ -17,7 +17,7 @@ type Config struct {
 	Admin string `mapstructure:"admin"`
 	// Connector names the kvparams dialect that the engines speak.
 	Connector string `mapstructure:"connector"`
-	// APIKeys are the keys that clients may show. With none, xpyd asks for no key.
+	// APIKeys are the keys that clients may show. With none, clients need no key.
 	APIKeys []string `mapstructure:"api_keys"`
 	// APIKeyFile holds further client keys, one a line. # starts a comment.
 	APIKeyFile string `mapstructure:"api_key_file"`

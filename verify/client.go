@@ -128,7 +128,7 @@ func nextEvent(in *bufio.Reader) (string, error) {
 }
 
 // fetch is the body of an answer with status 200 to a GET. Engines and the admin port are shown the
-// engines' key, as the admin port asks for none.
+// engines' key, because the admin port needs none.
 func (r *run) fetch(ctx context.Context, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -65,7 +65,7 @@ func (r *Results) floorTable() string {
 		return ""
 	}
 	var b strings.Builder
-	b.WriteString("\n### The kernel's part, µs\n\nWrite and read of so many bytes over loopback, with nobody to wait for or to wake: what copying them costs at least.\n\n" +
+	b.WriteString("\n### The kernel's part, µs\n\nThe least that copying costs: a write and a read of that many bytes over loopback, with no thread to wait for or to wake.\n\n" +
 		"| bytes | write | read | a read and a write: one leg | a read and two writes: both legs of a request |\n|---|---|---|---|---|\n")
 	for _, f := range r.Floor {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", report.Thousands(int64(f.Bytes)), report.Short(f.WriteUs), report.Short(f.ReadUs), report.Short(f.ReadUs+f.WriteUs), report.Short(f.ReadUs+2*f.WriteUs))
