@@ -54,7 +54,7 @@ func TestAdviceCountsGPUs(t *testing.T) {
 	}
 }
 
-// The figures come from the traffic of the last quarter of an hour and from nothing older.
+// The figures come only from the traffic of the last quarter of an hour.
 func TestAdviceWindow(t *testing.T) {
 	x := newPricer(t)
 	if a := x.s.Advice(); a.Short != ShortUnknown || !strings.Contains(a.Arithmetic, "not known yet") {
@@ -89,7 +89,7 @@ func TestAdviceWindow(t *testing.T) {
 	}
 }
 
-// A decode engine on which requests wait is full, whatever its cache says.
+// A decode engine with waiting requests is full, whatever its cache says.
 func TestAdviceCountsWaitingRequests(t *testing.T) {
 	x := newPricer(t)
 	for i := range 10 {

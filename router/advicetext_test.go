@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The sentence shows small figures as they are, and says of a price that was not measured
-// that it was not.
+// The sentence shows small figures as they are, and says that a price was not measured if it was
+// not.
 func TestAdviceArithmetic(t *testing.T) {
 	a := Advice{
 		WindowSeconds: 30,

@@ -56,8 +56,8 @@ func TestRoutersAgreeOnSessions(t *testing.T) {
 	}
 }
 
-// The sessions of one that is down are spread over all others, nobody else's move, and
-// they come home with it.
+// The sessions of a backend that is down are spread over all others, and no other session moves.
+// They return with it.
 func TestSessionsOfADownBackendAreSpread(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -107,8 +107,8 @@ func TestSessionsGoToAnotherOnARetry(t *testing.T) {
 	}
 }
 
-// A session that is as busy as all others together is spread over the pool: no backend
-// gets more than loadBound times the mean.
+// A session that is as busy as all others together is spread over the pool, so that no backend gets
+// more than loadBound times the mean.
 func TestABusySessionIsBounded(t *testing.T) {
 	r, _ := newRouterOf(t, 0, 4, nil)
 	s := r.Snapshot()
@@ -133,7 +133,7 @@ func TestABusySessionIsBounded(t *testing.T) {
 	}
 }
 
-// One that comes up gets its sessions back bit by bit, and those that it has stay.
+// A backend that comes up gets its sessions back bit by bit, and those that it has stay.
 func TestSessionsComeHomeWithTheRamp(t *testing.T) {
 	r, clock := newRouterOf(t, 0, 4, nil)
 	s := r.Snapshot()

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// What a prefill engine has to do grows with each prompt, shrinks as time goes by, and is
-// nothing when nothing is in flight.
+// The backlog of a prefill engine grows with each prompt, shrinks with time, and is 0 when nothing
+// is in flight.
 func TestBacklogShrinksWithTime(t *testing.T) {
 	x := newPricer(t)
 	lease := func(tokens int) *Lease {
@@ -49,7 +49,7 @@ func TestBacklogShrinksWithTime(t *testing.T) {
 	}
 }
 
-// A prompt counts whatever ends at the moment at which it comes.
+// A prompt counts even if others end at the moment when it comes.
 func TestBacklogWhileAnotherEnds(t *testing.T) {
 	x := newPricer(t)
 	x.learn(100, 1, 100)
@@ -79,8 +79,8 @@ func TestBacklogWhileAnotherEnds(t *testing.T) {
 	other.Wait()
 }
 
-// A chat goes back to its blocks where what stands before it is nearly done, and elsewhere
-// while that would take longer than to compute the chat again.
+// A chat returns to its blocks if the prompts before it are nearly done. It goes elsewhere while
+// waiting would take longer than computing the chat again.
 func TestPrefixWaitsForWhatIsNearlyDone(t *testing.T) {
 	for name, c := range map[string]struct {
 		ran  time.Duration // the long prompt, of 384 ms
@@ -150,7 +150,7 @@ func (x *lineUp) finish(now time.Duration) {
 	}
 }
 
-// An engine that is slower than its pool gets less: its queue does not grow for ever while
+// An engine that is slower than its pool gets less, so that its queue does not grow for ever while
 // the others are idle half of the time.
 func TestSlowPrefillEngineIsNotBuried(t *testing.T) {
 	for _, slow := range []float64{1, 2, 4, 10} {

@@ -9,8 +9,7 @@ import (
 	"xpyd/router/prefix"
 )
 
-// Both choices of a request over pools in which each backend is busy, and of which some are
-// marked, or none.
+// Both choices of a request, over pools in which every backend is busy and none or some are marked.
 func BenchmarkBothChoices(b *testing.B) {
 	for _, n := range []int{2, 16, 512} {
 		for _, policy := range Policies() {
@@ -43,7 +42,7 @@ func benchChoices(b *testing.B, n int, policy string, key uint64, change func(*C
 		r.Eject(s.Backends(Prefill)[0], EjectFailures)
 		r.Eject(s.Backends(Decode)[0], EjectFailures)
 	}
-	for _, role := range []Role{Prefill, Decode} { // nobody idle, who would end the search
+	for _, role := range []Role{Prefill, Decode} { // no backend is idle, which would end the search
 		for _, x := range s.Backends(role) {
 			x.inflight.Add(3)
 			x.tokens.Add(3000)
@@ -63,8 +62,8 @@ func benchChoices(b *testing.B, n int, policy string, key uint64, change func(*C
 	}
 }
 
-// Both choices as under pd.mode auto, where both pools go by prefixes: all backends are busy,
-// what prompts cost is known, and half of the prompt at some backends.
+// Both choices as under pd.mode auto, with prefix in both pools. All backends are busy, the prices
+// are known, and some backends have half of the prompt.
 func BenchmarkAutoChoices(b *testing.B) {
 	weighted := func(c *Config) {
 		for i := range c.Decode {
@@ -98,7 +97,7 @@ func BenchmarkAutoChoices(b *testing.B) {
 	}
 }
 
-// setExternal has the engine tell of n requests that are not from here, for a long time.
+// setExternal makes the engine report n requests that are not from here, for a long time.
 func setExternal(x *Backend, n int64) {
 	e := UnknownEngine()
 	e.Running, e.Waiting = x.InFlight()+n, 0

@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// shiftWall returns t with its wall reading moved by whole seconds and its monotonic one as
-// it was, as time.Now gives them after somebody has set the clock.
+// shiftWall returns t with its wall reading moved by whole seconds and its monotonic one as it was,
+// as time.Now gives them after the clock was set.
 func shiftWall(t testing.TB, at time.Time, by time.Duration) time.Time {
 	t.Helper()
 	moved := at
@@ -21,7 +21,7 @@ func shiftWall(t testing.TB, at time.Time, by time.Duration) time.Time {
 	return moved
 }
 
-// twoHands is a clock whose monotonic and wall readings move apart.
+// twoHands is a clock whose monotonic and wall readings diverge.
 type twoHands struct {
 	t    testing.TB
 	mono time.Time
@@ -34,7 +34,7 @@ func (c *twoHands) time() time.Time { return shiftWall(c.t, c.mono, c.wall) }
 type timer struct {
 	name  string
 	after time.Duration
-	// start lets it run; what it returns tells, once, whether it has run out.
+	// start lets it run, and returns a function that says, once, whether it has run out.
 	start func(t *testing.T, s *Snapshot, p, d *Backend) func() bool
 }
 

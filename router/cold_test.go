@@ -139,7 +139,7 @@ func TestBannedPairIsDueBeforeItsBanEnds(t *testing.T) {
 	}
 }
 
-// A partner that is down for long keeps its pairs cold: the others must not pay for it.
+// A partner that is down for long keeps its pairs cold, and the others must not pay for that.
 func TestWarmPairPaysNothingForColdOnes(t *testing.T) {
 	r, _ := newRouterOf(t, 2, 1, nil)
 	s := r.Snapshot()
@@ -173,7 +173,7 @@ func TestPairThatCannotBeProbedIsProbedByARequest(t *testing.T) {
 	allUp(s)
 	d := s.Backends(Decode)[0]
 	script(t, r, clock, "p1d1 p1d1 p1d1")
-	for range 3 * 60 * 2 { // three minutes of looks
+	for range 3 * 60 * 2 { // three minutes of checks
 		clock.advance(500 * time.Millisecond)
 		for _, x := range allDue(s) {
 			s.Pairs().Unprobed(x)

@@ -30,7 +30,7 @@ func newPricer(t *testing.T) *pricer {
 	return x
 }
 
-// learn has each work cost so many microseconds a token, from prompts of two lengths.
+// learn makes each work cost that many microseconds a token, from prompts of two lengths.
 func (x *pricer) learn(prefill, transfer, local float64) {
 	for range 40 {
 		for _, n := range []int{200, 8000} {
@@ -122,8 +122,8 @@ func TestAutoWithoutPrefillBackend(t *testing.T) {
 	}
 }
 
-// An answer that comes whole holds its lease for long after its prompt was computed: that
-// is no work which another prompt waits for.
+// An answer that comes whole holds its lease long after its prompt was computed. No other prompt
+// waits for that.
 func TestWholeAnswersDoNotComputeForever(t *testing.T) {
 	x := newPricer(t)
 	x.learn(100, 50, 100)
@@ -151,7 +151,7 @@ func TestWholeAnswersDoNotComputeForever(t *testing.T) {
 	streams.Release(OK)
 }
 
-// Where P has a cap, what waits for it waits here.
+// If P has a cap, requests for it wait here.
 func TestAutoPricesTheQueueOfThePool(t *testing.T) {
 	x := newPricer(t)
 	x.learn(100, 10, 300)
@@ -183,8 +183,8 @@ func TestAutoPricesTheQueueOfThePool(t *testing.T) {
 	running.Release(OK)
 }
 
-// While there is no prefill engine, a prompt goes to decode alone without being counted as
-// one that lacks its prefill, if it is no longer than those that were cheaper there.
+// While there is no prefill engine, a prompt that is no longer than those that were cheaper on
+// decode goes there alone, and does not count as one that lacks its prefill.
 func TestDecideWithoutPrefill(t *testing.T) {
 	x := newPricer(t)
 	x.learn(100, 50, 100)
@@ -199,7 +199,7 @@ func TestDecideWithoutPrefill(t *testing.T) {
 	}
 }
 
-// Prices that cross each other by little do not turn the choice over with each request.
+// Prices that are close to each other do not change the choice with each request.
 func TestDecideHasHysteresis(t *testing.T) {
 	var c chooser
 	if !c.cheaper(1.05, 1, 1000) {
@@ -219,8 +219,7 @@ func TestDecideHasHysteresis(t *testing.T) {
 	}
 }
 
-// What nobody asks for any more is asked for now and then, so that a change is seen
-// within a minute.
+// The way that is no longer taken is tried now and then, so that a change is seen within a minute.
 func TestDecideExplores(t *testing.T) {
 	x := newPricer(t)
 	x.learn(100, 60, 50) // local is cheaper by far
@@ -244,7 +243,7 @@ func TestDecideExplores(t *testing.T) {
 	t.Errorf("%d requests went the dearer way, and it was not found to be the cheaper one", explored)
 }
 
-// The first requests are split: nothing is known yet that one could be spent on.
+// The first requests are split, because no price is known that one could be spent on.
 func TestDecideExploresNothingAtFirst(t *testing.T) {
 	x := newPricer(t)
 	x.now = x.now.Add(time.Hour)
@@ -255,8 +254,8 @@ func TestDecideExploresNothingAtFirst(t *testing.T) {
 	}
 }
 
-// An answer that comes whole has no time to its first token: it is not spent, and what
-// decode computed for it counts at what such work costs.
+// An answer that comes whole has no time to its first token, so its request is not spent, and what
+// decode computed for it counts at the price of such work.
 func TestWholeAnswersExploreNothing(t *testing.T) {
 	x := newPricer(t)
 	x.learn(100, 60, 50)
@@ -277,7 +276,7 @@ func TestWholeAnswersExploreNothing(t *testing.T) {
 	}
 }
 
-// Where requests are rare both prices are always old: that sends few the dearer way.
+// If requests are rare, both prices are always old. Even so, few requests go the dearer way.
 func TestDecideExploresFewOfRareRequests(t *testing.T) {
 	for _, every := range []time.Duration{time.Second, 6 * time.Second, time.Minute} {
 		x := newPricer(t)
@@ -299,8 +298,8 @@ func TestDecideExploresFewOfRareRequests(t *testing.T) {
 	}
 }
 
-// A conversation that one way has in its cache is not sent the other way, but for want of
-// any else.
+// A conversation that one way has in its cache is not sent the other way unless there is no other
+// request.
 func TestDecideExploresNoCachedPrompt(t *testing.T) {
 	for _, tc := range []struct {
 		prefill, transfer, local time.Duration // of a token
@@ -335,7 +334,7 @@ func TestDecideExploresNoCachedPrompt(t *testing.T) {
 	}
 }
 
-// A way that costs many times the other is left alone for longer.
+// A way that costs many times the other is tried less often.
 func TestDecideExploresTheDearRarely(t *testing.T) {
 	x := newPricer(t)
 	x.learn(1, 1, 1000)

@@ -10,7 +10,7 @@ import (
 
 var aloneOnDecode = Want{Role: Decode, Tokens: 1, Alone: true, Degraded: true}
 
-// share gives r's pools another share of requests without a prefill.
+// share sets another share of requests without a prefill for r's pools.
 func share(r *Router, share float64) *Snapshot {
 	s := *r.Snapshot()
 	s.maxShare = share
@@ -18,7 +18,8 @@ func share(r *Router, share float64) *Snapshot {
 	return &s
 }
 
-// The share is of the slots of the decode backends that are not down, whatever is in flight.
+// The share is a part of the slots of those decode backends that are not down, whatever is in
+// flight.
 func TestDegradeCap(t *testing.T) {
 	for _, tc := range []struct {
 		share    float64
@@ -78,8 +79,8 @@ func markAll(t *testing.T, s *Snapshot, limit int) {
 	}
 }
 
-// Whoever waits for a part of the share gets it as one comes free, in turn; others are not
-// kept from the slots beyond it.
+// Requests that wait for a part of the share get it in turn as parts come free. Others still get
+// the slots beyond it.
 func TestLineForTheShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := newRouterOf(t, 1, 1, func(c *Config) { c.DecodeMaxInFlight = 4 })
@@ -122,7 +123,7 @@ func TestLineForTheShare(t *testing.T) {
 	})
 }
 
-// nobodyPasses: a request gets past the line neither without a lease nor with one.
+// nobodyPasses fails if a request gets past the line, without a lease or with one.
 func nobodyPasses(t *testing.T, s *Snapshot) {
 	t.Helper()
 	var other Lease
@@ -135,7 +136,7 @@ func nobodyPasses(t *testing.T, s *Snapshot) {
 	other.Release(OK)
 }
 
-// Nobody gets past the line by a slot that it has already.
+// A request that already has a slot does not get past the line by it.
 func TestSlotDoesNotPassTheLineForTheShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := newRouterOf(t, 1, 1, func(c *Config) { c.DecodeMaxInFlight = 2 })
@@ -143,7 +144,7 @@ func TestSlotDoesNotPassTheLineForTheShare(t *testing.T) {
 		d := s.Backends(Decode)[0]
 		held, other := leaseOn(t, s, d), leaseOn(t, s, d)
 		var l Lease
-		waits := wait(s, aloneOnDecode, &l, Line{2, time.Minute}, nil) // for a slot: the share is free
+		waits := wait(s, aloneOnDecode, &l, Line{2, time.Minute}, nil) // for a slot, because the share is free
 		if s.Degrade(held) {
 			t.Error("got past the line")
 		}
@@ -156,7 +157,7 @@ func TestSlotDoesNotPassTheLineForTheShare(t *testing.T) {
 	})
 }
 
-// Without a cap there is no share to wait for: such requests stand in the pool's own line.
+// Without a cap there is no share to wait for, so such requests wait in the pool's own line.
 func TestNoCapIsNoLineOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := newRouterOf(t, 1, 1, func(c *Config) { c.DecodeMaxInFlight = 1 })
@@ -210,8 +211,8 @@ func TestLineForTheShareEnds(t *testing.T) {
 	}
 }
 
-// Whatever ends together: the share is never exceeded, none of it is lost, and nobody waits
-// beside a part that is free.
+// Whatever ends at the same time, the share is never exceeded, no part of it is lost, and no
+// request waits while a part is free.
 func TestShareRace(t *testing.T) {
 	r, _ := newRouterOf(t, 1, 2, func(c *Config) { c.DecodeMaxInFlight = 2 })
 	s := share(r, 0.5) // two of four slots

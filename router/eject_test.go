@@ -125,7 +125,7 @@ func TestEjectedBackendReturnsToPicks(t *testing.T) {
 	if got := picks(s, Decode, 2); got != "d2 d2" {
 		t.Errorf("a success of before has ended the ejection: %s", got)
 	}
-	end(t, s, b, Gateway, 9) // legs of before the ejection: no news
+	end(t, s, b, Gateway, 9) // legs from before the ejection say nothing new
 	clock.advance(30*time.Second - 1)
 	if got := picks(s, Decode, 2); got != "d2 d2" {
 		t.Errorf("picks %s before its time", got)
@@ -197,7 +197,7 @@ func TestOnEject(t *testing.T) {
 	expect("d1 failures 30s 1")
 	end(t, s, d[0], Gateway, 9)
 	expect()
-	// The other one is spared: told once, until it has succeeded.
+	// The other one is spared, which is reported once until it has succeeded.
 	end(t, s, d[1], Gateway, 9)
 	end(t, s, d[1], Auth, 2)
 	expect("d2 failures 0s 1")

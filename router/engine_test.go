@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// loaded is the state of an engine that tells of its requests only.
+// loaded is the state of an engine whose metrics have only its requests.
 func loaded(running, waiting int64) EngineState {
 	e := UnknownEngine()
 	e.Running, e.Waiting = running, waiting

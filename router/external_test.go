@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// byLoad are the policies that go by what is in flight.
+// byLoad are the policies that use what is in flight.
 func byLoad() []string {
 	return []string{"least_request", "least_tokens", "power_of_two", "power_of_two_tokens", "prefix"}
 }
@@ -21,7 +21,7 @@ func newLoadRouter(t testing.TB, policy string, n int) (*Router, *handClock) {
 	})
 }
 
-// holder takes leases for prompts of 640 tokens, no two of which begin alike.
+// holder takes leases for prompts of 640 tokens that all begin differently.
 type holder struct {
 	t    *testing.T
 	r    *Router
@@ -49,8 +49,8 @@ func (h *holder) wants(what string, got []int, want ...int) {
 	}
 }
 
-// A backend with requests of others is passed over until all have as many, takes its part
-// then, and comes back as what is known of it grows stale.
+// A backend with other clients' requests is passed over until all have as many, and then takes its
+// part. It comes back as its last reading grows old.
 func TestLoadFromElsewhere(t *testing.T) {
 	for _, policy := range byLoad() {
 		for _, role := range []Role{Prefill, Decode} {
@@ -78,10 +78,10 @@ func TestLoadFromElsewhere(t *testing.T) {
 	}
 }
 
-// engines are what replicas of this process share: each engine's requests, by URL.
+// engines are what the replicas share: each engine's requests, by URL.
 type engines map[string]int64
 
-// poll tells every replica of all requests, as a reading of each engine does.
+// poll tells every replica about all requests, as a reading of each engine does.
 func (e engines) poll(replicas []*Router) {
 	for _, r := range replicas {
 		for _, b := range r.Snapshot().Backends(Decode) {
@@ -90,8 +90,8 @@ func (e engines) poll(replicas []*Router) {
 	}
 }
 
-// Replicas that never speak to each other keep the engines even by what these tell, however
-// requests come and go.
+// Replicas that never talk to each other keep the engines even by their metrics, however requests
+// come and go.
 func TestReplicasSpreadEvenly(t *testing.T) {
 	for _, policy := range []string{"least_request", "least_tokens", "prefix"} {
 		t.Run(policy, func(t *testing.T) {
@@ -145,8 +145,8 @@ func TestChoiceByLoadFromElsewhereAllocatesNothing(t *testing.T) {
 	}
 }
 
-// What a prefill takes beside others' is learned over their tokens too: the price of a token
-// does not rise by their load.
+// The time of a prefill next to other clients' requests is learned over their tokens too, so that
+// the price of a token does not rise with their load.
 func TestAheadCountsTheOthers(t *testing.T) {
 	r, _ := newLoadRouter(t, "prefix", 1)
 	h := holder{t: t, r: r, role: Prefill}
@@ -158,8 +158,7 @@ func TestAheadCountsTheOthers(t *testing.T) {
 	}
 }
 
-// The load of others on either engine is a part of the price of its way, for as long as it
-// counts.
+// Other clients' load on either engine is a part of the price of its way, for as long as it counts.
 func TestDecideCountsTheOthers(t *testing.T) {
 	for _, tc := range []struct {
 		name     string

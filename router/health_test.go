@@ -41,8 +41,8 @@ func name(b *Backend) string {
 	return host
 }
 
-// picks is the sequence of backends that n requests get one after the other; an error
-// takes the place of a name.
+// picks is the sequence of backends that n requests get one after the other. An error takes the
+// place of a name.
 func picks(s *Snapshot, role Role, n int, skip ...*Backend) string {
 	var got []string
 	for range n {
@@ -57,7 +57,7 @@ func picks(s *Snapshot, role Role, n int, skip ...*Backend) string {
 	return strings.Join(got, " ")
 }
 
-// end has the backend end n legs of its own with the outcome.
+// end ends n legs on the backend with the outcome.
 func end(t testing.TB, s *Snapshot, b *Backend, o Outcome, n int) {
 	t.Helper()
 	for range n {
@@ -66,7 +66,7 @@ func end(t testing.TB, s *Snapshot, b *Backend, o Outcome, n int) {
 	}
 }
 
-// leaseOn is a lease on that backend, even where no pick would choose it.
+// leaseOn is a lease on that backend, even if no pick would choose it.
 func leaseOn(t testing.TB, s *Snapshot, b *Backend) *Lease {
 	t.Helper()
 	if !b.inflight.reserve(s.pool(b.Role).limit) {
@@ -77,7 +77,7 @@ func leaseOn(t testing.TB, s *Snapshot, b *Backend) *Lease {
 	return l
 }
 
-// force makes to the backend's state, past rise and fall.
+// force sets the backend's state to to, whatever rise and fall say.
 func (b *Backend) force(to State) {
 	b.router.mu.Lock()
 	was := b.State()
@@ -240,7 +240,7 @@ func TestOnDown(t *testing.T) {
 	none.OnDown(nil)
 }
 
-// A function that is running when its lease is released has ended when Release returns.
+// A function that runs when its lease is released has ended when Release returns.
 func TestReleaseWaitsForOnDown(t *testing.T) {
 	r, _ := newRouterOf(t, 0, 1, nil)
 	s := r.Snapshot()

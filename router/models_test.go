@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// serves tells the router what the backends list, those of a role in their order; "" is
-// one whose list is unknown, commas stand between models.
+// serves tells the router what the backends of a role list, in their order. Models are separated by
+// commas, and "" is a backend whose list is unknown.
 func serves(s *Snapshot, role Role, lists ...string) {
 	for i, list := range lists {
 		if list != "" {
@@ -74,7 +74,7 @@ func TestRequestsGoToTheBackendsOfTheirModel(t *testing.T) {
 	}
 }
 
-// Without a model both legs meet engines of one model.
+// Without a model both legs go to engines of one model.
 func TestLegsWithoutAModelMatch(t *testing.T) {
 	r, _ := newRouterOf(t, 3, 2, nil)
 	s := r.Snapshot()
@@ -87,7 +87,8 @@ func TestLegsWithoutAModelMatch(t *testing.T) {
 	}
 }
 
-// Another model's backend is no way out: it would answer that it does not know the model.
+// A backend of another model is no alternative, because it would answer that it does not know the
+// model.
 func TestNoBackendOfTheModelIsLeft(t *testing.T) {
 	r, _ := newRouterOf(t, 0, 3, nil)
 	s := r.Snapshot()
@@ -142,7 +143,7 @@ func TestModelsComeAndGo(t *testing.T) {
 	}
 }
 
-// Nothing is to be warmed up between engines of different models.
+// Pairs of engines with different models are not warmed up.
 func TestStrangersAreNotWarmedUp(t *testing.T) {
 	r, _ := newRouterOf(t, 2, 3, nil)
 	s := r.Snapshot()
@@ -163,7 +164,7 @@ func TestStrangersAreNotWarmedUp(t *testing.T) {
 	}
 }
 
-// A request that waits for one model holds nobody up who wants another.
+// A request that waits for one model does not delay requests for another.
 func TestQueueIsNotHeldUpByAnotherModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := newRouterOf(t, 0, 2, func(c *Config) { c.DecodeMaxInFlight = 1 })
@@ -209,8 +210,7 @@ func TestModelsCostNothing(t *testing.T) {
 	}
 }
 
-// A model counts as one of decode alone only where each prefill backend has said what it
-// serves.
+// A model counts as served by decode alone only if each prefill backend has said what it serves.
 func TestModelsOfOnePool(t *testing.T) {
 	for _, tc := range []struct {
 		name            string

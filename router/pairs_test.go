@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// script plays failed and good transfers, "p1d2 p1d1+ 30s": a + is one that worked, a
-// duration passes time.
+// script plays failed and good transfers, "p1d2 p1d1+ 30s": a + is one that worked, and a duration
+// moves the clock.
 func script(t *testing.T, r *Router, clock *handClock, steps string) {
 	t.Helper()
 	s := r.Snapshot()
@@ -88,7 +88,7 @@ func TestPairBlame(t *testing.T) {
 	}
 }
 
-// A P that cannot be ejected is not banned with everybody in its place.
+// A P that cannot be ejected is not banned with all Ds instead.
 func TestBlameOfTheOnlyPrefill(t *testing.T) {
 	r, clock := newRouterOf(t, 1, 3, nil)
 	script(t, r, clock, "p1d1 p1d2 p1d3 p1d1 p1d2 p1d3 p1d1 p1d2 p1d3")
@@ -97,7 +97,7 @@ func TestBlameOfTheOnlyPrefill(t *testing.T) {
 	}
 }
 
-// paired is what n requests get whose other leg is on peer.
+// paired lists the backends of n requests whose other leg is on peer.
 func paired(s *Snapshot, role Role, peer *Backend, n int) string {
 	var got []string
 	for range n {
@@ -131,13 +131,13 @@ func TestBannedPairIsAvoided(t *testing.T) {
 			if got := picks(s, Prefill, 12); !strings.Contains(got, "p1") {
 				t.Errorf("alone: %s", got)
 			}
-			// The only one left is taken all the same.
+			// The only one left is still taken.
 			var l Lease
 			if err := s.AcquireFor(Want{Role: Prefill, Peer: d[0], Skip: p[1:]}, &l); err != nil || l.Backend != p[0] {
 				t.Errorf("with the others tried: %v, %v", l.Backend, err)
 			}
 			l.Release(ClientGone)
-			// All banned: the one for the longest time.
+			// If all are banned, the one that has been banned longest is taken.
 			script(t, r, clock, "p1d1+ p3d1 p3d1 p3d1 p4d1+ 1s p1d1 p1d1 p1d1 p4d1+ 1s p2d1 p2d1 p2d1")
 			p[3].force(Down)
 			if got := verdict(r); got != "p1d1 p2d1 p3d1" {
@@ -150,7 +150,7 @@ func TestBannedPairIsAvoided(t *testing.T) {
 	}
 }
 
-// With one P only, a D that cannot load from it must not even be reserved.
+// With only one P, a D that cannot load from it must not even be reserved.
 func TestDecodeWithoutAPartnerIsAvoided(t *testing.T) {
 	r, clock := newRouterOf(t, 2, 2, nil)
 	s := r.Snapshot()

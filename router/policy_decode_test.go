@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// computes has b begin with a prompt of its own.
+// computes makes b begin with a prompt of its own.
 func computes(b *Backend, tokens int) { (&Lease{Backend: b}).Compute(tokens, true) }
 
-// What a decode engine has in flight is decoded, not computed: long prompts there are no
-// wait. Prompts that it computes itself are, and streams slow each other down.
+// What a decode engine has in flight is decoded, not computed, so long prompts there cause no wait.
+// Prompts that it computes itself do, and streams slow each other down.
 func TestDecodeByPrefix(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -38,7 +38,7 @@ func TestDecodeByPrefix(t *testing.T) {
 	}
 }
 
-// A prompt that decode computes itself is half done on the average, too.
+// On average a prompt that decode computes itself is half done, too.
 func TestLocalPromptIsNearlyDone(t *testing.T) {
 	x := newPricer(t)
 	x.learn(100, 50, 100)
@@ -66,8 +66,8 @@ func TestLocalPromptIsNearlyDone(t *testing.T) {
 	near(t, "at 60 %, behind empty ones", wait(), 400, 0.02)
 }
 
-// What stands behind a prompt that takes longer than thought begins when that is done, and a
-// prompt that fails leaves at once.
+// What waits for a prompt that takes longer than expected starts when that is done. A prompt that
+// fails leaves at once.
 func TestLocalPromptBehindASlowOne(t *testing.T) {
 	x := newPricer(t)
 	x.learn(100, 50, 100)
@@ -85,7 +85,7 @@ func TestLocalPromptBehindASlowOne(t *testing.T) {
 	near(t, "without the one before", wait(), 300, 0.02)
 }
 
-// Prompts that come at once all count.
+// Prompts that come at the same time all count.
 func TestLocalPromptsAtOnce(t *testing.T) {
 	x := newPricer(t)
 	x.learn(100, 50, 100)
@@ -101,7 +101,7 @@ func TestLocalPromptsAtOnce(t *testing.T) {
 	near(t, "all", x.d.local(x.r.now(), rateOf(x.r.prices.LocalPace())), 20_000, 0.01)
 }
 
-// Without a policy of its own decode goes by caches where it computes prompts itself.
+// Without a policy of its own, decode uses prefix if it computes prompts itself.
 func TestDecodePolicyOfNoName(t *testing.T) {
 	for _, tc := range []struct {
 		name, want string

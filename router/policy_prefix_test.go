@@ -11,8 +11,8 @@ import (
 	"xpyd/router/prefix"
 )
 
-// newPrefixRouter has two prefill and four decode backends, prefix in both pools, and
-// tables whose memory was never another one's.
+// newPrefixRouter has two prefill and four decode backends, prefix in both pools, and tables in
+// fresh memory.
 func newPrefixRouter(t testing.TB, prefill, decode int) *Router {
 	r, _ := newRouterOf(t, prefill, decode, func(c *Config) {
 		c.PrefillPolicy, c.DecodePolicy = "prefix", "prefix"
@@ -41,7 +41,7 @@ func text(seed uint64, n int) []uint64 {
 	return words
 }
 
-// want is a prompt of so many words, 64 tokens each.
+// want is a prompt of n words of 64 tokens each.
 func want(role Role, words ...uint64) Want {
 	return Want{Role: role, Tokens: 64 * len(words), Prefix: chains(words...), Conversation: words[0] + 1, Alone: true}
 }
@@ -108,8 +108,8 @@ func TestCachedTokensAreNoWork(t *testing.T) {
 	}
 }
 
-// TestHotPrefixSpreads: requests that all share a long document are spread as the load
-// grows, and no backend gets more than its part and what the document costs.
+// Requests that all share a long document are spread as the load grows, and no backend gets more
+// than its part and what the document costs.
 func TestHotPrefixSpreads(t *testing.T) {
 	r := newPrefixRouter(t, 4, 1)
 	document := text(1, 64) // 4096 tokens
@@ -128,8 +128,7 @@ func TestHotPrefixSpreads(t *testing.T) {
 	}
 }
 
-// TestFewHotRequestsStay: where waiting takes less than to compute the document again,
-// there is no other copy of it.
+// If waiting takes less time than computing the document again, there is no other copy of it.
 func TestFewHotRequestsStay(t *testing.T) {
 	r := newPrefixRouter(t, 4, 1)
 	document := text(1, 64)
@@ -141,8 +140,8 @@ func TestFewHotRequestsStay(t *testing.T) {
 	}
 }
 
-// TestReplicasAgree: routers that know nothing of each other send the same prompt to the
-// same backend, and a conversation's next turn too.
+// Routers that do not know each other send the same prompt to the same backend, and the next turn
+// of a conversation too.
 func TestReplicasAgree(t *testing.T) {
 	a, b := newPrefixRouter(t, 5, 1), newPrefixRouter(t, 5, 1)
 	got := map[string]int{}
@@ -223,7 +222,7 @@ func makeUnfit(t *testing.T, r *Router, b *Backend, what string, w *Want) {
 	}
 }
 
-// TestKVSizeBoundsTheEstimate: what the engine tells of its cache counts.
+// The size of the cache in the engine's metrics bounds the estimate.
 func TestKVSizeBoundsTheEstimate(t *testing.T) {
 	r := newPrefixRouter(t, 1, 1)
 	b := r.Snapshot().Backends(Prefill)[0]
@@ -237,7 +236,7 @@ func TestKVSizeBoundsTheEstimate(t *testing.T) {
 		t.Errorf("%d tokens, want those of 20 blocks", n)
 	}
 	for range 1000 {
-		r.ObservePrompt(8000, 1000) // two times as many bytes in a token
+		r.ObservePrompt(8000, 1000) // twice as many bytes in a token
 	}
 	r.ObservePrompt(0, 5)
 	r.ObservePrompt(5, 0)
@@ -251,7 +250,7 @@ func TestKVSizeBoundsTheEstimate(t *testing.T) {
 	}
 }
 
-// TestKVSizeCountsAtOnce: before any prompt has been sent there.
+// The size of the cache counts before any prompt has been sent there.
 func TestKVSizeCountsAtOnce(t *testing.T) {
 	r, _ := newRouterOf(t, 1, 1, func(c *Config) { c.PrefillPolicy, c.DecodePolicy = "prefix", "least_request" })
 	e := UnknownEngine()
@@ -268,7 +267,7 @@ func TestKVSizeCountsAtOnce(t *testing.T) {
 	}
 }
 
-// TestTablesAreMadeWhereNeeded: and kept over a reload that leaves their size.
+// Tables are made where they are needed, and kept over a reload that does not change their size.
 func TestTablesAreMadeWhereNeeded(t *testing.T) {
 	for _, c := range []struct {
 		prefill, decode string
@@ -305,8 +304,7 @@ func TestTablesAreMadeWhereNeeded(t *testing.T) {
 	}
 }
 
-// TestReloadsLeakNoSeats: 3,000 backends come and go; the one that stays keeps what is
-// known of it.
+// 3,000 backends come and go, and the one that stays keeps what is known about it.
 func TestReloadsLeakNoSeats(t *testing.T) {
 	r := newPrefixRouter(t, 1, 1)
 	prompt := want(Prefill, text(1, 10)...)
@@ -338,7 +336,7 @@ func TestPrefixAllocatesNothing(t *testing.T) {
 	s, w := r.Snapshot(), want(Prefill, text(1, 300)...)
 	var l Lease
 	if n := testing.AllocsPerRun(200, func() {
-		w.Prefix[250]++ // there are blocks to be noted each time
+		w.Prefix[250]++ // there are blocks to note each time
 		if s.AcquireFor(w, &l) != nil {
 			t.Fatal("no lease")
 		}
@@ -348,8 +346,8 @@ func TestPrefixAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkPrefixChoice is the choice of one backend and its release, among so many that
-// are all busy, for prompts of so many blocks, half of them known at three backends.
+// BenchmarkPrefixChoice measures the choice of one backend and its release, among n busy backends,
+// for prompts half of whose blocks are known at three backends.
 func BenchmarkPrefixChoice(b *testing.B) {
 	for _, n := range []int{2, 16, 512} {
 		for _, blocks := range []int{4, 40, 400, 4000} {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// seed gives the policies of r that draw lots a fixed sequence of their own.
+// seed gives the random policies of r fixed sequences of their own.
 func seed(r *Router, n uint64) {
 	s := r.Snapshot()
 	for _, p := range []*pool{s.prefill, s.decode} {
@@ -27,14 +27,14 @@ func seed(r *Router, n uint64) {
 	}
 }
 
-// even are the policies that draw no lots.
+// even are the policies that are not random.
 func even() []string {
 	return slices.DeleteFunc(Policies(), func(p string) bool { return p == "random" || strings.HasPrefix(p, "power_") })
 }
 
-// counts are how many of n requests each decode backend gets, if they stay open (held) or
-// end at once; of a policy that balances held tokens, how many of these. In turn each
-// prompt is one of 7 lengths and begins in one of 5000 ways.
+// counts are how many of n requests each decode backend gets, if they stay open (held) or end at
+// once. For a policy that balances held tokens, it counts these. Each prompt has the next of 7
+// lengths and the next of 5000 beginnings.
 func counts(t *testing.T, s *Snapshot, n int, held bool) []int {
 	t.Helper()
 	got := make([]int, len(s.Backends(Decode)))
@@ -76,8 +76,8 @@ func shares(t *testing.T, what string, got []int, want []float64, tolerance floa
 	}
 }
 
-// A backend that is only named, as for its price, is the one that the next request gets, and
-// nobody's turn is lost by it.
+// A backend that is only named, for example for its price, is the one that the next request gets,
+// and no turn is lost.
 func TestPickTakesNoTurn(t *testing.T) {
 	for _, policy := range even() {
 		for _, entries := range [][]string{{"http://a", "http://b"}, {"http://a weight=2", "http://b"}} {
@@ -143,7 +143,7 @@ func TestPoliciesLeaveOutWhoIsNotFit(t *testing.T) {
 			t.Run(tc.name+"/"+policy, func(t *testing.T) {
 				r, _ := newRouterOf(t, 0, 4, func(c *Config) { c.DecodePolicy = policy })
 				s := r.Snapshot()
-				counts(t, s, 50, true) // by now nothing of them is marked
+				counts(t, s, 50, true) // now none of them is marked
 				tc.by(r, s.Backends(Decode)[2])
 				shares(t, tc.name, counts(t, s, 4000, true), []float64{1, 1, 0, 1}, 0.15)
 			})
@@ -151,7 +151,7 @@ func TestPoliciesLeaveOutWhoIsNotFit(t *testing.T) {
 	}
 }
 
-// A backend that is fit again is found out to be one.
+// A backend that is fit again gets requests again.
 func TestPoliciesTakeWhoIsFitAgain(t *testing.T) {
 	for _, policy := range Policies() {
 		t.Run(policy, func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestCapsHoldWithEachPolicy(t *testing.T) {
 	}
 }
 
-// By tokens a long prompt weighs more than several short ones.
+// Counted in tokens, a long prompt weighs more than several short ones.
 func TestTokensAreTheLoad(t *testing.T) {
 	for _, policy := range []string{"least_tokens", "power_of_two_tokens"} {
 		s, _ := newTestRouter(t, policy, nil, three[:2])
@@ -217,8 +217,8 @@ func TestTokensAreTheLoad(t *testing.T) {
 	}
 }
 
-// Of two that are drawn the idle one is taken: with three backends of which one is idle,
-// it gets the two thirds of the requests for which it is drawn.
+// Of two that are drawn, the idle one is taken. If one of three backends is idle, it gets the two
+// thirds of the requests for which it is drawn.
 func TestPowerOfTwoComparesTwo(t *testing.T) {
 	r, _ := newRouterOf(t, 0, 3, func(c *Config) { c.DecodePolicy = "power_of_two" })
 	s := r.Snapshot()

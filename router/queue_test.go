@@ -45,8 +45,8 @@ func TestCap(t *testing.T) {
 	}
 }
 
-// Nobody is sent to a backend that will fail because the good ones are full; a
-// refused connection of this second is another thing.
+// No request goes to a backend that will fail just because the good ones are full. A connection
+// refused within this second is different.
 func TestFullIsWaitedFor(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -71,7 +71,7 @@ func TestFullIsWaitedFor(t *testing.T) {
 	}
 }
 
-// wait joins the line in a goroutine of its own and sends how it ended.
+// wait joins the line in a goroutine of its own and sends the result.
 func wait(s *Snapshot, w Want, l *Lease, line Line, done <-chan struct{}) <-chan error {
 	ended := make(chan error, 1)
 	go func() { ended <- s.AcquireWait(w, l, line, done) }()
@@ -158,7 +158,7 @@ func TestQueueEnds(t *testing.T) {
 	}
 }
 
-// endQueue has one request wait for two full backends, and act end its wait with want.
+// endQueue lets one request wait for two full backends. act must end its wait with want.
 func endQueue(t *testing.T, line Line, act func(*testing.T, *Router, chan struct{}), want error) {
 	r, _ := newRouterOf(t, 0, 2, func(c *Config) { c.DecodeMaxInFlight = 1 })
 	s := r.Snapshot()
@@ -205,8 +205,8 @@ func reload(t testing.TB, r *Router, prefill, decode int) Change {
 	return c
 }
 
-// A waiter that may not have the backend with a free slot does not keep it from the
-// one behind, and stays the first for the other backend.
+// A waiter that may not have the backend with a free slot does not keep the next one from it, and
+// stays the first for the other backend.
 func TestQueueServesAroundOneThatMayNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := newRouterOf(t, 0, 2, func(c *Config) { c.DecodeMaxInFlight = 1 })
@@ -228,9 +228,9 @@ func TestQueueServesAroundOneThatMayNot(t *testing.T) {
 	})
 }
 
-// Nobody gets past the line, not even to a slot that the ones in it may not have: the
-// line itself gives that away, to who joins it. That slot is taken or left whole, also
-// where the client leaves in the same moment.
+// No request gets past the line, not even to a slot that those in it may not have. A request must
+// join the line to get such a slot. The slot is taken or stays free, also if the client leaves at
+// the same moment.
 func TestQueueIsJoinedNotPassed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := newRouterOf(t, 0, 2, func(c *Config) { c.DecodeMaxInFlight = 1 })
@@ -259,7 +259,7 @@ func TestQueueIsJoinedNotPassed(t *testing.T) {
 	})
 }
 
-// Whatever ends together: each waiter gets a slot or an error, no slot is lost.
+// Whatever ends at the same time, each waiter gets a slot or an error, and no slot is lost.
 func TestQueueRace(t *testing.T) {
 	r, _ := newRouterOf(t, 0, 2, func(c *Config) { c.DecodeMaxInFlight = 2 })
 	s := r.Snapshot()
@@ -296,8 +296,8 @@ func TestQueueRace(t *testing.T) {
 	}
 }
 
-// Retries that are over at once are bounded all the same: over any ten seconds they are a
-// part of the requests, or a few where there are few of these. Moves count.
+// Retries that are over at once are bounded as well. Over any ten seconds they are a share of the
+// requests, or a few if there are few requests. Moves count.
 func TestRetryRateIsBounded(t *testing.T) {
 	for _, tc := range []struct{ perSecond, live, moves, most, least int }{
 		{0, 1, 0, 30, 20}, {10, 50, 0, 40, 30}, {100, 350, 0, 138, 120}, {100, 350, 60, 138, 50}, {1000, 3000, 0, 1170, 1020},

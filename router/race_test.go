@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// storm is everything at once on one router, with the invariants that must hold at
-// every moment.
+// storm does everything at once on one router, and checks the invariants that must hold at every
+// moment.
 type storm struct {
 	t     *testing.T
 	r     *Router
@@ -107,7 +107,7 @@ func (s *storm) reload(prefill, decode int) {
 	}
 }
 
-// check looks at a moment in which no state changes: mu is held.
+// check looks at a moment in which no state changes, because mu is held.
 func (s *storm) check() {
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
@@ -145,7 +145,8 @@ func storms(t *testing.T, prefill, decode string, requestsEach int) {
 		requests.Go(func() {
 			rnd := rand.New(rand.NewPCG(1, uint64(i)))
 			var d, p Lease
-			// Until a backend has gone down under a request: else it would show nothing.
+			// It goes on until a backend has gone down under a request, because otherwise it would
+			// show nothing.
 			for n := 0; n < requestsEach || s.fired.Load() == 0; n++ {
 				s.request(rnd, &d, &p)
 			}

@@ -81,7 +81,7 @@ func rampPoints() []rampPoint {
 	}
 }
 
-// checkRamp has the second of two backends begin its ramp, and compares what it gets at the age.
+// checkRamp lets the second of two backends begin its ramp, and compares what it gets at that age.
 func checkRamp(t *testing.T, policy string, began func(*testing.T, *Router, *handClock, *Backend), at rampPoint) {
 	t.Helper()
 	r, clock := newRouterOf(t, 0, 2, func(c *Config) { c.DecodePolicy = policy })
@@ -95,7 +95,7 @@ func checkRamp(t *testing.T, policy string, began func(*testing.T, *Router, *han
 		}
 		return
 	}
-	// A turn not taken goes to the other: count the rounds, not the requests.
+	// A turn that is not taken goes to the other backend, so the rounds count, not the requests.
 	requests := at.of/2 + at.turns
 	if got := weight(t, s, b, requests, false); got < at.turns-1 || got > at.turns+1 {
 		t.Errorf("%v into its ramp it takes %d of %d requests, want %d", at.age, got, requests, at.turns)
@@ -130,7 +130,7 @@ func TestSlowStartOff(t *testing.T) {
 	}
 }
 
-// A pool in which everybody ramps still serves everybody.
+// A pool in which all backends ramp still serves all requests.
 func TestAllRamp(t *testing.T) {
 	for _, policy := range even() {
 		r, _ := newRouterOf(t, 0, 3, func(c *Config) { c.DecodePolicy = policy })
@@ -158,8 +158,8 @@ func TestTurnsPassedOn(t *testing.T) {
 	}
 }
 
-// Among idle backends too one that ramps gets more and more of the requests, until it has
-// its full share: nothing, and then all at once, is what the ramp is there against.
+// Among idle backends, too, one that ramps gets more and more requests until it has its full share,
+// and not nothing first and then everything.
 func TestRampAmongIdleBackends(t *testing.T) {
 	for _, policy := range even() {
 		r, clock := newRouterOf(t, 0, 2, func(c *Config) { c.DecodePolicy = policy })
@@ -170,7 +170,7 @@ func TestRampAmongIdleBackends(t *testing.T) {
 		last := 0
 		for age := range 11 { // tenths of the ramp
 			got := strings.Count(picks(s, Decode, 200), name(b))
-			// A turn that it does not take is lost to it, or taken up by the rotation.
+			// A turn that it does not take is lost to it, or the rotation gives it to another.
 			share := float64(max(1, age)) / 10
 			least, most := int(100*share)-6, int(200*share/(1+share))+6
 			if got < least || got > most || got < last-4 {

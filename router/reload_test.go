@@ -52,7 +52,8 @@ func TestReloadKeepsWhatStays(t *testing.T) {
 	}
 }
 
-// checkKept: what was known before the reload of one that lives and one that has failed holds on.
+// checkKept fails unless what was known before the reload, about a backend that lives and one that
+// has failed, still holds.
 func checkKept(t *testing.T, r *Router, lives, failed *Backend) {
 	t.Helper()
 	s := r.Snapshot()
@@ -77,7 +78,7 @@ func checkKept(t *testing.T, r *Router, lives, failed *Backend) {
 	}
 }
 
-// An old request goes on with what it knew.
+// An old request keeps its snapshot.
 func TestBackendThatLeftStaysValid(t *testing.T) {
 	r, _ := newRouterOf(t, 0, 3, nil)
 	old := r.Snapshot()
@@ -143,7 +144,7 @@ func TestReloadSparesHalf(t *testing.T) {
 	}
 }
 
-// The order of turns goes on over a reload that leaves the policy.
+// The order of turns continues over a reload that does not change the policy.
 func TestReloadKeepsTheTurn(t *testing.T) {
 	r, _ := newRouterOf(t, 0, 2, nil)
 	got := ""

@@ -47,7 +47,7 @@ func TestRoundRobinTakesEachInTurn(t *testing.T) {
 	}
 }
 
-// Each backend has its turn once a round, and no two always have theirs together.
+// Each backend has one turn in a round, and no two always have theirs together.
 func TestRoundRobinPairsAllWithAll(t *testing.T) {
 	for _, size := range [][2]int{{1, 1}, {2, 2}, {3, 3}, {4, 4}, {4, 2}, {2, 4}, {8, 2}, {6, 4}, {3, 2}, {1, 3}, {5, 1}} {
 		r, _ := newRouterOf(t, size[0], size[1], func(c *Config) { c.PrefillPolicy, c.DecodePolicy = "round_robin", "round_robin" })
@@ -80,7 +80,7 @@ func TestRoundRobinPairsAllWithAll(t *testing.T) {
 	}
 }
 
-// Where the pools cannot go in lockstep nobody gets two requests in a row.
+// If the pools cannot go in lockstep, no backend gets two requests in a row.
 func TestRoundRobinStaysEvenWithOnePrefill(t *testing.T) {
 	r, _ := newRouterOf(t, 1, 2, func(c *Config) { c.DecodePolicy = "round_robin" })
 	s, last := r.Snapshot(), (*Backend)(nil)
@@ -148,7 +148,7 @@ func TestRefusedBackendIsPassedOverForASecond(t *testing.T) {
 				}
 				l.Release(OK)
 			}
-			// With every other backend tried it is still better than none.
+			// If every other backend has been tried, it is still better than none.
 			other := l.Backend
 			if err := s.Acquire(Decode, 1, []*Backend{other}, &l); err != nil || l.Backend != refused {
 				t.Fatalf("got %v, want the refused backend when it is the only one left", err)

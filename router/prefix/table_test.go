@@ -30,7 +30,7 @@ func text(seed uint64, n int) []uint64 {
 	return words
 }
 
-// caches are n backends with a seat in the table, each with room for so many blocks.
+// caches are n backends with a seat in the table, each with room for the given number of blocks.
 func caches(t *Table, n int, capacity uint32) []*Cache {
 	var cs []*Cache
 	for range n {
@@ -42,14 +42,14 @@ func caches(t *Table, n int, capacity uint32) []*Cache {
 	return cs
 }
 
-// had is what the table says that c has of a prompt.
+// had is how much of a prompt c has, according to the table.
 func (t *Table) had(c *Cache, prefix []uint64) Match {
 	var m Matches
 	t.Match(prefix, &m)
 	return m.By(c)
 }
 
-// send is a request as the router makes it of the table.
+// send is a request as the router makes it to the table.
 func (t *Table) send(c *Cache, prefix []uint64) (expected int) {
 	had := t.had(c, prefix)
 	t.insert(prefix, had, 1)
@@ -109,8 +109,8 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestCacheAges: what a backend has not been asked for is lost after as many new blocks
-// as it has room for, a prompt's end first.
+// What a backend has not used is lost after as many new blocks as it has room for, the end of a
+// prompt first.
 func TestCacheAges(t *testing.T) {
 	table := NewTable(1 << 20)
 	c := caches(table, 1, 100)[0]
@@ -143,7 +143,7 @@ func TestCacheAges(t *testing.T) {
 	}
 }
 
-// TestUseKeepsBlocks: what is asked for now and then stays, whatever comes in between.
+// What is used now and then stays, whatever comes in between.
 func TestUseKeepsBlocks(t *testing.T) {
 	table := NewTable(1 << 20)
 	c := caches(table, 1, 320)[0]
@@ -180,8 +180,7 @@ func TestRestartForgets(t *testing.T) {
 	}
 }
 
-// TestSeatsAreGivenAgain: with one seat left, backends come and go, and none is taken for
-// the one that had its seat before.
+// With one seat left, backends come and go, and none is taken for the one that had the seat before.
 func TestSeatsAreGivenAgain(t *testing.T) {
 	table := NewTable(1 << 20)
 	caches(table, seatCount-2, 1<<20)
@@ -217,7 +216,7 @@ func TestSeatsAreGivenAgain(t *testing.T) {
 	}
 }
 
-// TestTableIsBounded: what is asked for stays, the rest makes room.
+// What is used stays, and the rest makes room.
 func TestTableIsBounded(t *testing.T) {
 	table := NewTable(seatBytes + 64<<10) // 1024 lines
 	c := caches(table, 1, 1<<20)[0]
@@ -254,7 +253,7 @@ func TestTableMemory(t *testing.T) {
 	if got := int64(after.TotalAlloc - before.TotalAlloc); got > memory+64<<10 || got < memory*9/10 {
 		t.Errorf("%d bytes, want %d", got, memory)
 	}
-	// 256 backends with 200 prompts each take none more.
+	// 256 backends with 200 prompts each take no more memory.
 	cs := caches(table, 256, 16<<10)
 	keys := chains(text(1, 40)...)
 	var m Matches
@@ -272,15 +271,15 @@ func TestTableMemory(t *testing.T) {
 	}
 }
 
-// modelCache is what the table is to tell, with each block looked at.
+// modelCache is what the table should say, with every block checked.
 type modelCache struct {
 	when map[uint64]int // by hash: the backend's time when it was had last
 	now  int
 	room int
 }
 
-// match is up to where the prompt is there without a gap, and where its last block is.
-// Gaps come where an end has been noted anew and what stands before it has not.
+// match says how far the prompt is there without a gap, and where its last block is. There are gaps
+// if an end was noted again and what comes before it was not.
 func (c *modelCache) Match(prefix []uint64) (whole, last int) {
 	for i, k := range prefix {
 		if at, ok := c.when[k]; ok && c.now-at+i+1 <= c.room {
@@ -292,7 +291,7 @@ func (c *modelCache) Match(prefix []uint64) (whole, last int) {
 	return whole, last
 }
 
-// send is a request of which n blocks were there.
+// send is a request that found n of its blocks.
 func (c *modelCache) send(prefix []uint64, n int) {
 	again := n == 0 || c.now-c.when[prefix[n-1]] >= c.room/restamp
 	c.now += len(prefix) - n
@@ -303,8 +302,8 @@ func (c *modelCache) send(prefix []uint64, n int) {
 	}
 }
 
-// FuzzMatch compares the table with the model on prompts short enough for a mark each:
-// a trunk that all share in part, then one of four branches.
+// FuzzMatch compares the table with the model on prompts short enough for a mark each: a trunk that
+// all share in part, and then one of four branches.
 func FuzzMatch(f *testing.F) {
 	f.Add([]byte{0, 1, 20, 1, 2, 30, 2, 1, 25, 0, 3, 90}, uint8(60))
 	f.Add([]byte{3, 0x47, 100, 3, 0x87, 120, 1, 0xc7, 100, 3, 0x49, 128}, uint8(255))
@@ -332,8 +331,7 @@ func FuzzMatch(f *testing.F) {
 	})
 }
 
-// TestTableUnderRace: requests, restarts and reloads at once do no more harm than to
-// forget.
+// Requests, restarts and reloads at the same time only make the table forget.
 func TestTableUnderRace(t *testing.T) {
 	table := NewTable(seatBytes + 64*lineBytes)
 	cs := caches(table, 8, 1000)

@@ -14,7 +14,7 @@ func near(t *testing.T, what string, got, want, within float64) {
 	}
 }
 
-// A token and a request each have their price, found under noise.
+// The prices of a token and of a request are found under noise.
 func TestLineFindsBothParts(t *testing.T) {
 	var l line
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -27,7 +27,7 @@ func TestLineFindsBothParts(t *testing.T) {
 	near(t, "a token", math.Float64frombits(l.each.Load()), 1e-4, 0.1)
 }
 
-// Prompts of one length leave the parts unknown; what they cost together is known.
+// Prompts of one length leave the two parts unknown, but their sum is known.
 func TestLineOfOneLength(t *testing.T) {
 	var l line
 	for i := range 20 {
@@ -40,8 +40,8 @@ func TestLineOfOneLength(t *testing.T) {
 	near(t, "no token", idle.at(0), 0.5, 0.01)
 }
 
-// An engine that becomes ten times slower is known to be so within a minute, also
-// where one request in five seconds is all that tells.
+// The price follows an engine that becomes ten times slower within a minute, even with only one
+// request in five seconds.
 func TestLineFollowsWithinAMinute(t *testing.T) {
 	for name, every := range map[string]time.Duration{"busy": 10 * time.Millisecond, "rare": 5 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestLineFollowsWithinAMinute(t *testing.T) {
 	}
 }
 
-// One request that hung does not move the price by more than its weight as an outlier.
+// One request that hangs moves the price only by its weight as an outlier.
 func TestLineOutlier(t *testing.T) {
 	var l line
 	for i := range 100 {
@@ -76,7 +76,7 @@ func TestLineOutlier(t *testing.T) {
 	}
 }
 
-// Streams that shared their engine with prefills tell how much those held them up.
+// Streams that shared their engine with prefills show how much these slowed them down.
 func TestDragIsLearned(t *testing.T) {
 	for _, share := range []float64{0, 0.3, 1} {
 		var d drag
