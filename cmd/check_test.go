@@ -26,7 +26,7 @@ type stubEngine struct {
 	handlePort     string // as JSON
 	pulls          bool   // decode has a connector
 	decodeStatus   int
-	jump           int // transfers that decode counts for each request; 0: it has no such metric
+	jump           int // transfers that decode counts for each request; 0 if it has no such metric
 
 	mu     sync.Mutex
 	pulled int

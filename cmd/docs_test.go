@@ -66,7 +66,7 @@ func TestDocsReasons(t *testing.T) {
 	checkRows(t, "reason", rowNames(docs.Section(t, "reasons")), proxy.Reasons())
 }
 
-// A 404 and the README name the routes that there are.
+// The README names the routes of the data port.
 func TestDocsRoutes(t *testing.T) {
 	sentence := regexp.MustCompile("(?s)The data port serves (.*?), and nothing\\selse").FindStringSubmatch(readText(t, "README.md"))
 	if sentence == nil {

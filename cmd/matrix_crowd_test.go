@@ -159,7 +159,7 @@ func TestCrowdAndSlowClients(t *testing.T) {
 	const slow = 50 // of each kind
 	const p99 = requests * 99 / 100
 	limit, best := 3*before[p99]+20*time.Millisecond, time.Hour
-	for i := 0; i < 4 && best > limit; i++ { // a busy machine only ever delays
+	for i := 0; i < 4 && best > limit; i++ { // a busy machine can only delay
 		var wg sync.WaitGroup
 		for range slow {
 			for _, head := range []string{

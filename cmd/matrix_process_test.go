@@ -241,8 +241,8 @@ func TestOutOfDescriptors(t *testing.T) {
 	c.expectIdle(engines)
 }
 
-// T26: a heap limit far below what the process needs, one processor, and more request bytes than may be
-// held. Some requests are refused, none gets a wrong answer, and nothing is left behind.
+// T26: a heap limit far below what the process needs, one processor, and more request bytes than
+// may be held. Some requests are refused, none gets a wrong answer, and nothing is left.
 func TestLittleMemory(t *testing.T) {
 	engines := pair(t, func(o *sim.Options) { o.MaxModelLen, o.NumBlocks = 1<<20, 1<<17 })
 	c := startChild(t, engines, "", []string{"GOMEMLIMIT=8MiB", "GOMAXPROCS=1"},
@@ -251,7 +251,7 @@ func TestLittleMemory(t *testing.T) {
 		t.Errorf("small requests: %v", ends)
 	}
 	ends := c.atOnce(24, 1<<20)
-	for end, n := range ends { // some are refused in mid-upload and see the reset before the answer
+	for end, n := range ends { // some are refused during the upload and see the reset before the answer
 		if strings.HasPrefix(end, "0 ") && strings.Contains(end, "connection reset") {
 			ends["503 overloaded"] += n
 			delete(ends, end)

@@ -61,7 +61,7 @@ func TestTermWhileTheConfigurationIsRead(t *testing.T) {
 	}
 }
 
-// A pipe may stand in for a file at the start, and a HUP does not end a process that is still starting.
+// A pipe may replace a file at the start, and a HUP does not end a process that is still starting.
 // A reload and a successor need a file, because what the pipe held is gone.
 func TestConfigurationFromAPipe(t *testing.T) {
 	t.Parallel()

@@ -19,7 +19,7 @@ const (
 	mostMain     = 80
 )
 
-// These keep proxy from taking in what deserves a package of its own.
+// These bounds keep proxy from taking in what deserves a package of its own.
 const (
 	mostProxyFiles = 26
 	mostProxyLines = 5000

@@ -29,7 +29,7 @@ func TestDocsConfigTable(t *testing.T) {
 	docs.Check(t, "config", b.String(), *update)
 }
 
-// examplePools stand in default.yaml, because only the pools have no default to run with.
+// examplePools are in default.yaml, because only the pools have no default to run with.
 var examplePools = map[string]string{"prefill": "http://127.0.0.1:8100", "decode": "http://127.0.0.1:8200"}
 
 func TestDocsDefaultYAML(t *testing.T) {

@@ -33,7 +33,7 @@ func TestStrangeVariablesGetAWarning(t *testing.T) {
 	}
 }
 
-// A key that xpyd does not ask for is an open door, so a warning is not enough.
+// A key that xpyd does not check is an open door, so a warning is not enough.
 func TestVariableThatWasMeantForKeys(t *testing.T) {
 	_, err := load(t, decodeFlag, []string{"XPYD_API_KEY=sesame"})
 	checkUsage(t, err, "config: the variable XPYD_API_KEY names no known key; the nearest is XPYD_API_KEYS")

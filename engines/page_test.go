@@ -40,7 +40,7 @@ func TestRecordedPages(t *testing.T) {
 			e.PrefillSeconds, e.Prefills, e.PrefillTokens = 2.491397522004263, 14, 2863
 			e.TransferSeconds, e.Transfers, e.TransferBytes = 0, 0, 0
 		}},
-		// Its engine pulled blocks: the prefill times are not its own.
+		// Its engine pulled blocks, so the prefill times are not its own.
 		{"vllm-0.32.0/d-get-metrics.http", func(e *router.EngineState) {
 			e.Started = 1.79528784737e+09
 			e.PrefixQueries, e.PrefixHits, e.PromptTokens, e.GenerationTokens = 2045, 0, 1227, 26
@@ -68,7 +68,7 @@ func TestRecordedPages(t *testing.T) {
 	}
 }
 
-// load are the lines of a page that tells all of its engine's load.
+// load are the lines of a page with all of an engine's load.
 func load(running, waiting, usage string) string {
 	return fmt.Sprintf("vllm:num_requests_running{engine=\"0\",model_name=\"m\"} %s\nvllm:num_requests_waiting{engine=\"0\",model_name=\"m\"} %s\n"+
 		"vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"m\"} %s\n", running, waiting, usage)
@@ -161,7 +161,7 @@ func FuzzPage(f *testing.F) {
 		if e.KVTokens() < -1 || !(e.KVUsage == -1 || e.KVUsage >= 0 && e.KVUsage <= 1) || !(e.Started == -1 || e.Started >= 0) || e.PrefixHits > e.PrefixQueries {
 			t.Errorf("%+v", e)
 		}
-		if len(text) > 0 { // cut anywhere: no panic
+		if len(text) > 0 { // a page that is cut anywhere causes no panic
 			_, _ = parsePage(text[:len(text)/2])
 		}
 	})

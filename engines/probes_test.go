@@ -38,8 +38,7 @@ func silentBackend(t *testing.T) (addr string) {
 	return ln.Addr().String()
 }
 
-// A pair whose ban ends is due once: where the first probes hang, the others are begun all
-// the same.
+// A pair whose ban ends is due once. If the first probes hang, the others still begin.
 func TestEachProbeIsBegun(t *testing.T) {
 	const pairs = warmAtOnce + 4
 	rc := router.DefaultConfig()
@@ -63,7 +62,7 @@ func TestEachProbeIsBegun(t *testing.T) {
 		Engine: func(b *router.Backend) (*upstream.Client, *handoff.Places) { return s.Release(b) },
 		Ended:  func(handoff.End) {}, Orphaned: func(handoff.Orphan) {},
 	})
-	s = New(Config{ // no Warmup: rounds are the test's
+	s = New(Config{ // no Warmup, because the test makes the rounds
 		Router: rt, Dialect: nixl, Handoffs: handoffs, DecodeOnly: true, MaxShare: 1, Dial: time.Second, MaxIdle: time.Second,
 		Silence: time.Minute, AbortGrace: 10 * time.Millisecond, Answer: 1 << 20, Guard: guard,
 		WarmedUp: func(bool) {}, Polled: func(bool) {}, Ejected: func(_, _, _ string) {}, Forget: func(string) {},

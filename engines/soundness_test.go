@@ -32,7 +32,7 @@ func newReplica(answers func(n int) error) *replica {
 func never(int) error  { return errProbe }
 func always(int) error { return nil }
 
-// fail has n completions fail, one each time.
+// fail makes n completions fail, one each time.
 func (r *replica) fail(n int, every time.Duration) {
 	for range n {
 		r.Failed()
@@ -47,7 +47,7 @@ func TestFailuresMakeUnready(t *testing.T) {
 		answers func(int) error
 		act     func(r *replica)
 		ready   bool
-		probes  int // at least 1 where 1 is given
+		probes  int // at least 1 if 1 is given
 	}{
 		{"a minute of failures", never, func(r *replica) { r.fail(60, time.Second) }, false, 1},
 		{"nine failures", never, func(r *replica) { r.fail(9, 2*time.Second) }, true, 0},
@@ -82,13 +82,14 @@ func TestFailuresMakeUnready(t *testing.T) {
 					t.Errorf("%d probes, want %d", n, tc.probes)
 				}
 				r.Close()
-				r.fail(30, time.Second) // what still ends starts nothing
+				r.fail(30, time.Second) // what ends now starts nothing
 			})
 		})
 	}
 }
 
-// What came late from before a success is no reason, even if a probe of then comes back.
+// A failure from before a success is no reason when it arrives late, even if a probe from that time
+// comes back.
 func TestProbeThatASuccessOvertakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		back := make(chan error)
@@ -106,8 +107,8 @@ func TestProbeThatASuccessOvertakes(t *testing.T) {
 	})
 }
 
-// Replicas that share a pool must not come and go together: each leaves at its own time, stays
-// for a while once it is back, and whatever the probes say the balancer has somebody.
+// Replicas that share a pool must not come and go together. Each leaves at its own time, stays for
+// a while once it is back, and whatever the probes say, the balancer has a target.
 func TestReplicasDoNotFlapTogether(t *testing.T) {
 	const replicas, step = 20, 100 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {

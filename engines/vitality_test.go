@@ -11,7 +11,7 @@ import (
 	"xpyd/upstream"
 )
 
-// Silence says nothing of an engine: one that was gone still is, and one that lived may live.
+// Silence says nothing about an engine. One that was gone still is, and one that lived may live.
 func TestSilenceDoesNotBringAnEngineBack(t *testing.T) {
 	const hangs = 0
 	var answer atomic.Int64

@@ -2,8 +2,8 @@ package engines
 
 import "testing"
 
-// A block is taken to hold its tokens of every sequence only where the engine's figures leave
-// no other reading: a handle that is refused by mistake is a request that is lost.
+// A block counts as holding its tokens of every sequence only if the engine's figures leave no
+// other reading, because a handle that is refused by mistake is a lost request.
 func TestWholeBlocksAreReadWithoutGuessing(t *testing.T) {
 	for name, tc := range map[string]struct {
 		labels string

@@ -11,7 +11,7 @@ const (
 	teLine   = "Transfer-Encoding: chunked\r\n"
 )
 
-// The gate refuses these by itself, whatever the fasthttp of the day does before it.
+// The gate refuses these by itself, whatever fasthttp does before it.
 func TestCheckFields(t *testing.T) {
 	for _, c := range []struct {
 		name, raw string

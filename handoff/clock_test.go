@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// T25: the age of a handle is that of the monotonic clock, whatever was done to the wall
-// clock since it was issued.
+// T25: the age of a handle follows the monotonic clock, even if the wall clock was set since it was
+// issued.
 func TestAgeOfAHandle(t *testing.T) {
 	k := NewKeeper(Config{KV: DefaultKV()})
 	limit := k.cfg.KV.Lease - k.cfg.KV.LeaseMargin
@@ -17,8 +17,8 @@ func TestAgeOfAHandle(t *testing.T) {
 			fresh bool
 		}{{0, true}, {limit - time.Second, true}, {limit, false}, {limit + time.Second, false}} {
 			h := Handoff{k: k, issued: time.Now().Add(-tc.age)}
-			// The wall reading is in time.Time's first word, its seconds above 30 bits of
-			// nanoseconds; where the clock was set since, it is that much off.
+			// The wall reading is in time.Time's first word, with its seconds above 30 bits of
+			// nanoseconds. If the clock was set since, it is off by that much.
 			before := h.issued
 			*(*uint64)(unsafe.Pointer(&h.issued)) -= uint64(jump/time.Second) << 30
 			if before.Unix()-h.issued.Unix() != int64(jump/time.Second) || before.Sub(h.issued) != 0 {

@@ -120,7 +120,7 @@ func TestBlocksAreBounded(t *testing.T) {
 	}
 }
 
-// TestBlocksAreTheSameInEachProcess: replicas agree only if no seed is drawn and no release changes the hash.
+// Replicas agree only if no seed is drawn and no release changes the hash.
 func TestBlocksAreTheSameInEachProcess(t *testing.T) {
 	r := parse(t, Chat, `{"model":"m","tools":[1],"cache_salt":"s","messages":[{"role":"user","content":"`+strings.Repeat("x", 600)+`"}]}`)
 	want := []uint64{0x6e72a470caa4c560, 0x8fe9cba1d816b0fa}
@@ -197,7 +197,7 @@ func BenchmarkBlocks(b *testing.B) {
 					if err := r.Parse(Chat, body); err != nil {
 						b.Fatal(err)
 					}
-					if hash && r.Conversation() == 0 { // hashes the blocks, too
+					if hash && r.Conversation() == 0 { // also hashes the blocks
 						b.Fatal("not hashed")
 					}
 				}

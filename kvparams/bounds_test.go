@@ -27,7 +27,7 @@ func TestModelNameIsBounded(t *testing.T) {
 	}
 }
 
-// P's answer repeats nothing of the prompt, D's all that the client asked for.
+// P's answer repeats nothing of the prompt. D's has everything that the client wants.
 func TestPrefillRepeatsNoPrompt(t *testing.T) {
 	const body = `{"prompt":"a","return_token_ids":true,"echo":true}`
 	r := parse(t, Completions, body)

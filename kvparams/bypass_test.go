@@ -6,7 +6,7 @@ import (
 )
 
 func TestBypass(t *testing.T) {
-	const both = Completions + 1 // of the table: the same on each route
+	const both = Completions + 1 // of the table: the same on both routes
 	cases := []struct {
 		api  API
 		body string

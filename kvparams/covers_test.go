@@ -17,7 +17,7 @@ func TestHandleCoversItsPrompt(t *testing.T) {
 		name        string
 		answer      string
 		blockTokens int
-		member      string // at fault; empty: the handle is sound
+		member      string // at fault; empty if the handle is sound
 	}{
 		{"as recorded of vLLM 0.32", prefillAnswer(225, "[[227,228,229,230,231,232,233,234]]", `,"dcp_size":1,"remote_num_tokens":225`), 32, ""},
 		{"as recorded, the last block begun", prefillAnswer(220, "[[201,202,203,204,205,206,207]]", `,"remote_num_tokens":220`), 32, ""},

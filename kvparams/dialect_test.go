@@ -75,7 +75,7 @@ func saltOf(t *testing.T, body []byte) string {
 	return string(salt[len(salt)-1][1])
 }
 
-// TestPushDialect: both bodies of one attempt stay right while the other is built, and carry one id.
+// Each body of an attempt stays right while the other is built, and both carry one id.
 func TestPushDialect(t *testing.T) {
 	d := testDialect()
 	if !d.Concurrent() || d.HandleInAnswer() || d.DecodeOnlySafe() || d.Reclaim() != ReclaimLease {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// kinds writes a stream as one letter an event: c comment, r role, t content, u usage, e error, d done; an event that
-// finishes choices is followed by their number.
+// kinds writes a stream as one letter an event: c comment, r role, t content, u usage, e error, d
+// done. An event that finishes choices is followed by their number.
 func kinds(stream []byte) string {
 	var b strings.Builder
 	for _, ev := range cutEvents(stream) {
@@ -174,7 +174,7 @@ func TestNextEvent(t *testing.T) {
 	}
 }
 
-// cutAll feeds stream in steps, as reads would bring it, each byte searched once.
+// cutAll feeds stream in steps, as reads would, so that each byte is searched once.
 func cutAll(stream []byte, step int) (events []string, rest string) {
 	var buf []byte
 	for len(stream) > 0 {
@@ -238,7 +238,7 @@ func TestClassifyAllocates(t *testing.T) {
 	}
 }
 
-// slowClassify is Classify by encoding/json, for the data of an event with one data line, valid and without doubled keys.
+// slowClassify is Classify by encoding/json, for valid data on one line without duplicate keys.
 func slowClassify(t testing.TB, data []byte) Event {
 	m := slow(t, data)
 	e := Event{Kind: EventContent}

@@ -37,7 +37,8 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// checkBodies: each body means the request with its edits, and holds no KV parameters but the proxy's.
+// checkBodies fails unless each body means the request with its edits, and holds only the proxy's
+// KV parameters.
 func checkBodies(t *testing.T, r *Request, api API, body []byte) {
 	in := slow(t, body)
 	for name, v := range in {
@@ -80,7 +81,8 @@ func checkBodies(t *testing.T, r *Request, api API, body []byte) {
 	}
 }
 
-// checkFacts: what may be disaggregated is plainly fine by encoding/json's reading, too.
+// checkFacts fails unless a request that may be disaggregated is also fine as encoding/json reads
+// it.
 func checkFacts(t *testing.T, r *Request, api API, in map[string]any) {
 	if want := in["stream"] == true; r.Stream() != want {
 		t.Errorf("Stream %v", r.Stream())

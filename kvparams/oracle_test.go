@@ -10,7 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// The slow truth that the scanner is compared with: encoding/json, numbers kept as text, the last of a doubled key.
+// The scanner is compared with this slow truth: encoding/json, with numbers kept as text and the
+// last of duplicate keys.
 
 func slow(t testing.TB, b []byte) map[string]any {
 	t.Helper()
@@ -125,7 +126,7 @@ func withoutAliases(in map[string]any) map[string]any {
 	return out
 }
 
-// oneTokenOracle is what the prefill edits make of a request.
+// oneTokenOracle is the result of the prefill edits of a request.
 func oneTokenOracle(t testing.TB, api API, in map[string]any, kv []byte) map[string]any {
 	out := withoutDoors(in)
 	_, limited := in["max_completion_tokens"]

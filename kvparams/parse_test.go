@@ -101,7 +101,8 @@ func TestDuplicates(t *testing.T) {
 	}
 }
 
-// TestPlainBody: null and {} of forbidden fields go, at every place and with exactly one comma; nothing else changes.
+// Forbidden fields with null or {} are removed, at every place and with exactly one comma. Nothing
+// else changes.
 func TestPlainBody(t *testing.T) {
 	cases := []struct{ name, in, want string }{
 		{"untouched", ` { "a" : 1.50 , "messages":[] } `, ` { "a" : 1.50 , "messages":[] } `},
@@ -145,7 +146,7 @@ func TestPlainBody(t *testing.T) {
 	}
 }
 
-// checkDecode: the decode body is the plain body with the handle as its last member.
+// checkDecode fails unless the decode body is the plain body with the handle as its last member.
 func checkDecode(t testing.TB, in, plain, got string) {
 	t.Helper()
 	brace := strings.LastIndexByte(plain, '}')
@@ -213,7 +214,7 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-// TestReuse: nothing of one body is left for the next.
+// Nothing of one body is left for the next.
 func TestReuse(t *testing.T) {
 	r := parse(t, Completions, `{"model":"a\u0062","n":2,"stream":true,"stream_options":{"include_usage":true},"max_tokens":0,`+
 		`"prompt":["a","b"],"prompt_embeds":["a","b"],"kv_transfer_params":null,"vllm_xargs":{"kv_transfer_params":null}}`)

@@ -4,8 +4,8 @@ package kvparams
 // legs at once and pair them by an id of the proxy. It cannot be configured.
 type pushTest struct{}
 
-// testDialect differs from NIXL: both legs at once, no handle in the answer, and a decode that
-// waits for its prefill.
+// testDialect differs from NIXL. It has both legs at once, no handle in the answer, and a decode
+// that waits for its prefill.
 func testDialect() Dialect { return pushTest{} }
 
 func (pushTest) Name() string         { return "pushtest" }
@@ -31,7 +31,7 @@ func (pushTest) params(leg *Leg, flags string) []byte {
 	return leg.Scratch[first:]
 }
 
-// AppendRelease and AppendDrain append nothing: there is no handle to end.
+// AppendRelease and AppendDrain append nothing, because there is no handle to end.
 func (pushTest) AppendRelease(dst Segments, _ *Request, _ Handle) Segments { return dst }
 func (pushTest) AppendDrain(dst Segments, _ *Request, _ Handle) Segments   { return dst }
 

@@ -39,7 +39,8 @@ func TestParseAcceptsWhatIsStrictJSON(t *testing.T) {
 	}
 }
 
-// checkValidity fails unless Parse accepts body exactly if it is a strict JSON object, faults of fields aside.
+// checkValidity fails unless Parse accepts body exactly if it is a strict JSON object, apart from
+// faults of fields.
 func checkValidity(t testing.TB, api API, body []byte) {
 	t.Helper()
 	var r Request
@@ -97,7 +98,8 @@ func TestDepth(t *testing.T) {
 }
 
 func TestRunes(t *testing.T) {
-	// Each lead byte, the others at the edges of every range that some lead byte allows.
+	// Each lead byte is tried, with the others at the edges of every range that some lead byte
+	// allows.
 	edges := []byte{0x00, '"', 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xff}
 	for lead := 0x80; lead < 0x100; lead++ {
 		for _, second := range edges {

@@ -101,8 +101,8 @@ func arrive(t *testing.T, far io.Writer, near *backendConn, what string) {
 	}
 }
 
-// What came before the request is found, although it wakes no wait any more. On a kept connection it
-// is no answer.
+// What came before the request is found, although it no longer wakes a wait. On a kept connection
+// it is no answer.
 func TestAnswerThatIsThereAtOnce(t *testing.T) {
 	for _, kept := range []bool{false, true} {
 		far, near := tcpPair(t)

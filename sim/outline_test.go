@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// outline is what a client can rely on of a raw answer, a line each: the status, the
-// header, and of the body every member with its type, in order. Values that are the
-// same in each run are part of it, and every value of an error.
+// outline has what a client can rely on in a raw answer, one thing on each line: the status, the
+// header, and every member of the body with its type, in order. Values that are the same in each
+// run are part of it, and every value of an error.
 //
 //	HTTP/1.1 200 OK
 //	content-length: *
@@ -62,9 +62,8 @@ func unchunked(body string) ([]string, error) {
 	}
 }
 
-// outlineEvents adds the kinds of events in their order. A run of one kind counts
-// once, as the number of tokens is not the wire's; nor is it whose turn it is among
-// several choices.
+// outlineEvents adds the kinds of events in their order. A run of one kind counts once, because
+// neither the number of tokens nor the order of several choices belongs to the wire format.
 func outlineEvents(lines, chunks []string) ([]string, error) {
 	last := ""
 	for _, chunk := range byChoice(chunks) {
@@ -81,8 +80,7 @@ func outlineEvents(lines, chunks []string) ([]string, error) {
 
 var choiceIndex = regexp.MustCompile(`"choices":\[\{"index":(\d+)`)
 
-// byChoice puts the events of one choice together, where nothing but events of choices
-// stands between them.
+// byChoice puts the events of one choice together if only events of choices are between them.
 func byChoice(chunks []string) []string {
 	sorted := slices.Clone(chunks)
 	begin := 0

@@ -68,7 +68,7 @@ func TestCachedTokensCostNoTime(t *testing.T) {
 	begin := time.Now()
 	prefill(t, p, completionsPath, body{"prompt": prompt})
 	cold := time.Since(begin)
-	best := time.Hour // a busy machine only ever delays
+	best := time.Hour // a busy machine can only delay
 	for range 5 {
 		begin = time.Now()
 		prefill(t, p, completionsPath, body{"prompt": prompt}) // one token of 97
@@ -129,7 +129,7 @@ func TestTransferTimeChangesWhileItRuns(t *testing.T) {
 		t.Errorf("10 blocks in %v, want 200ms", took)
 	}
 	d.SetTransferPerBlock(0)
-	best := time.Hour // a busy machine only ever delays
+	best := time.Hour // a busy machine can only delay
 	for range 5 {
 		best = min(best, pull())
 	}

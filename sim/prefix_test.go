@@ -288,8 +288,8 @@ func TestFoundBlocksCountAsTaken(t *testing.T) {
 	await(t, "it queues", func() bool { return gauge(t, d, "vllm:num_requests_waiting") == 1 })
 }
 
-// As vLLM counts: the last token, alone computed, counts as found as well, and a pulled
-// prompt of one token as computed.
+// This is how vLLM counts. If only the last token is computed, it counts as found too. A pulled
+// prompt of one token counts as computed.
 func TestLastTokenIsCountedOddly(t *testing.T) {
 	p, d := pair(t, sim.Options{})
 	for range 2 {

@@ -12,7 +12,7 @@ import (
 )
 
 // TestSimIsTheRecordedEngine sends the sim everything that was sent to real engines, and compares
-// the outlines of the answers. A difference fails, unless it stands in the list of accepted ones.
+// the outlines of the answers. A difference fails unless it is in the list of accepted ones.
 // -v shows those. To add a version, run make record.
 func TestSimIsTheRecordedEngine(t *testing.T) {
 	used, skipped := map[int]bool{}, 0 // what -run leaves out

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Of a cause the earliest moment stays, and of all causes the earliest holds.
+// The earliest moment of a cause stays, and the earliest of all causes holds.
 func TestEarliestCutHolds(t *testing.T) {
 	type cut struct {
 		why Cause
@@ -78,7 +78,7 @@ func TestFailureCarriesTheCauseThatCut(t *testing.T) {
 	soon, never := 20*time.Millisecond, time.Hour
 	for name, tc := range map[string]struct {
 		deadline time.Duration
-		end      time.Duration // of the request; 0: none
+		end      time.Duration // of the request; 0 for none
 		cut      func(x *Exchange)
 		want     Cause
 	}{
@@ -150,7 +150,7 @@ func TestExtendKeepsCauses(t *testing.T) {
 	if err := x.ReadHead(); err != nil {
 		t.Fatal(err)
 	}
-	x.Cut(2, time.Now()) // a nearer cut holds all the same
+	x.Cut(2, time.Now()) // a nearer cut still holds
 	if x.CutBy() != 2 {
 		t.Errorf("cut by %d, want 2", x.CutBy())
 	}

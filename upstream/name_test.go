@@ -151,8 +151,8 @@ func TestAddressesAreNotLookedUp(t *testing.T) {
 	}
 }
 
-// A connection to a name ends after a while. So xpyd follows a name that moved, although the engine
-// that it stood for before still answers.
+// A connection to a name ends after a while. So xpyd follows a name that moved, although its former
+// engine still answers.
 func TestConnectionToANameIsNotKeptForEver(t *testing.T) {
 	for _, tc := range []struct {
 		name  string

@@ -58,7 +58,7 @@ members() {
   done
 }
 
-# alive: its first process runs, and its number has not been given to another process.
+# alive succeeds if the first process runs, and its number has not been given to another process.
 alive() { # NAME
   local pid
   pid=$(field "$1" 1)
@@ -73,8 +73,8 @@ to_all() { # NAME SIGNAL
   [ -z "$pids" ] || kill -"$2" $pids 2>/dev/null || true
 }
 
-# note_shm remembers the shared memory that an engine maps, because an engine that is killed leaves
-# it behind.
+# note_shm remembers the shared memory that an engine maps, because an engine that is killed does
+# not remove it.
 note_shm() {
   local dir p
   dir=$(field "$1" 3)
@@ -108,8 +108,8 @@ bring_down() { # NAME SIGNAL
   rm -f "$RUN/$name.pid"
 }
 
-# unpin: on a CPU NixlConnector binds each worker to the last core, where the engines of one machine
-# would compete for it.
+# unpin undoes a binding. On a CPU NixlConnector binds each worker to the last core, for which the
+# engines of one machine would compete.
 unpin() {
   local p
   for p in $(members "$1"); do
@@ -168,7 +168,7 @@ start() { # NAME ROLE PORT [arguments]
   dir=$(field "$name" 3)
   while ! curl -fs -m 2 -o /dev/null "http://127.0.0.1:$port/health"; do
     if [ "$(field "$name" 3)" != "$dir" ]; then
-      trap - EXIT # what has this name now was not started here
+      trap - EXIT # the engine that has this name now was not started here
       fail "$name was stopped while it started (log: $RUN/$name.log)"
     fi
     alive "$name" || fail "$name died while it started: $(last_error "$name") (log: $RUN/$name.log)"

@@ -1,4 +1,4 @@
-# The scripts of this folder source this file. It says which vLLM they use, where it lies and how a
+# The scripts of this folder source this file. It says which vLLM they use, where it is and how a
 # script ends. E2E_CACHE moves the cache (about 7 GB), VERSION picks one of the requirements-*.txt.
 VERSION=${VERSION:-0.32.0}
 CACHE=${E2E_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/xpyd-e2e}

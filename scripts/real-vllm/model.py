@@ -17,7 +17,7 @@ SPECIAL = ["<s>", "</s>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>"]
 WORDS = """the of and to in a is that for it as was with be by on not are this have from or had an they which one
 prefill decode block cache router engine token model server request queue network transfer memory worker batch
 stream prompt answer metric health probe retry timeout lease handle remote local page weight layer head""".split()
-# Tools come first, as JSON; a message may lack content (an assistant's that calls tools).
+# Tools come first, as JSON. A message may lack content, such as an assistant's that calls tools.
 TEMPLATE = (
     "{{ bos_token }}{% if tools %}<|system|>{{ tools | tojson }}{{ eos_token }}{% endif %}"
     "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] or '' }}"

@@ -1,9 +1,10 @@
 #!/bin/bash
-# lock.sh: pins anew what the clients depend on: edit the versions in python/requirements.in,
-# tools/*.in, node/package.json and go/go.mod first. It needs uv, npm and go in PATH.
+# lock.sh updates the pins of everything that the clients depend on. Edit the versions in
+# python/requirements.in, tools/*.in, node/package.json and go/go.mod first. It needs uv, npm and go
+# in PATH.
 set -euo pipefail
 cd "$(dirname "$0")"
-# guidellm pulls torch in; the same one as vLLM's, so that both environments share its files.
+# guidellm needs torch. It gets the same one as vLLM, so that both environments share its files.
 torch=$(mktemp)
 trap 'rm -f "$torch"' EXIT
 grep -E '^(torch|triton|nvidia|cuda)' ../../scripts/real-vllm/requirements-0.32.0.txt >"$torch"

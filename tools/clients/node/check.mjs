@@ -9,7 +9,7 @@ const tools = [{ type: "function", function: {
   name: "weather", description: "of a town",
   parameters: { type: "object", properties: { town: { type: "string" } }, required: ["town"] } } }];
 const aFunction = (name) => ({ type: "function", function: { name } });
-// How a call ends: vLLM says "stop" of a function that tool_choice names.
+// This is how a call ends. vLLM says "stop" for a function that tool_choice names.
 const forced = [["required", "tool_calls"], [aFunction("weather"), "stop"]];
 
 const messages = (text) => [{ role: "system", content: "Be brief." }, { role: "user", content: text }];
@@ -191,7 +191,8 @@ await runAll({
   },
 
   "a stream that breaks off": async () => {
-    // One error event of the proxy's, in place of the engine's own if that sent one, then the stream breaks off.
+    // The proxy sends one error event, in place of the engine's own if there was one, and then the
+    // stream breaks off.
     for (const marker of ["[[D:die@6]]", "[[D:die@6:rst]]", "[[D:cut@6]]", "[[D:error-done@6]]"]) {
       const events = await readSome(await chat(marker, longStory));
       const err = await raises(OpenAI.APIError, () => drain(events));
@@ -209,7 +210,7 @@ await runAll({
     const c = new OpenAI({ baseURL: VICTIM + "/v1", apiKey: KEY, maxRetries: 0 });
     const events = await readSome(await chat("A long story", longStory, {}, c));
     process.kill(VICTIM_PID, "SIGKILL");
-    await raises(TypeError, () => drain(events)); // of fetch: the SDK does not wrap it
+    await raises(TypeError, () => drain(events)); // from fetch, which the SDK does not wrap
     await raises(OpenAI.APIConnectionError, () => chat("Still there?", {}, {}, c));
     await nothingHeld();
   },

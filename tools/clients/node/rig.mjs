@@ -1,13 +1,13 @@
-// What the checks know of the rest: the fleet that the runner has started (its addresses come
-// by the environment), and how to report.
+// What the checks know about the rest: the fleet that the runner has started (its addresses come
+// from the environment), and how to report.
 //
-// Of each check one line of JSON goes to standard output: {"check": name, "failure": text or null}.
+// Each check prints one line of JSON to standard output: {"check": name, "failure": text or null}.
 import { setTimeout as sleep } from "node:timers/promises";
 
 const env = process.env;
 export const URL = env.CLIENTS_URL; // of xpyd, without /v1
 export const KEY = env.CLIENTS_KEY;
-export const VICTIM = env.CLIENTS_VICTIM; // a second xpyd before the same engines, for killing
+export const VICTIM = env.CLIENTS_VICTIM; // a second xpyd in front of the same engines, which a check kills
 export const VICTIM_PID = Number(env.CLIENTS_VICTIM_PID);
 export const PREFILL = env.CLIENTS_PREFILL.split(",");
 export const DECODE = env.CLIENTS_DECODE.split(",");
@@ -17,7 +17,7 @@ export async function runAll(checks) {
     let failure = null;
     try {
       await run();
-    } catch (err) { // whatever the SDK throws is a finding
+    } catch (err) { // anything that the SDK throws is a finding
       const line = /check\.mjs:(\d+)/.exec(err.stack ?? "")?.[1];
       failure = `line ${line}: ${err.constructor?.name}: ${err.message}`;
     }

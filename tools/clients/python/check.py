@@ -94,7 +94,7 @@ def function(name):
     return {"type": "function", "function": {"name": name}}
 
 
-# How a call ends: vLLM says "stop" of a function that tool_choice names.
+# This is how a call ends. vLLM says "stop" for a function that tool_choice names.
 FORCED = [("required", "tool_calls"), (function("weather"), "stop")]
 
 
@@ -232,7 +232,8 @@ def a_call_that_times_out_while_the_prompt_is_computed():
 
 @check
 def a_stream_that_breaks_off():
-    # One error event of the proxy's, in place of the engine's own if that sent one, then the stream breaks off.
+    # The proxy sends one error event, in place of the engine's own if there was one, and then the
+    # stream breaks off.
     for marker in ("[[D:die@6]]", "[[D:die@6:rst]]", "[[D:cut@6]]", "[[D:error-done@6]]"):
         stream = chat(client, marker, 100, stream=True)
         got = []

@@ -15,7 +15,7 @@ import urllib.request
 URL = os.environ["CLIENTS_URL"]  # of xpyd, without /v1
 KEY = os.environ["CLIENTS_KEY"]
 ADMIN = os.environ["CLIENTS_ADMIN"]
-VICTIM = os.environ["CLIENTS_VICTIM"]  # a second xpyd before the same engines, for killing
+VICTIM = os.environ["CLIENTS_VICTIM"]  # a second xpyd in front of the same engines, which a check kills
 VICTIM_PID = int(os.environ["CLIENTS_VICTIM_PID"])
 PREFILL = os.environ["CLIENTS_PREFILL"].split(",")
 DECODE = os.environ["CLIENTS_DECODE"].split(",")
@@ -34,7 +34,7 @@ def run_all():
         failure = None
         try:
             run()
-        except Exception as err:  # whatever the SDK raises is a finding
+        except Exception as err:  # anything that the SDK raises is a finding
             line = traceback.extract_tb(err.__traceback__)[1].lineno  # [0] is the call above
             failure = f"line {line}: {type(err).__name__}: {err}"
         print(json.dumps({"check": run.__name__.replace("_", " "), "failure": failure}), flush=True)
