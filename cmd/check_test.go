@@ -105,11 +105,11 @@ func runCheck(args ...string) (string, error) {
 }
 
 func TestCheckPrintsPools(t *testing.T) {
-	out, err := runCheck("--prefill", "http://a:1,http://b:2", "--decode", "http://c:3", "--decode-policy", "round_robin")
+	out, err := runCheck("--listen=127.0.0.1:1", "--prefill", "http://a:1,http://b:2", "--decode", "http://c:3", "--decode-policy", "round_robin")
 	if want := "prefill: http://a:1 http://b:2 (prefix)\ndecode: http://c:3 (round_robin)\nok\n"; err != nil || out != want {
 		t.Errorf("got %q, %v, want %q", out, err, want)
 	}
-	out, err = runCheck("--decode", "http://c:3")
+	out, err = runCheck("--listen=127.0.0.1:1", "--decode", "http://c:3")
 	if want := "prefill: none, every request goes to the decode pool alone\ndecode: http://c:3 (prefix)\nok\n"; err != nil || out != want {
 		t.Errorf("got %q, %v, want %q", out, err, want)
 	}

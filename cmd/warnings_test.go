@@ -12,17 +12,18 @@ import (
 
 // check prints each warning on a line and still succeeds.
 func TestCheckPrintsWarnings(t *testing.T) {
-	const pools = "--prefill=http://p:1 --decode=http://d:1"
+	const pools = "--listen=127.0.0.1:1 --prefill=http://p:1 --decode=http://d:1"
 	secrets := writeFile(t, "x.yaml", "api_keys: [sesame]\nbackend_api_key: sesame\n", 0o640)
 	for _, tc := range []struct {
 		args string
 		want int
 	}{
 		{pools, 0},
+		{"--decode=http://d:1", 1}, // the data port is open to all
 		{pools + " --queue-length=5", 1},
-		{"--decode=http://d:1 --pd-mode=auto --pd-threshold-tokens=9", 2},
+		{"--listen=127.0.0.1:1 --decode=http://d:1 --pd-mode=auto --pd-threshold-tokens=9", 2},
 		{pools + " --pd-mode=never --queue-wait=9s --decode-only-max-share=0.5", 3},
-		{"--decode=http://d:1 --prefill-policy=random --prefill-max-in-flight=2 --decode-only-max-share=0.5 --decode-only-enabled=false", 4},
+		{"--listen=127.0.0.1:1 --decode=http://d:1 --prefill-policy=random --prefill-max-in-flight=2 --decode-only-max-share=0.5 --decode-only-enabled=false", 4},
 		{pools + " --config=" + secrets, 2},
 	} {
 		args := strings.Fields(tc.args)
@@ -64,10 +65,10 @@ func TestKeyFileForEverybodyIsRefused(t *testing.T) {
 // The log of serve warns of open doors too.
 func TestServeWarnsOfOpenDoors(t *testing.T) {
 	t.Parallel()
-	file := writeFile(t, "x.yaml", "listen: 127.0.0.1:0\nadmin: 0.0.0.0:0\npprof: true\ndecode: [http://127.0.0.1:1]\napi_keys: [sesame]\n", 0o644)
+	file := writeFile(t, "x.yaml", "listen: 0.0.0.0:0\nadmin: 0.0.0.0:0\nadmin_token: sesame\ndecode: [http://127.0.0.1:1]\n", 0o644)
 	p := startSelf(t, "serve", "--config", file)
 	pid := p.serving(1)
-	for i, want := range []string{"admin: ", "api_keys: "} {
+	for i, want := range []string{"listen: ", "admin: ", "admin_token: "} {
 		if s, _ := p.await(i+1, "questionable setting")["setting"].(string); !strings.HasPrefix(s, want) {
 			t.Errorf("%q, want %q", s, want)
 		}

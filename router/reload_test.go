@@ -106,7 +106,7 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 	}{
 		{"decode pool empty", func(c *Config) { c.Decode = nil }},
 		{"bad prefill URL", func(c *Config) { c.Prefill = append(c.Prefill, "p9:80") }},
-		{"bad decode URL", func(c *Config) { c.Decode = append(c.Decode, "https://d9") }},
+		{"bad decode URL", func(c *Config) { c.Decode = append(c.Decode, "ftp://d9") }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r, _ := newRouterOf(t, 1, 2, nil)

@@ -212,13 +212,14 @@ func TestBackendURL(t *testing.T) {
 		{"http://p1:8100", "p1:8100", "p1:8100"},
 		{"http://[::1]:8100", "[::1]:8100", "[::1]:8100"},
 		{"http://p1", "p1:80", "p1"},
+		{"https://p1", "p1:443", "p1"},
 	} {
 		b, err := newBackend(nil, Prefill, tc.raw)
 		if err != nil || b.Addr != tc.addr || b.Host != tc.host {
 			t.Errorf("%s: %+v, %v", tc.raw, b, err)
 		}
 	}
-	for _, raw := range []string{"p1:8100", "https://p1", "http://", "://"} {
+	for _, raw := range []string{"p1:8100", "ftp://p1", "https://", "http://", "://"} {
 		if _, err := newBackend(nil, Decode, raw); err == nil {
 			t.Errorf("%q accepted", raw)
 		}

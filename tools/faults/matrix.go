@@ -161,7 +161,7 @@ func processRows() []row {
 	}}
 }
 
-// edgeRows are about the proxy's own faults, pairs, floods, and leftovers on pooled connections.
+// edgeRows are about the proxy's own faults, pairs, floods, leftovers on pooled connections, and TLS.
 func edgeRows() []row {
 	return []row{{
 		id: "T27", what: "a panic in the handler, in the relay, in a background loop: 500 or an error event, counted, the process lives",
@@ -192,5 +192,18 @@ func edgeRows() []row {
 		id: "T33", what: "text that looks like the end of a stream, split, CRLF, bytes behind [DONE]: content is content",
 		alone: []string{"TestOnlyTheEndIsTheEnd", "TestEndSplitAcrossReads",
 			"TestAdversarialTextIsContent"},
+	}, {
+		id: "T34", what: "an engine's certificate has expired, is for another name or of another CA, or the engine wants another one: down, the log has the fix, its pool serves on",
+		tests: []string{"TestEnginesWhoseCertificateIsRefused", "TestCheckProbesOverTLS"},
+	}, {
+		id: "T35", what: "clients with a certificate, a version or a protocol that is not taken: turned away, counted, HTTP gets 400",
+		tests: []string{"TestHandshakesThatFail"},
+	}, {
+		id: "T36", what: "certificates replaced, and the ports handed over, under load over TLS: no request fails; a bad file changes nothing",
+		tests: []string{"TestCertificatesAreReplacedUnderLoad", "TestHandoverAndNewCertificatesUnderLoadOverTLS"},
+	}, {
+		id: "T37", what: "TLS ends without close_notify: an answer of D is cut, one to a client that was cut says so; a client that leaves frees all",
+		tests: []string{"TestTruncatedAnswerOfAnEngineOverTLS", "TestCutAnswersGetNoFarewellOfTLS",
+			"TestClientThatLeavesOverTLS", "TestEarlyAnswerOverTLS"},
 	}}
 }

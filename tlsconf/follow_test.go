@@ -1,0 +1,106 @@
+package tlsconf_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"xpyd/tlsconf"
+	"xpyd/tlsconf/tlstest"
+)
+
+type told struct {
+	section string
+	err     error
+}
+
+// awaitTold returns the next thing that was told, or fails.
+func awaitTold(t *testing.T, from <-chan told) told {
+	t.Helper()
+	select {
+	case got := <-from:
+		return got
+	case <-time.After(5 * time.Second):
+		t.Fatal("nothing told after 5 s")
+		return told{}
+	}
+}
+
+func serialOf(t *testing.T, s *tlsconf.Source) string {
+	t.Helper()
+	cfg, err := s.Server().GetConfigForClient(&tls.ClientHelloInfo{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg.Certificates[0].Leaf.SerialNumber.String()
+}
+
+// Files that change are read again. What cannot be used is told once, and leaves what was before.
+func TestFilesAreFollowed(t *testing.T) {
+	ca := tlstest.NewCA(t)
+	pair := ca.Local("xpyd")
+	set, err := tlsconf.Open(tlsconf.Server{Cert: pair.Cert, Key: pair.Key}, tlsconf.Server{}, tlsconf.Client{}, os.ReadFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if set.Admin.Server() != nil {
+		t.Error("a port without a certificate speaks TLS")
+	}
+	heard := make(chan told, 64)
+	set.Follow(5*time.Millisecond, func(section string, err error) { heard <- told{section, err} })
+	defer set.Close()
+	first := serialOf(t, set.Data)
+	if err := os.WriteFile(pair.Key, []byte("nothing"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := awaitTold(t, heard)
+	var fault *tlsconf.Fault
+	if got.section != "tls" || !errors.As(got.err, &fault) || fault.Key != "tls.key" || fault.Value != pair.Key {
+		t.Errorf("told %v", got)
+	}
+	time.Sleep(50 * time.Millisecond) // ten more looks
+	if len(heard) > 0 || serialOf(t, set.Data) != first {
+		t.Errorf("%d more told, serial %s, want %s", len(heard), serialOf(t, set.Data), first)
+	}
+	ca.Local("xpyd")
+	for got = awaitTold(t, heard); got.err != nil; { // the certificate is written before its key
+		got = awaitTold(t, heard)
+	}
+	if got.section != "tls" || serialOf(t, set.Data) == first {
+		t.Errorf("told %v, serial %s again", got, first)
+	}
+}
+
+// A mount that hangs stops neither a reload nor the end.
+func TestFileThatHangsStopsNothing(t *testing.T) {
+	pair := tlstest.NewCA(t).Local("xpyd")
+	atOpen, release := make(chan struct{}, 2), make(chan struct{}) // a certificate and a key
+	defer close(release)
+	read := func(path string) ([]byte, error) {
+		select {
+		case atOpen <- struct{}{}:
+		default:
+			<-release
+		}
+		return os.ReadFile(path)
+	}
+	set, err := tlsconf.Open(tlsconf.Server{Cert: pair.Cert, Key: pair.Key}, tlsconf.Server{}, tlsconf.Client{}, read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	looked := make(chan struct{})
+	set.Follow(time.Millisecond, func(string, error) {})
+	time.Sleep(20 * time.Millisecond) // it hangs by now
+	go func() {
+		set.Refresh(func(string, error) {})
+		set.Close()
+		close(looked)
+	}()
+	select {
+	case <-looked:
+	case <-time.After(5 * time.Second):
+		t.Fatal("hangs")
+	}
+}
