@@ -58,7 +58,7 @@ func AdviceGauges(rt *router.Router) metrics.Advice {
 		out.Balanced[router.Prefill.String()], out.Balanced[router.Decode.String()] = a.BalancedPrefill, a.BalancedDecode
 	}
 	for work, p := range rt.Prices() {
-		out.Prices[work] = metrics.Price{Fixed: p.Fixed, PerToken: p.PerToken}
+		out.Prices[work] = metrics.Price{Fixed: p.Fixed, PerToken: p.PerToken, Error: p.Error}
 	}
 	return out
 }

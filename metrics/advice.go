@@ -14,15 +14,20 @@ type Advice struct {
 	Reuse    float64          // below 0: not known
 }
 
-// Price is what a leg costs in seconds: a fixed part, and a part for each token.
-type Price struct{ Fixed, PerToken float64 }
+// Price is what a leg costs in seconds: a fixed part, and a part for each token. Error is the median
+// error of the last legs as a part of the price; nil: not known.
+type Price struct {
+	Fixed, PerToken float64
+	Error           *float64
+}
 
 var (
-	poolLoadDesc = prometheus.NewDesc("xpyd_pool_load_ratio", "Part of a pool that the traffic of the last 15 minutes kept busy.", []string{"role"}, nil)
-	balancedDesc = prometheus.NewDesc("xpyd_pool_balanced_backends", "Backends that the role would have if the same engines were split as the traffic of the last 15 minutes asks for.", []string{"role"}, nil)
-	reuseDesc    = prometheus.NewDesc("xpyd_reuse_ratio", "Part of the prompt tokens of the last 15 minutes that decode engines pulled from prefill engines, by their own metrics.", nil, nil)
-	perTokenDesc = prometheus.NewDesc("xpyd_price_per_token_seconds", "Measured time of a token's prefill, transfer to decode, or prefill on decode (local).", []string{"work"}, nil)
-	perLegDesc   = prometheus.NewDesc("xpyd_price_per_leg_seconds", "Measured time of a prefill, a transfer or a prefill on decode (local) that does not depend on its tokens.", []string{"work"}, nil)
+	poolLoadDesc   = prometheus.NewDesc("xpyd_pool_load_ratio", "Part of a pool that the traffic of the last 15 minutes kept busy.", []string{"role"}, nil)
+	balancedDesc   = prometheus.NewDesc("xpyd_pool_balanced_backends", "Backends that the role would have if the same engines were split as the traffic of the last 15 minutes asks for.", []string{"role"}, nil)
+	reuseDesc      = prometheus.NewDesc("xpyd_reuse_ratio", "Part of the prompt tokens of the last 15 minutes that decode engines pulled from prefill engines, by their own metrics.", nil, nil)
+	perTokenDesc   = prometheus.NewDesc("xpyd_price_per_token_seconds", "Measured time of a token's prefill, transfer to decode, or prefill on decode (local).", []string{"work"}, nil)
+	perLegDesc     = prometheus.NewDesc("xpyd_price_per_leg_seconds", "Measured time of a prefill, a transfer or a prefill on decode (local) that does not depend on its tokens.", []string{"work"}, nil)
+	priceErrorDesc = prometheus.NewDesc("xpyd_price_error_ratio", "By how much the price missed the last 32 legs: the median, as a part of the price.", []string{"work"}, nil)
 )
 
 // WatchAdvice adds the gauges. It is called once.
@@ -38,6 +43,7 @@ func (adviceCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- reuseDesc
 	ch <- perTokenDesc
 	ch <- perLegDesc
+	ch <- priceErrorDesc
 }
 
 func (c adviceCollector) Collect(ch chan<- prometheus.Metric) {
@@ -57,6 +63,9 @@ func (c adviceCollector) Collect(ch chan<- prometheus.Metric) {
 	for work, p := range a.Prices {
 		send(perTokenDesc, p.PerToken, work)
 		send(perLegDesc, p.Fixed, work)
+		if p.Error != nil {
+			send(priceErrorDesc, *p.Error, work)
+		}
 	}
 }
 

@@ -36,9 +36,14 @@ type Prices struct {
 // Learn feeds a leg into the price of its work: its tokens with those ahead of it, and its time.
 // A time below 0 means that the answer came whole and told none. now is the router's clock.
 func (p *Prices) Learn(w Work, tokens int, took time.Duration, now int64) {
-	if tokens >= 0 && took >= 0 {
-		p.lines[w].add(float64(tokens), took.Seconds(), now)
+	if tokens < 0 || took < 0 {
+		return
 	}
+	var prior *line
+	if w == Local && p.lines[Prefill].known() {
+		prior = &p.lines[Prefill]
+	}
+	p.lines[w].add(float64(tokens), took.Seconds(), now, prior)
 }
 
 // StreamEnded learns from a stream of that many tokens. took is the time after its first event,
@@ -99,14 +104,38 @@ const (
 	lineProven    = 8  // samples before anything counts as an outlier
 )
 
+// A line with a prior takes two points of it for samples, of less weight than any real one. They give
+// the slope where all samples are short: the price of a token is not the time of a whole leg divided
+// by the few tokens that it had.
+const (
+	priorWeight = 0.5
+	priorReach  = 8192 // tokens of the second point; the first has none
+)
+
 // line is y = fixed + each·x, fitted to the samples of the last seconds.
 type line struct {
-	mu              sync.Mutex
-	w, x, y, xx, xy float64 // decaying sums
-	last            int64   // time of the last sample, of the router's clock
+	mu     sync.Mutex
+	seen   sums
+	last   int64 // time of the last sample, of the router's clock
+	misses misses
 
 	fixed, each atomic.Uint64 // seconds, as bits of a float64
 	sampled     atomic.Int64  // 1 + last; 0 if there is no sample
+}
+
+// sums are what a fit needs to know of samples. They decay.
+type sums struct{ w, x, y, xx, xy float64 }
+
+func (s *sums) keep(part float64) {
+	*s = sums{s.w * part, s.x * part, s.y * part, s.xx * part, s.xy * part}
+}
+
+func (s *sums) add(x, y, w float64) {
+	s.w += w
+	s.x += w * x
+	s.y += w * y
+	s.xx += w * x * x
+	s.xy += w * x * y
 }
 
 func (l *line) known() bool { return l.sampled.Load() != 0 }
@@ -120,10 +149,13 @@ func (l *line) at(x float64) float64 {
 	return math.Float64frombits(l.fixed.Load()) + x*math.Float64frombits(l.each.Load())
 }
 
-func (l *line) add(x, y float64, now int64) {
+func (l *line) add(x, y float64, now int64, prior *line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.w > lineProven {
+	if l.seen.w > 1 {
+		l.misses.add(l.at(x), y)
+	}
+	if l.seen.w > lineProven {
 		y = min(y, lineOutlier*l.at(x)+0.05)
 	}
 	age, most := time.Duration(now-l.last), float64(lineMaxWeight)
@@ -131,26 +163,27 @@ func (l *line) add(x, y float64, now int64) {
 		most = lineRare
 	}
 	keep := max(lineMinKeep, math.Exp2(-float64(age)/float64(lineHalfLife)))
-	keep = min(keep, (most-1)/max(l.w, 1))
-	l.w = l.w*keep + 1
-	l.x = l.x*keep + x
-	l.y = l.y*keep + y
-	l.xx = l.xx*keep + x*x
-	l.xy = l.xy*keep + x*y
+	l.seen.keep(min(keep, (most-1)/max(l.seen.w, 1)))
+	l.seen.add(x, y, 1)
 	l.last = now
-	fixed, each := l.fit()
+	fit := l.seen
+	if prior != nil {
+		fit.add(0, prior.at(0), priorWeight)
+		fit.add(priorReach, prior.at(priorReach), priorWeight)
+	}
+	fixed, each := fit.line()
 	l.fixed.Store(math.Float64bits(fixed))
 	l.each.Store(math.Float64bits(each))
 	l.sampled.Store(now + 1)
 }
 
-// fit is the line of least squares with no negative part. Prompts of about one length do not tell
+// line is the line of least squares with no negative part. Prompts of about one length do not tell
 // the two parts apart. In that case everything is the price of the tokens.
-func (l *line) fit() (fixed, each float64) {
-	x, y := l.x/l.w, l.y/l.w
-	spread := l.xx/l.w - x*x
+func (s sums) line() (fixed, each float64) {
+	x, y := s.x/s.w, s.y/s.w
+	spread := s.xx/s.w - x*x
 	if spread > 0.01*x*x {
-		each = max(0, (l.xy/l.w-x*y)/spread)
+		each = max(0, (s.xy/s.w-x*y)/spread)
 		if fixed = y - each*x; fixed >= 0 {
 			return fixed, each
 		}
@@ -206,6 +239,9 @@ type Price struct {
 	PerToken float64 `json:"per_token_seconds"`
 	// Age of the last leg that was learned from, in seconds.
 	Age float64 `json:"age_seconds"`
+	// Error is by how much the price missed the last legs before it learned from them: the median of
+	// |time - price| / price. It is null before minMisses legs.
+	Error *float64 `json:"median_error_ratio"`
 }
 
 // String is the value in labels and logs.
@@ -218,7 +254,7 @@ func (p *Prices) List(now int64) map[string]Price {
 		l := &p.lines[w]
 		if l.known() {
 			all[w.String()] = Price{
-				Fixed: l.at(0), PerToken: math.Float64frombits(l.each.Load()), Age: l.since(now).Seconds(),
+				Fixed: l.at(0), PerToken: math.Float64frombits(l.each.Load()), Age: l.since(now).Seconds(), Error: l.miss(),
 			}
 		}
 	}

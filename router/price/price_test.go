@@ -20,7 +20,7 @@ func TestLineFindsBothParts(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for i := range 400 {
 		x := rnd.Float64() * 8000
-		l.add(x, (0.010+x*1e-4)*(0.9+0.2*rnd.Float64()), int64(i)*int64(20*time.Millisecond))
+		l.add(x, (0.010+x*1e-4)*(0.9+0.2*rnd.Float64()), int64(i)*int64(20*time.Millisecond), nil)
 	}
 	near(t, "8,000 tokens", l.at(8000), 0.810, 0.1)
 	near(t, "200 tokens", l.at(200), 0.030, 0.5)
@@ -31,12 +31,12 @@ func TestLineFindsBothParts(t *testing.T) {
 func TestLineOfOneLength(t *testing.T) {
 	var l line
 	for i := range 20 {
-		l.add(1000, 0.2, int64(i)*int64(time.Second))
+		l.add(1000, 0.2, int64(i)*int64(time.Second), nil)
 	}
 	near(t, "1,000 tokens", l.at(1000), 0.2, 0.01)
 	near(t, "2,000 tokens", l.at(2000), 0.4, 0.01)
 	var idle line
-	idle.add(0, 0.5, 0)
+	idle.add(0, 0.5, 0, nil)
 	near(t, "no token", idle.at(0), 0.5, 0.01)
 }
 
@@ -51,12 +51,12 @@ func TestLineFollowsWithinAMinute(t *testing.T) {
 			for range 5000 { // busy before
 				now += int64(10 * time.Millisecond)
 				x := rnd.Float64() * 8000
-				l.add(x, x*1e-5, now)
+				l.add(x, x*1e-5, now, nil)
 			}
 			for end := now + int64(time.Minute); now < end; {
 				now += int64(every)
 				x := rnd.Float64() * 8000
-				l.add(x, x*1e-4, now)
+				l.add(x, x*1e-4, now, nil)
 			}
 			near(t, "4,000 tokens", l.at(4000), 0.4, 0.35)
 		})
@@ -67,10 +67,10 @@ func TestLineFollowsWithinAMinute(t *testing.T) {
 func TestLineOutlier(t *testing.T) {
 	var l line
 	for i := range 100 {
-		l.add(float64(100+i*10), float64(100+i*10)*1e-4, int64(i)*int64(time.Millisecond))
+		l.add(float64(100+i*10), float64(100+i*10)*1e-4, int64(i)*int64(time.Millisecond), nil)
 	}
 	before := l.at(1000)
-	l.add(1000, 300, int64(time.Second))
+	l.add(1000, 300, int64(time.Second), nil)
 	if after := l.at(1000); after > 2*before {
 		t.Errorf("%g after one outlier, %g before", after, before)
 	}
@@ -92,4 +92,46 @@ func TestDragIsLearned(t *testing.T) {
 			t.Errorf("share %g, want %g", got, share)
 		}
 	}
+}
+
+// A few short prompts say what a leg costs, and little about a token. Decode engines compute like
+// prefill engines until they show otherwise.
+func TestShortPromptsDoNotPriceLongOnes(t *testing.T) {
+	learn := func(p *Prices, w Work, tokens int, seconds float64) {
+		for i := range 12 {
+			p.Learn(w, tokens+i%3, time.Duration(seconds*float64(time.Second)), int64(i)*int64(time.Second))
+		}
+	}
+	var p Prices
+	for _, n := range []int{200, 5000, 10000} {
+		learn(&p, Prefill, n, 0.01+float64(n)*27e-6)
+	}
+	learn(&p, Local, 33, 0.031)
+	near(t, "33 tokens", p.Cost(Local, 33), 0.031, 0.15)
+	near(t, "5,000 tokens", p.Cost(Local, 5000), 0.15, 0.35)
+	learn(&p, Local, 5000, 0.6) // their own time counts as soon as it is known
+	near(t, "5,000 slow tokens", p.Cost(Local, 5000), 0.6, 0.15)
+}
+
+// The error is what the price said before it knew, against what came.
+func TestErrorOfAPrice(t *testing.T) {
+	var p Prices
+	legs := func(n int, factor float64) {
+		for i := range n {
+			p.Learn(Prefill, 1000+1000*(i%2), time.Duration(factor*float64(1+i%2)*float64(100*time.Millisecond)), int64(i)*int64(10*time.Millisecond))
+		}
+	}
+	legs(5, 1)
+	if e := p.List(0)["prefill"].Error; e != nil {
+		t.Fatalf("error %v after 5 legs", *e)
+	}
+	legs(40, 1)
+	if e := *p.List(0)["prefill"].Error; e > 0.01 {
+		t.Errorf("error %.3f of a price that holds", e)
+	}
+	rnd := rand.New(rand.NewPCG(7, 8))
+	for i := range 200 {
+		p.Learn(Prefill, 1000, time.Duration((0.2+rnd.Float64()*1.6)*float64(100*time.Millisecond)), int64(i)*int64(10*time.Millisecond))
+	}
+	near(t, "error of times spread over 1 ± 0.8", *p.List(0)["prefill"].Error, 0.4, 0.4)
 }
