@@ -137,8 +137,11 @@ func TestVersionsArePinned(t *testing.T) {
 		"aiperf":            {"tools/aiperf.txt", "aiperf==VERSION\n"},
 		"inference-perf":    {"tools/inference-perf.txt", "inference-perf==VERSION\n"},
 	}
-	for _, c := range append(sdkClients(), toolClients()...) {
-		name := strings.TrimSuffix(strings.TrimSuffix(c.name, " "+chat), " "+completions)
+	for _, c := range append(append(sdkClients(), toolClients()...), reportClients()...) {
+		name := c.name
+		for _, of := range []string{chat, completions, "reports"} {
+			name = strings.TrimSuffix(name, " "+of)
+		}
 		pin, ok := pins[name]
 		if !ok {
 			t.Fatalf("%s has no lock file", name)

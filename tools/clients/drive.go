@@ -19,6 +19,7 @@ const runTime = 25 * time.Minute
 type job struct {
 	*workshop
 	fleet *fleet
+	xpyd  string
 	dir   string // logs and reports; empty at the start
 	api   string // "chat" or "completions", which a load generator must use
 }
@@ -36,7 +37,7 @@ func drive(ctx context.Context, w *workshop, c client, xpyd string) result {
 	r := result{client: c}
 	ctx, cancel := context.WithTimeout(ctx, runTime)
 	defer cancel()
-	j := &job{workshop: w, dir: filepath.Join(w.dir, "run", strings.ReplaceAll(c.name, " ", "-"))}
+	j := &job{workshop: w, xpyd: xpyd, dir: filepath.Join(w.dir, "run", strings.ReplaceAll(c.name, " ", "-"))}
 	err := j.start(ctx, c, xpyd)
 	if err == nil {
 		begun := time.Now()

@@ -1,5 +1,6 @@
 // Command clients drives xpyd with the clients that its users have, unchanged: the official
-// OpenAI SDKs and the load generators of the guides for prefill and decode. Each has a fresh
+// OpenAI SDKs and the load generators of the guides for prefill and decode. Two of the generators
+// also read the reports of xpyd bench, as if they had written them. Each has a fresh
 // fleet of simulated engines and ./xpyd serve on loopback. make clients calls it; by hand,
 // after make build, in the module's root:
 //
@@ -69,7 +70,7 @@ func run() int {
 	}
 	chosen := sdkClients()
 	if !*sdks {
-		chosen = append(chosen, toolClients()...)
+		chosen = append(append(chosen, toolClients()...), reportClients()...)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
