@@ -37,7 +37,7 @@ const (
 	whyTrace      = "xpyd passes traceparent and tracestate on to the engines"
 	whyStderr     = "xpyd logs to standard error"
 	whyModels     = "xpyd reads the models from the engines"
-	whyKeys       = "the admin port needs no key; keep it on an address that only operators reach"
+	whyKeys       = "admin_token_file guards the admin port, and admin_tls encrypts it"
 	whyCaps       = "xpyd caps each engine (prefill_max_in_flight, decode_max_in_flight) and each client (limits.client_in_flight)"
 	whyWasm       = "xpyd has no plug-ins"
 	whyRank       = "vLLM picks the data-parallel rank"
@@ -108,6 +108,9 @@ func (w gateway) fit(g given, p *plan) error {
 	}
 	p.set("timeouts.request", timeout, g.from("request-timeout-secs"))
 	if err := p.eject(g); err != nil {
+		return err
+	}
+	if err := p.authorities(g); err != nil {
 		return err
 	}
 	return p.bodies(g)

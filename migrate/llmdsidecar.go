@@ -10,18 +10,21 @@ import (
 // llmdSidecar has the flags of llm-d's pd-sidecar (llm-d/llm-d-router, which was
 // llm-d-inference-scheduler, and before that llm-d-routing-sidecar; pkg/sidecar/proxy/options.go).
 func llmdSidecar() router {
-	rules := read(one, "port", "model-server-port", "vllm-port", "kv-connector", "connector", "metrics-port", "enable-tls")
-	rules = append(rules, read(none, "decoder-use-tls")...)
+	rules := read(one, "port", "model-server-port", "vllm-port", "kv-connector", "connector", "metrics-port", "metrics-cert-dir", "enable-tls", "cert-path")
+	rules = append(rules, read(none, "decoder-use-tls", "secure-serving", "secure-proxy")...)
 	const (
-		fixed = "xpyd sends prefills only to the engines in prefill"
-		file  = "its keys are its flags; give them to xpyd migrate as flags"
-		morio = "xpyd speaks nixl, where MoRI-IO has no part"
+		fixed   = "xpyd sends prefills only to the engines in prefill"
+		file    = "its keys are its flags; give them to xpyd migrate as flags"
+		checked = "xpyd checks the certificates of engines; backend_tls.ca names their CA"
+		morio   = "xpyd speaks nixl, where MoRI-IO has no part"
 	)
 	for _, more := range [][]rule{
 		without("a request goes to one decode engine; list every rank's address in decode", one, "data-parallel-size"),
 		without("xpyd has no encode engines", one, "ec-connector"),
-		without(whyTLS, none, "secure-serving", "secure-proxy", "prefiller-use-tls", "prefiller-tls-insecure-skip-verify", "decoder-tls-insecure-skip-verify"),
-		without(whyTLS, one, "cert-path", "tls-insecure-skip-verify", "tls-min-version", "tls-cipher-suites", "metrics-cert-dir"),
+		without("give prefill URLs that begin with https://", none, "prefiller-use-tls"),
+		without(checked, none, "prefiller-tls-insecure-skip-verify", "decoder-tls-insecure-skip-verify"),
+		without(checked, one, "tls-insecure-skip-verify"),
+		without("xpyd speaks TLS 1.2 and later, with the ciphers of Go", one, "tls-min-version", "tls-cipher-suites"),
 		without(fixed, none, "enable-ssrf-protection", "enable-prefiller-sampling"),
 		without(fixed, one, "inference-pool", "inference-pool-namespace", "inference-pool-name", "pool-group"),
 		without("policy prefix sends the next turn where the last one was", none, "enable-speculative-prefill"),
@@ -53,6 +56,7 @@ func fitSidecar(g given, p *plan) error {
 	if g.has("metrics-port") && g.word("metrics-port", "") != "0" {
 		p.admin(g, "", "metrics-port", "")
 	}
+	fitSidecarTLS(g, p)
 	server, connector := "model-server-port", "kv-connector"
 	if !g.has(server) {
 		server = "vllm-port"
@@ -72,4 +76,17 @@ func fitSidecar(g given, p *plan) error {
 		return fmt.Errorf("--%s: %q has no equivalent; xpyd speaks nixl", connector, name)
 	}
 	return nil
+}
+
+// fitSidecarTLS sets the certificates. The sidecar speaks TLS unless that is turned off.
+func fitSidecarTLS(g given, p *plan) {
+	if g.has("metrics-cert-dir") {
+		p.pem("admin_tls", g.word("metrics-cert-dir", ""), g.from("metrics-cert-dir"))
+	}
+	switch secure := !g.has(off("secure-serving")) && !g.has(off("secure-proxy")); {
+	case secure && g.has("cert-path"):
+		p.pem("tls", g.word("cert-path", ""), g.from("cert-path"))
+	case secure:
+		p.note("secure-serving", "it is on unless turned off, with a certificate that nobody has signed; xpyd speaks plain HTTP until tls.cert and tls.key are set")
+	}
 }

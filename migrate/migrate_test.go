@@ -71,10 +71,10 @@ func TestDocumentedCommandLines(t *testing.T) {
 			--prometheus-host 0.0.0.0 --prometheus-port 9000`,
 			func(c *config.Config) {
 				vllmRouterDefaults(c)
-				c.Admin = "0.0.0.0:9000"
+				c.Admin = "127.0.0.1:9000"
 				c.Router.Decode, c.Router.DecodePolicy = []string{"http://localhost:8080", "http://localhost:8081"}, "prefix"
 				c.Router.Health.EjectAfter, c.Router.Health.EjectFor = 5, 30*time.Second
-			}, []string{"cb-success-threshold", "cb-window-duration-secs"}},
+			}, []string{"cb-success-threshold", "cb-window-duration-secs", "prometheus-host"}},
 		{"sglang-router", "sgl-model-gateway/README.md", `--pd-disaggregation
 			--prefill http://prefill1:30001 9001 --prefill http://prefill2:30002 --decode http://decode1:30011 --decode http://decode2:30012
 			--policy cache_aware --prefill-policy cache_aware --decode-policy power_of_two`,
@@ -249,7 +249,7 @@ func TestSingleFlags(t *testing.T) {
 		{"smg", "--policy least_load --routing-key-override --log-json", func(c *config.Config) bool {
 			return c.Router.DecodePolicy == "least_tokens" && slices.Equal(c.Router.Affinity.Headers, []string{"X-SMG-Routing-Key"})
 		}},
-		{"smg", "--tls-cert-path c --prefill-selector a=b c=d", func(c *config.Config) bool { return true }},
+		{"smg", "--prefill-selector a=b c=d", func(c *config.Config) bool { return true }},
 		{"llm-d-sidecar", "--model-server-port=8300 --kv-connector=nixlv2 --metrics-port=9095 --zap-devel", func(c *config.Config) bool {
 			return c.Router.Decode[0] == "http://localhost:8300" && c.Admin == "127.0.0.1:9095"
 		}},
@@ -286,6 +286,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{"vllm-router", "--worker-urls http://w:1 --request-timeout-secs 5m", `vllm-router: --request-timeout-secs: "5m" must be a whole number of seconds`},
 		{"vllm-router", "--worker-urls http://w:1 --max-payload-size 1GiB", `vllm-router: --max-payload-size: "1GiB" must be a whole number`},
 		{"smg", "--worker-urls http://w:1 --tenant-api-key sk-secret", "smg: --tenant-api-key: a value lacks the colon between tenant and key"},
+		{"smg", "--worker-urls http://w:1 --ca-cert-paths a b", "smg: --ca-cert-paths: xpyd takes one file; put all CAs into one"},
 		{"toy", "--prefiller-ports 1 2", "toy: 1 --prefiller-hosts and 2 --prefiller-ports; give as many of one as of the other"},
 		{"toy", "--decoder-ports http", `toy: --decoder-ports: "http" is no port`},
 		{"llm-d-sidecar", "--kv-connector=sglang", `llm-d-sidecar: --kv-connector: "sglang" has no equivalent; xpyd speaks nixl`},
@@ -297,6 +298,33 @@ func TestWrongCommandLines(t *testing.T) {
 		if err == nil || err.Error() != tc.want {
 			t.Errorf("%s %s:\n got %v\nwant %s", tc.router, tc.line, err, tc.want)
 		}
+	}
+}
+
+// Certificates keep their files. The files are not there, so the configuration is not loaded.
+func TestCertificates(t *testing.T) {
+	for _, tc := range []struct {
+		router, line string
+		want         []string
+	}{
+		{"smg", "--worker-urls https://w:1 --tls-cert-path c --tls-key-path k --client-cert-path cc --client-key-path ck --ca-cert-paths ca",
+			[]string{"\ntls:\n  cert: \"c\"", "  key: \"k\"", "\nbackend_tls:\n  ca: \"ca\"", "  cert: \"cc\"", "  key: \"ck\""}},
+		{"llm-d-sidecar", "--cert-path=/certs --enable-tls=prefiller,decoder --metrics-cert-dir=/m",
+			[]string{"\ntls:\n  cert: \"/certs/tls.crt\"", "  key: \"/certs/tls.key\"", "\nadmin_tls:\n  cert: \"/m/tls.crt\"", `decode: ["https://localhost:8200"]`}},
+		{"llm-d-sidecar", "", []string{"#   --secure-serving: "}},
+	} {
+		text, err := YAML(tc.router, words(tc.line))
+		if err != nil {
+			t.Errorf("%s %s: %v", tc.router, tc.line, err)
+		}
+		for _, want := range tc.want {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s %s lacks %s:\n%s", tc.router, tc.line, want, text)
+			}
+		}
+	}
+	if text, err := YAML("llm-d-sidecar", words("--secure-proxy=false --cert-path=/certs")); err != nil || strings.Contains(string(text), "tls:") || strings.Contains(string(text), "secure") {
+		t.Errorf("%v\n%s", err, text)
 	}
 }
 

@@ -115,11 +115,16 @@ func (g given) takeSwitch(flag string, rest []string, inline bool) (used int, er
 		used = 1
 	}
 	delete(g, flag)
-	if on {
-		g[flag] = []string{"true"}
+	delete(g, off(flag))
+	if !on {
+		flag = off(flag)
 	}
+	g[flag] = []string{"true"}
 	return used, nil
 }
+
+// off is under what given has a switch that is turned off.
+func off(flag string) string { return "no-" + flag }
 
 // isBootstrap reports whether the word after the URL of a prefill engine is its bootstrap port. NIXL
 // engines have none.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,11 +43,19 @@ func (p *plan) listen(g given, host, port string) {
 	p.set("listen", address(g.word("host", host), g.word("port", port)), g.from("host", "port"))
 }
 
-// admin sets the address of the admin port to the one where the router's metrics are. A host that
-// nobody has asked for does not open it to other machines, because it shows more than metrics.
+// admin sets the address of the admin port to loopback, at the port of the router's metrics. It shows
+// more than metrics, so it needs a token where other machines reach it.
 func (p *plan) admin(g given, hostFlag, portFlag, port string) {
-	from := g.from(hostFlag, portFlag) + ". It shows more than metrics, so keep clients away"
-	p.set("admin", address(g.word(hostFlag, "127.0.0.1"), g.word(portFlag, port)), from)
+	p.set("admin", address("127.0.0.1", g.word(portFlag, port)), g.from(portFlag))
+	if g.has(hostFlag) {
+		p.note(hostFlag, "the admin port shows more than metrics; to open it to others, give admin another host and set admin_token_file")
+	}
+}
+
+// pem sets a certificate and its key, which lie in dir as Kubernetes names them.
+func (p *plan) pem(section, dir, from string) {
+	p.set(section+".cert", strconv.Quote(filepath.Join(dir, "tls.crt")), from)
+	p.set(section+".key", strconv.Quote(filepath.Join(dir, "tls.key")), from)
 }
 
 func address(host, port string) string {

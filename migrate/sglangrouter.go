@@ -1,5 +1,10 @@
 package migrate
 
+import (
+	"errors"
+	"strconv"
+)
+
 // sglangRouter has the flags of sgl-model-gateway, which was sglang-router (sgl-project/sglang), of the
 // Rust binary and of the Python launcher (src/main.rs and router_args.py there).
 func sglangRouter() router {
@@ -25,7 +30,13 @@ func sglangRouter() router {
 
 // sglangRules are the flags that sglang-router and smg share beyond those of the family.
 func sglangRules() []rule {
-	rules := []rule{{flag: "shutdown-grace-period-secs", takes: one, key: "timeouts.drain", value: seconds}}
+	rules := []rule{
+		{flag: "shutdown-grace-period-secs", takes: one, key: "timeouts.drain", value: seconds},
+		{flag: "tls-cert-path", takes: one, key: "tls.cert", value: asWritten},
+		{flag: "tls-key-path", takes: one, key: "tls.key", value: asWritten},
+		{flag: "client-cert-path", takes: one, key: "backend_tls.cert", value: asWritten},
+		{flag: "client-key-path", takes: one, key: "backend_tls.key", value: asWritten},
+	}
 	for _, more := range [][]rule{
 		without(whyPrefix, one, "prefix-token-count", "prefix-hash-load-factor", "bucket-adjust-interval-secs"),
 		without("affinity.headers needs no table of sessions", one, "max-idle-secs", "assignment-mode"),
@@ -40,8 +51,7 @@ func sglangRules() []rule {
 		without(whyHistory, one, "oracle-wallet-path", "oracle-tns-alias", "oracle-dsn", "oracle-connect-descriptor", "oracle-user", "oracle-username",
 			"oracle-password", "oracle-pool-min", "oracle-pool-max", "oracle-pool-timeout-secs", "postgres-db-url", "postgres-pool-max",
 			"postgres-pool-max-size", "redis-url", "redis-pool-max", "redis-retention-days"),
-		without(whyTLS, one, "tls-cert-path", "tls-key-path", "client-cert-path", "client-key-path"),
-		without(whyTLS, many, "ca-cert-paths"),
+		read(many, "ca-cert-paths"),
 		without(whyKeys, one, "jwt-issuer", "jwt-audience", "jwt-jwks-uri", "jwt-role-claim"),
 		without(whyKeys, many, "jwt-role-mapping", "control-plane-api-keys"),
 		without(whyKeys, none, "disable-audit-logging", "control-plane-audit-enabled"),
@@ -51,5 +61,14 @@ func sglangRules() []rule {
 	return rules
 }
 
-// whyTLS is the reason for all flags of certificates.
-const whyTLS = "xpyd speaks plain HTTP; end TLS in front of it"
+// authorities sets the file of the engines' CAs, of which xpyd takes one.
+func (p *plan) authorities(g given) error {
+	switch files := g["ca-cert-paths"]; len(files) {
+	case 0:
+		return nil
+	case 1:
+		p.set("backend_tls.ca", strconv.Quote(files[0]), g.from("ca-cert-paths"))
+		return nil
+	}
+	return errors.New("--ca-cert-paths: xpyd takes one file; put all CAs into one")
+}
