@@ -68,7 +68,7 @@ func TestDocsReasons(t *testing.T) {
 
 // The README names the routes of the data port.
 func TestDocsRoutes(t *testing.T) {
-	sentence := regexp.MustCompile("(?s)The data port serves (.*?), and nothing\\selse").FindStringSubmatch(readText(t, "README.md"))
+	sentence := regexp.MustCompile(`(?s)The data port serves (.*?), and nothing\selse`).FindStringSubmatch(readText(t, "README.md"))
 	if sentence == nil {
 		t.Fatal("README.md has no sentence about the routes of the data port")
 	}

@@ -141,7 +141,9 @@ func TestRelayedToTheEnginesOfTheModel(t *testing.T) {
 			byName("chat", "embed")(o)
 		}
 	}})
-	r.await("listed", func() bool { return strings.Contains(r.logs.String(), `"only_decode":["embed"],"only_prefill":["rare"]`) })
+	r.await("listed", func() bool {
+		return strings.Contains(r.logs.String(), `"only_decode":["embed"],"only_prefill":["rare"]`)
+	})
 	for _, model := range []string{"embed", "rare"} {
 		for range 4 {
 			if a := r.post("/v1/embeddings", `{"input":"x","model":"`+model+`"}`); a.status != 200 || !strings.Contains(a.body, `"model":"`+model+`"`) {

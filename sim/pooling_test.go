@@ -34,7 +34,9 @@ func pooledAnswer(t *testing.T, url, body string, into any) int {
 // Both forms of an embedding hold the same vector. OpenAI's SDKs ask for base64.
 func TestEmbeddings(t *testing.T) {
 	e := start(t, sim.Options{})
-	var floats struct{ Data []struct{ Embedding []float32 } }
+	var floats struct {
+		Data []struct{ Embedding []float32 }
+	}
 	if status := pooledAnswer(t, e.URL()+"/v1/embeddings", `{"model":"sim","input":["a","b"]}`, &floats); status != 200 || len(floats.Data) != 2 {
 		t.Fatalf("%d %+v", status, floats)
 	}

@@ -38,7 +38,7 @@ func limits() []mutant {
 		new:  "c.commit()",
 		test: "TestSlowReaderOfAWholeAnswerHoldsNoDecodeSlot",
 	}, {
-		name: "tokens are written as one", in: "(*passing).answer",
+		name: "tokens are written as one", in: "(*passing).pass",
 		old:  "if len(buf) <= freeAnswer {",
 		new:  "if true {",
 		test: "TestSlowReaderOfTokensIsServed",
@@ -68,8 +68,8 @@ func limits() []mutant {
 		new:  "if false {",
 		test: "TestOversizeBodyIsRefusedBeforeItsEnd/announced",
 	}, {
-		name: "client key forwarded although xpyd has keys of its own", in: "(*Server).appendFields",
-		old:  "case !s.keys.required():",
+		name: "client key forwarded although xpyd has keys of its own", in: "(*Forward).Append",
+		old:  "case f.KeepAuth:",
 		new:  "default:",
 		test: "TestNothingElseOfTheClientsHeadReachesAnEngine/1_keys",
 	}, {

@@ -164,8 +164,8 @@ func streams() []mutant {
 		new:  "ok := h.minor == 1",
 		test: "TestHeadIsReadStrictly/length_and_chunks",
 	}, {
-		name: "what Connection names goes on", in: "(*Server).appendPassed",
-		old:  "len(v) > 0 && !connectionLists(h, f.lower)",
+		name: "what Connection names goes on", in: "(*Forward).appendPassed",
+		old:  "len(v) > 0 && !ConnectionLists(h, field.lower)",
 		new:  "len(v) > 0",
 		test: "TestHeadersThatPassOnce",
 	}, {
