@@ -114,14 +114,22 @@ func TestAnythingCanBeDrawn(t *testing.T) {
 	for name, runs := range map[string][]*result.Run{"one": {run("a", 1, 1, 100, 5, 5)}, "none": {broken}, "zeros": {zero}, "two": two()} {
 		g := group(t, runs...)
 		for _, f := range append(InferencePerf(g), Ray(g, Pareto{})) {
-			b, err := f.PNG()
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-			if c, err := png.DecodeConfig(bytes.NewReader(b)); err != nil || c.Width != f.Width {
-				t.Errorf("%s: %s is %d pixels wide, want %d (%v)", name, f.Name, c.Width, f.Width, err)
+			if b, err := f.SVG(); err != nil || !bytes.HasSuffix(bytes.TrimSpace(b), []byte("</svg>")) {
+				t.Errorf("%s: %s: %v", name, f.Name, err)
 			}
 		}
+	}
+}
+
+// TestPNGIsAsWideAsItSays: 900 pixels, those of the guides.
+func TestPNGIsAsWideAsItSays(t *testing.T) {
+	f := InferencePerf(group(t, two()...))[0]
+	b, err := f.PNG()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := png.DecodeConfig(bytes.NewReader(b)); err != nil || c.Width != 900 {
+		t.Errorf("%d pixels wide (%v)", c.Width, err)
 	}
 }
 

@@ -153,8 +153,7 @@ func llmdArgs(r *result.Run) tree {
 	return args
 }
 
-// llmd02 is benchmark report v0.2, which is also one of v0.2.1. It has no stack: a run knows a URL,
-// and not what serves it.
+// llmd02 is benchmark report v0.2, which is also one of v0.2.1 but for the version.
 func llmd02(r *result.Run, stage int) (tree, error) {
 	config, err := plain(r.Config)
 	if err != nil {
@@ -174,14 +173,18 @@ func llmd02(r *result.Run, stage int) (tree, error) {
 		run["eid"] = cell.Sweep
 		run["keywords"] = []any{cell.Target, cell.Workload, fmt.Sprintf("repeat-%d", cell.Repeat)}
 	}
+	scenario := tree{"load": tree{
+		"metadata":     tree{"schema_version": "0.0.1", "cfg_id": hash(config)},
+		"standardized": llmdLoad(r, stage),
+		"native":       tree{"config": config},
+	}}
+	if len(r.Engines) > 0 {
+		scenario["stack"] = llmdStack(r.Engines)
+	}
 	return tree{
-		"version": "0.2",
-		"run":     run,
-		"scenario": tree{"load": tree{
-			"metadata":     tree{"schema_version": "0.0.1", "cfg_id": hash(config)},
-			"standardized": llmdLoad(r, stage),
-			"native":       tree{"config": config},
-		}},
+		"version":  "0.2",
+		"run":      run,
+		"scenario": scenario,
 		"results": tree{"request_performance": tree{"aggregate": tree{
 			"requests": llmdRequests(r),
 			"latency":  llmdLatency(r),
@@ -193,6 +196,26 @@ func llmd02(r *result.Run, stage int) (tree, error) {
 			},
 		}}},
 	}, nil
+}
+
+// llmdStack are the engines that the run was told of. They are of the generic kind, because that of
+// inference engines wants the model and the number of their accelerators.
+func llmdStack(engines []result.Engine) (stack []any) {
+	for _, e := range engines {
+		what := tree{"kind": "generic", "tool": "vllm", "tool_version": e.Version, "role": "replica"}
+		if e.Role != "" {
+			what["role"] = e.Role
+		}
+		if e.GPUs > 0 {
+			what["accelerators"] = e.GPUs
+		}
+		stack = append(stack, tree{
+			"metadata":     tree{"schema_version": "0.0.1", "label": e.Name, "cfg_id": hash(tree{"url": e.URL, "version": e.Version, "role": e.Role})},
+			"standardized": what,
+			"native":       tree{},
+		})
+	}
+	return stack
 }
 
 // llmdLoad is the workload in v0.2's words.

@@ -54,9 +54,9 @@ func noInfinity(v any) any {
 	return v
 }
 
-// bursts are runs of every shape that the reports have to say: rates, caps, ramps, sweeps,
-// prefixes, uneven lengths, other datasets, failures, answers of one token.
-func bursts(t *testing.T) map[string]*result.Run {
+// shapes are runs of every shape that the reports have to say: rates, caps, ramps, sweeps,
+// prefixes, uneven lengths, other datasets, failures, answers of one token, engines.
+func shapes(t *testing.T) map[string]*result.Run {
 	t.Helper()
 	all := map[string]*result.Run{"rate": saved(t, "rate"), "cap": saved(t, "cap"), "failed": failed(t), "sweep": sweep(t)[0]}
 	uneven := saved(t, "rate")
@@ -70,12 +70,14 @@ func bursts(t *testing.T) map[string]*result.Run {
 		short.Records[i].Output, short.Records[i].ITLUS = 1, nil
 	}
 	short.Sum()
-	all["uneven"], all["file"], all["short"] = uneven, file, short
+	behind := saved(t, "cap")
+	behind.Engines = []result.Engine{{Name: "P1", Role: "prefill", URL: "http://p", Version: "0.32.0", GPUs: 4}, {Name: "X", URL: "http://x"}}
+	all["uneven"], all["file"], all["short"], all["engines"] = uneven, file, short, behind
 	return all
 }
 
 func TestLLMDReportsAreValid(t *testing.T) {
-	for name, r := range bursts(t) {
+	for name, r := range shapes(t) {
 		for _, version := range []string{"0.1", "0.2"} {
 			if err := schema(t, version).Validate(document(t, printed(t, "llm-d-"+version, r))); err != nil {
 				t.Errorf("%s as %s: %v", name, version, err)
