@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"xpyd/bench/advice"
 	"xpyd/bench/plot"
 	"xpyd/bench/result"
 )
@@ -87,16 +88,13 @@ func TestRayChoices(t *testing.T) {
 		">TPOT Median (ms)<": {}, ">Chunk Latency (ms, 16 tokens)<": {Mode: plot.Chunk}, ">Interactivity (token/s/user)<": {Interactivity: true},
 		">Output Throughput vs TTFT<": {Mode: plot.FirstToken}, ">Output Throughput (token/s)<": {Raw: true}, ">Output Throughput (token/s/node of 8 GPUs)<": {},
 	} {
-		files, err := Files("ray", sweep(t), Options{Ray: o})
-		if err != nil {
+		var words strings.Builder
+		if err := PrintAs(&words, "ray", sweep(t), Options{Ray: o}); err != nil {
 			t.Fatal(err)
 		}
-		all := map[string]string{}
-		for _, f := range files {
-			all[f.Name] = string(f.Data)
-		}
-		if !strings.Contains(all["ray.svg"], want) || all["ray.png"] == "" || !strings.Contains(all["ray.txt"], "by "+o.Latency().Name+" and throughput:") {
-			t.Errorf("%+v: no %s, or no picture, or\n%s", o, want, all["ray.txt"])
+		svg, err := plot.Ray(advice.Groups(sweep(t), o.Latency())[0], o).SVG()
+		if err != nil || !strings.Contains(string(svg), want) || !strings.Contains(words.String(), "by "+o.Latency().Name+" and throughput:") {
+			t.Errorf("%+v: no %s (%v), or\n%s", o, want, err, &words)
 		}
 	}
 }
