@@ -18,11 +18,14 @@ type row []entry
 
 const sample = 22 // pixels of line before a name
 
+// roomy is for readers of an SVG, whose letters may be wider than those that are measured here.
+const roomy = 1.2
+
 // legend lays the names out in rows of a width: each target once, then what else the panels have.
 func (f Figure) legend(width vg.Length) (rows []row) {
 	used := width // so that the first entry begins a row
 	for _, e := range f.entries() {
-		e.width = px(sample+6+14) + letters(11, false).Width(e.name)
+		e.width = px(sample+6+14) + roomy*letters(11, false).Width(e.name)
 		if used+e.width > width {
 			rows = append(rows, nil)
 			used = 0
