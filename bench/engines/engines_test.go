@@ -185,6 +185,9 @@ func TestWhatARunDidToItsEngines(t *testing.T) {
 	if _, ok := prefill.TransferMS(); ok {
 		t.Error("no transfer has a mean time")
 	}
+	if decode.PeakUsage != nil {
+		t.Error("nothing was read within the run, so nobody knows how full the cache was")
+	}
 	if decode.Preemptions != nil {
 		t.Error("the simulated engine has no metric of preemptions, so nobody knows them")
 	}
@@ -223,5 +226,16 @@ func TestEnginesThatCannotBeCounted(t *testing.T) {
 		if strings.HasPrefix(text, "gone Engine") || strings.HasPrefix(text, "other Engine") {
 			t.Error(text)
 		}
+	}
+}
+
+// TestPeaksAreOfTheRun: the gauges of readings while a request runs, not of the one after it.
+func TestPeaksAreOfTheRun(t *testing.T) {
+	e := engine(t, sim.Options{TokenLatency: 5 * time.Millisecond})
+	w := Watch(t.Context(), []Spec{{Name: "e", URL: e.URL()}}, 20*time.Millisecond, false, func(string) {})
+	complete(t, e.URL(), strings.Repeat("long ", 100), 60, nil)
+	got := w.Stop(t.Context())[0]
+	if got.PeakRunning == nil || *got.PeakRunning != 1 || *got.PeakUsage <= 0 {
+		t.Errorf("%+v", got)
 	}
 }

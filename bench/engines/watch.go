@@ -88,30 +88,37 @@ func (e *watched) watch(ctx context.Context, pace time.Duration) {
 			return
 		case <-ticks.C:
 		}
-		if err := e.tick(ctx); err != nil && ctx.Err() == nil {
+		switch now, err := e.tick(ctx); {
+		case err == nil:
+			e.raise(now)
+		case ctx.Err() == nil:
 			e.say(e.Name + " " + err.Error())
 		}
 	}
 }
 
+// raise keeps the highest gauges of the readings within the run. The last reading comes when all
+// is over, and tells nothing of the load.
+func (e *watched) raise(now values) {
+	for _, f := range []figure{running, waiting, usage} {
+		if math.IsNaN(e.peak[f]) || now[f] > e.peak[f] {
+			e.peak[f] = now[f]
+		}
+	}
+}
+
 // tick reads the engine and says how it does.
-func (e *watched) tick(ctx context.Context) error {
+func (e *watched) tick(ctx context.Context) (values, error) {
 	p, err := e.read(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			e.failed++
 		}
-		return err
+		return values{}, err
 	}
 	now := time.Now()
-	whole := p.whole()
-	for _, f := range []figure{running, waiting, usage} {
-		if math.IsNaN(e.peak[f]) || whole[f] > e.peak[f] {
-			e.peak[f] = whole[f]
-		}
-	}
 	if e.problem != "" {
-		return nil
+		return p.whole(), nil
 	}
 	if p.after(e.last) {
 		e.restarted = true
@@ -122,7 +129,7 @@ func (e *watched) tick(ctx context.Context) error {
 		}
 	}
 	e.last, e.at = p, now
-	return nil
+	return p.whole(), nil
 }
 
 // after reports whether p is of a process that began after that of old.
@@ -188,7 +195,7 @@ func (w *Watcher) Stop(ctx context.Context) []result.Engine {
 }
 
 func (e *watched) end(ctx context.Context) result.Engine {
-	err := e.tick(ctx)
+	_, err := e.tick(ctx)
 	if err != nil && e.problem == "" {
 		e.problem = "not read when the run ended: " + err.Error()
 	}

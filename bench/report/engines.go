@@ -49,7 +49,7 @@ func engineNote(e *result.Engine) string {
 		"generated " + count(e.Generated), "preemptions " + count(e.Preemptions),
 	}
 	if e.PeakUsage != nil {
-		words = append(words, fmt.Sprintf("KV cache seen at most %.1f %% full", *e.PeakUsage*100))
+		words = append(words, fmt.Sprintf("KV cache at most %.1f %% full when read", *e.PeakUsage*100))
 	}
 	return head + strings.Join(append(words, transferWords(e)...), ", ")
 }

@@ -14,7 +14,7 @@ func TestEngineNotes(t *testing.T) {
 		Transfers: is(10), TransferBytes: is(1.5e9), TransferSeconds: is(0.06), TransferFailed: is(2)}
 	got := engineNotes([]result.Engine{prefill, decode, {Name: "D2", Problem: "not read when the run began: refused"}, {Name: "X", Restarted: true}})
 	want := []string{
-		"engine P1, prefill, vLLM 0.32.0: prompt tokens computed 10240, found in its prefix cache 0, pulled 0, generated 10, preemptions 0, KV cache seen at most 25.6 % full",
+		"engine P1, prefill, vLLM 0.32.0: prompt tokens computed 10240, found in its prefix cache 0, pulled 0, generated 10, preemptions 0, KV cache at most 25.6 % full when read",
 		"engine D1, decode: prompt tokens computed 0, found in its prefix cache 0, pulled 10240, generated 1280, preemptions unknown, 10 KV transfers of 1.5 GB in all, 6.00 ms each at 25 GB/s, 2 failed",
 		"engine D2: unknown, not read when the run began: refused",
 		"engine X: unknown, it restarted during the run",

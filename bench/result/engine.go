@@ -24,7 +24,7 @@ type Engine struct {
 	TransferSeconds *float64 `json:"kv_transfer_seconds"` // of all, added up, though some ran at once
 	TransferFailed  *float64 `json:"kv_transfers_failed"`
 
-	PeakRunning *float64 `json:"peak_running"` // as far as the reads saw it
+	PeakRunning *float64 `json:"peak_running"` // of the readings within the run; nil where it was too short for one
 	PeakWaiting *float64 `json:"peak_waiting"`
 	PeakUsage   *float64 `json:"peak_kv_usage"` // of its KV blocks, 0 to 1
 }
