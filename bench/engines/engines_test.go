@@ -156,6 +156,21 @@ func complete(t *testing.T, url string, prompt string, tokens int, kv any) any {
 	return out.KV
 }
 
+// counted is how many tokens an engine says that it generated.
+func counted(t *testing.T, url string) float64 {
+	t.Helper()
+	resp, err := http.Get(url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	p, err := readPage(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.whole()[generated]
+}
+
 // TestWhatARunDidToItsEngines: counters count from when the run began, and each engine's work is
 // its own.
 func TestWhatARunDidToItsEngines(t *testing.T) {
@@ -164,6 +179,9 @@ func TestWhatARunDidToItsEngines(t *testing.T) {
 		complete(t, d.URL(), prompt, 5, complete(t, p.URL(), prompt, 1, map[string]any{"do_remote_decode": true, "do_remote_prefill": false}))
 	}
 	twoLegs(strings.Repeat("before the run ", 40))
+	for counted(t, d.URL()) < 5 { // an engine counts an answer after it has given it
+		time.Sleep(time.Millisecond)
+	}
 	var said lines
 	w := Watch(t.Context(), []Spec{{Name: "P", Role: Prefill, URL: p.URL(), GPUs: 4}, {Name: "D", Role: Decode, URL: d.URL()}}, time.Hour, false, said.say)
 	twoLegs(strings.Repeat("within the run, ", 40))

@@ -20,7 +20,8 @@ const (
 	Pace = 10 * time.Second
 
 	readTime    = 5 * time.Second        // longest time of one reading
-	settleTime  = 300 * time.Millisecond // an engine counts its last step after the client has the token
+	settleTime  = 300 * time.Millisecond // between two readings at the end: an engine counts its last step after the client has the token
+	settleReads = 5
 	longestPage = 16 << 20
 )
 
@@ -181,7 +182,6 @@ func (w *Watcher) Stop(ctx context.Context) []result.Engine {
 	if len(w.watched) == 0 {
 		return nil
 	}
-	time.Sleep(settleTime)
 	all := make([]result.Engine, len(w.watched))
 	var ended sync.WaitGroup
 	for i, e := range w.watched {
@@ -194,7 +194,22 @@ func (w *Watcher) Stop(ctx context.Context) []result.Engine {
 	return all
 }
 
+// settle waits until the engine has counted what the run made it do: two readings in a row that
+// agree, or a few if other clients keep it busy.
+func (e *watched) settle(ctx context.Context) {
+	counted := math.NaN()
+	for range settleReads {
+		time.Sleep(settleTime)
+		p, err := e.read(ctx)
+		if err != nil || p.whole()[generated] == counted {
+			return
+		}
+		counted = p.whole()[generated]
+	}
+}
+
 func (e *watched) end(ctx context.Context) result.Engine {
+	e.settle(ctx)
 	_, err := e.tick(ctx)
 	if err != nil && e.problem == "" {
 		e.problem = "not read when the run ended: " + err.Error()

@@ -191,7 +191,8 @@ func TestSeeds(t *testing.T) {
 	}
 	seed := uint64(7)
 	f.Seed = &seed
-	if f.Options(&cells[0]).Seed != f.Options(&cells[0]).Seed || f.Options(&cells[0]).Seed == f.Options(&other).Seed {
+	a, again = f.Options(&cells[0]), f.Options(&cells[0])
+	if a.Seed != again.Seed || a.Seed == f.Options(&other).Seed {
 		t.Error("with a seed prompts are not fixed, or shared between targets")
 	}
 }
