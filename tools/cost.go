@@ -33,18 +33,23 @@ func newCostCmd() *cobra.Command {
 	xpydFlag(f, &xpyd)
 	f.IntVar(&o.Streams, "streams", 200, "streams whose events are counted")
 	f.IntVar(&o.Idle, "idle", 2000, "open streams that wait for their next event")
+	f.BoolVar(&o.TLS, "tls", false, "speak TLS on both sides of the proxy")
 	f.DurationVar(&o.Window, "window", 10*time.Second, "length of a measurement; a multiple of 5s, the time between two probes of a backend, evens those out")
 	return cmd
 }
 
 // newEnginesCmd runs the engines of cost in the process that it starts for them.
 func newEnginesCmd() *cobra.Command {
-	return &cobra.Command{
+	var cert, key string
+	cmd := &cobra.Command{
 		Use:    "engines",
 		Short:  "Run the engines of tools cost until a signal comes",
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cost.Engines(cmd.Context(), cmd.OutOrStdout())
+			return cost.Engines(cmd.Context(), cmd.OutOrStdout(), cert, key)
 		},
 	}
+	cmd.Flags().StringVar(&cert, "cert", "", "certificate, for TLS")
+	cmd.Flags().StringVar(&key, "key", "", "its key")
+	return cmd
 }

@@ -3,9 +3,11 @@ package cost
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -21,6 +23,7 @@ type Options struct {
 	Streams    int           // streams whose events are all counted
 	Idle       int           // streams that wait for their next event
 	Window     time.Duration // length of each measurement under load
+	TLS        bool          // clients, proxy and engines speak it
 }
 
 // Validate reports options with which no run is possible.
@@ -46,6 +49,7 @@ type run struct {
 	o     Options
 	out   io.Writer
 	proxy *process.Xpyd
+	dial  dialer
 }
 
 // Run measures what the proxy costs. It writes one line for each figure to out: what it is, what
@@ -59,17 +63,12 @@ func Run(ctx context.Context, o Options, out io.Writer) (err error) {
 		return fmt.Errorf("make a place for logs: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	var pools process.Pools
-	engines, err := process.StartTelling(ctx, filepath.Join(dir, "engines.log"), nil, `"decode"`, &pools, o.Self, "engines")
+	c := &run{o: o, out: out}
+	engines, err := c.start(ctx, dir)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, engines.End(endBound)) }()
-	c := &run{o: o, out: out}
-	if c.proxy, err = process.StartXpyd(ctx, dir, nil, o.Xpyd, pools); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.proxy.End(endBound)) }()
+	defer func() { err = errors.Join(err, c.proxy.End(endBound), engines.End(endBound)) }()
 	fmt.Fprintf(out, "%-52s %12s %10s\n", "proxy, a process of its own", "measured", "goal")
 	for _, measure := range []func(context.Context) error{c.idleStreams, c.events, c.completions} {
 		if err := measure(ctx); err != nil {
@@ -80,6 +79,38 @@ func Run(ctx context.Context, o Options, out io.Writer) (err error) {
 		}
 	}
 	return nil
+}
+
+// start runs the engines and the proxy.
+func (c *run) start(ctx context.Context, dir string) (engines *process.Process, err error) {
+	scheme, args, flags := "http://", []string{"engines"}, []string(nil)
+	trust := (*tls.Config)(nil)
+	if c.o.TLS {
+		cert, key, err := certificate(dir)
+		if err == nil {
+			trust, err = trusting(cert)
+		}
+		if err != nil {
+			return nil, err
+		}
+		scheme, args = "https://", append(args, "--cert", cert, "--key", key)
+		flags = []string{"--tls-cert", cert, "--tls-key", key, "--backend-tls-ca", cert}
+	}
+	var pools process.Pools
+	if engines, err = process.StartTelling(ctx, filepath.Join(dir, "engines.log"), nil, `"decode"`, &pools, c.o.Self, args...); err != nil {
+		return nil, err
+	}
+	flags = append(flags, "--prefill", scheme+pools.Prefill[0], "--decode", scheme+pools.Decode[0])
+	if c.proxy, err = process.Serve(ctx, filepath.Join(dir, "xpyd.log"), nil, c.o.Xpyd, flags...); err != nil {
+		return nil, errors.Join(err, engines.End(endBound))
+	}
+	c.dial = func(ctx context.Context) (net.Conn, error) {
+		if trust != nil {
+			return (&tls.Dialer{Config: trust}).DialContext(ctx, "tcp", c.proxy.Addr)
+		}
+		return (&net.Dialer{}).DialContext(ctx, "tcp", c.proxy.Addr)
+	}
+	return engines, nil
 }
 
 func (c *run) line(what string, measured float64, unit string, goal float64) {
@@ -112,7 +143,7 @@ func (c *run) awaitIdle(ctx context.Context) error {
 // idleStreams measures memory. It comes first, while the heap holds nothing else. What opening the
 // streams took stays in the heap, as it does in service.
 func (c *run) idleStreams(ctx context.Context) error {
-	warm, err := openStreams(ctx, c.proxy.Addr, 16, stalled())
+	warm, err := openStreams(ctx, c.dial, 16, stalled())
 	closeStreams(warm)
 	if err != nil {
 		return err
@@ -121,7 +152,7 @@ func (c *run) idleStreams(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	streams, err := openStreams(ctx, c.proxy.Addr, c.o.Idle, stalled())
+	streams, err := openStreams(ctx, c.dial, c.o.Idle, stalled())
 	defer closeStreams(streams)
 	if err != nil {
 		return err
@@ -145,7 +176,7 @@ func (c *run) events(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	streams, err := openStreams(ctx, c.proxy.Addr, c.o.Streams, steady(c.o.Window+10*time.Second))
+	streams, err := openStreams(ctx, c.dial, c.o.Streams, steady(c.o.Window+10*time.Second))
 	defer closeStreams(streams)
 	if err != nil {
 		return err
@@ -238,14 +269,14 @@ const clientsAtOnce = 32
 
 // completionCPU returns the CPU of one completion in µs, and how many there were in a second.
 func (c *run) completionCPU(ctx context.Context, call completion.Call) (cpu, rate float64, err error) {
-	if _, err := completeFor(ctx, c.proxy.Addr, clientsAtOnce, 500*time.Millisecond, call); err != nil {
+	if _, err := completeFor(ctx, c.dial, clientsAtOnce, 500*time.Millisecond, call); err != nil {
 		return 0, 0, err
 	}
 	before, err := c.proxy.Usage()
 	if err != nil {
 		return 0, 0, err
 	}
-	n, err := completeFor(ctx, c.proxy.Addr, clientsAtOnce, c.o.Window/2, call)
+	n, err := completeFor(ctx, c.dial, clientsAtOnce, c.o.Window/2, call)
 	if err != nil {
 		return 0, 0, err
 	}

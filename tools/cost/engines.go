@@ -14,7 +14,9 @@ import (
 
 // Engines runs the engines of a cost run until ctx ends. One JSON line on out says where they are,
 // as process.Pools. They compute in no time and have room for every stream.
-func Engines(ctx context.Context, out io.Writer) (err error) {
+//
+// If cert and key name files, the engines are reached over TLS, which ends in this process.
+func Engines(ctx context.Context, out io.Writer, cert, key string) (err error) {
 	prefill, err := startEngine(sim.RolePrefill)
 	if err != nil {
 		return err
@@ -25,7 +27,16 @@ func Engines(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, decode.Close()) }()
-	if err := json.NewEncoder(out).Encode(process.Pools{Prefill: []string{prefill.Addr()}, Decode: []string{decode.Addr()}}); err != nil {
+	addrs := []string{prefill.Addr(), decode.Addr()}
+	for i := range addrs {
+		if cert == "" {
+			break
+		}
+		if addrs[i], err = terminate(ctx, cert, key, addrs[i]); err != nil {
+			return err
+		}
+	}
+	if err := json.NewEncoder(out).Encode(process.Pools{Prefill: addrs[:1], Decode: addrs[1:]}); err != nil {
 		return fmt.Errorf("say where the engines are: %w", err)
 	}
 	<-ctx.Done()

@@ -16,6 +16,9 @@ import (
 	"xpyd/tools/completion"
 )
 
+// dialer connects to the proxy as its clients do.
+type dialer func(ctx context.Context) (net.Conn, error)
+
 // tokenLatency is the engines' time between two events of a stream.
 const tokenLatency = 20 * time.Millisecond
 
@@ -54,7 +57,7 @@ const openAtOnce = 64
 
 // openStreams opens n streams and waits for the second event of each. It returns the open ones even
 // if it fails. closeStreams ends them.
-func openStreams(ctx context.Context, addr string, n int, c completion.Call) ([]*stream, error) {
+func openStreams(ctx context.Context, dial dialer, n int, c completion.Call) ([]*stream, error) {
 	request := raw(c)
 	streams := make([]*stream, n)
 	var (
@@ -66,7 +69,7 @@ func openStreams(ctx context.Context, addr string, n int, c completion.Call) ([]
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			streams[i], errs[i] = openStream(ctx, addr, request)
+			streams[i], errs[i] = openStream(ctx, dial, request)
 		})
 	}
 	wg.Wait()
@@ -79,8 +82,8 @@ func openStreams(ctx context.Context, addr string, n int, c completion.Call) ([]
 	return open, errors.Join(errs...)
 }
 
-func openStream(ctx context.Context, addr string, request []byte) (*stream, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+func openStream(ctx context.Context, dial dialer, request []byte) (*stream, error) {
+	conn, err := dial(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("open a stream: %w", err)
 	}
@@ -136,7 +139,7 @@ func closeStreams(streams []*stream) {
 
 // completeFor sends completions over n kept connections for d, one after the other on each. It
 // returns how many were answered.
-func completeFor(ctx context.Context, addr string, n int, d time.Duration, c completion.Call) (int64, error) {
+func completeFor(ctx context.Context, dial dialer, n int, d time.Duration, c completion.Call) (int64, error) {
 	request := raw(c)
 	end := time.Now().Add(d)
 	var (
@@ -146,7 +149,7 @@ func completeFor(ctx context.Context, addr string, n int, d time.Duration, c com
 	)
 	for i := range n {
 		wg.Go(func() {
-			conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+			conn, err := dial(ctx)
 			if err != nil {
 				errs[i] = fmt.Errorf("send completions: %w", err)
 				return

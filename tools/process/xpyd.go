@@ -38,7 +38,7 @@ func Serve(ctx context.Context, output string, env []string, executable string, 
 	if err != nil {
 		return nil, err
 	}
-	if err := p.AwaitHTTP(ctx, "http://"+serving.Listen+"/readyz"); err != nil {
+	if err := p.AwaitHTTP(ctx, "http://"+serving.Admin+"/readyz"); err != nil {
 		p.Stop()
 		return nil, err
 	}
