@@ -83,7 +83,7 @@ func TestMigrateRefusals(t *testing.T) {
 
 // xpyd's own flags win over the other router's.
 func TestOwnFlagsWinOverAnotherRouters(t *testing.T) {
-	out, _, err := runRoot(t, "check", "--as", "llm-d-sidecar", "--prefill", "http://p:1", "--", "--vllm-port=8300")
+	out, _, err := runRoot(t, "check", "--as", "llm-d-sidecar", "--listen", "127.0.0.1:8000", "--prefill", "http://p:1", "--", "--vllm-port=8300", "--secure-proxy=false")
 	if want := "prefill: http://p:1 (prefix)\ndecode: http://localhost:8300 (least_request)\nok\n"; err != nil || out != want {
 		t.Errorf("%v, got %q, want %q", err, out, want)
 	}

@@ -73,6 +73,16 @@ func limits() []mutant {
 		new:  "default:",
 		test: "TestNothingElseOfTheClientsHeadReachesAnEngine/1_keys",
 	}, {
+		name: "a route that xpyd does not know is sent twice", in: "classifyPassed",
+		old:  "if f.repeats {",
+		new:  "if true {",
+		test: "TestRelayedRetries",
+	}, {
+		name: "a client that left keeps an engine at work", in: "(*passing).ClientGone",
+		old:  "p.cut(cutGone)",
+		new:  "_ = p.cut",
+		test: "TestRelayedClientLeaves",
+	}, {
 		name: "duplicate control field accepted", in: "(*Request).member",
 		old:  "if r.seen&(1<<f) != 0 {",
 		new:  "if false {",

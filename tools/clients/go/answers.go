@@ -15,6 +15,8 @@ func (c checks) answers() []one {
 		{"models", c.models},
 		{"chat and its stream", c.chatAndStream},
 		{"completion and its stream", c.completionAndStream},
+		{"embeddings", c.embeddings},
+		{"a transcription", c.transcription},
 		{"several choices", c.severalChoices},
 		{"sixteen streams at once", c.manyStreams},
 		{"tools that are not called", c.toolsNotCalled},

@@ -40,8 +40,8 @@ func (c checks) wrong(ctx context.Context) error {
 	unknown := asked("hi", 8)
 	unknown.Model = "none"
 	_, name := c.chat(ctx, unknown)
-	_, route := c.client.Embeddings.New(ctx, openai.EmbeddingNewParams{
-		Model: model, Input: openai.EmbeddingNewParamsInputUnion{OfString: openai.String("hi")}})
+	_, route := c.client.Moderations.New(ctx, openai.ModerationNewParams{
+		Model: model, Input: openai.ModerationNewParamsInputUnion{OfString: openai.String("hi")}})
 	return errors.Join(
 		refused(key, 401, "invalid_api_key", "authentication_error"),
 		refused(name, 404, "", "NotFoundError"), tells(name, "`none` does not exist"),

@@ -87,6 +87,24 @@ await runAll({
     same(chunks.at(-1).usage.completion_tokens, 16, "completion_tokens");
   },
 
+  "embeddings": async () => {
+    const both = await client.embeddings.create({ model, input: ["up", "down"] }); // the SDK asks for base64
+    same(both.data.map((d) => d.index), [0, 1], "indices");
+    const floats = (await client.embeddings.create({ model, input: "down", encoding_format: "float" })).data[0].embedding;
+    same(floats.length, 8, "numbers of a vector");
+    expect(floats.every((f, i) => Math.abs(f - both.data[1].embedding[i]) < 1e-6), "base64 and floats differ");
+    expect(both.data[0].embedding[0] !== both.data[1].embedding[0], "two texts have one vector");
+    const err = await raises(OpenAI.NotFoundError, () => client.embeddings.create({ model: "none", input: "hi" }));
+    expect(err.message.includes("`none` does not exist"), `message ${err.message}`);
+  },
+
+  "a transcription": async () => {
+    const sound = () => OpenAI.toFile(Buffer.from("RIFF".repeat(50000)), "a.wav");
+    const heard = await client.audio.transcriptions.create({ model, file: await sound() });
+    same(heard.text.trim().split(/\s+/).length, 4, "words");
+    same((await client.audio.translations.create({ model, file: await sound() })).text, heard.text, "the translation");
+  },
+
   "several choices": async () => {
     const answer = await chat("Two, please", { n: 2, temperature: 1 });
     same(answer.choices.map((c) => c.index), [0, 1], "choices");
@@ -153,7 +171,7 @@ await runAll({
     same([err.status, err.code], [401, "invalid_api_key"], "error");
     err = await raises(OpenAI.NotFoundError, () => chat("hi", { model: "none" }));
     expect(err.message.includes("`none` does not exist"), `message ${err.message}`);
-    err = await raises(OpenAI.NotFoundError, () => client.embeddings.create({ model, input: "hi" }));
+    err = await raises(OpenAI.NotFoundError, () => client.moderations.create({ model, input: "hi" }));
     same(err.code, "unknown_route", "code");
   },
 

@@ -63,6 +63,26 @@ def completion_and_its_stream():
 
 
 @check
+def embeddings():
+    both = client.embeddings.create(model=MODEL, input=["up", "down"])  # the SDK asks for base64
+    same([d.index for d in both.data], [0, 1], "indices")
+    floats = client.embeddings.create(model=MODEL, input="down", encoding_format="float").data[0].embedding
+    same(len(floats), 8, "numbers of a vector")
+    expect(all(abs(a - b) < 1e-6 for a, b in zip(both.data[1].embedding, floats)), "base64 and floats differ")
+    expect(both.data[0].embedding != both.data[1].embedding, "two texts have one vector")
+    err = raises(openai.NotFoundError, lambda: client.embeddings.create(model="none", input="hi"))
+    expect("`none` does not exist" in err.message, f"message {err.message!r}")
+
+
+@check
+def a_transcription():
+    sound = ("a.wav", b"RIFF" * 50000)
+    heard = client.audio.transcriptions.create(model=MODEL, file=sound)
+    same(len(heard.text.split()), 4, "words")
+    same(client.audio.translations.create(model=MODEL, file=sound).text, heard.text, "the translation")
+
+
+@check
 def several_choices():
     answer = chat(client, "Two, please", 4, n=2, temperature=1)
     same([c.index for c in answer.choices], [0, 1], "choices")
@@ -154,7 +174,7 @@ def wrong_key_model_and_route():
     same((err.status_code, err.code), (401, "invalid_api_key"), "error")
     err = raises(openai.NotFoundError, lambda: client.chat.completions.create(model="none", messages=messages("hi")))
     expect("`none` does not exist" in err.message, f"message {err.message!r}")
-    err = raises(openai.NotFoundError, lambda: client.embeddings.create(model=MODEL, input="hi"))
+    err = raises(openai.NotFoundError, lambda: client.moderations.create(model=MODEL, input="hi"))
     same(err.code, "unknown_route", "code")
 
 
