@@ -89,6 +89,10 @@ var never = [...]string{
 	"/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/wake_up", "/weight_checker", "/weight_info",
 }
 
+// handles are vLLM's routes that take kv_transfer_params, beside those that xpyd serves. A handle that a
+// client makes up can hang or kill a decode engine, or name a host of the client's choice.
+var handles = [...]string{"/cohere/v2/chat", "/inference/v1/generate", "/v1/chat/completions/batch", "/v1/messages", "/v1/responses"}
+
 // Table finds routes. It never changes.
 type Table struct {
 	byPath map[string]Route
@@ -165,6 +169,8 @@ func Parse(entry string) (Route, error) {
 		return r, errors.New("is served already; leave it out")
 	case slices.ContainsFunc(never[:], func(n string) bool { return within(path, n) }):
 		return r, errors.New("operates an engine, which no client may do; ask the engine itself")
+	case slices.ContainsFunc(handles[:], func(h string) bool { return strings.EqualFold(strings.TrimRight(path, "/"), h) }):
+		return r, errors.New("takes KV handles, which only xpyd may send; ask the engine itself")
 	}
 	return r, nil
 }
