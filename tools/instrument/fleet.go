@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"xpyd/tools/process"
@@ -83,6 +84,9 @@ func (f *fleet) serve(ctx context.Context, xpyd, dir, prefill, decode string) er
 func engineScript(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, filepath.Join("scripts", "real-vllm", "engine.sh"), args...)
 	cmd.Stderr = os.Stderr
+	// Its script ends an engine that is not up by then.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = time.Minute
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s a real engine (in the repository's root, after scripts/real-vllm/setup.sh): %w", args[0], err)
 	}
