@@ -26,8 +26,9 @@ func (o *CostOptions) Validate() error {
 	return o.validEngines()
 }
 
-// Cost runs each tool in turns at the same load, and prints the CPU that it takes for an event. A
-// run of one request first tells what the tool's start takes, which does not count.
+// Cost runs each tool in turns at the same load, and prints the CPU that it takes for an event. What
+// its start takes does not count. Of a tool that does not say when its load begins, a run of one
+// request tells that first.
 func Cost(ctx context.Context, o CostOptions, out io.Writer) (err error) {
 	stop, err := o.prepare(ctx)
 	defer func() { err = errors.Join(err, stop()) }()
@@ -54,12 +55,12 @@ func Cost(ctx context.Context, o CostOptions, out io.Writer) (err error) {
 type cost struct {
 	event  []float64 // µs of CPU
 	memory []float64 // MB
-	start  float64   // seconds of CPU, measured once
+	start  float64   // seconds of CPU, of a tool without a mark
 }
 
 func (c *cost) measure(ctx context.Context, t tool, o AgreeOptions, round int) error {
 	name := t.name + "-" + strconv.Itoa(round+1)
-	if round == 0 {
+	if round == 0 && t.mark == "" {
 		one := o.Load
 		one.Count, one.OutputLen, one.Concurrency = 1, 1, 1
 		start, err := t.run(ctx, one, o.URL, o.Dir, name+"-start")
@@ -82,13 +83,13 @@ func (c *cost) measure(ctx context.Context, t tool, o AgreeOptions, round int) e
 
 func printCosts(tools []tool, costs []cost, out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 1, ' ', 0)
-	fmt.Fprintln(table, "| tool\t| CPU an event\t| to xpyd, by round\t| CPU of a start\t| memory\t|\n|---\t|---\t|---\t|---\t|---\t|")
+	fmt.Fprintln(table, "| tool\t| CPU an event\t| to xpyd, by round\t| memory\t|\n|---\t|---\t|---\t|---\t|")
 	for i, c := range costs {
 		low, high := c.event[0]/costs[0].event[0], c.event[0]/costs[0].event[0]
 		for round, x := range c.event {
 			low, high = min(low, x/costs[0].event[round]), max(high, x/costs[0].event[round])
 		}
-		fmt.Fprintf(table, "| %s\t| %.0f µs\t| %.1f to %.1f\t| %.1f s\t| %.0f MB\t|\n", tools[i].name, median(c.event), low, high, c.start, median(c.memory))
+		fmt.Fprintf(table, "| %s\t| %.0f µs\t| %.1f to %.1f\t| %.0f MB\t|\n", tools[i].name, median(c.event), low, high, median(c.memory))
 	}
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("print the costs: %w", err)

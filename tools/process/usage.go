@@ -28,7 +28,7 @@ func (p *Process) Usage() (Usage, error) {
 		return sum, err
 	}
 	for _, pid := range pids {
-		cpu, err := cpuOf(pid)
+		cpu, err := CPU(pid)
 		if err != nil {
 			return sum, err
 		}
@@ -85,8 +85,9 @@ func statFields(pid int) ([]string, error) {
 	return fields, nil
 }
 
-// cpuOf is user and system time of all threads, those that have ended too, in seconds.
-func cpuOf(pid int) (float64, error) {
+// CPU is the seconds of user and system time that a process has used so far: all its threads, those
+// that have ended too, and none of its children.
+func CPU(pid int) (float64, error) {
 	fields, err := statFields(pid)
 	if err != nil {
 		return 0, err
