@@ -130,4 +130,6 @@ e2e-down: ## end every engine of make e2e
 	@scripts/real-vllm/engine.sh stop-all
 
 gpu-dry-run: build ## run every kind of step of the experiments on GPUs with simulated engines, 15 seconds (scripts/gpu)
+	python3 scripts/gpu/rig_test.py
+	python3 scripts/gpu/render.py --check
 	python3 scripts/gpu/rig.py run scripts/gpu/plans/dry.json --xpyd ./xpyd --out bench-out/gpu-dry-run --dry-run

@@ -112,11 +112,12 @@ def sim_command(xpyd, spec, port, side, defaults):
 
 
 class Fleet:
-    """All engines of a plan, and at most one proxy."""
+    """All engines of a plan, and the proxies of its contenders. A proxy stays once it is started: what it
+    has learned of its engines is part of what is measured."""
 
     def __init__(self, xpyd, run_dir, defaults, dry):
         self.xpyd, self.dir, self.defaults, self.dry = xpyd, run_dir, defaults, dry
-        self.engines, self.urls, self.proxy, self.serving = {}, {}, None, None
+        self.engines, self.urls, self.proxies = {}, {}, {}
 
     def start(self, specs):
         for name, spec in specs.items():
@@ -152,43 +153,43 @@ class Fleet:
             return False
 
     def serve(self, name, contender):
-        """The URL of the contender, whose proxy is started unless it is the one that runs."""
+        """The URL of the contender, whose proxy is started unless it runs."""
         wanted = [contender["direct"]] if "direct" in contender else contender.get("prefill", []) + contender["decode"]
         if missing := [e for e in wanted if e not in self.urls]:
             raise RuntimeError(f"{name} needs engines that are not up: {missing}")
         if contender.get("direct"):
             return self.urls[contender["direct"]]
-        if self.serving != name:
-            self.stop_proxy()
+        if name not in self.proxies:
             port, admin = free_port(), free_port()
             argv = proxy_command(self.xpyd, contender, self.urls, port, admin)
-            self.proxy = Process(name, argv, f"{self.dir}/proxy-{name}.log")
-            self.admin, self.url = f"http://{HOST}:{admin}", f"http://{HOST}:{port}"
-            self.await_proxy(contender)
-            self.serving = name
-        return self.url
+            proxy = Process(name, argv, f"{self.dir}/proxy-{name}.log")
+            proxy.url, proxy.admin = f"http://{HOST}:{port}", f"http://{HOST}:{admin}"
+            self.proxies[name] = proxy
+            self.await_proxy(proxy, contender)
+        return self.proxies[name].url
 
-    def await_proxy(self, contender, limit=30):
-        ready = self.url + "/health" if contender.get("router") else self.admin + "/readyz"
+    def await_proxy(self, proxy, contender, limit=30):
+        ready = proxy.url + "/health" if contender.get("router") else proxy.admin + "/readyz"
         until = time.time() + limit
         while True:
             try:
                 get(ready, 2)
                 break
             except OSError as e:
-                if not self.proxy.alive() or time.time() > until:
-                    raise RuntimeError(f"proxy {self.proxy.name}: {e}\n{self.proxy.tail()}") from e
+                if not proxy.alive() or time.time() > until:
+                    raise RuntimeError(f"proxy {proxy.name}: {e}\n{proxy.tail()}") from e
                 time.sleep(0.1)
         time.sleep(0.2 if self.dry else 2)  # the warm-ups of the pairs
 
-    def stop_proxy(self):
-        if self.proxy:
-            self.proxy.signal(signal.SIGINT)
-            end([self.proxy], 3)
-        self.proxy = self.serving = None
+    def ask_proxy(self, name, path):
+        """What the contender's proxy answers on its admin port, or nothing where it has none."""
+        try:
+            return get(self.proxies[name].admin + path)
+        except (OSError, KeyError):
+            return ""
 
     def stop(self):
-        self.stop_proxy()
+        end(list(self.proxies.values()), 3)
         end(list(self.engines.values()))
 
 

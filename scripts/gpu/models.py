@@ -1,17 +1,15 @@
 """models.py FOLDER: model folders without weights, for vLLM's --load-format dummy.
 
 Each has the shape of a published model and a small byte-level tokenizer. A model with dummy weights
-answers with arbitrary ids, so every id of the model has a text. This is no decoration: vLLM's API
-server decodes the whole prompt again for each token for as long as the answer has no text, which
-takes a millisecond at 5,000 tokens and stalls the engine at 1,000 tokens a second. FOLDER/blank has
-the tokenizer without those texts, to show just that.
+answers with arbitrary ids, so every id of the model has a text. This matters: for as long as an answer
+has no text, vLLM's API server decodes its whole prompt again for each token. At 5,000 tokens that takes
+a millisecond of its only event loop, and at 1,000 tokens a second the server stalls (docs/gpu.md).
+FOLDER/blank has the tokenizer without those texts, to show just that.
 """
 import json
 import os
 import random
 import sys
-
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 WORDS = """the of and to in a is that for it as was with be by on not he his but at are this have from
 or had an they which one prefill decode block cache router engine token model server request queue
@@ -29,6 +27,7 @@ COMMON = dict(
 
 def trained():
     """A tokenizer of some 500 tokens, which has one for each byte."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     rnd = random.Random(0)
     text = [" ".join(rnd.choice(WORDS) for _ in range(20)) + "." for _ in range(400)]
     tok = Tokenizer(models.BPE())
@@ -99,4 +98,5 @@ def main():
     write(os.path.join(root, "blank"), tok, shapes["qwen3-8b"])
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -22,8 +22,10 @@ import time
 
 import engines
 import legs
+import record
 from watch import Watch
 
+KINDS = ("fill", "serve", "vllm_bench", "compare", "alone", "record")
 RESERVE = 20  # seconds at the end for logs and the end of the processes
 
 
@@ -65,11 +67,11 @@ class Rig:
         say(f"up: {self.result['up_after_s']}")
         for name, log in self.result["lost"].items():
             say(f"LOST {name}: {log}")
-        for step in self.plan["steps"]:
-            self.take(step)
+        for i, step in enumerate(self.plan["steps"]):
+            self.take(i, step)
 
-    def take(self, step):
-        name = next(k for k in ("fill", "serve", "compare", "alone") if k in step)
+    def take(self, index, step):
+        name = next(k for k in KINDS if k in step)
         for i in range(step.get("repeat", 1)):
             need = self.seconds(step)
             if need > self.left():
@@ -77,7 +79,7 @@ class Rig:
                 self.result["not_run"].append(step)
                 return
             # Contenders begin in turns, so that none is always the first after a pause.
-            turn = dict(step, repeat=i + 1)
+            turn = dict(step, repeat=i + 1, kind=name, seed=7000 + 100 * index + 10 * i)
             try:
                 getattr(self, name)(turn)
             except Exception as e:  # one step that fails must not cost the others
@@ -92,41 +94,79 @@ class Rig:
         """How long the step takes at least, so that none begins which the limit would cut."""
         if self.args.dry_run:
             return 1
-        return step.get("takes", 10) if "serve" not in step else len(step["serve"]) * (step["seconds"] + 12)
+        if names := step.get("serve") or step.get("vllm_bench"):
+            return len(names) * (step["seconds"] + 12)
+        return step.get("takes", 10)
 
     # The kinds of steps.
 
     def serve(self, step):
-        names = step["serve"]
+        self.each(step, step["serve"], self.load)
+
+    def vllm_bench(self, step):
+        self.each(step, step["vllm_bench"], self.load_by_vllm)
+
+    def each(self, step, names, do):
         at = (step["repeat"] - 1) % len(names)
         for name in names[at:] + names[:at]:
             try:
-                self.load(name, step)
+                do(name, step)
             except Exception as e:  # one contender that fails must not cost the others
-                self.fail("serve", dict(step, serve=[name]), e)
+                self.fail(step["kind"], dict(step, contender=name), e)
             self.save()
 
     def load(self, name, step):
+        label = f"{step['seed']}-{name}@{step['rate']}x{step['workload']}"
+        streams = self.plan["workloads"][step["workload"]]
+        with self.measured(name, label, step) as (url, out):
+            benches = [self.bench(url, label, i, s, step) for i, s in enumerate(streams)]
+            codes = [self.finish(b, step) for b in benches]
+        out["streams"] = [self.totals(label, i, s, c) for i, (s, c) in enumerate(zip(streams, codes))]
+        say(f"{label}: {brief(out)}")
+
+    @contextlib.contextmanager
+    def measured(self, name, label, step):
+        """The contender's URL and the entry for its result, which gets all that is watched meanwhile."""
         contender = self.plan["contenders"][name]
         url = self.fleet.serve(name, contender)
-        streams = self.plan["workloads"][step["workload"]]
         watched = [contender["direct"]] if "direct" in contender else contender.get("prefill", []) + contender["decode"]
-        label = f"{step.get('label', '')}{name}@{step['rate']}x{step['workload']}.{step['repeat']}".replace("/", "-")
-        out = {"kind": "serve", "contender": name, "workload": step["workload"], "rate": step["rate"], "repeat": step["repeat"],
-               "label": step.get("label", "")}
+        out = {k: step.get(k) for k in ("kind", "workload", "rate", "seed")} | {"contender": name, "at": round(time.time() - self.begin, 1)}
         with contextlib.ExitStack() as stack:
             spies = [stack.enter_context(self.spy(e, label, step)) for e in step.get("spy", []) if e in watched]
             watch = stack.enter_context(Watch(self.fleet, watched))
-            benches = [self.bench(url, label, i, s, step) for i, s in enumerate(streams)]
-            codes = [self.finish(b, step) for b in benches]
-        out |= {"streams": [self.totals(label, i, s, c) for i, (s, c) in enumerate(zip(streams, codes))],
-                "engines": watch.summary()}
+            before = proxy_counters(self.fleet.ask_proxy(name, "/metrics"))
+            yield url, out
+            after = self.fleet.ask_proxy(name, "/metrics")
+        out["engines"], out["proxy"] = watch.summary(), grown(before, proxy_counters(after))
         if any(spies):
             out["spies"] = [s for s in spies if s]
+        with open(os.path.join(self.logs, f"metrics-{label}.txt"), "w") as f:
+            f.write(after)
         if contender.get("mode") == "auto":
-            out["advice"] = self.advice()
+            out["advice"] = json.loads(self.fleet.ask_proxy(name, "/advice") or "null")
         self.result["steps"].append(out)
-        say(f"{label}: {brief(out)}")
+
+    def load_by_vllm(self, name, step):
+        """vllm bench serve with its random prompts. Its tokenizer is the same for all contenders."""
+        label, w = f"{step['seed']}-{name}@{step['rate']}xvllm", step
+        saved = os.path.join(self.runs, label + ".vllm.json")
+        with self.measured(name, label, step) as (url, out):
+            if self.args.dry_run:
+                argv = [self.fleet.xpyd, "bench", "serve", "--url", url, "--input-len", "200", "--output-len", "5", "--num-prompts", "3", "--no-progress"]
+            else:
+                models = os.environ["MODELS"]
+                argv = [os.environ["PY"], "-m", "vllm.entrypoints.cli.main", "bench", "serve", "--backend", "openai", "--base-url", url,
+                        "--model", self.defaults["model"], "--tokenizer", f"{models}/blank", "--dataset-name", "random",
+                        "--random-input-len", str(w["input"]), "--random-output-len", str(w["output"]), "--ignore-eos",
+                        "--request-rate", str(w["rate"]), "--num-prompts", str(w["rate"] * w["seconds"]), "--seed", str(w["seed"]),
+                        "--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,90,99", "--disable-tqdm",
+                        "--save-result", "--result-filename", saved]
+            out["exit"] = self.finish(engines.Process("bench", argv, os.path.join(self.logs, "vllm-bench.log")), step)
+        if os.path.exists(saved):
+            with open(saved) as f:
+                got = json.load(f)
+            out["totals"] = {k: round(v, 3) if isinstance(v, float) else v for k, v in got.items() if isinstance(v, (int, float))}
+        say(f"vllm bench, {label}: exit {out['exit']}, {short(out.get('totals', {}))}; {told(out['engines'])}")
 
     def bench(self, url, label, i, stream, step):
         rate, seconds = step["rate"] * stream.get("share", 1), step["seconds"]
@@ -135,9 +175,11 @@ class Rig:
             seconds, rate = 1, max(rate, 4)
         argv = [self.fleet.xpyd, "bench", "serve", "--url", url, "--model", self.defaults["model"], "--input-len", str(stream["input"]),
                 "--output-len", str(stream["output"]), "--rate", str(rate), "--num-prompts", str(max(2, round(rate * seconds))),
-                "--warmups", str(lead), "--seed", str(step.get("seed", 7) * 1000 + step["repeat"] * 10 + i + len(self.result["steps"]) * 100),
+                "--warmups", str(lead), "--seed", str(step["seed"] + i),
                 "--temperature", "0", "--label", label, "--out", os.path.join(self.runs, f"{label}.{i}"), "--no-progress", "--format", "table",
-                "--max-lateness", "0"]
+                "--max-lateness", "0",
+                # Contenders get the same prompts at the same times, and must not find each other's in a cache.
+                "--extra-body", json.dumps({"cache_salt": label})]
         if stream.get("spread"):
             argv += ["--range-ratio", str(stream["spread"])]
         return engines.Process("bench", argv, os.path.join(self.logs, "bench.log"))
@@ -190,13 +232,19 @@ class Rig:
         self.result["steps"].append({"kind": "alone", "engine": step["alone"], "rows": rows})
         say(f"{step['alone']} alone: " + ", ".join(f"{r['length']}: {r['ttft_ms']['p50']}" for r in rows))
 
-    # What is asked beside the load.
+    def record(self, step):
+        do = {"steps": record.steps, "prefills": record.prefills, "transfers": record.transfers, "exact": record.exact, "leave": record.leave}
+        what = dict(step, **(step.get("dry", {}) if self.args.dry_run else {}))
+        if name := step.get("contender"):
+            what["url"] = self.fleet.serve(name, self.plan["contenders"][name])
+        begin = time.time()
+        rows = do[step["record"]](self.fleet, what, self.defaults["model"])
+        self.result["steps"].append({"kind": "record", "step": step, "rows": rows})
+        for r in rows if isinstance(rows, list) else [rows]:
+            say(f"{step['record']}: {json.dumps(r)}")
+        say(f"{step['record']}: {time.time() - begin:.1f} s")
 
-    def advice(self):
-        try:
-            return json.loads(engines.get(self.fleet.admin + "/advice"))
-        except (OSError, ValueError) as e:
-            return {"error": str(e)}
+    # What is asked beside the load.
 
     @contextlib.contextmanager
     def spy(self, engine, label, step):
@@ -206,7 +254,8 @@ class Rig:
             yield None
             return
         into = os.path.join(self.logs, f"spy-{label}-{engine}.txt")
-        p = engines.Process("py-spy", [tool, "record", "-p", str(self.fleet.engines[engine].pid), "-d", str(int(step["seconds"])), "-r", "50", "--nonblocking",
+        lead = 30 if step["kind"] == "vllm_bench" else 0  # it imports for half a minute
+        p = engines.Process("py-spy", [tool, "record", "-p", str(self.fleet.engines[engine].pid), "-d", str(int(step["seconds"]) + lead), "-r", "50", "--nonblocking",
                                        "-f", "raw", "-o", into], os.path.join(self.logs, "py-spy.log"))
         found = {"engine": engine}
         yield found
@@ -263,6 +312,25 @@ def hottest(path, most=8):
     return [[frame, round(n / total, 3)] for frame, n in sorted(seen.items(), key=lambda x: -x[1])[:most * 4]]
 
 
+def proxy_counters(text):
+    """The counters of a proxy's metrics, by name and labels."""
+    out = {}
+    for line in text.splitlines():
+        name, _, value = line.rpartition(" ")
+        if name.split("{")[0].endswith(("_total", "_sum", "_count")) and name.startswith("xpyd_"):
+            out[name] = float(value)
+    return out
+
+
+def grown(before, after):
+    return {k: round(v - before.get(k, 0), 6) for k, v in after.items() if v != before.get(k, 0)}
+
+
+def short(totals):
+    keys = ("completed", "median_ttft_ms", "p90_ttft_ms", "median_tpot_ms", "p90_tpot_ms", "p99_itl_ms", "max_itl_ms", "output_throughput")
+    return ", ".join(f"{k} {totals[k]:.1f}" for k in keys if k in totals)
+
+
 def brief(out):
     parts = []
     for s in out["streams"]:
@@ -276,7 +344,13 @@ def brief(out):
         parts.append(f"{s['stream']['input']}/{s['stream']['output']}: ok {t['completed']}, failed {t['failed']}, "
                      f"TTFT {ms['ttft']['median']:.0f}/{ms['ttft']['p90']:.0f}, TPOT {ms['tpot']['median']:.1f}, "
                      f"ITL p99 {ms['itl']['p99']:.0f}, {t['output_tokens_per_second']:.0f} tok/s")
-    for name, e in out["engines"].items():
+    return "; ".join(parts + [told(out["engines"])])
+
+
+def told(watched):
+    """What the engines said of themselves, in short."""
+    parts = []
+    for name, e in watched.items():
         m = e["metrics"]
         if x := m.get("nixl_xfer_time_seconds"):
             parts.append(f"{name}: transfer {x['mean'] * 1e3:.1f} ms, {m.get('nixl_num_descriptors', {}).get('mean', 0):.0f} descriptors")
@@ -304,4 +378,5 @@ def main():
     sys.exit(1 if failed else 0)
 
 
-main()
+if __name__ == "__main__":
+    main()
