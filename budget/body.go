@@ -27,10 +27,10 @@ func NewBodies(limit, largest int64, share float64) *Bodies {
 	return b
 }
 
-// Body is one request body with its charge on the budget. Up to 256 KiB it lies in one buffer, which
-// doubles as bytes really arrive. A longer body arrives in pieces, so that what is held follows what
-// has come. The pieces become one buffer when the body is complete. The zero value is an empty body.
-// Free ends it. One goroutine owns it.
+// Body is one request body with its charge on the budget. Up to 256 KiB it is in one buffer, which
+// doubles as bytes really arrive. A longer body arrives in pieces, so that what is held follows
+// what has come. The pieces become one buffer when the body is complete. The zero value is an empty
+// body. Free ends it. One goroutine owns it.
 type Body struct {
 	b      []byte   // the body, or the last piece of a body that arrives in pieces
 	pieces [][]byte // the full pieces before it

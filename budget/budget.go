@@ -1,6 +1,6 @@
-// Package budget bounds what the proxy holds for clients: bytes of bodies and answers, for all clients
-// together and for each client, and completions. It charges for what buffers can hold, not for what
-// lies in them. A budget never waits. It gives, or it refuses and says why.
+// Package budget bounds what the proxy holds for clients: bytes of bodies and answers, for all
+// clients together and for each client, and completions. It charges for the capacity of buffers,
+// not for their content. A budget never waits. It gives, or it refuses and says why.
 package budget
 
 import "sync"

@@ -57,7 +57,7 @@ func (f *benchFlags) settle(args []string) error {
 	return nil
 }
 
-// pairs reads K=V texts. What is wrong with one is told without its value, which may be a secret.
+// pairs reads K=V texts. An error does not show the value, which may be a secret.
 func pairs(flag string, texts []string) ([][2]string, error) {
 	var all [][2]string
 	for _, text := range texts {

@@ -37,8 +37,8 @@ const (
 	ofConnection = "is about one connection and never goes on; remove it"
 )
 
-// checkPassed refuses two kinds of headers. One that no request can have would be a setting that does
-// nothing. One that xpyd writes itself would stand in the request twice, or would end a request
+// checkPassed refuses two kinds of headers. One that no request can have would be a setting that
+// does nothing. One that xpyd writes itself would be in the request twice, or would end a request
 // where the engine sees no end.
 func (c *Config) checkPassed() error {
 	for i, name := range c.Headers.Pass {

@@ -171,7 +171,7 @@ func (k key) set(c *Config, raw any) error {
 	return nil
 }
 
-// parse returns raw as the key's Go type. The text of its errors stands after the value in a
+// parse returns raw as the key's Go type. The text of its errors comes after the value in a
 // message.
 func (k key) parse(raw any) (any, error) {
 	switch k.unit() {

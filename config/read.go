@@ -22,11 +22,12 @@ const readSize = 4 << 20
 // hear signals.
 type Files struct {
 	limit time.Duration // for each file
-	// again is set where the files are not read for the first time, or are read by a successor. What
-	// a pipe held is gone by then. At the start a pipe may stand in for a file, as in --config <(…).
+	// again is set where the files are not read for the first time, or are read by a successor. By
+	// then the content of a pipe is gone. At the start a pipe may replace a file, as in --config
+	// <(…).
 	again bool
 
-	made map[string][]byte // texts that stand for files, by their name
+	made map[string][]byte // texts in place of files, by their name
 
 	mu   sync.Mutex
 	hung map[string]bool // paths whose read has not returned
@@ -38,7 +39,7 @@ func NewFiles(again bool) *Files {
 	return &Files{limit: readTime, again: again, made: map[string][]byte{}, hung: map[string]bool{}}
 }
 
-// Make gives the reader a text that stands for a file of that name.
+// Make gives the reader a text in place of a file of that name.
 func (f *Files) Make(name string, text []byte) { f.made[name] = text }
 
 // unreadError is about a file that was not read in time. That says nothing about its content, so
@@ -60,7 +61,7 @@ type opener func(path string) readFile
 // read returns the file as soon as it is read, and at the latest when ctx ends or the time is over.
 func (f *Files) read(ctx context.Context, path string) readFile {
 	if text, ok := f.made[path]; ok {
-		return readFile{text: text, mode: 0o600} // nobody else can read it
+		return readFile{text: text, mode: 0o600} // no other user can read it
 	}
 	if !f.begin(path) {
 		return readFile{err: unreadError{errors.New("an earlier read of it still hangs; is its mount well?")}}

@@ -10,9 +10,9 @@ import (
 )
 
 // Warnings returns one line for each thing that is legal but probably not meant:
-//   - settings that have no effect because of others, although whoever set them expects one,
+//   - settings that have no effect because of others, although the operator expects one,
 //   - variables that name no key,
-//   - doors that stand open,
+//   - open doors,
 //   - checks that are too slow for the lease.
 func Warnings(c Config) []string {
 	r := c.Router

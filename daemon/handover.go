@@ -29,11 +29,11 @@ const (
 	reportSize = 4 << 10
 )
 
-// successor is a process that is about to take the ports over. It runs the executable that now lies
+// successor is a process that is about to take the ports over. It runs the executable that is now
 // where this process's was, with the same arguments and variables.
 type successor struct {
 	cmd    *exec.Cmd
-	report *os.File // what it writes when it is ready: its state, as systemd is told it
+	report *os.File // what it writes when it is ready: its state, in systemd's form
 }
 
 // takeover is the result of a successor's start.

@@ -36,7 +36,7 @@ func newChecker(s *Set) *checker {
 	client := retryablehttp.NewClient()
 	client.HTTPClient = &http.Client{
 		// Each check dials, as the next request may have to. A kept connection would report on an
-		// address that the name no longer stands for.
+		// address that the name no longer has.
 		Transport:     &http.Transport{DialContext: s.dial, DialTLSContext: s.dialTLS, DisableKeepAlives: true, DisableCompression: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

@@ -254,7 +254,7 @@ func (s *Set) firstList(ctx context.Context, backends []*router.Backend, auth st
 		list    *modelList
 		refused bool
 	}
-	answers := make(chan answer, modelsAtOnce) // nobody blocks after the caller has left
+	answers := make(chan answer, modelsAtOnce) // nothing blocks after the caller has left
 	first := 0
 	if len(backends) > 0 {
 		first = rand.IntN(len(backends))

@@ -4,14 +4,14 @@ import (
 	"sync"
 )
 
-// outage holds whether decode engines stand in for a prefill pool of which no engine is up. Its
-// start and its end are logged once each.
+// outage holds whether decode engines compute all prompts because no engine of the prefill pool is
+// up. Its start and its end are logged once each.
 type outage struct {
 	mu sync.Mutex
 	on bool
 }
 
-// Outage reports whether decode engines stand in for the whole prefill pool.
+// Outage reports whether decode engines compute all prompts because no prefill engine is up.
 func (s *Set) Outage() bool { return s.StandsIn() && s.cfg.Router.Snapshot().Outage() }
 
 // StandsIn reports whether a decode engine may compute a prompt that should have had a prefill.

@@ -22,7 +22,7 @@ type reuse struct {
 type mark struct{ handed, prompt, pulled, computed int64 }
 
 // note takes a reading and reports whether an episode has begun or ended. An engine whose counters
-// are not known, or have started anew, begins a window and ends nothing.
+// are unknown, or have started again, begins a window and ends nothing.
 func (u *reuse) note(handed int64, e *router.EngineState, restarted bool) (changed bool) {
 	now := mark{u.handed, e.PromptTokens, e.PulledTokens, e.ComputedTokens}
 	u.handed = handed

@@ -87,7 +87,7 @@ type engine struct {
 	models   atomic.Pointer[modelList] // what it served when a check last read its list
 	vitality vitality
 	releases *handoff.Places
-	wake     chan struct{} // has it probed at once; capacity 1
+	wake     chan struct{} // wakes its check at once; capacity 1
 	removed  atomic.Bool   // by a reload
 }
 

@@ -20,7 +20,7 @@ var (
 
 // Labels are the closed sets of label values that the proxy will use. Its calls name a value by its
 // index in the set. Series of counters exist from the start, so that a rate sees the first event. A
-// code without a name stands for no error and has no series.
+// code without a name means no error and has no series.
 type Labels struct {
 	APIs, Outcomes, Codes, Paths, Reasons, Phases, Ends, OrphanReasons, Legs []string
 	Routes                                                                   []string // that are relayed

@@ -39,7 +39,7 @@ func (c *counters) inc(i int) {
 	c.vec.WithLabelValues(other).Inc()
 }
 
-// counterPairs are the series of two closed labels. The series of one first value stand together.
+// counterPairs are the series of two closed labels. The series of one first value are together.
 type counterPairs struct {
 	vec           *prometheus.CounterVec
 	first, second []string

@@ -17,7 +17,7 @@ type Inbox struct {
 	Unread []byte // belongs to the inbox and is valid until Use, Empty or the next read
 
 	pool *sync.Pool // of *[]byte, InboxSize each
-	buf  *[]byte    // what Unread lies in; nil while there is nothing
+	buf  *[]byte    // the buffer of Unread; nil while there is nothing
 }
 
 // Scratch is what connections to backends hold only while something comes or goes. All backends share
@@ -93,7 +93,7 @@ func (in *Inbox) Use(n int) {
 	}
 }
 
-// Empty gives the buffer back, whatever lies in it.
+// Empty gives the buffer back, whatever is in it.
 func (in *Inbox) Empty() {
 	if in.buf != nil {
 		in.pool.Put(in.buf)

@@ -1,6 +1,6 @@
-// Package netio is what stands between the kernel and HTTP. It has the sockets of clients and of
-// backends, which make their own system calls, the listener, and the watcher of peers that leave. It
-// also has the framing of HTTP/1.1, and reads nothing else of what passes. It knows no request and no
+// Package netio is between the kernel and HTTP. It has the sockets of clients and of backends,
+// which make their own system calls, the listener, and the watcher of peers that leave. It also has
+// the framing of HTTP/1.1, and reads nothing else of what passes. It knows no request and no
 // answer, and retries nothing.
 package netio
 
@@ -261,7 +261,7 @@ func (s *Socket) Write(p []byte) (int, error) {
 	return s.writeRaw(p)
 }
 
-// writeRaw writes all of p as it stands.
+// writeRaw writes all of p unchanged.
 func (s *Socket) writeRaw(p []byte) (int, error) {
 	if len(p) == 0 || len(p) > RawLimit {
 		n := 0

@@ -50,8 +50,8 @@ type peer struct {
 	client *Watch // the watch that is told when it leaves; guarded by the watcher's mu
 }
 
-// Watch is one client under observation. It is embedded in what is told, so that watching allocates
-// nothing. The zero value watches no client.
+// Watch is one client under observation. It is embedded in its Departing, so that watching
+// allocates nothing. The zero value watches no client.
 type Watch struct {
 	peer  *peer
 	index int       // in watcher.entries
@@ -160,7 +160,7 @@ func (w *Watcher) add(e *Watch, p *peer, told Departing) {
 	}
 }
 
-// Remove ends watching. After it returns, nothing more is told. Only then may the connection be
+// Remove ends watching. After it returns, no more calls come. Only then may the connection be
 // closed.
 func (w *Watcher) Remove(e *Watch) {
 	w.mu.Lock()

@@ -17,8 +17,8 @@ type beside struct {
 }
 
 // bothLegs runs a round for a connector whose legs start together. The first leg to fail cuts the
-// other, which would wait for blocks that never come or that nobody reads. A token from D shows that
-// D has the blocks. P then ends by itself, and is cut at the latest when the answer ends.
+// other, which would wait for blocks that never come or that are never read. A token from D shows
+// that D has the blocks. P then ends by itself, and is cut at the latest when the answer ends.
 func (c *completion) bothLegs() *failure {
 	want := c.want(router.Prefill, c.p.tried)
 	want.Alone = true

@@ -159,7 +159,7 @@ func (e *apiError) noRetry() *apiError {
 	return e
 }
 
-// why returns what the log says of the error. That is its cause, or otherwise what the client is
+// why returns what the log says about the error. That is its cause, or otherwise what the client is
 // told.
 func (e *apiError) why() string {
 	if e.cause != "" {

@@ -116,7 +116,7 @@ const (
 	fateSuspect               // likewise, and the handle may be what that backend failed of
 	fateBurnt                 // decode aborts when its connection closes, which frees the blocks
 	fateForbidden             // lost, because its host may not be asked
-	fateUnnamed               // lost, because nobody can tell which blocks it names
+	fateUnnamed               // lost, because it is unknown which blocks it names
 	fateUnheard               // lost, because its answer did not come
 )
 
@@ -226,7 +226,8 @@ func classifyPrefillStatus(f fault) verdict {
 }
 
 // prefillFate says what happens to blocks that P may hold. If its answer was cut, or it hung up in
-// place of one, their handle never comes. A P that is told that nobody waits hangs up after an abort.
+// place of one, their handle never comes. A P whose connection was half-closed hangs up after an
+// abort.
 func prefillFate(f fault) fate {
 	switch {
 	case f.at == atLimit, f.cause == causeUnusable, f.cause == causeBadHandle:

@@ -18,7 +18,7 @@ func (c *completion) prefillBroke(b *router.Backend, err error) *failure {
 	if !errors.As(err, &ue) {
 		return c.fail(b, f, nil)
 	}
-	if ue.BrokeOff() && !late { // a P that was told that nobody waits hangs up
+	if ue.BrokeOff() && !late { // a P whose connection was half-closed hangs up
 		c.prefillBrokeOff(b, ue)
 	}
 	f.at, f.hungUp = reachedBy(ue), ended == causeNone && !late && !ue.TimedOut()

@@ -98,7 +98,7 @@ func (a *heldAnswer) CloseWithError(err error) error {
 	return nil
 }
 
-// largeAnswer is an answer that xpyd passes on as it comes. The exchange stands at what comes after buf.
+// largeAnswer is an answer that xpyd passes on as it comes. The exchange continues after buf.
 type largeAnswer struct {
 	p       *passing
 	buf     []byte

@@ -22,7 +22,7 @@ import (
 type Config struct {
 	Addr string // host:port to dial
 	Host string // authority, for the Host field
-	// DialTimeout bounds a dial, including all addresses that a name stands for.
+	// DialTimeout bounds a dial, including all addresses of a name.
 	DialTimeout time.Duration
 	// TLS returns what to secure a connection with, for each dial; nil if the backend speaks plain HTTP.
 	TLS func() *tls.Config

@@ -26,7 +26,7 @@ type Error struct {
 	Stage  Stage
 	Silent bool  // no byte of a response was received
 	Reused bool  // the connection had served a request before
-	Cause  Cause // of the cut whose moment ended it; 0: it was no cut
+	Cause  Cause // of the cut that ended it; 0 if it was no cut
 	Err    error
 }
 

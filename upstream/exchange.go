@@ -46,7 +46,7 @@ type Exchange struct {
 	armed time.Time
 	end   time.Time // the End of the request that is under way
 	cuts  *cuts     // nil: it was never cut
-	fires Cause     // whose cut the connection's deadline is; 0: nobody's
+	fires Cause     // the cause of the connection's deadline; 0 if that is no cut's
 }
 
 // Sent reports whether the backend was written to.

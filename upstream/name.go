@@ -17,8 +17,8 @@ const (
 	// namePause is how long older addresses are used without a new look-up after one that failed. A
 	// name server that hangs must not slow every dial.
 	namePause = time.Second
-	// maxNamedAge bounds the life of a connection to a name. The name may stand for another engine by
-	// now, while the old one still answers.
+	// maxNamedAge bounds the life of a connection to a name. The name may now belong to another
+	// engine, while the old one still answers.
 	maxNamedAge = 5 * time.Minute
 )
 

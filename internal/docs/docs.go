@@ -18,7 +18,7 @@ func page(name string) string {
 	}[name]
 }
 
-// Section is what stands between the markers of that name.
+// Section is the text between the markers of that name.
 func Section(t testing.TB, name string) string {
 	t.Helper()
 	_, body := read(t, name)
