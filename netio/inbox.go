@@ -65,9 +65,6 @@ func (s *Socket) More(in *Inbox) error {
 		return errLongHead
 	}
 	m, err := s.Read((*in.buf)[n:])
-	if m > 0 {
-		err = nil // the next read returns it again
-	}
 	in.Unread = (*in.buf)[:n+m]
 	return err
 }
@@ -79,7 +76,7 @@ func (s *Socket) readInto(pool *sync.Pool) (buf *[]byte, n int, err error) {
 		return s.readLent(pool)
 	}
 	buf = pool.Get().(*[]byte)
-	if n, err = s.secure.read(*buf); n == 0 {
+	if n, err = s.secure.read(*buf); err != nil {
 		pool.Put(buf)
 		return nil, 0, err
 	}

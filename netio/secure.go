@@ -129,7 +129,10 @@ func (x *secure) read(p []byte) (int, error) {
 	if errors.Is(err, io.EOF) {
 		x.ended.Store(true)
 	}
-	return n, err
+	if n > 0 {
+		return n, nil // the next read returns the end again
+	}
+	return 0, err
 }
 
 // glance is a read that does not wait. came is false if there is nothing, neither bytes nor an end.
@@ -154,10 +157,7 @@ func (x *secure) quiet() bool {
 
 // hungUp reports that an end has arrived, and nothing before it.
 func (x *secure) hungUp() bool {
-	if x.quiet() {
-		return false
-	}
-	return len(x.early) == 0
+	return !x.quiet() && len(x.early) == 0
 }
 
 // farewell says close_notify by say, unless what was sent is not whole. It does not wait.

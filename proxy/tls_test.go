@@ -268,14 +268,17 @@ func serverOf(t *testing.T, p tlstest.Pair) *tls.Config {
 // An answer that ends with its connection is whole only after close_notify.
 func TestTruncatedAnswerOfAnEngineOverTLS(t *testing.T) {
 	together(t)
-	for _, whole := range []bool{false, true} {
-		t.Run(fmt.Sprint(whole), func(t *testing.T) {
+	for i := range 4 {
+		whole, version := i%2 == 1, map[bool]uint16{false: tls.VersionTLS12, true: tls.VersionTLS13}[i < 2]
+		t.Run(fmt.Sprintf("whole %v, %s", whole, tls.VersionName(version)), func(t *testing.T) {
 			ca := tlstest.NewCA(t)
+			cfg := serverOf(t, ca.Local("engine"))
+			cfg.MaxVersion = version
 			r := newRig(t, rigOptions{
 				prefill: -1,
 				config:  func(c *proxy.Config) { c.BackendTLS = tlsconf.Client{CA: ca.File} },
 				router: func(c *router.Config) {
-					c.Decode = []string{"https://" + endless(t, serverOf(t, ca.Local("engine")), whole)}
+					c.Decode = []string{"https://" + endless(t, cfg, whole)}
 				},
 			})
 			a := r.post("/tokenize", `{"model":"sim","prompt":"x"}`)
@@ -286,14 +289,36 @@ func TestTruncatedAnswerOfAnEngineOverTLS(t *testing.T) {
 	}
 }
 
-// endless answers /tokenize without a length, and ends it with or without close_notify.
+// corked sends what is written at once, when it is closed.
+type corked struct {
+	net.Conn
+	on   bool
+	held []byte
+}
+
+func (c *corked) Write(p []byte) (int, error) {
+	if !c.on {
+		return c.Conn.Write(p)
+	}
+	c.held = append(c.held, p...)
+	return len(p), nil
+}
+
+func (c *corked) Close() error {
+	_ = c.SetWriteDeadline(time.Time{}) // crypto/tls sets one with close_notify
+	_, _ = c.Conn.Write(c.held)
+	return c.Conn.Close()
+}
+
+// endless answers /tokenize without a length, and ends it with or without close_notify, in one segment.
 func endless(t *testing.T, cfg *tls.Config, whole bool) (addr string) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = ln.Close() })
-	serve := func(under net.Conn) {
+	serve := func(accepted net.Conn) {
+		under := &corked{Conn: accepted}
 		defer func() { _ = under.Close() }()
 		conn := tls.Server(under, cfg)
 		q, err := http.ReadRequest(bufio.NewReader(conn))
@@ -303,6 +328,7 @@ func endless(t *testing.T, cfg *tls.Config, whole bool) (addr string) {
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 23\r\nConnection: close\r\n\r\n"+`{"data":[{"id":"sim"}]}`)
 		default:
 			_, _ = io.Copy(io.Discard, q.Body)
+			under.on = true
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"+`{"tokens":[1]}`)
 			if whole {
 				_ = conn.CloseWrite()
