@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -67,6 +68,10 @@ func addSimFlags(f *pflag.FlagSet, o *sim.Options) {
 	f.IntVar(&o.MaxBatchedTokens, "max-num-batched-tokens", 2048, "tokens of a prompt computed at once, while running answers wait; with -1 requests do not slow each other")
 	f.DurationVar(&o.TransferPerBlock, "transfer-per-block", 50*time.Microsecond, "time to pull one KV block")
 	f.DurationVar(&o.TokenLatency, "token-latency", 15*time.Millisecond, "time between two tokens")
+	f.Func("profile", "times as recorded on GPUs, in place of the speeds above: "+strings.Join(sim.Profiles(), ", "), func(name string) (err error) {
+		o.Profile, err = sim.ProfileNamed(name)
+		return err
+	})
 	f.DurationVar(&o.AbortWindow, "abort-window", 3*time.Millisecond, "last part of a prefill, in which an abort strands its blocks")
 	f.DurationVar(&o.Lease, "lease", 30*time.Second, "how long a finished prefill's blocks wait for a reader")
 	f.StringVar(&o.ToolCallParser, "tool-call-parser", "", `"hermes" answers with tool calls if the request wants them; without it such requests are refused`)

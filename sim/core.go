@@ -22,6 +22,7 @@ type core struct {
 	pace    *pace
 	metrics *metrics
 	peers   *peers
+	pulling sync.Mutex // held by the pull whose turn it is, where a profile says so
 	gate    gate
 	serving atomic.Int64 // HTTP requests in flight, for /load
 

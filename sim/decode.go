@@ -236,8 +236,8 @@ func (g *generation) hang(ctx context.Context, r *reservation) {
 
 // generate writes the answer, whole or token by token.
 func (g *generation) generate(ctx context.Context, r *reservation) error {
-	g.c.pace.streams.Add(1)
-	defer g.c.pace.streams.Add(-1)
+	leave := g.c.pace.join(g.rec.PromptTokens)
+	defer leave()
 	if g.r.stream {
 		err := g.writeStream(ctx, true)
 		if err == nil {
@@ -257,7 +257,7 @@ func (g *generation) generate(ctx context.Context, r *reservation) error {
 
 // awaitTokens waits for the decode steps of count tokens since begin, which is a value of the pace.
 func (g *generation) awaitTokens(ctx context.Context, begin time.Duration, count int) bool {
-	return g.c.awaitStep(ctx, begin+timeFor(count, g.c.o.TokenLatency))
+	return g.c.awaitStep(ctx, begin+timeFor(count, g.c.stepTime()))
 }
 
 func timeFor(steps int, each time.Duration) time.Duration {

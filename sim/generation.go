@@ -77,6 +77,10 @@ func (c *core) complete(ctx context.Context, x *exchange, shape api) {
 		return
 	}
 	g.plan()
+	if p := c.o.Profile; p != nil && !c.pause(ctx, ms(p.RequestMS)) {
+		g.leaveQueue(nil)
+		return
+	}
 	if g.prefillOnly() {
 		g.prefill(ctx)
 	} else {

@@ -55,6 +55,9 @@ type Options struct {
 	TransferPerBlock time.Duration // time to pull one block, default 50µs; Engine.SetTransferPerBlock changes it
 	TokenLatency     time.Duration // time between two tokens, default 15ms
 
+	// Profile takes the place of the times above. Nil means that they count.
+	Profile *Profile
+
 	// AbortWindow is the last part of a prefill, in which a client that leaves
 	// strands the blocks until the lease ends. Default 3ms, never longer than
 	// the prefill itself.
@@ -122,6 +125,9 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.MaxSeqs, 64)
 	setDefault(&o.MaxModelLen, min(32768, o.NumBlocks*o.BlockSize))
 	setDefault(&o.PrefillTokensPerSecond, 20000)
+	if o.Profile != nil {
+		setDefault(&o.MaxBatchedTokens, o.Profile.MaxBatchedTokens)
+	}
 	setDefault(&o.MaxBatchedTokens, 2048)
 	setDefault(&o.TransferPerBlock, 50*time.Microsecond)
 	setDefault(&o.TokenLatency, 15*time.Millisecond)
@@ -207,6 +213,9 @@ func (o Options) tellsLoadFailure() bool { return o.since(32) }
 func (o Options) blocksFor(tokens int) int { return (tokens + o.BlockSize - 1) / o.BlockSize }
 
 func (o Options) prefillTime(tokens int) time.Duration {
+	if o.Profile != nil && tokens > 0 {
+		return o.Profile.PrefillMS.at(tokens)
+	}
 	return time.Duration(float64(tokens) / o.PrefillTokensPerSecond * float64(time.Second))
 }
 

@@ -12,6 +12,7 @@ import (
 // time of the decode steps does not advance.
 type pace struct {
 	streams atomic.Int64 // answers that are being written
+	context atomic.Int64 // tokens of their prompts
 	epoch   time.Time
 
 	mu    sync.Mutex
@@ -21,6 +22,16 @@ type pace struct {
 }
 
 func newPace() *pace { return &pace{epoch: time.Now()} }
+
+// join counts an answer in that is being written. The answer calls leave at its end.
+func (p *pace) join(promptTokens int) (leave func()) {
+	p.streams.Add(1)
+	p.context.Add(int64(promptTokens))
+	return func() {
+		p.streams.Add(-1)
+		p.context.Add(-int64(promptTokens))
+	}
+}
 
 func (p *pace) beginChunk(d time.Duration) {
 	p.mu.Lock()
@@ -70,7 +81,7 @@ func (c *core) spend(ctx context.Context, d time.Duration) bool {
 			return false
 		}
 		d -= chunk
-		if d > 0 && c.pace.streams.Load() > 0 && !c.pause(ctx, c.o.TokenLatency) {
+		if d > 0 && c.pace.streams.Load() > 0 && !c.pause(ctx, c.stepTime()) {
 			return false
 		}
 	}

@@ -136,7 +136,7 @@ func (c *core) pull(h handle, blocks []int) ([]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.pause(c.life, time.Duration(len(blocks))*c.e.transferPerBlock())
+	c.pullTime(len(blocks))
 	reply, err := conn.ask(sideMessage{Op: "read", Request: h.request, Blocks: blocks})
 	c.gate.wait()
 	if err != nil {

@@ -26,7 +26,7 @@ func (g *generation) prefill(ctx context.Context) {
 	}
 	g.admitted(r)
 	g.emit(PhasePrefillStart, 0)
-	compute, more := g.c.o.prefillTime(r.uncached(g.c.o.BlockSize)), timeFor(g.steps()-1, g.c.o.TokenLatency)
+	compute, more := g.c.o.prefillTime(r.uncached(g.c.o.BlockSize)), timeFor(g.steps()-1, g.c.stepTime())
 	window := max(0, min(g.c.o.AbortWindow, compute+more))
 	if !g.c.spend(ctx, min(compute, compute+more-window)) || !g.c.pause(ctx, more-window) || g.x.gone() {
 		l.finish(r)

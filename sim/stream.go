@@ -42,11 +42,12 @@ func (g *generation) writeStream(ctx context.Context, paced bool) error {
 		g.rec.Outcome = "fault:" + FaultRoleError
 		return g.endWithError(ctx)
 	}
-	begin := g.c.pace.now()
+	due := g.c.pace.now()
 	for step := range g.steps() {
-		if paced && !g.awaitTokens(ctx, begin, step) {
+		if paced && !g.c.awaitStep(ctx, due) {
 			return errClientGone
 		}
+		due += g.c.stepTime()
 		for _, u := range g.units {
 			if step >= len(u.tokens) {
 				continue

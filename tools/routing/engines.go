@@ -31,7 +31,11 @@ func Engines(ctx context.Context, plan string, out io.Writer) (err error) {
 	}
 	var pools process.Pools
 	for i := range p.Prefill + p.Decode {
-		e, err2 := sim.Start(p.options(i))
+		o, err2 := p.options(i)
+		if err2 != nil {
+			return err2
+		}
+		e, err2 := sim.Start(o)
 		if err2 != nil {
 			return fmt.Errorf("start engine %d: %w", i, err2)
 		}
@@ -50,7 +54,7 @@ func Engines(ctx context.Context, plan string, out io.Writer) (err error) {
 }
 
 // options are those of the i-th engine. Prefill engines come first.
-func (p enginePlan) options(i int) sim.Options {
+func (p enginePlan) options(i int) (_ sim.Options, err error) {
 	o := sim.Options{
 		Name: fmt.Sprintf("prefill-%d", i), Role: sim.RolePrefill, Model: model, BlockSize: blockTokens, NumBlocks: p.Each.PrefillBlocks,
 		// Streams that only wait for their next token are no bottleneck here.
@@ -60,7 +64,10 @@ func (p enginePlan) options(i int) sim.Options {
 		o.Name, o.Role, o.NumBlocks = fmt.Sprintf("decode-%d", i-p.Prefill), sim.RoleDecode, p.Each.DecodeBlocks
 	}
 	o.MaxModelLen = o.NumBlocks * blockTokens
-	return o
+	if p.Each.Profile != "" {
+		o.Profile, err = sim.ProfileNamed(p.Each.Profile)
+	}
+	return o, err
 }
 
 // startEngines runs them in a process of their own.

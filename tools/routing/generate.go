@@ -114,5 +114,15 @@ func shortAndLong(g *generator) {
 	})
 }
 
+// fixed draws prompts of each of the lengths alike, and answers of 250 tokens.
+func fixed(tokens ...int) func(*generator) {
+	return func(g *generator) {
+		g.arrivals(g.rate, func(at time.Duration) {
+			prompt := message("user", words(g.Rand, tokens[g.IntN(len(tokens))]))
+			g.add(turn{at: at, session: fmt.Sprintf("one-%d", len(g.turns)), messages: []sim.Message{prompt}, output: 250})
+		})
+	}
+}
+
 // longPrompt is the tokens of the long ones.
 const longPrompt = 8000

@@ -29,6 +29,7 @@ type engineSetup struct {
 	DecodeBlocks  int           `json:"decode_blocks"`
 	Transfer      time.Duration `json:"transfer"` // of one block
 	TokenLatency  time.Duration `json:"token_latency"`
+	Profile       string        `json:"profile,omitempty"` // of the simulated engines, in place of these times
 }
 
 func usualEngines() engineSetup {
@@ -51,6 +52,12 @@ func workloads(tr *trace) []workload {
 			length: 180 * time.Second, slower: 75 * time.Second, among: []string{candidate, splits, neverSplits},
 		},
 	}
+	h200 := engineSetup{Speed: 40_000, PrefillBlocks: 16_384, DecodeBlocks: 16_384, Profile: "h200-qwen3-8b"}
+	all = append(all,
+		workload{name: "h200-mixed", title: "as on H200s: 5,000-token and 200-token prompts", generate: fixed(5000, 200), load: 0.52, engines: h200, random: true},
+		workload{name: "h200-long", title: "as on H200s: 5,000-token prompts", generate: fixed(5000), load: 0.5, engines: h200, random: true},
+		workload{name: "h200-busy", title: "the same at one and a half times the rate", generate: fixed(5000), load: 0.75, engines: h200, random: true},
+	)
 	if tr != nil {
 		large := engineSetup{Speed: 40_000, PrefillBlocks: 32_768, DecodeBlocks: 65_536, Transfer: 20 * time.Microsecond, TokenLatency: 15 * time.Millisecond}
 		all = append(all, workload{name: "trace", title: "trace", generate: tr.generate, load: 0.7, engines: large})

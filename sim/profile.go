@@ -1,0 +1,100 @@
+package sim
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+//go:embed profiles/*.json
+var profileFiles embed.FS
+
+// Profile is how long one kind of engine takes for its work, as it was measured on GPUs. It takes
+// the place of Options.PrefillTokensPerSecond, TokenLatency and TransferPerBlock.
+type Profile struct {
+	About            string `json:"about"` // what was measured, on what
+	MaxBatchedTokens int    `json:"max_num_batched_tokens"`
+
+	// RequestMS is the time of a request outside the engine's steps: HTTP and the tokenizer.
+	RequestMS float64 `json:"request_ms"`
+	// PrefillMS is how long a prompt of so many tokens keeps the engine.
+	PrefillMS Curve `json:"prefill_ms"`
+	// StepMS is the time of a decode step.
+	StepMS struct {
+		Base         float64 `json:"base"`
+		Stream       float64 `json:"stream"`        // for each stream
+		ContextToken float64 `json:"context_token"` // for each token of the prompts of all streams
+	} `json:"step_ms"`
+	// A pull of so many tokens first waits its turn, which lasts PullTurnMS. PullMS more pass for the
+	// pull itself, and beside other pulls.
+	PullTurnMS Curve `json:"pull_turn_ms"`
+	PullMS     Curve `json:"pull_ms"`
+}
+
+// Curve is points of tokens and milliseconds, by tokens. Between two points, and beyond the last, it
+// is a straight line.
+type Curve [][2]float64
+
+func (c Curve) at(tokens int) time.Duration {
+	x := float64(tokens)
+	i := 1
+	for i < len(c)-1 && c[i][0] < x {
+		i++
+	}
+	a, b := c[i-1], c[i]
+	return ms(a[1] + (b[1]-a[1])*(x-a[0])/(b[0]-a[0]))
+}
+
+func ms(x float64) time.Duration { return time.Duration(x * float64(time.Millisecond)) }
+
+// Profiles lists the names for ProfileNamed.
+func Profiles() (names []string) {
+	files, _ := profileFiles.ReadDir("profiles") // the folder is in the binary
+	for _, f := range files {
+		names = append(names, strings.TrimSuffix(f.Name(), ".json"))
+	}
+	return names
+}
+
+// ProfileNamed returns a profile that was recorded.
+func ProfileNamed(name string) (*Profile, error) {
+	if !slices.Contains(Profiles(), name) {
+		return nil, fmt.Errorf("sim profile %q: want one of %s", name, strings.Join(Profiles(), ", "))
+	}
+	text, err := profileFiles.ReadFile(path.Join("profiles", name+".json"))
+	if err != nil {
+		return nil, fmt.Errorf("read sim profile %s: %w", name, err)
+	}
+	p := &Profile{}
+	if err := json.Unmarshal(text, p); err != nil {
+		return nil, fmt.Errorf("read sim profile %s: %w", name, err)
+	}
+	return p, nil
+}
+
+// stepTime is how long the next decode step takes.
+func (c *core) stepTime() time.Duration {
+	p := c.o.Profile
+	if p == nil {
+		return max(c.o.TokenLatency, 0)
+	}
+	return ms(p.StepMS.Base + p.StepMS.Stream*float64(c.pace.streams.Load()) + p.StepMS.ContextToken*float64(c.pace.context.Load()))
+}
+
+// pullTime takes the time of a pull of so many blocks.
+func (c *core) pullTime(blocks int) {
+	p := c.o.Profile
+	if p == nil {
+		c.pause(c.life, time.Duration(blocks)*c.e.transferPerBlock())
+		return
+	}
+	tokens := blocks * c.o.BlockSize
+	c.pulling.Lock()
+	c.pause(c.life, p.PullTurnMS.at(tokens))
+	c.pulling.Unlock()
+	c.pause(c.life, p.PullMS.at(tokens))
+}
