@@ -66,8 +66,9 @@ type Decision struct {
 
 const (
 	// stallWeight weighs a second in which a running stream stands still against a second in which
-	// a request waits for its first token.
-	stallWeight = 0.05
+	// a request waits for its first token. Both make an answer end a second later. A weight of 0.05
+	// had the lowest TTFT on two H200s, and a TPOT p90 of 1.2 to 3.6 times that of pd.mode always.
+	stallWeight = 1
 	// hysteresis is how much cheaper the other way must be to be taken, for prompts of about one
 	// size.
 	hysteresis = 0.1

@@ -42,6 +42,10 @@ func (p prefixed) pick(backends []*Backend, q query) *Backend {
 // openingBlocks are the blocks by which a prompt without a conversation is known.
 const openingBlocks = 16
 
+// crowdWeight weighs a second in which a stream stands still against a second of computing. It only
+// chooses among engines that would all compute, so it is far below stallWeight: caches count first.
+const crowdWeight = 0.05
+
 // offers is what a prompt would cost at the backends, in tokens. It does not hold the query, see
 // search.
 type offers struct {
@@ -65,7 +69,7 @@ type offers struct {
 func (o *offers) reckon(b *Backend) {
 	prices := &b.router.prices
 	if o.decode = b.Role == Decode; o.decode {
-		o.rate, o.each, o.crowd = rateOf(prices.LocalPace()), o.block, stallWeight*prices.StallShare()
+		o.rate, o.each, o.crowd = rateOf(prices.LocalPace()), o.block, crowdWeight*prices.StallShare()
 		return
 	}
 	o.rate, o.each = rateOf(prices.Pace()), b.router.prompts[Prefill].Mean()
