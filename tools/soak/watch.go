@@ -199,7 +199,7 @@ func (s metricSample) openGauges() []string {
 // what is held.
 func state(name string) bool {
 	return slices.Contains([]string{"xpyd_backend_up", "xpyd_build_info", "xpyd_config_last_reload_successful", "xpyd_ready"}, name) ||
-		slices.ContainsFunc([]string{"xpyd_engine_", "xpyd_pool_", "xpyd_price_"}, func(p string) bool { return strings.HasPrefix(name, p) })
+		slices.ContainsFunc([]string{"xpyd_engine_", "xpyd_pool_", "xpyd_price_", "xpyd_reuse_"}, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
 // engines reports whether a counter is the engines' own. These begin at 0 when an engine restarts.
