@@ -15,7 +15,7 @@ type Range struct {
 	Best     []string // one target, or several that the repeats do not tell apart
 }
 
-// Crossover is which target of a group answers quickest, by the throughput that is asked of it.
+// Crossover says which target of a group answers quickest, by the requested throughput.
 type Crossover struct {
 	Group
 	Unit   string // "req/s" or "req/s a GPU"
@@ -23,8 +23,8 @@ type Crossover struct {
 	Ranges []Range
 }
 
-// Crossovers compares the targets of each group that has several. Between its measured points a
-// target is taken to be on the line that joins them.
+// Crossovers compares the targets of each group that has more than one. Between its measured points
+// a target is taken to be on the line that joins them.
 func Crossovers(runs []*result.Run, lat Latency) []Crossover {
 	var all []Crossover
 	for _, g := range Groups(runs, lat) {
@@ -46,12 +46,12 @@ func Crossovers(runs []*result.Run, lat Latency) []Crossover {
 	return all
 }
 
-// curve is a target's latency by throughput, both rising: its points without those that another
-// one of its own beats in both.
+// curve is a target's latency by throughput. Both rise: a point that another point of the target
+// beats in both is left out.
 type curve struct {
 	target string
-	lowest float64 // rate that was measured, also of points that are left out
-	reach  float64 // highest rate that one of the repeats had, or one that counts as equal
+	lowest float64 // measured rate, points that are left out included
+	reach  float64 // highest rate of any repeat, or a rate that counts as equal
 	rates  []float64
 	points []Point
 }
@@ -85,8 +85,8 @@ func newCurves(points []Point, gpus bool) (curves []curve) {
 	return curves
 }
 
-// at is the latency at a rate; ok is false above the most that the target reached. Below its
-// lowest rate a target is taken to be as quick as there.
+// at is the latency at a rate; ok is false above the highest rate that the target reached. Below
+// its lowest rate a target is taken to be as quick as at that rate.
 func (c *curve) at(rate float64) (s Spread, ok bool) {
 	i, found := slices.BinarySearch(c.rates, rate)
 	switch {
@@ -103,15 +103,15 @@ func (c *curve) at(rate float64) (s Spread, ok bool) {
 	return Spread{between(a.Median, b.Median), between(a.Min, b.Min), between(a.Max, b.Max)}, true
 }
 
-// fewest is how many repeats tell something about chance. The ranges of two repeats of equals do
-// not overlap in one case of three, those of three repeats in one of ten.
+// fewest is how many repeats it takes to judge chance. If two targets are equal, their ranges still
+// fail to overlap in one case of three with two repeats, and in one of ten with three.
 const fewest = 3
 
 // steps is how finely the rates are searched for a change of the best target.
 const steps = 2000
 
-// ranges finds who is best between the lowest rate at which all were measured and the highest
-// that one reached.
+// ranges finds the best targets from the lowest rate at which all were measured to the highest that
+// any of them reached.
 func ranges(curves []curve) (all []Range) {
 	from, to := 0.0, 0.0
 	for _, c := range curves {
@@ -129,8 +129,8 @@ func ranges(curves []curve) (all []Range) {
 	return joined(all, (to-from)/100)
 }
 
-// joined makes one range of neighbours with the same targets. What is narrower than least goes to
-// the one before: nobody can act on it.
+// joined makes one range of neighbours with the same targets. A range narrower than least joins the
+// range before it: nobody can act on it.
 func joined(all []Range, least float64) (ranges []Range) {
 	var same []Range
 	for _, r := range all {
@@ -150,12 +150,12 @@ func joined(all []Range, least float64) (ranges []Range) {
 	return ranges
 }
 
-// alike is the part by which two figures may differ and still count as equal, whatever the repeats
+// alike is the share by which two figures may differ and still count as equal, whatever the repeats
 // say. No operator moves engines for less, and a few repeats of equals are often this far apart.
 const alike = 0.02
 
-// bestAt are the targets that may be the quickest: those whose repeats reach below the highest of
-// the quickest one's.
+// bestAt are the targets that may be the quickest: their quickest repeat is below the slowest one of
+// the quickest target.
 func bestAt(curves []curve, rate float64) (best []string) {
 	bound := Spread{Median: math.Inf(1)}
 	for _, c := range curves {
@@ -197,5 +197,5 @@ func (c Crossover) String() string {
 	return strings.Join(words, ", ")
 }
 
-// short is a number with three digits that count.
+// short is a number with three significant digits.
 func short(x float64) string { return fmt.Sprintf("%.3g", x) }

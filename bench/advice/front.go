@@ -7,7 +7,7 @@ import (
 	"xpyd/bench/result"
 )
 
-// Front is the Pareto front of a group: the points that no other one beats in both throughput and
+// Front is the Pareto front of a group: the points that no other point beats in both throughput and
 // latency.
 type Front struct {
 	Group
@@ -32,8 +32,7 @@ func Pareto(runs []*result.Run, lat Latency) []Front {
 	return fronts
 }
 
-// efficient keeps the points of which none has more of rate at no more latency, the quickest
-// first.
+// efficient keeps each point that has a higher rate than every quicker point, the quickest first.
 func efficient(points []Point, rate func(Point) float64) (front []Point) {
 	sorted := slices.SortedStableFunc(slices.Values(points), func(a, b Point) int {
 		return cmp.Or(cmp.Compare(a.Latency.Median, b.Latency.Median), cmp.Compare(rate(b), rate(a)))

@@ -1,5 +1,5 @@
-// Package advice says what saved runs of several targets tell together: which target is best at
-// which load, and where the repeats do not allow an answer.
+// Package advice compares saved runs of several targets. It says which target is best at which load,
+// and where the repeats do not allow an answer.
 package advice
 
 import (
@@ -41,7 +41,7 @@ func newSpread(figures []float64) Spread {
 	return Spread{Median: v.Median(), Min: v.Min(), Max: v.Max()}
 }
 
-// over divides a figure by the GPUs of its target.
+// over divides a figure by a number of GPUs.
 func (s Spread) over(gpus float64) Spread {
 	return Spread{s.Median / gpus, s.Min / gpus, s.Max / gpus}
 }
@@ -59,11 +59,11 @@ type Point struct {
 }
 
 // Group is a workload in a sweep, with all loads of one kind on all targets. Loads of different
-// kinds do not mix: in a closed loop a slow target is asked less.
+// kinds do not mix: in a closed loop a slow target gets fewer requests.
 type Group struct {
 	Sweep, Workload string
 	Open            bool    // the requests had a rate
-	Latency         string  // by which targets are compared
+	Latency         string  // what targets are compared by
 	Points          []Point // by target in the order of the first run, then by load
 	Unsound         int     // runs whose figures must not be trusted; they are in no point
 }
@@ -73,7 +73,7 @@ type groupKey struct {
 	open            bool
 }
 
-// Place is where a run stands: in its sweep, or, outside of one, by its label and its shape.
+// Place is the place of a run in its sweep. Outside a sweep its label and its shape make one.
 func Place(r *result.Run) result.Cell {
 	c := r.Config
 	if c.Cell != nil {
@@ -86,7 +86,7 @@ func Place(r *result.Run) result.Cell {
 	return result.Cell{Target: name, Workload: fmt.Sprintf("%s %d/%d", c.Dataset, c.InputLen, c.OutputLen), Repeat: 1}
 }
 
-// Load names what a run's load was.
+// Load names the load of a run.
 func Load(c result.Config) string {
 	var text string
 	switch {
@@ -217,8 +217,8 @@ func (g *Group) Usable() (points []Point, leftOut []Point) {
 	return points, leftOut
 }
 
-// perGPU says whether throughput is comparable only by GPU: every target says how many it has,
-// and they differ.
+// perGPU says whether throughput must be compared per GPU: every target says how many GPUs it has,
+// and the numbers differ.
 func perGPU(points []Point) bool {
 	differ := false
 	for _, p := range points {

@@ -13,12 +13,12 @@ import (
 type Best struct {
 	Group
 	Unit  string
-	Cells []Point // the best cell, and those of other targets that the repeats do not tell from it
+	Cells []Point // the best cell, and cells of other targets that the repeats cannot tell from it
 	Rates []Spread
 }
 
-// Throughput finds the best target of each group: by requests that keep the bounds of goodput
-// where there are bounds, otherwise by output tokens; by GPU where the targets' GPUs differ.
+// Throughput finds the best target of each group. With bounds of goodput it counts the requests that
+// keep them, otherwise output tokens. Where the targets' GPUs differ, it compares per GPU.
 func Throughput(runs []*result.Run) []Best {
 	var all []Best
 	for _, g := range Groups(runs, Token()) {
@@ -115,7 +115,7 @@ func (g *Group) Title() string {
 	return strings.TrimSpace(g.Sweep+" "+g.Workload) + ", " + loop
 }
 
-// Words are all of the advice, a line each, with the quickest target by each of the latencies.
+// Words are the whole advice, line by line, with the quickest target by each of the latencies.
 func Words(runs []*result.Run, lats ...Latency) (lines []string) {
 	for _, g := range Groups(runs, lats[0]) {
 		own := g.runs()
@@ -138,7 +138,7 @@ func Words(runs []*result.Run, lats ...Latency) (lines []string) {
 	return lines
 }
 
-// runs are those of the group's points.
+// runs are the runs of the group's points.
 func (g *Group) runs() (runs []*result.Run) {
 	for _, p := range g.Points {
 		runs = append(runs, p.Runs...)
@@ -146,7 +146,7 @@ func (g *Group) runs() (runs []*result.Run) {
 	return runs
 }
 
-// caveats are what the advice does not rest on.
+// caveats name the runs that the advice leaves out, and say when it rests on few repeats.
 func (g *Group) caveats(few bool) (lines []string) {
 	_, leftOut := g.Usable()
 	for _, p := range leftOut {

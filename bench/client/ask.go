@@ -9,7 +9,7 @@ import (
 	"net/http"
 )
 
-// longestAnswer is the most bytes of an answer that is read whole.
+// longestAnswer is the most bytes of an answer that ask reads.
 const longestAnswer = 64 << 20
 
 // ask sends a small request and reads its JSON answer into out.
@@ -60,10 +60,10 @@ func (c *Client) FirstModel(ctx context.Context) (string, error) {
 	return list.Data[0].ID, nil
 }
 
-// SetModel sets the model of all requests. It is for the time before the first one.
+// SetModel sets the model of all requests. Call it before the first one.
 func (c *Client) SetModel(name string) { c.o.Model = name }
 
-// Tokenize is the ids of a text's tokens. special adds those that the server puts around a
+// Tokenize returns the ids of a text's tokens. special adds the tokens that the server puts around a
 // completion's prompt.
 func (c *Client) Tokenize(ctx context.Context, text string, special bool) ([]int, error) {
 	var out struct {
@@ -79,7 +79,7 @@ func (c *Client) Tokenize(ctx context.Context, text string, special bool) ([]int
 	return out.Tokens, nil
 }
 
-// Detokenize is the text of tokens.
+// Detokenize returns the text of tokens.
 func (c *Client) Detokenize(ctx context.Context, ids []int) (string, error) {
 	var out struct {
 		Prompt string `json:"prompt"`

@@ -5,8 +5,8 @@ import (
 	"maps"
 )
 
-// Body is the request for one prompt. Bodies are made before the load begins, as a long prompt
-// takes longer to write down than a request may be late.
+// Body is the request for one prompt. Bodies are made before the load begins, because encoding a
+// long prompt takes longer than a request may be late.
 func (c *Client) Body(prompt string, limit int) []byte {
 	m := map[string]any{
 		"model":          c.o.Model,
@@ -19,7 +19,7 @@ func (c *Client) Body(prompt string, limit int) []byte {
 	} else {
 		m["prompt"] = prompt
 		m["max_tokens"] = limit
-		// As vllm bench serve has it: a model whose own penalty is another one computes more.
+		// As in vllm bench serve: if a model's own penalty differs, the server computes more.
 		m["repetition_penalty"] = 1.0
 	}
 	if c.o.Temperature != nil {

@@ -1,5 +1,5 @@
 // Package client is the client of a benchmark: it sends one completion, reads the stream, and
-// tells when its tokens came. It takes no answer for whole that is not.
+// records when the tokens came. An answer that is not whole is a failure.
 package client
 
 import (
@@ -20,13 +20,13 @@ import (
 	"xpyd/netio"
 )
 
-// The APIs that a client can ask.
+// The APIs that a client speaks.
 const (
 	Completions = "completions"
 	Chat        = "chat"
 )
 
-// Options say whom a client asks, and how.
+// Options name the server and say how the client asks it.
 type Options struct {
 	URL      string // base, without /v1
 	API      string // Completions or Chat
@@ -43,15 +43,15 @@ type Options struct {
 	Timeout time.Duration // longest time of one request
 }
 
-// Client asks one server. Its methods may be called at once.
+// Client asks one server. Its methods may be called concurrently.
 type Client struct {
 	o    Options
 	path string
 	http *http.Client
 }
 
-// idleTime is shorter than that of servers, uvicorn's being 5 s. A request on a connection that
-// the server closes at that moment would be a failure that no server has to answer for.
+// idleTime is shorter than that of servers (uvicorn's is 5 s). A request on a connection that the
+// server is just closing would count as a failure, though the server did nothing wrong.
 const idleTime = 3 * time.Second
 
 // endTime is how long a body may take to end after [DONE].
@@ -87,8 +87,8 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// dial makes a connection whose reads are raw system calls: with those of package net an event costs
-// a sixth more CPU.
+// dial makes a connection that reads with raw system calls. With the reads of package net an event
+// costs a sixth more CPU.
 func dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, network, addr)
@@ -111,7 +111,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Answer is what came of one request.
 type Answer struct {
-	Sent   time.Time       // just before the request was begun, connection included
+	Sent   time.Time       // just before the request begins, connection included
 	First  time.Time       // of the first event with a token; zero for none
 	Last   time.Time       // of the last
 	End    time.Time       // when the answer was over, or failed

@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 )
 
-// event is what the client looks at in an event, of both APIs.
+// event has the members of an event that the client looks at, for both APIs.
 type event struct {
 	Choices []choice        `json:"choices"`
 	Usage   *usage          `json:"usage"`
 	Error   json.RawMessage `json:"error"`
-	Object  string          `json:"object"`  // "error" in events of older servers
-	Message string          `json:"message"` // of these
+	Object  string          `json:"object"`  // "error" in error events of older servers
+	Message string          `json:"message"` // of such an event
 }
 
 type choice struct {
@@ -36,9 +36,9 @@ type usage struct {
 	} `json:"prompt_tokens_details"`
 }
 
-// plain reports, at a quarter of the cost of reading an event, that it stands for a token and tells
-// nothing else, as nearly all do. It may miss some. What it looks for has quotes, which JSON
-// escapes within strings, so no text of a token looks like it.
+// plain reports that an event carries a token and nothing else, as nearly all do. It costs a quarter
+// of decoding the event, and may miss some. It searches for text with quotes. JSON escapes quotes
+// within strings, so no token's text looks like that.
 func plain(data []byte) bool {
 	if at := bytes.Index(data, []byte(`"usage"`)); at >= 0 && !bytes.HasPrefix(data[at:], []byte(`"usage":null`)) {
 		return false
@@ -48,7 +48,7 @@ func plain(data []byte) bool {
 		json.Valid(data)
 }
 
-// failed is the error that the event tells of; "" for none.
+// failed is the error in the event; "" for none.
 func (e *event) failed() string {
 	if len(e.Error) > 0 && !bytes.Equal(e.Error, []byte("null")) {
 		return string(e.Error)
@@ -59,9 +59,9 @@ func (e *event) failed() string {
 	return ""
 }
 
-// carriesToken reports whether the event stands for a token. A token's text may be empty (a part
-// of a character), and so may that of an answer that ends at once. The chat's opening event,
-// which has a role and nothing else, stands for none: servers send it before they compute.
+// carriesToken reports whether the event carries a token. A token's text may be empty (a part of a
+// character), and so may the text of an answer that ends at once. The chat's opening event has a role
+// and nothing else, and carries no token: servers send it before they compute.
 func (e *event) carriesToken() bool {
 	if len(e.Choices) == 0 {
 		return false

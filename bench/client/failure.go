@@ -14,16 +14,16 @@ const (
 	FailConnect  = "connect"     // no connection
 	FailReset    = "reset"       // broken off before the answer's head
 	FailCut      = "cut"         // broken off in the middle of the answer
-	FailStall    = "stall"       // no event for the stall bound
+	FailStall    = "stall"       // no event within the stall bound
 	FailTimeout  = "timeout"     // longer than the bound of a request
-	FailNoStream = "no_stream"   // 200, and no stream of events
-	FailEvent    = "bad_event"   // an event that is no JSON
-	FailError    = "error_event" // the server told of an error in the stream
+	FailNoStream = "no_stream"   // 200 without a stream of events
+	FailEvent    = "bad_event"   // an event that is not JSON
+	FailError    = "error_event" // the server sent an error in the stream
 	FailNoDone   = "no_done"     // ended without [DONE]
 	FailNoToken  = "no_token"    // ended well without a token
 	FailNoFinish = "no_finish"   // ended well without a finish_reason
 	FailNoUsage  = "no_usage"    // ended well without counts of tokens
-	FailUsage    = "bad_usage"   // counts of tokens that cannot be
+	FailUsage    = "bad_usage"   // impossible counts of tokens
 	FailLeft     = "interrupted" // the tool itself broke the request off
 )
 
@@ -32,7 +32,7 @@ var (
 	errTimeout = errors.New("the bound of a request is over")
 )
 
-// wrong is an answer that is none, with its code.
+// wrong is the failure of an answer, with its code.
 type wrong struct {
 	code   string
 	detail string
@@ -47,8 +47,8 @@ func wrongf(code, format string, args ...any) *wrong {
 // longestDetail is how much of a failure's text is kept.
 const longestDetail = 300
 
-// classify names a failure. A bound that is over shows in the cause of ctx, whatever the
-// transport makes of it; begun says whether the answer's head had come.
+// classify names a failure. A bound that has passed is the cause of ctx, whatever error the transport
+// returns. begun says whether the answer's head had come.
 func classify(ctx context.Context, err error, begun bool) (code, detail string) {
 	var w *wrong
 	var dial *net.OpError
@@ -76,7 +76,7 @@ func classify(ctx context.Context, err error, begun bool) (code, detail string) 
 	return code, detail
 }
 
-// badStatus is the failure of an answer that is not 200, with the begin of its body.
+// badStatus is the failure of an answer that is not 200, with the beginning of its body.
 func badStatus(resp *http.Response, body []byte) *wrong {
 	return wrongf(fmt.Sprintf("http_%d", resp.StatusCode), "%s: %s", resp.Status, strings.TrimSpace(string(body)))
 }

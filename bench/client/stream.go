@@ -12,14 +12,14 @@ import (
 // longestEvent is the most bytes of an event's line.
 const longestEvent = 16 << 20
 
-// events reads a stream's data lines. Comments, blank lines and other fields are passed over.
+// events reads a stream's data lines. It skips comments, blank lines and other fields.
 type events struct {
 	in   *bufio.Reader
 	long []byte // a line longer than the reader's buffer
 }
 
-// next is the data of the next event, which holds until the call after it. io.EOF is a clean
-// end at a line's border.
+// next is the data of the next event, valid until the next call. io.EOF means that the stream ended
+// cleanly, between two lines.
 func (e *events) next() ([]byte, error) {
 	for {
 		line, err := e.line()
@@ -53,8 +53,8 @@ func (e *events) line() ([]byte, error) {
 	}
 }
 
-// read takes an answer's events to [DONE]. alive is called after each that has a token: a server
-// that sends others without end stalls all the same.
+// read reads an answer's events up to [DONE]. It calls alive after each event with a token: a server
+// that only keeps sending other events stalls all the same.
 func (a *Answer) read(s *events, limit int, alive func()) error {
 	for seen := 0; ; {
 		data, err := s.next()
@@ -81,7 +81,7 @@ func (a *Answer) read(s *events, limit int, alive func()) error {
 	}
 }
 
-// eventsOf is how many events an answer of that many tokens has at most. Few servers send more
+// eventsOf is the most events that an answer of that many tokens has. Few servers send more
 // events than tokens (for the finish_reason, or around tool calls), and none sends twice as many.
 func eventsOf(tokens int) int { return 2*tokens + 16 }
 
@@ -129,8 +129,8 @@ func (a *Answer) events() int {
 	return 1 + len(a.Gaps)
 }
 
-// judge finds what is wrong with an answer whose stream ended well. Without usage, or with usage
-// that cannot be, no count of tokens is right, so the answer counts as failed.
+// judge finds what is wrong with an answer whose stream ended well. Without usage, or with impossible
+// usage, there is no right count of tokens, so the answer counts as failed.
 func (a *Answer) judge(limit int) error {
 	switch {
 	case a.First.IsZero():

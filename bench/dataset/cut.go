@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// maker makes prompts of an asked length.
+// maker makes prompts of a given length.
 type maker struct {
 	o         Options
 	tokenizer Tokenizer
@@ -38,12 +38,12 @@ func (m *maker) probe(ctx context.Context) error {
 	return nil
 }
 
-// attempts is how often a text is cut and counted anew. A cut may fall into a word, whose part is
-// then counted otherwise.
+// attempts is how often a text is cut and counted again. A cut may split a word into parts that
+// make another number of tokens.
 const attempts = 8
 
-// fit makes a text of n tokens that begins with start, and reports whether it has exactly n. The
-// tokens that the server adds are of the n.
+// fit makes a text of n tokens that begins with start, and reports whether it has exactly n. The n
+// include the tokens that the server adds.
 func (m *maker) fit(ctx context.Context, rng *rand.Rand, start string, n int) (text string, exact bool, err error) {
 	n = max(n-m.special, 1)
 	if m.by == ByBytes {
@@ -83,7 +83,7 @@ func addWords(rng *rand.Rand, text string, size int) string {
 	return b.String()
 }
 
-// count is a text's tokens.
+// count is the number of tokens in a text.
 func (m *maker) count(ctx context.Context, text string) (int, error) {
 	if m.by == ByBytes {
 		return (len(text) + BytesPerToken - 1) / BytesPerToken, nil

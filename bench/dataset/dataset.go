@@ -1,5 +1,5 @@
-// Package dataset makes the prompts of a benchmark: of random words with an exact number of
-// tokens, or out of files. All are made before the load begins.
+// Package dataset makes the prompts of a benchmark, from random words with an exact number of tokens
+// or from files. All are made before the load begins.
 package dataset
 
 import (
@@ -12,9 +12,9 @@ import (
 
 // The kinds of datasets.
 const (
-	Random   = "random"   // words without sense
-	Prompts  = "prompts"  // a file with a prompt a line
-	Sonnet   = "sonnet"   // lines of a poem, of which a part is common to all
+	Random   = "random"   // meaningless words
+	Prompts  = "prompts"  // a file with one prompt a line
+	Sonnet   = "sonnet"   // lines of a poem; all prompts share the first ones
 	ShareGPT = "sharegpt" // the first turns of conversations in a file
 	Trace    = "trace"    // lengths and times of a recorded load
 )
@@ -25,11 +25,11 @@ func Kinds() []string { return []string{Random, Prompts, Sonnet, ShareGPT, Trace
 // How the lengths of prompts are known.
 const (
 	ByTokenize = "tokenize" // the server counted them
-	ByBytes    = "bytes"    // four bytes count as a token: the server has no /tokenize
-	ByFile     = "file"     // nobody asked for a length
+	ByBytes    = "bytes"    // four bytes count as a token, because the server has no /tokenize
+	ByFile     = "file"     // no length was requested
 )
 
-// BytesPerToken stands for a token where nobody counts them.
+// BytesPerToken is the length of a token where the server does not count tokens.
 const BytesPerToken = 4
 
 // Options say which prompts are wanted.
@@ -37,19 +37,19 @@ type Options struct {
 	Kind        string
 	File        string
 	Count       int
-	InputLen    int           // tokens, those of the prefix not counted for Random, counted for Sonnet
+	InputLen    int           // tokens; excludes the prefix for Random, includes it for Sonnet
 	OutputLen   int           // 0: what the file says
 	PrefixLen   int           // tokens that all prompts begin with
-	Prefixes    int           // of Random: different beginnings of PrefixLen tokens, each of as many prompts; 0 is 1
-	RangeRatio  float64       // lengths are even over ±this share
-	OutputRatio *float64      // that of answers; nil: RangeRatio
+	Prefixes    int           // of Random: different beginnings of PrefixLen tokens, each for the same number of prompts; 0 is 1
+	RangeRatio  float64       // lengths are drawn evenly from ±this share
+	OutputRatio *float64      // the same for answers; nil: RangeRatio
 	BlockLen    int           // of Trace: tokens that a hash id stands for; 0 is 512
 	Tick        time.Duration // of Trace: the unit of its times; 0 is a millisecond
-	InOrder     bool          // the prompts of a file in its order, not in one drawn by the seed
+	InOrder     bool          // keeps the order of the file; otherwise the seed shuffles its prompts
 	Seed        uint64
 }
 
-// Validate reports the first option that cannot be.
+// Validate reports the first invalid option.
 func (o Options) Validate() error {
 	switch o.Kind {
 	case Random:
@@ -62,7 +62,7 @@ func (o Options) Validate() error {
 		if o.Prefixes < 0 || o.Count > 0 && o.Prefixes > o.Count {
 			return fmt.Errorf("%d prefixes of %d prompts: want at least a prompt of each", o.Prefixes, o.Count)
 		}
-	case Sonnet: // without a file it has its own poem
+	case Sonnet: // has its own poem without a file
 	case Prompts, ShareGPT, Trace:
 		if o.File == "" {
 			return fmt.Errorf("dataset %s needs a file", o.Kind)
@@ -87,7 +87,7 @@ func (o *Options) outputRatio() float64 {
 
 // Tokenizer counts tokens as the server does.
 type Tokenizer interface {
-	// Tokenize has the ids of a text's tokens, with special those around a prompt.
+	// Tokenize returns the ids of a text's tokens. special adds those around a prompt.
 	Tokenize(ctx context.Context, text string, special bool) ([]int, error)
 	Detokenize(ctx context.Context, ids []int) (string, error)
 }
@@ -104,7 +104,7 @@ type Prompt struct {
 type Set struct {
 	Prompts  []Prompt
 	LengthBy string
-	Inexact  int // prompts that would not be cut to the length asked for
+	Inexact  int // prompts that could not be cut to the requested length
 }
 
 // New makes the prompts.

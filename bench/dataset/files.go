@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// DefaultLimit is the most tokens of an answer where neither the file nor a flag says it.
+// DefaultLimit is the most tokens of an answer where neither the file nor a flag sets them.
 const DefaultLimit = 256
 
 // lines reads a file's lines that are not blank.
@@ -31,7 +31,7 @@ func lines(path string) ([]string, error) {
 	return all, in.Err()
 }
 
-// readPrompts reads a prompt a line: plain text, or an object with "prompt" and perhaps
+// readPrompts reads one prompt a line: plain text, or an object with "prompt" and perhaps
 // "output_tokens".
 func readPrompts(o Options) (*Set, error) {
 	all, err := lines(o.File)
@@ -65,7 +65,7 @@ func limit(asked, file int) int {
 	return DefaultLimit
 }
 
-// take keeps the asked number of prompts.
+// take keeps the requested number of prompts.
 func (s *Set) take(o Options) *Set {
 	if !o.InOrder {
 		rng := rand.New(rand.NewPCG(o.Seed, 0))
@@ -114,7 +114,7 @@ func (m *maker) shareGPT(ctx context.Context) (*Set, error) {
 		if err != nil {
 			return nil, err
 		}
-		// vllm bench serve counts the tokens around a prompt, and counts them with answers, too.
+		// vllm bench serve counts the tokens around a prompt in the prompt and in the answer.
 		asked, answered = asked+m.special, answered+m.special
 		out := limit(m.o.OutputLen, answered)
 		if asked < leastTurn || m.o.OutputLen == 0 && answered < leastTurn || asked > longestTurn || asked+out > longestTurns {
@@ -128,8 +128,8 @@ func (m *maker) shareGPT(ctx context.Context) (*Set, error) {
 	return set, nil
 }
 
-// sonnet makes prompts of the lines of a poem. The first lines are those of the poem, for a
-// common prefix; the others are drawn. A prompt has about InputLen tokens, and never more.
+// sonnet makes prompts from the lines of a poem. They begin with the first lines of the poem, as a
+// common prefix; the other lines are drawn. A prompt has about InputLen tokens, and never more.
 func (m *maker) sonnet(ctx context.Context) (*Set, error) {
 	all, err := m.poem()
 	if err != nil {

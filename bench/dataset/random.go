@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// random makes prompts of words without sense. Each prompt has a generator of its own, so it does
-// not depend on the order in which they are made. As in vllm bench serve, the tokens that the server
-// puts around a prompt are of its length and take no part in the draw, and no answer has 0 tokens.
+// random makes prompts of meaningless words. Each prompt has a generator of its own, so the order in
+// which they are made does not matter. As in vllm bench serve, a prompt's length includes the tokens
+// that the server puts around it, the draw excludes them, and no answer has 0 tokens.
 func (m *maker) random(ctx context.Context) (*Set, error) {
 	prefixes, err := m.prefixes(ctx)
 	if err != nil {
@@ -34,14 +34,14 @@ func (m *maker) random(ctx context.Context) (*Set, error) {
 	return set, err
 }
 
-// The generators of what prompts have in common, and of which have which, are counted from the
-// end; those of prompts from 0.
+// Streams of generators. Prompts count theirs from 0. Prefixes count theirs down from the end, and
+// orderStream deals the prefixes out to the prompts.
 const (
 	prefixStream = math.MaxUint64
 	orderStream  = 1 << 63
 )
 
-// prefixes are what the prompts begin with.
+// prefixes makes the beginnings that prompts share.
 func (m *maker) prefixes(ctx context.Context) ([]string, error) {
 	all := make([]string, max(m.o.Prefixes, 1))
 	if m.o.PrefixLen == 0 {
@@ -59,7 +59,7 @@ func (m *maker) generator(stream uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(m.o.Seed, stream))
 }
 
-// around draws from the whole numbers of mean ± ratio, both ends included, and not below least.
+// around draws a whole number from mean ± ratio, both ends included, and not below least.
 func around(rng *rand.Rand, mean int, ratio float64, least int) int {
 	low := max(int(math.Floor(float64(mean)*(1-ratio))), least)
 	high := max(int(math.Ceil(float64(mean)*(1+ratio))), least)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// blockTokens is what one hash id of a trace stands for, where nothing else is said: what Mooncake's
-// traces have. Those of Alibaba have 16.
+// blockTokens is the default number of tokens that a hash id of a trace stands for, as in Mooncake's
+// traces. Alibaba's have 16.
 const blockTokens = 512
 
 // block is how many tokens a hash id stands for.
@@ -21,10 +21,10 @@ type request struct {
 	At     float64  `json:"timestamp"` // in Ticks
 	In     int      `json:"input_length"`
 	Out    int      `json:"output_length"`
-	Hashes []uint64 `json:"hash_ids"` // may lack
+	Hashes []uint64 `json:"hash_ids"` // optional
 }
 
-// full are the ids of the blocks of that many tokens that the prompt fills.
+// full are the ids of the blocks that the prompt fills, of that many tokens each.
 func (r *request) full(block int) []uint64 { return r.Hashes[:min(len(r.Hashes), r.In/block)] }
 
 // trace makes prompts of the lengths of a recorded load. Requests whose first ids are equal have
@@ -81,7 +81,7 @@ func (m *maker) readTrace() ([]request, error) {
 	return rows, nil
 }
 
-// blocks makes the text of each id. A block by itself has exactly its tokens; beside another
+// blocks makes the text of each id. A block by itself has the exact number of tokens; next to another
 // block it may have one more or less.
 func (m *maker) blocks(ctx context.Context, rows []request) (map[uint64]string, error) {
 	var ids []uint64

@@ -2,7 +2,7 @@ package dataset
 
 import "strings"
 
-// words are common and short, so that most tokenizers have a token for each.
+// words are common and short, so most tokenizers have a token for each.
 var words = strings.Fields(`
 time year people way day man thing woman life child world school state family student group
 country problem hand part place case week company system program question work government

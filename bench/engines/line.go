@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// line is what vLLM logs about a rank every ten seconds: throughput over the interval since the
-// last line, and the rates of cache hits since the run began. What the engine does not say is
-// "unknown". vLLM leaves out preemptions and the connector where there are none.
+// line is the line that vLLM logs about a rank every ten seconds: throughput over the interval since
+// the last line, and the rates of cache hits since the run began. A figure that the engine does not
+// have is "unknown". vLLM leaves out preemptions and the connector where there are none.
 func line(rank int, now, last, first values, interval time.Duration) string {
 	growth, all := now.since(last), now.since(first)
 	prompts := growth[computed]
@@ -41,7 +41,7 @@ func show(format string, x float64) string {
 	return fmt.Sprintf(format, x)
 }
 
-// rate is a percentage. Nothing of nothing is 0 %, as vLLM prints it.
+// rate is a percentage. 0 of 0 is 0 %, as vLLM prints it.
 func rate(part, whole float64) float64 {
 	if whole == 0 && !math.IsNaN(part) {
 		return 0

@@ -11,7 +11,7 @@ import (
 	"xpyd/exposition"
 )
 
-// figure is one that an engine's metrics have.
+// figure is one of the figures in an engine's metrics.
 type figure int
 
 const (
@@ -33,13 +33,13 @@ const (
 	figures
 )
 
-// source is where a figure stands in a metrics page.
+// source is where a metrics page has a figure.
 type source struct {
 	metric string // without "vllm:"
-	label  string // that its series carry; "" for any
+	label  string // of its series; "" for any
 }
 
-// sources are those of each figure, that of the newest vLLM first.
+// sources are the places of each figure, the newest vLLM's first.
 func sources() [figures][]source {
 	const bySource = "prompt_tokens_by_source_total"
 	return [figures][]source{
@@ -61,7 +61,7 @@ func sources() [figures][]source {
 	}
 }
 
-// values are an engine's figures; NaN is one that it does not have.
+// values are an engine's figures; NaN where it has none.
 type values [figures]float64
 
 func unknown() (v values) {
@@ -99,7 +99,7 @@ func readPage(in io.Reader) (page, error) {
 	return p, nil
 }
 
-// ranks are the values of the label engine, of any metric that is read here.
+// ranks are the values of the label engine in any metric that this package reads.
 func ranks(text exposition.Page) []string {
 	found := map[string]bool{}
 	for _, from := range sources() {
@@ -132,7 +132,7 @@ func (p page) names() []string {
 }
 
 func rankNumber(name string) int {
-	n, _ := strconv.Atoi(name) // what is no number is rank 0
+	n, _ := strconv.Atoi(name) // a name that is no number is rank 0
 	return n
 }
 

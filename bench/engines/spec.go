@@ -1,5 +1,5 @@
-// Package engines watches the engines behind a benchmark through their own metrics: a line now
-// and then, as vLLM logs it, and what their counters grew by over the run.
+// Package engines watches the engines behind a benchmark through their own metrics. It prints a line
+// now and then, as vLLM logs it, and records by how much their counters grew over the run.
 package engines
 
 import (
@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// The roles of engines. One that does both has none.
+// The roles of engines. An engine that does both has none.
 const (
 	Prefill = "prefill"
 	Decode  = "decode"
@@ -25,7 +25,7 @@ type Spec struct {
 	GPUs float64 // 0: not known
 }
 
-// The names that tell a role: P, P2, prefill-0; D, D2, decode-0.
+// The names that imply a role: P, P2, prefill-0; D, D2, decode-0.
 var (
 	prefillName = regexp.MustCompile(`^(?i:p[-_]?\d*|prefill.*)$`)
 	decodeName  = regexp.MustCompile(`^(?i:d[-_]?\d*|decode.*)$`)
@@ -47,7 +47,7 @@ func Parse(text string) (Spec, error) {
 	return s, nil
 }
 
-// SplitTarget reads NAME=URL or NAME:GPUS=URL. The URL comes without a slash at its end.
+// SplitTarget reads NAME=URL or NAME:GPUS=URL, and returns the URL without a slash at its end.
 func SplitTarget(text string) (name string, gpus float64, address string, err error) {
 	left, address, ok := strings.Cut(text, "=")
 	name, weight, weighted := strings.Cut(left, ":")
@@ -65,11 +65,11 @@ func SplitTarget(text string) (name string, gpus float64, address string, err er
 	return name, gpus, strings.TrimSuffix(strings.TrimSuffix(address, "/"), "/v1"), nil
 }
 
-// CheckURL reports what keeps an address from being a server's.
+// CheckURL reports why an address cannot be a server's.
 func CheckURL(address string) error {
 	u, err := url.Parse(address)
 	switch {
-	case err == nil && u.User != nil: // it would stand in every saved run
+	case err == nil && u.User != nil: // every saved run would show it
 		return errors.New("the URL has a user or a password: want http://host:port")
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		return fmt.Errorf("URL %q: want http://host:port", address)

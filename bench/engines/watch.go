@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// Pace is vLLM's own between two lines.
+	// Pace is the time between two lines, the same as vLLM's.
 	Pace = 10 * time.Second
 
 	readTime    = 5 * time.Second        // longest time of one reading
@@ -32,7 +32,7 @@ type Watcher struct {
 	watched []*watched
 }
 
-// watched is one engine. Its fields belong to the goroutine that reads, and after it to Stop.
+// watched is one engine. Its fields belong to the goroutine that reads it, and to Stop after that.
 type watched struct {
 	Spec
 	http *http.Client
@@ -47,7 +47,7 @@ type watched struct {
 	restarted   bool
 }
 
-// Watch reads each engine once, and then every pace until Stop. say gets the lines, one at a time
+// Watch reads each engine once, and then at every pace until Stop. say gets the lines, one at a time
 // for each engine.
 func Watch(ctx context.Context, specs []Spec, pace time.Duration, insecure bool, say func(string)) *Watcher {
 	client := &http.Client{Transport: &http.Transport{
@@ -69,7 +69,7 @@ func Watch(ctx context.Context, specs []Spec, pace time.Duration, insecure bool,
 	return w
 }
 
-// begin takes the page from which the run is counted.
+// begin takes the page that the run counts from.
 func (e *watched) begin(ctx context.Context) {
 	p, err := e.read(ctx)
 	if err != nil {
@@ -98,8 +98,8 @@ func (e *watched) watch(ctx context.Context, pace time.Duration) {
 	}
 }
 
-// raise keeps the highest gauges of the readings within the run. The last reading comes when all
-// is over, and tells nothing of the load.
+// raise keeps the highest gauges of the readings within the run. The last reading comes after the
+// load, and says nothing about it.
 func (e *watched) raise(now values) {
 	for _, f := range []figure{running, waiting, usage} {
 		if math.IsNaN(e.peak[f]) || now[f] > e.peak[f] {
@@ -108,7 +108,7 @@ func (e *watched) raise(now values) {
 	}
 }
 
-// tick reads the engine and says how it does.
+// tick reads the engine and prints its line.
 func (e *watched) tick(ctx context.Context) (values, error) {
 	p, err := e.read(ctx)
 	if err != nil {
@@ -133,7 +133,7 @@ func (e *watched) tick(ctx context.Context) (values, error) {
 	return p.whole(), nil
 }
 
-// after reports whether p is of a process that began after that of old.
+// after reports whether the process of p began after that of old.
 func (p page) after(old page) bool {
 	return p.started > old.started || p.whole()[generated] < old.whole()[generated] || p.whole()[prompt] < old.whole()[prompt]
 }
@@ -147,12 +147,12 @@ func (e *watched) read(ctx context.Context) (p page, err error) {
 	return p, err
 }
 
-// readVersion is "" where the engine does not say.
+// readVersion is the engine's version; "" where it does not say.
 func (e *watched) readVersion(ctx context.Context) string {
 	var v struct {
 		Version string `json:"version"`
 	}
-	_ = e.get(ctx, "/version", func(in io.Reader) error { return json.NewDecoder(in).Decode(&v) }) // "" it stays
+	_ = e.get(ctx, "/version", func(in io.Reader) error { return json.NewDecoder(in).Decode(&v) }) // the version stays ""
 	return v.Version
 }
 
@@ -174,8 +174,8 @@ func (e *watched) get(ctx context.Context, path string, read func(io.Reader) err
 	return read(io.LimitReader(resp.Body, longestPage))
 }
 
-// Stop reads the engines for the last time and tells what the run did to them. It does so after
-// the end of ctx as well, as an interrupted run has engines too.
+// Stop reads the engines for the last time and returns what they did during the run. It also works
+// after the end of ctx, because an interrupted run has engines too.
 func (w *Watcher) Stop(ctx context.Context) []result.Engine {
 	w.stop()
 	w.running.Wait()
@@ -194,8 +194,8 @@ func (w *Watcher) Stop(ctx context.Context) []result.Engine {
 	return all
 }
 
-// settle waits until the engine has counted what the run made it do: two readings in a row that
-// agree, or a few if other clients keep it busy.
+// settle waits until the engine has counted all work of the run: until two readings in a row agree,
+// or for a few readings if other clients keep the engine busy.
 func (e *watched) settle(ctx context.Context) {
 	counted := math.NaN()
 	for range settleReads {
@@ -229,7 +229,7 @@ func (e *watched) end(ctx context.Context) result.Engine {
 	return r
 }
 
-// known is nil for what the engine does not say. JSON has no NaN.
+// known is nil for a figure that the engine does not have, since JSON has no NaN.
 func known(x float64) *float64 {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return nil

@@ -14,7 +14,7 @@ type draws struct {
 	spared bool
 }
 
-// newDraws begins a sequence. numpy takes seeds of 32 bits; of a longer one the lower 32 count.
+// newDraws begins a sequence. numpy takes seeds of 32 bits; the lower 32 of a longer seed count.
 func newDraws(seed uint64) *draws {
 	d := &draws{source: prng.NewMT19937()}
 	d.source.Seed(seed)

@@ -15,12 +15,12 @@ type Turn struct {
 	Start time.Time // when it may be sent: due, and a place below the cap is free
 }
 
-// Run calls send for each request, on a goroutine of its own, when its turn has come, and
-// returns the start that dues count from once all have ended. When ctx ends it begins no more;
-// that send ends with ctx is send's own matter.
+// Run calls send for each request when its turn has come, on a goroutine of its own, and returns
+// when all have ended. Dues count from start. When ctx ends, Run begins no more requests; send has to
+// end with ctx by itself.
 //
-// The order of requests is that of the schedule: one that waits for a place holds up those
-// after it, and their dues stand.
+// Requests go in the order of the schedule. One that waits for a place holds up those after it, and
+// their dues do not change.
 func (p *Plan) Run(ctx context.Context, start time.Time, send func(context.Context, Turn)) {
 	dues, count := p.Schedule(), p.Requests()
 	places := newPlaces(p.Concurrency, start)
@@ -54,8 +54,8 @@ func (p *Plan) Run(ctx context.Context, start time.Time, send func(context.Conte
 	}
 }
 
-// fine is the last part of a wait, which the kernel times. The runtime's timers wake up with its
-// poller, whose unit is a millisecond, and each latency would have that on top.
+// fine is the last part of a wait, and the kernel times it. The runtime's timers wake up with its
+// poller in steps of a millisecond, which every latency would include.
 const fine = 1500 * time.Microsecond
 
 // waitUntil reports whether due came before the end of ctx.
@@ -78,8 +78,8 @@ func waitUntil(ctx context.Context, timer *time.Timer, due time.Time) bool {
 	return ctx.Err() == nil
 }
 
-// places are the free places below the cap, each with the time since when it is free. Nil has
-// no cap.
+// places are the free places below the cap, each with the time at which it became free. Nil has no
+// cap.
 type places chan time.Time
 
 func newPlaces(n int, start time.Time) places {
@@ -93,7 +93,7 @@ func newPlaces(n int, start time.Time) places {
 	return p
 }
 
-// take waits for a place and tells since when it is free.
+// take waits for a place and returns when it became free.
 func (p places) take(ctx context.Context) (since time.Time, ok bool) {
 	if p == nil {
 		return time.Time{}, true

@@ -1,5 +1,5 @@
-// Package load decides when requests are sent: at a rate, below a cap, or both. It knows nothing
-// of what is sent.
+// Package load decides when requests are sent: at a rate, below a cap, or both. It does not know
+// what they are.
 package load
 
 import (
@@ -16,8 +16,8 @@ type Plan struct {
 	Burstiness  float64         // shape of the gamma distribution of gaps; 1: a Poisson process, +Inf: constant gaps
 	Ramp        Ramp            // in place of Rate
 	Dues        []time.Duration // in place of all of these: when each request is due, ascending
-	Count       int             // requests; 0: as many as the duration takes
-	Duration    time.Duration   // none is sent later; 0: until Count are sent
+	Count       int             // requests; 0: as many as fit into the duration
+	Duration    time.Duration   // no request is sent later; 0: until Count are sent
 	Concurrency int             // answers open at once; 0: no cap
 	Seed        uint64
 }
@@ -34,7 +34,7 @@ const (
 	Exponential = "exponential"
 )
 
-// Validate reports the first thing that makes the plan none.
+// Validate reports the first thing that makes the plan invalid.
 func (p *Plan) Validate() error {
 	switch {
 	case !(p.Rate > 0):
@@ -63,7 +63,7 @@ func (r Ramp) validate() error {
 	return nil
 }
 
-// endless says whether the dues do not bound the number of requests.
+// endless says whether the dues leave the number of requests unbounded.
 func (p *Plan) endless() bool {
 	return math.IsInf(p.Rate, 1) && p.Ramp == Ramp{} && p.Dues == nil
 }
@@ -83,9 +83,9 @@ func (p *Plan) Requests() int {
 	return int(math.Ceil(p.Rate * p.Duration.Seconds()))
 }
 
-// Schedule is when each request is due, counted from the start. The gaps of n requests at a
-// rate are rescaled to span n/rate exactly, so that runs of different seeds have one rate. Nil
-// means that all are due at once.
+// Schedule is when each request is due, counted from the start. The gaps of n requests at a rate are
+// rescaled to span exactly n/rate, so the rate does not depend on the seed. Nil means that all are
+// due at once.
 func (p *Plan) Schedule() []time.Duration {
 	if p.Dues != nil || p.endless() {
 		return p.Dues
