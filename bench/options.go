@@ -1,5 +1,5 @@
-// Package bench measures a server as vllm bench serve does: it makes prompts, sends them by a
-// plan, and keeps one record a request.
+// Package bench measures a server as vllm bench serve does: it makes prompts, sends them by a plan,
+// and keeps one record for each request.
 package bench
 
 import (
@@ -16,7 +16,7 @@ import (
 	"xpyd/bench/result"
 )
 
-// Options are one benchmark. Seed goes for the prompts, and for the plan where TimesSeed is 0.
+// Options are one benchmark. Seed is for the prompts, and for the plan if TimesSeed is 0.
 type Options struct {
 	Label   string
 	Tool    string // the program and its version
@@ -27,23 +27,23 @@ type Options struct {
 	Warmups int  // requests before the run, of the first prompt's lengths
 	Prime   bool // each prompt is sent once before the run, for one token, so that its KV is cached
 
-	// TimesSeed gives targets that must not share prompts, as they may share a cache, the same
-	// times.
+	// TimesSeed lets targets have the same times and different prompts, because targets may share
+	// a cache.
 	TimesSeed uint64
 
-	Ready   time.Duration // how long to wait for a server that is not there
+	Ready   time.Duration // how long to wait for a server that is not up
 	NoReuse bool          // no more requests than there are prompts
-	Untimed bool          // a trace's times do not count
+	Untimed bool          // ignores a trace's times
 
 	RequestIDPrefix string
 	Metadata        map[string]string  // for the result file
 	Goodput         map[string]float64 // bounds in ms
-	Metrics         []string           // that vLLM's block shows
+	Metrics         []string           // shown in vLLM's block
 	Percentiles     []float64
 	MaxLate         time.Duration // bound of the 99th percentile of the tool's lateness; 0: none
 }
 
-// Validate reports the first option that cannot be.
+// Validate reports the first invalid option.
 func (o *Options) Validate() error {
 	if o.Dataset.Kind != dataset.Trace { // which brings its times
 		if err := o.Load.Validate(); err != nil {
@@ -74,7 +74,7 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// config is what the saved run tells of the options.
+// config is the part of the options that the saved run shows.
 func (o *Options) config() result.Config {
 	c := result.Config{
 		Label: o.Label, URL: o.Client.URL, API: o.Client.API, Model: o.Client.Model,

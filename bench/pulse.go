@@ -6,8 +6,8 @@ import (
 	"xpyd/bench/result"
 )
 
-// pulse measures how late this process wakes up. Events of streams are read as late as timers, so
-// it sees what the lateness of requests does not: a machine too busy to read in time.
+// pulse measures how late this process wakes up. It reads events as late as timers, so the pulse shows
+// what the lateness of requests does not: a machine too busy to read in time.
 type pulse struct {
 	stop chan struct{}
 	late chan []float64 // ms, of each beat

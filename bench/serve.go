@@ -17,7 +17,7 @@ import (
 	"xpyd/bench/result"
 )
 
-// Bench is a benchmark whose prompts are made. It runs once.
+// Bench is a benchmark with its prompts made. It runs once.
 type Bench struct {
 	o       Options
 	client  *client.Client
@@ -28,10 +28,10 @@ type Bench struct {
 	say     func(string)
 }
 
-// defaultPrompts is how many prompts are made when only a duration ends the run.
+// defaultPrompts is the number of prompts when only a duration ends the run.
 const defaultPrompts = 1000
 
-// Prepare asks the server for its model where none is named, and makes the prompts.
+// Prepare makes the prompts. If no model is named, it asks the server for one.
 func Prepare(ctx context.Context, o Options) (*Bench, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -106,8 +106,7 @@ func (b *Bench) followTrace() {
 	}
 }
 
-// warmUp sends requests that are not counted. Their prompt is the first one's, as those of vllm
-// bench serve are.
+// warmUp sends requests that do not count. All have the first prompt, as in vllm bench serve.
 func (b *Bench) warmUp(ctx context.Context) error {
 	for i := range b.o.Warmups {
 		a := b.client.Do(ctx, b.o.RequestIDPrefix+"warmup-"+strconv.Itoa(i), b.bodies[0], b.prompts.Prompts[0].Limit)
@@ -118,10 +117,10 @@ func (b *Bench) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// primers is how many prompts are sent at once to have them cached.
+// primers is how many prompts prime sends at once.
 const primers = 8
 
-// prime sends each prompt once, for a token, and waits for all answers.
+// prime sends each prompt once, for one token, and waits for all answers.
 func (b *Bench) prime(ctx context.Context) error {
 	var mu sync.Mutex
 	var failed error
@@ -140,22 +139,22 @@ func (b *Bench) prime(ctx context.Context) error {
 // Requests is how many requests the run will send; 0 when only the duration ends it.
 func (b *Bench) Requests() int { return b.o.Load.Requests() }
 
-// Config is what the run is asked to do.
+// Config are the settings of the run.
 func (b *Bench) Config() result.Config {
 	c := b.o.config()
 	c.Cell = b.cell
 	return c
 }
 
-// Place says where the run stands in a sweep.
+// Place sets the place of the run in a sweep.
 func (b *Bench) Place(c *result.Cell) { b.cell = c }
 
-// Watch has Run read the metrics of the engines behind the server. say gets their lines, from
-// other goroutines.
+// Watch makes Run read the metrics of the engines behind the server. say gets their lines, from other
+// goroutines.
 func (b *Bench) Watch(specs []engines.Spec, say func(string)) { b.engines, b.say = specs, say }
 
-// Run sends the load. done is told of each request that ended, one at a time. When ctx ends, what
-// runs is broken off, and the run has what was measured.
+// Run sends the load. It calls done for each request that ended, one at a time. When ctx ends, it
+// breaks off the open requests and returns what was measured.
 func (b *Bench) Run(ctx context.Context, done func(*result.Record)) *result.Run {
 	watcher := engines.Watch(ctx, b.engines, engines.Pace, b.o.Client.Insecure, b.say)
 	run := &result.Run{

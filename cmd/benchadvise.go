@@ -17,7 +17,7 @@ import (
 // chunk is how many tokens the chunk latency waits for.
 const chunk = 16
 
-// latencies are the figures by which targets can be compared.
+// latencies are the figures that can compare targets.
 func latencies() map[string]advice.Latency {
 	return map[string]advice.Latency{"tpot": advice.Token(), "ttft": advice.FirstToken(), "chunk": advice.Chunk(chunk)}
 }
@@ -27,9 +27,9 @@ func newBenchAdviseCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "advise DIR",
 		Short: "Say which target of a sweep is best at which load",
-		Long: `advise compares the saved runs of a directory: which target has the most throughput (a GPU, where the
-targets' GPUs are known and differ), and which answers quickest up to which rate. Where the repeats of
-two targets overlap, neither is called better.`,
+		Long: `advise compares the saved runs of a directory: which target has the most throughput (per GPU, if the
+targets' GPUs are known and differ), and which answers quickest up to which rate. If the repeats of two
+targets overlap, neither is called better.`,
 		Example: "  xpyd bench advise runs-ray --by ttft",
 		Args:    oneDirectory("advise"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,7 +48,7 @@ two targets overlap, neither is called better.`,
 			return printAdvice(cmd.OutOrStdout(), runs, lats...)
 		},
 	}
-	cmd.Flags().StringSliceVar(&by, "by", by, "latencies that count: tpot, ttft, chunk, which is the time to 16 tokens; all medians")
+	cmd.Flags().StringSliceVar(&by, "by", by, "latencies to compare: tpot, ttft or chunk (the time to 16 tokens); all medians")
 	return cmd
 }
 

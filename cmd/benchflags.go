@@ -23,7 +23,7 @@ import (
 	benchload "xpyd/bench/load"
 )
 
-// benchFlags are the flags of bench serve that need reading.
+// benchFlags are the flags of bench serve before they are parsed.
 type benchFlags struct {
 	o      bench.Options
 	ramp   benchload.Ramp
@@ -37,17 +37,17 @@ type benchFlags struct {
 	headers, goodput, metadata           []string
 	engineURLs                           []string
 	engines                              []engines.Spec
-	claims                               []claim // which of these the arguments after flags belong to
+	claims                               []claim // which flags the arguments after them belong to
 	keyFile                              string
 	percentiles, metrics                 []string
 
-	// Of vllm bench serve alone, see benchvllm.go.
+	// Only in vllm bench serve, see benchvllm.go.
 	servedName, resultFile        string
 	saveResult, append, selfTimed bool
 	readySeconds                  int
 	tickSeconds                   float64
 	keepLen, obeyEOS              bool     // the dataset has its own lengths; does not ask for full answers
-	notes                         []string // what has no effect, for people
+	notes                         []string // flags without effect, to print
 }
 
 // benchAliases are the names that vllm bench serve has for the same flags.
@@ -84,16 +84,16 @@ func (f *benchFlags) add(s *pflag.FlagSet) {
 func (f *benchFlags) addTarget(s *pflag.FlagSet) {
 	c := &f.o.Client
 	s.StringVar(&c.URL, "url", "", "base URL of the server, without /v1 (default http://HOST:PORT)")
-	s.StringVar(&f.host, "host", "127.0.0.1", "host, where no URL is given")
-	s.StringVar(&f.port, "port", "8000", "port, where no URL is given")
+	s.StringVar(&f.host, "host", "127.0.0.1", "host, if there is no --url")
+	s.StringVar(&f.port, "port", "8000", "port, if there is no --url")
 	s.StringVar(&c.Model, "model", "", "model (default the first that the server lists)")
 	s.StringVar(&c.API, "api", benchclient.Completions, "completions or chat")
-	s.StringVar(&f.endpoint, "endpoint", "", "vLLM's way to choose the API: /v1/completions or /v1/chat/completions")
-	s.StringVar(&f.backend, "backend", "", "vLLM's other way: openai, vllm or openai-chat")
-	f.manyVar(s, &f.headers, "header", "K=V … on each request")
-	s.StringVar(&f.keyFile, "key-file", "", "file whose first line is sent as the bearer token (default OPENAI_API_KEY of the environment)")
-	s.StringArrayVar(&f.engineURLs, "engine", nil, "NAME=URL or NAME:GPUS=URL of an engine behind the server, repeated: its metrics stand beside the run's; P, P2 or prefill-0 is a prefill engine, D a decode engine")
-	s.BoolVar(&c.Insecure, "insecure", false, "take any certificate")
+	s.StringVar(&f.endpoint, "endpoint", "", "vLLM's flag for the API: /v1/completions or /v1/chat/completions")
+	s.StringVar(&f.backend, "backend", "", "vLLM's other flag for the API: openai, vllm or openai-chat")
+	f.manyVar(s, &f.headers, "header", "K=V … headers of each request")
+	s.StringVar(&f.keyFile, "key-file", "", "file with the bearer token in its first line (default OPENAI_API_KEY from the environment)")
+	s.StringArrayVar(&f.engineURLs, "engine", nil, "NAME=URL or NAME:GPUS=URL of an engine behind the server, repeated: the run records its metrics; P, P2 or prefill-0 is a prefill engine, D a decode engine")
+	s.BoolVar(&c.Insecure, "insecure", false, "accept any certificate")
 	s.DurationVar(&c.Timeout, "timeout", 6*time.Hour, "longest time of a request")
 	s.DurationVar(&c.Stall, "stall-timeout", 5*time.Minute, "longest time between two events after the first token")
 }
@@ -104,41 +104,41 @@ func (f *benchFlags) addWorkload(s *pflag.FlagSet) {
 	s.StringVar(&d.File, "file", "", "file of the dataset")
 	s.IntVar(&d.InputLen, "input-len", 1024, "prompt tokens (sonnet: 550)")
 	s.IntVar(&d.OutputLen, "output-len", 128, "answer tokens (sonnet: 150; prompts, sharegpt, trace: what the file says)")
-	s.IntVar(&d.PrefixLen, "prefix-len", 0, "tokens that all prompts begin with, before --input-len (sonnet: 200, of --input-len)")
-	s.IntVar(&d.Prefixes, "prefixes", 1, "of random: how many different beginnings, each of as many prompts")
-	s.StringVar(&f.ratio, "range-ratio", "0", `lengths are even over ± this share, 0 to less than 1; or {"input": A, "output": B}`)
-	s.BoolVar(&d.InOrder, "in-order", false, "a file's prompts in its order, not in one drawn by the seed")
-	s.BoolVar(&f.o.NoReuse, "no-oversample", false, "no more requests than a file has prompts")
-	s.IntVar(&l.Count, "num-prompts", 0, "requests (default 1000, or what --duration takes)")
-	s.DurationVar(&l.Duration, "duration", 0, "send for so long")
+	s.IntVar(&d.PrefixLen, "prefix-len", 0, "tokens that all prompts begin with, besides --input-len (sonnet: 200, part of --input-len)")
+	s.IntVar(&d.Prefixes, "prefixes", 1, "for random: number of different beginnings, each for the same number of prompts")
+	s.StringVar(&f.ratio, "range-ratio", "0", `draw lengths evenly from ± this share, 0 to less than 1; or {"input": A, "output": B}`)
+	s.BoolVar(&d.InOrder, "in-order", false, "keep the order of the file; otherwise the seed shuffles its prompts")
+	s.BoolVar(&f.o.NoReuse, "no-oversample", false, "send no more requests than the file has prompts")
+	s.IntVar(&l.Count, "num-prompts", 0, "requests (default 1000, or as many as fit into --duration)")
+	s.DurationVar(&l.Duration, "duration", 0, "how long to send")
 	s.StringVar(&f.rate, "rate", "inf", "requests a second, due whether or not earlier ones are answered; inf: all at once")
 	s.StringVar(&f.burstiness, "burstiness", "1", "shape of the gamma distribution of gaps: 1 is a Poisson process, less is burstier, inf constant")
-	s.IntVar(&l.Concurrency, "concurrency", 0, "answers open at once (default no cap)")
+	s.IntVar(&l.Concurrency, "concurrency", 0, "most answers open at once (default no cap)")
 	s.StringVar(&f.ramp.Strategy, "ramp", "", "linear or exponential: a rate that grows over the requests, in place of --rate")
 	s.Float64Var(&f.ramp.From, "ramp-from", 0, "first rate of --ramp")
 	s.Float64Var(&f.ramp.To, "ramp-to", 0, "last rate of --ramp")
-	s.Uint64Var(&f.o.Seed, "seed", 0, "of prompts and times; the same seed meets its prompts in a prefix cache (default drawn, and printed)")
+	s.Uint64Var(&f.o.Seed, "seed", 0, "seed of prompts and times; on a second use a prefix cache has the prompts (default drawn, and printed)")
 	s.BoolVar(&f.o.Client.IgnoreEOS, "ignore-eos", false, "ask for answers of full length (default true for random and trace)")
 	s.StringVar(&f.temperature, "temperature", "", "temperature (default the server's)")
-	s.StringVar(&f.extra, "extra-body", "", "JSON object of further members of each request")
+	s.StringVar(&f.extra, "extra-body", "", "JSON object with further members for each request")
 	s.IntVar(&f.o.Warmups, "warmups", 0, "requests before the run that do not count")
-	s.BoolVar(&f.o.Prime, "prime", false, "send each prompt once before the run, for one token: decoding alone, of prompts that are cached")
-	s.StringVar(&f.o.RequestIDPrefix, "request-id-prefix", "", "X-Request-Id is this and a number (default bench-, eight random digits, -)")
+	s.BoolVar(&f.o.Prime, "prime", false, "send each prompt once before the run, for one token, so that the run decodes cached prompts only")
+	s.StringVar(&f.o.RequestIDPrefix, "request-id-prefix", "", "X-Request-Id is this and a number (default bench-, eight random hex digits, -)")
 }
 
 func (f *benchFlags) addReport(s *pflag.FlagSet) {
 	s.StringVar(&f.o.Label, "label", "", "name of the run in reports")
-	s.StringVar(&f.out, "out", "", "directory in which the run is saved")
+	s.StringVar(&f.out, "out", "", "directory to save the run in")
 	s.StringSliceVar(&f.metrics, "metrics", []string{"ttft", "tpot", "itl"}, "sections of the block: ttft, tpot, itl, e2el, client_queue_time, e2el_including_client_queue")
 	s.StringSliceVar(&f.percentiles, "percentiles", []string{"99"}, "percentiles of each section")
 	f.manyVar(s, &f.goodput, "goodput", "bounds in ms that a good request keeps, as in ttft:200 tpot:50 e2el:5000")
-	f.manyVar(s, &f.metadata, "metadata", "K=V … that the result file has")
-	s.StringVar(&f.resultFile, "result-filename", "", "name of vLLM's result file in --out (default made of rate, model and date)")
+	f.manyVar(s, &f.metadata, "metadata", "K=V … members of the result file")
+	s.StringVar(&f.resultFile, "result-filename", "", "name of vLLM's result file in --out (default from rate, model and date)")
 	s.DurationVar(&f.o.MaxLate, "max-lateness", 100*time.Millisecond, "the run fails when the tool sends 1 % of its requests later than this; 0: never. Not applied to --rate inf without a cap")
 	s.BoolVar(&f.noBar, "no-progress", false, "no bar on a terminal")
 }
 
-// options reads the flags into a benchmark's options. args are further bounds of --goodput.
+// options reads the flags into a benchmark's options. args are further values of the flags before them.
 func (f *benchFlags) options(s *pflag.FlagSet, args []string) (bench.Options, error) {
 	o := &f.o
 	o.Tool = "xpyd " + readBuildInfo().Version
@@ -205,7 +205,7 @@ func (f *benchFlags) readTarget(s *pflag.FlagSet) error {
 	return f.readKey()
 }
 
-// readEndpoint takes the API from a path, and what stands before /v1 as a part of the URL.
+// readEndpoint takes the API from a path, and adds the part before /v1 to the URL.
 func (f *benchFlags) readEndpoint() error {
 	if f.endpoint == "" {
 		return nil
@@ -270,7 +270,7 @@ func (f *benchFlags) readLoad(s *pflag.FlagSet) (err error) {
 		l.Count = 1000
 	}
 	if math.IsInf(l.Rate, 1) && l.Ramp == (benchload.Ramp{}) && l.Concurrency == 0 && f.o.Dataset.Kind != dataset.Trace {
-		f.o.MaxLate = 0 // all are due at once, and no program sends all at once
+		f.o.MaxLate = 0 // all are due at once, and no program can send them all at once
 	}
 	if !s.Changed("seed") {
 		var b [4]byte
@@ -280,7 +280,7 @@ func (f *benchFlags) readLoad(s *pflag.FlagSet) (err error) {
 	return nil
 }
 
-// readDataset puts in the defaults of each dataset.
+// readDataset sets the defaults of each dataset.
 func (f *benchFlags) readDataset(s *pflag.FlagSet) error {
 	d := &f.o.Dataset
 	set := func(name string, value *int, sonnet, file int) {

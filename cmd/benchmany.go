@@ -8,7 +8,7 @@ import (
 )
 
 // many is a flag that takes all arguments up to the next flag, as in --goodput ttft:200 tpot:50.
-// pflag leaves those after the first to the command, which gives them back by claims.
+// pflag passes those after the first to the command. settle gives them back to the flag.
 type many struct {
 	set    *pflag.FlagSet
 	values *[]string

@@ -28,8 +28,8 @@ func newBenchReportCmd() *cobra.Command {
 		Use:   "report DIR",
 		Short: "Print the saved runs of a directory",
 		Long: `report prints the runs that bench serve or bench sweep saved in DIR, the oldest first. With --out
-it writes the files of the format in place of the text: plots as PNG and SVG, a file a run where
-the format has that.` + formatHelp(),
+it writes the files of the format in place of the text: plots as PNG and SVG, and a file for each
+run if the format has such files.` + formatHelp(),
 		Example: `  xpyd bench report runs --format table
   xpyd bench report runs --format html --out page
   xpyd bench report runs --format ray --latency-mode chunk --out figures`,
@@ -56,7 +56,7 @@ the format has that.` + formatHelp(),
 	return cmd
 }
 
-// oneDirectory holds a command to one argument.
+// oneDirectory requires exactly one argument.
 func oneDirectory(name string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -70,9 +70,9 @@ func (f *reportFlags) add(cmd *cobra.Command) {
 	addFormatFlag(cmd, &f.format, "vllm")
 	s := cmd.Flags()
 	s.StringVar(&f.out, "out", "", "directory for the files of the format (default print its text)")
-	s.StringVar(&f.o.Ray.Mode, "latency-mode", plot.Token, "of ray and html: token (TPOT), first_token (TTFT), or chunk (TTFT + 15 TPOT)")
-	s.BoolVar(&f.o.Ray.Interactivity, "use-interactivity", false, "of ray and html: tokens a second of one user, 1000/TPOT, in place of the latency")
-	s.BoolVar(&f.normalized, "use-normalized", true, "of ray and html: throughput of a node of 8 GPUs, where all targets' GPUs are known")
+	s.StringVar(&f.o.Ray.Mode, "latency-mode", plot.Token, "for ray and html: token (TPOT), first_token (TTFT), or chunk (TTFT + 15 TPOT)")
+	s.BoolVar(&f.o.Ray.Interactivity, "use-interactivity", false, "for ray and html: tokens a second of one user, 1000/TPOT, in place of the latency")
+	s.BoolVar(&f.normalized, "use-normalized", true, "for ray and html: throughput of a node of 8 GPUs, if all targets' GPUs are known")
 	_ = cmd.RegisterFlagCompletionFunc("latency-mode", cobra.FixedCompletions(plot.Modes(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 }
 
@@ -84,7 +84,7 @@ func (f *reportFlags) check() error {
 	return checkFormat(f.format)
 }
 
-// writeFiles writes a report's files below dir and says which.
+// writeFiles writes a report's files below dir and prints their names.
 func writeFiles(dir string, files []printer.File, note io.Writer) error {
 	for _, file := range files {
 		path := filepath.Join(dir, file.Name)
@@ -101,7 +101,7 @@ func writeFiles(dir string, files []printer.File, note io.Writer) error {
 }
 
 func addFormatFlag(cmd *cobra.Command, format *string, value string) {
-	cmd.Flags().StringVar(format, "format", value, "how to print the result; the formats stand above")
+	cmd.Flags().StringVar(format, "format", value, "how to print the result; the formats are listed above")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(printer.Formats(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 }
 

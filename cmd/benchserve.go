@@ -25,7 +25,7 @@ func newBenchServeCmd() *cobra.Command {
 		Short: "Send a load of completions and report latencies and throughput",
 		Long: `serve sends a load of streamed completions to a server and prints vllm bench serve's block.
 Flags have vllm bench serve's names as aliases. TTFT ends with the first event that carries a
-token, which the role event of a chat is not. Answers that are not whole count as failed, by code.
+token. The role event of a chat carries none. Answers that are not whole count as failed, by code.
 ` + "docs/benchmarking.md has the definitions." + formatHelp(),
 		Example: `  xpyd bench serve --url http://127.0.0.1:8080 --input-len 1024 --output-len 128 --num-prompts 200 --rate 4
   xpyd bench serve --url http://127.0.0.1:8080 --concurrency 32 --duration 1m --goodput ttft:200 tpot:50 --out runs`,
@@ -45,8 +45,8 @@ token, which the role event of a chat is not. Answers that are not whole count a
 	return cmd
 }
 
-// runBench makes the prompts, sends the load, saves and prints. What a signal leaves of a run is
-// saved and printed as well.
+// runBench makes the prompts, sends the load, saves and prints. It also saves and prints a run that a
+// signal ended.
 func runBench(ctx context.Context, o bench.Options, f *benchFlags, out, note io.Writer) error {
 	if f.out != "" {
 		if err := os.MkdirAll(f.out, 0o755); err != nil {

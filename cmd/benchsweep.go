@@ -25,7 +25,7 @@ type sweepFlags struct {
 	out, format      string
 	dryRun, printing bool
 	noBar            bool
-	bench            benchFlags // what it has in common with bench serve
+	bench            benchFlags // shared with bench serve
 }
 
 func newBenchSweepCmd() *cobra.Command {
@@ -33,11 +33,11 @@ func newBenchSweepCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sweep [FILE.yaml]",
 		Short: "Measure several targets under several loads, and say which is best",
-		Long: `sweep runs each cell of targets × workloads × loads × repeats, one after the other, and keeps each
-as bench serve --out does. The targets alternate. The same command goes on where it was interrupted,
-and repeats the cells that failed. At the end stand the runs, and which target is best at which load.
+		Long: `sweep runs each cell of targets × workloads × loads × repeats, one after the other, and saves each
+as bench serve --out does. The targets alternate. The same command continues an interrupted sweep and
+repeats the cells that failed. At the end it prints the runs, and which target is best at which load.
 
-Presets are published experiments: ` + "docs/benchmarking.md tells of them, and --print shows their files." + formatHelp(),
+Presets are published experiments: ` + "docs/benchmarking.md describes them, and --print shows their files." + formatHelp(),
 		Example: `  xpyd bench sweep --preset mooncake --target collocated:2=http://10.0.0.1:8000 --target 1P1D:2=http://10.0.0.9:8080
   xpyd bench sweep --preset ray --print > my.yaml
   xpyd bench sweep my.yaml --dry-run`,
@@ -63,19 +63,19 @@ Presets are published experiments: ` + "docs/benchmarking.md tells of them, and 
 func (f *sweepFlags) add(s *pflag.FlagSet) {
 	s.SortFlags = false
 	s.StringVar(&f.preset, "preset", "", "a published experiment in place of a file: "+fmt.Sprint(sweep.Presets()))
-	s.StringArrayVar(&f.targets, "target", nil, "NAME=URL or NAME:GPUS=URL, repeated: in addition to the file's, or the URL of one there. Names such as 2P1D or p2xtp1-d1xtp4 tell its engines")
-	s.StringVar(&f.bench.o.Client.URL, "url", "", "a target without a name of its own")
+	s.StringArrayVar(&f.targets, "target", nil, "NAME=URL or NAME:GPUS=URL, repeated: adds a target, or sets the URL of one in the file. Names such as 2P1D or p2xtp1-d1xtp4 imply its engines")
+	s.StringVar(&f.bench.o.Client.URL, "url", "", "URL of a target; its address is its name")
 	s.StringArrayVar(&f.bench.engineURLs, "engine", nil, "NAME=URL or NAME:GPUS=URL of an engine behind --url, repeated: as in bench serve")
 	s.StringVar(&f.bench.o.Client.Model, "model", "", "model (default the file's, or the first that each target lists)")
 	s.StringVar(&f.bench.o.Client.API, "api", "", "completions or chat (default the file's, or completions)")
-	s.StringArrayVar(&f.bench.headers, "header", nil, "K=V on each request, repeated")
-	s.StringVar(&f.bench.keyFile, "key-file", "", "file whose first line is sent as the bearer token")
-	s.BoolVar(&f.bench.o.Client.Insecure, "insecure", false, "take any certificate")
-	s.StringArrayVar(&f.workloads, "workload", nil, "only this workload of the file, repeated")
+	s.StringArrayVar(&f.bench.headers, "header", nil, "K=V header of each request, repeated")
+	s.StringVar(&f.bench.keyFile, "key-file", "", "file with the bearer token in its first line")
+	s.BoolVar(&f.bench.o.Client.Insecure, "insecure", false, "accept any certificate")
+	s.StringArrayVar(&f.workloads, "workload", nil, "measure only this workload of the file, repeated")
 	s.IntVar(&f.repeats, "repeats", 0, "how often each cell is measured (default the file's)")
-	s.IntVar(&f.maxPrompts, "max-prompts", 0, "at most so many requests a cell, to try a sweep out (default no bound)")
+	s.IntVar(&f.maxPrompts, "max-prompts", 0, "most requests in a cell, to try a sweep out (default no bound)")
 	s.StringArrayVar(&f.bench.goodput, "goodput", nil, "bounds in ms that a good request keeps, as in ttft:200,tpot:50 (default the file's)")
-	s.StringVar(&f.out, "out", "", "directory of saved runs, in which finished cells are left as they are (default runs-NAME)")
+	s.StringVar(&f.out, "out", "", "directory of saved runs; its finished cells are not measured again (default runs-NAME)")
 	s.BoolVar(&f.dryRun, "dry-run", false, "print the cells, and about how long they take")
 	s.BoolVar(&f.printing, "print", false, "print the file of --preset")
 	s.BoolVar(&f.noBar, "no-progress", false, "no bar on a terminal")
@@ -122,7 +122,7 @@ func (f *sweepFlags) print(out io.Writer) error {
 	return err
 }
 
-// file is what the arguments and flags ask to be measured.
+// file is the sweep that the arguments and flags ask for.
 func (f *sweepFlags) file(args []string) (file *sweep.File, err error) {
 	if f.preset != "" {
 		file, err = sweep.Preset(f.preset)
@@ -167,7 +167,7 @@ func (f *sweepFlags) addTargets(file *sweep.File) error {
 	return nil
 }
 
-// client sets what flags say of requests.
+// client sets the flags that concern requests.
 func (f *sweepFlags) client(file *sweep.File) error {
 	b := &f.bench
 	if err := b.readTarget(nil); err != nil {

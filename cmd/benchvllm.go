@@ -13,11 +13,11 @@ import (
 	"xpyd/bench/dataset"
 )
 
-// vllmFlag is a flag of vllm bench serve that is no other name of a flag of serve: people paste
-// their command lines, which must run or say why they do not.
+// vllmFlag is a flag of vllm bench serve that is no alias of a flag of serve. People paste their
+// command lines, and these must run or say why they do not.
 type vllmFlag struct {
 	alone   bool   // takes no value
-	ignored string // why it has no effect here; "": it is refused
+	ignored string // why the flag has no effect here; "": the flag is refused
 	instead string // what to do instead of a flag that is refused
 }
 
@@ -68,7 +68,7 @@ func vllmFlags() map[string]vllmFlag {
 	return all
 }
 
-// vllmDatasets are those of vllm bench serve that serve does not have, with what to do instead.
+// vllmDatasets are the datasets of vllm bench serve that serve lacks, with what to do instead.
 func vllmDatasets() map[string]string {
 	return map[string]string{
 		"burstgpt": "make a trace of it, for --dataset trace",
@@ -107,7 +107,7 @@ func (f *benchFlags) addVLLM(s *pflag.FlagSet) {
 	}
 }
 
-// samplingFlags are those that become members of each request, with the members' names.
+// samplingFlags are the flags that become members of each request, with the members' names.
 func samplingFlags() map[string]string {
 	return map[string]string{
 		"top-p": "top_p", "top-k": "top_k", "min-p": "min_p", "logprobs": "logprobs",
@@ -115,7 +115,7 @@ func samplingFlags() map[string]string {
 	}
 }
 
-// readVLLM refuses what cannot be done, tells what has no effect, and reads vLLM's names of
+// readVLLM refuses flags that cannot work here, notes those without effect, and reads vLLM's names of
 // datasets. It comes before all other readers.
 func (f *benchFlags) readVLLM(s *pflag.FlagSet) (err error) {
 	all := vllmFlags()
@@ -144,7 +144,7 @@ func (f *benchFlags) readVLLM(s *pflag.FlagSet) (err error) {
 	return f.readVLLMDataset(s)
 }
 
-// readVLLMDataset has a dataset of vLLM's name do what it does there.
+// readVLLMDataset makes a dataset with vLLM's name do what it does in vLLM.
 func (f *benchFlags) readVLLMDataset(s *pflag.FlagSet) error {
 	d := &f.o.Dataset
 	if instead := vllmDatasets()[d.Kind]; instead != "" {
@@ -173,11 +173,11 @@ func (f *benchFlags) readVLLMDataset(s *pflag.FlagSet) error {
 		d.Tick = time.Duration(f.tickSeconds * float64(time.Second))
 		return nil
 	}
-	d.BlockLen = 0 // it is timed_trace's
+	d.BlockLen = 0 // only timed_trace has it
 	return nil
 }
 
-// readSampling makes members of each request. Those of --extra-body win.
+// readSampling makes sampling flags members of each request. Those of --extra-body win.
 func (f *benchFlags) readSampling(s *pflag.FlagSet) (err error) {
 	members := map[string]any{}
 	for name, member := range samplingFlags() {
@@ -206,7 +206,7 @@ func (f *benchFlags) readSampling(s *pflag.FlagSet) (err error) {
 	return err
 }
 
-// readRatio reads --range-ratio: a number, or vLLM's object of two.
+// readRatio reads --range-ratio: a number, or vLLM's object with two numbers.
 func (f *benchFlags) readRatio() error {
 	d := &f.o.Dataset
 	var two struct{ Input, Output *float64 }

@@ -50,8 +50,8 @@ func Crossovers(runs []*result.Run, lat Latency) []Crossover {
 // beats in both is left out.
 type curve struct {
 	target string
-	lowest float64 // measured rate, points that are left out included
-	reach  float64 // highest rate of any repeat, or a rate that counts as equal
+	lowest float64 // measured rate, points included that are left out
+	reach  float64 // highest rate of any repeat, and what counts as equal to it
 	rates  []float64
 	points []Point
 }

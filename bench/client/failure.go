@@ -28,8 +28,8 @@ const (
 )
 
 var (
-	errStall   = errors.New("no event for the stall bound")
-	errTimeout = errors.New("the bound of a request is over")
+	errStall   = errors.New("no event within the stall bound")
+	errTimeout = errors.New("the request took longer than its bound")
 )
 
 // wrong is the failure of an answer, with its code.

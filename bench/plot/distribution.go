@@ -6,10 +6,10 @@ import (
 	"xpyd/bench/result"
 )
 
-// mostSteps is how many points a distribution has at most.
+// mostSteps is the most points that a distribution has.
 const mostSteps = 200
 
-// Distribution is how a run's latencies are spread: which share of them is at most so long.
+// Distribution shows how a run's latencies are spread: the share of them up to each latency.
 func Distribution(r *result.Run) Figure {
 	f := Figure{Name: "distribution", Note: fmt.Sprintf("%d whole answers", r.Totals.Completed), Width: 900, Height: 300}
 	for _, m := range []struct{ metric, name, of string }{

@@ -19,7 +19,7 @@ import (
 
 // Figure is a row of panels over one legend.
 type Figure struct {
-	Name   string // of its file, without the end
+	Name   string // of its file, without the suffix
 	Title  string
 	Note   string // below the legend: what the points are
 	Width  int    // pixels
@@ -40,11 +40,11 @@ type line struct {
 	name   string
 	index  int  // of the target: its colour and mark are the same in all figures of a group
 	front  bool // the Pareto front
-	bare   bool // a line alone, of which the legend says nothing
+	bare   bool // a line that is not in the legend
 	points []point
 }
 
-// point has the median of its repeats, and their range.
+// point is the median of its repeats, with their range.
 type point struct {
 	x, xMin, xMax float64
 	y, yMin, yMax float64
@@ -52,7 +52,7 @@ type point struct {
 	failed        bool // some requests failed
 }
 
-// Heights of what stands around the panels, in pixels.
+// Heights of the parts around the panels, in pixels.
 const (
 	titleHeight = 28
 	rowHeight   = 16
@@ -60,11 +60,11 @@ const (
 	margin      = 8
 )
 
-// px is a length in pixels, of which an inch has 96.
+// px is a length in pixels, 96 to the inch.
 func px(n float64) vg.Length { return vg.Length(n) * vg.Inch / 96 }
 
-// fine is how many times larger a PNG is drawn than it is: letters are placed on whole pixels, and
-// the small ones would run into each other.
+// fine is how many times larger than its final size a PNG is drawn. Letters are placed on whole
+// pixels, and small ones would run into each other.
 const fine = 3
 
 // PNG draws the figure on white.
@@ -84,7 +84,7 @@ func (f Figure) PNG() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// SVG draws the figure on nothing. Its letters are those of the reader's own machine.
+// SVG draws the figure without a background. Its fonts are those of the reader's machine.
 func (f Figure) SVG() ([]byte, error) {
 	w, h := f.size()
 	canvas := vgsvg.New(w, h)
@@ -98,7 +98,7 @@ func (f Figure) SVG() ([]byte, error) {
 	return bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;")), nil
 }
 
-// Split has each panel as a figure of its own, without the note, for a page that may be narrow.
+// Split makes a figure of each panel, without the note, for a page that may be narrow.
 func (f Figure) Split() (figures []Figure) {
 	for i, p := range f.panels {
 		one := f

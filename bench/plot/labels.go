@@ -8,11 +8,11 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// labels writes the labels of points beside them, each where it covers neither a mark nor another
-// label. A label that has no such place is left out.
+// labels writes the labels of points beside them, where they cover neither a mark nor another label.
+// A label without such a place is left out.
 type labels []line
 
-// Plot is what gonum calls.
+// Plot implements gonum's plot.Plotter.
 func (ls labels) Plot(c draw.Canvas, p *gonum.Plot) {
 	toX, toY := p.Transforms(&c)
 	var taken []vg.Rectangle
@@ -39,15 +39,15 @@ func (ls labels) Plot(c draw.Canvas, p *gonum.Plot) {
 	}
 }
 
-// veil lets a label be read where a line runs below it.
+// veil keeps a label readable where a line runs below it.
 func veil() color.Color { return color.NRGBA{R: 255, G: 255, B: 255, A: 190} }
 
 func around(at vg.Point, dx, dy vg.Length) vg.Rectangle {
 	return vg.Rectangle{Min: vg.Point{X: at.X - dx, Y: at.Y - dy}, Max: vg.Point{X: at.X + dx, Y: at.Y + dy}}
 }
 
-// place finds room for a box of a size near a point, first above to the right, as in the figures
-// that readers know.
+// place finds room for a box of a size near a point. It tries above to the right first, as published
+// figures do.
 func place(at, size vg.Point, taken []vg.Rectangle, within vg.Rectangle) (vg.Rectangle, bool) {
 	gap := px(5)
 	right, left, middle := at.X+gap, at.X-gap-size.X, at.X-size.X/2

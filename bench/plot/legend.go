@@ -9,7 +9,7 @@ import (
 type entry struct {
 	name  string
 	line  draw.LineStyle
-	glyph draw.GlyphStyle // without a shape: none
+	glyph draw.GlyphStyle // without a shape: no mark
 	width vg.Length
 }
 
@@ -18,10 +18,10 @@ type row []entry
 
 const sample = 22 // pixels of line before a name
 
-// roomy is for readers of an SVG, whose letters may be wider than those that are measured here.
+// roomy allows for the readers of an SVG, whose fonts may be wider than the font measured here.
 const roomy = 1.2
 
-// legend lays the names out in rows of a width: each target once, then what else the panels have.
+// legend lays the names out in rows of a width: each target once, then the other marks of the panels.
 func (f Figure) legend(width vg.Length) (rows []row) {
 	used := width // so that the first entry begins a row
 	for _, e := range f.entries() {

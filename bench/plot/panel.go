@@ -11,7 +11,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// colours are those of Okabe and Ito, which colour-blind readers tell apart, without their yellow.
+// colours are those of Okabe and Ito without the yellow. Colour-blind readers can tell them apart.
 func colours() []color.RGBA {
 	return []color.RGBA{
 		{R: 0x00, G: 0x72, B: 0xB2, A: 255}, {R: 0xD5, G: 0x5E, B: 0x00, A: 255}, {R: 0x00, G: 0x9E, B: 0x73, A: 255}, {R: 0xCC, G: 0x79, B: 0xA7, A: 255},
@@ -19,7 +19,7 @@ func colours() []color.RGBA {
 	}
 }
 
-// look is how target number index is drawn. Targets of the same colour have other marks.
+// look is the style of target number index. Targets of the same colour have different marks.
 func look(index int) (draw.LineStyle, draw.GlyphStyle) {
 	all := colours()
 	c := all[index%len(all)]
@@ -27,7 +27,7 @@ func look(index int) (draw.LineStyle, draw.GlyphStyle) {
 	return draw.LineStyle{Color: c, Width: px(1.6)}, draw.GlyphStyle{Color: c, Radius: px(3.2), Shape: shapes[index/len(all)%len(shapes)]}
 }
 
-// frontLook is how the Pareto front is drawn.
+// frontLook is the style of the Pareto front.
 func frontLook() draw.LineStyle {
 	return draw.LineStyle{Color: color.RGBA{A: 140}, Width: px(1.2), Dashes: []vg.Length{px(5), px(3)}}
 }
@@ -98,7 +98,7 @@ func (p panel) bound(a *gonum.Plot) {
 	}
 }
 
-// drawable drops the points that a logarithmic axis has no place for.
+// drawable drops the points that a logarithmic axis cannot show.
 func (p panel) drawable(points []point) (kept []point) {
 	for _, q := range points {
 		if (!p.logX || q.xMin > 0) && (!p.logY || q.yMin > 0) {

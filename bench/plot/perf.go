@@ -77,8 +77,8 @@ func InferencePerf(g advice.Group) []Figure {
 	return []Figure{latency, throughput, both}
 }
 
-// newPanel fills a panel with a line for each target of a group. label is what is written at a
-// point; nil: nothing.
+// newPanel fills a panel with a line for each target of a group. label is the text at a point; nil:
+// no text.
 func newPanel(g advice.Group, p panel, fx, fy figure, label func(advice.Point) string) panel {
 	var targets []string
 	byTarget := map[string][]point{}

@@ -16,23 +16,23 @@ const (
 	Chunk      = "chunk"
 )
 
-// Modes lists them.
+// Modes lists the modes.
 func Modes() []string { return []string{Token, FirstToken, Chunk} }
 
 // chunkSize is how many tokens a chunk has.
 const chunkSize = 16
 
-// nodeGPUs is how many GPUs a node has to which throughput is normalised.
+// nodeGPUs is the number of GPUs of the node that throughput is normalised to.
 const nodeGPUs = 8
 
 // Pareto is what the third panel shows.
 type Pareto struct {
 	Mode          string // of latency: Token, FirstToken or Chunk; "": Token
 	Interactivity bool   // 1000/TPOT in place of the latency
-	Raw           bool   // throughput of the whole target, and not of a node of 8 GPUs
+	Raw           bool   // throughput of the whole target, not of a node of 8 GPUs
 }
 
-// Latency is the latency by which targets are compared.
+// Latency is the latency that compares targets.
 func (p Pareto) Latency() advice.Latency {
 	switch {
 	case p.Mode == FirstToken && !p.Interactivity:
@@ -61,7 +61,7 @@ func (p Pareto) axis() (label, title string, of figure) {
 	return "TPOT Median (ms)", "TPOT", median(result.TPOT)
 }
 
-// scale is by what throughput is multiplied, and its unit.
+// scale is the factor for throughput, and its unit.
 func (p Pareto) scale(g advice.Group) (by func(*result.Run) float64, unit string) {
 	whole := func(*result.Run) float64 { return 1 }
 	if p.Raw || slices.ContainsFunc(g.Points, func(q advice.Point) bool { return q.GPUs == 0 }) {
@@ -70,9 +70,9 @@ func (p Pareto) scale(g advice.Group) (by func(*result.Run) float64, unit string
 	return func(r *result.Run) float64 { return nodeGPUs / advice.Place(r).GPUs }, fmt.Sprintf("/s/node of %d GPUs", nodeGPUs)
 }
 
-// Ray is the figure of three panels by which topologies are compared: TPOT and TTFT against the
-// load, and throughput against latency, where each point has its requests a second, of the same
-// scale as the throughput.
+// Ray is the figure of three panels that compares topologies: TPOT and TTFT against the load, and
+// throughput against latency. There each point shows its requests a second, on the same scale as the
+// throughput.
 func Ray(g advice.Group, p Pareto) Figure {
 	title, label, _, load := loadAxis(g)
 	byLoad := func(metric, name string) panel {
@@ -96,8 +96,8 @@ func Ray(g advice.Group, p Pareto) Figure {
 	}
 }
 
-// front are the points that no other one beats on both axes. More is better on the y axis, and on
-// the x axis where upwards.
+// front are the points that no other point beats on both axes. More is better on the y axis, and on
+// the x axis if upwards.
 func front(p panel, upwards bool) line {
 	var all []point
 	for _, l := range p.lines {

@@ -11,7 +11,7 @@ import (
 // or, over less than a decade, what a linear one has.
 type ticks struct{ log bool }
 
-// Ticks is what gonum calls.
+// Ticks implements gonum's plot.Ticker.
 func (t ticks) Ticks(low, high float64) []gonum.Tick {
 	var all []gonum.Tick
 	if t.log {
@@ -34,10 +34,10 @@ func (t ticks) Ticks(low, high float64) []gonum.Tick {
 	return all
 }
 
-// fixed are the ticks at values that were measured, as far as they have room.
+// fixed are ticks at measured values, as far as there is room for them.
 type fixed []float64
 
-// Ticks is what gonum calls.
+// Ticks implements gonum's plot.Ticker.
 func (f fixed) Ticks(low, high float64) []gonum.Tick {
 	var all []gonum.Tick
 	last := math.Inf(-1)
@@ -50,7 +50,7 @@ func (f fixed) Ticks(low, high float64) []gonum.Tick {
 	return all
 }
 
-// roundStep is the least of 1, 2 and 5 times a power of ten that is not below x.
+// roundStep is the lowest of 1, 2 and 5 times a power of ten that is not below x.
 func roundStep(x float64) float64 {
 	if !(x > 0) {
 		return 1
@@ -64,7 +64,7 @@ func roundStep(x float64) float64 {
 	return 10 * decade
 }
 
-// number has four digits that count, with thousands as k.
+// number has four significant digits, with thousands as k.
 func number(x float64) string {
 	if math.Abs(x) >= 10_000 {
 		return strconv.FormatFloat(x/1000, 'g', 4, 64) + "k"

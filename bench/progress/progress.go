@@ -11,7 +11,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// Meter counts requests that ended. Its methods may be called at once.
+// Meter counts requests that ended. Its methods may be called concurrently.
 type Meter struct {
 	mu      sync.Mutex
 	out     io.Writer
@@ -28,7 +28,7 @@ const (
 	linePace = 5 * time.Second
 )
 
-// New begins to count. total is how many requests are expected, 0 when nobody knows.
+// New begins to count. total is the expected number of requests; 0 if it is not known.
 func New(out io.Writer, terminal bool, total int) *Meter {
 	m := &Meter{out: out, total: total, started: time.Now(), told: time.Now()}
 	if !terminal {

@@ -8,8 +8,8 @@ import (
 	"xpyd/bench/result"
 )
 
-// engineNotes are a line for each engine behind the server, with what the run made it do, and a
-// warning where engines that should pull KV blocks pulled none.
+// engineNotes are a line for each engine behind the server, with its work during the run, and a
+// warning if engines that should pull KV blocks pulled none.
 func engineNotes(engines []result.Engine) (notes []string) {
 	prefilled, pulled, decodes := 0.0, 0.0, false
 	for i := range engines {
@@ -24,7 +24,7 @@ func engineNotes(engines []result.Engine) (notes []string) {
 		}
 	}
 	if decodes && prefilled > 0 && pulled == 0 {
-		notes = append(notes, "the prefill engines computed prompts and the decode engines pulled none of them: each prompt was computed twice, or decode has it from its own cache")
+		notes = append(notes, "the prefill engines computed prompts and the decode engines pulled none of them: each prompt was computed twice, or decode found it in its own cache")
 	}
 	return notes
 }
@@ -54,7 +54,7 @@ func engineNote(e *result.Engine) string {
 	return head + strings.Join(append(words, transferWords(e)...), ", ")
 }
 
-// transferWords tell of KV transfers where the engine made any.
+// transferWords describe the engine's KV transfers, if it made any.
 func transferWords(e *result.Engine) (words []string) {
 	if e.Transfers == nil || *e.Transfers == 0 {
 		return nil
@@ -83,7 +83,7 @@ func count(x *float64) string {
 	return strconv.FormatFloat(*x, 'f', 0, 64)
 }
 
-// bytesText is a size in decimal units, as bandwidth has them.
+// bytesText is a size in decimal units, as for bandwidth.
 func bytesText(n float64) string {
 	for _, unit := range []string{"B", "kB", "MB", "GB"} {
 		if n < 1000 {

@@ -28,7 +28,7 @@ type perfStat struct {
 	P99p9  pyFloat `json:"p99.9"`
 }
 
-// newPerfStat has statistics in the unit of v times scale.
+// newPerfStat makes statistics in the unit of v times scale.
 func newPerfStat(v result.Values, scale float64) *perfStat {
 	if len(v) == 0 {
 		return nil
@@ -40,7 +40,7 @@ func newPerfStat(v result.Values, scale float64) *perfStat {
 	}
 }
 
-// perfTokens is the shape of newer versions: the sum before the statistics.
+// perfTokens is the shape in newer versions: the sum before the statistics.
 type perfTokens struct {
 	Total    pyFloat  `json:"total"`
 	Cached   *pyFloat `json:"cached,omitempty"`
@@ -53,7 +53,7 @@ func newPerfTokens(v result.Values) perfTokens {
 }
 
 // perfReport is a lifecycle report. Versions before 0.4 have prompt_len, newer ones prompt_tokens,
-// output_tokens, by_label and benchmark_time_seconds; readers of both find what they look for.
+// output_tokens, by_label and benchmark_time_seconds. The report has both, for readers of either.
 type perfReport struct {
 	Seconds   pyFloat       `json:"benchmark_time_seconds"`
 	Load      perfLoad      `json:"load_summary"`
@@ -100,8 +100,8 @@ type perfFailures struct {
 	ByLabel      json.RawMessage `json:"by_label"`
 }
 
-// newPerfReport makes the report of runs that came one after the other. stage is whether it is one
-// stage's.
+// newPerfReport makes the report of runs that came one after the other. stage says whether it is the
+// report of one stage.
 func newPerfReport(runs []*result.Run, stage bool) perfReport {
 	all := &result.Run{Config: runs[0].Config}
 	for _, r := range runs {
@@ -149,7 +149,7 @@ func (l *perfLoad) stage(r *result.Run) {
 		requested = pyFloat(*c.Rate)
 	case c.Ramp != nil:
 		requested = pyFloat((c.Ramp.From + c.Ramp.To) / 2)
-	default: // a stage of their load type concurrent: all requests are due within a second
+	default: // a stage of inference-perf's load type concurrent: all requests are due within a second
 		l.Concurrency = c.Concurrency
 	}
 	l.SendDuration, l.RequestedRate, l.AchievedRate = &duration, &requested, &achieved
@@ -193,7 +193,7 @@ func (f *perfFailures) set(r *result.Run) {
 	f.ByLabel = json.RawMessage("{" + labels.b.String() + "}")
 }
 
-// perfLabel is a failure code in inference-perf's words, where it has some.
+// perfLabel is a failure code in inference-perf's words, if it has any.
 func perfLabel(code string) string {
 	status, isStatus := strings.CutPrefix(code, "http_")
 	if isStatus {

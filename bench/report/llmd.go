@@ -13,7 +13,7 @@ import (
 	"xpyd/bench/result"
 )
 
-// llmdReport makes llm-d's benchmark report of a run, which is stage n of what is printed together.
+// llmdReport makes llm-d's benchmark report of a run. stage is its place among the printed runs.
 type llmdReport func(r *result.Run, stage int) (tree, error)
 
 // llmdPrinter writes a stream of YAML documents.
@@ -37,7 +37,7 @@ func llmdPrinter(report llmdReport) func(*strings.Builder, []*result.Run, Option
 	})
 }
 
-// llmdFiles are one file a stage. llm-d's explorer finds them by what their names begin with.
+// llmdFiles are one file for each stage. llm-d's explorer finds them by the prefix of their names.
 func llmdFiles(prefix string, report llmdReport) func([]*result.Run, Options) ([]File, error) {
 	return func(runs []*result.Run, _ Options) (files []File, err error) {
 		for stage, r := range runs {
@@ -64,7 +64,7 @@ func llmdStat(v result.Values, units string) tree {
 	return t
 }
 
-// llmdLatency has no statistics of what no answer had, because 0 would read as a time.
+// llmdLatency leaves out statistics that no answer had, because 0 would read as a time.
 func llmdLatency(r *result.Run) tree {
 	t := tree{}
 	for name, m := range map[string]struct{ metric, units string }{
@@ -103,8 +103,8 @@ func tokens(r *result.Run, of func(*result.Record) int) result.Values {
 	return result.NewValues(v)
 }
 
-// llmd01 is benchmark report v0.1. Its list of load generators is closed, so the one whose figures
-// these are is named, and the tool itself in the metadata.
+// llmd01 is benchmark report v0.1. Its list of load generators is closed, so the report names the one
+// with the same figures. The metadata names the tool itself.
 func llmd01(r *result.Run, stage int) (tree, error) {
 	c, t := r.Config, r.Totals
 	latency := llmdLatency(r)
@@ -153,7 +153,7 @@ func llmdArgs(r *result.Run) tree {
 	return args
 }
 
-// llmd02 is benchmark report v0.2, which is also one of v0.2.1 but for the version.
+// llmd02 is benchmark report v0.2. Except for the version, it is also a report of v0.2.1.
 func llmd02(r *result.Run, stage int) (tree, error) {
 	config, err := plain(r.Config)
 	if err != nil {
@@ -198,8 +198,8 @@ func llmd02(r *result.Run, stage int) (tree, error) {
 	}, nil
 }
 
-// llmdStack are the engines that the run was told of. They are of the generic kind, because that of
-// inference engines wants the model and the number of their accelerators.
+// llmdStack are the engines of --engine. They are of the generic kind, because the kind for inference
+// engines needs the model and the number of their accelerators.
 func llmdStack(engines []result.Engine) (stack []any) {
 	for _, e := range engines {
 		what := tree{"kind": "generic", "tool": "vllm", "tool_version": e.Version, "role": "replica"}
@@ -243,7 +243,7 @@ func llmdLoad(r *result.Run, stage int) tree {
 	return load
 }
 
-// seqLen is a length that was asked for, or, of a dataset with lengths of its own, what was met.
+// seqLen is the requested length, or the measured one for a dataset with lengths of its own.
 func seqLen(c result.Config, asked int, met result.Values) tree {
 	switch {
 	case c.Dataset != dataset.Random || asked == 0:
@@ -255,7 +255,7 @@ func seqLen(c result.Config, asked int, met result.Values) tree {
 	return tree{"distribution": "fixed", "value": asked}
 }
 
-// plain is a configuration as it stands in the saved run, for a place that takes anything.
+// plain is a configuration as in the saved run, for a member that takes anything.
 func plain(c result.Config) (tree, error) {
 	b, err := json.Marshal(c)
 	if err != nil {
@@ -272,7 +272,7 @@ func plain(c result.Config) (tree, error) {
 
 // hash is an ID of a configuration.
 func hash(config tree) string {
-	b, _ := json.Marshal(config) // it came out of JSON
+	b, _ := json.Marshal(config) // cannot fail: config came from JSON
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:16])
 }

@@ -10,15 +10,15 @@ import (
 	"xpyd/bench/result"
 )
 
-// mooncakeHead are the columns of Mooncake's published tables, after that of the load.
+// mooncakeHead are the columns of Mooncake's published tables, after the column of the load.
 func mooncakeHead() []string {
 	return []string{"Backend/Setting", "Successful Requests", "Duration (s)", "Total Input Tokens", "Total Generated Tokens",
 		"Req Throughput (req/s)", "Output Token Throughput (tok/s)", "Total Token Throughput (tok/s)", "Mean TTFT (ms)", "Median TTFT (ms)",
 		"P99 TTFT (ms)", "Mean TPOT (ms)", "Median TPOT (ms)", "P99 TPOT (ms)", "Mean ITL (ms)", "Median ITL (ms)", "P99 ITL (ms)"}
 }
 
-// mooncake is Mooncake's page: for each workload the table, 17 columns for one load and 18 for
-// several, and below them the block of each run.
+// mooncake is Mooncake's page: for each workload the table, with 17 columns for one load and 18 for
+// several, and below the tables the block of each run.
 func mooncake(w *strings.Builder, runs []*result.Run, _ Options) error {
 	all := workloads(runs)
 	fmt.Fprintf(w, "# Benchmark performance of %s\n", runs[0].Config.Model)
@@ -36,7 +36,7 @@ func mooncake(w *strings.Builder, runs []*result.Run, _ Options) error {
 	return nil
 }
 
-// rawBlocks has the block of each run, below a heading for each load.
+// rawBlocks writes the block of each run, below a heading for each load.
 func (l workload) rawBlocks(w *strings.Builder) error {
 	heading := ""
 	for _, c := range l.cells {
@@ -55,7 +55,7 @@ func (l workload) rawBlocks(w *strings.Builder) error {
 	return nil
 }
 
-// mooncakeRows has the head and a row for each cell. Repeats are one row of medians.
+// mooncakeRows are the head and a row for each cell. Repeats are one row of medians.
 func (l workload) mooncakeRows() [][]string {
 	head := mooncakeHead()
 	several := l.loads() > 1
@@ -73,8 +73,8 @@ func (l workload) mooncakeRows() [][]string {
 	return rows
 }
 
-// mooncakeRow names what the table has no column for: how many repeats a row is the median of, and
-// the requests that failed in all of them.
+// mooncakeRow adds what the table has no column for: how many repeats the row is the median of, and
+// how many requests failed in all of them.
 func (c cell) mooncakeRow() []string {
 	two := func(of func(*result.Run) float64) string { return strconv.FormatFloat(c.median(of), 'f', 2, 64) }
 	count := func(of func(*result.Totals) int) string {

@@ -11,7 +11,7 @@ import (
 	"xpyd/bench/result"
 )
 
-// failures are the codes of failures with their numbers, the most frequent first.
+// failures are the codes of failures with their counts, the most frequent first.
 func failures(t *result.Totals) string {
 	var words []string
 	for _, code := range byCount(t.Failures) {
@@ -26,12 +26,12 @@ func byCount(counts map[string]int) []string {
 	})
 }
 
-// bundled is how many tokens an event may have on average before the gaps between events are no
-// gaps between tokens.
+// bundled is the mean number of tokens in an event from which the gaps between events are no longer
+// the gaps between tokens.
 const bundled = 1.05
 
 // primed is the least share of the input tokens that comes from the cache when all prompts are
-// cached. vLLM computes the last block of a prompt anew.
+// cached. vLLM computes the last block of a prompt again.
 const primed = 0.9
 
 // Preface is what vLLM prints before its block: how the load was sent.
@@ -53,8 +53,8 @@ func Preface(c result.Config) string {
 	return b.String()
 }
 
-// Notes are what a reader of a run's figures has to know beside them, a line each: failures by
-// code with an example, the tool's own lateness, and in what the load was not what was asked for.
+// Notes tell a reader what to know about a run's figures, a line each: failures by code with an
+// example, the tool's own lateness, and how the load differed from the requested one.
 func Notes(r *result.Run) []string {
 	t := r.Totals
 	var notes []string
@@ -72,11 +72,11 @@ func Notes(r *result.Run) []string {
 	add(r.Interrupted, "interrupted: %d requests were broken off, and %d never sent", t.Cut, r.Unsent)
 	add(!r.Interrupted && r.Unsent > 0, "%d requests of the plan were not sent before the duration was over", r.Unsent)
 	add(r.Prompts.LengthBy == dataset.ByBytes, "the server has no /tokenize: prompts have %d bytes for each token asked for", dataset.BytesPerToken)
-	add(r.Prompts.Inexact > 0, "%d prompts would not be cut to the length asked for; the input tokens above are the server's count", r.Prompts.Inexact)
+	add(r.Prompts.Inexact > 0, "%d prompts could not be cut to the requested length; the input tokens above are the server's count", r.Prompts.Inexact)
 	add(r.Prompts.Reused > 0, "%d requests repeat an earlier prompt, which a prefix cache finds", r.Prompts.Reused)
 	add(t.Short > 0, "%d answers had fewer tokens than asked for", t.Short)
-	add(r.Config.Primed && t.CachedTokens == 0, "each prompt was sent once before the run; the server does not say whether it then found them in its cache (vLLM: --enable-prompt-tokens-details)")
-	add(r.Config.Primed && t.CachedTokens > 0 && float64(t.CachedTokens) < primed*float64(t.InputTokens), "each prompt was sent once before the run, and many had left the cache again: this is not decoding alone")
+	add(r.Config.Primed && t.CachedTokens == 0, "each prompt was sent once before the run; the server does not say whether it found them in its cache (vLLM: --enable-prompt-tokens-details)")
+	add(r.Config.Primed && t.CachedTokens > 0 && float64(t.CachedTokens) < primed*float64(t.InputTokens), "each prompt was sent once before the run, and many were no longer in the cache: this is not decoding alone")
 	add(t.CachedTokens > 0, "%d of %d input tokens came from a cache", t.CachedTokens, t.InputTokens)
 	perEvent := float64(t.OutputTokens) / float64(max(t.Events, 1))
 	add(perEvent > bundled, "the server sent %.2f tokens an event: ITL is the gap between events, not tokens", perEvent)
@@ -86,8 +86,8 @@ func Notes(r *result.Run) []string {
 	return append(notes, engineNotes(r.Engines)...)
 }
 
-// askedTokens is how many tokens the prompts of whole answers have; 0 where that is not known, as
-// of a chat, to which the server adds its template.
+// askedTokens is the number of tokens in the prompts of whole answers. 0 means that it is not known,
+// as for a chat, where the server adds its template.
 func askedTokens(r *result.Run) (tokens int) {
 	if r.Prompts.LengthBy != dataset.ByTokenize || r.Prompts.Inexact > 0 || r.Config.API != "completions" {
 		return 0

@@ -14,7 +14,7 @@ import (
 	"xpyd/bench/result"
 )
 
-// page is what the page shows.
+// page is the content of the page.
 type page struct {
 	Title     string
 	Words     []string
@@ -27,7 +27,7 @@ type pageWorkload struct {
 	Head    []string
 	Rows    [][]pageCell
 	Figures []string // SVG
-	Notes   []string // what the points of the figures are
+	Notes   []string // what the points of the figures show
 }
 
 // pageCell is the median of a cell's repeats, and their range where they differ.
@@ -38,14 +38,14 @@ type pageCell struct {
 
 type pageRun struct {
 	Title    string
-	Verdict  string // why the figures must not be trusted; "" for no reason
+	Verdict  string // why the figures must not be trusted; "" if they may be
 	Block    string
 	Config   [][2]string
 	Failures [][3]string // code, how many, an example
 	Notes    []string
 }
 
-// htmlPage is one page that needs nothing else.
+// htmlPage is one page that loads nothing else.
 func htmlPage(w *strings.Builder, runs []*result.Run, o Options) error {
 	p := page{Title: "Benchmark of " + runs[0].Config.Model}
 	if len(sets(runs)) > 1 || len(runs) > 1 {
@@ -102,7 +102,7 @@ func pageRow(c cell) []pageCell {
 		stat(result.E2EL, median), stat(result.E2EL, p99)}
 }
 
-// page is a figure of a cell with so many decimals.
+// page is a figure of a cell with that many decimals.
 func (c cell) page(of func(*result.Run) float64, decimals int) pageCell {
 	v := c.values(of)
 	text := func(x float64) string { return strconv.FormatFloat(x, 'f', decimals, 64) }
@@ -113,8 +113,8 @@ func (c cell) page(of func(*result.Run) float64, decimals int) pageCell {
 	return p
 }
 
-// draw adds the figures: those of a sweep to its workloads, and of a run alone how its latencies
-// are spread.
+// draw adds the figures: those of a sweep to its workloads, and for a run alone the spread of its
+// latencies.
 func (p *page) draw(runs []*result.Run, o Options) error {
 	if len(runs) == 1 {
 		return p.Workloads[0].add(plot.Distribution(runs[0]))
@@ -134,7 +134,7 @@ func (p *page) draw(runs []*result.Run, o Options) error {
 	return nil
 }
 
-// add draws each panel on its own: a phone shows one beside none.
+// add draws each panel on its own, because a phone cannot show two side by side.
 func (w *pageWorkload) add(f plot.Figure) error {
 	if !slices.Contains(w.Notes, f.Note) {
 		w.Notes = append(w.Notes, f.Note)
@@ -178,13 +178,13 @@ func newPageRun(r *result.Run) (pageRun, error) {
 			p.Config = append(p.Config, [2]string{key, text})
 			continue
 		}
-		value, _ := json.Marshal(config[key]) // it came out of JSON
+		value, _ := json.Marshal(config[key]) // cannot fail: config came from JSON
 		p.Config = append(p.Config, [2]string{key, string(value)})
 	}
 	return p, nil
 }
 
-// runs are all of the workload.
+// runs are all runs of the workload.
 func (l workload) runs() (all []*result.Run) {
 	for _, c := range l.cells {
 		all = append(all, c.runs...)

@@ -11,7 +11,7 @@ import (
 //go:embed page.css
 var pageStyle string
 
-// html is the page. It loads nothing and runs nothing, which its policy also tells the browser.
+// html is the page. It loads nothing and runs nothing, and its policy tells the browser so.
 func (p *page) html() g.Node {
 	return h.Doctype(h.HTML(h.Lang("en"),
 		h.Head(
@@ -53,7 +53,7 @@ func (w pageWorkload) html() g.Node {
 	}
 }
 
-// targetColumn is the column of names, which stand on the left.
+// targetColumn is the column of names. They are aligned left.
 const targetColumn = 1
 
 func (c pageCell) html(column int) g.Node {

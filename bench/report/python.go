@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// pyFloat is a float as Python writes it: 2.0, 0.5, 1e-05. Readers that tell floats from integers
-// get what they get from vLLM.
+// pyFloat is a float as Python writes it: 2.0, 0.5, 1e-05. Readers that tell floats from integers get
+// the same as from vLLM.
 type pyFloat float64
 
 // MarshalJSON writes Python's repr.
@@ -28,7 +28,7 @@ func (f pyFloat) String() string {
 // percentile is 99 for 99.0 and 99.9 for 99.9.
 func percentile(p float64) string { return strconv.FormatFloat(p, 'f', -1, 64) }
 
-// rate is a request rate in words: "inf" where there is none.
+// rate is a request rate as text; "inf" if there is none.
 func rate(r *float64) string {
 	if r == nil {
 		return "inf"

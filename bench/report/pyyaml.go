@@ -17,7 +17,7 @@ import (
 // tree is a YAML mapping. A member that is nil is left out.
 type tree = map[string]any
 
-// pyYAML writes a tree as Python's yaml.dump does: keys sorted as text, sequences not indented,
+// pyYAML writes a tree as Python's yaml.dump does: keys sorted as text, sequences not indented, and
 // single quotes only where a plain word would be read as something else.
 func pyYAML(t tree) (string, error) {
 	node, err := yamlNode(t)
@@ -66,8 +66,8 @@ func yamlNode(value any) (*yaml.Node, error) {
 	return nil, fmt.Errorf("write YAML: no form for %T", value)
 }
 
-// oldYAML matches the words that YAML 1.1, which Python's reader speaks, takes for something else
-// than text, and YAML 1.2 does not: "yes", and "1:2", which it takes for 62.
+// oldYAML matches the words that are text in YAML 1.2 and something else in YAML 1.1, as Python reads
+// it: "yes", and "1:2", which is 62.
 func oldYAML() *regexp.Regexp {
 	return regexp.MustCompile(`^((?i:yes|no|on|off)|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?|[-+]?0[0-7_]+|=)$`)
 }
@@ -87,7 +87,7 @@ func yamlMapping(t tree) (*yaml.Node, error) {
 	return node, nil
 }
 
-// yamlFloat is a float of YAML 1.1, which wants a point in the mantissa.
+// yamlFloat is a float of YAML 1.1, which needs a point in the mantissa.
 func yamlFloat(x float64) string {
 	if math.IsInf(x, 1) {
 		return ".inf"

@@ -1,4 +1,4 @@
-// Package report prints saved runs, one printer a format.
+// Package report prints saved runs, with one printer for each format.
 package report
 
 import (
@@ -11,19 +11,19 @@ import (
 	"xpyd/bench/result"
 )
 
-// Options are what a reader may choose of a format.
+// Options are what a reader may choose in a format.
 type Options struct {
 	Ray plot.Pareto // the third panel of the figure of format ray
 }
 
-// File is one file of a report. Its name has no folder that leads out of the report's own.
+// File is one file of a report. Its name never leads out of the report's folder.
 type File struct {
 	Name string
 	Data []byte
 }
 
-// format is one printer. Its text is for standard output. Its files are what a report that is
-// kept has; where files is nil, that is the text under the name file.
+// format is one printer. Its text goes to standard output. files makes the files of a saved report;
+// if it is nil, the report is the text under the name file.
 type format struct {
 	name  string
 	about string
@@ -37,14 +37,14 @@ func formats() []format {
 		{"vllm", "the block of vllm bench serve", eachRun(vllmBlock), "vllm.txt", nil},
 		{"seed", "the block of vllm's benchmark_serving.py of 2024 and 2025", eachRun(seedBlock), "seed.txt", nil},
 		{"vllm-json", "the result file of vllm bench serve, an object a line", eachRun(vllmJSON), "", vllmFiles},
-		{"llm-d-0.1", "llm-d's benchmark report v0.1, a YAML document a run", llmdPrinter(llmd01), "", llmdFiles("benchmark_report,", llmd01)},
-		{"llm-d-0.2", "llm-d's benchmark report v0.2, a YAML document a run", llmdPrinter(llmd02), "", llmdFiles("benchmark_report_v0.2,", llmd02)},
-		{"inference-perf", "summary_lifecycle_metrics.json; with --out that of each stage and three plots", inferencePerf, "", inferencePerfFiles},
-		{"mooncake", "the Markdown table of 17 columns, 18 with the rate, and each run's block", mooncake, "", mooncakeFiles},
+		{"llm-d-0.1", "llm-d's benchmark report v0.1, a YAML document for each run", llmdPrinter(llmd01), "", llmdFiles("benchmark_report,", llmd01)},
+		{"llm-d-0.2", "llm-d's benchmark report v0.2, a YAML document for each run", llmdPrinter(llmd02), "", llmdFiles("benchmark_report_v0.2,", llmd02)},
+		{"inference-perf", "summary_lifecycle_metrics.json; with --out also a file for each stage and three plots", inferencePerf, "", inferencePerfFiles},
+		{"mooncake", "the Markdown table of 17 columns, or 18 with the load, and each run's block", mooncake, "", mooncakeFiles},
 		{"ray", "the Pareto front and the best target by load, in words; with --out the figure of three panels", ray, "", rayFiles},
-		{"csv", "a line a run, every figure", whole(csvTable), "runs.csv", nil},
-		{"table", "a line a run for people", whole(plainTable), "table.txt", nil},
-		{"html", "one page with all of it, to mail to another", htmlPage, "report.html", nil},
+		{"csv", "a line for each run, with every figure", whole(csvTable), "runs.csv", nil},
+		{"table", "a line for each run, easy to read", whole(plainTable), "table.txt", nil},
+		{"html", "one page with everything, to mail", htmlPage, "report.html", nil},
 	}
 }
 
@@ -56,7 +56,7 @@ func Formats() (names []string) {
 	return names
 }
 
-// About is a line on a format.
+// About describes a format in one line.
 func About(name string) string {
 	for _, f := range formats() {
 		if f.name == name {
@@ -80,7 +80,7 @@ func Print(out io.Writer, name string, runs []*result.Run) error {
 	return PrintAs(out, name, runs, Options{})
 }
 
-// PrintAs writes runs in a format as the reader chose.
+// PrintAs writes runs in a format with the reader's options.
 func PrintAs(out io.Writer, name string, runs []*result.Run, o Options) error {
 	f, err := find(name)
 	if err != nil {
@@ -96,7 +96,7 @@ func PrintAs(out io.Writer, name string, runs []*result.Run, o Options) error {
 	return nil
 }
 
-// Files are the files that a report in a format consists of.
+// Files makes the files of a report in a format.
 func Files(name string, runs []*result.Run, o Options) ([]File, error) {
 	f, err := find(name)
 	if err != nil {
@@ -116,7 +116,7 @@ func Files(name string, runs []*result.Run, o Options) ([]File, error) {
 	return unique(files), nil
 }
 
-// whole is a printer for which there is nothing to choose.
+// whole makes a printer that ignores the options.
 func whole(print func(*strings.Builder, []*result.Run) error) func(*strings.Builder, []*result.Run, Options) error {
 	return func(w *strings.Builder, runs []*result.Run, _ Options) error { return print(w, runs) }
 }
@@ -132,7 +132,7 @@ func eachRun(print func(*strings.Builder, *result.Run) error) func(*strings.Buil
 	})
 }
 
-// unique names files apart: a name that was given before gets a number.
+// unique makes names unique: a name that is taken gets a number.
 func unique(files []File) []File {
 	seen := map[string]int{}
 	for i := range files {

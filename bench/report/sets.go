@@ -14,7 +14,7 @@ type set struct {
 	runs                    []*result.Run
 }
 
-// sets sorts runs by where they stand, in the order of the first run of each.
+// sets sorts runs by workload and target, in the order of the first run of each.
 func sets(runs []*result.Run) (all []set) {
 	index := map[[3]string]int{}
 	for _, r := range runs {
@@ -31,7 +31,7 @@ func sets(runs []*result.Run) (all []set) {
 	return all
 }
 
-// fileName makes one word of words: letters, digits, dots and dashes.
+// fileName joins words into one name: letters, digits, dots and dashes.
 func fileName(words ...string) string {
 	name := strings.Map(func(r rune) rune {
 		switch {
@@ -46,7 +46,7 @@ func fileName(words ...string) string {
 	return name
 }
 
-// groupFile is what the files of a group are called.
+// groupFile is the name for the files of a group.
 func groupFile(g advice.Group) string {
 	loop := "concurrency"
 	if g.Open {
@@ -55,7 +55,7 @@ func groupFile(g advice.Group) string {
 	return fileName(g.Sweep, g.Workload, loop)
 }
 
-// pictureFiles are each figure as PNG and as SVG.
+// pictureFiles makes a PNG and an SVG of each figure.
 func pictureFiles(prefix string, figures []plot.Figure) ([]File, error) {
 	var files []File
 	for _, f := range figures {

@@ -13,7 +13,7 @@ import (
 	"xpyd/bench/result"
 )
 
-// csvTable has a line a run: what was asked for, the totals, and each metric's statistics.
+// csvTable has a line for each run: the settings, the totals, and each metric's statistics.
 func csvTable(w *strings.Builder, runs []*result.Run) error {
 	out := csv.NewWriter(w)
 	head := []string{"started", "sweep", "target", "workload", "repeat", "gpus", "label", "url", "api", "model", "dataset", "input_len", "output_len", "num_prompts", "rate", "burstiness",
@@ -68,8 +68,8 @@ func csvRow(r *result.Run) []string {
 	return row
 }
 
-// plainTable is a line a run, with the median and the 99th percentile of each metric. Runs of a
-// sweep have their workload and repeat before them.
+// plainTable has a line for each run, with the median and the 99th percentile of each metric. Lines
+// of a sweep begin with the workload and the repeat.
 func plainTable(w *strings.Builder, runs []*result.Run) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	swept := slices.ContainsFunc(runs, func(r *result.Run) bool { return r.Config.Cell != nil })

@@ -15,7 +15,7 @@ const (
 	valueWidth = 10
 )
 
-// block writes lines as vLLM's printer does, blanks at their ends included.
+// block writes lines as vLLM's printer does, trailing blanks included.
 type block struct{ w *strings.Builder }
 
 func (b block) title(text, fill string) {
@@ -78,7 +78,7 @@ func vllmBlock(w *strings.Builder, r *result.Run) error {
 	return nil
 }
 
-// seedBlock is the older block. It had no line for failures, so a run that has some gets one.
+// seedBlock is the older block. It has no line for failures, so a run with failures gets one.
 func seedBlock(w *strings.Builder, r *result.Run) error {
 	b, t := block{w}, r.Totals
 	b.title(" Serving Benchmark Result ", "=")

@@ -34,8 +34,8 @@ func (m *members) float(name string, x float64) { m.add(name, pyFloat(x)) }
 // dateLayout is vLLM's date, in local time.
 const dateLayout = "20060102-150405"
 
-// vllmJSON is what vllm bench serve --save-result writes: its keys, in its order, of its types.
-// tokenizer_id is null, since the server alone counts tokens.
+// vllmJSON is the file of vllm bench serve --save-result, with the same keys, order and types.
+// tokenizer_id is null, since only the server counts tokens.
 func vllmJSON(w *strings.Builder, r *result.Run) error {
 	m, c := &members{}, r.Config
 	backend := map[string]string{"completions": "openai", "chat": "openai-chat"}[c.API]
@@ -55,7 +55,7 @@ func vllmJSON(w *strings.Builder, r *result.Run) error {
 		m.float("request_rate", *c.Rate)
 	}
 	if c.Burstiness == nil {
-		m.add("burstiness", json.RawMessage("1e999")) // Python's reader makes inf of it
+		m.add("burstiness", json.RawMessage("1e999")) // Python reads it as inf
 	} else {
 		m.float("burstiness", *c.Burstiness)
 	}
@@ -119,7 +119,7 @@ func orNull(value any, null bool) any {
 	return value
 }
 
-// FileName is vLLM's name for a run's result, without its end.
+// FileName is vLLM's name for a run's result, without the suffix.
 func FileName(r *result.Run) string {
 	c := r.Config
 	name := c.Label

@@ -12,7 +12,7 @@ import (
 	"xpyd/bench/result"
 )
 
-// workload are all runs of one workload of a sweep, whatever became of them.
+// workload are all runs of one workload of a sweep, good or bad.
 type workload struct {
 	sweep, workload string
 	cells           []cell // by load, then by target in the order of the first runs
@@ -42,7 +42,7 @@ func workloads(runs []*result.Run) (all []workload) {
 	return all
 }
 
-// cells sorts the runs of a target into those of the same load.
+// cells groups the runs of a target by load.
 func cells(s set) (all []cell) {
 	index := map[string]int{}
 	for _, r := range s.runs {
@@ -77,10 +77,10 @@ func byLoad(a, b result.Config) int {
 	return cmp.Or(cmp.Compare(rate(a), rate(b)), a.Concurrency-b.Concurrency, a.NumPrompts-b.NumPrompts)
 }
 
-// closed is a load of which the cap, and no rate, says how much is asked.
+// closed reports whether the cap alone sets the load, without a rate.
 func closed(c result.Config) bool { return c.Rate == nil && c.Ramp == nil && c.Concurrency > 0 }
 
-// loadValue is a load in a column.
+// loadValue is a load as text for a column.
 func loadValue(c result.Config) string {
 	switch {
 	case closed(c):
@@ -136,7 +136,7 @@ func (l workload) title() string {
 
 func (c cell) median(of func(*result.Run) float64) float64 { return c.values(of).Median() }
 
-// values are a figure's of all repeats, the least first.
+// values are a figure's values in all repeats, the lowest first.
 func (c cell) values(of func(*result.Run) float64) result.Values {
 	var v []float64
 	for _, r := range c.runs {

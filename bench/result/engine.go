@@ -1,7 +1,7 @@
 package result
 
-// Engine is what a server's own counters say of a run: their growth between its beginning and its
-// end. A figure that the server does not have is nil, which is not 0.
+// Engine is the growth of an engine's own counters from the beginning of a run to its end. A figure
+// that the engine does not have is nil, and not 0.
 type Engine struct {
 	Name      string  `json:"name"`
 	Role      string  `json:"role,omitempty"` // "prefill", "decode"; "" for both
@@ -10,7 +10,7 @@ type Engine struct {
 	GPUs      float64 `json:"gpus,omitempty"`    // 0: not known
 	Failed    int     `json:"failed_reads,omitempty"`
 	Problem   string  `json:"problem,omitempty"`   // why figures are missing
-	Restarted bool    `json:"restarted,omitempty"` // the counters began anew, so there are none
+	Restarted bool    `json:"restarted,omitempty"` // the counters started again, so there are none
 
 	Computed    *float64 `json:"computed_tokens"` // of prompts
 	Hit         *float64 `json:"hit_tokens"`      // of prompts, found in its prefix cache
@@ -21,15 +21,15 @@ type Engine struct {
 
 	Transfers       *float64 `json:"kv_transfers"`
 	TransferBytes   *float64 `json:"kv_transfer_bytes"`
-	TransferSeconds *float64 `json:"kv_transfer_seconds"` // of all, added up, though some ran at once
+	TransferSeconds *float64 `json:"kv_transfer_seconds"` // of all together, though some ran at once
 	TransferFailed  *float64 `json:"kv_transfers_failed"`
 
-	PeakRunning *float64 `json:"peak_running"` // of the readings within the run; nil where it was too short for one
+	PeakRunning *float64 `json:"peak_running"` // of the readings within the run; nil if it was too short for one
 	PeakWaiting *float64 `json:"peak_waiting"`
 	PeakUsage   *float64 `json:"peak_kv_usage"` // of its KV blocks, 0 to 1
 }
 
-// TransferMS is the mean time of a KV transfer; ok is false where that is not known.
+// TransferMS is the mean time of a KV transfer; ok is false if that is not known.
 func (e *Engine) TransferMS() (ms float64, ok bool) {
 	if e.TransferSeconds == nil || e.Transfers == nil || *e.Transfers == 0 {
 		return 0, false
@@ -37,8 +37,8 @@ func (e *Engine) TransferMS() (ms float64, ok bool) {
 	return *e.TransferSeconds / *e.Transfers * 1000, true
 }
 
-// TransferGBps is the mean speed of one KV transfer in 10⁹ bytes a second; ok is false where that
-// is not known.
+// TransferGBps is the mean speed of one KV transfer in 10⁹ bytes a second; ok is false if that is
+// not known.
 func (e *Engine) TransferGBps() (speed float64, ok bool) {
 	if e.TransferSeconds == nil || e.TransferBytes == nil || *e.TransferSeconds == 0 {
 		return 0, false

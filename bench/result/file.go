@@ -10,10 +10,10 @@ import (
 	"slices"
 )
 
-// Suffix ends the names of saved runs.
+// Suffix is the end of the names of saved runs.
 const Suffix = ".run.json"
 
-// Save writes the run to path, all of it or nothing.
+// Save writes the whole run to path, or nothing.
 func (r *Run) Save(path string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".run-*")
 	if err != nil {

@@ -1,14 +1,13 @@
-// Package result is the saved run of a benchmark: what was asked for, one record a request, and
-// the totals. Every printer reads a Run and nothing else, so a report that is printed a year
-// later is the one that was printed at once.
+// Package result is the saved run of a benchmark: the settings, one record for each request, and the
+// totals. Every printer reads a Run and nothing else, so a report is the same whenever it is printed.
 package result
 
 import "time"
 
-// Schema names the shape of a saved run. It changes when a reader of the old shape would err.
+// Schema names the shape of a saved run. It changes when readers of the old shape would misread it.
 const Schema = "xpyd-bench-run/1"
 
-// Run is one benchmark run. Times are in microseconds, those of records counted from Started.
+// Run is one benchmark run. Times are in microseconds. Those of records count from Started.
 type Run struct {
 	Schema      string    `json:"schema"`
 	Tool        string    `json:"tool"`        // the program and its version
@@ -16,21 +15,21 @@ type Run struct {
 	DurationUS  int64     `json:"duration_us"` // from Started to the end of the last request
 	Unsent      int       `json:"unsent"`      // requests of the plan that were not sent: the duration was over, or a signal came
 	Interrupted bool      `json:"interrupted"` // ended by a signal before all requests were sent
-	WakeP99US   int64     `json:"wake_p99_us"` // how late the tool's own timers woke it up, at the 99th percentile; events are read as late
-	Config      Config    `json:"config"`      // what was asked for
-	Prompts     Prompts   `json:"prompts"`     // what the prompts are
-	Totals      *Totals   `json:"totals"`      // what the records sum up to; see Sum
+	WakeP99US   int64     `json:"wake_p99_us"` // P99 of how late the tool's own timers woke it up; it reads events as late
+	Config      Config    `json:"config"`      // the settings
+	Prompts     Prompts   `json:"prompts"`     // how far they are as requested
+	Totals      *Totals   `json:"totals"`      // of the records; see Sum
 	Engines     []Engine  `json:"engines,omitempty"`
 	Records     []Record  `json:"records"` // in the order in which the requests were due
 }
 
-// Config is what a run was asked to do. It has no keys and no values of headers.
+// Config are the settings of a run, without keys and values of headers.
 type Config struct {
 	Label       string   `json:"label"` // "" for none
 	URL         string   `json:"url"`
 	API         string   `json:"api"` // "completions" or "chat"
 	Model       string   `json:"model"`
-	Headers     []string `json:"headers,omitempty"` // names alone
+	Headers     []string `json:"headers,omitempty"` // only names
 	Dataset     string   `json:"dataset"`
 	File        string   `json:"file,omitempty"`
 	InputLen    int      `json:"input_len,omitempty"`
@@ -52,13 +51,13 @@ type Config struct {
 
 	Metadata    map[string]string  `json:"metadata,omitempty"` // the user's own
 	Goodput     map[string]float64 `json:"goodput,omitempty"`  // bounds in ms: ttft, tpot, e2el
-	Metrics     []string           `json:"metrics"`            // those that vLLM's block shows
+	Metrics     []string           `json:"metrics"`            // shown in vLLM's block
 	Percentiles []float64          `json:"percentiles"`
 	MaxLateUS   int64              `json:"max_late_us,omitempty"` // 0: no bound
 	Cell        *Cell              `json:"cell,omitempty"`        // nil for a run outside a sweep
 }
 
-// Cell is the place of a run in a sweep. Runs that differ in Repeat alone are the same measurement.
+// Cell is the place of a run in a sweep. Runs that differ only in Repeat are the same measurement.
 type Cell struct {
 	Sweep      string  `json:"sweep"`
 	Target     string  `json:"target"`               // a server or topology, such as "1P1D"
@@ -68,7 +67,7 @@ type Cell struct {
 	GPUs       float64 `json:"gpus,omitempty"`       // of all its engines together; 0: not known
 	Workload   string  `json:"workload"`
 	Repeat     int     `json:"repeat"`         // from 1
-	Plan       string  `json:"plan,omitempty"` // a digest of all that the sweep asked of the cell
+	Plan       string  `json:"plan,omitempty"` // a digest of the cell's settings in the sweep
 }
 
 // Ramp is a rate that grows with the index of the request.
@@ -78,19 +77,19 @@ type Ramp struct {
 	To       float64 `json:"to"`
 }
 
-// Prompts says how far the prompts are what was asked for.
+// Prompts says how far the prompts are as requested.
 type Prompts struct {
-	LengthBy string `json:"length_by"` // "tokenize", "bytes", or "file" where nobody asked for a length
-	Inexact  int    `json:"inexact"`   // prompts that the tokenizer would not cut to the length asked for
+	LengthBy string `json:"length_by"` // "tokenize", "bytes", or "file" if no length was requested
+	Inexact  int    `json:"inexact"`   // prompts that could not be cut to the requested length
 	Reused   int    `json:"reused"`    // requests that repeat an earlier request's prompt
 }
 
-// Record is one request. The times of a failed one are those of the part that came.
+// Record is one request. A failed one has the times of the part that came.
 type Record struct {
 	ID       string  `json:"id"`
-	DueUS    int64   `json:"due_us"`   // when the schedule has it
+	DueUS    int64   `json:"due_us"`   // by the schedule
 	StartUS  int64   `json:"start_us"` // when it may be sent: due, and below the cap; ttft and e2el count from here
-	SentUS   int64   `json:"sent_us"`  // when it was sent; what lies between is the tool's own lateness
+	SentUS   int64   `json:"sent_us"`  // when it was sent; the time since the start is the tool's own lateness
 	TTFTUS   int64   `json:"ttft_us"`  // 0: no token came
 	E2ELUS   int64   `json:"e2el_us"`  // to the last token; of a failed request to the failure
 	ITLUS    []int64 `json:"itl_us,omitempty"`
@@ -98,11 +97,11 @@ type Record struct {
 	AskedOut int     `json:"asked_output_tokens"`
 	Prompt   int     `json:"prompt_tokens"` // by usage
 	Output   int     `json:"output_tokens"` // by usage
-	Cached   int     `json:"cached_tokens"` // by usage, where the server tells
+	Cached   int     `json:"cached_tokens"` // by usage, if the server says
 	Finish   string  `json:"finish_reason,omitempty"`
 	Status   int     `json:"status,omitempty"`  // of HTTP; 0: no head came
 	Failure  string  `json:"failure,omitempty"` // a code; "" for a whole answer
-	Error    string  `json:"error,omitempty"`   // what the failure looked like
+	Error    string  `json:"error,omitempty"`   // text of the failure
 }
 
 // Interrupted is the failure code of requests that the tool itself broke off. They are neither

@@ -5,24 +5,24 @@ import (
 	"slices"
 )
 
-// Totals are what the records of a run sum up to. Failed requests count in no sum except Failed,
-// but the duration has their time.
+// Totals are the sums of a run's records. Failed requests count in no sum except Failed, but the
+// duration includes their time.
 type Totals struct {
 	Completed int            `json:"completed"`
 	Failed    int            `json:"failed"`
 	Cut       int            `json:"interrupted"` // broken off by the tool: neither completed nor failed
 	Failures  map[string]int `json:"failures"`    // by code
-	Short     int            `json:"short"`       // completed with fewer tokens than asked for
+	Short     int            `json:"short"`       // completed with fewer tokens than requested
 
 	InputTokens  int `json:"input_tokens"`
 	OutputTokens int `json:"output_tokens"`
 	CachedTokens int `json:"cached_tokens"`
-	Events       int `json:"events"` // that carried tokens; fewer than tokens where a server bundles
+	Events       int `json:"events"` // with tokens; fewer than tokens if a server bundles
 
 	RequestRate float64  `json:"requests_per_second"`
 	OutputRate  float64  `json:"output_tokens_per_second"`
 	TotalRate   float64  `json:"total_tokens_per_second"`
-	GoodRate    *float64 `json:"good_requests_per_second"` // null: no bounds were given
+	GoodRate    *float64 `json:"good_requests_per_second"` // null: no bounds
 	PeakOutput  float64  `json:"peak_events_per_second"`   // in buckets of a second
 	PeakOpen    int      `json:"peak_concurrent_requests"`
 
@@ -40,7 +40,7 @@ type Stat struct {
 	Max    float64 `json:"max"`
 }
 
-// The metrics of a run. Normalised latency is the end-to-end latency by output token.
+// The metrics of a run. Normalised latency is the end-to-end latency per output token.
 const (
 	TTFT      = "ttft"
 	TPOT      = "tpot"
@@ -57,8 +57,8 @@ func Metrics() []string {
 	return []string{TTFT, TPOT, ITL, E2EL, NTPOT, Queue, E2ELQueue, Lateness}
 }
 
-// Values are a metric's figures in milliseconds: of whole answers, but for Lateness, which every
-// request has that was sent.
+// Values are a metric's figures in milliseconds. Only whole answers have them, except for Lateness:
+// every request that was sent has one.
 func (r *Run) Values(metric string) Values {
 	var v []float64
 	for i := range r.Records {
@@ -98,7 +98,7 @@ func (r *Record) appendTo(v []float64, metric string) []float64 {
 	return v
 }
 
-// tpot is the time by token after the first, in ms; 0 for an answer of one token.
+// tpot is the time per token after the first, in ms; 0 for an answer of one token.
 func (r *Record) tpot() float64 {
 	if r.Output < 2 {
 		return 0
@@ -173,8 +173,7 @@ func (r *Record) good(bounds map[string]float64) bool {
 }
 
 // peaks are the most events with tokens in a second, counted from the first start, and the most
-// answers that were open at once, each from its start to its last token. Both have whole answers
-// alone.
+// answers that were open at once, each from its start to its last token. Only whole answers count.
 func (r *Run) peaks() (events float64, open int) {
 	first := int64(math.MaxInt64)
 	type edge struct{ at, delta int64 }
@@ -205,7 +204,7 @@ func (r *Run) peaks() (events float64, open int) {
 		if a.at != b.at {
 			return int(a.at - b.at)
 		}
-		return int(a.delta - b.delta) // an end before a start: intervals are half open
+		return int(a.delta - b.delta) // an end comes before a start: intervals are half open
 	})
 	now := 0
 	for _, e := range edges {

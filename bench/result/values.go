@@ -8,13 +8,13 @@ import (
 // Values are sorted figures of one metric.
 type Values []float64
 
-// NewValues sorts v, which is Values' own from then on.
+// NewValues sorts v and keeps it.
 func NewValues(v []float64) Values {
 	slices.Sort(v)
 	return v
 }
 
-// Mean is 0 for no values, as in numpy's statistics of [0] that vLLM prints then.
+// Mean is 0 for no values, because vLLM then prints numpy's statistics of [0].
 func (v Values) Mean() float64 {
 	if len(v) == 0 {
 		return 0

@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// Runs in which the tool itself fell behind: its plan, or the server's events.
+// The tool itself was too slow, for its plan or for the server's events.
 var (
 	ErrLate = errors.New("the tool sent its requests late")
 	ErrSlow = errors.New("the tool read events late")
 )
 
-// Verdict is the reason for which the figures must not be trusted; nil for none.
+// Verdict is the reason not to trust the figures; nil for none.
 func (r *Run) Verdict() error {
 	t := r.Totals
 	if late := t.MS[Lateness].P99; r.Config.MaxLateUS > 0 && late > float64(r.Config.MaxLateUS)/1000 {

@@ -12,7 +12,7 @@ import (
 	"xpyd/bench/engines"
 )
 
-// problem is a value that cannot be, at a path such as targets[1].url.
+// problem is an invalid value at a path such as targets[1].url.
 type problem struct {
 	path string
 	text string
@@ -24,7 +24,7 @@ func problemf(path, format string, args ...any) *problem {
 	return &problem{path: path, text: fmt.Sprintf(format, args...)}
 }
 
-// line is "line N: " of the nearest node of the path that text has.
+// line is "line N: " for the node of the path, or for its nearest parent in text.
 func (p *problem) line(text []byte) string {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil || len(doc.Content) == 0 {
@@ -56,7 +56,7 @@ func child(n *yaml.Node, part string) *yaml.Node {
 	return nil
 }
 
-// check reports the first value that cannot be; nil for none.
+// check reports the first invalid value; nil for none.
 func (f *File) check() *problem {
 	switch {
 	case f.Repeats < 1:
@@ -178,7 +178,7 @@ func (l Load) check(path string) *problem {
 	return nil
 }
 
-// Validate reports what keeps a file that was read from being a sweep.
+// Validate reports what a file still lacks, or has wrong, to be a sweep.
 func (f *File) Validate() error {
 	if len(f.Targets) == 0 {
 		return errors.New("no target: want targets in the file, --target NAME=URL, or --url")

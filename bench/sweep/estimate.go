@@ -9,14 +9,14 @@ import (
 	"xpyd/bench/dataset"
 )
 
-// What an estimate takes for granted of a target that nobody has measured.
+// What an estimate assumes of a target without measurements.
 const (
 	assumedFirst = time.Second
 	assumedNext  = 20 * time.Millisecond
-	assumedOpen  = 64 // answers that it makes at once
+	assumedOpen  = 64 // answers at once
 )
 
-// estimate is about how long a cell takes, from its first request to its last answer.
+// estimate is roughly how long a cell takes, from its first request to its last answer.
 func (c *Cell) estimate() time.Duration {
 	out := c.Workload.dataset("").OutputLen
 	if out == 0 {
@@ -42,8 +42,8 @@ func (c *Cell) estimate() time.Duration {
 	return sending + answer
 }
 
-// Plan is what the sweep would do, a line a cell, with about how long it takes. Cells are as long
-// as the same load took on any target, if that was measured.
+// Plan lists the cells, a line each, with about how long they take. If a load was measured on any
+// target, its cells are taken to be as long as that.
 func (r *Runner) Plan() (string, error) {
 	done, err := r.finished()
 	if err != nil {
@@ -72,8 +72,8 @@ func (r *Runner) Plan() (string, error) {
 		}
 		fmt.Fprintf(&b, "[%d/%d] %s: %s\n", i+1, len(cells), c, state)
 	}
-	fmt.Fprintf(&b, "%d of %d cells, about %s without the making of prompts and the start of targets.\n"+
-		"Where nothing is measured, this takes %s for a first token, %s for each further one, and %d answers at once.\n",
+	fmt.Fprintf(&b, "%d of %d cells, about %s without the time to make prompts and to start targets.\n"+
+		"Where nothing is measured, this assumes %s for a first token, %s for each further one, and %d answers at once.\n",
 		left, len(cells), rounded(total), assumedFirst, assumedNext, assumedOpen)
 	return b.String(), nil
 }

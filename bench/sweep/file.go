@@ -1,5 +1,5 @@
-// Package sweep measures several targets under several loads, one cell after the other: it reads
-// what is asked from a file, leaves out what is measured already, and keeps each cell as a run.
+// Package sweep measures several targets under several loads, one cell after the other. It reads the
+// cells from a file, skips those already measured, and saves each as a run.
 package sweep
 
 import (
@@ -18,15 +18,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// File is what a sweep measures. Its keys are those of the YAML file.
+// File is a sweep. Its keys are those of the YAML file.
 type File struct {
 	Name  string `yaml:"name"`
-	Model string `yaml:"model"` // default the first that each target lists
+	Model string `yaml:"model"` // default: the first that each target lists
 	API   string `yaml:"api"`
 
 	Repeats int     `yaml:"repeats"`
 	Order   string  `yaml:"order"` // ByCell or ByTarget
-	Seed    *uint64 `yaml:"seed"`  // default drawn for each cell
+	Seed    *uint64 `yaml:"seed"`  // default: drawn for each cell
 	Warmups int     `yaml:"warmups"`
 
 	Goodput      map[string]float64 `yaml:"goodput"` // bounds in ms
@@ -41,7 +41,7 @@ type File struct {
 	Workloads []Workload `yaml:"workloads"`
 	Loads     []Load     `yaml:"loads"` // of workloads that have none of their own
 
-	// What flags say and no file.
+	// Set by flags, not by the file.
 	Tool     string      `yaml:"-"` // the program and its version
 	Header   http.Header `yaml:"-"` // on each request
 	Key      string      `yaml:"-"`
@@ -49,13 +49,13 @@ type File struct {
 
 	maxPrompts int // of a cell; 0: no bound
 
-	dir string // against which its paths are resolved, and where its commands run; "" for the process's own
+	dir string // for relative paths and for commands; "" for the process's own
 }
 
 // The orders in which cells are measured.
 const (
 	ByCell   = "cell"   // targets alternate from cell to cell
-	ByTarget = "target" // a target has all its cells of a repeat in a row, as targets that must be started do
+	ByTarget = "target" // a target has all its cells of a repeat in a row; the default if targets must be started
 )
 
 // Target is a server, or a topology of engines behind one.
@@ -63,7 +63,7 @@ type Target struct {
 	Name       string   `yaml:"name"`
 	URL        string   `yaml:"url"`
 	Model      string   `yaml:"model"`
-	Prefill    int      `yaml:"prefill"` // engines; default by the name, see topology.go
+	Prefill    int      `yaml:"prefill"` // engines; default: by the name, see topology.go
 	Decode     int      `yaml:"decode"`
 	Collocated int      `yaml:"collocated"`
 	GPUs       float64  `yaml:"gpus"`
@@ -71,7 +71,7 @@ type Target struct {
 
 	Up    string        `yaml:"up"`    // a shell command that starts it
 	Down  string        `yaml:"down"`  // and one that ends it
-	Ready time.Duration `yaml:"ready"` // how long it may take from up to its first answer
+	Ready time.Duration `yaml:"ready"` // longest time from up to its first answer
 }
 
 // The kinds of workloads.
@@ -92,7 +92,7 @@ type Workload struct {
 	OutputLen  int     `yaml:"output_len"`
 	PrefixLen  int     `yaml:"prefix_len"`
 	RangeRatio float64 `yaml:"range_ratio"`
-	IgnoreEOS  *bool   `yaml:"ignore_eos"` // default true for random and trace
+	IgnoreEOS  *bool   `yaml:"ignore_eos"` // default: true for random and trace
 	Loads      []Load  `yaml:"loads"`
 }
 
@@ -128,8 +128,8 @@ func oneOrMany[T any](n *yaml.Node, to *[]T) error {
 	return nil
 }
 
-// Open reads the file of a sweep. What is missing for a sweep is not, see Validate: flags may add
-// targets.
+// Open reads the file of a sweep. The file may lack targets, which flags may add. Validate checks for
+// them.
 func Open(path string) (*File, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -171,7 +171,7 @@ var (
 	yamlList  = regexp.MustCompile(`cannot unmarshal !!(seq|map) into \S+`)
 )
 
-// plain is an error of the YAML library in words for those who do not know Go.
+// plain puts an error of the YAML library into words for users who do not know Go.
 func plain(err error) string {
 	text := yamlWords.ReplaceAllString(err.Error(), "")
 	text = yamlField.ReplaceAllString(text, "no key is called $1")
@@ -232,7 +232,7 @@ func (f *File) setDefaults() {
 	}
 }
 
-// burstiness is that of a Poisson process where nothing is said.
+// burstiness is that of a Poisson process by default.
 func (l Load) burstiness() float64 {
 	if l.Burstiness == nil {
 		return 1

@@ -28,16 +28,15 @@ type Cell struct {
 	Workload *Workload
 	Repeat   int // from 1
 
-	Rate        float64 // +Inf: all at once, or as the cap lets them
+	Rate        float64 // +Inf: all at once, or as the cap allows
 	Concurrency int     // 0: no cap
 	NumPrompts  int     // 0: until the duration ends
 	Duration    time.Duration
 	Burstiness  float64
 }
 
-// Cells lists the cells in the order in which they are measured. No target is always first: the
-// order rotates, since a machine that warms up, or a network that fills at noon, must not look
-// like a target's own merit.
+// Cells lists the cells in the order of measurement. The order rotates, so no target is always first:
+// a machine that warms up, or a network that is busy at noon, must not favour a target.
 func (f *File) Cells() (cells []Cell) {
 	order := f.Order
 	for _, t := range f.Targets {
@@ -107,7 +106,7 @@ func (l Load) cells(c Cell) (cells []Cell) {
 	return cells
 }
 
-// bounded caps the requests of cells, and drops those that are then the same.
+// bounded caps the requests of cells, and drops cells that are then the same.
 func bounded(cells []Cell, prompts int) []Cell {
 	for i := range cells {
 		if n := cells[i].NumPrompts; n == 0 || n > prompts {
@@ -117,7 +116,7 @@ func bounded(cells []Cell, prompts int) []Cell {
 	return slices.CompactFunc(cells, func(a, b Cell) bool { return a == b })
 }
 
-// Load names what is sent when, as in rate2-n200 or conc8-n40.
+// Load names the load, as in rate2-n200 or conc8-n40.
 func (c *Cell) Load() string {
 	var words []string
 	if !math.IsInf(c.Rate, 1) {
@@ -138,7 +137,7 @@ func (c *Cell) Load() string {
 	return strings.Join(words, "-")
 }
 
-// String is the cell for people.
+// String describes the cell in messages.
 func (c *Cell) String() string {
 	return fmt.Sprintf("%s %s %s repeat %d", c.Target.Name, c.Workload.Name, c.Load(), c.Repeat)
 }
@@ -151,7 +150,7 @@ func (c *Cell) File() string {
 	return notForFiles.ReplaceAllString(name, "_")
 }
 
-// dataset is what the workload's prompts are.
+// dataset are the options of the workload's prompts.
 func (w *Workload) dataset(dir string) dataset.Options {
 	o := dataset.Options{Kind: w.Dataset, File: w.File, InputLen: w.InputLen, OutputLen: w.OutputLen, PrefixLen: w.PrefixLen, RangeRatio: w.RangeRatio}
 	if o.File != "" && !filepath.IsAbs(o.File) {
@@ -166,7 +165,7 @@ func (w *Workload) dataset(dir string) dataset.Options {
 	return o
 }
 
-// Options are the cell's benchmark.
+// Options are the options of the cell's benchmark.
 func (f *File) Options(c *Cell) bench.Options {
 	w := c.Workload
 	full := w.Dataset == dataset.Random || w.Dataset == dataset.Trace
@@ -175,7 +174,7 @@ func (f *File) Options(c *Cell) bench.Options {
 	}
 	late := f.MaxLateness
 	if math.IsInf(c.Rate, 1) && c.Concurrency == 0 {
-		late = 0 // all are due at once, and no program sends all at once
+		late = 0 // all are due at once, and no program can send them all at once
 	}
 	var id [4]byte
 	_, _ = rand.Read(id[:]) // never fails
@@ -203,8 +202,8 @@ func orElse(a, b string) string {
 	return b
 }
 
-// seed is that of the prompts. It is drawn anew each time unless the file has one: targets may
-// share a prefix cache, and a cell that is repeated must not find what it left there.
+// seed is the seed of the prompts. Unless the file has one, each call draws a new seed: targets may
+// share a prefix cache, and a repeated cell must not find its own prompts there.
 func (f *File) seed(c *Cell) uint64 {
 	if f.Seed != nil {
 		return *f.Seed + seedOf(c.File())>>1
@@ -221,7 +220,7 @@ func seedOf(words ...string) uint64 {
 	return uint64(h.Sum32()) | 1
 }
 
-// Place is where the cell's run stands in the sweep.
+// Place is the place of the cell's run in the sweep.
 func (f *File) Place(c *Cell) *result.Cell {
 	t := c.Target
 	return &result.Cell{
@@ -230,8 +229,8 @@ func (f *File) Place(c *Cell) *result.Cell {
 	}
 }
 
-// digest is the same for cells that send the same kind of load in the same way. Where a target is
-// may change.
+// digest is the same for cells that send the same kind of load in the same way. A target's URL may
+// change.
 func (f *File) digest(c *Cell) string {
 	w := *c.Workload
 	w.Loads = nil

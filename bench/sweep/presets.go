@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// presetFiles are published experiments, a file each.
+// presetFiles are published experiments, one in each file.
 //
 //go:embed presets/*.yaml
 var presetFiles embed.FS
@@ -42,7 +42,7 @@ func Preset(name string) (*File, error) {
 	return Parse("preset "+name, []byte(text))
 }
 
-// LeaveTemplates drops the targets of a preset that nobody has given a URL.
+// LeaveTemplates drops the targets of a preset that have no URL.
 func (f *File) LeaveTemplates() {
 	f.Targets = slices.DeleteFunc(f.Targets, func(t Target) bool { return t.URL == "" })
 }

@@ -21,11 +21,11 @@ import (
 type Runner struct {
 	File     *File
 	Dir      string    // of saved runs
-	Note     io.Writer // what it says meanwhile
-	Terminal bool      // Note is one
+	Note     io.Writer // for messages during the sweep
+	Terminal bool      // Note is a terminal
 
-	up     *Target           // with an up command, and running
-	broken map[*Target]error // that did not come up
+	up     *Target           // the running target, if it has an up command
+	broken map[*Target]error // targets that did not come up
 }
 
 // Failure is a cell that has no figures.
@@ -34,14 +34,14 @@ type Failure struct {
 	Err  error
 }
 
-// Outcome is what came of a sweep.
+// Outcome is the result of a sweep.
 type Outcome struct {
 	Failed []Failure
 	Cells  int
-	Open   int // cells that an interruption left
+	Open   int // cells left by an interruption
 }
 
-// Err is the reason for which the sweep is not whole; nil for none.
+// Err says why the sweep is not complete; nil if it is.
 func (o *Outcome) Err() error {
 	switch {
 	case o.Open > 0:
@@ -55,7 +55,7 @@ func (o *Outcome) Err() error {
 // failedSuffix ends the name of the file that says why a cell has no figures.
 const failedSuffix = ".failed.txt"
 
-// Run measures the cells that are not measured in Dir. What a signal leaves is kept.
+// Run measures the cells that Dir does not have. A signal ends it, and finished cells are kept.
 func (r *Runner) Run(ctx context.Context) (*Outcome, error) {
 	if err := os.MkdirAll(r.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the directory of results: %w", err)
@@ -82,7 +82,7 @@ func (r *Runner) Run(ctx context.Context) (*Outcome, error) {
 	return out, r.down(ctx)
 }
 
-// count measures a cell and adds what came of it.
+// count measures a cell and adds its result.
 func (r *Runner) count(ctx context.Context, out *Outcome, c *Cell) {
 	run, err := r.measure(ctx, c)
 	if ctx.Err() != nil && (run == nil || run.Interrupted) {
@@ -102,7 +102,7 @@ func (r *Runner) count(ctx context.Context, out *Outcome, c *Cell) {
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		fmt.Fprintf(r.Note, "  cannot write %s: %v\n", path, err)
 	}
-	if r.up == c.Target && (run == nil || run.Totals.Completed == 0) { // it may be dead: up starts it anew
+	if r.up == c.Target && (run == nil || run.Totals.Completed == 0) { // it may be dead: up starts it again
 		if err := r.down(ctx); err != nil {
 			fmt.Fprintf(r.Note, "  %v\n", err)
 		}
@@ -127,7 +127,7 @@ func (r *Runner) measure(ctx context.Context, c *Cell) (*result.Run, error) {
 	return run, errors.Join(run.Verdict(), run.Save(filepath.Join(r.Dir, c.File()+result.Suffix)))
 }
 
-// specs are the target's engines, which check has read before.
+// specs are the target's engines. check has already parsed them.
 func (t *Target) specs() (specs []engines.Spec) {
 	for _, text := range t.Engines {
 		if s, err := engines.Parse(text); err == nil {
@@ -137,7 +137,7 @@ func (t *Target) specs() (specs []engines.Spec) {
 	return specs
 }
 
-// tell writes a line on a run.
+// tell writes a line about a run.
 func (r *Runner) tell(run *result.Run) {
 	t := run.Totals
 	ttft, tpot := t.MS[result.TTFT], t.MS[result.TPOT]
@@ -145,7 +145,7 @@ func (r *Runner) tell(run *result.Run) {
 		t.Completed, t.Failed, t.RequestRate, t.OutputRate, ttft.Median, ttft.P99, tpot.Median, tpot.P99)
 }
 
-// finished is how long each cell took that Dir has already, by file name.
+// finished says how long each cell in Dir took, by file name.
 func (r *Runner) finished() (map[string]time.Duration, error) {
 	done := map[string]time.Duration{}
 	err := r.each(func(c *Cell, run *result.Run) {
@@ -156,15 +156,15 @@ func (r *Runner) finished() (map[string]time.Duration, error) {
 	return done, err
 }
 
-// Runs are the saved runs of the sweep's cells, in the order of the plan, those with a bad verdict
-// as well. While cells are measured none is held: a heap of old records would slow the next run.
+// Runs are the saved runs of the sweep's cells in the order of the plan, bad verdicts included. No run
+// stays in memory while cells are measured: a heap of old records would slow the next run.
 func (r *Runner) Runs() (runs []*result.Run, err error) {
 	err = r.each(func(_ *Cell, run *result.Run) { runs = append(runs, run) })
 	return runs, err
 }
 
-// each reads the saved runs of the cells. It refuses a directory in which a cell of the same name
-// was measured in another way.
+// each reads the saved runs of the cells. It refuses a directory that has a cell of the same name with
+// other settings.
 func (r *Runner) each(do func(*Cell, *result.Run)) error {
 	for _, c := range r.File.Cells() {
 		path := filepath.Join(r.Dir, c.File()+result.Suffix)

@@ -11,9 +11,8 @@ import (
 	"xpyd/bench/engines"
 )
 
-// The names of topologies: 2P1D; 4xtp2; p2xtp1-d1xtp4, the last two with tensor parallelism, which
-// says how many GPUs an engine has. What comes before and after does not matter, as in
-// spread-p1xtp4-d1xtp4-tcp.
+// The names of topologies: 2P1D; 4xtp2; p2xtp1-d1xtp4. tp is tensor parallelism, the number of GPUs of
+// an engine. The rest of a name does not matter, as in spread-p1xtp4-d1xtp4-tcp.
 var (
 	ratioName      = regexp.MustCompile(`(?i)(?:^|[^a-z0-9])(\d+)p(\d+)d(?:$|[^a-z0-9])`)
 	splitName      = regexp.MustCompile(`(?i)(?:^|[^a-z0-9])p(\d+)xtp(\d+)-d(\d+)xtp(\d+)(?:$|[^a-z0-9])`)
@@ -22,8 +21,8 @@ var (
 
 const readyTime = 15 * time.Minute
 
-// setDefaults counts engines and GPUs by the target's engines or its name, where it has no counts
-// of its own.
+// setDefaults takes the numbers of engines and GPUs from the target's engines or its name, if it has
+// none of its own.
 func (t *Target) setDefaults() {
 	if t.Ready == 0 {
 		t.Ready = readyTime
@@ -43,7 +42,7 @@ func (t *Target) countEngines() {
 	for _, text := range t.Engines {
 		spec, err := engines.Parse(text)
 		if err != nil {
-			return // check says it
+			return // check reports it
 		}
 		switch spec.Role {
 		case engines.Prefill:
@@ -96,7 +95,7 @@ func (f *File) AddTarget(text string) error {
 	if err != nil {
 		return err
 	}
-	for i := range f.Targets { // the template of a preset has its counts, and lacks its URL
+	for i := range f.Targets { // a preset's template of a target has counts, but no URL
 		if t := &f.Targets[i]; t.Name == name {
 			t.URL = url
 			if gpus > 0 {
@@ -111,7 +110,7 @@ func (f *File) AddTarget(text string) error {
 	return nil
 }
 
-// AddURL adds a target that has no name but its address.
+// AddURL adds a target that has its address for a name.
 func (f *File) AddURL(address string, behind []string) error {
 	if err := engines.CheckURL(address); err != nil {
 		return fmt.Errorf("--url: %w", err)

@@ -18,15 +18,14 @@ import (
 )
 
 const (
-	askPace   = time.Second      // between two questions whether a target is up
+	askPace   = time.Second      // between two checks whether a target is up
 	askTime   = 5 * time.Second  // for one answer
-	downTime  = 5 * time.Minute  // for a down command, which runs after a signal as well
+	downTime  = 5 * time.Minute  // for a down command, also after a signal
 	killDelay = 10 * time.Second // between TERM and KILL for a command that is broken off
-	warmUps   = 8                // requests to a target that has just come up; they count nowhere
+	warmUps   = 8                // requests to a target that has just come up; they do not count
 )
 
-// ready has the target of a cell running, and the one before it ended, where they have commands
-// for that.
+// ready starts the target of a cell and ends the one before it, if they have commands for that.
 func (r *Runner) ready(ctx context.Context, c *Cell) error {
 	t := c.Target
 	if t.Up == "" || r.up == t {
@@ -38,7 +37,7 @@ func (r *Runner) ready(ctx context.Context, c *Cell) error {
 	if err := r.broken[t]; err != nil {
 		return err
 	}
-	r.up = t // down is due even if up fails half way
+	r.up = t // down must run even if up fails half way
 	fmt.Fprintf(r.Note, "%s up: %s\n", t.Name, t.Up)
 	err := r.shell(ctx, t, t.Up)
 	if err == nil {
@@ -52,8 +51,8 @@ func (r *Runner) ready(ctx context.Context, c *Cell) error {
 	return err
 }
 
-// waitUntilUp asks for the models until the target has one, and sends it some requests: the first
-// ones after a start meet what is made at first use, as connections between engines are.
+// waitUntilUp asks for the models until the target has one, and then sends it some requests: the
+// first ones after a start are slow, because they set up things such as connections between engines.
 func (r *Runner) waitUntilUp(ctx context.Context, c *Cell) error {
 	o := r.File.Options(c)
 	asker := o.Client
@@ -84,7 +83,7 @@ func (r *Runner) waitUntilUp(ctx context.Context, c *Cell) error {
 	return b.Run(ctx, func(*result.Record) {}).Verdict()
 }
 
-// down ends the target that runs, if it has a command for that.
+// down ends the running target, if it has a command for that.
 func (r *Runner) down(ctx context.Context) error {
 	t := r.up
 	r.up = nil
@@ -100,8 +99,8 @@ func (r *Runner) down(ctx context.Context) error {
 	return nil
 }
 
-// shell runs a command of a target. Its output goes to a file, since what it leaves running holds
-// on to it, and it has a session of its own, so that Ctrl-C does not reach what it started.
+// shell runs a command of a target. Its output goes to a file, since processes that it leaves running
+// keep the output open. It has a session of its own, so Ctrl-C does not reach what it started.
 func (r *Runner) shell(ctx context.Context, t *Target, command string) (err error) {
 	path := filepath.Join(r.Dir, notForFiles.ReplaceAllString(t.Name, "_")+".log")
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
