@@ -62,7 +62,7 @@ func run(t *testing.T, ctx context.Context, o Options) *result.Run {
 	return r
 }
 
-// TestCountsAreTheServers: what the run counts is what the engine was asked and what it answered.
+// TestCountsAreTheServers: the counts of the run are those of the engine's requests and answers.
 func TestCountsAreTheServers(t *testing.T) {
 	for _, api := range []string{client.Completions, client.Chat} {
 		e := engine(t, sim.Options{}.Fast())
@@ -88,7 +88,7 @@ func TestCountsAreTheServers(t *testing.T) {
 	}
 }
 
-// TestTimesAreTheEngines: with a prefill and tokens of a known pace, the medians are these.
+// TestTimesAreTheEngines: the medians are the engine's known times of a prefill and of a token.
 func TestTimesAreTheEngines(t *testing.T) {
 	e := engine(t, sim.Options{PrefillTokensPerSecond: 1600, TokenLatency: 20 * time.Millisecond, MaxBatchedTokens: -1})
 	o := options(e.URL(), 6)
@@ -105,7 +105,7 @@ func TestTimesAreTheEngines(t *testing.T) {
 }
 
 // TestSlowServerIsSlowInAnOpenLoop: requests that are due while the server is busy count from
-// when they were due, and the server's queue is no lateness of the tool.
+// when they were due, and the server's queue does not count as the tool's lateness.
 func TestSlowServerIsSlowInAnOpenLoop(t *testing.T) {
 	e := engine(t, sim.Options{MaxSeqs: 1, TokenLatency: 10 * time.Millisecond, PrefillTokensPerSecond: math.Inf(1)})
 	o := options(e.URL(), 10)
@@ -122,8 +122,8 @@ func TestSlowServerIsSlowInAnOpenLoop(t *testing.T) {
 	}
 }
 
-// TestFailuresAreCounted: a server that fails a part fails that part, by code, whatever else is
-// fine, and none of it is in the figures.
+// TestFailuresAreCounted: if a server fails some requests, these fail by their codes, the others do
+// not, and no failure is in the figures.
 func TestFailuresAreCounted(t *testing.T) {
 	e := engine(t, sim.Options{}.Fast())
 	var n atomic.Int64
@@ -163,7 +163,7 @@ func relay(w http.ResponseWriter, r *http.Request, url string) {
 	_, _ = io.Copy(w, resp.Body)
 }
 
-// TestInterruptionKeepsWhatWasMeasured: whole answers count, those broken off are named.
+// TestInterruptionKeepsWhatWasMeasured: whole answers count, and those broken off are counted apart.
 func TestInterruptionKeepsWhatWasMeasured(t *testing.T) {
 	e := engine(t, sim.Options{TokenLatency: 20 * time.Millisecond, PrefillTokensPerSecond: math.Inf(1)})
 	o := options(e.URL(), 1000)
@@ -189,7 +189,7 @@ func TestInterruptionKeepsWhatWasMeasured(t *testing.T) {
 	}
 }
 
-// TestBusyMachineIsSeen: a process that does not come to read wakes up late, and says so.
+// TestBusyMachineIsSeen: a process that is too busy to read wakes up late, and says so.
 func TestBusyMachineIsSeen(t *testing.T) {
 	p := startPulse()
 	time.Sleep(20 * beat)
@@ -213,8 +213,8 @@ func TestBusyMachineIsSeen(t *testing.T) {
 	}
 }
 
-// TestLateToolFailsItsRun: a run is not to be believed when the tool was late, and the times of
-// its requests count from when they were due all the same.
+// TestLateToolFailsItsRun: a run fails if the tool was late. The times of its requests still count from
+// when they were due.
 func TestLateToolFailsItsRun(t *testing.T) {
 	r := &result.Run{DurationUS: 1e6, Config: result.Config{MaxLateUS: 1000}}
 	for range 50 {
@@ -258,8 +258,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestPrimedPromptsAreCached: every prompt was sent before, so nothing is left to compute but what
-// no cache holds, and what was sent before counts in no figure.
+// TestPrimedPromptsAreCached: every prompt was sent before, so the engine computes only what no cache
+// holds. The requests sent before count in no figure.
 func TestPrimedPromptsAreCached(t *testing.T) {
 	e := engine(t, sim.Options{}.Fast())
 	o := options(e.URL(), 12)
@@ -276,7 +276,7 @@ func TestPrimedPromptsAreCached(t *testing.T) {
 	}
 }
 
-// TestTimesHaveTheirOwnSeed: other prompts at the same times.
+// TestTimesHaveTheirOwnSeed: it allows different prompts at the same times.
 func TestTimesHaveTheirOwnSeed(t *testing.T) {
 	e := engine(t, sim.Options{}.Fast())
 	var dues [2][]int64

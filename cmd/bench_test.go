@@ -43,7 +43,7 @@ func runBenchCmd(ctx context.Context, args ...string) (out, note string, err err
 	return o.String(), n.String(), err
 }
 
-// TestBenchServe: vLLM's flag names, a key, bounds beside their flag, the block, and both files.
+// TestBenchServe: vLLM's flag names, a key, bounds after their flag, the block, and both files.
 func TestBenchServe(t *testing.T) {
 	e := benchEngine(t, sim.Options{APIKey: "secret"}.Fast())
 	dir := t.TempDir()
@@ -92,8 +92,8 @@ func TestBenchServe(t *testing.T) {
 	}
 }
 
-// TestBenchServeInterrupted: a signal ends the run; what was measured is printed and saved, and
-// the exit says that it is not all.
+// TestBenchServeInterrupted: a signal ends the run. What was measured is printed and saved, and the
+// error says that it is not everything.
 func TestBenchServeInterrupted(t *testing.T) {
 	e := benchEngine(t, sim.Options{TokenLatency: 20 * time.Millisecond})
 	dir := t.TempDir()
@@ -113,7 +113,7 @@ func TestBenchServeInterrupted(t *testing.T) {
 	}
 }
 
-// TestBenchServeFails where no figure is worth anything.
+// TestBenchServeFails: it does so if no request succeeds.
 func TestBenchServeFails(t *testing.T) {
 	e := benchEngine(t, sim.Options{}.Fast())
 	if err := e.SetFault(sim.Fault{Kind: sim.FaultStatus, Value: http.StatusTooManyRequests}); err != nil {

@@ -93,7 +93,7 @@ func (f *benchFlags) addTarget(s *pflag.FlagSet) {
 	f.manyVar(s, &f.headers, "header", "K=V … headers of each request")
 	s.StringVar(&f.keyFile, "key-file", "", "file with the bearer token in its first line (default OPENAI_API_KEY from the environment)")
 	s.StringArrayVar(&f.engineURLs, "engine", nil, "NAME=URL or NAME:GPUS=URL of an engine behind the server, repeated: the run records its metrics; P, P2 or prefill-0 is a prefill engine, D a decode engine")
-	s.BoolVar(&c.Insecure, "insecure", false, "accept any certificate")
+	s.BoolVar(&c.Insecure, "insecure", false, "take any certificate")
 	s.DurationVar(&c.Timeout, "timeout", 6*time.Hour, "longest time of a request")
 	s.DurationVar(&c.Stall, "stall-timeout", 5*time.Minute, "longest time between two events after the first token")
 }

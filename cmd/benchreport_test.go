@@ -14,7 +14,7 @@ import (
 
 const savedSweep = "../bench/report/testdata/sweep"
 
-// TestBenchReportPrintsOrWrites: without --out the text, with it the files and their names.
+// TestBenchReportPrintsOrWrites: it prints the text, or with --out writes files and prints their names.
 func TestBenchReportPrintsOrWrites(t *testing.T) {
 	for _, format := range printer.Formats() {
 		out, note, err := runBenchCmd(t.Context(), "report", savedSweep, "--format", format)
@@ -49,7 +49,7 @@ func TestBenchReportPrintsOrWrites(t *testing.T) {
 	}
 }
 
-// TestBenchReportChoices reach the printer.
+// TestBenchReportChoices: they reach the printer.
 func TestBenchReportChoices(t *testing.T) {
 	out, _, err := runBenchCmd(t.Context(), "report", savedSweep, "--format", "ray", "--latency-mode", "chunk")
 	if err != nil || !strings.Contains(out, "by median TTFT + 15 TPOT and throughput:") {

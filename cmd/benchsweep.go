@@ -70,7 +70,7 @@ func (f *sweepFlags) add(s *pflag.FlagSet) {
 	s.StringVar(&f.bench.o.Client.API, "api", "", "completions or chat (default the file's, or completions)")
 	s.StringArrayVar(&f.bench.headers, "header", nil, "K=V header of each request, repeated")
 	s.StringVar(&f.bench.keyFile, "key-file", "", "file with the bearer token in its first line")
-	s.BoolVar(&f.bench.o.Client.Insecure, "insecure", false, "accept any certificate")
+	s.BoolVar(&f.bench.o.Client.Insecure, "insecure", false, "take any certificate")
 	s.StringArrayVar(&f.workloads, "workload", nil, "measure only this workload of the file, repeated")
 	s.IntVar(&f.repeats, "repeats", 0, "how often each cell is measured (default the file's)")
 	s.IntVar(&f.maxPrompts, "max-prompts", 0, "most requests in a cell, to try a sweep out (default no bound)")

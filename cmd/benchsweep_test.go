@@ -16,8 +16,8 @@ import (
 	"xpyd/sim"
 )
 
-// TestBenchSweep: two targets of which one is slower, by flags alone: the table, the better one in
-// words, runs that report reads, and nothing left to do the second time.
+// TestBenchSweep: two targets by flags alone, one of them slower. It checks the table, the better target
+// in words, runs that report reads, and that nothing is left to do the second time.
 func TestBenchSweep(t *testing.T) {
 	quick, slow := benchEngine(t, sim.Options{APIKey: "secret"}.Fast()), benchEngine(t, sim.Options{APIKey: "secret", TokenLatency: 5 * time.Millisecond})
 	dir := t.TempDir()
@@ -54,7 +54,7 @@ func TestBenchSweep(t *testing.T) {
 	}
 }
 
-// TestBenchSweepInterrupted: Ctrl-C keeps what there is, says so, and the exit status tells.
+// TestBenchSweepInterrupted: Ctrl-C keeps finished cells, and the error says how many are left.
 func TestBenchSweepInterrupted(t *testing.T) {
 	e := benchEngine(t, sim.Options{TokenLatency: 5 * time.Millisecond})
 	file := filepath.Join(t.TempDir(), "night.yaml")
@@ -79,7 +79,7 @@ func TestBenchSweepInterrupted(t *testing.T) {
 	}
 }
 
-// TestBenchSweepFails when a cell has no figures, and prints those that have.
+// TestBenchSweepFails: it does so if a cell has no figures, and prints the other cells.
 func TestBenchSweepFails(t *testing.T) {
 	e := benchEngine(t, sim.Options{}.Fast())
 	printed, note, err := runBenchCmd(t.Context(), "sweep", "--preset", "gpt-oss", "--max-prompts", "2", "--repeats", "1", "--out", t.TempDir(), "--url", e.URL(), "--target", "gone=http://127.0.0.1:1")
@@ -120,7 +120,7 @@ func TestBenchSweepUsage(t *testing.T) {
 	}
 }
 
-// TestSweepsOfTheDocs: the example is a sweep, and each preset stands there with its command.
+// TestSweepsOfTheDocs: the example is a sweep, and the page has the command of each preset.
 func TestSweepsOfTheDocs(t *testing.T) {
 	text := readText(t, "docs/benchmarking.md")
 	_, example, _ := strings.Cut(text, "```yaml\n# night.yaml\n")

@@ -32,8 +32,8 @@ func readBenchFlags(t *testing.T, args ...string) (bench.Options, []string, erro
 	return o, f.notes, err
 }
 
-// TestVLLMFlags: each flag of vllm bench serve means something here, or is told to have no effect,
-// or is refused with what to do instead. None is unknown.
+// TestVLLMFlags: each flag of vllm bench serve works here, or gets a note that it has no effect, or is
+// refused with what to do instead. None is unknown.
 func TestVLLMFlags(t *testing.T) {
 	table, err := os.ReadFile(filepath.Join("testdata", "vllm-bench-serve.txt"))
 	if err != nil {
@@ -76,7 +76,7 @@ func fate(t *testing.T, args []string) string {
 	return "meant"
 }
 
-// TestVLLMFlagsMean what they mean there.
+// TestVLLMFlagsMean: they mean the same as in vLLM.
 func TestVLLMFlagsMean(t *testing.T) {
 	for line, check := range map[string]func(o bench.Options) bool{
 		"--served-model-name served --model org/name": func(o bench.Options) bool { return o.Client.Model == "served" },
@@ -132,8 +132,8 @@ func TestVLLMFlagsThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestPastedCommand runs one as people have it: its key out of the environment, what it sends, and
-// the result file where it wants it, twice.
+// TestPastedCommand runs a typical command twice. It checks the key from the environment, the requests,
+// and the place of the result file.
 func TestPastedCommand(t *testing.T) {
 	e := benchEngine(t, sim.Options{APIKey: "secret"}.Fast())
 	var bodies []map[string]any

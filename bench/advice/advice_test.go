@@ -21,8 +21,8 @@ func measured(target string, gpus float64, concurrency, repeat int, rate, tpot f
 	}
 }
 
-// crossing are two targets whose lines cross at 4 req/s and a TPOT of 8 ms: a from 1 to 7 req/s
-// at 2 to 14 ms, b from 1 to 9 at 6.5 to 10.5, each measured three times, the repeats apart by ±jitter.
+// crossing are two targets with lines that cross at 4 req/s and a TPOT of 8 ms: a from 1 to 7 req/s at
+// 2 to 14 ms, b from 1 to 9 at 6.5 to 10.5. Each is measured three times, and repeats differ by ±jitter.
 func crossing(jitter float64) (runs []*result.Run) {
 	for repeat, by := range []float64{1 - jitter, 1, 1 + jitter} {
 		for i := range 7 {
@@ -37,7 +37,7 @@ func crossing(jitter float64) (runs []*result.Run) {
 	return runs
 }
 
-// The lines cross at 4 req/s; within 2 % around it none is better.
+// The lines cross at 4 req/s. Within 2 % around that, neither is better.
 func TestCrossoverIsWhereTheLinesCross(t *testing.T) {
 	all := Crossovers(crossing(0), Token())
 	if len(all) != 1 || all[0].Few || all[0].Latency != "median TPOT" {
@@ -48,7 +48,7 @@ func TestCrossoverIsWhereTheLinesCross(t *testing.T) {
 	}
 }
 
-// TestPointsThatAreBeatenByTheirOwn do not shorten the range: a was measured from 2 req/s on, and
+// TestPointsThatAreBeatenByTheirOwn: they do not shorten the range. a is measured from 2 req/s on, and
 // is slower there than at 6.
 func TestPointsThatAreBeatenByTheirOwn(t *testing.T) {
 	runs := []*result.Run{measured("a", 1, 1, 1, 2, 4), measured("a", 1, 3, 1, 6, 3), measured("b", 1, 1, 1, 2, 9), measured("b", 1, 3, 1, 5, 9)}
@@ -57,7 +57,7 @@ func TestPointsThatAreBeatenByTheirOwn(t *testing.T) {
 	}
 }
 
-// TestTwoPercentAreNothing, however well the repeats agree.
+// TestTwoPercentAreNothing: such a difference decides nothing, however well the repeats agree.
 func TestTwoPercentAreNothing(t *testing.T) {
 	var runs []*result.Run
 	for repeat := range 3 {
@@ -71,8 +71,8 @@ func TestTwoPercentAreNothing(t *testing.T) {
 	}
 }
 
-// TestReachVaries: a target whose repeats reach as far as another's does not lose the last bit of
-// the load to it.
+// TestReachVaries: if the repeats of two targets reach equally far, neither loses the last bit of the
+// load to the other.
 func TestReachVaries(t *testing.T) {
 	var runs []*result.Run
 	for i, rates := range [][2]float64{{7.5, 7.66}, {7.7, 7.7}} {
@@ -121,7 +121,7 @@ func TestGPUsCount(t *testing.T) {
 	}
 }
 
-// TestGoodputDecides where there are bounds.
+// TestGoodputDecides: it does so if there are bounds.
 func TestGoodputDecides(t *testing.T) {
 	var runs []*result.Run
 	for i, good := range []float64{3, 1} {
@@ -134,7 +134,7 @@ func TestGoodputDecides(t *testing.T) {
 	}
 }
 
-// TestWhatIsLeftOut: a target that refuses is not quick, and a run that was broken off is none.
+// TestWhatIsLeftOut: a target that refuses requests is not quick, and an interrupted run does not count.
 func TestWhatIsLeftOut(t *testing.T) {
 	refuses, broken := measured("r", 1, 8, 1, 9, 1), measured("b", 1, 8, 1, 9, 1)
 	refuses.Totals.Failed, broken.Interrupted = 50, true
@@ -149,7 +149,7 @@ func TestWhatIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestOneTokenHasNoTPOT: answers of one token are compared by their only latency.
+// TestOneTokenHasNoTPOT: answers of one token are compared by TTFT, their only latency.
 func TestOneTokenHasNoTPOT(t *testing.T) {
 	a, b := measured("a", 1, 8, 1, 3, 0), measured("b", 1, 8, 1, 3, 0)
 	a.Totals.MS[result.TTFT], b.Totals.MS[result.TTFT] = result.Stat{Median: 20}, result.Stat{Median: 30}
@@ -159,7 +159,7 @@ func TestOneTokenHasNoTPOT(t *testing.T) {
 	}
 }
 
-// TestRunsOutsideASweep have their label for a target.
+// TestRunsOutsideASweep: their target is their label, or the URL.
 func TestRunsOutsideASweep(t *testing.T) {
 	a, b := measured("", 0, 8, 1, 3, 5), measured("", 0, 8, 1, 3, 6)
 	a.Config.Cell, b.Config.Cell, a.Config.Label, b.Config.URL = nil, nil, "xpyd", "http://plain"

@@ -13,8 +13,8 @@ import (
 	"xpyd/sim"
 )
 
-// TestFirstTokenIsNoRole: the clock of the first token runs on over the role event, and an empty
-// token counts.
+// TestFirstTokenIsNoRole: the role event does not end the time to the first token, but an empty token
+// does.
 func TestFirstTokenIsNoRole(t *testing.T) {
 	const wait = 40 * time.Millisecond
 	var opened time.Time
@@ -43,7 +43,7 @@ func TestFirstTokenIsNoRole(t *testing.T) {
 	}
 }
 
-// TestUsageIsNoToken: the event of usage and [DONE] extend no latency.
+// TestUsageIsNoToken: the usage event and [DONE] do not extend any latency.
 func TestUsageIsNoToken(t *testing.T) {
 	a := ask(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
 		stream(roleEvent, firstEvent, lastEvent)(w, r)
@@ -61,7 +61,7 @@ func TestUsageIsNoToken(t *testing.T) {
 	}
 }
 
-// TestFramings are those that servers and proxies are known to send.
+// TestFramings has the framings that servers and proxies are known to send.
 func TestFramings(t *testing.T) {
 	long := fmt.Sprintf(`{"choices":[{"delta":{"content":%q}}]}`, strings.Repeat("x", 200<<10))
 	for name, text := range map[string]string{
@@ -115,7 +115,7 @@ func TestBadAddress(t *testing.T) {
 	}
 }
 
-// TestEngineAnswers: a simulated engine's answers are whole in both APIs, its faults are not.
+// TestEngineAnswers: a simulated engine's answers are whole in both APIs, and its faults are failures.
 func TestEngineAnswers(t *testing.T) {
 	e, err := sim.Start(sim.Options{}.Fast())
 	if err != nil {

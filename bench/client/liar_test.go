@@ -25,7 +25,7 @@ const (
 	inlineUsage = `{"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":1}}`
 )
 
-// ask sends one chat to a server that answers with serve, and gives what the client makes of it.
+// ask sends one chat to a server that answers with serve, and returns the client's result.
 func ask(t *testing.T, o Options, serve http.HandlerFunc) *Answer {
 	t.Helper()
 	server := httptest.NewServer(heard(serve))
@@ -45,8 +45,8 @@ func ask(t *testing.T, o Options, serve http.HandlerFunc) *Answer {
 	return c.Do(t.Context(), "id", c.Body("hello", 3), 3)
 }
 
-// heard reads a request's body before it serves, as only then a handler is told that its client
-// has left.
+// heard reads a request's body before it serves, because net/http tells a handler only after that when
+// its client has left.
 func heard(serve http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -58,7 +58,7 @@ func heard(serve http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// stream answers with events and, unless the last is cut short, ends well.
+// stream answers with events and ends well, unless the last one is cut short.
 func stream(events ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
@@ -81,7 +81,7 @@ func status(code int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, body, code) }
 }
 
-// TestNoLieIsAnAnswer: whatever is not whole fails, by its code, and has no counts of tokens.
+// TestNoLieIsAnAnswer: an answer that is not whole fails with its code, and has no counts of tokens.
 func TestNoLieIsAnAnswer(t *testing.T) {
 	usage := func(prompt, output int) string {
 		return fmt.Sprintf(`{"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}`, prompt, output)
@@ -159,7 +159,7 @@ func zipped(told bool) http.HandlerFunc {
 	}
 }
 
-// TestOddButWhole: what only looks odd counts, and its times are the client's own.
+// TestOddButWhole: an answer that only looks odd counts, and its times are the client's own.
 func TestOddButWhole(t *testing.T) {
 	whole := stream(roleEvent, firstEvent, lastEvent, usageEvent, "[DONE]")
 	for name, c := range map[string]struct {
@@ -255,7 +255,7 @@ func TestInterruptionIsNoFailureOfTheServer(t *testing.T) {
 	}
 }
 
-// TestLongDetailIsShort: an error page fills no report.
+// TestLongDetailIsShort: an error page does not fill the report.
 func TestLongDetailIsShort(t *testing.T) {
 	a := ask(t, Options{}, status(500, strings.Repeat("ä", 5000)))
 	if a.Failure != "http_500" || len(a.Detail) > longestDetail+10 {

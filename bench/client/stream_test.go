@@ -8,8 +8,8 @@ import (
 // vllmEvent is an event of a completion as vLLM 0.32 writes it.
 const vllmEvent = `{"id":"cmpl-bench-4d1f-17","object":"text_completion","created":1763800000,"model":"Qwen/Qwen3-8B","choices":[{"index":0,"text":" hello","logprobs":null,"finish_reason":null,"stop_reason":null,"token_ids":null}],"usage":null}`
 
-// TestPlainEventsArePlain: what the short way takes for a token and nothing else is that by the
-// long way, too; texts that look like something else mislead neither.
+// TestPlainEventsArePlain: if plain says that an event is a token and nothing else, decoding the event
+// says the same. Texts that look like something else mislead neither.
 func TestPlainEventsArePlain(t *testing.T) {
 	for event, want := range map[string]bool{
 		vllmEvent: true, firstEvent: true, emptyEvent: true,
@@ -29,7 +29,7 @@ func TestPlainEventsArePlain(t *testing.T) {
 	}
 }
 
-// BenchmarkEvent is what one event of a stream costs beside its system call.
+// BenchmarkEvent is the cost of one event of a stream without its system call.
 func BenchmarkEvent(b *testing.B) {
 	a := &Answer{Gaps: make([]time.Duration, 0, b.N)}
 	now, data := time.Now(), []byte(vllmEvent)

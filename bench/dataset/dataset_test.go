@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// bytePairs is a tokenizer of two bytes a token, one token around a prompt, and words that are
-// counted otherwise when they are cut.
+// bytePairs is a tokenizer with two bytes a token, one token around a prompt, and words that make
+// another number of tokens when they are cut.
 type bytePairs struct{}
 
 func (bytePairs) Tokenize(_ context.Context, text string, special bool) ([]int, error) {
@@ -88,8 +88,8 @@ func TestRandomIsExact(t *testing.T) {
 	}
 }
 
-// TestRandomRanges: the server's own token takes no part in the draw of a length, and answers of 0
-// tokens are not drawn, as in vllm bench serve.
+// TestRandomRanges: as in vllm bench serve, the draw of a length excludes the server's own token, and
+// never gives an answer of 0 tokens.
 func TestRandomRanges(t *testing.T) {
 	set, err := New(t.Context(), Options{Kind: Random, Count: 300, InputLen: 11, OutputLen: 1, RangeRatio: 0.5}, bytePairs{})
 	if err != nil {
@@ -110,7 +110,7 @@ func TestRandomRanges(t *testing.T) {
 	}
 }
 
-// TestPrefixes: each beginning is that of as many prompts, in no order.
+// TestPrefixes: each beginning has the same number of prompts, in no order.
 func TestPrefixes(t *testing.T) {
 	o := Options{Kind: Random, Count: 40, InputLen: 20, OutputLen: 1, PrefixLen: 30, Prefixes: 4, Seed: 1}
 	set, err := New(t.Context(), o, bytePairs{})

@@ -2,8 +2,8 @@ package dataset
 
 import "testing"
 
-// TestOwnPoem: without a file the prompts are of the tool's own poem, and as long as asked for,
-// also where they are longer than the poem.
+// TestOwnPoem: without a file the prompts are from the tool's own poem. They have the requested length,
+// even if that is longer than the poem.
 func TestOwnPoem(t *testing.T) {
 	for _, n := range []int{256, 1024, 4096} {
 		set, err := New(t.Context(), Options{Kind: Sonnet, Count: 20, InputLen: n, OutputLen: 6, PrefixLen: 50}, bytePairs{})

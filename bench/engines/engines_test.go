@@ -66,7 +66,7 @@ func recorded(t *testing.T, path string) page {
 	return p
 }
 
-// TestPagesOfVLLM: what vLLM 0.32 said, and its line.
+// TestPagesOfVLLM: pages of vLLM 0.32 give its figures and its line.
 func TestPagesOfVLLM(t *testing.T) {
 	d := recorded(t, "vllm-0.32.0/d-get-metrics.http").whole()
 	for f, want := range map[figure]float64{computed: 0, pulled: 1227, hit: 0, queried: 2045, asked: 2045, preemptions: 0,
@@ -171,8 +171,8 @@ func counted(t *testing.T, url string) float64 {
 	return p.whole()[generated]
 }
 
-// TestWhatARunDidToItsEngines: counters count from when the run began, and each engine's work is
-// its own.
+// TestWhatARunDidToItsEngines: counters count from the beginning of the run, and each engine has its
+// own work.
 func TestWhatARunDidToItsEngines(t *testing.T) {
 	p, d := engine(t, sim.Options{Role: sim.RolePrefill}.Fast()), engine(t, sim.Options{Role: sim.RoleDecode}.Fast())
 	twoLegs := func(prompt string) {
@@ -217,7 +217,7 @@ func TestWhatARunDidToItsEngines(t *testing.T) {
 	}
 }
 
-// TestEnginesThatCannotBeCounted have no figures, and say why.
+// TestEnginesThatCannotBeCounted: they have no figures, and a reason.
 func TestEnginesThatCannotBeCounted(t *testing.T) {
 	started, dies := engine(t, sim.Options{}.Fast()), engine(t, sim.Options{}.Fast())
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }))
@@ -247,7 +247,7 @@ func TestEnginesThatCannotBeCounted(t *testing.T) {
 	}
 }
 
-// TestPeaksAreOfTheRun: the gauges of readings while a request runs, not of the one after it.
+// TestPeaksAreOfTheRun: peaks are the gauges of readings during a request, not of the reading after it.
 func TestPeaksAreOfTheRun(t *testing.T) {
 	e := engine(t, sim.Options{TokenLatency: 5 * time.Millisecond})
 	w := Watch(t.Context(), []Spec{{Name: "e", URL: e.URL()}}, 20*time.Millisecond, false, func(string) {})

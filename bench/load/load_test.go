@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// inf is the rate of no rate.
+// inf is the rate of a plan without a rate.
 var inf = math.Inf(1)
 
 func TestValidate(t *testing.T) {
@@ -115,7 +115,7 @@ func TestRamp(t *testing.T) {
 	}
 }
 
-// gather runs a plan whose requests take so long, and returns their turns in order.
+// gather runs a plan with requests that take that long, and returns their turns in order.
 func gather(ctx context.Context, p *Plan, took time.Duration) (turns []Turn, most int32, start time.Time) {
 	var mu sync.Mutex
 	var open, peak atomic.Int32
@@ -148,8 +148,8 @@ func TestOpenLoop(t *testing.T) {
 	})
 }
 
-// TestCap: at most that many are open; a request starts when a place is free, and stays due when
-// it was.
+// TestCap: at most that many requests are open. A request starts when a place is free, and its due time
+// does not change.
 func TestCap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := Plan{Rate: 10, Burstiness: inf, Count: 6, Concurrency: 2}
@@ -168,7 +168,7 @@ func TestCap(t *testing.T) {
 	})
 }
 
-// TestDurationEndsTheSending: what is open then is still answered.
+// TestDurationEndsTheSending: requests that are open then are still answered.
 func TestDurationEndsTheSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := Plan{Rate: inf, Burstiness: 1, Duration: 10 * time.Second, Concurrency: 3}

@@ -31,7 +31,7 @@ type Figure struct {
 type panel struct {
 	title, x, y string
 	logX, logY  bool
-	ticks       []float64 // of the x axis; nil: where they fall
+	ticks       []float64 // of the x axis; nil: chosen by the axis
 	lines       []line
 }
 

@@ -13,7 +13,7 @@ import (
 	"xpyd/bench/result"
 )
 
-// run is one of a target at a concurrency: tokens a second, and its latencies in ms.
+// run is a run of a target at a concurrency, with its tokens a second and its latencies in ms.
 func run(target string, gpus float64, concurrency int, rate, ttft, tpot float64) *result.Run {
 	stat := func(x float64) result.Stat { return result.Stat{Mean: x, Median: x, Max: x} }
 	return &result.Run{
@@ -38,7 +38,7 @@ func two() []*result.Run {
 	return []*result.Run{run("a", 4, 1, 100, 50, 10), run("a", 4, 8, 400, 90, 20), run("b", 8, 1, 100, 40, 9), run("b", 8, 8, 900, 60, 12)}
 }
 
-// TestThroughputIsOfANode of 8 GPUs where all are known, and of the target otherwise.
+// TestThroughputIsOfANode: it is that of 8 GPUs if all GPUs are known, and of the target otherwise.
 func TestThroughputIsOfANode(t *testing.T) {
 	runs := two()
 	third := Ray(group(t, runs...), Pareto{}).panels[2]
@@ -55,7 +55,7 @@ func TestThroughputIsOfANode(t *testing.T) {
 	}
 }
 
-// TestFrontHasWhatNothingBeats, with quick points first; with interactivity, more is better.
+// TestFrontHasWhatNothingBeats: the front has quick points first. With interactivity, more is better.
 func TestFrontHasWhatNothingBeats(t *testing.T) {
 	for _, o := range []Pareto{{}, {Interactivity: true}, {Mode: FirstToken}, {Mode: Chunk}} {
 		third := Ray(group(t, two()...), o).panels[2]
@@ -81,8 +81,8 @@ func TestFrontHasWhatNothingBeats(t *testing.T) {
 	}
 }
 
-// TestFailuresAreMarked: a point with failed requests has a cross, is told in the legend, and with
-// many of them not on the front.
+// TestFailuresAreMarked: a point with failed requests has a cross, and the legend explains it. With many
+// failures the point is not on the front.
 func TestFailuresAreMarked(t *testing.T) {
 	runs := two()
 	runs[3].Totals.Failed = 5
@@ -121,7 +121,7 @@ func TestAnythingCanBeDrawn(t *testing.T) {
 	}
 }
 
-// TestPNGIsAsWideAsItSays: 900 pixels, those of the guides.
+// TestPNGIsAsWideAsItSays: 900 pixels, as in the guides.
 func TestPNGIsAsWideAsItSays(t *testing.T) {
 	f := InferencePerf(group(t, two()...))[0]
 	b, err := f.PNG()
@@ -133,7 +133,7 @@ func TestPNGIsAsWideAsItSays(t *testing.T) {
 	}
 }
 
-// TestTargetsLookDifferent, as many as a published sweep has.
+// TestTargetsLookDifferent: all targets of a published sweep do.
 func TestTargetsLookDifferent(t *testing.T) {
 	seen := map[any]bool{}
 	for i := range 17 {

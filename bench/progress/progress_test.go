@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestLines: elsewhere than on a terminal a line comes now and then, and one at the end.
+// TestLines: without a terminal a line comes now and then, and one at the end.
 func TestLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -25,7 +25,7 @@ func TestLines(t *testing.T) {
 	})
 }
 
-// TestUnknownTotal: nothing tells of a rest that nobody knows.
+// TestUnknownTotal: without a total no line says how much is left.
 func TestUnknownTotal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -39,7 +39,7 @@ func TestUnknownTotal(t *testing.T) {
 	})
 }
 
-// TestBar: on a terminal failures stand in the bar at once.
+// TestBar: on a terminal the bar shows failures at once.
 func TestBar(t *testing.T) {
 	var out bytes.Buffer
 	m := New(&out, true, 3)
@@ -52,7 +52,7 @@ func TestBar(t *testing.T) {
 	}
 }
 
-// TestSay: a line that comes between does not end up inside the bar, which goes on after it.
+// TestSay: a line does not end up inside the bar, and the bar goes on after it.
 func TestSay(t *testing.T) {
 	for _, terminal := range []bool{false, true} {
 		var out bytes.Buffer

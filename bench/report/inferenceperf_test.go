@@ -88,7 +88,7 @@ func TestSummaryIsInferencePerfs(t *testing.T) {
 	}
 }
 
-// perf reads what the tests ask of a lifecycle report.
+// perf has the members of a lifecycle report that the tests check.
 type perf struct {
 	Load struct {
 		Count       int
@@ -116,7 +116,7 @@ func readPerf(t *testing.T, text string) (p perf) {
 	return p
 }
 
-// TestSummaryHasSeconds, which the other formats have as milliseconds.
+// TestSummaryHasSeconds: the other formats have milliseconds.
 func TestSummaryHasSeconds(t *testing.T) {
 	r := saved(t, "rate")
 	p := readPerf(t, printed(t, "inference-perf", r))
@@ -134,7 +134,7 @@ func TestSummaryHasSeconds(t *testing.T) {
 
 func near(a, b float64) bool { return a-b < 1e-9*(1+b) && b-a < 1e-9*(1+b) }
 
-// TestSummaryCountsFailures under inference-perf's labels, and what failed in no latency.
+// TestSummaryCountsFailures: they have inference-perf's labels, and are in no latency.
 func TestSummaryCountsFailures(t *testing.T) {
 	p := readPerf(t, printed(t, "inference-perf", failed(t)))
 	if p.Successes.Count != 48 || p.Failures.Count != 11 || p.Load.Count != 60 || p.Failures.ByLabel["429 - Rate Limit"].Count != 10 || p.Failures.ByLabel["no_usage"].Count != 1 || p.Failures.Request["mean"] <= 0 {
@@ -183,7 +183,7 @@ func TestInferencePerfFiles(t *testing.T) {
 	}
 }
 
-// TestMooncakeFiles have the names that Mooncake's scripts give.
+// TestMooncakeFiles: they have the names that Mooncake's scripts give.
 func TestMooncakeFiles(t *testing.T) {
 	files := filesOf(t, "mooncake", []*result.Run{saved(t, "rate"), saved(t, "rate")})
 	for _, name := range []string{"mooncake.md", "disagg_prefill-qps-20.json", "disagg_prefill-qps-20-2.json"} {
@@ -197,7 +197,7 @@ func TestMooncakeFiles(t *testing.T) {
 	}
 }
 
-// TestOneLoadNeedsNoColumn: 17 columns then, and 18 otherwise.
+// TestOneLoadNeedsNoColumn: the table has 17 columns then, and 18 otherwise.
 func TestOneLoadNeedsNoColumn(t *testing.T) {
 	head, err := os.ReadFile(filepath.Join("testdata", "mooncake.head.txt"))
 	if err != nil {

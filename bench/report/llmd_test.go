@@ -26,7 +26,7 @@ func schema(t *testing.T, version string) *jsonschema.Schema {
 	return s
 }
 
-// document reads a report as JSON has it, with the word .inf for what JSON has no number for.
+// document reads a report as JSON does, with the word .inf for infinity.
 func document(t *testing.T, text string) any {
 	t.Helper()
 	var v any
@@ -54,7 +54,7 @@ func noInfinity(v any) any {
 	return v
 }
 
-// shapes are runs of every shape that the reports have to say: rates, caps, ramps, sweeps,
+// shapes are runs of every shape that the reports have to describe: rates, caps, ramps, sweeps,
 // prefixes, uneven lengths, other datasets, failures, answers of one token, engines.
 func shapes(t *testing.T) map[string]*result.Run {
 	t.Helper()
@@ -86,7 +86,7 @@ func TestLLMDReportsAreValid(t *testing.T) {
 	}
 }
 
-// TestTheSchemasFindFaults: what they let through is not all.
+// TestTheSchemasFindFaults: they do not let everything through.
 func TestTheSchemasFindFaults(t *testing.T) {
 	for _, c := range []struct{ version, old, new string }{
 		{"0.1", "units: ms\n", "units: GB\n"}, {"0.1", "name: vllm-benchmark", "name: xpyd"}, {"0.1", "total_tokens_per_sec", "tokens_per_sec"},
@@ -168,7 +168,7 @@ scenario:
     name: sim
 version: '0.1'`
 
-// TestLLMDReportHasThePublishedMembers, in the order of the guide's.
+// TestLLMDReportHasThePublishedMembers: they are in the order of the guide's report.
 func TestLLMDReportHasThePublishedMembers(t *testing.T) {
 	r := saved(t, "rate")
 	text := printed(t, "llm-d-0.1", r)
@@ -185,7 +185,7 @@ func TestLLMDReportHasThePublishedMembers(t *testing.T) {
 	}
 }
 
-// TestLLMDCountsWhatFailed, and says nothing of times that nobody measured.
+// TestLLMDCountsWhatFailed: it does so, and leaves out times that were not measured.
 func TestLLMDCountsWhatFailed(t *testing.T) {
 	text := printed(t, "llm-d-0.2", failed(t))
 	if !strings.Contains(text, "failures: 11\n") || !strings.Contains(text, "incomplete: 1\n") {
@@ -204,7 +204,7 @@ func TestLLMDCountsWhatFailed(t *testing.T) {
 	}
 }
 
-// TestLLMDFiles: one a stage, which llm-d's explorer finds.
+// TestLLMDFiles: there is one for each stage, and llm-d's explorer finds it.
 func TestLLMDFiles(t *testing.T) {
 	for format, want := range map[string]string{
 		"llm-d-0.1": `^benchmark_report,_stage_\d+_openai-infqps-concurrency\d-sim-.*\.yaml$`, "llm-d-0.2": `^benchmark_report_v0\.2,_stage_\d+_openai-.*\.yaml$`,

@@ -13,7 +13,7 @@ import (
 	"xpyd/bench/result"
 )
 
-// TestPageNeedsNothing: nothing is loaded, nothing runs, and what came from outside is text.
+// TestPageNeedsNothing: the page loads nothing and runs nothing, and input from outside is text.
 func TestPageNeedsNothing(t *testing.T) {
 	evil := failed(t)
 	evil.Config.Label = `<script>alert("1")</script>`
@@ -55,7 +55,7 @@ func TestPageHasAllOfIt(t *testing.T) {
 	}
 }
 
-// TestSVGsAreWhole: each is XML, has the targets' names, and no coordinate that is none.
+// TestSVGsAreWhole: each is XML, has the targets' names, and has numbers for coordinates.
 func TestSVGsAreWhole(t *testing.T) {
 	for _, format := range []string{"ray", "inference-perf"} {
 		for name, text := range filesOf(t, format, sweep(t)) {
@@ -82,7 +82,7 @@ func TestSVGsAreWhole(t *testing.T) {
 	}
 }
 
-// TestRayChoices: the third panel is what was chosen, and the words go by the same latency.
+// TestRayChoices: the third panel is the chosen one, and the words use the same latency.
 func TestRayChoices(t *testing.T) {
 	for want, o := range map[string]plot.Pareto{
 		">TPOT Median (ms)<": {}, ">Chunk Latency (ms, 16 tokens)<": {Mode: plot.Chunk}, ">Interactivity (token/s/user)<": {Interactivity: true},

@@ -151,13 +151,13 @@ func shape(t *testing.T, text string) string {
 	return strings.Join(words, " ")
 }
 
-// TestOwnFormats holds the formats whose layout is xpyd's own, or a published table's.
+// TestOwnFormats checks the formats with a layout of xpyd's own or of a published table.
 func TestOwnFormats(t *testing.T) {
 	both := []*result.Run{saved(t, "rate"), saved(t, "cap")}
 	for name, runs := range map[string][]*result.Run{"both.csv": both, "both.table": both, "both.mooncake": both, "sweep.mooncake": sweep(t), "sweep.table": sweep(t), "sweep.ray": sweep(t)} {
 		_, format, _ := strings.Cut(name, ".")
 		path := filepath.Join("testdata", name+".txt")
-		got := strings.TrimSuffix(printed(t, format, runs...), advised(runs)) // whose words have tests of their own
+		got := strings.TrimSuffix(printed(t, format, runs...), advised(runs)) // the advice has tests of its own
 		if *update {
 			if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
 				t.Fatal(err)
@@ -178,14 +178,14 @@ func advised(runs []*result.Run) string {
 	return strings.Join(advice.Words(runs, advice.Token()), "\n") + "\n"
 }
 
-// TestRaySaysWhichTargetIsBest, in the words of the advice.
+// TestRaySaysWhichTargetIsBest: it uses the words of the advice.
 func TestRaySaysWhichTargetIsBest(t *testing.T) {
 	if got := printed(t, "ray", sweep(t)...); !strings.HasSuffix(got, "\n\n"+advised(sweep(t))) {
 		t.Errorf("%s, want at its end\n%s", got, advised(sweep(t)))
 	}
 }
 
-// failed is a run in which everything was wrong.
+// failed is a run in which everything went wrong.
 func failed(t *testing.T) *result.Run {
 	r := saved(t, "rate")
 	for i := range r.Records[:10] {
@@ -198,7 +198,7 @@ func failed(t *testing.T) *result.Run {
 	return r
 }
 
-// TestFailuresStayInView: in each format that people read.
+// TestFailuresStayInView: each format that people read shows them.
 func TestFailuresStayInView(t *testing.T) {
 	r := failed(t)
 	for format, want := range map[string]string{
@@ -224,8 +224,8 @@ func TestFailuresStayInView(t *testing.T) {
 	}
 }
 
-// TestCountsThatDoNotAgreeAreTold: more events than tokens, and prompts of another length than the
-// server's own tokenizer made them.
+// TestCountsThatDoNotAgreeAreTold: the notes mention more events than tokens, and prompts that the
+// server counts differently from its own tokenizer.
 func TestCountsThatDoNotAgreeAreTold(t *testing.T) {
 	r := saved(t, "rate")
 	r.Config.API = "completions"

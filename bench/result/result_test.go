@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestValues has figures of numpy 2.
+// TestValues compares with figures of numpy 2.
 func TestValues(t *testing.T) {
 	v := NewValues([]float64{7, 1, 4, 2, 10})
 	for p, want := range map[float64]float64{0: 1, 0.1: 1.004, 25: 2, 50: 4, 90: 8.8, 99: 9.88, 99.9: 9.988, 100: 10} {
@@ -24,8 +24,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// sample is a run of four requests: two whole answers, one that failed in the middle of a
-// splendid stream, and one that the tool broke off.
+// sample is a run of four requests: two whole answers, one that failed in the middle of a good
+// stream, and one that the tool broke off.
 func sample() *Run {
 	return &Run{
 		Schema: Schema, Started: time.Unix(1700000000, 0).UTC(), DurationUS: 2_000_000,
@@ -60,7 +60,7 @@ func TestTotals(t *testing.T) {
 	}
 }
 
-// TestPeakIsOfHalfOpenIntervals: an answer that begins when another ends is not beside it.
+// TestPeakIsOfHalfOpenIntervals: an answer that begins when another ends does not overlap it.
 func TestPeakIsOfHalfOpenIntervals(t *testing.T) {
 	r := &Run{DurationUS: 1, Records: []Record{{StartUS: 0, E2ELUS: 10}, {StartUS: 10, E2ELUS: 10}}}
 	if r.Sum(); r.Totals.PeakOpen != 1 {

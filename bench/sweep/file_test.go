@@ -21,7 +21,7 @@ loads:
   - {rate: 3, num_prompts: [6, 12], burstiness: 0.5}
 `
 
-// TestWrongFiles: what cannot be is named with its line, its key and what is wanted.
+// TestWrongFiles: an error names the line, the key and the expected value.
 func TestWrongFiles(t *testing.T) {
 	change := func(from, to string) string {
 		if !strings.Contains(whole, from) {
@@ -88,7 +88,7 @@ func TestOpenNamesTheSweep(t *testing.T) {
 	}
 }
 
-// TestTopologies: names, engines and keys tell how many engines and GPUs a target has.
+// TestTopologies: names, engines and keys give the numbers of engines and GPUs of a target.
 func TestTopologies(t *testing.T) {
 	for name, want := range map[string][4]float64{
 		"1P2D": {1, 2, 0, 0}, "2p1d-tcp": {2, 1, 0, 0}, "4xtp2": {0, 0, 4, 8}, "baseline_2xtp4": {0, 0, 2, 8},
@@ -158,8 +158,8 @@ func TestPresets(t *testing.T) {
 	}
 }
 
-// TestOrder: without commands targets alternate and none is always first; with them each has its
-// cells in a row, and again none is always first.
+// TestOrder: without commands targets alternate; with commands each target has its cells in a row. No
+// target is always first.
 func TestOrder(t *testing.T) {
 	f := parsed(t, strings.Replace(whole, "up: ./up.sh, ", "", 1))
 	f.Repeats = 2
@@ -179,7 +179,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestSeeds: targets get other prompts at the same times, and a seed in the file fixes both.
+// TestSeeds: targets get different prompts at the same times, and a seed in the file fixes both.
 func TestSeeds(t *testing.T) {
 	f := parsed(t, whole)
 	cells := f.Cells()
@@ -197,7 +197,7 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// TestShorten: what is capped to the same is measured once.
+// TestShorten: cells that are the same after capping are measured once.
 func TestShorten(t *testing.T) {
 	f := parsed(t, whole)
 	f.Shorten(3, 6)

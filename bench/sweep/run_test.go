@@ -46,7 +46,7 @@ loads:
 	return f
 }
 
-// swept is what came of a sweep, with the runs of its directory.
+// swept is the result of a sweep, with the runs of its directory.
 type swept struct {
 	*Outcome
 	Runs []*result.Run
@@ -74,8 +74,8 @@ func asked(engines ...*sim.Engine) (n int) {
 	return n
 }
 
-// TestSweepGoesOn: each cell is a saved run with its place, and the same command again asks for
-// nothing more.
+// TestSweepGoesOn: each cell is a saved run with its place, and the same command again sends no more
+// requests.
 func TestSweepGoesOn(t *testing.T) {
 	a, b := engine(t, sim.Options{}.Fast()), engine(t, sim.Options{}.Fast())
 	f, dir := small(t, a.URL(), b.URL()), t.TempDir()
@@ -115,7 +115,7 @@ func TestSweepGoesOn(t *testing.T) {
 	}
 }
 
-// TestInterruption keeps what was measured; the half cell is measured again.
+// TestInterruption: finished cells are kept, and the half-measured cell is measured again.
 func TestInterruption(t *testing.T) {
 	a, b := engine(t, sim.Options{TokenLatency: 5 * time.Millisecond}), engine(t, sim.Options{}.Fast())
 	f, dir := small(t, a.URL(), b.URL()), t.TempDir()
@@ -152,7 +152,7 @@ func TestDeadTarget(t *testing.T) {
 		b.Kill()
 	}()
 	out, note := sweep(t, t.Context(), f, dir)
-	// b's second cell has some answers and many failures: it is a run. Its third and fourth are none.
+	// b's second cell has some answers and many failures: it is a run. Its third and fourth cells are not.
 	if err := out.Err(); err == nil || err.Error() != "2 of 8 cells failed; the same command repeats them" || len(out.Runs) != 6 {
 		t.Fatalf("%v, %d runs\n%s", err, len(out.Runs), note)
 	}
@@ -177,8 +177,8 @@ func TestDeadTarget(t *testing.T) {
 	}
 }
 
-// TestUpAndDown: a target that has commands runs while it is measured, and not beside another.
-// One that does not come up fails its cells, and is ended.
+// TestUpAndDown: a target with commands runs only while it is measured, and alone. If it does not come
+// up, its cells fail and down ends it.
 func TestUpAndDown(t *testing.T) {
 	a, b := engine(t, sim.Options{}.Fast()), engine(t, sim.Options{}.Fast())
 	f, dir := small(t, a.URL(), b.URL()), t.TempDir()
@@ -215,7 +215,7 @@ func TestUpAndDown(t *testing.T) {
 	}
 }
 
-// TestInterruptedTargetGoesDown, as a signal must not leave servers behind.
+// TestInterruptedTargetGoesDown: a signal must not leave servers running.
 func TestInterruptedTargetGoesDown(t *testing.T) {
 	a := engine(t, sim.Options{TokenLatency: 5 * time.Millisecond})
 	f, dir := small(t, a.URL(), a.URL()), t.TempDir()
@@ -234,7 +234,7 @@ func TestInterruptedTargetGoesDown(t *testing.T) {
 	}
 }
 
-// TestTargetThatNeverAnswers is given up after its time.
+// TestTargetThatNeverAnswers: the sweep gives it up after its time.
 func TestTargetThatNeverAnswers(t *testing.T) {
 	a := engine(t, sim.Options{}.Fast())
 	f, dir := small(t, "http://127.0.0.1:1", a.URL()), t.TempDir()
