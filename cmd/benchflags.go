@@ -138,7 +138,7 @@ func (f *benchFlags) addReport(s *pflag.FlagSet) {
 	s.BoolVar(&f.noBar, "no-progress", false, "no bar on a terminal")
 }
 
-// options reads the flags into a benchmark's options. args are further values of the flags before them.
+// options reads the flags into a benchmark's options. args are further values of flags such as --goodput.
 func (f *benchFlags) options(s *pflag.FlagSet, args []string) (bench.Options, error) {
 	o := &f.o
 	o.Tool = "xpyd " + readBuildInfo().Version
