@@ -15,7 +15,7 @@ import (
 // transferTries is how many transfers of a length are measured. The median counts.
 const transferTries = 3
 
-// transferLengths are the lengths of prompts in tokens, as far as the model has room for them.
+// transferLengths are the lengths of prompts in tokens. Those that the model has no room for are left out.
 func transferLengths() []int { return []int{256, 1024, 4096, 16384} }
 
 // transfer is one pull of KV blocks, by the decode engine's own metrics.
@@ -26,7 +26,7 @@ type transfer struct {
 	busy           bool // the engine had other transfers meanwhile
 }
 
-// bandwidth measures the pairs whose round succeeded, which was their handshake.
+// bandwidth measures the pairs whose first round succeeded. That round was their handshake.
 func (p *engineProber) bandwidth(ctx context.Context) {
 	for _, r := range slices.Clone(p.report.rounds) {
 		if r.result != "ok" {
@@ -62,7 +62,7 @@ func (p *engineProber) medianTransfer(ctx context.Context, pair round, tokens in
 	return all[len(all)/2], nil
 }
 
-// transfer sends a round and reads what it has moved.
+// transfer sends a round, and reads from the metrics what it moved.
 func (p *engineProber) transfer(ctx context.Context, t *transfer) error {
 	before, err := p.moved(ctx, t.decode)
 	if err != nil {
@@ -76,7 +76,7 @@ func (p *engineProber) transfer(ctx context.Context, t *transfer) error {
 		if time.Now().After(end) {
 			return fmt.Errorf("decode %s counts no transfer", t.decode)
 		}
-		time.Sleep(100 * time.Millisecond) // counters follow an answer
+		time.Sleep(100 * time.Millisecond) // counters rise shortly after an answer
 	}
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (p *engineProber) transfer(ctx context.Context, t *transfer) error {
 	return nil
 }
 
-// moved is a decode engine's transfers: their number, seconds and bytes.
+// moved returns a decode engine's transfers so far: their number, seconds and bytes.
 func (p *engineProber) moved(ctx context.Context, url string) (m [3]float64, err error) {
 	for i, name := range []string{"vllm:nixl_xfer_time_seconds_count", "vllm:nixl_xfer_time_seconds_sum", "vllm:nixl_bytes_transferred_sum"} {
 		var ok bool
@@ -96,8 +96,8 @@ func (p *engineProber) moved(ctx context.Context, url string) (m [3]float64, err
 	return m, nil
 }
 
-// transferBody is a prompt of that many tokens that no engine has in its prefix cache. The ids stand
-// for words or parts of words in any vocabulary.
+// transferBody returns a request whose prompt has that many tokens and is in no engine's prefix cache.
+// The ids are words or parts of words in any vocabulary.
 func transferBody(model string, tokens int) []byte {
 	ids := make([]int, tokens)
 	for i := range ids {

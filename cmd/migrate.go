@@ -22,10 +22,10 @@ func newMigrateCmd() *cobra.Command {
 comment for each flag that has no equivalent. It knows the flags of
 ` + strings.Join(names, ", ") + `.
 
-Its defaults for ports, policies, and the time and size of a request come along. Where
-they leave anything else open, xpyd's own defaults hold. xpyd serve --as ROUTER -- ITS
-FLAGS runs the same configuration without a file. Exit status: 0 xpyd can start with
-what is printed, 2 it cannot, or the router has no such flag.`,
+The router's defaults for ports, policies, and the time and size of a request carry over.
+For everything else xpyd's own defaults apply. xpyd serve --as ROUTER -- ITS FLAGS runs
+the same configuration without a file. Exit status: 0 if xpyd can start with this YAML,
+2 if it cannot, or if the router has no such flag.`,
 		Example:   "  xpyd migrate vllm-router -- --vllm-pd-disaggregation --prefill http://p1:8100 --decode http://d1:8200 > config.yaml",
 		ValidArgs: names,
 		Args:      cobra.ArbitraryArgs,
@@ -44,7 +44,7 @@ what is printed, 2 it cannot, or the router has no such flag.`,
 	return cmd
 }
 
-// printMigration prints the configuration before it checks it. So an operator sees what is there even if
+// printMigration prints the configuration before it checks it, so that an operator sees it even if
 // something is missing, such as engines that the other router finds by itself.
 func printMigration(cmd *cobra.Command, router string, flags []string) error {
 	text, err := migrate.YAML(router, flags)
@@ -71,7 +71,7 @@ func printMigration(cmd *cobra.Command, router string, flags []string) error {
 	return nil
 }
 
-// asFlag is the router in whose words the flags after -- are.
+// asFlag names the router whose flags follow after --.
 const asFlag = "as"
 
 // addAs lets a command that reads a configuration take the flags of another router after --.
@@ -89,7 +89,8 @@ func addAs(cmd *cobra.Command) {
 	}
 }
 
-// loader returns how the command reads its configuration. again is for a reload and for a successor.
+// loader returns the function that reads the command's configuration. again is for a reload and for a
+// successor.
 func loader(cmd *cobra.Command, args, environ []string, again bool) (func(context.Context) (config.Config, error), error) {
 	files := config.NewFiles(again)
 	as := cmd.Flags().Lookup(asFlag)
@@ -101,7 +102,7 @@ func loader(cmd *cobra.Command, args, environ []string, again bool) (func(contex
 	return func(ctx context.Context) (config.Config, error) { return config.Load(ctx, files, cmd.Flags(), environ) }, nil
 }
 
-// standIn puts what the router's flags say in the place of the configuration file.
+// standIn makes the router's flags take the place of the configuration file.
 func standIn(flags *pflag.FlagSet, files *config.Files, router string, args []string) error {
 	name := "the flags of " + router
 	if f := flags.Lookup("config"); f.Changed && f.Value.String() != name {

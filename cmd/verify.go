@@ -14,7 +14,7 @@ import (
 	"xpyd/verify"
 )
 
-// verifyFlags are the flags of verify that need reading.
+// verifyFlags holds the flags of verify.
 type verifyFlags struct {
 	o                      verify.Options
 	keyFile, engineKeyFile string
@@ -25,13 +25,13 @@ func newVerifyCmd() *cobra.Command {
 	f := &verifyFlags{}
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Find out whether a running deployment disaggregates, and answers as it should",
-		Long: `verify sends some sixty small requests through xpyd and to a decode engine alone, compares the
-answers, and reads what the engines count. Its prompts are its own. It prints one row for each
-thing that it looks at: ok, FAIL, or unknown where other traffic or a missing metric leaves it
-open. The row "lease" leaves a few blocks pinned on each prefill engine until their lease ends.
+		Short: "Check that a running deployment disaggregates and answers correctly",
+		Long: `verify sends about sixty small requests through xpyd and to a decode engine alone, compares the
+answers, and reads what the engines count. It makes up its own prompts. It prints one row for
+each check: ok, FAIL, or unknown if other traffic or a missing metric leaves it open. The row
+"lease" leaves a few blocks pinned on each prefill engine until their lease ends.
 
-Exit status: 0 every row is ok, 1 one is not, 2 wrong flag.
+Exit status: 0 if every row is ok, 1 if one is not, 2 for a wrong flag.
 docs/verify.md explains the rows.`,
 		Example: `  xpyd verify --url http://127.0.0.1:8080 --prefill http://10.0.0.1:8100 --decode http://10.0.0.2:8200
   xpyd verify --url http://127.0.0.1:8080 --prefill http://p:8100 --decode http://d:8200 --admin http://127.0.0.1:8081 --json`,
@@ -57,8 +57,8 @@ func (f *verifyFlags) add(cmd *cobra.Command) {
 	s.StringVar(&f.keyFile, "key-file", "", "file whose first line is the bearer token for xpyd")
 	s.StringVar(&f.engineKeyFile, "backend-api-key-file", "", "file whose first line is the bearer token for the engines")
 	s.BoolVar(&o.Insecure, "insecure", false, "take any certificate")
-	s.DurationVar(&o.Lease, "kv-lease", 30*time.Second, "kv.lease of xpyd, with which the engines' lease is compared")
-	s.DurationVar(&o.Settle, "settle", 10*time.Second, "time in which engines must be free after a client has left")
+	s.DurationVar(&o.Lease, "kv-lease", 30*time.Second, "kv.lease of xpyd, to compare with the engines' lease")
+	s.DurationVar(&o.Settle, "settle", 10*time.Second, "time within which engines must be free again after a client leaves")
 	s.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "longest time of one request")
 	s.StringSliceVar(&o.Skip, "skip", nil, "rows to leave out: "+strings.Join(verify.Names(), ", "))
 	s.BoolVar(&f.json, "json", false, "print the rows as one JSON object")

@@ -13,7 +13,7 @@ type chunk struct {
 	Error   *refusal
 }
 
-// part is what a chunk has of one choice.
+// part is the share of one choice in a chunk.
 type part struct {
 	Index          int
 	Text           string
@@ -41,7 +41,7 @@ type usage struct {
 	Completion int `json:"completion_tokens"`
 }
 
-// refusal is the error of an answer that is no 200.
+// refusal is the error object of an answer whose status is not 200.
 type refusal struct {
 	Message, Type string
 	Param         any
@@ -71,7 +71,7 @@ type token struct {
 	top     map[string]float64
 }
 
-// answer is a whole answer, however it came.
+// answer is a whole answer, streamed or not.
 type answer struct {
 	asked   string // X-Request-Id of the request
 	status  int
@@ -128,7 +128,7 @@ func (c *choice) take(p *part) {
 		for i, t := range m.ToolCalls {
 			at := t.Index
 			if p.Message != nil {
-				at = i // whole answers number nothing
+				at = i // whole answers do not number their calls
 			}
 			c.call(at, t.Function)
 		}

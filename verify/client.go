@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// longest bounds what is read of one answer, in bytes.
+// longest is how much of one answer is read, in bytes.
 const longest = 16 << 20
 
 // call is one request.
@@ -83,7 +83,7 @@ func (a *answer) readWhole(in io.Reader) error {
 	return nil
 }
 
-// readStream reads the events to the one [DONE], which must be the last.
+// readStream reads events up to [DONE], which must come once and last.
 func (a *answer) readStream(in *bufio.Reader) error {
 	for done := false; ; {
 		data, err := nextEvent(in)
@@ -111,7 +111,7 @@ func (a *answer) readStream(in *bufio.Reader) error {
 	}
 }
 
-// nextEvent is the data of the next event. io.EOF is a clean end.
+// nextEvent returns the data of the next event. io.EOF is a clean end.
 func nextEvent(in *bufio.Reader) (string, error) {
 	for {
 		line, err := in.ReadString('\n')
@@ -127,8 +127,8 @@ func nextEvent(in *bufio.Reader) (string, error) {
 	}
 }
 
-// fetch is the body of an answer with status 200 to a GET. Engines and the admin port are shown the
-// engines' key, because the admin port needs none.
+// fetch returns the body of a GET that is answered with 200. It shows the engines' key to engines, and
+// not to the admin port.
 func (r *run) fetch(ctx context.Context, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -140,7 +140,7 @@ func (r *run) fetch(ctx context.Context, url string) ([]byte, error) {
 	return r.bytes(req)
 }
 
-// bytes is the body of an answer with status 200.
+// bytes returns the body of an answer with status 200.
 func (r *run) bytes(req *http.Request) ([]byte, error) {
 	resp, err := r.http.Do(req)
 	if err != nil {

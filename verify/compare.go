@@ -11,8 +11,8 @@ import (
 type comparison struct {
 	name     string
 	requests []shape
-	// optional: the engines may be started without what this needs. A refusal that both give is
-	// an answer like any other.
+	// optional: engines may run without the feature that this needs. If both ways refuse alike, the
+	// row is ok.
 	optional bool
 }
 
@@ -34,7 +34,7 @@ func comparisons() []comparison {
 		whole.stream, events.stream = false, true
 		return []shape{whole, events}
 	}
-	// The best token alone is left to draw from, so two choices are the same on any engine.
+	// top_k leaves only the best token to draw from, so both choices are the same on any engine.
 	two := map[string]any{"n": 2, "temperature": 1, "top_k": 1}
 	return []comparison{
 		{name: "completions", requests: three(completions, false)},
@@ -62,7 +62,7 @@ func tools(choice string) map[string]any {
 	}}}}
 }
 
-// body is the request of a shape with a fresh prompt.
+// body returns a request of the shape with a fresh prompt.
 func (r *run) body(s shape) map[string]any {
 	body := r.greedy(s.path, r.prompt(s.words), s.tokens)
 	for name, value := range s.extra {
@@ -94,7 +94,7 @@ func (r *run) compare(ctx context.Context, c comparison) Row {
 	return good("%d requests, %d tokens, as decode alone", len(c.requests), tokens)
 }
 
-// reason is what an engine says of a refusal.
+// reason is what an engine says about a refusal.
 func (a *answer) reason() string {
 	if a.refusal == nil {
 		return "no reason"
@@ -136,13 +136,13 @@ func (r *run) excuse(ctx context.Context, path string, body map[string]any, foun
 		return bad("%s", found)
 	}
 	if at, gap, ok := rounding(want, got); ok {
-		return open("%s; but decode's two best tokens for place %d are %.3f apart, which rounding can turn round", found, at, gap)
+		return open("%s; but decode's two best tokens for place %d are %.3f apart, and rounding can swap them", found, at, gap)
 	}
 	return bad("%s", found)
 }
 
-// endsAtOnce makes the first token end the answer, as an end of text would. A prefill leg that ends
-// so leaves no blocks, or blocks that nobody can use.
+// endsAtOnce makes the first token end the answer, as an end-of-text token does. A prefill leg that
+// ends this way leaves no blocks, or blocks that nobody can use.
 func (r *run) endsAtOnce(ctx context.Context) Row {
 	for _, stream := range []bool{false, true} {
 		body := r.greedy(completions, r.prompt(longPrompt), 8)
@@ -151,7 +151,7 @@ func (r *run) endsAtOnce(ctx context.Context) Row {
 			return failed(err)
 		}
 		if len(first.choices) != 1 || len(first.choices[0].ids) == 0 {
-			return open("decode alone answers %d without ids of tokens, which this needs", first.status)
+			return open("decode alone answers %d without token ids, which this row needs", first.status)
 		}
 		body = with(body, "stop_token_ids", first.choices[0].ids[:1])
 		if stream {
@@ -162,7 +162,7 @@ func (r *run) endsAtOnce(ctx context.Context) Row {
 		case row != nil:
 			return *row
 		case want.choices[0].finish != "stop" || want.usage.Completion > 1:
-			return open("decode alone does not stop at its first token, as it was told to")
+			return open("decode alone does not stop at its first token, although stop_token_ids has it")
 		}
 	}
 	return good("the first token ends the answer, whole and streamed, as decode alone")

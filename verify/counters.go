@@ -12,14 +12,14 @@ import (
 	"xpyd/exposition"
 )
 
-// figure is something that an engine counts or shows.
+// figure is a number that an engine counts or shows.
 type figure int
 
 const (
 	running figure = iota
 	waiting
 	usedKV    // share of the KV blocks, 0 to 1, summed over engines
-	finished  // requests, whatever ended them
+	finished  // requests that ended, for any reason
 	ranOut    // requests that ended with all their tokens
 	prompt    // tokens
 	generated // tokens
@@ -55,7 +55,7 @@ func sources() [figures]source {
 	}
 }
 
-// page is what one engine, or a pool, shows. What it lacks is not in has.
+// page has the figures of one engine, or of a pool. has is false for those that it lacks.
 type page struct {
 	value [figures]float64
 	has   [figures]bool
@@ -106,7 +106,7 @@ func (r *run) metrics(ctx context.Context, url string) (exposition.Page, error) 
 	return exposition.Read(bytes.NewReader(b))
 }
 
-// sum adds up a pool. A figure that one engine lacks is not known.
+// sum adds up a pool. A figure is known only if every engine shows it.
 func sum(pool []page) (s page) {
 	for f := range figures {
 		s.has[f] = true
@@ -137,7 +137,7 @@ func (n reading) idle() bool {
 	return true
 }
 
-// lacks names a metric without which nothing can be counted.
+// lacks returns an error if an engine does not show one of the needed figures.
 func (n reading) lacks(needed ...figure) error {
 	for _, p := range slices.Concat(n.prefill, n.decode) {
 		for _, f := range needed {
@@ -151,12 +151,12 @@ func (n reading) lacks(needed ...figure) error {
 
 const (
 	look       = 100 * time.Millisecond // between two looks at the engines
-	quietWait  = 5 * time.Second        // for engines without other traffic
-	quietAgain = time.Second            // the same after it was in vain
-	countWait  = 3 * time.Second        // for counters, which follow an answer
+	quietWait  = 5 * time.Second        // for the engines to be idle
+	quietAgain = time.Second            // the same, after a first wait in vain
+	countWait  = 3 * time.Second        // for counters, which rise shortly after an answer
 )
 
-// busy is the error of a row that other traffic leaves open. The text says what shows the traffic.
+// busy is the error of a row that other traffic makes undecidable. The text says how the traffic shows.
 func busy(format string, args ...any) error {
 	return undecided{fmt.Errorf("busy: "+format+"; counters cannot tell other requests from those of this command", args...)}
 }
@@ -183,15 +183,15 @@ func (r *run) quiet(ctx context.Context) (now reading, err error) {
 		}
 	}
 	defer func() { r.patience = quietAgain }()
-	return now, busy("the engines were not idle for a moment in %v", r.patience)
+	return now, busy("the engines were never idle within %v", r.patience)
 }
 
-// still reports that a change is none.
+// still reports that a change counts nothing.
 func (p page) still() bool {
 	return p.value[finished] == 0 && p.value[prompt] == 0 && p.value[generated] == 0
 }
 
-// await reads until done reports true, or for as long as within.
+// await reads until done reports true, or until within has passed.
 func (r *run) await(ctx context.Context, within time.Duration, done func(reading) bool) (now reading, err error) {
 	for end := time.Now().Add(within); ; {
 		if now, err = r.read(ctx); err != nil || done(now) || time.Now().After(end) {

@@ -8,12 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// tolerance is how far log probabilities of the same token may be apart. Kernels choose the order of
-// their sums by what else is in a batch, and 16-bit numbers show that. KV of another prompt or other
-// weights is further off.
+// tolerance is how far log probabilities of the same token may be apart. Kernels sum in an order that
+// depends on the rest of the batch, which shows in 16-bit numbers. The KV of another prompt, or other
+// weights, make a larger difference.
 const tolerance = 0.1
 
-// difference says in words what got has otherwise than want, or "". It never shows any text.
+// difference says how got differs from want, or returns "". It never shows an answer's text.
 func difference(want, got *answer) string {
 	switch {
 	case want.status != got.status:
@@ -80,8 +80,8 @@ func (c *choice) distance(got *choice) (far float64) {
 	return far
 }
 
-// rounding reports that two answers with log probabilities part only because two tokens were as
-// good as equal to the engine. gap is how far these are apart.
+// rounding reports that two answers with log probabilities differ only because two tokens were as
+// good as equal to the engine. gap is how far apart these are.
 func rounding(want, got *answer) (at int, gap float64, ok bool) {
 	if len(want.choices) != 1 || len(got.choices) != 1 {
 		return 0, 0, false

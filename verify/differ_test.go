@@ -51,8 +51,8 @@ func TestDifference(t *testing.T) {
 	}
 }
 
-// TestExcuse: two servers answer with other texts. Whether that is wrong depends on how sure decode
-// alone is of its own.
+// TestExcuse: two servers answer with different texts. Whether that is wrong depends on how sure
+// decode alone is of its own.
 func TestExcuse(t *testing.T) {
 	for _, tc := range []struct {
 		name        string

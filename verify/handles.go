@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// handles asks xpyd itself: are its engines those that were named, and what became of the handles?
+// handles asks xpyd itself: does it have the engines that the command names, and what became of the
+// handles?
 func (r *run) handles(ctx context.Context) Row {
 	var pools struct {
 		Prefill, Decode []struct{ URL, State string }
@@ -27,7 +28,7 @@ func (r *run) handles(ctx context.Context) Row {
 			}
 		}
 		if named := slices.Sorted(slices.Values(role.named)); !slices.Equal(named, slices.Sorted(slices.Values(has))) {
-			return bad("xpyd's %s engines are %s, those that were named are %s", role.name, strings.Join(has, " "), strings.Join(role.named, " "))
+			return bad("xpyd's %s engines are %s, but the command names %s", role.name, strings.Join(has, " "), strings.Join(role.named, " "))
 		}
 	}
 	ends, err := r.newEnds(ctx)
@@ -43,9 +44,9 @@ func (r *run) handles(ctx context.Context) Row {
 		return failed(busy("%v handles have not ended", open))
 	}
 	if lost := ends["lost"] + ends["expired"]; lost > 0 {
-		return bad("of %v handles %v waited for their lease (xpyd_kv_orphans_total has the reasons)", ends["issued"], lost)
+		return bad("of %v handles, %v waited for their lease to end (xpyd_kv_orphans_total has the reasons)", ends["issued"], lost)
 	}
-	return good("of %v handles %v were used and %v given back", ends["issued"], ends["burnt"], ends["released"]+ends["drained"])
+	return good("of %v handles, %v were used and %v given back", ends["issued"], ends["burnt"], ends["released"]+ends["drained"])
 }
 
 // ended counts the handles that have ended.
@@ -58,7 +59,7 @@ func ended(ends map[string]float64) (n float64) {
 	return n
 }
 
-// newEnds counts the handles of this run, and of other clients meanwhile.
+// newEnds counts the handles since this run began, those of other clients too.
 func (r *run) newEnds(ctx context.Context) (map[string]float64, error) {
 	ends, err := r.ends(ctx)
 	for end := range ends {

@@ -13,8 +13,8 @@ import (
 	"xpyd/kvparams"
 )
 
-// lease leaves blocks on each prefill engine to themselves, and takes the time until they are free.
-// No engine tells its kv_lease_duration.
+// lease leaves unread blocks on each prefill engine, and measures the time until they are free. No
+// engine reports its kv_lease_duration.
 func (r *run) lease(ctx context.Context) Row {
 	before, err := r.quiet(ctx)
 	if err != nil {
@@ -48,10 +48,11 @@ func (r *run) lease(ctx context.Context) Row {
 	return good("kv.lease is %v, and blocks were held for %s", r.Lease, strings.Join(right, ", "))
 }
 
-// leaseSlack is how far off a measured lease may be: an engine looks at its leases now and then.
+// leaseSlack is how far off a measured lease may be, since an engine checks its leases only now and
+// then.
 func leaseSlack(lease time.Duration) time.Duration { return time.Second + lease/30 }
 
-// takeLease makes an engine pin blocks, and returns for how long it does. It gives up when that is
+// takeLease makes an engine pin blocks, and returns how long it holds them. It gives up once that is
 // longer than the lease can be.
 func (r *run) takeLease(ctx context.Context, url string, before page) (time.Duration, error) {
 	if err := r.pin(ctx, url); err != nil {

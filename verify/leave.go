@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// longAnswer is how many tokens an answer has whose client leaves. It takes an engine longer than
-// the client stays.
+// longAnswer is the length in tokens of an answer whose client leaves. An engine takes longer to
+// generate it than the client stays.
 const longAnswer = 4096
 
 // clientLeaves makes clients leave in the middle of a stream and before any answer. Both pools must
@@ -102,8 +102,8 @@ func (r *run) judgeLeave(now, before reading, clients, tokens float64, took time
 	return good("%v clients left; %.1f s later nothing ran, and no block was held", clients, took.Seconds())
 }
 
-// rejected sends what only decode refuses, because prefill makes one token of any limit. The error
-// must come through as decode says it, and the blocks of the prefill must be given back.
+// rejected sends a limit of tokens that only decode refuses, because a prefill leg has a limit of one
+// token. The client must get decode's own error, and the prefill's blocks must be given back.
 func (r *run) rejected(ctx context.Context) Row {
 	before, err := r.quiet(ctx)
 	if err != nil {
@@ -119,7 +119,7 @@ func (r *run) rejected(ctx context.Context) Row {
 		case row != nil:
 			return *row
 		case want.status/100 != 4:
-			return open("decode alone answers %d to 100,000,000 tokens, want a 4xx", want.status)
+			return open("decode alone answers %d to a limit of 100,000,000 tokens, want a 4xx", want.status)
 		}
 	}
 	start := time.Now()

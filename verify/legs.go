@@ -7,22 +7,22 @@ import (
 	"strings"
 )
 
-// legs is what became of some requests that were sent while nothing else was: what the proxy said
-// of them, and what the engines counted.
+// legs is the outcome of a few requests that were sent to idle engines: what the proxy said about
+// them, and what the engines counted.
 type legs struct {
 	answers         []*answer
 	tokens          float64 // of all prompts
 	prefill, decode page    // what the pools counted meanwhile
-	took            [2]int  // engines of each pool that had a part
+	took            [2]int  // engines of each pool that finished a leg
 	disturbed       bool    // other requests came in between
 	err             error
 }
 
-// legTries is how often the requests are sent, if others come in between. One warm-up of the proxy's
-// own would be enough for that.
+// legTries is how often the requests are sent at most. Other requests in between spoil a try, and one
+// warm-up of the proxy's own is enough for that.
 const legTries = 3
 
-// shared returns the requests of the rows about both legs, which the first of these rows sends.
+// shared returns the requests that the rows about both legs share. The first of these rows sends them.
 func (r *run) shared(ctx context.Context) *legs {
 	if r.legs == nil {
 		for range legTries {
@@ -68,7 +68,7 @@ func (r *run) sendLegs(ctx context.Context, l *legs) error {
 	return err
 }
 
-// chosen is the reason for which the proxy sent a request to decode alone, although it could have
+// chosen is the reason why the proxy sent a request to decode alone, although it could have
 // disaggregated it.
 func (l *legs) chosen() string {
 	for _, a := range l.answers {
@@ -91,7 +91,7 @@ func partOf(now, before []page) (n int) {
 	return n
 }
 
-// path goes by what the proxy says of its own requests.
+// path goes by what the proxy says about the requests.
 func (r *run) path(ctx context.Context) Row {
 	l := r.shared(ctx)
 	if len(l.answers) == 0 || l.chosen() != "" {
@@ -119,9 +119,9 @@ func (r *run) path(ctx context.Context) Row {
 		len(l.answers), len(l.answers), l.took[0], len(r.Prefill), l.took[1], len(r.Decode))
 }
 
-// requestID: an engine shows a request's id in its own answer and in its log, and the prefill
-// engine's answer stays with the proxy. So of decode the id is seen, and that the prefill engines had
-// the same requests is shown by their number.
+// requestID: an engine shows a request's id only in its answer and in its log, and the proxy keeps the
+// prefill engine's answer. So the row reads decode's ids, and only counts the requests of the prefill
+// engines.
 func (r *run) requestID(ctx context.Context) Row {
 	l := r.shared(ctx)
 	for _, a := range l.answers {
@@ -129,7 +129,7 @@ func (r *run) requestID(ctx context.Context) Row {
 		case a.header.Get("X-Request-Id") != a.asked:
 			return bad("the answer does not repeat the client's X-Request-Id")
 		case !strings.Contains(a.id, a.asked):
-			return bad("the answer's id, which decode made of its leg's, does not hold the client's X-Request-Id")
+			return bad("the answer's id, which decode made from its leg's id, does not contain the client's X-Request-Id")
 		}
 	}
 	n := float64(len(l.answers))
@@ -172,7 +172,7 @@ func (r *run) pull(ctx context.Context) Row {
 		got = d.value[external]
 	}
 	if got < l.tokens || d.value[computed] > 0 {
-		return bad("decode pulled %v of %v prompt tokens and computed %v itself, %v transfers failed; check --kv-transfer-config of all engines, xpyd check --probe",
+		return bad("decode pulled %v of %v prompt tokens and computed %v itself, %v transfers failed; check --kv-transfer-config of all engines, and run xpyd check --probe",
 			got, l.tokens, d.value[computed], d.value[failures])
 	}
 	text := fmt.Sprintf("%v of %v prompt tokens pulled, none computed", got, l.tokens)

@@ -31,7 +31,7 @@ type run struct {
 }
 
 func newRun(o Options) *run {
-	// Connections are not kept. Engines close idle ones after 5 s, and a request on such a one would
+	// Connections are not kept. Engines close idle ones after 5 s, and a request on a closed one would
 	// look like a failure.
 	t := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: o.Insecure}}
 	return &run{Options: o, http: &http.Client{Transport: t, Timeout: o.Timeout}, model: o.Model, patience: quietWait}
@@ -42,8 +42,8 @@ func (r *run) through(ctx context.Context, path string, body map[string]any) (*a
 	return r.send(ctx, call{base: r.URL, path: path, key: r.Key, id: "xpyd-verify-" + rand.Text(), body: text(body)})
 }
 
-// alone sends a request to a decode engine, which computes the prompt itself. A salt of its own
-// keeps it from finding in its cache what it has pulled for the same prompt.
+// alone sends a request to a decode engine, which computes the prompt itself. A fresh cache_salt keeps
+// the engine from using the blocks that it pulled for the same prompt.
 func (r *run) alone(ctx context.Context, path string, body map[string]any) (*answer, error) {
 	a, err := r.send(ctx, call{base: r.Decode[0], path: path, key: r.EngineKey, id: "xpyd-verify-alone-" + rand.Text(), body: text(with(body, "cache_salt", rand.Text()))})
 	if err != nil {
@@ -52,7 +52,7 @@ func (r *run) alone(ctx context.Context, path string, body map[string]any) (*ans
 	return a, nil
 }
 
-// with returns a copy of body with one member more.
+// with returns a copy of body with one more member.
 func with(body map[string]any, name string, value any) map[string]any {
 	more := map[string]any{name: value}
 	for k, v := range body {
@@ -94,7 +94,7 @@ func (r *run) greedy(path, prompt string, tokens int) map[string]any {
 	return body
 }
 
-// streamed makes a request one for a stream.
+// streamed returns the same request for a stream.
 func streamed(body map[string]any) map[string]any {
 	return with(with(body, "stream", true), "stream_options", map[string]any{"include_usage": true})
 }

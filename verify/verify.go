@@ -1,6 +1,6 @@
 // Package verify asks a running deployment two things: does it disaggregate, and are its answers
 // right? It sends requests of its own through the proxy and to a decode engine alone, compares the
-// answers, and reads what the engines count. What other traffic makes undecidable is not judged.
+// answers, and reads what the engines count. It does not judge what other traffic makes undecidable.
 package verify
 
 import (
@@ -21,14 +21,14 @@ type Options struct {
 
 	Key       string // bearer token for the proxy; "" for none
 	EngineKey string // bearer token for the engines
-	Insecure  bool   // takes any certificate
+	Insecure  bool   // accept any certificate
 
 	Lease   time.Duration // kv.lease of the proxy
-	Settle  time.Duration // within which blocks must be free after a client has left
+	Settle  time.Duration // after a client leaves, the time within which blocks must be free
 	Timeout time.Duration // of one request
 	Skip    []string      // names of rows
 
-	Done func(Row) // is told of each row as it is decided; may be nil
+	Done func(Row) // called with each row once it is decided; may be nil
 }
 
 // State is the verdict of a row.
@@ -110,17 +110,17 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Run decides all rows, one after the other. An error is about ctx alone.
+// Run decides all rows, one after the other. It returns an error only if ctx ends.
 func Run(ctx context.Context, o Options) ([]Row, error) {
 	r := newRun(o)
 	defer r.http.CloseIdleConnections()
 	if o.Admin != "" {
-		r.handed, _ = r.ends(ctx) // the row handles meets the same failure
+		r.handed, _ = r.ends(ctx) // the row handles meets the same failure and reports it
 	}
 	var rows []Row
 	for _, c := range checks() {
 		skip := slices.Contains(o.Skip, c.name) || c.name == "handles" && o.Admin == ""
-		if skip && c.name != "engines" { // which finds the model
+		if skip && c.name != "engines" { // engines also finds the model
 			continue
 		}
 		row := c.run(r, ctx)
@@ -166,7 +166,7 @@ func open(format string, args ...any) Row {
 	return Row{State: Unknown, Detail: fmt.Sprintf(format, args...)}
 }
 
-// undecided is an error that decides nothing: an engine that does not answer by itself, or other
+// undecided is an error that leaves a row open: an engine that does not answer alone, or other
 // traffic.
 type undecided struct{ error }
 
