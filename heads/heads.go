@@ -1,5 +1,5 @@
-// Package heads reads what the head of a client's request says beside its route and its body, and writes
-// what of it goes on to the engines. It refuses nothing, which is the gate's part.
+// Package heads reads the fields of a client's request head, and writes those that go on to the engines.
+// It refuses nothing. That is the gate's part.
 package heads
 
 import (
@@ -39,14 +39,14 @@ func RandomHex(n int) string {
 
 // Forward says which fields go on to the engines. Nothing else of the client's head does.
 type Forward struct {
-	// Auth replaces the client's Authorization. If it is empty, the client's goes on if KeepAuth is
-	// set.
+	// Auth replaces the client's Authorization. If Auth is empty and KeepAuth is set, the client's goes
+	// on.
 	Auth     []byte
 	KeepAuth bool
 	passed   []passedField
 }
 
-// NewForward makes a Forward that also has the fields called pass.
+// NewForward makes a Forward that also has the fields named in pass.
 func NewForward(auth []byte, keepAuth bool, pass []string) Forward {
 	f := Forward{Auth: auth, KeepAuth: keepAuth}
 	for _, name := range pass {
@@ -91,8 +91,8 @@ func (f *Forward) appendPassed(dst []byte, h *fasthttp.RequestHeader) []byte {
 	return dst
 }
 
-// ConnectionLists reports whether a Connection field of the request names the token, which is given
-// in lower case. The gate has passed the request. fasthttp itself knows only "Connection: close" in
+// ConnectionLists reports whether a Connection field of the request names the token, which must be in
+// lower case. The gate has passed the request. fasthttp itself knows only "Connection: close" in
 // lower case, as the whole value of the last such field.
 func ConnectionLists(h *fasthttp.RequestHeader, token string) bool {
 	const name = "connection:"
@@ -113,8 +113,8 @@ func ConnectionLists(h *fasthttp.RequestHeader, token string) bool {
 }
 
 // KnowExpect makes fasthttp see that a client holds its body back. fasthttp knows "100-continue" only
-// in lower case and would otherwise wait for a first byte. It asks the gate after this, and the gate
-// reads what the client wrote.
+// in lower case, and would otherwise wait for a first byte. After this it asks the gate, which reads
+// what the client wrote.
 func KnowExpect(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	if len(h.Peek(fasthttp.HeaderExpect)) > 0 {
 		h.Set(fasthttp.HeaderExpect, "100-continue")

@@ -7,28 +7,28 @@ import (
 	"strings"
 )
 
-// gateway is what vllm-router, sglang-router and smg have each for itself. The three are of one
-// family and share most of their flags.
+// gateway is where vllm-router, sglang-router and smg differ. The three are one family and share most
+// of their flags.
 type gateway struct {
 	pd   string // the switch that turns prefill and decode engines on
-	host string // where it listens unless told otherwise
-	// policies has what each of its policies is called here.
+	host string // where it listens by default
+	// policies has xpyd's equivalent of each of its policies.
 	policies map[string]policy
 	// guards says that --api-key is also the key that clients must show.
 	guards bool
 }
 
-// policy is how one of theirs is done here.
+// policy is xpyd's equivalent of one of their policies.
 type policy struct {
 	name    string
-	headers []string // name a session. Requests of one session go to the same engines
+	headers []string // they name a session, whose requests go to the same engines
 }
 
 // The reasons that several flags share.
 const (
 	whyPrefix     = "policy prefix weighs the cache against the load itself (docs/routing-policies.md)"
 	whyKubernetes = "xpyd does not ask Kubernetes; list the engines in prefill and decode"
-	whyRetries    = "xpyd retries within a budget of its own, on other engines, and never a decode that has had a handle"
+	whyRetries    = "xpyd retries on other engines, within a budget of its own, and never repeats a decode that had a handle"
 	whyBreaker    = "a backend that comes back rises to its share over health.slow_start"
 	whyStart      = "xpyd starts at once and is ready as soon as its engines are"
 	whyTokenizer  = "xpyd needs no tokenizer"
@@ -45,7 +45,7 @@ const (
 	whyCORS       = "xpyd sends no CORS headers"
 )
 
-// gatewayRules are the flags that the family has in common.
+// gatewayRules are the flags that the family shares.
 func gatewayRules() []rule {
 	rules := read(one, "host", "port", "prometheus-host", "prometheus-port", "policy", "prefill-policy", "decode-policy",
 		"decode", "api-key", "max-payload-size", "request-timeout-secs", "cb-timeout-duration-secs")
@@ -72,7 +72,7 @@ func gatewayRules() []rule {
 		without(whyRetries, one, "retry-max-retries", "retry-initial-backoff-ms", "retry-max-backoff-ms", "retry-backoff-multiplier", "retry-jitter-factor"),
 		without(whyRetries, none, "disable-retries"),
 		without(whyBreaker, one, "cb-success-threshold"),
-		without("xpyd counts failures in a row, over no window", one, "cb-window-duration-secs"),
+		without("xpyd counts failures in a row, without a window", one, "cb-window-duration-secs"),
 		without("xpyd asks /health", one, "health-check-endpoint"),
 		without(whyCaps, one, "max-concurrent-requests", "rate-limit-tokens-per-second"),
 		without(whyStderr, one, "log-dir"),
@@ -89,7 +89,7 @@ func gatewayRules() []rule {
 	return rules
 }
 
-// fit sets what takes more than one flag, and the defaults that clients would miss.
+// fit makes the settings that take more than one flag, and sets the defaults that clients would miss.
 func (w gateway) fit(g given, p *plan) error {
 	p.listen(g, w.host, "30000")
 	p.admin(g, "prometheus-host", "prometheus-port", "29000")
@@ -152,17 +152,17 @@ func (w gateway) pick(g given, p *plan, pd bool) error {
 			return fmt.Errorf("--%s: %q is none of %s", flag, word, strings.Join(sorted(w.policies), ", "))
 		}
 		p.set(pool+"_policy", theirs.name, g.from(flag))
-		if theirs.headers != nil { // both pools have the same, in the order in which they count
+		if theirs.headers != nil { // the same for both pools, in order of precedence
 			headers = theirs.headers
 		}
 	}
 	if headers != nil {
-		p.set("affinity.headers", list(headers), "the policy keeps sessions together. Leave it out if clients are not to choose")
+		p.set("affinity.headers", list(headers), "the policy keeps sessions together. Remove this if clients must not choose")
 	}
 	return nil
 }
 
-// eject sets how long a backend gets no requests. Its longest ejection is no shorter.
+// eject sets how long an ejected backend gets no requests. health.eject_max must not be shorter.
 func (p *plan) eject(g given) error {
 	if !g.has("cb-timeout-duration-secs") {
 		return nil
@@ -179,7 +179,7 @@ func (p *plan) eject(g given) error {
 	return nil
 }
 
-// bodies sets the largest body, and a budget of which one client may hold such a body.
+// bodies sets the largest body, and a budget that lets one client hold such a body.
 func (p *plan) bodies(g given) error {
 	text, err := g.read("max-payload-size", "536870912", count)
 	if err != nil {

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// llmdSidecar has the flags of llm-d's pd-sidecar (llm-d/llm-d-router, which was
+// llmdSidecar has the flags of llm-d's pd-sidecar (llm-d/llm-d-router, formerly
 // llm-d-inference-scheduler, and before that llm-d-routing-sidecar; pkg/sidecar/proxy/options.go).
 func llmdSidecar() router {
 	rules := read(one, "port", "model-server-port", "vllm-port", "kv-connector", "connector", "metrics-port", "metrics-cert-dir", "enable-tls", "cert-path")
 	rules = append(rules, read(none, "decoder-use-tls", "secure-serving", "secure-proxy")...)
 	const (
 		fixed   = "xpyd sends prefills only to the engines in prefill"
-		file    = "its keys are its flags; give them to xpyd migrate as flags"
+		file    = "its keys are the names of flags; give them to xpyd migrate as flags"
 		checked = "xpyd checks the certificates of engines; backend_tls.ca names their CA"
-		morio   = "xpyd speaks nixl, where MoRI-IO has no part"
+		morio   = "xpyd speaks nixl, which does not use MoRI-IO"
 	)
 	for _, more := range [][]rule{
 		without("a request goes to one decode engine; list every rank's address in decode", one, "data-parallel-size"),
@@ -78,7 +78,7 @@ func fitSidecar(g given, p *plan) error {
 	return nil
 }
 
-// fitSidecarTLS sets the certificates. The sidecar speaks TLS unless that is turned off.
+// fitSidecarTLS sets the certificates. The sidecar speaks TLS by default.
 func fitSidecarTLS(g given, p *plan) {
 	if g.has("metrics-cert-dir") {
 		p.pem("admin_tls", g.word("metrics-cert-dir", ""), g.from("metrics-cert-dir"))
@@ -87,6 +87,6 @@ func fitSidecarTLS(g given, p *plan) {
 	case secure && g.has("cert-path"):
 		p.pem("tls", g.word("cert-path", ""), g.from("cert-path"))
 	case secure:
-		p.note("secure-serving", "it is on unless turned off, with a certificate that nobody has signed; xpyd speaks plain HTTP until tls.cert and tls.key are set")
+		p.note("secure-serving", "there, it is on by default, with a self-signed certificate; xpyd speaks plain HTTP until tls.cert and tls.key are set")
 	}
 }

@@ -11,13 +11,13 @@ import (
 // router is another router's command line.
 type router struct {
 	name string
-	// about is a line that every configuration made for it begins with, where its users must know
-	// something that no flag says. It may be empty.
+	// about begins every configuration made for the router. It tells users what no flag says, and may
+	// be empty.
 	about string
 	rules []rule
-	// fit turns what takes more than one flag into settings: addresses, pools and policies.
+	// fit makes the settings that take more than one flag: addresses, pools and policies.
 	fit func(given, *plan) error
-	// skip has the words that may stand before the first flag.
+	// skip has the words that may come before the first flag.
 	skip []string
 }
 
@@ -33,9 +33,9 @@ func Routers() (names []string) {
 	return names
 }
 
-// YAML returns the configuration that does what args tell the router of that name, with a comment for
-// each flag that has no equivalent. It does not check the values: that is done when the configuration
-// is read. It is an error if the router has no such flag.
+// YAML returns the configuration that does what args make the named router do, with a comment for each
+// flag that has no equivalent. It does not check the values, since reading the configuration does. A
+// flag that the router does not have is an error.
 func YAML(name string, args []string) ([]byte, error) {
 	all := routers()
 	i := slices.IndexFunc(all, func(r router) bool { return r.name == name })
@@ -57,7 +57,7 @@ func YAML(name string, args []string) ([]byte, error) {
 	return p.yaml(r), nil
 }
 
-// fill sets what fit makes of the flags, and then what single flags say.
+// fill adds the settings of fit, and then those of single flags.
 func (r router) fill(values given, p *plan) error {
 	if err := r.fit(values, p); err != nil {
 		return err

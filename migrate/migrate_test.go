@@ -26,12 +26,12 @@ func load(t *testing.T, text []byte) (config.Config, error) {
 	return config.Load(t.Context(), files, flags, nil)
 }
 
-// words splits a command line as a shell does that finds no quotes with spaces in them.
+// words splits a command line as a shell does, if no quotes have spaces in them.
 func words(line string) []string {
 	return strings.Fields(strings.NewReplacer(`"`, "", "\\\n", " ").Replace(line))
 }
 
-// The command lines that the routers' own documents show do here what they do there.
+// The command lines in the routers' own documents do the same in xpyd.
 func TestDocumentedCommandLines(t *testing.T) {
 	for _, tc := range []struct {
 		router, from, line string
@@ -165,13 +165,13 @@ func vllmRouterDefaults(c *config.Config) {
 	c.Listen = "127.0.0.1:30000"
 }
 
-// gatewayDefaults are what the gateways do unless told otherwise. prefix is xpyd's default for prefill.
+// gatewayDefaults are the defaults of the gateways. prefix is xpyd's own default for prefill.
 func gatewayDefaults(c *config.Config) {
 	c.Listen, c.Admin = "0.0.0.0:30000", "127.0.0.1:29000"
 	c.Timeouts.Request, c.Limits.Body = 1800*time.Second, 512<<20
 }
 
-// noted returns the flags that have a comment and no equivalent.
+// noted returns the flags that the text lists as having no equivalent.
 func noted(text string) (flags []string) {
 	_, notes, _ := strings.Cut(text, "# These flags have no equivalent:\n")
 	for _, line := range strings.Split(strings.TrimSpace(notes), "\n") {
@@ -328,7 +328,7 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// A value that tries to be YAML stays a value, and no value stands in a comment.
+// A value that tries to be YAML stays a value, and no comment shows a value.
 func TestValuesStayValues(t *testing.T) {
 	text, err := YAML("vllm-router", []string{"--worker-urls", "http://w:1", "--api-key", "k\"\npprof: true # ", "--log-dir", "/secret\npprof: true"})
 	if err != nil {

@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// given has the words of each flag that stands on a command line. A switch that is on has the word
-// "true".
+// given has the words of each flag on a command line. A switch that is on has the word "true".
 type given map[string][]string
 
 // word returns the last word of the flag, or def if it is not given.
@@ -21,7 +20,7 @@ func (g given) word(flag, def string) string {
 	return def
 }
 
-// read returns the flag's last word, or def, as value makes it.
+// read returns the flag's last word, or def, after value has converted it.
 func (g given) read(flag, def string, value func(string) (string, error)) (string, error) {
 	text, err := value(g.word(flag, def))
 	if err != nil {
@@ -30,7 +29,7 @@ func (g given) read(flag, def string, value func(string) (string, error)) (strin
 	return text, nil
 }
 
-// from names those of the flags that are given, for the comment of a setting.
+// from names the flags that are given, for the comment of a setting.
 func (g given) from(flags ...string) string {
 	var names []string
 	for _, f := range flags {
@@ -80,8 +79,8 @@ func (r router) parse(args []string) (given, error) {
 	return found, nil
 }
 
-// take adds the words of the rule's flag and returns how many it used. inline says that the first of
-// them stood in the same word as the flag.
+// take adds the words of the rule's flag and returns how many it used. inline says that the first one
+// came with the flag, as in --flag=word.
 func (g given) take(r rule, rest []string, inline bool) (used int, err error) {
 	switch r.takes {
 	case none:
@@ -123,7 +122,7 @@ func (g given) takeSwitch(flag string, rest []string, inline bool) (used int, er
 	return used, nil
 }
 
-// off is under what given has a switch that is turned off.
+// off is the name under which given has a switch that is turned off.
 func off(flag string) string { return "no-" + flag }
 
 // isBootstrap reports whether the word after the URL of a prefill engine is its bootstrap port. NIXL

@@ -16,8 +16,8 @@ type plan struct {
 	notes    []string
 }
 
-// setting is a key with its value as YAML. from says which flags it comes from. No value of a flag
-// stands in a comment, because it may be a password.
+// setting is a key with its value as YAML. from says which flags it comes from. No comment shows the
+// value of a flag, because it may be a password.
 type setting struct{ key, value, from string }
 
 // set replaces what an earlier call has set.
@@ -29,7 +29,7 @@ func (p *plan) set(key, value, from string) {
 // note says what becomes of a flag that has no equivalent.
 func (p *plan) note(flag, why string) { p.notes = append(p.notes, "--"+flag+": "+why) }
 
-// list returns the texts as a list of YAML.
+// list returns the texts as a YAML list.
 func list(texts []string) string {
 	var quoted []string
 	for _, t := range texts {
@@ -43,8 +43,8 @@ func (p *plan) listen(g given, host, port string) {
 	p.set("listen", address(g.word("host", host), g.word("port", port)), g.from("host", "port"))
 }
 
-// admin sets the address of the admin port to loopback, at the port of the router's metrics. It shows
-// more than metrics, so it needs a token where other machines reach it.
+// admin puts the admin port on loopback, at the port of the router's metrics. It shows more than
+// metrics, so it would need a token if other machines could reach it.
 func (p *plan) admin(g given, hostFlag, portFlag, port string) {
 	p.set("admin", address("127.0.0.1", g.word(portFlag, port)), g.from(portFlag))
 	if g.has(hostFlag) {
@@ -52,14 +52,14 @@ func (p *plan) admin(g given, hostFlag, portFlag, port string) {
 	}
 }
 
-// pem sets a certificate and its key, which lie in dir as Kubernetes names them.
+// pem sets a certificate and its key, which are in dir under the names that Kubernetes gives them.
 func (p *plan) pem(section, dir, from string) {
 	p.set(section+".cert", strconv.Quote(filepath.Join(dir, "tls.crt")), from)
 	p.set(section+".key", strconv.Quote(filepath.Join(dir, "tls.key")), from)
 }
 
 func address(host, port string) string {
-	return strconv.Quote(net.JoinHostPort(strings.Trim(host, "[]"), port)) // an IPv6 address may have its brackets on
+	return strconv.Quote(net.JoinHostPort(strings.Trim(host, "[]"), port)) // an IPv6 address may come in brackets
 }
 
 // yaml writes the settings, those without a section first, and the notes.

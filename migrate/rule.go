@@ -16,19 +16,18 @@ const (
 	target              // a URL, and then a port or "none" if the next word is one
 )
 
-// rule is what becomes of a flag. Without a value and without a reason, the router's own function
-// reads the flag.
+// rule says what becomes of a flag. If it has neither value nor why, the router's fit reads the flag.
 type rule struct {
 	flag  string // without the dashes
 	takes arity
-	// key is the setting that the flag stands for, and value turns the flag's word into YAML.
+	// key is the setting for the flag, and value turns the flag's word into YAML.
 	key   string
 	value func(word string) (string, error)
-	// why says why no setting stands for it.
+	// why is the reason why there is no setting for the flag.
 	why string
 }
 
-// read makes rules for flags that the router's own function reads.
+// read makes rules for flags that the router's fit reads.
 func read(takes arity, flags ...string) (rules []rule) {
 	for _, f := range flags {
 		rules = append(rules, rule{flag: f, takes: takes})
@@ -36,7 +35,7 @@ func read(takes arity, flags ...string) (rules []rule) {
 	return rules
 }
 
-// without makes rules for flags that no setting stands for, all for the same reason.
+// without makes rules for flags that have no setting, all for the same reason.
 func without(why string, takes arity, flags ...string) (rules []rule) {
 	for _, f := range flags {
 		rules = append(rules, rule{flag: f, takes: takes, why: why})
@@ -65,7 +64,7 @@ func count(word string) (string, error) {
 // asWritten takes a word as it is.
 func asWritten(word string) (string, error) { return strconv.Quote(word), nil }
 
-// oneOf makes a reader of names, each of which stands for a value of ours.
+// oneOf makes a reader of names, each of which has a value of xpyd's.
 func oneOf(names map[string]string) func(string) (string, error) {
 	return func(word string) (string, error) {
 		if to, ok := names[word]; ok {

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// sglangRouter has the flags of sgl-model-gateway, which was sglang-router (sgl-project/sglang), of the
+// sglangRouter has the flags of sgl-model-gateway, formerly sglang-router (sgl-project/sglang), of the
 // Rust binary and of the Python launcher (src/main.rs and router_args.py there).
 func sglangRouter() router {
 	family := gateway{pd: "pd-disaggregation", host: "0.0.0.0", guards: true, policies: map[string]policy{
@@ -41,7 +41,7 @@ func sglangRules() []rule {
 		without(whyPrefix, one, "prefix-token-count", "prefix-hash-load-factor", "bucket-adjust-interval-secs"),
 		without("affinity.headers needs no table of sessions", one, "max-idle-secs", "assignment-mode"),
 		without(whyRank, none, "dp-aware"),
-		without("xpyd checks its engines always", none, "disable-health-check"),
+		without("xpyd always checks its engines", none, "disable-health-check"),
 		without("the buckets of xpyd's metrics are fixed", many, "prometheus-duration-buckets"),
 		without(whyTokenizer, one, "model-path", "tokenizer-path", "chat-template", "tokenizer-cache-l0-max-entries", "tokenizer-cache-l1-max-memory"),
 		without(whyTokenizer, none, "tokenizer-cache-enable-l0", "tokenizer-cache-enable-l1"),
@@ -61,7 +61,7 @@ func sglangRules() []rule {
 	return rules
 }
 
-// authorities sets the file of the engines' CAs, of which xpyd takes one.
+// authorities sets the file of the engines' CAs. xpyd takes only one file.
 func (p *plan) authorities(g given) error {
 	switch files := g["ca-cert-paths"]; len(files) {
 	case 0:

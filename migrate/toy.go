@@ -31,7 +31,7 @@ func toy() router {
 	}
 }
 
-// toyPool makes the URLs of a pool out of as many hosts as ports.
+// toyPool makes the URLs of a pool from its hosts and ports, one port for each host.
 func (p *plan) toyPool(g given, key, flag, port string) error {
 	hosts := append(g[flag+"-hosts"], g[flag+"-host"]...)
 	ports := append(g[flag+"-ports"], g[flag+"-port"]...)

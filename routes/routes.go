@@ -41,12 +41,12 @@ type Route struct {
 
 	// What follows is about Relay.
 
-	// Light: it costs no GPU time. So it is not counted against a client's limit, and has 30 s.
+	// Light: it costs no GPU time. It does not count against a client's limit, and it has 30 s.
 	Light bool
-	// Repeats: the request may be sent to a second engine after a first may have worked on it, as the
-	// answer is all that comes of it.
+	// Repeats: the request may go to a second engine even if a first may have worked on it, because it
+	// computes an answer and changes nothing.
 	Repeats bool
-	// Name stands for the route in metrics. It is the path, and Other for the routes of routes.pass.
+	// Name is the route's name in metrics: the path, or Other for the routes of routes.pass.
 	Name string
 }
 
@@ -77,9 +77,8 @@ var own = [...]Route{
 	{Path: "/health", Kind: Ready, Open: true},
 }
 
-// never are vLLM's routes that operate an engine, which no client may reach. What stands below one of
-// them is none for clients either. /invocations is another name for all of the API, and would go past
-// the checks of each route.
+// never are vLLM's routes that operate an engine. No client may reach one of them, or a path below it.
+// /invocations is another name for the whole API, and would bypass the checks of each route.
 var never = [...]string{
 	"/abort_requests", "/collective_rpc", "/docs", "/fault_tolerance", "/finish_weight_update", "/get_world_size",
 	"/init_weight_transfer_engine", "/invocations", "/is_paused", "/is_scaling_elastic_ep", "/is_sleeping", "/kv_event_sources", "/load",
@@ -89,7 +88,7 @@ var never = [...]string{
 	"/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/wake_up", "/weight_checker", "/weight_info",
 }
 
-// handles are vLLM's routes that take kv_transfer_params, beside those that xpyd serves. A handle that a
+// handles are vLLM's routes that take kv_transfer_params, except those that xpyd serves. A handle that a
 // client makes up can hang or kill a decode engine, or name a host of the client's choice.
 var handles = [...]string{"/cohere/v2/chat", "/inference/v1/generate", "/v1/chat/completions/batch", "/v1/messages", "/v1/responses"}
 
@@ -130,7 +129,7 @@ func (t *Table) Find(path []byte) (Route, bool) {
 	return r, ok
 }
 
-// List returns all paths, for the answer to a path that is none of them.
+// List returns all paths, for the answer to an unknown one.
 func (t *Table) List() string { return t.list }
 
 // Paths returns xpyd's own paths in the order of the table.
@@ -175,13 +174,13 @@ func Parse(entry string) (Route, error) {
 	return r, nil
 }
 
-// outsidePath reports whether c may not stand in a path that is compared byte by byte. An engine might
-// resolve a dot segment, a doubled slash or an escape, and so serve another route than the one named.
+// outsidePath reports whether a path must not contain c. Paths are compared byte by byte. An engine might
+// resolve a dot segment, a doubled slash or an escape, and then serve another route than the one named.
 func outsidePath(c rune) bool {
 	return c <= ' ' || c >= 0x7f || strings.ContainsRune(`?#%\:*"<>`, c)
 }
 
-// within reports whether path is root or stands below it, as a server may read it.
+// within reports whether path is root or below it, as a server may read them.
 func within(path, root string) bool {
 	path = strings.TrimRight(path, "/")
 	return strings.EqualFold(path, root) || len(path) > len(root) && path[len(root)] == '/' && strings.EqualFold(path[:len(root)], root)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What an operator may add, and what no list opens.
+// What routes.pass may add, and what it can never open.
 func TestParse(t *testing.T) {
 	for entry, want := range map[string]string{
 		"/v2/embed": "", "POST /generative_scoring": "", "GET /tokenizer_info": "", "/v1/audio/speech": "",
