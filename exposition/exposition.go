@@ -19,7 +19,7 @@ type Page struct {
 	// Series are the values by name and labels, as the format writes them. A histogram has a series
 	// for each bucket, its sum and its count.
 	Series map[string]float64
-	// Kinds are gauge, counter, histogram, summary or untyped, by the name of the metric.
+	// Kinds has the kind of each metric by its name: gauge, counter, histogram, summary or untyped.
 	Kinds map[string]string
 
 	samples []sample
@@ -99,8 +99,8 @@ func label(name, value string) string {
 	return name + `="` + strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`).Replace(value) + `"`
 }
 
-// Sum returns the sum of the series of a name that carry all labels, each given as key="value". It
-// fails if no series has the name.
+// Sum adds up the series of the name that carry all labels, each given as key="value". It fails if no
+// series has the name.
 func (p Page) Sum(name string, labels ...string) (float64, error) {
 	sum, found := 0.0, false
 	for _, s := range p.samples {
@@ -118,7 +118,7 @@ func (p Page) Sum(name string, labels ...string) (float64, error) {
 	return sum, nil
 }
 
-// By sums up the series of a name by the value of one of their labels.
+// By adds up the series of the name for each value of the label key.
 func (p Page) By(name, key string) map[string]float64 {
 	sums := map[string]float64{}
 	for _, s := range p.samples {

@@ -57,11 +57,11 @@ func TestSeriesAreThoseOfTheText(t *testing.T) {
 		t.Errorf("kinds %v", p.Kinds)
 	}
 	if _, err := Read(strings.NewReader("a lots\n")); err == nil {
-		t.Error("a value that is no number was taken")
+		t.Error("Read accepts a value that is not a number")
 	}
 }
 
-// Each engine's page that was recorded is read.
+// Read reads each engine's recorded page.
 func TestRecordedPages(t *testing.T) {
 	files, err := filepath.Glob("../sim/testdata/*/*get-metrics.http")
 	if err != nil || len(files) < 6 {
@@ -72,7 +72,7 @@ func TestRecordedPages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, answer, _ := strings.Cut(string(text), "==\n") // the request stands first
+		_, answer, _ := strings.Cut(string(text), "==\n") // the request comes first
 		resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader(answer)), nil)
 		if err != nil {
 			t.Fatal(err)

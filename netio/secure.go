@@ -15,12 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// secure is TLS on a socket. crypto/tls reads and writes records by the raw calls of the socket, under
-// the socket's own deadlines.
+// secure is TLS on a socket. crypto/tls reads and writes records with the socket's raw calls, under the
+// socket's own deadlines.
 //
-// crypto/tls must not see a write that timed out, because it writes no more after that. So a write that
-// has to look for an answer meanwhile (see ask) is made in two steps: records are sealed into memory,
-// and the socket writes them.
+// crypto/tls must not see a write that timed out, because it writes nothing after one. So a write that
+// has to look for an answer meanwhile (see ask) has two steps: crypto/tls seals records into memory, and
+// the socket writes them.
 type secure struct {
 	*tls.Conn
 	s      *Socket
@@ -28,17 +28,17 @@ type secure struct {
 
 	glancing bool        // a read must not wait; set by the goroutine that reads
 	sealed   *[]byte     // takes records in place of the socket; nil unless a request is being sent
-	early    []byte      // of an answer that came before its request was written
-	ended    atomic.Bool // the peer has ended its sending side in the way of TLS
-	cut      atomic.Bool // what was sent is not whole, so nothing may look like a clean end
+	early    []byte      // part of an answer that came before its request was written
+	ended    atomic.Bool // the peer has ended its sending side, as TLS sees it
+	cut      atomic.Bool // what was sent is incomplete, so nothing may look like a clean end
 	closing  atomic.Bool // only a farewell is still written, and it must not wait
 }
 
-// errTruncated is about a connection that ended without the farewell of TLS (close_notify). crypto/tls
-// takes that for a clean end between two records, but an answer may end with its connection.
+// errTruncated means that a connection ended without close_notify, the farewell of TLS. Between two
+// records crypto/tls takes that for a clean end, but an answer may end with its connection.
 var errTruncated = fmt.Errorf("connection ended without close_notify of TLS: %w", io.ErrUnexpectedEOF)
 
-// SecureClient makes TLS of the connection, as the end that dialled it. The handshake ends with the
+// SecureClient starts TLS on the connection, as the side that dialled it. The handshake must end by the
 // deadline.
 func (s *Socket) SecureClient(cfg *tls.Config, deadline time.Time) error {
 	s.secure = &secure{s: s, client: true}
@@ -49,7 +49,7 @@ func (s *Socket) SecureClient(cfg *tls.Config, deadline time.Time) error {
 	return err
 }
 
-// secureServer makes TLS of an accepted connection. The first read makes the handshake.
+// secureServer starts TLS on an accepted connection. The first read does the handshake.
 func (s *Socket) secureServer(cfg *tls.Config) {
 	s.secure = &secure{s: s}
 	s.secure.Conn = tls.Server(&wire{s.secure}, cfg)
@@ -136,7 +136,7 @@ func (x *secure) read(p []byte) (int, error) {
 }
 
 // glance is a read that does not wait. came is false if there is nothing, neither bytes nor an end.
-// What belongs to TLS alone, such as session tickets, is nothing.
+// Messages of TLS itself, such as session tickets, do not count.
 func (x *secure) glance(p []byte) (n int, came bool, err error) {
 	x.glancing = true
 	n, err = x.Conn.Read(p)
@@ -144,7 +144,7 @@ func (x *secure) glance(p []byte) (n int, came bool, err error) {
 	return n, !errors.Is(err, os.ErrDeadlineExceeded), err
 }
 
-// quiet reports that nothing has arrived. It keeps what has.
+// quiet reports that nothing has arrived. If something has, quiet keeps it for the next read.
 func (x *secure) quiet() bool {
 	if len(x.early) > 0 {
 		return false
@@ -160,7 +160,7 @@ func (x *secure) hungUp() bool {
 	return !x.quiet() && len(x.early) == 0
 }
 
-// farewell says close_notify by say, unless what was sent is not whole. It does not wait.
+// farewell calls say to send close_notify, unless what was sent is incomplete. It does not wait.
 func (x *secure) farewell(say func(*tls.Conn) error) {
 	if x != nil && !x.cut.Load() {
 		x.closing.Store(true)
@@ -168,8 +168,8 @@ func (x *secure) farewell(say func(*tls.Conn) error) {
 	}
 }
 
-// Cut is about an answer that is not whole: no close_notify follows it, so that no client takes the end
-// of the connection for the end of the answer. On a plain connection it does nothing.
+// Cut marks the answer as incomplete. No close_notify follows it, so that no client takes the end of the
+// connection for the end of the answer. On a plain connection Cut does nothing.
 func (s *Socket) Cut() {
 	if s.secure != nil {
 		s.secure.cut.Store(true)
@@ -182,7 +182,7 @@ const maxRecord = 16 << 10
 // records has the buffers of a request that is being sent.
 type records struct {
 	plain, sealed []byte
-	later         []byte // what TLS itself has to say meanwhile
+	later         []byte // what TLS itself sends meanwhile
 }
 
 func newRecords() any {
@@ -224,7 +224,7 @@ func (x *secure) send(r *records) error {
 	r.sealed, r.later = r.sealed[:0], r.later[:0]
 	x.sealed = &r.sealed
 	_, err := x.Conn.Write(r.plain)
-	x.sealed = &r.later // a look for an answer may have TLS reply, which must not stand inside a record
+	x.sealed = &r.later // a look for an answer may make TLS reply, and the reply must not land inside a record
 	r.plain = r.plain[:0]
 	if err == nil {
 		err = x.s.writeRest(&net.Buffers{r.sealed})
@@ -255,8 +255,8 @@ func (x *secure) answered() error {
 	return err
 }
 
-// isFarewell reports that all that waits to be read on fd is one record that can hold an alert, which is
-// how a client says in TLS that it leaves. In TLS 1.3 it is known by its length.
+// isFarewell reports that exactly one record waits to be read on fd, and that it can hold an alert, with
+// which a TLS client leaves. In TLS 1.3 only the record's length tells.
 func isFarewell(fd int) bool {
 	const header, alert13 = 5, 2 + 1 + 16 // the alert, its type and the tag
 	var b [64]byte

@@ -13,15 +13,15 @@ import (
 //go:embed profiles/*.json
 var profileFiles embed.FS
 
-// Profile is how long one kind of engine takes for its work, as it was measured on GPUs. It takes
-// the place of Options.PrefillTokensPerSecond, TokenLatency and TransferPerBlock.
+// Profile is how long one kind of engine takes for its work, as measured on GPUs. It replaces
+// Options.PrefillTokensPerSecond, TokenLatency and TransferPerBlock.
 type Profile struct {
 	About            string `json:"about"` // what was measured, on what
 	MaxBatchedTokens int    `json:"max_num_batched_tokens"`
 
 	// RequestMS is the time of a request outside the engine's steps: HTTP and the tokenizer.
 	RequestMS float64 `json:"request_ms"`
-	// PrefillMS is how long a prompt of so many tokens keeps the engine.
+	// PrefillMS is how long a prompt keeps the engine busy, by its tokens.
 	PrefillMS Curve `json:"prefill_ms"`
 	// StepMS is the time of a decode step.
 	StepMS struct {
@@ -29,14 +29,14 @@ type Profile struct {
 		Stream       float64 `json:"stream"`        // for each stream
 		ContextToken float64 `json:"context_token"` // for each token of the prompts of all streams
 	} `json:"step_ms"`
-	// A pull of so many tokens first waits its turn, which lasts PullTurnMS. PullMS more pass for the
-	// pull itself, and beside other pulls.
+	// PullTurnMS is how long a pull holds up the pulls after it, by its tokens. PullMS is how long it
+	// then takes beside them.
 	PullTurnMS Curve `json:"pull_turn_ms"`
 	PullMS     Curve `json:"pull_ms"`
 }
 
-// Curve is points of tokens and milliseconds, by tokens. Between two points, and beyond the last, it
-// is a straight line.
+// Curve is a list of points of tokens and milliseconds, sorted by tokens. Between two points, and beyond
+// the last, it is a straight line.
 type Curve [][2]float64
 
 func (c Curve) at(tokens int) time.Duration {
@@ -60,7 +60,7 @@ func Profiles() (names []string) {
 	return names
 }
 
-// ProfileNamed returns a profile that was recorded.
+// ProfileNamed returns the profile of that name.
 func ProfileNamed(name string) (*Profile, error) {
 	if !slices.Contains(Profiles(), name) {
 		return nil, fmt.Errorf("sim profile %q: want one of %s", name, strings.Join(Profiles(), ", "))
@@ -85,7 +85,7 @@ func (c *core) stepTime() time.Duration {
 	return ms(p.StepMS.Base + p.StepMS.Stream*float64(c.pace.streams.Load()) + p.StepMS.ContextToken*float64(c.pace.context.Load()))
 }
 
-// pullTime takes the time of a pull of so many blocks.
+// pullTime waits for as long as a pull of that many blocks takes.
 func (c *core) pullTime(blocks int) {
 	p := c.o.Profile
 	if p == nil {

@@ -27,7 +27,7 @@ func open(name string, read Read, load func(*files) (*tls.Config, error)) (*Sour
 	return s, err
 }
 
-// refresh reads the files again and takes what they hold, if that has changed and is good.
+// refresh reads the files again, and takes what they hold if it has changed and is valid.
 func (s *Source) refresh() (changed bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,8 +52,8 @@ func inSection(name string, err error) error {
 	return err
 }
 
-// Server returns the configuration of a port. Each handshake takes the certificate of the moment. It
-// returns nil for a port that speaks plain HTTP, whose Source is nil.
+// Server returns the configuration of a port. Each handshake takes the current certificate. A port that
+// speaks plain HTTP has a nil Source, and gets nil.
 func (s *Source) Server() *tls.Config {
 	if s == nil {
 		return nil
@@ -63,7 +63,7 @@ func (s *Source) Server() *tls.Config {
 	return cfg
 }
 
-// Client returns the configuration of the moment for a dial to host.
+// Client returns the current configuration for a dial to host.
 func (s *Source) Client(host string) *tls.Config {
 	cfg := s.current.Load()
 	if cfg.ServerName == "" {
@@ -77,7 +77,7 @@ func (s *Source) Client(host string) *tls.Config {
 type Set struct {
 	Data, Admin, Backends *Source
 
-	told   map[string]string // by source, the failure that was last told
+	told   map[string]string // by source, the failure that was reported last
 	stop   context.CancelFunc
 	ended  chan struct{}
 	reload sync.Mutex
@@ -105,14 +105,14 @@ func Open(data, admin Server, backends Client, read Read) (*Set, error) {
 	return set, err
 }
 
-// Told hears of each change of the files of a section, and of each failure once.
+// Told is called for each change of a section's files, and once for each failure.
 type Told func(section string, err error)
 
-// Refresh reads the files again now, unless that is under way. What is wrong leaves the former
+// Refresh reads the files again now, unless a reading is under way. Faulty files leave the former
 // certificates in force.
 func (t *Set) Refresh(told Told) {
 	if !t.reload.TryLock() {
-		return // it may hang, on a mount whose server is gone
+		return // the other reading may hang, on a mount whose server is gone
 	}
 	defer t.reload.Unlock()
 	for _, s := range []*Source{t.Data, t.Admin, t.Backends} {
@@ -131,8 +131,8 @@ func (t *Set) Refresh(told Told) {
 	}
 }
 
-// Follow reads the files again after every such time, until Close. Reading a few small files is simpler
-// than being told of changes, and finds them on every mount.
+// Follow reads the files again at this interval, until Close. Reading a few small files is simpler than
+// watching them, and works on every mount.
 func (t *Set) Follow(every time.Duration, told Told) {
 	ctx, stop := context.WithCancel(context.Background())
 	t.stop, t.ended = stop, make(chan struct{})

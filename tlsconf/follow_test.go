@@ -16,14 +16,14 @@ type told struct {
 	err     error
 }
 
-// awaitTold returns the next thing that was told, or fails.
+// awaitTold returns the next report, or fails.
 func awaitTold(t *testing.T, from <-chan told) told {
 	t.Helper()
 	select {
 	case got := <-from:
 		return got
 	case <-time.After(5 * time.Second):
-		t.Fatal("nothing told after 5 s")
+		t.Fatal("no report after 5 s")
 		return told{}
 	}
 }
@@ -37,7 +37,7 @@ func serialOf(t *testing.T, s *tlsconf.Source) string {
 	return cfg.Certificates[0].Leaf.SerialNumber.String()
 }
 
-// Files that change are read again. What cannot be used is told once, and leaves what was before.
+// Files that change are read again. Unusable ones are reported once, and leave the former certificate.
 func TestFilesAreFollowed(t *testing.T) {
 	ca := tlstest.NewCA(t)
 	pair := ca.Local("xpyd")
@@ -62,7 +62,7 @@ func TestFilesAreFollowed(t *testing.T) {
 	}
 	time.Sleep(50 * time.Millisecond) // ten more looks
 	if len(heard) > 0 || serialOf(t, set.Data) != first {
-		t.Errorf("%d more told, serial %s, want %s", len(heard), serialOf(t, set.Data), first)
+		t.Errorf("%d more reports, serial %s, want %s", len(heard), serialOf(t, set.Data), first)
 	}
 	ca.Local("xpyd")
 	for got = awaitTold(t, heard); got.err != nil; { // the certificate is written before its key
@@ -73,7 +73,7 @@ func TestFilesAreFollowed(t *testing.T) {
 	}
 }
 
-// A mount that hangs stops neither a reload nor the end.
+// A mount that hangs holds up neither a reload nor the end.
 func TestFileThatHangsStopsNothing(t *testing.T) {
 	pair := tlstest.NewCA(t).Local("xpyd")
 	atOpen, release := make(chan struct{}, 2), make(chan struct{}) // a certificate and a key

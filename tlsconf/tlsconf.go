@@ -1,5 +1,5 @@
-// Package tlsconf makes configurations of TLS from files of certificates and keys, and follows the files
-// as they change. It also says in an operator's words why a handshake failed.
+// Package tlsconf makes TLS configurations from files of certificates and keys, and follows the files as
+// they change. It also explains in an operator's words why a handshake failed.
 package tlsconf
 
 import (
@@ -26,13 +26,13 @@ type Server struct {
 
 // Client names what xpyd uses with backends that speak TLS.
 type Client struct {
-	// CA holds the CAs of the backends. Without it those of the system hold.
+	// CA holds the CAs of the backends. Without it the system's CAs apply.
 	CA string `mapstructure:"ca"`
 	// Cert is what xpyd shows to a backend that asks for a certificate.
 	Cert string `mapstructure:"cert"`
 	// Key holds the private key of Cert.
 	Key string `mapstructure:"key"`
-	// ServerName is the name in the backends' certificates, in place of the host of their URLs.
+	// ServerName is the name expected in the backends' certificates, in place of the host of their URLs.
 	ServerName string `mapstructure:"server_name"`
 }
 
@@ -41,7 +41,7 @@ func (s Server) On() bool { return s.Cert != "" || s.Key != "" || s.ClientCA != 
 
 // Fault is what is wrong with a file. Fix follows the value in a message.
 type Fault struct {
-	Key, Value, Fix string // Key lacks the section of the configuration
+	Key, Value, Fix string // Key is a name such as cert, without its section
 	Err             error  // why the file was not read; may be nil
 }
 
@@ -67,12 +67,12 @@ func (f *files) open(key, path string) ([]byte, error) {
 	return text, nil
 }
 
-// common returns what holds for both sides.
+// common returns the settings that both sides share.
 func common() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"http/1.1"},
-		// Small first records spare a browser a moment and cost a system call for each kilobyte.
+		// Small first records save a browser a moment, and cost a system call for each kilobyte.
 		DynamicRecordSizingDisabled: true,
 	}
 }
@@ -138,7 +138,7 @@ func (f *files) pair(certPath, keyPath string) (cert tls.Certificate, err error)
 		return cert, nil
 	}
 	if x509.NewCertPool().AppendCertsFromPEM(certPEM) {
-		// The error may quote what stands in the file of the key.
+		// The error may quote the file of the key.
 		return cert, &Fault{Key: "key", Value: keyPath, Fix: "holds no private key of the certificate in cert; give its PEM, without a passphrase"}
 	}
 	return cert, &Fault{Key: "cert", Value: certPath, Fix: "holds no certificate; give PEM, the server's own first"}
@@ -157,8 +157,8 @@ func (f *files) pool(key, path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Doubt says what is questionable about the certificate at the given time. The text follows the path;
-// it is empty if nothing is.
+// Doubt says what is questionable about the certificate at the given time, in words that follow its
+// path. The text is empty if nothing is.
 func (s *Source) Doubt(now time.Time) string {
 	cfg := s.current.Load()
 	if len(cfg.Certificates) == 0 {
@@ -187,8 +187,8 @@ func (e *explained) Error() string { return e.text }
 
 func (e *explained) Unwrap() error { return e.err }
 
-// refusesCertificate reports the alerts by which a server refuses a client's certificate. crypto/tls has
-// no other name for them than their text.
+// refusesCertificate reports whether err is an alert with which a server refuses a client's certificate.
+// crypto/tls names these alerts only by their text.
 func refusesCertificate(err error) (alert string, refused bool) {
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Op != "remote error" {
@@ -198,8 +198,7 @@ func refusesCertificate(err error) (alert string, refused bool) {
 	return alert, slices.Contains([]string{"bad certificate", "unknown certificate", "unknown certificate authority", "certificate required"}, alert)
 }
 
-// Explain names the cause and the fix of an error of TLS with a backend. It returns other errors as they
-// are.
+// Explain names the cause and the fix of a TLS error with a backend. It returns other errors unchanged.
 func Explain(err error) error {
 	var authority x509.UnknownAuthorityError
 	var host x509.HostnameError

@@ -1,4 +1,4 @@
-// Package tlstest makes certificates, and puts TLS before plain servers, for tests.
+// Package tlstest makes certificates, and puts TLS in front of plain servers, for tests.
 package tlstest
 
 import (
@@ -32,7 +32,7 @@ type CA struct {
 // Pair is a certificate with its key, as files.
 type Pair struct{ Cert, Key string }
 
-// NewCA makes a CA, whose files end with the test.
+// NewCA makes a CA. The end of the test removes its files.
 func NewCA(t testing.TB) *CA {
 	t.Helper()
 	c := &CA{t: t, dir: t.TempDir(), Pool: x509.NewCertPool()}
@@ -54,7 +54,7 @@ func (c *CA) Issue(name string, end time.Time, hosts ...string) Pair {
 	return c.IssueBetween(name, end.Add(-24*time.Hour), end, hosts...)
 }
 
-// IssueBetween is Issue with the time from which the certificate is valid.
+// IssueBetween is Issue for a certificate that is valid from begin to end.
 func (c *CA) IssueBetween(name string, begin, end time.Time, hosts ...string) Pair {
 	c.t.Helper()
 	key := newKey(c.t)
@@ -119,8 +119,8 @@ func write(t testing.TB, path, kind string, der []byte) {
 	}
 }
 
-// Terminate ends TLS before a plain server, as a proxy beside an engine does. It returns the address. A
-// connection of which one side breaks off breaks off on the other.
+// Terminate puts TLS in front of a plain server, as a proxy beside an engine does, and returns the
+// address. If one side of a connection breaks off, the other does too.
 func Terminate(t testing.TB, cfg *tls.Config, target string) string {
 	t.Helper()
 	ln, err := tls.Listen("tcp", "127.0.0.1:0", cfg)
