@@ -157,7 +157,7 @@ func (w gateway) pick(g given, p *plan, pd bool) error {
 		}
 	}
 	if headers != nil {
-		p.set("affinity.headers", list(headers), "the policy keeps sessions together. Remove this if clients must not choose")
+		p.set("affinity.headers", list(headers), "the policy keeps sessions together. Remove this if clients must not choose engines")
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ type rule struct {
 	// key is the setting for the flag, and value turns the flag's word into YAML.
 	key   string
 	value func(word string) (string, error)
-	// why is the reason why there is no setting for the flag.
+	// why is the reason for having no setting.
 	why string
 }
 
@@ -64,7 +64,7 @@ func count(word string) (string, error) {
 // asWritten takes a word as it is.
 func asWritten(word string) (string, error) { return strconv.Quote(word), nil }
 
-// oneOf makes a reader of names, each of which has a value of xpyd's.
+// oneOf makes a reader that turns a name into xpyd's value for it.
 func oneOf(names map[string]string) func(string) (string, error) {
 	return func(word string) (string, error) {
 		if to, ok := names[word]; ok {

@@ -115,7 +115,7 @@ func (r *run) path(ctx context.Context) Row {
 		return bad("%d of %d requests went to a decode engine alone: %s (docs/metrics.md explains the reasons)",
 			len(reasons), len(l.answers), strings.Join(slices.Compact(reasons), ", "))
 	}
-	return good("%d of %d requests took both legs; %d of %d prefill and %d of %d decode engines had a part",
+	return good("%d of %d requests took both legs; %d of %d prefill and %d of %d decode engines took part",
 		len(l.answers), len(l.answers), l.took[0], len(r.Prefill), l.took[1], len(r.Decode))
 }
 
