@@ -16,9 +16,9 @@ import (
 
 // verifyFlags holds the flags of verify.
 type verifyFlags struct {
-	o                      verify.Options
-	keyFile, engineKeyFile string
-	json                   bool
+	o                                      verify.Options
+	keyFile, engineKeyFile, adminTokenFile string
+	json                                   bool
 }
 
 func newVerifyCmd() *cobra.Command {
@@ -56,6 +56,7 @@ func (f *verifyFlags) add(cmd *cobra.Command) {
 	s.StringVar(&o.Model, "model", "", "model (default the first that all engines list)")
 	s.StringVar(&f.keyFile, "key-file", "", "file whose first line is the bearer token for xpyd")
 	s.StringVar(&f.engineKeyFile, "backend-api-key-file", "", "file whose first line is the bearer token for the engines")
+	s.StringVar(&f.adminTokenFile, "admin-token-file", "", "file whose first line is the bearer token for the admin port")
 	s.BoolVar(&o.Insecure, "insecure", false, "take any certificate")
 	s.DurationVar(&o.Lease, "kv-lease", 30*time.Second, "kv.lease of xpyd, to compare with the engines' lease")
 	s.DurationVar(&o.Settle, "settle", 10*time.Second, "time within which engines must be free again after a client leaves")
@@ -79,6 +80,9 @@ func (f *verifyFlags) read() (err error) {
 		return err
 	}
 	if o.EngineKey, err = firstLine("--backend-api-key-file", f.engineKeyFile); err != nil {
+		return err
+	}
+	if o.AdminToken, err = firstLine("--admin-token-file", f.adminTokenFile); err != nil {
 		return err
 	}
 	return o.Validate()

@@ -122,6 +122,21 @@ func TestVerifyFindsNothingWrong(t *testing.T) {
 	checkFailed(t, not, nil)
 }
 
+// The row handles needs the token of an admin port that has one, and of all keys shows it that one.
+func TestVerifyShowsTheAdminPortItsToken(t *testing.T) {
+	t.Parallel()
+	x := deploy(t, func(_, _ *sim.Options, c *config.Config) { c.AdminToken = "sesame" })
+	only := []string{"--skip", "lease", "--skip", "client leaves", "--backend-api-key-file", writeFile(t, "key", "other\n", 0o600)}
+	if not, _ := x.rows(t, only...); not["handles"].State == "" {
+		t.Errorf("row handles is ok without the token: %v", not)
+	}
+	not, err := x.rows(t, append(only, "--admin-token-file", writeFile(t, "token", "sesame\n", 0o600))...)
+	if err != nil {
+		t.Error(err)
+	}
+	checkFailed(t, not, nil)
+}
+
 // TestVerifyFindsAFault plants one fault at a time.
 func TestVerifyFindsAFault(t *testing.T) {
 	wrongText := "differs from character"
@@ -137,7 +152,7 @@ func TestVerifyFindsAFault(t *testing.T) {
 			want: map[string]string{"path": "no_handle", "pull": "decode pulled 0 of"}},
 		{name: "prefill has other weights", fault: func(p, _ *sim.Options, _ *config.Config) { p.Weights = "another revision" },
 			args: []string{"--skip", "lease,tools,EOS first,logprobs"},
-			want: map[string]string{"completions": wrongText, "completions, streamed": wrongText, "chat": wrongText, "chat, streamed": wrongText, "one token": wrongText}},
+			want: map[string]string{"completions": wrongText, "completions streamed": wrongText, "chat": wrongText, "chat streamed": wrongText, "one token": wrongText}},
 		{name: "decode alone", fault: func(_, _ *sim.Options, c *config.Config) { c.Router.PD.Mode = "never" },
 			args: []string{"--skip", "lease"},
 			want: map[string]string{"path": "pd_never", "request id": "the prefill engines finished 0", "prefill": "had 0 of", "pull": "decode pulled 0 of"}},
@@ -195,7 +210,7 @@ func TestVerifyFindsAFaultyProxy(t *testing.T) {
 				}
 				return nil
 			}
-		}, want: map[string]string{"completions, streamed": "without [DONE]", "chat, streamed": "without [DONE]"}},
+		}, want: map[string]string{"completions streamed": "without [DONE]", "chat streamed": "without [DONE]"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

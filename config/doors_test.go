@@ -22,7 +22,7 @@ func TestAdminPortForOthersNeedsAToken(t *testing.T) {
 		if _, err := load(t, args, nil); (err != nil) != refused {
 			t.Errorf("%q: %v", addr, err)
 		} else if refused {
-			checkUsage(t, err, `config: admin: "`+addr+`" lets other machines in, and there is no admin_token; set admin_token_file to a file with a token, or give a loopback address, such as 127.0.0.1:8081 (flag --admin, XPYD_ADMIN)`)
+			checkUsage(t, err, `config: admin: "`+addr+`" lets other machines in, and there is neither admin_token nor admin_tls.client_ca; set admin_token_file to a file with a token, or give a loopback address, such as 127.0.0.1:8081 (flag --admin, XPYD_ADMIN)`)
 		}
 		for _, enough := range [][]string{{"--admin-token=sesame"}, append(secured, "--admin-tls-client-ca", ca.File)} {
 			c, err := load(t, append(enough, args...), nil)

@@ -16,7 +16,7 @@ var keyHelp = map[string]string{
 	"api_key_file":         "`file` of further client keys, one a line, with # for comments. Only its owner may read it (mode 0600)",
 	"backend_api_key":      "`key` sent to the backends in place of the client's Authorization",
 	"backend_api_key_file": "`file` that holds backend_api_key. Only its owner may read it (mode 0600)",
-	"admin_token":          "bearer `token` of the admin port, for all of its pages except /livez, /readyz and /health. Required unless the admin port is on loopback. Prefer admin_token_file, because flags show in ps",
+	"admin_token":          "bearer `token` of the admin port, for all of its pages except /livez, /readyz and /health. Without admin_tls.client_ca it is required unless the admin port is on loopback. Prefer admin_token_file, because flags show in ps",
 	"admin_token_file":     "`file` that holds admin_token. Only its owner may read it (mode 0600)",
 	"deny_fields":          "top-level request `fields` that xpyd answers with 400",
 	"warmup":               "send one token over each new pair of engines before it gets its share of requests. In pools of more than 16 engines, each engine is tried with 16 partners",

@@ -25,8 +25,8 @@ type Config struct {
 	BackendAPIKey string `mapstructure:"backend_api_key"`
 	// BackendAPIKeyFile holds it in place of BackendAPIKey.
 	BackendAPIKeyFile string `mapstructure:"backend_api_key_file"`
-	// AdminToken is the bearer token of the admin port. It must be set where that port is not on
-	// loopback.
+	// AdminToken is the bearer token of the admin port. Where that port is not on
+	// loopback, it or AdminTLS.ClientCA must be set.
 	AdminToken string `mapstructure:"admin_token"`
 	// AdminTokenFile holds it in place of AdminToken.
 	AdminTokenFile string `mapstructure:"admin_token_file"`

@@ -127,15 +127,19 @@ func nextEvent(in *bufio.Reader) (string, error) {
 	}
 }
 
-// fetch returns the body of a GET that is answered with 200. It shows the engines' key to engines, and
-// not to the admin port.
+// fetch returns the body of a GET that is answered with 200. Engines get their key, and the admin port
+// its own token.
 func (r *run) fetch(ctx context.Context, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, fmt.Errorf("request %s: %w", url, err)
 	}
-	if r.EngineKey != "" && (r.Admin == "" || !strings.HasPrefix(url, r.Admin+"/")) {
-		req.Header.Set("Authorization", "Bearer "+r.EngineKey)
+	key := r.EngineKey
+	if r.Admin != "" && strings.HasPrefix(url, r.Admin+"/") {
+		key = r.AdminToken
+	}
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
 	}
 	return r.bytes(req)
 }

@@ -38,9 +38,9 @@ func comparisons() []comparison {
 	two := map[string]any{"n": 2, "temperature": 1, "top_k": 1}
 	return []comparison{
 		{name: "completions", requests: three(completions, false)},
-		{name: "completions, streamed", requests: three(completions, true)},
+		{name: "completions streamed", requests: three(completions, true)},
 		{name: "chat", requests: three(chat, false)},
-		{name: "chat, streamed", requests: three(chat, true)},
+		{name: "chat streamed", requests: three(chat, true)},
 		{name: "one token", requests: append(both(shape{completions, false, longPrompt, 1, nil}), both(shape{chat, false, longPrompt, 1, nil})...)},
 		{name: "n=2", requests: both(shape{completions, false, longPrompt, 8, two}), optional: true},
 		{name: "logprobs", requests: []shape{

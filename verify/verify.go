@@ -19,9 +19,10 @@ type Options struct {
 	Admin           string   // base URL of xpyd's admin port; "" leaves its row out
 	Model           string   // "": the first that all engines list
 
-	Key       string // bearer token for the proxy; "" for none
-	EngineKey string // bearer token for the engines
-	Insecure  bool   // accept any certificate
+	Key        string // bearer token for the proxy; "" for none
+	EngineKey  string // bearer token for the engines
+	AdminToken string // bearer token for the admin port
+	Insecure   bool   // accept any certificate
 
 	Lease   time.Duration // kv.lease of the proxy
 	Settle  time.Duration // after a client leaves, the time within which blocks must be free

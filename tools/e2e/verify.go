@@ -46,7 +46,7 @@ func deployments() []deployment {
 		{wrong: "versions", prefill: prefillEngine(1), before: otherVersion, verify: quick, red: []string{"engines"}},
 		{wrong: "a prefill engine without connector", prefill: plainEngine(), verify: quick, red: []string{"path", "pull"}},
 		{wrong: "other weights on prefill", prefill: weights, verify: []string{"--skip", "lease,client leaves,rejected,tools,EOS first,logprobs,one token"},
-			red: []string{"chat", "chat, streamed", "completions", "completions, streamed"}},
+			red: []string{"chat", "chat streamed", "completions", "completions streamed"}},
 	}
 }
 
