@@ -115,8 +115,10 @@ func (x *Exchange) try(u *Client, req *Request, deadline time.Time, connect func
 	return nil
 }
 
-// begin takes a connection for a request.
+// begin takes a connection for a request. The body of an earlier answer is forgotten: Finish would take
+// its end for that of the answer that is now waited for, and keep a connection on which that still comes.
 func (x *Exchange) begin(c *conn, end, deadline time.Time) {
+	x.body = netio.BodyDecoder{}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.conn, x.end = c, end

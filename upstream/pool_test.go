@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"errors"
 	"io"
 	"net"
 	"testing"
@@ -35,5 +36,33 @@ func TestPoisonedConnectionIsNotReused(t *testing.T) {
 				t.Error("the poisoned connection is still open")
 			}
 		})
+	}
+}
+
+// An exchange had a whole answer, and its next request has none in time. The connection of that request
+// must not be kept, because the next user would get the late answer as its own.
+func TestConnectionOfAnUnansweredRequestIsNotKept(t *testing.T) {
+	late := make(chan struct{})
+	t.Cleanup(func() { close(late) })
+	first := newScripted(t, func(int) (string, bool) {
+		return "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\nno", false
+	})
+	second := newScripted(t, func(int) (string, bool) { <-late; return "", true })
+	var x Exchange
+	if err := x.Do(first.client(), post("{}"), time.Now().Add(5*time.Second), true); err != nil {
+		t.Fatal(err)
+	}
+	if body, err := x.ReadAll(nil, 10); err != nil || string(body) != "no" {
+		t.Fatalf("%q, %v", body, err)
+	}
+	x.Finish()
+	u := second.client()
+	var ue *Error
+	if err := x.Do(u, post("{}"), time.Now().Add(20*time.Millisecond), true); !errors.As(err, &ue) || !ue.TimedOut() {
+		t.Fatalf("error %v, want a timeout", err)
+	}
+	x.Finish()
+	if len(u.idle) != 0 {
+		t.Fatal("a connection on which an answer is still to come is in the pool")
 	}
 }
