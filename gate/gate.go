@@ -8,6 +8,7 @@ import (
 	"errors"
 	"mime"
 	"net"
+	"strings"
 
 	"github.com/valyala/fasthttp"
 
@@ -288,13 +289,15 @@ func wrongMedia(contentType []byte, takes Media) string {
 	return "Content-Type must be application/json in UTF-8, or multipart/form-data with a boundary."
 }
 
-// Boundary returns what separates the fields of a form, or "" if the Content-Type is not that of one.
+// Boundary returns what separates the fields of a form, or "" if the Content-Type is not that of one. In
+// another charset than UTF-8 the names of the fields would not be the ones that the bytes show.
 func Boundary(contentType []byte) string {
 	media, params, err := mime.ParseMediaType(string(contentType))
-	if b := params["boundary"]; err == nil && media == "multipart/form-data" && len(b) <= maxBoundary {
-		return b
+	b, charset := params["boundary"], params["charset"]
+	if err != nil || media != "multipart/form-data" || len(b) > maxBoundary || charset != "" && !strings.EqualFold(charset, "utf-8") {
+		return ""
 	}
-	return ""
+	return b
 }
 
 // maxBoundary is how long a boundary may be (RFC 2046).

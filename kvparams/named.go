@@ -7,6 +7,12 @@ import (
 	"mime/multipart"
 )
 
+// xargs is the field of vLLM's audio forms whose JSON becomes extra_args.
+const xargs = "vllm_xargs"
+
+// maxXargs bounds that field, in bytes.
+const maxXargs = 64 << 10
+
 // Model returns the model that a JSON body of any route names, or nil if it names none or is no JSON
 // object. Of several the last counts, as in the engine's own reader. It is valid as long as body is.
 func Model(body []byte) (model []byte) {
@@ -47,4 +53,53 @@ func FormModel(body []byte, boundary string) []byte {
 		}
 		return model
 	}
+}
+
+// CheckForm refuses a form with KV parameters in vllm_xargs. Even an empty string for a handle kills a
+// decode engine. The engine's reader of forms is not Go's, so each place in the body that has the name
+// must be a field that Go finds too, and whose value is JSON: two readers that agree on a name and on
+// whole JSON after it agree on the field.
+func CheckForm(body []byte, boundary string) error {
+	if bytes.Contains(body, []byte("; name*")) || bytes.Contains(body, []byte(";name*")) {
+		return wrongType("name", "a plain parameter of Content-Disposition") // some readers decode the other form
+	}
+	places := bytes.Count(body, []byte(xargs))
+	for parts := multipart.NewReader(bytes.NewReader(body), boundary); places > 0; {
+		part, err := parts.NextRawPart()
+		if err != nil {
+			return wrongType(xargs, "a JSON object in a field of its own")
+		}
+		if part.FormName() != xargs {
+			continue
+		}
+		value, err := io.ReadAll(io.LimitReader(part, maxXargs))
+		if err != nil {
+			return wrongType(xargs, "a JSON object in a field of its own")
+		}
+		if err := checkXargs(value); err != nil {
+			return err
+		}
+		places--
+	}
+	return nil
+}
+
+func checkXargs(value []byte) error {
+	var s scanner
+	s.reset(value)
+	i := s.space(0)
+	if s.byteAt(i) != '{' {
+		return wrongType(xargs, "a JSON object")
+	}
+	w := s.enter(i, 0)
+	for w.next(&s) {
+		if name := w.name(value); kvAlias(name) {
+			return unsupported(xargs + "." + string(name))
+		}
+		w.done(s.value(w.at, w.depth))
+	}
+	if s.failed() || s.space(w.pos) != len(value) {
+		return wrongType(xargs, "a JSON object")
+	}
+	return nil
 }

@@ -65,3 +65,34 @@ func TestModelOfAForm(t *testing.T) {
 		t.Errorf("half a form names %q", got)
 	}
 }
+
+// A form must not bring KV parameters to an engine, however it is written.
+func TestFormsBringNoHandles(t *testing.T) {
+	const field = "--b\r\nContent-Disposition: form-data; name=\"vllm_xargs\"\r\n\r\n"
+	const model = "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper\r\n"
+	for name, tc := range map[string]struct{ body, code, param string }{
+		"none":       {model, "", ""},
+		"harmless":   {field + `{"a":1,"b":["kv_transfer_params"]}` + "\r\n" + model, "", ""},
+		"handle":     {model + field + `{"kv_transfer_params":""}`, CodeUnsupported, "vllm_xargs.kv_transfer_params"},
+		"escaped":    {field + `{"a":1,"\u006bv_transfer_params":0}`, CodeUnsupported, "vllm_xargs.kv_transfer_params"},
+		"encoder":    {field + `{"ec_transfer_params":"x"}`, CodeUnsupported, "vllm_xargs.ec_transfer_params"},
+		"second one": {field + "{}\r\n" + field + `{"kv_transfer_params":1}`, CodeUnsupported, "vllm_xargs.kv_transfer_params"},
+		"no JSON":    {field + `{"a":NaN}`, CodeInvalidType, "vllm_xargs"},
+		"more JSON":  {field + `{}{"kv_transfer_params":1}`, CodeInvalidType, "vllm_xargs"},
+		"no object":  {field + `"x"`, CodeInvalidType, "vllm_xargs"},
+		"two names": {"--b\r\nContent-Disposition: form-data; name=\"model\"; name=\"vllm_xargs\"\r\n\r\n{}", CodeInvalidType,
+			"vllm_xargs"},
+		"bare line feeds": {"--b\r\nContent-Disposition: form-data; name=\"model\"\n\n; name=\"vllm_xargs\"\r\n\r\n{\"kv_transfer_params\":1}",
+			CodeInvalidType, "vllm_xargs"},
+		"encoded name":     {"--b\r\nContent-Disposition: form-data; name*=utf-8''vllm%5Fxargs\r\n\r\n{\"kv_transfer_params\":1}", CodeInvalidType, "name"},
+		"another boundary": {"--c\r\nContent-Disposition: form-data; name=\"vllm_xargs\"\r\n\r\n{}", CodeInvalidType, "vllm_xargs"},
+	} {
+		got := Error{}
+		if err := CheckForm([]byte(tc.body+"\r\n--b--\r\n"), "b"); err != nil {
+			got = *err.(*Error)
+		}
+		if got.Code != tc.code || got.Param != tc.param {
+			t.Errorf("%s: %q %q, want %q %q", name, got.Code, got.Param, tc.code, tc.param)
+		}
+	}
+}

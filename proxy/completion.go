@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -171,11 +170,7 @@ func (c *completion) admit() *apiError {
 		return err
 	}
 	if err := c.req.Parse(c.api, c.body.Bytes()); err != nil {
-		var e *kvparams.Error
-		if !errors.As(err, &e) {
-			panic("BUG: kvparams error of another type")
-		}
-		return newError(fasthttp.StatusBadRequest, parseCode(e), e.Param, e.Message).noRetry()
+		return badBody(err)
 	}
 	return nil
 }

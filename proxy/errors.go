@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"strconv"
 
 	"github.com/valyala/fasthttp"
@@ -110,6 +111,15 @@ func (c code) String() string {
 
 // ErrorCodes lists every code that xpyd_request_errors_total may carry.
 func ErrorCodes() []string { return names(codes)[codeNone+1:] }
+
+// badBody is the answer to a body that kvparams refuses.
+func badBody(err error) *apiError {
+	var e *kvparams.Error
+	if !errors.As(err, &e) {
+		panic("BUG: kvparams error of another type")
+	}
+	return newError(fasthttp.StatusBadRequest, parseCode(e), e.Param, e.Message).noRetry()
+}
 
 // parseCode returns the code for a body that cannot be served.
 func parseCode(of *kvparams.Error) code {

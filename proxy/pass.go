@@ -102,6 +102,9 @@ func (p *passing) admit(ctx *fasthttp.RequestCtx) *apiError {
 	body := p.body.Bytes()
 	p.req.Method, p.req.Body = "POST", [][]byte{body}
 	if boundary := gate.Boundary(ctx.Request.Header.ContentType()); p.route.Body != routes.JSON && boundary != "" {
+		if err := kvparams.CheckForm(body, boundary); err != nil {
+			return badBody(err)
+		}
 		p.req.Type = ctx.Request.Header.ContentType()
 		p.want.Model = kvparams.FormModel(body, boundary)
 	} else {

@@ -216,6 +216,25 @@ func TestRelayedRoutesAreGuarded(t *testing.T) {
 	}
 }
 
+// No form brings KV parameters to an engine.
+func TestRelayedFormsBringNoHandles(t *testing.T) {
+	asked := atomic.Int32{}
+	engine := newStub(t, func(w http.ResponseWriter, _ *http.Request) { asked.Add(1) })
+	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = []string{engine.server.URL} }})
+	body, contentType := audioForm(t, true, "model", "sim", "vllm_xargs", `{"kv_transfer_params":""}`)
+	if a := r.post("/v1/audio/transcriptions", body, "Content-Type", contentType); a.status != 400 || a.code() != "unsupported_parameter" || asked.Load() != 0 {
+		t.Errorf("%d %s, and the engine was asked %d times", a.status, a.body, asked.Load())
+	}
+	if a := r.post("/v1/audio/transcriptions", body, "Content-Type", contentType+"; charset=utf-7"); a.status != 415 {
+		t.Errorf("names in UTF-7: %d %s", a.status, a.body)
+	}
+	body, contentType = audioForm(t, true, "model", "sim", "vllm_xargs", `{"a":1}`)
+	if a := r.post("/v1/audio/transcriptions", body, "Content-Type", contentType); a.status != 200 {
+		t.Errorf("other arguments: %d %s", a.status, a.body)
+	}
+	r.expectNothingHeld()
+}
+
 // A second engine answers what a first one fails, except on a route that xpyd does not know.
 func TestRelayedRetries(t *testing.T) {
 	for _, fault := range []string{"500", "breaks off"} {
