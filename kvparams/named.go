@@ -10,6 +10,10 @@ import (
 // xargs is the field of vLLM's audio forms whose JSON becomes extra_args.
 const xargs = "vllm_xargs"
 
+// maxParts is how many parts of a form are looked at. Engines take a thousand files and a thousand fields.
+// A part may have as few as ten bytes, and a body of nothing else would keep a core busy for seconds.
+const maxParts = 2000
+
 // maxXargs bounds that field, in bytes.
 const maxXargs = 64 << 10
 
@@ -39,7 +43,7 @@ func Model(body []byte) (model []byte) {
 // before it.
 func FormModel(body []byte, boundary string) []byte {
 	parts := multipart.NewReader(bytes.NewReader(body), boundary)
-	for {
+	for range maxParts {
 		part, err := parts.NextRawPart()
 		if err != nil {
 			return nil // an engine refuses what is no form
@@ -53,6 +57,7 @@ func FormModel(body []byte, boundary string) []byte {
 		}
 		return model
 	}
+	return nil
 }
 
 // CheckForm refuses a form with KV parameters in vllm_xargs. Even an empty string for a handle kills a
@@ -64,9 +69,10 @@ func CheckForm(body []byte, boundary string) error {
 		return wrongType("name", "a plain parameter of Content-Disposition") // some readers decode the other form
 	}
 	places := bytes.Count(body, []byte(xargs))
-	for parts := multipart.NewReader(bytes.NewReader(body), boundary); places > 0; {
+	parts := multipart.NewReader(bytes.NewReader(body), boundary)
+	for n := 0; places > 0; n++ {
 		part, err := parts.NextRawPart()
-		if err != nil {
+		if err != nil || n == maxParts {
 			return wrongType(xargs, "a JSON object in a field of its own")
 		}
 		if part.FormName() != xargs {

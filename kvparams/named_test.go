@@ -3,6 +3,7 @@ package kvparams
 import (
 	"bytes"
 	"mime/multipart"
+	"strings"
 	"testing"
 )
 
@@ -93,6 +94,22 @@ func TestFormsBringNoHandles(t *testing.T) {
 		}
 		if got.Code != tc.code || got.Param != tc.param {
 			t.Errorf("%s: %q %q, want %q %q", name, got.Code, got.Param, tc.code, tc.param)
+		}
+	}
+}
+
+// A form of very many parts is not read to its end. No engine takes it.
+func TestFormsOfManyParts(t *testing.T) {
+	form := func(n int) []byte {
+		const field = "--b\r\nContent-Disposition: form-data; name="
+		return []byte(strings.Repeat(field+"a\r\n\r\n\r\n", n) + field + "model\r\n\r\nwhisper\r\n" + field + "vllm_xargs\r\n\r\n{}\r\n--b--\r\n")
+	}
+	for n, want := range map[int]string{1998: "whisper", 2000: ""} {
+		if got := string(FormModel(form(n), "b")); got != want {
+			t.Errorf("%d parts before it: model %q, want %q", n, got, want)
+		}
+		if err := CheckForm(form(n), "b"); (err == nil) != (want != "") {
+			t.Errorf("%d parts before it: %v", n, err)
 		}
 	}
 }
