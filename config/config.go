@@ -71,7 +71,7 @@ func Load(ctx context.Context, files *Files, flags *pflag.FlagSet, environ []str
 		err = c.readTLSFiles(open, lookupEnv(environ, "CREDENTIALS_DIRECTORY"))
 	}
 	if err == nil {
-		err = c.checkAdminDoor()
+		err = c.CheckAdmin(c.Admin)
 	}
 	if err == nil {
 		return c, nil

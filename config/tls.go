@@ -51,12 +51,13 @@ func (c *Config) readTLSFiles(open opener, credentials string) error {
 	return nil
 }
 
-// checkAdminDoor wants a token or client certificates where other machines reach the admin port.
-func (c *Config) checkAdminDoor() error {
-	if c.Admin == "" || loopback(c.Admin) || c.AdminToken != "" || c.AdminTLS.ClientCA != "" {
+// CheckAdmin wants a token or client certificates where other machines reach the admin port at addr. That is Admin,
+// unless systemd opened the port; it is empty if there is none.
+func (c *Config) CheckAdmin(addr string) error {
+	if addr == "" || loopback(addr) || c.AdminToken != "" || c.AdminTLS.ClientCA != "" {
 		return nil
 	}
-	return invalid("admin", c.Admin, "lets other machines in, and there is neither admin_token nor admin_tls.client_ca; set admin_token_file to a file with a token, or give a loopback address, such as 127.0.0.1:8081")
+	return invalid("admin", addr, "lets other machines in, and there is neither admin_token nor admin_tls.client_ca; set admin_token_file to a file with a token, or give a loopback address, such as 127.0.0.1:8081")
 }
 
 // loopback reports that only this machine reaches the address.

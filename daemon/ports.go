@@ -35,6 +35,11 @@ func (h *Inheritance) openPorts(cfg config.Config) ([]port, error) {
 	if admin.Listener == nil {
 		return []port{data}, nil
 	}
+	if admin.configured == "" { // the check of the configuration knew another address
+		if err := cfg.CheckAdmin(admin.Addr().String()); err != nil {
+			return nil, errors.Join(config.UsageError{Err: err}, data.Close(), admin.Close())
+		}
+	}
 	return []port{data, admin}, nil
 }
 
