@@ -136,6 +136,9 @@ func (a *largeAnswer) WriteTo(w io.Writer) (int64, error) {
 
 // CloseWithError is fasthttp's last call for the response.
 func (a *largeAnswer) CloseWithError(err error) error {
+	if err != nil {
+		a.p.conn.Cut()
+	}
 	if err != nil && a.p.failed == nil {
 		a.p.failed = errGone() // the client left while xpyd wrote to it
 	}

@@ -174,6 +174,32 @@ func TestCutAnswersGetNoFarewellOfTLS(t *testing.T) {
 	}
 }
 
+// A relayed stream that breaks off gets none either.
+func TestCutRelayedAnswerGetsNoFarewellOfTLS(t *testing.T) {
+	for _, cut := range []bool{false, true} {
+		ca := tlstest.NewCA(t)
+		end := map[bool]string{false: "0\r\n\r\n"}[cut]
+		url := rawDecode(t, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: {}\n\r\n"+end)
+		o := secured(t, ca, rigOptions{prefill: -1})
+		o.router = func(c *router.Config) { c.Decode = []string{url} }
+		r := newRig(t, o)
+		under, err := net.Dial("tcp", strings.TrimPrefix(r.url, "https://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec := &recorded{Conn: under}
+		conn := tls.Client(rec, &tls.Config{RootCAs: ca.Pool, ServerName: "127.0.0.1", MaxVersion: tls.VersionTLS12})
+		defer func() { _ = conn.Close() }()
+		const body = `{"input":"x"}`
+		_, _ = fmt.Fprintf(conn, "POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		got, _ := io.ReadAll(conn)
+		if said := rec.lastRecord() == 21; said == cut || !bytes.Contains(got, []byte("data: {}")) {
+			t.Errorf("cut %v: close_notify %v after %q", cut, said, got)
+		}
+	}
+}
+
 // What speaks no TLS, or another one, is turned away. HTTP gets an answer.
 func TestHandshakesThatFail(t *testing.T) {
 	ca := tlstest.NewCA(t)
