@@ -197,3 +197,18 @@ func TestModelNameOfAnySizeIsOurs(t *testing.T) {
 		t.Errorf("engines were asked %d times", n)
 	}
 }
+
+// A success of another status than 200 is not held beyond limits.answer. It must not become an empty one.
+func TestLargeRelayedSuccessIsNotEmptied(t *testing.T) {
+	engine := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		w.WriteHeader(http.StatusCreated)
+		fill(w, 4*answerLimit)
+	})
+	r := newRig(t, rigOptions{prefill: -1, config: smallAnswers, router: func(c *router.Config) { c.Decode = []string{engine.server.URL} }})
+	if a := r.post("/v1/embeddings", `{"input":"x"}`); a.status != 502 || a.code() != "decode_failed" || !strings.Contains(a.body, "limits.answer") {
+		t.Errorf("%d with %d bytes: %.200s", a.status, len(a.body), a.body)
+	}
+	r.expectNoBlame()
+	r.expectNothingHeld()
+}

@@ -203,6 +203,8 @@ func (p *passing) try(ctx *fasthttp.RequestCtx) *failure {
 		return nil
 	case err != nil:
 		return p.broke(atBody, err)
+	case ok && x.Head.Status != fasthttp.StatusOK && x.TooLarge: // what was read of it is gone
+		return p.fail(fault{at: atLimit, status: x.Head.Status, cause: causeTooLarge}, tooLargeToHold(upstream.ErrTooLarge))
 	case !ok:
 		f := p.s.refused(legPassed, x.Head.Status)
 		told, _ := p.s.tellRefusal(f, p.id, b, x, buf)
