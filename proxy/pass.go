@@ -277,6 +277,7 @@ func (p *passing) passLarge(ctx *fasthttp.RequestCtx, buf []byte, silence time.D
 	if p.route.Light {
 		p.lease.Release(router.ClientGone) // the engine is done, however slowly the client reads
 	}
+	p.body.Free(p.s.bodies) // nothing is tried again, and a stream may last
 	p.kept = true
 	ctx.Response.SetBodyStream(&largeAnswer{p: p, buf: buf, silence: silence}, max(int(p.x.Head.Length), -1))
 }

@@ -121,6 +121,28 @@ func TestTranscriptionStreams(t *testing.T) {
 	}
 }
 
+// An upload counts against limits.body_budget until its answer begins, and not until a stream has ended.
+func TestTranscriptionStreamHoldsNoUpload(t *testing.T) {
+	end := make(chan struct{})
+	engine := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: {}\n\n")
+		w.(http.Flusher).Flush()
+		<-end
+	})
+	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = []string{engine.server.URL} }})
+	body, contentType := audioForm(t, true, "model", "sim", "stream", "true")
+	in := r.lazy("POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: " + contentType + fmt.Sprintf("\r\nContent-Length: %d\r\n\r\n", len(body)) + body)
+	if n := r.buffered(); n != 0 {
+		t.Errorf("%v bytes of the upload are held beside a stream", n)
+	}
+	close(end)
+	if all, err := io.ReadAll(in); err != nil || !strings.HasSuffix(string(all), "0\r\n\r\n") {
+		t.Errorf("%v\n%s", err, all)
+	}
+}
+
 // An engine that breaks off inside a stream is no clean end, and is counted.
 func TestTranscriptionThatBreaksOff(t *testing.T) {
 	url := rawDecode(t, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: {}\n\r\n")
