@@ -186,6 +186,9 @@ func (p *passing) try(ctx *fasthttp.RequestCtx) *failure {
 	if upstream.IsDial(err) {
 		return p.broke(atDial, err)
 	}
+	if err == nil {
+		x.Uncut(cutDown) // it has answered
+	}
 	ok, http11 := err == nil && x.Head.Status < 300, ctx.Request.Header.IsHTTP11()
 	if ok && x.IsEventStream() && http11 {
 		p.passLarge(ctx, nil, silence)
