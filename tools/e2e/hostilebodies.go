@@ -187,7 +187,7 @@ func otherAttacks() []attack {
 	for _, route := range []string{
 		"/inference/v1/generate", "/inference/v1/abort_requests", "/v1/responses", "/v1/messages", "/v1//completions", "/v1/completions/",
 		"/v1/completions%3Fx", "/V1/completions", "/tokenize", "/sleep", "/reset_prefix_cache", "/collective_rpc", "/v1/load_lora_adapter",
-		"/pause", "/abort_requests", "/scale_elastic_ep", "/invocations", "/pooling", "/server_info",
+		"/pause", "/abort_requests", "/scale_elastic_ep", "/invocations", "/wake_up", "/server_info",
 	} {
 		all = append(all, attack{name: "route " + route, path: route, body: plea(path, kill)})
 	}
