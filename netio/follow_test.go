@@ -27,9 +27,20 @@ func watchedConn(t *testing.T, w *Watcher, tcp *net.TCPConn) (c *backendConn, le
 // keepTicking makes w look for departures.
 func keepTicking(t *testing.T, w *Watcher) {
 	t.Helper()
-	_, near := tcpPair(t)
-	w.add(&Watch{}, joined(t, w, near), newToldOf())
+	ticks(t, w)()
 }
+
+// ticks returns what makes w look for departures, to be called from any goroutine.
+func ticks(t *testing.T, w *Watcher) (begin func()) {
+	t.Helper()
+	_, near := tcpPair(t)
+	p := joined(t, w, near)
+	return func() { w.add(&Watch{}, p, newToldOf()) }
+}
+
+// intoTheWait is how long a follower may take from its last read to its wait. A watcher that tells of the end
+// before that proves nothing, but it fails nothing either.
+const intoTheWait = 300 * time.Millisecond
 
 // An end that came with the last bytes wakes no wait. It is found whether the watcher reports it
 // before those bytes are read or after.
@@ -53,12 +64,14 @@ func TestEndBehindTheLastBytesIsFound(t *testing.T) {
 					keepTicking(t, w)
 					<-left
 				}
+				tick := time.AfterFunc(time.Hour, ticks(t, w))
+				defer tick.Stop()
 				got := ""
 				err := c.Follow(&c.in, func() bool {
 					got += string(c.in.Unread)
 					c.in.Empty()
 					if !before {
-						keepTicking(t, w)
+						tick.Reset(intoTheWait)
 					}
 					return true
 				})
