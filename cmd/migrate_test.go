@@ -61,9 +61,9 @@ func TestMigrateSaysWhatIsMissing(t *testing.T) {
 func TestMigrateRefusals(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
 		{"migrate", "migrate needs a router, one of vllm-router, sglang-router, smg, toy, llm-d-sidecar, production-stack; see xpyd migrate --help"},
-		{"migrate toy --prefil-hosts a", "migrate: toy: --prefil-hosts is none of its flags"},
+		{"migrate toy --prefil-hosts a", "migrate: toy: it has no flag --prefil-hosts"},
 		{"check --as toy --prefil-hosts a", "unknown flag: --prefil-hosts; see xpyd check --help"},
-		{"check --as toy -- --prefil-hosts a", "--as: toy: --prefil-hosts is none of its flags"},
+		{"check --as toy -- --prefil-hosts a", "--as: toy: it has no flag --prefil-hosts"},
 		{"check --as toy a", `check takes no argument, got "a"; see xpyd check --help`},
 		{"check -- --port 1", `check takes no argument, got "--port"; see xpyd check --help`},
 		{"check --as toy --config x.yaml -- --port 1", "--as and --config: both say what the configuration is; give one of them"},

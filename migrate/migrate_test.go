@@ -274,7 +274,7 @@ func TestSingleFlags(t *testing.T) {
 func TestWrongCommandLines(t *testing.T) {
 	for _, tc := range []struct{ router, line, want string }{
 		{"haproxy", "", `"haproxy" is no router whose flags are known; give one of vllm-router, sglang-router, smg, toy, llm-d-sidecar, production-stack`},
-		{"vllm-router", "--mode pd", "vllm-router: --mode is none of its flags"},
+		{"vllm-router", "--mode pd", "vllm-router: it has no flag --mode"},
 		{"vllm-router", "pd", "vllm-router: its command line must begin with a flag"},
 		{"vllm-router", "--api-key k1 sk-secret", "vllm-router: --api-key has one value too many"},
 		{"vllm-router", "--port", "vllm-router: --port: a value is missing"},

@@ -63,7 +63,7 @@ func (r router) parse(args []string) (given, error) {
 		}
 		i := slices.IndexFunc(r.rules, func(rule rule) bool { return rule.flag == flag })
 		if i < 0 {
-			return nil, fmt.Errorf("--%s is none of its flags", flag)
+			return nil, fmt.Errorf("it has no flag --%s", flag)
 		}
 		last = flag
 		rest := args[1:]

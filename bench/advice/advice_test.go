@@ -139,7 +139,7 @@ func TestWhatIsLeftOut(t *testing.T) {
 	refuses, broken := measured("r", 1, 8, 1, 9, 1), measured("b", 1, 8, 1, 9, 1)
 	refuses.Totals.Failed, broken.Interrupted = 50, true
 	text := strings.Join(Words([]*result.Run{refuses, broken, measured("a", 1, 8, 1, 3, 9), measured("c", 1, 8, 1, 3, 8)}, Token()), "\n")
-	for _, want := range []string{"s mixed, closed loop:", "left out: r at concurrency 8, where 33.3 % of the requests failed", "left out: 1 runs", "quickest by median TPOT: c at 3 req/s", "measured fewer than 3 times: a small"} {
+	for _, want := range []string{"s mixed, closed loop:", "left out: r at concurrency 8, where 33.3 % of the requests failed", "or without an answer: 1 of the runs", "quickest by median TPOT: c at 3 req/s", "measured fewer than 3 times: a small"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}

@@ -153,7 +153,7 @@ func (g *Group) caveats(few bool) (lines []string) {
 		lines = append(lines, fmt.Sprintf("  left out: %s at %s, where %.3g %% of the requests failed", p.Target, p.Load, p.Failed*100))
 	}
 	if g.Unsound > 0 {
-		lines = append(lines, fmt.Sprintf("  left out: %d runs that were interrupted, late, or without an answer", g.Unsound))
+		lines = append(lines, fmt.Sprintf("  left out, because they were interrupted, late, or without an answer: %d of the runs", g.Unsound))
 	}
 	if few {
 		lines = append(lines, fmt.Sprintf("  some cells were measured fewer than %d times: a small difference may be chance", fewest))

@@ -133,7 +133,7 @@ func note(g advice.Group) string {
 	}
 	text = fmt.Sprintf("%s · %s · %s · %s", g.Title(), text, r.Tool, r.Started.UTC().Format("2006-01-02"))
 	if g.Unsound > 0 {
-		text += fmt.Sprintf(" · %d runs left out", g.Unsound)
+		text += fmt.Sprintf(" · runs left out: %d", g.Unsound)
 	}
 	return text
 }

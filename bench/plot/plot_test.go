@@ -101,7 +101,7 @@ func TestFailuresAreMarked(t *testing.T) {
 		t.Errorf("%v, or nothing in the legend", err)
 	}
 	runs[0].Interrupted = true
-	if got := Ray(group(t, runs...), Pareto{}).Note; !strings.Contains(got, "1 runs left out") {
+	if got := Ray(group(t, runs...), Pareto{}).Note; !strings.Contains(got, "runs left out: 1") {
 		t.Errorf("note %q", got)
 	}
 }

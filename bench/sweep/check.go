@@ -189,12 +189,12 @@ func (f *File) Validate() error {
 		}
 	}
 	if len(f.Workloads) == 0 {
-		return errors.New("no workloads")
+		return errors.New("no workload: want at least one under workloads")
 	}
 	seen := map[string]bool{}
 	for _, c := range f.Cells() {
 		if seen[c.File()] {
-			return fmt.Errorf("two cells have one name, %s: a load stands there twice, or two names differ in signs alone", c.File())
+			return fmt.Errorf("two cells would have the same file name, %s: the load is there twice, or two names differ only in punctuation", c.File())
 		}
 		seen[c.File()] = true
 		if o := f.Options(&c); o.Validate() != nil {

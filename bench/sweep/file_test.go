@@ -53,9 +53,9 @@ func TestWrongFiles(t *testing.T) {
 	}
 	for want, change := range map[string]func(f *File){
 		"no target: want targets in the file, --target NAME=URL, or --url": func(f *File) { f.Targets = nil },
-		"target 1P2D has no url": func(f *File) { f.Targets[0].URL = "" },
-		"no workloads":           func(f *File) { f.Workloads = nil },
-		"two cells have one name, 1P2D--long--conc2-n10--r1: a load stands there twice, or two names differ in signs alone": func(f *File) { f.Loads = append(f.Loads, f.Loads[0]) },
+		"target 1P2D has no url":                         func(f *File) { f.Targets[0].URL = "" },
+		"no workload: want at least one under workloads": func(f *File) { f.Workloads = nil },
+		"two cells would have the same file name, 1P2D--long--conc2-n10--r1: the load is there twice, or two names differ only in punctuation": func(f *File) { f.Loads = append(f.Loads, f.Loads[0]) },
 	} {
 		f := parsed(t, whole)
 		change(f)
