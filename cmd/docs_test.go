@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"xpyd/fault"
 	"xpyd/internal/docs"
-	"xpyd/proxy"
 	"xpyd/routes"
 )
 
@@ -58,12 +58,12 @@ func checkRows(t *testing.T, what string, rows, code []string) {
 }
 
 func TestDocsErrorCodes(t *testing.T) {
-	checkRows(t, "error code", rowNames(docs.Section(t, "errors")), proxy.ErrorCodes())
+	checkRows(t, "error code", rowNames(docs.Section(t, "errors")), fault.Names(fault.Codes)[fault.CodeNone+1:])
 }
 
 // Reasons are labels of xpyd_decisions_total.
 func TestDocsReasons(t *testing.T) {
-	checkRows(t, "reason", rowNames(docs.Section(t, "reasons")), proxy.Reasons())
+	checkRows(t, "reason", rowNames(docs.Section(t, "reasons")), fault.Names(fault.Reasons))
 }
 
 // The README names the routes of the data port.

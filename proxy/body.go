@@ -10,24 +10,19 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"xpyd/budget"
+	"xpyd/fault"
 	"xpyd/netio"
 )
 
 // bodyRate is the rate that an upload longer than timeouts.body must reach, in bytes a second.
 const bodyRate = 64 << 10
 
-// errGone is the error of a client that left before its answer was complete. It is for the metrics
-// and the log, as usually no client is left to read it.
-func errGone() *apiError {
-	return newError(499, codeClientGone, "", "the client closed the connection or its sending side")
+func clientLimit() *fault.Error {
+	return fault.NewError(fasthttp.StatusTooManyRequests, fault.CodeClientLimit, "", "this client has limits.client_in_flight requests already; wait for one to end").After(1)
 }
 
-func clientLimit() *apiError {
-	return newError(fasthttp.StatusTooManyRequests, codeClientLimit, "", "this client has limits.client_in_flight requests already; wait for one to end").retryAfter(1)
-}
-
-func (s *Server) tooLarge() *apiError {
-	return newError(fasthttp.StatusRequestEntityTooLarge, codeBodyTooLarge, "", "request body is larger than "+strconv.FormatInt(s.cfg.Limits.Body, 10)+" bytes").noRetry()
+func (s *Server) tooLarge() *fault.Error {
+	return fault.NewError(fasthttp.StatusRequestEntityTooLarge, fault.CodeBodyTooLarge, "", "request body is larger than "+strconv.FormatInt(s.cfg.Limits.Body, 10)+" bytes").Final()
 }
 
 // pace says by when more of a body must have come. Bytes buy time, but no more than timeouts.body
@@ -54,18 +49,18 @@ func (p *pace) next(now time.Time, n int) time.Time {
 // readBody reads the client's whole request body. The buffer grows with the bytes that arrive and
 // not with the announced length. stop ends the read once it is set. Whoever sets it then moves the
 // connection's read deadline.
-func (s *Server) readBody(ctx *fasthttp.RequestCtx, conn *netio.Conn, of budget.Client, stop *atomic.Bool, body *budget.Body) *apiError {
+func (s *Server) readBody(ctx *fasthttp.RequestCtx, conn *netio.Conn, of budget.Client, stop *atomic.Bool, body *budget.Body) *fault.Error {
 	want := int64(ctx.Request.Header.ContentLength()) // −1 when chunked
 	src := ctx.RequestBodyStream()
 	if src == nil {
-		return newError(fasthttp.StatusBadRequest, codeInvalidJSON, "", "request body is empty; send a JSON object")
+		return fault.NewError(fasthttp.StatusBadRequest, fault.CodeInvalidJSON, "", "request body is empty; send a JSON object")
 	}
 	pace := pace{limit: s.cfg.Timeouts.Body, stall: s.cfg.Timeouts.BodyStall}
 	for n := 0; ; {
 		deadline := pace.next(time.Now(), n)
 		_ = conn.SetReadDeadline(deadline)
 		if stop.Load() { // checked after the deadline is set, which may have replaced the one that came with stop
-			return shuttingDown()
+			return fault.ErrStopped()
 		}
 		if body.Full() && body.Size() != want {
 			if r := body.Grow(s.bodies, of, want); r != budget.Granted {
@@ -80,7 +75,7 @@ func (s *Server) readBody(ctx *fasthttp.RequestCtx, conn *netio.Conn, of budget.
 		}
 		if err != nil {
 			if stop.Load() {
-				return shuttingDown()
+				return fault.ErrStopped()
 			}
 			fault := bodyEnd(err, conn, want, body.Size(), !time.Now().Before(deadline))
 			if fault == nil {
@@ -91,24 +86,24 @@ func (s *Server) readBody(ctx *fasthttp.RequestCtx, conn *netio.Conn, of budget.
 	}
 }
 
-func bodyRefused(r budget.Refusal) *apiError {
+func bodyRefused(r budget.Refusal) *fault.Error {
 	if r == budget.OverShare {
-		return newError(fasthttp.StatusTooManyRequests, codeClientLimit, "", "the request bodies of this client hold limits.client_share of limits.body_budget already; try again").retryAfter(1)
+		return fault.NewError(fasthttp.StatusTooManyRequests, fault.CodeClientLimit, "", "the request bodies of this client hold limits.client_share of limits.body_budget already; try again").After(1)
 	}
-	return newError(fasthttp.StatusServiceUnavailable, codeOverloaded, "", "too many request bytes are being held; try again").retryAfter(1)
+	return fault.NewError(fasthttp.StatusServiceUnavailable, fault.CodeOverloaded, "", "too many request bytes are being held; try again").After(1)
 }
 
 // bodyEnd tells a complete body from one that was cut. fasthttp reports a client that closes
 // between two chunks as a plain end, so bodyEnd asks the socket.
-func bodyEnd(err error, conn *netio.Conn, want, got int64, late bool) *apiError {
+func bodyEnd(err error, conn *netio.Conn, want, got int64, late bool) *fault.Error {
 	switch {
 	case late: // some of fasthttp's errors do not say that they were timeouts
-		return newError(fasthttp.StatusRequestTimeout, codeRequestTimeout, "", "request body did not arrive in time")
+		return fault.NewError(fasthttp.StatusRequestTimeout, fault.CodeRequestTimeout, "", "request body did not arrive in time")
 	case errors.Is(err, io.EOF) && (got == want || want < 0 && !conn.Departed()):
 		return nil // the deadline may pass, because fasthttp sets another one before it reads again
 	// Broken framing stays that error, whether or not the client has left since.
 	case !conn.Misframed() && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || conn.Departed()):
-		return errGone()
+		return fault.ErrGone()
 	}
-	return newError(fasthttp.StatusBadRequest, codeInvalidHTTP, "", "malformed request body framing")
+	return fault.NewError(fasthttp.StatusBadRequest, fault.CodeInvalidHTTP, "", "malformed request body framing")
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"xpyd/budget"
+	"xpyd/fault"
 	"xpyd/handoff"
 	"xpyd/heads"
 	"xpyd/kvparams"
@@ -52,7 +53,7 @@ func (a *atomicState) get() state  { return state(a.v.Load()) }
 //	finish     finish.go: the one end, with the metrics and the log line
 //
 // cuts.go holds what may cut its legs meanwhile. A leg that fails reports a fault (faults.go), and
-// classify judges it (failure.go).
+// fault.Classify judges it.
 //
 // The goroutine of the client's connection owns the completion and carries it through both legs. The
 // watcher only reports that the client has left or that the process ends. Completions are pooled, so
@@ -81,14 +82,14 @@ type completion struct {
 	tokens   int // in the prompt; an estimate unless they came as ids
 	snap     *router.Snapshot
 	path     path
-	reason   reason
+	reason   fault.Reason
 	round    int
 	chosen   bool // choosePath has run
 	reached  bool // a backend has had a byte of it, so the path is fixed and counts
 	degraded bool // counts against decode_only.max_share, whichever D has it
 	retrying bool // holds a share of the retry budget
 	moved    bool // a leg failed because health checks took a backend down, so the next retry is free
-	failure  *apiError
+	failure  *fault.Error
 
 	onPrefillDown, onDecodeDown, onSourceDown func()
 
@@ -156,12 +157,12 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	c.state.set(stateAdmitted)
 	c.degraded, c.chosen, c.reached, c.moved = false, false, false, false
 	c.broken.Store(0)
-	c.legID, c.path, c.reason, c.round = "", pathDisaggregated, reasonNone, 0
+	c.legID, c.path, c.reason, c.round = "", pathDisaggregated, fault.ReasonNone, 0
 	c.failure = nil
 }
 
 // admit counts the client, then reads and scans the body. No backend knows of the request so far.
-func (c *completion) admit() *apiError {
+func (c *completion) admit() *fault.Error {
 	if c.client = c.s.identify(c.conn, &c.ctx.Request.Header); !c.s.clients.Begin(c.client) {
 		c.client = budget.Client{}
 		return clientLimit()
@@ -170,27 +171,27 @@ func (c *completion) admit() *apiError {
 		return err
 	}
 	if err := c.req.Parse(c.api, c.body.Bytes()); err != nil {
-		return badBody(err)
+		return fault.BadBody(err)
 	}
 	return nil
 }
 
 // run tries rounds of prefill and decode until one is answered or nothing more may be tried. nil
 // means that an answer is ready for the client.
-func (c *completion) run() *apiError {
+func (c *completion) run() *fault.Error {
 	c.plan()
 	for c.round = 1; ; c.round++ {
 		f := c.tryRound()
 		if f == nil {
 			return nil
 		}
-		if f.retry == retryNever || c.round == maxRounds || !c.mayRetry(f.asked) {
-			if f.retry != retryNever && c.overdue() {
-				return deadlineError()
+		if f.Retry == fault.RetryNever || c.round == maxRounds || !c.mayRetry(f.asked) {
+			if f.Retry != fault.RetryNever && c.overdue() {
+				return fault.ErrDeadline()
 			}
 			return c.nameBroken(f.told)
 		}
-		c.s.failedLog.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Stringer("code", f.code).Str("error", f.told.why()).
+		c.s.failedLog.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Stringer("code", f.Code).Str("error", f.told.Why()).
 			Str("prefill", urlOf(c.p.lease.Backend)).Str("decode", urlOf(c.d.lease.Backend)).Msg("round failed, another one begins")
 		if gone := c.interrupted(); gone != nil {
 			return gone
@@ -220,16 +221,16 @@ func (c *completion) tryRound() *failure {
 }
 
 // answerError ends a completion that has nothing for the client but an error.
-func (c *completion) answerError(err *apiError) {
+func (c *completion) answerError(err *fault.Error) {
 	if c.gone() {
-		err = errGone()
+		err = fault.ErrGone()
 	}
 	c.failure = err
 	c.s.writeError(c.ctx, c.client, err) // also to a client that is gone, because it may have closed only its write side
 	c.commonHeaders()
 	// The rest of a body that is read in part would pass for a request. What follows a body that
 	// is not JSON cannot be trusted to be a request either.
-	if !c.body.Whole() || err.Code == codeClientGone || c.state.get() == stateAdmitted && err.Status < 500 {
+	if !c.body.Whole() || err.Code == fault.CodeClientGone || c.state.get() == stateAdmitted && err.Status < 500 {
 		c.ctx.SetConnectionClose()
 	}
 	if !c.body.Whole() {

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"xpyd/fault"
 	"xpyd/router"
 )
 
@@ -24,7 +25,7 @@ func (c *completion) bothLegs() *failure {
 	want.Alone = true
 	if c.snap.AcquireFor(want, &c.p.lease) != nil {
 		c.d.lease.Release(router.ClientGone)
-		return c.fail(nil, fault{leg: legPrefill, at: atPool, cause: causeNoneUp}, nil).final()
+		return c.fail(nil, fault.Fault{Leg: fault.Prefill, At: fault.AtPool, Cause: fault.NoneUp}, nil).final()
 	}
 	b := c.p.lease.Backend
 	c.buildPrefill()

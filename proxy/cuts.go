@@ -3,6 +3,7 @@ package proxy
 import (
 	"time"
 
+	"xpyd/fault"
 	"xpyd/upstream"
 )
 
@@ -90,20 +91,20 @@ func (c *completion) sourceDown() {
 }
 
 // interrupted returns the error of a completion that must end now, whatever it is doing.
-func (c *completion) interrupted() *apiError {
-	if ended := c.endedBy(); ended != causeNone {
-		return fault{cause: ended}.tell(codeNone)
+func (c *completion) interrupted() *fault.Error {
+	if ended := c.endedBy(); ended != fault.NoCause {
+		return fault.Fault{Cause: ended}.Tell(fault.CodeNone)
 	}
 	return nil
 }
 
 // endedBy says why the completion must end now, if it must.
-func (c *completion) endedBy() cause {
+func (c *completion) endedBy() fault.Cause {
 	switch {
 	case c.gone():
-		return causeGone
+		return fault.Gone
 	case c.stop.Load():
-		return causeStopped
+		return fault.Stopped
 	}
-	return causeNone
+	return fault.NoCause
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"xpyd/budget"
+	"xpyd/fault"
 	"xpyd/handoff"
 	"xpyd/kvparams"
 	"xpyd/router"
@@ -63,8 +64,8 @@ func (c *completion) decode() *failure {
 		}
 		// This comes after the last wait for a slot, in which the handle has aged.
 		if c.handoff.Unseen() && !c.handoff.Fresh() {
-			f := c.fail(nil, fault{leg: legDecode, at: atPool, cause: causeStale, handle: true}, nil)
-			c.d.lease.Release(f.outcome)
+			f := c.fail(nil, fault.Fault{Leg: fault.Decode, At: fault.AtPool, Cause: fault.Stale, Handle: true}, nil)
+			c.d.lease.Release(f.Outcome)
 			return f
 		}
 		b := c.d.lease.Backend
@@ -75,7 +76,7 @@ func (c *completion) decode() *failure {
 			return nil
 		}
 		c.decodeTried(b, f)
-		if f.retry != retryFree {
+		if f.Retry != fault.RetryFree {
 			return f
 		}
 		if c.interrupted() != nil {
@@ -92,7 +93,7 @@ func (c *completion) decode() *failure {
 
 // decodeTried closes a leg that failed, and notes b so that the request does not ask it again.
 func (c *completion) decodeTried(b *router.Backend, f *failure) {
-	c.endDecode(b, f.outcome, f.code)
+	c.endDecode(b, f.Outcome, f.Code)
 	c.d.x.Uncut(cutDown, cutSource) // for the next backend
 	c.moved = c.moved || f.moved
 	if c.interrupted() == nil {
@@ -131,7 +132,7 @@ func (c *completion) sourceBack(err error, deadline time.Time) error {
 }
 
 // swapUnfit reserves another D if the reserved one was ejected or went down while P worked.
-func (c *completion) swapUnfit() *apiError {
+func (c *completion) swapUnfit() *fault.Error {
 	b := c.d.lease.Backend
 	if b.Fit() {
 		return nil
@@ -142,7 +143,7 @@ func (c *completion) swapUnfit() *apiError {
 }
 
 // endDecode ends the leg with its connection and its lease, and counts it. Later calls do nothing.
-func (c *completion) endDecode(b *router.Backend, o router.Outcome, failed code) {
+func (c *completion) endDecode(b *router.Backend, o router.Outcome, failed fault.Code) {
 	if !c.d.lease.Held() {
 		return
 	}
@@ -151,7 +152,7 @@ func (c *completion) endDecode(b *router.Backend, o router.Outcome, failed code)
 	} else {
 		c.d.x.Drop()
 	}
-	c.s.metrics.Leg(legDecode, b, o, failed, time.Since(c.d.started))
+	c.s.metrics.Leg(fault.Decode, b, o, failed, time.Since(c.d.started))
 	c.d.lease.Release(o) // last, because a backend that has left is forgotten without a lease, and its series with it
 }
 
@@ -221,13 +222,13 @@ func (c *completion) commitWhole() error {
 	d := &c.d
 	if err := d.whole.Parse(d.relay.buf); err != nil {
 		c.s.log.Error().Str("request_id", c.id).Str("decode", d.lease.Backend.URL).Msg("decode answer cannot be used: " + err.Error())
-		return c.decodeFlawed(causeUnusable, nil)
+		return c.decodeFlawed(fault.Unusable, nil)
 	}
 	d.out = d.whole.AppendClient(d.out[:0], c.cachedTokens())
 	d.size, d.large = d.out.Len(), false
 	d.relay.handle = d.whole.Handle()
 	c.commit()
-	c.endDecode(d.lease.Backend, router.OK, codeNone) // D is done, so a client that reads slowly holds no place on it
+	c.endDecode(d.lease.Backend, router.OK, fault.CodeNone) // D is done, so a client that reads slowly holds no place on it
 	return nil
 }
 
@@ -302,15 +303,15 @@ func (c *completion) firstEvents() error {
 			c.commit()
 			return nil
 		case r.broken:
-			return c.decodeFlawed(causeReported, nil)
+			return c.decodeFlawed(fault.Reported, nil)
 		case r.done:
-			return c.decodeFlawed(causeTokenless, nil)
+			return c.decodeFlawed(fault.Tokenless, nil)
 		case errors.Is(err, io.EOF):
-			return c.decodeFlawed(causeCut, nil)
+			return c.decodeFlawed(fault.Cut, nil)
 		case err != nil:
 			return err
 		case int64(len(r.buf)) > c.s.cfg.Limits.Answer:
-			return c.decodeFlawed(causeTooLarge, eventTooLarge())
+			return c.decodeFlawed(fault.TooLarge, eventTooLarge())
 		}
 	}
 }

@@ -4,16 +4,17 @@ import (
 	"cmp"
 	"errors"
 
+	"xpyd/fault"
 	"xpyd/router"
 	"xpyd/upstream"
 )
 
-// This file turns what happened to a failed leg into a fault for classify to judge.
+// This file turns what happened to a failed leg into a fault for fault.Classify to judge.
 
 // prefillBroke judges a prefill leg that failed in the transport or at its limits.
 func (c *completion) prefillBroke(b *router.Backend, err error) *failure {
 	ended, late := c.endedBy(), c.prefillLate()
-	f := fault{leg: legPrefill, at: atLimit, status: c.p.x.Head.Status, cause: cmp.Or(ended, causeTooLarge)}
+	f := fault.Fault{Leg: fault.Prefill, At: fault.AtLimit, Status: c.p.x.Head.Status, Cause: cmp.Or(ended, fault.TooLarge)}
 	var ue *upstream.Error
 	if !errors.As(err, &ue) {
 		return c.fail(b, f, nil)
@@ -21,43 +22,43 @@ func (c *completion) prefillBroke(b *router.Backend, err error) *failure {
 	if ue.BrokeOff() && !late { // a P whose connection was half-closed hangs up
 		c.prefillBrokeOff(b, ue)
 	}
-	f.at, f.hungUp = reachedBy(ue), ended == causeNone && !late && !ue.TimedOut()
+	f.At, f.HungUp = reachedBy(ue), ended == fault.NoCause && !late && !ue.TimedOut()
 	switch {
-	case ended != causeNone:
-	case f.at == atDial && upstream.IsLocal(ue.Err):
-		f.cause = causeDescriptors
-	case f.at == atDial:
-		f.cause = causeBroke
+	case ended != fault.NoCause:
+	case f.At == fault.AtDial && upstream.IsLocal(ue.Err):
+		f.Cause = fault.Descriptors
+	case f.At == fault.AtDial:
+		f.Cause = fault.Broke
 	case c.p.x.IsCut(cutDown):
-		f.cause = causeDown
+		f.Cause = fault.Down
 	case (late || ue.TimedOut()) && c.p.x.IsCut(cutOther):
-		f.cause = causeOther
+		f.Cause = fault.Other
 	case (late || ue.TimedOut()) && c.overdue():
-		f.cause = causeOverdue
+		f.Cause = fault.Overdue
 	case late || ue.TimedOut():
-		f.cause = causeTimeout
+		f.Cause = fault.Timeout
 	default:
-		f.cause = causeBroke
+		f.Cause = fault.Broke
 	}
 	failed := c.fail(b, f, nil)
-	if f.cause == causeBroke {
-		failed.told.cause = ue.Error()
+	if f.Cause == fault.Broke {
+		failed.told.Log = ue.Error()
 	}
 	return failed
 }
 
 // badHandle judges kv_transfer_params that D would hang or die of.
-func (c *completion) badHandle(b *router.Backend, f fault, why error) *failure {
-	f.cause = causeBadHandle
+func (c *completion) badHandle(b *router.Backend, f fault.Fault, why error) *failure {
+	f.Cause = fault.BadHandle
 	c.s.failedLog.Error().Str("request_id", c.id).Str("prefill", b.URL).Msg("prefill backend gave an unusable handle: " + why.Error())
 	return c.fail(b, f, nil)
 }
 
 // prefillRefused judges an answer of P that is not a 200.
 func (c *completion) prefillRefused(b *router.Backend, status int) *failure {
-	f := c.s.refused(legPrefill, status)
-	if f.cause == causeStatus && c.req.ForcedTool() {
-		f.cause = causeForced
+	f := c.s.refused(fault.Prefill, status)
+	if f.Cause == fault.Status && c.req.ForcedTool() {
+		f.Cause = fault.Forced
 	}
 	told, asked := c.s.tellRefusal(f, c.id, b, &c.p.x, c.p.buf)
 	failed := c.fail(b, f, told)
@@ -71,79 +72,100 @@ func (c *completion) decodeBroke(b *router.Backend, err error) *failure {
 	if !errors.As(err, &ue) {
 		panic("BUG: decode leg failed with " + err.Error())
 	}
-	f := fault{leg: legDecode, at: reachedBy(ue), handle: c.handoff.Live(), cause: c.decodeCause(ue)}
+	f := fault.Fault{Leg: fault.Decode, At: reachedBy(ue), Handle: c.handoff.Live(), Cause: c.decodeCause(ue)}
 	switch {
-	case f.at == atDial:
+	case f.At == fault.AtDial:
 		c.handoff.Unsent()
 	case ue.BrokeOff():
 		c.broken.Add(1)
 	}
-	if f.at > atDial && (f.cause == causeGone || f.cause == causeStopped) {
-		f.hungUp = !ue.TimedOut() || c.d.x.HungUp()
+	if f.At > fault.AtDial && (f.Cause == fault.Gone || f.Cause == fault.Stopped) {
+		f.HungUp = !ue.TimedOut() || c.d.x.HungUp()
 	}
 	failed := c.fail(b, f, nil)
-	if f.cause == causeBroke && f.at > atDial {
-		failed.told.cause = ue.Error()
+	if f.Cause == fault.Broke && f.At > fault.AtDial {
+		failed.told.Log = ue.Error()
 	}
 	return failed
 }
 
-func (c *completion) decodeCause(ue *upstream.Error) cause {
+func (c *completion) decodeCause(ue *upstream.Error) fault.Cause {
 	dial, ended := ue.Stage == upstream.StageDial, c.endedBy()
 	switch {
-	case ended != causeNone:
+	case ended != fault.NoCause:
 		return ended
 	case ue.Cause == cutOther:
-		return causeOther
+		return fault.Other
 	case dial && upstream.IsLocal(ue.Err):
-		return causeDescriptors
+		return fault.Descriptors
 	case dial:
-		return causeBroke
+		return fault.Broke
 	case ue.Cause == cutSource:
-		return causeSource
+		return fault.Source
 	case c.d.x.IsCut(cutDown):
-		return causeDown
+		return fault.Down
 	case ue.TimedOut() && c.overdue():
-		return causeOverdue
+		return fault.Overdue
 	case ue.TimedOut():
-		return causeTimeout
+		return fault.Timeout
 	}
-	return causeBroke
+	return fault.Broke
 }
 
 // decodeFlawed judges an answer of D that cannot be used. told is for the client, and nil means the
 // usual text.
-func (c *completion) decodeFlawed(why cause, told *apiError) *failure {
-	return c.fail(c.d.lease.Backend, fault{leg: legDecode, at: atAnswer, status: c.d.x.Head.Status, cause: why, handle: c.handoff.Live()}, told)
+func (c *completion) decodeFlawed(why fault.Cause, told *fault.Error) *failure {
+	return c.fail(c.d.lease.Backend, fault.Fault{Leg: fault.Decode, At: fault.AtAnswer, Status: c.d.x.Head.Status, Cause: why, Handle: c.handoff.Live()}, told)
 }
 
 // decodeRefused judges an answer of D that is not a 200.
 func (c *completion) decodeRefused(status int, body []byte) *failure {
-	b, f := c.d.lease.Backend, c.s.refused(legDecode, status)
-	f.handle = c.handoff.Live()
+	b, f := c.d.lease.Backend, c.s.refused(fault.Decode, status)
+	f.Handle = c.handoff.Live()
 	told, asked := c.s.tellRefusal(f, c.id, b, &c.d.x, body)
 	failed := c.fail(b, f, told)
 	failed.asked = asked
 	return failed
 }
 
-func (c *completion) streamCause(err error) cause {
+func (c *completion) streamCause(err error) fault.Cause {
 	ended := c.endedBy()
 	var ue *upstream.Error
 	timeout := errors.As(err, &ue) && ue.TimedOut()
 	switch {
-	case ended != causeNone:
+	case ended != fault.NoCause:
 		return ended
 	case errors.Is(err, upstream.ErrTooLarge):
-		return causeTooLarge
+		return fault.TooLarge
 	case c.d.relay.reported && c.d.relay.broken:
-		return causeReported
+		return fault.Reported
 	case c.d.relay.broken:
-		return causeUnusable
+		return fault.Unusable
 	case timeout && c.overdue():
-		return causeOverdue
+		return fault.Overdue
 	case timeout:
-		return causeTimeout
+		return fault.Timeout
 	}
-	return causeBroke
+	return fault.Broke
+}
+
+// reachedBy says how far an exchange had come.
+func reachedBy(ue *upstream.Error) fault.Progress {
+	switch ue.Stage {
+	case upstream.StageDial:
+		return fault.AtDial
+	case upstream.StageWrite:
+		return fault.AtRequest
+	case upstream.StageHead:
+		return fault.AtHead
+	}
+	return fault.AtBody
+}
+
+// tooLarge turns readHeld's error into the cause of an answer that cannot be held.
+func tooLarge(err error) fault.Cause {
+	if errors.Is(err, errNoRoom) {
+		return fault.NoRoom
+	}
+	return fault.TooLarge
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"xpyd/budget"
+	"xpyd/fault"
 	"xpyd/handoff"
 	"xpyd/kvparams"
 	"xpyd/router"
@@ -25,7 +26,7 @@ func (c *completion) finish(writeErr error) {
 	if writeErr != nil && c.failure == nil {
 		// The client left while xpyd wrote to it.
 		c.leave()
-		c.failure = errGone()
+		c.failure = fault.ErrGone()
 	}
 	c.safely((*completion).cutBeside)
 	c.safely((*completion).endHandle)
@@ -67,7 +68,7 @@ func (c *completion) endLegs() {
 	defer c.p.lease.Release(router.ClientGone)
 	defer c.d.lease.Release(router.ClientGone)
 	if c.d.lease.Held() {
-		c.endDecode(c.d.lease.Backend, router.ClientGone, codeNone)
+		c.endDecode(c.d.lease.Backend, router.ClientGone, fault.CodeNone)
 	}
 }
 
@@ -79,17 +80,17 @@ func (c *completion) noteSoundness() {
 		c.s.engines.Soundness.Succeeded()
 		return
 	}
-	if e.Status < fasthttp.StatusInternalServerError || e.blameless || !ofBackends(e.Code) || !c.s.engines.SomeUp() {
+	if e.Status < fasthttp.StatusInternalServerError || e.Blameless || !ofBackends(e.Code) || !c.s.engines.SomeUp() {
 		return
 	}
 	c.s.engines.Soundness.Failed()
 }
 
 // ofBackends reports whether an error with this code means that no backend served.
-func ofBackends(c code) bool {
+func ofBackends(c fault.Code) bool {
 	switch c {
-	case codePrefillUnavailable, codePrefillTimeout, codePrefillFailed, codeInvalidHandoff, codeHandleExpired,
-		codeDecodeUnavailable, codeDecodeTimeout, codeDecodeFailed, codeDecodeStalled, codeUpstreamAuth:
+	case fault.CodePrefillUnavailable, fault.CodePrefillTimeout, fault.CodePrefillFailed, fault.CodeInvalidHandoff, fault.CodeHandleExpired,
+		fault.CodeDecodeUnavailable, fault.CodeDecodeTimeout, fault.CodeDecodeFailed, fault.CodeDecodeStalled, fault.CodeUpstreamAuth:
 		return true
 	}
 	return false
@@ -105,7 +106,7 @@ func (c *completion) count() outcome {
 	if e := c.failure; e != nil {
 		o = outcomeOf(e, c.state.get() == stateCommitted)
 		m.Error(e.Code)
-		if e.Code == codeClientGone {
+		if e.Code == fault.CodeClientGone {
 			m.ClientGone(c.phase())
 		}
 	}
@@ -124,9 +125,9 @@ func (c *completion) count() outcome {
 
 // outcomeOf names the end of a request that failed. committed says that the client had a part of its
 // answer.
-func outcomeOf(e *apiError, committed bool) outcome {
+func outcomeOf(e *fault.Error, committed bool) outcome {
 	switch {
-	case e.Code == codeClientGone:
+	case e.Code == fault.CodeClientGone:
 		return outcomeClientGone
 	case committed:
 		return outcomeBroken
@@ -167,15 +168,15 @@ func (c *completion) logLine(o outcome) {
 	status := fasthttp.StatusOK
 	if f := c.failure; f != nil {
 		e.Stringer("code", f.Code)
-		if f.cause != "" {
-			e.Str("error", f.cause)
+		if f.Log != "" {
+			e.Str("error", f.Log)
 		}
 		if c.state.get() != stateCommitted {
 			status = f.Status
 		}
 	}
 	e.Int("status", status).Stringer("outcome", o)
-	if c.failure != nil && c.failure.Code == codeClientGone {
+	if c.failure != nil && c.failure.Code == fault.CodeClientGone {
 		e.Stringer("phase", c.phase())
 	}
 	if !t.prefilled.IsZero() {

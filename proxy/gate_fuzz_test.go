@@ -17,6 +17,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"xpyd/fault"
 	"xpyd/gate"
 	"xpyd/heads"
 	"xpyd/netio"
@@ -135,7 +136,7 @@ func (l framedListener) Accept() (net.Conn, error) {
 	return &framedConn{Conn: conn}, nil
 }
 
-func refuseGate(ctx *fasthttp.RequestCtx, e *apiError) {
+func refuseGate(ctx *fasthttp.RequestCtx, e *fault.Error) {
 	ctx.Response.Reset()
 	ctx.SetStatusCode(e.Status)
 	ctx.SetContentType("application/json")
@@ -158,13 +159,13 @@ func (g *gateServer) handle(ctx *fasthttp.RequestCtx) {
 	g.mu.Unlock()
 }
 
-func (g *gateServer) serve(ctx *fasthttp.RequestCtx) ([]byte, *apiError) {
+func (g *gateServer) serve(ctx *fasthttp.RequestCtx) ([]byte, *fault.Error) {
 	h := &ctx.Request.Header
 	if e := gateError(gate.CheckRequest(h)); e != nil {
 		return nil, e
 	}
 	if !g.ring.Allow(h.Peek(fasthttp.HeaderAuthorization)) {
-		return nil, newError(fasthttp.StatusUnauthorized, codeInvalidAPIKey, "", "")
+		return nil, fault.NewError(fasthttp.StatusUnauthorized, fault.CodeInvalidAPIKey, "", "")
 	}
 	route := string(h.Method()) + " " + string(h.RequestURI())
 	switch {
@@ -177,19 +178,19 @@ func (g *gateServer) serve(ctx *fasthttp.RequestCtx) ([]byte, *apiError) {
 		}
 		body, e := readGateBody(ctx)
 		if e == nil && !json.Valid(body) {
-			e = newError(fasthttp.StatusBadRequest, codeInvalidJSON, "", "")
+			e = fault.NewError(fasthttp.StatusBadRequest, fault.CodeInvalidJSON, "", "")
 		}
 		return body, e
 	case route == "GET /v1/models", route == "HEAD /v1/models":
 		ctx.SetBodyString(gateModels)
 		return readGateBody(ctx)
 	}
-	return nil, newError(fasthttp.StatusNotFound, codeUnknownRoute, "", "")
+	return nil, fault.NewError(fasthttp.StatusNotFound, fault.CodeUnknownRoute, "", "")
 }
 
 // readGateBody reads a body under the limit. A body shorter than announced is an error, which
 // fasthttp's stream does not report by itself.
-func readGateBody(ctx *fasthttp.RequestCtx) ([]byte, *apiError) {
+func readGateBody(ctx *fasthttp.RequestCtx) ([]byte, *fault.Error) {
 	length := ctx.Request.Header.ContentLength()
 	if length > gateBodyLimit {
 		return nil, gateError(gate.FrameError(fasthttp.ErrBodyTooLarge))

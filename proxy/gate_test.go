@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/valyala/fasthttp"
 
+	"xpyd/fault"
 	"xpyd/gate"
 	"xpyd/netio"
 	"xpyd/router"
@@ -579,17 +580,17 @@ func TestFrameError(t *testing.T) {
 		name   string
 		err    error
 		status int
-		code   code
+		code   fault.Code
 	}{
-		{"head over the buffer", &fasthttp.ErrSmallBuffer{}, 431, codeHeadersTooLarge},
-		{"head over the buffer, wrapped", fmt.Errorf("head: %w", fasthttp.ErrSmallReadBuffer), 431, codeHeadersTooLarge},
-		{"body over the limit", fmt.Errorf("body: %w", fasthttp.ErrBodyTooLarge), 413, codeBodyTooLarge},
-		{"timeout", timeout, 408, codeRequestTimeout},
-		{"timeout, wrapped", fmt.Errorf("head: %w", timeout), 408, codeRequestTimeout},
-		{"timeout of fasthttp's own", fasthttp.ErrTimeout, 408, codeRequestTimeout},
-		{"cut", io.ErrUnexpectedEOF, 400, codeInvalidHTTP},
-		{"bad chunk", fasthttp.ErrBrokenChunk{}, 400, codeInvalidHTTP},
-		{"anything else", errors.New(`cannot parse "Authorization: Bearer sk-secret"`), 400, codeInvalidHTTP},
+		{"head over the buffer", &fasthttp.ErrSmallBuffer{}, 431, fault.CodeHeadersTooLarge},
+		{"head over the buffer, wrapped", fmt.Errorf("head: %w", fasthttp.ErrSmallReadBuffer), 431, fault.CodeHeadersTooLarge},
+		{"body over the limit", fmt.Errorf("body: %w", fasthttp.ErrBodyTooLarge), 413, fault.CodeBodyTooLarge},
+		{"timeout", timeout, 408, fault.CodeRequestTimeout},
+		{"timeout, wrapped", fmt.Errorf("head: %w", timeout), 408, fault.CodeRequestTimeout},
+		{"timeout of fasthttp's own", fasthttp.ErrTimeout, 408, fault.CodeRequestTimeout},
+		{"cut", io.ErrUnexpectedEOF, 400, fault.CodeInvalidHTTP},
+		{"bad chunk", fasthttp.ErrBrokenChunk{}, 400, fault.CodeInvalidHTTP},
+		{"anything else", errors.New(`cannot parse "Authorization: Bearer sk-secret"`), 400, fault.CodeInvalidHTTP},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := gateError(gate.FrameError(c.err))

@@ -9,6 +9,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"xpyd/budget"
+	"xpyd/fault"
 	"xpyd/netio"
 	"xpyd/upstream"
 )
@@ -21,20 +22,20 @@ var errNoRoom = fmt.Errorf("limits.answer_budget is spent: %w", upstream.ErrTooL
 
 // tooLargeToHold refuses an answer that can be neither held nor passed on, because only the close of
 // its connection would show where it ends. err is readHeld's error. No backend has failed.
-func tooLargeToHold(err error) *apiError {
-	e := newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "decode backend sent an answer larger than limits.answer without a length").noRetry()
+func tooLargeToHold(err error) *fault.Error {
+	e := fault.NewError(fasthttp.StatusBadGateway, fault.CodeDecodeFailed, "", "decode backend sent an answer larger than limits.answer without a length").Final()
 	if errors.Is(err, errNoRoom) {
-		e = newError(fasthttp.StatusServiceUnavailable, codeOverloaded, "", "too many answer bytes are being held; try again").retryAfter(1)
+		e = fault.NewError(fasthttp.StatusServiceUnavailable, fault.CodeOverloaded, "", "too many answer bytes are being held; try again").After(1)
 	}
-	e.blameless = true
+	e.Blameless = true
 	return e
 }
 
 // eventTooLarge refuses an event that is too large. No backend has failed, and another round would
 // end the same way.
-func eventTooLarge() *apiError {
-	e := newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", "decode backend sent an event larger than limits.answer").noRetry()
-	e.blameless = true
+func eventTooLarge() *fault.Error {
+	e := fault.NewError(fasthttp.StatusBadGateway, fault.CodeDecodeFailed, "", "decode backend sent an event larger than limits.answer").Final()
+	e.Blameless = true
 	return e
 }
 
@@ -124,7 +125,7 @@ func (a *largeAnswer) WriteTo(w io.Writer) (int64, error) {
 		var read error
 		a.buf, read = x.Fill(a.buf[:0])
 		if read != nil && !errors.Is(read, io.EOF) {
-			p.failed = p.broke(atBody, read).told
+			p.failed = p.broke(fault.AtBody, read).told
 			return out.n, read
 		}
 		if err = out.write(a.buf, time.Now()); read != nil {
@@ -140,7 +141,7 @@ func (a *largeAnswer) CloseWithError(err error) error {
 		a.p.conn.Cut()
 	}
 	if err != nil && a.p.failed == nil {
-		a.p.failed = errGone() // the client left while xpyd wrote to it
+		a.p.failed = fault.ErrGone() // the client left while xpyd wrote to it
 	}
 	a.p.end()
 	a.buf = nil
@@ -149,19 +150,19 @@ func (a *largeAnswer) CloseWithError(err error) error {
 
 // writeError answers with err. An engine's own text is held for the client like an answer. If there is
 // no room for it, the client gets xpyd's own text.
-func (s *Server) writeError(ctx *fasthttp.RequestCtx, of budget.Client, err *apiError) {
+func (s *Server) writeError(ctx *fasthttp.RequestCtx, of budget.Client, err *fault.Error) {
 	text := err.Raw
 	if len(text) <= freeAnswer {
-		err.write(ctx)
+		err.Write(ctx)
 		return
 	}
 	a := &heldAnswer{s: s, conn: ctx.Conn().(*netio.Conn), buf: text}
 	if a.held.Raise(s.held, of, int64(len(text))) != budget.Granted {
 		err.Raw = nil
-		err.write(ctx)
+		err.Write(ctx)
 		return
 	}
 	err.Raw = text[:0] // the head alone
-	err.write(ctx)
+	err.Write(ctx)
 	ctx.Response.SetBodyStream(a, len(text))
 }

@@ -3,6 +3,7 @@ package proxy
 import (
 	"time"
 
+	"xpyd/fault"
 	"xpyd/handoff"
 	"xpyd/kvparams"
 	"xpyd/metrics"
@@ -23,69 +24,6 @@ const (
 )
 
 func (p path) String() string { return [paths]string{"disaggregated", "decode_only"}[p] }
-
-// reason is why a completion took its path.
-type reason uint8
-
-const (
-	reasonNone reason = iota
-	reasonNoPool
-	reasonNoModel
-	reasonUnavailable
-	reasonBusy
-	reasonNoHandle
-	reasonBadHandle
-	reasonFailed
-	reasonToolChoice
-	reasonSuspect
-
-	ownReasons // the number of those above
-
-	// The reasons of router.Decide follow, and then those of Request.Bypass, each set without its
-	// none.
-	decidedReasons = ownReasons + reason(router.Reasons) - 1
-	reasons        = decidedReasons + reason(kvparams.Reasons) - 1
-)
-
-func (r reason) String() string {
-	switch {
-	case r >= decidedReasons:
-		return kvparams.Reason(r - decidedReasons + 1).String()
-	case r >= ownReasons:
-		return router.Reason(r - ownReasons + 1).String()
-	}
-	return [ownReasons]string{
-		reasonNone:        router.ReasonAlways.String(),
-		reasonNoPool:      "no_prefill_pool",
-		reasonNoModel:     "no_prefill_model",
-		reasonUnavailable: "prefill_unavailable",
-		reasonBusy:        "prefill_busy",
-		reasonNoHandle:    "no_handle",
-		reasonBadHandle:   "bad_handle",
-		reasonFailed:      "prefill_failed",
-		reasonToolChoice:  "tool_choice",
-		reasonSuspect:     "suspect_handle",
-	}[r]
-}
-
-// Reasons lists every reason that xpyd_decisions_total may carry.
-func Reasons() []string { return names(reasons) }
-
-// decided returns the reason of a router.Decision.
-func decided(why router.Reason) reason {
-	if why == router.ReasonAlways {
-		return reasonNone
-	}
-	return ownReasons + reason(why) - 1
-}
-
-// bypassed returns the reason why a request must not be split, or reasonNone if it may be.
-func bypassed(why kvparams.Reason) reason {
-	if why == kvparams.ReasonNone {
-		return reasonNone
-	}
-	return decidedReasons + reason(why) - 1
-}
 
 // outcome is how a completion ended.
 type outcome uint8
@@ -119,43 +57,17 @@ func (p phase) String() string {
 	return state(p - firstPhase).String()
 }
 
-// leg is one of the two backend requests of a completion.
-type leg uint8
-
-const (
-	legPrefill leg = iota
-	legDecode
-	legs
-	// legPassed is a request of another kind that goes to one decode backend. It does not count
-	// as a leg.
-	legPassed = legs
-)
-
-func (l leg) String() string { return [legs]string{"prefill", "decode"}[l] }
-
-// names returns the names of all values below n.
-func names[L interface {
-	~uint8
-	String() string
-}](n L) []string {
-	all := make([]string, n)
-	for i := range all {
-		all[i] = L(i).String()
-	}
-	return all
-}
-
 func labels() metrics.Labels {
 	return metrics.Labels{
 		APIs:          []string{kvparams.Chat: apiName(kvparams.Chat), kvparams.Completions: apiName(kvparams.Completions)},
-		Outcomes:      names(outcomes),
-		Codes:         names(codes),
-		Paths:         names(paths),
-		Reasons:       names(reasons),
-		Phases:        names(phases),
+		Outcomes:      fault.Names(outcomes),
+		Codes:         fault.Names(fault.Codes),
+		Paths:         fault.Names(paths),
+		Reasons:       fault.Names(fault.Reasons),
+		Phases:        fault.Names(phases),
 		Ends:          handoff.Ends(),
 		OrphanReasons: handoff.Orphans(),
-		Legs:          names(legs),
+		Legs:          fault.Names(fault.Legs),
 		Routes:        routes.Names(),
 	}
 }
@@ -174,9 +86,9 @@ func (m meter) Request(api kvparams.API, o outcome, d time.Duration) {
 	m.Metrics.Request(int(api), int(o), d)
 }
 
-func (m meter) Decision(p path, r reason) { m.Metrics.Decision(int(p), int(r)) }
+func (m meter) Decision(p path, r fault.Reason) { m.Metrics.Decision(int(p), int(r)) }
 
-func (m meter) Error(c code) { m.Metrics.Error(int(c)) }
+func (m meter) Error(c fault.Code) { m.Metrics.Error(int(c)) }
 
 func (m meter) Stream(api kvparams.API, p path, ttft, span time.Duration, events int) {
 	m.Metrics.Stream(int(api), int(p), ttft, span, events)
@@ -184,10 +96,10 @@ func (m meter) Stream(api kvparams.API, p path, ttft, span time.Duration, events
 
 func (m meter) ClientGone(p phase) { m.Metrics.ClientGone(int(p)) }
 
-// Leg counts a leg that ended after d. c is codeNone if there is no failure to report.
-func (m meter) Leg(l leg, b *router.Backend, o router.Outcome, c code, d time.Duration) {
+// Leg counts a leg that ended after d. c is CodeNone if there is no failure to report.
+func (m meter) Leg(l fault.Leg, b *router.Backend, o router.Outcome, c fault.Code, d time.Duration) {
 	m.Metrics.Leg(int(l), b.URL, o.String(), d)
-	if c != codeNone {
+	if c != fault.CodeNone {
 		m.LegError(int(l), int(c))
 	}
 }

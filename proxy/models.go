@@ -8,6 +8,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"xpyd/engines"
+	"xpyd/fault"
 	"xpyd/netio"
 	"xpyd/router"
 )
@@ -18,8 +19,8 @@ func (s *Server) serveModels(ctx *fasthttp.RequestCtx) {
 	body, err := s.awaitModels(ctx.Conn().(*netio.Conn), a)
 	if err != nil {
 		s.metrics.Error(err.Code)
-		err.write(ctx)
-		if err.Code == codeClientGone {
+		err.Write(ctx)
+		if err.Code == fault.CodeClientGone {
 			ctx.SetConnectionClose()
 		}
 	} else {
@@ -45,7 +46,7 @@ func (w *modelWait) ServerStopping() {
 }
 
 // awaitModels waits until the answer is ready, its client has left or the process ends.
-func (s *Server) awaitModels(conn *netio.Conn, a *engines.ModelsAnswer) ([]byte, *apiError) {
+func (s *Server) awaitModels(conn *netio.Conn, a *engines.ModelsAnswer) ([]byte, *fault.Error) {
 	defer a.Left()
 	select {
 	case <-a.Done():
@@ -61,30 +62,30 @@ func (s *Server) awaitModels(conn *netio.Conn, a *engines.ModelsAnswer) ([]byte,
 	case <-w.over:
 	}
 	if w.stop.Load() {
-		return nil, shuttingDown()
+		return nil, fault.ErrStopped()
 	}
-	return nil, errGone()
+	return nil, fault.ErrGone()
 }
 
 // modelsResult returns a ready answer as its clients get it.
-func modelsResult(a *engines.ModelsAnswer) ([]byte, *apiError) {
+func modelsResult(a *engines.ModelsAnswer) ([]byte, *fault.Error) {
 	body, err := a.Result()
 	var none engines.NoListError
 	switch {
 	case err == nil:
 		return body, nil
 	case errors.As(err, &none):
-		e := newError(fasthttp.StatusServiceUnavailable, codeDecodeUnavailable, "", none.Error()).retryAfter(1)
+		e := fault.NewError(fasthttp.StatusServiceUnavailable, fault.CodeDecodeUnavailable, "", none.Error()).After(1)
 		if none.Role == router.Prefill {
-			e.Code = codePrefillUnavailable
+			e.Code = fault.CodePrefillUnavailable
 		}
 		return nil, e
 	case errors.Is(err, engines.ErrKeyRefused):
-		e := newError(fasthttp.StatusUnauthorized, codeInvalidAPIKey, "", err.Error())
+		e := fault.NewError(fasthttp.StatusUnauthorized, fault.CodeInvalidAPIKey, "", err.Error())
 		e.Header = [][2]string{{"WWW-Authenticate", "Bearer"}}
 		return nil, e
 	case errors.Is(err, engines.ErrUnusableList):
-		return nil, newError(fasthttp.StatusBadGateway, codeDecodeFailed, "", err.Error())
+		return nil, fault.NewError(fasthttp.StatusBadGateway, fault.CodeDecodeFailed, "", err.Error())
 	}
 	return nil, internalError()
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"xpyd/budget"
+	"xpyd/fault"
 	"xpyd/gate"
 	"xpyd/heads"
 	"xpyd/kvparams"
@@ -44,7 +45,7 @@ type passing struct {
 	x        upstream.Exchange
 	retrying bool // holds a share of the retry budget
 	kept     bool // fasthttp writes the answer after the handler and then calls end
-	failed   *apiError
+	failed   *fault.Error
 }
 
 // passTimeout bounds a request that needs no GPU.
@@ -84,7 +85,7 @@ func (s *Server) beginPassing(ctx *fasthttp.RequestCtx, r routes.Route) *passing
 }
 
 // admit counts the client, reads the body and finds the model in it.
-func (p *passing) admit(ctx *fasthttp.RequestCtx) *apiError {
+func (p *passing) admit(ctx *fasthttp.RequestCtx) *fault.Error {
 	if !p.route.Light {
 		if p.capped = p.s.clients.Begin(p.client); !p.capped {
 			return clientLimit()
@@ -103,7 +104,7 @@ func (p *passing) admit(ctx *fasthttp.RequestCtx) *apiError {
 	p.req.Method, p.req.Body = "POST", [][]byte{body}
 	if boundary := gate.Boundary(ctx.Request.Header.ContentType()); p.route.Body != routes.JSON && boundary != "" {
 		if err := kvparams.CheckForm(body, boundary); err != nil {
-			return badBody(err)
+			return fault.BadBody(err)
 		}
 		p.req.Type = ctx.Request.Header.ContentType()
 		p.want.Model = kvparams.FormModel(body, boundary)
@@ -119,11 +120,11 @@ func (p *passing) admit(ctx *fasthttp.RequestCtx) *apiError {
 
 // run tries backends until one takes the request. A request that may have cost an engine goes to one
 // more at most.
-func (p *passing) run(ctx *fasthttp.RequestCtx) *apiError {
+func (p *passing) run(ctx *fasthttp.RequestCtx) *fault.Error {
 	var last *failure
 	for {
 		if err := p.acquire(); err != nil {
-			if last != nil && last.retry == retryPaid {
+			if last != nil && last.Retry == fault.RetryPaid {
 				return last.told
 			}
 			return err
@@ -132,7 +133,7 @@ func (p *passing) run(ctx *fasthttp.RequestCtx) *apiError {
 		if last == nil {
 			return nil
 		}
-		p.lease.Release(last.outcome)
+		p.lease.Release(last.Outcome)
 		p.x.Finish()
 		if !p.mayRetry(last) {
 			return last.told
@@ -142,10 +143,10 @@ func (p *passing) run(ctx *fasthttp.RequestCtx) *apiError {
 }
 
 func (p *passing) mayRetry(f *failure) bool {
-	if f.retry != retryPaid {
-		return f.retry == retryFree
+	if f.Retry != fault.RetryPaid {
+		return f.Retry == fault.RetryFree
 	}
-	if p.retrying || p.interrupted() != causeNone {
+	if p.retrying || p.interrupted() != fault.NoCause {
 		return false
 	}
 	p.retrying = p.s.router.TakeRetry(p.s.live.Load()+1, false)
@@ -153,7 +154,7 @@ func (p *passing) mayRetry(f *failure) bool {
 }
 
 // acquire takes a lease. If all backends are full, it waits in the queue for one.
-func (p *passing) acquire() *apiError {
+func (p *passing) acquire() *fault.Error {
 	snap := p.s.router.Snapshot()
 	err := snap.AcquireFor(p.want, &p.lease)
 	if line := snap.Queue(); line.Length > 0 && errors.Is(err, router.ErrBusy) {
@@ -162,15 +163,15 @@ func (p *passing) acquire() *apiError {
 	if err == nil {
 		return nil
 	}
-	f := fault{leg: legPassed, at: atPool, cause: p.interrupted()}
+	f := fault.Fault{Leg: fault.Passed, At: fault.AtPool, Cause: p.interrupted()}
 	switch {
-	case f.cause != causeNone:
+	case f.Cause != fault.NoCause:
 	case errors.Is(err, router.ErrBusy):
-		f.cause = causeFull
+		f.Cause = fault.Full
 	default:
-		f.cause = causeNoneUp
+		f.Cause = fault.NoneUp
 	}
-	return f.tell(classify(f).code)
+	return f.Tell(fault.Classify(f).Code)
 }
 
 // try sends the request to the backend of the lease and prepares its answer for the client.
@@ -184,7 +185,7 @@ func (p *passing) try(ctx *fasthttp.RequestCtx) *failure {
 	err := x.Do(p.s.engines.Client(b), &p.req, time.Now().Add(limit), p.route.Repeats)
 	p.lease.OnDown(nil)
 	if upstream.IsDial(err) {
-		return p.broke(atDial, err)
+		return p.broke(fault.AtDial, err)
 	}
 	if err == nil {
 		x.Uncut(cutDown) // it has answered
@@ -200,16 +201,16 @@ func (p *passing) try(ctx *fasthttp.RequestCtx) *failure {
 	}
 	switch {
 	case errors.Is(err, upstream.ErrTooLarge) && (x.UntilClose() || x.Head.Length < 0 && !http11):
-		return p.fail(fault{at: atLimit, status: x.Head.Status, cause: tooLarge(err)}, tooLargeToHold(err))
+		return p.fail(fault.Fault{At: fault.AtLimit, Status: x.Head.Status, Cause: tooLarge(err)}, tooLargeToHold(err))
 	case errors.Is(err, upstream.ErrTooLarge):
 		p.passLarge(ctx, buf, silence)
 		return nil
 	case err != nil:
-		return p.broke(atBody, err)
+		return p.broke(fault.AtBody, err)
 	case ok && x.Head.Status != fasthttp.StatusOK && x.TooLarge: // what was read of it is gone
-		return p.fail(fault{at: atLimit, status: x.Head.Status, cause: causeTooLarge}, tooLargeToHold(upstream.ErrTooLarge))
+		return p.fail(fault.Fault{At: fault.AtLimit, Status: x.Head.Status, Cause: fault.TooLarge}, tooLargeToHold(upstream.ErrTooLarge))
 	case !ok:
-		f := p.s.refused(legPassed, x.Head.Status)
+		f := p.s.refused(fault.Passed, x.Head.Status)
 		told, _ := p.s.tellRefusal(f, p.id, b, x, buf)
 		return p.fail(f, told)
 	}
@@ -220,41 +221,41 @@ func (p *passing) try(ctx *fasthttp.RequestCtx) *failure {
 }
 
 // broke judges a failure of the transport.
-func (p *passing) broke(at progress, err error) *failure {
-	f := fault{at: at, cause: p.interrupted()}
+func (p *passing) broke(at fault.Progress, err error) *failure {
+	f := fault.Fault{At: at, Cause: p.interrupted()}
 	var ue *upstream.Error
 	late := errors.As(err, &ue) && ue.TimedOut()
 	switch {
-	case f.cause != causeNone:
-	case at == atDial && upstream.IsLocal(err):
-		f.cause = causeDescriptors
-	case at == atDial:
-		f.cause = causeBroke
+	case f.Cause != fault.NoCause:
+	case at == fault.AtDial && upstream.IsLocal(err):
+		f.Cause = fault.Descriptors
+	case at == fault.AtDial:
+		f.Cause = fault.Broke
 	case p.x.IsCut(cutDown):
-		f.cause = causeDown
+		f.Cause = fault.Down
 	case late && !p.req.End.IsZero() && !time.Now().Before(p.req.End):
-		f.cause = causeOverdue
+		f.Cause = fault.Overdue
 	case late:
-		f.cause = causeTimeout
+		f.Cause = fault.Timeout
 	default:
-		f.cause = causeBroke
+		f.Cause = fault.Broke
 	}
 	return p.fail(f, nil)
 }
 
 // fail judges a fault of the backend of the lease. told is for the client, and nil means the usual
 // text.
-func (p *passing) fail(f fault, told *apiError) *failure {
-	f.leg, f.repeats = legPassed, p.route.Repeats
-	v := classify(f)
+func (p *passing) fail(f fault.Fault, told *fault.Error) *failure {
+	f.Leg, f.Repeats = fault.Passed, p.route.Repeats
+	v := fault.Classify(f)
 	if told == nil {
-		told = f.tell(v.code)
+		told = f.Tell(v.Code)
 	}
-	if v.probe {
+	if v.Probe {
 		p.s.engines.Suspect(p.lease.Backend)
 	}
 	p.x.Uncut(cutDown)
-	return &failure{verdict: v, told: told}
+	return &failure{Verdict: v, told: told}
 }
 
 // pass hands the engine's answer to fasthttp, together with the charge for it. The engine is done.
@@ -314,14 +315,14 @@ func (p *passing) end() {
 }
 
 // interrupted says why the request must end now, if it must.
-func (p *passing) interrupted() cause {
+func (p *passing) interrupted() fault.Cause {
 	switch {
 	case p.left.Load():
-		return causeGone
+		return fault.Gone
 	case p.stop.Load():
-		return causeStopped
+		return fault.Stopped
 	}
-	return causeNone
+	return fault.NoCause
 }
 
 // ClientGone ends the work on the request. Engines abort when their client is gone.

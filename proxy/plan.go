@@ -3,6 +3,7 @@ package proxy
 import (
 	"time"
 
+	"xpyd/fault"
 	"xpyd/router"
 )
 
@@ -11,15 +12,15 @@ func (c *completion) plan() {
 	c.snap = c.s.router.Snapshot()
 	c.s.router.Admitted()
 	c.tokens, _ = c.req.PromptTokens(c.s.router.TokenBytes())
-	switch bypass := bypassed(c.req.Bypass()); {
+	switch bypass := fault.Bypassed(c.req.Bypass()); {
 	case len(c.snap.Backends(router.Prefill)) == 0:
-		c.path, c.reason = pathDecodeOnly, reasonNoPool
-	case bypass != reasonNone && c.s.dialect.DecodeOnlySafe():
+		c.path, c.reason = pathDecodeOnly, fault.ReasonNoPool
+	case bypass != fault.ReasonNone && c.s.dialect.DecodeOnlySafe():
 		c.path, c.reason = pathDecodeOnly, bypass
 	case c.s.engines.DecodeAlone() && c.snap.Splits() && c.snap.OnDecodeOnly(c.req.Model()):
 		// The request does not lack a prefill that it should have, so decode_only.max_share does
 		// not count it.
-		c.path, c.reason = pathDecodeOnly, reasonNoModel
+		c.path, c.reason = pathDecodeOnly, fault.ReasonNoModel
 	default:
 		c.path = pathDisaggregated
 	}
@@ -42,7 +43,7 @@ func (c *completion) choosePath() {
 		}
 	}
 	decision := c.snap.Decide(p, d, prompt)
-	c.reason = decided(decision.Reason)
+	c.reason = fault.Decided(decision.Reason)
 	if !decision.Split {
 		c.path = pathDecodeOnly
 	}

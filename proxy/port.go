@@ -9,6 +9,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"xpyd/fault"
 	"xpyd/gate"
 	"xpyd/heads"
 	"xpyd/netio"
@@ -96,9 +97,9 @@ func (s *Server) expect(ctx *fasthttp.RequestCtx) int {
 
 // refuse answers with an error of the gate and closes the connection, because what follows on it
 // cannot be trusted or has not been read.
-func (s *Server) refuse(ctx *fasthttp.RequestCtx, err *apiError) {
+func (s *Server) refuse(ctx *fasthttp.RequestCtx, err *fault.Error) {
 	s.metrics.Error(err.Code)
-	err.write(ctx)
+	err.Write(ctx)
 	ctx.SetConnectionClose()
 	leaveUnread(ctx)
 }
@@ -113,26 +114,21 @@ func leaveUnread(ctx *fasthttp.RequestCtx) {
 	}
 }
 
-// outOfDescriptors is the refusal when the process, and not a backend, is at its limit.
-func outOfDescriptors() *apiError {
-	return newError(fasthttp.StatusServiceUnavailable, codeOverloaded, "", "xpyd has no file descriptor left; try again").retryAfter(1)
-}
-
 // noDescriptorAnswer is what a client gets when no descriptor is left for it. Nothing of its
 // request is read.
 func noDescriptorAnswer() []byte {
-	e := outOfDescriptors()
+	e := fault.ErrDescriptors()
 	return rawAnswer(e, "Retry-After: "+strconv.Itoa(e.RetryAfter)+"\r\n")
 }
 
 // notTLSAnswer is what a client gets that speaks plain HTTP to a port with TLS.
 func notTLSAnswer() []byte {
-	return rawAnswer(newError(fasthttp.StatusBadRequest, codeInvalidHTTP, "", "this port speaks TLS; use https://"), "")
+	return rawAnswer(fault.NewError(fasthttp.StatusBadRequest, fault.CodeInvalidHTTP, "", "this port speaks TLS; use https://"), "")
 }
 
 // rawAnswer is an answer that goes past fasthttp, with further header lines.
-func rawAnswer(e *apiError, fields string) []byte {
-	body := e.appendBody(nil)
+func rawAnswer(e *fault.Error, fields string) []byte {
+	body := e.AppendBody(nil)
 	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n%sConnection: close\r\nContent-Length: %d\r\n\r\n%s",
 		e.Status, fasthttp.StatusMessage(e.Status), fields, len(body), body)
 }

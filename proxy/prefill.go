@@ -6,6 +6,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"xpyd/fault"
 	"xpyd/handoff"
 	"xpyd/kvparams"
 	"xpyd/router"
@@ -61,14 +62,14 @@ func (c *completion) prefill() *failure {
 		if last == nil {
 			return nil
 		}
-		if last.retry == retryNever {
+		if last.Retry == fault.RetryNever {
 			break
 		}
 		if gone := c.interrupted(); gone != nil {
 			return ends(gone)
 		}
 		c.prefillTried(b, last)
-		if last.retry == retryFree {
+		if last.Retry == fault.RetryFree {
 			continue
 		}
 		if attempts++; attempts == maxPrefillAttempts || c.snap.Pick(c.want(router.Prefill, c.p.tried)) == nil || !c.retryWithin(0, patience) {
@@ -83,7 +84,7 @@ func (f *failure) result() router.Outcome {
 	if f == nil {
 		return router.OK
 	}
-	return f.outcome
+	return f.Outcome
 }
 
 // suspectPrefill keeps this round away from the last round's P if the D that got its handle has
@@ -108,19 +109,19 @@ func (c *completion) suspectPrefill() {
 func (c *completion) prefillTried(b *router.Backend, f *failure) {
 	c.p.tried = append(c.p.tried, b)
 	c.moved = c.moved || f.moved
-	c.s.failedLog.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Str("prefill", b.URL).Str("outcome", f.outcome.String()).
-		Str("error", f.told.why()).Msg("prefill leg failed, another backend is asked if there is one")
+	c.s.failedLog.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Str("prefill", b.URL).Str("outcome", f.Outcome.String()).
+		Str("error", f.told.Why()).Msg("prefill leg failed, another backend is asked if there is one")
 }
 
 // prefillDenied says why the pool gave no lease. If the only P there is was left out as a suspect,
-// the cause is causeSuspect, and D may prefill by itself.
+// the cause is fault.Suspect, and D may prefill by itself.
 func (c *completion) prefillDenied(err error) *failure {
-	f := fault{leg: legPrefill, at: atPool, cause: causeNoneUp}
+	f := fault.Fault{Leg: fault.Prefill, At: fault.AtPool, Cause: fault.NoneUp}
 	switch {
 	case errors.Is(err, router.ErrBusy):
-		f.cause = causeFull
+		f.Cause = fault.Full
 	case c.p.suspect:
-		f.cause = causeSuspect
+		f.Cause = fault.Suspect
 	}
 	return c.fail(nil, f, nil)
 }
@@ -130,24 +131,24 @@ func (c *completion) prefillDenied(err error) *failure {
 // back if the request has ended or its time is over, if it was refused for what it asks, if it may
 // not go to another engine, or if the cap, the configuration or the connector forbids it.
 func (c *completion) withoutPrefill(last *failure) *failure {
-	forced := last.degrade == reasonToolChoice
+	forced := last.Degrade == fault.ReasonToolChoice
 	gone := c.interrupted()
 	switch {
 	case gone != nil:
 		return ends(gone)
-	case last.degrade == reasonNone:
+	case last.Degrade == fault.ReasonNone:
 		return last.final()
 	case c.overdue():
-		return ends(deadlineError())
+		return ends(fault.ErrDeadline())
 	case c.deadly() || !c.s.dialect.DecodeOnlySafe() || !forced && !c.s.cfg.DecodeOnly.Enabled:
 		return last.final()
 	case !forced:
 		if err := c.degrade(last.told); err != nil {
 			return ends(err)
 		}
-		c.s.aloneLog.Warn().Str("request_id", c.id).Stringer("reason", last.degrade).Msg("decoding without a prefill")
+		c.s.aloneLog.Warn().Str("request_id", c.id).Stringer("reason", last.Degrade).Msg("decoding without a prefill")
 	}
-	c.path, c.reason = pathDecodeOnly, last.degrade
+	c.path, c.reason = pathDecodeOnly, last.Degrade
 	return nil
 }
 
@@ -166,9 +167,9 @@ func (c *completion) prefillAttempt(b *router.Backend) *failure {
 	c.times.prefill = c.times.prefilled.Sub(started)
 	if f == nil {
 		c.prefilled()
-		c.s.metrics.Leg(legPrefill, b, router.OK, codeNone, c.times.prefill)
+		c.s.metrics.Leg(fault.Prefill, b, router.OK, fault.CodeNone, c.times.prefill)
 	} else {
-		c.s.metrics.Leg(legPrefill, b, f.outcome, f.code, c.times.prefill)
+		c.s.metrics.Leg(fault.Prefill, b, f.Outcome, f.Code, c.times.prefill)
 	}
 	c.p.x.Uncut(cutDown, cutLate) // they do not hold for the next backend
 	return f
@@ -206,8 +207,8 @@ func (c *completion) prefillExchange(b *router.Backend) *failure {
 	if f != nil && !c.prefillLate() {
 		return f
 	}
-	if cause := c.prefillGivenUp(); cause != causeNone {
-		return c.fail(b, fault{leg: legPrefill, at: atAnswer, status: p.x.Head.Status, cause: cause}, nil)
+	if cause := c.prefillGivenUp(); cause != fault.NoCause {
+		return c.fail(b, fault.Fault{Leg: fault.Prefill, At: fault.AtAnswer, Status: p.x.Head.Status, Cause: cause}, nil)
 	}
 	return f
 }
@@ -249,33 +250,33 @@ func (c *completion) lateAnswer(err error) error {
 // prefillLate reports that the leg was given up before its answer came.
 func (c *completion) prefillLate() bool { return c.p.x.IsCut(cutLate) }
 
-// prefillGivenUp says why the answer is not wanted any more, or causeNone if it still is.
-func (c *completion) prefillGivenUp() cause {
+// prefillGivenUp says why the answer is not wanted any more, or NoCause if it still is.
+func (c *completion) prefillGivenUp() fault.Cause {
 	switch ended, late := c.endedBy(), c.prefillLate(); {
-	case ended != causeNone:
+	case ended != fault.NoCause:
 		return ended
 	case c.p.x.IsCut(cutDown):
 		// Decode might wait for a P that is frozen by now. To give the handle back does not wait.
 		if c.handoff.Live() { // otherwise D's leg runs beside this one and may have come further
 			c.state.set(statePrefilling)
 		}
-		return causeDown
+		return fault.Down
 	case late && c.p.x.IsCut(cutOther):
-		return causeOther
+		return fault.Other
 	case late && c.overdue():
-		return causeOverdue
+		return fault.Overdue
 	case late:
-		return causeTimeout
+		return fault.Timeout
 	}
-	return causeNone
+	return fault.NoCause
 }
 
 // prefillAnswered judges a complete answer of P and takes the handle from it.
 func (c *completion) prefillAnswered(b *router.Backend) *failure {
-	f := fault{leg: legPrefill, at: atAnswer, status: c.p.x.Head.Status}
+	f := fault.Fault{Leg: fault.Prefill, At: fault.AtAnswer, Status: c.p.x.Head.Status}
 	switch {
-	case f.status != fasthttp.StatusOK:
-		return c.prefillRefused(b, f.status)
+	case f.Status != fasthttp.StatusOK:
+		return c.prefillRefused(b, f.Status)
 	case !c.s.dialect.HandleInAnswer():
 		return nil
 	}
@@ -285,7 +286,7 @@ func (c *completion) prefillAnswered(b *router.Backend) *failure {
 		if errors.As(err, &ae) && ae.Code == kvparams.CodeHandoff {
 			return c.badHandle(b, f, err)
 		}
-		f.cause = causeUnusable
+		f.Cause = fault.Unusable
 		failed := c.fail(b, f, nil)
 		c.s.failedLog.Error().Str("request_id", c.id).Str("prefill", b.URL).Msg("prefill answer cannot be used: " + err.Error())
 		return failed
@@ -293,7 +294,7 @@ func (c *completion) prefillAnswered(b *router.Backend) *failure {
 	c.p.ans = ans
 	c.s.engines.Seen(b, ans.Handle.EngineID)
 	if ans.Handle.None() {
-		f.cause = causeNoHandle
+		f.Cause = fault.NoHandle
 		return c.fail(b, f, nil)
 	}
 	if err := ans.Covers(b.BlockTokens()); err != nil {
@@ -302,7 +303,7 @@ func (c *completion) prefillAnswered(b *router.Backend) *failure {
 	c.handoff.Issue(ans.Handle, b)
 	c.state.set(stateHandedOff)
 	if !c.s.handoffs.Allows(ans.Handle.RemoteHost) {
-		f.cause = causeHost
+		f.Cause = fault.Host
 		failed := c.fail(b, f, nil)
 		c.state.set(statePrefilling)
 		return failed

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"xpyd/fault"
 	"xpyd/kvparams"
 	"xpyd/router"
 	"xpyd/upstream"
@@ -136,7 +137,7 @@ func (c *completion) WriteTo(w io.Writer) (n int64, err error) {
 			c.s.panicked(p)
 			c.failure, err = internalError(), errors.New("panic while relaying")
 			if c.d.streamed && !c.d.relay.foreign {
-				_ = out.write(c.failure.appendEvent(nil), time.Now())
+				_ = out.write(c.failure.AppendEvent(nil), time.Now())
 			}
 		}
 	}()
@@ -192,7 +193,7 @@ func (c *completion) relayLarge(out *clientWriter) error {
 			if err := out.write(buf, time.Now()); err != nil {
 				return c.clientLeft(err)
 			}
-			c.endDecode(c.d.lease.Backend, router.OK, codeNone)
+			c.endDecode(c.d.lease.Backend, router.OK, fault.CodeNone)
 			return nil
 		}
 		if err != nil {
@@ -284,7 +285,7 @@ func (c *completion) endStream() {
 	x := &c.d.x
 	x.SetDeadline(time.Now().Add(time.Second))
 	_, _ = x.ReadAll(c.d.relay.buf[:0], relayBuffer)
-	c.endDecode(c.d.lease.Backend, router.OK, codeNone)
+	c.endDecode(c.d.lease.Backend, router.OK, fault.CodeNone)
 }
 
 // breakPause is the time between the error event of a stream and the end of its connection. The
@@ -295,25 +296,25 @@ const breakPause = 50 * time.Millisecond
 // event. Then the connection breaks off. There is never a [DONE] or a clean end.
 func (c *completion) streamBroke(out *clientWriter, err error) error {
 	b := c.d.lease.Backend
-	f := fault{leg: legDecode, at: inStream, cause: c.streamCause(err)}
-	if f.cause == causeGone {
+	f := fault.Fault{Leg: fault.Decode, At: fault.InStream, Cause: c.streamCause(err)}
+	if f.Cause == fault.Gone {
 		return c.clientLeft(err)
 	}
-	var told *apiError
-	if f.cause == causeTooLarge {
+	var told *fault.Error
+	if f.Cause == fault.TooLarge {
 		told = eventTooLarge()
 	}
 	failed := c.fail(b, f, told)
-	if c.failure = failed.told; f.cause != causeStopped && f.cause != causeOverdue { // otherwise xpyd itself cut the stream
-		c.failure.cause = err.Error()
+	if c.failure = failed.told; f.Cause != fault.Stopped && f.Cause != fault.Overdue { // otherwise xpyd itself cut the stream
+		c.failure.Log = err.Error()
 	}
-	if f.cause == causeTimeout {
+	if f.Cause == fault.Timeout {
 		c.s.engines.Stalled(b)
 	}
 	if out != nil && !c.d.relay.foreign {
-		_ = out.write(c.failure.appendEvent(nil), time.Now())
+		_ = out.write(c.failure.AppendEvent(nil), time.Now())
 	}
-	c.endDecode(b, failed.outcome, failed.code)
+	c.endDecode(b, failed.Outcome, failed.Code)
 	if out != nil && out.failed == nil {
 		time.Sleep(c.s.breakPause)
 	}
@@ -324,7 +325,7 @@ func (c *completion) streamBroke(out *clientWriter, err error) error {
 // connection closes.
 func (c *completion) clientLeft(cause error) error {
 	c.leave()
-	c.failure = errGone()
-	c.endDecode(c.d.lease.Backend, router.ClientGone, codeNone)
+	c.failure = fault.ErrGone()
+	c.endDecode(c.d.lease.Backend, router.ClientGone, fault.CodeNone)
 	return cause
 }

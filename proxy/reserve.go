@@ -7,11 +7,12 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"xpyd/fault"
 	"xpyd/router"
 )
 
 // reserveDecode takes a lease on a decode backend. It prefers one that was not tried before.
-func (c *completion) reserveDecode() *apiError {
+func (c *completion) reserveDecode() *fault.Error {
 	if c.d.lease.Held() {
 		return nil
 	}
@@ -91,24 +92,24 @@ func (c *completion) leaveQueue() {
 }
 
 // decodeDenied says why the pool gave no lease.
-func (c *completion) decodeDenied(err error) *apiError {
+func (c *completion) decodeDenied(err error) *fault.Error {
 	if gone := c.interrupted(); gone != nil {
 		return gone
 	}
 	if errors.Is(err, router.ErrBusy) && c.degraded && c.snap.Capped() {
 		return shareSpent()
 	}
-	f := fault{leg: legDecode, at: atPool, cause: causeNoneUp}
+	f := fault.Fault{Leg: fault.Decode, At: fault.AtPool, Cause: fault.NoneUp}
 	if errors.Is(err, router.ErrBusy) {
-		f.cause = causeFull
+		f.Cause = fault.Full
 	}
-	return f.tell(classify(f).code)
+	return f.Tell(fault.Classify(f).Code)
 }
 
 // degrade counts the request among those that should have had a prefill. If their share is spent,
 // it releases its D and waits, as a request that finds a full pool does. why is the failure that
 // led here.
-func (c *completion) degrade(why *apiError) *apiError {
+func (c *completion) degrade(why *fault.Error) *fault.Error {
 	if c.snap.Degrade(&c.d.lease) {
 		c.degraded = true
 		return nil
@@ -121,18 +122,18 @@ func (c *completion) degrade(why *apiError) *apiError {
 			return nil
 		}
 		c.degraded = false
-		if err.Code != codePrefillUnavailable {
+		if err.Code != fault.CodePrefillUnavailable {
 			return err
 		}
 	}
 	e := shareSpent()
-	e.cause, e.RetryAfter = why.why(), max(e.RetryAfter, why.RetryAfter)
+	e.Log, e.RetryAfter = why.Why(), max(e.RetryAfter, why.RetryAfter)
 	return e
 }
 
-func shareSpent() *apiError {
-	e := newError(fasthttp.StatusServiceUnavailable, codePrefillUnavailable, "", "no prefill can be had, and decode_only.max_share is spent").retryAfter(1)
-	e.blameless = true
+func shareSpent() *fault.Error {
+	e := fault.NewError(fasthttp.StatusServiceUnavailable, fault.CodePrefillUnavailable, "", "no prefill can be had, and decode_only.max_share is spent").After(1)
+	e.Blameless = true
 	return e
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"xpyd/budget"
+	"xpyd/fault"
 	"xpyd/gate"
 	"xpyd/kvparams"
 	"xpyd/netio"
@@ -41,7 +42,7 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx, r routes.Route) {
 
 // admitHead checks a parsed head before any work is done for it. The checks are the strict gate,
 // the route table, the key and the headers about the body.
-func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (routes.Route, *apiError) {
+func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (routes.Route, *fault.Error) {
 	h := &ctx.Request.Header
 	if err := gateError(gate.CheckRequest(h)); err != nil {
 		return routes.Route{}, err
@@ -49,16 +50,16 @@ func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (routes.Route, *apiError) {
 	path, _ := cutQuery(h.RequestURI())
 	r, ok := s.routes.Find(path)
 	if !ok {
-		return r, newError(fasthttp.StatusNotFound, codeUnknownRoute, "", "no such route; xpyd serves "+s.routes.List()).noRetry()
+		return r, fault.NewError(fasthttp.StatusNotFound, fault.CodeUnknownRoute, "", "no such route; xpyd serves "+s.routes.List()).Final()
 	}
 	post := r.Body != routes.None
 	if post != h.IsPost() || !post && !h.IsGet() && !h.IsHead() {
-		err := newError(fasthttp.StatusMethodNotAllowed, codeMethod, "", "method not allowed on this route")
+		err := fault.NewError(fasthttp.StatusMethodNotAllowed, fault.CodeMethod, "", "method not allowed on this route")
 		err.Header = [][2]string{{"Allow", map[bool]string{true: "POST", false: "GET, HEAD"}[post]}}
 		return r, err
 	}
 	if !r.Open && !s.keys.Allow(h.Peek("Authorization")) {
-		err := newError(fasthttp.StatusUnauthorized, codeInvalidAPIKey, "", "missing or wrong API key; send Authorization: Bearer KEY")
+		err := fault.NewError(fasthttp.StatusUnauthorized, fault.CodeInvalidAPIKey, "", "missing or wrong API key; send Authorization: Bearer KEY")
 		err.Header = [][2]string{{"WWW-Authenticate", "Bearer"}}
 		return r, err
 	}
@@ -85,24 +86,24 @@ func media(b routes.Body) gate.Media {
 
 // gateError returns a refusal of the gate as the client gets it, or nil if the gate lets the
 // request in.
-func gateError(r *gate.Refusal) *apiError {
+func gateError(r *gate.Refusal) *fault.Error {
 	if r == nil {
 		return nil
 	}
-	return newError(r.Status, gateCode(r.Why), "", r.Message)
+	return fault.NewError(r.Status, gateCode(r.Why), "", r.Message)
 }
 
-func gateCode(why gate.Why) code {
-	return [gate.Whys]code{
-		gate.InvalidHTTP:     codeInvalidHTTP,
-		gate.Version:         codeHTTPVersion,
-		gate.Method:          codeMethod,
-		gate.Expectation:     codeExpectation,
-		gate.HeadersTooLarge: codeHeadersTooLarge,
-		gate.RequestTimeout:  codeRequestTimeout,
-		gate.MediaType:       codeMediaType,
-		gate.LengthRequired:  codeLengthRequired,
-		gate.BodyTooLarge:    codeBodyTooLarge,
+func gateCode(why gate.Why) fault.Code {
+	return [gate.Whys]fault.Code{
+		gate.InvalidHTTP:     fault.CodeInvalidHTTP,
+		gate.Version:         fault.CodeHTTPVersion,
+		gate.Method:          fault.CodeMethod,
+		gate.Expectation:     fault.CodeExpectation,
+		gate.HeadersTooLarge: fault.CodeHeadersTooLarge,
+		gate.RequestTimeout:  fault.CodeRequestTimeout,
+		gate.MediaType:       fault.CodeMediaType,
+		gate.LengthRequired:  fault.CodeLengthRequired,
+		gate.BodyTooLarge:    fault.CodeBodyTooLarge,
 	}[why]
 }
 

@@ -18,6 +18,7 @@ import (
 	"xpyd/admin"
 	"xpyd/budget"
 	"xpyd/engines"
+	"xpyd/fault"
 	"xpyd/gate"
 	"xpyd/handoff"
 	"xpyd/heads"
@@ -178,7 +179,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.panicked(p)
-			internalError().write(ctx)
+			internalError().Write(ctx)
 			ctx.SetConnectionClose()
 		}
 	}()
@@ -214,8 +215,8 @@ func (s *Server) guard(f func()) (ok bool) {
 	return true
 }
 
-func internalError() *apiError {
-	return newError(fasthttp.StatusInternalServerError, codeInternal, "", "internal error of the proxy")
+func internalError() *fault.Error {
+	return fault.NewError(fasthttp.StatusInternalServerError, fault.CodeInternal, "", "internal error of the proxy")
 }
 
 // certificatesEvery is how often the files of TLS are looked at.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"xpyd/fault"
 	"xpyd/handoff"
 	"xpyd/router"
 	"xpyd/upstream"
@@ -12,8 +13,8 @@ import (
 
 // failure is a leg that failed, or the reason why it could not begin.
 type failure struct {
-	verdict
-	told *apiError // what the client gets if nothing else is tried
+	fault.Verdict
+	told *fault.Error // what the client gets if nothing else is tried
 	// asked is how long the backend wants to be left alone (its Retry-After).
 	asked time.Duration
 	moved bool // health checks took a backend down
@@ -24,62 +25,62 @@ func (f *failure) Error() string { return f.told.Error() }
 
 // final returns f as a failure after which nothing is tried.
 func (f *failure) final() *failure {
-	f.retry = retryNever
+	f.Retry = fault.RetryNever
 	return f
 }
 
 // ends returns a failure after which nothing is tried, and which counts against no backend.
-func ends(e *apiError) *failure {
-	return &failure{verdict: verdict{code: e.Code, outcome: router.ClientGone}, told: e}
+func ends(e *fault.Error) *failure {
+	return &failure{Verdict: fault.Verdict{Code: e.Code, Outcome: router.ClientGone}, told: e}
 }
 
 // fail judges a fault of backend b and does what follows from it for b and the handle. told is for
 // the client. If it is nil, the client gets the usual error of the fault.
-func (c *completion) fail(b *router.Backend, f fault, told *apiError) *failure {
-	v := classify(f)
+func (c *completion) fail(b *router.Backend, f fault.Fault, told *fault.Error) *failure {
+	v := fault.Classify(f)
 	if told == nil {
-		told = f.tell(v.code)
+		told = f.Tell(v.Code)
 	}
-	if f.leg == legDecode && v.code == codeDecodeFailed && v.retry == retryPaid {
+	if f.Leg == fault.Decode && v.Code == fault.CodeDecodeFailed && v.Retry == fault.RetryPaid {
 		told.NoRetry = c.round == maxRounds // a client should not start a third prefill at once
 	}
-	if v.died {
+	if v.Died {
 		x := &c.d.x
-		if f.leg == legPrefill {
+		if f.Leg == fault.Prefill {
 			x = &c.p.x
 		}
 		c.diedOf(b, x.Wrote)
 	}
-	if v.probe {
+	if v.Probe {
 		c.s.engines.Suspect(b)
 	}
-	if v.outcome == router.KVLoad {
+	if v.Outcome == router.KVLoad {
 		c.snap.Pairs().Failed(router.Pair{Prefill: c.handoff.From(), Decode: b})
 	}
-	c.settle(v.handle, b)
-	return &failure{verdict: v, told: told, moved: f.cause == causeDown || f.cause == causeSource}
+	c.settle(v.Handle, b)
+	return &failure{Verdict: v, told: told, moved: f.Cause == fault.Down || f.Cause == fault.Source}
 }
 
 // settle carries out the fate of the handle, or of blocks that nothing can name. b is the backend
 // that failed.
-func (c *completion) settle(as fate, b *router.Backend) {
+func (c *completion) settle(as fault.Fate, b *router.Backend) {
 	switch as {
-	case fateBack:
+	case fault.FateBack:
 		c.abandon(nil)
-	case fateElsewhere:
+	case fault.FateElsewhere:
 		c.abandon(b)
-	case fateSuspect:
+	case fault.FateSuspect:
 		if c.handoff.Live() {
 			c.d.failed = b
 		}
 		c.abandon(b)
-	case fateBurnt:
+	case fault.FateBurnt:
 		c.handoff.End(handoff.Burnt)
-	case fateForbidden:
+	case fault.FateForbidden:
 		c.handoff.Lose(handoff.OrphanHost)
-	case fateUnnamed:
+	case fault.FateUnnamed:
 		c.s.metrics.Orphan(handoff.OrphanUnusable)
-	case fateUnheard:
+	case fault.FateUnheard:
 		c.s.metrics.Orphan(handoff.OrphanAnswerLost)
 	}
 }
@@ -117,11 +118,11 @@ func (c *completion) deadly() bool { return c.broken.Load() >= maxBroken }
 
 // nameBroken makes the error of a deadly request say that no other engine gets it. The official
 // clients must not try the request again either.
-func (c *completion) nameBroken(err *apiError) *apiError {
-	if !c.deadly() || err.Code != codePrefillFailed && err.Code != codeDecodeFailed {
+func (c *completion) nameBroken(err *fault.Error) *fault.Error {
+	if !c.deadly() || err.Code != fault.CodePrefillFailed && err.Code != fault.CodeDecodeFailed {
 		return err
 	}
-	e := newError(fasthttp.StatusBadGateway, err.Code, "", "backends broke off over this request; it is not sent to another").noRetry()
-	e.cause = e.Message + ": " + err.why()
+	e := fault.NewError(fasthttp.StatusBadGateway, err.Code, "", "backends broke off over this request; it is not sent to another").Final()
+	e.Log = e.Message + ": " + err.Why()
 	return e
 }

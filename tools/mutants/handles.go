@@ -41,7 +41,7 @@ func handles() []mutant {
 	}, {
 		name: "same handle after 5xx", in: "(*completion).decodeRefused",
 		old:  "failed := c.fail(b, f, told)",
-		new:  "if status == 500 {\n\t\tc.handoff.Unsent()\n\t\treturn &failure{verdict: verdict{code: codeDecodeFailed, outcome: router.Refused, retry: retryFree}, told: told}\n\t}\n\tfailed := c.fail(b, f, told)",
+		new:  "if status == 500 {\n\t\tc.handoff.Unsent()\n\t\treturn &failure{Verdict: fault.Verdict{Code: fault.CodeDecodeFailed, Outcome: router.Refused, Retry: fault.RetryFree}, told: told}\n\t}\n\tfailed := c.fail(b, f, told)",
 		test: "TestHandleGoesToOneDecodeRequest/status=500",
 	}, {
 		name: "P's late answer dropped", in: "(*completion).prefillExchange",

@@ -34,7 +34,7 @@ func limits() []mutant {
 		test: "TestAnswersThatNobodyReadsAreBounded",
 	}, {
 		name: "a slow reader of a whole answer keeps its place on decode", in: "(*completion).commitWhole",
-		old:  "c.commit()\n\tc.endDecode(d.lease.Backend, router.OK, codeNone)",
+		old:  "c.commit()\n\tc.endDecode(d.lease.Backend, router.OK, fault.CodeNone)",
 		new:  "c.commit()",
 		test: "TestSlowReaderOfAWholeAnswerHoldsNoDecodeSlot",
 	}, {

@@ -70,13 +70,13 @@ func retries() []mutant {
 		test: "TestSpentRetriesEndInDecodeAlone",
 	}, {
 		name: "a handle that cannot be used is not tried elsewhere", in: "classifyPrefill",
-		old:  "outcome: router.Gateway, retry: retryPaid, degrade: reasonBadHandle}",
-		new:  "outcome: router.Gateway, degrade: reasonBadHandle}",
+		old:  "Outcome: router.Gateway, Retry: RetryPaid, Degrade: ReasonBadHandle}",
+		new:  "Outcome: router.Gateway, Degrade: ReasonBadHandle}",
 		test: "TestPrefillEngineWithUnusableHandles/port",
 	}, {
 		name: "a handle that cannot be used does not count against its engine", in: "classifyPrefill",
-		old:  "outcome: router.Gateway, retry: retryPaid, degrade: reasonBadHandle}",
-		new:  "outcome: router.ClientFault, retry: retryPaid, degrade: reasonBadHandle}",
+		old:  "Outcome: router.Gateway, Retry: RetryPaid, Degrade: ReasonBadHandle}",
+		new:  "Outcome: router.ClientFault, Retry: RetryPaid, Degrade: ReasonBadHandle}",
 		test: "TestPrefillEngineWithUnusableHandles/port",
 	}, {
 		name: "the share of requests without a prefill is passed", in: "(*Snapshot).takeShare",
@@ -94,9 +94,9 @@ func retries() []mutant {
 		new:  "if s.decode, err = r.newPool(Decode, cfg.Decode, cfg.ChosenDecodePolicy(), old.decode); err != nil {\n\t\ts.decode = old.decode\n\t}\n\tif false {",
 		test: "TestReloadIsAllOrNothing/bad_decode_URL",
 	}, {
-		name: "Retry-After of a backend ignored", in: "(*Server).relayed",
-		old:  "e.RetryAfter = seconds(x.Head.RetryAfter)",
-		new:  "e.RetryAfter = 0",
+		name: "Retry-After of a backend ignored", in: "(*Server).tellRefusal",
+		old:  "f.Refusal(c, seconds(x.Head.RetryAfter))",
+		new:  "f.Refusal(c, 0)",
 		test: "TestRetryAfterOfABackendReachesTheClient",
 	}, {
 		name: "Retry-After ignored by a retry", in: "(*completion).retryWithin",
