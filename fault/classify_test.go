@@ -255,7 +255,7 @@ func TestFailures(t *testing.T) {
 			continue
 		}
 		told := row.Tell(row.Code)
-		if row.Fault.Status >= 400 && row.Cause != Auth {
+		if row.Fault.Status >= 400 && (row.Cause == Status || row.Cause == Forced) {
 			told = row.Refusal(row.Code, 7)
 		}
 		if told.Code != row.Code || told.Status != row.status || told.Message != row.message || told.NoRetry != row.noRetry || row.retryAfter && told.RetryAfter == 0 {
