@@ -22,6 +22,7 @@ const (
 	CodeMediaType
 	CodeLengthRequired
 	CodeBodyTooLarge
+	CodeInvalidEncoding
 	CodeInvalidAPIKey
 	CodeOverloaded
 	CodeShuttingDown
@@ -59,6 +60,7 @@ func (c Code) String() string {
 		CodeMediaType:          "unsupported_media_type",
 		CodeLengthRequired:     "length_required",
 		CodeBodyTooLarge:       "body_too_large",
+		CodeInvalidEncoding:    "invalid_encoding",
 		CodeInvalidAPIKey:      "invalid_api_key",
 		CodeOverloaded:         "overloaded",
 		CodeShuttingDown:       "shutting_down",

@@ -13,6 +13,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"xpyd/netio"
+	"xpyd/upload"
 )
 
 // Why names the rule that a request has broken.
@@ -26,6 +27,7 @@ const (
 	HeadersTooLarge
 	RequestTimeout
 	MediaType
+	Coding
 	LengthRequired
 	BodyTooLarge
 	Whys // how many there are
@@ -264,16 +266,19 @@ func CheckBodyHeaders(h *fasthttp.RequestHeader, takes Media, requireLength bool
 	if message := wrongMedia(h.ContentType(), takes); message != "" {
 		return refuse(fasthttp.StatusUnsupportedMediaType, MediaType, message)
 	}
-	for _, coding := range h.PeekAll(fasthttp.HeaderContentEncoding) {
-		if !netio.EqualFold(coding, "identity") {
-			return refuse(fasthttp.StatusUnsupportedMediaType, MediaType, "The body must be sent without Content-Encoding.")
-		}
+	if codings := h.PeekAll(fasthttp.HeaderContentEncoding); len(codings) > 0 && (len(codings) > 1 || !knownCoding(codings[0])) {
+		return refuse(fasthttp.StatusUnsupportedMediaType, Coding, "Content-Encoding must be gzip or zstd, once, or be left out.")
 	}
 	const chunked = -1 // what ContentLength answers for a chunked body
 	if requireLength && h.ContentLength() == chunked {
 		return refuse(fasthttp.StatusLengthRequired, LengthRequired, "The body must be sent with Content-Length.")
 	}
 	return nil
+}
+
+func knownCoding(value []byte) bool {
+	_, known := upload.CodingOf(value)
+	return known && len(value) > 0
 }
 
 // wrongMedia says what Content-Type must be, or returns "" if it is that.

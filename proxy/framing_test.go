@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"strings"
@@ -178,27 +177,6 @@ func accepted(t *testing.T) (client *net.TCPConn, conn *netio.Conn) {
 	}
 	t.Cleanup(func() { _ = server.Close() })
 	return client, server.(*netio.Conn)
-}
-
-// A client that sends broken chunks and nothing more is told what is wrong with them.
-func TestBadFramingIsNoDeparture(t *testing.T) {
-	for refused, want := range map[bool]int{false: 499, true: 400} {
-		client, conn := accepted(t)
-		if refused {
-			_, _ = io.WriteString(client, "\n")
-			_, _ = conn.Read(make([]byte, 1))
-		}
-		_ = client.CloseWrite()
-		if n, err := conn.Socket.Read(make([]byte, 1)); err != io.EOF {
-			t.Fatalf("read %d, %v; want the end", n, err)
-		}
-		if conn.Misframed() != refused {
-			t.Fatalf("refused: %v, want %v", !refused, refused)
-		}
-		if e := bodyEnd(io.ErrUnexpectedEOF, conn, -1, 0, false); e.Status != want {
-			t.Errorf("refused %v: %d, want %d", refused, e.Status, want)
-		}
-	}
 }
 
 // framed is how many bytes the framing takes of these pieces.

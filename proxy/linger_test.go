@@ -56,7 +56,7 @@ func TestEarlyAnswerReachesAClientThatUploads(t *testing.T) {
 		{"404", "POST /v1/nothing HTTP/1.1\r\nHost: x" + key + length, 404, uploads},
 		{"405", "POST /v1/models HTTP/1.1\r\nHost: x" + key + length, 405, uploads},
 		{"413", "POST /v1/completions HTTP/1.1\r\nHost: x" + key + length, 413, uploads},
-		{"415", "POST /v1/completions HTTP/1.1\r\nHost: x" + key + "\r\nContent-Encoding: gzip" + length, 415, uploads / 2},
+		{"415", "POST /v1/completions HTTP/1.1\r\nHost: x" + key + "\r\nContent-Encoding: br" + length, 415, uploads / 2},
 		{"400 of the gate", "POST /v1/completions HTTP/1.1\r\nHost: x\r\nHost: y" + key + length, 400, uploads},
 		{"a body on a GET", "GET /livez HTTP/1.1\r\nHost: x" + length, 200, uploads},
 		{"tokenize", "POST /tokenize HTTP/1.1\r\nHost: x" + key + length, 413, uploads},

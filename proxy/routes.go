@@ -90,7 +90,11 @@ func gateError(r *gate.Refusal) *fault.Error {
 	if r == nil {
 		return nil
 	}
-	return fault.NewError(r.Status, gateCode(r.Why), "", r.Message)
+	err := fault.NewError(r.Status, gateCode(r.Why), "", r.Message)
+	if r.Why == gate.Coding {
+		err.Header = [][2]string{{"Accept-Encoding", "gzip, zstd"}}
+	}
+	return err
 }
 
 func gateCode(why gate.Why) fault.Code {
@@ -102,6 +106,7 @@ func gateCode(why gate.Why) fault.Code {
 		gate.HeadersTooLarge: fault.CodeHeadersTooLarge,
 		gate.RequestTimeout:  fault.CodeRequestTimeout,
 		gate.MediaType:       fault.CodeMediaType,
+		gate.Coding:          fault.CodeMediaType,
 		gate.LengthRequired:  fault.CodeLengthRequired,
 		gate.BodyTooLarge:    fault.CodeBodyTooLarge,
 	}[why]

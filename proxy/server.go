@@ -28,6 +28,7 @@ import (
 	"xpyd/router"
 	"xpyd/routes"
 	"xpyd/tlsconf"
+	"xpyd/upload"
 	"xpyd/upstream"
 )
 
@@ -54,6 +55,7 @@ type Server struct {
 	http       *fasthttp.Server
 	watch      *netio.Watcher
 	bodies     *budget.Bodies // for request bodies
+	uploads    upload.Terms
 	held       *budget.Budget // for the part of each answer beyond freeAnswer
 	clients    *budget.Counts
 	engines    *engines.Set
@@ -107,6 +109,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 		downGrace:  downGrace,
 		lingering:  netio.NewLingering(),
 	}
+	s.uploads = upload.Terms{Time: cfg.Timeouts.Body, Stall: cfg.Timeouts.BodyStall, Largest: cfg.Limits.Body, Bodies: s.bodies}
 	s.forward = heads.NewForward(backendAuth(cfg.BackendAPIKey), !s.keys.Required(), cfg.Headers.Pass)
 	s.metrics = s.newMeter(version, labels())
 	s.metrics.WatchAdvice(func() metrics.Advice { return admin.AdviceGauges(rt) })

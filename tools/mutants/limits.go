@@ -58,9 +58,9 @@ func limits() []mutant {
 		new:  "",
 		test: "TestClientLimit/of_an_address",
 	}, {
-		name: "oversize body read to its end", in: "(*Server).readBody",
-		old:  "if body.Size() > s.cfg.Limits.Body {",
-		new:  "if err != nil && body.Size() > s.cfg.Limits.Body {",
+		name: "oversize body read to its end", in: "(*Terms).fill",
+		old:  "if body.Size() > t.Largest {",
+		new:  "if err != nil && body.Size() > t.Largest {",
 		test: "TestOversizeBodyIsRefusedBeforeItsEnd/chunked",
 	}, {
 		name: "announced oversize body read to its end", in: "(*Server).admitHead",
