@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"xpyd/desk"
 	"xpyd/gate"
 	"xpyd/metrics"
 	"xpyd/router"
@@ -25,14 +26,22 @@ type Config struct {
 	Metrics *metrics.Metrics
 	Ready   func() (ready bool, line string)                                // what /readyz answers
 	Unknown func(b *router.Backend, state *router.EngineState) (why string) // why an engine's load is not known, or not all of it; empty if all is known
-	Token   string                                                          // asked for, except on the pages of health; empty: none is
-	TLS     *tls.Config                                                     // nil: the server speaks plain HTTP
-	Pprof   bool                                                            // serve profiles too
-	Log     zerolog.Logger
+	Desk    *desk.Desk
+	// Running counts the completions under way. Pinned and Stranded count KV blocks.
+	Running          func() int64
+	Pinned, Stranded func() float64
+	Retiring         func() bool // another process has the ports
+	Token            string      // asked for, except on the pages of health; empty: none is
+	TLS              *tls.Config // nil: the server speaks plain HTTP
+	Pprof            bool        // serve profiles too
+	Log              zerolog.Logger
 }
 
 // pages has the handlers of the port.
-type pages struct{ cfg Config }
+type pages struct {
+	cfg    Config
+	viewed desk.Stream
+}
 
 // route is a page of the admin port, for GET and HEAD.
 type route struct {
@@ -49,6 +58,8 @@ func (p *pages) routes() []route {
 		{"/pools", "the backends of both pools: state, load, ejections, bans", p.pools},
 		{"/backends", "what the backends tell of themselves, and the paths taken", p.backends},
 		{"/advice", "which ratio of prefill to decode backends the traffic asks for", p.advice},
+		{"/status", "what the page for browsers shows", p.status},
+		{"/status/events", "the same as server-sent events", p.viewed.ServeHTTP},
 	}
 	if !p.cfg.Pprof {
 		return routes
@@ -66,6 +77,7 @@ func (p *pages) routes() []route {
 // configuration opens them. Clients must not be able to reach it. The caller closes it.
 func New(cfg Config) *http.Server {
 	p := &pages{cfg: cfg}
+	p.watch()
 	mux := http.NewServeMux()
 	index := "xpyd, admin port\n\n"
 	for _, r := range p.routes() {
@@ -74,21 +86,48 @@ func New(cfg Config) *http.Server {
 			index += fmt.Sprintf("%-14s %s\n", r.path, r.about)
 		}
 	}
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(index)) })
+	page := desk.Index()
+	mux.Handle("GET "+assets, desk.Files(assets))
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Vary", "Accept")
+		if isBrowser(r) {
+			page.ServeHTTP(w, r)
+			return
+		}
+		_, _ = io.WriteString(w, index)
+	})
 	// Failed accepts and broken connections are logged in the form of the other lines.
 	errors := log.New(p.cfg.Log.With().Str("level", "warn").Str("listener", "admin").Logger(), "", 0)
 	return &http.Server{Handler: p.guard(mux), TLSConfig: cfg.TLS, ErrorLog: errors, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 }
 
-// guard asks for the token. Whoever checks the health of the process needs none.
+// assets is where the files of the status page are.
+const assets = "/assets/"
+
+// isBrowser reports whether the request wants a page to look at. Others get text.
+func isBrowser(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
+
+// isOpen reports whether a request needs no token. Whoever checks the health of the process needs none.
+// The status page itself says nothing, and asks for the token.
+func isOpen(r *http.Request) bool {
+	switch path := r.URL.Path; path {
+	case "/livez", "/readyz", "/health":
+		return true
+	case "/":
+		return isBrowser(r)
+	default:
+		return strings.HasPrefix(path, assets)
+	}
+}
+
+// guard asks for the token.
 func (p *pages) guard(next http.Handler) http.Handler {
 	if p.cfg.Token == "" {
 		return next
 	}
 	keys := gate.NewKeyring([]string{p.cfg.Token})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		open := r.URL.Path == "/livez" || r.URL.Path == "/readyz" || r.URL.Path == "/health"
-		if !open && !keys.Allow([]byte(r.Header.Get("Authorization"))) {
+		if !isOpen(r) && !keys.Allow([]byte(r.Header.Get("Authorization"))) {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, "give admin_token as a bearer token", http.StatusUnauthorized)
 			return

@@ -17,6 +17,10 @@ type adviceEntry struct {
 	StallShare float64 `json:"stall_share"`
 }
 
+func (p *pages) adviceNow(snap *router.Snapshot) adviceEntry {
+	return adviceEntry{snap.Advice(), p.cfg.Router.Prices(), p.cfg.Router.StallShare()}
+}
+
 func (p *pages) advice(w http.ResponseWriter, _ *http.Request) {
-	writeIndented(w, adviceEntry{p.cfg.Router.Snapshot().Advice(), p.cfg.Router.Prices(), p.cfg.Router.StallShare()})
+	writeIndented(w, p.adviceNow(p.cfg.Router.Snapshot()))
 }

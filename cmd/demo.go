@@ -65,8 +65,8 @@ func demo(ctx context.Context, out io.Writer, listen string, once bool) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Shutdown()) }()
-	fmt.Fprintf(out, "engines   prefill %s\n          decode  %s\nproxy     http://%s   (metrics: http://%s/metrics)\n\n",
-		strings.Join(pools.Prefill, " "), strings.Join(pools.Decode, " "), p.Addr, p.AdminAddr)
+	fmt.Fprintf(out, "engines   prefill %s\n          decode  %s\nproxy     http://%s   (status page: http://%s/, metrics: http://%s/metrics)\n\n",
+		strings.Join(pools.Prefill, " "), strings.Join(pools.Decode, " "), p.Addr, p.AdminAddr, p.AdminAddr)
 	if err := demoRequest(ctx, out, "http://"+p.Addr); err != nil {
 		return err
 	}

@@ -114,8 +114,9 @@ func (l *lifetime) reload(read reread) {
 	l.cfg = next
 }
 
-// warn writes the warnings that were not there before.
+// warn shows the warnings on the status page, and logs those that were not there before.
 func (l *lifetime) warn(now, before []string) {
+	l.server.Warn(now)
 	for _, w := range now {
 		if !slices.Contains(before, w) {
 			l.log.Warn().Str("setting", w).Msg("questionable setting")

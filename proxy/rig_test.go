@@ -30,6 +30,7 @@ type rig struct {
 	decode  []*sim.Engine
 	server  *proxy.Server
 	url     string
+	token   string // of the admin port
 	logs    *logBuffer
 	served  chan error
 	client  *http.Client
@@ -94,6 +95,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	if o.config != nil {
 		o.config(&cfg)
 	}
+	r.token = cfg.AdminToken
 	rt, err := router.New(pools, cfg.DecodeOnly.MaxShare, time.Now)
 	if err != nil {
 		t.Fatal(err)
@@ -389,6 +391,7 @@ func (r *rig) metricsText() string { return r.adminText("/metrics") }
 func (r *rig) adminText(path string) string {
 	w := &responseRecorder{header: http.Header{}}
 	req, _ := http.NewRequest(http.MethodGet, path, nil)
+	req.Header.Set("Authorization", "Bearer "+r.token)
 	r.server.Admin().Handler.ServeHTTP(w, req)
 	return w.body.String()
 }

@@ -17,6 +17,7 @@ import (
 
 	"xpyd/admin"
 	"xpyd/budget"
+	"xpyd/desk"
 	"xpyd/engines"
 	"xpyd/fault"
 	"xpyd/gate"
@@ -48,6 +49,7 @@ type Server struct {
 	aloneLog  zerolog.Logger // for requests decoded without the prefill that they should have had; sampled too
 	router    *router.Router
 	metrics   meter
+	desk      *desk.Desk
 	dialect   kvparams.Dialect
 	keys      *gate.Keyring
 	forward   heads.Forward // what of a client's head goes on to the engines
@@ -111,6 +113,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	}
 	s.uploads = upload.Terms{Time: cfg.Timeouts.Body, Stall: cfg.Timeouts.BodyStall, Largest: cfg.Limits.Body, Bodies: s.bodies}
 	s.forward = heads.NewForward(backendAuth(cfg.BackendAPIKey), !s.keys.Required(), cfg.Headers.Pass)
+	s.desk = desk.New(version, time.Now)
 	s.metrics = s.newMeter(version, labels())
 	s.metrics.WatchAdvice(func() metrics.Advice { return admin.AdviceGauges(rt) })
 	s.metrics.WatchReadiness(s.Ready, func() bool { return s.engines.Outage() })
@@ -156,9 +159,18 @@ func (s *Server) newEngines() *engines.Set {
 		Warmup: s.cfg.Warmup, DecodeOnly: s.cfg.DecodeOnly.Enabled, MaxShare: s.cfg.DecodeOnly.MaxShare,
 		Dial: t.Dial, Handshake: t.Handshake, TLS: s.certs.Backends.Client, MaxIdle: t.UpstreamIdle, Silence: t.StreamIdle + rearm, // deadlines of streams are moved once a second
 		AbortGrace: t.PrefillAbortGrace, Answer: s.cfg.Limits.Answer, Guard: s.guard,
-		WarmedUp: s.metrics.WarmUp, Polled: s.metrics.Poll, Ejected: s.metrics.Ejection, Forget: s.metrics.Forget, Log: s.log,
+		WarmedUp: s.metrics.WarmUp, Polled: s.metrics.Poll, Ejected: s.metrics.Ejection, Forget: s.forget, Log: s.log,
 	})
 }
+
+// forget drops what is counted of a backend that has left.
+func (s *Server) forget(backend string) {
+	s.metrics.Forget(backend)
+	s.desk.Forget(backend)
+}
+
+// Warn replaces the warnings about the configuration that the status page shows.
+func (s *Server) Warn(lines []string) { s.desk.Warn(lines) }
 
 // WatchLog adds a metric of the dropped log lines. dropped returns their count. WatchLog must be
 // called only once.
@@ -173,6 +185,7 @@ func (s *Server) Ready() bool {
 // Admin returns the server of the operators' port. Clients must not be able to reach it.
 func (s *Server) Admin() *http.Server {
 	return admin.New(admin.Config{
+		Desk: s.desk, Running: s.live.Load, Pinned: s.ledger.Pinned, Stranded: s.ledger.Stranded, Retiring: s.retiring.Load,
 		Router: s.router, Metrics: s.metrics.Metrics, Token: s.cfg.AdminToken, TLS: s.certs.Admin.Server(), Ready: s.readiness, Unknown: s.engines.Poller.Unknown, Pprof: s.cfg.Pprof, Log: s.log,
 	})
 }
