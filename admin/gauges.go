@@ -62,3 +62,22 @@ func AdviceGauges(rt *router.Router) metrics.Advice {
 	}
 	return out
 }
+
+// PairLoads returns the transfers of each pair, for the metrics.
+func PairLoads(rt *router.Router) []metrics.PairLoad {
+	var loads []metrics.PairLoad
+	for _, t := range rt.Pairs().Transfers() {
+		l := metrics.PairLoad{OK: t.OK, Failed: t.Failed, Banned: t.Banned}
+		if t.Prefill != nil {
+			l.Prefill, l.Decode = t.Prefill.URL, t.Decode.URL
+		}
+		loads = append(loads, l)
+	}
+	return loads
+}
+
+// ConfigInfo returns the labels of xpyd_config_info.
+func ConfigInfo(rt *router.Router, connector string) metrics.ConfigInfo {
+	snap := rt.Snapshot()
+	return metrics.ConfigInfo{Connector: connector, Mode: snap.PD().Mode, PrefillPolicy: snap.Policy(router.Prefill), DecodePolicy: snap.Policy(router.Decode)}
+}

@@ -92,7 +92,16 @@ var (
 // TestDocsMetricTable reads the metrics where they are registered, because a scrape would miss those
 // that do not have a series at the start.
 func TestDocsMetricTable(t *testing.T) {
-	source := readText(t, "metrics/metrics.go") + readText(t, "metrics/advice.go") + readText(t, "metrics/readiness.go")
+	source := ""
+	files, err := filepath.Glob("../metrics/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if !strings.HasSuffix(file, "_test.go") {
+			source += readText(t, strings.TrimPrefix(file, "../"))
+		}
+	}
 	rows := map[string]string{}
 	add := func(name, kind, help, rest string) {
 		var labels []string
@@ -112,11 +121,15 @@ func TestDocsMetricTable(t *testing.T) {
 		add(m[1], kind, m[2], m[3])
 	}
 	for _, m := range metricOpts.FindAllStringSubmatch(source, -1) {
-		add(m[1], "gauge", m[2], m[3])
+		kind := "gauge"
+		if strings.Contains(m[3], "Buckets:") {
+			kind = "histogram"
+		}
+		add(m[1], kind, m[2], m[3])
 	}
 	for _, m := range metricName.FindAllStringSubmatch(source, -1) {
 		if rows[m[1]] == "" {
-			t.Errorf("metrics.go registers %s in a form that this test does not know", m[1])
+			t.Errorf("package metrics registers %s in a form that this test does not know", m[1])
 		}
 	}
 	var b strings.Builder

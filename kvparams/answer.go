@@ -52,6 +52,14 @@ type usage struct {
 	cachedAt                   span // digits of cached_tokens; empty if it is not an integer
 }
 
+// Usage holds the tokens that an engine counted, each -1 if it is unknown.
+type Usage struct{ Prompt, Completion, Cached int }
+
+// NoUsage is the usage of an answer that has none.
+func NoUsage() Usage { return noUsage.figures() }
+
+func (u *usage) figures() Usage { return Usage{u.prompt, u.completion, u.cached} }
+
 var noUsage = usage{prompt: -1, completion: -1, cached: -1}
 
 func (a *answer) parse(body []byte) error {

@@ -145,8 +145,8 @@ func broken(reason []byte) bool {
 	return false
 }
 
-// Usage is usage.prompt_tokens and usage.completion_tokens, each -1 if it is unknown.
-func (c *Completion) Usage() (prompt, completion int) { return c.usage.prompt, c.usage.completion }
+// Usage is the answer's usage.
+func (c *Completion) Usage() Usage { return c.usage.figures() }
 
 // AppendClient appends the answer as the client gets it. D's own kv_transfer_params become null,
 // because they hold addresses. cachedTokens takes the place of the cached_tokens that D reports,

@@ -13,8 +13,8 @@ func TestRecordedCompletions(t *testing.T) {
 		if err := c.Parse(body); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		if p, n := c.Usage(); [2]int{p, n} != want {
-			t.Errorf("%s: usage %d, %d, want %v", file, p, n, want)
+		if u := c.Usage(); [2]int{u.Prompt, u.Completion} != want {
+			t.Errorf("%s: usage %+v, want %v", file, u, want)
 		}
 		if got := join(c.AppendClient(nil, -1)); got != string(body) {
 			t.Errorf("%s changed to %s", file, got)

@@ -22,6 +22,9 @@ type Event struct {
 	// Such an event is EventContent.
 	Malformed bool
 
+	// Usage is what EventUsage says.
+	Usage Usage
+
 	handle span // top-level kv_transfer_params of the data unless null; empty if absent
 }
 
@@ -51,7 +54,7 @@ func Classify(ev []byte) Event {
 	case c.err:
 		e.Kind = EventError
 	case c.list && c.choices == 0:
-		e.Kind = EventUsage
+		e.Kind, e.Usage = EventUsage, c.usage.figures()
 	case c.list && c.openings == c.choices:
 		e.Kind = EventRole
 	}
@@ -67,14 +70,6 @@ func CachedTokensSpan(usageEvent []byte) (start, end int, ok bool) {
 		return 0, 0, false
 	}
 	return at + digits.at, at + digits.end, true
-}
-
-// EventUsageTokens is usage.prompt_tokens and usage.completion_tokens of an event, each -1 if it is
-// unknown.
-func EventUsageTokens(ev []byte) (prompt, completion int) {
-	data, _ := dataOf(ev)
-	u := usageOf(data)
-	return u.prompt, u.completion
 }
 
 func usageOf(data []byte) usage {

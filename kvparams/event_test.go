@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -113,19 +114,19 @@ func TestClassify(t *testing.T) {
 		{"end elsewhere", `data: {"finish_reason":"stop","choices":[{"delta":{"content":"a","finish_reason":"stop"}}]}` + "\n\n", Event{Kind: EventContent}},
 		{"escaped key", chat(`"delta":{"content":"a"},"finish_r\u0065ason":"stop"`), Event{Kind: EventContent, Finished: 1}},
 
-		{"usage", `data: {"choices":[],"usage":{"prompt_tokens":1}}` + "\n\n", Event{Kind: EventUsage}},
-		{"usage, spaced", `data: {"choices" : [ ] ,"usage":{}}` + "\n\n", Event{Kind: EventUsage}},
+		{"usage", `data: {"choices":[],"usage":{"prompt_tokens":1}}` + "\n\n", Event{Kind: EventUsage, Usage: Usage{1, -1, -1}}},
+		{"usage, spaced", `data: {"choices" : [ ] ,"usage":{}}` + "\n\n", Event{Kind: EventUsage, Usage: NoUsage()}},
 		{"no choices", `data: {"id":"x"}` + "\n\n", Event{Kind: EventContent}},
 		{"error", `data: {"error": {"message": "x", "code": 500}}` + "\n\n", Event{Kind: EventError}},
 		{"error text", `data: {"error":"x","choices":[{"finish_reason":"stop"}]}` + "\n\n", Event{Kind: EventError, Finished: 1}},
-		{"error null", `data: {"error":null,"choices":[]}` + "\n\n", Event{Kind: EventUsage}},
+		{"error null", `data: {"error":null,"choices":[]}` + "\n\n", Event{Kind: EventUsage, Usage: NoUsage()}},
 		{"error in text", chat(`"delta":{"content":"{\"error\":{}}"}`), Event{Kind: EventContent}},
 		{"error deeper", chat(`"delta":{"error":{"message":"x"}}`), Event{Kind: EventContent}},
 
 		{"not JSON", "data: hello\n\n", Event{Kind: EventContent, Malformed: true}},
 		{"cut JSON", "data: {\"choices\":[\n\n", Event{Kind: EventContent, Malformed: true}},
 		{"a list", "data: []\n\n", Event{Kind: EventContent, Malformed: true}},
-		{"two data lines", "data: {\"choices\":\ndata: [],\ndata: \"usage\":{}}\n\n", Event{Kind: EventUsage}},
+		{"two data lines", "data: {\"choices\":\ndata: [],\ndata: \"usage\":{}}\n\n", Event{Kind: EventUsage, Usage: NoUsage()}},
 		{"two documents", "data: {\"choices\":[]}\ndata: [DONE]\n\n", Event{Kind: EventContent, Malformed: true}},
 	}
 	for _, c := range cases {
@@ -198,8 +199,8 @@ func TestCachedTokensSpan(t *testing.T) {
 	if want := strings.Replace(string(ev), `"cached_tokens":0`, `"cached_tokens":208`, 1); edited != want {
 		t.Errorf("edited %s", edited)
 	}
-	if p, n := EventUsageTokens(ev); p != 225 || n != 6 {
-		t.Errorf("usage %d, %d", p, n)
+	if u := Classify(ev).Usage; u != (Usage{225, 6, 0}) {
+		t.Errorf("usage %+v", u)
 	}
 	for _, without := range []string{
 		"data: [DONE]\n\n", ": x\n\n", `data: {"usage":{"cached_tokens":5}}` + "\n\n", `data: {"cached_tokens":5}` + "\n\n",
@@ -261,11 +262,23 @@ func slowClassify(t testing.TB, data []byte) Event {
 	case m["error"] != nil:
 		e.Kind = EventError
 	case list && len(choices) == 0:
-		e.Kind = EventUsage
+		e.Kind, e.Usage = EventUsage, slowUsage(object(m["usage"]))
 	case list && opening == len(choices):
 		e.Kind = EventRole
 	}
 	return e
+}
+
+func slowUsage(u map[string]any) Usage {
+	count := func(v any) int {
+		n, ok := v.(json.Number)
+		i, err := strconv.Atoi(string(n))
+		if !ok || err != nil || i < 0 {
+			return -1
+		}
+		return i
+	}
+	return Usage{count(u["prompt_tokens"]), count(u["completion_tokens"]), count(object(u["prompt_tokens_details"])["cached_tokens"])}
 }
 
 func opens(delta map[string]any) bool {

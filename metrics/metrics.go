@@ -4,6 +4,7 @@ package metrics
 
 import (
 	"net/http"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,33 +23,8 @@ var (
 // index in the set. Series of counters exist from the start, so that a rate sees the first event. A
 // code without a name means no error and has no series.
 type Labels struct {
-	APIs, Outcomes, Codes, Paths, Reasons, Phases, Ends, OrphanReasons, Legs []string
-	Routes                                                                   []string // that are relayed
-}
-
-// BackendLoad is one backend's reading for the gauges.
-type BackendLoad struct {
-	Role, URL string
-	InFlight  int64
-	Up        bool
-	Ejected   bool
-	// NothingPulled: a decode engine answers two-leg requests and pulls nothing.
-	NothingPulled bool
-	// Elsewhere estimates the requests that others have on the engine.
-	Elsewhere float64
-	// EngineAge is the age of the engine's last report of itself. It is below 0 if there was none.
-	EngineAge time.Duration
-	Engine    *EngineLoad // nil if the last report is too old, or there was none
-	// EstimatedQueries are the tokens of the prompts sent there. EstimatedHits are those that were
-	// expected in its prefix cache. Both are 0 where nothing is remembered.
-	EstimatedQueries, EstimatedHits int64
-}
-
-// EngineLoad is what an engine reported of itself. A number below 0 is not known.
-type EngineLoad struct {
-	Running, Waiting          int64
-	KVUsage                   float64
-	PrefixQueries, PrefixHits int64
+	APIs, Outcomes, Codes, Paths, Reasons, Phases, Ends, OrphanReasons, Legs, Roles []string
+	Routes                                                                          []string // that are relayed
 }
 
 // Metrics is the set of one process. All methods are safe for concurrent use.
@@ -59,11 +35,14 @@ type Metrics struct {
 	requests, decisions                         counterPairs
 	errors, clientGone, handles, orphans        counters
 	legs, legErrors                             *prometheus.CounterVec
-	duration, legDuration                       observers
+	duration                                    observers
+	legDuration                                 []prometheus.Observer // by leg
+	queue                                       observers
+	models                                      models
 	ttft, tpot                                  *lazyObservers
 	handoff                                     prometheus.Observer
 	ejections, reloads, warmups                 *prometheus.CounterVec
-	reloadOK                                    prometheus.Gauge
+	reloadOK, reloadedAt                        prometheus.Gauge
 	events, panics, loopback, kept, retryDenied prometheus.Counter
 	turnedAway, polls, relayed                  *prometheus.CounterVec
 	relayTime                                   *prometheus.HistogramVec
@@ -75,6 +54,8 @@ func New(version string, l Labels, backends func() []BackendLoad, queued map[str
 	m := &Metrics{registry: prometheus.NewRegistry(), labels: l}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.registerCompletions()
+	m.registerLegs()
+	m.registerModels()
 	m.registerRelayed()
 	m.registerProcess()
 	for role, read := range queued {
@@ -87,7 +68,7 @@ func New(version string, l Labels, backends func() []BackendLoad, queued map[str
 	m.gauge("xpyd_request_bytes_buffered", "Request bytes held in memory, charged to limits.body_budget.", buffered)
 	m.gauge("xpyd_answer_bytes_buffered", "Answer bytes held in memory, charged to limits.answer_budget.", held)
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "xpyd_build_info", Help: "1, labelled with the version.", ConstLabels: prometheus.Labels{"version": version},
+		Name: "xpyd_build_info", Help: "1, labelled with the version and the Go release.", ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
 	}, func() float64 { return 1 }))
 	m.registry.MustRegister(&backendCollector{read: backends})
 	return m
@@ -102,20 +83,38 @@ func (m *Metrics) registerCompletions() {
 	clientGone := m.counterVec("xpyd_client_gone_total", "Clients that left before their answer was complete, by phase.", "phase")
 	handles := m.counterVec("xpyd_kv_handles_total", "Handles to KV blocks that prefill backends issued, and how each ended.", "end")
 	orphans := m.counterVec("xpyd_kv_orphans_total", "Handles whose blocks wait for the lease to end, or may do so, by reason.", "reason")
-	m.legs = m.counterVec("xpyd_leg_requests_total", "Legs ended, by leg, backend and outcome.", "leg", "backend", "outcome")
-	m.legErrors = m.counterVec("xpyd_leg_errors_total", "Failed legs, by leg and code.", "leg", "code")
 	duration := m.histogramVec("xpyd_request_duration_seconds", "Time from request head to last byte.", e2eBuckets, "api")
 	ttft := m.histogramVec("xpyd_ttft_seconds", "Time from request head to the first byte of a streamed answer's first token.", ttftBuckets, "api", "path")
 	tpot := m.histogramVec("xpyd_time_per_output_token_seconds", "Mean gap between the events of a stream, observed once a request.", tpotBuckets, "api")
-	legDuration := m.histogramVec("xpyd_leg_duration_seconds", "Time of a leg from dial to end.", e2eBuckets, "leg")
-	handoff := m.histogramVec("xpyd_handoff_seconds", "Time from the prefill answer to the decode request written.", ttftBuckets)
 	m.events = m.counter("xpyd_stream_events_total", "Server-sent events relayed.")
 	m.requests, m.decisions = resolvedPairs(requests, l.APIs, l.Outcomes), resolvedPairs(decisions, l.Paths, l.Reasons)
 	m.errors, m.clientGone = resolved(errors, l.Codes), resolved(clientGone, l.Phases)
 	m.handles, m.orphans = resolved(handles, l.Ends), resolved(orphans, l.OrphanReasons)
-	m.duration, m.legDuration = resolvedObservers(duration, l.APIs), resolvedObservers(legDuration, l.Legs)
+	m.duration = resolvedObservers(duration, l.APIs)
 	m.ttft = lazy(ttft, len(l.APIs), len(l.Paths), func(api, path int) []string { return []string{nameOf(l.APIs, api), nameOf(l.Paths, path)} })
 	m.tpot = lazy(tpot, len(l.APIs), 1, func(api, _ int) []string { return []string{nameOf(l.APIs, api)} })
+}
+
+// registerLegs registers what the legs of completions count, and the waits before and between them. A
+// prefill ends with the first token and a decode with the last one, so each has its own bucket edges.
+func (m *Metrics) registerLegs() {
+	l := &m.labels
+	m.legs = m.counterVec("xpyd_leg_requests_total", "Legs ended, by leg, backend and outcome.", "leg", "backend", "outcome")
+	m.legErrors = m.counterVec("xpyd_leg_errors_total", "Failed legs, by leg and code.", "leg", "code")
+	for _, leg := range l.Legs {
+		edges := e2eBuckets
+		if leg == "prefill" {
+			edges = ttftBuckets
+		}
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "xpyd_leg_duration_seconds", Help: "Time of a leg from dial to end. Prefill and decode have bucket edges of their own.", ConstLabels: prometheus.Labels{"leg": leg}, Buckets: edges,
+		})
+		m.registry.MustRegister(h)
+		m.legDuration = append(m.legDuration, h)
+	}
+	queue := m.histogramVec("xpyd_queue_seconds", "Time that a completion waited for a backend of the role, of those that found all of them at their cap.", ttftBuckets, "role")
+	m.queue = resolvedObservers(queue, l.Roles)
+	handoff := m.histogramVec("xpyd_handoff_seconds", "Time from the prefill answer to the decode request written.", ttftBuckets)
 	m.handoff = handoff.WithLabelValues()
 }
 
@@ -140,8 +139,9 @@ func (m *Metrics) registerProcess() {
 	m.polls = m.counterVec("xpyd_engine_polls_total", "Readings of the engines' own metrics, by result. A failed one lacks the engine's load or a part of it.", "result")
 	m.reloads = m.counterVec("xpyd_config_reloads_total", "Reloads of the configuration, by result.", "result")
 	m.reloadOK = prometheus.NewGauge(prometheus.GaugeOpts{Name: "xpyd_config_last_reload_successful", Help: "1 unless the last reload failed and the configuration before it is still in force."})
-	m.reloadOK.Set(1)
-	m.registry.MustRegister(m.reloadOK)
+	m.reloadedAt = prometheus.NewGauge(prometheus.GaugeOpts{Name: "xpyd_config_last_reload_success_timestamp_seconds", Help: "When the configuration in force was read, in Unix time."})
+	m.registry.MustRegister(m.reloadOK, m.reloadedAt)
+	m.reloaded()
 	m.retryDenied = m.counter("xpyd_retries_denied_total", "Retries that got no share of the retry budget in 30 s.")
 	m.turnedAway = m.counterVec("xpyd_connections_turned_away_total", "Client connections closed at once, for per_ip (limits.connections_per_ip), descriptors (none left) or tls (the handshake failed).", "reason")
 	m.panics = m.counter("xpyd_panics_total", "Panics caught in request handling.")
@@ -183,15 +183,16 @@ func (m *Metrics) WatchLog(dropped func() int64) {
 	m.counterFunc("xpyd_log_lines_dropped_total", "Log lines dropped because the reader of the log was too slow, or failed.", func() float64 { return float64(dropped()) })
 }
 
-// Handler serves the Prometheus text format.
+// Handler serves the Prometheus text format, or OpenMetrics to a scraper that asks for it.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}) // which exemplars need
 }
 
-// Request counts a completion that has ended after d.
-func (m *Metrics) Request(api, outcome int, d time.Duration) {
+// Request counts a completion that has ended after d. trace is the id of the trace that it belongs to,
+// or "".
+func (m *Metrics) Request(api, outcome int, d time.Duration, trace string) {
 	m.requests.inc(api, outcome)
-	m.duration.observe(api, d.Seconds())
+	m.duration.observe(api, d.Seconds(), trace)
 }
 
 // Decision counts the path that a completion took.
@@ -201,12 +202,12 @@ func (m *Metrics) Decision(path, reason int) { m.decisions.inc(path, reason) }
 func (m *Metrics) Error(code int) { m.errors.inc(code) }
 
 // Stream observes a stream that reached its client. Its first token came after ttft, and its events
-// over the span that followed.
-func (m *Metrics) Stream(api, path int, ttft, span time.Duration, events int) {
-	m.ttft.observe(api, path, ttft.Seconds())
+// over the span that followed. trace is as for Request.
+func (m *Metrics) Stream(api, path int, ttft, span time.Duration, events int, trace string) {
+	m.ttft.observe(api, path, ttft.Seconds(), trace)
 	m.events.Add(float64(events))
 	if events > 1 {
-		m.tpot.observe(api, 0, span.Seconds()/float64(events-1))
+		m.tpot.observe(api, 0, span.Seconds()/float64(events-1), trace)
 	}
 }
 
@@ -216,7 +217,7 @@ func (m *Metrics) ClientGone(phase int) { m.clientGone.inc(phase) }
 // Leg counts a leg that ended after d.
 func (m *Metrics) Leg(leg int, backend, outcome string, d time.Duration) {
 	m.legs.WithLabelValues(nameOf(m.labels.Legs, leg), backend, outcome).Inc()
-	m.legDuration.observe(leg, d.Seconds())
+	m.legDuration[leg].Observe(d.Seconds())
 }
 
 // LegError counts a leg that failed, by its code.
@@ -232,6 +233,9 @@ func (m *Metrics) Orphan(reason int) { m.orphans.inc(reason) }
 
 // KeptByDecode counts an answer whose decode backend keeps blocks that no request will ask for.
 func (m *Metrics) KeptByDecode() { m.kept.Inc() }
+
+// Queued observes a completion that waited for a backend of the role.
+func (m *Metrics) Queued(role int, d time.Duration) { m.queue.observe(role, d.Seconds(), "") }
 
 // Handoff observes the time between the legs.
 func (m *Metrics) Handoff(d time.Duration) { m.handoff.Observe(d.Seconds()) }
@@ -253,11 +257,17 @@ func (m *Metrics) Forget(backend string) {
 func (m *Metrics) Reload(ok bool) {
 	if ok {
 		m.reloads.WithLabelValues("ok").Inc()
-		m.reloadOK.Set(1)
+		m.reloaded()
 		return
 	}
 	m.reloads.WithLabelValues("failed").Inc()
 	m.reloadOK.Set(0)
+}
+
+// reloaded notes that the configuration in force is that of now.
+func (m *Metrics) reloaded() {
+	m.reloadOK.Set(1)
+	m.reloadedAt.SetToCurrentTime()
 }
 
 // WarmUp counts a one-token request that the proxy itself sent.
@@ -286,75 +296,3 @@ func (m *Metrics) Panic() { m.panics.Inc() }
 
 // Loopback counts a handle with a loopback host that D cannot reach.
 func (m *Metrics) Loopback() { m.loopback.Inc() }
-
-// backendCollector reads the router when scraped, so that no gauge can drift from it.
-type backendCollector struct{ read func() []BackendLoad }
-
-var (
-	inFlightDesc = prometheus.NewDesc("xpyd_in_flight", "Requests in flight, by role and backend.", []string{"role", "backend"}, nil)
-	upDesc       = prometheus.NewDesc("xpyd_backend_up", "1 when the backend's /health last answered 200.", []string{"role", "backend"}, nil)
-	nothingDesc  = prometheus.NewDesc("xpyd_backend_nothing_pulled", "1 while the decode backend answers two-leg requests and its engine pulls no blocks for them.", []string{"role", "backend"}, nil)
-	ejectedDesc  = prometheus.NewDesc("xpyd_backend_ejected", "1 while the backend gets no requests because of its failures.", []string{"role", "backend"}, nil)
-
-	// What an engine does not report, or reported too long ago, has no series.
-	elsewhereDesc        = prometheus.NewDesc("xpyd_engine_requests_elsewhere", "Estimate of the requests on the engine that this process has not sent.", []string{"role", "backend"}, nil)
-	engineAgeDesc        = prometheus.NewDesc("xpyd_engine_state_age_seconds", "Age of the last reading of the engine's own metrics.", []string{"role", "backend"}, nil)
-	runningDesc          = prometheus.NewDesc("xpyd_engine_requests_running", "Requests that run on the engine, of all its clients, by its own metrics.", []string{"role", "backend"}, nil)
-	waitingDesc          = prometheus.NewDesc("xpyd_engine_requests_waiting", "Requests that wait on the engine, of all its clients, by its own metrics.", []string{"role", "backend"}, nil)
-	kvUsageDesc          = prometheus.NewDesc("xpyd_engine_kv_usage_ratio", "Share of the engine's KV blocks in use, 0 to 1, by its own metrics.", []string{"role", "backend"}, nil)
-	queriesDesc          = prometheus.NewDesc("xpyd_engine_prefix_cache_queries_total", "Prompt tokens looked up in the engine's prefix cache, by its own metrics.", []string{"role", "backend"}, nil)
-	estimatedQueriesDesc = prometheus.NewDesc("xpyd_prefix_cache_estimated_queries_total", "Estimated tokens of the prompts sent to the engine.", []string{"role", "backend"}, nil)
-	estimatedHitsDesc    = prometheus.NewDesc("xpyd_prefix_cache_estimated_hits_total", "Estimated tokens of the prompts sent to the engine that were expected in its prefix cache.", []string{"role", "backend"}, nil)
-	hitsDesc             = prometheus.NewDesc("xpyd_engine_prefix_cache_hits_total", "Prompt tokens found in the engine's prefix cache, by its own metrics.", []string{"role", "backend"}, nil)
-)
-
-func (c *backendCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{inFlightDesc, upDesc, ejectedDesc, nothingDesc, elsewhereDesc, engineAgeDesc, runningDesc, waitingDesc, kvUsageDesc, queriesDesc, hitsDesc, estimatedQueriesDesc, estimatedHitsDesc} {
-		ch <- d
-	}
-}
-
-func (c *backendCollector) Collect(ch chan<- prometheus.Metric) {
-	for _, b := range c.read() {
-		send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64) {
-			ch <- prometheus.MustNewConstMetric(d, kind, v, b.Role, b.URL)
-		}
-		send(inFlightDesc, prometheus.GaugeValue, float64(b.InFlight))
-		send(upDesc, prometheus.GaugeValue, flag(b.Up))
-		send(ejectedDesc, prometheus.GaugeValue, flag(b.Ejected))
-		if b.Role == "decode" {
-			send(nothingDesc, prometheus.GaugeValue, flag(b.NothingPulled))
-		}
-		if b.EngineAge >= 0 {
-			send(engineAgeDesc, prometheus.GaugeValue, b.EngineAge.Seconds())
-		}
-		if b.EstimatedQueries > 0 {
-			send(estimatedQueriesDesc, prometheus.CounterValue, float64(b.EstimatedQueries))
-			send(estimatedHitsDesc, prometheus.CounterValue, float64(b.EstimatedHits))
-		}
-		if b.Engine != nil {
-			send(elsewhereDesc, prometheus.GaugeValue, b.Elsewhere)
-			b.Engine.collect(send)
-		}
-	}
-}
-
-func (e *EngineLoad) collect(send func(*prometheus.Desc, prometheus.ValueType, float64)) {
-	known := func(d *prometheus.Desc, kind prometheus.ValueType, v float64) {
-		if v >= 0 {
-			send(d, kind, v)
-		}
-	}
-	known(runningDesc, prometheus.GaugeValue, float64(e.Running))
-	known(waitingDesc, prometheus.GaugeValue, float64(e.Waiting))
-	known(kvUsageDesc, prometheus.GaugeValue, e.KVUsage)
-	known(queriesDesc, prometheus.CounterValue, float64(e.PrefixQueries))
-	known(hitsDesc, prometheus.CounterValue, float64(e.PrefixHits))
-}
-
-func flag(on bool) float64 {
-	if on {
-		return 1
-	}
-	return 0
-}

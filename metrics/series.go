@@ -83,12 +83,21 @@ func resolvedObservers(vec *prometheus.HistogramVec, names []string) observers {
 	return o
 }
 
-func (o *observers) observe(i int, v float64) {
+func (o *observers) observe(i int, v float64, trace string) {
 	if i < len(o.by) {
-		o.by[i].Observe(v)
+		observe(o.by[i], v, trace)
 		return
 	}
-	o.vec.WithLabelValues(other).Observe(v)
+	observe(o.vec.WithLabelValues(other), v, trace)
+}
+
+// observe adds v to a histogram. A trace makes it the exemplar of its bucket.
+func observe(o prometheus.Observer, v float64, trace string) {
+	if trace == "" {
+		o.Observe(v)
+		return
+	}
+	o.(prometheus.ExemplarObserver).ObserveWithExemplar(v, prometheus.Labels{"trace_id": trace})
 }
 
 // lazyObservers are the histograms of one or two closed labels, in rows and columns. The first
@@ -104,9 +113,9 @@ func lazy(vec *prometheus.HistogramVec, rows, columns int, labels func(i, j int)
 	return &lazyObservers{vec: vec, labels: labels, rows: rows, columns: columns, by: make([]atomic.Pointer[prometheus.Observer], rows*columns)}
 }
 
-func (l *lazyObservers) observe(i, j int, v float64) {
+func (l *lazyObservers) observe(i, j int, v float64, trace string) {
 	if i >= l.rows || j >= l.columns {
-		l.vec.WithLabelValues(l.labels(i, j)...).Observe(v)
+		observe(l.vec.WithLabelValues(l.labels(i, j)...), v, trace)
 		return
 	}
 	at := &l.by[i*l.columns+j]
@@ -116,7 +125,7 @@ func (l *lazyObservers) observe(i, j int, v float64) {
 		o = &made
 		at.Store(o)
 	}
-	(*o).Observe(v)
+	observe(*o, v, trace)
 }
 
 // nameOf returns the label value of an index.

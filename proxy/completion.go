@@ -12,6 +12,7 @@ import (
 	"xpyd/handoff"
 	"xpyd/heads"
 	"xpyd/kvparams"
+	"xpyd/metrics"
 	"xpyd/netio"
 	"xpyd/router"
 )
@@ -79,7 +80,8 @@ type completion struct {
 	client   budget.Client // counted while the completion lives
 	body     budget.Body
 	req      kvparams.Request
-	tokens   int // in the prompt; an estimate unless they came as ids
+	tokens   int            // in the prompt; an estimate unless they came as ids
+	model    *metrics.Model // from commit on
 	snap     *router.Snapshot
 	path     path
 	reason   fault.Reason

@@ -253,6 +253,7 @@ func (c *completion) commit() {
 	c.state.set(stateCommitted)
 	c.endRetry()
 	c.firstToken()
+	c.model = c.s.metrics.Model(c.req.Model(), true)
 	if c.handoff.Live() {
 		c.snap.Pairs().Worked(router.Pair{Prefill: c.handoff.From(), Decode: c.d.lease.Backend})
 		c.handoff.End(handoff.Burnt)
@@ -269,7 +270,7 @@ func (c *completion) freeAnswer() {
 	p := &c.p
 	c.s.answers.takeBack(p.lent, p.buf)
 	p.lent, p.buf = nil, nil
-	p.ans = kvparams.Answer{CachedTokens: p.ans.CachedTokens}
+	p.ans = kvparams.Answer{CachedTokens: p.ans.CachedTokens, PromptTokens: p.ans.PromptTokens}
 }
 
 // freeBody gives the request's bytes back and clears all that aliases them.

@@ -10,6 +10,7 @@ import (
 	"xpyd/desk"
 	"xpyd/fault"
 	"xpyd/handoff"
+	"xpyd/heads"
 	"xpyd/kvparams"
 	"xpyd/router"
 )
@@ -145,7 +146,9 @@ func (c *completion) count() outcome {
 			m.ClientGone(c.phase())
 		}
 	}
-	m.Request(c.api, o, now.Sub(c.times.start))
+	trace := heads.TraceID(c.fields)
+	m.Request(c.api, o, now.Sub(c.times.start), trace)
+	c.countModel(o)
 	if c.reached {
 		m.Decision(c.path, c.reason)
 	}
@@ -153,7 +156,7 @@ func (c *completion) count() outcome {
 		c.s.handoffs.KeptByDecode(c.d.lease.Backend)
 	}
 	if c.d.streamed && !c.times.first.IsZero() {
-		m.Stream(c.api, c.path, c.times.first.Sub(c.times.start), now.Sub(c.times.first), c.d.relay.events)
+		m.Stream(c.api, c.path, c.times.first.Sub(c.times.start), now.Sub(c.times.first), c.d.relay.events, trace)
 	}
 	return o
 }
@@ -250,7 +253,7 @@ func (c *completion) recycle() {
 	c.p.tried, c.d.tried, c.d.refused = c.p.tried[:0], c.d.tried[:0], c.d.refused[:0]
 	c.p.ans, c.p.suspect = kvparams.Answer{}, false
 	c.handoff, c.d.failed = handoff.Handoff{}, nil
-	c.ctx, c.conn, c.snap, c.failure = nil, nil, nil, nil
+	c.ctx, c.conn, c.snap, c.failure, c.model = nil, nil, nil, nil, nil
 	c.done, c.woken = nil, false
 	c.client = budget.Client{}
 	if c.left.Swap(0) > 0 {

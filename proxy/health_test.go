@@ -385,6 +385,9 @@ func TestFullBackends(t *testing.T) {
 				b.open()
 				r.expectWhole(c, r.soon(got))
 				r.expectWhole(c, r.soon(got))
+				if n := r.metric(`xpyd_queue_seconds_count{role="decode"}`); n != 1 {
+					t.Errorf("%v waits observed, want that of the second request", n)
+				}
 				if n := r.metric("xpyd_queued"); n != 0 {
 					t.Errorf("%v queued at the end", n)
 				}

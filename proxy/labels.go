@@ -68,6 +68,7 @@ func labels() metrics.Labels {
 		Ends:          handoff.Ends(),
 		OrphanReasons: handoff.Orphans(),
 		Legs:          fault.Names(fault.Legs),
+		Roles:         []string{router.Prefill: router.Prefill.String(), router.Decode: router.Decode.String()},
 		Routes:        routes.Names(),
 	}
 }
@@ -82,16 +83,16 @@ func apiName(api kvparams.API) string {
 // meter counts the metrics by the proxy's own labels.
 type meter struct{ *metrics.Metrics }
 
-func (m meter) Request(api kvparams.API, o outcome, d time.Duration) {
-	m.Metrics.Request(int(api), int(o), d)
+func (m meter) Request(api kvparams.API, o outcome, d time.Duration, trace string) {
+	m.Metrics.Request(int(api), int(o), d, trace)
 }
 
 func (m meter) Decision(p path, r fault.Reason) { m.Metrics.Decision(int(p), int(r)) }
 
 func (m meter) Error(c fault.Code) { m.Metrics.Error(int(c)) }
 
-func (m meter) Stream(api kvparams.API, p path, ttft, span time.Duration, events int) {
-	m.Metrics.Stream(int(api), int(p), ttft, span, events)
+func (m meter) Stream(api kvparams.API, p path, ttft, span time.Duration, events int, trace string) {
+	m.Metrics.Stream(int(api), int(p), ttft, span, events, trace)
 }
 
 func (m meter) ClientGone(p phase) { m.Metrics.ClientGone(int(p)) }

@@ -24,6 +24,9 @@ type relay struct {
 	ready  int
 	looked int // bytes after ready that were already searched for the end of an event
 
+	usage   kvparams.Usage // the last one that came
+	content int            // events with a part of the answer
+
 	cached   int // P's cached_tokens for the usage event; −1 leaves the event as it is
 	choices  int // choices that must finish
 	finished int
@@ -44,7 +47,7 @@ type relay struct {
 }
 
 func (r *relay) start(cached, choices int, expose bool) {
-	*r = relay{buf: r.buf[:0], pooled: r.pooled, cached: cached, choices: choices, expose: expose}
+	*r = relay{buf: r.buf[:0], pooled: r.pooled, cached: cached, choices: choices, expose: expose, usage: kvparams.NoUsage()}
 }
 
 // scan classifies each complete event after ready once. It stops at [DONE] and at a broken stream.
@@ -80,12 +83,15 @@ func (r *relay) take(n int) {
 			r.broken = r.committed // a client must not see a clean end
 			return
 		}
-	case ev.Kind == kvparams.EventUsage && r.cached >= 0:
+	case ev.Kind == kvparams.EventUsage:
+		r.usage = ev.Usage
 		n = r.rewriteUsage(n)
+	case ev.Commits():
+		r.content++
+		r.committed = true
 	}
 	r.events++
 	r.finished += ev.Finished
-	r.committed = r.committed || ev.Commits()
 	r.ready += n
 }
 
@@ -101,6 +107,9 @@ func (r *relay) hideHandle(n int, ev kvparams.Event) int {
 // rewriteUsage puts P's cached_tokens into the usage event of n bytes, and returns the new length
 // of the event.
 func (r *relay) rewriteUsage(n int) int {
+	if r.cached < 0 {
+		return n
+	}
 	from, to, ok := kvparams.CachedTokensSpan(r.buf[r.ready : r.ready+n])
 	if !ok {
 		return n

@@ -56,8 +56,10 @@ func (c *completion) session() uint64 {
 func (c *completion) acquire(want router.Want, l *router.Lease) error {
 	err := c.snap.AcquireFor(want, l)
 	if line := c.snap.Queue(); line.Length > 0 && errors.Is(err, router.ErrBusy) {
-		line.Wait = min(line.Wait, time.Until(c.times.end))
+		queued := time.Now()
+		line.Wait = min(line.Wait, c.times.end.Sub(queued))
 		err = c.snap.AcquireWait(want, l, line, c.ending())
+		c.s.metrics.Queued(int(want.Role), time.Since(queued))
 	}
 	return err
 }

@@ -116,6 +116,8 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	s.desk = desk.New(version, time.Now)
 	s.metrics = s.newMeter(version, labels())
 	s.metrics.WatchAdvice(func() metrics.Advice { return admin.AdviceGauges(rt) })
+	s.metrics.WatchPairs(func() []metrics.PairLoad { return admin.PairLoads(rt) })
+	s.metrics.WatchConfig(func() metrics.ConfigInfo { return admin.ConfigInfo(rt, cfg.Connector) }, certs.Expiries)
 	s.metrics.WatchReadiness(s.Ready, func() bool { return s.engines.Outage() })
 	s.handoffs = s.newHandoffs()
 	s.pool.New = func() any { return newCompletion(s) }

@@ -36,8 +36,8 @@ type kvFailure struct {
 	pWorked, dWorked bool
 }
 
-// Pairs is what has been learned about the pairs: which of them fail, and which are cold. It keeps
-// nothing about pairs that work. It belongs to the router, and snapshots refer to it.
+// Pairs is what has been learned about the pairs: which of them fail, and which are cold. Of
+// pairs that work it keeps the number of transfers. It belongs to the router, and snapshots refer to it.
 type Pairs struct {
 	router   *Router
 	bans     atomic.Pointer[map[Pair]*ban] // nil: none; the map is replaced, never changed
@@ -46,6 +46,8 @@ type Pairs struct {
 	recent   atomic.Int64                  // len(failures)
 	failures []kvFailure                   // guarded by Router.mu; at most kvFailures a pair
 	chilled  int                           // guarded by Router.mu: see some
+
+	transfers transfers
 }
 
 // Failed notes that the decode engine could not load the blocks of the prefill engine. Three
@@ -55,6 +57,7 @@ type Pairs struct {
 // banned again by a single failure.
 func (m *Pairs) Failed(x Pair) {
 	r, p, d := m.router, x.Prefill, x.Decode
+	m.counted(x).failed.Add(1)
 	r.mu.Lock()
 	if !r.Snapshot().has(x) { // it has left, so nothing would ever drop the entry
 		r.mu.Unlock()
@@ -96,6 +99,7 @@ func (r *Router) ejectForKV(b *Backend) Ejection {
 // transfer has failed and the pair is not cold.
 func (m *Pairs) Worked(x Pair) {
 	x.Decode.handed.Add(1)
+	m.counted(x).ok.Add(1)
 	_, cold := x.isCold()
 	if m.recent.Load() == 0 && !cold && m.banOf(x) == nil {
 		return

@@ -43,6 +43,7 @@ func (r *Router) swap(s *Snapshot, c Change) {
 	}
 	for _, b := range c.Left {
 		r.pairs.drop(func(x Pair) bool { return x.has(b) })
+		r.pairs.transfers.forget(b)
 		r.pairs.warmAll(b, r.Snapshot().Backends(1-b.Role))
 	}
 	for _, p := range [...]*pool{s.prefill, s.decode} {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -50,6 +51,22 @@ func inSection(name string, err error) error {
 		f.Key = name + "." + f.Key
 	}
 	return err
+}
+
+// expiry returns when the first certificate of the chain in force ends. ok is false without a chain.
+func (s *Source) expiry() (first time.Time, ok bool) {
+	if s == nil {
+		return first, false
+	}
+	for _, cert := range s.current.Load().Certificates {
+		for _, der := range cert.Certificate {
+			c, err := x509.ParseCertificate(der)
+			if err == nil && (!ok || c.NotAfter.Before(first)) {
+				first, ok = c.NotAfter, true
+			}
+		}
+	}
+	return first, ok
 }
 
 // Server returns the configuration of a port. Each handshake takes the current certificate. A port that
@@ -103,6 +120,17 @@ func Open(data, admin Server, backends Client, read Read) (*Set, error) {
 	var err error
 	set.Backends, err = open("backend_tls", read, backends.load)
 	return set, err
+}
+
+// Expiries returns, by section, when the certificates end that xpyd shows.
+func (t *Set) Expiries() map[string]time.Time {
+	ends := map[string]time.Time{}
+	for _, s := range []*Source{t.Data, t.Admin, t.Backends} {
+		if end, ok := s.expiry(); ok {
+			ends[s.name] = end
+		}
+	}
+	return ends
 }
 
 // Told is called for each change of a section's files, and once for each failure.

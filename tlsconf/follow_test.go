@@ -3,6 +3,7 @@ package tlsconf_test
 import (
 	"crypto/tls"
 	"errors"
+	"maps"
 	"os"
 	"testing"
 	"time"
@@ -71,6 +72,51 @@ func TestFilesAreFollowed(t *testing.T) {
 	if got.section != "tls" || serialOf(t, set.Data) == first {
 		t.Errorf("told %v, serial %s again", got, first)
 	}
+}
+
+// The expiry that is told is that of the certificate in force, or of one between it and the CA that ends
+// sooner.
+func TestExpiries(t *testing.T) {
+	ca := tlstest.NewCA(t)
+	day := time.Now().Add(24 * time.Hour).UTC().Truncate(time.Second)
+	data, shown, admin := ca.Issue("data", day, "x"), ca.Issue("shown", day.Add(time.Hour), "x"), ca.Issue("admin", day.Add(48*time.Hour), "x")
+	between, err := os.ReadFile(ca.Issue("between", day.Add(2*time.Hour), "x").Cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain, err := os.ReadFile(admin.Cert)
+	if err == nil {
+		err = os.WriteFile(admin.Cert, append(chain, between...), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect := func(set *tlsconf.Set, want map[string]time.Time) {
+		t.Helper()
+		if got := set.Expiries(); !maps.EqualFunc(got, want, time.Time.Equal) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+	plain, err := tlsconf.Open(tlsconf.Server{}, tlsconf.Server{}, tlsconf.Client{}, os.ReadFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(plain, map[string]time.Time{})
+	set, err := tlsconf.Open(tlsconf.Server{Cert: data.Cert, Key: data.Key}, tlsconf.Server{Cert: admin.Cert, Key: admin.Key},
+		tlsconf.Client{Cert: shown.Cert, Key: shown.Key}, os.ReadFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]time.Time{"tls": day, "admin_tls": day.Add(2 * time.Hour), "backend_tls": day.Add(time.Hour)}
+	expect(set, want)
+	ca.Issue("data", day.Add(90*24*time.Hour), "x") // renewed in place
+	set.Refresh(func(_ string, err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	want["tls"] = day.Add(90 * 24 * time.Hour)
+	expect(set, want)
 }
 
 // A mount that hangs holds up neither a reload nor the end.

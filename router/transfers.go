@@ -1,0 +1,101 @@
+package router
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+)
+
+// maxCounted bounds how many pairs are counted one by one. Two pools of hundreds of backends have tens
+// of thousands of pairs.
+const maxCounted = 1024
+
+// Transfers is how often a pair handed blocks over, and how often that failed. The zero Pair stands for
+// the pairs beyond the first maxCounted, and those that left before their transfer ended.
+type Transfers struct {
+	Pair
+	OK, Failed int64
+	Banned     bool
+}
+
+// transferCount counts one pair.
+type transferCount struct{ ok, failed atomic.Int64 }
+
+// transfers counts by pair. The map is replaced and never changed, as long as a pair is in both pools.
+type transfers struct {
+	by   atomic.Pointer[map[Pair]*transferCount]
+	rest transferCount
+}
+
+// find returns the counts of x, or nil if it has none.
+func (t *transfers) find(x Pair) *transferCount {
+	if by := t.by.Load(); by != nil {
+		return (*by)[x]
+	}
+	return nil
+}
+
+// add makes the counts of x. Router.mu is held.
+func (t *transfers) add(x Pair) *transferCount {
+	if c := t.find(x); c != nil {
+		return c
+	}
+	by := map[Pair]*transferCount{}
+	if old := t.by.Load(); old != nil {
+		by = maps.Clone(*old)
+	}
+	if len(by) >= maxCounted {
+		return &t.rest
+	}
+	by[x] = &transferCount{}
+	t.by.Store(&by)
+	return by[x]
+}
+
+// forget drops the pairs of a backend that has left. Router.mu is held.
+func (t *transfers) forget(b *Backend) {
+	old := t.by.Load()
+	if old == nil {
+		return
+	}
+	by := maps.Clone(*old)
+	maps.DeleteFunc(by, func(x Pair, _ *transferCount) bool { return x.has(b) })
+	t.by.Store(&by)
+}
+
+// counted returns the counts of x. A pair that has left gets none of its own, as nothing would ever
+// drop them.
+func (m *Pairs) counted(x Pair) *transferCount {
+	if c := m.transfers.find(x); c != nil {
+		return c
+	}
+	m.router.mu.Lock()
+	defer m.router.mu.Unlock()
+	if !m.router.Snapshot().has(x) {
+		return &m.transfers.rest
+	}
+	return m.transfers.add(x)
+}
+
+// Transfers returns the counts of the pairs that had a transfer, ordered by their URLs.
+func (m *Pairs) Transfers() []Transfers {
+	var all []Transfers
+	now := m.router.now()
+	if by := m.transfers.by.Load(); by != nil {
+		for x, c := range *by {
+			b := m.banOf(x)
+			all = append(all, Transfers{Pair: x, OK: c.ok.Load(), Failed: c.failed.Load(), Banned: b != nil && b.until.Load() > now})
+		}
+	}
+	slices.SortFunc(all, func(a, b Transfers) int {
+		if c := strings.Compare(a.Prefill.URL, b.Prefill.URL); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Decode.URL, b.Decode.URL)
+	})
+	if ok, failed := m.transfers.rest.ok.Load(), m.transfers.rest.failed.Load(); ok+failed > 0 {
+		all = append(all, Transfers{OK: ok, Failed: failed})
+	}
+	return all
+}
