@@ -22,6 +22,8 @@ type generation struct {
 	units   []*unit
 	events  *eventStream // nil unless streamed
 	start   time.Time
+	granted time.Time // its turn came; zero while it queues
+	first   time.Time // its prompt's KV was in place; zero before
 
 	pulled bool   // its KV comes from another engine
 	cached int    // cached_tokens to report
@@ -253,6 +255,7 @@ func (g *generation) reserve() *reservation {
 
 // admitted notes what of the prompts was cached when r was granted.
 func (g *generation) admitted(r *reservation) {
+	g.granted = time.Now()
 	g.c.metrics.scheduled(g, r)
 	for i, s := range r.seats {
 		u := g.units[i]

@@ -48,6 +48,7 @@ var families = []family{
 	{name: "prefix_cache_hits_total", kind: "counter", help: "Prompt tokens found in the prefix cache."},
 	{name: "external_prefix_cache_queries_total", kind: "counter", help: "Prompt tokens asked of the KV connector: those not in the prefix cache."},
 	{name: "external_prefix_cache_hits_total", kind: "counter", help: "Prompt tokens that the KV connector brought."},
+	{name: "num_preemptions_total", kind: "counter", help: "Preemptions; there are none here."},
 	{name: "prompt_tokens_total", kind: "counter", help: "Prompt tokens."},
 	{name: "prompt_tokens_by_source_total", kind: "counter", help: "Prompt tokens by where their KV came from.", label: "source", values: tokenSources},
 	{name: "prompt_tokens_cached_total", kind: "counter", help: "Prompt tokens that were not computed."},
@@ -58,6 +59,9 @@ var families = []family{
 	{name: "time_to_first_token_seconds", kind: "histogram", help: "From arrival to the first token.", edges: firstEdges},
 	{name: "inter_token_latency_seconds", kind: "histogram", help: "Between two tokens, the mean of each request.", edges: gapEdges},
 	{name: "e2e_request_latency_seconds", kind: "histogram", help: "From arrival to the end.", edges: latencyEdges},
+	{name: "request_queue_time_seconds", kind: "histogram", help: "From arrival to the request's turn.", edges: latencyEdges},
+	{name: "request_prefill_time_seconds", kind: "histogram", help: "From the request's turn to the first token.", edges: latencyEdges},
+	{name: "request_decode_time_seconds", kind: "histogram", help: "From the first token to the last one.", edges: latencyEdges},
 }
 
 // bytesPerBlock is how many bytes one pulled block adds to nixl_bytes_transferred.
@@ -139,7 +143,8 @@ func (m *metrics) started(g *generation) {
 	for _, u := range g.units {
 		m.countPrompt(u.prompt.tokens, u.cached, g.pulled)
 	}
-	m.observe("time_to_first_token_seconds", time.Since(g.start).Seconds(), 1)
+	g.first = time.Now()
+	m.observe("time_to_first_token_seconds", g.first.Sub(g.start).Seconds(), 1)
 }
 
 // countPrompt counts a prompt by where its KV came from, with two oddities of vLLM. If only the
@@ -173,6 +178,17 @@ func (m *metrics) finished(g *generation, reason string) {
 	if n := g.rec.Tokens - 1; n > 0 {
 		m.observe("inter_token_latency_seconds", took/float64(n), n)
 	}
+	m.phases(g)
+}
+
+// phases observes the parts of a request that had its turn and its first token.
+func (m *metrics) phases(g *generation) {
+	if g.first.IsZero() {
+		return
+	}
+	m.observe("request_queue_time_seconds", g.granted.Sub(g.start).Seconds(), 1)
+	m.observe("request_prefill_time_seconds", g.first.Sub(g.granted).Seconds(), 1)
+	m.observe("request_decode_time_seconds", time.Since(g.first).Seconds(), 1)
 }
 
 // appendText appends all families in the exposition format.
