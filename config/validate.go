@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"xpyd/kvparams"
+	"xpyd/netio"
 	"xpyd/router"
 	"xpyd/routes"
 )
@@ -31,7 +32,7 @@ var aboveZero = [...]string{"health.fall", "health.rise"}
 // scheme://host:port.
 func (c *Config) validate() error {
 	for _, check := range []func() error{
-		c.checkAddresses, c.checkPools, c.checkAffinity, c.checkPassed, c.checkRoutes, c.checkAmounts, c.checkTogether, c.checkChoices,
+		c.checkAddresses, c.checkPools, c.checkAffinity, c.checkPassed, c.checkRoutes, c.checkFront, c.checkAmounts, c.checkTogether, c.checkChoices,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -152,6 +153,17 @@ func (c *Config) checkRoutes() error {
 		if slices.Contains(c.Routes.Pass[:i], entry) {
 			return invalid("routes.pass", entry, "stands there twice; remove one")
 		}
+	}
+	return nil
+}
+
+// checkFront checks what stands before the data port: web pages and balancers.
+func (c *Config) checkFront() error {
+	if origin, err := c.CORS.Check(); err != nil {
+		return invalid("cors.origins", origin, err.Error())
+	}
+	if _, value, err := netio.ParseNetworks(c.ProxyProtocol.From); err != nil {
+		return invalid("proxy_protocol.from", value, err.Error())
 	}
 	return nil
 }

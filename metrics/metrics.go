@@ -143,7 +143,7 @@ func (m *Metrics) registerProcess() {
 	m.registry.MustRegister(m.reloadOK, m.reloadedAt)
 	m.reloaded()
 	m.retryDenied = m.counter("xpyd_retries_denied_total", "Retries that got no share of the retry budget in 30 s.")
-	m.turnedAway = m.counterVec("xpyd_connections_turned_away_total", "Client connections closed at once, for per_ip (limits.connections_per_ip), descriptors (none left) or tls (the handshake failed).", "reason")
+	m.turnedAway = m.counterVec("xpyd_connections_turned_away_total", "Client connections closed at once, for per_ip (limits.connections_per_ip), descriptors (none left), tls (the handshake failed) or proxy_protocol (a balancer sent no header).", "reason")
 	m.panics = m.counter("xpyd_panics_total", "Panics caught in request handling.")
 	m.loopback = m.counter("xpyd_loopback_handles_total", "Handles that name a loopback host although the decode backend is on another one.")
 	m.kept = m.counter("xpyd_kv_kept_by_decode_total", "Answers of decode backends that keep their own blocks for a next turn (bidirectional_kv_xfer). These blocks stay until decoder_kv_blocks_ttl.")

@@ -36,6 +36,10 @@ type Terms struct {
 	TLS        *tls.Config         // nil: plain HTTP
 	NotTLS     []byte              // the plain answer to a client that speaks HTTP where TLS is spoken
 	Unsecured  func(why error)     // hears why a handshake failed; may be nil
+	// Balancers are the peers whose connections begin with a header of the PROXY protocol. Unintroduced
+	// hears of connections without one; it may be nil.
+	Balancers    []netip.Prefix
+	Unintroduced func(peer netip.Addr, why error)
 }
 
 // Listener accepts clients with the socket options that long streams need, and caps the connections of
@@ -47,23 +51,28 @@ type Listener struct {
 	open   atomic.Int64 // connections accepted and not closed
 	closed atomic.Bool  // Close was called
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards count, and the place of each connection
 	count map[netip.Addr]int
 }
 
 // Conn is an accepted connection that knows its descriptor, which stays valid until Close.
 type Conn struct {
 	Socket
-	ip     netip.Addr
+	ip     netip.Addr // until introduce has run, that of the balancer
 	ln     *Listener
 	closed sync.Once
 	unread atomic.Bool // its client may still send what no handler will read
 
-	framing Framing // of what the client sends
-	shaken  bool    // the handshake of TLS is over, well or not
+	framing  Framing // of what the client sends
+	balanced bool    // a balancer made the connection
+	begun    bool    // what comes before HTTP has been read
+
+	place netip.Addr // under the cap of which address it counts; not valid if it does not
+	left  bool       // Close was called, so it takes no place
 }
 
-// IP is the address of the client. An IPv4 address never has the form of an IPv6 address.
+// IP is the address of the client. An IPv4 address never has the form of an IPv6 address. Where a
+// balancer names its clients, IP holds once a request has come.
 func (c *Conn) IP() netip.Addr { return c.ip }
 
 // Misframed reports that the client sent something that Framing refused.
@@ -206,7 +215,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err == nil && l.terms.Watcher != nil {
 			err = l.terms.Watcher.join(&c.peer, c.fd)
 		}
-		if err == nil && l.takePlace(c.ip) {
+		c.balanced = within(l.terms.Balancers, c.ip)
+		if err == nil && (c.balanced || l.takePlace(c)) {
 			l.open.Add(1)
 			return c, nil
 		}
@@ -228,41 +238,60 @@ func OutOfResources(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENOSPC)
 }
 
-func (l *Listener) takePlace(ip netip.Addr) bool {
+func (l *Listener) takePlace(c *Conn) bool {
 	if l.terms.PerIP <= 0 {
 		return true
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.count[ip] >= l.terms.PerIP {
+	if c.left || l.count[c.ip] >= l.terms.PerIP {
 		return false
 	}
-	l.count[ip]++
+	c.place = c.ip
+	l.count[c.place]++
 	return true
 }
 
-func (l *Listener) freePlace(ip netip.Addr) {
+func (l *Listener) freePlace(c *Conn) {
 	if l.terms.PerIP <= 0 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.count[ip]--; l.count[ip] == 0 {
-		delete(l.count, ip)
+	if c.left = true; !c.place.IsValid() {
+		return
+	}
+	if l.count[c.place]--; l.count[c.place] == 0 {
+		delete(l.count, c.place)
 	}
 }
 
-// Read reads what the client sent, as far as its framing is correct. The first one makes the handshake of
-// TLS. A client with which that fails has closed the connection, as far as HTTP is concerned.
+// Read reads what the client sent, as far as its framing is correct. The first one reads what comes
+// before HTTP, which is a balancer's header and the handshake of TLS. A client with which that fails
+// has closed the connection, as far as HTTP is concerned.
 func (c *Conn) Read(p []byte) (int, error) {
-	if c.secure != nil && !c.shaken {
-		c.shaken = true
-		if err := c.secure.Handshake(); err != nil {
-			c.unsecured(err)
+	if !c.begun {
+		c.begun = true
+		if !c.begin() {
 			return 0, io.EOF
 		}
 	}
 	return c.framing.Read(&c.Socket, p)
+}
+
+// begin reads what comes before HTTP, and reports whether HTTP follows.
+func (c *Conn) begin() bool {
+	if c.balanced && !c.introduce() {
+		return false
+	}
+	if c.secure == nil {
+		return true
+	}
+	err := c.secure.Handshake()
+	if err != nil {
+		c.unsecured(err)
+	}
+	return err == nil
 }
 
 // unsecured is called after a handshake that failed. A client that left before it said anything is no
@@ -290,7 +319,7 @@ func (c *Conn) Close() error {
 		if c.unread.Load() && c.ln.terms.Lingering != nil {
 			c.ln.terms.Lingering.drain(c)
 		}
-		c.ln.freePlace(c.ip)
+		c.ln.freePlace(c)
 		c.ln.open.Add(-1)
 		c.peer.part()
 	})

@@ -3,6 +3,7 @@ package proxy
 import (
 	"time"
 
+	"xpyd/cors"
 	"xpyd/handoff"
 	"xpyd/tlsconf"
 )
@@ -43,6 +44,9 @@ type Config struct {
 	AdminTLS   tlsconf.Server `mapstructure:"admin_tls"`
 	BackendTLS tlsconf.Client `mapstructure:"backend_tls"`
 
+	CORS          cors.Config   `mapstructure:"cors"`
+	ProxyProtocol ProxyProtocol `mapstructure:"proxy_protocol"`
+
 	Headers    Headers    `mapstructure:"headers"`
 	Routes     Routes     `mapstructure:"routes"`
 	Limits     Limits     `mapstructure:"limits"`
@@ -51,6 +55,13 @@ type Config struct {
 	DecodeOnly DecodeOnly `mapstructure:"decode_only"`
 	Usage      Usage      `mapstructure:"usage"`
 	Errors     Errors     `mapstructure:"errors"`
+}
+
+// ProxyProtocol is for balancers that pass TCP connections on.
+type ProxyProtocol struct {
+	// From are the addresses and networks of these balancers. A connection from there begins with
+	// a header of the PROXY protocol, version 2, which has the client's address.
+	From []string `mapstructure:"from"`
 }
 
 // Headers are settings for the fields of the client's head.

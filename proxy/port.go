@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -56,10 +57,15 @@ func (quietLogger) Printf(string, ...any) {}
 
 // Serve accepts clients on ln until Retire or Shutdown. It must be called only once.
 func (s *Server) Serve(ln net.Listener) error {
+	balancers, _, _ := netio.ParseNetworks(s.cfg.ProxyProtocol.From) // validated
 	l, err := netio.NewListener(ln, netio.Terms{
 		PerIP: s.cfg.Limits.ConnectionsPerIP, WriteStall: s.cfg.Timeouts.WriteStall,
 		TLS: s.certs.Data.Server(), NotTLS: notTLSAnswer(),
-		Unsecured:  func(err error) { s.aloneLog.Warn().Err(err).Msg("TLS handshake with a client failed") },
+		Unsecured: func(err error) { s.aloneLog.Warn().Err(err).Msg("TLS handshake with a client failed") },
+		Balancers: balancers,
+		Unintroduced: func(peer netip.Addr, err error) {
+			s.aloneLog.Warn().Stringer("peer", peer).Err(err).Msg("connection of a balancer refused, see proxy_protocol.from")
+		},
 		TurnedAway: s.metrics.TurnedAway, NoRoom: noDescriptorAnswer(), Watcher: s.watch, Lingering: s.lingering,
 	})
 	if err != nil {
@@ -90,6 +96,7 @@ func (s *Server) frameError(ctx *fasthttp.RequestCtx, err error) {
 func (s *Server) expect(ctx *fasthttp.RequestCtx) int {
 	if _, err := s.admitHead(ctx); err != nil {
 		s.refuse(ctx, err)
+		s.cors.Mark(ctx)
 		return err.Status
 	}
 	return fasthttp.StatusContinue

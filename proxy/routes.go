@@ -24,6 +24,11 @@ func cutQuery(target []byte) (path, query []byte) {
 
 // serve handles a request to a route that its head may use.
 func (s *Server) serve(ctx *fasthttp.RequestCtx, r routes.Route) {
+	if ctx.IsOptions() {
+		s.cors.Options(ctx, r.Methods())
+		closeUnread(ctx)
+		return
+	}
 	switch r.Kind {
 	case routes.Chat:
 		s.complete(ctx, kvparams.Chat)
@@ -49,13 +54,19 @@ func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (routes.Route, *fault.Error
 	}
 	path, _ := cutQuery(h.RequestURI())
 	r, ok := s.routes.Find(path)
+	if !ok && h.IsOptions() && string(path) == "*" {
+		return routes.Route{Kind: routes.Whole}, nil
+	}
 	if !ok {
 		return r, fault.NewError(fasthttp.StatusNotFound, fault.CodeUnknownRoute, "", "no such route; xpyd serves "+s.routes.List()).Final()
+	}
+	if h.IsOptions() { // browsers ask without a key
+		return r, nil
 	}
 	post := r.Body != routes.None
 	if post != h.IsPost() || !post && !h.IsGet() && !h.IsHead() {
 		err := fault.NewError(fasthttp.StatusMethodNotAllowed, fault.CodeMethod, "", "method not allowed on this route")
-		err.Header = [][2]string{{"Allow", map[bool]string{true: "POST", false: "GET, HEAD"}[post]}}
+		err.Header = [][2]string{{"Allow", r.Methods()}}
 		return r, err
 	}
 	if !r.Open && !s.keys.Allow(h.Peek("Authorization")) {

@@ -17,6 +17,7 @@ import (
 
 	"xpyd/admin"
 	"xpyd/budget"
+	"xpyd/cors"
 	"xpyd/desk"
 	"xpyd/engines"
 	"xpyd/fault"
@@ -58,6 +59,7 @@ type Server struct {
 	watch      *netio.Watcher
 	bodies     *budget.Bodies // for request bodies
 	uploads    upload.Terms
+	cors       *cors.Policy   // nil: no web page may use the port
 	held       *budget.Budget // for the part of each answer beyond freeAnswer
 	clients    *budget.Counts
 	engines    *engines.Set
@@ -105,6 +107,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 		keys:       gate.NewKeyring(cfg.APIKeys),
 		routes:     routes.New(cfg.Routes.Pass),
 		bodies:     budget.NewBodies(cfg.Limits.BodyBudget, cfg.Limits.Body, cfg.Limits.ClientShare),
+		cors:       cors.New(cfg.CORS),
 		held:       budget.New(cfg.Limits.AnswerBudget, cfg.Limits.ClientShare),
 		clients:    budget.NewCounts(cfg.Limits.ClientInFlight),
 		breakPause: breakPause,
@@ -194,6 +197,7 @@ func (s *Server) Admin() *http.Server {
 
 // handle is the entry point of every request that was read as HTTP.
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
+	defer s.cors.Mark(ctx)
 	defer func() {
 		if p := recover(); p != nil {
 			s.panicked(p)

@@ -140,6 +140,7 @@ func (u *untilClose) Write(p []byte) (int, error) {
 func (c *completion) answerUntilClose() {
 	ctx, conn := c.ctx, c.conn
 	c.ctx = nil
+	c.s.cors.Mark(ctx) // nothing follows the head that is taken below
 	ctx.SetConnectionClose()
 	ctx.HijackSetNoResponse(true)
 	ctx.Hijack(func(net.Conn) {}) // fasthttp closes the connection after this function

@@ -20,6 +20,7 @@ const (
 	Models // answered from what the engines list
 	Live
 	Ready
+	Whole // the path * of OPTIONS, which asks about the server as a whole
 )
 
 // Body is the media type that a route takes.
@@ -48,6 +49,17 @@ type Route struct {
 	Repeats bool
 	// Name is the route's name in metrics: the path, or Other for the routes of routes.pass.
 	Name string
+}
+
+// Methods returns the methods that the route answers, as Allow lists them.
+func (r Route) Methods() string {
+	switch {
+	case r.Kind == Whole:
+		return "GET, HEAD, POST, OPTIONS"
+	case r.Body == None:
+		return "GET, HEAD, OPTIONS"
+	}
+	return "POST, OPTIONS"
 }
 
 // Other is the name in metrics of all routes that an operator has added.
