@@ -106,22 +106,15 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 		aloneLog:   log.Sample(&zerolog.BurstSampler{Burst: aloneLines, Period: time.Second}),
 		keys:       gate.NewKeyring(cfg.APIKeys),
 		routes:     routes.New(cfg.Routes.Pass),
-		bodies:     budget.NewBodies(cfg.Limits.BodyBudget, cfg.Limits.Body, cfg.Limits.ClientShare),
 		cors:       cors.New(cfg.CORS),
-		held:       budget.New(cfg.Limits.AnswerBudget, cfg.Limits.ClientShare),
-		clients:    budget.NewCounts(cfg.Limits.ClientInFlight),
 		breakPause: breakPause,
 		downGrace:  downGrace,
 		lingering:  netio.NewLingering(),
 	}
-	s.uploads = upload.Terms{Time: cfg.Timeouts.Body, Stall: cfg.Timeouts.BodyStall, Largest: cfg.Limits.Body, Bodies: s.bodies}
+	s.setLimits()
 	s.forward = heads.NewForward(backendAuth(cfg.BackendAPIKey), !s.keys.Required(), cfg.Headers.Pass)
 	s.desk = desk.New(version, time.Now)
 	s.metrics = s.newMeter(version, labels())
-	s.metrics.WatchAdvice(func() metrics.Advice { return admin.AdviceGauges(rt) })
-	s.metrics.WatchPairs(func() []metrics.PairLoad { return admin.PairLoads(rt) })
-	s.metrics.WatchConfig(func() metrics.ConfigInfo { return admin.ConfigInfo(rt, cfg.Connector) }, certs.Expiries)
-	s.metrics.WatchReadiness(s.Ready, func() bool { return s.engines.Outage() })
 	s.handoffs = s.newHandoffs()
 	s.pool.New = func() any { return newCompletion(s) }
 	s.http = s.newHTTP()
@@ -141,9 +134,24 @@ func backendAuth(key string) []byte {
 	return []byte("Bearer " + key)
 }
 
+// setLimits makes what bodies, answers and clients are counted against.
+func (s *Server) setLimits() {
+	l, t := &s.cfg.Limits, &s.cfg.Timeouts
+	s.bodies = budget.NewBodies(l.BodyBudget, l.Body, l.ClientShare)
+	s.held = budget.New(l.AnswerBudget, l.ClientShare)
+	s.clients = budget.NewCounts(l.ClientInFlight)
+	s.uploads = upload.Terms{Time: t.Body, Stall: t.BodyStall, Largest: l.Body, Bodies: s.bodies}
+}
+
 func (s *Server) newMeter(version string, l metrics.Labels) meter {
-	loads := func() []metrics.BackendLoad { return admin.BackendLoads(s.router) }
-	return meter{metrics.New(version, l, loads, admin.Queued(s.router), s.ledger.Pinned, s.ledger.Stranded, s.bodies.InUse, s.held.InUse)}
+	rt := s.router
+	loads := func() []metrics.BackendLoad { return admin.BackendLoads(rt) }
+	m := meter{metrics.New(version, l, loads, admin.Queued(rt), s.ledger.Pinned, s.ledger.Stranded, s.bodies.InUse, s.held.InUse)}
+	m.WatchAdvice(func() metrics.Advice { return admin.AdviceGauges(rt) })
+	m.WatchPairs(func() []metrics.PairLoad { return admin.PairLoads(rt) })
+	m.WatchConfig(func() metrics.ConfigInfo { return admin.ConfigInfo(rt, s.cfg.Connector) }, s.certs.Expiries)
+	m.WatchReadiness(s.Ready, func() bool { return s.engines.Outage() })
+	return m
 }
 
 func (s *Server) newHandoffs() *handoff.Keeper {
