@@ -165,28 +165,18 @@ func TestInheritedDescriptorsThatMakeNoSense(t *testing.T) {
 func TestNotifications(t *testing.T) {
 	t.Parallel()
 	_, d := pairOfEngines(t, -1)
-	path := filepath.Join(t.TempDir(), "notify")
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	s := newNotifySocket(t)
 	heard := func() string {
 		t.Helper()
-		b := make([]byte, 1024)
-		n, err := conn.Read(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(b[:n])
+		_, text := s.heard()
+		return text
 	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self, "serve", "--decode", d.URL(), "--listen", "127.0.0.1:0", "--admin", "")
-	cmd.Env = []string{"NOTIFY_SOCKET=" + path}
+	cmd.Env = []string{"NOTIFY_SOCKET=" + s.path}
 	p := startProcess(t, cmd)
 	const ready = "READY=1\nSTATUS=0 prefill, 1 decode"
 	if got := heard(); got != ready {
@@ -203,8 +193,8 @@ func TestNotifications(t *testing.T) {
 		t.Errorf("last %q", got)
 	}
 	p.gone()
-	_ = conn.SetReadDeadline(time.Now())
-	if n, err := conn.Read(make([]byte, 1)); err == nil {
+	_ = s.conn.SetReadDeadline(time.Now())
+	if n, err := s.conn.Read(make([]byte, 1)); err == nil {
 		t.Errorf("%d bytes more", n)
 	}
 }

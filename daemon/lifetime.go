@@ -24,6 +24,8 @@ type lifetime struct {
 	hup  <-chan os.Signal
 	usr2 <-chan os.Signal
 	log  zerolog.Logger
+
+	endSigns func() // of life, which systemd gets
 }
 
 // await serves until ctx ends, a listener gives up (an error), or a successor has taken over
@@ -160,6 +162,7 @@ func (l *lifetime) settle(t takeover) bool {
 func (l *lifetime) end(ctx context.Context, replaced bool) error {
 	delay := l.cfg.Timeouts.DrainDelay
 	if replaced {
+		l.endSigns() // systemd listens to the successor from now on
 		delay = 0
 		if err := l.retire(ctx); err != nil {
 			l.log.Error().Err(err).Msg("the port stays open for a successor and for this process")

@@ -66,6 +66,8 @@ func Serve(ctx context.Context, o Options) error {
 	p.accept()
 	logServing(log, o.Version, p, cfg)
 	l := lifetime{Proxy: p, cfg: cfg, load: o.Reload, exe: exe, log: log, hup: hup, usr2: usr2}
+	l.endSigns = startWatchdog(watchdogTime(), p.server.Turns, log)
+	defer l.endSigns()
 	l.warn(config.Warnings(cfg), nil)
 	replaced, err := l.await(ctx)
 	if err != nil {

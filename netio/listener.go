@@ -50,6 +50,7 @@ type Listener struct {
 	limit  int          // of the descriptors of clients, see clientDescriptors
 	open   atomic.Int64 // connections accepted and not closed
 	closed atomic.Bool  // Close was called
+	pulse  pulse        // of the loop that accepts
 
 	mu    sync.Mutex // guards count, and the place of each connection
 	count map[netip.Addr]int
@@ -149,7 +150,7 @@ func NewListener(ln net.Listener, terms Terms) (*Listener, error) {
 	if terms.TurnedAway == nil {
 		terms.TurnedAway = func(string) {}
 	}
-	l := &Listener{Listener: ln, terms: terms, limit: clientDescriptors(), count: map[netip.Addr]int{}}
+	l := &Listener{Listener: ln, terms: terms, limit: clientDescriptors(), pulse: newPulse(), count: map[netip.Addr]int{}}
 	return l, l.allowStall(terms.WriteStall)
 }
 
@@ -181,6 +182,7 @@ func (l *Listener) Close() error {
 	if l.closed.Swap(true) {
 		return nil
 	}
+	defer l.pulse.beat()
 	return l.Listener.Close()
 }
 
@@ -188,6 +190,10 @@ func (l *Listener) Close() error {
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			l.turned()
+			continue
+		}
 		if OutOfResources(err) {
 			time.Sleep(acceptPause) // descriptors come back as requests end
 			continue

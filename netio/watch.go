@@ -32,9 +32,10 @@ type Watcher struct {
 	stopped bool    // StopAll was called; entries added later are told at once
 	closed  bool
 
-	wake chan struct{} // a first entry has come; capacity 1
-	stop chan struct{}
-	done chan struct{}
+	wake  chan struct{} // a first entry has come, or Turns asks; capacity 1
+	stop  chan struct{}
+	done  chan struct{}
+	pulse pulse // of the goroutine that looks
 }
 
 // peer is the far end of a connection that has joined a watcher. It is embedded in the connection.
@@ -71,7 +72,7 @@ func NewWatcher() (*Watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the epoll set that watches for departures: %w", err)
 	}
-	w := &Watcher{set: set, every: watchTick, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	w := &Watcher{set: set, every: watchTick, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}), pulse: newPulse()}
 	go w.run()
 	return w, nil
 }
@@ -153,10 +154,15 @@ func (w *Watcher) add(e *Watch, p *peer, told Departing) {
 	}
 	w.mu.Unlock()
 	if first {
-		select {
-		case w.wake <- struct{}{}:
-		default:
-		}
+		w.rouse()
+	}
+}
+
+// rouse ends a pause without entries.
+func (w *Watcher) rouse() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -182,6 +188,7 @@ func (w *Watcher) drop(e *Watch) {
 }
 
 func (w *Watcher) run() {
+	defer w.pulse.beat()
 	defer close(w.done)
 	events := make([]unix.EpollEvent, 64)
 	tick := time.NewTimer(watchTick)
@@ -193,6 +200,7 @@ func (w *Watcher) run() {
 			n, _ = unix.EpollWait(w.set, events, 0)
 			w.report(events[:max(n, 0)])
 		}
+		w.pulse.beat()
 	}
 }
 

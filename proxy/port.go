@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -81,6 +82,18 @@ func (s *Server) Serve(ln net.Listener) error {
 type port struct {
 	*netio.Listener
 	ended chan struct{} // closed when the last Accept has returned
+}
+
+// Turns asks both loops on which all clients depend for a turn. The error names the one that made none
+// before ctx ended. Only one goroutine may ask at a time.
+func (s *Server) Turns(ctx context.Context) error {
+	if p := s.accepting.Load(); p == nil || !p.Turns(ctx) {
+		return errors.New("the loop that accepts clients does not turn")
+	}
+	if !s.watch.Turns(ctx) {
+		return errors.New("the loop that watches for clients that leave does not turn")
+	}
+	return nil
 }
 
 // frameError answers a request that fasthttp could not read.
