@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"context"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -30,8 +31,12 @@ func newServeCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			files := config.NewFiles(true)
+			rekey := func(ctx context.Context, c config.Config) (config.Config, error) {
+				return c.RereadKeys(ctx, files, os.Environ())
+			}
 			return daemon.Serve(cmd.Context(), daemon.Options{
-				Load: load, Reload: reload, From: from, Logs: os.Stderr, Version: readBuildInfo().Version,
+				Load: load, Reload: reload, Rekey: rekey, From: from, Logs: os.Stderr, Version: readBuildInfo().Version,
 			})
 		},
 	}

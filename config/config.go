@@ -25,6 +25,8 @@ type Config struct {
 	// noticed has a line for each thing that was questionable in the sources themselves. Examples are
 	// a variable that looks like ours and names no key, and a file with keys that others may read.
 	noticed []string `mapstructure:"-"`
+	// givenKeys are the api_keys themselves, without those of files.
+	givenKeys []string `mapstructure:"-"`
 }
 
 // Log configures the lines on standard error.
@@ -55,7 +57,7 @@ func (e UsageError) Unwrap() error { return e.Err }
 
 // Load reads the configuration and validates it. Flags win over environ (in the form of os.Environ),
 // which wins over the file of --config or XPYD_CONFIG, which wins over the defaults. Load also reads
-// the key files into APIKeys and BackendAPIKey. Every error is one line that names the field, the
+// the key files into APIKeys, Keys and BackendAPIKey. Every error is one line that names the field, the
 // value and the fix. It is a UsageError, except where a file was not read in time or before ctx
 // ended.
 func Load(ctx context.Context, files *Files, flags *pflag.FlagSet, environ []string) (Config, error) {

@@ -67,6 +67,7 @@ func TestConfigEveryKeyHasFlagAndVariable(t *testing.T) {
 		"routes.pass": "/v2/embed,GET /tokenizer_info", "cors.origins": "https://a.example,http://b:3000", "proxy_protocol.from": "10.0.0.7,10.1.0.0/16", "health.eject_for": "2m", "health.eject_max": "1h",
 		"decode_only.enabled": "false", "usage.rewrite": "false",
 	}
+	values["keys_file"] = writeFile(t, "keys.yaml", "keys: [{name: a, key_file: "+secret+"}]\n", 0o600)
 	ca := tlstest.NewCA(t)
 	pair := ca.Local("xpyd")
 	with := map[string][]string{} // what a key needs beside it

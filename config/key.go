@@ -62,7 +62,7 @@ func (k key) isBool() bool { return k.unit() == "bool" }
 
 // isKey reports whether the setting is a key or the file of one.
 func (k key) isKey() bool {
-	return strings.Contains(k.path, "api_key") || strings.HasPrefix(k.path, "admin_token")
+	return strings.Contains(k.path, "api_key") || k.path == "keys_file" || strings.HasPrefix(k.path, "admin_token")
 }
 
 // secret reports whether the value must not be shown anywhere.

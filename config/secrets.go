@@ -5,20 +5,16 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
-// readKeyFiles adds the keys of api_key_file to APIKeys, and puts the keys of backend_api_key_file and
-// admin_token_file into BackendAPIKey and AdminToken. credentials is the directory of systemd's LoadCredential, or "". No error
+// readKeyFiles reads the keys of clients, and puts those of backend_api_key_file and admin_token_file into
+// BackendAPIKey and AdminToken. credentials is the directory of systemd's LoadCredential, or "". No error
 // shows a key.
 func (c *Config) readKeyFiles(open opener, credentials string) error {
-	if c.APIKeyFile != "" {
-		keys, err := readKeys("api_key_file", c.APIKeyFile, open, credentials)
-		if err != nil {
-			return err
-		}
-		c.APIKeys = slices.Concat(c.APIKeys, keys)
+	c.givenKeys = c.APIKeys
+	if err := c.readClientKeys(open, credentials); err != nil {
+		return err
 	}
 	for _, one := range []struct {
 		path, file string

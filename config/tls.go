@@ -69,7 +69,7 @@ func loopback(addr string) bool {
 
 // openDoor warns of a data port that everybody can use and that encrypts nothing.
 func openDoor(c Config) []string {
-	if loopback(c.Listen) || len(c.APIKeys) > 0 || c.TLS.On() {
+	if loopback(c.Listen) || len(c.APIKeys)+len(c.Keys) > 0 || c.TLS.On() {
 		return nil
 	}
 	return []string{invalid("listen", c.Listen, "lets other machines in, without a key and without TLS; set api_key_file or tls.cert, or give a loopback address, such as 127.0.0.1:8080").Error()}

@@ -20,13 +20,20 @@ type lifetime struct {
 	*Proxy
 	cfg  config.Config
 	load Loader // reads the configuration for a reload
-	exe  string // what a successor runs
-	hup  <-chan os.Signal
-	usr2 <-chan os.Signal
-	log  zerolog.Logger
+	// rekey reads the keys again. told is why they could not be used the last time.
+	rekey Rekeyer
+	told  string
+	look  <-chan time.Time // when to do that
+	exe   string           // what a successor runs
+	hup   <-chan os.Signal
+	usr2  <-chan os.Signal
+	log   zerolog.Logger
 
 	endSigns func() // of life, which systemd gets
 }
+
+// keysEvery is how often the files of client keys are looked at.
+const keysEvery = 10 * time.Second
 
 // await serves until ctx ends, a listener gives up (an error), or a successor has taken over
 // (replaced).
@@ -34,7 +41,7 @@ func (l *lifetime) await(ctx context.Context) (replaced bool, err error) {
 	trial, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var successor chan takeover // nil without a successor
-	next := rereading{load: l.load}
+	next, keys := rereading{load: l.load}, rereading{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -58,6 +65,12 @@ func (l *lifetime) await(ctx context.Context) (replaced bool, err error) {
 		case read := <-next.result:
 			l.reload(read)
 			next.end(trial)
+			keys.result = nil // what is being read may be of files before
+		case <-l.look:
+			l.lookAtKeys(trial, &keys)
+		case read := <-keys.result:
+			l.replaceKeys(read)
+			keys.result = nil
 		case <-l.usr2:
 			if successor != nil {
 				l.log.Warn().Msg("a successor is being started already; this USR2 does nothing")
@@ -114,6 +127,33 @@ func (l *lifetime) reload(read reread) {
 	l.log.Info().Int("joined", joined).Int("left", left).Strs("changes", list).Msg("pools reloaded")
 	l.warn(config.Warnings(next), config.Warnings(l.cfg))
 	l.cfg = next
+}
+
+// lookAtKeys begins to read the files of client keys again, unless that is under way.
+func (l *lifetime) lookAtKeys(ctx context.Context, keys *rereading) {
+	cfg := l.cfg
+	if l.rekey == nil || cfg.APIKeyFile+cfg.KeysFile == "" || keys.result != nil {
+		return
+	}
+	keys.load = func(ctx context.Context) (config.Config, error) { return l.rekey(ctx, cfg) }
+	keys.start(ctx)
+}
+
+// replaceKeys puts keys that have been read again in force, or says once why they cannot be.
+func (l *lifetime) replaceKeys(read reread) {
+	err := read.err
+	if err == nil {
+		err = l.server.KeysFit(read.cfg.Terms())
+	}
+	if err == nil {
+		l.server.ReplaceKeys(read.cfg.Terms())
+		l.cfg.APIKeys, l.cfg.Keys, l.told = read.cfg.APIKeys, read.cfg.Keys, ""
+		return
+	}
+	if text := err.Error(); text != l.told {
+		l.told = text
+		l.log.Error().Err(err).Msg("keys not reloaded; those before stay in force")
+	}
 }
 
 // warn shows the warnings on the status page, and logs those that were not there before.

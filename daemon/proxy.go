@@ -94,16 +94,20 @@ func (p *Proxy) retire(ctx context.Context) error {
 	return p.server.Retire(ctx)
 }
 
-// reload puts the pools and the health rules of a new configuration in force, or none of them. It
+// reload puts the pools, the health rules and the keys of a new configuration in force, or none of them. It
 // returns the configuration that is in force from now on.
 func (p *Proxy) reload(old config.Config, load func() (config.Config, error)) (config.Config, error) {
 	next, err := load()
 	if err == nil {
 		same := next
 		same.Router = old.Router
+		same.APIKeys, same.APIKeyFile, same.KeysFile = old.APIKeys, old.APIKeyFile, old.KeysFile
 		if changed := config.ChangedKeys(same, old); len(changed) > 0 {
-			err = fmt.Errorf("%s changed: a reload changes the pools, policies, affinity, pd, caps, queue, health and routing rules only; restart for the other keys, with USR2 and no loss", strings.Join(changed, ", "))
+			err = fmt.Errorf("%s changed: a reload changes the pools, policies, affinity, pd, caps, queue, health, routing rules and client keys only; restart for the other keys, with USR2 and no loss", strings.Join(changed, ", "))
 		}
+	}
+	if err == nil {
+		err = p.server.KeysFit(next.Terms())
 	}
 	if err != nil {
 		p.server.ReloadFailed()
@@ -112,6 +116,7 @@ func (p *Proxy) reload(old config.Config, load func() (config.Config, error)) (c
 	if err := p.server.Reload(next.Router); err != nil {
 		return old, err
 	}
+	p.server.ReplaceKeys(next.Terms())
 	return next, nil
 }
 

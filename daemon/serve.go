@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -20,10 +21,14 @@ import (
 // Loader reads the configuration. It may take long, but must return when ctx ends.
 type Loader func(ctx context.Context) (config.Config, error)
 
+// Rekeyer returns the configuration with the files of client keys read again.
+type Rekeyer func(ctx context.Context, c config.Config) (config.Config, error)
+
 // Options are what Serve runs with.
 type Options struct {
 	Load    Loader       // at the start
 	Reload  Loader       // on each HUP
+	Rekey   Rekeyer      // every keysEvery
 	From    *Inheritance // closed by the caller of Inherit
 	Logs    io.Writer    // takes the lines of the log
 	Version string       // of this build, for metrics and the log
@@ -65,7 +70,7 @@ func Serve(ctx context.Context, o Options) error {
 	}
 	p.accept()
 	logServing(log, o.Version, p, cfg)
-	l := lifetime{Proxy: p, cfg: cfg, load: o.Reload, exe: exe, log: log, hup: hup, usr2: usr2}
+	l := lifetime{Proxy: p, cfg: cfg, load: o.Reload, rekey: o.Rekey, look: time.Tick(keysEvery), exe: exe, log: log, hup: hup, usr2: usr2}
 	l.endSigns = startWatchdog(watchdogTime(), p.server.Turns, log)
 	defer l.endSigns()
 	l.warn(config.Warnings(cfg), nil)

@@ -85,10 +85,15 @@ func TestReload(t *testing.T) {
 		load       func() (config.Config, error)
 	}{
 		{"invalid file", "no such key", func() (config.Config, error) { return config.Config{}, errors.New("no such key") }},
-		{"other keys", "api_keys, warmup, timeouts.drain changed: a reload changes the pools,", func() (config.Config, error) {
+		{"other keys", "warmup, timeouts.drain changed: a reload changes the pools,", func() (config.Config, error) {
 			next := cfg
 			next.Timeouts.Drain *= 2
 			next.Warmup = !next.Warmup
+			next.Router.Decode = []string{d2.URL()}
+			return next, nil
+		}},
+		{"a first key", "api_keys: the first key cannot come", func() (config.Config, error) {
+			next := cfg
 			next.APIKeys = []string{"sk-other"}
 			next.Router.Decode = []string{d2.URL()}
 			return next, nil

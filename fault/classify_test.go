@@ -26,7 +26,7 @@ func failures() []judged {
 const (
 	gone    = "the client closed the connection or its sending side"
 	stopped = "xpyd is shutting down"
-	overdue = "the request took longer than timeouts.request"
+	overdue = "the request took longer than timeouts.request, or than its X-Request-Timeout"
 	noFiles = "xpyd has no file descriptor left; try again"
 	noP     = "no prefill backend accepts connections"
 	noD     = "no decode backend accepts connections"

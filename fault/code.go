@@ -39,6 +39,8 @@ const (
 	CodeDecodeStalled
 	CodeDeadline
 	CodeClientLimit
+	CodeRateLimit
+	CodeModelNotFound
 	CodeUpstreamAuth
 	CodeUpstreamRejected
 	Codes
@@ -77,6 +79,8 @@ func (c Code) String() string {
 		CodeDecodeStalled:      "decode_stalled",
 		CodeDeadline:           "deadline",
 		CodeClientLimit:        "client_limit",
+		CodeRateLimit:          "rate_limit_exceeded",
+		CodeModelNotFound:      "model_not_found",
 		CodeUpstreamAuth:       "upstream_auth",
 		CodeUpstreamRejected:   "upstream_rejected",
 	}[c]

@@ -178,7 +178,7 @@ func (f Fault) streamMessage() string {
 }
 
 func ErrDeadline() *Error {
-	return NewError(fasthttp.StatusGatewayTimeout, CodeDeadline, "", "the request took longer than timeouts.request").Final()
+	return NewError(fasthttp.StatusGatewayTimeout, CodeDeadline, "", "the request took longer than timeouts.request, or than its X-Request-Timeout").Final()
 }
 
 func ErrStopped() *Error {

@@ -18,9 +18,18 @@ type Keyring struct {
 
 // NewKeyring takes the clear keys and keeps none of them. Without keys everybody may enter.
 func NewKeyring(keys []string) *Keyring {
-	k := &Keyring{slots: make(map[[sha256.Size]byte]int, len(keys))}
-	for _, key := range keys {
-		hash := sha256.Sum256([]byte(key))
+	hashes := make([][sha256.Size]byte, len(keys))
+	for i, key := range keys {
+		hashes[i] = sha256.Sum256([]byte(key))
+	}
+	return NewHashring(hashes)
+}
+
+// NewHashring makes a Keyring of the hashes of keys. The slot of a key is the place of its hash, if no
+// hash is there twice.
+func NewHashring(hashes [][sha256.Size]byte) *Keyring {
+	k := &Keyring{slots: make(map[[sha256.Size]byte]int, len(hashes))}
+	for _, hash := range hashes {
 		if _, ok := k.slots[hash]; !ok {
 			k.slots[hash] = len(k.hashes)
 			k.hashes = append(k.hashes, hash)

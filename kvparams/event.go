@@ -21,8 +21,8 @@ type Event struct {
 	// Malformed says that the data is not a strict JSON object, or names kv_transfer_params twice.
 	// Such an event is EventContent.
 	Malformed bool
-
-	// Usage is what EventUsage says.
+	// Usage is what EventUsage says. Other events have one if they tell the prompt's tokens, as with
+	// stream_options.continuous_usage_stats, and otherwise none of its figures is above 0.
 	Usage Usage
 
 	handle span // top-level kv_transfer_params of the data unless null; empty if absent
@@ -50,6 +50,9 @@ func Classify(ev []byte) Event {
 		return Event{Kind: EventContent, Malformed: true}
 	}
 	e := Event{Kind: EventContent, Finished: c.finished, Broken: c.broken, handle: c.kv}
+	if c.usage.prompt >= 0 {
+		e.Usage = c.usage.figures()
+	}
 	switch {
 	case c.err:
 		e.Kind = EventError

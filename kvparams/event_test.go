@@ -116,6 +116,8 @@ func TestClassify(t *testing.T) {
 
 		{"usage", `data: {"choices":[],"usage":{"prompt_tokens":1}}` + "\n\n", Event{Kind: EventUsage, Usage: Usage{1, -1, -1}}},
 		{"usage, spaced", `data: {"choices" : [ ] ,"usage":{}}` + "\n\n", Event{Kind: EventUsage, Usage: NoUsage()}},
+		{"usage with text", `data: {"usage":{"completion_tokens":7,"prompt_tokens":3},"choices":[{"delta":{"content":"a"}}]}` + "\n\n",
+			Event{Kind: EventContent, Usage: Usage{3, 7, -1}}},
 		{"no choices", `data: {"id":"x"}` + "\n\n", Event{Kind: EventContent}},
 		{"error", `data: {"error": {"message": "x", "code": 500}}` + "\n\n", Event{Kind: EventError}},
 		{"error text", `data: {"error":"x","choices":[{"finish_reason":"stop"}]}` + "\n\n", Event{Kind: EventError, Finished: 1}},
@@ -258,11 +260,15 @@ func slowClassify(t testing.TB, data []byte) Event {
 			opening++
 		}
 	}
+	usage := slowUsage(object(m["usage"]))
+	if usage.Prompt >= 0 {
+		e.Usage = usage
+	}
 	switch {
 	case m["error"] != nil:
 		e.Kind = EventError
 	case list && len(choices) == 0:
-		e.Kind, e.Usage = EventUsage, slowUsage(object(m["usage"]))
+		e.Kind, e.Usage = EventUsage, usage
 	case list && opening == len(choices):
 		e.Kind = EventRole
 	}

@@ -12,6 +12,12 @@ func (r *Request) IncludeUsage() bool { return r.usage }
 // or Reset.
 func (r *Request) Model() []byte { return r.model }
 
+// Priority is the body's priority, or 0 if it is no integer. Lower is sooner.
+func (r *Request) Priority() int {
+	n, _ := integer(r.raw(fieldPriority))
+	return n
+}
+
 // ForcedTool reports whether tool_choice demands a call: "required" or a named function. An
 // answer of one token cannot hold a call, so P may fail where D would not.
 func (r *Request) ForcedTool() bool {

@@ -29,6 +29,7 @@ const (
 	fieldXargs
 	fieldSamplingParams
 	fieldReturnTokenIDs
+	fieldPriority
 	fieldCount
 )
 
@@ -60,6 +61,8 @@ func fieldOf(name []byte) field {
 		return fieldSamplingParams
 	case "return_token_ids":
 		return fieldReturnTokenIDs
+	case "priority":
+		return fieldPriority
 	}
 	return bypassFieldOf(name)
 }

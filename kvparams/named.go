@@ -19,25 +19,36 @@ const maxXargs = 64 << 10
 
 // Model returns the model that a JSON body of any route names, or nil if it names none or is no JSON
 // object. Of several the last counts, as in the engine's own reader. It is valid as long as body is.
-func Model(body []byte) (model []byte) {
+// urgent reports that the body has a priority.
+func Model(body []byte) (model []byte, urgent bool) {
 	var s scanner
 	s.reset(body)
 	i := s.space(0)
 	if s.byteAt(i) != '{' {
-		return nil
+		return nil, false
 	}
 	for w := s.enter(i, 0); w.next(&s); {
 		end := s.value(w.at, w.depth)
-		if end >= 0 && s.byteAt(w.at) == '"' && string(text(body, w.key)) == "model" {
-			model = text(body, span{w.at + 1, end - 1})
+		if end >= 0 {
+			switch name := text(body, w.key); {
+			case string(name) == "model" && s.byteAt(w.at) == '"':
+				model = text(body, span{w.at + 1, end - 1})
+			case string(name) == "model":
+				model = nil
+			case string(name) == "priority":
+				urgent = true
+			}
 		}
 		w.done(end)
 	}
 	if s.failed() {
-		return nil // an engine refuses it
+		return nil, urgent // an engine refuses it
 	}
-	return model
+	return model, urgent
 }
+
+// ErrPriority refuses a priority from a client that may not name one.
+func ErrPriority() error { return unsupported("priority") }
 
 // FormModel returns the value of the field model in a form, or nil if there is none. A file may stand
 // before it.
@@ -58,6 +69,26 @@ func FormModel(body []byte, boundary string) []byte {
 		return model
 	}
 	return nil
+}
+
+// OneModel reports whether a form names its model once at most, however it is quoted. Of two fields the
+// engine may take the other one.
+func OneModel(body []byte) bool {
+	places := 0
+	for rest := body; ; {
+		i := bytes.Index(rest, []byte("model"))
+		if i < 0 {
+			return places <= 1
+		}
+		before := bytes.TrimRight(rest[:i], "\" \t")
+		if before, ok := bytes.CutSuffix(before, []byte("=")); ok {
+			before = bytes.TrimRight(before, " \t")
+			if n := len("name"); len(before) >= n && bytes.EqualFold(before[len(before)-n:], []byte("name")) {
+				places++
+			}
+		}
+		rest = rest[i+len("model"):]
+	}
 }
 
 // CheckForm refuses a form with KV parameters in vllm_xargs. Even an empty string for a handle kills a

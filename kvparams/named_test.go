@@ -13,14 +13,35 @@ func TestModelOfAnyBody(t *testing.T) {
 		` {"input":{"model":"no"},"model":"b\u0063"}`: "bc",
 		`{"model":"a","model":"b"}`:                   "b",
 		`{"model":null}`:                              "",
+		`{"model":"a","model":null}`:                  "",
 		`{"model":["a"]}`:                             "",
 		`{"input":"x"}`:                               "",
 		`["model","a"]`:                               "",
 		`{"model":"a"`:                                "",
 		``:                                            "",
 	} {
-		if got := string(Model([]byte(body))); got != want {
-			t.Errorf("%s: %q, want %q", body, got, want)
+		if got, urgent := Model([]byte(body)); string(got) != want || urgent {
+			t.Errorf("%s: %q, priority %v, want %q", body, got, urgent, want)
+		}
+	}
+	for _, body := range []string{`{"model":"a","priority":1}`, `{"\u0070riority":null,"model":"a"}`} {
+		if got, urgent := Model([]byte(body)); string(got) != "a" || !urgent {
+			t.Errorf("%s: %q, priority %v", body, got, urgent)
+		}
+	}
+}
+
+func TestOneModelOfAForm(t *testing.T) {
+	for body, want := range map[string]bool{
+		"": true,
+		"Content-Disposition: form-data; name=\"model\"\r\n\r\nmodel":                   true,
+		"form-data; name=\"models\"\r\n; filename=\"model\"\r\n a model":                false, // xpyd cannot tell
+		"form-data; name=\"model\"\r\n\r\na\r\nform-data; name=\"model\"\r\n\r\nb":      false,
+		"form-data; name=\"model\"\r\n\r\na\r\nform-data; NAME = model\r\n\r\nb":        false,
+		"form-data; name=\"model\"\r\n\r\na\r\nform-data; name=\"file\"\r\n\r\nmodel x": true,
+	} {
+		if OneModel([]byte(body)) != want {
+			t.Errorf("%q: want %v", body, want)
 		}
 	}
 }

@@ -46,6 +46,7 @@ type Metrics struct {
 	events, panics, loopback, kept, retryDenied prometheus.Counter
 	turnedAway, polls, relayed                  *prometheus.CounterVec
 	relayTime                                   *prometheus.HistogramVec
+	byKey                                       byKey
 }
 
 // New registers everything. backends, queued (by role), pinned, stranded, buffered and held are read
@@ -57,6 +58,7 @@ func New(version string, l Labels, backends func() []BackendLoad, queued map[str
 	m.registerLegs()
 	m.registerModels()
 	m.registerRelayed()
+	m.registerKeys()
 	m.registerProcess()
 	for role, read := range queued {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{

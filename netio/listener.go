@@ -214,12 +214,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 			l.turnAway(tcp)
 			continue
 		}
-		if err == nil && l.terms.TLS != nil {
-			c.peer.fd = c.fd
-			c.secureServer(l.terms.TLS)
-		}
-		if err == nil && l.terms.Watcher != nil {
-			err = l.terms.Watcher.join(&c.peer, c.fd)
+		if err == nil {
+			err = l.adopt(c)
 		}
 		c.balanced = within(l.terms.Balancers, c.ip)
 		if err == nil && (c.balanced || l.takePlace(c)) {
@@ -232,6 +228,18 @@ func (l *Listener) Accept() (net.Conn, error) {
 		}
 		_ = tcp.Close()
 	}
+}
+
+// adopt gives a new connection its TLS and its watcher.
+func (l *Listener) adopt(c *Conn) error {
+	if l.terms.TLS != nil {
+		c.peer.fd = c.fd
+		c.secureServer(l.terms.TLS)
+	}
+	if l.terms.Watcher == nil {
+		return nil
+	}
+	return l.terms.Watcher.join(&c.peer, c.fd)
 }
 
 // acceptPause is the pause after an accept that failed because descriptors or memory ran out.

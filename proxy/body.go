@@ -13,7 +13,7 @@ import (
 )
 
 func clientLimit() *fault.Error {
-	return fault.NewError(fasthttp.StatusTooManyRequests, fault.CodeClientLimit, "", "this client has limits.client_in_flight requests already; wait for one to end").After(1)
+	return fault.NewError(fasthttp.StatusTooManyRequests, fault.CodeClientLimit, "", "this client has limits.client_in_flight requests already, or the in_flight of its key; wait for one to end").After(1)
 }
 
 func (s *Server) tooLarge() *fault.Error {

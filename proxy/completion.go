@@ -12,7 +12,7 @@ import (
 	"xpyd/handoff"
 	"xpyd/heads"
 	"xpyd/kvparams"
-	"xpyd/metrics"
+	"xpyd/limits"
 	"xpyd/netio"
 	"xpyd/router"
 )
@@ -78,10 +78,11 @@ type completion struct {
 	fields []byte // header lines for both legs
 
 	client   budget.Client // counted while the completion lives
+	use      limits.Use    // of the key
+	model    []byte        // a copy, as the body goes before the log line comes
 	body     budget.Body
 	req      kvparams.Request
-	tokens   int            // in the prompt; an estimate unless they came as ids
-	model    *metrics.Model // from commit on
+	tokens   int // in the prompt; an estimate unless they came as ids
 	snap     *router.Snapshot
 	path     path
 	reason   fault.Reason
@@ -117,9 +118,9 @@ type times struct {
 
 // complete serves one completion. Everything before the client's first byte happens in here. After
 // that fasthttp calls WriteTo for the bytes and CloseWithError at the end.
-func (s *Server) complete(ctx *fasthttp.RequestCtx, api kvparams.API) {
+func (s *Server) complete(ctx *fasthttp.RequestCtx, api kvparams.API, of *limits.Account) {
 	c := s.pool.Get().(*completion)
-	c.begin(ctx, api)
+	c.begin(ctx, api, of)
 	defer func() {
 		if p := recover(); p != nil {
 			c.failure = internalError()
@@ -142,7 +143,7 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, api kvparams.API) {
 }
 
 // begin sets up a completion from the pool for a request.
-func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
+func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API, of *limits.Account) {
 	c.s.live.Add(1)
 	c.ctx, c.api = ctx, api
 	c.conn = ctx.Conn().(*netio.Conn)
@@ -153,8 +154,9 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
 	if _, query := cutQuery(ctx.Request.Header.RequestURI()); query != nil {
 		c.target += string(query)
 	}
+	c.use, c.client = limits.Use{Account: of}, c.s.clientOf(of, c.conn)
+	c.req.Deny = c.s.strip(&ctx.Request.Header, of)
 	c.fields = c.s.forward.Append(c.fields[:0], &ctx.Request.Header)
-	c.req.Deny = c.s.cfg.DenyFields
 	c.handoff = c.s.handoffs.Handoff()
 	c.state.set(stateAdmitted)
 	c.degraded, c.chosen, c.reached, c.moved = false, false, false, false
@@ -165,18 +167,32 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API) {
 
 // admit counts the client, then reads and scans the body. No backend knows of the request so far.
 func (c *completion) admit() *fault.Error {
-	if c.client = c.s.identify(c.conn, &c.ctx.Request.Header); !c.s.clients.Begin(c.client) {
+	if err := c.s.begin(&c.use, c.client, c.times.start); err != nil {
 		c.client = budget.Client{}
-		return clientLimit()
+		return err
 	}
+	wait, err := c.s.patience(&c.ctx.Request.Header)
+	if err != nil {
+		return err
+	}
+	c.times.end = c.times.start.Add(wait)
 	if err := c.s.readBody(c.ctx, c.conn, c.client, &c.stop, &c.body); err != nil {
 		return err
 	}
 	if err := c.req.Parse(c.api, c.body.Bytes()); err != nil {
 		return fault.BadBody(err)
 	}
-	return nil
+	model := c.req.Model()
+	c.model = append(c.model[:0], model[:min(len(model), loggedModel)]...)
+	if err := c.s.permit(&c.use, model); err != nil {
+		return err
+	}
+	c.tokens, _ = c.req.PromptTokens(c.s.router.TokenBytes())
+	return c.s.charge(&c.use, c.tokens, time.Now())
 }
+
+// loggedModel is how much of a model's name the log and the metrics show, in bytes. The client gave it.
+const loggedModel = 256
 
 // run tries rounds of prefill and decode until one is answered or nothing more may be tried. nil
 // means that an answer is ready for the client.
@@ -263,6 +279,7 @@ func (c *completion) answer() {
 func (c *completion) commonHeaders() {
 	h := &c.ctx.Response.Header
 	h.Set("X-Request-Id", c.id)
+	c.use.Headers(time.Now(), h.Set)
 	if c.reached {
 		h.Set("X-Xpyd-Path", c.path.String())
 		h.Set("X-Xpyd-Reason", c.reason.String())

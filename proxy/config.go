@@ -1,10 +1,12 @@
 package proxy
 
 import (
+	"slices"
 	"time"
 
 	"xpyd/cors"
 	"xpyd/handoff"
+	"xpyd/limits"
 	"xpyd/tlsconf"
 )
 
@@ -20,8 +22,12 @@ type Config struct {
 	Connector string `mapstructure:"connector"`
 	// APIKeys are the keys that clients may show. With none, clients need no key.
 	APIKeys []string `mapstructure:"api_keys"`
-	// APIKeyFile holds further client keys, one a line. # starts a comment.
+	// APIKeyFile holds further client keys, one a line, some of them with names. # starts a comment.
 	APIKeyFile string `mapstructure:"api_key_file"`
+	// KeysFile holds further client keys with names and limits.
+	KeysFile string `mapstructure:"keys_file"`
+	// Keys are the client keys that have names. APIKeys are the others.
+	Keys []limits.Terms `mapstructure:"-"`
 	// BackendAPIKey replaces the client's Authorization on the way to the backends.
 	BackendAPIKey string `mapstructure:"backend_api_key"`
 	// BackendAPIKeyFile holds it in place of BackendAPIKey.
@@ -63,6 +69,9 @@ type ProxyProtocol struct {
 	// a header of the PROXY protocol, version 2, which has the client's address.
 	From []string `mapstructure:"from"`
 }
+
+// Terms returns what all client keys may do, those without a name first.
+func (c *Config) Terms() []limits.Terms { return slices.Concat(limits.Plain(c.APIKeys), c.Keys) }
 
 // Headers are settings for the fields of the client's head.
 type Headers struct {

@@ -253,7 +253,6 @@ func (c *completion) commit() {
 	c.state.set(stateCommitted)
 	c.endRetry()
 	c.firstToken()
-	c.model = c.s.metrics.Model(c.req.Model(), true)
 	if c.handoff.Live() {
 		c.snap.Pairs().Worked(router.Pair{Prefill: c.handoff.From(), Decode: c.d.lease.Backend})
 		c.handoff.End(handoff.Burnt)

@@ -12,6 +12,7 @@ import (
 	"xpyd/handoff"
 	"xpyd/heads"
 	"xpyd/kvparams"
+	"xpyd/limits"
 	"xpyd/router"
 )
 
@@ -35,6 +36,7 @@ func (c *completion) finish(writeErr error) {
 	c.safely((*completion).endLegs)
 	c.safely((*completion).noteSoundness)
 	c.safely((*completion).account)
+	c.safely((*completion).settleKey)
 	s.clients.End(c.client)
 	c.safely((*completion).recycle)
 }
@@ -149,6 +151,11 @@ func (c *completion) count() outcome {
 	trace := heads.TraceID(c.fields)
 	m.Request(c.api, o, now.Sub(c.times.start), trace)
 	c.countModel(o)
+	if of := c.use.Account; of != nil {
+		prompt, answer := c.spent()
+		m.KeyRequest(of.Name, int(o))
+		m.KeyTokens(of.Name, string(c.model), prompt, answer)
+	}
 	if c.reached {
 		m.Decision(c.path, c.reason)
 	}
@@ -200,6 +207,7 @@ func (c *completion) logLine(o outcome) {
 	if c.reached {
 		e.Stringer("path", c.path).Stringer("reason", c.reason)
 	}
+	c.logUse(e)
 	e.Int("rounds", c.round)
 	logBackend(e, "prefill", c.p.lease.Backend)
 	logBackend(e, "decode", c.d.lease.Backend)
@@ -230,6 +238,19 @@ func (c *completion) logLine(o outcome) {
 		Int("events", c.d.relay.events).Int64("bytes", c.d.relay.sent).Msg("completion")
 }
 
+// logUse says whose request it was, and what it cost.
+func (c *completion) logUse(e *zerolog.Event) {
+	if c.use.Account != nil {
+		e.Str("key", c.use.Name)
+	}
+	if len(c.model) > 0 {
+		e.Bytes("model", c.model)
+	}
+	if prompt, answer := c.spent(); prompt > 0 {
+		e.Int("prompt_tokens", prompt).Int("completion_tokens", answer)
+	}
+}
+
 func logBackend(e *zerolog.Event, role string, b *router.Backend) {
 	if b != nil {
 		e.Str(role, b.URL)
@@ -253,9 +274,9 @@ func (c *completion) recycle() {
 	c.p.tried, c.d.tried, c.d.refused = c.p.tried[:0], c.d.tried[:0], c.d.refused[:0]
 	c.p.ans, c.p.suspect = kvparams.Answer{}, false
 	c.handoff, c.d.failed = handoff.Handoff{}, nil
-	c.ctx, c.conn, c.snap, c.failure, c.model = nil, nil, nil, nil, nil
+	c.ctx, c.conn, c.snap, c.failure = nil, nil, nil, nil
 	c.done, c.woken = nil, false
-	c.client = budget.Client{}
+	c.client, c.use, c.model = budget.Client{}, limits.Use{}, c.model[:0]
 	if c.left.Swap(0) > 0 {
 		c.s.departed.Add(-1)
 	}

@@ -9,12 +9,13 @@ import (
 
 	"xpyd/engines"
 	"xpyd/fault"
+	"xpyd/limits"
 	"xpyd/netio"
 	"xpyd/router"
 )
 
-// serveModels answers with the list of models that both pools serve.
-func (s *Server) serveModels(ctx *fasthttp.RequestCtx) {
+// serveModels answers with the models that both pools serve and that the key may use.
+func (s *Server) serveModels(ctx *fasthttp.RequestCtx, of *limits.Account) {
 	a := s.engines.Models.Ask(string(ctx.Request.Header.Peek("Authorization")))
 	body, err := s.awaitModels(ctx.Conn().(*netio.Conn), a)
 	if err != nil {
@@ -25,7 +26,7 @@ func (s *Server) serveModels(ctx *fasthttp.RequestCtx) {
 		}
 	} else {
 		ctx.SetContentType("application/json")
-		ctx.Response.SetBodyRaw(body)
+		ctx.Response.SetBodyRaw(of.Narrow(body))
 	}
 	closeUnread(ctx)
 }

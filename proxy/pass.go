@@ -13,6 +13,7 @@ import (
 	"xpyd/gate"
 	"xpyd/heads"
 	"xpyd/kvparams"
+	"xpyd/limits"
 	"xpyd/netio"
 	"xpyd/router"
 	"xpyd/routes"
@@ -30,8 +31,10 @@ type passing struct {
 	start time.Time
 
 	client budget.Client
-	capped bool // counts against limits.client_in_flight
+	use    limits.Use // of the key
+	capped bool       // counts against limits.client_in_flight
 	body   budget.Body
+	model  string        // a copy, as the body may go before the answer ends
 	held   budget.Charge // for the engine's answer
 	watch  netio.Watch
 	left   atomic.Bool
@@ -52,8 +55,8 @@ type passing struct {
 const passTimeout = 30 * time.Second
 
 // passOn relays a request to one backend that serves its model.
-func (s *Server) passOn(ctx *fasthttp.RequestCtx, r routes.Route) {
-	p := s.beginPassing(ctx, r)
+func (s *Server) passOn(ctx *fasthttp.RequestCtx, r routes.Route, of *limits.Account) {
+	p := s.beginPassing(ctx, r, of)
 	defer func() {
 		if !p.kept {
 			p.end()
@@ -61,6 +64,7 @@ func (s *Server) passOn(ctx *fasthttp.RequestCtx, r routes.Route) {
 	}()
 	if p.failed = p.admit(ctx); p.failed != nil {
 		s.refuse(ctx, p.failed)
+		p.use.Headers(time.Now(), ctx.Response.Header.Set)
 		return
 	}
 	if p.failed = p.run(ctx); p.failed != nil {
@@ -68,18 +72,20 @@ func (s *Server) passOn(ctx *fasthttp.RequestCtx, r routes.Route) {
 		s.writeError(ctx, p.client, p.failed)
 	}
 	ctx.Response.Header.Set("X-Request-Id", p.id)
+	p.use.Headers(time.Now(), ctx.Response.Header.Set)
 	if !ctx.IsPost() {
 		closeUnread(ctx) // a GET may carry a body that was not read
 	}
 }
 
-func (s *Server) beginPassing(ctx *fasthttp.RequestCtx, r routes.Route) *passing {
+func (s *Server) beginPassing(ctx *fasthttp.RequestCtx, r routes.Route, of *limits.Account) *passing {
 	p := &passing{s: s, route: r, conn: ctx.Conn().(*netio.Conn), start: time.Now(), ended: make(chan struct{})}
 	h := &ctx.Request.Header
+	s.strip(h, of)
 	p.id = heads.RequestID(h.Peek("X-Request-Id"))
 	_, query := cutQuery(h.RequestURI())
 	p.req = upstream.Request{Method: "GET", Path: r.Path + string(query), ID: p.id, Fields: s.forward.Append(nil, h)}
-	p.client = s.identify(p.conn, h)
+	p.use, p.client = limits.Use{Account: of}, s.clientOf(of, p.conn)
 	s.watch.Add(&p.watch, p.conn, p)
 	return p
 }
@@ -87,34 +93,60 @@ func (s *Server) beginPassing(ctx *fasthttp.RequestCtx, r routes.Route) *passing
 // admit counts the client, reads the body and finds the model in it.
 func (p *passing) admit(ctx *fasthttp.RequestCtx) *fault.Error {
 	if !p.route.Light {
-		if p.capped = p.s.clients.Begin(p.client); !p.capped {
-			return clientLimit()
+		if err := p.s.begin(&p.use, p.client, p.start); err != nil {
+			return err
 		}
+		p.capped = true
 		p.s.router.Admitted()
-		p.req.End = p.start.Add(p.s.cfg.Timeouts.Request)
+		wait, err := p.s.patience(&ctx.Request.Header)
+		if err != nil {
+			return err
+		}
+		p.req.End = p.start.Add(wait)
 	}
 	p.want = router.Want{Role: router.Decode, Alone: true}
+	turn(&p.want, p.use.Account, p.conn, &ctx.Request.Header, 0)
 	if !ctx.IsPost() {
 		return nil
 	}
 	if err := p.s.readBody(ctx, p.conn, p.client, &p.stop, &p.body); err != nil {
 		return err
 	}
+	if err := p.findModel(&ctx.Request.Header); err != nil {
+		return err
+	}
+	if err := p.s.permit(&p.use, p.want.Model); err != nil {
+		return err
+	}
+	if !p.route.Light {
+		p.want.Tokens = int(float64(len(p.body.Bytes())) / p.s.router.TokenBytes())
+		if err := p.s.charge(&p.use, p.want.Tokens, time.Now()); err != nil {
+			return err
+		}
+	}
+	p.model = string(p.want.Model[:min(len(p.want.Model), loggedModel)])
+	p.want.Role = p.s.router.Snapshot().RoleOf(p.want.Model)
+	return nil
+}
+
+// findModel checks the body as far as xpyd reads it, and finds its model.
+func (p *passing) findModel(h *fasthttp.RequestHeader) *fault.Error {
 	body := p.body.Bytes()
 	p.req.Method, p.req.Body = "POST", [][]byte{body}
-	if boundary := gate.Boundary(ctx.Request.Header.ContentType()); p.route.Body != routes.JSON && boundary != "" {
+	if boundary := gate.Boundary(h.ContentType()); p.route.Body != routes.JSON && boundary != "" {
 		if err := kvparams.CheckForm(body, boundary); err != nil {
 			return fault.BadBody(err)
 		}
-		p.req.Type = ctx.Request.Header.ContentType()
-		p.want.Model = kvparams.FormModel(body, boundary)
+		p.req.Type = h.ContentType()
+		if p.want.Model = kvparams.FormModel(body, boundary); !kvparams.OneModel(body) {
+			p.want.Model = nil // no key with models of its own may send that
+		}
 	} else {
-		p.want.Model = kvparams.Model(body)
+		var urgent bool
+		if p.want.Model, urgent = kvparams.Model(body); urgent && !p.use.Priority() {
+			return fault.BadBody(kvparams.ErrPriority())
+		}
 	}
-	if !p.route.Light {
-		p.want.Tokens = int(float64(len(body)) / p.s.router.TokenBytes())
-	}
-	p.want.Role = p.s.router.Snapshot().RoleOf(p.want.Model)
 	return nil
 }
 
@@ -158,6 +190,9 @@ func (p *passing) acquire() *fault.Error {
 	snap := p.s.router.Snapshot()
 	err := snap.AcquireFor(p.want, &p.lease)
 	if line := snap.Queue(); line.Length > 0 && errors.Is(err, router.ErrBusy) {
+		if !p.req.End.IsZero() {
+			line.Wait = min(line.Wait, time.Until(p.req.End))
+		}
 		err = snap.AcquireWait(p.want, &p.lease, line, p.ended)
 	}
 	if err == nil {
@@ -166,6 +201,8 @@ func (p *passing) acquire() *fault.Error {
 	f := fault.Fault{Leg: fault.Passed, At: fault.AtPool, Cause: p.interrupted()}
 	switch {
 	case f.Cause != fault.NoCause:
+	case !p.req.End.IsZero() && !time.Now().Before(p.req.End):
+		f.Cause = fault.Overdue
 	case errors.Is(err, router.ErrBusy):
 		f.Cause = fault.Full
 	default:
@@ -307,10 +344,15 @@ func (p *passing) end() {
 	if p.capped {
 		s.clients.End(p.client)
 	}
-	o := outcomeOK
+	o, spent := outcomeOK, p.want.Tokens
 	if p.failed != nil {
-		o = outcomeOf(p.failed, p.kept)
+		o, spent = outcomeOf(p.failed, p.kept), 0
 	}
+	if of := p.use.Account; of != nil && !p.route.Light {
+		s.metrics.KeyRequest(of.Name, int(o))
+		s.metrics.KeyTokens(of.Name, p.model, spent, 0)
+	}
+	p.use.End(spent)
 	s.metrics.Relayed(p.route.Name, int(o), time.Since(p.start))
 }
 

@@ -11,7 +11,6 @@ import (
 func (c *completion) plan() {
 	c.snap = c.s.router.Snapshot()
 	c.s.router.Admitted()
-	c.tokens, _ = c.req.PromptTokens(c.s.router.TokenBytes())
 	switch bypass := fault.Bypassed(c.req.Bypass()); {
 	case len(c.snap.Backends(router.Prefill)) == 0:
 		c.path, c.reason = pathDecodeOnly, fault.ReasonNoPool

@@ -107,7 +107,7 @@ func (s *Server) frameError(ctx *fasthttp.RequestCtx, err error) {
 
 // expect answers "Expect: 100-continue" before the client sends its body.
 func (s *Server) expect(ctx *fasthttp.RequestCtx) int {
-	if _, err := s.admitHead(ctx); err != nil {
+	if _, _, err := s.admitHead(ctx); err != nil {
 		s.refuse(ctx, err)
 		s.cors.Mark(ctx)
 		return err.Status

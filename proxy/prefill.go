@@ -118,6 +118,8 @@ func (c *completion) prefillTried(b *router.Backend, f *failure) {
 func (c *completion) prefillDenied(err error) *failure {
 	f := fault.Fault{Leg: fault.Prefill, At: fault.AtPool, Cause: fault.NoneUp}
 	switch {
+	case c.overdue():
+		f.Cause = fault.Overdue
 	case errors.Is(err, router.ErrBusy):
 		f.Cause = fault.Full
 	case c.p.suspect:

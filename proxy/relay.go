@@ -84,13 +84,15 @@ func (r *relay) take(n int) {
 			return
 		}
 	case ev.Kind == kvparams.EventUsage:
-		r.usage = ev.Usage
 		n = r.rewriteUsage(n)
 	case ev.Commits():
 		r.content++
 		r.committed = true
 	}
 	r.events++
+	if ev.Kind == kvparams.EventUsage || ev.Usage.Prompt > 0 {
+		r.usage = ev.Usage
+	}
 	r.finished += ev.Finished
 	r.ready += n
 }

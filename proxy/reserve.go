@@ -58,6 +58,7 @@ func (c *completion) acquire(want router.Want, l *router.Lease) error {
 	if line := c.snap.Queue(); line.Length > 0 && errors.Is(err, router.ErrBusy) {
 		queued := time.Now()
 		line.Wait = min(line.Wait, c.times.end.Sub(queued))
+		turn(&want, c.use.Account, c.conn, &c.ctx.Request.Header, c.req.Priority())
 		err = c.snap.AcquireWait(want, l, line, c.ending())
 		c.s.metrics.Queued(int(want.Role), time.Since(queued))
 	}
@@ -97,6 +98,9 @@ func (c *completion) leaveQueue() {
 func (c *completion) decodeDenied(err error) *fault.Error {
 	if gone := c.interrupted(); gone != nil {
 		return gone
+	}
+	if c.overdue() {
+		return fault.ErrDeadline()
 	}
 	if errors.Is(err, router.ErrBusy) && c.degraded && c.snap.Capped() {
 		return shareSpent()

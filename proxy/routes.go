@@ -5,11 +5,10 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"xpyd/budget"
 	"xpyd/fault"
 	"xpyd/gate"
 	"xpyd/kvparams"
-	"xpyd/netio"
+	"xpyd/limits"
 	"xpyd/routes"
 )
 
@@ -23,7 +22,7 @@ func cutQuery(target []byte) (path, query []byte) {
 }
 
 // serve handles a request to a route that its head may use.
-func (s *Server) serve(ctx *fasthttp.RequestCtx, r routes.Route) {
+func (s *Server) serve(ctx *fasthttp.RequestCtx, r routes.Route, of *limits.Account) {
 	if ctx.IsOptions() {
 		s.cors.Options(ctx, r.Methods())
 		closeUnread(ctx)
@@ -31,58 +30,60 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx, r routes.Route) {
 	}
 	switch r.Kind {
 	case routes.Chat:
-		s.complete(ctx, kvparams.Chat)
+		s.complete(ctx, kvparams.Chat, of)
 	case routes.Completions:
-		s.complete(ctx, kvparams.Completions)
+		s.complete(ctx, kvparams.Completions, of)
 	case routes.Models:
-		s.serveModels(ctx)
+		s.serveModels(ctx, of)
 	case routes.Live:
 		text(ctx, fasthttp.StatusOK, "ok\n")
 	case routes.Ready:
 		s.serveReady(ctx)
 	default:
-		s.passOn(ctx, r)
+		s.passOn(ctx, r, of)
 	}
 }
 
 // admitHead checks a parsed head before any work is done for it. The checks are the strict gate,
-// the route table, the key and the headers about the body.
-func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (routes.Route, *fault.Error) {
+// the route table, the key and the headers about the body. The account is that of the key.
+func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (r routes.Route, of *limits.Account, err *fault.Error) {
 	h := &ctx.Request.Header
-	if err := gateError(gate.CheckRequest(h)); err != nil {
-		return routes.Route{}, err
+	if err = gateError(gate.CheckRequest(h)); err != nil {
+		return r, nil, err
 	}
 	path, _ := cutQuery(h.RequestURI())
 	r, ok := s.routes.Find(path)
 	if !ok && h.IsOptions() && string(path) == "*" {
-		return routes.Route{Kind: routes.Whole}, nil
+		return routes.Route{Kind: routes.Whole}, nil, nil
 	}
 	if !ok {
-		return r, fault.NewError(fasthttp.StatusNotFound, fault.CodeUnknownRoute, "", "no such route; xpyd serves "+s.routes.List()).Final()
+		return r, nil, fault.NewError(fasthttp.StatusNotFound, fault.CodeUnknownRoute, "", "no such route; xpyd serves "+s.routes.List()).Final()
 	}
 	if h.IsOptions() { // browsers ask without a key
-		return r, nil
+		return r, nil, nil
 	}
 	post := r.Body != routes.None
 	if post != h.IsPost() || !post && !h.IsGet() && !h.IsHead() {
-		err := fault.NewError(fasthttp.StatusMethodNotAllowed, fault.CodeMethod, "", "method not allowed on this route")
+		err = fault.NewError(fasthttp.StatusMethodNotAllowed, fault.CodeMethod, "", "method not allowed on this route")
 		err.Header = [][2]string{{"Allow", r.Methods()}}
-		return r, err
+		return r, nil, err
 	}
-	if !r.Open && !s.keys.Allow(h.Peek("Authorization")) {
-		err := fault.NewError(fasthttp.StatusUnauthorized, fault.CodeInvalidAPIKey, "", "missing or wrong API key; send Authorization: Bearer KEY")
-		err.Header = [][2]string{{"WWW-Authenticate", "Bearer"}}
-		return r, err
+	if !r.Open {
+		if of, ok = s.keys.Holder(h.Peek("Authorization")); !ok {
+			err = fault.NewError(fasthttp.StatusUnauthorized, fault.CodeInvalidAPIKey, "", "missing or wrong API key; send Authorization: Bearer KEY")
+			err.Header = [][2]string{{"WWW-Authenticate", "Bearer"}}
+			return r, nil, err
+		}
 	}
 	if post {
-		if err := gateError(gate.CheckBodyHeaders(h, media(r.Body), s.cfg.Limits.RequireContentLength)); err != nil {
-			return r, err
+		if err = gateError(gate.CheckBodyHeaders(h, media(r.Body), s.cfg.Limits.RequireContentLength)); err != nil {
+			return r, of, err
 		}
 		if int64(h.ContentLength()) > s.cfg.Limits.Body {
-			return r, s.tooLarge()
+			return r, of, s.tooLarge()
 		}
 	}
-	return r, nil
+	return r, of, nil
 }
 
 func media(b routes.Body) gate.Media {
@@ -165,17 +166,4 @@ func closeUnread(ctx *fasthttp.RequestCtx) {
 		ctx.SetConnectionClose()
 		leaveUnread(ctx)
 	}
-}
-
-// identify says who a client is. It costs nothing if neither limits.client_in_flight nor
-// limits.client_share limits clients. By default limits.client_share does.
-func (s *Server) identify(conn *netio.Conn, h *fasthttp.RequestHeader) budget.Client {
-	if !s.clients.Limited() && s.cfg.Limits.ClientShare >= 1 {
-		return budget.Client{}
-	}
-	if s.keys.Required() {
-		slot, _ := s.keys.Slot(h.Peek("Authorization"))
-		return budget.Client{Key: slot + 1}
-	}
-	return budget.Client{IP: conn.IP()}
 }

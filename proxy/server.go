@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,10 +22,10 @@ import (
 	"xpyd/desk"
 	"xpyd/engines"
 	"xpyd/fault"
-	"xpyd/gate"
 	"xpyd/handoff"
 	"xpyd/heads"
 	"xpyd/kvparams"
+	"xpyd/limits"
 	"xpyd/metrics"
 	"xpyd/netio"
 	"xpyd/router"
@@ -52,7 +53,8 @@ type Server struct {
 	metrics   meter
 	desk      *desk.Desk
 	dialect   kvparams.Dialect
-	keys      *gate.Keyring
+	keys      *limits.Book
+	denied    []string      // fields that nobody may send, and priority
 	forward   heads.Forward // what of a client's head goes on to the engines
 
 	http       *fasthttp.Server
@@ -100,11 +102,13 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	if err != nil {
 		return nil, err
 	}
+	book := limits.NewBook(cfg.Terms(), cfg.Limits.ClientInFlight)
 	s := &Server{
 		cfg: cfg, log: log, router: rt, dialect: dialect, watch: watch, certs: certs,
 		failedLog:  log.Sample(&zerolog.BurstSampler{Burst: failedLines, Period: time.Second}),
 		aloneLog:   log.Sample(&zerolog.BurstSampler{Burst: aloneLines, Period: time.Second}),
-		keys:       gate.NewKeyring(cfg.APIKeys),
+		keys:       book,
+		denied:     append(slices.Clone(cfg.DenyFields), "priority"),
 		routes:     routes.New(cfg.Routes.Pass),
 		cors:       cors.New(cfg.CORS),
 		breakPause: breakPause,
@@ -139,7 +143,7 @@ func (s *Server) setLimits() {
 	l, t := &s.cfg.Limits, &s.cfg.Timeouts
 	s.bodies = budget.NewBodies(l.BodyBudget, l.Body, l.ClientShare)
 	s.held = budget.New(l.AnswerBudget, l.ClientShare)
-	s.clients = budget.NewCounts(l.ClientInFlight)
+	s.clients = budget.NewCounts(perAddress(s.keys, l.ClientInFlight))
 	s.uploads = upload.Terms{Time: t.Body, Stall: t.BodyStall, Largest: l.Body, Bodies: s.bodies}
 }
 
@@ -213,12 +217,12 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 			ctx.SetConnectionClose()
 		}
 	}()
-	route, err := s.admitHead(ctx)
+	route, account, err := s.admitHead(ctx)
 	if err != nil {
 		s.refuse(ctx, err)
 		return
 	}
-	s.serve(ctx, route)
+	s.serve(ctx, route, account)
 	if heads.ConnectionLists(&ctx.Request.Header, "close") {
 		ctx.SetConnectionClose()
 	}

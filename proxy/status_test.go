@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"xpyd/proxy"
 	"xpyd/router"
@@ -104,7 +105,9 @@ func TestStatusShowsCompletions(t *testing.T) {
 
 // GET /status says what is wrong: an engine that is down, and why requests went to decode alone.
 func TestStatusSaysWhatIsWrong(t *testing.T) {
-	r := newRig(t, rigOptions{})
+	r := newRig(t, rigOptions{router: func(c *router.Config) {
+		c.Health.Interval, c.Health.SuspectInterval = 20*time.Millisecond, 20*time.Millisecond
+	}})
 	if err := r.prefill[0].SetFault(sim.Fault{Kind: sim.FaultNoHandle, Leg: "P"}); err != nil {
 		t.Fatal(err)
 	}

@@ -32,13 +32,12 @@ func (c *completion) tokensUsed() metrics.Tokens {
 	return used
 }
 
-// countModel counts the completion for its model. The request's bytes are gone once an answer has begun,
-// so commit has looked the model up.
+// countModel counts the completion for its model. Only a model that has answered gets a series.
 func (c *completion) countModel(o outcome) {
-	if c.model == nil {
-		c.s.metrics.Model(c.req.Model(), false).Ended(int(o))
-		return
+	answered := c.state.get() == stateCommitted
+	m := c.s.metrics.Model(c.model, answered)
+	m.Ended(int(o))
+	if answered {
+		m.Answered(c.tokensUsed())
 	}
-	c.model.Ended(int(o))
-	c.model.Answered(c.tokensUsed())
 }

@@ -80,7 +80,7 @@ func (s *Snapshot) acquireDegraded(w *Want, l *Lease) error {
 	q := &s.router.queues[degradedLine]
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.line) > 0 {
+	if q.waiting.Load() > 0 {
 		return ErrBusy // it must not overtake those that wait
 	}
 	return s.acquire(w, l)

@@ -26,6 +26,10 @@ type Want struct {
 	// it are avoided. Alone says that the request has no other leg.
 	Peer  *Backend
 	Alone bool
+	// Flow names who sent the request, where requests wait: a client or its key. Priority is the
+	// urgency of the request there; lower is sooner, as in vLLM.
+	Flow     uint64
+	Priority int
 	// Degraded says, for decode, that the request should have had a prefill. It counts against the
 	// share of such requests, see Degrade.
 	Degraded bool

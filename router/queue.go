@@ -3,7 +3,6 @@ package router
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,18 +21,19 @@ type Line struct {
 	Wait   time.Duration `mapstructure:"wait"`   // the longest wait of one of them
 }
 
-// queue is the line of one pool, or of the requests that wait for their part of the share. It is
-// first come, first served. It outlives snapshots.
+// queue is the line of one pool, or of the requests that wait for their part of the share. It outlives
+// snapshots.
 type queue struct {
-	waiting atomic.Int64 // len(line); each release reads it without the lock
+	waiting atomic.Int64 // in line; each release reads it without the lock
 	mu      sync.Mutex
-	line    []*waiter
+	line    fairLine
 }
 
 // waiter is a request in the line. The goroutine that takes it out of the line answers it.
 type waiter struct {
 	want  Want
 	lease *Lease
+	flow  *flow      // while it is in the line
 	ended chan error // capacity 1; nil means that the lease is held
 }
 
@@ -68,15 +68,15 @@ func (s *Snapshot) AcquireWait(w Want, l *Lease, line Line, done <-chan struct{}
 	return <-wt.ended // it was served at the same moment
 }
 
-// join puts wt at the end of the line. It serves the line at once, as a slot may have come free
-// since wt was refused one.
+// join puts wt into the line. It serves the line at once, as a slot may have come free since wt was
+// refused one.
 func (q *queue) join(r *Router, wt *waiter, length int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.line) >= length {
+	if int(q.waiting.Load()) >= length {
 		return false
 	}
-	q.line = append(q.line, wt)
+	q.line.add(wt)
 	q.waiting.Add(1) // before serve looks, so that a release sees it or is seen
 	q.serve(r.Snapshot())
 	return true
@@ -86,34 +86,33 @@ func (q *queue) join(r *Router, wt *waiter, length int) bool {
 func (q *queue) leave(wt *waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	i := slices.Index(q.line, wt)
-	if i >= 0 {
-		q.drop(i)
+	if wt.flow == nil {
+		return false
 	}
-	return i >= 0
-}
-
-func (q *queue) drop(i int) {
-	q.line = slices.Delete(q.line, i, i+1)
+	q.line.remove(wt)
 	q.waiting.Add(-1)
+	return true
 }
 
 // serve answers the waiters in their order as far as there are slots. It stops at the first waiter
 // that no backend has a slot for. A waiter that cannot go to every backend does not stop it, and
 // those after it get what it cannot use.
 func (q *queue) serve(s *Snapshot) {
-	for i := 0; i < len(q.line); {
-		wt := q.line[i]
+	defer q.line.rewind()
+	for wt := q.line.next(); wt != nil; wt = q.line.next() {
 		err := s.acquire(&wt.want, wt.lease)
 		switch {
-		case err != ErrBusy:
-			q.drop(i)
-			wt.ended <- err
-		case wt.choosy(s):
-			i++
-		default:
+		case err == ErrBusy && wt.choosy(s):
+			q.line.pass(wt)
+			continue
+		case err == ErrBusy:
 			return
+		case err == nil:
+			q.line.charge(wt)
 		}
+		q.line.remove(wt)
+		q.waiting.Add(-1)
+		wt.ended <- err
 	}
 }
 

@@ -291,8 +291,8 @@ func TestQueueRace(t *testing.T) {
 			t.Errorf("%s: %d in flight at the end", b.URL, b.InFlight())
 		}
 	}
-	if q := &r.queues[Decode]; len(q.line) != 0 || q.waiting.Load() != 0 {
-		t.Errorf("%d in the line, %d counted", len(q.line), q.waiting.Load())
+	if q := &r.queues[Decode]; len(q.line.waits) != 0 || q.waiting.Load() != 0 {
+		t.Errorf("%d flows in the line, %d counted", len(q.line.waits), q.waiting.Load())
 	}
 }
 

@@ -1,0 +1,144 @@
+package proxy
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"xpyd/budget"
+	"xpyd/fault"
+	"xpyd/heads"
+	"xpyd/limits"
+	"xpyd/netio"
+	"xpyd/router"
+)
+
+// clientOf says who a client is: the holder of its key, or its address where no keys are set. It costs
+// nothing if neither limits.client_in_flight nor limits.client_share limits clients. By default
+// limits.client_share does.
+func (s *Server) clientOf(of *limits.Account, conn *netio.Conn) budget.Client {
+	switch {
+	case of != nil:
+		return budget.Client{Key: of.ID}
+	case !s.clients.Limited() && s.cfg.Limits.ClientShare >= 1:
+		return budget.Client{}
+	}
+	return budget.Client{IP: conn.IP()}
+}
+
+// perAddress is the cap on the requests of one address. Where keys are set, their accounts count.
+func perAddress(keys *limits.Book, most int) int {
+	if keys.Required() {
+		return 0
+	}
+	return most
+}
+
+// turn says where a request that waits for a slot has its place: whose requests are served in turn with
+// those of others, and how urgent it is. The header goes before the body, as in vLLM.
+func turn(w *router.Want, of *limits.Account, conn *netio.Conn, h *fasthttp.RequestHeader, priority int) {
+	if w.Flow = uint64(of.Number()); of == nil {
+		ip := conn.IP().As16()
+		w.Flow = router.KeyOf(ip[:])
+	}
+	w.Priority = priority
+	if n, ok := heads.PriorityOf(h); ok {
+		w.Priority = n
+	}
+}
+
+// patience returns how long a request may take.
+func (s *Server) patience(h *fasthttp.RequestHeader) (time.Duration, *fault.Error) {
+	d, ok := heads.TimeoutOf(h, s.cfg.Timeouts.Request)
+	if !ok {
+		return 0, fault.NewError(fasthttp.StatusBadRequest, fault.CodeInvalidType, heads.Timeout, "header X-Request-Timeout must be a number of seconds above 0").Final()
+	}
+	return d, nil
+}
+
+// strip takes away what requests of the account may not say about their priority. It returns the body's
+// fields that they may not have.
+func (s *Server) strip(h *fasthttp.RequestHeader, of *limits.Account) (deny []string) {
+	if of.Priority() {
+		return s.cfg.DenyFields
+	}
+	h.Del(heads.Priority)
+	return s.denied
+}
+
+// begin counts a request for the holder of its key, or for the address.
+func (s *Server) begin(u *limits.Use, client budget.Client, now time.Time) *fault.Error {
+	if r := u.Begin(u.Account, now); r != nil {
+		return s.limited(u.Account, r)
+	}
+	if !s.clients.Begin(client) {
+		return clientLimit()
+	}
+	return nil
+}
+
+// permit refuses a model that the key may not use.
+func (s *Server) permit(u *limits.Use, model []byte) *fault.Error {
+	if u.Allows(model) {
+		return nil
+	}
+	return s.limited(u.Account, &limits.Refusal{Limit: limits.Models})
+}
+
+// charge takes the tokens of a prompt from what its key has left.
+func (s *Server) charge(u *limits.Use, tokens int, now time.Time) *fault.Error {
+	if r := u.Charge(tokens, now); r != nil {
+		return s.limited(u.Account, r)
+	}
+	return nil
+}
+
+// limited is what a client is told whose key has met a limit.
+func (s *Server) limited(of *limits.Account, r *limits.Refusal) *fault.Error {
+	s.metrics.KeyRefused(of.Name, r.Limit.String())
+	switch r.Limit {
+	case limits.InFlight:
+		return clientLimit()
+	case limits.Models:
+		return fault.NewError(fasthttp.StatusNotFound, fault.CodeModelNotFound, "model", "no such model for this key; GET /v1/models lists those that it may name").Final()
+	}
+	wait := max(1, int(math.Ceil(r.Wait.Seconds())))
+	message := fmt.Sprintf("this key has spent its %s_per_minute; try again in %d s", r.Limit, wait)
+	return fault.NewError(fasthttp.StatusTooManyRequests, fault.CodeRateLimit, "", message).After(wait)
+}
+
+// ReplaceKeys puts other keys and limits, which must fit, in force for the requests that follow.
+func (s *Server) ReplaceKeys(all []limits.Terms) {
+	if c := s.keys.Replace(all); !c.None() {
+		s.log.Info().Strs("joined", c.Joined).Strs("left", c.Left).Strs("changed", c.Changed).Msg("keys reloaded")
+	}
+}
+
+// KeysFit returns an error if ReplaceKeys cannot put these keys in force.
+func (s *Server) KeysFit(all []limits.Terms) error { return s.keys.Fits(all) }
+
+// spent returns the tokens of the completion, as its engine counted them if the answer says so, and
+// otherwise an estimate for the prompt and the number of events for the answer. A request that failed
+// through no fault of its client cost nothing.
+func (c *completion) spent() (prompt, answer int) {
+	failed := c.failure != nil && c.failure.Code != fault.CodeClientGone && c.state.get() != stateCommitted
+	if !c.reached || failed {
+		return 0, 0
+	}
+	if c.state.get() == stateCommitted {
+		used := c.tokensUsed()
+		return max(0, used.Prompt), max(0, used.Completion)
+	}
+	if prompt = c.p.ans.PromptTokens; prompt <= 0 {
+		prompt = c.tokens
+	}
+	return prompt, 0
+}
+
+// settleKey ends what the request counts for its key.
+func (c *completion) settleKey() {
+	prompt, answer := c.spent()
+	c.use.End(prompt + answer)
+}

@@ -1,0 +1,178 @@
+package proxy_test
+
+import (
+	"bufio"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"xpyd/limits"
+	"xpyd/proxy"
+	"xpyd/router"
+	"xpyd/sim"
+)
+
+// Requests that wait are served by turns among keys, and the urgent ones first, by their header or else
+// by their body.
+func TestWaitingTakesTurns(t *testing.T) {
+	urgent := func(t *limits.Terms) { t.Priority = true }
+	b := newBarrier(sim.PhaseDecodeReceived, 0)
+	defer b.open()
+	r := newRig(t, rigOptions{
+		prefill: -1,
+		engine:  func(o *sim.Options) { o.Hook = b.hook },
+		config:  func(c *proxy.Config) { c.Keys = []limits.Terms{holder("alpha", urgent), holder("beta", urgent)} },
+		router:  func(c *router.Config) { c.DecodeMaxInFlight, c.Queue.Wait = 1, time.Minute },
+	})
+	c := forms(prompt, 2)[0]
+	var got []<-chan answer
+	wait := func(key, id, more string, header ...string) {
+		next := c
+		next.more = more
+		got = append(got, r.start(next, slices.Concat(as(key), []string{"X-Request-Id", id}, header)...))
+	}
+	wait("alpha", "first", "")
+	r.await("the slot taken", func() bool { return r.metric("xpyd_in_flight") == 1 })
+	for i, join := range []func(){
+		func() { wait("alpha", "alpha-1", "") },
+		func() { wait("alpha", "alpha-2", "") },
+		func() { wait("beta", "beta-1", "") },
+		func() { wait("beta", "late", `,"priority":3`) },
+		func() { wait("beta", "soon", `,"priority":7`, "X-Vllm-Priority", "-1") },
+		func() { wait("alpha", "sooner", `,"priority":-2`) },
+	} {
+		join()
+		r.await("in the line", func() bool { return r.metric(`xpyd_queued{role="decode"}`) == float64(i+1) })
+	}
+	b.open()
+	for _, a := range got {
+		r.expectWhole(c, r.soon(a))
+	}
+	var order []string
+	for _, rec := range legs(r.decode, "plain") {
+		order = append(order, rec.RequestID[:strings.LastIndex(rec.RequestID, "-")])
+	}
+	if want := []string{"first", "sooner", "soon", "alpha-1", "beta-1", "alpha-2", "late"}; !slices.Equal(order, want) {
+		t.Errorf("served in the order %q, want %q", order, want)
+	}
+}
+
+func TestRequestTimeout(t *testing.T) {
+	r := newRig(t, rigOptions{
+		config: func(c *proxy.Config) { c.Timeouts.Request = time.Second },
+		router: func(c *router.Config) { c.DecodeMaxInFlight, c.Queue.Wait = 1, time.Minute },
+	})
+	c := forms(prompt, 3)[0]
+	r.expectWhole(c, r.call(c, "X-Request-Timeout", "30.5"))
+	for _, wrong := range []string{"0", "-1", "soon", "NaN", "5s"} {
+		if a := r.call(c, "X-Request-Timeout", wrong); a.status != 400 || a.code() != "invalid_type" || !strings.Contains(a.body, "X-Request-Timeout must be a number of seconds above 0") {
+			t.Errorf("%s: %d %s", wrong, a.status, a.body)
+		}
+	}
+	slow := c
+	slow.prompt += "[[D:delay=20s]]"
+	for name, header := range map[string][]string{"its own": {"X-Request-Timeout", "0.3"}, "beyond timeouts.request": {"X-Request-Timeout", "20"}} {
+		began := time.Now()
+		a := r.call(slow, header...)
+		if a.status != 504 || a.code() != "deadline" || time.Since(began) > 10*time.Second {
+			t.Errorf("%s: %d %s after %s", name, a.status, a.body, time.Since(began))
+		}
+	}
+	r.await("nothing in flight", func() bool { return r.metric("xpyd_in_flight") == 0 })
+	held := r.start(slow)
+	r.await("the slot taken", func() bool { return r.metric(`xpyd_in_flight{backend="`+r.decode[0].URL()) == 1 })
+	for name, a := range map[string]answer{
+		"in the line":          r.call(c, "X-Request-Timeout", "0.1"),
+		"relayed, in the line": r.post("/v1/embeddings", `{"model":"sim","input":"x"}`, "X-Request-Timeout", "0.1"),
+	} {
+		if a.status != 504 || a.code() != "deadline" {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+	}
+	r.soon(held)
+}
+
+// ttft is the time to the first token of a stream.
+func (r *rig) ttft(c call, header ...string) time.Duration {
+	r.t.Helper()
+	req, err := http.NewRequest(http.MethodPost, r.url+c.path(), strings.NewReader(c.body()))
+	if err != nil {
+		r.t.Error(err)
+		return 0
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	began := time.Now()
+	resp, err := r.client.Do(req)
+	if err != nil {
+		r.t.Error(err)
+		return 0
+	}
+	defer func() { _ = resp.Body.Close() }()
+	events := bufio.NewScanner(resp.Body)
+	if !events.Scan() || resp.StatusCode != http.StatusOK {
+		r.t.Errorf("%d %q", resp.StatusCode, events.Text())
+	}
+	first := time.Since(began)
+	for events.Scan() {
+	}
+	return first
+}
+
+// A flood by one key leaves another its time to the first token. The same flood by its own key does not.
+// The figures of docs/keys.md are those of this test on an idle machine.
+func TestFloodOfAnotherKey(t *testing.T) {
+	alone(t)
+	r := newRig(t, rigOptions{
+		prefill: 8, decode: 2,
+		engine: func(o *sim.Options) {
+			if o.Role == sim.RolePrefill {
+				o.PrefillTokensPerSecond, o.NoPrefixCaching = 10000, true
+			}
+		},
+		config: func(c *proxy.Config) { c.Keys = []limits.Terms{holder("light", nil), holder("flood", nil)} },
+		router: func(c *router.Config) { c.PrefillMaxInFlight, c.Queue.Wait = 1, time.Minute },
+	})
+	long := call{stream: true, prompt: strings.Repeat("many words ", 150), tokens: 4}
+	p90 := func(requests int) time.Duration {
+		var all []time.Duration
+		for range requests {
+			all = append(all, r.ttft(long, as("light")...))
+		}
+		slices.Sort(all)
+		return all[len(all)*9/10]
+	}
+	under := func(key string, requests int) time.Duration {
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		for range 60 {
+			wg.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						r.ttft(long, as(key)...)
+					}
+				}
+			})
+		}
+		r.await("a queue", func() bool { return r.metric(`xpyd_queued{role="prefill"}`) > 20 })
+		got := p90(requests)
+		close(stop)
+		wg.Wait()
+		return got
+	}
+	quiet := p90(40)
+	another, same := under("flood", 40), under("light", 8)
+	ratio := func(d time.Duration) float64 { return float64(d) / float64(quiet) }
+	t.Logf("p90 of TTFT: %s alone, %s (%.2f) beside a flood of another key, %s (%.2f) beside one of its own", quiet, another, ratio(another), same, ratio(same))
+	if ratio(another) > 4 || same < 2*another {
+		t.Errorf("a flood of another key raises TTFT by %.2f, one of its own by %.2f", ratio(another), ratio(same))
+	}
+}
