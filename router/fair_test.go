@@ -113,6 +113,33 @@ func TestFairLineStaysFairAndSmall(t *testing.T) {
 	}
 }
 
+// A flow that joins has saved up no turns while it was away.
+func TestIdleFlowSavesUpNothing(t *testing.T) {
+	var l fairLine
+	serve := func() uint64 {
+		wt := l.next()
+		l.charge(wt)
+		l.remove(wt)
+		return wt.want.Flow
+	}
+	for range 60 {
+		l.add(&waiter{want: Want{Flow: 1, Tokens: 100}})
+	}
+	for range 40 {
+		serve()
+	}
+	for range 10 {
+		l.add(&waiter{want: Want{Flow: 2, Tokens: 100}})
+	}
+	served := map[uint64]int{}
+	for range 10 {
+		served[serve()]++
+	}
+	if served[1] < 4 || served[2] < 4 {
+		t.Errorf("of ten turns after it joined a flow has %d, the other %d", served[2], served[1])
+	}
+}
+
 // A flow whose waiters are all passed over keeps none of another flow waiting, and keeps its place.
 func TestFairLinePassesOver(t *testing.T) {
 	var l fairLine

@@ -1,10 +1,12 @@
 package main
 
+import "slices"
+
 // guards are the mutants of what every completion depends on. -quick has only those. Each is named
 // by what it breaks and by the declaration that it changes.
 func guards() []mutant { return append(streams(), handles()...) }
 
-func mutants() []mutant { return append(append(guards(), retries()...), limits()...) }
+func mutants() []mutant { return slices.Concat(guards(), retries(), limits(), keys()) }
 
 // controls change nothing that a test can see. A suite that fails under them kills any mutant.
 func controls() []mutant {
