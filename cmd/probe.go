@@ -60,8 +60,9 @@ type engineProber struct {
 	*report
 
 	decodes []*engine
-	room    int             // tokens of prompt and answer together; 0: not known
-	kept    map[string]bool // decode engines that keep the blocks of their answers
+	room    int                       // tokens of prompt and answer together; 0: not known
+	peers   map[string]*kvparams.Peer // of prefill engines, where the connector needs it; by URL
+	kept    map[string]bool           // decode engines that keep the blocks of their answers
 }
 
 func runProbe(ctx context.Context, w io.Writer, c config.Config, bandwidth bool) error {
@@ -91,7 +92,7 @@ func newEngineProber(c config.Config, transport *http.Transport) *engineProber {
 	return &engineProber{
 		cfg: c, dialect: dialect, asking: asking,
 		rounds: &http.Client{Transport: transport, Timeout: roundTimeout},
-		report: &report{}, kept: map[string]bool{},
+		report: &report{}, kept: map[string]bool{}, peers: map[string]*kvparams.Peer{},
 	}
 }
 
@@ -99,7 +100,9 @@ func (p *engineProber) run(ctx context.Context) {
 	var prefills []*engine
 	for _, entry := range p.cfg.Router.Prefill {
 		u, _, _ := strings.Cut(entry, " ")
-		prefills = append(prefills, p.ask(ctx, "prefill", u))
+		e := p.ask(ctx, "prefill", u)
+		p.askPeer(ctx, e, entry)
+		prefills = append(prefills, e)
 	}
 	for _, entry := range p.cfg.Router.Decode {
 		u, _, _ := strings.Cut(entry, " ")

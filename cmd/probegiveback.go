@@ -25,11 +25,17 @@ type leftover struct {
 // engine and some that may reach prefill better. An older engine may die if it cannot reach prefill at
 // that moment. There giveBack reads the blocks by one token, which fails or frees them.
 func (p *engineProber) giveBack(ctx context.Context, l leftover, why error) error {
+	if p.dialect.Reclaim() == kvparams.ReclaimNone {
+		return why
+	}
 	waits := fmt.Errorf("%w; the blocks of this round wait for prefill's lease", why)
 	if l.handle.None() || p.dialect.Reclaim() == kvparams.ReclaimLease || p.cfg.KV.Release == "off" {
 		return waits
 	}
-	ask := p.releasers(l)
+	var ask []*engine
+	if p.dialect.Reclaim() == kvparams.ReclaimReject {
+		ask = p.releasers(l)
+	}
 	for _, e := range ask {
 		for _, h := range hostsOf(l) {
 			// Refused by design.

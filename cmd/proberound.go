@@ -32,8 +32,8 @@ func (p *engineProber) pair(ctx context.Context, prefill, decode *engine) {
 		p.fault("%s is vLLM %s and %s is %s; connectors of two versions refuse each other", prefill, prefill.version, decode, decode.version)
 	}
 	model := commonModel(prefill, decode)
-	if model == "" {
-		return // compareModels or askModels has reported that
+	if _, pairs := p.dialect.(kvparams.Pairing); model == "" || pairs && p.peers[prefill.url] == nil {
+		return // compareModels, askModels or askPeer has reported that
 	}
 	r := round{prefill: prefill.url, decode: decode.url, model: model, result: "ok"}
 	if err := p.round(ctx, &r, probeBody(model)); err != nil {
@@ -58,7 +58,10 @@ func (p *engineProber) round(ctx context.Context, r *round, body []byte) error {
 	if err := req.Parse(kvparams.Completions, body); err != nil {
 		panic("BUG: the probe's own body: " + err.Error())
 	}
-	leg := &kvparams.Leg{ID: id}
+	leg := &kvparams.Leg{ID: id, Peer: p.peers[r.prefill]}
+	if p.dialect.Concurrent() {
+		return p.together(ctx, r, &req, leg)
+	}
 	handle, err := p.prefillLeg(ctx, r, &req, leg)
 	if err != nil {
 		r.result = "prefill"
@@ -80,10 +83,10 @@ func (p *engineProber) round(ctx context.Context, r *round, body []byte) error {
 		back.handle = handle
 		return p.giveBack(ctx, back, err)
 	}
-	if counted && p.dialect.HandleInAnswer() && !p.pulledSince(ctx, r.decode, before) {
+	if counted && !p.pulledSince(ctx, r.decode, before) {
 		r.result = "no pull"
 		back.handle, back.deaf = handle, true
-		return p.giveBack(ctx, back, errors.New("decode answered without pulling the blocks; start it with --kv-transfer-config '"+kvTransferConfig("kv_consumer")+"'"))
+		return p.giveBack(ctx, back, errNoPull(p.dialect))
 	}
 	return nil
 }
@@ -100,10 +103,6 @@ func probeBody(model string) []byte {
 		panic("BUG: " + err.Error())
 	}
 	return body
-}
-
-func kvTransferConfig(role string) string {
-	return fmt.Sprintf(`{"kv_connector":"NixlConnector","kv_role":"%s"}`, role)
 }
 
 // prefillLeg returns a handle that decode can use.
@@ -123,7 +122,7 @@ func (p *engineProber) prefillLeg(ctx context.Context, r *round, req *kvparams.R
 		return h, nil
 	}
 	if h.None() {
-		return h, errors.New("prefill answered without kv_transfer_params; start it with --kv-transfer-config '" + kvTransferConfig("kv_producer") + "'")
+		return h, errors.New("prefill answered without kv_transfer_params; start it with " + p.dialect.EngineConfig(kvparams.Prefills))
 	}
 	return h, nil
 }

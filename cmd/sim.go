@@ -57,6 +57,9 @@ func addSimFlags(f *pflag.FlagSet, o *sim.Options) {
 	f.StringVar((*string)(&o.Role), "role", "both", "prefill, decode, or both: a plain engine without a KV connector")
 	f.StringVar(&o.Listen, "listen", "127.0.0.1:8000", "host:port of the HTTP side")
 	f.StringVar(&o.SideChannel, "side-channel", "127.0.0.1:0", "host:port of the KV side channel")
+	f.StringVar((*string)(&o.Connector), "connector", string(sim.ConnectorNixl), fmt.Sprintf("how KV travels: %v", sim.Connectors()))
+	f.StringVar(&o.Storage, "storage", "", "folder for the KV of connector shared-storage, the same for all engines")
+	f.StringVar(&o.Bootstrap, "bootstrap", "127.0.0.1:0", "host:port of the bootstrap server of connector mooncake")
 	f.StringVar(&o.Model, "model", "sim", "served model name")
 	f.StringVar(&o.Weights, "weights", "", "name of the weights; KV of other weights is wrong")
 	f.StringVar(&o.Version, "vllm-version", "0.32.0", "version that /version answers; below 0.32 a rejected request leaves the blocks pinned")
@@ -118,6 +121,9 @@ func runSim(ctx context.Context, o sim.Options, fault string, out io.Writer) (er
 	line := fmt.Sprintf("sim %s ready: %s, model %s", e.Name(), e.URL(), o.Model)
 	if side := e.SideChannelAddr(); side != "" {
 		line += ", side channel " + side
+	}
+	if port := e.BootstrapPort(); port > 0 {
+		line += fmt.Sprintf(", bootstrap port %d", port)
 	}
 	if _, err := fmt.Fprintln(out, line); err != nil {
 		return fmt.Errorf("tell that sim %s is ready: %w", e.Name(), err)

@@ -15,6 +15,7 @@ type poolChange struct {
 	added, removed []string // URLs
 	reweighted     []string // URL and both weights
 	resized        []string // URL and both numbers of GPUs
+	moved          []string // URL and both bootstrap ports
 }
 
 // comparePools finds the differences between two validated lists of a pool's entries.
@@ -31,6 +32,9 @@ func comparePools(was, now []string) (c poolChange) {
 		}
 		if stays && old.GPUs != e.GPUs {
 			c.resized = append(c.resized, fmt.Sprintf("%s %v -> %v", e.URL, old.GPUs, e.GPUs))
+		}
+		if stays && old.Bootstrap != e.Bootstrap {
+			c.moved = append(c.moved, fmt.Sprintf("%s %v -> %v", e.URL, old.Bootstrap, e.Bootstrap))
 		}
 	}
 	for _, entry := range was {
@@ -63,7 +67,7 @@ func Changes(was, now Config) (joined, left int, list []string) {
 		for _, kind := range []struct {
 			what string
 			of   []string
-		}{{"added", c.added}, {"removed", c.removed}, {"weight of", c.reweighted}, {"GPUs of", c.resized}} {
+		}{{"added", c.added}, {"removed", c.removed}, {"weight of", c.reweighted}, {"GPUs of", c.resized}, {"bootstrap port of", c.moved}} {
 			for _, s := range kind.of {
 				list = append(list, pool.role+": "+kind.what+" "+s)
 			}

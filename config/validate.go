@@ -127,7 +127,7 @@ func normalizePool(path string, pool []string) error {
 // that is meant as a weight or as GPUs. Anything else may be another URL with a password.
 func showEntry(base, rest string) string {
 	words := strings.Fields(rest)
-	if len(words) == 0 || !strings.HasPrefix(words[0], "weight=") && !strings.HasPrefix(words[0], "gpus=") {
+	if len(words) == 0 || !strings.HasPrefix(words[0], "weight=") && !strings.HasPrefix(words[0], "gpus=") && !strings.HasPrefix(words[0], "bootstrap=") {
 		return base
 	}
 	return base + " " + showURL(words[0])

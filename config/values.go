@@ -26,7 +26,16 @@ var policyValues = []value{
 
 // keyValues holds the values of each key that has a closed set of them.
 var keyValues = map[string][]value{
-	"connector":      {{"nixl", "NixlConnector of vLLM"}},
+	"connector": {
+		{"nixl", "NixlConnector of vLLM"},
+		{"nixl-push", "NixlPushConnector of vLLM"},
+		{"mooncake", "MooncakeConnector of vLLM (experimental)"},
+		{"shared-storage", "ExampleConnector of vLLM, a folder that all engines see"},
+		{"offloading", "OffloadingConnector of vLLM with a tier that all engines see (experimental)"},
+		{"lmcache", "LMCacheConnectorV1 of vLLM with a backend that all engines see (experimental)"},
+		{"moriio", "MoRIIOConnector of vLLM in read mode (experimental)"},
+		{"sglang", "SGLang's disaggregation (experimental)"},
+	},
 	"prefill_policy": policyValues,
 	"decode_policy":  policyValues,
 	"pd.mode": {

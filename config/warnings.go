@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"xpyd/kvparams"
 	"xpyd/router"
 )
 
@@ -13,6 +14,7 @@ import (
 //   - settings that have no effect because of others, although the operator expects one,
 //   - variables that name no key,
 //   - open doors,
+//   - connectors that were never run,
 //   - checks that are too slow for the lease.
 func Warnings(c Config) []string {
 	r := c.Router
@@ -41,7 +43,15 @@ func Warnings(c Config) []string {
 	if never && !alone {
 		found = append(found, fmt.Sprintf("prefill: its %d backends get no request: pd.mode is never", len(r.Prefill)))
 	}
-	return slices.Concat(found, lateChecks(c), forgetful(r), loneWeights(r), idleTLS(c), openDoor(c), clearSecrets(c), c.noticed)
+	return slices.Concat(found, lateChecks(c), forgetful(r), loneWeights(r), idleTLS(c), openDoor(c), clearSecrets(c), unproven(c), c.noticed)
+}
+
+// unproven warns of a connector that xpyd's authors have only read in the engines' source.
+func unproven(c Config) []string {
+	if d, ok := kvparams.Lookup(c.Connector); ok && d.Experimental() && len(c.Router.Prefill) > 0 {
+		return []string{invalid("connector", c.Connector, "is experimental: it was written from the engines' source and not run with them; see docs/connectors.md").Error()}
+	}
+	return nil
 }
 
 // lateChecks warns of checks that are too slow for the lease. A decode engine that queues a request

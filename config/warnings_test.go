@@ -19,6 +19,9 @@ func TestWarnings(t *testing.T) {
 	}{
 		{"defaults", both, nil},
 		{"defaults, decode alone", alone, nil},
+		{"a connector that was only read", both + " --connector=mooncake", []string{`connector: "mooncake" is experimental: it was written from the engines' source`}},
+		{"the same without prefill", alone + " --connector=mooncake", nil},
+		{"a connector that was run", both + " --connector=shared-storage", nil},
 		{"auto without prefill", alone + " --pd-mode=auto --pd-threshold-tokens=9", []string{`pd.mode: "auto" ` + noPool, `pd.threshold_tokens: "9" ` + noPool}},
 		{"auto with prefill", both + " --pd-mode=auto --pd-threshold-tokens=9 --routing-prefix-memory=8MiB", nil},
 		{"prefill keys without prefill", alone + " --prefill-policy=random --prefill-max-in-flight=2 --decode-only-max-share=0.5 --decode-only-enabled=false", []string{

@@ -120,6 +120,9 @@ func (c *checker) probe(b *router.Backend) {
 	if ok && (b.State() != router.Up || b.Version() == "") {
 		c.learnVersion(b, auth)
 	}
+	if ok {
+		c.learnPeer(b)
+	}
 	seen := b.State() != router.Unknown
 	b.SetHung(err != nil && !brokenOff(err))
 	if e := c.s.get(b); ok && e != nil {
@@ -208,9 +211,14 @@ func (c *checker) get(b *router.Backend, path, auth string) (status int, body []
 
 // getWithin is get under a context that may end sooner.
 func (c *checker) getWithin(ctx context.Context, b *router.Backend, path, auth string) (status int, body []byte, err error) {
+	return c.fetch(ctx, b.URL+path, auth)
+}
+
+// fetch sends one GET, within the probe's timeout.
+func (c *checker) fetch(ctx context.Context, url, auth string) (status int, body []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.s.cfg.Router.Snapshot().Health().Timeout)
 	defer cancel()
-	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodGet, b.URL+path, nil)
+	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return 0, nil, fmt.Errorf("build request: %w", err)
 	}
@@ -219,7 +227,7 @@ func (c *checker) getWithin(ctx context.Context, b *router.Backend, path, auth s
 	}
 	resp, err := c.client.Do(req)
 	if err != nil {
-		return 0, nil, fmt.Errorf("get %s: %w", path, tlsconf.Explain(err))
+		return 0, nil, fmt.Errorf("get %s: %w", req.URL.Path, tlsconf.Explain(err))
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err = io.ReadAll(io.LimitReader(resp.Body, probeBody))

@@ -83,8 +83,10 @@ type Set struct {
 // engine holds what the proxy knows of one backend's engine, and its client.
 type engine struct {
 	*upstream.Client
-	id       atomic.Pointer[string]    // of the engine, in the last handle that it gave
-	models   atomic.Pointer[modelList] // what it served when a check last read its list
+	id       atomic.Pointer[string]        // of the engine, in the last handle that it gave
+	models   atomic.Pointer[modelList]     // what it served when a check last read its list
+	peer     atomic.Pointer[kvparams.Peer] // of a prefill engine, where the connector needs it; nil while it is not known
+	strange  atomic.Bool                   // its bootstrap server did not answer, and the log says so
 	vitality vitality
 	releases *handoff.Places
 	wake     chan struct{} // wakes its check at once; capacity 1

@@ -196,6 +196,13 @@ func ErrDescriptors() *Error {
 	return NewError(fasthttp.StatusServiceUnavailable, CodeOverloaded, "", "xpyd has no file descriptor left; try again").After(1)
 }
 
+// ErrUnsplit is the refusal of a request that two legs cannot serve, where the connector's decode
+// engines take none without a prefill.
+func ErrUnsplit(why Reason, connector string) *Error {
+	return NewError(fasthttp.StatusBadRequest, CodeUnsupported, "", "two legs cannot serve this request ("+why.String()+
+		"), and decode engines of connector "+connector+" serve none without a prefill").Final()
+}
+
 // ErrAuth is for a backend that refuses xpyd's own key.
 func ErrAuth() *Error {
 	return NewError(fasthttp.StatusBadGateway, CodeUpstreamAuth, "", "a backend refused the proxy's credentials").Final()

@@ -76,4 +76,8 @@ func (k *Keeper) Close() { k.wg.Wait() }
 func (k *Keeper) Handoff() Handoff { return Handoff{k: k} }
 
 // Orphaned counts a prefill whose blocks cannot be named, and wait for the end of their lease.
-func (k *Keeper) Orphaned(why Orphan) { k.cfg.Orphaned(why) }
+func (k *Keeper) Orphaned(why Orphan) {
+	if k.cfg.Dialect.Reclaim() != kvparams.ReclaimNone {
+		k.cfg.Orphaned(why)
+	}
+}

@@ -129,6 +129,9 @@ func (h *Handoff) newRelease(a Abandoned) (job *release, why Orphan) {
 		blocks: h.handle.Blocks, issued: h.issued, snap: a.Snap, prefer: a.Prefer, sent: h.state == handleSent,
 		broken: a.Broken,
 	}
+	if cfg.Dialect.Reclaim() == kvparams.ReclaimDrain {
+		job.id = a.LegID // P pairs the drain with its prefill by this id
+	}
 	if a.Snap.Mixed(router.Decode) {
 		job.model = bytes.Clone(a.Req.Model())
 	}

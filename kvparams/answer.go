@@ -36,14 +36,20 @@ func (h Handle) WithHost(host string) Handle {
 	return h
 }
 
-// answer is what one strict pass over an answer finds, in any dialect.
+// answer is one strict pass over an answer, for any connector. A connector whose answers hold a
+// handle reads it within the pass:
+//
+//	a.begin(body)
+//	for a.nextHandle() {
+//		a.handleRead(END)   // after it has read the object at a.w.at
+//	}
+//	err := a.finish()
 type answer struct {
 	s     scanner
+	w     walk // over the members of the answer
 	kv    span // the top-level kv_transfer_params; empty if absent
 	usage usage
-	// handle reads kv_transfer_params during the pass, if want is set and it is an object.
-	handle nixlHandle
-	want   bool
+	fault error // kv_transfer_params stands twice
 }
 
 // usage holds the figures of a usage object, each -1 if it is unknown.
@@ -62,39 +68,72 @@ func (u *usage) figures() Usage { return Usage{u.prompt, u.completion, u.cached}
 
 var noUsage = usage{prompt: -1, completion: -1, cached: -1}
 
-func (a *answer) parse(body []byte) error {
-	s := &a.s
-	s.reset(body)
+// figures is what every answer tells.
+func (a *answer) figures() Answer {
+	return Answer{CachedTokens: a.usage.cached, PromptTokens: a.usage.prompt}
+}
+
+func (a *answer) begin(body []byte) {
+	a.s.reset(body)
 	a.usage = noUsage
-	i := s.space(0)
-	if s.byteAt(i) != '{' {
-		s.fail(i, "expected an object")
-		return s.answerError()
+	i := a.s.space(0)
+	if a.s.byteAt(i) != '{' {
+		a.s.fail(i, "expected an object")
+		a.w.pos = -1
+		return
 	}
-	w := s.enter(i, 0)
+	a.w = a.s.enter(i, 0)
+}
+
+// nextHandle reads on to a kv_transfer_params that is an object. It returns false at the end of the
+// answer.
+func (a *answer) nextHandle() bool {
+	s, w := &a.s, &a.w
 	for w.next(s) {
-		switch name := w.name(body); string(name) {
+		switch name := w.name(s.b); string(name) {
 		case "kv_transfer_params":
 			if a.kv.end > 0 {
-				return &AnswerError{Code: CodeHandoff, Member: string(name),
+				a.fault = &AnswerError{Code: CodeHandoff, Member: string(name),
 					Message: "prefill answer: member \"kv_transfer_params\" stands twice"}
+				return false
 			}
-			a.kv = span{w.at, a.params(w.at, w.depth)}
-			w.done(a.kv.end)
+			if s.byteAt(w.at) == '{' {
+				return true
+			}
+			a.handleRead(s.value(w.at, w.depth))
 		case "usage":
 			w.done(a.usage.read(s, w.at, w.depth))
 		default:
 			w.done(s.value(w.at, w.depth))
 		}
 	}
-	return s.finish(w.pos)
+	return false
 }
 
-func (a *answer) params(i, depth int) int {
-	if a.want && a.s.byteAt(i) == '{' {
-		return a.handle.read(&a.s, i, depth)
+// handleRead goes on behind the kv_transfer_params, which ends at end.
+func (a *answer) handleRead(end int) {
+	a.kv = span{a.w.at, end}
+	a.w.done(end)
+}
+
+func (a *answer) finish() error {
+	if a.fault != nil {
+		return a.fault
 	}
-	return a.s.value(i, depth)
+	return a.s.finish(a.w.pos)
+}
+
+// parseFigures reads an answer that holds no handle.
+func parseFigures(body []byte) (Answer, error) {
+	var a answer
+	a.begin(body)
+	for a.nextHandle() {
+		a.handleRead(a.s.value(a.w.at, a.w.depth))
+	}
+	if err := a.finish(); err != nil {
+		return Answer{}, err
+	}
+	return a.figures(), nil
 }
 
 // finish ends the pass over an answer whose object ends at end.

@@ -5,12 +5,12 @@ package kvparams
 const lookahead = 64
 
 // extent notes a member that says how much the blocks hold.
-func (n *nixlHandle) extent(name, raw []byte) {
+func (r *handleReader) extent(name, raw []byte) {
 	switch string(name) {
 	case "remote_num_tokens":
-		n.h.tokens, _ = integer(raw)
+		r.h.tokens, _ = integer(raw)
 	case "dcp_size":
-		n.h.ranks, _ = integer(raw)
+		r.h.ranks, _ = integer(raw)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 func TestLookup(t *testing.T) {
-	if got := Names(); !slices.Equal(got, []string{"nixl"}) {
+	if got := Names(); !slices.Equal(got, []string{"nixl", "nixl-push", "mooncake", "shared-storage", "offloading", "lmcache", "moriio", "sglang"}) {
 		t.Errorf("Names %v", got)
 	}
 	for _, name := range Names() {

@@ -44,6 +44,23 @@ func (r *Request) oneToken() []edit {
 	return oneTokenChat
 }
 
+// appendRejected appends a body for /v1/completions with kv as its kv_transfer_params. Its max_tokens
+// of 0 passes vLLM's request model and fails in its handler, which then notifies P. A request that
+// fails in the model does not notify P.
+func (r *Request) appendRejected(dst Segments, kv []byte) Segments {
+	dst = dst.add([]byte(`{`))
+	if model := r.raw(fieldModel); model != nil {
+		dst = dst.add([]byte(`"model":`)).add(model).add([]byte(`,`))
+	}
+	return dst.add([]byte(`"prompt":"a","max_tokens":0,"kv_transfer_params":`)).add(kv).add([]byte(`}`))
+}
+
+// appendDrain appends the one-token form of the request with kv as its kv_transfer_params, for a
+// decode engine that reads the blocks of an abandoned handle.
+func (r *Request) appendDrain(dst Segments, kv []byte) Segments {
+	return r.appendEdited(dst, r.oneToken(), drainLead(), kv)
+}
+
 // drainLead is what a drain adds to the one-token form. By the time the blocks are read they may be
 // another prompt's, and D keeps them in its prefix cache. Under a random cache_salt no request
 // finds them there. Any client could send a constant salt. A client's own salt comes before this

@@ -13,6 +13,9 @@ func (pushTest) Concurrent() bool     { return true }
 func (pushTest) HandleInAnswer() bool { return false }
 func (pushTest) DecodeOnlySafe() bool { return false }
 func (pushTest) Reclaim() Reclaim     { return ReclaimLease }
+func (pushTest) Experimental() bool   { return true }
+
+func (pushTest) EngineConfig(Role) string { return "" }
 
 func (d pushTest) AppendPrefill(dst Segments, r *Request, leg *Leg) Segments {
 	return r.appendOneToken(dst, d.params(leg, `{"do_remote_decode":true,"do_remote_prefill":false`))
@@ -35,10 +38,4 @@ func (pushTest) params(leg *Leg, flags string) []byte {
 func (pushTest) AppendRelease(dst Segments, _ *Request, _ Handle) Segments { return dst }
 func (pushTest) AppendDrain(dst Segments, _ *Request, _ Handle) Segments   { return dst }
 
-func (pushTest) ParseAnswer(body []byte) (Answer, error) {
-	var a answer
-	if err := a.parse(body); err != nil {
-		return Answer{}, err
-	}
-	return Answer{CachedTokens: a.usage.cached, PromptTokens: a.usage.prompt}, nil
-}
+func (pushTest) ParseAnswer(body []byte) (Answer, error) { return parseFigures(body) }

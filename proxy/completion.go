@@ -197,7 +197,9 @@ const loggedModel = 256
 // run tries rounds of prefill and decode until one is answered or nothing more may be tried. nil
 // means that an answer is ready for the client.
 func (c *completion) run() *fault.Error {
-	c.plan()
+	if err := c.plan(); err != nil {
+		return err
+	}
 	for c.round = 1; ; c.round++ {
 		f := c.tryRound()
 		if f == nil {

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"xpyd/fault"
+	"xpyd/kvparams"
 	"xpyd/router"
 )
 
@@ -15,22 +15,25 @@ type beside struct {
 	mu       sync.Mutex
 	answered bool // decode has ended, so what happens to P no longer matters to it
 	failed   bool // P failed before that
+
+	holds bool // P has answered, and holds the blocks until decode has them; read after the leg has ended
 }
 
 // bothLegs runs a round for a connector whose legs start together. The first leg to fail cuts the
 // other, which would wait for blocks that never come or that are never read. A token from D shows
 // that D has the blocks. P then ends by itself, and is cut at the latest when the answer ends.
 func (c *completion) bothLegs() *failure {
-	want := c.want(router.Prefill, c.p.tried)
-	want.Alone = true
-	if c.snap.AcquireFor(want, &c.p.lease) != nil {
-		c.d.lease.Release(router.ClientGone)
-		return c.fail(nil, fault.Fault{Leg: fault.Prefill, At: fault.AtPool, Cause: fault.NoneUp}, nil).final()
+	if err := c.acquireKnown(); err != nil {
+		if f := c.withoutPrefill(c.prefillDenied(err)); f != nil {
+			c.d.lease.Release(router.ClientGone)
+			return f
+		}
+		return c.decode()
 	}
 	b := c.p.lease.Backend
 	c.buildPrefill()
 	s := &c.p.beside
-	s.result, s.answered, s.failed = make(chan *failure, 1), false, false
+	s.result, s.answered, s.failed, s.holds = make(chan *failure, 1), false, false, false
 	go c.prefillBeside(b)
 	decodeFailed := c.decode()
 	s.mu.Lock()
@@ -41,10 +44,11 @@ func (c *completion) bothLegs() *failure {
 		c.d.x.Uncut(cutOther) // P may have failed just as D answered
 		return nil
 	}
-	if !prefillFirst {
+	if !prefillFirst && !(c.s.grace.finishes && c.gone() && c.d.x.Sent()) {
 		c.p.x.Cut(cutOther, time.Now())
 	}
 	prefillFailed := c.endBeside()
+	c.giveUp(b)
 	if c.broken.Load() > 0 && c.p.x.Sent() && c.d.x.Sent() {
 		c.broken.Store(maxBroken) // the leg that was cut may have died of it too
 	}
@@ -57,6 +61,39 @@ func (c *completion) bothLegs() *failure {
 	}
 	c.p.tried = append(c.p.tried, b)
 	return prefillFailed
+}
+
+// acquireKnown takes a P, and what the connector has to know of it. A P that has not been asked for
+// that is of no use.
+func (c *completion) acquireKnown() error {
+	for {
+		want := c.want(router.Prefill, c.p.tried)
+		want.Alone = true
+		if err := c.snap.AcquireFor(want, &c.p.lease); err != nil {
+			return err
+		}
+		peer, known := c.s.engines.Peer(c.p.lease.Backend)
+		if c.p.leg.Peer, c.d.leg.Peer = peer, peer; known {
+			return nil
+		}
+		c.p.tried = append(c.p.tried, c.p.lease.Backend)
+		c.p.lease.Release(router.ClientGone)
+	}
+}
+
+// giveUp gives the blocks of a P back that has answered, as no decode will have them. A D that had
+// the request when the client left tells P itself.
+func (c *completion) giveUp(b *router.Backend) {
+	pairing, ok := c.s.dialect.(kvparams.Pairing)
+	if !ok || c.gone() && c.d.x.Sent() {
+		return
+	}
+	peer := c.s.engines.AskPeer(b) // D may have failed of what was known of it
+	if c.p.beside.holds && peer != nil {
+		c.p.leg.Peer = peer
+		c.handoff.Issue(pairing.Pair(&c.p.leg), b)
+		c.abandon(c.d.lease.Backend)
+	}
 }
 
 // prefillBeside runs the prefill leg. If that fails first, it cuts D's leg.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"xpyd/fault"
+	"xpyd/kvparams"
 	"xpyd/upstream"
 )
 
@@ -12,7 +13,7 @@ import (
 // rest of the request.
 //
 //	cause      P's leg                       D's leg
-//	cutGone    timeouts.prefill_abort_grace  timeouts.decode_abort_grace
+//	cutGone    goneGrace.prefill             goneGrace.decode
 //	cutStop    timeouts.prefill_abort_grace  at once
 //	cutDown    downGrace                     at once
 //	cutSource                                at once, or before the lease ends: see sourceDown
@@ -28,14 +29,36 @@ const (
 	cutLate                  // xpyd gave P up, and the wait for an answer on its way is over
 )
 
-// ClientGone cuts whatever waits for a backend. P has timeouts.prefill_abort_grace to answer,
-// because an abort in the last milliseconds of a prefill strands its blocks. D has
-// timeouts.decode_abort_grace.
+// goneGrace is how long the legs may still answer after their client left.
+type goneGrace struct {
+	prefill, decode time.Duration
+	finishes        bool // P runs to its end if D has had the request, see kvparams.Pairing
+}
+
+// drainGrace is how long a D may take to load blocks that only a decode frees.
+const drainGrace = 10 * time.Second
+
+// graceFor returns the graces of a connector. P has timeouts.prefill_abort_grace, because an abort in
+// the last milliseconds of a prefill strands its blocks. Where it must run to its end it has
+// timeouts.prefill. D has timeouts.decode_abort_grace. If only a decode frees P's blocks, D may load
+// them.
+func graceFor(t Timeouts, d kvparams.Dialect) goneGrace {
+	g := goneGrace{prefill: t.PrefillAbortGrace, decode: t.DecodeAbortGrace}
+	if p, ok := d.(kvparams.Pairing); ok && p.Finishes() {
+		g.prefill, g.finishes = t.Prefill, true
+	}
+	if d.Reclaim() == kvparams.ReclaimDrain {
+		g.decode = max(g.decode, drainGrace)
+	}
+	return g
+}
+
+// ClientGone cuts whatever waits for a backend.
 func (c *completion) ClientGone() {
 	c.leave()
 	now := time.Now()
-	c.p.x.Cut(cutGone, now.Add(c.s.cfg.Timeouts.PrefillAbortGrace))
-	c.d.x.Cut(cutGone, now.Add(c.s.cfg.Timeouts.DecodeAbortGrace))
+	c.p.x.Cut(cutGone, now.Add(c.s.grace.prefill))
+	c.d.x.Cut(cutGone, now.Add(c.s.grace.decode))
 	c.leaveQueue()
 }
 

@@ -172,8 +172,10 @@ func (c *completion) decodeAttempt(b *router.Backend) *failure {
 		d.segs = c.s.dialect.AppendDecode(d.segs[:0], &c.req, handle, &d.leg)
 	}
 	deadline := time.Now().Add(c.s.cfg.Timeouts.FirstEvent)
-	// A handle must not reach D twice, so it gets no second try on a fresh connection.
-	err := d.x.Do(c.s.engines.Client(b), c.request(d.segs), deadline, handle.None())
+	// A handle must not reach D twice, so it gets no second try on a fresh connection. Neither does an
+	// id that pairs this leg with P's.
+	again := handle.None() && (c.path == pathDecodeOnly || !c.s.dialect.Concurrent())
+	err := d.x.Do(c.s.engines.Client(b), c.request(d.segs), deadline, again)
 	c.times.handed = d.x.Wrote
 	if err != nil {
 		err = c.sourceBack(err, deadline)
@@ -283,7 +285,7 @@ func (c *completion) freeBody() {
 // cachedTokens is what the client is told about prefix cache hits. It is P's figure, because D
 // reports nothing for blocks that came from P. −1 leaves D's figure.
 func (c *completion) cachedTokens() int {
-	if c.path != pathDisaggregated || !c.s.cfg.Usage.Rewrite || !c.s.dialect.HandleInAnswer() {
+	if c.path != pathDisaggregated || !c.s.cfg.Usage.Rewrite || c.s.dialect.Concurrent() {
 		return -1
 	}
 	return c.p.ans.CachedTokens

@@ -7,14 +7,17 @@ import (
 	"xpyd/router"
 )
 
-// plan chooses the path as far as the request, the pools and the configuration settle it.
-func (c *completion) plan() {
+// plan chooses the path as far as the request, the pools and the configuration settle it. It fails for
+// a request that cannot be split, if the connector allows nothing else.
+func (c *completion) plan() *fault.Error {
 	c.snap = c.s.router.Snapshot()
 	c.s.router.Admitted()
 	switch bypass := fault.Bypassed(c.req.Bypass()); {
 	case len(c.snap.Backends(router.Prefill)) == 0:
 		c.path, c.reason = pathDecodeOnly, fault.ReasonNoPool
-	case bypass != fault.ReasonNone && c.s.dialect.DecodeOnlySafe():
+	case bypass != fault.ReasonNone && !c.s.dialect.DecodeOnlySafe():
+		return fault.ErrUnsplit(bypass, c.s.dialect.Name())
+	case bypass != fault.ReasonNone:
 		c.path, c.reason = pathDecodeOnly, bypass
 	case c.s.engines.DecodeAlone() && c.snap.Splits() && c.snap.OnDecodeOnly(c.req.Model()):
 		// The request does not lack a prefill that it should have, so decode_only.max_share does
@@ -23,6 +26,7 @@ func (c *completion) plan() {
 	default:
 		c.path = pathDisaggregated
 	}
+	return nil
 }
 
 // choosePath settles whether a request that may have a prefill gets one. It is called after the

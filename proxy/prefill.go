@@ -190,9 +190,9 @@ func (c *completion) prefillExchange(b *router.Backend) *failure {
 		p.lent = c.s.answers.lend()
 		p.buf = *p.lent
 	}
-	err := p.x.Do(c.s.engines.Client(b), c.request(p.segs), time.Now().Add(c.s.cfg.Timeouts.Prefill), true)
+	err := p.x.Do(c.s.engines.Client(b), c.request(p.segs), time.Now().Add(c.s.cfg.Timeouts.Prefill), !c.s.dialect.Concurrent())
 	if p.x.Repeated {
-		c.s.metrics.Orphan(handoff.OrphanRepeated)
+		c.s.handoffs.Orphaned(handoff.OrphanRepeated)
 	}
 	if err == nil {
 		p.buf, err = p.x.ReadAnswer(p.buf[:0], c.s.cfg.Limits.Answer)
@@ -279,7 +279,8 @@ func (c *completion) prefillAnswered(b *router.Backend) *failure {
 	switch {
 	case f.Status != fasthttp.StatusOK:
 		return c.prefillRefused(b, f.Status)
-	case !c.s.dialect.HandleInAnswer():
+	case c.s.dialect.Concurrent(): // decode runs beside this leg, and needs nothing of the answer
+		c.p.beside.holds = true
 		return nil
 	}
 	ans, err := c.s.dialect.ParseAnswer(c.p.buf)
@@ -294,6 +295,9 @@ func (c *completion) prefillAnswered(b *router.Backend) *failure {
 		return failed
 	}
 	c.p.ans = ans
+	if !c.s.dialect.HandleInAnswer() {
+		return nil
+	}
 	c.s.engines.Seen(b, ans.Handle.EngineID)
 	if ans.Handle.None() {
 		f.Cause = fault.NoHandle

@@ -53,6 +53,7 @@ type Server struct {
 	metrics   meter
 	desk      *desk.Desk
 	dialect   kvparams.Dialect
+	grace     goneGrace
 	keys      *limits.Book
 	denied    []string      // fields that nobody may send, and priority
 	forward   heads.Forward // what of a client's head goes on to the engines
@@ -104,7 +105,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	}
 	book := limits.NewBook(cfg.Terms(), cfg.Limits.ClientInFlight)
 	s := &Server{
-		cfg: cfg, log: log, router: rt, dialect: dialect, watch: watch, certs: certs,
+		cfg: cfg, log: log, router: rt, dialect: dialect, grace: graceFor(cfg.Timeouts, dialect), watch: watch, certs: certs,
 		failedLog:  log.Sample(&zerolog.BurstSampler{Burst: failedLines, Period: time.Second}),
 		aloneLog:   log.Sample(&zerolog.BurstSampler{Burst: aloneLines, Period: time.Second}),
 		keys:       book,

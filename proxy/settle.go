@@ -80,9 +80,9 @@ func (c *completion) settle(as fault.Fate, b *router.Backend) {
 	case fault.FateForbidden:
 		c.handoff.Lose(handoff.OrphanHost)
 	case fault.FateUnnamed:
-		c.s.metrics.Orphan(handoff.OrphanUnusable)
+		c.s.handoffs.Orphaned(handoff.OrphanUnusable)
 	case fault.FateUnheard:
-		c.s.metrics.Orphan(handoff.OrphanAnswerLost)
+		c.s.handoffs.Orphaned(handoff.OrphanAnswerLost)
 	}
 }
 

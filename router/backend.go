@@ -45,6 +45,8 @@ type Backend struct {
 
 	router *Router
 
+	bootstrap atomic.Int32 // port of the bootstrap server beside the engine; 0: the connector's usual one
+
 	offered atomic.Int64 // sum of its shares over the turns it was offered, see takesTurn
 
 	// free is when it will have computed what is in flight, see backlog. For decode, that is what
@@ -83,6 +85,9 @@ type Backend struct {
 	version atomic.Pointer[string]
 	models  atomic.Pointer[[]string] // see SetModels; nil: unknown
 }
+
+// Bootstrap is the port of the connector's bootstrap server beside the engine, or 0 for the usual one.
+func (b *Backend) Bootstrap() int { return int(b.bootstrap.Load()) }
 
 func newBackend(r *Router, role Role, raw string) (*Backend, error) {
 	u, err := url.Parse(raw)

@@ -275,6 +275,7 @@ func TestParseEntry(t *testing.T) {
 		"http://a:1 gpus=256":           {URL: "http://a:1", Weight: 100, GPUs: 256},
 		"http://a:1 weight=1.5 gpus=4":  {URL: "http://a:1", Weight: 1.5, GPUs: 4},
 		"http://a:1 weight=1 gpus=0.25": {URL: "http://a:1", Weight: 1, GPUs: 0.25},
+		"http://a:1 bootstrap=8998":     {URL: "http://a:1", Weight: 1, Bootstrap: 8998},
 	} {
 		e, err := ParseEntry(text)
 		if e != want || err != nil {
@@ -290,11 +291,12 @@ func TestParseEntry(t *testing.T) {
 	const (
 		weight = "must have one weight from 0.01 to 100; try http://a:1 weight=2"
 		gpus   = "must have one number of GPUs from 0.01 to 4096; try http://a:1 gpus=4"
-		other  = "has something else than weight=NUMBER or gpus=NUMBER behind its URL; try http://a:1 weight=2"
+		port   = "must have one port of a bootstrap server from 1 to 65535; try http://a:1 bootstrap=8998"
+		other  = "has something else than weight=NUMBER, gpus=NUMBER or bootstrap=PORT behind its URL; try http://a:1 weight=2"
 	)
 	for text, want := range map[string]string{
 		"weight=0": weight, "weight=-1": weight, "weight=NaN": weight, "weight=Inf": weight, "weight=": weight, "weight": weight, "weight=1 weight=2": weight,
-		"gpus=0": gpus, "gpus=x": gpus, "gpus=4 gpus=4": gpus, "gpus=NaN": gpus, "wieght=2": other, "2": other, "weight=2 3": other,
+		"gpus=0": gpus, "gpus=x": gpus, "gpus=4 gpus=4": gpus, "gpus=NaN": gpus, "bootstrap=0": port, "bootstrap=65536": port, "bootstrap=1.5": port, "bootstrap=": port, "bootstrap=1 bootstrap=2": port, "wieght=2": other, "2": other, "weight=2 3": other,
 	} {
 		if e, err := ParseEntry("http://a:1 " + text); err == nil || err.Error() != want || e.URL != "http://a:1" {
 			t.Errorf("%q: %v, want %s", text, err, want)

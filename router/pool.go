@@ -14,6 +14,7 @@ type pool struct {
 	backends   []*Backend
 	weights    []float64 // as configured, in the order of backends
 	gpus       []float64 // likewise; 0: not said
+	bootstrap  []int     // likewise
 	policyName string
 	policy     policy
 	turns      *atomic.Uint64 // see query.turn
@@ -52,6 +53,7 @@ func (r *Router) newPool(role Role, entries []string, policyName string, old *po
 			b = k
 		}
 		p.backends, p.weights, p.gpus = append(p.backends, b), append(p.weights, e.Weight), append(p.gpus, e.GPUs)
+		p.bootstrap = append(p.bootstrap, e.Bootstrap)
 	}
 	return p, nil
 }
@@ -82,5 +84,6 @@ func (p *pool) weigh() {
 	}
 	for i, b := range p.backends {
 		b.setWeight(p.weights[i] / most)
+		b.bootstrap.Store(int32(p.bootstrap[i]))
 	}
 }

@@ -2,6 +2,7 @@ package router
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -23,10 +24,12 @@ type Entry struct {
 	URL    string
 	Weight float64 // its share beside the others
 	GPUs   float64 // 0: not said
+	// Bootstrap is the port of the connector's bootstrap server beside the engine; 0: the usual one.
+	Bootstrap int
 }
 
-// ParseEntry reads an entry of a pool: "http://host:port", perhaps with "weight=2" or "gpus=4"
-// behind it. An engine whose GPUs are told has them for its weight, unless it has one of its own.
+// ParseEntry reads an entry of a pool: "http://host:port", perhaps with "weight=2", "gpus=4"
+// or "bootstrap=8998" behind it. An engine whose GPUs are told has them for its weight, unless it has one of its own.
 // The URL comes as written, also with an error, whose text goes after the entry.
 func ParseEntry(text string) (Entry, error) {
 	words := strings.Fields(text)
@@ -49,8 +52,13 @@ func ParseEntry(text string) (Entry, error) {
 				return e, fmt.Errorf("must have one number of GPUs from %v to %v; try %s gpus=4", minGPUs, maxGPUs, e.URL)
 			}
 			e.GPUs = x
+		case key == "bootstrap":
+			if err != nil || e.Bootstrap > 0 || x != math.Trunc(x) || !(x >= 1 && x <= 65535) {
+				return e, fmt.Errorf("must have one port of a bootstrap server from 1 to 65535; try %s bootstrap=8998", e.URL)
+			}
+			e.Bootstrap = int(x)
 		default:
-			return e, fmt.Errorf("has something else than weight=NUMBER or gpus=NUMBER behind its URL; try %s weight=2", e.URL)
+			return e, fmt.Errorf("has something else than weight=NUMBER, gpus=NUMBER or bootstrap=PORT behind its URL; try %s weight=2", e.URL)
 		}
 	}
 	if !weighed {
@@ -75,6 +83,9 @@ func (e Entry) String() string {
 	}
 	if e.GPUs > 0 {
 		text += " gpus=" + strconv.FormatFloat(e.GPUs, 'g', -1, 64)
+	}
+	if e.Bootstrap > 0 {
+		text += " bootstrap=" + strconv.Itoa(e.Bootstrap)
 	}
 	return text
 }

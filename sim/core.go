@@ -33,6 +33,7 @@ type core struct {
 	mu    sync.Mutex
 	http  net.Listener
 	side  net.Listener // nil without a connector
+	boot  net.Listener // nil without a bootstrap server
 	conns map[net.Conn]struct{}
 	ended bool
 
@@ -58,6 +59,13 @@ func startCore(e *Engine, o Options) (*core, error) {
 		}
 		c.spawn(func() { c.accept(c.side, c.serveSide) })
 		c.spawn(c.reap)
+	}
+	if o.connector() && o.Connector == ConnectorMooncake && o.Role == RolePrefill {
+		if c.boot, err = net.Listen("tcp", o.Bootstrap); err != nil {
+			c.stop(false)
+			return nil, fmt.Errorf("listen for the bootstrap server on %s: %w", o.Bootstrap, err)
+		}
+		c.serveBootstrap(c.boot)
 	}
 	l := c.http // a refuse fault replaces the field
 	c.spawn(func() { c.accept(l, c.serveLate) })
@@ -145,14 +153,18 @@ func (c *core) stop(reset bool) {
 	c.end()
 	c.gate.open()
 	_ = c.http.Close() // may be closed already, by a refuse fault
-	if c.side != nil {
-		_ = c.side.Close()
+	for _, l := range []net.Listener{c.side, c.boot} {
+		if l != nil {
+			_ = l.Close()
+		}
 	}
 	if reset {
 		c.kept.leave()
 		c.kept.keep(c.o.Listen)
-		if c.side != nil {
-			c.kept.keep(c.side.Addr().String())
+		for _, l := range []net.Listener{c.side, c.boot} {
+			if l != nil {
+				c.kept.keep(l.Addr().String())
+			}
 		}
 	}
 	for conn := range c.conns {

@@ -67,7 +67,7 @@ func (g *generation) leaveQueue(r *reservation) {
 	if r != nil {
 		g.c.ledger.finish(r)
 	}
-	if g.left() && g.pulls() {
+	if g.left() && g.pulls() && g.c.o.tellsUnread() {
 		g.c.spawn(func() { g.c.notify(g.h, freedByAbort) })
 	}
 }
@@ -87,8 +87,10 @@ func (g *generation) keepAnswer(r *reservation) {
 
 // compute prefills on this engine. It returns false if the request has ended.
 func (g *generation) compute(ctx context.Context, r *reservation) bool {
+	g.fetch(r)
 	if g.c.spend(ctx, g.c.o.prefillTime(r.uncached(g.c.o.BlockSize))) {
 		g.c.ledger.endCompute(r)
+		g.fileKV(r)
 		return true
 	}
 	g.c.ledger.finish(r)
@@ -126,7 +128,7 @@ func (g *generation) load(ctx context.Context, r *reservation) bool {
 			return false
 		}
 		loaded := make(chan loadResult, 1)
-		started := g.c.spawn(func() { loaded <- g.transfer(ctx, g.h.rest(len(u.kv.contents), s.hits)) })
+		started := g.c.spawn(func() { loaded <- g.transfer(ctx, s.hits, len(u.kv.contents)) })
 		if !started {
 			g.left()
 			return false
@@ -152,19 +154,28 @@ type loadResult struct {
 	err      error
 }
 
-// transfer pulls blocks and tells the prefill engine. It runs to its end even if the client leaves.
-// The notification then says abort.
-func (g *generation) transfer(ctx context.Context, blocks []int) loadResult {
+// transfer brings the blocks after the first hits of the need of a prompt, and tells the prefill
+// engine. It runs to its end even if the client leaves. The notification then says abort.
+func (g *generation) transfer(ctx context.Context, hits, need int) loadResult {
 	if g.faults.has(FaultKVFail) {
 		return loadResult{err: errIncompatible}
 	}
 	begin := time.Now()
-	contents, err := g.c.pull(g.h, blocks)
+	var contents []uint64
+	var err error
+	if g.h.sent {
+		contents, err = g.c.receive(g.h, hits, need)
+	} else {
+		contents, err = g.c.pull(g.h, g.h.rest(need, hits))
+	}
 	if err != nil {
 		g.c.metrics.failedTransfer()
 		return loadResult{err: err}
 	}
-	g.c.metrics.transferred(len(blocks), time.Since(begin))
+	g.c.metrics.transferred(len(contents), time.Since(begin))
+	if g.h.sent {
+		return loadResult{contents: contents} // the prefill engine has freed them
+	}
 	by := freedByRead
 	if ctx.Err() != nil {
 		by = freedByAbort

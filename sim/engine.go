@@ -42,6 +42,9 @@ func Start(o Options) (*Engine, error) {
 	if e.core.side != nil {
 		e.o.SideChannel = e.core.side.Addr().String()
 	}
+	if e.core.boot != nil {
+		e.o.Bootstrap = e.core.boot.Addr().String()
+	}
 	return e, nil
 }
 
@@ -62,8 +65,25 @@ func (e *Engine) SideChannelAddr() string {
 	return e.o.SideChannel
 }
 
+// BootstrapPort is the port of the server that knows the engine, or 0 if its connector has none.
+func (e *Engine) BootstrapPort() int {
+	addr := ""
+	switch e.o.Connector {
+	case ConnectorMooncake:
+		addr = e.o.Bootstrap
+	case ConnectorSGLang:
+		addr = e.o.SideChannel
+	}
+	_, text, _ := net.SplitHostPort(addr) // "" has no port
+	port, _ := strconv.Atoi(text)
+	return port
+}
+
 // Ledger returns a snapshot of the blocks that this incarnation pins or pinned.
 func (e *Engine) Ledger() Ledger { return e.current().ledger.snapshot() }
+
+// Used is how many KV blocks requests and pins hold.
+func (e *Engine) Used() int { return e.current().ledger.load().used }
 
 // Requests lists what the last 1024 completion requests carried, oldest first, across restarts. A
 // request is listed just before the last bytes of its answer are written.

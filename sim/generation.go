@@ -46,10 +46,28 @@ type unit struct {
 }
 
 // prefillOnly reports whether this is the first leg: its KV is kept for a reader.
-func (g *generation) prefillOnly() bool { return g.c.o.connector() && g.h.remoteDecode() }
+func (g *generation) prefillOnly() bool {
+	switch o := g.c.o; {
+	case !o.connector():
+		return false
+	case o.stores():
+		return o.Role == RolePrefill
+	case o.Connector == ConnectorSGLang:
+		return o.Role == RolePrefill && g.r.room > 0
+	}
+	return g.h.remoteDecode()
+}
 
 // pulls reports whether this is the second leg: its KV comes from another engine.
-func (g *generation) pulls() bool { return g.c.o.connector() && g.h.remotePrefill() }
+func (g *generation) pulls() bool {
+	switch o := g.c.o; {
+	case !o.connector() || o.stores():
+		return false
+	case o.Connector == ConnectorSGLang:
+		return o.Role == RoleDecode && g.r.room > 0
+	}
+	return g.h.remotePrefill()
+}
 
 // complete serves one completion request, from its bytes to its answer.
 func (c *core) complete(ctx context.Context, x *exchange, shape api) {
@@ -103,7 +121,7 @@ func newRecord(g *generation) *Record {
 
 // accept notes what the request model read.
 func (g *generation) accept(r *request) {
-	g.r, g.h = r, parseHandle(r.kv)
+	g.r = r
 	base := g.rec.RequestID
 	if base == "" {
 		base = r.requestID
@@ -112,6 +130,7 @@ func (g *generation) accept(r *request) {
 		base = randomHex(8)
 	}
 	g.id = g.api.prefix() + base
+	g.readHandle()
 	rec := g.rec
 	rec.ID, rec.Stream, rec.MaxTokens = g.id, r.stream, r.maxTokens
 	rec.DoRemoteDecode, rec.DoRemotePrefill = g.h.remoteDecode(), g.h.remotePrefill()
@@ -291,7 +310,7 @@ func (g *generation) reject(e *apiError) {
 	if !g.pulls() {
 		return
 	}
-	if g.h.alone() {
+	if g.h.alone() && !g.h.sent {
 		g.die()
 		return
 	}

@@ -13,6 +13,9 @@ type handle struct {
 	request string
 	cached  int // of the prompt, by the prefill engine
 	peer    peerKey
+
+	sent      bool   // the prefill engine sends the blocks, which have no ids here
+	bootstrap string // base URL of the server that knows the peer; "" if peer is known
 }
 
 // verdict is what a handle does to the engine that gets it.
@@ -57,7 +60,10 @@ func (h handle) remoteDecode() bool { return h.flag("do_remote_decode") }
 // addressable reports whether all four members that name the peer and the request are there and
 // of the right type.
 func (h handle) addressable() bool {
-	return h.request != "" && h.peer.engine != "" && h.peer.host != "" && h.peer.port != 0
+	if h.bootstrap != "" {
+		return h.request != "" && h.peer.engine != ""
+	}
+	return h.request != "" && h.peer.host != "" && h.peer.port != 0 && (h.peer.engine != "" || h.sent)
 }
 
 // heartbeats reports whether the decode engine renews the lease while it queues. Besides the
@@ -72,7 +78,7 @@ func (h handle) alone() bool { return len(h.members) == 1 && h.remotePrefill() }
 // first hits of these.
 func (h handle) judge(need, hits int) verdict {
 	switch {
-	case len(h.blocks) < need-hits:
+	case !h.sent && len(h.blocks) < need-hits:
 		return verdictDie
 	case !h.addressable():
 		return verdictHang

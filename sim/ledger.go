@@ -27,6 +27,11 @@ type Ledger struct {
 	// StaleReads counts reads of blocks that were not pinned. A decode engine used a handle twice
 	// or too late.
 	StaleReads int `json:"stale_reads"`
+
+	// Stored and Loaded count the prompts whose KV went to the store of ConnectorShared, or came from
+	// there.
+	Stored int `json:"stored,omitempty"`
+	Loaded int `json:"loaded,omitempty"`
 }
 
 // Entry is one finished prefill whose blocks wait, or waited, for a reader. With
@@ -56,12 +61,22 @@ type ledger struct {
 	gone      map[string]bool // by request id: the entries of the past
 	freedBy   map[string]int
 	stale     int
+	stored    Ledger        // only Stored and Loaded
+	pinned    chan struct{} // closed at the next pin or refusal; nil while nobody waits
+	refused   map[string]bool
+}
+
+// count changes the figures of the store.
+func (l *ledger) count(f func(*Ledger)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f(&l.stored)
 }
 
 func newLedger(o Options) *ledger {
 	return &ledger{
 		o: o, oneByOne: o.takesTurns(), cache: newKVCache(o.NumBlocks),
-		pins: map[string]*Entry{}, gone: map[string]bool{}, freedBy: map[string]int{},
+		pins: map[string]*Entry{}, gone: map[string]bool{}, freedBy: map[string]int{}, refused: map[string]bool{},
 	}
 }
 
@@ -79,6 +94,7 @@ func (l *ledger) pin(r *reservation, i, count int, requestID string, lease time.
 		l.cache.pins[id]++
 	}
 	l.pins[requestID] = &Entry{RequestID: requestID, Blocks: blocks, PinnedAt: now, LeaseUntil: now.Add(lease)}
+	l.wake()
 	return blocks
 }
 
@@ -186,7 +202,10 @@ func (l *ledger) load() load {
 func (l *ledger) snapshot() Ledger {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Ledger{FreedBy: maps.Clone(l.freedBy), Entries: append([]Entry{}, l.past...), StaleReads: l.stale}
+	s := Ledger{
+		FreedBy: maps.Clone(l.freedBy), Entries: append([]Entry{}, l.past...), StaleReads: l.stale,
+		Stored: l.stored.Stored, Loaded: l.stored.Loaded,
+	}
 	for _, e := range l.pins {
 		s.Pinned += len(e.Blocks)
 		s.Entries = append(s.Entries, *e)

@@ -29,6 +29,13 @@ type Options struct {
 	SideChannel string // host:port of the KV side channel, default 127.0.0.1:0
 	Model       string // served model name, default "sim"
 
+	// Connector is how KV travels, NIXL in pull mode by default. Storage is the folder of
+	// ConnectorShared. Bootstrap is host:port of the bootstrap server of ConnectorMooncake, default
+	// 127.0.0.1:0. That of ConnectorSGLang is the side channel.
+	Connector Connector
+	Storage   string
+	Bootstrap string
+
 	// Version is what /version answers, default "0.32.0". It selects how older engines behave.
 	// Below 0.32 a stream whose KV did not come has no error event, only [DONE]. In 0.30 and 0.31 a
 	// rejected request with the handle of a prefill engine that cannot be reached kills the engine.
@@ -118,6 +125,8 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.Name, string(o.Role))
 	setDefault(&o.Listen, "127.0.0.1:0")
 	setDefault(&o.SideChannel, "127.0.0.1:0")
+	setDefault(&o.Connector, ConnectorNixl)
+	setDefault(&o.Bootstrap, "127.0.0.1:0")
 	setDefault(&o.Model, "sim")
 	setDefault(&o.Version, "0.32.0")
 	setDefault(&o.BlockSize, 16)
@@ -152,7 +161,10 @@ func (o Options) validate() error {
 	if o.ToolCallParser != "" && o.ToolCallParser != "hermes" {
 		return fmt.Errorf("sim tool call parser %q: want hermes or none", o.ToolCallParser)
 	}
-	for _, a := range [][2]string{{"HTTP", o.Listen}, {"side channel", o.SideChannel}} {
+	if err := o.validateConnector(); err != nil {
+		return err
+	}
+	for _, a := range [][2]string{{"HTTP", o.Listen}, {"side channel", o.SideChannel}, {"bootstrap", o.Bootstrap}} {
 		if _, _, err := net.SplitHostPort(a[1]); err != nil {
 			return fmt.Errorf("sim %s address %q: want host:port", a[0], a[1])
 		}
@@ -199,7 +211,7 @@ func (o Options) since(minor int) bool {
 }
 
 // releasesOnReject reports whether a rejected request's handle is given back.
-func (o Options) releasesOnReject() bool { return o.since(21) }
+func (o Options) releasesOnReject() bool { return o.since(21) && o.tellsUnread() }
 
 // diesOfLostPeer reports whether the engine dies when it cannot give a handle back.
 func (o Options) diesOfLostPeer() bool { return o.since(30) && !o.since(32) }

@@ -97,7 +97,7 @@ func (c *core) shakeHands(conn *peerConn) error {
 	if err != nil {
 		return err
 	}
-	if reply.Engine != conn.key.engine {
+	if conn.key.engine != "" && reply.Engine != conn.key.engine {
 		return fmt.Errorf("shake hands with %s: it is engine %s: %w", conn.key.engine, reply.Engine, errIncompatible)
 	}
 	if reply.Version != c.o.Version || reply.Model != c.o.Model || reply.BlockSize != c.o.BlockSize {
@@ -167,7 +167,11 @@ func (c *core) notify(h handle, by string) bool {
 	if !h.addressable() {
 		return true // there is no engine to tell
 	}
-	if err := c.tell(h.peer, sideMessage{Op: "notify", Request: h.request, By: by}); err != nil {
+	peer, err := c.locate(h)
+	if err == nil {
+		err = c.tell(peer, sideMessage{Op: "notify", Request: h.request, By: by})
+	}
+	if err != nil {
 		c.metrics.failedNotification()
 		return false
 	}

@@ -21,6 +21,7 @@ func (g *generation) prefill(ctx context.Context) {
 	g.c.gate.wait()
 	if ctx.Err() != nil {
 		l.finish(r)
+		g.tellAborted()
 		g.left()
 		return
 	}
@@ -30,16 +31,21 @@ func (g *generation) prefill(ctx context.Context) {
 	window := max(0, min(g.c.o.AbortWindow, compute+more))
 	if !g.c.spend(ctx, min(compute, compute+more-window)) || !g.c.pause(ctx, more-window) || g.x.gone() {
 		l.finish(r)
+		g.tellAborted()
 		g.left()
 		return
 	}
 	l.endCompute(r)
+	g.fileKV(r)
 	g.pin(r)
 	l.finish(r)
 	g.emit(PhasePrefillEnding, 0)
 	g.c.pause(g.c.life, window)
 	if ctx.Err() != nil || g.x.gone() {
 		g.strand()
+		return
+	}
+	if !g.awaitSent(ctx) {
 		return
 	}
 	g.c.metrics.started(g)
@@ -49,12 +55,16 @@ func (g *generation) prefill(ctx context.Context) {
 // pin puts every unit's blocks under a lease. Only the first unit's get a handle, and only in an
 // answer that is not streamed. The others wait for the lease to end.
 func (g *generation) pin(r *reservation) {
+	o := g.c.o
+	if o.stores() || o.sends() && g.pinKey(g.units[0]) == "" {
+		return
+	}
 	for i, u := range g.units {
 		if g.faults.has(FaultNoHandle) {
 			return
 		}
-		blocks := g.c.ledger.pin(r, i, g.blocks(u), u.internalID, g.c.o.Lease)
-		if i > 0 || g.r.stream {
+		blocks := g.c.ledger.pin(r, i, g.blocks(u), g.pinKey(u), o.Lease)
+		if i > 0 || g.r.stream || !o.handsOut() {
 			continue
 		}
 		g.handle = g.c.appendHandle(nil, u.internalID, blocks, u.prompt.tokens+max(len(u.tokens)-1, 0), g.cached)
@@ -109,7 +119,8 @@ func (g *generation) answerPrefill(ctx context.Context) {
 // strand ends a prefill whose blocks are pinned and whose answer went nowhere.
 func (g *generation) strand() {
 	g.x.last = true
-	if g.rec.Outcome == "" && g.left() {
+	g.tellAborted()
+	if g.rec.Outcome == "" && g.left() && !g.c.o.stores() {
 		g.rec.Outcome = "stranded"
 	}
 }

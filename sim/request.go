@@ -36,6 +36,11 @@ type request struct {
 	toolName   string // the function that toolNamed wants
 
 	kv map[string]json.RawMessage // kv_transfer_params; nil when absent or null
+
+	// SGLang's way to the other engine. Room 0 means none.
+	bootstrapHost string
+	bootstrapPort int
+	room          uint64
 }
 
 // prompt is one text to complete.
@@ -85,6 +90,7 @@ func parseRequest(body []byte, chat bool) (*request, *apiError) {
 	r.tokenIDs = f.boolean("return_token_ids", true)
 	r.cacheSalt = f.text("cache_salt", true)
 	r.kv = f.object("kv_transfer_params")
+	r.readRoom(f)
 	if chat {
 		r.readChat(f)
 	} else {

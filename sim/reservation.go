@@ -20,12 +20,14 @@ type reservation struct {
 
 // seat is the place of one sequence.
 type seat struct {
-	kv     kv
-	want   int      // blocks to the sequence's end
-	reads  bool     // may use cached blocks
-	hits   int      // how many of blocks came from the cache, the first ones
-	held   []uint64 // what held blocks contain
-	blocks []int
+	kv    kv
+	want  int  // blocks to the sequence's end
+	reads bool // may use cached blocks
+	hits  int  // how many of blocks came from the cache, the first ones
+	// fetched is how many of the blocks after them came from a store.
+	fetched int
+	held    []uint64 // what held blocks contain
+	blocks  []int
 }
 
 // uncached returns how many tokens of the prompts are not in the cache.
@@ -37,7 +39,7 @@ func (r *reservation) uncached(blockSize int) int {
 	return n
 }
 
-func (s *seat) uncached(blockSize int) int { return s.kv.tokens - s.hits*blockSize }
+func (s *seat) uncached(blockSize int) int { return s.kv.tokens - (s.hits+s.fetched)*blockSize }
 
 // reserve queues for r's share. Requests run in the order in which they came.
 func (l *ledger) reserve(r *reservation) {

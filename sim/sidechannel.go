@@ -11,10 +11,12 @@ import (
 // reads blocks by id, and notifies. Heartbeats renew leases. As with RDMA, nothing checks whether
 // the reader may read, or whether the blocks still hold what it wants.
 type sideMessage struct {
-	Op      string `json:"op"`                // handshake, read, notify or heartbeat
+	Op      string `json:"op"`                // handshake, read, await, notify or heartbeat
 	Blocks  []int  `json:"blocks,omitempty"`  // read
-	Request string `json:"request,omitempty"` // read, notify, heartbeat: the prefill engine's internal id
+	Request string `json:"request,omitempty"` // read, await, notify, heartbeat: what the prefill pinned the blocks under
 	By      string `json:"by,omitempty"`      // notify: read, abort or reject
+	First   int    `json:"first,omitempty"`   // await: number of the first block of the prompt
+	Last    int    `json:"last,omitempty"`    // await: number after the last one
 }
 
 // sideReply answers a handshake or a read. The other messages get no answer.
@@ -53,8 +55,10 @@ func (c *core) sideOp(m sideMessage) (reply sideReply, answered bool) {
 			return sideReply{Error: fmt.Sprintf("read blocks %v: out of range", m.Blocks)}, true
 		}
 		return sideReply{Contents: contents}, true
+	case "await":
+		return c.send(m), true
 	case "notify":
-		c.ledger.unpin(m.Request, m.By)
+		c.release(m)
 	case "heartbeat":
 		c.ledger.extend(m.Request)
 	}

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"xpyd/config"
 	"xpyd/router"
+	"xpyd/sim"
 	"xpyd/tools/churn"
 )
 
@@ -26,6 +29,12 @@ func newChurnCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if o.Connector != "" {
+				if !slices.Contains(sim.Connectors(), o.Connector) {
+					return config.UsageError{Err: fmt.Errorf("--connector %q: there are simulated engines of %v", o.Connector, sim.Connectors())}
+				}
+				cfg.Connector = string(o.Connector)
+			}
 			mode := cfg.Router.PD.Mode
 			o.Start, o.Alone, o.Never = inProcess(cfg), mode != router.PDAlways, mode == router.PDNever
 			return runWith(cmd, &o, churn.Run)
@@ -37,6 +46,7 @@ func newChurnCmd() *cobra.Command {
 	f.IntVar(&o.MinPerPhase, "min-per-phase", 100, "hits below which a phase fails the run")
 	f.IntVar(&o.Prefill, "prefill", 2, "prefill engines")
 	f.IntVar(&o.Decode, "decode", 2, "decode engines")
+	f.StringVar((*string)(&o.Connector), "connector", "", "`name` of the KV connector of engines and proxy (default nixl)")
 	f.Uint64Var(&o.Seed, "seed", 1, "of everything random; the schedule of goroutines is not")
 	return cmd
 }

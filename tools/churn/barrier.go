@@ -57,7 +57,8 @@ func (v *visit) needsSplit() bool {
 // barrier makes engine and client meet. The engine stops in the phase until the client has left. It
 // is safe for concurrent use.
 type barrier struct {
-	tally *tally
+	tally    *tally
+	together bool // both legs start at once, so a decode engine may be the first to have a request
 
 	mu     sync.Mutex
 	visits map[string]*visit // by the client's id
@@ -105,7 +106,7 @@ func (b *barrier) hook(ev sim.Event) {
 		v.split.Store(true)
 	}
 	switch {
-	case v.needsSplit() && ev.Phase == sim.PhaseDecodeReceived && !v.split.Load():
+	case v.needsSplit() && !b.together && ev.Phase == sim.PhaseDecodeReceived && !v.split.Load():
 		if v.met.CompareAndSwap(false, true) {
 			close(v.alone)
 			b.forget(v)

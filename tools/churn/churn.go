@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"xpyd/sim"
 	"xpyd/tools/completion"
 	"xpyd/tools/probe"
 )
@@ -27,8 +28,9 @@ type Proxy struct {
 type Options struct {
 	Clients         int
 	Duration        time.Duration
-	MinPerPhase     int // a phase that is hit less often fails the run
-	Prefill, Decode int // engines
+	MinPerPhase     int           // a phase that is hit less often fails the run
+	Prefill, Decode int           // engines
+	Connector       sim.Connector // "" stands for that of NIXL
 	Seed            uint64
 	// Alone says that the proxy may send a request to decode alone, as its pd.mode says. Never
 	// implies Alone and says that it must, so no client can leave in a prefill.
@@ -60,12 +62,13 @@ func Run(ctx context.Context, o Options, out io.Writer) (err error) {
 	}
 	t := newTally()
 	b := newBarrier(t)
+	b.together = o.Connector == sim.ConnectorMooncake || o.Connector == sim.ConnectorSGLang
 	engines, err := startFleet(o, b.hook)
 	defer func() { err = errors.Join(err, engines.close()) }()
 	if err != nil {
 		return err
 	}
-	proxy, err := o.Start(urls(engines.prefill), urls(engines.decode))
+	proxy, err := o.Start(entries(engines.prefill), entries(engines.decode))
 	if err != nil {
 		return err
 	}
@@ -112,6 +115,7 @@ func runClients(ctx context.Context, o Options, addr string, b *barrier, t *tall
 			defer c.drop()
 			for n := 0; pause(ctx, r); n++ {
 				v := randomVisit(r, fmt.Sprintf("churn-%d-%d", i, n), phase((i+n)%int(phases)))
+				v.loaded = v.loaded && o.Connector != sim.ConnectorShared // decode engines look for KV before they begin
 				if err := c.do(v); err != nil {
 					t.fail(v, err)
 				}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -17,14 +18,23 @@ import (
 type fleet struct {
 	prefill, decode []*sim.Engine
 	log             recordCounter
+	storage         string // folder for the KV of ConnectorShared; "" without
 }
 
 // startFleet returns what it has started also when it fails.
 func startFleet(o Options, hook func(sim.Event)) (*fleet, error) {
 	f := &fleet{}
+	if o.Connector == sim.ConnectorShared {
+		folder, err := os.MkdirTemp("", "xpyd-churn-kv-")
+		if err != nil {
+			return f, fmt.Errorf("make a folder for KV: %w", err)
+		}
+		f.storage = folder
+	}
 	for i := range o.Prefill + o.Decode {
 		opts := sim.Options{
 			Name: fmt.Sprintf("prefill-%d", i), Role: sim.RolePrefill, Model: completion.Model,
+			Connector: o.Connector, Storage: f.storage,
 			// Room for all clients at once: what queues here is not what is tested.
 			MaxSeqs: 2*o.Clients + 64, NumBlocks: 160*o.Clients + 4096,
 			PrefillTokensPerSecond: 100_000, TransferPerBlock: 100 * time.Microsecond, TokenLatency: 2 * time.Millisecond,
@@ -51,24 +61,32 @@ func (f *fleet) close() error {
 	for _, e := range f.all() {
 		errs = append(errs, e.Close())
 	}
+	if f.storage != "" {
+		errs = append(errs, os.RemoveAll(f.storage))
+	}
 	return errors.Join(errs...)
 }
 
 func (f *fleet) all() []*sim.Engine { return slices.Concat(f.prefill, f.decode) }
 
-func urls(engines []*sim.Engine) []string {
+// entries are the engines as pools list them.
+func entries(engines []*sim.Engine) []string {
 	var all []string
 	for _, e := range engines {
-		all = append(all, e.URL())
+		entry := e.URL()
+		if port := e.BootstrapPort(); port > 0 {
+			entry += fmt.Sprintf(" bootstrap=%d", port)
+		}
+		all = append(all, entry)
 	}
 	return all
 }
 
-// pinned is the sum over all ledgers.
+// pinned is how many blocks all engines hold, for readers and for requests.
 func (f *fleet) pinned() int {
 	n := 0
 	for _, e := range f.all() {
-		n += e.Ledger().Pinned
+		n += max(e.Ledger().Pinned, e.Used())
 	}
 	return n
 }
@@ -87,6 +105,9 @@ func (f *fleet) problems() []string {
 		l := e.Ledger()
 		if l.Pinned > 0 {
 			all = append(all, fmt.Sprintf("%s holds %d pinned blocks of %s", e.Name(), l.Pinned, waiting(l)))
+		}
+		if n := e.Used(); l.Pinned == 0 && n > 0 {
+			all = append(all, fmt.Sprintf("%s holds %d blocks of requests that have ended", e.Name(), n))
 		}
 		if n := l.FreedBy["lease"]; n > 0 {
 			all = append(all, fmt.Sprintf("%s: %d prefills were freed by their lease alone", e.Name(), n))

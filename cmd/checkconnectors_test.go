@@ -1,0 +1,72 @@
+package cmd
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"xpyd/sim"
+)
+
+// probeOf runs check --probe over simulated engines, and returns what it prints.
+func probeOf(t *testing.T, connector sim.Connector, prefill, decode sim.Options) (string, error) {
+	t.Helper()
+	folder := t.TempDir()
+	var entries []string
+	for _, o := range []sim.Options{prefill, decode} {
+		if o.Connector == "" {
+			o.Connector = connector
+		}
+		o.Storage = folder
+		e, err := sim.Start(o.Fast())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = e.Close() })
+		t.Cleanup(func() {
+			if n := e.Ledger().Pinned; n > 0 && decode.Role == sim.RoleDecode { // another engine tells prefill nothing
+				t.Errorf("%s still pins %d blocks", e.Name(), n)
+			}
+		})
+		entry := e.URL()
+		if port := e.BootstrapPort(); port > 0 && o.Role == sim.RolePrefill {
+			entry += fmt.Sprintf(" bootstrap=%d", port)
+		}
+		entries = append(entries, entry)
+	}
+	return runCheck("--listen=127.0.0.1:1", "--connector", string(connector), "--probe", "--prefill", entries[0], "--decode", entries[1])
+}
+
+func TestCheckProbesEachConnector(t *testing.T) {
+	for _, c := range sim.Connectors() {
+		t.Run(string(c), func(t *testing.T) {
+			out, err := probeOf(t, c, sim.Options{Role: sim.RolePrefill}, sim.Options{Role: sim.RoleDecode})
+			if err != nil || !strings.Contains(out, "ok") {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// A decode engine to which the legs' parameters mean nothing computes the prompt itself. Its answer is
+// right, and only its own counter shows that no KV came.
+func TestCheckFindsASilentNoOp(t *testing.T) {
+	for connector, want := range map[sim.Connector]string{
+		sim.ConnectorMooncake: `start it with --kv-transfer-config '{"kv_connector":"MooncakeConnector","kv_role":"kv_consumer"}'`,
+		sim.ConnectorShared:   `start it with --kv-transfer-config '{"kv_connector":"ExampleConnector","kv_role":"kv_both"}'`,
+	} {
+		t.Run(string(connector), func(t *testing.T) {
+			out, err := probeOf(t, connector, sim.Options{Role: sim.RolePrefill}, sim.Options{Role: sim.RoleBoth})
+			if err == nil || !strings.Contains(out, "decode answered without pulling the blocks; "+want) {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+func TestCheckNamesAMissingBootstrapServer(t *testing.T) {
+	out, err := probeOf(t, sim.ConnectorMooncake, sim.Options{Role: sim.RolePrefill, Connector: sim.ConnectorNixl}, sim.Options{Role: sim.RoleDecode})
+	if err == nil || !strings.Contains(out, "has no bootstrap server at 127.0.0.1:8998") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -1,0 +1,167 @@
+package kvparams
+
+import (
+	"strings"
+	"testing"
+)
+
+// legsOf builds both legs of a request, with the id "a-1", against a prefill engine whose bootstrap
+// server is at [::1]:8998.
+func legsOf(t *testing.T, d Dialect, r *Request, h Handle) (prefill, decode string) {
+	t.Helper()
+	p, q := Leg{ID: "a-1"}, Leg{ID: "a-1"}
+	if pairing, ok := d.(Pairing); ok {
+		peer, err := pairing.ReadPeer("[::1]:8998", []byte(`{"0":{"engine_id":"e-1","worker_addr":{"0":{"0":"tcp://h:1"}}}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Peer, q.Peer = &peer, &peer
+	}
+	// Both are built before either is read, as with legs that start together.
+	first, second := d.AppendPrefill(nil, r, &p), d.AppendDecode(nil, r, h, &q)
+	return join(first), join(second)
+}
+
+func TestLegsOfEachConnector(t *testing.T) {
+	const in = `{"prompt":"x","stream":true,"max_tokens":5,"kv_transfer_params":null}`
+	const one, own = `{"prompt":"x","stream":false,"max_tokens":1,"min_tokens":1`, `{"prompt":"x","stream":true,"max_tokens":5`
+	const room = `,"bootstrap_host":"[::1]","bootstrap_port":8998,"bootstrap_room":ROOM}`
+	handle := Handle{Raw: []byte(`{"h":1}`)}
+	for _, c := range []struct {
+		name            string
+		handle          Handle
+		prefill, decode string
+	}{
+		{"nixl", handle, one + `,"kv_transfer_params":` + string(nixlPrefill) + `}`, own + `,"kv_transfer_params":{"h":1}}`},
+		{"nixl-push", handle, one + `,"kv_transfer_params":` + string(nixlPrefill) + `}`, own + `,"kv_transfer_params":{"h":1}}`},
+		{"shared-storage", Handle{}, one + `}`, own + `}`},
+		{"offloading", Handle{}, one + `}`, own + `}`},
+		{"lmcache", Handle{}, one + `}`, own + `}`},
+		{"mooncake", Handle{}, one + `,"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"transfer_id":"xfer-a-1"}}`,
+			own + `,"kv_transfer_params":{"do_remote_decode":false,"do_remote_prefill":true,"remote_bootstrap_addr":"http://[::1]:8998",` +
+				`"remote_engine_id":"e-1","transfer_id":"xfer-a-1"}}`},
+		{"moriio", handle, one + `,"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null}}`,
+			own + `,"kv_transfer_params":{"h":1}}`},
+		{"sglang", Handle{}, one + room, own + room},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d, ok := Lookup(c.name)
+			if !ok {
+				t.Fatal("unknown")
+			}
+			prefill, decode := legsOf(t, d, parse(t, Completions, in), c.handle)
+			if roomOf(prefill) != roomOf(decode) {
+				t.Errorf("two rooms: %s and %s", roomOf(prefill), roomOf(decode))
+			}
+			if got := strings.Replace(prefill, roomOf(prefill), "ROOM", 1); got != c.prefill && prefill != c.prefill {
+				t.Errorf("prefill\n got %s\nwant %s", prefill, c.prefill)
+			}
+			if got := strings.Replace(decode, roomOf(decode), "ROOM", 1); got != c.decode && decode != c.decode {
+				t.Errorf("decode\n got %s\nwant %s", decode, c.decode)
+			}
+		})
+	}
+}
+
+// roomOf is the number of a room, or text that is in no body.
+func roomOf(body string) string {
+	_, after, ok := strings.Cut(body, `"bootstrap_room":`)
+	if !ok {
+		return "\x00"
+	}
+	return strings.TrimSuffix(after, "}")
+}
+
+// Legs of two attempts share no room, because a room is for one transfer.
+func TestRoomsDiffer(t *testing.T) {
+	d, r := sglang{}, parse(t, Completions, `{"prompt":"x"}`)
+	seen := map[string]string{}
+	for _, id := range []string{"a-1", "a-2", "b-1", "a-11"} {
+		leg := Leg{ID: id, Peer: &Peer{Host: "h", Port: "1"}}
+		room := roomOf(join(d.AppendPrefill(nil, r, &leg)))
+		if other, ok := seen[room]; ok {
+			t.Errorf("legs %s and %s have room %s", id, other, room)
+		}
+		seen[room] = id
+	}
+}
+
+func TestMooncakeReadsItsBootstrapServer(t *testing.T) {
+	for name, c := range map[string]struct{ answer, fault string }{
+		"one rank":      {answer: `{"0":{"engine_id":"f0-1","worker_addr":{"0":{"0":"tcp://h:1"}}}}`},
+		"none so far":   {`{}`, "bootstrap server h:8998: no engine has registered"},
+		"two ranks":     {`{"0":{"engine_id":"a"},"1":{"engine_id":"b"}}`, "bootstrap server h:8998: 2 data-parallel ranks, and xpyd knows one"},
+		"no id":         {`{"0":{}}`, "bootstrap server h:8998: rank 0 has no usable engine_id"},
+		"another rank":  {`{"3":{"engine_id":"a"}}`, "bootstrap server h:8998: rank 0 has no usable engine_id"},
+		"id of a quote": {`{"0":{"engine_id":"a\",\"do_remote_decode\":true"}}`, "bootstrap server h:8998: rank 0 has no usable engine_id"},
+		"no JSON":       {`<html>`, "bootstrap server h:8998: its answer is no list of engines"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			peer, err := mooncake{}.ReadPeer("h:8998", []byte(c.answer))
+			switch {
+			case c.fault == "" && (err != nil || peer != Peer{Host: "h", Port: "8998", EngineID: "f0-1"}):
+				t.Errorf("%+v, %v", peer, err)
+			case c.fault != "" && (err == nil || !strings.HasPrefix(err.Error(), c.fault)):
+				t.Errorf("error %v, want %s", err, c.fault)
+			}
+		})
+	}
+}
+
+// A prefill that has answered is given back by a request that a decode engine refuses, under the id
+// that both legs had.
+func TestMooncakeGivesBack(t *testing.T) {
+	r := parse(t, Chat, `{"model":"m","messages":[1]}`)
+	leg := Leg{ID: "a-1", Peer: &Peer{Host: "h", Port: "8998", EngineID: "e"}}
+	h := mooncake{}.Pair(&leg)
+	want := `{"model":"m","prompt":"a","max_tokens":0,"kv_transfer_params":{"do_remote_decode":false,"do_remote_prefill":true,` +
+		`"remote_bootstrap_addr":"http://h:8998","remote_engine_id":"e","transfer_id":"xfer-a-1"}}`
+	if got := join(mooncake{}.AppendRelease(nil, r, h)); got != want {
+		t.Errorf("release\n got %s\nwant %s", got, want)
+	}
+	if got := join(mooncake{}.AppendDrain(nil, r, h)); !strings.Contains(got, `"max_tokens":1`) || !strings.Contains(got, string(h.Raw)) {
+		t.Errorf("drain %s", got)
+	}
+}
+
+func TestNeedsOfEachHandle(t *testing.T) {
+	const push = goodHandle
+	const read = `{"do_remote_prefill":true,"remote_block_ids":[[1,2]],"remote_engine_id":"e","remote_host":"h",` +
+		`"remote_handshake_port":6301,"remote_notify_port":61005,"transfer_id":"t"}`
+	for _, c := range []struct {
+		dialect         Dialect
+		handle, without string // a sound handle, and a member of it that is missed
+	}{
+		{nixlPush{}, push, "tp_size"}, {nixlPush{}, push, "remote_request_id"}, {nixlPush{}, push, "remote_port"},
+		{moriio{}, read, "transfer_id"}, {moriio{}, read, "remote_handshake_port"}, {moriio{}, read, "remote_notify_port"},
+		{moriio{}, read, "remote_block_ids"}, {moriio{}, read, "remote_engine_id"},
+	} {
+		t.Run(c.dialect.Name()+"/"+c.without, func(t *testing.T) {
+			a, err := c.dialect.ParseAnswer([]byte(`{"usage":{"prompt_tokens":3},"kv_transfer_params":` + c.handle + `}`))
+			if err != nil || string(a.Handle.Raw) != c.handle || a.PromptTokens != 3 {
+				t.Fatalf("%+v, %v", a, err)
+			}
+			broken := strings.Replace(c.handle, `"`+c.without+`"`, `"x"`, 1)
+			if broken == c.handle {
+				t.Fatalf("no member %s", c.without)
+			}
+			_, err = c.dialect.ParseAnswer([]byte(`{"kv_transfer_params":` + broken + `}`))
+			if err == nil || !strings.Contains(err.Error(), c.without) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+// An answer without a handle still tells what P had cached.
+func TestFiguresWithoutAHandle(t *testing.T) {
+	for _, d := range []Dialect{sharedStorage, lmcache, mooncake{}, sglang{}} {
+		a, err := d.ParseAnswer([]byte(`{"kv_transfer_params":{"any":[1]},"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":4}}}`))
+		if err != nil || !a.Handle.None() || a.PromptTokens != 9 || a.CachedTokens != 4 {
+			t.Errorf("%s: %+v, %v", d.Name(), a, err)
+		}
+		if _, err := d.ParseAnswer([]byte(`{"usage":`)); err == nil {
+			t.Errorf("%s: half an answer passes", d.Name())
+		}
+	}
+}

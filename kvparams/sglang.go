@@ -1,0 +1,51 @@
+package kvparams
+
+import (
+	"hash/fnv"
+	"strconv"
+)
+
+// sglang is SGLang's disaggregation. Both legs carry the address of P's bootstrap server and a room,
+// and are sent at once. D finds P by that server and waits in the room for the KV. A decode server
+// takes no request without a room.
+type sglang struct{ noHandle }
+
+func (sglang) Name() string         { return "sglang" }
+func (sglang) Experimental() bool   { return true }
+func (sglang) Concurrent() bool     { return true }
+func (sglang) DecodeOnlySafe() bool { return false }
+func (sglang) Reclaim() Reclaim     { return ReclaimLease }
+
+func (sglang) EngineConfig(role Role) string {
+	if role == Decodes {
+		return "--disaggregation-mode decode"
+	}
+	return "--disaggregation-mode prefill"
+}
+
+// Finishes is false because P's answer waits for the transfer, and P tells D of an abort.
+func (sglang) Finishes() bool { return false }
+
+// Bootstrap is --disaggregation-bootstrap-port. The server's address is all that a leg carries.
+func (sglang) Bootstrap() (port int, path string) { return 8998, "" }
+
+func (sglang) ReadPeer(address string, _ []byte) (Peer, error) { return peerAt(address, "") }
+
+var roomLead = []byte(`,"bootstrap_host":`)
+
+func (s sglang) AppendPrefill(dst Segments, r *Request, leg *Leg) Segments {
+	return r.appendEdited(dst, r.oneToken(), roomLead, s.Pair(leg).Raw)
+}
+
+func (s sglang) AppendDecode(dst Segments, r *Request, _ Handle, leg *Leg) Segments {
+	return r.appendEdited(dst, nil, roomLead, s.Pair(leg).Raw)
+}
+
+// Pair is the host, and the two members after it. The room is the same on both legs. It has 63 bits,
+// as SGLang's own balancer draws them.
+func (sglang) Pair(leg *Leg) Handle {
+	room := fnv.New64a()
+	_, _ = room.Write([]byte(leg.ID)) // never fails
+	return Handle{Raw: leg.text(`"`, leg.Peer.Host, `","bootstrap_port":`, leg.Peer.Port,
+		`,"bootstrap_room":`, strconv.FormatUint(room.Sum64()>>1, 10))}
+}

@@ -1,0 +1,36 @@
+package kvparams
+
+// shared is a connector that keeps KV where both engines look, under a key made of the tokens: a
+// folder, an object store, or a cache server. P stores the prompt's blocks before it answers. D finds
+// them by itself, and computes what it does not find. Nothing is pinned for D, so there is no handle.
+type shared struct {
+	noHandle
+	name, connector string
+	experimental    bool
+}
+
+// These are the connectors of this kind.
+var (
+	sharedStorage = shared{name: "shared-storage", connector: "ExampleConnector"}
+	offloading    = shared{name: "offloading", connector: "OffloadingConnector", experimental: true}
+	lmcache       = shared{name: "lmcache", connector: "LMCacheConnectorV1", experimental: true}
+)
+
+func (s shared) Name() string       { return s.name }
+func (s shared) Experimental() bool { return s.experimental }
+func (shared) Concurrent() bool     { return false }
+func (shared) DecodeOnlySafe() bool { return true }
+func (shared) Reclaim() Reclaim     { return ReclaimNone }
+
+// EngineConfig is the same for both roles, because each engine stores what it computes.
+func (s shared) EngineConfig(Role) string {
+	return `--kv-transfer-config '{"kv_connector":"` + s.connector + `","kv_role":"kv_both"}'`
+}
+
+func (shared) AppendPrefill(dst Segments, r *Request, _ *Leg) Segments {
+	return r.appendEdited(dst, r.oneToken(), nil, nil)
+}
+
+func (shared) AppendDecode(dst Segments, r *Request, _ Handle, _ *Leg) Segments {
+	return r.AppendPlain(dst)
+}

@@ -1,0 +1,214 @@
+package proxy_test
+
+import (
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"xpyd/kvparams"
+	"xpyd/router"
+	"xpyd/sim"
+)
+
+// eachConnector runs a test with engines of each connector that sim has. The legs of NIXL in pull
+// mode have the rest of this package to themselves.
+func eachConnector(t *testing.T, test func(t *testing.T, d kvparams.Dialect)) {
+	t.Helper()
+	for _, c := range sim.Connectors() {
+		d, ok := kvparams.Lookup(string(c))
+		if !ok {
+			t.Fatalf("sim has engines of %s, which xpyd does not know", c)
+		}
+		t.Run(d.Name(), func(t *testing.T) { test(t, d) })
+	}
+}
+
+// moved is how many prompts' KV has come from the prefill engines.
+func (r *rig) moved() (n int) {
+	for _, e := range r.prefill {
+		n += e.Ledger().FreedBy["read"]
+	}
+	for _, e := range r.decode {
+		n += e.Ledger().Loaded
+	}
+	return n
+}
+
+func TestConnectorsMoveKV(t *testing.T) {
+	eachConnector(t, func(t *testing.T, d kvparams.Dialect) {
+		r := newRig(t, rigOptions{prefill: 2, decode: 2, dialect: d, router: inTurn})
+		for i, c := range forms(prompt, 9) {
+			a := r.call(c)
+			r.expectWhole(c, a)
+			if path := a.header.Get("X-Xpyd-Path"); path != "disaggregated" {
+				t.Errorf("%s: path %q", c.name(), path)
+			}
+			if d.HandleInAnswer() || d.Concurrent() {
+				r.await("moved", func() bool { return r.moved() == i+1 })
+			}
+		}
+		if r.moved() == 0 {
+			t.Error("decode engines computed every prompt themselves")
+		}
+		r.expectNothingHeld()
+		if n := len(legs(r.prefill, "prefill")); n != 4 {
+			t.Errorf("%d prefill legs for 4 requests", n)
+		}
+	})
+}
+
+// A request that two legs cannot serve goes to decode alone, or is refused by a connector whose
+// decode engines would wait for KV.
+func TestConnectorsServeWhatCannotBeSplit(t *testing.T) {
+	eachConnector(t, func(t *testing.T, d kvparams.Dialect) {
+		r := newRig(t, rigOptions{dialect: d})
+		a := r.post("/v1/completions", `{"model":"sim","prompt":"a","n":2,"temperature":1,"max_tokens":2}`)
+		if !d.DecodeOnlySafe() {
+			if a.status != 400 || a.code() != "unsupported_parameter" {
+				t.Errorf("%d %s", a.status, a.body)
+			}
+			return
+		}
+		if a.status != 200 || a.header.Get("X-Xpyd-Path") != "decode_only" {
+			t.Errorf("%d %q %s", a.status, a.header.Get("X-Xpyd-Path"), a.body)
+		}
+		r.expectNothingHeld()
+	})
+}
+
+func TestConnectorsOutliveAPrefillEngine(t *testing.T) {
+	eachConnector(t, func(t *testing.T, d kvparams.Dialect) {
+		r := newRig(t, rigOptions{prefill: 2, decode: 2, dialect: d, router: inTurn})
+		for i, c := range forms(prompt+"[[prefill-0:kill]]", 5) {
+			r.expectAfterDeath(d, i, c, "prefill_failed")
+		}
+		r.await("its death noticed", func() bool {
+			select {
+			case <-r.prefill[0].Died():
+				return true
+			default:
+				return false
+			}
+		})
+		r.expectNothingHeld()
+	})
+}
+
+// expectAfterDeath sends the i-th request of a test in which the first one kills an engine. Where both
+// legs start at once it may have killed two, and goes to no third.
+func (r *rig) expectAfterDeath(d kvparams.Dialect, i int, c call, code string) {
+	r.t.Helper()
+	a := r.call(c)
+	if i == 0 && d.Concurrent() {
+		if a.status != 502 || a.code() != code {
+			r.t.Fatalf("%d %s", a.status, a.body)
+		}
+		return
+	}
+	r.expectWhole(c, a)
+}
+
+func TestConnectorsOutliveADecodeEngine(t *testing.T) {
+	eachConnector(t, func(t *testing.T, d kvparams.Dialect) {
+		r := newRig(t, rigOptions{prefill: 2, decode: 2, dialect: d, router: inTurn})
+		for i := range 4 {
+			r.expectAfterDeath(d, i, forms(prompt+"[[decode-0:kill]]", 5+i)[i], "decode_failed")
+		}
+		r.await("its death noticed", func() bool {
+			select {
+			case <-r.decode[0].Died():
+				return true
+			default:
+				return false
+			}
+		})
+		if d.Reclaim() == kvparams.ReclaimDrain {
+			// A drain would send the prompt to a second engine, and it may have killed the first.
+			r.await("orphan counted", func() bool { return r.metric(`xpyd_kv_orphans_total{reason="release_failed"`) == 1 })
+			return
+		}
+		r.expectNothingHeld()
+	})
+}
+
+func TestConnectorsOfAClientThatLeaves(t *testing.T) {
+	eachConnector(t, func(t *testing.T, d kvparams.Dialect) {
+		for _, phase := range []sim.Phase{sim.PhasePrefillStart, sim.PhasePrefillEnding, sim.PhaseDecodeReceived, sim.PhaseStreamEvent} {
+			t.Run(string(phase), func(t *testing.T) {
+				b := newBarrier(phase, 2)
+				r := newRig(t, rigOptions{dialect: d, engine: func(o *sim.Options) {
+					o.Hook, o.TokenLatency = b.hook, 20*time.Millisecond // decode may stream before prefill has answered
+				}})
+				t.Cleanup(b.open)
+				conn := r.dialRaw()
+				_, _ = io.WriteString(conn, raw(forms(prompt, 200)[1], "leaver"))
+				select {
+				case <-b.reached:
+				case <-time.After(10 * time.Second):
+					t.Fatalf("no engine came to %s\n%s", phase, r.logs)
+				}
+				_ = conn.Close()
+				r.await("aware that the client left", func() bool { return r.server.Departed() == 1 || r.metric("xpyd_client_gone_total") == 1 })
+				b.open()
+				r.await("counted", func() bool { return r.metric("xpyd_client_gone_total") == 1 })
+				r.expectNothingHeld()
+				r.expectNoneUsed()
+			})
+		}
+	})
+}
+
+// expectNoneUsed waits until no engine's KV cache is in use.
+func (r *rig) expectNoneUsed() {
+	r.t.Helper()
+	for _, e := range append(r.prefill[:len(r.prefill):len(r.prefill)], r.decode...) {
+		r.await(e.Name()+" free of blocks in use", func() bool { return e.Used() == 0 })
+	}
+}
+
+// A prefill that has answered holds blocks for a decode that never comes.
+func TestConnectorsGiveBackWhatNoDecodeReads(t *testing.T) {
+	eachConnector(t, func(t *testing.T, d kvparams.Dialect) {
+		if d.Reclaim() == kvparams.ReclaimLease {
+			t.Skip("it has no way to give blocks back")
+		}
+		r := newRig(t, rigOptions{prefill: 1, decode: 2, dialect: d, router: inTurn})
+		f, err := sim.ParseFault("status=500")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Count = 1
+		for _, e := range r.decode {
+			if err := e.SetFault(f); err != nil {
+				t.Fatal(err)
+			}
+			c := forms(prompt, 5)[0]
+			r.call(c) // the second engine answers it, or the client gets an error; the blocks of each round end
+		}
+		r.expectNothingHeld()
+	})
+}
+
+// A prefill engine that was restarted has another id, which decode has to name.
+func TestConnectorsFindARestartedPrefillEngine(t *testing.T) {
+	eachConnector(t, func(t *testing.T, d kvparams.Dialect) {
+		r := newRig(t, rigOptions{dialect: d, router: func(c *router.Config) { c.Health.SuspectInterval = c.Health.Interval }})
+		n := 0
+		next := func() {
+			n++
+			c := forms(fmt.Sprintf("%d %s", n, prompt), 5)[0] // blocks that decode has are not moved
+			r.expectWhole(c, r.call(c))
+		}
+		next()
+		loaded := r.moved()
+		if err := r.prefill[0].Restart(); err != nil {
+			t.Fatal(err)
+		}
+		r.await("KV moved again", func() bool {
+			next()
+			return r.prefill[0].Ledger().FreedBy["read"] > 0 || d.Reclaim() == kvparams.ReclaimNone && r.moved() > loaded
+		})
+		r.expectNothingHeld()
+	})
+}
