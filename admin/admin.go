@@ -30,10 +30,12 @@ type Config struct {
 	// Running counts the completions under way. Pinned and Stranded count KV blocks.
 	Running          func() int64
 	Pinned, Stranded func() float64
-	Retiring         func() bool // another process has the ports
-	Token            string      // asked for, except on the pages of health; empty: none is
-	TLS              *tls.Config // nil: the server speaks plain HTTP
-	Pprof            bool        // serve profiles too
+	Retiring         func() bool              // another process has the ports
+	Token            string                   // asked for, except on the pages of health; empty: none is
+	TLS              *tls.Config              // nil: the server speaks plain HTTP
+	Pprof            bool                     // serve profiles too
+	Leaving          func() []*router.Backend // were removed, and still serve what they have
+	Control          Control
 	Log              zerolog.Logger
 }
 
@@ -43,7 +45,7 @@ type pages struct {
 	viewed desk.Stream
 }
 
-// route is a page of the admin port, for GET and HEAD.
+// route is a page of the admin port, for GET and HEAD, or a change with its method before the path.
 type route struct {
 	path, about string // about is shown by the index
 	serve       http.HandlerFunc
@@ -60,6 +62,9 @@ func (p *pages) routes() []route {
 		{"/advice", "which ratio of prefill to decode backends the traffic asks for", p.advice},
 		{"/status", "what the page for browsers shows", p.status},
 		{"/status/events", "the same as server-sent events", p.viewed.ServeHTTP},
+	}
+	if p.cfg.Control.Level != nil {
+		routes = append(routes, route{"/log-level", "the level of the log", p.level})
 	}
 	if !p.cfg.Pprof {
 		return routes
@@ -85,6 +90,10 @@ func New(cfg Config) *http.Server {
 		if r.about != "" {
 			index += fmt.Sprintf("%-14s %s\n", r.path, r.about)
 		}
+	}
+	for _, r := range p.changes() {
+		mux.HandleFunc(r.path, p.guardChange(r.serve))
+		index += fmt.Sprintf("%s: %s\n", r.path, r.about)
 	}
 	page := desk.Index()
 	mux.Handle("GET "+assets, desk.Files(assets))
@@ -148,14 +157,20 @@ func (p *pages) ready(w http.ResponseWriter, _ *http.Request) {
 
 // poolEntry is one backend as GET /pools shows it. Times are seconds.
 type poolEntry struct {
-	URL     string `json:"url"`
-	State   string `json:"state"` // unknown, up, down
-	Version string `json:"version,omitempty"`
+	URL   string `json:"url"`
+	State string `json:"state"` // unknown, up, down
+	// AdminState is ready, drain or disabled, as an operator wants it. Drained says that a backend
+	// which is not ready has ended what it had.
+	AdminState router.AdminState `json:"admin_state"`
+	Drained    bool              `json:"drained,omitempty"`
+	Version    string            `json:"version,omitempty"`
 	// Policy is the policy of the backend's pool. Weight is the backend's share beside the others there.
 	Policy   string  `json:"policy"`
 	Weight   float64 `json:"weight"`
 	GPUs     float64 `json:"gpus,omitempty"` // as configured
 	InFlight int64   `json:"in_flight"`
+	// Handles are those of its blocks that have not ended.
+	Handles int64 `json:"handles,omitempty"`
 	// EjectedFor is how long the backend still gets no requests, and EjectReason says why. Ejections
 	// is how many it had in a row.
 	EjectedFor  float64 `json:"ejected_for,omitempty"`
@@ -167,12 +182,12 @@ type poolEntry struct {
 	Cold   []string           `json:"cold_with,omitempty"`
 }
 
-// poolEntryOf returns the entry of the i-th backend of the role.
-func poolEntryOf(snap *router.Snapshot, role router.Role, i int) poolEntry {
-	b := snap.Backends(role)[i]
+func poolEntryOf(snap *router.Snapshot, m router.Member) poolEntry {
+	b := m.Backend
 	e := poolEntry{
 		URL: b.URL, State: b.State().String(), Version: b.Version(),
-		Policy: snap.Policy(role), Weight: snap.Weights(role)[i], GPUs: snap.GPUs(role)[i], InFlight: b.InFlight(),
+		AdminState: m.Entry.State, Drained: b.Drained(), Handles: b.Handles(),
+		Policy: snap.Policy(b.Role), Weight: m.Entry.Weight, GPUs: m.Entry.GPUs, InFlight: b.InFlight(),
 	}
 	left, why, nth := b.Ejection()
 	if left > 0 {
@@ -197,8 +212,8 @@ func (p *pages) pools(w http.ResponseWriter, _ *http.Request) {
 	snap := p.cfg.Router.Snapshot()
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
 		entries := []poolEntry{}
-		for i := range snap.Backends(role) {
-			entries = append(entries, poolEntryOf(snap, role, i))
+		for _, m := range snap.Members(role) {
+			entries = append(entries, poolEntryOf(snap, m))
 		}
 		pools[role.String()] = entries
 	}
@@ -207,6 +222,10 @@ func (p *pages) pools(w http.ResponseWriter, _ *http.Request) {
 
 func writeIndented(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
+	encode(w, v)
+}
+
+func encode(w io.Writer, v any) {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	_ = enc.Encode(v)

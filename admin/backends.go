@@ -93,14 +93,13 @@ func known[T int64 | float64](v T) *T {
 	return &v
 }
 
-// backendEntryOf returns the entry of the i-th backend of the role.
-func (p *pages) backendEntryOf(snap *router.Snapshot, role router.Role, i int) backendEntry {
-	b := snap.Backends(role)[i]
+func (p *pages) backendEntryOf(snap *router.Snapshot, m router.Member) backendEntry {
+	b := m.Backend
 	e := backendEntry{
-		Role: role.String(), poolEntry: poolEntryOf(snap, role, i), Models: b.Models(), TokensInFlight: b.TokensInFlight(),
+		Role: b.Role.String(), poolEntry: poolEntryOf(snap, m), Models: b.Models(), TokensInFlight: b.TokensInFlight(),
 		Elsewhere: b.External(), LocalSeconds: b.LocalTime().Seconds(),
 	}
-	if _, memory := snap.PrefixTable(role); memory > 0 {
+	if _, memory := snap.PrefixTable(b.Role); memory > 0 {
 		c := b.CacheEstimate()
 		e.CacheEstimate = &cacheEntry{c.Queries, c.Hits, c.Capacity}
 	}
@@ -117,6 +116,11 @@ func (p *pages) backends(w http.ResponseWriter, _ *http.Request) {
 	snap := p.cfg.Router.Snapshot()
 	all := struct {
 		Backends []backendEntry `json:"backends"`
+		// Leaving are those that were removed, or have the other role now, and still serve what they
+		// have.
+		Leaving []leavingEntry `json:"leaving"`
+		// Changes are what operators have changed at run time.
+		Changes *changesEntry `json:"changes,omitempty"`
 		// Tables are those of the prefixes that each backend had, by role.
 		Tables map[string]tableEntry `json:"prefix_tables"`
 		// TokenBytes is the mean size of a prompt's token in a body, as measured.
@@ -126,14 +130,14 @@ func (p *pages) backends(w http.ResponseWriter, _ *http.Request) {
 		PD        pdEntry                     `json:"pd"`
 	}{
 		Backends: []backendEntry{}, Tables: map[string]tableEntry{}, TokenBytes: p.cfg.Router.TokenBytes(), Decisions: p.cfg.Metrics.Decisions(),
-		PD: pdEntry(snap.PD()),
+		PD: pdEntry(snap.PD()), Leaving: p.leaving(), Changes: p.changed(),
 	}
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
 		if used, memory := snap.PrefixTable(role); memory > 0 {
 			all.Tables[role.String()] = tableEntry{used, memory}
 		}
-		for i := range snap.Backends(role) {
-			all.Backends = append(all.Backends, p.backendEntryOf(snap, role, i))
+		for _, m := range snap.Members(role) {
+			all.Backends = append(all.Backends, p.backendEntryOf(snap, m))
 		}
 	}
 	writeIndented(w, all)

@@ -19,9 +19,10 @@ func BackendLoads(rt *router.Router) []metrics.BackendLoad {
 	var loads []metrics.BackendLoad
 	snap := rt.Snapshot()
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
-		for _, b := range snap.Backends(role) {
+		for _, m := range snap.Members(role) {
+			b := m.Backend
 			loads = append(loads, engineLoad(metrics.BackendLoad{
-				Role: role.String(), URL: b.URL, InFlight: b.InFlight(), Up: b.State() == router.Up, Ejected: b.Ejected(), NothingPulled: b.NothingPulled(),
+				Role: role.String(), URL: b.URL, InFlight: b.InFlight(), Up: b.State() == router.Up, Ready: m.Entry.State == router.Ready, Ejected: b.Ejected(), NothingPulled: b.NothingPulled(),
 			}, b))
 		}
 	}

@@ -32,17 +32,7 @@ func notices(s *statusEntry, snap *router.Snapshot) []notice {
 		add(noticeWarn, "%s", s.Line)
 	}
 	for _, b := range s.Backends {
-		if b.State == router.Down.String() {
-			add(noticeBad, "%s %s is down: its health checks fail", b.Role, b.URL)
-		}
-		if b.EjectedFor > 0 {
-			add(noticeWarn, "%s %s gets no requests for now: ejected for %s", b.Role, b.URL, ejectionWords(b.EjectReason))
-		}
-		if b.Role == router.Prefill.String() {
-			for partner := range b.Banned {
-				add(noticeWarn, "%s hands no blocks to %s for now: transfers between the two failed", b.URL, partner)
-			}
-		}
+		b.notices(add)
 	}
 	for _, b := range snap.Backends(router.Decode) {
 		if b.NothingPulled() {
@@ -64,6 +54,24 @@ func notices(s *statusEntry, snap *router.Snapshot) []notice {
 		return 0
 	})
 	return all
+}
+
+// notices adds what is wrong with one backend.
+func (b *backendEntry) notices(add func(kind, format string, args ...any)) {
+	switch {
+	case b.AdminState != router.Ready:
+		add(noticeWarn, "%s %s gets no requests: an operator has set it to %s", b.Role, b.URL, b.AdminState)
+	case b.State == router.Down.String():
+		add(noticeBad, "%s %s is down: its health checks fail", b.Role, b.URL)
+	}
+	if b.EjectedFor > 0 {
+		add(noticeWarn, "%s %s gets no requests for now: ejected for %s", b.Role, b.URL, ejectionWords(b.EjectReason))
+	}
+	if b.Role == router.Prefill.String() {
+		for partner := range b.Banned {
+			add(noticeWarn, "%s hands no blocks to %s for now: transfers between the two failed", b.URL, partner)
+		}
+	}
 }
 
 func ejectionWords(why string) string {

@@ -44,8 +44,8 @@ func (p *pages) statusNow() statusEntry {
 	}
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
 		s.Queued[role.String()] = p.cfg.Router.Queued(role)
-		for i := range snap.Backends(role) {
-			s.Backends = append(s.Backends, p.backendEntryOf(snap, role, i))
+		for _, m := range snap.Members(role) {
+			s.Backends = append(s.Backends, p.backendEntryOf(snap, m))
 		}
 	}
 	s.Notices = notices(&s, snap)

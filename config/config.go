@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"xpyd/members"
 	"xpyd/proxy"
 	"xpyd/router"
 )
@@ -20,7 +21,8 @@ import (
 type Config struct {
 	Router       router.Config `mapstructure:",squash"`
 	proxy.Config `mapstructure:",squash"`
-	Log          Log `mapstructure:"log"`
+	Members      members.Config `mapstructure:",squash"`
+	Log          Log            `mapstructure:"log"`
 
 	// noticed has a line for each thing that was questionable in the sources themselves. Examples are
 	// a variable that looks like ours and names no key, and a file with keys that others may read.

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"xpyd/nearest"
 )
 
 // EnvPrefix starts the name of every variable that xpyd reads.
@@ -36,8 +38,8 @@ func strangeVariables(keys []key, environ []string) (found []string, err error) 
 		if !ours || known[name] || ofService(services, name) {
 			continue
 		}
-		near := nearest(short, shortNames(known))
-		if strings.Contains(near, "API_KEY") && distance(short, near) <= 2 {
+		near := nearest.Name(short, shortNames(known))
+		if strings.Contains(near, "API_KEY") && nearest.Distance(short, near) <= 2 {
 			return nil, fmt.Errorf("the variable %s names no known key; %s", name, hint(EnvPrefix, near))
 		}
 		found = append(found, fmt.Sprintf("the variable %s names no known key and does nothing; %s", name, hint(EnvPrefix, near)))
@@ -75,4 +77,12 @@ func findEnv(environ []string, name string) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// hint says what an unknown name was probably meant for, if anything is near.
+func hint(prefix, near string) string {
+	if near == "" {
+		return "xpyd serve --help lists all"
+	}
+	return "the nearest is " + prefix + near
 }

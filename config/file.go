@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/spf13/viper"
+
+	"xpyd/nearest"
 )
 
 // readConfigFile returns the file's values by key path, and its mode. A section without a value
@@ -65,7 +67,7 @@ func nearestKey(keys []key, path string) string {
 	for _, k := range keys {
 		paths = append(paths, k.path)
 	}
-	return hint("", nearest(path, paths))
+	return hint("", nearest.Name(path, paths))
 }
 
 // fileError shortens a reader's error to one line without the file's path.

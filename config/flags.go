@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"xpyd/nearest"
 )
 
 // AddFlags adds --config and one flag for each key of the configuration.
@@ -55,7 +57,7 @@ func meant(flags *pflag.FlagSet, name string) string {
 	}
 	var names []string
 	flags.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	return nearest(name, names)
+	return nearest.Name(name, names)
 }
 
 // flagValue holds a flag's text until Load parses it. So a wrong value gets the same error from

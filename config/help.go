@@ -81,7 +81,7 @@ var keyHelp = map[string]string{
 	"usage.rewrite":          "put the prefill engine's cached_tokens into the last usage",
 	"errors.expose_upstream": "pass on the text of a backend's 5xx, and of its errors inside a stream",
 
-	"prefill":        "base `URLs` of the prefill engines, http:// or https://, repeated or separated by commas. \" weight=2\" after a URL gives that engine twice the share of an engine without a weight, \" gpus=4\" tells its GPUs, \" bootstrap=8998\" the port of the connector's bootstrap server beside it. With no prefill engines xpyd is a plain balancer over decode",
+	"prefill":        "base `URLs` of the prefill engines, http:// or https://, repeated or separated by commas. \" weight=2\" after a URL gives that engine twice the share of an engine without a weight, \" gpus=4\" tells its GPUs, \" bootstrap=8998\" the port of the connector's bootstrap server beside it, \" state=drain\" and \" state=disabled\" keep requests from it. With no prefill engines xpyd is a plain balancer over decode",
 	"decode":         "base `URLs` of the decode engines, written like those of prefill",
 	"prefill_policy": "`policy` that picks a prefill engine: " + policyNames(),
 	"decode_policy":  "`policy` that picks a decode engine, with the same choices as prefill_policy. If empty, it is prefix where decode engines compute prompts themselves (pd.mode auto or never, pd.threshold_tokens, no prefill engines), and least_request elsewhere",
@@ -95,6 +95,8 @@ var keyHelp = map[string]string{
 
 	"pd.mode":             "`mode`: \"always\" splits each request that can be split, \"never\" leaves all prompts to the decode engines, \"auto\" sends each request the way that is expected to be cheaper",
 	"pd.threshold_tokens": "in modes always and auto, a request goes to decode alone if fewer of its tokens than this are missing from the decode engine's cache. 0 switches it off",
+
+	"state_file": "`file` that keeps what is changed at run time over the admin port: backends that were added, removed, drained or weighed. It outlasts a restart and a hand-over, and belongs to one process. If empty, such changes end with the process",
 
 	"health.interval":         "time between two active checks of a backend",
 	"health.suspect_interval": "time between two active checks of a backend that is not up or has just failed",

@@ -144,10 +144,10 @@ func TestConfigRefusesURLs(t *testing.T) {
 		{"http://a:1 weight=-1", `"http://a:1 weight=-1" must have one weight from 0.01 to 100; try http://a:1 weight=2`},
 		{"http://a:1 weight=heavy", `"http://a:1 weight=heavy" must have one weight from 0.01 to 100; try http://a:1 weight=2`},
 		{"http://a:1  weight=NaN", `"http://a:1 weight=NaN" must have one weight from 0.01 to 100; try http://a:1 weight=2`},
-		{"http://a:1 weight=2 http://me:sesame@b:1", `"http://a:1 weight=2" has something else than weight=NUMBER, gpus=NUMBER or bootstrap=PORT behind its URL; try http://a:1 weight=2`},
+		{"http://a:1 weight=2 http://me:sesame@b:1", `"http://a:1 weight=2" has something else than weight=NUMBER, gpus=NUMBER, bootstrap=PORT or state=STATE behind its URL; try http://a:1 weight=2`},
 		{"http://a:1 gpus=two", `"http://a:1 gpus=two" must have one number of GPUs from 0.01 to 4096; try http://a:1 gpus=4`},
 		{"http://a:1 weight=http://me:sesame@b:1", `"http://a:1 weight=http://b:1" must have one weight from 0.01 to 100; try http://a:1 weight=2`},
-		{"http://a:1 wieght=2", `"http://a:1" has something else than weight=NUMBER, gpus=NUMBER or bootstrap=PORT behind its URL; try http://a:1 weight=2`},
+		{"http://a:1 wieght=2", `"http://a:1" has something else than weight=NUMBER, gpus=NUMBER, bootstrap=PORT or state=STATE behind its URL; try http://a:1 weight=2`},
 	} {
 		t.Run(tc.url, func(t *testing.T) {
 			_, err := load(t, append([]string{"--prefill", tc.url}, decodeFlag...), nil)

@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"net"
-	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -124,13 +123,13 @@ func normalizePool(path string, pool []string) error {
 }
 
 // showEntry returns an entry of a pool for an error. It shows what stands after the URL only where
-// that is meant as a weight or as GPUs. Anything else may be another URL with a password.
+// that is meant as a weight, as GPUs or as a state. Anything else may be another URL with a password.
 func showEntry(base, rest string) string {
 	words := strings.Fields(rest)
-	if len(words) == 0 || !strings.HasPrefix(words[0], "weight=") && !strings.HasPrefix(words[0], "gpus=") && !strings.HasPrefix(words[0], "bootstrap=") {
+	if len(words) == 0 || !slices.ContainsFunc([]string{"weight=", "gpus=", "bootstrap=", "state="}, func(key string) bool { return strings.HasPrefix(words[0], key) }) {
 		return base
 	}
-	return base + " " + showURL(words[0])
+	return base + " " + router.ShowURL(words[0])
 }
 
 // checkAffinity refuses a header that no request can have, which would be a setting that does
@@ -177,61 +176,11 @@ func isToken(s string) bool {
 }
 
 func backendURL(path, raw string) (string, error) {
-	const example = "http://127.0.0.1:8100"
-	shown := showURL(raw)
-	if !strings.Contains(raw, "://") {
-		return "", invalid(path, shown, "must start with http:// or https://; try http://"+shown)
-	}
-	u, err := url.Parse(raw)
+	base, err := router.BaseURL(raw)
 	if err != nil {
-		return "", invalid(path, shown, "is no URL; try "+example)
+		return "", invalid(path, router.ShowURL(raw), err.Error())
 	}
-	if fix := urlFault(u, example); fix != "" {
-		return "", invalid(path, shown, fix)
-	}
-	port := u.Port()
-	switch {
-	case port == "" && u.Scheme == "https":
-		port = "443"
-	case port == "":
-		port = "80"
-	}
-	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port), nil
-}
-
-// urlFault says why u cannot be the base URL of a backend. It returns "" if nothing is wrong.
-func urlFault(u *url.URL, example string) string {
-	port, err := strconv.Atoi(u.Port())
-	switch {
-	case u.Scheme != "http" && u.Scheme != "https":
-		return "must start with http:// or https://; try " + example
-	case u.User != nil:
-		return "must hold no user or password; use --backend-api-key-file"
-	case u.Hostname() == "":
-		return "lacks a host; try " + example
-	case strings.HasSuffix(u.Host, ":"), u.Port() != "" && (err != nil || port < 1 || port > 65535):
-		return "must have a port from 1 to 65535; try " + example
-	case u.Path != "" && u.Path != "/", u.RawQuery != "", u.ForceQuery, u.Fragment != "":
-		return "must end after host and port; the routes are added"
-	default:
-		return ""
-	}
-}
-
-// showURL cuts off what may be a secret in a URL: user, password and query.
-func showURL(raw string) string {
-	scheme, rest, ok := strings.Cut(raw, "://")
-	if !ok {
-		scheme, rest = "", raw
-	}
-	rest = rest[strings.LastIndexByte(rest, '@')+1:]
-	if i := strings.IndexAny(rest, "?#"); i >= 0 {
-		rest = rest[:i]
-	}
-	if !ok {
-		return rest
-	}
-	return scheme + "://" + rest
+	return base, nil
 }
 
 // checkAmounts refuses negative durations and sizes, and 0 where it has no meaning.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"xpyd/admin"
 	"xpyd/config"
 )
 
@@ -88,7 +89,7 @@ func (l slowEnd) Accept() (net.Conn, error) {
 func TestHandoverEndsBeforeTheAdminServer(t *testing.T) {
 	cfg := config.Default()
 	cfg.Listen, cfg.Admin, cfg.Router.Decode = "127.0.0.1:0", "127.0.0.1:0", []string{"http://127.0.0.1:1"}
-	p, err := openProxy(cfg, "test", &Inheritance{}, zerolog.Nop())
+	p, err := openProxy(cfg, "test", &Inheritance{}, admin.Control{}, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}

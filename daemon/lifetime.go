@@ -27,8 +27,10 @@ type lifetime struct {
 	exe   string           // what a successor runs
 	hup   <-chan os.Signal
 	usr2  <-chan os.Signal
+	asks  <-chan chan<- error // for reloads, each with room for its result
 	log   zerolog.Logger
 
+	level    *logLevel
 	endSigns func() // of life, which systemd gets
 }
 
@@ -61,10 +63,11 @@ func (l *lifetime) await(ctx context.Context) (replaced bool, err error) {
 			}
 			successor = nil
 		case <-l.hup:
-			next.start(trial)
+			next.start(trial, nil)
+		case ask := <-l.asks:
+			next.start(trial, ask)
 		case read := <-next.result:
-			l.reload(read)
-			next.end(trial)
+			next.end(trial, l.reload(read))
 			keys.result = nil // what is being read may be of files before
 		case <-l.look:
 			l.lookAtKeys(trial, &keys)
@@ -86,6 +89,8 @@ type rereading struct {
 	load   Loader
 	result chan reread // nil while no read is under way
 	again  bool        // the configuration may have changed since it was opened
+	// asked wait for the read under way, and later for the one after it.
+	asked, later []chan<- error
 }
 
 type reread struct {
@@ -93,12 +98,14 @@ type reread struct {
 	err error
 }
 
-// start begins a read. If one is under way, another follows it.
-func (r *rereading) start(ctx context.Context) {
+// start begins a read for ask, which may be nil. If one is under way, another follows it.
+func (r *rereading) start(ctx context.Context, ask chan<- error) {
 	if r.result != nil {
 		r.again = true
+		r.later = append(r.later, ask)
 		return
 	}
+	r.asked = append(r.asked, ask)
 	result := make(chan reread, 1)
 	go func() {
 		cfg, err := r.load(ctx)
@@ -107,26 +114,64 @@ func (r *rereading) start(ctx context.Context) {
 	r.result = result
 }
 
-// end is called after result has sent. It begins another read if start was called meanwhile.
-func (r *rereading) end(ctx context.Context) {
-	r.result = nil
+// end is called after result has sent, with how the reload went. It begins another read if start was
+// called meanwhile.
+func (r *rereading) end(ctx context.Context, err error) {
+	for _, ask := range r.asked {
+		if ask != nil {
+			ask <- err
+		}
+	}
+	r.result, r.asked, r.later = nil, r.later, nil
 	if r.again {
 		r.again = false
-		r.start(ctx)
+		r.start(ctx, nil)
 	}
 }
 
-// reload puts new pools in force, or keeps the old ones.
-func (l *lifetime) reload(read reread) {
-	next, err := l.Proxy.reload(l.cfg, func() (config.Config, error) { return read.cfg, read.err })
+// asker returns a function that asks for a reload and waits for its result.
+func asker(life context.Context, asks chan<- chan<- error) func(context.Context) error {
+	over := errors.New("this process is about to end")
+	return func(ctx context.Context) error {
+		result := make(chan error, 1) // nobody may wait for it any more
+		select {
+		case asks <- result:
+		case <-life.Done():
+			return over
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		select {
+		case err := <-result:
+			return err
+		case <-life.Done():
+			return over
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// reload puts a new configuration in force, or keeps the old one.
+func (l *lifetime) reload(read reread) error {
+	next, err := read.cfg, read.err
+	if err != nil {
+		l.server.ReloadFailed()
+	} else {
+		err = l.Proxy.reload(l.cfg, next)
+	}
 	if err != nil {
 		l.log.Error().Err(err).Msg("reload failed; the configuration before it stays in force")
-		return
+		return err
+	}
+	if next.Log.Level != l.cfg.Log.Level {
+		_ = l.level.set(next.Log.Level) // it has been validated
 	}
 	joined, left, list := config.Changes(l.cfg, next)
 	l.log.Info().Int("joined", joined).Int("left", left).Strs("changes", list).Msg("pools reloaded")
 	l.warn(config.Warnings(next), config.Warnings(l.cfg))
 	l.cfg = next
+	return nil
 }
 
 // lookAtKeys begins to read the files of client keys again, unless that is under way.
@@ -136,7 +181,7 @@ func (l *lifetime) lookAtKeys(ctx context.Context, keys *rereading) {
 		return
 	}
 	keys.load = func(ctx context.Context) (config.Config, error) { return l.rekey(ctx, cfg) }
-	keys.start(ctx)
+	keys.start(ctx, nil)
 }
 
 // replaceKeys puts keys that have been read again in force, or says once why they cannot be.
@@ -169,6 +214,7 @@ func (l *lifetime) warn(now, before []string) {
 // succeed starts a successor. The channel delivers its result, once.
 func (l *lifetime) succeed(ctx context.Context) chan takeover {
 	result := make(chan takeover, 1)
+	l.members.Hold(true) // the successor reads the state file, and would miss what changes after that
 	s, err := startSuccessor(l.exe, l.ports)
 	if err != nil {
 		result <- takeover{err: err}
@@ -182,6 +228,9 @@ func (l *lifetime) succeed(ctx context.Context) chan takeover {
 // settle reports whether the successor has taken over. This process tells systemd before it can end,
 // because it is the main process until then.
 func (l *lifetime) settle(t takeover) bool {
+	if t.err != nil {
+		l.members.Hold(false)
+	}
 	if errors.Is(t.err, errStopping) {
 		l.log.Info().Int("successor", t.pid).Msg("the hand-over was given up: this process stops")
 		return false

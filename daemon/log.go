@@ -11,12 +11,19 @@ import (
 	"xpyd/config"
 )
 
-// newLogger makes the log. Call its flush before the process ends.
-func newLogger(cfg config.Log, w io.Writer) (zerolog.Logger, *logBuffer, error) {
-	level, err := zerolog.ParseLevel(cfg.Level)
-	if err != nil {
-		return zerolog.Nop(), nil, config.UsageError{Err: fmt.Errorf("config: log.level: %w", err)}
+// openLog makes the log at the configured level.
+func openLog(cfg config.Log, w io.Writer) (zerolog.Logger, *logBuffer, *logLevel, error) {
+	level := &logLevel{}
+	if err := level.set(cfg.Level); err != nil {
+		return zerolog.Nop(), nil, nil, config.UsageError{Err: fmt.Errorf("config: log.%w", err)}
 	}
+	log, lines := newLogger(cfg, w)
+	return log, lines, level, nil
+}
+
+// newLogger makes the log, for all levels that logLevel lets through. Call its flush before the process
+// ends.
+func newLogger(cfg config.Log, w io.Writer) (zerolog.Logger, *logBuffer) {
 	console := cfg.Format == "console"
 	after := cfg.Flush
 	if console {
@@ -27,7 +34,7 @@ func newLogger(cfg config.Log, w io.Writer) (zerolog.Logger, *logBuffer, error) 
 	if console {
 		out = consoleWriter(lines, !isTerminal(w))
 	}
-	return zerolog.New(out).Level(level).With().Timestamp().Logger(), lines, nil
+	return zerolog.New(out).Level(zerolog.DebugLevel).With().Timestamp().Logger(), lines
 }
 
 // consoleWriter writes lines for people.

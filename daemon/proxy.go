@@ -11,7 +11,9 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"xpyd/admin"
 	"xpyd/config"
+	"xpyd/members"
 	"xpyd/proxy"
 	"xpyd/router"
 )
@@ -21,10 +23,11 @@ type Proxy struct {
 	Addr      string // the address on which the data port is open
 	AdminAddr string // "" without an admin port
 
-	server *proxy.Server
-	admin  *http.Server // nil without an admin port
-	ports  []port
-	failed chan error
+	server  *proxy.Server
+	members *members.Set
+	admin   *http.Server // nil without an admin port
+	ports   []port
+	failed  chan error
 }
 
 // Failed reports a listener that gave up.
@@ -33,7 +36,7 @@ func (p *Proxy) Failed() <-chan error { return p.failed }
 // Start opens the ports of cfg and serves in the background until Shutdown. version is that of this
 // build.
 func Start(cfg config.Config, version string, log zerolog.Logger) (*Proxy, error) {
-	p, err := openProxy(cfg, version, &Inheritance{}, log)
+	p, err := openProxy(cfg, version, &Inheritance{}, admin.Control{}, log)
 	if err == nil {
 		p.accept()
 	}
@@ -42,12 +45,20 @@ func Start(cfg config.Config, version string, log zerolog.Logger) (*Proxy, error
 
 // openProxy starts everything, but does not accept clients, which queue at the ports. Before accept the
 // proxy is ended by close, and after it by Shutdown.
-func openProxy(cfg config.Config, version string, from *Inheritance, log zerolog.Logger) (*Proxy, error) {
-	rt, err := router.New(cfg.Router, cfg.DecodeOnly.MaxShare, time.Now)
+func openProxy(cfg config.Config, version string, from *Inheritance, control admin.Control, log zerolog.Logger) (*Proxy, error) {
+	p := &Proxy{failed: make(chan error, 2)}
+	var err error
+	if p.members, err = members.Open(cfg.Router, cfg.Members.StateFile, log); err != nil {
+		err = fmt.Errorf("config: %w", err)
+		if refused := new(members.Error); errors.As(err, &refused) {
+			err = config.UsageError{Err: err}
+		}
+		return nil, err
+	}
+	rt, err := router.New(p.members.Config(), cfg.DecodeOnly.MaxShare, time.Now)
 	if err != nil {
 		return nil, config.UsageError{Err: err}
 	}
-	p := &Proxy{failed: make(chan error, 2)}
 	if p.ports, err = from.openPorts(cfg); err != nil {
 		return nil, err
 	}
@@ -55,9 +66,11 @@ func openProxy(cfg config.Config, version string, from *Inheritance, log zerolog
 	if p.server, err = proxy.New(cfg.Config, rt, nil, version, log); err != nil {
 		return nil, errors.Join(err, p.closePorts())
 	}
+	p.members.Bind(p.server.SetPools)
 	if len(p.ports) > 1 {
 		p.AdminAddr = p.ports[1].Addr().String()
-		p.admin = p.server.Admin()
+		control.Members = p.members
+		p.admin = p.server.Admin(control)
 	}
 	return p, nil
 }
@@ -94,30 +107,32 @@ func (p *Proxy) retire(ctx context.Context) error {
 	return p.server.Retire(ctx)
 }
 
-// reload puts the pools, the health rules and the keys of a new configuration in force, or none of them. It
-// returns the configuration that is in force from now on.
-func (p *Proxy) reload(old config.Config, load func() (config.Config, error)) (config.Config, error) {
-	next, err := load()
-	if err == nil {
-		same := next
-		same.Router = old.Router
-		same.APIKeys, same.APIKeyFile, same.KeysFile = old.APIKeys, old.APIKeyFile, old.KeysFile
-		if changed := config.ChangedKeys(same, old); len(changed) > 0 {
-			err = fmt.Errorf("%s changed: a reload changes the pools, policies, affinity, pd, caps, queue, health, routing rules and client keys only; restart for the other keys, with USR2 and no loss", strings.Join(changed, ", "))
-		}
-	}
-	if err == nil {
-		err = p.server.KeysFit(next.Terms())
-	}
-	if err != nil {
+// reload puts the pools, the rules and the keys of next in force, or none of them. What operators have
+// changed about the pools at run time stays.
+func (p *Proxy) reload(old, next config.Config) error {
+	same := next
+	same.Router, same.Log.Level = old.Router, old.Log.Level
+	same.APIKeys, same.APIKeyFile, same.KeysFile = old.APIKeys, old.APIKeyFile, old.KeysFile
+	if changed := config.ChangedKeys(same, old); len(changed) > 0 {
 		p.server.ReloadFailed()
-		return old, err
+		return fmt.Errorf("%s changed: a reload changes the pools, policies, affinity, pd, caps, queue, health, routing rules, client keys and log.level only; restart for the other keys, with USR2 and no loss", strings.Join(changed, ", "))
 	}
-	if err := p.server.Reload(next.Router); err != nil {
-		return old, err
+	if err := p.server.KeysFit(next.Terms()); err != nil {
+		p.server.ReloadFailed()
+		return err
 	}
-	p.server.ReplaceKeys(next.Terms())
-	return next, nil
+	counted := false
+	err := p.members.Rebase(next.Router, func(pools router.Config) error {
+		counted = true
+		return p.server.Reload(pools)
+	})
+	if !counted {
+		p.server.ReloadFailed()
+	}
+	if err == nil {
+		p.server.ReplaceKeys(next.Terms())
+	}
+	return err
 }
 
 // Shutdown drains the data port. The admin port answers until the end.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"xpyd/admin"
 	"xpyd/config"
 )
 
@@ -50,7 +51,7 @@ func Serve(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	log, lines, err := newLogger(cfg.Log, o.Logs)
+	log, lines, level, err := openLog(cfg.Log, o.Logs)
 	if err != nil {
 		return err
 	}
@@ -59,32 +60,50 @@ func Serve(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	p, err := openProxy(cfg, o.Version, o.From, log)
+	asks := make(chan chan<- error)
+	heard, deaf := context.WithCancel(ctx)
+	defer deaf()
+	p, err := openProxy(cfg, o.Version, o.From, admin.Control{Reload: asker(heard, asks), Level: level.get, SetLevel: level.set}, log)
 	if err != nil {
 		return err
 	}
 	p.server.WatchLog(lines.dropped.Load)
-	state := fmt.Sprintf("READY=1\nSTATUS=%d prefill, %d decode", len(cfg.Router.Prefill), len(cfg.Router.Decode))
-	if err := o.From.announce(ctx, p.server.Ready, ReadyTime, state, log); err != nil {
+	if err := o.From.announce(ctx, p.server.Ready, ReadyTime, p.state(), log); err != nil {
 		return errors.Join(err, p.close())
 	}
 	p.accept()
-	logServing(log, o.Version, p, cfg)
-	l := lifetime{Proxy: p, cfg: cfg, load: o.Reload, rekey: o.Rekey, look: time.Tick(keysEvery), exe: exe, log: log, hup: hup, usr2: usr2}
-	l.endSigns = startWatchdog(watchdogTime(), p.server.Turns, log)
+	logServing(log, o.Version, p)
+	l := lifetime{
+		Proxy: p, cfg: cfg, load: o.Reload, rekey: o.Rekey, look: time.Tick(keysEvery), exe: exe, log: log, level: level,
+		hup: hup, usr2: usr2, asks: asks,
+	}
+	return l.run(ctx, deaf)
+}
+
+// run serves from the first client to the last. It calls deaf when nobody may ask for a reload any more.
+func (l *lifetime) run(ctx context.Context, deaf func()) error {
+	l.endSigns = startWatchdog(watchdogTime(), l.server.Turns, l.log)
 	defer l.endSigns()
-	l.warn(config.Warnings(cfg), nil)
+	l.warn(config.Warnings(l.cfg), nil)
 	replaced, err := l.await(ctx)
+	deaf()
 	if err != nil {
-		return errors.Join(err, p.Shutdown())
+		return errors.Join(err, l.Shutdown())
 	}
 	return l.end(ctx, replaced)
 }
 
-func logServing(log zerolog.Logger, version string, p *Proxy, cfg config.Config) {
+// state is what systemd is told of a process that is ready.
+func (p *Proxy) state() string {
+	pools := p.members.Config()
+	return fmt.Sprintf("READY=1\nSTATUS=%d prefill, %d decode", len(pools.Prefill), len(pools.Decode))
+}
+
+func logServing(log zerolog.Logger, version string, p *Proxy) {
+	pools := p.members.Config()
 	log.Info().Str("version", version).Int("pid", os.Getpid()).Str("listen", p.Addr).Str("admin", p.AdminAddr).
-		Strs("prefill", cfg.Router.Prefill).Strs("decode", cfg.Router.Decode).Msg("serving")
-	if len(cfg.Router.Prefill) == 0 {
+		Strs("prefill", pools.Prefill).Strs("decode", pools.Decode).Msg("serving")
+	if len(pools.Prefill) == 0 {
 		log.Warn().Msg("no prefill backends: balancing over the decode pool without disaggregation")
 	}
 }

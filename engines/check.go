@@ -64,16 +64,18 @@ func (c *checker) start(b *router.Backend, e *engine) {
 }
 
 func (c *checker) watch(b *router.Backend, e *engine) {
+	told := false // that it has drained
 	for first := true; ; first = false {
 		if e.removed.Load() && !b.InUse() {
 			c.s.drop(b, e)
 			return
 		}
+		told = c.tellDrained(b, e, told)
 		c.s.cfg.Guard(func() { c.probe(b) })
 		e.Expire(time.Now())
 		h := c.s.cfg.Router.Snapshot().Health()
 		wait := h.Interval
-		if b.Suspect() || e.removed.Load() {
+		if b.Suspect() || b.Closed() && !told || e.removed.Load() {
 			wait = h.SuspectInterval
 		} else if first && wait > 0 {
 			wait = rand.N(wait) // otherwise backends that joined together would always be checked together
@@ -85,6 +87,15 @@ func (c *checker) watch(b *router.Backend, e *engine) {
 		case <-time.After(wait):
 		}
 	}
+}
+
+// tellDrained logs once that a backend which gets no new requests has ended those that it had.
+func (c *checker) tellDrained(b *router.Backend, e *engine, told bool) bool {
+	drained := b.Drained() && !e.removed.Load()
+	if drained && !told {
+		c.s.cfg.Log.Info().Str("role", b.Role.String()).Str("backend", b.URL).Msg("backend drained: its last request and handle have ended")
+	}
+	return drained
 }
 
 // Suspect has a backend probed at once, because a leg on it has just failed or because it leaves.

@@ -30,6 +30,7 @@ const (
 	pollNotYet   = "not read yet"
 	pollNotServe = "not read while the backend is not up"
 	pollTooOld   = "the last reading is too old"
+	pollDisabled = "not read while the backend is disabled"
 )
 
 // PollerConfig is what a poller needs of the process around it.
@@ -103,16 +104,26 @@ func (p *Poller) round(n int64, now time.Time) time.Duration {
 	if every <= 0 {
 		return pollIdle
 	}
-	pools := [...][]*router.Backend{snap.Backends(router.Prefill), snap.Backends(router.Decode)}
-	every = max(every, time.Duration(len(pools[0])+len(pools[1]))*pollSpacing)
+	read := enabled(snap)
+	every = max(every, time.Duration(len(read))*pollSpacing)
 	wait := min(every, pollIdle)
-	for _, pool := range pools {
-		for _, b := range pool {
-			wait = min(wait, p.visit(snap, b, n, now, every))
+	for _, b := range read {
+		wait = min(wait, p.visit(snap, b, n, now, every))
+	}
+	p.forget(n, len(read))
+	return max(wait, pollTick)
+}
+
+// enabled lists the backends whose engines are asked for more than their health.
+func enabled(snap *router.Snapshot) (all []*router.Backend) {
+	for _, role := range []router.Role{router.Prefill, router.Decode} {
+		for _, m := range snap.Members(role) {
+			if m.Entry.State != router.Disabled {
+				all = append(all, m.Backend)
+			}
 		}
 	}
-	p.forget(n, len(pools[0])+len(pools[1]))
-	return max(wait, pollTick)
+	return all
 }
 
 // visit reads b if b is due, and returns the time until the next visit.
@@ -264,7 +275,7 @@ func (p *Poller) fetch(snap *router.Snapshot, b *router.Backend, dst []byte) ([]
 // ownLoad counts what this process has in flight on b's engine, which may be in both pools.
 func ownLoad(snap *router.Snapshot, b *router.Backend) int64 {
 	n := b.InFlight()
-	for _, o := range snap.Backends(1 - b.Role) {
+	for _, o := range snap.Members(1 - b.Role) {
 		if o.URL == b.URL {
 			n += o.InFlight()
 		}
@@ -275,8 +286,12 @@ func ownLoad(snap *router.Snapshot, b *router.Backend) int64 {
 // Unknown says why nothing, or not all, is known of an engine's load. It is empty if all is known.
 // state is what is known, or nil if nothing is.
 func (p *Poller) Unknown(b *router.Backend, state *router.EngineState) string {
-	if p.cfg.Router.Snapshot().Poll() <= 0 {
+	snap := p.cfg.Router.Snapshot()
+	switch {
+	case snap.Poll() <= 0:
 		return pollOff
+	case snap.AdminState(b) == router.Disabled:
+		return pollDisabled
 	}
 	if b.State() != router.Up {
 		return pollNotServe

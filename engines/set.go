@@ -6,10 +6,12 @@ package engines
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -113,8 +115,8 @@ func New(cfg Config) *Set {
 func (s *Set) Start() {
 	s.cfg.Router.OnEject(s.Ejected)
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
-		for _, b := range s.cfg.Router.Snapshot().Backends(role) {
-			s.join(b)
+		for _, m := range s.cfg.Router.Snapshot().Members(role) {
+			s.join(m.Backend)
 		}
 	}
 	s.warm.start()
@@ -269,6 +271,7 @@ func (s *Set) drop(b *router.Backend, e *engine) {
 	if !again {
 		s.cfg.Forget(b.URL)
 	}
+	s.cfg.Log.Info().Str("role", b.Role.String()).Str("backend", b.URL).Msg("backend has left: its last request and handle have ended")
 }
 
 // Reload replaces the current pools, or fails and changes nothing. Requests under way keep the pools
@@ -286,12 +289,35 @@ func (s *Set) Reload(cfg router.Config) error {
 	for _, b := range c.Left {
 		s.remove(b)
 	}
-	for _, b := range c.Joined {
+	for _, b := range slices.Concat(c.Joined, c.Resumed) {
 		s.warm.cold(b, true)
 	}
+	s.wakeClosed()
 	s.compareModels()
 	s.LookForOutage()
 	return nil
+}
+
+// wakeClosed lets the checks of backends that are not ready tell soon when these have drained.
+func (s *Set) wakeClosed() {
+	for b := range s.all() {
+		if b.Closed() {
+			s.Suspect(b)
+		}
+	}
+}
+
+// Leaving lists the backends that were removed and still serve what they have.
+func (s *Set) Leaving() (all []*router.Backend) {
+	for b, e := range s.all() {
+		if e.removed.Load() {
+			all = append(all, b)
+		}
+	}
+	slices.SortFunc(all, func(a, b *router.Backend) int {
+		return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.URL, b.URL))
+	})
+	return all
 }
 
 // Stalled ejects a backend if no stream on it has made progress for long, as then the engine hangs

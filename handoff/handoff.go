@@ -102,13 +102,14 @@ func (k *Keeper) strand(blocks int, issued time.Time, why Orphan) {
 	k.cfg.Ledger.strand(blocks, issued.Add(k.cfg.KV.Lease))
 }
 
-// transfer passes the duty to end the handle to a release.
-func (h *Handoff) transfer() {
+// transfer passes the duty to end the handle to a release. The backend still counts the handle as its
+// own, until the caller has called HandleEnded.
+func (h *Handoff) transfer() (from *router.Backend) {
 	if !h.Live() {
 		panic("BUG: release of a handle that has ended")
 	}
 	h.state = handleEnded
-	h.from.HandleEnded()
+	return h.from
 }
 
 // Allows checks a handle's host against kv.allow_hosts.

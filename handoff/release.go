@@ -102,10 +102,11 @@ func (h *Handoff) Release(a Abandoned) {
 		h.Lose(why)
 		return
 	}
-	h.transfer()
+	from := h.transfer()
 	k.wg.Add(1)
 	go func() {
 		defer k.wg.Done()
+		defer from.HandleEnded()
 		defer k.cfg.Bodies.Give(budget.Client{}, job.charged)
 		if !k.cfg.Guard(job.run) && !job.ended {
 			job.end(Lost)

@@ -11,6 +11,7 @@ type BackendLoad struct {
 	Role, URL string
 	InFlight  int64
 	Up        bool
+	Ready     bool // an operator has neither drained nor disabled it
 	Ejected   bool
 	// NothingPulled: a decode engine answers two-leg requests and pulls nothing.
 	NothingPulled bool
@@ -37,6 +38,7 @@ type backendCollector struct{ read func() []BackendLoad }
 var (
 	inFlightDesc = prometheus.NewDesc("xpyd_in_flight", "Requests in flight, by role and backend.", []string{"role", "backend"}, nil)
 	upDesc       = prometheus.NewDesc("xpyd_backend_up", "1 when the backend's /health last answered 200.", []string{"role", "backend"}, nil)
+	readyDesc    = prometheus.NewDesc("xpyd_backend_ready", "1 unless an operator has drained or disabled the backend.", []string{"role", "backend"}, nil)
 	nothingDesc  = prometheus.NewDesc("xpyd_backend_nothing_pulled", "1 while the decode backend answers two-leg requests and its engine pulls no blocks for them.", []string{"role", "backend"}, nil)
 	ejectedDesc  = prometheus.NewDesc("xpyd_backend_ejected", "1 while the backend gets no requests because of its failures.", []string{"role", "backend"}, nil)
 
@@ -53,7 +55,7 @@ var (
 )
 
 func (c *backendCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{inFlightDesc, upDesc, ejectedDesc, nothingDesc, elsewhereDesc, engineAgeDesc, runningDesc, waitingDesc, kvUsageDesc, queriesDesc, hitsDesc, estimatedQueriesDesc, estimatedHitsDesc} {
+	for _, d := range []*prometheus.Desc{inFlightDesc, upDesc, readyDesc, ejectedDesc, nothingDesc, elsewhereDesc, engineAgeDesc, runningDesc, waitingDesc, kvUsageDesc, queriesDesc, hitsDesc, estimatedQueriesDesc, estimatedHitsDesc} {
 		ch <- d
 	}
 }
@@ -65,6 +67,7 @@ func (c *backendCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		send(inFlightDesc, prometheus.GaugeValue, float64(b.InFlight))
 		send(upDesc, prometheus.GaugeValue, flag(b.Up))
+		send(readyDesc, prometheus.GaugeValue, flag(b.Ready))
 		send(ejectedDesc, prometheus.GaugeValue, flag(b.Ejected))
 		if b.Role == "decode" {
 			send(nothingDesc, prometheus.GaugeValue, flag(b.NothingPulled))

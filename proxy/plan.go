@@ -13,7 +13,7 @@ func (c *completion) plan() *fault.Error {
 	c.snap = c.s.router.Snapshot()
 	c.s.router.Admitted()
 	switch bypass := fault.Bypassed(c.req.Bypass()); {
-	case len(c.snap.Backends(router.Prefill)) == 0:
+	case !c.snap.Pooled(router.Prefill):
 		c.path, c.reason = pathDecodeOnly, fault.ReasonNoPool
 	case bypass != fault.ReasonNone && !c.s.dialect.DecodeOnlySafe():
 		return fault.ErrUnsplit(bypass, c.s.dialect.Name())

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"xpyd/admin"
 	"xpyd/kvparams"
 	"xpyd/netio"
 	"xpyd/proxy"
@@ -410,7 +411,7 @@ func (r *rig) adminText(path string) string {
 	w := &responseRecorder{header: http.Header{}}
 	req, _ := http.NewRequest(http.MethodGet, path, nil)
 	req.Header.Set("Authorization", "Bearer "+r.token)
-	r.server.Admin().Handler.ServeHTTP(w, req)
+	r.server.Admin(admin.Control{}).Handler.ServeHTTP(w, req)
 	return w.body.String()
 }
 

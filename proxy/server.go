@@ -201,9 +201,9 @@ func (s *Server) Ready() bool {
 }
 
 // Admin returns the server of the operators' port. Clients must not be able to reach it.
-func (s *Server) Admin() *http.Server {
+func (s *Server) Admin(control admin.Control) *http.Server {
 	return admin.New(admin.Config{
-		Desk: s.desk, Running: s.live.Load, Pinned: s.ledger.Pinned, Stranded: s.ledger.Stranded, Retiring: s.retiring.Load,
+		Control: control, Leaving: s.engines.Leaving, Desk: s.desk, Running: s.live.Load, Pinned: s.ledger.Pinned, Stranded: s.ledger.Stranded, Retiring: s.retiring.Load,
 		Router: s.router, Metrics: s.metrics.Metrics, Token: s.cfg.AdminToken, TLS: s.certs.Admin.Server(), Ready: s.readiness, Unknown: s.engines.Poller.Unknown, Pprof: s.cfg.Pprof, Log: s.log,
 	})
 }
@@ -275,6 +275,9 @@ func (s *Server) Reload(cfg router.Config) error {
 	s.metrics.Reload(err == nil)
 	return err
 }
+
+// SetPools is Reload for a change that is no reload of the configuration.
+func (s *Server) SetPools(cfg router.Config) error { return s.engines.Reload(cfg) }
 
 // ReloadFailed counts a configuration that could not be read.
 func (s *Server) ReloadFailed() { s.metrics.Reload(false) }

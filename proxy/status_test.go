@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"xpyd/admin"
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"
@@ -164,7 +165,7 @@ func readEvents(t *testing.T, in *bufio.Reader, names ...string) map[string]json
 func TestStatusPageAndToken(t *testing.T) {
 	for _, token := range []string{"", "sesame"} {
 		r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.AdminToken = token }})
-		server := httptest.NewServer(r.server.Admin().Handler)
+		server := httptest.NewServer(r.server.Admin(admin.Control{}).Handler)
 		t.Cleanup(server.Close)
 		get := func(path string, header ...string) *http.Response {
 			req, err := http.NewRequest(http.MethodGet, server.URL+path, nil)

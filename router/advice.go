@@ -157,7 +157,7 @@ func (s *Snapshot) Advice() Advice {
 	if x > 0 && sum.prefills > 0 {
 		a.Prefill.Load = sum.prefillBusy / (float64(x) * seconds)
 	}
-	if sum.polls > 0 {
+	if sum.polls > 0 && y > 0 {
 		polls := float64(sum.polls)
 		a.Decode.KVUsage, a.Decode.Waiting = sum.usage/polls, float64(sum.waiting)/polls
 		// Requests that wait mean a full engine, whatever filled it.

@@ -126,6 +126,9 @@ func (b *Backend) HandleIssued() { b.handles.Add(1) }
 // HandleEnded ends one HandleIssued.
 func (b *Backend) HandleEnded() { b.handles.Add(-1) }
 
+// Handles is the number of handles of its blocks that have not ended.
+func (b *Backend) Handles() int64 { return b.handles.Load() }
+
 // InUse reports whether a lease or a handle is held.
 func (b *Backend) InUse() bool { return b.InFlight() > 0 || b.handles.Load() > 0 }
 
@@ -161,7 +164,7 @@ func (b *Backend) Reset() {
 	b.ramp(now)
 	b.cache.Clear()
 	r.pairs.drop(func(x Pair) bool { return x.has(b) })
-	r.pairs.warmAll(b, r.Snapshot().Backends(1-b.Role))
+	r.pairs.warmAll(b, r.Snapshot().pool(1-b.Role).all())
 	r.mu.Unlock()
 	r.serve(b.Role)
 }

@@ -86,9 +86,9 @@ func (s *Snapshot) acquireDegraded(w *Want, l *Lease) error {
 	return s.acquire(w, l)
 }
 
-// Outage reports whether all prefill backends are down although requests would be sent to them.
+// Outage reports whether no prefill backend is ready and not down although requests would be sent to them.
 func (s *Snapshot) Outage() bool {
-	if !s.Splits() || len(s.prefill.backends) == 0 {
+	if !s.Splits() || !s.Pooled(Prefill) {
 		return false
 	}
 	for _, b := range s.prefill.backends {

@@ -193,7 +193,7 @@ func (p *pool) leastDemerit(q query) (*Backend, error) {
 		alive, busy, ok bool // some are not Down; some are full; one of these is worth a wait
 	)
 	for _, b := range p.backends {
-		if b.State() == Down {
+		if b.State() == Down || b.Closed() {
 			continue
 		}
 		alive = true
@@ -231,10 +231,13 @@ func (s *Snapshot) Pick(w Want) *Backend {
 	}
 	q.ready()
 	b, err := p.choose(q)
-	if err != nil {
-		return nil
+	if err == nil {
+		return b
 	}
-	return b
+	if now := s.newer(&w); now != nil {
+		return now.Pick(w)
+	}
+	return nil
 }
 
 // Acquire is AcquireFor for a leg to which no pair matters.
@@ -284,6 +287,9 @@ func (s *Snapshot) reserve(w *Want, l *Lease) error {
 		q.found = found
 		b, err := p.choose(q)
 		if err != nil {
+			if now := s.newer(w); now != nil {
+				return now.reserve(w, l)
+			}
 			return err
 		}
 		// Another request was quicker. The next choice sees the change.

@@ -267,15 +267,15 @@ func TestReloadChangesWeights(t *testing.T) {
 
 func TestParseEntry(t *testing.T) {
 	for text, want := range map[string]Entry{
-		"http://a:1":                    {URL: "http://a:1", Weight: 1},
-		"http://a:1 weight=2":           {URL: "http://a:1", Weight: 2},
-		"  http://a:1   weight=0.25 ":   {URL: "http://a:1", Weight: 0.25},
-		"http://a:1 weight=100":         {URL: "http://a:1", Weight: 100},
-		"http://a:1 gpus=4":             {URL: "http://a:1", Weight: 4, GPUs: 4},
-		"http://a:1 gpus=256":           {URL: "http://a:1", Weight: 100, GPUs: 256},
-		"http://a:1 weight=1.5 gpus=4":  {URL: "http://a:1", Weight: 1.5, GPUs: 4},
-		"http://a:1 weight=1 gpus=0.25": {URL: "http://a:1", Weight: 1, GPUs: 0.25},
-		"http://a:1 bootstrap=8998":     {URL: "http://a:1", Weight: 1, Bootstrap: 8998},
+		"http://a:1":                    {URL: "http://a:1", Weight: 1, State: Ready},
+		"http://a:1 weight=2":           {URL: "http://a:1", Weight: 2, State: Ready},
+		"  http://a:1   weight=0.25 ":   {URL: "http://a:1", Weight: 0.25, State: Ready},
+		"http://a:1 weight=100":         {URL: "http://a:1", Weight: 100, State: Ready},
+		"http://a:1 gpus=4":             {URL: "http://a:1", Weight: 4, GPUs: 4, State: Ready},
+		"http://a:1 gpus=256":           {URL: "http://a:1", Weight: 100, GPUs: 256, State: Ready},
+		"http://a:1 weight=1.5 gpus=4":  {URL: "http://a:1", Weight: 1.5, GPUs: 4, State: Ready},
+		"http://a:1 weight=1 gpus=0.25": {URL: "http://a:1", Weight: 1, GPUs: 0.25, State: Ready},
+		"http://a:1 bootstrap=8998":     {URL: "http://a:1", Weight: 1, Bootstrap: 8998, State: Ready},
 	} {
 		e, err := ParseEntry(text)
 		if e != want || err != nil {
@@ -292,7 +292,7 @@ func TestParseEntry(t *testing.T) {
 		weight = "must have one weight from 0.01 to 100; try http://a:1 weight=2"
 		gpus   = "must have one number of GPUs from 0.01 to 4096; try http://a:1 gpus=4"
 		port   = "must have one port of a bootstrap server from 1 to 65535; try http://a:1 bootstrap=8998"
-		other  = "has something else than weight=NUMBER, gpus=NUMBER or bootstrap=PORT behind its URL; try http://a:1 weight=2"
+		other  = "has something else than weight=NUMBER, gpus=NUMBER, bootstrap=PORT or state=STATE behind its URL; try http://a:1 weight=2"
 	)
 	for text, want := range map[string]string{
 		"weight=0": weight, "weight=-1": weight, "weight=NaN": weight, "weight=Inf": weight, "weight=": weight, "weight": weight, "weight=1 weight=2": weight,

@@ -11,10 +11,11 @@ import (
 // once its snapshot is in force, except what requests and engines change behind pointers.
 type pool struct {
 	role       Role
-	backends   []*Backend
-	weights    []float64 // as configured, in the order of backends
-	gpus       []float64 // likewise; 0: not said
-	bootstrap  []int     // likewise
+	members    []Member   // all, in the order of the configuration
+	backends   []*Backend // those that are ready: choices see no others
+	weights    []float64  // as configured, in the order of backends
+	gpus       []float64  // likewise; 0: not said
+	bootstrap  []int      // likewise
 	policyName string
 	policy     policy
 	turns      *atomic.Uint64 // see query.turn
@@ -37,7 +38,7 @@ func (r *Router) newPool(role Role, entries []string, policyName string, old *po
 		p.policy, p.turns = newPolicy(policyName), new(atomic.Uint64)
 	}
 	known := map[string]*Backend{}
-	for _, b := range old.backends {
+	for _, b := range old.all() {
 		known[b.URL] = b
 	}
 	for _, entry := range entries {
@@ -52,8 +53,11 @@ func (r *Router) newPool(role Role, entries []string, policyName string, old *po
 		if k := known[b.URL]; k != nil {
 			b = k
 		}
-		p.backends, p.weights, p.gpus = append(p.backends, b), append(p.weights, e.Weight), append(p.gpus, e.GPUs)
-		p.bootstrap = append(p.bootstrap, e.Bootstrap)
+		p.members = append(p.members, Member{b, e})
+		if e.State == Ready {
+			p.backends, p.weights, p.gpus = append(p.backends, b), append(p.weights, e.Weight), append(p.gpus, e.GPUs)
+			p.bootstrap = append(p.bootstrap, e.Bootstrap)
+		}
 	}
 	return p, nil
 }
@@ -67,13 +71,6 @@ func (s *Snapshot) pool(role Role) *pool {
 
 // Policy is the name of the role's policy; see Config.ChosenDecodePolicy.
 func (s *Snapshot) Policy(role Role) string { return s.pool(role).policyName }
-
-// Weights are the configured weights, in the order of Backends. The slice must not be changed.
-func (s *Snapshot) Weights(role Role) []float64 { return s.pool(role).weights }
-
-// GPUs are those of each backend, in the order of Backends, 0 where it is not said. The slice must
-// not be changed.
-func (s *Snapshot) GPUs(role Role) []float64 { return s.pool(role).gpus }
 
 // weigh puts the weights into force, each as a part of the largest. It marks each backend, so that
 // choices look at it again under the new rules.

@@ -4,8 +4,9 @@ import "slices"
 
 // Change is what a reload did to the pools.
 type Change struct {
-	Joined []*Backend // in the new snapshot only
-	Left   []*Backend // in the old snapshot only; leases on them stay valid
+	Joined  []*Backend // in the new snapshot only
+	Left    []*Backend // in the old snapshot only; leases on them stay valid
+	Resumed []*Backend // in both, and ready again
 }
 
 // Reload replaces the current snapshot by that of cfg, or returns an error and changes nothing. A
@@ -22,19 +23,21 @@ func (r *Router) Reload(cfg Config, maxShare float64, prepare func(Change)) (Cha
 	}
 	var c Change
 	for _, role := range [...]Role{Prefill, Decode} {
-		c.Joined = appendMissing(c.Joined, s.Backends(role), old.Backends(role))
-		c.Left = appendMissing(c.Left, old.Backends(role), s.Backends(role))
+		now, before := s.pool(role), old.pool(role)
+		c.Joined = appendMissing(c.Joined, now.all(), before.all())
+		c.Left = appendMissing(c.Left, before.all(), now.all())
 	}
 	if prepare != nil {
 		prepare(c)
 	}
-	r.swap(s, c)
+	c.Resumed = r.swap(s, c)
 	r.serve(Prefill)
 	r.serve(Decode)
 	return c, nil
 }
 
-func (r *Router) swap(s *Snapshot, c Change) {
+// swap puts s in force. It returns the backends that are ready again.
+func (r *Router) swap(s *Snapshot, c Change) (resumed []*Backend) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
@@ -44,7 +47,7 @@ func (r *Router) swap(s *Snapshot, c Change) {
 	for _, b := range c.Left {
 		r.pairs.drop(func(x Pair) bool { return x.has(b) })
 		r.pairs.transfers.forget(b)
-		r.pairs.warmAll(b, r.Snapshot().Backends(1-b.Role))
+		r.pairs.warmAll(b, r.Snapshot().pool(1-b.Role).all())
 	}
 	for _, p := range [...]*pool{s.prefill, s.decode} {
 		p.spareHalf(now)
@@ -52,7 +55,9 @@ func (r *Router) swap(s *Snapshot, c Change) {
 		p.seat(r.Snapshot().pool(p.role))
 		p.sortModels(r.Snapshot().pool(p.role))
 	}
-	r.snapshot.Store(s)
+	resumed = s.admit(now)
+	s.shut(r.snapshot.Swap(s))
+	return resumed
 }
 
 // appendMissing appends to dst the backends of a that are not in b.

@@ -71,6 +71,7 @@ func New(cfg Config, maxShare float64, clock Clock) (*Router, error) {
 		p.seat(&pool{})
 	}
 	r.snapshot.Store(s)
+	s.shut(s)
 	return r, nil
 }
 
@@ -89,7 +90,7 @@ func (r *Router) build(cfg Config, maxShare float64, old *Snapshot) (*Snapshot, 
 	if s.decode, err = r.newPool(Decode, cfg.Decode, cfg.ChosenDecodePolicy(), old.decode); err != nil {
 		return nil, err
 	}
-	if len(s.decode.backends) == 0 {
+	if len(s.decode.members) == 0 {
 		return nil, errors.New("decode pool is empty")
 	}
 	s.decode.partners = len(s.prefill.backends)
@@ -135,7 +136,7 @@ func (s *Snapshot) Health() Health { return s.health }
 // Pairs is what has been learned about the pairs, the same for all snapshots.
 func (s *Snapshot) Pairs() *Pairs { return s.pairs }
 
-// Backends lists a role's backends. The slice must not be changed.
+// Backends lists a role's backends that are Ready. The slice must not be changed.
 func (s *Snapshot) Backends(role Role) []*Backend { return s.pool(role).backends }
 
 // Ready reports whether a completion could be served. That takes a decode backend that is up. It
@@ -145,7 +146,7 @@ func (s *Snapshot) Ready(alone bool) bool {
 	if !anyUp(s.decode.backends) {
 		return false
 	}
-	return alone || s.pd.Mode == PDNever || len(s.prefill.backends) == 0 || anyUp(s.prefill.backends)
+	return alone || s.pd.Mode == PDNever || !s.Pooled(Prefill) || anyUp(s.prefill.backends)
 }
 
 func anyUp(backends []*Backend) bool {

@@ -21,11 +21,15 @@ type vitals struct {
 	external     atomic.Int32 // requests of other clients at the last reading, see externalAt
 }
 
-// counter counts the leases on a backend. It also holds the mark of a backend that is unusual.
+// counter counts the leases on a backend. It also holds the mark of a backend that is unusual, and
+// whether it takes no more of them.
 type counter struct{ word atomic.Int64 }
 
 // marked is a bit of a counter above any count. A word below it is the count itself.
 const marked = 1 << 32
+
+// closed is another. It is in the word that reserve changes, so no lease can slip in after it.
+const closed = 1 << 33
 
 // Load is the number of leases.
 func (c *counter) Load() int64 { return countOf(c.word.Load()) }
@@ -35,15 +39,19 @@ func countOf(word int64) int64 { return int64(int32(word)) }
 // Add counts n more leases.
 func (c *counter) Add(n int64) { c.word.Add(n) }
 
-// reserve counts one more lease, unless that would exceed limit. A limit of 0 is none.
+// reserve counts one more lease, unless that would exceed limit or the backend is closed. A limit of
+// 0 is none.
 func (c *counter) reserve(limit int64) bool {
 	if limit == 0 {
-		c.word.Add(1)
-		return true
+		if c.word.Add(1)&closed == 0 {
+			return true
+		}
+		c.word.Add(-1)
+		return false
 	}
 	for {
 		word := c.word.Load()
-		if countOf(word) >= limit {
+		if countOf(word) >= limit || word&closed != 0 {
 			return false
 		}
 		if c.word.CompareAndSwap(word, word+1) {
@@ -51,6 +59,11 @@ func (c *counter) reserve(limit int64) bool {
 		}
 	}
 }
+
+func (c *counter) open() { c.word.And(^closed) }
+
+// close also marks the backend, so that choices see that it is closed.
+func (c *counter) close() { c.word.Or(closed | marked) }
 
 // mark makes choices read the fields after the count.
 func (v *vitals) mark() { v.inflight.word.Or(marked) }
@@ -108,9 +121,9 @@ func (b *Backend) unmark(q *query) {
 	}
 }
 
-// part is the share by all that vitals tell: down, ejected, passed over, slow start, weight.
+// part is the share by all that vitals tell: closed, down, ejected, passed over, slow start, weight.
 func (v *vitals) part(q *query) float64 {
-	if State(v.state.Load()) == Down || v.refusedUntil.Load() > q.now || v.ejectedUntil.Load() > q.now {
+	if v.inflight.word.Load()&closed != 0 || State(v.state.Load()) == Down || v.refusedUntil.Load() > q.now || v.ejectedUntil.Load() > q.now {
 		return 0
 	}
 	return v.share(q.now, q.slowStart) * math.Float64frombits(v.weight.Load())

@@ -3,20 +3,21 @@ package router
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
 
 // Bounds of a weight. They also bound how long the lightest backend waits for a turn.
 const (
-	minWeight = 0.01
-	maxWeight = 100
+	MinWeight = 0.01
+	MaxWeight = 100
 )
 
 // Bounds of an engine's GPUs. Less than one is a part of a GPU.
 const (
-	minGPUs = 0.01
-	maxGPUs = 4096
+	MinGPUs = 0.01
+	MaxGPUs = 4096
 )
 
 // Entry is a backend as a pool's list has it.
@@ -26,14 +27,16 @@ type Entry struct {
 	GPUs   float64 // 0: not said
 	// Bootstrap is the port of the connector's bootstrap server beside the engine; 0: the usual one.
 	Bootstrap int
+	State     AdminState
 }
 
-// ParseEntry reads an entry of a pool: "http://host:port", perhaps with "weight=2", "gpus=4"
-// or "bootstrap=8998" behind it. An engine whose GPUs are told has them for its weight, unless it has one of its own.
+// ParseEntry reads an entry of a pool: "http://host:port", perhaps with "weight=2", "gpus=4",
+// "bootstrap=8998" or "state=drain" after it. An engine whose GPUs are told has them for its weight,
+// unless it has one of its own.
 // The URL comes as written, also with an error, whose text goes after the entry.
 func ParseEntry(text string) (Entry, error) {
 	words := strings.Fields(text)
-	e := Entry{Weight: 1}
+	e := Entry{Weight: 1, State: Ready}
 	if len(words) > 0 {
 		e.URL, words = words[0], words[1:]
 	}
@@ -43,13 +46,13 @@ func ParseEntry(text string) (Entry, error) {
 		x, err := strconv.ParseFloat(value, 64)
 		switch {
 		case key == "weight":
-			if err != nil || weighed || !(x >= minWeight && x <= maxWeight) {
-				return e, fmt.Errorf("must have one weight from %v to %v; try %s weight=2", minWeight, maxWeight, e.URL)
+			if err != nil || weighed || !(x >= MinWeight && x <= MaxWeight) {
+				return e, fmt.Errorf("must have one weight from %v to %v; try %s weight=2", MinWeight, MaxWeight, e.URL)
 			}
 			e.Weight, weighed = x, true
 		case key == "gpus":
-			if err != nil || e.GPUs > 0 || !(x >= minGPUs && x <= maxGPUs) {
-				return e, fmt.Errorf("must have one number of GPUs from %v to %v; try %s gpus=4", minGPUs, maxGPUs, e.URL)
+			if err != nil || e.GPUs > 0 || !(x >= MinGPUs && x <= MaxGPUs) {
+				return e, fmt.Errorf("must have one number of GPUs from %v to %v; try %s gpus=4", MinGPUs, MaxGPUs, e.URL)
 			}
 			e.GPUs = x
 		case key == "bootstrap":
@@ -57,28 +60,32 @@ func ParseEntry(text string) (Entry, error) {
 				return e, fmt.Errorf("must have one port of a bootstrap server from 1 to 65535; try %s bootstrap=8998", e.URL)
 			}
 			e.Bootstrap = int(x)
+		case key == "state":
+			if e.State = AdminState(value); !slices.Contains(AdminStates(), e.State) {
+				return e, fmt.Errorf("must have one of the states ready, drain and disabled; try %s state=drain", e.URL)
+			}
 		default:
-			return e, fmt.Errorf("has something else than weight=NUMBER, gpus=NUMBER or bootstrap=PORT behind its URL; try %s weight=2", e.URL)
+			return e, fmt.Errorf("has something else than weight=NUMBER, gpus=NUMBER, bootstrap=PORT or state=STATE behind its URL; try %s weight=2", e.URL)
 		}
 	}
 	if !weighed {
-		e.Weight = e.ownWeight()
+		e.Weight = e.OwnWeight()
 	}
 	return e, nil
 }
 
-// ownWeight is the weight of an entry that does not give one.
-func (e Entry) ownWeight() float64 {
+// OwnWeight is the weight of an entry that does not give one.
+func (e Entry) OwnWeight() float64 {
 	if e.GPUs == 0 {
 		return 1
 	}
-	return min(e.GPUs, maxWeight)
+	return min(e.GPUs, MaxWeight)
 }
 
 // String writes the entry as ParseEntry reads it, without what need not be said.
 func (e Entry) String() string {
 	text := e.URL
-	if e.Weight != e.ownWeight() {
+	if e.Weight != e.OwnWeight() {
 		text += " weight=" + strconv.FormatFloat(e.Weight, 'g', -1, 64)
 	}
 	if e.GPUs > 0 {
@@ -86,6 +93,9 @@ func (e Entry) String() string {
 	}
 	if e.Bootstrap > 0 {
 		text += " bootstrap=" + strconv.Itoa(e.Bootstrap)
+	}
+	if e.State != Ready && e.State != "" {
+		text += " state=" + string(e.State)
 	}
 	return text
 }

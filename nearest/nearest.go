@@ -1,21 +1,22 @@
-package config
+// Package nearest finds the name that a misspelt one was probably meant for.
+package nearest
 
 import (
 	"slices"
 	"strings"
 )
 
-// nearest returns the candidate that name is most likely meant for. It prefers the one with the
+// Name returns the candidate that name is most likely meant for. It prefers the one with the
 // fewest edits, as long as they are no more than a third of name. Otherwise it takes one that is a
 // part or an extension of name, by whole words. It returns "" if none is near.
-func nearest(name string, candidates []string) string {
+func Name(name string, candidates []string) string {
 	slices.Sort(candidates)
 	name = strings.ToLower(name)
 	edits := max(1, len(name)/3)
 	best, least := "", edits+3
 	for _, c := range candidates {
 		low := strings.ToLower(c)
-		d := distance(name, low)
+		d := Distance(name, low)
 		switch {
 		case d <= edits:
 		case within(name, low):
@@ -44,8 +45,8 @@ func within(part, whole string) bool {
 	return ends && rest != "" && strings.ContainsRune(marks, rune(rest[len(rest)-1]))
 }
 
-// distance counts the bytes to insert, delete or replace between a and b.
-func distance(a, b string) int {
+// Distance counts the bytes to insert, delete or replace between a and b.
+func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
@@ -63,12 +64,4 @@ func distance(a, b string) int {
 		}
 	}
 	return row[len(b)]
-}
-
-// hint says what an unknown name was probably meant for, if anything is near.
-func hint(prefix, near string) string {
-	if near == "" {
-		return "xpyd serve --help lists all"
-	}
-	return "the nearest is " + prefix + near
 }

@@ -1,0 +1,208 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"reflect"
+	"strings"
+
+	"xpyd/members"
+	"xpyd/nearest"
+	"xpyd/router"
+)
+
+// Control is what the port can change. A nil member means that this process cannot.
+type Control struct {
+	Members *members.Set
+	Reload  func(context.Context) error // reads the configuration again
+	// Level and SetLevel are both set or both nil. They are about the level of the log.
+	Level    func() string
+	SetLevel func(string) error
+}
+
+// mostBody bounds the body of a change, in bytes.
+const mostBody = 64 << 10
+
+// changes are the routes that change something.
+func (p *pages) changes() []route {
+	c := p.cfg.Control
+	var all []route
+	if c.Members != nil {
+		all = append(all,
+			route{"POST /backends", "adds a backend", p.addBackend},
+			route{"PATCH /backends/{id}", "changes state, weight or role of a backend", p.changeBackend},
+			route{"DELETE /backends/{id}", "removes a backend once its requests have ended; ?force does not wait", p.removeBackend},
+		)
+	}
+	if c.Reload != nil {
+		all = append(all, route{"POST /reload", "reads the configuration again, as HUP does", p.reload})
+	}
+	if c.SetLevel != nil {
+		all = append(all, route{"PUT /log-level", "changes the level of the log", p.setLevel})
+	}
+	return all
+}
+
+// guardChange lets no web page change anything with the browser of an operator. A form or a script of
+// another site can send neither JSON nor PATCH, PUT and DELETE without asking first, and nobody grants
+// that. A name that another site has pointed at this machine passes for the same site, so without a
+// token the request must name an address of this machine.
+func (p *pages) guardChange(next http.HandlerFunc) http.HandlerFunc {
+	var site http.CrossOriginProtection
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := site.Check(r); err != nil {
+			refuse(w, http.StatusForbidden, "a page of another site may not change anything")
+			return
+		}
+		if p.cfg.Token == "" && r.TLS == nil && !namesAddress(r.Host) {
+			refuse(w, http.StatusForbidden, "without admin_token a change must be sent to localhost or to an address, not to "+r.Host)
+			return
+		}
+		if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); r.Method != http.MethodDelete && kind != "application/json" {
+			refuse(w, http.StatusUnsupportedMediaType, "send the header Content-Type: application/json")
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, mostBody)
+		next(w, r)
+	}
+}
+
+// namesAddress reports whether the host of a request is an address or localhost.
+func namesAddress(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	return host == "localhost" || net.ParseIP(strings.Trim(host, "[]")) != nil
+}
+
+// refuse answers with an error.
+func refuse(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": text})
+}
+
+// refuseChange answers with the error of a change.
+func refuseChange(w http.ResponseWriter, err error) {
+	status := http.StatusInternalServerError
+	var refused *members.Error
+	if errors.As(err, &refused) {
+		status = map[members.Kind]int{
+			members.Wrong: http.StatusBadRequest, members.Unknown: http.StatusNotFound,
+			members.Conflict: http.StatusConflict, members.Later: http.StatusServiceUnavailable,
+		}[refused.Kind]
+	}
+	if status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	refuse(w, status, err.Error())
+}
+
+// change is the body of a POST or a PATCH.
+type change struct {
+	URL    *string  `json:"url"`
+	Role   *string  `json:"role"`
+	State  *string  `json:"state"`
+	Weight *float64 `json:"weight"`
+	GPUs   *float64 `json:"gpus"`
+}
+
+// edit returns what the body asks for. Text and numbers that mean "as configured" to an Edit are
+// refused, as the sender means something else.
+func (c change) edit() (e members.Edit, wrong string) {
+	for _, text := range []struct {
+		name string
+		is   *string
+	}{{"url", c.URL}, {"role", c.Role}, {"state", c.State}} {
+		if text.is != nil && *text.is == "" {
+			return e, text.name + ": is empty; leave it out or give a value"
+		}
+	}
+	for _, number := range []struct {
+		name string
+		is   *float64
+	}{{"weight", c.Weight}, {"gpus", c.GPUs}} {
+		if number.is != nil && *number.is == 0 {
+			return e, number.name + ": must be above 0; state drain takes all requests off a backend"
+		}
+	}
+	return members.Edit{
+		URL: valueOf(c.URL), Role: valueOf(c.Role), State: router.AdminState(valueOf(c.State)), Weight: valueOf(c.Weight), GPUs: valueOf(c.GPUs),
+	}, ""
+}
+
+func valueOf[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+// read decodes the body of a request. It answers and returns false if that cannot be done.
+func read(w http.ResponseWriter, r *http.Request, into any) bool {
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	err := dec.Decode(into)
+	if err == nil && dec.Decode(&struct{}{}) != io.EOF {
+		err = errors.New("one object only")
+	}
+	if err == nil {
+		return true
+	}
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
+		refuse(w, http.StatusRequestEntityTooLarge, "the body is too large")
+		return false
+	}
+	text := "the body must be a JSON object: " + strings.TrimPrefix(err.Error(), "json: ")
+	if _, name, ok := strings.Cut(err.Error(), "unknown field "); ok {
+		if near := nearest.Name(strings.Trim(name, `"`), fieldsOf(into)); near != "" {
+			text += "; the nearest is " + near
+		}
+	}
+	refuse(w, http.StatusBadRequest, text)
+	return false
+}
+
+// fieldsOf lists the members that the object may have.
+func fieldsOf(into any) (names []string) {
+	t := reflect.TypeOf(into).Elem()
+	for i := range t.NumField() {
+		names = append(names, t.Field(i).Tag.Get("json"))
+	}
+	return names
+}
+
+// level is the body of PUT /log-level, and the answer.
+type level struct {
+	Level string `json:"level"`
+}
+
+func (p *pages) setLevel(w http.ResponseWriter, r *http.Request) {
+	var to level
+	if !read(w, r, &to) {
+		return
+	}
+	if err := p.cfg.Control.SetLevel(to.Level); err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	p.level(w, r)
+}
+
+func (p *pages) level(w http.ResponseWriter, _ *http.Request) {
+	writeIndented(w, level{p.cfg.Control.Level()})
+}
+
+func (p *pages) reload(w http.ResponseWriter, r *http.Request) {
+	if err := p.cfg.Control.Reload(r.Context()); err != nil {
+		refuse(w, http.StatusConflict, err.Error())
+		return
+	}
+	writeIndented(w, map[string]bool{"reloaded": true})
+}

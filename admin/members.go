@@ -1,0 +1,148 @@
+package admin
+
+import (
+	"net/http"
+
+	"xpyd/members"
+	"xpyd/router"
+)
+
+// leavingEntry is a backend that was removed, or has another role now, and still serves what it has.
+type leavingEntry struct {
+	URL      string `json:"url"`
+	Role     string `json:"role"`
+	InFlight int64  `json:"in_flight"`
+	Handles  int64  `json:"handles"`
+}
+
+func (p *pages) leaving() []leavingEntry {
+	all := []leavingEntry{}
+	for _, b := range p.cfg.Leaving() {
+		all = append(all, leavingEntry{b.URL, b.Role.String(), b.InFlight(), b.Handles()})
+	}
+	return all
+}
+
+// changesEntry shows what differs from the configuration, and for how long it does.
+type changesEntry struct {
+	Edits  []members.Edit `json:"edits"`
+	KeptIn string         `json:"kept_in,omitempty"` // the state file
+	Note   string         `json:"note,omitempty"`
+}
+
+func (p *pages) changed() *changesEntry {
+	if p.cfg.Control.Members == nil {
+		return nil
+	}
+	edits, file := p.cfg.Control.Members.Edits()
+	c := &changesEntry{Edits: edits, KeptIn: file}
+	if edits == nil {
+		c.Edits = []members.Edit{}
+	}
+	if file == "" {
+		c.Note = "changes end with this process; set state_file to keep them"
+	}
+	return c
+}
+
+// outcome is the answer to a change.
+type outcome struct {
+	URL     string        `json:"url"`
+	Backend *backendEntry `json:"backend,omitempty"` // as it is now
+	Leaving *leavingEntry `json:"leaving,omitempty"` // what it still has to end in its former role
+	KeptIn  string        `json:"kept_in,omitempty"`
+	Note    string        `json:"note,omitempty"`
+	Warning string        `json:"warning,omitempty"`
+}
+
+// answer tells what has become of the backend.
+func (p *pages) answer(w http.ResponseWriter, status int, url, warning string) {
+	changed := p.changed()
+	o := outcome{URL: url, KeptIn: changed.KeptIn, Note: changed.Note, Warning: warning}
+	snap := p.cfg.Router.Snapshot()
+	for _, role := range []router.Role{router.Prefill, router.Decode} {
+		for _, m := range snap.Members(role) {
+			if m.URL == url {
+				e := p.backendEntryOf(snap, m)
+				o.Backend = &e
+			}
+		}
+		if snap.Pooled(role) && len(snap.Backends(role)) == 0 {
+			o.Warning = "no " + role.String() + " backend is ready"
+		}
+	}
+	for _, l := range p.leaving() {
+		if l.URL == url && l.InFlight+l.Handles > 0 {
+			o.Leaving = &l
+		}
+	}
+	if o.Leaving != nil && o.Backend == nil {
+		status = http.StatusAccepted // it is removed once these have ended
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	encode(w, o)
+}
+
+func (p *pages) addBackend(w http.ResponseWriter, r *http.Request) {
+	var body change
+	if !read(w, r, &body) {
+		return
+	}
+	e, wrong := body.edit()
+	if wrong != "" {
+		refuse(w, http.StatusBadRequest, wrong)
+		return
+	}
+	url, err := p.cfg.Control.Members.Add(e)
+	if err != nil {
+		refuseChange(w, err)
+		return
+	}
+	p.answer(w, http.StatusCreated, url, "")
+}
+
+func (p *pages) changeBackend(w http.ResponseWriter, r *http.Request) {
+	var body change
+	if !read(w, r, &body) {
+		return
+	}
+	e, wrong := body.edit()
+	switch {
+	case wrong != "":
+	case body.URL != nil:
+		wrong = "url: cannot be changed; add another backend and remove this one"
+	case body.GPUs != nil:
+		wrong = "gpus: cannot be changed; change weight"
+	}
+	if wrong != "" {
+		refuse(w, http.StatusBadRequest, wrong)
+		return
+	}
+	url, err := p.cfg.Control.Members.Change(r.PathValue("id"), e)
+	if err != nil {
+		refuseChange(w, err)
+		return
+	}
+	warning := ""
+	if e.Role != "" {
+		warning = "an engine serves the other role only if it runs with kv_role kv_both"
+	}
+	p.answer(w, http.StatusOK, url, warning)
+}
+
+func (p *pages) removeBackend(w http.ResponseWriter, r *http.Request) {
+	url, err := p.cfg.Control.Members.Remove(r.PathValue("id"))
+	if err != nil {
+		refuseChange(w, err)
+		return
+	}
+	if r.URL.Query().Has("force") {
+		for _, b := range p.cfg.Leaving() {
+			if b.URL == url {
+				b.Abandon()
+			}
+		}
+	}
+	p.answer(w, http.StatusOK, url, "")
+}

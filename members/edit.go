@@ -1,0 +1,170 @@
+// Package members changes the pools while the process runs. What is in force is the configuration
+// with the edits that operators have made since. A reload keeps the edits that still apply, and a
+// state file keeps them over the end of the process.
+package members
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"xpyd/router"
+)
+
+// Edit is what operators have changed about one backend. An empty field is as configured.
+type Edit struct {
+	URL     string            `json:"url"`
+	Added   bool              `json:"added,omitempty"`   // the configuration does not have it
+	Removed bool              `json:"removed,omitempty"` // the configuration has it
+	Role    string            `json:"role,omitempty"`
+	State   router.AdminState `json:"state,omitempty"`
+	Weight  float64           `json:"weight,omitempty"`
+	GPUs    float64           `json:"gpus,omitempty"`
+}
+
+// placed is an entry of a pool's list.
+type placed struct {
+	role string
+	router.Entry
+}
+
+// roles are the names of the pools.
+func roles() []string { return []string{router.Prefill.String(), router.Decode.String()} }
+
+// entries reads the lists of both pools.
+func entries(cfg router.Config) (all []placed, err error) {
+	for i, pool := range [][]string{cfg.Prefill, cfg.Decode} {
+		for _, text := range pool {
+			e, err := router.ParseEntry(text)
+			if err != nil {
+				return nil, fmt.Errorf("%s backend %q %w", roles()[i], e.URL, err)
+			}
+			e.URL = strings.TrimSuffix(e.URL, "/")
+			all = append(all, placed{roles()[i], e})
+		}
+	}
+	return all, nil
+}
+
+// find returns the index of the URL, or −1.
+func find(all []placed, url string) int {
+	return slices.IndexFunc(all, func(p placed) bool { return p.URL == url })
+}
+
+// apply puts the edits on the pools of cfg. It returns the edits without what cfg says itself, and a
+// line for each that has no place any more.
+func apply(cfg router.Config, edits []Edit) (out router.Config, kept []Edit, dropped []string, err error) {
+	all, err := entries(cfg)
+	if err != nil {
+		return cfg, nil, nil, err
+	}
+	for _, e := range edits {
+		i := find(all, e.URL)
+		switch {
+		case e.Added && i < 0:
+			all = append(all, e.placed(placed{Entry: router.Entry{URL: e.URL, State: router.Ready}}))
+		case i < 0:
+			dropped = append(dropped, e.URL+" is not in the configuration any more")
+			continue
+		case e.Removed:
+			all = slices.Delete(all, i, i+1)
+		default:
+			if e = e.beside(all[i]); e == (Edit{URL: e.URL}) {
+				continue // the configuration says the same by now
+			}
+			if e.Role != "" { // it goes to the end of the other pool
+				moved := e.placed(all[i])
+				all = append(slices.Delete(all, i, i+1), moved)
+			} else {
+				all[i] = e.placed(all[i])
+			}
+		}
+		kept = append(kept, e)
+	}
+	out = cfg
+	out.Prefill, out.Decode = texts(all, roles()[0]), texts(all, roles()[1])
+	return out, kept, dropped, nil
+}
+
+// beside returns the edit without what the configuration says itself.
+func (e Edit) beside(p placed) Edit {
+	e.Added = false
+	if e.Role == p.role {
+		e.Role = ""
+	}
+	if e.State == p.State {
+		e.State = ""
+	}
+	if e.Weight == p.Weight {
+		e.Weight = 0
+	}
+	if e.GPUs == p.GPUs {
+		e.GPUs = 0
+	}
+	return e
+}
+
+// placed returns p as the edit makes it.
+func (e Edit) placed(p placed) placed {
+	if e.Role != "" {
+		p.role = e.Role
+	}
+	if e.State != "" {
+		p.State = e.State
+	}
+	if e.GPUs > 0 {
+		p.GPUs = e.GPUs
+	}
+	switch {
+	case e.Weight > 0:
+		p.Weight = e.Weight
+	case p.Weight == 0:
+		p.Weight = router.Entry{GPUs: p.GPUs}.OwnWeight()
+	}
+	return p
+}
+
+// texts writes the list of a pool.
+func texts(all []placed, role string) (pool []string) {
+	for _, p := range all {
+		if p.role == role {
+			pool = append(pool, p.Entry.String())
+		}
+	}
+	return pool
+}
+
+// check says what is wrong with an edit, whatever the pools are.
+func (e Edit) check() error {
+	if e.Role != "" && !slices.Contains(roles(), e.Role) {
+		return wrong("role: %q must be prefill or decode", e.Role)
+	}
+	if e.State != "" && !slices.Contains(router.AdminStates(), e.State) {
+		return wrong("state: %q must be ready, drain or disabled", e.State)
+	}
+	if e.Weight != 0 && !(e.Weight >= router.MinWeight && e.Weight <= router.MaxWeight) {
+		return wrong("weight: %v must be from %v to %v", e.Weight, router.MinWeight, router.MaxWeight)
+	}
+	if e.GPUs != 0 && !(e.GPUs >= router.MinGPUs && e.GPUs <= router.MaxGPUs) {
+		return wrong("gpus: %v must be from %v to %v", e.GPUs, router.MinGPUs, router.MaxGPUs)
+	}
+	return nil
+}
+
+// String says for a log line what is changed.
+func (e Edit) String() string {
+	var words []string
+	for _, field := range []struct {
+		name  string
+		value any
+		set   bool
+	}{
+		{"role", e.Role, e.Role != ""}, {"state", e.State, e.State != ""},
+		{"weight", e.Weight, e.Weight != 0}, {"gpus", e.GPUs, e.GPUs != 0},
+	} {
+		if field.set {
+			words = append(words, fmt.Sprintf("%s %v", field.name, field.value))
+		}
+	}
+	return strings.Join(words, ", ")
+}

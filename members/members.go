@@ -1,0 +1,285 @@
+package members
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rs/zerolog"
+
+	"xpyd/nearest"
+	"xpyd/router"
+)
+
+// Set is what is in force: the pools of the configuration, and the edits.
+type Set struct {
+	file string // keeps the edits; empty: the process does
+	log  zerolog.Logger
+
+	mu    sync.Mutex
+	put   func(router.Config) error // see Bind
+	base  router.Config             // as configured
+	now   router.Config             // with the edits
+	edits []Edit
+	held  bool
+}
+
+// Open reads the edits of the state file, if there is one, and puts them on the configured pools.
+// Bind must follow before anything changes.
+func Open(base router.Config, file string, log zerolog.Logger) (*Set, error) {
+	s := &Set{file: file, log: log}
+	if file == "" {
+		s.base, s.now = base, base
+		return s, nil
+	}
+	edits, err := load(file)
+	if err != nil {
+		return nil, err
+	}
+	now, kept, dropped, err := apply(base, edits)
+	if err != nil {
+		return nil, err
+	}
+	if len(now.Decode) == 0 && len(base.Decode) > 0 {
+		return nil, conflict("state_file: %q leaves no decode backend; move it away to start without run-time changes", file)
+	}
+	if err := save(file, kept); err != nil { // it must be possible when an operator needs it
+		return nil, err
+	}
+	s.base, s.now, s.edits = base, now, kept
+	s.tell(dropped)
+	return s, nil
+}
+
+// Bind sets what puts changed pools in force, or fails and changes nothing.
+func (s *Set) Bind(put func(router.Config) error) { s.put = put }
+
+// Config returns the configuration that is in force.
+func (s *Set) Config() router.Config {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now
+}
+
+// Edits returns what operators have changed, and the file that keeps it, or "" if the changes end
+// with the process.
+func (s *Set) Edits() (edits []Edit, file string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.edits), s.file
+}
+
+// Hold refuses changes while a successor starts, which has read the state file already.
+func (s *Set) Hold(held bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = held
+}
+
+// Rebase puts another configuration in force by put, with the edits that still apply to it.
+func (s *Set) Rebase(base router.Config, put func(router.Config) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, kept, dropped, err := apply(base, s.edits)
+	if err != nil {
+		return err
+	}
+	if len(now.Decode) == 0 && len(base.Decode) > 0 {
+		return conflict("the run-time changes leave no decode backend of the new configuration; undo them first")
+	}
+	if err := s.force(now, kept, put); err != nil {
+		return err
+	}
+	s.base = base
+	s.tell(dropped)
+	return nil
+}
+
+func (s *Set) tell(dropped []string) {
+	for _, why := range dropped {
+		s.log.Warn().Str("edit", why).Msg("a run-time change is dropped")
+	}
+}
+
+// force keeps the edits and puts the pools in force, or does neither. Called under mu.
+func (s *Set) force(now router.Config, edits []Edit, put func(router.Config) error) error {
+	keep := s.file != "" && !slices.Equal(edits, s.edits)
+	if keep {
+		if err := save(s.file, edits); err != nil {
+			return err
+		}
+	}
+	if err := put(now); err != nil {
+		if keep {
+			_ = save(s.file, s.edits)
+		}
+		return err
+	}
+	s.now, s.edits = now, edits
+	return nil
+}
+
+// Add puts a backend into a pool and returns its URL.
+func (s *Set) Add(e Edit) (string, error) {
+	full, err := router.BaseURL(e.URL)
+	if err != nil {
+		return "", wrong("url: %q %v", router.ShowURL(e.URL), err)
+	}
+	if e.Role == "" {
+		return "", wrong("role: is missing; give prefill or decode")
+	}
+	if err := e.check(); err != nil {
+		return "", err
+	}
+	e.URL, e.Added = full, true
+	return full, s.change("backend added", e, func(all []placed) ([]Edit, error) {
+		if i := find(all, e.URL); i >= 0 {
+			return nil, conflict("%s is in the %s pool already; change it with PATCH", e.URL, all[i].role)
+		}
+		return append(s.without(e.URL), e), nil
+	})
+}
+
+// Change changes the fields of a backend that are set in e. id is its URL, or host and port. It
+// returns its URL.
+func (s *Set) Change(id string, e Edit) (string, error) {
+	if e == (Edit{}) {
+		return "", wrong("nothing to change; give state, weight or role")
+	}
+	if err := e.check(); err != nil {
+		return "", err
+	}
+	full, err := s.Resolve(id)
+	if err != nil {
+		return "", err
+	}
+	e.URL = full
+	return full, s.change("backend changed", e, func(all []placed) ([]Edit, error) {
+		if find(all, full) < 0 {
+			return nil, unknown(full, all)
+		}
+		edits := slices.Clone(s.edits)
+		i := slices.IndexFunc(edits, func(o Edit) bool { return o.URL == full })
+		if i < 0 {
+			return append(edits, e), nil
+		}
+		edits[i] = edits[i].with(e)
+		return edits, nil
+	})
+}
+
+// with returns the edit with the fields that are set in o.
+func (e Edit) with(o Edit) Edit {
+	if o.Role != "" {
+		e.Role = o.Role
+	}
+	if o.State != "" {
+		e.State = o.State
+	}
+	if o.Weight != 0 {
+		e.Weight = o.Weight
+	}
+	if o.GPUs != 0 {
+		e.GPUs = o.GPUs
+	}
+	return e
+}
+
+// Remove takes a backend out of its pool. It gets no new requests, and ends those that it has. It
+// returns its URL.
+func (s *Set) Remove(id string) (string, error) {
+	full, err := s.Resolve(id)
+	if err != nil {
+		return "", err
+	}
+	return full, s.change("backend removed", Edit{URL: full}, func(all []placed) ([]Edit, error) {
+		if find(all, full) < 0 {
+			return nil, unknown(full, all)
+		}
+		edits := s.without(full)
+		if configured, _ := entries(s.base); find(configured, full) >= 0 {
+			edits = append(edits, Edit{URL: full, Removed: true})
+		}
+		return edits, nil
+	})
+}
+
+// without returns the edits but for those of the URL.
+func (s *Set) without(url string) []Edit {
+	return slices.DeleteFunc(slices.Clone(s.edits), func(e Edit) bool { return e.URL == url })
+}
+
+// change puts new edits in force. edit gets the pools of now.
+func (s *Set) change(what string, e Edit, edit func(all []placed) ([]Edit, error)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held {
+		return &Error{Later, "a successor is about to take over; ask it in a moment"}
+	}
+	all, err := entries(s.now)
+	if err != nil {
+		return err
+	}
+	edits, err := edit(all)
+	if err != nil {
+		return err
+	}
+	now, kept, _, err := apply(s.base, edits)
+	if err != nil {
+		return err
+	}
+	if len(now.Decode) == 0 {
+		return conflict("%s is the last decode backend; add another one first", e.URL)
+	}
+	if err := s.force(now, kept, s.put); err != nil {
+		return err
+	}
+	s.log.Info().Str("backend", e.URL).Str("change", e.String()).Str("state_file", s.file).Msg(what)
+	return nil
+}
+
+// Resolve returns the URL of the backend that id names: a URL, or host and port.
+func (s *Set) Resolve(id string) (string, error) {
+	s.mu.Lock()
+	all, err := entries(s.now)
+	s.mu.Unlock()
+	if err != nil {
+		return "", err
+	}
+	if full, err := router.BaseURL(id); err == nil && find(all, full) >= 0 {
+		return full, nil
+	}
+	var found []string
+	for _, p := range all {
+		if u, err := url.Parse(p.URL); err == nil && strings.EqualFold(u.Host, id) {
+			found = append(found, p.URL)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", unknown(id, all)
+	case 1:
+		return found[0], nil
+	}
+	return "", conflict("%s may be %s; give the URL", id, strings.Join(found, " or "))
+}
+
+// unknown names the backend that id was probably meant for.
+func unknown(id string, all []placed) error {
+	text := "there is no backend " + router.ShowURL(id)
+	var names []string
+	for _, p := range all {
+		names = append(names, p.URL)
+	}
+	short := id
+	if !strings.Contains(id, "://") {
+		short = "http://" + id
+	}
+	if near := nearest.Name(short, names); near != "" {
+		text += "; the nearest is " + near
+	} else if len(names) > 0 {
+		text += "; GET /backends lists all"
+	}
+	return &Error{Unknown, text}
+}

@@ -1,0 +1,107 @@
+package router
+
+import "slices"
+
+// AdminState is what an operator wants of a backend. Health is another matter, see State.
+type AdminState string
+
+// The states. A backend that is not Ready gets no new requests, and those that it has go on.
+const (
+	Ready AdminState = "ready"
+	// Drain is for a backend that is about to be Ready again: its engine's metrics are still read.
+	Drain AdminState = "drain"
+	// Disabled is for one that is not: its engine is asked for its health only.
+	Disabled AdminState = "disabled"
+)
+
+// AdminStates returns all of them.
+func AdminStates() []AdminState { return []AdminState{Ready, Drain, Disabled} }
+
+// Member is a backend as its pool has it.
+type Member struct {
+	*Backend
+	Entry Entry
+}
+
+// Members lists all backends of the role, in the order of the configuration. Backends lists those
+// that are Ready. The slice must not be changed.
+func (s *Snapshot) Members(role Role) []Member { return s.pool(role).members }
+
+// Pooled reports whether the role has a backend, ready or not.
+func (s *Snapshot) Pooled(role Role) bool { return len(s.pool(role).members) > 0 }
+
+// AdminState is that of b, or empty if b is not in the pools.
+func (s *Snapshot) AdminState(b *Backend) AdminState {
+	for _, m := range s.Members(b.Role) {
+		if m.Backend == b {
+			return m.Entry.State
+		}
+	}
+	return ""
+}
+
+// all lists the backends of the members.
+func (p *pool) all() (all []*Backend) {
+	for _, m := range p.members {
+		all = append(all, m.Backend)
+	}
+	return all
+}
+
+// Closed reports whether the backend takes no new leases, because it is not Ready or has left its
+// pool.
+func (b *Backend) Closed() bool { return b.inflight.word.Load()&closed != 0 }
+
+// Drained reports whether the backend takes no new leases, and neither a lease nor a handle is left.
+func (b *Backend) Drained() bool { return b.Closed() && !b.InUse() }
+
+// Abandon moves the requests that still wait for an answer of b to other backends, as if a check had
+// taken it down. b has left its pool, so no check brings it back.
+func (b *Backend) Abandon() {
+	b.router.mu.Lock()
+	was := b.State()
+	b.enter(Down)
+	b.router.mu.Unlock()
+	b.announce(was, Down)
+}
+
+// admit opens the backends that are ready, before requests see s. It returns those that were closed.
+// Called under router.mu.
+func (s *Snapshot) admit(now int64) (resumed []*Backend) {
+	for _, p := range [...]*pool{s.prefill, s.decode} {
+		for _, b := range p.backends {
+			if b.Closed() {
+				b.ramp(now)
+				b.inflight.open()
+				resumed = append(resumed, b)
+			}
+		}
+	}
+	return resumed
+}
+
+// shut closes the backends of s and of the snapshot before it that are not ready in s. Requests see
+// s by then. One that still has the old snapshot turns to s if it finds nobody there.
+func (s *Snapshot) shut(before *Snapshot) {
+	for _, snap := range [...]*Snapshot{before, s} {
+		for _, role := range [...]Role{Prefill, Decode} {
+			for _, m := range snap.Members(role) {
+				if !slices.Contains(s.Backends(role), m.Backend) {
+					m.inflight.close()
+				}
+			}
+		}
+	}
+}
+
+// newer returns the current snapshot for a request that found no backend in s. It returns nil if
+// that is s, or if the engine of the request's other leg has the role now, because no engine can
+// pull blocks from itself.
+func (s *Snapshot) newer(w *Want) *Snapshot {
+	now := s.router.Snapshot()
+	ownPeer := func(m Member) bool { return w.Peer != nil && w.Peer.URL == m.URL }
+	if now == s || slices.ContainsFunc(now.Members(w.Role), ownPeer) {
+		return nil
+	}
+	return now
+}
