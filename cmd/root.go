@@ -65,7 +65,8 @@ func newRootCmd() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SetFlagErrorFunc(config.FlagError)
-	root.AddCommand(newServeCmd(), newDemoCmd(), newSimCmd(), newBenchCmd(), newCheckCmd(), newMigrateCmd(), newVerifyCmd(), newVersionCmd())
+	root.AddCommand(newServeCmd(), newDemoCmd(), newSimCmd(), newBenchCmd(), newCheckCmd(), newMigrateCmd(), newVerifyCmd(),
+		newCtlCmd(), newStatusCmd(nil), newHealthcheckCmd(), newVersionCmd())
 	for _, c := range root.Commands() {
 		if c.Args == nil {
 			c.Args = noArgs

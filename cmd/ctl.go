@@ -1,0 +1,254 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"xpyd/config"
+	"xpyd/ctl"
+)
+
+func newCtlCmd() *cobra.Command {
+	flags := &adminFlags{}
+	cmd := &cobra.Command{
+		Use:   "ctl",
+		Short: "Operate a running xpyd: add, drain and remove engines, change weights and roles",
+		Long: `ctl changes a running xpyd over its admin port. A backend is named by its URL, or by host and
+port. What is changed stays until the process ends, or longer with state_file.
+docs/members.md explains the states.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return config.UsageError{Err: fmt.Errorf("ctl has no command %q; see xpyd ctl --help", args[0])}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	flags.add(cmd)
+	cmd.AddCommand(newStatusCmd(flags), newCtlAdd(flags), newCtlDrain(flags), newCtlState(flags, "enable", "ready", "Let backends get requests again"),
+		newCtlState(flags, "disable", "disabled", "Take backends out of service: no requests, and no questions but for their health"),
+		newCtlRemove(flags), newCtlWeight(flags), newCtlRole(flags), newCtlReload(flags), newCtlLogLevel(flags))
+	for _, c := range cmd.Commands() {
+		c.SetFlagErrorFunc(config.FlagError)
+	}
+	return cmd
+}
+
+// operate is the RunE of a command that needs from least to most arguments; usage names them.
+func operate(flags *adminFlags, usage string, least, most int, run func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return config.UsageError{Err: fmt.Errorf("usage: %s %s", cmd.CommandPath(), usage)}
+		}
+		c, err := flags.client(cmd)
+		if err != nil {
+			return err
+		}
+		return ctl.Explain(c, run(cmd.Context(), c, cmd.OutOrStdout(), args))
+	}
+}
+
+// manyArgs is more than anybody gives.
+const manyArgs = 1 << 16
+
+// anyArgs leaves the arguments to operate.
+func anyArgs(*cobra.Command, []string) error { return nil }
+
+func newCtlAdd(flags *adminFlags) *cobra.Command {
+	var to ctl.Change
+	cmd := &cobra.Command{
+		Use: "add URL --role ROLE", Short: "Add a backend to a pool", Args: anyArgs,
+		Example: "  xpyd ctl add http://10.0.0.3:8200 --role decode --weight 2",
+	}
+	cmd.RunE = operate(flags, "URL --role prefill|decode", 1, 1, func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error {
+		if !slices.Contains([]string{"prefill", "decode"}, to.Role) {
+			return config.UsageError{Err: fmt.Errorf("--role: %q must be prefill or decode", to.Role)}
+		}
+		to.URL = args[0]
+		o, err := c.Add(ctx, to)
+		return tell(out, o, err)
+	})
+	cmd.Flags().StringVar(&to.Role, "role", "", "`pool`: prefill or decode")
+	cmd.Flags().Float64Var(&to.Weight, "weight", 0, "`share` beside the others of the pool (default 1, or gpus)")
+	cmd.Flags().Float64Var(&to.GPUs, "gpus", 0, "`number` of its GPUs")
+	cmd.Flags().StringVar(&to.State, "state", "", "`state` to begin in: ready, drain or disabled (default ready)")
+	return cmd
+}
+
+// waiting are the flags of a command that may wait until requests have ended.
+type waiting struct {
+	on    bool
+	limit time.Duration
+}
+
+func (w *waiting) add(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&w.on, "wait", false, "wait until its last stream and handle have ended")
+	cmd.Flags().DurationVar(&w.limit, "timeout", 0, "longest wait; 0 is no limit. The drain goes on after it")
+}
+
+var errTimeout = errors.New("the time of --timeout is over")
+
+// each waits for all of the URLs.
+func (w *waiting) each(ctx context.Context, urls []string, wait func(context.Context, string) error) error {
+	if !w.on {
+		return nil
+	}
+	if w.limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, w.limit, errTimeout)
+		defer cancel()
+	}
+	for _, url := range urls {
+		if err := wait(ctx, url); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newCtlDrain(flags *adminFlags) *cobra.Command {
+	var w waiting
+	cmd := &cobra.Command{
+		Use: "drain BACKEND...", Short: "Send backends no new requests, and let those end that they have", Args: anyArgs,
+		Example: "  xpyd ctl drain 10.0.0.2:8200 --wait && ssh 10.0.0.2 systemctl restart vllm && xpyd ctl enable 10.0.0.2:8200",
+	}
+	cmd.RunE = operate(flags, "BACKEND...", 1, manyArgs, func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error {
+		urls, err := patchAll(ctx, c, out, args, ctl.Change{State: "drain"})
+		if err != nil {
+			return err
+		}
+		if err := w.each(ctx, urls, c.Drained); err != nil || !w.on {
+			return err
+		}
+		_, err = fmt.Fprintln(out, strings.Join(urls, ", ")+": drained")
+		return err
+	})
+	w.add(cmd)
+	return cmd
+}
+
+// patchAll makes the same change to each of the backends, and returns their URLs.
+func patchAll(ctx context.Context, c *ctl.Client, out io.Writer, ids []string, to ctl.Change) (urls []string, err error) {
+	for _, id := range ids {
+		o, err := c.Patch(ctx, id, to)
+		if err := tell(out, o, err); err != nil {
+			return nil, err
+		}
+		urls = append(urls, o.URL)
+	}
+	return urls, nil
+}
+
+func newCtlState(flags *adminFlags, name, state, about string) *cobra.Command {
+	return &cobra.Command{
+		Use: name + " BACKEND...", Short: about, Args: anyArgs,
+		RunE: operate(flags, "BACKEND...", 1, manyArgs, func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error {
+			_, err := patchAll(ctx, c, out, args, ctl.Change{State: state})
+			return err
+		}),
+	}
+}
+
+func newCtlRemove(flags *adminFlags) *cobra.Command {
+	var w waiting
+	var force bool
+	cmd := &cobra.Command{Use: "remove BACKEND...", Short: "Remove backends once their requests have ended", Args: anyArgs}
+	cmd.RunE = operate(flags, "BACKEND...", 1, manyArgs, func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error {
+		var urls []string
+		for _, id := range args {
+			o, err := c.Remove(ctx, id, force)
+			if err := tell(out, o, err); err != nil {
+				return err
+			}
+			urls = append(urls, o.URL)
+		}
+		return w.each(ctx, urls, c.Gone)
+	})
+	w.add(cmd)
+	cmd.Flags().BoolVar(&force, "force", false, "move requests that wait for its answer to other backends at once")
+	return cmd
+}
+
+func newCtlWeight(flags *adminFlags) *cobra.Command {
+	return &cobra.Command{
+		Use: "weight BACKEND NUMBER", Short: "Change a backend's share beside the others of its pool", Args: anyArgs,
+		RunE: operate(flags, "BACKEND NUMBER", 2, 2, func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error {
+			weight, err := strconv.ParseFloat(args[1], 64)
+			if err != nil || !(weight > 0) {
+				return config.UsageError{Err: fmt.Errorf("weight: %q must be a number above 0, such as 2 or 0.5", args[1])}
+			}
+			_, err = patchAll(ctx, c, out, args[:1], ctl.Change{Weight: weight})
+			return err
+		}),
+	}
+}
+
+func newCtlRole(flags *adminFlags) *cobra.Command {
+	var w waiting
+	cmd := &cobra.Command{Use: "role BACKEND ROLE", Short: "Move a backend that runs with kv_both to the other pool", Args: anyArgs}
+	cmd.RunE = operate(flags, "BACKEND prefill|decode", 2, 2, func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error {
+		if !slices.Contains([]string{"prefill", "decode"}, args[1]) {
+			return config.UsageError{Err: fmt.Errorf("role: %q must be prefill or decode", args[1])}
+		}
+		urls, err := patchAll(ctx, c, out, args[:1], ctl.Change{Role: args[1]})
+		if err != nil {
+			return err
+		}
+		return w.each(ctx, urls, c.Gone)
+	})
+	w.add(cmd)
+	return cmd
+}
+
+func newCtlReload(flags *adminFlags) *cobra.Command {
+	return &cobra.Command{
+		Use: "reload", Short: "Read the configuration again, as HUP does, and say whether it is in force", Args: anyArgs,
+		RunE: operate(flags, "", 0, 0, func(ctx context.Context, c *ctl.Client, out io.Writer, _ []string) error {
+			if err := c.Reload(ctx); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(out, "reloaded")
+			return err
+		}),
+	}
+}
+
+func newCtlLogLevel(flags *adminFlags) *cobra.Command {
+	return &cobra.Command{
+		Use: "log-level [LEVEL]", Short: "Print or change the level of the log: debug, info, warn, error", Args: anyArgs,
+		RunE: operate(flags, "[debug|info|warn|error]", 0, 1, func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error {
+			if len(args) > 0 {
+				if err := c.SetLevel(ctx, args[0]); err != nil {
+					return err
+				}
+			}
+			level, err := c.Level(ctx)
+			if err == nil {
+				_, err = fmt.Fprintln(out, level)
+			}
+			return err
+		}),
+	}
+}
+
+// tell prints what has become of a backend.
+func tell(out io.Writer, o ctl.Outcome, err error) error {
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(out, o.Line())
+	for _, line := range []string{o.Warning, o.Note} {
+		if line != "" {
+			say("xpyd: " + line)
+		}
+	}
+	return err
+}

@@ -1,0 +1,74 @@
+package cmd
+
+import (
+	"crypto/tls"
+	"errors"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"xpyd/config"
+	"xpyd/ctl"
+	"xpyd/tlsconf"
+)
+
+// adminFlags say how to reach the admin port of a running process.
+type adminFlags struct {
+	url, tokenFile string
+	tls            tlsconf.Client
+}
+
+// add gives cmd the flags, and all commands below it.
+func (f *adminFlags) add(cmd *cobra.Command) {
+	s := cmd.PersistentFlags()
+	s.StringVar(&f.url, "admin", "http://127.0.0.1:8081", "`URL` of the admin port (XPYD_ADMIN)")
+	s.StringVar(&f.tokenFile, "admin-token-file", "", "`file` whose first line is the token of the admin port (XPYD_ADMIN_TOKEN_FILE, XPYD_ADMIN_TOKEN)")
+	s.StringVar(&f.tls.CA, "admin-ca", "", "PEM `file` of the CAs of an https:// admin port, if not the system's")
+	s.StringVar(&f.tls.Cert, "admin-cert", "", "PEM `file` of a certificate to show to the admin port")
+	s.StringVar(&f.tls.Key, "admin-key", "", "PEM `file` of its private key")
+}
+
+// client makes the client. The variables are those of serve, so that a command inside the container of
+// serve finds it.
+func (f *adminFlags) client(cmd *cobra.Command) (*ctl.Client, error) {
+	addr, tokenFile, token := f.url, f.tokenFile, ""
+	if !cmd.Flags().Changed("admin") {
+		addr = envOr("XPYD_ADMIN", addr)
+	}
+	if !cmd.Flags().Changed("admin-token-file") {
+		tokenFile, token = envOr("XPYD_ADMIN_TOKEN_FILE", ""), envOr("XPYD_ADMIN_TOKEN", "")
+	}
+	if token == "" {
+		var err error
+		if token, err = firstLine("--admin-token-file", tokenFile); err != nil {
+			return nil, config.UsageError{Err: err}
+		}
+	}
+	secured, err := f.secured()
+	if err != nil {
+		return nil, config.UsageError{Err: err}
+	}
+	c, err := ctl.New(addr, token, secured)
+	if err != nil {
+		return nil, config.UsageError{Err: err}
+	}
+	return c, nil
+}
+
+// secured returns what an https:// admin port is talked to with.
+func (f *adminFlags) secured() (*tls.Config, error) {
+	conf, err := f.tls.Load(os.ReadFile)
+	var fault *tlsconf.Fault
+	if errors.As(err, &fault) {
+		return nil, errors.New("--admin-" + strings.TrimPrefix(fault.Error(), "backend_tls."))
+	}
+	return conf, err
+}
+
+func envOr(name, otherwise string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return otherwise
+}
