@@ -136,8 +136,8 @@ func (l *proxyLog) check(line []byte) {
 		if json.Unmarshal(line, &state) == nil {
 			l.down(state.Backend)
 		}
-	case bytes.Contains(line, []byte(`"message":"pools reloaded"`)):
-		l.ejections.forget() // some may have ended early
+	case bytes.Contains(line, []byte(`"message":"pools reloaded"`)), bytes.Contains(line, []byte(`"state_file":`)):
+		l.ejections.forget() // some may have ended early, as the pools have changed
 	case bytes.Contains(line, []byte(`"message":"prefill engine has restarted"`)):
 		var engine struct{ Prefill string }
 		if json.Unmarshal(line, &engine) == nil {

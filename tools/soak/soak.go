@@ -156,12 +156,18 @@ func (s *soak) start(ctx context.Context) (err error) {
 	if s.log, err = newProxyLog(s.o.Artefacts, s.key, s.tally, s.verdict, s.tookDown); err != nil {
 		return err
 	}
+	if err = os.Remove(filepath.Join(s.o.Artefacts, stateFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	s.inForce = s.settings(nil, nil)
 	if s.proxy, err = startProxy(ctx, s.o.Serve, s.o.Artefacts, s.inForce, s.log, s.verdict); err != nil {
 		return err
 	}
 	return nil
 }
+
+// stateFile keeps over a hand-over what the operator has changed.
+const stateFile = "members.json"
 
 // settings returns the proxy's configuration. nil stands for the whole pool.
 func (s *soak) settings(prefill, decode []string) map[string]any {
@@ -170,8 +176,8 @@ func (s *soak) settings(prefill, decode []string) map[string]any {
 	}
 	all := map[string]any{
 		"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "pprof": true,
-		"api_keys": []string{s.key},
-		"prefill":  prefill, "decode": decode,
+		"api_keys": []string{s.key}, "state_file": filepath.Join(s.o.Artefacts, stateFile),
+		"prefill": prefill, "decode": decode,
 		"health": map[string]any{
 			"eject_for": "2s", "eject_max": "6s", "slow_start": "2s",
 			"interval": "1s", "suspect_interval": "200ms", "timeout": "400ms",
@@ -259,6 +265,8 @@ func (s *soak) serveLoad(ctx context.Context, r *rand.Rand) {
 			s.wellAgain(ctx)
 		}
 	})
+	op := &operator{s: s, r: rand.New(rand.NewPCG(s.o.Seed, 3<<20))}
+	beside.Go(func() { op.run(loading) })
 	for i := range s.o.Streams {
 		clients.Go(func() { s.streams(loading, i) })
 	}
