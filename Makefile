@@ -11,10 +11,16 @@ ARGS        ?=
 # The programs of tools/, which is a module of its own, are built here and run in this directory.
 TOOL         = go build -C tools -o ../dist/
 UNIT         = configs/xpyd.service
+# GoReleaser is built by go run, which takes some minutes the first time.
+GORELEASER  ?= go run github.com/goreleaser/goreleaser/v2@v2.15.1
+SNAPSHOT    ?= --snapshot
+# Where make install puts things.
+PREFIX      ?= /usr/local
+DESTDIR     ?=
 # systemd-analyze counts in tenths, so 15 is an exposure of 1.5.
 EXPOSURE     = 15
 
-.PHONY: help build demo test race lint fuzz mutants faults policies bench bench-proxy bench-routing agree bench-cost churn reload-churn soak fmt docs check-unit check-configs check-openai clients nightly e2e e2e-mutants e2e-down record gpu-dry-run dist/tools
+.PHONY: help build demo test race lint fuzz mutants faults policies bench bench-proxy bench-routing agree bench-cost churn reload-churn soak fmt docs check-unit check-configs check-openai clients nightly e2e e2e-mutants e2e-down record gpu-dry-run dist/tools dist/sbom package-files packages check-packages check-service check-front install
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,6 +107,29 @@ docs: ## rewrite the tables of docs/ and configs/default.yaml from the code
 # go build itself knows what is up to date.
 dist/tools:
 	@$(TOOL)tools .
+
+package-files: build ## man pages, completions and the unit for several instances, into dist/files
+	@$(TOOL)manpages ./manpages
+	scripts/package-files.sh dist/files
+
+install: ## install ./xpyd and dist/files (make package-files) below PREFIX (/usr/local), with a unit that is not started; DESTDIR for packagers
+	@scripts/install.sh "$(DESTDIR)" "$(PREFIX)"
+
+packages: ## build deb, rpm, tarballs, SBOMs and checksums for amd64 and arm64 into dist/packages (SNAPSHOT= for the version of a tag)
+	$(GORELEASER) release --clean --skip=publish,announce $(SNAPSHOT)
+
+check-packages: ## install, upgrade and remove what make packages has built, in a Debian root (needs root, debootstrap, rpm); Error 3 means that it cannot run here
+	scripts/check-packages.sh dist/packages
+
+check-service: ## boot a Debian in a container, and install, upgrade under load, hang, crash and remove the deb of make packages there (needs root, debootstrap, systemd-nspawn); Error 3 means that it cannot run here
+	scripts/check-service.sh dist/packages/xpyd_*_$$(dpkg --print-architecture).deb
+
+check-front: ## try the configurations of docs/guides/behind-a-proxy.md (apt-get install nginx-light haproxy caddy); Error 3 means that one is not installed
+	@$(TOOL)front ./front
+	@dist/front
+
+dist/sbom:
+	@$(TOOL)sbom ./sbom
 
 check-unit: ## verify the systemd unit and its exposure
 	scripts/check-unit.sh $(UNIT) $(EXPOSURE)

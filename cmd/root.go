@@ -56,6 +56,9 @@ func say(line string) {
 	}
 }
 
+// Root returns the command line, for a tool that describes it.
+func Root() *cobra.Command { return newRootCmd() }
+
 func newRootCmd() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "xpyd",

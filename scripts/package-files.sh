@@ -1,0 +1,16 @@
+#!/bin/bash
+# package-files.sh DIR: writes what packages contain beside the binary and what is in the repository:
+# man pages, completions of shells, and the unit for several instances. It needs ./xpyd and
+# dist/manpages of this machine's architecture (`make package-files` builds both).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=$1
+rm -rf "$out"
+mkdir -p "$out/man" "$out/completions"
+# Without SOURCE_DATE_EPOCH the pages would have the day of the build.
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || echo 0) dist/manpages "$out/man"
+gzip -9n "$out"/man/*.1
+for shell in bash zsh fish; do
+  ./xpyd completion "$shell" >"$out/completions/xpyd.$shell"
+done
+scripts/instance-unit.sh configs/xpyd.service >"$out/xpyd@.service"
