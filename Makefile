@@ -20,7 +20,7 @@ DESTDIR     ?=
 # systemd-analyze counts in tenths, so 15 is an exposure of 1.5.
 EXPOSURE     = 15
 
-.PHONY: help build demo test race lint fuzz mutants faults policies bench bench-proxy bench-routing agree bench-cost churn reload-churn soak fmt docs check-unit check-configs check-openai clients nightly e2e e2e-mutants e2e-down record gpu-dry-run dist/tools dist/sbom package-files packages check-packages check-service check-front install
+.PHONY: help build demo test race lint fuzz mutants faults policies bench bench-proxy bench-routing agree bench-cost churn reload-churn soak fmt docs check-unit check-configs check-openai clients nightly e2e e2e-mutants e2e-down record gpu-dry-run dist/tools dist/sbom package-files packages check-packages check-service check-front install check-monitoring dashboards
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -136,6 +136,12 @@ check-unit: ## verify the systemd unit and its exposure
 
 check-configs: build ## load the example configurations
 	scripts/check-configs.sh
+
+check-monitoring: build dist/tools ## test the alerts, and run every expression of the dashboards and rules in a Prometheus that scrapes xpyd demo (needs Debian's prometheus)
+	dist/tools monitoring $(ARGS)
+
+dashboards: dist/tools ## write the dashboards of configs/grafana from tools/monitoring
+	dist/tools dashboards
 
 check-openai: build ## run the official OpenAI SDKs for Python, Node and Go against simulated engines, the quick part of make clients
 	@$(TOOL)clients ./clients
