@@ -3,11 +3,14 @@ package cmd
 import (
 	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/viper"
+	"go.yaml.in/yaml/v3"
 )
 
 type composeService struct {
@@ -15,6 +18,8 @@ type composeService struct {
 	Profiles    []string
 	Command     []string
 	Environment map[string]string
+	Volumes     []string
+	Configs     []struct{ Source, Target string }
 }
 
 func readCompose(t *testing.T) map[string]composeService {
@@ -40,7 +45,7 @@ func TestComposeFile(t *testing.T) {
 		if len(s.Profiles) != 1 || s.Image == "" {
 			t.Errorf("%s has the profiles %q and the image %q, want one of each", name, s.Profiles, s.Image)
 		}
-		if s.Command[0] == "sim" {
+		if len(s.Command) > 0 && s.Command[0] == "sim" {
 			if err := newSimCmd().ParseFlags(s.Command[1:]); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -65,6 +70,114 @@ func TestComposeFile(t *testing.T) {
 	}
 	if proxies != 2 {
 		t.Errorf("%d proxies, want one for each of the profiles sim and gpu", proxies)
+	}
+}
+
+// mounted returns the file or folder of the repository that a service sees at path, or "".
+func (s composeService) mounted(path string) string {
+	for _, v := range s.Volumes {
+		from, to, _ := strings.Cut(strings.TrimSuffix(v, ":ro"), ":")
+		if rest, ok := strings.CutPrefix(path, to); ok && strings.HasPrefix(from, "./") {
+			return filepath.Join("../configs", from, rest)
+		}
+	}
+	return ""
+}
+
+// readYAML reads a file of configs/ into v.
+func readYAML(t *testing.T, path string, v any) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = yaml.Unmarshal(text, v)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Prometheus reads the files that are mounted, asks services by their names and ports, and shows the token
+// that the proxies ask for.
+func TestComposePrometheus(t *testing.T) {
+	services := readCompose(t)
+	p := services["prometheus"]
+	var file struct {
+		Rules []string `yaml:"rule_files"`
+		Jobs  []struct {
+			Name          string `yaml:"job_name"`
+			Authorization struct {
+				File string `yaml:"credentials_file"`
+			}
+			DNS []struct {
+				Names []string
+				Port  int
+			} `yaml:"dns_sd_configs"`
+		} `yaml:"scrape_configs"`
+	}
+	path := p.mounted(strings.TrimPrefix(p.Command[0], "--config.file="))
+	readYAML(t, path, &file)
+	for _, rules := range file.Rules {
+		if _, err := os.Stat(filepath.Join(filepath.Dir(path), rules)); err != nil {
+			t.Error(err)
+		}
+	}
+	asked := map[string]string{}
+	for _, job := range file.Jobs {
+		if job.Name == "xpyd" && (len(p.Configs) != 1 || job.Authorization.File != p.Configs[0].Target) {
+			t.Errorf("%s shows %q, and gets %v", job.Name, job.Authorization.File, p.Configs)
+		}
+		for _, d := range job.DNS {
+			for _, name := range d.Names {
+				asked[name] = fmt.Sprintf("%s:%d", job.Name, d.Port)
+			}
+		}
+	}
+	for name, s := range services {
+		want := "vllm:8000"
+		switch {
+		case slices.Equal(s.Profiles, []string{"monitoring"}):
+			want = ""
+		case slices.Equal(s.Command, []string{"serve"}):
+			want = "xpyd" + s.Environment["xpyd_admin"]
+		}
+		if asked[name] != want {
+			t.Errorf("%s is scraped as %q, want %q", name, asked[name], want)
+		}
+		delete(asked, name)
+	}
+	if len(asked) > 0 {
+		t.Errorf("no service is named %v", asked)
+	}
+}
+
+// Grafana finds its data source and its dashboards.
+func TestComposeGrafana(t *testing.T) {
+	services := readCompose(t)
+	g := services["grafana"]
+	const provisioning = "/etc/grafana/provisioning"
+	var sources struct{ Datasources []struct{ Type, URL string } }
+	readYAML(t, g.mounted(provisioning+"/datasources/prometheus.yaml"), &sources)
+	if len(sources.Datasources) != 1 || sources.Datasources[0].Type != "prometheus" {
+		t.Fatalf("data sources %+v", sources)
+	}
+	u, err := url.Parse(sources.Datasources[0].URL)
+	if _, ok := services[u.Hostname()]; err != nil || !ok || u.Port() != "9090" {
+		t.Errorf("%s is no service: %v", sources.Datasources[0].URL, err)
+	}
+	var dashboards struct {
+		Providers []struct{ Options struct{ Path string } }
+	}
+	readYAML(t, g.mounted(provisioning+"/dashboards/xpyd.yaml"), &dashboards)
+	if len(dashboards.Providers) != 1 {
+		t.Fatalf("providers %+v", dashboards)
+	}
+	folder := dashboards.Providers[0].Options.Path
+	if found, err := filepath.Glob(g.mounted(folder) + "/*.json"); err != nil || len(found) != 3 {
+		t.Errorf("dashboards %q: %v", found, err)
+	}
+	home := g.Environment["gf_dashboards_default_home_dashboard_path"]
+	if _, err := os.Stat(g.mounted(home)); err != nil || filepath.Dir(home) != folder {
+		t.Errorf("home %s: %v", home, err)
 	}
 }
 

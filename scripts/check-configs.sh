@@ -10,7 +10,7 @@ done
 # TestComposeFile reads the compose file on every machine. docker's own reader checks more, if there
 # is a docker. It needs no daemon.
 if docker compose version >/dev/null 2>&1; then
-  for profile in sim gpu; do
+  for profile in sim gpu monitoring; do
     echo "== configs/compose.yaml, profile $profile"
     docker compose -f configs/compose.yaml --profile "$profile" config -q
   done
