@@ -219,7 +219,9 @@ func (m *Metrics) ClientGone(phase int) { m.clientGone.inc(phase) }
 // Leg counts a leg that ended after d.
 func (m *Metrics) Leg(leg int, backend, outcome string, d time.Duration) {
 	m.legs.WithLabelValues(nameOf(m.labels.Legs, leg), backend, outcome).Inc()
-	m.legDuration[leg].Observe(d.Seconds())
+	if leg < len(m.legDuration) { // otherwise the count has it as other
+		m.legDuration[leg].Observe(d.Seconds())
+	}
 }
 
 // LegError counts a leg that failed, by its code.

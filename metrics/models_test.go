@@ -119,6 +119,23 @@ func TestExemplars(t *testing.T) {
 	}
 }
 
+// A value outside the closed sets is a bug, but no request ends because of it.
+func TestUnknownIndexesCountAsOther(t *testing.T) {
+	m := newMetrics()
+	m.Leg(7, "http://p", "ok", time.Second)
+	m.Queued(7, time.Second)
+	m.Request(7, 7, time.Second, "")
+	m.Model(nil, false).Ended(7)
+	for _, want := range []string{
+		`xpyd_leg_requests_total{backend="http://p",leg="other",outcome="ok"} 1`, `xpyd_queue_seconds_count{role="other"} 1`,
+		`xpyd_requests_total{api="other",outcome="other"} 1`, `xpyd_model_requests_total{model="other",outcome="other"} 1`,
+	} {
+		if got := scrape(m, "", want); len(got) != 1 {
+			t.Errorf("there is no %s", want)
+		}
+	}
+}
+
 // A prefill is measured in steps of milliseconds, a decode in steps of seconds.
 func TestLegsHaveTheirOwnBuckets(t *testing.T) {
 	m := newMetrics()
