@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"xpyd/fault"
 	"xpyd/kvparams"
 	"xpyd/router"
 )
@@ -48,7 +49,7 @@ func (c *completion) bothLegs() *failure {
 		c.p.x.Cut(cutOther, time.Now())
 	}
 	prefillFailed := c.endBeside()
-	c.giveUp(b)
+	c.giveUp(b, decodeFailed)
 	if c.broken.Load() > 0 && c.p.x.Sent() && c.d.x.Sent() {
 		c.broken.Store(maxBroken) // the leg that was cut may have died of it too
 	}
@@ -83,9 +84,9 @@ func (c *completion) acquireKnown() error {
 
 // giveUp gives the blocks of a P back that has answered, as no decode will have them. A D that had
 // the request when the client left tells P itself.
-func (c *completion) giveUp(b *router.Backend) {
+func (c *completion) giveUp(b *router.Backend, decodeFailed *failure) {
 	pairing, ok := c.s.dialect.(kvparams.Pairing)
-	if !ok || c.gone() && c.d.x.Sent() {
+	if !ok || c.gone() && c.d.x.Sent() || !c.p.beside.holds && decodeFailed.Retry == fault.RetryNever {
 		return
 	}
 	peer := c.s.engines.AskPeer(b) // D may have failed of what was known of it

@@ -116,11 +116,19 @@ func (g *generation) answerPrefill(ctx context.Context) {
 	g.emit(PhasePrefillAnswered, 0)
 }
 
+// pinsStill reports whether blocks wait for a reader. A decode engine may have had them already.
+func (g *generation) pinsStill() bool {
+	if o := g.c.o; o.stores() || o.sends() {
+		return !o.stores() && g.c.ledger.holds(g.pinKey(g.units[0]))
+	}
+	return true
+}
+
 // strand ends a prefill whose blocks are pinned and whose answer went nowhere.
 func (g *generation) strand() {
 	g.x.last = true
 	g.tellAborted()
-	if g.rec.Outcome == "" && g.left() && !g.c.o.stores() {
+	if g.rec.Outcome == "" && g.left() && g.pinsStill() {
 		g.rec.Outcome = "stranded"
 	}
 }

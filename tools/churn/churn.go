@@ -114,7 +114,7 @@ func runClients(ctx context.Context, o Options, addr string, b *barrier, t *tall
 			c := &client{addr: addr, barrier: b, tally: t, mayBeAlone: o.Alone}
 			defer c.drop()
 			for n := 0; pause(ctx, r); n++ {
-				v := randomVisit(r, fmt.Sprintf("churn-%d-%d", i, n), phase((i+n)%int(phases)))
+				v := randomVisit(r, fmt.Sprintf("churn-%d-%d", i, n), o.phaseOf(i+n))
 				v.loaded = v.loaded && o.Connector != sim.ConnectorShared // decode engines look for KV before they begin
 				if err := c.do(v); err != nil {
 					t.fail(v, err)
@@ -123,6 +123,16 @@ func runClients(ctx context.Context, o Options, addr string, b *barrier, t *tall
 		})
 	}
 	wg.Wait()
+}
+
+// phaseOf is the n-th phase, in turn. A prefill of SGLang answers only when decode has its blocks, so
+// there is no moment between the legs.
+func (o *Options) phaseOf(n int) phase {
+	p := phase(n % int(phases))
+	if p == phaseAnswered && o.Connector == sim.ConnectorSGLang {
+		return phaseDecode
+	}
+	return p
 }
 
 // pause waits between two requests of a client, and returns false when the run is over. It keeps

@@ -93,6 +93,7 @@ func (t *tally) problems(o Options) []string {
 	var all []string
 	for p := range phases {
 		switch n := t.total(p); {
+		case o.phaseOf(int(p)) != p: // the connector does not have it
 		case p.ofPrefill() && o.Alone:
 			if n > 0 && o.Never {
 				all = append(all, fmt.Sprintf("phase %s was hit %d times, and no request was to have a prefill", p, n))

@@ -205,5 +205,15 @@ func edgeRows() []row {
 		id: "T37", what: "TLS ends without close_notify: an answer of D is cut, one to a client that was cut says so; a client that leaves frees all",
 		tests: []string{"TestTruncatedAnswerOfAnEngineOverTLS", "TestCutAnswersGetNoFarewellOfTLS",
 			"TestClientThatLeavesOverTLS", "TestEarlyAnswerOverTLS"},
+	}, {
+		id: "T38", what: "each connector: KV moves, and what two legs cannot serve goes to D alone or is refused",
+		tests: []string{"TestConnectorsMoveKV", "TestConnectorsServeWhatCannotBeSplit"},
+	}, {
+		id: "T39", what: "each connector: P or D dies, P comes back with another id: right answers, nothing pinned",
+		tests: []string{"TestConnectorsOutliveAPrefillEngine", "TestConnectorsOutliveADecodeEngine",
+			"TestConnectorsFindARestartedPrefillEngine"},
+	}, {
+		id: "T40", what: "each connector: the client leaves, or no decode reads what P holds: nothing pinned on P, nothing in use on D",
+		tests: []string{"TestConnectorsOfAClientThatLeaves", "TestConnectorsGiveBackWhatNoDecodeReads"},
 	}}
 }

@@ -15,7 +15,7 @@ func handles() []mutant {
 		test: "TestDrainCutShortIsTriedElsewhere",
 	}, {
 		name: "handle used twice after a reset", in: "(*completion).decodeAttempt",
-		old:  "deadline, handle.None())",
+		old:  "deadline, again)",
 		new:  "deadline, true)",
 		test: "TestHandleGoesToOneDecodeRequest/rst",
 	}, {
@@ -49,15 +49,30 @@ func handles() []mutant {
 		new:  "c.p.x.HalfClose()",
 		test: "TestLateAnswerOfPrefillIsReleased",
 	}, {
-		name: "wrong handle member not checked", in: "(*nixlHandle).valid",
+		name: "wrong handle member not checked", in: "(*handleReader).valid",
 		old:  "return ok && port >= 1 && port <= 65535",
 		new:  "return ok || !ok",
 		test: "TestUnusableHandlesNeverReachDecode/port-high",
 	}, {
-		name: "missing handle member not checked", in: "(*nixlHandle).fault",
-		old:  "if !n.seen[which] {",
-		new:  "if !n.seen[which] && n.first > 0 {",
+		name: "missing handle member not checked", in: "(*handleReader).fault",
+		old:  "if r.seen&(1<<i) == 0 {",
+		new:  "if r.seen&(1<<i) == 0 && r.first > 0 {",
 		test: "TestUnusableHandlesNeverReachDecode/no-blocks",
+	}, {
+		name: "a pushed handle drained under another id", in: "(*Handoff).newRelease",
+		old:  "job.id = a.LegID //",
+		new:  "job.id = a.LegID + \"-drain\" //",
+		test: "TestConnectorsGiveBackWhatNoDecodeReads/nixl-push",
+	}, {
+		name: "a prefill cut that decode waits for", in: "graceFor",
+		old:  "g.prefill, g.finishes = t.Prefill, true",
+		new:  "g.prefill = t.Prefill",
+		test: "TestConnectorsOfAClientThatLeaves/mooncake/prefill_start",
+	}, {
+		name: "a prefill beside decode not given back", in: "(*completion).giveUp",
+		old:  "if c.p.beside.holds && peer != nil {",
+		new:  "if c.p.beside.holds && peer == nil {",
+		test: "TestConnectorsGiveBackWhatNoDecodeReads/mooncake",
 	}, {
 		name: "decode's own handle reaches a stream's client", in: "(*relay).take",
 		old:  "if ev.Handle() {",
@@ -114,9 +129,9 @@ func handles() []mutant {
 		new:  "deadline",
 		test: "TestReleaseDoesNotWaitForAFrozenDecode",
 	}, {
-		name: "a drain leaves what it read in a cache", in: "nixl.AppendDrain",
-		old:  "drainLead(), h.Raw",
-		new:  "kvLead, h.Raw",
+		name: "a drain leaves what it read in a cache", in: "(*Request).appendDrain",
+		old:  "drainLead(), kv",
+		new:  "kvLead, kv",
 		test: "TestDrainLeavesNothingToFind/badjson",
 	}, {
 		name: "lease released twice", in: "(*Lease).Release",
@@ -145,12 +160,12 @@ func handles() []mutant {
 		test: "TestClientLeavesInEachPhase/prefill_start/close",
 	}, {
 		name: "P aborted at once when the client leaves", in: "(*completion).ClientGone",
-		old:  "now.Add(c.s.cfg.Timeouts.PrefillAbortGrace)",
+		old:  "now.Add(c.s.grace.prefill)",
 		new:  "now",
 		test: "TestShortPrefillMayFinishForAClientThatLeft",
 	}, {
 		name: "D left open after the client has gone", in: "(*completion).ClientGone",
-		old:  "c.d.x.Cut(cutGone, now.Add(c.s.cfg.Timeouts.DecodeAbortGrace))",
+		old:  "c.d.x.Cut(cutGone, now.Add(c.s.grace.decode))",
 		new:  "",
 		test: "TestClientLeavesInEachPhase/decode_received/close",
 	}, {
