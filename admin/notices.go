@@ -2,6 +2,7 @@ package admin
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"xpyd/router"
@@ -63,12 +64,11 @@ func (b *backendEntry) notices(add func(kind, format string, args ...any)) {
 		add(noticeWarn, "%s %s gets no requests: an operator has set it to %s", b.Role, b.URL, b.AdminState)
 	case b.State == router.Down.String():
 		add(noticeBad, "%s %s is down: its health checks fail", b.Role, b.URL)
-	}
-	if b.EjectedFor > 0 {
+	case b.EjectedFor > 0:
 		add(noticeWarn, "%s %s gets no requests for now: ejected for %s", b.Role, b.URL, ejectionWords(b.EjectReason))
 	}
 	if b.Role == router.Prefill.String() {
-		for partner := range b.Banned {
+		for _, partner := range slices.Sorted(maps.Keys(b.Banned)) {
 			add(noticeWarn, "%s hands no blocks to %s for now: transfers between the two failed", b.URL, partner)
 		}
 	}

@@ -24,6 +24,7 @@ type statusEntry struct {
 	Queued   map[string]int64 `json:"queued"`  // by role
 	KV       kvEntry          `json:"kv"`
 	Backends []backendEntry   `json:"backends"`
+	Pairs    []pairEntry      `json:"pairs"`
 	Advice   adviceEntry      `json:"advice"`
 	desk.Account
 }
@@ -34,13 +35,32 @@ type kvEntry struct {
 	Stranded float64 `json:"stranded"` // that wait for the end of their lease
 }
 
+// pairEntry counts the transfers of a pair since both backends have been in the pools.
+type pairEntry struct {
+	Prefill   string `json:"prefill"`
+	Decode    string `json:"decode"`
+	Transfers int64  `json:"transfers"` // that worked
+	Failures  int64  `json:"failures"`
+}
+
+// pairEntries returns the pairs that had a transfer. Beyond 1,024 pairs some are missing.
+func pairEntries(rt *router.Router) []pairEntry {
+	all := []pairEntry{}
+	for _, t := range rt.Pairs().Transfers() {
+		if t.Prefill != nil { // otherwise it is the sum of those beyond
+			all = append(all, pairEntry{t.Prefill.URL, t.Decode.URL, t.OK, t.Failed})
+		}
+	}
+	return all
+}
+
 func (p *pages) statusNow() statusEntry {
 	snap := p.cfg.Router.Snapshot()
 	ready, line := p.cfg.Ready()
 	s := statusEntry{
 		Time: unix(time.Now()), Started: unix(p.cfg.Desk.Started), Version: p.cfg.Desk.Version, Ready: ready, Line: strings.TrimSpace(line),
 		Running: p.cfg.Running(), Queued: map[string]int64{}, KV: kvEntry{p.cfg.Pinned(), p.cfg.Stranded()},
-		Backends: []backendEntry{}, Advice: p.adviceNow(snap), Account: p.cfg.Desk.Account(),
+		Backends: []backendEntry{}, Pairs: pairEntries(p.cfg.Router), Advice: p.adviceNow(snap), Account: p.cfg.Desk.Account(),
 	}
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
 		s.Queued[role.String()] = p.cfg.Router.Queued(role)

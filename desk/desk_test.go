@@ -67,27 +67,12 @@ func TestLastCompletions(t *testing.T) {
 	}
 }
 
-func TestPairs(t *testing.T) {
-	d, _ := newDesk()
-	d.Ended(split("1"))
-	d.Ended(split("2"))
-	broke := split("3")
-	broke.Outcome, broke.First = "error", 0 // D gave no token, so nothing shows that it has the blocks
-	d.Ended(broke)
-	d.TransferFailed("http://p", "http://d")
-	d.TransferFailed("http://p", "http://e")
-	if got := fmt.Sprint(d.Account().Pairs); got != "[{http://p http://d 2 1} {http://p http://e 0 1}]" {
-		t.Errorf("pairs %s", got)
-	}
-	d.Forget("http://d")
-	if got := fmt.Sprint(d.Account().Pairs); got != "[{http://p http://e 0 1}]" {
-		t.Errorf("pairs after one engine left: %s", got)
-	}
-}
-
 // The window and the plots have what ended in the last 15 minutes, and nothing older.
 func TestHistory(t *testing.T) {
 	d, clock := newDesk()
+	if p := d.Plots(); len(p.OK) != int(plotted) || len(p.TTFT["p50"]) != int(plotted) {
+		t.Errorf("at the start: %d steps of rates, %d of quantiles, want %d", len(p.OK), len(p.TTFT["p50"]), plotted)
+	}
 	for range 10 {
 		d.Ended(split("old"))
 	}
@@ -104,7 +89,7 @@ func TestHistory(t *testing.T) {
 	}
 	p := d.Plots()
 	last := len(p.OK) - 1
-	if last != steps-2 || p.OK[last] != .2 || p.Failed[last] != .2 || p.Gone[last] != .2 || p.Refused[last] != .2 || p.OK[last-1] != 0 {
+	if last != int(10*time.Minute/stepLength) || p.OK[last] != .2 || p.Failed[last] != .2 || p.Gone[last] != .2 || p.Refused[last] != .2 || p.OK[last-1] != 0 {
 		t.Errorf("rates of the last steps: %v of %d, failed %v", p.OK[last-1:], last+1, p.Failed[last])
 	}
 	if end := p.Start + int64(p.Step)*int64(last); end != clock.at.Unix() {
@@ -114,6 +99,9 @@ func TestHistory(t *testing.T) {
 		t.Error("quantiles must be null where nothing ended, and only there")
 	}
 	clock.at = clock.at.Add(6 * time.Minute)
+	if n := len(d.Plots().OK); n != steps-1 {
+		t.Errorf("%d steps after 16 minutes, want %d", n, steps-1)
+	}
 	if w := d.Account().Window; w.OK != 1 || w.Ways[pathSplit]["none"] != 4 {
 		t.Errorf("after 16 minutes: %+v", w)
 	}
@@ -152,7 +140,7 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
-// A completion allocates nothing, once its step and its pair are known.
+// A completion allocates nothing, once something has ended in its step.
 func TestEndedAllocatesNothing(t *testing.T) {
 	d, _ := newDesk()
 	l := split("x")

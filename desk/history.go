@@ -174,7 +174,10 @@ func (h *history) window(now time.Time) Window {
 	return w
 }
 
-// Plots are series over the whole steps of the last 15 minutes, the oldest first. Rates are per second,
+// plotted is how many steps the plots have at least. A process that is younger shows no more.
+const plotted = int64(time.Minute / stepLength)
+
+// Plots are series over the whole steps of the last 15 minutes, or since the start, the oldest first. Rates are per second,
 // and quantiles in milliseconds; null where nothing ended.
 type Plots struct {
 	Step    float64               `json:"step"`  // seconds
@@ -187,8 +190,8 @@ type Plots struct {
 	TPOT    map[string][]*float64 `json:"tpot"`
 }
 
-func (h *history) plots(now time.Time) Plots {
-	first := number(now) - steps + 1
+func (h *history) plots(now, started time.Time) Plots {
+	first := max(number(now)-steps+1, min(number(started), number(now)-plotted))
 	p := Plots{Step: stepLength.Seconds(), Start: (first + 1) * int64(stepLength/time.Second), TTFT: map[string][]*float64{}, TPOT: map[string][]*float64{}}
 	nothing := &step{}
 	for n := first; n < number(now); n++ {

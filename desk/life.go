@@ -30,11 +30,6 @@ const (
 	pathSplit    = "disaggregated"
 )
 
-// pulled reports whether the decode engine answered out of the prefill engine's blocks.
-func (l *Life) pulled() bool {
-	return l.Path == pathSplit && l.Prefilled > 0 && (l.First > 0 || l.Outcome == outcomeOK)
-}
-
 // perToken is the mean gap between the events of the stream, or 0 if there was none.
 func (l *Life) perToken() time.Duration {
 	if !l.Streamed || l.Events < 2 {

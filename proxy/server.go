@@ -177,14 +177,8 @@ func (s *Server) newEngines() *engines.Set {
 		Warmup: s.cfg.Warmup, DecodeOnly: s.cfg.DecodeOnly.Enabled, MaxShare: s.cfg.DecodeOnly.MaxShare,
 		Dial: t.Dial, Handshake: t.Handshake, TLS: s.certs.Backends.Client, MaxIdle: t.UpstreamIdle, Silence: t.StreamIdle + rearm, // deadlines of streams are moved once a second
 		AbortGrace: t.PrefillAbortGrace, Answer: s.cfg.Limits.Answer, Guard: s.guard,
-		WarmedUp: s.metrics.WarmUp, Polled: s.metrics.Poll, Ejected: s.metrics.Ejection, Forget: s.forget, Log: s.log,
+		WarmedUp: s.metrics.WarmUp, Polled: s.metrics.Poll, Ejected: s.metrics.Ejection, Forget: s.metrics.Forget, Log: s.log,
 	})
-}
-
-// forget drops what is counted of a backend that has left.
-func (s *Server) forget(backend string) {
-	s.metrics.Forget(backend)
-	s.desk.Forget(backend)
 }
 
 // Warn replaces the warnings about the configuration that the status page shows.

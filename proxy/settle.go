@@ -56,7 +56,6 @@ func (c *completion) fail(b *router.Backend, f fault.Fault, told *fault.Error) *
 	}
 	if v.Outcome == router.KVLoad {
 		c.snap.Pairs().Failed(router.Pair{Prefill: c.handoff.From(), Decode: b})
-		c.s.desk.TransferFailed(c.handoff.From().URL, b.URL)
 	}
 	c.settle(v.Handle, b)
 	return &failure{Verdict: v, told: told, moved: f.Cause == fault.Down || f.Cause == fault.Source}

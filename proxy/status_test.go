@@ -107,6 +107,7 @@ func TestStatusShowsCompletions(t *testing.T) {
 // GET /status says what is wrong: an engine that is down, and why requests went to decode alone.
 func TestStatusSaysWhatIsWrong(t *testing.T) {
 	r := newRig(t, rigOptions{router: func(c *router.Config) {
+		c.PD.Mode = router.PDAlways
 		c.Health.Interval, c.Health.SuspectInterval = 20*time.Millisecond, 20*time.Millisecond
 	}})
 	if err := r.prefill[0].SetFault(sim.Fault{Kind: sim.FaultNoHandle, Leg: "P"}); err != nil {
@@ -199,7 +200,7 @@ func TestStatusPageAndToken(t *testing.T) {
 			t.Errorf("token %q: %v in %s", token, err, events["state"])
 		}
 		var plots struct{ OK []float64 }
-		if err := json.Unmarshal(events["plots"], &plots); err != nil || len(plots.OK) != 180 {
+		if err := json.Unmarshal(events["plots"], &plots); err != nil || len(plots.OK) != 12 {
 			t.Errorf("token %q: %v in %s", token, err, events["plots"])
 		}
 	}

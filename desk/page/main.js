@@ -21,8 +21,9 @@ let version = '';
 function state(s) {
   version ||= s.version;
   if (version !== s.version) location.reload(); // another version has taken over, with files of its own
-  const bad = !s.ready;
-  connection(bad ? 'not ready' : s.line === 'ok' ? 'ready' : 'degraded', bad ? 'bad' : s.line === 'ok' ? 'ok' : 'warn');
+  if (!s.ready) connection('not ready', 'bad');
+  else if (s.line !== 'ok' || s.notices.some((n) => n.kind === 'bad')) connection('degraded', 'warn');
+  else connection('ready', 'ok');
   text($('build'), `${s.version}, up ${duration(s.time - s.started)}`);
   const list = s.notices.length ? s.notices : [{ kind: 'ok', text: 'Nothing.' }];
   sync($('notices'), list, (n) => n.text, (n) => make('li', n.kind, n.text), () => {});

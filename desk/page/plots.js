@@ -2,12 +2,16 @@
 import { $, number, sync, table, tableRow, text } from './dom.js';
 
 // Lines differ in colour and in dashes. Colours are names of the style sheet.
-const styles = [{ colour: '--stream' }, { colour: '--bad', dash: [8, 4] }, { colour: '--transfer', dash: [2, 3] }, { colour: '--queue', dash: [12, 3, 2, 3] }];
+const dashes = [undefined, [8, 4], [2, 3], [12, 3, 2, 3]];
+const quantiles = { labels: ['p50', 'p90', 'p99'], colours: ['--prefill', '--handoff', '--transfer'] };
 
 const figures = {
-  rate: { labels: ['ok', 'failed', 'refused', 'client left'], series: (p) => [p.ok, p.failed, p.refused, p.gone] },
-  ttft: { labels: ['p50', 'p90', 'p99'], series: (p) => [p.ttft.p50, p.ttft.p90, p.ttft.p99] },
-  tpot: { labels: ['p50', 'p90', 'p99'], series: (p) => [p.tpot.p50, p.tpot.p90, p.tpot.p99] },
+  rate: {
+    labels: ['ok', 'failed', 'refused', 'client left'], colours: ['--stream', '--bad', '--transfer', '--queue'],
+    series: (p) => [p.ok, p.failed, p.refused, p.gone],
+  },
+  ttft: { ...quantiles, series: (p) => [p.ttft.p50, p.ttft.p90, p.ttft.p99] },
+  tpot: { ...quantiles, series: (p) => [p.tpot.p50, p.tpot.p90, p.tpot.p99] },
 };
 
 const height = 200;
@@ -25,13 +29,13 @@ export function plots(p) {
   for (const [id, figure] of Object.entries(figures)) {
     const data = [times, ...figure.series(p)];
     if (drawn.has(id)) drawn.get(id).setData(data);
-    else drawn.set(id, draw($(`plot-${id}`), figure.labels, data));
+    else drawn.set(id, draw($(`plot-${id}`), figure, data));
     text($(`sum-${id}`), summary(figure, data));
   }
   tabulate(p, times);
 }
 
-function draw(el, labels, data) {
+function draw(el, { labels, colours }, data) {
   const css = getComputedStyle(document.documentElement);
   const colour = (name) => css.getPropertyValue(name).trim();
   const axis = { stroke: colour('--quiet'), grid: { stroke: colour('--line'), width: 1 }, ticks: { stroke: colour('--line') } };
@@ -39,12 +43,18 @@ function draw(el, labels, data) {
   return new uPlot({
     width: el.clientWidth, height,
     scales: { y: { range: (_, low, high) => [0, Math.max(high || 0, 0.001) * 1.1] } },
-    axes: [axis, { ...axis, size: 56, values: (_, ticks) => ticks.map(number) }],
-    series: [{ label: 'time' }, ...labels.map((label, i) => ({
-      label, stroke: colour(styles[i].colour), dash: styles[i].dash, width: 2, spanGaps: false,
+    axes: [{ ...axis, space: 80, values: (plot, ticks) => ticks.map((t) => clock(t, plot)) }, { ...axis, size: 56, values: (_, ticks) => ticks.map(number) }],
+    series: [{ label: 'time', value: (_, t) => (t ? new Date(t * 1000).toLocaleTimeString() : '–') }, ...labels.map((label, i) => ({
+      label, stroke: colour(colours[i]), dash: dashes[i], width: 2, spanGaps: false,
       value: (_, v) => number(v), points: { size: 4 },
     }))],
   }, data, el);
+}
+
+// clock writes the time of a tick, with seconds only while the plot shows a few minutes.
+function clock(t, plot) {
+  const seconds = plot.scales.x.max - plot.scales.x.min < 300 ? { second: '2-digit' } : {};
+  return new Date(t * 1000).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', hour12: false, ...seconds });
 }
 
 // summary says the newest figures in words, for those who do not see the lines.
