@@ -2,9 +2,8 @@ import { $, make, number, sync, text } from './dom.js';
 import { lives, paths } from './lives.js';
 import { plots } from './plots.js';
 import { pairs, pools } from './pools.js';
-import { follow, Unauthorized } from './stream.js';
+import { follow, setToken, token, Unauthorized } from './stream.js';
 
-const tokenKey = 'xpyd-admin-token'; // in the storage of this tab
 let paused = false;
 let held = {}; // the newest event of each name while the page is paused
 
@@ -98,7 +97,7 @@ function askToken(why) {
   return new Promise((resolve) => {
     $('ask-form').addEventListener('submit', (e) => {
       e.preventDefault();
-      sessionStorage.setItem(tokenKey, $('token').value);
+      setToken($('token').value);
       $('token').value = '';
       $('ask').close();
       resolve();
@@ -109,16 +108,15 @@ function askToken(why) {
 // live follows the events for as long as the page is open.
 async function live() {
   for (let wait = 500; ; wait = Math.min(wait * 2, 10_000)) {
-    const token = sessionStorage.getItem(tokenKey);
     try {
-      await follow('status/events', token, (name, data) => {
+      await follow('status/events', (name, data) => {
         wait = 500;
         deliver(name, data);
       });
     } catch (e) {
       if (e instanceof Unauthorized) {
         connection('locked', '');
-        await askToken(token ? 'That token is not the right one.' : '');
+        await askToken(token() ? 'That token is not the right one.' : '');
         wait = 250;
         continue;
       }

@@ -1,6 +1,7 @@
+import { actions } from './actions.js';
 import { $, lines, make, name, number, percent, sync, table, tableRow, text } from './dom.js';
 
-const columns = ['Engine', 'State', 'In flight', 'On the engine', 'KV cache', 'Prefix hits', 'Ejections'];
+const columns = ['Engine', 'State', 'In flight', 'On the engine', 'KV cache', 'Prefix hits', 'Ejections', 'Drain, weight'];
 
 // pools fills the tables of both pools.
 export function pools(state) {
@@ -14,7 +15,7 @@ export function pools(state) {
 }
 
 function row(tr, b) {
-  const [engine, state, flight, on, kv, hits, ejections] = tr.cells;
+  const [engine, state, flight, on, kv, hits, ejections, change] = tr.cells;
   const e = b.engine || {};
   lines(engine, [name(b.url), [(b.models || []).join(', '), b.version && `vLLM ${b.version}`, b.weight !== 1 && `weight ${number(b.weight)}`].filter(Boolean).join(' · ')]);
   badge(state, ...stateOf(b));
@@ -23,10 +24,13 @@ function row(tr, b) {
   meter(kv, e.kv_usage);
   lines(hits, [e.prefix_cache_queries ? percent(e.prefix_cache_hits / e.prefix_cache_queries) : '–']);
   lines(ejections, [b.ejections ? `${b.ejections} in a row` : 'none', b.ejected_for ? `${number(Math.ceil(b.ejected_for))} s left: ${b.eject_reason}` : '']);
+  actions(change, b);
 }
 
 // stateOf returns the words and the kind of a backend's state.
 function stateOf(b) {
+  if (b.drained) return [b.admin_state === 'disabled' ? 'disabled' : 'drained', ''];
+  if (b.admin_state && b.admin_state !== 'ready') return ['draining', 'warn'];
   if (b.state === 'down') return ['down', 'bad'];
   if (b.ejected_for) return ['ejected', 'warn'];
   if (b.state === 'unknown') return ['not checked', ''];
