@@ -4,6 +4,7 @@ export CGO_ENABLED := 0
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 BUILDFLAGS   = -trimpath -buildvcs=auto -ldflags '-s -w -X xpyd/cmd.version=$(VERSION)'
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
+AXE         ?= 4.14.1
 FUZZTIME    ?= 5m
 BENCH       ?= .
 D           ?= 3m
@@ -20,7 +21,7 @@ DESTDIR     ?=
 # systemd-analyze counts in tenths, so 15 is an exposure of 1.5.
 EXPOSURE     = 15
 
-.PHONY: help build demo test race lint fuzz mutants faults policies bench bench-proxy bench-routing agree bench-cost churn reload-churn soak fmt docs check-unit check-configs check-openai clients nightly e2e e2e-mutants e2e-down record gpu-dry-run dist/tools dist/sbom package-files packages check-packages check-service check-front install check-monitoring dashboards
+.PHONY: help build demo test race lint fuzz mutants faults policies bench bench-proxy bench-routing agree bench-cost churn reload-churn soak fmt docs check-unit check-configs check-openai clients nightly e2e e2e-mutants e2e-down record gpu-dry-run dist/tools dist/sbom package-files packages check-packages check-service check-front install check-monitoring dashboards browser
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -150,6 +151,11 @@ check-openai: build ## run the official OpenAI SDKs for Python, Node and Go agai
 clients: build ## run the clients that users have, unchanged: SDKs and load generators (7 GB in CLIENTS_CACHE, vLLM in E2E_CACHE; ARGS='-run REGEXP'); Error 3 means that they cannot run here
 	@$(TOOL)clients ./clients
 	@dist/clients $(ARGS)
+
+browser: ## look at the status page in Chromium over simulated engines: token, keyboard, phone, dark, an outage, axe-core (needs chromium and npm; ARGS='-pictures docs/img -warm 75s' renews the pictures of the documentation)
+	@npm install --prefix dist/axe --no-save --no-audit --no-fund --loglevel=error axe-core@$(AXE)
+	@$(TOOL)browser ./browser
+	@dist/browser $(ARGS)
 
 e2e: build ## test xpyd with real vLLM engines on this machine's CPU (7 GB in E2E_CACHE; VLLM=0.32.0, ARGS='-run REGEXP'); Error 3 means that they cannot run here
 	@VERSION=$(VLLM) scripts/real-vllm/setup.sh
