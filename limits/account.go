@@ -46,17 +46,17 @@ func (a *Account) Priority() bool { return a == nil || a.terms.Load().Priority }
 // Limit is a limit that a request has met.
 type Limit uint8
 
-// The limits. Limits is their number.
+// The limits.
 const (
 	InFlight Limit = iota
 	Requests
 	Tokens
 	Models
-	All
+	limits
 )
 
 // String names the limit as metrics do.
-func (l Limit) String() string { return [All]string{"in_flight", "requests", "tokens", "models"}[l] }
+func (l Limit) String() string { return [limits]string{"in_flight", "requests", "tokens", "models"}[l] }
 
 // Refusal says which limit a request has met, and when it is worth another try.
 type Refusal struct {

@@ -34,7 +34,7 @@ type passing struct {
 	use    limits.Use // of the key
 	capped bool       // counts against limits.client_in_flight
 	body   budget.Body
-	model  string        // a copy, as the body may go before the answer ends
+	model  string        // a copy for the metrics of the key, as the body may go before the answer ends
 	held   budget.Charge // for the engine's answer
 	watch  netio.Watch
 	left   atomic.Bool
@@ -124,7 +124,9 @@ func (p *passing) admit(ctx *fasthttp.RequestCtx) *fault.Error {
 			return err
 		}
 	}
-	p.model = string(p.want.Model[:min(len(p.want.Model), loggedModel)])
+	if p.use.Account != nil {
+		p.model = string(p.want.Model[:min(len(p.want.Model), loggedModel)])
+	}
 	p.want.Role = p.s.router.Snapshot().RoleOf(p.want.Model)
 	return nil
 }
