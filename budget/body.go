@@ -16,15 +16,19 @@ type Bodies struct {
 // much is kept for others, there is always room for one body of the largest size, in the buffers that
 // it comes in.
 func NewBodies(limit, largest int64, share float64) *Bodies {
-	b := &Bodies{pool: pool{limit: limit / idleParts}}
+	b := &Bodies{Budget: New(0, 0)}
+	b.Resize(limit, largest, share)
+	return b
+}
+
+// Resize changes the terms of NewBodies. What is held beyond them stays until it is given back.
+func (b *Bodies) Resize(limit, largest int64, share float64) {
+	b.pool.resize(limit / idleParts)
 	one := largest + pieceSize
 	if limit >= largest {
 		limit = max(limit, one)
 	}
-	b.Budget = New(limit, share)
-	b.large = max(limit-limit/reserveParts, one)
-	b.share = max(b.share, one)
-	return b
+	b.bound(limit, max(limit-limit/reserveParts, one), max(int64(share*float64(limit)), one))
 }
 
 // Body is one request body with its charge on the budget. Up to 256 KiB it is in one buffer, which

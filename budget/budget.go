@@ -13,13 +13,12 @@ const (
 // Budget bounds the bytes that all requests together hold in memory, and how many of them one client
 // may hold. It is safe for concurrent use.
 type Budget struct {
+	mu    sync.Mutex
 	limit int64 // all together
 	large int64 // how far bodies above smallBody may fill it; the rest is for small ones
 	share int64 // of one client
-
-	mu   sync.Mutex
-	used int64
-	held map[Client]int64 // by client, without the zero client
+	used  int64
+	held  map[Client]int64 // by client, without the zero client
 }
 
 // Refusal says why a budget gave nothing.
@@ -34,18 +33,31 @@ const (
 
 // New makes a budget of limit bytes, of which one client may hold the share, 0 to 1.
 func New(limit int64, share float64) *Budget {
-	return &Budget{limit: limit, large: limit, share: int64(share * float64(limit)), held: map[Client]int64{}}
+	b := &Budget{held: map[Client]int64{}}
+	b.Resize(limit, share)
+	return b
+}
+
+// Resize changes the limit and the share. What is held beyond them stays until it is given back.
+func (b *Budget) Resize(limit int64, share float64) {
+	b.bound(limit, limit, int64(share*float64(limit)))
+}
+
+func (b *Budget) bound(limit, large, share int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.limit, b.large, b.share = limit, large, share
 }
 
 // Take charges n more bytes for a body or answer that then holds whole. The zero client has no share
 // that bounds it. Give ends the charge.
 func (b *Budget) Take(of Client, n, whole int64) Refusal {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	room := b.limit
 	if whole > smallBody {
 		room = min(room, b.large)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	switch {
 	case b.used+n > room:
 		return Spent

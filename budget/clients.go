@@ -3,6 +3,7 @@ package budget
 import (
 	"net/netip"
 	"sync"
+	"sync/atomic"
 )
 
 // Client identifies who holds something: a key, or an address where no keys are set. The zero value is
@@ -14,26 +15,40 @@ type Client struct {
 
 // Counts counts the completions that each client has under way. It is safe for concurrent use.
 type Counts struct {
-	limit int // 0 means no limit, and nothing is counted
+	limit atomic.Int64 // 0 means no limit, and nothing is counted
 
 	mu sync.Mutex
 	n  map[Client]int
 }
 
 // NewCounts allows each client limit completions at a time. 0 allows any number.
-func NewCounts(limit int) *Counts { return &Counts{limit: limit, n: map[Client]int{}} }
+func NewCounts(limit int) *Counts {
+	c := &Counts{n: map[Client]int{}}
+	c.limit.Store(int64(limit))
+	return c
+}
+
+// SetLimit changes the limit. What began without one is never counted. With the limit off, what was
+// counted is forgotten.
+func (c *Counts) SetLimit(limit int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.limit.Store(int64(limit)); limit == 0 {
+		clear(c.n)
+	}
+}
 
 // Limited reports that there is a limit.
-func (c *Counts) Limited() bool { return c.limit > 0 }
+func (c *Counts) Limited() bool { return c.limit.Load() > 0 }
 
 // Begin counts one more completion. It returns false if the client is at its limit.
 func (c *Counts) Begin(id Client) bool {
-	if c.limit == 0 {
+	if !c.Limited() {
 		return true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.n[id] >= c.limit {
+	if limit := c.limit.Load(); limit > 0 && int64(c.n[id]) >= limit {
 		return false
 	}
 	c.n[id]++
@@ -42,12 +57,12 @@ func (c *Counts) Begin(id Client) bool {
 
 // End ends what Begin began. For the zero client it does nothing.
 func (c *Counts) End(id Client) {
-	if c.limit == 0 || id == (Client{}) {
+	if !c.Limited() || id == (Client{}) {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.n[id]--; c.n[id] == 0 {
+	if c.n[id]--; c.n[id] <= 0 { // below 0 what began before there was a limit
 		delete(c.n, id)
 	}
 }

@@ -20,13 +20,21 @@ const idleParts = 16
 // charged for it. A sync.Pool would keep whatever the last rush of requests held, and no budget would
 // see it. It is safe for concurrent use.
 type pool struct {
+	mu    sync.Mutex
 	limit int64 // of the idle bytes
-
-	mu   sync.Mutex
-	idle int64
-	free [bufferSizes][][]byte
+	idle  int64
+	free  [bufferSizes][][]byte
 
 	joining sync.Mutex // held while a body is held twice, see Body.End
+}
+
+// resize changes how much idle buffers may hold. If they hold more, all of them go.
+func (p *pool) resize(limit int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.limit = limit; p.idle > limit {
+		p.idle, p.free = 0, [bufferSizes][][]byte{}
+	}
 }
 
 // bufferSize returns the size of the first buffer for n bytes. It is at most pieceSize.

@@ -110,12 +110,9 @@ func (p *Proxy) retire(ctx context.Context) error {
 // reload puts the pools, the rules and the keys of next in force, or none of them. What operators have
 // changed about the pools at run time stays.
 func (p *Proxy) reload(old, next config.Config) error {
-	same := next
-	same.Router, same.Log.Level = old.Router, old.Log.Level
-	same.APIKeys, same.APIKeyFile, same.KeysFile = old.APIKeys, old.APIKeyFile, old.KeysFile
-	if changed := config.ChangedKeys(same, old); len(changed) > 0 {
+	if changed := config.NeedsRestart(old, next); len(changed) > 0 {
 		p.server.ReloadFailed()
-		return fmt.Errorf("%s changed: a reload changes the pools, policies, affinity, pd, caps, queue, health, routing rules, client keys and log.level only; restart for the other keys, with USR2 and no loss", strings.Join(changed, ", "))
+		return fmt.Errorf("%s changed: a reload changes the pools, policies, affinity, pd, caps, queue, health and routing rules, client keys, log.level, and most timeouts and limits only; restart for the other keys, with USR2 and no loss", strings.Join(changed, ", "))
 	}
 	if err := p.server.KeysFit(next.Terms()); err != nil {
 		p.server.ReloadFailed()
@@ -130,6 +127,7 @@ func (p *Proxy) reload(old, next config.Config) error {
 		p.server.ReloadFailed()
 	}
 	if err == nil {
+		p.server.SetBounds(next.Timeouts, next.Limits)
 		p.server.ReplaceKeys(next.Terms())
 	}
 	return err

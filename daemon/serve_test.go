@@ -83,8 +83,8 @@ func TestReload(t *testing.T) {
 		name, want string
 		change     func(next *config.Config)
 	}{
-		{"other keys", "warmup, timeouts.drain changed: a reload changes the pools,", func(next *config.Config) {
-			next.Timeouts.Drain *= 2
+		{"other keys", "warmup, timeouts.dial changed: a reload changes the pools,", func(next *config.Config) {
+			next.Timeouts.Dial *= 2
 			next.Warmup = !next.Warmup
 			next.Router.Decode = []string{d2.URL()}
 		}},

@@ -64,7 +64,9 @@ func TestEachProbeIsBegun(t *testing.T) {
 	})
 	s = New(Config{ // no Warmup, because the test makes the rounds
 		Router: rt, Dialect: nixl, Handoffs: handoffs, DecodeOnly: true, MaxShare: 1, Dial: time.Second, MaxIdle: time.Second,
-		Silence: time.Minute, AbortGrace: 10 * time.Millisecond, Answer: 1 << 20, Guard: guard,
+		Silence:    func() time.Duration { return time.Minute },
+		AbortGrace: func() time.Duration { return 10 * time.Millisecond },
+		Answer:     1 << 20, Guard: guard,
 		WarmedUp: func(bool) {}, Polled: func(bool) {}, Ejected: func(_, _, _ string) {}, Forget: func(string) {},
 	})
 	s.Start()

@@ -42,10 +42,10 @@ type Config struct {
 	Handshake time.Duration // bounds the handshake of TLS after it
 	// TLS returns what a connection to a backend's host is secured with.
 	TLS        func(host string) *tls.Config
-	MaxIdle    time.Duration // of a connection that no request uses
-	Silence    time.Duration // of all streams of an engine, after which it is ejected
-	AbortGrace time.Duration // how long a prefill that was given up may still answer
-	Answer     int64         // greatest size of an answer, in bytes
+	MaxIdle    time.Duration        // of a connection that no request uses
+	Silence    func() time.Duration // of all streams of an engine, after which it is ejected
+	AbortGrace func() time.Duration // how long a prefill that was given up may still answer
+	Answer     int64                // greatest size of an answer, in bytes
 
 	Guard func(func()) (ok bool) // runs what may panic, and survives it
 
@@ -323,7 +323,7 @@ func (s *Set) Leaving() (all []*router.Backend) {
 // Stalled ejects a backend if no stream on it has made progress for long, as then the engine hangs
 // and not one stream. Progress is noted once a second, when the deadlines of streams are moved.
 func (s *Set) Stalled(b *router.Backend) {
-	if e := s.get(b); e != nil && e.Stalled(s.cfg.Silence) {
+	if e := s.get(b); e != nil && e.Stalled(s.cfg.Silence()) {
 		s.cfg.Router.Eject(b, router.EjectStall)
 	}
 }

@@ -289,7 +289,7 @@ func commonModel(p, d *engine) (string, error) {
 func (u *warmUp) exchange(ctx context.Context, b *router.Backend, body kvparams.Segments, again bool) ([]byte, error) {
 	var x upstream.Exchange
 	defer x.Finish()
-	stop := context.AfterFunc(ctx, func() { x.Cut(cutStop, time.Now().Add(u.s.cfg.AbortGrace)) })
+	stop := context.AfterFunc(ctx, func() { x.Cut(cutStop, time.Now().Add(u.s.cfg.AbortGrace())) })
 	defer stop()
 	req := &upstream.Request{Method: "POST", Path: kvparams.Completions.Path(), ID: u.legID, Fields: u.fields, Body: body}
 	if err := x.Do(u.s.Client(b), req, time.Now().Add(warmTimeout), again); err != nil {

@@ -71,10 +71,11 @@ func (b *Book) Fits(all []Terms) error {
 }
 
 // Replace puts new terms, which must fit, in force for the requests that follow. An account whose name
-// stays keeps what it has under way and what is left to it.
-func (b *Book) Replace(all []Terms) Change {
+// stays keeps what it has under way and what is left to it. inFlight is that of NewBook.
+func (b *Book) Replace(all []Terms, inFlight int) Change {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.inFlight = inFlight
 	return b.write(all)
 }
 

@@ -223,7 +223,7 @@ func TestReplace(t *testing.T) {
 	if running.Begin(a, now) != nil {
 		t.Fatal("refused")
 	}
-	got := b.Replace([]Terms{holder("a", limited(2), "k-a2"), holder("c", nil, "k-c"), holder("d", nil, "k-b")})
+	got := b.Replace([]Terms{holder("a", limited(2), "k-a2"), holder("c", nil, "k-c"), holder("d", nil, "k-b")}, 0)
 	if want := (Change{Joined: []string{"d"}, Left: []string{"b"}, Changed: []string{"a"}}); fmt.Sprint(got) != fmt.Sprint(want) || got.None() {
 		t.Errorf("changed %+v, want %+v", got, want)
 	}
@@ -242,8 +242,11 @@ func TestReplace(t *testing.T) {
 	if r := new(Use).Begin(a, now); r == nil || r.Limit != InFlight {
 		t.Errorf("requests from before the change do not count: %+v", r)
 	}
-	if change := b.Replace([]Terms{holder("a", limited(2), "k-a2"), holder("c", nil, "k-c"), holder("d", nil, "k-b")}); !change.None() {
+	if change := b.Replace([]Terms{holder("a", limited(2), "k-a2"), holder("c", nil, "k-c"), holder("d", nil, "k-b")}, 0); !change.None() {
 		t.Errorf("the same terms changed %+v", change)
+	}
+	if change := b.Replace([]Terms{holder("a", limited(2), "k-a2"), holder("c", nil, "k-c"), holder("d", nil, "k-b")}, 5); fmt.Sprint(change.Changed) != "[c d]" {
+		t.Errorf("the limit of all who have none of their own changed %+v", change)
 	}
 	if b.Fits(nil) == nil || NewBook(nil, 0).Fits([]Terms{{Name: "x"}}) == nil || b.Fits([]Terms{{Name: "x"}}) != nil {
 		t.Error("the last key can go, or the first can come, or others cannot change")
@@ -284,7 +287,7 @@ func TestRace(t *testing.T) {
 		})
 	}
 	for i := range 100 {
-		b.Replace(terms(i))
+		b.Replace(terms(i), 0)
 	}
 	wg.Wait()
 	a, _ := b.Holder(shown("k"))

@@ -17,7 +17,7 @@ func clientLimit() *fault.Error {
 }
 
 func (s *Server) tooLarge() *fault.Error {
-	return fault.NewError(fasthttp.StatusRequestEntityTooLarge, fault.CodeBodyTooLarge, "", "request body is larger than "+strconv.FormatInt(s.cfg.Limits.Body, 10)+" bytes").Final()
+	return fault.NewError(fasthttp.StatusRequestEntityTooLarge, fault.CodeBodyTooLarge, "", "request body is larger than "+strconv.FormatInt(s.bound().Limits.Body, 10)+" bytes").Final()
 }
 
 // readBody reads the client's whole request body. stop ends the read once it is set. Whoever sets it
@@ -29,7 +29,7 @@ func (s *Server) readBody(ctx *fasthttp.RequestCtx, conn *netio.Conn, of budget.
 	}
 	h := &ctx.Request.Header
 	coding, _ := upload.CodingOf(h.ContentEncoding()) // the gate has checked it
-	return s.notUploaded(s.uploads.Read(upload.Source{Stream: src, Conn: conn, Length: int64(h.ContentLength()), Coding: coding, Client: of, Stop: stop}, body))
+	return s.notUploaded(s.bound().uploads.Read(upload.Source{Stream: src, Conn: conn, Length: int64(h.ContentLength()), Coding: coding, Client: of, Stop: stop}, body))
 }
 
 // notUploaded returns what a client is told whose body was not read to its end, or nil if it was.

@@ -148,7 +148,7 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API, of *limit
 	c.ctx, c.api = ctx, api
 	c.conn = ctx.Conn().(*netio.Conn)
 	now := time.Now()
-	c.times = times{start: now, end: now.Add(c.s.cfg.Timeouts.Request)}
+	c.times = times{start: now, end: now.Add(c.s.bound().Timeouts.Request)}
 	c.id = heads.RequestID(ctx.Request.Header.Peek("X-Request-Id"))
 	c.target = api.Path()
 	if _, query := cutQuery(ctx.Request.Header.RequestURI()); query != nil {

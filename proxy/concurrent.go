@@ -45,7 +45,7 @@ func (c *completion) bothLegs() *failure {
 		c.d.x.Uncut(cutOther) // P may have failed just as D answered
 		return nil
 	}
-	if !prefillFirst && !(c.s.grace.finishes && c.gone() && c.d.x.Sent()) {
+	if !prefillFirst && !(c.s.bound().grace.finishes && c.gone() && c.d.x.Sent()) {
 		c.p.x.Cut(cutOther, time.Now())
 	}
 	prefillFailed := c.endBeside()

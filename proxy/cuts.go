@@ -57,8 +57,9 @@ func graceFor(t Timeouts, d kvparams.Dialect) goneGrace {
 func (c *completion) ClientGone() {
 	c.leave()
 	now := time.Now()
-	c.p.x.Cut(cutGone, now.Add(c.s.grace.prefill))
-	c.d.x.Cut(cutGone, now.Add(c.s.grace.decode))
+	grace := c.s.bound().grace
+	c.p.x.Cut(cutGone, now.Add(grace.prefill))
+	c.d.x.Cut(cutGone, now.Add(grace.decode))
 	c.leaveQueue()
 }
 
@@ -82,7 +83,7 @@ func (c *completion) ServerStopping() {
 	now := time.Now()
 	_ = c.conn.SetReadDeadline(now)
 	_ = c.conn.SetWriteDeadline(now.Add(stopGrace))
-	c.p.x.Cut(cutStop, now.Add(c.s.cfg.Timeouts.PrefillAbortGrace))
+	c.p.x.Cut(cutStop, now.Add(c.s.bound().Timeouts.PrefillAbortGrace))
 	c.d.x.Cut(cutStop, now)
 	c.leaveQueue()
 }

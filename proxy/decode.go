@@ -171,7 +171,7 @@ func (c *completion) decodeAttempt(b *router.Backend) *failure {
 		d.leg.ID, d.leg.Scratch = c.legID, d.leg.Scratch[:0]
 		d.segs = c.s.dialect.AppendDecode(d.segs[:0], &c.req, handle, &d.leg)
 	}
-	deadline := time.Now().Add(c.s.cfg.Timeouts.FirstEvent)
+	deadline := time.Now().Add(c.s.bound().Timeouts.FirstEvent)
 	// A handle must not reach D twice, so it gets no second try on a fresh connection. Neither does an
 	// id that pairs this leg with P's.
 	again := handle.None() && (c.path == pathDecodeOnly || !c.s.dialect.Concurrent())

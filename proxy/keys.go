@@ -22,7 +22,7 @@ func (s *Server) clientOf(of *limits.Account, conn *netio.Conn) budget.Client {
 	switch {
 	case of != nil:
 		return budget.Client{Key: of.ID}
-	case !s.clients.Limited() && s.cfg.Limits.ClientShare >= 1:
+	case !s.clients.Limited() && s.bound().Limits.ClientShare >= 1:
 		return budget.Client{}
 	}
 	return budget.Client{IP: conn.IP()}
@@ -51,7 +51,7 @@ func turn(w *router.Want, of *limits.Account, conn *netio.Conn, h *fasthttp.Requ
 
 // patience returns how long a request may take.
 func (s *Server) patience(h *fasthttp.RequestHeader) (time.Duration, *fault.Error) {
-	d, ok := heads.TimeoutOf(h, s.cfg.Timeouts.Request)
+	d, ok := heads.TimeoutOf(h, s.bound().Timeouts.Request)
 	if !ok {
 		return 0, fault.NewError(fasthttp.StatusBadRequest, fault.CodeInvalidType, heads.Timeout, "header X-Request-Timeout must be a number of seconds above 0").Final()
 	}
@@ -111,7 +111,7 @@ func (s *Server) limited(of *limits.Account, r *limits.Refusal) *fault.Error {
 
 // ReplaceKeys puts other keys and limits, which must fit, in force for the requests that follow.
 func (s *Server) ReplaceKeys(all []limits.Terms) {
-	if c := s.keys.Replace(all); !c.None() {
+	if c := s.keys.Replace(all, s.bound().Limits.ClientInFlight); !c.None() {
 		s.log.Info().Strs("joined", c.Joined).Strs("left", c.Left).Strs("changed", c.Changed).Msg("keys reloaded")
 	}
 }

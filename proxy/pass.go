@@ -216,7 +216,7 @@ func (p *passing) acquire() *fault.Error {
 // try sends the request to the backend of the lease and prepares its answer for the client.
 func (p *passing) try(ctx *fasthttp.RequestCtx) *failure {
 	b, x := p.lease.Backend, &p.x
-	limit, silence := p.s.cfg.Timeouts.FirstEvent, p.s.cfg.Timeouts.StreamIdle
+	limit, silence := p.s.bound().Timeouts.FirstEvent, p.s.bound().Timeouts.StreamIdle
 	if p.route.Light {
 		limit, silence = passTimeout, passTimeout
 	}

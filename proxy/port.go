@@ -172,7 +172,7 @@ func (s *Server) Retire(ctx context.Context) error {
 	if err := l.Close(); err != nil {
 		return fmt.Errorf("close the listener: %w", err)
 	}
-	over := time.NewTimer(s.cfg.Timeouts.Drain)
+	over := time.NewTimer(s.bound().Timeouts.Drain)
 	defer over.Stop()
 	tick := time.NewTicker(idleTick)
 	defer tick.Stop()
@@ -205,7 +205,7 @@ func (s *Server) Shutdown() error { return s.stopOnce() }
 
 func (s *Server) shutdown() error {
 	s.Drain()
-	ctx, cancel := context.WithTimeout(s.drain, s.cfg.Timeouts.Drain)
+	ctx, cancel := context.WithTimeout(s.drain, s.bound().Timeouts.Drain)
 	err := s.http.ShutdownWithContext(ctx)
 	if err != nil && ctx.Err() != nil {
 		why := "the drain time is over"

@@ -190,7 +190,7 @@ func (c *completion) prefillExchange(b *router.Backend) *failure {
 		p.lent = c.s.answers.lend()
 		p.buf = *p.lent
 	}
-	err := p.x.Do(c.s.engines.Client(b), c.request(p.segs), time.Now().Add(c.s.cfg.Timeouts.Prefill), !c.s.dialect.Concurrent())
+	err := p.x.Do(c.s.engines.Client(b), c.request(p.segs), time.Now().Add(c.s.bound().Timeouts.Prefill), !c.s.dialect.Concurrent())
 	if p.x.Repeated {
 		c.s.handoffs.Orphaned(handoff.OrphanRepeated)
 	}

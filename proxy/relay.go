@@ -194,7 +194,7 @@ func (c *completion) relayLarge(out *clientWriter) error {
 		if err := out.write(buf[:n], now); err != nil {
 			return c.clientLeft(err)
 		}
-		x.Progress(now, c.s.cfg.Timeouts.StreamIdle)
+		x.Progress(now, c.s.bound().Timeouts.StreamIdle)
 		var err error
 		buf, err = x.Fill(append(buf[:0], buf[n:]...))
 		c.d.relay.buf = buf
@@ -263,7 +263,7 @@ func (c *completion) sendEvents() (more bool) {
 	if len(r.buf) == 0 {
 		c.s.buffers.put(r)
 	}
-	c.d.x.Progress(now, c.s.cfg.Timeouts.StreamIdle)
+	c.d.x.Progress(now, c.s.bound().Timeouts.StreamIdle)
 	return true
 }
 

@@ -76,10 +76,10 @@ func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (r routes.Route, of *limits
 		}
 	}
 	if post {
-		if err = gateError(gate.CheckBodyHeaders(h, media(r.Body), s.cfg.Limits.RequireContentLength)); err != nil {
+		if err = gateError(gate.CheckBodyHeaders(h, media(r.Body), s.bound().Limits.RequireContentLength)); err != nil {
 			return r, of, err
 		}
-		if int64(h.ContentLength()) > s.cfg.Limits.Body {
+		if int64(h.ContentLength()) > s.bound().Limits.Body {
 			return r, of, s.tooLarge()
 		}
 	}

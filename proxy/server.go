@@ -31,7 +31,6 @@ import (
 	"xpyd/router"
 	"xpyd/routes"
 	"xpyd/tlsconf"
-	"xpyd/upload"
 	"xpyd/upstream"
 )
 
@@ -53,7 +52,6 @@ type Server struct {
 	metrics   meter
 	desk      *desk.Desk
 	dialect   kvparams.Dialect
-	grace     goneGrace
 	keys      *limits.Book
 	denied    []string      // fields that nobody may send, and priority
 	forward   heads.Forward // what of a client's head goes on to the engines
@@ -61,7 +59,7 @@ type Server struct {
 	http       *fasthttp.Server
 	watch      *netio.Watcher
 	bodies     *budget.Bodies // for request bodies
-	uploads    upload.Terms
+	bounds     atomic.Pointer[bounds]
 	cors       *cors.Policy   // nil: no web page may use the port
 	held       *budget.Budget // for the part of each answer beyond freeAnswer
 	clients    *budget.Counts
@@ -105,7 +103,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	}
 	book := limits.NewBook(cfg.Terms(), cfg.Limits.ClientInFlight)
 	s := &Server{
-		cfg: cfg, log: log, router: rt, dialect: dialect, grace: graceFor(cfg.Timeouts, dialect), watch: watch, certs: certs,
+		cfg: cfg, log: log, router: rt, dialect: dialect, watch: watch, certs: certs,
 		failedLog:  log.Sample(&zerolog.BurstSampler{Burst: failedLines, Period: time.Second}),
 		aloneLog:   log.Sample(&zerolog.BurstSampler{Burst: aloneLines, Period: time.Second}),
 		keys:       book,
@@ -116,7 +114,9 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 		downGrace:  downGrace,
 		lingering:  netio.NewLingering(),
 	}
-	s.setLimits()
+	s.bodies = budget.NewBodies(0, 0, 0)
+	s.held, s.clients = budget.New(0, 0), budget.NewCounts(0)
+	s.SetBounds(cfg.Timeouts, cfg.Limits)
 	s.forward = heads.NewForward(backendAuth(cfg.BackendAPIKey), !s.keys.Required(), cfg.Headers.Pass)
 	s.desk = desk.New(version, time.Now)
 	s.metrics = s.newMeter(version, labels())
@@ -137,15 +137,6 @@ func backendAuth(key string) []byte {
 		return nil
 	}
 	return []byte("Bearer " + key)
-}
-
-// setLimits makes what bodies, answers and clients are counted against.
-func (s *Server) setLimits() {
-	l, t := &s.cfg.Limits, &s.cfg.Timeouts
-	s.bodies = budget.NewBodies(l.BodyBudget, l.Body, l.ClientShare)
-	s.held = budget.New(l.AnswerBudget, l.ClientShare)
-	s.clients = budget.NewCounts(perAddress(s.keys, l.ClientInFlight))
-	s.uploads = upload.Terms{Time: t.Body, Stall: t.BodyStall, Largest: l.Body, Bodies: s.bodies}
 }
 
 func (s *Server) newMeter(version string, l metrics.Labels) meter {
@@ -175,8 +166,8 @@ func (s *Server) newEngines() *engines.Set {
 		Router: s.router, Dialect: s.dialect, Handoffs: s.handoffs, Watcher: s.watch,
 		Auth: string(s.forward.Auth), Keyed: s.keys.Required(),
 		Warmup: s.cfg.Warmup, DecodeOnly: s.cfg.DecodeOnly.Enabled, MaxShare: s.cfg.DecodeOnly.MaxShare,
-		Dial: t.Dial, Handshake: t.Handshake, TLS: s.certs.Backends.Client, MaxIdle: t.UpstreamIdle, Silence: t.StreamIdle + rearm, // deadlines of streams are moved once a second
-		AbortGrace: t.PrefillAbortGrace, Answer: s.cfg.Limits.Answer, Guard: s.guard,
+		Dial: t.Dial, Handshake: t.Handshake, TLS: s.certs.Backends.Client, MaxIdle: t.UpstreamIdle, Silence: s.silence,
+		AbortGrace: func() time.Duration { return s.bound().Timeouts.PrefillAbortGrace }, Answer: s.cfg.Limits.Answer, Guard: s.guard,
 		WarmedUp: s.metrics.WarmUp, Polled: s.metrics.Poll, Ejected: s.metrics.Ejection, Forget: s.metrics.Forget, Log: s.log,
 	})
 }
