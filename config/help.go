@@ -34,12 +34,19 @@ var keyHelp = map[string]string{
 	"backend_tls.key":         "PEM `file` of the private key of backend_tls.cert",
 	"backend_tls.server_name": "`name` in the certificates of all backends, where that is not the host of their URLs",
 
+	"tracing.endpoint": "`URL` of an OpenTelemetry collector that gets a trace of each request, such as http://127.0.0.1:4317. http:// sends without TLS. If empty, OTEL_EXPORTER_OTLP_ENDPOINT holds, and without that nothing is traced",
+	"tracing.protocol": "`protocol` to the collector: grpc or http/protobuf. If empty, OTEL_EXPORTER_OTLP_PROTOCOL holds, and without that grpc",
+	"tracing.sample":   "part of the requests that is traced, of those whose client did not decide it in traceparent. At 1, OTEL_TRACES_SAMPLER holds if it is set",
+
 	"cors.origins":     "`origins` of web pages that may use the data port, such as https://chat.example.com, or * for all. With none, browsers let no page of another origin use it",
 	"cors.credentials": "let these pages send cookies and client certificates. API keys need no such leave",
 
 	"proxy_protocol.from": "`addresses` or networks of balancers, such as 10.0.0.0/8, whose connections to the data port begin with a PROXY protocol header, version 2. The client is then the address in it. xpyd closes a connection from there that has none",
 
 	"headers.pass": "request `headers` that both legs pass on to the engines, in addition to Authorization, User-Agent, traceparent and tracestate. If a request repeats a header, xpyd passes on the first line. Add X-data-parallel-rank only if clients may choose an engine's rank",
+
+	"headers.timing":   "tell clients in Server-Timing how long a completion was queued, and how long prefill, handoff and first token took",
+	"headers.backends": "tell clients in X-Xpyd-Prefill and X-Xpyd-Decode which engines had a completion",
 
 	"routes.pass": "`paths` that one engine answers besides those that xpyd serves itself, such as /v2/embed. GET before a path makes it that of a GET. A request is sent once. No route that operates an engine can be passed",
 

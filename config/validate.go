@@ -13,6 +13,7 @@ import (
 	"xpyd/netio"
 	"xpyd/router"
 	"xpyd/routes"
+	"xpyd/trace"
 )
 
 // mayBeZero has the durations and sizes for which 0 means "do not wait" or "none". Any other 0 would
@@ -156,10 +157,19 @@ func (c *Config) checkRoutes() error {
 	return nil
 }
 
-// checkFront checks what stands before the data port: web pages and balancers.
+// checkFront checks what stands before the data port or beside it: web pages, balancers, a collector.
 func (c *Config) checkFront() error {
 	if origin, err := c.CORS.Check(); err != nil {
 		return invalid("cors.origins", origin, err.Error())
+	}
+	if err := c.Tracing.CheckEndpoint(); err != nil {
+		return invalid("tracing.endpoint", router.ShowURL(c.Tracing.Endpoint), err.Error())
+	}
+	if p := c.Tracing.Protocol; p != "" && p != trace.GRPC && p != trace.HTTP {
+		return invalid("tracing.protocol", p, "must be one of "+trace.GRPC+", "+trace.HTTP)
+	}
+	if s := c.Tracing.Sample; !(s >= 0 && s <= 1) {
+		return invalid("tracing.sample", strconv.FormatFloat(s, 'f', -1, 64), "must be from 0 to 1; try 0.01")
 	}
 	if _, value, err := netio.ParseNetworks(c.ProxyProtocol.From); err != nil {
 		return invalid("proxy_protocol.from", value, err.Error())

@@ -55,7 +55,8 @@ var keyValues = map[string][]value{
 		{"warn", "what may need attention, and completions that failed"},
 		{"error", "what certainly needs attention"},
 	},
-	"log.format": {{"json", "an object a line"}, {"console", "for people"}},
+	"tracing.protocol": {{"grpc", "OTLP over gRPC, usually port 4317"}, {"http/protobuf", "OTLP over HTTP, usually port 4318"}},
+	"log.format":       {{"json", "an object a line"}, {"console", "for people"}},
 }
 
 // values returns what the key may be set to, or nothing where that is no closed set.

@@ -33,6 +33,7 @@ func Warnings(c Config) []string {
 		{r.PrefillMaxInFlight == 0 && r.DecodeMaxInFlight == 0 && !shared, "without prefill_max_in_flight and decode_max_in_flight no request waits", []string{"queue.length", "queue.wait"}},
 		{r.Routing.PrefixMemory > 0 && !remembers(r), "it is for policy prefix, pd.mode auto and pd.threshold_tokens, and none of them is in use", []string{"routing.prefix_memory"}},
 		{r.Health.EjectAfter == 0, "with health.eject_after 0 no backend is ejected", []string{"health.eject_for", "health.eject_max"}},
+		{!c.Tracing.On(), "there is no tracing.endpoint", []string{"tracing.protocol", "tracing.sample"}},
 		{len(c.CORS.Origins) == 0, "cors.origins is empty", []string{"cors.credentials"}},
 		{c.Admin == "", "there is no admin port", []string{"pprof", "admin_token_file", "admin_tls.cert", "admin_tls.key", "admin_tls.client_ca"}},
 	} {

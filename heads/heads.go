@@ -43,7 +43,9 @@ type Forward struct {
 	// on.
 	Auth     []byte
 	KeepAuth bool
-	passed   []passedField
+	// Traced leaves out the client's place in its trace, because the request's own span takes it.
+	Traced bool
+	passed []passedField
 }
 
 // NewForward makes a Forward that also has the fields named in pass.
@@ -64,8 +66,11 @@ func (f *Forward) Append(dst []byte, h *fasthttp.RequestHeader) []byte {
 		dst = appendField(dst, "Authorization", h.Peek("Authorization"))
 	}
 	dst = appendField(dst, "User-Agent", h.UserAgent())
-	dst = appendField(dst, "Traceparent", h.Peek("Traceparent"))
-	return f.appendPassed(appendField(dst, "Tracestate", h.Peek("Tracestate")), h)
+	if !f.Traced {
+		dst = appendField(dst, "Traceparent", h.Peek("Traceparent"))
+		dst = appendField(dst, "Tracestate", h.Peek("Tracestate"))
+	}
+	return f.appendPassed(dst, h)
 }
 
 func appendField(dst []byte, name string, value []byte) []byte {

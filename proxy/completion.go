@@ -15,6 +15,7 @@ import (
 	"xpyd/limits"
 	"xpyd/netio"
 	"xpyd/router"
+	"xpyd/trace"
 )
 
 // maxRounds bounds how often prefill and decode are started for one request.
@@ -104,6 +105,8 @@ type completion struct {
 	d       decodeLeg
 	handoff handoff.Handoff
 	times   times
+	trace   trace.Request
+	timing  []byte // for Server-Timing; kept for its memory
 }
 
 // times are the moments from which the log and the metrics are made.
@@ -114,6 +117,8 @@ type times struct {
 	handed    time.Time     // D's request was written
 	first     time.Time     // the first byte of a token was written to the client
 	prefill   time.Duration // of the last prefill leg
+	queued    time.Duration // spent in queues, in all
+	dequeued  time.Time     // the last of these waits ended
 }
 
 // complete serves one completion. Everything before the client's first byte happens in here. After
@@ -157,6 +162,7 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API, of *limit
 	c.use, c.client = limits.Use{Account: of}, c.s.clientOf(of, c.conn)
 	c.req.Deny = c.s.strip(&ctx.Request.Header, of)
 	c.fields = c.s.forward.Append(c.fields[:0], &ctx.Request.Header)
+	c.beginTrace()
 	c.handoff = c.s.handoffs.Handoff()
 	c.state.set(stateAdmitted)
 	c.degraded, c.chosen, c.reached, c.moved = false, false, false, false
@@ -184,6 +190,7 @@ func (c *completion) admit() *fault.Error {
 	}
 	model := c.req.Model()
 	c.model = append(c.model[:0], model[:min(len(model), loggedModel)]...)
+	c.trace.SetModel(c.model)
 	if err := c.s.permit(&c.use, model); err != nil {
 		return err
 	}
@@ -285,6 +292,7 @@ func (c *completion) commonHeaders() {
 	if c.reached {
 		h.Set("X-Xpyd-Path", c.path.String())
 		h.Set("X-Xpyd-Reason", c.reason.String())
+		c.tellLegs(h)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"xpyd/handoff"
 	"xpyd/limits"
 	"xpyd/tlsconf"
+	"xpyd/trace"
 )
 
 // Config is everything that the HTTP side needs. Package main fills it from flags, environment and
@@ -50,6 +51,8 @@ type Config struct {
 	AdminTLS   tlsconf.Server `mapstructure:"admin_tls"`
 	BackendTLS tlsconf.Client `mapstructure:"backend_tls"`
 
+	Tracing trace.Config `mapstructure:"tracing"`
+
 	CORS          cors.Config   `mapstructure:"cors"`
 	ProxyProtocol ProxyProtocol `mapstructure:"proxy_protocol"`
 
@@ -73,12 +76,16 @@ type ProxyProtocol struct {
 // Terms returns what all client keys may do, those without a name first.
 func (c *Config) Terms() []limits.Terms { return slices.Concat(limits.Plain(c.APIKeys), c.Keys) }
 
-// Headers are settings for the fields of the client's head.
+// Headers are settings for the fields of the client's head, and of the answer's.
 type Headers struct {
 	// Pass names the fields that go on to the engines, with both legs and with other requests
 	// that xpyd passes on, besides those that always go. Of several lines of one name the first
 	// goes.
 	Pass []string `mapstructure:"pass"`
+	// Timing tells clients in Server-Timing where the time to their answer went.
+	Timing bool `mapstructure:"timing"`
+	// Backends tells clients in X-Xpyd-Prefill and X-Xpyd-Decode which engines had a completion.
+	Backends bool `mapstructure:"backends"`
 }
 
 // Routes are settings for the paths of the data port.
@@ -183,7 +190,8 @@ type Errors struct {
 func DefaultConfig() Config {
 	return Config{
 		Listen: ":8080", Admin: "127.0.0.1:8081", Connector: "nixl", Warmup: true,
-		Headers: Headers{Pass: []string{"X-Session-ID", "X-Vllm-Priority"}},
+		Tracing: trace.DefaultConfig(),
+		Headers: Headers{Pass: []string{"X-Session-ID", "X-Vllm-Priority"}, Timing: true},
 		Limits:  Limits{Body: 32 << 20, BodyBudget: 1 << 30, Answer: 8 << 20, AnswerBudget: 256 << 20, ClientShare: 0.5},
 		Timeouts: Timeouts{
 			Header: 10 * time.Second, Body: 30 * time.Second, BodyStall: 10 * time.Second, Idle: 120 * time.Second,

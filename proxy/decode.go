@@ -12,6 +12,7 @@ import (
 	"xpyd/handoff"
 	"xpyd/kvparams"
 	"xpyd/router"
+	"xpyd/trace"
 	"xpyd/upstream"
 )
 
@@ -31,6 +32,7 @@ type decodeLeg struct {
 	leg      kvparams.Leg
 	segs     kvparams.Segments
 	started  time.Time
+	span     trace.Leg
 	// The router learns prices from these. own is the estimated tokens that D does not have in
 	// its cache, and ahead those that it was already computing. began is the time of the first
 	// event, and local the time that D had spent on prefills by then.
@@ -153,6 +155,7 @@ func (c *completion) endDecode(b *router.Backend, o router.Outcome, failed fault
 		c.d.x.Drop()
 	}
 	c.s.metrics.Leg(fault.Decode, b, o, failed, time.Since(c.d.started))
+	c.d.span.End(trace.LegEnd{ID: c.legID, Outcome: o.String(), Code: failed.String()})
 	c.d.lease.Release(o) // last, because a backend that has left is forgotten without a lease, and its series with it
 }
 
@@ -171,11 +174,12 @@ func (c *completion) decodeAttempt(b *router.Backend) *failure {
 		d.leg.ID, d.leg.Scratch = c.legID, d.leg.Scratch[:0]
 		d.segs = c.s.dialect.AppendDecode(d.segs[:0], &c.req, handle, &d.leg)
 	}
+	c.trace.Leg(&d.span, "decode", b.URL, c.api.Path(), c.round, c.fields)
 	deadline := time.Now().Add(c.s.bound().Timeouts.FirstEvent)
 	// A handle must not reach D twice, so it gets no second try on a fresh connection. Neither does an
 	// id that pairs this leg with P's.
 	again := handle.None() && (c.path == pathDecodeOnly || !c.s.dialect.Concurrent())
-	err := d.x.Do(c.s.engines.Client(b), c.request(d.segs), deadline, again)
+	err := d.x.Do(c.s.engines.Client(b), c.request(d.segs, &d.span), deadline, again)
 	c.times.handed = d.x.Wrote
 	if err != nil {
 		err = c.sourceBack(err, deadline)

@@ -105,6 +105,7 @@ func (c *completion) account() {
 	l := c.life(o)
 	c.s.desk.Ended(&l)
 	c.logLine(o)
+	c.endTrace(o)
 }
 
 // life is what the status page shows of the completion.
@@ -207,21 +208,20 @@ func (c *completion) logLine(o outcome) {
 	if c.reached {
 		e.Stringer("path", c.path).Stringer("reason", c.reason)
 	}
+	if id := c.trace.ID(); id != "" {
+		e.Str("trace_id", id)
+	}
 	c.logUse(e)
 	e.Int("rounds", c.round)
 	logBackend(e, "prefill", c.p.lease.Backend)
 	logBackend(e, "decode", c.d.lease.Backend)
-	status := fasthttp.StatusOK
 	if f := c.failure; f != nil {
 		e.Stringer("code", f.Code)
 		if f.Log != "" {
 			e.Str("error", f.Log)
 		}
-		if c.state.get() != stateCommitted {
-			status = f.Status
-		}
 	}
-	e.Int("status", status).Stringer("outcome", o)
+	e.Int("status", c.status()).Stringer("outcome", o)
 	if c.failure != nil && c.failure.Code == fault.CodeClientGone {
 		e.Stringer("phase", c.phase())
 	}
@@ -251,6 +251,14 @@ func (c *completion) logUse(e *zerolog.Event) {
 	}
 }
 
+// status is that of the answer's head.
+func (c *completion) status() int {
+	if c.failure != nil && c.state.get() != stateCommitted {
+		return c.failure.Status
+	}
+	return fasthttp.StatusOK
+}
+
 func logBackend(e *zerolog.Event, role string, b *router.Backend) {
 	if b != nil {
 		e.Str(role, b.URL)
@@ -277,6 +285,7 @@ func (c *completion) recycle() {
 	c.ctx, c.conn, c.snap, c.failure = nil, nil, nil, nil
 	c.done, c.woken = nil, false
 	c.client, c.use, c.model = budget.Client{}, limits.Use{}, c.model[:0]
+	c.dropTrace()
 	if c.left.Swap(0) > 0 {
 		c.s.departed.Add(-1)
 	}

@@ -17,6 +17,7 @@ import (
 	"xpyd/netio"
 	"xpyd/router"
 	"xpyd/routes"
+	"xpyd/trace"
 	"xpyd/upstream"
 )
 
@@ -29,6 +30,10 @@ type passing struct {
 	conn  *netio.Conn
 	id    string
 	start time.Time
+
+	trace  trace.Request
+	span   trace.Leg // of the request to the backend of the lease
+	fields []byte    // header lines of the request
 
 	client budget.Client
 	use    limits.Use // of the key
@@ -84,7 +89,9 @@ func (s *Server) beginPassing(ctx *fasthttp.RequestCtx, r routes.Route, of *limi
 	s.strip(h, of)
 	p.id = heads.RequestID(h.Peek("X-Request-Id"))
 	_, query := cutQuery(h.RequestURI())
-	p.req = upstream.Request{Method: "GET", Path: r.Path + string(query), ID: p.id, Fields: s.forward.Append(nil, h)}
+	p.req = upstream.Request{Method: "GET", Path: r.Path + string(query), ID: p.id}
+	p.fields = s.forward.Append(nil, h)
+	p.beginTrace(h)
 	p.use, p.client = limits.Use{Account: of}, s.clientOf(of, p.conn)
 	s.watch.Add(&p.watch, p.conn, p)
 	return p
@@ -169,6 +176,7 @@ func (p *passing) run(ctx *fasthttp.RequestCtx) *fault.Error {
 		}
 		p.lease.Release(last.Outcome)
 		p.x.Finish()
+		p.span.End(trace.LegEnd{ID: p.id, Outcome: last.Outcome.String(), Code: last.Code.String()})
 		if !p.mayRetry(last) {
 			return last.told
 		}
@@ -220,6 +228,7 @@ func (p *passing) try(ctx *fasthttp.RequestCtx) *failure {
 	if p.route.Light {
 		limit, silence = passTimeout, passTimeout
 	}
+	p.beginLeg(b)
 	p.lease.OnDown(func() { x.Cut(cutDown, time.Now()) })
 	err := x.Do(p.s.engines.Client(b), &p.req, time.Now().Add(limit), p.route.Repeats)
 	p.lease.OnDown(nil)
@@ -356,6 +365,7 @@ func (p *passing) end() {
 	}
 	p.use.End(spent)
 	s.metrics.Relayed(p.route.Name, int(o), time.Since(p.start))
+	p.endTrace(o)
 }
 
 // interrupted says why the request must end now, if it must.

@@ -225,6 +225,7 @@ func (s *Server) shutdown() error {
 	s.watch.Close()
 	s.engines.Close()
 	s.certs.Close()
+	s.tracer.Close()
 	return err
 }
 

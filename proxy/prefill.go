@@ -10,6 +10,7 @@ import (
 	"xpyd/handoff"
 	"xpyd/kvparams"
 	"xpyd/router"
+	"xpyd/trace"
 	"xpyd/upstream"
 )
 
@@ -26,6 +27,7 @@ type prefillLeg struct {
 	segs  kvparams.Segments
 	buf   []byte  // P's answer; the handle aliases it
 	lent  *[]byte // to return buf with
+	span  trace.Leg
 	ans   kvparams.Answer
 	// beside is for a leg that runs at the same time as D's.
 	beside beside
@@ -158,6 +160,7 @@ func (c *completion) withoutPrefill(last *failure) *failure {
 func (c *completion) prefillAttempt(b *router.Backend) *failure {
 	started := time.Now()
 	c.p.lease.OnDown(c.onPrefillDown)
+	c.trace.Leg(&c.p.span, "prefill", b.URL, c.api.Path(), c.round, c.fields)
 	f := c.prefillExchange(b)
 	c.p.lease.OnDown(nil)
 	if f == nil {
@@ -170,8 +173,10 @@ func (c *completion) prefillAttempt(b *router.Backend) *failure {
 	if f == nil {
 		c.prefilled()
 		c.s.metrics.Leg(fault.Prefill, b, router.OK, fault.CodeNone, c.times.prefill)
+		c.p.span.End(trace.LegEnd{ID: c.legID, Outcome: router.OK.String(), PromptTokens: c.p.ans.PromptTokens, CachedTokens: c.p.ans.CachedTokens})
 	} else {
 		c.s.metrics.Leg(fault.Prefill, b, f.Outcome, f.Code, c.times.prefill)
+		c.p.span.End(trace.LegEnd{ID: c.legID, Outcome: f.Outcome.String(), Code: f.Code.String()})
 	}
 	c.p.x.Uncut(cutDown, cutLate) // they do not hold for the next backend
 	return f
@@ -190,7 +195,7 @@ func (c *completion) prefillExchange(b *router.Backend) *failure {
 		p.lent = c.s.answers.lend()
 		p.buf = *p.lent
 	}
-	err := p.x.Do(c.s.engines.Client(b), c.request(p.segs), time.Now().Add(c.s.bound().Timeouts.Prefill), !c.s.dialect.Concurrent())
+	err := p.x.Do(c.s.engines.Client(b), c.request(p.segs, &p.span), time.Now().Add(c.s.bound().Timeouts.Prefill), !c.s.dialect.Concurrent())
 	if p.x.Repeated {
 		c.s.handoffs.Orphaned(handoff.OrphanRepeated)
 	}
@@ -317,8 +322,8 @@ func (c *completion) prefillAnswered(b *router.Backend) *failure {
 	return nil
 }
 
-func (c *completion) request(body kvparams.Segments) *upstream.Request {
+func (c *completion) request(body kvparams.Segments, span *trace.Leg) *upstream.Request {
 	// A later round takes a fresh connection, because the first one may have failed on kept
 	// connections that the engine had just closed.
-	return &upstream.Request{Method: "POST", Path: c.target, ID: c.legID, Fields: c.fields, Body: body, Fresh: c.round > 1, End: c.times.end}
+	return &upstream.Request{Method: "POST", Path: c.target, ID: c.legID, Fields: span.Fields(c.fields), Body: body, Fresh: c.round > 1, End: c.times.end}
 }

@@ -60,7 +60,10 @@ func (c *completion) acquire(want router.Want, l *router.Lease) error {
 		line.Wait = min(line.Wait, c.times.end.Sub(queued))
 		turn(&want, c.use.Account, c.conn, &c.ctx.Request.Header, c.req.Priority())
 		err = c.snap.AcquireWait(want, l, line, c.ending())
-		c.s.metrics.Queued(int(want.Role), time.Since(queued))
+		c.times.dequeued = time.Now()
+		waited := c.times.dequeued.Sub(queued)
+		c.times.queued += waited
+		c.s.metrics.Queued(int(want.Role), waited)
 	}
 	return err
 }

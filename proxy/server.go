@@ -31,6 +31,7 @@ import (
 	"xpyd/router"
 	"xpyd/routes"
 	"xpyd/tlsconf"
+	"xpyd/trace"
 	"xpyd/upstream"
 )
 
@@ -61,6 +62,7 @@ type Server struct {
 	bodies     *budget.Bodies // for request bodies
 	bounds     atomic.Pointer[bounds]
 	cors       *cors.Policy   // nil: no web page may use the port
+	tracer     *trace.Tracer  // nil: nothing is traced
 	held       *budget.Budget // for the part of each answer beyond freeAnswer
 	clients    *budget.Counts
 	engines    *engines.Set
@@ -119,16 +121,24 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	s.SetBounds(cfg.Timeouts, cfg.Limits)
 	s.forward = heads.NewForward(backendAuth(cfg.BackendAPIKey), !s.keys.Required(), cfg.Headers.Pass)
 	s.desk = desk.New(version, time.Now)
+	if err := s.openTracer(version); err != nil {
+		return nil, err
+	}
 	s.metrics = s.newMeter(version, labels())
 	s.handoffs = s.newHandoffs()
 	s.pool.New = func() any { return newCompletion(s) }
 	s.http = s.newHTTP()
 	s.engines = s.newEngines()
+	s.start()
+	return s, nil
+}
+
+// start begins what runs beside the requests.
+func (s *Server) start() {
 	s.stopOnce = sync.OnceValue(s.shutdown)
 	s.drain, s.cut = context.WithCancel(context.Background())
 	s.engines.Start()
 	s.certs.Follow(certificatesEvery, s.tellCertificates)
-	return s, nil
 }
 
 // backendAuth is what engines are shown; nil if nothing is.
