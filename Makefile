@@ -153,7 +153,7 @@ clients: build ## run the clients that users have, unchanged: SDKs and load gene
 	@dist/clients $(ARGS)
 
 browser: ## look at the status page in Chromium over simulated engines: token, keyboard, phone, dark, an outage, axe-core (needs chromium and npm; ARGS='-pictures docs/img -warm 75s' renews the pictures of the documentation)
-	@npm install --prefix dist/axe --no-save --no-audit --no-fund --loglevel=error axe-core@$(AXE)
+	@npm install --silent --prefix dist/axe --no-save --no-audit --no-fund axe-core@$(AXE)
 	@$(TOOL)browser ./browser
 	@dist/browser $(ARGS)
 

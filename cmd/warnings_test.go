@@ -1,6 +1,8 @@
 package cmd
 
 import (
+	"encoding/json"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -43,7 +45,7 @@ func TestCheckPrintsWarnings(t *testing.T) {
 	}
 }
 
-// The log of serve has the warnings from the start.
+// The log of serve and the status page have the warnings from the start.
 func TestServeWarns(t *testing.T) {
 	t.Parallel()
 	p := startSelf(t, "serve", "--listen=127.0.0.1:0", "--admin=127.0.0.1:0", "--decode=http://127.0.0.1:1", "--pd-mode=auto")
@@ -51,6 +53,15 @@ func TestServeWarns(t *testing.T) {
 	l := p.await(1, "questionable setting")
 	if s, _ := l["setting"].(string); !strings.HasPrefix(s, "pd.mode: ") || l["level"] != "warn" {
 		t.Errorf("%v", l)
+	}
+	resp, err := http.Get("http://" + p.admin + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var status struct{ Warnings []string }
+	if err := json.NewDecoder(resp.Body).Decode(&status); err != nil || len(status.Warnings) != 1 || status.Warnings[0] != l["setting"] {
+		t.Errorf("status page: %q, %v", status.Warnings, err)
 	}
 }
 

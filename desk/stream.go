@@ -70,7 +70,7 @@ func (s *Stream) run(stop chan struct{}) {
 		for v := range s.viewers {
 			select {
 			case v <- events:
-			default: // it has not taken the last one; the next one has all that this one has
+			default: // it has not taken the last ones; the next ones have all that these have
 			}
 		}
 		s.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -203,5 +204,25 @@ func TestStatusPageAndToken(t *testing.T) {
 		if err := json.Unmarshal(events["plots"], &plots); err != nil || len(plots.OK) != 12 {
 			t.Errorf("token %q: %v in %s", token, err, events["plots"])
 		}
+	}
+}
+
+// A process that has left its ports to another one ends the streams, so that viewers go to the other one.
+func TestStatusStreamEndsWhenTheProcessRetires(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	server := httptest.NewServer(r.server.Admin(admin.Control{}).Handler)
+	t.Cleanup(server.Close)
+	resp, err := server.Client().Get(server.URL + "/status/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	in := bufio.NewReader(resp.Body)
+	readEvents(t, in, "state", "plots")
+	if err := r.server.Retire(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, in); err != nil {
+		t.Errorf("the stream broke: %v", err)
 	}
 }
