@@ -183,7 +183,9 @@ func edgeRows() []row {
 			"TestUploadThatStopsIsAnswered408", "TestOneClientLeavesRoomForOthers", "TestSmallBodiesHaveAReserve"},
 	}, {
 		id: "T31", what: "more than the queue or one client may have: 503, 429, both with Retry-After",
-		alone: []string{"TestTooManyAtOnce", "TestClientLimit", "TestFullBackends"},
+		tests: []string{"TestFloodOfAnotherKey"},
+		alone: []string{"TestTooManyAtOnce", "TestClientLimit", "TestFullBackends",
+			"TestKeyRequestsPerMinute", "TestKeyTokensRefused", "TestKeysReplaced"},
 	}, {
 		id: "T32", what: "bytes that nobody asked for on a pooled connection: never an answer",
 		tests: []string{"TestLateBytesAreNoAnswer", "TestPoisonedConnectionIsNotReused",
