@@ -35,8 +35,8 @@ func (c *completion) finish(writeErr error) {
 	c.safely((*completion).endHandle)
 	c.safely((*completion).endLegs)
 	c.safely((*completion).noteSoundness)
-	c.safely((*completion).account)
 	c.safely((*completion).settleKey)
+	c.safely((*completion).account)
 	s.clients.End(c.client)
 	c.safely((*completion).recycle)
 }
