@@ -36,7 +36,8 @@ func New(addr, token string, tlsConf *tls.Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	transport := &http.Transport{TLSClientConfig: tlsConf, Proxy: nil} // it is on this machine, or near
+	// A kept connection would go on to a process that has handed over, and nobody closes a Client.
+	transport := &http.Transport{TLSClientConfig: tlsConf, Proxy: nil, DisableKeepAlives: true}
 	return &Client{base, token, &http.Client{Transport: transport, Timeout: callTime}}, nil
 }
 
