@@ -41,7 +41,7 @@ func TestOptions(t *testing.T) {
 }
 
 // A page that may use the port can read every answer to it: whole ones, streams and errors.
-func TestPages(t *testing.T) {
+func TestPagesOfOtherOrigins(t *testing.T) {
 	r := newRig(t, rigOptions{config: func(c *proxy.Config) {
 		c.APIKeys, c.CORS = []string{"k"}, cors.Config{Origins: []string{page}}
 	}})

@@ -63,6 +63,31 @@ func limits() []mutant {
 		new:  "if err != nil && body.Size() > t.Largest {",
 		test: "TestOversizeBodyIsRefusedBeforeItsEnd/chunked",
 	}, {
+		name: "the decoder of a compressed body is not charged", in: "(*Terms).inflate",
+		old:  "if r := held.Raise(t.Bodies.Budget, w.src.Client, zstdCost(window)); r != budget.Granted {\n\t\treturn refused(r)\n\t}",
+		new:  "",
+		test: "TestDecoderIsCharged",
+	}, {
+		name: "a compressed body that is cut is taken for a whole one", in: "(*wire).end",
+		old:  "case errors.Is(err, io.EOF) && w.err != nil:",
+		new:  "case w.err != nil:",
+		test: "TestCompressedRequestsThatAreRefused",
+	}, {
+		name: "any client may name another address", in: "(*Listener).Accept",
+		old:  "c.balanced = within(l.terms.Balancers, c.ip)",
+		new:  "c.balanced = len(l.terms.Balancers) > 0",
+		test: "TestHeaderOfAClientIsRefused",
+	}, {
+		name: "a page that is not named reads answers", in: "(*Policy).allows",
+		old:  "case p.all:",
+		new:  "case p.all || p != nil:",
+		test: "TestPagesOfOtherOrigins",
+	}, {
+		name: "both legs have the request's place in its trace", in: "Request.Leg",
+		old:  "hex.Encode(l.fields[r.on.at:], id[:])",
+		new:  "_ = id",
+		test: "TestTraceOfACompletion",
+	}, {
 		name: "announced oversize body read to its end", in: "(*Server).admitHead",
 		old:  "if int64(h.ContentLength()) > s.cfg.Limits.Body {",
 		new:  "if false {",
