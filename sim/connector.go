@@ -211,9 +211,9 @@ func (g *generation) awaitSent(ctx context.Context) bool {
 	return true
 }
 
-// readRoom reads SGLang's members.
+// readRoom reads SGLang's members, which vLLM does not know. Anything else in them stands for none.
 func (r *request) readRoom(f *fields) {
-	r.bootstrapHost = f.text("bootstrap_host", true)
-	r.bootstrapPort, _ = f.integer("bootstrap_port", true, 0)
-	_ = json.Unmarshal(f.members["bootstrap_room"], &r.room) // 0 stands for none
+	_ = json.Unmarshal(f.members["bootstrap_host"], &r.bootstrapHost)
+	_ = json.Unmarshal(f.members["bootstrap_port"], &r.bootstrapPort)
+	_ = json.Unmarshal(f.members["bootstrap_room"], &r.room)
 }
