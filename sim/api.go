@@ -1,15 +1,19 @@
 package sim
 
-// api is what differs between chat completions and completions: ids and shapes. Members come in
-// the recorded order.
+// api is what differs between the APIs: the request model, ids and shapes. Members come in the recorded
+// order.
 type api interface {
-	chat() bool
+	read(r *request, f *fields)
 	prefix() string                               // of the answer's id
 	internalID(id string, promptIndex int) string // the engine's id, without its random suffix
 	appendRole(b []byte, g *generation, u *unit) []byte
 	appendToken(b []byte, g *generation, u *unit, step int) []byte // nil when the token has no event
 	appendUsageEvent(b []byte, g *generation) []byte
 	appendAnswer(b []byte, g *generation) []byte
+	lead() string                              // before the payload of each event
+	appendDone(b []byte, g *generation) []byte // the event that ends a stream
+	streamError() string                       // the event of an error in a stream
+	appendError(b []byte, e *apiError) []byte
 }
 
 // appendEnvelope appends the members before the choices, and opens their list.

@@ -3,9 +3,8 @@ package sim
 import "strings"
 
 // chatAPI is POST /v1/chat/completions.
-type chatAPI struct{}
+type chatAPI struct{ openAI }
 
-func (chatAPI) chat() bool                         { return true }
 func (chatAPI) prefix() string                     { return "chatcmpl-" }
 func (chatAPI) internalID(id string, _ int) string { return id }
 

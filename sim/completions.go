@@ -1,9 +1,8 @@
 package sim
 
 // completionsAPI is POST /v1/completions.
-type completionsAPI struct{}
+type completionsAPI struct{ openAI }
 
-func (completionsAPI) chat() bool     { return false }
 func (completionsAPI) prefix() string { return "cmpl-" }
 
 func (completionsAPI) internalID(id string, promptIndex int) string {

@@ -1,5 +1,5 @@
 // Package sim simulates vLLM 0.32 engines with the NIXL connector in pull mode:
-// the HTTP surface of chat completions and completions, paged KV blocks with a
+// the HTTP surface of chat completions, completions, Anthropic's messages, responses and token ids, paged KV blocks with a
 // ledger of who holds and who freed them, and the side channel over which a
 // decode engine pulls a prefill engine's blocks. Engines in different processes
 // talk to each other as those of one process do.

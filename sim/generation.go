@@ -78,7 +78,7 @@ func (c *core) complete(ctx context.Context, x *exchange, shape api) {
 		c.e.records.keep(g.rec)
 		c.e.records.logLine(g.rec)
 	}()
-	r, rejection := parseRequest(x.body, shape.chat())
+	r, rejection := parseRequest(x.body, shape)
 	if rejection != nil {
 		g.reject(rejection)
 		return
@@ -328,7 +328,7 @@ func (g *generation) reject(e *apiError) {
 func (g *generation) send(e *apiError) {
 	g.rec.Status = e.status
 	g.file("")
-	_ = g.x.answer(e.status, "application/json", e.appendJSON(nil)) // a client that has gone misses it
+	_ = g.x.answer(e.status, "application/json", g.api.appendError(nil, e)) // a client that has gone misses it
 }
 
 // file shows the record before the last byte of an answer goes out. So a client that has the

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 )
 
@@ -10,7 +11,6 @@ const completionsDefault = 16
 
 // request is a completion request that the request model accepted.
 type request struct {
-	chat      bool
 	model     string
 	requestID string // the body's own, used if there is no X-Request-Id
 	prompts   []prompt
@@ -34,6 +34,8 @@ type request struct {
 	tools      []tool
 	toolChoice string // toolAuto, toolRequired, toolNamed, or "" if no tool is to be called
 	toolName   string // the function that toolNamed wants
+
+	previous string // previous_response_id
 
 	kv map[string]json.RawMessage // kv_transfer_params; nil when absent or null
 
@@ -73,13 +75,45 @@ func (p prompt) answered(answer string) prompt {
 }
 
 // parseRequest is the request model. What fails here never reaches the handler.
-func parseRequest(body []byte, chat bool) (*request, *apiError) {
+func parseRequest(body []byte, shape api) (*request, *apiError) {
 	f := parseFields(body)
 	if f.err != nil {
 		return nil, f.err
 	}
-	r := &request{chat: chat, model: f.text("model", true), requestID: f.text("request_id", false)}
-	r.readLimits(f)
+	r := &request{model: f.text("model", true), requestID: f.text("request_id", false)}
+	r.cacheSalt = f.text("cache_salt", true)
+	r.kv = f.object("kv_transfer_params")
+	r.readRoom(f)
+	shape.read(r, f)
+	return r, f.err
+}
+
+func (chatAPI) read(r *request, f *fields) {
+	r.maxTokens, r.limited = f.integer("max_tokens", true, 0)
+	if limit, given := f.integer("max_completion_tokens", true, 0); given {
+		r.maxTokens, r.limited = limit, true
+	}
+	r.n, _ = f.integer("n", true, 1)
+	r.readShared(f)
+	r.readChat(f)
+	checkStreamOptions(r, f)
+}
+
+func (completionsAPI) read(r *request, f *fields) {
+	r.maxTokens, r.limited = f.integer("max_tokens", true, 0)
+	f.integer("max_completion_tokens", true, 0) // of no meaning here, but it must be a number
+	if !r.limited {
+		r.maxTokens, r.limited = completionsDefault, true
+	}
+	r.n, _ = f.integer("n", false, 1)
+	r.readShared(f)
+	r.readCompletion(f)
+	checkStreamOptions(r, f)
+}
+
+// readShared reads what the two classic APIs have in common.
+func (r *request) readShared(f *fields) {
+	r.minTokens, _ = f.integer("min_tokens", false, 0)
 	r.readStream(f)
 	r.temperature, r.topP = f.number("temperature"), f.number("top_p")
 	r.stop = f.stops()
@@ -88,31 +122,12 @@ func parseRequest(body []byte, chat bool) (*request, *apiError) {
 	}
 	r.ignoreEOS = f.boolean("ignore_eos", false)
 	r.tokenIDs = f.boolean("return_token_ids", true)
-	r.cacheSalt = f.text("cache_salt", true)
-	r.kv = f.object("kv_transfer_params")
-	r.readRoom(f)
-	if chat {
-		r.readChat(f)
-	} else {
-		r.readCompletion(f)
-	}
+}
+
+func checkStreamOptions(r *request, f *fields) {
 	if f.err == nil && !r.stream && f.members["stream_options"] != nil && string(f.members["stream_options"]) != "null" {
 		f.err = badRequest("stream_options", "Stream options can only be defined when `stream=True`. (parameter=stream_options)")
 	}
-	return r, f.err
-}
-
-func (r *request) readLimits(f *fields) {
-	r.maxTokens, r.limited = f.integer("max_tokens", true, 0)
-	completionLimit, given := f.integer("max_completion_tokens", true, 0)
-	if r.chat && given {
-		r.maxTokens, r.limited = completionLimit, true
-	}
-	if !r.chat && !r.limited {
-		r.maxTokens, r.limited = completionsDefault, true
-	}
-	r.minTokens, _ = f.integer("min_tokens", false, 0)
-	r.n, _ = f.integer("n", r.chat, 1)
 }
 
 func (r *request) readStream(f *fields) {
@@ -176,7 +191,7 @@ func contentText(raw json.RawMessage) string {
 		return string(raw)
 	}
 	for _, p := range parts {
-		if p.Type == "text" {
+		if strings.HasSuffix(p.Type, "text") { // the responses API has input_text and output_text
 			text += p.Text
 		} else {
 			text += "<" + p.Type + ">"
@@ -220,6 +235,9 @@ func (r *request) verify(o Options) *apiError {
 	}
 	if err := r.verifyTools(o); err != nil {
 		return err
+	}
+	if r.previous != "" {
+		return &apiError{status: 404, kind: "invalid_request_error", param: "response_id", message: fmt.Sprintf("Response with id '%s' not found.", r.previous)}
 	}
 	if len(r.prompts) == 0 {
 		return badRequest("prompt", "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)")

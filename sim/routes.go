@@ -39,6 +39,14 @@ func (c *core) endpoint(path string) (methods string, handle func(context.Contex
 		return "POST", func(ctx context.Context, x *exchange) { c.countLoad(ctx, x, chatAPI{}) }
 	case "/v1/completions":
 		return "POST", func(ctx context.Context, x *exchange) { c.countLoad(ctx, x, completionsAPI{}) }
+	case "/v1/messages":
+		return "POST", func(ctx context.Context, x *exchange) { c.countLoad(ctx, x, messagesAPI{}) }
+	case "/v1/responses":
+		return "POST", func(ctx context.Context, x *exchange) { c.countLoad(ctx, x, responsesAPI{}) }
+	case "/inference/v1/generate":
+		return "POST", func(ctx context.Context, x *exchange) { c.countLoad(ctx, x, generateAPI{}) }
+	case "/v1/messages/count_tokens":
+		return "POST", func(_ context.Context, x *exchange) { c.countTokens(x) }
 	case "/tokenize":
 		return "POST", func(_ context.Context, x *exchange) { c.tokenize(x) }
 	case "/detokenize":

@@ -1,8 +1,10 @@
 package sim
 
 import (
+	"bytes"
 	"context"
 	"net/http"
+	"slices"
 )
 
 // eventStream writes the events of one answer and counts them.
@@ -11,6 +13,8 @@ type eventStream struct {
 	payload []byte
 	crlf    bool // [[text:crlf]]
 	comment bool // [[text:comments]]
+	// sequence is the number of the next event, for the API that numbers them.
+	sequence int
 }
 
 // openStream writes the head of the event stream.
@@ -58,7 +62,7 @@ func (g *generation) writeStream(ctx context.Context, paced bool) error {
 		}
 	}
 	if g.r.includeUsage {
-		if err := g.event(ctx, g.api.appendUsageEvent(g.begin(), g)); err != nil {
+		if err := g.writeEvents(ctx, g.api.appendUsageEvent(g.begin(), g)); err != nil {
 			return err
 		}
 	}
@@ -68,7 +72,7 @@ func (g *generation) writeStream(ctx context.Context, paced bool) error {
 // writeToken writes the event of one token, if it has one.
 func (g *generation) writeToken(ctx context.Context, u *unit, step int) error {
 	if payload := g.api.appendToken(g.begin(), g, u, step); payload != nil {
-		if err := g.event(ctx, payload); err != nil {
+		if err := g.writeEvents(ctx, payload); err != nil {
 			return err
 		}
 	}
@@ -82,7 +86,7 @@ func (g *generation) writeRoles(ctx context.Context) error {
 		if payload == nil {
 			return nil // completions have none
 		}
-		if err := g.event(ctx, payload); err != nil {
+		if err := g.writeEvents(ctx, payload); err != nil {
 			return err
 		}
 	}
@@ -95,7 +99,7 @@ func (g *generation) endStream(ctx context.Context) error {
 	g.file("ok")
 	g.rec.Events--
 	if !g.faults.has(FaultNoDone) {
-		if err := g.event(ctx, append(g.begin(), "[DONE]"...)); err != nil {
+		if err := g.event(ctx, g.api.appendDone(g.begin(), g)); err != nil {
 			return err
 		}
 	}
@@ -104,14 +108,31 @@ func (g *generation) endStream(ctx context.Context) error {
 }
 
 func (g *generation) endWithError(ctx context.Context) error {
-	if err := g.event(ctx, append(g.begin(), streamError...)); err != nil {
+	if err := g.event(ctx, append(g.events.payload[:0], g.api.streamError()...)); err != nil {
 		return err
 	}
 	return g.endStream(ctx)
 }
 
 // begin starts an event's payload in the stream's own buffer.
-func (g *generation) begin() []byte { return append(g.events.payload[:0], "data: "...) }
+func (g *generation) begin() []byte { return append(g.events.payload[:0], g.api.lead()...) }
+
+// betweenEvents separates the events that an API has for one step.
+var betweenEvents = []byte("\n\n")
+
+// writeEvents writes the events of one step, each in a chunk of its own.
+func (g *generation) writeEvents(ctx context.Context, payload []byte) error {
+	for {
+		one, rest, more := bytes.Cut(payload, betweenEvents)
+		if !more {
+			return g.event(ctx, one)
+		}
+		if err := g.event(ctx, slices.Clone(one)); err != nil {
+			return err
+		}
+		payload = rest
+	}
+}
 
 // event writes one event in one chunk and one write, unless a fault replaces it.
 func (g *generation) event(ctx context.Context, payload []byte) error {
@@ -160,7 +181,7 @@ func (g *generation) faultAtEvent(ctx context.Context, payload []byte) error {
 			g.rec.Outcome = "fault:" + f.Kind
 			_ = g.endWithError(ctx) // the request ends in any case
 		case FaultErrCut:
-			_ = g.x.write(g.x.frame([]byte("data: " + streamError + "\n\n")))
+			_ = g.x.write(g.x.frame([]byte(g.api.streamError() + "\n\n")))
 			return g.breakOff(f)
 		case FaultCorrupt:
 			g.rec.Outcome = "fault:" + f.Kind
