@@ -9,7 +9,7 @@ import (
 	"xpyd/kvparams"
 )
 
-// Error is an answer in OpenAI's error form. Every error that a client sees is one of these, or
+// Error is an answer in the error form of its API, mostly OpenAI's. Every error that a client sees is one of these, or
 // the text of an engine's own error in Raw.
 type Error struct {
 	Status  int
@@ -110,11 +110,6 @@ func (e *Error) AppendBody(dst []byte) []byte {
 	return append(dst, `}}`...)
 }
 
-// AppendEvent appends the error as the last event of a stream that breaks off.
-func (e *Error) AppendEvent(dst []byte) []byte {
-	return append(e.AppendBody(append(dst, "data: "...)), "\n\n"...)
-}
-
 // appendQuoted appends s as a JSON string. Messages are xpyd's own ASCII, but a field name from the
 // client's body may hold anything.
 func appendQuoted(dst []byte, s string) []byte {
@@ -153,5 +148,9 @@ func (e *Error) Write(ctx *fasthttp.RequestCtx) {
 		return
 	}
 	h.SetContentType("application/json")
+	if anthropic(ctx.Request.Header.RequestURI()) {
+		ctx.Response.SetBodyRaw(e.appendAnthropic(nil))
+		return
+	}
 	ctx.Response.SetBodyRaw(e.AppendBody(nil))
 }

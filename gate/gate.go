@@ -58,11 +58,12 @@ const (
 	fieldAuthorization
 	fieldContentType
 	fieldExpect
+	fieldAPIKey
 
 	// fieldsOnce are the fields that a request may have at most once. If two readers each took another
 	// one of several, they would disagree on the body, the route or the caller.
 	fieldsOnce = fieldHost | fieldContentLength | fieldTransferEncoding |
-		fieldAuthorization | fieldContentType
+		fieldAuthorization | fieldAPIKey | fieldContentType
 )
 
 // CheckRequest is the strict gate of the data port. It runs first in the handler and in ExpectHandler,
@@ -136,7 +137,7 @@ func checkFields(raw []byte, http11 bool) *Refusal {
 		}
 		field := fieldOf(name)
 		if field&seen&fieldsOnce != 0 {
-			return invalidHTTP("Host, Content-Length, Transfer-Encoding, Content-Type and Authorization may stand once each.")
+			return invalidHTTP("Host, Content-Length, Transfer-Encoding, Content-Type, Authorization and X-Api-Key may stand once each.")
 		}
 		seen |= field
 		if e := checkValue(field, value); e != nil {
@@ -203,6 +204,8 @@ func fieldOf(name []byte) fieldBit {
 		return bitIf(name, "host", fieldHost)
 	case len("Expect"):
 		return bitIf(name, "expect", fieldExpect)
+	case len("X-Api-Key"):
+		return bitIf(name, "x-api-key", fieldAPIKey)
 	case len("Content-Type"):
 		return bitIf(name, "content-type", fieldContentType)
 	case len("Authorization"):

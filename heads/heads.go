@@ -66,11 +66,21 @@ func (f *Forward) Append(dst []byte, h *fasthttp.RequestHeader) []byte {
 		dst = appendField(dst, "Authorization", h.Peek("Authorization"))
 	}
 	dst = appendField(dst, "User-Agent", h.UserAgent())
+	dst = appendField(dst, "Anthropic-Version", h.Peek("Anthropic-Version"))
+	dst = appendField(dst, "Anthropic-Beta", h.Peek("Anthropic-Beta"))
 	if !f.Traced {
 		dst = appendField(dst, "Traceparent", h.Peek("Traceparent"))
 		dst = appendField(dst, "Tracestate", h.Peek("Tracestate"))
 	}
 	return f.appendPassed(dst, h)
+}
+
+// TakeAPIKey makes a key in X-Api-Key the client's Authorization, unless it sent one. Engines read no
+// other field.
+func TakeAPIKey(h *fasthttp.RequestHeader) {
+	if key := h.Peek("X-Api-Key"); len(key) > 0 && len(h.Peek("Authorization")) == 0 {
+		h.Set("Authorization", "Bearer "+string(key))
+	}
 }
 
 func appendField(dst []byte, name string, value []byte) []byte {

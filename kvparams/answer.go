@@ -3,8 +3,8 @@ package kvparams
 // Answer is what a prefill answer says.
 type Answer struct {
 	Handle       Handle
-	CachedTokens int // usage.prompt_tokens_details.cached_tokens; -1 if unknown
-	PromptTokens int // usage.prompt_tokens; -1 if unknown
+	CachedTokens int // of the prompt, found in P's cache; -1 if unknown
+	PromptTokens int // the length of the prompt; -1 if unknown
 }
 
 // Handle describes the KV blocks that a prefill has pinned, as P describes them to D. Its slices
@@ -52,10 +52,14 @@ type answer struct {
 	fault error // kv_transfer_params stands twice
 }
 
-// usage holds the figures of a usage object, each -1 if it is unknown.
+// usage holds the figures of a usage object in any API's words, each -1 if it is unknown.
 type usage struct {
 	prompt, completion, cached int
-	cachedAt                   span // digits of cached_tokens; empty if it is not an integer
+	cachedAt                   span // digits of the cached tokens; empty if they are not an integer
+	// apart says that prompt leaves out the cached tokens, as in Anthropic's API, and those in created.
+	apart    bool
+	created  int
+	promptAt span
 }
 
 // Usage holds the tokens that an engine counted, each -1 if it is unknown.
@@ -64,13 +68,21 @@ type Usage struct{ Prompt, Completion, Cached int }
 // NoUsage is the usage of an answer that has none.
 func NoUsage() Usage { return noUsage.figures() }
 
-func (u *usage) figures() Usage { return Usage{u.prompt, u.completion, u.cached} }
+func (u *usage) figures() Usage { return Usage{u.total(), u.completion, u.cached} }
 
 var noUsage = usage{prompt: -1, completion: -1, cached: -1}
 
+// total is the length of the prompt in tokens, or -1.
+func (u *usage) total() int {
+	if !u.apart || u.prompt < 0 {
+		return u.prompt
+	}
+	return u.prompt + max(u.cached, 0) + max(u.created, 0)
+}
+
 // figures is what every answer tells.
 func (a *answer) figures() Answer {
-	return Answer{CachedTokens: a.usage.cached, PromptTokens: a.usage.prompt}
+	return Answer{CachedTokens: a.usage.cached, PromptTokens: a.usage.total()}
 }
 
 func (a *answer) begin(body []byte) {
@@ -158,16 +170,21 @@ func (u *usage) read(s *scanner, i, depth int) int {
 	w := s.enter(i, depth)
 	for w.next(s) {
 		name := w.name(s.b)
-		if string(name) == "prompt_tokens_details" {
+		if string(name) == "prompt_tokens_details" || string(name) == "input_tokens_details" {
 			w.done(u.readDetails(s, w.at, w.depth))
 			continue
 		}
 		end := s.value(w.at, w.depth)
 		switch string(name) {
-		case "prompt_tokens":
-			u.prompt, _ = s.count(w.at, end)
-		case "completion_tokens":
+		case "prompt_tokens", "input_tokens":
+			u.prompt, u.promptAt = s.count(w.at, end)
+		case "completion_tokens", "output_tokens":
 			u.completion, _ = s.count(w.at, end)
+		case "cache_read_input_tokens":
+			u.cached, u.cachedAt = s.count(w.at, end)
+			u.apart = u.cachedAt.end > 0
+		case "cache_creation_input_tokens":
+			u.created, _ = s.count(w.at, end)
 		}
 		w.done(end)
 	}

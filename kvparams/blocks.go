@@ -32,9 +32,45 @@ const maxRendered = 32
 // rendered is a top-level member besides the prompt that changes its tokens from early on, or the
 // key under which an engine caches their blocks.
 type rendered struct {
-	name  span // as written
-	val   span
-	tools bool
+	name span // as written
+	val  span
+	as   rendering
+}
+
+// rendering says where a member of a request goes in the prompt.
+type rendering uint8
+
+const (
+	notRendered    rendering = iota
+	renderedShape            // anywhere, or into the key of the cache
+	renderedTools            // near the beginning
+	renderedSystem           // between the tools and the messages, for APIs that have it outside of these
+)
+
+// renders says where a member goes that is not the prompt itself.
+func (a API) renders(name []byte) rendering {
+	switch {
+	case string(name) == "tools":
+		return renderedTools
+	case a == Messages && string(name) == "system", a == Responses && string(name) == "instructions":
+		return renderedSystem
+	case shapesPrompt(name), a.shapesPrompt(name):
+		return renderedShape
+	}
+	return notRendered
+}
+
+// shapesPrompt names what only one API has of the members that shapesPrompt names.
+func (a API) shapesPrompt(name []byte) bool {
+	switch string(name) {
+	case "thinking", "output_config":
+		return a == Messages
+	case "reasoning", "previous_input_messages":
+		return a == Responses
+	case "features", "content_parts":
+		return a == Generate
+	}
+	return false
 }
 
 // shapesPrompt reports whether a member makes two requests with the same prompt differ in their
@@ -44,17 +80,17 @@ type rendered struct {
 // templates do not render.
 func shapesPrompt(name []byte) bool {
 	switch string(name) {
-	case "tools", "chat_template", "chat_template_kwargs", "documents", "reasoning_effort", "mm_processor_kwargs",
+	case "chat_template", "chat_template_kwargs", "documents", "reasoning_effort", "mm_processor_kwargs",
 		"media_io_kwargs", "add_special_tokens", "truncate_prompt_tokens", "truncation_side", "cache_salt":
 		return true
 	}
 	return false
 }
 
-// noteRendered notes a member that shapesPrompt has named.
-func (r *Request) noteRendered(w *walk, end int, tools bool) {
-	if end > 0 && r.s.b[w.at] != 'n' && len(r.rendered) < maxRendered {
-		r.rendered = append(r.rendered, rendered{w.key, span{w.at, end}, tools})
+// noteRendered notes a member that renders has placed.
+func (r *Request) noteRendered(w *walk, end int, as rendering) {
+	if as != notRendered && end > 0 && r.s.b[w.at] != 'n' && len(r.rendered) < maxRendered {
+		r.rendered = append(r.rendered, rendered{w.key, span{w.at, end}, as})
 	}
 }
 
@@ -95,9 +131,11 @@ func (r *Request) hashPrompt() {
 		return
 	}
 	b, chain := r.s.b, r.shape()
-	for _, m := range r.rendered {
-		if m.tools {
-			chain = r.chain(chain, m.val.of(b))
+	for _, as := range [...]rendering{renderedTools, renderedSystem} {
+		for _, m := range r.rendered {
+			if m.as == as {
+				chain = r.chain(chain, m.val.of(b))
+			}
 		}
 	}
 	p.end-- // without the bracket or quote
@@ -143,7 +181,7 @@ func (r *Request) shape() uint64 {
 	b := r.s.b
 	sum := mix(uint64(r.api)+1, xxhash.Sum64(r.model))
 	for _, m := range r.rendered {
-		if !m.tools {
+		if m.as == renderedShape {
 			sum += mix(xxhash.Sum64(m.name.of(b)), xxhash.Sum64(m.val.of(b)))
 		}
 	}

@@ -15,6 +15,8 @@ const (
 	ReasonMaxTokensZero                // nothing to decode
 	ReasonStateful                     // its state lives on one server
 	ReasonInvalidFields                // the prefill edits would hide a fault that decode finds later
+	ReasonForcedTool                   // one token holds no call, and the prefill's answer needs a whole one
+	ReasonServerTools                  // the engine calls them, and runs again with a handle that is spent
 	Reasons
 )
 
@@ -30,6 +32,8 @@ func (r Reason) String() string {
 		ReasonMaxTokensZero:  "max_tokens_zero",
 		ReasonStateful:       "stateful",
 		ReasonInvalidFields:  "invalid_fields",
+		ReasonForcedTool:     "forced_tool",
+		ReasonServerTools:    "server_tools",
 	}[r]
 }
 
@@ -47,14 +51,18 @@ func (r *Request) Bypass() Reason {
 		return ReasonBeamSearch
 	case r.promptCount() > 1:
 		return ReasonPromptList
-	case !r.absentOr(fieldPromptLogprobs, "null"):
+	case !r.absentOr(fieldPromptLogprobs, "null"), !r.absentOr(fieldPromptLogprobIDs, "null"):
 		return ReasonPromptLogprobs
 	case r.echoesLogprobs():
 		return ReasonEchoLogprobs
-	case r.isZero(fieldMaxTokens), r.api == Chat && r.isZero(fieldMaxCompletionTokens):
+	case r.noOutput():
 		return ReasonMaxTokensZero
 	case !r.absentOr(fieldPreviousResponse, "false"), !r.absentOr(fieldBackground, "false"):
 		return ReasonStateful
+	case r.api == Messages && r.ForcedTool():
+		return ReasonForcedTool
+	case r.served:
+		return ReasonServerTools
 	case !r.overwrittenFieldsValid():
 		return ReasonInvalidFields
 	}
@@ -63,7 +71,7 @@ func (r *Request) Bypass() Reason {
 
 // raw is the text of a field's value, or nil if the field is absent or null.
 func (r *Request) raw(f field) []byte {
-	if r.seen&(1<<f) == 0 {
+	if !r.seen.has(f) {
 		return nil
 	}
 	if v := r.vals[f].of(r.s.b); v[0] != 'n' {
@@ -84,6 +92,16 @@ func (r *Request) boolean(f field) bool { return r.absentOr(f, "true") || r.abse
 func (r *Request) isZero(f field) bool {
 	n, ok := integer(r.raw(f))
 	return ok && n == 0
+}
+
+// noOutput reports whether one of the limits is 0.
+func (r *Request) noOutput() bool {
+	for _, f := range r.form().limits {
+		if r.isZero(f) {
+			return true
+		}
+	}
+	return false
 }
 
 // echoesLogprobs reports whether the request asks for logprobs of the prompt by echo. On
@@ -121,10 +139,11 @@ func (r *Request) overwrittenFieldsValid() bool {
 		return false
 	}
 	limit, ok := r.tokenLimit()
-	if !ok || !r.boolean(fieldReturnTokenIDs) || r.api == Completions && !r.boolean(fieldEcho) {
+	if !ok || !r.boolean(fieldReturnTokenIDs) || r.api == Completions && !r.boolean(fieldEcho) ||
+		!r.boolean(fieldStore) || !r.boolean(fieldResponseMessages) {
 		return false
 	}
-	if r.seen&(1<<fieldMinTokens) == 0 {
+	if !r.seen.has(fieldMinTokens) {
 		return true
 	}
 	least, ok := integer(r.raw(fieldMinTokens)) // vLLM refuses null here
@@ -135,13 +154,18 @@ func (r *Request) overwrittenFieldsValid() bool {
 // a limit is not a plain positive integer.
 func (r *Request) tokenLimit() (limit int, ok bool) {
 	limit = -1
-	if r.api == Completions {
+	switch {
+	case r.api == Completions:
 		limit = completionsMaxTokens
+	case r.api == Messages && r.raw(fieldMaxTokens) == nil:
+		return 0, false // it is required
+	case r.api == Generate && (len(r.raw(fieldSamplingParams)) == 0 || r.raw(fieldSamplingParams)[0] != '{'):
+		return 0, false // so is the object that holds it
 	}
-	for _, f := range [...]field{fieldMaxTokens, fieldMaxCompletionTokens} {
+	for _, f := range r.form().limits {
 		raw := r.raw(f)
-		if raw == nil || f == fieldMaxCompletionTokens && r.api != Chat {
-			continue // vLLM does not know max_completion_tokens on completions
+		if raw == nil {
+			continue
 		}
 		if limit, ok = integer(raw); !ok || limit < 1 {
 			return 0, false

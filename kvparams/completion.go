@@ -6,23 +6,29 @@ import "strconv"
 // A Completion can be parsed into again.
 type Completion struct {
 	s       scanner
+	api     API
 	kv      span // top-level kv_transfer_params unless null; empty if absent
 	usage   usage
 	choices int    // -1 before the choices are met
+	ended   bool   // a stop_reason or a status was met, for the APIs that have those
 	flaw    string // why the answer is not whole; it never holds bytes of it
-	digits  [20]byte
+	digits  [2][20]byte
 }
 
 var nullValue = []byte("null")
 
-// Parse validates body and keeps it until the next Parse. It fails with an *AnswerError unless the
+// Parse is ParseAs for the APIs whose answers have choices.
+func (c *Completion) Parse(body []byte) error { return c.ParseAs(Completions, body) }
+
+// ParseAs validates body and keeps it until the next call. It fails with an *AnswerError unless the
 // answer is strict JSON and whole. A whole answer has at least one choice, each of which finished
-// for another reason than "error" and "abort". It has no top-level error (null is none). Members
-// that this package reads may occur only once.
-func (c *Completion) Parse(body []byte) error {
+// for another reason than "error" and "abort". On Anthropic's API it has a stop_reason, and on the
+// responses API it is completed or incomplete. It has no top-level error (null is none). Members that
+// this package reads may occur only once.
+func (c *Completion) ParseAs(api API, body []byte) error {
 	s := &c.s
 	s.reset(body)
-	c.kv, c.usage, c.choices, c.flaw = span{}, noUsage, -1, ""
+	c.api, c.kv, c.usage, c.choices, c.ended, c.flaw = api, span{}, noUsage, -1, false, ""
 	i := s.space(0)
 	if s.byteAt(i) != '{' {
 		s.fail(i, "expected an object")
@@ -35,7 +41,10 @@ func (c *Completion) Parse(body []byte) error {
 	if err := s.finish(w.pos); err != nil {
 		return err
 	}
-	if c.choices < 1 {
+	switch {
+	case api.typed() && !c.ended:
+		c.fault("it does not say how it ended")
+	case !api.typed() && c.choices < 1:
 		c.fault("it has no choices")
 	}
 	if c.flaw != "" {
@@ -59,7 +68,13 @@ func (c *Completion) fault(why string) {
 
 func (c *Completion) member(w *walk) {
 	s := &c.s
-	switch string(w.name(s.b)) {
+	switch name := w.name(s.b); string(name) {
+	case c.api.endMember():
+		end := s.value(w.at, w.depth)
+		if end > 0 && c.api.typed() {
+			c.end(span{w.at, end})
+		}
+		w.done(end)
 	case "choices":
 		if c.choices >= 0 {
 			c.fault(`"choices" stands twice`)
@@ -87,6 +102,17 @@ func (c *Completion) member(w *walk) {
 		w.done(end)
 	default:
 		w.done(s.value(w.at, w.depth))
+	}
+}
+
+// end notes the stop_reason or the status of an answer.
+func (c *Completion) end(at span) {
+	if c.ended {
+		c.fault("it says twice how it ended")
+	}
+	c.ended = true
+	if c.s.b[at.at] != '"' || c.api == Responses && !wholeStatus(c.s.b, at) {
+		c.fault("it broke off")
 	}
 }
 
@@ -154,20 +180,23 @@ func (c *Completion) Usage() Usage { return c.usage.figures() }
 // are valid until the next Parse or AppendClient.
 func (c *Completion) AppendClient(dst Segments, cachedTokens int) Segments {
 	b, at := c.s.b, 0
-	put := func(p span, v []byte) {
-		dst = dst.add(b[at:p.at]).add(v)
-		at = p.end
+	put := func(from, to int, v []byte) {
+		dst = dst.add(b[at:from]).add(v)
+		at = to
 	}
-	cached := c.usage.cachedAt
-	edit := cachedTokens >= 0 && cached.end > 0
-	if c.kv.end > 0 && (!edit || c.kv.at < cached.at) {
-		put(c.kv, nullValue)
+	hidden := c.kv.end == 0
+	hide := func(before int) {
+		if !hidden && c.kv.at < before {
+			put(c.kv.at, c.kv.end, nullValue)
+			hidden = true
+		}
 	}
-	if edit {
-		put(cached, strconv.AppendInt(c.digits[:0], int64(cachedTokens), 10))
+	figures, n := c.usage.shownWith(cachedTokens)
+	for i := n - 1; i >= 0; i-- {
+		f := figures[i]
+		hide(f.At)
+		put(f.At, f.End, strconv.AppendInt(c.digits[i][:0], int64(f.Value), 10))
 	}
-	if c.kv.end > 0 && c.kv.at >= at {
-		put(c.kv, nullValue)
-	}
+	hide(len(b))
 	return dst.add(b[at:])
 }

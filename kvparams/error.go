@@ -50,6 +50,13 @@ func unsupported(path string) error {
 		Message: fmt.Sprintf("field %q is not accepted from clients; remove it", path)}
 }
 
+// background refuses background responses. A client could never fetch one, because only the engine that
+// made it knows it.
+func background() error {
+	return &Error{Code: CodeUnsupported, Param: "background",
+		Message: "background responses are not served, because no later request would find the engine that made one; send background false, or stream"}
+}
+
 func wrongType(path, want string) error {
 	return &Error{Code: CodeInvalidType, Param: path,
 		Message: fmt.Sprintf("field %q must be %s", path, want)}

@@ -5,18 +5,18 @@ type EventKind uint8
 
 const (
 	EventComment EventKind = iota // no data: a keep-alive
-	EventRole                     // it only opens choices: delta.role with empty content, nothing else
+	EventRole                     // it only opens the answer: delta.role with empty content, nothing else; message_start
 	EventContent                  // what must reach the client exactly once: text, reasoning, tool calls, an end
 	EventUsage                    // choices is empty
 	EventError                    // a top-level error that is not null
-	EventDone                     // data: [DONE]
+	EventDone                     // data: [DONE], message_stop or response.completed
 )
 
 // Event is one classified event.
 type Event struct {
 	Kind EventKind
-	// Finished counts the choices of this event that have a finish_reason. Broken counts those
-	// whose finish_reason is "error" or "abort".
+	// Finished counts the choices of this event that have a finish_reason, or is 1 for the end of an
+	// answer. Broken counts those whose finish_reason is "error" or "abort".
 	Finished, Broken int
 	// Malformed says that the data is not a strict JSON object, or names kv_transfer_params twice.
 	// Such an event is EventContent.
@@ -33,10 +33,11 @@ type Event struct {
 func (e Event) Handle() bool { return e.handle.end > 0 }
 
 // Commits reports whether the event must not be held back or lost, so that the request cannot be
-// tried again after it. Empty text with a token commits as well.
-func (e Event) Commits() bool { return e.Kind == EventContent }
+// tried again after it. Empty text with a token commits as well, and so does the end of an answer without
+// text.
+func (e Event) Commits() bool { return e.Kind == EventContent || e.Kind == EventDone && e.Finished > 0 }
 
-// Classify reads one complete event, as NextEvent cuts it, in one pass over its bytes.
+// Classify is API.Classify for the APIs whose events have choices.
 func Classify(ev []byte) Event {
 	data, _ := dataOf(ev)
 	switch {
@@ -62,17 +63,6 @@ func Classify(ev []byte) Event {
 		e.Kind = EventRole
 	}
 	return e
-}
-
-// CachedTokensSpan finds the digits of usage.prompt_tokens_details.cached_tokens in an event with
-// one data line, as offsets into the event. ok is false if there is no such integer.
-func CachedTokensSpan(usageEvent []byte) (start, end int, ok bool) {
-	data, at := dataOf(usageEvent)
-	digits := usageOf(data).cachedAt
-	if at < 0 || digits.end == 0 {
-		return 0, 0, false
-	}
-	return at + digits.at, at + digits.end, true
 }
 
 func usageOf(data []byte) usage {

@@ -191,9 +191,15 @@ func cutAll(stream []byte, step int) (events []string, rest string) {
 	return events, string(buf)
 }
 
+// cachedTokensSpan is where the cached tokens of an event stand.
+func cachedTokensSpan(ev []byte) (start, end int, ok bool) {
+	list, n := Chat.Figures(ev, 7)
+	return list[0].At, list[0].End, n > 0
+}
+
 func TestCachedTokensSpan(t *testing.T) {
 	ev := slices.Clone(cutEvents(testdata(t, "d-chat-stream.sse"))[7])
-	start, end, ok := CachedTokensSpan(ev)
+	start, end, ok := cachedTokensSpan(ev)
 	if !ok || string(ev[start:end]) != "0" || !bytes.HasSuffix(ev[:start], []byte(`"cached_tokens":`)) {
 		t.Fatalf("span %d:%d %v in %s", start, end, ok, ev)
 	}
@@ -212,7 +218,7 @@ func TestCachedTokensSpan(t *testing.T) {
 		"data: {\"usage\":{\"prompt_tokens_details\":\ndata: {\"cached_tokens\":5}}}\n\n",
 		`data: {"usage":{"prompt_tokens_details":{"cached_tokens":5}}`,
 	} {
-		if s, e, ok := CachedTokensSpan([]byte(without)); ok {
+		if s, e, ok := cachedTokensSpan([]byte(without)); ok {
 			t.Errorf("%q has a span %d:%d", without, s, e)
 		}
 	}
@@ -220,7 +226,7 @@ func TestCachedTokensSpan(t *testing.T) {
 		"id: 7\ndata:{\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\": 55 }}}\n\n",
 		"data:   {\"usage\":{\"prompt_tokens_details\":{\"cached_t\\u006fkens\":55}}}\r\n\r\n",
 	} {
-		if s, e, ok := CachedTokensSpan([]byte(with)); !ok || with[s:e] != "55" {
+		if s, e, ok := cachedTokensSpan([]byte(with)); !ok || with[s:e] != "55" {
 			t.Errorf("%q: span %d:%d %v", with, s, e, ok)
 		}
 	}
@@ -234,7 +240,7 @@ func TestClassifyAllocates(t *testing.T) {
 		}
 		Classify(contentEvent)
 		Classify(usage)
-		CachedTokensSpan(usage)
+		cachedTokensSpan(usage)
 	}
 	if n := testing.AllocsPerRun(100, run); n != 0 {
 		t.Errorf("%v allocations, want 0", n)

@@ -18,14 +18,65 @@ func (r *Request) Priority() int {
 	return n
 }
 
-// ForcedTool reports whether tool_choice demands a call: "required" or a named function. An
-// answer of one token cannot hold a call, so P may fail where D would not.
+// ForcedTool reports whether tool_choice demands a call: "required" or a named function, or the same in
+// Anthropic's words. An answer of one token cannot hold a call, so P may fail where D would not.
 func (r *Request) ForcedTool() bool {
 	raw := r.raw(fieldToolChoice)
-	if r.api != Chat || raw == nil {
+	if r.api == Completions || raw == nil {
 		return false
 	}
+	if r.api == Messages {
+		kind := string(r.memberText(r.vals[fieldToolChoice].at, "type"))
+		return kind == "any" || kind == "tool"
+	}
 	return raw[0] == '{' || raw[0] == '"' && string(text(r.s.b, inner(r.vals[fieldToolChoice]))) == "required"
+}
+
+// memberText is the string that the object at i, which was validated before, has under name, or nil.
+func (r *Request) memberText(i int, name string) (value []byte) {
+	s := &r.s
+	if s.byteAt(i) != '{' {
+		return nil
+	}
+	for w := s.enter(i, 1); w.next(s); {
+		end := s.value(w.at, w.depth)
+		if string(w.name(s.b)) == name && s.byteAt(w.at) == '"' {
+			value = text(s.b, inner(span{w.at, end}))
+		}
+		w.done(end)
+	}
+	return value
+}
+
+// readTools looks for tools that the engine itself calls. It then goes on with the same parameters, and
+// so with a handle that is spent.
+func (r *Request) readTools(w *walk) (end int, err error) {
+	in := r.s.enter(w.at, w.depth)
+	for in.next(&r.s) {
+		in.done(r.readTool(in.at, in.depth))
+	}
+	r.noteRendered(w, in.pos, renderedTools)
+	return in.pos, nil
+}
+
+func (r *Request) readTool(at, depth int) (end int) {
+	s := &r.s
+	if s.byteAt(at) != '{' {
+		return s.value(at, depth)
+	}
+	in := s.enter(at, depth)
+	for in.next(s) {
+		end := s.value(in.at, in.depth)
+		if end > 0 && string(r.decode(&in)) == "type" && s.b[in.at] == '"' {
+			switch string(text(s.b, inner(span{in.at, end}))) {
+			case "function", "custom", "namespace":
+			default:
+				r.served = true
+			}
+		}
+		in.done(end)
+	}
+	return in.pos
 }
 
 // Choices is how many choices a complete answer has: n for each prompt, or 1 for each if n is not
@@ -43,23 +94,20 @@ func (r *Request) Choices() int {
 }
 
 func (r *Request) promptSpan() span {
-	f := fieldMessages
-	if r.api == Completions {
-		f = fieldPrompt
-	}
-	if r.seen&(1<<f) == 0 {
+	f := r.form().prompt
+	if !r.seen.has(f) {
 		return span{}
 	}
 	return r.vals[f]
 }
 
-// PromptBytes is the size of the messages or the prompt in the body, and of the tools, which are
-// rendered into the prompt. It is 0 if they are absent.
+// PromptBytes is the size of the messages or the prompt in the body, and of the tools and instructions,
+// which are rendered into the prompt. It is 0 if they are absent.
 func (r *Request) PromptBytes() int {
 	p := r.promptSpan()
 	n := p.end - p.at
 	for _, m := range r.rendered {
-		if m.tools {
+		if m.as != renderedShape {
 			n += m.val.end - m.val.at
 		}
 	}

@@ -2,7 +2,7 @@ package kvparams
 
 import "bytes"
 
-// field is a top-level member of a request that this package reads or edits.
+// field is a member of a request that this package reads or edits.
 type field uint8
 
 const (
@@ -30,6 +30,14 @@ const (
 	fieldSamplingParams
 	fieldReturnTokenIDs
 	fieldPriority
+	fieldMaxOutputTokens
+	fieldInput
+	fieldTokenIDs
+	fieldTools
+	fieldStore
+	fieldResponseMessages
+	fieldPromptLogprobIDs
+	fieldClosing // no member, see mark
 	fieldCount
 )
 
@@ -63,6 +71,16 @@ func fieldOf(name []byte) field {
 		return fieldReturnTokenIDs
 	case "priority":
 		return fieldPriority
+	case "max_output_tokens":
+		return fieldMaxOutputTokens
+	case "input":
+		return fieldInput
+	case "token_ids":
+		return fieldTokenIDs
+	case "store":
+		return fieldStore
+	case "enable_response_messages":
+		return fieldResponseMessages
 	}
 	return bypassFieldOf(name)
 }
@@ -86,6 +104,10 @@ func bypassFieldOf(name []byte) field {
 		return fieldPreviousResponse
 	case "background":
 		return fieldBackground
+	case "tools":
+		return fieldTools
+	case "prompt_logprob_token_ids":
+		return fieldPromptLogprobIDs
 	}
 	return fieldOther
 }
@@ -94,7 +116,8 @@ func bypassFieldOf(name []byte) field {
 // be written without it.
 func (f field) editable() bool {
 	switch f {
-	case fieldStream, fieldStreamOptions, fieldMaxTokens, fieldMaxCompletionTokens, fieldMinTokens, fieldEcho, fieldReturnTokenIDs, fieldHidden:
+	case fieldStream, fieldStreamOptions, fieldMaxTokens, fieldMaxCompletionTokens, fieldMinTokens, fieldEcho, fieldReturnTokenIDs, fieldHidden,
+		fieldMaxOutputTokens, fieldStore, fieldResponseMessages:
 		return true
 	}
 	return false

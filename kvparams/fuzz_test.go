@@ -216,7 +216,7 @@ func FuzzSSE(f *testing.F) {
 
 func checkEvent(t *testing.T, ev []byte) {
 	got := Classify(ev)
-	if start, end, ok := CachedTokensSpan(ev); ok {
+	if start, end, ok := cachedTokensSpan(ev); ok {
 		if _, plain := integer(ev[start:end]); !plain {
 			t.Errorf("span %q of %q", ev[start:end], ev)
 		}

@@ -10,7 +10,9 @@ func (r *Request) readSamplingParams(w *walk) (end int, err error) {
 	in := r.s.enter(w.at, w.depth)
 	for in.next(&r.s) {
 		if string(r.decode(&in)) != "extra_args" {
-			in.done(r.s.value(in.at, in.depth))
+			if err := r.samplingMember(&in); err != nil {
+				return -1, err
+			}
 			continue
 		}
 		if found {
@@ -28,7 +30,28 @@ func (r *Request) readSamplingParams(w *walk) (end int, err error) {
 		}
 		in.done(end)
 	}
+	if r.form().sampling != 0 && in.pos > 0 {
+		r.marks = append(r.marks, mark{field: fieldClosing, group: groupSampling, nth: in.n, start: in.pos - 1})
+	}
 	return in.pos, nil
+}
+
+// samplingMember reads one member of sampling_params whose value starts at w.at.
+func (r *Request) samplingMember(w *walk) error {
+	f := r.form().samplingAt(r.decode(w))
+	end := r.s.value(w.at, w.depth)
+	if f != fieldOther {
+		if r.seen.has(f) {
+			return duplicate(groupSampling.prefix() + string(r.decode(w)))
+		}
+		r.seen |= 1 << f
+		r.vals[f] = span{w.at, end}
+		if f.editable() && end > 0 {
+			r.marks = append(r.marks, mark{f, groupSampling, w.n - 1, w.key.at - 1, r.vals[f]})
+		}
+	}
+	w.done(end)
+	return nil
 }
 
 // readExtras finds KV parameters in an object whose members become vLLM's extra_args.

@@ -11,9 +11,24 @@ func (e Event) HideHandle(ev []byte) []byte {
 		out = append(append(out, ev[:at+e.handle.at]...), nullValue...)
 		return append(out, ev[at+e.handle.end:]...)
 	}
-	out = append(append(append(out, dataField...), ' '), data[:e.handle.at]...)
+	out = append(append(append(appendName(out, ev), dataField...), ' '), data[:e.handle.at]...)
 	out = append(append(out, nullValue...), data[e.handle.end:]...)
-	return append(bytes.ReplaceAll(out, []byte{'\n'}, []byte{' '}), "\n\n"...)
+	name := bytes.IndexByte(out, '\n') + 1
+	if !bytes.HasPrefix(out, eventField) {
+		name = 0
+	}
+	flat := bytes.ReplaceAll(out[name:], []byte{'\n'}, []byte{' '})
+	return append(append(out[:name], flat...), "\n\n"...)
+}
+
+var eventField = []byte("event:")
+
+// appendName appends the first line of ev if that is its name.
+func appendName(dst, ev []byte) []byte {
+	if !bytes.HasPrefix(ev, eventField) {
+		return dst
+	}
+	return append(dst, ev[:bytes.IndexByte(ev, '\n')+1]...)
 }
 
 // handleName is the longest form of "kv_transfer_params": each character as an escape of six

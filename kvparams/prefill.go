@@ -30,18 +30,35 @@ var oneTokenCompletions = []edit{
 	{fieldEcho, []byte("false"), nil},
 }
 
+// oneTokenMessages has no min_tokens, which is not known on this path. vLLM gives a handle for a first
+// token that ends the text too.
+var oneTokenMessages = []edit{
+	{fieldStream, []byte("false"), nil},
+	{fieldMaxTokens, []byte("1"), nil}, // the API requires it
+}
+
+// oneTokenResponses keeps the answer out of the memory of an engine that stores responses.
+var oneTokenResponses = []edit{
+	{fieldStream, []byte("false"), nil},
+	{fieldMaxOutputTokens, []byte("1"), []byte(`,"max_output_tokens":1`)},
+	{fieldStore, []byte("false"), []byte(`,"store":false`)},
+	{fieldResponseMessages, []byte("false"), nil},
+}
+
+// oneTokenGenerate edits sampling_params, where this API has its limits.
+var oneTokenGenerate = []edit{
+	{fieldStream, []byte("false"), nil},
+	{fieldStreamOptions, nil, nil},
+	{fieldReturnTokenIDs, []byte("false"), nil},
+	{fieldMaxTokens, []byte("1"), []byte(`,"max_tokens":1`)},
+	{fieldMinTokens, []byte("1"), []byte(`,"min_tokens":1`)},
+}
+
 var kvLead = []byte(`,"kv_transfer_params":`)
 
 // appendOneToken appends the one-token form of the request with kv as its kv_transfer_params.
 func (r *Request) appendOneToken(dst Segments, kv []byte) Segments {
-	return r.appendEdited(dst, r.oneToken(), kvLead, kv)
-}
-
-func (r *Request) oneToken() []edit {
-	if r.api == Completions {
-		return oneTokenCompletions
-	}
-	return oneTokenChat
+	return r.appendEdited(dst, r.form().oneToken, kvLead, kv)
 }
 
 // appendRejected appends a body for /v1/completions with kv as its kv_transfer_params. Its max_tokens
@@ -58,7 +75,7 @@ func (r *Request) appendRejected(dst Segments, kv []byte) Segments {
 // appendDrain appends the one-token form of the request with kv as its kv_transfer_params, for a
 // decode engine that reads the blocks of an abandoned handle.
 func (r *Request) appendDrain(dst Segments, kv []byte) Segments {
-	return r.appendEdited(dst, r.oneToken(), drainLead(), kv)
+	return r.appendEdited(dst, r.form().oneToken, drainLead(), kv)
 }
 
 // drainLead is what a drain adds to the one-token form. By the time the blocks are read they may be

@@ -9,22 +9,6 @@ import (
 	"fmt"
 )
 
-// API says which of vLLM's request models a body is for.
-type API uint8
-
-const (
-	Chat        API = iota // POST /v1/chat/completions
-	Completions            // POST /v1/completions
-)
-
-// Path is the path of the API, the same at engines and at the proxy.
-func (a API) Path() string {
-	if a == Chat {
-		return "/v1/chat/completions"
-	}
-	return "/v1/completions"
-}
-
 // Request is what one pass over a request body has found: positions in the caller's buffer. The
 // zero value is ready for Parse, and reuse costs no allocation. It is not for concurrent use.
 type Request struct {
@@ -34,7 +18,7 @@ type Request struct {
 
 	api     API
 	s       scanner
-	seen    uint32 // bit per field
+	seen    fieldSet
 	vals    [fieldCount]span
 	marks   []mark // editable members, by position
 	hidden  int    // marks of fieldHidden
@@ -49,6 +33,7 @@ type Request struct {
 	prompts int  // in the prompt list; 1 for a plain prompt
 	tokens  int  // exact count of the prompt's token ids; -1 if the prompt is text
 	embeds  int  // prompts in prompt_embeds
+	served  bool // a tool that the engine itself calls
 
 	rendered     []rendered // see shapesPrompt
 	opening      int        // end of the first message that is not the system's; 0 if there is none
@@ -64,6 +49,7 @@ const (
 	groupTop group = iota
 	groupXargs
 	groupExtraArgs
+	groupSampling
 	groupCount
 )
 
@@ -73,16 +59,18 @@ func (g group) prefix() string {
 		return "vllm_xargs."
 	case groupExtraArgs:
 		return "sampling_params.extra_args."
+	case groupSampling:
+		return "sampling_params."
 	}
 	return ""
 }
 
-// mark is one editable member.
+// mark is one editable member, or with fieldClosing the end of an object to which members may be added.
 type mark struct {
 	field field
 	group group
 	nth   int // number among the members of its object, from 0
-	start int // opening quote of the name
+	start int // opening quote of the name, or the closing brace
 	val   span
 }
 
@@ -90,7 +78,7 @@ type mark struct {
 func (r *Request) Reset() {
 	r.s.reset(nil)
 	r.seen, r.marks, r.hidden, r.members, r.closing = 0, r.marks[:0], 0, 0, 0
-	r.model, r.usage, r.badOpts, r.prompts, r.tokens, r.embeds = nil, false, false, 1, -1, 1
+	r.model, r.usage, r.badOpts, r.prompts, r.tokens, r.embeds, r.served = nil, false, false, 1, -1, 1, false
 	r.rendered, r.opening, r.hashed, r.blocks, r.conversation = r.rendered[:0], 0, false, r.blocks[:0], 0
 	if cap(r.blocks) > keptBlocks {
 		r.blocks = nil
@@ -139,20 +127,18 @@ func (r *Request) notObject(i int) error {
 // member reads one top-level member whose value starts at w.at.
 func (r *Request) member(w *walk) error {
 	name := r.decode(w)
-	f := fieldOf(name)
+	f := r.form().fieldAt(name)
 	if kvDoor(name) || r.denied(name) {
 		return r.hide(w, groupTop, name)
 	}
 	if f == fieldOther {
-		shapes, tools := shapesPrompt(name), string(name) == "tools"
+		as := r.api.renders(name)
 		end := r.s.value(w.at, w.depth)
-		if shapes {
-			r.noteRendered(w, end, tools)
-		}
+		r.noteRendered(w, end, as)
 		w.done(end)
 		return nil
 	}
-	if r.seen&(1<<f) != 0 {
+	if r.seen.has(f) {
 		return duplicate(string(name))
 	}
 	r.seen |= 1 << f
@@ -181,12 +167,14 @@ func (r *Request) read(f field, w *walk) (end int, err error) {
 		return r.readExtras(w.at, w.depth, groupXargs)
 	case f == fieldSamplingParams && c == '{':
 		return r.readSamplingParams(w)
-	case f == fieldMessages && c == '[' && r.api == Chat:
-		return r.readMessages(w)
-	case f == fieldPrompt && c == '[' && r.api == Completions:
-		return r.readPrompts(w)
+	case f == fieldTools && c == '[':
+		return r.readTools(w)
+	case f == r.form().prompt && c == '[':
+		return r.readPrompt(w)
 	case f == fieldPromptEmbeds && c == '[':
 		return r.readEmbeds(w)
+	case f == fieldBackground && r.api == Responses && c != 'f' && c != 'n':
+		return -1, background()
 	}
 	return r.s.value(w.at, w.depth), nil
 }
@@ -214,6 +202,18 @@ func (r *Request) readModel(w *walk) (end int, err error) {
 		return end, wrongType("model", "a string")
 	}
 	return end, nil
+}
+
+// readPrompt reads a prompt that is a list.
+func (r *Request) readPrompt(w *walk) (end int, err error) {
+	switch r.api {
+	case Completions:
+		return r.readPrompts(w)
+	case Generate:
+		r.tokens, end = r.countTokens(w.at, w.depth)
+		return end, nil
+	}
+	return r.readMessages(w)
 }
 
 func (r *Request) readStreamOptions(w *walk) (end int, err error) {

@@ -21,7 +21,7 @@ func (s Segments) add(p []byte) Segments {
 	return append(s, p)
 }
 
-// edit is what is done to one top-level member.
+// edit is what is done to one member.
 type edit struct {
 	field field
 	value []byte // takes the place of the client's; nil removes the member
@@ -42,6 +42,10 @@ func (r *Request) appendEdited(dst Segments, edits []edit, lead, value []byte) S
 	for _, m := range r.marks {
 		e := find(edits, m.field)
 		switch {
+		case m.field == fieldClosing:
+			dst = dst.add(b[at:m.start])
+			dst, _ = r.appendMissing(dst, edits, m.group, m.nth == 0)
+			at = m.start
 		case e == nil && m.field != fieldHidden:
 		case e != nil && e.value != nil:
 			dst = dst.add(b[at:m.val.at]).add(e.value)
@@ -54,17 +58,24 @@ func (r *Request) appendEdited(dst Segments, edits []edit, lead, value []byte) S
 		}
 	}
 	dst = dst.add(b[at:r.closing])
-	empty := removed[groupTop] == r.members
-	for _, e := range edits {
-		if e.add != nil && r.seen&(1<<e.field) == 0 {
-			dst = dst.add(uncomma(e.add, empty))
-			empty = false
-		}
-	}
+	dst, empty := r.appendMissing(dst, edits, groupTop, removed[groupTop] == r.members)
 	if lead != nil {
 		dst = dst.add(uncomma(lead, empty)).add(value)
 	}
 	return dst.add(b[r.closing:])
+}
+
+// appendMissing adds the members of the edits that belong to the object of g and that the client did not
+// send. empty says whether the object has no member so far.
+func (r *Request) appendMissing(dst Segments, edits []edit, g group, empty bool) (Segments, bool) {
+	for _, e := range edits {
+		inside := r.form().sampling.has(e.field)
+		if e.add != nil && !r.seen.has(e.field) && inside == (g == groupSampling) {
+			dst = dst.add(uncomma(e.add, empty))
+			empty = false
+		}
+	}
+	return dst, empty
 }
 
 func find(edits []edit, f field) *edit {

@@ -34,7 +34,7 @@ func (sglang) ReadPeer(address string, _ []byte) (Peer, error) { return peerAt(a
 var roomLead = []byte(`,"bootstrap_host":`)
 
 func (s sglang) AppendPrefill(dst Segments, r *Request, leg *Leg) Segments {
-	return r.appendEdited(dst, r.oneToken(), roomLead, s.Pair(leg).Raw)
+	return r.appendEdited(dst, r.form().oneToken, roomLead, s.Pair(leg).Raw)
 }
 
 func (s sglang) AppendDecode(dst Segments, r *Request, _ Handle, leg *Leg) Segments {

@@ -289,6 +289,9 @@ func (c *completion) commonHeaders() {
 	h := &c.ctx.Response.Header
 	h.Set("X-Request-Id", c.id)
 	c.use.Headers(time.Now(), h.Set)
+	if c.api == kvparams.Messages {
+		h.Set("Request-Id", c.id) // where Anthropic's clients look for it
+	}
 	if c.reached {
 		h.Set("X-Xpyd-Path", c.path.String())
 		h.Set("X-Xpyd-Reason", c.reason.String())

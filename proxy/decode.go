@@ -226,7 +226,7 @@ func (c *completion) decodeAnswered() error {
 // commitWhole checks a complete answer and prepares it for the client.
 func (c *completion) commitWhole() error {
 	d := &c.d
-	if err := d.whole.Parse(d.relay.buf); err != nil {
+	if err := d.whole.ParseAs(c.api, d.relay.buf); err != nil {
 		c.s.log.Error().Str("request_id", c.id).Str("decode", d.lease.Backend.URL).Msg("decode answer cannot be used: " + err.Error())
 		return c.decodeFlawed(fault.Unusable, nil)
 	}
@@ -299,7 +299,7 @@ func (c *completion) cachedTokens() int {
 // before that, the client has had nothing, so the request may be tried again.
 func (c *completion) firstEvents() error {
 	r := &c.d.relay
-	r.start(c.cachedTokens(), c.req.Choices(), c.s.cfg.Errors.ExposeUpstream)
+	r.start(c.api, c.cachedTokens(), c.req.Choices(), c.s.cfg.Errors.ExposeUpstream)
 	for {
 		buf, err := c.d.x.Fill(r.buf)
 		r.buf = buf

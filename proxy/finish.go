@@ -118,7 +118,7 @@ func (c *completion) life(o outcome) desk.Life {
 		return at.Sub(t.start)
 	}
 	l := desk.Life{
-		ID: c.id, API: apiName(c.api), Outcome: o.String(), Rounds: c.round, Prefill: urlOf(c.p.lease.Backend), Decode: urlOf(c.d.lease.Backend),
+		ID: c.id, API: c.api.String(), Outcome: o.String(), Rounds: c.round, Prefill: urlOf(c.p.lease.Backend), Decode: urlOf(c.d.lease.Backend),
 		Events: c.d.relay.events, Streamed: c.d.streamed && !t.first.IsZero(), Start: t.start,
 		Prefilled: after(t.prefilled), Handed: after(t.handed), First: after(t.first), End: time.Since(t.start),
 	}
@@ -204,7 +204,7 @@ func (c *completion) logLine(o outcome) {
 		return
 	}
 	t := &c.times
-	e.Stringer("client", c.conn.IP()).Str("request_id", c.id).Str("leg_id", c.legID).Str("api", apiName(c.api))
+	e.Stringer("client", c.conn.IP()).Str("request_id", c.id).Str("leg_id", c.legID).Stringer("api", c.api)
 	if c.reached {
 		e.Stringer("path", c.path).Stringer("reason", c.reason)
 	}

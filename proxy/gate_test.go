@@ -192,6 +192,7 @@ var gateCases = []gateCase{
 	{name: "79 byte order mark", raw: gatePost("Content-Length: 5\r\n", "\xef\xbb\xbf{}"), want: "400"},
 	{name: "79 NUL behind the document", raw: gatePost("Content-Length: 3\r\n", "{}\x00"), want: "400"},
 	{name: "79 no body", raw: gatePost("", ""), want: "400"},
+	{name: "two X-Api-Keys", raw: gatePost("X-Api-Key: a\r\nx-api-key: b\r\n"+sizeLine, "{}"), want: "400"},
 	{name: "80 two Authorizations", raw: gatePost("Authorization: Bearer a\r\nAuthorization: Bearer b\r\n"+sizeLine, "{}"), want: "400"},
 	{name: "80 two content types", raw: gatePost(typeLine+sizeLine, "{}"), want: "400"},
 	{name: "content type in capitals, UTF-8", raw: postLine + hostLine + "Content-Type: Application/JSON ; x=1; Charset=\"UTF-8\"\r\n" + sizeLine + "\r\n{}", want: "200", keep: true},

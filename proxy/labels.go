@@ -59,7 +59,7 @@ func (p phase) String() string {
 
 func labels() metrics.Labels {
 	return metrics.Labels{
-		APIs:          []string{kvparams.Chat: apiName(kvparams.Chat), kvparams.Completions: apiName(kvparams.Completions)},
+		APIs:          fault.Names(kvparams.APIs),
 		Outcomes:      fault.Names(outcomes),
 		Codes:         fault.Names(fault.Codes),
 		Paths:         fault.Names(paths),
@@ -71,13 +71,6 @@ func labels() metrics.Labels {
 		Roles:         []string{router.Prefill: router.Prefill.String(), router.Decode: router.Decode.String()},
 		Routes:        routes.Names(),
 	}
-}
-
-func apiName(api kvparams.API) string {
-	if api == kvparams.Chat {
-		return "chat"
-	}
-	return "completions"
 }
 
 // meter counts the metrics by the proxy's own labels.

@@ -27,6 +27,7 @@ type relay struct {
 	usage   kvparams.Usage // the last one that came
 	content int            // events with a part of the answer
 
+	api      kvparams.API
 	cached   int // P's cached_tokens for the usage event; −1 leaves the event as it is
 	choices  int // choices that must finish
 	finished int
@@ -34,7 +35,7 @@ type relay struct {
 	sent     int64
 
 	committed bool // an event came that must not be lost
-	done      bool // [DONE] came; alone it proves nothing, as vLLM sends it after an error too
+	done      bool // the last event came; [DONE] alone proves nothing, as vLLM sends it after an error too
 	broken    bool // an error event, a malformed one or one of a failed choice came, or [DONE] came too early
 	reported  bool // an error event came
 	expose    bool // errors.expose_upstream
@@ -46,8 +47,8 @@ type relay struct {
 	cause error // from D or its connection
 }
 
-func (r *relay) start(cached, choices int, expose bool) {
-	*r = relay{buf: r.buf[:0], pooled: r.pooled, cached: cached, choices: choices, expose: expose, usage: kvparams.NoUsage()}
+func (r *relay) start(api kvparams.API, cached, choices int, expose bool) {
+	*r = relay{buf: r.buf[:0], pooled: r.pooled, api: api, cached: cached, choices: choices, expose: expose, usage: kvparams.NoUsage()}
 }
 
 // scan classifies each complete event after ready once. It stops at [DONE] and at a broken stream.
@@ -64,10 +65,11 @@ func (r *relay) scan() {
 }
 
 func (r *relay) take(n int) {
-	ev := kvparams.Classify(r.buf[r.ready : r.ready+n])
+	ev := r.api.Classify(r.buf[r.ready : r.ready+n])
 	if ev.Handle() {
 		n = r.hideHandle(n, ev)
 	}
+	r.finished += ev.Finished
 	switch {
 	case ev.Kind == kvparams.EventError:
 		r.broken, r.reported = true, true
@@ -83,17 +85,17 @@ func (r *relay) take(n int) {
 			r.broken = r.committed // a client must not see a clean end
 			return
 		}
-	case ev.Kind == kvparams.EventUsage:
-		n = r.rewriteUsage(n)
-	case ev.Commits():
+	case ev.Kind == kvparams.EventContent:
 		r.content++
-		r.committed = true
 	}
-	r.events++
 	if ev.Kind == kvparams.EventUsage || ev.Usage.Prompt > 0 {
 		r.usage = ev.Usage
+		if r.cached >= 0 && ev.Usage.Cached >= 0 {
+			n = r.rewriteUsage(n)
+		}
 	}
-	r.finished += ev.Finished
+	r.events++
+	r.committed = r.committed || ev.Commits()
 	r.ready += n
 }
 
@@ -106,20 +108,16 @@ func (r *relay) hideHandle(n int, ev kvparams.Event) int {
 	return len(hidden)
 }
 
-// rewriteUsage puts P's cached_tokens into the usage event of n bytes, and returns the new length
-// of the event.
+// rewriteUsage puts P's cached tokens into the event of n bytes, and returns the new length of the event.
 func (r *relay) rewriteUsage(n int) int {
-	if r.cached < 0 {
-		return n
+	figures, k := r.api.Figures(r.buf[r.ready:r.ready+n], r.cached)
+	for _, f := range figures[:k] {
+		var digits [20]byte
+		d := strconv.AppendInt(digits[:0], int64(f.Value), 10)
+		r.buf = slices.Replace(r.buf, r.ready+f.At, r.ready+f.End, d...)
+		n += len(d) - (f.End - f.At)
 	}
-	from, to, ok := kvparams.CachedTokensSpan(r.buf[r.ready : r.ready+n])
-	if !ok {
-		return n
-	}
-	var digits [20]byte
-	d := strconv.AppendInt(digits[:0], int64(r.cached), 10)
-	r.buf = slices.Replace(r.buf, r.ready+from, r.ready+to, d...)
-	return n + len(d) - (to - from)
+	return n
 }
 
 // keep drops the bytes that were sent and moves the rest to the front.
@@ -148,7 +146,7 @@ func (c *completion) WriteTo(w io.Writer) (n int64, err error) {
 			c.s.panicked(p)
 			c.failure, err = internalError(), errors.New("panic while relaying")
 			if c.d.streamed && !c.d.relay.foreign {
-				_ = out.write(c.failure.AppendEvent(nil), time.Now())
+				_ = out.write(c.failure.AppendEvent(nil, c.api, c.d.relay.events), time.Now())
 			}
 		}
 	}()
@@ -323,7 +321,7 @@ func (c *completion) streamBroke(out *clientWriter, err error) error {
 		c.s.engines.Stalled(b)
 	}
 	if out != nil && !c.d.relay.foreign {
-		_ = out.write(c.failure.AppendEvent(nil), time.Now())
+		_ = out.write(c.failure.AppendEvent(nil, c.api, c.d.relay.events), time.Now())
 	}
 	c.endDecode(b, failed.Outcome, failed.Code)
 	if out != nil && out.failed == nil {

@@ -264,7 +264,7 @@ func (r *rig) send(method, path, body string, header ...string) answer {
 // code is error.code of an error answer or of a stream's error event.
 func (a answer) code() string {
 	text := a.body
-	if i := strings.LastIndex(text, "data: {\"error\""); i >= 0 {
+	if i := strings.LastIndex(text, "data: {"); i >= 0 {
 		text = text[i+len("data: "):]
 	}
 	var e struct {

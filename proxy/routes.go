@@ -7,6 +7,7 @@ import (
 
 	"xpyd/fault"
 	"xpyd/gate"
+	"xpyd/heads"
 	"xpyd/kvparams"
 	"xpyd/limits"
 	"xpyd/routes"
@@ -33,6 +34,12 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx, r routes.Route, of *limits.Acco
 		s.complete(ctx, kvparams.Chat, of)
 	case routes.Completions:
 		s.complete(ctx, kvparams.Completions, of)
+	case routes.Messages:
+		s.complete(ctx, kvparams.Messages, of)
+	case routes.Responses:
+		s.complete(ctx, kvparams.Responses, of)
+	case routes.Generate:
+		s.complete(ctx, kvparams.Generate, of)
 	case routes.Models:
 		s.serveModels(ctx, of)
 	case routes.Live:
@@ -68,9 +75,12 @@ func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (r routes.Route, of *limits
 		err.Header = [][2]string{{"Allow", r.Methods()}}
 		return r, nil, err
 	}
+	if r.APIKey {
+		heads.TakeAPIKey(h)
+	}
 	if !r.Open {
 		if of, ok = s.keys.Holder(h.Peek("Authorization")); !ok {
-			err = fault.NewError(fasthttp.StatusUnauthorized, fault.CodeInvalidAPIKey, "", "missing or wrong API key; send Authorization: Bearer KEY")
+			err = fault.NewError(fasthttp.StatusUnauthorized, fault.CodeInvalidAPIKey, "", "missing or wrong API key; send "+map[bool]string{true: "X-Api-Key: KEY or "}[r.APIKey]+"Authorization: Bearer KEY")
 			err.Header = [][2]string{{"WWW-Authenticate", "Bearer"}}
 			return r, nil, err
 		}

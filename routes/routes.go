@@ -17,7 +17,10 @@ const (
 	Relay Kind = iota
 	Chat
 	Completions
-	Models // answered from what the engines list
+	Messages // Anthropic's API
+	Responses
+	Generate // token ids in and out
+	Models   // answered from what the engines list
 	Live
 	Ready
 	Whole // the path * of OPTIONS, which asks about the server as a whole
@@ -39,6 +42,8 @@ type Route struct {
 	Kind Kind
 	Body Body
 	Open bool // served without a key
+	// APIKey: clients of Anthropic's API may show their key in X-Api-Key.
+	APIKey bool
 
 	// What follows is about Relay.
 
@@ -69,6 +74,9 @@ const Other = "other"
 var own = [...]Route{
 	{Path: "/v1/chat/completions", Kind: Chat, Body: JSON},
 	{Path: "/v1/completions", Kind: Completions, Body: JSON},
+	{Path: "/v1/messages", Kind: Messages, Body: JSON, APIKey: true},
+	{Path: "/v1/responses", Kind: Responses, Body: JSON},
+	{Path: "/inference/v1/generate", Kind: Generate, Body: JSON},
 	{Path: "/v1/models", Kind: Models},
 	{Path: "/v1/embeddings", Body: JSON, Repeats: true},
 	{Path: "/v1/score", Body: JSON, Repeats: true},
@@ -81,6 +89,7 @@ var own = [...]Route{
 	{Path: "/v1/audio/transcriptions", Body: Form, Repeats: true},
 	{Path: "/v1/audio/translations", Body: Form, Repeats: true},
 	{Path: "/v1/chat/completions/render", Body: JSON, Light: true, Repeats: true},
+	{Path: "/v1/messages/count_tokens", Body: JSON, APIKey: true, Light: true, Repeats: true},
 	{Path: "/tokenize", Body: JSON, Light: true, Repeats: true},
 	{Path: "/detokenize", Body: JSON, Light: true, Repeats: true},
 	{Path: "/version", Light: true, Repeats: true},
@@ -100,9 +109,11 @@ var never = [...]string{
 	"/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/wake_up", "/weight_checker", "/weight_info",
 }
 
-// handles are vLLM's routes that take kv_transfer_params, except those that xpyd serves. A handle that a
-// client makes up can hang or kill a decode engine, or name a host of the client's choice.
-var handles = [...]string{"/cohere/v2/chat", "/inference/v1/generate", "/v1/chat/completions/batch", "/v1/messages", "/v1/responses"}
+// handles are vLLM's routes that take kv_transfer_params. A handle that a client makes up can hang or kill
+// a decode engine, or name a host of the client's choice. Those that xpyd serves itself are here because a
+// server may read their paths in other forms too.
+var handles = [...]string{"/cohere/v2/chat", "/inference/v1/generate", "/v1/chat/completions", "/v1/chat/completions/batch", "/v1/completions",
+	"/v1/messages", "/v1/responses"}
 
 // Table finds routes. It never changes.
 type Table struct {

@@ -14,8 +14,10 @@ func TestParse(t *testing.T) {
 		"/sleep": "operates an engine", "GET /is_sleeping": "operates an engine", "/Sleep": "operates an engine", "/sleep/": "operates an engine",
 		"/reset_prefix_cache": "operates an engine", "/collective_rpc/x": "operates an engine", "/v1/load_lora_adapter": "operates an engine",
 		"/invocations": "operates an engine", "GET /metrics": "operates an engine", "/fault_tolerance/apply": "operates an engine",
-		"/v1/responses": "takes KV handles", "/v1/messages": "takes KV handles", "/inference/v1/generate/": "takes KV handles", "/v1/messages/count_tokens": "",
-		"v2/embed": "must be a plain path", "": "must be a plain path", "/v2/embed?x=1": "must be a plain path", "/v2/../sleep": "must be a plain path",
+		"/v1/responses": "is served already", "/v1/messages": "is served already", "/v1/messages/count_tokens": "is served already",
+		"/v1/responses/": "takes KV handles", "/V1/messages": "takes KV handles", "/inference/v1/generate/": "takes KV handles", "/v1/Completions": "takes KV handles",
+		"/v1/chat/completions/batch": "takes KV handles",
+		"v2/embed":                   "must be a plain path", "": "must be a plain path", "/v2/embed?x=1": "must be a plain path", "/v2/../sleep": "must be a plain path",
 		"//sleep": "must be a plain path", "/%73leep": "must be a plain path", "PUT /x": "must be a plain path", "/x y": "must be a plain path",
 	} {
 		r, err := Parse(entry)
