@@ -10,7 +10,7 @@ import (
 )
 
 // rowsWanted is how many rows the matrix has.
-const rowsWanted = 40
+const rowsWanted = 41
 
 func TestMatrixHasEveryRowOnce(t *testing.T) {
 	rows := matrix()

@@ -109,7 +109,7 @@ func limits() []mutant {
 		test: "TestRelayedClientLeaves",
 	}, {
 		name: "duplicate control field accepted", in: "(*Request).member",
-		old:  "if r.seen&(1<<f) != 0 {",
+		old:  "if r.seen.has(f) {",
 		new:  "if false {",
 		test: "TestClientParametersAreRefused/doubled",
 	}, {

@@ -30,14 +30,24 @@ func streams() []mutant {
 		test: "TestErrorEventBehindTheLastTokenIsNoSuccess/chat_streamed",
 	}, {
 		name: "role chunk commits", in: "Event.Commits",
-		old:  "return e.Kind == EventContent }",
-		new:  "return e.Kind == EventContent || e.Kind == EventRole }",
+		old:  "return e.Kind == EventContent ||",
+		new:  "return e.Kind == EventContent || e.Kind == EventRole ||",
 		test: "TestFailuresBeforeTheFirstTokenAreMended/KV_load_failed/chat_streamed",
 	}, {
 		name: "usage chunk commits", in: "Event.Commits",
-		old:  "return e.Kind == EventContent }",
-		new:  "return e.Kind == EventContent || e.Kind == EventUsage }",
+		old:  "return e.Kind == EventContent ||",
+		new:  "return e.Kind == EventContent || e.Kind == EventUsage ||",
 		test: "TestUsageEventCommitsNothing",
+	}, {
+		name: "a message without a stop_reason is whole", in: "(*typed).message",
+		old:  "e.Broken = 1",
+		new:  "e.Finished = 1",
+		test: "TestAPIsAnswerWithoutAnEnd",
+	}, {
+		name: "a response of any status is whole", in: "wholeStatus",
+		old:  `case "completed", "incomplete":`,
+		new:  `case "completed", "incomplete", "cancelled":`,
+		test: "TestAPIsAnswerWithoutAnEnd",
 	}, {
 		name: "partial event relayed", in: "(*completion).sendEvents",
 		old:  "if r.ready > 0 {",
