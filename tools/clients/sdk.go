@@ -61,8 +61,10 @@ func runNode(ctx context.Context, j *job) (tally, error) {
 		return tally{}, err
 	}
 	// These files are next to node_modules, where imports are looked up.
-	if err := errors.Join(copyFile(filepath.Join(here, "check.mjs"), dir), copyFile(filepath.Join(here, "rig.mjs"), dir)); err != nil {
-		return tally{}, err
+	for _, file := range []string{"check.mjs", "apis.mjs", "rig.mjs"} {
+		if err := copyFile(filepath.Join(here, file), dir); err != nil {
+			return tally{}, err
+		}
 	}
 	return j.checks(ctx, dir, node, "check.mjs")
 }

@@ -1,5 +1,6 @@
 // Drives xpyd with the official Node SDK, openai, and asserts what its user sees.
 import OpenAI from "openai";
+import { apiChecks } from "./apis.mjs";
 import { DECODE, KEY, URL, VICTIM, VICTIM_PID, attempts, call, expect, fault, legs, nothingHeld, raises, runAll, same, wait } from "./rig.mjs";
 
 const model = "sim";
@@ -59,6 +60,7 @@ async function retried(status, id) {
 }
 
 await runAll({
+  ...apiChecks,
   "models": async () => same((await collect(await client.models.list())).map((m) => m.id), [model], "models"),
 
   "chat and its stream": async () => {

@@ -18,7 +18,7 @@ export async function runAll(checks) {
     try {
       await run();
     } catch (err) { // anything that the SDK throws is a finding
-      const line = /check\.mjs:(\d+)/.exec(err.stack ?? "")?.[1];
+      const line = /(?:check|apis)\.mjs:(\d+)/.exec(err.stack ?? "")?.[1];
       failure = `line ${line}: ${err.constructor?.name}: ${err.message}`;
     }
     console.log(JSON.stringify({ check, failure }));

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 
+import apis  # its checks register themselves
 import openai
 from rig import (DECODE, KEY, URL, VICTIM, VICTIM_PID, attempts, call, check, expect, fault, later, legs,
                  nothing_held, raises, run_all, same, wait)
