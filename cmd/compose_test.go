@@ -1,10 +1,12 @@
 package cmd
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +21,7 @@ type composeService struct {
 	Command     []string
 	Environment map[string]string
 	Volumes     []string
+	Healthcheck struct{ Disable bool }
 	Configs     []struct{ Source, Target string }
 }
 
@@ -48,6 +51,9 @@ func TestComposeFile(t *testing.T) {
 		if len(s.Command) > 0 && s.Command[0] == "sim" {
 			if err := newSimCmd().ParseFlags(s.Command[1:]); err != nil {
 				t.Errorf("%s: %v", name, err)
+			}
+			if !s.Healthcheck.Disable {
+				t.Errorf("%s has the image's health check, which asks an admin port", name)
 			}
 		}
 		if !slices.Equal(s.Command, []string{"serve"}) {
@@ -201,5 +207,27 @@ func checkComposeEngine(t *testing.T, services map[string]composeService, profil
 	}
 	if got := fmt.Sprint(engine.Command); !strings.Contains(got, side) {
 		t.Errorf("%s: command %s lacks %s", base, got, side)
+	}
+}
+
+// The image's health check is a command that xpyd has.
+func TestImageHealthCheck(t *testing.T) {
+	m := regexp.MustCompile(`(?m)^HEALTHCHECK .*CMD (\[.*\])$`).FindStringSubmatch(readText(t, "configs/Dockerfile"))
+	if m == nil {
+		t.Fatal("configs/Dockerfile has no HEALTHCHECK")
+	}
+	var words []string
+	if err := json.Unmarshal([]byte(m[1]), &words); err != nil {
+		t.Fatal(err)
+	}
+	if len(words) < 2 || words[0] != "/xpyd" {
+		t.Fatalf("the health check is %q", words)
+	}
+	found, rest, err := newRootCmd().Find(words[1:])
+	if err != nil || found.Name() != "healthcheck" {
+		t.Fatalf("%q is no command: %v", words, err)
+	}
+	if err := found.ParseFlags(rest); err != nil {
+		t.Error(err)
 	}
 }
