@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"context"
 	"encoding/binary"
 	"io"
 	"net"
@@ -37,8 +38,8 @@ func balanced(o rigOptions) rigOptions {
 		if before != nil {
 			before(r)
 		}
-		r.client.Transport.(*http.Transport).Dial = func(_, addr string) (net.Conn, error) {
-			conn, err := net.Dial("tcp", addr)
+		r.client.Transport.(*http.Transport).DialContext = func(ctx context.Context, _, addr string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 			if err == nil {
 				_, err = io.WriteString(conn, proxyHeader("192.0.2.7"))
 			}
