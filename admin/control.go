@@ -110,6 +110,8 @@ type change struct {
 	State  *string  `json:"state"`
 	Weight *float64 `json:"weight"`
 	GPUs   *float64 `json:"gpus"`
+	// Bootstrap is the port of a bootstrap server beside the engine.
+	Bootstrap *int `json:"bootstrap"`
 }
 
 // edit returns what the body asks for. Text and numbers that mean "as configured" to an Edit are
@@ -133,6 +135,7 @@ func (c change) edit() (e members.Edit, wrong string) {
 	}
 	return members.Edit{
 		URL: valueOf(c.URL), Role: valueOf(c.Role), State: router.AdminState(valueOf(c.State)), Weight: valueOf(c.Weight), GPUs: valueOf(c.GPUs),
+		Bootstrap: valueOf(c.Bootstrap),
 	}, ""
 }
 

@@ -114,6 +114,8 @@ func (p *pages) changeBackend(w http.ResponseWriter, r *http.Request) {
 		wrong = "url: cannot be changed; add another backend and remove this one"
 	case body.GPUs != nil:
 		wrong = "gpus: cannot be changed; change weight"
+	case body.Bootstrap != nil:
+		wrong = "bootstrap: cannot be changed; remove the backend and add it again"
 	}
 	if wrong != "" {
 		refuse(w, http.StatusBadRequest, wrong)

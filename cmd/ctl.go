@@ -79,6 +79,7 @@ func newCtlAdd(flags *adminFlags) *cobra.Command {
 	cmd.Flags().StringVar(&to.Role, "role", "", "`pool`: prefill or decode")
 	cmd.Flags().Float64Var(&to.Weight, "weight", 0, "`share` beside the others of the pool (default 1, or gpus)")
 	cmd.Flags().Float64Var(&to.GPUs, "gpus", 0, "`number` of its GPUs")
+	cmd.Flags().IntVar(&to.Bootstrap, "bootstrap", 0, "`port` of the connector's bootstrap server beside it, if not the usual one")
 	cmd.Flags().StringVar(&to.State, "state", "", "`state` to begin in: ready, drain or disabled (default ready)")
 	return cmd
 }

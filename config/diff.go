@@ -16,6 +16,7 @@ type poolChange struct {
 	reweighted     []string // URL and both weights
 	resized        []string // URL and both numbers of GPUs
 	moved          []string // URL and both bootstrap ports
+	restated       []string // URL and both states
 }
 
 // comparePools finds the differences between two validated lists of a pool's entries.
@@ -32,6 +33,9 @@ func comparePools(was, now []string) (c poolChange) {
 		}
 		if stays && old.GPUs != e.GPUs {
 			c.resized = append(c.resized, fmt.Sprintf("%s %v -> %v", e.URL, old.GPUs, e.GPUs))
+		}
+		if stays && old.State != e.State {
+			c.restated = append(c.restated, fmt.Sprintf("%s %v -> %v", e.URL, old.State, e.State))
 		}
 		if stays && old.Bootstrap != e.Bootstrap {
 			c.moved = append(c.moved, fmt.Sprintf("%s %v -> %v", e.URL, old.Bootstrap, e.Bootstrap))
@@ -67,7 +71,7 @@ func Changes(was, now Config) (joined, left int, list []string) {
 		for _, kind := range []struct {
 			what string
 			of   []string
-		}{{"added", c.added}, {"removed", c.removed}, {"weight of", c.reweighted}, {"GPUs of", c.resized}, {"bootstrap port of", c.moved}} {
+		}{{"added", c.added}, {"removed", c.removed}, {"weight of", c.reweighted}, {"GPUs of", c.resized}, {"bootstrap port of", c.moved}, {"state of", c.restated}} {
 			for _, s := range kind.of {
 				list = append(list, pool.role+": "+kind.what+" "+s)
 			}

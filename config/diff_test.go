@@ -21,3 +21,14 @@ func TestChangesAreFitForTheLog(t *testing.T) {
 		t.Errorf("%d joined, %d left, %d entries to %q", joined, left, len(list), list[len(list)-1])
 	}
 }
+
+// A reload that drains a backend says so.
+func TestChangesTellStates(t *testing.T) {
+	was, now := Default(), Default()
+	was.Router.Decode = []string{"http://d:1", "http://d:2 state=disabled"}
+	now.Router.Decode = []string{"http://d:1 state=drain", "http://d:2"}
+	_, _, list := Changes(was, now)
+	if want := []string{"decode: state of http://d:1 ready -> drain", "decode: state of http://d:2 disabled -> ready"}; !slices.Equal(list, want) {
+		t.Errorf("%q, want %q", list, want)
+	}
+}

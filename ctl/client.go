@@ -126,6 +126,8 @@ type Change struct {
 	State  string  `json:"state,omitempty"`
 	Weight float64 `json:"weight,omitempty"`
 	GPUs   float64 `json:"gpus,omitempty"`
+
+	Bootstrap int `json:"bootstrap,omitempty"`
 }
 
 // Outcome is what has become of a backend.

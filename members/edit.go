@@ -20,6 +20,8 @@ type Edit struct {
 	State   router.AdminState `json:"state,omitempty"`
 	Weight  float64           `json:"weight,omitempty"`
 	GPUs    float64           `json:"gpus,omitempty"`
+	// Bootstrap is given only where a backend is added.
+	Bootstrap int `json:"bootstrap,omitempty"`
 }
 
 // placed is an entry of a pool's list.
@@ -101,6 +103,9 @@ func (e Edit) beside(p placed) Edit {
 	if e.GPUs == p.GPUs {
 		e.GPUs = 0
 	}
+	if e.Bootstrap == p.Bootstrap {
+		e.Bootstrap = 0
+	}
 	return e
 }
 
@@ -114,6 +119,9 @@ func (e Edit) placed(p placed) placed {
 	}
 	if e.GPUs > 0 {
 		p.GPUs = e.GPUs
+	}
+	if e.Bootstrap > 0 {
+		p.Bootstrap = e.Bootstrap
 	}
 	switch {
 	case e.Weight > 0:
@@ -148,6 +156,9 @@ func (e Edit) check() error {
 	if e.GPUs != 0 && !(e.GPUs >= router.MinGPUs && e.GPUs <= router.MaxGPUs) {
 		return wrong("gpus: %v must be from %v to %v", e.GPUs, router.MinGPUs, router.MaxGPUs)
 	}
+	if e.Bootstrap < 0 || e.Bootstrap > 65535 {
+		return wrong("bootstrap: %d must be a port from 1 to 65535", e.Bootstrap)
+	}
 	return nil
 }
 
@@ -160,7 +171,7 @@ func (e Edit) String() string {
 		set   bool
 	}{
 		{"role", e.Role, e.Role != ""}, {"state", e.State, e.State != ""},
-		{"weight", e.Weight, e.Weight != 0}, {"gpus", e.GPUs, e.GPUs != 0},
+		{"weight", e.Weight, e.Weight != 0}, {"gpus", e.GPUs, e.GPUs != 0}, {"bootstrap", e.Bootstrap, e.Bootstrap != 0},
 	} {
 		if field.set {
 			words = append(words, fmt.Sprintf("%s %v", field.name, field.value))

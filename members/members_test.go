@@ -71,9 +71,9 @@ func TestChangesAndTheConfiguration(t *testing.T) {
 	r.must(r.Change("a:1", Edit{State: router.Drain, Weight: 2}))
 	r.expect("http://a:1 weight=2 state=drain, http://b:1", "http://c:1, http://d:1")
 	r.must(r.Change("http://B:1/", Edit{Role: "decode"}))
-	r.must(r.Add(Edit{URL: "http://e:1", Role: "prefill", GPUs: 4}))
+	r.must(r.Add(Edit{URL: "http://e:1", Role: "prefill", GPUs: 4, Bootstrap: 8998}))
 	r.must(r.Remove("d:1"))
-	r.expect("http://a:1 weight=2 state=drain, http://e:1 gpus=4", "http://c:1, http://b:1")
+	r.expect("http://a:1 weight=2 state=drain, http://e:1 gpus=4 bootstrap=8998", "http://c:1, http://b:1")
 	if edits, _ := r.Edits(); len(edits) != 4 {
 		t.Errorf("%d edits, want 4: %v", len(edits), edits)
 	}
@@ -131,6 +131,7 @@ func TestWrongChanges(t *testing.T) {
 		{func() (string, error) { return r.Add(Edit{URL: "http://10.0.0.2:8200", Role: "prefill"}) }, Conflict, "http://10.0.0.2:8200 is in the decode pool already; change it with PATCH"},
 		{func() (string, error) { return r.Add(Edit{URL: "http://y:1"}) }, Wrong, "role: is missing; give prefill or decode"},
 		{func() (string, error) { return r.Add(Edit{URL: "http://me:sesame@y:1", Role: "decode"}) }, Wrong, `url: "http://y:1" must hold no user or password`},
+		{func() (string, error) { return r.Add(Edit{URL: "http://y:1", Role: "decode", Bootstrap: 1e6}) }, Wrong, "bootstrap: 1000000 must be a port"},
 		{func() (string, error) { return r.Add(Edit{URL: "http://y:1", Role: "decode", GPUs: 1e9}) }, Wrong, "gpus: 1e+09 must be from 0.01 to 4096"},
 	} {
 		_, err := tc.do()
