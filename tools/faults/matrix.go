@@ -222,5 +222,10 @@ func edgeRows() []row {
 		tests: []string{"TestAPIsThroughBothLegs", "TestAPIsWithoutPrefillGoToDecodeAlone", "TestAPIsClientLeaves"},
 		alone: []string{"TestAPIsWhoseDecodeDies", "TestAPIsErrorEvents", "TestAPIsAnswerWithoutAnEnd",
 			"TestAPIsRefuseWhatClientsMayNotSend"},
+	}, {
+		id: "T42", what: "backends are drained, added, removed or change their role over the admin port under load: nothing is lost, nobody asks a drained one, a restart keeps it",
+		tests: []string{"TestDrainUnderLoadLosesNothing", "TestDrainWaitsForTheLastStream", "TestAddAndRemoveUnderLoad",
+			"TestRoleChangeUnderLoad", "TestNoLeaseAfterDrained", "TestOldSnapshotTurnsToTheNewOne"},
+		alone: []string{"TestStateFileKeepsChanges", "TestChangesThatAreRefused", "TestReloadChangesTimeoutsAndLimits"},
 	}}
 }
