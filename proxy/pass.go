@@ -131,6 +131,7 @@ func (p *passing) admit(ctx *fasthttp.RequestCtx) *fault.Error {
 			return err
 		}
 	}
+	p.trace.SetModel(p.want.Model)
 	if p.use.Account != nil {
 		p.model = string(p.want.Model[:min(len(p.want.Model), loggedModel)])
 	}

@@ -109,7 +109,6 @@ func (p *passing) endTrace(o outcome) {
 	if p.s.tracer == nil {
 		return
 	}
-	p.trace.SetModel([]byte(p.model))
 	e := trace.End{Status: p.x.Head.Status, Outcome: o.String(), Failed: o == outcomeError || o == outcomeBroken, Start: p.start}
 	if f := p.failed; f != nil {
 		e.Code = f.Code.String()

@@ -72,6 +72,7 @@ type request struct {
 	tracer trace.Tracer
 	ctx    context.Context // with the span, for its children
 	span   trace.Span
+	start  time.Time
 	at     int // where the id of the span begins in what AppendFields wrote to
 }
 
@@ -85,7 +86,7 @@ func (t *Tracer) Begin(in Incoming) Request {
 
 // begin is apart, because in goes to the heap here.
 func (t *Tracer) begin(in Incoming) Request {
-	r := &request{tracer: t.spans}
+	r := &request{tracer: t.spans, start: in.Start}
 	parent := propagation.TraceContext{}.Extract(context.Background(), &in)
 	r.ctx, r.span = t.spans.Start(parent, in.Method+" "+in.Route, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(in.Start))
 	if r.span.IsRecording() {
@@ -112,6 +113,12 @@ func (r Request) AppendFields(dst []byte) []byte {
 		dst = append(append(append(dst, "Tracestate: "...), state...), "\r\n"...)
 	}
 	return dst
+}
+
+// clock returns the time t by the clock of the request's start. The clock of the day may be set
+// meanwhile, and a leg must not seem to begin before its request.
+func (r *request) clock(t time.Time) trace.SpanEventOption {
+	return trace.WithTimestamp(r.start.Add(t.Sub(r.start)))
 }
 
 // recording reports that the trace is sampled.
@@ -144,7 +151,7 @@ func (r Request) Leg(l *Leg, name, url, path string, round int, fields []byte) {
 	if !r.recording() {
 		return
 	}
-	_, l.span = r.on.tracer.Start(r.on.ctx, name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(legAttributes(url, path, round)...))
+	_, l.span = r.on.tracer.Start(r.on.ctx, name, trace.WithSpanKind(trace.SpanKindClient), r.on.clock(time.Now()), trace.WithAttributes(legAttributes(url, path, round)...))
 	l.fields = append(l.fields[:0], fields...)
 	id := l.span.SpanContext().SpanID()
 	hex.Encode(l.fields[r.on.at:], id[:])
@@ -204,13 +211,13 @@ func (r Request) End(e End) {
 	span := r.on.span
 	span.SetAttributes(e.attributes()...)
 	if !e.Dequeued.IsZero() {
-		span.AddEvent("queue", trace.WithTimestamp(e.Dequeued), trace.WithAttributes(attribute.Float64("xpyd.queue.duration", e.Queued.Seconds())))
+		span.AddEvent("queue", r.on.clock(e.Dequeued), trace.WithAttributes(attribute.Float64("xpyd.queue.duration", e.Queued.Seconds())))
 	}
 	if !e.Prefilled.IsZero() && e.Handed.After(e.Prefilled) {
-		span.AddEvent("handoff", trace.WithTimestamp(e.Handed), trace.WithAttributes(attribute.Float64("xpyd.handoff.duration", e.Handed.Sub(e.Prefilled).Seconds())))
+		span.AddEvent("handoff", r.on.clock(e.Handed), trace.WithAttributes(attribute.Float64("xpyd.handoff.duration", e.Handed.Sub(e.Prefilled).Seconds())))
 	}
 	if !e.First.IsZero() {
-		span.AddEvent("first_token", trace.WithTimestamp(e.First))
+		span.AddEvent("first_token", r.on.clock(e.First))
 	}
 	if e.Failed {
 		span.SetStatus(codes.Error, e.Code)
