@@ -45,9 +45,9 @@ func (c *completion) beginTrace() {
 	}
 	in := c.s.incoming(&c.ctx.Request.Header)
 	in.Route, in.Client, in.RequestID, in.Start = c.api.Path(), c.conn.IP(), c.id, c.times.start
-	in.Operation = "text_completion"
-	if c.api == kvparams.Chat {
-		in.Operation = "chat"
+	in.Operation = "chat"
+	if c.api == kvparams.Completions || c.api == kvparams.Generate {
+		in.Operation = "text_completion"
 	}
 	c.trace = c.s.tracer.Begin(in)
 	c.fields = c.trace.AppendFields(c.fields)

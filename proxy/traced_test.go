@@ -131,6 +131,29 @@ func TestTraceOfACompletion(t *testing.T) {
 	}
 }
 
+// Each API that takes both legs is traced, by its own route.
+func TestTraceOfEachAPI(t *testing.T) {
+	c := tracetest.Start(t)
+	r := newRig(t, traced(c, rigOptions{}))
+	apis := map[string][2]string{
+		"/v1/messages":           {`{"model":"sim","max_tokens":2,"messages":[{"role":"user","content":"x"}]}`, "chat"},
+		"/v1/responses":          {`{"model":"sim","max_output_tokens":2,"input":"x"}`, "chat"},
+		"/inference/v1/generate": {`{"model":"sim","token_ids":[1,2,3],"sampling_params":{"max_tokens":2}}`, "text_completion"},
+	}
+	for path, api := range apis {
+		if a := r.post(path, api[0], "X-Request-Id", strings.ReplaceAll(path, "/", ".")); a.status != 200 {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+	found := r.spansOf(c)
+	for path, api := range apis {
+		spans := found[strings.ReplaceAll(path, "/", ".")]
+		if len(spans) < 2 || spans[0].Name != "POST "+path || spans[len(spans)-1].Name != "decode" || spans[0].Attributes["gen_ai.operation.name"] != api[1] {
+			t.Errorf("%s: %+v", path, spans)
+		}
+	}
+}
+
 // A round that failed shows as spans of its own, with what went wrong.
 func TestTraceOfARetry(t *testing.T) {
 	c := tracetest.Start(t)
