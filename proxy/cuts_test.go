@@ -81,9 +81,11 @@ func TestWhatCutsWhichLeg(t *testing.T) {
 		"the process ends after D went down":    {func(c *completion) { c.decodeDown(); c.ServerStopping() }, cut{cutStop, prefillGrace}, cut{cutDown, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCompletion(&Server{downGrace: downGrace})
+			dialect, _ := kvparams.Lookup("nixl")
+			c := newCompletion(&Server{downGrace: downGrace, dialect: dialect})
 			_, c.conn = accepted(t)
-			c.s.cfg.Timeouts.PrefillAbortGrace, c.s.cfg.Timeouts.DecodeAbortGrace = prefillGrace, decodeGrace
+			timeouts := Timeouts{PrefillAbortGrace: prefillGrace, DecodeAbortGrace: decodeGrace}
+			c.s.bounds.Store(&bounds{Timeouts: timeouts, grace: graceFor(timeouts, dialect)})
 			c.s.cfg.KV.Lease, c.s.cfg.KV.LeaseMargin = lease, margin
 			u, seen := muteBackend(t)
 			ended := map[*upstream.Exchange]chan error{&c.p.x: make(chan error, 1), &c.d.x: make(chan error, 1)}

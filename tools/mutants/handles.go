@@ -160,12 +160,12 @@ func handles() []mutant {
 		test: "TestClientLeavesInEachPhase/prefill_start/close",
 	}, {
 		name: "P aborted at once when the client leaves", in: "(*completion).ClientGone",
-		old:  "now.Add(c.s.grace.prefill)",
+		old:  "now.Add(grace.prefill)",
 		new:  "now",
 		test: "TestShortPrefillMayFinishForAClientThatLeft",
 	}, {
 		name: "D left open after the client has gone", in: "(*completion).ClientGone",
-		old:  "c.d.x.Cut(cutGone, now.Add(c.s.grace.decode))",
+		old:  "c.d.x.Cut(cutGone, now.Add(grace.decode))",
 		new:  "",
 		test: "TestClientLeavesInEachPhase/decode_received/close",
 	}, {

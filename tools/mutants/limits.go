@@ -89,7 +89,7 @@ func limits() []mutant {
 		test: "TestTraceOfACompletion",
 	}, {
 		name: "announced oversize body read to its end", in: "(*Server).admitHead",
-		old:  "if int64(h.ContentLength()) > s.cfg.Limits.Body {",
+		old:  "if int64(h.ContentLength()) > s.bound().Limits.Body {",
 		new:  "if false {",
 		test: "TestOversizeBodyIsRefusedBeforeItsEnd/announced",
 	}, {
