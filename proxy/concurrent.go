@@ -45,8 +45,8 @@ func (c *completion) bothLegs() *failure {
 		c.d.x.Uncut(cutOther) // P may have failed just as D answered
 		return nil
 	}
-	if !prefillFirst && !(c.s.bound().grace.finishes && c.gone() && c.d.x.Sent()) {
-		c.p.x.Cut(cutOther, time.Now())
+	if !prefillFirst {
+		c.cutPrefill()
 	}
 	prefillFailed := c.endBeside()
 	c.giveUp(b, decodeFailed)
@@ -62,6 +62,20 @@ func (c *completion) bothLegs() *failure {
 	}
 	c.p.tried = append(c.p.tried, b)
 	return prefillFailed
+}
+
+// cutPrefill cuts P's leg, because D's has failed. Where D waits for P to send the blocks, P may run to
+// its end if the client left, and otherwise has the grace of an abandoned prefill: blocks that it has
+// just pinned can be given back only if it answers.
+func (c *completion) cutPrefill() {
+	at := time.Now()
+	if bound := c.s.bound(); bound.grace.finishes {
+		if c.gone() && c.d.x.Sent() {
+			return
+		}
+		at = at.Add(bound.Timeouts.PrefillAbortGrace)
+	}
+	c.p.x.Cut(cutOther, at)
 }
 
 // acquireKnown takes a P, and what the connector has to know of it. A P that has not been asked for

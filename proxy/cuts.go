@@ -17,7 +17,7 @@ import (
 //	cutStop    timeouts.prefill_abort_grace  at once
 //	cutDown    downGrace                     at once
 //	cutSource                                at once, or before the lease ends: see sourceDown
-//	cutOther   at once                       at once
+//	cutOther   at once, see cutPrefill       at once
 //	cutLate    lateForNobody, lateForClient
 const (
 	_         upstream.Cause = iota
