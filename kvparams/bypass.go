@@ -15,7 +15,6 @@ const (
 	ReasonMaxTokensZero                // nothing to decode
 	ReasonStateful                     // its state lives on one server
 	ReasonInvalidFields                // the prefill edits would hide a fault that decode finds later
-	ReasonForcedTool                   // one token holds no call, and the prefill's answer needs a whole one
 	ReasonServerTools                  // the engine calls them, and runs again with a handle that is spent
 	Reasons
 )
@@ -32,7 +31,6 @@ func (r Reason) String() string {
 		ReasonMaxTokensZero:  "max_tokens_zero",
 		ReasonStateful:       "stateful",
 		ReasonInvalidFields:  "invalid_fields",
-		ReasonForcedTool:     "forced_tool",
 		ReasonServerTools:    "server_tools",
 	}[r]
 }
@@ -59,8 +57,6 @@ func (r *Request) Bypass() Reason {
 		return ReasonMaxTokensZero
 	case !r.absentOr(fieldPreviousResponse, "false"), !r.absentOr(fieldBackground, "false"):
 		return ReasonStateful
-	case r.api == Messages && r.ForcedTool():
-		return ReasonForcedTool
 	case r.served:
 		return ReasonServerTools
 	case !r.overwrittenFieldsValid():

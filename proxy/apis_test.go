@@ -230,8 +230,6 @@ func TestAPIsDecodeAlone(t *testing.T) {
 		path, body, reason string
 		status             int
 	}{
-		{"/v1/messages", `{"model":"sim","max_tokens":2,` + user + `,"tool_choice":{"type":"any"}}`, "forced_tool", 200},
-		{"/v1/messages", `{"model":"sim","max_tokens":2,` + user + `,"tool_choice":{"name":"f","type":"tool"}}`, "forced_tool", 200},
 		{"/v1/messages", `{"model":"sim",` + user + `}`, "invalid_fields", 400},
 		{"/v1/messages", `{"model":"sim","max_tokens":0,` + user + `}`, "max_tokens_zero", 400},
 		{"/v1/responses", `{"model":"sim","input":"a","previous_response_id":"resp_1"}`, "stateful", 404},
@@ -253,6 +251,7 @@ func TestAPIsDecodeAlone(t *testing.T) {
 	}
 	for _, body := range []string{
 		`{"model":"sim","max_tokens":2,` + user + `,"n":2,"tool_choice":{"type":"auto"}}`, // n means nothing here
+		`{"model":"sim","max_tokens":2,` + user + `,"tool_choice":{"type":"any"}}`,
 	} {
 		if a := r.post("/v1/messages", body); a.status != 200 || a.header.Get("X-Xpyd-Path") != "disaggregated" {
 			t.Errorf("%s: %d %v %s", body, a.status, a.header, a.body)
@@ -431,5 +430,16 @@ func TestAPIKeyOfAnthropicsClients(t *testing.T) {
 	}
 	if a := r.post("/v1/messages/batches", "{}"); a.status != 404 || !strings.Contains(a.body, `"type":"not_found_error"`) {
 		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// A prefill engine that cannot answer a forced call with one token is not to blame. Decode serves it alone.
+func TestMessageThatForcesATool(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	c := apiCall{api: "messages", prompt: prompt + "[[P:status=500]]", tokens: 3, more: `,"tool_choice":{"name":"f","type":"tool"}`}
+	a := r.post(c.path(), c.body())
+	r.expectAPI(c, a)
+	if got := a.header.Get("X-Xpyd-Reason"); got != "tool_choice" {
+		t.Errorf("reason %q", got)
 	}
 }
