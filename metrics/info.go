@@ -1,10 +1,6 @@
 package metrics
 
-import (
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-)
+import "github.com/prometheus/client_golang/prometheus"
 
 // ConfigInfo is what dashboards tell processes apart by.
 type ConfigInfo struct{ Connector, Mode, PrefillPolicy, DecodePolicy string }
@@ -15,14 +11,14 @@ var (
 )
 
 // WatchConfig adds the metrics of the configuration in force, read at each scrape. expiries returns by
-// section when the certificates end. It is called once.
-func (m *Metrics) WatchConfig(read func() ConfigInfo, expiries func() map[string]time.Time) {
+// section when the certificates end, in Unix time. It is called once.
+func (m *Metrics) WatchConfig(read func() ConfigInfo, expiries func() map[string]int64) {
 	m.registry.MustRegister(configCollector{read, expiries})
 }
 
 type configCollector struct {
 	read     func() ConfigInfo
-	expiries func() map[string]time.Time
+	expiries func() map[string]int64
 }
 
 func (configCollector) Describe(ch chan<- *prometheus.Desc) {
@@ -34,6 +30,6 @@ func (c configCollector) Collect(ch chan<- prometheus.Metric) {
 	i := c.read()
 	ch <- prometheus.MustNewConstMetric(configDesc, prometheus.GaugeValue, 1, i.Connector, i.Mode, i.PrefillPolicy, i.DecodePolicy)
 	for section, end := range c.expiries() {
-		ch <- prometheus.MustNewConstMetric(certificateDesc, prometheus.GaugeValue, float64(end.Unix()), section)
+		ch <- prometheus.MustNewConstMetric(certificateDesc, prometheus.GaugeValue, float64(end), section)
 	}
 }

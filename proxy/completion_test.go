@@ -368,7 +368,7 @@ func TestOtherRoutes(t *testing.T) {
 		{"GET", "/readyz", "", 200, "ok"},
 		{"GET", "/health", "", 200, "ok"},
 		{"GET", "/metrics", "", 404, "unknown_route"},
-		{"GET", "/v1", "", 404, "xpyd serves /v1/chat/completions, /v1/completions, /v1/models, "},
+		{"GET", "/v1", "", 404, "xpyd serves /v1/chat/completions, /v1/completions, /v1/messages, "},
 		{"POST", "/sleep", "{}", 404, "unknown_route"},
 		{"POST", "/v1/completions/", "{}", 404, "unknown_route"},
 		{"GET", "/v1/completions", "", 405, "method_not_allowed"},

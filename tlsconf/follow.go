@@ -122,12 +122,12 @@ func Open(data, admin Server, backends Client, read Read) (*Set, error) {
 	return set, err
 }
 
-// Expiries returns, by section, when the certificates end that xpyd shows.
-func (t *Set) Expiries() map[string]time.Time {
-	ends := map[string]time.Time{}
+// Expiries returns, by section, when the certificates end that xpyd shows, in Unix time.
+func (t *Set) Expiries() map[string]int64 {
+	ends := map[string]int64{}
 	for _, s := range []*Source{t.Data, t.Admin, t.Backends} {
 		if end, ok := s.expiry(); ok {
-			ends[s.name] = end
+			ends[s.name] = end.Unix()
 		}
 	}
 	return ends
