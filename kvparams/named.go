@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"mime/multipart"
+	"unicode"
+	"unicode/utf8"
 )
 
 // xargs is the field of vLLM's audio forms whose JSON becomes extra_args.
@@ -96,8 +98,8 @@ func OneModel(body []byte) bool {
 // must be a field that Go finds too, and whose value is JSON: two readers that agree on a name and on
 // whole JSON after it agree on the field.
 func CheckForm(body []byte, boundary string) error {
-	if bytes.Contains(body, []byte("; name*")) || bytes.Contains(body, []byte(";name*")) {
-		return wrongType("name", "a plain parameter of Content-Disposition") // some readers decode the other form
+	if starred(body) {
+		return wrongType("name", "a plain parameter of Content-Disposition")
 	}
 	places := bytes.Count(body, []byte(xargs))
 	parts := multipart.NewReader(bytes.NewReader(body), boundary)
@@ -120,6 +122,27 @@ func CheckForm(body []byte, boundary string) error {
 	}
 	return nil
 }
+
+// starred reports whether a field may have its name in an extended form, name*=. Go lets that take the
+// place of the plain name. Of the engine's readers the newer ones pass over it, and the older ones do not.
+func starred(body []byte) bool {
+	for rest := body; ; {
+		i := bytes.IndexByte(rest, '*')
+		if i < 0 {
+			return false
+		}
+		if n := i - len("name"); n > 0 && bytes.EqualFold(rest[n:i], []byte("name")) {
+			if before := bytes.TrimRightFunc(rest[:n], blank); len(before) > 0 && before[len(before)-1] == ';' {
+				return true
+			}
+		}
+		rest = rest[i+1:]
+	}
+}
+
+// blank reports whether some reader of header fields takes r for space. RuneError stands for a single byte
+// above 0x7f.
+func blank(r rune) bool { return r <= ' ' || r == utf8.RuneError || unicode.IsSpace(r) }
 
 func checkXargs(value []byte) error {
 	var s scanner

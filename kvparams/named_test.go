@@ -106,8 +106,15 @@ func TestFormsBringNoHandles(t *testing.T) {
 			"vllm_xargs"},
 		"bare line feeds": {"--b\r\nContent-Disposition: form-data; name=\"model\"\n\n; name=\"vllm_xargs\"\r\n\r\n{\"kv_transfer_params\":1}",
 			CodeInvalidType, "vllm_xargs"},
-		"encoded name":     {"--b\r\nContent-Disposition: form-data; name*=utf-8''vllm%5Fxargs\r\n\r\n{\"kv_transfer_params\":1}", CodeInvalidType, "name"},
-		"another boundary": {"--c\r\nContent-Disposition: form-data; name=\"vllm_xargs\"\r\n\r\n{}", CodeInvalidType, "vllm_xargs"},
+		"encoded name": {"--b\r\nContent-Disposition: form-data; name*=utf-8''vllm%5Fxargs\r\n\r\n{\"kv_transfer_params\":1}", CodeInvalidType, "name"},
+		// Go reads the name of the second form, and engines the first one.
+		"two forms of a name": {"--b\r\nContent-Disposition: form-data; name=\"vllm_xargs\";\tname*=utf-8''x\r\n\r\n{\"kv_transfer_params\":\"\"}\r\n" +
+			"--b\r\nContent-Disposition: form-data; name=\"y\";\tname*=utf-8''vllm%5Fxargs\r\n\r\n{}", CodeInvalidType, "name"},
+		"another case":      {"--b\r\nContent-Disposition: form-data;NAME*=utf-8''vllm%5Fxargs\r\n\r\n{\"kv_transfer_params\":1}", CodeInvalidType, "name"},
+		"in parts":          {"--b\r\nContent-Disposition: form-data;  name*0=vllm_;  name*1=xargs\r\n\r\n{\"kv_transfer_params\":1}", CodeInvalidType, "name"},
+		"on a folded line":  {"--b\r\nContent-Disposition: form-data;\r\n name*=utf-8''vllm%5Fxargs\r\n\r\n{\"kv_transfer_params\":1}", CodeInvalidType, "name"},
+		"a file's own name": {"--b\r\nContent-Disposition: form-data; name=file; filename*=utf-8''caf%C3%A9.wav\r\n\r\nRIFF; a name, *name*, rename*", "", ""},
+		"another boundary":  {"--c\r\nContent-Disposition: form-data; name=\"vllm_xargs\"\r\n\r\n{}", CodeInvalidType, "vllm_xargs"},
 	} {
 		got := Error{}
 		if err := CheckForm([]byte(tc.body+"\r\n--b--\r\n"), "b"); err != nil {
