@@ -265,3 +265,38 @@ func TestPlainBodyAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// endless is frames that hold nothing, one after the other.
+type endless struct {
+	frame []byte
+	at    int
+	sent  int
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	if e.sent > 64*largest {
+		return 0, io.ErrUnexpectedEOF // nobody has stopped it
+	}
+	n := copy(p, e.frame[e.at:])
+	e.at, e.sent = (e.at+n)%len(e.frame), e.sent+n
+	return n, nil
+}
+
+// A body without an announced length that inflates to nothing does not go on for ever.
+func TestBodyOfNothingEnds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		coding Coding
+		frame  []byte
+	}{"gzip": {Gzip, gzipped(t, nil)}, "zstd": {Zstd, []byte{0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 'x', 'y', 'z'}}} {
+		_, conn := accepted(t)
+		on := terms(64 << 20)
+		var body budget.Body
+		wire := &endless{frame: tt.frame}
+		if f := on.Read(Source{Stream: wire, Conn: conn, Length: -1, Coding: tt.coding, Stop: &atomic.Bool{}}, &body); f != TooLarge {
+			t.Errorf("%s: fault %d after %d bytes, want %d", name, f, wire.sent, TooLarge)
+		}
+		if body.Free(on.Bodies); on.Bodies.InUse() != 0 {
+			t.Errorf("%s: %v bytes are still charged", name, on.Bodies.InUse())
+		}
+	}
+}

@@ -47,7 +47,7 @@ const (
 	Misframed        // the chunks or the length are wrong
 	Miscoded         // it is not what Content-Encoding says
 	WideWindow       // to inflate it takes more memory than a decoder may have
-	TooLarge         // it is larger than Terms.Largest
+	TooLarge         // it is larger than Terms.Largest, as it came or inflated
 	Spent            // the budget has no room
 	OverShare        // the client holds its share of the budget
 )
@@ -104,6 +104,7 @@ func refused(r budget.Refusal) Fault {
 type wire struct {
 	src  Source
 	pace pace
+	most int64 // bytes of all reads; frames may hold nothing, however many come
 	came int   // bytes of the last read, which buy time
 	got  int64 // bytes of all reads
 	err  error // of the last read; no read follows an error
@@ -111,10 +112,13 @@ type wire struct {
 }
 
 func newWire(t *Terms, src Source) wire {
-	return wire{src: src, pace: pace{limit: t.Time, stall: t.Stall}}
+	return wire{src: src, most: t.Largest, pace: pace{limit: t.Time, stall: t.Stall}}
 }
 
-var errStopped = errors.New("the process ends")
+var (
+	errStopped = errors.New("the process ends")
+	errTooMuch = errors.New("the body is too large")
+)
 
 func (w *wire) Read(p []byte) (int, error) {
 	if w.err != nil {
@@ -133,6 +137,9 @@ func (w *wire) Read(p []byte) (int, error) {
 		if w.src.Stop.Load() {
 			w.err = errStopped
 		}
+	}
+	if w.got > w.most {
+		w.err = errTooMuch
 	}
 	return n, w.err
 }
@@ -159,6 +166,8 @@ func bodyEnd(err error, conn *netio.Conn, want, got int64, late bool) Fault {
 	switch {
 	case errors.Is(err, errStopped):
 		return Stopped
+	case errors.Is(err, errTooMuch):
+		return TooLarge
 	case late: // some of fasthttp's errors do not say that they were timeouts
 		return Late
 	case errors.Is(err, io.EOF) && (got == want || want < 0 && !conn.Departed()):
