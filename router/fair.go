@@ -9,22 +9,35 @@ import (
 // for the length of its answer, however short its prompt is.
 const slotTokens = 512
 
-// fairLine is the requests that wait in a queue. Each flow has its own line, by priority and then in the
-// order of arrival. Among flows with equally urgent requests, the next is the one that has been given
-// the fewest tokens. This is start-time fair queueing: while flows wait, no flow gets further ahead of
-// another than by the largest request of each, whatever their numbers of requests are. The zero value
+// fairLine is the requests that wait in a queue. The equally urgent requests of one client are a flow,
+// which is served in the order of arrival. Among equally urgent flows, the next is the one that has been
+// given the fewest tokens. This is start-time fair queueing: while flows wait, no flow gets further ahead
+// of another than by the largest request of each, whatever their numbers of requests are. The zero value
 // is an empty line. The lock of its queue guards it.
 type fairLine struct {
-	waits flows            // those with waiters, the next first
-	known map[uint64]*flow // those, and others that are still ahead of floor
-	floor int64            // what the flow that was served last had been given before that
-	turns int              // flows that have joined
-	sweep int              // known is swept when it has as many
-	moved []*flow          // whose waiters were passed over since the last rewind
+	waits   flows             // those with waiters, the next first
+	known   map[flowKey]*flow // those, and others that are still ahead of the floor of their class
+	classes map[int]*class    // of those in known, by priority
+	turns   int               // flows that have joined
+	sweep   int               // known is swept when it has as many
+	moved   []*flow           // whose waiters were passed over since the last rewind
 }
 
-// flow is the waiting requests of one client.
+// flowKey names a flow: the client, by Want.Flow, and the priority of its requests.
+type flowKey struct {
+	client   uint64
+	priority int
+}
+
+// class is the flows of one priority. What others are given says nothing about the turns among them.
+type class struct {
+	priority int
+	floor    int64 // what the flow that was served last had been given before that
+}
+
+// flow is the waiting requests of one client with one priority.
 type flow struct {
+	class  *class
 	given  int64 // tokens of the requests that were served
 	turn   int   // decides between flows that have been given as much
 	line   []*waiter
@@ -34,43 +47,51 @@ type flow struct {
 
 // add puts wt into the line of its flow.
 func (l *fairLine) add(wt *waiter) {
-	f := l.flow(wt.want.Flow)
+	f := l.flow(flowKey{wt.want.Flow, wt.want.Priority})
 	wt.flow = f
-	at := len(f.line)
-	for at > 0 && f.line[at-1].want.Priority > wt.want.Priority {
-		at--
-	}
-	f.line = slices.Insert(f.line, at, wt)
+	f.line = append(f.line, wt)
 	if len(f.line) > 1 {
-		heap.Fix(&l.waits, f.at)
 		return
 	}
 	// A flow that had no waiters has saved up nothing.
-	f.given = max(f.given, l.floor)
+	f.given = max(f.given, f.class.floor)
 	l.turns++
 	f.turn = l.turns
 	heap.Push(&l.waits, f)
 }
 
-// flow returns the flow of that id.
-func (l *fairLine) flow(id uint64) *flow {
-	if f := l.known[id]; f != nil {
+// flow returns the flow of that key.
+func (l *fairLine) flow(key flowKey) *flow {
+	if f := l.known[key]; f != nil {
 		return f
 	}
 	if l.known == nil {
-		l.known = map[uint64]*flow{}
+		l.known, l.classes = map[flowKey]*flow{}, map[int]*class{}
 	}
 	if len(l.known) >= l.sweep {
-		for id, f := range l.known {
-			if len(f.line) == 0 && f.given <= l.floor {
-				delete(l.known, id) // a new one would be no different
-			}
-		}
-		l.sweep = 2*len(l.known) + 64
+		l.forget()
 	}
-	f := &flow{}
-	l.known[id] = f
+	c := l.classes[key.priority]
+	if c == nil {
+		c = &class{priority: key.priority}
+		l.classes[key.priority] = c
+	}
+	f := &flow{class: c}
+	l.known[key] = f
 	return f
+}
+
+// forget drops the flows for which a new one would be no different, and the classes without a flow.
+func (l *fairLine) forget() {
+	clear(l.classes)
+	for key, f := range l.known {
+		if len(f.line) == 0 && f.given <= f.class.floor {
+			delete(l.known, key)
+			continue
+		}
+		l.classes[key.priority] = f.class
+	}
+	l.sweep = 2*len(l.known) + 64
 }
 
 // next returns the waiter whose turn it is, or nil if there is none left in this round.
@@ -108,7 +129,7 @@ func (l *fairLine) rewind() {
 // charge counts wt, which is being served, for its flow.
 func (l *fairLine) charge(wt *waiter) {
 	f := wt.flow
-	l.floor = max(l.floor, f.given)
+	f.class.floor = max(f.class.floor, f.given)
 	f.given += int64(wt.want.Tokens) + slotTokens
 }
 
@@ -125,7 +146,7 @@ func (l *fairLine) remove(wt *waiter) {
 	heap.Remove(&l.waits, f.at)
 	if len(l.waits) == 0 {
 		clear(l.known)
-		l.floor = 0
+		clear(l.classes)
 	}
 }
 
@@ -139,10 +160,9 @@ func (h flows) Less(i, j int) bool {
 	if over := f.passed == len(f.line); over || g.passed == len(g.line) {
 		return !over
 	}
-	a, b := f.line[f.passed].want.Priority, g.line[g.passed].want.Priority
 	switch {
-	case a != b:
-		return a < b
+	case f.class != g.class:
+		return f.class.priority < g.class.priority
 	case f.given != g.given:
 		return f.given < g.given
 	}

@@ -62,7 +62,7 @@ func TestQueueIsFair(t *testing.T) {
 		{"by tokens, not by requests", []Want{request(1, 5*slotTokens, 0), request(1, 5*slotTokens, 0), request(2, 0, 0), request(2, 0, 0), request(2, 0, 0), request(2, 0, 0), request(2, 0, 0), request(2, 0, 0), request(2, 0, 0)},
 			"A1 A2 b1 b2 b3 b4 b5 b6 b7", "A1 b1 b2 b3 b4 b5 b6 A2 b7"},
 		{"the urgent first, whoever sent it", []Want{request(1, 1, 0), request(2, 1, 5), request(3, 1, -1), request(1, 1, -1), request(2, 1, 0)},
-			"a b5 c-1 a-1 b0", "a-1 c-1 b0 a b5"},
+			"a b5 c-1 a-1 b0", "c-1 a-1 a b0 b5"},
 		{"equally urgent ones of a flow in order", []Want{request(1, 1, 1), request(1, 1, 0), request(1, 1, 1), request(1, 1, 0)}, "a b c d", "b d a c"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -108,8 +108,8 @@ func TestFairLineStaysFairAndSmall(t *testing.T) {
 	for wt := l.next(); wt != nil; wt = l.next() {
 		l.remove(wt)
 	}
-	if len(l.known) != 0 || len(l.waits) != 0 || l.floor != 0 {
-		t.Errorf("an empty line remembers %d flows, floor %d", len(l.known), l.floor)
+	if len(l.known) != 0 || len(l.waits) != 0 || len(l.classes) != 0 {
+		t.Errorf("an empty line remembers %d flows, %d classes", len(l.known), len(l.classes))
 	}
 }
 
@@ -137,6 +137,39 @@ func TestIdleFlowSavesUpNothing(t *testing.T) {
 	}
 	if served[1] < 4 || served[2] < 4 {
 		t.Errorf("of ten turns after it joined a flow has %d, the other %d", served[2], served[1])
+	}
+}
+
+// What urgent requests are given puts nobody behind those that wait with less urgent ones.
+func TestUrgentRequestsLeaveTheOthersFair(t *testing.T) {
+	var l fairLine
+	put := func(flow uint64, priority int) {
+		l.add(&waiter{want: Want{Flow: flow, Tokens: 100, Priority: priority}})
+	}
+	serve := func() uint64 {
+		wt := l.next()
+		l.charge(wt)
+		l.remove(wt)
+		return wt.want.Flow
+	}
+	for range 60 { // a flood that waits, while another flow sends urgent requests
+		put(1, 0)
+	}
+	for range 50 {
+		put(2, -1)
+		if flow := serve(); flow != 2 {
+			t.Fatalf("flow %d goes before an urgent request", flow)
+		}
+	}
+	for range 10 {
+		put(3, 0)
+	}
+	served := map[uint64]int{}
+	for range 10 {
+		served[serve()]++
+	}
+	if served[1] < 4 || served[3] < 4 {
+		t.Errorf("of ten turns after it joined a flow has %d, the flood %d", served[3], served[1])
 	}
 }
 
