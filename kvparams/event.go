@@ -22,7 +22,8 @@ type Event struct {
 	// Such an event is EventContent.
 	Malformed bool
 	// Usage is what EventUsage says. Other events have one if they tell the prompt's tokens, as with
-	// stream_options.continuous_usage_stats, and otherwise none of its figures is above 0.
+	// stream_options.continuous_usage_stats, and otherwise none of its figures is above 0. That of
+	// message_start has no Completion, because the answer follows.
 	Usage Usage
 
 	handle span // top-level kv_transfer_params of the data unless null; empty if absent

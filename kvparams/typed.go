@@ -129,6 +129,7 @@ func (t *typed) scalar(name []byte, at span) {
 func (t *typed) message(e *Event) EventKind {
 	switch string(t.kind) {
 	case "message_start":
+		e.Usage.Completion = -1 // what it says is from before the answer
 		return EventRole
 	case "ping":
 		return EventComment

@@ -149,6 +149,15 @@ func TestFigures(t *testing.T) {
 	}
 }
 
+// The usage of message_start is from before the answer. A client that leaves in the stream has had tokens
+// that no later event counts.
+func TestFirstUsageCountsNoAnswer(t *testing.T) {
+	ev := []byte("event: message_start\ndata: " + `{"type":"message_start","message":{"usage":{"input_tokens":8,"output_tokens":0,"cache_read_input_tokens":2}}}` + "\n\n")
+	if got, want := Messages.Classify(ev).Usage, (Usage{Prompt: 10, Completion: -1, Cached: 2}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 func TestTypedAnswers(t *testing.T) {
 	for _, api := range []API{Messages, Responses} {
 		body := testdata(t, api.String()+".json.txt")

@@ -107,6 +107,21 @@ func TestKeyTokensPerMinute(t *testing.T) {
 	}
 }
 
+// A stream that ends early has no last usage, so its events count.
+func TestKeyPaysForAStreamCutShort(t *testing.T) {
+	for _, api := range []string{"messages", "responses", "generate"} {
+		r := keyRig(t, holder("alpha", nil))
+		c := apiCall{api: api, stream: true, prompt: prompt + "[[D:die@12]]", tokens: 60}
+		if a := r.post(c.path(), c.body(), as("alpha")...); a.err == nil {
+			t.Fatalf("%s: not cut: %d %s", api, a.status, a.body)
+		}
+		r.await("the request counted", func() bool { return r.metric("xpyd_key_requests_total") == 1 })
+		if n := r.metric(`xpyd_key_tokens_total{key="alpha",kind="completion",model="sim"}`); n < 5 || n > 12 {
+			t.Errorf("%s: %v tokens counted for 12 events", api, n)
+		}
+	}
+}
+
 func remaining(t *testing.T, a answer) int {
 	t.Helper()
 	n, err := strconv.Atoi(a.header.Get("X-Ratelimit-Remaining-Tokens"))
