@@ -28,7 +28,7 @@ type Config struct {
 const maxAge = "600"
 
 // exposed are the fields of an answer that a page may read besides Content-Type and the like.
-const exposed = "X-Request-Id, X-Xpyd-Path, X-Xpyd-Reason, X-Xpyd-Prefill, X-Xpyd-Decode, Server-Timing, Retry-After, X-Should-Retry, " +
+const exposed = "X-Request-Id, Request-Id, X-Xpyd-Path, X-Xpyd-Reason, X-Xpyd-Prefill, X-Xpyd-Decode, Server-Timing, Retry-After, X-Should-Retry, " +
 	"X-Ratelimit-Limit-Requests, X-Ratelimit-Remaining-Requests, X-Ratelimit-Reset-Requests, " +
 	"X-Ratelimit-Limit-Tokens, X-Ratelimit-Remaining-Tokens, X-Ratelimit-Reset-Tokens"
 
