@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -160,6 +161,24 @@ func TestKeyPaysNothingForFailures(t *testing.T) {
 	if n := r.metric("xpyd_key_tokens_total"); n != 0 {
 		t.Errorf("%v tokens counted", n)
 	}
+}
+
+// A client that leaves a relayed request has had the engine's time all the same.
+func TestKeyPaysForWhatItLeft(t *testing.T) {
+	begun := make(chan struct{})
+	d := newStub(t, func(_ http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		close(begun)
+		<-q.Context().Done()
+	})
+	r := newRig(t, rigOptions{prefill: -1, router: d.asDecode, config: func(c *proxy.Config) { c.Keys = []limits.Terms{holder("alpha", nil)} }})
+	body := `{"input":"` + strings.Repeat("many words ", 100) + `"}`
+	conn := r.dialRaw()
+	_, _ = fmt.Fprintf(conn, "POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer sk-alpha\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	<-begun
+	_ = conn.Close()
+	r.await("the request counted", func() bool { return r.metric(`xpyd_key_requests_total{key="alpha",outcome="client_gone"}`) == 1 })
+	r.await("its tokens counted", func() bool { return r.metric("xpyd_key_tokens_total") > 100 })
 }
 
 func TestKeyModels(t *testing.T) {

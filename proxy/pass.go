@@ -358,7 +358,9 @@ func (p *passing) end() {
 	}
 	o, spent := outcomeOK, p.want.Tokens
 	if p.failed != nil {
-		o, spent = outcomeOf(p.failed, p.kept), 0
+		if o = outcomeOf(p.failed, p.kept); o != outcomeClientGone || !p.x.Sent() {
+			spent = 0
+		}
 	}
 	if of := p.use.Account; of != nil && !p.route.Light {
 		s.metrics.KeyRequest(of.Name, int(o))
