@@ -63,6 +63,30 @@ func TestLegsOfEachConnector(t *testing.T) {
 	}
 }
 
+// Engines that are paired by the request's id take it from the body of a response. A client's own could be
+// another client's too.
+func TestPushPairsResponsesByTheBody(t *testing.T) {
+	const in = `{"input":"x","request_id":"mine","max_output_tokens":5,"store":true}`
+	own := strings.Replace(goodHandle, `"remote_request_id":"r"`, `"remote_request_id":"resp_a-1_0-0123abcd"`, 1)
+	ans, err := nixlPush{}.ParseAnswer([]byte(`{"kv_transfer_params":` + own + `}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := parse(t, Responses, in)
+	prefill, decode := legsOf(t, nixlPush{}, r, ans.Handle)
+	drain := join(nixlPush{}.AppendDrain(nil, r, ans.Handle))
+	const one = `{"input":"x","request_id":"mine","max_output_tokens":1,"store":false`
+	for what, c := range map[string]struct{ got, want string }{
+		"prefill": {prefill, one + `,"request_id":"resp_a-1","kv_transfer_params":{`},
+		"decode":  {decode, in[:len(in)-1] + `,"request_id":"resp_a-1","kv_transfer_params":{`},
+		"drain":   {drain, one + `,"request_id":"resp_a-1","cache_salt":"`},
+	} {
+		if !strings.HasPrefix(c.got, c.want) {
+			t.Errorf("%s\n got %s\nwant %s…", what, c.got, c.want)
+		}
+	}
+}
+
 // roomOf is the number of a room, or text that is in no body.
 func roomOf(body string) string {
 	_, after, ok := strings.Cut(body, `"bootstrap_room":`)

@@ -16,6 +16,7 @@ const (
 	needHost            // of P's side channel
 	needPort            // of P's side channel
 	needText
+	needID // of P's request
 	needCount
 	needKinds
 )
@@ -28,6 +29,7 @@ func (k needKind) want() string {
 		needHost:   "a non-empty string",
 		needPort:   "an integer from 1 to 65535",
 		needText:   "a non-empty string",
+		needID:     "a non-empty string",
 		needCount:  "an integer above 0",
 	}[k]
 }
@@ -158,6 +160,8 @@ func (r *handleReader) valid(b []byte, kind needKind, at span) bool {
 	switch kind {
 	case needEngine:
 		r.h.EngineID = text(b, inner(at))
+	case needID:
+		r.h.requestID = inner(at).of(b)
 	case needHost:
 		r.h.host = inner(at)
 		r.h.RemoteHost = text(b, r.h.host)

@@ -41,7 +41,7 @@ var nixlNeeds = []need{
 	{"do_remote_prefill", needTrue},
 	{"remote_block_ids", needBlocks},
 	{"remote_engine_id", needEngine},
-	{"remote_request_id", needText},
+	{"remote_request_id", needID},
 	{"remote_host", needHost},
 	{"remote_port", needPort},
 }

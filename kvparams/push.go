@@ -1,8 +1,11 @@
 package kvparams
 
+import "bytes"
+
 // nixlPush is vLLM's NixlPushConnector. P describes itself in its answer, as in pull mode. D then
 // registers its own blocks with P, and P writes into them. P finds the registration by the request's
-// id without vLLM's random suffix, so both legs need the same X-Request-Id, path and prompt.
+// id without vLLM's random suffix, so both legs need the same X-Request-Id, path and prompt. On the
+// responses API vLLM reads the id in the body instead.
 //
 // The legs run one after the other. Decode must name P's engine id, which vLLM 0.32 tells nobody
 // before its first answer.
@@ -16,6 +19,38 @@ func (nixlPush) Experimental() bool { return false }
 func (nixlPush) Reclaim() Reclaim { return ReclaimDrain }
 
 func (nixlPush) EngineConfig(role Role) string { return engineConfig("NixlPushConnector", role) }
+
+func (nixlPush) AppendPrefill(dst Segments, r *Request, leg *Leg) Segments {
+	return r.appendEdited(dst, r.form().oneToken, pushLead(r, leg), nixlPrefill)
+}
+
+func (nixlPush) AppendDecode(dst Segments, r *Request, h Handle, leg *Leg) Segments {
+	if h.None() {
+		return r.AppendPlain(dst)
+	}
+	return r.appendEdited(dst, nil, pushLead(r, leg), h.Raw)
+}
+
+// AppendDrain needs the id that P's leg had. vLLM adds to that of a response the number of its run and a
+// random suffix.
+func (nixlPush) AppendDrain(dst Segments, r *Request, h Handle) Segments {
+	lead := drainLead()
+	if run := bytes.LastIndex(h.requestID, []byte("_0-")); r.api == Responses && run > 0 {
+		lead = append(append(append([]byte(responseID), h.requestID[:run]...), '"'), lead...)
+	}
+	return r.appendEdited(dst, r.form().oneToken, lead, h.Raw)
+}
+
+const responseID = `,"request_id":"`
+
+// pushLead is kvLead, with the leg's id before it where engines read that in the body. A client's own
+// id comes before it, and engines take the last. Two clients could have the same one.
+func pushLead(r *Request, leg *Leg) []byte {
+	if r.api != Responses {
+		return kvLead
+	}
+	return leg.text(responseID, "resp_", leg.ID, `"`, string(kvLead))
+}
 
 // pushNeeds differ from nixlNeeds in tp_size, which D reads unchecked.
 var pushNeeds = append(nixlNeeds[:len(nixlNeeds):len(nixlNeeds)], need{"tp_size", needCount})

@@ -58,6 +58,25 @@ func TestConnectorsMoveKV(t *testing.T) {
 	})
 }
 
+// The later APIs have both legs too, and their engines find each other.
+func TestConnectorsMoveKVOfEachAPI(t *testing.T) {
+	eachConnector(t, func(t *testing.T, d kvparams.Dialect) {
+		r := newRig(t, rigOptions{dialect: d})
+		for i, c := range apiCalls("", 9) {
+			c.prompt = fmt.Sprintf("%d %s", i, prompt) // blocks that decode has are not moved
+			a := r.post(c.path(), c.body())
+			r.expectAPI(c, a)
+			if path := a.header.Get("X-Xpyd-Path"); path != "disaggregated" {
+				t.Errorf("%s: path %q, reason %q", c.name(), path, a.header.Get("X-Xpyd-Reason"))
+			}
+			if d.HandleInAnswer() || d.Concurrent() {
+				r.await("moved", func() bool { return r.moved() == i+1 })
+			}
+		}
+		r.expectNothingHeld()
+	})
+}
+
 // A request that two legs cannot serve goes to decode alone, or is refused by a connector whose
 // decode engines would wait for KV.
 func TestConnectorsServeWhatCannotBeSplit(t *testing.T) {
@@ -187,6 +206,30 @@ func TestConnectorsGiveBackWhatNoDecodeReads(t *testing.T) {
 			r.call(c) // the second engine answers it, or the client gets an error; the blocks of each round end
 		}
 		r.expectNothingHeld()
+	})
+}
+
+func TestConnectorsGiveBackOfEachAPI(t *testing.T) {
+	eachConnector(t, func(t *testing.T, d kvparams.Dialect) {
+		if d.Reclaim() == kvparams.ReclaimLease {
+			t.Skip("it has no way to give blocks back")
+		}
+		r := newRig(t, rigOptions{decode: 2, dialect: d, router: inTurn})
+		f, err := sim.ParseFault("status=500")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Count = 1
+		for i, c := range apiCalls("", 5) {
+			c.prompt = fmt.Sprintf("%d %s", i, prompt)
+			for _, e := range r.decode {
+				if err := e.SetFault(f); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.post(c.path(), c.body())
+			r.expectNothingHeld()
+		}
 	})
 }
 

@@ -16,6 +16,24 @@ type api interface {
 	appendError(b []byte, e *apiError) []byte
 }
 
+// name is the id of the answer. A response has the body's own, whatever X-Request-Id says.
+func (g *generation) name() string {
+	base := g.rec.RequestID
+	if _, response := g.api.(responsesAPI); response {
+		if g.r.requestID != "" {
+			return g.r.requestID
+		}
+		base = randomHex(8)
+	}
+	if base == "" {
+		base = g.r.requestID
+	}
+	if base == "" {
+		base = randomHex(8)
+	}
+	return g.api.prefix() + base
+}
+
 // appendEnvelope appends the members before the choices, and opens their list.
 func (g *generation) appendEnvelope(b []byte, object string) []byte {
 	b = appendString(append(b, `{"id":`...), g.id)

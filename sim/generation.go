@@ -122,14 +122,7 @@ func newRecord(g *generation) *Record {
 // accept notes what the request model read.
 func (g *generation) accept(r *request) {
 	g.r = r
-	base := g.rec.RequestID
-	if base == "" {
-		base = r.requestID
-	}
-	if base == "" {
-		base = randomHex(8)
-	}
-	g.id = g.api.prefix() + base
+	g.id = g.name()
 	g.readHandle()
 	rec := g.rec
 	rec.ID, rec.Stream, rec.MaxTokens = g.id, r.stream, r.maxTokens
