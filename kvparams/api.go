@@ -20,6 +20,7 @@ type form struct {
 	sampling   fieldSet // what it reads inside sampling_params
 	limits     []field  // the output tokens; of several, the last that is given counts
 	oneToken   []edit   // turns a request into its prefill leg
+	unmarked   []edit   // likewise, into a body that does not say do_remote_decode
 }
 
 // openAIFields are the members of the two classic APIs. Neither knows all of them, but a client means
@@ -32,30 +33,31 @@ const openAIFields = 1<<fieldModel | 1<<fieldMessages | 1<<fieldPrompt | 1<<fiel
 var forms = [APIs]form{
 	Chat: {
 		name: "chat", path: "/v1/chat/completions", prompt: fieldMessages, known: openAIFields,
-		limits: []field{fieldMaxTokens, fieldMaxCompletionTokens}, oneToken: oneTokenChat,
+		limits: []field{fieldMaxTokens, fieldMaxCompletionTokens}, oneToken: oneTokenChat, unmarked: oneTokenChat,
 	},
 	Completions: {
 		name: "completions", path: "/v1/completions", prompt: fieldPrompt, known: openAIFields,
-		limits: []field{fieldMaxTokens}, oneToken: oneTokenCompletions, // vLLM does not know max_completion_tokens here
+		limits: []field{fieldMaxTokens}, oneToken: oneTokenCompletions, unmarked: oneTokenCompletions, // vLLM does not know max_completion_tokens here
 	},
 	Messages: {
 		name: "messages", path: "/v1/messages", prompt: fieldMessages,
-		known:  1<<fieldModel | 1<<fieldMessages | 1<<fieldStream | 1<<fieldMaxTokens | 1<<fieldToolChoice | 1<<fieldXargs | 1<<fieldSamplingParams,
-		limits: []field{fieldMaxTokens}, oneToken: oneTokenMessages,
+		known: 1<<fieldModel | 1<<fieldMessages | 1<<fieldStream | 1<<fieldMaxTokens | 1<<fieldToolChoice | 1<<fieldXargs | 1<<fieldSamplingParams |
+			1<<fieldThinking,
+		limits: []field{fieldMaxTokens}, oneToken: oneTokenMessages, unmarked: oneTokenUnmarked,
 	},
 	Responses: {
 		name: "responses", path: "/v1/responses", prompt: fieldInput,
 		known: 1<<fieldModel | 1<<fieldInput | 1<<fieldStream | 1<<fieldMaxOutputTokens | 1<<fieldToolChoice | 1<<fieldTools |
 			1<<fieldPreviousResponse | 1<<fieldBackground | 1<<fieldStore | 1<<fieldResponseMessages | 1<<fieldXargs | 1<<fieldSamplingParams |
 			1<<fieldPriority,
-		limits: []field{fieldMaxOutputTokens}, oneToken: oneTokenResponses,
+		limits: []field{fieldMaxOutputTokens}, oneToken: oneTokenResponses, unmarked: oneTokenResponses,
 	},
 	Generate: {
 		name: "generate", path: "/inference/v1/generate", prompt: fieldTokenIDs,
 		known: 1<<fieldModel | 1<<fieldTokenIDs | 1<<fieldStream | 1<<fieldStreamOptions | 1<<fieldReturnTokenIDs | 1<<fieldXargs | 1<<fieldSamplingParams |
 			1<<fieldPriority,
 		sampling: 1<<fieldMaxTokens | 1<<fieldMinTokens | 1<<fieldN | 1<<fieldPromptLogprobs | 1<<fieldPromptLogprobIDs,
-		limits:   []field{fieldMaxTokens}, oneToken: oneTokenGenerate,
+		limits:   []field{fieldMaxTokens}, oneToken: oneTokenGenerate, unmarked: oneTokenGenerate,
 	},
 }
 

@@ -63,7 +63,7 @@ func (a API) renders(name []byte) rendering {
 // shapesPrompt names what only one API has of the members that shapesPrompt names.
 func (a API) shapesPrompt(name []byte) bool {
 	switch string(name) {
-	case "thinking", "output_config":
+	case "output_config":
 		return a == Messages
 	case "reasoning", "previous_input_messages":
 		return a == Responses

@@ -63,6 +63,28 @@ func TestLegsOfEachConnector(t *testing.T) {
 	}
 }
 
+// vLLM refuses a budget for thinking beside one token, unless the body says do_remote_decode. Only a budget
+// is taken out, as other kinds of thinking are rendered into the prompt.
+func TestThinkingInOneToken(t *testing.T) {
+	const enabled, disabled = `"thinking":{"type":"enabled","budget_tokens":1024}`, `"thinking":{"type":"disabled"}`
+	const in, one = `{"model":"m",%s,"max_tokens":2000,"messages":[]}`, `"max_tokens":1,"messages":[]`
+	for thinking, kept := range map[string]string{enabled: "", disabled: disabled + ","} {
+		r := parse(t, Messages, strings.Replace(in, "%s", thinking, 1))
+		prefill, decode := legsOf(t, nixl{}, r, Handle{Raw: []byte(`{"h":1}`)})
+		shared, _ := legsOf(t, sharedStorage, r, Handle{})
+		for what, c := range map[string]struct{ got, want string }{
+			"marked prefill": {prefill, `{"model":"m",` + thinking + "," + one},
+			"decode":         {decode, `{"model":"m",` + thinking + `,"max_tokens":2000,`},
+			"plain prefill":  {shared, `{"model":"m",` + kept + one},
+			"drain":          {join(nixl{}.AppendDrain(nil, r, Handle{Raw: []byte(`{"h":1}`)})), `{"model":"m",` + kept + one},
+		} {
+			if !strings.HasPrefix(c.got, c.want) {
+				t.Errorf("%s of %s\n got %s\nwant %s…", what, thinking, c.got, c.want)
+			}
+		}
+	}
+}
+
 // Engines that are paired by the request's id take it from the body of a response. A client's own could be
 // another client's too.
 func TestPushPairsResponsesByTheBody(t *testing.T) {

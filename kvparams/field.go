@@ -37,6 +37,7 @@ const (
 	fieldStore
 	fieldResponseMessages
 	fieldPromptLogprobIDs
+	fieldThinking
 	fieldClosing // no member, see mark
 	fieldCount
 )
@@ -81,6 +82,8 @@ func fieldOf(name []byte) field {
 		return fieldStore
 	case "enable_response_messages":
 		return fieldResponseMessages
+	case "thinking":
+		return fieldThinking
 	}
 	return bypassFieldOf(name)
 }

@@ -37,6 +37,11 @@ var oneTokenMessages = []edit{
 	{fieldMaxTokens, []byte("1"), nil}, // the API requires it
 }
 
+// oneTokenUnmarked is oneTokenMessages without a budget for thinking. vLLM refuses one of max_tokens or
+// more, except in a prefill leg that says do_remote_decode. Its prompts are the same with a budget and
+// without. See Request.budgets.
+var oneTokenUnmarked = append(oneTokenMessages[:len(oneTokenMessages):len(oneTokenMessages)], edit{fieldThinking, nil, nil})
+
 // oneTokenResponses keeps the answer out of the memory of an engine that stores responses.
 var oneTokenResponses = []edit{
 	{fieldStream, []byte("false"), nil},
@@ -75,7 +80,7 @@ func (r *Request) appendRejected(dst Segments, kv []byte) Segments {
 // appendDrain appends the one-token form of the request with kv as its kv_transfer_params, for a
 // decode engine that reads the blocks of an abandoned handle.
 func (r *Request) appendDrain(dst Segments, kv []byte) Segments {
-	return r.appendEdited(dst, r.form().oneToken, drainLead(), kv)
+	return r.appendEdited(dst, r.form().unmarked, drainLead(), kv)
 }
 
 // drainLead is what a drain adds to the one-token form. By the time the blocks are read they may be

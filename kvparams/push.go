@@ -38,7 +38,7 @@ func (nixlPush) AppendDrain(dst Segments, r *Request, h Handle) Segments {
 	if run := bytes.LastIndex(h.requestID, []byte("_0-")); r.api == Responses && run > 0 {
 		lead = append(append(append([]byte(responseID), h.requestID[:run]...), '"'), lead...)
 	}
-	return r.appendEdited(dst, r.form().oneToken, lead, h.Raw)
+	return r.appendEdited(dst, r.form().unmarked, lead, h.Raw)
 }
 
 const responseID = `,"request_id":"`

@@ -148,7 +148,10 @@ func (r *Request) member(w *walk) error {
 		return err
 	}
 	r.vals[f] = span{w.at, end}
-	if f.editable() {
+	if f == fieldThinking {
+		r.noteRendered(w, end, renderedShape)
+	}
+	if f.editable() || f == fieldThinking && r.budgets(w.at) {
 		r.marks = append(r.marks, mark{f, groupTop, w.n - 1, w.key.at - 1, r.vals[f]})
 	}
 	w.done(end)
@@ -178,6 +181,10 @@ func (r *Request) read(f field, w *walk) (end int, err error) {
 	}
 	return r.s.value(w.at, w.depth), nil
 }
+
+// budgets reports whether the thinking at i is of the kind that has a budget. Another kind may be rendered
+// into the prompt.
+func (r *Request) budgets(i int) bool { return string(r.memberText(i, "type")) == "enabled" }
 
 // maxModel bounds the name of a model, because an engine that does not know the model repeats the
 // name in its answer.

@@ -28,7 +28,7 @@ func (s shared) EngineConfig(Role) string {
 }
 
 func (shared) AppendPrefill(dst Segments, r *Request, _ *Leg) Segments {
-	return r.appendEdited(dst, r.form().oneToken, nil, nil)
+	return r.appendEdited(dst, r.form().unmarked, nil, nil)
 }
 
 func (shared) AppendDecode(dst Segments, r *Request, _ Handle, _ *Leg) Segments {

@@ -62,7 +62,8 @@ func TestConnectorsMoveKV(t *testing.T) {
 func TestConnectorsMoveKVOfEachAPI(t *testing.T) {
 	eachConnector(t, func(t *testing.T, d kvparams.Dialect) {
 		r := newRig(t, rigOptions{dialect: d})
-		for i, c := range apiCalls("", 9) {
+		thinks := apiCall{api: "messages", tokens: 2000, more: `,"thinking":{"type":"enabled","budget_tokens":1024}`}
+		for i, c := range append(apiCalls("", 9), thinks) {
 			c.prompt = fmt.Sprintf("%d %s", i, prompt) // blocks that decode has are not moved
 			a := r.post(c.path(), c.body())
 			r.expectAPI(c, a)
@@ -220,7 +221,8 @@ func TestConnectorsGiveBackOfEachAPI(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.Count = 1
-		for i, c := range apiCalls("", 5) {
+		thinks := apiCall{api: "messages", tokens: 2000, more: `,"thinking":{"type":"enabled","budget_tokens":1024}`}
+		for i, c := range append(apiCalls("", 5), thinks) {
 			c.prompt = fmt.Sprintf("%d %s", i, prompt)
 			for _, e := range r.decode {
 				if err := e.SetFault(f); err != nil {

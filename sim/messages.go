@@ -18,6 +18,7 @@ func (messagesAPI) read(r *request, f *fields) {
 	if r.limited && r.maxTokens < 1 {
 		f.fail("value_error", "max_tokens", "Value error, max_tokens must be positive")
 	}
+	checkThinking(r, f)
 	r.n, r.logprobs = 1, -1
 	r.stream = f.boolean("stream", true)
 	r.includeUsage = true
@@ -35,6 +36,16 @@ func (messagesAPI) read(r *request, f *fields) {
 		f.missing("messages")
 	}
 	r.prompts = []prompt{textPrompt(ChatPrompt(messages...))}
+}
+
+// checkThinking refuses a budget for thinking that leaves no token for the answer. A prefill leg never
+// answers, so it may have one. The rule is vLLM's, whose requests have no room.
+func checkThinking(r *request, f *fields) {
+	thinking := &fields{members: f.object("thinking")}
+	budget, ok := thinking.integer("budget_tokens", true, 0)
+	if ok && budget >= r.maxTokens && r.room == 0 && string(r.kv["do_remote_decode"]) != "true" {
+		f.fail("value_error", "thinking", "Value error, thinking.budget_tokens must be less than max_tokens")
+	}
 }
 
 func (messagesAPI) appendRole(b []byte, g *generation, _ *unit) []byte {
