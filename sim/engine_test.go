@@ -117,6 +117,22 @@ func TestTokenizeAndBack(t *testing.T) {
 	}
 }
 
+// A body that is JSON and no object is refused on every route, and the engine lives on.
+func TestBodyThatIsNull(t *testing.T) {
+	e := start(t, sim.Options{})
+	for _, path := range []string{"/v1/messages/count_tokens", "/v1/messages", "/v1/responses", "/inference/v1/generate", "/tokenize"} {
+		resp, err := http.Post(e.URL()+path, "application/json", strings.NewReader("null"))
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: %d", path, resp.StatusCode)
+		}
+	}
+	expectAlive(t, e)
+}
+
 func TestAPIKey(t *testing.T) {
 	e := start(t, sim.Options{APIKey: "s3cret"})
 	for key, want := range map[string]int{"": 401, "Bearer wrong": 401, "Bearer s3cret": 200} {

@@ -20,7 +20,7 @@ type fields struct {
 func parseFields(body []byte) *fields {
 	f := &fields{}
 	err := json.Unmarshal(body, &f.members)
-	if err == nil {
+	if err == nil && f.members != nil { // a body of null has no members
 		return f
 	}
 	var syntax *json.SyntaxError
