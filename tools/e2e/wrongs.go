@@ -26,26 +26,26 @@ type wrong struct {
 func wrongs() []wrong {
 	return []wrong{{
 		name: "handle sent twice", in: "(*completion).decodeAttempt", check: "counters",
-		from: "err := d.x.Do(c.s.engines.client(b), c.request(d.segs), deadline, handle.None())",
-		to: "if first := d.x.Do(c.s.engines.client(b), c.request(d.segs), deadline, false); first == nil && !handle.None() {\n" +
+		from: "err := d.x.Do(c.s.engines.Client(b), c.request(d.segs, &d.span), deadline, again)",
+		to: "if first := d.x.Do(c.s.engines.Client(b), c.request(d.segs, &d.span), deadline, false); first == nil && !handle.None() {\n" +
 			"\t\t_, _ = d.x.ReadAll(nil, 1<<20)\n\t}\n\td.x.Drop()\n\td.x.Reset()\n\t" +
-			"err := d.x.Do(c.s.engines.client(b), c.request(d.segs), deadline, handle.None())",
+			"err := d.x.Do(c.s.engines.Client(b), c.request(d.segs, &d.span), deadline, again)",
 	}, {
 		name: "kv_transfer_params dropped on D's leg", in: "nixl.AppendDecode", check: "counters",
 		from: "return r.appendWith(dst, h.Raw)",
 		to:   "return r.appendWith(dst, nil)",
 	}, {
-		name: "max_tokens left as it was on P's leg", in: "(*Request).oneToken", check: "counters",
-		from: "return oneTokenCompletions",
-		to:   "return oneTokenCompletions[:2]",
+		name: "max_tokens left as it was on P's leg", in: "(*Request).appendOneToken", check: "counters",
+		from: "r.form().oneToken",
+		to:   "r.form().oneToken[:2]",
 	}, {
 		name: "no release", in: "(*completion).abandon", check: "leave",
 		from: "c.handoff.Release(a)",
 		to:   "_ = a\n\tc.handoff.End(handoff.Burnt)",
 	}, {
 		name: "a stream cut and ended cleanly", in: "(*completion).streamBroke", check: "die",
-		from: "_ = out.write(c.failure.appendEvent(nil), time.Now())",
-		to:   "_ = out.write([]byte(\"data: [DONE]\\n\\n\"), time.Now())\n\t\tc.endDecode(b, failed.outcome, failed.code)\n\t\treturn nil",
+		from: "_ = out.write(c.failure.AppendEvent(nil, c.api, c.d.relay.events), time.Now())",
+		to:   "_ = out.write([]byte(\"data: [DONE]\\n\\n\"), time.Now())\n\t\tc.endDecode(b, failed.Outcome, failed.Code)\n\t\treturn nil",
 	}}
 }
 
