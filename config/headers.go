@@ -12,6 +12,9 @@ var notPassed = map[string]string{
 	"traceparent":   "always goes on; remove it",
 	"tracestate":    "always goes on; remove it",
 
+	"anthropic-version": "always goes on; remove it",
+	"anthropic-beta":    "always goes on; remove it",
+
 	"x-request-id":     ownHeader,
 	"host":             ownHeader,
 	"content-type":     ownHeader,

@@ -43,6 +43,8 @@ func TestHeadersToPass(t *testing.T) {
 		"Authorization":             "always goes on",
 		"traceparent":               "always goes on",
 		"X-Session-ID,user-agent,x": "always goes on",
+		"Anthropic-Version":         "always goes on",
+		"anthropic-beta":            "always goes on",
 	} {
 		_, err := load(value)
 		if err == nil || !strings.HasPrefix(err.Error(), "config: headers.pass: ") || !strings.Contains(err.Error(), fix) ||

@@ -43,7 +43,7 @@ var keyHelp = map[string]string{
 
 	"proxy_protocol.from": "`addresses` or networks of balancers, such as 10.0.0.0/8, whose connections to the data port begin with a PROXY protocol header, version 2. The client is then the address in it. xpyd closes a connection from there that has none",
 
-	"headers.pass": "request `headers` that both legs pass on to the engines, in addition to Authorization, User-Agent, traceparent and tracestate. If a request repeats a header, xpyd passes on the first line. Add X-data-parallel-rank only if clients may choose an engine's rank",
+	"headers.pass": "request `headers` that both legs pass on to the engines, in addition to Authorization, User-Agent, traceparent, tracestate, Anthropic-Version and Anthropic-Beta. If a request repeats a header, xpyd passes on the first line. Add X-data-parallel-rank only if clients may choose an engine's rank",
 
 	"headers.timing":   "tell clients in Server-Timing how long a completion was queued, and how long prefill, handoff and first token took",
 	"headers.backends": "tell clients in X-Xpyd-Prefill and X-Xpyd-Decode which engines had a completion",
