@@ -44,7 +44,7 @@ func keys() []mutant {
 		test: "TestWaitingTakesTurns",
 	}, {
 		name: "a flow saves up turns while it is idle", in: "(*fairLine).add",
-		old:  "f.given = max(f.given, l.floor)",
+		old:  "f.given = max(f.given, f.class.floor)",
 		new:  "",
 		test: "TestIdleFlowSavesUpNothing",
 	}, {
