@@ -95,13 +95,25 @@ func (s *Snapshot) shut(before *Snapshot) {
 }
 
 // newer returns the current snapshot for a request that found no backend in s. It returns nil if
-// that is s, or if the engine of the request's other leg has the role now, because no engine can
-// pull blocks from itself.
+// that is s, or if the engine of the request's other leg has the role now.
 func (s *Snapshot) newer(w *Want) *Snapshot {
 	now := s.router.Snapshot()
-	ownPeer := func(m Member) bool { return w.Peer != nil && w.Peer.URL == m.URL }
-	if now == s || slices.ContainsFunc(now.Members(w.Role), ownPeer) {
+	if now == s || now.twin(w) != nil {
 		return nil
 	}
 	return now
+}
+
+// twin returns the backend of w's role on the engine of the request's other leg, or nil. The request
+// must not get it, because no engine can pull blocks from itself.
+func (s *Snapshot) twin(w *Want) *Backend {
+	if w.Peer == nil {
+		return nil
+	}
+	for _, m := range s.Members(w.Role) {
+		if m.URL == w.Peer.URL {
+			return m.Backend
+		}
+	}
+	return nil
 }

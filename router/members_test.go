@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // poolsWith is a configuration of p1, p2 and d1 to d3, in which some have a state.
@@ -124,6 +126,37 @@ func TestOldSnapshotTurnsToTheNewOne(t *testing.T) {
 		t.Errorf("%v is picked", b)
 	}
 	l.Release(OK)
+}
+
+// A request that waits for a slot while the engine of its other leg changes its role does not get that
+// engine, whose blocks it could not pull from itself.
+func TestWaitersNeverGetTheEngineOfTheirOtherLeg(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		capped := func(c *Config) { c.PrefillMaxInFlight = 1 }
+		r, _ := newRouterOf(t, 1, 2, capped)
+		s := r.Snapshot()
+		p1, d1 := s.Backends(Prefill)[0], s.Backends(Decode)[0]
+		held := leaseOn(t, s, p1)
+		var own, other Lease
+		tied := wait(s, Want{Role: Prefill, Tokens: 1, Peer: d1}, &own, Line{9, time.Minute}, nil)
+		free := wait(s, Want{Role: Prefill, Tokens: 1, Peer: s.Backends(Decode)[1]}, &other, Line{9, time.Minute}, nil)
+		cfg := DefaultConfig()
+		cfg.Prefill, cfg.Decode = []string{p1.URL, d1.URL}, []string{"http://d2:80"} // d1 has changed its role
+		capped(&cfg)
+		if _, err := r.Reload(cfg, 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		if pending(free) || other.Backend.URL != d1.URL {
+			t.Errorf("the slot of d1 is not given to the request that may have it")
+		}
+		if !pending(tied) {
+			t.Fatalf("%s is to pull from itself", own.Backend.URL)
+		}
+		held.Release(OK)
+		if err := <-tied; err != nil || own.Backend != p1 {
+			t.Errorf("%v, %v", own.Backend, err)
+		}
+	})
 }
 
 // No lease begins on a backend after it was found drained, whatever races.

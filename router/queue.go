@@ -3,6 +3,7 @@ package router
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,7 @@ type queue struct {
 type waiter struct {
 	want  Want
 	lease *Lease
+	seen  *Snapshot  // the last one that it was served from
 	flow  *flow      // while it is in the line
 	ended chan error // capacity 1; nil means that the lease is held
 }
@@ -100,6 +102,7 @@ func (q *queue) leave(wt *waiter) bool {
 func (q *queue) serve(s *Snapshot) {
 	defer q.line.rewind()
 	for wt := q.line.next(); wt != nil; wt = q.line.next() {
+		wt.see(s)
 		err := s.acquire(&wt.want, wt.lease)
 		switch {
 		case err == ErrBusy && wt.choosy(s):
@@ -113,6 +116,17 @@ func (q *queue) serve(s *Snapshot) {
 		q.line.remove(wt)
 		q.waiting.Add(-1)
 		wt.ended <- err
+	}
+}
+
+// see skips the backend in s that wt must not get, as engines may have changed their roles since wt joined.
+func (wt *waiter) see(s *Snapshot) {
+	if wt.seen == s {
+		return
+	}
+	wt.seen = s
+	if b := s.twin(&wt.want); b != nil {
+		wt.want.Skip = append(slices.Clip(wt.want.Skip), b) // the slice is the caller's
 	}
 }
 
