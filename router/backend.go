@@ -67,6 +67,7 @@ type Backend struct {
 	// Written under router.mu.
 	checkFails  atomic.Int32                       // failed active checks in a row
 	checkOKs    atomic.Int32                       // passed active checks in a row
+	abandoned   bool                               // it stays Down, see Abandon; also read under router.mu
 	ejections   atomic.Int32                       // in a row
 	ejectedAt   atomic.Int64                       // start of the last ejection
 	ejectReason EjectReason                        // of the last ejection; also read under router.mu

@@ -46,6 +46,9 @@ func (b *Backend) Fit() bool { return b.State() != Down && !b.Ejected() }
 func (b *Backend) judge(ok bool) State {
 	h := &b.router.Snapshot().health
 	was := b.State()
+	if b.abandoned {
+		return Down
+	}
 	if !ok {
 		b.checkOKs.Store(0)
 		if int(b.checkFails.Add(1)) >= h.Fall {

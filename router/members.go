@@ -56,10 +56,12 @@ func (b *Backend) Closed() bool { return b.inflight.word.Load()&closed != 0 }
 func (b *Backend) Drained() bool { return b.Closed() && !b.InUse() }
 
 // Abandon moves the requests that still wait for an answer of b to other backends, as if a check had
-// taken it down. b has left its pool, so no check brings it back.
+// taken it down. b has left its pool, and no check brings it back: requests that have reserved it and
+// come to it later go elsewhere too.
 func (b *Backend) Abandon() {
 	b.router.mu.Lock()
 	was := b.State()
+	b.abandoned = true
 	b.enter(Down)
 	b.router.mu.Unlock()
 	b.announce(was, Down)

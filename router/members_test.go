@@ -159,6 +159,29 @@ func TestWaitersNeverGetTheEngineOfTheirOtherLeg(t *testing.T) {
 	})
 }
 
+// A backend that was removed by force stays down, although its engine passes the checks: a request that
+// has reserved it, and comes to it only now, goes elsewhere.
+func TestAbandonedBackendsStayDown(t *testing.T) {
+	r, _ := newRouterOf(t, 1, 2, nil)
+	d1 := r.Snapshot().Backends(Decode)[0]
+	leaseOn(t, r.Snapshot(), d1)
+	for range 5 {
+		d1.Observe(true)
+	}
+	cfg := DefaultConfig()
+	cfg.Prefill, cfg.Decode = urls("p", 1), []string{"http://d2:80"}
+	if _, err := r.Reload(cfg, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	d1.Abandon()
+	for range 5 {
+		d1.Observe(true)
+	}
+	if d1.Fit() {
+		t.Errorf("a check brings it back: %s", d1.State())
+	}
+}
+
 // No lease begins on a backend after it was found drained, whatever races.
 func TestNoLeaseAfterDrained(t *testing.T) {
 	r, _ := newRouterOf(t, 2, 3, nil)
