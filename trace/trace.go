@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/hex"
 	"net/netip"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -132,10 +133,14 @@ func (r Request) ID() string {
 	return r.on.span.SpanContext().TraceID().String()
 }
 
-// SetModel notes the model that the request names.
+// longestModel is how much of a model's name a span shows, in bytes. The client gave it.
+const longestModel = 256
+
+// SetModel notes the model that the request names. Bytes that are no UTF-8 are replaced: a single one
+// would cost all spans that are sent together with this one.
 func (r Request) SetModel(model []byte) {
 	if r.recording() && len(model) > 0 {
-		r.on.span.SetAttributes(genAIModel.String(string(model)))
+		r.on.span.SetAttributes(genAIModel.String(strings.ToValidUTF8(string(model[:min(len(model), longestModel)]), "\uFFFD")))
 	}
 }
 

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -250,5 +251,27 @@ func BenchmarkRequest(b *testing.B) {
 			b.StopTimer()
 			on.Close()
 		})
+	}
+}
+
+// A span takes only UTF-8, and a batch only so many bytes. The name of a model, which is the client's and
+// may be cut within a character, must not cost other requests their spans.
+func TestAnyModel(t *testing.T) {
+	c := tracetest.Start(t)
+	on := tracer(t, Config{Endpoint: c.GRPC, Sample: 1})
+	for _, model := range []string{"sim", "caf\xc3", "\xff\xfe", strings.Repeat("x", 255) + "é", strings.Repeat("m", 32<<20)} {
+		r := on.Begin(Incoming{Method: "POST", Route: "/v1/completions", Start: time.Now()})
+		r.SetModel([]byte(model))
+		r.End(End{Status: 200})
+	}
+	on.Close()
+	var got []string
+	for _, s := range c.Spans() {
+		got = append(got, fmt.Sprint(s.Attributes["gen_ai.request.model"]))
+	}
+	slices.Sort(got)
+	want := []string{"caf\uFFFD", strings.Repeat("m", 256), "sim", strings.Repeat("x", 255) + "\uFFFD", "\uFFFD"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }
