@@ -16,6 +16,7 @@ type beside struct {
 	mu       sync.Mutex
 	answered bool // decode has ended, so what happens to P no longer matters to it
 	failed   bool // P failed before that
+	over     bool // the leg has ended, and what it has left in the completion may be read
 
 	holds bool // P has answered, and holds the blocks until decode has them; read after the leg has ended
 }
@@ -34,7 +35,7 @@ func (c *completion) bothLegs() *failure {
 	b := c.p.lease.Backend
 	c.buildPrefill()
 	s := &c.p.beside
-	s.result, s.answered, s.failed, s.holds = make(chan *failure, 1), false, false, false
+	s.result, s.answered, s.failed, s.over, s.holds = make(chan *failure, 1), false, false, false, false
 	go c.prefillBeside(b)
 	decodeFailed := c.decode()
 	s.mu.Lock()
@@ -118,12 +119,20 @@ func (c *completion) prefillBeside(b *router.Backend) {
 	c.s.guard(func() { f = c.prefillAttempt(b) })
 	c.p.lease.Release(f.result())
 	s.mu.Lock()
+	s.over = true
 	if f != nil && !s.answered {
 		s.failed = true
 		c.d.x.Cut(cutOther, time.Now())
 	}
 	s.mu.Unlock()
 	s.result <- f
+}
+
+// running reports that the leg may still write to the completion.
+func (s *beside) running() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.result != nil && !s.over
 }
 
 // endBeside waits until the prefill leg beside D's leg has ended.

@@ -227,7 +227,7 @@ func (c *completion) logLine(o outcome) {
 	}
 	if !t.prefilled.IsZero() {
 		e.Float64("prefill_ms", ms(t.prefill))
-		if !t.handed.IsZero() {
+		if t.handed.After(t.prefilled) { // with legs that begin together, nothing is handed over
 			e.Float64("handoff_ms", ms(t.handed.Sub(t.prefilled)))
 		}
 	}

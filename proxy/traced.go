@@ -141,7 +141,7 @@ func (c *completion) tellLegs(h *fasthttp.ResponseHeader) {
 func (c *completion) appendTiming(dst []byte) []byte {
 	t := &c.times
 	dst = appendPhase(dst, "queue", t.queued)
-	if !t.prefilled.IsZero() {
+	if !c.p.beside.running() && !t.prefilled.IsZero() {
 		dst = appendPhase(dst, ", prefill", t.prefill)
 		if c.path == pathDisaggregated && t.handed.After(t.prefilled) {
 			dst = appendPhase(dst, ", handoff", t.handed.Sub(t.prefilled))
