@@ -20,8 +20,8 @@ func (c *completion) tokensUsed() metrics.Tokens {
 	if !used.Told {
 		used.Completion = events
 	}
-	if c.path == pathDisaggregated && c.s.dialect.HandleInAnswer() {
-		used.Cached = c.p.ans.CachedTokens // D counts none for blocks that came from P
+	if c.path == pathDisaggregated && !c.s.dialect.Concurrent() {
+		used.Cached = c.p.ans.CachedTokens // what D says of KV that came from P tells nothing
 		if used.Prompt < 0 {
 			used.Prompt = c.p.ans.PromptTokens
 		}
