@@ -101,7 +101,7 @@ func (s *Set) probeWay(ctx context.Context, snap *router.Snapshot, prefills []*r
 			return u.decode(ctx)
 		}
 		err = fmt.Errorf("prefill on %s: %w", u.pair.Prefill.URL, err)
-	case snap.Splits() && snap.Pooled(router.Prefill):
+	case snap.Splits() && snap.Pooled(router.Prefill), !s.cfg.Dialect.DecodeOnlySafe():
 		err = errStrangers
 	}
 	if err != nil && !s.StandsIn() {

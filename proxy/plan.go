@@ -13,7 +13,7 @@ func (c *completion) plan() *fault.Error {
 	c.snap = c.s.router.Snapshot()
 	c.s.router.Admitted()
 	switch bypass := fault.Bypassed(c.req.Bypass()); {
-	case !c.snap.Pooled(router.Prefill):
+	case !c.snap.Pooled(router.Prefill) && c.s.dialect.DecodeOnlySafe():
 		c.path, c.reason = pathDecodeOnly, fault.ReasonNoPool
 	case bypass != fault.ReasonNone && !c.s.dialect.DecodeOnlySafe():
 		return fault.ErrUnsplit(bypass, c.s.dialect.Name())
