@@ -1,7 +1,9 @@
 package admin
 
 import (
+	"errors"
 	"net/http"
+	"strings"
 
 	"xpyd/members"
 	"xpyd/router"
@@ -21,6 +23,17 @@ func (p *pages) leaving() []leavingEntry {
 		all = append(all, leavingEntry{b.URL, b.Role.String(), b.InFlight(), b.Handles()})
 	}
 	return all
+}
+
+// leavingURL returns the URL of the leaving backend that id names, or "".
+func (p *pages) leavingURL(id string) string {
+	full, err := router.BaseURL(id)
+	for _, b := range p.cfg.Leaving() {
+		if err == nil && full == b.URL || strings.EqualFold(id, b.Host) {
+			return b.URL
+		}
+	}
+	return ""
 }
 
 // changesEntry shows what differs from the configuration, and for how long it does.
@@ -134,7 +147,14 @@ func (p *pages) changeBackend(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *pages) removeBackend(w http.ResponseWriter, r *http.Request) {
-	url, err := p.cfg.Control.Members.Remove(r.PathValue("id"))
+	id := r.PathValue("id")
+	url, err := p.cfg.Control.Members.Remove(id)
+	var refused *members.Error
+	if errors.As(err, &refused) && refused.Kind == members.Unknown {
+		if left := p.leavingURL(id); left != "" { // removed before, and perhaps to be forced now
+			url, err = left, nil
+		}
+	}
 	if err != nil {
 		refuseChange(w, err)
 		return

@@ -216,6 +216,40 @@ func TestAddAndRemoveUnderLoad(t *testing.T) {
 	}
 }
 
+// A backend that was removed can still be waited for, and its requests can be moved by force later on.
+func TestRemovedBackendIsForcedLater(t *testing.T) {
+	t.Parallel()
+	slow := startEngine(t, sim.Options{Name: "d1", Role: sim.RoleDecode, PrefillTokensPerSecond: .01})
+	other := startEngine(t, sim.Options{Name: "d2", Role: sim.RoleDecode})
+	p := serveProcess(t, nil, urls(slow), "--health-slow-start", "0s")
+	eventually(t, "up", func() bool { return p.metric("xpyd_backend_up") == 1 })
+	got := make(chan error, 1)
+	go func() {
+		c := client{addr: p.addr}
+		_, err := c.ask("never computed", 3, true)
+		got <- err
+	}()
+	eventually(t, "the request is there", func() bool { return p.metric(`xpyd_in_flight{backend="`+slow.URL()) == 1 })
+	p.operate("ctl", "add", other.URL(), "--role", "decode")
+	rest := "removed; as decode it still has 1 requests and 0 handles"
+	host := strings.TrimPrefix(slow.URL(), "http://")
+	if out := p.operate("ctl", "remove", host); !strings.Contains(out, rest) {
+		t.Errorf("remove says %q", out)
+	}
+	out, err := p.ctl("ctl", "remove", host, "--wait", "--timeout", "200ms")
+	if err == nil || !strings.Contains(err.Error(), "still serves requests: the time of --timeout is over") || !strings.Contains(out, rest) {
+		t.Errorf("remove --wait says %q, %v", out, err)
+	}
+	p.operate("ctl", "remove", slow.URL(), "--force", "--wait")
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+	p.await(1, "backend has left: its last request and handle have ended")
+	if _, err := p.ctl("ctl", "remove", host); err == nil || !strings.Contains(err.Error(), "there is no backend "+host) {
+		t.Errorf("remove of what has left says %v", err)
+	}
+}
+
 // An engine that serves both roles goes from one pool to the other and back, under load.
 func TestRoleChangeUnderLoad(t *testing.T) {
 	t.Parallel()
