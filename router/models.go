@@ -15,7 +15,7 @@ func (b *Backend) SetModels(ids []string) {
 	r := b.router
 	r.mu.Lock()
 	b.models.Store(&ids)
-	if p := r.Snapshot().pool(b.Role); slices.Contains(p.backends, b) {
+	if p := r.Snapshot().pool(b.Role); slices.Contains(p.all(), b) {
 		p.sortModels(p)
 	}
 	r.mu.Unlock()
@@ -49,13 +49,14 @@ func (l *listing) lists(model []byte) bool { return l != nil && l.ids[string(mod
 // lacks reports whether the model is known to be on no backend.
 func (l *listing) lacks(model string) bool { return l != nil && l.whole && !l.ids[model] }
 
-// list makes the listing of the pool, without the parts.
+// list makes the listing of the pool, without the parts. What a backend lists that is not ready counts,
+// as its requests must not go to engines of other models. If nothing is known of it, it is left out.
 func (p *pool) list() *listing {
 	all := &listing{ids: map[string]bool{}, whole: true}
-	for _, b := range p.backends {
-		ids := b.models.Load()
+	for _, m := range p.members {
+		ids := m.models.Load()
 		if ids == nil {
-			all.whole = false
+			all.whole = all.whole && m.Entry.State != Ready
 			continue
 		}
 		for _, id := range *ids {
@@ -116,8 +117,8 @@ func (p *pool) sortModels(old *pool) {
 	now, before := p.list(), old.models.Load()
 	if !p.alike() {
 		now.byModel = map[string]*pool{}
-		for _, b := range p.backends {
-			for _, id := range b.Models() {
+		for _, m := range p.members {
+			for _, id := range m.Models() {
 				if now.byModel[id] == nil {
 					now.byModel[id] = p.serving(id, before)
 				}
@@ -130,8 +131,8 @@ func (p *pool) sortModels(old *pool) {
 // alike reports whether all backends whose models are known list the same.
 func (p *pool) alike() bool {
 	var first []string
-	for _, b := range p.backends {
-		ids := b.models.Load()
+	for _, m := range p.members {
+		ids := m.models.Load()
 		if ids == nil {
 			continue
 		}
@@ -145,7 +146,7 @@ func (p *pool) alike() bool {
 	return true
 }
 
-// serving is the part of p that serves the model, or may serve it.
+// serving is the part of p that serves the model, or may serve it. It may be empty.
 func (p *pool) serving(id string, before *listing) *pool {
 	part := &pool{
 		role: p.role, policyName: p.policyName, policy: p.policy, turns: new(atomic.Uint64),

@@ -110,6 +110,37 @@ func TestNoBackendOfTheModelIsLeft(t *testing.T) {
 	}
 }
 
+// While the only engine of a model is drained, its requests are told to come back, as when it is down.
+// They do not go to an engine that would say that there is no such model.
+func TestModelOfADrainedBackend(t *testing.T) {
+	r, _ := newRouterOf(t, 2, 3, nil)
+	serves(r.Snapshot(), Prefill, "a,x", "b,y")
+	serves(r.Snapshot(), Decode, "a,x", "b,y", "b,y")
+	d1 := r.Snapshot().Backends(Decode)[0]
+	if _, err := r.Reload(poolsWith(map[string]AdminState{"p1": Drain, "d1": Disabled}), 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	s := r.Snapshot()
+	for model, want := range map[string]string{"a": ErrNoBackend.Error(), "b": "d2 d3", "c": "d2 d3"} {
+		if got := asked(t, s, Want{Role: Decode, Model: []byte(model), Alone: true}, 40); got != want {
+			t.Errorf("%s: %s, want %s", model, got, want)
+		}
+	}
+	if s.OnDecodeOnly([]byte("a")) || s.RoleOf([]byte("a")) != Decode || len(s.OneSided(Decode))+len(s.OneSided(Prefill)) != 0 || !s.ModelsKnown() {
+		t.Errorf("on decode only: %v, of %v; on one side: %v, %v", s.OnDecodeOnly([]byte("a")), s.RoleOf([]byte("a")), s.OneSided(Decode), s.OneSided(Prefill))
+	}
+	d1.SetModels([]string{"z"}) // it comes back with another model
+	if got := asked(t, s, Want{Role: Decode, Model: []byte("a"), Alone: true}, 40); got != "d2 d3" {
+		t.Errorf("a model that is nowhere: %s", got)
+	}
+	if _, err := r.Reload(poolsWith(nil), 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := asked(t, r.Snapshot(), Want{Role: Decode, Model: []byte("z"), Alone: true}, 40); got != "d1" {
+		t.Errorf("z: %s", got)
+	}
+}
+
 func TestModelsComeAndGo(t *testing.T) {
 	r, _ := newRouterOf(t, 0, 2, nil)
 	s := r.Snapshot()
