@@ -68,12 +68,12 @@ func (l *lifetime) await(ctx context.Context) (replaced bool, err error) {
 			next.start(trial, ask)
 		case read := <-next.result:
 			next.end(trial, l.reload(read))
-			keys.result = nil // what is being read may be of files before
+			keys = rereading{} // what is being read may be of files before
 		case <-l.look:
 			l.lookAtKeys(trial, &keys)
 		case read := <-keys.result:
 			l.replaceKeys(read)
-			keys.result = nil
+			keys = rereading{}
 		case <-l.usr2:
 			if successor != nil {
 				l.log.Warn().Msg("a successor is being started already; this USR2 does nothing")
