@@ -108,6 +108,9 @@ func (c *completion) giveUp(b *router.Backend, decodeFailed *failure) {
 	if c.p.beside.holds && peer != nil {
 		c.p.leg.Peer = peer
 		c.handoff.Issue(pairing.Pair(&c.p.leg), b)
+		if c.d.x.Sent() { // D knows the blocks by their id
+			c.handoff.SendTo(c.d.lease.Backend)
+		}
 		c.abandon(c.d.lease.Backend)
 	}
 }
