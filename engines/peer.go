@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"time"
 
 	"xpyd/kvparams"
 	"xpyd/router"
@@ -23,10 +24,21 @@ func (s *Set) Peer(b *router.Backend) (peer *kvparams.Peer, known bool) {
 
 // AskPeer asks the bootstrap server of b again, because a decode engine has failed with what is known
 // of b. It returns nil if the server does not answer, and b then gets no requests until it does.
+//
+// An engine that dies fails many requests at once. The answer to a question that was put after a
+// request failed serves that request too, so they ask together.
 func (s *Set) AskPeer(b *router.Backend) *kvparams.Peer {
-	s.checks.learnPeer(b)
-	peer, _ := s.Peer(b)
-	return peer
+	e, failed := s.get(b), time.Now()
+	if e == nil {
+		return nil
+	}
+	e.asking.Lock()
+	defer e.asking.Unlock()
+	if !e.asked.After(failed) {
+		e.asked = time.Now()
+		s.checks.learnPeer(b)
+	}
+	return e.peer.Load()
 }
 
 // learnPeer asks the bootstrap server of a prefill engine that is healthy. It asks with each check,

@@ -89,6 +89,8 @@ type engine struct {
 	models   atomic.Pointer[modelList]     // what it served when a check last read its list
 	peer     atomic.Pointer[kvparams.Peer] // of a prefill engine, where the connector needs it; nil while it is not known
 	strange  atomic.Bool                   // its bootstrap server did not answer, and the log says so
+	asking   sync.Mutex                    // held while requests ask that server
+	asked    time.Time                     // when they last did; guarded by asking
 	vitality vitality
 	releases *handoff.Places
 	wake     chan struct{} // wakes its check at once; capacity 1
