@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -136,6 +137,7 @@ func TestVLLMFlagsThatCannotBe(t *testing.T) {
 // and the place of the result file.
 func TestPastedCommand(t *testing.T) {
 	e := benchEngine(t, sim.Options{APIKey: "secret"}.Fast())
+	var mu sync.Mutex // over bodies
 	var bodies []map[string]any
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/completions") {
@@ -143,7 +145,9 @@ func TestPastedCommand(t *testing.T) {
 			if err := json.NewDecoder(r.Body).Decode(&b); err != nil {
 				t.Error(err)
 			}
+			mu.Lock()
 			bodies = append(bodies, b)
+			mu.Unlock()
 		}
 		http.Error(w, "not here", http.StatusNotFound)
 	}))
@@ -175,6 +179,8 @@ func TestPastedCommand(t *testing.T) {
 	if _, _, err := runBenchCmd(t.Context(), append(strings.Fields(line), "--base-url", server.URL)...); err == nil {
 		t.Error("a server that has nothing is measured")
 	}
+	mu.Lock()
+	defer mu.Unlock()
 	for _, b := range bodies {
 		if b["top_p"] != 0.9 || b["ignore_eos"] != true || b["max_tokens"] != 4.0 || b["repetition_penalty"] != 1.0 {
 			t.Errorf("body %v", b)
