@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -94,6 +95,13 @@ func (s *stubEngine) complete(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// asked returns the ids and bodies of the completions so far.
+func (s *stubEngine) asked() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.bodies)
+}
+
 func runCheck(args ...string) (string, error) {
 	var out bytes.Buffer
 	cmd := newCheckCmd()
@@ -137,11 +145,12 @@ func TestCheckProbeFits(t *testing.T) {
 	if !strings.HasSuffix(out, "\nok\n") || strings.Contains(out, "note:") || strings.Contains(out, "sesame") {
 		t.Errorf("got\n%s", out)
 	}
-	if len(prefill.bodies) != 1 || len(decode.bodies) != 1 {
-		t.Fatalf("prefill had %d requests and decode %d, want one each", len(prefill.bodies), len(decode.bodies))
+	toP, toD := prefill.asked(), decode.asked()
+	if len(toP) != 1 || len(toD) != 1 {
+		t.Fatalf("prefill had %d requests and decode %d, want one each", len(toP), len(toD))
 	}
-	pid, _, _ := strings.Cut(prefill.bodies[0], " ")
-	did, decodeBody, _ := strings.Cut(decode.bodies[0], " ")
+	pid, _, _ := strings.Cut(toP[0], " ")
+	did, decodeBody, _ := strings.Cut(toD[0], " ")
 	if pid != did || !strings.HasPrefix(pid, "xpyd-check-") {
 		t.Errorf("the legs have the ids %q and %q", pid, did)
 	}

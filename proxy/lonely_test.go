@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"net/http"
+	"sync/atomic"
 	"testing"
 
 	"xpyd/kvparams"
@@ -14,17 +15,17 @@ func TestConnectorsWithoutPrefillEngines(t *testing.T) {
 	for _, name := range kvparams.Names() {
 		t.Run(name, func(t *testing.T) {
 			d, _ := kvparams.Lookup(name)
-			asked := false
+			var asked atomic.Bool
 			e := newStub(t, func(w http.ResponseWriter, _ *http.Request) {
-				asked = true
+				asked.Store(true)
 				w.WriteHeader(500)
 			})
 			r := newRig(t, rigOptions{dialect: d, prefill: -1, router: func(c *router.Config) { e.asDecode(c) }})
 			a := r.call(forms(prompt, 2)[0])
-			if asked != d.DecodeOnlySafe() {
-				t.Errorf("decode was asked: %v, %d %s", asked, a.status, a.body)
+			if asked.Load() != d.DecodeOnlySafe() {
+				t.Errorf("decode was asked: %v, %d %s", asked.Load(), a.status, a.body)
 			}
-			if !asked && (a.status != 503 || a.code() != "prefill_unavailable") {
+			if !asked.Load() && (a.status != 503 || a.code() != "prefill_unavailable") {
 				t.Errorf("%d %s", a.status, a.body)
 			}
 		})

@@ -36,10 +36,9 @@ func newMetered(t *testing.T, page string) *metered {
 		_, _ = io.WriteString(w, `{"id":"c","object":"text_completion","created":1,"model":"sim","choices":[{"index":0,"text":"a","finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}`)
 	})}
 	m.serve(page)
-	rest := m.server.Config.Handler
-	m.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	m.wrap(func(rest http.HandlerFunc, w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/metrics" {
-			rest.ServeHTTP(w, r)
+			rest(w, r)
 			return
 		}
 		m.asked.Add(1)
@@ -336,12 +335,11 @@ func TestReadingsThatHang(t *testing.T) {
 func TestEngineInBothPools(t *testing.T) {
 	hold := make(chan struct{})
 	m := newMetered(t, enginePage(1, 0, "0"))
-	rest := m.server.Config.Handler
-	m.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	m.wrap(func(rest http.HandlerFunc, w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/completions" {
 			<-hold
 		}
-		rest.ServeHTTP(w, r)
+		rest(w, r)
 	})
 	r := newRig(t, rigOptions{router: func(c *router.Config) { polled(c); m.asPrefill(c); m.asDecode(c) }})
 	letGo := sync.OnceFunc(func() { close(hold) })

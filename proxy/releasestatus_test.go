@@ -42,13 +42,12 @@ func TestAnswersToAReleaseThatFreeNothing(t *testing.T) {
 			d := newStub(t, func(w http.ResponseWriter, req *http.Request) {
 				answer(w, req, http.StatusBadRequest, vllm("BadRequestError", "400")) // the handle is left over
 			})
-			usual := d.server.Config.Handler
-			d.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			d.wrap(func(usual http.HandlerFunc, w http.ResponseWriter, req *http.Request) {
 				if strings.HasSuffix(req.Header.Get("X-Request-Id"), "-release") {
 					answer(w, req, tc.status, tc.body)
 					return
 				}
-				usual.ServeHTTP(w, req)
+				usual(w, req)
 			})
 			// Releases end 2 s before the lease.
 			left := map[string]time.Duration{"released": 2 * time.Second, "lost": 500 * time.Millisecond}[tc.end]

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"xpyd/router"
@@ -14,7 +15,8 @@ import (
 // engine gives. It is healthy and refuses releases as vLLM 0.32 does.
 type stub struct {
 	server   *httptest.Server
-	releases chan string // body of each release
+	handler  atomic.Value // an http.HandlerFunc
+	releases chan string  // body of each release
 }
 
 func newStub(t *testing.T, complete http.HandlerFunc) *stub {
@@ -37,9 +39,16 @@ func newStub(t *testing.T, complete http.HandlerFunc) *stub {
 		complete(w, r)
 	})
 	mux.HandleFunc("POST /", complete)
-	s.server = httptest.NewServer(mux)
+	s.handler.Store(http.HandlerFunc(mux.ServeHTTP))
+	s.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.handler.Load().(http.HandlerFunc)(w, r) }))
 	t.Cleanup(s.server.Close)
 	return s
+}
+
+// wrap puts a handler before the stub's own, which it gets as usual.
+func (s *stub) wrap(before func(usual http.HandlerFunc, w http.ResponseWriter, r *http.Request)) {
+	usual := s.handler.Load().(http.HandlerFunc)
+	s.handler.Store(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { before(usual, w, r) }))
 }
 
 // asPrefill and asDecode replace the rig's engines of a role by the stub.

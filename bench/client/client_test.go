@@ -17,7 +17,6 @@ import (
 // does.
 func TestFirstTokenIsNoRole(t *testing.T) {
 	const wait = 40 * time.Millisecond
-	var opened time.Time
 	for name, first := range map[string]string{
 		"text": firstEvent, "empty": emptyEvent,
 		"role and text": `{"choices":[{"delta":{"role":"assistant","content":"x"}}]}`,
@@ -25,16 +24,17 @@ func TestFirstTokenIsNoRole(t *testing.T) {
 		"tool":          `{"choices":[{"delta":{"role":"assistant","tool_calls":[{"index":0}]}}]}`,
 		"completion":    `{"choices":[{"index":0,"text":"","finish_reason":null}]}`,
 	} {
+		sent := make(chan time.Time, 1) // when the role was
 		a := ask(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
 			stream(roleEvent)(w, r)
-			opened = time.Now()
+			sent <- time.Now()
 			time.Sleep(wait)
 			stream(first, lastEvent, usageEvent, "[DONE]")(w, r)
 		})
 		if a.Failure != "" {
 			t.Fatalf("%s: %s: %s", name, a.Failure, a.Detail)
 		}
-		if got := a.First.Sub(opened); got < wait {
+		if got := a.First.Sub(<-sent); got < wait {
 			t.Errorf("%s: first token %v after the role", name, got)
 		}
 		if len(a.Gaps) != 1 || a.Last.Sub(a.First) != a.Gaps[0] {
@@ -82,27 +82,32 @@ func TestFramings(t *testing.T) {
 
 func TestRequest(t *testing.T) {
 	warm := 0.5
-	var body map[string]any
-	var head http.Header
+	type request struct {
+		head http.Header
+		body map[string]any
+	}
+	asked := make(chan request, 1)
 	o := Options{Header: http.Header{"X-Team": {"a", "b"}}, Key: "secret", Temperature: &warm, IgnoreEOS: true, Extra: map[string]any{"min_tokens": 3}}
 	a := ask(t, o, func(w http.ResponseWriter, r *http.Request) {
-		head = r.Header
-		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+		got := request{head: r.Header}
+		if err := json.NewDecoder(r.Body).Decode(&got.body); err != nil {
 			t.Error(err)
 		}
+		asked <- got
 		stream(firstEvent, lastEvent, usageEvent, "[DONE]")(w, r)
 	})
 	if a.Failure != "" {
 		t.Fatal(a.Failure, a.Detail)
 	}
+	got := <-asked
 	want := map[string]any{
 		"model": "m", "stream": true, "stream_options": map[string]any{"include_usage": true}, "temperature": 0.5, "ignore_eos": true, "min_tokens": 3.0,
 		"messages": []any{map[string]any{"role": "user", "content": "hello"}}, "max_completion_tokens": 3.0,
 	}
-	if !reflect.DeepEqual(body, want) {
-		t.Errorf("body %v, want %v", body, want)
+	if !reflect.DeepEqual(got.body, want) {
+		t.Errorf("body %v, want %v", got.body, want)
 	}
-	if head.Get("Authorization") != "Bearer secret" || len(head["X-Team"]) != 2 || head.Get("X-Request-Id") != "id" {
+	if head := got.head; head.Get("Authorization") != "Bearer secret" || len(head["X-Team"]) != 2 || head.Get("X-Request-Id") != "id" {
 		t.Errorf("head %v", head)
 	}
 }
