@@ -19,17 +19,19 @@ const maxParts = 2000
 // maxXargs bounds that field, in bytes.
 const maxXargs = 64 << 10
 
-// Model returns the model that a JSON body of any route names, or nil if it names none or is no JSON
-// object. Of several the last counts, as in the engine's own reader. It is valid as long as body is.
-// urgent reports that the body has a priority.
-func Model(body []byte) (model []byte, urgent bool) {
+// Model returns the model that a JSON body of any route names, or nil if it names none or is no object.
+// Of several the last counts, as in the engine's own reader. It is valid as long as body is. urgent
+// reports that the body has a priority. A body that is no strict JSON is refused: engines also read a
+// byte order mark, UTF-16 and NaN, and would find fields in it that xpyd has not seen.
+func Model(body []byte) (model []byte, urgent bool, err error) {
 	var s scanner
 	s.reset(body)
 	i := s.space(0)
 	if s.byteAt(i) != '{' {
-		return nil, false
+		return nil, false, s.end(s.value(i, 0))
 	}
-	for w := s.enter(i, 0); w.next(&s); {
+	w := s.enter(i, 0)
+	for w.next(&s) {
 		end := s.value(w.at, w.depth)
 		if end >= 0 {
 			switch name := text(body, w.key); {
@@ -43,10 +45,18 @@ func Model(body []byte) (model []byte, urgent bool) {
 		}
 		w.done(end)
 	}
-	if s.failed() {
-		return nil, urgent // an engine refuses it
+	return model, urgent, s.end(w.pos)
+}
+
+// end returns what is wrong with a request's body whose value ends at i, or nil. i is -1 after a fault.
+func (s *scanner) end(i int) error {
+	if i >= 0 && s.space(i) != len(s.b) {
+		s.fail(s.space(i), "bytes behind the value")
 	}
-	return model, urgent
+	if s.failed() {
+		return s.requestError()
+	}
+	return nil
 }
 
 // ErrPriority refuses a priority from a client that may not name one.

@@ -17,16 +17,19 @@ func TestModelOfAnyBody(t *testing.T) {
 		`{"model":["a"]}`:                             "",
 		`{"input":"x"}`:                               "",
 		`["model","a"]`:                               "",
-		`{"model":"a"`:                                "",
-		``:                                            "",
 	} {
-		if got, urgent := Model([]byte(body)); string(got) != want || urgent {
-			t.Errorf("%s: %q, priority %v, want %q", body, got, urgent, want)
+		if got, urgent, err := Model([]byte(body)); string(got) != want || urgent || err != nil {
+			t.Errorf("%s: %q, priority %v, %v, want %q", body, got, urgent, err, want)
 		}
 	}
 	for _, body := range []string{`{"model":"a","priority":1}`, `{"\u0070riority":null,"model":"a"}`} {
-		if got, urgent := Model([]byte(body)); string(got) != "a" || !urgent {
-			t.Errorf("%s: %q, priority %v", body, got, urgent)
+		if got, urgent, err := Model([]byte(body)); string(got) != "a" || !urgent || err != nil {
+			t.Errorf("%s: %q, priority %v, %v", body, got, urgent, err)
+		}
+	}
+	for _, body := range []string{``, `{"model":"a"`, `{"model":"a"} x`, `["a"]x`, `{"x":NaN,"priority":1}`, "\xef\xbb\xbf{}", "{\x00}\x00"} {
+		if _, _, err := Model([]byte(body)); err == nil {
+			t.Errorf("%q is taken for JSON", body)
 		}
 	}
 }

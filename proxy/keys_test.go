@@ -238,6 +238,28 @@ func TestKeyPriority(t *testing.T) {
 	}
 }
 
+// Engines read JSON that is none to xpyd. No rule for keys may be passed by with it.
+func TestRelayedJSONThatOnlyEnginesRead(t *testing.T) {
+	r := keyRig(t, holder("alpha", nil))
+	const body = `{"model":"sim","input":"x","priority":-1}`
+	wide := ""
+	for _, c := range body {
+		wide += string(c) + "\x00"
+	}
+	for name, body := range map[string]string{
+		"byte order mark": "\xef\xbb\xbf" + body, "UTF-16": "\xff\xfe" + wide, "UTF-16 without a mark": wide,
+		"NaN": `{"model":"sim","input":"x","user":NaN,"priority":-1}`, "cut off": body[:len(body)-1],
+	} {
+		id := "odd-" + strings.ReplaceAll(name, " ", "-")
+		if a := r.post("/v1/embeddings", body, append(as("alpha"), "X-Request-Id", id)...); a.status != 400 || a.code() != "invalid_json" {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+	}
+	if a := r.post("/v1/embeddings", `{"model":"sim","input":"x"}`, as("alpha")...); a.status != 200 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
 // Keys come, go and change while clients are served. What a holder has under way goes on.
 func TestKeysReplaced(t *testing.T) {
 	one := func(t *limits.Terms) { t.InFlight = 1 }

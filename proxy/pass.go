@@ -152,10 +152,14 @@ func (p *passing) findModel(h *fasthttp.RequestHeader) *fault.Error {
 			p.want.Model = nil // no key with models of its own may send that
 		}
 	} else {
-		var urgent bool
-		if p.want.Model, urgent = kvparams.Model(body); urgent && !p.use.Priority() {
-			return fault.BadBody(kvparams.ErrPriority())
+		model, urgent, err := kvparams.Model(body)
+		if err == nil && urgent && !p.use.Priority() {
+			err = kvparams.ErrPriority()
 		}
+		if err != nil {
+			return fault.BadBody(err)
+		}
+		p.want.Model = model
 	}
 	return nil
 }
