@@ -69,6 +69,7 @@ type release struct {
 	blocks  int
 	issued  time.Time
 	snap    *router.Snapshot
+	from    *router.Backend   // P, whose model decides where the request names none
 	prefer  *router.Backend   // alive as far as is known; nil for any
 	avoid   []*router.Backend // asked before, or have just failed
 	model   []byte            // an engine without it would free nothing; nil for any
@@ -127,7 +128,7 @@ func (h *Handoff) newRelease(a Abandoned) (job *release, why Orphan) {
 	}
 	job = &release{
 		k: h.k, id: a.LegID + "-release", path: a.API.Path(), fields: bytes.Clone(a.Fields),
-		blocks: h.handle.Blocks, issued: h.issued, snap: a.Snap, prefer: a.Prefer, sent: h.state == handleSent,
+		blocks: h.handle.Blocks, issued: h.issued, snap: a.Snap, from: h.from, prefer: a.Prefer, sent: h.state == handleSent,
 		broken: a.Broken,
 	}
 	if cfg.Dialect.Reclaim() == kvparams.ReclaimDrain {
@@ -263,7 +264,7 @@ func (j *release) pick() (b *router.Backend, busy bool) {
 	for _, hung := range []bool{false, true} {
 		skip := slices.Clip(j.avoid)
 		for {
-			b = j.snap.Pick(router.Want{Role: router.Decode, Skip: skip, Model: j.model})
+			b = j.snap.Pick(router.Want{Role: router.Decode, Skip: skip, Model: j.model, Peer: j.from})
 			if b == nil {
 				break
 			}

@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -76,6 +77,34 @@ func TestHandleOlderThanItsLeaseIsNotSent(t *testing.T) {
 			t.Errorf("decode got an old handle: %+v", rec)
 		}
 	}
+}
+
+// A request that names no model goes to engines of one model. So does the release of its blocks, since an
+// engine of another model does not reach them.
+func TestReleaseGoesToTheModelOfThePrefill(t *testing.T) {
+	r := newRig(t, rigOptions{decode: 3, router: func(c *router.Config) { inTurn(c); c.Health.EjectAfter = 0 }, config: func(c *proxy.Config) { c.Timeouts.FirstEvent = 200 * time.Millisecond },
+		engine: func(o *sim.Options) {
+			if o.Model = "chat"; o.Name == "decode-2" {
+				o.Model = "other"
+			}
+		}})
+	r.await("listed", func() bool { return strings.Contains(r.logs.String(), `"only_decode":["other"]`) })
+	if err := r.decode[1].SetFault(sim.Fault{Kind: sim.FaultHang, Leg: "D"}); err != nil {
+		t.Fatal(err)
+	}
+	hung := 0
+	r.until(func() bool { return hung == 4 }, func(i int) {
+		if a := r.post("/v1/completions", fmt.Sprintf(`{"prompt":%q,"max_tokens":4}`, prompt), "X-Request-Id", fmt.Sprint("hung", i)); a.status == 504 {
+			hung++
+		}
+	})
+	r.await("given back", func() bool { return r.metric(`xpyd_kv_handles_total{end="released"}`) >= 4 })
+	for _, rec := range r.decode[2].Requests() {
+		if strings.HasSuffix(rec.RequestID, "-release") {
+			t.Errorf("an engine of another model was asked to release: %+v", rec)
+		}
+	}
+	r.expectNothingHeld()
 }
 
 func TestReleaseAvoidsTheDecodeThatFailed(t *testing.T) {
