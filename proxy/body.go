@@ -8,7 +8,10 @@ import (
 
 	"xpyd/budget"
 	"xpyd/fault"
+	"xpyd/gate"
+	"xpyd/kvparams"
 	"xpyd/netio"
+	"xpyd/routes"
 	"xpyd/upload"
 )
 
@@ -55,4 +58,29 @@ func (s *Server) notUploaded(f upload.Fault) *fault.Error {
 		return fault.NewError(fasthttp.StatusTooManyRequests, fault.CodeClientLimit, "", "the request bodies of this client hold limits.client_share of limits.body_budget already; try again").After(1)
 	}
 	return fault.NewError(fasthttp.StatusBadRequest, fault.CodeInvalidHTTP, "", "malformed request body framing")
+}
+
+// findModel checks the body as far as xpyd reads it, and finds its model.
+func (p *passing) findModel(h *fasthttp.RequestHeader) *fault.Error {
+	body := p.body.Bytes()
+	p.req.Method, p.req.Body = "POST", [][]byte{body}
+	if boundary := gate.Boundary(h.ContentType()); p.route.Body != routes.JSON && boundary != "" {
+		if err := kvparams.CheckForm(body, boundary); err != nil {
+			return fault.BadBody(err)
+		}
+		p.req.Type = h.ContentType()
+		if p.want.Model = kvparams.FormModel(body, boundary); !kvparams.OneModel(body) {
+			p.want.Model = nil // no key with models of its own may send that
+		}
+	} else {
+		model, urgent, err := kvparams.Model(body)
+		if err == nil && urgent && !p.use.Priority() {
+			err = kvparams.ErrPriority()
+		}
+		if err != nil {
+			return fault.BadBody(err)
+		}
+		p.want.Model = model
+	}
+	return nil
 }

@@ -155,6 +155,26 @@ func TestAnswerWithoutALengthBeyondTheBudget(t *testing.T) {
 	r.expectNoBlame()
 }
 
+// A client reads a large answer of a route that takes no GPU time. The engine has no slot taken by it, but
+// is not drained before its last byte has come.
+func TestEngineIsNotDrainedInsideAnAnswer(t *testing.T) {
+	body := longAnswer(8 << 20)
+	d := answering(t, body)
+	var pools router.Config
+	r := newRig(t, rigOptions{prefill: -1, config: smallAnswers, router: func(c *router.Config) { d(c); pools = *c }})
+	in := r.lazy("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n" + `{"prompt":"x"}`)
+	url := pools.Decode[0]
+	pools.Decode = []string{url + " state=drain"}
+	if err := r.server.Reload(pools); err != nil {
+		t.Fatal(err)
+	}
+	if b := r.backend(url); b.Drained || b.InFlight != 0 {
+		t.Errorf("inside the answer: drained %v, %d in flight", b.Drained, b.InFlight)
+	}
+	expectBody(t, in, body)
+	r.await("drained", func() bool { return r.backend(url).Drained })
+}
+
 // A process that ends does not wait for a client that reads nothing.
 func TestDrainCutsReadersThatStandStill(t *testing.T) {
 	body := longAnswer(4 << 20)

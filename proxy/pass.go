@@ -10,9 +10,7 @@ import (
 
 	"xpyd/budget"
 	"xpyd/fault"
-	"xpyd/gate"
 	"xpyd/heads"
-	"xpyd/kvparams"
 	"xpyd/limits"
 	"xpyd/netio"
 	"xpyd/router"
@@ -52,6 +50,7 @@ type passing struct {
 	lease    router.Lease
 	x        upstream.Exchange
 	retrying bool // holds a share of the retry budget
+	slotless bool // its answer is read from the backend without a lease
 	kept     bool // fasthttp writes the answer after the handler and then calls end
 	failed   *fault.Error
 }
@@ -136,31 +135,6 @@ func (p *passing) admit(ctx *fasthttp.RequestCtx) *fault.Error {
 		p.model = string(p.want.Model[:min(len(p.want.Model), loggedModel)])
 	}
 	p.want.Role = p.s.router.Snapshot().RoleOf(p.want.Model)
-	return nil
-}
-
-// findModel checks the body as far as xpyd reads it, and finds its model.
-func (p *passing) findModel(h *fasthttp.RequestHeader) *fault.Error {
-	body := p.body.Bytes()
-	p.req.Method, p.req.Body = "POST", [][]byte{body}
-	if boundary := gate.Boundary(h.ContentType()); p.route.Body != routes.JSON && boundary != "" {
-		if err := kvparams.CheckForm(body, boundary); err != nil {
-			return fault.BadBody(err)
-		}
-		p.req.Type = h.ContentType()
-		if p.want.Model = kvparams.FormModel(body, boundary); !kvparams.OneModel(body) {
-			p.want.Model = nil // no key with models of its own may send that
-		}
-	} else {
-		model, urgent, err := kvparams.Model(body)
-		if err == nil && urgent && !p.use.Priority() {
-			err = kvparams.ErrPriority()
-		}
-		if err != nil {
-			return fault.BadBody(err)
-		}
-		p.want.Model = model
-	}
 	return nil
 }
 
@@ -331,8 +305,10 @@ func (p *passing) passLarge(ctx *fasthttp.RequestCtx, buf []byte, silence time.D
 		h.Set("Cache-Control", "no-store")
 		h.Set("X-Accel-Buffering", "no")
 	}
-	if p.route.Light {
-		p.lease.Release(router.ClientGone) // the engine is done, however slowly the client reads
+	if p.route.Light { // the engine has done its work, and no slow client keeps its slot
+		p.lease.Backend.AnswerBegun()
+		p.slotless = true
+		p.lease.Release(router.ClientGone)
 	}
 	p.body.Free(p.s.bodies) // nothing is tried again, and a stream may last
 	p.kept = true
@@ -351,7 +327,9 @@ func (p *passing) end() {
 	s := p.s
 	s.watch.Remove(&p.watch)
 	p.x.Finish()
-	p.lease.Release(router.ClientGone)
+	if p.lease.Release(router.ClientGone); p.slotless {
+		p.lease.Backend.AnswerEnded()
+	}
 	if p.retrying {
 		s.router.ReturnRetry()
 	}

@@ -74,6 +74,7 @@ type shown struct {
 	Elsewhere        float64 `json:"elsewhere"`
 	Engine           map[string]float64
 	EngineUnknown    string `json:"engine_unknown"`
+	Drained          bool
 }
 
 func (r *rig) backends() (all []shown) {

@@ -80,6 +80,7 @@ type Backend struct {
 	handed  atomic.Int64 // answers out of a handle, of decode
 	unread  atomic.Bool  // see SetNothingPulled
 	handles atomic.Int64 // handles of its blocks that have not ended
+	reading atomic.Int64 // answers that are read from it without a lease
 	hung    atomic.Bool  // see SetHung
 
 	down    downList
@@ -130,8 +131,17 @@ func (b *Backend) HandleEnded() { b.handles.Add(-1) }
 // Handles is the number of handles of its blocks that have not ended.
 func (b *Backend) Handles() int64 { return b.handles.Load() }
 
-// InUse reports whether a lease or a handle is held.
-func (b *Backend) InUse() bool { return b.InFlight() > 0 || b.handles.Load() > 0 }
+// AnswerBegun notes an answer that is read as fast as its client reads. Until AnswerEnded the backend is
+// in use, although the answer holds no slot of it.
+func (b *Backend) AnswerBegun() { b.reading.Add(1) }
+
+// AnswerEnded ends one AnswerBegun.
+func (b *Backend) AnswerEnded() { b.reading.Add(-1) }
+
+// InUse reports whether a lease or a handle is held, or an answer is being read.
+func (b *Backend) InUse() bool {
+	return b.InFlight() > 0 || b.handles.Load() > 0 || b.reading.Load() > 0
+}
 
 // SetHung notes how the last active check failed. hung means that no connection was refused or
 // broken off, so the engine or the network may be frozen and may go on later. It is called before

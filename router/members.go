@@ -52,7 +52,7 @@ func (p *pool) all() (all []*Backend) {
 // pool.
 func (b *Backend) Closed() bool { return b.inflight.word.Load()&closed != 0 }
 
-// Drained reports whether the backend takes no new leases, and neither a lease nor a handle is left.
+// Drained reports whether the backend takes no new leases, and is not in use any more.
 func (b *Backend) Drained() bool { return b.Closed() && !b.InUse() }
 
 // Abandon moves the requests that still wait for an answer of b to other backends, as if a check had
