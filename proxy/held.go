@@ -125,7 +125,9 @@ func (a *largeAnswer) WriteTo(w io.Writer) (int64, error) {
 		var read error
 		a.buf, read = x.Fill(a.buf[:0])
 		if read != nil && !errors.Is(read, io.EOF) {
-			p.failed = p.broke(fault.AtBody, read).told
+			f := p.broke(fault.AtBody, read)
+			p.failed = f.told
+			p.lease.Release(f.Outcome)
 			return out.n, read
 		}
 		if err = out.write(a.buf, time.Now()); read != nil {

@@ -156,6 +156,15 @@ func TestTranscriptionThatBreaksOff(t *testing.T) {
 	})
 }
 
+// An engine that breaks off inside its answers fails like one that breaks off before them.
+func TestEngineThatBreaksOffInsideRelayedAnswersIsEjected(t *testing.T) {
+	url := rawDecode(t, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: {}\n\r\n")
+	r := newRig(t, rigOptions{prefill: -1, decode: 2, engine: func(o *sim.Options) { o.Model = "slow" }, router: func(c *router.Config) { inTurn(c); c.Decode[1] = url }})
+	body, contentType := audioForm(t, true, "model", "slow", "stream", "true")
+	ejected := func() bool { return r.metric(`xpyd_backend_ejections_total{backend="`+url) == 1 }
+	r.until(ejected, func(int) { r.post("/v1/audio/transcriptions", body, "Content-Type", contentType) })
+}
+
 // The model decides: engines of either pool that list it, wherever the form has its name.
 func TestRelayedToTheEnginesOfTheModel(t *testing.T) {
 	r := newRig(t, rigOptions{prefill: 2, decode: 2, engine: func(o *sim.Options) {
