@@ -28,6 +28,7 @@ type queue struct {
 	waiting atomic.Int64 // in line; each release reads it without the lock
 	mu      sync.Mutex
 	line    fairLine
+	models  map[string]int // waiters that only their model keeps from some backends, by that
 }
 
 // waiter is a request in the line. The goroutine that takes it out of the line answers it.
@@ -36,6 +37,7 @@ type waiter struct {
 	lease *Lease
 	seen  *Snapshot  // the last one that it was served from
 	flow  *flow      // while it is in the line
+	plain bool       // it counts in queue.models
 	ended chan error // capacity 1; nil means that the lease is held
 }
 
@@ -78,7 +80,7 @@ func (q *queue) join(r *Router, wt *waiter, length int) bool {
 	if int(q.waiting.Load()) >= length {
 		return false
 	}
-	q.line.add(wt)
+	q.add(wt)
 	q.waiting.Add(1) // before serve looks, so that a release sees it or is seen
 	q.serve(r.Snapshot())
 	return true
@@ -91,21 +93,69 @@ func (q *queue) leave(wt *waiter) bool {
 	if wt.flow == nil {
 		return false
 	}
-	q.line.remove(wt)
+	q.remove(wt)
 	q.waiting.Add(-1)
 	return true
 }
 
+func (q *queue) add(wt *waiter) {
+	q.line.add(wt)
+	w := &wt.want
+	if wt.plain = len(w.Skip) == 0 && (w.Model != nil || w.Peer == nil); wt.plain {
+		if q.models == nil {
+			q.models = map[string]int{}
+		}
+		q.models[string(w.Model)]++
+	}
+}
+
+func (q *queue) remove(wt *waiter) {
+	q.line.remove(wt)
+	q.restrict(wt)
+}
+
+// restrict takes wt out of models.
+func (q *queue) restrict(wt *waiter) {
+	if !wt.plain {
+		return
+	}
+	wt.plain = false
+	if model := string(wt.want.Model); q.models[model] > 1 {
+		q.models[model]--
+	} else {
+		delete(q.models, model)
+	}
+}
+
 // serve answers the waiters in their order as far as there are slots. It stops at the first waiter
 // that no backend has a slot for. A waiter that cannot go to every backend does not stop it, and
-// those after it get what it cannot use.
+// those after it get what it cannot use. If no backend of a model has a slot, the other waiters for that
+// model are not tried, and nobody is once only such are left: the line may be long, and each arrival
+// serves it too.
 func (q *queue) serve(s *Snapshot) {
 	defer q.line.rewind()
-	for wt := q.line.next(); wt != nil; wt = q.line.next() {
-		wt.see(s)
+	full, left := map[string]bool(nil), int(q.waiting.Load()) // the models without a slot; waiters for others
+	banned := s.pairs.bans.Load() != nil
+	for wt := q.line.next(); wt != nil && left > 0; wt = q.line.next() {
+		if wt.plain && full[string(wt.want.Model)] {
+			q.line.pass(wt)
+			continue
+		}
+		if wt.see(s); len(wt.want.Skip) > 0 {
+			q.restrict(wt)
+		}
 		err := s.acquire(&wt.want, wt.lease)
 		switch {
 		case err == ErrBusy && wt.choosy(s):
+			if wt.plain && !banned {
+				if full == nil {
+					full = map[string]bool{}
+				}
+				full[string(wt.want.Model)] = true
+				left -= q.models[string(wt.want.Model)]
+			} else {
+				left--
+			}
 			q.line.pass(wt)
 			continue
 		case err == ErrBusy:
@@ -113,8 +163,9 @@ func (q *queue) serve(s *Snapshot) {
 		case err == nil:
 			q.line.charge(wt)
 		}
-		q.line.remove(wt)
+		q.remove(wt)
 		q.waiting.Add(-1)
+		left--
 		wt.ended <- err
 	}
 }
