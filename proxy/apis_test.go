@@ -403,7 +403,7 @@ func TestAPIsCachedTokens(t *testing.T) {
 	}
 }
 
-// A key in X-Api-Key opens Anthropic's routes, and no other.
+// A key in X-Api-Key opens Anthropic's routes and the list of models, which is in both APIs, and no other.
 func TestAPIKeyOfAnthropicsClients(t *testing.T) {
 	r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.APIKeys = []string{"sk-right"} }})
 	messages := apiCall{api: "messages", prompt: "a", tokens: 2}
@@ -426,6 +426,11 @@ func TestAPIKeyOfAnthropicsClients(t *testing.T) {
 		}
 		if tc.status == 200 && strings.HasSuffix(tc.path, "count_tokens") && !strings.HasPrefix(a.body, `{"input_tokens":`) {
 			t.Errorf("count: %s", a.body)
+		}
+	}
+	for key, status := range map[string]int{"sk-right": 200, "sk-wrong": 401} {
+		if a := r.send(http.MethodGet, "/v1/models", "", "X-Api-Key", key); a.status != status || status == 401 && !strings.Contains(a.body, "send X-Api-Key: KEY or ") {
+			t.Errorf("/v1/models: %d %s, want %d", a.status, a.body, status)
 		}
 	}
 	if a := r.post("/v1/messages/batches", "{}"); a.status != 404 || !strings.Contains(a.body, `"type":"not_found_error"`) {

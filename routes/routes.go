@@ -42,7 +42,7 @@ type Route struct {
 	Kind Kind
 	Body Body
 	Open bool // served without a key
-	// APIKey: clients of Anthropic's API may show their key in X-Api-Key.
+	// APIKey: the route is in Anthropic's API, whose clients may show their key in X-Api-Key.
 	APIKey bool
 
 	// What follows is about Relay.
@@ -77,7 +77,7 @@ var own = [...]Route{
 	{Path: "/v1/messages", Kind: Messages, Body: JSON, APIKey: true},
 	{Path: "/v1/responses", Kind: Responses, Body: JSON},
 	{Path: "/inference/v1/generate", Kind: Generate, Body: JSON},
-	{Path: "/v1/models", Kind: Models},
+	{Path: "/v1/models", Kind: Models, APIKey: true},
 	{Path: "/v1/embeddings", Body: JSON, Repeats: true},
 	{Path: "/v1/score", Body: JSON, Repeats: true},
 	{Path: "/score", Body: JSON, Repeats: true},
