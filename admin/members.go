@@ -2,7 +2,10 @@ package admin
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 
 	"xpyd/members"
@@ -148,6 +151,11 @@ func (p *pages) changeBackend(w http.ResponseWriter, r *http.Request) {
 
 func (p *pages) removeBackend(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
+	force, err := switched(r.URL.Query(), "force")
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
 	url, err := p.cfg.Control.Members.Remove(id)
 	var refused *members.Error
 	if errors.As(err, &refused) && refused.Kind == members.Unknown {
@@ -159,7 +167,7 @@ func (p *pages) removeBackend(w http.ResponseWriter, r *http.Request) {
 		refuseChange(w, err)
 		return
 	}
-	if r.URL.Query().Has("force") {
+	if force {
 		for _, b := range p.cfg.Leaving() {
 			if b.URL == url {
 				b.Abandon()
@@ -167,4 +175,16 @@ func (p *pages) removeBackend(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	p.answer(w, http.StatusOK, url, "")
+}
+
+// switched reads a switch of a query, which is on if it stands there alone.
+func switched(query url.Values, name string) (on bool, err error) {
+	words, given := query[name]
+	if !given || words[len(words)-1] == "" {
+		return given, nil
+	}
+	if on, err = strconv.ParseBool(words[len(words)-1]); err != nil {
+		return false, fmt.Errorf("%s: %q must be true or false", name, words[len(words)-1])
+	}
+	return on, nil
 }

@@ -240,6 +240,14 @@ func TestRemovedBackendIsForcedLater(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "still serves requests: the time of --timeout is over") || !strings.Contains(out, rest) {
 		t.Errorf("remove --wait says %q, %v", out, err)
 	}
+	for query, status := range map[string]int{"?force=false": 202, "?force=0": 202, "?force=maybe": 400} {
+		if got, text := p.send("DELETE", "/backends/"+host+query, ""); got != status || status == 400 && !strings.Contains(text, `force: \"maybe\" must be true or false`) {
+			t.Errorf("DELETE with %s: %d %s", query, got, text)
+		}
+	}
+	if n := asked(other, time.Time{}); n != 0 {
+		t.Errorf("force=false has moved %d requests", n)
+	}
 	p.operate("ctl", "remove", slow.URL(), "--force", "--wait")
 	if err := <-got; err != nil {
 		t.Error(err)
