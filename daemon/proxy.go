@@ -49,11 +49,7 @@ func openProxy(cfg config.Config, version string, from *Inheritance, control adm
 	p := &Proxy{failed: make(chan error, 2)}
 	var err error
 	if p.members, err = members.Open(cfg.Router, cfg.Members.StateFile, log); err != nil {
-		err = fmt.Errorf("config: %w", err)
-		if refused := new(members.Error); errors.As(err, &refused) {
-			err = config.UsageError{Err: err}
-		}
-		return nil, err
+		return nil, stateError(err)
 	}
 	rt, err := router.New(p.members.Config(), cfg.DecodeOnly.MaxShare, time.Now)
 	if err != nil {
@@ -66,6 +62,9 @@ func openProxy(cfg config.Config, version string, from *Inheritance, control adm
 	if p.server, err = proxy.New(cfg.Config, rt, nil, version, log); err != nil {
 		return nil, errors.Join(err, p.closePorts())
 	}
+	if err := p.members.Keep(); err != nil {
+		return nil, errors.Join(stateError(err), p.close())
+	}
 	p.members.Bind(p.server.SetPools)
 	if len(p.ports) > 1 {
 		p.AdminAddr = p.ports[1].Addr().String()
@@ -73,6 +72,15 @@ func openProxy(cfg config.Config, version string, from *Inheritance, control adm
 		p.admin = p.server.Admin(control)
 	}
 	return p, nil
+}
+
+// stateError is an error of the state file as a start reports it.
+func stateError(err error) error {
+	err = fmt.Errorf("config: %w", err)
+	if refused := new(members.Error); errors.As(err, &refused) {
+		return config.UsageError{Err: err}
+	}
+	return err
 }
 
 // accept serves both ports in the background.

@@ -1,10 +1,13 @@
 package daemon
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -128,6 +131,41 @@ func TestReload(t *testing.T) {
 	}
 	if status, answer := complete(t, p.Addr, body); status != 200 {
 		t.Errorf("back on the first pool: %d %s", status, answer)
+	}
+}
+
+// A start that fails leaves the state file as it was: another configuration would drop what operators
+// have changed, and the process that runs may be of the one before.
+func TestStartThatFailsKeepsTheStateFile(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	state := filepath.Join(t.TempDir(), "state.json")
+	before := []byte(`{"version":1,"edits":[{"url":"http://127.0.0.1:2","state":"drain"}]}`)
+	if err := os.WriteFile(state, before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg := config.Default()
+	cfg.Listen, cfg.Admin, cfg.Router.Decode = "127.0.0.1:0", taken.Addr().String(), []string{"http://127.0.0.1:1"}
+	cfg.Members.StateFile = state
+	if _, err := Start(cfg, "test", zerolog.Nop()); err == nil {
+		t.Fatal("it has started on a port in use")
+	}
+	if after, err := os.ReadFile(state); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the state file has %s, %v", after, err)
+	}
+	cfg.Admin = ""
+	p, err := Start(cfg, "test", zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.ReadFile(state); err != nil || bytes.Contains(after, []byte("http://127.0.0.1:2")) {
+		t.Errorf("after a start the state file has %s, %v", after, err)
+	}
+	if err := p.Shutdown(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -23,10 +23,12 @@ type Set struct {
 	now   router.Config             // with the edits
 	edits []Edit
 	held  bool
+
+	dropped []string // what Keep has to tell
 }
 
-// Open reads the edits of the state file, if there is one, and puts them on the configured pools.
-// Bind must follow before anything changes.
+// Open reads the edits of the state file, if there is one, and puts them on the configured pools. It
+// changes nothing. Keep and Bind must follow before anything changes.
 func Open(base router.Config, file string, log zerolog.Logger) (*Set, error) {
 	s := &Set{file: file, log: log}
 	if file == "" {
@@ -44,12 +46,26 @@ func Open(base router.Config, file string, log zerolog.Logger) (*Set, error) {
 	if len(now.Decode) == 0 && len(base.Decode) > 0 {
 		return nil, conflict("state_file: %q leaves no decode backend; move it away to start without run-time changes", file)
 	}
-	if err := save(file, kept); err != nil { // it must be possible when an operator needs it
-		return nil, err
-	}
-	s.base, s.now, s.edits = base, now, kept
-	s.tell(dropped)
+	s.base, s.now, s.edits, s.dropped = base, now, kept, dropped
 	return s, nil
+}
+
+// Keep writes the state file for the first time, without the edits that do not apply any more. It is
+// for a process that can start: one that cannot leaves the file to the process that runs, whose
+// configuration may be another. It writes a file that has not changed, too, because a change must be
+// possible when an operator needs it.
+func (s *Set) Keep() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file == "" {
+		return nil
+	}
+	if err := save(s.file, s.edits); err != nil {
+		return err
+	}
+	s.tell(s.dropped)
+	s.dropped = nil
+	return nil
 }
 
 // Bind sets what puts changed pools in force, or fails and changes nothing.

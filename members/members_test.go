@@ -35,6 +35,9 @@ func newRig(t *testing.T, base router.Config, file string) *rig {
 	if r.Set, err = Open(base, file, zerolog.New(&r.log)); err != nil {
 		t.Fatal(err)
 	}
+	if err := r.Keep(); err != nil {
+		t.Fatal(err)
+	}
 	r.Bind(r.take)
 	return r
 }
@@ -211,8 +214,12 @@ func TestStateFileThatCannotBeWritten(t *testing.T) {
 		t.Errorf("error %v for a directory that is gone", err)
 	}
 	r.expect("http://a:1 weight=2", "http://c:1")
-	if _, err := Open(pools("", "http://c:1"), file, zerolog.Nop()); err == nil {
-		t.Error("a file that cannot be written is found out too late")
+	s, err := Open(pools("", "http://c:1"), file, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Keep(); err == nil || !strings.Contains(err.Error(), "state_file") {
+		t.Errorf("error %v: a file that cannot be written is found out too late", err)
 	}
 }
 
