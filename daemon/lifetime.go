@@ -29,6 +29,9 @@ type lifetime struct {
 	usr2  <-chan os.Signal
 	asks  <-chan chan<- error // for reloads, each with room for its result
 	log   zerolog.Logger
+	// missed: a reload was asked for while a successor was starting. The successor may have read the
+	// configuration before.
+	missed bool
 
 	level    *logLevel
 	endSigns func() // of life, which systemd gets
@@ -61,11 +64,11 @@ func (l *lifetime) await(ctx context.Context) (replaced bool, err error) {
 			if l.settle(took) {
 				return true, nil
 			}
-			successor = nil
+			successor, l.missed = nil, false
 		case <-l.hup:
-			next.start(trial, nil)
+			l.begin(trial, &next, nil, successor != nil)
 		case ask := <-l.asks:
-			next.start(trial, ask)
+			l.begin(trial, &next, ask, successor != nil)
 		case read := <-next.result:
 			next.end(trial, l.reload(read))
 			keys = rereading{} // what is being read may be of files before
@@ -82,6 +85,12 @@ func (l *lifetime) await(ctx context.Context) (replaced bool, err error) {
 			successor = l.succeed(trial)
 		}
 	}
+}
+
+// begin begins a reload for ask, which may be nil. starting says that a successor is being started.
+func (l *lifetime) begin(ctx context.Context, next *rereading, ask chan<- error, starting bool) {
+	l.missed = starting
+	next.start(ctx, ask)
 }
 
 // rereading reads the configuration for a reload. The process hears signals meanwhile.
@@ -242,6 +251,14 @@ func (l *lifetime) settle(t takeover) bool {
 	}
 	notify("MAINPID=" + strconv.Itoa(t.pid) + "\n" + t.state)
 	l.log.Info().Int("pid", os.Getpid()).Int("successor", t.pid).Msg("handed over; draining")
+	select {
+	case <-l.hup: // at the last moment
+		l.missed = true
+	default:
+	}
+	if l.missed { // it has caught HUP since before its report
+		_ = syscall.Kill(t.pid, syscall.SIGHUP)
+	}
 	return true
 }
 

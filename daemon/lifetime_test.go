@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -54,5 +56,77 @@ func TestSignalsWhileAReloadHangs(t *testing.T) {
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// successorScript is a successor that has read its configuration, and waits for a file before it takes
+// over. It writes down a HUP.
+const successorScript = `#!/bin/sh
+trap 'echo > "$DIR/hup"; exit 0' HUP
+echo > "$DIR/started"
+n=0
+while [ ! -e "$DIR/go" ] && [ $n -lt 600 ]; do sleep .05; n=$((n+1)); done
+printf 'READY=1\nSTATUS=up' >&3
+exec 3>&-
+while [ $n -lt 1200 ]; do sleep .05; n=$((n+1)); done
+`
+
+// A HUP, or a reload over the admin port, that comes while a successor starts reaches the successor too,
+// which may have read the configuration before it was changed.
+func TestReloadDuringAHandOverReachesTheSuccessor(t *testing.T) {
+	for _, over := range []string{"HUP", "admin port"} {
+		t.Run(over, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Setenv("DIR", dir)
+			exe := filepath.Join(dir, "successor")
+			if err := os.WriteFile(exe, []byte(successorScript), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			cfg := config.Default()
+			cfg.Listen, cfg.Admin, cfg.Router.Decode = "127.0.0.1:0", "", []string{"http://127.0.0.1:1"}
+			p, err := Start(cfg, "test", zerolog.Nop())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := p.Shutdown(); err != nil {
+					t.Error(err)
+				}
+			})
+			hup, usr2, asks := make(chan os.Signal), make(chan os.Signal), make(chan chan<- error)
+			load := func(context.Context) (config.Config, error) { return cfg, nil }
+			l := lifetime{Proxy: p, cfg: cfg, load: load, exe: exe, log: zerolog.Nop(), hup: hup, usr2: usr2, asks: asks}
+			replaced := make(chan bool)
+			go func() {
+				ok, _ := l.await(t.Context())
+				replaced <- ok
+			}()
+			usr2 <- syscall.SIGUSR2
+			awaitFile(t, filepath.Join(dir, "started"))
+			if over == "HUP" {
+				hup <- syscall.SIGHUP
+			} else {
+				asks <- make(chan error, 1)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if !<-replaced {
+				t.Fatal("the successor has not taken over")
+			}
+			awaitFile(t, filepath.Join(dir, "hup"))
+		})
+	}
+}
+
+func awaitFile(t *testing.T, path string) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no %s", filepath.Base(path))
+		}
 	}
 }
