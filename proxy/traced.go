@@ -20,8 +20,7 @@ func (s *Server) openTracer(version string) (err error) {
 	// An export follows another after 5 s or 512 spans, so these lines need no bound.
 	lost := func(err error) { s.log.Warn().Err(err).Msg("traces not sent") }
 	if s.tracer, err = trace.New(s.cfg.Tracing, version, lost); err != nil {
-		s.certs.Close()
-		s.watch.Close()
+		s.watch.Close() // the certificates are not followed yet
 	}
 	s.forward.Traced = s.tracer != nil
 	return err

@@ -86,14 +86,14 @@ func New(c Config, version string, report func(error)) (*Tracer, error) {
 		return nil, nil
 	}
 	ctx := context.Background()
-	exporter, err := c.exporter(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("tracing: %w", err)
-	}
 	about, err := resource.New(ctx, resource.WithAttributes(semconv.ServiceName("xpyd"), semconv.ServiceVersion(version)),
 		resource.WithHost(), resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("tracing: OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	exporter, err := c.exporter(ctx) // last, because it runs from here on
+	if err != nil {
+		return nil, fmt.Errorf("tracing: %w", err)
 	}
 	options := []sdk.TracerProviderOption{sdk.WithBatcher(&reporter{exporter, report}), sdk.WithResource(about)}
 	if c.Sample < 1 { // otherwise OTEL_TRACES_SAMPLER holds
