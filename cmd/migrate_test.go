@@ -3,14 +3,10 @@ package cmd
 import (
 	"bytes"
 	"errors"
-	"os"
-	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 
 	"xpyd/config"
-	"xpyd/sim"
 )
 
 // runRoot runs a command line and returns what it writes to standard output and to standard error.
@@ -87,37 +83,4 @@ func TestOwnFlagsWinOverAnotherRouters(t *testing.T) {
 	if want := "prefill: http://p:1 (prefix)\ndecode: http://localhost:8300 (least_request)\nok\n"; err != nil || out != want {
 		t.Errorf("%v, got %q, want %q", err, out, want)
 	}
-}
-
-// A process that runs another router's command line serves, reloads and hands over like any other.
-func TestServeAsAnotherRouter(t *testing.T) {
-	t.Parallel()
-	prefill := startEngine(t, sim.Options{Name: "p", Role: sim.RolePrefill})
-	decode := startEngine(t, sim.Options{Name: "d", Role: sim.RoleDecode})
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := startProcess(t, exec.Command(self, "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--as", "vllm-router", "--",
-		"--vllm-pd-disaggregation", "--host", "127.0.0.1", "--port", "1",
-		"--prefill", prefill.URL(), "none", "--decode", decode.URL()))
-	p.serving(1)
-	p.awaitReady()
-	c := &client{addr: p.addr}
-	defer c.close()
-	for _, stream := range []bool{true, false} {
-		if _, err := c.ask(heldPrompt, 3, stream); err != nil {
-			t.Errorf("stream %v: %v", stream, err)
-		}
-	}
-	if n := p.metric(`xpyd_decisions_total{path="disaggregated"`); n != 2 {
-		t.Errorf("%v requests went through both legs, want 2", n)
-	}
-	p.reload("ok")
-	p.handOver(1)
-	if _, err := (&client{addr: p.addr}).ask(heldPrompt, 3, true); err != nil {
-		t.Errorf("after the hand-over: %v", err)
-	}
-	p.signal(p.serving(2), syscall.SIGTERM)
-	p.gone()
 }
