@@ -26,7 +26,7 @@ var routerFlags = []string{"--vllm-pd-disaggregation", "--prefill", "http://p:1"
 func TestMigratePrintsWhatServeReads(t *testing.T) {
 	for _, dashes := range [][]string{nil, {"--"}} {
 		out, errs, err := runRoot(t, append(append([]string{"migrate", "vllm-router"}, dashes...), routerFlags...)...)
-		if err != nil || errs != "" || !strings.Contains(out, `prefill: ["http://p:1"]  # --prefill`) {
+		if err != nil || errs != "" || !strings.Contains(out, `prefill: ["http://p:1"]  # --vllm-pd-disaggregation, --prefill`) {
 			t.Fatalf("%v, %q\n%s", err, errs, out)
 		}
 		path := writeFile(t, "xpyd.yaml", out, 0o600)

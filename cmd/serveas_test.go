@@ -32,9 +32,9 @@ func starts() []start {
 	as := func(router string, more []string, theirs ...string) []string {
 		return slices.Concat(own, []string{"--as", router}, more, []string{"--"}, theirs)
 	}
-	gateway := func(router, pd string) func(p, d *url.URL) []string {
+	gateway := func(router string, pd ...string) func(p, d *url.URL) []string {
 		return func(p, d *url.URL) []string {
-			return []string{"--as", router, "--", pd, "--host", "127.0.0.1", "--port", "0", "--prometheus-port", "0", "--prefill", p.String(), "none", "--decode", d.String()}
+			return append([]string{"--as", router, "--", "--host", "127.0.0.1", "--port", "0", "--prometheus-port", "0", "--prefill", p.String(), "none", "--decode", d.String()}, pd...)
 		}
 	}
 	theirDefaults := []string{"decode_policy", "limits.body", "timeouts.request"}
@@ -43,7 +43,7 @@ func starts() []start {
 			return append(own, "--prefill", p.String(), "--decode", d.String())
 		}},
 		{"vllm-router", gateway("vllm-router", "--vllm-pd-disaggregation"), theirDefaults},
-		{"sglang-router", gateway("sglang-router", "--pd-disaggregation"), theirDefaults},
+		{"sglang-router", gateway("sglang-router", "--pd-disaggregation", "--backend", "vllm"), theirDefaults},
 		{"smg", gateway("smg", "--pd-disaggregation"), theirDefaults},
 		{"toy", func(p, d *url.URL) []string {
 			return as("toy", nil, "--port", "8192", "--prefiller-hosts", p.Hostname(), "--prefiller-ports", p.Port(), "--decoder-hosts", d.Hostname(), "--decoder-ports", d.Port())

@@ -16,6 +16,10 @@ type gateway struct {
 	policies map[string]policy
 	// guards says that --api-key is also the key that clients must show.
 	guards bool
+	// engine is what the engines are unless a flag says it: vllm or sglang.
+	engine string
+	// collector is where traces go unless a flag says it. Empty: OTEL_EXPORTER_OTLP_ENDPOINT says it.
+	collector string
 }
 
 // policy is xpyd's equivalent of one of their policies.
@@ -34,22 +38,22 @@ const (
 	whyTokenizer  = "xpyd needs no tokenizer"
 	whyParsers    = "the engines parse; give the parser to vllm serve"
 	whyHistory    = "xpyd keeps no history"
-	whyTrace      = "xpyd passes traceparent and tracestate on to the engines"
+	whyTrace      = "it counts only with --enable-trace"
 	whyStderr     = "xpyd logs to standard error"
 	whyModels     = "xpyd reads the models from the engines"
 	whyKeys       = "admin_token_file guards the admin port, and admin_tls encrypts it"
-	whyCaps       = "xpyd caps each engine (prefill_max_in_flight, decode_max_in_flight) and each client (limits.client_in_flight)"
+	whyCaps       = "xpyd caps each engine (prefill_max_in_flight, decode_max_in_flight) and each client (limits.client_in_flight, keys_file)"
 	whyWasm       = "xpyd has no plug-ins"
 	whyRank       = "vLLM picks the data-parallel rank"
 	whyRequestID  = "xpyd takes X-Request-Id"
-	whyCORS       = "xpyd sends no CORS headers"
 )
 
 // gatewayRules are the flags that the family shares.
 func gatewayRules() []rule {
 	rules := read(one, "host", "port", "prometheus-host", "prometheus-port", "policy", "prefill-policy", "decode-policy",
-		"decode", "api-key", "max-payload-size", "request-timeout-secs", "cb-timeout-duration-secs")
-	rules = append(rules, read(many, "worker-urls")...)
+		"decode", "api-key", "max-payload-size", "request-timeout-secs", "cb-timeout-duration-secs", "otlp-traces-endpoint", "backend", "runtime")
+	rules = append(rules, read(many, "worker-urls", "cors-allowed-origins")...)
+	rules = append(rules, read(none, "enable-trace")...)
 	rules = append(rules, read(target, "prefill")...)
 	rules = append(rules,
 		rule{flag: "log-level", takes: one, key: "log.level", value: logLevels},
@@ -77,11 +81,7 @@ func gatewayRules() []rule {
 		without(whyCaps, one, "max-concurrent-requests", "rate-limit-tokens-per-second"),
 		without(whyStderr, one, "log-dir"),
 		without(whyRequestID, many, "request-id-headers"),
-		without(whyCORS, many, "cors-allowed-origins"),
-		without(whyTrace, none, "enable-trace"),
-		without(whyTrace, one, "otlp-traces-endpoint"),
 		without(whyModels, none, "enable-igw"),
-		without("xpyd speaks to vLLM engines", one, "backend", "runtime"),
 		without(whyHistory, one, "history-backend"),
 	} {
 		rules = append(rules, more...)
@@ -113,7 +113,63 @@ func (w gateway) fit(g given, p *plan) error {
 	if err := p.authorities(g); err != nil {
 		return err
 	}
+	if g.has("cors-allowed-origins") {
+		p.set("cors.origins", list(g["cors-allowed-origins"]), g.from("cors-allowed-origins"))
+	}
+	w.traces(g, p)
 	return p.bodies(g)
+}
+
+// traces sets where traces go.
+func (w gateway) traces(g given, p *plan) {
+	const to, ratio = "otlp-traces-endpoint", "otel-sampling-ratio"
+	if !g.has("enable-trace") {
+		for _, flag := range []string{to, ratio} {
+			if g.has(flag) {
+				p.note(flag, whyTrace)
+			}
+		}
+		return
+	}
+	switch {
+	case g.has(to) || w.collector != "":
+		p.set("tracing.endpoint", strconv.Quote(collectorURL(g.word(to, w.collector), "http")), g.from("enable-trace", to))
+	default:
+		p.note("enable-trace", "OTEL_EXPORTER_OTLP_ENDPOINT switches traces on, and says where they go")
+	}
+	if g.has(ratio) {
+		p.set("tracing.sample", strconv.Quote(g.word(ratio, "")), g.from(ratio))
+	}
+}
+
+// collectorURL returns the URL of a collector that may be given as host and port.
+func collectorURL(addr, scheme string) string {
+	if strings.Contains(addr, "://") {
+		return addr
+	}
+	return scheme + "://" + addr
+}
+
+// speak sets the connector for engines that do not speak NIXL. It returns their prefill URLs.
+func (w gateway) speak(g given, p *plan) ([]string, error) {
+	flag := "backend"
+	if !g.has(flag) {
+		flag = "runtime"
+	}
+	engine := g.word(flag, w.engine)
+	connector := g.word("kv-connector", "nixl") // of vllm-router, which the rule of the flag sets
+	switch engine {
+	case "vllm":
+	case "sglang":
+		connector = "sglang"
+		p.set("connector", connector, g.from(flag)+". SGLang's engines are an experiment (docs/connectors.md)")
+	default:
+		return nil, fmt.Errorf("--%s: %q has no equivalent; xpyd speaks to vllm and, as an experiment, to sglang", flag, engine)
+	}
+	if connector == "nixl" {
+		return g["prefill"], nil
+	}
+	return g.engines("prefill"), nil
 }
 
 // pools sets the engines and the policies that pick them.
@@ -123,13 +179,22 @@ func (w gateway) pools(g given, p *plan) error {
 		return errors.New("--prefill and --decode count only with --" + w.pd)
 	}
 	if pd {
-		p.set("prefill", list(g["prefill"]), g.from("prefill"))
+		prefill, err := w.speak(g, p)
+		if err != nil {
+			return err
+		}
+		p.set("prefill", list(prefill), g.from(w.pd, "prefill"))
 		p.set("decode", list(g["decode"]), g.from("decode"))
 	} else {
 		p.set("decode", list(g["worker-urls"]), g.from("worker-urls")+". Without prefill engines xpyd is a plain balancer over decode")
 	}
 	if pd && g.has("worker-urls") {
 		p.note("worker-urls", "it counts only without --"+w.pd)
+	}
+	for _, flag := range []string{"backend", "runtime"} {
+		if g.has(flag) && (!pd || g.word(flag, "") == "vllm") {
+			p.note(flag, "xpyd asks the engines by OpenAI's API")
+		}
 	}
 	return w.pick(g, p, pd)
 }

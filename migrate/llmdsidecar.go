@@ -16,7 +16,8 @@ func llmdSidecar() router {
 		fixed   = "xpyd sends prefills only to the engines in prefill"
 		file    = "its keys are the names of flags; give them to xpyd migrate as flags"
 		checked = "xpyd checks the certificates of engines; backend_tls.ca names their CA"
-		morio   = "xpyd speaks nixl, which does not use MoRI-IO"
+		morio   = "connector moriio has no such setting (docs/connectors.md)"
+		tier    = "xpyd has no connector over the P2P tier"
 	)
 	for _, more := range [][]rule{
 		without("a request goes to one decode engine; list every rank's address in decode", one, "data-parallel-size"),
@@ -31,12 +32,13 @@ func llmdSidecar() router {
 		without(whyRetries, one, "prefill-max-retries", "prefill-retry-backoff"),
 		without("xpyd keeps as many connections as it has requests", one, "max-idle-conns-per-host"),
 		without("xpyd asks for a whole answer at once", one, "decode-chunk-size"),
-		without(whyTrace, none, "tracing"),
+		without("OTEL_EXPORTER_OTLP_ENDPOINT switches traces on, and says where they go", none, "tracing"),
 		without(file, one, "configuration", "configuration-file"),
 		without("log.level is debug, info, warn or error", one, "zap-log-level", "zap-stacktrace-level", "zap-time-encoding", "zap-encoder", "v"),
 		without("log.format is json or console", none, "zap-devel"),
-		without("xpyd speaks nixl, which has no bootstrap server", one, "mooncake-bootstrap-port", "p2p-connector-port"),
-		without("xpyd speaks nixl alone", none, "enable-p2p-pull"),
+		without("with connector mooncake or sglang, bootstrap=PORT after the URL of each prefill engine says it", one, "mooncake-bootstrap-port"),
+		without(tier, one, "p2p-connector-port"),
+		without(tier, none, "enable-p2p-pull"),
 		without(morio, none, "moriio-write-mode", "moriio-parallel-dispatch"),
 		without(morio, one, "moriio-decode-notify-port", "moriio-local-pod-ip", "moriio-decode-handshake-port", "moriio-parallel-decode-wait-timeout",
 			"moriio-prefill-handshake-port", "moriio-prefill-notify-port", "moriio-tp-size", "moriio-dp-size", "moriio-dp-size-local", "moriio-remote-hosts", "moriio-decode-hosts"),
@@ -52,7 +54,13 @@ func llmdSidecar() router {
 }
 
 func fitSidecar(g given, p *plan) error {
-	p.set("listen", strconv.Quote(":"+g.word("port", "8000")), g.from("port"))
+	plain := []string{"port"}
+	for _, flag := range []string{"secure-proxy", "secure-serving"} {
+		if g.has(off(flag)) {
+			plain = append(plain, flag)
+		}
+	}
+	p.set("listen", strconv.Quote(":"+g.word("port", "8000")), g.from(plain...))
 	if g.has("metrics-port") && g.word("metrics-port", "") != "0" {
 		p.admin(g, "", "metrics-port", "")
 	}
@@ -68,13 +76,13 @@ func fitSidecar(g given, p *plan) error {
 	if g.has("decoder-use-tls") || slices.Contains(strings.Split(strings.Join(g["enable-tls"], ","), ","), "decoder") {
 		scheme = "https"
 	}
-	p.set("decode", list([]string{scheme + "://localhost:" + g.word(server, "8200")}), g.from(server))
-	switch name := g.word(connector, "nixlv2"); name {
-	case "nixl", "nixlv2":
-		p.set("connector", "nixl", g.from(connector))
-	default:
-		return fmt.Errorf("--%s: %q has no equivalent; xpyd speaks nixl", connector, name)
+	p.set("decode", list([]string{scheme + "://localhost:" + g.word(server, "8200")}), g.from(server, "enable-tls", "decoder-use-tls"))
+	names := map[string]string{"nixl": "nixl", "nixlv2": "nixl", "shared-storage": "shared-storage", "mooncake": "mooncake", "sglang": "sglang"}
+	name := g.word(connector, "nixlv2")
+	if names[name] == "" { // offloading is there what xpyd has no connector for
+		return fmt.Errorf("--%s: %q has no equivalent; xpyd speaks %s", connector, name, strings.Join(sorted(names), ", "))
 	}
+	p.set("connector", names[name], g.from(connector))
 	return nil
 }
 
@@ -85,8 +93,12 @@ func fitSidecarTLS(g given, p *plan) {
 	}
 	switch secure := !g.has(off("secure-serving")) && !g.has(off("secure-proxy")); {
 	case secure && g.has("cert-path"):
-		p.pem("tls", g.word("cert-path", ""), g.from("cert-path"))
+		p.pem("tls", g.word("cert-path", ""), g.from("cert-path", "secure-proxy", "secure-serving"))
 	case secure:
-		p.note("secure-serving", "there, it is on by default, with a self-signed certificate; xpyd speaks plain HTTP until tls.cert and tls.key are set")
+		flag := "secure-serving"
+		if g.has("secure-proxy") {
+			flag = "secure-proxy"
+		}
+		p.note(flag, "there, it is on by default, with a self-signed certificate; xpyd speaks plain HTTP until tls.cert and tls.key are set")
 	}
 }

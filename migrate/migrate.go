@@ -75,5 +75,10 @@ func (r router) fill(values given, p *plan) error {
 			p.set(rule.key, text, "--"+rule.flag)
 		}
 	}
+	for _, rule := range r.rules {
+		if values.has(rule.flag) && !p.names(rule.flag) {
+			p.note(rule.flag, "it changes nothing beside the other flags")
+		}
+	}
 	return nil
 }

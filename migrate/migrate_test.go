@@ -75,15 +75,75 @@ func TestDocumentedCommandLines(t *testing.T) {
 				c.Router.Decode, c.Router.DecodePolicy = []string{"http://localhost:8080", "http://localhost:8081"}, "prefix"
 				c.Router.Health.EjectAfter, c.Router.Health.EjectFor = 5, 30*time.Second
 			}, []string{"cb-success-threshold", "cb-window-duration-secs", "prometheus-host"}},
-		{"sglang-router", "sgl-model-gateway/README.md", `--pd-disaggregation
+		{"vllm-router", "README.md: data parallel", `--worker-urls http://worker1:8000 http://worker2:8000 --policy consistent_hash --intra-node-data-parallel-size 8`,
+			func(c *config.Config) {
+				vllmRouterDefaults(c)
+				c.Router.Decode, c.Router.DecodePolicy = []string{"http://worker1:8000", "http://worker2:8000"}, "consistent_hash"
+				c.Router.Affinity.Headers = []string{"X-Session-ID", "X-User-ID", "X-Tenant-ID"}
+			}, []string{"intra-node-data-parallel-size"}},
+		{"vllm-router", "README.md: mooncake", `--policy consistent_hash --vllm-pd-disaggregation --kv-connector mooncake
+			--prefill http://127.0.0.1:8081 --prefill http://127.0.0.1:8082 9000 --decode http://127.0.0.1:8083 --decode http://127.0.0.1:8084
+			--host 127.0.0.1 --port 8090 --intra-node-data-parallel-size 1`,
+			func(c *config.Config) {
+				vllmRouterDefaults(c)
+				c.Listen, c.Connector = "127.0.0.1:8090", "mooncake"
+				c.Router.Prefill = []string{"http://127.0.0.1:8081", "http://127.0.0.1:8082 bootstrap=9000"}
+				c.Router.Decode = []string{"http://127.0.0.1:8083", "http://127.0.0.1:8084"}
+				c.Router.PrefillPolicy, c.Router.DecodePolicy = "consistent_hash", "consistent_hash"
+				c.Router.Affinity.Headers = []string{"X-Session-ID", "X-User-ID", "X-Tenant-ID"}
+			}, []string{"intra-node-data-parallel-size"}},
+		{"vllm-router", "README.md: request ids", `--worker-urls http://localhost:8080 --request-id-headers x-trace-id x-request-id`,
+			func(c *config.Config) {
+				vllmRouterDefaults(c)
+				c.Router.Decode, c.Router.DecodePolicy = []string{"http://localhost:8080"}, "prefix"
+			}, []string{"request-id-headers"}},
+		{"vllm-router", "docs/cli_reference.md: the tables", `--worker-urls http://worker:8000 --cors-allowed-origins https://example.com
+			--enable-trace --otlp-traces-endpoint collector:4317 --otel-sampling-ratio 0.1 --otel-excluded-paths /health
+			--wasm-middleware m.wasm --wasm-middleware-sha256 00 --wasm-middleware-route /v1/completions --history-backend none --profile --runtime vllm`,
+			func(c *config.Config) {
+				vllmRouterDefaults(c)
+				c.Router.Decode, c.Router.DecodePolicy = []string{"http://worker:8000"}, "prefix"
+				c.CORS.Origins = []string{"https://example.com"}
+				c.Tracing.Endpoint, c.Tracing.Sample = "http://collector:4317", 0.1
+			}, []string{"otel-excluded-paths", "wasm-middleware", "wasm-middleware-sha256", "wasm-middleware-route", "history-backend", "profile", "runtime"}},
+		{"sglang-router", "sgl-model-gateway/README.md: regular", `--worker-urls http://worker1:8000 http://worker2:8000 --policy cache_aware`,
+			func(c *config.Config) {
+				gatewayDefaults(c)
+				c.Router.Decode, c.Router.DecodePolicy = []string{"http://worker1:8000", "http://worker2:8000"}, "prefix"
+			}, nil},
+		{"sglang-router", "sgl-model-gateway/README.md: OpenAI", `--backend openai --worker-urls https://api.openai.com --history-backend memory`,
+			func(c *config.Config) {
+				gatewayDefaults(c)
+				c.Router.Decode, c.Router.DecodePolicy = []string{"https://api.openai.com:443"}, "prefix"
+			}, []string{"backend", "history-backend"}},
+		{"sglang-router", "sgl-model-gateway/README.md: MCP", `--mcp-config-path /path/to/mcp-config.yaml --worker-urls http://worker1:8000`,
+			func(c *config.Config) {
+				gatewayDefaults(c)
+				c.Router.Decode, c.Router.DecodePolicy = []string{"http://worker1:8000"}, "prefix"
+			}, []string{"mcp-config-path"}},
+		{"sglang-router", "sgl-model-gateway/README.md: mini", `--mini-lb --pd-disaggregation --prefill http://localhost:30001 --decode http://localhost:30011`,
+			func(c *config.Config) {
+				gatewayDefaults(c)
+				c.Connector = "sglang"
+				c.Router.Prefill, c.Router.Decode = []string{"http://localhost:30001"}, []string{"http://localhost:30011"}
+				c.Router.DecodePolicy = "prefix"
+			}, []string{"mini-lb"}},
+		{"sglang-router", "sgl-model-gateway/README.md: traces", `--worker-urls http://worker1:8000 --enable-trace --otlp-traces-endpoint 10.0.0.9:4317`,
+			func(c *config.Config) {
+				gatewayDefaults(c)
+				c.Router.Decode, c.Router.DecodePolicy = []string{"http://worker1:8000"}, "prefix"
+				c.Tracing.Endpoint = "http://10.0.0.9:4317"
+			}, nil},
+		{"sglang-router", "sgl-model-gateway/README.md: PD", `--pd-disaggregation
 			--prefill http://prefill1:30001 9001 --prefill http://prefill2:30002 --decode http://decode1:30011 --decode http://decode2:30012
 			--policy cache_aware --prefill-policy cache_aware --decode-policy power_of_two`,
 			func(c *config.Config) {
 				gatewayDefaults(c)
-				c.Router.Prefill = []string{"http://prefill1:30001", "http://prefill2:30002"}
+				c.Connector = "sglang"
+				c.Router.Prefill = []string{"http://prefill1:30001 bootstrap=9001", "http://prefill2:30002"}
 				c.Router.Decode = []string{"http://decode1:30011", "http://decode2:30012"}
 				c.Router.DecodePolicy = "power_of_two"
-			}, nil},
+			}, []string{"policy"}},
 		{"sglang-router", "sgl-model-gateway/README.md", `--api-key "shared-api-key" --worker-urls http://worker1:8000 http://worker2:8000`,
 			func(c *config.Config) {
 				gatewayDefaults(c)
@@ -98,6 +158,11 @@ func TestDocumentedCommandLines(t *testing.T) {
 				c.Router.Prefill = []string{"http://127.0.0.1:30001", "http://127.0.0.2:30002"}
 				c.Router.Decode = []string{"http://127.0.0.3:30003", "http://127.0.0.4:30004"}
 				c.Router.DecodePolicy = "power_of_two"
+			}, nil},
+		{"smg", "README.md: several", `launch --worker-urls http://gpu1:8000 http://gpu2:8000 --policy cache_aware`,
+			func(c *config.Config) {
+				gatewayDefaults(c)
+				c.Router.Decode, c.Router.DecodePolicy = []string{"http://gpu1:8000", "http://gpu2:8000"}, "prefix"
 			}, nil},
 		{"smg", "README.md", `launch --worker-urls http://gpu1:8000 --enable-mesh --mesh-advertise-host 10.0.0.1 --mesh-peer-urls 10.0.0.2:39527`,
 			func(c *config.Config) {
@@ -117,6 +182,34 @@ func TestDocumentedCommandLines(t *testing.T) {
 				c.Listen = ":8000"
 				c.Router.Decode = []string{"http://localhost:8200"}
 			}, []string{"data-parallel-size"}},
+		{"llm-d-sidecar", "deploy/environments/dev/p-d/patch-decode.yaml", `--port=8000 --kv-connector=mooncake --mooncake-bootstrap-port=8000 --secure-proxy=false --data-parallel-size=1`,
+			func(c *config.Config) {
+				c.Listen, c.Connector = ":8000", "mooncake"
+				c.Router.Decode = []string{"http://localhost:8200"}
+			}, []string{"data-parallel-size", "mooncake-bootstrap-port"}},
+		{"llm-d-sidecar", "test/sidecar/config/base/pod-qwen.yaml", `--port=8000 --model-server-port=8001 --secure-serving=false`,
+			func(c *config.Config) {
+				c.Listen = ":8000"
+				c.Router.Decode = []string{"http://localhost:8001"}
+			}, nil},
+		{"production-stack", "src/vllm_router/perf-test.sh", `--port 8000 --service-discovery static
+			--static-backends "http://localhost:9004,http://localhost:9001" --static-models "fake_model_name,fake_model_name"
+			--engine-stats-interval 10 --log-stats --routing-logic session --session-key "x-user-id"`,
+			func(c *config.Config) {
+				c.Listen = "0.0.0.0:8000"
+				c.Router.Decode = []string{"http://localhost:9004", "http://localhost:9001"}
+				c.Router.DecodePolicy, c.Router.Affinity.Headers = "least_request", []string{"x-user-id"}
+				c.Router.Routing.Poll = 10 * time.Second
+			}, []string{"static-models", "log-stats"}},
+		{"production-stack", "tutorials/23-whisper-api-transcription.md", `--host 0.0.0.0 --port 8000 --service-discovery static --static-backends http://localhost:8002
+			--static-models "openai/whisper-small" --static-model-types "transcription" --routing-logic roundrobin --log-stats --log-level debug
+			--engine-stats-interval 10 --request-stats-window 10 --static-backend-health-checks --otel-endpoint localhost:4317 --otel-service-name r --otel-secure`,
+			func(c *config.Config) {
+				c.Listen, c.Log.Level = "0.0.0.0:8000", "debug"
+				c.Router.Decode, c.Router.DecodePolicy = []string{"http://localhost:8002"}, "round_robin"
+				c.Router.Routing.Poll = 10 * time.Second
+				c.Tracing.Endpoint = "https://localhost:4317"
+			}, []string{"static-models", "static-model-types", "log-stats", "request-stats-window", "static-backend-health-checks", "otel-service-name"}},
 		{"production-stack", "examples/disaggregated_prefill/router.sh", `--port 8000 --service-discovery static
 			--static-backends "http://localhost:8100,http://localhost:8200" --static-models "meta-llama/Llama-3.1-8B-Instruct,meta-llama/Llama-3.1-8B-Instruct"
 			--static-model-types "chat,chat" --static-model-labels "llama-prefill,llama-decode"
@@ -153,6 +246,11 @@ func TestDocumentedCommandLines(t *testing.T) {
 			if differ := config.ChangedKeys(got, want); len(differ) > 0 {
 				t.Errorf("differs in %q:\n%s", differ, text)
 			}
+			for _, word := range words(tc.line) {
+				if flag, _, _ := strings.Cut(word, "="); strings.HasPrefix(flag, "--") && !namesFlag(text, flag) {
+					t.Errorf("no comment names %s:\n%s", flag, text)
+				}
+			}
 			if notes := noted(string(text)); !slices.Equal(notes, slices.Sorted(slices.Values(tc.notes))) {
 				t.Errorf("notes on %q, want %q", notes, tc.notes)
 			}
@@ -169,6 +267,53 @@ func vllmRouterDefaults(c *config.Config) {
 func gatewayDefaults(c *config.Config) {
 	c.Listen, c.Admin = "0.0.0.0:30000", "127.0.0.1:29000"
 	c.Timeouts.Request, c.Limits.Body = 1800*time.Second, 512<<20
+}
+
+// namesFlag reports whether a comment names the flag.
+func namesFlag(text []byte, flag string) bool {
+	for line := range strings.Lines(string(text)) {
+		_, comment, _ := strings.Cut(line, "#")
+		if slices.Contains(strings.FieldsFunc(comment, func(r rune) bool { return strings.ContainsRune(" ,.:=\n", r) }), flag) {
+			return true
+		}
+	}
+	return false
+}
+
+// No flag is lost: each of a router's flags, given beside a line of engines, is named in a comment.
+func TestEveryFlagIsNamed(t *testing.T) {
+	lines := map[string]string{
+		"vllm-router": "--vllm-pd-disaggregation --prefill http://p:1 --decode http://d:1", "sglang-router": "--pd-disaggregation --prefill http://p:1 --decode http://d:1",
+		"smg": "--pd-disaggregation --prefill http://p:1 --decode http://d:1", "toy": "", "llm-d-sidecar": "",
+		"production-stack": "--static-backends http://w:1 --routing-logic roundrobin",
+	}
+	values := map[string]string{
+		"policy": "random", "prefill-policy": "random", "decode-policy": "random", "log-level": "info", "log-format": "json", "backend": "vllm", "runtime": "vllm",
+		"tenant-api-key": "t:k", "prefill": "http://p:2", "decode": "http://d:2", "kv-connector": "mooncake", "connector": "nixl", "routing-logic": "roundrobin",
+		"service-discovery": "k8s", "static-backends": "http://w:2",
+	}
+	idle := []string{"static-model-labels", "prefill-model-labels", "decode-model-labels", "session-key"} // without the routing logic that reads them
+	for _, r := range routers() {
+		for _, rule := range r.rules {
+			args := append(strings.Fields(lines[r.name]), "--"+rule.flag)
+			value, ok := values[rule.flag]
+			if !ok {
+				value = "1"
+			}
+			if rule.takes != none {
+				args = append(args, value)
+			}
+			text, err := YAML(r.name, args)
+			if strings.Contains(string(text), "changes nothing") != slices.Contains(idle, rule.flag) {
+				t.Errorf("%s: does --%s change something?\n%s", r.name, rule.flag, text)
+			}
+			if err != nil {
+				t.Errorf("%s --%s: %v", r.name, rule.flag, err)
+			} else if !namesFlag(text, "--"+rule.flag) {
+				t.Errorf("%s: no comment names --%s:\n%s", r.name, rule.flag, text)
+			}
+		}
+	}
 }
 
 // noted returns the flags that the text lists as having no equivalent.
@@ -241,6 +386,15 @@ func TestSingleFlags(t *testing.T) {
 		{"vllm-router", "--log-level warning", func(c *config.Config) bool { return c.Log.Level == "warn" }},
 		{"vllm-router", "--api-key k", func(c *config.Config) bool { return c.BackendAPIKey == "k" && c.APIKeys == nil }},
 		{"vllm-router", "--policy random --policy rendezvous_hash", func(c *config.Config) bool { return c.Router.DecodePolicy == "consistent_hash" }},
+		{"vllm-router", "--enable-trace", func(c *config.Config) bool { return c.Tracing.Endpoint == "" }},
+		{"vllm-router", "--cors-allowed-origins https://a.example https://b.example", func(c *config.Config) bool {
+			return slices.Equal(c.CORS.Origins, []string{"https://a.example", "https://b.example"})
+		}},
+		{"sglang-router", "--enable-trace", func(c *config.Config) bool { return c.Tracing.Endpoint == "http://localhost:4317" }},
+		{"smg", "--otlp-traces-endpoint c:4317", func(c *config.Config) bool { return c.Tracing.Endpoint == "" }},
+		{"smg", "--pd-disaggregation --prefill http://p:1 9001 --prefill http://q:1 none --decode http://d:1 --backend sglang", func(c *config.Config) bool {
+			return c.Connector == "sglang" && slices.Equal(c.Router.Prefill, []string{"http://p:1 bootstrap=9001", "http://q:1"})
+		}},
 		{"sglang-router", "--shutdown-grace-period-secs 20", func(c *config.Config) bool { return c.Timeouts.Drain == 20*time.Second }},
 		{"sglang-router", "--max-concurrent-requests -1", func(c *config.Config) bool { return true }},
 		{"smg", "--api-key a --tenant-api-key t:b --tenant-api-key u:c:d", func(c *config.Config) bool {
@@ -289,7 +443,9 @@ func TestWrongCommandLines(t *testing.T) {
 		{"smg", "--worker-urls http://w:1 --ca-cert-paths a b", "smg: --ca-cert-paths: xpyd takes one file; put all CAs into one"},
 		{"toy", "--prefiller-ports 1 2", "toy: 1 --prefiller-hosts and 2 --prefiller-ports; give as many of one as of the other"},
 		{"toy", "--decoder-ports http", `toy: --decoder-ports: "http" is no port`},
-		{"llm-d-sidecar", "--kv-connector=sglang", `llm-d-sidecar: --kv-connector: "sglang" has no equivalent; xpyd speaks nixl`},
+		{"llm-d-sidecar", "--kv-connector=offloading", `llm-d-sidecar: --kv-connector: "offloading" has no equivalent; xpyd speaks mooncake, nixl, nixlv2, sglang, shared-storage`},
+		{"sglang-router", "--pd-disaggregation --prefill http://p:1 --decode http://d:1 --backend trtllm",
+			`sglang-router: --backend: "trtllm" has no equivalent; xpyd speaks to vllm and, as an experiment, to sglang`},
 		{"production-stack", "--static-backends http://w:1", "production-stack: --routing-logic is missing"},
 		{"production-stack", "--static-backends http://w:1 --routing-logic session", "production-stack: --routing-logic session needs --session-key"},
 		{"production-stack", "--static-backends http://w:1 --routing-logic disaggregated_prefill", "production-stack: 1 --static-backends and 0 --static-model-labels; give each backend its label"},
@@ -323,7 +479,7 @@ func TestCertificates(t *testing.T) {
 			}
 		}
 	}
-	if text, err := YAML("llm-d-sidecar", words("--secure-proxy=false --cert-path=/certs")); err != nil || strings.Contains(string(text), "tls:") || strings.Contains(string(text), "secure") {
+	if text, err := YAML("llm-d-sidecar", words("--secure-proxy=false --cert-path=/certs")); err != nil || strings.Contains(string(text), "tls:") || strings.Contains(string(text), "#   --secure") {
 		t.Errorf("%v\n%s", err, text)
 	}
 }

@@ -33,8 +33,11 @@ func (g given) read(flag, def string, value func(string) (string, error)) (strin
 func (g given) from(flags ...string) string {
 	var names []string
 	for _, f := range flags {
-		if g.has(f) {
+		switch {
+		case g.has(f):
 			names = append(names, "--"+f)
+		case g.has(off(f)):
+			names = append(names, "--"+f+"=false")
 		}
 	}
 	if names == nil {
@@ -99,10 +102,15 @@ func (g given) take(r rule, rest []string, inline bool) (used int, err error) {
 		return 0, errors.New("a value is missing")
 	}
 	g[r.flag] = append(g[r.flag], rest[0])
-	if r.takes == target && len(rest) > 1 && isBootstrap(rest[1]) {
-		return 2, nil
+	if r.takes != target {
+		return 1, nil
 	}
-	return 1, nil
+	port := ""
+	if len(rest) > 1 && isBootstrap(rest[1]) {
+		used, port = 1, rest[1]
+	}
+	g[ports(r.flag)] = append(g[ports(r.flag)], port)
+	return used + 1, nil
 }
 
 func (g given) takeSwitch(flag string, rest []string, inline bool) (used int, err error) {
@@ -124,6 +132,20 @@ func (g given) takeSwitch(flag string, rest []string, inline bool) (used int, er
 
 // off is the name under which given has a switch that is turned off.
 func off(flag string) string { return "no-" + flag }
+
+// ports is the name under which given has the word after each URL of a target, or "".
+func ports(flag string) string { return flag + " ports" }
+
+// engines returns the URLs of a target, with their bootstrap ports.
+func (g given) engines(flag string) (all []string) {
+	for i, url := range g[flag] {
+		if port := g[ports(flag)][i]; port != "" && !strings.EqualFold(port, "none") {
+			url += " bootstrap=" + port
+		}
+		all = append(all, url)
+	}
+	return all
+}
 
 // isBootstrap reports whether the word after the URL of a prefill engine is its bootstrap port. NIXL
 // engines have none.

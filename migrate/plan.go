@@ -29,6 +29,17 @@ func (p *plan) set(key, value, from string) {
 // note says what becomes of a flag that has no equivalent.
 func (p *plan) note(flag, why string) { p.notes = append(p.notes, "--"+flag+": "+why) }
 
+// names reports whether a comment names the flag.
+func (p *plan) names(flag string) bool {
+	for _, s := range p.settings {
+		words := strings.FieldsFunc(s.from, func(r rune) bool { return strings.ContainsRune(" ,.=", r) })
+		if slices.Contains(words, "--"+flag) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(p.notes, func(note string) bool { return strings.HasPrefix(note, "--"+flag+": ") })
+}
+
 // list returns the texts as a YAML list.
 func list(texts []string) string {
 	var quoted []string

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -11,7 +12,8 @@ import (
 // (src/vllm_router/parsers/parser.py there).
 func productionStack() router {
 	rules := read(one, "host", "port", "service-discovery", "static-backends", "static-model-labels", "prefill-model-labels",
-		"decode-model-labels", "routing-logic", "session-key")
+		"decode-model-labels", "routing-logic", "session-key", "otel-endpoint")
+	rules = append(rules, read(none, "otel-secure")...)
 	rules = append(rules,
 		rule{flag: "backend-health-check-timeout-seconds", takes: one, key: "health.timeout", value: seconds},
 		rule{flag: "static-backend-health-check-timeout-seconds", takes: one, key: "health.timeout", value: seconds},
@@ -41,8 +43,7 @@ func productionStack() router {
 		without("the metrics have them", one, "log-stats-interval"),
 		without("it may hold further flags; give them to xpyd migrate, and reload xpyd's own file with HUP", one, "dynamic-config-yaml", "dynamic-config-json"),
 		without(sentry, one, "sentry-dsn", "sentry-traces-sample-rate", "sentry-profile-session-sample-rate"),
-		without(whyTrace, one, "otel-endpoint", "otel-service-name"),
-		without(whyTrace, none, "otel-secure"),
+		without("the service is xpyd, or what OTEL_SERVICE_NAME says", one, "otel-service-name"),
 		without(whyRetries, one, "max-instance-failover-reroute-attempts"),
 		without("xpyd serves vLLM engines only", one, "external-providers-config"),
 	} {
@@ -56,6 +57,7 @@ func fitStack(g given, p *plan) error {
 	if found := g.word("service-discovery", "static"); found != "static" {
 		p.note("service-discovery", whyKubernetes)
 	}
+	fitStackTraces(g, p)
 	backends := splitList(g.word("static-backends", ""))
 	switch logic := g.word("routing-logic", ""); logic {
 	case "disaggregated_prefill", "disaggregated_prefill_orchestrated":
@@ -75,7 +77,7 @@ func fitStack(g given, p *plan) error {
 	default:
 		return fmt.Errorf("--routing-logic: %q is none of roundrobin, session, kvaware, prefixaware, disaggregated_prefill, disaggregated_prefill_orchestrated", logic)
 	}
-	p.set("decode", list(backends), g.from("static-backends")+". Without prefill engines xpyd is a plain balancer over decode")
+	p.set("decode", list(backends), g.from("service-discovery", "static-backends")+". Without prefill engines xpyd is a plain balancer over decode")
 	return nil
 }
 
@@ -96,7 +98,7 @@ func (p *plan) stackPools(g given, backends []string, logic string) error {
 		if len(urls) == 0 && len(backends) > 0 {
 			return fmt.Errorf("--%s-model-labels: no backend has one of them", pool)
 		}
-		p.set(pool, list(urls), g.from("static-backends", "static-model-labels", pool+"-model-labels"))
+		p.set(pool, list(urls), g.from("service-discovery", "routing-logic", "static-backends", "static-model-labels", pool+"-model-labels"))
 		if logic == "disaggregated_prefill_orchestrated" {
 			p.set(pool+"_policy", "round_robin", g.from("routing-logic"))
 		}
@@ -105,6 +107,20 @@ func (p *plan) stackPools(g given, backends []string, logic string) error {
 		p.note("routing-logic", "there, clients send each prompt twice, and LMCache moves the blocks. Here they send it once, and the engines need NixlConnector")
 	}
 	return nil
+}
+
+// fitStackTraces sets where traces go.
+func fitStackTraces(g given, p *plan) {
+	scheme := "http"
+	if g.has("otel-secure") {
+		scheme = "https"
+	}
+	switch {
+	case g.has("otel-endpoint"):
+		p.set("tracing.endpoint", strconv.Quote(collectorURL(g.word("otel-endpoint", ""), scheme)), g.from("otel-endpoint", "otel-secure"))
+	case g.has("otel-secure"):
+		p.note("otel-secure", "it counts only with --otel-endpoint")
+	}
 }
 
 func splitList(text string) (words []string) {

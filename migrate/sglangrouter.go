@@ -8,7 +8,7 @@ import (
 // sglangRouter has the flags of sgl-model-gateway, formerly sglang-router (sgl-project/sglang), of the
 // Rust binary and of the Python launcher (src/main.rs and router_args.py there).
 func sglangRouter() router {
-	family := gateway{pd: "pd-disaggregation", host: "0.0.0.0", guards: true, policies: map[string]policy{
+	family := gateway{pd: "pd-disaggregation", host: "0.0.0.0", guards: true, engine: "sglang", collector: "localhost:4317", policies: map[string]policy{
 		"random":       {name: "random"},
 		"round_robin":  {name: "round_robin"},
 		"cache_aware":  {name: "prefix"},
@@ -23,7 +23,7 @@ func sglangRouter() router {
 	rules = append(rules, without("affinity.headers needs no table of sessions", one, "redis-key-prefix")...)
 	return router{
 		name:  "sglang-router",
-		about: "xpyd speaks to vLLM engines with NixlConnector. Bootstrap ports are SGLang's and have no meaning here.",
+		about: "With prefill engines it is for SGLang's. Add --backend vllm to the command line for vLLM's with NixlConnector.",
 		rules: rules, fit: family.fit, skip: []string{"launch", "start"},
 	}
 }

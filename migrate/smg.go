@@ -9,7 +9,7 @@ import (
 // Python launcher (model_gateway/src/main.rs and router_args.py there).
 func smg() router {
 	key := []string{"X-SMG-Routing-Key"}
-	family := gateway{pd: "pd-disaggregation", host: "0.0.0.0", guards: true, policies: map[string]policy{
+	family := gateway{pd: "pd-disaggregation", host: "0.0.0.0", guards: true, engine: "vllm", collector: "localhost:4317", policies: map[string]policy{
 		"random":             {name: "random"},
 		"round_robin":        {name: "round_robin"},
 		"passthrough":        {name: "round_robin"},
@@ -26,7 +26,7 @@ func smg() router {
 	rules = append(rules, smgRules()...)
 	return router{
 		name:  "smg",
-		about: "xpyd speaks to vLLM engines with NixlConnector over HTTP. Bootstrap ports have no meaning here.",
+		about: "With prefill engines it is for vLLM's with NixlConnector. Add --backend sglang to the command line for SGLang's.",
 		rules: rules, skip: []string{"launch", "start"},
 		fit: func(g given, p *plan) error {
 			if err := family.fit(g, p); err != nil {
@@ -63,10 +63,10 @@ func smgRules() []rule {
 		without(whyHistory, none, "oracle-external-auth"),
 		without("a client is its key, or its address where no keys are set", none, "trust-tenant-header"),
 		without("a client is its key, or its address where no keys are set", one, "tenant-header-name"),
-		without("headers.pass can pass X-Vllm-Priority on to the engines", none, "priority-scheduler-enabled"),
-		without("headers.pass can pass X-Vllm-Priority on to the engines", one, "priority-scheduler-default-max-class", "priority-scheduler-config", "priority-scheduler-tenant-metric-top-n"),
-		without(whyCaps, none, "tenant-rate-limit-enabled"),
-		without(whyCaps, one, "tenant-rate-limit-config"),
+		without("keys_file says which keys may name a priority (docs/keys.md)", none, "priority-scheduler-enabled"),
+		without("keys_file says which keys may name a priority (docs/keys.md)", one, "priority-scheduler-default-max-class", "priority-scheduler-config", "priority-scheduler-tenant-metric-top-n"),
+		without("keys_file has the limits of each key (docs/keys.md)", none, "tenant-rate-limit-enabled"),
+		without("keys_file has the limits of each key (docs/keys.md)", one, "tenant-rate-limit-config"),
 		without("a backend that is down stays in its pool and gets no requests", none, "remove-unhealthy-workers"),
 		without("a backend that a reload removes keeps its requests until they end", one, "drain-settle-secs"),
 		without(whyTokenizer, one, "model"),

@@ -4,7 +4,7 @@ package migrate
 // (docs/cli_reference.md and src/main.rs there).
 func vllmRouter() router {
 	sessions := []string{"X-Session-ID", "X-User-ID", "X-Tenant-ID"}
-	family := gateway{pd: "vllm-pd-disaggregation", host: "127.0.0.1", policies: map[string]policy{
+	family := gateway{pd: "vllm-pd-disaggregation", host: "127.0.0.1", engine: "vllm", policies: map[string]policy{
 		"random":              {name: "random"},
 		"round_robin":         {name: "round_robin"},
 		"cache_aware":         {name: "prefix"},
@@ -17,14 +17,14 @@ func vllmRouter() router {
 	rules := append(gatewayRules(),
 		rule{flag: family.pd},
 		rule{flag: "kv-connector", takes: one, key: "connector", value: asWritten},
+		rule{flag: "otel-sampling-ratio", takes: one},
 	)
 	for _, more := range [][]rule{
 		without("xpyd does not take engines that register themselves; list them in prefill and decode", one, "vllm-discovery-address"),
 		without(whyRank, one, "intra-node-data-parallel-size"),
 		without("xpyd checks keys itself (api_key_file), without asking another server", many, "api-key-validation-urls"),
 		without("it is the whole router", none, "mini-lb"),
-		without(whyTrace, one, "otel-sampling-ratio"),
-		without(whyTrace, many, "otel-excluded-paths"),
+		without("only completions and relayed requests are traced, and no health checks", many, "otel-excluded-paths"),
 		without("xpyd does not pass /start_profile on", none, "profile"),
 		without("affinity.headers keeps the requests of a session together", none, "enable-program-scheduling"),
 		without("affinity.headers keeps the requests of a session together", one, "program-scheduling-config-json"),
