@@ -200,7 +200,7 @@ func (b *Bench) send(ctx context.Context, started time.Time, t load.Turn) result
 		ID: id, Asked: p.Tokens, AskedOut: p.Limit,
 		DueUS: t.Due.Sub(started).Microseconds(), StartUS: t.Start.Sub(started).Microseconds(), SentUS: a.Sent.Sub(started).Microseconds(),
 		Prompt: a.Prompt, Output: a.Output, Cached: a.Cached, Finish: a.Finish, Status: a.Status,
-		Failure: a.Failure, Error: a.Detail,
+		Failure: a.Failure, Error: a.Detail, Text: a.Text,
 	}
 	end := a.End
 	if !a.First.IsZero() {

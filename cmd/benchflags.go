@@ -30,6 +30,8 @@ type benchFlags struct {
 	out    string
 	format string
 	noBar  bool
+	// detailed adds a list of each request, with the answers' texts, to vLLM's result file.
+	detailed bool
 
 	rate, burstiness, temperature, extra string
 	ratio                                string
@@ -134,6 +136,7 @@ func (f *benchFlags) addReport(s *pflag.FlagSet) {
 	f.manyVar(s, &f.goodput, "goodput", "bounds in ms that a good request keeps, as in ttft:200 tpot:50 e2el:5000")
 	f.manyVar(s, &f.metadata, "metadata", "K=V … members of the result file")
 	s.StringVar(&f.resultFile, "result-filename", "", "name of vLLM's result file in --out (default from rate, model and date)")
+	s.BoolVar(&f.detailed, "save-detailed", false, "vLLM's result file in --out has the lists of all requests, texts of answers included")
 	s.DurationVar(&f.o.MaxLate, "max-lateness", 100*time.Millisecond, "the run fails when the tool sends 1 % of its requests later than this; 0: never. Not applied to --rate inf without a cap")
 	s.BoolVar(&f.noBar, "no-progress", false, "no bar on a terminal")
 }

@@ -101,7 +101,7 @@ func (f *benchFlags) save(run *result.Run, note io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("save the result: %w", err)
 	}
-	if err := errors.Join(printer.Print(out, "vllm-json", []*result.Run{run}), out.Close()); err != nil {
+	if err := errors.Join(printer.PrintAs(out, "vllm-json", []*result.Run{run}, printer.Options{Detailed: f.detailed}), out.Close()); err != nil {
 		return fmt.Errorf("save the result: %w", err)
 	}
 	fmt.Fprintf(note, "saved %s and %s\n", path+result.Suffix, file)

@@ -36,7 +36,6 @@ func vllmFlags() map[string]vllmFlag {
 		"trust-remote-code":       {alone: true, ignored: ownTokenizer},
 		"skip-tokenizer-init":     {alone: true, ignored: ownTokenizer},
 		"use-beam-search":         {alone: true, ignored: "vllm bench serve does nothing with it, either"},
-		"save-detailed":           {alone: true, ignored: "each request is in the .run.json file, and texts are never kept"},
 		"plot-timeline":           {alone: true, ignored: laterReports},
 		"plot-dataset-stats":      {alone: true, ignored: laterReports},
 		"timeline-itl-thresholds": {ignored: laterReports},
@@ -136,6 +135,9 @@ func (f *benchFlags) readVLLM(s *pflag.FlagSet) (err error) {
 	}
 	if f.out == "" && (f.saveResult || f.append || f.resultFile != "") {
 		f.out = "."
+	}
+	if f.o.Client.KeepText = f.detailed && f.out != ""; f.detailed && f.out == "" {
+		f.notes = append(f.notes, "--save-detailed has no effect: nothing is saved without --out or --save-result")
 	}
 	f.o.Ready = time.Duration(f.readySeconds) * time.Second
 	if f.selfTimed && (s.Changed("rate") || f.o.Untimed) {

@@ -173,6 +173,7 @@ func TestPastedCommand(t *testing.T) {
 			t.Errorf("%v: %s", err, text)
 		}
 	}
+	detailed(t, results[0], filepath.Join(dir, "*.run.json"))
 	if runs, _ := filepath.Glob(filepath.Join(dir, "*.run.json")); len(results) != 2 || len(runs) < 1 {
 		t.Errorf("%d results, runs %v", len(results), runs)
 	}
@@ -188,5 +189,41 @@ func TestPastedCommand(t *testing.T) {
 	}
 	if len(bodies) != 3 {
 		t.Errorf("%d requests", len(bodies))
+	}
+}
+
+// detailed checks the lists of --save-detailed in a result file: each request's text and gaps. Saved
+// runs must not have the texts.
+func detailed(t *testing.T, text, saved string) {
+	t.Helper()
+	var r struct {
+		Texts   []string    `json:"generated_texts"`
+		Gaps    [][]float64 `json:"itls"`
+		Inputs  []int       `json:"input_lens"`
+		Outputs []int       `json:"output_lens"`
+		Starts  []float64   `json:"start_times"`
+		Errors  []string    `json:"errors"`
+	}
+	if err := json.Unmarshal([]byte(text), &r); err != nil || len(r.Texts) != 3 || len(r.Errors) != 3 || len(r.Starts) != 3 {
+		t.Fatalf("%v: %s", err, text)
+	}
+	runs, _ := filepath.Glob(saved)
+	for i, answer := range r.Texts {
+		if answer == "" || len(r.Gaps[i]) != 3 || r.Inputs[i] != 16 || r.Outputs[i] != 4 || r.Errors[i] != "" || i > 0 && r.Starts[i] <= r.Starts[i-1] {
+			t.Errorf("request %d: %s", i, text)
+		}
+		for _, run := range runs {
+			if b, err := os.ReadFile(run); err != nil || strings.Contains(string(b), answer) {
+				t.Errorf("%s: %v, or an answer in it", run, err)
+			}
+		}
+	}
+}
+
+// TestSaveDetailedNeedsAFile: without one it has no effect, and says so.
+func TestSaveDetailedNeedsAFile(t *testing.T) {
+	o, notes, err := readBenchFlags(t, "--save-detailed")
+	if err != nil || o.Client.KeepText || len(notes) != 1 || notes[0] != "--save-detailed has no effect: nothing is saved without --out or --save-result" {
+		t.Error(o.Client.KeepText, notes, err)
 	}
 }

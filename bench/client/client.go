@@ -38,6 +38,7 @@ type Options struct {
 	Temperature *float64 // nil leaves it to the server
 	IgnoreEOS   bool
 	Extra       map[string]any // further members of each body
+	KeepText    bool           // answers have their texts; each event costs more CPU
 
 	Stall   time.Duration // longest wait between two events, once the first token has come
 	Timeout time.Duration // longest time of one request
@@ -124,7 +125,9 @@ type Answer struct {
 
 	Failure string // a code; "" for a whole answer
 	Detail  string
+	Text    string // of a whole answer, with Options.KeepText
 
+	text    *strings.Builder // nil: not kept
 	usage   usage
 	counted bool
 }
@@ -136,11 +139,16 @@ func (c *Client) Do(ctx context.Context, id string, body []byte, limit int) *Ans
 	whole := time.AfterFunc(c.o.Timeout, func() { cancel(errTimeout) })
 	defer whole.Stop()
 	a := &Answer{Gaps: make([]time.Duration, 0, min(limit, 4096))}
+	if c.o.KeepText {
+		a.text = &strings.Builder{}
+	}
 	a.Sent = time.Now()
 	err := c.exchange(ctx, cancel, a, id, body, limit)
 	a.End = time.Now()
 	if err != nil {
 		a.Failure, a.Detail = classify(ctx, err, a.Status != 0)
+	} else if a.text != nil {
+		a.Text = a.text.String()
 	}
 	return a
 }

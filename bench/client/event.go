@@ -15,6 +15,7 @@ type event struct {
 }
 
 type choice struct {
+	Text   string  `json:"text"` // of a completion; a chat has a delta
 	Delta  delta   `json:"delta"`
 	Finish *string `json:"finish_reason"`
 }
@@ -79,6 +80,14 @@ func (e *event) carriesToken() bool {
 func (d *delta) text() bool {
 	calls := len(d.ToolCalls) > 0 && !bytes.Equal(d.ToolCalls, []byte("null")) && !bytes.Equal(d.ToolCalls, []byte("[]"))
 	return d.Content != "" || d.Reasoning != "" || d.ReasoningContent != "" || d.Refusal != "" || calls
+}
+
+// text is the first choice's, as vllm bench serve keeps it: the content of a chat, and no reasoning.
+func (e *event) text() string {
+	if len(e.Choices) == 0 {
+		return ""
+	}
+	return e.Choices[0].Text + e.Choices[0].Delta.Content
 }
 
 // finish is the first choice's finish_reason; "" for none.

@@ -87,7 +87,7 @@ func eventsOf(tokens int) int { return 2*tokens + 16 }
 
 // take enters one event that came at now.
 func (a *Answer) take(data []byte, now time.Time) error {
-	if plain(data) {
+	if a.text == nil && plain(data) {
 		a.tick(now)
 		return nil
 	}
@@ -101,6 +101,9 @@ func (a *Answer) take(data []byte, now time.Time) error {
 	if e.Usage != nil {
 		a.usage = *e.Usage
 		a.counted = true
+	}
+	if a.text != nil {
+		a.text.WriteString(e.text())
 	}
 	if f := e.finish(); f != "" {
 		a.Finish = f

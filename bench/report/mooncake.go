@@ -117,7 +117,7 @@ func mooncakeFiles(runs []*result.Run, o Options) ([]File, error) {
 		}
 		for _, r := range set.runs {
 			var text strings.Builder
-			if err := vllmJSON(&text, r); err != nil {
+			if err := vllmJSON(&text, r, false); err != nil {
 				return nil, err
 			}
 			load := "qps-" + loadValue(r.Config)

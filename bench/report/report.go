@@ -13,7 +13,8 @@ import (
 
 // Options are what a reader may choose in a format.
 type Options struct {
-	Ray plot.Pareto // the third panel of the figure of format ray
+	Ray      plot.Pareto // the third panel of the figure of format ray
+	Detailed bool        // vllm-json has the lists of --save-detailed; a run that was read from a file has no texts for them
 }
 
 // File is one file of a report. Its name never leads out of the report's folder.
@@ -36,7 +37,7 @@ func formats() []format {
 	return []format{
 		{"vllm", "the block of vllm bench serve", eachRun(vllmBlock), "vllm.txt", nil},
 		{"seed", "the block of vllm's benchmark_serving.py of 2024 and 2025", eachRun(seedBlock), "seed.txt", nil},
-		{"vllm-json", "the result file of vllm bench serve, an object a line", eachRun(vllmJSON), "", vllmFiles},
+		{"vllm-json", "the result file of vllm bench serve, an object a line", vllmJSONs, "", vllmFiles},
 		{"llm-d-0.1", "llm-d's benchmark report v0.1, a YAML document for each run", llmdPrinter(llmd01), "", llmdFiles("benchmark_report,", llmd01)},
 		{"llm-d-0.2", "llm-d's benchmark report v0.2, a YAML document for each run", llmdPrinter(llmd02), "", llmdFiles("benchmark_report_v0.2,", llmd02)},
 		{"inference-perf", "summary_lifecycle_metrics.json; with --out also a file for each stage and three plots", inferencePerf, "", inferencePerfFiles},

@@ -109,8 +109,48 @@ func TestResultFileIsVLLMs(t *testing.T) {
 	}
 }
 
+// TestDetailedResultFileIsVLLMs: --save-detailed adds vLLM's lists at vLLM's places. A request that
+// failed has its error, no latency, and no output.
+func TestDetailedResultFileIsVLLMs(t *testing.T) {
+	r := failed(t)
+	r.Records[59].Text = "a text"
+	var b strings.Builder
+	if err := PrintAs(&b, "vllm-json", []*result.Run{r}, Options{Detailed: true}); err != nil {
+		t.Fatal(err)
+	}
+	const want = "total_token_throughput:f input_lens:[i output_lens:[i ttfts:[f itls:[[f latencies:[f start_times:[f queue_times:[f " +
+		"generated_texts:[s errors:[s max_output_tokens_per_s:f"
+	if got := shape(t, b.String()); !strings.Contains(got, want) {
+		t.Errorf("%s\nlacks\n%s", got, want)
+	}
+	var lists struct {
+		Outputs   []int     `json:"output_lens"`
+		Latencies []float64 `json:"latencies"`
+		Texts     []string  `json:"generated_texts"`
+		Errors    []string  `json:"errors"`
+	}
+	if err := json.Unmarshal([]byte(b.String()), &lists); err != nil || lists.Texts[59] != "a text" {
+		t.Fatal(err, lists.Texts)
+	}
+	bad := 0
+	for i := range r.Records {
+		rec := &r.Records[i]
+		if !rec.OK() {
+			bad++
+			if !strings.HasPrefix(lists.Errors[i], rec.Failure) || !strings.HasSuffix(lists.Errors[i], rec.Error) || lists.Latencies[i] != 0 || lists.Outputs[i] != 0 {
+				t.Errorf("request %d: %q, %v s, %d tokens", i, lists.Errors[i], lists.Latencies[i], lists.Outputs[i])
+			}
+		} else if lists.Errors[i] != "" || lists.Latencies[i] == 0 || lists.Outputs[i] != rec.Output {
+			t.Errorf("request %d: %q, %v s, %d tokens", i, lists.Errors[i], lists.Latencies[i], lists.Outputs[i])
+		}
+	}
+	if bad == 0 {
+		t.Error("no request of the fixture failed")
+	}
+}
+
 // shape is an object's keys with the types that Python's reader gives their values: s, i, f, 0
-// for null, and [ before the type of a list's first element.
+// for null, and a [ for each list around the first element.
 func shape(t *testing.T, text string) string {
 	t.Helper()
 	d := json.NewDecoder(strings.NewReader(text))
@@ -142,11 +182,21 @@ func shape(t *testing.T, text string) string {
 			words = append(words, key+":"+kind(value))
 			continue
 		}
-		words = append(words, key+":["+kind(next()))
-		for d.More() {
-			next()
+		word := key + ":["
+		for deep := 1; deep > 0; {
+			switch token := next(); {
+			case token == json.Delim('['):
+				deep++
+				if strings.HasSuffix(word, "[") {
+					word += "["
+				}
+			case token == json.Delim(']'):
+				deep--
+			case strings.HasSuffix(word, "["):
+				word += kind(token)
+			}
 		}
-		next()
+		words = append(words, word)
 	}
 	return strings.Join(words, " ")
 }

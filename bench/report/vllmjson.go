@@ -35,8 +35,8 @@ func (m *members) float(name string, x float64) { m.add(name, pyFloat(x)) }
 const dateLayout = "20060102-150405"
 
 // vllmJSON is the file of vllm bench serve --save-result, with the same keys, order and types.
-// tokenizer_id is null, since only the server counts tokens.
-func vllmJSON(w *strings.Builder, r *result.Run) error {
+// tokenizer_id is null, since only the server counts tokens. detailed adds the lists of --save-detailed.
+func vllmJSON(w *strings.Builder, r *result.Run, detailed bool) error {
 	m, c := &members{}, r.Config
 	backend := map[string]string{"completions": "openai", "chat": "openai-chat"}[c.API]
 	m.add("date", r.Started.Local().Format(dateLayout))
@@ -66,6 +66,10 @@ func vllmJSON(w *strings.Builder, r *result.Run) error {
 		m.add("ramp_up_end_rps", int(c.Ramp.To))
 	}
 	vllmTotals(m, r)
+	newVLLMLists(r).add(m, detailed)
+	m.float("max_output_tokens_per_s", r.Totals.PeakOutput)
+	m.add("max_concurrent_requests", r.Totals.PeakOpen)
+	m.float("rtfx", 0)
 	for _, s := range sections(r) {
 		v := r.Values(s.metric)
 		m.float("mean_"+s.metric+"_ms", v.Mean())
@@ -97,17 +101,66 @@ func vllmTotals(m *members, r *result.Run) {
 	}
 	m.float("output_throughput", t.OutputRate)
 	m.float("total_token_throughput", t.TotalRate)
-	latencies, queues := make([]pyFloat, 0, len(r.Records)), make([]pyFloat, 0, len(r.Records))
+}
+
+// vllmLists have an element a request, failed ones included, in vLLM's order and in seconds. A request
+// that failed has no latency, no output length and no text there.
+type vllmLists struct {
+	inputs, outputs []int
+	ttfts           []pyFloat
+	itls            [][]pyFloat
+	latencies       []pyFloat
+	starts, queues  []pyFloat // starts count from the beginning of the run; vLLM's from that of the machine
+	texts, errors   []string
+}
+
+func newVLLMLists(r *result.Run) *vllmLists {
+	n := len(r.Records)
+	l := &vllmLists{
+		inputs: make([]int, n), outputs: make([]int, n), ttfts: make([]pyFloat, n), itls: make([][]pyFloat, n), latencies: make([]pyFloat, n),
+		starts: make([]pyFloat, n), queues: make([]pyFloat, n), texts: make([]string, n), errors: make([]string, n),
+	}
 	for i := range r.Records {
 		rec := &r.Records[i]
-		latencies = append(latencies, seconds(rec.E2ELUS))
-		queues = append(queues, seconds(rec.QueueUS()))
+		l.inputs[i], l.ttfts[i], l.itls[i] = rec.Asked, seconds(rec.TTFTUS), make([]pyFloat, len(rec.ITLUS))
+		for j, gap := range rec.ITLUS {
+			l.itls[i][j] = seconds(gap)
+		}
+		l.starts[i], l.queues[i] = seconds(rec.StartUS), seconds(rec.QueueUS())
+		if rec.OK() {
+			l.inputs[i], l.outputs[i], l.latencies[i], l.texts[i] = rec.Prompt, rec.Output, seconds(rec.E2ELUS), rec.Text
+		} else {
+			l.errors[i] = strings.TrimSuffix(rec.Failure+": "+rec.Error, ": ")
+		}
 	}
-	m.add("latencies", latencies)
-	m.add("queue_times", queues)
-	m.float("max_output_tokens_per_s", t.PeakOutput)
-	m.add("max_concurrent_requests", t.PeakOpen)
-	m.float("rtfx", 0)
+	return l
+}
+
+func (l *vllmLists) add(m *members, detailed bool) {
+	if !detailed {
+		m.add("latencies", l.latencies)
+		m.add("queue_times", l.queues)
+		return
+	}
+	m.add("input_lens", l.inputs)
+	m.add("output_lens", l.outputs)
+	m.add("ttfts", l.ttfts)
+	m.add("itls", l.itls)
+	m.add("latencies", l.latencies)
+	m.add("start_times", l.starts)
+	m.add("queue_times", l.queues)
+	m.add("generated_texts", l.texts)
+	m.add("errors", l.errors)
+}
+
+// vllmJSONs are the result files of all runs, an object a line.
+func vllmJSONs(w *strings.Builder, runs []*result.Run, o Options) error {
+	for _, r := range runs {
+		if err := vllmJSON(w, r, o.Detailed); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func seconds(us int64) pyFloat { return pyFloat((time.Duration(us) * time.Microsecond).Seconds()) }
@@ -142,7 +195,7 @@ func FileName(r *result.Run) string {
 func vllmFiles(runs []*result.Run, _ Options) (files []File, err error) {
 	for _, r := range runs {
 		var text strings.Builder
-		if err := vllmJSON(&text, r); err != nil {
+		if err := vllmJSON(&text, r, false); err != nil {
 			return nil, err
 		}
 		files = append(files, File{FileName(r) + ".json", []byte(text.String())})

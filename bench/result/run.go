@@ -102,6 +102,7 @@ type Record struct {
 	Status   int     `json:"status,omitempty"`  // of HTTP; 0: no head came
 	Failure  string  `json:"failure,omitempty"` // a code; "" for a whole answer
 	Error    string  `json:"error,omitempty"`   // text of the failure
+	Text     string  `json:"-"`                 // the answer, with --save-detailed; never in a saved run
 }
 
 // Interrupted is the failure code of requests that the tool itself broke off. They are neither

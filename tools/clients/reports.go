@@ -29,7 +29,8 @@ func (j *job) measured(ctx context.Context, format string) (string, error) {
 	runs, files, log := filepath.Join(j.dir, "runs"), filepath.Join(j.dir, "files"), filepath.Join(j.dir, "xpyd-bench.log")
 	for i := range reportRuns {
 		if err := call(ctx, log, "", nil, j.xpyd, "bench", "serve", "--url", j.fleet.url, "--input-len", "64", "--output-len", "8",
-			"--num-prompts", strconv.Itoa(reportRequests), "--concurrency", strconv.Itoa(2<<i), "--max-lateness", "0", "--no-progress", "--out", runs); err != nil {
+			"--num-prompts", strconv.Itoa(reportRequests), "--concurrency", strconv.Itoa(2<<i), "--max-lateness", "0", "--no-progress",
+			"--save-detailed", "--out", runs); err != nil {
 			return "", err
 		}
 	}
@@ -66,7 +67,8 @@ func analyzeReports(ctx context.Context, j *job) (tally, error) {
 	return t, nil
 }
 
-// readVLLMReports has the readers of vllm bench read our result files.
+// readVLLMReports has the readers of vllm bench read our result files, those with the lists of all
+// requests too.
 func readVLLMReports(ctx context.Context, j *job) (tally, error) {
 	program, err := installVLLM(ctx, j)
 	if err != nil {
@@ -80,9 +82,9 @@ func readVLLMReports(ctx context.Context, j *job) (tally, error) {
 	if err != nil {
 		return tally{}, fmt.Errorf("find the script: %w", err)
 	}
-	python := filepath.Join(filepath.Dir(program), "python")
+	python, runs := filepath.Join(filepath.Dir(program), "python"), filepath.Join(j.dir, "runs")
 	log := filepath.Join(j.dir, "client.log")
-	if err := call(ctx, log, j.dir, []string{"SAVE_TO_PYTORCH_BENCHMARK_FORMAT=1"}, python, script, files, strconv.Itoa(reportRuns)); err != nil {
+	if err := call(ctx, log, j.dir, []string{"SAVE_TO_PYTORCH_BENCHMARK_FORMAT=1"}, python, script, files, runs, strconv.Itoa(reportRuns)); err != nil {
 		return tally{}, errors.Join(errors.New("vLLM cannot read our result files"), err)
 	}
 	return tally{requests: reportRuns * reportRequests}, nil
