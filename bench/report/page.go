@@ -76,8 +76,17 @@ func newPageWorkload(l workload) pageWorkload {
 	for _, c := range l.cells {
 		p.Rows = append(p.Rows, pageRow(c))
 	}
+	if !slices.ContainsFunc(l.cells, func(c cell) bool { return advice.Place(c.runs[0]).GPUs > 0 }) { // a column of nothing
+		p.Head = slices.Delete(p.Head, gpuColumn, gpuColumn+1)
+		for i, row := range p.Rows {
+			p.Rows[i] = slices.Delete(row, gpuColumn, gpuColumn+1)
+		}
+	}
 	return p
 }
+
+// gpuColumn is the column of throughput per GPU.
+const gpuColumn = 7
 
 func pageRow(c cell) []pageCell {
 	stat := func(metric string, of func(result.Stat) float64) pageCell {
@@ -113,13 +122,16 @@ func (c cell) page(of func(*result.Run) float64, decimals int) pageCell {
 	return p
 }
 
-// draw adds the figures: those of a sweep to its workloads, and for a run alone the spread of its
-// latencies.
+// draw adds the figures: those of a sweep to its workloads, and for a workload of one run the spread
+// of its latencies.
 func (p *page) draw(runs []*result.Run, o Options) error {
-	if len(runs) == 1 {
-		return p.Workloads[0].add(plot.Distribution(runs[0]))
-	}
 	for i, load := range workloads(runs) {
+		if all := load.runs(); len(all) == 1 {
+			if err := p.Workloads[i].add(plot.Distribution(all[0])); err != nil {
+				return err
+			}
+			continue
+		}
 		for _, g := range advice.Groups(load.runs(), o.Ray.Latency()) {
 			if len(g.Points) < 2 {
 				continue

@@ -98,3 +98,17 @@ func TestRayChoices(t *testing.T) {
 		}
 	}
 }
+
+// TestPageOfRunsThatMakeNoCurve: a workload with a run alone has the spread of its latencies, whatever
+// else is on the page. Targets that do not say how many GPUs they have get no column for it.
+func TestPageOfRunsThatMakeNoCurve(t *testing.T) {
+	other := saved(t, "rate")
+	other.Config.InputLen = 9
+	page := printed(t, "html", saved(t, "rate"), other)
+	if n := strings.Count(page, "<figure><svg"); n != 8 {
+		t.Errorf("%d figures, want 4 for each of two runs", n)
+	}
+	if strings.Contains(page, "a GPU") || strings.Count(page, "<th>TTFT median</th><th>P99</th>") != 2 {
+		t.Error("a column without figures, or none for TTFT")
+	}
+}
