@@ -76,7 +76,11 @@ func centred(s draw.TextStyle, y draw.YAlignment) draw.TextStyle {
 	return s
 }
 
-// bound sets the ends of the axes: a linear one begins at 0, and no point lies on a border.
+// wide is how many times the lowest value the highest is where a logarithmic axis begins at a tick.
+const wide = 3
+
+// bound sets the ends of the axes: a linear one begins at 0, a long logarithmic one at a tick, and no
+// point lies on a border.
 func (p panel) bound(a *gonum.Plot) {
 	for _, axis := range []struct {
 		*gonum.Axis
@@ -88,7 +92,11 @@ func (p panel) bound(a *gonum.Plot) {
 		if axis.log {
 			axis.Scale = gonum.LogScale{}
 			span := math.Max(math.Pow(axis.Max/axis.Min, 0.08), 1.05)
-			axis.Min, axis.Max = axis.Min/span, axis.Max*span
+			low := axis.Min / span
+			if axis.Max/axis.Min >= wide {
+				low = roundBelow(axis.Min / 1.05) // else the lowest points stand below all numbers
+			}
+			axis.Min, axis.Max = low, axis.Max*span
 			continue
 		}
 		axis.Min, axis.Max = 0, axis.Max*1.08

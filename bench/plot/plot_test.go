@@ -3,6 +3,7 @@ package plot
 import (
 	"bytes"
 	"image/png"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -185,6 +186,23 @@ func TestTicks(t *testing.T) {
 		}
 		if got := strings.Join(labels, " "); got != c.want {
 			t.Errorf("%v to %v: %s, want %s", c.low, c.high, got, c.want)
+		}
+	}
+}
+
+// TestLongLogAxisBeginsAtATick: every point of such an axis has a number below it.
+func TestLongLogAxisBeginsAtATick(t *testing.T) {
+	for lowest, want := range map[float64]float64{247: 200, 210: 200, 205: 100, 200: 100, 12: 10, 99: 50, 0.03: 0.02, 5.5: 5} {
+		a, err := panel{logY: true, lines: []line{{points: []point{
+			{x: 1, xMin: 1, xMax: 1, y: lowest, yMin: lowest, yMax: lowest}, {x: 2, xMin: 2, xMax: 2, y: 8 * lowest, yMin: 8 * lowest, yMax: 8 * lowest}}}}}.axes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(a.Y.Min-want) > 1e-9*want {
+			t.Errorf("the lowest point is %v, and the axis begins at %v, want %v", lowest, a.Y.Min, want)
+		}
+		if first := a.Y.Tick.Marker.Ticks(a.Y.Min, a.Y.Max)[0].Value; math.Abs(first-want) > 1e-9*want {
+			t.Errorf("the lowest point is %v, and the first number %v", lowest, first)
 		}
 	}
 }

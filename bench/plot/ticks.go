@@ -64,6 +64,15 @@ func roundStep(x float64) float64 {
 	return 10 * decade
 }
 
+// roundBelow is the highest of 1, 2 and 5 times a power of ten that is not above x.
+func roundBelow(x float64) float64 {
+	up := roundStep(x)
+	if up <= x {
+		return up
+	}
+	return roundStep(up / 2.5)
+}
+
 // number has four significant digits, with thousands as k.
 func number(x float64) string {
 	if math.Abs(x) >= 10_000 {

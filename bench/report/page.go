@@ -114,12 +114,23 @@ func pageRow(c cell) []pageCell {
 // page is a figure of a cell with that many decimals.
 func (c cell) page(of func(*result.Run) float64, decimals int) pageCell {
 	v := c.values(of)
-	text := func(x float64) string { return strconv.FormatFloat(x, 'f', decimals, 64) }
+	text := func(x float64) string { return strconv.FormatFloat(x, 'f', shown(x, decimals), 64) }
 	p := pageCell{Text: text(v.Median())}
 	if low, high := text(v.Min()), text(v.Max()); low != high {
 		p.Range = low + "–" + high
 	}
 	return p
+}
+
+// shown is how many decimals a figure has: a long one needs fewer, and all columns have to fit.
+func shown(x float64, decimals int) int {
+	switch {
+	case x >= 1000:
+		return 0
+	case x >= 100:
+		return min(decimals, 1)
+	}
+	return decimals
 }
 
 // draw adds the figures: those of a sweep to its workloads, and for a workload of one run the spread
@@ -148,7 +159,7 @@ func (p *page) draw(runs []*result.Run, o Options) error {
 
 // add draws each panel on its own, because a phone cannot show two side by side.
 func (w *pageWorkload) add(f plot.Figure) error {
-	if !slices.Contains(w.Notes, f.Note) {
+	if !slices.ContainsFunc(w.Notes, func(note string) bool { return strings.HasPrefix(note, f.Note) }) {
 		w.Notes = append(w.Notes, f.Note)
 	}
 	for _, one := range f.Split() {
