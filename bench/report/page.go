@@ -48,8 +48,12 @@ type pageRun struct {
 // htmlPage is one page that loads nothing else.
 func htmlPage(w *strings.Builder, runs []*result.Run, o Options) error {
 	p := page{Title: "Benchmark of " + runs[0].Config.Model}
-	if len(sets(runs)) > 1 || len(runs) > 1 {
-		p.Words = advice.Words(runs, o.Ray.Latency())
+	if len(runs) > 1 {
+		lats := []advice.Latency{o.Ray.Latency()}
+		if first := advice.FirstToken(); lats[0].Name != first.Name {
+			lats = append(lats, first)
+		}
+		p.Words = advice.Words(runs, lats...)
 	}
 	for _, load := range workloads(runs) {
 		p.Workloads = append(p.Workloads, newPageWorkload(load))

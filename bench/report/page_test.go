@@ -33,7 +33,7 @@ func TestPageNeedsNothing(t *testing.T) {
 // configuration.
 func TestPageHasAllOfIt(t *testing.T) {
 	page := printed(t, "html", sweep(t)...)
-	for _, want := range []string{"Concurrency", "tok/s a GPU", "collocated", "most throughput: ", "============ Serving Benchmark Result ============",
+	for _, want := range []string{"Concurrency", "tok/s a GPU", "collocated", "most throughput: ", "quickest by median TPOT: ", "quickest by median TTFT: ", "============ Serving Benchmark Result ============",
 		"the tool&#39;s own lateness", "<th>seed</th><td>", "points: medians of 2 repeats"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page of a sweep lacks %q", want)
