@@ -202,6 +202,12 @@ func orElse(a, b string) string {
 	return b
 }
 
+// made reports whether a saved run is of this cell with its present settings.
+func (f *File) made(c *Cell, run *result.Run) bool {
+	cell := run.Config.Cell
+	return cell != nil && cell.Sweep == f.Name && cell.Plan == f.digest(c) && (f.Seed == nil || run.Config.Seed == f.seed(c))
+}
+
 // seed is the seed of the prompts. Unless the file has one, each call draws a new seed: targets may
 // share a prefix cache, and a repeated cell must not find its own prompts there.
 func (f *File) seed(c *Cell) uint64 {

@@ -175,7 +175,7 @@ func (r *Runner) each(do func(*Cell, *result.Run)) error {
 		if err != nil {
 			return err
 		}
-		if cell := run.Config.Cell; cell == nil || cell.Sweep != r.File.Name || cell.Plan != r.File.digest(&c) {
+		if !r.File.made(&c, run) {
 			return fmt.Errorf("%s was measured by another sweep, or with other settings: use another --out, or remove it", path)
 		}
 		do(&c, run)

@@ -109,9 +109,12 @@ func TestSweepGoesOn(t *testing.T) {
 	if err != nil || strings.Count(plan, ": done\n") != 8 || !strings.Contains(plan, "0 of 8 cells, about 0s") {
 		t.Errorf("%s %v", plan, err)
 	}
-	f.Workloads[0].InputLen = 17
-	if _, err := (&Runner{File: f, Dir: dir, Note: &bytes.Buffer{}}).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "--short--conc1-n4--r1.run.json was measured by another sweep, or with other settings: use another --out") {
-		t.Error(err)
+	seed := uint64(5)
+	for name, change := range map[string]func(){"lengths": func() { f.Workloads[0].InputLen = 17 }, "seed": func() { f.Workloads[0].InputLen, f.Seed = 16, &seed }} {
+		change()
+		if _, err := (&Runner{File: f, Dir: dir, Note: &bytes.Buffer{}}).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "--short--conc1-n4--r1.run.json was measured by another sweep, or with other settings: use another --out") {
+			t.Errorf("other %s: %v", name, err)
+		}
 	}
 }
 
