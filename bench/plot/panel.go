@@ -34,7 +34,22 @@ func frontLook() draw.LineStyle {
 
 // failedLook marks points at which requests failed.
 func failedLook() draw.GlyphStyle {
-	return draw.GlyphStyle{Color: color.RGBA{R: 0xC0, A: 255}, Radius: px(5.5), Shape: draw.CrossGlyph{}}
+	return draw.GlyphStyle{Color: color.RGBA{R: 0xC0, A: 255}, Radius: px(6), Shape: cross{}}
+}
+
+// cross is gonum's, with lines that show on a mark and on a dark page.
+type cross struct{}
+
+// DrawGlyph implements gonum's draw.GlyphDrawer.
+func (cross) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
+	c.SetLineStyle(draw.LineStyle{Color: style.Color, Width: px(2)})
+	arm := style.Radius * vg.Length(math.Sqrt2/2)
+	for _, slope := range []vg.Length{1, -1} {
+		var p vg.Path
+		p.Move(vg.Point{X: at.X - arm, Y: at.Y - slope*arm})
+		p.Line(vg.Point{X: at.X + arm, Y: at.Y + slope*arm})
+		c.Stroke(p)
+	}
 }
 
 func (p panel) axes() (*gonum.Plot, error) {
