@@ -25,7 +25,7 @@ func Kinds() []string { return []string{Random, Prompts, Sonnet, ShareGPT, Trace
 // How the lengths of prompts are known.
 const (
 	ByTokenize = "tokenize" // the server counted them
-	ByBytes    = "bytes"    // four bytes count as a token, because the server has no /tokenize
+	ByBytes    = "bytes"    // four bytes count as a token, because the server does not count them at /tokenize
 	ByFile     = "file"     // no length was requested
 )
 

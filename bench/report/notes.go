@@ -71,7 +71,7 @@ func Notes(r *result.Run) []string {
 		late.Median(), late.Percentile(99), late.Max(), float64(r.WakeP99US)/1000, r.Config.Seed)
 	add(r.Interrupted, "interrupted: %d requests were broken off, and %d never sent", t.Cut, r.Unsent)
 	add(!r.Interrupted && r.Unsent > 0, "%d requests of the plan were not sent before the duration was over", r.Unsent)
-	add(r.Prompts.LengthBy == dataset.ByBytes, "the server has no /tokenize: prompts have %d bytes for each token asked for", dataset.BytesPerToken)
+	add(r.Prompts.LengthBy == dataset.ByBytes, "the server does not count tokens at /tokenize: prompts have %d bytes for each token asked for", dataset.BytesPerToken)
 	add(r.Prompts.Inexact > 0, "%d prompts could not be cut to the requested length; the input tokens above are the server's count", r.Prompts.Inexact)
 	add(r.Prompts.Reused > 0, "%d requests repeat an earlier prompt, which a prefix cache finds", r.Prompts.Reused)
 	add(t.Short > 0, "%d answers had fewer tokens than asked for", t.Short)

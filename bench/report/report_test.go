@@ -262,7 +262,7 @@ func TestFailuresStayInView(t *testing.T) {
 	notes := Notes(r)
 	for _, want := range []string{
 		"failed with http_429: 10, as in: 429 Too Many Requests: queue full", "failed with no_usage: 1, as in: no usage",
-		"interrupted: 1 requests were broken off, and 40 never sent", "the server has no /tokenize: prompts have 4 bytes for each token asked for",
+		"interrupted: 1 requests were broken off, and 40 never sent", "the server does not count tokens at /tokenize: prompts have 4 bytes for each token asked for",
 		"3 requests repeat an earlier prompt, which a prefix cache finds",
 	} {
 		if !slices.Contains(notes, want) {

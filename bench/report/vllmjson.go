@@ -70,15 +70,7 @@ func vllmJSON(w *strings.Builder, r *result.Run, detailed bool) error {
 	m.float("max_output_tokens_per_s", r.Totals.PeakOutput)
 	m.add("max_concurrent_requests", r.Totals.PeakOpen)
 	m.float("rtfx", 0)
-	for _, s := range sections(r) {
-		v := r.Values(s.metric)
-		m.float("mean_"+s.metric+"_ms", v.Mean())
-		m.float("median_"+s.metric+"_ms", v.Median())
-		m.float("std_"+s.metric+"_ms", v.Std())
-		for _, p := range c.Percentiles {
-			m.float("p"+percentile(p)+"_"+s.metric+"_ms", v.Percentile(p))
-		}
-	}
+	vllmSections(m, r)
 	if m.err != nil {
 		return m.err
 	}
@@ -161,6 +153,18 @@ func vllmJSONs(w *strings.Builder, runs []*result.Run, o Options) error {
 		}
 	}
 	return nil
+}
+
+func vllmSections(m *members, r *result.Run) {
+	for _, s := range sections(r) {
+		v := r.Values(s.metric)
+		m.float("mean_"+s.metric+"_ms", v.Mean())
+		m.float("median_"+s.metric+"_ms", v.Median())
+		m.float("std_"+s.metric+"_ms", v.Std())
+		for _, p := range r.Config.Percentiles {
+			m.float("p"+percentile(p)+"_"+s.metric+"_ms", v.Percentile(p))
+		}
+	}
 }
 
 func seconds(us int64) pyFloat { return pyFloat((time.Duration(us) * time.Microsecond).Seconds()) }
