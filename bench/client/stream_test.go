@@ -41,3 +41,22 @@ func BenchmarkEvent(b *testing.B) {
 		}
 	}
 }
+
+// TestTextIsKeptOnRequest: only then, of a whole answer only, and the counts stay the same.
+func TestTextIsKeptOnRequest(t *testing.T) {
+	const done = "[DONE]"
+	for _, c := range []struct {
+		keep   bool
+		events []string
+		want   string
+	}{
+		{true, []string{roleEvent, firstEvent, emptyEvent, lastEvent, usageEvent, done}, "onethree"},
+		{false, []string{roleEvent, firstEvent, emptyEvent, lastEvent, usageEvent, done}, ""},
+		{true, []string{roleEvent, firstEvent, emptyEvent, lastEvent, done}, ""}, // no usage: failed
+	} {
+		a := ask(t, Options{KeepText: c.keep}, stream(c.events...))
+		if a.Text != c.want || len(a.Gaps) != 2 || (a.Failure == "") != (len(c.events) == 6) {
+			t.Errorf("%+v: %q, %d gaps, %s", c, a.Text, len(a.Gaps), a.Failure)
+		}
+	}
+}
