@@ -195,7 +195,8 @@ func refusesCertificate(err error) (alert string, refused bool) {
 		return "", false
 	}
 	alert = strings.TrimPrefix(op.Err.Error(), "tls: ")
-	return alert, slices.Contains([]string{"bad certificate", "unknown certificate", "unknown certificate authority", "certificate required"}, alert)
+	return alert, slices.Contains([]string{"bad certificate", "unsupported certificate", "revoked certificate", "expired certificate",
+		"unknown certificate", "unknown certificate authority", "certificate required"}, alert)
 }
 
 // Explain names the cause and the fix of a TLS error with a backend. It returns other errors unchanged.

@@ -195,11 +195,12 @@ func edgeRows() []row {
 		alone: []string{"TestOnlyTheEndIsTheEnd", "TestEndSplitAcrossReads",
 			"TestAdversarialTextIsContent"},
 	}, {
-		id: "T34", what: "an engine's certificate has expired, is for another name or of another CA, or the engine wants another one: down, the log has the fix, its pool serves on",
-		tests: []string{"TestEnginesWhoseCertificateIsRefused", "TestCheckProbesOverTLS"},
+		id: "T34", what: "an engine's certificate has expired, is for another name or of another CA, or the engine refuses xpyd's, or hangs in the handshake: down, the log has the fix, its pool serves on, or 503 without a prefill; a handle goes to another D",
+		tests: []string{"TestEnginesWhoseCertificateIsRefused", "TestOnlyEngineWhoseCertificateIsRefused",
+			"TestEngineWhoseCertificateGoesBad", "TestEngineThatHangsInTheHandshake", "TestCheckProbesOverTLS"},
 	}, {
-		id: "T35", what: "clients with a certificate, a version or a protocol that is not taken: turned away, counted, HTTP gets 400",
-		tests: []string{"TestHandshakesThatFail"},
+		id: "T35", what: "clients whose certificate has expired or is of another CA, with a version or a protocol that is not taken: turned away, counted, HTTP gets 400, no engine is asked",
+		tests: []string{"TestHandshakesThatFail", "TestClientsWhoseCertificateIsRefused"},
 	}, {
 		id: "T36", what: "certificates replaced, and the ports handed over, under load over TLS: no request fails; a bad file changes nothing",
 		tests: []string{"TestCertificatesAreReplacedUnderLoad", "TestHandoverAndNewCertificatesUnderLoadOverTLS"},
