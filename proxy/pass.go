@@ -218,18 +218,17 @@ func (p *passing) try(ctx *fasthttp.RequestCtx) *failure {
 		x.Uncut(cutDown) // it has answered
 	}
 	ok, http11 := err == nil && x.Head.Status < 300, ctx.Request.Header.IsHTTP11()
-	if ok && x.IsEventStream() && http11 {
-		p.passLarge(ctx, nil, silence)
-		return nil
-	}
 	var buf []byte
-	if err == nil {
+	stream := ok && x.IsEventStream() && http11
+	if stream {
+		buf, err = firstBytes(x)
+	} else if err == nil {
 		buf, err = p.s.readHeld(x, nil, p.client, &p.held)
 	}
 	switch {
 	case errors.Is(err, upstream.ErrTooLarge) && (x.UntilClose() || x.Head.Length < 0 && !http11):
 		return p.fail(fault.Fault{At: fault.AtLimit, Status: x.Head.Status, Cause: tooLarge(err)}, tooLargeToHold(err))
-	case errors.Is(err, upstream.ErrTooLarge):
+	case errors.Is(err, upstream.ErrTooLarge), stream && err == nil:
 		p.passLarge(ctx, buf, silence)
 		return nil
 	case err != nil:

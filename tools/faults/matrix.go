@@ -205,9 +205,10 @@ func edgeRows() []row {
 		id: "T36", what: "certificates replaced, and the ports handed over, under load over TLS: no request fails; a bad file changes nothing",
 		tests: []string{"TestCertificatesAreReplacedUnderLoad", "TestHandoverAndNewCertificatesUnderLoadOverTLS"},
 	}, {
-		id: "T37", what: "TLS ends without close_notify: an answer of D is cut, one to a client that was cut says so; a client that leaves frees all",
-		tests: []string{"TestTruncatedAnswerOfAnEngineOverTLS", "TestCutAnswersGetNoFarewellOfTLS",
-			"TestClientThatLeavesOverTLS", "TestEarlyAnswerOverTLS"},
+		id: "T37", what: "TLS ends without close_notify, between records or inside one: D's stream ends in an error event, its whole answer and P's are 502 or mended; an answer to a client that was cut says so; a client that leaves frees all",
+		tests: []string{"TestStreamTruncatedOverTLS", "TestWholeAnswerTruncatedOverTLS", "TestTruncatedAnswerOverTLSIsMended",
+			"TestPrefillTruncatedOverTLS", "TestAPIsTruncatedOverTLS", "TestTruncatedAnswerOfAnEngineOverTLS",
+			"TestCutAnswersGetNoFarewellOfTLS", "TestRequestsThatBreakOffOverTLS", "TestClientThatLeavesOverTLS", "TestEarlyAnswerOverTLS"},
 	}, {
 		id: "T38", what: "each connector: KV moves, and what two legs cannot serve goes to D alone or is refused",
 		tests: []string{"TestConnectorsMoveKV", "TestConnectorsServeWhatCannotBeSplit"},
@@ -228,5 +229,11 @@ func edgeRows() []row {
 		tests: []string{"TestDrainUnderLoadLosesNothing", "TestDrainWaitsForTheLastStream", "TestAddAndRemoveUnderLoad",
 			"TestRoleChangeUnderLoad", "TestNoLeaseAfterDrained", "TestOldSnapshotTurnsToTheNewOne"},
 		alone: []string{"TestStateFileKeepsChanges", "TestChangesThatAreRefused", "TestReloadChangesTimeoutsAndLimits"},
+	}, {
+		id: "T43", what: "relayed routes: the engine refuses, fails, breaks off at each byte, freezes or stalls in a stream; the client leaves; too many: one more engine where that may be, else an error that says so, never a clean end of a part",
+		alone: []string{"TestRelayedRetries", "TestRelayedAnswerCutAtEachByte", "TestRelayedStreamCutAtEachByte",
+			"TestRelayedEngineThatFreezes", "TestRelayedPoolsThatAreDown", "TestTranscriptionThatBreaksOff",
+			"TestCutRelayedAnswerGetsNoFarewellOfTLS", "TestRelayedClientLeaves", "TestRelayedUploadThatBreaksOff",
+			"TestRelayedRequestsAreCapped", "TestRelayedRoutesAreGuarded"},
 	}}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // rowsWanted is how many rows the matrix has.
-const rowsWanted = 42
+const rowsWanted = 43
 
 func TestMatrixHasEveryRowOnce(t *testing.T) {
 	rows := matrix()
