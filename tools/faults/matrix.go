@@ -202,8 +202,9 @@ func edgeRows() []row {
 		id: "T35", what: "clients whose certificate has expired or is of another CA, with a version or a protocol that is not taken: turned away, counted, HTTP gets 400, no engine is asked",
 		tests: []string{"TestHandshakesThatFail", "TestClientsWhoseCertificateIsRefused"},
 	}, {
-		id: "T36", what: "certificates replaced, and the ports handed over, under load over TLS: no request fails; a bad file changes nothing",
-		tests: []string{"TestCertificatesAreReplacedUnderLoad", "TestHandoverAndNewCertificatesUnderLoadOverTLS"},
+		id: "T36", what: "certificates and CAs replaced, and the ports handed over, under load over TLS: no stream breaks, no request fails, later connections get the new ones; a bad file changes nothing and is told",
+		tests: []string{"TestCertificatesAreReplacedUnderLoad", "TestStreamsOutliveTheirCertificates", "TestBadCertificateFilesChangeNothing",
+			"TestHandoverAndNewCertificatesUnderLoadOverTLS"},
 	}, {
 		id: "T37", what: "TLS ends without close_notify, between records or inside one: D's stream ends in an error event, its whole answer and P's are 502 or mended; an answer to a client that was cut says so; a client that leaves frees all",
 		tests: []string{"TestStreamTruncatedOverTLS", "TestWholeAnswerTruncatedOverTLS", "TestTruncatedAnswerOverTLSIsMended",
