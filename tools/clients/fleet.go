@@ -23,7 +23,8 @@ const (
 type fleet struct {
 	prefill, decode []string         // base URLs
 	url, admin      string           // of xpyd
-	victim          *process.Process // another xpyd in front of the same engines, which a check kills; nil without a key
+	certificates    certificates     // with a key, url is https://
+	victim          *process.Process // another xpyd in front of the same engines, without TLS, which a check kills; nil without a key
 	victimURL       string
 	processes       []*process.Process // in the order of their start
 	dir             string
@@ -44,12 +45,32 @@ func startFleet(ctx context.Context, xpyd, dir string, key bool) (*fleet, error)
 			}
 		}
 	}
-	var err error
-	if f.url, f.admin, _, err = f.startProxy(ctx, xpyd, "xpyd", key); err != nil || !key {
+	if !key {
+		x, err := f.startProxy(ctx, xpyd, "xpyd")
+		f.url, f.admin = x.url, x.admin
 		return f, err
 	}
-	f.victimURL, _, f.victim, err = f.startProxy(ctx, xpyd, "victim", key)
-	return f, err
+	return f, f.startGuarded(ctx, xpyd)
+}
+
+// startGuarded starts an xpyd that wants a key and speaks TLS, and one that wants a key only.
+func (f *fleet) startGuarded(ctx context.Context, xpyd string) (err error) {
+	if f.certificates, err = certify(f.dir); err != nil {
+		return err
+	}
+	config := filepath.Join(f.dir, "xpyd.yaml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, "limits:\n  client_in_flight: %d\n", heldStreams), 0o600); err != nil {
+		return fmt.Errorf("write the configuration: %w", err)
+	}
+	guard := []string{"--api-key", apiKey, "--config", config}
+	x, err := f.startProxy(ctx, xpyd, "xpyd", append(guard, "--tls-cert", f.certificates.cert, "--tls-key", f.certificates.key)...)
+	if err != nil {
+		return err
+	}
+	f.url, f.admin = "https"+strings.TrimPrefix(x.url, "http"), x.admin
+	x, err = f.startProxy(ctx, xpyd, "victim", guard...)
+	f.victim, f.victimURL = x.process, x.url
+	return err
 }
 
 // startEngine starts ./xpyd sim and returns the URL that it reports.
@@ -68,23 +89,22 @@ func (f *fleet) startEngine(ctx context.Context, xpyd, role, name string) (strin
 	return url, nil
 }
 
+// proxy is one ./xpyd serve.
+type proxy struct {
+	process    *process.Process
+	url, admin string // http://127.0.0.1:…, of both ports
+}
+
 // startProxy starts ./xpyd serve and waits until it is ready.
-func (f *fleet) startProxy(ctx context.Context, xpyd, name string, key bool) (url, admin string, p *process.Process, err error) {
-	args := []string{"--log-format", "json",
-		"--prefill", strings.Join(f.prefill, ","), "--decode", strings.Join(f.decode, ",")}
-	if key {
-		config := filepath.Join(f.dir, "xpyd.yaml")
-		if err := os.WriteFile(config, fmt.Appendf(nil, "limits:\n  client_in_flight: %d\n", heldStreams), 0o600); err != nil {
-			return "", "", nil, fmt.Errorf("write the configuration: %w", err)
-		}
-		args = append(args, "--api-key", apiKey, "--config", config)
-	}
+func (f *fleet) startProxy(ctx context.Context, xpyd, name string, flags ...string) (proxy, error) {
+	args := append([]string{"--log-format", "json",
+		"--prefill", strings.Join(f.prefill, ","), "--decode", strings.Join(f.decode, ",")}, flags...)
 	x, err := process.Serve(ctx, f.log(name), nil, xpyd, args...)
 	if err != nil {
-		return "", "", nil, err
+		return proxy{}, err
 	}
 	f.processes = append(f.processes, x.Process)
-	return "http://" + x.Addr, "http://" + x.Admin, x.Process, nil
+	return proxy{x.Process, "http://" + x.Addr, "http://" + x.Admin}, nil
 }
 
 func (f *fleet) log(name string) string { return filepath.Join(f.dir, name+".log") }

@@ -36,7 +36,7 @@ func runPython(ctx context.Context, j *job) (tally, error) {
 	if err != nil {
 		return tally{}, err
 	}
-	return j.checks(ctx, "tools/clients/python", filepath.Join(dir, "bin", "python"), "check.py")
+	return j.checks(ctx, "SSL_CERT_FILE", "tools/clients/python", filepath.Join(dir, "bin", "python"), "check.py")
 }
 
 func runNode(ctx context.Context, j *job) (tally, error) {
@@ -66,7 +66,7 @@ func runNode(ctx context.Context, j *job) (tally, error) {
 			return tally{}, err
 		}
 	}
-	return j.checks(ctx, dir, node, "check.mjs")
+	return j.checks(ctx, "NODE_EXTRA_CA_CERTS", dir, node, "check.mjs")
 }
 
 // findNode returns a Node.js that the SDK supports: the one that npm has installed, or the
@@ -96,7 +96,8 @@ func runGo(ctx context.Context, j *job) (tally, error) {
 	if err := j.buildGo(ctx, program); err != nil {
 		return tally{}, err
 	}
-	return j.checks(ctx, j.dir, program)
+	// The checks put it into the http.Transport of the SDK's client.
+	return j.checks(ctx, "CLIENTS_CA", j.dir, program)
 }
 
 func (j *job) buildGo(ctx context.Context, program string) error {
@@ -117,15 +118,17 @@ type checked struct {
 	Failure *string `json:"failure"`
 }
 
-// checks runs the checks of an SDK. xpyd counts the requests.
-func (j *job) checks(ctx context.Context, dir, program string, args ...string) (tally, error) {
+// checks runs the checks of an SDK. xpyd counts the requests. trust is the variable that tells the SDK
+// of a CA.
+func (j *job) checks(ctx context.Context, trust, dir, program string, args ...string) (tally, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	f := j.fleet
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CLIENTS_URL="+f.url, "CLIENTS_ADMIN="+f.admin, "CLIENTS_KEY="+apiKey,
 		"CLIENTS_PREFILL="+strings.Join(f.prefill, ","), "CLIENTS_DECODE="+strings.Join(f.decode, ","),
 		"CLIENTS_VICTIM="+f.victimURL, "CLIENTS_VICTIM_PID="+strconv.Itoa(f.victim.PID()),
-		"PYTHONDONTWRITEBYTECODE=1", "NO_PROXY=127.0.0.1")
+		trust+"="+f.certificates.ca,
+		"PYTHONDONTWRITEBYTECODE=1", "NO_PROXY=127.0.0.1,localhost")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	var out, said bytes.Buffer

@@ -37,8 +37,8 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	c := checks{rig: r, client: openai.NewClient(option.WithBaseURL(r.url+"/v1"), option.WithAPIKey(r.key))}
-	for _, check := range slices.Concat(c.answers(), c.errors(), c.breaks()) {
+	c := checks{rig: r, client: openai.NewClient(r.options()...)}
+	for _, check := range slices.Concat(c.tls(), c.answers(), c.errors(), c.breaks()) {
 		line := struct {
 			Check   string  `json:"check"`
 			Failure *string `json:"failure"`

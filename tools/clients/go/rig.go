@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,6 +23,8 @@ type rig struct {
 	victim          string // a second xpyd in front of the same engines, which a check kills
 	victimPID       int
 	prefill, decode []string
+	// trusting is the transport of clients that trust the run's CA.
+	trusting *http.Transport
 }
 
 func newRig() (rig, error) {
@@ -28,8 +32,17 @@ func newRig() (rig, error) {
 	if err != nil {
 		return rig{}, fmt.Errorf("read CLIENTS_VICTIM_PID: %w", err)
 	}
+	ca, err := os.ReadFile(os.Getenv("CLIENTS_CA"))
+	if err != nil {
+		return rig{}, fmt.Errorf("read CLIENTS_CA: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(ca) {
+		return rig{}, fmt.Errorf("read CLIENTS_CA: no certificate in %s", os.Getenv("CLIENTS_CA"))
+	}
 	return rig{
-		url: os.Getenv("CLIENTS_URL"), key: os.Getenv("CLIENTS_KEY"), admin: os.Getenv("CLIENTS_ADMIN"),
+		trusting: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}},
+		url:      os.Getenv("CLIENTS_URL"), key: os.Getenv("CLIENTS_KEY"), admin: os.Getenv("CLIENTS_ADMIN"),
 		victim: os.Getenv("CLIENTS_VICTIM"), victimPID: pid,
 		prefill: strings.Split(os.Getenv("CLIENTS_PREFILL"), ","),
 		decode:  strings.Split(os.Getenv("CLIENTS_DECODE"), ","),

@@ -19,6 +19,9 @@ const chat = (text, more, options, c = client) =>
 const longStory = { max_tokens: 1000, stream: true };
 const named = (id) => ({ headers: { "X-Request-Id": id } });
 
+/** The error at the bottom of an error's causes. */
+const cause = (err) => err.cause ? cause(err.cause) : err;
+
 async function collect(stream) {
   const chunks = [];
   for await (const chunk of stream) chunks.push(chunk);
@@ -62,6 +65,21 @@ async function retried(status, id) {
 await runAll({
   ...apiChecks,
   "models": async () => same((await collect(await client.models.list())).map((m) => m.id), [model], "models"),
+
+  "a certificate for another name": async () => {
+    // The certificate is for 127.0.0.1. All other checks use that, so they trust it and its CA.
+    const c = new OpenAI({ baseURL: URL.replace("127.0.0.1", "localhost") + "/v1", apiKey: KEY, maxRetries: 0 });
+    const err = await raises(OpenAI.APIConnectionError, () => chat("hi", {}, {}, c));
+    same(cause(err).code, "ERR_TLS_CERT_ALTNAME_INVALID", "the cause");
+    expect(URL.startsWith("https://"), URL);
+  },
+
+  "without TLS": async () => {
+    const plain = new OpenAI({ baseURL: VICTIM + "/v1", apiKey: KEY });
+    const whole = await chat("Over plain HTTP", { max_tokens: 16 }, {}, plain);
+    const chunks = await collect(await chat("Over plain HTTP", { max_tokens: 16, stream: true }, {}, plain));
+    same(chunks.map((c) => c.choices[0].delta.content ?? "").join(""), whole.choices[0].message.content, "streamed text");
+  },
 
   "chat and its stream": async () => {
     const ask = { model, messages: messages("Why do clouds float?") }; // no limit: it ends by itself

@@ -37,6 +37,22 @@ def models():
 
 
 @check
+def a_certificate_for_another_name():
+    # The certificate is for 127.0.0.1. All other checks use that, so they trust it and its CA.
+    err = raises(openai.APIConnectionError, lambda: chat(openai.OpenAI(base_url=URL.replace("127.0.0.1", "localhost") + "/v1", api_key=KEY, max_retries=0), "hi"))
+    expect("certificate verify failed" in str(err.__cause__), f"cause {err.__cause__!r}")
+    expect(URL.startswith("https://"), URL)
+
+
+@check
+def without_tls():
+    plain = openai.OpenAI(base_url=VICTIM + "/v1", api_key=KEY)
+    whole = chat(plain, "Over plain HTTP", 16)
+    pieces = [c.choices[0].delta.content or "" for c in chat(plain, "Over plain HTTP", 16, stream=True)]
+    same("".join(pieces), whole.choices[0].message.content, "streamed text")
+
+
+@check
 def chat_and_its_stream():
     ask = dict(model=MODEL, messages=messages("Why do clouds float?"))  # no limit: it ends by itself
     whole = client.chat.completions.create(**ask)
