@@ -62,8 +62,9 @@
 // words of Text. The model says the call as Hermes models do, and the API shows what vLLM's parser
 // makes of it: a streamed name in one event and the arguments in many, and none for the tags around
 // them. finish_reason is "tool_calls", or "stop" if tool_choice names the function. If the token limit
-// cuts the call short, it is plain content, as in a prefill engine's answer of one token. Without the
-// option such requests are refused, as by engines without a parser.
+// cuts the call short, it is plain content, as in a prefill engine's answer of one token. Messages and
+// responses call functions in the same way, in their own shapes. Without the option such chats and
+// messages are refused, as by engines without a parser, and a response is text.
 //
 // # Faults
 //

@@ -36,6 +36,7 @@ func (messagesAPI) read(r *request, f *fields) {
 		f.missing("messages")
 	}
 	r.prompts = []prompt{textPrompt(ChatPrompt(messages...))}
+	r.readMessageTools(f)
 }
 
 // checkThinking refuses a budget for thinking that leaves no token for the answer. A prefill leg never
@@ -57,6 +58,9 @@ func (messagesAPI) appendRole(b []byte, g *generation, _ *unit) []byte {
 }
 
 func (messagesAPI) appendToken(b []byte, g *generation, u *unit, step int) []byte {
+	if u.call != nil {
+		return u.call.appendUseStep(b, step)
+	}
 	if step == 0 {
 		b = append(b, "event: content_block_start\ndata: "...)
 		b = append(b, `{"type":"content_block_start","content_block":{"type":"text","text":""},"index":0}`...)
@@ -70,7 +74,9 @@ func (messagesAPI) appendToken(b []byte, g *generation, u *unit, step int) []byt
 }
 
 func (messagesAPI) appendUsageEvent(b []byte, g *generation) []byte {
-	b = append(b, "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n"...)
+	if u := g.units[0]; u.call == nil || u.began() {
+		b = append(b, "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n"...)
+	}
 	b = append(b, "event: message_delta\ndata: "...)
 	b = append(b, `{"type":"message_delta","delta":{`...)
 	b = append(g.appendStop(b, true), "},"...)
@@ -83,8 +89,13 @@ func (messagesAPI) appendDone(b []byte, _ *generation) []byte {
 
 func (messagesAPI) appendAnswer(b []byte, g *generation) []byte {
 	b = appendString(append(b, `{"id":`...), g.id)
-	b = append(b, `,"type":"message","role":"assistant","content":[{"type":"text","text":`...)
-	b = append(appendStrings(b, g.units[0].tokens), `}],"model":`...)
+	b = append(b, `,"type":"message","role":"assistant","content":[`...)
+	if u := g.units[0]; u.calls() {
+		b = u.call.appendToolUse(b, u.call.arguments())
+	} else {
+		b = append(appendStrings(append(b, `{"type":"text","text":`...), u.tokens), '}')
+	}
+	b = append(b, `],"model":`...)
 	b = append(appendString(b, g.c.o.Model), ',')
 	if stop := g.appendStop(nil, false); len(stop) > 0 {
 		b = append(append(b, stop...), ',')
@@ -105,12 +116,14 @@ func (g *generation) appendStop(b []byte, nulls bool) []byte {
 		return append(b, `"stop_reason":null,"stop_sequence":null`...)
 	case g.faults.has(FaultNoFinish):
 		return b
-	case u.stopReason != "":
+	case u.stopReason != "" && !u.calls():
 		return appendString(append(b, `"stop_reason":"stop_sequence","stop_sequence":`...), u.stopReason)
 	}
 	reason := "end_turn"
 	if u.reason == "length" {
 		reason = "max_tokens"
+	} else if u.calls() {
+		reason = "tool_use"
 	}
 	b = append(append(append(b, `"stop_reason":"`...), reason...), '"')
 	if nulls {

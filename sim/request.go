@@ -34,6 +34,8 @@ type request struct {
 	tools      []tool
 	toolChoice string // toolAuto, toolRequired, toolNamed, or "" if no tool is to be called
 	toolName   string // the function that toolNamed wants
+	// A response repeats what was offered and chosen.
+	offered, chosen json.RawMessage
 
 	previous string // previous_response_id
 

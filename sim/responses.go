@@ -35,6 +35,7 @@ func (responsesAPI) read(r *request, f *fields) {
 		messages = append(messages, readInput(f)...)
 	}
 	r.prompts = []prompt{textPrompt(ChatPrompt(messages...))}
+	r.readResponseTools(f)
 }
 
 // readInput reads items of a conversation. One that is no message counts as its type.
@@ -109,6 +110,9 @@ func (g *generation) appendPlace(b []byte, delta ...string) []byte {
 }
 
 func (responsesAPI) appendToken(b []byte, g *generation, u *unit, step int) []byte {
+	if u.call != nil {
+		return g.appendCallStep(b, u.call, step)
+	}
 	if step == 0 {
 		const added, part = "response.output_item.added", "response.content_part.added"
 		b = append(g.appendItem(append(openEvent(b, added), `"item":`...), false), `,"output_index":0,`...)
@@ -124,6 +128,11 @@ func (responsesAPI) appendToken(b []byte, g *generation, u *unit, step int) []by
 }
 
 func (responsesAPI) appendUsageEvent(b []byte, g *generation) []byte {
+	if u := g.units[0]; u.began() {
+		return g.appendCallEnd(b, u)
+	} else if u.call != nil {
+		return nil
+	}
 	const text, part, item = "response.output_text.done", "response.content_part.done", "response.output_item.done"
 	b = append(g.appendPlace(openEvent(b, text)), `,"logprobs":[],"output_index":0,`...)
 	b = appendInt(append(b, `"sequence_number":`...), g.events.sequence)
@@ -167,12 +176,19 @@ func (g *generation) appendResponse(b []byte, status string) []byte {
 	}
 	b = appendString(append(b, `,"instructions":null,"metadata":null,"model":`...), g.c.o.Model)
 	b = append(b, `,"object":"response","output":[`...)
-	if status != "in_progress" {
+	if u := g.units[0]; status != "in_progress" && u.calls() {
+		b = g.appendCallItem(b, u.call, u.call.arguments(), "completed")
+	} else if status != "in_progress" {
 		b = g.appendItem(b, true)
 	}
 	b = append(b, `],"parallel_tool_calls":true,"temperature":`...)
 	b = appendFloat(b, g.r.orOne(g.r.temperature))
-	b = append(b, `,"tool_choice":"none","tools":[],"top_p":`...)
+	if g.r.offered == nil {
+		b = append(b, `,"tool_choice":"none","tools":[],"top_p":`...)
+	} else {
+		b = append(append(b, `,"tool_choice":`...), g.r.chosen...)
+		b = append(append(append(b, `,"tools":`...), g.r.offered...), `,"top_p":`...)
+	}
 	b = appendInt(append(appendFloat(b, g.r.orOne(g.r.topP)), `,"background":false,"max_output_tokens":`...), g.limit())
 	b = append(b, `,"max_tool_calls":null,"previous_response_id":null,"prompt":null,"reasoning":null,"service_tier":"auto","status":"`...)
 	b = append(append(b, status...), `","text":null,"top_logprobs":null,"truncation":"disabled","usage":`...)

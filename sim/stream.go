@@ -62,8 +62,10 @@ func (g *generation) writeStream(ctx context.Context, paced bool) error {
 		}
 	}
 	if g.r.includeUsage {
-		if err := g.writeEvents(ctx, g.api.appendUsageEvent(g.begin(), g)); err != nil {
-			return err
+		if payload := g.api.appendUsageEvent(g.begin(), g); payload != nil {
+			if err := g.writeEvents(ctx, payload); err != nil {
+				return err
+			}
 		}
 	}
 	return g.endStream(ctx)

@@ -15,6 +15,8 @@ const (
 	toolNamed    = "named" // request.toolName
 )
 
+const noSuchChatTool = "The tool specified in `tool_choice` does not match any of the specified `tools` (parameter=tool_choice)"
+
 // readTools reads tools and tool_choice. Without tools it does not look at tool_choice.
 func (r *request) readTools(f *fields) {
 	for _, raw := range f.list("tools") {
@@ -37,7 +39,7 @@ func (r *request) readTools(f *fields) {
 			return
 		}
 	}
-	f.err = badRequest("tool_choice", "The tool specified in `tool_choice` does not match any of the specified `tools` (parameter=tool_choice)")
+	f.err = badRequest("tool_choice", noSuchChatTool)
 }
 
 func (r *request) readToolChoice(f *fields) {
@@ -67,6 +69,10 @@ func (r *request) readToolChoice(f *fields) {
 
 func (r *request) verifyTools(o Options) *apiError {
 	if r.toolChoice == "" || o.ToolCallParser != "" {
+		return nil
+	}
+	if r.offered != nil { // the responses API asks for no parser, and answers with text
+		r.toolChoice = ""
 		return nil
 	}
 	switch r.toolChoice {

@@ -45,19 +45,28 @@ func (c *toolCall) tokens() []string {
 	return append(all, "")
 }
 
-// appendDelta appends the delta of one token, and reports whether there is anything in it. Blanks
-// at the end of the arguments wait for what follows them.
-func (c *toolCall) appendDelta(b []byte, step int) ([]byte, bool) {
+// step is what one token shows: that the name is complete, or a piece of the arguments. Blanks at the
+// end of the arguments wait for what follows them.
+func (c *toolCall) step(step int) (named bool, piece string) {
 	begin, end := 0, c.ends[step]
 	if step > 0 {
 		begin = c.ends[step-1]
 	}
 	if begin < c.nameEnd && end >= c.nameEnd {
+		return true, ""
+	}
+	return false, c.shown(end)[len(c.shown(begin)):]
+}
+
+// appendDelta appends the delta of one token, and reports whether there is anything in it.
+func (c *toolCall) appendDelta(b []byte, step int) ([]byte, bool) {
+	named, piece := c.step(step)
+	if named {
 		b = appendString(append(b, `{"content":null,"tool_calls":[{"id":`...), c.id)
 		b = appendString(append(b, `,"type":"function","index":0,"function":{"name":`...), c.name)
 		return append(b, "}}]}"...), true
 	}
-	if piece := c.shown(end)[len(c.shown(begin)):]; piece != "" {
+	if piece != "" {
 		b = append(b, `{"content":null,"tool_calls":[{"index":0,"function":{"arguments":`...)
 		return append(appendString(b, piece), "}}]}"...), true
 	}
