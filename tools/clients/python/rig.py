@@ -101,6 +101,26 @@ def nothing_held():
     wait("every block free and every engine idle", idle)
 
 
+def retried(status, request_id, ask):
+    """The engines are busy until xpyd has said so once. ask(request_id) succeeds, at the SDK's second attempt."""
+    before = attempts()
+    fault(f"status={status}")
+
+    def mend():
+        try:
+            wait("a first attempt", lambda: attempts() > before)
+        finally:
+            fault("")
+    join = later(mend)
+    begun = time.monotonic()
+    ask(request_id)
+    took = time.monotonic() - begun
+    join()
+    same(attempts() - before, 2, "attempts")
+    expect(took >= 1, f"{took:.2f} s for both, want the second at least the second later that Retry-After asks for")
+    same(legs(request_id), (3, 3), "prefill and decode legs: two rounds fail, one succeeds")
+
+
 def later(action):
     """Runs action in a thread, whose error join passes on."""
     failed = []
