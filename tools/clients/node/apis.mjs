@@ -2,7 +2,7 @@
 
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
-import { KEY, URL, expect, legs, nothingHeld, raises, same } from "./rig.mjs";
+import { KEY, URL, expect, fault, legs, nothingHeld, raises, retried, same } from "./rig.mjs";
 
 const MODEL = "sim";
 const client = new OpenAI({ baseURL: URL + "/v1", apiKey: KEY });
@@ -11,6 +11,25 @@ const named = (id) => ({ headers: { "X-Request-Id": id } });
 const respond = (input, tokens = 12, more = {}, options = {}) =>
   client.responses.create({ model: MODEL, input, max_output_tokens: tokens, ...more }, options);
 const ask = (content, tokens = 12) => ({ model: MODEL, max_tokens: tokens, messages: [{ role: "user", content }] });
+const TOWN = { type: "object", properties: { town: { type: "string" } }, required: ["town"], additionalProperties: false };
+const FUNCTIONS = [{ type: "function", name: "weather", description: "of a town", parameters: TOWN, strict: true }];
+const FUNCTION_CHOICES = ["required", { type: "function", name: "weather" }];
+const USABLE = [{ name: "weather", description: "of a town", input_schema: TOWN }];
+const USE_CHOICES = [{ type: "any" }, { type: "tool", name: "weather" }];
+const once = { maxRetries: 0 };
+const longPrompt = "word ".repeat(16000); // computing it takes longer than 300 ms
+
+/** The argument of a call, which the engines make up: words. */
+function town(name, args) {
+  same([name, Object.keys(args), args.town.split(" ").length], ["weather", ["town"], 3], "call");
+  return args.town;
+}
+
+async function collect(stream) {
+  const events = [];
+  for await (const e of stream) events.push(e);
+  return events;
+}
 
 export const apiChecks = {
   async "a response"() {
@@ -27,6 +46,58 @@ export const apiChecks = {
     const final = await stream.finalResponse();
     same([text, final.output_text, final.status], [whole.output_text, whole.output_text, "incomplete"], "text and end");
     same(await legs("node-response-stream"), [1, 1], "prefill and decode legs");
+  },
+
+  async "a response that calls a function"() {
+    for (const [i, tool_choice] of FUNCTION_CHOICES.entries()) {
+      const body = { model: MODEL, input: "Weather in Rome?", tools: FUNCTIONS, tool_choice };
+      const whole = await client.responses.create(body, named(`node-call-${i}`));
+      same([whole.status, whole.output.map((o) => o.type)], ["completed", ["function_call"]], "end");
+      same(await legs(`node-call-${i}`), [1, 1], "prefill and decode legs");
+      const stream = client.responses.stream(body, named(`node-call-stream-${i}`));
+      const pieces = [];
+      for await (const e of stream) if (e.type === "response.function_call_arguments.delta") pieces.push(e.delta);
+      const call = (await stream.finalResponse()).output[0];
+      expect(pieces.length > 3, `${pieces.length} pieces of the arguments`);
+      same(call.arguments, pieces.join(""), "accumulated arguments");
+      same(town(call.name, JSON.parse(call.arguments)), town(whole.output[0].name, JSON.parse(whole.output[0].arguments)), "town");
+      same(await legs(`node-call-stream-${i}`), [1, 1], "prefill and decode legs");
+      const turns = [{ role: "user", content: "Weather in Rome?" }, { type: "function_call", call_id: call.call_id, name: call.name, arguments: call.arguments },
+        { type: "function_call_output", call_id: call.call_id, output: "Rain" }];
+      same((await respond(turns, 12, { tools: FUNCTIONS })).output[0].type, "message", "the answer to the function's result");
+    }
+    const err = await raises(OpenAI.BadRequestError, () => respond("Weather?", 12, { tools: FUNCTIONS, tool_choice: { type: "function", name: "news" } }));
+    expect(err.message.includes("tool_choice"), `message ${err.message}`);
+  },
+
+  async "responses that are refused"() {
+    let err = await raises(OpenAI.BadRequestError, () => respond("hi", 12, { kv_transfer_params: { a: 1 } }));
+    same([err.code, err.param], ["unsupported_parameter", "kv_transfer_params"], "error");
+    err = await raises(OpenAI.BadRequestError, () => respond("hi", 12, { background: true }));
+    same([err.code, err.param], ["unsupported_parameter", "background"], "error");
+    await raises(OpenAI.NotFoundError, () => respond("hi", 12, { previous_response_id: "resp_none" }));
+    await raises(OpenAI.NotFoundError, () => respond("hi", 12, { model: "none" }));
+    const stranger = new OpenAI({ baseURL: URL + "/v1", apiKey: "sk-wrong" });
+    err = await raises(OpenAI.AuthenticationError, () => stranger.responses.create({ model: MODEL, input: "hi" }));
+    same(err.code, "invalid_api_key", "code");
+  },
+
+  async "a response is tried again"() {
+    await retried(429, "node-response-429", async (id) => same((await respond("Try again", 12, {}, named(id))).status, "incomplete", "status"));
+    await retried(503, "node-response-503", async (id) =>
+      same((await collect(await respond("Try again", 12, { stream: true }, named(id)))).at(-1).type, "response.completed", "last event"));
+  },
+
+  async "a response left half way"() {
+    let n = 0;
+    for await (const _ of await respond("A long story", 1000, { stream: true })) if (++n === 8) break;
+    await nothingHeld();
+  },
+
+  async "a response that times out while the prompt is computed"() {
+    await raises(OpenAI.APIConnectionTimeoutError, () => respond(longPrompt, 8, {}, { ...once, ...named("node-hasty-response"), timeout: 300 }));
+    await nothingHeld();
+    same(await legs("node-hasty-response"), [1, 0], "prefill and decode legs");
   },
 
   async "a response that breaks off"() {
@@ -60,12 +131,79 @@ export const apiChecks = {
     same(await legs("node-message-stream"), [1, 1], "prefill and decode legs");
   },
 
+  async "a message that uses a tool"() {
+    for (const [i, tool_choice] of USE_CHOICES.entries()) {
+      const body = { ...ask("Weather in Rome?", 200), tools: USABLE, tool_choice };
+      const whole = await claude.messages.create(body, named(`node-use-${i}`));
+      same([whole.stop_reason, whole.content.map((b) => b.type)], ["tool_use", ["tool_use"]], "end");
+      same(await legs(`node-use-${i}`), [1, 1], "prefill and decode legs");
+      const stream = claude.messages.stream(body, named(`node-use-stream-${i}`));
+      const pieces = [];
+      stream.on("inputJson", (piece) => pieces.push(piece));
+      const final = await stream.finalMessage();
+      expect(pieces.length > 3, `${pieces.length} pieces of the input`);
+      same([JSON.parse(pieces.join("")), final.stop_reason], [final.content[0].input, "tool_use"], "accumulated input and end");
+      const used = final.content[0];
+      same(town(used.name, used.input), town(whole.content[0].name, whole.content[0].input), "town");
+      same(await legs(`node-use-stream-${i}`), [1, 1], "prefill and decode legs");
+      const messages = [{ role: "user", content: "Weather in Rome?" }, { role: "assistant", content: [{ type: "tool_use", id: used.id, name: used.name, input: used.input }] },
+        { role: "user", content: [{ type: "tool_result", tool_use_id: used.id, content: "Rain" }] }];
+      const answer = await claude.messages.create({ model: MODEL, max_tokens: 8, messages, tools: USABLE });
+      same([answer.stop_reason, answer.content[0].type], ["max_tokens", "text"], "the answer to the tool's result");
+    }
+    const err = await raises(Anthropic.BadRequestError,
+      () => claude.messages.create({ ...ask("Weather?"), tools: USABLE, tool_choice: { type: "tool", name: "news" } }));
+    expect(err.message.includes("tool_choice"), `message ${err.message}`);
+  },
+
+  async "sixteen streamed messages at once"() {
+    const ends = await Promise.all(Array.from({ length: 16 }, async (_, i) => (await claude.messages.stream(ask(`Tell story ${i}`, 20)).finalMessage()).stop_reason));
+    same(ends, Array(16).fill("max_tokens"), "stop reasons");
+  },
+
+  async "a message to busy engines"() {
+    await fault("status=503");
+    const err = await raises(Anthropic.ServiceUnavailableError, () => claude.messages.create(ask("Try"), once)).finally(() => fault(""));
+    same(err.error.error.type, "overloaded_error", "type");
+  },
+
+  async "a message is tried again"() {
+    await retried(429, "node-message-429", async (id) => same((await claude.messages.create(ask("Try again"), named(id))).stop_reason, "max_tokens", "stop_reason"));
+    await retried(503, "node-message-503", async (id) =>
+      same((await collect(await claude.messages.create({ ...ask("Try again"), stream: true }, named(id)))).at(-1).type, "message_stop", "last event"));
+  },
+
+  async "no retry of a message after two burnt prefills"() {
+    const err = await raises(Anthropic.InternalServerError, () => claude.messages.create(ask("[[D:rst]]"), named("node-message-burnt")));
+    same([err.status, err.error.error.code], [502, "decode_failed"], "error");
+    same(await legs("node-message-burnt"), [2, 2], "prefill and decode legs");
+    await nothingHeld();
+  },
+
+  async "too many messages at once"() {
+    const streams = await Promise.all(Array.from({ length: 20 }, (_, i) => claude.messages.create({ ...ask(`Hold ${i}`, 1000), stream: true })));
+    const err = await raises(Anthropic.RateLimitError, () => claude.messages.create(ask("one more"), once))
+      .finally(() => streams.forEach((s) => s.controller.abort()));
+    same([err.status, err.error.error.type, err.headers.get("retry-after")], [429, "rate_limit_error", "1"], "error");
+    await nothingHeld();
+  },
+
+  async "a message that times out while the prompt is computed"() {
+    await raises(Anthropic.APIConnectionTimeoutError, () => claude.messages.create(ask(longPrompt, 8), { ...once, ...named("node-hasty-message"), timeout: 300 }));
+    await nothingHeld();
+    same(await legs("node-hasty-message"), [1, 0], "prefill and decode legs");
+  },
+
   async "messages that are refused"() {
     const stranger = new Anthropic({ baseURL: URL, apiKey: "sk-wrong" });
     const err = await raises(Anthropic.AuthenticationError, () => stranger.messages.create(ask("hi")));
     same([err.status, err.error.error.type], [401, "authentication_error"], "error");
     const wrong = await raises(Anthropic.BadRequestError, () => claude.messages.create({ ...ask("hi"), kv_transfer_params: { a: 1 } }));
     same(wrong.error.error.code, "unsupported_parameter", "code");
+    const bearer = new Anthropic({ baseURL: URL, authToken: KEY, apiKey: null });
+    same((await bearer.messages.create(ask("hi"))).stop_reason, "max_tokens", "with a bearer token");
+    const unknown = await raises(Anthropic.NotFoundError, () => claude.messages.create({ ...ask("hi"), model: "none" }));
+    expect(unknown.message.includes("`none` does not exist"), `message ${unknown.message}`);
   },
 
   async "a message that breaks off"() {

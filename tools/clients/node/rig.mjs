@@ -78,6 +78,20 @@ export async function wait(what, condition, seconds = 10) {
   }
 }
 
+/** The engines are busy until xpyd has said so once. ask(id) succeeds, at the SDK's second attempt. */
+export async function retried(status, id, ask) {
+  const before = await attempts();
+  await fault(`status=${status}`);
+  const mended = wait("a first attempt", async () => (await attempts()) > before).finally(() => fault(""));
+  const begun = Date.now();
+  await ask(id);
+  const took = Date.now() - begun;
+  await mended;
+  same(await attempts() - before, 2, "attempts");
+  expect(took >= 1000, `${took} ms for both, want the second at least the second later that Retry-After asks for`);
+  same(await legs(id), [3, 3], "prefill and decode legs: two rounds fail, one succeeds");
+}
+
 /** No engine has a block pinned or a request running. Well before a lease of 30 s ends. */
 export async function nothingHeld() {
   const engines = [...PREFILL, ...DECODE];
