@@ -66,9 +66,15 @@ func (c checks) tooMuch(ctx context.Context) error {
 	return all
 }
 
-// retried keeps the engines busy until xpyd has reported that once. The SDK's second attempt
-// succeeds.
 func (c checks) retried(ctx context.Context, status int, id string) error {
+	return c.retriedWith(status, id, func(id string) error {
+		return c.finished(ctx, "Try again", "length", option.WithHeader("X-Request-Id", id))
+	})
+}
+
+// retriedWith keeps the engines busy until xpyd has reported that once. ask succeeds, at the SDK's second
+// attempt.
+func (c checks) retriedWith(status int, id string, ask func(id string) error) error {
 	if err := c.nothingHeld(); err != nil { // streams of the check before this one
 		return err
 	}
@@ -85,7 +91,7 @@ func (c checks) retried(ctx context.Context, status int, id string) error {
 		mended <- errors.Join(err, c.fault(""))
 	}()
 	begun := time.Now()
-	err = c.finished(ctx, "Try again", "length", option.WithHeader("X-Request-Id", id))
+	err = ask(id)
 	took := time.Since(begun)
 	if err := errors.Join(err, <-mended); err != nil {
 		return err

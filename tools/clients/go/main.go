@@ -38,7 +38,7 @@ func main() {
 		os.Exit(1)
 	}
 	c := checks{rig: r, client: openai.NewClient(r.options()...)}
-	for _, check := range slices.Concat(c.tls(), c.answers(), c.errors(), c.breaks()) {
+	for _, check := range slices.Concat(c.tls(), c.answers(), c.responses(), c.errors(), c.breaks()) {
 		line := struct {
 			Check   string  `json:"check"`
 			Failure *string `json:"failure"`
