@@ -15,13 +15,18 @@ UNIT         = configs/xpyd.service
 # GoReleaser is built by go run, which takes some minutes the first time.
 GORELEASER  ?= go run github.com/goreleaser/goreleaser/v2@v2.15.1
 SNAPSHOT    ?= --snapshot
+# The nfpm of that GoReleaser.
+NFPM        ?= go run github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2
+# What make check-packages installs, and to what it upgrades.
+PACKAGES    ?= dist/packages
+NEXT        ?= $(PACKAGES)
 # Where make install puts things.
 PREFIX      ?= /usr/local
 DESTDIR     ?=
 # systemd-analyze counts in tenths, so 15 is an exposure of 1.5.
 EXPOSURE     = 15
 
-.PHONY: help build demo test race lint fuzz mutants faults policies bench bench-proxy bench-routing agree bench-cost churn reload-churn soak fmt docs check-unit check-configs check-openai clients nightly e2e e2e-mutants e2e-down record gpu-dry-run dist/tools dist/sbom package-files packages check-packages check-service check-front install check-monitoring dashboards browser
+.PHONY: help build demo test race lint fuzz mutants faults policies bench bench-proxy bench-routing agree bench-cost churn reload-churn soak fmt docs check-unit check-configs check-openai clients nightly e2e e2e-mutants e2e-down record gpu-dry-run dist/tools dist/sbom package-files packages quick-packages check-packages check-service check-front install check-monitoring dashboards browser
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -119,8 +124,12 @@ install: ## install ./xpyd and dist/files (make package-files) below PREFIX (/us
 packages: ## build deb, rpm, tarballs, SBOMs and checksums for amd64 and arm64 into dist/packages (SNAPSHOT= for the version of a tag)
 	$(GORELEASER) release --clean --skip=publish,announce $(SNAPSHOT)
 
-check-packages: ## install, upgrade and remove what make packages has built, in a Debian root (needs root, debootstrap, rpm); Error 3 means that it cannot run here
-	scripts/check-packages.sh dist/packages
+quick-packages: package-files ## build the deb and the rpm of this architecture by nfpm alone into dist/quick, for checks; half a minute the first time, and then seconds
+	@$(TOOL)nfpm ./nfpm
+	NFPM="$(NFPM)" scripts/quick-packages.sh dist/quick
+
+check-packages: ## install, upgrade and remove what make packages has built, in a Debian root (needs root, debootstrap, rpm; PACKAGES=dist/quick NEXT=dist/quick/next for make quick-packages); Error 3 means that it cannot run here
+	scripts/check-packages.sh $(PACKAGES) $(NEXT)
 
 check-service: ## boot a Debian in a container, and install, upgrade under load, hang, crash and remove the deb of make packages there (needs root, debootstrap, systemd-nspawn); Error 3 means that it cannot run here
 	scripts/check-service.sh dist/packages/xpyd_*_$$(dpkg --print-architecture).deb

@@ -1,17 +1,26 @@
 #!/bin/bash
-# check-packages.sh DIR: installs the packages of DIR (make packages) in a fresh Debian, upgrades, removes
-# and purges them, and looks at what is there after each step. The rpm goes into the same Debian, whose
-# shell runs its scripts. Needs root, debootstrap and rpm. Exit status 3 means that it cannot run here.
+# check-packages.sh DIR NEXT: installs the packages of DIR (make packages, make quick-packages) in a fresh
+# Debian, upgrades them to those of NEXT, removes and purges them, and looks at what is there after each
+# step. DIR itself as NEXT installs the same again. The rpm goes into the same Debian, whose shell runs its
+# scripts. Needs root, debootstrap and rpm. Exit status 3 means that it cannot run here.
 # check-service.sh does with a running systemd what a chroot cannot.
 set -euo pipefail
 dir=$(realpath "$1")
+next=$(realpath "$2")
+exposure=15 # tenths, as make check-unit
 here=$(realpath "$(dirname "$0")")
 arch=$(dpkg --print-architecture)
 
 command -v rpm >/dev/null || { echo "check-packages: needs rpm" >&2; exit 3; }
-deb=$(echo "$dir"/xpyd_*_"$arch".deb)
-rpm=$(echo "$dir"/xpyd-*."$(uname -m)".rpm)
-[ -f "$deb" ] && [ -f "$rpm" ] || { echo "check-packages: no deb or no rpm for $arch in $dir; run make packages" >&2; exit 1; }
+# one FILES: the one that there is. A second would be of another version.
+one() {
+  [ $# = 1 ] && [ -f "$1" ] || { echo "check-packages: want one file, found $*; run make packages or make quick-packages" >&2; exit 1; }
+  echo "$1"
+}
+deb=$(one "$dir"/xpyd_*_"$arch".deb)
+rpm=$(one "$dir"/xpyd-*."$(uname -m)".rpm)
+next_deb=$(one "$next"/xpyd_*_"$arch".deb)
+next_rpm=$(one "$next"/xpyd-*."$(uname -m)".rpm)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -26,7 +35,7 @@ fail() { echo "check-packages: $*" >&2; exit 1; }
 is() { [ "$2" = "$3" ] || fail "$1 is \"$2\", want \"$3\""; }
 
 # installed looks at what every package must have brought.
-installed() {
+installed() { # VERSION
   is "the version" "$(in_root xpyd version --json | sed 's/.*"version":"v\([^"]*\)".*/\1/')" "$1"
   for f in lib/systemd/system/xpyd.service lib/systemd/system/xpyd@.service lib/systemd/system/xpyd.socket \
     share/man/man1/xpyd.1.gz share/man/man1/xpyd-serve.1.gz share/bash-completion/completions/xpyd \
@@ -41,6 +50,12 @@ installed() {
   # systemd finds nothing wrong with the units at the places where they are.
   is "what systemd says of the units" "$(in_root systemd-analyze verify xpyd.service xpyd@one.service xpyd.socket 2>&1)" ""
   is "the state of the unit" "$(in_root systemctl is-enabled xpyd.service 2>/dev/null || true)" disabled
+  for f in xpyd.service xpyd@.service; do
+    in_root systemd-analyze security --no-pager --offline=yes --threshold="$exposure" "/usr/lib/systemd/system/$f" >"$work/log" 2>&1 ||
+      { tail -n 1 "$work/log"; fail "$f is exposed too far"; }
+    echo "   $f: $(tail -n 1 "$work/log" | grep -o 'exposure level.*: [0-9.]*')"
+    grep -q '^WatchdogSec=[1-9]' "$root/usr/lib/systemd/system/$f" || fail "$f has no watchdog"
+  done
 }
 
 # kept checks that a changed configuration has survived.
@@ -53,16 +68,28 @@ nothing_left() {
   is "what is left of it" "$left" ""
 }
 
+# The version of the program, which has no ~.
+deb_version() { dpkg-deb -f "$1" Version | sed 's/~/-/'; }
+# Names with kind, mode and owner, without times and sizes.
+deb_files() { dpkg-deb -c "$1" | awk '{ print $1, $2, $6, $7, $8 }' | sort; }
+rpm_files() { rpm -qp --nosignature --qf '[%{FILEMODES:perms} %{FILEUSERNAME} %{FILENAMES} %{FILEFLAGS:fflags}\n]' "$1" | sort; }
+
+# What make packages and make quick-packages build comes from one list, and so is the same.
+is "the files of the next deb" "$(deb_files "$next_deb")" "$(deb_files "$deb")"
+is "the files of the next rpm" "$(rpm_files "$next_rpm")" "$(rpm_files "$rpm")"
+
 echo "== $(basename "$deb")"
 fresh
 cp "$deb" "$root/tmp/xpyd.deb"
-version=$(dpkg-deb -f "$deb" Version | sed 's/~/-/')
+cp "$next_deb" "$root/tmp/next.deb"
+version=$(deb_version "$deb")
 dpkg-deb -f "$deb" Package Version Architecture Maintainer Description >/dev/null
 in_root dpkg -i /tmp/xpyd.deb >"$work/log" 2>&1 || { cat "$work/log"; fail "dpkg -i"; }
 installed "$version"
 in_root getent passwd xpyd >/dev/null || fail "there is no user xpyd"
 sed -i '1i # mine' "$root/etc/xpyd/config.yaml"
-in_root dpkg -i /tmp/xpyd.deb >"$work/log" 2>&1 || { cat "$work/log"; fail "dpkg -i, the second time"; }
+in_root dpkg -i /tmp/next.deb >"$work/log" 2>&1 || { cat "$work/log"; fail "dpkg -i, the second time"; }
+installed "$(deb_version "$next_deb")"
 kept
 in_root dpkg -r xpyd >"$work/log" 2>&1 || { cat "$work/log"; fail "dpkg -r"; }
 kept
@@ -76,14 +103,15 @@ with_rpm() { rpm --root "$root" --nodeps --nosignature "$@" >"$work/log" 2>&1 ||
 with_rpm -i "$rpm"
 installed "$version"
 sed -i '1i # mine' "$root/etc/xpyd/config.yaml"
-with_rpm -U --replacepkgs "$rpm"
+with_rpm -U --replacepkgs "$next_rpm"
+installed "$(deb_version "$next_deb")"
 kept
 with_rpm -e xpyd
 [ ! -e "$root/usr/bin/xpyd" ] || fail "a removal leaves the program"
 is "the configuration that rpm saved" "$(head -n 1 "$root/etc/xpyd/config.yaml.rpmsave")" "# mine"
 
+echo "== checksums"
 for other in "$dir"/*.deb "$dir"/*.rpm; do
   [ -s "$other" ] || fail "$other is empty"
 done
-echo "== checksums"
 (cd "$dir" && sha256sum --quiet -c SHA256SUMS)

@@ -10,7 +10,8 @@ if [ ! -f "$cache/bookworm.tar" ]; then
   mkdir -p "$cache"
   new=$(mktemp -d "$cache/new.XXXXXX")
   trap 'rm -rf "$new"' EXIT
-  debootstrap --variant=minbase --include=systemd bookworm "$new/root" >"$cache/debootstrap.log"
+  debootstrap --variant=minbase --include=systemd bookworm "$new/root" >"$cache/debootstrap.log" ||
+    { tail -n 5 "$cache/debootstrap.log" "$new/root/debootstrap/debootstrap.log" >&2; exit 1; }
   rm -rf "$new"/root/var/cache/apt/* "$new"/root/var/lib/apt/lists/*
   tar -C "$new/root" -cf "$new/tar" .
   mv "$new/tar" "$cache/bookworm.tar"
