@@ -11,10 +11,11 @@ import (
 // page is the document that holds the section of that name.
 func page(name string) string {
 	return "../docs/" + map[string]string{
-		"config":  "configuration.md",
-		"metrics": "metrics.md",
-		"reasons": "metrics.md",
-		"errors":  "errors.md",
+		"config":   "configuration.md",
+		"metrics":  "metrics.md",
+		"reasons":  "metrics.md",
+		"errors":   "errors.md",
+		"versions": "engines.md",
 	}[name]
 }
 
