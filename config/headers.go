@@ -8,6 +8,7 @@ import (
 // notPassed are the headers that headers.pass may not name, in lower case, with the reason.
 var notPassed = map[string]string{
 	"authorization": "always goes on, or backend_api_key in its place; remove it",
+	"x-api-key":     "holds a client's key, which xpyd sends on as Authorization or not at all; remove it, and set backend_api_key if the engines ask for a key",
 	"user-agent":    "always goes on; remove it",
 	"traceparent":   "always goes on; remove it",
 	"tracestate":    "always goes on; remove it",

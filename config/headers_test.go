@@ -42,6 +42,7 @@ func TestHeadersToPass(t *testing.T) {
 		"Proxy-Authorization":       "is about one connection",
 		"Authorization":             "always goes on",
 		"traceparent":               "always goes on",
+		"X-Api-Key":                 "holds a client's key",
 		"X-Session-ID,user-agent,x": "always goes on",
 		"Anthropic-Version":         "always goes on",
 		"anthropic-beta":            "always goes on",
