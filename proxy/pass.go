@@ -68,6 +68,7 @@ func (s *Server) passOn(ctx *fasthttp.RequestCtx, r routes.Route, of *limits.Acc
 	}()
 	if p.failed = p.admit(ctx); p.failed != nil {
 		s.refuse(ctx, p.failed)
+		ctx.Response.Header.Set("X-Request-Id", p.id)
 		p.use.Headers(time.Now(), ctx.Response.Header.Set)
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"xpyd/limits"
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/routes"
@@ -244,6 +245,17 @@ func TestRelayedRoutesAreGuarded(t *testing.T) {
 	}
 	if a := r.send("GET", "/v1/embeddings", "", "Authorization", key); a.status != 405 {
 		t.Errorf("GET: %d %s", a.status, a.body)
+	}
+}
+
+// A refusal can be found again by the client's id, whoever refuses.
+func TestRelayedRefusalsHaveTheRequestID(t *testing.T) {
+	r := keyRig(t, holder("alpha", func(t *limits.Terms) { t.Models = []string{"other"} }))
+	for body, status := range map[string]int{`{"model":`: 400, `{"model":"sim","priority":1}`: 400, `{"model":"sim"}`: 404} {
+		a := r.post("/v1/embeddings", body, append(as("alpha"), "X-Request-Id", "mine")...)
+		if a.status != status || a.header.Get("X-Request-Id") != "mine" {
+			t.Errorf("%s: %d %s, id %q", body, a.status, a.body, a.header.Get("X-Request-Id"))
+		}
 	}
 }
 
