@@ -145,4 +145,11 @@ func (u *warmUp) decodeAlone(ctx context.Context) error {
 
 // SomeUp reports that the health checks see nothing that keeps completions from being served. If they
 // do see something, that alone makes the process unready, for as long as they see it.
-func (s *Set) SomeUp() bool { return s.cfg.Router.Snapshot().Ready(s.StandsIn()) }
+func (s *Set) SomeUp() bool {
+	snap := s.cfg.Router.Snapshot()
+	if s.cfg.Dialect.DecodeOnlySafe() {
+		return snap.Ready(s.StandsIn())
+	}
+	// A decode engine waits for KV that nobody sends, also where no prefill engine is configured.
+	return snap.Ready(true) && slices.ContainsFunc(snap.Backends(router.Prefill), func(b *router.Backend) bool { return b.State() == router.Up })
+}

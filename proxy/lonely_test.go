@@ -25,6 +25,10 @@ func TestConnectorsWithoutPrefillEngines(t *testing.T) {
 			if asked.Load() != d.DecodeOnlySafe() {
 				t.Errorf("decode was asked: %v, %d %s", asked.Load(), a.status, a.body)
 			}
+			ready := r.send(http.MethodGet, "/readyz", "")
+			if want := map[bool]int{true: 200, false: 503}[d.DecodeOnlySafe()]; ready.status != want {
+				t.Errorf("/readyz: %d %q, want %d", ready.status, ready.body, want)
+			}
 			if !asked.Load() && (a.status != 503 || a.code() != "prefill_unavailable") {
 				t.Errorf("%d %s", a.status, a.body)
 			}

@@ -142,7 +142,7 @@ func (s *Server) readiness() (ready bool, line string) {
 		return false, "not ready: this process is about to end\n"
 	case !snap.Ready(true):
 		return false, "not ready: no decode engine is up\n"
-	case !snap.Ready(s.engines.StandsIn()):
+	case !s.engines.SomeUp():
 		return false, "not ready: no prefill engine is up\n"
 	case s.engines.Soundness.Unsound():
 		return false, "not ready: no completion succeeds, nor does a probe of one token\n"
