@@ -155,7 +155,7 @@ func (c *completion) endDecode(b *router.Backend, o router.Outcome, failed fault
 		c.d.x.Drop()
 	}
 	c.s.metrics.Leg(fault.Decode, b, o, failed, time.Since(c.d.started))
-	c.d.span.End(trace.LegEnd{ID: c.legID, Outcome: o.String(), Code: failed.String()})
+	c.d.span.End(trace.LegEnd{ID: c.legID, Status: c.d.x.Head.Status, Outcome: o.String(), Code: failed.String()})
 	c.d.lease.Release(o) // last, because a backend that has left is forgotten without a lease, and its series with it
 }
 

@@ -156,7 +156,7 @@ func (p *passing) run(ctx *fasthttp.RequestCtx) *fault.Error {
 		}
 		p.lease.Release(last.Outcome)
 		p.x.Finish()
-		p.span.End(trace.LegEnd{ID: p.id, Outcome: last.Outcome.String(), Code: last.Code.String()})
+		p.span.End(trace.LegEnd{ID: p.id, Status: p.x.Head.Status, Outcome: last.Outcome.String(), Code: last.Code.String()})
 		if !p.mayRetry(last) {
 			return last.told
 		}

@@ -173,10 +173,10 @@ func (c *completion) prefillAttempt(b *router.Backend) *failure {
 	if f == nil {
 		c.prefilled()
 		c.s.metrics.Leg(fault.Prefill, b, router.OK, fault.CodeNone, c.times.prefill)
-		c.p.span.End(trace.LegEnd{ID: c.legID, Outcome: router.OK.String(), PromptTokens: c.p.ans.PromptTokens, CachedTokens: c.p.ans.CachedTokens})
+		c.p.span.End(trace.LegEnd{ID: c.legID, Status: c.p.x.Head.Status, Outcome: router.OK.String(), PromptTokens: c.p.ans.PromptTokens, CachedTokens: c.p.ans.CachedTokens})
 	} else {
 		c.s.metrics.Leg(fault.Prefill, b, f.Outcome, f.Code, c.times.prefill)
-		c.p.span.End(trace.LegEnd{ID: c.legID, Outcome: f.Outcome.String(), Code: f.Code.String()})
+		c.p.span.End(trace.LegEnd{ID: c.legID, Status: c.p.x.Head.Status, Outcome: f.Outcome.String(), Code: f.Code.String()})
 	}
 	c.p.x.Uncut(cutDown, cutLate) // they do not hold for the next backend
 	return f

@@ -115,7 +115,7 @@ func (p *passing) endTrace(o outcome) {
 			e.Status = f.Status
 		}
 	}
-	p.span.End(trace.LegEnd{ID: p.id, Outcome: o.String(), Code: e.Code})
+	p.span.End(trace.LegEnd{ID: p.id, Status: p.x.Head.Status, Outcome: o.String(), Code: e.Code})
 	p.trace.End(e)
 }
 

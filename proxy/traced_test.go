@@ -171,6 +171,11 @@ func TestTraceOfARetry(t *testing.T) {
 	if failed := spans[2]; failed.Status != "error" || failed.Attributes["error.type"] != "decode_failed" || failed.Attributes["xpyd.round"] != int64(1) {
 		t.Errorf("the first decode leg: %+v", failed)
 	}
+	for i, want := range []int64{500, 200, 500, 200, 500} {
+		if got := spans[i].Attributes["http.response.status_code"]; got != want {
+			t.Errorf("%s %d: status %v, want %d", spans[i].Name, i, got, want)
+		}
+	}
 	if spans[4].Attributes["xpyd.round"] != int64(2) || spans[0].Attributes["xpyd.rounds"] != int64(2) {
 		t.Errorf("rounds: %+v, %+v", spans[4], spans[0])
 	}
@@ -195,6 +200,9 @@ func TestTraceOfWhatIsRelayed(t *testing.T) {
 		if got := names(found[id]); got != want {
 			t.Errorf("%s: %q, want %q", id, got, want)
 		}
+	}
+	if emb, bad := found["emb"][1].Attributes, found["bad"][1].Attributes; emb["http.response.status_code"] != int64(200) || bad["http.response.status_code"] != int64(404) {
+		t.Errorf("statuses of the legs: %v, %v", emb, bad)
 	}
 	if model := found["emb"][0].Attributes["gen_ai.request.model"]; model != "sim" {
 		t.Errorf("the model is %v", model)

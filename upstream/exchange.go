@@ -58,7 +58,7 @@ func (x *Exchange) Sent() bool { return !x.Wrote.IsZero() }
 // backend may have seen the first. After a failure the connection is held until Finish or Drop,
 // because a late answer may come on it.
 func (x *Exchange) Do(u *Client, req *Request, deadline time.Time, again bool) error {
-	x.Wrote, x.Repeated = time.Time{}, false // drops those of an earlier request
+	x.Wrote, x.Repeated, x.Head.Status = time.Time{}, false, 0 // drops those of an earlier request
 	if u == nil {
 		return &Error{Stage: StageDial, Silent: true, Err: ErrRemoved}
 	}
