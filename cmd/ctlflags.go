@@ -1,9 +1,12 @@
 package cmd
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,13 +19,17 @@ import (
 // adminFlags say how to reach the admin port of a running process.
 type adminFlags struct {
 	url, tokenFile string
+	first          string // has the command line of process 1
 	tls            tlsconf.Client
 }
 
 // add gives cmd the flags, and all commands below it.
 func (f *adminFlags) add(cmd *cobra.Command) {
 	s := cmd.PersistentFlags()
-	s.StringVar(&f.url, "admin", "http://127.0.0.1:8081", "`URL` of the admin port (XPYD_ADMIN)")
+	if f.first == "" {
+		f.first = "/proc/1/cmdline"
+	}
+	s.StringVar(&f.url, "admin", "http://127.0.0.1:8081", "`URL` of the admin port (XPYD_ADMIN, or in a container that of its xpyd serve)")
 	s.StringVar(&f.tokenFile, "admin-token-file", "", "`file` whose first line is the token of the admin port (XPYD_ADMIN_TOKEN_FILE, XPYD_ADMIN_TOKEN)")
 	s.StringVar(&f.tls.CA, "admin-ca", "", "PEM `file` of the CAs of an https:// admin port, if not the system's")
 	s.StringVar(&f.tls.Cert, "admin-cert", "", "PEM `file` of a certificate to show to the admin port")
@@ -34,7 +41,7 @@ func (f *adminFlags) add(cmd *cobra.Command) {
 func (f *adminFlags) client(cmd *cobra.Command) (*ctl.Client, error) {
 	addr, tokenFile, token := f.url, f.tokenFile, ""
 	if !cmd.Flags().Changed("admin") {
-		addr = envOr("XPYD_ADMIN", addr)
+		addr = f.ofServe(cmd.Context(), os.Environ(), envOr("XPYD_ADMIN", addr))
 	}
 	if !cmd.Flags().Changed("admin-token-file") {
 		tokenFile, token = envOr("XPYD_ADMIN_TOKEN_FILE", ""), envOr("XPYD_ADMIN_TOKEN", "")
@@ -54,6 +61,37 @@ func (f *adminFlags) client(cmd *cobra.Command) (*ctl.Client, error) {
 		return nil, config.UsageError{Err: err}
 	}
 	return c, nil
+}
+
+// ofServe returns where the serve that is process 1 has its admin port, as the one of a container is, by its
+// flags, its file and the variables. It returns otherwise where process 1 is something else, or where that
+// cannot be told.
+func (f *adminFlags) ofServe(ctx context.Context, environ []string, otherwise string) string {
+	text, err := os.ReadFile(f.first)
+	if err != nil {
+		return otherwise
+	}
+	words := strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
+	i := slices.Index(words, "serve") // an init of the container may stand before
+	if i < 1 || filepath.Base(words[i-1]) != "xpyd" {
+		return otherwise
+	}
+	serve := newServeCmd()
+	if err := serve.ParseFlags(words[i+1:]); err != nil {
+		return otherwise
+	}
+	files, err := filesOf(serve, serve.Flags().Args(), true)
+	if err != nil {
+		return otherwise
+	}
+	addr, secured, err := config.AdminPort(ctx, files, serve.Flags(), environ)
+	if err != nil || addr == "" {
+		return otherwise
+	}
+	if secured {
+		return "https://" + addr
+	}
+	return addr
 }
 
 // secured returns what an https:// admin port is talked to with.

@@ -10,8 +10,7 @@ import (
 	"xpyd/ctl"
 )
 
-func newHealthcheckCmd() *cobra.Command {
-	flags := &adminFlags{}
+func newHealthcheckCmd(flags *adminFlags) *cobra.Command {
 	var ready bool
 	var limit time.Duration
 	cmd := &cobra.Command{
@@ -21,7 +20,8 @@ func newHealthcheckCmd() *cobra.Command {
 with 1 if it does not. With --ready it asks whether completions are served, which depends on the
 engines: do not let that restart the process.
 
-It needs no token. In a container it finds the admin port by the XPYD_ADMIN of serve.`,
+It needs no token. In a container whose process 1 is xpyd serve it finds the admin port as
+serve does: by its flags, its file, XPYD_ADMIN.`,
 		Example: "  HEALTHCHECK CMD [\"/xpyd\", \"healthcheck\"]",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := flags.client(cmd)

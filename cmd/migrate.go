@@ -92,14 +92,22 @@ func addAs(cmd *cobra.Command) {
 // loader returns the function that reads the command's configuration. again is for a reload and for a
 // successor.
 func loader(cmd *cobra.Command, args, environ []string, again bool) (func(context.Context) (config.Config, error), error) {
+	files, err := filesOf(cmd, args, again)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (config.Config, error) { return config.Load(ctx, files, cmd.Flags(), environ) }, nil
+}
+
+// filesOf returns the files of the command's configuration.
+func filesOf(cmd *cobra.Command, args []string, again bool) (*config.Files, error) {
 	files := config.NewFiles(again)
-	as := cmd.Flags().Lookup(asFlag)
-	if as.Changed {
+	if as := cmd.Flags().Lookup(asFlag); as.Changed {
 		if err := standIn(cmd.Flags(), files, as.Value.String(), args); err != nil {
 			return nil, config.UsageError{Err: err}
 		}
 	}
-	return func(ctx context.Context) (config.Config, error) { return config.Load(ctx, files, cmd.Flags(), environ) }, nil
+	return files, nil
 }
 
 // standIn makes the router's flags take the place of the configuration file.

@@ -88,6 +88,13 @@ func Load(ctx context.Context, files *Files, flags *pflag.FlagSet, environ []str
 	return Config{}, UsageError{Err: err}
 }
 
+// AdminPort returns where a serve with these flags has its admin port, and whether it speaks TLS there. It
+// reads no more than the configuration itself, so that a key file that has gone is no obstacle.
+func AdminPort(ctx context.Context, files *Files, flags *pflag.FlagSet, environ []string) (addr string, secured bool, err error) {
+	c, err := readConfig(func(path string) readFile { return files.read(ctx, path) }, flags, environ)
+	return c.Admin, c.AdminTLS.On(), err
+}
+
 func readConfig(open opener, flags *pflag.FlagSet, environ []string) (Config, error) {
 	c := Default()
 	keys := configKeys()

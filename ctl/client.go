@@ -44,18 +44,17 @@ func New(addr, token string, tlsConf *tls.Config) (*Client, error) {
 // baseOf returns the URL of an admin port. An address for all interfaces means this machine.
 func baseOf(addr string) (string, error) {
 	if !strings.Contains(addr, "://") {
-		host, port, err := net.SplitHostPort(addr)
-		if err != nil {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
 			return "", fmt.Errorf("--admin: %q must be a URL, such as http://127.0.0.1:8081", addr)
 		}
-		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-			host = "127.0.0.1"
-		}
-		addr = "http://" + net.JoinHostPort(host, port)
+		addr = "http://" + addr
 	}
 	u, err := url.Parse(addr)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
 		return "", errors.New("--admin: must be http:// or https:// with host and port only, such as http://127.0.0.1:8081")
+	}
+	if ip := net.ParseIP(u.Hostname()); u.Port() != "" && (u.Hostname() == "" || ip != nil && ip.IsUnspecified()) {
+		u.Host = net.JoinHostPort("127.0.0.1", u.Port())
 	}
 	return u.Scheme + "://" + u.Host, nil
 }
