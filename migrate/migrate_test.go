@@ -246,11 +246,7 @@ func TestDocumentedCommandLines(t *testing.T) {
 			if differ := config.ChangedKeys(got, want); len(differ) > 0 {
 				t.Errorf("differs in %q:\n%s", differ, text)
 			}
-			for _, word := range words(tc.line) {
-				if flag, _, _ := strings.Cut(word, "="); strings.HasPrefix(flag, "--") && !namesFlag(text, flag) {
-					t.Errorf("no comment names %s:\n%s", flag, text)
-				}
-			}
+			expectNamed(t, tc.line, text)
 			if notes := noted(string(text)); !slices.Equal(notes, slices.Sorted(slices.Values(tc.notes))) {
 				t.Errorf("notes on %q, want %q", notes, tc.notes)
 			}
@@ -267,6 +263,16 @@ func vllmRouterDefaults(c *config.Config) {
 func gatewayDefaults(c *config.Config) {
 	c.Listen, c.Admin = "0.0.0.0:30000", "127.0.0.1:29000"
 	c.Timeouts.Request, c.Limits.Body = 1800*time.Second, 512<<20
+}
+
+// expectNamed wants each flag of the line in a comment.
+func expectNamed(t *testing.T, line string, text []byte) {
+	t.Helper()
+	for _, word := range words(line) {
+		if flag, _, _ := strings.Cut(word, "="); strings.HasPrefix(flag, "--") && !namesFlag(text, flag) {
+			t.Errorf("no comment names %s:\n%s", flag, text)
+		}
+	}
 }
 
 // namesFlag reports whether a comment names the flag.
@@ -495,5 +501,35 @@ func TestValuesStayValues(t *testing.T) {
 	}
 	if strings.Contains(string(text), "/secret") {
 		t.Errorf("a comment has the value of a flag:\n%s", text)
+	}
+}
+
+// Documented command lines whose engines xpyd cannot have: all of their flags are named, and the
+// configuration says what is missing.
+func TestDocumentedCommandLinesWithoutUsableEngines(t *testing.T) {
+	const none = "decode: needs at least one backend"
+	for _, tc := range []struct{ router, line, want string }{
+		{"vllm-router", `--policy consistent_hash --vllm-pd-disaggregation --vllm-discovery-address 0.0.0.0:30001 --host 0.0.0.0 --port 10001
+			--prefill-policy consistent_hash --decode-policy consistent_hash`, none},
+		{"vllm-router", "--service-discovery --selector app=vllm-worker role=inference --service-discovery-namespace default", none},
+		{"vllm-router", "--api-key-validation-urls https://codebase.helmholtz.cloud/api/v4/user", none},
+		{"sglang-router", "--enable-igw --policy cache_aware --max-concurrent-requests 512", none},
+		{"sglang-router", "--service-discovery --selector app=sglang-worker role=inference --service-discovery-namespace sglang-system --service-discovery-port 8000", none},
+		{"sglang-router", "--pd-disaggregation --prefill-selector app=sglang component=prefill --decode-selector app=sglang component=decode --service-discovery", none},
+		{"sglang-router", "--worker-urls grpc://worker-grpc-0:31001 grpc://worker-grpc-1:31002 --tokenizer-path /path/to/tokenizer.json --reasoning-parser deepseek-r1 --tool-call-parser json",
+			`decode: "grpc://worker-grpc-0:31001" must`},
+		{"production-stack", `--port 8000 --service-discovery k8s --k8s-label-selector release=test --k8s-namespace default --routing-logic session --session-key x-user-id
+			--engine-stats-interval 10 --log-stats`, none},
+		{"production-stack", `--service-discovery=k8s --k8s-label-selector=app --prefill-model-labels=prefill --decode-model-labels=decode --routing-logic=disaggregated_prefill_orchestrated`, none},
+	} {
+		text, err := YAML(tc.router, words(tc.line))
+		if err != nil {
+			t.Errorf("%s %s: %v", tc.router, tc.line, err)
+			continue
+		}
+		expectNamed(t, tc.line, text)
+		if _, err := load(t, text); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s %s: got %v, want %s", tc.router, tc.line, err, tc.want)
+		}
 	}
 }
