@@ -111,7 +111,12 @@ func (x *exchange) watch(in *bufio.Reader) (context.Context, func()) {
 
 // gone asks the socket itself about a disconnect, because the watcher may not have run since.
 func (x *exchange) gone() bool {
-	tcp, ok := x.nc.(*net.TCPConn)
+	nc := x.nc
+	s, secure := nc.(*secured)
+	if secure {
+		nc = s.NetConn()
+	}
+	tcp, ok := nc.(*net.TCPConn)
 	if !ok {
 		return false
 	}
@@ -123,7 +128,8 @@ func (x *exchange) gone() bool {
 	err = raw.Control(func(fd uintptr) {
 		var b [1]byte
 		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		gone = err == nil && n == 0 || errors.Is(err, syscall.ECONNRESET)
+		// Over TLS a farewell comes first. Nobody pipelines, so it is what waits there.
+		gone = err == nil && (n == 0 || secure) || errors.Is(err, syscall.ECONNRESET)
 	})
 	return gone || err != nil
 }

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/hex"
 	"fmt"
 	"net"
@@ -93,10 +94,23 @@ func (c *core) accept(l net.Listener, serve func(net.Conn)) {
 
 // serveLate serves a connection after a slow-accept fault lets it in.
 func (c *core) serveLate(nc net.Conn) {
-	if c.pause(c.life, c.e.acceptDelay()) {
-		c.serveHTTP(nc)
+	if !c.pause(c.life, c.e.acceptDelay()) {
+		return
 	}
+	if c.o.TLS == nil {
+		c.serveHTTP(nc)
+		return
+	}
+	conn := tls.Server(nc, c.o.TLS)
+	c.serveHTTP(&secured{conn})
+	_ = conn.Close() // says farewell, unless a fault has closed the socket
 }
+
+// secured is a connection over TLS that Close breaks off, as the end of a process does: without
+// close_notify.
+type secured struct{ *tls.Conn }
+
+func (s *secured) Close() error { return s.NetConn().Close() }
 
 // reap frees the blocks whose lease has ended.
 func (c *core) reap() {
@@ -254,6 +268,9 @@ func (g *gate) wait() {
 
 // linger0 makes the next Close of conn send RST and drop what is unsent.
 func linger0(conn net.Conn) {
+	if s, ok := conn.(*secured); ok {
+		conn = s.NetConn()
+	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // fails if the connection is closed already
 	}

@@ -52,7 +52,12 @@ func Start(o Options) (*Engine, error) {
 func (e *Engine) Addr() string { return e.o.Listen }
 
 // URL is the engine's base URL, without a trailing slash.
-func (e *Engine) URL() string { return "http://" + e.o.Listen }
+func (e *Engine) URL() string {
+	if e.o.TLS != nil {
+		return "https://" + e.o.Listen
+	}
+	return "http://" + e.o.Listen
+}
 
 // Name is Options.Name.
 func (e *Engine) Name() string { return e.o.Name }

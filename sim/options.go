@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"crypto/tls"
 	"fmt"
 	"io"
 	"math"
@@ -28,6 +29,8 @@ type Options struct {
 	Listen      string // host:port of the HTTP side, default 127.0.0.1:0
 	SideChannel string // host:port of the KV side channel, default 127.0.0.1:0
 	Model       string // served model name, default "sim"
+
+	TLS *tls.Config // of the HTTP side; nil: plain HTTP. The side channel is always plain.
 
 	// Connector is how KV travels, NIXL in pull mode by default. Storage is the folder of
 	// ConnectorShared. Bootstrap is host:port of the bootstrap server of ConnectorMooncake, default

@@ -40,6 +40,7 @@ func newSoakCmd() *cobra.Command {
 	f := cmd.Flags()
 	xpydFlag(f, &xpyd)
 	f.DurationVar(&o.Duration, "duration", 3*time.Minute, "how long the load lasts: a fifth without faults, three with, a fifth without")
+	f.BoolVar(&o.TLS, "tls", false, "clients, proxy and engines speak TLS with certificates on both sides, and certificates are replaced meanwhile")
 	f.IntVar(&o.Streams, "streams", 300, "clients that hold a stream each; a sixth as many ask for short answers")
 	f.IntVar(&o.Events, "events", 40, "tokens of a stream, 50 ms apart")
 	f.Uint64Var(&o.Seed, "seed", 1, "of everything random; the schedule of goroutines is not")

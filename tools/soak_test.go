@@ -41,6 +41,27 @@ func TestSoakOfAMoment(t *testing.T) {
 	}
 }
 
+// The same over TLS, with certificates that are replaced meanwhile and one that must be refused.
+func TestSoakOfAMomentOverTLS(t *testing.T) {
+	if !inOwnProcess(t) {
+		return
+	}
+	o := shortSoak(t, nil)
+	o.TLS = true
+	var out bytes.Buffer
+	if err := soak.Run(t.Context(), o, &out); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	for _, want := range []string{"nothing lost, nothing leaked", "certificates replaced", "certificates refused", "hand-over"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("report lacks %q:\n%s", want, &out)
+		}
+	}
+	if left, err := os.ReadDir(o.Artefacts); err != nil || len(left) > 0 {
+		t.Errorf("a good run leaves %v, error %v", left, err)
+	}
+}
+
 // A proxy that cuts requests short fails them although nothing is wrong with any engine. The soak
 // must say so, fail, and leave what is needed to investigate.
 func TestSoakFailsAndKeepsTheEvidence(t *testing.T) {

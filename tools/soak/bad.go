@@ -84,11 +84,12 @@ func (c *client) refusedOf(b badRequest) (string, *wrong) {
 }
 
 func (c *client) sendRaw(raw string) (*http.Response, []byte, error) {
-	conn, err := net.DialTimeout("tcp", c.s.proxy.address(), completion.Patience)
+	under, err := net.DialTimeout("tcp", c.s.proxy.address(), completion.Patience)
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect to the proxy: %w", err)
 	}
-	defer func() { _ = conn.Close() }()
+	defer func() { _ = under.Close() }()
+	conn := c.secure(under)
 	_ = conn.SetDeadline(time.Now().Add(completion.Patience)) // fails on a closed connection, as the read then does
 	if _, err := io.WriteString(conn, raw); err != nil {
 		return nil, nil, fmt.Errorf("send: %w", err)

@@ -2,6 +2,7 @@ package soak
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -48,6 +49,7 @@ type client struct {
 	r      *rand.Rand
 	direct bool         // past the proxy, to the control engine
 	conn   *net.TCPConn // nil between two requests unless kept alive
+	wire   net.Conn     // conn, or TLS over it
 	in     *bufio.Reader
 	reused bool
 }
@@ -70,7 +72,8 @@ func (c *client) connect(q *request) error {
 		if err != nil {
 			return err
 		}
-		c.conn, c.in = conn.(*net.TCPConn), bufio.NewReader(conn)
+		c.conn, c.wire = conn.(*net.TCPConn), c.secure(conn)
+		c.in = bufio.NewReader(c.wire)
 	}
 	return c.conn.SetDeadline(time.Now().Add(requestBound))
 }
@@ -87,8 +90,29 @@ func smallReceiveBuffer(_, _ string, raw syscall.RawConn) error {
 	return err
 }
 
+// secure begins TLS if the run has it, in one of two versions. The handshake comes with the first write.
+func (c *client) secure(conn net.Conn) net.Conn {
+	if c.s.certs == nil || c.direct {
+		return conn
+	}
+	version := [...]uint16{tls.VersionTLS12, tls.VersionTLS13, tls.VersionTLS13}[c.r.IntN(3)]
+	return tls.Client(conn, c.s.certs.dialer(version))
+}
+
+// closeWrite ends the sending side, over TLS with or without a farewell.
+func (c *client) closeWrite() {
+	if over, ok := c.wire.(*tls.Conn); ok && c.r.IntN(2) == 0 {
+		_ = over.CloseWrite() // fails only if the proxy has closed first
+		return
+	}
+	_ = c.conn.CloseWrite() // the same
+}
+
 func (c *client) drop() {
 	if c.conn != nil {
+		if over, ok := c.wire.(*tls.Conn); ok && c.r.IntN(2) == 0 {
+			_ = over.Close() // with a farewell
+		}
 		_ = c.conn.Close() // already closed if the client left by closing it
 		c.conn = nil
 	}
@@ -145,7 +169,7 @@ func (c *client) try(q *request) (what string, err error) {
 	if q.leaves && q.inBody {
 		raw = raw[:len(raw)-len(q.Body())/2]
 	}
-	if _, err := c.conn.Write(raw); err != nil {
+	if _, err := c.wire.Write(raw); err != nil {
 		return "", fmt.Errorf("send the request: %w", err)
 	}
 	if q.leaves && (q.inBody || q.after > 0) {
@@ -186,7 +210,7 @@ func (c *client) leaveUnread(q *request) (string, error) {
 		_ = c.conn.SetLinger(0)
 		return "left", nil
 	case completion.MannerHalf:
-		_ = c.conn.CloseWrite() // fails only if the proxy has closed first
+		c.closeWrite()
 	default:
 		return "left", nil
 	}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -63,7 +64,7 @@ const decodeOfKept = 4096
 
 // startFleet returns what it has started, even if it fails. injected is called for each thing
 // that a relay does on purpose.
-func startFleet(o Options, book *handleBook, injected func(name string, i faultnet.Injection), found func(leased)) (*fleet, error) {
+func startFleet(o Options, certs *certs, book *handleBook, injected func(name string, i faultnet.Injection), found func(leased)) (*fleet, error) {
 	f := &fleet{book: book, decOf: map[string]string{}}
 	var err error
 	if f.control, err = sim.Start(sim.Options{Model: completion.Model, MaxSeqs: 2*o.Streams + 64, NumBlocks: 160*o.Streams + 8192, PrefillTokensPerSecond: prefillSpeed, TokenLatency: tokenLatency, MaxBatchedTokens: -1, NoPrefixCaching: true}); err != nil {
@@ -77,7 +78,7 @@ func startFleet(o Options, book *handleBook, injected func(name string, i faultn
 			MaxSeqs: 2*o.Streams + 64, NumBlocks: 160*o.Streams + 8192,
 			PrefillTokensPerSecond: prefillSpeed, TokenLatency: tokenLatency, MaxBatchedTokens: -1, NoPrefixCaching: true,
 			Lease: kvLease, HandshakeTimeout: time.Second,
-			Log: book, Hook: f.hook,
+			Log: book, Hook: f.hook, TLS: certs.server(),
 		}
 		if i >= poolSize {
 			opts.Name, opts.Role = fmt.Sprintf("decode-%d", i-poolSize), sim.RoleDecode
@@ -135,6 +136,14 @@ func keptPorts(n int) (addrs []string, err error) {
 	return addrs, nil
 }
 
+// url is the base URL that the proxy knows, of the relay.
+func (s *station) url() string {
+	if strings.HasPrefix(s.URL(), "https://") {
+		return "https://" + s.relay.Addr()
+	}
+	return s.relay.URL()
+}
+
 func (f *fleet) all() []*station { return slices.Concat(f.prefill, f.decode) }
 
 func (f *fleet) close() error {
@@ -177,7 +186,7 @@ func (f *fleet) decodeOf(id string) string {
 func relayURLs(stations []*station) []string {
 	var all []string
 	for _, s := range stations {
-		all = append(all, s.relay.URL())
+		all = append(all, s.url())
 	}
 	return all
 }

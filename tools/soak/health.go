@@ -93,7 +93,7 @@ func (e *ejections) figures() (total, mostPrefill, mostDecode int) {
 // down on an overloaded machine.
 func (s *soak) tookDown(url string) {
 	for _, st := range s.fleet.all() {
-		if st.relay.URL() != url {
+		if st.url() != url {
 			continue
 		}
 		now := time.Now()

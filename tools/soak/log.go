@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"xpyd/sim"
@@ -29,6 +30,7 @@ type proxyLog struct {
 	down    func(url string) // called for each backend that the proxy takes down
 
 	ejections ejections
+	badCerts  atomic.Int64 // lines that say that a certificate could not be used
 
 	pipe    *os.File // the write end, for the first process; closed here once that process has it
 	serving chan serving
@@ -143,6 +145,8 @@ func (l *proxyLog) check(line []byte) {
 		if json.Unmarshal(line, &engine) == nil {
 			l.ejections.renewed(engine.Prefill)
 		}
+	case bytes.Contains(line, []byte(`"message":"certificates not reloaded`)):
+		l.badCerts.Add(1)
 	case bytes.Contains(line, []byte(`"message":"backend ejected"`)):
 		var e ejection
 		if json.Unmarshal(line, &e) == nil {

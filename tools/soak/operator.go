@@ -68,7 +68,7 @@ func (o *operator) choose(ctx context.Context) *station {
 	here, others := false, 0
 	for _, b := range s.Backends {
 		switch {
-		case b.URL == st.relay.URL():
+		case b.URL == st.url():
 			here = b.AdminState == "ready"
 		case b.Role == string(st.role) && b.AdminState == "ready":
 			others++
@@ -83,7 +83,7 @@ func (o *operator) choose(ctx context.Context) *station {
 // turn changes something about the engine, and undoes it. A turn that was begun is finished.
 func (o *operator) turn(ctx context.Context, st *station) {
 	ctx = context.WithoutCancel(ctx)
-	url := st.relay.URL()
+	url := st.url()
 	o.done++
 	switch o.r.IntN(3) {
 	case 0:
@@ -91,6 +91,7 @@ func (o *operator) turn(ctx context.Context, st *station) {
 			_, err := c.Patch(ctx, url, ctl.Change{Weight: 0.25 + 4*o.r.Float64()})
 			return err
 		})
+		o.count("member weighed")
 		time.Sleep(time.Second)
 		o.must(ctx, "weigh as before", func(ctx context.Context, c *ctl.Client) error {
 			_, err := c.Patch(ctx, url, ctl.Change{Weight: 1})
@@ -107,6 +108,7 @@ func (o *operator) turn(ctx context.Context, st *station) {
 			_, err := c.Patch(ctx, url, ctl.Change{State: "ready"})
 			return err
 		})
+		o.count("member drained")
 	default:
 		o.must(ctx, "remove", func(ctx context.Context, c *ctl.Client) error {
 			_, err := c.Remove(ctx, url, false)
@@ -118,8 +120,12 @@ func (o *operator) turn(ctx context.Context, st *station) {
 			_, err := c.Add(ctx, ctl.Change{URL: url, Role: string(st.role)})
 			return err
 		})
+		o.count("member removed")
 	}
 }
+
+// count files a turn among what the run has done to the proxy.
+func (o *operator) count(turn string) { o.s.faults.close(o.s.faults.open("proxy", turn, "", 0)) }
 
 // must repeats what fails, as while a successor takes over. That a reload has taken the backend out of
 // the configuration, or put it back, is no failure.
@@ -171,7 +177,7 @@ func (o *operator) stillOut(st *station) bool {
 		return false
 	}
 	for _, b := range s.Backends {
-		if b.URL == st.relay.URL() && b.AdminState == "ready" {
+		if b.URL == st.url() && b.AdminState == "ready" {
 			return false
 		}
 	}

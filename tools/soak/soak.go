@@ -22,6 +22,7 @@ import (
 type Options struct {
 	Duration time.Duration // of the load, without start and settling
 	Streams  int           // clients that hold a stream each
+	TLS      bool          // clients, proxy and engines speak TLS, and certificates are replaced
 	Events   int           // tokens of a stream, 50 ms apart
 	Seed     uint64
 	// Artefacts is the directory for what a failed run leaves behind. It is made if needed. A good
@@ -67,6 +68,7 @@ type soak struct {
 	proxy   *proxy
 	log     *proxyLog
 	watch   *sampler
+	certs   *certs         // nil without TLS
 	inForce map[string]any // the configuration that the proxy's file holds
 
 	deaths int // engines that were dead for longer than killSeen
@@ -148,9 +150,14 @@ func (s *soak) run(ctx context.Context, r *rand.Rand, out io.Writer) (err error)
 
 // start brings up engines, relays and the proxy.
 func (s *soak) start(ctx context.Context) (err error) {
+	if s.o.TLS {
+		if s.certs, err = newCerts(s.o.Artefacts); err != nil {
+			return err
+		}
+	}
 	book := newHandleBook(s.tally, s.verdict)
 	book.held = s.faults.held
-	if s.fleet, err = startFleet(s.o, book, s.faults.injected, func(l leased) { s.faults.found(l, s.verdict) }); err != nil {
+	if s.fleet, err = startFleet(s.o, s.certs, book, s.faults.injected, func(l leased) { s.faults.found(l, s.verdict) }); err != nil {
 		return err
 	}
 	if s.log, err = newProxyLog(s.o.Artefacts, s.key, s.tally, s.verdict, s.tookDown); err != nil {
@@ -192,6 +199,9 @@ func (s *soak) settings(prefill, decode []string) map[string]any {
 		// that.
 		"routing": map[string]any{"prefix_memory": "8MiB"},
 	}
+	if s.certs != nil {
+		s.certs.settings(all)
+	}
 	maps.Copy(all, s.o.Settings)
 	return all
 }
@@ -199,10 +209,10 @@ func (s *soak) settings(prefill, decode []string) map[string]any {
 // baseline returns what the proxy holds at rest. Its heap is that of a process that has served,
 // because what it allocates once is no leak.
 func (s *soak) baseline(ctx context.Context) (probe.Census, error) {
-	if err := probe.AwaitReady(ctx, s.proxy.address()); err != nil {
+	_, admin, _ := s.proxy.now()
+	if err := probe.AwaitReady(ctx, admin); err != nil {
 		return probe.Census{}, err
 	}
-	_, admin, _ := s.proxy.now()
 	if err := probe.AwaitPolled(ctx, admin, 2*poolSize); err != nil {
 		return probe.Census{}, err
 	}
@@ -267,6 +277,9 @@ func (s *soak) serveLoad(ctx context.Context, r *rand.Rand) {
 	})
 	op := &operator{s: s, r: rand.New(rand.NewPCG(s.o.Seed, 3<<20))}
 	beside.Go(func() { op.run(loading) })
+	if s.certs != nil {
+		beside.Go(func() { (&renewer{s: s}).run(ctx) })
+	}
 	for i := range s.o.Streams {
 		clients.Go(func() { s.streams(loading, i) })
 	}

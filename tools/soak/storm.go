@@ -175,6 +175,9 @@ func (st *storm) fault(ctx context.Context) {
 	}
 	kind := st.draw()
 	text, d := drawFault(st.r, kind, s.role)
+	if st.s.certs != nil && strings.HasPrefix(text, "down:corrupt@") {
+		text = fmt.Sprintf("down:corrupt@%d", st.r.IntN(12_000)) // TLS sees it anywhere
+	}
 	none := func() error { return nil }
 	switch kind {
 	case kindScript:
@@ -271,7 +274,7 @@ func (st *storm) legsTo(s *station) (c legCount) {
 		return c // a process that has handed over meanwhile
 	}
 	for name, n := range series {
-		if strings.HasPrefix(name, "xpyd_leg_requests_total{") && strings.Contains(name, s.relay.URL()) {
+		if strings.HasPrefix(name, "xpyd_leg_requests_total{") && strings.Contains(name, s.url()) {
 			c.legs += n
 		}
 	}
