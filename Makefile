@@ -94,13 +94,14 @@ churn: dist/tools ## 200 clients that leave in every phase; fails if a block, go
 reload-churn: build dist/tools ## 1,000 backends that come and go by reload for D (3m); fails if a removed one gets a request, or leaves anything behind
 	dist/tools soak reload --duration $(D) $(ARGS)
 
-soak: build dist/tools ## load for D (3m, nightly 1h) over engines and connections that break; fails if anything is lost or leaks
+soak: build dist/tools ## load for D (3m, nightly 1h) over engines and connections that break; fails if anything is lost or leaks (ARGS=--tls)
 	dist/tools soak --duration $(D) $(ARGS)
 
-nightly: ## run what takes too long for each change: all mutants, the matrix and a churn with each policy, fuzzing, an hour of soak (2 hours)
+nightly: ## run what takes too long for each change: all mutants, the matrix and a churn with each policy, fuzzing, ten minutes of soak over TLS, an hour without (2 hours)
 	$(MAKE) mutants policies
 	$(MAKE) fuzz FUZZTIME=1m
 	$(MAKE) reload-churn
+	$(MAKE) soak D=10m ARGS=--tls
 	$(MAKE) soak D=1h
 
 record: ## record the answers of a real vLLM (VLLM=0.32.0) in sim/testdata, and compare the sim with them

@@ -168,7 +168,7 @@ func (n *renewer) run(ctx context.Context) {
 // turn replaces the certificates and waits until the proxy's is served. With hup the proxy is told.
 func (n *renewer) turn(ctx context.Context, hup bool) {
 	ctx = context.WithoutCancel(ctx) // what was begun is finished
-	n.s.faults.close(n.s.faults.open("proxy", "certificates replaced", "", 0))
+	n.s.faults.close(n.s.faults.open("proxy", kindReplaced, "", 0))
 	serial, err := n.s.certs.renew()
 	if err == nil && hup {
 		err = n.hangUp()
@@ -184,7 +184,7 @@ func (n *renewer) turn(ctx context.Context, hup bool) {
 // refuse puts a file that holds no certificate in the place of the proxy's.
 func (n *renewer) refuse(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
-	n.s.faults.close(n.s.faults.open("proxy", "certificates refused", "", 0))
+	n.s.faults.close(n.s.faults.open("proxy", kindRefused, "", 0))
 	before, told := n.served(), n.s.log.badCerts.Load()
 	err := n.s.certs.write(proxyFile, []byte("no certificate\n"))
 	if err == nil {

@@ -281,6 +281,8 @@ const (
 	kindPartition = "partition"
 	kindFreeze    = "freeze" // SIGSTOP
 	kindKill      = "kill"   // SIGKILL, and a restart
+	kindReplaced  = "certificates replaced"
+	kindRefused   = "certificates refused"
 	kindStarved   = "taken down, " + excuseStarved
 
 	kindSim        = "sim"         // filed with the name of the engine's fault

@@ -193,7 +193,11 @@ func (s *soak) judgeHarness() {
 			s.verdict.breach(invHarness, "a kind of client that never came", "%s", load)
 		}
 	}
-	for _, kind := range []string{kindKill, kindFreeze, kindScript, "reload ok", "reload failed", "hand-over"} {
+	kinds := []string{kindKill, kindFreeze, kindScript, "reload ok", "reload failed", "hand-over"}
+	if s.certs != nil {
+		kinds = append(kinds, kindReplaced, kindRefused)
+	}
+	for _, kind := range kinds {
 		if faults[kind] == 0 {
 			s.verdict.breach(invHarness, "a kind of fault that never came", "%s", kind)
 		}
