@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -116,6 +117,38 @@ func TestConformanceOfEachStart(t *testing.T) {
 				t.Errorf("after the hand-over: %v", err)
 			}
 			p.signal(second, syscall.SIGTERM)
+			p.gone()
+		})
+	}
+}
+
+// The bootstrap port that their command lines give a prefill engine is the one that its connector uses.
+func TestStartsWithABootstrapPort(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		router    string
+		connector sim.Connector
+		flags     []string
+	}{
+		{"sglang-router", sim.ConnectorSGLang, []string{"--pd-disaggregation"}},
+		{"smg", sim.ConnectorSGLang, []string{"--pd-disaggregation", "--backend", "sglang"}},
+		{"vllm-router", sim.ConnectorMooncake, []string{"--vllm-pd-disaggregation", "--kv-connector", "mooncake"}},
+	} {
+		t.Run(tc.router, func(t *testing.T) {
+			t.Parallel()
+			prefill := startEngine(t, sim.Options{Name: "p", Role: sim.RolePrefill, Connector: tc.connector})
+			decode := startEngine(t, sim.Options{Name: "d", Role: sim.RoleDecode, Connector: tc.connector})
+			p := startSelf(t, append([]string{"serve", "--as", tc.router, "--", "--host", "127.0.0.1", "--port", "0", "--prometheus-port", "0",
+				"--prefill", prefill.URL(), strconv.Itoa(prefill.BootstrapPort()), "--decode", decode.URL()}, tc.flags...)...)
+			p.serving(1)
+			p.awaitReady()
+			if _, err := (&client{addr: p.addr}).ask(heldPrompt, 3, true); err != nil {
+				t.Error(err)
+			}
+			if n := p.metric(`xpyd_decisions_total{path="disaggregated"`); n != 1 {
+				t.Errorf("%v requests went through both legs, want 1", n)
+			}
+			p.signal(p.serving(1), syscall.SIGTERM)
 			p.gone()
 		})
 	}
