@@ -27,6 +27,15 @@ answers() {
   exec 3>&-
   return $status
 }
+# refuses PORT: a client without a key gets 401.
+refuses() {
+  { exec 3<>"/dev/tcp/127.0.0.1/$1"; } 2>/dev/null || return 1
+  printf 'GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n' >&3
+  grep -q '^HTTP/1.1 401 ' <&3
+  local status=$?
+  exec 3>&-
+  return $status
+}
 load() { # RESULT SECONDS: streams of two seconds, 10 a second
   xpyd bench serve --url http://127.0.0.1:8080 --input-len 64 --output-len 100 --rate 10 --max-lateness 0 --num-prompts $(($2 * 10)) --out "$1" >"$1.log" 2>&1
 }
@@ -56,6 +65,23 @@ echo 'prefil: []' >>/etc/xpyd/config.yaml
 ! systemctl reload xpyd 2>/dev/null || fail "a faulty file is reloaded"
 cp /etc/xpyd/good /etc/xpyd/config.yaml
 systemctl reload xpyd
+
+step "keys as credentials: an answer needs one; reload; a faulty file changes nothing"
+mkdir -p /etc/systemd/system/xpyd.service.d
+printf '[Service]\nLoadCredential=clients:/etc/xpyd/clients.keys\nEnvironment=XPYD_API_KEY_FILE=%%d/clients\n' >/etc/systemd/system/xpyd.service.d/test.conf
+echo a-key-of-the-steps | install -m 600 /dev/stdin /etc/xpyd/clients.keys
+systemctl daemon-reload
+systemctl restart xpyd
+await "a refusal" refuses 8080
+systemctl reload xpyd || fail "with keys as credentials there is no reload"
+echo 'prefil: []' >>/etc/xpyd/config.yaml
+! systemctl reload xpyd 2>/dev/null || fail "a faulty file is reloaded"
+cp /etc/xpyd/good /etc/xpyd/config.yaml
+refuses 8080 || fail "after the reload clients need no key"
+rm -r /etc/systemd/system/xpyd.service.d
+systemctl daemon-reload
+systemctl restart xpyd
+await "an answer" answers 8080
 
 step "a second instance"
 sed '$ a listen: 127.0.0.1:9080\nadmin: 127.0.0.1:9081' /etc/xpyd/good >/etc/xpyd/two.yaml
