@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"xpyd/fault"
+	"xpyd/handoff"
 	"xpyd/kvparams"
 	"xpyd/router"
 )
@@ -105,14 +106,19 @@ func (c *completion) giveUp(b *router.Backend, decodeFailed *failure) {
 		return
 	}
 	peer := c.s.engines.AskPeer(b) // D may have failed of what was known of it
-	if c.p.beside.holds && peer != nil {
-		c.p.leg.Peer = peer
-		c.handoff.Issue(pairing.Pair(&c.p.leg), b)
-		if c.d.x.Sent() { // D knows the blocks by their id
-			c.handoff.SendTo(c.d.lease.Backend)
-		}
-		c.abandon(c.d.lease.Backend)
+	switch {
+	case !c.p.beside.holds:
+		return
+	case peer == nil:
+		c.s.handoffs.Orphaned(handoff.OrphanUnusable)
+		return
 	}
+	c.p.leg.Peer = peer
+	c.handoff.Issue(pairing.Pair(&c.p.leg), b)
+	if c.d.x.Sent() { // D knows the blocks by their id
+		c.handoff.SendTo(c.d.lease.Backend)
+	}
+	c.abandon(c.d.lease.Backend)
 }
 
 // prefillBeside runs the prefill leg. If that fails first, it cuts D's leg.

@@ -3,14 +3,44 @@ package proxy_test
 import (
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"xpyd/kvparams"
 	"xpyd/router"
 )
+
+// Decode fails, and the prefill engine holds blocks that nobody can name, because its bootstrap server does
+// not answer any more. They wait for a time limit, which shows in the metrics.
+func TestBlocksThatNobodyNamesAreCounted(t *testing.T) {
+	d, _ := kvparams.Lookup("mooncake")
+	var dead atomic.Bool
+	r := newRig(t, rigOptions{dialect: d, router: func(c *router.Config) {
+		url, port, _ := strings.Cut(c.Prefill[0], " bootstrap=")
+		front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			if dead.Load() {
+				w.WriteHeader(500)
+				return
+			}
+			status, body := ask("http://127.0.0.1:"+port, q.Method, q.URL.RequestURI(), nil, nil)
+			w.WriteHeader(status)
+			_, _ = w.Write(body)
+		}))
+		t.Cleanup(front.Close)
+		c.Prefill[0] = url + " bootstrap=" + front.URL[strings.LastIndexByte(front.URL, ':')+1:]
+		c.Health.Interval = time.Hour
+	}})
+	dead.Store(true)
+	if a := r.call(forms(prompt+"[[D:status=500]]", 2)[0]); a.status < 500 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	r.await("counted", func() bool { return r.metric(`xpyd_kv_orphans_total{reason="unusable_handle"}`) == 1 })
+}
 
 // A decode engine that has failed a leg may still be about to read the blocks. They are given back only
 // after it has had time to abort, also where xpyd has made the handle itself.
