@@ -86,7 +86,7 @@ func (c *completion) acquireKnown() error {
 	for {
 		want := c.want(router.Prefill, c.p.tried)
 		want.Alone = true
-		if err := c.snap.AcquireFor(want, &c.p.lease); err != nil {
+		if err := c.acquire(want, &c.p.lease); err != nil {
 			return err
 		}
 		peer, known := c.s.engines.Peer(c.p.lease.Backend)

@@ -6,9 +6,41 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"xpyd/kvparams"
 	"xpyd/router"
+	"xpyd/sim"
 )
+
+// A full prefill pool is waited for in the queue, also where the legs start together.
+func TestConcurrentPrefillWaitsInTheQueue(t *testing.T) {
+	for _, name := range []string{"mooncake", "sglang"} {
+		t.Run(name, func(t *testing.T) {
+			d, _ := kvparams.Lookup(name)
+			b := newBarrier(sim.PhasePrefillStart, 0)
+			r := newRig(t, rigOptions{dialect: d, engine: func(o *sim.Options) {
+				if o.Role == sim.RolePrefill {
+					o.Hook = b.hook
+				}
+			}, router: func(c *router.Config) { c.PrefillMaxInFlight, c.Queue.Wait = 1, time.Minute }})
+			t.Cleanup(b.open)
+			c := forms(prompt, 2)[0]
+			first := r.start(c, "X-Request-Id", "first")
+			r.reached(b)
+			second := r.start(c, "X-Request-Id", "second")
+			r.await("queued", func() bool { return r.metric(`xpyd_queued{role="prefill"}`) == 1 })
+			b.open()
+			for _, got := range []<-chan answer{first, second} {
+				a := <-got
+				r.expectWhole(c, a)
+				if path := a.header.Get("X-Xpyd-Path"); path != "disaggregated" {
+					t.Errorf("path %s, %s", path, a.header.Get("X-Xpyd-Reason"))
+				}
+			}
+		})
+	}
+}
 
 // Once D has answered, what happens to a P that began with it no longer matters to the client.
 func TestConcurrentPrefillEndsAfterTheFirstToken(t *testing.T) {
