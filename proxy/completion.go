@@ -229,6 +229,8 @@ func (c *completion) run() *fault.Error {
 // tryRound is one prefill and one decode. It reserves decode first, so a request that cannot be
 // decoded is never prefilled.
 func (c *completion) tryRound() *failure {
+	c.p.x.Forget() // a leg that does not begin in this round must not count as sent
+	c.d.x.Forget()
 	if err := c.reserveDecode(); err != nil {
 		return ends(err)
 	}

@@ -52,13 +52,16 @@ type Exchange struct {
 // Sent reports whether the backend was written to.
 func (x *Exchange) Sent() bool { return !x.Wrote.IsZero() }
 
+// Forget drops what is known of an earlier request: Sent, Wrote, Repeated and the status of its answer.
+func (x *Exchange) Forget() { x.Wrote, x.Repeated, x.Head.Status = time.Time{}, false, 0 }
+
 // Do sends the request and reads the response head. Each failure is an *Error. A nil client stands for
 // a backend that was removed, and Do fails. If a request on a reused connection fails before any byte
 // came back, Do sends it once more on a fresh one. It does so only if again allows it, because the
 // backend may have seen the first. After a failure the connection is held until Finish or Drop,
 // because a late answer may come on it.
 func (x *Exchange) Do(u *Client, req *Request, deadline time.Time, again bool) error {
-	x.Wrote, x.Repeated, x.Head.Status = time.Time{}, false, 0 // drops those of an earlier request
+	x.Forget()
 	if u == nil {
 		return &Error{Stage: StageDial, Silent: true, Err: ErrRemoved}
 	}
