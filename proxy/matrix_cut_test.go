@@ -264,7 +264,10 @@ func TestTruncatedAnswerOverTLSIsMended(t *testing.T) {
 		t.Run(c.name(), func(t *testing.T) {
 			r, s := severedRig(t, tls.VersionTLS13, false, rigOptions{decode: 2})
 			s.plan.Store(&severed{at: 60, inRecord: true})
-			r.until(func() bool { return s.cuts.Load() > 0 }, func(int) { r.expectWhole(c, r.call(c)) })
+			r.until(func() bool { return s.cuts.Load() > 0 }, func(i int) {
+				c.prompt = fmt.Sprint(i, prompt)
+				r.expectWhole(c, r.call(c))
+			})
 			r.expectEachHandleOnce()
 			r.expectNothingHeld()
 		})

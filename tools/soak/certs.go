@@ -28,9 +28,10 @@ type certs struct {
 	key  *ecdsa.PrivateKey
 	pool *x509.CertPool
 
-	client tls.Certificate
-	engine atomic.Pointer[tls.Certificate]
-	serial atomic.Int64 // of the certificate issued last
+	client   tls.Certificate
+	sessions tls.ClientSessionCache // of the clients
+	engine   atomic.Pointer[tls.Certificate]
+	serial   atomic.Int64 // of the certificate issued last
 }
 
 // These are files in the directory of artefacts. A certificate and its key are in one file, so that a
@@ -41,7 +42,7 @@ const (
 )
 
 func newCerts(dir string) (*certs, error) {
-	c := &certs{dir: dir, pool: x509.NewCertPool()}
+	c := &certs{dir: dir, pool: x509.NewCertPool(), sessions: tls.NewLRUClientSessionCache(0)}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("make the CA's key: %w", err)
@@ -131,9 +132,14 @@ func (c *certs) server() *tls.Config {
 	}
 }
 
-// dialer is the configuration of a client.
-func (c *certs) dialer(version uint16) *tls.Config {
-	return &tls.Config{RootCAs: c.pool, ServerName: "127.0.0.1", Certificates: []tls.Certificate{c.client}, MaxVersion: version}
+// dialer is the configuration of a client. With resume it takes up a session of before, as SDKs do. Where
+// each refused request cost a whole handshake, the clients alone would take all of a small machine.
+func (c *certs) dialer(version uint16, resume bool) *tls.Config {
+	cfg := &tls.Config{RootCAs: c.pool, ServerName: "127.0.0.1", Certificates: []tls.Certificate{c.client}, MaxVersion: version}
+	if resume {
+		cfg.ClientSessionCache = c.sessions
+	}
+	return cfg
 }
 
 // settings adds the keys of TLS to the proxy's configuration.
@@ -217,7 +223,7 @@ func (n *renewer) await(ctx context.Context, ok func() bool) error {
 
 // served is the serial number of the certificate that a new connection gets, or 0.
 func (n *renewer) served() int64 {
-	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: certsBound}, Config: n.s.certs.dialer(tls.VersionTLS13)}
+	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: certsBound}, Config: n.s.certs.dialer(tls.VersionTLS13, false)}
 	conn, err := d.Dial("tcp", n.s.proxy.address())
 	if err != nil {
 		return 0

@@ -96,7 +96,7 @@ func (c *client) secure(conn net.Conn) net.Conn {
 		return conn
 	}
 	version := [...]uint16{tls.VersionTLS12, tls.VersionTLS13, tls.VersionTLS13}[c.r.IntN(3)]
-	return tls.Client(conn, c.s.certs.dialer(version))
+	return tls.Client(conn, c.s.certs.dialer(version, c.r.IntN(4) > 0))
 }
 
 // closeWrite ends the sending side, over TLS with or without a farewell.
@@ -193,7 +193,8 @@ func (c *client) try(q *request) (what string, err error) {
 	} else {
 		what, err = c.readWhole(q, resp)
 	}
-	if err != nil || resp.Close || what != "complete" {
+	kept := what == "complete" || c.s.certs != nil && resp.StatusCode != http.StatusOK // a handshake is saved
+	if err != nil || resp.Close || !kept {
 		c.drop()
 	}
 	return what, err
