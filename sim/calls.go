@@ -126,7 +126,7 @@ func (g *generation) appendCallItem(b []byte, c *toolCall, arguments, status str
 	b = appendString(append(b, `,"call_id":`...), c.id)
 	b = appendString(append(b, `,"name":`...), c.name)
 	b = appendString(append(b, `,"type":"function_call","id":`...), g.callItemID())
-	b = append(b, `,"async_":null,"caller":null,"namespace":null,"status":"`...)
+	b = append(b, `,"async":null,"caller":null,"namespace":null,"status":"`...)
 	return append(append(b, status...), `"}`...)
 }
 

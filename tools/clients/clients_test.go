@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -78,7 +79,7 @@ func TestReadChecks(t *testing.T) {
 		{"it said something else", good + "Segmentation fault\n", 0, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := readChecks([]byte(c.out))
+			got, err := readChecks([]byte(c.out), minChecks)
 			if (err != nil) != c.fail || len(got.failures) != c.failures {
 				t.Fatalf("failures %q, error %v", got.failures, err)
 			}
@@ -137,9 +138,9 @@ func TestVersionsArePinned(t *testing.T) {
 		"aiperf":            {"tools/aiperf.txt", "aiperf==VERSION\n"},
 		"inference-perf":    {"tools/inference-perf.txt", "inference-perf==VERSION\n"},
 	}
-	for _, c := range append(append(sdkClients(), toolClients()...), reportClients()...) {
+	for _, c := range slices.Concat(sdkClients(), vllmClients(), toolClients(), reportClients()) {
 		name := c.name
-		for _, of := range []string{chat, completions, "reports"} {
+		for _, of := range []string{chat, completions, "reports", "before vLLM"} {
 			name = strings.TrimSuffix(name, " "+of)
 		}
 		pin, ok := pins[name]

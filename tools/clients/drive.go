@@ -68,6 +68,10 @@ func (j *job) start(ctx context.Context, c client, xpyd string) (err error) {
 	if err := errors.Join(os.RemoveAll(j.dir), os.MkdirAll(j.dir, 0o755)); err != nil {
 		return fmt.Errorf("make a place for the logs of %s: %w", c.name, err)
 	}
+	if c.vllm {
+		j.fleet, err = j.startVLLMFleet(ctx, xpyd, j.dir)
+		return err
+	}
 	j.fleet, err = startFleet(ctx, xpyd, j.dir, c.key)
 	return err
 }

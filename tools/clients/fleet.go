@@ -14,8 +14,9 @@ import (
 const (
 	stopTime = 15 * time.Second
 	apiKey   = "sk-clients"
-	// heldStreams is limits.client_in_flight of a fleet with a key.
+	// heldStreams is limits.client_in_flight of a fleet with a key, and fewStreams before real engines.
 	heldStreams = 20
+	fewStreams  = 4
 )
 
 // fleet is two prefill and two decode engines, simulated, with xpyd in front of them. Each is a
@@ -23,6 +24,7 @@ const (
 type fleet struct {
 	prefill, decode []string         // base URLs
 	url, admin      string           // of xpyd
+	vllm            bool             // the engines are real ones, and not of this fleet
 	certificates    certificates     // with a key, url is https://
 	victim          *process.Process // another xpyd in front of the same engines, without TLS, which a check kills; nil without a key
 	victimURL       string
@@ -59,7 +61,7 @@ func (f *fleet) startGuarded(ctx context.Context, xpyd string) (err error) {
 		return err
 	}
 	config := filepath.Join(f.dir, "xpyd.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, "limits:\n  client_in_flight: %d\n", heldStreams), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, "limits:\n  client_in_flight: %d\n", f.held()), 0o600); err != nil {
 		return fmt.Errorf("write the configuration: %w", err)
 	}
 	guard := []string{"--api-key", apiKey, "--config", config}
@@ -68,6 +70,9 @@ func (f *fleet) startGuarded(ctx context.Context, xpyd string) (err error) {
 		return err
 	}
 	f.url, f.admin = "https"+strings.TrimPrefix(x.url, "http"), x.admin
+	if f.vllm {
+		return nil // simulated engines are enough for a proxy that is killed
+	}
 	x, err = f.startProxy(ctx, xpyd, "victim", guard...)
 	f.victim, f.victimURL = x.process, x.url
 	return err
@@ -87,6 +92,14 @@ func (f *fleet) startEngine(ctx context.Context, xpyd, role, name string) (strin
 	_, rest, _ := strings.Cut(string(line), " ready: ")
 	url, _, _ := strings.Cut(rest, ",")
 	return url, nil
+}
+
+// held is how many streams one client may have at once.
+func (f *fleet) held() int {
+	if f.vllm {
+		return fewStreams
+	}
+	return heldStreams
 }
 
 // proxy is one ./xpyd serve.

@@ -36,7 +36,10 @@ func (f *fleet) inspect(ctx context.Context, t *tally) (failures []string) {
 			failures = append(failures, err.Error())
 		}
 	}
-	for _, url := range append(append([]string{}, f.prefill...), f.decode...) {
+	if f.vllm {
+		add(f.inspectVLLM(ctx))
+	}
+	for _, url := range f.simulated() {
 		add(inspectLedger(ctx, url))
 		add(inspectRecords(ctx, url))
 	}
@@ -90,6 +93,14 @@ func inspectRecords(ctx context.Context, url string) error {
 		}
 	}
 	return nil
+}
+
+// simulated are the engines with a ledger.
+func (f *fleet) simulated() []string {
+	if f.vllm {
+		return nil
+	}
+	return append(append([]string{}, f.prefill...), f.decode...)
 }
 
 // completions reads xpyd_requests_total, by outcome.

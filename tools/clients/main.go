@@ -15,6 +15,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -22,6 +23,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"syscall"
 )
 
@@ -37,6 +39,7 @@ type client struct {
 	name    string
 	version string
 	key     bool // xpyd wants a key, and its limits are low
+	vllm    bool // the engines are real ones
 	// run installs the client and drives it.
 	run func(context.Context, *job) (tally, error)
 }
@@ -70,7 +73,7 @@ func run() int {
 	}
 	chosen := sdkClients()
 	if !*sdks {
-		chosen = append(append(chosen, toolClients()...), reportClients()...)
+		chosen = slices.Concat(chosen, vllmClients(), toolClients(), reportClients())
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -83,7 +86,7 @@ func run() int {
 }
 
 // driveAll drives the chosen clients one after the other.
-func driveAll(ctx context.Context, chosen []client, want *regexp.Regexp, xpyd string) ([]result, error) {
+func driveAll(ctx context.Context, chosen []client, want *regexp.Regexp, xpyd string) (results []result, err error) {
 	w, err := openWorkshop()
 	if err != nil {
 		return nil, err
@@ -94,7 +97,11 @@ func driveAll(ctx context.Context, chosen []client, want *regexp.Regexp, xpyd st
 	if _, err := os.Stat(xpyd); err != nil {
 		return nil, fmt.Errorf("find the program to drive (make build): %w", err)
 	}
-	var results []result
+	defer func() {
+		if wrong := w.stopVLLM(); wrong != nil {
+			err = errors.Join(err, fmt.Errorf("end the vLLM engines: %w", wrong))
+		}
+	}()
 	for _, c := range chosen {
 		if !want.MatchString(c.name) {
 			continue

@@ -25,7 +25,9 @@ func sdkClients() []client {
 	}
 }
 
-func runPython(ctx context.Context, j *job) (tally, error) {
+func runPython(ctx context.Context, j *job) (tally, error) { return j.pythonChecks(ctx, "check.py") }
+
+func (j *job) pythonChecks(ctx context.Context, script string) (tally, error) {
 	lock := filepath.Join("tools", "clients", "python", "requirements.txt")
 	dir, err := j.install("openai-python", []string{lock}, "", func(dir string) error {
 		if err := venv(ctx, dir, 10); err != nil {
@@ -36,10 +38,12 @@ func runPython(ctx context.Context, j *job) (tally, error) {
 	if err != nil {
 		return tally{}, err
 	}
-	return j.checks(ctx, "SSL_CERT_FILE", "tools/clients/python", filepath.Join(dir, "bin", "python"), "check.py")
+	return j.checks(ctx, "SSL_CERT_FILE", "tools/clients/python", filepath.Join(dir, "bin", "python"), script)
 }
 
-func runNode(ctx context.Context, j *job) (tally, error) {
+func runNode(ctx context.Context, j *job) (tally, error) { return j.nodeChecks(ctx, "check.mjs") }
+
+func (j *job) nodeChecks(ctx context.Context, script string) (tally, error) {
 	here := filepath.Join("tools", "clients", "node")
 	manifest, lock := filepath.Join(here, "package.json"), filepath.Join(here, "package-lock.json")
 	dir, err := j.install("openai-node", []string{manifest, lock}, "", func(dir string) error {
@@ -61,12 +65,12 @@ func runNode(ctx context.Context, j *job) (tally, error) {
 		return tally{}, err
 	}
 	// These files are next to node_modules, where imports are looked up.
-	for _, file := range []string{"check.mjs", "apis.mjs", "rig.mjs"} {
+	for _, file := range []string{"check.mjs", "apis.mjs", "before_vllm.mjs", "rig.mjs"} {
 		if err := copyFile(filepath.Join(here, file), dir); err != nil {
 			return tally{}, err
 		}
 	}
-	return j.checks(ctx, "NODE_EXTRA_CA_CERTS", dir, node, "check.mjs")
+	return j.checks(ctx, "NODE_EXTRA_CA_CERTS", dir, node, script)
 }
 
 // findNode returns a Node.js that the SDK supports: the one that npm has installed, or the
@@ -126,7 +130,7 @@ func (j *job) checks(ctx context.Context, trust, dir, program string, args ...st
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CLIENTS_URL="+f.url, "CLIENTS_ADMIN="+f.admin, "CLIENTS_KEY="+apiKey,
 		"CLIENTS_PREFILL="+strings.Join(f.prefill, ","), "CLIENTS_DECODE="+strings.Join(f.decode, ","),
-		"CLIENTS_VICTIM="+f.victimURL, "CLIENTS_VICTIM_PID="+strconv.Itoa(f.victim.PID()),
+		"CLIENTS_ENGINES="+f.kind(), "CLIENTS_VICTIM="+f.victimURL, "CLIENTS_VICTIM_PID="+f.victimPID(),
 		trust+"="+f.certificates.ca,
 		"PYTHONDONTWRITEBYTECODE=1", "NO_PROXY=127.0.0.1,localhost")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -140,13 +144,38 @@ func (j *job) checks(ctx context.Context, trust, dir, program string, args ...st
 	if err != nil {
 		return tally{}, fmt.Errorf("run the checks: %w: %.2000s", err, bytes.TrimSpace(said.Bytes()))
 	}
-	return readChecks(out.Bytes())
+	return readChecks(out.Bytes(), f.leastChecks())
 }
 
-// minChecks is the smallest number of checks that a complete run has.
-const minChecks = 15
+// kind is what the engines are: sim or vllm.
+func (f *fleet) kind() string {
+	if f.vllm {
+		return "vllm"
+	}
+	return "sim"
+}
 
-func readChecks(out []byte) (tally, error) {
+func (f *fleet) victimPID() string {
+	if f.victim == nil {
+		return "0" // no process has that number
+	}
+	return strconv.Itoa(f.victim.PID())
+}
+
+// The smallest number of checks that a complete run has, before simulated and before real engines.
+const (
+	minChecks     = 15
+	minVLLMChecks = 8
+)
+
+func (f *fleet) leastChecks() int {
+	if f.vllm {
+		return minVLLMChecks
+	}
+	return minChecks
+}
+
+func readChecks(out []byte, least int) (tally, error) {
 	var t tally
 	n := 0
 	lines := bufio.NewScanner(bytes.NewReader(out))
@@ -160,8 +189,8 @@ func readChecks(out []byte) (tally, error) {
 			t.failures = append(t.failures, c.Check+": "+*c.Failure)
 		}
 	}
-	if n < minChecks {
-		return t, fmt.Errorf("%d checks have run, want %d or more", n, minChecks)
+	if n < least {
+		return t, fmt.Errorf("%d checks have run, want %d or more", n, least)
 	}
 	return t, lines.Err()
 }

@@ -22,6 +22,7 @@ type workshop struct {
 	dir        string // CLIENTS_CACHE
 	e2e        string // E2E_CACHE
 	installing time.Duration
+	started    []engine // real ones that run because of this run
 }
 
 func openWorkshop() (*workshop, error) {

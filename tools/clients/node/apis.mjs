@@ -2,7 +2,7 @@
 
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
-import { KEY, URL, expect, fault, legs, nothingHeld, raises, retried, same } from "./rig.mjs";
+import { KEY, URL, collect, expect, fault, legs, nothingHeld, raises, retried, same } from "./rig.mjs";
 
 const MODEL = "sim";
 const client = new OpenAI({ baseURL: URL + "/v1", apiKey: KEY });
@@ -23,12 +23,6 @@ const longPrompt = "word ".repeat(16000); // computing it takes longer than 300 
 function town(name, args) {
   same([name, Object.keys(args), args.town.split(" ").length], ["weather", ["town"], 3], "call");
   return args.town;
-}
-
-async function collect(stream) {
-  const events = [];
-  for await (const e of stream) events.push(e);
-  return events;
 }
 
 export const apiChecks = {

@@ -1,7 +1,7 @@
 // Drives xpyd with the official Node SDK, openai, and asserts what its user sees.
 import OpenAI from "openai";
 import { apiChecks } from "./apis.mjs";
-import { DECODE, KEY, URL, VICTIM, VICTIM_PID, attempts, call, expect, legs, nothingHeld, raises, retried, runAll, same } from "./rig.mjs";
+import { DECODE, KEY, URL, VICTIM, VICTIM_PID, attempts, call, collect, expect, legs, nothingHeld, raises, retried, runAll, same } from "./rig.mjs";
 
 const model = "sim";
 const client = new OpenAI({ baseURL: URL + "/v1", apiKey: KEY });
@@ -21,12 +21,6 @@ const named = (id) => ({ headers: { "X-Request-Id": id } });
 
 /** The error at the bottom of an error's causes. */
 const cause = (err) => err.cause ? cause(err.cause) : err;
-
-async function collect(stream) {
-  const chunks = [];
-  for await (const chunk of stream) chunks.push(chunk);
-  return chunks;
-}
 
 /** Reads n events and leaves the stream open. */
 async function readSome(stream, n = 5) {

@@ -7,6 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 const env = process.env;
 export const URL = env.CLIENTS_URL; // of xpyd, without /v1
 export const KEY = env.CLIENTS_KEY;
+export const ADMIN = env.CLIENTS_ADMIN;
 export const VICTIM = env.CLIENTS_VICTIM; // a second xpyd in front of the same engines, which a check kills
 export const VICTIM_PID = Number(env.CLIENTS_VICTIM_PID);
 export const PREFILL = env.CLIENTS_PREFILL.split(",");
@@ -18,7 +19,7 @@ export async function runAll(checks) {
     try {
       await run();
     } catch (err) { // anything that the SDK throws is a finding
-      const line = /(?:check|apis)\.mjs:(\d+)/.exec(err.stack ?? "")?.[1];
+      const line = /(?:check|apis|before_vllm)\.mjs:(\d+)/.exec(err.stack ?? "")?.[1];
       failure = `line ${line}: ${err.constructor?.name}: ${err.message}`;
     }
     console.log(JSON.stringify({ check, failure }));
@@ -45,8 +46,9 @@ export async function raises(kind, call) {
   throw new Error(`no ${kind.name}`);
 }
 
-export async function call(url, body) {
-  const answer = await fetch(url, body === undefined ? {} : { method: "POST", body: JSON.stringify(body) });
+export async function call(url, body, method = "POST") {
+  const options = { method, body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
+  const answer = await fetch(url, body === undefined ? {} : options);
   expect(answer.ok, `${url}: ${answer.status}`);
   return answer.text();
 }
@@ -66,8 +68,14 @@ export async function legs(requestID) {
 
 /** How many completions xpyd has ended so far. */
 export async function attempts() {
-  const text = await call(env.CLIENTS_ADMIN + "/metrics");
+  const text = await call(ADMIN + "/metrics");
   return [...text.matchAll(/^xpyd_requests_total\{.*\} (\S+)$/gm)].reduce((sum, m) => sum + Number(m[1]), 0);
+}
+
+export async function collect(stream) {
+  const events = [];
+  for await (const e of stream) events.push(e);
+  return events;
 }
 
 export async function wait(what, condition, seconds = 10) {

@@ -59,8 +59,8 @@ def raises(kind, call):
     raise AssertionError(f"no {kind.__name__}")
 
 
-def call(url, body=None):
-    request = urllib.request.Request(url, None if body is None else json.dumps(body).encode())
+def call(url, body=None, method=None):
+    request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), {"Content-Type": "application/json"}, method=method)
     with urllib.request.urlopen(request, timeout=10) as answer:
         return answer.read().decode()
 
