@@ -38,7 +38,11 @@ func main() {
 		os.Exit(1)
 	}
 	c := checks{rig: r, client: openai.NewClient(r.options()...)}
-	for _, check := range slices.Concat(c.tls(), c.answers(), c.responses(), c.errors(), c.breaks()) {
+	all := slices.Concat(c.tls(), c.answers(), c.responses(), c.errors(), c.breaks())
+	if os.Getenv("CLIENTS_ENGINES") == "vllm" {
+		all = real{c}.all()
+	}
+	for _, check := range all {
 		line := struct {
 			Check   string  `json:"check"`
 			Failure *string `json:"failure"`
