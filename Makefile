@@ -154,11 +154,11 @@ check-monitoring: build dist/tools ## test the alerts, and run every expression 
 dashboards: dist/tools ## write the dashboards of configs/grafana from tools/monitoring
 	dist/tools dashboards
 
-check-openai: build ## run the official OpenAI SDKs for Python, Node and Go against simulated engines, the quick part of make clients
+check-openai: build ## run the official SDKs of OpenAI (Python, Node, Go) and Anthropic (Python, Node) over TLS against simulated engines, the quick part of make clients
 	@$(TOOL)clients ./clients
 	@dist/clients -sdks $(ARGS)
 
-clients: build ## run the clients that users have, unchanged: SDKs and load generators (7 GB in CLIENTS_CACHE, vLLM in E2E_CACHE; ARGS='-run REGEXP'); Error 3 means that they cannot run here
+clients: build ## run the clients that users have, unchanged: SDKs, also before real vLLM engines, and load generators (7 GB in CLIENTS_CACHE, vLLM in E2E_CACHE; ARGS='-run REGEXP'); Error 3 means that they cannot run here
 	@$(TOOL)clients ./clients
 	@dist/clients $(ARGS)
 

@@ -70,6 +70,7 @@ func (j *job) start(ctx context.Context, c client, xpyd string) (err error) {
 	}
 	if c.vllm {
 		j.fleet, err = j.startVLLMFleet(ctx, xpyd, j.dir)
+		j.installing = 0 // that was before the run
 		return err
 	}
 	j.fleet, err = startFleet(ctx, xpyd, j.dir, c.key)

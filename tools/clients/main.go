@@ -1,8 +1,8 @@
 // Command clients drives xpyd with the clients that its users have, unchanged: the official
-// OpenAI SDKs and the load generators of the guides for prefill and decode. Two of the generators
-// also read the reports of xpyd bench, as if they had written them. Each has a fresh
-// fleet of simulated engines and ./xpyd serve on loopback. make clients calls it; by hand,
-// after make build, in the module's root:
+// SDKs of OpenAI and Anthropic, and the load generators of the guides for prefill and decode. Two of
+// the generators also read the reports of xpyd bench, as if they had written them. Each has a fresh
+// fleet of simulated engines and ./xpyd serve on loopback. The SDKs run once more before real vLLM
+// engines. make clients calls it; by hand, after make build, in the module's root:
 //
 //	go run ./tools/clients [-run REGEXP] [-sdks] [-xpyd ./xpyd]
 //
@@ -63,7 +63,7 @@ func main() {
 
 func run() int {
 	pick := flag.String("run", "", "only clients whose name matches")
-	sdks := flag.Bool("sdks", false, "only the SDKs, which take a minute")
+	sdks := flag.Bool("sdks", false, "only the SDKs before simulated engines, which take two minutes")
 	xpyd := flag.String("xpyd", "./xpyd", "program to drive")
 	flag.Parse()
 	want, err := regexp.Compile(*pick)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -55,8 +56,6 @@ func (w *workshop) engineScript(ctx context.Context, log string, args ...string)
 // startVLLM starts the engines that do not run yet, all at once, because an import of vLLM is most of it.
 // Those that somebody has started under the same names are used, and left.
 func (w *workshop) startVLLM(ctx context.Context, dir string) error {
-	begun := time.Now()
-	defer func() { w.installing += time.Since(begun) }()
 	var starting []engine
 	for _, e := range vllmEngines() {
 		if _, err := get(ctx, e.url()+"/health"); err != nil {
@@ -84,9 +83,12 @@ func (w *workshop) startVLLM(ctx context.Context, dir string) error {
 	return all
 }
 
-// stopVLLM ends the engines that this run has started.
+// stopVLLM ends the engines that this run has started. One whose start failed has no number any more.
 func (w *workshop) stopVLLM() (all error) {
 	for _, e := range w.started {
+		if _, err := os.Stat(filepath.Join(w.e2e, "run", e.name+".pid")); err != nil {
+			continue
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // an interrupted run ends them too
 		all = errors.Join(all, w.engineScript(ctx, filepath.Join(w.dir, "stop.log"), "stop", e.name))
 		cancel()

@@ -172,7 +172,7 @@ func (c checks) responseLeft(ctx context.Context) error {
 }
 
 func (c checks) responseTimedOut(ctx context.Context) error {
-	_, err := c.client.Responses.New(ctx, respond(strings.Repeat("word ", 16000), 8), option.WithMaxRetries(0),
+	_, err := c.client.Responses.New(ctx, respond(strings.Repeat("tell ", 16000), 8), option.WithMaxRetries(0),
 		option.WithRequestTimeout(300*time.Millisecond), option.WithHeader("X-Request-Id", "go-hasty-response"))
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("got %w, want a deadline exceeded", errors.Join(err, errors.New("(above)")))

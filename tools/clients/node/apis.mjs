@@ -2,7 +2,7 @@
 
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
-import { KEY, URL, collect, expect, fault, legs, nothingHeld, raises, retried, same } from "./rig.mjs";
+import { KEY, URL, cause, collect, expect, fault, legs, nothingHeld, raises, retried, same } from "./rig.mjs";
 
 const MODEL = "sim";
 const client = new OpenAI({ baseURL: URL + "/v1", apiKey: KEY });
@@ -17,7 +17,7 @@ const FUNCTION_CHOICES = ["required", { type: "function", name: "weather" }];
 const USABLE = [{ name: "weather", description: "of a town", input_schema: TOWN }];
 const USE_CHOICES = [{ type: "any" }, { type: "tool", name: "weather" }];
 const once = { maxRetries: 0 };
-const longPrompt = "word ".repeat(16000); // computing it takes longer than 300 ms
+const longPrompt = (word) => word.repeat(16000); // computing it takes longer than 300 ms, unless another check had it
 
 /** The argument of a call, which the engines make up: words. */
 function town(name, args) {
@@ -89,7 +89,7 @@ export const apiChecks = {
   },
 
   async "a response that times out while the prompt is computed"() {
-    await raises(OpenAI.APIConnectionTimeoutError, () => respond(longPrompt, 8, {}, { ...once, ...named("node-hasty-response"), timeout: 300 }));
+    await raises(OpenAI.APIConnectionTimeoutError, () => respond(longPrompt("tell "), 8, {}, { ...once, ...named("node-hasty-response"), timeout: 300 }));
     await nothingHeld();
     same(await legs("node-hasty-response"), [1, 0], "prefill and decode legs");
   },
@@ -104,6 +104,12 @@ export const apiChecks = {
       same(err.code, "decode_failed", marker + " code");
     }
     await nothingHeld();
+  },
+
+  async "a certificate for another name before messages"() {
+    const elsewhere = new Anthropic({ baseURL: URL.replace("127.0.0.1", "localhost"), apiKey: KEY, maxRetries: 0 });
+    const err = await raises(Anthropic.APIConnectionError, () => elsewhere.messages.create(ask("hi")));
+    same(cause(err).code, "ERR_TLS_CERT_ALTNAME_INVALID", "the cause");
   },
 
   async "a message"() {
@@ -183,7 +189,7 @@ export const apiChecks = {
   },
 
   async "a message that times out while the prompt is computed"() {
-    await raises(Anthropic.APIConnectionTimeoutError, () => claude.messages.create(ask(longPrompt, 8), { ...once, ...named("node-hasty-message"), timeout: 300 }));
+    await raises(Anthropic.APIConnectionTimeoutError, () => claude.messages.create(ask(longPrompt("note "), 8), { ...once, ...named("node-hasty-message"), timeout: 300 }));
     await nothingHeld();
     same(await legs("node-hasty-message"), [1, 0], "prefill and decode legs");
   },

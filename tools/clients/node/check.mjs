@@ -1,7 +1,7 @@
 // Drives xpyd with the official Node SDK, openai, and asserts what its user sees.
 import OpenAI from "openai";
 import { apiChecks } from "./apis.mjs";
-import { DECODE, KEY, URL, VICTIM, VICTIM_PID, attempts, call, collect, expect, legs, nothingHeld, raises, retried, runAll, same } from "./rig.mjs";
+import { DECODE, KEY, URL, VICTIM, VICTIM_PID, attempts, call, cause, collect, expect, legs, nothingHeld, raises, retried, runAll, same } from "./rig.mjs";
 
 const model = "sim";
 const client = new OpenAI({ baseURL: URL + "/v1", apiKey: KEY });
@@ -18,9 +18,6 @@ const chat = (text, more, options, c = client) =>
   c.chat.completions.create({ model, messages: messages(text), max_tokens: 8, ...more }, options);
 const longStory = { max_tokens: 1000, stream: true };
 const named = (id) => ({ headers: { "X-Request-Id": id } });
-
-/** The error at the bottom of an error's causes. */
-const cause = (err) => err.cause ? cause(err.cause) : err;
 
 /** Reads n events and leaves the stream open. */
 async function readSome(stream, n = 5) {

@@ -119,9 +119,9 @@ def a_response_left_half_way():
 
 @check
 def a_response_that_times_out_while_the_prompt_is_computed():
-    hasty = client.with_options(max_retries=0, timeout=0.3)
+    hasty = client.with_options(max_retries=0, timeout=0.3)  # no other check has this prompt, so none of it is cached
     raises(openai.APITimeoutError, lambda: hasty.responses.create(
-        model=MODEL, input="word " * 16000, max_output_tokens=8, extra_headers=named("py-hasty-response")))
+        model=MODEL, input="tell " * 16000, max_output_tokens=8, extra_headers=named("py-hasty-response")))
     nothing_held()
     same(legs("py-hasty-response"), (1, 0), "prefill and decode legs")
 
@@ -131,6 +131,13 @@ def a_response_is_tried_again():
     retried(429, "py-response-429", lambda i: same(respond("Try again", extra_headers=named(i)).status, "incomplete", "status"))
     retried(503, "py-response-503", lambda i: same(
         [e.type for e in respond("Try again", stream=True, extra_headers=named(i))][-1], "response.completed", "last event"))
+
+
+@check
+def a_certificate_for_another_name_before_messages():
+    elsewhere = anthropic.Anthropic(base_url=URL.replace("127.0.0.1", "localhost"), api_key=KEY, max_retries=0)
+    err = raises(anthropic.APIConnectionError, lambda: say(elsewhere, "hi"))
+    expect("certificate verify failed" in str(err.__cause__), f"cause {err.__cause__!r}")
 
 
 @check
@@ -245,7 +252,7 @@ def too_many_messages_at_once():
 @check
 def a_message_that_times_out_while_the_prompt_is_computed():
     hasty = claude_once.with_options(timeout=0.3)
-    raises(anthropic.APITimeoutError, lambda: say(hasty, "word " * 16000, extra_headers=named("py-hasty-message")))
+    raises(anthropic.APITimeoutError, lambda: say(hasty, "note " * 16000, extra_headers=named("py-hasty-message")))
     nothing_held()
     same(legs("py-hasty-message"), (1, 0), "prefill and decode legs")
 
