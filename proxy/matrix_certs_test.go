@@ -89,7 +89,10 @@ func TestOnlyEngineWhoseCertificateIsRefused(t *testing.T) {
 			var d []*sim.Engine
 			r := newRig(t, rigOptions{
 				config: f.config(ca),
-				router: func(c *router.Config) { c.Decode = []string{f.url(t, ca, c.Decode[0])} },
+				router: func(c *router.Config) {
+					c.Decode = []string{f.url(t, ca, c.Decode[0])}
+					c.Health.Interval, c.Health.SuspectInterval = 50*time.Millisecond, 50*time.Millisecond
+				},
 				before: func(r *rig) { r.decode, d = nil, r.decode }, // it is not waited for
 			})
 			r.await("logged", func() bool { return strings.Contains(r.logs.String(), f.logged) })

@@ -134,7 +134,9 @@ func TestRelayedEngineThatFreezes(t *testing.T) {
 // Without an engine that is up the answer is 503 at once, with Retry-After.
 func TestRelayedPoolsThatAreDown(t *testing.T) {
 	together(t)
-	r := newRig(t, rigOptions{prefill: -1})
+	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) {
+		c.Health.Interval, c.Health.SuspectInterval = 50*time.Millisecond, 50*time.Millisecond
+	}})
 	r.decode[0].Kill()
 	r.await("down", func() bool { return r.metric("xpyd_backend_up") == 0 })
 	for path, call := range relayedCalls(t) {
