@@ -1,6 +1,7 @@
 package main
 
 import (
+	"runtime"
 	"strings"
 	"time"
 
@@ -21,8 +22,9 @@ func newVersusCmd() *cobra.Command {
 		Short: "Measure the proxy beside nginx and others at the same work, and judge its bars",
 		Long: "Measure what the proxy costs beside nginx, a raw relay and, where installed, HAProxy and vllm-router:\n" +
 			"CPU a request and an event, memory a stream, added delay. Each runs in a process of its own, afresh\n" +
-			"for each measurement, in turns; this process is clients and engines. A bar that does not hold is shown,\n" +
-			"and is no failure. With --xpyd old=PATH --xpyd new=PATH builds are compared in one run.",
+			"for each measurement, in turns; this process is clients and engines, once as two epoll threads and once\n" +
+			"with a goroutine for each connection. A bar is judged on the worse of the two loads. One that does not\n" +
+			"hold is shown, and is no failure. With --xpyd old=PATH --xpyd new=PATH builds are compared in one run.",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if from != "" {
 				return versus.Render(from, o.Docs)
@@ -45,7 +47,7 @@ func newVersusCmd() *cobra.Command {
 	}
 	f := cmd.Flags()
 	versusFlags(f, &o)
-	f.BoolVar(&quick, "quick", false, "three minutes for the main shapes, of xpyd, nginx and the relay alone; other flags win")
+	f.BoolVar(&quick, "quick", false, "four minutes for the main shapes, one round, of xpyd, nginx and the relay alone; other flags win")
 	f.StringVar(&from, "from", "", "results.json of an earlier run: measure nothing, only do what --docs says")
 	return cmd
 }
@@ -59,7 +61,8 @@ func versusFlags(f *pflag.FlagSet, o *versus.Options) {
 	f.StringVar(&o.Run, "run", "", "`regexp` of the shapes to measure; none: all")
 	f.IntVar(&o.Rounds, "rounds", 3, "rounds of each measurement, of which the median counts")
 	f.DurationVar(&o.Window, "window", 5*time.Second, "length of a measurement")
-	f.IntVar(&o.Cores, "cores", 2, "threads of a Go proxy, and workers of nginx")
+	f.StringVar(&o.Load, "load", "both", "clients and engines: `epoll|goroutines|both`; bars are judged on the worse")
+	f.IntVar(&o.Cores, "cores", runtime.NumCPU(), "threads of a Go proxy, and workers of nginx")
 	f.BoolVar(&o.Calls, "calls", false, "count system calls a request or event with perf, in a measurement of their own")
 	f.StringVar(&o.Docs, "docs", "", "`directory` of performance.md, whose tables and charts are replaced")
 	f.StringVar(&o.Out, "out", "bench-out/proxy", "`directory` of the results")
@@ -68,10 +71,13 @@ func versusFlags(f *pflag.FlagSet, o *versus.Options) {
 // quicken fills in what no flag has set.
 func quicken(o *versus.Options, given func(flag string) bool) {
 	if !given("window") {
-		o.Window = 1500 * time.Millisecond
+		o.Window = time.Second
+	}
+	if !given("rounds") {
+		o.Rounds = 1
 	}
 	if !given("run") {
-		o.Run = "^(json|body-512k|flood|paced-64|paced-500|open-2000|ttft)$"
+		o.Run = "^(json|body-512k|flood|paced-64|paced-500|flow-2000|ttft)$"
 	}
 	if !given("only") {
 		o.Only = []string{"nginx", "relay", "direct"}

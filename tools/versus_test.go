@@ -22,7 +22,7 @@ func TestProxyMeasures(t *testing.T) {
 	}
 	var results struct {
 		Shapes []struct {
-			Name       string
+			Name, Load string
 			Contenders []struct {
 				Name   string
 				Values map[string][]*float64
@@ -41,16 +41,18 @@ func TestProxyMeasures(t *testing.T) {
 	for _, s := range results.Shapes {
 		figure := map[string]string{"json": "CPU/request µs", "paced-64": "CPU/event µs"}[s.Name]
 		for _, c := range s.Contenders {
-			seen[s.Name+" "+c.Name] = true
+			seen[s.Load+" "+s.Name+" "+c.Name] = true
 			v := c.Values[figure]
 			if len(c.Errors) > 0 || len(v) != 1 || v[0] == nil || (*v[0] > 0) != (c.Name != "direct") {
-				t.Errorf("%s, %s: no %s; errors %q", s.Name, c.Name, figure, c.Errors)
+				t.Errorf("%s, %s, %s: no %s; errors %q", s.Load, s.Name, c.Name, figure, c.Errors)
 			}
 		}
 	}
 	for _, want := range []string{"json mine", "json relay", "paced-64 mine", "paced-64 relay", "paced-64 direct"} {
-		if !seen[want] {
-			t.Errorf("not measured: %s; measured: %v", want, seen)
+		for _, load := range []string{"epoll", "goroutines"} {
+			if !seen[load+" "+want] {
+				t.Errorf("not measured: %s %s; measured: %v", load, want, seen)
+			}
 		}
 	}
 	if want := "mine: CPU/request µs to nginx ≤ 2.2×: not measured"; !strings.Contains(out, want) {
@@ -61,7 +63,7 @@ func TestProxyMeasures(t *testing.T) {
 func TestProxyRefusesWrongFlags(t *testing.T) {
 	t.Setenv(actAsProgram, "1")
 	for _, tc := range []struct{ flag, want string }{
-		{"--rounds=0", "0 rounds"}, {"--xpyd=nameless", "nameless"}, {"--only=apache", "apache"}, {"--run=(", "missing closing"}, {"--run=^nothing$", "no shape matches"}, {"--xpyd=mine=/none", "make build"},
+		{"--rounds=0", "0 rounds"}, {"--xpyd=nameless", "nameless"}, {"--only=apache", "apache"}, {"--load=siege", "siege"}, {"--run=(", "missing closing"}, {"--run=^nothing$", "no shape matches"}, {"--xpyd=mine=/none", "make build"},
 	} {
 		if _, err := call(t, "proxy", "--out", t.TempDir(), tc.flag, "--xpyd", "mine="+testBinary(t)); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %q in it", tc.flag, err, tc.want)

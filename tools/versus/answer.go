@@ -15,6 +15,9 @@ const (
 	stampDigits = 19
 )
 
+// wholeText is what the clients look for in a whole answer.
+var wholeText = []byte(" and the decode engine reads the blocks")
+
 // Answers in the shape of vLLM 0.32's, as uvicorn frames them.
 var (
 	eventTail = []byte(`data: [DONE]` + "\n\n")
@@ -22,7 +25,7 @@ var (
 	okHealth  = response("text/plain", "")
 	okVersion = response("application/json", `{"version":"0.32.0"}`)
 	okModels  = response("application/json", `{"object":"list","data":[{"id":"`+model+`","object":"model","created":1795259073,"owned_by":"vllm","root":"/models/bench","parent":null,"max_model_len":4194304}]}`)
-	okWhole   = response("application/json", `{"id":"cmpl-a892df640933f2a4","object":"text_completion","created":1795259066,"model":"`+model+`","choices":[{"index":0,"text":" and the decode engine reads the blocks","logprobs":null,"finish_reason":"length","stop_reason":null,"token_ids":null,"prompt_logprobs":null,"prompt_token_ids":null,"routed_experts":null}],"service_tier":null,"system_fingerprint":"vllm-0.32.0-89ad7bd0","usage":{"prompt_tokens":220,"total_tokens":226,"completion_tokens":6,"prompt_tokens_details":{"cached_tokens":0,"created_cache_tokens":null,"multimodal_tokens":null},"completion_tokens_details":null},"kv_transfer_params":null,"ec_transfer_params":null,"metrics":null}`)
+	okWhole   = response("application/json", `{"id":"cmpl-a892df640933f2a4","object":"text_completion","created":1795259066,"model":"`+model+`","choices":[{"index":0,"text":"`+string(wholeText)+`","logprobs":null,"finish_reason":"length","stop_reason":null,"token_ids":null,"prompt_logprobs":null,"prompt_token_ids":null,"routed_experts":null}],"service_tier":null,"system_fingerprint":"vllm-0.32.0-89ad7bd0","usage":{"prompt_tokens":220,"total_tokens":226,"completion_tokens":6,"prompt_tokens_details":{"cached_tokens":0,"created_cache_tokens":null,"multimodal_tokens":null},"completion_tokens_details":null},"kv_transfer_params":null,"ec_transfer_params":null,"metrics":null}`)
 	notFound  = []byte("HTTP/1.1 404 Not Found\r\nserver: uvicorn\r\ncontent-length: 0\r\n\r\n")
 
 	streamHead = append([]byte("HTTP/1.1 200 OK\r\ndate: Sat, 21 Nov 2026 11:04:30 GMT\r\nserver: uvicorn\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"),

@@ -10,7 +10,7 @@ import (
 
 // names are the contenders' in the order of their colours in charts.
 func names() []string {
-	return []string{nameXpyd, nameNginx, nameRelay, nameHAProxy, nameRouter, nameDirect}
+	return []string{nameXpyd, nameNginx, nameRelay, nameHAProxy, nameRouter, nameDirect, nameBuffered}
 }
 
 // contender is something to measure.
@@ -39,12 +39,27 @@ type running struct {
 // Names of contenders.
 const (
 	nameXpyd    = "xpyd"
-	nameNginx   = "nginx"
+	nameNginx   = "nginx" // passes a body on as it reads it
 	nameRelay   = "relay"
 	nameHAProxy = "haproxy"
 	nameRouter  = "vllm-router"
 	nameDirect  = "direct"
+
+	nameBuffered = "nginx-buffered" // nginx that reads a body into memory, and passes it on in one write
 )
+
+// form returns nginx for each of its forms, and otherwise the name itself.
+func form(name string) string {
+	if name == nameBuffered {
+		return nameNginx
+	}
+	return name
+}
+
+// one is a program with one form.
+func one(start func(executable string) contender) func(string) []contender {
+	return func(executable string) []contender { return []contender{start(executable)} }
+}
 
 // direct connects the clients to a decode engine.
 func direct() contender {

@@ -2,12 +2,9 @@ package versus
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"net/netip"
 	"runtime"
-	"strconv"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -31,15 +28,12 @@ type pacing struct {
 type engines struct {
 	poll      *poller
 	wake      int // an eventfd, by which close ends the thread
-	pace      pacing
-	refused   atomic.Int64 // requests that were not understood
-	prefilled atomic.Int64 // requests that prefill engines have answered
+	book      *book
 	listeners map[int]role
 	conns     map[int]*engineConn
 	scratch   []byte
-	event     []byte // the chunk of a content event
-	stamped   int    // the place of its stamp
-	answers   map[int][]byte
+	event     []byte        // the chunk of a content event
+	stamped   int           // the place of its stamp
 	rushing   []*engineConn // streams without an interval whose turn it is
 	wheel     wheel
 	ended     chan struct{}
@@ -55,15 +49,14 @@ type engineConn struct {
 	head   []byte // of a request, until it is whole
 	body   int    // bytes of the body that are to come
 	size   int    // of the whole body
-	chat   bool
-	left   int // events of the stream that are to come
+	left   int    // events of the stream that are to come
 	closed bool
 }
 
-func startEngines(prefills, decodes int, pace pacing) (*engines, error) {
+func startEngines(prefills, decodes int, b *book) (*engines, error) {
 	e := &engines{
-		pace:      pace,
-		listeners: map[int]role{}, conns: map[int]*engineConn{}, answers: map[int][]byte{},
+		book:      b,
+		listeners: map[int]role{}, conns: map[int]*engineConn{},
 		scratch: make([]byte, 256<<10), ended: make(chan struct{}),
 	}
 	chunk, at := contentEvent()
@@ -206,7 +199,7 @@ func (e *engines) serve(c *engineConn, ready uint32) {
 			e.drop(c)
 			return
 		}
-		if !c.blocked() && c.left > 0 && e.pace.interval == 0 {
+		if !c.blocked() && c.left > 0 && e.book.pace.interval == 0 {
 			e.rushing = append(e.rushing, c)
 		}
 	}
@@ -238,10 +231,11 @@ func (e *engines) feed(c *engineConn, b []byte) error {
 			}
 			b = b[end+4-before:]
 			c.head = c.head[:end+2]
-			if err := e.readHead(c); err != nil {
-				e.refused.Add(1)
+			var err error
+			if c.size, err = e.book.length(c.head); err != nil {
 				return err
 			}
+			c.body = c.size
 		}
 		if c.body == 0 {
 			if err := e.answer(c); err != nil {
@@ -253,66 +247,24 @@ func (e *engines) feed(c *engineConn, b []byte) error {
 	return nil
 }
 
-var errHead = errors.New("a request without a length")
-
-func (e *engines) readHead(c *engineConn) error {
-	c.body = 0
-	if !bytes.HasPrefix(c.head, []byte("POST ")) {
-		c.size = 0
-		return nil
-	}
-	c.chat = bytes.HasPrefix(c.head, []byte("POST /v1/chat/completions "))
-	value, ok := field(c.head, "content-length")
-	if !ok {
-		return errHead
-	}
-	var err error
-	if c.body, err = strconv.Atoi(string(value)); err != nil || c.body == 0 {
-		return errHead
-	}
-	c.size = c.body
-	return nil
-}
-
 // answer sends the whole answer, or begins a stream.
 func (e *engines) answer(c *engineConn) error {
-	whole := notFound
-	switch {
-	case c.size > 0 && c.role == prefill:
-		e.prefilled.Add(1)
-		whole = e.prefillAnswer(c.size)
-	case c.size > 0 && c.chat:
+	whole, stream := e.book.answer(c.role, c.head, c.size)
+	if stream {
 		return e.beginStream(c)
-	case c.size > 0:
-		whole = okWhole
-	case bytes.HasPrefix(c.head, []byte("GET /health ")):
-		whole = okHealth
-	case bytes.HasPrefix(c.head, []byte("GET /v1/models ")):
-		whole = okModels
-	case bytes.HasPrefix(c.head, []byte("GET /version ")):
-		whole = okVersion
 	}
 	return c.write(whole)
 }
 
-// prefillAnswer keeps an answer for each length that is requested, because a run has few lengths.
-func (e *engines) prefillAnswer(size int) []byte {
-	blocks := size / tokenBytes / blockTokens
-	if e.answers[blocks] == nil {
-		e.answers[blocks] = prefillAnswer(size)
-	}
-	return e.answers[blocks]
-}
-
 func (e *engines) beginStream(c *engineConn) error {
-	c.left = e.pace.events
+	c.left = e.book.pace.events
 	if err := c.write(streamHead); err != nil {
 		return err
 	}
-	if e.pace.interval == 0 {
+	if e.book.pace.interval == 0 {
 		e.rushing = append(e.rushing, c)
 	} else if e.sendEvent(c) { // a proxy may hold the head back until the first token
-		e.wheel.add(c, e.pace.interval, stamp())
+		e.wheel.add(c, e.book.pace.interval, stamp())
 	}
 	return nil
 }
@@ -326,7 +278,7 @@ func (e *engines) sendEvent(c *engineConn) (more bool) {
 	putStamp(e.event[e.stamped:], stamp())
 	c.left--
 	err := c.write(e.event)
-	if err == nil && c.left == 0 && !e.pace.hold {
+	if err == nil && c.left == 0 && !e.book.pace.hold {
 		err = c.write(streamTail)
 	}
 	if err != nil {

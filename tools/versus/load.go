@@ -21,6 +21,7 @@ type load struct {
 	window time.Duration // in which it is
 	delays bool          // keep the delay of each event
 	hold   int           // all streams stay open and silent after this event; with 0 they do not
+	want   int           // events of a whole stream; another number is an error
 }
 
 // counts is what the clients saw within the window.
@@ -60,8 +61,8 @@ type clientConn struct {
 // is another measurement.
 const openAtOnce = 64
 
-// runLoad runs the load. It calls sample at the start and at the end of the window.
-func runLoad(ctx context.Context, addr string, l load, sample func(end bool) error) (counts, error) {
+// runEpoll runs the load on one thread. It calls sample at the start and at the end of the window.
+func runEpoll(ctx context.Context, addr string, l load, sample func(end bool) error) (counts, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	to, err := netip.ParseAddrPort(addr)
@@ -187,6 +188,7 @@ func (c *clients) connect() error {
 	_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
 	x := &clientConn{sendBuffer: sendBuffer{fd: fd, poll: c.poll}}
 	x.reply.onEvent = func(sent int64) { c.event(x, sent) }
+	x.reply.want = c.l.want
 	c.conns[fd] = x
 	c.opening++
 	if err := c.poll.add(fd, wantRead); err != nil {

@@ -52,13 +52,15 @@ func TestLoadIsCounted(t *testing.T) {
 			func(v map[metric]float64) bool { return v[eventsS] == 0 }},
 	} {
 		for _, c := range []contender{direct(), inProcess(t)} {
-			tc.s.decodes, tc.s.prefills = 1, 1
-			r := &run{o: Options{Window: 300 * time.Millisecond, Out: t.TempDir()}}
-			v, err := r.measure(t.Context(), tc.s, c)
-			if err != nil {
-				t.Errorf("%s, %s: %v", tc.name, c.name, err)
-			} else if !tc.want(v) {
-				t.Errorf("%s, %s: %v", tc.name, c.name, v)
+			for _, kind := range (&Options{}).loads() {
+				tc.s.decodes, tc.s.prefills = 1, 1
+				r := &run{o: Options{Window: 300 * time.Millisecond, Out: t.TempDir()}}
+				v, err := r.measure(t.Context(), kind, tc.s, c)
+				if err != nil {
+					t.Errorf("%s, %s, %s: %v", tc.name, kind, c.name, err)
+				} else if !tc.want(v) {
+					t.Errorf("%s, %s, %s: %v", tc.name, kind, c.name, v)
+				}
 			}
 		}
 	}
@@ -69,8 +71,10 @@ func TestMissingLegIsAnError(t *testing.T) {
 	lazy := direct()
 	lazy.legs = 2
 	r := &run{o: Options{Window: 50 * time.Millisecond, Out: t.TempDir()}}
-	_, err := r.measure(t.Context(), shape{prefills: 1, decodes: 1, load: load{conns: 1, body: oneKiB}}, lazy)
-	if err == nil || !strings.Contains(err.Error(), "0 of ") {
-		t.Errorf("error %v", err)
+	for _, kind := range r.o.loads() {
+		_, err := r.measure(t.Context(), kind, shape{prefills: 1, decodes: 1, load: load{conns: 1, body: oneKiB}}, lazy)
+		if err == nil || !strings.Contains(err.Error(), "0 of ") {
+			t.Errorf("%s: error %v", kind, err)
+		}
 	}
 }

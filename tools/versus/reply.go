@@ -11,11 +11,12 @@ import (
 // answers of a connection, one after the other.
 type reply struct {
 	onEvent func(sent int64) // a content event, with its stamp
+	want    int              // content events of a whole stream
 
 	state   replyState
 	line    []byte // of the head, or the framing of a chunk, until it is whole
 	left    int    // bytes of the body, or of the chunk, that are to come
-	part    []byte // of an event, until it is whole
+	part    []byte // of an event or an answer, until it is whole
 	events  int    // content events
 	last    int64  // stamp of the last of them
 	done    bool   // [DONE] has come
@@ -40,10 +41,12 @@ var (
 	errFraming = errors.New("broken framing")
 	errOrder   = errors.New("events out of order")
 	errNoDone  = errors.New("a stream ended without [DONE]")
+	errEvents  = errors.New("a stream with another number of events")
+	errText    = errors.New("not the text that the engine has sent")
 )
 
 func (r *reply) reset() {
-	*r = reply{onEvent: r.onEvent, line: r.line[:0], part: r.part[:0]}
+	*r = reply{onEvent: r.onEvent, want: r.want, line: r.line[:0], part: r.part[:0]}
 }
 
 // feed takes the next bytes. whole is true if the answer has ended with them. No bytes may follow.
@@ -76,8 +79,13 @@ func (r *reply) feed(b []byte) (whole bool, err error) {
 
 // check looks at a whole answer.
 func (r *reply) check() error {
-	if r.stream && !r.done {
+	switch {
+	case !r.stream && !bytes.Contains(r.part, wholeText):
+		return errText
+	case r.stream && !r.done:
 		return errNoDone
+	case r.stream && r.events != r.want:
+		return fmt.Errorf("%w: %d of %d", errEvents, r.events, r.want)
 	}
 	return nil
 }
@@ -148,6 +156,7 @@ func (r *reply) feedFraming(b []byte) (rest []byte, whole bool, err error) {
 // feedBody cuts a stream into events.
 func (r *reply) feedBody(b []byte) error {
 	if !r.stream {
+		r.part = append(r.part, b...)
 		return nil
 	}
 	if len(r.part) > 0 {

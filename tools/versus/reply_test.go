@@ -37,7 +37,7 @@ func TestReplyReadsAStreamInAnyPieces(t *testing.T) {
 	whole := streamOf(5, 7, 7, 90)
 	for _, size := range []int{1, 2, 3, 100, 227, 1000, len(whole)} {
 		var seen []int64
-		r := reply{onEvent: func(sent int64) { seen = append(seen, sent) }}
+		r := reply{want: 4, onEvent: func(sent int64) { seen = append(seen, sent) }}
 		for range 2 { // a connection is used again
 			seen = nil
 			r.reset()
@@ -71,7 +71,7 @@ func TestReplyReadsEventsAcrossChunks(t *testing.T) {
 	stream := "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" +
 		string(chunked([]byte(events.String()[:half]))) + string(chunked([]byte(events.String()[half:]))) + "0\r\n\r\n"
 	var seen []int64
-	r := reply{onEvent: func(sent int64) { seen = append(seen, sent) }}
+	r := reply{want: 2, onEvent: func(sent int64) { seen = append(seen, sent) }}
 	if end, err := r.feed([]byte(stream)); err != nil || !end || !slices.Equal(seen, []int64{5, 7}) {
 		t.Errorf("stamps %v, end %v, error %v", seen, end, err)
 	}
@@ -89,9 +89,12 @@ func TestReplyRefusesWhatIsNotWhole(t *testing.T) {
 		{"a size that is none", strings.Replace(good, "\r\ndc\r\n", "\r\nxx\r\n", 1), errFraming},
 		{"bytes behind the end", good + "x", errFraming},
 		{"events in the wrong order", string(streamOf(7, 5)), errOrder},
+		{"an event too few", string(streamOf()), errEvents},
+		{"an event too many", string(streamOf(5, 7)), errEvents},
+		{"another text", string(response("application/json", `{"choices":[]}`)), errText},
 		{"a stamp that is none", strings.Replace(good, `"@0`, `"@x`, 1), errOrder},
 	} {
-		r := reply{onEvent: func(int64) {}}
+		r := reply{want: 1, onEvent: func(int64) {}}
 		if end, err := r.feed([]byte(tc.bytes)); !errors.Is(err, tc.want) {
 			t.Errorf("%s: end %v, error %v, want %v", tc.name, end, err, tc.want)
 		}

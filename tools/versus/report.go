@@ -1,6 +1,7 @@
 package versus
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -45,16 +46,29 @@ func (r *Results) Charts() map[string]report.Chart {
 func (r *Results) Markdown(images string) string {
 	var b strings.Builder
 	b.WriteString(r.Intro(r.WindowS) + ".\n" + r.Notes.Markdown())
-	b.WriteString("\n### Bars\n\n| work | goal | measured | |\n|---|---|---|---|\n")
-	for _, s := range r.Shapes {
-		for _, v := range s.verdicts(r) {
-			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", s.Title, v.Goal, v.Measured, v.Word())
-		}
-	}
+	b.WriteString(r.barsTable())
 	b.WriteString(r.floorTable())
 	b.WriteString(r.callsTable())
 	for _, t := range r.tables() {
 		fmt.Fprintf(&b, "\n### %s\n\n%s\n![%s](%s%s)\n", t.chart.Title, t.Markdown(), t.chart.Title, images, t.file())
+	}
+	return b.String()
+}
+
+// barsTable has each bar once, under the load that is worse for it.
+func (r *Results) barsTable() string {
+	var b strings.Builder
+	b.WriteString("\n### Bars\n\nEach bar is judged on the worse of the loads. nginx is the cheaper of its two forms, shape by shape.\n\n" +
+		"| work | goal | measured | | load | the other load |\n|---|---|---|---|---|---|\n")
+	seen := map[string]bool{}
+	for _, s := range r.Shapes {
+		if seen[s.Name] {
+			continue
+		}
+		seen[s.Name] = true
+		for _, v := range r.verdicts(s) {
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", s.Title, v.Goal, v.Measured, v.Word(), cmp.Or(v.load, "–"), cmp.Or(v.other, "–"))
+		}
 	}
 	return b.String()
 }
@@ -78,7 +92,7 @@ func (r *Results) callsTable() string {
 	var rows strings.Builder
 	for _, s := range r.Shapes {
 		for _, c := range s.Calls {
-			fmt.Fprintf(&rows, "| %s | %s | %.2f %s | %s | %.2f |\n", s.Title, c.Contender, c.Per["all"], c.Unit, c.list(), c.Per["switches"])
+			fmt.Fprintf(&rows, "| %s | %s | %.2f %s | %s | %.2f |\n", s.label(), c.Contender, c.Per["all"], c.Unit, c.list(), c.Per["switches"])
 		}
 	}
 	if rows.Len() == 0 {
@@ -126,8 +140,8 @@ func sections() []section {
 		{"requests", "CPU of a request, µs", []string{"json", "body-512k", "body-4m", "json-512"}, cpu, true},
 		{"events", "CPU of an event, µs", []string{"flood", "paced-64", "paced-500", "crowd-100", "crowd-10k"}, []column{{metric: cpuEvent}, {metric: eventsS}, {metric: rssMiB}}, false},
 		{"delay", "Delay of an event, µs", []string{"paced-64", "paced-500"}, []column{{metric: delay50}, {metric: delay50, above: nameDirect}, {metric: delay99}, {metric: delay999}}, false},
-		{"ttft", "Time to the first event, µs", []string{"ttft"}, []column{{metric: ttft50}, {metric: ttft50, above: nameDirect}, {metric: ttft99}}, false},
-		{"memory", "Memory of an open stream, KiB", []string{"open-2000"}, []column{{metric: kibStream}, {metric: rssMiB}}, false},
+		{"ttft", "Time to the first event, µs", []string{"ttft", "ttft-64", "ttft-500"}, []column{{metric: ttft50}, {metric: ttft50, above: nameDirect}, {metric: ttft99}}, false},
+		{"memory", "Memory of an open stream, KiB", []string{"open-2000", "flow-2000"}, []column{{metric: kibStream}, {metric: rssMiB}}, false},
 		{"prompts", "CPU of a request by length of the prompt, µs", prompts, scale, true},
 		{"prompts-ttft", "Added TTFT by length of the prompt, µs", prompts, scale[1:], true},
 		{"backends", "CPU of a request by number of backends, µs", backends, scale, true},
@@ -154,14 +168,10 @@ func (r *Results) table(sec section) table {
 	for _, c := range sec.columns {
 		t.Head = append(t.Head, c.title())
 	}
-	for _, name := range sec.shapes {
-		s := r.of(name)
-		if s == nil {
-			continue
-		}
-		g := report.Group{Label: s.Title, Limit: s.limit(sec.columns[0].metric)}
+	for _, s := range r.among(sec.shapes) {
+		g := report.Group{Label: s.label(), Limit: s.limit(sec.columns[0].metric)}
 		for _, m := range s.Contenders {
-			row := []string{s.Title, m.Name}
+			row := []string{s.label(), m.Name}
 			for i, c := range sec.columns {
 				cell, bar := s.figure(r, m, c)
 				row = append(row, cell)
@@ -176,16 +186,30 @@ func (r *Results) table(sec section) table {
 	return t
 }
 
+// among returns what was measured of some shapes, under all loads, in the order of the names.
+func (r *Results) among(names []string) []*Shape {
+	var all []*Shape
+	for _, name := range names {
+		for _, s := range r.Shapes {
+			if s.Name == name {
+				all = append(all, s)
+			}
+		}
+	}
+	return all
+}
+
 // figure returns a cell of a table, and its bar. A bar without a series is not drawn.
 func (s *Shape) figure(r *Results, m *report.Row, c column) (cell string, bar report.Bar) {
-	values, base := s.values(m, c.metric, c.above), s.values(s.Contenders.Of(r.Baseline), c.metric, c.above)
+	yardstick := s.yardstick(r.Baseline)
+	values, base := s.values(m, c.metric, c.above), s.values(yardstick, c.metric, c.above)
 	v := report.SpreadOf(report.Present(values))
 	if math.IsNaN(v.Median) || v.Max == 0 {
 		return "–", report.Bar{}
 	}
 	bar = report.Bar{Series: m.Name, Value: v.Median, Min: v.Min, Max: v.Max, Text: report.Short(v.Median), Goal: m.Build}
 	cell = v.Text(report.Short, "")
-	if times := report.Times(values, base); times != "" && m.Name != r.Baseline {
+	if times := report.Times(values, base); times != "" && m != yardstick {
 		bar.Text += " = " + times
 		cell = "**" + times + "** " + cell
 	}
@@ -200,7 +224,7 @@ func (s *Shape) limit(m metric) float64 {
 		case b.to == "":
 			return b.limit
 		default:
-			if base := s.Contenders.Of(b.to).Spread(m).Median; !math.IsNaN(base) {
+			if base := s.yardstick(b.to).Spread(m).Median; !math.IsNaN(base) {
 				return b.limit * base
 			}
 		}

@@ -25,6 +25,7 @@ type Results struct {
 type Shape struct {
 	Name       string      `json:"name"`
 	Title      string      `json:"title"`
+	Load       string      `json:"load,omitempty"` // "" in results of runs that had but one
 	Metrics    []metric    `json:"metrics"`
 	Contenders report.Rows `json:"contenders"`
 	Calls      []Calls     `json:"calls,omitempty"`
@@ -35,16 +36,24 @@ func newResults(o Options) *Results {
 	return &Results{Run: report.Begin(o.Version, o.Rounds), Notes: report.Notes{}, WindowS: o.Window.Seconds(), Cores: o.Cores, Baseline: nameNginx}
 }
 
-// of returns nil if the shape was not measured.
-func (r *Results) of(shape string) *Shape {
-	if i := slices.IndexFunc(r.Shapes, func(s *Shape) bool { return s.Name == shape }); i >= 0 {
+// of returns nil if the shape was not measured under that load.
+func (r *Results) of(shape, load string) *Shape {
+	if i := slices.IndexFunc(r.Shapes, func(s *Shape) bool { return s.Name == shape && s.Load == load }); i >= 0 {
 		return r.Shapes[i]
 	}
 	return nil
 }
 
-func (r *Results) add(s shape, contenders []contender) *Shape {
-	out := &Shape{Name: s.name, Title: s.title, Metrics: s.metrics, bars: s.bars}
+// label names the work of a row, with the load.
+func (s *Shape) label() string {
+	if s.Load == "" {
+		return s.Title
+	}
+	return s.Title + " [" + s.Load + "]"
+}
+
+func (r *Results) add(s shape, load string, contenders []contender) *Shape {
+	out := &Shape{Name: s.name, Title: s.title, Load: load, Metrics: s.metrics, bars: s.bars}
 	for _, c := range contenders {
 		row := report.NewRow(c.name)
 		row.Build = c.xpyd
@@ -61,12 +70,12 @@ func (s *Shape) record(name string, values map[metric]float64, err error) {
 
 // print writes a table for people: one contender a line, each figure after its ratio.
 func (s *Shape) print(out io.Writer, r *Results) {
-	fmt.Fprintf(out, "\n%s (%s)\n%-14s", s.Title, s.Name, "")
+	fmt.Fprintf(out, "\n%s (%s)\n%-14s", s.label(), s.Name, "")
 	for _, m := range s.Metrics {
 		fmt.Fprintf(out, " %-34s", m)
 	}
 	fmt.Fprintln(out)
-	base := s.Contenders.Of(r.Baseline)
+	base := s.yardstick(r.Baseline)
 	for _, c := range s.Contenders {
 		fmt.Fprintf(out, "%-14s", c.Name)
 		for _, m := range s.Metrics {
@@ -74,8 +83,8 @@ func (s *Shape) print(out io.Writer, r *Results) {
 		}
 		fmt.Fprintln(out)
 	}
-	for _, b := range s.verdicts(r) {
-		fmt.Fprintln(out, "  "+b.String())
+	if s.Contenders.Of(nameBuffered) != nil {
+		fmt.Fprintf(out, "  yardstick: %s, the cheaper form\n", base.Name)
 	}
 	for _, line := range s.builds() {
 		fmt.Fprintln(out, "  "+line)
@@ -84,6 +93,13 @@ func (s *Shape) print(out io.Writer, r *Results) {
 		fmt.Fprintln(out, "  "+c.String())
 	}
 	fmt.Fprintln(out, "  "+s.disturbance())
+}
+
+// printVerdicts writes those of a shape, after all of its loads.
+func (r *Results) printVerdicts(out io.Writer, s *Shape) {
+	for _, v := range r.verdicts(s) {
+		fmt.Fprintln(out, "  "+v.String())
+	}
 }
 
 // builds compares the further builds of xpyd with the first, figure by figure.

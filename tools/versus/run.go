@@ -31,6 +31,7 @@ type Options struct {
 	Rounds     int           // of each measurement; odd, so that the median is one of them
 	Window     time.Duration // length of a measurement
 	Cores      int           // threads of a Go proxy, workers of nginx
+	Load       string        // epoll, goroutines or both; "" means both
 	Out        string        // directory of results
 	Calls      bool          // count system calls, in a measurement of their own
 	Docs       string        // directory of performance.md, to put the tables into it; "" means none
@@ -44,6 +45,9 @@ func (o *Options) Validate() error {
 	}
 	if _, err := regexp.Compile(o.Run); err != nil {
 		return fmt.Errorf("shapes: %w", err)
+	}
+	if err := validLoad(o.Load); err != nil {
+		return err
 	}
 	for _, name := range o.Only {
 		if !slices.Contains(names(), name) {
@@ -160,24 +164,24 @@ func (r *run) field() []contender {
 
 // wants reports whether a contender is wanted. Builds that are named always are.
 func (o *Options) wants(name string) bool {
-	return len(o.Only) == 0 || slices.Contains(o.Only, name) || slices.ContainsFunc(o.Xpyd, func(x string) bool { return strings.HasPrefix(x, name+"=") })
+	return len(o.Only) == 0 || slices.Contains(o.Only, form(name)) || slices.ContainsFunc(o.Xpyd, func(x string) bool { return strings.HasPrefix(x, name+"=") })
 }
 
 // rivals adds those that are installed.
 func (r *run) rivals(all []contender) []contender {
 	for _, x := range []struct {
 		program, path, missing string
-		make                   func(string) contender
+		make                   func(string) []contender
 	}{
 		{"nginx", "", "no ratio to it; on Debian: apt-get install nginx-light", nginx},
-		{"haproxy", r.o.HAProxy, "measured without it; on Debian: apt-get install haproxy, or --haproxy PATH", haproxy},
-		{"vllm-router", r.o.VLLMRouter, "measured without it; pip install vllm-router, or --vllm-router PATH", vllmRouter},
+		{"haproxy", r.o.HAProxy, "measured without it; on Debian: apt-get install haproxy, or --haproxy PATH", one(haproxy)},
+		{"vllm-router", r.o.VLLMRouter, "measured without it; pip install vllm-router, or --vllm-router PATH", one(vllmRouter)},
 	} {
 		path := process.Find(x.program, x.path)
 		switch {
 		case !r.o.wants(x.program):
 		case path != "":
-			all = append(all, x.make(path))
+			all = append(all, x.make(path)...)
 		default:
 			r.note("%s is not installed: %s", x.program, x.missing)
 		}
@@ -190,11 +194,11 @@ func takesPart(s shape, c contender) bool {
 	if s.among == nil {
 		return c.name != nameDirect
 	}
-	return slices.Contains(s.among, c.name) || c.xpyd && slices.Contains(s.among, nameXpyd)
+	return slices.Contains(s.among, form(c.name)) || c.xpyd && slices.Contains(s.among, nameXpyd)
 }
 
-// shape measures all contenders in turn, once in each round. Each round begins with another
-// contender.
+// shape measures all contenders in turn, under each load, once in each round. Each round begins with
+// another contender.
 func (r *run) shape(ctx context.Context, s shape) error {
 	var names []contender
 	for _, c := range r.contenders {
@@ -202,31 +206,40 @@ func (r *run) shape(ctx context.Context, s shape) error {
 			names = append(names, c)
 		}
 	}
-	result := r.results.add(s, names)
+	loads := r.o.loads()
+	results := map[string]*Shape{}
+	for _, load := range loads {
+		results[load] = r.results.add(s, load, names)
+	}
 	for round := range r.o.Rounds {
 		for i := range names {
 			c := names[(i+round)%len(names)]
-			values, err := r.measure(ctx, s, c)
-			if ctx.Err() != nil {
-				return ctx.Err()
+			for _, load := range loads {
+				values, err := r.measure(ctx, load, s, c)
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				if err != nil {
+					r.note("%s, %s, round %d, %s: %v", s.name, load, round+1, c.name, err)
+				}
+				results[load].record(c.name, values, err)
 			}
-			if err != nil {
-				r.note("%s, round %d, %s: %v", s.name, round+1, c.name, err)
-			}
-			result.record(c.name, values, err)
 		}
 	}
-	if r.o.Calls {
-		r.calls(ctx, s, names, result)
+	for _, load := range loads {
+		if r.o.Calls {
+			r.calls(ctx, load, s, names, results[load])
+		}
+		results[load].print(r.out, r.results)
 	}
-	result.print(r.out, r.results)
+	r.results.printVerdicts(r.out, results[loads[0]])
 	return ctx.Err()
 }
 
 // measure starts engines and the contender, loads it, and ends them.
-func (r *run) measure(ctx context.Context, s shape, c contender) (values map[metric]float64, err error) {
-	err = r.stage(ctx, s, c, func(p *running, dir string) (asked int, err error) {
-		values, asked, err = r.observe(ctx, s, p)
+func (r *run) measure(ctx context.Context, load string, s shape, c contender) (values map[metric]float64, err error) {
+	err = r.stage(ctx, load, s, c, func(p *running, dir string) (asked int, err error) {
+		values, asked, err = r.observe(ctx, load, s, p)
 		return asked, err
 	})
 	return values, err
@@ -234,8 +247,8 @@ func (r *run) measure(ctx context.Context, s shape, c contender) (values map[met
 
 // stage starts engines and a contender for work, and ends them after it. work returns how many of
 // its requests were answered.
-func (r *run) stage(ctx context.Context, s shape, c contender, work func(p *running, dir string) (asked int, err error)) (err error) {
-	e, err := startEngines(s.prefills, s.decodes, s.pace)
+func (r *run) stage(ctx context.Context, load string, s shape, c contender, work func(p *running, dir string) (asked int, err error)) (err error) {
+	e, err := startFleet(load, s)
 	if err != nil {
 		return err
 	}
@@ -247,7 +260,7 @@ func (r *run) stage(ctx context.Context, s shape, c contender, work func(p *runn
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 		return fmt.Errorf("make the directory of the run: %w", err)
 	}
-	p, err := c.start(ctx, target{prefill: e.Prefill, decode: e.Decode, dir: dir, cores: r.o.Cores})
+	p, err := c.start(ctx, target{prefill: e.prefill, decode: e.decode, dir: dir, cores: r.o.Cores})
 	if err != nil {
 		return err
 	}
@@ -281,13 +294,14 @@ func lookAt(p *running) (l look, err error) {
 // load returns the shape's load, with the times of this run.
 func (r *run) load(s shape) load {
 	l := s.load
+	l.want = s.pace.events
 	l.window, l.warm = r.o.Window*time.Duration(max(1, s.stretch)), min(warmTime, r.o.Window/2)
 	return l
 }
 
 // observe loads a contender and watches it meanwhile. asked returns how many requests it has
 // answered, or begun to answer.
-func (r *run) observe(ctx context.Context, s shape, p *running) (values map[metric]float64, asked int, err error) {
+func (r *run) observe(ctx context.Context, load string, s shape, p *running) (values map[metric]float64, asked int, err error) {
 	if err := settle(ctx, s, p); err != nil {
 		return nil, 0, err
 	}
@@ -297,7 +311,7 @@ func (r *run) observe(ctx context.Context, s shape, p *running) (values map[metr
 	}
 	var begin, end look
 	l := r.load(s)
-	seen, err := runLoad(ctx, p.addr, l, func(last bool) (err error) {
+	seen, err := runLoad(ctx, load, p.addr, l, func(last bool) (err error) {
 		if last {
 			end, err = lookAt(p)
 		} else {
@@ -311,7 +325,7 @@ func (r *run) observe(ctx context.Context, s shape, p *running) (values map[metr
 	cpu := end.proxy.CPU - begin.proxy.CPU
 	values = figures(seen, l.conns, cpu, idle.proxy.RSS, end.proxy.RSS)
 	values[othersCPU] = foreign(begin.all, end.all, cpu)
-	if s.pace.interval > 0 && !s.pace.hold {
+	if s.pace.interval > 0 && !s.pace.hold && s.load.pause == 0 {
 		values[paceKept] = values[eventsS] * s.pace.interval.Seconds() / float64(l.conns) * 100
 	}
 	return values, max(l.conns, seen.Requests), nil

@@ -56,19 +56,19 @@ func (c Calls) list() string {
 
 // calls counts the calls of each contender, after its measurements. It notes what cannot be
 // counted.
-func (r *run) calls(ctx context.Context, s shape, contenders []contender, result *Shape) {
+func (r *run) calls(ctx context.Context, load string, s shape, contenders []contender, result *Shape) {
 	for _, c := range contenders {
 		var calls Calls
-		err := r.stage(ctx, s, c, func(p *running, dir string) (asked int, err error) {
+		err := r.stage(ctx, load, s, c, func(p *running, dir string) (asked int, err error) {
 			if p.Process == nil {
 				return 0, nil
 			}
-			calls, asked, err = r.callsOf(ctx, s, p, dir)
+			calls, asked, err = r.callsOf(ctx, load, s, p, dir)
 			return asked, err
 		})
 		switch {
 		case err != nil:
-			r.note("%s, %s: %v", s.name, c.name, err)
+			r.note("%s, %s, %s: %v", s.name, load, c.name, err)
 		case calls.Per != nil:
 			calls.Contender = c.name
 			result.Calls = append(result.Calls, calls)
@@ -76,7 +76,7 @@ func (r *run) calls(ctx context.Context, s shape, contenders []contender, result
 	}
 }
 
-func (r *run) callsOf(ctx context.Context, s shape, p *running, dir string) (calls Calls, asked int, err error) {
+func (r *run) callsOf(ctx context.Context, load string, s shape, p *running, dir string) (calls Calls, asked int, err error) {
 	pids, err := process.Descendants(p.PID())
 	if err != nil {
 		return calls, 0, err
@@ -85,7 +85,7 @@ func (r *run) callsOf(ctx context.Context, s shape, p *running, dir string) (cal
 	if err != nil {
 		return calls, 0, err
 	}
-	seen, err := runLoad(ctx, p.addr, r.load(s), func(last bool) error {
+	seen, err := runLoad(ctx, load, p.addr, r.load(s), func(last bool) error {
 		if last {
 			return counter.tell("disable")
 		}
