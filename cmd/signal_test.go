@@ -1,7 +1,10 @@
 package cmd
 
 import (
+	"bufio"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -221,6 +224,33 @@ func TestDrainDelayMovesKeptClientsAway(t *testing.T) {
 		if closing, err := c.ask(fmt.Sprintf("stream %v", stream), 3, stream); err != nil || !closing {
 			t.Errorf("closing %v, %v", closing, err)
 		}
+	}
+	if code := p.exit(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// An upload that does not end has no completion to lose: a drain answers it and ends as a success.
+func TestTermWithASlowUpload(t *testing.T) {
+	t.Parallel()
+	engP, engD := pairOfEngines(t, -1)
+	p := serveProcess(t, urls(engP), urls(engD), "--timeouts-drain", "200ms")
+	pid := p.serving(1)
+	conn, err := net.Dial("tcp", p.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_, _ = io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
+	eventually(t, "arrived", func() bool { return p.metric("xpyd_request_bytes_buffered") > 0 })
+	p.signal(pid, syscall.SIGTERM)
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("the upload was answered %d", resp.StatusCode)
 	}
 	if code := p.exit(); code != 0 {
 		t.Errorf("exit code %d", code)
