@@ -312,7 +312,7 @@ func urlOf(b *router.Backend) string {
 }
 
 // newCompletion makes a completion for the pool. It binds once the functions that the router calls.
-func newCompletion(s *Server) *completion {
+func (s *Server) newCompletion() any {
 	c := &completion{s: s}
 	c.onPrefillDown, c.onDecodeDown, c.onSourceDown = c.prefillDown, c.decodeDown, c.sourceDown
 	return c

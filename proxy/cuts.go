@@ -132,3 +132,26 @@ func (c *completion) endedBy() fault.Cause {
 	}
 	return fault.NoCause
 }
+
+// running reports that the leg may still write to the completion.
+func (s *beside) running() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.result != nil && !s.over
+}
+
+// endBeside waits until the prefill leg beside D's leg has ended.
+func (c *completion) endBeside() *failure {
+	f := <-c.p.beside.result
+	c.p.beside.result = nil
+	c.reached = c.reached || c.p.x.Sent()
+	return f
+}
+
+// cutBeside ends that leg if it still runs after the answer has ended.
+func (c *completion) cutBeside() {
+	if c.p.beside.result != nil {
+		c.p.x.Cut(cutOther, time.Now())
+		c.endBeside()
+	}
+}

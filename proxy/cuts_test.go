@@ -82,7 +82,7 @@ func TestWhatCutsWhichLeg(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dialect, _ := kvparams.Lookup("nixl")
-			c := newCompletion(&Server{downGrace: downGrace, dialect: dialect})
+			c, _ := (&Server{downGrace: downGrace, dialect: dialect}).newCompletion().(*completion)
 			_, c.conn = accepted(t)
 			timeouts := Timeouts{PrefillAbortGrace: prefillGrace, DecodeAbortGrace: decodeGrace}
 			c.s.bounds.Store(&bounds{Timeouts: timeouts, grace: graceFor(timeouts, dialect)})

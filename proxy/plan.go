@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"time"
 
 	"xpyd/fault"
@@ -96,4 +97,90 @@ func (c *completion) firstToken() {
 func (c *completion) streamEnded() {
 	d := &c.d
 	c.s.router.StreamEnded(d.relay.events, d.lease.Backend.LocalTime()-d.local, time.Since(d.began))
+}
+
+// reserveDecode takes a lease on a decode backend. It prefers one that was not tried before.
+func (c *completion) reserveDecode() *fault.Error {
+	if c.d.lease.Held() {
+		return nil
+	}
+	want := c.want(router.Decode, c.d.tried)
+	want.Alone, want.Degraded = c.path == pathDecodeOnly || c.degraded || !c.snap.Splits(), c.degraded
+	if c.handoff.Live() {
+		want.Peer = c.handoff.From()
+	}
+	if c.snap.AcquireFor(want, &c.d.lease) != nil {
+		want.Skip = c.d.refused
+		if err := c.acquire(want, &c.d.lease); err != nil {
+			return c.decodeDenied(err)
+		}
+	}
+	c.d.started = time.Now()
+	return nil
+}
+
+// want returns what a leg of the request asks of its pool. It is valid until the request is
+// answered.
+func (c *completion) want(role router.Role, skip []*router.Backend) router.Want {
+	w := router.Want{Role: role, Skip: skip, Tokens: c.tokens, Model: c.req.Model(), Key: c.session()}
+	if c.snap.Remembers(role) {
+		w.Prefix, w.Conversation = c.req.Blocks(), c.req.Conversation()
+	}
+	return w
+}
+
+// session returns the key of the affinity header that ties the client's requests together, or 0
+// without one.
+func (c *completion) session() uint64 {
+	for _, name := range c.snap.AffinityHeaders() {
+		if v := c.ctx.Request.Header.Peek(name); len(v) > 0 {
+			return router.KeyOf(v)
+		}
+	}
+	return 0
+}
+
+// acquire takes a lease. If all backends are full, it waits in the queue for one.
+func (c *completion) acquire(want router.Want, l *router.Lease) error {
+	err := c.snap.AcquireFor(want, l)
+	if line := c.snap.Queue(); line.Length > 0 && errors.Is(err, router.ErrBusy) {
+		queued := time.Now()
+		line.Wait = min(line.Wait, c.times.end.Sub(queued))
+		turn(&want, c.use.Account, c.conn, &c.ctx.Request.Header, c.req.Priority())
+		err = c.snap.AcquireWait(want, l, line, c.ending())
+		c.times.dequeued = time.Now()
+		waited := c.times.dequeued.Sub(queued)
+		c.times.queued += waited
+		c.s.metrics.Queued(int(want.Role), waited)
+	}
+	return err
+}
+
+// ending returns a channel that is closed when the completion is interrupted. It is made on demand,
+// as few completions wait.
+func (c *completion) ending() <-chan struct{} {
+	c.queued.Lock()
+	defer c.queued.Unlock()
+	if c.done == nil {
+		c.done = make(chan struct{})
+	}
+	if c.interrupted() != nil {
+		c.wake()
+	}
+	return c.done
+}
+
+// wake closes done once. The caller holds queued.
+func (c *completion) wake() {
+	if c.done != nil && !c.woken {
+		c.woken = true
+		close(c.done)
+	}
+}
+
+// leaveQueue ends the wait of a completion that was interrupted.
+func (c *completion) leaveQueue() {
+	c.queued.Lock()
+	defer c.queued.Unlock()
+	c.wake()
 }

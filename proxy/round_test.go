@@ -27,7 +27,7 @@ func TestRoundBeginsWithNothingSent(t *testing.T) {
 	for b := rt.Snapshot().Backends(router.Decode)[0]; b.State() != router.Down; {
 		b.Observe(false)
 	}
-	c := newCompletion(s)
+	c, _ := s.newCompletion().(*completion)
 	c.ctx, c.snap = &fasthttp.RequestCtx{}, rt.Snapshot()
 	c.times.end = time.Now().Add(time.Minute)
 	c.p.x.Wrote, c.d.x.Wrote = time.Now(), time.Now()

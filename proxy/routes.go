@@ -13,6 +13,30 @@ import (
 	"xpyd/routes"
 )
 
+// handle is the entry point of every request that was read as HTTP.
+func (s *Server) handle(ctx *fasthttp.RequestCtx) {
+	defer s.cors.Mark(ctx)
+	defer func() {
+		if p := recover(); p != nil {
+			s.panicked(p)
+			internalError().Write(ctx)
+			ctx.SetConnectionClose()
+		}
+	}()
+	route, account, err := s.admitHead(ctx)
+	if err != nil {
+		s.refuse(ctx, err)
+		return
+	}
+	s.serve(ctx, route, account)
+	if heads.ConnectionLists(&ctx.Request.Header, "close") {
+		ctx.SetConnectionClose()
+	}
+	if s.retiring.Load() || s.draining.Load() {
+		ctx.SetConnectionClose() // the client's next request goes to another process
+	}
+}
+
 // cutQuery splits a target that has passed the gate. The query begins with its question mark. It
 // has no effect on the choice of the route, and goes unchanged to the engines that get the request.
 func cutQuery(target []byte) (path, query []byte) {

@@ -126,7 +126,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	}
 	s.metrics = s.newMeter(version, labels())
 	s.handoffs = s.newHandoffs()
-	s.pool.New = func() any { return newCompletion(s) }
+	s.pool.New = s.newCompletion
 	s.http = s.newHTTP()
 	s.engines = s.newEngines()
 	s.start()
@@ -201,30 +201,6 @@ func (s *Server) Admin(control admin.Control) *http.Server {
 		Control: control, Leaving: s.engines.Leaving, Desk: s.desk, Running: s.live.Load, Pinned: s.ledger.Pinned, Stranded: s.ledger.Stranded, Retiring: s.retiring.Load,
 		Router: s.router, Metrics: s.metrics.Metrics, Token: s.cfg.AdminToken, TLS: s.certs.Admin.Server(), Ready: s.readiness, Unknown: s.engines.Poller.Unknown, Pprof: s.cfg.Pprof, Log: s.log,
 	})
-}
-
-// handle is the entry point of every request that was read as HTTP.
-func (s *Server) handle(ctx *fasthttp.RequestCtx) {
-	defer s.cors.Mark(ctx)
-	defer func() {
-		if p := recover(); p != nil {
-			s.panicked(p)
-			internalError().Write(ctx)
-			ctx.SetConnectionClose()
-		}
-	}()
-	route, account, err := s.admitHead(ctx)
-	if err != nil {
-		s.refuse(ctx, err)
-		return
-	}
-	s.serve(ctx, route, account)
-	if heads.ConnectionLists(&ctx.Request.Header, "close") {
-		ctx.SetConnectionClose()
-	}
-	if s.retiring.Load() || s.draining.Load() {
-		ctx.SetConnectionClose() // the client's next request goes to another process
-	}
 }
 
 // panicked counts and logs a panic in the handling of a request. The process goes on.

@@ -70,8 +70,8 @@ func handles() []mutant {
 		test: "TestConnectorsOfAClientThatLeaves/mooncake/prefill_start",
 	}, {
 		name: "a prefill beside decode not given back", in: "(*completion).giveUp",
-		old:  "if c.p.beside.holds && peer != nil {",
-		new:  "if c.p.beside.holds && peer == nil {",
+		old:  "case !c.p.beside.holds:",
+		new:  "case c.p.beside.holds:",
 		test: "TestConnectorsGiveBackWhatNoDecodeReads/mooncake",
 	}, {
 		name: "decode's own handle reaches a stream's client", in: "(*relay).take",
