@@ -47,7 +47,7 @@ func newVersusCmd() *cobra.Command {
 	}
 	f := cmd.Flags()
 	versusFlags(f, &o)
-	f.BoolVar(&quick, "quick", false, "four minutes for the main shapes, one round, of xpyd, nginx and the relay alone; other flags win")
+	f.BoolVar(&quick, "quick", false, "three minutes for the main shapes, one round, of xpyd, nginx and the relay alone; other flags win")
 	f.StringVar(&from, "from", "", "results.json of an earlier run: measure nothing, only do what --docs says")
 	return cmd
 }
