@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -32,6 +33,37 @@ func TestAdminPortForOthersNeedsAToken(t *testing.T) {
 			clear := refused && len(enough) == 1
 			if got := Warnings(c); addr != "" && (len(got) > 0) != clear || clear && !strings.HasPrefix(got[0], `admin: "`+addr+`" takes admin_token over plain HTTP`) {
 				t.Errorf("%q %q: %q", addr, enough, got)
+			}
+		}
+	}
+}
+
+// Profiles tell file names, timing and, of the heap, prompts. xpyd warns if they leave this machine.
+func TestProfilesForEverybodyGetAWarning(t *testing.T) {
+	ca := tlstest.NewCA(t)
+	pair := ca.Local("xpyd")
+	encrypted := []string{"--admin-tls-cert", pair.Cert, "--admin-tls-key", pair.Key}
+	guards := map[string][]string{
+		"admin_token":                          append([]string{"--admin-token=sesame"}, encrypted...),
+		"a certificate of admin_tls.client_ca": append([]string{"--admin-tls-client-ca", ca.File}, encrypted...),
+	}
+	for addr, warned := range map[string]bool{
+		"0.0.0.0:8081": true, ":8081": true, "[::]:8081": true, "10.0.0.9:8081": true, "admin.example:8081": true,
+		"127.0.0.1:8081": false, "127.9.0.1:8081": false, "[::1]:8081": false, "localhost:8081": false,
+	} {
+		for guard, args := range guards {
+			for _, pprof := range []bool{true, false} {
+				c, err := load(t, slices.Concat([]string{"--listen=127.0.0.1:8080", "--admin", addr, fmt.Sprintf("--pprof=%v", pprof)}, args, decodeFlag), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var want []string
+				if warned && pprof {
+					want = []string{`pprof: "true" lets whoever has ` + guard + ` take profiles from other machines through admin "` + addr + `"; they tell file names, timing and, of the heap, prompts; leave pprof off, or give admin a loopback address, such as 127.0.0.1:8081 (flag --pprof, XPYD_PPROF)`}
+				}
+				if got := Warnings(c); !slices.Equal(got, want) {
+					t.Errorf("%q, pprof %v, %s: %q, want %q", addr, pprof, guard, got, want)
+				}
 			}
 		}
 	}

@@ -83,6 +83,19 @@ func clearSecrets(c Config) []string {
 	return []string{invalid("admin", c.Admin, "takes admin_token over plain HTTP from other machines; set admin_tls.cert and admin_tls.key").Error()}
 }
 
+// openProfiles warns of profiles that other machines can take. The admin port there has a guard, and this tells
+// what its holders get beside metrics.
+func openProfiles(c Config) []string {
+	if !c.Pprof || c.Admin == "" || loopback(c.Admin) {
+		return nil
+	}
+	guard := "admin_token"
+	if c.AdminToken == "" {
+		guard = "a certificate of admin_tls.client_ca"
+	}
+	return []string{invalid("pprof", "true", fmt.Sprintf("lets whoever has %s take profiles from other machines through admin %q; they tell file names, timing and, of the heap, prompts; leave pprof off, or give admin a loopback address, such as 127.0.0.1:8081", guard, c.Admin)).Error()}
+}
+
 // idleTLS warns of files for https:// backends where there are none.
 func idleTLS(c Config) []string {
 	for _, entry := range slices.Concat(c.Router.Prefill, c.Router.Decode) {

@@ -44,7 +44,7 @@ func Warnings(c Config) []string {
 	if never && !alone {
 		found = append(found, fmt.Sprintf("prefill: its %d backends get no request: pd.mode is never", len(r.Prefill)))
 	}
-	return slices.Concat(found, lateChecks(c), forgetful(r), loneWeights(r), idleTLS(c), openDoor(c), clearSecrets(c), unproven(c), c.noticed)
+	return slices.Concat(found, lateChecks(c), forgetful(r), loneWeights(r), idleTLS(c), openDoor(c), clearSecrets(c), openProfiles(c), unproven(c), c.noticed)
 }
 
 // unproven warns of a connector that xpyd's authors have only read in the engines' source.
