@@ -46,7 +46,14 @@ func (b *barrier) hook(e sim.Event) {
 // dialRaw opens a client connection that the test controls byte by byte.
 func (r *rig) dialRaw() *net.TCPConn {
 	r.t.Helper()
-	c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+	return r.dialFrom(home)
+}
+
+// dialFrom connects from the given address of this machine.
+func (r *rig) dialFrom(ip string) *net.TCPConn {
+	r.t.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+	c, err := dialer.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -14,10 +14,13 @@ import (
 	"xpyd/sim"
 )
 
+// home is the address of clients that do not say otherwise.
+const home = "127.0.0.1"
+
 // upload begins a completion of the announced size and sends the given part of it.
-func (r *rig) upload(announced, sent int, header string) *net.TCPConn {
+func (r *rig) upload(from string, announced, sent int, header string) *net.TCPConn {
 	r.t.Helper()
-	conn := r.dialRaw()
+	conn := r.dialFrom(from)
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 	_, err := fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 		header, announced, strings.Repeat(" ", sent))
@@ -46,7 +49,7 @@ func (r *rig) buffered() float64 { return r.metric("xpyd_request_bytes_buffered"
 // A body that stops is given up, however much of it has come.
 func TestUploadThatStopsIsAnswered408(t *testing.T) {
 	r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.Timeouts.BodyStall = 200 * time.Millisecond }})
-	conn := r.upload(2<<20, 1<<20, "")
+	conn := r.upload(home, 2<<20, 1<<20, "")
 	started := time.Now()
 	expectError(t, conn, 408, "request_timeout")
 	if took := time.Since(started); took > 5*time.Second {
@@ -58,20 +61,20 @@ func TestUploadThatStopsIsAnswered408(t *testing.T) {
 func TestUploadIsChargedAsItArrives(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	const sent = 1<<20 + 1
-	r.upload(32<<20, sent, "")
+	r.upload(home, 32<<20, sent, "")
 	r.await("arrived", func() bool { return r.buffered() >= sent })
 	if n := r.buffered(); n > sent+256<<10 {
 		t.Errorf("%v bytes are charged for %d that came", n, sent)
 	}
 }
 
-// stuff lets the client begin uploads that stop, until one is refused.
-func (r *rig) stuff(header string, status int, code string) {
+// stuff lets the client at an address begin uploads that stop, until one is refused.
+func (r *rig) stuff(from, header string, status int, code string) {
 	r.t.Helper()
 	for range 40 {
 		const sent = 900 << 10
 		before := r.buffered()
-		conn := r.upload(1<<20, sent, header)
+		conn := r.upload(from, 1<<20, sent, header)
 		refused := make(chan struct{})
 		go func() {
 			defer close(refused)
@@ -89,7 +92,7 @@ func (r *rig) stuff(header string, status int, code string) {
 		if r.buffered() < before+sent {
 			_ = conn.Close()
 			<-refused
-			again := r.upload(1<<20, sent, header)
+			again := r.upload(from, 1<<20, sent, header)
 			expectError(r.t, again, status, code)
 			return
 		}
@@ -107,9 +110,20 @@ func TestOneClientLeavesRoomForOthers(t *testing.T) {
 			c.Limits.Body, c.Limits.BodyBudget = 1<<20, 8<<20
 		},
 	})
-	r.stuff("Authorization: Bearer key-a\r\n", 429, "client_limit")
+	r.stuff(home, "Authorization: Bearer key-a\r\n", 429, "client_limit")
 	c := forms(strings.Repeat("a", 700<<10), 2)[0]
 	r.expectWhole(c, r.call(c, "Authorization", "Bearer key-b"))
+}
+
+// Where there are no keys, clients are told apart by their addresses.
+func TestOneAddressLeavesRoomForOthers(t *testing.T) {
+	r := newRig(t, rigOptions{
+		engine: func(o *sim.Options) { o.MaxModelLen, o.NumBlocks = 1<<20, 1<<17 },
+		config: func(c *proxy.Config) { c.Limits.Body, c.Limits.BodyBudget = 1<<20, 8<<20 },
+	})
+	r.stuff("127.0.0.2", "", 429, "client_limit")
+	c := forms(strings.Repeat("a", 700<<10), 2)[0]
+	r.expectWhole(c, r.call(c)) // from home
 }
 
 // When large bodies hold all that they may, small ones still have a reserve.
@@ -117,7 +131,7 @@ func TestSmallBodiesHaveAReserve(t *testing.T) {
 	r := newRig(t, rigOptions{config: func(c *proxy.Config) {
 		c.Limits.Body, c.Limits.BodyBudget, c.Limits.ClientShare = 1<<20, 8<<20, 1
 	}})
-	r.stuff("", 503, "overloaded")
+	r.stuff(home, "", 503, "overloaded")
 	for _, size := range []int{10, 20_000} {
 		c := forms(strings.Repeat("a", size), 2)[0]
 		r.expectWhole(c, r.call(c))

@@ -180,7 +180,7 @@ func edgeRows() []row {
 	}, {
 		id: "T30", what: "thousands of idle connections, slow heads and bodies: 408, the others are served as before",
 		alone: []string{"TestCrowdAndSlowClients", "TestSlowUploadIsAnswered408", "TestReadingForNothingEnds",
-			"TestUploadThatStopsIsAnswered408", "TestOneClientLeavesRoomForOthers", "TestSmallBodiesHaveAReserve"},
+			"TestUploadThatStopsIsAnswered408", "TestOneClientLeavesRoomForOthers", "TestOneAddressLeavesRoomForOthers", "TestSmallBodiesHaveAReserve"},
 	}, {
 		id: "T31", what: "more than the queue or one client may have: 503, 429, both with Retry-After",
 		tests: []string{"TestFloodOfAnotherKey"},

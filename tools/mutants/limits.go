@@ -23,6 +23,11 @@ func limits() []mutant {
 		new:  "case false:",
 		test: "TestOneClientLeavesRoomForOthers",
 	}, {
+		name: "addresses are one client", in: "(*Server).clientOf",
+		old:  "return budget.Client{IP: conn.IP()}",
+		new:  "return budget.Client{}",
+		test: "TestOneAddressLeavesRoomForOthers",
+	}, {
 		name: "large bodies fill the reserve of small ones", in: "(*Budget).Take",
 		old:  "room = min(room, b.large)",
 		new:  "",
