@@ -270,6 +270,7 @@ func TestEnginesWhoseCertificateIsRefused(t *testing.T) {
 				config:  func(c *proxy.Config) { c.BackendTLS = tlsconf.Client{CA: ca.File} },
 				router: func(c *router.Config) {
 					inTurn(c)
+					c.Health.SuspectInterval = 20 * time.Millisecond
 					bad = "https://" + strings.TrimPrefix(c.Prefill[1], "http://")
 					if tc.engine != nil {
 						bad = "https://" + tlstest.Terminate(t, tc.engine(), strings.TrimPrefix(c.Prefill[1], "http://"))
