@@ -48,7 +48,7 @@ func (a *atomicState) get() state  { return state(a.v.Load()) }
 // completion is one request from its head to its last byte. Its steps, in order:
 //
 //	admit      this file: counts the client, reads and scans the body
-//	plan       plan.go: split or not; reserve.go: a slot of a decode backend
+//	plan       plan.go: split or not, and a slot of a decode backend
 //	prefill    prefill.go: the first leg; package handoff: the handle that it gave
 //	decode     decode.go: the second leg, until the client may have its answer
 //	relay      relay.go, writer.go: the answer, as it comes
