@@ -48,6 +48,12 @@ func Model(body []byte) (model []byte, urgent bool, err error) {
 	return model, urgent, s.end(w.pos)
 }
 
+// Blank reports whether a body has nothing but the space that JSON allows, so it can have no fields.
+func Blank(body []byte) bool {
+	s := scanner{b: body}
+	return s.space(0) == len(body)
+}
+
 // end returns what is wrong with a request's body whose value ends at i, or nil. i is -1 after a fault.
 func (s *scanner) end(i int) error {
 	if i >= 0 && s.space(i) != len(s.b) {

@@ -72,7 +72,7 @@ func (p *passing) findModel(h *fasthttp.RequestHeader) *fault.Error {
 		if p.want.Model = kvparams.FormModel(body, boundary); !kvparams.OneModel(body) {
 			p.want.Model = nil // no key with models of its own may send that
 		}
-	} else {
+	} else if p.route.Body != routes.Either || !kvparams.Blank(body) { // a handler that xpyd does not know may need no body
 		model, urgent, err := kvparams.Model(body)
 		if err == nil && urgent && !p.use.Priority() {
 			err = kvparams.ErrPriority()

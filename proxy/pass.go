@@ -116,8 +116,10 @@ func (p *passing) admit(ctx *fasthttp.RequestCtx) *fault.Error {
 	if !ctx.IsPost() {
 		return nil
 	}
-	if err := p.s.readBody(ctx, p.conn, p.client, &p.stop, &p.body); err != nil {
-		return err
+	if p.route.Body != routes.Either || ctx.RequestBodyStream() != nil { // nil: its head announces no body
+		if err := p.s.readBody(ctx, p.conn, p.client, &p.stop, &p.body); err != nil {
+			return err
+		}
 	}
 	if err := p.findModel(&ctx.Request.Header); err != nil {
 		return err

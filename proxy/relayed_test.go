@@ -368,3 +368,39 @@ func TestRelayedRequestsAreCapped(t *testing.T) {
 		t.Errorf("%d at a time on an engine with a cap of 1", n)
 	}
 }
+
+// A handler of a route of routes.pass may need no body, and gets a request without one as the client sent it.
+func TestRelayedWithoutABody(t *testing.T) {
+	bodies := make(chan string, 8)
+	engine := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+		body, _ := io.ReadAll(q.Body)
+		bodies <- fmt.Sprintf("%d %q", q.ContentLength, body)
+		_, _ = io.WriteString(w, "done")
+	})
+	r := newRig(t, rigOptions{prefill: -1, config: func(c *proxy.Config) { c.Routes.Pass = []string{"/v2/refresh"} }, router: engine.asDecode})
+	ask := func(path, rest string) string {
+		in := r.lazy("POST " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n" + rest)
+		all, err := io.ReadAll(in)
+		if err != nil {
+			t.Error(err)
+		}
+		return string(all)
+	}
+	for rest, want := range map[string]string{
+		"\r\n":                           `0 ""`,
+		"Content-Length: 0\r\n\r\n":      `0 ""`,
+		"Content-Length: 3\r\n\r\n \r\n": `3 " \r\n"`,
+		"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n": `0 ""`,
+	} {
+		if a := ask("/v2/refresh", rest); !strings.HasPrefix(a, "HTTP/1.1 200 ") || !strings.HasSuffix(a, "done") {
+			t.Errorf("%q: %s", rest, a)
+			continue
+		}
+		if got := <-bodies; got != want {
+			t.Errorf("%q: the engine got %s, want %s", rest, got, want)
+		}
+	}
+	if a := ask("/v1/embeddings", "Content-Length: 0\r\n\r\n"); !strings.HasPrefix(a, "HTTP/1.1 400 ") || !strings.Contains(a, "invalid_json") {
+		t.Errorf("a route that takes JSON: %s", a)
+	}
+}
