@@ -139,6 +139,9 @@ func (a *largeAnswer) WriteTo(w io.Writer) (int64, error) {
 		if read != nil && !errors.Is(read, io.EOF) {
 			f := p.broke(fault.AtBody, read)
 			p.failed = f.told
+			if p.slotless {
+				p.lease.Backend.AnswerFailed(f.Outcome)
+			}
 			p.lease.Release(f.Outcome)
 			return out.n, read
 		}

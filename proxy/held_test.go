@@ -175,6 +175,17 @@ func TestEngineIsNotDrainedInsideAnAnswer(t *testing.T) {
 	r.await("drained", func() bool { return r.backend(url).Drained })
 }
 
+// An engine that breaks off inside large answers fails, also on a route whose answers hold no slot of it.
+func TestEngineThatBreaksOffInsideLargeAnswersIsEjected(t *testing.T) {
+	url := rawDecode(t, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9000000\r\n\r\n"+longAnswer(2<<20))
+	r := newRig(t, rigOptions{prefill: -1, decode: 2, config: smallAnswers, router: func(c *router.Config) { inTurn(c); c.Decode[1] = url }})
+	ejected := func() bool { return r.metric(`xpyd_backend_ejections_total{backend="`+url) == 1 }
+	r.until(ejected, func(int) { r.post("/tokenize", `{"prompt":"x"}`) })
+	if n := r.metric(`xpyd_relayed_requests_total{outcome="broken",route="/tokenize"}`); n == 0 {
+		t.Errorf("no answer broke off\n%s", r.metricsText())
+	}
+}
+
 // A process that ends does not wait for a client that reads nothing.
 func TestDrainCutsReadersThatStandStill(t *testing.T) {
 	body := longAnswer(4 << 20)

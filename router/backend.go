@@ -138,6 +138,10 @@ func (b *Backend) AnswerBegun() { b.reading.Add(1) }
 // AnswerEnded ends one AnswerBegun.
 func (b *Backend) AnswerEnded() { b.reading.Add(-1) }
 
+// AnswerFailed feeds the outcome of such an answer into the backend's health. It comes before AnswerEnded,
+// because a backend that has left is forgotten when nothing uses it.
+func (b *Backend) AnswerFailed(o Outcome) { b.record(o) }
+
 // InUse reports whether a lease or a handle is held, or an answer is being read.
 func (b *Backend) InUse() bool {
 	return b.InFlight() > 0 || b.handles.Load() > 0 || b.reading.Load() > 0
