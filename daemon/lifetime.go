@@ -238,7 +238,7 @@ func (l *lifetime) succeed(ctx context.Context) chan takeover {
 // because it is the main process until then.
 func (l *lifetime) settle(t takeover) bool {
 	if t.err != nil {
-		l.members.Hold(false)
+		l.keepMembers()
 	}
 	if errors.Is(t.err, errStopping) {
 		l.log.Info().Int("successor", t.pid).Msg("the hand-over was given up: this process stops")
@@ -260,6 +260,15 @@ func (l *lifetime) settle(t takeover) bool {
 		_ = syscall.Kill(t.pid, syscall.SIGHUP)
 	}
 	return true
+}
+
+// keepMembers writes the changes of this process into the state file again, because a successor that has
+// failed may have written its own there. From then on changes are possible again.
+func (l *lifetime) keepMembers() {
+	if err := l.members.Keep(); err != nil {
+		l.log.Error().Err(err).Msg("the run-time changes are in force, but not in the state file, which the failed successor may have changed")
+	}
+	l.members.Hold(false)
 }
 
 // end drains. A process that was replaced waits as long as its clients need. One that was told to stop

@@ -1,10 +1,13 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"xpyd/config"
+	"xpyd/members"
 )
 
 // While the read of a configuration hangs, the process hears the other signals. After a HUP it reads
@@ -115,6 +119,65 @@ func TestReloadDuringAHandOverReachesTheSuccessor(t *testing.T) {
 				t.Fatal("the successor has not taken over")
 			}
 			awaitFile(t, filepath.Join(dir, "hup"))
+		})
+	}
+}
+
+// meddler is a successor that has written the state file, and ends before it takes over. For "lost" it takes
+// the file's directory away.
+const meddler = `#!/bin/sh
+echo '{"version":1,"edits":[]}' > "$STATE"
+[ "$HOW" = lost ] && rm -r "${STATE%/*}"
+exit 3
+`
+
+// A hand-over that fails leaves the run-time changes in the state file, whatever the successor wrote there.
+func TestFailedHandOverKeepsTheStateFile(t *testing.T) {
+	for _, how := range []string{"kept", "lost"} {
+		t.Run(how, func(t *testing.T) {
+			dir := t.TempDir()
+			state, exe := filepath.Join(dir, "state", "members.json"), filepath.Join(dir, "successor")
+			t.Setenv("STATE", state)
+			t.Setenv("HOW", how)
+			if err := errors.Join(os.Mkdir(filepath.Dir(state), 0o700), os.WriteFile(exe, []byte(meddler), 0o700)); err != nil {
+				t.Fatal(err)
+			}
+			cfg := config.Default()
+			cfg.Listen, cfg.Admin, cfg.Router.Decode = "127.0.0.1:0", "", []string{"http://127.0.0.1:1", "http://127.0.0.1:2"}
+			cfg.Members.StateFile = state
+			p, err := Start(cfg, "test", zerolog.Nop())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := p.Shutdown(); err != nil {
+					t.Error(err)
+				}
+			})
+			if _, err := p.members.Change("127.0.0.1:2", members.Edit{State: "disabled"}); err != nil {
+				t.Fatal(err)
+			}
+			var logs bytes.Buffer
+			l := lifetime{Proxy: p, cfg: cfg, exe: exe, log: zerolog.New(&logs)}
+			if l.settle(<-l.succeed(t.Context())) {
+				t.Fatal("the successor has taken over")
+			}
+			told := strings.Contains(logs.String(), "not in the state file")
+			if told != (how == "lost") || strings.Contains(logs.String(), `"level":"error"`) == false {
+				t.Errorf("the log: %s", logs.String())
+			}
+			if err := os.MkdirAll(filepath.Dir(state), 0o700); err != nil { // as the operator would
+				t.Fatal(err)
+			}
+			if how == "kept" {
+				next, err := members.Open(cfg.Router, state, zerolog.Nop())
+				if err != nil || !slices.Contains(next.Config().Decode, "http://127.0.0.1:2 state=disabled") {
+					t.Errorf("the next process begins with %v, %v", next.Config().Decode, err)
+				}
+			}
+			if _, err := p.members.Change("127.0.0.1:2", members.Edit{State: "ready"}); err != nil {
+				t.Errorf("no change after it: %v", err)
+			}
 		})
 	}
 }

@@ -53,7 +53,8 @@ func Open(base router.Config, file string, log zerolog.Logger) (*Set, error) {
 // Keep writes the state file for the first time, without the edits that do not apply any more. It is
 // for a process that can start: one that cannot leaves the file to the process that runs, whose
 // configuration may be another. It writes a file that has not changed, too, because a change must be
-// possible when an operator needs it.
+// possible when an operator needs it. A process that serves on after a hand-over has failed calls it
+// again.
 func (s *Set) Keep() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
