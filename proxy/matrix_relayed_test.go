@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -129,6 +130,63 @@ func TestRelayedEngineThatFreezes(t *testing.T) {
 		}
 	}
 	r.expectNothingHeld()
+}
+
+// An engine that freezes behind the head of its answer and is taken down by health checks loses the request
+// to another engine, while the client has nothing of the answer. A route that is sent once is told.
+func TestRelayedEngineThatGoesDownBehindItsHead(t *testing.T) {
+	together(t)
+	upload, form := audioForm(t, true, "model", "sim", "stream", "true")
+	for _, tc := range []struct {
+		path, body, contentType, answer string
+		status                          int
+	}{
+		{"/v1/audio/transcriptions", upload, form, "text/event-stream", 200},
+		{"/v1/embeddings", `{"model":"sim"}`, "application/json", "application/json", 200},
+		{"/tokenize", `{"model":"sim"}`, "application/json", "application/json", 200},
+		{"/v2/embed", `{"model":"sim"}`, "application/json", "text/event-stream", 502},
+	} {
+		t.Run(tc.path, func(t *testing.T) {
+			frozen := make(chan struct{}, 1)
+			engine := func(freeze bool) *stub {
+				return newStub(t, func(w http.ResponseWriter, q *http.Request) {
+					_, _ = io.Copy(io.Discard, q.Body)
+					w.Header().Set("Content-Type", tc.answer)
+					w.WriteHeader(200)
+					_ = http.NewResponseController(w).Flush()
+					if freeze {
+						frozen <- struct{}{}
+						<-q.Context().Done()
+						return
+					}
+					_, _ = io.WriteString(w, "data: {}\n\n")
+				})
+			}
+			bad, good := engine(true), engine(false)
+			r := newRig(t, rigOptions{prefill: -1, decode: 2, config: func(c *proxy.Config) { c.Routes.Pass = []string{"/v2/embed"} },
+				router: func(c *router.Config) { c.Decode = []string{bad.server.URL, good.server.URL} }})
+			got := make(chan answer, 1)
+			met := func() bool { return len(frozen) == 1 }
+			r.until(met, func(int) {
+				if met() {
+					return
+				}
+				go func() { got <- r.post(tc.path, tc.body, "Content-Type", tc.contentType) }()
+				r.await("answered, or frozen", func() bool { return len(got) == 1 || met() })
+				if !met() {
+					<-got
+				}
+			})
+			for range 20 { // it has most likely read the head by then
+				r.metricsText()
+			}
+			r.server.FailChecks(bad.server.URL)
+			if a := r.soon(got); a.err != nil || a.status != tc.status {
+				t.Errorf("%d %v %s", a.status, a.err, a.body)
+			}
+			r.expectNothingHeld()
+		})
+	}
 }
 
 // Without an engine that is up the answer is 503 at once, with Retry-After.

@@ -211,23 +211,11 @@ func (p *passing) try(ctx *fasthttp.RequestCtx) *failure {
 		limit, silence = passTimeout, passTimeout
 	}
 	p.beginLeg(b)
-	p.lease.OnDown(func() { x.Cut(cutDown, time.Now()) })
-	err := x.Do(p.s.engines.Client(b), &p.req, time.Now().Add(limit), p.route.Repeats)
-	p.lease.OnDown(nil)
+	buf, stream, err := p.ask(ctx, b, time.Now().Add(limit))
 	if upstream.IsDial(err) {
 		return p.broke(fault.AtDial, err)
 	}
-	if err == nil {
-		x.Uncut(cutDown) // it has answered
-	}
-	ok, http11 := err == nil && x.Head.Status < 300, ctx.Request.Header.IsHTTP11()
-	var buf []byte
-	stream := ok && x.IsEventStream() && http11
-	if stream {
-		buf, err = firstBytes(x)
-	} else if err == nil {
-		buf, err = p.s.readHeld(x, nil, p.client, &p.held)
-	}
+	ok, http11 := x.Head.Status < 300, ctx.Request.Header.IsHTTP11()
 	switch {
 	case errors.Is(err, upstream.ErrTooLarge) && (x.UntilClose() || x.Head.Length < 0 && !http11):
 		return p.fail(fault.Fault{At: fault.AtLimit, Status: x.Head.Status, Cause: tooLarge(err)}, tooLargeToHold(err))
@@ -247,6 +235,26 @@ func (p *passing) try(ctx *fasthttp.RequestCtx) *failure {
 	ctx.Response.Header.SetContentTypeBytes(x.Head.ContentType)
 	p.pass(ctx, buf)
 	return nil
+}
+
+// ask sends the request, and reads as much of the answer as the client has to wait for: all of it if it can
+// be held, or the begin of a stream. A backend that health checks take down meanwhile may be frozen, so it
+// ends the exchange.
+func (p *passing) ask(ctx *fasthttp.RequestCtx, b *router.Backend, deadline time.Time) (buf []byte, stream bool, err error) {
+	x := &p.x
+	p.lease.OnDown(func() { x.Cut(cutDown, time.Now()) })
+	err = x.Do(p.s.engines.Client(b), &p.req, deadline, p.route.Repeats)
+	stream = err == nil && x.Head.Status < 300 && x.IsEventStream() && ctx.Request.Header.IsHTTP11()
+	if stream {
+		buf, err = firstBytes(x)
+	} else if err == nil {
+		buf, err = p.s.readHeld(x, nil, p.client, &p.held)
+	}
+	p.lease.OnDown(nil)
+	if err == nil || errors.Is(err, upstream.ErrTooLarge) {
+		x.Uncut(cutDown) // what is left of the answer may still come
+	}
+	return buf, stream, err
 }
 
 // broke judges a failure of the transport.
