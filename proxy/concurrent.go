@@ -26,11 +26,10 @@ type beside struct {
 // other, which would wait for blocks that never come or that are never read. A token from D shows
 // that D has the blocks. P then ends by itself, and is cut at the latest when the answer ends.
 func (c *completion) bothLegs() *failure {
-	if err := c.acquireKnown(); err != nil {
-		if f := c.withoutPrefill(c.prefillDenied(err)); f != nil {
-			c.d.lease.Release(router.ClientGone)
-			return f
-		}
+	if f := c.acquireBeside(); f != nil {
+		return f
+	}
+	if c.path == pathDecodeOnly {
 		return c.decode()
 	}
 	b := c.p.lease.Backend
@@ -64,6 +63,40 @@ func (c *completion) bothLegs() *failure {
 	}
 	c.p.tried = append(c.p.tried, b)
 	return prefillFailed
+}
+
+// swapTurns is how often a D that went while P was waited for is swapped before any leg begins. After that
+// decode swaps it, and P computes meanwhile.
+const swapTurns = 2
+
+// acquireBeside takes a P for the reserved D, or settles that D serves the request alone. D may go down or be
+// ejected while P is waited for. Then P goes back before another D is waited for: it would compute for nobody,
+// and those who hold that D may be waiting for it.
+func (c *completion) acquireBeside() *failure {
+	for turn := 0; ; turn++ {
+		if err := c.acquireKnown(); err != nil {
+			f := c.withoutPrefill(c.prefillDenied(err))
+			if f != nil {
+				c.d.lease.Release(router.ClientGone)
+			}
+			return f
+		}
+		ended := c.interrupted()
+		if ended == nil && c.overdue() {
+			ended = fault.ErrDeadline()
+		}
+		if ended == nil && (c.d.lease.Backend.Fit() || turn == swapTurns) {
+			return nil
+		}
+		c.p.lease.Release(router.ClientGone)
+		if ended == nil {
+			ended = c.swapUnfit()
+		}
+		if ended != nil {
+			c.d.lease.Release(router.ClientGone)
+			return ends(ended)
+		}
+	}
 }
 
 // cutPrefill cuts P's leg, because D's has failed. Where D waits for P to send the blocks, P may run to

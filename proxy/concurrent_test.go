@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,6 +40,62 @@ func TestConcurrentPrefillWaitsInTheQueue(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A decode engine that goes down while a prefill engine is waited for is swapped before the prefill begins.
+// While another one is waited for, the prefill engine computes nothing and is free for others.
+func TestConcurrentPrefillWaitsForADecodeThatIsUp(t *testing.T) {
+	prefilled, end := make(chan struct{}), make(chan struct{})
+	var asked atomic.Int32
+	p := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		asked.Add(1)
+		<-prefilled
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"choices":[{"index":0,"text":"a","finish_reason":"length"}]}`)
+	})
+	begun := make(chan string, 2)
+	decode := func() *stub {
+		return newStub(t, func(w http.ResponseWriter, q *http.Request) {
+			_, _ = io.Copy(io.Discard, q.Body)
+			begun <- "http://" + q.Host
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, `data: {"choices":[{"index":0,"text":"a","finish_reason":null}]}`+"\n\n")
+			_ = http.NewResponseController(w).Flush()
+			<-end
+			_, _ = io.WriteString(w, `data: {"choices":[{"index":0,"text":"b","finish_reason":"stop"}]}`+"\n\ndata: [DONE]\n\n")
+		})
+	}
+	one, other := decode(), decode()
+	r := newRig(t, rigOptions{dialect: newPushDialect(), decode: 2, router: func(c *router.Config) {
+		inTurn(c)
+		p.asPrefill(c)
+		c.Decode = []string{one.server.URL, other.server.URL}
+		c.PrefillMaxInFlight, c.DecodeMaxInFlight, c.Queue.Wait = 1, 1, time.Minute
+	}})
+	c := forms(prompt, 2)[1]
+	got := []<-chan answer{r.start(c)}
+	doomed := one
+	if <-begun == one.server.URL {
+		doomed = other
+	}
+	got = append(got, r.start(c))
+	r.await("queued for prefill", func() bool { return r.metric(`xpyd_queued{role="prefill"}`) == 1 })
+	r.server.FailChecks(doomed.server.URL)
+	close(prefilled)
+	r.await("queued for decode", func() bool { return r.metric(`xpyd_queued{role="decode"}`) == 1 })
+	if n := r.metric(`xpyd_in_flight{backend="` + p.server.URL); n != 0 || asked.Load() != 1 {
+		t.Errorf("the prefill engine was asked %d times and has %v in flight, with no decode engine to be had", asked.Load(), n)
+	}
+	close(end)
+	for _, got := range got {
+		if a := r.soon(got); a.status != 200 || a.text() != "ab" {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+	}
+	if n := asked.Load(); n != 2 {
+		t.Errorf("%d prefills of 2 requests", n)
 	}
 }
 
