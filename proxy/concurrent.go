@@ -70,8 +70,8 @@ func (c *completion) bothLegs() *failure {
 const swapTurns = 2
 
 // acquireBeside takes a P for the reserved D, or settles that D serves the request alone. D may go down or be
-// ejected while P is waited for. Then P goes back before another D is waited for: it would compute for nobody,
-// and those who hold that D may be waiting for it.
+// ejected while P is waited for. If no other D is free, P goes back before one is waited for: it would compute
+// for nobody, and those who hold that D may be waiting for it.
 func (c *completion) acquireBeside() *failure {
 	for turn := 0; ; turn++ {
 		if err := c.acquireKnown(); err != nil {
@@ -85,18 +85,25 @@ func (c *completion) acquireBeside() *failure {
 		if ended == nil && c.overdue() {
 			ended = fault.ErrDeadline()
 		}
-		if ended == nil && (c.d.lease.Backend.Fit() || turn == swapTurns) {
+		if ended == nil && (c.d.lease.Backend.Fit() || turn == swapTurns || c.swapAtOnce()) {
 			return nil
 		}
 		c.p.lease.Release(router.ClientGone)
 		if ended == nil {
-			ended = c.swapUnfit()
+			ended = c.reserveDecode()
 		}
 		if ended != nil {
 			c.d.lease.Release(router.ClientGone)
 			return ends(ended)
 		}
 	}
+}
+
+// swapAtOnce gives up D for another one that is free now. Without one, D is given up all the same.
+func (c *completion) swapAtOnce() bool {
+	c.leaveDecode()
+	c.d.started = time.Now()
+	return c.snap.AcquireFor(c.wantDecode(), &c.d.lease) == nil
 }
 
 // cutPrefill cuts P's leg, because D's has failed. Where D waits for P to send the blocks, P may run to

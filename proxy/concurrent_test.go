@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -48,6 +49,7 @@ func TestConcurrentPrefillWaitsInTheQueue(t *testing.T) {
 func TestConcurrentPrefillWaitsForADecodeThatIsUp(t *testing.T) {
 	prefilled, end := make(chan struct{}), make(chan struct{})
 	var asked atomic.Int32
+	goOn, finish := sync.OnceFunc(func() { close(prefilled) }), sync.OnceFunc(func() { close(end) })
 	p := newStub(t, func(w http.ResponseWriter, q *http.Request) {
 		_, _ = io.Copy(io.Discard, q.Body)
 		asked.Add(1)
@@ -74,6 +76,8 @@ func TestConcurrentPrefillWaitsForADecodeThatIsUp(t *testing.T) {
 		c.Decode = []string{one.server.URL, other.server.URL}
 		c.PrefillMaxInFlight, c.DecodeMaxInFlight, c.Queue.Wait = 1, 1, time.Minute
 	}})
+	t.Cleanup(goOn)
+	t.Cleanup(finish)
 	c := forms(prompt, 2)[1]
 	got := []<-chan answer{r.start(c)}
 	doomed := one
@@ -83,12 +87,12 @@ func TestConcurrentPrefillWaitsForADecodeThatIsUp(t *testing.T) {
 	got = append(got, r.start(c))
 	r.await("queued for prefill", func() bool { return r.metric(`xpyd_queued{role="prefill"}`) == 1 })
 	r.server.FailChecks(doomed.server.URL)
-	close(prefilled)
+	goOn()
 	r.await("queued for decode", func() bool { return r.metric(`xpyd_queued{role="decode"}`) == 1 })
 	if n := r.metric(`xpyd_in_flight{backend="` + p.server.URL); n != 0 || asked.Load() != 1 {
 		t.Errorf("the prefill engine was asked %d times and has %v in flight, with no decode engine to be had", asked.Load(), n)
 	}
-	close(end)
+	finish()
 	for _, got := range got {
 		if a := r.soon(got); a.status != 200 || a.text() != "ab" {
 			t.Errorf("%d %s", a.status, a.body)
@@ -96,6 +100,78 @@ func TestConcurrentPrefillWaitsForADecodeThatIsUp(t *testing.T) {
 	}
 	if n := asked.Load(); n != 2 {
 		t.Errorf("%d prefills of 2 requests", n)
+	}
+}
+
+// A decode engine that goes down while a prefill engine is waited for is swapped for one that is free, and the
+// request keeps the prefill engine that it has waited for: those behind it in the queue come after it.
+func TestConcurrentPrefillIsKeptWhereAnotherDecodeIsFree(t *testing.T) {
+	prefilled, end := make(chan struct{}), make(chan struct{})
+	goOn, finish := sync.OnceFunc(func() { close(prefilled) }), sync.OnceFunc(func() { close(end) })
+	asked := make(chan string, 3)
+	p := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		asked <- q.Header.Get("X-Request-Id")
+		<-prefilled
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"choices":[{"index":0,"text":"a","finish_reason":"length"}]}`)
+	})
+	var decodes []string
+	for range 4 {
+		decodes = append(decodes, newStub(t, func(w http.ResponseWriter, q *http.Request) {
+			_, _ = io.Copy(io.Discard, q.Body)
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, `data: {"choices":[{"index":0,"text":"a","finish_reason":null}]}`+"\n\n")
+			_ = http.NewResponseController(w).Flush()
+			<-end
+			_, _ = io.WriteString(w, `data: {"choices":[{"index":0,"text":"b","finish_reason":"stop"}]}`+"\n\ndata: [DONE]\n\n")
+		}).server.URL)
+	}
+	r := newRig(t, rigOptions{dialect: newPushDialect(), decode: 4, router: func(c *router.Config) {
+		inTurn(c)
+		p.asPrefill(c)
+		c.Decode = decodes
+		c.PrefillMaxInFlight, c.DecodeMaxInFlight, c.Queue.Wait = 1, 1, time.Minute
+	}})
+	t.Cleanup(goOn)
+	t.Cleanup(finish)
+	busy := func(url string) bool { return r.metric(`xpyd_in_flight{backend="`+url) == 1 }
+	var got []<-chan answer
+	taken := map[string]bool{}
+	doomed := ""
+	for i, id := range []string{"first", "second", "third"} {
+		got = append(got, r.start(forms(prompt, 2)[1], "X-Request-Id", id))
+		r.await(id+" has a decode engine", func() bool {
+			for _, url := range decodes {
+				if !taken[url] && busy(url) {
+					taken[url] = true
+					if id == "second" {
+						doomed = url
+					}
+					return true
+				}
+			}
+			return false
+		})
+		r.await(id+" stands in its place", func() bool { return r.metric(`xpyd_queued{role="prefill"}`) == float64(i) })
+	}
+	r.server.FailChecks(doomed)
+	goOn()
+	for _, want := range []string{"first", "second", "third"} {
+		select {
+		case id := <-asked:
+			if !strings.HasPrefix(id, want) {
+				t.Errorf("the prefill engine is asked for %s, want %s", id, want)
+			}
+		case <-time.After(patience):
+			t.Fatalf("the prefill engine is not asked for %s", want)
+		}
+	}
+	finish()
+	for _, got := range got {
+		if a := r.soon(got); a.status != 200 || a.text() != "ab" {
+			t.Errorf("%d %s", a.status, a.body)
+		}
 	}
 }
 

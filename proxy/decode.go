@@ -135,13 +135,17 @@ func (c *completion) sourceBack(err error, deadline time.Time) error {
 
 // swapUnfit reserves another D if the reserved one was ejected or went down while P worked.
 func (c *completion) swapUnfit() *fault.Error {
-	b := c.d.lease.Backend
-	if b.Fit() {
+	if c.d.lease.Backend.Fit() {
 		return nil
 	}
-	c.d.lease.Release(router.ClientGone)
-	c.d.tried = append(c.d.tried, b)
+	c.leaveDecode()
 	return c.reserveDecode()
+}
+
+// leaveDecode gives up a D that has not been asked, so that another one can be reserved.
+func (c *completion) leaveDecode() {
+	c.d.tried = append(c.d.tried, c.d.lease.Backend)
+	c.d.lease.Release(router.ClientGone)
 }
 
 // endDecode ends the leg with its connection and its lease, and counts it. Later calls do nothing.

@@ -104,11 +104,7 @@ func (c *completion) reserveDecode() *fault.Error {
 	if c.d.lease.Held() {
 		return nil
 	}
-	want := c.want(router.Decode, c.d.tried)
-	want.Alone, want.Degraded = c.path == pathDecodeOnly || c.degraded || !c.snap.Splits(), c.degraded
-	if c.handoff.Live() {
-		want.Peer = c.handoff.From()
-	}
+	want := c.wantDecode()
 	if c.snap.AcquireFor(want, &c.d.lease) != nil {
 		want.Skip = c.d.refused
 		if err := c.acquire(want, &c.d.lease); err != nil {
@@ -117,6 +113,16 @@ func (c *completion) reserveDecode() *fault.Error {
 	}
 	c.d.started = time.Now()
 	return nil
+}
+
+// wantDecode returns what a decode leg asks of its pool, with another D preferred to those that were tried.
+func (c *completion) wantDecode() router.Want {
+	want := c.want(router.Decode, c.d.tried)
+	want.Alone, want.Degraded = c.path == pathDecodeOnly || c.degraded || !c.snap.Splits(), c.degraded
+	if c.handoff.Live() {
+		want.Peer = c.handoff.From()
+	}
+	return want
 }
 
 // want returns what a leg of the request asks of its pool. It is valid until the request is
