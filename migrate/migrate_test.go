@@ -155,7 +155,8 @@ func TestDocumentedCommandLines(t *testing.T) {
 			--prefill-policy cache_aware --decode-policy power_of_two`,
 			func(c *config.Config) {
 				gatewayDefaults(c)
-				c.Router.Prefill = []string{"http://127.0.0.1:30001", "http://127.0.0.2:30002"}
+				c.Connector = "sglang"
+				c.Router.Prefill = []string{"http://127.0.0.1:30001 bootstrap=9001", "http://127.0.0.2:30002"}
 				c.Router.Decode = []string{"http://127.0.0.3:30003", "http://127.0.0.4:30004"}
 				c.Router.DecodePolicy = "power_of_two"
 			}, nil},

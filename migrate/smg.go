@@ -9,7 +9,7 @@ import (
 // Python launcher (model_gateway/src/main.rs and router_args.py there).
 func smg() router {
 	key := []string{"X-SMG-Routing-Key"}
-	family := gateway{pd: "pd-disaggregation", host: "0.0.0.0", guards: true, engine: "vllm", collector: "localhost:4317", policies: map[string]policy{
+	family := gateway{pd: "pd-disaggregation", host: "0.0.0.0", guards: true, engine: "sglang", collector: "localhost:4317", policies: map[string]policy{
 		"random":             {name: "random"},
 		"round_robin":        {name: "round_robin"},
 		"passthrough":        {name: "round_robin"},
@@ -26,7 +26,7 @@ func smg() router {
 	rules = append(rules, smgRules()...)
 	return router{
 		name:  "smg",
-		about: "With prefill engines it is for vLLM's with NixlConnector. Add --backend sglang to the command line for SGLang's.",
+		about: "With prefill engines, this file expects SGLang servers. For vLLM servers with NixlConnector, add --backend vllm to the command line and translate again.",
 		rules: rules, skip: []string{"launch", "start"},
 		fit: func(g given, p *plan) error {
 			if err := family.fit(g, p); err != nil {
