@@ -15,8 +15,8 @@ func handles() []mutant {
 		test: "TestDrainCutShortIsTriedElsewhere",
 	}, {
 		name: "handle used twice after a reset", in: "(*completion).decodeAttempt",
-		old:  "deadline, again)",
-		new:  "deadline, true)",
+		old:  "again := handle.None() && (",
+		new:  "again := (",
 		test: "TestHandleGoesToOneDecodeRequest/rst",
 	}, {
 		name: "leg kept on a fresh connection although it must not", in: "(*Exchange).Do",
@@ -214,9 +214,14 @@ func handles() []mutant {
 		new:  "until <= now-int64(probeAhead)",
 		test: "TestBannedPairIsDueBeforeItsBanEnds",
 	}, {
-		name: "a release goes to an engine of another model", in: "(*Server).newRelease",
-		old:  "job.model = bytes.Clone(a.req.Model())",
-		new:  "job.model = nil",
+		name: "a release goes to an engine of another model", in: "(*release).pick",
+		old:  "Model: j.model, Peer: j.from",
+		new:  "",
 		test: "TestReleaseGoesToAnEngineOfTheModel",
+	}, {
+		name: "a release without a model goes to any engine", in: "(*release).pick",
+		old:  ", Peer: j.from",
+		new:  "",
+		test: "TestReleaseGoesToTheModelOfThePrefill",
 	}}
 }
