@@ -55,7 +55,7 @@ func TestHealthcheckOfAServeWithAFile(t *testing.T) {
 	}
 	file := writeFile(t, "xpyd.yaml", "admin: 0.0.0.0:"+port+"\n", 0o600)
 	check := newHealthcheckCmd(&adminFlags{first: writeFile(t, "cmdline", "/xpyd\x00serve\x00--config\x00"+file+"\x00", 0o600)})
-	check.SetArgs([]string{})
+	check.SetArgs([]string{"--timeout", patience.String()})
 	if err := check.ExecuteContext(t.Context()); err != nil {
 		t.Error(err)
 	}

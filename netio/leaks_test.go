@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	}
 	before := runtime.NumGoroutine()
 	code := m.Run()
-	for deadline := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); runtime.NumGoroutine() > before; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			fmt.Printf("%d goroutines, %d before all tests\n", runtime.NumGoroutine(), before)
 			_ = pprof.Lookup("goroutine").WriteTo(os.Stdout, 1)

@@ -54,7 +54,7 @@ func (r *rig) reached(b *barrier) {
 	r.t.Helper()
 	select {
 	case <-b.reached:
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		r.t.Fatalf("the engine never came to %s\n%s", b.phase, r.logs)
 	}
 	if b.phase == sim.PhaseStreamEvent {

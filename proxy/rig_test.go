@@ -203,26 +203,29 @@ func goroutines() []string {
 	return all
 }
 
+// patience is far longer than anything here takes on a busy machine.
+const patience = 15 * time.Second
+
 // await polls for a state that another goroutine brings about.
 func (r *rig) await(what string, ok func() bool) {
 	r.t.Helper()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(patience)
 	for !ok() {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("not %s after 5 s\n%s", what, r.logs)
+			r.t.Fatalf("not %s after %s\n%s", what, patience, r.logs)
 		}
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// soon is the answer of a request that runs. It fails the test after 10 s.
+// soon is the answer of a request that runs. It fails the test after patience.
 func (r *rig) soon(got <-chan answer) answer {
 	r.t.Helper()
 	select {
 	case a := <-got:
 		return a
-	case <-time.After(10 * time.Second):
-		r.t.Fatalf("no answer after 10 s\n%s", r.logs)
+	case <-time.After(patience):
+		r.t.Fatalf("no answer after %s\n%s", patience, r.logs)
 		return answer{}
 	}
 }

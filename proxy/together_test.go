@@ -104,7 +104,7 @@ func expectGoroutines(t *testing.T, before int) {
 
 // leftOver waits until no more than before are there, and returns all if there are still more.
 func leftOver(list func() []string, before int) []string {
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(patience)
 	for {
 		left := list()
 		if len(left) <= before {

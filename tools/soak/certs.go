@@ -161,14 +161,17 @@ const certsBound = 30 * time.Second
 // changes files. A turn that waits for the proxy to look may have taken most of it.
 func (n *renewer) run(ctx context.Context) {
 	pause := max(n.s.o.Duration/30, time.Second)
-	last := n.s.plan.start(stageRecovery)
-	for time.Now().Add(pause).Before(last) && probe.SleepUntil(ctx, time.Now().Add(pause)) {
+	last := func() time.Time { return n.s.plan.start(stageRecovery) } // later while the faults go on
+	for time.Now().Add(pause).Before(last()) && probe.SleepUntil(ctx, time.Now().Add(pause)) {
 		n.turn(ctx, false)
 	}
-	if probe.SleepUntil(ctx, last) {
-		n.refuse(ctx)
-		n.turn(ctx, true)
+	for time.Now().Before(last()) {
+		if !probe.SleepUntil(ctx, last()) {
+			return
+		}
 	}
+	n.refuse(ctx)
+	n.turn(ctx, true)
 }
 
 // turn replaces the certificates and waits until the proxy's is served. With hup the proxy is told.
@@ -191,16 +194,19 @@ func (n *renewer) turn(ctx context.Context, hup bool) {
 func (n *renewer) refuse(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	n.s.faults.close(n.s.faults.open("proxy", kindRefused, "", 0))
-	before, told := n.served(), n.s.log.badCerts.Load()
-	err := n.s.certs.write(proxyFile, []byte("no certificate\n"))
+	before, told := int64(0), n.s.log.badCerts.Load()
+	err := n.await(ctx, func() bool { before = n.served(); return before != 0 })
+	if err == nil {
+		err = n.s.certs.write(proxyFile, []byte("no certificate\n"))
+	}
 	if err == nil {
 		err = n.hangUp()
 	}
 	if err == nil {
 		err = n.await(ctx, func() bool { return n.s.log.badCerts.Load() > told })
 	}
-	if got := n.served(); err == nil && got != before {
-		err = fmt.Errorf("serial number %d is served, before %d", got, before)
+	if err == nil && n.await(ctx, func() bool { return n.served() == before }) != nil { // one dial may fail
+		err = fmt.Errorf("serial number %d is served, before %d", n.served(), before)
 	}
 	if err != nil {
 		n.s.verdict.breach(invHealth, "a file without a certificate that changed something, or was not told", "%v", err)

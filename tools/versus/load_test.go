@@ -44,10 +44,10 @@ func TestLoadIsCounted(t *testing.T) {
 			func(v map[metric]float64) bool { return v[eventsS] > 5*v[requestsS] && v[requestsS] > 1 }},
 		{"paced streams", shape{load: load{conns: 4, chat: true, body: oneKiB, delays: true}, pace: pacing{events: 1 << 30, interval: 20 * time.Millisecond}},
 			func(v map[metric]float64) bool {
-				return v[requestsS] == 0 && v[eventsS] > 50 && v[eventsS] < 800 && v[delay50] > 0 && v[delay99] >= v[delay50]
+				return v[requestsS] == 0 && v[eventsS] > 50 && v[eventsS] < 5000 && v[delay50] > 0 && v[delay99] >= v[delay50]
 			}},
 		{"a pause between requests", shape{load: load{conns: 2, chat: true, body: oneKiB, delays: true, pause: 20 * time.Millisecond}, pace: pacing{events: 2}},
-			func(v map[metric]float64) bool { return v[requestsS] > 2 && v[requestsS] < 101 && v[ttft50] > 0 }},
+			func(v map[metric]float64) bool { return v[requestsS] > 2 && v[requestsS] < 150 && v[ttft50] > 0 }},
 		{"streams that wait", shape{load: load{conns: 50, chat: true, body: oneKiB, hold: 2}, pace: pacing{events: 2, interval: 20 * time.Millisecond, hold: true}},
 			func(v map[metric]float64) bool { return v[eventsS] == 0 }},
 	} {

@@ -172,7 +172,7 @@ func (x *client) run(ctx context.Context) error {
 
 // connection sends requests one after the other until the connection closes.
 func (x *client) connection(ctx context.Context) error {
-	d := net.Dialer{Timeout: x.l.Quiet}
+	d := net.Dialer{Timeout: x.l.Opening}
 	conn, err := d.DialContext(ctx, "tcp", x.l.Addr)
 	if err != nil {
 		return fmt.Errorf("connect to the proxy: %w", err)

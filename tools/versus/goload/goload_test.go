@@ -151,7 +151,7 @@ func TestCountsAreThoseOfTheEngine(t *testing.T) {
 func TestHeldStreamsStayOpen(t *testing.T) {
 	addr, count := serve(t, func(int64) (string, *Stream) { return "", streamOf(2, time.Millisecond, true) })
 	l := loadOf(addr, 100)
-	l.Hold, l.Quiet, l.Window = 3, 5*time.Second, 50*time.Millisecond
+	l.Hold, l.Quiet, l.Window = 3, 2*time.Second, 3*time.Second
 	seen, err := Run(t.Context(), l, func(bool) error { return nil })
 	if err != nil || seen.Events != 0 || seen.Requests != 0 || count.Load() != 100 {
 		t.Errorf("counted %+v, %d requests, error %v; want none within the window and 100 requests", seen, count.Load(), err)
