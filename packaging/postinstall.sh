@@ -34,7 +34,7 @@ hand_over() {
 		[ "$(systemctl show --property=MainPID --value "$1")" = "$before" ] || return 0
 		sleep 1
 	done
-	echo "xpyd: $1 still runs the version before this one; journalctl -u $1 says why" >&2
+	echo "xpyd: $1 still runs the version before this one; sudo journalctl -u $1 says why" >&2
 }
 
 for unit in $(systemctl list-units --plain --no-legend --state=active 'xpyd.service' 'xpyd@*.service' | cut -d' ' -f1); do
