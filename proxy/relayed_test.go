@@ -328,7 +328,12 @@ func TestRelayedClientLeaves(t *testing.T) {
 	_, _ = io.WriteString(conn, "POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n"+`{"input":"x"}`)
 	<-begun
 	_ = conn.Close()
-	<-left
+	select {
+	case <-left:
+	case <-time.After(patience):
+		d.server.CloseClientConnections()
+		t.Fatal("the engine is still at work for a client that has left")
+	}
 	r.await("counted", func() bool {
 		return r.metric(`xpyd_relayed_requests_total{outcome="client_gone",route="/v1/embeddings"}`) == 1
 	})

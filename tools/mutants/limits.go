@@ -63,10 +63,10 @@ func limits() []mutant {
 		new:  "",
 		test: "TestClientLimit/of_an_address",
 	}, {
-		name: "oversize body read to its end", in: "(*Terms).fill",
+		name: "oversize inflated body read to its end", in: "(*Terms).fill",
 		old:  "if body.Size() > t.Largest {",
 		new:  "if err != nil && body.Size() > t.Largest {",
-		test: "TestOversizeBodyIsRefusedBeforeItsEnd/chunked",
+		test: "TestBomb",
 	}, {
 		name: "the decoder of a compressed body is not charged", in: "(*Terms).inflate",
 		old:  "if r := held.Raise(t.Bodies.Budget, w.src.Client, zstdCost(window)); r != budget.Granted {\n\t\treturn refused(r)\n\t}",

@@ -115,7 +115,7 @@ func retries() []mutant {
 		test: "TestOneDeadlineForTheWholeRequest/the_stream_never_pauses",
 	}, {
 		name: "one stalled stream ejects its backend", in: "(*Set).Stalled",
-		old:  "s.cfg.Silence",
+		old:  "s.cfg.Silence()",
 		new:  "0",
 		test: "TestBackendIsEjectedWhenAllOfItsStreamsStall",
 	}, {
