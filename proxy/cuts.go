@@ -133,7 +133,7 @@ func (c *completion) endedBy() fault.Cause {
 	return fault.NoCause
 }
 
-// running reports that the leg may still write to the completion.
+// running reports that the prefill leg beside D's may still write to the completion.
 func (s *beside) running() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +148,7 @@ func (c *completion) endBeside() *failure {
 	return f
 }
 
-// cutBeside ends that leg if it still runs after the answer has ended.
+// cutBeside ends the prefill leg beside D's if it still runs after the answer has ended.
 func (c *completion) cutBeside() {
 	if c.p.beside.result != nil {
 		c.p.x.Cut(cutOther, time.Now())
