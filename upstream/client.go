@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -117,13 +118,10 @@ func (u *Client) popIdle() *conn {
 	c := u.idle[n-1]
 	if time.Since(c.since) > u.maxIdle {
 		// The youngest is too old, so all are.
-		for _, old := range u.idle {
-			_ = old.Close()
-		}
-		u.idle = u.idle[:0]
+		u.closeOldest(n)
 		return nil
 	}
-	u.idle = u.idle[:n-1]
+	u.idle = slices.Delete(u.idle, n-1, n)
 	return c
 }
 
@@ -181,8 +179,7 @@ func (u *Client) put(c *conn) {
 		return
 	}
 	if len(u.idle) > 0 && c.since.Sub(u.idle[0].since) > u.maxIdle {
-		_ = u.idle[0].Close()
-		u.idle = append(u.idle[:0], u.idle[1:]...)
+		u.closeOldest(1)
 	}
 	u.idle = append(u.idle, c)
 }
@@ -193,10 +190,18 @@ func (u *Client) Expire(now time.Time) {
 	defer u.mu.Unlock()
 	n := 0
 	for n < len(u.idle) && now.Sub(u.idle[n].since) > u.maxIdle {
-		_ = u.idle[n].Close()
 		n++
 	}
-	u.idle = append(u.idle[:0], u.idle[n:]...)
+	u.closeOldest(n)
+}
+
+// closeOldest closes the n oldest idle connections. The slice must not keep what left it, because a TLS
+// connection holds its buffers even after it was closed. u.mu is held.
+func (u *Client) closeOldest(n int) {
+	for _, c := range u.idle[:n] {
+		_ = c.Close()
+	}
+	u.idle = slices.Delete(u.idle, 0, n) // clears the places after the new end
 }
 
 // DropIdle closes the connections that no request uses.

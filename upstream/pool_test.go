@@ -4,8 +4,10 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"testing"
 	"time"
+	"weak"
 )
 
 func TestPoisonedConnectionIsNotReused(t *testing.T) {
@@ -64,5 +66,54 @@ func TestConnectionOfAnUnansweredRequestIsNotKept(t *testing.T) {
 	x.Finish()
 	if len(u.idle) != 0 {
 		t.Fatal("a connection on which an answer is still to come is in the pool")
+	}
+}
+
+// However a connection leaves the pool, its memory goes with it. Over TLS that is 10 KiB and more.
+func TestPoolHoldsNothingThatLeft(t *testing.T) {
+	takeAll := func(u *Client) {
+		for c := u.popIdle(); c != nil; c = u.popIdle() {
+			_ = c.Close()
+		}
+	}
+	age := func(u *Client) {
+		for _, c := range u.idle {
+			c.since = c.since.Add(-u.maxIdle - time.Hour)
+		}
+	}
+	for name, leave := range map[string]func(u *Client){
+		"taken":              takeAll,
+		"expired":            (*Client).DropIdle,
+		"too old to be used": func(u *Client) { age(u); takeAll(u) },
+		"closed by those that come back": func(u *Client) {
+			age(u)
+			for range len(u.idle) - 1 {
+				_, tcp := tcpPair(t)
+				u.put(connOn(t, u, tcp))
+			}
+			takeAll(u)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := New(Config{Addr: "127.0.0.1:1", MaxIdle: time.Minute})
+			var left []weak.Pointer[conn]
+			for range 8 {
+				_, tcp := tcpPair(t)
+				c := connOn(t, u, tcp)
+				u.put(c)
+				left = append(left, weak.Make(c))
+			}
+			leave(u)
+			runtime.GC()
+			for i, c := range left {
+				if c.Value() != nil {
+					t.Errorf("connection %d of %d is still held", i, len(left))
+				}
+			}
+			if len(u.idle) != 0 {
+				t.Errorf("%d connections are still in the pool", len(u.idle))
+			}
+			u.Close()
+		})
 	}
 }
