@@ -5,7 +5,9 @@ import (
 	"io"
 	"net"
 	"os"
+	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,7 +27,7 @@ func (s *Socket) writeRest(rest *net.Buffers) error {
 	}
 	for {
 		s.writeBy.glance(time.Now().Add(glanceEvery), s.tcp.SetWriteDeadline)
-		_, err := rest.WriteTo(s.tcp)
+		err := s.pour(rest)
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return err
 		}
@@ -35,6 +37,62 @@ func (s *Socket) writeRest(rest *net.Buffers) error {
 		if moved, failed := s.writeBy.catchUp(s.tcp.SetWriteDeadline); !moved || failed != nil {
 			return err
 		}
+	}
+}
+
+// pour writes rest by raw calls of at most RawLimit bytes, and drops from rest what was written. After an
+// announced call (net.Buffers), which is a long one here, Go's monitor thread would keep polling.
+func (s *Socket) pour(rest *net.Buffers) error {
+	var vec [maxSegments]unix.Iovec
+	var failed syscall.Errno
+	step := func(fd uintptr) bool {
+		segs := load(&vec, *rest)
+		n, _, e := syscall.RawSyscall(unix.SYS_WRITEV, fd, uintptr(unsafe.Pointer(&vec)), uintptr(segs))
+		switch e {
+		case 0:
+			drop(rest, int(n))
+		case unix.EAGAIN:
+			return false
+		case unix.EINTR:
+		default:
+			failed = e
+		}
+		return true
+	}
+	for len(*rest) > 0 {
+		if err := s.raw.Write(step); err != nil {
+			return err
+		}
+		if failed != 0 {
+			return os.NewSyscallError("writev", failed)
+		}
+	}
+	return nil
+}
+
+// load points vec to the first RawLimit bytes of pieces, and returns how many entries it uses.
+func load(vec *[maxSegments]unix.Iovec, pieces net.Buffers) (segs int) {
+	room := RawLimit
+	for _, p := range pieces[:min(len(pieces), maxSegments)] {
+		if p = p[:min(len(p), room)]; room == 0 {
+			break
+		}
+		vec[segs].Base = unsafe.SliceData(p)
+		vec[segs].SetLen(len(p))
+		room -= len(p)
+		segs++
+	}
+	return segs
+}
+
+// drop removes the first n bytes of pieces, and empty pieces after them.
+func drop(pieces *net.Buffers, n int) {
+	for len(*pieces) > 0 && n >= len((*pieces)[0]) {
+		n -= len((*pieces)[0])
+		*pieces = (*pieces)[1:]
+	}
+	if n > 0 {
+		(*pieces)[0] = (*pieces)[0][n:]
 	}
 }
 
