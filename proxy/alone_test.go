@@ -17,6 +17,7 @@ func noDecodeAlone(c *proxy.Config) { c.DecodeOnly.Enabled = false }
 // One of two prefill engines gives handles that cannot be used. No client notices, and the engine
 // is ejected like any that fails.
 func TestPrefillEngineWithUnusableHandles(t *testing.T) {
+	together(t)
 	for _, what := range []string{"port", "port-zero", "no-engine", "string-blocks"} {
 		t.Run(what, func(t *testing.T) {
 			r := newRig(t, rigOptions{prefill: 2, router: inTurn})
@@ -41,6 +42,7 @@ func TestPrefillEngineWithUnusableHandles(t *testing.T) {
 
 // If no other prefill engine does better, a prefill that failed ends in decode alone.
 func TestFailedPrefillEndsInDecodeAlone(t *testing.T) {
+	together(t)
 	for kind, reason := range map[string]string{
 		"rst": "prefill_failed", "fin": "prefill_failed", "status=500": "prefill_failed", "status=302": "prefill_failed",
 		"truncate@30": "prefill_failed", "badjson": "prefill_failed", "badhandle=port": "bad_handle", "badhandle=no-engine": "bad_handle",
@@ -154,6 +156,7 @@ func TestSecondRoundOfADecodeAlone(t *testing.T) {
 
 // If decode alone is off, the client is told.
 func TestFailedPrefillIsAnErrorWhereDecodeAloneIsOff(t *testing.T) {
+	together(t)
 	for kind, code := range map[string]string{"rst": "prefill_failed", "badjson": "prefill_failed", "badhandle=port": "invalid_prefill_handoff", "status=302": "prefill_failed"} {
 		t.Run(kind, func(t *testing.T) {
 			r := newRig(t, rigOptions{config: noDecodeAlone})

@@ -25,6 +25,7 @@ func givesBack(d kvparams.Dialect) bool { return d.Reclaim() != kvparams.Reclaim
 // eachConnectorThat runs a test with engines of each connector that want picks, of which there is one at least.
 func eachConnectorThat(t *testing.T, want func(d kvparams.Dialect) bool, test func(t *testing.T, d kvparams.Dialect)) {
 	t.Helper()
+	together(t)
 	ran := 0
 	for _, c := range sim.Connectors() {
 		d, ok := kvparams.Lookup(string(c))

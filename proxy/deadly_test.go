@@ -45,6 +45,7 @@ func (r *rig) warmedUp() {
 
 // A request that kills engines ends after the second one, whichever legs they served.
 func TestDeadlyRequestEndsAfterTwoEngines(t *testing.T) {
+	together(t)
 	const six = 6
 	for _, tc := range []struct {
 		name            string

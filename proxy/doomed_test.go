@@ -60,6 +60,7 @@ func doomed(t *testing.T, engine string, died *atomic.Int32, last func(w http.Re
 // An engine whose core has died answers before it ends. That counts like breaking off, so the
 // request goes to no third engine.
 func TestEnginesThatAnswerAsTheyDieAreTwoAtMost(t *testing.T) {
+	together(t)
 	for _, pools := range [][2]int{{3, 3}, {1, 6}, {-1, 6}} {
 		for name, last := range lastWords {
 			t.Run(fmt.Sprintf("%d prefill, %d decode/%s", pools[0], pools[1], name), func(t *testing.T) {

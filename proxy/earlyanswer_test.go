@@ -56,6 +56,7 @@ func hastyOn(t *testing.T, ln net.Listener, answer string) (addr string) {
 
 // An engine refuses a large body before it has read it, and the client hears that at once.
 func TestEarlyAnswerToALargeBody(t *testing.T) {
+	together(t)
 	const body = `{"error":{"message":"too much","code":413}}`
 	answer := fmt.Sprintf("HTTP/1.1 413 Payload Too Large\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	for _, leg := range []string{"prefill", "decode", "tokenize"} {

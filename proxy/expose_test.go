@@ -13,6 +13,7 @@ import (
 // Clients see what an engine says about an error in mid-stream only if errors.expose_upstream is
 // on.
 func TestErrorEventOfDecodeIsHidden(t *testing.T) {
+	together(t)
 	const own = `data: {"error":{"message":"cannot reach 10.0.0.7","type":"InternalServerError","code":500}}` + "\n\n"
 	for _, expose := range []bool{false, true} {
 		for _, behind := range []string{"", "data: [DONE]\n\n"} {

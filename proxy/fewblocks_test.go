@@ -13,6 +13,7 @@ import (
 // A decode engine dies if a handle has blocks for less than its prompt. The metrics say how much an
 // engine's blocks hold.
 func TestHandleOfTooFewBlocksKillsNoDecode(t *testing.T) {
+	together(t)
 	for _, kind := range []string{"few-blocks", "few-tokens"} {
 		t.Run(kind, func(t *testing.T) {
 			r := newRig(t, rigOptions{prefill: 2, decode: 3, router: func(c *router.Config) {
@@ -43,6 +44,7 @@ func TestHandleOfTooFewBlocksKillsNoDecode(t *testing.T) {
 // It is not known how much a block holds, so the handle costs one decode engine. The second round
 // does not cost another one.
 func TestPrefillWhoseHandleCostADecodeIsNotAskedAgain(t *testing.T) {
+	together(t)
 	for _, tc := range []struct {
 		name    string
 		prefill int

@@ -21,6 +21,7 @@ func (b bomb) Write(p []byte) (int, error) {
 // A panic at the end of a completion costs only its log line. The client has its answer, the next
 // request is served, everything is given back, and the completion is counted once.
 func TestPanicAtTheEndOfACompletion(t *testing.T) {
+	together(t)
 	for _, c := range append(forms(prompt, 3), call{prompt: prompt, tokens: 3, more: `,"n":"x"`}) {
 		t.Run(c.name()+c.more, func(t *testing.T) {
 			r := newRig(t, rigOptions{log: func(w io.Writer) io.Writer { return bomb{w} }})

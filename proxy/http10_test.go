@@ -205,6 +205,7 @@ func TestWholeAnswersToHTTP10KeepTheConnection(t *testing.T) {
 
 // Its connection closes while D streams. Nothing is held any more, and D is told.
 func TestClientOfHTTP10LeavesItsStream(t *testing.T) {
+	together(t)
 	for name, leave := range leaving() {
 		t.Run(name, func(t *testing.T) {
 			b := newBarrier(sim.PhaseStreamEvent, 2)

@@ -12,6 +12,7 @@ import (
 // The last prefill engine may leave while the process runs. Decode engines of some connectors wait for KV
 // that nobody sends, so they get no request then.
 func TestConnectorsWithoutPrefillEngines(t *testing.T) {
+	together(t)
 	for _, name := range kvparams.Names() {
 		t.Run(name, func(t *testing.T) {
 			d, _ := kvparams.Lookup(name)

@@ -28,6 +28,7 @@ func (r *rig) expectNoBlame() {
 // An error that is larger than limits.answer is judged by its status. A fault of the client stays
 // one.
 func TestStatusCountsBeforeSize(t *testing.T) {
+	together(t)
 	for _, status := range []int{400, 404, 422, 500} {
 		for _, leg := range []string{"prefill", "decode", "tokenize"} {
 			t.Run(fmt.Sprintf("%d/%s", status, leg), func(t *testing.T) {

@@ -57,6 +57,7 @@ func (r *rig) callUntil(what string, ok func() bool) {
 // A pool that answers no completion is not ready, however healthy its engines say they are, until
 // one token comes through again.
 func TestReadyMeansThatACompletionIsServed(t *testing.T) {
+	together(t)
 	for _, tc := range []struct {
 		name            string
 		prefill, decode string // how these engines fail
@@ -205,6 +206,7 @@ func TestEnginesThatWereDownAreReadyAtOnce(t *testing.T) {
 // If only clients with keys of their own may use the engines, the proxy's probes say nothing, so
 // failures do not make it unready. If the proxy's own key is wrong, they do.
 func TestReadinessBehindKeys(t *testing.T) {
+	together(t)
 	for _, tc := range []struct {
 		name, key string // xpyd's own
 		ready     bool

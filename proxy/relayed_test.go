@@ -280,6 +280,7 @@ func TestRelayedFormsBringNoHandles(t *testing.T) {
 
 // A second engine answers what a first one fails, except on a route that xpyd does not know.
 func TestRelayedRetries(t *testing.T) {
+	together(t)
 	for _, fault := range []string{"500", "breaks off"} {
 		for path, want := range map[string]int{"/v1/embeddings": 200, "/v2/embed": 0} {
 			t.Run(fault+path, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 // Only an engine that has taken the request and refuses it by itself tells prefill to free the
 // blocks. The bodies are recorded from vLLM.
 func TestAnswersToAReleaseThatFreeNothing(t *testing.T) {
+	together(t)
 	vllm := func(kind, code string) string {
 		return `{"error":{"message":"max_tokens must be at least 1, got 0.","type":"` + kind + `","param":"max_tokens","code":` + code + `}}`
 	}

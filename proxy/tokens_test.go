@@ -40,6 +40,7 @@ func (r *rig) expectTokens(model string, want map[string]int) {
 // Tokens are counted as the usage says that the client sees, on both paths, streamed and whole. The
 // cached ones are those of the engine that computed the prompt.
 func TestTokensAreCountedAsUsageSays(t *testing.T) {
+	together(t)
 	for _, mode := range []string{router.PDAlways, router.PDNever} {
 		for _, c := range forms(strings.Repeat("abcd ", 80), 5) {
 			t.Run(mode+" "+c.name(), func(t *testing.T) {

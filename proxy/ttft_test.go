@@ -7,6 +7,7 @@ import (
 
 // A whole answer shows no first token, so neither its log line nor the metrics have one.
 func TestOnlyStreamsHaveATTFT(t *testing.T) {
+	together(t)
 	for _, c := range forms(prompt, 5) {
 		t.Run(c.name(), func(t *testing.T) {
 			r := newRig(t, rigOptions{})
