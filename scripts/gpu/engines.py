@@ -104,26 +104,30 @@ def vllm_command(spec, port, side, defaults):
     return argv + spec.get("args", []), env
 
 
-def sim_command(xpyd, spec, port, side, defaults):
+def sim_command(xpyd, spec, port, side, defaults, profile):
     role = {"plain": "both"}.get(spec["role"], spec["role"])
     argv = [xpyd, "sim", "--role", role, "--listen", f"{HOST}:{port}", "--side-channel", f"{HOST}:{side}", "--model",
-            defaults["model"], "--max-model-len", str(defaults["length"]), "--fast", "--token-latency", "1ms"]
-    return argv, {}
+            defaults["model"], "--max-model-len", str(defaults["length"])]
+    if not profile:
+        return argv + ["--fast", "--token-latency", "1ms"], {}
+    # As many tokens as 24 GiB of Qwen3-8B hold, in blocks of that size.
+    return argv + ["--profile", profile, "--block-size", str(spec.get("block", 16)), "--num-blocks", str(175_000 // spec.get("block", 16))], {}
 
 
 class Fleet:
     """All engines of a plan, and the proxies of its contenders. A proxy stays once it is started: what it
     has learned of its engines is part of what is measured."""
 
-    def __init__(self, xpyd, run_dir, defaults, dry):
-        self.xpyd, self.dir, self.defaults, self.dry = xpyd, run_dir, defaults, dry
+    def __init__(self, xpyd, run_dir, defaults, dry, profile=None):
+        self.xpyd, self.dir, self.defaults, self.dry, self.profile = xpyd, run_dir, defaults, dry, profile
+        self.simulated = dry or bool(profile)
         self.engines, self.urls, self.proxies = {}, {}, {}
 
     def start(self, specs):
         for name, spec in specs.items():
             port, side = free_port(), free_port()
-            if self.dry:
-                argv, more = sim_command(self.xpyd, spec, port, side, self.defaults)
+            if self.simulated:
+                argv, more = sim_command(self.xpyd, spec, port, side, self.defaults, self.profile)
             else:
                 argv, more = vllm_command(spec, port, side, self.defaults)
             self.urls[name] = f"http://{HOST}:{port}"

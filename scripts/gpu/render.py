@@ -95,7 +95,7 @@ def expected(length, path, pairs):
 def serve(result):
     rows = []
     for s in result["steps"]:
-        if s["kind"] != "serve" or "streams" not in s:
+        if s["kind"] != "serve" or "streams" not in s or "trouble" in s:
             continue
         for stream in s["streams"]:
             t, size = stream["totals"], stream["stream"]
@@ -106,6 +106,20 @@ def serve(result):
     cells = list(dict.fromkeys(r[:3] for r in rows))
     rows.sort(key=lambda r: (cells.index(r[:3]), r[3]))
     return table(("traffic", "requests/s", "prompt/answer", "contender", "TTFT p50 / p90, ms", "TPOT p50 / p90, ms", "ITL p99, ms", "tokens/s", "whole / failed"), rows)
+
+
+def trouble(result):
+    rows = []
+    for s in result["steps"]:
+        if not (what := s.get("trouble")):
+            continue
+        done = f"{what['engine']} stopped for {what['seconds']} s" if what["signal"] == "STOP" else f"{what['engine']} killed"
+        for stream in s["streams"]:
+            t, size = stream["totals"], stream["stream"]
+            m = t["ms"]
+            rows.append((done, s["contender"], f"{size['input']}/{size['output']}", f"{m['ttft']['median']:.0f} / {m['ttft']['p90']:.0f} / {m['ttft']['max']:.0f}",
+                         f"{m['itl']['max']:.0f}", f"{t['completed']} / {t['failed']}"))
+    return table(("what happened", "contender", "prompt/answer", "TTFT p50 / p90 / most, ms", "longest pause of an answer, ms", "whole / failed"), rows)
 
 
 def stall(result):
@@ -169,7 +183,7 @@ def auto(result):
     return table(("traffic", "requests/s", "prompt", "path taken", "requests", "tokens as estimated", "cost of the split, ms", "cost of decode alone, ms", "TTFT, ms", "cost off TTFT by, p50 / p90"), rows)
 
 
-TABLES = {f.__name__: f for f in (serve, stall, blocks, steps, prefills, transfers, auto)}
+TABLES = {f.__name__: f for f in (serve, trouble, stall, blocks, steps, prefills, transfers, auto)}
 
 
 def rendered(text):

@@ -1,11 +1,12 @@
 """rig.py: runs a plan of experiments with xpyd and real vLLM engines on the GPUs of this machine.
 
-  rig.py run PLAN.json --out DIR [--xpyd PATH] [--limit SECONDS] [--dry-run]
+  rig.py run PLAN.json --out DIR [--xpyd PATH] [--limit SECONDS] [--dry-run | --profile NAME]
 
 A plan starts its engines once, then takes its steps one after the other. After each step DIR has
 summary.json and runs.tar.gz with all results so far. No step begins that cannot end within the
 limit, and every process is ended, whatever happens. --dry-run takes the same steps with simulated
-engines in a few seconds; its figures mean nothing.
+engines in a few seconds; its figures mean nothing. --profile takes them in full with simulated engines
+that have the times of a recording, so that the results can be compared with those of the GPUs.
 """
 import argparse
 import contextlib
@@ -43,8 +44,8 @@ class Rig:
         for d in (self.runs, self.logs):
             os.makedirs(d, exist_ok=True)
         self.defaults = {"model": self.plan.get("model", "qwen3-8b"), "length": self.plan.get("length", 16384)}
-        self.fleet = engines.Fleet(os.path.abspath(args.xpyd), self.logs, self.defaults, args.dry_run)
-        self.result = {"plan": os.path.basename(args.plan), "about": self.plan["about"], "dry_run": args.dry_run,
+        self.fleet = engines.Fleet(os.path.abspath(args.xpyd), self.logs, self.defaults, args.dry_run, args.profile)
+        self.result = {"plan": os.path.basename(args.plan), "about": self.plan["about"], "dry_run": args.dry_run, "profile": args.profile,
                        "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
                        "steps": [], "not_run": []}
 
@@ -120,9 +121,22 @@ class Rig:
         streams = self.plan["workloads"][step["workload"]]
         with self.measured(name, label, step) as (url, out):
             benches = [self.bench(url, label, i, s, step) for i, s in enumerate(streams)]
+            out |= self.trouble(step)
             codes = [self.finish(b, step) for b in benches]
         out["streams"] = [self.totals(label, i, s, c) for i, (s, c) in enumerate(zip(streams, codes))]
         say(f"{label}: {brief(out)}")
+
+    def trouble(self, step):
+        """Stops or kills an engine some seconds into the load. One that is stopped goes on after some seconds."""
+        if not (what := step.get("trouble")):
+            return {}
+        engine, scale = self.fleet.engines[what["engine"]], 0.1 if self.args.dry_run else 1
+        time.sleep(what["after"] * scale)
+        engine.signal(getattr(signal, "SIG" + what["signal"]))
+        if what["signal"] == "STOP":
+            time.sleep(what["seconds"] * scale)
+            engine.signal(signal.SIGCONT)
+        return {"trouble": what}
 
     @contextlib.contextmanager
     def measured(self, name, label, step):
@@ -265,7 +279,7 @@ class Rig:
         found["top"] = hottest(into)
 
     def versions(self):
-        if self.args.dry_run:
+        if self.fleet.simulated:
             return {"vllm": "simulated"}
         ask = ("import json, vllm, torch, importlib.metadata as m; print(json.dumps(dict(vllm=vllm.__version__, torch=torch.__version__, "
                "nixl=m.version('nixl'), gpus=[torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())])))")
@@ -366,6 +380,7 @@ def main():
     parser.add_argument("--xpyd", default="./xpyd")
     parser.add_argument("--limit", type=float, default=580)
     parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--profile", help="of xpyd sim, in place of real engines")
     rig = Rig(parser.parse_args())
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda n, _: sys.exit(128 + n))
