@@ -7,6 +7,7 @@
 import json
 import os
 import re
+import statistics
 import sys
 import tarfile
 
@@ -108,6 +109,26 @@ def serve(result):
     return table(("traffic", "requests/s", "prompt/answer", "contender", "TTFT p50 / p90, ms", "TPOT p50 / p90, ms", "ITL p99, ms", "tokens/s", "whole / failed"), rows)
 
 
+def goal(result):
+    """auto against the better of always and never in each cell: the medians of its runs. Above 1.00 auto is better."""
+    measures = (lambda t: 1 / t["ms"]["ttft"]["p90"], lambda t: 1 / t["ms"]["tpot"]["p90"], lambda t: t["output_tokens_per_second"])
+    cells = {}
+    for s in result["steps"]:
+        if s["kind"] == "serve" and "streams" in s and "trouble" not in s:
+            for stream in s["streams"]:
+                size = stream["stream"]
+                cell = cells.setdefault((s["workload"], s["rate"], f"{size['input']}/{size['output']}"), {})
+                cell.setdefault(s["contender"], []).append(stream["totals"])
+    rows = []
+    for cell, runs in cells.items():
+        if not {"always", "auto", "never"} <= runs.keys():
+            continue
+        of = {c: [statistics.median(m(t) for t in runs[c]) for m in measures] for c in ("always", "auto", "never")}
+        ratios = [a / max(x, y) for x, a, y in zip(of["always"], of["auto"], of["never"])]
+        rows.append((*cell, " / ".join(str(len(runs[c])) for c in of), *(f"{r:.2f}" for r in ratios), "yes" if min(ratios) >= 0.95 else "no"))
+    return table(("traffic", "requests/s", "prompt/answer", "runs of always / auto / never", "TTFT p90", "TPOT p90", "tokens/s", "within 5 %"), rows)
+
+
 def trouble(result):
     rows = []
     for s in result["steps"]:
@@ -183,7 +204,7 @@ def auto(result):
     return table(("traffic", "requests/s", "prompt", "path taken", "requests", "tokens as estimated", "cost of the split, ms", "cost of decode alone, ms", "TTFT, ms", "cost off TTFT by, p50 / p90"), rows)
 
 
-TABLES = {f.__name__: f for f in (serve, trouble, stall, blocks, steps, prefills, transfers, auto)}
+TABLES = {f.__name__: f for f in (serve, goal, trouble, stall, blocks, steps, prefills, transfers, auto)}
 
 
 def rendered(text):

@@ -50,6 +50,18 @@ class Counters(unittest.TestCase):
         self.assertEqual(rig.grown(before, before), {})
 
 
+class Goal(unittest.TestCase):
+    def table(self, tpot_of_auto):
+        def run(contender, ttft, tpot):
+            totals = {"ms": {"ttft": {"p90": ttft}, "tpot": {"p90": tpot}}, "output_tokens_per_second": 900}
+            return {"kind": "serve", "workload": "w", "rate": 4, "contender": contender, "streams": [{"stream": {"input": 9, "output": 3}, "totals": totals}]}
+        return render.goal({"steps": [run("always", 300, 7.0), run("auto", 200, tpot_of_auto), run("never", 250, 14.0)]}).splitlines()[-1]
+
+    def test_auto_is_held_against_the_better_of_the_two_in_each_measure(self):
+        self.assertTrue(self.table(7.2).endswith("| 1.25 | 0.97 | 1.00 | yes |"))
+        self.assertTrue(self.table(10.0).endswith("| 1.25 | 0.70 | 1.00 | no |"))
+
+
 class Tokenizer(unittest.TestCase):
     def test_each_id_has_a_text_and_the_first_ones_stay(self):
         small = {"model": {"vocab": {"a": 0, "b": 1}}}
