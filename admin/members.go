@@ -32,7 +32,7 @@ func (p *pages) leaving() []leavingEntry {
 func (p *pages) leavingURL(id string) string {
 	full, err := router.BaseURL(id)
 	for _, b := range p.cfg.Leaving() {
-		if err == nil && full == b.URL || strings.EqualFold(id, b.Host) {
+		if err == nil && full == b.URL || strings.EqualFold(id, b.URL[strings.Index(b.URL, "://")+3:]) {
 			return b.URL
 		}
 	}

@@ -122,7 +122,7 @@ func (p *engineProber) run(ctx context.Context) {
 func (p *engineProber) ask(ctx context.Context, role, url string) *engine {
 	e := &engine{role: role, url: url}
 	p.engines = append(p.engines, e)
-	if _, err := p.get(ctx, url+"/health"); err != nil {
+	if _, err := p.get(ctx, baseOf(url)+"/health"); err != nil {
 		e.health = "no"
 		p.fault("%s is not healthy: %v", e, err)
 		return e
@@ -134,7 +134,7 @@ func (p *engineProber) ask(ctx context.Context, role, url string) *engine {
 }
 
 func (p *engineProber) askModels(ctx context.Context, e *engine) {
-	body, err := p.get(ctx, e.url+"/v1/models")
+	body, err := p.get(ctx, baseOf(e.url)+"/v1/models")
 	var list struct {
 		Data []struct {
 			ID   string `json:"id"`
@@ -160,7 +160,7 @@ func (p *engineProber) askModels(ctx context.Context, e *engine) {
 }
 
 func (p *engineProber) askVersion(ctx context.Context, e *engine) {
-	body, err := p.get(ctx, e.url+"/version")
+	body, err := p.get(ctx, baseOf(e.url)+"/version")
 	var v struct {
 		Version string `json:"version"`
 	}

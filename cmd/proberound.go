@@ -12,11 +12,13 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"xpyd/exposition"
 	"xpyd/kvparams"
+	"xpyd/router"
 )
 
 // round is one token over one pair of engines.
@@ -162,8 +164,14 @@ func sameHost(a, b string) bool {
 	return ha == hb || loopback(ha) && loopback(hb)
 }
 
+// baseOf is what requests to a backend begin with.
+func baseOf(backend string) string {
+	base, _ := router.SplitRank(backend)
+	return base
+}
+
 func hostOf(base string) string {
-	u, err := url.Parse(base)
+	u, err := url.Parse(baseOf(base))
 	if err != nil {
 		panic("BUG: a backend URL that validation let pass: " + err.Error())
 	}
@@ -189,12 +197,15 @@ func (p *engineProber) decodeLeg(ctx context.Context, r *round, req *kvparams.Re
 }
 
 func (p *engineProber) post(ctx context.Context, base string, body kvparams.Segments, id string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/v1/completions", bytes.NewReader(bytes.Join(body, nil)))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, baseOf(base)+"/v1/completions", bytes.NewReader(bytes.Join(body, nil)))
 	if err != nil {
 		return nil, fmt.Errorf("request %s: %w", base, err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("X-Request-Id", id)
+	if _, rank := router.SplitRank(base); rank != router.NoRank {
+		req.Header.Set("X-data-parallel-rank", strconv.Itoa(rank))
+	}
 	p.authorize(req.Header)
 	return readAnswer(p.rounds.Do(req))
 }
@@ -207,7 +218,7 @@ func (p *engineProber) pulledTokens(ctx context.Context, base string) (total flo
 
 // counted sums the series of one name on an engine's metrics page. It returns false if there are none.
 func (p *engineProber) counted(ctx context.Context, base, name string) (total float64, ok bool) {
-	body, err := p.get(ctx, base+"/metrics")
+	body, err := p.get(ctx, baseOf(base)+"/metrics")
 	if err != nil {
 		return 0, false
 	}

@@ -3,6 +3,9 @@ package config
 import (
 	"slices"
 	"strings"
+
+	"xpyd/kvparams"
+	"xpyd/router"
 )
 
 // notPassed are the headers that headers.pass may not name, in lower case, with the reason.
@@ -52,9 +55,32 @@ func (c *Config) checkPassed() error {
 			return invalid("headers.pass", name, "is no name of a header; try X-Session-ID")
 		case why != "":
 			return invalid("headers.pass", name, why)
+		case low == "x-data-parallel-rank" && c.ranked() != "":
+			return invalid("headers.pass", name, "is written by xpyd where backends are ranks, as "+c.ranked()+" is; remove it")
 		case slices.ContainsFunc(c.Headers.Pass[:i], func(o string) bool { return strings.ToLower(o) == low }):
 			return invalid("headers.pass", name, "stands there twice; remove one")
 		}
+	}
+	return nil
+}
+
+// ranked returns a backend that is one rank of an engine, or "" if none is.
+func (c *Config) ranked() string {
+	for _, entry := range slices.Concat(c.Router.Prefill, c.Router.Decode) {
+		base, _, _ := strings.Cut(entry, " ")
+		if _, rank := router.SplitRank(base); rank != router.NoRank {
+			return base
+		}
+	}
+	return ""
+}
+
+// checkRanked refuses ranks for connectors that ask a bootstrap server for an engine, of which xpyd reads
+// one rank.
+func (c *Config) checkRanked() error {
+	d, _ := kvparams.Lookup(c.Connector)
+	if _, pairs := d.(kvparams.Pairing); pairs && c.ranked() != "" {
+		return invalid("connector", c.Connector, "knows no data-parallel ranks, and "+c.ranked()+" is one; start each rank as an engine of its own (--data-parallel-external-lb)")
 	}
 	return nil
 }

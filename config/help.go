@@ -88,7 +88,7 @@ var keyHelp = map[string]string{
 	"usage.rewrite":          "put the prefill engine's cached_tokens into the last usage",
 	"errors.expose_upstream": "pass on the text of a backend's 5xx, and of its errors inside a stream",
 
-	"prefill":        "base `URLs` of the prefill engines, http:// or https://, repeated or separated by commas. \" weight=2\" after a URL gives that engine twice the share of an engine without a weight, \" gpus=4\" tells its GPUs, \" bootstrap=8998\" the port of the connector's bootstrap server beside it, \" state=drain\" and \" state=disabled\" keep requests from it. With no prefill engines xpyd is a plain balancer over decode",
+	"prefill":        "base `URLs` of the prefill engines, http:// or https://, repeated or separated by commas. \" weight=2\" after a URL gives that engine twice the share of an engine without a weight, \" gpus=4\" tells its GPUs, \" bootstrap=8998\" the port of the connector's bootstrap server beside it, \" state=drain\" and \" state=disabled\" keep requests from it. \"@3\" at the end of a URL is one data-parallel rank of that engine, and \"@0..7\" eight of them. With no prefill engines xpyd is a plain balancer over decode",
 	"decode":         "base `URLs` of the decode engines, written like those of prefill",
 	"prefill_policy": "`policy` that picks a prefill engine: " + policyNames(),
 	"decode_policy":  "`policy` that picks a decode engine, with the same choices as prefill_policy. If empty, it is prefix where decode engines compute prompts themselves (pd.mode auto or never, pd.threshold_tokens, no prefill engines), and least_request elsewhere",

@@ -32,7 +32,7 @@ var aboveZero = [...]string{"health.fall", "health.rise"}
 // scheme://host:port.
 func (c *Config) validate() error {
 	for _, check := range []func() error{
-		c.checkAddresses, c.checkPools, c.checkAffinity, c.checkPassed, c.checkRoutes, c.checkFront, c.checkAmounts, c.checkTogether, c.checkChoices,
+		c.checkAddresses, c.checkPools, c.checkAffinity, c.checkPassed, c.checkRanked, c.checkRoutes, c.checkFront, c.checkAmounts, c.checkTogether, c.checkChoices,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -74,10 +74,11 @@ func checkAddress(path, addr, example string) error {
 }
 
 func (c *Config) checkPools() error {
-	if err := normalizePool("prefill", c.Router.Prefill); err != nil {
+	var err error
+	if c.Router.Prefill, err = normalizePool("prefill", c.Router.Prefill); err != nil {
 		return err
 	}
-	if err := normalizePool("decode", c.Router.Decode); err != nil {
+	if c.Router.Decode, err = normalizePool("decode", c.Router.Decode); err != nil {
 		return err
 	}
 	if len(c.Router.Decode) == 0 {
@@ -91,8 +92,10 @@ func (c *Config) checkPools() error {
 func (c *Config) checkRoles() error {
 	for _, prefill := range c.Router.Prefill {
 		base, _, _ := strings.Cut(prefill, " ")
+		base, _ = router.SplitRank(base)
 		for _, decode := range c.Router.Decode {
-			if other, _, _ := strings.Cut(decode, " "); other == base {
+			other, _, _ := strings.Cut(decode, " ")
+			if other, _ = router.SplitRank(other); other == base {
 				return fmt.Errorf("prefill and decode: %q stands in both, and no engine can pull KV blocks from itself; leave it in one, an engine without partners in decode %s %s",
 					base, key{path: "prefill"}.names(), key{path: "decode"}.names())
 			}
@@ -102,25 +105,41 @@ func (c *Config) checkRoles() error {
 }
 
 // normalizePool rewrites each entry of the pool to scheme://host:port, followed by its weight and its
-// GPUs where they need to be said.
-func normalizePool(path string, pool []string) error {
-	bases := make([]string, len(pool))
-	for i, entry := range pool {
+// GPUs where they need to be said. An entry with several ranks becomes one for each of them.
+func normalizePool(path string, pool []string) ([]string, error) {
+	var bases, all []string
+	for _, entry := range pool {
 		raw, _, _ := strings.Cut(entry, " ")
-		base, err := backendURL(path, raw)
+		ranks, err := router.Ranks(raw)
 		if err != nil {
-			return err
+			return nil, invalid(path, router.ShowURL(raw), err.Error())
 		}
-		if slices.Contains(bases[:i], base) {
-			return invalid(path, base, "stands there twice; remove one")
+		for _, base := range ranks {
+			if slices.Contains(bases, base) {
+				return nil, invalid(path, base, "stands there twice; remove one")
+			}
+			if other := overlaps(bases, base); other != "" {
+				return nil, invalid(path, base, "and "+other+" are the same engine, once with a rank and once without; give all of its ranks, or none")
+			}
+			e, err := router.ParseEntry(base + strings.TrimPrefix(entry, raw))
+			if err != nil {
+				return nil, invalid(path, showEntry(base, strings.TrimPrefix(entry, raw)), err.Error())
+			}
+			bases, all = append(bases, base), append(all, e.String())
 		}
-		e, err := router.ParseEntry(base + strings.TrimPrefix(entry, raw))
-		if err != nil {
-			return invalid(path, showEntry(base, strings.TrimPrefix(entry, raw)), err.Error())
-		}
-		bases[i], pool[i] = base, e.String()
 	}
-	return nil
+	return all, nil
+}
+
+// overlaps returns the backend of bases that has base as one of its ranks, or is one of base's.
+func overlaps(bases []string, base string) string {
+	engine, rank := router.SplitRank(base)
+	for _, other := range bases {
+		if e, r := router.SplitRank(other); e == engine && (r == router.NoRank) != (rank == router.NoRank) {
+			return other
+		}
+	}
+	return ""
 }
 
 // showEntry returns an entry of a pool for an error. It shows what stands after the URL only where
@@ -183,14 +202,6 @@ func isToken(s string) bool {
 		letter := r|0x20 >= 'a' && r|0x20 <= 'z'
 		return !letter && (r < '0' || r > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
 	})
-}
-
-func backendURL(path, raw string) (string, error) {
-	base, err := router.BaseURL(raw)
-	if err != nil {
-		return "", invalid(path, router.ShowURL(raw), err.Error())
-	}
-	return base, nil
 }
 
 // checkAmounts refuses negative durations and sizes, and 0 where it has no meaning.

@@ -222,7 +222,7 @@ func (c *checker) get(b *router.Backend, path, auth string) (status int, body []
 
 // getWithin is get under a context that may end sooner.
 func (c *checker) getWithin(ctx context.Context, b *router.Backend, path, auth string) (status int, body []byte, err error) {
-	return c.fetch(ctx, b.URL+path, auth)
+	return c.fetch(ctx, b.Base()+path, auth)
 }
 
 // fetch sends one GET, within the probe's timeout.

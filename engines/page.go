@@ -96,9 +96,10 @@ func familyOf(name []byte) (family, bool) {
 	return 0, false
 }
 
-// parsePage reads the metrics page of an engine that serves vLLM's metrics. The error names those
+// parsePage reads the metrics page of an engine that serves vLLM's metrics, or the part of it that is
+// about one rank. The error names those
 // metrics of the engine's load that are missing or have an impossible value. The state has the rest.
-func parsePage(text []byte) (router.EngineState, error) {
+func parsePage(text []byte, rank int) (router.EngineState, error) {
 	var p page
 	for len(text) > 0 {
 		line := text
@@ -107,9 +108,28 @@ func parsePage(text []byte) (router.EngineState, error) {
 		} else {
 			text = nil
 		}
-		p.line(line)
+		if rank == router.NoRank || !ofOther(line, rank) {
+			p.line(line)
+		}
 	}
 	return p.state()
+}
+
+// ofOther reports whether a line is about another rank, by vLLM's label engine. A line without that label
+// is about all of them.
+func ofOther(line []byte, rank int) bool {
+	i := bytes.IndexByte(line, '{')
+	if i < 0 {
+		return false
+	}
+	l, ok := startLabels(line[i:])
+	for ; ok && !l.done; l, ok = l.next() {
+		if string(l.name) == "engine" {
+			n, err := strconv.Atoi(string(l.value))
+			return err != nil || n != rank
+		}
+	}
+	return false
 }
 
 func (p *page) line(line []byte) {

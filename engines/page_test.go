@@ -60,7 +60,7 @@ func TestRecordedPages(t *testing.T) {
 			want := router.UnknownEngine()
 			want.Running, want.Waiting, want.KVUsage, want.BlockSize, want.Blocks, want.WholeBlocks = 0, 0, 0, 32, 256, true
 			tc.want(&want)
-			got, err := parsePage(recorded(t, tc.path))
+			got, err := parsePage(recorded(t, tc.path), router.NoRank)
 			if err != nil || got != want {
 				t.Errorf("%+v, %v\nwant %+v", got, err, want)
 			}
@@ -136,7 +136,7 @@ func TestPages(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			want := router.UnknownEngine()
 			tc.want(&want)
-			got, err := parsePage([]byte(tc.text))
+			got, err := parsePage([]byte(tc.text), router.NoRank)
 			if fault := fmt.Sprint(err); got != want || err == nil != (tc.fault == "") || err != nil && fault != tc.fault {
 				t.Errorf("%+v, %v\nwant %+v, %v", got, err, want, tc.fault)
 			}
@@ -149,7 +149,7 @@ func FuzzPage(f *testing.F) {
 	f.Add([]byte(load("1", "2", "0.5") + load("NaN", "-1", "+Inf")))
 	f.Add([]byte("vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"9\\\"\"} 1\nvllm:num_requests_running{a=\"\\"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		e, err := parsePage(text)
+		e, err := parsePage(text, router.NoRank)
 		if err == nil && (e.Running < 0 || e.Waiting < 0 || e.KVUsage < 0) {
 			t.Errorf("no fault in %+v", e)
 		}
@@ -162,7 +162,7 @@ func FuzzPage(f *testing.F) {
 			t.Errorf("%+v", e)
 		}
 		if len(text) > 0 { // a page that is cut anywhere causes no panic
-			_, _ = parsePage(text[:len(text)/2])
+			_, _ = parsePage(text[:len(text)/2], router.NoRank)
 		}
 	})
 }
@@ -172,7 +172,7 @@ func BenchmarkPage(b *testing.B) {
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := parsePage(text); err != nil {
+		if _, err := parsePage(text, router.NoRank); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -234,7 +234,7 @@ func (p *Poller) read(snap *router.Snapshot, b *router.Backend, u *reuse, counts
 	if err != nil {
 		return false, err
 	}
-	state, err := parsePage(text)
+	state, err := parsePage(text, b.Rank)
 	if err != nil && state.Running < 0 && state.Waiting < 0 && state.KVUsage < 0 {
 		return false, err // the last report stays until it is too old
 	}

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -245,11 +246,20 @@ func hostOf(addr string) string {
 // join makes a client for a backend and starts its checks.
 func (s *Set) join(b *router.Backend) {
 	e := &engine{wake: make(chan struct{}, 1), releases: handoff.NewPlaces(), Client: upstream.New(upstream.Config{
-		Addr: b.Addr, Host: b.Host, DialTimeout: s.cfg.Dial, MaxIdle: s.cfg.MaxIdle,
+		Addr: b.Addr, Host: b.Host, Fields: rankField(b), DialTimeout: s.cfg.Dial, MaxIdle: s.cfg.MaxIdle,
 		TLS: s.secure(b), Handshake: s.cfg.Handshake, LookUp: s.lookUp, Spare: s.spareDescriptors, Scratch: s.scratch, Watcher: s.cfg.Watcher,
 	})}
 	s.edit(func(m map[*router.Backend]*engine) { m[b] = e })
 	s.checks.start(b, e)
+}
+
+// rankField is the header line by which vLLM gives a request to the rank that b is. It stands in each
+// request to b, also in those that are no leg, because the ranks share nothing but their port.
+func rankField(b *router.Backend) []byte {
+	if b.Rank == router.NoRank {
+		return nil
+	}
+	return []byte("X-data-parallel-rank: " + strconv.Itoa(b.Rank) + "\r\n")
 }
 
 // remove lets a backend's requests end. Its check then drops it.

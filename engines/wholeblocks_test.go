@@ -1,6 +1,10 @@
 package engines
 
-import "testing"
+import (
+	"testing"
+
+	"xpyd/router"
+)
 
 // A block counts as holding its tokens of every sequence only if the engine's figures leave no
 // other reading, because a handle that is refused by mistake is a lost request.
@@ -24,7 +28,7 @@ func TestWholeBlocksAreReadWithoutGuessing(t *testing.T) {
 		"two engines of one group, each so":  {`block_size="32",kv_cache_size_tokens="8192",num_gpu_blocks="256",sliding_window="None"} 1.0` + "\n" + `vllm:cache_config_info{engine="1",block_size="32",kv_cache_size_tokens="8192",num_gpu_blocks="256",sliding_window="None"`, true},
 		"two engines with blocks of no size": {`block_size="32",kv_cache_size_tokens="8192",num_gpu_blocks="256",sliding_window="None"} 1.0` + "\n" + `vllm:cache_config_info{engine="1",block_size="15",kv_cache_size_tokens="3840",num_gpu_blocks="256",sliding_window="None"`, false},
 	} {
-		e, err := parsePage([]byte(load("0", "0", "0") + "vllm:cache_config_info{" + tc.labels + "} 1.0\n"))
+		e, err := parsePage([]byte(load("0", "0", "0")+"vllm:cache_config_info{"+tc.labels+"} 1.0\n"), router.NoRank)
 		if err != nil || e.WholeBlocks != tc.want {
 			t.Errorf("%s: %v (block size %d), %v, want %v", name, e.WholeBlocks, e.BlockSize, err, tc.want)
 		}

@@ -1,7 +1,6 @@
 package members
 
 import (
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -269,7 +268,7 @@ func (s *Set) Resolve(id string) (string, error) {
 	}
 	var found []string
 	for _, p := range all {
-		if u, err := url.Parse(p.URL); err == nil && strings.EqualFold(u.Host, id) {
+		if _, host, ok := strings.Cut(p.URL, "://"); ok && strings.EqualFold(host, id) {
 			found = append(found, p.URL)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,6 +43,9 @@ type Backend struct {
 	Addr string // host:port to dial
 	Host string // authority for the Host header
 	Role Role
+	// Rank is the data-parallel rank of the engine that this backend is, or NoRank for a whole engine.
+	// The URL ends in it.
+	Rank int
 
 	router *Router
 
@@ -92,7 +96,8 @@ type Backend struct {
 func (b *Backend) Bootstrap() int { return int(b.bootstrap.Load()) }
 
 func newBackend(r *Router, role Role, raw string) (*Backend, error) {
-	u, err := url.Parse(raw)
+	engine, rank := SplitRank(raw)
+	u, err := url.Parse(engine)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
 		return nil, fmt.Errorf("%s backend %q: want http://host:port or https://host:port", role, raw)
 	}
@@ -109,13 +114,23 @@ func newBackend(r *Router, role Role, raw string) (*Backend, error) {
 		Host:   u.Host,
 		TLS:    u.Scheme == "https",
 		Role:   role,
+		Rank:   rank,
 		router: r,
+	}
+	if rank != NoRank {
+		b.URL += "@" + strconv.Itoa(rank)
 	}
 	b.seed = hashOf(b.URL)
 	b.setWeight(1)
 	b.cache.Owner = b
 	b.down.idle.L = &b.down.mu
 	return b, nil
+}
+
+// Base is the URL that requests to the engine begin with: URL without the rank.
+func (b *Backend) Base() string {
+	base, _ := SplitRank(b.URL)
+	return base
 }
 
 // InFlight is the number of leases held on the backend.

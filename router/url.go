@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// BaseURL rewrites the URL of a backend to scheme://host:port. The text of its errors goes after the
+// BaseURL rewrites the URL of a backend to scheme://host:port, with the rank if it names one. The text of its errors goes after the
 // value, as ShowURL shows it.
 func BaseURL(raw string) (string, error) {
 	const example = "http://127.0.0.1:8100"
 	if !strings.Contains(raw, "://") {
 		return "", errors.New("must start with http:// or https://; try http://" + ShowURL(raw))
 	}
-	u, err := url.Parse(raw)
+	engine, rank := SplitRank(raw)
+	u, err := url.Parse(engine)
 	if err != nil {
 		return "", errors.New("is no URL; try " + example)
 	}
@@ -29,7 +30,11 @@ func BaseURL(raw string) (string, error) {
 	case port == "":
 		port = "80"
 	}
-	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port), nil
+	base := u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
+	if rank != NoRank {
+		base += "@" + strconv.Itoa(rank)
+	}
+	return base, nil
 }
 
 // urlFault says why u cannot be the base URL of a backend. It returns "" if nothing is wrong.
@@ -53,6 +58,11 @@ func urlFault(u *url.URL, example string) string {
 
 // ShowURL cuts off what may be a secret in a URL: user, password and query.
 func ShowURL(raw string) string {
+	if engine, rank := SplitRank(raw); rank != NoRank && strings.Contains(raw, "://") {
+		if base, err := BaseURL(engine); err == nil {
+			return base + "@" + strconv.Itoa(rank) // what stands before the rank is host and port
+		}
+	}
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok {
 		scheme, rest = "", raw

@@ -23,6 +23,9 @@ import (
 type Config struct {
 	Addr string // host:port to dial
 	Host string // authority, for the Host field
+	// Fields are complete header lines of every request, each ended by CRLF. They come before those of a
+	// request, so that they count where both have the same field.
+	Fields []byte
 	// DialTimeout bounds a dial, including all addresses of a name.
 	DialTimeout time.Duration
 	// TLS returns what to secure a connection with, for each dial; nil if the backend speaks plain HTTP.
@@ -42,6 +45,7 @@ type Config struct {
 type Client struct {
 	addr    string
 	host    string
+	fields  []byte
 	name    *name // nil if addr is an address
 	dialer  net.Dialer
 	tls     func() *tls.Config // nil: plain
@@ -74,7 +78,7 @@ type conn struct {
 // New makes a client. Close ends it.
 func New(cfg Config) *Client {
 	u := &Client{
-		addr: cfg.Addr, host: cfg.Host, name: newName(cfg.Addr, cfg.LookUp), born: time.Now(), maxIdle: cfg.MaxIdle,
+		addr: cfg.Addr, host: cfg.Host, fields: cfg.Fields, name: newName(cfg.Addr, cfg.LookUp), born: time.Now(), maxIdle: cfg.MaxIdle,
 		tls: cfg.TLS, shake: cfg.Handshake, spare: cfg.Spare, scratch: cfg.Scratch, watcher: cfg.Watcher,
 		dialer: net.Dialer{
 			Timeout:         cfg.DialTimeout,

@@ -91,7 +91,7 @@ func (x *Exchange) try(u *Client, req *Request, deadline time.Time, connect func
 	x.begin(c, req.End, deadline)
 	reused := c.reused
 	var writeErr error
-	x.Wrote, writeErr = c.writeRequest(u.host, req)
+	x.Wrote, writeErr = c.writeRequest(u, req)
 	if errors.Is(writeErr, netio.ErrStale) {
 		return netio.ErrStale
 	}
@@ -341,12 +341,12 @@ func (x *Exchange) Reset() {
 
 // writeRequest writes head and body segments, with one system call if they fit. It returns what Ask
 // returns.
-func (c *conn) writeRequest(host string, req *Request) (time.Time, error) {
+func (c *conn) writeRequest(u *Client, req *Request) (time.Time, error) {
 	t := c.scratch.Lend()
 	defer c.scratch.TakeBack(t)
 	h := append(t.Head[:0], req.Method...)
 	h = append(append(h, ' '), req.Path...)
-	h = append(append(h, " HTTP/1.1\r\nHost: "...), host...)
+	h = append(append(h, " HTTP/1.1\r\nHost: "...), u.host...)
 	h = append(append(h, "\r\nAccept-Encoding: identity\r\nX-Request-Id: "...), req.ID...)
 	if req.Body != nil {
 		n := 0
@@ -360,7 +360,7 @@ func (c *conn) writeRequest(host string, req *Request) (time.Time, error) {
 		h = append(append(h, req.Type...), "\r\nContent-Length: "...)
 		h = strconv.AppendInt(h, int64(n), 10)
 	}
-	h = append(append(append(h, "\r\n"...), req.Fields...), "\r\n"...)
+	h = append(append(append(append(h, "\r\n"...), u.fields...), req.Fields...), "\r\n"...)
 	t.Head = h
 	t.Pieces = append(append(t.Pieces[:0], h), req.Body...)
 	return c.Ask(t, c.reused)

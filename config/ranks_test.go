@@ -1,0 +1,46 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"xpyd/router"
+)
+
+func ranked(edit func(c *Config)) (Config, error) {
+	c := Default()
+	c.Router.Prefill, c.Router.Decode = []string{"http://p:8000@0..2 gpus=2"}, []string{"http://d:8000@1", "http://d:8000@0"}
+	edit(&c)
+	return c, c.validate()
+}
+
+func TestRanksBecomeBackends(t *testing.T) {
+	c, err := ranked(func(*Config) {})
+	want := []string{"http://p:8000@0 gpus=2", "http://p:8000@1 gpus=2", "http://p:8000@2 gpus=2"}
+	if err != nil || !slices.Equal(c.Router.Prefill, want) || len(c.Router.Decode) != 2 {
+		t.Errorf("%v: %q and %q", err, c.Router.Prefill, c.Router.Decode)
+	}
+	if _, err := router.New(c.Router, 1, time.Now); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRanksThatCannotBe(t *testing.T) {
+	for name, tc := range map[string]struct {
+		edit func(c *Config)
+		want string
+	}{
+		"twice":            {func(c *Config) { c.Router.Decode = []string{"http://d:1@0..3", "http://d:1@2"} }, `"http://d:1@2" stands there twice`},
+		"with and without": {func(c *Config) { c.Router.Decode = []string{"http://d:1@0", "http://d:1"} }, "give all of its ranks, or none"},
+		"both roles":       {func(c *Config) { c.Router.Decode = []string{"http://p:8000@7"} }, "stands in both"},
+		"a client's":       {func(c *Config) { c.Headers.Pass = []string{"x-data-parallel-rank"} }, "is written by xpyd where backends are ranks"},
+		"mooncake":         {func(c *Config) { c.Connector = "mooncake" }, "knows no data-parallel ranks"},
+		"range":            {func(c *Config) { c.Router.Decode = []string{"http://d:1@3..1"} }, "try http://127.0.0.1:8100@0..7"},
+	} {
+		if _, err := ranked(tc.edit); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want %q", name, err, tc.want)
+		}
+	}
+}
