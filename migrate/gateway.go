@@ -174,6 +174,14 @@ func (w gateway) speak(g given, p *plan) ([]string, error) {
 
 // pools sets the engines and the policies that pick them.
 func (w gateway) pools(g given, p *plan) error {
+	flag := "intra-node-data-parallel-size"
+	ranks, err := g.ranks(flag)
+	if err != nil {
+		return err
+	}
+	if ranks == "" {
+		flag = "" // it changes nothing
+	}
 	pd := g.has(w.pd)
 	if !pd && (g.has("prefill") || g.has("decode")) {
 		return errors.New("--prefill and --decode count only with --" + w.pd)
@@ -183,10 +191,10 @@ func (w gateway) pools(g given, p *plan) error {
 		if err != nil {
 			return err
 		}
-		p.set("prefill", list(prefill), g.from(w.pd, "prefill"))
-		p.set("decode", list(g["decode"]), g.from("decode"))
+		p.set("prefill", list(ranked(prefill, ranks)), g.from(w.pd, "prefill", flag))
+		p.set("decode", list(ranked(g["decode"], ranks)), g.from("decode", flag))
 	} else {
-		p.set("decode", list(g["worker-urls"]), g.from("worker-urls")+". Without prefill engines xpyd is a plain balancer over decode")
+		p.set("decode", list(ranked(g["worker-urls"], ranks)), g.from("worker-urls", flag)+". Without prefill engines xpyd is a plain balancer over decode")
 	}
 	if pd && g.has("worker-urls") {
 		p.note("worker-urls", "it counts only without --"+w.pd)

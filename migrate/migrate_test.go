@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -78,9 +79,14 @@ func TestDocumentedCommandLines(t *testing.T) {
 		{"vllm-router", "README.md: data parallel", `--worker-urls http://worker1:8000 http://worker2:8000 --policy consistent_hash --intra-node-data-parallel-size 8`,
 			func(c *config.Config) {
 				vllmRouterDefaults(c)
-				c.Router.Decode, c.Router.DecodePolicy = []string{"http://worker1:8000", "http://worker2:8000"}, "consistent_hash"
+				c.Router.Decode, c.Router.DecodePolicy = nil, "consistent_hash"
+				for _, worker := range []string{"http://worker1:8000@", "http://worker2:8000@"} {
+					for rank := range 8 {
+						c.Router.Decode = append(c.Router.Decode, worker+strconv.Itoa(rank))
+					}
+				}
 				c.Router.Affinity.Headers = []string{"X-Session-ID", "X-User-ID", "X-Tenant-ID"}
-			}, []string{"intra-node-data-parallel-size"}},
+			}, nil},
 		{"vllm-router", "README.md: mooncake", `--policy consistent_hash --vllm-pd-disaggregation --kv-connector mooncake
 			--prefill http://127.0.0.1:8081 --prefill http://127.0.0.1:8082 9000 --decode http://127.0.0.1:8083 --decode http://127.0.0.1:8084
 			--host 127.0.0.1 --port 8090 --intra-node-data-parallel-size 1`,
@@ -297,7 +303,7 @@ func TestEveryFlagIsNamed(t *testing.T) {
 	values := map[string]string{
 		"policy": "random", "prefill-policy": "random", "decode-policy": "random", "log-level": "info", "log-format": "json", "backend": "vllm", "runtime": "vllm",
 		"tenant-api-key": "t:k", "prefill": "http://p:2", "decode": "http://d:2", "kv-connector": "mooncake", "connector": "nixl", "routing-logic": "roundrobin",
-		"service-discovery": "k8s", "static-backends": "http://w:2",
+		"service-discovery": "k8s", "intra-node-data-parallel-size": "8", "static-backends": "http://w:2",
 	}
 	idle := []string{"static-model-labels", "prefill-model-labels", "decode-model-labels", "session-key"} // without the routing logic that reads them
 	for _, r := range routers() {

@@ -21,7 +21,7 @@ func vllmRouter() router {
 	)
 	for _, more := range [][]rule{
 		without("xpyd does not take engines that register themselves; list them in prefill and decode", one, "vllm-discovery-address"),
-		without(whyRank, one, "intra-node-data-parallel-size"),
+		read(one, "intra-node-data-parallel-size"),
 		without("xpyd checks keys itself (api_key_file), without asking another server", many, "api-key-validation-urls"),
 		without("it is the whole router", none, "mini-lb"),
 		without("only completions and relayed requests are traced, and no health checks", many, "otel-excluded-paths"),
