@@ -244,3 +244,15 @@ func TestStateFilesThatAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// A rank is named by its URL, or by host, port and rank.
+func TestChangesOfARank(t *testing.T) {
+	r := newRig(t, pools("http://a:1@0 http://a:1@1", "http://c:1"), "")
+	r.must(r.Change("a:1@1", Edit{State: router.Drain}))
+	r.must(r.Add(Edit{URL: "http://D:1@2", Role: "decode"}))
+	r.must(r.Remove("http://a:1@0"))
+	r.expect("http://a:1@1 state=drain", "http://c:1, http://d:1@2")
+	if _, err := r.Change("a:1", Edit{State: router.Ready}); err == nil {
+		t.Error("an engine without its rank names a backend")
+	}
+}
