@@ -14,6 +14,7 @@ func probeOf(t *testing.T, connector sim.Connector, prefill, decode sim.Options)
 	t.Helper()
 	folder := t.TempDir()
 	var entries []string
+	var engines []*sim.Engine
 	for _, o := range []sim.Options{prefill, decode} {
 		if o.Connector == "" {
 			o.Connector = connector
@@ -24,23 +25,33 @@ func probeOf(t *testing.T, connector sim.Connector, prefill, decode sim.Options)
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = e.Close() })
-		t.Cleanup(func() {
-			if decode.Role != sim.RoleDecode { // another engine tells prefill nothing
-				return
-			}
-			for over := time.Now().Add(patience); e.Ledger().Pinned > 0; time.Sleep(time.Millisecond) { // decode tells it on its own
-				if time.Now().After(over) {
-					t.Fatalf("%s still pins %d blocks", e.Name(), e.Ledger().Pinned)
-				}
-			}
-		})
+		engines = append(engines, e)
 		entry := e.URL()
 		if port := e.BootstrapPort(); port > 0 && o.Role == sim.RolePrefill {
 			entry += fmt.Sprintf(" bootstrap=%d", port)
 		}
 		entries = append(entries, entry)
 	}
+	t.Cleanup(func() { // while all engines still run, because decode tells prefill on its own
+		if decode.Role == sim.RoleDecode { // another engine tells prefill nothing
+			expectNothingPinned(t, engines)
+		}
+	})
 	return runCheck("--listen=127.0.0.1:1", "--connector", string(connector), "--probe", "--prefill", entries[0], "--decode", entries[1])
+}
+
+func expectNothingPinned(t *testing.T, engines []*sim.Engine) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for _, e := range engines {
+		for e.Ledger().Pinned > 0 {
+			if time.Now().After(deadline) {
+				t.Errorf("%s still pins %d blocks", e.Name(), e.Ledger().Pinned)
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
 }
 
 func TestCheckProbesEachConnector(t *testing.T) {
