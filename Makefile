@@ -167,15 +167,15 @@ browser: ## look at the status page in Chromium over simulated engines: token, k
 	@$(TOOL)browser ./browser
 	@dist/browser $(ARGS)
 
-e2e: build ## test xpyd with real vLLM engines on this machine's CPU (7 GB in E2E_CACHE; VLLM=0.32.0, ARGS='-run REGEXP'); Error 3 means that they cannot run here
+e2e: build ## test xpyd with real vLLM engines on this machine's CPU (7 GB in E2E_CACHE; VLLM=0.32.0, CONNECTOR=nixl or nixl-push, ARGS='-run REGEXP'); Error 3 means that they cannot run here
 	@VERSION=$(VLLM) scripts/real-vllm/setup.sh
 	@$(TOOL)e2e ./e2e
-	@VERSION=$(VLLM) dist/e2e $(ARGS)
+	@VERSION=$(VLLM) dist/e2e $(if $(CONNECTOR),-connector $(CONNECTOR)) $(ARGS)
 
 e2e-mutants: build ## build xpyd with one fault at a time; a check of make e2e must find each (ARGS='-run REGEXP')
 	@VERSION=$(VLLM) scripts/real-vllm/setup.sh
 	@$(TOOL)e2e ./e2e
-	@VERSION=$(VLLM) dist/e2e -wrongs $(ARGS)
+	@VERSION=$(VLLM) dist/e2e -wrongs $(if $(CONNECTOR),-connector $(CONNECTOR)) $(ARGS)
 
 e2e-down: ## end every engine of make e2e
 	@scripts/real-vllm/engine.sh stop-all

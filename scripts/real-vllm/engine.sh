@@ -8,6 +8,7 @@
 #   engine.sh show ROLE PORT [arguments]   the command that start runs
 # KV_POLICY=fail|recompute: what a decode engine does when blocks cannot be loaded
 # KV_LEASE=SECONDS: how long a prefill engine holds blocks for a decode engine that does not come
+# KV_CONNECTOR=CLASS: vLLM's connector, NixlConnector unless set
 # START_TIMEOUT=SECONDS: 240
 set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
@@ -43,7 +44,7 @@ connector_config() {
   local more=
   [ -z "${KV_POLICY:-}" ] || more+=",\"kv_load_failure_policy\":\"$KV_POLICY\""
   [ -z "${KV_LEASE:-}" ] || more+=",\"kv_connector_extra_config\":{\"kv_lease_duration\":$KV_LEASE}"
-  echo "{\"kv_connector\":\"NixlConnector\",\"kv_role\":\"$1\"$more}"
+  echo "{\"kv_connector\":\"${KV_CONNECTOR:-NixlConnector}\",\"kv_role\":\"$1\"$more}"
 }
 
 # An engine's processes are those whose working directory is its own. So no process number that the

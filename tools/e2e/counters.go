@@ -62,7 +62,8 @@ const (
 // moves are what one request moves in the figures of both engines.
 type moves struct {
 	prompt, generated, hits       float64 // of the prefill engine; hits of its own prefix cache
-	transfers, external           float64 // of the decode engine
+	transfers                     float64 // of the engine that moves the blocks
+	external                      float64 // of the decode engine
 	pulled, computed              float64 // tokens of the prompt by source, of the decode engine
 	expired, failed, failedNotice float64 // of both
 }
@@ -76,6 +77,7 @@ func (c *counting) read(ctx context.Context) (m moves, err error) {
 	if err != nil {
 		return m, err
 	}
+	mover := map[string]exposition.Page{"prefill": p, "decode": d}[c.t.fleet.opts.kv.moves]
 	for _, f := range []struct {
 		into *float64
 		page exposition.Page
@@ -85,7 +87,7 @@ func (c *counting) read(ctx context.Context) (m moves, err error) {
 		{&m.prompt, p, "vllm:prompt_tokens_total", nil},
 		{&m.generated, p, "vllm:generation_tokens_total", nil},
 		{&m.hits, p, "vllm:prefix_cache_hits_total", nil},
-		{&m.transfers, d, "vllm:nixl_xfer_time_seconds_count", nil},
+		{&m.transfers, mover, "vllm:nixl_xfer_time_seconds_count", nil},
 		{&m.external, d, "vllm:external_prefix_cache_hits_total", nil},
 		{&m.pulled, d, "vllm:prompt_tokens_by_source_total", []string{byPull}},
 		{&m.computed, d, "vllm:prompt_tokens_by_source_total", []string{byCompute}},

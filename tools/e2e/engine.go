@@ -84,7 +84,7 @@ func (e *engine) warm(ctx context.Context) error {
 }
 
 func (e *engine) env() []string {
-	env := []string{"KV_POLICY=" + e.policy}
+	env := []string{"KV_POLICY=" + e.policy, "KV_CONNECTOR=" + e.fleet.opts.kv.engines}
 	if e.lease > 0 {
 		env = append(env, "KV_LEASE="+strconv.Itoa(e.lease))
 	}
@@ -202,7 +202,7 @@ func (e *engine) specFile() string { return filepath.Join(e.fleet.runDir, e.name
 
 // text identifies how the engine was started.
 func (e *engine) text() []byte {
-	text, err := json.Marshal([]any{e.name, e.role, e.addr, e.policy, e.lease, e.args, e.fleet.opts.version})
+	text, err := json.Marshal([]any{e.name, e.role, e.addr, e.policy, e.lease, e.args, e.fleet.opts.version, e.fleet.opts.kv.engines})
 	if err != nil {
 		panic("BUG: spec that is no JSON: " + err.Error())
 	}

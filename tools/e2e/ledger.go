@@ -152,7 +152,7 @@ func (l *ledger) close(ctx context.Context, disaggregated int) error {
 		role, name string
 		want       float64
 	}{
-		{"decode", "vllm:nixl_xfer_time_seconds_count", n},
+		{l.t.fleet.opts.kv.moves, "vllm:nixl_xfer_time_seconds_count", n},
 		{"prefill", "vllm:generation_tokens_total", n},
 		{"prefill", "vllm:nixl_num_kv_expired_reqs_total", 0},
 		{"decode", "vllm:nixl_num_failed_transfers_total", 0},

@@ -49,6 +49,7 @@ type options struct {
 	wrongs  bool           // plant faults that the checks must find
 	ports   int            // of the first engine; the others use the ports after it
 	keep    bool
+	kv      connector
 	version string // of vLLM; "" for the default one of scripts/real-vllm
 }
 
@@ -59,6 +60,7 @@ func main() {
 func run() int {
 	var o options
 	pick := flag.String("run", "", "only checks whose name matches")
+	name := flag.String("connector", connectors()[0].name, "how KV travels between the engines; the checks are those of docs/engines.md")
 	guarded := flag.Bool("guard", false, "stop the engines named on standard input when that ends; e2e starts this itself")
 	flag.BoolVar(&o.wrongs, "wrongs", false, "build xpyd with one thing wrong after the other, -run picks which: a check must fail by each")
 	flag.StringVar(&o.xpyd, "xpyd", "./xpyd", "program to judge")
@@ -77,6 +79,10 @@ func run() int {
 	var err error
 	if o.pick, err = regexp.Compile(*pick); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e: read -run:", err)
+		return exitUsage
+	}
+	if o.kv, err = connectorNamed(*name); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
 		return exitUsage
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -119,7 +125,7 @@ func judge(ctx context.Context, o options) (failures int, err error) {
 func judgeChecks(ctx context.Context, f *fleet, pick *regexp.Regexp) (failures int, err error) {
 	var rows []row
 	for _, c := range checks() {
-		if !pick.MatchString(c.name) {
+		if !pick.MatchString(c.name) || !f.opts.kv.has(c.name) {
 			continue
 		}
 		r := c.judge(ctx, f)
@@ -133,7 +139,7 @@ func judgeChecks(ctx context.Context, f *fleet, pick *regexp.Regexp) (failures i
 		}
 	}
 	if len(rows) == 0 {
-		return 0, fmt.Errorf("no check matches %q", pick)
+		return 0, fmt.Errorf("no check of %s matches %q", f.opts.kv.name, pick)
 	}
 	return report(os.Stdout, rows), nil
 }

@@ -30,7 +30,7 @@ func (f *fleet) proxy(ctx context.Context, args ...string) (*proxy, error) {
 	f.served++
 	log := filepath.Join(f.runDir, fmt.Sprintf("xpyd-%d-%d.log", f.opts.ports, f.served))
 	f.mu.Unlock()
-	x, err := process.Serve(ctx, log, nil, f.opts.xpyd, args...)
+	x, err := process.Serve(ctx, log, nil, f.opts.xpyd, append(args, "--connector", f.opts.kv.name)...)
 	if err != nil {
 		return nil, err
 	}

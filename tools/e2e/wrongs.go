@@ -20,6 +20,7 @@ type wrong struct {
 	in       string // the declaration that has from once, as overlay.Index finds it; to takes its place
 	from, to string
 	check    string // the name of the check that must find it
+	kv       string // the connector whose part of xpyd is changed; "" is the first one
 }
 
 // wrongs returns the faults that only an engine's own counters and answers can show for sure.
@@ -35,6 +36,10 @@ func wrongs() []wrong {
 		from: "return r.appendWith(dst, h.Raw)",
 		to:   "return r.appendWith(dst, nil)",
 	}, {
+		name: "kv_transfer_params dropped on D's leg of push", in: "nixlPush.AppendDecode", check: "counters", kv: "nixl-push",
+		from: "pushLead(r, leg), h.Raw)",
+		to:   "pushLead(r, leg), nil)",
+	}, {
 		name: "max_tokens left as it was on P's leg", in: "(*Request).appendOneToken", check: "counters",
 		from: "r.form().oneToken",
 		to:   "r.form().oneToken[:2]",
@@ -47,6 +52,14 @@ func wrongs() []wrong {
 		from: "_ = out.write(c.failure.AppendEvent(nil, c.api, c.d.relay.events), time.Now())",
 		to:   "_ = out.write([]byte(\"data: [DONE]\\n\\n\"), time.Now())\n\t\tc.endDecode(b, failed.Outcome, failed.Code)\n\t\treturn nil",
 	}}
+}
+
+// connector returns the one whose engines the wrong is judged with.
+func (w wrong) connector() string {
+	if w.kv == "" {
+		return connectors()[0].name
+	}
+	return w.kv
 }
 
 // leaseTime is how long blocks that a wrong has stranded may stay, and a little more. The next one
@@ -65,7 +78,7 @@ func judgeWrongs(ctx context.Context, f *fleet, pick *regexp.Regexp) (survived i
 	_, _ = fmt.Fprintln(tw, "\nWRONG\tCHECK\tVERDICT\tCASES\tFAILURES\tLEASES RUN OUT\tSECONDS")
 	tried := 0
 	for _, w := range wrongs() {
-		if !pick.MatchString(w.name) {
+		if !pick.MatchString(w.name) || w.connector() != f.opts.kv.name {
 			continue
 		}
 		tried++
