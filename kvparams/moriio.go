@@ -1,5 +1,7 @@
 package kvparams
 
+import "strings"
+
 // moriio is vLLM's MoRIIOConnector in read mode, for GPUs of AMD. P describes its blocks in its
 // answer, and D reads them. The engines find each other by that answer, so there is no proxy to ping.
 //
@@ -16,7 +18,10 @@ func (moriio) HandleInAnswer() bool { return true }
 func (moriio) DecodeOnlySafe() bool { return false }
 func (moriio) Reclaim() Reclaim     { return ReclaimReject }
 
-func (moriio) EngineConfig(role Role) string { return engineConfig("MoRIIOConnector", role) }
+// EngineConfig names the mode, because the engines write unless told otherwise.
+func (moriio) EngineConfig(role Role) string {
+	return strings.Replace(engineConfig("MoRIIOConnector", role), `"}'`, `","kv_connector_extra_config":{"read_mode":true}}'`, 1)
+}
 
 func (moriio) AppendPrefill(dst Segments, r *Request, _ *Leg) Segments {
 	return r.appendOneToken(dst, moriioPrefill)

@@ -17,6 +17,7 @@ type Connector string
 const (
 	ConnectorNixl     Connector = "nixl"           // decode reads what the prefill's handle describes
 	ConnectorPush     Connector = "nixl-push"      // likewise, but prefill writes, and pairs the legs by their id
+	ConnectorMoriio   Connector = "moriio"         // decode reads; its handle has names of its own, see moriio.go
 	ConnectorMooncake Connector = "mooncake"       // prefill writes, and pairs the legs by a transfer id
 	ConnectorSGLang   Connector = "sglang"         // prefill writes, and pairs the legs by a room
 	ConnectorShared   Connector = "shared-storage" // both look into Options.Storage
@@ -24,7 +25,7 @@ const (
 
 // Connectors lists them.
 func Connectors() []Connector {
-	return []Connector{ConnectorNixl, ConnectorPush, ConnectorMooncake, ConnectorSGLang, ConnectorShared}
+	return []Connector{ConnectorNixl, ConnectorPush, ConnectorMoriio, ConnectorMooncake, ConnectorSGLang, ConnectorShared}
 }
 
 func (o Options) validateConnector() error {
@@ -48,14 +49,14 @@ func (o Options) sends() bool {
 
 // handsOut reports whether a prefill's answer holds a handle.
 func (o Options) handsOut() bool {
-	return o.Connector == ConnectorNixl || o.Connector == ConnectorPush
+	return o.Connector == ConnectorNixl || o.Connector == ConnectorPush || o.Connector == ConnectorMoriio
 }
 
 // tellsUnread reports whether a decode engine tells the prefill engine of a request that it rejects,
 // or whose client leaves before it is scheduled. In push mode it does not: the registration stays
 // with the decode engine.
 func (o Options) tellsUnread() bool {
-	return o.Connector == ConnectorNixl || o.Connector == ConnectorMooncake
+	return o.Connector == ConnectorNixl || o.Connector == ConnectorMoriio || o.Connector == ConnectorMooncake
 }
 
 // readHandle reads what the request says of the other engine.
@@ -65,6 +66,8 @@ func (g *generation) readHandle() {
 	case ConnectorPush:
 		h.sent = true
 		h.request = g.api.internalID(g.id, 0)
+	case ConnectorMoriio:
+		h.readMoriio()
 	case ConnectorMooncake:
 		h.sent = true
 		h.request = stringMember(h.members, "transfer_id")
@@ -81,6 +84,8 @@ func (g *generation) pinKey(u *unit) string {
 	switch g.c.o.Connector {
 	case ConnectorPush:
 		return u.internalID[:strings.LastIndexByte(u.internalID, '-')]
+	case ConnectorMoriio:
+		return moriioTransfer(u.internalID)
 	case ConnectorMooncake, ConnectorSGLang:
 		return g.h.request
 	}

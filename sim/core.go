@@ -58,6 +58,9 @@ func startCore(e *Engine, o Options) (*core, error) {
 			_ = c.http.Close() // the first error is the one to report
 			return nil, fmt.Errorf("listen for the side channel on %s: %w", o.SideChannel, err)
 		}
+		if o.Connector == ConnectorMoriio {
+			c.id = c.side.Addr().String() // so a restarted engine has the same id
+		}
 		c.spawn(func() { c.accept(c.side, c.serveSide) })
 		c.spawn(c.reap)
 	}

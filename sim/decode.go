@@ -48,7 +48,7 @@ func (g *generation) awaitTurn(ctx context.Context, r *reservation) bool {
 		return ctx.Err() == nil && !g.x.gone()
 	default:
 	}
-	if g.pulls() && g.h.heartbeats() {
+	if g.pulls() && g.h.heartbeats() && g.c.o.Connector != ConnectorMoriio { // MoRIIO has no lease to renew
 		stop := make(chan struct{})
 		defer close(stop)
 		g.c.spawn(func() { g.c.heartbeat(g.h, stop) })
@@ -91,6 +91,11 @@ func (g *generation) compute(ctx context.Context, r *reservation) bool {
 	if g.c.spend(ctx, g.c.o.prefillTime(r.uncached(g.c.o.BlockSize))) {
 		g.c.ledger.endCompute(r)
 		g.fileKV(r)
+		if g.decodesUnloaded() {
+			for _, u := range g.units {
+				g.checkKV(u, make([]uint64, len(u.kv.contents)))
+			}
+		}
 		return true
 	}
 	g.c.ledger.finish(r)

@@ -67,7 +67,11 @@ func (g *generation) pin(r *reservation) {
 		if i > 0 || g.r.stream || !o.handsOut() {
 			continue
 		}
-		g.handle = g.c.appendHandle(nil, u.internalID, blocks, u.prompt.tokens+max(len(u.tokens)-1, 0), g.cached)
+		if o.Connector == ConnectorMoriio {
+			g.handle = g.c.appendMoriio(nil, g.pinKey(u), blocks)
+		} else {
+			g.handle = g.c.appendHandle(nil, u.internalID, blocks, u.prompt.tokens+max(len(u.tokens)-1, 0), g.cached)
+		}
 		if f, ok := g.faults.find(FaultBadHandle); ok {
 			g.handle = spoilHandle(g.handle, f.Arg)
 		}

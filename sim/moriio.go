@@ -1,0 +1,33 @@
+package sim
+
+import "encoding/json"
+
+// readMoriio reads what a decode engine of MoRIIO needs of its handle. The engines pair by the transfer
+// id. P's side channel stands for both of its ports.
+func (h *handle) readMoriio() {
+	h.request = stringMember(h.members, "transfer_id")
+	_ = json.Unmarshal(h.members["remote_handshake_port"], &h.peer.port) // stays 0, which addressable sees
+}
+
+// moriioTransfer is the transfer id that a prefill engine makes, if the request brings none.
+func moriioTransfer(internalID string) string { return "sidecar-" + internalID }
+
+// appendMoriio appends the kv_transfer_params of a finished prefill, the members in the source's order.
+func (c *core) appendMoriio(b []byte, transfer string, blocks []int) []byte {
+	host, port := splitPort(c.side.Addr())
+	b = append(b, `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[`...)
+	b = appendInts(b, blocks)
+	b = appendString(append(b, `],"remote_engine_id":`...), c.id)
+	b = appendString(append(b, `,"remote_host":`...), host)
+	b = appendInt(append(b, `,"remote_handshake_port":`...), port)
+	b = appendInt(append(b, `,"remote_notify_port":`...), port)
+	b = append(b, `,"remote_dp_rank":0,"remote_dp_rank_override":true,"remote_dp_size":1,"remote_dp_size_local":1,"tp_size":1`...)
+	b = appendString(append(b, `,"transfer_id":`...), transfer)
+	return append(b, '}')
+}
+
+// decodesUnloaded reports whether the request decodes on blocks into which no KV came. A decode engine
+// of MoRIIO in read mode counts every prompt as loaded, whether a handle came or not.
+func (g *generation) decodesUnloaded() bool {
+	return g.c.o.Connector == ConnectorMoriio && g.c.o.Role == RoleDecode && !g.pulls()
+}
