@@ -211,3 +211,11 @@ func TestFiguresWithoutAHandle(t *testing.T) {
 		}
 	}
 }
+
+// Engines of MoRIIO write unless their configuration says otherwise, and vLLM 0.32 ignores the variable.
+func TestMoriioEnginesAreToldToRead(t *testing.T) {
+	want := `--kv-transfer-config '{"kv_connector":"MoRIIOConnector","kv_role":"kv_consumer","kv_connector_extra_config":{"read_mode":true}}'`
+	if got := (moriio{}).EngineConfig(Decodes); got != want {
+		t.Errorf("%s", got)
+	}
+}
