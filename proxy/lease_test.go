@@ -64,7 +64,7 @@ func TestHandleThatAgedInTheQueueIsNotSent(t *testing.T) {
 // earlier, and came back in time.
 func TestPrefillFreezesUnderARequestThatDecodeQueues(t *testing.T) {
 	// Alone: health.timeout is a tenth of a second.
-	const lease = 3 * time.Second
+	const lease = 5 * time.Second
 	for _, last := range []bool{false, true} {
 		t.Run(fmt.Sprintf("last=%v", last), func(t *testing.T) {
 			t.Parallel()

@@ -448,7 +448,7 @@ func TestEarlyAnswerOverTLS(t *testing.T) {
 	r := newRig(t, rigOptions{
 		prefill: -1,
 		config: func(c *proxy.Config) {
-			c.Timeouts.FirstEvent = 5 * time.Second // what the wait would end with
+			c.Timeouts.FirstEvent = 20 * time.Second // what the wait would end with
 			c.BackendTLS = tlsconf.Client{CA: ca.File}
 		},
 		router: func(c *router.Config) {
@@ -457,7 +457,7 @@ func TestEarlyAnswerOverTLS(t *testing.T) {
 	})
 	start := time.Now()
 	a := r.call(forms(strings.Repeat("word ", 8<<20/5), 2)[0])
-	if a.status != 413 || a.body != body || time.Since(start) > 4*time.Second {
+	if a.status != 413 || a.body != body || time.Since(start) > 15*time.Second {
 		t.Fatalf("%d %.300s after %v", a.status, a.body, time.Since(start))
 	}
 }
