@@ -38,8 +38,9 @@ type cacheEntry struct {
 
 // pdEntry shows the settings that decide when a request gets a prefill.
 type pdEntry struct {
-	Mode            string `json:"mode"`
-	ThresholdTokens int    `json:"threshold_tokens"`
+	Mode            string  `json:"mode"`
+	ThresholdTokens int     `json:"threshold_tokens"`
+	StallWeight     float64 `json:"stall_weight"`
 }
 
 // tableEntry shows the memory of the prompts that a pool's backends have had.

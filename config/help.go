@@ -102,6 +102,7 @@ var keyHelp = map[string]string{
 
 	"pd.mode":             "`mode`: \"always\" splits each request that can be split, \"never\" leaves all prompts to the decode engines, \"auto\" sends each request the way that is expected to be cheaper",
 	"pd.threshold_tokens": "in modes always and auto, a request goes to decode alone if fewer of its tokens than this are missing from the decode engine's cache. 0 switches it off",
+	"pd.stall_weight":     "in mode auto, how much a second in which a running answer pauses counts against a second of waiting for a first token, from 0 to 100. A higher weight splits more requests: answers pause less, and first tokens come later",
 
 	"state_file": "`file` that keeps what is changed at run time over the admin port: backends that were added, removed, drained or weighed. It outlasts a restart and a hand-over, and belongs to one process. If empty, such changes end with the process",
 

@@ -262,6 +262,9 @@ func (c *Config) checkTogether() error {
 	if s := c.DecodeOnly.MaxShare; !(s >= 0 && s <= 1) {
 		return invalid("decode_only.max_share", strconv.FormatFloat(s, 'f', -1, 64), "must be from 0 to 1; try 1")
 	}
+	if w := c.Router.PD.StallWeight; !(w >= 0 && w <= 100) {
+		return invalid("pd.stall_weight", strconv.FormatFloat(w, 'f', -1, 64), "must be from 0 to 100; try 1")
+	}
 	return nil
 }
 

@@ -27,8 +27,9 @@ func Warnings(c Config) []string {
 		why   string
 		paths []string
 	}{
-		{alone, noPool, []string{"prefill_policy", "prefill_max_in_flight", "pd.mode", "pd.threshold_tokens", "decode_only.enabled", "decode_only.max_share"}},
+		{alone, noPool, []string{"prefill_policy", "prefill_max_in_flight", "pd.mode", "pd.threshold_tokens", "pd.stall_weight", "decode_only.enabled", "decode_only.max_share"}},
 		{never && !alone, noPrefills, []string{"prefill_policy", "prefill_max_in_flight", "pd.threshold_tokens", "decode_only.enabled", "decode_only.max_share"}},
+		{!alone && r.PD.Mode != router.PDAuto, "it is for pd.mode auto", []string{"pd.stall_weight"}},
 		{!c.DecodeOnly.Enabled && !alone && !never, "decode_only.enabled is false", []string{"decode_only.max_share"}},
 		{r.PrefillMaxInFlight == 0 && r.DecodeMaxInFlight == 0 && !shared, "without prefill_max_in_flight and decode_max_in_flight no request waits", []string{"queue.length", "queue.wait"}},
 		{r.Routing.PrefixMemory > 0 && !remembers(r), "it is for policy prefix, pd.mode auto and pd.threshold_tokens, and none of them is in use", []string{"routing.prefix_memory"}},

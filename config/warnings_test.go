@@ -23,6 +23,8 @@ func TestWarnings(t *testing.T) {
 		{"the same without prefill", alone + " --connector=mooncake", nil},
 		{"a connector that was run", both + " --connector=shared-storage", nil},
 		{"auto without prefill", alone + " --pd-mode=auto --pd-threshold-tokens=9", []string{`pd.mode: "auto" ` + noPool, `pd.threshold_tokens: "9" ` + noPool}},
+		{"a stall's weight without auto", both + " --pd-stall-weight=4", []string{`pd.stall_weight: "4" has no effect: it is for pd.mode auto`}},
+		{"a stall's weight with auto", both + " --pd-mode=auto --pd-stall-weight=4", nil},
 		{"auto with prefill", both + " --pd-mode=auto --pd-threshold-tokens=9 --routing-prefix-memory=8MiB", nil},
 		{"prefill keys without prefill", alone + " --prefill-policy=random --prefill-max-in-flight=2 --decode-only-max-share=0.5 --decode-only-enabled=false", []string{
 			`prefill_policy: "random" ` + noPool, `prefill_max_in_flight: "2" ` + noPool, `decode_only.enabled: "false" ` + noPool, `decode_only.max_share: "0.5" ` + noPool}},

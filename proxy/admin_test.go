@@ -14,7 +14,7 @@ func TestAdminShowsPoliciesAndWeights(t *testing.T) {
 	r := newRig(t, rigOptions{decode: 2, router: func(c *router.Config) {
 		c.PrefillPolicy, c.DecodePolicy = "prefix", "power_of_two"
 		c.Decode[0] += " weight=2.5"
-		c.PD = router.PD{Mode: router.PDAuto, ThresholdTokens: 7}
+		c.PD = router.PD{Mode: router.PDAuto, ThresholdTokens: 7, StallWeight: 4}
 		pools = *c
 	}})
 	expect := func(want ...string) {
@@ -30,7 +30,8 @@ func TestAdminShowsPoliciesAndWeights(t *testing.T) {
 			Backends []entry
 			PD       struct {
 				Mode            string
-				ThresholdTokens int `json:"threshold_tokens"`
+				ThresholdTokens int     `json:"threshold_tokens"`
+				StallWeight     float64 `json:"stall_weight"`
 			}
 		}
 		for path, into := range map[string]any{"/pools": &byRole, "/backends": &page} {

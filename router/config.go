@@ -78,7 +78,7 @@ type Health struct {
 func DefaultConfig() Config {
 	return Config{
 		PrefillPolicy: "prefix",
-		PD:            PD{Mode: PDAlways},
+		PD:            PD{Mode: PDAlways, StallWeight: StallWeight},
 		Queue:         Line{Length: 1000, Wait: 5 * time.Second},
 		Health: Health{
 			EjectAfter: 5, EjectFor: 30 * time.Second, EjectMax: 300 * time.Second,

@@ -16,7 +16,14 @@ type PD struct {
 	// ThresholdTokens applies to the modes always and auto. A request with fewer tokens that decode
 	// does not have in its cache goes to decode alone. With 0 none does for this reason.
 	ThresholdTokens int `mapstructure:"threshold_tokens"`
+	// StallWeight applies to the mode auto. It weighs a second in which a running stream stands still
+	// against a second in which a request waits for its first token.
+	StallWeight float64 `mapstructure:"stall_weight"`
 }
+
+// StallWeight is the default of PD.StallWeight: either second makes an answer end a second later. A
+// weight of 0.05 had the lowest TTFT on two H200s, and a TPOT p90 of 1.2 to 3.6 times that of always.
+const StallWeight = 1
 
 // The modes of PD.
 const (
@@ -65,10 +72,6 @@ type Decision struct {
 }
 
 const (
-	// stallWeight weighs a second in which a running stream stands still against a second in which
-	// a request waits for its first token. Both make an answer end a second later. A weight of 0.05
-	// had the lowest TTFT on two H200s, and a TPOT p90 of 1.2 to 3.6 times that of pd.mode always.
-	stallWeight = 1
 	// hysteresis is how much cheaper the other way must be to be taken, for prompts of about one
 	// size.
 	hysteresis = 0.1
@@ -118,7 +121,7 @@ func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 	r := s.router
 	out := Decision{Reason: ReasonPrice}
 	out.SplitCost = r.splitCost(p, prompt, s.queued(p), r.now())
-	out.LocalCost = r.localCost(d, fresh, r.now())
+	out.LocalCost = r.localCost(d, fresh, pd.StallWeight, r.now())
 	out.Split = r.chooser.cheaper(out.SplitCost, out.LocalCost, fresh)
 	if r.explores(out, prompt) {
 		out.Split, out.Reason = !out.Split, ReasonExplore
@@ -144,9 +147,9 @@ func (r *Router) splitCost(b *Backend, prompt Prompt, queued float64, now int64)
 }
 
 // localCost is the time of the prompts that D computes itself and of this one, and what D's
-// running streams lose meanwhile, external ones included. Blocks are held for as long as the
-// prompt is computed, so all of it costs more the fewer blocks are left.
-func (r *Router) localCost(b *Backend, fresh int, now int64) float64 {
+// running streams lose meanwhile, external ones included, times the weight of that. Blocks are held
+// for as long as the prompt is computed, so all of it costs more the fewer blocks are left.
+func (r *Router) localCost(b *Backend, fresh int, weight float64, now int64) float64 {
 	wait := b.local(now, rateOf(r.prices.LocalPace()))
 	own := r.prices.Cost(price.Local, float64(fresh)+wait)
 	work := max(0, own-r.prices.Cost(price.Local, wait))
@@ -155,7 +158,7 @@ func (r *Router) localCost(b *Backend, fresh int, now int64) float64 {
 	if e := b.engineAt(now); e != nil {
 		usage = e.KVUsage
 	}
-	return own*scarcity(usage) + stallWeight*streams*r.prices.StallShare()*work
+	return own*scarcity(usage) + weight*streams*r.prices.StallShare()*work
 }
 
 // scarcity is 1 for an empty cache and grows steeply as it fills: 1.8 at 90 %.

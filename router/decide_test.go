@@ -62,7 +62,7 @@ func TestDecideModes(t *testing.T) {
 		"at the threshold":         {PD{Mode: PDAlways, ThresholdTokens: 512}, Prompt{Tokens: 512}, true, ReasonAlways},
 		"D has most of it":         {PD{Mode: PDAlways, ThresholdTokens: 512}, Prompt{Tokens: 9000, CachedDecode: 8600}, false, ReasonShort},
 		"P has it, D has not":      {PD{Mode: PDAlways, ThresholdTokens: 512}, Prompt{Tokens: 9000, CachedPrefill: 8600}, true, ReasonAlways},
-		"auto keeps the threshold": {PD{Mode: PDAuto, ThresholdTokens: 512}, Prompt{Tokens: 100}, false, ReasonShort},
+		"auto keeps the threshold": {PD{Mode: PDAuto, StallWeight: StallWeight, ThresholdTokens: 512}, Prompt{Tokens: 100}, false, ReasonShort},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if d := x.decide(c.pd, x.p, x.d, c.prompt); d.Split != c.split || d.Reason != c.reason {
@@ -70,13 +70,13 @@ func TestDecideModes(t *testing.T) {
 			}
 		})
 	}
-	if d := x.decide(PD{Mode: PDAuto}, nil, x.d, Prompt{Tokens: 10}); !d.Split {
+	if d := x.decide(PD{Mode: PDAuto, StallWeight: StallWeight}, nil, x.d, Prompt{Tokens: 10}); !d.Split {
 		t.Error("no prefill backend: the request is not disaggregated, which is for others to degrade")
 	}
 }
 
 func TestAutoTakesTheCheaperWay(t *testing.T) {
-	auto := PD{Mode: PDAuto}
+	auto := PD{Mode: PDAuto, StallWeight: StallWeight}
 	for name, c := range map[string]struct {
 		prefill, transfer, local float64 // µs a token
 		streams                  int     // that run on D
@@ -105,11 +105,24 @@ func TestAutoTakesTheCheaperWay(t *testing.T) {
 	}
 }
 
+// An operator who gives pauses of running answers a higher weight has more requests split.
+func TestAutoWeighsStalls(t *testing.T) {
+	for weight, split := range map[float64]bool{0: false, 1: false, 4: true} {
+		x := newPricer(t)
+		x.learn(100, 150, 100) // the split costs 250 ms, decode alone 100 ms and a pause of 100 ms
+		x.d.inflight.Add(2)    // one stream runs beside this request
+		d := x.decide(PD{Mode: PDAuto, StallWeight: weight}, x.p, x.d, Prompt{Tokens: 1000})
+		if d.Split != split || d.Reason != ReasonPrice {
+			t.Errorf("weight %g: %+v", weight, d)
+		}
+	}
+}
+
 // While no prefill backend can be had, what goes to decode alone anyway still does.
 func TestAutoWithoutPrefillBackend(t *testing.T) {
 	x := newPricer(t)
 	x.learn(100, 60, 50) // local is cheaper
-	auto := PD{Mode: PDAuto, ThresholdTokens: 100}
+	auto := PD{Mode: PDAuto, StallWeight: StallWeight, ThresholdTokens: 100}
 	x.decide(auto, x.p, x.d, Prompt{Tokens: 1000})
 	for tokens, want := range map[int]Decision{
 		50:   {Reason: ReasonShort},
@@ -161,7 +174,7 @@ func TestAutoPricesTheQueueOfThePool(t *testing.T) {
 	if err := x.s.AcquireFor(w, &running); err != nil {
 		t.Fatal(err)
 	}
-	if d := x.decide(PD{Mode: PDAuto}, x.p, x.d, Prompt{Tokens: 1000}); !d.Split {
+	if d := x.decide(PD{Mode: PDAuto, StallWeight: StallWeight}, x.p, x.d, Prompt{Tokens: 1000}); !d.Split {
 		t.Errorf("one prompt is under way: %+v", d)
 	}
 	done, ended := make(chan struct{}), make(chan error)
@@ -171,7 +184,7 @@ func TestAutoPricesTheQueueOfThePool(t *testing.T) {
 	for x.r.Queued(Prefill) < 10 {
 		runtime.Gosched()
 	}
-	if d := x.decide(PD{Mode: PDAuto}, x.p, x.d, Prompt{Tokens: 1000}); d.Split {
+	if d := x.decide(PD{Mode: PDAuto, StallWeight: StallWeight}, x.p, x.d, Prompt{Tokens: 1000}); d.Split {
 		t.Errorf("ten more wait: %+v", d)
 	}
 	close(done)
@@ -188,7 +201,7 @@ func TestAutoPricesTheQueueOfThePool(t *testing.T) {
 func TestDecideWithoutPrefill(t *testing.T) {
 	x := newPricer(t)
 	x.learn(100, 50, 100)
-	auto := PD{Mode: PDAuto}
+	auto := PD{Mode: PDAuto, StallWeight: StallWeight}
 	if d := x.decide(auto, x.p, x.d, Prompt{Tokens: 1000}); d.Split {
 		t.Fatalf("%+v", d)
 	}
@@ -223,7 +236,7 @@ func TestDecideHasHysteresis(t *testing.T) {
 func TestDecideExplores(t *testing.T) {
 	x := newPricer(t)
 	x.learn(100, 60, 50) // local is cheaper by far
-	auto, prompt, explored := PD{Mode: PDAuto}, Prompt{Tokens: 1000}, 0
+	auto, prompt, explored := PD{Mode: PDAuto, StallWeight: StallWeight}, Prompt{Tokens: 1000}, 0
 	for range 600 { // a minute, ten a second
 		x.now = x.now.Add(100 * time.Millisecond)
 		switch d := x.decide(auto, x.p, x.d, prompt); {
@@ -248,7 +261,7 @@ func TestDecideExploresNothingAtFirst(t *testing.T) {
 	x := newPricer(t)
 	x.now = x.now.Add(time.Hour)
 	for range 3 {
-		if d := x.decide(PD{Mode: PDAuto}, x.p, x.d, Prompt{Tokens: 1000}); !d.Split {
+		if d := x.decide(PD{Mode: PDAuto, StallWeight: StallWeight}, x.p, x.d, Prompt{Tokens: 1000}); !d.Split {
 			t.Fatalf("%+v", d)
 		}
 	}
@@ -261,7 +274,7 @@ func TestWholeAnswersExploreNothing(t *testing.T) {
 	x.learn(100, 60, 50)
 	for range 600 {
 		x.now = x.now.Add(100 * time.Millisecond)
-		if d := x.decide(PD{Mode: PDAuto}, x.p, x.d, Prompt{Tokens: 1000, Whole: true}); d.Reason == ReasonExplore {
+		if d := x.decide(PD{Mode: PDAuto, StallWeight: StallWeight}, x.p, x.d, Prompt{Tokens: 1000, Whole: true}); d.Reason == ReasonExplore {
 			t.Fatalf("%+v", d)
 		}
 		x.r.Prefilled(0, 1000, 100*time.Millisecond) // others'
@@ -284,7 +297,7 @@ func TestDecideExploresFewOfRareRequests(t *testing.T) {
 		explored := 0
 		for range 200 {
 			x.now = x.now.Add(every)
-			if d := x.decide(PD{Mode: PDAuto}, x.p, x.d, Prompt{Tokens: 1000}); d.Split {
+			if d := x.decide(PD{Mode: PDAuto, StallWeight: StallWeight}, x.p, x.d, Prompt{Tokens: 1000}); d.Split {
 				x.r.Prefilled(0, 1000, 10*time.Millisecond)
 				x.r.Pulled(1000, 5*time.Millisecond)
 			} else {
@@ -313,7 +326,7 @@ func TestDecideExploresNoCachedPrompt(t *testing.T) {
 		began, spent := x.now, false
 		for range 300 {
 			x.now = x.now.Add(100 * time.Millisecond)
-			d := x.decide(PD{Mode: PDAuto}, x.p, x.d, tc.prompt)
+			d := x.decide(PD{Mode: PDAuto, StallWeight: StallWeight}, x.p, x.d, tc.prompt)
 			if d.Reason == ReasonExplore {
 				spent = true
 				if after := x.now.Sub(began); after < exploreAnyway-time.Second {
@@ -338,7 +351,7 @@ func TestDecideExploresNoCachedPrompt(t *testing.T) {
 func TestDecideExploresTheDearRarely(t *testing.T) {
 	x := newPricer(t)
 	x.learn(1, 1, 1000)
-	auto := PD{Mode: PDAuto}
+	auto := PD{Mode: PDAuto, StallWeight: StallWeight}
 	for range 150 {
 		x.now = x.now.Add(100 * time.Millisecond)
 		if d := x.decide(auto, x.p, x.d, Prompt{Tokens: 8000}); !d.Split {

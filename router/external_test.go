@@ -181,7 +181,7 @@ func TestDecideCountsTheOthers(t *testing.T) {
 			x.p.SetEngine(loaded(tc.onP, 0), 0, 3*time.Second)
 			x.d.SetEngine(loaded(tc.onD, 0), 0, 3*time.Second)
 			for _, want := range []bool{tc.split, tc.stale} {
-				if d := x.decide(PD{Mode: PDAuto}, x.p, x.d, Prompt{Tokens: 1000}); d.Split != want || d.Reason != ReasonPrice {
+				if d := x.decide(PD{Mode: PDAuto, StallWeight: StallWeight}, x.p, x.d, Prompt{Tokens: 1000}); d.Split != want || d.Reason != ReasonPrice {
 					t.Errorf("%+v, want a split: %v", d, want)
 				}
 				x.now = x.now.Add(3 * time.Second)

@@ -43,7 +43,7 @@ func (p prefixed) pick(backends []*Backend, q query) *Backend {
 const openingBlocks = 16
 
 // crowdWeight weighs a second in which a stream stands still against a second of computing. It only
-// chooses among engines that would all compute, so it is far below stallWeight: caches count first.
+// chooses among engines that would all compute, so it is far below StallWeight: caches count first.
 const crowdWeight = 0.05
 
 // offers is what a prompt would cost at the backends, in tokens. It does not hold the query, see

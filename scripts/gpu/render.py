@@ -110,7 +110,8 @@ def serve(result):
 
 
 def goal(result):
-    """auto against the better of always and never in each cell: the medians of its runs. Above 1.00 auto is better."""
+    """auto, by its stall weight, against the better of always and never in each cell: the medians of its runs. Above
+    1.00 auto is better."""
     measures = (lambda t: 1 / t["ms"]["ttft"]["p90"], lambda t: 1 / t["ms"]["tpot"]["p90"], lambda t: t["output_tokens_per_second"])
     cells = {}
     for s in result["steps"]:
@@ -121,12 +122,14 @@ def goal(result):
                 cell.setdefault(s["contender"], []).append(stream["totals"])
     rows = []
     for cell, runs in cells.items():
-        if not {"always", "auto", "never"} <= runs.keys():
+        if not {"always", "never"} <= runs.keys():
             continue
-        of = {c: [statistics.median(m(t) for t in runs[c]) for m in measures] for c in ("always", "auto", "never")}
-        ratios = [a / max(x, y) for x, a, y in zip(of["always"], of["auto"], of["never"])]
-        rows.append((*cell, " / ".join(str(len(runs[c])) for c in of), *(f"{r:.2f}" for r in ratios), "yes" if min(ratios) >= 0.95 else "no"))
-    return table(("traffic", "requests/s", "prompt/answer", "runs of always / auto / never", "TTFT p90", "TPOT p90", "tokens/s", "within 5 %"), rows)
+        of = {c: [statistics.median(m(t) for t in totals) for m in measures] for c, totals in runs.items()}
+        for name in sorted(c for c in runs if c.startswith("auto")):
+            ratios = [a / max(x, y) for x, a, y in zip(of["always"], of[name], of["never"])]
+            counts = " / ".join(str(len(runs[c])) for c in ("always", name, "never"))
+            rows.append((*cell, name, counts, *(f"{r:.2f}" for r in ratios), "yes" if min(ratios) >= 0.95 else "no"))
+    return table(("traffic", "requests/s", "prompt/answer", "contender", "runs of always / auto / never", "TTFT p90", "TPOT p90", "tokens/s", "within 5 %"), rows)
 
 
 def trouble(result):
