@@ -74,6 +74,11 @@ func handles() []mutant {
 		new:  "case c.p.beside.holds:",
 		test: "TestConnectorsGiveBackWhatNoDecodeReads/mooncake",
 	}, {
+		name: "a request without a handle reaches an engine that decodes without KV", in: "moriio.DecodeOnlySafe",
+		old:  "return false",
+		new:  "return true",
+		test: "TestConnectorsServeWhatCannotBeSplit/moriio",
+	}, {
 		name: "decode's own handle reaches a stream's client", in: "(*relay).take",
 		old:  "if ev.Handle() {",
 		new:  "if ev.Malformed {",
