@@ -112,8 +112,13 @@ func parsePage(text []byte, rank int) (router.EngineState, error) {
 			p.line(line)
 		}
 	}
-	return p.state()
+	return p.state(vllmLoad)
 }
+
+// loadNames are the metrics of an engine's load, as an error names them.
+type loadNames struct{ running, waiting, usage string }
+
+var vllmLoad = loadNames{"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"}
 
 // ofOther reports whether a line is about another rank, by vLLM's label engine. A line without that label
 // is about all of them.
@@ -276,7 +281,7 @@ func (l label) next() (label, bool) {
 }
 
 // state turns what was read into an engine's state. An impossible value counts as not known.
-func (p *page) state() (router.EngineState, error) {
+func (p *page) state(names loadNames) (router.EngineState, error) {
 	e := router.UnknownEngine()
 	e.Running, e.Waiting = p.count(famRunning), p.count(famWaiting)
 	e.KVUsage = p.mean(p.newer(famUsage, famUsageOld))
@@ -304,7 +309,7 @@ func (p *page) state() (router.EngineState, error) {
 	if blocks := p.count(famBlocks); blocks <= math.MaxInt32 {
 		e.Blocks = blocks
 	}
-	return e, p.fault(&e)
+	return e, p.fault(&e, names)
 }
 
 // newer returns the family to read if the metric has an old name too.
@@ -339,23 +344,23 @@ func (p *page) mean(f family) float64 {
 }
 
 // fault says in one line what of the engine's load is not known. It is nil if all of it is known.
-func (p *page) fault(e *router.EngineState) error {
+func (p *page) fault(e *router.EngineState, names loadNames) error {
 	var faults []string
 	for _, m := range [...]struct {
 		name  string
 		fam   family
 		known bool
 	}{
-		{"num_requests_running", famRunning, e.Running >= 0},
-		{"num_requests_waiting", famWaiting, e.Waiting >= 0},
-		{"kv_cache_usage_perc", p.newer(famUsage, famUsageOld), e.KVUsage >= 0},
+		{names.running, famRunning, e.Running >= 0},
+		{names.waiting, famWaiting, e.Waiting >= 0},
+		{names.usage, p.newer(famUsage, famUsageOld), e.KVUsage >= 0},
 	} {
 		switch {
 		case m.known:
 		case p[m.fam].n == 0:
-			faults = append(faults, "no vllm:"+m.name)
+			faults = append(faults, "no "+m.name)
 		default:
-			faults = append(faults, "vllm:"+m.name+" has an impossible value")
+			faults = append(faults, m.name+" has an impossible value")
 		}
 	}
 	if faults == nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"xpyd/kvparams"
 	"xpyd/router"
 	"xpyd/upstream"
 )
@@ -37,6 +38,7 @@ const (
 type PollerConfig struct {
 	Router *router.Router
 	Client func(*router.Backend) *upstream.Client // nil for a backend that was removed
+	Series *kvparams.Series                       // what the engines call their metrics; nil for vLLM's names
 	Fields []byte                                 // header lines of each request; the key for the engines
 	Count  func(ok bool)                          // counts a reading
 	Guard  func(func()) (ok bool)                 // runs what may panic, and survives it
@@ -234,7 +236,7 @@ func (p *Poller) read(snap *router.Snapshot, b *router.Backend, u *reuse, counts
 	if err != nil {
 		return false, err
 	}
-	state, err := parsePage(text, b.Rank)
+	state, err := p.parse(text, b)
 	if err != nil && state.Running < 0 && state.Waiting < 0 && state.KVUsage < 0 {
 		return false, err // the last report stays until it is too old
 	}
@@ -244,6 +246,13 @@ func (p *Poller) read(snap *router.Snapshot, b *router.Backend, u *reuse, counts
 		p.cfg.Log.Info().Str("role", b.Role.String()).Str("backend", b.URL).Msg("engine has restarted")
 	}
 	return true, err
+}
+
+func (p *Poller) parse(text []byte, b *router.Backend) (router.EngineState, error) {
+	if p.cfg.Series != nil {
+		return parseForeign(text, p.cfg.Series)
+	}
+	return parsePage(text, b.Rank)
 }
 
 // cutStop is the only cause for which this package cuts an exchange: the process ends.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"xpyd/kvparams"
 	"xpyd/router"
 	"xpyd/upstream"
 )
@@ -62,5 +63,44 @@ func TestSilenceDoesNotBringAnEngineBack(t *testing.T) {
 			t.Errorf("after %d: gone since %v, was known at %v", step.answer, since, known)
 		}
 		known = since
+	}
+}
+
+// An engine of SGLang generates a token for /health, which takes longer than its client should wait. It
+// is asked by a path that it answers at once.
+func TestSGLangIsAskedWhetherItLivesByPing(t *testing.T) {
+	var status atomic.Int64
+	over := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if q.URL.Path == "/ping" {
+			w.WriteHeader(int(status.Load()))
+			return
+		}
+		select {
+		case <-q.Context().Done():
+		case <-over:
+		}
+	}))
+	defer srv.Close()
+	defer close(over)
+	rc := router.DefaultConfig()
+	rc.Decode = []string{srv.URL}
+	rt, err := router.New(rc, 0.25, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := rt.Snapshot().Backends(router.Decode)[0]
+	d, _ := kvparams.Lookup("sglang")
+	s := New(Config{Router: rt, Dialect: d, Dial: time.Second, MaxIdle: time.Second})
+	defer s.StopChecks()
+	client := upstream.New(upstream.Config{Addr: b.Addr, Host: b.Host, DialTimeout: time.Second, MaxIdle: time.Second, Scratch: s.scratch})
+	defer client.Close()
+	s.edit(func(m map[*router.Backend]*engine) { m[b] = &engine{Client: client} })
+	s.SetVitalsWait(10 * time.Second)
+	for _, step := range []int64{503, 200} {
+		status.Store(step)
+		if _, gone := s.Gone(b); gone != (step == 503) {
+			t.Errorf("after %d: gone %v", step, gone)
+		}
 	}
 }

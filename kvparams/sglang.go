@@ -16,6 +16,36 @@ func (sglang) Concurrent() bool     { return true }
 func (sglang) DecodeOnlySafe() bool { return false }
 func (sglang) Reclaim() Reclaim     { return ReclaimLease }
 
+// Series are those of SGLang 0.5.23 with --enable-metrics. A request waits in another queue before and
+// after each step: of a prefill server for its decode server and for the transfer, of a decode server
+// for room and for the KV. The bootstrap queue was called prealloc before.
+func (sglang) Series() Series {
+	return Series{
+		Prefix: "sglang:",
+		Of: []Metric{
+			{Name: "num_running_reqs", Quantity: Running},
+			{Name: "num_queue_reqs", Quantity: Waiting},
+			{Name: "num_grammar_queue_reqs", Quantity: Waiting},
+			{Name: "num_prefill_bootstrap_queue_reqs", Quantity: Waiting},
+			{Name: "num_prefill_prealloc_queue_reqs", Quantity: Waiting},
+			{Name: "num_prefill_inflight_queue_reqs", Quantity: Waiting},
+			{Name: "num_decode_prealloc_queue_reqs", Quantity: Waiting},
+			{Name: "num_decode_transfer_queue_reqs", Quantity: Waiting},
+			{Name: "token_usage", Quantity: KVUsage},
+			{Name: "page_size", Quantity: BlockSize},
+			{Name: "num_pages", Quantity: Blocks},
+			{Name: "prompt_tokens", Quantity: PromptTokens, Counts: true},
+			{Name: "generation_tokens", Quantity: GenerationTokens, Counts: true},
+		},
+		// With priorities there is a sample of each beside the whole. Each pipeline rank has the same
+		// requests.
+		Whole: []Label{{"priority", ""}, {"pp_rank", "0"}},
+	}
+}
+
+// Vitals is not /health, which generates a token and answers after a second at the soonest.
+func (sglang) Vitals() string { return "/ping" }
+
 func (sglang) EngineConfig(role Role) string {
 	if role == Decodes {
 		return "--disaggregation-mode decode"

@@ -34,6 +34,11 @@ func (c *core) route(ctx context.Context, x *exchange) {
 
 // endpoint is the route table: the methods a path takes and what serves it.
 func (c *core) endpoint(path string) (methods string, handle func(context.Context, *exchange)) {
+	if c.o.Connector == ConnectorSGLang {
+		if methods, handle, known := c.sglangEndpoint(path); known {
+			return methods, handle
+		}
+	}
 	switch path {
 	case "/v1/chat/completions":
 		return "POST", func(ctx context.Context, x *exchange) { c.countLoad(ctx, x, chatAPI{}) }

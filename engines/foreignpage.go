@@ -1,0 +1,68 @@
+package engines
+
+import (
+	"bytes"
+
+	"xpyd/kvparams"
+	"xpyd/router"
+)
+
+// quantities are the families of what an engine that is not vLLM tells.
+var quantities = [...]family{
+	kvparams.Running: famRunning, kvparams.Waiting: famWaiting, kvparams.KVUsage: famUsage, kvparams.BlockSize: famBlockSize, kvparams.Blocks: famBlocks,
+	kvparams.PromptTokens: famPrompt, kvparams.GenerationTokens: famGeneration,
+}
+
+// parseForeign is parsePage for an engine that has series of its own. Such an engine has no ranks that
+// xpyd tells apart.
+func parseForeign(text []byte, s *kvparams.Series) (router.EngineState, error) {
+	var p page
+	for line := range bytes.Lines(text) {
+		p.foreign(bytes.TrimSuffix(line, []byte("\n")), s)
+	}
+	p[famPartBlocks].n++ // nothing says that there is a block for every BlockSize tokens
+	return p.state(loadNames{nameOf(s, kvparams.Running), nameOf(s, kvparams.Waiting), nameOf(s, kvparams.KVUsage)})
+}
+
+func (p *page) foreign(line []byte, s *kvparams.Series) {
+	line, ours := bytes.CutPrefix(line, []byte(s.Prefix))
+	if !ours {
+		if rest, ok := bytes.CutPrefix(line, []byte("process_start_time_seconds")); ok {
+			p.sample(famStarted, rest)
+		}
+		return
+	}
+	end := bytes.IndexByte(line, '{')
+	if end < 0 {
+		end = max(bytes.IndexAny(line, " \t"), 0)
+	}
+	name, rest := bytes.TrimSuffix(line[:end], []byte("_total")), line[end:]
+	for i := range s.Of {
+		if m := &s.Of[i]; string(name) == m.Name && (m.Counts || whole(rest, s.Whole)) {
+			p.sample(quantities[m.Quantity], rest)
+		}
+	}
+}
+
+// whole reports that a sample neither repeats another one nor is part of it.
+func whole(rest []byte, labels []kvparams.Label) bool {
+	l, ok := startLabels(rest)
+	for ; ok && !l.done; l, ok = l.next() {
+		for _, want := range labels {
+			if string(l.name) == want.Name && string(l.value) != want.Value {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// nameOf is the metric that every engine has of a quantity.
+func nameOf(s *kvparams.Series, q kvparams.Quantity) string {
+	for _, m := range s.Of {
+		if m.Quantity == q {
+			return s.Prefix + m.Name
+		}
+	}
+	return s.Prefix
+}
