@@ -54,6 +54,14 @@ func expectNothingPinned(t *testing.T, engines []*sim.Engine) {
 	}
 }
 
+// The version of an engine that is not vLLM is told, and nothing is concluded from it.
+func TestCheckTellsTheVersionOfSGLang(t *testing.T) {
+	out, err := probeOf(t, sim.ConnectorSGLang, sim.Options{Role: sim.RolePrefill}, sim.Options{Role: sim.RoleDecode})
+	if err != nil || strings.Count(out, "0.5.23") != 2 || strings.Contains(out, "vLLM") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 func TestCheckProbesEachConnector(t *testing.T) {
 	for _, c := range sim.Connectors() {
 		t.Run(string(c), func(t *testing.T) {

@@ -160,7 +160,12 @@ func (p *engineProber) askModels(ctx context.Context, e *engine) {
 }
 
 func (p *engineProber) askVersion(ctx context.Context, e *engine) {
-	body, err := p.get(ctx, baseOf(e.url)+"/version")
+	path := "/version"
+	foreign, isForeign := p.dialect.(kvparams.Foreign)
+	if isForeign {
+		path = foreign.Version()
+	}
+	body, err := p.get(ctx, baseOf(e.url)+path)
 	var v struct {
 		Version string `json:"version"`
 	}
@@ -170,6 +175,9 @@ func (p *engineProber) askVersion(ctx context.Context, e *engine) {
 	e.version = v.Version
 	major, minor, ok := splitVersion(e.version)
 	switch {
+	case isForeign && err != nil:
+		p.note("%s does not tell its version: %v", e, err)
+	case isForeign: // what follows is about vLLM
 	case err != nil:
 		p.fault("%s does not tell its version: %v", e, err)
 	case !ok:

@@ -206,7 +206,7 @@ func (c *checker) listModels(b *router.Backend, auth string) {
 }
 
 func (c *checker) learnVersion(b *router.Backend, auth string) {
-	status, body, err := c.get(b, "/version", auth)
+	status, body, err := c.get(b, c.s.ways.version, auth)
 	var v struct {
 		Version string `json:"version"`
 	}

@@ -7,6 +7,21 @@ import (
 	"xpyd/router"
 )
 
+// ways are how an engine tells what it is asked beside completions.
+type ways struct {
+	vitals  string           // the path that it answers at once, if it lives
+	version string           // the path whose answer has its version
+	series  *kvparams.Series // what it calls its metrics; nil for vLLM's names
+}
+
+func waysOf(d kvparams.Dialect) ways {
+	if f, ok := d.(kvparams.Foreign); ok {
+		series := f.Series()
+		return ways{f.Vitals(), f.Version(), &series}
+	}
+	return ways{vitals: "/health", version: "/version"}
+}
+
 // quantities are the families of what an engine that is not vLLM tells.
 var quantities = [...]family{
 	kvparams.Running: famRunning, kvparams.Waiting: famWaiting, kvparams.KVUsage: famUsage, kvparams.BlockSize: famBlockSize, kvparams.Blocks: famBlocks,

@@ -81,8 +81,7 @@ type Set struct {
 	scratch *netio.Scratch                              // shared by all connections
 	lookUp  upstream.LookUp                             // of names; nil for the system's resolver
 	vitals  time.Duration                               // how long an engine is asked whether it lives
-	asks    string                                      // the path that an engine answers at once, if it lives
-	series  *kvparams.Series                            // what the engines call their metrics; nil for vLLM's names
+	ways    ways
 }
 
 // engine holds what the proxy knows of one backend's engine, and its client.
@@ -105,11 +104,7 @@ func New(cfg Config) *Set {
 	s := &Set{
 		cfg: cfg, scratch: netio.NewScratch(), vitals: vitalsWait,
 		staysLog: cfg.Log.Sample(&zerolog.BurstSampler{Burst: staysLines, Period: time.Second}),
-		asks:     "/health",
-	}
-	if d, ok := cfg.Dialect.(kvparams.Foreign); ok {
-		series := d.Series()
-		s.series, s.asks = &series, d.Vitals()
+		ways:     waysOf(cfg.Dialect),
 	}
 	if cfg.Auth != "" {
 		s.fields = []byte("Authorization: " + cfg.Auth + "\r\n")
@@ -131,7 +126,7 @@ func (s *Set) Start() {
 	}
 	s.warm.start()
 	s.Poller = NewPoller(PollerConfig{
-		Router: s.cfg.Router, Client: s.Client, Series: s.series, Fields: s.fields, Count: s.cfg.Polled, Guard: s.cfg.Guard, Log: s.cfg.Log,
+		Router: s.cfg.Router, Client: s.Client, Series: s.ways.series, Fields: s.fields, Count: s.cfg.Polled, Guard: s.cfg.Guard, Log: s.cfg.Log,
 	})
 }
 

@@ -72,7 +72,7 @@ func (s *Set) vitalsOf(b *router.Backend) sign {
 	}
 	ctx, cancel := context.WithTimeout(s.checks.ctx, s.vitals)
 	defer cancel()
-	status, _, err := s.checks.getWithin(ctx, b, s.asks, s.cfg.Auth)
+	status, _, err := s.checks.getWithin(ctx, b, s.ways.vitals, s.cfg.Auth)
 	switch {
 	case err != nil && !brokenOff(err):
 		return silent

@@ -8,6 +8,8 @@ type Foreign interface {
 	Series() Series
 	// Vitals is the path that an engine answers at once, if it lives. Its /health may take longer.
 	Vitals() string
+	// Version is the path whose answer is an object with a version.
+	Version() string
 }
 
 // Quantity is what a metric of an engine tells.

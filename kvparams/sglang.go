@@ -46,6 +46,9 @@ func (sglang) Series() Series {
 // Vitals is not /health, which generates a token and answers after a second at the soonest.
 func (sglang) Vitals() string { return "/ping" }
 
+// Version is a large answer that may hold secrets, of which only the version is read.
+func (sglang) Version() string { return "/server_info" }
+
 func (sglang) EngineConfig(role Role) string {
 	if role == Decodes {
 		return "--disaggregation-mode decode"

@@ -7,6 +7,9 @@ import (
 	"net/http"
 )
 
+// sglangVersion is the one whose source these engines were written from.
+const sglangVersion = "0.5.23"
+
 // sglangEndpoint is the part of the route table in which SGLang differs from vLLM. known is false for
 // the rest. SGLang's /health generates a token and takes a second at least; here it answers at once.
 func (c *core) sglangEndpoint(path string) (methods string, handle func(context.Context, *exchange), known bool) {
@@ -15,6 +18,10 @@ func (c *core) sglangEndpoint(path string) (methods string, handle func(context.
 		return "GET", func(_ context.Context, x *exchange) { x.empty() }, true
 	case "/model_info", "/get_model_info":
 		return "GET", func(_ context.Context, x *exchange) { c.modelInfo(x) }, true
+	case "/server_info", "/get_server_info":
+		return "GET", func(_ context.Context, x *exchange) {
+			x.json(append(appendString([]byte(`{"frontend":"python","version":`), sglangVersion), '}'))
+		}, true
 	case "/metrics":
 		return "GET", func(_ context.Context, x *exchange) { c.sglangExposition(x) }, true
 	case "/version", "/load":
