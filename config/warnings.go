@@ -45,7 +45,7 @@ func Warnings(c Config) []string {
 	if never && !alone {
 		found = append(found, fmt.Sprintf("prefill: its %d backends get no request: pd.mode is never", len(r.Prefill)))
 	}
-	return slices.Concat(found, lateChecks(c), forgetful(r), loneWeights(r), idleTLS(c), openDoor(c), clearSecrets(c), openProfiles(c), unproven(c), c.noticed)
+	return slices.Concat(found, lateChecks(c), shortChecks(c), forgetful(r), loneWeights(r), idleTLS(c), openDoor(c), clearSecrets(c), openProfiles(c), unproven(c), c.noticed)
 }
 
 // unproven warns of a connector that xpyd's authors have only read in the engines' source.
@@ -60,12 +60,25 @@ func unproven(c Config) []string {
 // renews the lease, but may have only half of it left when an engine stops responding.
 func lateChecks(c Config) []string {
 	h := c.Router.Health
+	if d, ok := kvparams.Lookup(c.Connector); ok && !d.HandleInAnswer() {
+		return nil // a late decode has no handle to read by
+	}
 	after := h.Interval + time.Duration(h.Fall)*h.Timeout + time.Duration(h.Fall-1)*h.SuspectInterval
 	if len(c.Router.Prefill) == 0 || c.Router.PD.Mode == router.PDNever || after <= c.KV.Lease/2 {
 		return nil
 	}
 	return []string{invalid("kv.lease", c.KV.Lease.String(), fmt.Sprintf("is too short for checks that notice an engine that stands still after up to %s, more than half of it: "+
 		"when it runs again, decode may read blocks that another prompt has by then; lower health.interval, health.timeout, health.suspect_interval or health.fall", after)).Error()}
+}
+
+// shortChecks warns of checks that an engine which is well may fail.
+func shortChecks(c Config) []string {
+	d, _ := kvparams.Lookup(c.Connector)
+	f, ok := d.(kvparams.Foreign)
+	if timeout := c.Router.Health.Timeout; ok && timeout <= f.HealthTakes() {
+		return []string{invalid("health.timeout", timeout.String(), fmt.Sprintf("is too short for connector %s, whose engines may take %s over /health; raise it, or see docs/connectors.md", c.Connector, f.HealthTakes())).Error()}
+	}
+	return nil
 }
 
 // idleKeys warns of each of the paths that is not at its default.

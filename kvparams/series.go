@@ -1,5 +1,7 @@
 package kvparams
 
+import "time"
+
 // Foreign is a Dialect whose engines are not vLLM. They say of themselves by other names what vLLM
 // says by its own.
 type Foreign interface {
@@ -8,6 +10,8 @@ type Foreign interface {
 	Series() Series
 	// Vitals is the path that an engine answers at once, if it lives. Its /health may take longer.
 	Vitals() string
+	// HealthTakes is how long /health of an engine that is well may take.
+	HealthTakes() time.Duration
 	// Version is the path whose answer is an object with a version.
 	Version() string
 }

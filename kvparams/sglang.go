@@ -3,6 +3,7 @@ package kvparams
 import (
 	"hash/fnv"
 	"strconv"
+	"time"
 )
 
 // sglang is SGLang's disaggregation. Both legs carry the address of P's bootstrap server and a room,
@@ -45,6 +46,9 @@ func (sglang) Series() Series {
 
 // Vitals is not /health, which generates a token and answers after a second at the soonest.
 func (sglang) Vitals() string { return "/ping" }
+
+// HealthTakes is two of the seconds after which SGLang looks whether its scheduler has said anything.
+func (sglang) HealthTakes() time.Duration { return 2 * time.Second }
 
 // Version is a large answer that may hold secrets, of which only the version is read.
 func (sglang) Version() string { return "/server_info" }
