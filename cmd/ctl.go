@@ -14,6 +14,7 @@ import (
 
 	"xpyd/config"
 	"xpyd/ctl"
+	"xpyd/router"
 )
 
 func newCtlCmd() *cobra.Command {
@@ -72,9 +73,14 @@ func newCtlAdd(flags *adminFlags) *cobra.Command {
 		if !slices.Contains([]string{"prefill", "decode"}, to.Role) {
 			return config.UsageError{Err: fmt.Errorf("--role: %q must be prefill or decode", to.Role)}
 		}
-		to.URL = args[0]
-		o, err := c.Add(ctx, to)
-		return tell(out, o, err)
+		urls, err := eachRank(args)
+		for _, to.URL = range urls {
+			o, err := c.Add(ctx, to)
+			if err := tell(out, o, err); err != nil {
+				return err
+			}
+		}
+		return err
 	})
 	cmd.Flags().StringVar(&to.Role, "role", "", "`pool`: prefill or decode")
 	cmd.Flags().Float64Var(&to.Weight, "weight", 0, "`share` beside the others of the pool (default 1, or gpus)")
@@ -136,8 +142,23 @@ func newCtlDrain(flags *adminFlags) *cobra.Command {
 	return cmd
 }
 
+// eachRank spells out the ranks of names as host:8000@0..7.
+func eachRank(names []string) (all []string, err error) {
+	for _, name := range names {
+		ranks, err := router.EachRank(name)
+		if err != nil {
+			return nil, config.UsageError{Err: fmt.Errorf("%q %w", router.ShowURL(name), err)}
+		}
+		all = append(all, ranks...)
+	}
+	return all, nil
+}
+
 // patchAll makes the same change to each of the backends, and returns their URLs.
 func patchAll(ctx context.Context, c *ctl.Client, out io.Writer, ids []string, to ctl.Change) (urls []string, err error) {
+	if ids, err = eachRank(ids); err != nil {
+		return nil, err
+	}
 	for _, id := range ids {
 		o, err := c.Patch(ctx, id, to)
 		if err := tell(out, o, err); err != nil {
@@ -163,8 +184,12 @@ func newCtlRemove(flags *adminFlags) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{Use: "remove BACKEND...", Short: "Remove backends once their requests have ended", Args: anyArgs}
 	cmd.RunE = operate(flags, "BACKEND...", 1, manyArgs, func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error {
+		ids, err := eachRank(args)
+		if err != nil {
+			return err
+		}
 		var urls []string
-		for _, id := range args {
+		for _, id := range ids {
 			o, err := c.Remove(ctx, id, force)
 			if err := tell(out, o, err); err != nil {
 				return err

@@ -64,6 +64,17 @@ func (c *Config) checkPassed() error {
 	return nil
 }
 
+// Fits says why the pools, as operators have changed them, cannot be those of c, or returns nil.
+func (c Config) Fits(pools router.Config) error {
+	c.Router = pools // c is a copy
+	for _, check := range []func() error{c.checkPools, c.checkPassed, c.checkRanked} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // ranked returns a backend that is one rank of an engine, or "" if none is.
 func (c *Config) ranked() string {
 	for _, entry := range slices.Concat(c.Router.Prefill, c.Router.Decode) {

@@ -170,7 +170,7 @@ func TestFailedHandOverKeepsTheStateFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			if how == "kept" {
-				next, err := members.Open(cfg.Router, state, zerolog.Nop())
+				next, err := members.Open(cfg.Router, state, cfg.Fits, zerolog.Nop())
 				if err != nil || !slices.Contains(next.Config().Decode, "http://127.0.0.1:2 state=disabled") {
 					t.Errorf("the next process begins with %v, %v", next.Config().Decode, err)
 				}

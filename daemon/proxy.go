@@ -48,7 +48,7 @@ func Start(cfg config.Config, version string, log zerolog.Logger) (*Proxy, error
 func openProxy(cfg config.Config, version string, from *Inheritance, control admin.Control, log zerolog.Logger) (*Proxy, error) {
 	p := &Proxy{failed: make(chan error, 2)}
 	var err error
-	if p.members, err = members.Open(cfg.Router, cfg.Members.StateFile, log); err != nil {
+	if p.members, err = members.Open(cfg.Router, cfg.Members.StateFile, cfg.Fits, log); err != nil {
 		return nil, stateError(err)
 	}
 	rt, err := router.New(p.members.Config(), cfg.DecodeOnly.MaxShare, time.Now)

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"xpyd/router"
 )
 
 // saved is the state file.
@@ -35,6 +37,9 @@ func load(path string) ([]Edit, error) {
 		return nil, wrong("state_file: %q has version %d, want %d; move it away to start without run-time changes", path, s.Version, savedVersion)
 	}
 	for _, e := range s.Edits {
+		if _, err := router.BaseURL(e.URL); err != nil {
+			return nil, wrong("state_file: %q: %q %v; correct it, or move it away to start without run-time changes", path, router.ShowURL(e.URL), err)
+		}
 		if err := e.check(); err != nil {
 			return nil, wrong("state_file: %q: %s: %v; correct it, or move it away to start without run-time changes", path, e.URL, err)
 		}

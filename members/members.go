@@ -14,6 +14,7 @@ import (
 // Set is what is in force: the pools of the configuration, and the edits.
 type Set struct {
 	file string // keeps the edits; empty: the process does
+	fits func(router.Config) error
 	log  zerolog.Logger
 
 	mu    sync.Mutex
@@ -27,9 +28,10 @@ type Set struct {
 }
 
 // Open reads the edits of the state file, if there is one, and puts them on the configured pools. It
-// changes nothing. Keep and Bind must follow before anything changes.
-func Open(base router.Config, file string, log zerolog.Logger) (*Set, error) {
-	s := &Set{file: file, log: log}
+// changes nothing. Keep and Bind must follow before anything changes. fits says why pools may not be in
+// force together with the rest of the configuration, or returns nil.
+func Open(base router.Config, file string, fits func(router.Config) error, log zerolog.Logger) (*Set, error) {
+	s := &Set{file: file, fits: fits, log: log}
 	if file == "" {
 		s.base, s.now = base, base
 		return s, nil
@@ -44,6 +46,9 @@ func Open(base router.Config, file string, log zerolog.Logger) (*Set, error) {
 	}
 	if len(now.Decode) == 0 && len(base.Decode) > 0 {
 		return nil, conflict("state_file: %q leaves no decode backend; move it away to start without run-time changes", file)
+	}
+	if err := fits(now); err != nil {
+		return nil, conflict("state_file: the changes in %q do not fit the configuration: %v; correct one of them, or move the file away to start without run-time changes", file, err)
 	}
 	s.base, s.now, s.edits, s.dropped = base, now, kept, dropped
 	return s, nil
@@ -104,6 +109,9 @@ func (s *Set) Rebase(base router.Config, put func(router.Config) error) error {
 	if len(now.Decode) == 0 && len(base.Decode) > 0 {
 		return conflict("the run-time changes leave no decode backend of the new configuration; undo them first")
 	}
+	if err := s.fits(now); err != nil {
+		return conflict("the run-time changes do not fit the new configuration; undo them first: %v", err)
+	}
 	if err := s.force(now, kept, put); err != nil {
 		return err
 	}
@@ -138,9 +146,13 @@ func (s *Set) force(now router.Config, edits []Edit, put func(router.Config) err
 
 // Add puts a backend into a pool and returns its URL.
 func (s *Set) Add(e Edit) (string, error) {
-	full, err := router.BaseURL(e.URL)
+	ranks, err := router.Ranks(e.URL)
 	if err != nil {
 		return "", wrong("url: %q %v", router.ShowURL(e.URL), err)
+	}
+	full := ranks[0]
+	if len(ranks) > 1 {
+		return "", wrong("url: %q is %d backends; add each rank by itself, as %s, or all of them with xpyd ctl add", e.URL, len(ranks), full)
 	}
 	if e.Role == "" {
 		return "", wrong("role: is missing; give prefill or decode")
@@ -247,6 +259,9 @@ func (s *Set) change(what string, e Edit, edit func(all []placed) ([]Edit, error
 	}
 	if len(now.Decode) == 0 {
 		return conflict("%s is the last decode backend; add another one first", e.URL)
+	}
+	if err := s.fits(now); err != nil {
+		return conflict("%v", err)
 	}
 	if err := s.force(now, kept, s.put); err != nil {
 		return err

@@ -28,11 +28,21 @@ type rig struct {
 	log  bytes.Buffer
 }
 
+// fits refuses pools that name the engine http://bad:1, with or without a rank.
+func fits(cfg router.Config) error {
+	for _, entry := range slices.Concat(cfg.Prefill, cfg.Decode) {
+		if strings.HasPrefix(entry, "http://bad:1") {
+			return errors.New("bad:1 has no place here")
+		}
+	}
+	return nil
+}
+
 func newRig(t *testing.T, base router.Config, file string) *rig {
 	t.Helper()
 	r := &rig{t: t}
 	var err error
-	if r.Set, err = Open(base, file, zerolog.New(&r.log)); err != nil {
+	if r.Set, err = Open(base, file, fits, zerolog.New(&r.log)); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Keep(); err != nil {
@@ -115,6 +125,18 @@ func TestReloadKeepsWhatStillApplies(t *testing.T) {
 	r.expect("http://b:1 state=disabled, http://f:1", "http://c:1")
 }
 
+// A new configuration beside which a change cannot stand is refused, and both stay as they were.
+func TestReloadThatDoesNotFitTheChanges(t *testing.T) {
+	r := newRig(t, pools("http://a:1", "http://c:1"), "")
+	r.must(r.Add(Edit{URL: "http://d:1", Role: "decode"}))
+	err := r.Rebase(pools("http://bad:1", "http://c:1"), r.take)
+	if refused := new(Error); !errors.As(err, &refused) || refused.Kind != Conflict ||
+		!strings.Contains(err.Error(), "the run-time changes do not fit the new configuration; undo them first: bad:1") {
+		t.Errorf("got %v", err)
+	}
+	r.expect("http://a:1", "http://c:1, http://d:1")
+}
+
 func TestWrongChanges(t *testing.T) {
 	r := newRig(t, pools("http://10.0.0.1:8100 http://x:80 https://x:80", "http://10.0.0.2:8200"), "")
 	for _, tc := range []struct {
@@ -134,6 +156,9 @@ func TestWrongChanges(t *testing.T) {
 		{func() (string, error) { return r.Add(Edit{URL: "http://10.0.0.2:8200", Role: "prefill"}) }, Conflict, "http://10.0.0.2:8200 is in the decode pool already; change it with PATCH"},
 		{func() (string, error) { return r.Add(Edit{URL: "http://y:1"}) }, Wrong, "role: is missing; give prefill or decode"},
 		{func() (string, error) { return r.Add(Edit{URL: "http://me:sesame@y:1", Role: "decode"}) }, Wrong, `url: "http://y:1" must hold no user or password`},
+		{func() (string, error) { return r.Add(Edit{URL: "http://Y:1@0..7", Role: "decode"}) }, Wrong, `url: "http://Y:1@0..7" is 8 backends; add each rank by itself, as http://y:1@0, or all of them with xpyd ctl add`},
+		{func() (string, error) { return r.Add(Edit{URL: "http://y:1@7..0", Role: "decode"}) }, Wrong, "the lower first"},
+		{func() (string, error) { return r.Add(Edit{URL: "http://bad:1@2", Role: "decode"}) }, Conflict, "bad:1 has no place here"},
 		{func() (string, error) { return r.Add(Edit{URL: "http://y:1", Role: "decode", Bootstrap: 1e6}) }, Wrong, "bootstrap: 1000000 must be a port"},
 		{func() (string, error) { return r.Add(Edit{URL: "http://y:1", Role: "decode", GPUs: 1e9}) }, Wrong, "gpus: 1e+09 must be from 0.01 to 4096"},
 	} {
@@ -214,7 +239,7 @@ func TestStateFileThatCannotBeWritten(t *testing.T) {
 		t.Errorf("error %v for a directory that is gone", err)
 	}
 	r.expect("http://a:1 weight=2", "http://c:1")
-	s, err := Open(pools("", "http://c:1"), file, zerolog.Nop())
+	s, err := Open(pools("", "http://c:1"), file, fits, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,17 +252,19 @@ func TestStateFilesThatAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"{":             "holds no state of xpyd",
 		`{"version":9}`: "has version 9, want 1",
-		`{"version":1,"edits":[{"url":"http://a:1","state":"off"}]}`:    `http://a:1: state: "off" must be`,
-		`{"version":1,"edits":[{"url":"http://c:1","role":"prefill"}]}`: "leaves no decode backend",
-		`{"version":1,"edits":[{"url":"http://c:1","removed":true}]}`:   "leaves no decode backend",
-		`{"version":1,"edits":[{"url":"http://a:1","weight":"heavy"}]}`: "holds no state of xpyd",
-		`{"version":1,"edits":[{"url":"http://a:1","weight":-1}]}`:      "weight: -1 must be",
+		`{"version":1,"edits":[{"url":"http://a:1","state":"off"}]}`:                     `http://a:1: state: "off" must be`,
+		`{"version":1,"edits":[{"url":"http://c:1","role":"prefill"}]}`:                  "leaves no decode backend",
+		`{"version":1,"edits":[{"url":"http://c:1","removed":true}]}`:                    "leaves no decode backend",
+		`{"version":1,"edits":[{"url":"http://a:1","weight":"heavy"}]}`:                  "holds no state of xpyd",
+		`{"version":1,"edits":[{"url":"http://a:1","weight":-1}]}`:                       "weight: -1 must be",
+		`{"version":1,"edits":[{"url":"http://d:1@0..7","added":true,"role":"decode"}]}`: "must hold no user or password",
+		`{"version":1,"edits":[{"url":"http://bad:1@0","added":true,"role":"decode"}]}`:  "do not fit the configuration: bad:1 has no place here; correct one of them",
 	} {
 		file := filepath.Join(t.TempDir(), "state.json")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := Open(pools("http://a:1", "http://c:1"), file, zerolog.Nop())
+		_, err := Open(pools("http://a:1", "http://c:1"), file, fits, zerolog.Nop())
 		var refused *Error
 		if !errors.As(err, &refused) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: got %v, want %s", text, err, want)

@@ -100,22 +100,22 @@ func (s *Snapshot) shut(before *Snapshot) {
 // that is s, or if the engine of the request's other leg has the role now.
 func (s *Snapshot) newer(w *Want) *Snapshot {
 	now := s.router.Snapshot()
-	if now == s || now.twin(w) != nil {
+	if now == s || len(now.twins(w)) > 0 {
 		return nil
 	}
 	return now
 }
 
-// twin returns the backend of w's role on the engine of the request's other leg, or nil. The request
-// must not get it, because no engine can pull blocks from itself.
-func (s *Snapshot) twin(w *Want) *Backend {
+// twins returns the backends of w's role on the engine of the request's other leg: one, or a rank each. The
+// request must not get them, because no engine can pull blocks from itself.
+func (s *Snapshot) twins(w *Want) (all []*Backend) {
 	if w.Peer == nil {
 		return nil
 	}
 	for _, m := range s.Members(w.Role) {
-		if m.URL == w.Peer.URL {
-			return m.Backend
+		if m.Base() == w.Peer.Base() {
+			all = append(all, m.Backend)
 		}
 	}
-	return nil
+	return all
 }

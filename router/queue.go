@@ -170,15 +170,13 @@ func (q *queue) serve(s *Snapshot) {
 	}
 }
 
-// see skips the backend in s that wt must not get, as engines may have changed their roles since wt joined.
+// see skips the backends in s that wt must not get, as engines may have changed their roles since wt joined.
 func (wt *waiter) see(s *Snapshot) {
 	if wt.seen == s {
 		return
 	}
 	wt.seen = s
-	if b := s.twin(&wt.want); b != nil {
-		wt.want.Skip = append(slices.Clip(wt.want.Skip), b) // the slice is the caller's
-	}
+	wt.want.Skip = append(slices.Clip(wt.want.Skip), s.twins(&wt.want)...) // the slice is the caller's
 }
 
 // choosy reports whether another request might be served where this one cannot be.

@@ -35,24 +35,30 @@ func rankOf(text string) (int, bool) {
 // Ranks returns the backends that a URL stands for: "http://host:8000@0..7" is eight, and any other URL is
 // one. The text of its errors goes after the value, as that of BaseURL does.
 func Ranks(raw string) ([]string, error) {
-	i := strings.LastIndexByte(raw, '@')
-	low, high, several := strings.Cut(raw[i+1:], "..")
+	all, err := EachRank(raw)
+	for i := range all {
+		if all[i], err = BaseURL(all[i]); err != nil {
+			return nil, err
+		}
+	}
+	return all, err
+}
+
+// EachRank is Ranks for a name that need be no URL, as "host:8000@0..7". It only spells the ranks out.
+func EachRank(name string) ([]string, error) {
+	i := strings.LastIndexByte(name, '@')
+	low, high, several := strings.Cut(name[i+1:], "..")
 	if i < 0 || !several {
-		base, err := BaseURL(raw)
-		return []string{base}, err
+		return []string{name}, nil
 	}
 	first, ok := rankOf(low)
 	last, too := rankOf(high)
 	if !ok || !too || first > last {
 		return nil, fmt.Errorf("must have ranks from 0 to %d, the lower first; try http://127.0.0.1:8100@0..7", maxRank)
 	}
-	base, err := BaseURL(raw[:i])
-	if err != nil {
-		return nil, err
-	}
 	var all []string
 	for n := first; n <= last; n++ {
-		all = append(all, base+"@"+strconv.Itoa(n))
+		all = append(all, name[:i+1]+strconv.Itoa(n))
 	}
 	return all, nil
 }
