@@ -47,7 +47,7 @@ func Open(base router.Config, file string, fits func(router.Config) error, log z
 	if len(now.Decode) == 0 && len(base.Decode) > 0 {
 		return nil, conflict("state_file: %q leaves no decode backend; move it away to start without run-time changes", file)
 	}
-	if err := fits(now); err != nil {
+	if err := s.fitting(now, kept); err != nil {
 		return nil, conflict("state_file: the changes in %q do not fit the configuration: %v; correct one of them, or move the file away to start without run-time changes", file, err)
 	}
 	s.base, s.now, s.edits, s.dropped = base, now, kept, dropped
@@ -109,7 +109,7 @@ func (s *Set) Rebase(base router.Config, put func(router.Config) error) error {
 	if len(now.Decode) == 0 && len(base.Decode) > 0 {
 		return conflict("the run-time changes leave no decode backend of the new configuration; undo them first")
 	}
-	if err := s.fits(now); err != nil {
+	if err := s.fitting(now, kept); err != nil {
 		return conflict("the run-time changes do not fit the new configuration; undo them first: %v", err)
 	}
 	if err := s.force(now, kept, put); err != nil {
@@ -124,6 +124,14 @@ func (s *Set) tell(dropped []string) {
 	for _, why := range dropped {
 		s.log.Warn().Str("edit", why).Msg("a run-time change is dropped")
 	}
+}
+
+// fitting says why now may not be in force. Without edits it is what the configuration has checked itself.
+func (s *Set) fitting(now router.Config, edits []Edit) error {
+	if len(edits) == 0 {
+		return nil
+	}
+	return s.fits(now)
 }
 
 // force keeps the edits and puts the pools in force, or does neither. Called under mu.
@@ -260,7 +268,7 @@ func (s *Set) change(what string, e Edit, edit func(all []placed) ([]Edit, error
 	if len(now.Decode) == 0 {
 		return conflict("%s is the last decode backend; add another one first", e.URL)
 	}
-	if err := s.fits(now); err != nil {
+	if err := s.fitting(now, kept); err != nil {
 		return conflict("%v", err)
 	}
 	if err := s.force(now, kept, s.put); err != nil {
