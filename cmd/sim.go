@@ -19,6 +19,7 @@ import (
 func newSimCmd() *cobra.Command {
 	o := sim.Options{}
 	var fast, caching, uncached bool
+	ranks := 1
 	var fault string
 	cmd := &cobra.Command{
 		Use:   "sim",
@@ -41,10 +42,14 @@ In addition to vLLM's routes it serves, without a key:
 			}
 			o.NoPrefixCaching = uncached || !caching
 			o.Log = cmd.ErrOrStderr()
+			if ranks != 1 {
+				return runRanks(cmd.Context(), o, ranks, fault, cmd.OutOrStdout())
+			}
 			return runSim(cmd.Context(), o, fault, cmd.OutOrStdout())
 		},
 	}
 	addSimFlags(cmd.Flags(), &o)
+	cmd.Flags().IntVar(&ranks, "ranks", 1, "data-parallel ranks behind the port: engines of their own, which a request names with X-data-parallel-rank, also below /sim/. Rank n has the n-th port from --side-channel on")
 	cmd.Flags().BoolVar(&fast, "fast", false, "no time for prefill, transfer and tokens, unless their flags are given")
 	cmd.Flags().BoolVar(&caching, "prefix-caching", true, "find the first blocks of a prompt in the cache if they have been computed before")
 	cmd.Flags().BoolVar(&uncached, "no-prefix-caching", false, "the same as --prefix-caching=false")

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -24,11 +26,17 @@ type Ranks struct {
 	http    *http.Server
 	engines []*url.URL
 	next    atomic.Uint64
+
+	mu    sync.Mutex
+	pages [][]byte // of metrics, the last that each rank gave
 }
 
-// StartRanks opens a port on loopback before the engines with these URLs, of which the n-th is rank n. The
-// engines belong to the caller.
-func StartRanks(engines ...string) (*Ranks, error) {
+// StartRanks is ServeRanks on a free port of loopback.
+func StartRanks(engines ...string) (*Ranks, error) { return ServeRanks("127.0.0.1:0", engines...) }
+
+// ServeRanks opens a port before the engines with these URLs, of which the n-th is rank n. The engines
+// belong to the caller.
+func ServeRanks(listen string, engines ...string) (*Ranks, error) {
 	var targets []*url.URL
 	for _, e := range engines {
 		u, err := url.Parse(e)
@@ -37,11 +45,11 @@ func StartRanks(engines ...string) (*Ranks, error) {
 		}
 		targets = append(targets, u)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", listen)
 	if err != nil {
 		return nil, fmt.Errorf("start ranks: %w", err)
 	}
-	r := &Ranks{ln: ln, engines: targets}
+	r := &Ranks{ln: ln, engines: targets, pages: make([][]byte, len(targets))}
 	r.http = &http.Server{Handler: r, ReadHeaderTimeout: time.Minute}
 	go func() { _ = r.http.Serve(ln) }()
 	return r, nil
@@ -56,8 +64,12 @@ func (r *Ranks) Close() error { return r.http.Close() }
 // ServeHTTP gives a request to the rank that it names. As in vLLM, what is no number does not count, and
 // without a rank the server picks one.
 func (r *Ranks) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	if req.URL.Path == "/metrics" {
+	switch req.URL.Path {
+	case "/metrics":
 		r.metrics(w)
+		return
+	case "/health":
+		r.health(w)
 		return
 	}
 	rank, err := strconv.Atoi(req.Header.Get(rankHeader))
@@ -73,25 +85,34 @@ func (r *Ranks) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	front := &httputil.ReverseProxy{
 		FlushInterval: -1,
 		Rewrite:       func(p *httputil.ProxyRequest) { p.SetURL(r.engines[rank]) },
+		// What an engine breaks off is broken off here.
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+		ErrorLog:     log.New(io.Discard, "", 0),
 	}
 	front.ServeHTTP(w, req)
 }
 
-// metrics puts the pages of the ranks together, each under its number in the label engine.
+// askTime bounds what a server asks one of its ranks.
+const askTime = time.Second
+
+// health is that of the whole server, whatever rank the request names. As in vLLM it fails if the process of
+// one rank has died, and does not notice one that is stuck.
+func (r *Ranks) health(w http.ResponseWriter) {
+	for _, e := range r.engines {
+		conn, err := net.DialTimeout("tcp", e.Host, askTime)
+		if err != nil {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		_ = conn.Close()
+	}
+}
+
+// metrics puts the pages of the ranks together, each under its number in the label engine. A rank that says
+// nothing has its last figures.
 func (r *Ranks) metrics(w http.ResponseWriter) {
 	for i, e := range r.engines {
-		resp, err := http.Get(e.String() + "/metrics")
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadGateway)
-			return
-		}
-		page, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadGateway)
-			return
-		}
-		for line := range bytes.Lines(page) {
+		for line := range bytes.Lines(r.page(i, e)) {
 			text := string(line)
 			if own := strings.Contains(text, `engine="0"`); i > 0 && !own {
 				continue // comments, and what is of the whole process
@@ -99,4 +120,23 @@ func (r *Ranks) metrics(w http.ResponseWriter) {
 			_, _ = io.WriteString(w, strings.Replace(text, `engine="0"`, `engine="`+strconv.Itoa(i)+`"`, 1))
 		}
 	}
+}
+
+// page is the last page of metrics of the rank.
+func (r *Ranks) page(rank int, e *url.URL) []byte {
+	resp, err := (&http.Client{Timeout: askTime}).Get(e.String() + "/metrics")
+	if err == nil {
+		var page []byte
+		page, err = io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err == nil {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.pages[rank] = page
+			return page
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pages[rank]
 }
