@@ -44,7 +44,8 @@ const (
 	whyKeys       = "admin_token_file guards the admin port, and admin_tls encrypts it"
 	whyCaps       = "xpyd caps each engine (prefill_max_in_flight, decode_max_in_flight) and each client (limits.client_in_flight, keys_file)"
 	whyWasm       = "xpyd has no plug-ins"
-	whyRank       = "vLLM picks the data-parallel rank"
+	whyRanks      = "xpyd asks no engine for its number of ranks; name those of vLLM engines in the pools, as http://host:8000@0..7 (docs/configuration.md)"
+	whyRankTokens = "policy least_tokens picks the rank with the fewest tokens, where the pools name the ranks, as http://host:8000@0..7"
 	whyRequestID  = "xpyd takes X-Request-Id"
 )
 

@@ -48,7 +48,7 @@ func smgRules() []rule {
 		without(whyPrefix, one, "balance-token-usage-threshold", "overload-token-usage-threshold", "block-size", "least-load-kv-pressure-weight",
 			"least-load-default-throughput", "least-load-mean-prefill-tokens"),
 		without("/livez, /readyz and /health are on the data port and on the admin port", one, "health-check-port"),
-		without(whyRank, none, "dp-minimum-tokens-scheduler"),
+		without(whyRankTokens, none, "dp-minimum-tokens-scheduler"),
 		without("xpyd has no encode engines", none, "epd-disaggregation"),
 		without("xpyd has no encode engines", one, "encode-policy"),
 		without("xpyd has no encode engines", target, "encode"),
