@@ -38,7 +38,7 @@ func wrongs() []wrong {
 	}, {
 		name: "kv_transfer_params dropped on D's leg of push", in: "nixlPush.AppendDecode", check: "counters", kv: "nixl-push",
 		from: "pushLead(r, leg), h.Raw)",
-		to:   "pushLead(r, leg), nil)",
+		to:   "nil, nil)",
 	}, {
 		name: "max_tokens left as it was on P's leg", in: "(*Request).appendOneToken", check: "counters",
 		from: "r.form().oneToken",
