@@ -76,11 +76,12 @@ var keyHelp = map[string]string{
 	"timeouts.drain_delay":         "after TERM, how long xpyd is not ready before it closes the listener",
 	"timeouts.drain":               "after TERM, how long running requests may take to end",
 
-	"kv.lease":            "how long a prefill engine holds blocks for a decode engine that never comes (kv_lease_duration)",
-	"kv.lease_margin":     "xpyd does not send a handle that is older than kv.lease minus this. If unset, it is at most a sixth of kv.lease",
-	"kv.release":          "`how` xpyd gives an abandoned handle back: auto, reject, decode or off",
-	"kv.rewrite_loopback": "replace a loopback remote_host with the prefill backend's host",
-	"kv.allow_hosts":      "the only `values` of remote_host that xpyd accepts. With none set, it accepts any",
+	"kv.lease":             "how long a prefill engine holds blocks for a decode engine that never comes (kv_lease_duration)",
+	"kv.lease_margin":      "xpyd does not send a handle that is older than kv.lease minus this. If unset, it is at most a sixth of kv.lease",
+	"kv.release":           "`how` xpyd gives an abandoned handle back: auto, reject, decode or off",
+	"kv.rewrite_loopback":  "replace a loopback remote_host with the prefill backend's host",
+	"kv.reuse_tokens_from": "`size` of a chat's prompt from which the prefill engine's token ids go to the decode engine, which then does not tokenise (nixl and nixl-push, vLLM 0.32 or later). 0: never",
+	"kv.allow_hosts":       "the only `values` of remote_host that xpyd accepts. With none set, it accepts any",
 
 	"decode_only.enabled":   "let a decode engine compute the prompt itself when no prefill engine is available",
 	"decode_only.max_share": "part of the decode pool's slots that such requests may take. An engine has decode_max_in_flight slots, or 256. Further requests wait for queue.wait. 1 means no cap, 0 allows none",

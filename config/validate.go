@@ -20,7 +20,7 @@ import (
 // fail every request.
 var mayBeZero = [...]string{
 	"timeouts.prefill_abort_grace", "timeouts.decode_abort_grace",
-	"timeouts.drain_delay", "timeouts.drain", "kv.lease_margin",
+	"timeouts.drain_delay", "timeouts.drain", "kv.lease_margin", "kv.reuse_tokens_from",
 	"health.slow_start", "log.flush", "routing.poll", "routing.prefix_memory",
 }
 

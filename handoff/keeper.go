@@ -26,6 +26,9 @@ type KV struct {
 	RewriteLoopback bool `mapstructure:"rewrite_loopback"`
 	// AllowHosts lists the only remote_host values that are accepted. If it is empty, all are.
 	AllowHosts []string `mapstructure:"allow_hosts"`
+	// ReuseTokensFrom is the size of a chat's prompt, in bytes, from which the token ids of the prefill
+	// go to D. 0: never.
+	ReuseTokensFrom int64 `mapstructure:"reuse_tokens_from"`
 }
 
 // DefaultKV is the configuration with no file, flag or variable set.

@@ -19,6 +19,7 @@ type Handle struct {
 
 	host      span   // the text of remote_host in Raw
 	requestID []byte // P's id of its request, as it stands in Raw
+	prompt    []byte // ids of the prompt's tokens, a JSON list; nil if P did not tell them
 	lists     int    // lists of block ids, one for each KV cache group
 	tokens    int    // remote_num_tokens: the tokens whose KV the blocks hold; 0 if unknown
 	ranks     int    // dcp_size: the ranks over which the tokens of a block are spread; 0 if unknown
@@ -50,7 +51,9 @@ type answer struct {
 	w     walk // over the members of the answer
 	kv    span // the top-level kv_transfer_params; empty if absent
 	usage usage
-	fault error // kv_transfer_params stands twice
+	// prompt is the top-level prompt_token_ids.
+	prompt promptIDs
+	fault  error // kv_transfer_params stands twice
 }
 
 // usage holds the figures of a usage object in any API's words, each -1 if it is unknown.
@@ -114,6 +117,8 @@ func (a *answer) nextHandle() bool {
 				return true
 			}
 			a.handleRead(s.value(w.at, w.depth))
+		case "prompt_token_ids":
+			w.done(a.readPrompt())
 		case "usage":
 			w.done(a.usage.read(s, w.at, w.depth))
 		default:

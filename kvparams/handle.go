@@ -61,6 +61,7 @@ func parseHandle(body []byte, needs []need) (Answer, error) {
 	}
 	out.Handle = r.h
 	out.Handle.Raw = a.kv.of(body)
+	out.Handle.prompt = a.prompt.of(body, out.PromptTokens)
 	if r.h.host.end > 0 {
 		out.Handle.host = span{r.h.host.at - a.kv.at, r.h.host.end - a.kv.at}
 	}

@@ -3,7 +3,7 @@ package kvparams
 // nixl is vLLM's NixlConnector in pull mode. P keeps the blocks and describes them in its answer.
 // D reads them over P's side channel and notifies P, which then frees them. Without KV parameters
 // D computes the prompt itself.
-type nixl struct{}
+type nixl struct{ reuse Reuse }
 
 // nixlPrefill asks P to keep its blocks. The nulls are read only in bidirectional mode, but every
 // proxy sends them.
@@ -19,12 +19,15 @@ func (nixl) Experimental() bool   { return false }
 
 func (nixl) EngineConfig(role Role) string { return engineConfig("NixlConnector", role) }
 
-func (nixl) AppendPrefill(dst Segments, r *Request, _ *Leg) Segments {
-	return r.appendOneToken(dst, nixlPrefill)
+func (d nixl) AppendPrefill(dst Segments, r *Request, _ *Leg) Segments {
+	return r.appendEdited(dst, d.reuse.oneToken(r), kvLead, nixlPrefill)
 }
 
-func (nixl) AppendDecode(dst Segments, r *Request, h Handle, _ *Leg) Segments {
-	return r.appendWith(dst, h.Raw)
+func (d nixl) AppendDecode(dst Segments, r *Request, h Handle, _ *Leg) Segments {
+	if h.None() {
+		return r.AppendPlain(dst)
+	}
+	return d.reuse.appendHandle(dst, r, h, kvLead)
 }
 
 func (nixl) AppendRelease(dst Segments, r *Request, h Handle) Segments {

@@ -20,15 +20,15 @@ func (nixlPush) Reclaim() Reclaim { return ReclaimDrain }
 
 func (nixlPush) EngineConfig(role Role) string { return engineConfig("NixlPushConnector", role) }
 
-func (nixlPush) AppendPrefill(dst Segments, r *Request, leg *Leg) Segments {
-	return r.appendEdited(dst, r.form().oneToken, pushLead(r, leg), nixlPrefill)
+func (d nixlPush) AppendPrefill(dst Segments, r *Request, leg *Leg) Segments {
+	return r.appendEdited(dst, d.reuse.oneToken(r), pushLead(r, leg), nixlPrefill)
 }
 
-func (nixlPush) AppendDecode(dst Segments, r *Request, h Handle, leg *Leg) Segments {
+func (d nixlPush) AppendDecode(dst Segments, r *Request, h Handle, leg *Leg) Segments {
 	if h.None() {
 		return r.AppendPlain(dst)
 	}
-	return r.appendEdited(dst, nil, pushLead(r, leg), h.Raw)
+	return d.reuse.appendHandle(dst, r, h, pushLead(r, leg))
 }
 
 // AppendDrain needs the id that P's leg had. vLLM adds to that of a response the number of its run and a

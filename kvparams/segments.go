@@ -31,12 +31,12 @@ type edit struct {
 // AppendPlain appends the client's own body, without the null KV fields, which clients may send
 // and engines must not see.
 func (r *Request) AppendPlain(dst Segments) Segments {
-	return r.appendEdited(dst, nil, nil, nil)
+	return r.appendEdited(dst, nil, nil)
 }
 
-// appendEdited appends the body with the edits applied. Unless lead is nil, lead and value become
-// the last member, of which lead is the comma, name and colon.
-func (r *Request) appendEdited(dst Segments, edits []edit, lead, value []byte) Segments {
+// appendEdited appends the body with the edits applied. Unless lead is nil, lead and the pieces of
+// value become the last member, of which lead is the comma, name and colon.
+func (r *Request) appendEdited(dst Segments, edits []edit, lead []byte, value ...[]byte) Segments {
 	b, at := r.s.b, 0
 	var removed [groupCount]int
 	for _, m := range r.marks {
@@ -60,7 +60,10 @@ func (r *Request) appendEdited(dst Segments, edits []edit, lead, value []byte) S
 	dst = dst.add(b[at:r.closing])
 	dst, empty := r.appendMissing(dst, edits, groupTop, removed[groupTop] == r.members)
 	if lead != nil {
-		dst = dst.add(uncomma(lead, empty)).add(value)
+		dst = dst.add(uncomma(lead, empty))
+		for _, piece := range value {
+			dst = dst.add(piece)
+		}
 	}
 	return dst.add(b[r.closing:])
 }

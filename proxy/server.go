@@ -91,7 +91,7 @@ type Server struct {
 func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string, log zerolog.Logger) (*Server, error) {
 	if dialect == nil {
 		var ok bool
-		if dialect, ok = kvparams.Lookup(cfg.Connector); !ok {
+		if dialect, ok = (kvparams.Reuse{From: cfg.KV.ReuseTokensFrom, Answer: cfg.Limits.Answer}).Lookup(cfg.Connector); !ok {
 			return nil, fmt.Errorf("connector %q is not known", cfg.Connector)
 		}
 	}

@@ -96,6 +96,7 @@ func (c *core) complete(ctx context.Context, x *exchange, shape api) {
 		g.reject(rejection)
 		return
 	}
+	g.rec.PromptIDs = r.reused
 	g.plan()
 	if p := c.o.Profile; p != nil && !c.pause(ctx, ms(p.RequestMS)) {
 		g.leaveQueue(nil)

@@ -34,6 +34,7 @@ type Record struct {
 	RemoteEngineID  string `json:"remote_engine_id,omitempty"`
 	RemoteHost      string `json:"remote_host,omitempty"`
 	RemotePort      int    `json:"remote_port,omitempty"`
+	PromptIDs       bool   `json:"prompt_ids"`   // the prompt came as token ids in kv_transfer_params, and no message was tokenised
 	HandleReuse     bool   `json:"handle_reuse"` // not rejected, and this engine has had the handle before
 
 	Status       int    `json:"status"` // 0 if none was sent

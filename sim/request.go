@@ -41,6 +41,9 @@ type request struct {
 
 	kv map[string]json.RawMessage // kv_transfer_params; nil when absent or null
 
+	textChat bool // a chat of text alone, which may bring the ids of its prompt
+	reused   bool // the prompt is those ids, and the messages were not tokenised
+
 	// SGLang's way to the other engine. Room 0 means none.
 	bootstrapHost string
 	bootstrapPort int
@@ -158,6 +161,7 @@ func (r *request) readChat(f *fields) {
 		f.fail("list_type", "messages", "Input should be a valid list")
 	}
 	r.prompts = []prompt{textPrompt(ChatPrompt(readMessages(f, "messages")...))}
+	r.textChat = textOnly(f.members["messages"])
 	r.readTools(f)
 }
 
@@ -240,6 +244,9 @@ func (r *request) verify(o Options) *apiError {
 	}
 	if r.previous != "" {
 		return &apiError{status: 404, kind: "invalid_request_error", param: "response_id", message: fmt.Sprintf("Response with id '%s' not found.", r.previous)}
+	}
+	if err := r.reuseIDs(o); err != nil {
+		return err
 	}
 	if len(r.prompts) == 0 {
 		return badRequest("prompt", "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)")

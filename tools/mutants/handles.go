@@ -54,6 +54,21 @@ func handles() []mutant {
 		new:  "return ok || !ok",
 		test: "TestUnusableHandlesNeverReachDecode/port-high",
 	}, {
+		name: "tokens of another prompt go to decode", in: "(promptIDs).of",
+		old:  "if p.n == 0 || p.n != tokens {",
+		new:  "if p.n == 0 {",
+		test: "TestPromptIDsOfAPrefillAnswer",
+	}, {
+		name: "tokens of the prefill never reach decode", in: "(Reuse).appendHandle",
+		old:  "if len(h.prompt) == 0 || !u.wants(r) {",
+		new:  "if len(h.prompt) >= 0 {",
+		test: "TestDecodeGetsTheTokensOfThePrefill/long",
+	}, {
+		name: "tokens asked for although the answer may be too large", in: "(Reuse).wants",
+		old:  " || size > u.Answer/idBytes",
+		new:  "",
+		test: "TestDecodeGetsTheTokensOfThePrefill/the_answer_might_be_too_large",
+	}, {
 		name: "missing handle member not checked", in: "(*handleReader).fault",
 		old:  "if r.seen&(1<<i) == 0 {",
 		new:  "if r.seen&(1<<i) == 0 && r.first > 0 {",
