@@ -236,5 +236,9 @@ func edgeRows() []row {
 			"TestRelayedEngineThatFreezes", "TestRelayedPoolsThatAreDown", "TestTranscriptionThatBreaksOff",
 			"TestCutRelayedAnswerGetsNoFarewellOfTLS", "TestRelayedClientLeaves", "TestRelayedUploadThatBreaksOff",
 			"TestRelayedRequestsAreCapped", "TestRelayedRoutesAreGuarded"},
+	}, {
+		id: "T44", what: "data-parallel ranks: one breaks off, is stuck or dies; blocks are asked of the wrong rank; a client names another rank; ranks join, drain and leave: only what failed is ejected, and each leg reaches its rank",
+		tests: []string{"TestOneRankIsEjectedAlone", "TestADeadRankTakesItsServerDown", "TestPullFromTheWrongRankIsRefused",
+			"TestOneLineNamesTheRank", "TestRanksJoinAndLeaveTogether", "TestNoRankOfTheEngineOfTheOtherLeg"},
 	}}
 }
