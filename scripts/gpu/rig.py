@@ -23,7 +23,6 @@ import time
 
 import engines
 import legs
-import mps
 import record
 from watch import Watch
 
@@ -63,9 +62,6 @@ class Rig:
     def run(self):
         specs = self.engine_specs()
         self.result |= {"engines": specs, "contenders": self.plan["contenders"], "versions": self.versions()}
-        if self.plan.get("mps") and not self.fleet.simulated:
-            self.result["mps"] = mps.start("/tmp")
-            say(f"mps: {self.result['mps']}")
         say(f"starting {', '.join(specs)}")
         self.fleet.start(specs)
         self.result["up_after_s"], self.result["lost"] = self.fleet.wait(min(self.plan.get("start_limit", 300), self.left()))
@@ -310,7 +306,6 @@ class Rig:
 
     def close(self):
         self.fleet.stop()
-        mps.end(self.result.get("mps"))
         self.save()
         self.write_tar(os.path.join(self.args.out, "logs.tar.gz"), self.logs)
         shutil.rmtree(os.path.join(self.args.out, "work"))
