@@ -33,16 +33,16 @@ func wrongs() []wrong {
 			"err := d.x.Do(c.s.engines.Client(b), c.request(d.segs, &d.span), deadline, again)",
 	}, {
 		name: "kv_transfer_params dropped on D's leg", in: "nixl.AppendDecode", check: "counters",
-		from: "return r.appendWith(dst, h.Raw)",
-		to:   "return r.appendWith(dst, nil)",
+		from: "return d.reuse.appendHandle(dst, r, h, kvLead)",
+		to:   "return r.AppendPlain(dst)",
 	}, {
 		name: "kv_transfer_params dropped on D's leg of push", in: "nixlPush.AppendDecode", check: "counters", kv: "nixl-push",
-		from: "pushLead(r, leg), h.Raw)",
-		to:   "nil, nil)",
+		from: "return d.reuse.appendHandle(dst, r, h, pushLead(r, leg))",
+		to:   "return r.AppendPlain(dst)",
 	}, {
-		name: "max_tokens left as it was on P's leg", in: "(*Request).appendOneToken", check: "counters",
-		from: "r.form().oneToken",
-		to:   "r.form().oneToken[:2]",
+		name: "max_tokens left as it was on P's leg", in: "Reuse.oneToken", check: "counters",
+		from: "return r.form().oneToken",
+		to:   "return r.form().oneToken[:2]",
 	}, {
 		name: "no release", in: "(*completion).abandon", check: "leave",
 		from: "c.handoff.Release(a)",
