@@ -35,6 +35,8 @@ type Request struct {
 	embeds  int  // prompts in prompt_embeds
 	served  bool // a tool that the engine itself calls
 
+	ownTokens bool // see ownTokens
+
 	rendered     []rendered // see shapesPrompt
 	opening      int        // end of the first message that is not the system's; 0 if there is none
 	hashed       bool       // blocks and conversation are made
@@ -79,6 +81,7 @@ func (r *Request) Reset() {
 	r.s.reset(nil)
 	r.seen, r.marks, r.hidden, r.members, r.closing = 0, r.marks[:0], 0, 0, 0
 	r.model, r.usage, r.badOpts, r.prompts, r.tokens, r.embeds, r.served = nil, false, false, 1, -1, 1, false
+	r.ownTokens = false
 	r.rendered, r.opening, r.hashed, r.blocks, r.conversation = r.rendered[:0], 0, false, r.blocks[:0], 0
 	if cap(r.blocks) > keptBlocks {
 		r.blocks = nil
@@ -135,6 +138,7 @@ func (r *Request) member(w *walk) error {
 		as := r.api.renders(name)
 		end := r.s.value(w.at, w.depth)
 		r.noteRendered(w, end, as)
+		r.ownTokens = r.ownTokens || ownTokens(name)
 		w.done(end)
 		return nil
 	}

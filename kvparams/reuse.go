@@ -30,19 +30,20 @@ func (u Reuse) Lookup(name string) (Dialect, bool) {
 var oneTokenIDs = append(oneTokenChat[:len(oneTokenChat)-1:len(oneTokenChat)-1],
 	edit{fieldReturnTokenIDs, []byte("true"), []byte(`,"return_token_ids":true`)})
 
-// wants reports whether the ids of the request's prompt are asked for. A prompt that is to be truncated is
-// left out, because the engines may cut it in different places.
+// wants reports whether the ids of the request's prompt are asked for.
 func (u Reuse) wants(r *Request) bool {
 	size := int64(r.PromptBytes())
-	if u.From == 0 || r.api != Chat || size < u.From || size > u.Answer/idBytes {
-		return false
+	return u.From > 0 && r.api == Chat && !r.ownTokens && size >= u.From && size <= u.Answer/idBytes
+}
+
+// ownTokens names the members with which decode must make the tokens itself. With ids it tells the client
+// neither the text of the prompt nor where its tokens are, and truncates nothing.
+func ownTokens(name []byte) bool {
+	switch string(name) {
+	case "return_prompt_text", "return_token_offsets", "truncate_prompt_tokens", "truncation_side":
+		return true
 	}
-	for _, m := range r.rendered {
-		if r.scratch = unescape(r.scratch[:0], m.name.of(r.s.b)); string(r.scratch) == "truncate_prompt_tokens" {
-			return false
-		}
-	}
-	return true
+	return false
 }
 
 // oneToken is what turns the request into its prefill leg.
