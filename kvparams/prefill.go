@@ -8,7 +8,7 @@ import (
 // oneTokenChat turns a chat request into one that computes its prompt and a single token, and does
 // not stream. min_tokens keeps a first token that ends the text from ending the request as
 // "stopped", after which some engines return no handle. What would repeat the prompt in the answer
-// is switched off, because it is not used and may be larger than limits.answer.
+// is switched off, because it may be larger than limits.answer. See Reuse for an exception.
 var oneTokenChat = []edit{
 	{fieldStream, []byte("false"), nil},
 	{fieldStreamOptions, nil, nil},
