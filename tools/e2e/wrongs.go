@@ -41,8 +41,8 @@ func wrongs() []wrong {
 		to:   "return r.AppendPlain(dst)",
 	}, {
 		name: "max_tokens left as it was on P's leg", in: "Reuse.oneToken", check: "counters",
-		from: "return r.form().oneToken",
-		to:   "return r.form().oneToken[:2]",
+		from: "r.form().oneToken",
+		to:   "r.form().oneToken[:2]",
 	}, {
 		name: "no release", in: "(*completion).abandon", check: "leave",
 		from: "c.handoff.Release(a)",

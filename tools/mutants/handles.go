@@ -65,7 +65,7 @@ func handles() []mutant {
 		test: "TestDecodeGetsTheTokensOfThePrefill/long",
 	}, {
 		name: "tokens asked for although the answer may be too large", in: "(Reuse).wants",
-		old:  " || size > u.Answer/idBytes",
+		old:  " && size <= u.Answer/idBytes",
 		new:  "",
 		test: "TestDecodeGetsTheTokensOfThePrefill/the_answer_might_be_too_large",
 	}, {
