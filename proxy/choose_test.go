@@ -67,6 +67,30 @@ func TestAutoLearnsThatTheTransferIsDear(t *testing.T) {
 	}
 }
 
+// While the first transfers are under way, no price of one is known. Requests that come meanwhile must not
+// line up after them.
+func TestAutoDoesNotWaitForTheFirstTransferToEnd(t *testing.T) {
+	r := newRig(t, rigOptions{
+		router: func(c *router.Config) { c.PD.Mode = router.PDAuto },
+		engine: func(o *sim.Options) { o.PrefillTokensPerSecond, o.TransferPerBlock = 1e6, 200*time.Millisecond },
+	})
+	first := make(chan answer, 1)
+	go func() { first <- r.post("/v1/completions", streamBody(400)) }()
+	r.await("pinned", func() bool { return r.prefill[0].Ledger().Pinned > 0 })
+	time.Sleep(300 * time.Millisecond) // decode needs far less for the prompt
+	if got := pathOf(r.post("/v1/completions", streamBody(400))); got != "decode_only price" {
+		t.Errorf("while the first transfer takes seconds: %s", got)
+	}
+	select {
+	case <-first:
+		t.Error("the first transfer has ended: the test proves nothing")
+	default:
+		if got := pathOf(r.soon(first)); got != "disaggregated price" {
+			t.Errorf("the first request: %s", got)
+		}
+	}
+}
+
 // GET /advice and the gauges say what the ratio of the pools should be, from the times of the legs
 // and the metrics of the decode engines.
 func TestAdviceOnTheAdminPort(t *testing.T) {

@@ -175,6 +175,7 @@ func (c *completion) decodeAttempt(b *router.Backend) *failure {
 		d.ahead = d.lease.Compute(d.own, c.req.Stream())
 		d.segs = c.req.AppendPlain(d.segs[:0])
 	} else {
+		d.lease.Pull(c.req.Stream())
 		d.leg.ID, d.leg.Scratch = c.legID, d.leg.Scratch[:0]
 		d.segs = c.s.dialect.AppendDecode(d.segs[:0], &c.req, handle, &d.leg)
 	}

@@ -64,6 +64,8 @@ type Backend struct {
 	localMu    sync.Mutex   // held while free and whole are moved on by such prompts
 	localNanos atomic.Int64 // the time that it has spent on all, see LocalTime
 
+	pulling pulling // of decode
+
 	freshUntil atomic.Int64 // the external load counts in full until then, see externalAt
 
 	failures atomic.Int64 // failed legs in a row; an auth failure weighs eject_after

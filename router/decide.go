@@ -120,10 +120,12 @@ func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 	}
 	r := s.router
 	out := Decision{Reason: ReasonPrice}
-	out.SplitCost = r.splitCost(p, prompt, s.queued(p), r.now())
-	out.LocalCost = r.localCost(d, fresh, pd.StallWeight, r.now())
+	now := r.now()
+	waited := d.pulling.waited(now)
+	out.SplitCost = r.splitCost(p, prompt, s.queued(p), waited, now)
+	out.LocalCost = r.localCost(d, fresh, pd.StallWeight, now)
 	out.Split = r.chooser.cheaper(out.SplitCost, out.LocalCost, fresh)
-	if r.explores(out, prompt) {
+	if waited < exploreAfter && r.explores(out, prompt) { // otherwise those that wait will tell
 		out.Split, out.Reason = !out.Split, ReasonExplore
 	}
 	return out
@@ -138,12 +140,12 @@ func (s *Snapshot) queued(b *Backend) float64 {
 }
 
 // splitCost is the time of the pool's queue, of what P has in flight and its external load, of
-// the prompt on P, and of the transfer.
-func (r *Router) splitCost(b *Backend, prompt Prompt, queued float64, now int64) float64 {
+// the prompt on P, and of the transfer. That takes no less than others on D have waited for theirs.
+func (r *Router) splitCost(b *Backend, prompt Prompt, queued float64, waited time.Duration, now int64) float64 {
 	ahead := queued + b.backlog(now, rateOf(r.prices.Pace())) + b.externalTokens(now)
 	fresh := float64(max(0, prompt.Tokens-prompt.CachedPrefill))
 	pulled := float64(max(0, prompt.Tokens-prompt.CachedDecode))
-	return r.prices.Cost(price.Prefill, ahead+fresh) + r.prices.Cost(price.Transfer, pulled)
+	return r.prices.Cost(price.Prefill, ahead+fresh) + max(r.prices.Cost(price.Transfer, pulled), waited.Seconds())
 }
 
 // localCost is the time of the prompts that D computes itself and of this one, and what D's

@@ -118,6 +118,53 @@ func TestAutoWeighsStalls(t *testing.T) {
 	}
 }
 
+// Transfers under way are dear at least as long as one of them has waited. Once one has ended, its own
+// price counts again, and so do the others from then on.
+func TestAutoCountsTransfersUnderWay(t *testing.T) {
+	x := newPricer(t)
+	auto := PD{Mode: PDAuto, StallWeight: StallWeight}
+	for range 40 {
+		x.r.Prefilled(0, 1000, 100*time.Millisecond) // decode alone is taken to cost as much
+	}
+	split := func() bool { return x.decide(auto, x.p, x.d, Prompt{Tokens: 1000}).Split }
+	x.d.inflight.Add(3) // two streams run, which makes decode alone cost 300 ms
+	legs := make([]Lease, 3)
+	for i := range legs {
+		if err := x.s.AcquireFor(Want{Role: Decode, Tokens: 1000}, &legs[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	whole, slow, quick := &legs[0], &legs[1], &legs[2]
+	whole.Pull(false)
+	x.now = x.now.Add(time.Minute)
+	if !split() {
+		t.Error("an answer that comes whole counts as one that waits for blocks")
+	}
+	slow.Pull(true)
+	if !split() {
+		t.Error("a transfer that has just begun is dear")
+	}
+	x.now = x.now.Add(time.Second)
+	quick.Pull(true)
+	if split() {
+		t.Error("a transfer has taken a second so far, and decode alone costs less")
+	}
+	quick.Computed()
+	if !split() {
+		t.Error("a transfer has just ended, and a slow one still outweighs it")
+	}
+	x.now = x.now.Add(time.Second)
+	if split() {
+		t.Error("nothing has come for a second")
+	}
+	for i := range legs {
+		legs[i].Release(ClientGone)
+	}
+	if !split() {
+		t.Error("transfers that have ended still count")
+	}
+}
+
 // While no prefill backend can be had, what goes to decode alone anyway still does.
 func TestAutoWithoutPrefillBackend(t *testing.T) {
 	x := newPricer(t)

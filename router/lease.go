@@ -35,6 +35,7 @@ type Lease struct {
 	cached   int
 	ahead    int64 // tokens that the backend had to compute before those of this lease
 	computes int64 // for decode: tokens of this prompt that it computes itself, see Compute
+	pulls    bool  // for decode: it waits for blocks, see Pull
 	degraded bool
 	held     atomic.Bool
 	watch    Watch // of Backend, see OnDown
@@ -60,6 +61,7 @@ func (l *Lease) Release(o Outcome) {
 	}
 	b.record(o)
 	l.endLocal()
+	l.endPull(false)
 	b.dequeue(l.tokens, o)
 	b.inflight.Add(-1)
 	b.router.serve(b.Role)
@@ -102,8 +104,10 @@ func (l *Lease) Compute(tokens int, streams bool) (ahead int) {
 	return int(l.Backend.enqueueLocal(int64(tokens), streams))
 }
 
-// Computed notes that the prompt has been computed. It ends what Compute began.
+// Computed notes that the prompt has been computed, or that its blocks have come. It ends what Compute
+// or Pull began.
 func (l *Lease) Computed() {
+	l.endPull(true)
 	if l.endLocal() {
 		l.Backend.nextLocal()
 	}
