@@ -149,13 +149,14 @@ func (r *Router) splitCost(b *Backend, prompt Prompt, queued float64, waited tim
 }
 
 // localCost is the time of the prompts that D computes itself and of this one, and what D's
-// running streams lose meanwhile, external ones included, times the weight of that. Blocks are held
-// for as long as the prompt is computed, so all of it costs more the fewer blocks are left.
+// running streams lose meanwhile, external ones included, times the weight of that. Streams that wait
+// for blocks lose nothing. Blocks are held for as long as the prompt is computed, so all of it costs more
+// the fewer blocks are left.
 func (r *Router) localCost(b *Backend, fresh int, weight float64, now int64) float64 {
 	wait := b.local(now, rateOf(r.prices.LocalPace()))
 	own := r.prices.Cost(price.Local, float64(fresh)+wait)
 	work := max(0, own-r.prices.Cost(price.Local, wait))
-	streams := float64(max(0, b.inflight.Load()-1)) + b.externalAt(now)
+	streams := float64(max(0, b.inflight.Load()-1-b.pulling.legs.Load())) + b.externalAt(now)
 	usage := 0.0
 	if e := b.engineAt(now); e != nil {
 		usage = e.KVUsage

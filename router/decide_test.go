@@ -165,6 +165,32 @@ func TestAutoCountsTransfersUnderWay(t *testing.T) {
 	}
 }
 
+// A prompt that D computes holds up no stream that waits for its blocks. Otherwise the more requests wait
+// for slow transfers, the more would join them.
+func TestAutoCountsNoPauseOfStreamsThatWaitForBlocks(t *testing.T) {
+	x := newPricer(t)
+	x.learn(100, 150, 100) // the split costs 250 ms, decode alone 100 ms and as much for each running stream
+	var legs [5]Lease
+	for i := range legs {
+		if err := x.s.AcquireFor(Want{Role: Decode, Tokens: 1000}, &legs[i]); err != nil {
+			t.Fatal(err)
+		}
+		legs[i].Pull(true)
+	}
+	split := func() bool {
+		return x.decide(PD{Mode: PDAuto, StallWeight: StallWeight}, x.p, x.d, Prompt{Tokens: 1000}).Split
+	}
+	if split() {
+		t.Error("streams that wait for blocks count as streams that would stand still")
+	}
+	for i := range legs {
+		legs[i].Computed()
+	}
+	if !split() {
+		t.Error("four streams run, and a prompt on decode counts as no pause of theirs")
+	}
+}
+
 // While no prefill backend can be had, what goes to decode alone anyway still does.
 func TestAutoWithoutPrefillBackend(t *testing.T) {
 	x := newPricer(t)
