@@ -77,7 +77,8 @@ def prices_of(folder):
         for i, _ in enumerate(step["streams"]):
             run = runs[f"{step['seed']}-auto@{step['rate']}x{step['workload']}.{i}"]
             for path in ("disaggregated", "decode_only"):
-                pairs = [(costs[r["id"]], r["ttft_us"] / 1e3) for r in run["records"] if costs.get(r["id"], {}).get("path") == path]
+                pairs = [(costs[r["id"]], r["ttft_us"] / 1e3) for r in run["records"]
+                         if r["ttft_us"] and costs.get(r["id"], {}).get("path") == path]  # without 0: no first token came
                 if pairs:
                     out.append(expected(run["config"]["input_len"], path, pairs))
         return out
