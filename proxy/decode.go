@@ -287,7 +287,7 @@ func (c *completion) freeAnswer() {
 func (c *completion) freeBody() {
 	c.req.Reset()
 	clear(c.p.segs)
-	clear(c.d.segs)
+	clear(c.d.segs[:cap(c.d.segs)])
 	c.body.Free(c.s.bodies)
 }
 

@@ -125,7 +125,8 @@ func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 	out.SplitCost = r.splitCost(p, prompt, s.queued(p), waited, now)
 	out.LocalCost = r.localCost(d, fresh, pd.StallWeight, now)
 	out.Split = r.chooser.cheaper(out.SplitCost, out.LocalCost, fresh)
-	if waited < exploreAfter && r.explores(out, prompt) { // otherwise those that wait will tell
+	// Those that wait will tell, unless one of them is stuck.
+	if (waited < exploreAfter || waited > exploreAnyway) && r.explores(out, prompt) {
 		out.Split, out.Reason = !out.Split, ReasonExplore
 	}
 	return out

@@ -165,6 +165,27 @@ func TestAutoCountsTransfersUnderWay(t *testing.T) {
 	}
 }
 
+// One transfer that is stuck must not keep all others from being tried for as long as it is.
+func TestAutoTriesAgainBesideAStuckTransfer(t *testing.T) {
+	x := newPricer(t)
+	x.learn(100, 1, 100)
+	var stuck Lease
+	if err := x.s.AcquireFor(Want{Role: Decode, Tokens: 1000}, &stuck); err != nil {
+		t.Fatal(err)
+	}
+	stuck.Pull(true)
+	for after := time.Duration(0); after < 2*exploreAnyway; after += time.Second {
+		x.now = x.now.Add(time.Second)
+		for range exploreShare {
+			x.r.Computed(x.d, 0, 1000, 100*time.Millisecond)
+			if d := x.decide(PD{Mode: PDAuto, StallWeight: StallWeight}, x.p, x.d, Prompt{Tokens: 1000}); d.Split && d.Reason == ReasonExplore {
+				return
+			}
+		}
+	}
+	t.Error("no request was split any more")
+}
+
 // A prompt that D computes holds up no stream that waits for its blocks. Otherwise the more requests wait
 // for slow transfers, the more would join them.
 func TestAutoCountsNoPauseOfStreamsThatWaitForBlocks(t *testing.T) {

@@ -17,7 +17,9 @@ func (p *pulling) begin(now int64) {
 	if p.legs.Load() == 0 {
 		p.since.Store(now) // first, so that nobody sees a leg with the time of an earlier one
 	}
-	p.legs.Add(1)
+	if p.legs.Add(1) == 1 {
+		p.since.Store(now) // the last of the others has just failed
+	}
 }
 
 // end takes a leg away. One that failed says nothing of the others.
@@ -28,7 +30,7 @@ func (p *pulling) end(now int64, came bool) {
 	p.legs.Add(-1)
 }
 
-// waited is how long at least one of the legs has waited, at the least.
+// waited is how long at least one of the legs has waited, at the least, or one that has failed since.
 func (p *pulling) waited(now int64) time.Duration {
 	if p.legs.Load() == 0 {
 		return 0
