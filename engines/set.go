@@ -256,7 +256,8 @@ func (s *Set) join(b *router.Backend) {
 }
 
 // rankField is the header line by which vLLM gives a request to the rank that b is. It stands in each
-// request to b, also in those that are no leg, because the ranks share nothing but their port.
+// request of b's client, also in those that are no leg, because the ranks share nothing but their port and
+// what is checked there.
 func rankField(b *router.Backend) []byte {
 	if b.Rank == router.NoRank {
 		return nil

@@ -22,7 +22,7 @@ type Outbox struct {
 	vec  [maxSegments]unix.Iovec
 	segs int
 	size int
-	left net.Buffers // what WriteTo consumes
+	left net.Buffers // what writeRest consumes
 	n    int         // written
 	at   time.Time   // when all of it was written
 	err  syscall.Errno
@@ -78,15 +78,8 @@ func (s *Socket) Ask(t *Outbox, kept bool) (sent time.Time, err error) {
 
 // rest returns what is still to be written.
 func (t *Outbox) rest(req net.Buffers) *net.Buffers {
-	n := t.n
-	for n > 0 && n >= len(req[0]) {
-		n -= len(req[0])
-		req = req[1:]
-	}
-	if n > 0 {
-		req[0] = req[0][n:]
-	}
 	t.left = req
+	drop(&t.left, t.n)
 	return &t.left
 }
 
