@@ -26,7 +26,7 @@ DESTDIR     ?=
 # systemd-analyze counts in tenths, so 15 is an exposure of 1.5.
 EXPOSURE     = 15
 
-.PHONY: help build demo test race lint fuzz mutants faults policies bench bench-proxy bench-routing agree bench-cost churn reload-churn soak fmt docs check-unit check-configs check-openai clients nightly e2e e2e-mutants e2e-down record gpu-dry-run dist/tools dist/sbom package-files packages quick-packages check-packages check-service check-front install check-monitoring dashboards browser
+.PHONY: help build demo test race lint fuzz mutants faults policies bench bench-proxy bench-proxy-pack bench-routing agree bench-cost churn reload-churn soak fmt docs check-unit check-configs check-openai clients nightly e2e e2e-mutants e2e-down record gpu-dry-run dist/tools dist/sbom package-files packages quick-packages check-packages check-service check-front install check-monitoring dashboards browser
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,13 +37,19 @@ build: ## build ./xpyd
 demo: build ## run two simulated prefill and two decode engines with the proxy (ARGS=--once stops after one answer)
 	./xpyd demo $(ARGS)
 
-test: ## all tests, including those of tools/
-	go test ./...
-	go test -C tools ./...
+# make lint has vetted all, so the tests need not.
+test: ## all tests, including those of tools/ (MATRIX=1: their one run also judges the fault matrix, as make faults does)
+ifdef MATRIX
+	@$(TOOL)faults ./faults
+	@dist/faults -whole
+else
+	go test -vet=off ./...
+endif
+	go test -C tools -vet=off ./...
 
 race: ## all tests, shuffled, under the race detector (needs a C compiler)
-	CGO_ENABLED=1 go test -race -shuffle=on -timeout 20m ./...
-	CGO_ENABLED=1 go test -C tools -race -shuffle=on ./...
+	CGO_ENABLED=1 go test -race -vet=off -shuffle=on -timeout 20m ./...
+	CGO_ENABLED=1 go test -C tools -race -vet=off -shuffle=on ./...
 
 lint: ## gofmt, go vet, staticcheck at a pinned version
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt: run make fmt for:"; echo "$$unformatted"; exit 1; }
@@ -76,6 +82,9 @@ bench: build dist/tools ## the benchmarks of the packages (BENCH=regexp picks so
 
 bench-proxy: build dist/tools ## compare with nginx and others at the same work: CPU, memory, delay, and whether the goals are met (ARGS='--run ^json$$')
 	dist/tools proxy $(ARGS)
+
+bench-proxy-pack: build dist/tools ## pack bench-proxy with nginx and haproxy for a machine that has neither compiler nor network: dist/bench-proxy.tar.xz (ARGS='nginx PATH-OF-HAPROXY')
+	scripts/bench-pack.sh dist/bench-proxy.tar.xz $(ARGS)
 
 bench-routing: build dist/tools ## compare routing policies over engines with prefix caches: hits, TTFT, tokens/s, and whether the goals are met (ARGS=--quick)
 	dist/tools routing $(ARGS)
@@ -167,13 +176,15 @@ browser: ## look at the status page in Chromium over simulated engines: token, k
 	@$(TOOL)browser ./browser
 	@dist/browser $(ARGS)
 
-e2e: build ## test xpyd with real vLLM engines on this machine's CPU (7 GB in E2E_CACHE; VLLM=0.32.0, CONNECTOR=nixl or nixl-push, ARGS='-run REGEXP'); Error 3 means that they cannot run here
+e2e: build ## test xpyd with real vLLM engines on this machine's CPU (7 GB in E2E_CACHE; VLLM=0.32.0, CONNECTOR=nixl, nixl-push, shared-storage, mooncake or multi, ARGS='-run REGEXP'); Error 3 means that they cannot run here
 	@VERSION=$(VLLM) scripts/real-vllm/setup.sh
+	@VERSION=$(VLLM) scripts/real-vllm/extra.sh $(CONNECTOR)
 	@$(TOOL)e2e ./e2e
 	@VERSION=$(VLLM) dist/e2e $(if $(CONNECTOR),-connector $(CONNECTOR)) $(ARGS)
 
 e2e-mutants: build ## build xpyd with one fault at a time; a check of make e2e must find each (ARGS='-run REGEXP')
 	@VERSION=$(VLLM) scripts/real-vllm/setup.sh
+	@VERSION=$(VLLM) scripts/real-vllm/extra.sh $(CONNECTOR)
 	@$(TOOL)e2e ./e2e
 	@VERSION=$(VLLM) dist/e2e -wrongs $(if $(CONNECTOR),-connector $(CONNECTOR)) $(ARGS)
 

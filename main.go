@@ -1,5 +1,5 @@
-// Command xpyd is a proxy for prefill/decode disaggregation. It is in front of stock vLLM servers,
-// sends each completion first to a prefill and then to a decode backend, and streams the answer
+// Command xpyd is a proxy for prefill/decode disaggregation. It runs in front of stock vLLM servers,
+// sends each completion first to a prefill backend and then to a decode backend, and streams the answer
 // back.
 package main
 

@@ -164,6 +164,8 @@ type poolEntry struct {
 	AdminState router.AdminState `json:"admin_state"`
 	Drained    bool              `json:"drained,omitempty"`
 	Version    string            `json:"version,omitempty"`
+	// Connector is that of the engine, where its entry names one.
+	Connector string `json:"connector,omitempty"`
 	// Policy is the policy of the backend's pool. Weight is the backend's share beside the others there.
 	Policy   string  `json:"policy"`
 	Weight   float64 `json:"weight"`
@@ -185,7 +187,7 @@ type poolEntry struct {
 func poolEntryOf(snap *router.Snapshot, m router.Member) poolEntry {
 	b := m.Backend
 	e := poolEntry{
-		URL: b.URL, State: b.State().String(), Version: b.Version(),
+		URL: b.URL, State: b.State().String(), Version: b.Version(), Connector: m.Entry.Connector,
 		AdminState: m.Entry.State, Drained: b.Drained(), Handles: b.Handles(),
 		Policy: snap.Policy(b.Role), Weight: m.Entry.Weight, GPUs: m.Entry.GPUs, InFlight: b.InFlight(),
 	}
@@ -210,7 +212,7 @@ func poolEntryOf(snap *router.Snapshot, m router.Member) poolEntry {
 func (p *pages) pools(w http.ResponseWriter, _ *http.Request) {
 	pools := map[string][]poolEntry{}
 	snap := p.cfg.Router.Snapshot()
-	for _, role := range []router.Role{router.Prefill, router.Decode} {
+	for _, role := range router.Roles() {
 		entries := []poolEntry{}
 		for _, m := range snap.Members(role) {
 			entries = append(entries, poolEntryOf(snap, m))

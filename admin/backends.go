@@ -133,7 +133,7 @@ func (p *pages) backends(w http.ResponseWriter, _ *http.Request) {
 		Backends: []backendEntry{}, Tables: map[string]tableEntry{}, TokenBytes: p.cfg.Router.TokenBytes(), Decisions: p.cfg.Metrics.Decisions(),
 		PD: pdEntry(snap.PD()), Leaving: p.leaving(), Changes: p.changed(),
 	}
-	for _, role := range []router.Role{router.Prefill, router.Decode} {
+	for _, role := range router.Roles() {
 		if used, memory := snap.PrefixTable(role); memory > 0 {
 			all.Tables[role.String()] = tableEntry{used, memory}
 		}

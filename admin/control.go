@@ -112,6 +112,8 @@ type change struct {
 	GPUs   *float64 `json:"gpus"`
 	// Bootstrap is the port of a bootstrap server beside the engine.
 	Bootstrap *int `json:"bootstrap"`
+	// Connector is that of the engine, where it is not the configured one.
+	Connector *string `json:"connector"`
 }
 
 // edit returns what the body asks for. Text and numbers that mean "as configured" to an Edit are
@@ -135,7 +137,7 @@ func (c change) edit() (e members.Edit, wrong string) {
 	}
 	return members.Edit{
 		URL: valueOf(c.URL), Role: valueOf(c.Role), State: router.AdminState(valueOf(c.State)), Weight: valueOf(c.Weight), GPUs: valueOf(c.GPUs),
-		Bootstrap: valueOf(c.Bootstrap),
+		Bootstrap: valueOf(c.Bootstrap), Connector: valueOf(c.Connector),
 	}, ""
 }
 

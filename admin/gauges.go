@@ -8,7 +8,7 @@ import (
 // Queued returns functions that read how many requests wait, by role.
 func Queued(rt *router.Router) map[string]func() float64 {
 	read := map[string]func() float64{}
-	for _, role := range []router.Role{router.Prefill, router.Decode} {
+	for _, role := range router.Roles() {
 		read[role.String()] = func() float64 { return float64(rt.Queued(role)) }
 	}
 	return read
@@ -18,11 +18,11 @@ func Queued(rt *router.Router) map[string]func() float64 {
 func BackendLoads(rt *router.Router) []metrics.BackendLoad {
 	var loads []metrics.BackendLoad
 	snap := rt.Snapshot()
-	for _, role := range []router.Role{router.Prefill, router.Decode} {
+	for _, role := range router.Roles() {
 		for _, m := range snap.Members(role) {
 			b := m.Backend
 			loads = append(loads, engineLoad(metrics.BackendLoad{
-				Role: role.String(), URL: b.URL, InFlight: b.InFlight(), Up: b.State() == router.Up, Ready: m.Entry.State == router.Ready, Ejected: b.Ejected(), NothingPulled: b.NothingPulled(),
+				Role: role.String(), URL: b.URL, Connector: m.Entry.Connector, InFlight: b.InFlight(), Up: b.State() == router.Up, Ready: m.Entry.State == router.Ready, Ejected: b.Ejected(), NothingPulled: b.NothingPulled(),
 			}, b))
 		}
 	}

@@ -28,15 +28,23 @@ func (p *pages) leaving() []leavingEntry {
 	return all
 }
 
-// leavingURL returns the URL of the leaving backend that id names, or "".
-func (p *pages) leavingURL(id string) string {
+// leavingURL returns the URL of the leaving backend that id names, or "". With @auto, or without a rank where ranks
+// leave, it is the engine as a whole.
+func (p *pages) leavingURL(id string) (url string) {
 	full, err := router.BaseURL(id)
+	named := func(url string) bool {
+		return err == nil && full == url || strings.EqualFold(id, url[strings.Index(url, "://")+3:])
+	}
 	for _, b := range p.cfg.Leaving() {
-		if err == nil && full == b.URL || strings.EqualFold(id, b.URL[strings.Index(b.URL, "://")+3:]) {
-			return b.URL
+		whole := router.JoinRank(b.Base(), router.AutoRank)
+		switch {
+		case named(whole), named(b.Base()) && b.Rank != router.NoRank:
+			return whole
+		case named(b.URL):
+			url = b.URL
 		}
 	}
-	return ""
+	return url
 }
 
 // changesEntry shows what differs from the configuration, and for how long it does.
@@ -65,10 +73,13 @@ func (p *pages) changed() *changesEntry {
 type outcome struct {
 	URL     string        `json:"url"`
 	Backend *backendEntry `json:"backend,omitempty"` // as it is now
-	Leaving *leavingEntry `json:"leaving,omitempty"` // what it still has to end in its former role
-	KeptIn  string        `json:"kept_in,omitempty"`
-	Note    string        `json:"note,omitempty"`
-	Warning string        `json:"warning,omitempty"`
+	// Ranks are those of an engine that says itself how many it has, in place of Backend.
+	Ranks   []backendEntry `json:"ranks,omitempty"`
+	Absent  bool           `json:"absent,omitempty"`  // it is a rank that its engine does not have now
+	Leaving *leavingEntry  `json:"leaving,omitempty"` // what it still has to end in its former role
+	KeptIn  string         `json:"kept_in,omitempty"`
+	Note    string         `json:"note,omitempty"`
+	Warning string         `json:"warning,omitempty"`
 }
 
 // answer tells what has become of the backend.
@@ -76,11 +87,15 @@ func (p *pages) answer(w http.ResponseWriter, status int, url, warning string) {
 	changed := p.changed()
 	o := outcome{URL: url, KeptIn: changed.KeptIn, Note: changed.Note, Warning: warning}
 	snap := p.cfg.Router.Snapshot()
-	for _, role := range []router.Role{router.Prefill, router.Decode} {
+	for _, role := range router.Roles() {
 		for _, m := range snap.Members(role) {
-			if m.URL == url {
-				e := p.backendEntryOf(snap, m)
+			switch e := p.backendEntryOf(snap, m); {
+			case m.URL == url:
 				o.Backend = &e
+			case router.PartOf(m.URL, url):
+				o.Ranks = append(o.Ranks, e)
+			case snap.Found(m.Backend) && router.PartOf(url, router.JoinRank(m.Base(), router.AutoRank)):
+				o.Absent = true
 			}
 		}
 		if snap.Pooled(role) && len(snap.Backends(role)) == 0 {
@@ -88,11 +103,17 @@ func (p *pages) answer(w http.ResponseWriter, status int, url, warning string) {
 		}
 	}
 	for _, l := range p.leaving() {
-		if l.URL == url && l.InFlight+l.Handles > 0 {
-			o.Leaving = &l
+		if !router.PartOf(l.URL, url) || l.InFlight+l.Handles == 0 {
+			continue
 		}
+		if o.Leaving == nil {
+			o.Leaving = &leavingEntry{URL: url, Role: l.Role}
+		}
+		o.Leaving.InFlight += l.InFlight // of several ranks together
+		o.Leaving.Handles += l.Handles
 	}
-	if o.Leaving != nil && o.Backend == nil {
+	o.Absent = o.Absent && o.Backend == nil
+	if o.Leaving != nil && o.Backend == nil && o.Ranks == nil {
 		status = http.StatusAccepted // it is removed once these have ended
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -132,6 +153,8 @@ func (p *pages) changeBackend(w http.ResponseWriter, r *http.Request) {
 		wrong = "gpus: cannot be changed; change weight"
 	case body.Bootstrap != nil:
 		wrong = "bootstrap: cannot be changed; remove the backend and add it again"
+	case body.Connector != nil:
+		wrong = "connector: cannot be changed; remove the backend and add it again"
 	}
 	if wrong != "" {
 		refuse(w, http.StatusBadRequest, wrong)
@@ -146,7 +169,24 @@ func (p *pages) changeBackend(w http.ResponseWriter, r *http.Request) {
 	if e.Role != "" {
 		warning = "an engine serves the other role only if it runs with kv_role kv_both"
 	}
+	if own := p.otherRanks(url, e.State); own != "" {
+		warning = "a change of its own keeps another state on " + own
+	}
 	p.answer(w, http.StatusOK, url, warning)
+}
+
+// otherRanks lists the ranks of the engine whole that have another state than the one that it was given.
+func (p *pages) otherRanks(whole string, state router.AdminState) string {
+	var own []string
+	snap := p.cfg.Router.Snapshot()
+	for _, role := range router.Roles() {
+		for _, m := range snap.Members(role) {
+			if state != "" && router.PartOf(m.URL, whole) && m.Entry.State != state {
+				own = append(own, m.URL)
+			}
+		}
+	}
+	return strings.Join(own, ", ")
 }
 
 func (p *pages) removeBackend(w http.ResponseWriter, r *http.Request) {
@@ -169,7 +209,7 @@ func (p *pages) removeBackend(w http.ResponseWriter, r *http.Request) {
 	}
 	if force {
 		for _, b := range p.cfg.Leaving() {
-			if b.URL == url {
+			if router.PartOf(b.URL, url) {
 				b.Abandon()
 			}
 		}

@@ -62,7 +62,7 @@ func (p *pages) statusNow() statusEntry {
 		Running: p.cfg.Running(), Queued: map[string]int64{}, KV: kvEntry{p.cfg.Pinned(), p.cfg.Stranded()},
 		Backends: []backendEntry{}, Pairs: pairEntries(p.cfg.Router), Advice: p.adviceNow(snap), Account: p.cfg.Desk.Account(),
 	}
-	for _, role := range []router.Role{router.Prefill, router.Decode} {
+	for _, role := range router.Roles() {
 		s.Queued[role.String()] = p.cfg.Router.Queued(role)
 		for _, m := range snap.Members(role) {
 			s.Backends = append(s.Backends, p.backendEntryOf(snap, m))

@@ -88,38 +88,58 @@ func TestCountsAreTheServers(t *testing.T) {
 	}
 }
 
+// inSome runs a look at times until nothing is wrong with it, ten times at most: a machine that stalls
+// spoils one or two looks, and a wrong tool is wrong in each.
+func inSome(t *testing.T, look func() (wrong []string)) {
+	t.Helper()
+	var wrong []string
+	for range 10 {
+		if wrong = look(); len(wrong) == 0 {
+			return
+		}
+	}
+	t.Errorf("each of ten times, the last: %s", strings.Join(wrong, "; "))
+}
+
 // TestTimesAreTheEngines: the medians are the engine's known times of a prefill and of a token.
 func TestTimesAreTheEngines(t *testing.T) {
 	e := engine(t, sim.Options{PrefillTokensPerSecond: 1600, TokenLatency: 20 * time.Millisecond, MaxBatchedTokens: -1})
-	o := options(e.URL(), 6)
-	o.Load.Concurrency = 1
-	r := run(t, t.Context(), o)
-	for metric, want := range map[string]float64{result.TTFT: 40, result.TPOT: 20, result.ITL: 20, result.E2EL: 180} {
-		if got := r.Totals.MS[metric].Median; got < want*0.8 || got > want*1.5+10 {
-			t.Errorf("%s: median %.2f ms, want %.0f", metric, got, want)
+	inSome(t, func() (wrong []string) {
+		o := options(e.URL(), 6)
+		o.Seed = uint64(len(e.Requests())) // other prompts each time: none is cached
+		o.Load.Concurrency = 1
+		r := run(t, t.Context(), o)
+		for metric, want := range map[string]float64{result.TTFT: 40, result.TPOT: 20, result.ITL: 20, result.E2EL: 180} {
+			if got := r.Totals.MS[metric].Median; got < want*0.8 || got > want*1.5+10 {
+				wrong = append(wrong, fmt.Sprintf("%s: median %.2f ms, want %.0f", metric, got, want))
+			}
 		}
-	}
-	if r.Totals.PeakOpen != 1 {
-		t.Errorf("%d at once", r.Totals.PeakOpen)
-	}
+		if r.Totals.PeakOpen != 1 {
+			t.Errorf("%d at once", r.Totals.PeakOpen)
+		}
+		return wrong
+	})
 }
 
 // TestSlowServerIsSlowInAnOpenLoop: requests that are due while the server is busy count from
 // when they were due, and the server's queue does not count as the tool's lateness.
 func TestSlowServerIsSlowInAnOpenLoop(t *testing.T) {
 	e := engine(t, sim.Options{MaxSeqs: 1, TokenLatency: 10 * time.Millisecond, PrefillTokensPerSecond: math.Inf(1)})
-	o := options(e.URL(), 10)
-	o.Load.Rate, o.Load.Burstiness = 100, math.Inf(1)
-	r := run(t, t.Context(), o)
-	if err := r.Verdict(); err != nil {
-		t.Fatal(err)
-	}
-	if longest := r.Totals.MS[result.E2EL].Max; longest < 500 {
-		t.Errorf("the last of ten answers of 70 ms, one at a time, took %.0f ms", longest)
-	}
-	if late := r.Totals.MS[result.Lateness].Median; late > 50 {
-		t.Errorf("the tool is %.2f ms late", late)
-	}
+	inSome(t, func() (wrong []string) {
+		o := options(e.URL(), 10)
+		o.Load.Rate, o.Load.Burstiness = 100, math.Inf(1)
+		r := run(t, t.Context(), o)
+		if err := r.Verdict(); err != nil {
+			t.Fatal(err)
+		}
+		if longest := r.Totals.MS[result.E2EL].Max; longest < 500 {
+			t.Errorf("the last of ten answers of 70 ms, one at a time, took %.0f ms", longest)
+		}
+		if late := r.Totals.MS[result.Lateness].Median; late > 50 {
+			wrong = append(wrong, fmt.Sprintf("the tool is %.2f ms late", late))
+		}
+		return wrong
+	})
 }
 
 // TestFailuresAreCounted: if a server fails some requests, these fail by their codes, the others do
@@ -163,25 +183,35 @@ func relay(w http.ResponseWriter, r *http.Request, url string) {
 	_, _ = io.Copy(w, resp.Body)
 }
 
-// TestInterruptionKeepsWhatWasMeasured: whole answers count, and those broken off are counted apart.
+// TestInterruptionKeepsWhatWasMeasured: whole answers count, and those broken off are counted apart. Of
+// four at once the first eight are answered, and the run is broken off when the tenth comes, after six.
 func TestInterruptionKeepsWhatWasMeasured(t *testing.T) {
-	e := engine(t, sim.Options{TokenLatency: 20 * time.Millisecond, PrefillTokensPerSecond: math.Inf(1)})
-	o := options(e.URL(), 1000)
-	o.Load.Concurrency, o.Dataset.InputLen = 4, 8
+	e := engine(t, sim.Options{}.Fast())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	b, err := Prepare(ctx, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := 0
-	r := b.Run(ctx, func(*result.Record) {
-		if ended++; ended == 6 {
+	var n atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/completions") {
+			relay(w, r, e.URL())
+			return
+		}
+		switch i := n.Add(1); {
+		case i <= 8:
+			relay(w, r, e.URL())
+			return
+		case i == 10:
 			cancel()
 		}
-	})
+		_, _ = io.Copy(io.Discard, r.Body) // net/http tells of a client that left only after that
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	o := options(server.URL, 40)
+	o.Client.Timeout = time.Minute
+	o.Load.Concurrency, o.Dataset.InputLen = 4, 8
+	r := run(t, ctx, o)
 	total := r.Totals
-	if !r.Interrupted || total.Completed < 6 || total.Completed > 8 || total.Cut < 1 || total.Failed != 0 || r.Unsent != 1000-len(r.Records) {
+	if !r.Interrupted || total.Completed < 6 || total.Completed > 8 || total.Cut < 2 || total.Failed != 0 || r.Unsent != 40-len(r.Records) {
 		t.Errorf("interrupted %v, unsent %d of %d recorded, totals %+v", r.Interrupted, r.Unsent, len(r.Records), total)
 	}
 	if err := r.Verdict(); err == nil || !strings.HasPrefix(err.Error(), "interrupted after ") {
@@ -191,22 +221,28 @@ func TestInterruptionKeepsWhatWasMeasured(t *testing.T) {
 
 // TestBusyMachineIsSeen: a process that is too busy to read wakes up late, and says so.
 func TestBusyMachineIsSeen(t *testing.T) {
-	p := startPulse()
-	time.Sleep(20 * beat)
-	if late := p.end(); late < 0 || late > time.Second {
-		t.Errorf("an idle process wakes up %v late", late)
-	}
+	inSome(t, func() (wrong []string) {
+		p := startPulse()
+		time.Sleep(20 * beat)
+		if late := p.end(); late < 0 || late > time.Second {
+			wrong = append(wrong, fmt.Sprintf("an idle process wakes up %v late", late))
+		}
+		return wrong
+	})
 	held := runtime.GOMAXPROCS(1)
 	defer runtime.GOMAXPROCS(held)
-	p = startPulse()
-	for end := time.Now().Add(20 * beat); time.Now().Before(end); {
-		for spin := time.Now(); time.Since(spin) < 3*beat; { // the pulse waits for this goroutine's turn to end
+	inSome(t, func() (wrong []string) {
+		p := startPulse()
+		for end := time.Now().Add(20 * beat); time.Now().Before(end); {
+			for spin := time.Now(); time.Since(spin) < 3*beat; { // the pulse waits for this goroutine's turn to end
+			}
+			runtime.Gosched()
 		}
-		runtime.Gosched()
-	}
-	if late := p.end(); late < beat/2 {
-		t.Errorf("a process that computes wakes up %v late", late)
-	}
+		if late := p.end(); late < beat/2 {
+			wrong = append(wrong, fmt.Sprintf("a process that computes wakes up %v late", late))
+		}
+		return wrong
+	})
 	r := &result.Run{WakeP99US: 200_001, Config: result.Config{MaxLateUS: 200_000}, Records: []result.Record{{Output: 1}}}
 	if r.Sum(); !errors.Is(r.Verdict(), result.ErrSlow) {
 		t.Error(r.Verdict())
@@ -238,9 +274,16 @@ func TestPromptsThatRunOutAreUsedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.bodies = b.bodies[:3]
-	if r := b.Run(t.Context(), func(*result.Record) {}); r.Prompts.Reused != len(r.Records)-3 || r.Unsent != 0 || r.Totals.Failed != 0 {
-		t.Errorf("%d of %d prompts used again, totals %+v", r.Prompts.Reused, len(r.Records), r.Totals)
-	}
+	inSome(t, func() (wrong []string) {
+		r := b.Run(t.Context(), func(*result.Record) {})
+		if len(r.Records) <= 3 {
+			return []string{fmt.Sprintf("%d requests in %v", len(r.Records), o.Load.Duration)}
+		}
+		if r.Prompts.Reused != len(r.Records)-3 || r.Unsent != 0 || r.Totals.Failed != 0 {
+			t.Errorf("%d of %d prompts used again, totals %+v", r.Prompts.Reused, len(r.Records), r.Totals)
+		}
+		return nil
+	})
 }
 
 func TestValidate(t *testing.T) {

@@ -1,9 +1,7 @@
 package budget
 
-import "bytes"
-
-// firstBuffer is the size of a body's first buffer, unless less is announced.
-const firstBuffer = 16 << 10
+// firstPiece is the size of a body's first buffer, unless less is announced.
+const firstPiece = 16 << 10
 
 // Bodies is the budget of request bodies, with the buffers that they lie in. It is safe for concurrent
 // use.
@@ -33,13 +31,15 @@ func (b *Bodies) Resize(limit, largest int64, share float64) {
 
 // Body is one request body with its charge on the budget. Up to 256 KiB it is in one buffer, which
 // doubles as bytes really arrive. A longer body arrives in pieces, so that what is held follows
-// what has come. The pieces become one buffer when the body is complete. The zero value is an empty
+// what has come. The pieces become one buffer when the body is complete. If an idle buffer has room for
+// all that is announced, the body lies there from its first 16 KiB on. The zero value is an empty
 // body. Free ends it. One goroutine owns it.
 type Body struct {
 	b      []byte   // the body, or the last piece of a body that arrives in pieces
 	pieces [][]byte // the full pieces before it
 	before int64    // bytes in them
 	charge Charge   // for the capacity of all these buffers
+	early  int64    // bytes of the buffer that was taken for what is announced, until all of it has come
 	whole  bool     // read to its end, so what follows on the connection is a new request
 }
 
@@ -68,10 +68,12 @@ func (b *Body) Grow(on *Bodies, of Client, want int64) Refusal {
 	size := 2 * full
 	switch {
 	case full == 0 && want >= 0:
-		size = bufferSize(min(want, firstBuffer))
+		size = bufferSize(min(want, firstPiece))
 	case full == 0:
-		size = firstBuffer
-	case b.before > 0 || full == pieceSize:
+		size = firstPiece
+	case b.lieWhole(on, of, want):
+		return Granted
+	case b.before > 0 || full >= pieceSize:
 		return b.addPiece(on, of, want)
 	}
 	if r := b.charge.Raise(on.Budget, of, size); r != Granted {
@@ -81,6 +83,35 @@ func (b *Body) Grow(on *Bodies, of Client, want int64) Refusal {
 	on.pool.put(b.b)
 	b.b = next
 	return Granted
+}
+
+// lieWhole moves a long body into an idle buffer that has room for all of it, if there is one and the
+// budget has room. So it need not come in pieces and be copied twice. All that is charged before its
+// bytes have come is never more than what may be idle, however many clients announce and do not send.
+func (b *Body) lieWhole(on *Bodies, of Client, want int64) bool {
+	if b.before > 0 || want <= pieceSize {
+		return false
+	}
+	whole := on.pool.takeEarly(want, want+wholeStep)
+	if whole == nil {
+		return false
+	}
+	b.early = int64(cap(whole))
+	if b.charge.Raise(on.Budget, of, b.early) != Granted {
+		on.pool.put(whole)
+		b.came(on)
+		return false
+	}
+	whole = append(whole, b.b...)
+	on.pool.put(b.b)
+	b.b = whole
+	return true
+}
+
+// came notes that nothing is held any more for bytes that are only announced.
+func (b *Body) came(on *Bodies) {
+	on.pool.endEarly(b.early)
+	b.early = 0
 }
 
 // addPiece keeps the full piece and begins another.
@@ -103,12 +134,21 @@ func (b *Body) addPiece(on *Bodies, of Client, want int64) Refusal {
 // body at a time is held twice.
 func (b *Body) End(on *Bodies) {
 	b.whole = true
+	b.came(on)
 	if b.before == 0 {
 		return
 	}
 	on.pool.joining.Lock()
 	b.pieces = append(b.pieces, b.b)
-	b.b = bytes.Join(b.pieces, nil)
+	size := b.before + int64(len(b.b))
+	whole := on.pool.idleWhole(size, b.charge.n)
+	if whole == nil {
+		whole = make([]byte, 0, min((size+wholeStep-1)/wholeStep*wholeStep, b.charge.n))
+	}
+	for _, p := range b.pieces {
+		whole = append(whole, p...)
+	}
+	b.b = whole
 	b.dropPieces(on)
 	on.pool.joining.Unlock()
 	b.charge.Lower(int64(cap(b.b)))
@@ -124,6 +164,7 @@ func (b *Body) dropPieces(on *Bodies) {
 
 // Free gives buffers and charge back. Nothing may point into the body any more.
 func (b *Body) Free(on *Bodies) {
+	b.came(on)
 	b.dropPieces(on)
 	on.pool.put(b.b)
 	b.charge.Lower(0)

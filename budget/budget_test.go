@@ -84,6 +84,98 @@ func TestBodyIsChargedForWhatItHolds(t *testing.T) {
 	}
 }
 
+// A body that came in pieces lies in a buffer of an earlier one of about its size.
+func TestLongBodiesUseBuffersAgain(t *testing.T) {
+	const mib = 1 << 20
+	s := NewBodies(112*mib, 8*mib, 1) // 7 MiB may be idle
+	whole := func(n, announced int64) *byte {
+		bb := fill(t, s, n, announced)
+		bb.End(s)
+		defer bb.Free(s)
+		if bb.Size() != n || bb.b[n-1] != byte((n-1)%251) || s.used != bb.held() {
+			t.Fatalf("%d bytes in place of %d; %d are charged, %d held", bb.Size(), n, s.used, bb.held())
+		}
+		return &bb.b[0]
+	}
+	first := whole(600<<10, 600<<10)
+	if whole(590<<10, 590<<10) != first || whole(600<<10, -1) != first {
+		t.Error("a buffer was not used again")
+	}
+	if whole(300<<10, 300<<10) == first {
+		t.Error("a body lies in a buffer that is larger than what is charged for it")
+	}
+	if last := whole(3*mib+1, 3*mib+1); whole(3*mib+1, 3*mib+1) != last {
+		t.Error("older buffers kept their place when the limit was reached")
+	}
+	if s.pool.idle > s.pool.limit {
+		t.Errorf("%d bytes are idle of %d", s.pool.idle, s.pool.limit)
+	}
+	s.Resize(mib, mib, 1)
+	if s.pool.idle != 0 || len(s.pool.whole) != 0 {
+		t.Errorf("%d bytes are idle after a resize", s.pool.idle)
+	}
+}
+
+// A long body that announces its length takes an idle buffer early, and nothing else early: without one,
+// or without room in its client's share, what it holds follows what has come.
+func TestLongBodyTakesNothingEarlyButWhatIsIdle(t *testing.T) {
+	const announced, came = 600 << 10, firstPiece + 1
+	a := Client{Key: 1}
+	s := NewBodies(64<<20, 8<<20, 0.5)
+	begin := func() *Body {
+		bb := &Body{}
+		for bb.Size() < came {
+			if bb.Full() {
+				if r := bb.Grow(s, a, announced); r != Granted {
+					t.Fatal("refused:", r)
+				}
+			}
+			bb.Came(min(len(bb.Room()), came-int(bb.Size())))
+		}
+		return bb
+	}
+	first := begin()
+	if first.held() > 2*came {
+		t.Fatalf("%d bytes are held for the %d that came, although none were idle", first.held(), came)
+	}
+	first.Free(s)
+	whole := fill(t, s, announced, announced)
+	whole.End(s)
+	size := whole.held()
+	whole.Free(s)
+
+	early, late := begin(), begin()
+	if early.held() != size || late.held() > 2*came {
+		t.Errorf("%d and %d bytes are held, want the idle %d and %d at most", early.held(), late.held(), size, 2*came)
+	}
+	if used := s.used; used != early.held()+late.held() {
+		t.Errorf("%d bytes are charged, %d held", used, early.held()+late.held())
+	}
+	var waiting []*Body
+	for whole := int64(0); whole < 2*s.pool.limit; whole += size { // bodies come and go, and each leaves a buffer
+		b := fill(t, s, announced, -1)
+		b.End(s)
+		b.Free(s)
+		waiting = append(waiting, begin())
+	}
+	if early := s.used - int64(len(waiting)+2)*2*came; early > s.pool.limit {
+		t.Errorf("%d bytes are charged for what is only announced, want %d at most", early, s.pool.limit)
+	}
+	for _, b := range append(waiting, late) {
+		b.Free(s)
+	}
+	early.Free(s)
+	if s.pool.early != 0 || s.used != 0 {
+		t.Errorf("%d and %d bytes are left of bodies that have ended", s.pool.early, s.used)
+	}
+	_ = s.Take(a, s.share-s.held[a]-2*firstPiece, 0)
+	idle := len(s.pool.whole)
+	poor := begin()
+	if poor.held() > 2*came || idle == 0 || len(s.pool.whole) != idle || s.pool.early != 0 {
+		t.Errorf("%d bytes are held beyond the share, %d buffers of %d are idle", poor.held(), len(s.pool.whole), idle)
+	}
+}
+
 func TestBudget(t *testing.T) {
 	a, b := Client{Key: 1}, Client{Key: 2}
 	const mib = 1 << 20
@@ -141,5 +233,15 @@ func BenchmarkBody(b *testing.B) {
 				bb.Free(s)
 			}
 		})
+	}
+}
+
+// A buffer for which there is no room at all takes none of the idle ones with it.
+func TestABufferTooLargeDropsNoOther(t *testing.T) {
+	p := pool{limit: 4 << 20}
+	p.put(make([]byte, 0, 1<<20))
+	p.put(make([]byte, 0, 5<<20))
+	if len(p.whole) != 1 || p.idle != 1<<20 {
+		t.Errorf("%d buffers of %d bytes are idle, want the one of a MiB", len(p.whole), p.idle)
 	}
 }

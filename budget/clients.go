@@ -13,9 +13,10 @@ type Client struct {
 	Key int // a number above 0 for each key
 }
 
-// Counts counts the completions that each client has under way. It is safe for concurrent use.
+// Counts counts the completions that each client has under way. It counts them without a limit too, because a reload
+// may set one. It is safe for concurrent use.
 type Counts struct {
-	limit atomic.Int64 // 0 means no limit, and nothing is counted
+	limit atomic.Int64 // 0 means no limit
 
 	mu sync.Mutex
 	n  map[Client]int
@@ -24,26 +25,19 @@ type Counts struct {
 // NewCounts allows each client limit completions at a time. 0 allows any number.
 func NewCounts(limit int) *Counts {
 	c := &Counts{n: map[Client]int{}}
-	c.limit.Store(int64(limit))
+	c.SetLimit(limit)
 	return c
 }
 
-// SetLimit changes the limit. What began without one is never counted. With the limit off, what was
-// counted is forgotten.
-func (c *Counts) SetLimit(limit int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.limit.Store(int64(limit)); limit == 0 {
-		clear(c.n)
-	}
-}
+// SetLimit changes the limit. What is under way counts.
+func (c *Counts) SetLimit(limit int) { c.limit.Store(int64(limit)) }
 
 // Limited reports that there is a limit.
 func (c *Counts) Limited() bool { return c.limit.Load() > 0 }
 
-// Begin counts one more completion. It returns false if the client is at its limit.
+// Begin counts one more completion. It returns false if the client is at its limit. The zero client has none.
 func (c *Counts) Begin(id Client) bool {
-	if !c.Limited() {
+	if id == (Client{}) {
 		return true
 	}
 	c.mu.Lock()
@@ -57,12 +51,12 @@ func (c *Counts) Begin(id Client) bool {
 
 // End ends what Begin began. For the zero client it does nothing.
 func (c *Counts) End(id Client) {
-	if !c.Limited() || id == (Client{}) {
+	if id == (Client{}) {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.n[id]--; c.n[id] <= 0 { // below 0 what began before there was a limit
+	if c.n[id]--; c.n[id] <= 0 {
 		delete(c.n, id)
 	}
 }

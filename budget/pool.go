@@ -2,12 +2,14 @@ package budget
 
 import (
 	"math/bits"
+	"slices"
 	"sync"
 )
 
 const (
 	leastBuffer = 4 << 10   // the smallest buffer of a request body
-	pieceSize   = 256 << 10 // the largest buffer, and the pieces of a longer body while it arrives
+	pieceSize   = 256 << 10 // the largest buffer of a class, and the pieces of a longer body while it arrives
+	wholeStep   = 64 << 10  // the buffers of longer bodies are a multiple of it, so that one serves bodies of about its size
 )
 
 // bufferSizes are the classes of buffers: leastBuffer, its doubles, and pieceSize.
@@ -24,6 +26,8 @@ type pool struct {
 	limit int64 // of the idle bytes
 	idle  int64
 	free  [bufferSizes][][]byte
+	early int64    // bytes of buffers that were taken for what is only announced; at most limit
+	whole [][]byte // idle buffers of bodies that came in pieces, the one that was used last at the end
 
 	joining sync.Mutex // held while a body is held twice, see Body.End
 }
@@ -33,7 +37,7 @@ func (p *pool) resize(limit int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.limit = limit; p.idle > limit {
-		p.idle, p.free = 0, [bufferSizes][][]byte{}
+		p.idle, p.free, p.whole = 0, [bufferSizes][][]byte{}, nil
 	}
 }
 
@@ -60,19 +64,82 @@ func (p *pool) get(size int64) []byte {
 	return make([]byte, 0, size)
 }
 
-// put takes a buffer back that nothing points into any more. It leaves a buffer that no get returned,
-// or one too many, to the garbage collector.
-func (p *pool) put(b []byte) {
-	size := int64(cap(b))
-	if size == 0 || size > pieceSize || size != bufferSize(size) {
+// idleWhole returns an empty buffer of a long body, of at least size bytes and at most `most`, or nil if
+// none is idle.
+func (p *pool) idleWhole(size, most int64) []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.findWhole(size, most)
+}
+
+// takeEarly is idleWhole for a body of which most is only announced. endEarly takes the capacity back.
+func (p *pool) takeEarly(size, most int64) []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.early+most > p.limit {
+		return nil
+	}
+	b := p.findWhole(size, most)
+	p.early += int64(cap(b))
+	return b
+}
+
+func (p *pool) endEarly(n int64) {
+	if n == 0 {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.idle+size > p.limit {
+	p.early -= n
+}
+
+// findWhole is idleWhole. p.mu is held.
+func (p *pool) findWhole(size, most int64) []byte {
+	for i := len(p.whole) - 1; i >= 0; i-- {
+		if b := p.whole[i]; int64(cap(b)) >= size && int64(cap(b)) <= most {
+			p.whole = slices.Delete(p.whole, i, i+1)
+			p.idle -= int64(cap(b))
+			return b
+		}
+	}
+	return nil
+}
+
+// put takes a buffer back that nothing points into any more. One too many is left to the garbage
+// collector.
+func (p *pool) put(b []byte) {
+	size := int64(cap(b))
+	if size == 0 || size <= pieceSize && size != bufferSize(size) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.makeRoom(size) {
 		return
 	}
 	p.idle += size
+	if size > pieceSize {
+		p.whole = append(p.whole, b[:0])
+		return
+	}
 	free := &p.free[sizeClass(cap(b))]
 	*free = append(*free, b[:0])
+}
+
+// makeRoom drops whole buffers until size more bytes may be idle, first the one that was used longest
+// ago: the next bodies most likely have the sizes of the last ones. p.mu is held.
+func (p *pool) makeRoom(size int64) bool {
+	dropped := int64(0)
+	for _, b := range p.whole {
+		dropped += int64(cap(b))
+	}
+	if p.idle-dropped+size > p.limit {
+		return false // nor without any of them
+	}
+	old := 0
+	for ; old < len(p.whole) && p.idle+size > p.limit; old++ {
+		p.idle -= int64(cap(p.whole[old]))
+	}
+	p.whole = slices.Delete(p.whole, 0, old)
+	return true
 }

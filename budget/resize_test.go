@@ -42,23 +42,46 @@ func TestBodiesResize(t *testing.T) {
 	}
 }
 
-// A limit that comes and goes never counts what began without it, and never keeps what has ended.
+// A limit that comes and goes is that of all that runs, whenever it began.
 func TestCountsWithALimitThatChanges(t *testing.T) {
 	c, id := NewCounts(0), Client{Key: 1}
 	c.Begin(id)
-	c.SetLimit(1)
+	c.SetLimit(2)
 	if !c.Begin(id) || c.Begin(id) {
-		t.Error("not the limit of 1")
+		t.Error("not the limit of 2")
 	}
-	c.End(id)
 	c.End(id) // the one from before the limit
 	if !c.Begin(id) || c.Begin(id) {
-		t.Error("not the limit of 1 after both have ended")
+		t.Error("not the limit of 2 after one has ended")
 	}
 	c.SetLimit(0)
 	c.End(id)
-	c.SetLimit(1)
-	if !c.Begin(id) {
-		t.Error("a request that has ended is still counted")
+	for range 2 {
+		if !c.Begin(id) {
+			t.Error("a limit of 0 is one")
+		}
+	}
+	c.SetLimit(3)
+	if c.Begin(id) {
+		t.Error("a request is forgotten that runs")
+	}
+	for range 3 {
+		c.End(id)
+	}
+	if len(c.n) > 0 {
+		t.Errorf("%v counted after the end", c.n)
+	}
+}
+
+// Whoever cannot be told from others has no limit, and is not counted.
+func TestCountsOfNobody(t *testing.T) {
+	c := NewCounts(1)
+	for range 2 {
+		if !c.Begin(Client{}) {
+			t.Error("refused")
+		}
+	}
+	if len(c.n) > 0 {
+		t.Errorf("%v counted", c.n)
 	}
 }

@@ -99,7 +99,7 @@ func TestBenchServeInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		for len(e.Requests()) < 4 && ctx.Err() == nil {
+		for len(e.Requests()) < 7 && ctx.Err() == nil {
 			time.Sleep(time.Millisecond)
 		}
 		cancel()

@@ -27,9 +27,9 @@ func newBenchAdviseCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "advise DIR",
 		Short: "Say which target of a sweep is best at which load",
-		Long: `advise compares the saved runs of a directory: which target has the most throughput (per GPU, if the
-targets' GPUs are known and differ), and which answers quickest up to which rate. If the repeats of two
-targets overlap, neither is called better.`,
+		Long: `advise compares the saved runs of a directory. It says which target has the most throughput (per GPU, if
+the numbers of GPUs are known and differ), and which one answers fastest up to which rate. If the repeats
+of two targets overlap, it calls neither better.`,
 		Example: "  xpyd bench advise runs-ray --by ttft",
 		Args:    oneDirectory("advise"),
 		RunE: func(cmd *cobra.Command, args []string) error {

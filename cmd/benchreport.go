@@ -28,7 +28,7 @@ func newBenchReportCmd() *cobra.Command {
 		Use:   "report DIR",
 		Short: "Print the saved runs of a directory",
 		Long: `report prints the runs that bench serve or bench sweep saved in DIR, the oldest first. With --out
-it writes the files of the format in place of the text: plots as PNG and SVG, and a file for each
+it writes the files of the format instead of the text: plots as PNG and SVG, and a file for each
 run if the format has such files.` + formatHelp(),
 		Example: `  xpyd bench report runs --format table
   xpyd bench report runs --format html --out page
@@ -69,10 +69,10 @@ func oneDirectory(name string) cobra.PositionalArgs {
 func (f *reportFlags) add(cmd *cobra.Command) {
 	addFormatFlag(cmd, &f.format, "vllm")
 	s := cmd.Flags()
-	s.StringVar(&f.out, "out", "", "directory for the files of the format (default print its text)")
+	s.StringVar(&f.out, "out", "", "directory for the files of the format (default: print its text)")
 	s.StringVar(&f.o.Ray.Mode, "latency-mode", plot.Token, "for ray and html: token (TPOT), first_token (TTFT), or chunk (TTFT + 15 TPOT)")
-	s.BoolVar(&f.o.Ray.Interactivity, "use-interactivity", false, "for ray and html: tokens a second of one user, 1000/TPOT, in place of the latency")
-	s.BoolVar(&f.normalized, "use-normalized", true, "for ray and html: throughput of a node of 8 GPUs, if all targets' GPUs are known")
+	s.BoolVar(&f.o.Ray.Interactivity, "use-interactivity", false, "for ray and html: show tokens per second of one user, 1000/TPOT, instead of the latency")
+	s.BoolVar(&f.normalized, "use-normalized", true, "for ray and html: show the throughput of a node of 8 GPUs, if the GPUs of all targets are known")
 	_ = cmd.RegisterFlagCompletionFunc("latency-mode", cobra.FixedCompletions(plot.Modes(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 }
 

@@ -23,9 +23,9 @@ func newBenchServeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Send a load of completions and report latencies and throughput",
-		Long: `serve sends a load of streamed completions to a server and prints vllm bench serve's block.
-Flags have vllm bench serve's names as aliases. TTFT ends with the first event that carries a
-token. The role event of a chat carries none. Answers that are not whole count as failed, by code.
+		Long: `serve sends a load of streamed completions to a server and prints the same block as vllm bench serve.
+It also accepts the flags of vllm bench serve by their names there. TTFT ends with the first event that
+carries a token. The role event of a chat carries none. Incomplete answers count as failed, by code.
 ` + "docs/benchmarking.md has the definitions." + formatHelp(),
 		Example: `  xpyd bench serve --url http://127.0.0.1:8080 --input-len 1024 --output-len 128 --num-prompts 200 --rate 4
   xpyd bench serve --url http://127.0.0.1:8080 --concurrency 32 --duration 1m --goodput ttft:200 tpot:50 --out runs`,

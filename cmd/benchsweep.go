@@ -34,10 +34,11 @@ func newBenchSweepCmd() *cobra.Command {
 		Use:   "sweep [FILE.yaml]",
 		Short: "Measure several targets under several loads, and say which is best",
 		Long: `sweep runs each cell of targets × workloads × loads × repeats, one after the other, and saves each
-as bench serve --out does. The targets alternate. The same command continues an interrupted sweep and
-repeats the cells that failed. At the end it prints the runs, and which target is best at which load.
+as bench serve --out does. The targets alternate. To continue an interrupted sweep, and to repeat the cells
+that failed, run the same command again. At the end, sweep prints the runs, and which target is best at
+which load.
 
-Presets are published experiments: ` + "docs/benchmarking.md describes them, and --print shows their files." + formatHelp(),
+Presets are published experiments. ` + "docs/benchmarking.md describes them, and --print shows their files." + formatHelp(),
 		Example: `  xpyd bench sweep --preset mooncake --target collocated:2=http://10.0.0.1:8000 --target 1P1D:2=http://10.0.0.9:8080
   xpyd bench sweep --preset ray --print > my.yaml
   xpyd bench sweep my.yaml --dry-run`,
@@ -62,23 +63,23 @@ Presets are published experiments: ` + "docs/benchmarking.md describes them, and
 
 func (f *sweepFlags) add(s *pflag.FlagSet) {
 	s.SortFlags = false
-	s.StringVar(&f.preset, "preset", "", "a published experiment in place of a file: "+fmt.Sprint(sweep.Presets()))
+	s.StringVar(&f.preset, "preset", "", "a published experiment instead of a file: "+fmt.Sprint(sweep.Presets()))
 	s.StringArrayVar(&f.targets, "target", nil, "NAME=URL or NAME:GPUS=URL, repeated: adds a target, or sets the URL of one in the file. Names such as 2P1D or p2xtp1-d1xtp4 imply its engines")
 	s.StringVar(&f.bench.o.Client.URL, "url", "", "URL of a target; its address is its name")
 	s.StringArrayVar(&f.bench.engineURLs, "engine", nil, "NAME=URL or NAME:GPUS=URL of an engine behind --url, repeated: as in bench serve")
-	s.StringVar(&f.bench.o.Client.Model, "model", "", "model (default the file's, or the first that each target lists)")
-	s.StringVar(&f.bench.o.Client.API, "api", "", "completions or chat (default the file's, or completions)")
+	s.StringVar(&f.bench.o.Client.Model, "model", "", "model (default: the file's, or the first that each target lists)")
+	s.StringVar(&f.bench.o.Client.API, "api", "", "completions or chat (default: the file's, or completions)")
 	s.StringArrayVar(&f.bench.headers, "header", nil, "K=V header of each request, repeated")
 	s.StringVar(&f.bench.keyFile, "key-file", "", "file with the bearer token in its first line")
-	s.BoolVar(&f.bench.o.Client.Insecure, "insecure", false, "take any certificate")
+	s.BoolVar(&f.bench.o.Client.Insecure, "insecure", false, "accept any certificate")
 	s.StringArrayVar(&f.workloads, "workload", nil, "measure only this workload of the file, repeated")
-	s.IntVar(&f.repeats, "repeats", 0, "how often each cell is measured (default the file's)")
-	s.IntVar(&f.maxPrompts, "max-prompts", 0, "most requests in a cell, to try a sweep out (default no bound)")
-	s.StringArrayVar(&f.bench.goodput, "goodput", nil, "bounds in ms that a good request keeps, as in ttft:200,tpot:50 (default the file's)")
-	s.StringVar(&f.out, "out", "", "directory of saved runs; its finished cells are not measured again (default runs-NAME)")
+	s.IntVar(&f.repeats, "repeats", 0, "how often to measure each cell (default: the file's)")
+	s.IntVar(&f.maxPrompts, "max-prompts", 0, "most requests in a cell, for a trial of a sweep (default: no limit)")
+	s.StringArrayVar(&f.bench.goodput, "goodput", nil, "limits in ms that a good request meets, as in ttft:200,tpot:50 (default: the file's)")
+	s.StringVar(&f.out, "out", "", "directory of saved runs; sweep does not measure its finished cells again (default: runs-NAME)")
 	s.BoolVar(&f.dryRun, "dry-run", false, "print the cells, and about how long they take")
 	s.BoolVar(&f.printing, "print", false, "print the file of --preset")
-	s.BoolVar(&f.noBar, "no-progress", false, "no bar on a terminal")
+	s.BoolVar(&f.noBar, "no-progress", false, "show no progress bar on a terminal")
 }
 
 func (f *sweepFlags) run(ctx context.Context, args []string, out, note io.Writer) error {

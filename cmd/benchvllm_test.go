@@ -157,7 +157,7 @@ func TestPastedCommand(t *testing.T) {
 	line := "serve --backend vllm --model sim --tokenizer org/name --trust-remote-code --endpoint /v1/completions --dataset-name random --random-input-len 16" +
 		" --random-output-len 4 --num-prompts 3 --max-concurrency 1 --seed 0 --top-p 0.9 --save-result --save-detailed --append-result --result-filename r.json --metadata tp=1 gpu=h100 --disable-tqdm --result-dir " + dir
 	for range 2 {
-		_, note, err := runBenchCmd(t.Context(), append(strings.Fields(line), "--base-url", e.URL())...)
+		_, note, err := runBenchCmd(t.Context(), append(strings.Fields(line), "--base-url", e.URL(), "--max-lateness", "0")...)
 		if err != nil || !strings.Contains(note, "note: --tokenizer has no effect: the server's own tokenizer counts\n") {
 			t.Fatal(err, note)
 		}

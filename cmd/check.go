@@ -17,13 +17,15 @@ func newCheckCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check the configuration and, with --probe, the engines",
-		Long: `check reads the configuration as serve would and prints the pools.
+		Long: `check reads the configuration as serve would, and prints the pools. It warns of settings that
+have no effect because of other settings.
 
-With --probe it asks each backend for health, models and version, and sends a prompt of
-its own with one token through every pair of a prefill and a decode engine.
-With --bandwidth it does the same and measures KV transfers of several lengths.
-It names what does not fit. A setting that has no effect because of others gets a
-warning. Exit status: 0 fits, 1 does not, 2 wrong configuration.`,
+With --probe it also asks each backend for its health, models and version, sends a prompt
+for one token through every pair of a prefill and a decode engine, and has each
+encode engine encode an image. The prompts and the image are its own. It names what does not fit.
+With --bandwidth it does the same, and measures KV transfers of several lengths.
+
+Exit status: 0 if everything fits, 1 if not, 2 if the configuration is wrong.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			load, err := loader(cmd, args, os.Environ(), false)
 			if err != nil {
@@ -48,8 +50,8 @@ warning. Exit status: 0 fits, 1 does not, 2 wrong configuration.`,
 	config.AddFlags(cmd.Flags())
 	config.CompleteValues(cmd)
 	addAs(cmd)
-	cmd.Flags().BoolVar(&probe, "probe", false, "ask the engines, and send one token through each pair")
-	cmd.Flags().BoolVar(&bandwidth, "bandwidth", false, "probe, and measure KV transfers of several prompt lengths over each pair")
+	cmd.Flags().BoolVar(&probe, "probe", false, "ask the engines, and send a prompt for one token through each pair")
+	cmd.Flags().BoolVar(&bandwidth, "bandwidth", false, "probe, and measure KV transfers of several prompt lengths between each pair")
 	return cmd
 }
 
@@ -60,6 +62,9 @@ func printPools(w io.Writer, c config.Config) {
 		fmt.Fprintf(w, "prefill: %s (%s)\n", strings.Join(c.Router.Prefill, " "), c.Router.PrefillPolicy)
 	}
 	fmt.Fprintf(w, "decode: %s (%s)\n", strings.Join(c.Router.Decode, " "), c.Router.ChosenDecodePolicy())
+	if len(c.Router.Encode) > 0 {
+		fmt.Fprintf(w, "encode: %s\n", strings.Join(c.Router.Encode, " "))
+	}
 }
 
 // printReport writes both tables and then what does not fit, with one fault on a line.

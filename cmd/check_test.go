@@ -180,7 +180,7 @@ func TestCheckProbeSimulatedEngines(t *testing.T) {
 	}
 	l := prefill.Ledger()
 	// The decode engine may tell the prefill engine that it has read only after its answer.
-	for deadline := time.Now().Add(2 * time.Second); l.Pinned != 0 && time.Now().Before(deadline); l = prefill.Ledger() {
+	for deadline := time.Now().Add(patience); l.Pinned != 0 && time.Now().Before(deadline); l = prefill.Ledger() {
 		time.Sleep(time.Millisecond)
 	}
 	if l.Pinned != 0 || l.FreedBy["read"] != 1 {

@@ -27,7 +27,7 @@ func probeOf(t *testing.T, connector sim.Connector, prefill, decode sim.Options)
 		t.Cleanup(func() { _ = e.Close() })
 		engines = append(engines, e)
 		entry := e.URL()
-		if port := e.BootstrapPort(); port > 0 && o.Role == sim.RolePrefill {
+		if port := e.BootstrapPort(); port > 0 {
 			entry += fmt.Sprintf(" bootstrap=%d", port)
 		}
 		entries = append(entries, entry)

@@ -21,9 +21,9 @@ func newCtlCmd() *cobra.Command {
 	flags := &adminFlags{}
 	cmd := &cobra.Command{
 		Use:   "ctl",
-		Short: "Operate a running xpyd: add, drain and remove engines, change weights and roles",
-		Long: `ctl changes a running xpyd over its admin port. A backend is named by its URL, or by host and
-port. What is changed stays until the process ends, or longer with state_file.
+		Short: "Operate a running xpyd: add, drain and remove engines, change their weights and roles",
+		Long: `ctl changes a running xpyd over its admin port. Name a backend by its URL, or by host and port.
+A change holds until the process ends, or longer if state_file is set.
 docs/members.md explains the states.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -34,8 +34,8 @@ docs/members.md explains the states.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags.add(cmd)
-	cmd.AddCommand(newStatusCmd(flags), newCtlAdd(flags), newCtlDrain(flags), newCtlState(flags, "enable", "ready", "Let backends get requests again"),
-		newCtlState(flags, "disable", "disabled", "Take backends out of service: no requests, and no questions but for their health"),
+	cmd.AddCommand(newStatusCmd(flags), newCtlAdd(flags), newCtlDrain(flags), newCtlState(flags, "enable", "ready", "Send backends requests again"),
+		newCtlState(flags, "disable", "disabled", "Drain backends, and ask them nothing except what health checks ask"),
 		newCtlRemove(flags), newCtlWeight(flags), newCtlRole(flags), newCtlReload(flags), newCtlLogLevel(flags))
 	for _, c := range cmd.Commands() {
 		c.SetFlagErrorFunc(config.FlagError)
@@ -69,9 +69,9 @@ func newCtlAdd(flags *adminFlags) *cobra.Command {
 		Use: "add URL --role ROLE", Short: "Add a backend to a pool", Args: anyArgs,
 		Example: "  xpyd ctl add http://10.0.0.3:8200 --role decode --weight 2",
 	}
-	cmd.RunE = operate(flags, "URL --role prefill|decode", 1, 1, func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error {
-		if !slices.Contains([]string{"prefill", "decode"}, to.Role) {
-			return config.UsageError{Err: fmt.Errorf("--role: %q must be prefill or decode", to.Role)}
+	cmd.RunE = operate(flags, "URL --role prefill|decode|encode", 1, 1, func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error {
+		if !slices.Contains([]string{"prefill", "decode", "encode"}, to.Role) {
+			return config.UsageError{Err: fmt.Errorf("--role: %q must be prefill, decode or encode", to.Role)}
 		}
 		urls, err := eachRank(args)
 		for _, to.URL = range urls {
@@ -82,10 +82,11 @@ func newCtlAdd(flags *adminFlags) *cobra.Command {
 		}
 		return err
 	})
-	cmd.Flags().StringVar(&to.Role, "role", "", "`pool`: prefill or decode")
-	cmd.Flags().Float64Var(&to.Weight, "weight", 0, "`share` beside the others of the pool (default 1, or gpus)")
-	cmd.Flags().Float64Var(&to.GPUs, "gpus", 0, "`number` of its GPUs")
-	cmd.Flags().IntVar(&to.Bootstrap, "bootstrap", 0, "`port` of the connector's bootstrap server beside it, if not the usual one")
+	cmd.Flags().StringVar(&to.Role, "role", "", "`pool`: prefill, decode or encode")
+	cmd.Flags().Float64Var(&to.Weight, "weight", 0, "`share` relative to the others of the pool (default 1, or gpus)")
+	cmd.Flags().Float64Var(&to.GPUs, "gpus", 0, "its `number` of GPUs")
+	cmd.Flags().IntVar(&to.Bootstrap, "bootstrap", 0, "`port` of its connector, if not the usual one (bootstrap=)")
+	cmd.Flags().StringVar(&to.Connector, "connector", "", "`name` of its connector (default: what the configuration says about this URL, or else the key connector)")
 	cmd.Flags().StringVar(&to.State, "state", "", "`state` to begin in: ready, drain or disabled (default ready)")
 	return cmd
 }
@@ -98,7 +99,7 @@ type waiting struct {
 
 func (w *waiting) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&w.on, "wait", false, "wait until its last stream and handle have ended")
-	cmd.Flags().DurationVar(&w.limit, "timeout", 0, "longest wait; 0 is no limit. The drain goes on after it")
+	cmd.Flags().DurationVar(&w.limit, "timeout", 0, "longest wait; 0 means no limit. The drain continues after it")
 }
 
 var errTimeout = errors.New("the time of --timeout is over")
@@ -124,7 +125,7 @@ func (w *waiting) each(ctx context.Context, urls []string, wait func(context.Con
 func newCtlDrain(flags *adminFlags) *cobra.Command {
 	var w waiting
 	cmd := &cobra.Command{
-		Use: "drain BACKEND...", Short: "Send backends no new requests, and let those end that they have", Args: anyArgs,
+		Use: "drain BACKEND...", Short: "Send backends no new requests, and let their running requests end", Args: anyArgs,
 		Example: "  xpyd ctl drain 10.0.0.2:8200 --wait && ssh 10.0.0.2 systemctl restart vllm && xpyd ctl enable 10.0.0.2:8200",
 	}
 	cmd.RunE = operate(flags, "BACKEND...", 1, manyArgs, func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error {
@@ -199,13 +200,13 @@ func newCtlRemove(flags *adminFlags) *cobra.Command {
 		return w.each(ctx, urls, c.Gone)
 	})
 	w.add(cmd)
-	cmd.Flags().BoolVar(&force, "force", false, "move requests that wait for its answer to other backends at once")
+	cmd.Flags().BoolVar(&force, "force", false, "move requests that still wait for its answer to other backends at once")
 	return cmd
 }
 
 func newCtlWeight(flags *adminFlags) *cobra.Command {
 	return &cobra.Command{
-		Use: "weight BACKEND NUMBER", Short: "Change a backend's share beside the others of its pool", Args: anyArgs,
+		Use: "weight BACKEND NUMBER", Short: "Change a backend's share relative to the others of its pool", Args: anyArgs,
 		RunE: operate(flags, "BACKEND NUMBER", 2, 2, func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error {
 			weight, err := strconv.ParseFloat(args[1], 64)
 			if err != nil || !(weight > 0) {
@@ -236,7 +237,7 @@ func newCtlRole(flags *adminFlags) *cobra.Command {
 
 func newCtlReload(flags *adminFlags) *cobra.Command {
 	return &cobra.Command{
-		Use: "reload", Short: "Read the configuration again, as HUP does, and say whether it is in force", Args: anyArgs,
+		Use: "reload", Short: "Reread the configuration, as HUP does, and say whether it is in force", Args: anyArgs,
 		RunE: operate(flags, "", 0, 0, func(ctx context.Context, c *ctl.Client, out io.Writer, _ []string) error {
 			if err := c.Reload(ctx); err != nil {
 				return err
@@ -249,7 +250,7 @@ func newCtlReload(flags *adminFlags) *cobra.Command {
 
 func newCtlLogLevel(flags *adminFlags) *cobra.Command {
 	return &cobra.Command{
-		Use: "log-level [LEVEL]", Short: "Print or change the level of the log: debug, info, warn, error", Args: anyArgs,
+		Use: "log-level [LEVEL]", Short: "Print or change the log level: debug, info, warn, error", Args: anyArgs,
 		RunE: operate(flags, "[debug|info|warn|error]", 0, 1, func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error {
 			if len(args) > 0 {
 				if err := c.SetLevel(ctx, args[0]); err != nil {

@@ -29,11 +29,11 @@ func (f *adminFlags) add(cmd *cobra.Command) {
 	if f.first == "" {
 		f.first = "/proc/1/cmdline"
 	}
-	s.StringVar(&f.url, "admin", "http://127.0.0.1:8081", "`URL` of the admin port (XPYD_ADMIN, or in a container that of its xpyd serve)")
-	s.StringVar(&f.tokenFile, "admin-token-file", "", "`file` whose first line is the token of the admin port (XPYD_ADMIN_TOKEN_FILE, XPYD_ADMIN_TOKEN)")
+	s.StringVar(&f.url, "admin", "http://127.0.0.1:8081", "`URL` of the admin port (or XPYD_ADMIN; in a container, the port of its xpyd serve)")
+	s.StringVar(&f.tokenFile, "admin-token-file", "", "`file` whose first line is the token of the admin port (or XPYD_ADMIN_TOKEN_FILE, XPYD_ADMIN_TOKEN)")
 	s.StringVar(&f.tls.CA, "admin-ca", "", "PEM `file` of the CAs of an https:// admin port, if not the system's")
 	s.StringVar(&f.tls.Cert, "admin-cert", "", "PEM `file` of a certificate to show to the admin port")
-	s.StringVar(&f.tls.Key, "admin-key", "", "PEM `file` of its private key")
+	s.StringVar(&f.tls.Key, "admin-key", "", "PEM `file` of the private key of --admin-cert")
 }
 
 // client makes the client. The variables are those of serve, so that a command inside the container of

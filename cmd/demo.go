@@ -30,7 +30,9 @@ func newDemoCmd() *cobra.Command {
 	var listen string
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Run two prefill and two decode engines (simulated) and the proxy in one process",
+		Short: "Run the proxy with two simulated prefill and two simulated decode engines in one process",
+		Long: `demo runs the proxy with two simulated prefill and two simulated decode engines in one process,
+and sends one completion through them. Then it keeps running, so that you can send requests of your own.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if once && !cmd.Flags().Changed("listen") {
 				listen = "127.0.0.1:0"

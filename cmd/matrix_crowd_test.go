@@ -71,7 +71,7 @@ func (c *child) settle(n int) []net.Conn {
 
 // alive requests /livez on a connection.
 func alive(conn net.Conn) error {
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(patience))
 	if _, err := io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (c *child) drip(head string) (string, error) {
 			}
 		}
 	}()
-	_ = conn.SetReadDeadline(time.Now().Add(8 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
 	b, err := io.ReadAll(conn)
 	close(closed)
 	if err != nil && strings.HasPrefix(string(b), "HTTP/1.1 ") && strings.Contains(err.Error(), "reset") {
@@ -119,7 +119,7 @@ func (c *child) drip(head string) (string, error) {
 func (c *child) latencies(n int) []time.Duration {
 	body := fmt.Appendf(nil, `{"model":"sim","prompt":%q,"max_tokens":8}`, childPrompt)
 	want := sim.Text(childPrompt, 8)
-	client := http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}, Timeout: 10 * time.Second}
+	client := http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}, Timeout: patience}
 	defer client.CloseIdleConnections()
 	all := make([]time.Duration, n)
 	var wg sync.WaitGroup
@@ -159,7 +159,7 @@ func TestCrowdAndSlowClients(t *testing.T) {
 	const slow = 50 // of each kind
 	const p99 = requests * 99 / 100
 	limit, best := 3*before[p99]+20*time.Millisecond, time.Hour
-	for i := 0; i < 4 && best > limit; i++ { // a busy machine can only delay
+	for i := 0; i < 12 && best > limit; i++ { // a busy machine can only delay
 		var wg sync.WaitGroup
 		for range slow {
 			for _, head := range []string{

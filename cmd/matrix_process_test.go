@@ -91,9 +91,9 @@ func (c *child) log() string {
 
 func (c *child) await(what string, ok func() bool) {
 	c.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			c.t.Fatalf("not %s after 10 s\n%s", what, c.log())
+			c.t.Fatalf("not %s after %s\n%s", what, patience, c.log())
 		}
 	}
 }
@@ -134,7 +134,7 @@ const childPrompt = "the quick brown fox jumps over the lazy dog"
 func (c *child) complete(pad int) (status int, code string, whole bool) {
 	prompt := childPrompt + strings.Repeat(" and", pad/4)
 	body := fmt.Sprintf(`{"model":"sim","prompt":%q,"max_tokens":8}`, prompt)
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 3 * patience}
 	resp, err := client.Post("http://"+c.addr+"/v1/completions", "application/json", strings.NewReader(body))
 	if err != nil {
 		return 0, err.Error(), false
@@ -187,7 +187,7 @@ func pair(t *testing.T, edit func(o *sim.Options)) []*sim.Engine {
 func (c *child) open(n int) (conns []net.Conn) {
 	c.t.Helper()
 	for range n {
-		conn, err := net.DialTimeout("tcp", c.addr, 5*time.Second)
+		conn, err := net.DialTimeout("tcp", c.addr, patience)
 		if err != nil {
 			c.t.Fatalf("connection %d: %v", len(conns), err)
 		}
@@ -201,12 +201,12 @@ func (c *child) open(n int) (conns []net.Conn) {
 // place are served, and the others get an error at once. No backend is blamed, and no block is stranded.
 func TestOutOfDescriptors(t *testing.T) {
 	engines := pair(t, nil)
-	c := startChild(t, engines, "ulimit -n 64; ", nil, "--timeouts-upstream-idle", "1ms") // each leg dials
+	c := startChild(t, engines, "ulimit -n 64; ", nil, "--timeouts-upstream-idle", "1ms", "--timeouts-dial", "10s") // each leg dials, on a busy machine too
 	if ends := c.atOnce(4, 0); ends["200"] != 4 {
 		t.Fatalf("before: %v", ends)
 	}
 	conns := c.open(100)
-	_ = conns[99].SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = conns[99].SetReadDeadline(time.Now().Add(patience))
 	resp, err := http.ReadResponse(bufio.NewReader(conns[99]), nil)
 	if err != nil || resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
 		t.Fatalf("one client too many: %v %v, want a 503 with Retry-After", resp, err)
@@ -216,7 +216,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		_, _ = fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	}
 	for i, conn := range conns[:20] {
-		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
 			t.Fatalf("request %d: no answer on a connection that was open: %v", i, err)
@@ -246,7 +246,8 @@ func TestOutOfDescriptors(t *testing.T) {
 func TestLittleMemory(t *testing.T) {
 	engines := pair(t, func(o *sim.Options) { o.MaxModelLen, o.NumBlocks = 1<<20, 1<<17 })
 	c := startChild(t, engines, "", []string{"GOMEMLIMIT=8MiB", "GOMAXPROCS=1"},
-		"--limits-body", "2000000", "--limits-body-budget", "4000000", "--limits-client-share", "1")
+		"--limits-body", "2000000", "--limits-body-budget", "4000000", "--limits-client-share", "1",
+		"--health-fall", "100", "--timeouts-dial", "10s") // a busy machine fails checks
 	if ends := c.atOnce(50, 0); ends["200"] != 50 {
 		t.Errorf("small requests: %v", ends)
 	}

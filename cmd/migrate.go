@@ -17,15 +17,15 @@ func newMigrateCmd() *cobra.Command {
 	names := migrate.Routers()
 	cmd := &cobra.Command{
 		Use:   "migrate ROUTER -- ITS FLAGS",
-		Short: "Turn the command line of another router into a configuration",
-		Long: `migrate prints the YAML that does what the flags of another router do, with a
+		Short: "Translate the command line of another router into a configuration",
+		Long: `migrate prints the YAML that is equivalent to the flags of another router, with a
 comment for each flag that has no equivalent. It knows the flags of
 ` + strings.Join(names, ", ") + `.
 
-The router's defaults for ports, policies, and the time and size of a request carry over.
-For everything else xpyd's own defaults apply. xpyd serve --as ROUTER -- ITS FLAGS runs
+The router's defaults for ports, policies, and the timeout and size of a request carry over.
+For everything else, xpyd's own defaults apply. xpyd serve --as ROUTER -- ITS FLAGS runs
 the same configuration without a file. Exit status: 0 if xpyd can start with this YAML,
-2 if it cannot, or if the router has no such flag.`,
+2 if it cannot, or if the router does not have one of the flags.`,
 		Example:   "  xpyd migrate vllm-router -- --vllm-pd-disaggregation --prefill http://p1:8100 --decode http://d1:8200 > config.yaml",
 		ValidArgs: names,
 		Args:      cobra.ArbitraryArgs,
@@ -76,7 +76,7 @@ const asFlag = "as"
 
 // addAs lets a command that reads a configuration take the flags of another router after --.
 func addAs(cmd *cobra.Command) {
-	cmd.Flags().String(asFlag, "", "`router` whose flags follow after --: "+strings.Join(migrate.Routers(), ", ")+". xpyd's own flags and XPYD_* variables win over them")
+	cmd.Flags().String(asFlag, "", "`router` whose flags follow after --: "+strings.Join(migrate.Routers(), ", ")+". xpyd's own flags and XPYD_* variables override them")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Changed(asFlag) && cmd.ArgsLenAtDash() == 0 {
 			return nil

@@ -56,7 +56,7 @@ func TestMigrateSaysWhatIsMissing(t *testing.T) {
 
 func TestMigrateRefusals(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
-		{"migrate", "migrate needs a router, one of vllm-router, sglang-router, smg, toy, llm-d-sidecar, production-stack; see xpyd migrate --help"},
+		{"migrate", "migrate needs a router, one of vllm-router, sglang-router, smg, toy, epd-proxy, llm-d-sidecar, production-stack; see xpyd migrate --help"},
 		{"migrate toy --prefil-hosts a", "migrate: toy: it has no flag --prefil-hosts"},
 		{"check --as toy --prefil-hosts a", "unknown flag: --prefil-hosts; see xpyd check --help"},
 		{"check --as toy -- --prefil-hosts a", "--as: toy: it has no flag --prefil-hosts"},

@@ -16,6 +16,7 @@ import (
 
 	"xpyd/config"
 	"xpyd/kvparams"
+	"xpyd/router"
 	"xpyd/tlsconf"
 )
 
@@ -29,6 +30,7 @@ const (
 type engine struct {
 	role, url, health, version string
 	models                     []string
+	dialect                    kvparams.Dialect // of its connector, as configured
 }
 
 func (e *engine) String() string { return e.role + " " + e.url }
@@ -53,14 +55,14 @@ func (r *report) note(format string, args ...any) {
 // engineProber asks engines directly, as the proxy would. It sends the backend key, and does not use the
 // HTTP proxy that the environment may name.
 type engineProber struct {
-	cfg     config.Config
-	dialect kvparams.Dialect
-	asking  *retryablehttp.Client
-	rounds  *http.Client // never retries, because a handle is good for one decode
+	cfg    config.Config
+	asking *retryablehttp.Client
+	rounds *http.Client // never retries, because a handle is good for one decode
 	*report
 
 	decodes []*engine
 	room    int                       // tokens of prompt and answer together; 0: not known
+	targets map[string]*kvparams.Peer // decode engines as a prefill leg names them, where it does; by URL
 	peers   map[string]*kvparams.Peer // of prefill engines, where the connector needs it; by URL
 	kept    map[string]bool           // decode engines that keep the blocks of their answers
 }
@@ -79,10 +81,6 @@ func runProbe(ctx context.Context, w io.Writer, c config.Config, bandwidth bool)
 }
 
 func newEngineProber(c config.Config, transport *http.Transport) *engineProber {
-	dialect, ok := kvparams.Lookup(c.Connector)
-	if !ok {
-		panic("BUG: a connector that validation let pass: " + c.Connector)
-	}
 	asking := retryablehttp.NewClient()
 	asking.HTTPClient = &http.Client{Transport: transport, Timeout: askTimeout}
 	asking.RetryMax = 1
@@ -90,39 +88,53 @@ func newEngineProber(c config.Config, transport *http.Transport) *engineProber {
 	asking.ErrorHandler = retryablehttp.PassthroughErrorHandler
 	asking.Logger = nil // its lines would stand between the tables
 	return &engineProber{
-		cfg: c, dialect: dialect, asking: asking,
+		cfg: c, asking: asking,
 		rounds: &http.Client{Transport: transport, Timeout: roundTimeout},
-		report: &report{}, kept: map[string]bool{}, peers: map[string]*kvparams.Peer{},
+		report: &report{}, kept: map[string]bool{}, peers: map[string]*kvparams.Peer{}, targets: map[string]*kvparams.Peer{},
 	}
 }
 
 func (p *engineProber) run(ctx context.Context) {
 	var prefills []*engine
-	for _, entry := range p.cfg.Router.Prefill {
-		u, _, _ := strings.Cut(entry, " ")
-		e := p.ask(ctx, "prefill", u)
+	for _, entry := range p.found(ctx, "prefill", entriesOf(p.cfg.Router.Prefill)) {
+		e := p.ask(ctx, "prefill", entry)
 		p.askPeer(ctx, e, entry)
 		prefills = append(prefills, e)
 	}
-	for _, entry := range p.cfg.Router.Decode {
-		u, _, _ := strings.Cut(entry, " ")
-		p.decodes = append(p.decodes, p.ask(ctx, "decode", u))
+	for _, entry := range p.found(ctx, "decode", entriesOf(p.cfg.Router.Decode)) {
+		e := p.ask(ctx, "decode", entry)
+		p.target(e, entry)
+		p.decodes = append(p.decodes, e)
 	}
 	p.compareModels()
+	p.encoders(ctx, slices.Concat(prefills, p.decodes))
+	p.compareRanks(ctx, prefills)
+	p.compareRanks(ctx, p.decodes)
 	for _, prefill := range prefills {
 		for _, decode := range p.decodes {
-			if prefill.health == "ok" && decode.health == "ok" {
+			if prefill.health == "ok" && decode.health == "ok" && prefill.connects(decode) {
 				p.pair(ctx, prefill, decode)
 			}
 		}
 	}
 }
 
+func entriesOf(pool []string) (all []router.Entry) {
+	for _, text := range pool {
+		e, err := router.ParseEntry(text)
+		if err != nil {
+			panic("BUG: a backend that validation let pass: " + err.Error())
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
 // ask fills in what the backend answers. What it does not answer becomes a fault.
-func (p *engineProber) ask(ctx context.Context, role, url string) *engine {
-	e := &engine{role: role, url: url}
+func (p *engineProber) ask(ctx context.Context, role string, entry router.Entry) *engine {
+	e, url := &engine{role: role, url: entry.URL, dialect: p.cfg.Dialect(entry)}, entry.URL
 	p.engines = append(p.engines, e)
-	if _, err := p.get(ctx, baseOf(url)+"/health"); err != nil {
+	if err := p.health(ctx, baseOf(url)); err != nil {
 		e.health = "no"
 		p.fault("%s is not healthy: %v", e, err)
 		return e
@@ -130,6 +142,10 @@ func (p *engineProber) ask(ctx context.Context, role, url string) *engine {
 	e.health = "ok"
 	p.askModels(ctx, e)
 	p.askVersion(ctx, e)
+	if role != "encode" {
+		p.askConnector(ctx, e)
+	}
+	p.askEncodes(ctx, e)
 	return e
 }
 
@@ -161,7 +177,7 @@ func (p *engineProber) askModels(ctx context.Context, e *engine) {
 
 func (p *engineProber) askVersion(ctx context.Context, e *engine) {
 	path := "/version"
-	foreign, isForeign := p.dialect.(kvparams.Foreign)
+	foreign, isForeign := e.dialect.(kvparams.Foreign)
 	if isForeign {
 		path = foreign.Version()
 	}
@@ -204,18 +220,25 @@ func splitVersion(v string) (major, minor int, ok bool) {
 	return major, minor, err == nil
 }
 
-// compareModels checks that all engines serve the same names, because a request may go to any of them.
+// compareModels checks that all engines of a connector serve the same names, because a request may go to any
+// of them.
 func (p *engineProber) compareModels() {
-	var first *engine
+	firsts := map[string]*engine{}
 	for _, e := range p.engines {
+		first := firsts[e.dialect.Name()]
 		switch {
 		case len(e.models) == 0:
 		case first == nil:
-			first = e
+			firsts[e.dialect.Name()] = e
 		case !slices.Equal(e.models, first.models):
 			p.fault("%s serves the models %q, %s serves %q; give all the same --served-model-name", e, e.models, first, first.models)
 		}
 	}
+}
+
+func (p *engineProber) health(ctx context.Context, base string) error {
+	_, err := p.get(ctx, base+"/health")
+	return err
 }
 
 func (p *engineProber) get(ctx context.Context, url string) ([]byte, error) {

@@ -25,27 +25,31 @@ type leftover struct {
 // engine and some that may reach prefill better. An older engine may die if it cannot reach prefill at
 // that moment. There giveBack reads the blocks by one token, which fails or frees them.
 func (p *engineProber) giveBack(ctx context.Context, l leftover, why error) error {
-	if p.dialect.Reclaim() == kvparams.ReclaimNone {
+	if l.r.dialect.Reclaim() == kvparams.ReclaimNone {
 		return why
 	}
 	waits := fmt.Errorf("%w; the blocks of this round wait for prefill's lease", why)
-	if l.handle.None() || p.dialect.Reclaim() == kvparams.ReclaimLease || p.cfg.KV.Release == "off" {
+	if l.handle.None() || l.r.dialect.Reclaim() == kvparams.ReclaimLease || p.cfg.KV.Release == "off" {
 		return waits
 	}
 	var ask []*engine
-	if p.dialect.Reclaim() == kvparams.ReclaimReject {
+	refusal := l.r.dialect.Reclaim() == kvparams.ReclaimRefusal
+	if refusal || l.r.dialect.Reclaim() == kvparams.ReclaimReject {
 		ask = p.releasers(l)
 	}
 	for _, e := range ask {
 		for _, h := range hostsOf(l) {
 			// Refused by design.
-			_, _ = p.post(ctx, e.url, p.dialect.AppendRelease(nil, l.req, h), l.id)
+			_, _ = p.post(ctx, e.url, l.r.dialect.AppendRelease(nil, l.req, h), l.id)
 		}
 	}
 	if len(ask) > 0 {
 		return why
 	}
-	if _, err := p.post(ctx, l.r.decode, p.dialect.AppendDrain(nil, l.req, l.handle), l.id); err != nil || l.deaf {
+	if refusal {
+		return waits
+	}
+	if _, err := p.post(ctx, l.r.decode, l.r.dialect.AppendDrain(nil, l.req, l.handle), l.id); err != nil || l.deaf {
 		return waits
 	}
 	return why
@@ -71,7 +75,7 @@ func (p *engineProber) releasers(l leftover) (list []*engine) {
 	} {
 		for _, e := range p.decodes {
 			major, minor, ok := splitVersion(e.version)
-			if ok && (major > 0 || minor >= 32) && e.health == "ok" && want(e) && len(list) < maxGiveBack {
+			if ok && (major > 0 || minor >= 32) && e.health == "ok" && e.dialect.Name() == r.dialect.Name() && want(e) && len(list) < maxGiveBack {
 				list = append(list, e)
 			}
 		}

@@ -30,7 +30,7 @@ func startSim(t *testing.T, o sim.Options) *sim.Engine {
 func expectFreed(t *testing.T, prefill *sim.Engine, by string) {
 	t.Helper()
 	l := prefill.Ledger()
-	for deadline := time.Now().Add(2 * time.Second); l.Pinned != 0 && time.Now().Before(deadline); l = prefill.Ledger() {
+	for deadline := time.Now().Add(patience); l.Pinned != 0 && time.Now().Before(deadline); l = prefill.Ledger() {
 		time.Sleep(time.Millisecond)
 	}
 	if l.Pinned != 0 || l.FreedBy[by] == 0 {

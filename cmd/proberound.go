@@ -23,6 +23,7 @@ import (
 
 // round is one token over one pair of engines.
 type round struct {
+	dialect                 kvparams.Dialect
 	prefill, decode, model  string
 	result                  string // ok, or the leg that failed
 	prefillTime, decodeTime time.Duration
@@ -34,10 +35,10 @@ func (p *engineProber) pair(ctx context.Context, prefill, decode *engine) {
 		p.fault("%s is vLLM %s and %s is %s; connectors of two versions refuse each other", prefill, prefill.version, decode, decode.version)
 	}
 	model := commonModel(prefill, decode)
-	if _, pairs := p.dialect.(kvparams.Pairing); model == "" || pairs && p.peers[prefill.url] == nil {
+	if _, pairs := prefill.dialect.(kvparams.Pairing); model == "" || pairs && p.peers[prefill.url] == nil {
 		return // compareModels, askModels or askPeer has reported that
 	}
-	r := round{prefill: prefill.url, decode: decode.url, model: model, result: "ok"}
+	r := round{dialect: prefill.dialect, prefill: prefill.url, decode: decode.url, model: model, result: "ok"}
 	if err := p.round(ctx, &r, probeBody(model)); err != nil {
 		p.fault("%s with %s: %v", prefill, decode, err)
 	}
@@ -60,8 +61,8 @@ func (p *engineProber) round(ctx context.Context, r *round, body []byte) error {
 	if err := req.Parse(kvparams.Completions, body); err != nil {
 		panic("BUG: the probe's own body: " + err.Error())
 	}
-	leg := &kvparams.Leg{ID: id, Peer: p.peers[r.prefill]}
-	if p.dialect.Concurrent() {
+	leg := &kvparams.Leg{ID: id, Peer: p.peers[r.prefill], Target: p.targets[r.decode]}
+	if r.dialect.Concurrent() {
 		return p.together(ctx, r, &req, leg)
 	}
 	handle, err := p.prefillLeg(ctx, r, &req, leg)
@@ -88,7 +89,7 @@ func (p *engineProber) round(ctx context.Context, r *round, body []byte) error {
 	if counted && !p.pulledSince(ctx, r.decode, before) {
 		r.result = "no pull"
 		back.handle, back.deaf = handle, true
-		return p.giveBack(ctx, back, errNoPull(p.dialect))
+		return p.giveBack(ctx, back, errNoPull(r.dialect))
 	}
 	return nil
 }
@@ -110,21 +111,21 @@ func probeBody(model string) []byte {
 // prefillLeg returns a handle that decode can use.
 func (p *engineProber) prefillLeg(ctx context.Context, r *round, req *kvparams.Request, leg *kvparams.Leg) (kvparams.Handle, error) {
 	start := time.Now()
-	body, err := p.post(ctx, r.prefill, p.dialect.AppendPrefill(nil, req, leg), leg.ID)
+	body, err := p.post(ctx, r.prefill, r.dialect.AppendPrefill(nil, req, leg), leg.ID)
 	r.prefillTime = time.Since(start)
 	if err != nil {
 		return kvparams.Handle{}, fmt.Errorf("prefill: %w", err)
 	}
-	answer, err := p.dialect.ParseAnswer(body)
+	answer, err := r.dialect.ParseAnswer(body)
 	if err != nil {
 		return kvparams.Handle{}, fmt.Errorf("prefill answer: %w", err)
 	}
 	h := answer.Handle
-	if !p.dialect.HandleInAnswer() {
+	if !r.dialect.HandleInAnswer() {
 		return h, nil
 	}
 	if h.None() {
-		return h, errors.New("prefill answered without kv_transfer_params; start it with " + p.dialect.EngineConfig(kvparams.Prefills))
+		return h, errors.New("prefill answered without kv_transfer_params; start it with " + r.dialect.EngineConfig(kvparams.Prefills))
 	}
 	return h, nil
 }
@@ -180,7 +181,7 @@ func hostOf(base string) string {
 
 func (p *engineProber) decodeLeg(ctx context.Context, r *round, req *kvparams.Request, h kvparams.Handle, leg *kvparams.Leg) error {
 	start := time.Now()
-	body, err := p.post(ctx, r.decode, p.dialect.AppendDecode(nil, req, h, leg), leg.ID)
+	body, err := p.post(ctx, r.decode, r.dialect.AppendDecode(nil, req, h, leg), leg.ID)
 	r.decodeTime = time.Since(start)
 	var c kvparams.Completion
 	if err == nil {
@@ -197,13 +198,17 @@ func (p *engineProber) decodeLeg(ctx context.Context, r *round, req *kvparams.Re
 }
 
 func (p *engineProber) post(ctx context.Context, base string, body kvparams.Segments, id string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, baseOf(base)+"/v1/completions", bytes.NewReader(bytes.Join(body, nil)))
+	return p.postTo(ctx, base, kvparams.Completions.Path(), body, id)
+}
+
+func (p *engineProber) postTo(ctx context.Context, base, path string, body kvparams.Segments, id string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, baseOf(base)+path, bytes.NewReader(bytes.Join(body, nil)))
 	if err != nil {
 		return nil, fmt.Errorf("request %s: %w", base, err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("X-Request-Id", id)
-	if _, rank := router.SplitRank(base); rank != router.NoRank {
+	if _, rank := router.SplitRank(base); rank >= 0 {
 		req.Header.Set("X-data-parallel-rank", strconv.Itoa(rank))
 	}
 	p.authorize(req.Header)

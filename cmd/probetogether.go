@@ -12,25 +12,22 @@ import (
 
 // askPeer fills in what the connector has to know of a healthy prefill engine before its answer. If
 // the engine's bootstrap server does not say, that is a fault.
-func (p *engineProber) askPeer(ctx context.Context, e *engine, entry string) {
-	pairing, ok := p.dialect.(kvparams.Pairing)
+func (p *engineProber) askPeer(ctx context.Context, e *engine, entry router.Entry) {
+	pairing, ok := e.dialect.(kvparams.Pairing)
 	if !ok || e.health != "ok" {
 		return
 	}
-	parsed, err := router.ParseEntry(entry)
-	if err != nil {
-		panic("BUG: a backend that validation let pass: " + err.Error())
-	}
 	port, path := pairing.Bootstrap()
-	if parsed.Bootstrap > 0 {
-		port = parsed.Bootstrap
+	if entry.Bootstrap > 0 {
+		port = entry.Bootstrap
 	}
 	address := net.JoinHostPort(hostOf(e.url), strconv.Itoa(port))
 	var answer []byte
+	var err error
 	if path != "" {
 		if answer, err = p.get(ctx, "http://"+address+path); err != nil {
-			p.fault("%s has no bootstrap server at %s: %v; start it with %s, and put its port behind the URL, as in %s bootstrap=8998",
-				e, address, err, p.dialect.EngineConfig(kvparams.Prefills), e.url)
+			p.fault("%s has no bootstrap server at %s: %v; start it with %s, and put its port after the URL, as in %s bootstrap=8998",
+				e, address, err, e.dialect.EngineConfig(kvparams.Prefills), e.url)
 			return
 		}
 	}
@@ -40,6 +37,19 @@ func (p *engineProber) askPeer(ctx context.Context, e *engine, entry string) {
 		return
 	}
 	p.peers[e.url] = &peer
+}
+
+// target notes how a prefill leg names the decode engine, if the connector asks for that.
+func (p *engineProber) target(e *engine, entry router.Entry) {
+	directed, ok := e.dialect.(kvparams.Directed)
+	if !ok {
+		return
+	}
+	port := directed.TargetPort()
+	if entry.Bootstrap > 0 {
+		port = entry.Bootstrap
+	}
+	p.targets[e.url] = kvparams.TargetAt(hostOf(e.url), port)
 }
 
 // together sends both legs at once. If prefill fails, decode would wait for it.
@@ -69,7 +79,7 @@ func (p *engineProber) together(ctx context.Context, r *round, req *kvparams.Req
 		return decodeErr
 	case counted && !p.pulledSince(ctx, r.decode, before):
 		r.result = "no pull"
-		return p.giveBack(ctx, leftover{r: r, req: req, id: leg.ID, deaf: true}, errNoPull(p.dialect))
+		return p.giveBack(ctx, leftover{r: r, req: req, id: leg.ID, deaf: true}, errNoPull(r.dialect))
 	}
 	return nil
 }

@@ -120,7 +120,7 @@ func TestManyReloads(t *testing.T) {
 	p2 := startEngine(t, sim.Options{Name: "p2", Role: sim.RolePrefill})
 	d2 := startEngine(t, sim.Options{Name: "d2", Role: sim.RoleDecode})
 	file := newPoolFile(t, urls(p1, p2), urls(d1, d2))
-	p := startSelf(t, "serve", "--config", file.path, "--timeouts-upstream-idle", "200ms", "--timeouts-idle", "1s")
+	p := startSelf(t, "serve", "--config", file.path, "--timeouts-upstream-idle", "200ms", "--timeouts-idle", "8s") // no client rests for as long, on a busy machine too
 	pid := p.serving(1)
 	eventually(t, "all up", func() bool { return p.metric("xpyd_backend_up") == 4 })
 	goroutines, descriptors := p.metric("go_goroutines"), p.metric("process_open_fds")

@@ -41,6 +41,7 @@ func TestReloadSaysWhatChanged(t *testing.T) {
 		{"decode: [http://127.0.0.1:5]\npd: {mode: auto}\ndecode_policy: prefix\n", 0, 0, []string{"nothing changed"}, nil},
 		{"decode: [http://127.0.0.1:5]\npd: {mode: auto}\ndecode_policy: random\n", 0, 0, []string{"decode_policy: prefix -> random"}, nil},
 		{"decode: [\"http://127.0.0.1:5 gpus=2\"]\npd: {mode: auto}\ndecode_policy: random\n", 0, 0, []string{"decode: weight of http://127.0.0.1:5 1 -> 2", "decode: GPUs of http://127.0.0.1:5 0 -> 2"}, nil},
+		{"decode: [\"http://127.0.0.1:5 gpus=2 connector=mooncake\"]\npd: {mode: auto}\ndecode_policy: random\n", 1, 1, []string{"decode: connector of http://127.0.0.1:5 none -> mooncake"}, nil},
 	} {
 		file.text(ports + step.text)
 		p.signal(pid, syscall.SIGHUP)

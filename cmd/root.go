@@ -22,7 +22,7 @@ const (
 	exitUsage   = 2
 )
 
-// Run runs the command that args name, until it ends or a signal comes, and returns the exit code.
+// Run runs the command that args name until it ends or a signal arrives, and returns the exit code.
 func Run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -56,7 +56,7 @@ func say(line string) {
 	}
 }
 
-// Root returns the command line, for a tool that describes it.
+// Root returns the tree of commands, for the tool that generates the manual pages.
 func Root() *cobra.Command { return newRootCmd() }
 
 func newRootCmd() *cobra.Command {

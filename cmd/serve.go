@@ -13,7 +13,13 @@ import (
 func newServeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve the OpenAI API over a prefill and a decode pool",
+		Short: "Run the proxy in front of a prefill and a decode pool",
+		Long: `serve runs the proxy in front of a prefill and a decode pool. Without --prefill it is a plain
+balancer over the decode pool. Flags override XPYD_ variables, and these override the file of
+--config. docs/configuration.md explains every key.
+
+Signals: HUP rereads the configuration, USR2 hands the ports over to a new process without loss,
+TERM drains and ends. docs/operations.md has the details.`,
 		Example: "  xpyd serve --prefill http://p1:8100,http://p2:8100 --decode http://d1:8200\n" +
 			"  xpyd serve --config /etc/xpyd/config.yaml\n" +
 			"  xpyd serve --as vllm-router -- --vllm-pd-disaggregation --prefill http://p1:8100 --decode http://d1:8200",

@@ -50,6 +50,9 @@ func starts() []start {
 		{"toy", func(p, d *url.URL) []string {
 			return as("toy", nil, "--port", "8192", "--prefiller-hosts", p.Hostname(), "--prefiller-ports", p.Port(), "--decoder-hosts", d.Hostname(), "--decoder-ports", d.Port())
 		}, []string{"decode_policy", "prefill_policy"}},
+		{"epd-proxy", func(p, d *url.URL) []string {
+			return as("epd-proxy", nil, "--encode-servers-urls", "", "--prefill-servers-urls", p.String(), "--decode-servers-urls", d.String())
+		}, []string{"decode_policy", "prefill_policy"}},
 		{"llm-d-sidecar", func(p, d *url.URL) []string {
 			return as("llm-d-sidecar", []string{"--prefill", p.String(), "--decode", d.String()}, "--port=8000", "--model-server-port=8200", "--secure-proxy=false")
 		}, nil},

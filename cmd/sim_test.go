@@ -80,7 +80,7 @@ func TestSimOutlivesARestart(t *testing.T) {
 	url, _, _ = strings.Cut(url, ",")
 	post := func(path, body string) {
 		t.Helper()
-		for deadline := time.Now().Add(5 * time.Second); ; {
+		for deadline := time.Now().Add(patience); ; {
 			resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Post(url+path, "application/json", strings.NewReader(body))
 			if err == nil && resp.StatusCode == 200 {
 				_ = resp.Body.Close()
@@ -101,7 +101,7 @@ func TestSimOutlivesARestart(t *testing.T) {
 
 func TestSimRefusesWrongFlags(t *testing.T) {
 	for args, want := range map[string]string{
-		"--role=nope":            `sim role "nope": want prefill, decode or both`,
+		"--role=nope":            `sim role "nope": want prefill, decode, both or encode`,
 		"--load-failure=x":       `sim load failure policy "x": want fail or recompute`,
 		"--fault=explode":        `fault kind "explode": want one of refuse,`,
 		"--fault=badhandle=x":    `fault badhandle "x": want one of empty, empty-blocks, empty-group, engine,`,
@@ -167,4 +167,54 @@ func TestSimPrefixCachingFlags(t *testing.T) {
 		}
 	}
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+}
+
+// The limits of a profile hold unless a flag says otherwise.
+func TestSimTakesTheLimitsOfItsProfile(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &readyPipe{line: make(chan string, 1)}
+	cmd := newSimCmd()
+	cmd.SetArgs([]string{"--listen", "127.0.0.1:0", "--num-blocks", "200000", "--profile", "h200-qwen3-8b"})
+	cmd.SetOut(out)
+	cmd.SetErr(io.Discard)
+	done := make(chan error, 1)
+	go func() { done <- cmd.ExecuteContext(ctx) }()
+	_, url, _ := strings.Cut(strings.TrimSpace(<-out.line), "ready: ")
+	url, _, _ = strings.Cut(url, ",")
+	const requests = 65 // one more than run at once without a profile
+	for range requests {
+		go func() { // ends with the engine
+			resp, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"a","max_tokens":20000,"ignore_eos":true}`))
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+		}()
+	}
+	running := func() bool {
+		resp, err := http.Get(url + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if strings.HasPrefix(line, "vllm:num_requests_running{") {
+				return strings.HasSuffix(line, fmt.Sprintf(" %d\n", requests)) || strings.HasSuffix(line, fmt.Sprintf(" %d.0\n", requests))
+			}
+		}
+		return false
+	}
+	for deadline := time.Now().Add(patience); !running(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Errorf("not all of %d requests run", requests)
+			break
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("ended with %v", err)
+	}
 }

@@ -46,9 +46,9 @@ func newStatusCmd(flags *adminFlags) *cobra.Command {
 	if own {
 		flags.add(cmd)
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object: GET /backends, ready and readiness")
-	cmd.Flags().BoolVar(&watch, "watch", false, "print again every second, until interrupted")
-	cmd.Flags().DurationVar(&every, "every", time.Second, "time between two prints of --watch")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object: GET /backends, with ready and readiness")
+	cmd.Flags().BoolVar(&watch, "watch", false, "print every second until interrupted")
+	cmd.Flags().DurationVar(&every, "every", time.Second, "with --watch, time between two prints")
 	return cmd
 }
 

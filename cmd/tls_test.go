@@ -53,7 +53,7 @@ func TestHandoverAndNewCertificatesUnderLoadOverTLS(t *testing.T) {
 	token := writeFile(t, "token", "sesame\n", 0o600)
 	p := startSelf(t, "serve", "--listen=127.0.0.1:0", "--admin=127.0.0.1:0", "--admin-token-file", token,
 		"--tls-cert", front.Cert, "--tls-key", front.Key, "--admin-tls-cert", front.Cert, "--admin-tls-key", front.Key,
-		"--backend-tls-ca", ca.File, "--timeouts-idle=1s",
+		"--backend-tls-ca", ca.File, "--timeouts-idle=8s",
 		"--prefill", secureTarget(t, back, engP.URL()), "--decode", secureTarget(t, back, engD.URL()))
 	p.serving(1)
 	eventually(t, "ready", func() bool { status, _ := getTLS(t, ca, "https://"+p.addr+"/readyz", ""); return status == 200 })

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"xpyd/config"
+	"xpyd/router"
 	"xpyd/verify"
 )
 
@@ -27,9 +29,9 @@ func newVerifyCmd() *cobra.Command {
 		Use:   "verify",
 		Short: "Check that a running deployment disaggregates and answers correctly",
 		Long: `verify sends about sixty small requests through xpyd and to a decode engine alone, compares the
-answers, and reads what the engines count. It makes up its own prompts. It prints one row for
-each check: ok, FAIL, or unknown if other traffic or a missing metric leaves it open. The row
-"lease" leaves a few blocks pinned on each prefill engine until their lease ends.
+answers, and reads the engines' counters. It makes up its own prompts. It prints one row for
+each check: ok, FAIL, or unknown if it cannot tell because of other traffic or a missing metric. The
+row "lease" leaves a few blocks pinned on each prefill engine until their lease ends.
 
 Exit status: 0 if every row is ok, 1 if one is not, 2 for a wrong flag.
 docs/verify.md explains the rows.`,
@@ -52,15 +54,16 @@ func (f *verifyFlags) add(cmd *cobra.Command) {
 	s.StringVar(&o.URL, "url", "http://127.0.0.1:8080", "base URL of xpyd, without /v1")
 	s.StringSliceVar(&o.Prefill, "prefill", nil, "base URLs of the prefill engines, repeated or separated by commas")
 	s.StringSliceVar(&o.Decode, "decode", nil, "base URLs of the decode engines")
+	s.StringSliceVar(&o.Encode, "encode", nil, "base URLs of the encode engines, for the row encode")
 	s.StringVar(&o.Admin, "admin", "", "base URL of xpyd's admin port, for the row handles")
-	s.StringVar(&o.Model, "model", "", "model (default the first that all engines list)")
+	s.StringVar(&o.Model, "model", "", "model (default: the first that all engines list)")
 	s.StringVar(&f.keyFile, "key-file", "", "file whose first line is the bearer token for xpyd")
 	s.StringVar(&f.engineKeyFile, "backend-api-key-file", "", "file whose first line is the bearer token for the engines")
 	s.StringVar(&f.adminTokenFile, "admin-token-file", "", "file whose first line is the bearer token for the admin port")
-	s.BoolVar(&o.Insecure, "insecure", false, "take any certificate")
-	s.DurationVar(&o.Lease, "kv-lease", 30*time.Second, "kv.lease of xpyd, to compare with the engines' lease")
-	s.DurationVar(&o.Settle, "settle", 10*time.Second, "time within which engines must be free again after a client leaves")
-	s.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "longest time of one request")
+	s.BoolVar(&o.Insecure, "insecure", false, "accept any certificate")
+	s.DurationVar(&o.Lease, "kv-lease", 30*time.Second, "kv.lease of xpyd, to compare with the lease of the engines")
+	s.DurationVar(&o.Settle, "settle", 10*time.Second, "how soon engines must be free again after a client leaves")
+	s.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "longest time for one request")
 	s.StringSliceVar(&o.Skip, "skip", nil, "rows to leave out: "+strings.Join(verify.Names(), ", "))
 	s.BoolVar(&f.json, "json", false, "print the rows as one JSON object")
 }
@@ -70,10 +73,12 @@ func (f *verifyFlags) read() (err error) {
 	o := &f.o
 	o.URL = strings.TrimSuffix(strings.TrimSuffix(o.URL, "/"), "/v1")
 	o.Admin = strings.TrimSuffix(o.Admin, "/")
-	for _, pool := range [][]string{o.Prefill, o.Decode} {
-		for i, entry := range pool {
-			url, _, _ := strings.Cut(strings.TrimSpace(entry), " ") // a weight may follow
-			pool[i] = strings.TrimSuffix(url, "/")
+	for _, pool := range []struct {
+		flag string
+		urls *[]string
+	}{{"--encode", &o.Encode}, {"--prefill", &o.Prefill}, {"--decode", &o.Decode}} {
+		if *pool.urls, err = wholeEngines(*pool.urls); err != nil {
+			return fmt.Errorf("%s: %w", pool.flag, err)
 		}
 	}
 	if o.Key, err = firstLine("--key-file", f.keyFile); err != nil {
@@ -86,6 +91,26 @@ func (f *verifyFlags) read() (err error) {
 		return err
 	}
 	return o.Validate()
+}
+
+// wholeEngines returns the base URLs of the engines in a pool, each once. Its entries are as those of xpyd: a
+// weight may follow the URL, and ranks may stand at its end. Case and port are as xpyd has them.
+func wholeEngines(pool []string) (bases []string, err error) {
+	for i, entry := range pool {
+		url, _, _ := strings.Cut(strings.TrimSpace(entry), " ")
+		ranks, err := router.EachRank(url)
+		if err != nil {
+			return nil, fmt.Errorf("entry %d %w", i+1, err)
+		}
+		base, _ := router.SplitRank(ranks[0])
+		if plain, err := router.BaseURL(base); err == nil { // as xpyd names it; what xpyd would not take stays as it is
+			base = plain
+		}
+		if base = strings.TrimSuffix(base, "/"); !slices.Contains(bases, base) {
+			bases = append(bases, base)
+		}
+	}
+	return bases, nil
 }
 
 // firstLine is the key in the first line of a file, or "" without a file.

@@ -13,8 +13,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,7 +29,7 @@ import (
 )
 
 // verifyLease is that of the engines in these tests, which wait for its end.
-const verifyLease = 2 * time.Second
+const verifyLease = 5 * time.Second
 
 // deployment is a proxy over one prefill and one decode engine.
 type deployment struct {
@@ -47,6 +49,7 @@ func deploy(t *testing.T, fault func(p, d *sim.Options, c *config.Config)) deplo
 	}
 	x := deployment{prefill: startSim(t, p), decode: startSim(t, d)}
 	cfg.Listen, cfg.Admin = "127.0.0.1:0", "127.0.0.1:0"
+	cfg.Warmup = false // the checks count what engines do, and a late warm-up is counted too
 	cfg.Router.Prefill, cfg.Router.Decode = []string{x.prefill.URL()}, append(cfg.Router.Decode, x.decode.URL())
 	proxy, err := daemon.Start(cfg, "test", zerolog.Nop())
 	if err != nil {
@@ -58,7 +61,7 @@ func deploy(t *testing.T, fault func(p, d *sim.Options, c *config.Config)) deplo
 		}
 	})
 	x.url, x.admin = "http://"+proxy.Addr, "http://"+proxy.AdminAddr
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		resp, err := http.Get(x.url + "/readyz")
 		if err == nil {
 			_ = resp.Body.Close()
@@ -79,7 +82,7 @@ func (x deployment) rows(t *testing.T, args ...string) (not map[string]verify.Ro
 	root := newRootCmd()
 	root.SetOut(&out)
 	root.SetArgs(append([]string{"verify", "--json", "--url", x.url, "--admin", x.admin, "--kv-lease", verifyLease.String(),
-		"--settle", "1500ms", "--prefill", x.prefill.URL(), "--decode", x.decode.URL()}, args...))
+		"--settle", "4s", "--prefill", x.prefill.URL(), "--decode", x.decode.URL()}, args...))
 	err = root.ExecuteContext(t.Context())
 	var report verify.Report
 	if broken := json.Unmarshal(out.Bytes(), &report); broken != nil {
@@ -160,9 +163,9 @@ func TestVerifyFindsAFault(t *testing.T) {
 			set: sim.Fault{Kind: sim.FaultBadHandle, Arg: "engine"}, args: []string{"--skip", "lease,client leaves,rejected"},
 			want: map[string]string{"pull": "decode pulled 0 of"}},
 		{name: "the lease is longer", fault: func(p, _ *sim.Options, _ *config.Config) { p.Lease = 4 * verifyLease },
-			want: map[string]string{"lease": "kv.lease is 2s, and blocks were held for"}},
-		{name: "the lease is shorter", fault: func(p, _ *sim.Options, _ *config.Config) { p.Lease = verifyLease / 10 },
-			want: map[string]string{"lease": "kv.lease is 2s, and blocks were held for"}},
+			want: map[string]string{"lease": "kv.lease is 5s, and blocks were held for"}},
+		{name: "the lease is shorter", fault: func(p, _ *sim.Options, _ *config.Config) { p.Lease = verifyLease * 2 / 5 },
+			want: map[string]string{"lease": "kv.lease is 5s, and blocks were held for"}},
 		{name: "versions differ", fault: func(p, d *sim.Options, _ *config.Config) { p.Version, d.LoadFailure = "0.33.0", "recompute" },
 			args: []string{"--skip", "lease,client leaves,rejected,pull"},
 			want: map[string]string{"engines": "vLLM 0.33.0 and 0.32.0"}},
@@ -186,15 +189,19 @@ func TestVerifyFindsAFault(t *testing.T) {
 func TestVerifyFindsAFaultyProxy(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
+		fault func(p, d *sim.Options, c *config.Config)
+		skip  string
 		spoil func(*httputil.ReverseProxy)
 		wrap  func(http.Handler) http.Handler
 		want  map[string]string
 	}{
-		{name: "does not tell who has left", wrap: func(next http.Handler) http.Handler {
+		{name: "does not tell who has left", skip: ",rejected", fault: func(_, d *sim.Options, _ *config.Config) {
+			d.TokenLatency = 2 * time.Millisecond // the answers take longer than it is waited for their end
+		}, wrap: func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				next.ServeHTTP(deaf{w}, r.WithContext(context.WithoutCancel(r.Context())))
 			})
-		}, want: map[string]string{"client leaves": "s after their clients left prefill still works on 0 requests and decode on 3"}},
+		}, want: map[string]string{"client leaves": "s after their clients left prefill still works on 0 requests and decode on "}},
 		{name: "has errors of its own", spoil: func(p *httputil.ReverseProxy) {
 			p.ModifyResponse = func(r *http.Response) error {
 				if r.StatusCode == http.StatusBadRequest {
@@ -214,7 +221,7 @@ func TestVerifyFindsAFaultyProxy(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			x := deploy(t, nil)
+			x := deploy(t, tc.fault)
 			target, err := url.Parse(x.url)
 			if err != nil {
 				t.Fatal(err)
@@ -231,7 +238,7 @@ func TestVerifyFindsAFaultyProxy(t *testing.T) {
 			front := httptest.NewServer(h)
 			t.Cleanup(front.Close)
 			x.url = front.URL
-			not, _ := x.rows(t, "--skip", "lease,EOS first,one token,n=2,logprobs,tools,handles")
+			not, _ := x.rows(t, "--skip", "lease,EOS first,one token,n=2,logprobs,tools,handles"+tc.skip)
 			checkFailed(t, not, tc.want)
 		})
 	}
@@ -320,6 +327,32 @@ func TestVerifyPools(t *testing.T) {
 	}
 }
 
+// TestVerifyRanks: xpyd has engines as ranks that were written, and as those that they tell. The command names them as
+// xpyd's own flags do, or without ranks. A rank of xpyd that is of no named engine is still found.
+func TestVerifyRanks(t *testing.T) {
+	t.Parallel()
+	p, d := frontOf(t, sim.RolePrefill, 2), frontOf(t, sim.RoleDecode, 2)
+	proxy := serveProcess(t, []string{p + "@0..1"}, []string{d + "@auto"}, quickChecks...)
+	eventually(t, "all ranks are up", func() bool {
+		_, text := proxy.get(proxy.admin, "/metrics")
+		return len(regexp.MustCompile(`(?m)^xpyd_backend_up\{.* 1$`).FindAllString(text, -1)) == 4
+	})
+	skip := slices.DeleteFunc(verify.Names(), func(row string) bool { return row == "engines" || row == "path" || row == "handles" })
+	for _, tc := range []struct{ prefill, decode, want string }{
+		{p + "@0..1", d + "@auto", ""}, {p + "/," + p + "@1", d, ""}, {p + "@auto", d + "@0," + d + "@1 weight=2", ""},
+		{strings.Replace(p, "http://", "HTTP://", 1), d, ""}, // as xpyd has it, whose pools are in lower case
+		{p, p, "xpyd's decode engines are " + d + ", but the command names " + p},
+	} {
+		out, err := proxy.ctl("verify", "--url", "http://"+proxy.addr, "--skip", strings.Join(skip, ","),
+			"--prefill", tc.prefill, "--decode", tc.decode)
+		if tc.want == "" && (err != nil || !strings.Contains(out, "1 prefill and 1 decode")) || !strings.Contains(out, tc.want) {
+			t.Errorf("%+v: %v\n%s", tc, err, out)
+		}
+	}
+	proxy.signal(proxy.serving(1), syscall.SIGTERM)
+	proxy.gone()
+}
+
 // TestVerifyKeys: xpyd and the engines want different keys, and neither stands in what is printed.
 func TestVerifyKeys(t *testing.T) {
 	t.Parallel()
@@ -351,14 +384,23 @@ func TestVerifyKeys(t *testing.T) {
 
 func TestVerifyUsage(t *testing.T) {
 	for want, args := range map[string][]string{
-		"--prefill: name the prefill engines, or there is nothing to verify": {"--decode", "http://d:1"},
-		"--decode: name the decode engines":                                  {"--prefill", "http://p:1"},
-		`URL "p:1": want http://host:port`:                                   {"--prefill", "p:1", "--decode", "http://d:1"},
+		"--prefill: name the prefill engines, or there is nothing to verify":                                {"--decode", "http://d:1"},
+		"--decode: name the decode engines":                                                                 {"--prefill", "http://p:1"},
+		"--decode: entry 1 must have ranks from 0 to 1023, the lower first; try http://127.0.0.1:8100@0..7": {"--prefill", "http://p:1", "--decode", "http://d:1@3..0"},
+		`URL "p:1": want http://host:port`:                                                                  {"--prefill", "p:1", "--decode", "http://d:1"},
 	} {
 		var out bytes.Buffer
 		root := newRootCmd()
 		root.SetOut(&out)
 		root.SetArgs(append([]string{"verify"}, args...))
 		checkUsage(t, root.ExecuteContext(t.Context()), want)
+	}
+}
+
+// The command's engines are those of xpyd however their URLs are written.
+func TestVerifyNamesEnginesAsXpydDoes(t *testing.T) {
+	got, err := wholeEngines([]string{"HTTP://P1.Example", "http://p1.example:80/", "https://D1@3", "http://[::1]:8000", "http://host/behind/a/path/"})
+	if want := []string{"http://p1.example:80", "https://d1:443", "http://[::1]:8000", "http://host/behind/a/path"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %q, want %q", err, got, want)
 	}
 }

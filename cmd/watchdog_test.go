@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -13,11 +14,18 @@ import (
 	"time"
 )
 
-// notifySocket hears what processes say to systemd, and which process says it.
+// notifySocket hears what processes say to systemd, and which process says it. It reads all the time, as
+// systemd does, because a process waits once ten messages (net.unix.max_dgram_qlen) are unread.
 type notifySocket struct {
 	t    *testing.T
-	conn *net.UnixConn
+	said chan said // closed with the socket
 	path string
+}
+
+type said struct {
+	pid  int
+	text string
+	err  error
 }
 
 func newNotifySocket(t *testing.T) *notifySocket {
@@ -38,26 +46,65 @@ func newNotifySocket(t *testing.T) *notifySocket {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &notifySocket{t: t, conn: conn, path: path}
+	s := &notifySocket{t: t, said: make(chan said, 10_000), path: path}
+	go s.listen(conn)
+	return s
 }
 
+// listen reads until the socket is closed.
+func (s *notifySocket) listen(conn *net.UnixConn) {
+	defer close(s.said)
+	for b, oob := make([]byte, 1024), make([]byte, 128); ; {
+		n, m, _, _, err := conn.ReadMsgUnix(b, oob)
+		if err != nil {
+			return
+		}
+		it := said{text: string(b[:n])}
+		messages, err := syscall.ParseSocketControlMessage(oob[:m])
+		if err == nil && len(messages) != 1 {
+			err = fmt.Errorf("%d control messages", len(messages))
+		}
+		if it.err = err; err == nil {
+			var from *syscall.Ucred
+			if from, it.err = syscall.ParseUnixCredentials(&messages[0]); it.err == nil {
+				it.pid = int(from.Pid)
+			}
+		}
+		s.said <- it
+	}
+}
+
+// heard is the next message.
 func (s *notifySocket) heard() (pid int, text string) {
 	s.t.Helper()
-	_ = s.conn.SetReadDeadline(time.Now().Add(patience))
-	b, oob := make([]byte, 1024), make([]byte, 128)
-	n, m, _, _, err := s.conn.ReadMsgUnix(b, oob)
+	select {
+	case it := <-s.said:
+		if it.err != nil {
+			s.t.Fatalf("%q: %v", it.text, it.err)
+		}
+		return it.pid, it.text
+	case <-time.After(patience):
+		s.t.Fatalf("nothing said in %s", patience)
+		return 0, ""
+	}
+}
+
+// end fails if more was said than was heard.
+func (s *notifySocket) end() {
+	s.t.Helper()
+	// The socket keeps the order of what is said.
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: s.path, Net: "unixgram"})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	messages, err := syscall.ParseSocketControlMessage(oob[:m])
-	if err != nil || len(messages) != 1 {
-		s.t.Fatalf("%d control messages, %v", len(messages), err)
-	}
-	from, err := syscall.ParseUnixCredentials(&messages[0])
+	_, err = conn.Write([]byte("the end"))
+	_ = conn.Close()
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return int(from.Pid), string(b[:n])
+	if _, text := s.heard(); text != "the end" {
+		s.t.Errorf("%q was said after all that was expected", text)
+	}
 }
 
 // systemd gets signs of life from its main process. After a hand-over that is the successor, and its

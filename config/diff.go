@@ -16,6 +16,7 @@ type poolChange struct {
 	reweighted     []string // URL and both weights
 	resized        []string // URL and both numbers of GPUs
 	moved          []string // URL and both bootstrap ports
+	reconnected    []string // URL and both connectors; for the router the backend has left and another one joined
 	restated       []string // URL and both states
 }
 
@@ -39,6 +40,9 @@ func comparePools(was, now []string) (c poolChange) {
 		}
 		if stays && old.Bootstrap != e.Bootstrap {
 			c.moved = append(c.moved, fmt.Sprintf("%s %v -> %v", e.URL, old.Bootstrap, e.Bootstrap))
+		}
+		if stays && old.Connector != e.Connector {
+			c.reconnected = append(c.reconnected, fmt.Sprintf("%s %s -> %s", e.URL, orNone(old.Connector), orNone(e.Connector)))
 		}
 	}
 	for _, entry := range was {
@@ -65,13 +69,13 @@ func Changes(was, now Config) (joined, left int, list []string) {
 	for _, pool := range []struct {
 		role     string
 		was, now []string
-	}{{"prefill", was.Router.Prefill, now.Router.Prefill}, {"decode", was.Router.Decode, now.Router.Decode}} {
+	}{{"prefill", was.Router.Prefill, now.Router.Prefill}, {"decode", was.Router.Decode, now.Router.Decode}, {"encode", was.Router.Encode, now.Router.Encode}} {
 		c := comparePools(pool.was, pool.now)
-		joined, left = joined+len(c.added), left+len(c.removed)
+		joined, left = joined+len(c.added)+len(c.reconnected), left+len(c.removed)+len(c.reconnected)
 		for _, kind := range []struct {
 			what string
 			of   []string
-		}{{"added", c.added}, {"removed", c.removed}, {"weight of", c.reweighted}, {"GPUs of", c.resized}, {"bootstrap port of", c.moved}, {"state of", c.restated}} {
+		}{{"added", c.added}, {"removed", c.removed}, {"weight of", c.reweighted}, {"GPUs of", c.resized}, {"bootstrap port of", c.moved}, {"connector of", c.reconnected}, {"state of", c.restated}} {
 			for _, s := range kind.of {
 				list = append(list, pool.role+": "+kind.what+" "+s)
 			}
@@ -84,7 +88,7 @@ func Changes(was, now Config) (joined, left int, list []string) {
 	changed := ChangedKeys(was, now)
 	for _, k := range configKeys() {
 		switch {
-		case k.path == "prefill" || k.path == "decode" || k.path == "decode_policy" || !slices.Contains(changed, k.path):
+		case k.path == "prefill" || k.path == "decode" || k.path == "encode" || k.path == "decode_policy" || !slices.Contains(changed, k.path):
 		case k.secret():
 			list = append(list, k.path)
 		default:

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"xpyd/kvparams"
 	"xpyd/router"
 )
 
@@ -67,31 +66,10 @@ func (c *Config) checkPassed() error {
 // Fits says why the pools, as operators have changed them, cannot be those of c, or returns nil.
 func (c Config) Fits(pools router.Config) error {
 	c.Router = pools // c is a copy
-	for _, check := range []func() error{c.checkPools, c.checkPassed, c.checkRanked} {
+	for _, check := range []func() error{c.checkPools, c.checkConnectors, c.checkPassed, c.checkRanked} {
 		if err := check(); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// ranked returns a backend that is one rank of an engine, or "" if none is.
-func (c *Config) ranked() string {
-	for _, entry := range slices.Concat(c.Router.Prefill, c.Router.Decode) {
-		base, _, _ := strings.Cut(entry, " ")
-		if _, rank := router.SplitRank(base); rank != router.NoRank {
-			return base
-		}
-	}
-	return ""
-}
-
-// checkRanked refuses ranks for connectors that ask a bootstrap server for an engine, of which xpyd reads
-// one rank.
-func (c *Config) checkRanked() error {
-	d, _ := kvparams.Lookup(c.Connector)
-	if _, pairs := d.(kvparams.Pairing); pairs && c.ranked() != "" {
-		return invalid("connector", c.Connector, "knows no data-parallel ranks, and "+c.ranked()+" is one; start each rank as an engine of its own (--data-parallel-external-lb)")
 	}
 	return nil
 }

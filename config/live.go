@@ -7,7 +7,7 @@ import "slices"
 func liveKeys() []string {
 	return []string{
 		"log.level",
-		"timeouts.body", "timeouts.body_stall", "timeouts.prefill", "timeouts.first_event", "timeouts.stream_idle", "timeouts.request",
+		"timeouts.body", "timeouts.body_stall", "timeouts.encode", "timeouts.prefill", "timeouts.first_event", "timeouts.stream_idle", "timeouts.request",
 		"timeouts.prefill_abort_grace", "timeouts.decode_abort_grace", "timeouts.drain_delay", "timeouts.drain",
 		"limits.body", "limits.body_budget", "limits.answer_budget", "limits.client_share", "limits.client_in_flight", "limits.require_content_length",
 	}

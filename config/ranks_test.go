@@ -34,10 +34,23 @@ func TestRanksThatCannotBe(t *testing.T) {
 	}{
 		"twice":            {func(c *Config) { c.Router.Decode = []string{"http://d:1@0..3", "http://d:1@2"} }, `"http://d:1@2" stands there twice`},
 		"with and without": {func(c *Config) { c.Router.Decode = []string{"http://d:1@0", "http://d:1"} }, "give all of its ranks, or none"},
-		"both roles":       {func(c *Config) { c.Router.Decode = []string{"http://p:8000@7"} }, "stands in both"},
-		"a client's":       {func(c *Config) { c.Headers.Pass = []string{"x-data-parallel-rank"} }, "is written by xpyd where backends are ranks"},
-		"mooncake":         {func(c *Config) { c.Connector = "mooncake" }, "knows no data-parallel ranks"},
-		"range":            {func(c *Config) { c.Router.Decode = []string{"http://d:1@3..1"} }, "try http://127.0.0.1:8100@0..7"},
+		"found and named":  {func(c *Config) { c.Router.Decode = []string{"http://d:1@auto", "http://d:1@1"} }, "or @auto alone"},
+		"found and whole":  {func(c *Config) { c.Router.Decode = []string{"http://d:1", "http://d:1@auto"} }, "or @auto alone"},
+		"found twice":      {func(c *Config) { c.Router.Decode = []string{"http://d:1@auto", "http://D:1@auto"} }, `"http://d:1@auto" stands there twice`},
+		"found in both":    {func(c *Config) { c.Router.Decode = []string{"http://p:8000@auto"} }, "stands in both"},
+		"found, a client's": {func(c *Config) {
+			c.Router.Prefill, c.Router.Decode = []string{"http://p:1"}, []string{"http://d:1@auto"}
+			c.Headers.Pass = []string{"x-data-parallel-rank"}
+		}, "is written by xpyd where backends are ranks"},
+		"found, mooncake": {func(c *Config) {
+			c.Router.Prefill, c.Router.Decode, c.Connector = []string{"http://p:1"}, []string{"http://d:1@auto"}, "mooncake"
+		}, "knows no data-parallel ranks"},
+		"encode too":   {func(c *Config) { c.Router.Encode = []string{"http://p:8000@7"} }, "is in another pool too"},
+		"both roles":   {func(c *Config) { c.Router.Decode = []string{"http://p:8000@7"} }, "stands in both"},
+		"a client's":   {func(c *Config) { c.Headers.Pass = []string{"x-data-parallel-rank"} }, "is written by xpyd where backends are ranks"},
+		"mooncake":     {func(c *Config) { c.Connector = "mooncake" }, "knows no data-parallel ranks"},
+		"moriio-write": {func(c *Config) { c.Connector = "moriio-write" }, "knows no data-parallel ranks"},
+		"range":        {func(c *Config) { c.Router.Decode = []string{"http://d:1@3..1"} }, "try http://127.0.0.1:8100@0..7"},
 	} {
 		if _, err := ranked(tc.edit); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)

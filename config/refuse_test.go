@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"xpyd/kvparams"
 	"xpyd/router"
 )
 
@@ -85,7 +86,7 @@ func TestConfigRefusals(t *testing.T) {
 		{"affinity header with a colon", []string{"--affinity-headers=X-Session-ID:"}, nil,
 			`config: affinity.headers: "X-Session-ID:" is no name of a header; try X-Session-ID (flag --affinity-headers, XPYD_AFFINITY_HEADERS)`},
 		{"connector", []string{"--connector=nixlv3"}, nil,
-			`config: connector: "nixlv3" must be one of nixl, nixl-push, mooncake, shared-storage, offloading, lmcache, moriio, sglang (flag --connector, XPYD_CONNECTOR)`},
+			`config: connector: "nixlv3" must be one of ` + strings.Join(kvparams.Names(), ", ") + ` (flag --connector, XPYD_CONNECTOR)`},
 		{"log format", []string{"--log-format=xml"}, nil,
 			`config: log.format: "xml" must be one of json, console (flag --log-format, XPYD_LOG_FORMAT)`},
 		{"log level", []string{"--log-level=loud"}, nil,
@@ -154,10 +155,10 @@ func TestConfigRefusesURLs(t *testing.T) {
 		{"http://a:1 weight=-1", `"http://a:1 weight=-1" must have one weight from 0.01 to 100; try http://a:1 weight=2`},
 		{"http://a:1 weight=heavy", `"http://a:1 weight=heavy" must have one weight from 0.01 to 100; try http://a:1 weight=2`},
 		{"http://a:1  weight=NaN", `"http://a:1 weight=NaN" must have one weight from 0.01 to 100; try http://a:1 weight=2`},
-		{"http://a:1 weight=2 http://me:sesame@b:1", `"http://a:1 weight=2" has something else than weight=NUMBER, gpus=NUMBER, bootstrap=PORT or state=STATE behind its URL; try http://a:1 weight=2`},
+		{"http://a:1 weight=2 http://me:sesame@b:1", `"http://a:1 weight=2" has something else than weight=NUMBER, gpus=NUMBER, bootstrap=PORT, connector=NAME or state=STATE after its URL; try http://a:1 weight=2`},
 		{"http://a:1 gpus=two", `"http://a:1 gpus=two" must have one number of GPUs from 0.01 to 4096; try http://a:1 gpus=4`},
 		{"http://a:1 weight=http://me:sesame@b:1", `"http://a:1 weight=http://b:1" must have one weight from 0.01 to 100; try http://a:1 weight=2`},
-		{"http://a:1 wieght=2", `"http://a:1" has something else than weight=NUMBER, gpus=NUMBER, bootstrap=PORT or state=STATE behind its URL; try http://a:1 weight=2`},
+		{"http://a:1 wieght=2", `"http://a:1" has something else than weight=NUMBER, gpus=NUMBER, bootstrap=PORT, connector=NAME or state=STATE after its URL; try http://a:1 weight=2`},
 	} {
 		t.Run(tc.url, func(t *testing.T) {
 			_, err := load(t, append([]string{"--prefill", tc.url}, decodeFlag...), nil)

@@ -98,7 +98,7 @@ func openProfiles(c Config) []string {
 
 // idleTLS warns of files for https:// backends where there are none.
 func idleTLS(c Config) []string {
-	for _, entry := range slices.Concat(c.Router.Prefill, c.Router.Decode) {
+	for _, entry := range slices.Concat(c.Router.Prefill, c.Router.Decode, c.Router.Encode) {
 		if strings.HasPrefix(entry, "https://") {
 			return nil
 		}

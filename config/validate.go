@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"xpyd/kvparams"
 	"xpyd/netio"
 	"xpyd/router"
 	"xpyd/routes"
@@ -32,7 +31,7 @@ var aboveZero = [...]string{"health.fall", "health.rise"}
 // scheme://host:port.
 func (c *Config) validate() error {
 	for _, check := range []func() error{
-		c.checkAddresses, c.checkPools, c.checkAffinity, c.checkPassed, c.checkRanked, c.checkRoutes, c.checkFront, c.checkAmounts, c.checkTogether, c.checkChoices,
+		c.checkAddresses, c.checkPools, c.checkConnectors, c.checkPartners, c.checkAffinity, c.checkPassed, c.checkRanked, c.checkRoutes, c.checkFront, c.checkAmounts, c.checkTogether, c.checkChoices,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -81,27 +80,42 @@ func (c *Config) checkPools() error {
 	if c.Router.Decode, err = normalizePool("decode", c.Router.Decode); err != nil {
 		return err
 	}
+	if c.Router.Encode, err = normalizePool("encode", c.Router.Encode); err != nil {
+		return err
+	}
 	if len(c.Router.Decode) == 0 {
 		return fmt.Errorf("decode: needs at least one backend; try --decode http://127.0.0.1:8200 %s", key{path: "decode"}.names())
 	}
 	return c.checkRoles()
 }
 
-// checkRoles refuses an engine in both pools, because it would be told to pull blocks from itself.
-// Entries that differ in case, a slash at the end or the default port are equal by now.
+// checkRoles refuses an engine in two pools. In prefill and decode it would be told to pull blocks from
+// itself, and one that encodes for itself needs no leg for it. Entries that differ in case, a slash at the
+// end or the default port are equal by now.
 func (c *Config) checkRoles() error {
-	for _, prefill := range c.Router.Prefill {
-		base, _, _ := strings.Cut(prefill, " ")
-		base, _ = router.SplitRank(base)
-		for _, decode := range c.Router.Decode {
-			other, _, _ := strings.Cut(decode, " ")
-			if other, _ = router.SplitRank(other); other == base {
-				return fmt.Errorf("prefill and decode: %q stands in both, and no engine can pull KV blocks from itself; leave it in one, an engine without partners in decode %s %s",
-					base, key{path: "prefill"}.names(), key{path: "decode"}.names())
-			}
-		}
+	if base := inBoth(c.Router.Prefill, c.Router.Decode); base != "" {
+		return fmt.Errorf("prefill and decode: %q stands in both, and no engine can pull KV blocks from itself; leave it in one, an engine without partners in decode %s %s",
+			base, key{path: "prefill"}.names(), key{path: "decode"}.names())
+	}
+	if base := inBoth(c.Router.Encode, slices.Concat(c.Router.Prefill, c.Router.Decode)); base != "" {
+		return fmt.Errorf("encode: %q is in another pool too, and an engine encodes for itself what reaches it without encodings; leave it in one %s", base, key{path: "encode"}.names())
 	}
 	return nil
+}
+
+// inBoth returns the URL of an engine that has an entry in both lists, or "".
+func inBoth(some, others []string) string {
+	engine := func(entry string) string {
+		base, _, _ := strings.Cut(entry, " ")
+		base, _ = router.SplitRank(base)
+		return base
+	}
+	for _, a := range some {
+		if slices.ContainsFunc(others, func(b string) bool { return engine(a) == engine(b) }) {
+			return engine(a)
+		}
+	}
+	return ""
 }
 
 // normalizePool rewrites each entry of the pool to scheme://host:port, followed by its weight and its
@@ -119,7 +133,7 @@ func normalizePool(path string, pool []string) ([]string, error) {
 				return nil, invalid(path, base, "stands there twice; remove one")
 			}
 			if other := overlaps(bases, base); other != "" {
-				return nil, invalid(path, base, "and "+other+" are the same engine, once with a rank and once without; give all of its ranks, or none")
+				return nil, invalid(path, base, "and "+other+" are the same engine, once with a rank and once without; give all of its ranks, or none, or @auto alone")
 			}
 			e, err := router.ParseEntry(base + strings.TrimPrefix(entry, raw))
 			if err != nil {
@@ -131,11 +145,12 @@ func normalizePool(path string, pool []string) ([]string, error) {
 	return all, nil
 }
 
-// overlaps returns the backend of bases that has base as one of its ranks, or is one of base's.
+// overlaps returns the backend of bases that has base as one of its ranks, or is one of base's. Of an engine that
+// says itself how many ranks it has, no rank stands beside it.
 func overlaps(bases []string, base string) string {
 	engine, rank := router.SplitRank(base)
 	for _, other := range bases {
-		if e, r := router.SplitRank(other); e == engine && (r == router.NoRank) != (rank == router.NoRank) {
+		if e, r := router.SplitRank(other); e == engine && (r < 0 || rank < 0) {
 			return other
 		}
 	}
@@ -146,7 +161,7 @@ func overlaps(bases []string, base string) string {
 // that is meant as a weight, as GPUs or as a state. Anything else may be another URL with a password.
 func showEntry(base, rest string) string {
 	words := strings.Fields(rest)
-	if len(words) == 0 || !slices.ContainsFunc([]string{"weight=", "gpus=", "bootstrap=", "state="}, func(key string) bool { return strings.HasPrefix(words[0], key) }) {
+	if len(words) == 0 || !slices.ContainsFunc([]string{"weight=", "gpus=", "bootstrap=", "connector=", "state="}, func(key string) bool { return strings.HasPrefix(words[0], key) }) {
 		return base
 	}
 	return base + " " + router.ShowURL(words[0])
@@ -274,7 +289,6 @@ func (c *Config) checkChoices() error {
 		path, value string
 		names       []string
 	}{
-		{"connector", c.Connector, kvparams.Names()},
 		{"prefill_policy", c.Router.PrefillPolicy, router.Policies()},
 		{"decode_policy", c.Router.ChosenDecodePolicy(), router.Policies()},
 		{"pd.mode", c.Router.PD.Mode, router.PDModes()},

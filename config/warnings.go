@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"xpyd/kvparams"
 	"xpyd/router"
 )
 
@@ -31,9 +30,10 @@ func Warnings(c Config) []string {
 		{never && !alone, noPrefills, []string{"prefill_policy", "prefill_max_in_flight", "pd.threshold_tokens", "decode_only.enabled", "decode_only.max_share"}},
 		{!alone && r.PD.Mode != router.PDAuto, "it is for pd.mode auto", []string{"pd.stall_weight"}},
 		{!c.DecodeOnly.Enabled && !alone && !never, "decode_only.enabled is false", []string{"decode_only.max_share"}},
-		{r.PrefillMaxInFlight == 0 && r.DecodeMaxInFlight == 0 && !shared, "without prefill_max_in_flight and decode_max_in_flight no request waits", []string{"queue.length", "queue.wait"}},
+		{r.PrefillMaxInFlight == 0 && r.DecodeMaxInFlight == 0 && r.EncodeMaxInFlight == 0 && !shared, "without prefill_max_in_flight, decode_max_in_flight and encode_max_in_flight no request waits", []string{"queue.length", "queue.wait"}},
 		{r.Routing.PrefixMemory > 0 && !remembers(r), "it is for policy prefix, pd.mode auto and pd.threshold_tokens, and none of them is in use", []string{"routing.prefix_memory"}},
 		{r.Health.EjectAfter == 0, "with health.eject_after 0 no backend is ejected", []string{"health.eject_for", "health.eject_max"}},
+		{len(r.Encode) == 0, "there is no encode pool", []string{"encode_max_in_flight", "timeouts.encode"}},
 		{!c.Tracing.On(), "there is no tracing.endpoint", []string{"tracing.protocol", "tracing.sample"}},
 		{len(c.CORS.Origins) == 0, "cors.origins is empty", []string{"cors.credentials"}},
 		{c.Admin == "", "there is no admin port", []string{"pprof", "admin_token_file", "admin_tls.cert", "admin_tls.key", "admin_tls.client_ca"}},
@@ -45,22 +45,17 @@ func Warnings(c Config) []string {
 	if never && !alone {
 		found = append(found, fmt.Sprintf("prefill: its %d backends get no request: pd.mode is never", len(r.Prefill)))
 	}
-	return slices.Concat(found, lateChecks(c), shortChecks(c), forgetful(r), loneWeights(r), idleTLS(c), openDoor(c), clearSecrets(c), openProfiles(c), unproven(c), c.noticed)
-}
-
-// unproven warns of a connector that xpyd's authors have only read in the engines' source.
-func unproven(c Config) []string {
-	if d, ok := kvparams.Lookup(c.Connector); ok && d.Experimental() && len(c.Router.Prefill) > 0 {
-		return []string{invalid("connector", c.Connector, "is experimental: it was written from the engines' source and not run with them; see docs/connectors.md").Error()}
+	if len(r.Encode) > 0 {
+		found = append(found, "encode: is experimental; see docs/encode.md")
 	}
-	return nil
+	return slices.Concat(found, lateChecks(c), shortChecks(c), forgetful(r), loneWeights(r), idleTLS(c), openDoor(c), clearSecrets(c), openProfiles(c), unproven(c), c.noticed)
 }
 
 // lateChecks warns of checks that are too slow for the lease. A decode engine that queues a request
 // renews the lease, but may have only half of it left when an engine stops responding.
 func lateChecks(c Config) []string {
 	h := c.Router.Health
-	if d, ok := kvparams.Lookup(c.Connector); ok && !d.HandleInAnswer() {
+	if !c.readsHandles() {
 		return nil // a late decode has no handle to read by
 	}
 	after := h.Interval + time.Duration(h.Fall)*h.Timeout + time.Duration(h.Fall-1)*h.SuspectInterval
@@ -69,16 +64,6 @@ func lateChecks(c Config) []string {
 	}
 	return []string{invalid("kv.lease", c.KV.Lease.String(), fmt.Sprintf("is too short for checks that notice an engine that stands still after up to %s, more than half of it: "+
 		"when it runs again, decode may read blocks that another prompt has by then; lower health.interval, health.timeout, health.suspect_interval or health.fall", after)).Error()}
-}
-
-// shortChecks warns of checks that an engine which is well may fail.
-func shortChecks(c Config) []string {
-	d, _ := kvparams.Lookup(c.Connector)
-	f, ok := d.(kvparams.Foreign)
-	if timeout := c.Router.Health.Timeout; ok && timeout <= f.HealthTakes() {
-		return []string{invalid("health.timeout", timeout.String(), fmt.Sprintf("is too short for connector %s, whose engines may take %s over /health; raise it, or see docs/connectors.md", c.Connector, f.HealthTakes())).Error()}
-	}
-	return nil
 }
 
 // idleKeys warns of each of the paths that is not at its default.
@@ -116,7 +101,7 @@ func forgetful(r router.Config) (found []string) {
 
 // loneWeights warns of weights in a pool of one backend.
 func loneWeights(r router.Config) (found []string) {
-	for path, pool := range map[string][]string{"prefill": r.Prefill, "decode": r.Decode} {
+	for path, pool := range map[string][]string{"prefill": r.Prefill, "decode": r.Decode, "encode": r.Encode} {
 		if len(pool) != 1 {
 			continue
 		}

@@ -45,7 +45,7 @@ func TestWarnings(t *testing.T) {
 			`prefill_policy: "prefix" is least_tokens: routing.prefix_memory is 0`, `decode_policy: "cache_aware" is least_tokens`}},
 		{"no memory for decode by default", alone + " --routing-prefix-memory=0", []string{`decode_policy: "prefix" is least_tokens: routing.prefix_memory is 0`}},
 		{"no memory, and none needed", both + " --prefill-policy=random --routing-prefix-memory=0", nil},
-		{"queue without caps", both + " --queue-length=5", []string{`queue.length: "5" has no effect: without prefill_max_in_flight and decode_max_in_flight`}},
+		{"queue without caps", both + " --queue-length=5", []string{`queue.length: "5" has no effect: without prefill_max_in_flight, decode_max_in_flight and encode_max_in_flight`}},
 		{"wait without caps", both + " --queue-wait=9s", []string{`queue.wait: "9s" has no effect: without prefill_max_in_flight`}},
 		{"queue with a share", both + " --queue-wait=9s --decode-only-max-share=0.5", nil},
 		{"queue with a share that is off", both + " --queue-wait=9s --decode-only-max-share=0.5 --pd-mode=never", []string{`decode_only.max_share: "0.5" ` + noSplit, `queue.wait: "9s" has no effect`, `prefill: its 1 backends`}},
@@ -62,6 +62,8 @@ func TestWarnings(t *testing.T) {
 			`decode: "http://d:1" has a weight without effect`, `prefill: "http://p:1" has a weight without effect`}},
 		{"files of TLS for nobody", both + " --backend-tls-server-name=d", []string{`backend_tls.server_name: "d" has no effect: no backend has an https:// URL`}},
 		{"files of TLS for one", both + ",https://d:2 --backend-tls-server-name=d --timeouts-handshake=9s", nil},
+		{"encode", both + " --encode=http://e:1", []string{"encode: is experimental"}},
+		{"encode keys for nobody", both + " --timeouts-encode=9s --encode-max-in-flight=3", []string{`encode_max_in_flight: "3" has no effect: there is no encode pool`, `timeouts.encode: "9s" has no effect`}},
 		{"weights", "--listen=127.0.0.1:1 --prefill=http://p:1_weight=2,http://p:2 --decode=http://d:1", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

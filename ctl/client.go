@@ -126,17 +126,20 @@ type Change struct {
 	Weight float64 `json:"weight,omitempty"`
 	GPUs   float64 `json:"gpus,omitempty"`
 
-	Bootstrap int `json:"bootstrap,omitempty"`
+	Bootstrap int    `json:"bootstrap,omitempty"`
+	Connector string `json:"connector,omitempty"`
 }
 
 // Outcome is what has become of a backend.
 type Outcome struct {
-	URL     string   `json:"url"`
-	Backend *Backend `json:"backend"`
-	Leaving *Leaving `json:"leaving"`
-	KeptIn  string   `json:"kept_in"`
-	Note    string   `json:"note"`
-	Warning string   `json:"warning"`
+	URL     string    `json:"url"`
+	Backend *Backend  `json:"backend"`
+	Ranks   []Backend `json:"ranks"`  // of an engine that says itself how many it has
+	Absent  bool      `json:"absent"` // it is a rank that its engine does not have now
+	Leaving *Leaving  `json:"leaving"`
+	KeptIn  string    `json:"kept_in"`
+	Note    string    `json:"note"`
+	Warning string    `json:"warning"`
 }
 
 // Add adds a backend.
@@ -202,15 +205,29 @@ func (o Outcome) Line() string {
 	if l := o.Leaving; l != nil {
 		rest = fmt.Sprintf("; as %s it still has %d requests and %d handles", l.Role, l.InFlight, l.Handles)
 	}
-	b := o.Backend
-	if b == nil {
+	all := o.Ranks
+	if o.Backend != nil {
+		all = []Backend{*o.Backend}
+	}
+	if o.Absent {
+		return o.URL + ": its engine does not have this rank now; the change is for when it has" + rest
+	}
+	if len(all) == 0 {
 		return o.URL + ": removed" + rest
 	}
+	var lines []string
+	for _, b := range all {
+		lines = append(lines, b.line())
+	}
+	return strings.Join(lines, "\n") + rest
+}
+
+func (b Backend) line() string {
 	line := fmt.Sprintf("%s: %s, %s, weight %v", b.URL, b.Role, b.states(), b.Weight)
 	if b.AdminState != "ready" && !b.Drained {
 		line += fmt.Sprintf(", %d requests and %d handles left", b.InFlight, b.Handles)
 	}
-	return line + rest
+	return line
 }
 
 // Explain makes one line of an error of a request to c. nil stays nil.

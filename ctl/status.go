@@ -12,6 +12,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"xpyd/router"
 )
 
 // Backend is an entry of GET /backends, as far as it is printed.
@@ -22,6 +24,7 @@ type Backend struct {
 	AdminState  string  `json:"admin_state"`
 	Drained     bool    `json:"drained"`
 	Version     string  `json:"version"`
+	Connector   string  `json:"connector"`
 	Weight      float64 `json:"weight"`
 	InFlight    int64   `json:"in_flight"`
 	Handles     int64   `json:"handles"`
@@ -154,6 +157,9 @@ func (e Backend) states() string {
 	if e.EjectedFor > 0 {
 		words = append(words, fmt.Sprintf("ejected for %.0f s (%s)", e.EjectedFor, e.EjectReason))
 	}
+	if e.Connector != "" {
+		words = append(words, "connector "+e.Connector)
+	}
 	return strings.Join(words, ", ")
 }
 
@@ -177,21 +183,27 @@ const waitEvery = 200 * time.Millisecond
 // Drained waits until the backend, which is not ready, has ended its requests and handles.
 func (c *Client) Drained(ctx context.Context, url string) error {
 	return c.await(ctx, url+" has not drained", func(s Status) (bool, error) {
-		i := slices.IndexFunc(s.Backends, func(b Backend) bool { return b.URL == url })
-		switch {
-		case i < 0:
-			return false, fmt.Errorf("%s was removed meanwhile", url)
-		case s.Backends[i].AdminState == "ready":
-			return false, fmt.Errorf("%s was made ready meanwhile", url)
+		known, drained := false, true
+		for _, b := range s.Backends {
+			if !router.PartOf(b.URL, url) {
+				continue
+			}
+			if b.AdminState == "ready" {
+				return false, fmt.Errorf("%s was made ready meanwhile", b.URL)
+			}
+			known, drained = true, drained && b.Drained
 		}
-		return s.Backends[i].Drained, nil
+		if !known {
+			return false, fmt.Errorf("%s was removed meanwhile", url)
+		}
+		return drained, nil
 	})
 }
 
 // Gone waits until nothing is left of what the backend had when it was removed, or got another role.
 func (c *Client) Gone(ctx context.Context, url string) error {
 	return c.await(ctx, url+" still serves requests", func(s Status) (bool, error) {
-		return !slices.ContainsFunc(s.Leaving, func(l Leaving) bool { return l.URL == url && l.InFlight+l.Handles > 0 }), nil
+		return !slices.ContainsFunc(s.Leaving, func(l Leaving) bool { return router.PartOf(l.URL, url) && l.InFlight+l.Handles > 0 }), nil
 	})
 }
 

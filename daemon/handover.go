@@ -154,7 +154,7 @@ func (s *successor) await(ctx context.Context, limit time.Duration) takeover {
 // takes over at once. An error means that this process is not needed.
 func (h *Inheritance) announce(ctx context.Context, ready func() bool, limit time.Duration, state string, log zerolog.Logger) error {
 	if h.report == nil {
-		notify(state)
+		notifyWithin(newsTime, state)
 		return nil
 	}
 	found := awaitReady(ctx, func() bool { return ready() || h.orphaned() }, limit)
@@ -170,7 +170,7 @@ func (h *Inheritance) announce(ctx context.Context, ready func() bool, limit tim
 	h.Close() // ends the report
 	switch {
 	case alone:
-		notify("MAINPID=" + strconv.Itoa(os.Getpid()) + "\n" + state)
+		notifyWithin(newsTime, "MAINPID="+strconv.Itoa(os.Getpid())+"\n"+state)
 		log.Warn().Int("pid", os.Getpid()).Msg("the process before this one ended before the hand-over; this one serves")
 	case !found:
 		log.Warn().Int("pid", os.Getpid()).Dur("waited_ms", limit).Msg("took over although it is not ready")

@@ -249,7 +249,7 @@ func (l *lifetime) settle(t takeover) bool {
 		l.log.Error().Err(t.err).Int("successor", t.pid).Str("executable", l.exe).Msg("the hand-over failed; this process serves on")
 		return false
 	}
-	notify("MAINPID=" + strconv.Itoa(t.pid) + "\n" + t.state)
+	notifyWithin(newsTime, "MAINPID="+strconv.Itoa(t.pid)+"\n"+t.state)
 	l.log.Info().Int("pid", os.Getpid()).Int("successor", t.pid).Msg("handed over; draining")
 	select {
 	case <-l.hup: // at the last moment

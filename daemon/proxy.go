@@ -47,6 +47,7 @@ func Start(cfg config.Config, version string, log zerolog.Logger) (*Proxy, error
 // proxy is ended by close, and after it by Shutdown.
 func openProxy(cfg config.Config, version string, from *Inheritance, control admin.Control, log zerolog.Logger) (*Proxy, error) {
 	p := &Proxy{failed: make(chan error, 2)}
+	cfg.Router.Connector = cfg.Connector
 	var err error
 	if p.members, err = members.Open(cfg.Router, cfg.Members.StateFile, cfg.Fits, log); err != nil {
 		return nil, stateError(err)
@@ -66,6 +67,7 @@ func openProxy(cfg config.Config, version string, from *Inheritance, control adm
 		return nil, errors.Join(stateError(err), p.close())
 	}
 	p.members.Bind(p.server.SetPools)
+	p.server.FindRanks(p.members.Ranks)
 	if len(p.ports) > 1 {
 		p.AdminAddr = p.ports[1].Addr().String()
 		control.Members = p.members

@@ -101,8 +101,12 @@ func (p *Proxy) state() string {
 
 func logServing(log zerolog.Logger, version string, p *Proxy) {
 	pools := p.members.Config()
-	log.Info().Str("version", version).Int("pid", os.Getpid()).Str("listen", p.Addr).Str("admin", p.AdminAddr).
-		Strs("prefill", pools.Prefill).Strs("decode", pools.Decode).Msg("serving")
+	e := log.Info().Str("version", version).Int("pid", os.Getpid()).Str("listen", p.Addr).Str("admin", p.AdminAddr).
+		Strs("prefill", pools.Prefill).Strs("decode", pools.Decode)
+	if len(pools.Encode) > 0 {
+		e.Strs("encode", pools.Encode)
+	}
+	e.Msg("serving")
 	if len(pools.Prefill) == 0 {
 		log.Warn().Msg("no prefill backends: balancing over the decode pool without disaggregation")
 	}

@@ -55,6 +55,7 @@ func TestReload(t *testing.T) {
 	d2 := startEngine(t, sim.Options{Name: "d2", Role: sim.RoleDecode})
 	cfg := config.Default()
 	cfg.Listen, cfg.Admin = "127.0.0.1:0", ""
+	cfg.Warmup = false // one that runs during the reload may still ask d1
 	cfg.Router.Prefill, cfg.Router.Decode = []string{p1.URL()}, []string{d1.URL()}
 	p, err := Start(cfg, "test", zerolog.Nop())
 	if err != nil {

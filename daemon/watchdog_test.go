@@ -98,3 +98,36 @@ func TestWatchdogTime(t *testing.T) {
 		})
 	}
 }
+
+// systemd that reads no more holds nothing up.
+func TestNotifySystemdThatHasStopped(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = systemd.Close() }()
+	t.Setenv("NOTIFY_SOCKET", path)
+	fill, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = fill.Close() }()
+	for err == nil { // until its queue is full
+		_ = fill.SetWriteDeadline(time.Now().Add(time.Second))
+		_, err = fill.Write([]byte("WATCHDOG=1"))
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		notifyWithin(time.Millisecond, "STOPPING=1")
+	}()
+	select {
+	case <-told:
+	case <-time.After(30 * time.Second):
+		t.Error("the process waits for systemd")
+	}
+}

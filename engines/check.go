@@ -27,6 +27,8 @@ type checker struct {
 	cancel context.CancelFunc
 	ctx    context.Context
 	wg     sync.WaitGroup
+
+	rankless sync.Mutex // see tellRankless
 }
 
 // probeBody bounds the answer to a check, in bytes.
@@ -35,7 +37,7 @@ const probeBody = 1 << 20
 func newChecker(s *Set) *checker {
 	client := retryablehttp.NewClient()
 	client.HTTPClient = &http.Client{
-		// Each check dials, as the next request may have to. A kept connection would report on an
+		// Each check dials, because the next request may have to. A kept connection would report on an
 		// address that the name no longer has.
 		Transport:     &http.Transport{DialContext: s.dial, DialTLSContext: s.dialTLS, DisableKeepAlives: true, DisableCompression: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -98,7 +100,7 @@ func (c *checker) tellDrained(b *router.Backend, e *engine, told bool) bool {
 	return drained
 }
 
-// Suspect has a backend probed at once, because a leg on it has just failed or because it leaves.
+// Suspect makes xpyd check a backend at once, because a leg on it has just failed or because it leaves.
 func (s *Set) Suspect(b *router.Backend) {
 	e := s.get(b)
 	if e == nil {
@@ -121,7 +123,7 @@ func (c *checker) probe(b *router.Backend) {
 	switch {
 	case ok && b.State() != router.Up:
 		// Up means that the backend serves completions, not only that something listens.
-		ok = c.servesModels(b, auth)
+		ok = c.servesModels(b, auth) && c.ranksStand(b, auth)
 	case ok:
 		c.listModels(b, auth)
 	}
@@ -202,11 +204,12 @@ func (c *checker) listModels(b *router.Backend, auth string) {
 	}
 	if list := e.models.Load(); list != nil && time.Since(list.at) >= modelsEvery {
 		c.servesModels(b, auth)
+		c.ranksStand(b, auth)
 	}
 }
 
 func (c *checker) learnVersion(b *router.Backend, auth string) {
-	status, body, err := c.get(b, c.s.ways.version, auth)
+	status, body, err := c.get(b, waysOf(c.s.dialect(b)).version, auth)
 	var v struct {
 		Version string `json:"version"`
 	}
@@ -222,11 +225,11 @@ func (c *checker) get(b *router.Backend, path, auth string) (status int, body []
 
 // getWithin is get under a context that may end sooner.
 func (c *checker) getWithin(ctx context.Context, b *router.Backend, path, auth string) (status int, body []byte, err error) {
-	return c.fetch(ctx, b.Base()+path, auth)
+	return c.fetch(ctx, b.Base()+path, auth, probeBody)
 }
 
-// fetch sends one GET, within the probe's timeout.
-func (c *checker) fetch(ctx context.Context, url, auth string) (status int, body []byte, err error) {
+// fetch sends one GET, within the probe's timeout. It reads no more of the answer than most.
+func (c *checker) fetch(ctx context.Context, url, auth string, most int64) (status int, body []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.s.cfg.Router.Snapshot().Health().Timeout)
 	defer cancel()
 	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -241,7 +244,7 @@ func (c *checker) fetch(ctx context.Context, url, auth string) (status int, body
 		return 0, nil, fmt.Errorf("get %s: %w", req.URL.Path, tlsconf.Explain(err))
 	}
 	defer func() { _ = resp.Body.Close() }()
-	body, err = io.ReadAll(io.LimitReader(resp.Body, probeBody))
+	body, err = io.ReadAll(io.LimitReader(resp.Body, most))
 	return resp.StatusCode, body, err
 }
 

@@ -3,6 +3,7 @@ package engines
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -55,6 +56,7 @@ func (s *Set) addModels(role router.Role, list []json.RawMessage) []json.RawMess
 	if !snap.Mixed(role) {
 		return list
 	}
+	list = slices.Clip(list) // others make their answers of it too
 	listed := map[string]bool{}
 	for _, m := range list {
 		listed[modelID(m)] = true
@@ -117,7 +119,7 @@ func firstModels(ids []string) []string {
 	return ids
 }
 
-// Relist has the next check of b read again which models it serves.
+// Relist makes the next check of b read its list of models again.
 func (s *Set) Relist(b *router.Backend) {
 	if e := s.get(b); e != nil {
 		e.models.Store(&modelList{})

@@ -19,8 +19,8 @@ const (
 	modelsWithin   = 3 * time.Second // for all requests that make up one answer
 	modelsAtOnce   = 3               // backends asked at the same time for one answer
 
-	// MaxModelKeys bounds how many answers are kept or waited for. An answer for one key alone is
-	// not kept if it is larger than maxModelAnswer, in bytes.
+	// MaxModelKeys bounds how many answers a Models keeps or makes at a time. It does not keep an
+	// answer for a single key that is larger than maxModelAnswer bytes.
 	MaxModelKeys   = 256
 	maxModelAnswer = 64 << 10
 )
@@ -32,7 +32,7 @@ var (
 	errListPanic    = errors.New("panic")
 )
 
-// NoListError means that no backend of a pool answers.
+// NoListError means that no backend of a pool has answered.
 type NoListError struct{ Role router.Role }
 
 func (e NoListError) Error() string { return "no " + e.Role.String() + " backend answers /v1/models" }
@@ -41,8 +41,7 @@ func (e NoListError) Error() string { return "no " + e.Role.String() + " backend
 // get the same answer.
 type modelKey [sha256.Size]byte
 
-// Models holds answers of /v1/models, both those given a short while ago and those that callers
-// still wait for.
+// Models holds answers of /v1/models, both recent ones and those for which callers still wait.
 type Models struct {
 	set *Set
 
@@ -51,7 +50,7 @@ type Models struct {
 	by     map[modelKey]*ModelsAnswer
 }
 
-// ModelsAnswer is one answer. All callers who come while it is made or kept share it.
+// ModelsAnswer is one answer. All callers that ask while Models makes or keeps it share it.
 type ModelsAnswer struct {
 	models *Models
 	key    modelKey
@@ -64,13 +63,13 @@ type ModelsAnswer struct {
 	waiting int       // callers; without any the requests end
 }
 
-// Done is closed when the answer is ready.
+// Done returns a channel that closes when the answer is ready.
 func (a *ModelsAnswer) Done() <-chan struct{} { return a.done }
 
-// Result returns the answer. It may be called once Done is closed.
+// Result returns the answer. Call it only after Done has closed.
 func (a *ModelsAnswer) Result() ([]byte, error) { return a.body, a.err }
 
-// SetWithin bounds the time that all requests for one answer may take together.
+// SetWithin bounds the total time of all requests for one answer.
 func (m *Models) SetWithin(d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,15 +86,15 @@ func (m *Models) Waiting() (n int) {
 	return n
 }
 
-// Kept counts the answers that are kept or waited for.
+// Kept counts the answers that Models keeps or still makes.
 func (m *Models) Kept() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.by)
 }
 
-// Ask returns the answer for a client that shows auth. It lists the models that both pools serve,
-// and may not be ready when Ask returns. The caller must call Left once.
+// Ask returns the answer for a client that shows auth. The answer lists the models that both pools
+// serve. It may not be ready when Ask returns. The caller must call Left once.
 func (m *Models) Ask(auth string) *ModelsAnswer {
 	s := m.set
 	var key modelKey
@@ -166,7 +165,7 @@ func (a *ModelsAnswer) deliver(body []byte, err error) {
 	close(a.done)
 }
 
-// Left ends one caller's interest.
+// Left says that one caller no longer needs the answer.
 func (a *ModelsAnswer) Left() {
 	m := a.models
 	m.mu.Lock()

@@ -17,7 +17,7 @@ func (s *Set) Outage() bool { return s.StandsIn() && s.cfg.Router.Snapshot().Out
 // StandsIn reports whether a decode engine may compute a prompt that should have had a prefill.
 func (s *Set) StandsIn() bool { return s.DecodeAlone() && s.cfg.MaxShare > 0 }
 
-// LookForOutage is called when a backend's state or the pools have changed.
+// LookForOutage checks for an outage. Call it when a backend's state or the pools have changed.
 func (s *Set) LookForOutage() {
 	o := &s.outage
 	o.mu.Lock()
@@ -34,6 +34,6 @@ func (s *Set) LookForOutage() {
 	o.on = now
 }
 
-// DecodeAlone reports whether the configuration and the dialect let a decode engine compute a prompt
-// for which no prefill can be had.
-func (s *Set) DecodeAlone() bool { return s.cfg.DecodeOnly && s.cfg.Dialect.DecodeOnlySafe() }
+// DecodeAlone reports whether the configuration and a connector let a decode engine compute a prompt
+// when no prefill is available.
+func (s *Set) DecodeAlone() bool { return s.cfg.DecodeOnly && s.cfg.Router.Snapshot().StandAlone(nil) }

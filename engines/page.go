@@ -283,6 +283,9 @@ func (l label) next() (label, bool) {
 // state turns what was read into an engine's state. An impossible value counts as not known.
 func (p *page) state(names loadNames) (router.EngineState, error) {
 	e := router.UnknownEngine()
+	if p.unused() {
+		p[famRunning].n, p[famWaiting].n, p[famUsage].n = 1, 1, 1
+	}
 	e.Running, e.Waiting = p.count(famRunning), p.count(famWaiting)
 	e.KVUsage = p.mean(p.newer(famUsage, famUsageOld))
 	if e.KVUsage > 1 {
@@ -312,6 +315,13 @@ func (p *page) state(names loadNames) (router.EngineState, error) {
 	return e, p.fault(&e, names)
 }
 
+// unused reports that a page lacks the load because there has been none. Where several processes answer for one
+// server, vLLM shows a gauge of a rank only once it was set, which is with the rank's first request.
+func (p *page) unused() bool {
+	load := p[famRunning].n + p[famWaiting].n + p[famUsage].n + p[famUsageOld].n
+	return load == 0 && p[famPrompt].n > 0 && p.amount(famPrompt) == 0
+}
+
 // newer returns the family to read if the metric has an old name too.
 func (p *page) newer(f, old family) family {
 	if p[f].n == 0 {
@@ -328,7 +338,7 @@ func (p *page) amount(f family) float64 {
 	return -1
 }
 
-// count is amount as a whole number. A sum above 2^53 is not known, as a float is not exact there.
+// count is amount as a whole number. A sum above 2^53 is not known, because a float is not exact there.
 func (p *page) count(f family) int64 {
 	if v := p.amount(f); v <= 1<<53 {
 		return int64(v)

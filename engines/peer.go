@@ -10,10 +10,11 @@ import (
 	"xpyd/router"
 )
 
-// Peer returns what the connector has to know of a prefill engine before its answer. known is false
-// while its bootstrap server has not said so. A connector without such a server needs nothing.
+// Peer returns what the connector has to know about a prefill engine before the engine has answered.
+// known is false until the engine's bootstrap server has said it. A connector without such a server
+// needs nothing.
 func (s *Set) Peer(b *router.Backend) (peer *kvparams.Peer, known bool) {
-	if _, pairs := s.cfg.Dialect.(kvparams.Pairing); !pairs {
+	if _, pairs := s.dialect(b).(kvparams.Pairing); !pairs {
 		return nil, true
 	}
 	if e := s.get(b); e != nil {
@@ -22,11 +23,11 @@ func (s *Set) Peer(b *router.Backend) (peer *kvparams.Peer, known bool) {
 	return peer, peer != nil
 }
 
-// AskPeer asks the bootstrap server of b again, because a decode engine has failed with what is known
-// of b. It returns nil if the server does not answer, and b then gets no requests until it does.
+// AskPeer asks the bootstrap server of b again, because a decode engine has failed with what xpyd knows
+// about b. If the server does not answer, AskPeer returns nil, and b gets no requests until it does.
 //
-// An engine that dies fails many requests at once. The answer to a question that was put after a
-// request failed serves that request too, so they ask together.
+// An engine that dies fails many requests at once. A request can use the answer to any question that
+// was asked after its failure, so these requests share one question.
 func (s *Set) AskPeer(b *router.Backend) *kvparams.Peer {
 	e, failed := s.get(b), time.Now()
 	if e == nil {
@@ -44,7 +45,7 @@ func (s *Set) AskPeer(b *router.Backend) *kvparams.Peer {
 // learnPeer asks the bootstrap server of a prefill engine that is healthy. It asks with each check,
 // as an engine that was restarted has another id.
 func (c *checker) learnPeer(b *router.Backend) {
-	pairing, pairs := c.s.cfg.Dialect.(kvparams.Pairing)
+	pairing, pairs := c.s.dialect(b).(kvparams.Pairing)
 	e := c.s.get(b)
 	if !pairs || e == nil || b.Role != router.Prefill {
 		return
@@ -73,7 +74,7 @@ func (c *checker) askPeer(b *router.Backend, pairing kvparams.Pairing) (kvparams
 	if path == "" {
 		return pairing.ReadPeer(address, nil)
 	}
-	status, answer, err := c.fetch(c.ctx, "http://"+address+path, "")
+	status, answer, err := c.fetch(c.ctx, "http://"+address+path, "", probeBody)
 	if err == nil && status != http.StatusOK {
 		err = statusError(status)
 	}
@@ -81,4 +82,18 @@ func (c *checker) askPeer(b *router.Backend, pairing kvparams.Pairing) (kvparams
 		return kvparams.Peer{}, err
 	}
 	return pairing.ReadPeer(address, answer)
+}
+
+// Target returns a decode engine in the form in which the prefill leg names it, or nil if the connector does
+// not need this.
+func (s *Set) Target(d *router.Backend) *kvparams.Peer {
+	directed, ok := s.cfg.Dialects.Of(d.Connector).(kvparams.Directed)
+	if !ok {
+		return nil
+	}
+	port := directed.TargetPort()
+	if own := d.Bootstrap(); own > 0 {
+		port = own
+	}
+	return kvparams.TargetAt(hostOf(d.Addr), port)
 }

@@ -31,22 +31,24 @@ const (
 	pollNotYet   = "not read yet"
 	pollNotServe = "not read while the backend is not up"
 	pollTooOld   = "the last reading is too old"
+	pollNoRanks  = "it has not said yet how many data-parallel ranks it has"
 	pollDisabled = "not read while the backend is disabled"
 )
 
-// PollerConfig is what a poller needs of the process around it.
+// PollerConfig is what a poller needs from the process around it.
 type PollerConfig struct {
 	Router *router.Router
-	Client func(*router.Backend) *upstream.Client // nil for a backend that was removed
-	Series *kvparams.Series                       // what the engines call their metrics; nil for vLLM's names
-	Fields []byte                                 // header lines of each request; the key for the engines
+	Client func(*router.Backend) *upstream.Client // returns nil for a removed backend
+	Series func(*router.Backend) *kvparams.Series // the names of an engine's metrics; nil for vLLM's names
+	Fields []byte                                 // header lines of each request, with the key for the engines
 	Count  func(ok bool)                          // counts a reading
-	Guard  func(func()) (ok bool)                 // runs what may panic, and survives it
+	Ranks  func(engine string, ranks int)         // learns how many ranks an engine has
+	Guard  func(func()) (ok bool)                 // runs a function and survives its panic
 	Log    zerolog.Logger
 }
 
-// Poller reads the metrics of each engine once every routing.poll, over the connections that
-// completions use. A reading never changes the health of a backend, whatever its result.
+// Poller reads the metrics of each engine every routing.poll, over the connections that completions
+// use. Whatever its result, a reading never changes the health of a backend.
 type Poller struct {
 	cfg    PollerConfig
 	ctx    context.Context
@@ -61,15 +63,16 @@ type Poller struct {
 
 // pollTarget is what the poller knows of a backend. Guarded by Poller.mu.
 type pollTarget struct {
-	busy  bool
-	due   time.Time
-	every time.Duration // between readings, as configured when due was computed
-	fails int           // failed or incomplete readings in a row
-	blank int           // readings in a row that reported nothing
-	why   string        // why the last reading failed or was incomplete; empty if neither
-	said  bool          // the log has a line that readings fail
-	reuse reuse         // belongs to the reading under way, and not to the mutex
-	seen  int64         // the round that last found it in the configuration
+	busy   bool
+	due    time.Time
+	every  time.Duration // between readings, as configured when due was computed
+	fails  int           // failed or incomplete readings in a row
+	blank  int           // readings in a row that reported nothing
+	why    string        // why the last reading failed or was incomplete; empty if neither
+	said   bool          // the log has a line that readings fail
+	missed string        // what the log has said of ranks that the pool leaves out; belongs to the reading too
+	reuse  reuse         // belongs to the reading under way, and not to the mutex
+	seen   int64         // the round that last found it in the configuration
 }
 
 // NewPoller starts a poller. Close ends it.
@@ -81,7 +84,7 @@ func NewPoller(cfg PollerConfig) *Poller {
 	return p
 }
 
-// Close breaks off the readings under way.
+// Close breaks off running readings.
 func (p *Poller) Close() {
 	p.cancel()
 	p.wg.Wait()
@@ -118,7 +121,7 @@ func (p *Poller) round(n int64, now time.Time) time.Duration {
 
 // enabled lists the backends whose engines are asked for more than their health.
 func enabled(snap *router.Snapshot) (all []*router.Backend) {
-	for _, role := range []router.Role{router.Prefill, router.Decode} {
+	for _, role := range router.Roles() {
 		for _, m := range snap.Members(role) {
 			if m.Entry.State != router.Disabled {
 				all = append(all, m.Backend)
@@ -181,7 +184,7 @@ func (p *Poller) forget(round int64, backends int) {
 func (p *Poller) work(snap *router.Snapshot, b *router.Backend, t *pollTarget, every time.Duration) {
 	defer func() { <-p.slots }()
 	told, err := false, errors.New("panic")
-	p.cfg.Guard(func() { told, err = p.read(snap, b, &t.reuse, pollCounts*every) })
+	p.cfg.Guard(func() { told, err = p.read(snap, b, t, pollCounts*every) })
 	if p.ctx.Err() != nil {
 		return
 	}
@@ -227,7 +230,7 @@ func (p *Poller) tell(b *router.Backend, t *pollTarget) {
 
 // read makes one reading, which counts for the given time. A page that reports only part of the load
 // is an error, but counts for that part. told is true if the page reports any load.
-func (p *Poller) read(snap *router.Snapshot, b *router.Backend, u *reuse, counts time.Duration) (told bool, err error) {
+func (p *Poller) read(snap *router.Snapshot, b *router.Backend, t *pollTarget, counts time.Duration) (told bool, err error) {
 	buf := p.pages.Get().(*[]byte)
 	defer p.pages.Put(buf)
 	own, handed := ownLoad(snap, b), b.Handed()
@@ -241,7 +244,10 @@ func (p *Poller) read(snap *router.Snapshot, b *router.Backend, u *reuse, counts
 		return false, err // the last report stays until it is too old
 	}
 	restarted := b.SetEngine(state, max(own, ownLoad(snap, b)), counts)
-	p.noteReuse(b, u, handed, &state, restarted)
+	p.noteReuse(b, &t.reuse, handed, &state, restarted)
+	if p.cfg.Series(b) == nil {
+		p.tellRanks(snap, b, t, len(RanksOn(text)))
+	}
 	if restarted {
 		p.cfg.Log.Info().Str("role", b.Role.String()).Str("backend", b.URL).Msg("engine has restarted")
 	}
@@ -249,10 +255,10 @@ func (p *Poller) read(snap *router.Snapshot, b *router.Backend, u *reuse, counts
 }
 
 func (p *Poller) parse(text []byte, b *router.Backend) (router.EngineState, error) {
-	if p.cfg.Series != nil {
-		return parseForeign(text, p.cfg.Series)
+	if series := p.cfg.Series(b); series != nil {
+		return parseForeign(text, series)
 	}
-	return parsePage(text, b.Rank)
+	return parsePage(text, labelOf(text, b.Rank))
 }
 
 // cutStop is the only cause for which this package cuts an exchange: the process ends.
@@ -281,22 +287,26 @@ func (p *Poller) fetch(snap *router.Snapshot, b *router.Backend, dst []byte) ([]
 	return dst, nil
 }
 
-// ownLoad counts what this process has in flight on b's engine, which may be in both pools.
+// ownLoad counts what this process has in flight on b's engine, which may be in several pools.
 func ownLoad(snap *router.Snapshot, b *router.Backend) int64 {
 	n := b.InFlight()
-	for _, o := range snap.Members(1 - b.Role) {
-		if o.URL == b.URL {
-			n += o.InFlight()
+	for _, role := range router.Roles() {
+		for _, o := range snap.Members(role) {
+			if o.URL == b.URL && role != b.Role {
+				n += o.InFlight()
+			}
 		}
 	}
 	return n
 }
 
-// Unknown says why nothing, or not all, is known of an engine's load. It is empty if all is known.
-// state is what is known, or nil if nothing is.
+// Unknown says why xpyd knows an engine's load only in part or not at all. It is empty if xpyd knows
+// all of it. state is what xpyd knows, or nil.
 func (p *Poller) Unknown(b *router.Backend, state *router.EngineState) string {
 	snap := p.cfg.Router.Snapshot()
 	switch {
+	case b.Rank == router.AutoRank:
+		return pollNoRanks
 	case snap.Poll() <= 0:
 		return pollOff
 	case snap.AdminState(b) == router.Disabled:

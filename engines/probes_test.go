@@ -58,12 +58,12 @@ func TestEachProbeIsBegun(t *testing.T) {
 	var ledger handoff.Ledger
 	var s *Set
 	handoffs := handoff.NewKeeper(handoff.Config{
-		KV: handoff.DefaultKV(), Dialect: nixl, Answer: 1 << 20, MaxBroken: 2, Bodies: budget.NewBodies(1<<20, 1<<20, 1), Ledger: &ledger, Guard: guard,
+		KV: handoff.DefaultKV(), Dialects: kvparams.Reuse{}.Dialects(nixl), Answer: 1 << 20, MaxBroken: 2, Bodies: budget.NewBodies(1<<20, 1<<20, 1), Ledger: &ledger, Guard: guard,
 		Engine: func(b *router.Backend) (*upstream.Client, *handoff.Places) { return s.Release(b) },
 		Ended:  func(handoff.End) {}, Orphaned: func(handoff.Orphan) {},
 	})
 	s = New(Config{ // no Warmup, because the test makes the rounds
-		Router: rt, Dialect: nixl, Handoffs: handoffs, DecodeOnly: true, MaxShare: 1, Dial: time.Second, MaxIdle: time.Second,
+		Router: rt, Dialects: kvparams.Reuse{}.Dialects(nixl), Handoffs: handoffs, DecodeOnly: true, MaxShare: 1, Dial: time.Minute, MaxIdle: time.Second,
 		Silence:    func() time.Duration { return time.Minute },
 		AbortGrace: func() time.Duration { return 10 * time.Millisecond },
 		Answer:     1 << 20, Guard: guard,

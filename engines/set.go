@@ -1,7 +1,7 @@
-// Package engines holds what is known of the engines, and sends them the proxy's own requests.
-// Health checks ask whether an engine lives and which models it serves. Polls read its metrics.
-// Warm-ups send one token over pairs of engines that are new to each other. If completions fail,
-// probes find out whether one sent now would be served.
+// Package engines holds what xpyd knows about the engines, and sends them the proxy's own requests.
+// Health checks ask whether an engine is alive and which models it serves. Polls read its metrics.
+// Warm-ups send one token through pairs of engines that are new to each other. If completions fail,
+// probes find out whether a new one would succeed.
 package engines
 
 import (
@@ -26,31 +26,31 @@ import (
 	"xpyd/upstream"
 )
 
-// Config is what a set needs of the process around it.
+// Config is what a set needs from the process around it.
 type Config struct {
 	Router   *router.Router
-	Dialect  kvparams.Dialect
+	Dialects *kvparams.Dialects
 	Handoffs *handoff.Keeper
-	Watcher  *netio.Watcher // of connections
+	Watcher  *netio.Watcher // watches connections
 
-	Auth       string  // Authorization that engines are shown; empty if none
-	Keyed      bool    // clients show keys of xpyd's own, so no engine sees a client's key
+	Auth       string  // the Authorization that xpyd shows to engines; empty for none
+	Keyed      bool    // clients show keys for xpyd, so no engine sees a client's key
 	Warmup     bool    // warm up pairs
-	DecodeOnly bool    // a decode engine may compute a prompt for which no prefill can be had
-	MaxShare   float64 // greatest share of decode's slots for such requests
+	DecodeOnly bool    // a decode engine may compute a prompt when no prefill is available
+	MaxShare   float64 // greatest share of the decode slots for such requests
 
 	Dial      time.Duration // bounds a connect
-	Handshake time.Duration // bounds the handshake of TLS after it
-	// TLS returns what a connection to a backend's host is secured with.
+	Handshake time.Duration // bounds the TLS handshake after it
+	// TLS returns the TLS configuration for connections to a backend's host.
 	TLS        func(host string) *tls.Config
-	MaxIdle    time.Duration        // of a connection that no request uses
-	Silence    func() time.Duration // of all streams of an engine, after which it is ejected
-	AbortGrace func() time.Duration // how long a prefill that was given up may still answer
+	MaxIdle    time.Duration        // how long an unused connection stays open
+	Silence    func() time.Duration // silence of all streams of an engine after which xpyd ejects it
+	AbortGrace func() time.Duration // how long a prefill may still answer after xpyd gave it up
 	Answer     int64                // greatest size of an answer, in bytes
 
-	Guard func(func()) (ok bool) // runs what may panic, and survives it
+	Guard func(func()) (ok bool) // runs a function and survives its panic
 
-	// These are called so that the process can count.
+	// The set calls these so that the process can count.
 	WarmedUp func(ok bool)
 	Polled   func(ok bool)
 	Ejected  func(role, url, reason string)
@@ -79,17 +79,20 @@ type Set struct {
 	mu      sync.Mutex                                  // held to change m
 	m       atomic.Pointer[map[*router.Backend]*engine] // replaced, never changed; read by one atomic load
 	scratch *netio.Scratch                              // shared by all connections
+	loops   *netio.Loops                                // that follow the streams of all engines
 	lookUp  upstream.LookUp                             // of names; nil for the system's resolver
 	vitals  time.Duration                               // how long an engine is asked whether it lives
-	ways    ways
+	ranks   atomic.Pointer[tellRanks]                   // see FindRanks
 }
 
 // engine holds what the proxy knows of one backend's engine, and its client.
 type engine struct {
 	*upstream.Client
 	id       atomic.Pointer[string]        // of the engine, in the last handle that it gave
+	restart  sync.Mutex                    // held while id is stored
 	models   atomic.Pointer[modelList]     // what it served when a check last read its list
 	peer     atomic.Pointer[kvparams.Peer] // of a prefill engine, where the connector needs it; nil while it is not known
+	rankless string                        // why its ranks cannot be had, as the log says; guarded by checker.rankless
 	strange  atomic.Bool                   // its bootstrap server did not answer, and the log says so
 	asking   sync.Mutex                    // held while requests ask that server
 	asked    time.Time                     // when they last did; guarded by asking
@@ -99,19 +102,17 @@ type engine struct {
 	removed  atomic.Bool   // by a reload
 }
 
-// New makes a set, which knows no engine before Start.
+// New makes a set. It knows no engine before Start.
 func New(cfg Config) *Set {
 	s := &Set{
-		cfg: cfg, scratch: netio.NewScratch(), vitals: vitalsWait,
+		cfg: cfg, scratch: netio.NewScratch(), loops: netio.NewLoops(), vitals: vitalsWait,
 		staysLog: cfg.Log.Sample(&zerolog.BurstSampler{Burst: staysLines, Period: time.Second}),
-		ways:     waysOf(cfg.Dialect),
 	}
 	if cfg.Auth != "" {
 		s.fields = []byte("Authorization: " + cfg.Auth + "\r\n")
 	}
 	s.Models = &Models{set: s, within: modelsWithin}
-	s.checks = newChecker(s)
-	s.warm = newWarmer(s)
+	s.checks, s.warm = newChecker(s), newWarmer(s)
 	s.Soundness = NewSoundness(UsualPace(), s.probeSoundness, cfg.Log)
 	return s
 }
@@ -119,18 +120,18 @@ func New(cfg Config) *Set {
 // Start begins to watch the engines of both pools. Stop and Close end that.
 func (s *Set) Start() {
 	s.cfg.Router.OnEject(s.Ejected)
-	for _, role := range []router.Role{router.Prefill, router.Decode} {
+	for _, role := range router.Roles() {
 		for _, m := range s.cfg.Router.Snapshot().Members(role) {
 			s.join(m.Backend)
 		}
 	}
 	s.warm.start()
 	s.Poller = NewPoller(PollerConfig{
-		Router: s.cfg.Router, Client: s.Client, Series: s.ways.series, Fields: s.fields, Count: s.cfg.Polled, Guard: s.cfg.Guard, Log: s.cfg.Log,
+		Router: s.cfg.Router, Client: s.Client, Series: func(b *router.Backend) *kvparams.Series { return waysOf(s.dialect(b)).series }, Fields: s.fields, Count: s.cfg.Polled, Ranks: s.seenRanks, Guard: s.cfg.Guard, Log: s.cfg.Log,
 	})
 }
 
-// Stop ends the set's own requests and waits for them. Completions and releases may go on.
+// Stop ends the set's own requests and waits for them. Completions and releases may continue.
 func (s *Set) Stop() {
 	s.StopChecks()
 	s.Poller.Close()
@@ -138,25 +139,25 @@ func (s *Set) Stop() {
 	s.Soundness.Close()
 }
 
-// StopChecks ends the active checks. Backends keep the state that they have.
+// StopChecks ends the active checks. Backends keep their current state.
 func (s *Set) StopChecks() { s.checks.close() }
 
-// Close closes the connections. It is called after Stop.
+// Close closes the connections. Call it after Stop.
 func (s *Set) Close() {
 	for _, e := range s.all() {
 		e.Close()
 	}
+	s.loops.Close()
 }
 
-// LookUpWith makes l look up the names of backends that join from now on. It is called before
-// requests come.
+// LookUpWith makes l look up the names of backends that join from now on. Call it before requests arrive.
 func (s *Set) LookUpWith(l upstream.LookUp) { s.lookUp = l }
 
 // get returns nil for a backend that was removed and has nothing in flight any more.
 func (s *Set) get(b *router.Backend) *engine { return s.all()[b] }
 
-// Client returns the client of b, or nil for a backend that was removed and has nothing in flight
-// any more. An exchange treats a nil client as a dial that fails.
+// Client returns the client of b, or nil for a removed backend that has nothing left in flight. An
+// exchange treats a nil client as a failed dial.
 func (s *Set) Client(b *router.Backend) *upstream.Client {
 	if e := s.get(b); e != nil {
 		return e.Client
@@ -164,7 +165,7 @@ func (s *Set) Client(b *router.Backend) *upstream.Client {
 	return nil
 }
 
-// Release returns what a release needs of an engine: its client, and the releases under way there.
+// Release returns what a release needs from an engine: its client, and the count of releases there.
 func (s *Set) Release(b *router.Backend) (*upstream.Client, *handoff.Places) {
 	if e := s.get(b); e != nil {
 		return e.Client, e.releases
@@ -172,7 +173,7 @@ func (s *Set) Release(b *router.Backend) (*upstream.Client, *handoff.Places) {
 	return nil, nil
 }
 
-// Backends lists the backends of both pools, and those that were removed but still serve requests.
+// Backends lists the backends of both pools, and the removed ones that still serve requests.
 func (s *Set) Backends() (all []*router.Backend) {
 	for b := range s.all() {
 		all = append(all, b)
@@ -245,11 +246,15 @@ func hostOf(addr string) string {
 	return host
 }
 
+// dialect is how b's engine hands blocks over.
+func (s *Set) dialect(b *router.Backend) kvparams.Dialect { return s.cfg.Dialects.Of(b.Connector) }
+
 // join makes a client for a backend and starts its checks.
 func (s *Set) join(b *router.Backend) {
+	b.SetBound(!s.dialect(b).DecodeOnlySafe())
 	e := &engine{wake: make(chan struct{}, 1), releases: handoff.NewPlaces(), Client: upstream.New(upstream.Config{
 		Addr: b.Addr, Host: b.Host, Fields: rankField(b), DialTimeout: s.cfg.Dial, MaxIdle: s.cfg.MaxIdle,
-		TLS: s.secure(b), Handshake: s.cfg.Handshake, LookUp: s.lookUp, Spare: s.spareDescriptors, Scratch: s.scratch, Watcher: s.cfg.Watcher,
+		TLS: s.secure(b), Handshake: s.cfg.Handshake, LookUp: s.lookUp, Spare: s.spareDescriptors, Scratch: s.scratch, Watcher: s.cfg.Watcher, Loops: s.loops,
 	})}
 	s.edit(func(m map[*router.Backend]*engine) { m[b] = e })
 	s.checks.start(b, e)
@@ -259,7 +264,7 @@ func (s *Set) join(b *router.Backend) {
 // request of b's client, also in those that are no leg, because the ranks share nothing but their port and
 // what is checked there.
 func rankField(b *router.Backend) []byte {
-	if b.Rank == router.NoRank {
+	if b.Rank < 0 {
 		return nil
 	}
 	return []byte("X-data-parallel-rank: " + strconv.Itoa(b.Rank) + "\r\n")
@@ -289,9 +294,9 @@ func (s *Set) drop(b *router.Backend, e *engine) {
 	s.cfg.Log.Info().Str("role", b.Role.String()).Str("backend", b.URL).Msg("backend has left: its last request and handle have ended")
 }
 
-// Reload replaces the current pools, or fails and changes nothing. Requests under way keep the pools
-// they started with. A backend that stays keeps its load and health, and one that goes finishes the
-// requests that it has.
+// Reload replaces the current pools, or fails and changes nothing. Running requests keep the pools with
+// which they started. A backend that stays keeps its load and health. One that leaves finishes its
+// running requests.
 func (s *Set) Reload(cfg router.Config) error {
 	c, err := s.cfg.Router.Reload(cfg, s.cfg.MaxShare, func(c router.Change) {
 		for _, b := range c.Joined {
@@ -322,7 +327,7 @@ func (s *Set) wakeClosed() {
 	}
 }
 
-// Leaving lists the backends that were removed and still serve what they have.
+// Leaving lists the removed backends that still serve requests.
 func (s *Set) Leaving() (all []*router.Backend) {
 	for b, e := range s.all() {
 		if e.removed.Load() {
@@ -335,15 +340,15 @@ func (s *Set) Leaving() (all []*router.Backend) {
 	return all
 }
 
-// Stalled ejects a backend if no stream on it has made progress for long, as then the engine hangs
-// and not one stream. Progress is noted once a second, when the deadlines of streams are moved.
+// Stalled ejects a backend if none of its streams has made progress for long, because then the engine hangs
+// and not a single stream. Its client notes progress once a second, when it moves the deadlines of streams.
 func (s *Set) Stalled(b *router.Backend) {
 	if e := s.get(b); e != nil && e.Stalled(s.cfg.Silence()) {
 		s.cfg.Router.Eject(b, router.EjectStall)
 	}
 }
 
-// Ejected counts and logs what the router decided about a backend.
+// Ejected counts and logs a decision of the router about a backend.
 func (s *Set) Ejected(e router.Ejection) {
 	if e.For > 0 {
 		s.cfg.Ejected(e.Backend.Role.String(), e.Backend.URL, string(e.Reason))
@@ -356,20 +361,28 @@ func (s *Set) Ejected(e router.Ejection) {
 		Dur("for_ms", e.For).Int("nth", e.Nth).Msg(said)
 }
 
-// Seen notices that an engine was restarted, as its handles then carry another id. It forgets what
-// was known against the engine before the restart.
+// Seen notices from the id in an engine's handles that the engine has restarted. It then clears the
+// failures from before the restart.
 func (s *Set) Seen(b *router.Backend, id []byte) {
 	e := s.get(b)
 	if e == nil {
 		return
 	}
 	id = withoutRank(id)
+	if old := e.id.Load(); len(id) == 0 || old != nil && *old == string(id) {
+		return
+	}
+	e.restart.Lock() // two answers may tell of one restart
+	defer e.restart.Unlock()
 	old := e.id.Load()
-	if len(id) == 0 || old != nil && *old == string(id) {
+	if old != nil && *old == string(id) {
 		return
 	}
 	fresh := string(id)
-	if e.id.CompareAndSwap(old, &fresh) && old != nil {
+	if old != nil {
+		b.Restarted(time.Now()) // first, so that the handles of the new id are younger
+	}
+	if e.id.Store(&fresh); old != nil {
 		s.cfg.Log.Info().Str("prefill", b.URL).Msg("prefill engine has restarted")
 		b.Reset()
 		s.warm.cold(b, true)

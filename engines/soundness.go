@@ -11,14 +11,14 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Pace says how completions that fail change readiness. Each process adds a random part to the times.
-// Otherwise replicas that share a pool would come and go together, and the balancer before them would
-// have none left.
+// Pace says how failed completions change readiness. Each process adds a random part to the times.
+// Otherwise, replicas that share a pool would become unready together, and the balancer in front of
+// them would have none left.
 type Pace struct {
-	Failures int           // failed completions in a row that raise the doubt
+	Failures int           // how many failed completions in a row raise the doubt
 	Span     time.Duration // least time without a success by then; up to half as long again
-	Gap      time.Duration // failures further apart are no row, as an idle pool may have old ones
-	Every    time.Duration // between two probes that fail; up to half as long again
+	Gap      time.Duration // failures with a longer gap are not in a row, because an idle pool may have old ones
+	Every    time.Duration // time between two failed probes; up to half as long again
 	Hold     time.Duration // how long a probe or a success keeps the process ready; up to twice as long
 }
 
@@ -27,12 +27,12 @@ func UsualPace() Pace {
 	return Pace{Failures: 10, Span: 10 * time.Second, Gap: time.Minute, Every: 2 * time.Second, Hold: 30 * time.Second}
 }
 
-// ErrUntold means that no request of the proxy's own can show whether a completion would be served.
+// ErrUntold means that no request from the proxy itself can show whether a completion would succeed.
 var ErrUntold = errors.New("no request of the proxy's own can tell")
 
-// Soundness finds out whether a completion sent now would be served. Completions that fail in a row
-// raise the doubt, and a probe settles it, as one client may have caused the failures. If the probe
-// fails too, the process is unready until a probe or any completion succeeds.
+// Soundness finds out whether a new completion would succeed. Several failed completions in a row raise
+// the doubt. A probe settles it, because one client may have caused the failures. If the probe fails
+// too, the process is unready until a probe or any completion succeeds.
 type Soundness struct {
 	probe  func(context.Context) error // returns nil if a completion was served
 	log    zerolog.Logger
@@ -54,15 +54,15 @@ type Soundness struct {
 	closed   bool
 }
 
-// NewSoundness starts nothing until a completion has failed. Close ends what runs then. probe sends
-// a request that shows whether a completion would be served.
+// NewSoundness makes a Soundness, which starts nothing until a completion has failed. Close ends what
+// it has started. probe sends a request that shows whether a completion would succeed.
 func NewSoundness(pace Pace, probe func(context.Context) error, log zerolog.Logger) *Soundness {
 	h := &Soundness{pace: pace, probe: probe, log: log}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
 }
 
-// Close waits for a probe under way.
+// Close waits for a running probe.
 func (h *Soundness) Close() {
 	h.mu.Lock()
 	h.closed = true
@@ -76,7 +76,7 @@ func lot(d time.Duration, part float64) time.Duration {
 	return d + time.Duration(rand.Float64()*part*float64(d))
 }
 
-// Failed notes a completion that the backends did not serve, although some are up.
+// Failed notes a completion that the backends did not serve although some are up.
 func (h *Soundness) Failed() {
 	now := time.Now()
 	h.mu.Lock()
@@ -99,7 +99,7 @@ func (h *Soundness) due(now time.Time) bool {
 	return h.failures >= h.pace.Failures && now.Sub(h.began) >= h.span && !now.Before(h.hold)
 }
 
-// Succeeded notes a completion that was served to its end.
+// Succeeded notes a completion that reached its end.
 func (h *Soundness) Succeeded() {
 	if !h.doubted.Load() {
 		return
@@ -136,7 +136,7 @@ func (h *Soundness) every() time.Duration {
 	return h.pace.Every
 }
 
-// Unsound reports that no completion would be served, as far as is known.
+// Unsound reports that, as far as xpyd knows, no completion would succeed.
 func (h *Soundness) Unsound() bool { return h.unsound.Load() }
 
 // Failures returns the number of failures in the row.

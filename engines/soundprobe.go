@@ -74,20 +74,20 @@ func shuffledUp(snap *router.Snapshot, role router.Role) (up []*router.Backend) 
 	return up
 }
 
-// probeWay sends one token over d and the first of prefills that has a model in common with d. As
+// probeWay sends one token over d and the first of prefills that has its connector and a model in common with d. As
 // with a completion, d gets the prompt alone if no prefill can be had.
 func (s *Set) probeWay(ctx context.Context, snap *router.Snapshot, prefills []*router.Backend, d *router.Backend) error {
-	if s.cfg.Dialect.Concurrent() || !s.cfg.Dialect.HandleInAnswer() {
+	if dialect := s.dialect(d); dialect.Concurrent() || !dialect.HandleInAnswer() {
 		return errStrangers
 	}
 	u := &warmUp{s: s, snap: snap, legID: "xpyd-ready-" + lotID(), handoff: s.cfg.Handoffs.Handoff()}
-	u.fields, u.leg.ID, u.pair.Decode = s.fields, u.legID, d
+	u.fields, u.leg.ID, u.leg.Target, u.pair.Decode = s.fields, u.legID, s.Target(d), d
 	model, err := s.aModel(d)
 	if err != nil {
 		model = "unknown" // an engine that lists nothing wants another key, so xpyd's may be wrong
 	}
 	for _, p := range prefills {
-		if common, err := s.aModel(p, d); err == nil {
+		if common, err := s.aModel(p, d); err == nil && p.Connector == d.Connector {
 			u.pair.Prefill, model = p, common
 			break
 		}
@@ -101,10 +101,10 @@ func (s *Set) probeWay(ctx context.Context, snap *router.Snapshot, prefills []*r
 			return u.decode(ctx)
 		}
 		err = fmt.Errorf("prefill on %s: %w", u.pair.Prefill.URL, err)
-	case snap.Splits() && snap.Pooled(router.Prefill), !s.cfg.Dialect.DecodeOnlySafe():
+	case snap.Splits() && snap.Pooled(router.Prefill), !s.dialect(d).DecodeOnlySafe():
 		err = errStrangers
 	}
-	if err != nil && !s.StandsIn() {
+	if err != nil && (!s.StandsIn() || !s.dialect(d).DecodeOnlySafe()) {
 		return err
 	}
 	return u.decodeAlone(ctx)
@@ -143,13 +143,6 @@ func (u *warmUp) decodeAlone(ctx context.Context) error {
 	return nil
 }
 
-// SomeUp reports that the health checks see nothing that keeps completions from being served. If they
-// do see something, that alone makes the process unready, for as long as they see it.
-func (s *Set) SomeUp() bool {
-	snap := s.cfg.Router.Snapshot()
-	if s.cfg.Dialect.DecodeOnlySafe() {
-		return snap.Ready(s.StandsIn())
-	}
-	// A decode engine waits for KV that nobody sends, also where no prefill engine is configured.
-	return snap.Ready(true) && slices.ContainsFunc(snap.Backends(router.Prefill), func(b *router.Backend) bool { return b.State() == router.Up })
-}
+// SomeUp reports that the health checks see no reason why completions would fail. If they do see one,
+// that alone makes the process unready, for as long as they see it.
+func (s *Set) SomeUp() bool { return s.cfg.Router.Snapshot().Ready(s.StandsIn()) }

@@ -27,10 +27,10 @@ func (v *vitality) lives() {
 	v.since = time.Time{}
 }
 
-// Gone reports that an engine no longer lives, and since when that is known. Such an engine refuses
-// connections, breaks them off, or says so. An engine that does not answer may just be slow, so that
-// alone does not make it gone. If it was gone before, it still is. Callers who ask at the same time
-// share one question.
+// Gone reports that an engine is no longer alive, and since when xpyd knows this. Such an engine
+// refuses connections, breaks them off, or says so. An engine that does not answer may only be slow, so
+// this alone does not make it gone. If it was gone before, it still is. Callers that ask at the same
+// time share one question.
 func (s *Set) Gone(b *router.Backend) (since time.Time, gone bool) {
 	e := s.get(b)
 	if e == nil {
@@ -72,7 +72,7 @@ func (s *Set) vitalsOf(b *router.Backend) sign {
 	}
 	ctx, cancel := context.WithTimeout(s.checks.ctx, s.vitals)
 	defer cancel()
-	status, _, err := s.checks.getWithin(ctx, b, s.ways.vitals, s.cfg.Auth)
+	status, _, err := s.checks.getWithin(ctx, b, waysOf(s.dialect(b)).vitals, s.cfg.Auth)
 	switch {
 	case err != nil && !brokenOff(err):
 		return silent
@@ -82,6 +82,6 @@ func (s *Set) vitalsOf(b *router.Backend) sign {
 	return alive
 }
 
-// SetVitalsWait changes how long an engine is asked whether it lives. It is called before requests
-// come.
+// SetVitalsWait changes how long xpyd waits for an engine to say that it is alive. Call it before
+// requests arrive.
 func (s *Set) SetVitalsWait(d time.Duration) { s.vitals = d }

@@ -37,9 +37,10 @@ func TestSilenceDoesNotBringAnEngineBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := rt.Snapshot().Backends(router.Decode)[0]
-	s := New(Config{Router: rt, Dial: time.Second, MaxIdle: time.Second})
+	nixl, _ := kvparams.Lookup("nixl")
+	s := New(Config{Router: rt, Dialects: kvparams.Reuse{}.Dialects(nixl), Dial: time.Minute, MaxIdle: time.Second})
 	defer s.StopChecks()
-	client := upstream.New(upstream.Config{Addr: b.Addr, Host: b.Host, DialTimeout: time.Second, MaxIdle: time.Second, Scratch: s.scratch})
+	client := upstream.New(upstream.Config{Addr: b.Addr, Host: b.Host, DialTimeout: time.Minute, MaxIdle: time.Second, Scratch: s.scratch})
 	defer client.Close()
 	s.edit(func(m map[*router.Backend]*engine) { m[b] = &engine{Client: client} })
 
@@ -51,7 +52,7 @@ func TestSilenceDoesNotBringAnEngineBack(t *testing.T) {
 		{200, false}, {hangs, false}, {500, true}, {hangs, true}, {500, true}, {200, false}, {hangs, false},
 	} {
 		answer.Store(step.answer)
-		s.SetVitalsWait(10 * time.Second)
+		s.SetVitalsWait(time.Minute)
 		if step.answer == hangs {
 			s.SetVitalsWait(20 * time.Millisecond)
 		}
@@ -91,12 +92,12 @@ func TestSGLangIsAskedWhetherItLivesByPing(t *testing.T) {
 	}
 	b := rt.Snapshot().Backends(router.Decode)[0]
 	d, _ := kvparams.Lookup("sglang")
-	s := New(Config{Router: rt, Dialect: d, Dial: time.Second, MaxIdle: time.Second})
+	s := New(Config{Router: rt, Dialects: kvparams.Reuse{}.Dialects(d), Dial: time.Minute, MaxIdle: time.Second})
 	defer s.StopChecks()
-	client := upstream.New(upstream.Config{Addr: b.Addr, Host: b.Host, DialTimeout: time.Second, MaxIdle: time.Second, Scratch: s.scratch})
+	client := upstream.New(upstream.Config{Addr: b.Addr, Host: b.Host, DialTimeout: time.Minute, MaxIdle: time.Second, Scratch: s.scratch})
 	defer client.Close()
 	s.edit(func(m map[*router.Backend]*engine) { m[b] = &engine{Client: client} })
-	s.SetVitalsWait(10 * time.Second)
+	s.SetVitalsWait(time.Minute)
 	for _, step := range []int64{503, 200} {
 		status.Store(step)
 		if _, gone := s.Gone(b); gone != (step == 503) {

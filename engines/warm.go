@@ -57,14 +57,15 @@ func newWarmer(s *Set) *warmer {
 }
 
 func (w *warmer) start() {
-	if w.enabled() {
+	if w.s.cfg.Warmup {
 		w.wg.Go(w.run)
 	}
 }
 
-// enabled is false if the legs run at once, as then nothing can be learnt before a request needs it.
-func (w *warmer) enabled() bool {
-	d := w.s.cfg.Dialect
+// warms is false for b if the legs run at once, because then xpyd learns nothing before a request needs
+// it.
+func (w *warmer) warms(b *router.Backend) bool {
+	d := w.s.dialect(b)
 	return w.s.cfg.Warmup && d.HandleInAnswer() && !d.Concurrent()
 }
 
@@ -77,7 +78,7 @@ func (w *warmer) close() {
 // cold is called for an engine that has just come up. If avoid is true, requests go elsewhere until
 // its pairs are warm, as far as they can.
 func (w *warmer) cold(b *router.Backend, avoid bool) {
-	if w.enabled() {
+	if w.warms(b) {
 		w.s.cfg.Router.Pairs().Chill(b, avoid)
 	}
 }
@@ -239,7 +240,7 @@ func (w *warmer) send(snap *router.Snapshot, x router.Pair) error {
 		return err
 	}
 	u := &warmUp{s: w.s, snap: snap, pair: x, legID: "xpyd-warmup-" + lotID(), handoff: w.s.cfg.Handoffs.Handoff()}
-	u.fields, u.leg.ID = w.s.fields, u.legID
+	u.fields, u.leg.ID, u.leg.Target = w.s.fields, u.legID, w.s.Target(x.Decode)
 	if err := u.req.Parse(kvparams.Completions, warmBody(model)); err != nil {
 		return fmt.Errorf("build request: %w", err)
 	}
@@ -303,20 +304,21 @@ func (u *warmUp) exchange(ctx context.Context, b *router.Backend, body kvparams.
 }
 
 func (u *warmUp) prefill(ctx context.Context) error {
-	answer, err := u.exchange(ctx, u.pair.Prefill, u.s.cfg.Dialect.AppendPrefill(nil, &u.req, &u.leg), true)
+	dialect := u.s.dialect(u.pair.Prefill)
+	answer, err := u.exchange(ctx, u.pair.Prefill, dialect.AppendPrefill(nil, &u.req, &u.leg), true)
 	var ue *upstream.Error
 	if errors.As(err, &ue) && ue.Stage == upstream.StageBody {
-		u.s.cfg.Handoffs.Orphaned(handoff.OrphanAnswerLost)
+		u.s.cfg.Handoffs.Orphaned(u.pair.Prefill, handoff.OrphanAnswerLost)
 	}
 	if err != nil {
 		return err
 	}
-	ans, err := u.s.cfg.Dialect.ParseAnswer(answer)
+	ans, err := dialect.ParseAnswer(answer)
 	if err == nil {
 		err = ans.Covers(u.pair.Prefill.BlockTokens())
 	}
 	if err != nil {
-		u.s.cfg.Handoffs.Orphaned(handoff.OrphanUnusable)
+		u.s.cfg.Handoffs.Orphaned(u.pair.Prefill, handoff.OrphanUnusable)
 		return errors.New("answer without a usable handle")
 	}
 	u.s.Seen(u.pair.Prefill, ans.Handle.EngineID)
@@ -335,7 +337,7 @@ func (u *warmUp) prefill(ctx context.Context) error {
 func (u *warmUp) decode(ctx context.Context) error {
 	h := &u.handoff
 	handle := h.SendTo(u.pair.Decode)
-	answer, err := u.exchange(ctx, u.pair.Decode, u.s.cfg.Dialect.AppendDecode(nil, &u.req, handle, &u.leg), false)
+	answer, err := u.exchange(ctx, u.pair.Decode, u.s.dialect(u.pair.Decode).AppendDecode(nil, &u.req, handle, &u.leg), false)
 	if err == nil {
 		var whole kvparams.Completion
 		err = whole.Parse(answer)
@@ -347,9 +349,9 @@ func (u *warmUp) decode(ctx context.Context) error {
 		h.End(handoff.Burnt)
 		return nil
 	}
-	if upstream.IsDial(err) {
-		h.Unsent()
-	} else if news(err) {
+	status := statusError(0)
+	errors.As(err, &status)
+	if h.Failed(err, int(status), answer); !upstream.IsDial(err) && news(err) {
 		u.snap.Pairs().Failed(u.pair)
 	}
 	h.Release(handoff.Abandoned{

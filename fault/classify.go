@@ -62,6 +62,9 @@ func classifyPrefill(f Fault) Verdict {
 		return Verdict{Code: CodePrefillFailed, Outcome: router.Gateway, Retry: RetryPaid, Degrade: ReasonFailed, Died: true}
 	case f.Cause == NoHandle:
 		return Verdict{Code: CodeInvalidHandoff, Outcome: router.Engine, Retry: RetryPaid, Degrade: ReasonNoHandle}
+	case f.Cause == Ended:
+		// No backend has failed. Another P would most likely make the same token.
+		return Verdict{Code: CodeInvalidHandoff, Outcome: router.ClientFault, Degrade: ReasonNoHandle}
 	case f.Cause == BadHandle, f.Cause == Host:
 		// Another P may give a handle that can be used. If the whole prefill pool does not fit, D
 		// alone serves the request.

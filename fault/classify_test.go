@@ -94,6 +94,7 @@ func prefillAnswers() []judged {
 	return []judged{
 		{of(Unusable, 200), Verdict{CodePrefillFailed, router.Gateway, RetryPaid, ReasonFailed, FateUnnamed, false, true}, 502, "prefill backend gave an answer that cannot be used", false, false},
 		{of(NoHandle, 200), Verdict{CodeInvalidHandoff, router.Engine, RetryPaid, ReasonNoHandle, FateKept, false, false}, 502, "prefill backend gave no kv_transfer_params; is it started with --kv-transfer-config?", false, false},
+		{of(Ended, 200), Verdict{Code: CodeInvalidHandoff, Outcome: router.ClientFault, Degrade: ReasonNoHandle}, 502, "the prefill backend's token ended the text, and the connector hands over no blocks then", false, false},
 		{of(BadHandle, 200), bad, 502, "prefill backend gave unusable kv_transfer_params", false, false},
 		{of(Host, 200), host, 502, "prefill backend named a host that is not in kv.allow_hosts", false, false},
 		{of(Status, 204), Verdict{CodePrefillFailed, router.Gateway, RetryPaid, ReasonFailed, FateKept, false, false}, 502, "prefill backend answered with an unexpected status", false, false},
@@ -124,7 +125,7 @@ func decodeFailures() []judged {
 	at := func(at Progress, c Cause, hungUp bool) Fault {
 		return Fault{Leg: Decode, At: at, Cause: c, HungUp: hungUp, Handle: true}
 	}
-	const sourceDown, failed, noEvent, brokeOff = "prefill backend failed its health checks before its blocks were loaded", "decode backend failed its health checks",
+	const sourceDown, failed, noEvent, brokeOff = "prefill backend failed its health checks or restarted before its blocks were loaded", "decode backend failed its health checks",
 		"decode backend sent no event within timeouts.first_event", "decode backend broke off before its first event"
 	rows := []judged{
 		{at(AtPool, NoneUp, false), Verdict{Code: CodeDecodeUnavailable, Outcome: router.ClientGone}, 503, noD, false, true},
@@ -287,6 +288,17 @@ func TestFailuresOfEveryStatus(t *testing.T) {
 			if e := f.Tell(v.Code); e.Code != v.Code {
 				t.Errorf("%v %d: %v is told as %v", l, status, v.Code, e.Code)
 			}
+		}
+	}
+}
+
+// The log of a request that moves says what became of the engine, also where its metrics told of a restart.
+func TestMovedLog(t *testing.T) {
+	for cause, want := range map[Cause]string{
+		Down: "moved: its health checks failed", Source: "moved: the prefill engine failed its health checks or restarted", Broke: "",
+	} {
+		if e := (Fault{Leg: Decode, At: AtBody, Cause: cause}).Tell(CodeDecodeFailed); e.Log != want {
+			t.Errorf("%v: %q, want %q", cause, e.Log, want)
 		}
 	}
 }

@@ -6,7 +6,12 @@
 // says.
 package fault
 
-import "xpyd/router"
+import (
+	"errors"
+
+	"xpyd/kvparams"
+	"xpyd/router"
+)
 
 // Progress is how far a leg had come when it failed.
 type Progress uint8
@@ -42,7 +47,7 @@ const (
 	Overdue // timeouts.request is over
 	Timeout // the leg's own time is over
 	Down    // health checks took the backend down
-	Source  // health checks took down the prefill backend whose blocks decode loads
+	Source  // the prefill backend whose blocks decode loads has gone down or restarted
 	Other   // the other leg, which began together with this one, has failed or is over
 	Broke   // the connection could not be made, broke, or carried no HTTP
 
@@ -50,6 +55,7 @@ const (
 	NoRoom    // limits.answer_budget
 	Unusable  // the answer cannot be read, or is incomplete
 	NoHandle  // the prefill answer names no blocks
+	Ended     // or says that its token ended the text, so that the engine hands over none
 	BadHandle // or names them in a way that a decode engine would hang or die of
 	Host      // or on a host that is not in kv.allow_hosts
 	Reported  // an error event came
@@ -57,6 +63,21 @@ const (
 	Cut       // the stream ended before a token
 	Causes
 )
+
+// OfAnswer is the cause of a prefill leg whose answer is of no use. NoCause is for a nil err.
+func OfAnswer(err error) Cause {
+	var ae *kvparams.AnswerError
+	switch {
+	case err == nil:
+		return NoCause
+	case !errors.As(err, &ae):
+	case ae.Code == kvparams.CodeHandoff:
+		return BadHandle
+	case ae.Code == kvparams.CodeEnded:
+		return Ended
+	}
+	return Unusable
+}
 
 // Fault is what is known of a leg that failed.
 type Fault struct {

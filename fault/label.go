@@ -5,19 +5,20 @@ import (
 	"xpyd/router"
 )
 
-// Leg is one of the two backend requests of a completion.
+// Leg is one of the backend requests of a completion.
 type Leg uint8
 
 const (
 	Prefill Leg = iota
 	Decode
+	Encode // package encode judges its failures, and Classify never sees one
 	Legs
 	// Passed is a request of another kind that goes to one decode backend. It does not count
 	// as a leg.
 	Passed = Legs
 )
 
-func (l Leg) String() string { return [Legs]string{"prefill", "decode"}[l] }
+func (l Leg) String() string { return [Legs]string{"prefill", "decode", "encode"}[l] }
 
 // Reason is why a completion took its path.
 type Reason uint8

@@ -32,7 +32,7 @@ func (f Fault) Tell(c Code) *Error {
 	case Down:
 		e.Log = "moved: its health checks failed"
 	case Source:
-		e.Log = "moved: the prefill backend's health checks failed"
+		e.Log = "moved: the prefill engine failed its health checks or restarted"
 	}
 	return e
 }
@@ -73,7 +73,7 @@ func (f Fault) Message() string {
 }
 
 func (f Fault) role() string {
-	return [...]string{"prefill backend ", "decode backend ", "backend "}[f.Leg]
+	return [...]string{Prefill: "prefill backend ", Decode: "decode backend ", Passed: "backend "}[f.Leg]
 }
 
 // passedMessage does not say which role the backend has, because that does not matter to the request.
@@ -123,6 +123,8 @@ func (f Fault) prefillMessage() string {
 		return "prefill backend gave an answer that cannot be used"
 	case NoHandle:
 		return "prefill backend gave no kv_transfer_params; is it started with --kv-transfer-config?"
+	case Ended:
+		return "the prefill backend's token ended the text, and the connector hands over no blocks then"
 	case BadHandle:
 		return "prefill backend gave unusable kv_transfer_params"
 	case Host:
@@ -146,7 +148,7 @@ func (f Fault) decodeMessage() string {
 	case Other:
 		return "the prefill that began with decode failed"
 	case Source:
-		return "prefill backend failed its health checks before its blocks were loaded"
+		return "prefill backend failed its health checks or restarted before its blocks were loaded"
 	case Timeout:
 		return "decode backend sent no event within timeouts.first_event"
 	case Unusable:
@@ -198,12 +200,32 @@ func ErrDescriptors() *Error {
 
 // ErrUnsplit is the refusal of a request that two legs cannot serve, where the connector's decode
 // engines take none without a prefill.
-func ErrUnsplit(why Reason, connector string) *Error {
+func ErrUnsplit(why Reason) *Error {
 	return NewError(fasthttp.StatusBadRequest, CodeUnsupported, "", "two legs cannot serve this request ("+why.String()+
-		"), and decode engines of connector "+connector+" serve none without a prefill").Final()
+		"), and the decode engines serve none without a prefill").Final()
 }
 
 // ErrAuth is for a backend that refuses xpyd's own key.
 func ErrAuth() *Error {
 	return NewError(fasthttp.StatusBadGateway, CodeUpstreamAuth, "", "a backend refused the proxy's credentials").Final()
+}
+
+// ErrShareSpent is for a request without the prefill that it should have had, while others have their part.
+func ErrShareSpent() *Error {
+	e := NewError(fasthttp.StatusServiceUnavailable, CodePrefillUnavailable, "", "no prefill can be had, and decode_only.max_share is spent").After(1)
+	e.Blameless = true
+	return e
+}
+
+// ErrInternal is for a panic.
+func ErrInternal() *Error {
+	return NewError(fasthttp.StatusInternalServerError, CodeInternal, "", "internal error of the proxy")
+}
+
+// ErrEventTooLarge refuses an event that is too large. No backend has failed, and another round would
+// end the same way.
+func ErrEventTooLarge() *Error {
+	e := NewError(fasthttp.StatusBadGateway, CodeDecodeFailed, "", "decode backend sent an event larger than limits.answer").Final()
+	e.Blameless = true
+	return e
 }

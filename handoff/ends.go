@@ -1,15 +1,15 @@
 package handoff
 
-// End says that a handle was issued, or how it ended.
+// End says that a handle was issued, or how the handle ended.
 type End uint8
 
 const (
-	Issued   End = iota // P gave it
-	Burnt               // D used it
-	Released            // given back by a request that D rejected
-	Drained             // given back by a one-token decode
-	Expired             // older than lease − margin before any D had it
-	Lost                // could not be given back; Orphan says why
+	Issued   End = iota // P has given the handle
+	Burnt               // D has used the handle
+	Released            // xpyd gave it back by a request that D rejected
+	Drained             // xpyd gave it back by a one-token decode
+	Expired             // it became older than lease − margin before any D had it
+	Lost                // xpyd could not give it back; Orphan says why, unless P has restarted
 	ends
 )
 
@@ -27,10 +27,10 @@ const (
 	OrphanNoDecode
 	OrphanConnector
 	OrphanHost
-	// The next three are about prefills whose blocks cannot be named. With OrphanUnusable the prefill
-	// answered with a handle that cannot be read. With OrphanAnswerLost it broke off before its answer
-	// was whole, and may hold blocks. With OrphanRepeated it broke off a kept connection without a word,
-	// and got the same request once more.
+	// The next three are for prefills whose blocks xpyd cannot name. OrphanUnusable: the prefill
+	// answered with a handle that xpyd cannot read. OrphanAnswerLost: the prefill broke off before its
+	// answer was complete, and may hold blocks. OrphanRepeated: the prefill closed a kept connection
+	// without an answer, and got the same request again.
 	OrphanUnusable
 	OrphanAnswerLost
 	OrphanRepeated
@@ -59,10 +59,10 @@ func (o Orphan) end() End {
 	return Lost
 }
 
-// Ends lists the names of all ends, each at its number.
+// Ends lists the names of all ends, indexed by End.
 func Ends() []string { return names(ends) }
 
-// Orphans lists the names of all reasons, each at its number.
+// Orphans lists the names of all reasons, indexed by Orphan.
 func Orphans() []string { return names(orphans) }
 
 func names[L interface {

@@ -14,35 +14,54 @@ type handleState uint8
 const (
 	handleNone handleState = iota
 	handleIssued
-	handleSent // some D may have seen it, so it is never sent to another one
+	handleSent   // some D may have seen it, so it is never sent to another one
+	handleSpared // likewise, but that D has not begun with it
 	handleEnded
 )
 
-// Handoff makes sure that a handle is used only once. P frees the blocks once D has read them, and
-// does not check a second read, which would return another prompt's answer with status 200. A handle
-// goes from issued to sent to ended, or from issued to ended. Only a dial failure leads back from
-// sent to issued. A Handoff serves one request at a time.
+// Handoff makes sure that a handle is used only once. P frees the blocks once D has read them, and does
+// not check a second read, which would return another prompt's answer with status 200. A handle goes
+// from issued to sent to ended, or from issued to ended. Between sent and ended, a handle is spared if D
+// refused the request or never had all of it. Only a dial failure leads back from sent to issued. A
+// Handoff serves one request at a time.
 type Handoff struct {
 	k      *Keeper
 	handle kvparams.Handle // aliases the prefill leg's buffer until ended
 	from   *router.Backend
+	to     *router.Backend // the only D that may have it; nil for any
+	at     *router.Backend // the D that it was sent to
 	issued time.Time
 	state  handleState
+	failed bool // the request failed, and D may have begun with it
+	aborts bool // likewise, and D aborts it, if it lives
 }
 
-// Issue starts with a handle that from has given.
+// Issue takes over a handle that from has given.
 func (h *Handoff) Issue(handle kvparams.Handle, from *router.Backend) {
 	if h.state != handleNone && h.state != handleEnded {
 		panic("BUG: handle issued over a live one")
 	}
-	h.handle, h.from, h.issued, h.state = handle, from, time.Now(), handleIssued
+	*h = Handoff{k: h.k, handle: handle, from: from, issued: time.Now(), state: handleIssued}
 	from.HandleIssued()
 	h.k.cfg.Ended(Issued)
 	h.k.cfg.Ledger.pin(handle.Blocks)
 }
 
+// Direct keeps the handle for d, into whose memory P will write.
+func (h *Handoff) Direct(d *router.Backend) {
+	if _, directed := h.k.cfg.Dialects.Of(d.Connector).(kvparams.Directed); directed {
+		h.to = d
+	}
+}
+
+// FreshFor reports whether d would still find the blocks and may have them. If the engine that gave the handle is
+// gone, no D that would wait for it gets the handle.
+func (h *Handoff) FreshFor(d *router.Backend) bool {
+	return h.Fresh() && (h.to == nil || h.to == d) && !h.Gone() && !(h.waits() && h.from.State() == router.Down)
+}
+
 // Live reports whether there is a handle that has not ended.
-func (h *Handoff) Live() bool { return h.state == handleIssued || h.state == handleSent }
+func (h *Handoff) Live() bool { return h.state != handleNone && h.state != handleEnded }
 
 // Unseen reports whether there is a handle that no D has seen.
 func (h *Handoff) Unseen() bool { return h.state == handleIssued }
@@ -59,7 +78,10 @@ func (h *Handoff) age() time.Duration { return time.Since(h.issued) }
 func (h *Handoff) Fresh() bool { return h.age() < h.k.cfg.KV.Lease-h.k.cfg.KV.LeaseMargin }
 
 // SendTo returns the handle for one request to d.
-func (h *Handoff) SendTo(d *router.Backend) kvparams.Handle { return h.asSeenBy(d, h.send()) }
+func (h *Handoff) SendTo(d *router.Backend) kvparams.Handle {
+	h.at = d
+	return h.asSeenBy(d, h.send())
+}
 
 // send marks the handle as sent.
 func (h *Handoff) send() kvparams.Handle {
@@ -70,14 +92,14 @@ func (h *Handoff) send() kvparams.Handle {
 	return h.handle
 }
 
-// Unsent takes a send back if no connection was made, as then no D has seen the handle.
+// Unsent takes a send back if no connection was made, because then no D has seen the handle.
 func (h *Handoff) Unsent() {
 	if h.state == handleSent {
 		h.state = handleIssued
 	}
 }
 
-// End ends the handle and takes its blocks off the ledger.
+// End ends the handle and removes its blocks from the ledger.
 func (h *Handoff) End(how End) {
 	if !h.Live() {
 		return
@@ -144,8 +166,41 @@ func (h *Handoff) asSeenBy(d *router.Backend, handle kvparams.Handle) kvparams.H
 	return handle
 }
 
-// KeptByDecode notes an answer of D with a handle of its own. With bidirectional_kv_xfer D keeps the
-// blocks of all its answers for a next turn, but xpyd never asks for them.
+// Place says from which host the engines of the next legs fetch an encoding. from has made the encoding, and
+// gives its own host by the given name. ok is false for a host that kv.allow_hosts does not list. instead is
+// empty if the host stays. Otherwise it is the host by which xpyd reaches from, because engines elsewhere cannot
+// use a loopback host.
+func (k *Keeper) Place(snap *router.Snapshot, from *router.Backend, host []byte) (instead string, ok bool) {
+	if !k.Allows(host) {
+		return "", false
+	}
+	if !loopback(host) || !elsewhere(snap, from) {
+		return "", true
+	}
+	if k.cfg.KV.RewriteLoopback {
+		return hostOf(from), true
+	}
+	k.encodingOnce.Do(func() {
+		k.cfg.Log.Warn().Str("encode", from.URL).
+			Msg("the encode backend names a loopback side channel, and not all engines are on its host; set VLLM_EC_SIDE_CHANNEL_HOST there, or kv.rewrite_loopback here")
+	})
+	return "", true
+}
+
+// elsewhere reports whether an engine that may fetch encodings is on another host than b.
+func elsewhere(snap *router.Snapshot, b *router.Backend) bool {
+	for _, role := range [...]router.Role{router.Prefill, router.Decode} {
+		for _, m := range snap.Members(role) {
+			if hostOf(m.Backend) != hostOf(b) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// KeptByDecode notes that an answer of D has a handle of its own. With bidirectional_kv_xfer, D keeps
+// the blocks of all its answers for the next turn, but xpyd never asks for them.
 func (k *Keeper) KeptByDecode(d *router.Backend) {
 	k.cfg.Kept()
 	k.keptOnce.Do(func() {

@@ -38,7 +38,7 @@ func (l *Ledger) forget(now time.Time) {
 	l.lost = keep
 }
 
-// Pinned returns how many blocks the handles name that have not ended.
+// Pinned returns how many blocks the handles that have not ended name.
 func (l *Ledger) Pinned() float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

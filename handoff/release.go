@@ -3,11 +3,8 @@ package handoff
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -37,7 +34,7 @@ const (
 // releaseHung is how long a D that did not answer a release is asked only after the others.
 const releaseHung = 10 * time.Second
 
-// Places counts the releases under way on one D.
+// Places counts the running releases on one D.
 type Places struct {
 	taken atomic.Int32
 	born  time.Time
@@ -77,9 +74,14 @@ type release struct {
 	drain   []byte            // body of a one-token decode; nil if only a rejection is wanted
 	charged int64             // bytes of drain charged to the byte budget
 	ended   bool
-	sent    bool // some D may be about to read the blocks
-	version bool // D's version decides between the two
-	broken  int  // engines that broke off over the request or its drains
+	sent    bool            // some D may be about to read the blocks
+	waits   bool            // a D that is asked would wait for a P that is gone, and keep blocks for that
+	once    bool            // see Handoff.once
+	taken   *router.Backend // the D that may have begun with such a handle
+	used    bool            // it did not fail: what it answers is too much to hold
+	aborts  bool            // it aborts, if it lives
+	version bool            // D's version decides between the two
+	broken  int             // engines that broke off over the request or its drains
 }
 
 // Abandoned describes the request of a handle that no D will use.
@@ -89,13 +91,13 @@ type Abandoned struct {
 	Fields []byte // header lines of both legs
 	Req    *kvparams.Request
 	Snap   *router.Snapshot
-	Prefer *router.Backend // a D to ask first; nil for any
+	Prefer *router.Backend // the D to ask first; nil for any
 	Avoid  *router.Backend // a D that has just failed; nil if there is none
 	Broken int             // engines that broke off over the request
 }
 
 // Release gives a live handle back in the background, because the client is gone or no decode will
-// come. It copies what it needs of the request.
+// follow. It copies what it needs from the request.
 func (h *Handoff) Release(a Abandoned) {
 	k := h.k
 	job, why := h.newRelease(a)
@@ -119,8 +121,8 @@ func (h *Handoff) Release(a Abandoned) {
 // newRelease returns the release, or why there can be none.
 func (h *Handoff) newRelease(a Abandoned) (job *release, why Orphan) {
 	cfg := &h.k.cfg
-	mode := cfg.KV.Release
-	if cfg.Dialect.Reclaim() == kvparams.ReclaimLease {
+	mode, dialect := cfg.KV.Release, cfg.Dialects.Of(h.from.Connector)
+	if dialect.Reclaim() == kvparams.ReclaimLease {
 		return nil, OrphanConnector
 	}
 	if mode == "off" {
@@ -128,10 +130,10 @@ func (h *Handoff) newRelease(a Abandoned) (job *release, why Orphan) {
 	}
 	job = &release{
 		k: h.k, id: a.LegID + "-release", path: a.API.Path(), fields: bytes.Clone(a.Fields),
-		blocks: h.handle.Blocks, issued: h.issued, snap: a.Snap, from: h.from, prefer: a.Prefer, sent: h.state == handleSent,
-		broken: a.Broken,
+		blocks: h.handle.Blocks, issued: h.issued, snap: a.Snap, from: h.from, prefer: a.Prefer, sent: h.state != handleIssued, waits: h.waits(),
+		broken: a.Broken, once: h.once(), taken: h.taken(), used: a.Avoid == nil && !h.failed, aborts: h.aborts,
 	}
-	if cfg.Dialect.Reclaim() == kvparams.ReclaimDrain {
+	if dialect.Reclaim() == kvparams.ReclaimDrain {
 		job.id = a.LegID // P pairs the drain with its prefill by this id
 	}
 	if a.Snap.Mixed(router.Decode) {
@@ -144,14 +146,15 @@ func (h *Handoff) newRelease(a Abandoned) (job *release, why Orphan) {
 	if cfg.KV.RewriteLoopback && loopback(handle.RemoteHost) {
 		handle = handle.WithHost(hostOf(h.from))
 	}
-	if cfg.Dialect.Reclaim() == kvparams.ReclaimReject && mode != "decode" {
-		job.reject = join(cfg.Dialect.AppendRelease(nil, a.Req, handle))
-		job.version = mode == "auto"
+	refusal := dialect.Reclaim() == kvparams.ReclaimRefusal
+	if refusal || dialect.Reclaim() == kvparams.ReclaimReject && mode != "decode" {
+		job.reject = join(dialect.AppendRelease(nil, a.Req, handle))
+		job.version = mode == "auto" && !refusal
 	}
 	// A drain sends the client's prompt once more, so there is none for a prompt that has cost an
 	// engine.
-	if a.Broken == 0 && (job.reject == nil || job.version && !allReject(a.Snap)) {
-		segs := cfg.Dialect.AppendDrain(nil, a.Req, handle)
+	if a.Broken == 0 && (job.reject == nil || job.version && !allReject(a.Snap, h.from)) && job.taken == nil {
+		segs := dialect.AppendDrain(nil, a.Req, handle)
 		if n := int64(segs.Len()); cfg.Bodies.Take(budget.Client{}, n, 0) == budget.Granted {
 			job.drain, job.charged = join(segs), n
 		} else if job.reject == nil {
@@ -165,44 +168,22 @@ func join(segs kvparams.Segments) []byte {
 	return bytes.Join(segs, nil)
 }
 
-// allReject reports that every decode backend frees on rejection, so that no copy of the request is
-// needed for a drain.
-func allReject(snap *router.Snapshot) bool {
-	for _, b := range snap.Backends(router.Decode) {
-		if !rejectFrees(b.Version()) {
-			return false
-		}
-	}
-	return true
-}
-
-// rejectFrees reports that a rejection by this version frees P's blocks. Since 0.32 a vLLM that
-// rejects a request with a handle tells P to free its blocks, and survives if P cannot be reached. An
-// unknown version counts as one that does not.
-func rejectFrees(version string) bool {
-	major, rest, ok := strings.Cut(strings.TrimPrefix(version, "v"), ".")
-	if !ok {
-		return false
-	}
-	minor, _, _ := strings.Cut(rest, ".")
-	ma, err1 := strconv.Atoi(major)
-	mi, err2 := strconv.Atoi(minor)
-	return err1 == nil && err2 == nil && (ma > 0 || mi >= 32)
-}
-
 // run tries decode backends until one has taken the handle back or the time is up.
 func (j *release) run() {
 	left := min(releaseDeadline, j.k.cfg.KV.Lease-time.Since(j.issued)-releaseMargin)
 	deadline := time.Now().Add(left)
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
-	if left <= 0 || !j.begin(ctx, left) {
-		j.lost(OrphanExpired)
+	if j.taken != nil {
+		j.endTaken(ctx)
+		return
+	}
+	if !j.begin(ctx, left) {
 		return
 	}
 	defer func() { <-j.k.slots }()
-	asked, wait := !j.able(), releasePause // if none may be asked, there is no lack of backends
-	for ctx.Err() == nil && j.able() {
+	asked, wait := !j.able(), releasePause // if none may be asked, none is missing
+	for ctx.Err() == nil && j.able() && j.taken == nil && !j.gone() {
 		b, busy := j.pick()
 		switch {
 		case busy:
@@ -222,25 +203,37 @@ func (j *release) run() {
 		}
 		j.avoid = append(j.avoid, b)
 	}
-	if asked {
+	switch {
+	case j.gone():
+		j.end(Lost)
+	case j.taken != nil && ctx.Err() == nil:
+		j.endTaken(ctx)
+	case asked, j.sourceDown():
 		j.lost(OrphanReleaseFailed)
-	} else {
+	default:
 		j.lost(OrphanNoDecode)
 	}
 }
 
-// begin gives a D that may have seen the handle time to abort, and takes a slot. It reports
-// whether it got one.
+// begin waits for a P that is down, gives a D that may have seen the handle time to abort, and takes a slot. If it gets
+// none, it ends the handle.
 func (j *release) begin(ctx context.Context, left time.Duration) bool {
-	if j.sent {
-		pause(ctx, min(releaseSettle, left/4))
-	}
-	select {
-	case j.k.slots <- struct{}{}:
-		return true
-	case <-ctx.Done():
+	if left > 0 && !j.awaitSource(ctx) { // without a slot, which others need
+		j.lost(OrphanReleaseFailed)
 		return false
 	}
+	if left > 0 && j.sent {
+		pause(ctx, min(releaseSettle, left/4))
+	}
+	if left > 0 {
+		select {
+		case j.k.slots <- struct{}{}:
+			return true
+		case <-ctx.Done():
+		}
+	}
+	j.lost(OrphanExpired)
+	return false
 }
 
 // able reports that a decode backend may still be asked, in a way that frees the blocks.
@@ -248,13 +241,16 @@ func (j *release) able() bool {
 	if j.drain != nil && j.broken < j.k.cfg.MaxBroken || j.reject != nil && !j.version {
 		return true
 	}
-	return j.reject != nil && slices.ContainsFunc(j.snap.Backends(router.Decode), func(b *router.Backend) bool { return rejectFrees(b.Version()) })
+	return j.reject != nil && slices.ContainsFunc(j.snap.Backends(router.Decode), func(b *router.Backend) bool { return b.Connector == j.from.Connector && rejectFrees(b.Version()) })
 }
 
 // pick takes a place on the next decode backend to ask. The preferred one comes first, and those that
 // hang come last. busy is true if there are backends to ask, but none has a place. A rejection takes
 // no slot of the backend, so no router lease is taken.
 func (j *release) pick() (b *router.Backend, busy bool) {
+	if j.sourceDown() {
+		return nil, false
+	}
 	if b = j.prefer; b != nil {
 		j.prefer = nil
 		if b.State() != router.Down && j.takePlace(b, false) {
@@ -264,7 +260,7 @@ func (j *release) pick() (b *router.Backend, busy bool) {
 	for _, hung := range []bool{false, true} {
 		skip := slices.Clip(j.avoid)
 		for {
-			b = j.snap.Pick(router.Want{Role: router.Decode, Skip: skip, Model: j.model, Peer: j.from})
+			b = j.snap.Pick(router.Want{Role: router.Decode, Skip: skip, Model: j.model, Peer: j.from, Like: j.from})
 			if b == nil {
 				break
 			}
@@ -349,31 +345,13 @@ func (j *release) try(b *router.Backend, deadline time.Time) (how End, ok bool) 
 	if how == Drained && errors.As(err, &ue) && ue.BrokeOff() {
 		j.broken++
 	}
+	if how == Drained && j.once && begun(err, x.Head.Status, answer) {
+		j.taken, j.used, j.aborts = b, false, aborts(err)
+	}
 	if how == Released {
 		return how, err == nil && engineRefused(x.Head.Status, answer)
 	}
 	return how, err == nil && x.Head.Status == fasthttp.StatusOK
-}
-
-// engineRefused reports a refusal by the engine's own handler, which is the one that tells P. P
-// never hears of a refusal by the request model, the server in front of it, or anything between xpyd
-// and the engine. vLLM gives these the type "Bad Request", or none.
-func engineRefused(status int, answer []byte) bool {
-	var e struct {
-		Error struct {
-			Type string `json:"type"`
-		} `json:"error"`
-	}
-	if json.Unmarshal(answer, &e) != nil {
-		return false
-	}
-	switch status {
-	case fasthttp.StatusBadRequest:
-		return e.Error.Type != "" && e.Error.Type != "Bad Request"
-	case fasthttp.StatusNotFound: // the model was unloaded
-		return e.Error.Type == "NotFoundError"
-	}
-	return false
 }
 
 func (j *release) end(how End) {

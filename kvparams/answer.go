@@ -1,17 +1,29 @@
 package kvparams
 
-// Answer is what a prefill answer says.
+// Answer is the part of a prefill answer that xpyd needs.
 type Answer struct {
 	Handle       Handle
-	CachedTokens int // of the prompt, found in P's cache; -1 if unknown
+	CachedTokens int // prompt tokens that P had in its cache; -1 if unknown
 	PromptTokens int // the length of the prompt; -1 if unknown
+
+	ended bool // see capped
 }
 
-// Handle describes the KV blocks that a prefill has pinned, as P describes them to D. Its slices
-// alias the body of the answer. A handle is good for one decode. After that the blocks are free for
-// other requests, and a second read gets the blocks of those without an error.
+// capped is what a connector makes of an answer if its engines hand blocks over only for a request that max_tokens has
+// ended. Where a prefill leg can have no min_tokens, on Anthropic's API and the responses API, its token may end the
+// text. Nobody gets the blocks of such a request, and a decode engine that asks for them waits.
+func capped(a Answer, err error) (Answer, error) {
+	if err == nil && a.ended && a.Handle.None() {
+		return Answer{}, &AnswerError{Code: CodeEnded, Message: "prefill answer: its token ended the text, so the engine hands over no blocks"}
+	}
+	return a, err
+}
+
+// Handle describes the KV blocks that a prefill has pinned, as P describes them to D. Its slices alias
+// the body of the answer. A handle is good for one decode. After that, P may give the blocks to other
+// requests, and a second read would get the data of those requests without an error.
 type Handle struct {
-	Raw        []byte // the JSON value, byte for byte; nil if there is no handle
+	Raw        []byte // the JSON value as P wrote it; nil if there is no handle
 	Blocks     int    // KV blocks that P holds
 	EngineID   []byte
 	RemoteHost []byte // host of P's side channel, to which D connects
@@ -28,8 +40,8 @@ type Handle struct {
 // None reports whether there is no handle.
 func (h Handle) None() bool { return h.Raw == nil }
 
-// WithHost is h with another remote_host, in fresh memory. host is a name or address that needs
-// no escapes in JSON. All other bytes stay P's.
+// WithHost returns h with another remote_host, in fresh memory. host is a name or address that needs no
+// escapes in JSON. All other bytes stay as P wrote them.
 func (h Handle) WithHost(host string) Handle {
 	raw := make([]byte, 0, len(h.Raw)+len(host))
 	raw = append(append(append(raw, h.Raw[:h.host.at]...), host...), h.Raw[h.host.end:]...)
@@ -54,6 +66,7 @@ type answer struct {
 	// prompt is the top-level prompt_token_ids.
 	prompt promptIDs
 	fault  error // kv_transfer_params stands twice
+	ended  bool  // by the stop_reason or the status, for the APIs that have those
 }
 
 // usage holds the figures of a usage object in any API's words, each -1 if it is unknown.
@@ -66,10 +79,10 @@ type usage struct {
 	promptAt span
 }
 
-// Usage holds the tokens that an engine counted, each -1 if it is unknown.
+// Usage holds the tokens that an engine counted. A number is -1 if it is unknown.
 type Usage struct{ Prompt, Completion, Cached int }
 
-// NoUsage is the usage of an answer that has none.
+// NoUsage is the usage of an answer that reports none.
 func NoUsage() Usage { return noUsage.figures() }
 
 func (u *usage) figures() Usage { return Usage{u.total(), u.completion, u.cached} }
@@ -86,7 +99,7 @@ func (u *usage) total() int {
 
 // figures is what every answer tells.
 func (a *answer) figures() Answer {
-	return Answer{CachedTokens: a.usage.cached, PromptTokens: a.usage.total()}
+	return Answer{CachedTokens: a.usage.cached, PromptTokens: a.usage.total(), ended: a.ended}
 }
 
 func (a *answer) begin(body []byte) {
@@ -122,13 +135,26 @@ func (a *answer) nextHandle() bool {
 		case "usage":
 			w.done(a.usage.read(s, w.at, w.depth))
 		default:
-			w.done(s.value(w.at, w.depth))
+			end := s.value(w.at, w.depth)
+			a.ended = a.ended || end > 0 && endsText(name, s.b[w.at:end])
+			w.done(end)
 		}
 	}
 	return false
 }
 
-// handleRead goes on behind the kv_transfer_params, which ends at end.
+// endsText reports whether a member of an answer says that a token of the model's ended the text, and no limit.
+func endsText(name, value []byte) bool {
+	switch string(name) {
+	case "stop_reason":
+		return string(value) == `"end_turn"`
+	case "status":
+		return string(value) == `"completed"`
+	}
+	return false
+}
+
+// handleRead continues after the kv_transfer_params, which end at end.
 func (a *answer) handleRead(end int) {
 	a.kv = span{a.w.at, end}
 	a.w.done(end)

@@ -49,7 +49,7 @@ var forms = [APIs]form{
 		name: "responses", path: "/v1/responses", prompt: fieldInput,
 		known: 1<<fieldModel | 1<<fieldInput | 1<<fieldStream | 1<<fieldMaxOutputTokens | 1<<fieldToolChoice | 1<<fieldTools |
 			1<<fieldPreviousResponse | 1<<fieldBackground | 1<<fieldStore | 1<<fieldResponseMessages | 1<<fieldXargs | 1<<fieldSamplingParams |
-			1<<fieldPriority,
+			1<<fieldPriority | 1<<fieldIgnoreEOS | 1<<fieldStopTokenIDs,
 		limits: []field{fieldMaxOutputTokens}, oneToken: oneTokenResponses, unmarked: oneTokenResponses,
 	},
 	Generate: {
@@ -64,7 +64,7 @@ var forms = [APIs]form{
 // String is the name of the API in metrics and logs.
 func (a API) String() string { return forms[a].name }
 
-// Path is the path of the API, the same at engines and at the proxy.
+// Path is the path of the API. Engines and the proxy have the same one.
 func (a API) Path() string { return forms[a].path }
 
 func (r *Request) form() *form { return &forms[r.api] }

@@ -107,3 +107,28 @@ func BenchmarkHandle(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkAnswer reads decode's whole answer and makes the client's of it, without transfers of decode's
+// own and with both.
+func BenchmarkAnswer(b *testing.B) {
+	const head = `{"id":"chatcmpl-1","object":"chat.completion","created":1795265055,"model":"m","choices":[{"index":0,"message":{"role":"assistant",` +
+		`"content":"refilled"},"finish_reason":"length"}],"usage":{"prompt_tokens":49,"total_tokens":50,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":0}}`
+	for name, tail := range map[string]string{
+		"null": `,"kv_transfer_params":null,"ec_transfer_params":null,"metrics":null}`,
+		"own":  `,"kv_transfer_params":` + ownHandle + `,"ec_transfer_params":` + ownEncodings + `,"metrics":null}`,
+	} {
+		body := []byte(head + tail)
+		b.Run(name, func(b *testing.B) {
+			var c Completion
+			out := make(Segments, 0, 8)
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := c.Parse(body); err != nil {
+					b.Fatal(err)
+				}
+				out = c.AppendClient(out[:0], 7)
+			}
+		})
+	}
+}

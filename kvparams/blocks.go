@@ -94,28 +94,28 @@ func (r *Request) noteRendered(w *walk, end int, as rendering) {
 	}
 }
 
-// Blocks are chained hashes of the prompt. The n-th is that of the first n+1 blocks of BlockBytes.
-// Two requests whose hashes are equal up to the n-th have n+1 blocks in common, and so most likely
-// their tokens.
+// Blocks returns chained hashes of the prompt. The n-th hash covers the first n+1 blocks of BlockBytes.
+// If the hashes of two requests are equal up to the n-th, they have n+1 blocks in common, and most
+// likely the tokens of these blocks.
 //
-// Each hash includes what changes how the whole prompt is rendered (model, tools, chat template,
-// cache_salt and so on). The order of the members does not count. The bytes are those of the body:
-// first the tools, because templates render them early, then the messages or the prompt without the
-// last bracket, so that the next turn of a chat continues where this one ended. Only full blocks
-// count, at most 16384. The same body has the same hashes in each process. The result is nil
-// without a prompt, with several, and with one of embeddings.
+// Each hash includes everything that changes how the whole prompt is rendered (model, tools, chat
+// template, cache_salt and so on). The order of the members does not matter. Blocks hashes the bytes of
+// the body. The tools come first, because templates render them early. Then come the messages or the
+// prompt without the last bracket, so that the next turn of a chat continues where this one ended. Only
+// full blocks count, at most 16384. The same body has the same hashes in every process. The result is
+// nil if there is no prompt, several prompts, or a prompt of embeddings.
 //
-// The first call after Parse makes them, so a caller that does not need them does not pay for
+// The first call after Parse computes the hashes, so a caller that does not need them does not pay for
 // them. They are valid until Parse or Reset.
 func (r *Request) Blocks() []uint64 {
 	r.hashPrompt()
 	return r.blocks
 }
 
-// Conversation is a hash that stays the same over the turns of a chat. It differs between chats
-// that begin differently: in the prompt's shape (see Blocks) or in the messages up to the first
-// that is not the system's, 64 KiB at most. The first 4 KiB of a plain prompt count. It is 0 if
-// Blocks is nil because there is no single prompt, and is valid as long as Blocks.
+// Conversation is a hash that stays the same over the turns of a chat. It differs between chats that
+// differ in the prompt's shape (see Blocks) or in the messages up to the first one that is not from the
+// system, 64 KiB at most. Of a plain prompt, the first 4 KiB count. It is 0 if Blocks is nil because
+// there is no single prompt. It is valid as long as Blocks.
 func (r *Request) Conversation() uint64 {
 	r.hashPrompt()
 	return r.conversation
@@ -195,12 +195,12 @@ func mix(a, b uint64) uint64 {
 }
 
 // readMessages validates the messages, and finds the end of the first one that is not the
-// system's.
+// system's. See also readMessage.
 func (r *Request) readMessages(w *walk) (end int, err error) {
 	in := r.s.enter(w.at, w.depth)
 	for in.next(&r.s) {
 		system := r.opening == 0 && r.systemMessage(&in)
-		end := r.s.value(in.at, in.depth)
+		end := r.readMessage(in.at, in.depth)
 		if r.opening == 0 && !system {
 			r.opening = end
 		}

@@ -1,21 +1,22 @@
 package kvparams
 
-// Reason says why a request goes to a decode engine alone.
+// Reason says why a request goes only to a decode engine.
 type Reason uint8
 
 // The closed set of reasons. Reasons is their number.
 const (
 	ReasonNone           Reason = iota // the request may be split
-	ReasonN                            // several choices, one handle
+	ReasonN                            // several choices would share one handle
 	ReasonBestOf                       // the same
 	ReasonBeamSearch                   // vLLM builds new sampling parameters, without the handle
-	ReasonPromptList                   // several prompts, the handle of the first
-	ReasonPromptLogprobs               // KV that was pulled has no logits of the prompt
+	ReasonPromptList                   // several prompts, but a handle for the first only
+	ReasonPromptEmbeds                 // D looks only for the KV blocks of token ids, and would compute the prompt again
+	ReasonPromptLogprobs               // pulled KV blocks have no logits of the prompt
 	ReasonEchoLogprobs                 // the same
 	ReasonMaxTokensZero                // nothing to decode
 	ReasonStateful                     // its state lives on one server
-	ReasonInvalidFields                // the prefill edits would hide a fault that decode finds later
-	ReasonServerTools                  // the engine calls them, and runs again with a handle that is spent
+	ReasonInvalidFields                // the edits for prefill would hide a fault that decode finds later
+	ReasonServerTools                  // the engine calls the tools, and then runs again with a spent handle
 	Reasons
 )
 
@@ -26,6 +27,7 @@ func (r Reason) String() string {
 		ReasonBestOf:         "best_of",
 		ReasonBeamSearch:     "beam_search",
 		ReasonPromptList:     "prompt_list",
+		ReasonPromptEmbeds:   "prompt_embeds",
 		ReasonPromptLogprobs: "prompt_logprobs",
 		ReasonEchoLogprobs:   "echo_logprobs",
 		ReasonMaxTokensZero:  "max_tokens_zero",
@@ -49,6 +51,8 @@ func (r *Request) Bypass() Reason {
 		return ReasonBeamSearch
 	case r.promptCount() > 1:
 		return ReasonPromptList
+	case r.api == Completions && r.embeds > 0 && r.raw(fieldPromptEmbeds) != nil:
+		return ReasonPromptEmbeds
 	case !r.absentOr(fieldPromptLogprobs, "null"), !r.absentOr(fieldPromptLogprobIDs, "null"):
 		return ReasonPromptLogprobs
 	case r.echoesLogprobs():
@@ -136,7 +140,7 @@ func (r *Request) overwrittenFieldsValid() bool {
 	}
 	limit, ok := r.tokenLimit()
 	if !ok || !r.boolean(fieldReturnTokenIDs) || r.api == Completions && !r.boolean(fieldEcho) ||
-		!r.boolean(fieldStore) || !r.boolean(fieldResponseMessages) {
+		!r.boolean(fieldStore) || !r.boolean(fieldResponseMessages) || !r.stopsValid() {
 		return false
 	}
 	if !r.seen.has(fieldMinTokens) {
@@ -144,6 +148,12 @@ func (r *Request) overwrittenFieldsValid() bool {
 	}
 	least, ok := integer(r.raw(fieldMinTokens)) // vLLM refuses null here
 	return ok && least >= 0 && (limit < 0 || least <= limit)
+}
+
+// stopsValid is about the fields of oneTokenCapped. vLLM takes no null for ignore_eos.
+func (r *Request) stopsValid() bool {
+	ids := r.raw(fieldStopTokenIDs)
+	return (ids == nil || ids[0] == '[') && r.boolean(fieldIgnoreEOS) && (!r.seen.has(fieldIgnoreEOS) || r.raw(fieldIgnoreEOS) != nil)
 }
 
 // tokenLimit is the requested number of output tokens, or -1 if the engine chooses. ok is false if

@@ -2,12 +2,12 @@ package kvparams
 
 import "strconv"
 
-// Completion is a complete answer of D that was not streamed. The zero value is ready for Parse.
-// A Completion can be parsed into again.
+// Completion is a complete answer of D that was not streamed. The zero value is ready for Parse. A
+// caller may parse into a Completion again.
 type Completion struct {
 	s       scanner
 	api     API
-	kv      span // top-level kv_transfer_params unless null; empty if absent
+	own     transfers
 	usage   usage
 	choices int    // -1 before the choices are met
 	ended   bool   // a stop_reason or a status was met, for the APIs that have those
@@ -21,14 +21,14 @@ var nullValue = []byte("null")
 func (c *Completion) Parse(body []byte) error { return c.ParseAs(Completions, body) }
 
 // ParseAs validates body and keeps it until the next call. It fails with an *AnswerError unless the
-// answer is strict JSON and whole. A whole answer has at least one choice, each of which finished
-// for another reason than "error" and "abort". On Anthropic's API it has a stop_reason, and on the
-// responses API it is completed or incomplete. It has no top-level error (null is none). Members that
-// this package reads may occur only once.
+// answer is strict JSON and complete. A complete answer has at least one choice, and every choice
+// finished for a reason other than "error" and "abort". With Anthropic's API, it has a stop_reason.
+// With the responses API, its status is completed or incomplete. It has no top-level error except null.
+// Members that this package reads may occur only once.
 func (c *Completion) ParseAs(api API, body []byte) error {
 	s := &c.s
 	s.reset(body)
-	c.api, c.kv, c.usage, c.choices, c.ended, c.flaw = api, span{}, noUsage, -1, false, ""
+	c.api, c.own, c.usage, c.choices, c.ended, c.flaw = api, transfers{}, noUsage, -1, false, ""
 	i := s.space(0)
 	if s.byteAt(i) != '{' {
 		s.fail(i, "expected an object")
@@ -53,9 +53,9 @@ func (c *Completion) ParseAs(api API, body []byte) error {
 	return nil
 }
 
-// Handle reports whether the answer holds kv_transfer_params that are not null, which means that D
-// keeps blocks of its own.
-func (c *Completion) Handle() bool { return c.kv.end > 0 }
+// Handle reports whether the answer has kv_transfer_params that are not null, which means that D keeps
+// its own blocks.
+func (c *Completion) Handle() bool { return c.own[transferKV].end > 0 }
 
 // Reset drops the reference to the body.
 func (c *Completion) Reset() { c.s.reset(nil) }
@@ -91,17 +91,12 @@ func (c *Completion) member(w *walk) {
 			c.fault(`"usage" stands twice`)
 		}
 		w.done(c.usage.read(s, w.at, w.depth))
-	case "kv_transfer_params":
-		if c.kv.end > 0 {
-			c.fault(`"kv_transfer_params" stands twice`)
-		}
+	default:
 		end := s.value(w.at, w.depth)
-		if s.byteAt(w.at) != 'n' {
-			c.kv = span{w.at, end}
+		if which := transferOf(name); which >= 0 && s.byteAt(w.at) != 'n' && c.own.met(which, span{w.at, end}) {
+			c.fault(transferNames[which] + " stands twice")
 		}
 		w.done(end)
-	default:
-		w.done(s.value(w.at, w.depth))
 	}
 }
 
@@ -174,21 +169,22 @@ func broken(reason []byte) bool {
 // Usage is the answer's usage.
 func (c *Completion) Usage() Usage { return c.usage.figures() }
 
-// AppendClient appends the answer as the client gets it. D's own kv_transfer_params become null,
-// because they hold addresses. cachedTokens takes the place of the cached_tokens that D reports,
-// unless it is below 0. D counts none for KV that it pulled. All other bytes are D's. The segments
-// are valid until the next Parse or AppendClient.
+// AppendClient appends the answer as the client gets it. D's own kv_transfer_params and ec_transfer_params
+// become null, because they contain addresses. cachedTokens replaces the cached_tokens that D reports, unless
+// it is below 0, because D does not count the KV blocks that it has pulled. All other bytes stay as D wrote
+// them. The segments are valid until the next Parse or AppendClient.
 func (c *Completion) AppendClient(dst Segments, cachedTokens int) Segments {
 	b, at := c.s.b, 0
 	put := func(from, to int, v []byte) {
 		dst = dst.add(b[at:from]).add(v)
 		at = to
 	}
-	hidden := c.kv.end == 0
+	hidden, own := 0, c.own.inOrder()
 	hide := func(before int) {
-		if !hidden && c.kv.at < before {
-			put(c.kv.at, c.kv.end, nullValue)
-			hidden = true
+		for ; hidden < len(own) && own[hidden].at < before; hidden++ {
+			if v := own[hidden]; v.end > 0 {
+				put(v.at, v.end, nullValue)
+			}
 		}
 	}
 	figures, n := c.usage.shownWith(cachedTokens)

@@ -1,6 +1,8 @@
 package kvparams
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -16,6 +18,9 @@ func legsOf(t *testing.T, d Dialect, r *Request, h Handle) (prefill, decode stri
 			t.Fatal(err)
 		}
 		p.Peer, q.Peer = &peer, &peer
+	}
+	if directed, ok := d.(Directed); ok {
+		p.Target = TargetAt("::1", directed.TargetPort())
 	}
 	// Both are built before either is read, as with legs that start together.
 	first, second := d.AppendPrefill(nil, r, &p), d.AppendDecode(nil, r, h, &q)
@@ -36,12 +41,18 @@ func TestLegsOfEachConnector(t *testing.T) {
 		{"nixl-push", handle, one + `,"kv_transfer_params":` + string(nixlPrefill) + `}`, own + `,"kv_transfer_params":{"h":1}}`},
 		{"shared-storage", Handle{}, one + `}`, own + `}`},
 		{"offloading", Handle{}, one + `}`, own + `}`},
+		{"offloading-p2p", Handle{}, one + `,"kv_transfer_params":{"remote_decoder":{"kv_request_id":"xfer-a-1"}}}`,
+			own + `,"kv_transfer_params":{"remote_prefiller":{"kv_request_id":"xfer-a-1","remote_host":"[::1]","remote_port":8998}}}`},
 		{"lmcache", Handle{}, one + `}`, own + `}`},
 		{"mooncake", Handle{}, one + `,"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"transfer_id":"xfer-a-1"}}`,
 			own + `,"kv_transfer_params":{"do_remote_decode":false,"do_remote_prefill":true,"remote_bootstrap_addr":"http://[::1]:8998",` +
 				`"remote_engine_id":"e-1","transfer_id":"xfer-a-1"}}`},
 		{"moriio", handle, one + `,"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null}}`,
 			own + `,"kv_transfer_params":{"h":1}}`},
+		{"moriio-write", handle, one + `,"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,` +
+			`"remote_host":"[::1]","remote_handshake_port":6301,"remote_notify_port":6401}}`, own + `,"kv_transfer_params":{"h":1}}`},
+		{"moriio-write", Handle{}, one + `,"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,` +
+			`"remote_host":"[::1]","remote_handshake_port":6301,"remote_notify_port":6401}}`, own + `}`},
 		{"sglang", Handle{}, one + room, own + room},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -81,6 +92,17 @@ func TestThinkingInOneToken(t *testing.T) {
 			if !strings.HasPrefix(c.got, c.want) {
 				t.Errorf("%s of %s\n got %s\nwant %s…", what, thinking, c.got, c.want)
 			}
+		}
+	}
+}
+
+// A connector that knows nothing of this has legs that the engines take.
+func TestOneTokenOfAnyConnector(t *testing.T) {
+	const in = `{"model":"m","thinking":{"type":"enabled","budget_tokens":1024},"max_tokens":2000,"messages":[]}`
+	for kv, kept := range map[string]bool{`{"put":"a-1"}`: false, `{"do_remote_decode":true,"transfer_id":"a-1"}`: true} {
+		got := join(parse(t, Messages, in).appendOneToken(nil, []byte(kv)))
+		if strings.Contains(got, "budget_tokens") != kept || !strings.HasSuffix(got, `"max_tokens":1,"messages":[],"kv_transfer_params":`+kv+"}") {
+			t.Errorf("with %s: %s", kv, got)
 		}
 	}
 }
@@ -217,5 +239,60 @@ func TestMoriioEnginesAreToldToRead(t *testing.T) {
 	want := `--kv-transfer-config '{"kv_connector":"MoRIIOConnector","kv_role":"kv_consumer","kv_connector_extra_config":{"read_mode":true}}'`
 	if got := (moriio{}).EngineConfig(Decodes); got != want {
 		t.Errorf("%s", got)
+	}
+}
+
+// On the responses API, which has no min_tokens, the token of the prefill leg ends no text where that would keep the blocks.
+func TestResponsesDoNotEndInOneToken(t *testing.T) {
+	const asked = `{"input":"x","ignore_eos":false,"stop_token_ids":[5,6],"stream":true}`
+	const one = `"stream":false,"max_output_tokens":1,"store":false,`
+	for name, want := range map[string]string{
+		"mooncake": `{"input":"x","ignore_eos":true,"stop_token_ids":[],` + one, "moriio": `{"input":"x","ignore_eos":true,"stop_token_ids":[],` + one,
+		"nixl": `{"input":"x","ignore_eos":false,"stop_token_ids":[5,6],` + one,
+	} {
+		d, _ := Lookup(name)
+		prefill, decode := legsOf(t, d, parse(t, Responses, asked), Handle{Raw: []byte(`{"h":1}`)})
+		if !strings.HasPrefix(prefill, want) || !strings.HasPrefix(decode, asked[:len(asked)-1]+`,"kv_transfer_params":`) {
+			t.Errorf("%s: prefill %s\ndecode %s", name, prefill, decode)
+		}
+	}
+	prefill, _ := legsOf(t, mooncake{}, parse(t, Responses, `{"input":"x"}`), Handle{})
+	if want := `{"input":"x","max_output_tokens":1,"store":false,"ignore_eos":true,"kv_transfer_params":{"do_remote_decode":true,`; !strings.HasPrefix(prefill, want) {
+		t.Errorf("prefill %s\nwant %s…", prefill, want)
+	}
+	for in, want := range map[string]Reason{
+		`{"ignore_eos":true,"stop_token_ids":null}`: ReasonNone, `{"ignore_eos":null}`: ReasonInvalidFields, `{"ignore_eos":1}`: ReasonInvalidFields,
+		`{"stop_token_ids":7}`: ReasonInvalidFields, `{"stop_token_ids":[]}`: ReasonNone,
+	} {
+		if got := parse(t, Responses, in).Bypass(); got != want {
+			t.Errorf("%s: %v, want %v", in, got, want)
+		}
+	}
+	if got := parse(t, Chat, `{"ignore_eos":null,"stop_token_ids":7}`).Bypass(); got != ReasonNone {
+		t.Errorf("chat: %v", got)
+	}
+}
+
+// Whose engines hand blocks over only for a request that max_tokens has ended, and what an answer says of that.
+func TestAnswersThatEndedTheText(t *testing.T) {
+	const messages, responses = `{"stop_reason":"%s"}`, `{"status":"%s"}`
+	for name, waits := range map[string]bool{"mooncake": true, "moriio": true, "moriio-write": true, "nixl": false, "nixl-push": false, "offloading-p2p": false, "sglang": false} {
+		d, _ := Lookup(name)
+		for in, ended := range map[string]bool{
+			fmt.Sprintf(messages, "end_turn"): true, fmt.Sprintf(responses, "completed"): true,
+			fmt.Sprintf(messages, "max_tokens"): false, fmt.Sprintf(messages, "stop_sequence"): false, fmt.Sprintf(responses, "incomplete"): false,
+			`{"choices":[{"finish_reason":"stop"}]}`: false, `{"output":[{"status":"completed"}]}`: false, `{"stop_reason":null}`: false,
+		} {
+			_, err := d.ParseAnswer([]byte(in))
+			var ae *AnswerError
+			if got := errors.As(err, &ae) && ae.Code == CodeEnded; got != (ended && waits) || err != nil && !got {
+				t.Errorf("%s, %s: %v", name, in, err)
+			}
+		}
+	}
+	in := `{"stop_reason":"end_turn","kv_transfer_params":{"do_remote_prefill":true,"remote_block_ids":[[1,2]],"remote_engine_id":"e",` +
+		`"remote_host":"h","remote_handshake_port":6301,"remote_notify_port":61005,"transfer_id":"t"}}`
+	if ans, err := (moriio{}).ParseAnswer([]byte(in)); err != nil || ans.Handle.None() {
+		t.Errorf("an answer with a handle: %v", err)
 	}
 }

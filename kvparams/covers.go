@@ -14,11 +14,11 @@ func (r *handleReader) extent(name, raw []byte) {
 	}
 }
 
-// Covers fails with an *AnswerError if the handle's blocks cannot hold the prompt that P has
-// counted, because a decode engine asserts that they do, and dies. blockTokens is how many tokens
-// of a sequence a block holds. If it is 0, only the handle's own count of tokens is checked. The
-// same goes for several lists, because a cache group may keep only a window or a state, and for
-// blocks that are spread over ranks.
+// Covers fails with an *AnswerError if the handle's blocks cannot hold the prompt that P has counted. A
+// decode engine asserts that they can, and would die. blockTokens is how many tokens of a sequence a
+// block holds. Covers checks only the handle's own count of tokens if blockTokens is 0, if there are
+// several lists (a cache group may keep only a window or a state), or if the blocks are spread over
+// ranks.
 func (a Answer) Covers(blockTokens int) error {
 	h := &a.Handle
 	if a.PromptTokens < 0 || h.None() {

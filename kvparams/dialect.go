@@ -7,66 +7,87 @@ import (
 	"strings"
 )
 
-// Dialect is how one KV connector speaks: what the two legs of a completion carry, and what comes
-// back. It has no state and is safe for concurrent use. Each dialect has its own file and its row in
-// dialects. A dialect whose decode leg names a prefill engine that has not answered is a Pairing too.
+// Dialect is the protocol of one KV connector: what the two legs of a completion carry, and what comes
+// back. It has no state and is safe for concurrent use. Each dialect has its own file and a row in
+// dialects. A dialect whose decode leg names a prefill engine that has not answered is also a Pairing.
 type Dialect interface {
 	Name() string
-	// Concurrent says that both legs are sent at once, because decode needs nothing from the
-	// prefill answer. Then decode waits for the prefill engine to send the KV.
+	// Concurrent says that xpyd sends both legs at once, because decode needs nothing from the prefill
+	// answer. Decode then waits for the prefill engine to send the KV blocks.
 	Concurrent() bool
 	// HandleInAnswer says that the prefill answer holds the handle that decode needs.
 	HandleInAnswer() bool
-	// DecodeOnlySafe says that decode serves a request without KV parameters, and does not wait for
-	// KV that never comes.
+	// DecodeOnlySafe says that decode serves a request without KV parameters, and does not wait for KV
+	// blocks that never come.
 	DecodeOnlySafe() bool
 	Reclaim() Reclaim
-	// Experimental says that the connector was only read in the engine's source, and never run.
+	// Experimental says that the support was written from the engine's source and was never run.
 	Experimental() bool
 	// EngineConfig is the option of `vllm serve` that starts an engine with the connector.
 	EngineConfig(role Role) string
 
-	// AppendPrefill appends the body of the prefill leg, which asks for one token, not streamed,
-	// and has the KV kept for decode.
+	// AppendPrefill appends the body of the prefill leg, which asks for one token without streaming,
+	// and tells the engine to keep the KV blocks for decode.
 	AppendPrefill(dst Segments, r *Request, leg *Leg) Segments
 	// AppendDecode appends the body of the decode leg. Without a handle that is the plain body if
 	// DecodeOnlySafe, unless the connector has no handles in answers.
 	AppendDecode(dst Segments, r *Request, h Handle, leg *Leg) Segments
 	// ParseAnswer reads a complete, non-streamed prefill answer. Every error is an *AnswerError.
 	ParseAnswer(body []byte) (Answer, error)
-	// AppendRelease appends a body for POST /v1/completions that decode rejects. It then tells P
-	// to free the blocks (vLLM 0.32 and later), without GPU work.
+	// AppendRelease appends a body for POST /v1/completions that decode rejects. Decode then tells P to
+	// free the blocks (vLLM 0.32 and later), without GPU work.
 	AppendRelease(dst Segments, r *Request, h Handle) Segments
-	// AppendDrain appends a body for the path of the request. Its one-token answer, read to the
-	// end, frees the blocks on every vLLM.
+	// AppendDrain appends a body for the path of the request. It asks for one token. Once xpyd has read
+	// the whole answer, the blocks are free, with every vLLM.
 	AppendDrain(dst Segments, r *Request, h Handle) Segments
 }
 
-// Pairing is a Dialect whose decode leg names the prefill engine before that engine has answered.
-// What it has to know of the engine comes from a bootstrap server beside it.
+// Pairing is a Dialect whose decode leg names the prefill engine before that engine has answered. It
+// gets what it has to know about the engine from a bootstrap server on the engine's host.
 type Pairing interface {
 	Dialect
-	// Bootstrap is the usual port of the server, and the path to ask it for the engine. The path is
-	// empty if the server's address is all that a leg needs.
+	// Bootstrap returns the usual port of the server, and the path at which it describes the engine.
+	// The path is empty if a leg needs only the server's address.
 	Bootstrap() (port int, path string)
 	// ReadPeer reads the server's answer. address is the server's host:port.
 	ReadPeer(address string, answer []byte) (Peer, error)
 	// Finishes says that a prefill must run to its end although its client has left. Decode has
 	// registered blocks of its own, and holds them until the KV comes.
 	Finishes() bool
-	// Pair is the handle of the leg's blocks, made by xpyd. It is for a release, after a prefill
-	// that no decode will use. Raw aliases leg.Scratch.
+	// Pair makes the handle of the leg's blocks, for a release after a prefill that no decode will use.
+	// Raw aliases leg.Scratch.
 	Pair(leg *Leg) Handle
 }
 
-// Peer is a prefill engine, as decode engines find it.
-type Peer struct {
-	Host     string // of the bootstrap server, an IPv6 address in brackets
-	Port     string
-	EngineID string // plain in JSON
+// Directed is a Dialect whose prefill leg names the decode engine. P then writes into the memory of that
+// engine, so no other engine may have the handle.
+type Directed interface {
+	Dialect
+	// TargetPort is the usual port of a decode engine, where prefill engines find it.
+	TargetPort() int
 }
 
-// Role is which of the two legs an engine serves.
+// Patient is a Dialect whose decode engine waits without a limit for the blocks of a prefill engine that is
+// gone, if the two had shaken hands before. It keeps its own blocks for them even if the client leaves.
+type Patient interface {
+	Dialect
+	WaitsForTheDead() bool
+}
+
+// Waits reports whether d is such a dialect.
+func Waits(d Dialect) bool {
+	w, ok := d.(Patient)
+	return ok && w.WaitsForTheDead()
+}
+
+// Peer tells a decode engine how to find a prefill engine.
+type Peer struct {
+	Host     string // host of the bootstrap server, with brackets around an IPv6 address
+	Port     string
+	EngineID string // needs no escapes in JSON
+}
+
+// Role says which of the two legs an engine serves.
 type Role bool
 
 // The two roles.
@@ -75,14 +96,15 @@ const (
 	Decodes  Role = true
 )
 
-// Reclaim is how the blocks of a prefill that no decode will read are freed.
+// Reclaim is how xpyd frees the blocks of a prefill that no decode will read.
 type Reclaim uint8
 
 const (
-	ReclaimReject Reclaim = iota // by AppendRelease if the engine knows it, otherwise by AppendDrain
-	ReclaimDrain                 // by AppendDrain, under the leg's own id
-	ReclaimLease                 // only by the end of the engine's lease
-	ReclaimNone                  // a prefill that has answered pins nothing
+	ReclaimReject  Reclaim = iota // by AppendRelease if the engine knows it, otherwise by AppendDrain
+	ReclaimDrain                  // by AppendDrain, with the leg's own id
+	ReclaimLease                  // only by the end of the engine's lease
+	ReclaimNone                   // a prefill that has answered pins nothing
+	ReclaimRefusal                // only by AppendRelease, because the handle belongs to one decode engine, and a drain might use another
 )
 
 // Leg is one attempt. The dialect formats values into Scratch and never shortens it. The owner of
@@ -90,6 +112,7 @@ const (
 type Leg struct {
 	ID      string // unique for each attempt, the same on both legs; of [A-Za-z0-9._-]
 	Peer    *Peer  // the prefill engine; nil unless the dialect is a Pairing
+	Target  *Peer  // the decode engine; nil unless the dialect is Directed
 	Scratch []byte
 }
 
@@ -122,7 +145,18 @@ func Names() []string {
 }
 
 func dialects() []Dialect {
-	return []Dialect{nixl{}, nixlPush{}, mooncake{}, sharedStorage, offloading, lmcache, moriio{}, sglang{}}
+	return []Dialect{
+		nixl{},
+		nixlPush{},
+		mooncake{},
+		sharedStorage,
+		offloading,
+		offloadingP2P{},
+		lmcache,
+		moriio{},
+		moriioWrite{},
+		sglang{},
+	}
 }
 
 // engineConfig is a --kv-transfer-config without further settings.

@@ -10,22 +10,23 @@ const (
 	CodeUnsupported = "unsupported_parameter"
 	CodeHandoff     = "invalid_handoff"
 	CodeIncomplete  = "incomplete_answer"
+	CodeEnded       = "ended_prefill"
 )
 
-// Error is a fault of the client. It is answered with status 400.
+// Error is a fault of the client. xpyd answers it with status 400.
 type Error struct {
 	Code    string // CodeInvalidJSON, CodeInvalidType, CodeDuplicate or CodeUnsupported
 	Param   string // path of the field, "vllm_xargs.kv_transfer_params"; empty if no field is at fault
-	Message string // names the field and the fix; it never holds a value of the body
+	Message string // names the field and the fix, and never contains a value of the body
 }
 
 func (e *Error) Error() string { return e.Message }
 
 // AnswerError is a fault of a backend whose answer cannot be used.
 type AnswerError struct {
-	Code    string // CodeInvalidJSON, CodeHandoff or CodeIncomplete
+	Code    string // CodeInvalidJSON, CodeHandoff, CodeIncomplete or CodeEnded
 	Member  string // path of the member, "kv_transfer_params.remote_port"; empty if no member is at fault
-	Message string // never holds a value of the body
+	Message string // never contains a value of the body
 }
 
 func (e *AnswerError) Error() string { return e.Message }

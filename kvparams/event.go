@@ -1,12 +1,14 @@
 package kvparams
 
+import "bytes"
+
 // EventKind is what one server-sent event of a completion means to a relay.
 type EventKind uint8
 
 const (
 	EventComment EventKind = iota // no data: a keep-alive
-	EventRole                     // it only opens the answer: delta.role with empty content, nothing else; message_start
-	EventContent                  // what must reach the client exactly once: text, reasoning, tool calls, an end
+	EventRole                     // only opens the answer: delta.role with empty content and nothing else, or message_start
+	EventContent                  // must reach the client exactly once: text, reasoning, tool calls, an end
 	EventUsage                    // choices is empty
 	EventError                    // a top-level error that is not null
 	EventDone                     // data: [DONE], message_stop or response.completed
@@ -18,24 +20,43 @@ type Event struct {
 	// Finished counts the choices of this event that have a finish_reason, or is 1 for the end of an
 	// answer. Broken counts those whose finish_reason is "error" or "abort".
 	Finished, Broken int
-	// Malformed says that the data is not a strict JSON object, or names kv_transfer_params twice.
+	// Malformed says that the data is not a strict JSON object, or names kv_transfer_params or
+	// ec_transfer_params twice.
 	// Such an event is EventContent.
 	Malformed bool
-	// Usage is what EventUsage says. Other events have one if they tell the prompt's tokens, as with
-	// stream_options.continuous_usage_stats, and otherwise none of its figures is above 0. That of
-	// message_start has no Completion, because the answer follows.
+	// Usage is the usage of an EventUsage. Other events have a usage if they report the prompt's
+	// tokens, as with stream_options.continuous_usage_stats. If they do not, none of its figures is
+	// above 0. The usage of message_start has no Completion, because the answer follows.
 	Usage Usage
 
-	handle span // top-level kv_transfer_params of the data unless null; empty if absent
+	own  transfers // of the data
+	text int       // bytes of text in the choices
+	ids  int       // of tokens that the choices name
 }
 
-// Handle reports whether the event holds kv_transfer_params that are not null: addresses and
-// block ids, for HideHandle.
-func (e Event) Handle() bool { return e.handle.end > 0 }
+// textOfToken is more bytes of text than a token has, however long its word is, except in a rare text. Runs of spaces in
+// code come near it.
+const textOfToken = 8
 
-// Commits reports whether the event must not be held back or lost, so that the request cannot be
-// tried again after it. Empty text with a token commits as well, and so does the end of an answer without
-// text.
+// Tokens is how many tokens of an answer the event holds at least. Clients may ask for many in each event
+// (stream_interval).
+func (e Event) Tokens() int {
+	if e.Kind != EventContent {
+		return 0
+	}
+	return max(1, e.ids, e.text/textOfToken)
+}
+
+// Handle reports whether the event has kv_transfer_params that are not null, which means that D keeps
+// its own blocks.
+func (e Event) Handle() bool { return e.own[transferKV].end > 0 }
+
+// Transfers reports whether the event has kv_transfer_params or ec_transfer_params that are not null.
+// They contain addresses and ids, which HideTransfers removes.
+func (e Event) Transfers() bool { return e.own.any() }
+
+// Commits reports whether xpyd must not hold back or lose the event, so that it cannot retry the request
+// afterwards. Empty text with a token commits as well, and so does the end of an answer without text.
 func (e Event) Commits() bool { return e.Kind == EventContent || e.Kind == EventDone && e.Finished > 0 }
 
 // Classify is API.Classify for the APIs whose events have choices.
@@ -51,7 +72,7 @@ func Classify(ev []byte) Event {
 	if !c.parse(data) || c.twice {
 		return Event{Kind: EventContent, Malformed: true}
 	}
-	e := Event{Kind: EventContent, Finished: c.finished, Broken: c.broken, handle: c.kv}
+	e := Event{Kind: EventContent, Finished: c.finished, Broken: c.broken, own: c.own, text: c.text, ids: c.ids}
 	if c.usage.prompt >= 0 {
 		e.Usage = c.usage.figures()
 	}
@@ -83,9 +104,11 @@ type chunk struct {
 	openings int // choices that only open
 	finished int
 	broken   int
+	text     int // see Event
+	ids      int
 	usage    usage
-	kv       span // kv_transfer_params unless null
-	twice    bool // the data has them twice
+	own      transfers
+	twice    bool // the data has one of them twice
 }
 
 func (c *chunk) parse(data []byte) (ok bool) {
@@ -106,15 +129,12 @@ func (c *chunk) parse(data []byte) (ok bool) {
 			w.done(s.value(w.at, w.depth))
 		case string(name) == "usage":
 			w.done(c.usage.read(s, w.at, w.depth))
-		case string(name) == "kv_transfer_params":
+		default:
 			end := s.value(w.at, w.depth)
-			if s.byteAt(w.at) != 'n' {
-				c.twice = c.kv.end > 0
-				c.kv = span{w.at, end}
+			if which := transferOf(name); which >= 0 && s.byteAt(w.at) != 'n' {
+				c.twice = c.own.met(which, span{w.at, end}) || c.twice
 			}
 			w.done(end)
-		default:
-			w.done(s.value(w.at, w.depth))
 		}
 	}
 	return w.pos >= 0 && s.space(w.pos) == len(data)
@@ -122,7 +142,7 @@ func (c *chunk) parse(data []byte) (ok bool) {
 
 func (c *chunk) readChoices(at, depth int) (end int) {
 	w := c.s.enter(at, depth)
-	c.list, c.choices, c.openings, c.finished, c.broken = true, 0, 0, 0, 0
+	c.list, c.choices, c.openings, c.finished, c.broken, c.text, c.ids = true, 0, 0, 0, 0, 0, 0
 	for w.next(&c.s) {
 		w.done(c.readChoice(w.at, w.depth))
 	}
@@ -154,13 +174,30 @@ func (c *chunk) readChoice(at, depth int) (end int) {
 				reason = span{w.at, end}
 			}
 		case "text", "logprobs", "token_ids":
-			token = token || set
+			if token = token || set; set {
+				c.measure(name, s.b[w.at:end])
+			}
 		}
 		w.done(end)
 	}
 	c.count(reason, role && !more && !token)
 	return w.pos
 }
+
+// measure counts what a member of a choice or a delta holds of the text.
+func (c *chunk) measure(name, value []byte) {
+	switch {
+	case string(name) == "token_ids" && value[0] == '[' && !emptyValue(value):
+		c.ids += bytes.Count(value, []byte{','}) + 1
+	case value[0] == '"':
+		c.text += len(value) - 2
+	case string(name) == "tool_calls":
+		c.text += max(0, len(value)-callFrame)
+	}
+}
+
+// callFrame is about what a tool call has around its arguments, in bytes.
+const callFrame = 200
 
 func (c *chunk) count(reason span, opening bool) {
 	if reason.end == 0 {
@@ -188,6 +225,7 @@ func (c *chunk) readDelta(at, depth int) (role, more bool, end int) {
 				role = role || v[0] == '"'
 			} else {
 				more = more || !emptyValue(v)
+				c.measure(w.name(s.b), v)
 			}
 		}
 		w.done(end)

@@ -137,6 +137,7 @@ func TestClassify(t *testing.T) {
 				t.Errorf("NextEvent %d, want %d", n, len(c.event))
 			}
 			got := Classify([]byte(c.event))
+			got.text, got.ids = 0, 0 // see TestTokensOfAnEvent
 			if got != c.want {
 				t.Errorf("%s\n got %+v\nwant %+v", c.event, got, c.want)
 			}
@@ -144,6 +145,34 @@ func TestClassify(t *testing.T) {
 				t.Errorf("Commits %v", got.Commits())
 			}
 		})
+	}
+}
+
+// An engine may put many tokens into one event, and a client may ask for that.
+func TestTokensOfAnEvent(t *testing.T) {
+	chat := func(choice string) string { return `data: {"choices":[{` + choice + `}]}` + "\n\n" }
+	long := strings.Repeat("some words ", 100) // 1,100 bytes
+	for _, c := range []struct {
+		event string
+		want  int
+	}{
+		{chat(`"delta":{"content":"a"}`), 1},
+		{chat(`"delta":{"content":""},"finish_reason":"stop"`), 1},
+		{chat(`"delta":{"role":"assistant","content":""}`), 0},
+		{chat(`"delta":{"content":"` + long + `"}`), 137},
+		{chat(`"delta":{"role":"assistant","reasoning":"` + long + `","content":"` + long + `"}`), 275},
+		{chat(`"delta":{"tool_calls":[{"index":0,"function":{"arguments":"` + long + `"}}]}`), 117},
+		{chat(`"delta":{"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"f","arguments":""}}]}`), 1},
+		{chat(`"delta":{"content":"a"},"logprobs":{"content":[{"token":"` + long + `"}]}`), 1},
+		{"data: {\"choices\":[{\"text\":\"" + long + "\"}]}\n\n", 137},
+		{"data: {\"choices\":[{\"token_ids\":[1,2,3]}]}\n\n", 3},
+		{"data: {\"choices\":[{\"token_ids\":[ ]}]}\n\n", 1},
+		{"data: {\"choices\":[],\"usage\":{\"completion_tokens\":7}}\n\n", 0},
+		{"data: [DONE]\n\n", 0},
+	} {
+		if got := Classify([]byte(c.event)).Tokens(); got != c.want {
+			t.Errorf("%d tokens, want %d: %.100s", got, c.want, c.event)
+		}
 	}
 }
 

@@ -18,8 +18,8 @@ func (r *Request) Priority() int {
 	return n
 }
 
-// ForcedTool reports whether tool_choice demands a call: "required" or a named function, or the same in
-// Anthropic's words. An answer of one token cannot hold a call, so P may fail where D would not.
+// ForcedTool reports whether tool_choice demands a call: "required" or a named function, or Anthropic's
+// equivalents. An answer of one token cannot contain a call, so P may fail where D would not.
 func (r *Request) ForcedTool() bool {
 	raw := r.raw(fieldToolChoice)
 	if r.api == Completions || raw == nil {
@@ -101,8 +101,8 @@ func (r *Request) promptSpan() span {
 	return r.vals[f]
 }
 
-// PromptBytes is the size of the messages or the prompt in the body, and of the tools and instructions,
-// which are rendered into the prompt. It is 0 if they are absent.
+// PromptBytes is the size of the messages or the prompt in the body, plus that of the tools and
+// instructions, which engines render into the prompt. It is 0 if all are absent.
 func (r *Request) PromptBytes() int {
 	p := r.promptSpan()
 	n := p.end - p.at
@@ -114,8 +114,8 @@ func (r *Request) PromptBytes() int {
 	return n
 }
 
-// PromptTokens is the length of the prompt in tokens. It is exact for lists of token ids.
-// Otherwise it is estimated from PromptBytes and the bytes of a token.
+// PromptTokens is the length of the prompt in tokens. It is exact for lists of token ids. Otherwise, it
+// is an estimate from PromptBytes and the bytes per token.
 func (r *Request) PromptTokens(tokenBytes float64) (n int, exact bool) {
 	if r.tokens >= 0 {
 		return r.tokens, true

@@ -38,6 +38,8 @@ const (
 	fieldResponseMessages
 	fieldPromptLogprobIDs
 	fieldThinking
+	fieldIgnoreEOS
+	fieldStopTokenIDs
 	fieldClosing // no member, see mark
 	fieldCount
 )
@@ -78,12 +80,23 @@ func fieldOf(name []byte) field {
 		return fieldInput
 	case "token_ids":
 		return fieldTokenIDs
+	}
+	return typedFieldOf(name)
+}
+
+// typedFieldOf knows what only Anthropic's API and the responses API have, or what is edited only there.
+func typedFieldOf(name []byte) field {
+	switch string(name) {
 	case "store":
 		return fieldStore
 	case "enable_response_messages":
 		return fieldResponseMessages
 	case "thinking":
 		return fieldThinking
+	case "ignore_eos":
+		return fieldIgnoreEOS
+	case "stop_token_ids":
+		return fieldStopTokenIDs
 	}
 	return bypassFieldOf(name)
 }
@@ -120,7 +133,7 @@ func bypassFieldOf(name []byte) field {
 func (f field) editable() bool {
 	switch f {
 	case fieldStream, fieldStreamOptions, fieldMaxTokens, fieldMaxCompletionTokens, fieldMinTokens, fieldEcho, fieldReturnTokenIDs, fieldHidden,
-		fieldMaxOutputTokens, fieldStore, fieldResponseMessages:
+		fieldMaxOutputTokens, fieldStore, fieldResponseMessages, fieldIgnoreEOS, fieldStopTokenIDs:
 		return true
 	}
 	return false

@@ -1,8 +1,8 @@
 package kvparams
 
-// Figure is a number in the usage of an answer that the client gets as another one.
+// Figure is a number in the usage of an answer that xpyd replaces for the client.
 type Figure struct {
-	At, End int // of its digits
+	At, End int // end of its digits
 	Value   int
 }
 
@@ -22,8 +22,8 @@ func (u *usage) shownWith(cached int) (list [2]Figure, n int) {
 	return list, n
 }
 
-// Figures returns the figures of an event with one data line that change if the client is to see cached as
-// its cached tokens: offsets into the event, the last one first.
+// Figures returns the figures of an event with one data line that must change so that the client sees
+// cached as its cached tokens. They are offsets into the event, the last one first.
 func (a API) Figures(ev []byte, cached int) (list [2]Figure, n int) {
 	data, at := dataOf(ev)
 	if at < 0 {

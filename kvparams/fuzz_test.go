@@ -216,6 +216,7 @@ func FuzzSSE(f *testing.F) {
 
 func checkEvent(t *testing.T, ev []byte) {
 	got := Classify(ev)
+	got.text, got.ids = 0, 0 // see TestTokensOfAnEvent
 	if start, end, ok := cachedTokensSpan(ev); ok {
 		if _, plain := integer(ev[start:end]); !plain {
 			t.Errorf("span %q of %q", ev[start:end], ev)

@@ -21,7 +21,7 @@ func (mooncake) Reclaim() Reclaim     { return ReclaimReject }
 
 func (mooncake) EngineConfig(role Role) string { return engineConfig("MooncakeConnector", role) }
 
-// Finishes is true because nothing ends D's wait for a P that was aborted, except D's own time limit.
+// Finishes is true because only D's own time limit ends its wait for a P that was aborted.
 func (mooncake) Finishes() bool { return true }
 
 // Bootstrap is VLLM_MOONCAKE_BOOTSTRAP_PORT.
@@ -62,6 +62,10 @@ func (mooncake) Pair(leg *Leg) Handle {
 	p := leg.Peer
 	return Handle{Raw: leg.text(`{"do_remote_decode":false,"do_remote_prefill":true,"remote_bootstrap_addr":"http://`, p.Host, `:`, p.Port,
 		`","remote_engine_id":"`, p.EngineID, `","transfer_id":"xfer-`, leg.ID, `"}`)}
+}
+
+func (m mooncake) ParseAnswer(body []byte) (Answer, error) {
+	return capped(m.noHandle.ParseAnswer(body))
 }
 
 func (mooncake) AppendRelease(dst Segments, r *Request, h Handle) Segments {

@@ -43,7 +43,7 @@ var moriioNeeds = []need{
 	{"transfer_id", needText},
 }
 
-func (moriio) ParseAnswer(body []byte) (Answer, error) { return parseHandle(body, moriioNeeds) }
+func (moriio) ParseAnswer(body []byte) (Answer, error) { return capped(parseHandle(body, moriioNeeds)) }
 
 func (moriio) AppendRelease(dst Segments, r *Request, h Handle) Segments {
 	return r.appendRejected(dst, h.Raw)

@@ -19,10 +19,11 @@ const maxParts = 2000
 // maxXargs bounds that field, in bytes.
 const maxXargs = 64 << 10
 
-// Model returns the model that a JSON body of any route names, or nil if it names none or is no object.
-// Of several the last counts, as in the engine's own reader. It is valid as long as body is. urgent
-// reports that the body has a priority. A body that is no strict JSON is refused: engines also read a
-// byte order mark, UTF-16 and NaN, and would find fields in it that xpyd has not seen.
+// Model returns the model that a JSON body of any route names, or nil if it names none or is not an
+// object. Of several, the last one counts, as in the engine's own reader. It is valid as long as body
+// is. urgent reports that the body has a priority. Model refuses a body that is not strict JSON:
+// engines also read a byte order mark, UTF-16 and NaN, and would find fields in it that xpyd has not
+// seen.
 func Model(body []byte) (model []byte, urgent bool, err error) {
 	var s scanner
 	s.reset(body)
@@ -48,7 +49,7 @@ func Model(body []byte) (model []byte, urgent bool, err error) {
 	return model, urgent, s.end(w.pos)
 }
 
-// Blank reports whether a body has nothing but the space that JSON allows, so it can have no fields.
+// Blank reports whether a body has only the white space that JSON allows, and therefore no fields.
 func Blank(body []byte) bool {
 	s := scanner{b: body}
 	return s.space(0) == len(body)
@@ -65,10 +66,10 @@ func (s *scanner) end(i int) error {
 	return nil
 }
 
-// ErrPriority refuses a priority from a client that may not name one.
+// ErrPriority refuses a priority from a client that may not set one.
 func ErrPriority() error { return unsupported("priority") }
 
-// FormModel returns the value of the field model in a form, or nil if there is none. A file may stand
+// FormModel returns the value of the field model in a form, or nil if there is none. A file may come
 // before it.
 func FormModel(body []byte, boundary string) []byte {
 	parts := multipart.NewReader(bytes.NewReader(body), boundary)
@@ -89,8 +90,8 @@ func FormModel(body []byte, boundary string) []byte {
 	return nil
 }
 
-// OneModel reports whether a form names its model once at most, however it is quoted. Of two fields the
-// engine may take the other one.
+// OneModel reports whether a form names its model at most once, however the name is quoted. Of two
+// fields, the engine might take the one that xpyd did not.
 func OneModel(body []byte) bool {
 	places := 0
 	for rest := body; ; {
@@ -109,10 +110,10 @@ func OneModel(body []byte) bool {
 	}
 }
 
-// CheckForm refuses a form with KV parameters in vllm_xargs. Even an empty string for a handle kills a
-// decode engine. The engine's reader of forms is not Go's, so each place in the body that has the name
-// must be a field that Go finds too, and whose value is JSON: two readers that agree on a name and on
-// whole JSON after it agree on the field.
+// CheckForm refuses a form with KV parameters in vllm_xargs, because even an empty string as a handle
+// kills a decode engine. The engine does not read forms as Go does. So each occurrence of the name in
+// the body must be a field that Go finds too, and its value must be JSON: two readers that agree on a
+// name and on the complete JSON after it agree on the field.
 func CheckForm(body []byte, boundary string) error {
 	if starred(body) {
 		return wrongType("name", "a plain parameter of Content-Disposition")

@@ -1,6 +1,7 @@
 package kvparams
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 )
@@ -50,6 +51,13 @@ var oneTokenResponses = []edit{
 	{fieldResponseMessages, []byte("false"), nil},
 }
 
+// oneTokenCapped is oneTokenResponses for connectors that hand blocks over only if max_tokens has ended the request. The
+// API has no min_tokens, so no token may end the text. See capped.
+var oneTokenCapped = append(oneTokenResponses[:len(oneTokenResponses):len(oneTokenResponses)],
+	edit{fieldIgnoreEOS, []byte("true"), []byte(`,"ignore_eos":true`)},
+	edit{fieldStopTokenIDs, []byte("[]"), nil},
+)
+
 // oneTokenGenerate edits sampling_params, where this API has its limits.
 var oneTokenGenerate = []edit{
 	{fieldStream, []byte("false"), nil},
@@ -61,9 +69,19 @@ var oneTokenGenerate = []edit{
 
 var kvLead = []byte(`,"kv_transfer_params":`)
 
+// marked begins parameters by which vLLM knows a prefill leg.
+var marked = []byte(`{"do_remote_decode":true`)
+
 // appendOneToken appends the one-token form of the request with kv as its kv_transfer_params.
 func (r *Request) appendOneToken(dst Segments, kv []byte) Segments {
-	return r.appendEdited(dst, r.form().oneToken, kvLead, kv)
+	edits := r.form().unmarked
+	if bytes.HasPrefix(kv, marked) {
+		edits = r.form().oneToken
+		if r.api == Responses {
+			edits = oneTokenCapped
+		}
+	}
+	return r.appendEdited(dst, edits, kvLead, kv)
 }
 
 // appendRejected appends a body for /v1/completions with kv as its kv_transfer_params. Its max_tokens

@@ -14,9 +14,13 @@ type nixlPush struct{ nixl }
 func (nixlPush) Name() string       { return "nixl-push" }
 func (nixlPush) Experimental() bool { return false }
 
-// Reclaim is a decode of one token. In push mode a request that D rejects does not reach P: D keeps
-// the registration to itself.
+// Reclaim is a decode of one token. In push mode, P does not learn of a request that D rejects, because
+// D sends no registration.
 func (nixlPush) Reclaim() Reclaim { return ReclaimDrain }
+
+// WaitsForTheDead is true. D does not fail a request whose registration P did not get: if it was sent in part, P
+// could still write. Its watchdog (push_registration_timeout) only logs (seen with vLLM 0.32.0).
+func (nixlPush) WaitsForTheDead() bool { return true }
 
 func (nixlPush) EngineConfig(role Role) string { return engineConfig("NixlPushConnector", role) }
 
@@ -31,7 +35,7 @@ func (d nixlPush) AppendDecode(dst Segments, r *Request, h Handle, leg *Leg) Seg
 	return d.reuse.appendHandle(dst, r, h, pushLead(r, leg))
 }
 
-// AppendDrain needs the id that P's leg had. vLLM adds to that of a response the number of its run and a
+// AppendDrain needs the id of P's leg. To the id of a response, vLLM adds the number of its run and a
 // random suffix.
 func (nixlPush) AppendDrain(dst Segments, r *Request, h Handle) Segments {
 	lead := drainLead()

@@ -1,7 +1,7 @@
-// Package kvparams turns bytes into bytes: a completion request into the bodies of its prefill leg
-// and its decode leg, and a prefill answer into the handle that joins the two. One validating pass
-// finds the positions of the fields. No document is built and none is rewritten, so each byte that
-// is not edited stays the client's own.
+// Package kvparams turns bytes into bytes: a completion request into the bodies of its prefill leg and
+// its decode leg, and a prefill answer into the handle that joins the two. One validating pass finds
+// the positions of the fields. The package builds and rewrites no document, so each byte that it does
+// not edit stays as the client wrote it.
 package kvparams
 
 import (
@@ -9,12 +9,14 @@ import (
 	"fmt"
 )
 
-// Request is what one pass over a request body has found: positions in the caller's buffer. The
-// zero value is ready for Parse, and reuse costs no allocation. It is not for concurrent use.
+// Request is what one pass over a request body has found: positions in the caller's buffer. The zero
+// value is ready for Parse, and reuse costs no allocation. It is not safe for concurrent use.
 type Request struct {
 	// Deny lists further top-level fields that are treated like a client's own
 	// kv_transfer_params. Parse and Reset keep it.
 	Deny []string
+	// FindMedia makes Parse look for the items that Media counts. Parse and Reset keep it.
+	FindMedia bool
 
 	api     API
 	s       scanner
@@ -37,6 +39,7 @@ type Request struct {
 
 	ownTokens bool // see ownTokens
 
+	media        []span     // see Media
 	rendered     []rendered // see shapesPrompt
 	opening      int        // end of the first message that is not the system's; 0 if there is none
 	hashed       bool       // blocks and conversation are made
@@ -81,7 +84,7 @@ func (r *Request) Reset() {
 	r.s.reset(nil)
 	r.seen, r.marks, r.hidden, r.members, r.closing = 0, r.marks[:0], 0, 0, 0
 	r.model, r.usage, r.badOpts, r.prompts, r.tokens, r.embeds, r.served = nil, false, false, 1, -1, 1, false
-	r.ownTokens = false
+	r.ownTokens, r.media = false, r.media[:0]
 	r.rendered, r.opening, r.hashed, r.blocks, r.conversation = r.rendered[:0], 0, false, r.blocks[:0], 0
 	if cap(r.blocks) > keptBlocks {
 		r.blocks = nil

@@ -2,17 +2,19 @@ package kvparams
 
 // Reuse says for which prompts the token ids of the prefill go to decode, which then neither renders nor
 // tokenises the messages. vLLM 0.32 reads them in kv_transfer_params of a chat, and of no other API. It
-// ignores them beside an echo, and where messages hold more than text. The zero value is for none.
+// ignores them if the request has echo, or if messages contain more than text. The zero value is for no
+// prompts.
 type Reuse struct {
-	From   int64 // bytes of the prompt from which its ids are asked for; 0: never
-	Answer int64 // the largest prefill answer that is used, in bytes
+	From   int64 // size of a prompt in bytes from which xpyd asks for its ids; 0: never
+	Answer int64 // the largest prefill answer that xpyd uses, in bytes
 }
 
 // idBytes is how much a byte of the prompt may add to the prefill answer: a token of seven digits and its
 // comma, and a third of that for the template and the blocks. The ids must not be why an answer is too large.
 const idBytes = 12
 
-// Lookup finds a dialect by its name in a configuration. It hands ids over if its engines can take them.
+// Lookup finds a dialect by its name in a configuration. The dialect hands over ids if its engines can
+// take them.
 func (u Reuse) Lookup(name string) (Dialect, bool) {
 	switch d, ok := Lookup(name); d := d.(type) {
 	case nixl:

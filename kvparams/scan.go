@@ -197,23 +197,29 @@ const (
 )
 
 // stops marks, by their high bits, the bytes of w that end a run of plain text: a quote, a
-// backslash, a control character, a byte of 0x80 or more. The last kind keeps its high bit when a
-// space is subtracted, or when one is after the quote was folded out. Borrows may mark bytes
-// above the lowest mark wrongly. The lowest mark is always right.
+// backslash, a control character, a byte of 0x80 or more. The first difference marks control
+// characters and quotes, since of the bytes with bit 1 flipped only these are below 0x21. The second
+// marks backslashes. The bytes from 0x80 on keep their high bit in one of the two at least. Borrows may
+// mark bytes above the lowest mark wrongly. The lowest mark is always right.
 func stops(w uint64) uint64 {
-	return (((w ^ '"'*ones) - ones) | ((w ^ '\\'*ones) - ones) | (w - ' '*ones)) & highs
+	return (((w ^ 2*ones) - 0x21*ones) | ((w ^ '\\'*ones) - ones)) & highs
 }
 
 // str validates the string whose opening quote is at i.
 func (s *scanner) str(i int) int {
-	b := s.b
+	b, far := s.b, whereLong(i)
 	for i++; ; {
-		for i+8 <= len(b) {
+		if i >= far {
+			i, far = s.skim(i)
+		}
+		for end := min(len(b)-7, far); i < end; i += 8 {
 			if m := stops(binary.LittleEndian.Uint64(b[i:])); m != 0 {
 				i += bits.TrailingZeros64(m) >> 3
 				break
 			}
-			i += 8
+		}
+		if i >= far {
+			continue
 		}
 		if i >= len(b) {
 			return s.fail(i, "string without an end")

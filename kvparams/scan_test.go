@@ -7,6 +7,21 @@ import (
 	"testing"
 )
 
+// TestParseKnowsEachByteInEachPlace: the scan reads strings by words of eight bytes, in which one byte
+// can hide what the next one is.
+func TestParseKnowsEachByteInEachPlace(t *testing.T) {
+	const beside = "\x00\x1f !\"#[\\]\x7f\x80\xdb\xdc\xdd\xff"
+	for c := range 256 {
+		for place := range 9 {
+			for _, next := range []byte(beside) {
+				text := []byte(`{"a":"` + strings.Repeat("x", 18) + `"}`)
+				text[6+place], text[6+place+1] = byte(c), next
+				checkValidity(t, Chat, text)
+			}
+		}
+	}
+}
+
 // jsonCases are bodies whose validity is easy to get wrong. encoding/json and UTF-8 decide what is
 // valid.
 var jsonCases = []string{

@@ -1,8 +1,8 @@
 package kvparams
 
-// Segments is a body in pieces, for one vectored write. The pieces alias the request's buffer,
-// the handle and constants of this package. They are read only, and valid until the next Parse or
-// Reset of the request.
+// Segments is a body in pieces, for one vectored write. The pieces alias the request's buffer, the
+// handle and constants of this package. They are read-only, and valid until the next Parse or Reset of
+// the request.
 type Segments [][]byte
 
 // Len is the length of the body in bytes.

@@ -17,9 +17,9 @@ func (sglang) Concurrent() bool     { return true }
 func (sglang) DecodeOnlySafe() bool { return false }
 func (sglang) Reclaim() Reclaim     { return ReclaimLease }
 
-// Series are those of SGLang 0.5.23 with --enable-metrics. A request waits in another queue before and
-// after each step: of a prefill server for its decode server and for the transfer, of a decode server
-// for room and for the KV. The bootstrap queue was called prealloc before.
+// Series are those of SGLang 0.5.23 with --enable-metrics. A request waits in a further queue before
+// and after each step: on a prefill server for its decode server and for the transfer, and on a decode
+// server for room and for the KV blocks. Earlier releases call the bootstrap queue prealloc.
 func (sglang) Series() Series {
 	return Series{
 		Prefix: "sglang:",
@@ -47,10 +47,10 @@ func (sglang) Series() Series {
 // Vitals is not /health, which generates a token and answers after a second at the soonest.
 func (sglang) Vitals() string { return "/ping" }
 
-// HealthTakes is two of the seconds after which SGLang looks whether its scheduler has said anything.
+// HealthTakes is two seconds, because SGLang looks once a second whether its scheduler has answered.
 func (sglang) HealthTakes() time.Duration { return 2 * time.Second }
 
-// Version is a large answer that may hold secrets, of which only the version is read.
+// Version is a large answer that may contain secrets. xpyd reads only the version in it.
 func (sglang) Version() string { return "/server_info" }
 
 func (sglang) EngineConfig(role Role) string {
@@ -63,7 +63,7 @@ func (sglang) EngineConfig(role Role) string {
 // Finishes is false because P's answer waits for the transfer, and P tells D of an abort.
 func (sglang) Finishes() bool { return false }
 
-// Bootstrap is --disaggregation-bootstrap-port. The server's address is all that a leg carries.
+// Bootstrap is --disaggregation-bootstrap-port. A leg carries only the address of the server.
 func (sglang) Bootstrap() (port int, path string) { return 8998, "" }
 
 func (sglang) ReadPeer(address string, _ []byte) (Peer, error) { return peerAt(address, "") }

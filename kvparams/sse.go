@@ -2,9 +2,9 @@ package kvparams
 
 import "bytes"
 
-// NextEvent is the length of the first complete server-sent event in buf, with its blank line, or 0
-// if no whole event is there. Lines end in LF or CRLF. A blank line with nothing before it is an
-// event of its own, without data.
+// NextEvent is the length of the first complete server-sent event in buf, with its blank line, or 0 if
+// there is none. Lines end in LF or CRLF. A blank line with nothing before it is an event of its own,
+// without data.
 func NextEvent(buf []byte) (n int) { return NextEventFrom(buf, 0) }
 
 // NextEventFrom is NextEvent for a caller whose last call returned 0 for the first from bytes of

@@ -15,7 +15,7 @@ func (a API) endMember() string {
 	return ""
 }
 
-// Classify reads one complete event, as NextEvent cuts it, in one pass over its bytes.
+// Classify reads one complete event, as NextEvent delimits it, in one pass over its bytes.
 func (a API) Classify(ev []byte) Event {
 	if !a.typed() {
 		return Classify(ev)
@@ -28,7 +28,7 @@ func (a API) Classify(ev []byte) Event {
 	if !t.parse(data) || t.twice {
 		return Event{Kind: EventContent, Malformed: true}
 	}
-	e := Event{Kind: EventError, handle: t.kv}
+	e := Event{Kind: EventError, own: t.own}
 	if t.usage.prompt >= 0 {
 		e.Usage = t.usage.figures()
 	}
@@ -49,8 +49,8 @@ type typed struct {
 	err    bool
 	end    span // the stop_reason or the status; empty if there is none
 	usage  usage
-	kv     span // kv_transfer_params unless null
-	twice  bool // the event has them twice
+	own    transfers
+	twice  bool // the event has one of them twice
 	inside bool // of the object that the event is about
 }
 
@@ -118,9 +118,10 @@ func (t *typed) scalar(name []byte, at span) {
 		t.err = true
 	case "stop_reason", "status":
 		t.end = at
-	case "kv_transfer_params":
-		t.twice = t.twice || t.kv.end > 0
-		t.kv = at
+	default:
+		if which := transferOf(name); which >= 0 {
+			t.twice = t.own.met(which, at) || t.twice
+		}
 	}
 }
 

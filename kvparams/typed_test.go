@@ -108,9 +108,10 @@ func TestHandleOfATypedEventIsHidden(t *testing.T) {
 		"event: x\ndata: {\"type\":\"response.completed\",\"response\":{\"status\":\"completed\",\"kv_transfer_params\":{\"a\":[1]}}}\n\n": "event: x\ndata: {\"type\":\"response.completed\",\"response\":{\"status\":\"completed\",\"kv_transfer_params\":null}}\n\n",
 		"event: x\ndata: {\"response\":\ndata: {\"kv_transfer_params\":\"h\"}}\n\n":                                                        "event: x\ndata: {\"response\": {\"kv_transfer_params\":null}}\n\n",
 		"event: x\ndata: {\"kv_transfer_params\":[],\"type\":\"x\"}\n\n":                                                                   "event: x\ndata: {\"kv_transfer_params\":null,\"type\":\"x\"}\n\n",
+		"data: {\"response\":{\"ec_transfer_params\":{\"a\":[1]}},\"kv_transfer_params\":{\"a\":1}}\n\n":                                   "data: {\"response\":{\"ec_transfer_params\":null},\"kv_transfer_params\":null}\n\n",
 	} {
 		e := Responses.Classify([]byte(in))
-		if got := string(e.HideHandle([]byte(in))); !e.Handle() || got != want {
+		if got := string(e.HideTransfers([]byte(in))); !e.Transfers() || got != want {
 			t.Errorf("%q: %+v, %q, want %q", in, e, got, want)
 		}
 	}
@@ -187,6 +188,8 @@ func TestTypedAnswers(t *testing.T) {
 			`{"stop_reason":"end_turn","kv_transfer_params":null,"usage":{"input_tokens":2,"cache_read_input_tokens":7}}`},
 		{Messages, `{"usage":{"cache_read_input_tokens":0,"input_tokens":9},"kv_transfer_params":{"h":1},"stop_reason":"end_turn","status":"failed"}`,
 			`{"usage":{"cache_read_input_tokens":7,"input_tokens":2},"kv_transfer_params":null,"stop_reason":"end_turn","status":"failed"}`},
+		{Messages, `{"usage":{"cache_read_input_tokens":0,"input_tokens":9},"ec_transfer_params":{"h":{"peer_host":"p"}},"stop_reason":"end_turn"}`,
+			`{"usage":{"cache_read_input_tokens":7,"input_tokens":2},"ec_transfer_params":null,"stop_reason":"end_turn"}`},
 		{Messages, `{"content":[{"stop_reason":"end_turn"}]}`, ""},
 		{Messages, `{"stop_reason":null}`, ""},
 		{Messages, `{"stop_reason":"end_turn","stop_reason":"end_turn"}`, ""},
@@ -353,9 +356,9 @@ func FuzzTypedEvents(f *testing.F) {
 		switch ok := strict(data) && isObject(data); {
 		case len(data) == 0 && e.Kind != EventComment, len(data) > 0 && !ok && !e.Malformed:
 			t.Errorf("%q is %+v", ev, e)
-		case ok && e.Handle() && !e.Malformed:
-			hidden := e.HideHandle(ev)
-			if after := api.Classify(hidden); after.Handle() || after.Kind != e.Kind || after.Finished != e.Finished {
+		case ok && e.Transfers() && !e.Malformed:
+			hidden := e.HideTransfers(ev)
+			if after := api.Classify(hidden); after.Transfers() || after.Kind != e.Kind || after.Finished != e.Finished {
 				t.Errorf("%q hidden is %q: %+v", ev, hidden, after)
 			}
 		}

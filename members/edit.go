@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"xpyd/router"
 )
@@ -20,8 +21,9 @@ type Edit struct {
 	State   router.AdminState `json:"state,omitempty"`
 	Weight  float64           `json:"weight,omitempty"`
 	GPUs    float64           `json:"gpus,omitempty"`
-	// Bootstrap is given only where a backend is added.
-	Bootstrap int `json:"bootstrap,omitempty"`
+	// Bootstrap and Connector are given only where a backend is added.
+	Bootstrap int    `json:"bootstrap,omitempty"`
+	Connector string `json:"connector,omitempty"`
 }
 
 // placed is an entry of a pool's list.
@@ -31,11 +33,13 @@ type placed struct {
 }
 
 // roles are the names of the pools.
-func roles() []string { return []string{router.Prefill.String(), router.Decode.String()} }
+func roles() []string {
+	return []string{router.Prefill.String(), router.Decode.String(), router.Encode.String()}
+}
 
-// entries reads the lists of both pools.
+// entries reads the lists of the pools.
 func entries(cfg router.Config) (all []placed, err error) {
-	for i, pool := range [][]string{cfg.Prefill, cfg.Decode} {
+	for i, pool := range [][]string{cfg.Prefill, cfg.Decode, cfg.Encode} {
 		for _, text := range pool {
 			e, err := router.ParseEntry(text)
 			if err != nil {
@@ -53,20 +57,15 @@ func find(all []placed, url string) int {
 	return slices.IndexFunc(all, func(p placed) bool { return p.URL == url })
 }
 
-// apply puts the edits on the pools of cfg. It returns the edits without what cfg says itself, and a
-// line for each that has no place any more.
-func apply(cfg router.Config, edits []Edit) (out router.Config, kept []Edit, dropped []string, err error) {
-	all, err := entries(cfg)
-	if err != nil {
-		return cfg, nil, nil, err
-	}
+// edited puts the edits on the entries. It returns those that say something, and the rest, which have no entry.
+func edited(all []placed, edits []Edit) (now []placed, kept, rest []Edit) {
 	for _, e := range edits {
 		i := find(all, e.URL)
 		switch {
 		case e.Added && i < 0:
 			all = append(all, e.placed(placed{Entry: router.Entry{URL: e.URL, State: router.Ready}}))
 		case i < 0:
-			dropped = append(dropped, e.URL+" is not in the configuration any more")
+			rest = append(rest, e)
 			continue
 		case e.Removed:
 			all = slices.Delete(all, i, i+1)
@@ -74,7 +73,7 @@ func apply(cfg router.Config, edits []Edit) (out router.Config, kept []Edit, dro
 			if e = e.beside(all[i]); e == (Edit{URL: e.URL}) {
 				continue // the configuration says the same by now
 			}
-			if e.Role != "" { // it goes to the end of the other pool
+			if e.Role != "" { // it goes to the end of its new pool
 				moved := e.placed(all[i])
 				all = append(slices.Delete(all, i, i+1), moved)
 			} else {
@@ -83,9 +82,7 @@ func apply(cfg router.Config, edits []Edit) (out router.Config, kept []Edit, dro
 		}
 		kept = append(kept, e)
 	}
-	out = cfg
-	out.Prefill, out.Decode = texts(all, roles()[0]), texts(all, roles()[1])
-	return out, kept, dropped, nil
+	return all, kept, rest
 }
 
 // beside returns the edit without what the configuration says itself.
@@ -106,6 +103,9 @@ func (e Edit) beside(p placed) Edit {
 	if e.Bootstrap == p.Bootstrap {
 		e.Bootstrap = 0
 	}
+	if e.Connector == p.Connector {
+		e.Connector = ""
+	}
 	return e
 }
 
@@ -122,6 +122,9 @@ func (e Edit) placed(p placed) placed {
 	}
 	if e.Bootstrap > 0 {
 		p.Bootstrap = e.Bootstrap
+	}
+	if e.Connector != "" {
+		p.Connector = e.Connector
 	}
 	switch {
 	case e.Weight > 0:
@@ -145,7 +148,7 @@ func texts(all []placed, role string) (pool []string) {
 // check says what is wrong with an edit, whatever the pools are.
 func (e Edit) check() error {
 	if e.Role != "" && !slices.Contains(roles(), e.Role) {
-		return wrong("role: %q must be prefill or decode", e.Role)
+		return wrong("role: %q must be prefill, decode or encode", e.Role)
 	}
 	if e.State != "" && !slices.Contains(router.AdminStates(), e.State) {
 		return wrong("state: %q must be ready, drain or disabled", e.State)
@@ -158,6 +161,9 @@ func (e Edit) check() error {
 	}
 	if e.Bootstrap < 0 || e.Bootstrap > 65535 {
 		return wrong("bootstrap: %d must be a port from 1 to 65535", e.Bootstrap)
+	}
+	if strings.ContainsFunc(e.Connector, unicode.IsSpace) {
+		return wrong("connector: %q must be the name of one", e.Connector)
 	}
 	return nil
 }
@@ -172,6 +178,7 @@ func (e Edit) String() string {
 	}{
 		{"role", e.Role, e.Role != ""}, {"state", e.State, e.State != ""},
 		{"weight", e.Weight, e.Weight != 0}, {"gpus", e.GPUs, e.GPUs != 0}, {"bootstrap", e.Bootstrap, e.Bootstrap != 0},
+		{"connector", e.Connector, e.Connector != ""},
 	} {
 		if field.set {
 			words = append(words, fmt.Sprintf("%s %v", field.name, field.value))

@@ -21,6 +21,7 @@ type Set struct {
 	put   func(router.Config) error // see Bind
 	base  router.Config             // as configured
 	now   router.Config             // with the edits
+	ranks map[string]int            // see ranksOf; each poll asks for one
 	edits []Edit
 	held  bool
 
@@ -32,15 +33,14 @@ type Set struct {
 // force together with the rest of the configuration, or returns nil.
 func Open(base router.Config, file string, fits func(router.Config) error, log zerolog.Logger) (*Set, error) {
 	s := &Set{file: file, fits: fits, log: log}
-	if file == "" {
-		s.base, s.now = base, base
-		return s, nil
+	var edits []Edit
+	if file != "" {
+		var err error
+		if edits, err = load(file); err != nil {
+			return nil, err
+		}
 	}
-	edits, err := load(file)
-	if err != nil {
-		return nil, err
-	}
-	now, kept, dropped, err := apply(base, edits)
+	now, kept, dropped, err := apply(base, edits, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,8 @@ func Open(base router.Config, file string, fits func(router.Config) error, log z
 		return nil, conflict("state_file: the changes in %q do not fit the configuration: %v; correct one of them, or move the file away to start without run-time changes", file, err)
 	}
 	s.base, s.now, s.edits, s.dropped = base, now, kept, dropped
-	return s, nil
+	s.ranks, err = ranksOf(now)
+	return s, err
 }
 
 // Keep writes the state file for the first time, without the edits that do not apply any more. It is
@@ -102,7 +103,7 @@ func (s *Set) Hold(held bool) {
 func (s *Set) Rebase(base router.Config, put func(router.Config) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, kept, dropped, err := apply(base, s.edits)
+	now, kept, dropped, err := apply(base, s.edits, s.ranks)
 	if err != nil {
 		return err
 	}
@@ -142,13 +143,26 @@ func (s *Set) force(now router.Config, edits []Edit, put func(router.Config) err
 			return err
 		}
 	}
-	if err := put(now); err != nil {
+	if err := s.enforce(now, put); err != nil {
 		if keep {
 			_ = save(s.file, s.edits)
 		}
 		return err
 	}
-	s.now, s.edits = now, edits
+	s.edits = edits
+	return nil
+}
+
+// enforce puts the pools in force, and with them what is known of ranks. Called under mu.
+func (s *Set) enforce(now router.Config, put func(router.Config) error) error {
+	ranks, err := ranksOf(now)
+	if err == nil {
+		err = put(now)
+	}
+	if err != nil {
+		return err
+	}
+	s.now, s.ranks = now, ranks
 	return nil
 }
 
@@ -163,7 +177,7 @@ func (s *Set) Add(e Edit) (string, error) {
 		return "", wrong("url: %q is %d backends; add each rank by itself, as %s, or all of them with xpyd ctl add", e.URL, len(ranks), full)
 	}
 	if e.Role == "" {
-		return "", wrong("role: is missing; give prefill or decode")
+		return "", wrong("role: is missing; give prefill, decode or encode")
 	}
 	if err := e.check(); err != nil {
 		return "", err
@@ -172,6 +186,15 @@ func (s *Set) Add(e Edit) (string, error) {
 	return full, s.change("backend added", e, func(all []placed) ([]Edit, error) {
 		if i := find(all, e.URL); i >= 0 {
 			return nil, conflict("%s is in the %s pool already; change it with PATCH", e.URL, all[i].role)
+		}
+		engine, rank := router.SplitRank(e.URL)
+		if slices.Contains(s.now.Found, engine) {
+			return nil, conflict("%s is in the pools already; change it with PATCH", router.JoinRank(engine, router.AutoRank))
+		}
+		for _, p := range all {
+			if base, _ := router.SplitRank(p.URL); base == engine && rank == router.AutoRank {
+				return nil, conflict("%s is in the %s pool already; remove it before %s is added", p.URL, p.role, e.URL)
+			}
 		}
 		return append(s.without(e.URL), e), nil
 	})
@@ -192,13 +215,22 @@ func (s *Set) Change(id string, e Edit) (string, error) {
 	}
 	e.URL = full
 	return full, s.change("backend changed", e, func(all []placed) ([]Edit, error) {
-		if find(all, full) < 0 {
+		i := find(all, full)
+		if i < 0 && !slices.Contains(s.waiting(), full) {
 			return nil, unknown(full, all)
 		}
+		if err := s.loose(full); e.Role != "" && err != nil {
+			return nil, err
+		}
+		if encode := router.Encode.String(); e.Role != "" && e.Role != all[i].role && (e.Role == encode || all[i].role == encode) {
+			return nil, conflict("%s is a %s backend, and an engine is started for encode alone; remove it and add it again with role %s", full, all[i].role, e.Role)
+		}
 		edits := slices.Clone(s.edits)
-		i := slices.IndexFunc(edits, func(o Edit) bool { return o.URL == full })
-		if i < 0 {
+		if i = slices.IndexFunc(edits, func(o Edit) bool { return o.URL == full }); i < 0 {
 			return append(edits, e), nil
+		}
+		if edits[i].Removed {
+			return nil, conflict("%s is in the configuration by itself, from which it was removed; change the configuration before this rank of what was added since", full)
 		}
 		edits[i] = edits[i].with(e)
 		return edits, nil
@@ -219,6 +251,13 @@ func (e Edit) with(o Edit) Edit {
 	if o.GPUs != 0 {
 		e.GPUs = o.GPUs
 	}
+	if o.Bootstrap != 0 {
+		e.Bootstrap = o.Bootstrap
+	}
+	if o.Connector != "" {
+		e.Connector = o.Connector
+	}
+	e.Added, e.Removed = e.Added || o.Added, e.Removed || o.Removed
 	return e
 }
 
@@ -230,10 +269,16 @@ func (s *Set) Remove(id string) (string, error) {
 		return "", err
 	}
 	return full, s.change("backend removed", Edit{URL: full}, func(all []placed) ([]Edit, error) {
+		if err := s.loose(full); err != nil {
+			return nil, err
+		}
 		if find(all, full) < 0 {
 			return nil, unknown(full, all)
 		}
 		edits := s.without(full)
+		if engine, rank := router.SplitRank(full); rank == router.AutoRank { // and what was changed about its ranks
+			edits = slices.DeleteFunc(edits, func(e Edit) bool { base, _ := router.SplitRank(e.URL); return base == engine && !e.Removed })
+		}
 		if configured, _ := entries(s.base); find(configured, full) >= 0 {
 			edits = append(edits, Edit{URL: full, Removed: true})
 		}
@@ -253,7 +298,7 @@ func (s *Set) change(what string, e Edit, edit func(all []placed) ([]Edit, error
 	if s.held {
 		return &Error{Later, "a successor is about to take over; ask it in a moment"}
 	}
-	all, err := entries(s.now)
+	all, err := s.entries()
 	if err != nil {
 		return err
 	}
@@ -261,7 +306,7 @@ func (s *Set) change(what string, e Edit, edit func(all []placed) ([]Edit, error
 	if err != nil {
 		return err
 	}
-	now, kept, _, err := apply(s.base, edits)
+	now, kept, _, err := apply(s.base, edits, s.ranks)
 	if err != nil {
 		return err
 	}
@@ -278,21 +323,28 @@ func (s *Set) change(what string, e Edit, edit func(all []placed) ([]Edit, error
 	return nil
 }
 
-// Resolve returns the URL of the backend that id names: a URL, or host and port.
+// Resolve returns the URL of the backend that id names: a URL, or host and port. An engine that says itself
+// how many ranks it has is named as a whole with or without @auto, and a rank that it does not have now if a change
+// of it waits.
 func (s *Set) Resolve(id string) (string, error) {
 	s.mu.Lock()
-	all, err := entries(s.now)
+	all, err := s.entries()
+	auto, waiting := s.whole(id), s.waiting()
 	s.mu.Unlock()
-	if err != nil {
-		return "", err
+	if err != nil || auto != "" {
+		return auto, err
 	}
-	if full, err := router.BaseURL(id); err == nil && find(all, full) >= 0 {
+	names := waiting
+	for _, p := range all {
+		names = append(names, p.URL)
+	}
+	if full, err := router.BaseURL(id); err == nil && slices.Contains(names, full) {
 		return full, nil
 	}
 	var found []string
-	for _, p := range all {
-		if _, host, ok := strings.Cut(p.URL, "://"); ok && strings.EqualFold(host, id) {
-			found = append(found, p.URL)
+	for _, name := range names {
+		if named(name, id) {
+			found = append(found, name)
 		}
 	}
 	switch len(found) {
@@ -302,6 +354,12 @@ func (s *Set) Resolve(id string) (string, error) {
 		return found[0], nil
 	}
 	return "", conflict("%s may be %s; give the URL", id, strings.Join(found, " or "))
+}
+
+// named reports whether id is the host and port of the URL.
+func named(url, id string) bool {
+	_, host, ok := strings.Cut(url, "://")
+	return ok && strings.EqualFold(host, id)
 }
 
 // unknown names the backend that id was probably meant for.

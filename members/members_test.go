@@ -84,9 +84,9 @@ func TestChangesAndTheConfiguration(t *testing.T) {
 	r.must(r.Change("a:1", Edit{State: router.Drain, Weight: 2}))
 	r.expect("http://a:1 weight=2 state=drain, http://b:1", "http://c:1, http://d:1")
 	r.must(r.Change("http://B:1/", Edit{Role: "decode"}))
-	r.must(r.Add(Edit{URL: "http://e:1", Role: "prefill", GPUs: 4, Bootstrap: 8998}))
+	r.must(r.Add(Edit{URL: "http://e:1", Role: "prefill", GPUs: 4, Bootstrap: 8998, Connector: "mooncake"}))
 	r.must(r.Remove("d:1"))
-	r.expect("http://a:1 weight=2 state=drain, http://e:1 gpus=4 bootstrap=8998", "http://c:1, http://b:1")
+	r.expect("http://a:1 weight=2 state=drain, http://e:1 gpus=4 bootstrap=8998 connector=mooncake", "http://c:1, http://b:1")
 	if edits, _ := r.Edits(); len(edits) != 4 {
 		t.Errorf("%d edits, want 4: %v", len(edits), edits)
 	}
@@ -149,17 +149,19 @@ func TestWrongChanges(t *testing.T) {
 		{func() (string, error) { return r.Change("x:80", Edit{Weight: 2}) }, Conflict, "x:80 may be http://x:80 or https://x:80; give the URL"},
 		{func() (string, error) { return r.Change("10.0.0.1:8100", Edit{}) }, Wrong, "nothing to change"},
 		{func() (string, error) { return r.Change("10.0.0.1:8100", Edit{State: "off"}) }, Wrong, `state: "off" must be ready, drain or disabled`},
-		{func() (string, error) { return r.Change("10.0.0.1:8100", Edit{Role: "both"}) }, Wrong, `role: "both" must be prefill or decode`},
+		{func() (string, error) { return r.Change("10.0.0.1:8100", Edit{Role: "both"}) }, Wrong, `role: "both" must be prefill, decode or encode`},
 		{func() (string, error) { return r.Change("10.0.0.1:8100", Edit{Weight: -1}) }, Wrong, "weight: -1 must be from 0.01 to 100"},
 		{func() (string, error) { return r.Remove("10.0.0.2:8200") }, Conflict, "http://10.0.0.2:8200 is the last decode backend; add another one first"},
 		{func() (string, error) { return r.Change("10.0.0.2:8200", Edit{Role: "prefill"}) }, Conflict, "is the last decode backend"},
 		{func() (string, error) { return r.Add(Edit{URL: "http://10.0.0.2:8200", Role: "prefill"}) }, Conflict, "http://10.0.0.2:8200 is in the decode pool already; change it with PATCH"},
-		{func() (string, error) { return r.Add(Edit{URL: "http://y:1"}) }, Wrong, "role: is missing; give prefill or decode"},
+		{func() (string, error) { return r.Change("10.0.0.2:8200", Edit{Role: "encode"}) }, Conflict, "http://10.0.0.2:8200 is a decode backend, and an engine is started for encode alone; remove it and add it again with role encode"},
+		{func() (string, error) { return r.Add(Edit{URL: "http://y:1"}) }, Wrong, "role: is missing; give prefill, decode or encode"},
 		{func() (string, error) { return r.Add(Edit{URL: "http://me:sesame@y:1", Role: "decode"}) }, Wrong, `url: "http://y:1" must hold no user or password`},
 		{func() (string, error) { return r.Add(Edit{URL: "http://Y:1@0..7", Role: "decode"}) }, Wrong, `url: "http://Y:1@0..7" is 8 backends; add each rank by itself, as http://y:1@0, or all of them with xpyd ctl add`},
 		{func() (string, error) { return r.Add(Edit{URL: "http://y:1@7..0", Role: "decode"}) }, Wrong, "the lower first"},
 		{func() (string, error) { return r.Add(Edit{URL: "http://bad:1@2", Role: "decode"}) }, Conflict, "bad:1 has no place here"},
 		{func() (string, error) { return r.Add(Edit{URL: "http://y:1", Role: "decode", Bootstrap: 1e6}) }, Wrong, "bootstrap: 1000000 must be a port"},
+		{func() (string, error) { return r.Add(Edit{URL: "http://y:1", Role: "decode", Connector: "a b"}) }, Wrong, `connector: "a b" must be the name of one`},
 		{func() (string, error) { return r.Add(Edit{URL: "http://y:1", Role: "decode", GPUs: 1e9}) }, Wrong, "gpus: 1e+09 must be from 0.01 to 4096"},
 	} {
 		_, err := tc.do()

@@ -9,6 +9,7 @@ import (
 // BackendLoad is one backend's reading for the gauges.
 type BackendLoad struct {
 	Role, URL string
+	Connector string // of the engine, where its entry names one
 	InFlight  int64
 	Up        bool
 	Ready     bool // an operator has neither drained nor disabled it
@@ -36,11 +37,12 @@ type EngineLoad struct {
 type backendCollector struct{ read func() []BackendLoad }
 
 var (
-	inFlightDesc = prometheus.NewDesc("xpyd_in_flight", "Requests in flight, by role and backend.", []string{"role", "backend"}, nil)
-	upDesc       = prometheus.NewDesc("xpyd_backend_up", "1 when the backend's /health last answered 200.", []string{"role", "backend"}, nil)
-	readyDesc    = prometheus.NewDesc("xpyd_backend_ready", "1 unless an operator has drained or disabled the backend.", []string{"role", "backend"}, nil)
-	nothingDesc  = prometheus.NewDesc("xpyd_backend_nothing_pulled", "1 while the decode backend answers two-leg requests and its engine pulls no blocks for them.", []string{"role", "backend"}, nil)
-	ejectedDesc  = prometheus.NewDesc("xpyd_backend_ejected", "1 while the backend gets no requests because of its failures.", []string{"role", "backend"}, nil)
+	inFlightDesc  = prometheus.NewDesc("xpyd_in_flight", "Requests in flight, by role and backend.", []string{"role", "backend"}, nil)
+	upDesc        = prometheus.NewDesc("xpyd_backend_up", "1 when the backend's /health last answered 200.", []string{"role", "backend"}, nil)
+	readyDesc     = prometheus.NewDesc("xpyd_backend_ready", "1 unless an operator has drained or disabled the backend.", []string{"role", "backend"}, nil)
+	nothingDesc   = prometheus.NewDesc("xpyd_backend_nothing_pulled", "1 while the decode backend answers two-leg requests and its engine pulls no blocks for them.", []string{"role", "backend"}, nil)
+	connectorDesc = prometheus.NewDesc("xpyd_backend_connector_info", "1, labelled with the connector of a backend that names its own.", []string{"role", "backend", "connector"}, nil)
+	ejectedDesc   = prometheus.NewDesc("xpyd_backend_ejected", "1 while the backend gets no requests because of its failures.", []string{"role", "backend"}, nil)
 
 	// What an engine does not report, or reported too long ago, has no series.
 	elsewhereDesc        = prometheus.NewDesc("xpyd_engine_requests_elsewhere", "Estimate of the requests on the engine that this process has not sent.", []string{"role", "backend"}, nil)
@@ -50,12 +52,12 @@ var (
 	kvUsageDesc          = prometheus.NewDesc("xpyd_engine_kv_usage_ratio", "Share of the engine's KV blocks in use, 0 to 1, by its own metrics.", []string{"role", "backend"}, nil)
 	queriesDesc          = prometheus.NewDesc("xpyd_engine_prefix_cache_queries_total", "Prompt tokens looked up in the engine's prefix cache, by its own metrics.", []string{"role", "backend"}, nil)
 	estimatedQueriesDesc = prometheus.NewDesc("xpyd_prefix_cache_estimated_queries_total", "Estimated tokens of the prompts sent to the engine.", []string{"role", "backend"}, nil)
-	estimatedHitsDesc    = prometheus.NewDesc("xpyd_prefix_cache_estimated_hits_total", "Estimated tokens of the prompts sent to the engine that were expected in its prefix cache.", []string{"role", "backend"}, nil)
+	estimatedHitsDesc    = prometheus.NewDesc("xpyd_prefix_cache_estimated_hits_total", "Estimated tokens of the prompts sent to the engine that xpyd expected in its prefix cache.", []string{"role", "backend"}, nil)
 	hitsDesc             = prometheus.NewDesc("xpyd_engine_prefix_cache_hits_total", "Prompt tokens found in the engine's prefix cache, by its own metrics.", []string{"role", "backend"}, nil)
 )
 
 func (c *backendCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{inFlightDesc, upDesc, readyDesc, ejectedDesc, nothingDesc, elsewhereDesc, engineAgeDesc, runningDesc, waitingDesc, kvUsageDesc, queriesDesc, hitsDesc, estimatedQueriesDesc, estimatedHitsDesc} {
+	for _, d := range []*prometheus.Desc{inFlightDesc, upDesc, readyDesc, ejectedDesc, connectorDesc, nothingDesc, elsewhereDesc, engineAgeDesc, runningDesc, waitingDesc, kvUsageDesc, queriesDesc, hitsDesc, estimatedQueriesDesc, estimatedHitsDesc} {
 		ch <- d
 	}
 }
@@ -69,6 +71,9 @@ func (c *backendCollector) Collect(ch chan<- prometheus.Metric) {
 		send(upDesc, prometheus.GaugeValue, flag(b.Up))
 		send(readyDesc, prometheus.GaugeValue, flag(b.Ready))
 		send(ejectedDesc, prometheus.GaugeValue, flag(b.Ejected))
+		if b.Connector != "" {
+			ch <- prometheus.MustNewConstMetric(connectorDesc, prometheus.GaugeValue, 1, b.Role, b.URL, b.Connector)
+		}
 		if b.Role == "decode" {
 			send(nothingDesc, prometheus.GaugeValue, flag(b.NothingPulled))
 		}

@@ -7,7 +7,7 @@ type ConfigInfo struct{ Connector, Mode, PrefillPolicy, DecodePolicy string }
 
 var (
 	configDesc      = prometheus.NewDesc("xpyd_config_info", "1, labelled with the configuration in force.", []string{"connector", "pd_mode", "prefill_policy", "decode_policy"}, nil)
-	certificateDesc = prometheus.NewDesc("xpyd_certificate_expiry_timestamp_seconds", "When the first certificate of the section's chain ends, in Unix time.", []string{"section"}, nil)
+	certificateDesc = prometheus.NewDesc("xpyd_certificate_expiry_timestamp_seconds", "When the first certificate of the section's chain expires, in Unix time.", []string{"section"}, nil)
 )
 
 // WatchConfig adds the metrics of the configuration in force, read at each scrape. expiries returns by

@@ -23,9 +23,9 @@ type byKey struct {
 // registerKeys registers what the holders of keys use.
 func (m *Metrics) registerKeys() {
 	m.byKey = byKey{
-		requests: m.counterVec("xpyd_key_requests_total", "Completions, and requests that one engine answers alone, ended, by the name of the client's key and outcome. The first 100 names have series, all others are other.", "key", "outcome"),
-		tokens:   m.counterVec("xpyd_key_tokens_total", "Tokens of prompts (prompt) and answers (completion), by the name of the client's key and model. They are the engine's counts, or else estimates. The first 30 models have series, all others are other.", "key", "model", "kind"),
-		refused:  m.counterVec("xpyd_key_refused_total", "Requests refused, by the name of the client's key and the limit that it met: in_flight, requests or tokens (a minute), models.", "key", "limit"),
+		requests: m.counterVec("xpyd_key_requests_total", "Completions, and requests that one engine answers alone, counted as they end, by the name of the client's key and outcome. The first 100 names have series of their own. All others count as other.", "key", "outcome"),
+		tokens:   m.counterVec("xpyd_key_tokens_total", "Tokens of prompts (prompt) and answers (completion), by the name of the client's key and model, as the engine counts them or else as estimated. The first 30 models that an engine has served have series of their own. All others count as other.", "key", "model", "kind"),
+		refused:  m.counterVec("xpyd_key_refused_total", "Requests refused, by the name of the client's key and what refused them: in_flight, requests or tokens (a minute), or models.", "key", "limit"),
 		keys:     firstNames{most: mostKeys},
 		models:   firstNames{most: mostModels},
 	}
@@ -36,13 +36,18 @@ func (m *Metrics) KeyRequest(key string, outcome int) {
 	m.byKey.requests.WithLabelValues(m.byKey.keys.of(key), nameOf(m.labels.Outcomes, outcome)).Inc()
 }
 
-// KeyTokens counts the tokens of a request, if there are any.
-func (m *Metrics) KeyTokens(key string, model string, prompt, completion int) {
+// KeyTokens counts the tokens of a request, if there are any. served says that an engine has answered with the model.
+// Only then the model gets series of its own, as a client may ask for any name.
+func (m *Metrics) KeyTokens(key, model string, served bool, prompt, completion int) {
 	if prompt+completion == 0 {
-		return // the model may be none of the engines'
+		return
 	}
 	key = m.byKey.keys.of(key)
-	name := m.byKey.models.of(model)
+	nameOfModel := m.byKey.models.known
+	if served {
+		nameOfModel = m.byKey.models.of
+	}
+	name := nameOfModel(model)
 	m.byKey.tokens.WithLabelValues(key, name, "prompt").Add(float64(prompt))
 	m.byKey.tokens.WithLabelValues(key, name, "completion").Add(float64(completion))
 }
@@ -57,6 +62,16 @@ type firstNames struct {
 	most int
 	mu   sync.Mutex
 	seen map[string]string // label values by name
+}
+
+// known returns the name if of has let it through, and other otherwise.
+func (f *firstNames) known(name string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if known, ok := f.seen[name]; ok {
+		return known
+	}
+	return other
 }
 
 // of returns the name, or other if there are too many before it.

@@ -44,7 +44,7 @@ type Metrics struct {
 	ejections, reloads, warmups                 *prometheus.CounterVec
 	reloadOK, reloadedAt                        prometheus.Gauge
 	events, panics, loopback, kept, retryDenied prometheus.Counter
-	turnedAway, polls, relayed                  *prometheus.CounterVec
+	turnedAway, polls, relayed, encodeItems     *prometheus.CounterVec
 	relayTime                                   *prometheus.HistogramVec
 	byKey                                       byKey
 }
@@ -62,7 +62,7 @@ func New(version string, l Labels, backends func() []BackendLoad, queued map[str
 	m.registerProcess()
 	for role, read := range queued {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "xpyd_queued", Help: "Requests that wait because all backends of the role are at their cap, or for decode because decode_only.max_share is spent.", ConstLabels: prometheus.Labels{"role": role},
+			Name: "xpyd_queued", Help: "Requests that wait because all backends of the role are at their cap. Requests that wait for decode because decode_only.max_share is spent count too.", ConstLabels: prometheus.Labels{"role": role},
 		}, read))
 	}
 	m.gauge("xpyd_kv_blocks_pinned", "KV blocks of handles that have not ended.", pinned)
@@ -79,15 +79,15 @@ func New(version string, l Labels, backends func() []BackendLoad, queued map[str
 // registerCompletions registers what completions, their legs and their handles count.
 func (m *Metrics) registerCompletions() {
 	l := &m.labels
-	requests := m.counterVec("xpyd_requests_total", "Completions ended, by API and outcome.", "api", "outcome")
+	requests := m.counterVec("xpyd_requests_total", "Completions that ended, by API and outcome.", "api", "outcome")
 	errors := m.counterVec("xpyd_request_errors_total", "Error answers and error events sent to clients, by code.", "code")
-	decisions := m.counterVec("xpyd_decisions_total", "Paths taken by completions, by reason. A completion that ended before a backend was asked took none.", "path", "reason")
+	decisions := m.counterVec("xpyd_decisions_total", "Paths that completions took, by reason. A completion that ended before xpyd asked a backend took none.", "path", "reason")
 	clientGone := m.counterVec("xpyd_client_gone_total", "Clients that left before their answer was complete, by phase.", "phase")
 	handles := m.counterVec("xpyd_kv_handles_total", "Handles to KV blocks that prefill backends issued, and how each ended.", "end")
-	orphans := m.counterVec("xpyd_kv_orphans_total", "Handles whose blocks wait for the lease to end, or may do so, by reason.", "reason")
+	orphans := m.counterVec("xpyd_kv_orphans_total", "Handles whose blocks wait, or may wait, for the lease to end, by reason.", "reason")
 	duration := m.histogramVec("xpyd_request_duration_seconds", "Time from request head to last byte.", e2eBuckets, "api")
 	ttft := m.histogramVec("xpyd_ttft_seconds", "Time from request head to the first byte of a streamed answer's first token.", ttftBuckets, "api", "path")
-	tpot := m.histogramVec("xpyd_time_per_output_token_seconds", "Mean gap between the events of a stream, observed once a request.", tpotBuckets, "api")
+	tpot := m.histogramVec("xpyd_time_per_output_token_seconds", "Mean gap between the events of a stream, one observation for each request.", tpotBuckets, "api")
 	m.events = m.counter("xpyd_stream_events_total", "Server-sent events relayed.")
 	m.requests, m.decisions = resolvedPairs(requests, l.APIs, l.Outcomes), resolvedPairs(decisions, l.Paths, l.Reasons)
 	m.errors, m.clientGone = resolved(errors, l.Codes), resolved(clientGone, l.Phases)
@@ -97,34 +97,36 @@ func (m *Metrics) registerCompletions() {
 	m.tpot = lazy(tpot, len(l.APIs), 1, func(api, _ int) []string { return []string{nameOf(l.APIs, api)} })
 }
 
-// registerLegs registers what the legs of completions count, and the waits before and between them. A
-// prefill ends with the first token and a decode with the last one, so each has its own bucket edges.
+// registerLegs registers what the legs of completions count, and the waits before and between them. An
+// encode and a prefill end before the first token and a decode with the last one, so it has bucket edges of its own.
 func (m *Metrics) registerLegs() {
 	l := &m.labels
-	m.legs = m.counterVec("xpyd_leg_requests_total", "Legs ended, by leg, backend and outcome.", "leg", "backend", "outcome")
+	m.legs = m.counterVec("xpyd_leg_requests_total", "Legs that ended, by leg, backend and outcome.", "leg", "backend", "outcome")
 	m.legErrors = m.counterVec("xpyd_leg_errors_total", "Failed legs, by leg and code.", "leg", "code")
 	for _, leg := range l.Legs {
 		edges := e2eBuckets
-		if leg == "prefill" {
+		if leg != "decode" {
 			edges = ttftBuckets
 		}
 		h := prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "xpyd_leg_duration_seconds", Help: "Time of a leg from dial to end. Prefill and decode have bucket edges of their own.", ConstLabels: prometheus.Labels{"leg": leg}, Buckets: edges,
+			Name: "xpyd_leg_duration_seconds", Help: "Time of a leg from dial to end. Decode has bucket edges of its own.", ConstLabels: prometheus.Labels{"leg": leg}, Buckets: edges,
 		})
 		m.registry.MustRegister(h)
 		m.legDuration = append(m.legDuration, h)
 	}
-	queue := m.histogramVec("xpyd_queue_seconds", "Time that a completion waited for a backend of the role, of those that found all of them at their cap.", ttftBuckets, "role")
+	m.encodeItems = m.counterVec("xpyd_encode_items_total", "Images, sounds and videos of completions, by result: encoded by an encode backend, or left to the engine of the next leg.", "result")
+	resolved(m.encodeItems, []string{"encoded", "left"})
+	queue := m.histogramVec("xpyd_queue_seconds", "Time that a completion waited for a backend of the role. Only completions that found all of them at their cap count.", ttftBuckets, "role")
 	m.queue = resolvedObservers(queue, l.Roles)
-	handoff := m.histogramVec("xpyd_handoff_seconds", "Time from the prefill answer to the decode request written.", ttftBuckets)
+	handoff := m.histogramVec("xpyd_handoff_seconds", "Time from the prefill answer until the decode request is written.", ttftBuckets)
 	m.handoff = handoff.WithLabelValues()
 }
 
 // registerRelayed registers what other requests count. Their series are looked up at each, as their
 // engines do far more for them.
 func (m *Metrics) registerRelayed() {
-	m.relayed = m.counterVec("xpyd_relayed_requests_total", "Requests ended that one engine answers alone, by route and outcome. Routes of routes.pass are other.", "route", "outcome")
-	m.relayTime = m.histogramVec("xpyd_relayed_request_duration_seconds", "Time of such a request from its head to its last byte.", e2eBuckets, "route")
+	m.relayed = m.counterVec("xpyd_relayed_requests_total", "Requests that one engine answers alone, counted as they end, by route and outcome. Routes of routes.pass count as other.", "route", "outcome")
+	m.relayTime = m.histogramVec("xpyd_relayed_request_duration_seconds", "Time of a request that one engine answers alone, from its head to its last byte.", e2eBuckets, "route")
 	resolvedPairs(m.relayed, m.labels.Routes, m.labels.Outcomes)
 }
 
@@ -138,17 +140,17 @@ func (m *Metrics) Relayed(route string, outcome int, d time.Duration) {
 func (m *Metrics) registerProcess() {
 	m.ejections = m.counterVec("xpyd_backend_ejections_total", "Ejections of backends for their failures, by reason.", "role", "backend", "reason")
 	m.warmups = m.counterVec("xpyd_warmups_total", "One-token requests over pairs that are new or were banned, by result.", "result")
-	m.polls = m.counterVec("xpyd_engine_polls_total", "Readings of the engines' own metrics, by result. A failed one lacks the engine's load or a part of it.", "result")
+	m.polls = m.counterVec("xpyd_engine_polls_total", "Readings of the engines' own metrics, by result. A failed reading lacks the engine's load or a part of it.", "result")
 	m.reloads = m.counterVec("xpyd_config_reloads_total", "Reloads of the configuration, by result.", "result")
-	m.reloadOK = prometheus.NewGauge(prometheus.GaugeOpts{Name: "xpyd_config_last_reload_successful", Help: "1 unless the last reload failed and the configuration before it is still in force."})
+	m.reloadOK = prometheus.NewGauge(prometheus.GaugeOpts{Name: "xpyd_config_last_reload_successful", Help: "1 unless the last reload failed and the previous configuration is still in force."})
 	m.reloadedAt = prometheus.NewGauge(prometheus.GaugeOpts{Name: "xpyd_config_last_reload_success_timestamp_seconds", Help: "When the configuration in force was read, in Unix time."})
 	m.registry.MustRegister(m.reloadOK, m.reloadedAt)
 	m.reloaded()
-	m.retryDenied = m.counter("xpyd_retries_denied_total", "Retries that got no share of the retry budget in 30 s.")
+	m.retryDenied = m.counter("xpyd_retries_denied_total", "Retries that got no share of the retry budget within 30 s.")
 	m.turnedAway = m.counterVec("xpyd_connections_turned_away_total", "Client connections closed at once, for per_ip (limits.connections_per_ip), descriptors (none left), tls (the handshake failed) or proxy_protocol (a balancer sent no header).", "reason")
 	m.panics = m.counter("xpyd_panics_total", "Panics caught in request handling.")
 	m.loopback = m.counter("xpyd_loopback_handles_total", "Handles that name a loopback host although the decode backend is on another one.")
-	m.kept = m.counter("xpyd_kv_kept_by_decode_total", "Answers of decode backends that keep their own blocks for a next turn (bidirectional_kv_xfer). These blocks stay until decoder_kv_blocks_ttl.")
+	m.kept = m.counter("xpyd_kv_kept_by_decode_total", "Answers of decode backends that keep their own blocks for the next turn (bidirectional_kv_xfer). These blocks stay until decoder_kv_blocks_ttl ends.")
 	resolved(m.warmups, []string{"ok", "failed"})
 	resolved(m.polls, []string{"ok", "failed"})
 	resolved(m.turnedAway, []string{"per_ip", "descriptors", "tls"})
@@ -182,7 +184,7 @@ func (m *Metrics) counterFunc(name, help string, read func() float64) {
 
 // WatchLog adds the count of the log lines that were dropped, read at each scrape. It is called once.
 func (m *Metrics) WatchLog(dropped func() int64) {
-	m.counterFunc("xpyd_log_lines_dropped_total", "Log lines dropped because the reader of the log was too slow, or failed.", func() float64 { return float64(dropped()) })
+	m.counterFunc("xpyd_log_lines_dropped_total", "Log lines dropped because the reader of the log was too slow or failed.", func() float64 { return float64(dropped()) })
 }
 
 // Handler serves the Prometheus text format, or OpenMetrics to a scraper that asks for it.
@@ -222,6 +224,12 @@ func (m *Metrics) Leg(leg int, backend, outcome string, d time.Duration) {
 	if leg < len(m.legDuration) { // otherwise the count has it as other
 		m.legDuration[leg].Observe(d.Seconds())
 	}
+}
+
+// EncodeItems counts the images, sounds and videos of a completion.
+func (m *Metrics) EncodeItems(encoded, left int) {
+	m.encodeItems.WithLabelValues("encoded").Add(float64(encoded))
+	m.encodeItems.WithLabelValues("left").Add(float64(left))
 }
 
 // LegError counts a leg that failed, by its code.

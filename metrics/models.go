@@ -44,9 +44,9 @@ type models struct {
 func (m *Metrics) registerModels() {
 	s := &m.models
 	s.outcomes = m.labels.Outcomes
-	s.requests = m.counterVec("xpyd_model_requests_total", "Completions ended, by model and outcome. The first 100 models that an engine has served have series of their own, the rest is other.", "model", "outcome")
+	s.requests = m.counterVec("xpyd_model_requests_total", "Completions that ended, by model and outcome. The first 100 models that an engine has served have series of their own. All others count as other.", "model", "outcome")
 	s.prompt = m.counterVec("xpyd_prompt_tokens_total", "Prompt tokens of the completions that engines answered.", "model")
-	s.cached = m.counterVec("xpyd_prompt_tokens_cached_total", "Prompt tokens that the engine that computed the prompt had in its prefix cache.", "model")
+	s.cached = m.counterVec("xpyd_prompt_tokens_cached_total", "Prompt tokens that were in the prefix cache of the engine that computed the prompt.", "model")
 	s.completion = m.counterVec("xpyd_completion_tokens_total", "Tokens of the answers that engines gave.", "model")
 	s.untold = m.counterVec("xpyd_completions_without_usage_total", "Completions whose answer had no usage, so that their events count as tokens.", "model")
 	s.known.Store(&map[string]*Model{})

@@ -10,7 +10,7 @@ type PairLoad struct {
 }
 
 var (
-	transfersDesc  = prometheus.NewDesc("xpyd_pair_transfers_total", "Transfers of KV blocks from a prefill to a decode backend, by result. Pairs beyond the first 1,024, and those whose backend has left meanwhile, are other.", []string{"prefill", "decode", "result"}, nil)
+	transfersDesc  = prometheus.NewDesc("xpyd_pair_transfers_total", "Transfers of KV blocks from a prefill to a decode backend, by result. Pairs beyond the first 1,024, and pairs with a backend that has left, count as other.", []string{"prefill", "decode", "result"}, nil)
 	pairBannedDesc = prometheus.NewDesc("xpyd_pair_banned", "1 while the pair gets no requests because its transfers failed.", []string{"prefill", "decode"}, nil)
 )
 

@@ -44,7 +44,7 @@ const (
 	whyKeys       = "admin_token_file guards the admin port, and admin_tls encrypts it"
 	whyCaps       = "xpyd caps each engine (prefill_max_in_flight, decode_max_in_flight) and each client (limits.client_in_flight, keys_file)"
 	whyWasm       = "xpyd has no plug-ins"
-	whyRanks      = "xpyd asks no engine for its number of ranks; name those of vLLM engines in the pools, as http://host:8000@0..7 (docs/configuration.md)"
+	whyRanks      = "xpyd asks vLLM engines for their number of ranks where the pools say so, as http://host:8000@auto (docs/configuration.md); write it after their URLs, or add --backend vllm to the command line and translate again"
 	whyRankTokens = "policy least_tokens picks the rank with the fewest tokens, where the pools name the ranks, as http://host:8000@0..7"
 	whyRequestID  = "xpyd takes X-Request-Id"
 )
@@ -151,13 +151,18 @@ func collectorURL(addr, scheme string) string {
 	return scheme + "://" + addr
 }
 
-// speak sets the connector for engines that do not speak NIXL. It returns their prefill URLs.
-func (w gateway) speak(g given, p *plan) ([]string, error) {
-	flag := "backend"
+// engines returns what the engines are, and the flag that may say it.
+func (w gateway) engines(g given) (flag, engine string) {
+	flag = "backend"
 	if !g.has(flag) {
 		flag = "runtime"
 	}
-	engine := g.word(flag, w.engine)
+	return flag, g.word(flag, w.engine)
+}
+
+// speak sets the connector for engines that do not speak NIXL. It returns their prefill URLs.
+func (w gateway) speak(g given, p *plan) ([]string, error) {
+	flag, engine := w.engines(g)
 	connector := g.word("kv-connector", "nixl") // of vllm-router, which the rule of the flag sets
 	switch engine {
 	case "vllm":
@@ -175,13 +180,9 @@ func (w gateway) speak(g given, p *plan) ([]string, error) {
 
 // pools sets the engines and the policies that pick them.
 func (w gateway) pools(g given, p *plan) error {
-	flag := "intra-node-data-parallel-size"
-	ranks, err := g.ranks(flag)
+	flag, ranks, err := w.ranks(g, p)
 	if err != nil {
 		return err
-	}
-	if ranks == "" {
-		flag = "" // it changes nothing
 	}
 	pd := g.has(w.pd)
 	if !pd && (g.has("prefill") || g.has("decode")) {

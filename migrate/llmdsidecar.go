@@ -17,11 +17,11 @@ func llmdSidecar() router {
 		file    = "its keys are the names of flags; give them to xpyd migrate as flags"
 		checked = "xpyd checks the certificates of engines; backend_tls.ca names their CA"
 		morio   = "connector moriio has no such setting (docs/connectors.md)"
-		tier    = "xpyd has no connector over the P2P tier"
+		tier    = "a prefill engine of xpyd pulls no prefix from another engine"
 	)
 	for _, more := range [][]rule{
 		without("a request goes to one decode engine; list every rank's address in decode", one, "data-parallel-size"),
-		without("xpyd has no encode engines", one, "ec-connector"),
+		without("list the encode engines in encode; xpyd needs no key for how encodings travel (docs/encode.md)", one, "ec-connector"),
 		without("give prefill URLs that begin with https://", none, "prefiller-use-tls"),
 		without(checked, none, "prefiller-tls-insecure-skip-verify", "decoder-tls-insecure-skip-verify"),
 		without(checked, one, "tls-insecure-skip-verify"),
@@ -37,9 +37,10 @@ func llmdSidecar() router {
 		without("log.level is debug, info, warn or error", one, "zap-log-level", "zap-stacktrace-level", "zap-time-encoding", "zap-encoder", "v"),
 		without("log.format is json or console", none, "zap-devel"),
 		without("with connector mooncake or sglang, bootstrap=PORT after the URL of each prefill engine says it", one, "mooncake-bootstrap-port"),
-		without(tier, one, "p2p-connector-port"),
+		without("with connector offloading-p2p, bootstrap=PORT after the URL of each prefill engine says it, 5710 unless said", one, "p2p-connector-port"),
 		without(tier, none, "enable-p2p-pull"),
-		without(morio, none, "moriio-write-mode", "moriio-parallel-dispatch"),
+		without("connector moriio-write is that mode (docs/connectors.md)", none, "moriio-write-mode"),
+		without(morio, none, "moriio-parallel-dispatch"),
 		without(morio, one, "moriio-decode-notify-port", "moriio-local-pod-ip", "moriio-decode-handshake-port", "moriio-parallel-decode-wait-timeout",
 			"moriio-prefill-handshake-port", "moriio-prefill-notify-port", "moriio-tp-size", "moriio-dp-size", "moriio-dp-size-local", "moriio-remote-hosts", "moriio-decode-hosts"),
 	} {
@@ -47,8 +48,9 @@ func llmdSidecar() router {
 	}
 	return router{
 		name: "llm-d-sidecar",
-		about: "There, each request names its prefill engine (x-prefiller-host-port). Here, the proxy picks one:\n" +
-			"# list them in prefill, and every decode engine in decode, and run one xpyd in place of the sidecars.",
+		about: "There, each request names its prefill engine (x-prefiller-host-port) and its encode engines\n" +
+			"# (x-encoder-hosts-ports). Here, the proxy picks them: list them in prefill and encode, and every decode\n" +
+			"# engine in decode, and run one xpyd in place of the sidecars.",
 		rules: rules, fit: fitSidecar,
 	}
 }
@@ -76,10 +78,13 @@ func fitSidecar(g given, p *plan) error {
 	if g.has("decoder-use-tls") || slices.Contains(strings.Split(strings.Join(g["enable-tls"], ","), ","), "decoder") {
 		scheme = "https"
 	}
+	if slices.Contains(strings.Split(strings.Join(g["enable-tls"], ","), ","), "encoder") {
+		p.note("enable-tls", "for its encoder, give encode URLs that begin with https://")
+	}
 	p.set("decode", list([]string{scheme + "://localhost:" + g.word(server, "8200")}), g.from(server, "enable-tls", "decoder-use-tls"))
-	names := map[string]string{"nixl": "nixl", "nixlv2": "nixl", "shared-storage": "shared-storage", "mooncake": "mooncake", "sglang": "sglang"}
+	names := map[string]string{"nixl": "nixl", "nixlv2": "nixl", "shared-storage": "shared-storage", "mooncake": "mooncake", "sglang": "sglang", "offloading": "offloading-p2p"}
 	name := g.word(connector, "nixlv2")
-	if names[name] == "" { // offloading is there what xpyd has no connector for
+	if names[name] == "" {
 		return fmt.Errorf("--%s: %q has no equivalent; xpyd speaks %s", connector, name, strings.Join(sorted(names), ", "))
 	}
 	p.set("connector", names[name], g.from(connector))

@@ -22,7 +22,7 @@ type router struct {
 }
 
 func routers() []router {
-	return []router{vllmRouter(), sglangRouter(), smg(), toy(), llmdSidecar(), productionStack()}
+	return []router{vllmRouter(), sglangRouter(), smg(), toy(), epdProxy(), llmdSidecar(), productionStack()}
 }
 
 // Routers returns the names of the routers whose flags are known.

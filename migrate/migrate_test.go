@@ -184,6 +184,23 @@ func TestDocumentedCommandLines(t *testing.T) {
 				c.Router.Decode = []string{"http://localhost:8200", "http://localhost:8201"}
 				c.Router.PrefillPolicy, c.Router.DecodePolicy = "round_robin", "round_robin"
 			}, nil},
+		{"epd-proxy", "disagg_1e1p1d_example.sh", `--host 0.0.0.0 --port 1889 --encode-servers-urls http://localhost:19534 --prefill-servers-urls http://localhost:19535 --decode-servers-urls http://localhost:19536`,
+			func(c *config.Config) {
+				c.Listen = "0.0.0.0:1889"
+				c.Router.Encode, c.Router.Prefill, c.Router.Decode = []string{"http://localhost:19534"}, []string{"http://localhost:19535"}, []string{"http://localhost:19536"}
+				c.Router.PrefillPolicy, c.Router.DecodePolicy = "random", "random"
+			}, nil},
+		{"epd-proxy", "disagg_1e1pd_example.sh", `--encode-servers-urls http://e:1,http://f:2 --prefill-servers-urls disable --decode-servers-urls http://localhost:3 --ec-consumer-zmq-addrs tcp://h:1`,
+			func(c *config.Config) {
+				c.Listen = "0.0.0.0:8000"
+				c.Router.Encode, c.Router.Decode = []string{"http://e:1", "http://f:2"}, []string{"http://localhost:3"}
+				c.Router.PrefillPolicy, c.Router.DecodePolicy = "random", "random"
+			}, []string{"ec-consumer-zmq-addrs"}},
+		{"llm-d-sidecar", "deploy: epd", `--port=8000 --ec-connector=ec-example --enable-tls=encoder --secure-proxy=false`,
+			func(c *config.Config) {
+				c.Listen = ":8000"
+				c.Router.Decode = []string{"http://localhost:8200"}
+			}, []string{"ec-connector", "enable-tls"}},
 		{"llm-d-sidecar", "deploy/components/vllm-decode/deployment.yaml", `--port=8000 --vllm-port=8200 --secure-proxy=false --data-parallel-size=1`,
 			func(c *config.Config) {
 				c.Listen = ":8000"
@@ -194,6 +211,11 @@ func TestDocumentedCommandLines(t *testing.T) {
 				c.Listen, c.Connector = ":8000", "mooncake"
 				c.Router.Decode = []string{"http://localhost:8200"}
 			}, []string{"data-parallel-size", "mooncake-bootstrap-port"}},
+		{"llm-d-sidecar", "docs: offloading", `--port=8000 --kv-connector=offloading --p2p-connector-port=5711 --enable-p2p-pull --secure-proxy=false`,
+			func(c *config.Config) {
+				c.Listen, c.Connector = ":8000", "offloading-p2p"
+				c.Router.Decode = []string{"http://localhost:8200"}
+			}, []string{"enable-p2p-pull", "p2p-connector-port"}},
 		{"llm-d-sidecar", "test/sidecar/config/base/pod-qwen.yaml", `--port=8000 --model-server-port=8001 --secure-serving=false`,
 			func(c *config.Config) {
 				c.Listen = ":8000"
@@ -440,7 +462,7 @@ func TestSingleFlags(t *testing.T) {
 
 func TestWrongCommandLines(t *testing.T) {
 	for _, tc := range []struct{ router, line, want string }{
-		{"haproxy", "", `"haproxy" is no router whose flags are known; give one of vllm-router, sglang-router, smg, toy, llm-d-sidecar, production-stack`},
+		{"haproxy", "", `"haproxy" is no router whose flags are known; give one of vllm-router, sglang-router, smg, toy, epd-proxy, llm-d-sidecar, production-stack`},
 		{"vllm-router", "--mode pd", "vllm-router: it has no flag --mode"},
 		{"vllm-router", "pd", "vllm-router: its command line must begin with a flag"},
 		{"vllm-router", "--api-key k1 sk-secret", "vllm-router: --api-key has one value too many"},
@@ -456,7 +478,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{"smg", "--worker-urls http://w:1 --ca-cert-paths a b", "smg: --ca-cert-paths: xpyd takes one file; put all CAs into one"},
 		{"toy", "--prefiller-ports 1 2", "toy: 1 --prefiller-hosts and 2 --prefiller-ports; give as many of one as of the other"},
 		{"toy", "--decoder-ports http", `toy: --decoder-ports: "http" is no port`},
-		{"llm-d-sidecar", "--kv-connector=offloading", `llm-d-sidecar: --kv-connector: "offloading" has no equivalent; xpyd speaks mooncake, nixl, nixlv2, sglang, shared-storage`},
+		{"llm-d-sidecar", "--kv-connector=lmcache", `llm-d-sidecar: --kv-connector: "lmcache" has no equivalent; xpyd speaks mooncake, nixl, nixlv2, offloading, sglang, shared-storage`},
 		{"sglang-router", "--pd-disaggregation --prefill http://p:1 --decode http://d:1 --backend trtllm",
 			`sglang-router: --backend: "trtllm" has no equivalent; xpyd speaks to vllm and, as an experiment, to sglang`},
 		{"production-stack", "--static-backends http://w:1", "production-stack: --routing-logic is missing"},

@@ -19,11 +19,32 @@ func (g given) ranks(flag string) (string, error) {
 	return "@0.." + strconv.Itoa(n-1), nil
 }
 
-// ranked puts the ranks behind the URL of each entry of a pool.
+// ranks returns what follows the URLs of engines with data-parallel ranks, and the flag that says it. Both are empty
+// where there are none. Only a vLLM server can be asked how many it has.
+func (w gateway) ranks(g given, p *plan) (flag, ranks string, err error) {
+	const told, asked = "intra-node-data-parallel-size", "dp-aware"
+	if ranks, err = g.ranks(told); err != nil || ranks != "" {
+		return told, ranks, err
+	}
+	if !g.has(asked) {
+		return "", "", nil
+	}
+	if _, engine := w.engines(g); engine != "vllm" {
+		p.note(asked, whyRanks)
+		return "", "", nil
+	}
+	return asked, "@auto", nil
+}
+
+// ranked puts the ranks after the URL of each entry of a pool that names none.
 func ranked(pool []string, ranks string) []string {
 	var all []string
 	for _, entry := range pool {
 		url, rest, more := strings.Cut(entry, " ")
+		if strings.Contains(url, "@") {
+			all = append(all, entry)
+			continue
+		}
 		if entry = strings.TrimSuffix(url, "/") + ranks; more {
 			entry += " " + rest
 		}

@@ -40,7 +40,7 @@ func sglangRules() []rule {
 	for _, more := range [][]rule{
 		without(whyPrefix, one, "prefix-token-count", "prefix-hash-load-factor", "bucket-adjust-interval-secs"),
 		without("affinity.headers needs no table of sessions", one, "max-idle-secs", "assignment-mode"),
-		without(whyRanks, none, "dp-aware"),
+		read(none, "dp-aware"),
 		without("xpyd always checks its engines", none, "disable-health-check"),
 		without("the buckets of xpyd's metrics are fixed", many, "prometheus-duration-buckets"),
 		without(whyTokenizer, one, "model-path", "tokenizer-path", "chat-template", "tokenizer-cache-l0-max-entries", "tokenizer-cache-l1-max-memory"),

@@ -5,6 +5,9 @@ import (
 	"strings"
 )
 
+// whyEncode: SGLang's encode servers answer no chats, and push what they encode to the prefill server.
+const whyEncode = "encode is for vLLM's engines, which are asked by chats (docs/encode.md); SGLang's encode servers are asked otherwise"
+
 // smg has the flags of the Shepherd Model Gateway (lightseekorg/smg), of the Rust binary and of the
 // Python launcher (model_gateway/src/main.rs and router_args.py there).
 func smg() router {
@@ -49,9 +52,9 @@ func smgRules() []rule {
 			"least-load-default-throughput", "least-load-mean-prefill-tokens"),
 		without("/livez, /readyz and /health are on the data port and on the admin port", one, "health-check-port"),
 		without(whyRankTokens, none, "dp-minimum-tokens-scheduler"),
-		without("xpyd has no encode engines", none, "epd-disaggregation"),
-		without("xpyd has no encode engines", one, "encode-policy"),
-		without("xpyd has no encode engines", target, "encode"),
+		without(whyEncode, none, "epd-disaggregation"),
+		without(whyEncode, one, "encode-policy"),
+		without(whyEncode, target, "encode"),
 		without(whyKubernetes, many, "encode-selector", "router-selector"),
 		without(whyModels, one, "model-id-from", "model-alias"),
 		without(whyStart, one, "worker-startup-delay"),

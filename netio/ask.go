@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Outbox is a request that is being written and whose answer is then waited for. Scratch lends it.
+// Outbox is a request that Ask writes, and for whose answer it then waits. Scratch lends it.
 type Outbox struct {
-	Head   []byte      // of the request
+	Head   []byte      // the head of the request
 	Pieces net.Buffers // head and body
 
 	records *sync.Pool // of *records, for TLS
@@ -31,18 +31,18 @@ type Outbox struct {
 	loud bool // something had come before the wait began
 }
 
-// ErrStale is about a kept connection on which something came without a request: an end, or bytes that
-// would be taken for the next answer. Nothing was written to it.
+// ErrStale means that something arrived on a kept connection without a request: its end, or bytes that
+// would pass for the next answer. Ask has written nothing to it.
 var ErrStale = errors.New("kept connection is not quiet")
 
-// Ask writes a request and waits until its answer can be read. It spares the read that would find
-// nothing. sent is when the request was written. If it is zero, the request was not written and err is
-// the write's. Otherwise err is the wait's. When Ask returns, t belongs to the caller again and holds
-// nothing of the request's pieces.
+// Ask writes a request and waits until the caller can read its answer. This saves a read that would
+// find nothing. sent is when the request was written. If sent is zero, the write failed with err.
+// Otherwise, err is the error of the wait. When Ask returns, t belongs to the caller again and refers
+// to none of the request's pieces.
 //
-// The wait begins before the request is written, so that no answer is missed. After a request that
-// does not go out in one piece, Ask does not wait, because the next read does. On a kept connection
-// that is not quiet it returns ErrStale.
+// The wait begins before the write, so that it misses no answer. If the request does not go out in one
+// piece, Ask does not wait, because the next read does. On a kept connection that is not quiet, it
+// returns ErrStale.
 func (s *Socket) Ask(t *Outbox, kept bool) (sent time.Time, err error) {
 	if s.secure != nil {
 		return s.secure.ask(t, kept)
@@ -90,7 +90,7 @@ func (t *Outbox) load(req net.Buffers) bool {
 		if len(b) == 0 {
 			continue
 		}
-		if t.size += len(b); t.size > RawLimit || t.segs == maxSegments {
+		if t.size += len(b); t.size > sendLimit || t.segs == maxSegments {
 			return false
 		}
 		t.vec[t.segs].Base = unsafe.SliceData(b)

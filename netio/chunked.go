@@ -2,10 +2,11 @@ package netio
 
 import "errors"
 
-// BodyDecoder strips the framing of a response body, piece by piece. Unlike fasthttp's reader it
-// calls a body complete only after its last chunk's empty line, because an engine that dies between
-// two chunks must not look like one that finished. It also follows the chunks of requests. Chunked,
-// UntilEOF, Ended or Left is set before the first byte. After that only Ended and Left matter.
+// BodyDecoder removes the framing of a response body, piece by piece. Unlike fasthttp's reader, it
+// calls a body complete only after the empty line of its last chunk, because an engine that dies
+// between two chunks must not look like one that has finished. It also follows the chunks of requests.
+// The caller sets Chunked, UntilEOF, Ended or Left before the first byte. After that, only Ended and
+// Left matter.
 type BodyDecoder struct {
 	Chunked  bool
 	UntilEOF bool  // no framing: the body ends with the connection

@@ -40,7 +40,7 @@ func (s *Socket) writeRest(rest *net.Buffers) error {
 	}
 }
 
-// pour writes rest by raw calls of at most RawLimit bytes, and drops from rest what was written. After an
+// pour writes rest by raw calls of at most sendLimit bytes, and drops from rest what was written. After an
 // announced call (net.Buffers), which is a long one here, Go's monitor thread would keep polling.
 func (s *Socket) pour(rest *net.Buffers) error {
 	var vec [maxSegments]unix.Iovec
@@ -70,9 +70,16 @@ func (s *Socket) pour(rest *net.Buffers) error {
 	return nil
 }
 
-// load points vec to the first RawLimit bytes of pieces, and returns how many entries it uses.
+// load points vec to the first sendLimit bytes of pieces, and returns how many entries it uses. What is a little more
+// goes with them: a call for a few bytes costs a segment and wakes the backend once more.
 func load(vec *[maxSegments]unix.Iovec, pieces net.Buffers) (segs int) {
-	room := RawLimit
+	room, all := sendLimit, 0
+	for _, p := range pieces {
+		all += len(p)
+	}
+	if all <= sendLimit+sendLimit/4 {
+		room = all
+	}
 	for _, p := range pieces[:min(len(pieces), maxSegments)] {
 		if p = p[:min(len(p), room)]; room == 0 {
 			break

@@ -1,8 +1,8 @@
 package netio
 
-// SplitField cuts a line of a head into a field's name and its value without the white space around
-// it. Both alias the line. A line that begins with white space continues the one before it (obs-fold).
-// It is no field, because its first byte is no token character.
+// SplitField splits a line of a head into a field's name, and its value without the white space around
+// it. Both alias the line. A line that begins with white space continues the previous line (obs-fold).
+// It is not a field, because its first byte is no token character.
 func SplitField(line []byte) (name, value []byte, ok bool) {
 	colon := 0
 	for colon < len(line) && nameBytes[line[colon]] {
@@ -34,7 +34,7 @@ func Printable(b []byte) bool {
 	return true
 }
 
-// EqualFold compares b with lower, which is in lower case, and ignores the case of ASCII letters.
+// EqualFold compares b with lower, which must be in lower case, and ignores the case of ASCII letters.
 // Unicode folding would take U+212A for a k.
 func EqualFold(b []byte, lower string) bool {
 	if len(b) != len(lower) {
@@ -69,7 +69,7 @@ const (
 
 var nameBytes = ByteClass("!#$%&'*+-.^_`|~" + Digits + Letters) // RFC 9110 token
 
-// ByteClass returns a table in which the members are true.
+// ByteClass returns a table that is true for the members.
 func ByteClass(members string) (class [256]bool) {
 	for _, c := range []byte(members) {
 		class[c] = true

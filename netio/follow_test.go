@@ -20,7 +20,7 @@ func watchedConn(t *testing.T, w *Watcher, tcp *net.TCPConn) (c *backendConn, le
 	if err := w.join(&c.peer, c.fd); err != nil {
 		t.Fatal(err)
 	}
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second)) // ends a wait that nothing else ends
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second)) // ends a wait that nothing else ends
 	return c, left
 }
 
@@ -67,7 +67,7 @@ func TestEndBehindTheLastBytesIsFound(t *testing.T) {
 				tick := time.AfterFunc(time.Hour, ticks(t, w))
 				defer tick.Stop()
 				got := ""
-				err := c.Follow(&c.in, func() bool {
+				err := c.Follow(nil, nil, &c.in, func() bool {
 					got += string(c.in.Unread)
 					c.in.Empty()
 					if !before {
@@ -107,7 +107,7 @@ func TestFollowTakesWhatComes(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(1, uint64(i)))
 		go sendInPieces(far, size, rnd, i%2 == 0)
 		n := 0
-		err := c.Follow(&c.in, func() bool {
+		err := c.Follow(nil, nil, &c.in, func() bool {
 			for _, b := range c.in.Unread {
 				if b != byte(n%251) {
 					t.Errorf("byte %d is not the one that was sent", n)
@@ -160,10 +160,10 @@ func TestFollowEndsAtItsDeadline(t *testing.T) {
 	c, _ := watchedConn(t, startWatcher(t), near)
 	_ = c.SetDeadline(time.Now().Add(20 * time.Millisecond))
 	var ne net.Error
-	if err := c.Follow(&c.in, func() bool { return true }); !errors.As(err, &ne) || !ne.Timeout() {
+	if err := c.Follow(nil, nil, &c.in, func() bool { return true }); !errors.As(err, &ne) || !ne.Timeout() {
 		t.Fatalf("%v: want a timeout", err)
 	}
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
 	_, _ = io.WriteString(far, "more")
 	if err := c.more(); err != nil || string(c.in.Unread) != "more" {
 		t.Fatalf("%q, %v", c.in.Unread, err)

@@ -7,16 +7,16 @@ import (
 	"strconv"
 )
 
-// Framing checks what a client sends before fasthttp sees it. fasthttp takes a bare LF for the end of
-// a request line or of a trailer section. It also takes folded trailers and blanks after a chunk's
-// size. Another reader on the way may not, and then the two disagree on where the next request
-// begins. So Framing refuses each line that ends in anything but CR LF, and each chunk that
-// BodyDecoder does not take. It refuses at once, because a client that sends such a head would
-// otherwise wait for the header timeout.
+// Framing checks the bytes of a client before fasthttp sees them. fasthttp accepts a bare LF as the end
+// of a request line or of a trailer section. It also accepts folded trailers, and blanks after the size
+// of a chunk. Another reader on the way may not, and then the two disagree on where the next request
+// begins. So Framing refuses each line that does not end in CR LF, and each chunk that BodyDecoder does
+// not accept. It refuses at once, because a client that sends such a head would otherwise wait for the
+// header timeout.
 //
-// The gate judges what a head says. Framing reads only the two fields that tell where the body ends.
-// It holds no bytes except the beginning of a field that came in parts. The zero value is at the
-// beginning of a connection.
+// The gate judges the contents of a head. Framing reads only the two fields that say where the body
+// ends. It keeps no bytes except the beginning of a field that arrives in parts. The zero value stands
+// for the beginning of a connection.
 type Framing struct {
 	refused bool // for good; fasthttp gets nothing more
 	inHead  bool // the request line has come
@@ -50,13 +50,16 @@ func bodyFieldOf(name []byte) bodyField {
 // maxFramingField bounds the line of Content-Length and of Transfer-Encoding.
 const maxFramingField = 64
 
-// ErrFraming is the error of a read after what Framing refused.
+// ErrFraming is the error of a read after Framing has refused something.
 var ErrFraming = errors.New("a line does not end in CR LF, or a chunk is not framed exactly")
 
-// Refused reports that something was refused, and that nothing more is read.
+// Refused reports that Framing has refused something, and that it reads no more.
 func (f *Framing) Refused() bool { return f.refused }
 
-// Read is src.Read up to the first byte that is refused.
+// inBody reports that what comes next is of a body.
+func (f *Framing) inBody() bool { return !f.inHead && (f.length > 0 || f.chunks.Chunked) }
+
+// Read is src.Read up to the first byte that Framing refuses.
 func (f *Framing) Read(src io.Reader, p []byte) (int, error) {
 	if f.refused {
 		return 0, ErrFraming
@@ -65,10 +68,10 @@ func (f *Framing) Read(src io.Reader, p []byte) (int, error) {
 	return f.Take(p[:n]), err
 }
 
-// Take returns how many bytes of p fasthttp may have. A byte that is refused is the last of them, and
-// it is replaced by NUL. fasthttp needs a byte more, because it answers only a request that has
-// begun, and it takes an error at the beginning of a trailer for the end of the body. A NUL ends
-// nothing anywhere.
+// Take returns how many bytes of p fasthttp may have. If Take refuses a byte, that byte is the last of
+// them, and Take replaces it by NUL. fasthttp needs this byte, because it answers only a request that
+// has begun, and it takes an error at the beginning of a trailer for the end of the body. A NUL never
+// ends anything.
 func (f *Framing) Take(p []byte) int {
 	for i := 0; i < len(p); {
 		n, ok := f.step(p[i:])

@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// InboxSize is in bytes. It holds a whole response head, and in a stream what one wake-up reads. A
-// larger head is an error.
+// InboxSize is the size of an inbox in bytes. An inbox holds a whole response head, or what one wake-up
+// of a stream reads. A larger head is an error.
 const InboxSize = 8 << 10
 
 var errLongHead = errors.New("response head is larger than 8 KiB")
 
-// Inbox holds what a backend sent and the exchange has not used yet. A connection that waits, as most
-// do most of the time, has no buffer. Scratch makes an Inbox.
+// Inbox holds the bytes that a backend has sent and the exchange has not used. A waiting connection, as
+// most are most of the time, has no buffer. Scratch makes an Inbox.
 type Inbox struct {
 	Unread []byte // belongs to the inbox and is valid until Use, Empty or the next read
 
@@ -20,8 +20,8 @@ type Inbox struct {
 	buf  *[]byte    // the buffer of Unread; nil while there is nothing
 }
 
-// Scratch is what connections to backends hold only while something comes or goes. All backends share
-// it, so that a large pool keeps no more of it than a small one. It is safe for concurrent use.
+// Scratch has the buffers that connections to backends need only while they read or write. All backends
+// share it, so that a large pool keeps no more buffers than a small one. It is safe for concurrent use.
 type Scratch struct {
 	inboxes  sync.Pool // of *[]byte, InboxSize each
 	outboxes sync.Pool // of *Outbox
@@ -50,8 +50,7 @@ func (s *Scratch) Lend() *Outbox { return s.outboxes.Get().(*Outbox) }
 // TakeBack takes what Lend returned.
 func (s *Scratch) TakeBack(t *Outbox) { s.outboxes.Put(t) }
 
-// More waits for bytes and adds what one read brings to those that are unread, which move to the
-// front.
+// More waits for bytes, and adds those of one read to the unread ones, which move to the front.
 func (s *Socket) More(in *Inbox) error {
 	if in.buf == nil {
 		buf, n, err := s.readInto(in.pool)
@@ -90,7 +89,7 @@ func (in *Inbox) Use(n int) {
 	}
 }
 
-// Empty gives the buffer back, whatever is in it.
+// Empty gives the buffer back, whatever it contains.
 func (in *Inbox) Empty() {
 	if in.buf != nil {
 		in.pool.Put(in.buf)

@@ -16,9 +16,9 @@ const (
 	lingerBuffer  = 16 << 10
 )
 
-// Lingering holds the connections that have had their last answer and are read to their end. Each
-// keeps its goroutine and its place under the caps on connections. It has a buffer only while there is
-// something to read.
+// Lingering holds the connections that have had their last answer and that xpyd still reads to their
+// end. Each keeps its goroutine and its place under the caps on connections. It has a buffer only while
+// there is something to read.
 type Lingering struct {
 	silence, total time.Duration
 	limit          int
@@ -40,7 +40,7 @@ func NewLingering() *Lingering {
 }
 
 // Bound sets how long a silent connection and any connection may linger, and how many may linger at a
-// time. It is called before there are any.
+// time. Call it before any connection lingers.
 func (l *Lingering) Bound(silence, total time.Duration, limit int) {
 	l.silence, l.total, l.limit = silence, total, limit
 }
@@ -94,7 +94,7 @@ func (l *Lingering) freePlace(c *Conn) {
 	delete(l.conns, c)
 }
 
-// End closes them all. No connection lingers after that.
+// End closes all lingering connections. No connection lingers after that.
 func (l *Lingering) End() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

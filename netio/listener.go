@@ -31,13 +31,13 @@ type Terms struct {
 	WriteStall time.Duration       // how long a client may leave a write unread
 	TurnedAway func(reason string) // counts clients that got no place; may be nil
 	NoRoom     []byte              // the answer to a client for which there is no descriptor
-	Watcher    *Watcher            // that clients join; may be nil
-	Lingering  *Lingering          // takes those with an unread body after their answer; nil if none linger
+	Watcher    *Watcher            // notices clients that leave; may be nil
+	Lingering  *Lingering          // takes clients with an unread body after their answer; nil if none linger
 	TLS        *tls.Config         // nil: plain HTTP
-	NotTLS     []byte              // the plain answer to a client that speaks HTTP where TLS is spoken
+	NotTLS     []byte              // the plain answer to a client that speaks HTTP on a TLS port
 	Unsecured  func(why error)     // hears why a handshake failed; may be nil
-	// Balancers are the peers whose connections begin with a header of the PROXY protocol. Unintroduced
-	// hears of connections without one; it may be nil.
+	// Balancers are the peers whose connections begin with a header of the PROXY protocol. The listener
+	// calls Unintroduced for a connection without one; it may be nil.
 	Balancers    []netip.Prefix
 	Unintroduced func(peer netip.Addr, why error)
 }
@@ -68,23 +68,23 @@ type Conn struct {
 	balanced bool    // a balancer made the connection
 	begun    bool    // what comes before HTTP has been read
 
-	place netip.Addr // under the cap of which address it counts; not valid if it does not
-	left  bool       // Close was called, so it takes no place
+	counted bool // under the cap of its address
+	left    bool // Close was called, so it takes no place
 }
 
-// IP is the address of the client. An IPv4 address never has the form of an IPv6 address. Where a
-// balancer names its clients, IP holds once a request has come.
+// IP is the address of the client. An IPv4 address never has the form of an IPv6 address. If a balancer
+// names its clients, IP is right only after a request has arrived.
 func (c *Conn) IP() netip.Addr { return c.ip }
 
-// Misframed reports that the client sent something that Framing refused.
+// Misframed reports that the client has sent something that Framing refused.
 func (c *Conn) Misframed() bool { return c.framing.Refused() }
 
-// Departed reports without waiting whether the client has closed the connection or its sending side.
+// Departed reports, without waiting, whether the client has closed the connection or its sending side.
 func (c *Conn) Departed() bool {
 	return departed(c.fd) || c.secure != nil && (c.secure.ended.Load() || isFarewell(c.fd))
 }
 
-// LeaveUnread makes Close wait for the end of what the client may still send, see Lingering.
+// LeaveUnread makes Close wait for the end of the bytes that the client may still send, see Lingering.
 func (c *Conn) LeaveUnread() { c.unread.Store(true) }
 
 // Listen opens the data port. An empty host means all addresses.
@@ -104,9 +104,9 @@ func Listen(addr string) (net.Listener, error) {
 	return ln, nil
 }
 
-// Inherit makes the data port from a listening TCP socket that this process was started with. The
-// caller still owns f and may close it at once. Closing the listener leaves the socket, and what waits
-// in its queue, to the other processes that hold it.
+// Inherit makes the data port from a listening TCP socket that this process got at its start. The
+// caller still owns f and may close it at once. When the listener closes, the other processes that hold
+// the socket keep it, and the connections in its queue.
 func Inherit(f *os.File) (net.Listener, error) {
 	ln, err := net.FileListener(f)
 	if err != nil {
@@ -174,7 +174,7 @@ func (l *Listener) allowStall(stall time.Duration) error {
 	return nil
 }
 
-// Open returns how many connections are accepted and not closed.
+// Open returns how many accepted connections are open.
 func (l *Listener) Open() int64 { return l.open.Load() }
 
 // Close ends accepting. Later calls do nothing.
@@ -186,7 +186,7 @@ func (l *Listener) Close() error {
 	return l.Listener.Close()
 }
 
-// Accept returns the next client that is under its address's cap. It closes the others at once.
+// Accept returns the next client whose address is under its cap. It closes the others at once.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -245,9 +245,10 @@ func (l *Listener) adopt(c *Conn) error {
 // acceptPause is the pause after an accept that failed because descriptors or memory ran out.
 const acceptPause = 50 * time.Millisecond
 
-// OutOfResources reports that this process or host lacks something for one more connection. fasthttp
+// OutOfResources reports that this process or host lacks a resource for one more connection. fasthttp
 // would then end the server, although the next accept may succeed. ENOSPC is epoll's error at
-// fs.epoll.max_user_watches, of which a connection takes two.
+// fs.epoll.max_user_watches. A connection takes two of these watches, and a third while a loop follows
+// it.
 func OutOfResources(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENOSPC)
 }
@@ -261,8 +262,8 @@ func (l *Listener) takePlace(c *Conn) bool {
 	if c.left || l.count[c.ip] >= l.terms.PerIP {
 		return false
 	}
-	c.place = c.ip
-	l.count[c.place]++
+	c.counted = true
+	l.count[c.ip]++
 	return true
 }
 
@@ -272,17 +273,17 @@ func (l *Listener) freePlace(c *Conn) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.left = true; !c.place.IsValid() {
+	if c.left = true; !c.counted {
 		return
 	}
-	if l.count[c.place]--; l.count[c.place] == 0 {
-		delete(l.count, c.place)
+	if l.count[c.ip]--; l.count[c.ip] == 0 {
+		delete(l.count, c.ip)
 	}
 }
 
-// Read reads what the client sent, as far as its framing is correct. The first one reads what comes
-// before HTTP, which is a balancer's header and the handshake of TLS. A client with which that fails
-// has closed the connection, as far as HTTP is concerned.
+// Read reads what the client has sent, as far as its framing is correct. The first call also reads what
+// comes before HTTP: a balancer's header and the TLS handshake. If that fails, Read reports to HTTP
+// that the client has closed the connection.
 func (c *Conn) Read(p []byte) (int, error) {
 	if !c.begun {
 		c.begun = true
@@ -290,7 +291,14 @@ func (c *Conn) Read(p []byte) (int, error) {
 			return 0, io.EOF
 		}
 	}
-	return c.framing.Read(&c.Socket, p)
+	body := c.framing.inBody()
+	n, err := c.framing.Read(&c.Socket, p)
+	if !body && c.ln.terms.WriteStall > 0 {
+		// fasthttp sets a deadline only for what a handler answers. It writes "100 Continue", and refuses a head, under
+		// that of the answer before, which may have passed.
+		_ = c.SetWriteDeadline(time.Now().Add(c.ln.terms.WriteStall))
+	}
+	return n, err
 }
 
 // begin reads what comes before HTTP, and reports whether HTTP follows.
@@ -326,8 +334,8 @@ func (c *Conn) unsecured(err error) {
 	}
 }
 
-// Close closes the connection and gives its place under the cap back, once. If the client may still be
-// sending, Close first waits for the end of that, see Lingering.
+// Close closes the connection and gives back its place under the cap, once. If the client may still be
+// sending, Close first waits until it has finished, see Lingering.
 func (c *Conn) Close() error {
 	c.closed.Do(func() {
 		if c.unread.Load() && c.ln.terms.Lingering != nil {

@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// ParseNetworks reads addresses and networks, such as 10.0.0.7 and 10.0.0.0/8. The text of an error
-// follows value.
+// ParseNetworks reads addresses and networks, such as 10.0.0.7 and 10.0.0.0/8. The error text follows
+// value.
 func ParseNetworks(entries []string) (networks []netip.Prefix, value string, err error) {
 	for _, e := range entries {
 		network, err := netip.ParsePrefix(e)

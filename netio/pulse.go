@@ -34,8 +34,8 @@ func (p pulse) await(ctx context.Context, ask func()) bool {
 	}
 }
 
-// Turns asks the loop that accepts for a turn, and reports whether it made one before ctx ended. A
-// closed listener needs no loop. Only one goroutine may ask at a time.
+// Turns asks the accept loop for a turn, and reports whether the loop made one before ctx ended. It
+// also reports true for a closed listener, which needs no loop. Only one goroutine may ask at a time.
 func (l *Listener) Turns(ctx context.Context) bool {
 	port, ok := l.Listener.(*net.TCPListener)
 	if !ok {
@@ -59,8 +59,8 @@ func (l *Listener) turned() {
 	l.pulse.beat()
 }
 
-// Turns asks the watcher for a turn, and reports whether it made one before ctx ended. A watcher that
-// is closed need not turn. Only one goroutine may ask at a time.
+// Turns asks the watcher for a turn, and reports whether the watcher made one before ctx ended. It also
+// reports true for a closed watcher. Only one goroutine may ask at a time.
 func (w *Watcher) Turns(ctx context.Context) bool {
 	select {
 	case <-w.done:

@@ -38,8 +38,8 @@ type secure struct {
 // records crypto/tls takes that for a clean end, but an answer may end with its connection.
 var errTruncated = fmt.Errorf("connection ended without close_notify of TLS: %w", io.ErrUnexpectedEOF)
 
-// SecureClient starts TLS on the connection, as the side that dialled it. The handshake must end by the
-// deadline.
+// SecureClient starts TLS on the connection as the side that has dialled it. The handshake must end
+// before the deadline.
 func (s *Socket) SecureClient(cfg *tls.Config, deadline time.Time) error {
 	s.secure = &secure{s: s, client: true}
 	s.secure.Conn = tls.Client(&wire{s.secure}, cfg)
@@ -109,11 +109,10 @@ func (s *Socket) readNow(p []byte) (int, error) {
 	return int(n), nil
 }
 
-// writeNow writes p if there is room for it.
+// writeNow writes p if there is room for it, whatever the deadline of writes.
 func (s *Socket) writeNow(p []byte) (n int, err error) {
-	ctlErr := s.raw.Write(func(fd uintptr) bool {
+	ctlErr := s.raw.Control(func(fd uintptr) {
 		n, err = unix.SendmsgN(int(fd), p, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-		return true
 	})
 	return max(n, 0), errors.Join(ctlErr, err)
 }
@@ -168,8 +167,8 @@ func (x *secure) farewell(say func(*tls.Conn) error) {
 	}
 }
 
-// Cut marks the answer as incomplete. No close_notify follows it, so that no client takes the end of the
-// connection for the end of the answer. On a plain connection Cut does nothing.
+// Cut marks the answer as incomplete. xpyd then sends no close_notify, so that no client takes the end
+// of the connection for the end of the answer. On a plain connection, Cut does nothing.
 func (s *Socket) Cut() {
 	if s.secure != nil {
 		s.secure.cut.Store(true)

@@ -19,7 +19,7 @@ func TestLastBytesTogetherWithTheFarewell(t *testing.T) {
 		server := tls.Server(far, &tls.Config{Certificates: []tls.Certificate{ca.Local("engine").Load(t)}, MaxVersion: version})
 		go func() { shaken <- server.Handshake() }()
 		c := connOn(t, near)
-		if err := errors.Join(c.SecureClient(&tls.Config{RootCAs: ca.Pool, ServerName: "127.0.0.1"}, time.Now().Add(5*time.Second)), <-shaken); err != nil {
+		if err := errors.Join(c.SecureClient(&tls.Config{RootCAs: ca.Pool, ServerName: "127.0.0.1"}, time.Now().Add(30*time.Second)), <-shaken); err != nil {
 			t.Fatal(err)
 		}
 		if !c.Quiet() {
@@ -27,14 +27,14 @@ func TestLastBytesTogetherWithTheFarewell(t *testing.T) {
 		}
 		_, _ = io.WriteString(server, "last")
 		_ = server.CloseWrite()
-		for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 			if b := make([]byte, 128); time.Now().After(deadline) {
 				t.Fatal("did not come")
 			} else if n, _ := c.peek(b); n >= 50 { // both records
 				break
 			}
 		}
-		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(30 * time.Second))
 		if err := c.more(); err != nil || string(c.in.Unread) != "last" {
 			t.Fatalf("%s: %v %q", tls.VersionName(version), err, c.in.Unread)
 		}

@@ -1,7 +1,7 @@
-// Package netio is between the kernel and HTTP. It has the sockets of clients and of backends,
-// which make their own system calls, the listener, and the watcher of peers that leave. It also has
-// the framing of HTTP/1.1, and reads nothing else of what passes. It knows no request and no
-// answer, and retries nothing.
+// Package netio is the layer between the kernel and HTTP. It has the sockets of clients and backends,
+// which make their own system calls, the listener, and the watcher for peers that leave. It also checks
+// and removes the framing of HTTP/1.1, and reads nothing else in the bytes that pass. It knows neither
+// requests nor answers, and retries nothing.
 package netio
 
 import (
@@ -18,19 +18,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RawLimit is what a raw system call reads or writes at most, in bytes. The scheduler does not know of
-// such a call. The socket never blocks, but copying much would hold up the other goroutines.
+// RawLimit is how many bytes a raw system call reads or writes at most. Go's scheduler does not know
+// about such a call. The socket never blocks, but a large copy would hold up the other goroutines.
 const RawLimit = 64 << 10
+
+// sendLimit is RawLimit for what goes to a backend, in bytes. A large prompt is better written by few long
+// calls: scanning it holds up the others for as long, and each call more costs a turn of TCP.
+const sendLimit = 256 << 10
 
 // maxSegments bounds the pieces of one raw vectored write.
 const maxSegments = 16
 
-// Socket is a TCP connection that makes its reads and its small writes by raw system calls. One
+// Socket is a TCP connection that uses raw system calls for its reads and its small writes. One
 // goroutine may read and one may write at a time, as fasthttp and the relay do. Deadlines and Close
 // work as on the connection itself. A Socket is ready after Attach.
 //
-// The connection is a member and not embedded. What its own methods write (ReadFrom, net.Buffers) would
-// pass TLS by.
+// The connection is a member and not embedded, because its own methods (ReadFrom, net.Buffers) would
+// write past TLS.
 type Socket struct {
 	tcp    *net.TCPConn
 	fd     int // valid until Close
@@ -39,6 +43,7 @@ type Socket struct {
 
 	peer      peer
 	following following
+	lead      *lead // of the loop whose take may write to this socket now; nil at other times
 
 	reading, writing transfer
 	sending          *Outbox // nil while no request is being sent
@@ -56,9 +61,9 @@ type transfer struct {
 	lent *[]byte    // what buf is, then
 }
 
-// Attach binds the socket to a connection that was dialled. If a watcher is given, the socket joins
-// it, and Follow needs no read that finds nothing. After an error the connection is still open and
-// belongs to the caller.
+// Attach binds the socket to a dialled connection. If there is a watcher, the socket joins it, and
+// Follow needs no read that finds nothing. After an error, the connection is still open and belongs to
+// the caller.
 func (s *Socket) Attach(tcp *net.TCPConn, w *Watcher) error {
 	err := s.open(tcp)
 	if err == nil {
@@ -78,17 +83,18 @@ func (s *Socket) Close() error {
 }
 
 func (s *Socket) close() error {
+	s.shut()
 	s.secure.farewell((*tls.Conn).Close)
 	return s.tcp.Close()
 }
 
-// CloseWrite ends the sending side. What the peer still sends can be read.
+// CloseWrite ends the sending side. The socket can still read what the peer sends.
 func (s *Socket) CloseWrite() error {
 	s.secure.farewell((*tls.Conn).CloseWrite)
 	return s.tcp.CloseWrite()
 }
 
-// SetLinger is net.TCPConn's. A connection that is to be reset (0) says no farewell either.
+// SetLinger is that of net.TCPConn. With 0, for a reset, the connection also sends no close_notify.
 func (s *Socket) SetLinger(sec int) error {
 	if s.secure != nil {
 		s.secure.cut.Store(sec == 0)
@@ -116,7 +122,7 @@ func (s *Socket) open(tcp *net.TCPConn) error {
 	return nil
 }
 
-// Read reads what is there, or waits until something is.
+// Read reads the bytes that have arrived, or waits for some.
 func (s *Socket) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -189,6 +195,7 @@ func (s *Socket) waitWrite(step func(fd uintptr) bool) error {
 // direct makes the connection itself write, and makes it write again if the deadline was moved
 // meanwhile.
 func (s *Socket) direct(write func() error) error {
+	s.waits() // it may, and nobody would hear of it
 	if _, err := s.writeBy.catchUp(s.tcp.SetWriteDeadline); err != nil {
 		return err
 	}
@@ -205,7 +212,7 @@ func (s *Socket) direct(write func() error) error {
 
 // SetReadDeadline moves the deadline of reads, including those that wait.
 func (s *Socket) SetReadDeadline(at time.Time) error {
-	return s.readBy.set(at, s.tcp.SetReadDeadline)
+	return s.readBy.set(at, s.armRead)
 }
 
 // SetWriteDeadline moves the deadline of writes, including those that wait.
@@ -294,11 +301,19 @@ func (s *Socket) writeOnce(fd uintptr) (done bool) {
 			}
 		case unix.EINTR:
 		case unix.EAGAIN:
+			s.waits()
 			return false
 		default:
 			t.err = e
 			return true
 		}
+	}
+}
+
+// waits is called by a write that has to wait.
+func (s *Socket) waits() {
+	if s.lead != nil {
+		s.lead.stepAside()
 	}
 }
 

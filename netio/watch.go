@@ -13,11 +13,10 @@ import (
 // watchTick is how late the watcher may notice that a peer left.
 const watchTick = 100 * time.Millisecond
 
-// Watcher learns that peers left while nothing is being written to them or read from them. Neither
-// fasthttp nor Go's poller reports that. One goroutine asks one epoll set, which each connection joins
-// once, so that connections that stay cost nothing. EPOLLRDHUP is also seen after pipelined bytes. A
-// client that closes only its write side counts as gone, because in HTTP/1.1 it has nearly always given
-// up.
+// Watcher notices peers that leave while nobody writes to them or reads from them. Neither fasthttp nor
+// Go's poller reports this. One goroutine asks one epoll set, which each connection joins once, so that
+// connections that stay cost nothing. EPOLLRDHUP also appears after pipelined bytes. A client that
+// closes only its write side counts as gone, because in HTTP/1.1 it has nearly always given up.
 type Watcher struct {
 	set int // the epoll set, which reports each departure once
 
@@ -51,16 +50,16 @@ type peer struct {
 	client *Watch // the watch that is told when it leaves; guarded by the watcher's mu
 }
 
-// Watch is one client under observation. It is embedded in its Departing, so that watching
-// allocates nothing. The zero value watches no client.
+// Watch is the observation of one client. Its Departing embeds it, so that watching allocates nothing.
+// The zero value watches no client.
 type Watch struct {
 	peer  *peer
 	index int       // in watcher.entries
 	told  Departing // nil when not watched
 }
 
-// Departing is told about its client and about the end of the process. Both methods are called with
-// the watcher's lock held. They must not block or call the watcher.
+// Departing hears when its client leaves and when the process ends. The watcher holds its lock when it
+// calls the two methods. They must not block or call the watcher.
 type Departing interface {
 	ClientGone()
 	ServerStopping()
@@ -87,7 +86,7 @@ func (w *Watcher) Close() {
 	_ = unix.Close(w.set)
 }
 
-// LookEvery sets how late the watcher may notice that a peer left. It is 100 ms at first.
+// LookEvery sets how late the watcher may notice that a peer has left. The default is 100 ms.
 func (w *Watcher) LookEvery(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -135,8 +134,8 @@ func (p *peer) part() {
 	}
 }
 
-// Add starts watching the client of conn, which has joined w. told hears of a departure at most once.
-// e belongs to the watcher until Remove.
+// Add starts to watch the client of conn, which has joined w. told hears of a departure at most once. e
+// belongs to the watcher until Remove.
 func (w *Watcher) Add(e *Watch, conn *Conn, told Departing) { w.add(e, &conn.peer, told) }
 
 func (w *Watcher) add(e *Watch, p *peer, told Departing) {
@@ -166,8 +165,8 @@ func (w *Watcher) rouse() {
 	}
 }
 
-// Remove ends watching. After it returns, no more calls come. Only then may the connection be
-// closed.
+// Remove stops watching. After it returns, the watcher makes no more calls. Only then may the caller
+// close the connection.
 func (w *Watcher) Remove(e *Watch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -183,7 +182,9 @@ func (w *Watcher) drop(e *Watch) {
 	w.entries[e.index], moved.index = moved, e.index
 	w.entries[last] = nil
 	w.entries = w.entries[:last]
-	e.peer.client = nil
+	if e.peer.client == e { // it has not been told
+		e.peer.client = nil
+	}
 	e.peer, e.told = nil, nil
 }
 
@@ -279,15 +280,16 @@ func (w *Watcher) tellLate() {
 	w.late = w.late[:0]
 }
 
+// tell tells the client's watch once. The watch stays, because the end of the process concerns those whose client has
+// left too: their legs may be held for long.
 func (w *Watcher) tell(p *peer) {
 	if e := p.client; e != nil {
-		told := e.told
-		w.drop(e)
-		told.ClientGone()
+		p.client = nil
+		e.told.ClientGone()
 	}
 }
 
-// StopAll tells all entries that the process ends now.
+// StopAll tells all entries that the process is about to end.
 func (w *Watcher) StopAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

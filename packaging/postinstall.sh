@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs after an installation and after an upgrade. dpkg says "configure" and the version before, rpm
-# says how many versions are installed now.
+# Runs after an installation and after an upgrade. dpkg passes "configure" and the previous version. rpm
+# passes the number of versions that are now installed.
 set -e
 
 case "$1" in
@@ -13,7 +13,7 @@ esac
 if command -v systemd-sysusers >/dev/null; then
 	systemd-sysusers /usr/lib/sysusers.d/xpyd.conf
 fi
-# The configuration may hold keys. rpm unpacks it for root alone.
+# The configuration may contain keys, so rpm unpacks it for root alone. xpyd's group must read it.
 if getent group xpyd >/dev/null && [ "$(stat -c %G /etc/xpyd/config.yaml)" = root ]; then
 	chgrp xpyd /etc/xpyd/config.yaml
 fi
@@ -25,8 +25,8 @@ if [ -z "$upgrade" ]; then
 	exit 0
 fi
 
-# hand_over UNIT lets a successor with the new program take the ports over. No connection is lost, and
-# running answers end in the old process. A successor that does not start within 30 s is given up.
+# hand_over UNIT lets a successor with the new program take over the ports. No connection is lost, and the
+# old process finishes its running answers. xpyd gives up a successor that does not start within 30 s.
 hand_over() {
 	before=$(systemctl show --property=MainPID --value "$1")
 	kill -USR2 "$before" || return 0

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs after a removal and after an upgrade. The user stays, because files may belong to it.
+# Runs after a removal and after an upgrade. The user remains, because files may belong to it.
 set -e
 
 if [ "$1" = purge ]; then

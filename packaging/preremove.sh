@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs before a removal, and before an upgrade, where nothing must stop. dpkg says "remove" for the
-# former, and rpm says 0. Running answers have timeouts.drain to end.
+# Runs before a removal and before an upgrade. Only a removal stops xpyd: dpkg then passes "remove", and rpm
+# passes 0. Running answers have timeouts.drain to end.
 set -e
 
 case "$1" in

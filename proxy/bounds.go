@@ -11,20 +11,19 @@ import (
 type bounds struct {
 	Timeouts Timeouts
 	Limits   Limits
-	grace    goneGrace
 	uploads  upload.Terms
 }
 
 // bound returns the bounds of the moment.
 func (s *Server) bound() *bounds { return s.bounds.Load() }
 
-// SetBounds changes those timeouts and limits that config.NeedsRestart does not name. What is held or
-// counted stays so.
+// SetBounds changes the timeouts and limits that config.NeedsRestart does not name. It drops nothing
+// that is held or counted.
 func (s *Server) SetBounds(t Timeouts, l Limits) {
 	s.bodies.Resize(l.BodyBudget, l.Body, l.ClientShare)
 	s.held.Resize(l.AnswerBudget, l.ClientShare)
 	s.clients.SetLimit(perAddress(s.keys, l.ClientInFlight))
-	s.bounds.Store(&bounds{t, l, graceFor(t, s.dialect), upload.Terms{Time: t.Body, Stall: t.BodyStall, Largest: l.Body, Bodies: s.bodies}})
+	s.bounds.Store(&bounds{t, l, upload.Terms{Time: t.Body, Stall: t.BodyStall, Largest: l.Body, Bodies: s.bodies}})
 }
 
 // silence is how long all streams of an engine may stand still before it is ejected. Their deadlines

@@ -8,6 +8,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"xpyd/budget"
+	"xpyd/encode"
 	"xpyd/fault"
 	"xpyd/handoff"
 	"xpyd/heads"
@@ -21,13 +22,13 @@ import (
 // maxRounds bounds how often prefill and decode are started for one request.
 const maxRounds = 2
 
-// state says how far a completion has come. Each way out of a state settles three things, which are
-// the leases, the handle and the client.
+// state says how far a completion has come. Every exit from a state settles three things: the leases,
+// the handle and the client.
 type state uint8
 
 const (
 	stateAdmitted   state = iota // no backend has had any of it
-	statePrefilling              // P works, and there is still no handle
+	statePrefilling              // encoders or P work, and there is still no handle
 	stateHandedOff               // xpyd holds a handle that no decode backend has seen
 	stateDecoding                // D has the request, and nothing has reached the client
 	stateCommitted               // the client has the first byte, so nothing can be tried again
@@ -49,13 +50,14 @@ func (a *atomicState) get() state  { return state(a.v.Load()) }
 //
 //	admit      this file: counts the client, reads and scans the body
 //	plan       plan.go: split or not, and a slot of a decode backend
+//	encode     encode.go, package encode: the legs for images and audio, if there are any
 //	prefill    prefill.go: the first leg; package handoff: the handle that it gave
 //	decode     decode.go: the second leg, until the client may have its answer
 //	relay      relay.go, writer.go: the answer, as it comes
 //	finish     finish.go: the one end, with the metrics and the log line
 //
-// cuts.go holds what may cut its legs meanwhile. A leg that fails reports a fault (faults.go), and
-// fault.Classify judges it.
+// cuts.go has the events that may cut its legs meanwhile. A leg that fails reports a fault (faults.go),
+// and fault.Classify judges it.
 //
 // The goroutine of the client's connection owns the completion and carries it through both legs. The
 // watcher only reports that the client has left or that the process ends. Completions are pooled, so
@@ -68,23 +70,24 @@ type completion struct {
 
 	watch netio.Watch
 	left  atomic.Uint32 // the state in which the client left, plus 1; 0 while it stays
-	stop  atomic.Bool   // the process ends now
+	stop  atomic.Bool   // the process is about to end
 	state atomicState
 	// broken counts the engines that broke off over the request. See deadly.
 	broken atomic.Int32
 
 	id     string // the client's or a fresh one; the client gets it back
-	legID  string // of the attempt, the same on both legs
-	target string // of both legs: the path with the client's query
+	legID  string // the id of the attempt, the same on both legs
+	target string // the path of both legs, with the client's query
 	fields []byte // header lines for both legs
 
 	client   budget.Client // counted while the completion lives
 	use      limits.Use    // of the key
-	model    []byte        // a copy, as the body goes before the log line comes
+	model    []byte        // a copy, because the body is gone before xpyd writes the log line
 	body     budget.Body
-	req      kvparams.Request
-	tokens   int // in the prompt; an estimate unless they came as ids
+	*asking      // nil once the completion sends no more requests to backends
+	tokens   int // tokens of the prompt; an estimate unless the client sent ids
 	snap     *router.Snapshot
+	speaks   atomic.Pointer[router.Backend] // the D of this round; the watcher reads it too
 	path     path
 	reason   fault.Reason
 	round    int
@@ -101,12 +104,21 @@ type completion struct {
 	done   chan struct{}
 	woken  bool
 
+	// encoding is the encode stage; nil unless the request has had one.
+	encoding atomic.Pointer[encode.Run]
+
 	p       prefillLeg
 	d       decodeLeg
 	handoff handoff.Handoff
 	times   times
 	trace   trace.Request
-	timing  []byte // for Server-Timing; kept for its memory
+}
+
+// asking is what only the requests of the legs need. A completion has it until its answer begins, or to its end
+// if the legs start together.
+type asking struct {
+	req          kvparams.Request
+	pSegs, dSegs kvparams.Segments // the bodies of both legs
 }
 
 // times are the moments from which the log and the metrics are made.
@@ -128,7 +140,7 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, api kvparams.API, of *limits
 	c.begin(ctx, api, of)
 	defer func() {
 		if p := recover(); p != nil {
-			c.failure = internalError()
+			c.failure = fault.ErrInternal()
 			c.finish(nil)
 			panic(p) // handle answers, counts and logs it
 		}
@@ -140,7 +152,7 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, api kvparams.API, of *limits
 			err = c.run()
 		}
 	}
-	if err != nil {
+	if err != nil || c.gone() { // a leg may have been held after it left, and it may have closed only its write side
 		c.answerError(err)
 		return
 	}
@@ -160,7 +172,9 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API, of *limit
 		c.target += string(query)
 	}
 	c.use, c.client = limits.Use{Account: of}, c.s.clientOf(of, c.conn)
+	c.asking = c.s.asking.Get().(*asking)
 	c.req.Deny = c.s.strip(&ctx.Request.Header, of)
+	c.req.FindMedia = c.s.router.Snapshot().Pooled(router.Encode)
 	c.fields = c.s.forward.Append(c.fields[:0], &ctx.Request.Header)
 	c.beginTrace()
 	c.handoff = c.s.handoffs.Handoff()
@@ -185,6 +199,7 @@ func (c *completion) admit() *fault.Error {
 	if err := c.s.readBody(c.ctx, c.conn, c.client, &c.stop, &c.body); err != nil {
 		return err
 	}
+	c.s.strip(&c.ctx.Request.Header, c.use.Account) // again, as fasthttp adds the fields behind a chunked body
 	if err := c.req.Parse(c.api, c.body.Bytes()); err != nil {
 		return fault.BadBody(err)
 	}
@@ -201,8 +216,7 @@ func (c *completion) admit() *fault.Error {
 // loggedModel is how much of a model's name the log and the metrics show, in bytes. The client gave it.
 const loggedModel = 256
 
-// run tries rounds of prefill and decode until one is answered or nothing more may be tried. nil
-// means that an answer is ready for the client.
+// run tries rounds of prefill and decode until one is answered or nothing more may be tried. nil: an answer is ready.
 func (c *completion) run() *fault.Error {
 	if err := c.plan(); err != nil {
 		return err
@@ -226,19 +240,22 @@ func (c *completion) run() *fault.Error {
 	}
 }
 
-// tryRound is one prefill and one decode. It reserves decode first, so a request that cannot be
-// decoded is never prefilled.
+// tryRound is one prefill and one decode. It reserves decode first: what cannot be decoded is never prefilled.
 func (c *completion) tryRound() *failure {
 	c.p.x.Forget() // a leg that does not begin in this round must not count as sent
 	c.d.x.Forget()
-	if err := c.reserveDecode(); err != nil {
+	if err := c.reserveDecode(nil); err != nil {
 		return ends(err)
 	}
 	c.choosePath()
 	c.legID = c.id + "-" + heads.RandomHex(8)
 	c.times.handed = time.Time{}
+	if ended := c.encode(); ended != nil {
+		c.d.lease.Release(router.ClientGone)
+		return ends(ended)
+	}
 	if c.path == pathDisaggregated {
-		if c.s.dialect.Concurrent() {
+		if c.dialect().Concurrent() {
 			return c.bothLegs()
 		}
 		if f := c.prefill(); f != nil {
@@ -268,8 +285,7 @@ func (c *completion) answerError(err *fault.Error) {
 	c.finish(nil)
 }
 
-// answer hands the response to fasthttp, which calls WriteTo and CloseWithError after the handler
-// has returned.
+// answer hands the response to fasthttp, which calls WriteTo and CloseWithError after the handler has returned.
 func (c *completion) answer() {
 	c.ctx.SetStatusCode(fasthttp.StatusOK)
 	h := &c.ctx.Response.Header

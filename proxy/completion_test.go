@@ -85,6 +85,7 @@ func TestWhatPrefillCannotServeGoesToDecodeAlone(t *testing.T) {
 	for i, tc := range []struct{ reason, body string }{
 		{"n", `{"model":"sim","prompt":"a","n":2,"temperature":1,"max_tokens":2}`},
 		{"prompt_list", `{"model":"sim","prompt":["a","b"],"max_tokens":2}`},
+		{"prompt_embeds", `{"model":"sim","prompt_embeds":"AAAA","max_tokens":2}`},
 		{"max_tokens_zero", `{"model":"sim","prompt":"a","max_tokens":0}`},
 		{"invalid_fields", `{"model":"sim","prompt":"a","max_tokens":"many"}`},
 		{"invalid_fields", `{"model":"sim","prompt":"a","stream_options":{"include_usage":true}}`},

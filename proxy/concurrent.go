@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"xpyd/fault"
@@ -19,7 +20,8 @@ type beside struct {
 	failed   bool // P failed before that
 	over     bool // the leg has ended, and what it has left in the completion may be read
 
-	holds bool // P has answered, and holds the blocks until decode has them; read after the leg has ended
+	told  atomic.Int64 // cached tokens by P's answer and one more; 0 while it has told none
+	holds bool         // P has answered, and holds the blocks until decode has them; read after the leg has ended
 }
 
 // bothLegs runs a round for a connector whose legs start together. The first leg to fail cuts the
@@ -28,14 +30,18 @@ type beside struct {
 func (c *completion) bothLegs() *failure {
 	if f := c.acquireBeside(); f != nil {
 		return f
-	}
-	if c.path == pathDecodeOnly {
+	} else if c.path == pathDecodeOnly {
 		return c.decode()
 	}
 	b := c.p.lease.Backend
+	if c.grace().Finishes { // D may wait long for P's blocks, so P is checked until then, also if it leaves its pool
+		b.HandleIssued()
+		defer b.HandleEnded()
+	}
 	c.buildPrefill()
 	s := &c.p.beside
 	s.result, s.answered, s.failed, s.over, s.holds = make(chan *failure, 1), false, false, false, false
+	s.told.Store(0)
 	go c.prefillBeside(b)
 	decodeFailed := c.decode()
 	s.mu.Lock()
@@ -61,7 +67,9 @@ func (c *completion) bothLegs() *failure {
 	if !prefillFirst || c.interrupted() != nil {
 		return decodeFailed
 	}
-	c.p.tried = append(c.p.tried, b)
+	if c.p.tried = append(c.p.tried, b); prefillFailed.Degrade == fault.ReasonNoHandle && c.s.cfg.DecodeOnly.Enabled {
+		c.path, c.reason, prefillFailed.Retry = pathDecodeOnly, prefillFailed.Degrade, fault.RetryPaid // because another P would do the same
+	}
 	return prefillFailed
 }
 
@@ -90,11 +98,11 @@ func (c *completion) acquireBeside() *failure {
 		}
 		c.p.lease.Release(router.ClientGone)
 		if ended == nil {
-			ended = c.reserveDecode()
+			ended = c.reserveDecode(c.d.lease.Backend)
 		}
 		if ended != nil {
 			c.d.lease.Release(router.ClientGone)
-			return ends(ended)
+			return c.elsewhere(ends(ended))
 		}
 	}
 }
@@ -103,7 +111,7 @@ func (c *completion) acquireBeside() *failure {
 func (c *completion) swapAtOnce() bool {
 	c.leaveDecode()
 	c.d.started = time.Now()
-	return c.snap.AcquireFor(c.wantDecode(), &c.d.lease) == nil
+	return c.snap.AcquireFor(c.wantDecode(c.d.lease.Backend), &c.d.lease) == nil
 }
 
 // cutPrefill cuts P's leg, because D's has failed. Where D waits for P to send the blocks, P may run to
@@ -111,11 +119,11 @@ func (c *completion) swapAtOnce() bool {
 // just pinned can be given back only if it answers.
 func (c *completion) cutPrefill() {
 	at := time.Now()
-	if bound := c.s.bound(); bound.grace.finishes {
+	if c.grace().Finishes {
 		if c.gone() && c.d.x.Sent() {
 			return
 		}
-		at = at.Add(bound.Timeouts.PrefillAbortGrace)
+		at = at.Add(c.s.bound().Timeouts.PrefillAbortGrace)
 	}
 	c.p.x.Cut(cutOther, at)
 }
@@ -124,7 +132,7 @@ func (c *completion) cutPrefill() {
 // that is of no use.
 func (c *completion) acquireKnown() error {
 	for {
-		want := c.want(router.Prefill, c.p.tried)
+		want := c.wantPrefill(c.p.tried)
 		want.Alone = true
 		if err := c.acquire(want, &c.p.lease); err != nil {
 			return err
@@ -138,10 +146,10 @@ func (c *completion) acquireKnown() error {
 	}
 }
 
-// giveUp gives the blocks of a P back that has answered, as no decode will have them. A D that had
+// giveUp gives back the blocks of a P that has answered, because no decode will have them. A D that had
 // the request when the client left tells P itself.
 func (c *completion) giveUp(b *router.Backend, decodeFailed *failure) {
-	pairing, ok := c.s.dialect.(kvparams.Pairing)
+	pairing, ok := c.dialect().(kvparams.Pairing)
 	if !ok || c.gone() && c.d.x.Sent() || !c.p.beside.holds && decodeFailed.Retry == fault.RetryNever {
 		return
 	}
@@ -150,7 +158,7 @@ func (c *completion) giveUp(b *router.Backend, decodeFailed *failure) {
 	case !c.p.beside.holds:
 		return
 	case peer == nil:
-		c.s.handoffs.Orphaned(handoff.OrphanUnusable)
+		c.s.handoffs.Orphaned(b, handoff.OrphanUnusable)
 		return
 	}
 	c.p.leg.Peer = peer
@@ -161,18 +169,30 @@ func (c *completion) giveUp(b *router.Backend, decodeFailed *failure) {
 	c.abandon(c.d.lease.Backend)
 }
 
-// prefillBeside runs the prefill leg. If that fails first, it cuts D's leg.
+// prefillBeside runs the prefill leg. If that fails first, it cuts D's leg. A client that left does not make an answer fail.
 func (c *completion) prefillBeside(b *router.Backend) {
 	s := &c.p.beside
-	f := ends(internalError())
+	f := ends(fault.ErrInternal())
 	c.s.guard(func() { f = c.prefillAttempt(b) })
 	c.p.lease.Release(f.result())
 	s.mu.Lock()
 	s.over = true
-	if f != nil && !s.answered {
+	if f != nil && !s.answered && !(s.holds && c.gone()) { // cutGone ends D's leg there
 		s.failed = true
 		c.d.x.Cut(cutOther, time.Now())
 	}
 	s.mu.Unlock()
 	s.result <- f
+}
+
+// answeredBeside notes the one figure of P's answer that decode needs beside it. It fails if P sends no blocks.
+func (c *completion) answeredBeside(b *router.Backend, f fault.Fault) *failure {
+	ans, err := c.dialect().ParseAnswer(c.p.buf)
+	if fault.OfAnswer(err) == fault.Ended {
+		return c.badAnswer(b, f, err)
+	}
+	if c.p.beside.holds = true; err == nil {
+		c.p.beside.told.Store(int64(ans.CachedTokens) + 1)
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -48,7 +49,7 @@ func TestConcurrentPrefillWaitsInTheQueue(t *testing.T) {
 // While another one is waited for, the prefill engine computes nothing and is free for others.
 func TestConcurrentPrefillWaitsForADecodeThatIsUp(t *testing.T) {
 	prefilled, end := make(chan struct{}), make(chan struct{})
-	var asked atomic.Int32
+	var asked, decodes atomic.Int32
 	goOn, finish := sync.OnceFunc(func() { close(prefilled) }), sync.OnceFunc(func() { close(end) })
 	p := newStub(t, func(w http.ResponseWriter, q *http.Request) {
 		_, _ = io.Copy(io.Discard, q.Body)
@@ -61,11 +62,15 @@ func TestConcurrentPrefillWaitsForADecodeThatIsUp(t *testing.T) {
 	decode := func() *stub {
 		return newStub(t, func(w http.ResponseWriter, q *http.Request) {
 			_, _ = io.Copy(io.Discard, q.Body)
+			n := decodes.Add(1)
 			begun <- "http://" + q.Host
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = io.WriteString(w, `data: {"choices":[{"index":0,"text":"a","finish_reason":null}]}`+"\n\n")
 			_ = http.NewResponseController(w).Flush()
 			<-end
+			for asked.Load() < n && q.Context().Err() == nil { // a decode engine waits for the KV of its prefill
+				time.Sleep(time.Millisecond)
+			}
 			_, _ = io.WriteString(w, `data: {"choices":[{"index":0,"text":"b","finish_reason":"stop"}]}`+"\n\ndata: [DONE]\n\n")
 		})
 	}
@@ -266,5 +271,49 @@ func TestConcurrentConnectorBlamesNoDecodeForPrefill(t *testing.T) {
 	}
 	if n := r.metric(`xpyd_leg_errors_total{code="decode_timeout"`); n != 0 {
 		t.Errorf("%v decode timeouts", n)
+	}
+}
+
+// What decode says of KV that came from prefill tells nothing: vLLM's Mooncake counts the whole prompt as cached.
+func TestConcurrentCachedTokensArePrefills(t *testing.T) {
+	const told = `"usage":{"prompt_tokens":40,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":%d}}`
+	var r *rig
+	p := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"choices":[{"index":0,"text":"a","finish_reason":"length"}],`+told+`}`, 16)
+	})
+	var answers atomic.Int32
+	d := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+		body, _ := io.ReadAll(q.Body)
+		n := float64(answers.Add(1))
+		for q.Context().Err() == nil && r.metric(`xpyd_leg_requests_total{backend="`+p.server.URL+`",leg="prefill",outcome="ok"`) < n {
+			time.Sleep(time.Millisecond) // for xpyd to have read what prefill has told
+		}
+		if !strings.Contains(string(body), `"stream":true`) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = fmt.Fprintf(w, `{"choices":[{"index":0,"text":"a","finish_reason":"length"}],`+told+`}`, 40)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = fmt.Fprintf(w, `data: {"choices":[{"index":0,"text":"a","finish_reason":"length"}]}`+"\n\n"+`data: {"choices":[],`+told+"}\n\ndata: [DONE]\n\n", 40)
+	})
+	dialect, _ := kvparams.Lookup("offloading-p2p") // its legs start together, and nothing is asked before them
+	r = newRig(t, rigOptions{dialect: dialect, router: func(c *router.Config) {
+		p.asPrefill(c)
+		c.Decode = []string{d.server.URL}
+	}})
+	for i, c := range forms(prompt, 1)[:2] {
+		if c.stream {
+			c.more = `,"stream_options":{"include_usage":true}`
+		}
+		a := r.call(c)
+		if a.status != 200 || !strings.Contains(string(a.body), `"cached_tokens":16`) || strings.Contains(string(a.body), `"cached_tokens":40`) {
+			t.Errorf("%s: %d %s", c.name(), a.status, a.body)
+		}
+		r.await("counted", func() bool { return r.metric(`xpyd_requests_total{`) == float64(i+1) })
+		if n := r.metric("xpyd_prompt_tokens_cached_total"); n != float64(16*(i+1)) {
+			t.Errorf("%s: %v of the prompts' tokens count as cached", c.name(), n)
+		}
 	}
 }

@@ -4,10 +4,13 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
+
+	"xpyd/proxy"
 )
 
 // A client that asks for its connection to be closed gets that, however it writes it.
@@ -39,7 +42,7 @@ func TestConnectionThatIsToEnd(t *testing.T) {
 				method = "GET "
 			}
 			conn := r.dialRaw()
-			_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+			_ = conn.SetDeadline(time.Now().Add(2 * patience))
 			_, _ = io.WriteString(conn, method+strings.Replace(rest, "Host: x\r\n", "Host: x\r\n"+tc.fields, 1))
 			br := bufio.NewReader(conn)
 			resp, err := http.ReadResponse(br, nil)
@@ -77,7 +80,7 @@ func TestExpectInAnyCase(t *testing.T) {
 		{"100-continue", 0}, {"100-Continue", 0}, {"100-CONTINUE", 0}, {"200-ok", 417}, {"100-Continue, x", 417},
 	} {
 		conn := r.dialRaw()
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(2 * patience))
 		_, _ = fmt.Fprintf(conn, "%s\r\nExpect: %s\r\n\r\n", head, tc.value)
 		br := bufio.NewReader(conn)
 		resp, err := http.ReadResponse(br, nil)
@@ -95,4 +98,51 @@ func TestExpectInAnyCase(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
+}
+
+// What comes on a kept connection before a handler runs is answered also when timeouts.write_stall has
+// passed since the answer before.
+func TestKeptConnectionOutlastsTheWriteStall(t *testing.T) {
+	const stall = 2 * time.Second
+	r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.Timeouts.WriteStall = stall }})
+	head, body, _ := strings.Cut(raw(forms(prompt, 2)[0], "expects"), "\r\n\r\n")
+	cases := []struct {
+		name, send, then string
+		statuses         []int
+	}{
+		{"expects", head + "\r\nExpect: 100-continue\r\n\r\n", body, []int{100, 200}},
+		{"malformed", "GET /livez HTTP/1.1\r\nHost: x\r\nX A: 1\r\n\r\n", "", []int{400}},
+		{"long head", "GET /livez HTTP/1.1\r\nHost: x\r\nA: " + strings.Repeat("a", 16<<10) + "\r\n\r\n", "", []int{431}},
+	}
+	conns, readers := make([]net.Conn, len(cases)), make([]*bufio.Reader, len(cases))
+	for i := range cases {
+		conns[i] = r.dialRaw()
+		defer func() { _ = conns[i].Close() }()
+		_ = conns[i].SetDeadline(time.Now().Add(4 * patience))
+		readers[i] = bufio.NewReader(conns[i])
+		_, _ = io.WriteString(conns[i], "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+		if got, err := nextStatus(readers[i]); err != nil || got != 200 {
+			t.Fatalf("%s: first answer %d, %v", cases[i].name, got, err)
+		}
+	}
+	time.Sleep(stall + 1500*time.Millisecond) // with the second that is added to each deadline
+	for i, tc := range cases {
+		_, _ = io.WriteString(conns[i], tc.send)
+		for k, want := range tc.statuses {
+			if got, err := nextStatus(readers[i]); err != nil || got != want {
+				t.Errorf("%s: answer %d is %d, %v; want %d", tc.name, k, got, err, want)
+			}
+			_, _ = io.WriteString(conns[i], tc.then)
+		}
+	}
+}
+
+// nextStatus reads an answer.
+func nextStatus(br *bufio.Reader) (int, error) {
+	resp, err := http.ReadResponse(br, nil)
+	if err != nil {
+		return 0, fmt.Errorf("read an answer: %w", err)
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, err
 }

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"xpyd/fault"
-	"xpyd/kvparams"
+	"xpyd/handoff"
 	"xpyd/upstream"
 )
 
@@ -13,7 +13,7 @@ import (
 // rest of the request.
 //
 //	cause      P's leg                       D's leg
-//	cutGone    goneGrace.prefill             goneGrace.decode
+//	cutGone    handoff.Grace.Prefill         handoff.Grace.Decode
 //	cutStop    timeouts.prefill_abort_grace  at once
 //	cutDown    downGrace                     at once
 //	cutSource                                at once, or before the lease ends: see sourceDown
@@ -24,43 +24,25 @@ const (
 	cutGone                  // the client has left
 	cutStop                  // the process ends
 	cutDown                  // health checks took the leg's backend down
-	cutSource                // health checks took P down while D may be loading its blocks
+	cutSource                // P has gone down or restarted while D may be loading its blocks
 	cutOther                 // the other leg, which began together with this one, has failed or is over
 	cutLate                  // xpyd gave P up, and the wait for an answer on its way is over
 )
 
-// goneGrace is how long the legs may still answer after their client left.
-type goneGrace struct {
-	prefill, decode time.Duration
-	finishes        bool // P runs to its end if D has had the request, see kvparams.Pairing
-}
-
-// drainGrace is how long a D may take to load blocks that only a decode frees.
-const drainGrace = 10 * time.Second
-
-// graceFor returns the graces of a connector. P has timeouts.prefill_abort_grace, because an abort in
-// the last milliseconds of a prefill strands its blocks. Where it must run to its end it has
-// timeouts.prefill. D has timeouts.decode_abort_grace. If only a decode frees P's blocks, D may load
-// them.
-func graceFor(t Timeouts, d kvparams.Dialect) goneGrace {
-	g := goneGrace{prefill: t.PrefillAbortGrace, decode: t.DecodeAbortGrace}
-	if p, ok := d.(kvparams.Pairing); ok && p.Finishes() {
-		g.prefill, g.finishes = t.Prefill, true
-	}
-	if d.Reclaim() == kvparams.ReclaimDrain {
-		g.decode = max(g.decode, drainGrace)
-	}
-	return g
-}
-
-// ClientGone cuts whatever waits for a backend.
+// ClientGone cuts every exchange that waits for a backend.
 func (c *completion) ClientGone() {
 	c.leave()
 	now := time.Now()
-	grace := c.s.bound().grace
-	c.p.x.Cut(cutGone, now.Add(grace.prefill))
-	c.d.x.Cut(cutGone, now.Add(grace.decode))
+	grace := c.grace()
+	c.encoding.Load().Cut()
+	c.p.x.Cut(cutGone, now.Add(grace.Prefill))
+	c.d.x.Cut(cutGone, now.Add(grace.Decode))
 	c.leaveQueue()
+}
+
+func (c *completion) grace() handoff.Grace {
+	t := &c.s.bound().Timeouts
+	return handoff.GraceOf(c.dialect(), t.Prefill, t.PrefillAbortGrace, t.DecodeAbortGrace)
 }
 
 // leave notes that the client is gone, and in which state.
@@ -73,16 +55,16 @@ func (c *completion) leave() {
 // gone reports that the client has left.
 func (c *completion) gone() bool { return c.left.Load() > 0 }
 
-// stopGrace is how long a client may take to read the end of its answer when the drain time is
-// over.
+// stopGrace is how long a client may take to read the end of its answer when the drain time is over.
 const stopGrace = 500 * time.Millisecond
 
-// ServerStopping ends the completion with an error after the drain time is over.
+// ServerStopping ends the completion with an error once the drain time is over.
 func (c *completion) ServerStopping() {
 	c.stop.Store(true)
 	now := time.Now()
 	_ = c.conn.SetReadDeadline(now)
 	_ = c.conn.SetWriteDeadline(now.Add(stopGrace))
+	c.encoding.Load().Cut()
 	c.p.x.Cut(cutStop, now.Add(c.s.bound().Timeouts.PrefillAbortGrace))
 	c.d.x.Cut(cutStop, now)
 	c.leaveQueue()
@@ -95,15 +77,20 @@ func (c *completion) prefillDown() { c.p.x.Cut(cutDown, time.Now().Add(c.s.downG
 // check calls it.
 func (c *completion) decodeDown() { c.d.x.Cut(cutDown, time.Now()) }
 
-// sourceDown cuts D's leg when the active check has taken P down. D may wait for P's blocks for
+// sourceDown cuts D's leg when P has gone down, or has restarted where D would wait for it. D may wait for P's blocks for
 // ever. It may also read them when P runs again and has given them to another prompt after their
 // lease. An answer that is not a stream gives no sign that D has loaded the blocks. After the lease
 // it has, unless it has queued the request, which renews the lease. In that case all is well if P
 // is gone, because D cannot read anything, but not if P stands still. In the last round a cut can
-// only fail the request, so it waits as long as it can for P to come back.
+// only fail the request, so it waits as long as it can for P to come back. Where both legs start together there is no
+// handle that tells of a lease, and P's answer begins one of kv.lease.
 func (c *completion) sourceDown() {
 	at := time.Now()
-	if c.d.buffered {
+	if c.dialect().Concurrent() {
+		if c.p.beside.running() || c.d.buffered && (c.d.last || at.After(c.times.prefilled.Add(c.s.cfg.KV.Lease))) {
+			return // P's own leg fails, or D has the blocks, or nothing is gained
+		}
+	} else if c.d.buffered {
 		switch end := c.handoff.LeaseEnd(); {
 		case at.After(end) && !c.handoff.From().Hung():
 			return

@@ -82,10 +82,10 @@ func TestWhatCutsWhichLeg(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dialect, _ := kvparams.Lookup("nixl")
-			c, _ := (&Server{downGrace: downGrace, dialect: dialect}).newCompletion().(*completion)
+			c, _ := (&Server{downGrace: downGrace, dialects: kvparams.Reuse{}.Dialects(dialect)}).newCompletion().(*completion)
 			_, c.conn = accepted(t)
 			timeouts := Timeouts{PrefillAbortGrace: prefillGrace, DecodeAbortGrace: decodeGrace}
-			c.s.bounds.Store(&bounds{Timeouts: timeouts, grace: graceFor(timeouts, dialect)})
+			c.s.bounds.Store(&bounds{Timeouts: timeouts})
 			c.s.cfg.KV.Lease, c.s.cfg.KV.LeaseMargin = lease, margin
 			u, seen := muteBackend(t)
 			ended := map[*upstream.Exchange]chan error{&c.p.x: make(chan error, 1), &c.d.x: make(chan error, 1)}

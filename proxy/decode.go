@@ -16,8 +16,7 @@ import (
 	"xpyd/upstream"
 )
 
-// decodeLeg is the second leg. It sends the client's own request with the handle, and its answer
-// goes to the client.
+// decodeLeg is the second leg. It sends the client's own request with the handle, and its answer goes to the client.
 type decodeLeg struct {
 	x       upstream.Exchange
 	lease   router.Lease
@@ -30,7 +29,6 @@ type decodeLeg struct {
 	buffered bool // the answer comes whole, so nothing shows that the blocks are loaded
 	last     bool // no round follows
 	leg      kvparams.Leg
-	segs     kvparams.Segments
 	started  time.Time
 	span     trace.Leg
 	// The router learns prices from these. own is the estimated tokens that D does not have in
@@ -44,15 +42,15 @@ type decodeLeg struct {
 	// buffered and checked unless it is too large for that.
 	streamed bool
 	large    bool
-	held     budget.Charge // for what relay.buf holds beyond freeAnswer
-	size     int           // for fasthttp; −1 means chunked
-	whole    kvparams.Completion
+	held     budget.Charge        // for what relay.buf holds beyond freeAnswer
+	size     int                  // for fasthttp; −1 means chunked
+	whole    *kvparams.Completion // nil until the first whole answer
 	out      kvparams.Segments
 	relay    relay
 }
 
-// decode sends the request to the reserved D and reads its answer until the client can have it. That
-// takes a first event that commits, or a whole checked body.
+// decode sends the request to the reserved D and reads its answer until the client may have it: up to
+// the first event that commits, or a whole checked body.
 func (c *completion) decode() *failure {
 	for {
 		if gone := c.interrupted(); gone != nil {
@@ -62,10 +60,10 @@ func (c *completion) decode() *failure {
 		}
 		if err := c.swapUnfit(); err != nil {
 			c.abandon(nil)
-			return ends(err)
+			return c.elsewhere(ends(err))
 		}
 		// This comes after the last wait for a slot, in which the handle has aged.
-		if c.handoff.Unseen() && !c.handoff.Fresh() {
+		if c.handoff.Unseen() && !c.handoff.FreshFor(c.d.lease.Backend) {
 			f := c.fail(nil, fault.Fault{Leg: fault.Decode, At: fault.AtPool, Cause: fault.Stale, Handle: true}, nil)
 			c.d.lease.Release(f.Outcome)
 			return f
@@ -86,9 +84,9 @@ func (c *completion) decode() *failure {
 		}
 		// No D has seen the handle, so the next one may have it.
 		c.d.refused = append(c.d.refused, b)
-		if err := c.reserveDecode(); err != nil {
+		if err := c.reserveDecode(b); err != nil {
 			c.abandon(nil)
-			return ends(err)
+			return c.elsewhere(ends(err))
 		}
 	}
 }
@@ -107,7 +105,9 @@ func (c *completion) decodeTried(b *router.Backend, f *failure) {
 func (c *completion) watchedDecode(b *router.Backend) *failure {
 	c.d.lease.OnDown(c.onDecodeDown)
 	if c.d.buffered, c.d.last = !c.req.Stream(), c.round == maxRounds; c.handoff.Live() {
-		c.d.source.On(c.handoff.From(), c.onSourceDown)
+		c.handoff.Watch(&c.d.source, c.onSourceDown)
+	} else if c.path == pathDisaggregated && c.grace().Finishes {
+		c.d.source.On(c.p.lease.Backend, c.onSourceDown) // also once P has answered, because D waits long for its blocks
 	}
 	f := c.decodeAttempt(b)
 	c.d.source.Off()
@@ -122,13 +122,13 @@ func (c *completion) watchedDecode(b *router.Backend) *failure {
 // cut was put off until just before the end of the lease, so P still holds the blocks for D.
 func (c *completion) sourceBack(err error, deadline time.Time) error {
 	var ue *upstream.Error
-	if !errors.As(err, &ue) || ue.Cause != cutSource || ue.Stage != upstream.StageHead || c.handoff.From().State() == router.Down {
+	if !errors.As(err, &ue) || ue.Cause != cutSource || ue.Stage != upstream.StageHead || c.dialect().Concurrent() || c.handoff.From().State() == router.Down || c.handoff.Gone() {
 		return err
 	}
 	if c.d.x.Uncut(cutSource); c.d.x.CutBy() != 0 {
 		return err
 	}
-	c.d.source.On(c.handoff.From(), c.onSourceDown) // again, because it tells only once
+	c.handoff.Watch(&c.d.source, c.onSourceDown) // again, because it tells only once
 	c.d.x.SetDeadline(deadline)
 	return c.d.x.ReadHead()
 }
@@ -139,7 +139,7 @@ func (c *completion) swapUnfit() *fault.Error {
 		return nil
 	}
 	c.leaveDecode()
-	return c.reserveDecode()
+	return c.reserveDecode(c.d.lease.Backend)
 }
 
 // leaveDecode gives up a D that has not been asked, so that another one can be reserved.
@@ -173,18 +173,18 @@ func (c *completion) decodeAttempt(b *router.Backend) *failure {
 	d.own, d.ahead = max(0, d.lease.Tokens()-d.lease.Cached()), 0
 	if c.path == pathDecodeOnly {
 		d.ahead = d.lease.Compute(d.own, c.req.Stream())
-		d.segs = c.req.AppendPlain(d.segs[:0])
+		c.dSegs = c.encoding.Load().AppendTo(c.req.AppendPlain(c.dSegs[:0]))
 	} else {
 		d.lease.Pull(c.req.Stream())
 		d.leg.ID, d.leg.Scratch = c.legID, d.leg.Scratch[:0]
-		d.segs = c.s.dialect.AppendDecode(d.segs[:0], &c.req, handle, &d.leg)
+		c.dSegs = c.dialect().AppendDecode(c.dSegs[:0], &c.req, handle, &d.leg)
 	}
 	c.trace.Leg(&d.span, "decode", b.URL, c.api.Path(), c.round, c.fields)
 	deadline := time.Now().Add(c.s.bound().Timeouts.FirstEvent)
 	// A handle must not reach D twice, so it gets no second try on a fresh connection. Neither does an
 	// id that pairs this leg with P's.
-	again := handle.None() && (c.path == pathDecodeOnly || !c.s.dialect.Concurrent())
-	err := d.x.Do(c.s.engines.Client(b), c.request(d.segs, &d.span), deadline, again)
+	again := handle.None() && (c.path == pathDecodeOnly || !c.dialect().Concurrent())
+	err := d.x.Do(c.s.engines.Client(b), c.request(c.dSegs, &d.span), deadline, again)
 	c.times.handed = d.x.Wrote
 	if err != nil {
 		err = c.sourceBack(err, deadline)
@@ -207,7 +207,7 @@ func (c *completion) decodeAttempt(b *router.Backend) *failure {
 func (c *completion) decodeAnswered() error {
 	x := &c.d.x
 	if c.d.relay.pooled == nil {
-		c.s.buffers.get(&c.d.relay)
+		c.d.relay.borrow(&c.s.buffers)
 	}
 	status := x.Head.Status
 	if status == fasthttp.StatusOK && x.IsEventStream() {
@@ -231,6 +231,9 @@ func (c *completion) decodeAnswered() error {
 // commitWhole checks a complete answer and prepares it for the client.
 func (c *completion) commitWhole() error {
 	d := &c.d
+	if d.whole == nil {
+		d.whole = new(kvparams.Completion)
+	}
 	if err := d.whole.ParseAs(c.api, d.relay.buf); err != nil {
 		c.s.log.Error().Str("request_id", c.id).Str("decode", d.lease.Backend.URL).Msg("decode answer cannot be used: " + err.Error())
 		return c.decodeFlawed(fault.Unusable, nil)
@@ -243,17 +246,13 @@ func (c *completion) commitWhole() error {
 	return nil
 }
 
-// commitLarge lets an answer through as it comes. It is too large to buffer, or there is no room
-// for it, as err says.
+// commitLarge lets an answer through as it comes. It is too large to buffer, or there is no room for it, as err says.
 func (c *completion) commitLarge(err error) error {
 	d := &c.d
 	if d.x.UntilClose() {
 		return c.decodeFlawed(tooLarge(err), tooLargeToHold(err))
 	}
-	d.large, d.size = true, int(d.x.Head.Length)
-	if d.size < 0 {
-		d.size = -1
-	}
+	d.large, d.size = true, max(-1, int(d.x.Head.Length))
 	c.commit()
 	return nil
 }
@@ -269,7 +268,7 @@ func (c *completion) commit() {
 		c.handoff.End(handoff.Burnt)
 		c.s.metrics.Handoff(c.times.handed.Sub(c.times.prefilled))
 	}
-	if !c.s.dialect.Concurrent() { // otherwise P may still be reading the body and writing its answer
+	if !c.dialect().Concurrent() { // otherwise P may still be reading the body and writing its answer
 		c.freeBody()
 		c.freeAnswer()
 	}
@@ -278,26 +277,32 @@ func (c *completion) commit() {
 // freeAnswer gives the buffer of P's answer back. The handle has ended, or a release has it.
 func (c *completion) freeAnswer() {
 	p := &c.p
-	c.s.answers.takeBack(p.lent, p.buf)
+	c.s.answers.TakeBackLong(p.lent, p.buf)
 	p.lent, p.buf = nil, nil
-	p.ans = kvparams.Answer{CachedTokens: p.ans.CachedTokens, PromptTokens: p.ans.PromptTokens}
 }
 
-// freeBody gives the request's bytes back and clears all that aliases them.
+// freeBody gives the request's bytes back, and with them all that aliases them.
 func (c *completion) freeBody() {
-	c.req.Reset()
-	clear(c.p.segs)
-	clear(c.d.segs[:cap(c.d.segs)])
+	if a := c.asking; a != nil {
+		a.req.Reset()
+		clear(a.pSegs[:cap(a.pSegs)])
+		clear(a.dSegs[:cap(a.dSegs)])
+		c.asking = nil
+		c.s.asking.Put(a)
+	}
 	c.body.Free(c.s.bodies)
 }
 
-// cachedTokens is what the client is told about prefix cache hits. It is P's figure, because D
+// cachedTokens is the number of cached tokens that xpyd tells the client. It is P's figure, because D
 // reports nothing for blocks that came from P. −1 leaves D's figure.
 func (c *completion) cachedTokens() int {
-	if c.path != pathDisaggregated || !c.s.cfg.Usage.Rewrite || c.s.dialect.Concurrent() {
+	switch {
+	case c.path != pathDisaggregated || !c.s.cfg.Usage.Rewrite:
 		return -1
+	case c.dialect().Concurrent():
+		return int(c.p.beside.told.Load()) - 1
 	}
-	return c.p.ans.CachedTokens
+	return c.p.cached
 }
 
 // firstEvents reads events until one commits, and keeps them all for the client. After a failure
@@ -307,7 +312,7 @@ func (c *completion) firstEvents() error {
 	r.start(c.api, c.cachedTokens(), c.req.Choices(), c.s.cfg.Errors.ExposeUpstream)
 	for {
 		buf, err := c.d.x.Fill(r.buf)
-		r.buf = buf
+		r.buf, r.cached = buf, c.cachedTokens()
 		r.scan()
 		switch {
 		case r.committed:
@@ -322,7 +327,7 @@ func (c *completion) firstEvents() error {
 		case err != nil:
 			return err
 		case int64(len(r.buf)) > c.s.cfg.Limits.Answer:
-			return c.decodeFlawed(fault.TooLarge, eventTooLarge())
+			return c.decodeFlawed(fault.TooLarge, fault.ErrEventTooLarge())
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"xpyd/budget"
 	"xpyd/engines"
 	"xpyd/router"
 	"xpyd/upstream/nametest"
@@ -51,19 +52,35 @@ func (s *Server) ModelsKnown() bool {
 
 // WaitForLateAnswers gives a P that went down enough time, even on a busy machine, for an answer
 // that is on its way.
-func (s *Server) WaitForLateAnswers() { s.downGrace = 5 * time.Second }
+func (s *Server) WaitForLateAnswers() {
+	s.onlyBeforeServe()
+	s.downGrace = 5 * time.Second
+}
 
 // WaitForSuspects waits long enough, even on a busy machine, to hear that an engine that has failed
-// is gone. It is called before Serve.
-func (s *Server) WaitForSuspects() { s.engines.SetVitalsWait(10 * time.Second) }
+// is gone.
+func (s *Server) WaitForSuspects() {
+	s.onlyBeforeServe()
+	s.engines.SetVitalsWait(10 * time.Second)
+}
 
 // BreakAtOnce is for tests that break thousands of streams.
-func (s *Server) BreakAtOnce() { s.breakPause = 0 }
+func (s *Server) BreakAtOnce() {
+	s.onlyBeforeServe()
+	s.breakPause = 0
+}
 
-// WatchClosely is for tests that wait for thousands of peers to leave. Called before any
-// request.
+// WatchClosely is for tests that wait for thousands of peers to leave.
 func (s *Server) WatchClosely() {
+	s.onlyBeforeServe()
 	s.watch.LookEvery(time.Millisecond)
+}
+
+// onlyBeforeServe stops a test that changes what is read without a lock while the server runs.
+func (s *Server) onlyBeforeServe() {
+	if s.accepting.Load() != nil {
+		panic("to be called from rigOptions.before, as the server is running already")
+	}
 }
 
 // Live is how many completions run.
@@ -90,9 +107,10 @@ func (s *Server) StopChecks() { s.engines.StopChecks() }
 
 // OnNewBuffer makes the proxy call f whenever it makes a buffer for an answer.
 func (s *Server) OnNewBuffer(f func()) {
-	s.buffers.pool.New = func() any {
+	s.onlyBeforeServe()
+	s.buffers.Pool.New = func() any {
 		f()
-		b := make([]byte, 0, relayBuffer)
+		b := make([]byte, 0, budget.FirstBuffer)
 		return &b
 	}
 }

@@ -47,10 +47,11 @@ func (c *completion) prefillBroke(b *router.Backend, err error) *failure {
 	return failed
 }
 
-// badHandle judges kv_transfer_params that D would hang or die of.
-func (c *completion) badHandle(b *router.Backend, f fault.Fault, why error) *failure {
-	f.Cause = fault.BadHandle
-	c.s.failedLog.Error().Str("request_id", c.id).Str("prefill", b.URL).Msg("prefill backend gave an unusable handle: " + why.Error())
+// badAnswer judges an answer of P that is of no use, or has kv_transfer_params that D would hang or die of.
+func (c *completion) badAnswer(b *router.Backend, f fault.Fault, why error) *failure {
+	if f.Cause = fault.OfAnswer(why); f.Cause != fault.Ended {
+		c.s.failedLog.Error().Str("request_id", c.id).Str("prefill", b.URL).Msg("prefill answer cannot be used: " + why.Error())
+	}
 	return c.fail(b, f, nil)
 }
 
@@ -73,10 +74,7 @@ func (c *completion) decodeBroke(b *router.Backend, err error) *failure {
 		panic("BUG: decode leg failed with " + err.Error())
 	}
 	f := fault.Fault{Leg: fault.Decode, At: reachedBy(ue), Handle: c.handoff.Live(), Cause: c.decodeCause(ue)}
-	switch {
-	case f.At == fault.AtDial:
-		c.handoff.Unsent()
-	case ue.BrokeOff():
+	if c.handoff.Failed(ue, c.d.x.Head.Status, nil); ue.BrokeOff() {
 		c.broken.Add(1)
 	}
 	if f.At > fault.AtDial && (f.Cause == fault.Gone || f.Cause == fault.Stopped) {
@@ -112,8 +110,7 @@ func (c *completion) decodeCause(ue *upstream.Error) fault.Cause {
 	return fault.Broke
 }
 
-// decodeFlawed judges an answer of D that cannot be used. told is for the client, and nil means the
-// usual text.
+// decodeFlawed judges an answer of D that cannot be used. told is for the client, and nil means the usual text.
 func (c *completion) decodeFlawed(why fault.Cause, told *fault.Error) *failure {
 	return c.fail(c.d.lease.Backend, fault.Fault{Leg: fault.Decode, At: fault.AtAnswer, Status: c.d.x.Head.Status, Cause: why, Handle: c.handoff.Live()}, told)
 }
@@ -122,6 +119,7 @@ func (c *completion) decodeFlawed(why fault.Cause, told *fault.Error) *failure {
 func (c *completion) decodeRefused(status int, body []byte) *failure {
 	b, f := c.d.lease.Backend, c.s.refused(fault.Decode, status)
 	f.Handle = c.handoff.Live()
+	c.handoff.Failed(nil, status, body)
 	told, asked := c.s.tellRefusal(f, c.id, b, &c.d.x, body)
 	failed := c.fail(b, f, told)
 	failed.asked = asked

@@ -28,8 +28,7 @@ func (c *completion) finish(writeErr error) {
 	defer s.live.Add(-1)
 	s.watch.Remove(&c.watch)
 	if writeErr != nil && c.failure == nil {
-		// The client left while xpyd wrote to it.
-		c.leave()
+		c.leave() // while xpyd wrote to it
 		c.failure = fault.ErrGone()
 	}
 	c.safely((*completion).cutBeside)
@@ -72,6 +71,7 @@ func (c *completion) endLegs() {
 	defer c.endRetry()
 	defer c.p.lease.Release(router.ClientGone)
 	defer c.d.lease.Release(router.ClientGone)
+	c.d.source.Off() // a panic of the leg has left it on
 	if c.d.lease.Held() {
 		c.endDecode(c.d.lease.Backend, router.ClientGone, fault.CodeNone)
 	}
@@ -156,7 +156,7 @@ func (c *completion) count() outcome {
 	if of := c.use.Account; of != nil {
 		prompt, answer := c.spent()
 		m.KeyRequest(of.Name, int(o))
-		m.KeyTokens(of.Name, string(c.model), prompt, answer)
+		m.KeyTokens(of.Name, string(c.model), c.state.get() == stateCommitted, prompt, answer)
 	}
 	if c.reached {
 		m.Decision(c.path, c.reason)
@@ -170,8 +170,7 @@ func (c *completion) count() outcome {
 	return o
 }
 
-// outcomeOf names the end of a request that failed. committed says that the client had a part of its
-// answer.
+// outcomeOf names the end of a request that failed. committed says that the client had a part of its answer.
 func outcomeOf(e *fault.Error, committed bool) outcome {
 	switch {
 	case e.Code == fault.CodeClientGone:
@@ -205,7 +204,7 @@ func (c *completion) logLine(o outcome) {
 		return
 	}
 	t := &c.times
-	e.Stringer("client", c.conn.IP()).Str("request_id", c.id).Str("leg_id", c.legID).Stringer("api", c.api)
+	e.Str("client", c.conn.IP().String()).Str("request_id", c.id).Str("leg_id", c.legID).Stringer("api", c.api)
 	if c.reached {
 		e.Stringer("path", c.path).Stringer("reason", c.reason)
 	}
@@ -226,6 +225,7 @@ func (c *completion) logLine(o outcome) {
 	if c.failure != nil && c.failure.Code == fault.CodeClientGone {
 		e.Stringer("phase", c.phase())
 	}
+	c.encoding.Load().Log(e)
 	if !t.prefilled.IsZero() {
 		e.Float64("prefill_ms", ms(t.prefill))
 		if t.handed.After(t.prefilled) { // with legs that begin together, nothing is handed over
@@ -271,20 +271,24 @@ func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 // recycle puts the completion back into the pool with nothing left of its request.
 func (c *completion) recycle() {
 	c.freeBody()
-	c.s.buffers.put(&c.d.relay)
+	c.d.relay.giveBack(&c.s.buffers)
 	c.d.relay = relay{}
 	c.d.held.Lower(0)
 	c.p.x.Reset()
 	c.d.x.Reset()
 	c.freeAnswer()
 	clear(c.d.out)
-	c.d.whole.Reset()
+	if c.d.whole != nil {
+		c.d.whole.Reset()
+	}
 	c.p.lease.Backend, c.d.lease.Backend = nil, nil
 	c.p.tried, c.d.tried, c.d.refused = c.p.tried[:0], c.d.tried[:0], c.d.refused[:0]
-	c.p.ans, c.p.suspect = kvparams.Answer{}, false
+	c.p.cached, c.p.prompt, c.p.suspect = 0, 0, false
 	c.handoff, c.d.failed = handoff.Handoff{}, nil
 	c.ctx, c.conn, c.snap, c.failure = nil, nil, nil, nil
 	c.done, c.woken = nil, false
+	c.encoding.Store(nil)
+	c.speaks.Store(nil)
 	c.client, c.use, c.model = budget.Client{}, limits.Use{}, c.model[:0]
 	c.dropTrace()
 	if c.left.Swap(0) > 0 {
@@ -302,18 +306,22 @@ func (c *completion) tokensUsed() metrics.Tokens {
 	switch {
 	case d.streamed:
 		u, events = d.relay.usage, d.relay.content
-	case !d.large:
+	case d.large:
+		u, events = d.relay.usage, int(d.relay.sent>>10) // without a usage: about what a token has with its logprobs
+	default:
 		u = d.whole.Usage()
 	}
 	used := metrics.Tokens{Prompt: u.Prompt, Cached: u.Cached, Completion: u.Completion, Told: u.Completion >= 0}
 	if !used.Told {
 		used.Completion = events
 	}
-	if c.path == pathDisaggregated && !c.s.dialect.Concurrent() {
-		used.Cached = c.p.ans.CachedTokens // what D says of KV that came from P tells nothing
+	if c.path == pathDisaggregated && !c.dialect().Concurrent() {
+		used.Cached = c.p.cached // what D says of KV that came from P tells nothing
 		if used.Prompt < 0 {
-			used.Prompt = c.p.ans.PromptTokens
+			used.Prompt = c.p.prompt
 		}
+	} else if c.path == pathDisaggregated {
+		used.Cached = int(c.p.beside.told.Load()) - 1
 	}
 	if used.Prompt < 0 {
 		used.Prompt = c.tokens

@@ -204,7 +204,7 @@ var gateCases = []gateCase{
 
 func TestGate(t *testing.T) {
 	fast := gateOptions{readTimeout: 10 * time.Second}
-	slow := gateOptions{readTimeout: 150 * time.Millisecond}
+	slow := gateOptions{readTimeout: time.Second}
 	for _, c := range gateCases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -326,7 +326,8 @@ func TestGateOfServer(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.Limits.Body = gateBodyLimit
 	fast := startGateProxy(t, cfg, backend.server.URL)
-	cfg.Timeouts.Header, cfg.Timeouts.Body = 150*time.Millisecond, 150*time.Millisecond
+	// A connection whose head does not begin in time is closed without an answer.
+	cfg.Timeouts.Header, cfg.Timeouts.Body = 2*time.Second, 150*time.Millisecond
 	cfg.Limits.Body = 32 << 10 // a chunked body is given the time of the largest one
 	slow := startGateProxy(t, cfg, backend.server.URL)
 	served := 0

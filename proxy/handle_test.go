@@ -215,14 +215,19 @@ func TestAnswerOfPrefillBehindItsDeadline(t *testing.T) {
 					_, _ = io.WriteString(w, whole[sent:])
 				})
 				r := newRig(t, rigOptions{router: p.asPrefill, config: func(c *proxy.Config) { tc.set(&c.Timeouts) }})
-				a := r.call(forms(prompt, 9)[0], "X-Request-Id", "overdue")
-				if a.status != 504 || a.code() != tc.code {
-					t.Errorf("%d %s, want 504 %s", a.status, a.body, tc.code)
+				// It is read on for a twentieth of a second, in which a busy machine may not write it.
+				issued := func() float64 { return r.metric(`xpyd_kv_handles_total{end="issued"}`) }
+				calls := 0.0
+				for ; calls < 40 && issued() == 0; calls++ {
+					a := r.call(forms(prompt, 9)[0], "X-Request-Id", "overdue")
+					if a.status != 504 || a.code() != tc.code {
+						t.Errorf("%d %s, want 504 %s", a.status, a.body, tc.code)
+					}
 				}
 				r.released(r.decode[0], "overdue")
-				r.await("counted", func() bool { return r.metric(`xpyd_kv_handles_total{end="released"}`) == 1 })
-				if n := r.metric("xpyd_kv_orphans_total"); n != 0 {
-					t.Errorf("%v orphans", n)
+				r.await("counted", func() bool { return r.metric(`xpyd_kv_handles_total{end="released"}`) == issued() })
+				if n := r.metric("xpyd_kv_orphans_total"); n > calls-issued() {
+					t.Errorf("%v orphans of %v calls, of which %v gave a handle", n, calls, issued())
 				}
 			})
 		}

@@ -61,8 +61,8 @@ func TestPrefillThatAnswersAsItGoesDown(t *testing.T) {
 	for _, c := range forms(prompt, 6) {
 		t.Run(c.name(), func(t *testing.T) {
 			b := newBarrier(sim.PhasePrefillEnding, 0)
-			r := newRig(t, rigOptions{prefill: 2, engine: func(o *sim.Options) { o.Hook = b.hook }})
-			r.server.WaitForLateAnswers()
+			patient := func(r *rig) { r.server.WaitForLateAnswers() }
+			r := newRig(t, rigOptions{prefill: 2, before: patient, engine: func(o *sim.Options) { o.Hook = b.hook }})
 			t.Cleanup(b.open)
 			got := make(chan answer, 1)
 			go func() { got <- r.call(c) }()
@@ -109,17 +109,20 @@ func TestDecodeThatHangsOnADownPrefillMoves(t *testing.T) {
 // In the last round an answer that is not streamed waits for a prefill engine that is frozen, but
 // not until its lease ends, because decode would then read another prompt's blocks.
 func TestLastRoundWaitsForItsPrefillWithinTheLease(t *testing.T) {
-	// Alone: health.timeout is a tenth of a second.
-	const lease, margin = 2 * time.Second, 500 * time.Millisecond
+	// Alone: health.timeout is half a second.
 	for _, back := range []bool{true, false} {
 		t.Run(fmt.Sprintf("back in time=%v", back), func(t *testing.T) {
 			t.Parallel()
+			lease, margin, tokens := 4*time.Second, time.Second, 250
+			if back { // a busy machine takes a while to see the engine down and up
+				lease, margin, tokens = 6*time.Second, 2*time.Second, 350
+			}
 			b := newBarrier(sim.PhaseDecodeReceived, 0)
 			r := newRig(t, rigOptions{
 				config: func(c *proxy.Config) { c.KV.Lease, c.KV.LeaseMargin = lease, margin },
 				router: func(c *router.Config) {
 					quickChecks(c)
-					c.Health.Timeout = 100 * time.Millisecond
+					c.Health.Timeout = 500 * time.Millisecond // a shorter one takes engines down that work
 				},
 				engine: func(o *sim.Options) {
 					if o.Lease = lease; o.Role == sim.RoleDecode {
@@ -133,7 +136,7 @@ func TestLastRoundWaitsForItsPrefillWithinTheLease(t *testing.T) {
 			if err := r.decode[0].SetFault(sim.Fault{Kind: sim.FaultRST, Leg: "D", Count: 1}); err != nil {
 				t.Fatal(err)
 			}
-			c := call{prompt: prompt, tokens: 150, more: `,"ignore_eos":true`} // takes longer than the lease
+			c := call{prompt: prompt, tokens: tokens, more: `,"ignore_eos":true`} // takes longer than the lease
 			got := make(chan answer, 1)
 			go func() { got <- r.call(c) }()
 			select {
@@ -165,12 +168,16 @@ func TestFirstTokenAndDownAtOnce(t *testing.T) {
 	together(t)
 	for _, role := range []router.Role{router.Prefill, router.Decode} {
 		t.Run(role.String(), func(t *testing.T) {
+			first := make(chan struct{})
 			d := newStub(t, func(w http.ResponseWriter, req *http.Request) {
 				_, _ = io.Copy(io.Discard, req.Body)
 				w.Header().Set("Content-Type", "text/event-stream")
 				for i := range 3 {
 					_, _ = fmt.Fprintf(w, `data: {"id":"c","object":"text_completion","created":1,"model":"sim","choices":[{"index":0,"text":"t%d","finish_reason":%s}]}`+"\n\n", i, map[bool]string{true: `"stop"`, false: "null"}[i == 2])
 					w.(http.Flusher).Flush()
+					if i == 0 {
+						close(first)
+					}
 					time.Sleep(100 * time.Millisecond)
 				}
 				_, _ = io.WriteString(w, "data: [DONE]\n\n")
@@ -179,7 +186,7 @@ func TestFirstTokenAndDownAtOnce(t *testing.T) {
 			r := newRig(t, rigOptions{router: d.asDecode, before: func(r *rig) {
 				r.server.OnNewBuffer(func() { // the head is here, and the event comes with it or soon after
 					once.Do(func() {
-						time.Sleep(20 * time.Millisecond)
+						<-first
 						r.server.FailChecks(map[bool]string{true: r.prefill[0].URL(), false: d.server.URL}[role == router.Prefill])
 					})
 				})
@@ -366,7 +373,7 @@ func TestFullBackends(t *testing.T) {
 	}{
 		{"no queue", router.Line{}, "overloaded"},
 		{"waited too long", router.Line{Length: 1, Wait: 30 * time.Millisecond}, "overloaded"},
-		{"its turn comes", router.Line{Length: 1, Wait: 5 * time.Second}, ""},
+		{"its turn comes", router.Line{Length: 1, Wait: time.Minute}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBarrier(sim.PhaseDecodeReceived, 0)

@@ -16,7 +16,7 @@ import (
 
 // freeAnswer is how much an answer may hold without a charge. Sockets hold as much for a client that
 // does not read, and the number of requests in flight bounds the sum.
-const freeAnswer = maxPooledBuffer
+const freeAnswer = budget.MaxPooled
 
 var errNoRoom = fmt.Errorf("limits.answer_budget is spent: %w", upstream.ErrTooLarge)
 
@@ -27,14 +27,6 @@ func tooLargeToHold(err error) *fault.Error {
 	if errors.Is(err, errNoRoom) {
 		e = fault.NewError(fasthttp.StatusServiceUnavailable, fault.CodeOverloaded, "", "too many answer bytes are being held; try again").After(1)
 	}
-	e.Blameless = true
-	return e
-}
-
-// eventTooLarge refuses an event that is too large. No backend has failed, and another round would
-// end the same way.
-func eventTooLarge() *fault.Error {
-	e := fault.NewError(fasthttp.StatusBadGateway, fault.CodeDecodeFailed, "", "decode backend sent an event larger than limits.answer").Final()
 	e.Blameless = true
 	return e
 }

@@ -30,7 +30,7 @@ func (r *rig) lazy(request string) *bufio.Reader {
 	r.t.Helper()
 	conn := r.dialRaw()
 	_ = conn.SetReadBuffer(64 << 10)
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(6 * patience))
 	_, _ = io.WriteString(conn, request)
 	in := bufio.NewReader(conn)
 	if _, err := in.Peek(1); err != nil {

@@ -27,7 +27,7 @@ func raw10(c call, fields string) string {
 // what ends without an error for the whole answer.
 func (r *rig) read10(conn net.Conn) (head http.Header, a answer) {
 	r.t.Helper()
-	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(2 * patience))
 	all, err := io.ReadAll(conn)
 	top, body, found := bytes.Cut(all, []byte("\r\n\r\n"))
 	if !found {
@@ -188,7 +188,7 @@ func TestWholeAnswersToHTTP10KeepTheConnection(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	conn := r.dialRaw()
 	answers := bufio.NewReader(conn)
-	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(2 * patience))
 	for _, c := range []call{forms(prompt, 4)[0], forms(prompt, 5)[2]} {
 		_, _ = io.WriteString(conn, raw10(c, "Connection: keep-alive\r\n"))
 		resp, err := http.ReadResponse(answers, nil)

@@ -109,7 +109,7 @@ func (s *Server) limited(of *limits.Account, r *limits.Refusal) *fault.Error {
 	return fault.NewError(fasthttp.StatusTooManyRequests, fault.CodeRateLimit, "", message).After(wait)
 }
 
-// ReplaceKeys puts other keys and limits, which must fit, in force for the requests that follow.
+// ReplaceKeys puts new keys and limits, which must fit, in force for later requests.
 func (s *Server) ReplaceKeys(all []limits.Terms) {
 	if c := s.keys.Replace(all, s.bound().Limits.ClientInFlight); !c.None() {
 		s.log.Info().Strs("joined", c.Joined).Strs("left", c.Left).Strs("changed", c.Changed).Msg("keys reloaded")
@@ -131,7 +131,7 @@ func (c *completion) spent() (prompt, answer int) {
 		used := c.tokensUsed()
 		return max(0, used.Prompt), max(0, used.Completion)
 	}
-	if prompt = c.p.ans.PromptTokens; prompt <= 0 {
+	if prompt = c.p.prompt; prompt <= 0 {
 		prompt = c.tokens
 	}
 	return prompt, 0

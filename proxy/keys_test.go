@@ -123,6 +123,55 @@ func TestKeyPaysForAStreamCutShort(t *testing.T) {
 	}
 }
 
+// A client may ask for many tokens in each event (stream_interval), and for no usage. It pays for them all the same.
+func TestKeyPaysForLargeEvents(t *testing.T) {
+	const tokens = 2000
+	d := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, text := range []string{"one", strings.Repeat(" word", tokens)} {
+			_, _ = fmt.Fprintf(w, "data: {\"choices\":[{\"index\":0,\"text\":%q,\"finish_reason\":null}]}\n\n", text)
+		}
+		_, _ = io.WriteString(w, "data: {\"choices\":[{\"index\":0,\"text\":\"\",\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")
+	})
+	r := newRig(t, rigOptions{prefill: -1, router: d.asDecode, config: func(c *proxy.Config) {
+		c.Keys = []limits.Terms{holder("alpha", func(t *limits.Terms) { t.TokensPerMinute = 1000 })}
+	}})
+	body := `{"model":"sim","prompt":"x","max_tokens":5000,"stream":true,"stream_interval":5000}`
+	if a := r.post("/v1/completions", body, as("alpha")...); a.status != 200 || a.err != nil {
+		t.Fatalf("%d %s %v", a.status, a.body, a.err)
+	}
+	r.await("the request counted", func() bool { return r.metric("xpyd_key_requests_total") == 1 })
+	if n := r.metric(`xpyd_key_tokens_total{key="alpha",kind="completion",model="sim"}`); n < tokens/2 || n > tokens+2 {
+		t.Errorf("%v tokens counted for about %d in three events", n, tokens)
+	}
+	if a := r.post("/v1/completions", body, as("alpha")...); a.status != 429 {
+		t.Errorf("another request beyond the limit: %d", a.status)
+	}
+}
+
+// An answer that is too large to be held costs what it says that it cost. Without that it costs a token for each KiB.
+func TestKeyPaysForLargeAnswers(t *testing.T) {
+	for usage, want := range map[string]float64{`{"prompt_tokens":9,"completion_tokens":700,"total_tokens":709}`: 700, "null": 4 * answerLimit >> 10} {
+		d := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+			_, _ = io.Copy(io.Discard, q.Body)
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = fmt.Fprintf(w, `{"choices":[{"index":0,"text":"%s","finish_reason":"stop"}],"usage":%s}`, strings.Repeat("x", 4*answerLimit), usage)
+		})
+		r := newRig(t, rigOptions{prefill: -1, router: d.asDecode, config: func(c *proxy.Config) {
+			smallAnswers(c)
+			c.Keys = []limits.Terms{holder("alpha", func(t *limits.Terms) { t.TokensPerMinute = 1000 })}
+		}})
+		if a := r.post("/v1/completions", `{"model":"sim","prompt":"x","max_tokens":700}`, as("alpha")...); a.status != 200 || len(a.body) < 4*answerLimit {
+			t.Fatalf("%d %.200s", a.status, a.body)
+		}
+		r.await("the request counted", func() bool { return r.metric("xpyd_key_requests_total") == 1 })
+		if n := r.metric(`xpyd_key_tokens_total{key="alpha",kind="completion",model="sim"}`); n != want {
+			t.Errorf("%v tokens counted, want %v, with usage %s", n, want, usage)
+		}
+	}
+}
+
 func remaining(t *testing.T, a answer) int {
 	t.Helper()
 	n, err := strconv.Atoi(a.header.Get("X-Ratelimit-Remaining-Tokens"))
@@ -172,13 +221,17 @@ func TestKeyPaysForWhatItLeft(t *testing.T) {
 		<-q.Context().Done()
 	})
 	r := newRig(t, rigOptions{prefill: -1, router: d.asDecode, config: func(c *proxy.Config) { c.Keys = []limits.Terms{holder("alpha", nil)} }})
-	body := `{"input":"` + strings.Repeat("many words ", 100) + `"}`
+	body := `{"model":"made-up","input":"` + strings.Repeat("many words ", 100) + `"}`
 	conn := r.dialRaw()
 	_, _ = fmt.Fprintf(conn, "POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer sk-alpha\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	<-begun
 	_ = conn.Close()
 	r.await("the request counted", func() bool { return r.metric(`xpyd_key_requests_total{key="alpha",outcome="client_gone"}`) == 1 })
-	r.await("its tokens counted", func() bool { return r.metric("xpyd_key_tokens_total") > 100 })
+	// No engine has answered with that model. If such names had series, a client could use up those of all models.
+	r.await("its tokens counted", func() bool { return r.metric(`xpyd_key_tokens_total{key="alpha",kind="prompt",model="other"}`) > 100 })
+	if strings.Contains(r.metricsText(), `model="made-up"`) {
+		t.Error("a model that a client has made up has a series")
+	}
 }
 
 func TestKeyModels(t *testing.T) {

@@ -68,7 +68,7 @@ func labels() metrics.Labels {
 		Ends:          handoff.Ends(),
 		OrphanReasons: handoff.Orphans(),
 		Legs:          fault.Names(fault.Legs),
-		Roles:         []string{router.Prefill: router.Prefill.String(), router.Decode: router.Decode.String()},
+		Roles:         []string{router.Prefill: router.Prefill.String(), router.Decode: router.Decode.String(), router.Encode: router.Encode.String()},
 		Routes:        routes.Names(),
 	}
 }

@@ -16,13 +16,13 @@ import (
 // The reserved decode engine goes down while P works, and the other is full. The handle ages while
 // its request waits for a slot, and decode would read another prompt's blocks.
 func TestHandleThatAgedInTheQueueIsNotSent(t *testing.T) {
-	const lease = 500 * time.Millisecond
+	const lease, margin = 4 * time.Second, 2500 * time.Millisecond // a busy machine may take a second to load blocks
 	busy, prefill := newBarrier(sim.PhaseStreamEvent, 1), newBarrier(sim.PhasePrefillEnding, 0)
 	var second atomic.Bool
 	r := newRig(t, rigOptions{
 		decode: 2,
-		config: func(c *proxy.Config) { c.KV.Lease, c.KV.LeaseMargin = lease, 100*time.Millisecond },
-		router: func(c *router.Config) { c.DecodeMaxInFlight = 1 },
+		config: func(c *proxy.Config) { c.KV.Lease, c.KV.LeaseMargin = lease, margin },
+		router: func(c *router.Config) { c.DecodeMaxInFlight, c.Queue.Wait = 1, 2*patience },
 		engine: func(o *sim.Options) {
 			o.Lease = lease
 			o.Hook = func(e sim.Event) {
@@ -63,7 +63,7 @@ func TestHandleThatAgedInTheQueueIsNotSent(t *testing.T) {
 // give the blocks to another prompt before decode reads them. In the last round it was frozen
 // earlier, and came back in time.
 func TestPrefillFreezesUnderARequestThatDecodeQueues(t *testing.T) {
-	// Alone: health.timeout is a tenth of a second.
+	// Alone: health.timeout is half a second.
 	const lease = 5 * time.Second
 	for _, last := range []bool{false, true} {
 		t.Run(fmt.Sprintf("last=%v", last), func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestPrefillFreezesUnderARequestThatDecodeQueues(t *testing.T) {
 				config: func(c *proxy.Config) { c.KV.Lease, c.KV.LeaseMargin = lease, 300*time.Millisecond },
 				router: func(c *router.Config) {
 					quickChecks(c)
-					c.Health.Timeout = 100 * time.Millisecond
+					c.Health.Timeout = 500 * time.Millisecond // a shorter one takes engines down that work
 				},
 				engine: func(o *sim.Options) {
 					if o.Lease = lease; o.Role == sim.RoleDecode {
@@ -128,9 +128,9 @@ func TestPrefillFreezesUnderARequestThatDecodeQueues(t *testing.T) {
 // An answer that is not streamed takes longer than the lease, and its prefill engine is killed
 // after that. Decode has the blocks.
 func TestLongWholeAnswerOutlivesItsPrefill(t *testing.T) {
-	const lease = time.Second
+	const lease = 2500 * time.Millisecond
 	r := newRig(t, rigOptions{
-		config: func(c *proxy.Config) { c.KV.Lease, c.KV.LeaseMargin = lease, 100*time.Millisecond },
+		config: func(c *proxy.Config) { c.KV.Lease, c.KV.LeaseMargin = lease, 1500*time.Millisecond },
 		router: quickChecks,
 		engine: func(o *sim.Options) {
 			if o.Lease = lease; o.Role == sim.RoleDecode {
@@ -139,7 +139,7 @@ func TestLongWholeAnswerOutlivesItsPrefill(t *testing.T) {
 		},
 	})
 	p := r.prefill[0]
-	c, got := call{prompt: prompt, tokens: 100, more: `,"ignore_eos":true`}, make(chan answer, 1)
+	c, got := call{prompt: prompt, tokens: 200, more: `,"ignore_eos":true`}, make(chan answer, 1)
 	go func() { got <- r.call(c) }()
 	r.await("loaded", func() bool { return p.Ledger().FreedBy["read"] == 1 })
 	time.Sleep(lease + 50*time.Millisecond)
@@ -161,7 +161,7 @@ func TestRemovedPrefillThatFreezesIsNoticed(t *testing.T) {
 		prefill: 2,
 		router: func(c *router.Config) {
 			quickChecks(c)
-			c.Health.Timeout = 100 * time.Millisecond
+			c.Health.Timeout = 500 * time.Millisecond // a shorter one takes engines down that work
 			pools = *c
 		},
 		engine: func(o *sim.Options) { o.Hook = b.hook },

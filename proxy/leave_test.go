@@ -10,7 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
+	"xpyd/kvparams"
+	"xpyd/netio"
 	"xpyd/proxy"
+	"xpyd/router"
 	"xpyd/sim"
 )
 
@@ -124,23 +129,79 @@ func TestClientLeavesInEachPhase(t *testing.T) {
 
 func TestHalfClosedClientIsNeverToldOfSuccess(t *testing.T) {
 	together(t)
-	for _, phase := range []sim.Phase{sim.PhasePrefillStart, sim.PhaseDecodeReceived} {
-		t.Run(string(phase), func(t *testing.T) {
-			b := newBarrier(phase, 0)
-			r := newRig(t, rigOptions{engine: func(o *sim.Options) { o.Hook = b.hook }})
+	for _, tc := range []struct {
+		connector string
+		phase     sim.Phase
+		form      int
+	}{
+		{"nixl", sim.PhasePrefillStart, 0}, {"nixl", sim.PhaseDecodeReceived, 0},
+		// Their decode legs are held, and may answer.
+		{"nixl-push", sim.PhaseDecodeReceived, 0}, {"mooncake", sim.PhaseDecodeReceived, 0}, {"mooncake", sim.PhaseDecodeReceived, 1},
+	} {
+		c := forms(prompt, 9)[tc.form]
+		t.Run(tc.connector+" "+string(tc.phase)+" "+c.name(), func(t *testing.T) {
+			dialect, _ := kvparams.Lookup(tc.connector)
+			b := newBarrier(tc.phase, 0)
+			r := newRig(t, rigOptions{dialect: dialect, engine: func(o *sim.Options) { o.Hook = b.hook }})
 			t.Cleanup(b.open)
 			conn := r.dialRaw()
-			_, _ = io.WriteString(conn, raw(forms(prompt, 9)[0], "half"))
+			_, _ = io.WriteString(conn, raw(c, "half"))
 			<-b.reached
 			_ = conn.CloseWrite()
 			r.await("aware", func() bool { return r.server.Departed()+int64(r.metric("xpyd_client_gone_total")) == 1 })
 			b.open()
-			_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+			_ = conn.SetReadDeadline(time.Now().Add(2 * patience))
 			got, err := io.ReadAll(conn)
 			if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 499 ") || !strings.Contains(string(got), `"code":"client_gone"`) {
 				t.Errorf("%v %q", err, got)
 			}
 		})
+	}
+}
+
+// The legs of a client that has left may be held for long. They end with the process all the same.
+func TestDrainEndsLegsHeldForAClientThatLeft(t *testing.T) {
+	dialect, _ := kvparams.Lookup("mooncake")
+	b, received := newBarrier(sim.PhasePrefillStart, 0), make(chan struct{}, 1)
+	hook := func(e sim.Event) {
+		if e.Phase == sim.PhaseDecodeReceived {
+			received <- struct{}{}
+		}
+		b.hook(e)
+	}
+	r := newRig(t, rigOptions{dialect: dialect, engine: func(o *sim.Options) { o.Hook = hook },
+		config: func(c *proxy.Config) {
+			c.Timeouts.Drain, c.Timeouts.PrefillAbortGrace = 50*time.Millisecond, 10*time.Millisecond
+		}})
+	t.Cleanup(b.open)
+	conn := r.dialRaw()
+	_, _ = io.WriteString(conn, raw(forms(prompt, 9)[0], "leaver"))
+	<-b.reached
+	<-received
+	_ = conn.Close()
+	r.await("aware", func() bool { return r.server.Departed() == 1 })
+	if err := r.server.Shutdown(); err != nil { // the prefill engine still works
+		t.Error(err)
+	}
+	if n := r.server.Live(); n != 0 {
+		t.Errorf("%d completions run after the end", n)
+	}
+}
+
+// A prefill has its grace at the end of the drain too, however long that is.
+func TestDrainWaitsForTheGraceOfAPrefill(t *testing.T) {
+	b := newBarrier(sim.PhasePrefillStart, 0)
+	r := newRig(t, rigOptions{engine: func(o *sim.Options) { o.Hook = b.hook }, config: func(c *proxy.Config) {
+		c.Timeouts.Drain, c.Timeouts.PrefillAbortGrace = 50*time.Millisecond, 6*time.Second
+	}})
+	t.Cleanup(b.open)
+	got := r.start(forms(prompt, 9)[0])
+	<-b.reached
+	if err := r.server.Shutdown(); err != nil { // the prefill engine still works
+		t.Error(err)
+	}
+	if a := r.soon(got); a.status != 503 {
+		t.Errorf("status %d, %v", a.status, a.err)
 	}
 }
 
@@ -235,7 +296,7 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	first, second := forms(prompt, 5)[1], forms("another prompt altogether", 4)[0]
 	_, _ = io.WriteString(conn, raw(first, "one")+raw(second, "two"))
 	br := bufio.NewReader(conn)
-	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(2 * patience))
 	seen := ""
 	for !strings.Contains(seen, "X-Request-Id: two") {
 		line, err := br.ReadString('\n')
@@ -247,6 +308,56 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	if i, j := strings.Index(seen, "X-Request-Id: one"), strings.Index(seen, "0\r\n\r\n"); i < 0 || j < i {
 		t.Fatalf("the first answer did not end before the second began: %q", seen)
 	}
+}
+
+// A signal, or another process, may come before the server has begun to accept.
+func TestTheEndComesBeforeServe(t *testing.T) {
+	ends := map[string]func(*proxy.Server) error{
+		"shutdown": (*proxy.Server).Shutdown,
+		"retire":   func(s *proxy.Server) error { return s.Retire(t.Context()) },
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			for range 20 { // now and then between the two
+				server := quietServer(t)
+				ln, err := netio.Listen("127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				served := make(chan error, 1)
+				go func() { served <- server.Serve(ln) }()
+				if err := end(server); err != nil {
+					t.Error(err)
+				}
+				select {
+				case err := <-served:
+					if err != nil {
+						t.Error(err)
+					}
+				case <-time.After(patience):
+					t.Fatal("it serves on")
+				}
+			}
+		})
+	}
+}
+
+// quietServer has one decode engine, which does not answer, and does not serve yet.
+func quietServer(t *testing.T) *proxy.Server {
+	t.Helper()
+	pools := router.DefaultConfig()
+	pools.Decode = []string{"http://127.0.0.1:1"}
+	rt, err := router.New(pools, 1, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dialect, _ := kvparams.Lookup("nixl")
+	server, err := proxy.New(proxy.DefaultConfig(), rt, dialect, "test", zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Shutdown() })
+	return server
 }
 
 func TestShutdownLetsStreamsFinish(t *testing.T) {
@@ -315,11 +426,13 @@ func TestShutdownEndsWhatDoesNotFinish(t *testing.T) {
 }
 
 func TestSlowUploadIsAnswered408(t *testing.T) {
-	r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.Timeouts.Body = 100 * time.Millisecond }})
+	r := newRig(t, rigOptions{config: func(c *proxy.Config) {
+		c.Timeouts.Body, c.Timeouts.BodyStall = 100*time.Millisecond, 10*time.Minute
+	}})
 	for _, head := range []string{"Content-Length: 1000\r\n\r\n{", "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"} {
 		conn := r.dialRaw()
 		_, _ = io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"+head)
-		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(2 * patience))
 		b, err := io.ReadAll(conn)
 		if err != nil || !strings.HasPrefix(string(b), "HTTP/1.1 408 ") || !strings.Contains(string(b), "request_timeout") {
 			t.Errorf("%v %q", err, b)
@@ -343,7 +456,7 @@ func TestHTTP10(t *testing.T) {
 		conn := r.dialRaw()
 		c := call{stream: stream, prompt: prompt, tokens: 3}
 		_, _ = io.WriteString(conn, strings.Replace(raw(c, "old"), "HTTP/1.1", "HTTP/1.0", 1))
-		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(2 * patience))
 		b, err := io.ReadAll(conn)
 		if err != nil || !strings.HasPrefix(string(b), "HTTP/1.1 200 ") {
 			t.Errorf("%v %q", err, b)

@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -38,5 +39,41 @@ func TestLoopbackIsRewrittenInItsPlace(t *testing.T) {
 		if !strings.Contains(body, want) {
 			t.Errorf("%s got %s\nwant %s in it", leg, body, want)
 		}
+	}
+}
+
+// An encode engine that calls itself by a loopback host is named by its own host to engines elsewhere, if the
+// configuration says so. Otherwise what it says goes on as it is.
+func TestLoopbackOfAnEncoder(t *testing.T) {
+	for _, rewrite := range []bool{true, false} {
+		e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			_, _ = io.Copy(io.Discard, q.Body)
+			if q.Method == http.MethodPost {
+				_, _ = io.WriteString(w, `{"ec_transfer_params":{"h":{"peer_host":"local\u0068ost","peer_port":1}}}`)
+				return
+			}
+			_, _ = io.WriteString(w, `{"data":[{"id":"sim"}]}`)
+		}))
+		t.Cleanup(e.Close)
+		r := newRig(t, rigOptions{
+			encoders: []string{e.URL},
+			router:   func(c *router.Config) { c.Decode[0] = strings.Replace(c.Decode[0], "127.0.0.1", "localhost", 1) },
+			config:   func(c *proxy.Config) { c.KV.RewriteLoopback = rewrite },
+		})
+		if a := r.post("/v1/chat/completions", withMedia("", sound)); a.status != 200 {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		want := `"ec_transfer_params":{"h":{"peer_host":"local\u0068ost","peer_port":1}}`
+		if rewrite {
+			want = `"ec_transfer_params":{"h":{"peer_host":"127.0.0.1","peer_port":1}}`
+		}
+		told := false
+		for _, q := range r.prefill[0].Requests() {
+			told = told || strings.Contains(string(q.Body), want)
+		}
+		if !told {
+			t.Errorf("rewrite %v: no prefill got %s", rewrite, want)
+		}
+		r.expectNothingHeld()
 	}
 }

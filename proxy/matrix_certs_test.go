@@ -272,7 +272,7 @@ func askTLS(addr string, cfg *tls.Config) (got string, err error) {
 		return "", err
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(2 * patience))
 	if _, err := io.WriteString(conn, "GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); err != nil {
 		return "", err
 	}

@@ -165,8 +165,8 @@ func TestHandleThatWaitedTooLongIsReplaced(t *testing.T) {
 	r := newRig(t, rigOptions{
 		router: func(c *router.Config) { c.Decode = append([]string{hole}, c.Decode...) },
 		config: func(c *proxy.Config) {
-			// A handle may wait for 0.3 s. The dial takes longer than that to fail.
-			c.KV.Lease, c.KV.LeaseMargin, c.Timeouts.Dial = 10*time.Second, 9700*time.Millisecond, 400*time.Millisecond
+			// A handle may wait for 1.5 s. The dial takes longer than that to fail.
+			c.KV.Lease, c.KV.LeaseMargin, c.Timeouts.Dial = 10*time.Second, 8500*time.Millisecond, 2*time.Second
 		}})
 	c := forms(prompt, 4)[1]
 	id := ""

@@ -1,13 +1,11 @@
 package proxy_test
 
 import (
-	"compress/gzip"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,11 +26,39 @@ const wholeAnswer = `{"id":"cmpl-1","object":"text_completion","created":1,"mode
 
 func TestDialThatNobodyAnswers(t *testing.T) {
 	alone(t)
-	hole := "http://" + blackhole(t)
-	r := newRig(t, rigOptions{router: func(c *router.Config) {
+	best := time.Hour // of some, because a busy machine can only delay
+	for i := 0; i < 8 && best > 1900*time.Millisecond; i++ {
+		best = min(best, slowestBesideAHole(t))
+	}
+	if best < time.Second || best > 1900*time.Millisecond {
+		t.Errorf("the slowest took %v, want timeouts.dial (1 s) and what one prefill takes", best)
+	}
+	r, hole := besideAHole(t)
+	r.server.StopChecks() // they would take it down on a busy machine
+	c := forms(prompt, 4)[0]
+	for range 2 { // one of them meets it, however long that takes
+		r.expectWhole(c, r.call(c))
+	}
+	if n := r.legOutcome(hole, "prefill", "refused"); n != 1 {
+		t.Errorf("%v dials to it by two requests in turn, want 1", n)
+	}
+}
+
+// besideAHole has two prefill engines, to one of which nobody answers the dials.
+func besideAHole(t *testing.T) (r *rig, hole string) {
+	t.Helper()
+	hole = "http://" + blackhole(t)
+	return newRig(t, rigOptions{router: func(c *router.Config) {
 		inTurn(c)
 		c.Prefill = append([]string{hole}, c.Prefill...)
-	}, config: func(c *proxy.Config) { c.Timeouts.Dial = proxy.DefaultConfig().Timeouts.Dial }})
+	}, config: func(c *proxy.Config) { c.Timeouts.Dial = proxy.DefaultConfig().Timeouts.Dial }}), hole
+}
+
+// slowestBesideAHole is the longest that one of some requests takes if nobody answers the dials to one of two
+// prefill engines.
+func slowestBesideAHole(t *testing.T) (longest time.Duration) {
+	t.Helper()
+	r, hole := besideAHole(t)
 	const n = 12 // half of them meet it
 	type timed struct {
 		answer
@@ -47,14 +73,10 @@ func TestDialThatNobodyAnswers(t *testing.T) {
 			got <- timed{a, time.Since(start)}
 		}()
 	}
-	var longest time.Duration
 	for range n {
 		a := <-got
 		r.expectWhole(c, a.answer)
 		longest = max(longest, a.took)
-	}
-	if longest < time.Second || longest > 1900*time.Millisecond {
-		t.Errorf("the slowest took %v, want timeouts.dial (1 s) and what one prefill takes", longest)
 	}
 	if n := r.legOutcome(hole, "prefill", "refused"); n < 5 {
 		t.Errorf("%v dials failed: the test proves nothing", n)
@@ -63,12 +85,13 @@ func TestDialThatNobodyAnswers(t *testing.T) {
 		t.Errorf("%v ejections after five dials that failed, want 1", n)
 	}
 	r.expectNothingHeld()
+	return longest
 }
 
 // The engines close an idle connection after some milliseconds, and the proxy would keep it, so
 // requests meet closing connections all the time.
 func TestEnginesThatCloseIdleConnectionsSooner(t *testing.T) {
-	const requests, clients, keep = 10_000, 64, 20 * time.Millisecond
+	const clients, keep = 64, 20 * time.Millisecond
 	var issued atomic.Int64
 	var seen sync.Map // handles that reached D
 	p := newStub(t, func(w http.ResponseWriter, q *http.Request) {
@@ -99,7 +122,7 @@ func TestEnginesThatCloseIdleConnectionsSooner(t *testing.T) {
 	r.client.Transport.(*http.Transport).MaxIdleConnsPerHost = clients
 	c := forms(prompt, 1)[0]
 	var left atomic.Int64
-	left.Store(requests)
+	left.Store(idleRequests)
 	var wg sync.WaitGroup
 	for range clients {
 		wg.Go(func() {
@@ -112,7 +135,7 @@ func TestEnginesThatCloseIdleConnectionsSooner(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d prefills for %d requests", issued.Load(), requests)
+	t.Logf("%d prefills for %d requests", issued.Load(), idleRequests)
 	for line := range strings.Lines(r.logs.String()) {
 		if t.Failed() && strings.Contains(line, `"level":"warn"`) {
 			t.Log(line)
@@ -253,8 +276,8 @@ func TestFrozenPrefill(t *testing.T) {
 					}
 				}})
 			freeze.Store(when == "while it computes")
-			best := time.Hour // of a few, because a busy machine can only delay
-			for i := 0; i < 4 && best > limit+100*time.Millisecond; i++ {
+			best := time.Hour // of some, because a busy machine can only delay
+			for i := 0; i < 20 && best > limit+100*time.Millisecond; i++ {
 				id := fmt.Sprint("frozen", i)
 				if !freeze.Load() {
 					r.prefill[0].Freeze()
@@ -279,7 +302,7 @@ func TestFrozenPrefill(t *testing.T) {
 				}
 			}
 			if best > limit+100*time.Millisecond {
-				t.Errorf("the fastest of four took %v, timeouts.prefill is %v", best, limit)
+				t.Errorf("the fastest took %v, timeouts.prefill is %v", best, limit)
 			}
 			r.expectNothingHeld()
 		})
@@ -288,7 +311,7 @@ func TestFrozenPrefill(t *testing.T) {
 
 func TestPrefillThatStallsInItsAnswer(t *testing.T) {
 	together(t)
-	const limit = 250 * time.Millisecond
+	const limit = 1500 * time.Millisecond // in which the engine is reached on a busy machine too
 	for _, framing := range []string{"length", "chunks"} {
 		t.Run(framing, func(t *testing.T) {
 			left := make(chan struct{}, 4)
@@ -313,10 +336,14 @@ func TestPrefillThatStallsInItsAnswer(t *testing.T) {
 				config: func(c *proxy.Config) { c.Timeouts.Prefill = limit }})
 			start := time.Now()
 			a := r.call(forms(prompt, 4)[0], "X-Request-Id", "stalled")
-			if took := time.Since(start); a.status != 504 || a.code() != "prefill_timeout" || took < limit || took > limit+time.Second {
+			if took := time.Since(start); a.status != 504 || a.code() != "prefill_timeout" || took < limit || took > limit+patience {
 				t.Fatalf("%d %s after %v", a.status, a.body, took)
 			}
-			<-left // its connection was closed
+			select {
+			case <-left: // its connection was closed
+			case <-time.After(patience):
+				t.Fatal("the engine's connection was not closed")
+			}
 			if n := asked.Load(); n != 1 {
 				t.Errorf("%d prefill engines were asked: another one would take as long", n)
 			}
@@ -656,129 +683,4 @@ func TestCutPrefillAnswerIsNone(t *testing.T) {
 			}
 		})
 	}
-}
-
-// unreadable is an answer of P, with its own body in it, that cannot be used.
-type unreadable struct {
-	name  string
-	write func(w io.Writer, body []byte)
-}
-
-func unreadables() []unreadable {
-	const head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-	return []unreadable{
-		{"50 MB", func(w io.Writer, body []byte) {
-			_, _ = fmt.Fprintf(w, "%sContent-Length: %d\r\n\r\n", head, 50<<20+len(body))
-			fill(w, 50<<20)
-			_, _ = w.Write(body)
-		}},
-		{"50 MB in chunks", func(w io.Writer, body []byte) {
-			_, _ = fmt.Fprintf(w, "%sTransfer-Encoding: chunked\r\n\r\n%x\r\n", head, 50<<20)
-			fill(w, 50<<20)
-			_, _ = fmt.Fprintf(w, "\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body)
-		}},
-		{"a head of 1 MB", func(w io.Writer, body []byte) {
-			_, _ = fmt.Fprintf(w, "%sContent-Length: %d\r\nX-Big: ", head, len(body))
-			fill(w, 1<<20)
-			_, _ = fmt.Fprintf(w, "\r\n\r\n%s", body)
-		}},
-		{"gzip", func(w io.Writer, body []byte) {
-			_, _ = fmt.Fprintf(w, "%sContent-Encoding: gzip\r\nConnection: close\r\n\r\n", head)
-			z := gzip.NewWriter(w)
-			_, _ = z.Write(body)
-			_ = z.Close()
-		}},
-		{"a chunk without a size", func(w io.Writer, body []byte) {
-			_, _ = fmt.Fprintf(w, "%sTransfer-Encoding: chunked\r\n\r\nxyz\r\n%s\r\n0\r\n\r\n", head, body)
-		}},
-		{"a chunk of another size", func(w io.Writer, body []byte) {
-			_, _ = fmt.Fprintf(w, "%sTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", head, len(body)-1, body)
-		}},
-		{"no HTTP", func(w io.Writer, body []byte) { _, _ = fmt.Fprintf(w, "%s", body) }},
-		{"no JSON", func(w io.Writer, _ []byte) { _, _ = fmt.Fprintf(w, "%sContent-Length: 2\r\n\r\nok", head) }},
-		{"two documents", func(w io.Writer, body []byte) {
-			_, _ = fmt.Fprintf(w, "%sContent-Length: %d\r\n\r\n%s%s", head, 2*len(body), body, body)
-		}},
-	}
-}
-
-func TestUnreadablePrefillAnswers(t *testing.T) {
-	together(t)
-	for _, tc := range unreadables() {
-		for _, another := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/another P: %v", tc.name, another), func(t *testing.T) {
-				r, p := rigWithFront(t, rigOptions{config: func(c *proxy.Config) { c.DecodeOnly.Enabled = another }}, another, func(p *front, w http.ResponseWriter, q *http.Request, body []byte) bool {
-					_, own := ask(p.engine, q.Method, q.URL.Path, body, q.Header)
-					conn, _, err := http.NewResponseController(w).Hijack()
-					if err != nil {
-						panic(err)
-					}
-					tc.write(conn, own)
-					_ = conn.Close()
-					return true
-				})
-				c := forms(prompt, 4)[0]
-				a := r.callVia(p, c, "odd")
-				if another { // or decode alone
-					r.expectWhole(c, a)
-					return
-				}
-				if a.status != 502 || a.code() != "prefill_failed" {
-					t.Errorf("%d %s", a.status, a.body)
-				}
-				if n := len(r.decode[0].Requests()); n != 0 {
-					t.Errorf("decode was asked %d times", n)
-				}
-			})
-		}
-	}
-}
-
-// fill writes n bytes, and returns how many were taken.
-func fill(w io.Writer, n int) (taken int) {
-	block := []byte(strings.Repeat(" ", 64<<10))
-	for taken < n {
-		m, err := w.Write(block[:min(len(block), n-taken)])
-		taken += m
-		if err != nil {
-			break
-		}
-	}
-	return taken
-}
-
-func TestHugePrefillAnswerTakesLittleMemory(t *testing.T) {
-	alone(t)
-	const size = 50 << 20
-	taken := make(chan int, 8)
-	r, p := rigWithFront(t, rigOptions{config: noDecodeAlone}, false, func(_ *front, w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			panic(err)
-		}
-		_, _ = fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", size)
-		taken <- fill(conn, size)
-		_ = conn.Close()
-		return true
-	})
-	before := heapInUse()
-	if a := r.callVia(p, forms(prompt, 4)[0], "huge"); a.status != 502 {
-		t.Fatalf("%d %s", a.status, a.body)
-	}
-	// limits.answer is 8 MiB. The kernel's buffers on both ends come on top.
-	if n := <-taken; n > size/2 {
-		t.Errorf("%d of %d bytes were read", n, size)
-	}
-	if grown := int64(heapInUse()) - int64(before); grown > 2<<20 {
-		t.Errorf("%d bytes are still held", grown)
-	}
-}
-
-// heapInUse is what is in use after a collection.
-func heapInUse() uint64 {
-	runtime.GC()
-	runtime.GC() // a pool's buffers outlive the first
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }

@@ -247,7 +247,7 @@ func TestRequestsThatBreakOffOverTLS(t *testing.T) {
 				conn, under := r.dialTLS(ca, version)
 				_, _ = io.WriteString(conn, request[:at])
 				leave(conn, under)
-				_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+				_ = conn.SetReadDeadline(time.Now().Add(2 * patience))
 				got, err := io.ReadAll(conn)
 				if strings.Contains(string(got), " 200 ") || err != nil && strings.Contains(err.Error(), "i/o timeout") {
 					t.Errorf("%s, %s at %d: %v, %q", tls.VersionName(version), how, at, err, got)

@@ -103,7 +103,7 @@ func readWire(t *testing.T, addr, request string, progress func(wireAnswer)) (a 
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(2 * patience))
 	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +306,7 @@ func TestStreamCutAtEachByte(t *testing.T) {
 					t.Fatalf("%d events", len(l.events))
 				}
 				cuts := l.cuts(first + 1) // a cut before the first token is another story
-				if kind == "rst" || c.chat {
+				if kind == "rst" || c.chat || !eachCut {
 					cuts = slices.DeleteFunc(cuts, func(n int) bool { return n%3 > 0 && !slices.Contains(l.end, n) })
 				}
 				begun := len(relays[0].Injected())
@@ -472,7 +472,12 @@ func TestStreamFrozenAndThawed(t *testing.T) {
 				b := newBarrier(sim.PhaseStreamEvent, at)
 				r, relays := relayed(t, rigOptions{
 					engine: func(o *sim.Options) { o.Hook = b.hook },
-					config: func(c *proxy.Config) { c.Timeouts.StreamIdle = 100 * time.Millisecond },
+					config: func(c *proxy.Config) {
+						c.Timeouts.StreamIdle = 1500 * time.Millisecond // a busy machine may pause for a second
+						if inTime {
+							c.Timeouts.StreamIdle = patience
+						}
+					},
 				})
 				t.Cleanup(b.open)
 				c := forty()[0]

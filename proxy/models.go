@@ -88,5 +88,5 @@ func modelsResult(a *engines.ModelsAnswer) ([]byte, *fault.Error) {
 	case errors.Is(err, engines.ErrUnusableList):
 		return nil, fault.NewError(fasthttp.StatusBadGateway, fault.CodeDecodeFailed, "", err.Error())
 	}
-	return nil, internalError()
+	return nil, fault.ErrInternal()
 }

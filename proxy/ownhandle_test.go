@@ -2,10 +2,14 @@ package proxy_test
 
 import (
 	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"xpyd/proxy"
+	"xpyd/router"
 	"xpyd/sim"
 )
 
@@ -90,5 +94,67 @@ func TestUsualDecodeKeepsNothing(t *testing.T) {
 	r.expectNothingHeld()
 	if n := r.metric("xpyd_kv_kept_by_decode_total"); n != 0 {
 		t.Errorf("%v answers are counted whose blocks decode keeps, want none", n)
+	}
+}
+
+// A decode engine with ec_role ec_both tells where its encodings are, as an encode engine does.
+func TestDecodesOwnEncodingsReachNoClient(t *testing.T) {
+	both := func(o *sim.Options) { o.Encodes = true }
+	for name, options := range map[string]rigOptions{
+		"whole": {engine: both}, "decode alone": {engine: both, prefill: -1}, "encode pool": {engine: both, encode: 1},
+		"beyond the limit": {engine: both, config: func(c *proxy.Config) { c.Limits.Answer = 1 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, options)
+			items := []string{picture("AAAA"), sound}
+			a := r.post("/v1/chat/completions", withMedia("", items...))
+			r.expectMedia(a, items...)
+			r.expectNoEncodings(a)
+			if !strings.Contains(a.body, `"ec_transfer_params":null`) && name != "beyond the limit" {
+				t.Fatalf("no ec_transfer_params at all: the test proves nothing: %.400q", a.body)
+			}
+			a = r.post("/v1/messages", `{"model":"sim","max_tokens":4,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"QUJD"}}]}]}`)
+			r.expectNoEncodings(a)
+			if a.status != 200 || !strings.Contains(a.body, `"ec_transfer_params":`) {
+				t.Fatalf("status %d, no ec_transfer_params at all: the test proves nothing: %.400q", a.status, a.body)
+			}
+			r.expectNothingHeld()
+			if n := r.metric("xpyd_kv_kept_by_decode_total"); n != 0 {
+				t.Errorf("%v answers are counted as blocks that decode keeps, want none", n)
+			}
+		})
+	}
+}
+
+// expectNoEncodings fails if an answer says where encodings are.
+func (r *rig) expectNoEncodings(a answer) {
+	r.t.Helper()
+	for _, leaked := range []string{"peer_host", "item_indices", "127.0.0.1"} {
+		if a.status != 200 || strings.Contains(a.body, leaked) {
+			r.t.Fatalf("status %d, the client reads %s of decode's encodings: %q", a.status, leaked, a.body)
+		}
+	}
+}
+
+// No vLLM known writes ec_transfer_params into streams. One that does is fenced like one that writes
+// kv_transfer_params.
+func TestEncodingsInStreamsReachNoClient(t *testing.T) {
+	const own = `"ec_transfer_params":{"8f3a":{"item_indices":[0],"peer_host":"10.0.0.7","peer_port":5601}}`
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if q.Method != http.MethodPost {
+			_, _ = io.WriteString(w, `{"data":[{"id":"sim"}]}`)
+			return
+		}
+		_, _ = io.Copy(io.Discard, q.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"},\"finish_reason\":null}],"+own+"}\n\n"+
+			"data: {"+own+",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")
+	}))
+	defer s.Close()
+	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = []string{s.URL} }})
+	a := r.call(call{chat: true, stream: true, prompt: "hi", tokens: 2})
+	r.expectNoEncodings(a)
+	if a.err != nil || strings.Count(a.body, `"ec_transfer_params":null`) != 2 || !strings.HasSuffix(a.body, "data: [DONE]\n\n") {
+		t.Errorf("%v, %q", a.err, a.body)
 	}
 }

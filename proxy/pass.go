@@ -356,7 +356,7 @@ func (p *passing) end() {
 	}
 	if of := p.use.Account; of != nil && !p.route.Light {
 		s.metrics.KeyRequest(of.Name, int(o))
-		s.metrics.KeyTokens(of.Name, p.model, spent, 0)
+		s.metrics.KeyTokens(of.Name, p.model, p.failed == nil, spent, 0)
 	}
 	p.use.End(spent)
 	s.metrics.Relayed(p.route.Name, int(o), time.Since(p.start))
@@ -381,7 +381,7 @@ func (p *passing) ClientGone() {
 	}
 }
 
-// ServerStopping ends the request after the drain time is over.
+// ServerStopping ends the request once the drain time is over.
 func (p *passing) ServerStopping() {
 	if p.stop.CompareAndSwap(false, true) {
 		_ = p.conn.SetReadDeadline(time.Now())

@@ -5,24 +5,25 @@ import (
 	"time"
 
 	"xpyd/fault"
+	"xpyd/kvparams"
 	"xpyd/router"
 )
 
 // plan chooses the path as far as the request, the pools and the configuration settle it. It fails for
-// a request that cannot be split, if the connector allows nothing else.
+// a request that cannot be split, if no decode engine serves it alone.
 func (c *completion) plan() *fault.Error {
 	c.snap = c.s.router.Snapshot()
 	c.s.router.Admitted()
+	alone := c.snap.StandAlone(c.req.Model())
 	switch bypass := fault.Bypassed(c.req.Bypass()); {
-	case !c.snap.Pooled(router.Prefill) && c.s.dialect.DecodeOnlySafe():
+	case !c.snap.Pooled(router.Prefill) && alone:
 		c.path, c.reason = pathDecodeOnly, fault.ReasonNoPool
-	case bypass != fault.ReasonNone && !c.s.dialect.DecodeOnlySafe():
-		return fault.ErrUnsplit(bypass, c.s.dialect.Name())
+	case bypass != fault.ReasonNone && !alone:
+		return fault.ErrUnsplit(bypass)
 	case bypass != fault.ReasonNone:
 		c.path, c.reason = pathDecodeOnly, bypass
-	case c.s.engines.DecodeAlone() && c.snap.Splits() && c.snap.OnDecodeOnly(c.req.Model()):
-		// The request does not lack a prefill that it should have, so decode_only.max_share does
-		// not count it.
+	case c.s.cfg.DecodeOnly.Enabled && alone && c.snap.Splits() && c.snap.OnDecodeOnly(c.req.Model()):
+		// The request does not lack a prefill that it should have, so decode_only.max_share does not count it.
 		c.path, c.reason = pathDecodeOnly, fault.ReasonNoModel
 	default:
 		c.path = pathDisaggregated
@@ -33,7 +34,7 @@ func (c *completion) plan() *fault.Error {
 // choosePath settles whether a request that may have a prefill gets one. It is called after the
 // decode backend is known. A second round does not change the choice.
 func (c *completion) choosePath() {
-	if c.path != pathDisaggregated || c.chosen || !c.s.dialect.DecodeOnlySafe() || c.s.dialect.Concurrent() {
+	if c.path != pathDisaggregated || c.chosen || !c.dialect().DecodeOnlySafe() || c.dialect().Concurrent() {
 		return
 	}
 	c.chosen = true
@@ -41,7 +42,7 @@ func (c *completion) choosePath() {
 	prompt := router.Prompt{Tokens: c.tokens, CachedDecode: c.d.lease.Cached(), Whole: !c.req.Stream()}
 	var p *router.Backend
 	if c.snap.Prices() {
-		want := c.want(router.Prefill, nil)
+		want := c.wantPrefill(nil)
 		if p = c.snap.Pick(want); p != nil { // otherwise prefill settles it, unless Decide chooses D alone
 			prompt.CachedPrefill = c.snap.Cached(want, p)
 		}
@@ -62,18 +63,17 @@ func (c *completion) choosePath() {
 // prefilled tells the router how long the prefill leg took and for how many tokens.
 func (c *completion) prefilled() {
 	own := c.p.lease.Tokens()
-	if a := &c.p.ans; a.CachedTokens >= 0 && a.PromptTokens > 0 {
+	if c.p.cached >= 0 && c.p.prompt > 0 {
 		// P knows which part was cached. The prompt stays in estimated tokens, as prices do.
-		own = int(float64(c.tokens) * max(0, 1-float64(a.CachedTokens)/float64(a.PromptTokens)))
+		own = int(float64(c.tokens) * max(0, 1-float64(c.p.cached)/float64(c.p.prompt)))
 	}
 	if _, exact := c.req.PromptTokens(1); !exact {
-		c.s.router.ObservePrompt(c.req.PromptBytes(), c.p.ans.PromptTokens)
+		c.s.router.ObservePrompt(c.req.PromptBytes(), c.p.prompt)
 	}
 	c.s.router.Prefilled(c.p.lease.Ahead(), own, c.times.prefill)
 }
 
-// firstToken tells the router the time until D's first event. An answer that comes whole does not
-// show it.
+// firstToken tells the router the time until D's first event. An answer that comes whole does not show it.
 func (c *completion) firstToken() {
 	d := &c.d
 	d.lease.Computed()
@@ -99,12 +99,21 @@ func (c *completion) streamEnded() {
 	c.s.router.StreamEnded(d.relay.events, d.lease.Backend.LocalTime()-d.local, time.Since(d.began))
 }
 
-// reserveDecode takes a lease on a decode backend. It prefers one that was not tried before.
-func (c *completion) reserveDecode() *fault.Error {
+// dialect is how the engines of this round hand blocks over. Both have one connector.
+func (c *completion) dialect() kvparams.Dialect {
+	if d := c.speaks.Load(); d != nil {
+		return c.s.dialects.Of(d.Connector)
+	}
+	return c.s.dialects.Of("")
+}
+
+// reserveDecode takes a lease on a decode backend. It prefers one that was not tried before. Where the round
+// has begun, like is its former D, and the other one must have the same connector.
+func (c *completion) reserveDecode(like *router.Backend) *fault.Error {
 	if c.d.lease.Held() {
 		return nil
 	}
-	want := c.wantDecode()
+	want := c.wantDecode(like)
 	if c.snap.AcquireFor(want, &c.d.lease) != nil {
 		want.Skip = c.d.refused
 		if err := c.acquire(want, &c.d.lease); err != nil {
@@ -112,12 +121,14 @@ func (c *completion) reserveDecode() *fault.Error {
 		}
 	}
 	c.d.started = time.Now()
+	c.speaks.Store(c.d.lease.Backend)
 	return nil
 }
 
 // wantDecode returns what a decode leg asks of its pool, with another D preferred to those that were tried.
-func (c *completion) wantDecode() router.Want {
+func (c *completion) wantDecode(like *router.Backend) router.Want {
 	want := c.want(router.Decode, c.d.tried)
+	want.Like, want.Gone, want.Unbound = like, c.p.tried, c.path == pathDecodeOnly || c.degraded
 	want.Alone, want.Degraded = c.path == pathDecodeOnly || c.degraded || !c.snap.Splits(), c.degraded
 	if c.handoff.Live() {
 		want.Peer = c.handoff.From()
@@ -125,8 +136,14 @@ func (c *completion) wantDecode() router.Want {
 	return want
 }
 
-// want returns what a leg of the request asks of its pool. It is valid until the request is
-// answered.
+// wantPrefill returns what a prefill leg asks of its pool: a P that D can take blocks from.
+func (c *completion) wantPrefill(tried []*router.Backend) router.Want {
+	want := c.want(router.Prefill, tried)
+	want.Like = c.d.lease.Backend
+	return want
+}
+
+// want returns what a leg of the request asks of its pool. It is valid until the request is answered.
 func (c *completion) want(role router.Role, skip []*router.Backend) router.Want {
 	w := router.Want{Role: role, Skip: skip, Tokens: c.tokens, Model: c.req.Model(), Key: c.session()}
 	if c.snap.Remembers(role) {

@@ -30,9 +30,8 @@ func (s *Server) newHTTP() *fasthttp.Server {
 		ErrorHandler:   s.frameError,
 		HeaderReceived: heads.KnowExpect,
 		ExpectHandler:  s.expect,
-		// The handler runs after the head. So keys, limits and the byte budget are checked
-		// before the body takes memory, and the budget counts the bytes that arrive instead of
-		// the length that a client announces.
+		// The handler runs after the head. So keys, limits and the byte budget are checked before the body takes
+		// memory, and the budget counts the bytes that arrive instead of the length that a client announces.
 		StreamRequestBody:            true,
 		MaxRequestBodySize:           1,
 		DisablePreParseMultipartForm: true,
@@ -51,12 +50,12 @@ func (s *Server) newHTTP() *fasthttp.Server {
 	}
 }
 
-// quietLogger drops fasthttp's own log lines, as they may hold request bytes.
+// quietLogger drops fasthttp's own log lines, because they may hold request bytes.
 type quietLogger struct{}
 
 func (quietLogger) Printf(string, ...any) {}
 
-// Serve accepts clients on ln until Retire or Shutdown. It must be called only once.
+// Serve accepts clients on ln until Retire or Shutdown. Call it only once.
 func (s *Server) Serve(ln net.Listener) error {
 	balancers, _, _ := netio.ParseNetworks(s.cfg.ProxyProtocol.From) // validated
 	l, err := netio.NewListener(ln, netio.Terms{
@@ -75,6 +74,9 @@ func (s *Server) Serve(ln net.Listener) error {
 	p := &port{Listener: l, ended: make(chan struct{})}
 	s.accepting.Store(p)
 	defer close(p.ended)
+	if s.drain.Err() != nil || s.retiring.Load() { // Shutdown or Retire came first
+		return l.Close()
+	}
 	return s.http.Serve(l)
 }
 
@@ -84,8 +86,8 @@ type port struct {
 	ended chan struct{} // closed when the last Accept has returned
 }
 
-// Turns asks both loops on which all clients depend for a turn. The error names the one that made none
-// before ctx ended. Only one goroutine may ask at a time.
+// Turns asks the two loops on which all clients depend for a turn. The error names the loop that made
+// none before ctx ended. Only one goroutine may ask at a time.
 func (s *Server) Turns(ctx context.Context) error {
 	if p := s.accepting.Load(); p == nil || !p.Turns(ctx) {
 		return errors.New("the loop that accepts clients does not turn")
@@ -134,8 +136,7 @@ func leaveUnread(ctx *fasthttp.RequestCtx) {
 	}
 }
 
-// noDescriptorAnswer is what a client gets when no descriptor is left for it. Nothing of its
-// request is read.
+// noDescriptorAnswer is what a client gets when no descriptor is left for it. Nothing of its request is read.
 func noDescriptorAnswer() []byte {
 	e := fault.ErrDescriptors()
 	return rawAnswer(e, "Retry-After: "+strconv.Itoa(e.RetryAfter)+"\r\n")
@@ -153,22 +154,22 @@ func rawAnswer(e *fault.Error, fields string) []byte {
 		e.Status, fasthttp.StatusMessage(e.Status), fields, len(body), body)
 }
 
-// Drain makes the server unready. It still serves every client, but each answer closes its
-// connection.
+// Drain makes the server unready. It still serves every client, but each answer closes its connection.
 func (s *Server) Drain() { s.draining.Store(true) }
 
-// Retire leaves the port to another process, which accepts on the same socket. This process
-// accepts no more connections, and each answer closes its connection. Retire closes no idle
-// connection, because a request may be on its way on it. An idle connection ends after its next
-// answer, when its client closes it, or after timeouts.idle.
+// Retire leaves the port to another process, which accepts on the same socket. This process accepts no more
+// connections, and each answer closes its connection. Retire closes no idle connection, because a request may be on
+// its way. An idle connection ends after its next answer, when its client closes it, or after timeouts.idle.
 //
-// Retire returns when the last connection has ended, when ctx ends, or after timeouts.drain.
-// Requests that still run then are left to Shutdown, which cuts them at once in the last case.
-// Readiness stays as it was, because a readiness check asks about the port and not about this
-// process. Serve must have been called.
+// Retire returns when the last connection has ended, when ctx ends, or after timeouts.drain. It leaves requests that
+// still run then to Shutdown, which cuts them at once in the last case. Readiness does not change, because a
+// readiness check asks about the port and not about this process.
 func (s *Server) Retire(ctx context.Context) error {
 	s.retiring.Store(true)
 	l := s.accepting.Load()
+	if l == nil {
+		return nil // Serve comes after this and accepts nobody
+	}
 	if err := l.Close(); err != nil {
 		return fmt.Errorf("close the listener: %w", err)
 	}
@@ -195,12 +196,11 @@ func (s *Server) Retire(ctx context.Context) error {
 // idleTick is how often an ending process checks whether its last work is done.
 const idleTick = 5 * time.Millisecond
 
-// Cut ends the time that Shutdown leaves to running completions.
+// Cut ends the time that Shutdown gives to running completions.
 func (s *Server) Cut() { s.cut() }
 
-// Shutdown stops accepting and lets running completions end within timeouts.drain. The others get
-// an error event. It waits until their handles have been released, and stops every goroutine that
-// New started. Later calls wait for the first one.
+// Shutdown stops accepting and lets running completions end within timeouts.drain. The others get an error event. It
+// waits for the release of their handles, and stops every goroutine of New. Later calls wait for the first one.
 func (s *Server) Shutdown() error { return s.stopOnce() }
 
 func (s *Server) shutdown() error {
@@ -214,11 +214,14 @@ func (s *Server) shutdown() error {
 		}
 		s.log.Warn().Int64("cut", s.live.Load()).Msg(why + "; the requests left get an error")
 		s.watch.StopAll()
-		err = s.awaitIdle(5 * time.Second)
+		err = s.awaitIdle(5*time.Second + s.bound().Timeouts.PrefillAbortGrace)
 		s.awaitFlushed(time.Second)
 	}
 	cancel()
 	s.cut()
+	if p := s.accepting.Load(); p != nil {
+		_ = p.Close() // it may not accept yet, and then fasthttp does not know of it
+	}
 	s.lingering.End()
 	s.engines.Stop()
 	s.handoffs.Close()
@@ -241,9 +244,8 @@ func (s *Server) awaitIdle(d time.Duration) error {
 	return nil
 }
 
-// awaitFlushed waits, at most for d, until the connections have ended. A completion is over
-// shortly before the last bytes of its answer have left. It does not wait longer for clients that
-// read nothing.
+// awaitFlushed waits, at most for d, until the connections have ended. A completion is over shortly before
+// the last bytes of its answer have left. It does not wait longer for clients that read nothing.
 func (s *Server) awaitFlushed(d time.Duration) {
 	for deadline := time.Now().Add(d); s.http.GetOpenConnectionsCount() > 0 && time.Now().Before(deadline); {
 		time.Sleep(idleTick)

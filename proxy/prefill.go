@@ -14,8 +14,8 @@ import (
 	"xpyd/upstream"
 )
 
-// maxPrefillAttempts is how many prefills that may have run one round starts at most. A backend
-// that refuses the connection does not count.
+// maxPrefillAttempts bounds how many prefills one round starts. A backend that refuses the connection
+// does not count.
 const maxPrefillAttempts = 2
 
 // prefillLeg is the first leg. It asks for one token, not streamed, and its answer holds a handle.
@@ -24,11 +24,11 @@ type prefillLeg struct {
 	lease router.Lease
 	tried []*router.Backend
 	leg   kvparams.Leg
-	segs  kvparams.Segments
 	buf   []byte  // P's answer; the handle aliases it
 	lent  *[]byte // to return buf with
 	span  trace.Leg
-	ans   kvparams.Answer
+	// cached and prompt are the tokens that P says it found in its cache, and those of the prompt; −1: unknown.
+	cached, prompt int
 	// beside is for a leg that runs at the same time as D's.
 	beside beside
 	// suspect: a D failed with the handle of the last round's P. That P is in tried for this.
@@ -42,11 +42,11 @@ func (c *completion) prefill() *failure {
 	c.buildPrefill()
 	var last *failure
 	patience := retryPatience
-	if c.s.engines.StandsIn() && !c.snap.Capped() {
+	if c.s.engines.StandsIn() && c.dialect().DecodeOnlySafe() && !c.snap.Capped() {
 		patience = 0 // D can take it at once, before other requests end their retries
 	}
 	for attempts := 0; attempts < maxPrefillAttempts; {
-		want := c.want(router.Prefill, c.p.tried)
+		want := c.wantPrefill(c.p.tried)
 		want.Peer = c.d.lease.Backend
 		if err := c.acquire(want, &c.p.lease); err != nil {
 			if gone := c.interrupted(); gone != nil {
@@ -74,7 +74,7 @@ func (c *completion) prefill() *failure {
 		if last.Retry == fault.RetryFree {
 			continue
 		}
-		if attempts++; attempts == maxPrefillAttempts || c.snap.Pick(c.want(router.Prefill, c.p.tried)) == nil || !c.retryWithin(0, patience) {
+		if attempts++; attempts == maxPrefillAttempts || c.snap.Pick(c.wantPrefill(c.p.tried)) == nil || !c.retryWithin(0, patience) {
 			break
 		}
 	}
@@ -89,9 +89,9 @@ func (f *failure) result() router.Outcome {
 	return f.Outcome
 }
 
-// suspectPrefill keeps this round away from the last round's P if the D that got its handle has
-// died, because the same P could kill another D. If nothing else may take the request, P is asked
-// again all the same, as it is more likely that D died for another reason.
+// suspectPrefill keeps this round away from the last round's P if the D that got its handle has died,
+// because the same P could kill another D. If nothing else may take the request, P is asked again all
+// the same, because D more likely died for another reason.
 func (c *completion) suspectPrefill() {
 	d := c.d.failed
 	if c.d.failed = nil; d == nil {
@@ -101,8 +101,8 @@ func (c *completion) suspectPrefill() {
 		return
 	}
 	tried := append(c.p.tried, c.handoff.From())
-	alone := c.s.cfg.DecodeOnly.Enabled && c.s.dialect.DecodeOnlySafe()
-	if alone || c.snap.Pick(c.want(router.Prefill, tried)) != nil {
+	alone := c.s.cfg.DecodeOnly.Enabled && c.dialect().DecodeOnlySafe()
+	if alone || c.snap.Pick(c.wantPrefill(tried)) != nil {
 		c.p.tried, c.p.suspect = tried, true
 	}
 }
@@ -113,6 +113,9 @@ func (c *completion) prefillTried(b *router.Backend, f *failure) {
 	c.moved = c.moved || f.moved
 	c.s.failedLog.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Str("prefill", b.URL).Str("outcome", f.Outcome.String()).
 		Str("error", f.told.Why()).Msg("prefill leg failed, another backend is asked if there is one")
+	if c.p.x.Sent() {
+		c.buildPrefill() // without encodings, of which it may have failed
+	}
 }
 
 // prefillDenied says why the pool gave no lease. If the only P there is was left out as a suspect,
@@ -144,8 +147,8 @@ func (c *completion) withoutPrefill(last *failure) *failure {
 		return last.final()
 	case c.overdue():
 		return ends(fault.ErrDeadline())
-	case c.deadly() || !c.s.dialect.DecodeOnlySafe() || !forced && !c.s.cfg.DecodeOnly.Enabled:
-		return last.final()
+	case c.deadly() || !c.dialect().DecodeOnlySafe() || !forced && !c.s.cfg.DecodeOnly.Enabled:
+		return c.elsewhere(last)
 	case !forced:
 		if err := c.degrade(last.told); err != nil {
 			return ends(err)
@@ -163,18 +166,15 @@ func (c *completion) prefillAttempt(b *router.Backend) *failure {
 	c.trace.Leg(&c.p.span, "prefill", b.URL, c.api.Path(), c.round, c.fields)
 	f := c.prefillExchange(b)
 	c.p.lease.OnDown(nil)
-	if f == nil {
-		c.p.x.Finish()
-	} else {
-		c.p.x.Drop()
-	}
 	c.times.prefilled = time.Now()
 	c.times.prefill = c.times.prefilled.Sub(started)
 	if f == nil {
+		c.p.x.Finish()
 		c.prefilled()
 		c.s.metrics.Leg(fault.Prefill, b, router.OK, fault.CodeNone, c.times.prefill)
-		c.p.span.End(trace.LegEnd{ID: c.legID, Status: c.p.x.Head.Status, Outcome: router.OK.String(), PromptTokens: c.p.ans.PromptTokens, CachedTokens: c.p.ans.CachedTokens})
+		c.p.span.End(trace.LegEnd{ID: c.legID, Status: c.p.x.Head.Status, Outcome: router.OK.String(), PromptTokens: c.p.prompt, CachedTokens: c.p.cached})
 	} else {
+		c.p.x.Drop()
 		c.s.metrics.Leg(fault.Prefill, b, f.Outcome, f.Code, c.times.prefill)
 		c.p.span.End(trace.LegEnd{ID: c.legID, Status: c.p.x.Head.Status, Outcome: f.Outcome.String(), Code: f.Code.String()})
 	}
@@ -185,24 +185,18 @@ func (c *completion) prefillAttempt(b *router.Backend) *failure {
 // buildPrefill writes the leg's body as segments that alias the client's body.
 func (c *completion) buildPrefill() {
 	p := &c.p
-	p.leg.ID, p.leg.Scratch = c.legID, p.leg.Scratch[:0]
-	p.segs = c.s.dialect.AppendPrefill(p.segs[:0], &c.req, &p.leg)
+	p.leg.ID, p.leg.Scratch, p.leg.Target = c.legID, p.leg.Scratch[:0], c.s.engines.Target(c.d.lease.Backend)
+	c.pSegs = c.encoding.Load().AppendTo(c.dialect().AppendPrefill(c.pSegs[:0], &c.req, &p.leg))
 }
 
 func (c *completion) prefillExchange(b *router.Backend) *failure {
 	p := &c.p
-	if p.lent == nil {
-		p.lent = c.s.answers.lend()
-		p.buf = *p.lent
-	}
-	err := p.x.Do(c.s.engines.Client(b), c.request(p.segs, &p.span), time.Now().Add(c.s.bound().Timeouts.Prefill), !c.s.dialect.Concurrent())
+	err := p.x.Do(c.s.engines.Client(b), c.request(c.pSegs, &p.span), time.Now().Add(c.s.bound().Timeouts.Prefill), !c.dialect().Concurrent())
 	if p.x.Repeated {
-		c.s.handoffs.Orphaned(handoff.OrphanRepeated)
+		c.s.handoffs.Orphaned(b, handoff.OrphanRepeated)
 	}
-	if err == nil {
-		p.buf, err = p.x.ReadAnswer(p.buf[:0], c.s.cfg.Limits.Answer)
-	} else {
-		p.buf = p.buf[:0]
+	if p.buf = p.buf[:0]; err == nil {
+		err = c.readPrefill()
 	}
 	if err != nil {
 		err = c.lateAnswer(err)
@@ -224,9 +218,8 @@ func (c *completion) prefillExchange(b *router.Backend) *failure {
 const (
 	// downGrace is how long P may still answer after the active check took it down.
 	downGrace = 250 * time.Millisecond
-	// After a leg is given up, its connection is half-closed and read for a short time more. The
-	// time is longer if nothing can follow the leg, because the client has left, the process ends
-	// or timeouts.request is over.
+	// After a leg is given up, its connection is half-closed and read for a short time more. The time is longer if
+	// nothing can follow the leg, because the client has left, the process ends or timeouts.request is over.
 	lateForNobody = time.Second
 	lateForClient = 50 * time.Millisecond
 )
@@ -250,14 +243,24 @@ func (c *completion) lateAnswer(err error) error {
 			return headErr
 		}
 	}
-	c.p.buf, err = x.ReadAnswer(c.p.buf, c.s.cfg.Limits.Answer)
+	return c.readPrefill()
+}
+
+// readPrefill reads on in P's answer, whose head has come. Nothing is lent before, because P may take long.
+func (c *completion) readPrefill() (err error) {
+	p := &c.p
+	if p.lent == nil {
+		p.lent = c.s.answers.LendFor(p.x.Head.Length)
+		p.buf = *p.lent
+	}
+	p.buf, err = p.x.ReadAnswer(p.buf, c.s.cfg.Limits.Answer)
 	return err
 }
 
 // prefillLate reports that the leg was given up before its answer came.
 func (c *completion) prefillLate() bool { return c.p.x.IsCut(cutLate) }
 
-// prefillGivenUp says why the answer is not wanted any more, or NoCause if it still is.
+// prefillGivenUp says why the answer is no longer wanted, or NoCause if it still is.
 func (c *completion) prefillGivenUp() fault.Cause {
 	switch ended, late := c.endedBy(), c.prefillLate(); {
 	case ended != fault.NoCause:
@@ -284,23 +287,15 @@ func (c *completion) prefillAnswered(b *router.Backend) *failure {
 	switch {
 	case f.Status != fasthttp.StatusOK:
 		return c.prefillRefused(b, f.Status)
-	case c.s.dialect.Concurrent(): // decode runs beside this leg, and needs nothing of the answer
-		c.p.beside.holds = true
-		return nil
+	case c.dialect().Concurrent():
+		return c.answeredBeside(b, f)
 	}
-	ans, err := c.s.dialect.ParseAnswer(c.p.buf)
+	ans, err := c.dialect().ParseAnswer(c.p.buf)
 	if err != nil {
-		var ae *kvparams.AnswerError
-		if errors.As(err, &ae) && ae.Code == kvparams.CodeHandoff {
-			return c.badHandle(b, f, err)
-		}
-		f.Cause = fault.Unusable
-		failed := c.fail(b, f, nil)
-		c.s.failedLog.Error().Str("request_id", c.id).Str("prefill", b.URL).Msg("prefill answer cannot be used: " + err.Error())
-		return failed
+		return c.badAnswer(b, f, err)
 	}
-	c.p.ans = ans
-	if !c.s.dialect.HandleInAnswer() {
+	c.p.cached, c.p.prompt = ans.CachedTokens, ans.PromptTokens
+	if !c.dialect().HandleInAnswer() {
 		return nil
 	}
 	c.s.engines.Seen(b, ans.Handle.EngineID)
@@ -309,9 +304,10 @@ func (c *completion) prefillAnswered(b *router.Backend) *failure {
 		return c.fail(b, f, nil)
 	}
 	if err := ans.Covers(b.BlockTokens()); err != nil {
-		return c.badHandle(b, f, err)
+		return c.badAnswer(b, f, err)
 	}
 	c.handoff.Issue(ans.Handle, b)
+	c.handoff.Direct(c.d.lease.Backend)
 	c.state.set(stateHandedOff)
 	if !c.s.handoffs.Allows(ans.Handle.RemoteHost) {
 		f.Cause = fault.Host

@@ -103,7 +103,7 @@ func TestQueryOfARequest(t *testing.T) {
 		{"POST", "/v1/completions?" + strings.Repeat("a", 13<<10), 431, false, false},
 	} {
 		conn := r.dialRaw()
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(2 * patience))
 		body := forms(prompt, 2)[0].body()
 		if tc.method == "GET" {
 			body = ""

@@ -2,5 +2,10 @@
 
 package proxy_test
 
-// testsPerCore: see its other value. Under the race detector tests are mostly work.
-const testsPerCore = 1
+// These have other values without the race detector. With it tests work more, and what it looks for does not depend on
+// how often a fault comes.
+const (
+	testsPerCore = 2
+	idleRequests = 1000
+	eachCut      = false
+)

@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -100,5 +101,41 @@ func TestLoadOfARank(t *testing.T) {
 	r.await("read", func() bool { return queries(0)+queries(1) > 0 })
 	if a, b := queries(0), queries(1); a > 0 && b > 0 {
 		t.Errorf("both ranks have the figures of one request: %v and %v", a, b)
+	}
+}
+
+// A rank that the pool does not name gets no requests, and the log says so once for the server.
+func TestRanksThatThePoolLeavesOut(t *testing.T) {
+	pool := ranked(t, 0, 1)
+	r := newRig(t, rigOptions{prefill: 2, decode: 2, router: func(c *router.Config) {
+		third, err := sim.Start(sim.Options{Name: "third", Role: sim.RolePrefill}.Fast())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = third.Close() })
+		c.Prefill = append(c.Prefill, third.URL())
+		pool(c)
+		c.Routing.Poll = 10 * time.Millisecond
+	}})
+	const said = "the engine has 3 data-parallel ranks, of which the pool names 2: the others get no requests"
+	r.await("told of the third rank", func() bool { return strings.Contains(r.logs.String(), said) })
+	n := r.metric(`xpyd_engine_polls_total`)
+	r.await("read again", func() bool { return r.metric(`xpyd_engine_polls_total`) > n+20 })
+	if got := strings.Count(r.logs.String(), "data-parallel ranks"); got != 1 {
+		t.Errorf("said %d times\n%s", got, r.logs)
+	}
+}
+
+// A rank that is drained is named by its pool.
+func TestADrainedRankIsNotLeftOut(t *testing.T) {
+	r := newRig(t, rigOptions{prefill: 2, decode: 1, router: func(c *router.Config) {
+		ranked(t, 0, 1)(c)
+		c.Decode = c.Decode[:1]
+		c.Prefill[1] += " state=drain"
+		c.Routing.Poll = 10 * time.Millisecond
+	}})
+	r.await("polls", func() bool { return r.metric(`xpyd_engine_polls_total`) > 20 })
+	if s := r.logs.String(); strings.Contains(s, "data-parallel ranks") {
+		t.Errorf("told of a rank that the pool names\n%s", s)
 	}
 }

@@ -7,14 +7,13 @@ import (
 	"strconv"
 	"time"
 
+	"xpyd/budget"
 	"xpyd/fault"
 	"xpyd/kvparams"
+	"xpyd/netio"
 	"xpyd/router"
 	"xpyd/upstream"
 )
-
-// relayBuffer is enough for what one wake-up of a stream usually carries, in bytes.
-const relayBuffer = 4 << 10
 
 // relay carries D's events. buf holds bytes as they came. The bytes before ready are complete
 // events that were classified and may be sent.
@@ -25,7 +24,7 @@ type relay struct {
 	looked int // bytes after ready that were already searched for the end of an event
 
 	usage   kvparams.Usage // the last one that came
-	content int            // events with a part of the answer
+	content int            // tokens of the answer, as far as its events show them
 
 	api      kvparams.API
 	cached   int // P's cached_tokens for the usage event; −1 leaves the event as it is
@@ -66,8 +65,8 @@ func (r *relay) scan() {
 
 func (r *relay) take(n int) {
 	ev := r.api.Classify(r.buf[r.ready : r.ready+n])
-	if ev.Handle() {
-		n = r.hideHandle(n, ev)
+	if ev.Transfers() {
+		n = r.hide(n, ev)
 	}
 	r.finished += ev.Finished
 	switch {
@@ -86,7 +85,7 @@ func (r *relay) take(n int) {
 			return
 		}
 	case ev.Kind == kvparams.EventContent:
-		r.content++
+		r.content += ev.Tokens()
 	}
 	if ev.Kind == kvparams.EventUsage || ev.Usage.Prompt > 0 {
 		r.usage = ev.Usage
@@ -99,11 +98,11 @@ func (r *relay) take(n int) {
 	r.ready += n
 }
 
-// hideHandle replaces D's own kv_transfer_params in the event of n bytes by null, and returns the
-// new length of the event.
-func (r *relay) hideHandle(n int, ev kvparams.Event) int {
-	r.handle = true
-	hidden := ev.HideHandle(r.buf[r.ready : r.ready+n])
+// hide replaces D's own kv_transfer_params and ec_transfer_params in the event of n bytes by null, and
+// returns the new length of the event.
+func (r *relay) hide(n int, ev kvparams.Event) int {
+	r.handle = r.handle || ev.Handle()
+	hidden := ev.HideTransfers(r.buf[r.ready : r.ready+n])
 	r.buf = slices.Replace(r.buf, r.ready, r.ready+n, hidden...)
 	return len(hidden)
 }
@@ -132,10 +131,10 @@ func (c *completion) Read([]byte) (int, error) { panic("BUG: completion read as 
 // SupportsBodyWriteTo tells fasthttp to call WriteTo instead of Read.
 func (c *completion) SupportsBodyWriteTo() bool { return true }
 
-// WriteTo writes the answer to the client. Each Write is one chunk and one flush. An error makes
-// fasthttp break off the connection without a last chunk.
+// WriteTo writes the answer to the client. Each Write is one chunk and one flush. After an error,
+// fasthttp breaks off the connection without a last chunk.
 func (c *completion) WriteTo(w io.Writer) (n int64, err error) {
-	_, closes := w.(*untilClose)
+	_, closes := w.(*netio.UntilClose)
 	// fasthttp has just set the deadline from its WriteTimeout.
 	out := &clientWriter{
 		w: w, chunked: c.d.size < 0 && !closes, conn: c.conn, buffers: &c.s.buffers, stall: c.s.cfg.Timeouts.WriteStall, stop: &c.stop, armed: time.Now(),
@@ -144,7 +143,7 @@ func (c *completion) WriteTo(w io.Writer) (n int64, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			c.s.panicked(p)
-			c.failure, err = internalError(), errors.New("panic while relaying")
+			c.failure, err = fault.ErrInternal(), errors.New("panic while relaying")
 			if c.d.streamed && !c.d.relay.foreign {
 				_ = out.write(c.failure.AppendEvent(nil, c.api, c.d.relay.events), time.Now())
 			}
@@ -181,14 +180,14 @@ func (c *completion) writeWhole(out *clientWriter) error {
 }
 
 // relayLarge passes on an answer that is too large to be held. Only its framing is checked, which
-// alone shows whether the answer was cut. D's own kv_transfer_params are hidden on the way.
+// alone shows whether the answer was cut. What D says of transfers is hidden on the way.
 func (c *completion) relayLarge(out *clientWriter) error {
 	buf, x := c.d.relay.buf, &c.d.x
-	var hider kvparams.HandleHider
+	var hider kvparams.Hider
+	defer func() { c.d.relay.handle, c.d.relay.usage = hider.Handle(), hider.Usage() }()
 	for {
 		now := time.Now()
 		n := hider.Hide(buf)
-		c.d.relay.handle = hider.Found()
 		if err := out.write(buf[:n], now); err != nil {
 			return c.clientLeft(err)
 		}
@@ -198,7 +197,6 @@ func (c *completion) relayLarge(out *clientWriter) error {
 		c.d.relay.buf = buf
 		if errors.Is(err, io.EOF) {
 			hider.Hide(buf)
-			c.d.relay.handle = hider.Found()
 			if err := out.write(buf, time.Now()); err != nil {
 				return c.clientLeft(err)
 			}
@@ -216,7 +214,7 @@ func (c *completion) relayEvents(out *clientWriter) error {
 	r := &c.d.relay
 	r.out = out
 	if c.sendEvents() {
-		if err := c.d.x.Follow(c.passOn); err != nil {
+		if err := c.d.x.Follow(&c.conn.Socket, c.passOn); err != nil {
 			r.cause = err
 		}
 	}
@@ -233,8 +231,7 @@ func (c *completion) relayEvents(out *clientWriter) error {
 	return nil
 }
 
-// passOn takes what has come from D and sends the complete events in it. It reports whether the
-// stream goes on.
+// passOn takes what has come from D and sends the complete events in it. It reports whether the stream goes on.
 func (c *completion) passOn() (more bool) {
 	c.d.relay.cause = c.takeEvents()
 	return c.sendEvents()
@@ -259,7 +256,7 @@ func (c *completion) sendEvents() (more bool) {
 		return false
 	}
 	if len(r.buf) == 0 {
-		c.s.buffers.put(r)
+		r.giveBack(&c.s.buffers)
 	}
 	c.d.x.Progress(now, c.s.bound().Timeouts.StreamIdle)
 	return true
@@ -270,10 +267,10 @@ func (c *completion) sendEvents() (more bool) {
 func (c *completion) takeEvents() error {
 	r := &c.d.relay
 	if r.pooled == nil {
-		c.s.buffers.get(r)
+		r.borrow(&c.s.buffers)
 	}
 	buf, err := c.d.x.Fill(r.buf)
-	r.buf = buf
+	r.buf, r.cached = buf, c.cachedTokens()
 	r.scan()
 	if errors.Is(err, io.EOF) {
 		if r.done || r.broken {
@@ -293,7 +290,7 @@ var errBrokenStream = errors.New("stream ended without a finished answer")
 func (c *completion) endStream() {
 	x := &c.d.x
 	x.SetDeadline(time.Now().Add(time.Second))
-	_, _ = x.ReadAll(c.d.relay.buf[:0], relayBuffer)
+	_, _ = x.ReadAll(c.d.relay.buf[:0], budget.FirstBuffer)
 	c.endDecode(c.d.lease.Backend, router.OK, fault.CodeNone)
 }
 
@@ -311,7 +308,7 @@ func (c *completion) streamBroke(out *clientWriter, err error) error {
 	}
 	var told *fault.Error
 	if f.Cause == fault.TooLarge {
-		told = eventTooLarge()
+		told = fault.ErrEventTooLarge()
 	}
 	failed := c.fail(b, f, told)
 	if c.failure = failed.told; f.Cause != fault.Stopped && f.Cause != fault.Overdue { // otherwise xpyd itself cut the stream

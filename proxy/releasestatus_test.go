@@ -35,6 +35,7 @@ func TestAnswersToAReleaseThatFreeNothing(t *testing.T) {
 		{"it has answered", `{"choices":[]}`, 200, "lost"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			answer := func(w http.ResponseWriter, req *http.Request, status int, body string) {
 				_, _ = io.Copy(io.Discard, req.Body)
 				w.WriteHeader(status)
@@ -51,7 +52,7 @@ func TestAnswersToAReleaseThatFreeNothing(t *testing.T) {
 				usual(w, req)
 			})
 			// Releases end 2 s before the lease.
-			left := map[string]time.Duration{"released": 2 * time.Second, "lost": 500 * time.Millisecond}[tc.end]
+			left := map[string]time.Duration{"released": 2 * time.Second, "lost": 3 * time.Second}[tc.end]
 			r := newRig(t, rigOptions{router: d.asDecode, config: func(c *proxy.Config) {
 				c.KV.Release, c.KV.Lease, c.KV.LeaseMargin = "reject", 2*time.Second+left, 50*time.Millisecond
 			}})

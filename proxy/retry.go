@@ -5,8 +5,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/valyala/fasthttp"
-
 	"xpyd/fault"
 	"xpyd/router"
 )
@@ -20,7 +18,7 @@ func (c *completion) decodeDenied(err error) *fault.Error {
 		return fault.ErrDeadline()
 	}
 	if errors.Is(err, router.ErrBusy) && c.degraded && c.snap.Capped() {
-		return shareSpent()
+		return fault.ErrShareSpent()
 	}
 	f := fault.Fault{Leg: fault.Decode, At: fault.AtPool, Cause: fault.NoneUp}
 	if errors.Is(err, router.ErrBusy) {
@@ -40,7 +38,7 @@ func (c *completion) degrade(why *fault.Error) *fault.Error {
 	if c.s.cfg.DecodeOnly.MaxShare > 0 {
 		c.d.lease.Release(router.ClientGone)
 		c.degraded = true
-		err := c.reserveDecode()
+		err := c.reserveDecode(nil)
 		if err == nil {
 			return nil
 		}
@@ -49,14 +47,8 @@ func (c *completion) degrade(why *fault.Error) *fault.Error {
 			return err
 		}
 	}
-	e := shareSpent()
+	e := fault.ErrShareSpent()
 	e.Log, e.RetryAfter = why.Why(), max(e.RetryAfter, why.RetryAfter)
-	return e
-}
-
-func shareSpent() *fault.Error {
-	e := fault.NewError(fasthttp.StatusServiceUnavailable, fault.CodePrefillUnavailable, "", "no prefill can be had, and decode_only.max_share is spent").After(1)
-	e.Blameless = true
 	return e
 }
 

@@ -28,7 +28,7 @@ func TestRoundBeginsWithNothingSent(t *testing.T) {
 		b.Observe(false)
 	}
 	c, _ := s.newCompletion().(*completion)
-	c.ctx, c.snap = &fasthttp.RequestCtx{}, rt.Snapshot()
+	c.ctx, c.snap, c.asking = &fasthttp.RequestCtx{}, rt.Snapshot(), new(asking)
 	c.times.end = time.Now().Add(time.Minute)
 	c.p.x.Wrote, c.d.x.Wrote = time.Now(), time.Now()
 	if f := c.tryRound(); f == nil {

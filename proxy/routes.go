@@ -10,6 +10,7 @@ import (
 	"xpyd/heads"
 	"xpyd/kvparams"
 	"xpyd/limits"
+	"xpyd/router"
 	"xpyd/routes"
 )
 
@@ -19,7 +20,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.panicked(p)
-			internalError().Write(ctx)
+			fault.ErrInternal().Write(ctx)
 			ctx.SetConnectionClose()
 		}
 	}()
@@ -130,8 +131,7 @@ func media(b routes.Body) gate.Media {
 	return gate.JSON
 }
 
-// gateError returns a refusal of the gate as the client gets it, or nil if the gate lets the
-// request in.
+// gateError returns a refusal of the gate as the client gets it, or nil if the gate lets the request in.
 func gateError(r *gate.Refusal) *fault.Error {
 	if r == nil {
 		return nil
@@ -164,7 +164,7 @@ func (s *Server) readiness() (ready bool, line string) {
 	switch snap := s.router.Snapshot(); {
 	case s.draining.Load():
 		return false, "not ready: this process is about to end\n"
-	case !snap.Ready(true):
+	case !snap.AnyUp(router.Decode):
 		return false, "not ready: no decode engine is up\n"
 	case !s.engines.SomeUp():
 		return false, "not ready: no prefill engine is up\n"

@@ -1,5 +1,5 @@
-// Package proxy is the HTTP side. It has the data port, one completion through its two legs, the
-// stream back to the client, and every error on the way. Read completion.go first.
+// Package proxy is the HTTP side. It serves the data port, takes each completion through its two legs,
+// streams the answer to the client, and handles every error on the way. Read completion.go first.
 package proxy
 
 import (
@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,8 +19,8 @@ import (
 	"xpyd/budget"
 	"xpyd/cors"
 	"xpyd/desk"
+	"xpyd/encode"
 	"xpyd/engines"
-	"xpyd/fault"
 	"xpyd/handoff"
 	"xpyd/heads"
 	"xpyd/kvparams"
@@ -47,15 +46,15 @@ const (
 type Server struct {
 	cfg       Config
 	log       zerolog.Logger
-	failedLog zerolog.Logger // for legs that are tried again; sampled, as an engine that dies under load fails thousands at once
+	failedLog zerolog.Logger // for legs that xpyd retries; sampled, because an engine that dies under load fails thousands at once
 	aloneLog  zerolog.Logger // for requests decoded without the prefill that they should have had; sampled too
 	router    *router.Router
 	metrics   meter
 	desk      *desk.Desk
-	dialect   kvparams.Dialect
+	dialects  *kvparams.Dialects
 	keys      *limits.Book
 	denied    []string      // fields that nobody may send, and priority
-	forward   heads.Forward // what of a client's head goes on to the engines
+	forward   heads.Forward // the part of a client's head that goes to the engines
 
 	http       *fasthttp.Server
 	watch      *netio.Watcher
@@ -66,13 +65,15 @@ type Server struct {
 	held       *budget.Budget // for the part of each answer beyond freeAnswer
 	clients    *budget.Counts
 	engines    *engines.Set
+	encoder    *encode.Stage
 	handoffs   *handoff.Keeper
 	ledger     handoff.Ledger
-	buffers    buffers      // for streams and D's answers
-	answers    buffers      // for P's answers
-	pool       sync.Pool    // of *completion
-	live       atomic.Int64 // running completions
-	departed   atomic.Int64 // running completions whose client is known to have left
+	buffers    budget.Buffers // for streams and D's answers
+	answers    budget.Buffers // for P's answers
+	pool       sync.Pool      // of *completion
+	asking     sync.Pool      // of *asking
+	live       atomic.Int64   // running completions
+	departed   atomic.Int64   // running completions whose client has left, as far as xpyd knows
 	draining   atomic.Bool
 	breakPause time.Duration
 	downGrace  time.Duration
@@ -86,12 +87,13 @@ type Server struct {
 	cut        context.CancelFunc
 }
 
-// New builds the server and starts to watch clients and backends until Shutdown. cfg must have been
-// validated. If dialect is nil, it is the dialect of cfg.Connector.
+// New builds the server and starts to watch clients and backends until Shutdown. cfg must be valid.
+// dialect is for engines that name no connector; if it is nil, the dialect of cfg.Connector is.
 func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string, log zerolog.Logger) (*Server, error) {
+	reuse := kvparams.Reuse{From: cfg.KV.ReuseTokensFrom, Answer: cfg.Limits.Answer}
 	if dialect == nil {
 		var ok bool
-		if dialect, ok = (kvparams.Reuse{From: cfg.KV.ReuseTokensFrom, Answer: cfg.Limits.Answer}).Lookup(cfg.Connector); !ok {
+		if dialect, ok = reuse.Lookup(cfg.Connector); !ok {
 			return nil, fmt.Errorf("connector %q is not known", cfg.Connector)
 		}
 	}
@@ -105,7 +107,7 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	}
 	book := limits.NewBook(cfg.Terms(), cfg.Limits.ClientInFlight)
 	s := &Server{
-		cfg: cfg, log: log, router: rt, dialect: dialect, watch: watch, certs: certs,
+		cfg: cfg, log: log, router: rt, dialects: reuse.Dialects(dialect), watch: watch, certs: certs,
 		failedLog:  log.Sample(&zerolog.BurstSampler{Burst: failedLines, Period: time.Second}),
 		aloneLog:   log.Sample(&zerolog.BurstSampler{Burst: aloneLines, Period: time.Second}),
 		keys:       book,
@@ -126,9 +128,9 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	}
 	s.metrics = s.newMeter(version, labels())
 	s.handoffs = s.newHandoffs()
-	s.pool.New = s.newCompletion
-	s.http = s.newHTTP()
 	s.engines = s.newEngines()
+	s.encoder = s.newEncode()
+	s.pool.New, s.asking.New, s.http = s.newCompletion, func() any { return new(asking) }, s.newHTTP()
 	s.start()
 	return s, nil
 }
@@ -162,10 +164,10 @@ func (s *Server) newMeter(version string, l metrics.Labels) meter {
 
 func (s *Server) newHandoffs() *handoff.Keeper {
 	return handoff.NewKeeper(handoff.Config{
-		KV: s.cfg.KV, Dialect: s.dialect, Answer: s.cfg.Limits.Answer, MaxBroken: maxBroken, Bodies: s.bodies, Ledger: &s.ledger,
+		KV: s.cfg.KV, Dialects: s.dialects, Answer: s.cfg.Limits.Answer, MaxBroken: maxBroken, Bodies: s.bodies, Ledger: &s.ledger,
 		Engine: func(b *router.Backend) (*upstream.Client, *handoff.Places) { return s.engines.Release(b) },
-		Guard:  s.guard,
-		Ended:  func(e handoff.End) { s.metrics.Handle(e) }, Orphaned: func(o handoff.Orphan) { s.metrics.Orphan(o) },
+		Guard:  s.guard, Gone: func(b *router.Backend) bool { _, gone := s.engines.Gone(b); return gone },
+		Ended: func(e handoff.End) { s.metrics.Handle(e) }, Orphaned: func(o handoff.Orphan) { s.metrics.Orphan(o) },
 		Loopback: s.metrics.Loopback, Kept: s.metrics.KeptByDecode, Log: s.log,
 	})
 }
@@ -173,7 +175,7 @@ func (s *Server) newHandoffs() *handoff.Keeper {
 func (s *Server) newEngines() *engines.Set {
 	t := &s.cfg.Timeouts
 	return engines.New(engines.Config{
-		Router: s.router, Dialect: s.dialect, Handoffs: s.handoffs, Watcher: s.watch,
+		Router: s.router, Dialects: s.dialects, Handoffs: s.handoffs, Watcher: s.watch,
 		Auth: string(s.forward.Auth), Keyed: s.keys.Required(),
 		Warmup: s.cfg.Warmup, DecodeOnly: s.cfg.DecodeOnly.Enabled, MaxShare: s.cfg.DecodeOnly.MaxShare,
 		Dial: t.Dial, Handshake: t.Handshake, TLS: s.certs.Backends.Client, MaxIdle: t.UpstreamIdle, Silence: s.silence,
@@ -185,17 +187,17 @@ func (s *Server) newEngines() *engines.Set {
 // Warn replaces the warnings about the configuration that the status page shows.
 func (s *Server) Warn(lines []string) { s.desk.Warn(lines) }
 
-// WatchLog adds a metric of the dropped log lines. dropped returns their count. WatchLog must be
-// called only once.
+// WatchLog adds a metric for the dropped log lines. dropped returns their count. Call WatchLog only
+// once.
 func (s *Server) WatchLog(dropped func() int64) { s.metrics.WatchLog(dropped) }
 
-// Ready reports whether a completion could be served now.
+// Ready reports whether the server could serve a completion now.
 func (s *Server) Ready() bool {
 	ready, _ := s.readiness()
 	return ready
 }
 
-// Admin returns the server of the operators' port. Clients must not be able to reach it.
+// Admin returns the server of the admin port. Clients must not be able to reach this port.
 func (s *Server) Admin(control admin.Control) *http.Server {
 	return admin.New(admin.Config{
 		Control: control, Leaving: s.engines.Leaving, Desk: s.desk, Running: s.live.Load, Pinned: s.ledger.Pinned, Stranded: s.ledger.Stranded, Retiring: s.retiring.Load,
@@ -206,7 +208,7 @@ func (s *Server) Admin(control admin.Control) *http.Server {
 // panicked counts and logs a panic in the handling of a request. The process goes on.
 func (s *Server) panicked(p any) {
 	s.metrics.Panic()
-	s.log.Error().Str("panic", fmt.Sprintf("%.200v", p)).Bytes("stack", debug.Stack()).Msg("request handler panicked")
+	s.log.Error().Str("panic", fmt.Sprintf("%.200v", p)).Bytes("stack", netio.StackOf(p)).Msg("request handler panicked")
 }
 
 // guard runs code that runs outside a handler. A panic in it is counted and logged, and the process
@@ -221,10 +223,6 @@ func (s *Server) guard(f func()) (ok bool) {
 	return true
 }
 
-func internalError() *fault.Error {
-	return fault.NewError(fasthttp.StatusInternalServerError, fault.CodeInternal, "", "internal error of the proxy")
-}
-
 // certificatesEvery is how often the files of TLS are looked at.
 const certificatesEvery = 10 * time.Second
 
@@ -237,18 +235,24 @@ func (s *Server) tellCertificates(section string, err error) {
 	s.log.Info().Str("section", section).Msg("certificates reloaded")
 }
 
-// Reload replaces the current pools, or fails and changes nothing. Running requests keep the pools
-// that they started with. A backend that stays keeps its load and health. One that goes still
-// serves the requests that it has.
+// Reload replaces the current pools, or fails and changes nothing. Running requests keep the pools with
+// which they started. A backend that stays keeps its load and health. One that leaves finishes its
+// running requests.
 func (s *Server) Reload(cfg router.Config) error {
 	s.certs.Refresh(s.tellCertificates)
-	err := s.engines.Reload(cfg)
+	err := s.SetPools(cfg)
 	s.metrics.Reload(err == nil)
 	return err
 }
 
-// SetPools is Reload for a change that is no reload of the configuration.
-func (s *Server) SetPools(cfg router.Config) error { return s.engines.Reload(cfg) }
+// FindRanks reads from each engine with @auto how many data-parallel ranks it has, and passes the number to tell.
+func (s *Server) FindRanks(tell func(engine string, ranks int) error) { s.engines.FindRanks(tell) }
 
-// ReloadFailed counts a configuration that could not be read.
+// SetPools is Reload for a change that is not a reload of the configuration.
+func (s *Server) SetPools(cfg router.Config) error {
+	cfg.Connector = s.cfg.Connector // a reload does not change it
+	return s.engines.Reload(cfg)
+}
+
+// ReloadFailed counts a configuration that xpyd could not read.
 func (s *Server) ReloadFailed() { s.metrics.Reload(false) }

@@ -20,12 +20,23 @@ type failure struct {
 	moved bool // health checks took a backend down
 }
 
-// Error makes a failure usable as an error.
+// Error makes failure an error type.
 func (f *failure) Error() string { return f.told.Error() }
 
 // final returns f as a failure after which nothing is tried.
 func (f *failure) final() *failure {
 	f.Retry = fault.RetryNever
+	return f
+}
+
+// elsewhere returns f as a failure after which a round with engines of another connector follows, if there
+// are such engines for the request. Those of this round's connector are spent.
+func (c *completion) elsewhere(f *failure) *failure {
+	want := c.wantDecode(c.d.lease.Backend)
+	if c.round == maxRounds || c.interrupted() != nil || c.overdue() || !c.snap.Others(want) {
+		return f.final()
+	}
+	f.Retry = fault.RetryPaid
 	return f
 }
 
@@ -75,13 +86,13 @@ func (c *completion) settle(as fault.Fate, b *router.Backend) {
 		}
 		c.abandon(b)
 	case fault.FateBurnt:
-		c.handoff.End(handoff.Burnt)
+		c.handoff.Cut(b)
 	case fault.FateForbidden:
 		c.handoff.Lose(handoff.OrphanHost)
 	case fault.FateUnnamed:
-		c.s.handoffs.Orphaned(handoff.OrphanUnusable)
+		c.s.handoffs.Orphaned(b, handoff.OrphanUnusable)
 	case fault.FateUnheard:
-		c.s.handoffs.Orphaned(handoff.OrphanAnswerLost)
+		c.s.handoffs.Orphaned(b, handoff.OrphanAnswerLost)
 	}
 }
 
@@ -113,7 +124,7 @@ func (c *completion) prefillBrokeOff(b *router.Backend, ue *upstream.Error) {
 	c.broken.Add(1)
 }
 
-// deadly reports whether the request may go to no other engine, as it may have killed maxBroken.
+// deadly reports whether the request may go to no other engine, because it may have killed maxBroken.
 func (c *completion) deadly() bool { return c.broken.Load() >= maxBroken }
 
 // nameBroken makes the error of a deadly request say that no other engine gets it. The official

@@ -66,7 +66,7 @@ func TestReleaseOfABrokenPairWaits(t *testing.T) {
 	select {
 	case body = <-one.releases:
 	case body = <-other.releases:
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("no release\n%s", r.logs)
 	}
 	mu.Lock()

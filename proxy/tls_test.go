@@ -161,7 +161,7 @@ func TestCutAnswersGetNoFarewellOfTLS(t *testing.T) {
 				c := streamed(false, 9, map[bool]string{true: "[[D:cut@4]]"}[cut])
 				body := c.body()
 				_, _ = fmt.Fprintf(conn, "POST %s HTTP/%s\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", c.path(), version, len(body), body)
-				_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+				_ = conn.SetReadDeadline(time.Now().Add(2 * patience))
 				got, _ := io.ReadAll(conn)
 				if whole := bytes.Contains(got, []byte("[DONE]")); whole == cut {
 					t.Fatalf("whole %v: %q", whole, got)
@@ -171,6 +171,30 @@ func TestCutAnswersGetNoFarewellOfTLS(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A connection that was idle for too long ends with close_notify. The deadline of its last answer has passed by then.
+func TestIdleConnectionEndsWithAFarewellOfTLS(t *testing.T) {
+	ca := tlstest.NewCA(t)
+	r := newRig(t, secured(t, ca, rigOptions{config: func(c *proxy.Config) {
+		c.Timeouts.WriteStall, c.Timeouts.Idle = 2*time.Second, 5*time.Second
+	}}))
+	under, err := net.Dial("tcp", strings.TrimPrefix(r.url, "https://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := &recorded{Conn: under}
+	conn := tls.Client(rec, &tls.Config{RootCAs: ca.Pool, ServerName: "127.0.0.1", MaxVersion: tls.VersionTLS12})
+	defer func() { _ = conn.Close() }()
+	_, _ = io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+	_ = conn.SetReadDeadline(time.Now().Add(2 * patience))
+	got, err := io.ReadAll(conn)
+	if err != nil || !bytes.HasPrefix(got, []byte("HTTP/1.1 200 ")) {
+		t.Fatalf("%q, %v", got, err)
+	}
+	if kind := rec.lastRecord(); kind != 21 {
+		t.Errorf("the last record is of type %d", kind)
 	}
 }
 
@@ -192,7 +216,7 @@ func TestCutRelayedAnswerGetsNoFarewellOfTLS(t *testing.T) {
 		defer func() { _ = conn.Close() }()
 		const body = `{"input":"x"}`
 		_, _ = fmt.Fprintf(conn, "POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(2 * patience))
 		got, _ := io.ReadAll(conn)
 		if said := rec.lastRecord() == 21; said == cut || !bytes.Contains(got, []byte("data: {}")) {
 			t.Errorf("cut %v: close_notify %v after %q", cut, said, got)
@@ -448,7 +472,7 @@ func TestEarlyAnswerOverTLS(t *testing.T) {
 	r := newRig(t, rigOptions{
 		prefill: -1,
 		config: func(c *proxy.Config) {
-			c.Timeouts.FirstEvent = 20 * time.Second // what the wait would end with
+			c.Timeouts.FirstEvent = 2 * time.Minute // what the wait would end with
 			c.BackendTLS = tlsconf.Client{CA: ca.File}
 		},
 		router: func(c *router.Config) {
@@ -457,7 +481,7 @@ func TestEarlyAnswerOverTLS(t *testing.T) {
 	})
 	start := time.Now()
 	a := r.call(forms(strings.Repeat("word ", 8<<20/5), 2)[0])
-	if a.status != 413 || a.body != body || time.Since(start) > 15*time.Second {
+	if a.status != 413 || a.body != body || time.Since(start) > time.Minute {
 		t.Fatalf("%d %.300s after %v", a.status, a.body, time.Since(start))
 	}
 }

@@ -9,13 +9,15 @@ import (
 	"runtime/pprof"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
 
 // Tests wait for sockets and timers most of their time, so they run together, more of them than
 // there are cores. Each still finds its own goroutines at its end, because goroutines inherit the
-// label of their test.
+// label of their test. A list of them stops all tests for some milliseconds, so each test makes
+// one at its end, and none for its subtests or its rigs.
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -45,15 +47,21 @@ func setUnlessGiven(name, value string) error {
 
 const testLabel = "test"
 
+// labelled has the names of the tests that run and have their label.
+var labelled sync.Map
+
 // alone has t run while no other test does: it measures, or touches what belongs to the
 // whole process. It is the first line of its test.
-func alone(t *testing.T) { label(t) }
+func alone(t *testing.T) {
+	t.Helper()
+	label(t)
+}
 
 // together has t run beside other tests from here on. It does nothing for a test that is alone or
 // already runs beside others. A subtest runs as its parent does.
 func together(t *testing.T) {
 	t.Helper()
-	if len(goroutinesOf(t.Name())) > 0 {
+	if _, done := labelled.Load(t.Name()); done {
 		return
 	}
 	if !strings.Contains(t.Name(), "/") {
@@ -62,8 +70,21 @@ func together(t *testing.T) {
 	label(t)
 }
 
+// label marks the goroutines that t starts from here on. What the test starts has to end with it, or
+// with the test around it.
 func label(t *testing.T) {
-	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels(testLabel, t.Name())))
+	t.Helper()
+	name := t.Name()
+	labelled.Store(name, true)
+	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels(testLabel, name)))
+	top, _, sub := strings.Cut(name, "/")
+	_, around := labelled.Load(top)
+	t.Cleanup(func() {
+		if !sub || !around {
+			expectGoroutines(t, 1) // its own
+		}
+		labelled.Delete(name)
+	})
 }
 
 // goroutinesOf lists the stacks of the goroutines of a test and its subtests.
@@ -98,14 +119,14 @@ func ofFasthttp(stack string) bool {
 func expectGoroutines(t *testing.T, before int) {
 	t.Helper()
 	if left := leftOver(func() []string { return goroutinesOf(t.Name()) }, before); left != nil {
-		t.Errorf("%d goroutines, %d before the test\n%s", len(left), before, strings.Join(left, "\n\n"))
+		t.Errorf("%d goroutines, want %d\n%s", len(left), before, strings.Join(left, "\n\n"))
 	}
 }
 
 // leftOver waits until no more than before are there, and returns all if there are still more.
 func leftOver(list func() []string, before int) []string {
 	deadline := time.Now().Add(patience)
-	for {
+	for wait := 2 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		left := list()
 		if len(left) <= before {
 			return nil
@@ -113,6 +134,6 @@ func leftOver(list func() []string, before int) []string {
 		if time.Now().After(deadline) {
 			return left
 		}
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(wait)
 	}
 }

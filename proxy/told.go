@@ -46,7 +46,7 @@ func (s *Server) tellRefusal(f fault.Fault, id string, b *router.Backend, x *ups
 }
 
 // quote puts a backend's own error into e, whose status it has. A 4xx goes on as it is. A 5xx has
-// xpyd's text unless errors.expose_upstream is set, as the engine's own may hold addresses or prompts.
+// xpyd's text unless errors.expose_upstream is set, because the engine's may hold addresses or prompts.
 func (s *Server) quote(e *fault.Error, x *upstream.Exchange, body []byte) {
 	switch {
 	case x.TooLarge:

@@ -122,8 +122,8 @@ func (p *passing) endTrace(o outcome) {
 // tellLegs adds what a client may learn of its legs to the head of the answer.
 func (c *completion) tellLegs(h *fasthttp.ResponseHeader) {
 	if c.s.cfg.Headers.Timing {
-		c.timing = c.appendTiming(c.timing[:0])
-		h.SetBytesV("Server-Timing", c.timing)
+		var room [128]byte
+		h.SetBytesV("Server-Timing", c.appendTiming(room[:0]))
 	}
 	if !c.s.cfg.Headers.Backends {
 		return

@@ -158,8 +158,8 @@ func TestTraceOfEachAPI(t *testing.T) {
 func TestTraceOfARetry(t *testing.T) {
 	c := tracetest.Start(t)
 	r := newRig(t, traced(c, rigOptions{prefill: 2, decode: 2, router: inTurn}))
-	for _, e := range r.decode { // whichever comes first
-		if err := e.SetFault(sim.Fault{Kind: sim.FaultStatus, Value: 500, Leg: "D", Count: 1}); err != nil {
+	for _, e := range r.decode { // whichever comes first, and however many releases come between
+		if err := e.SetFault(sim.Fault{Kind: sim.FaultStatus, Value: 500, Leg: "D"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -216,7 +216,7 @@ func TestTraceOfWhatIsRelayed(t *testing.T) {
 func TestTraceOfAQueue(t *testing.T) {
 	c := tracetest.Start(t)
 	b := newBarrier(sim.PhaseStreamEvent, 0)
-	r := newRig(t, traced(c, rigOptions{engine: func(o *sim.Options) { o.Hook = b.hook }, router: func(p *router.Config) { p.DecodeMaxInFlight = 1 }}))
+	r := newRig(t, traced(c, rigOptions{engine: func(o *sim.Options) { o.Hook = b.hook }, router: func(p *router.Config) { p.DecodeMaxInFlight, p.Queue.Wait = 1, 2*patience }}))
 	stream := forms(prompt, 3)[1]
 	first := make(chan answer, 1)
 	go func() { first <- r.call(stream, "X-Request-Id", "first") }()

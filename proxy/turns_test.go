@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"bufio"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -61,9 +62,47 @@ func TestWaitingTakesTurns(t *testing.T) {
 	}
 }
 
+// fasthttp counts the fields behind a chunked body among those of the head. A key that may not name a priority has none
+// there either.
+func TestPriorityBehindABodyIsNone(t *testing.T) {
+	b := newBarrier(sim.PhaseDecodeReceived, 0)
+	defer b.open()
+	r := newRig(t, rigOptions{
+		prefill: -1,
+		engine:  func(o *sim.Options) { o.Hook = b.hook },
+		config:  func(c *proxy.Config) { c.Keys = []limits.Terms{holder("alpha", nil)} },
+		router:  func(c *router.Config) { c.DecodeMaxInFlight, c.Queue.Wait = 1, time.Minute },
+	})
+	c := forms(prompt, 2)[0]
+	first := r.start(c, append(as("alpha"), "X-Request-Id", "first")...)
+	<-b.reached
+	second := r.start(c, append(as("alpha"), "X-Request-Id", "second")...)
+	inLine := func(n float64) func() bool {
+		return func() bool { return r.metric(`xpyd_queued{role="decode"`) == n }
+	}
+	r.await("the second in the line", inLine(1))
+	conn, body := r.dialRaw(), c.body()
+	_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\n%s: %s\r\nX-Request-Id: third\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\nX-Vllm-Priority: -5\r\n\r\n",
+		c.path(), as("alpha")[0], as("alpha")[1], len(body), body)
+	r.await("the third in the line", inLine(2))
+	b.open()
+	r.expectWhole(c, r.soon(first))
+	r.expectWhole(c, r.soon(second))
+	if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != 200 {
+		t.Errorf("%v, %v", resp, err)
+	}
+	var order []string
+	for _, rec := range legs(r.decode, "plain") {
+		order = append(order, rec.RequestID[:strings.LastIndex(rec.RequestID, "-")])
+	}
+	if want := []string{"first", "second", "third"}; !slices.Equal(order, want) {
+		t.Errorf("served in the order %q, want %q", order, want)
+	}
+}
+
 func TestRequestTimeout(t *testing.T) {
 	r := newRig(t, rigOptions{
-		config: func(c *proxy.Config) { c.Timeouts.Request = time.Second },
+		config: func(c *proxy.Config) { c.Timeouts.Request = 4 * time.Second },
 		router: func(c *router.Config) { c.DecodeMaxInFlight, c.Queue.Wait = 1, time.Minute },
 	})
 	c := forms(prompt, 3)[0]
@@ -74,11 +113,11 @@ func TestRequestTimeout(t *testing.T) {
 		}
 	}
 	slow := c
-	slow.prompt += "[[D:delay=20s]]"
-	for name, header := range map[string][]string{"its own": {"X-Request-Timeout", "0.3"}, "beyond timeouts.request": {"X-Request-Timeout", "20"}} {
+	slow.prompt += "[[D:delay=60s]]"
+	for name, header := range map[string][]string{"its own": {"X-Request-Timeout", "0.3"}, "beyond timeouts.request": {"X-Request-Timeout", "60"}} {
 		began := time.Now()
 		a := r.call(slow, header...)
-		if a.status != 504 || a.code() != "deadline" || time.Since(began) > 10*time.Second {
+		if a.status != 504 || a.code() != "deadline" || time.Since(began) > 2*patience {
 			t.Errorf("%s: %d %s after %s", name, a.status, a.body, time.Since(began))
 		}
 	}

@@ -21,7 +21,7 @@ const home = "127.0.0.1"
 func (r *rig) upload(from string, announced, sent int, header string) *net.TCPConn {
 	r.t.Helper()
 	conn := r.dialFrom(from)
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(2 * patience))
 	_, err := fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 		header, announced, strings.Repeat(" ", sent))
 	if err != nil {
@@ -48,13 +48,11 @@ func (r *rig) buffered() float64 { return r.metric("xpyd_request_bytes_buffered"
 
 // A body that stops is given up, however much of it has come.
 func TestUploadThatStopsIsAnswered408(t *testing.T) {
-	r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.Timeouts.BodyStall = 200 * time.Millisecond }})
+	r := newRig(t, rigOptions{config: func(c *proxy.Config) {
+		c.Timeouts.Body, c.Timeouts.BodyStall = 10*time.Minute, 200*time.Millisecond
+	}})
 	conn := r.upload(home, 2<<20, 1<<20, "")
-	started := time.Now()
 	expectError(t, conn, 408, "request_timeout")
-	if took := time.Since(started); took > 5*time.Second {
-		t.Errorf("after %v", took)
-	}
 	r.await("uncharged", func() bool { return r.buffered() == 0 })
 }
 
@@ -144,7 +142,7 @@ func TestDrainEndsUploads(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.Timeouts.Drain = 20 * time.Millisecond }})
 			conn := r.dialRaw()
-			_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+			_ = conn.SetDeadline(time.Now().Add(2 * patience))
 			_, _ = io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
 			r.await("arrived", func() bool { return r.buffered() > 0 })
 			if err := r.server.Shutdown(); err != nil {

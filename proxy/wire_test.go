@@ -135,7 +135,7 @@ func TestKeptConnectionOutlivesTheWriteDeadline(t *testing.T) {
 	r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.Timeouts.WriteStall = 100 * time.Millisecond }})
 	conn := r.dialRaw()
 	br := bufio.NewReader(conn)
-	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(2 * patience))
 	answered := func(what string) {
 		t.Helper()
 		resp, err := http.ReadResponse(br, nil)
@@ -154,6 +154,27 @@ func TestKeptConnectionOutlivesTheWriteDeadline(t *testing.T) {
 		r.await("past the deadline", func() bool { return time.Now().After(over) })
 		_, _ = io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
 		answered("livez behind " + c.name())
+	}
+}
+
+// The deadline of writes counts from the beginning of an answer, however long after the request that is.
+func TestAnswerThatBeginsLateIsWritten(t *testing.T) {
+	together(t)
+	for _, c := range forms(prompt, 3) {
+		t.Run(c.name(), func(t *testing.T) {
+			b := newBarrier(sim.PhaseDecodeReceived, 0)
+			r := newRig(t, rigOptions{
+				config: func(c *proxy.Config) { c.Timeouts.WriteStall = 2 * time.Second },
+				engine: func(o *sim.Options) { o.Hook = b.hook },
+			})
+			t.Cleanup(b.open)
+			got := r.start(c)
+			r.reached(b)
+			over := time.Now().Add(3500 * time.Millisecond)
+			r.await("past the deadline of what was written with the request", func() bool { return time.Now().After(over) })
+			b.open()
+			r.expectWhole(c, r.soon(got))
+		})
 	}
 }
 
@@ -218,7 +239,7 @@ func TestRetriesOfAnOutageAreNotDeniedForEver(t *testing.T) {
 			t.Fatalf("after %v: %d %s", time.Since(began), a.status, a.body)
 		}
 	}
-	if took := time.Since(began); took > router.RetrySettle+8*time.Second {
+	if took := time.Since(began); took > router.RetrySettle+patience {
 		t.Errorf("took %v", took)
 	}
 }

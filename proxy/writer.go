@@ -4,10 +4,10 @@ import (
 	"io"
 	"net"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"xpyd/budget"
 	"xpyd/netio"
 )
 
@@ -24,7 +24,7 @@ type clientWriter struct {
 	w       io.Writer // of fasthttp, which has the head; each write of a chunked answer flushes it
 	chunked bool
 	conn    *netio.Conn
-	buffers *buffers
+	buffers *budget.Buffers
 	stall   time.Duration
 	stop    *atomic.Bool // the process ends and stopGrace is left, see ServerStopping; nil if it does not wait for this answer
 	armed   time.Time
@@ -66,69 +66,26 @@ func (w *clientWriter) send(p []byte) (int, error) {
 	if !w.chunked || w.n == 0 {
 		return w.w.Write(p)
 	}
-	lent := w.buffers.lend()
+	lent := w.buffers.Lend()
 	b := strconv.AppendInt(*lent, int64(len(p)), 16)
 	b = append(append(append(b, "\r\n"...), p...), "\r\n"...)
 	_, err := w.conn.Write(b)
-	w.buffers.takeBack(lent, b)
+	w.buffers.TakeBack(lent, b)
 	if err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
-// buffers is a pool of the buffers of streams and answers.
-type buffers struct{ pool sync.Pool }
-
-// maxPooledBuffer is the largest buffer that is kept, in bytes. So the buffer of one large answer
-// does not live on.
-const maxPooledBuffer = 64 << 10
-
-// lend hands out an empty buffer. The borrower returns it by takeBack.
-func (b *buffers) lend() *[]byte {
-	p, ok := b.pool.Get().(*[]byte)
-	if !ok {
-		p = new([]byte)
-		*p = make([]byte, 0, relayBuffer)
-	}
-	return p
-}
-
-// takeBack takes a lent buffer back. buf is what it has grown to. lent is nil if none was lent.
-func (b *buffers) takeBack(lent *[]byte, buf []byte) {
-	if lent != nil && cap(buf) <= maxPooledBuffer {
-		*lent = buf[:0]
-		b.pool.Put(lent)
-	}
-}
-
-func (b *buffers) get(r *relay) {
-	r.pooled = b.lend()
+// borrow gives the relay a buffer of the pool, and giveBack returns it.
+func (r *relay) borrow(from *budget.Buffers) {
+	r.pooled = from.Lend()
 	r.buf = *r.pooled
 }
 
-func (b *buffers) put(r *relay) {
-	b.takeBack(r.pooled, r.buf)
+func (r *relay) giveBack(to *budget.Buffers) {
+	to.TakeBack(r.pooled, r.buf)
 	r.pooled, r.buf = nil, nil
-}
-
-// untilClose writes an answer that ends with its connection, as HTTP/1.0 has no chunks. The head
-// goes out with the first bytes after it.
-type untilClose struct {
-	conn *netio.Conn
-	head []byte // nil after it was written
-}
-
-func (u *untilClose) Write(p []byte) (int, error) {
-	if u.head == nil {
-		return u.conn.Write(p)
-	}
-	first := append(u.head, p...)
-	u.head = nil
-	if _, err := u.conn.Write(first); err != nil {
-		return 0, err
-	}
-	return len(p), nil
 }
 
 // answerUntilClose answers an HTTP/1.0 client if the answer has no known length. fasthttp would
@@ -147,7 +104,7 @@ func (c *completion) answerUntilClose() {
 	err := conn.SetLinger(0)
 	if err == nil {
 		_ = conn.SetWriteDeadline(time.Now().Add(c.s.cfg.Timeouts.WriteStall + rearm))
-		_, err = c.WriteTo(&untilClose{conn: conn, head: ctx.Response.Header.Header()})
+		_, err = c.WriteTo(&netio.UntilClose{Conn: conn, Head: ctx.Response.Header.Header()})
 	}
 	_ = c.CloseWithError(err) // it returns c to the pool
 	if err == nil {

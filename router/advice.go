@@ -98,12 +98,12 @@ func (t *traffic) sum(now int64) (s bucket, window time.Duration) {
 // PoolAdvice is the arithmetic of one pool.
 type PoolAdvice struct {
 	Backends int `json:"backends"`
-	// GPUs are those of all its backends, with 1 for a backend whose GPUs are not told. It is 0 where
-	// no backend of either pool tells them.
+	// GPUs is the number of GPUs of all its backends. A backend whose entry gives no number counts as
+	// 1. It is 0 if no entry of either pool gives one.
 	GPUs float64 `json:"gpus,omitempty"`
-	// Load is the part of the pool that the traffic kept busy, 0 to 1 and above; −1: not known.
+	// Load is the share of the pool that the traffic kept busy, from 0 to 1 and above; −1: not known.
 	Load float64 `json:"load"`
-	// Requests computed Tokens there in BusySeconds, at SecondsPerToken as measured.
+	// The pool computed Tokens for Requests in BusySeconds. SecondsPerToken is measured.
 	Requests        int64   `json:"requests"`
 	Tokens          int64   `json:"tokens"`
 	BusySeconds     float64 `json:"busy_seconds"`
@@ -120,14 +120,14 @@ type Advice struct {
 	WindowSeconds float64    `json:"window_seconds"`
 	Prefill       PoolAdvice `json:"prefill"`
 	Decode        PoolAdvice `json:"decode"`
-	// The balanced split has as many backends as now, or as many as the same GPUs allow where the
-	// engines of prefill and decode have different numbers of them. The busier pool is as little busy
-	// as possible. BalancedLoad is how busy it would be. The split is 0:0 if it is not known.
+	// The balanced split is the one in which the busier pool is least busy. It has as many backends as
+	// now, or as many as the same GPUs allow if prefill and decode engines have different numbers of
+	// GPUs. BalancedLoad is how busy the busier pool would be. The split is 0:0 if it is not known.
 	BalancedPrefill int     `json:"balanced_prefill"`
 	BalancedDecode  int     `json:"balanced_decode"`
 	BalancedLoad    float64 `json:"balanced_load"`
-	// Short is the pool that another backend would help most: prefill, decode or none. It is also
-	// none if the busier pool is less than half busy, and unknown if a load is not known.
+	// Short is the pool that another backend would help most: prefill, decode or none. It is none if
+	// the busier pool is less than half busy, too, and unknown if a load is not known.
 	Short      string `json:"short"`
 	Arithmetic string `json:"arithmetic"`
 	Reuse      Reuse  `json:"reuse"`
@@ -246,8 +246,8 @@ func (a *Advice) balance() {
 	}
 }
 
-// tokens says how many there were, and what each takes now. The busy time goes by the price at
-// the time of each.
+// tokens says how many there were, and what each takes now. The busy time uses the price at the time of
+// each.
 func (p *PoolAdvice) tokens() string {
 	if p.SecondsPerToken <= 0 {
 		return fmt.Sprintf("%d tokens at a price that is not measured yet", p.Tokens)

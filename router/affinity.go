@@ -2,11 +2,11 @@ package router
 
 import "math"
 
-// Affinity keeps requests that belong together on the same backends, as far as the load of these
-// allows.
+// Affinity keeps requests that belong together on the same backends, as far as the load on these
+// backends allows.
 type Affinity struct {
-	// Headers are request headers whose value names a session. The first one that a request has
-	// counts. With none there is no affinity.
+	// Headers are request headers whose value names a session. The first one that a request has counts.
+	// Without headers there is no affinity.
 	Headers []string `mapstructure:"headers"`
 }
 
@@ -84,7 +84,7 @@ func hashOf(s string) uint64 {
 	return h
 }
 
-// KeyOf makes the Key of a Want from what names a session; 0 if nothing does.
+// KeyOf makes the Key of a Want from the value that names a session. It is 0 if nothing does.
 func KeyOf(session []byte) uint64 {
 	if len(session) == 0 {
 		return 0

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,21 +11,30 @@ import (
 	"xpyd/router/prefix"
 )
 
-// Role is the side of the handoff that a backend serves.
+// Role is what a backend does for a completion.
 type Role uint8
 
-// The two roles. A backend named in both pools is two Backends.
+// The roles. A backend named in two pools is two Backends.
 const (
 	Prefill Role = iota
 	Decode
+	Encode // it turns images and audio into embeddings before the prefill; see package encode
+	roleCount
 )
 
-// String is the value in labels and logs.
-func (r Role) String() string {
-	if r == Prefill {
-		return "prefill"
+// Roles returns all roles.
+func Roles() []Role { return []Role{Prefill, Decode, Encode} }
+
+// String is the role in labels and logs.
+func (r Role) String() string { return [roleCount]string{"prefill", "decode", "encode"}[r] }
+
+// partner is the role with whose backends those of r pair up. There is none for Encode, and the pool of
+// roleCount is empty.
+func (r Role) partner() Role {
+	if r == Encode {
+		return roleCount
 	}
-	return "decode"
+	return 1 - r
 }
 
 // refusedFor is how long a backend that refused a connection is passed over for others. It is
@@ -43,11 +51,16 @@ type Backend struct {
 	Addr string // host:port to dial
 	Host string // authority for the Host header
 	Role Role
-	// Rank is the data-parallel rank of the engine that this backend is, or NoRank for a whole engine.
-	// The URL ends in it.
+	// Rank is the data-parallel rank that this backend is, NoRank for a whole engine, or AutoRank for
+	// an engine whose number of ranks is still unknown. The URL ends in it.
 	Rank int
+	// Connector names the connector by which its engine hands over blocks. It is empty for the usual
+	// one, see Config.Connector.
+	Connector string
 
 	router *Router
+
+	bound atomic.Bool // see SetBound
 
 	bootstrap atomic.Int32 // port of the bootstrap server beside the engine; 0: the connector's usual one
 
@@ -73,7 +86,7 @@ type Backend struct {
 	// Written under router.mu.
 	checkFails  atomic.Int32                       // failed active checks in a row
 	checkOKs    atomic.Int32                       // passed active checks in a row
-	abandoned   bool                               // it stays Down, see Abandon; also read under router.mu
+	abandoned   bool                               // it stays Down, see Abandon and AutoRank; also read under router.mu
 	ejections   atomic.Int32                       // in a row
 	ejectedAt   atomic.Int64                       // start of the last ejection
 	ejectReason EjectReason                        // of the last ejection; also read under router.mu
@@ -94,7 +107,8 @@ type Backend struct {
 	models  atomic.Pointer[[]string] // see SetModels; nil: unknown
 }
 
-// Bootstrap is the port of the connector's bootstrap server beside the engine, or 0 for the usual one.
+// Bootstrap is the port of the connector's bootstrap server on the engine's host, or 0 for the usual
+// port.
 func (b *Backend) Bootstrap() int { return int(b.bootstrap.Load()) }
 
 func newBackend(r *Router, role Role, raw string) (*Backend, error) {
@@ -119,8 +133,10 @@ func newBackend(r *Router, role Role, raw string) (*Backend, error) {
 		Rank:   rank,
 		router: r,
 	}
-	if rank != NoRank {
-		b.URL += "@" + strconv.Itoa(rank)
+	b.URL = JoinRank(b.URL, rank)
+	if rank == AutoRank {
+		b.abandoned = true // no request can name it; its checks find out what takes its place
+		b.setState(Down)
 	}
 	b.seed = hashOf(b.URL)
 	b.setWeight(1)
@@ -129,7 +145,7 @@ func newBackend(r *Router, role Role, raw string) (*Backend, error) {
 	return b, nil
 }
 
-// Base is the URL that requests to the engine begin with: URL without the rank.
+// Base is the URL with which requests to the engine begin: URL without the rank.
 func (b *Backend) Base() string {
 	base, _ := SplitRank(b.URL)
 	return base
@@ -138,38 +154,37 @@ func (b *Backend) Base() string {
 // InFlight is the number of leases held on the backend.
 func (b *Backend) InFlight() int64 { return b.inflight.Load() }
 
-// HandleIssued notes that the prefill backend has pinned blocks for a decode. Until HandleEnded a
-// decode depends on it, although no lease on it is held.
+// HandleIssued notes that the prefill backend has pinned blocks for a decode. Until HandleEnded, a
+// decode depends on the backend, although no request holds a lease on it.
 func (b *Backend) HandleIssued() { b.handles.Add(1) }
 
-// HandleEnded ends one HandleIssued.
+// HandleEnded undoes one HandleIssued.
 func (b *Backend) HandleEnded() { b.handles.Add(-1) }
 
-// Handles is the number of handles of its blocks that have not ended.
+// Handles is the number of its handles that have not ended.
 func (b *Backend) Handles() int64 { return b.handles.Load() }
 
-// AnswerBegun notes an answer that is read as fast as its client reads. Until AnswerEnded the backend is
-// in use, although the answer holds no slot of it.
+// AnswerBegun notes an answer that xpyd reads only as fast as the client does. Until AnswerEnded, the
+// backend is in use, although the answer takes no slot.
 func (b *Backend) AnswerBegun() { b.reading.Add(1) }
 
-// AnswerEnded ends one AnswerBegun.
+// AnswerEnded undoes one AnswerBegun.
 func (b *Backend) AnswerEnded() { b.reading.Add(-1) }
 
-// AnswerFailed feeds the outcome of such an answer into the backend's health. It comes before AnswerEnded,
-// because a backend that has left is forgotten when nothing uses it.
+// AnswerFailed feeds the outcome of such an answer into the backend's health. Call it before AnswerEnded,
+// because a backend that has left its pool is forgotten as soon as nothing uses it.
 func (b *Backend) AnswerFailed(o Outcome) { b.record(o) }
 
-// InUse reports whether a lease or a handle is held, or an answer is being read.
+// InUse reports whether the backend has a lease, a handle or an answer that is being read.
 func (b *Backend) InUse() bool {
 	return b.InFlight() > 0 || b.handles.Load() > 0 || b.reading.Load() > 0
 }
 
-// SetHung notes how the last active check failed. hung means that no connection was refused or
-// broken off, so the engine or the network may be frozen and may go on later. It is called before
-// Observe.
+// SetHung notes how the last active check failed. hung means that no connection was refused or broken
+// off, so the engine or the network may be frozen and may recover later. Call it before Observe.
 func (b *Backend) SetHung(hung bool) { b.hung.Store(hung) }
 
-// Hung returns the value of the last SetHung.
+// Hung returns the value that SetHung set last.
 func (b *Backend) Hung() bool { return b.hung.Load() }
 
 // Version is the engine's answer to /version, or empty until it is known.
@@ -183,8 +198,8 @@ func (b *Backend) Version() string {
 // SetVersion records the engine's /version.
 func (b *Backend) SetVersion(v string) { b.version.Store(&v) }
 
-// Reset drops what is known against b, because its engine has restarted (with another engine id):
-// failures, ejection and bans. Its slow start begins. The active checks go on as before.
+// Reset clears b's failures, ejection and bans, because its engine has restarted (with another engine
+// id). The slow start of b begins. The active checks continue as before.
 func (b *Backend) Reset() {
 	r := b.router
 	r.mu.Lock()
@@ -196,7 +211,7 @@ func (b *Backend) Reset() {
 	b.ramp(now)
 	b.cache.Clear()
 	r.pairs.drop(func(x Pair) bool { return x.has(b) })
-	r.pairs.warmAll(b, r.Snapshot().pool(1-b.Role).all())
+	r.pairs.warmAll(b, r.Snapshot().pool(b.Role.partner()).all())
 	r.mu.Unlock()
 	r.serve(b.Role)
 }

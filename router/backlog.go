@@ -18,7 +18,7 @@ func rateOf(pace float64) float64 {
 	return 1 / pace
 }
 
-// backlog is the tokens that b has yet to compute. While no rate is known, that is all tokens in
+// backlog is the tokens that b still has to compute. While no rate is known, that is all tokens in
 // flight.
 func (b *Backend) backlog(now int64, rate float64) float64 {
 	n := max(b.tokens.Load(), 0)

@@ -43,8 +43,8 @@ func (m *Pairs) banOf(x Pair) *ban {
 	return nil
 }
 
-// Unprobed says that the probe of a banned pair could not be made. Its ban ends now, and the next
-// request is the probe.
+// Unprobed notes that no probe of a banned pair was possible. The ban ends now, and the next request is
+// the probe.
 func (m *Pairs) Unprobed(x Pair) {
 	if bn := m.banOf(x); bn != nil {
 		bn.ask.Store(true)

@@ -107,8 +107,8 @@ func (m *Pairs) warmAll(b *Backend, partners []*Backend) {
 // known reports whether anything is known of any pair.
 func (m *Pairs) known() bool { return m.bans.Load() != nil || m.colds.Load() > 0 }
 
-// Chill makes all pairs of b cold, because its engine has just come up: see WarmUps. With avoid
-// they are passed over for a while if there are other pairs.
+// Chill makes all pairs of b cold, because its engine has just come up: see WarmUps. With avoid,
+// requests pass over these pairs for a while if there are others.
 func (m *Pairs) Chill(b *Backend, avoid bool) {
 	r := m.router
 	r.mu.Lock()
@@ -123,23 +123,23 @@ func (m *Pairs) Chill(b *Backend, avoid bool) {
 	}
 }
 
-// Warm makes a pair warm, whether or not its warm-up succeeded. From now on its requests show how
-// it does.
+// Warm makes a pair warm, whether or not its warm-up succeeded. From now on, its requests show how well
+// it works.
 func (m *Pairs) Warm(x Pair) {
 	m.router.mu.Lock()
 	defer m.router.mu.Unlock()
 	m.warm(x)
 }
 
-// Partners returns the partners with which b is banned, each with the time that is left, and those
-// with which it is cold.
+// Partners returns the partners with which b is banned, each with the remaining time, and the partners
+// with which b is cold.
 func (s *Snapshot) Partners(b *Backend) (banned map[*Backend]time.Duration, cold []*Backend) {
 	m := s.pairs
 	if !m.known() {
 		return nil, nil
 	}
 	now := s.router.now()
-	for _, o := range s.Backends(1 - b.Role) {
+	for _, o := range s.Backends(b.Role.partner()) {
 		x := pairOf(b, o)
 		if bn := m.banOf(x); bn != nil && bn.until.Load() > now {
 			if banned == nil {
@@ -158,8 +158,8 @@ func (s *Snapshot) Partners(b *Backend) (banned map[*Backend]time.Duration, cold
 // the probe.
 const probeAhead = 2 * time.Second
 
-// WarmUps lists the pairs of s that are due for a request of the proxy's own. Both backends of each
-// are Up. probes are the pairs whose ban is about to end. Each is listed once. If it stays banned,
+// WarmUps lists the pairs of s that are due for a request from the proxy itself. Both backends of each
+// pair are Up. probes are the pairs whose ban is about to end. Each appears once. If it stays banned,
 // it is due again at the end of the new ban. cold pairs stay due until Warm, or until they work.
 func (m *Pairs) WarmUps(s *Snapshot) (probes, cold []Pair) {
 	if !m.known() {

@@ -2,20 +2,24 @@ package router
 
 import "time"
 
-// Config names the pools. It has been validated: every URL is http://host:port, no URL is twice in
-// a pool, and the policies are known.
+// Config names the pools. It has been validated: every URL has the form http://host:port, no pool has a
+// URL twice, and the policies exist.
 type Config struct {
-	// Prefill and Decode are base URLs, each followed by its weight if that is not 1, see
-	// ParseEntry. With an empty Prefill the router is a plain balancer over Decode.
+	// Prefill and Decode are base URLs, perhaps with options after them, see ParseEntry. With an empty
+	// Prefill, the router is a plain balancer over Decode.
 	Prefill []string `mapstructure:"prefill"`
 	Decode  []string `mapstructure:"decode"`
+	// Encode are the base URLs of engines that encode images and audio before the prefill. It may be
+	// empty.
+	Encode []string `mapstructure:"encode"`
 	// PrefillPolicy and DecodePolicy are names from Policies. ChosenDecodePolicy says what an empty
 	// DecodePolicy means.
 	PrefillPolicy string `mapstructure:"prefill_policy"`
 	DecodePolicy  string `mapstructure:"decode_policy"`
-	// PrefillMaxInFlight and DecodeMaxInFlight bound the leases on one backend; 0 is no cap.
+	// PrefillMaxInFlight, DecodeMaxInFlight and EncodeMaxInFlight bound the leases on one backend; 0 is no cap.
 	PrefillMaxInFlight int `mapstructure:"prefill_max_in_flight"`
 	DecodeMaxInFlight  int `mapstructure:"decode_max_in_flight"`
+	EncodeMaxInFlight  int `mapstructure:"encode_max_in_flight"`
 	// Queue bounds the wait of requests while all backends of a pool have reached their cap.
 	Queue Line `mapstructure:"queue"`
 
@@ -25,10 +29,31 @@ type Config struct {
 
 	Health  Health  `mapstructure:"health"`
 	Routing Routing `mapstructure:"routing"`
+
+	// Connector is the connector of engines whose entry names none.
+	Connector string `mapstructure:"-"`
+	// Found are the base URLs of engines that tell xpyd how many ranks they have. The pools hold the ranks
+	// that are known.
+	Found []string `mapstructure:"-"`
 }
 
-// ChosenDecodePolicy is DecodePolicy if that is set. Otherwise it is prefix if decode computes
-// prompts itself, because their blocks are then on one backend, and least_request if it does not.
+// encodePolicy is that of the encode pool. An encoder has no cache of prompts to be led by.
+const encodePolicy = "least_request"
+
+// policy is the name of the role's policy.
+func (c Config) policy(role Role) string {
+	switch role {
+	case Decode:
+		return c.ChosenDecodePolicy()
+	case Encode:
+		return encodePolicy
+	}
+	return c.PrefillPolicy
+}
+
+// ChosenDecodePolicy is DecodePolicy if that is set. Otherwise it is prefix if decode engines compute
+// prompts themselves, because the blocks of a chat are then on one of them, and least_request if they
+// do not.
 func (c Config) ChosenDecodePolicy() string {
 	switch {
 	case c.DecodePolicy != "":
@@ -41,23 +66,23 @@ func (c Config) ChosenDecodePolicy() string {
 
 // Routing says how the policies learn about the engines.
 type Routing struct {
-	// Poll is the time between two readings of an engine's own /metrics. With 0 none is read. In
-	// large pools it is longer, because at most 256 are read in a second.
+	// Poll is the time between two readings of an engine's own /metrics. With 0, xpyd reads none. In
+	// large pools it takes longer, because xpyd reads at most 256 pages a second.
 	Poll time.Duration `mapstructure:"poll"`
-	// PrefixMemory is the size in bytes of two tables, one for each role, in which the policy
-	// prefix remembers which backend has had which prompts. With 0 it remembers none. A table takes
-	// half of the memory, and is made only if it is needed.
+	// PrefixMemory is the size in bytes of two tables, one for each role, in which the policy prefix
+	// remembers which backend has had which prompts. With 0, it remembers none. A table takes half of
+	// the memory, and the router makes it only if needed.
 	PrefixMemory int64 `mapstructure:"prefix_memory"`
-	// EstimateCaches makes both tables whatever the policies, for Snapshot.Cached.
+	// EstimateCaches makes both tables for Snapshot.Cached, whatever the policies are.
 	EstimateCaches bool `mapstructure:"-"`
 }
 
 // Health bounds what failures do to a backend.
 type Health struct {
-	// EjectAfter failed legs in a row eject a backend; 0 ejects none for any cause.
+	// EjectAfter failed legs in a row eject a backend. With 0, nothing ejects a backend.
 	EjectAfter int `mapstructure:"eject_after"`
-	// EjectFor is the length of a first ejection. The n-th in a row takes n times as long, up to
-	// EjectMax.
+	// EjectFor is the length of a first ejection. The n-th ejection in a row lasts n times as long, up
+	// to EjectMax.
 	EjectFor time.Duration `mapstructure:"eject_for"`
 	EjectMax time.Duration `mapstructure:"eject_max"`
 	// Interval is the time between two active checks of a backend. SuspectInterval is that time

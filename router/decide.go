@@ -11,18 +11,19 @@ import (
 
 // PD says when a request gets a prefill of its own.
 type PD struct {
-	// Mode is always, never or auto. auto takes the way that is expected to be cheaper.
+	// Mode is always, never or auto. auto takes the way that it expects to be cheaper.
 	Mode string `mapstructure:"mode"`
-	// ThresholdTokens applies to the modes always and auto. A request with fewer tokens that decode
-	// does not have in its cache goes to decode alone. With 0 none does for this reason.
+	// ThresholdTokens applies to the modes always and auto. If fewer tokens of a request are missing in
+	// decode's cache, it goes to decode alone. With 0, no request does for this reason.
 	ThresholdTokens int `mapstructure:"threshold_tokens"`
-	// StallWeight applies to the mode auto. It weighs a second in which a running stream stands still
-	// against a second in which a request waits for its first token.
+	// StallWeight applies to the mode auto. It weighs a second in which a running stream pauses against
+	// a second in which a request waits for its first token.
 	StallWeight float64 `mapstructure:"stall_weight"`
 }
 
-// StallWeight is the default of PD.StallWeight: either second makes an answer end a second later. A
-// weight of 0.05 had the lowest TTFT on two H200s, and a TPOT p90 of 1.2 to 3.6 times that of always.
+// StallWeight is the default of PD.StallWeight, because either second makes an answer end a second
+// later. A weight of 0.05 had the lowest TTFT on two H200s, and a TPOT p90 of 1.2 to 3.6 times that of
+// always.
 const StallWeight = 1
 
 // The modes of PD.
@@ -40,11 +41,11 @@ type Reason uint8
 
 // The closed set of reasons. Reasons is their number.
 const (
-	ReasonAlways  Reason = iota // pd.mode always, and nothing speaks against it
-	ReasonNever                 // pd.mode never
-	ReasonShort                 // fewer than pd.threshold_tokens
+	ReasonAlways  Reason = iota // pd.mode is always, and no other reason applies
+	ReasonNever                 // pd.mode is never
+	ReasonShort                 // fewer tokens than pd.threshold_tokens
 	ReasonPrice                 // the cheaper way
-	ReasonExplore               // the dearer way, so that its price stays known
+	ReasonExplore               // the more expensive way, so that the router learns its price
 	Reasons
 )
 
@@ -54,8 +55,8 @@ func (r Reason) String() string {
 	}[r]
 }
 
-// Prompt is the size of a request in estimated tokens, and how many of them are in the caches of
-// the two backends that it would go to.
+// Prompt is the size of a request in estimated tokens, and how many of them the caches of its two
+// possible backends have.
 type Prompt struct {
 	Tokens, CachedPrefill, CachedDecode int
 	// Whole says that the answer does not stream, so it does not show the time to its first token.
@@ -66,8 +67,8 @@ type Prompt struct {
 type Decision struct {
 	Split  bool // a prefill first; otherwise decode alone
 	Reason Reason
-	// SplitCost and LocalCost are the expected costs of the two ways, in seconds to the first
-	// token, with what the other requests lose. They are 0 if nothing was priced.
+	// SplitCost and LocalCost are the expected costs of the two ways: the seconds to the first token,
+	// plus the time that other requests lose. They are 0 if nothing was priced.
 	SplitCost, LocalCost float64
 }
 
@@ -86,7 +87,7 @@ const (
 	exploreShare  = 20
 )
 
-// PD is the configuration of when a request gets a prefill.
+// PD is the configuration that says when a request gets a prefill.
 func (s *Snapshot) PD() PD { return s.pd }
 
 // Splits reports whether any request gets a prefill of its own.
@@ -102,9 +103,9 @@ type chooser struct {
 	decided  atomic.Int64  // requests priced since
 }
 
-// Decide prices both ways for a request. d would decode it, and p would prefill it if it is split.
-// p is nil if no prefill backend can be had, or if none is needed because nothing is priced. In
-// that case the way that was cheaper while there was one still holds.
+// Decide prices both ways for a request. d would decode it, and p would prefill it if it is split. p is
+// nil if no prefill backend is available, or if none is needed because nothing is priced. Without a
+// prefill backend, Decide keeps the way that was cheaper while there was one.
 func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 	pd := s.pd
 	fresh := max(0, prompt.Tokens-prompt.CachedDecode)
@@ -125,6 +126,10 @@ func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 	out.SplitCost = r.splitCost(p, prompt, s.queued(p), waited, now)
 	out.LocalCost = r.localCost(d, fresh, pd.StallWeight, now)
 	out.Split = r.chooser.cheaper(out.SplitCost, out.LocalCost, fresh)
+	if !out.Split && waited < exploreAfter && r.untried(p, prompt) {
+		out.Split, out.Reason = true, ReasonExplore
+		return out
+	}
 	// Those that wait will tell, unless one of them is stuck.
 	if (waited < exploreAfter || waited > exploreAnyway) && r.explores(out, prompt) {
 		out.Split, out.Reason = !out.Split, ReasonExplore
@@ -137,7 +142,8 @@ func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 func (s *Snapshot) queued(b *Backend) float64 {
 	n := float64(s.router.queues[b.Role].waiting.Load())
 	each := float64(max(b.inflight.Load(), 1))
-	return n * float64(b.tokens.Load()) / each / float64(len(s.Backends(b.Role)))
+	ready := max(len(s.Backends(b.Role)), 1) // b may have become ready after s
+	return n * float64(b.tokens.Load()) / each / float64(ready)
 }
 
 // splitCost is the time of the pool's queue, of what P has in flight and its external load, of
@@ -195,6 +201,13 @@ func (c *chooser) unpriced(tokens int) Decision {
 		return Decision{Reason: ReasonPrice}
 	}
 	return Decision{Split: true, Reason: ReasonAlways}
+}
+
+// untried reports that no prefill was a quarter as long as that of this prompt would be, and that P has
+// no other such prompt in flight, which will tell.
+func (r *Router) untried(p *Backend, prompt Prompt) bool {
+	tokens := max(0, prompt.Tokens-prompt.CachedPrefill)
+	return !r.prices.Seen(price.Prefill, tokens/4) && p.tokens.Load() < int64(tokens)
 }
 
 // explores reports whether this request is spent on the other way.

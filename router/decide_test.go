@@ -105,6 +105,41 @@ func TestAutoTakesTheCheaperWay(t *testing.T) {
 	}
 }
 
+// Short prompts say little of the price of long ones, so the first of these goes to P, where decode alone
+// seems cheaper. The others do not wait for it there.
+func TestAutoTriesTheFirstLongPrompt(t *testing.T) {
+	auto := PD{Mode: PDAuto, StallWeight: StallWeight}
+	start := func() *pricer {
+		x := newPricer(t)
+		for range 9 {
+			x.r.Prefilled(0, 200, 90*time.Millisecond) // behind others
+			x.r.Computed(x.d, 0, 200, 10*time.Millisecond)
+		}
+		return x
+	}
+	long := Prompt{Tokens: 5000}
+	for name, c := range map[string]struct {
+		before func(x *pricer)
+		prompt Prompt
+		want   Decision
+	}{
+		"the first":                       {func(*pricer) {}, long, Decision{Split: true, Reason: ReasonExplore}},
+		"one of a known length":           {func(*pricer) {}, Prompt{Tokens: 700}, Decision{Reason: ReasonPrice}},
+		"P has all but a known length":    {func(*pricer) {}, Prompt{Tokens: 5000, CachedPrefill: 4500}, Decision{Split: true, Reason: ReasonPrice}},
+		"another is on its way":           {func(x *pricer) { x.p.enqueue(5000) }, long, Decision{Reason: ReasonPrice}},
+		"one has come":                    {func(x *pricer) { x.r.Prefilled(0, 5000, 2*time.Second) }, long, Decision{Reason: ReasonPrice}},
+		"a transfer has waited 5 seconds": {func(x *pricer) { x.d.pulling.begin(x.r.now()); x.now = x.now.Add(exploreAfter) }, long, Decision{Reason: ReasonPrice}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := start()
+			c.before(x)
+			if d := x.decide(auto, x.p, x.d, c.prompt); d.Split != c.want.Split || d.Reason != c.want.Reason {
+				t.Errorf("%+v, want %+v", d, c.want)
+			}
+		})
+	}
+}
+
 // An operator who gives pauses of running answers a higher weight has more requests split.
 func TestAutoWeighsStalls(t *testing.T) {
 	for weight, split := range map[float64]bool{0: false, 1: false, 4: true} {
@@ -307,6 +342,29 @@ func TestDecideWithoutPrefill(t *testing.T) {
 }
 
 // Prices that are close to each other do not change the choice with each request.
+// A request may have begun while no prefill backend was ready, and be offered one that is ready by now.
+func TestAutoPricesABackendThatIsReadyAgain(t *testing.T) {
+	x := newPricer(t)
+	x.learn(1000, 1000, 100) // a token is far cheaper on D alone
+	cfg := DefaultConfig()
+	cfg.PD.Mode = PDAuto
+	var before *Snapshot
+	for _, state := range []string{" state=drain", ""} {
+		before = x.r.Snapshot()
+		cfg.Prefill, cfg.Decode = []string{"http://p:1" + state}, []string{"http://d:1"}
+		if _, err := x.r.Reload(cfg, 0.5, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := before.Pick(Want{Role: Prefill, Tokens: 4000})
+	if p != x.p || len(before.Backends(Prefill)) != 0 {
+		t.Fatalf("picked %v of %d ready backends", p, len(before.Backends(Prefill)))
+	}
+	if got := before.Decide(p, x.d, Prompt{Tokens: 4000}); got.Split || got.Reason != ReasonPrice || !(got.SplitCost > got.LocalCost) {
+		t.Errorf("%+v, want decode alone, which is cheaper", got)
+	}
+}
+
 func TestDecideHasHysteresis(t *testing.T) {
 	var c chooser
 	if !c.cheaper(1.05, 1, 1000) {

@@ -9,10 +9,10 @@ const slotsUncapped = 256
 
 // degradedLine is the line of requests that wait for their part of the share. They have their own
 // line, because slots beyond the share are free for other requests.
-const degradedLine = 2
+const degradedLine = int(roleCount)
 
-// Capped reports whether requests without the prefill that they should have had may take only a
-// part of the decode pool.
+// Capped reports whether requests that go without the prefill that they should have had may take only a
+// share of the decode pool.
 func (s *Snapshot) Capped() bool { return s.maxShare < 1 }
 
 // line is the number of the queue in which the request waits.
@@ -23,9 +23,9 @@ func (s *Snapshot) line(w *Want) int {
 	return int(w.Role)
 }
 
-// Degrade marks a held decode lease as one that goes without the prefill it should have had. It
-// returns false if the share of such requests is spent, or if others wait for theirs. Nothing
-// changes in that case, and the request releases the lease and waits with Want.Degraded.
+// Degrade marks a held decode lease whose request goes without the prefill that it should have had. It
+// returns false and changes nothing if the share of such requests is spent, or if others wait for it.
+// The request then releases the lease and waits with Want.Degraded.
 func (s *Snapshot) Degrade(l *Lease) bool {
 	if l.degraded {
 		return true
@@ -86,7 +86,7 @@ func (s *Snapshot) acquireDegraded(w *Want, l *Lease) error {
 	return s.acquire(w, l)
 }
 
-// Outage reports whether no prefill backend is ready and not down although requests would be sent to them.
+// Outage reports whether every prefill backend is down or not ready although requests would go to them.
 func (s *Snapshot) Outage() bool {
 	if !s.Splits() || !s.Pooled(Prefill) {
 		return false

@@ -5,33 +5,33 @@ import (
 	"time"
 )
 
-// EjectReason is why a backend is ejected; a closed set of label values.
+// EjectReason says why a backend is ejected. It is a closed set of label values.
 type EjectReason string
 
 // Reasons of an ejection.
 const (
 	EjectFailures EjectReason = "failures" // eject_after failed legs in a row
-	EjectAuth     EjectReason = "auth"     // it refused our key: an operator is needed
+	EjectAuth     EjectReason = "auth"     // it refused xpyd's key, which only an operator can change
 	EjectKVLoad   EjectReason = "kv_load"  // transfers with several partners failed
-	EjectStall    EjectReason = "stall"    // all of its streams stand still
+	EjectStall    EjectReason = "stall"    // all of its streams have stopped
 )
 
 // Ejection is one decision about a backend, for logs and metrics.
 type Ejection struct {
 	Backend *Backend
 	Reason  EjectReason
-	For     time.Duration // 0: spared, as half of its pool is ejected
-	Nth     int           // its number in a row
+	For     time.Duration // 0: spared, because half of its pool is ejected
+	Nth     int           // which ejection in a row it is
 }
 
-// OnEject makes the router call f after each ejection. It also calls f when a backend that has
-// earned an ejection is spared for the first time since its last success. f is called without a
-// lock, and must return soon. Call OnEject before requests come.
+// OnEject makes the router call f after each ejection. The router also calls f when it spares a backend
+// for the first time since the last success of that backend. It holds no lock meanwhile, and f must
+// return soon. Call OnEject before requests arrive.
 func (r *Router) OnEject(f func(Ejection)) { r.onEject.Store(&f) }
 
-// Eject takes b out of the picks for health.eject_for times the number of its ejections in a row,
-// at most health.eject_max. It returns false if b is out already, or is spared because at most half
-// of a pool is ejected at any time.
+// Eject keeps requests from b for health.eject_for times the number of its ejections in a row, at most
+// health.eject_max. It returns false if b is already ejected, or is spared because at most half of a
+// pool may be ejected at any time.
 func (r *Router) Eject(b *Backend, why EjectReason) bool {
 	r.mu.Lock()
 	e := r.eject(b, why)
@@ -40,11 +40,11 @@ func (r *Router) Eject(b *Backend, why EjectReason) bool {
 	return e.For > 0
 }
 
-// Defer passes b over for d while another backend can be had, because b has asked for that. It
-// never shortens an earlier wait.
+// Defer passes over b for d while another backend is available, because b has asked for this. It never
+// shortens an earlier wait.
 func (b *Backend) Defer(d time.Duration) { b.setRefused(b.router.now() + int64(d)) }
 
-// Ejected reports whether the backend is passed over for its failures.
+// Ejected reports whether requests pass over the backend because of its failures.
 func (b *Backend) Ejected() bool { return b.ejected(b.router.now()) }
 
 func (b *Backend) ejected(now int64) bool { return b.ejectedUntil.Load() > now }

@@ -5,46 +5,45 @@ import (
 	"time"
 )
 
-// EngineState is one page of an engine's own metrics. It covers all clients of the engine, and is
-// the sum over its data-parallel ranks. A number below 0 is unknown, because the page did not have
-// it or had an impossible value. Counters run since the start of the engine. It never changes. A
+// EngineState is one page of an engine's own metrics. It covers all clients of the engine, and is the
+// sum over its data-parallel ranks. A number below 0 is unknown, because the page did not have it or
+// had an impossible value. Counters run since the start of the engine. A state never changes. Each
 // reading replaces all of it.
 type EngineState struct {
 	// Running and Waiting are the requests in the engine's batch and in its queue. A prefill that
 	// has answered is in neither, although its blocks are held.
 	Running, Waiting int64
-	// KVUsage is the share of the KV blocks in use, 0 to 1. Blocks held for a decode engine count,
-	// blocks that are only cached do not. With several ranks it is the mean, because vLLM spreads
-	// requests over its ranks itself, and what counts is the room that they have together.
+	// KVUsage is the share of the KV blocks in use, from 0 to 1. Blocks held for a decode engine count,
+	// and blocks that are only cached do not. With several ranks it is the mean, because vLLM spreads
+	// requests over its ranks itself, so their total room matters.
 	KVUsage float64
-	// BlockSize is the tokens of a block, Blocks the number of blocks on all ranks.
+	// BlockSize is the number of tokens in a block, and Blocks is the number of blocks on all ranks.
 	BlockSize, Blocks int64
-	// WholeBlocks says that a sequence has one block for every BlockSize tokens that it has begun.
-	// It is false with a sliding window, with layers of several kinds, and if the page does not
-	// say.
+	// WholeBlocks says that a sequence has one block for every BlockSize tokens that it has begun. It
+	// is false with a sliding window, with layers of several kinds, and if the page does not say so.
 	WholeBlocks bool
-	// PrefixQueries are the prompt tokens that were looked up in the engine's own prefix cache,
-	// PrefixHits those found.
+	// PrefixQueries are the prompt tokens that the engine looked up in its own prefix cache. PrefixHits
+	// are those that it found.
 	PrefixQueries, PrefixHits int64
 	PromptTokens              int64
 	GenerationTokens          int64
-	// PulledTokens are the prompt tokens whose blocks came from another engine, ComputedTokens
-	// those that this engine computed. The rest of PromptTokens it had in its cache.
+	// PulledTokens are the prompt tokens whose blocks came from another engine. ComputedTokens are
+	// those that this engine computed. It had the rest of PromptTokens in its cache.
 	PulledTokens, ComputedTokens int64
 	// PrefillSeconds is the time from the batch to the first token, summed over Prefills requests.
-	// PrefillTokens are the prompt tokens that these computed, without cached ones. They are
-	// unknown for a vLLM that pulls blocks, because its queue times are then negative, and its
-	// prefill times too long by as much.
+	// PrefillTokens are the prompt tokens that these computed, without cached ones. They are unknown
+	// for a vLLM that pulls blocks, because its queue times are then negative, and its prefill times
+	// are too long by the same amount.
 	PrefillSeconds          float64
 	Prefills, PrefillTokens int64
-	// TransferSeconds is the time of Transfers pulls of KV blocks, TransferBytes their size.
-	// Engines that pull count them.
+	// TransferSeconds and TransferBytes are the total time and size of Transfers pulls of KV blocks.
+	// The engine that pulls counts them.
 	TransferSeconds          float64
 	Transfers, TransferBytes int64
 	// Started is when the engine's API process began, in Unix seconds.
 	Started float64
-	// Restarts counts the restarts of the engine that were noticed, by Started or by a counter
-	// that fell. What was cached before a restart is gone.
+	// Restarts counts the restarts of the engine that xpyd noticed, by Started or by a counter that
+	// fell. A restart empties the engine's cache.
 	Restarts int64
 
 	external  int64 // requests of clients other than this process; −1 if not known
@@ -68,10 +67,10 @@ func (e *EngineState) KVTokens() int64 {
 	return e.BlockSize * e.Blocks
 }
 
-// SetEngine records a reading, which counts for the time given or until the next one. own is the
-// highest number of requests that this process had on the engine meanwhile, in both roles.
-// restarted says that the engine has restarted since the last reading, as far as both readings
-// show. Calls for one backend come one at a time.
+// SetEngine records a reading, which is valid for the given time or until the next one. own is the
+// highest number of requests that this process had on the engine since the last reading, in both roles.
+// restarted says that the engine has restarted since the last reading, as far as both readings show.
+// Calls for one backend must not overlap.
 func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (restarted bool) {
 	e.at = b.router.now()
 	e.until = e.at + int64(counts)
@@ -87,6 +86,7 @@ func (b *Backend) SetEngine(e EngineState, own int64, counts time.Duration) (res
 	if restarted {
 		e.Restarts++
 		b.cache.Clear()
+		b.Restarted(time.Now().Add(time.Duration(was.at - e.at)))
 	}
 	b.engine.Store(&e)
 	if b.cache.Seated() {
@@ -114,7 +114,7 @@ func (e *EngineState) follows(was *EngineState) bool {
 		fell(e.PrefixQueries, was.PrefixQueries)
 }
 
-// Engine is the last reading, or nil if there was none or if it no longer counts.
+// Engine is the last reading, or nil if there was none or it is no longer valid.
 func (b *Backend) Engine() *EngineState { return b.engineAt(b.router.now()) }
 
 // engineAt is Engine at a time of the router's clock, for picks, which have read the clock.
@@ -129,8 +129,8 @@ func (b *Backend) engineAt(now int64) *EngineState {
 // restart, and no engine restarts within this time.
 const blocksHold = 10 * time.Second
 
-// BlockTokens is how many tokens of a sequence a KV block of the engine holds, or 0 if its metrics
-// have not said so recently.
+// BlockTokens is how many tokens of a sequence a KV block of the engine holds, or 0 if its metrics have
+// not said this recently.
 func (b *Backend) BlockTokens() int {
 	e := b.engine.Load()
 	if e == nil || !e.WholeBlocks || b.router.now() >= max(e.until, e.at+int64(blocksHold)) {
@@ -139,7 +139,7 @@ func (b *Backend) BlockTokens() int {
 	return int(e.BlockSize)
 }
 
-// EngineAge is how long ago the engine's metrics were last read. ok is false if they never were.
+// EngineAge is how long ago xpyd last read the engine's metrics. ok is false if it never did.
 func (b *Backend) EngineAge() (age time.Duration, ok bool) {
 	e := b.engine.Load()
 	if e == nil {
@@ -148,16 +148,16 @@ func (b *Backend) EngineAge() (age time.Duration, ok bool) {
 	return time.Duration(b.router.now() - e.at), true
 }
 
-// External estimates the requests on the engine that this process has not put there: those of other
-// replicas of xpyd, and of clients that use the engine directly.
+// External estimates the requests on the engine that this process has not sent: those from other
+// replicas of xpyd, and from clients that use the engine directly.
 func (b *Backend) External() float64 { return b.externalAt(b.router.now()) }
 
 // externalAt is External at a time of the router's clock. It and what b has in flight are b's whole
 // load. It is the engine's running and waiting requests minus what was in flight from here at that
-// reading, and at least 0. It is too low rather than too high, because the slot of a decode engine
-// is taken before its request is sent. It holds for a third of the time for which the reading
-// counts, which is one poll. After that it falls to 0 by the end of that time, so that a router
-// that learns nothing more goes by its own requests.
+// reading, and at least 0. It is too low rather than too high, because the slot of a decode engine is
+// taken before its request is sent. It holds for a third of the time for which the reading counts,
+// which is one poll. After that it falls to 0 by the end of that time, so that a router that learns
+// nothing more uses its own requests.
 func (b *Backend) externalAt(now int64) float64 {
 	n := b.external.Load()
 	if n == 0 || now <= b.freshUntil.Load() {
@@ -197,5 +197,5 @@ func (b *Backend) load(now int64, tokens bool) float64 {
 	return n + b.externalAt(now)
 }
 
-// TokensInFlight is the estimated size of the prompts whose leases are held.
+// TokensInFlight is the estimated size of the prompts that hold leases.
 func (b *Backend) TokensInFlight() int64 { return b.tokens.Load() }

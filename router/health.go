@@ -1,27 +1,26 @@
 package router
 
-// State is the result of the active checks. Picks, readiness and reports go by it.
+// State is the result of the active checks. Picks, readiness and reports use it.
 type State int32
 
-// States of a backend. Unknown counts as usable: xpyd starts before its engines. A backend that
-// is Down is never picked.
+// States of a backend. Unknown counts as usable, because xpyd may start before its engines. The router
+// never picks a backend that is Down.
 const (
 	Unknown State = iota
 	Up
 	Down
 )
 
-// String is the word in reports.
+// String is the state in reports.
 func (s State) String() string { return [...]string{"unknown", "up", "down"}[s] }
 
 // State is the latest result of the active checks.
 func (b *Backend) State() State { return State(b.state.Load()) }
 
-// Observe takes in the result of one active check. changed reports whether State has changed. The
-// first success makes an Unknown backend Up, and health.rise in a row make a Down one Up.
-// health.fall failures in a row make any backend Down. Neither changes an ejection. The checks of
-// one backend come one after the other. When it goes Down, Observe calls the OnDown functions of
-// its leases before it returns.
+// Observe takes in the result of one active check. changed reports whether State has changed. The first
+// success makes an Unknown backend Up, and health.rise in a row make a Down one Up. health.fall
+// failures in a row make any backend Down. Neither changes an ejection. The checks of one backend must
+// not overlap. When it goes Down, Observe calls the OnDown functions of its leases before it returns.
 func (b *Backend) Observe(ok bool) (changed bool) {
 	b.router.mu.Lock()
 	was := b.State()
@@ -32,14 +31,14 @@ func (b *Backend) Observe(ok bool) (changed bool) {
 	return was != to
 }
 
-// Suspect reports whether the backend should be checked at the short interval: because it is not
-// known to be Up, is ejected, or failed its last check or leg.
+// Suspect reports whether xpyd should check the backend at the short interval, because the backend is
+// not known to be Up, is ejected, or failed its last check or leg.
 func (b *Backend) Suspect() bool {
 	return b.State() != Up || b.checkFails.Load() > 0 || b.failures.Load() > 0 || b.Ejected()
 }
 
-// Fit reports whether a leg that was reserved a while ago should still go to the backend, which is
-// so if it is neither Down nor ejected.
+// Fit reports whether a leg that reserved the backend a while ago should still go there. It should if
+// the backend is neither Down nor ejected.
 func (b *Backend) Fit() bool { return b.State() != Down && !b.Ejected() }
 
 // judge counts a check and returns the state that follows. Called under router.mu.
@@ -67,6 +66,7 @@ func (b *Backend) judge(ok bool) State {
 func (b *Backend) enter(to State) {
 	if b.State() == Down && to == Up {
 		b.ramp(b.router.now())
+		b.down.cameUp()
 	}
 	b.setState(to)
 }
@@ -78,7 +78,10 @@ func (b *Backend) announce(was, to State) {
 		return
 	}
 	if to == Down {
-		b.down.fire()
+		b.down.fire(everyWatch)
 	}
 	b.router.serve(b.Role)
+	if b.Role == Prefill && b.router.Snapshot().SeveralConnectors() {
+		b.router.serve(Decode) // decode backends with its connector are of use now
+	}
 }

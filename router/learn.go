@@ -11,14 +11,14 @@ import (
 type learned struct {
 	pairs      Pairs
 	prices     price.Prices
-	prompts    [2]price.PromptSize // by Role
+	prompts    [roleCount]price.PromptSize // by Role
 	tokenBytes price.TokenBytes
 	chooser    chooser
 	traffic    traffic
 }
 
-// Prefilled learns from a prefill leg. own is its uncached tokens, ahead the tokens that its
-// backend had to compute before it.
+// Prefilled learns from a prefill leg. own is its uncached tokens, and ahead is the tokens that its
+// backend had to compute first.
 func (r *Router) Prefilled(ahead, own int, took time.Duration) {
 	now := r.now()
 	r.prices.Learn(price.Prefill, ahead+own, took, now)
@@ -31,8 +31,8 @@ func (r *Router) Pulled(tokens int, took time.Duration) {
 	r.prices.Learn(price.Transfer, tokens, took, r.now())
 }
 
-// Computed learns from a decode leg without a handle. own is its uncached tokens, ahead the tokens
-// that D was computing already, and took the time to the first event, below 0 if the answer came
+// Computed learns from a decode leg without a handle. own is its uncached tokens, ahead is the tokens
+// that D was already computing, and took is the time to the first event, or below 0 if the answer came
 // whole.
 func (r *Router) Computed(d *Backend, ahead, own int, took time.Duration) {
 	now := r.now()
@@ -42,26 +42,26 @@ func (r *Router) Computed(d *Backend, ahead, own int, took time.Duration) {
 	r.traffic.computed(now, own, work)
 }
 
-// StreamEnded learns from a stream of that many tokens. took is the time after its first event,
-// local what the LocalTime of its backend grew by meanwhile.
+// StreamEnded learns from a stream with the given number of tokens. took is the time after its first
+// event, and local is how much the LocalTime of its backend grew in that time.
 func (r *Router) StreamEnded(tokens int, local, took time.Duration) {
 	r.prices.StreamEnded(tokens, local, took)
 }
 
-// StallShare is the part of the time of a decode engine's own prefills that its running streams
-// lose; 1 until it has been measured.
+// StallShare is the share of the time of a decode engine's own prefills that its running streams lose.
+// It is 1 at first.
 func (r *Router) StallShare() float64 { return r.prices.StallShare() }
 
-// Prices lists the known prices by the name of their work.
+// Prices maps the name of each work to its price, if that is known.
 func (r *Router) Prices() map[string]price.Price { return r.prices.List(r.now()) }
 
 // LocalTime is the time that a decode backend has spent on its own prefills of prompts that this
 // process sent.
 func (b *Backend) LocalTime() time.Duration { return time.Duration(b.localNanos.Load()) }
 
-// ObservePrompt feeds the estimate of token counts: the tokens that an engine counted in a prompt
-// (usage.prompt_tokens), and its size as in kvparams.Request.PromptBytes.
+// ObservePrompt improves the estimate of token counts. It takes the tokens that an engine counted in a
+// prompt (usage.prompt_tokens), and the size of the prompt from kvparams.Request.PromptBytes.
 func (r *Router) ObservePrompt(bytes, tokens int) { r.tokenBytes.Observe(bytes, tokens) }
 
-// TokenBytes is the mean bytes of a token of a prompt in the body of its request.
+// TokenBytes is the mean number of bytes that a token of a prompt takes in the request body.
 func (r *Router) TokenBytes() float64 { return r.tokenBytes.Load() }

@@ -2,11 +2,11 @@ package router
 
 import "sync/atomic"
 
-// Outcome is how a leg ended, as far as it matters to the health of its backend.
+// Outcome is how a leg ended, as far as this matters for the health of its backend.
 type Outcome uint8
 
-// Outcomes of a leg. Refused, Gateway, Engine and Timeout are failures of the backend.
-// health.eject_after of them in a row eject it. An OK ends the row.
+// Outcomes of a leg. Refused, Gateway, Engine and Timeout are failures of the backend. After
+// health.eject_after of them in a row, the router ejects it. An OK ends the row.
 const (
 	OK          Outcome = iota // a complete answer, or a stream that ended well
 	ClientGone                 // the client left, which says nothing about the backend
@@ -23,7 +23,7 @@ var outcomeNames = [...]string{
 	"ok", "client_gone", "client_fault", "refused", "gateway", "engine", "timeout", "auth", "kv_load",
 }
 
-// String is the value in labels and logs.
+// String is the outcome in labels and logs.
 func (o Outcome) String() string { return outcomeNames[o] }
 
 // Lease is a reservation on one backend, which keeps its in-flight count right. The zero value
@@ -44,9 +44,9 @@ type Lease struct {
 // Held reports whether the lease still counts on its backend.
 func (l *Lease) Held() bool { return l.held.Load() }
 
-// Release ends the reservation and feeds the outcome into the backend's health. Only the first
-// call after an acquisition counts, so every exit of a completion may call it. The slot goes to
-// the request that has waited for it longest.
+// Release ends the reservation and feeds the outcome into the backend's health. Only the first call
+// after an acquisition counts, so every exit of a completion may call it. The slot goes to the request
+// that has waited longest for it.
 func (l *Lease) Release(o Outcome) {
 	if !l.held.CompareAndSwap(true, false) {
 		return
@@ -67,8 +67,8 @@ func (l *Lease) Release(o Outcome) {
 	b.router.serve(b.Role)
 }
 
-// Cached is how many tokens of the prompt were expected in the backend's prefix cache when the
-// lease was taken. It stays valid after Release.
+// Cached is how many tokens of the prompt the router expected in the backend's prefix cache when it
+// gave the lease. It stays valid after Release.
 func (l *Lease) Cached() int { return l.cached }
 
 // hold makes l the lease of a slot that was reserved on b. cached is the tokens of the prompt in
@@ -89,13 +89,13 @@ func (l *Lease) hold(b *Backend, w *Want, cached int) {
 // Tokens is the number of tokens that the lease was taken for. It stays valid after Release.
 func (l *Lease) Tokens() int { return int(l.tokens) }
 
-// Ahead is the tokens that the backend had to compute before. It stays valid after Release.
+// Ahead is the number of tokens that the backend had to compute first. It stays valid after Release.
 func (l *Lease) Ahead() int { return int(l.ahead) }
 
-// Compute notes that the decode backend is about to compute that many tokens of the prompt itself.
-// It returns how many it is computing already. If the answer streams, the tokens count until
-// Computed or Release. An answer that comes whole does not show when its prompt was done, so its
-// tokens count for the time that they are expected to take.
+// Compute notes that the decode backend is about to compute that many tokens of the prompt itself. It
+// returns how many tokens the backend is already computing. If the answer streams, the tokens count
+// until Computed or Release. An answer that comes whole does not show when its prompt was computed, so
+// its tokens count for the time that they should take.
 func (l *Lease) Compute(tokens int, streams bool) (ahead int) {
 	l.endLocal()
 	if tokens > 0 && streams { // Computed could not tell that 0 tokens were counted
@@ -104,8 +104,8 @@ func (l *Lease) Compute(tokens int, streams bool) (ahead int) {
 	return int(l.Backend.enqueueLocal(int64(tokens), streams))
 }
 
-// Computed notes that the prompt has been computed, or that its blocks have come. It ends what Compute
-// or Pull began.
+// Computed notes that the backend has computed the prompt, or that its blocks have arrived. It ends
+// what Compute or Pull began.
 func (l *Lease) Computed() {
 	l.endPull(true)
 	if l.endLocal() {

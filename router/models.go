@@ -2,11 +2,10 @@ package router
 
 import (
 	"slices"
-	"sync/atomic"
 )
 
-// SetModels records the ids that the engine lists: its base model first, then its other names and
-// its adapters. Until then the backend counts as one that serves any model.
+// SetModels records the ids that the engine lists: its base model first, then its other names and its
+// adapters. Until then, the backend counts as serving any model.
 func (b *Backend) SetModels(ids []string) {
 	if was := b.models.Load(); was != nil && slices.Equal(*was, ids) {
 		return
@@ -22,7 +21,8 @@ func (b *Backend) SetModels(ids []string) {
 	r.serve(b.Role) // a request may wait for a backend with that model
 }
 
-// Models are the ids that the engine lists, or nil until they are known. They must not be changed.
+// Models are the ids that the engine lists, or nil until they are known. The caller must not change
+// them.
 func (b *Backend) Models() []string {
 	if m := b.models.Load(); m != nil {
 		return *m
@@ -49,6 +49,12 @@ func (l *listing) lists(model []byte) bool { return l != nil && l.ids[string(mod
 // lacks reports whether the model is known to be on no backend.
 func (l *listing) lacks(model string) bool { return l != nil && l.whole && !l.ids[model] }
 
+// Lacks reports whether it is known that no backend of the role has the model. A request that names no
+// model may go to any backend.
+func (s *Snapshot) Lacks(role Role, model []byte) bool {
+	return model != nil && s.pool(role).models.Load().lacks(string(model))
+}
+
 // list makes the listing of the pool, without the parts. What a backend lists that is not ready counts,
 // as its requests must not go to engines of other models. If nothing is known of it, it is left out.
 func (p *pool) list() *listing {
@@ -66,18 +72,21 @@ func (p *pool) list() *listing {
 	return all
 }
 
-// OnDecodeOnly reports whether a decode backend lists the model, and each prefill backend lists
-// only others. It is false without a prefill pool.
+// OnDecodeOnly reports whether a decode backend lists the model, and each prefill backend with which it
+// could make a pair lists only others. It is false without a prefill pool.
 func (s *Snapshot) OnDecodeOnly(model []byte) bool {
 	p := s.prefill.models.Load()
-	if model == nil || len(s.prefill.backends) == 0 || p == nil || !p.whole || p.ids[string(model)] {
+	if model == nil || len(s.prefill.backends) == 0 || p == nil || !p.whole {
+		return false
+	}
+	if p.ids[string(model)] && (!s.SeveralConnectors() || s.couples(model)) {
 		return false
 	}
 	return s.decode.models.Load().lists(model)
 }
 
-// RoleOf returns the role whose backends serve the model alone: prefill if backends of it list the
-// model and no decode backend does, and decode otherwise.
+// RoleOf returns the role whose backends serve the model alone. It is prefill if prefill backends list
+// the model and no decode backend does, and decode otherwise.
 func (s *Snapshot) RoleOf(model []byte) Role {
 	if model != nil && s.prefill.models.Load().lists(model) && s.decode.models.Load().lacks(string(model)) {
 		return Prefill
@@ -85,7 +94,7 @@ func (s *Snapshot) RoleOf(model []byte) Role {
 	return Decode
 }
 
-// ModelsKnown reports whether each pool has backends, and all of them have listed their models.
+// ModelsKnown reports whether each pool has backends and all backends have listed their models.
 func (s *Snapshot) ModelsKnown() bool {
 	for _, p := range [...]*pool{s.prefill, s.decode} {
 		if l := p.models.Load(); l == nil || !l.whole || len(p.backends) == 0 {
@@ -95,8 +104,8 @@ func (s *Snapshot) ModelsKnown() bool {
 	return true
 }
 
-// OneSided returns, in order, the models that backends of this role list and no backend of the
-// other role does, as far as all of those have listed theirs.
+// OneSided returns, in order, the models that backends of this role list and no backend of the other
+// role lists. It returns none until all backends of the other role have listed their models.
 func (s *Snapshot) OneSided(role Role) (ids []string) {
 	ours, theirs := s.pool(role).models.Load(), s.pool(1-role).models.Load()
 	if ours == nil || len(s.Backends(1-role)) == 0 {
@@ -148,19 +157,17 @@ func (p *pool) alike() bool {
 
 // serving is the part of p that serves the model, or may serve it. It may be empty.
 func (p *pool) serving(id string, before *listing) *pool {
-	part := &pool{
-		role: p.role, policyName: p.policyName, policy: p.policy, turns: new(atomic.Uint64),
-		limit: p.limit, prefix: p.prefix,
-	}
-	for _, b := range p.backends {
-		if ids := b.models.Load(); ids == nil || slices.Contains(*ids, id) {
-			part.backends = append(part.backends, b)
-		}
-	}
-	part.cycle = cycleOf(len(part.backends), p.partners)
+	part := p.part(func(b *Backend) bool {
+		ids := b.models.Load()
+		return ids == nil || slices.Contains(*ids, id)
+	})
+	var old *pool
 	if before.mixed() && before.byModel[id] != nil {
-		part.turns = before.byModel[id].turns
+		old = before.byModel[id]
+		part.turns = old.turns
 	}
+	part.connectors = p.connectors
+	part.split(old)
 	return part
 }
 
@@ -168,6 +175,15 @@ func (p *pool) serving(id string, before *listing) *pool {
 // goes to any of them, because an engine may know more than it lists, and otherwise refuses in its
 // own words. If w has no model, both legs go to engines of one model.
 func (s *Snapshot) poolFor(role Role, w *Want) *pool {
+	p := s.serving(role, w)
+	if w.Like == nil && !w.Unbound {
+		return p
+	}
+	return p.fitting(w)
+}
+
+// serving is poolFor, whatever the connectors.
+func (s *Snapshot) serving(role Role, w *Want) *pool {
 	p := s.pool(role)
 	lists := p.models.Load()
 	if !lists.mixed() {
@@ -185,14 +201,14 @@ func (s *Snapshot) poolFor(role Role, w *Want) *pool {
 	return part
 }
 
-// partners are the backends of the other role, without those that are known to serve other models
-// than b.
+// partners are the backends of the other role with b's connector, without those that are known to serve
+// other models than b.
 func (s *Snapshot) partners(b *Backend) (some []*Backend) {
 	ids := b.Models()
-	for _, o := range s.Backends(1 - b.Role) {
+	for _, o := range s.Backends(b.Role.partner()) {
 		theirs := o.Models()
 		shared := func(id string) bool { return slices.Contains(theirs, id) }
-		if ids == nil || theirs == nil || slices.ContainsFunc(ids, shared) {
+		if o.Connector == b.Connector && (ids == nil || theirs == nil || slices.ContainsFunc(ids, shared)) {
 			some = append(some, o)
 		}
 	}

@@ -3,18 +3,21 @@ package router
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // downList holds the watches on one backend. They are linked through themselves, so registering one
 // allocates nothing.
 type downList struct {
-	mu   sync.Mutex // never held while the function of a watch runs
-	idle sync.Cond  // the function of a watch has returned
-	head *Watch
+	mu        sync.Mutex // never held while the function of a watch runs
+	idle      sync.Cond  // the function of a watch has returned
+	head      *Watch
+	restarted time.Time // when the engine last restarted, as far as is known; guarded by mu
+	up        time.Time // when the backend last came up after it was Down; guarded by mu
 }
 
-// Watch tells a leg that a backend it depends on goes Down. The zero value watches nothing. Only
-// its owner calls On and Off. It is never copied.
+// Watch tells a leg that a backend on which it depends goes Down. The zero value watches nothing. Only
+// its owner calls On and Off, and must not copy it.
 type Watch struct {
 	b  *Backend
 	on atomic.Bool // On has been called, and Off has not
@@ -24,15 +27,24 @@ type Watch struct {
 	next, prev *Watch
 	listed     bool
 	running    bool
+	since      time.Time // f is called for a restart after it, too; zero for none
 }
 
-// On makes b call f, at most once, when it goes Down, or at once if it is Down already. A later
-// call replaces an earlier one. f runs on the goroutine of the active check and should only wake
-// the leg, for example by a read deadline.
+// On makes b call f, at most once, when it goes Down, or at once if it is Down already. A later call
+// replaces an earlier one. f runs on the goroutine that notices this, which may be a check, a poll or
+// another request. f should only wake the leg, for example by a read deadline.
 func (w *Watch) On(b *Backend, f func()) {
 	w.Off()
 	w.begin(b)
-	w.enter(f, nil)
+	w.enter(f, time.Time{}, nil)
+}
+
+// OnGone is On for a user of what b has had in memory since the given time. b also calls f when the
+// router notices that its engine has restarted after that time.
+func (w *Watch) OnGone(b *Backend, then time.Time, f func()) {
+	w.Off()
+	w.begin(b)
+	w.enter(f, then, nil)
 }
 
 // begin sets the backend before on, so that a reader who sees on also sees the backend.
@@ -55,7 +67,7 @@ func (w *Watch) Off() {
 }
 
 // enter registers f, unless void says under the lock that it is no longer wanted.
-func (w *Watch) enter(f func(), void func() bool) {
+func (w *Watch) enter(f func(), since time.Time, void func() bool) {
 	d := &w.b.down
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -63,15 +75,15 @@ func (w *Watch) enter(f func(), void func() bool) {
 	if void != nil && void() {
 		return
 	}
-	w.f = f
-	if w.b.State() == Down {
+	w.f, w.since = f, since
+	if w.b.State() == Down || d.gone(w) {
 		d.call(w)
 		return
 	}
 	d.insert(w)
 }
 
-// OnDown is Watch.On for the backend of a held lease. nil ends it, and so does Release.
+// OnDown is Watch.On for the backend of a held lease. nil and Release end it.
 func (l *Lease) OnDown(f func()) {
 	if f == nil {
 		l.watch.Off()
@@ -82,7 +94,7 @@ func (l *Lease) OnDown(f func()) {
 	}
 	l.watch.Off()
 	l.watch.begin(l.Backend) // before held is read again: see Release
-	l.watch.enter(f, func() bool { return !l.held.Load() })
+	l.watch.enter(f, time.Time{}, func() bool { return !l.held.Load() })
 }
 
 func (d *downList) insert(w *Watch) {
@@ -121,19 +133,68 @@ func (d *downList) call(w *Watch) {
 	f := w.f
 	w.running = true
 	d.mu.Unlock()
+	defer func() { // if f panics, too: nobody may wait for it for ever
+		d.mu.Lock()
+		w.running = false
+		d.idle.Broadcast()
+	}()
 	f()
-	d.mu.Lock()
-	w.running = false
-	d.idle.Broadcast()
 }
 
-// fire calls all registered functions.
-func (d *downList) fire() {
+// fire calls the registered functions of those watches.
+func (d *downList) fire(these func(*Watch) bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for d.head != nil {
-		w := d.head
+	for w := d.first(these); w != nil; w = d.first(these) {
 		d.unlink(w)
 		d.call(w)
 	}
+}
+
+// first returns the first one of those watches. d.mu is held.
+func (d *downList) first(these func(*Watch) bool) *Watch {
+	w := d.head
+	for w != nil && !these(w) {
+		w = w.next
+	}
+	return w
+}
+
+// everyWatch is for a backend that goes Down.
+func everyWatch(*Watch) bool { return true }
+
+// cameUp notes that the backend is up again.
+func (d *downList) cameUp() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.up = time.Now()
+}
+
+// gone reports whether what w's user has had in memory of the engine is gone with a restart. d.mu is held.
+func (d *downList) gone(w *Watch) bool { return !w.since.IsZero() && d.restarted.After(w.since) }
+
+// Restarted notes that b's engine has restarted at some time after the given one, and tells those who watch
+// for this. The engine's metrics and its handles may both show the same restart, so Restarted ignores one
+// that an earlier note covers. If checks have seen the engine come up since then, it restarted before that,
+// and what it has given since is not gone.
+func (b *Backend) Restarted(after time.Time) {
+	d := &b.down
+	d.mu.Lock()
+	if d.restarted.After(after) {
+		d.mu.Unlock()
+		return
+	}
+	if d.restarted = time.Now(); d.up.After(after) {
+		d.restarted = d.up
+	}
+	d.mu.Unlock()
+	d.fire(d.gone)
+}
+
+// RestartedAfter reports whether b's engine is known to have restarted after t. What it had in memory at t is
+// gone.
+func (b *Backend) RestartedAfter(t time.Time) bool {
+	b.down.mu.Lock()
+	defer b.down.mu.Unlock()
+	return b.down.restarted.After(t)
 }

@@ -16,7 +16,7 @@ func (q *pairQuery) ban(b *Backend) *ban {
 	}
 	var first *ban
 	for _, o := range q.partners {
-		if o.State() == Down {
+		if o.State() == Down || o.Connector != b.Connector {
 			continue
 		}
 		bn := q.bans[pairOf(b, o)]
@@ -38,7 +38,7 @@ func (q *pairQuery) isCold(b *Backend, now int64) bool {
 		return until > now
 	}
 	for _, o := range q.partners {
-		if o.State() == Down {
+		if o.State() == Down || o.Connector != b.Connector {
 			continue
 		}
 		if until, _ := pairOf(b, o).isCold(); until <= now {

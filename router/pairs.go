@@ -36,8 +36,9 @@ type kvFailure struct {
 	pWorked, dWorked bool
 }
 
-// Pairs is what has been learned about the pairs: which of them fail, and which are cold. Of
-// pairs that work it keeps the number of transfers. It belongs to the router, and snapshots refer to it.
+// Pairs is what the router has learned about the pairs: which of them fail, and which are cold. For
+// pairs that work, it keeps the number of transfers. It belongs to the router, and all snapshots share
+// it.
 type Pairs struct {
 	router   *Router
 	bans     atomic.Pointer[map[Pair]*ban] // nil: none; the map is replaced, never changed
@@ -50,11 +51,11 @@ type Pairs struct {
 	transfers transfers
 }
 
-// Failed notes that the decode engine could not load the blocks of the prefill engine. Three
-// failures within a minute count if no success lies between them. Those of one P with several Ds
-// are the fault of P, which is ejected. Those of one D with several Ps are the fault of D. Those of
-// one pair alone ban the pair for a minute. A pair that was banned and has not worked since is
-// banned again by a single failure.
+// Failed notes that the decode engine could not load the blocks of the prefill engine. Three failures
+// within a minute count if no success comes between them. If one P fails with several Ds, P is at fault
+// and is ejected. If one D fails with several Ps, D is at fault and is ejected. If a single pair fails,
+// it is banned for a minute. A pair that has not worked since its last ban is banned again after a
+// single failure.
 func (m *Pairs) Failed(x Pair) {
 	r, p, d := m.router, x.Prefill, x.Decode
 	m.counted(x).failed.Add(1)
@@ -95,7 +96,7 @@ func (r *Router) ejectForKV(b *Backend) Ejection {
 	return e
 }
 
-// Worked notes that the decode engine has answered out of the blocks. It costs a few loads while no
+// Worked notes that the decode engine has answered with the blocks. It costs a few loads while no
 // transfer has failed and the pair is not cold.
 func (m *Pairs) Worked(x Pair) {
 	x.Decode.handed.Add(1)

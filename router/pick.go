@@ -6,28 +6,36 @@ import (
 	"time"
 )
 
-// Want is what a leg needs from a pool.
+// Want says what a leg needs from a pool.
 type Want struct {
 	Role   Role
 	Tokens int        // estimated size of the prompt
-	Skip   []*Backend // this request has tried them, and never gets them again
-	// Model is the model that the backend must serve, or nil for any. It is kept only during the
-	// call.
+	Skip   []*Backend // the request has tried them and does not get them again
+	// Model is the model that the backend must serve, or nil for any. The router keeps it only during
+	// the call.
 	Model []byte
-	// Key is a hash of what keeps a client's requests together, such as a session id, or 0 if
-	// nothing does.
+	// Key is a hash of the value that keeps a client's requests together, such as a session id. It is 0
+	// if there is none.
 	Key uint64
-	// Prefix is the chained hashes of the prompt's blocks: the n-th stands for the first n+1
-	// blocks. It is nil if they are unknown, and is kept only during the call.
+	// Prefix is the chained hashes of the prompt's blocks: the n-th stands for the first n+1 blocks. It
+	// is nil if they are unknown. The router keeps it only during the call.
 	Prefix []uint64
 	// Conversation is a hash that stays the same for a whole chat, or 0 if it is unknown.
 	Conversation uint64
-	// Peer is the backend of the other role on which the request has a lease. Backends banned with
-	// it are avoided. Alone says that the request has no other leg.
+	// Peer is the backend of the other role on which the request has a lease. The router avoids
+	// backends that are banned with it. Alone says that the request has no other leg.
 	Peer  *Backend
 	Alone bool
-	// Flow names who sent the request, where requests wait: a client or its key. Priority is the
-	// urgency of the request there; lower is sooner, as in vLLM.
+	// Like is the backend of the request's other leg, whose connector the backend must have. It is nil if
+	// any connector will do. Gone are prefill backends that the request does not get again. The router
+	// prefers a decode backend that can make a pair with others.
+	Like *Backend
+	Gone []*Backend
+	// Unbound says, for decode, that the request has no prefill at all, so the backend must serve it
+	// alone.
+	Unbound bool
+	// Flow names the sender of the request, a client or its key, for the queue. Priority is the place
+	// of the request in the queue of its sender; lower is sooner, as in vLLM.
 	Flow     uint64
 	Priority int
 	// Degraded says, for decode, that the request should have had a prefill. It counts against the
@@ -53,6 +61,8 @@ type query struct {
 	limit        int64          // of leases on one backend; 0 means none
 	slowStart    time.Duration
 	pairs        pairQuery
+	connectors   []string // if connected, those that the backend may have
+	connected    bool
 }
 
 // query turns w into a query of p, which is its pool or a part of it.
@@ -63,7 +73,7 @@ func (s *Snapshot) query(w *Want, p *pool) query {
 		now: s.router.now(), limit: p.limit, slowStart: s.health.SlowStart,
 	}
 	if m := s.pairs; !w.Alone && m.known() {
-		partners := s.poolFor(1-w.Role, w).backends
+		partners := s.poolFor(w.Role.partner(), w).backends
 		q.pairs = pairQuery{cold: m.avoid.Load() > q.now, peer: w.Peer, partners: partners}
 		if bans := m.bans.Load(); bans != nil {
 			q.pairs.bans = *bans
@@ -79,7 +89,7 @@ func (q *query) ready() {
 	if q.limit > 0 {
 		q.plain = min(q.limit, marked)
 	}
-	if len(q.skip) > 0 || q.pairs.cold || q.pairs.bans != nil {
+	if len(q.skip) > 0 || q.pairs.cold || q.pairs.bans != nil || q.connected {
 		q.plain = 0
 	}
 }
@@ -125,7 +135,12 @@ func (q *query) closely(b *Backend) (share, external float64) {
 func (q *query) allows(b *Backend) bool {
 	return !slices.Contains(q.skip, b) &&
 		(q.pairs.bans == nil || !q.pairs.banned(b, q.now)) &&
-		(!q.pairs.cold || !q.pairs.isCold(b, q.now))
+		(!q.pairs.cold || !q.pairs.isCold(b, q.now)) && q.connects(b)
+}
+
+// connects reports that b has a connector with which it can be of use.
+func (q *query) connects(b *Backend) bool {
+	return !q.connected || slices.Contains(q.connectors, b.Connector)
 }
 
 func (q *query) full(b *Backend) bool { return q.limit > 0 && b.inflight.Load() >= q.limit }
@@ -193,7 +208,7 @@ func (p *pool) leastDemerit(q query) (*Backend, error) {
 		alive, busy, ok bool // some are not Down; some are full; one of these is worth a wait
 	)
 	for _, b := range p.backends {
-		if b.State() == Down || b.Closed() {
+		if b.State() == Down || b.Closed() || !q.connects(b) {
 			continue
 		}
 		alive = true
@@ -219,8 +234,8 @@ func (p *pool) leastDemerit(q query) (*Backend, error) {
 	return nil, ErrNoBackend
 }
 
-// Pick returns a backend for a call that takes no slot, whatever the caps say, or nil if none is
-// left. It counts nothing and takes no turn. The end of the call has no effect on health.
+// Pick returns a backend for a call that takes no slot and ignores the caps, or nil if none is left. It
+// counts nothing and takes no turn. The outcome of the call does not affect health.
 func (s *Snapshot) Pick(w Want) *Backend {
 	w.Alone = true
 	p := s.poolFor(w.Role, &w)
@@ -230,7 +245,7 @@ func (s *Snapshot) Pick(w Want) *Backend {
 		defer s.router.lookups.Put(q.found)
 	}
 	q.ready()
-	b, err := p.choose(q)
+	b, err := s.choose(p, q, &w)
 	if err == nil {
 		return b
 	}
@@ -240,13 +255,13 @@ func (s *Snapshot) Pick(w Want) *Backend {
 	return nil
 }
 
-// Acquire is AcquireFor for a leg to which no pair matters.
+// Acquire is AcquireFor for a leg without a pair.
 func (s *Snapshot) Acquire(role Role, tokens int, skip []*Backend, l *Lease) error {
 	return s.AcquireFor(Want{Role: role, Tokens: tokens, Skip: skip, Alone: true}, l)
 }
 
-// AcquireFor takes a lease on a backend into l. It never waits: it returns ErrAllDown, ErrBusy
-// (only full backends are left, or other requests wait for them), or else ErrNoBackend.
+// AcquireFor takes a lease on a backend into l. It never waits. Its errors are ErrAllDown, ErrBusy
+// (only full backends are left, or other requests wait for them) and ErrNoBackend.
 func (s *Snapshot) AcquireFor(w Want, l *Lease) error {
 	if s.pool(w.Role).limit > 0 && s.router.queues[w.Role].waiting.Load() > 0 {
 		return ErrBusy // it must not overtake those that wait
@@ -285,7 +300,7 @@ func (s *Snapshot) reserve(w *Want, l *Lease) error {
 	for {
 		q := s.query(w, p)
 		q.found = found
-		b, err := p.choose(q)
+		b, err := s.choose(p, q, w)
 		if err != nil {
 			if now := s.newer(w); now != nil {
 				return now.reserve(w, l)

@@ -8,10 +8,10 @@ import (
 )
 
 // prefixed takes the backend that will be done with the prompt first. It adds what the backend has
-// yet to do, for the share that it takes, and the tokens of the prompt that are not in its prefix
-// cache. So a hot prefix moves to another backend as soon as waiting for it takes longer than
-// computing it again. Among equals the conversation decides, so all replicas of this process agree.
-// A prompt about which nothing can be known goes where the least is in flight.
+// still to do, for the share that it takes, and the tokens of the prompt that are not in its prefix
+// cache. So a hot prefix moves to another backend as soon as waiting for it takes longer than computing
+// it again. Among equals the conversation decides, so all replicas of this process agree. A prompt
+// about which nothing can be known goes where the least is in flight.
 type prefixed struct{ least }
 
 func (p prefixed) pick(backends []*Backend, q query) *Backend {

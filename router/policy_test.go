@@ -292,7 +292,7 @@ func TestParseEntry(t *testing.T) {
 		weight = "must have one weight from 0.01 to 100; try http://a:1 weight=2"
 		gpus   = "must have one number of GPUs from 0.01 to 4096; try http://a:1 gpus=4"
 		port   = "must have one port of a bootstrap server from 1 to 65535; try http://a:1 bootstrap=8998"
-		other  = "has something else than weight=NUMBER, gpus=NUMBER, bootstrap=PORT or state=STATE behind its URL; try http://a:1 weight=2"
+		other  = "has something else than weight=NUMBER, gpus=NUMBER, bootstrap=PORT, connector=NAME or state=STATE after its URL; try http://a:1 weight=2"
 	)
 	for text, want := range map[string]string{
 		"weight=0": weight, "weight=-1": weight, "weight=NaN": weight, "weight=Inf": weight, "weight=": weight, "weight": weight, "weight=1 weight=2": weight,

@@ -26,10 +26,15 @@ type pool struct {
 	prefix *prefix.Table // which backend has had which prompts; nil if that is not remembered
 
 	models *atomic.Pointer[listing] // what they list; holds nil while nothing is known
+
+	connectors  map[string]int   // of both pools, each with its number of prefill backends; nil: there is one
+	byConnector map[string]*pool // the parts by connector; nil: there is one
 }
 
-// newPool makes the pool of the entries. A backend whose URL is in old stays the same object.
-func (r *Router) newPool(role Role, entries []string, policyName string, old *pool) (*pool, error) {
+// newPool makes the pool of the entries. A backend that is in old stays the same object, unless its engine
+// has another connector now.
+func (r *Router) newPool(role Role, entries []string, cfg Config, old *pool) (*pool, error) {
+	policyName := cfg.policy(role)
 	p := &pool{
 		role: role, policyName: policyName, policy: old.policy, turns: old.turns,
 		models: new(atomic.Pointer[listing]),
@@ -50,7 +55,10 @@ func (r *Router) newPool(role Role, entries []string, policyName string, old *po
 		if err != nil {
 			return nil, fmt.Errorf("build pool: %w", err)
 		}
-		if k := known[b.URL]; k != nil {
+		if e.Connector != cfg.Connector {
+			b.Connector = e.Connector
+		}
+		if k := known[b.URL]; k != nil && k.Connector == b.Connector {
 			b = k
 		}
 		p.members = append(p.members, Member{b, e})
@@ -63,11 +71,19 @@ func (r *Router) newPool(role Role, entries []string, policyName string, old *po
 }
 
 func (s *Snapshot) pool(role Role) *pool {
-	if role == Prefill {
+	switch role {
+	case Prefill:
 		return s.prefill
+	case Decode:
+		return s.decode
+	case Encode:
+		return s.encode
 	}
-	return s.decode
+	return &pool{models: new(atomic.Pointer[listing])}
 }
+
+// pools returns those of all roles.
+func (s *Snapshot) pools() [roleCount]*pool { return [...]*pool{s.prefill, s.decode, s.encode} }
 
 // Policy is the name of the role's policy; see Config.ChosenDecodePolicy.
 func (s *Snapshot) Policy(role Role) string { return s.pool(role).policyName }

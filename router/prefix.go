@@ -49,8 +49,8 @@ func (b *Backend) resize() {
 	b.cache.Resize(float64(tokens) * b.router.tokenBytes.Load() / prefix.BlockBytes)
 }
 
-// Remembers reports whether the prefix of a Want is of use in the role's pool. If it is not, the
-// caller need not hash the prompt.
+// Remembers reports whether the role's pool uses the prefix of a Want. If not, the caller need not hash
+// the prompt.
 func (s *Snapshot) Remembers(role Role) bool {
 	p := s.pool(role)
 	_, hashes := p.policy.(consistentHash)
@@ -109,8 +109,8 @@ func (s *Snapshot) sent(p *pool, w *Want, b *Backend, m *lookup, now int64) (cac
 	return cached
 }
 
-// Cached estimates how many tokens of the request's prompt b has in its prefix cache. It is 0 if
-// nothing is remembered (see Routing.EstimateCaches). It reads only the role, the model, the prefix
+// Cached estimates how many tokens of the request's prompt b has in its prefix cache. It is 0 if the
+// router remembers nothing (see Routing.EstimateCaches). It reads only the role, the model, the prefix
 // and the tokens of w.
 func (s *Snapshot) Cached(w Want, b *Backend) int {
 	m := s.router.lookUp(s.poolFor(w.Role, &w), &w)
@@ -121,12 +121,12 @@ func (s *Snapshot) Cached(w Want, b *Backend) int {
 	return w.cached(m.By(&b.cache).Blocks)
 }
 
-// CacheEstimate is what is believed of an engine's prefix cache, judged by the prompts that this
-// process has sent there.
+// CacheEstimate estimates the use of an engine's prefix cache from the prompts that this process has
+// sent there.
 type CacheEstimate struct {
 	Queries  int64 // estimated tokens of these prompts
-	Hits     int64 // those of them that were expected in the cache
-	Capacity int64 // tokens that the cache holds, by the engine's metrics or assumed
+	Hits     int64 // those of them that the router expected in the cache
+	Capacity int64 // tokens that the cache holds, from the engine's metrics or assumed
 }
 
 // CacheEstimate can be compared with PrefixQueries and PrefixHits of Engine.

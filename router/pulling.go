@@ -38,9 +38,9 @@ func (p *pulling) waited(now int64) time.Duration {
 	return time.Duration(max(0, now-p.since.Load()))
 }
 
-// Pull notes that the decode backend is about to read blocks for an answer. If that streams, the leg
-// counts as one that waits for them until Computed or Release. An answer that comes whole does not show
-// when the blocks had come.
+// Pull notes that the decode backend is about to read blocks for an answer. If the answer streams, the
+// leg counts as waiting for the blocks until Computed or Release. An answer that comes whole does not
+// show when the blocks arrived.
 func (l *Lease) Pull(streams bool) {
 	l.endPull(false)
 	if streams {

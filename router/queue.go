@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Ends of a wait without a lease. The first two are ErrBusy as well.
+// The errors of a wait that ends without a lease. The first two are also ErrBusy.
 var (
 	ErrQueueFull    = fmt.Errorf("%w: the queue is full", ErrBusy)
 	ErrQueueTimeout = fmt.Errorf("%w: waited too long in the queue", ErrBusy)
@@ -18,8 +18,8 @@ var (
 
 // Line bounds the wait for a pool whose backends are full.
 type Line struct {
-	Length int           `mapstructure:"length"` // requests that may wait for this pool at once; 0: none
-	Wait   time.Duration `mapstructure:"wait"`   // the longest wait of one of them
+	Length int           `mapstructure:"length"` // how many requests may wait for this pool at once; 0: none
+	Wait   time.Duration `mapstructure:"wait"`   // how long one of them may wait
 }
 
 // queue is the line of one pool, or of the requests that wait for their part of the share. It outlives
@@ -28,7 +28,22 @@ type queue struct {
 	waiting atomic.Int64 // in line; each release reads it without the lock
 	mu      sync.Mutex
 	line    fairLine
-	models  map[string]int // waiters that only their model keeps from some backends, by that
+	needs   map[need]int // waiters that only their need keeps from some backends, by that
+}
+
+// need is what keeps a request from some backends for as long as it waits: its model, the connector of its
+// other leg, and that it has no prefill. Requests of one need are served alike.
+type need struct {
+	model, connector string
+	paired, unbound  bool
+}
+
+func needOf(w *Want) need {
+	n := need{model: string(w.Model), unbound: w.Unbound, paired: w.Like != nil}
+	if n.paired {
+		n.connector = w.Like.Connector
+	}
+	return n
 }
 
 // waiter is a request in the line. The goroutine that takes it out of the line answers it.
@@ -37,15 +52,16 @@ type waiter struct {
 	lease *Lease
 	seen  *Snapshot  // the last one that it was served from
 	flow  *flow      // while it is in the line
-	plain bool       // it counts in queue.models
+	need  need       // if plain
+	plain bool       // it counts in queue.needs
 	ended chan error // capacity 1; nil means that the lease is held
 }
 
-// AcquireWait is like AcquireFor, but waits where AcquireFor would return ErrBusy. The wait ends
-// when a lease is released (with Want.Degraded also when a part of the share is), when a backend
-// comes up, or when all go down. It ends without a lease by ErrQueueFull, ErrQueueTimeout, or
-// ErrQueueLeft when done is closed. A request that has waited gets a backend of the snapshot of
-// that moment.
+// AcquireWait is like AcquireFor, but waits where AcquireFor would return ErrBusy. The wait ends when a
+// request releases a lease (with Want.Degraded, also when one releases its part of the share), when a
+// backend comes up, or when all go down. Without a lease, it ends with ErrQueueFull, ErrQueueTimeout,
+// or ErrQueueLeft when done is closed. A request that has waited gets a backend of the snapshot at that
+// moment.
 func (s *Snapshot) AcquireWait(w Want, l *Lease, line Line, done <-chan struct{}) error {
 	if err := s.AcquireFor(w, l); err != ErrBusy {
 		return err
@@ -72,17 +88,32 @@ func (s *Snapshot) AcquireWait(w Want, l *Lease, line Line, done <-chan struct{}
 	return <-wt.ended // it was served at the same moment
 }
 
-// join puts wt into the line. It serves the line at once, as a slot may have come free since wt was
-// refused one.
+// join puts wt into the line. It serves the line at once, because a slot may have become free since wt
+// was refused one.
 func (q *queue) join(r *Router, wt *waiter, length int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if int(q.waiting.Load()) >= length {
-		return false
+		return q.pass(r.Snapshot(), wt)
 	}
 	q.add(wt)
 	q.waiting.Add(1) // before serve looks, so that a release sees it or is seen
 	q.serve(r.Snapshot())
+	return true
+}
+
+// pass serves wt beside a full line in which nobody has its need, so that requests for one model or connector
+// refuse none for another. It returns false if wt would have to wait.
+func (q *queue) pass(s *Snapshot, wt *waiter) bool {
+	if !wt.choosy(s) || q.needs[needOf(&wt.want)] > 0 {
+		return false
+	}
+	wt.see(s)
+	err := s.acquire(&wt.want, wt.lease)
+	if err == ErrBusy {
+		return false
+	}
+	wt.ended <- err
 	return true
 }
 
@@ -101,11 +132,12 @@ func (q *queue) leave(wt *waiter) bool {
 func (q *queue) add(wt *waiter) {
 	q.line.add(wt)
 	w := &wt.want
-	if wt.plain = len(w.Skip) == 0 && (w.Model != nil || w.Peer == nil); wt.plain {
-		if q.models == nil {
-			q.models = map[string]int{}
+	if wt.plain = len(w.Skip) == 0 && len(w.Gone) == 0 && (w.Model != nil || w.Peer == nil); wt.plain {
+		if q.needs == nil {
+			q.needs = map[need]int{}
 		}
-		q.models[string(w.Model)]++
+		wt.need = needOf(w)
+		q.needs[wt.need]++
 	}
 }
 
@@ -114,30 +146,30 @@ func (q *queue) remove(wt *waiter) {
 	q.restrict(wt)
 }
 
-// restrict takes wt out of models.
+// restrict takes wt out of needs.
 func (q *queue) restrict(wt *waiter) {
 	if !wt.plain {
 		return
 	}
 	wt.plain = false
-	if model := string(wt.want.Model); q.models[model] > 1 {
-		q.models[model]--
+	if n := wt.need; q.needs[n] > 1 {
+		q.needs[n]--
 	} else {
-		delete(q.models, model)
+		delete(q.needs, n)
 	}
 }
 
 // serve answers the waiters in their order as far as there are slots. It stops at the first waiter
 // that no backend has a slot for. A waiter that cannot go to every backend does not stop it, and
-// those after it get what it cannot use. If no backend of a model has a slot, the other waiters for that
-// model are not tried, and nobody is once only such are left: the line may be long, and each arrival
+// those after it get what it cannot use. If no backend for a need has a slot, the other waiters with that
+// need are not tried, and nobody is once only such are left: the line may be long, and each arrival
 // serves it too.
 func (q *queue) serve(s *Snapshot) {
 	defer q.line.rewind()
-	full, left := map[string]bool(nil), int(q.waiting.Load()) // the models without a slot; waiters for others
+	full, left := map[need]bool(nil), int(q.waiting.Load()) // the needs without a slot; waiters with others
 	banned := s.pairs.bans.Load() != nil
 	for wt := q.line.next(); wt != nil && left > 0; wt = q.line.next() {
-		if wt.plain && full[string(wt.want.Model)] {
+		if wt.plain && len(full) > 0 && full[wt.need] {
 			q.line.pass(wt)
 			continue
 		}
@@ -149,10 +181,10 @@ func (q *queue) serve(s *Snapshot) {
 		case err == ErrBusy && wt.choosy(s):
 			if wt.plain && !banned {
 				if full == nil {
-					full = map[string]bool{}
+					full = map[need]bool{}
 				}
-				full[string(wt.want.Model)] = true
-				left -= q.models[string(wt.want.Model)]
+				full[wt.need] = true
+				left -= q.needs[wt.need]
 			} else {
 				left--
 			}
@@ -181,7 +213,7 @@ func (wt *waiter) see(s *Snapshot) {
 
 // choosy reports whether another request might be served where this one cannot be.
 func (wt *waiter) choosy(s *Snapshot) bool {
-	return len(wt.want.Skip) > 0 || !wt.want.Alone && s.pairs.bans.Load() != nil || s.Mixed(wt.want.Role)
+	return len(wt.want.Skip) > 0 || !wt.want.Alone && s.pairs.bans.Load() != nil || s.Mixed(wt.want.Role) || s.SeveralConnectors()
 }
 
 // serve gives the free slots of a pool to those that wait. Requests without the prefill that they

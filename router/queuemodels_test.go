@@ -101,7 +101,7 @@ func TestLineIsServedPastAModelWithoutASlot(t *testing.T) {
 			t.Errorf("waiter %d: %v", i, err)
 		}
 	}
-	if n := q.waiting.Load(); n != 0 || len(q.models) != 0 {
-		t.Errorf("%d wait, models %v", n, q.models)
+	if n := q.waiting.Load(); n != 0 || len(q.needs) != 0 {
+		t.Errorf("%d wait, needs %v", n, q.needs)
 	}
 }

@@ -16,6 +16,7 @@ func TestRanksOfAURL(t *testing.T) {
 		"https://h/@0":         {"https://h:443@0"},
 		"http://h:8000@0..2":   {"http://h:8000@0", "http://h:8000@1", "http://h:8000@2"},
 		"http://[::1]:80@7..7": {"http://[::1]:80@7"},
+		"https://H@auto":       {"https://h:443@auto"},
 	} {
 		if got, err := Ranks(raw); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: %q, %v, want %q", raw, got, err, want)
@@ -24,13 +25,52 @@ func TestRanksOfAURL(t *testing.T) {
 	for _, raw := range []string{
 		"http://h:8000@2..0", "http://h:8000@0..", "http://h:8000@..1", "http://h:8000@0..9999", "http://h:8000@-1", "http://h:8000@01",
 		"http://h:8000@9999", "http://u:secret@h:8000", "http://u:secret@h:8000@0..1", "http://u:secret@h@1", "http://h:8000/v1@0",
+		"http://h:8000@automatic", "http://h:8000@auto..3", "http://u:secret@h:8000@auto", "http://h:8000/v1@auto",
 	} {
 		if got, err := Ranks(raw); err == nil || strings.Contains(err.Error()+ShowURL(raw), "secret") {
 			t.Errorf("%s: %q, %v, shown as %q", raw, got, err, ShowURL(raw))
 		}
 	}
-	if got := ShowURL("http://h:8000@3"); got != "http://h:8000@3" {
-		t.Errorf("shown as %q", got)
+	for raw, want := range map[string]string{
+		"http://h:8000@AUTO":          "must have a rank, a range such as 0..7, or auto after @",
+		"http://h:8000@aut":           "must have a rank, a range such as 0..7, or auto after @",
+		"http://h:8000@auto/":         "must have a rank, a range such as 0..7, or auto after @",
+		"http://h:8000@9999":          "must have a rank, a range such as 0..7, or auto after @",
+		"http://u:secret@h:8000":      "must hold no user or password; use --backend-api-key-file",
+		"http://u:1234@h:8000":        "must hold no user or password; use --backend-api-key-file",
+		"http://u@h":                  "must hold no user or password; use --backend-api-key-file",
+		"http://u:1234567@h":          "must hold no user or password; use --backend-api-key-file",
+		"http://u:secret@h:8000@auto": "must hold no user or password; use --backend-api-key-file",
+	} {
+		if _, err := Ranks(raw); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", raw, err, want)
+		}
+	}
+	if _, err := BaseURL("http://h:8000@0..7"); err == nil || !strings.HasPrefix(err.Error(), "must have one rank or auto after @ here") {
+		t.Errorf("a range where one backend is named: %v", err)
+	}
+	for raw, want := range map[string]string{
+		"http://h:8000@3": "http://h:8000@3", "http://h:8000@auto": "http://h:8000@auto", "h:8000@3": "h:8000@3", "[::1]:80@auto": "[::1]:80@auto",
+		"u:secret@h:8000": "h:8000", "u:secret@7": "7", "secret@7": "7", "u:secret@h:8000@3": "3", "h:8000?key=secret@3": "3",
+	} {
+		if got := ShowURL(raw); got != want {
+			t.Errorf("%s is shown as %q, want %q", raw, got, want)
+		}
+	}
+}
+
+// An engine whose ranks nobody knows yet gets no requests, whatever its checks find.
+func TestNoRequestsBeforeTheRanksAreKnown(t *testing.T) {
+	s, _ := newTestRouter(t, "round_robin", nil, []string{"http://h:80@auto"})
+	b := s.Backends(Decode)[0]
+	b.Observe(true)
+	b.Observe(true)
+	if b.URL != "http://h:80@auto" || b.Rank != AutoRank || b.Base() != "http://h:80" || b.State() != Down {
+		t.Errorf("%s: rank %d, base %s, %v", b.URL, b.Rank, b.Base(), b.State())
+	}
+	var l Lease
+	if err := s.AcquireFor(Want{Role: Decode, Tokens: 1}, &l); !errors.Is(err, ErrNoBackend) {
+		t.Errorf("%v, %v", l.Backend, err)
 	}
 }
 
@@ -92,6 +132,20 @@ func TestNoRankOfTheEngineOfTheOtherLeg(t *testing.T) {
 		}
 		free.Release(OK)
 	})
+}
+
+func TestPartOf(t *testing.T) {
+	for backend, of := range map[string]map[string]bool{
+		"http://h:80":      {"http://h:80": true, "http://h:80@auto": true, "http://h:80@0": false, "http://h:8@auto": false},
+		"http://h:80@1":    {"http://h:80@1": true, "http://h:80@auto": true, "http://h:80": false, "http://h:80@11": false, "http://h:80@0": false},
+		"http://h:80@auto": {"http://h:80@auto": true, "http://h:80": false},
+	} {
+		for url, want := range of {
+			if got := PartOf(backend, url); got != want {
+				t.Errorf("%s is a part of %s: %v", backend, url, got)
+			}
+		}
+	}
 }
 
 func TestEachRank(t *testing.T) {

@@ -2,17 +2,17 @@ package router
 
 import "slices"
 
-// Change is what a reload did to the pools.
+// Change says what a reload did to the pools.
 type Change struct {
-	Joined  []*Backend // in the new snapshot only
-	Left    []*Backend // in the old snapshot only; leases on them stay valid
+	Joined  []*Backend // only in the new snapshot
+	Left    []*Backend // only in the old snapshot; leases on them stay valid
 	Resumed []*Backend // in both, and ready again
 }
 
-// Reload replaces the current snapshot by that of cfg, or returns an error and changes nothing. A
-// backend whose URL stays in its pool stays the same object: its leases, health, models and version
-// live on. prepare gets the change before any request can see it, for connections to backends that
-// join. It may be nil.
+// Reload replaces the current snapshot by one for cfg, or returns an error and changes nothing. A
+// backend whose URL stays in its pool stays the same object and keeps its leases, health, models and
+// version. prepare gets the change before any request can see it, so that it can connect to backends
+// that join. It may be nil.
 func (r *Router) Reload(cfg Config, maxShare float64, prepare func(Change)) (Change, error) {
 	r.reloading.Lock()
 	defer r.reloading.Unlock()
@@ -22,7 +22,7 @@ func (r *Router) Reload(cfg Config, maxShare float64, prepare func(Change)) (Cha
 		return Change{}, err
 	}
 	var c Change
-	for _, role := range [...]Role{Prefill, Decode} {
+	for _, role := range Roles() {
 		now, before := s.pool(role), old.pool(role)
 		c.Joined = appendMissing(c.Joined, now.all(), before.all())
 		c.Left = appendMissing(c.Left, before.all(), now.all())
@@ -31,8 +31,9 @@ func (r *Router) Reload(cfg Config, maxShare float64, prepare func(Change)) (Cha
 		prepare(c)
 	}
 	c.Resumed = r.swap(s, c)
-	r.serve(Prefill)
-	r.serve(Decode)
+	for _, role := range Roles() {
+		r.serve(role)
+	}
 	return c, nil
 }
 
@@ -47,9 +48,9 @@ func (r *Router) swap(s *Snapshot, c Change) (resumed []*Backend) {
 	for _, b := range c.Left {
 		r.pairs.drop(func(x Pair) bool { return x.has(b) })
 		r.pairs.transfers.forget(b)
-		r.pairs.warmAll(b, r.Snapshot().pool(1-b.Role).all())
+		r.pairs.warmAll(b, r.Snapshot().pool(b.Role.partner()).all())
 	}
-	for _, p := range [...]*pool{s.prefill, s.decode} {
+	for _, p := range s.pools() {
 		p.spareHalf(now)
 		p.weigh()
 		p.seat(r.Snapshot().pool(p.role))

@@ -160,3 +160,45 @@ func TestReloadKeepsTheTurn(t *testing.T) {
 		t.Errorf("turns %s", got)
 	}
 }
+
+// The encode pool is a pool of its own: it may be empty, it takes no part in pairs, and nothing waits for it
+// to be ready.
+func TestEncodePool(t *testing.T) {
+	r, _ := newRouterOf(t, 1, 1, nil)
+	var l Lease
+	if err := r.Snapshot().Acquire(Encode, 0, nil, &l); !errors.Is(err, ErrNoBackend) || r.Snapshot().Pooled(Encode) {
+		t.Fatalf("a lease of an empty pool: %v", err)
+	}
+	cfg := DefaultConfig()
+	cfg.Prefill, cfg.Decode, cfg.Encode = []string{"http://p1:80"}, []string{"http://d1:80"}, []string{"http://e1:80", "http://e2:80 state=drain"}
+	cfg.EncodeMaxInFlight = 1
+	change, err := r.Reload(cfg, 1, nil)
+	if err != nil || names(change.Joined) != "e1 e2" {
+		t.Fatalf("joined %s, %v", names(change.Joined), err)
+	}
+	s := r.Snapshot()
+	e := s.Backends(Encode)[0]
+	if err := s.Acquire(Encode, 0, nil, &l); err != nil || l.Backend != e || e.Role.String() != "encode" {
+		t.Fatalf("leased %v, %v", l.Backend, err)
+	}
+	var second Lease
+	if err := s.Acquire(Encode, 0, nil, &second); !errors.Is(err, ErrBusy) {
+		t.Errorf("beyond the cap: %v", err)
+	}
+	r.Pairs().Chill(e, true)
+	if _, cold := s.Pairs().WarmUps(s); len(cold) > 0 {
+		t.Errorf("an encode backend has partners: %v", cold)
+	}
+	for _, b := range append(s.Backends(Prefill), s.Backends(Decode)...) {
+		b.force(Up)
+	}
+	e.force(Down)
+	if !s.Ready(false) {
+		t.Error("not ready without encode backends")
+	}
+	l.Release(OK)
+	cfg.Encode = nil
+	if change, err = r.Reload(cfg, 1, nil); err != nil || names(change.Left) != "e1 e2" || e.InFlight() != 0 {
+		t.Errorf("left %s, %v, %d in flight", names(change.Left), err, e.InFlight())
+	}
+}

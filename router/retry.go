@@ -19,9 +19,8 @@ const (
 	retryPerSecond  = 2
 	retryBurstShare = 0.05
 	retryBurst      = 10
-	// RetrySettle is how long a retry waits before it needs none of the allowance. By then,
-	// requests that failed at the same time are spread out, and they must not wait until all of
-	// them are late.
+	// RetrySettle is how long a retry waits before it needs no allowance. By then, requests that failed
+	// at the same time are spread out, and a longer wait would make all of them late.
 	RetrySettle = 10 * time.Second
 )
 
@@ -59,14 +58,13 @@ func (r *retries) take(live, now int64, must bool) bool {
 // Admitted counts a request. It adds to the allowance of retries.
 func (r *Router) Admitted() { r.retries.admitted.Add(1) }
 
-// Moved counts a leg that goes to another backend because its own went down. A move does not wait,
-// but it is as much load as a retry. live is as in TakeRetry.
+// Moved counts a leg that goes to another backend because its own went down. A move does not wait, but
+// causes as much load as a retry. live is as in TakeRetry.
 func (r *Router) Moved(live int64) { r.retries.take(live, r.now(), true) }
 
 // TakeRetry takes one unit of the retry budget, which all requests share. It returns false if the
-// budget is spent. live is the number of requests under way, including those that wait. settled
-// says that this request has waited for RetrySettle. The caller calls ReturnRetry when the retry
-// has ended.
+// budget is spent. live is the number of running requests, including those that wait. settled says that
+// this request has waited for RetrySettle. The caller calls ReturnRetry when the retry has ended.
 func (r *Router) TakeRetry(live int64, settled bool) bool {
 	limit := max(retryFloor, int64(retryShare*float64(live)))
 	if r.retries.running.Add(1) > limit || !settled && !r.retries.take(live, r.now(), false) {

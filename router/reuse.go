@@ -1,11 +1,12 @@
 package router
 
-// Reuse is how much of the prompts of the last adviceWindow decode engines did not have to compute,
-// because they pulled its blocks from a prefill engine. It goes by their own counters.
+// Reuse is how many prompt tokens of the last adviceWindow the decode engines did not have to compute,
+// because they pulled the blocks from a prefill engine. The figures come from the engines' own
+// counters.
 type Reuse struct {
 	PromptTokens int64 `json:"prompt_tokens"`
 	PulledTokens int64 `json:"pulled_tokens"`
-	// Ratio is PulledTokens over PromptTokens; −1: there were none.
+	// Ratio is PulledTokens divided by PromptTokens; −1 if there were none.
 	Ratio float64 `json:"ratio"`
 	// NothingPulled are the decode engines that answer two-leg requests and pull nothing.
 	NothingPulled []string `json:"nothing_pulled,omitempty"`
@@ -42,11 +43,11 @@ func (t *traffic) reused(now, prompt, pulled int64) {
 	b.pulled += pulled
 }
 
-// Handed counts the answers that a decode backend has given out of a handle.
+// Handed counts the answers that a decode backend has given with a handle.
 func (b *Backend) Handed() int64 { return b.handed.Load() }
 
 // SetNothingPulled notes that a decode backend answers two-leg requests and pulls nothing.
 func (b *Backend) SetNothingPulled(nothing bool) { b.unread.Store(nothing) }
 
-// NothingPulled is what SetNothingPulled was last told.
+// NothingPulled is the last value of SetNothingPulled.
 func (b *Backend) NothingPulled() bool { return b.unread.Load() }

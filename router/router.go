@@ -23,8 +23,8 @@ var (
 // Clock tells the time. It is injected, so that tests of ejections and ramps need not sleep.
 type Clock func() time.Time
 
-// Snapshot is one configuration of the pools. It never changes. A request keeps the one that it
-// started with. Snapshots share the backends whose URL is in both.
+// Snapshot is one configuration of the pools. It never changes. A request keeps the snapshot with which
+// it started. Two snapshots share the backends whose URL is in both.
 type Snapshot struct {
 	router   *Router
 	pairs    *Pairs // of router
@@ -34,8 +34,10 @@ type Snapshot struct {
 	pd       PD
 	maxShare float64 // part of the decode pool's slots, see Degrade
 	affinity Affinity
+	found    []string // see Config.Found
 	prefill  *pool
 	decode   *pool
+	encode   *pool
 }
 
 // Router hands out leases on the backends of the current snapshot.
@@ -45,7 +47,7 @@ type Router struct {
 	epoch    time.Time
 	degraded atomic.Int64 // decode leases whose request could not get a prefill
 	retries  retries
-	queues   [3]queue // by Snapshot.line
+	queues   [roleCount + 1]queue // by Snapshot.line
 	onEject  atomic.Pointer[func(Ejection)]
 	lookups  sync.Pool // of *lookup
 	learned
@@ -56,17 +58,17 @@ type Router struct {
 	reloading sync.Mutex // one Reload at a time; locked before mu
 }
 
-// New builds the pools. maxShare is the part of the decode pool's slots for requests that have no
-// prefill although they should; 1 is no cap.
+// New builds the pools. maxShare is the share of the decode pool's slots for requests that have no
+// prefill although they should; 1 means no cap.
 func New(cfg Config, maxShare float64, clock Clock) (*Router, error) {
 	r := &Router{clock: clock, epoch: clock()}
 	r.retries.allowed = retryBurst
 	r.pairs.router = r
-	s, err := r.build(cfg, maxShare, &Snapshot{prefill: &pool{}, decode: &pool{}})
+	s, err := r.build(cfg, maxShare, &Snapshot{prefill: &pool{}, decode: &pool{}, encode: &pool{}})
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range [...]*pool{s.prefill, s.decode} {
+	for _, p := range s.pools() {
 		p.weigh()
 		p.seat(&pool{})
 	}
@@ -75,19 +77,22 @@ func New(cfg Config, maxShare float64, clock Clock) (*Router, error) {
 	return r, nil
 }
 
-// build makes the snapshot of cfg. A backend whose URL is in old stays the same object.
+// build makes the snapshot of cfg. A backend whose URL is in old, with its connector, stays the same object.
 func (r *Router) build(cfg Config, maxShare float64, old *Snapshot) (*Snapshot, error) {
 	s := &Snapshot{
 		router: r, pairs: &r.pairs, maxShare: maxShare,
-		health: cfg.Health, routing: cfg.Routing, queue: cfg.Queue, pd: cfg.PD, affinity: cfg.Affinity,
+		health: cfg.Health, routing: cfg.Routing, queue: cfg.Queue, pd: cfg.PD, affinity: cfg.Affinity, found: cfg.Found,
 	}
 	priced := cfg.PD.Mode == PDAuto || cfg.PD.Mode != PDNever && cfg.PD.ThresholdTokens > 0
 	cfg.Routing.EstimateCaches = cfg.Routing.EstimateCaches || priced
 	var err error
-	if s.prefill, err = r.newPool(Prefill, cfg.Prefill, cfg.PrefillPolicy, old.prefill); err != nil {
+	if s.prefill, err = r.newPool(Prefill, cfg.Prefill, cfg, old.prefill); err != nil {
 		return nil, err
 	}
-	if s.decode, err = r.newPool(Decode, cfg.Decode, cfg.ChosenDecodePolicy(), old.decode); err != nil {
+	if s.decode, err = r.newPool(Decode, cfg.Decode, cfg, old.decode); err != nil {
+		return nil, err
+	}
+	if s.encode, err = r.newPool(Encode, cfg.Encode, cfg, old.encode); err != nil {
 		return nil, err
 	}
 	if len(s.decode.members) == 0 {
@@ -97,21 +102,22 @@ func (r *Router) build(cfg Config, maxShare float64, old *Snapshot) (*Snapshot, 
 	s.decode.cycle = cycleOf(len(s.decode.backends), s.decode.partners)
 	s.prefill.remember(cfg.Routing, old.prefill)
 	s.decode.remember(cfg.Routing, old.decode)
-	s.prefill.limit, s.decode.limit = int64(cfg.PrefillMaxInFlight), int64(cfg.DecodeMaxInFlight)
+	s.prefill.limit, s.decode.limit, s.encode.limit = int64(cfg.PrefillMaxInFlight), int64(cfg.DecodeMaxInFlight), int64(cfg.EncodeMaxInFlight)
+	s.sortConnectors(old)
 	return s, nil
 }
 
 // Snapshot is the configuration for a new request.
 func (r *Router) Snapshot() *Snapshot { return r.snapshot.Load() }
 
-// Pairs is what has been learned about the pairs.
+// Pairs is what the router has learned about the pairs.
 func (r *Router) Pairs() *Pairs { return &r.pairs }
 
 // now is the age of the router in nanoseconds of the monotonic clock.
 func (r *Router) now() int64 { return int64(r.clock().Sub(r.epoch)) }
 
-// Queued is the number of requests that wait for a backend of the role. For decode it includes
-// those that wait for their part of the share.
+// Queued is the number of requests that wait for a backend of the role. For decode, it includes those
+// that wait for their part of the share.
 func (r *Router) Queued(role Role) int64 {
 	n := r.queues[role].waiting.Load()
 	if role == Decode {
@@ -120,40 +126,21 @@ func (r *Router) Queued(role Role) int64 {
 	return n
 }
 
-// Queue bounds the wait for a backend while all of a pool are full.
+// Queue bounds the wait for a backend while all backends of a pool are full.
 func (s *Snapshot) Queue() Line { return s.queue }
 
-// Poll is the time between two readings of an engine's metrics. With 0 they are not read.
+// Poll is the time between two readings of an engine's metrics. With 0, xpyd does not read them.
 func (s *Snapshot) Poll() time.Duration { return s.routing.Poll }
 
-// AffinityHeaders are the request headers that tie a client's requests together. The first one
-// that a request has counts. The slice must not be changed.
+// AffinityHeaders are the request headers that tie a client's requests together. The first one that a
+// request has counts. The caller must not change the slice.
 func (s *Snapshot) AffinityHeaders() []string { return s.affinity.Headers }
 
 // Health bounds the active checks.
 func (s *Snapshot) Health() Health { return s.health }
 
-// Pairs is what has been learned about the pairs, the same for all snapshots.
+// Pairs is what the router has learned about the pairs. It is the same for all snapshots.
 func (s *Snapshot) Pairs() *Pairs { return s.pairs }
 
-// Backends lists a role's backends that are Ready. The slice must not be changed.
+// Backends lists a role's backends that are Ready. The caller must not change the slice.
 func (s *Snapshot) Backends(role Role) []*Backend { return s.pool(role).backends }
-
-// Ready reports whether a completion could be served. That takes a decode backend that is up. It
-// also takes a prefill backend that is up, unless requests may do without (alone), none would get a
-// prefill, or there is no prefill pool.
-func (s *Snapshot) Ready(alone bool) bool {
-	if !anyUp(s.decode.backends) {
-		return false
-	}
-	return alone || s.pd.Mode == PDNever || !s.Pooled(Prefill) || anyUp(s.prefill.backends)
-}
-
-func anyUp(backends []*Backend) bool {
-	for _, b := range backends {
-		if b.State() == Up {
-			return true
-		}
-	}
-	return false
-}

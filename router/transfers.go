@@ -11,8 +11,8 @@ import (
 // of thousands of pairs.
 const maxCounted = 1024
 
-// Transfers is how often a pair handed blocks over, and how often that failed. The zero Pair stands for
-// the pairs beyond the first maxCounted, and those that left before their transfer ended.
+// Transfers is how often a pair handed over blocks, and how often that failed. The zero Pair stands for
+// the pairs after the first maxCounted, and for those that left before their transfer ended.
 type Transfers struct {
 	Pair
 	OK, Failed int64
@@ -36,17 +36,23 @@ func (t *transfers) find(x Pair) *transferCount {
 	return nil
 }
 
+// full reports whether no further pair is counted one by one.
+func (t *transfers) full() bool {
+	by := t.by.Load()
+	return by != nil && len(*by) >= maxCounted
+}
+
 // add makes the counts of x. Router.mu is held.
 func (t *transfers) add(x Pair) *transferCount {
 	if c := t.find(x); c != nil {
 		return c
 	}
+	if t.full() {
+		return &t.rest
+	}
 	by := map[Pair]*transferCount{}
 	if old := t.by.Load(); old != nil {
 		by = maps.Clone(*old)
-	}
-	if len(by) >= maxCounted {
-		return &t.rest
 	}
 	by[x] = &transferCount{}
 	t.by.Store(&by)
@@ -69,6 +75,9 @@ func (t *transfers) forget(b *Backend) {
 func (m *Pairs) counted(x Pair) *transferCount {
 	if c := m.transfers.find(x); c != nil {
 		return c
+	}
+	if m.transfers.full() { // before the lock, because with many pairs nearly every request comes here
+		return &m.transfers.rest
 	}
 	m.router.mu.Lock()
 	defer m.router.mu.Unlock()

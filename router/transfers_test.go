@@ -55,3 +55,19 @@ func TestPairsAreBounded(t *testing.T) {
 		t.Errorf("%d entries, the last of %+v", len(all), last)
 	}
 }
+
+// A pair that is not counted one by one costs a request nothing. It once copied all counts, under the
+// router's lock.
+func TestUncountedPairsCopyNothing(t *testing.T) {
+	r, _ := newRouterOf(t, 40, 40, nil)
+	s := r.Snapshot()
+	for _, p := range s.Backends(Prefill) {
+		for _, d := range s.Backends(Decode) {
+			s.Pairs().Worked(Pair{p, d})
+		}
+	}
+	last := Pair{s.Backends(Prefill)[39], s.Backends(Decode)[39]}
+	if n := testing.AllocsPerRun(100, func() { s.Pairs().counted(last) }); n > 0 {
+		t.Errorf("%v allocations for a pair beyond the first %d, want none", n, maxCounted)
+	}
+}

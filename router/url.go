@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// BaseURL rewrites the URL of a backend to scheme://host:port, with the rank if it names one. The text of its errors goes after the
-// value, as ShowURL shows it.
+// BaseURL rewrites the URL of a backend to scheme://host:port, with the rank if it names one. Its error text follows
+// the value as ShowURL shows it.
 func BaseURL(raw string) (string, error) {
 	const example = "http://127.0.0.1:8100"
 	if !strings.Contains(raw, "://") {
@@ -30,11 +30,14 @@ func BaseURL(raw string) (string, error) {
 	case port == "":
 		port = "80"
 	}
-	base := u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
-	if rank != NoRank {
-		base += "@" + strconv.Itoa(rank)
-	}
-	return base, nil
+	return JoinRank(u.Scheme+"://"+net.JoinHostPort(strings.ToLower(u.Hostname()), port), rank), nil
+}
+
+// portLike reports whether what stands before @ may be a host and its port, not a user and a password.
+func portLike(before *url.Userinfo) bool {
+	port, _ := before.Password()
+	_, err := strconv.ParseUint(port, 10, 16)
+	return err == nil
 }
 
 // urlFault says why u cannot be the base URL of a backend. It returns "" if nothing is wrong.
@@ -43,6 +46,11 @@ func urlFault(u *url.URL, example string) string {
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https":
 		return "must start with http:// or https://; try " + example
+	case u.User != nil && u.Port() == "" && portLike(u.User):
+		if _, _, several := strings.Cut(u.Host, ".."); several {
+			return "must have one rank or auto after @ here, and must hold no user or password"
+		}
+		return "must have a rank, a range such as 0..7, or auto after @, and must hold no user or password"
 	case u.User != nil:
 		return "must hold no user or password; use --backend-api-key-file"
 	case u.Hostname() == "":
@@ -56,16 +64,21 @@ func urlFault(u *url.URL, example string) string {
 	}
 }
 
-// ShowURL cuts off what may be a secret in a URL: user, password and query.
+// ShowURL removes the parts of a URL, or of a host and port, that may be secret: user, password and
+// query.
 func ShowURL(raw string) string {
-	if engine, rank := SplitRank(raw); rank != NoRank && strings.Contains(raw, "://") {
-		if base, err := BaseURL(engine); err == nil {
-			return base + "@" + strconv.Itoa(rank) // what stands before the rank is host and port
-		}
-	}
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok {
 		scheme, rest = "", raw
+	}
+	if engine, rank := SplitRank(rest); rank != NoRank { // what stands before the rank may be host and port
+		if base, err := BaseURL(scheme + "://" + engine); ok && err == nil {
+			return JoinRank(base, rank)
+		}
+		_, _, unported := net.SplitHostPort(engine)
+		if _, err := BaseURL("http://" + engine); !ok && err == nil && unported == nil {
+			return JoinRank(engine, rank)
+		}
 	}
 	rest = rest[strings.LastIndexByte(rest, '@')+1:]
 	if i := strings.IndexAny(rest, "?#"); i >= 0 {

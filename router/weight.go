@@ -20,20 +20,21 @@ const (
 	MaxGPUs = 4096
 )
 
-// Entry is a backend as a pool's list has it.
+// Entry is a backend in a pool's list.
 type Entry struct {
 	URL    string
-	Weight float64 // its share beside the others
-	GPUs   float64 // 0: not said
-	// Bootstrap is the port of the connector's bootstrap server beside the engine; 0: the usual one.
+	Weight float64 // its share relative to the others
+	GPUs   float64 // 0: not given
+	// Bootstrap is the port of the connector's bootstrap server on the engine's host; 0: the usual
+	// port.
 	Bootstrap int
+	Connector string // how the engine hands over blocks; empty: by the usual connector
 	State     AdminState
 }
 
-// ParseEntry reads an entry of a pool: "http://host:port", perhaps with "weight=2", "gpus=4",
-// "bootstrap=8998" or "state=drain" after it. An engine whose GPUs are told has them for its weight,
-// unless it has one of its own.
-// The URL comes as written, also with an error, whose text goes after the entry.
+// ParseEntry reads an entry of a pool: "http://host:port", perhaps with "weight=2", "gpus=4", "bootstrap=8998",
+// "connector=mooncake" or "state=drain" after it. If an entry gives the number of GPUs but no weight, this number is
+// the weight. ParseEntry returns the URL as written, even with an error. The error text follows the entry.
 func ParseEntry(text string) (Entry, error) {
 	words := strings.Fields(text)
 	e := Entry{Weight: 1, State: Ready}
@@ -60,12 +61,17 @@ func ParseEntry(text string) (Entry, error) {
 				return e, fmt.Errorf("must have one port of a bootstrap server from 1 to 65535; try %s bootstrap=8998", e.URL)
 			}
 			e.Bootstrap = int(x)
+		case key == "connector":
+			if value == "" || e.Connector != "" {
+				return e, fmt.Errorf("must have one name of a connector; try %s connector=nixl", e.URL)
+			}
+			e.Connector = value
 		case key == "state":
 			if e.State = AdminState(value); !slices.Contains(AdminStates(), e.State) {
 				return e, fmt.Errorf("must have one of the states ready, drain and disabled; try %s state=drain", e.URL)
 			}
 		default:
-			return e, fmt.Errorf("has something else than weight=NUMBER, gpus=NUMBER, bootstrap=PORT or state=STATE behind its URL; try %s weight=2", e.URL)
+			return e, fmt.Errorf("has something else than weight=NUMBER, gpus=NUMBER, bootstrap=PORT, connector=NAME or state=STATE after its URL; try %s weight=2", e.URL)
 		}
 	}
 	if !weighed {
@@ -93,6 +99,9 @@ func (e Entry) String() string {
 	}
 	if e.Bootstrap > 0 {
 		text += " bootstrap=" + strconv.Itoa(e.Bootstrap)
+	}
+	if e.Connector != "" {
+		text += " connector=" + e.Connector
 	}
 	if e.State != Ready && e.State != "" {
 		text += " state=" + string(e.State)

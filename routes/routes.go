@@ -102,7 +102,7 @@ var own = [...]Route{
 // /invocations is another name for the whole API, and would bypass the checks of each route.
 var never = [...]string{
 	"/abort_requests", "/collective_rpc", "/docs", "/fault_tolerance", "/finish_weight_update", "/get_world_size",
-	"/init_weight_transfer_engine", "/invocations", "/is_paused", "/is_scaling_elastic_ep", "/is_sleeping", "/kv_event_sources", "/load",
+	"/inference/v1/abort_requests", "/init_weight_transfer_engine", "/invocations", "/is_paused", "/is_scaling_elastic_ep", "/is_sleeping", "/kv_event_sources", "/load",
 	"/metrics", "/openapi.json", "/pause", "/redoc", "/release_kv_cache_memory", "/reset_encoder_cache", "/reset_mm_cache",
 	"/reset_prefix_cache", "/resume", "/scale_elastic_ep", "/server_info", "/shutdown_weight_transfer_engine", "/sleep",
 	"/start_draft_weight_update", "/start_profile", "/start_weight_update", "/stop_profile", "/update_weight_version", "/update_weights",

@@ -14,6 +14,7 @@ func TestParse(t *testing.T) {
 		"/sleep": "operates an engine", "GET /is_sleeping": "operates an engine", "/Sleep": "operates an engine", "/sleep/": "operates an engine",
 		"/reset_prefix_cache": "operates an engine", "/collective_rpc/x": "operates an engine", "/v1/load_lora_adapter": "operates an engine",
 		"/invocations": "operates an engine", "GET /metrics": "operates an engine", "/fault_tolerance/apply": "operates an engine",
+		"/inference/v1/abort_requests": "operates an engine", "/inference/v1/abort_requests/": "operates an engine", "/Inference/v1/abort_requests": "operates an engine",
 		"/v1/responses": "is served already", "/v1/messages": "is served already", "/v1/messages/count_tokens": "is served already",
 		"/v1/responses/": "takes KV handles", "/V1/messages": "takes KV handles", "/inference/v1/generate/": "takes KV handles", "/v1/Completions": "takes KV handles",
 		"/v1/chat/completions/batch": "takes KV handles",

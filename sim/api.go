@@ -73,7 +73,8 @@ func (g *generation) appendTransfer(b []byte) []byte {
 	} else {
 		b = append(b, g.handle...)
 	}
-	return append(b, `,"ec_transfer_params":null,"metrics":null}`...)
+	b = append(b, `,"ec_transfer_params":`...)
+	return append(g.appendEncodings(b), `,"metrics":null}`...)
 }
 
 // appendStreamTransfer ends an event. From 0.33 on it adds kv_transfer_params, which are null

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -18,15 +19,68 @@ const (
 	ConnectorNixl     Connector = "nixl"           // decode reads what the prefill's handle describes
 	ConnectorPush     Connector = "nixl-push"      // likewise, but prefill writes, and pairs the legs by their id
 	ConnectorMoriio   Connector = "moriio"         // decode reads; its handle has names of its own, see moriio.go
+	ConnectorWrite    Connector = "moriio-write"   // prefill writes into the decode engine that its leg has named
 	ConnectorMooncake Connector = "mooncake"       // prefill writes, and pairs the legs by a transfer id
 	ConnectorSGLang   Connector = "sglang"         // prefill writes, and pairs the legs by a room
+	ConnectorP2P      Connector = "offloading-p2p" // prefill sends what decode fetches under an id, see p2p.go
 	ConnectorShared   Connector = "shared-storage" // both look into Options.Storage
 )
 
+// trait is something that the engines of some connectors do.
+type trait uint8
+
+const (
+	traitStores      trait = 1 << iota // KV lies in Options.Storage, and nothing is pinned for a reader
+	traitTicket                        // it lies there under what the request names, and not under its tokens
+	traitSends                         // a prefill engine sends the blocks to the decode engine that waits for them, which knows no block ids
+	traitHandsOut                      // a prefill's answer holds a handle
+	traitTellsUnread                   // a decode engine tells the prefill engine of a request that it rejects, or whose client leaves before it is scheduled
+	traitPatient                       // a decode engine waits without a limit for blocks that a prefill engine writes
+)
+
+// way is a connector, and how its engines differ from others.
+type way struct {
+	name Connector
+	does trait
+	read func(*generation) // reads what a request says of the other engine, if NIXL's names do not say it
+}
+
+// ways has a row for each connector. In push mode a decode engine tells the prefill engine nothing of what it rejects: the
+// registration stays with it.
+func ways() []way {
+	return []way{
+		{ConnectorNixl, traitHandsOut | traitTellsUnread, nil},
+		{ConnectorPush, traitSends | traitHandsOut | traitPatient, (*generation).readPush},
+		{ConnectorMoriio, traitHandsOut | traitTellsUnread, (*generation).readMoriio},
+		{ConnectorWrite, traitSends | traitHandsOut | traitTellsUnread | traitPatient, (*generation).readMoriio},
+		{ConnectorMooncake, traitSends | traitTellsUnread, (*generation).readMooncake},
+		{ConnectorSGLang, traitSends, (*generation).readSGLang},
+		{ConnectorP2P, traitSends, (*generation).readP2P},
+		{ConnectorShared, traitStores, nil},
+	}
+}
+
 // Connectors lists them.
 func Connectors() []Connector {
-	return []Connector{ConnectorNixl, ConnectorPush, ConnectorMoriio, ConnectorMooncake, ConnectorSGLang, ConnectorShared}
+	var all []Connector
+	for _, w := range ways() {
+		all = append(all, w.name)
+	}
+	return all
 }
+
+// has reports whether engines of the connector have the trait.
+func (c Connector) has(t trait) bool {
+	for _, w := range ways() {
+		if w.name == c {
+			return w.does&t != 0
+		}
+	}
+	return false
+}
+
+// Stores reports whether engines of the connector need a folder for the KV, Options.Storage.
+func (c Connector) Stores() bool { return c.has(traitStores) }
 
 func (o Options) validateConnector() error {
 	if !slices.Contains(Connectors(), o.Connector) {
@@ -38,45 +92,33 @@ func (o Options) validateConnector() error {
 	return nil
 }
 
-// stores reports whether KV lies in a store, and nothing is pinned for a reader.
-func (o Options) stores() bool { return o.Connector == ConnectorShared }
-
-// sends reports whether a prefill engine sends the blocks to the decode engine that waits for them.
-// That engine knows no block ids.
-func (o Options) sends() bool {
-	return o.Connector == ConnectorPush || o.Connector == ConnectorMooncake || o.Connector == ConnectorSGLang
-}
-
-// handsOut reports whether a prefill's answer holds a handle.
-func (o Options) handsOut() bool {
-	return o.Connector == ConnectorNixl || o.Connector == ConnectorPush || o.Connector == ConnectorMoriio
-}
-
-// tellsUnread reports whether a decode engine tells the prefill engine of a request that it rejects,
-// or whose client leaves before it is scheduled. In push mode it does not: the registration stays
-// with the decode engine.
-func (o Options) tellsUnread() bool {
-	return o.Connector == ConnectorNixl || o.Connector == ConnectorMoriio || o.Connector == ConnectorMooncake
-}
+func (o Options) stores() bool      { return o.Connector.has(traitStores) }
+func (o Options) sends() bool       { return o.Connector.has(traitSends) }
+func (o Options) handsOut() bool    { return o.Connector.has(traitHandsOut) }
+func (o Options) tellsUnread() bool { return o.Connector.has(traitTellsUnread) }
+func (o Options) patient() bool     { return o.Connector.has(traitPatient) }
 
 // readHandle reads what the request says of the other engine.
 func (g *generation) readHandle() {
 	g.h = parseHandle(g.r.kv)
-	switch h := &g.h; g.c.o.Connector {
-	case ConnectorPush:
-		h.sent = true
-		h.request = g.api.internalID(g.id, 0)
-	case ConnectorMoriio:
-		h.readMoriio()
-	case ConnectorMooncake:
-		h.sent = true
-		h.request = stringMember(h.members, "transfer_id")
-		h.bootstrap = stringMember(h.members, "remote_bootstrap_addr")
-	case ConnectorSGLang:
-		h.sent = true
-		h.request = strconv.FormatUint(g.r.room, 10)
-		h.peer = peerKey{host: g.r.bootstrapHost, port: g.r.bootstrapPort}
+	g.h.sent = g.c.o.sends()
+	for _, w := range ways() {
+		if w.name == g.c.o.Connector && w.read != nil {
+			w.read(g)
+		}
 	}
+}
+
+func (g *generation) readPush() { g.h.request = g.api.internalID(g.id, 0) }
+
+func (g *generation) readMooncake() {
+	g.h.request = stringMember(g.h.members, "transfer_id")
+	g.h.bootstrap = stringMember(g.h.members, "remote_bootstrap_addr")
+}
+
+func (g *generation) readSGLang() {
+	g.h.request = strconv.FormatUint(g.r.room, 10)
+	g.h.peer = peerKey{host: g.r.bootstrapHost, port: g.r.bootstrapPort}
 }
 
 // pinKey is the name under which a prefill pins the blocks of u.
@@ -84,9 +126,9 @@ func (g *generation) pinKey(u *unit) string {
 	switch g.c.o.Connector {
 	case ConnectorPush:
 		return u.internalID[:strings.LastIndexByte(u.internalID, '-')]
-	case ConnectorMoriio:
+	case ConnectorMoriio, ConnectorWrite:
 		return moriioTransfer(u.internalID)
-	case ConnectorMooncake, ConnectorSGLang:
+	case ConnectorMooncake, ConnectorSGLang, ConnectorP2P:
 		return g.h.request
 	}
 	return u.internalID
@@ -99,24 +141,50 @@ func (c *core) receive(h handle, first, last int) ([]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
+	known := c.peers.knows(peer)
 	conn, err := c.connect(peer)
 	if err != nil {
+		c.waitForTheDead(known)
 		return nil, err
 	}
 	c.pullTime(last - first)
-	reply, err := conn.ask(sideMessage{Op: "await", Request: h.request, First: first, Last: last})
+	await := sideMessage{Op: "await", Request: h.request, First: first, Last: last, To: c.side.Addr().String()}
+	reply, err := conn.ask(await)
+	if err != nil && !errors.Is(err, errRefused) && c.o.Connector == ConnectorWrite {
+		conn, reply, err = c.askRestarted(conn, await, err)
+	}
 	c.gate.wait()
 	if err != nil {
 		c.discard(conn)
+		c.waitForTheDead(!errors.Is(err, errRefused))
 		return nil, err
 	}
 	c.park(conn)
 	return reply.Contents, nil
 }
 
-// send serves an await: it waits for the prefill with that key, and frees its blocks.
+// waitForTheDead waits until this engine ends, if it has shaken hands with a prefill engine that is gone. In
+// push mode vLLM's decode engine does not fail a request whose registration it could not send, because that may
+// have been sent in part. It does not notice an engine that dies after that either. The request waits without
+// a limit, and its blocks stay in use even after its client has left. MoRIIO in write mode has no limit either.
+func (c *core) waitForTheDead(known bool) {
+	if known && c.o.patient() {
+		<-c.life.Done()
+	}
+}
+
+// send serves an await: it waits for the prefill with that key, and frees its blocks. In push mode vLLM's prefill engine
+// keeps a registration for which it has no blocks, those that it has written already included, and its decode engine
+// waits for them without a limit.
 func (c *core) send(m sideMessage) sideReply {
-	blocks, ok := c.ledger.await(c.life, m.Request, c.o.Lease)
+	patience := c.o.Lease
+	switch {
+	case c.o.Connector == ConnectorP2P:
+		patience = c.o.FetchTimeout
+	case c.o.patient():
+		patience = 0
+	}
+	blocks, ok := c.ledger.await(c.life, m.Request, patience)
 	if !ok {
 		return sideReply{Error: "no prefill " + m.Request}
 	}
@@ -124,14 +192,19 @@ func (c *core) send(m sideMessage) sideReply {
 		return sideReply{Error: fmt.Sprintf("blocks %d to %d of %d", m.First, m.Last, len(blocks))}
 	}
 	contents, _ := c.ledger.read(m.Request, blocks[m.First:m.Last])
+	c.writeElsewhere(m, contents)
 	c.ledger.unpin(m.Request, freedByRead)
 	return sideReply{Contents: contents}
 }
 
 // release frees the blocks of a prefill that nobody will read, as soon as there are any.
 func (c *core) release(m sideMessage) {
-	if !c.o.sends() {
+	switch {
+	case !c.o.sends():
 		c.ledger.unpin(m.Request, m.By)
+		return
+	case c.o.Connector == ConnectorP2P:
+		c.ledger.refuse(m.Request)
 		return
 	}
 	c.spawn(func() {
@@ -150,18 +223,23 @@ func (l *ledger) wake() {
 }
 
 // tellAborted ends the wait of a decode engine for a prefill whose client has left. SGLang's prefill
-// servers do so; with the other connectors decode waits on.
+// servers and the peer-to-peer tier do so; with the other connectors decode waits on.
 func (g *generation) tellAborted() {
-	if l := g.c.ledger; g.c.o.Connector == ConnectorSGLang {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.refused[g.h.request] = true
-		if e := l.pins[g.h.request]; e != nil {
-			l.drop(e, freedByAbort)
-			l.schedule()
-		}
-		l.wake()
+	if o := g.c.o; o.Connector == ConnectorSGLang || o.Connector == ConnectorP2P {
+		g.c.ledger.refuse(g.h.request)
 	}
+}
+
+// refuse ends the wait for key, and frees what is pinned under it.
+func (l *ledger) refuse(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refused[key] = true
+	if e := l.pins[key]; e != nil {
+		l.drop(e, freedByAbort)
+		l.schedule()
+	}
+	l.wake()
 }
 
 // holds reports whether blocks are pinned under key.
@@ -171,10 +249,15 @@ func (l *ledger) holds(key string) bool {
 	return l.pins[key] != nil
 }
 
-// await returns the blocks that are pinned under key. It waits for them until ctx or patience ends.
+// await returns the blocks that are pinned under key. It waits for them until ctx or patience ends, which is without a
+// limit if it is 0.
 func (l *ledger) await(ctx context.Context, key string, patience time.Duration) ([]int, bool) {
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
+	var late <-chan time.Time
+	if patience > 0 {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		late = timer.C
+	}
 	for {
 		l.mu.Lock()
 		if e, ok := l.pins[key]; ok {
@@ -192,12 +275,24 @@ func (l *ledger) await(ctx context.Context, key string, patience time.Duration) 
 		l.mu.Unlock()
 		select {
 		case <-more:
-		case <-timer.C:
+		case <-late:
 			return nil, false
 		case <-ctx.Done():
 			return nil, false
 		}
 	}
+}
+
+// endAborted ends the transfer of a request whose client left before. If the answer was to be whole, Mooncake's decode engine
+// asks the prefill engine once more under the same transfer id, to have its blocks freed. A prefill engine that serves
+// this question first tells the other one nothing, and the decode engine's blocks stay in use until it is restarted. vLLM's
+// engines lose them only if the questions come in that order. These always do, unless the prefill engine is gone.
+func (g *generation) endAborted(r *reservation, result loadResult) {
+	if g.c.o.Connector == ConnectorMooncake && !g.r.stream && result.err == nil {
+		g.c.ledger.lose(r)
+		return
+	}
+	g.c.ledger.finish(r)
 }
 
 // awaitSent waits until the blocks are sent, where a prefill answers only then. It returns false if
@@ -221,4 +316,17 @@ func (r *request) readRoom(f *fields) {
 	_ = json.Unmarshal(f.members["bootstrap_host"], &r.bootstrapHost)
 	_ = json.Unmarshal(f.members["bootstrap_port"], &r.bootstrapPort)
 	_ = json.Unmarshal(f.members["bootstrap_room"], &r.room)
+}
+
+// pulls reports whether this is the second leg: its KV comes from another engine.
+func (g *generation) pulls() bool {
+	switch o := g.c.o; {
+	case !o.connector() || o.stores():
+		return false
+	case o.Connector == ConnectorSGLang:
+		return o.Role == RoleDecode && g.r.room > 0
+	case o.Connector == ConnectorP2P:
+		return g.h.members["remote_prefiller"] != nil && g.h.addressable()
+	}
+	return g.h.remotePrefill()
 }

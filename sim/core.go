@@ -21,9 +21,11 @@ type core struct {
 	print   string // system_fingerprint
 	ledger  *ledger
 	pace    *pace
+	steps   *steps // nil without a profile
 	metrics *metrics
 	peers   *peers
-	pulling sync.Mutex // held by the pull whose turn it is, where a profile says so
+	targets sync.Map   // of ConnectorWrite: which engine each prefill is for, by what it is pinned under
+	pulling sync.Mutex // held by the pull whose turn it is, where a profile says so and no steps are taken
 	gate    gate
 	serving atomic.Int64 // HTTP requests in flight, for /load
 
@@ -37,6 +39,8 @@ type core struct {
 	boot  net.Listener // nil without a bootstrap server
 	conns map[net.Conn]struct{}
 	ended bool
+
+	encodings encodings
 
 	refusing bool // the HTTP port is closed by a fault
 	kept     places
@@ -53,12 +57,12 @@ func startCore(e *Engine, o Options) (*core, error) {
 		return nil, fmt.Errorf("listen for HTTP on %s: %w", o.Listen, err)
 	}
 	c.o.Listen = c.http.Addr().String()
-	if o.connector() {
+	if o.reachable() {
 		if c.side, err = net.Listen("tcp", o.SideChannel); err != nil {
 			_ = c.http.Close() // the first error is the one to report
 			return nil, fmt.Errorf("listen for the side channel on %s: %w", o.SideChannel, err)
 		}
-		if o.Connector == ConnectorMoriio {
+		if o.Connector == ConnectorMoriio || o.Connector == ConnectorWrite {
 			c.id = c.side.Addr().String() // so a restarted engine has the same id
 		}
 		c.spawn(func() { c.accept(c.side, c.serveSide) })
@@ -70,6 +74,9 @@ func startCore(e *Engine, o Options) (*core, error) {
 			return nil, fmt.Errorf("listen for the bootstrap server on %s: %w", o.Bootstrap, err)
 		}
 		c.serveBootstrap(c.boot)
+	}
+	if o.takesSteps() {
+		c.steps = newSteps(c)
 	}
 	l := c.http // a refuse fault replaces the field
 	c.spawn(func() { c.accept(l, c.serveLate) })

@@ -48,7 +48,7 @@ func (g *generation) awaitTurn(ctx context.Context, r *reservation) bool {
 		return ctx.Err() == nil && !g.x.gone()
 	default:
 	}
-	if g.pulls() && g.h.heartbeats() && g.c.o.Connector != ConnectorMoriio { // MoRIIO has no lease to renew
+	if g.pulls() && g.h.heartbeats() && g.c.o.Connector != ConnectorMoriio && g.c.o.Connector != ConnectorWrite { // MoRIIO has no lease to renew
 		stop := make(chan struct{})
 		defer close(stop)
 		g.c.spawn(func() { g.c.heartbeat(g.h, stop) })
@@ -88,7 +88,7 @@ func (g *generation) keepAnswer(r *reservation) {
 // compute prefills on this engine. It returns false if the request has ended.
 func (g *generation) compute(ctx context.Context, r *reservation) bool {
 	g.fetch(r)
-	if g.c.spend(ctx, g.c.o.prefillTime(r.uncached(g.c.o.BlockSize))) {
+	if g.prefillHere(ctx, r, r.uncached(g.c.o.BlockSize)) {
 		g.c.ledger.endCompute(r)
 		g.fileKV(r)
 		if g.decodesUnloaded() {
@@ -103,13 +103,34 @@ func (g *generation) compute(ctx context.Context, r *reservation) bool {
 	return false
 }
 
+// prefillHere takes the time of so many tokens of prompts. It returns false if ctx ended first.
+func (g *generation) prefillHere(ctx context.Context, r *reservation, tokens int) bool {
+	if g.c.steps == nil {
+		return g.c.spend(ctx, g.c.o.prefillTime(tokens))
+	}
+	g.leaveSteps() // of a unit before
+	g.seq = g.c.steps.compute(r, tokens, g.promptTokens(), g.steps())
+	if g.c.steps.await(ctx, g.seq, 1) {
+		return true
+	}
+	g.leaveSteps()
+	return false
+}
+
+// leaveSteps takes the answer out of the engine's steps.
+func (g *generation) leaveSteps() {
+	if g.seq != nil {
+		g.c.steps.leave(g.seq)
+	}
+}
+
 // recompute prefills u after its KV did not come. It queues once more.
 func (g *generation) recompute(ctx context.Context, r *reservation, u *unit) bool {
 	turn := &reservation{computes: true}
 	g.c.ledger.reserve(turn)
 	defer g.c.ledger.finish(turn)
 	s := r.seats[u.index]
-	if !g.awaitTurn(ctx, turn) || !g.c.spend(ctx, g.c.o.prefillTime(s.uncached(g.c.o.BlockSize))) {
+	if !g.awaitTurn(ctx, turn) || !g.prefillHere(ctx, turn, s.uncached(g.c.o.BlockSize)) {
 		g.c.ledger.finish(r)
 		g.left()
 		return false
@@ -145,8 +166,9 @@ func (g *generation) load(ctx context.Context, r *reservation) bool {
 			}
 		case <-ctx.Done():
 			g.left()
-			// The blocks stay in use until the transfer ends, whenever that is.
-			g.c.spawn(func() { <-loaded; g.c.ledger.finish(r) })
+			g.stopFetch()
+			// The blocks stay in use until the transfer ends, whenever that is, or for good.
+			g.c.spawn(func() { g.endAborted(r, <-loaded) })
 			return false
 		}
 	}
@@ -191,7 +213,7 @@ func (g *generation) transfer(ctx context.Context, hits, need int) loadResult {
 
 // digest uses what a transfer brought: right KV, wrong KV or none.
 func (g *generation) digest(ctx context.Context, r *reservation, u *unit, result loadResult) bool {
-	if result.err != nil && g.c.o.LoadFailure == "recompute" {
+	if result.err != nil && g.c.o.recomputes() {
 		return g.recompute(ctx, r, u)
 	}
 	if result.err != nil {
@@ -210,9 +232,9 @@ func (g *generation) digest(ctx context.Context, r *reservation, u *unit, result
 }
 
 // cachedElsewhere is what a decode engine reports as cached of KV that it pulled. Since 0.32 it
-// is what the prefill engine had cached, as the handle says. Before that it is all of it.
+// is what the prefill engine had cached, if the handle says so. Otherwise it is all of it.
 func (g *generation) cachedElsewhere() int {
-	if !g.c.o.since(32) {
+	if !g.c.o.since(32) || g.h.cached < 0 {
 		return g.promptTokens()
 	}
 	return g.h.cached
@@ -252,8 +274,15 @@ func (g *generation) hang(ctx context.Context, r *reservation) {
 
 // generate writes the answer, whole or token by token.
 func (g *generation) generate(ctx context.Context, r *reservation) error {
-	leave := g.c.pace.join(g.rec.PromptTokens)
-	defer leave()
+	if g.c.steps == nil {
+		leave := g.c.pace.join(g.rec.PromptTokens)
+		defer leave()
+	} else {
+		if g.seq == nil {
+			g.seq = g.c.steps.join(g.promptTokens(), g.steps())
+		}
+		defer g.leaveSteps()
+	}
 	if g.r.stream {
 		err := g.writeStream(ctx, true)
 		if err == nil {
@@ -273,6 +302,9 @@ func (g *generation) generate(ctx context.Context, r *reservation) error {
 
 // awaitTokens waits for the decode steps of count tokens since begin, which is a value of the pace.
 func (g *generation) awaitTokens(ctx context.Context, begin time.Duration, count int) bool {
+	if g.seq != nil {
+		return g.c.steps.await(ctx, g.seq, count+1)
+	}
 	return g.c.awaitStep(ctx, begin+timeFor(count, g.c.stepTime()))
 }
 

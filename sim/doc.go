@@ -31,6 +31,13 @@
 // computed the running answers get no tokens, and between two chunks they get one. The number of
 // running answers makes no step slower. A transfer takes its time however many there are.
 //
+// An engine with a Profile takes steps instead. A step has a token for each running answer, and the prompts
+// that came first, up to max_num_batched_tokens, whole or in part. Its time is that of a decode step of so
+// many answers and tokens of context, what the prompts cost above that, and the posts of the transfers that it
+// begins. As vLLM schedules ahead, a step is put together when the one before it begins: what comes meanwhile,
+// a transfer that has ended too, is in the step after it. Transfers run beside the steps. A prompt counts as
+// waiting until it fits in the next step.
+//
 // Not simulated are preemption (a request takes all the blocks that it will need before it runs),
 // structured output, sampling, and routes that xpyd neither serves nor asks. The routes of embeddings,
 // scores and audio answer for the same model, at once and without load: Embedding, Similarity and

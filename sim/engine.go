@@ -62,21 +62,24 @@ func (e *Engine) URL() string {
 // Name is Options.Name.
 func (e *Engine) Name() string { return e.o.Name }
 
-// SideChannelAddr is host:port of the KV side channel, or "" without a connector.
+// SideChannelAddr is host:port of the side channel, or "" without a connector.
 func (e *Engine) SideChannelAddr() string {
-	if !e.o.connector() {
+	if !e.o.reachable() {
 		return ""
 	}
 	return e.o.SideChannel
 }
 
-// BootstrapPort is the port of the server that knows the engine, or 0 if its connector has none.
+// BootstrapPort is the port at which others have to be told to find the engine, or 0 if its connector has none.
 func (e *Engine) BootstrapPort() int {
 	addr := ""
 	switch e.o.Connector {
 	case ConnectorMooncake:
 		addr = e.o.Bootstrap
-	case ConnectorSGLang:
+	case ConnectorSGLang, ConnectorP2P:
+		addr = e.o.SideChannel
+	}
+	if e.o.Connector == ConnectorWrite && e.o.Role == RoleDecode {
 		addr = e.o.SideChannel
 	}
 	_, text, _ := net.SplitHostPort(addr) // "" has no port

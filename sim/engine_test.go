@@ -280,7 +280,7 @@ func TestCloseEndsEveryGoroutine(t *testing.T) {
 
 func TestOptionsRefused(t *testing.T) {
 	for name, o := range map[string]sim.Options{
-		`sim role "x": want prefill, decode or both`:                                                    {Role: "x"},
+		`sim role "x": want prefill, decode, both or encode`:                                            {Role: "x"},
 		`sim load failure policy "x": want fail or recompute`:                                           {LoadFailure: "x"},
 		"sim blocks -1: want at least 1":                                                                {NumBlocks: -1, MaxModelLen: 1},
 		"sim max model len 100: 2 blocks of 16 tokens hold only 32":                                     {NumBlocks: 2, MaxModelLen: 100},

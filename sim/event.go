@@ -22,4 +22,5 @@ const (
 	PhaseStreamEnd       Phase = "stream_end"       // the whole answer is written, streamed or not
 	PhaseAborted         Phase = "aborted"          // the engine saw that the client has gone
 	PhaseRejected        Phase = "rejected"         // a 4xx is written
+	PhaseStalled         Phase = "stalled"          // a fault hangs the request from here on
 )

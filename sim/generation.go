@@ -21,6 +21,7 @@ type generation struct {
 	created int64  // seconds since 1970
 	units   []*unit
 	events  *eventStream // nil unless streamed
+	seq     *sequence    // in an engine's steps; nil without
 	start   time.Time
 	granted time.Time // its turn came; zero while it queues
 	first   time.Time // its prompt's KV was in place; zero before
@@ -28,6 +29,7 @@ type generation struct {
 	pulled bool   // its KV comes from another engine
 	cached int    // cached_tokens to report
 	handle []byte // kv_transfer_params to answer, nil for null
+	ec     []byte // likewise, ec_transfer_params
 }
 
 // unit is one choice: one prompt, one sequence in the engine.
@@ -54,19 +56,10 @@ func (g *generation) prefillOnly() bool {
 		return o.Role == RolePrefill
 	case o.Connector == ConnectorSGLang:
 		return o.Role == RolePrefill && g.r.room > 0
+	case o.Connector == ConnectorP2P:
+		return g.h.members["remote_decoder"] != nil
 	}
 	return g.h.remoteDecode()
-}
-
-// pulls reports whether this is the second leg: its KV comes from another engine.
-func (g *generation) pulls() bool {
-	switch o := g.c.o; {
-	case !o.connector() || o.stores():
-		return false
-	case o.Connector == ConnectorSGLang:
-		return o.Role == RoleDecode && g.r.room > 0
-	}
-	return g.h.remotePrefill()
 }
 
 // complete serves one completion request, from its bytes to its answer.
@@ -102,22 +95,17 @@ func (c *core) complete(ctx context.Context, x *exchange, shape api) {
 		g.leaveQueue(nil)
 		return
 	}
+	if c.o.Role != RoleEncode && !g.pulls() {
+		g.needEncodings()
+	}
+	if c.o.encodes() {
+		g.encode()
+	}
 	if g.prefillOnly() {
 		g.prefill(ctx)
 	} else {
 		g.decode(ctx)
 	}
-}
-
-func newRecord(g *generation) *Record {
-	rec := &Record{
-		Time: g.start, Engine: g.c.o.Name, RequestID: g.x.req.Header.Get("X-Request-Id"),
-		Path: g.x.req.URL.Path, Leg: "plain", Header: g.x.req.Header,
-	}
-	if len(g.x.body) <= bodyKept {
-		rec.Body = g.x.body
-	}
-	return rec
 }
 
 // accept notes what the request model read.
@@ -126,12 +114,14 @@ func (g *generation) accept(r *request) {
 	g.id = g.name()
 	g.readHandle()
 	rec := g.rec
-	rec.ID, rec.Stream, rec.MaxTokens = g.id, r.stream, r.maxTokens
+	rec.ID, rec.Stream, rec.MaxTokens, rec.Media = g.id, r.stream, r.maxTokens, len(r.media)
 	rec.DoRemoteDecode, rec.DoRemotePrefill = g.h.remoteDecode(), g.h.remotePrefill()
 	for _, p := range r.prompts {
 		rec.PromptTokens += p.tokens
 	}
 	switch {
+	case g.c.o.Role == RoleEncode:
+		rec.Leg = "encode"
 	case g.prefillOnly():
 		rec.Leg = "prefill"
 	case g.pulls():

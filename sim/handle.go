@@ -11,9 +11,10 @@ type handle struct {
 	members map[string]json.RawMessage
 	blocks  []int // of all KV cache groups
 	request string
-	cached  int // of the prompt, by the prefill engine
+	cached  int // of the prompt, by the prefill engine; -1 if it does not say so
 	peer    peerKey
 
+	ticket    string // under which a store keeps the KV, if that is how the connector finds it
 	sent      bool   // the prefill engine sends the blocks, which have no ids here
 	bootstrap string // base URL of the server that knows the peer; "" if peer is known
 }
@@ -28,13 +29,13 @@ const (
 )
 
 func parseHandle(members map[string]json.RawMessage) handle {
-	h := handle{members: members}
+	h := handle{members: members, cached: -1}
 	var groups [][]int
 	if json.Unmarshal(members["remote_block_ids"], &groups) == nil {
 		h.blocks = slices.Concat(groups...)
 	}
 	h.request = stringMember(members, "remote_request_id")
-	_ = json.Unmarshal(members["remote_prefill_cached_tokens"], &h.cached) // 0 if it is missing
+	_ = json.Unmarshal(members["remote_prefill_cached_tokens"], &h.cached)
 	h.peer.engine = stringMember(members, "remote_engine_id")
 	h.peer.host = stringMember(members, "remote_host")
 	_ = json.Unmarshal(members["remote_port"], &h.peer.port) // stays 0, which addressable sees

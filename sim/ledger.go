@@ -32,6 +32,12 @@ type Ledger struct {
 	// there.
 	Stored int `json:"stored,omitempty"`
 	Loaded int `json:"loaded,omitempty"`
+
+	// Encoded counts the items that an encode engine has encoded. EncodingsLoaded and EncodingsComputed
+	// count those that another engine needed and found, or computed itself.
+	Encoded           int `json:"encoded,omitempty"`
+	EncodingsLoaded   int `json:"encodings_loaded,omitempty"`
+	EncodingsComputed int `json:"encodings_computed,omitempty"`
 }
 
 // Entry is one finished prefill whose blocks wait, or waited, for a reader. With
@@ -56,17 +62,18 @@ type ledger struct {
 	loading   int            // sequences that wait for another engine's KV
 	waiting   []*reservation // first come, first served
 	computing *reservation   // the one that has the turn; nil if none has it
+	ahead     int            // tokens of granted prompts that no step has yet, where the engine takes steps
 	pins      map[string]*Entry
 	past      []Entry
 	gone      map[string]bool // by request id: the entries of the past
 	freedBy   map[string]int
 	stale     int
-	stored    Ledger        // only Stored and Loaded
+	stored    Ledger        // only the counts of the store and of encodings
 	pinned    chan struct{} // closed at the next pin or refusal; nil while nobody waits
 	refused   map[string]bool
 }
 
-// count changes the figures of the store.
+// count changes the figures of the store and of encodings.
 func (l *ledger) count(f func(*Ledger)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -205,6 +212,7 @@ func (l *ledger) snapshot() Ledger {
 	s := Ledger{
 		FreedBy: maps.Clone(l.freedBy), Entries: append([]Entry{}, l.past...), StaleReads: l.stale,
 		Stored: l.stored.Stored, Loaded: l.stored.Loaded,
+		Encoded: l.stored.Encoded, EncodingsLoaded: l.stored.EncodingsLoaded, EncodingsComputed: l.stored.EncodingsComputed,
 	}
 	for _, e := range l.pins {
 		s.Pinned += len(e.Blocks)

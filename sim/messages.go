@@ -104,6 +104,9 @@ func (messagesAPI) appendAnswer(b []byte, g *generation) []byte {
 	if g.handle != nil {
 		b = append(append(b, `,"kv_transfer_params":`...), g.handle...)
 	}
+	if g.ec != nil {
+		b = append(append(b, `,"ec_transfer_params":`...), g.ec...)
+	}
 	return append(b, '}')
 }
 

@@ -26,8 +26,7 @@ func (g *generation) faultBefore(ctx context.Context) bool {
 		case FaultFIN:
 			g.x.hangup()
 		case FaultHang:
-			<-ctx.Done()
-			g.left()
+			g.stall(ctx)
 		case FaultStatus:
 			g.send(&apiError{status: f.Value, message: "injected fault", kind: faultType(f.Value)})
 		case FaultKill:
@@ -46,12 +45,21 @@ func (g *generation) faultBefore(ctx context.Context) bool {
 
 func faultType(status int) string {
 	switch {
+	case status == http.StatusServiceUnavailable:
+		return "Service Unavailable" // of a full queue (QueueOverflowError)
 	case status >= http.StatusInternalServerError:
 		return "InternalServerError"
 	case status == http.StatusNotFound:
 		return "NotFoundError"
 	}
 	return "BadRequestError"
+}
+
+// stall does nothing until the client or the engine has gone.
+func (g *generation) stall(ctx context.Context) {
+	g.emit(PhaseStalled, 0)
+	<-ctx.Done()
+	g.left()
 }
 
 // faultInstead plays the faults of streams in place of an answer that is not streamed. It returns
@@ -64,8 +72,7 @@ func (g *generation) faultInstead(ctx context.Context) bool {
 		case FaultDie, FaultCut:
 			_ = g.breakOff(f)
 		case FaultStall:
-			<-ctx.Done()
-			g.left()
+			g.stall(ctx)
 		case FaultKill:
 			g.die()
 		default:

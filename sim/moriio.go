@@ -4,9 +4,9 @@ import "encoding/json"
 
 // readMoriio reads what a decode engine of MoRIIO needs of its handle. The engines pair by the transfer
 // id. P's side channel stands for both of its ports.
-func (h *handle) readMoriio() {
-	h.request = stringMember(h.members, "transfer_id")
-	_ = json.Unmarshal(h.members["remote_handshake_port"], &h.peer.port) // stays 0, which addressable sees
+func (g *generation) readMoriio() {
+	g.h.request = stringMember(g.h.members, "transfer_id")
+	_ = json.Unmarshal(g.h.members["remote_handshake_port"], &g.h.peer.port) // stays 0, which addressable sees
 }
 
 // moriioTransfer is the transfer id that a prefill engine makes, if the request brings none.

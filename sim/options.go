@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Role says what an engine is for. Prefill and decode engines have a KV connector. As with NIXL,
+// Role says what an engine is for. Prefill and decode engines have a KV connector, encode engines an EC
+// connector (encode.go). As with NIXL,
 // the kv_transfer_params of each request decide which leg they run. A "both" engine has no
 // connector and ignores them.
 type Role string
@@ -19,6 +20,7 @@ const (
 	RolePrefill Role = "prefill"
 	RoleDecode  Role = "decode"
 	RoleBoth    Role = "both"
+	RoleEncode  Role = "encode"
 )
 
 // Options describes one engine. The zero value of a field means its default. A negative duration
@@ -38,6 +40,12 @@ type Options struct {
 	Connector Connector
 	Storage   string
 	Bootstrap string
+	// Encodings is the folder of an ECExampleConnector, the same for all engines. Without one encode
+	// engines keep encodings, and others fetch them from there.
+	Encodings string
+	// Encodes is ec_role ec_both: a prefill, decode or plain engine keeps what it encodes for others, and
+	// says so in its answers.
+	Encodes bool
 
 	// Version is what /version answers, default "0.32.0". It selects how older engines behave.
 	// Below 0.32 a stream whose KV did not come has no error event, only [DONE]. In 0.30 and 0.31 a
@@ -77,6 +85,8 @@ type Options struct {
 	// a reader. A decode engine where the request queues sends a heartbeat every sixth of it, and
 	// each extends it to now + 2/3 Lease.
 	Lease time.Duration
+	// FetchTimeout is how long a decode engine of ConnectorP2P waits for KV, default 30s.
+	FetchTimeout time.Duration
 
 	// Weights names the weights that the engine has loaded. KV of other weights is wrong for it.
 	Weights string
@@ -134,17 +144,19 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.Version, "0.32.0")
 	setDefault(&o.BlockSize, 16)
 	setDefault(&o.NumBlocks, 8192)
-	setDefault(&o.MaxSeqs, 64)
 	setDefault(&o.MaxModelLen, min(32768, o.NumBlocks*o.BlockSize))
 	setDefault(&o.PrefillTokensPerSecond, 20000)
 	if o.Profile != nil {
 		setDefault(&o.MaxBatchedTokens, o.Profile.MaxBatchedTokens)
+		setDefault(&o.MaxSeqs, o.Profile.MaxSeqs)
 	}
 	setDefault(&o.MaxBatchedTokens, 2048)
+	setDefault(&o.MaxSeqs, 64)
 	setDefault(&o.TransferPerBlock, 50*time.Microsecond)
 	setDefault(&o.TokenLatency, 15*time.Millisecond)
 	setDefault(&o.AbortWindow, 3*time.Millisecond)
 	setDefault(&o.Lease, 30*time.Second)
+	setDefault(&o.FetchTimeout, 30*time.Second)
 	setDefault(&o.DecoderTTL, 480*time.Second)
 	setDefault(&o.LoadFailure, "fail")
 	setDefault(&o.HandshakeTimeout, 5*time.Second)
@@ -154,9 +166,9 @@ func (o Options) withDefaults() (Options, error) {
 
 func (o Options) validate() error {
 	switch o.Role {
-	case RolePrefill, RoleDecode, RoleBoth:
+	case RolePrefill, RoleDecode, RoleBoth, RoleEncode:
 	default:
-		return fmt.Errorf("sim role %q: want prefill, decode or both", o.Role)
+		return fmt.Errorf("sim role %q: want prefill, decode, both or encode", o.Role)
 	}
 	if o.LoadFailure != "fail" && o.LoadFailure != "recompute" {
 		return fmt.Errorf("sim load failure policy %q: want fail or recompute", o.LoadFailure)
@@ -202,7 +214,13 @@ func (o Options) weights() uint64 {
 }
 
 // connector reports whether this engine was started with a KV connector.
-func (o Options) connector() bool { return o.Role != RoleBoth }
+func (o Options) connector() bool { return o.Role == RolePrefill || o.Role == RoleDecode }
+
+// encodes reports whether other engines may load encodings from this one.
+func (o Options) encodes() bool { return o.Encodes || o.Role == RoleEncode }
+
+// reachable reports whether other engines connect to this one. A plain engine may load encodings.
+func (o Options) reachable() bool { return o.connector() || o.encodes() }
 
 // since reports whether the engine is of 0.minor or newer.
 func (o Options) since(minor int) bool {
@@ -229,7 +247,7 @@ func (o Options) blocksFor(tokens int) int { return (tokens + o.BlockSize - 1) /
 
 func (o Options) prefillTime(tokens int) time.Duration {
 	if o.Profile != nil && tokens > 0 {
-		return o.Profile.PrefillMS.at(tokens)
+		return o.Profile.prefillMS(o.Role).at(tokens)
 	}
 	return time.Duration(float64(tokens) / o.PrefillTokensPerSecond * float64(time.Second))
 }

@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"math"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -89,12 +90,19 @@ func TestLocalPrefillSlowsRunningAnswers(t *testing.T) {
 		}
 	}
 	e := start(t, sim.Options{TokenLatency: latency, PrefillTokensPerSecond: 1000, MaxBatchedTokens: 100, Hook: hook})
-	send(t, e, completionsPath, body{"prompt": "a", "stream": true, "max_tokens": 4000})
+	send(t, e, completionsPath, body{"prompt": "a", "stream": true, "max_tokens": 8000})
 	await(t, "it is written", func() bool { return written.Load() > 1 })
-	before := written.Load()
-	ask(t, e, tokens("a", 400), 1) // 4 chunks of 100 ms
-	if got := written.Load() - before; got > 100 {
-		t.Errorf("%v tokens while 400 ms were computed: at %v a token, as if nothing were", got, latency)
+	var before int64
+	least := int64(math.MaxInt64) // a test that is held up counts too many
+	for _, seed := range []string{"a", "b", "c", "d", "e"} {
+		before = written.Load()
+		ask(t, e, tokens(seed, 400), 1) // 4 chunks of 100 ms
+		if least = min(least, written.Load()-before); least <= 100 {
+			break
+		}
+	}
+	if least > 100 {
+		t.Errorf("%v tokens while 400 ms were computed: at %v a token, as if nothing were", least, latency)
 	}
 	await(t, "the answer goes on", func() bool { return written.Load() > before+20 })
 }
@@ -130,8 +138,10 @@ func TestTransferTimeChangesWhileItRuns(t *testing.T) {
 	}
 	d.SetTransferPerBlock(0)
 	best := time.Hour // a busy machine can only delay
-	for range 5 {
-		best = min(best, pull())
+	for range 50 {
+		if best = min(best, pull()); best < 200*time.Millisecond {
+			break
+		}
 	}
 	if best >= 200*time.Millisecond {
 		t.Errorf("10 blocks in %v, want no time", best)

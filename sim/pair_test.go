@@ -154,9 +154,9 @@ func events(stream []byte) []string {
 // await polls until the condition holds.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within 5s: %s", what)
+			t.Fatalf("not within 20s: %s", what)
 		}
 	}
 }

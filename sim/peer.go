@@ -41,6 +41,26 @@ type peerConn struct {
 
 var errIncompatible = errors.New("incompatible peer")
 
+// errRefused is the answer of a peer that lives.
+var errRefused = errors.New("refused")
+
+// knows reports whether the engine has shaken hands with key.
+func (p *peers) knows(key peerKey) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.known[key]
+}
+
+// forget drops the idle connections to key.
+func (c *core) forget(key peerKey) {
+	c.peers.mu.Lock()
+	defer c.peers.mu.Unlock()
+	for _, conn := range c.peers.idle[key] {
+		c.discard(conn)
+	}
+	delete(c.peers.idle, key)
+}
+
 // connect returns a connection to key. It waits without a limit for a peer that accepts and is
 // silent, because a frozen one does that.
 func (c *core) connect(key peerKey) (*peerConn, error) {
@@ -116,7 +136,7 @@ func (p *peerConn) ask(m sideMessage) (sideReply, error) {
 		return reply, fmt.Errorf("await %s from peer %s: %w", m.Op, p.key.engine, err)
 	}
 	if reply.Error != "" {
-		return reply, fmt.Errorf("ask peer %s: %s", p.key.engine, reply.Error)
+		return reply, fmt.Errorf("ask peer %s: %w: %s", p.key.engine, errRefused, reply.Error)
 	}
 	return reply, nil
 }

@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"context"
+	"time"
 )
 
 // prefill is the first leg: compute, pin the blocks under a lease, answer one
@@ -12,6 +13,10 @@ import (
 // strands the blocks. The engine has finished, but the handler is cancelled before it writes the
 // answer that names them.
 func (g *generation) prefill(ctx context.Context) {
+	if !g.directed() {
+		g.die()
+		return
+	}
 	l := g.c.ledger
 	r := g.reserve()
 	select {
@@ -27,9 +32,8 @@ func (g *generation) prefill(ctx context.Context) {
 	}
 	g.admitted(r)
 	g.emit(PhasePrefillStart, 0)
-	compute, more := g.c.o.prefillTime(r.uncached(g.c.o.BlockSize)), timeFor(g.steps()-1, g.c.stepTime())
-	window := max(0, min(g.c.o.AbortWindow, compute+more))
-	if !g.c.spend(ctx, min(compute, compute+more-window)) || !g.c.pause(ctx, more-window) || g.x.gone() {
+	window, computed := g.computeForOther(ctx, r)
+	if !computed || g.x.gone() {
 		l.finish(r)
 		g.tellAborted()
 		g.left()
@@ -52,6 +56,23 @@ func (g *generation) prefill(ctx context.Context) {
 	g.answerPrefill(ctx)
 }
 
+// computeForOther computes r's prompts and the answer up to its last moments, the window in which a client
+// that leaves strands the blocks. It returns false if ctx ended first.
+func (g *generation) computeForOther(ctx context.Context, r *reservation) (window time.Duration, ok bool) {
+	tokens := r.uncached(g.c.o.BlockSize)
+	compute, more := g.c.o.prefillTime(tokens), timeFor(g.steps()-1, g.c.stepTime())
+	window = max(0, min(g.c.o.AbortWindow, compute+more))
+	if g.c.steps == nil {
+		return window, g.c.spend(ctx, min(compute, compute+more-window)) && g.c.pause(ctx, more-window)
+	}
+	g.seq = g.c.steps.compute(r, tokens, g.promptTokens(), g.steps())
+	if g.c.steps.awaitLast(ctx, g.seq, window) {
+		return window, true
+	}
+	g.leaveSteps()
+	return window, false
+}
+
 // pin puts every unit's blocks under a lease. Only the first unit's get a handle, and only in an
 // answer that is not streamed. The others wait for the lease to end.
 func (g *generation) pin(r *reservation) {
@@ -63,11 +84,12 @@ func (g *generation) pin(r *reservation) {
 		if g.faults.has(FaultNoHandle) {
 			return
 		}
+		g.direct(u)
 		blocks := g.c.ledger.pin(r, i, g.blocks(u), g.pinKey(u), o.Lease)
 		if i > 0 || g.r.stream || !o.handsOut() {
 			continue
 		}
-		if o.Connector == ConnectorMoriio {
+		if o.Connector == ConnectorMoriio || o.Connector == ConnectorWrite {
 			g.handle = g.c.appendMoriio(nil, g.pinKey(u), blocks)
 		} else {
 			g.handle = g.c.appendHandle(nil, u.internalID, blocks, u.prompt.tokens+max(len(u.tokens)-1, 0), g.cached)

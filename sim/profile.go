@@ -18,10 +18,12 @@ var profileFiles embed.FS
 type Profile struct {
 	About            string `json:"about"` // what was measured, on what
 	MaxBatchedTokens int    `json:"max_num_batched_tokens"`
+	MaxSeqs          int    `json:"max_num_seqs"`
 
 	// RequestMS is the time of a request outside the engine's steps: HTTP and the tokenizer.
 	RequestMS float64 `json:"request_ms"`
-	// PrefillMS is how long a prompt keeps the engine busy, by its tokens.
+	// PrefillMS is how long a prompt keeps the engine busy, by its tokens. Its value at 0 is a step's own.
+	// Beside running answers, whose step has its own time already, a prompt costs what is above that.
 	PrefillMS Curve `json:"prefill_ms"`
 	// StepMS is the time of a decode step.
 	StepMS struct {
@@ -29,8 +31,13 @@ type Profile struct {
 		Stream       float64 `json:"stream"`        // for each stream
 		ContextToken float64 `json:"context_token"` // for each token of the prompts of all streams
 	} `json:"step_ms"`
-	// PullTurnMS is how long a pull holds up the pulls after it, by its tokens. PullMS is how long it
-	// then takes beside them.
+	// OwnPrefillMS is the same on an engine without a connector. Empty means that it is no different.
+	OwnPrefillMS Curve `json:"own_prefill_ms"`
+	// PostMS is how long posting a pull holds up the step that begins it, and so all running answers and
+	// the pulls after it, by its tokens.
+	PostMS Curve `json:"post_ms"`
+	// PullTurnMS is how long an idle engine's pull holds up the first tokens of those after it, by its
+	// tokens. PullMS is how long it then takes to its own.
 	PullTurnMS Curve `json:"pull_turn_ms"`
 	PullMS     Curve `json:"pull_ms"`
 }
@@ -76,6 +83,14 @@ func ProfileNamed(name string) (*Profile, error) {
 	return p, nil
 }
 
+// prefillMS is the curve of an engine of that role.
+func (p *Profile) prefillMS(role Role) Curve {
+	if role != RoleBoth || len(p.OwnPrefillMS) == 0 {
+		return p.PrefillMS
+	}
+	return p.OwnPrefillMS
+}
+
 // stepTime is how long the next decode step takes.
 func (c *core) stepTime() time.Duration {
 	p := c.o.Profile
@@ -93,6 +108,10 @@ func (c *core) pullTime(blocks int) {
 		return
 	}
 	tokens := blocks * c.o.BlockSize
+	if c.steps != nil {
+		c.steps.transfer(tokens)
+		return
+	}
 	c.pulling.Lock()
 	c.pause(c.life, p.PullTurnMS.at(tokens))
 	c.pulling.Unlock()

@@ -17,7 +17,7 @@ func TestProfiles(t *testing.T) {
 		if p.About == "" || p.MaxBatchedTokens < 1 || p.StepMS.Base <= 0 {
 			t.Errorf("%s: %+v", name, p)
 		}
-		for what, c := range map[string]sim.Curve{"prefill": p.PrefillMS, "pull_turn": p.PullTurnMS, "pull": p.PullMS} {
+		for what, c := range map[string]sim.Curve{"prefill": p.PrefillMS, "own prefill": p.OwnPrefillMS, "post": p.PostMS, "pull_turn": p.PullTurnMS, "pull": p.PullMS} {
 			if len(c) < 2 || c[0][0] != 0 {
 				t.Errorf("%s: %s is %v, want two points or more, the first at 0 tokens", name, what, c)
 			}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -82,6 +83,9 @@ func (r *Ranks) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		_, _ = fmt.Fprintf(w, `{"error":{"message":"data_parallel_rank %d is out of range [0, %d).","type":"BadRequestError","param":null,"code":400}}`, rank, len(r.engines))
 		return
 	}
+	// Go's server otherwise closes what is left of the body with the first byte of the answer, and its client then
+	// breaks the answer off if it has not noticed the body's end.
+	_ = http.NewResponseController(w).EnableFullDuplex()
 	front := &httputil.ReverseProxy{
 		FlushInterval: -1,
 		Rewrite:       func(p *httputil.ProxyRequest) { p.SetURL(r.engines[rank]) },
@@ -109,18 +113,31 @@ func (r *Ranks) health(w http.ResponseWriter) {
 }
 
 // metrics puts the pages of the ranks together, each under its number in the label engine. A rank that says
-// nothing has its last figures.
+// nothing has its last figures. vLLM 0.32 has several processes answer for such a server. Its page then has a
+// gauge of the load only after that has been set for the first time, which is with the rank's first request.
+// Counters are there from the start.
 func (r *Ranks) metrics(w http.ResponseWriter) {
 	for i, e := range r.engines {
-		for line := range bytes.Lines(r.page(i, e)) {
+		page := r.page(i, e)
+		fresh := len(r.engines) > 1 && unused.Match(page)
+		for line := range bytes.Lines(page) {
 			text := string(line)
-			if own := strings.Contains(text, `engine="0"`); i > 0 && !own {
+			own := strings.Contains(text, `engine="0"`)
+			switch {
+			case i > 0 && !own:
 				continue // comments, and what is of the whole process
+			case fresh && own && loads.MatchString(text):
+				continue
 			}
 			_, _ = io.WriteString(w, strings.Replace(text, `engine="0"`, `engine="`+strconv.Itoa(i)+`"`, 1))
 		}
 	}
 }
+
+var (
+	unused = regexp.MustCompile(`(?m)^vllm:prompt_tokens_total\{.*\} 0\.0$`)
+	loads  = regexp.MustCompile(`^vllm:(num_requests_(running|waiting|waiting_by_reason)|kv_cache_usage_perc)\{`)
+)
 
 // page is the last page of metrics of the rank.
 func (r *Ranks) page(rank int, e *url.URL) []byte {

@@ -23,7 +23,7 @@ type Record struct {
 	RequestID string    `json:"request_id"` // X-Request-Id as received
 	ID        string    `json:"id"`         // the id in the answer
 	Path      string    `json:"path"`
-	Leg       string    `json:"leg"` // prefill (do_remote_decode), decode (do_remote_prefill) or plain
+	Leg       string    `json:"leg"` // prefill (do_remote_decode), decode (do_remote_prefill), encode or plain
 	Stream    bool      `json:"stream"`
 	MaxTokens int       `json:"max_tokens"` // the limit that applied; 0 if none was given
 
@@ -36,6 +36,12 @@ type Record struct {
 	RemotePort      int    `json:"remote_port,omitempty"`
 	PromptIDs       bool   `json:"prompt_ids"`   // the prompt came as token ids in kv_transfer_params, and no message was tokenised
 	HandleReuse     bool   `json:"handle_reuse"` // not rejected, and this engine has had the handle before
+
+	// Media is how many items the request had to encode. Of those that this engine did not have it loaded
+	// and computed as many.
+	Media             int `json:"media,omitempty"`
+	EncodingsLoaded   int `json:"encodings_loaded,omitempty"`
+	EncodingsComputed int `json:"encodings_computed,omitempty"`
 
 	Status       int    `json:"status"` // 0 if none was sent
 	PromptTokens int    `json:"prompt_tokens"`
@@ -122,4 +128,15 @@ func (r *records) clear() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ring, r.cleared, r.handles, r.older = nil, r.serial, map[string]bool{}, nil
+}
+
+func newRecord(g *generation) *Record {
+	rec := &Record{
+		Time: g.start, Engine: g.c.o.Name, RequestID: g.x.req.Header.Get("X-Request-Id"),
+		Path: g.x.req.URL.Path, Leg: "plain", Header: g.x.req.Header,
+	}
+	if len(g.x.body) <= bodyKept {
+		rec.Body = g.x.body
+	}
+	return rec
 }

@@ -41,6 +41,9 @@ type request struct {
 
 	kv map[string]json.RawMessage // kv_transfer_params; nil when absent or null
 
+	ec    map[string]json.RawMessage // ec_transfer_params; likewise
+	media []string                   // hashes of what has to be encoded
+
 	textChat bool // a chat of text alone, which may bring the ids of its prompt
 	reused   bool // the prompt is those ids, and the messages were not tokenised
 
@@ -88,6 +91,7 @@ func parseRequest(body []byte, shape api) (*request, *apiError) {
 	r := &request{model: f.text("model", true), requestID: f.text("request_id", false)}
 	r.cacheSalt = f.text("cache_salt", true)
 	r.kv = f.object("kv_transfer_params")
+	r.readMedia(f)
 	r.readRoom(f)
 	shape.read(r, f)
 	return r, f.err

@@ -15,6 +15,7 @@ type reservation struct {
 	loading  int  // sequences that wait for KV from another engine; the lock's
 	computed bool // no longer computing; the lock's
 	granted  bool
+	ahead    int           // tokens of its prompts that no step has yet; the lock's
 	ready    chan struct{} // closed when the request may run
 }
 
@@ -62,6 +63,10 @@ func (l *ledger) schedule() {
 		for _, s := range r.seats {
 			l.grant(s, r.computes)
 		}
+		if r.computes && l.o.takesSteps() {
+			r.ahead = r.uncached(l.o.BlockSize)
+			l.ahead += r.ahead
+		}
 		r.granted = true
 		close(r.ready)
 	}
@@ -70,7 +75,7 @@ func (l *ledger) schedule() {
 // fits reports whether r could run now. A request that is larger than the engine runs alone, with
 // all blocks that there are.
 func (l *ledger) fits(r *reservation) bool {
-	if r.computes && l.computing != nil || l.running+r.seqs > l.o.MaxSeqs {
+	if r.computes && (l.computing != nil || l.o.takesSteps() && l.ahead >= l.o.MaxBatchedTokens) || l.running+r.seqs > l.o.MaxSeqs {
 		return false
 	}
 	need := 0
@@ -152,7 +157,18 @@ func (l *ledger) endCompute(r *reservation) {
 	l.schedule()
 }
 
+// stepped notes that so many tokens of r's prompts are part of a step. What then fits in the next one runs.
+func (l *ledger) stepped(r *reservation, tokens int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	tokens = min(tokens, r.ahead)
+	r.ahead, l.ahead = r.ahead-tokens, l.ahead-tokens
+	l.schedule()
+}
+
 func (l *ledger) endTurn(r *reservation) {
+	l.ahead -= r.ahead
+	r.ahead = 0
 	if l.computing == r {
 		l.computing = nil
 	}
@@ -195,6 +211,15 @@ func (l *ledger) finish(r *reservation) {
 	l.schedule()
 }
 
+// lose ends r, and its blocks stay in use.
+func (l *ledger) lose(r *reservation) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running, l.loading = l.running-r.seqs, l.loading-r.loading
+	r.seqs, r.loading = 0, 0
+	l.schedule()
+}
+
 // disown takes back what grant filed too early, because the blocks were never computed.
 func (l *ledger) disown(s *seat) {
 	for _, id := range s.blocks[min(s.hits, len(s.blocks)):] {
@@ -202,7 +227,10 @@ func (l *ledger) disown(s *seat) {
 	}
 }
 
+// takesSteps reports whether an engine computes prompts and answers in steps that they share.
+func (o Options) takesSteps() bool { return o.Profile != nil && o.MaxBatchedTokens > 0 }
+
 // takesTurns reports whether an engine computes one prompt after the other.
 func (o Options) takesTurns() bool {
-	return o.MaxBatchedTokens > 0 && !math.IsInf(o.PrefillTokensPerSecond, 1)
+	return !o.takesSteps() && o.MaxBatchedTokens > 0 && !math.IsInf(o.PrefillTokensPerSecond, 1)
 }

@@ -11,12 +11,13 @@ import (
 // reads blocks by id, and notifies. Heartbeats renew leases. As with RDMA, nothing checks whether
 // the reader may read, or whether the blocks still hold what it wants.
 type sideMessage struct {
-	Op      string `json:"op"`                // handshake, read, await, notify or heartbeat
+	Op      string `json:"op"`                // handshake, read, await, encoding, notify or heartbeat
 	Blocks  []int  `json:"blocks,omitempty"`  // read
-	Request string `json:"request,omitempty"` // read, await, notify, heartbeat: what the prefill pinned the blocks under
+	Request string `json:"request,omitempty"` // read, await, notify, heartbeat: what the prefill pinned the blocks under; encoding: its hash
 	By      string `json:"by,omitempty"`      // notify: read, abort or reject
 	First   int    `json:"first,omitempty"`   // await: number of the first block of the prompt
 	Last    int    `json:"last,omitempty"`    // await: number after the last one
+	To      string `json:"to,omitempty"`      // await: side channel of the engine that waits
 }
 
 // sideReply answers a handshake or a read. The other messages get no answer.
@@ -56,7 +57,13 @@ func (c *core) sideOp(m sideMessage) (reply sideReply, answered bool) {
 		}
 		return sideReply{Contents: contents}, true
 	case "await":
-		return c.send(m), true
+		reply = c.send(m)
+		return reply, c.life.Err() == nil // an engine that is dead refuses nothing
+	case "encoding":
+		if !c.encodings.has(m.Request) {
+			return sideReply{Error: "no such encoding"}, true
+		}
+		return sideReply{}, true
 	case "notify":
 		c.release(m)
 	case "heartbeat":

@@ -3,27 +3,33 @@ package sim
 import (
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 )
-
-// storage is a folder in which engines of ExampleConnector leave the KV of prompts, a file for each.
-// As there, the key is made of the tokens alone. KV of other weights under the same tokens is taken
-// for the prompt's.
-type storage struct{ folder string }
 
 // whole is how many blocks of a prompt a file holds. vLLM leaves the last token to be computed, and
 // keeps only full blocks of the rest.
 func (k kv) whole(blockSize int) int { return max(k.tokens-2, 0) / blockSize }
 
-func (s storage) path(p prompt, blocks, blockSize int) string {
-	keys := blockContents(0, p.idsFrom(0)[:blocks*blockSize], blockSize)
-	return filepath.Join(s.folder, fmt.Sprintf("%016x.json", keys[blocks-1]))
+// place is where the KV of the first blocks of u lies, in a folder that all engines see; "" for nowhere. With
+// ExampleConnector the key is made of the tokens alone. KV of other weights under the same tokens is taken for
+// the prompt's. Other engines are told a ticket, and without one they neither look nor store.
+func (g *generation) place(u *unit, blocks int) string {
+	o := g.c.o
+	if o.Connector.has(traitTicket) {
+		if g.h.ticket == "" {
+			return ""
+		}
+		return filepath.Join(o.Storage, fmt.Sprintf("%s-%d.json", url.PathEscape(g.h.ticket), u.index))
+	}
+	keys := blockContents(0, u.prompt.idsFrom(0)[:blocks*o.BlockSize], o.BlockSize)
+	return filepath.Join(o.Storage, fmt.Sprintf("%016x.json", keys[blocks-1]))
 }
 
-// load returns the KV of the first blocks of a prompt, or nil if it is not there.
-func (s storage) load(p prompt, blocks, blockSize int) []uint64 {
-	raw, err := os.ReadFile(s.path(p, blocks, blockSize))
+// loadKV returns the KV of so many blocks from its place, or nil if it is not there.
+func loadKV(place string, blocks int) []uint64 {
+	raw, err := os.ReadFile(place)
 	var contents []uint64
 	if err != nil || json.Unmarshal(raw, &contents) != nil || len(contents) != blocks {
 		return nil
@@ -31,18 +37,17 @@ func (s storage) load(p prompt, blocks, blockSize int) []uint64 {
 	return contents
 }
 
-// store files the KV of the first blocks of a prompt. A reader finds a whole file or none.
-func (s storage) store(p prompt, contents []uint64, blockSize int) error {
+// storeKV files KV at its place. A reader finds a whole file or none.
+func storeKV(place string, contents []uint64) error {
 	raw, err := json.Marshal(contents)
 	if err != nil {
 		return err
 	}
-	path := s.path(p, len(contents), blockSize)
-	part := path + "." + randomHex(4)
+	part := place + "." + randomHex(4)
 	if err := os.WriteFile(part, raw, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(part, path)
+	return os.Rename(part, place)
 }
 
 // fetch looks for the KV of each prompt of r in the store.
@@ -56,7 +61,7 @@ func (g *generation) fetch(r *reservation) {
 		if n <= s.hits {
 			continue
 		}
-		contents := (storage{o.Storage}).load(u.prompt, n, o.BlockSize)
+		contents := loadKV(g.place(u, n), n)
 		if contents == nil {
 			continue
 		}
@@ -79,7 +84,7 @@ func (g *generation) fileKV(r *reservation) {
 		if n == 0 || r.seats[i].fetched > 0 {
 			continue
 		}
-		if (storage{o.Storage}).store(u.prompt, u.kv.contents[:n], o.BlockSize) == nil {
+		if place := g.place(u, n); place != "" && storeKV(place, u.kv.contents[:n]) == nil {
 			g.c.ledger.count(func(l *Ledger) { l.Stored++ })
 		}
 	}

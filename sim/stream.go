@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"time"
 )
 
 // eventStream writes the events of one answer and counts them.
@@ -48,7 +49,7 @@ func (g *generation) writeStream(ctx context.Context, paced bool) error {
 	}
 	due := g.c.pace.now()
 	for step := range g.steps() {
-		if paced && !g.c.awaitStep(ctx, due) {
+		if paced && !g.awaitToken(ctx, step, due) {
 			return errClientGone
 		}
 		due += g.c.stepTime()
@@ -69,6 +70,14 @@ func (g *generation) writeStream(ctx context.Context, paced bool) error {
 		}
 	}
 	return g.endStream(ctx)
+}
+
+// awaitToken waits until the engine has token number step, which is due at that value of the pace.
+func (g *generation) awaitToken(ctx context.Context, step int, due time.Duration) bool {
+	if g.seq != nil {
+		return g.c.steps.await(ctx, g.seq, step+1)
+	}
+	return g.c.awaitStep(ctx, due)
 }
 
 // writeToken writes the event of one token, if it has one.
@@ -175,8 +184,7 @@ func (g *generation) faultAtEvent(ctx context.Context, payload []byte) error {
 			_ = g.x.write(g.x.frame(payload)[:len(payload)/2]) // broken off in any case
 			return g.breakOff(f)
 		case FaultStall:
-			<-ctx.Done()
-			g.left()
+			g.stall(ctx)
 		case FaultKill:
 			g.die()
 		case FaultErrDone:

@@ -73,8 +73,14 @@ func TestSlowAccept(t *testing.T) {
 	if err := e.SetFault(sim.Fault{}); err != nil {
 		t.Fatal(err)
 	}
-	if took := served(); took >= delay {
-		t.Errorf("served after %v without the fault", took)
+	best := served()
+	for range 9 { // a busy machine can only delay
+		if best >= delay {
+			best = min(best, served())
+		}
+	}
+	if best >= delay {
+		t.Errorf("served after %v without the fault", best)
 	}
 	if err := e.SetFault(sim.Fault{Kind: sim.FaultAccept, Delay: time.Hour}); err != nil {
 		t.Fatal(err)
@@ -89,7 +95,7 @@ func outcomes(t *testing.T, f sim.Fault) []string {
 	if err := p.SetFault(f); err != nil {
 		t.Fatal(err)
 	}
-	patience := 400 * time.Millisecond // twice the longest delay that is drawn
+	patience := 2 * time.Second // the longest delay that is drawn is 0.2 s, and the rest is for a busy machine
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	for i := range 24 {
 		raw, err := json.Marshal(prefillBody(textBody).with("n", 1))
@@ -113,12 +119,20 @@ func outcomes(t *testing.T, f sim.Fault) []string {
 }
 
 func TestRandomFaultsAreTheSeeds(t *testing.T) {
-	one := outcomes(t, sim.Fault{Kind: sim.FaultRandom, Share: 0.5, Seed: 7})
-	again := outcomes(t, sim.Fault{Kind: sim.FaultRandom, Share: 0.5, Seed: 7})
+	var runs [3][]string
+	t.Run("runs", func(t *testing.T) { // together, because a fault that hangs costs the client its patience
+		for i, seed := range []uint64{7, 7, 8} {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Parallel()
+				runs[i] = outcomes(t, sim.Fault{Kind: sim.FaultRandom, Share: 0.5, Seed: seed})
+			})
+		}
+	})
+	one, again, other := runs[0], runs[1], runs[2]
 	if !slices.Equal(one, again) {
 		t.Errorf("one seed, two runs:\n%q\n%q", one, again)
 	}
-	if other := outcomes(t, sim.Fault{Kind: sim.FaultRandom, Share: 0.5, Seed: 8}); slices.Equal(one, other) {
+	if slices.Equal(one, other) {
 		t.Errorf("two seeds, one run: %q", one)
 	}
 	kinds := slices.Compact(slices.Sorted(slices.Values(one)))

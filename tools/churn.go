@@ -15,6 +15,7 @@ import (
 
 func newChurnCmd() *cobra.Command {
 	o := churn.Options{KeepAlive: 5 * time.Second}
+	var connectors []string
 	cmd := &cobra.Command{
 		Use:   "churn [flags] [-- flags of xpyd serve]",
 		Args:  proxyFlags,
@@ -29,11 +30,15 @@ func newChurnCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if o.Connector != "" {
-				if !slices.Contains(sim.Connectors(), o.Connector) {
-					return config.UsageError{Err: fmt.Errorf("--connector %q: there are simulated engines of %v", o.Connector, sim.Connectors())}
+			for _, name := range connectors {
+				c := sim.Connector(name)
+				if !slices.Contains(sim.Connectors(), c) {
+					return config.UsageError{Err: fmt.Errorf("--connector %q: there are simulated engines of %v", c, sim.Connectors())}
 				}
-				cfg.Connector = string(o.Connector)
+				o.Connectors = append(o.Connectors, c)
+			}
+			if len(connectors) > 0 {
+				cfg.Connector = connectors[0]
 			}
 			mode := cfg.Router.PD.Mode
 			o.Start, o.Alone, o.Never = inProcess(cfg), mode != router.PDAlways, mode == router.PDNever
@@ -46,7 +51,8 @@ func newChurnCmd() *cobra.Command {
 	f.IntVar(&o.MinPerPhase, "min-per-phase", 100, "hits below which a phase fails the run")
 	f.IntVar(&o.Prefill, "prefill", 2, "prefill engines")
 	f.IntVar(&o.Decode, "decode", 2, "decode engines")
-	f.StringVar((*string)(&o.Connector), "connector", "", "`name` of the KV connector of engines and proxy (default nixl)")
+	f.BoolVar(&o.Ranks, "ranks", false, "the engines of each pool are the data-parallel ranks of one server")
+	f.StringSliceVar(&connectors, "connector", nil, "`names` of the KV connectors of engines and proxy, which the engines of each role have in turn (default nixl)")
 	f.Uint64Var(&o.Seed, "seed", 1, "of everything random; the schedule of goroutines is not")
 	return cmd
 }

@@ -21,6 +21,16 @@ func shortSoak(t *testing.T, settings map[string]any) soak.Options {
 	}
 }
 
+// goroutinesOf returns what the proxy's goroutines did at the end of a run that failed. The run's directory goes with
+// its test.
+func goroutinesOf(o soak.Options) []byte {
+	text, err := os.ReadFile(filepath.Join(o.Artefacts, "goroutines-end.txt"))
+	if err != nil {
+		return []byte(err.Error())
+	}
+	return text
+}
+
 // Four seconds hold every stage: faults, reloads, hand-overs.
 func TestSoakOfAMoment(t *testing.T) {
 	if !inOwnProcess(t) {
@@ -29,7 +39,7 @@ func TestSoakOfAMoment(t *testing.T) {
 	o := shortSoak(t, nil)
 	var out bytes.Buffer
 	if err := soak.Run(t.Context(), o, &out); err != nil {
-		t.Fatalf("%v\n%s", err, &out)
+		t.Fatalf("%v\n%s\n%s", err, &out, goroutinesOf(o))
 	}
 	for _, want := range []string{"nothing lost, nothing leaked", "kill", "hand-over", "reload failed", "I10 logs     ok"} {
 		if !strings.Contains(out.String(), want) {
@@ -50,7 +60,7 @@ func TestSoakOfAMomentOverTLS(t *testing.T) {
 	o.TLS = true
 	var out bytes.Buffer
 	if err := soak.Run(t.Context(), o, &out); err != nil {
-		t.Fatalf("%v\n%s", err, &out)
+		t.Fatalf("%v\n%s\n%s", err, &out, goroutinesOf(o))
 	}
 	for _, want := range []string{"nothing lost, nothing leaked", "certificates replaced", "certificates refused", "hand-over"} {
 		if !strings.Contains(out.String(), want) {

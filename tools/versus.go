@@ -15,7 +15,7 @@ func newVersusCmd() *cobra.Command {
 	var (
 		o     versus.Options
 		quick bool
-		from  string
+		from  []string
 	)
 	cmd := &cobra.Command{
 		Use:   "proxy",
@@ -26,7 +26,7 @@ func newVersusCmd() *cobra.Command {
 			"with a goroutine for each connection. A bar is judged on the worse of the two loads. One that does not\n" +
 			"hold is shown, and is no failure. With --xpyd old=PATH --xpyd new=PATH builds are compared in one run.",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if from != "" {
+			if len(from) > 0 {
 				return versus.Render(from, o.Docs)
 			}
 			if quick {
@@ -48,7 +48,7 @@ func newVersusCmd() *cobra.Command {
 	f := cmd.Flags()
 	versusFlags(f, &o)
 	f.BoolVar(&quick, "quick", false, "three minutes for the main shapes, one round, of xpyd, nginx and the relay alone; other flags win")
-	f.StringVar(&from, "from", "", "results.json of an earlier run: measure nothing, only do what --docs says")
+	f.StringSliceVar(&from, "from", nil, "results.json of earlier runs, with commas: measure nothing, only do what --docs says")
 	return cmd
 }
 
@@ -62,7 +62,7 @@ func versusFlags(f *pflag.FlagSet, o *versus.Options) {
 	f.IntVar(&o.Rounds, "rounds", 3, "rounds of each measurement, of which the median counts")
 	f.DurationVar(&o.Window, "window", 5*time.Second, "length of a measurement")
 	f.StringVar(&o.Load, "load", "both", "clients and engines: `epoll|goroutines|both`; bars are judged on the worse")
-	f.IntVar(&o.Cores, "cores", runtime.NumCPU(), "threads of a Go proxy, and workers of nginx")
+	f.IntVar(&o.Cores, "cores", runtime.NumCPU(), "threads of a proxy; it and the load are confined to as many CPUs")
 	f.BoolVar(&o.Calls, "calls", false, "count system calls a request or event with perf, in a measurement of their own")
 	f.StringVar(&o.Docs, "docs", "", "`directory` of performance.md, whose tables and charts are replaced")
 	f.StringVar(&o.Out, "out", "bench-out/proxy", "`directory` of the results")

@@ -52,8 +52,8 @@ const (
 	OverShare        // the client holds its share of the budget
 )
 
-// Read reads a whole body. The buffer grows with the bytes that arrive and not with the announced
-// length, and with inflated bytes and not with what they might become.
+// Read reads a whole body. The buffer grows with the bytes that arrive, and with inflated bytes and not with what
+// they might become. The announced length counts only where an idle buffer of that size is at hand.
 func (t *Terms) Read(src Source, body *budget.Body) Fault {
 	if src.Coding == Identity {
 		w := newWire(t, src)

@@ -55,6 +55,24 @@ func BenchmarkExchange(b *testing.B) {
 	}
 }
 
+// BenchmarkLongAnswer measures P's answer to a prompt of 4 MiB, into a buffer like that of a fresh completion.
+func BenchmarkLongAnswer(b *testing.B) {
+	const n = 400 << 10
+	u := echoing(b, []byte("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 409600\r\n\r\n"+strings.Repeat("12345,67", n/8)))
+	req, dst := post(`{"a":1}`), make([]byte, 0, 4<<10)
+	var x Exchange
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := x.Do(u, req, time.Now().Add(time.Minute), false); err != nil {
+			b.Fatal(err)
+		}
+		if body, err := x.ReadAll(dst[:0], 1<<20); err != nil || len(body) != n {
+			b.Fatal(len(body), err)
+		}
+		x.Finish()
+	}
+}
+
 // BenchmarkStream measures what a stream of 100 events costs, from the request to its end.
 func BenchmarkStream(b *testing.B) {
 	event := "data: " + strings.Repeat("x", 74) + "\n\n"
@@ -81,7 +99,7 @@ func BenchmarkStream(b *testing.B) {
 		if err := x.Do(u, req, time.Now().Add(time.Minute), false); err != nil {
 			b.Fatal(err)
 		}
-		if err := x.Follow(take); err != nil || failed != nil || n != 100*len(event) {
+		if err := x.Follow(nil, take); err != nil || failed != nil || n != 100*len(event) {
 			b.Fatal(n, err, failed)
 		}
 		x.Finish()

@@ -1,8 +1,7 @@
-// Package upstream is the HTTP/1.1 client of backends. It keeps pools of connections and uses none
-// that is stale. Each connection carries one exchange at a time, with its deadlines and with how it
-// failed. The package also looks up backends that are given by name. It knows neither roles nor
-// completions. It decides about one retry only, that of a request on a kept connection that broke
-// silently.
+// Package upstream is the HTTP/1.1 client of backends. It keeps pools of connections and never uses a
+// stale one. Each connection carries one exchange at a time. An exchange has deadlines, and tells how
+// it failed. The package also looks up the names of backends. It knows neither roles nor completions.
+// It retries in one case only: when a kept connection breaks without an answer.
 package upstream
 
 import (
@@ -19,25 +18,26 @@ import (
 	"xpyd/tlsconf"
 )
 
-// Config is what a client is made from.
+// Config is what New needs.
 type Config struct {
 	Addr string // host:port to dial
 	Host string // authority, for the Host field
-	// Fields are complete header lines of every request, each ended by CRLF. They come before those of a
-	// request, so that they count where both have the same field.
+	// Fields are complete header lines of every request, each ending in CRLF. They precede the fields of
+	// the request, so they count if both have the same field.
 	Fields []byte
 	// DialTimeout bounds a dial, including all addresses of a name.
 	DialTimeout time.Duration
-	// TLS returns what to secure a connection with, for each dial; nil if the backend speaks plain HTTP.
+	// TLS returns the TLS configuration for each dial. It is nil if the backend speaks plain HTTP.
 	TLS func() *tls.Config
-	// Handshake bounds the handshake of TLS, after the dial.
+	// Handshake bounds the TLS handshake after the dial.
 	Handshake time.Duration
 	// MaxIdle is how long an unused connection is kept. It must be below the server's keep-alive.
 	MaxIdle time.Duration
 	LookUp  LookUp         // looks up names; nil means the system's resolver
-	Spare   func()         // frees descriptors if a dial finds none; nil if there is nothing to free
+	Spare   func()         // called to free descriptors if a dial finds none; nil if there is nothing to free
 	Scratch *netio.Scratch // shared with other clients; nil means one of its own
-	Watcher *netio.Watcher // watches its connections; may be nil
+	Watcher *netio.Watcher // watches the client's connections; may be nil
+	Loops   *netio.Loops   // follow the client's streams; may be nil
 }
 
 // Client is the HTTP/1.1 client of one backend, with a LIFO pool of connections. It is safe for
@@ -54,6 +54,7 @@ type Client struct {
 	maxIdle time.Duration
 	scratch *netio.Scratch
 	watcher *netio.Watcher
+	loops   *netio.Loops
 
 	born time.Time
 	// progress is when one of its streams last went on, in nanoseconds since born, to the second.
@@ -79,7 +80,7 @@ type conn struct {
 func New(cfg Config) *Client {
 	u := &Client{
 		addr: cfg.Addr, host: cfg.Host, fields: cfg.Fields, name: newName(cfg.Addr, cfg.LookUp), born: time.Now(), maxIdle: cfg.MaxIdle,
-		tls: cfg.TLS, shake: cfg.Handshake, spare: cfg.Spare, scratch: cfg.Scratch, watcher: cfg.Watcher,
+		tls: cfg.TLS, shake: cfg.Handshake, spare: cfg.Spare, scratch: cfg.Scratch, watcher: cfg.Watcher, loops: cfg.Loops,
 		dialer: net.Dialer{
 			Timeout:         cfg.DialTimeout,
 			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
@@ -97,8 +98,9 @@ func (u *Client) Addr() string { return u.addr }
 // goesOn notes that a stream made progress.
 func (u *Client) goesOn(now time.Time) { u.progress.Store(int64(now.Sub(u.born))) }
 
-// Stalled reports that none of its streams has made progress for d. Then the backend hangs, and not
-// one of its streams. Progress is noted once a second, when the deadlines of streams are moved.
+// Stalled reports that none of the client's streams has made progress for d, which shows that the
+// backend hangs and not a single stream. The client notes progress once a second, when it moves the
+// deadlines of streams.
 func (u *Client) Stalled(d time.Duration) bool {
 	return time.Since(u.born)-time.Duration(u.progress.Load()) >= d
 }
@@ -211,7 +213,7 @@ func (u *Client) closeOldest(n int) {
 // DropIdle closes the connections that no request uses.
 func (u *Client) DropIdle() { u.Expire(time.Now().Add(u.maxIdle + time.Hour)) }
 
-// Close drops the pool. Connections in use are closed when they come back.
+// Close closes the idle connections. It closes a connection in use when that comes back.
 func (u *Client) Close() {
 	u.mu.Lock()
 	defer u.mu.Unlock()

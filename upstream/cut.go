@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Cause says why an exchange was cut. Callers define and name their own causes, from 1 to causes-1.
-// 0 is no cause.
+// Cause says why an exchange was cut. Callers define and name their own causes, from 1 to causes-1. 0
+// means no cause.
 type Cause uint8
 
 // causes is how many causes there are at most, with 0.
@@ -31,10 +31,10 @@ func (c *cuts) find() {
 	}
 }
 
-// Cut makes every read and write fail from the given moment on, also those of later requests, until
-// Uncut or Reset. A second cut for the same cause counts only if it is earlier, and the earliest
-// moment of all causes holds. The caller decides how long an answer may still come, so the moment
-// replaces an armed deadline, even a nearer one.
+// Cut makes every read and write fail from the given moment on, including those of later requests,
+// until Uncut or Reset. A second cut for the same cause counts only if it is earlier. The earliest
+// moment of all causes applies. The caller decides how long an answer may still take, so the moment
+// replaces a deadline that is set, even an earlier one.
 func (x *Exchange) Cut(why Cause, at time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -51,8 +51,8 @@ func (x *Exchange) Cut(why Cause, at time.Time) {
 	}
 }
 
-// Uncut takes causes back. The others stay in force. If there are none, the deadline of SetDeadline
-// holds again.
+// Uncut takes causes back. The others stay in force. If none is left, the deadline of SetDeadline
+// applies again.
 func (x *Exchange) Uncut(whys ...Cause) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -70,8 +70,8 @@ func (x *Exchange) Uncut(whys ...Cause) {
 	x.arm(x.due(), 0)
 }
 
-// Extend lets an exchange whose time is over go on until the given moment, if an answer may be on its
-// way. The moment becomes a cut for why. Other causes stay in force, but not before that moment.
+// Extend lets an exchange whose time is over continue until the given moment if an answer may be on its
+// way. It sets a cut for why at that moment. Other causes stay in force, but take effect no earlier.
 func (x *Exchange) Extend(why Cause, until time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -88,8 +88,8 @@ func (x *Exchange) Extend(why Cause, until time.Time) {
 	x.arm(x.cuts.first, x.cuts.by)
 }
 
-// CutBy returns the cause with the earliest moment of those in force, whether or not the moment has
-// come. It returns 0 if the exchange is not cut.
+// CutBy returns the cause in force with the earliest moment, whether or not that moment has come. It
+// returns 0 if the exchange is not cut.
 func (x *Exchange) CutBy() Cause {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -152,7 +152,7 @@ func (x *Exchange) cause(err error) Cause {
 }
 
 // Progress moves the deadline of a stream that makes progress, at most once a second. The stream ends
-// if nothing comes for d.
+// if nothing arrives for d.
 func (x *Exchange) Progress(now time.Time, d time.Duration) {
 	// A second is added, so that a deadline that was set a moment ago never cuts too early.
 	if at := now.Add(d + time.Second); at.Sub(x.armed) > time.Second || at.Before(x.armed) {

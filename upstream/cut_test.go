@@ -60,7 +60,11 @@ func silent(t *testing.T, deadline time.Duration, end time.Time) (*Exchange, cha
 	req.End = end
 	u := s.client()
 	go func() { done <- x.Do(u, req, time.Now().Add(deadline), false) }()
-	<-s.seen
+	select {
+	case <-s.seen:
+	case err := <-done: // the deadline was over before the request was sent
+		done <- err
+	}
 	return x, done
 }
 
@@ -133,7 +137,7 @@ func TestExtendKeepsCauses(t *testing.T) {
 	})
 	var x Exchange
 	u, req, done := s.client(), post("{}"), make(chan error, 1)
-	req.End = time.Now().Add(5 * time.Second)
+	req.End = time.Now().Add(time.Minute)
 	go func() { done <- x.Do(u, req, time.Now().Add(time.Minute), true) }()
 	<-s.seen
 	x.Cut(1, time.Now().Add(time.Hour))

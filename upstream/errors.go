@@ -21,12 +21,12 @@ const (
 	StageBody               // inside the response body
 )
 
-// Error is a failure of the transport to a backend.
+// Error is a transport failure on the way to a backend.
 type Error struct {
 	Stage  Stage
 	Silent bool  // no byte of a response was received
 	Reused bool  // the connection had served a request before
-	Cause  Cause // of the cut that ended it; 0 if it was no cut
+	Cause  Cause // the cause of the cut that ended it; 0 if no cut did
 	Err    error
 }
 
@@ -57,8 +57,8 @@ func IsDial(err error) bool {
 	return errors.As(err, &ue) && ue.Stage == StageDial
 }
 
-// IsLocal reports that a dial failed because this process or host lacks something. That says nothing
-// about the backend. If there are several addresses, each of them must have failed like that.
+// IsLocal reports that a dial failed because this process or host lacks a resource, which says nothing
+// about the backend. If there are several addresses, each of them must have failed for this reason.
 // EADDRNOTAVAIL does not count, because a host without IPv6 also returns it for an IPv6 address.
 func IsLocal(err error) bool {
 	var several interface{ Unwrap() []error }

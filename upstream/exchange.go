@@ -14,14 +14,13 @@ import (
 	"xpyd/tlsconf"
 )
 
-// Request is one request to a backend. Of the client's head it has only what Fields holds, already
-// filtered.
+// Request is one request to a backend. Of the client's head, it has only the filtered lines in Fields.
 type Request struct {
 	Method string
 	Path   string
 	ID     string    // X-Request-Id
 	Fields []byte    // complete header lines, each ended by CRLF
-	Body   [][]byte  // segments, written with one writev; nil for GET
+	Body   [][]byte  // the segments, which one writev writes; nil for GET
 	Type   []byte    // Content-Type of Body; nil means JSON
 	Fresh  bool      // do not use a kept connection
 	End    time.Time // no deadline of the exchange is later; zero means no such limit
@@ -31,8 +30,8 @@ type Request struct {
 // only call Cut. The zero value is ready for use. An Exchange is ready again
 // after Finish or Drop. A cut lasts until Uncut or Reset.
 type Exchange struct {
-	Head     Head      // of the response, after Do or ReadHead has returned no error
-	Wrote    time.Time // when the request was written; zero if nothing of it was
+	Head     Head      // the response's head, valid after Do or ReadHead has returned no error
+	Wrote    time.Time // when the request was written; zero if no byte of it was
 	Repeated bool      // the request was written twice, and the backend may have begun with the first
 	TooLarge bool      // the answer was an error larger than the limit, see ReadAnswer
 
@@ -52,14 +51,14 @@ type Exchange struct {
 // Sent reports whether the backend was written to.
 func (x *Exchange) Sent() bool { return !x.Wrote.IsZero() }
 
-// Forget drops what is known of an earlier request: Sent, Wrote, Repeated and the status of its answer.
+// Forget clears what an earlier request has left: Sent, Wrote, Repeated and the status of its answer.
 func (x *Exchange) Forget() { x.Wrote, x.Repeated, x.Head.Status = time.Time{}, false, 0 }
 
 // Do sends the request and reads the response head. Each failure is an *Error. A nil client stands for
-// a backend that was removed, and Do fails. If a request on a reused connection fails before any byte
-// came back, Do sends it once more on a fresh one. It does so only if again allows it, because the
-// backend may have seen the first. After a failure the connection is held until Finish or Drop,
-// because a late answer may come on it.
+// a removed backend, and Do fails. If a request on a reused connection fails before any byte has come
+// back, Do sends it once more on a fresh connection. It does so only if again allows it, because the
+// backend may have seen the first request. After a failure, the exchange keeps the connection until
+// Finish or Drop, because a late answer may arrive on it.
 func (x *Exchange) Do(u *Client, req *Request, deadline time.Time, again bool) error {
 	x.Forget()
 	if u == nil {
@@ -74,8 +73,11 @@ func (x *Exchange) Do(u *Client, req *Request, deadline time.Time, again bool) e
 		x.Drop()
 		err = x.try(u, req, deadline, connect)
 	}
-	var ue *Error
-	if again && errors.As(err, &ue) && ue.Reused && ue.Silent && !ue.TimedOut() && x.CutBy() == 0 {
+	if err == nil || !again {
+		return err
+	}
+	var ue *Error // it escapes, so it comes after the usual end
+	if errors.As(err, &ue) && ue.Reused && ue.Silent && !ue.TimedOut() && x.CutBy() == 0 {
 		return x.repeat(u, req, deadline, ue)
 	}
 	return err
@@ -146,7 +148,7 @@ func (x *Exchange) repeat(u *Client, req *Request, deadline time.Time, first *Er
 // maxInterim bounds the 1xx answers before the final one.
 const maxInterim = 8
 
-// ReadHead goes on with a head that Do has given up. With a later deadline it may still come.
+// ReadHead continues to read a head that Do has given up. With a later deadline, it may still arrive.
 func (x *Exchange) ReadHead() error { return x.readHead(false) }
 
 func (x *Exchange) readHead(reused bool) error {
@@ -216,12 +218,13 @@ func (x *Exchange) cutOff(err error) error {
 }
 
 // Follow calls take whenever there is something for Fill, or the body has ended. It returns nil when
-// take wants no more. take calls Fill once and must not end the exchange.
-func (x *Exchange) Follow(take func() (more bool)) error {
+// take wants no more. take calls Fill once and must not end the exchange. to is what take writes to; it
+// may be nil.
+func (x *Exchange) Follow(to *netio.Socket, take func() (more bool)) error {
 	if (x.body.Ended || len(x.conn.in.Unread) > 0) && !take() {
 		return nil
 	}
-	err := x.conn.Follow(&x.conn.in, take)
+	err := x.conn.Follow(x.up.loops, to, &x.conn.in, take)
 	if err == nil {
 		return nil
 	}
@@ -253,38 +256,8 @@ func (x *Exchange) Fill(dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// ReadAll reads the rest of the body into dst. ErrTooLarge leaves what was read in dst.
-func (x *Exchange) ReadAll(dst []byte, limit int64) ([]byte, error) {
-	for {
-		var err error
-		dst, err = x.Fill(dst)
-		if errors.Is(err, io.EOF) {
-			return dst, nil
-		}
-		if err != nil {
-			return dst, err
-		}
-		if int64(len(dst)) > limit {
-			return dst, ErrTooLarge
-		}
-	}
-}
-
-// ErrTooLarge is about an answer that is larger than the caller takes.
-var ErrTooLarge = errors.New("answer larger than limits.answer")
-
-// ReadAnswer is ReadAll for an answer that is judged by its status first. If an error is larger than
-// limit, ReadAnswer sets TooLarge, and nothing more is known of the error.
-func (x *Exchange) ReadAnswer(dst []byte, limit int64) ([]byte, error) {
-	dst, err := x.ReadAll(dst, limit)
-	if x.TooLarge = errors.Is(err, ErrTooLarge) && x.Head.Status != http.StatusOK; x.TooLarge {
-		return dst[:0], nil
-	}
-	return dst, err
-}
-
-// HalfClose closes the sending side, so that the backend stops work on the request. An answer that is
-// on its way can still be read.
+// HalfClose closes the sending side, so that the backend stops its work on the request. The exchange
+// can still read an answer that is on its way.
 func (x *Exchange) HalfClose() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -295,7 +268,7 @@ func (x *Exchange) HalfClose() {
 }
 
 // Finish gives the connection back to its pool if the response ended properly and within its framing.
-// Otherwise it closes the connection, because an engine aborts when its client is gone.
+// Otherwise it closes the connection, so that the engine aborts the request.
 func (x *Exchange) Finish() {
 	c := x.release()
 	if c == nil {
@@ -308,8 +281,8 @@ func (x *Exchange) Finish() {
 	x.up.put(c) // its deadline passes without effect, or the next request moves it
 }
 
-// HungUp reports that the backend has closed or reset the connection. The last read may have been
-// cut before it could find that out.
+// HungUp reports that the backend has closed or reset the connection. A cut may have ended the last
+// read before it could notice.
 func (x *Exchange) HungUp() bool { return x.conn != nil && x.conn.HungUp() }
 
 // Drop closes the connection at once.
@@ -327,7 +300,7 @@ func (x *Exchange) release() *conn {
 	return c
 }
 
-// Reset makes the exchange ready for another request of the same or another client.
+// Reset makes the exchange ready for another request, with the same client or another one.
 func (x *Exchange) Reset() {
 	x.Drop()
 	x.up = nil

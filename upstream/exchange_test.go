@@ -79,7 +79,7 @@ func readRaw(br *bufio.Reader) (string, error) {
 }
 
 func (s *scripted) client() *Client {
-	u := New(Config{Addr: s.ln.Addr().String(), Host: "backend.test:80", DialTimeout: time.Second, MaxIdle: 4 * time.Second})
+	u := New(Config{Addr: s.ln.Addr().String(), Host: "backend.test:80", DialTimeout: time.Minute, MaxIdle: time.Minute})
 	s.t.Cleanup(u.Close)
 	return u
 }
@@ -94,7 +94,7 @@ func post(body ...string) *Request {
 
 func exchangeOnce(u *Client, req *Request) (x *Exchange, body string, err error) {
 	x = &Exchange{}
-	if err := x.Do(u, req, time.Now().Add(5*time.Second), true); err != nil {
+	if err := x.Do(u, req, time.Now().Add(time.Minute), true); err != nil {
 		return x, "", err
 	}
 	b, err := x.ReadAll(nil, 1<<20)
@@ -208,7 +208,7 @@ func connOn(t *testing.T, u *Client, tcp *net.TCPConn) *conn {
 
 func awaitReadable(t *testing.T, c *conn) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Second); c.Quiet(); {
+	for deadline := time.Now().Add(20 * time.Second); c.Quiet(); {
 		if time.Now().After(deadline) {
 			t.Fatal("bytes did not arrive")
 		}
@@ -249,7 +249,7 @@ func TestNoSecondTryForAHandle(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.Finish()
-	err = x.Do(u, post("{}"), time.Now().Add(time.Second), false)
+	err = x.Do(u, post("{}"), time.Now().Add(time.Minute), false)
 	var ue *Error
 	if !errors.As(err, &ue) || !ue.Reused || !ue.Silent {
 		t.Fatalf("error %v", err)
@@ -273,7 +273,7 @@ func TestDialFailureIsTold(t *testing.T) {
 	addr := ln.Addr().String()
 	_ = ln.Close()
 	var x Exchange
-	err = x.Do(New(Config{Addr: addr, Host: addr, DialTimeout: time.Second, MaxIdle: time.Second}), post("{}"), time.Now().Add(time.Second), true)
+	err = x.Do(New(Config{Addr: addr, Host: addr, DialTimeout: time.Minute, MaxIdle: time.Second}), post("{}"), time.Now().Add(time.Minute), true)
 	if !IsDial(err) {
 		t.Fatalf("error %v, want a dial failure", err)
 	}
@@ -316,7 +316,7 @@ func TestHangUpAfterACutIsSeen(t *testing.T) {
 				t.Fatalf("error %v, hung up %v", err, x.HungUp())
 			}
 			close(goOn)
-			for deadline := time.Now().Add(2 * time.Second); x.conn.Quiet() && time.Now().Before(deadline); {
+			for deadline := time.Now().Add(20 * time.Second); x.conn.Quiet() && time.Now().Before(deadline); {
 				time.Sleep(time.Millisecond)
 			}
 			if want := raw == ""; x.HungUp() != want {
@@ -346,12 +346,17 @@ func TestHalfClosedConnectionIsNotKept(t *testing.T) {
 	})
 	u := s.client()
 	var x Exchange
+	done := make(chan error, 1)
+	go func() { done <- x.Do(u, post("{}"), time.Now().Add(time.Minute), true) }()
+	<-s.seen
+	x.Cut(1, time.Now())
 	var ue *Error
-	if err := x.Do(u, post("{}"), time.Now().Add(20*time.Millisecond), true); !errors.As(err, &ue) || !ue.TimedOut() {
+	if err := <-done; !errors.As(err, &ue) || !ue.TimedOut() {
 		t.Fatalf("error %v, want a timeout", err)
 	}
 	x.HalfClose()
-	x.SetDeadline(time.Now().Add(5 * time.Second))
+	x.Uncut(1)
+	x.SetDeadline(time.Now().Add(time.Minute))
 	close(gate)
 	if err := x.ReadHead(); err != nil {
 		t.Fatal(err)
@@ -373,7 +378,7 @@ func TestPoolDropsWhatIsTooOld(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.Finish()
-	u.Expire(time.Now().Add(u.maxIdle - time.Second))
+	u.Expire(time.Now().Add(u.maxIdle / 2))
 	if len(u.idle) != 1 {
 		t.Fatal("young connection dropped")
 	}

@@ -8,17 +8,17 @@ import (
 	"xpyd/netio"
 )
 
-// These values of Length are no number of bytes.
+// These values of Length do not count bytes.
 const (
 	LengthChunked = -1
 	LengthNone    = -2 // the body ends with the connection
 )
 
-// Head is what the proxy needs of a backend's response head. It owns its slices, which are valid until
-// the next head is read.
+// Head is what the proxy needs from a backend's response head. It owns its slices, which are valid
+// until the next head is read.
 type Head struct {
 	Status      int
-	Length      int64 // of the body in bytes, or LengthChunked, LengthNone
+	Length      int64 // the body's length in bytes, or LengthChunked, or LengthNone
 	ContentType []byte
 	RetryAfter  []byte
 

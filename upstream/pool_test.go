@@ -51,7 +51,7 @@ func TestConnectionOfAnUnansweredRequestIsNotKept(t *testing.T) {
 	})
 	second := newScripted(t, func(int) (string, bool) { <-late; return "", true })
 	var x Exchange
-	if err := x.Do(first.client(), post("{}"), time.Now().Add(5*time.Second), true); err != nil {
+	if err := x.Do(first.client(), post("{}"), time.Now().Add(time.Minute), true); err != nil {
 		t.Fatal(err)
 	}
 	if body, err := x.ReadAll(nil, 10); err != nil || string(body) != "no" {

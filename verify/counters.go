@@ -71,6 +71,11 @@ func figuresOf(text exposition.Page) (p page) {
 		v, err := text.Sum(s.name, labels...)
 		p.value[f], p.has[f] = v, err == nil
 	}
+	// Where several processes answer for one server, vLLM shows a gauge only once it was set, which is with the first
+	// request.
+	if p.has[prompt] && p.value[prompt] == 0 {
+		p.has[running], p.has[waiting], p.has[usedKV] = true, true, true
+	}
 	return p
 }
 

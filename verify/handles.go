@@ -5,13 +5,15 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"xpyd/router"
 )
 
 // handles asks xpyd itself: does it have the engines that the command names, and what became of the
 // handles?
 func (r *run) handles(ctx context.Context) Row {
 	var pools struct {
-		Prefill, Decode []struct{ URL, State string }
+		Encode, Prefill, Decode []struct{ URL, State string }
 	}
 	if err := r.get(ctx, r.Admin+"/pools", &pools); err != nil {
 		return failed(err)
@@ -20,11 +22,17 @@ func (r *run) handles(ctx context.Context) Row {
 		name  string
 		named []string
 		has   []struct{ URL, State string }
-	}{{"prefill", r.Prefill, pools.Prefill}, {"decode", r.Decode, pools.Decode}} {
+	}{{"encode", r.Encode, pools.Encode}, {"prefill", r.Prefill, pools.Prefill}, {"decode", r.Decode, pools.Decode}} {
+		if role.name == "encode" && len(role.named) == 0 {
+			continue // it may be that nobody asks about them
+		}
 		var has []string
 		for _, b := range role.has {
-			if has = append(has, b.URL); b.State != "up" {
+			if b.State != "up" {
 				return bad("xpyd says that %s %s is %s", role.name, b.URL, b.State)
+			}
+			if base, _ := router.SplitRank(b.URL); !slices.Contains(has, base) {
+				has = append(has, base)
 			}
 		}
 		if named := slices.Sorted(slices.Values(role.named)); !slices.Equal(named, slices.Sorted(slices.Values(has))) {

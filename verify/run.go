@@ -103,7 +103,7 @@ func streamed(body map[string]any) map[string]any {
 func (r *run) engines(ctx context.Context) Row {
 	var versions, problems []string
 	models := map[string]int{}
-	all := slices.Concat(r.Prefill, r.Decode)
+	all := slices.Concat(r.Encode, r.Prefill, r.Decode)
 	for _, url := range all {
 		var v struct{ Version string }
 		err := r.get(ctx, url+"/health", nil)
@@ -139,7 +139,11 @@ func (r *run) judgeEngines(versions []string, models map[string]int, engines int
 	case models[r.model] < engines:
 		return bad("%d of %d engines list the model %q; give all the same --served-model-name", models[r.model], engines, r.model)
 	}
-	return good("%d prefill and %d decode, vLLM %s, model %s", len(r.Prefill), len(r.Decode), versions[0], r.model)
+	encode := ""
+	if len(r.Encode) > 0 {
+		encode = fmt.Sprintf("%d encode, ", len(r.Encode))
+	}
+	return good("%s%d prefill and %d decode, vLLM %s, model %s", encode, len(r.Prefill), len(r.Decode), versions[0], r.model)
 }
 
 // askModels counts the models that an engine lists.

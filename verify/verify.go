@@ -15,7 +15,8 @@ import (
 // Options name the deployment.
 type Options struct {
 	URL             string   // of the proxy, without /v1
-	Prefill, Decode []string // base URLs of the engines
+	Prefill, Decode []string // base URLs of the engines, each once and without ranks
+	Encode          []string // those of the encode engines, if there are any
 	Admin           string   // base URL of xpyd's admin port; "" leaves its row out
 	Model           string   // "": the first that all engines list
 
@@ -69,6 +70,7 @@ func checks() []check {
 		all = append(all, check{c.name, func(r *run, ctx context.Context) Row { return r.compare(ctx, c) }})
 	}
 	return append(all,
+		check{"encode", (*run).encode},
 		check{"EOS first", (*run).endsAtOnce},
 		check{"client leaves", (*run).clientLeaves},
 		check{"rejected", (*run).rejected},
@@ -88,7 +90,7 @@ func Names() []string {
 
 // Validate reports the first option that makes no sense.
 func (o Options) Validate() error {
-	for _, u := range slices.Concat([]string{o.URL, o.Admin}, o.Prefill, o.Decode) {
+	for _, u := range slices.Concat([]string{o.URL, o.Admin}, o.Encode, o.Prefill, o.Decode) {
 		if u != "" && !strings.HasPrefix(u, "http://") && !strings.HasPrefix(u, "https://") {
 			return fmt.Errorf("URL %q: want http://host:port", u)
 		}
@@ -120,7 +122,7 @@ func Run(ctx context.Context, o Options) ([]Row, error) {
 	}
 	var rows []Row
 	for _, c := range checks() {
-		skip := slices.Contains(o.Skip, c.name) || c.name == "handles" && o.Admin == ""
+		skip := slices.Contains(o.Skip, c.name) || c.name == "handles" && o.Admin == "" || c.name == "encode" && len(o.Encode) == 0
 		if skip && c.name != "engines" { // engines also finds the model
 			continue
 		}

@@ -109,8 +109,8 @@ func TestNoLieIsAnAnswer(t *testing.T) {
 		"redirect":           {"http_302", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }},
 		"200 without stream": {FailNoStream, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"choices":[]}`) }},
 		"no head":            {FailReset, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
-		"after [DONE]":       {FailEvent, stream(firstEvent, lastEvent, usageEvent, "[DONE]", firstEvent)},
-		"usage after [DONE]": {FailEvent, stream(firstEvent, lastEvent, "[DONE]", usageEvent)},
+		"after [DONE]":       {FailEvent, stream(firstEvent, lastEvent, usageEvent, "[DONE]\n\ndata: "+firstEvent)}, // in one piece: a client waits for more no longer than endTime
+		"usage after [DONE]": {FailEvent, stream(firstEvent, lastEvent, "[DONE]\n\ndata: "+usageEvent)},
 		"finished by abort":  {FailError, stream(firstEvent, strings.Replace(lastEvent, "length", "abort", 1), usageEvent, "[DONE]")},
 		"finished by error":  {FailError, stream(firstEvent, strings.Replace(lastEvent, "length", "error", 1), usageEvent, "[DONE]")},
 		"without end":        {FailUsage, stream(slices.Repeat([]string{firstEvent}, eventsOf(3)+1)...)},

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +24,16 @@ func engine(t *testing.T, o sim.Options) *sim.Engine {
 	}
 	t.Cleanup(func() { _ = e.Close() }) // a killed engine has nothing to close
 	return e
+}
+
+// onRequest is a hook that acts once, when an engine has the n-th request, which waits until act returns.
+func onRequest(n int64, act func()) func(sim.Event) {
+	var had atomic.Int64
+	return func(ev sim.Event) {
+		if ev.Phase == sim.PhaseDecodeReceived && had.Add(1) == n {
+			act()
+		}
+	}
 }
 
 // small is a sweep of two loads on two targets.
@@ -120,15 +131,12 @@ func TestSweepGoesOn(t *testing.T) {
 
 // TestInterruption: finished cells are kept, and the half-measured cell is measured again.
 func TestInterruption(t *testing.T) {
-	a, b := engine(t, sim.Options{TokenLatency: 5 * time.Millisecond}), engine(t, sim.Options{}.Fast())
-	f, dir := small(t, a.URL(), b.URL()), t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		for asked(a) < 4+3 && t.Context().Err() == nil {
-			time.Sleep(time.Millisecond)
-		}
-		cancel()
-	}()
+	over := make(chan struct{})
+	defer close(over)
+	a := engine(t, sim.Options{TokenLatency: 5 * time.Millisecond, Hook: onRequest(4+3, func() { cancel(); <-over })})
+	b := engine(t, sim.Options{}.Fast())
+	f, dir := small(t, a.URL(), b.URL()), t.TempDir()
 	out, note := sweep(t, ctx, f, dir)
 	if err := out.Err(); err == nil || err.Error() != "interrupted: 5 of 8 cells are left; the same command goes on with them" || len(out.Failed) != 0 {
 		t.Fatalf("%v\n%s", err, note)
@@ -146,14 +154,14 @@ func TestInterruption(t *testing.T) {
 // TestDeadTarget: its cells are named as failed, the others are measured, and only the failed ones
 // are repeated.
 func TestDeadTarget(t *testing.T) {
-	a, b := engine(t, sim.Options{}.Fast()), engine(t, sim.Options{TokenLatency: 5 * time.Millisecond})
+	a := engine(t, sim.Options{}.Fast())
+	var b *sim.Engine
+	b = engine(t, sim.Options{TokenLatency: 5 * time.Millisecond, Hook: onRequest(4+3, func() {
+		died := b.Died()
+		go b.Kill()
+		<-died
+	})})
 	f, dir := small(t, a.URL(), b.URL()), t.TempDir()
-	go func() {
-		for asked(b) < 4+3 && t.Context().Err() == nil {
-			time.Sleep(time.Millisecond)
-		}
-		b.Kill()
-	}()
 	out, note := sweep(t, t.Context(), f, dir)
 	// b's second cell has some answers and many failures: it is a run. Its third and fourth cells are not.
 	if err := out.Err(); err == nil || err.Error() != "2 of 8 cells failed; the same command repeats them" || len(out.Runs) != 6 {
@@ -220,17 +228,13 @@ func TestUpAndDown(t *testing.T) {
 
 // TestInterruptedTargetGoesDown: a signal must not leave servers running.
 func TestInterruptedTargetGoesDown(t *testing.T) {
-	a := engine(t, sim.Options{TokenLatency: 5 * time.Millisecond})
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	defer close(over)
+	a := engine(t, sim.Options{TokenLatency: 5 * time.Millisecond, Hook: onRequest(warmUps+2, func() { cancel(); <-over })})
 	f, dir := small(t, a.URL(), a.URL()), t.TempDir()
 	diary := filepath.Join(dir, "diary")
 	f.Targets[0].Up, f.Targets[0].Down = "true", "echo down >> "+diary
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		for asked(a) < warmUps+2 && t.Context().Err() == nil {
-			time.Sleep(time.Millisecond)
-		}
-		cancel()
-	}()
 	out, _ := sweep(t, ctx, f, dir)
 	if got, _ := os.ReadFile(diary); string(got) != "down\n" || out.Open != 8 {
 		t.Errorf("down ran as %q, %d cells are left", got, out.Open)

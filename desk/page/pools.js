@@ -3,13 +3,16 @@ import { $, lines, make, name, number, percent, sync, table, tableRow, text } fr
 
 const columns = ['Engine', 'State', 'In flight', 'On the engine', 'KV cache', 'Prefix hits', 'Ejections', 'Drain, weight'];
 
-// pools fills the tables of both pools.
+const titles = { prefill: 'Prefill', decode: 'Decode', encode: 'Encode' };
+
+// pools fills the tables of the pools. That of encode is shown only if there is one.
 export function pools(state) {
-  for (const role of ['prefill', 'decode']) {
+  for (const role of Object.keys(titles)) {
     const backends = state.backends.filter((b) => b.role === role);
     const body = table($(`pool-${role}`), columns);
-    if (!backends.length) text($(`h-${role}`), `${role === 'prefill' ? 'Prefill' : 'Decode'} pool: empty`);
-    else text($(`h-${role}`), `${role === 'prefill' ? 'Prefill' : 'Decode'} pool: ${backends.length}, ${backends[0].policy}`);
+    if (role === 'encode') $('encode-pool').hidden = !backends.length;
+    if (!backends.length) text($(`h-${role}`), `${titles[role]} pool: empty`);
+    else text($(`h-${role}`), `${titles[role]} pool: ${backends.length}, ${backends[0].policy}`);
     sync(body, backends, (b) => b.url, () => tableRow(columns), row);
   }
 }
@@ -17,7 +20,7 @@ export function pools(state) {
 function row(tr, b) {
   const [engine, state, flight, on, kv, hits, ejections, change] = tr.cells;
   const e = b.engine || {};
-  lines(engine, [name(b.url), [(b.models || []).join(', '), b.version && `vLLM ${b.version}`, b.weight !== 1 && `weight ${number(b.weight)}`].filter(Boolean).join(' · ')]);
+  lines(engine, [name(b.url), [(b.models || []).join(', '), b.version && `vLLM ${b.version}`, b.connector, b.weight !== 1 && `weight ${number(b.weight)}`].filter(Boolean).join(' · ')]);
   badge(state, ...stateOf(b));
   lines(flight, [number(b.in_flight), b.tokens_in_flight ? `${number(b.tokens_in_flight)} tokens` : '']);
   lines(on, b.engine ? [`${number(e.running)} run, ${number(e.waiting)} wait`, b.elsewhere >= 0.5 ? `${number(Math.round(b.elsewhere))} from elsewhere` : ''] : ['–', b.engine_unknown || '']);

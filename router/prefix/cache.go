@@ -2,11 +2,11 @@ package prefix
 
 import "sync/atomic"
 
-// Cache estimates what is in an engine's prefix cache, which keeps the blocks that were used last.
-// Its time is counted in blocks. An engine whose cache holds n blocks has lost every block that it
-// last used more than n new blocks ago.
+// Cache estimates what an engine's prefix cache holds, which keeps the blocks that were used last. It
+// counts time in blocks: an engine whose cache holds n blocks has lost every block that it last used
+// more than n new blocks ago.
 type Cache struct {
-	Owner any // the owner of the cache, which this package only hands back
+	Owner any // the owner of the cache, which this package only returns
 
 	seat     atomic.Uint32 // in the table; 0 if none
 	blocks   atomic.Uint64 // new blocks that were sent to the engine: the time of the cache
@@ -45,13 +45,13 @@ func (c *Cache) Resize(blocks float64) {
 // Capacity is the size of the cache in blocks.
 func (c *Cache) Capacity() uint32 { return c.capacity.Load() }
 
-// Count adds a prompt that was sent to the engine, and what of it was expected in the cache.
+// Count adds a prompt that xpyd sent to the engine, and the part of it that was expected in the cache.
 func (c *Cache) Count(tokens, cached int) {
 	c.queries.Add(int64(tokens))
 	c.hits.Add(int64(cached))
 }
 
-// Counts returns the sums of what Count was given.
+// Counts returns the sums of what Count has added.
 func (c *Cache) Counts() (tokens, cached int64) { return c.queries.Load(), c.hits.Load() }
 
 // Insert notes that a backend gets the prompt. had is the match of the same prompt: what the

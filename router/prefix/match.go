@@ -3,7 +3,7 @@ package prefix
 // MaxMatches bounds the backends of one match. Those with the longest prefixes are kept.
 const MaxMatches = 32
 
-// Match is how many of a prompt's first blocks a backend has. age is how many blocks it has got
+// Match is how many of a prompt's first blocks a backend has. age is how many blocks it has received
 // since it last used them.
 type Match struct {
 	Cache  *Cache
@@ -20,7 +20,7 @@ type Matches struct {
 // List returns the matches, in no order.
 func (m *Matches) List() []Match { return m.of[:m.n] }
 
-// By returns what one backend has of the prompt.
+// By returns how much of the prompt one backend has.
 func (m *Matches) By(c *Cache) Match {
 	for _, x := range m.List() {
 		if x.Cache == c {

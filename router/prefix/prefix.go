@@ -1,5 +1,5 @@
-// Package prefix remembers which backend has had which prefixes of prompts, as hashes of their
-// blocks. It does not know pools and chooses no backend.
+// Package prefix remembers which backend has had which prefixes of prompts, as hashes of their blocks.
+// It knows no pools and chooses no backend.
 package prefix
 
 const (

@@ -6,8 +6,8 @@ import (
 )
 
 // Table remembers which backend of a pool has had which prefixes of prompts. It is approximate by
-// design. Nothing is locked, and one of two writes at the same time may be lost. Its size is fixed,
-// and the line that has not been used for the longest time makes room.
+// design. It uses no locks, so one of two concurrent writes may be lost. Its size is fixed. To make
+// room, it evicts the line that has been unused for the longest time.
 type Table struct {
 	lines []line       // sets of two
 	used  atomic.Int64 // lines in use
@@ -42,7 +42,7 @@ const (
 // Memory is the size of the table in bytes.
 func (t *Table) Memory() int64 { return t.memory }
 
-// Used is how much of Memory holds something.
+// Used is how many bytes of Memory are in use.
 func (t *Table) Used() int64 { return t.used.Load() * lineBytes }
 
 // NewTable makes a table of that many bytes. The system provides the memory as the table fills.

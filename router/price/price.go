@@ -10,31 +10,31 @@ import (
 	"time"
 )
 
-// Work is a part of a completion whose time is learned from live traffic.
+// Work is a part of a completion. Its time is learned from live traffic.
 type Work uint8
 
 // The three parts that decide whether a separate prefill pays.
 const (
-	// Prefill is a prefill leg. Its tokens are the uncached ones of its prompt, and those that its
-	// backend had to compute before it.
+	// Prefill is a prefill leg. Its tokens are the uncached tokens of its prompt, and those that its
+	// backend had to compute first.
 	Prefill Work = iota
-	// Transfer is the time to the first event of a decode engine that was given a handle. Its
-	// tokens are those that the engine pulled.
+	// Transfer is the time to the first event of a decode engine that got a handle. Its tokens are
+	// those that the engine pulled.
 	Transfer
-	// Local is the time to the first event of a decode engine that was given none. Its tokens are
-	// the uncached ones of its prompt and those that the engine was computing already.
+	// Local is the time to the first event of a decode engine that got no handle. Its tokens are the
+	// uncached tokens of its prompt, and those that the engine was already computing.
 	Local
 	workCount
 )
 
-// Prices is what a token of each work costs, over all backends of a pool together.
+// Prices is what a token of each work costs, learned over all backends of a pool together.
 type Prices struct {
 	lines [workCount]line
 	drag  drag
 }
 
-// Learn feeds a leg into the price of its work: its tokens with those ahead of it, and its time.
-// A time below 0 means that the answer came whole and told none. now is the router's clock.
+// Learn updates the price of a work by one leg: its tokens together with those ahead of it, and its
+// time. A time below 0 means that the answer came whole and showed no time. now is the router's clock.
 func (p *Prices) Learn(w Work, tokens int, took time.Duration, now int64) {
 	if tokens < 0 || took < 0 {
 		return
@@ -46,22 +46,26 @@ func (p *Prices) Learn(w Work, tokens int, took time.Duration, now int64) {
 	p.lines[w].add(float64(tokens), took.Seconds(), now, prior)
 }
 
-// StreamEnded learns from a stream of that many tokens. took is the time after its first event,
-// local the part of it that the engine spent on prefills of its own.
+// StreamEnded learns from a stream with the given number of tokens. took is the time after its first
+// event. local is the part of that time that the engine spent on its own prefills.
 func (p *Prices) StreamEnded(tokens int, local, took time.Duration) {
 	if tokens > 0 && took > 0 {
 		p.drag.add(float64(tokens), local.Seconds(), took.Seconds())
 	}
 }
 
-// StallShare is the part of the time of a decode engine's own prefills that its running streams
-// lose. It is 1 until it has been measured.
+// StallShare is the share of the time of a decode engine's own prefills that its running streams lose.
+// It is 1 at first, and changes as streams that run beside such prefills show it.
 func (p *Prices) StallShare() float64 { return p.drag.load() }
 
-// Known reports whether any leg of this work has been learned from.
+// Known reports whether a price exists, because at least one leg of this work has ended.
 func (p *Prices) Known(w Work) bool { return p.lines[w].known() }
 
-// Age is the time since the last leg of this work, or since the router began if there was none.
+// Seen reports whether a leg of this work had at least that many tokens. For many more tokens than any leg
+// had, a price is mostly the fixed cost of a leg, multiplied.
+func (p *Prices) Seen(w Work, tokens int) bool { return p.lines[w].longest.Load() >= int64(tokens) }
+
+// Age is the time since the last leg of this work, or since the start of the router if there was none.
 func (p *Prices) Age(w Work, now int64) time.Duration { return p.lines[w].since(now) }
 
 // Own is the time of the tokens alone, without waits and without the fixed cost of a request.
@@ -69,8 +73,8 @@ func (p *Prices) Own(w Work, tokens int) float64 {
 	return float64(tokens) * math.Float64frombits(p.lines[w].each.Load())
 }
 
-// Cost is the expected time of that many tokens, in seconds. Local work that was never seen costs
-// what a prefill costs. Transfers that were never seen cost nothing.
+// Cost is the expected time of that many tokens, in seconds. Before the first local leg, local work
+// costs as much as a prefill. Before the first transfer, transfers cost nothing.
 func (p *Prices) Cost(w Work, tokens float64) float64 {
 	return p.line(w).at(tokens)
 }
@@ -101,7 +105,7 @@ const (
 	lineMinKeep   = 0.5 // of what was known, however late the next sample comes
 	lineRareAge   = 2 * time.Second
 	lineOutlier   = 10 // a sample counts as at most this many times the expected time
-	lineProven    = 8  // samples before anything counts as an outlier
+	lineProven    = 8  // samples since the first ones, whatever they weigh, before anything counts as an outlier
 )
 
 // A line with a prior takes two points of it for samples, of less weight than any real one. They give
@@ -121,6 +125,7 @@ type line struct {
 
 	fixed, each atomic.Uint64 // seconds, as bits of a float64
 	sampled     atomic.Int64  // 1 + last; 0 if there is no sample
+	longest     atomic.Int64  // the most tokens of a sample
 }
 
 // sums are what a fit needs to know of samples. They decay.
@@ -155,7 +160,7 @@ func (l *line) add(x, y float64, now int64, prior *line) {
 	if l.seen.w > 1 {
 		l.misses.add(l.at(x), y)
 	}
-	if l.seen.w > lineProven {
+	if l.misses.n >= lineProven {
 		y = min(y, lineOutlier*l.at(x)+0.05)
 	}
 	age, most := time.Duration(now-l.last), float64(lineMaxWeight)
@@ -165,6 +170,7 @@ func (l *line) add(x, y float64, now int64, prior *line) {
 	keep := max(lineMinKeep, math.Exp2(-float64(age)/float64(lineHalfLife)))
 	l.seen.keep(min(keep, (most-1)/max(l.seen.w, 1)))
 	l.seen.add(x, y, 1)
+	l.longest.Store(max(l.longest.Load(), int64(x)))
 	l.last = now
 	fit := l.seen
 	if prior != nil {
@@ -200,28 +206,59 @@ func (s sums) line() (fixed, each float64) {
 type drag struct {
 	mu                 sync.Mutex
 	kk, kl, ll, kt, lt float64
+	streams            int           // so far, up to dragProven
+	odd                int           // outliers since the last stream that was none
 	share              atomic.Uint64 // bits of 1 + share; 0 if not measured
 }
 
 // dragUnknown assumes that a prefill stops all streams for as long as it takes.
 const dragUnknown = 1
 
+// dragPrior is what dragUnknown counts for among the streams, in square seconds of prefill beside a stream.
+// The first streams, or those beside short prompts alone, differ by their batches more than by these
+// seconds. Without the prior they may tell a share of 0, and then long prompts go to decode.
+const dragPrior = 0.25
+
 // dragKeep is the weight that a sample keeps with each later one.
 const dragKeep = 1 - 1.0/64
+
+// A stream whose client reads slowly, or that stood still for a while, takes many times as long as the others. Some
+// hundred others would be needed to make good what one such stream says, so it does not count, unless the last ones
+// were all like that.
+const (
+	dragOutlier = 4 // times the expected time
+	dragProven  = 8 // streams before any is an outlier, and outliers in a row before the next one counts
+)
+
+// strange reports whether a stream is an outlier. d.mu is held.
+func (d *drag) strange(tokens, local, took float64) bool {
+	if d.streams < dragProven {
+		d.streams++
+		return false
+	}
+	share := d.load()
+	each := max(0, d.kt-share*d.kl) / d.kk
+	if took <= dragOutlier*(tokens*each+share*local) {
+		d.odd = 0
+		return false
+	}
+	d.odd++
+	return d.odd <= dragProven
+}
 
 func (d *drag) add(tokens, local, took float64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.strange(tokens, local, took) {
+		return
+	}
 	d.kk = d.kk*dragKeep + tokens*tokens
 	d.kl = d.kl*dragKeep + tokens*local
 	d.ll = d.ll*dragKeep + local*local
 	d.kt = d.kt*dragKeep + tokens*took
 	d.lt = d.lt*dragKeep + local*took
-	det := d.kk*d.ll - d.kl*d.kl
-	if det <= 0.01*d.kk*d.ll {
-		return // this takes streams both with and without prefills beside them
-	}
-	share := (d.kk*d.lt - d.kl*d.kt) / det
+	det := d.kk*(d.ll+dragPrior) - d.kl*d.kl
+	share := (d.kk*(d.lt+dragPrior*dragUnknown) - d.kl*d.kt) / det
 	d.share.Store(math.Float64bits(1 + min(max(share, 0), 4)))
 }
 
@@ -237,17 +274,17 @@ func (d *drag) load() float64 {
 type Price struct {
 	Fixed    float64 `json:"per_leg_seconds"`
 	PerToken float64 `json:"per_token_seconds"`
-	// Age of the last leg that was learned from, in seconds.
+	// Age is the time since the last leg that changed the price, in seconds.
 	Age float64 `json:"age_seconds"`
-	// Error is by how much the price missed the last legs before it learned from them: the median of
-	// |time - price| / price. It is null before minMisses legs.
+	// Error is how far the price was from the times of the last legs before it learned from them: the
+	// median of |time - price| / price. It is null until there were minMisses legs.
 	Error *float64 `json:"median_error_ratio"`
 }
 
-// String is the value in labels and logs.
+// String is the work in labels and logs.
 func (w Work) String() string { return [...]string{"prefill", "transfer", "local"}[w] }
 
-// List returns the known prices by the name of their work.
+// List maps the name of each work to its price, if that is known.
 func (p *Prices) List(now int64) map[string]Price {
 	all := map[string]Price{}
 	for w := range workCount {

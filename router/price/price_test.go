@@ -76,6 +76,27 @@ func TestLineOutlier(t *testing.T) {
 	}
 }
 
+// Where few legs come, their weights never add up to much. One that hangs is an outlier there too: a price of a
+// minute would send all prompts the other way, and only a prompt in twenty seconds would tell that it is wrong.
+func TestLineOutlierAmongFew(t *testing.T) {
+	for _, every := range []time.Duration{time.Second, 3 * time.Second, 20 * time.Second} {
+		var l line
+		now := int64(0)
+		leg := func(tokens, seconds float64) {
+			now += int64(every)
+			l.add(tokens, seconds, now, nil)
+		}
+		for i := range 30 {
+			leg(float64(500+100*(i%10)), float64(500+100*(i%10))*1e-4)
+		}
+		before := l.at(1000)
+		leg(1000, 60)
+		if after := l.at(1000); after > 8*before {
+			t.Errorf("a leg each %v: %g s after one of a minute, %g before", every, after, before)
+		}
+	}
+}
+
 // Streams that shared their engine with prefills show how much these slowed them down.
 func TestDragIsLearned(t *testing.T) {
 	for _, share := range []float64{0, 0.3, 1} {
@@ -90,6 +111,41 @@ func TestDragIsLearned(t *testing.T) {
 		}
 		if got := d.load(); math.Abs(got-share) > 0.05 {
 			t.Errorf("share %g, want %g", got, share)
+		}
+	}
+}
+
+// One client that reads slowly says nothing of what prefills cost the streams. An engine that becomes slower for all
+// of them does.
+func TestOneSlowClientDoesNotTellTheDrag(t *testing.T) {
+	for _, local := range []float64{0, 0.5, 60} {
+		var d drag
+		rnd := rand.New(rand.NewPCG(7, 8))
+		streams := func(n int, each float64) {
+			for range n {
+				tokens, local := 50+rnd.Float64()*200, rnd.Float64()
+				d.add(tokens, local, tokens*each+0.5*local)
+			}
+		}
+		streams(300, 0.02)
+		d.add(100, local, 600)
+		if got := d.load(); math.Abs(got-0.5) > 0.1 {
+			t.Errorf("share %g after a stream of ten minutes beside %g s of prefill, want 0.5", got, local)
+		}
+		streams(1000, 0.2)
+		near(t, "the share on an engine ten times slower", d.load(), 0.5, 0.2)
+	}
+}
+
+// Streams that had little prefill beside them say little of it: what they lost by larger batches does not count
+// as if no prefill stopped a stream.
+func TestFirstStreamsDoNotTellTheDrag(t *testing.T) {
+	var d drag
+	for i := range 8 {
+		batch := float64(8 - i) // the first streams decode in large batches, the last ones beside more prompts
+		d.add(249, 0.004*float64(i), 249*(0.005+0.0002*batch))
+		if got := d.load(); got < 0.8 || got > 1.2 {
+			t.Errorf("share %.2f after %d streams without half a second of prefill beside them", got, i+1)
 		}
 	}
 }
@@ -111,6 +167,25 @@ func TestShortPromptsDoNotPriceLongOnes(t *testing.T) {
 	near(t, "5,000 tokens", p.Cost(Local, 5000), 0.15, 0.35)
 	learn(&p, Local, 5000, 0.6) // their own time counts as soon as it is known
 	near(t, "5,000 slow tokens", p.Cost(Local, 5000), 0.6, 0.15)
+}
+
+// Most tokens of a short chat are the template's, which has no bytes in the body. However many such chats come, they do
+// not have a long prompt taken for one of three times its length.
+func TestShortChatsDoNotMakeLongPromptsLonger(t *testing.T) {
+	for name, long := range map[string]int{"beside long prompts": 10, "after them": 0} {
+		var m TokenBytes
+		for range 200 {
+			m.Observe(8000, 2000)
+		}
+		for i := range 1000 {
+			if m.Observe(33, 36); long > 0 && i%long == 0 {
+				m.Observe(8000, 2000)
+			}
+		}
+		if got := m.Load(); got < 2.4 || got > 4 {
+			t.Errorf("%s: %.2f bytes of a token, want about 4", name, got)
+		}
+	}
 }
 
 // The error is what the price said before it knew, against what came.

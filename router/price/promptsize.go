@@ -11,7 +11,7 @@ const promptKeep = 1 - 1.0/32
 // PromptSize is the mean number of tokens of the last leases of a pool.
 type PromptSize struct{ bits atomic.Uint64 } // bits of a float64; 0 before the first lease
 
-// Add counts one lease. One of two calls at the same time may be lost.
+// Add counts one lease. One of two concurrent calls may be lost.
 func (p *PromptSize) Add(tokens int64) {
 	x := float64(tokens)
 	if bits := p.bits.Load(); bits != 0 {
@@ -20,13 +20,13 @@ func (p *PromptSize) Add(tokens int64) {
 	p.bits.Store(math.Float64bits(x))
 }
 
-// Mean is at least 1, because every request is some load.
+// Mean is at least 1, because every request causes some load.
 func (p *PromptSize) Mean() float64 { return max(1, math.Float64frombits(p.bits.Load())) }
 
 // defaultTokenBytes is the bytes of a token in a request's body, for English text.
 const defaultTokenBytes = 4
 
-// TokenBytes is the measured mean of bytes per token.
+// TokenBytes is the measured mean number of bytes per token.
 type TokenBytes struct{ bits atomic.Uint64 } // bits of a float64; 0 if not measured
 
 // Load returns the mean, or defaultTokenBytes before the first measurement.
@@ -37,11 +37,16 @@ func (m *TokenBytes) Load() float64 {
 	return defaultTokenBytes
 }
 
-// Observe counts a prompt with a weight of 1/64. One of two calls at the same time may be lost.
+// wholePrompt is the tokens from which a prompt counts in full. Most tokens of a short chat are the template's, which
+// has no bytes in the body, and what is estimated by the mean are long prompts.
+const wholePrompt = 1024
+
+// Observe counts a prompt with a weight of 1/64, or less if it is short. One of two concurrent calls may be lost.
 func (m *TokenBytes) Observe(bytes, tokens int) {
 	if bytes <= 0 || tokens <= 0 {
 		return
 	}
 	x := min(max(float64(bytes)/float64(tokens), 1), 64) // an image has many more bytes for its tokens
-	m.bits.Store(math.Float64bits(m.Load() + (x-m.Load())/64))
+	weight := min(float64(tokens)/wholePrompt, 1) / 64
+	m.bits.Store(math.Float64bits(m.Load() + (x-m.Load())*weight))
 }

@@ -5,6 +5,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 
@@ -110,8 +111,9 @@ def sim_command(xpyd, spec, port, side, defaults, profile):
             defaults["model"], "--max-model-len", str(defaults["length"])]
     if not profile:
         return argv + ["--fast", "--token-latency", "1ms"], {}
-    # As many tokens as 24 GiB of Qwen3-8B hold, in blocks of that size.
-    return argv + ["--profile", profile, "--block-size", str(spec.get("block", 16)), "--num-blocks", str(175_000 // spec.get("block", 16))], {}
+    # A token of Qwen3-8B in bf16 has 144 KiB of KV, so 24 GiB hold 174,720 of them in blocks of 128.
+    block, gib = spec.get("block", 16), int(spec.get("kv", "24G").removesuffix("G"))
+    return argv + ["--profile", profile, "--block-size", str(block), "--num-blocks", str((gib << 20) // (144 * block))], {}
 
 
 class Fleet:
@@ -201,7 +203,9 @@ def proxy_command(xpyd, contender, urls, port, admin):
     prefill = [urls[e] for e in contender.get("prefill", [])]
     decode = [urls[e] for e in contender["decode"]]
     if router := contender.get("router"):
-        argv = [router, "--vllm-pd-disaggregation", "--policy", "round_robin", "--host", HOST, "--port", str(port),
+        router = os.path.expandvars(router)
+        launch = [sys.executable, router] if router.endswith(".py") else [router]
+        argv = launch + ["--vllm-pd-disaggregation", "--policy", "round_robin", "--host", HOST, "--port", str(port),
                 "--prometheus-host", HOST, "--prometheus-port", str(admin)]
         return argv + [x for u in prefill for x in ("--prefill", u)] + [x for u in decode for x in ("--decode", u)]
     argv = [xpyd, "serve", "--listen", f"{HOST}:{port}", "--admin", f"{HOST}:{admin}", "--decode", ",".join(decode),

@@ -1,8 +1,11 @@
 """render.py: keeps what a run of rig.py brought home, and puts it as tables into docs/gpu.md.
 
-  render.py --add FOLDER NAME   keeps FOLDER/summary.json, without what no table shows, as results/NAME.json
+  render.py --add FOLDER... NAME  keeps FOLDER/summary.json (or the ucx.json of ucx.py), without what no table shows,
+                                as results/NAME.json. The steps of several folders stand one after the other, for
+                                plans with the same engines and contenders
   render.py                     replaces each block of docs/gpu.md between <!-- NAME TABLE --> and <!-- end -->
-  render.py --check             fails where the document has other tables than the results
+                                and draws docs/img/gpu-NAME.svg for each block <!-- NAME pareto -->
+  render.py --check             fails where the document or a drawing has other figures than the results
 """
 import json
 import os
@@ -10,6 +13,8 @@ import re
 import statistics
 import sys
 import tarfile
+
+import plot
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DOC = os.path.join(HERE, "..", "..", "docs", "gpu.md")
@@ -29,9 +34,32 @@ def ms(seconds, digits=1):
     return f"{seconds * 1e3:.{digits}f}"
 
 
+def load_of(step):
+    """The load in short, which is part of the names of runs: requests a second, or c and how many are open at once."""
+    return f"c{step['concurrency']}" if "concurrency" in step else step["rate"]
+
+
+def load_words(step):
+    return f"{step['concurrency']} at once" if "concurrency" in step else step["rate"]
+
+
 # What is kept.
 
-def add(folder, name):
+def add(folders, name):
+    if os.path.exists(os.path.join(folders[0], "ucx.json")):
+        return add_tries(folders[0], name)
+    results = [kept(folder) for folder in folders]
+    whole = results[0]
+    for hold, r in enumerate(results[1:], 1):
+        for same in ("engines", "contenders"):
+            if r[same] != whole[same]:
+                raise SystemExit(f"the folders differ in {same}, so their steps cannot stand in one table")
+        whole["steps"] += [{"hold": hold} | s for s in r["steps"]]  # seeds are those of a plan
+    with open(os.path.join(HERE, "results", name + ".json"), "w") as f:
+        f.write(compact(whole))
+
+
+def kept(folder):
     with open(os.path.join(folder, "summary.json")) as f:
         result = json.load(f)
     priced = prices_of(folder)
@@ -47,8 +75,15 @@ def add(folder, name):
             step.pop("proxy", None)
             step.pop("advice", None)
         step.pop("spies", None)
+    return result
+
+
+def add_tries(folder, name):
+    with open(os.path.join(folder, "ucx.json")) as f:
+        tries = json.load(f)["tries"]
+    kept = [{k: t[k] for k in ("try", "set", "way", "rows")} for t in tries if len(t["rows"]) > 1]  # one row: a look at the log
     with open(os.path.join(HERE, "results", name + ".json"), "w") as f:
-        f.write(compact(result))
+        f.write("[\n " + ",\n ".join(json.dumps(t) for t in kept) + "\n]\n")
 
 
 def compact(result):
@@ -75,7 +110,7 @@ def prices_of(folder):
     def priced(step):
         out = []
         for i, _ in enumerate(step["streams"]):
-            run = runs[f"{step['seed']}-auto@{step['rate']}x{step['workload']}.{i}"]
+            run = runs[f"{step['seed']}-auto@{load_of(step)}x{step['workload']}.{i}"]
             for path in ("disaggregated", "decode_only"):
                 pairs = [(costs[r["id"]], r["ttft_us"] / 1e3) for r in run["records"]
                          if r["ttft_us"] and costs.get(r["id"], {}).get("path") == path]  # without 0: no first token came
@@ -104,7 +139,7 @@ def serve(result):
         for stream in s["streams"]:
             t, size = stream["totals"], stream["stream"]
             m = t["ms"]
-            rows.append((s["workload"], s["rate"], f"{size['input']}/{size['output']}", s["contender"], f"{m['ttft']['median']:.0f} / {m['ttft']['p90']:.0f}",
+            rows.append((s["workload"], load_words(s), f"{size['input']}/{size['output']}", s["contender"], f"{m['ttft']['median']:.0f} / {m['ttft']['p90']:.0f}",
                          f"{m['tpot']['median']:.1f} / {m['tpot']['p90']:.1f}", f"{m['itl']['p99']:.0f}", f"{t['output_tokens_per_second']:.0f}", f"{t['completed']} / {t['failed']}"))
     # A cell's runs stand together, and repeats of a contender under each other.
     cells = list(dict.fromkeys(r[:3] for r in rows))
@@ -113,26 +148,71 @@ def serve(result):
 
 
 def goal(result):
-    """auto, by its stall weight, against the better of always and never in each cell: the medians of its runs. Above
-    1.00 auto is better."""
+    """auto, by its stall weight, against the better of always and never with the same prompts at the same times: the
+    ratio of each round in which all three ran. Above 1.00 auto is better. Their median judges."""
     measures = (lambda t: 1 / t["ms"]["ttft"]["p90"], lambda t: 1 / t["ms"]["tpot"]["p90"], lambda t: t["output_tokens_per_second"])
     cells = {}
     for s in result["steps"]:
         if s["kind"] == "serve" and "streams" in s and "trouble" not in s:
             for stream in s["streams"]:
                 size = stream["stream"]
-                cell = cells.setdefault((s["workload"], s["rate"], f"{size['input']}/{size['output']}"), {})
-                cell.setdefault(s["contender"], []).append(stream["totals"])
+                rounds = cells.setdefault((s["workload"], load_words(s), f"{size['input']}/{size['output']}"), {})
+                rounds.setdefault((s.get("hold", 0), s["seed"]), {})[s["contender"]] = [m(stream["totals"]) for m in measures]
+    rows = []
+    for cell, rounds in cells.items():
+        whole = [of for of in rounds.values() if {"always", "never"} <= of.keys()]
+        for name in sorted({c for of in whole for c in of if c.startswith("auto")}):
+            ratios = [[a / max(x, y) for x, a, y in zip(of["always"], of[name], of["never"])] for of in whole if name in of]
+            each = [", ".join(f"{r:.2f}" for r in sorted(column)) for column in zip(*ratios)]
+            held = min(statistics.median(column) for column in zip(*ratios)) >= 0.95
+            rows.append((*cell, name, *each, "yes" if held else "no"))
+    return table(("traffic", "requests/s", "prompt/answer", "contender", "TTFT p90", "TPOT p90", "tokens/s", "within 5 %"), rows)
+
+
+def crossover(result):
+    """The split (always) against whole engines (collocated) at each load: the medians of their runs. What is bold is better
+    by more than 5 %."""
+    cells = {}
+    for s in result["steps"]:
+        if s["kind"] == "serve" and "streams" in s and "trouble" not in s and s["contender"] in ("always", "collocated"):
+            for stream in s["streams"]:
+                size, t = stream["stream"], stream["totals"]
+                load = load_words(s) if "concurrency" in s else f"{s['rate']}/s"
+                cell = cells.setdefault((s["workload"], load, f"{size['input']}/{size['output']}"), {})
+                made = t["output_tokens_per_second"] / plot.gpus_of(result, s["contender"])
+                m = t["ms"]
+                cell.setdefault(s["contender"], []).append([m["ttft"]["median"], m["ttft"]["p90"], m["tpot"]["median"], m["tpot"]["p90"], m["itl"]["p99"], 1 / made])
     rows = []
     for cell, runs in cells.items():
-        if not {"always", "never"} <= runs.keys():
-            continue
-        of = {c: [statistics.median(m(t) for t in totals) for m in measures] for c, totals in runs.items()}
-        for name in sorted(c for c in runs if c.startswith("auto")):
-            ratios = [a / max(x, y) for x, a, y in zip(of["always"], of[name], of["never"])]
-            counts = " / ".join(str(len(runs[c])) for c in ("always", name, "never"))
-            rows.append((*cell, name, counts, *(f"{r:.2f}" for r in ratios), "yes" if min(ratios) >= 0.95 else "no"))
-    return table(("traffic", "requests/s", "prompt/answer", "contender", "runs of always / auto / never", "TTFT p90", "TPOT p90", "tokens/s", "within 5 %"), rows)
+        if len(runs) == 2:
+            split, whole = ([statistics.median(column) for column in zip(*runs[name])] for name in ("always", "collocated"))
+            rows.append((*cell, *(both(a, b, form) for a, b, form in zip(split, whole, ("{:.0f}", "{:.0f}", "{:.1f}", "{:.1f}", "{:.0f}", "")))))
+    return table(("traffic", "load", "prompt/answer", "TTFT p50, ms", "TTFT p90, ms", "TPOT p50, ms", "TPOT p90, ms", "ITL p99, ms", "tokens/s of a GPU"), rows)
+
+
+def both(split, whole, form):
+    """Two figures of which the smaller is better, or the inverse of two of which the larger is."""
+    words = [form.format(v) if form else f"{1 / v:.0f}" for v in (split, whole)]
+    if max(split, whole) > 1.05 * min(split, whole):
+        at = 0 if split < whole else 1
+        words[at] = f"**{words[at]}**"
+    return " / ".join(words)
+
+
+def agrees(result, simulated):
+    """What simulated engines took for the same prompts at the same times, as a part of what the engines took: the median of
+    the rounds of a cell."""
+    def taken(of):
+        return {(s.get("hold", 0), s["seed"], s["workload"], s["rate"], f"{stream['stream']['input']}/{stream['stream']['output']}", s["contender"]):
+                [stream["totals"]["ms"]["ttft"]["median"], stream["totals"]["ms"]["ttft"]["p90"], stream["totals"]["ms"]["tpot"]["median"],
+                 stream["totals"]["ms"]["tpot"]["p90"], stream["totals"]["output_tokens_per_second"]]
+                for s in of["steps"] if s["kind"] == "serve" and "streams" in s and "trouble" not in s for stream in s["streams"]}
+    real, cells = taken(result), {}
+    for key, figures in taken(simulated).items():
+        if key in real:
+            cells.setdefault(key[2:], []).append([b / a for a, b in zip(real[key], figures)])
+    rows = [(*cell, len(rounds), *(f"{statistics.median(column):.2f}" for column in zip(*rounds))) for cell, rounds in sorted(cells.items())]
+    return table(("traffic", "requests/s", "prompt/answer", "contender", "rounds", "TTFT p50", "TTFT p90", "TPOT p50", "TPOT p90", "tokens/s"), rows)
 
 
 def trouble(result):
@@ -205,35 +285,74 @@ def auto(result):
     rows = []
     for s in result["steps"]:
         for p in s.get("priced", []):
-            rows.append((s["workload"], s["rate"], f"{p['input']:,}", p["path"], p["n"], f"{p['tokens']:,}", f"{p['split_ms']:.0f}", f"{p['local_ms']:.0f}", f"{p['ttft_ms']:.0f}",
+            rows.append((s["workload"], load_words(s), f"{p['input']:,}", p["path"], p["n"], f"{p['tokens']:,}", f"{p['split_ms']:.0f}", f"{p['local_ms']:.0f}", f"{p['ttft_ms']:.0f}",
                          f"{p['error_p50'] * 100:.0f} % / {p['error_p90'] * 100:.0f} %"))
     return table(("traffic", "requests/s", "prompt", "path taken", "requests", "tokens as estimated", "cost of the split, ms", "cost of decode alone, ms", "TTFT, ms", "cost off TTFT by, p50 / p90"), rows)
 
 
-TABLES = {f.__name__: f for f in (serve, goal, trouble, stall, blocks, steps, prefills, transfers, auto)}
+def ucx(tries):
+    rows = []
+    for t in tries:
+        took = {r["case"]: r for r in t["rows"] if r["right"]}
+        large = took["large"]
+        names = " ".join(f"`{k}={v}`" for k, v in t["set"].items() if k != "WAY")
+        rows.append((t["try"], names, ", ".join(t["way"]), *(took[c]["ms"] for c in ("small", "large", "prompt")), f"{large['bytes'] / large['ms'] / 1e6:.1f}"))
+    return table(("", "set beside `UCX_TLS`", "UCX takes", "256 pieces of 64 KiB, ms", "8 of 16 MiB, ms", "1,440 of 512 KiB, ms", "GB/s of the 8"), rows)
+
+
+TABLES = {f.__name__: f for f in (serve, goal, crossover, trouble, stall, blocks, steps, prefills, transfers, auto, ucx)}
+
+
+BLOCK = re.compile(r"<!-- (\S+) (\w+) -->\n.*?<!-- end -->", re.S)
+
+
+def result_of(name):
+    with open(os.path.join(HERE, "results", name + ".json")) as f:
+        return json.load(f)
 
 
 def rendered(text):
     def block(m):
-        with open(os.path.join(HERE, "results", m[1] + ".json")) as f:
-            return f"<!-- {m[1]} {m[2]} -->\n{TABLES[m[2]](json.load(f))}\n<!-- end -->"
-    return re.sub(r"<!-- (\S+) (\w+) -->\n.*?<!-- end -->", block, text, flags=re.S)
+        if m[2] == "pareto":
+            what = f"![Tokens/s of a GPU against those of one answer](img/gpu-{m[1]}.svg)"
+        elif m[2] == "agrees":  # with the same plans, under the same name
+            what = agrees(result_of(m[1]), result_of("sim-" + m[1]))
+        else:
+            what = TABLES[m[2]](result_of(m[1]))
+        return f"<!-- {m[1]} {m[2]} -->\n{what}\n<!-- end -->"
+    return BLOCK.sub(block, text)
+
+
+def drawn(text):
+    """The document's drawings, by the names of their files."""
+    return {f"gpu-{m[1]}.svg": plot.pareto(result_of(m[1])) for m in BLOCK.finditer(text) if m[2] == "pareto"}
+
+
+def is_drawn(images, drawings):
+    """Whether the folder has these drawings and no others of results."""
+    have = {n for n in os.listdir(images) if n.startswith("gpu-") and n.endswith(".svg")}
+    return have == drawings.keys() and all(read(os.path.join(images, n)) == svg for n, svg in drawings.items())
+
+
+def read(path):
+    with open(path) as f:
+        return f.read()
 
 
 def main(args):
-    if args[:1] == ["--add"] and len(args) == 3:
-        add(args[1], args[2])
+    if args[:1] == ["--add"] and len(args) >= 3:
+        add(args[1:-1], args[-1])
         return
     if args not in ([], ["--check"]):
         raise SystemExit(__doc__)
-    with open(DOC) as f:
-        text = f.read()
-    new = rendered(text)
-    if args and new != text:
-        raise SystemExit("docs/gpu.md: its tables are not those of scripts/gpu/results; run scripts/gpu/render.py")
+    text = read(DOC)
+    new, drawings, images = rendered(text), drawn(text), os.path.join(os.path.dirname(DOC), "img")
+    if args and (new != text or not is_drawn(images, drawings)):
+        raise SystemExit("docs/gpu.md: its tables or drawings are not those of scripts/gpu/results; run scripts/gpu/render.py")
     if not args:
-        with open(DOC, "w") as f:
-            f.write(new)
+        for path, what in {DOC: new, **{os.path.join(images, n): svg for n, svg in drawings.items()}}.items():
+            with open(path, "w") as f:
+                f.write(what)
 
 
 if __name__ == "__main__":

@@ -24,9 +24,11 @@ import time
 import engines
 import legs
 import record
+from render import load_of
 from watch import Watch
 
 KINDS = ("fill", "serve", "vllm_bench", "compare", "alone", "record")
+LEAD = 4  # requests of each bench that do not count
 RESERVE = 20  # seconds at the end for logs and the end of the processes
 
 
@@ -61,7 +63,7 @@ class Rig:
 
     def run(self):
         specs = self.engine_specs()
-        self.result |= {"engines": specs, "contenders": self.plan["contenders"], "versions": self.versions()}
+        self.result |= {"engines": specs, "contenders": self.plan["contenders"], "versions": self.versions() | router_version(self.plan["contenders"])}
         say(f"starting {', '.join(specs)}")
         self.fleet.start(specs)
         self.result["up_after_s"], self.result["lost"] = self.fleet.wait(min(self.plan.get("start_limit", 300), self.left()))
@@ -117,26 +119,39 @@ class Rig:
             self.save()
 
     def load(self, name, step):
-        label = f"{step['seed']}-{name}@{step['rate']}x{step['workload']}"
+        label = f"{step['seed']}-{name}@{load_of(step)}x{step['workload']}"
         streams = self.plan["workloads"][step["workload"]]
         with self.measured(name, label, step) as (url, out):
+            idle = self.decided(name)
             benches = [self.bench(url, label, i, s, step) for i, s in enumerate(streams)]
-            out |= self.trouble(step)
+            if "trouble" in step:
+                self.await_load(name, idle + len(streams) * step.get("lead", LEAD))
+                out["trouble"] = self.trouble(step["trouble"])
             codes = [self.finish(b, step) for b in benches]
         out["streams"] = [self.totals(label, i, s, c) for i, (s, c) in enumerate(zip(streams, codes))]
         say(f"{label}: {brief(out)}")
 
-    def trouble(self, step):
+    def decided(self, name):
+        """How many requests the contender's proxy has sent on their way."""
+        return sum(v for k, v in proxy_counters(self.fleet.ask_proxy(name, "/metrics")).items() if k.startswith("xpyd_decisions_total"))
+
+    def await_load(self, name, warmed):
+        """Waits for the first request after the warm-ups, because the benches make their prompts before, for seconds."""
+        end = time.time() + 30
+        while self.decided(name) <= warmed:
+            if time.time() > end:
+                raise TimeoutError(f"no load came to {name} within 30 s")
+            time.sleep(0.1)
+
+    def trouble(self, what):
         """Stops or kills an engine some seconds into the load. One that is stopped goes on after some seconds."""
-        if not (what := step.get("trouble")):
-            return {}
         engine, scale = self.fleet.engines[what["engine"]], 0.1 if self.args.dry_run else 1
         time.sleep(what["after"] * scale)
         engine.signal(getattr(signal, "SIG" + what["signal"]))
         if what["signal"] == "STOP":
             time.sleep(what["seconds"] * scale)
             engine.signal(signal.SIGCONT)
-        return {"trouble": what}
+        return what
 
     @contextlib.contextmanager
     def measured(self, name, label, step):
@@ -144,7 +159,7 @@ class Rig:
         contender = self.plan["contenders"][name]
         url = self.fleet.serve(name, contender)
         watched = [contender["direct"]] if "direct" in contender else contender.get("prefill", []) + contender["decode"]
-        out = {k: step.get(k) for k in ("kind", "workload", "rate", "seed")} | {"contender": name, "at": round(time.time() - self.begin, 1)}
+        out = {k: step.get(k) for k in ("kind", "workload", "rate", "seed")} | {k: step[k] for k in ("concurrency",) if k in step} | {"contender": name, "at": round(time.time() - self.begin, 1)}
         with contextlib.ExitStack() as stack:
             spies = [stack.enter_context(self.spy(e, label, step)) for e in step.get("spy", []) if e in watched]
             watch = stack.enter_context(Watch(self.fleet, watched))
@@ -183,13 +198,9 @@ class Rig:
         say(f"vllm bench, {label}: exit {out['exit']}, {short(out.get('totals', {}))}; {told(out['engines'])}")
 
     def bench(self, url, label, i, stream, step):
-        rate, seconds = step["rate"] * stream.get("share", 1), step["seconds"]
-        lead = step.get("lead", 4)
-        if self.args.dry_run:
-            seconds, rate = 1, max(rate, 4)
+        lead = step.get("lead", LEAD)
         argv = [self.fleet.xpyd, "bench", "serve", "--url", url, "--model", self.defaults["model"], "--input-len", str(stream["input"]),
-                "--output-len", str(stream["output"]), "--rate", str(rate), "--num-prompts", str(max(2, round(rate * seconds))),
-                "--warmups", str(lead), "--seed", str(step["seed"] + i),
+                "--output-len", str(stream["output"]), *self.offered(step, stream.get("share", 1)), "--warmups", str(lead), "--seed", str(step["seed"] + i),
                 "--temperature", "0", "--label", label, "--out", os.path.join(self.runs, f"{label}.{i}"), "--no-progress", "--format", "table",
                 "--max-lateness", "0",
                 # Contenders get the same prompts at the same times, and must not find each other's in a cache.
@@ -197,6 +208,16 @@ class Rig:
         if stream.get("spread"):
             argv += ["--range-ratio", str(stream["spread"])]
         return engines.Process("bench", argv, os.path.join(self.logs, "bench.log"))
+
+    def offered(self, step, share):
+        """The load of one stream: a rate for some seconds, or a number of prompts of which so many are open at once."""
+        if "concurrency" in step:
+            prompts = 2 if self.args.dry_run else round(step["prompts"] * share)
+            return ["--concurrency", str(max(1, round(step["concurrency"] * share))), "--num-prompts", str(prompts)]
+        rate, seconds = step["rate"] * share, step["seconds"]
+        if self.args.dry_run:
+            seconds, rate = 1, max(rate, 4)
+        return ["--rate", str(rate), "--num-prompts", str(max(2, round(rate * seconds)))]
 
     def finish(self, process, step):
         try:
@@ -309,6 +330,13 @@ class Rig:
         self.save()
         self.write_tar(os.path.join(self.args.out, "logs.tar.gz"), self.logs)
         shutil.rmtree(os.path.join(self.args.out, "work"))
+
+
+def router_version(contenders):
+    """What is installed beside the vllm-router of a contender."""
+    beside = [os.path.dirname(os.path.expandvars(c["router"])) for c in contenders.values() if "router" in c]
+    found = [os.path.basename(p).split("-")[1].removesuffix(".dist") for d in beside for p in glob.glob(f"{d}/vllm_router-*.dist-info")]
+    return {"vllm-router": found[0]} if found else {}
 
 
 def hottest(path, most=8):

@@ -4,12 +4,15 @@ import os
 import tarfile
 import tempfile
 import unittest
+import xml.etree.ElementTree
 from unittest import mock
 
 import engines
 import models
+import plot
 import render
 import rig
+import ucx
 import watch
 
 PAGE = """# HELP vllm:nixl_xfer_time_seconds how long
@@ -24,6 +27,11 @@ class Topologies(unittest.TestCase):
         got = engines.expand("1P3D", 2)
         self.assertEqual({n: (e["role"], e["gpus"]) for n, e in got.items()},
                          {"1P3D.P0": ("prefill", [0]), "1P3D.D0": ("decode", [1]), "1P3D.D1": ("decode", [0]), "1P3D.D2": ("decode", [1])})
+
+    def test_a_simulated_engine_has_the_kv_cache_of_the_real_one(self):
+        for kv, tokens in {"24G": 174_720, "30G": 218_368, "32G": 232_960}.items():  # by the logs of vLLM
+            argv, _ = engines.sim_command("xpyd", {"role": "decode", "kv": kv, "block": 128}, 1, 2, {"model": "m", "length": 32768}, "h200-qwen3-8b")
+            self.assertEqual(int(argv[argv.index("--num-blocks") + 1]) * 128, tokens)
 
     def test_tensor_parallel_engines_stand_side_by_side(self):
         self.assertEqual([e["gpus"] for e in engines.expand("TP2-TP2", 4).values()], [[0, 1], [2, 3]])
@@ -51,15 +59,152 @@ class Counters(unittest.TestCase):
 
 
 class Goal(unittest.TestCase):
-    def table(self, tpot_of_auto):
-        def run(contender, ttft, tpot):
-            totals = {"ms": {"ttft": {"p90": ttft}, "tpot": {"p90": tpot}}, "output_tokens_per_second": 900}
-            return {"kind": "serve", "workload": "w", "rate": 4, "contender": contender, "streams": [{"stream": {"input": 9, "output": 3}, "totals": totals}]}
-        return render.goal({"steps": [run("always", 300, 7.0), run("auto", 200, tpot_of_auto), run("never", 250, 14.0)]}).splitlines()[-1]
+    @staticmethod
+    def step(contender, ttft, tpot, seed=7100, hold=0):
+        totals = {"ms": {"ttft": {"p90": ttft}, "tpot": {"p90": tpot}}, "output_tokens_per_second": 900}
+        return {"kind": "serve", "workload": "w", "rate": 4, "contender": contender, "seed": seed, "hold": hold,
+                "streams": [{"stream": {"input": 9, "output": 3}, "totals": totals}]}
+
+    def round(self, tpot_of_auto, **of):
+        return [self.step("always", 300, 7.0, **of), self.step("auto", 200, tpot_of_auto, **of), self.step("never", 250, 14.0, **of)]
+
+    def last(self, steps):
+        return render.goal({"steps": steps}).splitlines()[-1]
 
     def test_auto_is_held_against_the_better_of_the_two_in_each_measure(self):
-        self.assertTrue(self.table(7.2).endswith("| 1.25 | 0.97 | 1.00 | yes |"))
-        self.assertTrue(self.table(10.0).endswith("| 1.25 | 0.70 | 1.00 | no |"))
+        self.assertTrue(self.last(self.round(7.2)).endswith("| 1.25 | 0.97 | 1.00 | yes |"))
+        self.assertTrue(self.last(self.round(10.0)).endswith("| 1.25 | 0.70 | 1.00 | no |"))
+
+    def test_rounds_are_held_against_themselves(self):
+        slower = [self.step("always", 600, 7.0, hold=1), self.step("auto", 630, 7.0, hold=1)]  # never did not run
+        self.assertTrue(self.last(self.round(7.2) + self.round(8.0, hold=1) + self.round(7.0, seed=7200)).endswith("| 1.25, 1.25, 1.25 | 0.88, 0.97, 1.00 | 1.00, 1.00, 1.00 | yes |"))
+        self.assertTrue(self.last(self.round(7.2) + slower).endswith("| 1.25 | 0.97 | 1.00 | yes |"))
+
+
+class Load(unittest.TestCase):
+    def offered(self, step, share=1, dry=False):
+        r = rig.Rig.__new__(rig.Rig)
+        r.args = mock.Mock(dry_run=dry)
+        return " ".join(r.offered(step, share))
+
+    def test_a_step_has_a_rate_or_so_many_requests_at_once(self):
+        self.assertEqual(self.offered({"rate": 4, "seconds": 15}), "--rate 4 --num-prompts 60")
+        self.assertEqual(self.offered({"concurrency": 16, "prompts": 64, "seconds": 9}), "--concurrency 16 --num-prompts 64")
+        self.assertEqual(self.offered({"concurrency": 16, "prompts": 64, "seconds": 9}, 0.5), "--concurrency 8 --num-prompts 32")
+
+    def test_loads_of_a_number_at_once_have_names_and_rows_of_their_own(self):
+        self.assertEqual([render.load_of(s) for s in ({"rate": 16}, {"rate": None, "concurrency": 16})], [16, "c16"])
+        self.assertEqual([render.load_words(s) for s in ({"rate": 16}, {"rate": None, "concurrency": 16})], [16, "16 at once"])
+
+
+class Crossover(unittest.TestCase):
+    @staticmethod
+    def step(contender, ttft, tpot, made, load):
+        totals = {"ms": {"ttft": {"median": ttft, "p90": 2 * ttft}, "tpot": {"median": tpot, "p90": tpot}, "itl": {"p99": 2 * tpot}}, "output_tokens_per_second": made}
+        return {"kind": "serve", "workload": "w", "contender": contender, "streams": [{"stream": {"input": 9, "output": 3}, "totals": totals}]} | load
+
+    def test_what_is_better_by_a_twentieth_stands_out(self):
+        load, alone = {"rate": None, "concurrency": 8}, {"rate": 2}
+        engines = {"P": {"gpus": [0]}, "D": {"gpus": [1]}, "A": {"gpus": [0, 1]}}
+        contenders = {"always": {"prefill": ["P"], "decode": ["D"]}, "collocated": {"decode": ["A"]}, "never": {"prefill": ["P"], "decode": ["D"]}}
+        steps = [self.step("always", 200, 6.0, 1000, load), self.step("collocated", 120, 9.0, 1300, load), self.step("collocated", 100, 7.0, 900, load),
+                 self.step("collocated", 140, 8.0, 1030, load), self.step("never", 1, 1.0, 1, load), self.step("always", 1, 1.0, 1, alone), self.step("always", 100, 6.0, 900, {"rate": 3}), self.step("collocated", 100, 6.0, 900, {"rate": 3})]
+        rows = render.crossover({"engines": engines, "contenders": contenders, "steps": steps}).splitlines()[2:]
+        self.assertEqual(rows, ["| w | 8 at once | 9/3 | 200 / **120** | 400 / **240** | **6.0** / 8.0 | **6.0** / 8.0 | **12** / 16 | 500 / 515 |",
+                                "| w | 3/s | 9/3 | 100 / 100 | 200 / 200 | 6.0 / 6.0 | 6.0 / 6.0 | 12 / 12 | 450 / 450 |"])
+
+
+class Plot(unittest.TestCase):
+    ENGINES = {"P": {"gpus": [0]}, "D": {"gpus": [1]}}
+    CONTENDERS = {"always": {"prefill": ["P"], "decode": ["D"]}, "one": {"direct": "D"}}
+
+    @staticmethod
+    def step(contender, load, *streams):
+        totals = [{"completed": n, "output_tokens_per_second": made, "ms": {"tpot": {"median": tpot}}} for n, made, tpot in streams]
+        return {"kind": "serve", "workload": "w", "contender": contender, "streams": [{"totals": t} for t in totals]} | load
+
+    def result(self):
+        return {"engines": self.ENGINES, "contenders": self.CONTENDERS, "steps": [
+            self.step("always", {"rate": 12}, (10, 900, 10.0)), self.step("always", {"rate": 12}, (10, 700, 20.0)), self.step("always", {"rate": 12}, (10, 800, 40.0)),
+            self.step("always", {"rate": 4}, (30, 100, 4.0), (10, 300, 8.0)), self.step("one", {"rate": None, "concurrency": 8}, (5, 600, 5.0)),
+            {"kind": "compare"}, self.step("one", {"rate": 4, "trouble": {}}, (1, 1, 1.0))]}
+
+    def test_a_point_is_the_median_of_a_loads_runs_for_each_gpu_held(self):
+        self.assertEqual(plot.points(self.result()), {"w": {
+            "always": [(("/s", 4), 200.0, 200.0), (("/s", 12), 50.0, 400.0)], "one": [(("at once", 8), 200.0, 600.0)]}})
+
+    def test_a_workload_with_a_single_load_has_no_line(self):
+        one = self.result()
+        one["steps"] = one["steps"][:3]
+        self.assertEqual(plot.points(one), {})
+
+    def test_each_contender_is_a_line_with_a_point_for_each_load(self):
+        tree = xml.etree.ElementTree.fromstring(plot.pareto(self.result()))
+        lines = [e for e in tree.iter() if e.tag.endswith("polyline")]
+        self.assertEqual([len(e.get("points").split()) for e in lines], [2, 1])
+        self.assertTrue({"4/s", "12/s", "8 at once", "always", "one"} <= {e.text for e in tree.iter() if e.tag.endswith("text")})
+
+    def test_ticks_are_round_and_reach_the_most(self):
+        self.assertEqual(plot.ticks(155), [0, 50, 100, 150, 200])
+        self.assertEqual(plot.ticks(7), [0, 2, 4, 6, 8])
+
+    def test_a_drawing_that_is_old_or_left_over_is_found(self):
+        with tempfile.TemporaryDirectory() as images:
+            for name, svg in (("gpu-a.svg", "new"), ("bench-b.svg", "of others")):
+                with open(os.path.join(images, name), "w") as f:
+                    f.write(svg)
+            self.assertTrue(render.is_drawn(images, {"gpu-a.svg": "new"}))
+            for drawings in ({"gpu-a.svg": "newer"}, {}, {"gpu-a.svg": "new", "gpu-c.svg": "not written"}):
+                self.assertFalse(render.is_drawn(images, drawings), drawings)
+
+
+class Router(unittest.TestCase):
+    def test_a_contender_with_a_router_is_that_router_over_the_pair(self):
+        urls = {"P": "http://p", "D": "http://d"}
+        with mock.patch.dict(os.environ, {"ROUTER": "/there/router.py"}):
+            argv = engines.proxy_command("xpyd", {"router": "$ROUTER", "prefill": ["P"], "decode": ["D"]}, urls, 1, 2)
+        self.assertEqual(argv[1:3], ["/there/router.py", "--vllm-pd-disaggregation"])
+        self.assertEqual(argv[-4:], ["--prefill", "http://p", "--decode", "http://d"])
+
+
+    def test_its_version_is_that_of_the_package_beside_it(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"ROUTER": folder + "/router.py"}):
+            self.assertEqual(rig.router_version({"r": {"router": "$ROUTER"}}), {})
+            os.mkdir(folder + "/vllm_router-0.1.17.dist-info")
+            self.assertEqual(rig.router_version({"r": {"router": "$ROUTER"}, "always": {}}), {"vllm-router": "0.1.17"})
+
+
+class Agrees(unittest.TestCase):
+    def test_rounds_with_the_same_prompts_are_held_against_each_other(self):
+        def step(seed, ttft, hold=0, contender="auto"):
+            ms = {"ttft": {"median": ttft, "p90": 2 * ttft}, "tpot": {"median": 10, "p90": 10}}
+            return {"kind": "serve", "workload": "w", "rate": 4, "contender": contender, "seed": seed, "hold": hold,
+                    "streams": [{"stream": {"input": 9, "output": 3}, "totals": {"ms": ms, "output_tokens_per_second": 100}}]}
+        real = {"steps": [step(1, 100), step(2, 200), step(1, 400, hold=1), step(9, 1)]}
+        simulated = {"steps": [step(1, 110), step(2, 260), step(1, 480, hold=1), step(8, 1), step(1, 5, contender="never")]}
+        self.assertEqual(render.agrees(real, simulated).splitlines()[2:], ["| w | 4 | 9/3 | auto | 3 | 1.20 | 1.20 | 1.00 | 1.00 | 1.00 |"])
+
+
+class Ways(unittest.TestCase):
+    LOG = """[1] [vm:9 :0] | ucp_context_0 self cfg#1 | remote memory read by ucp_get* from host memory to host |
+[1] [vm:9 :0] | 0..inf | zero-copy | self/memory |
+[1] [vm:9 :0] | ucp_context_0 intra-node cfg#2 | remote memory %s by ucp_%s*(multi) into cuda/GPU0 from cuda/dev[0] |
+[1] [vm:9 :0] | 0..inf | software emulation | tcp/lo |
+"""
+
+    def test_the_way_is_that_of_the_gpu_memory(self):
+        for words in (("read", "get"), ("write", "put")):
+            with self.subTest(words), tempfile.NamedTemporaryFile("w") as f:
+                f.write(self.LOG % words)
+                f.flush()
+                self.assertEqual(ucx.way(f.name), ["software emulation", "tcp/lo"])
+        self.assertEqual(ucx.way("/there/is/none"), [])
+
+    def test_the_fastest_reads_and_reads_right(self):
+        def one(name, ms, right=True, **given):
+            return {"try": name, "set": given, "rows": [{"case": "small", "ms": 0.1, "right": True}, {"case": "prompt", "ms": ms, "right": right}]}
+        self.assertEqual(ucx.fastest([one("slow", 900), one("quick", 6), one("wrong", 1, False), one("writes", 2, WAY="WRITE")]), "quick")
+        self.assertIsNone(ucx.fastest([{"try": "late", "set": {}, "rows": []}]))
 
 
 class Tokenizer(unittest.TestCase):

@@ -1,6 +1,6 @@
 #!/bin/bash
 # unpack.sh [FOLDER]: on the GPU machine, unpacks what pack.sh packed into FOLDER (/tmp), makes the models,
-# and writes FOLDER/vllm.env, which rig.py's shell reads first.
+# and writes FOLDER/vllm.env, which rig.py's shell reads first. Beside what pack-router.sh packed, it unpacks that.
 set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
 TO=${1:-/tmp}
@@ -13,6 +13,13 @@ inflate() {
 }
 
 mkdir -p "$TO"
+if [ -e "$HERE/router.tar.xz" ]; then
+  (cd "$HERE" && sha256sum -c --quiet SHA256)
+  inflate "$HERE/router.tar.xz" | tar -C "$TO" -xf -
+  "$PY" "$TO/vllm-router/router.py" --help >/dev/null
+  echo "unpacked vllm-router after $SECONDS s: export ROUTER=$TO/vllm-router/router.py"
+  exit
+fi
 if [ ! -e "$OVERLAY/.ok" ]; then
   (cd "$HERE" && sha256sum -c --quiet SHA256)
   inflate "$HERE/part-00" | tar -C "$TO" -xf -

@@ -9,10 +9,16 @@
 # KV_POLICY=fail|recompute: what a decode engine does when blocks cannot be loaded
 # KV_LEASE=SECONDS: how long a prefill engine holds blocks for a decode engine that does not come
 # KV_CONNECTOR=CLASS: vLLM's connector, NixlConnector unless set
+# KV_ROLE=ROLE: kv_role of both kinds of engines, kv_producer and kv_consumer unless set
+# KV_MODULE=MODULE: Python module that has the class; those of the folder python beside this file are found
+# KV_PACKAGE=NAME: the connector's own package, which extra.sh NAME has put into the cache
+# KV_EXTRA=MEMBERS: more of kv_connector_extra_config, such as '"shared_storage_path":"/tmp/kv"'
+# IMAGES=1: the engine has the model that reads images
 # START_TIMEOUT=SECONDS: 240
 set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
 . "$HERE/env.sh"
+[ -z "${IMAGES:-}" ] || MODEL=$VISION/model
 
 # engine_command sets what starts an engine: ENV and COMMAND. On your own nodes, use your model in
 # place of $MODEL and the node's address in place of 127.0.0.1. Leave out everything in small, which
@@ -33,6 +39,9 @@ engine_command() { # ROLE PORT [arguments]
   ENV+=(VLLM_HOST_IP=127.0.0.1 UCX_TLS=tcp,self UCX_NET_DEVICES=lo
     VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1
     HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 "XDG_CACHE_HOME=$CACHE/engines")
+  [ -z "${IMAGES:-}" ] || ENV+=("PYTHONPATH=$VISION/lib")
+  [ -z "${KV_PACKAGE:-}" ] || ENV+=("PYTHONPATH=$CACHE/$KV_PACKAGE:$HERE/python" VLLM_MOONCAKE_BOOTSTRAP_PORT=$((port + 1000))
+    "VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT=${KV_LEASE:-30}")
   local small=(--served-model-name tiny --host 127.0.0.1 --dtype float32 --max-model-len 2048
     --block-size 32 --num-gpu-blocks-override 256 --enforce-eager --seed 0)
 
@@ -41,10 +50,12 @@ engine_command() { # ROLE PORT [arguments]
 }
 
 connector_config() {
-  local more=
+  local more='' extra=${KV_EXTRA:-}
   [ -z "${KV_POLICY:-}" ] || more+=",\"kv_load_failure_policy\":\"$KV_POLICY\""
-  [ -z "${KV_LEASE:-}" ] || more+=",\"kv_connector_extra_config\":{\"kv_lease_duration\":$KV_LEASE}"
-  echo "{\"kv_connector\":\"${KV_CONNECTOR:-NixlConnector}\",\"kv_role\":\"$1\"$more}"
+  [ -z "${KV_LEASE:-}" ] || extra+="${extra:+,}\"kv_lease_duration\":$KV_LEASE"
+  [ -z "$extra" ] || more+=",\"kv_connector_extra_config\":{$extra}"
+  [ -z "${KV_MODULE:-}" ] || more+=",\"kv_connector_module_path\":\"$KV_MODULE\""
+  echo "{\"kv_connector\":\"${KV_CONNECTOR:-NixlConnector}\",\"kv_role\":\"${KV_ROLE:-$1}\"$more}"
 }
 
 # An engine's processes are those whose working directory is its own. So no process number that the

@@ -5,6 +5,7 @@ CACHE=${E2E_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/xpyd-e2e}
 case $CACHE in /*) ;; *) CACHE=$PWD/$CACHE ;; esac
 VENV=$CACHE/venv-$VERSION
 MODEL=$CACHE/model
+VISION=$CACHE/vision-$VERSION # a model that reads images, and what it needs besides
 RUN=$CACHE/run # logs and pid files
 unset PYTHONDONTWRITEBYTECODE # importing vLLM costs half the CPU if it has been compiled
 

@@ -10,6 +10,7 @@ VERSION=${1:-${VERSION:-}}
 
 UV_RELEASE=0.13.9
 LOCK=$HERE/requirements-$VERSION.txt
+EXTRAS=$HERE/vision-$VERSION.txt # not there for versions whose encode engines are not tried
 LOG=$RUN/setup.log
 DISK_GIB=8
 # This is for four engines of 1.8 GiB, their start, xpyd and a compiler.
@@ -109,15 +110,26 @@ from vllm.platforms import current_platform as p
 assert p.is_cpu(), p.device_type'
 }
 
+# make_vision makes what the check of encode engines needs, apart from what the other engines have.
+make_vision() {
+  get_uv
+  say "a model that reads images, and torchvision"
+  rm -rf "$VISION"
+  run "installing torchvision" "$CACHE/tools/bin/uv" pip install --python "$VENV/bin/python" --no-deps --only-binary :all: --target "$VISION/lib" -r "$EXTRAS"
+  run "making the model that reads images" "$VENV/bin/python" "$HERE/visionmodel.py" "$MODEL" "$VISION/model"
+}
+
 # A stamp is written last. It holds what its part was made from.
 recipe() { cat "$@" | sha256sum; }
 made() { [ "$(cat "$1.stamp" 2>/dev/null)" = "$2" ]; }
 
 venv_recipe=$(check_machine >&2 && recipe "$LOCK" "$HERE"/fix-*.sh) || exit
 model_recipe=$(recipe "$HERE/model.py")
+vision_recipe=$([ ! -f "$EXTRAS" ] || recipe "$EXTRAS" "$HERE/model.py" "$HERE/visionmodel.py")
+sees() { [ -z "$vision_recipe" ] || made "$VISION/model" "$vision_recipe"; }
 mkdir -p "$RUN" 2>/dev/null || cannot "$CACHE cannot be written; name another directory in E2E_CACHE"
 check_memory
-if ! made "$VENV" "$venv_recipe" || ! made "$MODEL" "$model_recipe"; then
+if ! made "$VENV" "$venv_recipe" || ! made "$MODEL" "$model_recipe" || ! sees; then
   begun=$SECONDS
   exec 9>"$CACHE/lock"
   flock -n 9 || { say "waiting for another set-up in $CACHE"; flock 9; }
@@ -136,6 +148,10 @@ if ! made "$VENV" "$venv_recipe" || ! made "$MODEL" "$model_recipe"; then
     say "model"
     run "making the model" "$VENV/bin/python" "$HERE/model.py" "$MODEL"
     echo "$model_recipe" >"$MODEL.stamp"
+  fi
+  if ! sees; then
+    make_vision
+    echo "$vision_recipe" >"$VISION/model.stamp"
   fi
   say "done in $((SECONDS - begun)) s"
 fi

@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"xpyd/kvparams"
 	"xpyd/sim"
 	"xpyd/tools/completion"
 	"xpyd/tools/probe"
@@ -28,10 +30,12 @@ type Proxy struct {
 type Options struct {
 	Clients         int
 	Duration        time.Duration
-	MinPerPhase     int           // a phase that is hit less often fails the run
-	Prefill, Decode int           // engines
-	Connector       sim.Connector // "" stands for that of NIXL
-	Seed            uint64
+	MinPerPhase     int  // a phase that is hit less often fails the run
+	Prefill, Decode int  // engines
+	Ranks           bool // the engines of a pool are the data-parallel ranks of one server
+	// Connectors are those of the engines in turn, the n-th of each role with the n-th. None: NIXL.
+	Connectors []sim.Connector
+	Seed       uint64
 	// Alone says that the proxy may send a request to decode alone, as its pd.mode says. Never
 	// implies Alone and says that it must, so no client can leave in a prefill.
 	Alone, Never bool
@@ -46,10 +50,10 @@ type Options struct {
 
 // These are the bounds of what comes after the last client.
 const (
-	ledgerBound = 3 * time.Second // ledgers must be empty by then
+	ledgerBound = 10 * time.Second // ledgers must be empty by then; a lease lasts 30 s
 	// The proxy closes an idle connection that is too old when it next checks the backend, every 5
-	// s.
-	settleBound = 7 * time.Second
+	// s. The rest is for a machine that stalls.
+	settleBound = 20 * time.Second
 )
 
 // Run makes clients leave in every phase of a completion. Then it looks for what they left
@@ -62,13 +66,20 @@ func Run(ctx context.Context, o Options, out io.Writer) (err error) {
 	}
 	t := newTally()
 	b := newBarrier(t)
-	b.together = o.Connector == sim.ConnectorMooncake || o.Connector == sim.ConnectorSGLang
+	b.together = slices.ContainsFunc(o.Connectors, func(c sim.Connector) bool {
+		d, ok := kvparams.Lookup(string(c))
+		return ok && d.Concurrent()
+	})
 	engines, err := startFleet(o, b.hook)
 	defer func() { err = errors.Join(err, engines.close()) }()
 	if err != nil {
 		return err
 	}
-	proxy, err := o.Start(entries(engines.prefill), entries(engines.decode))
+	prefill, decode, err := engines.pools(o)
+	if err != nil {
+		return err
+	}
+	proxy, err := o.Start(prefill, decode)
 	if err != nil {
 		return err
 	}
@@ -100,7 +111,25 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("churn with %d clients for %v over %d prefill and %d decode engines, keep-alive %v: each must be more than 0",
 			o.Clients, o.Duration, o.Prefill, o.Decode, o.KeepAlive)
 	}
+	for _, c := range o.Connectors {
+		if o.Ranks && c != sim.ConnectorNixl && c != sim.ConnectorPush {
+			return fmt.Errorf("churn with ranks: engines of %s have none", c)
+		}
+	}
 	return nil
+}
+
+func (o *Options) has(c sim.Connector) bool { return slices.Contains(o.Connectors, c) }
+
+// stores reports whether some engines need a folder for the KV.
+func (o *Options) stores() bool { return slices.ContainsFunc(o.Connectors, sim.Connector.Stores) }
+
+// connectorOf is that of the i-th engine of a role.
+func (o *Options) connectorOf(i int) sim.Connector {
+	if len(o.Connectors) == 0 {
+		return ""
+	}
+	return o.Connectors[i%len(o.Connectors)]
 }
 
 // runClients returns when the last client has left.
@@ -115,7 +144,7 @@ func runClients(ctx context.Context, o Options, addr string, b *barrier, t *tall
 			defer c.drop()
 			for n := 0; pause(ctx, r); n++ {
 				v := randomVisit(r, fmt.Sprintf("churn-%d-%d", i, n), o.phaseOf(i+n))
-				v.loaded = v.loaded && o.Connector != sim.ConnectorShared // decode engines look for KV before they begin
+				v.loaded = v.loaded && !o.stores() // decode engines look for KV before they begin
 				if err := c.do(v); err != nil {
 					t.fail(v, err)
 				}
@@ -129,7 +158,7 @@ func runClients(ctx context.Context, o Options, addr string, b *barrier, t *tall
 // there is no moment between the legs.
 func (o *Options) phaseOf(n int) phase {
 	p := phase(n % int(phases))
-	if p == phaseAnswered && o.Connector == sim.ConnectorSGLang {
+	if p == phaseAnswered && o.has(sim.ConnectorSGLang) {
 		return phaseDecode
 	}
 	return p

@@ -17,14 +17,16 @@ import (
 // fleet is the engines of a churn run.
 type fleet struct {
 	prefill, decode []*sim.Engine
+	fronts          []*sim.Ranks // one before each pool whose engines are ranks
 	log             recordCounter
-	storage         string // folder for the KV of ConnectorShared; "" without
+	storage         string // folder for the KV of connectors that need one; "" without
+	limited         bool   // what no decode reads waits for the engine's own limit, and nothing else ends it
 }
 
 // startFleet returns what it has started also when it fails.
 func startFleet(o Options, hook func(sim.Event)) (*fleet, error) {
-	f := &fleet{}
-	if o.Connector == sim.ConnectorShared {
+	f := &fleet{limited: o.has(sim.ConnectorP2P)}
+	if o.stores() {
 		folder, err := os.MkdirTemp("", "xpyd-churn-kv-")
 		if err != nil {
 			return f, fmt.Errorf("make a folder for KV: %w", err)
@@ -34,14 +36,18 @@ func startFleet(o Options, hook func(sim.Event)) (*fleet, error) {
 	for i := range o.Prefill + o.Decode {
 		opts := sim.Options{
 			Name: fmt.Sprintf("prefill-%d", i), Role: sim.RolePrefill, Model: completion.Model,
-			Connector: o.Connector, Storage: f.storage,
+			Connector: o.connectorOf(i), Storage: f.storage,
 			// Room for all clients at once: what queues here is not what is tested.
 			MaxSeqs: 2*o.Clients + 64, NumBlocks: 160*o.Clients + 4096,
 			PrefillTokensPerSecond: 100_000, TransferPerBlock: 100 * time.Microsecond, TokenLatency: 2 * time.Millisecond,
 			KeepAlive: o.KeepAlive, Log: &f.log, Hook: hook,
 		}
+		if f.limited {
+			opts.Lease = ledgerBound / 4
+		}
 		if i >= o.Prefill {
 			opts.Name, opts.Role = fmt.Sprintf("decode-%d", i-o.Prefill), sim.RoleDecode
+			opts.Connector = o.connectorOf(i - o.Prefill)
 		}
 		e, err := sim.Start(opts)
 		if err != nil {
@@ -58,6 +64,9 @@ func startFleet(o Options, hook func(sim.Event)) (*fleet, error) {
 
 func (f *fleet) close() error {
 	var errs []error
+	for _, front := range f.fronts {
+		errs = append(errs, front.Close())
+	}
 	for _, e := range f.all() {
 		errs = append(errs, e.Close())
 	}
@@ -69,13 +78,46 @@ func (f *fleet) close() error {
 
 func (f *fleet) all() []*sim.Engine { return slices.Concat(f.prefill, f.decode) }
 
-// entries are the engines as pools list them.
-func entries(engines []*sim.Engine) []string {
-	var all []string
+// ranks puts the engines behind one port, as data-parallel ranks of one server, and lists them as a pool
+// does.
+func (f *fleet) ranks(engines []*sim.Engine) ([]string, error) {
+	var urls []string
 	for _, e := range engines {
+		urls = append(urls, e.URL())
+	}
+	front, err := sim.StartRanks(urls...)
+	if err != nil {
+		return nil, err
+	}
+	f.fronts = append(f.fronts, front)
+	var all []string
+	for rank := range engines {
+		all = append(all, fmt.Sprintf("%s@%d", front.URL(), rank))
+	}
+	return all, nil
+}
+
+// pools are the engines as the proxy's two pools list them.
+func (f *fleet) pools(o Options) (prefill, decode []string, err error) {
+	if !o.Ranks {
+		return o.entries(f.prefill), o.entries(f.decode), nil
+	}
+	if prefill, err = f.ranks(f.prefill); err == nil {
+		decode, err = f.ranks(f.decode)
+	}
+	return prefill, decode, err
+}
+
+// entries are the engines of a role as pools list them.
+func (o *Options) entries(engines []*sim.Engine) []string {
+	var all []string
+	for i, e := range engines {
 		entry := e.URL()
 		if port := e.BootstrapPort(); port > 0 {
 			entry += fmt.Sprintf(" bootstrap=%d", port)
+		}
+		if c := o.connectorOf(i); c != o.connectorOf(0) {
+			entry += " connector=" + string(c)
 		}
 		all = append(all, entry)
 	}
@@ -109,7 +151,7 @@ func (f *fleet) problems() []string {
 		if n := e.Used(); l.Pinned == 0 && n > 0 {
 			all = append(all, fmt.Sprintf("%s holds %d blocks of requests that have ended", e.Name(), n))
 		}
-		if n := l.FreedBy["lease"]; n > 0 {
+		if n := l.FreedBy["lease"]; n > 0 && !f.limited {
 			all = append(all, fmt.Sprintf("%s: %d prefills were freed by their lease alone", e.Name(), n))
 		}
 		if l.StaleReads > 0 {

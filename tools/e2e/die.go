@@ -16,6 +16,7 @@ import (
 const (
 	dieEach     = 8 // requests of a scene
 	dieRecover  = 20 * time.Second
+	dieLogged   = 10 * time.Second
 	dieRelease  = 10 * time.Second // until blocks are free, well below the lease of 30 s
 	dieLong     = 1900             // tokens that take P a while
 	dieStreamed = 300              // tokens of a stream that is still under way when its engine dies
@@ -33,6 +34,9 @@ type mortals struct {
 	scenes  map[string][]*teller
 	stale   *hold
 	late    *sync.WaitGroup // the client of stale
+	before  int             // lines of x's log when P was killed
+	killed  time.Time       // P was
+	lost    [2]float64      // blocks that d may have lost by what the connector's row says
 }
 
 func die(ctx context.Context, t *trial) error {
@@ -57,7 +61,7 @@ func die(ctx context.Context, t *trial) error {
 func (m *mortals) rehearse(ctx context.Context) error {
 	m.cast("frozen", dieEach, 300, 12)
 	m.cast("between", dieEach, 300, 12)
-	m.cast("computing", dieEach, dieLong, 6)
+	m.cast("computing", m.long(), dieLong, 6)
 	m.cast("streaming", dieEach, 60, dieStreamed)
 	m.cast("waiting", dieEach, 300, 12)
 	m.cast("stale", 1, 300, 12)
@@ -78,6 +82,15 @@ func (m *mortals) rehearse(ctx context.Context) error {
 	// xpyd gives a pair its share only after a transfer of its own over that pair.
 	return m.usedAgain(ctx, time.Now(), served{"prefill", m.rp.url}, served{"prefill", m.p[1].url},
 		served{"decode", m.rd[0].url}, served{"decode", m.rd[1].url})
+}
+
+// long is how many requests have long prompts. Where the legs start together, decode engines have blocks for all of
+// them at once, and after P's end once more.
+func (m *mortals) long() int {
+	if m.t.fleet.opts.kv.together {
+		return dieEach / 2
+	}
+	return dieEach
 }
 
 // cast writes the requests of a scene: both APIs, streamed and not.
@@ -111,13 +124,14 @@ func (m *mortals) assemble(ctx context.Context) error {
 			return err
 		}
 	}
+	kv := m.t.fleet.opts.kv
 	// A check a second, so that a frozen engine is found within a few.
-	m.x, err = m.t.fleet.proxy(ctx, "--prefill", m.rp.url+","+m.p[1].url, "--decode", m.rd[0].url+","+m.rd[1].url,
+	m.x, err = m.t.fleet.proxy(ctx, "--prefill", kv.prefill(m.rp.url, m.p[0])+","+kv.prefill(m.p[1].url, m.p[1]), "--decode", m.rd[0].url+","+m.rd[1].url,
 		"--health-interval", "1s", "--health-suspect-interval", "500ms", "--health-fall", "2", "--health-rise", "1", "--health-slow-start", "0s")
 	if err != nil {
 		return err
 	}
-	m.patient, err = m.t.fleet.proxy(ctx, "--prefill", m.p[0].url, "--decode", m.rd[0].url, "--health-interval", "10m")
+	m.patient, err = m.t.fleet.proxy(ctx, "--prefill", kv.prefill(m.p[0].url, m.p[0]), "--decode", m.rd[0].url, "--health-interval", "10m")
 	return err
 }
 
@@ -130,12 +144,13 @@ func (m *mortals) close() {
 }
 
 // between sends the requests of a scene and returns when each has been prefilled and waits
-// before its decode engine.
+// before its decode engine. Where the legs start together, the prefill may still run when the decode leg is there.
 func (m *mortals) between(ctx context.Context, x *proxy, scene string) (*sync.WaitGroup, func(), error) {
 	holds := make([][2]*hold, 0, dieEach)
 	for _, t := range m.scenes[scene] {
 		holds = append(holds, [2]*hold{m.rd[0].hold(stepRequest, t.id), m.rd[1].hold(stepRequest, t.id)})
 	}
+	prefilled := prefills(x)
 	group := tellAll(ctx, x.url, m.scenes[scene])
 	let := func() {
 		for _, h := range holds {
@@ -149,7 +164,25 @@ func (m *mortals) between(ctx context.Context, x *proxy, scene string) (*sync.Wa
 			return group, let, fmt.Errorf("bring %s between its legs: %w", m.scenes[scene][i].id, err)
 		}
 	}
+	if err := awaitPrefills(ctx, x, prefilled+float64(len(holds))); err != nil {
+		let()
+		return group, let, fmt.Errorf("%s: %w", scene, err)
+	}
 	return group, let, nil
+}
+
+// awaitPrefills waits until so many prefill legs of an xpyd have been answered.
+func awaitPrefills(ctx context.Context, x *proxy, n float64) error {
+	if err := poll(ctx, stepTime, func() bool { return prefills(x) >= n }); err != nil {
+		return fmt.Errorf("%v prefill legs are answered, not %v: %w", prefills(x), n, err)
+	}
+	return nil
+}
+
+// prefills is how many prefill legs of an xpyd have been answered.
+func prefills(x *proxy) float64 {
+	n, _ := x.metric("xpyd_leg_requests_total", `leg="prefill"`, `outcome="ok"`) // what cannot be read has not grown
+	return n
 }
 
 // freezePrefill stops P between the legs. D asks it for blocks and waits without a limit.
@@ -169,9 +202,19 @@ func (m *mortals) freezePrefill(ctx context.Context) error {
 		return err
 	}
 	thawed := time.Now()
-	m.review("frozen", m.again, true)
+	met := m.again
+	if !m.t.fleet.opts.kv.names() {
+		met = m.orphaned // the blocks lie where D finds them without P
+	}
+	if err := m.review(ctx, "frozen", met, true); err != nil {
+		return err
+	}
+	m.noteLost("frozen", m.x.lines())
 	if err := m.allFree(ctx, "P thawed"); err != nil {
 		return err
+	}
+	if m.t.fleet.opts.kv.together {
+		thawed = time.Now() // P's blocks may have waited for their time limit
 	}
 	return m.usedAgain(ctx, thawed, served{"prefill", m.rp.url})
 }
@@ -181,8 +224,9 @@ func (m *mortals) freezePrefill(ctx context.Context) error {
 func (m *mortals) killPrefill(ctx context.Context) error {
 	stale := m.scenes["stale"][0]
 	m.stale = m.rd[0].hold(stepRequest, stale.id)
+	prefilled := prefills(m.patient)
 	m.late = tellAll(ctx, m.patient.url, m.scenes["stale"])
-	if err := awaitAny(ctx, m.stale, m.stale); err != nil {
+	if err := errors.Join(awaitAny(ctx, m.stale, m.stale), awaitPrefills(ctx, m.patient, prefilled+1)); err != nil {
 		return fmt.Errorf("bring %s between its legs: %w", stale.id, err)
 	}
 	group, let, err := m.between(ctx, m.x, "between")
@@ -201,25 +245,41 @@ func (m *mortals) killPrefill(ctx context.Context) error {
 	if err != nil {
 		return errors.New("no work reaches P")
 	}
+	m.before = len(m.x.lines())
 	m.rp.shut()
 	if err := m.p[0].signal(syscall.SIGKILL); err != nil {
 		return err
 	}
+	m.killed = time.Now()
 	let()
 	group.Wait()
 	computing.Wait()
-	m.review("between", m.orphaned, true)
-	m.review("computing", m.again, true)
-	return nil
+	if err := m.review(ctx, "between", m.orphaned, true); err != nil {
+		return err
+	}
+	return m.review(ctx, "computing", m.met, !m.t.fleet.opts.kv.together)
+}
+
+// streams reports that the decode engine that is to die has streams, each of which has begun. Those of the other one may begin
+// when these have ended.
+func (m *mortals) streams() bool {
+	n := 0
+	for _, t := range m.scenes["streaming"] {
+		if len(m.rd[1].times(stepRequest, t.id)) == 0 {
+			continue
+		}
+		if n++; t.events.Load() < 3 {
+			return false
+		}
+	}
+	return n > 0
 }
 
 // killDecode kills D while it streams for some requests and has just got others.
 func (m *mortals) killDecode(ctx context.Context) error {
 	streams := tellAll(ctx, m.x.url, m.scenes["streaming"])
-	for _, t := range m.scenes["streaming"] {
-		if err := poll(ctx, stepTime, func() bool { return t.events.Load() >= 3 }); err != nil {
-			return fmt.Errorf("stream %s does not begin", t.id)
-		}
+	if err := poll(ctx, stepTime, m.streams); err != nil {
+		return errors.New("no stream of the decode engine that is to die begins")
 	}
 	// D is frozen first, because it must not answer what it gets now.
 	if err := m.d[1].signal(syscall.SIGSTOP); err != nil {
@@ -240,7 +300,8 @@ func (m *mortals) killDecode(ctx context.Context) error {
 	}
 	streams.Wait()
 	waiting.Wait()
-	m.review("streaming", m.brokenOff, false)
-	m.review("waiting", m.again, true)
-	return nil
+	if err := m.review(ctx, "streaming", m.brokenOff, false); err != nil {
+		return err
+	}
+	return m.review(ctx, "waiting", m.met, !m.t.fleet.opts.kv.together)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,6 +28,22 @@ type spec struct {
 	policy string   // kv_load_failure_policy of a decode engine: fail or recompute; "" is vLLM's default
 	lease  int      // kv_lease_duration of a prefill engine in seconds; 0 is vLLM's default
 	args   []string // further ones of vllm serve
+	images bool     // the engine has the model that reads images, and says in its log which encodings it loads
+	model  string   // the name of its model; "" is tiny
+	ranks  int      // data-parallel ranks of the server; 0 is one
+	kv     string   // its connector, where that is not the run's
+}
+
+// options are the arguments of vllm serve.
+func (s spec) options() []string {
+	all := slices.Clone(s.args)
+	if s.model != "" {
+		all = append(all, "--served-model-name", s.model)
+	}
+	if s.ranks > 0 {
+		all = append(all, "--data-parallel-size", strconv.Itoa(s.ranks))
+	}
+	return all
 }
 
 // engine is one vLLM server. The process belongs to a session of its own, which engine.sh
@@ -49,12 +67,14 @@ func (e *engine) start(ctx context.Context) error {
 		return err
 	}
 	e.fleet.guard.mind(e.name)
-	args := append([]string{"start", e.name, e.role, strings.TrimPrefix(e.addr, "127.0.0.1:")}, e.args...)
+	args := append([]string{"start", e.name, e.role, strings.TrimPrefix(e.addr, "127.0.0.1:")}, e.options()...)
 	if err := e.fleet.call(ctx, e.env(), args...); err != nil {
 		return err
 	}
-	if err := e.warm(ctx); err != nil {
-		return fmt.Errorf("first request to %s: %w", e.name, err)
+	if e.ranks == 0 { // those of others wait until it was seen what xpyd finds on a server without a request
+		if err := e.warm(ctx); err != nil {
+			return fmt.Errorf("first request to %s: %w", e.name, err)
+		}
 	}
 	if err := os.WriteFile(e.specFile(), e.text(), 0o644); err != nil {
 		return fmt.Errorf("keep the spec of %s: %w", e.name, err)
@@ -66,12 +86,24 @@ func (e *engine) start(ctx context.Context) error {
 // from seconds to minutes. Meanwhile the engine does nothing else, and the leases of handles that
 // wait for it would run out.
 func (e *engine) warm(ctx context.Context) error {
-	const body = `{"model":"tiny","prompt":"the first","max_tokens":2,"temperature":0,"logprobs":1}`
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url+"/v1/completions", strings.NewReader(body))
+	var errs []error
+	for rank := range max(1, e.ranks) {
+		errs = append(errs, e.warmRank(ctx, rank))
+	}
+	return errors.Join(errs...)
+}
+
+func (e *engine) warmRank(ctx context.Context, rank int) error {
+	const body = `{"model":%q,"prompt":"the first","max_tokens":2,"temperature":0,"logprobs":1}`
+	text := fmt.Sprintf(body, cmp.Or(e.model, "tiny"))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url+"/v1/completions", strings.NewReader(text))
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	if e.ranks > 0 {
+		req.Header.Set("X-data-parallel-rank", strconv.Itoa(rank))
+	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return err
@@ -83,8 +115,35 @@ func (e *engine) warm(ctx context.Context) error {
 	return nil
 }
 
+// connector is how the engine hands KV over.
+func (e *engine) connector() connector {
+	kv, err := connectorNamed(e.kv)
+	if err != nil {
+		return e.fleet.opts.kv
+	}
+	return kv
+}
+
+// entry is what xpyd is told of the engine. How many ranks it has xpyd finds by itself.
+func (e *engine) entry() string {
+	entry := e.url
+	if e.ranks > 0 {
+		entry += "@auto"
+	}
+	if e.role == "prefill" {
+		entry = e.connector().prefill(entry, e)
+	}
+	if e.kv != "" {
+		entry += " connector=" + e.connector().option()
+	}
+	return entry
+}
+
 func (e *engine) env() []string {
-	env := []string{"KV_POLICY=" + e.policy, "KV_CONNECTOR=" + e.fleet.opts.kv.engines}
+	env := append(e.connector().env(e.role, e.fleet.blocks), "KV_POLICY="+e.policy)
+	if e.images {
+		env = append(env, "IMAGES=1", "VLLM_LOGGING_LEVEL=DEBUG")
+	}
 	if e.lease > 0 {
 		env = append(env, "KV_LEASE="+strconv.Itoa(e.lease))
 	}
@@ -202,7 +261,7 @@ func (e *engine) specFile() string { return filepath.Join(e.fleet.runDir, e.name
 
 // text identifies how the engine was started.
 func (e *engine) text() []byte {
-	text, err := json.Marshal([]any{e.name, e.role, e.addr, e.policy, e.lease, e.args, e.fleet.opts.version, e.fleet.opts.kv.engines})
+	text, err := json.Marshal([]any{e.name, e.role, e.addr, e.lease, e.options(), e.fleet.opts.version, e.env()})
 	if err != nil {
 		panic("BUG: spec that is no JSON: " + err.Error())
 	}

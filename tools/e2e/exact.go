@@ -17,12 +17,12 @@ const exactWorkers = 8
 // exactOneOne compares more than 300 requests through one prefill and one decode engine
 // with one engine that works alone.
 func exactOneOne(ctx context.Context, t *trial) error {
-	return exact(ctx, t, cases(1, 1), prefillEngine(1), decodeEngine(1))
+	return exact(ctx, t, cases(1, 1, t.fleet.opts.kv), prefillEngine(1), decodeEngine(1))
 }
 
 // exactTwoOne compares a part with two prefill engines.
 func exactTwoOne(ctx context.Context, t *trial) error {
-	return exact(ctx, t, cases(2, 2), prefillEngine(1), prefillEngine(2), decodeEngine(1))
+	return exact(ctx, t, cases(2, 2, t.fleet.opts.kv), prefillEngine(1), prefillEngine(2), decodeEngine(1))
 }
 
 // exactness is one such comparison.
@@ -42,10 +42,11 @@ func exact(ctx context.Context, t *trial, list []testCase, specs ...spec) error 
 	if err != nil {
 		return err
 	}
-	x := &exactness{t: t, plain: engines[0], least: 1 << 30}
-	if x.xpyd, err = t.fleet.proxyOf(ctx, engines[1:]); err != nil {
+	proxy, err := t.fleet.proxyOf(ctx, engines[1:])
+	if err != nil {
 		return err
 	}
+	x := newExactness(t, engines[0], proxy)
 	s, err := openLedger(ctx, t, x.xpyd, engines[1:])
 	if err != nil {
 		return err
@@ -55,10 +56,14 @@ func exact(ctx context.Context, t *trial, list []testCase, specs ...spec) error 
 		return err
 	}
 	t.say("prompts of %d to %d tokens, %d requests took both legs; logprobs differ by at most %.1e", x.least, x.most, x.disaggregate, x.worst)
-	if len(list) > 300 && (x.least > 1 || x.most < 1500) {
-		t.fail("prompts were %d to %d tokens long, want 1 to 1,500", x.least, x.most)
+	if least := t.fleet.opts.kv.shortest(); len(list) > 300 && (x.least > least || x.most < 1500) {
+		t.fail("prompts were %d to %d tokens long, want %d to 1,500", x.least, x.most, least)
 	}
 	return s.close(ctx, x.disaggregate)
+}
+
+func newExactness(t *trial, plain *engine, x *proxy) *exactness {
+	return &exactness{t: t, plain: plain, xpyd: x, least: 1 << 30}
 }
 
 func (x *exactness) all(ctx context.Context, list []testCase) error {

@@ -18,6 +18,7 @@ type fleet struct {
 	script string // scripts/real-vllm/engine.sh
 	runDir string // logs and process numbers, of the engines as engine.sh keeps them
 	guard  *watchdog
+	blocks string // folder of a connector that has one; "" for the others
 
 	mu      sync.Mutex
 	engines map[string]*engine // by name; running, or at least started once
@@ -50,6 +51,9 @@ func newFleet(o options) (*fleet, error) {
 	f := &fleet{opts: o, script: script, runDir: filepath.Join(cache, "run"), engines: map[string]*engine{}}
 	if err := os.MkdirAll(f.runDir, 0o755); err != nil {
 		return nil, fmt.Errorf("make a place for logs: %w", err)
+	}
+	if f.blocks, err = o.kv.newFolder(f.runDir, o.ports); err != nil {
+		return nil, err
 	}
 	if f.guard, err = startWatchdog(); err != nil {
 		return nil, err

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -115,9 +117,16 @@ func TestStreamsWithProblems(t *testing.T) {
 	}
 }
 
-// Every request of the exactness check has its own id and text, and there are enough.
+// Every request of the exactness check has its own id and text, there are enough, and none ends an
+// engine.
 func TestCases(t *testing.T) {
-	all := cases(1, 1)
+	for _, kv := range connectors() {
+		t.Run(kv.name, func(t *testing.T) { testCases(t, kv) })
+	}
+}
+
+func testCases(t *testing.T, kv connector) {
+	all := cases(1, 1, kv)
 	seen := map[string]bool{}
 	streams := 0
 	for _, c := range all {
@@ -125,6 +134,10 @@ func TestCases(t *testing.T) {
 			t.Errorf("%v comes twice", c)
 		}
 		seen[c.id], seen[string(c.request.body)] = true, true
+		var body struct{ Prompt []int }
+		if json.Unmarshal(c.request.body, &body) == nil && slices.Contains(kv.lethal, len(body.Prompt)) {
+			t.Errorf("%v: its prompt of %d tokens ends an engine", c, len(body.Prompt))
+		}
 		if c.stream {
 			streams++
 		}

@@ -14,10 +14,11 @@ import (
 // Those that end engines come last.
 func faultChecks() []check {
 	return []check{
-		{"leave", leave},
-		{"hostile", hostile},
-		{"free", free},
-		{"die", die},
+		{name: "leave", run: leave},
+		{name: "hostile", run: hostile},
+		{name: "free", run: free},
+		{name: "die", run: die},
+		{name: "encode", run: encode},
 	}
 }
 
@@ -43,7 +44,12 @@ const (
 	phaseStream   phase = "in the stream"
 )
 
-func leavePhases() []phase {
+// leavePhases leaves out phaseWaits where the legs start together: xpyd holds no handle, and nothing has
+// begun while no decode engine is free.
+func (c connector) leavePhases() []phase {
+	if c.together {
+		return []phase{phaseComputes, phaseAnswered, phaseDecodes, phaseStream}
+	}
 	return []phase{phaseComputes, phaseAnswered, phaseWaits, phaseDecodes, phaseStream}
 }
 
@@ -93,7 +99,7 @@ func leave(ctx context.Context, t *trial) error {
 	// The checks come quickly, because a decode engine is taken down below. On a slow machine a
 	// prefill takes longer than the default grace of 1 s. A row of the check free shows what it
 	// costs to give one up.
-	if l.x, err = t.fleet.proxy(ctx, "--prefill", l.rp.url, "--decode", l.rd[0].url+","+l.rd[1].url,
+	if l.x, err = t.fleet.proxy(ctx, "--prefill", t.fleet.opts.kv.prefill(l.rp.url, l.p), "--decode", l.rd[0].url+","+l.rd[1].url,
 		"--decode-max-in-flight", fmt.Sprint(leaveWaiting), "--queue-wait", "30s", "--timeouts-prefill-abort-grace", "20s",
 		"--health-interval", "1s", "--health-suspect-interval", "200ms", "--health-timeout", "10s", "--health-rise", "1", "--health-slow-start", "0s"); err != nil {
 		return err
@@ -101,8 +107,10 @@ func leave(ctx context.Context, t *trial) error {
 	if l.crowd(ctx); l.t.enough() {
 		return nil // the failures say why
 	}
-	if err := l.waiting(ctx); err != nil {
-		return err
+	if !t.fleet.opts.kv.together {
+		if err := l.waiting(ctx); err != nil {
+			return err
+		}
 	}
 	return l.settle(ctx, books)
 }
@@ -121,7 +129,11 @@ func (l *leaver) crowd(ctx context.Context) {
 		})
 	}
 	order := []phase{phaseComputes, phaseAnswered, phaseComputes, phaseDecodes, phaseStream, phaseAnswered, phaseDecodes, phaseStream, phaseComputes}
-	for i := range departures - 2*leaveWaiting {
+	here := departures - 2*leaveWaiting
+	if l.t.fleet.opts.kv.together {
+		here = departures
+	}
+	for i := range here {
 		if l.t.enough() {
 			break
 		}
@@ -158,10 +170,13 @@ func waysToLeave() []func(*visit) {
 
 // one is a client that comes, leaves in its phase, and is gone a moment later.
 func (l *leaver) one(ctx context.Context, d *departure) error {
-	var holds []*hold
+	var holds, late []*hold // late ones are not waited for
 	switch d.in {
 	case phaseAnswered:
 		holds = append(holds, l.rp.hold(stepAnswer, d.id))
+		if l.t.fleet.opts.kv.together { // or D, which has the request too, would answer it to its end
+			late = append(late, l.rd[0].hold(stepRequest, d.id), l.rd[1].hold(stepRequest, d.id))
+		}
 	case phaseDecodes:
 		s := step(rand.IntN(2)) // D has not seen the request, or has its answer ready
 		holds = append(holds, l.rd[0].hold(s, d.id), l.rd[1].hold(s, d.id))
@@ -184,7 +199,7 @@ func (l *leaver) one(ctx context.Context, d *departure) error {
 	case <-time.After(pause):
 	case <-ctx.Done():
 	}
-	for _, h := range holds {
+	for _, h := range append(holds, late...) {
 		h.let()
 	}
 	if d.in == phaseComputes {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -30,11 +31,19 @@ func openBooks(ctx context.Context, engines ...*engine) (b books, err error) {
 		return b, err
 	}
 	for i, e := range engines {
-		if b.expired[i], err = e.metric(ctx, metricExpired); err != nil {
+		if b.expired[i], err = e.expired(ctx); err != nil {
 			return b, err
 		}
 	}
 	return b, nil
+}
+
+// expired counts requests whose lease ran out. Where nothing is pinned there are no leases.
+func (e *engine) expired(ctx context.Context) (float64, error) {
+	if e.fleet.opts.kv.moves == "" {
+		return 0, nil
+	}
+	return e.metric(ctx, metricExpired)
 }
 
 // leaseWait is vLLM's default, and a little more.
@@ -68,7 +77,7 @@ func (b books) close(ctx context.Context, t *trial, since time.Time, within time
 		} else {
 			t.fail("%s has blocks in use %.2f s after the last client", e.name, took.Seconds())
 		}
-		expired, err := e.metric(ctx, metricExpired)
+		expired, err := e.expired(ctx)
 		if err != nil {
 			return err
 		}
@@ -112,14 +121,38 @@ func (l *leaver) settle(ctx context.Context, b books) error {
 	if err := xpydSettled(ctx, l.t, l.x); err != nil {
 		return err
 	}
+	if err := nothingRuns(ctx, l.t, l.p, l.d); err != nil {
+		return err
+	}
 	twice, all := usedTwice(l.rd[:]...)
-	l.t.judge(len(twice) == 0 && all > 0, "of %d handles these went to a decode engine twice: %v", all, twice)
+	l.t.judge(len(twice) == 0 && all > 0 == l.t.fleet.opts.kv.names(), "of %d handles these went to a decode engine twice: %v", all, twice)
 	l.t.judge(len(l.left) >= departures, "%d clients left, not %d", len(l.left), departures)
 	return l.report()
 }
 
+// nothingRuns judges that engines work for nobody, and have no request in a queue.
+func nothingRuns(ctx context.Context, t *trial, engines ...*engine) error {
+	for _, e := range engines {
+		var running, waiting float64
+		var failed error
+		err := poll(ctx, leaveFree, func() bool {
+			var of [2]error
+			running, of[0] = e.metric(ctx, "vllm:num_requests_running")
+			waiting, of[1] = e.metric(ctx, "vllm:num_requests_waiting")
+			failed = errors.Join(of[:]...)
+			return failed != nil || running+waiting == 0
+		})
+		if failed != nil {
+			return failed
+		}
+		t.judge(err == nil, "%s runs %v requests, and %v wait, after the last client has left", e.name, running, waiting)
+	}
+	return nil
+}
+
 // xpydSettled judges xpyd's own accounts. Each handle that it was given has ended in a way that
-// frees the blocks, and nothing is under way.
+// frees the blocks, and nothing is under way. A connector without handles has given it none. Where the legs
+// start together, xpyd makes one only to give blocks back, which need not happen.
 func xpydSettled(ctx context.Context, t *trial, x *proxy) error {
 	count := map[string]float64{}
 	read := func() (err error) {
@@ -147,7 +180,8 @@ func xpydSettled(ctx context.Context, t *trial, x *proxy) error {
 		return failed
 	}
 	t.say("handles: %v issued, %v burnt, %v released, %v drained", count["issued"], count["burnt"], count["released"], count["drained"])
-	t.judge(err == nil && count["issued"] > 0 && count["issued"] == count["burnt"]+count["released"]+count["drained"], "handles do not add up: %v", count)
+	kv := t.fleet.opts.kv
+	t.judge(err == nil && (kv.together || count["issued"] > 0 == (kv.moves != "")) && count["issued"] == count["burnt"]+count["released"]+count["drained"], "handles do not add up: %v", count)
 	for _, name := range slices.Sorted(maps.Keys(count)) {
 		if name == "expired" || name == "lost" || strings.HasPrefix(name, "xpyd_") {
 			t.judge(count[name] == 0, "%s is %v", name, count[name])
@@ -181,14 +215,14 @@ func (l *leaver) report() error {
 	}
 	tw := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(tw, "THE CLIENT LEAVES WHEN\tREALLY THEN\tXPYD'S WORD FOR THE PHASE")
-	for _, in := range leavePhases() {
+	for _, in := range l.t.fleet.opts.kv.leavePhases() {
 		_, _ = fmt.Fprintf(tw, "%s\t%d\t%v\n", in, here[in], words[in])
 		l.t.judge(here[in] >= leaveLeast, "only %d clients left when %s: that proves nothing", here[in], in)
 	}
 	if err := tw.Flush(); err != nil {
 		return fmt.Errorf("print the phases: %w", err)
 	}
-	for _, word := range []string{"prefill", "handoff", "decode", "stream"} {
+	for _, word := range l.t.fleet.opts.kv.leaveWords() {
 		counted, err := l.x.metric("xpyd_client_gone_total", `phase="`+word+`"`)
 		if err != nil {
 			return err
@@ -197,4 +231,15 @@ func (l *leaver) report() error {
 		l.t.judge(counted == float64(total[word]), "xpyd counts %v clients that left in phase %s, its log %d", counted, word, total[word])
 	}
 	return nil
+}
+
+// leaveWords are xpyd's words for the phases in which clients leave.
+func (c connector) leaveWords() []string {
+	switch {
+	case c.together:
+		return []string{"decode", "stream"} // the decode leg begins with the prefill
+	case c.moves == "":
+		return []string{"prefill", "decode", "stream"} // xpyd never holds a handle
+	}
+	return []string{"prefill", "handoff", "decode", "stream"}
 }

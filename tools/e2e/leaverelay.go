@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -65,7 +66,8 @@ type relay struct {
 	seen     map[station][]time.Time
 	conns    map[net.Conn]bool
 	away     bool // connections are closed as they come, so the engine cannot be reached
-	// handles counts the requests that carried each, by the name that P gave its own request.
+	// handles counts the requests that carried each, by the name that P gave its own request, or the id that
+	// xpyd made for both legs.
 	handles map[string]int
 }
 
@@ -161,15 +163,20 @@ func (r *relay) pass(s step, id string) {
 func (r *relay) noteHandle(body []byte) {
 	var request struct {
 		KV struct {
-			RequestID string `json:"remote_request_id"`
+			RequestID  string `json:"remote_request_id"`
+			TransferID string `json:"transfer_id"`
 		} `json:"kv_transfer_params"`
 	}
-	if json.Unmarshal(body, &request) != nil || request.KV.RequestID == "" {
+	if json.Unmarshal(body, &request) != nil {
+		return
+	}
+	handle := cmp.Or(request.KV.RequestID, request.KV.TransferID)
+	if handle == "" {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.handles[request.KV.RequestID]++
+	r.handles[handle]++
 }
 
 // usedTwice returns the handles that went to decode engines more than once, and the number of all

@@ -44,6 +44,7 @@ func call(ctx context.Context, url, path, id string, body []byte, more ...string
 		_ = conn.Close()
 		return nil, fmt.Errorf("call %s: %w", addr, err)
 	}
+	context.AfterFunc(ctx, func() { _ = conn.Close() }) // nobody waits for an answer once the run is to end
 	return &visit{conn: conn, in: bufio.NewReader(conn)}, nil
 }
 
@@ -86,8 +87,9 @@ func (v *visit) events(n int) error {
 type ask struct {
 	chat   bool
 	stream bool
-	prompt []int // token ids; for the chat API one word each
-	tokens int   // of the answer
+	prompt []int  // token ids; for the chat API one word each
+	tokens int    // of the answer
+	salt   string // with another one no cache has the prompt; the answer is the same
 }
 
 // promptWords are one token each after a space, in the vocabulary of the model that
@@ -115,6 +117,9 @@ func (a ask) body(extra map[string]any) []byte {
 	m := map[string]any{"model": "tiny", "temperature": 0, "max_tokens": a.tokens, "ignore_eos": true}
 	if a.stream {
 		m["stream"] = true
+	}
+	if a.salt != "" {
+		m["cache_salt"] = a.salt
 	}
 	if a.chat {
 		words := make([]string, len(a.prompt))

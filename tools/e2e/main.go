@@ -35,11 +35,13 @@ const (
 // found them come first.
 func checks() []check {
 	return append([]check{
-		{"exact 1P1D", exactOneOne},
-		{"exact 2P1D", exactTwoOne},
-		{"counters", counters},
-		{"routing", routing},
-		{"verify", verifies},
+		{name: "exact 1P1D", run: exactOneOne},
+		{name: "exact 2P1D", run: exactTwoOne},
+		{name: "counters", run: counters},
+		{name: "routing", run: routing},
+		{name: "verify", run: verifies},
+		{name: "mixed", run: mixed, named: true},
+		{name: "ranks", run: ranks, named: true},
 	}, faultChecks()...)
 }
 
@@ -125,7 +127,7 @@ func judge(ctx context.Context, o options) (failures int, err error) {
 func judgeChecks(ctx context.Context, f *fleet, pick *regexp.Regexp) (failures int, err error) {
 	var rows []row
 	for _, c := range checks() {
-		if !pick.MatchString(c.name) || !f.opts.kv.has(c.name) {
+		if !c.picked(pick) || !f.opts.kv.has(c.name) {
 			continue
 		}
 		r := c.judge(ctx, f)

@@ -30,7 +30,7 @@ func (f *fleet) proxy(ctx context.Context, args ...string) (*proxy, error) {
 	f.served++
 	log := filepath.Join(f.runDir, fmt.Sprintf("xpyd-%d-%d.log", f.opts.ports, f.served))
 	f.mu.Unlock()
-	x, err := process.Serve(ctx, log, nil, f.opts.xpyd, append(args, "--connector", f.opts.kv.name)...)
+	x, err := process.Serve(ctx, log, nil, f.opts.xpyd, append(args, "--connector", f.opts.kv.option())...)
 	if err != nil {
 		return nil, err
 	}
@@ -46,11 +46,20 @@ func (f *fleet) proxy(ctx context.Context, args ...string) (*proxy, error) {
 func (p *proxy) metric(name string, labels ...string) (float64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	page, err := exposition.Of(ctx, p.admin)
+	page, err := p.page(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("read metrics of xpyd: %w", err)
+		return 0, err
 	}
 	return page.Sum(name, labels...)
+}
+
+// page returns what xpyd counts.
+func (p *proxy) page(ctx context.Context) (exposition.Page, error) {
+	page, err := exposition.Of(ctx, p.admin)
+	if err != nil {
+		return page, fmt.Errorf("read metrics of xpyd: %w", err)
+	}
+	return page, nil
 }
 
 // lines returns the log so far, without a line that is still being written.

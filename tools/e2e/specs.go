@@ -36,7 +36,7 @@ func baseArgs() []string {
 func (f *fleet) proxyOf(ctx context.Context, engines []*engine, args ...string) (*proxy, error) {
 	pools := map[string][]string{}
 	for _, e := range engines {
-		pools[e.role] = append(pools[e.role], e.url)
+		pools[e.role] = append(pools[e.role], e.entry())
 	}
 	args = append([]string{"--prefill", strings.Join(pools["prefill"], ","), "--decode", strings.Join(pools["decode"], ",")}, args...)
 	return f.proxy(ctx, args...)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"runtime/debug"
 	"sync"
 	"text/tabwriter"
@@ -14,8 +15,14 @@ import (
 // check is one row of the closing table. run fails its cases through the trial. An error of its own
 // says that the check could not be carried out, which counts as a failure.
 type check struct {
-	name string
-	run  func(ctx context.Context, t *trial) error
+	name  string
+	run   func(ctx context.Context, t *trial) error
+	named bool // it runs only if -run is given, because its engines are no other check's and start for minutes
+}
+
+// picked reports whether -run picks the check.
+func (c check) picked(run *regexp.Regexp) bool {
+	return run.MatchString(c.name) && (!c.named || run.String() != "")
 }
 
 // checkTime bounds one check with the start of its engines. It is far longer than a busy machine

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -24,7 +25,7 @@ func TestWhatCountsAsAFailure(t *testing.T) {
 		{"panic", func(context.Context, *trial) error { panic("nil map") }, 1, 1, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r := check{"a check", tc.run}.judge(t.Context(), &fleet{})
+			r := check{name: "a check", run: tc.run}.judge(t.Context(), &fleet{})
 			if r.cases != tc.cases || r.failures != tc.failures || r.found() != tc.found {
 				t.Errorf("%d cases, %d failures, found %v", r.cases, r.failures, r.found())
 			}
@@ -32,6 +33,29 @@ func TestWhatCountsAsAFailure(t *testing.T) {
 				t.Errorf("the table counts %d failures", got)
 			}
 		})
+	}
+}
+
+// A check whose engines start for minutes runs only if it is asked for.
+func TestWhichChecksRun(t *testing.T) {
+	usual, slow := check{name: "usual"}, check{name: "slow", named: true}
+	for run, want := range map[string][2]bool{"": {true, false}, "slow": {false, true}, ".": {true, true}, "usual": {true, false}} {
+		pick := regexp.MustCompile(run)
+		if got := [2]bool{usual.picked(pick), slow.picked(pick)}; got != want {
+			t.Errorf("-run %q: usual and slow are %v, want %v", run, got, want)
+		}
+	}
+}
+
+// A pair has one connector, and each rank is a backend of its own.
+func TestPairsOfEngines(t *testing.T) {
+	p, d := &engine{spec: spec{role: "prefill"}}, &engine{spec: spec{role: "decode"}}
+	two := &engine{spec: spec{role: "prefill", ranks: 2}}
+	otherP, otherD := &engine{spec: spec{role: "prefill", kv: "nixl-push"}}, &engine{spec: spec{role: "decode", kv: "nixl-push"}}
+	for want, engines := range map[int][]*engine{0: {p, otherD}, 1: {p, d}, 2: {two, d}, 3: {p, two, d}, 4: {p, d, otherP, otherD, two}} {
+		if got := pairsOf(engines); got != want {
+			t.Errorf("%d engines: %d pairs, want %d", len(engines), got, want)
+		}
 	}
 }
 

@@ -101,6 +101,12 @@ func (d deployment) judge(ctx context.Context, t *trial) error {
 // verified is a row that xpyd verify prints.
 type verified struct{ Check, State, Detail string }
 
+// command runs xpyd to its end, and returns what it prints.
+func (f *fleet) command(ctx context.Context, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, f.opts.xpyd, args...).CombinedOutput()
+	return string(out), err
+}
+
 func verifyRows(ctx context.Context, xpyd string, args ...string) ([]verified, error) {
 	out, err := exec.CommandContext(ctx, xpyd, args...).Output()
 	var report struct{ Rows []verified }

@@ -6,12 +6,15 @@
 // -each REGEXP does so for each routing that it matches (each policy in both pools, what
 // is the default, pd.mode auto and never), with a churn after it, and ends with one table.
 //
+// -whole runs all tests of the module once, as go test does, and judges the rows by that run.
+//
 // The exit status is 1 if a row has no test, or if one of its tests fails, is skipped
 // or is not there. No row needs a privilege, so there is no excuse for a skip.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -30,6 +33,7 @@ type options struct {
 	one     routing // of the only pass, if each is empty
 	each    string  // regexp of the names of routings
 	quick   bool
+	whole   bool
 	tools   string // the program that has the churn
 }
 
@@ -42,6 +46,7 @@ func main() {
 	flag.StringVar(&o.one.mode, "pd-mode", "", "likewise; with auto and never only the tests that need no prefill are run")
 	flag.StringVar(&o.each, "each", "", "run the matrix and a churn with each routing whose name matches; '.' is all")
 	flag.BoolVar(&o.quick, "quick", false, "with -each: only the rows that turn on the choice of a backend, and no churn")
+	flag.BoolVar(&o.whole, "whole", false, "run all tests of the module in one go, and judge the rows by that run; a test that fails in no row fails it too")
 	flag.StringVar(&o.tools, "tools", "dist/tools", "the program that has the churn")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -53,6 +58,9 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
+	if o.whole && (o.each != "" || o.one != (routing{})) {
+		return errors.New("-whole runs the tests as they are, with no routing")
+	}
 	rows, err := pickRows(matrix(), o.pick, o.quick)
 	if err != nil {
 		return err
@@ -62,6 +70,10 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer b.close()
+	if o.whole {
+		m, err := b.whole(ctx, rows, os.Stdout)
+		return errors.Join(err, report(os.Stdout, m, o.verbose))
+	}
 	if err := b.build(ctx, testsOf(rows)); err != nil {
 		return err
 	}

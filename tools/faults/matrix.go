@@ -216,7 +216,7 @@ func edgeRows() []row {
 	}, {
 		id: "T39", what: "each connector: P or D dies, P comes back with another id: right answers, nothing pinned",
 		tests: []string{"TestConnectorsOutliveAPrefillEngine", "TestConnectorsOutliveADecodeEngine",
-			"TestConnectorsFindARestartedPrefillEngine"},
+			"TestConnectorsFindARestartedPrefillEngine", "TestAHandleForAnotherEngineIsNotSent"},
 	}, {
 		id: "T40", what: "each connector: the client leaves, or no decode reads what P holds: nothing pinned on P, nothing in use on D",
 		tests: []string{"TestConnectorsOfAClientThatLeaves", "TestConnectorsGiveBackWhatNoDecodeReads"},
@@ -240,5 +240,14 @@ func edgeRows() []row {
 		id: "T44", what: "data-parallel ranks: one breaks off, is stuck or dies; blocks are asked of the wrong rank; a client names another rank; ranks join, drain and leave: only what failed is ejected, and each leg reaches its rank",
 		tests: []string{"TestOneRankIsEjectedAlone", "TestADeadRankTakesItsServerDown", "TestPullFromTheWrongRankIsRefused",
 			"TestOneLineNamesTheRank", "TestRanksJoinAndLeaveTogether", "TestNoRankOfTheEngineOfTheOtherLeg"},
+	}, {
+		id: "T45", what: "encode engines refuse, fail, break off, hang or answer what is no encoding; the client leaves; a second round: another encode engine, else the next leg encodes, and encodings go to one leg of their own request",
+		tests: []string{"TestEncodeFaults", "TestEncodeAnswersAreChecked", "TestClientLeavesDuringEncode", "TestEncodingsGoToTheFirstRoundAlone",
+			"TestEncodingsStayWithTheirRequest", "TestEncodingsOfForeignHosts", "TestEncodeOfADeadlyRequest", "TestEncodeQueue",
+			"TestEncodePoolOfTwoConnectors", "TestEncodePoolOfOneOfTwoModels"},
+	}, {
+		id: "T46", what: "engines of two connectors, of one model or two: no pair across them, in no retry and no release; one engine or all of a connector's prefill engines gone: the others serve; what cannot be split goes where it is served alone",
+		tests: []string{"TestTwoConnectorsOfOneModel", "TestTwoModelsOfTwoConnectors", "TestMixedPoolsServeWhatCannotBeSplit",
+			"TestMixedPoolsOutliveAnEngine", "TestMixedPoolsWithoutThePrefillEngineOfOne", "TestMixedPoolsGiveBack"},
 	}}
 }

@@ -52,6 +52,7 @@ type result struct {
 	verdict verdict
 	output  string // of what gave the verdict
 	took    time.Duration
+	own     bool // in a build of its own
 }
 
 // These are the times of one run of a test, and of all that are named of a package. They are far
@@ -72,6 +73,9 @@ func (m mutant) timeout() time.Duration {
 type bench struct {
 	root, dir string
 	index     *overlay.Index
+	chosen    []mutant          // what is tried
+	building  chan struct{}     // has room for as many builds of one mutant as there are processors
+	shared    map[string]string // test binaries that have many mutants, by the name of each that is there
 }
 
 func newBench() (*bench, error) {
@@ -90,21 +94,32 @@ func newBench() (*bench, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a place for builds: %w", err)
 	}
-	return &bench{root: root, dir: dir, index: index}, nil
+	return &bench{root: root, dir: dir, index: index, building: make(chan struct{}, runtime.NumCPU())}, nil
 }
 
 func (b *bench) close() { _ = os.RemoveAll(b.dir) }
 
-// all returns the results in the order of list. Most tests wait for sockets and not
-// for a processor, so there is one more worker than processors.
+// all returns the results in the order of list, which begins with the controls. These must pass, so they
+// have the machine to themselves. No more mutants run at a time than keep the processors busy, because a
+// test that fails for want of a processor counts as one that has found its mutant.
 func (b *bench) all(ctx context.Context, list []mutant) []result {
+	n := 0
+	for n < len(list) && list[n].control() {
+		n++
+	}
+	results := b.some(ctx, list[:n], 0, runtime.NumCPU())
+	return append(results, b.some(ctx, list[n:], n, runtime.NumCPU()+1)...)
+}
+
+// some tries a part of the list, from the index first on, with a number of workers.
+func (b *bench) some(ctx context.Context, list []mutant, first, workers int) []result {
 	results := make([]result, len(list))
 	next := make(chan int)
 	var wg sync.WaitGroup
-	for range runtime.NumCPU() + 1 {
+	for range workers {
 		wg.Go(func() {
 			for i := range next {
-				results[i] = b.try(ctx, i, list[i])
+				results[i] = b.try(ctx, first+i, list[i])
 			}
 		})
 	}
@@ -118,31 +133,62 @@ func (b *bench) all(ctx context.Context, list []mutant) []result {
 
 func (b *bench) try(ctx context.Context, n int, m mutant) result {
 	start := time.Now()
-	v, output := b.judge(ctx, filepath.Join(b.dir, fmt.Sprint(n)), m)
-	return result{m, v, output, time.Since(start)}
+	r := b.judge(ctx, filepath.Join(b.dir, fmt.Sprint(n)), m)
+	r.took = time.Since(start)
+	return r
 }
 
-func (b *bench) judge(ctx context.Context, dir string, m mutant) (verdict, string) {
+// judge tries a mutant in the build that it shares. A control stays there, because it speaks for that
+// build. A mutant that is not found there gets a build of its own before it counts as such.
+func (b *bench) judge(ctx context.Context, dir string, m mutant) result {
 	p, err := b.plant(m)
 	if err != nil {
-		return stale, err.Error()
+		return result{m: m, verdict: stale, output: err.Error()}
 	}
-	file, err := overlay.Write(dir, filepath.Join(b.root, p.file), p.changed)
+	if binary := b.shared[m.name]; binary != "" {
+		if v, text := b.test(ctx, binary, m, p); v == m.expected() || m.control() {
+			return result{m: m, verdict: v, output: text}
+		}
+	}
+	files, err := overlay.Only(filepath.Join(b.root, p.tests), b.named(m, p.tests)...)
 	if err != nil {
-		return noBuild, err.Error()
+		return result{m: m, verdict: noBuild, output: err.Error()}
 	}
-	binary := filepath.Join(dir, "test")
-	// The binary is not debugged, and leaving out what debuggers need saves a third of the work.
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-ldflags=-s -w", "-overlay", file, "-o", binary, "./"+p.tests)
-	build.Dir = b.root
-	if output, err := build.CombinedOutput(); err != nil {
-		return noBuild, string(output)
+	files[filepath.Join(b.root, p.file)] = p.changed
+	binary, err := b.build(ctx, dir, p.tests, files)
+	if err != nil {
+		return result{m: m, verdict: noBuild, output: err.Error()}
 	}
 	defer func() { _ = os.Remove(binary) }()
-	v, text := verdict(""), ""
+	v, text := b.test(ctx, binary, m, p)
+	return result{m: m, verdict: v, output: text, own: true}
+}
+
+// build compiles the tests of a package with changed files, in dir.
+func (b *bench) build(ctx context.Context, dir, tests string, files map[string][]byte) (binary string, err error) {
+	file, err := overlay.Write(dir, files)
+	if err != nil {
+		return "", err
+	}
+	b.building <- struct{}{}
+	defer func() { <-b.building }()
+	binary = filepath.Join(dir, "test")
+	// The binary is not debugged, and leaving out what debuggers need saves a third of the work. A
+	// mutant need not please vet.
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", file, "-o", binary, "./"+tests)
+	build.Dir = b.root
+	if output, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, output)
+	}
+	return binary, nil
+}
+
+// test runs the mutant's tests. A binary that has other mutants too plants the one that is named.
+func (b *bench) test(ctx context.Context, binary string, m mutant, p planted) (v verdict, text string) {
 	for range m.runs() {
 		test := exec.CommandContext(ctx, binary, "-test.timeout", m.timeout().String(), "-test.run", b.pattern(m, p.tests))
 		test.Dir = filepath.Join(b.root, p.tests) // go test does so too
+		test.Env = append(os.Environ(), overlay.Planted+"="+switchName(m.name))
 		output, err := test.CombinedOutput()
 		if v, text = m.read(string(output), err), string(output); v != survived {
 			break
@@ -180,20 +226,29 @@ func (b *bench) plant(m mutant) (p planted, err error) {
 	return p, err
 }
 
-// pattern is the -test.run of the mutant's test. For a control it is that of all mutants which
-// tests of its package find. These tests must pass if nothing is wrong.
+// pattern is the -test.run of the mutant's tests.
 func (b *bench) pattern(m mutant, dir string) string {
 	if !m.control() {
 		return pattern(m.test)
 	}
+	return "^(" + strings.Join(b.named(m, dir), "|") + ")$"
+}
+
+// named are the tests that run, without subtests. For a control they are those of the chosen mutants
+// which tests of its package find. These tests must pass if nothing is wrong.
+func (b *bench) named(m mutant, dir string) []string {
+	if !m.control() {
+		top, _, _ := strings.Cut(m.test, "/")
+		return []string{top}
+	}
 	var named []string
-	for _, other := range mutants() {
+	for _, other := range b.chosen {
 		top, _, _ := strings.Cut(other.test, "/")
 		if at, err := b.index.TestDir(top); err == nil && at == dir && !slices.Contains(named, top) {
 			named = append(named, top)
 		}
 	}
-	return "^(" + strings.Join(named, "|") + ")$"
+	return named
 }
 
 // pattern is the -test.run that picks one test with its subtests.

@@ -4,6 +4,26 @@ package main
 // leases, and the clients, processes and panics that end a completion.
 func handles() []mutant {
 	return []mutant{{
+		name: "encodings go to a second leg", in: "(*Run).AppendTo",
+		old:  "r.members = nil",
+		new:  "",
+		test: "TestEncodingsGoToTheFirstRoundAlone",
+	}, {
+		name: "encodings from any host", in: "(*scanner).encodings",
+		old:  "if !ok {",
+		new:  "if s.b[in.at] != '\"' {",
+		test: "TestEncodingsOfForeignHosts",
+	}, {
+		name: "encode legs outlive their client", in: "(*Run).Cut",
+		old:  "r.legs[i].x.Cut(cutEnded, time.Now())",
+		new:  "_ = i",
+		test: "TestClientLeavesDuringEncode",
+	}, {
+		name: "a second round encodes again", in: "(*completion).encode",
+		old:  "c.round > 1 || ",
+		new:  "",
+		test: "TestEncodingsGoToTheFirstRoundAlone",
+	}, {
 		name: "no release", in: "(*completion).abandon",
 		old:  "c.handoff.Release(a)",
 		new:  "c.handoff.End(handoff.Burnt)",
@@ -20,8 +40,8 @@ func handles() []mutant {
 		test: "TestHandleGoesToOneDecodeRequest/rst",
 	}, {
 		name: "leg kept on a fresh connection although it must not", in: "(*Exchange).Do",
-		old:  "if again && errors.As(",
-		new:  "if errors.As(",
+		old:  "if err == nil || !again {",
+		new:  "if err == nil {",
 		test: "TestNoSecondTryForAHandle",
 	}, {
 		name: "handle used after lease − margin", in: "(*Handoff).Fresh",
@@ -30,7 +50,7 @@ func handles() []mutant {
 		test: "TestHandleOlderThanItsLeaseIsNotSent",
 	}, {
 		name: "handle not looked at after a wait for a slot", in: "(*completion).decode",
-		old:  "&& !c.handoff.fresh()",
+		old:  "&& !c.handoff.FreshFor(c.d.lease.Backend)",
 		new:  "&& false",
 		test: "TestHandleThatAgedInTheQueueIsNotSent",
 	}, {
@@ -79,10 +99,50 @@ func handles() []mutant {
 		new:  "job.id = a.LegID + \"-drain\" //",
 		test: "TestConnectorsGiveBackWhatNoDecodeReads/nixl-push",
 	}, {
-		name: "a prefill cut that decode waits for", in: "graceFor",
-		old:  "g.prefill, g.finishes = t.Prefill, true",
-		new:  "g.prefill = t.Prefill",
+		name: "pushed blocks drained after a decode that may have them", in: "(*Handoff).taken",
+		old:  "if h.state != handleSent || !h.once() {",
+		new:  "if h.k != nil {",
+		test: "TestNoDrainAfterADecodeThatWasTooSlow/nixl-push",
+	}, {
+		name: "pushed blocks drained twice", in: "(*release).try",
+		old:  "if how == Drained && j.once && begun(err, x.Head.Status, answer) {",
+		new:  "if how == Released && j.once && begun(err, x.Head.Status, answer) {",
+		test: "TestOneDrainOfPushedBlocks/nixl-push",
+	}, {
+		name: "a decode that died counts as one that has used its handle", in: "(*Handoff).newRelease",
+		old:  "used: a.Avoid == nil && !h.failed,",
+		new:  "used: a.Avoid == nil,",
+		test: "TestADecodeThatDiesHasNotUsedItsHandle/nixl-push",
+	}, {
+		name: "a refused handle counts as used", in: "begun",
+		old:  "return status < 400 || status >= 500",
+		new:  "return status != fasthttp.StatusTeapot",
+		test: "TestARefusedHandleIsDrained/nixl-push",
+	}, {
+		name: "a 503 of a load balancer counts as the engine's", in: "engineSpeaks",
+		old:  `return said["error"] == "The model is currently scaling. Please try again later."`,
+		new:  `return said["error"] != ""`,
+		test: "TestNoDrainAfterA503OfAnother/nixl-push",
+	}, {
+		name: "any object of an error counts as the engine's", in: "engineSpeaks",
+		old:  `return ok && e["type"] == "Service Unavailable"`,
+		new:  "return ok",
+		test: "TestNoDrainAfterA503OfAnother/nixl-push",
+	}, {
+		name: "a prefill cut that decode waits for", in: "GraceOf",
+		old:  "g.Prefill, g.Finishes = prefill, true",
+		new:  "g.Prefill = prefill",
 		test: "TestConnectorsOfAClientThatLeaves/mooncake/prefill_start",
+	}, {
+		name: "a decode cut that asks prefill a second time", in: "GraceOf",
+		old:  "if g.Finishes || d.Reclaim() == kvparams.ReclaimDrain {",
+		new:  "if d.Reclaim() == kvparams.ReclaimDrain {",
+		test: "TestConnectorsLoadForAClientThatLeaves/mooncake/prefill_start_completions",
+	}, {
+		name: "the answer to a prefill whose client left cuts decode", in: "(*completion).prefillBeside",
+		old:  "!s.answered && !(s.holds && c.gone()) {",
+		new:  "!s.answered {",
+		test: "TestConnectorsLoadForAClientThatLeaves/mooncake/prefill_start_completions",
 	}, {
 		name: "a prefill beside decode not given back", in: "(*completion).giveUp",
 		old:  "case !c.p.beside.holds:",
@@ -94,10 +154,20 @@ func handles() []mutant {
 		new:  "return true",
 		test: "TestConnectorsServeWhatCannotBeSplit/moriio",
 	}, {
+		name: "a directed prefill's handle sent to another engine", in: "(*Handoff).FreshFor",
+		old:  "h.to == d",
+		new:  "h.to != nil",
+		test: "TestAHandleForAnotherEngineIsNotSent",
+	}, {
 		name: "decode's own handle reaches a stream's client", in: "(*relay).take",
-		old:  "if ev.Handle() {",
+		old:  "if ev.Transfers() {",
 		new:  "if ev.Malformed {",
 		test: "TestDecodesOwnHandleReachesNoClient",
+	}, {
+		name: "decode's own encodings reach the client", in: "transferOf",
+		old:  "return transferEC",
+		new:  "return -1",
+		test: "TestDecodesOwnEncodingsReachNoClient",
 	}, {
 		name: "decode's own handle reaches the client of a large answer", in: "(*completion).relayLarge",
 		old:  "n := hider.Hide(buf)",
@@ -166,7 +236,7 @@ func handles() []mutant {
 	}, {
 		name: "D not reserved first", in: "(*completion).tryRound",
 		old:  "if f := c.prefill(); f != nil {",
-		new:  "c.d.lease.Release(router.ClientGone)\n\t\tf := c.prefill()\n\t\tif f == nil {\n\t\t\tif err := c.reserveDecode(); err != nil {\n\t\t\t\tf = ends(err)\n\t\t\t}\n\t\t}\n\t\tif f != nil {",
+		new:  "c.d.lease.Release(router.ClientGone)\n\t\tf := c.prefill()\n\t\tif f == nil {\n\t\t\tif err := c.reserveDecode(nil); err != nil {\n\t\t\t\tf = ends(err)\n\t\t\t}\n\t\t}\n\t\tif f != nil {",
 		test: "TestDecodeIsReservedWhilePrefillWorks",
 	}, {
 		name: "all-down prefills anyway", in: "(*completion).tryRound",
@@ -180,12 +250,12 @@ func handles() []mutant {
 		test: "TestClientLeavesInEachPhase/prefill_start/close",
 	}, {
 		name: "P aborted at once when the client leaves", in: "(*completion).ClientGone",
-		old:  "now.Add(grace.prefill)",
+		old:  "now.Add(grace.Prefill)",
 		new:  "now",
 		test: "TestShortPrefillMayFinishForAClientThatLeft",
 	}, {
 		name: "D left open after the client has gone", in: "(*completion).ClientGone",
-		old:  "c.d.x.Cut(cutGone, now.Add(grace.decode))",
+		old:  "c.d.x.Cut(cutGone, now.Add(grace.Decode))",
 		new:  "",
 		test: "TestClientLeavesInEachPhase/decode_received/close",
 	}, {
@@ -209,9 +279,44 @@ func handles() []mutant {
 		new:  "alone := false",
 		test: "TestSuccessorOutlivesAKilledPredecessor",
 	}, {
+		name: "a pair of two connectors", in: "(*pool).fitting",
+		old:  "if w.Like != nil && p.byConnector != nil {",
+		new:  "if w.Like == nil {",
+		test: "TestTwoConnectorsOfOneModel/mooncake",
+	}, {
+		name: "blocks given back by an engine of another connector", in: "(*release).pick",
+		old:  ", Like: j.from}",
+		new:  "}",
+		test: "TestMixedPoolsGiveBack/moriio",
+	}, {
+		name: "a request without a prefill for an engine that serves none", in: "(*Snapshot).choose",
+		old:  "if some || !part.bound() {",
+		new:  "if true {",
+		test: "TestMixedPoolsServeWhatCannotBeSplit/sglang",
+	}, {
+		name: "an engine keeps its connector over a reload", in: "(*Router).newPool",
+		old:  "k != nil && k.Connector == b.Connector {",
+		new:  "k != nil {",
+		test: "TestReloadChangesAConnector",
+	}, {
+		name: "a wait for one connector holds up those for another", in: "needOf",
+		old:  "n.connector = w.Like.Connector",
+		new:  "n.connector = \"\"",
+		test: "TestQueueOfTwoConnectors",
+	}, {
+		name: "a pair of two connectors warmed up", in: "(*Snapshot).partners",
+		old:  "if o.Connector == b.Connector && (",
+		new:  "if (",
+		test: "TestPartnersHaveTheConnector",
+	}, {
+		name: "no round with another connector", in: "(*completion).elsewhere",
+		old:  "f.Retry = fault.RetryPaid",
+		new:  "f.Retry = fault.RetryNever",
+		test: "TestMixedPoolsOutliveAnEngine/decode_1/mooncake",
+	}, {
 		name: "no warm-up", in: "(*warmer).cold",
-		old:  "if w.enabled() {",
-		new:  "if w.enabled() && false {",
+		old:  "if w.warms(b) {",
+		new:  "if w.warms(b) && false {",
 		test: "TestEachPairIsWarmedUpOnce",
 	}, {
 		name: "cold pair gets requests", in: "(*query).allows",
@@ -225,8 +330,8 @@ func handles() []mutant {
 		test: "TestFailedWarmUpLeavesNothingBehind",
 	}, {
 		name: "a warm-up that breaks off blames the pair", in: "(*warmUp).decode",
-		old:  "} else if news(err) {",
-		new:  "} else if news(err) || true {",
+		old:  "!upstream.IsDial(err) && news(err) {",
+		new:  "!upstream.IsDial(err) && (news(err) || true) {",
 		test: "TestWarmUpThatBreaksOffBlamesNobody",
 	}, {
 		name: "a request is the probe of a banned pair", in: "(*Pairs).WarmUps",
@@ -235,7 +340,7 @@ func handles() []mutant {
 		test: "TestBannedPairIsDueBeforeItsBanEnds",
 	}, {
 		name: "a release goes to an engine of another model", in: "(*release).pick",
-		old:  "Model: j.model, Peer: j.from",
+		old:  "Model: j.model, Peer: j.from, ",
 		new:  "",
 		test: "TestReleaseGoesToAnEngineOfTheModel",
 	}, {

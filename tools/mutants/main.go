@@ -10,7 +10,9 @@
 //
 // A mutant names a function and a piece of it, which is found by its tokens wherever the function
 // has moved to. It writes nothing in the tree, because the compiler gets the changed file through
-// an overlay. The exit status is 1 if a fault survives, if its place is gone, if it does not
+// an overlay. The mutants that tests of one package find share a build, in which the environment plants
+// one when it runs. Those that are no change of a function's body, or that are not found there, have
+// builds of their own. The exit status is 1 if a fault survives, if its place is gone, if it does not
 // compile, or if the tests fail without a fault.
 package main
 
@@ -62,6 +64,10 @@ func run(ctx context.Context, o options) error {
 		return b.list(chosen, o.list)
 	}
 	start := time.Now()
+	b.chosen = chosen
+	if err := b.share(ctx, chosen); err != nil {
+		return err
+	}
 	results := b.all(ctx, chosen)
 	if err := ctx.Err(); err != nil {
 		return err
@@ -116,11 +122,14 @@ func (b *bench) list(chosen []mutant, whole bool) error {
 func report(results []result, verbose bool, took time.Duration) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "MUTANT\tIN\tTEST\tVERDICT\tSECONDS")
-	wrong := 0
+	wrong, own := 0, 0
 	for _, r := range results {
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.1f\n", r.m.name, r.m.in, r.m.test, r.verdict, r.took.Seconds())
 		if r.verdict != r.m.expected() {
 			wrong++
+		}
+		if r.own {
+			own++
 		}
 	}
 	if err := w.Flush(); err != nil {
@@ -131,7 +140,7 @@ func report(results []result, verbose bool, took time.Duration) error {
 			fmt.Printf("\n== %s: %s, want it %s\n%.4000s\n", r.m.name, r.verdict, r.m.expected(), r.output)
 		}
 	}
-	fmt.Printf("\n%d mutants and controls, %d not as they must be, %.0f s\n", len(results), wrong, took.Seconds())
+	fmt.Printf("\n%d mutants and controls (%d in builds of their own), %d not as they must be, %.0f s\n", len(results), own, wrong, took.Seconds())
 	if wrong > 0 {
 		return fmt.Errorf("%d of %d not as they must be", wrong, len(results))
 	}

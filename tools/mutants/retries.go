@@ -90,8 +90,8 @@ func retries() []mutant {
 		test: "TestSlotDoesNotPassTheLineForTheShare",
 	}, {
 		name: "reload swaps half", in: "(*Router).build",
-		old:  "if s.decode, err = r.newPool(Decode, cfg.Decode, cfg.ChosenDecodePolicy(), old.decode); err != nil {",
-		new:  "if s.decode, err = r.newPool(Decode, cfg.Decode, cfg.ChosenDecodePolicy(), old.decode); err != nil {\n\t\ts.decode = old.decode\n\t}\n\tif false {",
+		old:  "if s.decode, err = r.newPool(Decode, cfg.Decode, cfg, old.decode); err != nil {",
+		new:  "if s.decode, err = r.newPool(Decode, cfg.Decode, cfg, old.decode); err != nil {\n\t\ts.decode = old.decode\n\t}\n\tif false {",
 		test: "TestReloadIsAllOrNothing/bad_decode_URL",
 	}, {
 		name: "Retry-After of a backend ignored", in: "(*Server).tellRefusal",
@@ -120,9 +120,39 @@ func retries() []mutant {
 		test: "TestBackendIsEjectedWhenAllOfItsStreamsStall",
 	}, {
 		name: "decode waits for a prefill that is down", in: "(*completion).watchedDecode",
-		old:  "c.d.source.On(c.handoff.From(), c.onSourceDown)",
+		old:  "c.handoff.Watch(&c.d.source, c.onSourceDown)",
 		new:  "",
 		test: "TestDecodeThatHangsOnADownPrefillMoves/completions",
+	}, {
+		name: "decode waits for a prefill that has restarted, as its metrics say", in: "(*Backend).SetEngine",
+		old:  "b.Restarted(time.Now().Add(time.Duration(was.at - e.at)))",
+		new:  "",
+		test: "TestDecodeDoesNotWaitForARestartedPrefill/nixl-push/chat",
+	}, {
+		name: "decode waits for a prefill that has restarted, as its handles say", in: "(*Set).Seen",
+		old:  "b.Restarted(time.Now())",
+		new:  "",
+		test: "TestTheNextHandleTellsOfARestart/nixl-push/chat",
+	}, {
+		name: "a watch that comes after a restart is not told", in: "(*Watch).enter",
+		old:  " || d.gone(w)",
+		new:  "",
+		test: "TestRestartIsBeforeTheEngineCameUp",
+	}, {
+		name: "what an engine has given since it came up counts as gone", in: "(*Backend).Restarted",
+		old:  "d.restarted = d.up",
+		new:  "",
+		test: "TestRestartIsBeforeTheEngineCameUp",
+	}, {
+		name: "a panic of decode leaves its watch", in: "(*completion).endLegs",
+		old:  "c.d.source.Off()",
+		new:  "",
+		test: "TestPanicLeavesNoWatch",
+	}, {
+		name: "a handle of an engine that has restarted is drained", in: "(*release).run",
+		old:  " && !j.gone()",
+		new:  "",
+		test: "TestAHandleOfARestartedPrefillIsNotSent",
 	}, {
 		name: "a whole answer is cut as its prefill goes down", in: "(*completion).sourceDown",
 		old:  "at = end.Add(-c.s.cfg.KV.LeaseMargin)",
@@ -144,8 +174,18 @@ func retries() []mutant {
 		new:  "&& false",
 		test: "TestLongWholeAnswerOutlivesItsPrefill",
 	}, {
+		name: "a whole answer beside its prefill is cut as that goes down, long after", in: "(*completion).sourceDown",
+		old:  "at.After(c.times.prefilled.Add(c.s.cfg.KV.Lease))",
+		new:  "false",
+		test: "TestWholeAnswerBesideAPrefillThatGoesDownIsLeftAlone/mooncake",
+	}, {
+		name: "decode waits for a prefill beside it that is down", in: "(*completion).watchedDecode",
+		old:  "c.grace().Finishes",
+		new:  "false",
+		test: "TestDecodeThatWaitsForADownPrefillBesideItMoves/chat_streamed",
+	}, {
 		name: "a prefill that came back is watched no longer", in: "(*completion).sourceBack",
-		old:  "c.d.source.On(c.handoff.From(), c.onSourceDown)",
+		old:  "c.handoff.Watch(&c.d.source, c.onSourceDown)",
 		new:  "",
 		test: "TestPrefillFreezesUnderARequestThatDecodeQueues/last=true",
 	}, {

@@ -85,8 +85,8 @@ func streams() []mutant {
 		test: "TestSlowReaderOfHTTP10GetsAll",
 	}, {
 		name: "requests framed as fasthttp takes them", in: "(*Conn).Read",
-		old:  "return c.framing.Read(&c.Socket, p)",
-		new:  "return c.Socket.Read(p)",
+		old:  "n, err := c.framing.Read(&c.Socket, p)",
+		new:  "n, err := c.Socket.Read(p)",
 		test: "TestBadFramingIsAnsweredOnce/cases/trailer_section_ended_by_LF",
 	}, {
 		name: "refused byte passed on", in: "(*Framing).Take",
@@ -115,7 +115,7 @@ func streams() []mutant {
 		test: "TestBadFramingIsAnsweredOnce/cases/folded_trailer",
 	}, {
 		name: "release does not wait for a slow D", in: "(*release).begin",
-		old:  "if j.sent {",
+		old:  "if left > 0 && j.sent {",
 		new:  "if false {",
 		test: "TestReleaseLetsASlowDecodeReadFirst",
 	}, {
@@ -132,7 +132,7 @@ func streams() []mutant {
 		name: "write deadline not armed as an answer begins", in: "(*Server).newHTTP",
 		old:  "WriteTimeout:                 s.cfg.Timeouts.WriteStall + rearm, // clientWriter moves it on",
 		new:  "",
-		test: "TestStalledReaderIsCutOff",
+		test: "TestAnswerThatBeginsLateIsWritten",
 	}, {
 		name: "wait ends at a deadline that was moved on", in: "(*deadline).catchUp",
 		old:  "return true, arm(d.want)",
@@ -150,7 +150,7 @@ func streams() []mutant {
 		test: "TestAnswerThatIsThereAtOnce",
 	}, {
 		name: "end that was told of before the last bytes is overlooked", in: "(*Socket).followOnce",
-		old:  "&& !s.peer.left.Load()",
+		old:  "|| s.peer.left.Load()",
 		new:  "",
 		test: "TestEndBehindTheLastBytesIsFound/FIN/told_before",
 	}, {
@@ -158,6 +158,31 @@ func streams() []mutant {
 		old:  "if s.following.on.Load() {",
 		new:  "if false {",
 		test: "TestEndBehindTheLastBytesIsFound/FIN/told_after",
+	}, {
+		name: "slow client holds up the streams of its loop", in: "(*Socket).waits",
+		old:  "if s.lead != nil {",
+		new:  "if false {",
+		test: "TestClientWithoutRoomWaitsAlone",
+	}, {
+		name: "cut does not reach a stream on a loop", in: "(*Socket).armRead",
+		old:  "s.recall()",
+		new:  "",
+		test: "TestDeadlineOnASeat/now,_as_Cut_sets_it",
+	}, {
+		name: "end that comes with the last bytes is overlooked on a loop", in: "(*follower).turn",
+		old:  "if !left {",
+		new:  "if true {",
+		test: "TestEndOnASeatIsFound/FIN_behind_bytes",
+	}, {
+		name: "event of a stream that left put down to the next", in: "(*loop).begin",
+		old:  "f == nil || f.served || f.nth != ev.Pad",
+		new:  "f == nil || f.served",
+		test: "TestLoopTakesNobodyForAnother",
+	}, {
+		name: "unpaced streams stay on one goroutine", in: "(*loop).serve",
+		old:  "f.quick >= mostQuick",
+		new:  "false",
+		test: "TestUnpacedStreamsGetUp/again_at_once",
 	}, {
 		name: "client that left before its request was whole is not noticed", in: "(*Watcher).add",
 		old:  "w.late = append(w.late, p)",

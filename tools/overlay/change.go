@@ -21,31 +21,39 @@ import (
 // and of any type. Names may have been exported, or hidden, since from was written. Names that to
 // shares with from are written as they are found.
 func (x *Index) Change(in, from, to string) (file string, changed []byte, err error) {
+	at, err := x.find(in, from)
+	if err != nil {
+		return "", nil, err
+	}
+	source, err := os.ReadFile(filepath.Join(x.root, at.file))
+	if err != nil {
+		return "", nil, err
+	}
+	return at.file, slices.Concat(source[:at.begin], respell([]byte(to), at.names), source[at.end:]), nil
+}
+
+// find returns the only place of the text from in the declaration in.
+func (x *Index) find(in, from string) (hit, error) {
 	want, err := tokens([]byte(from))
 	if err != nil || len(want) == 0 {
-		return "", nil, fmt.Errorf("%q is no Go text: %w", from, err)
+		return hit{}, fmt.Errorf("%q is no Go text: %w", from, err)
 	}
 	declared := x.declared(in)
 	var found []hit
 	for _, p := range declared {
 		hits, err := x.hits(p, want)
 		if err != nil {
-			return "", nil, err
+			return hit{}, err
 		}
 		found = append(found, hits...)
 	}
 	switch {
 	case len(declared) == 0:
-		return "", nil, fmt.Errorf("%s is not declared any more", in)
+		return hit{}, fmt.Errorf("%s is not declared any more", in)
 	case len(found) != 1:
-		return "", nil, fmt.Errorf("%s (%s) has the text %d times, want once: %s", in, files(declared), len(found), from)
+		return hit{}, fmt.Errorf("%s (%s) has the text %d times, want once: %s", in, files(declared), len(found), from)
 	}
-	at := found[0]
-	source, err := os.ReadFile(filepath.Join(x.root, at.file))
-	if err != nil {
-		return "", nil, err
-	}
-	return at.file, slices.Concat(source[:at.begin], respell([]byte(to), at.names), source[at.end:]), nil
+	return found[0], nil
 }
 
 // declared are the declarations of a name, or otherwise those of its last part.
@@ -64,6 +72,7 @@ func called(name string) string {
 // hit is a place where a text occurs.
 type hit struct {
 	place
+	whole place             // the declaration around it
 	names map[string]string // as they are spelled there, by how the text spells them
 }
 
@@ -86,7 +95,7 @@ func (x *Index) hits(p place, want []word) (all []hit, err error) {
 		for n, w := range want {
 			names[w.text] = part[n].text
 		}
-		all = append(all, hit{place{p.file, p.begin + part[0].begin, p.begin + part[len(part)-1].end}, names})
+		all = append(all, hit{place{p.file, p.begin + part[0].begin, p.begin + part[len(part)-1].end}, p, names})
 	}
 	return all, nil
 }

@@ -10,17 +10,23 @@ import (
 	"path/filepath"
 )
 
-// Write keeps the changed text of the file at path, which is absolute, in dir and returns
-// the file for the compiler's -overlay.
-func Write(dir, path string, changed []byte) (string, error) {
+// Write keeps the changed texts of files, whose paths are absolute, in dir and returns the file for
+// the compiler's -overlay. To the compiler a file without a text is not there.
+func Write(dir string, changed map[string][]byte) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("make a place for an overlay: %w", err)
 	}
-	planted := filepath.Join(dir, "planted.go")
-	if err := os.WriteFile(planted, changed, 0o644); err != nil {
-		return "", fmt.Errorf("write an overlay: %w", err)
+	replace := make(map[string]string, len(changed))
+	for path, text := range changed {
+		if replace[path] = ""; text == nil {
+			continue
+		}
+		replace[path] = filepath.Join(dir, fmt.Sprintf("%d.go", len(replace)))
+		if err := os.WriteFile(replace[path], text, 0o644); err != nil {
+			return "", fmt.Errorf("write an overlay: %w", err)
+		}
 	}
-	text, err := json.Marshal(map[string]map[string]string{"Replace": {path: planted}})
+	text, err := json.Marshal(map[string]map[string]string{"Replace": replace})
 	if err != nil {
 		return "", fmt.Errorf("write an overlay: %w", err)
 	}

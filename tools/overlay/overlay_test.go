@@ -98,12 +98,12 @@ func TestTestsAreFoundByName(t *testing.T) {
 
 func TestWriteKeepsTheTree(t *testing.T) {
 	dir := t.TempDir()
-	name, err := Write(filepath.Join(dir, "new"), "/x/a.go", []byte("package a\n"))
+	name, err := Write(filepath.Join(dir, "new"), map[string][]byte{"/x/a.go": []byte("package a\n"), "/x/b.go": nil})
 	if err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(name)
-	if err != nil || !strings.Contains(string(text), `"/x/a.go":"`+dir) {
+	if err != nil || !strings.Contains(string(text), `"/x/a.go":"`+dir) || !strings.Contains(string(text), `"/x/b.go":""`) {
 		t.Errorf("%s, error %v", text, err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // AwaitReady waits until the proxy would serve a completion. It asks the data port, so that what
 // the server starts with its first answer belongs to the baseline.
 func AwaitReady(ctx context.Context, addr string) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for {
 		resp, err := get(ctx, "http://"+addr+"/readyz")
@@ -22,16 +22,16 @@ func AwaitReady(ctx context.Context, addr string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(errors.New("the proxy did not become ready within 10 s"), err)
+			return errors.Join(errors.New("the proxy did not become ready within 30 s"), err)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
 
 // AwaitPolled waits until each engine has been polled twice, because the connection that the proxy
-// keeps for that belongs to the baseline. It gives up after 5 s, which is no error: polling may be off.
+// keeps for that belongs to the baseline. It gives up after 15 s, which is no error: polling may be off.
 func AwaitPolled(ctx context.Context, admin string, engines int) error {
-	const bound = 5 * time.Second
+	const bound = 15 * time.Second
 	for end := time.Now().Add(bound); time.Now().Before(end); {
 		series, err := Series(ctx, admin)
 		if err != nil {

@@ -61,11 +61,14 @@ func TestGet(t *testing.T) {
 
 // A program that is told to end must do so with status 0, and in time.
 func TestEnd(t *testing.T) {
-	for _, tc := range []struct{ name, script, want string }{
-		{"it ends", `trap 'exit 0' TERM; echo up; while :; do sleep 0.01; done`, ""},
-		{"with a status", `trap 'exit 3' TERM; echo up; while :; do sleep 0.01; done`, "exit status 3"},
-		{"too late", `trap '' TERM; echo up; while :; do sleep 0.01; done`, "did not end within"},
-		{"before", `echo up; exit 0`, "ended by itself"},
+	for _, tc := range []struct {
+		name, script, want string
+		within             time.Duration
+	}{
+		{"it ends", `trap 'exit 0' TERM; echo up; while :; do sleep 0.01; done`, "", time.Minute},
+		{"with a status", `trap 'exit 3' TERM; echo up; while :; do sleep 0.01; done`, "exit status 3", time.Minute},
+		{"too late", `trap '' TERM; echo up; while :; do sleep 0.01; done`, "did not end within", 500 * time.Millisecond},
+		{"before", `echo up; exit 0`, "ended by itself", time.Minute},
 	} {
 		p, err := Start(filepath.Join(t.TempDir(), "log"), nil, "/bin/sh", "-c", tc.script)
 		if err != nil {
@@ -77,7 +80,7 @@ func TestEnd(t *testing.T) {
 		if tc.name == "before" {
 			<-p.Ended()
 		}
-		if err := p.End(500 * time.Millisecond); (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+		if err := p.End(tc.within); (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %q in it", tc.name, err, tc.want)
 		}
 		if !p.Gone() {

@@ -2,13 +2,14 @@ package process
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // ClockTick is the unit of CPU times in /proc, 100 a second on every Linux.
@@ -79,22 +80,27 @@ func statFields(pid int) ([]string, error) {
 		return nil, fmt.Errorf("read process %d: %w", pid, err)
 	}
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(fields) < 13 {
+	if len(fields) < 2 {
 		return nil, fmt.Errorf("read process %d: %d fields", pid, len(fields))
 	}
 	return fields, nil
 }
 
 // CPU is the seconds of user and system time that a process has used so far: all its threads, those
-// that have ended too, and none of its children.
+// that have ended too, and none of its children. It is read from the process's clock, in ns, because
+// /proc/PID/stat counts in hundredths of a second, which is 4 % of what 64 streams use in a second.
 func CPU(pid int) (float64, error) {
-	fields, err := statFields(pid)
-	if err != nil {
-		return 0, err
+	var t unix.Timespec
+	if err := unix.ClockGettime(processClock(pid), &t); err != nil {
+		return 0, fmt.Errorf("read the CPU time of process %d: %w", pid, err)
 	}
-	user, err1 := strconv.Atoi(fields[11])
-	system, err2 := strconv.Atoi(fields[12])
-	return float64(user+system) * ClockTick.Seconds(), errors.Join(err1, err2)
+	return time.Duration(t.Nano()).Seconds(), nil
+}
+
+// processClock is clock_getcpuclockid(3): the kernel's number for the clock of a process.
+func processClock(pid int) int32 {
+	const scheduled = 2 // CPUCLOCK_SCHED: user and system time as the scheduler counts it
+	return int32(^pid)<<3 | scheduled
 }
 
 func rssOf(pid int) (float64, error) {

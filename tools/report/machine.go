@@ -19,12 +19,16 @@ type Machine struct {
 func thisMachine() Machine {
 	m := Machine{CPU: "unknown CPU", Cores: runtime.NumCPU(), Kernel: "unknown kernel", Go: runtime.Version()}
 	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		cores := 0 // of the machine, also if this process may run on some of them alone
 		for line := range bytes.Lines(info) {
-			if name, value, ok := strings.Cut(string(line), ":"); ok && strings.TrimSpace(name) == "model name" {
+			switch name, value, _ := strings.Cut(string(line), ":"); strings.TrimSpace(name) {
+			case "model name":
 				m.CPU = strings.TrimSpace(value)
-				break
+			case "processor":
+				cores++
 			}
 		}
+		m.Cores = max(m.Cores, cores)
 	}
 	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		m.Kernel = "Linux " + strings.TrimSpace(string(release))

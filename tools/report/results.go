@@ -2,7 +2,6 @@ package report
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -38,16 +37,25 @@ func Load(path string, to Results) error {
 	return nil
 }
 
+// Keep writes results.json into dir, so that a run that is stopped is not lost.
+func Keep(r Results, dir string) error {
+	js, err := json.MarshalIndent(r, "", "  ")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "results.json"), append(js, '\n'), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("write results: %w", err)
+	}
+	return nil
+}
+
 // Save writes results.json, results.md and the charts into dir, and reports that to out. It
 // publishes them in docs unless that is "".
 func Save(r Results, dir, docs string, out io.Writer) error {
-	js, err := json.MarshalIndent(r, "", "  ")
-	if err == nil {
-		err = errors.Join(
-			os.WriteFile(filepath.Join(dir, "results.json"), append(js, '\n'), 0o644),
-			os.WriteFile(filepath.Join(dir, "results.md"), []byte(r.Markdown("")), 0o644))
+	if err := Keep(r, dir); err != nil {
+		return err
 	}
-	if err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "results.md"), []byte(r.Markdown("")), 0o644); err != nil {
 		return fmt.Errorf("write results: %w", err)
 	}
 	if err := writeCharts(r, dir); err != nil {

@@ -22,8 +22,12 @@ func Begin(version string, rounds int) Run {
 
 // Intro says what the tables are about, without a full stop. seconds is the length of a round.
 func (r Run) Intro(seconds float64) string {
-	return fmt.Sprintf("Measured %s with xpyd %s on %s, %d cores, %s, %s: medians of %d rounds of %g s, each with (least–most) of the rounds",
-		r.Began, r.Version, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go, r.Rounds, seconds)
+	rounds := fmt.Sprintf("medians of %d rounds of %g s, each with (least–most) of the rounds", r.Rounds, seconds)
+	if r.Rounds == 1 {
+		rounds = fmt.Sprintf("one round of %g s", seconds)
+	}
+	return fmt.Sprintf("Measured %s with xpyd %s on %s, %d cores, %s, %s: %s",
+		r.Began, r.Version, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go, rounds)
 }
 
 // Notes tell readers what they must know about the results.

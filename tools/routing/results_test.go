@@ -31,15 +31,15 @@ func sample(kind string) (*Results, *Measurement) {
 	for _, v := range []struct {
 		name               string
 		ttft, hits, tokens float64
-		split              float64
+		tpot, split        float64
 	}{
-		{candidate, 90, 76, 100, 20}, {candidate, 110, 80, 101, 59}, {baseline, 200, 40, 50, 0}, {baseline, 220, 40, 50, 0},
-		{splits, 100, 79, 100, 0}, {splits, 100, 79, 100, 0},
-		{neverSplits, 300, 79, 110, 0}, {neverSplits, 300, 79, 110, 0},
-		{nameOracle, 50, 80, 0, 0}, {nameOracle, 50, 80, 0, 0},
-		{nameOracle + "+auto", 40, 80, 0, 0}, {nameOracle + "+never", 60, 80, 0, 0},
+		{candidate, 90, 76, 100, 15.5, 20}, {candidate, 110, 80, 101, 16, 59}, {baseline, 200, 40, 50, 15, 0}, {baseline, 220, 40, 50, 15, 0},
+		{splits, 100, 79, 100, 15, 0}, {splits, 100, 79, 100, 15, 0},
+		{neverSplits, 300, 79, 110, 100, 0}, {neverSplits, 300, 79, 110, 100, 0},
+		{nameOracle, 50, 80, 0, 0, 0}, {nameOracle, 50, 80, 0, 0, 0},
+		{nameOracle + "+auto", 40, 80, 0, 0, 0}, {nameOracle + "+never", 60, 80, 0, 0, 0},
 	} {
-		m.record(v.name, figures{ttft90: v.ttft, hits: v.hits, tokensS: v.tokens, ttftThen: v.ttft, splitBefore: 50, splitThen: v.split, failed: 0, late: 1}, nil, nil)
+		m.record(v.name, figures{ttft90: v.ttft, hits: v.hits, tokensS: v.tokens, tpot90: v.tpot, ttftThen: v.ttft, splitBefore: 50, splitThen: v.split, failed: 0, late: 1}, nil, nil)
 	}
 	return r, m
 }
@@ -47,10 +47,16 @@ func sample(kind string) (*Results, *Measurement) {
 func TestVerdicts(t *testing.T) {
 	for _, tc := range []struct{ kind, want string }{
 		{"", "prefix+auto: TTFT p90 ms to the best other ≤ 1×: 1.000× (0.900–1.100) to prefix+always: holds\n" +
+			"prefix+auto: time per further token p90 ms to prefix+always ≤ 1.05×: 1.050× (1.033–1.067): holds\n" +
+			"prefix+auto: tokens/s to prefix+never ≥ 0.95×: 0.914× (0.909–0.918): does not hold\n" +
 			"prefix+always: prefix hits % to oracle ≥ 0.95×: 0.988× (0.988–0.988): holds\n" +
 			"prefix+auto: prefix hits % to oracle ≥ 0.95×: 0.975× (0.950–1.000): holds"},
-		{"random", "prefix+auto: TTFT p90 ms to the best other ≤ 1.03×: 1.000× (0.900–1.100) to prefix+always: holds"},
+		{"random", "prefix+auto: TTFT p90 ms to the best other ≤ 1.03×: 1.000× (0.900–1.100) to prefix+always: holds\n" +
+			"prefix+auto: time per further token p90 ms to prefix+always ≤ 1.05×: 1.050× (1.033–1.067): holds\n" +
+			"prefix+auto: tokens/s to prefix+never ≥ 0.95×: 0.914× (0.909–0.918): does not hold"},
 		{"split", "prefix+auto: TTFT p90 ms to the best other ≤ 1×: 1.000× (0.900–1.100) to prefix+always: holds\n" +
+			"prefix+auto: time per further token p90 ms to prefix+always ≤ 1.05×: 1.050× (1.033–1.067): holds\n" +
+			"prefix+auto: tokens/s to prefix+never ≥ 0.95×: 0.914× (0.909–0.918): does not hold\n" +
 			"prefix+auto: TTFT p90 ms to prefix+always ≤ 1×: 1.000× (0.900–1.100): holds\n" +
 			"prefix+auto: tokens/s to prefix+always ≥ 1×: 1.005× (1.000–1.010): holds\n" +
 			"prefix+auto: TTFT p90 ms to prefix+never ≤ 1×: 0.333× (0.300–0.367): holds\n" +

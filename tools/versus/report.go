@@ -15,22 +15,55 @@ func (r *Results) Page() report.Page {
 	return report.Page{File: "performance.md", Name: "bench-proxy"}
 }
 
-// Render puts the tables of an earlier run into the performance.md of docs, and its charts beside
-// it. path is the results.json of that run.
-func Render(path, docs string) error {
-	var r Results
-	if err := report.Load(path, &r); err != nil {
-		return err
-	}
-	all := shapes(crowdWanted)
-	for _, s := range r.Shapes {
-		i := slices.IndexFunc(all, func(x shape) bool { return x.name == s.Name })
-		if i < 0 {
-			return fmt.Errorf("read results of %s: no shape is called %q", path, s.Name)
+// Render puts the tables of earlier runs of one build on one machine into the performance.md of docs,
+// and their charts beside it. paths are the results.json of those runs, which have different shapes.
+func Render(paths []string, docs string) error {
+	var all *Results
+	for _, path := range paths {
+		r := &Results{}
+		if err := report.Load(path, r); err != nil {
+			return err
 		}
-		s.bars = all[i].bars
+		if all == nil {
+			all = r
+		} else if err := all.join(r); err != nil {
+			return fmt.Errorf("read results of %s: %w", path, err)
+		}
 	}
-	return report.Publish(&r, docs)
+	known := shapes(crowdWanted, mostCores)
+	place := func(s *Shape) int { return slices.IndexFunc(known, func(x shape) bool { return x.name == s.Name }) }
+	for _, s := range all.Shapes {
+		i := place(s)
+		if i < 0 {
+			return fmt.Errorf("read results: no shape is called %q", s.Name)
+		}
+		s.bars = known[i].bars
+	}
+	slices.SortStableFunc(all.Shapes, func(a, b *Shape) int { return place(a) - place(b) })
+	return report.Publish(all, docs)
+}
+
+// mostCores is above those of any machine.
+const mostCores = 1024
+
+// join adds the shapes of another run. The first run's kernel part stays.
+func (r *Results) join(other *Results) error {
+	if other.Version != r.Version || other.Machine != r.Machine || other.Cores != r.Cores {
+		return fmt.Errorf("a run of %s on %d of %+v is no part of one of %s on %d of %+v", other.Version, other.Cores, other.Machine, r.Version, r.Cores, r.Machine)
+	}
+	for _, s := range other.Shapes {
+		if r.of(s.Name, s.Load) != nil {
+			return fmt.Errorf("%s is in another run too", s.label())
+		}
+		r.Shapes = append(r.Shapes, s)
+	}
+	r.Rounds, r.Began = max(r.Rounds, other.Rounds), min(r.Began, other.Began)
+	for _, n := range other.Notes {
+		if !slices.Contains(r.Notes, n) {
+			r.Notes = append(r.Notes, n)
+		}
+	}
+	return nil
 }
 
 // Charts are those of all tables.
@@ -45,7 +78,8 @@ func (r *Results) Charts() map[string]report.Chart {
 // Markdown is all tables.
 func (r *Results) Markdown(images string) string {
 	var b strings.Builder
-	b.WriteString(r.Intro(r.WindowS) + ".\n" + r.Notes.Markdown())
+	b.WriteString(r.shortTable())
+	b.WriteString(r.Intro(r.WindowS) + r.scope() + ".\n" + r.Notes.Markdown())
 	b.WriteString(r.barsTable())
 	b.WriteString(r.floorTable())
 	b.WriteString(r.callsTable())
@@ -58,7 +92,7 @@ func (r *Results) Markdown(images string) string {
 // barsTable has each bar once, under the load that is worse for it.
 func (r *Results) barsTable() string {
 	var b strings.Builder
-	b.WriteString("\n### Bars\n\nEach bar is judged on the worse of the loads. nginx is the cheaper of its two forms, shape by shape.\n\n" +
+	b.WriteString("\n### Bars\n\nA bar is a goal, judged on the worse of the two loads. The nginx of a goal is the cheaper of its two forms, shape by shape.\n\n" +
 		"| work | goal | measured | | load | the other load |\n|---|---|---|---|---|---|\n")
 	seen := map[string]bool{}
 	for _, s := range r.Shapes {
@@ -135,6 +169,12 @@ func sections() []section {
 	prompts := []string{"prompt-1k", "prompt-10k", "prompt-100k", "prompt-1m"}
 	backends := []string{"backends-1", "backends-2", "backends-8", "backends-64", "backends-512"}
 	cpu := []column{{metric: cpuRequest}, {metric: requestsS}, {metric: rssMiB}}
+	cores := func(work string) (all []string) {
+		for _, n := range coreCounts(mostCores) {
+			all = append(all, coresName(work, n))
+		}
+		return all
+	}
 	scale := []column{{metric: cpuRequest}, {metric: ttft50, above: nameDirect}, {metric: ttft99, above: nameDirect}}
 	return []section{
 		{"requests", "CPU of a request, µs", []string{"json", "body-512k", "body-4m", "json-512"}, cpu, true},
@@ -146,6 +186,8 @@ func sections() []section {
 		{"prompts-ttft", "Added TTFT by length of the prompt, µs", prompts, scale[1:], true},
 		{"backends", "CPU of a request by number of backends, µs", backends, scale, true},
 		{"backends-ttft", "Added TTFT by number of backends, µs", backends, scale[1:], true},
+		{"cores", "CPU of a request by threads of the proxy, µs", cores("json"), cpu, false},
+		{"cores-events", "CPU of an event by threads of the proxy, µs", cores("paced"), []column{{metric: cpuEvent}, {metric: delay99}}, false},
 	}
 }
 

@@ -89,7 +89,7 @@ func TestRenderOfAnEarlierRun(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(docs, "performance.md"), []byte("<!-- bench-proxy: begin -->\n<!-- bench-proxy: end -->\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(report.Save(r, out, "", io.Discard), Render(filepath.Join(out, "results.json"), docs)); err != nil {
+	if err := errors.Join(report.Save(r, out, "", io.Discard), Render([]string{filepath.Join(out, "results.json")}, docs)); err != nil {
 		t.Fatal(err)
 	}
 	svg, err := r.Charts()["bench-requests.svg"].SVG()

@@ -1,6 +1,7 @@
 package versus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"xpyd/tools/process"
 	"xpyd/tools/report"
@@ -94,6 +97,7 @@ type run struct {
 	out        io.Writer
 	contenders []contender
 	results    *Results
+	cpus       unix.CPUSet // that this process had at first
 }
 
 // Run measures. It writes tables to out as they come, and results.json, results.md and charts to
@@ -107,26 +111,21 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 	if err := os.MkdirAll(o.Out, 0o755); err != nil {
 		return fmt.Errorf("make the directory of results: %w", err)
 	}
-	r := &run{o: o, out: out, results: newResults(o)}
+	cpus, err := ownCPUs()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = confine(cpus) }()
+	r := &run{o: o, out: out, results: newResults(o), cpus: cpus}
 	r.contenders = r.field()
 	if !slices.ContainsFunc(r.contenders, func(c contender) bool { return c.name == nameNginx }) {
 		r.results.Baseline = r.contenders[0].name // there is one, because Validate knows the names
 	}
-	var err error
 	if r.results.Floor, err = measureFloor(o.Window / 10); err != nil {
 		return err
 	}
-	match := regexp.MustCompile(o.Run)
-	for _, s := range shapes(r.crowd()) {
-		if !match.MatchString(s.name) {
-			continue
-		}
-		if err := r.shape(ctx, s); err != nil {
-			return err
-		}
-	}
-	if len(r.results.Shapes) == 0 {
-		return fmt.Errorf("no shape matches %q", o.Run)
+	if err := r.rounds(ctx, r.work()); err != nil {
+		return err
 	}
 	return report.Save(r.results, o.Out, o.Docs, out)
 }
@@ -197,45 +196,6 @@ func takesPart(s shape, c contender) bool {
 	return slices.Contains(s.among, form(c.name)) || c.xpyd && slices.Contains(s.among, nameXpyd)
 }
 
-// shape measures all contenders in turn, under each load, once in each round. Each round begins with
-// another contender.
-func (r *run) shape(ctx context.Context, s shape) error {
-	var names []contender
-	for _, c := range r.contenders {
-		if takesPart(s, c) {
-			names = append(names, c)
-		}
-	}
-	loads := r.o.loads()
-	results := map[string]*Shape{}
-	for _, load := range loads {
-		results[load] = r.results.add(s, load, names)
-	}
-	for round := range r.o.Rounds {
-		for i := range names {
-			c := names[(i+round)%len(names)]
-			for _, load := range loads {
-				values, err := r.measure(ctx, load, s, c)
-				if ctx.Err() != nil {
-					return ctx.Err()
-				}
-				if err != nil {
-					r.note("%s, %s, round %d, %s: %v", s.name, load, round+1, c.name, err)
-				}
-				results[load].record(c.name, values, err)
-			}
-		}
-	}
-	for _, load := range loads {
-		if r.o.Calls {
-			r.calls(ctx, load, s, names, results[load])
-		}
-		results[load].print(r.out, r.results)
-	}
-	r.results.printVerdicts(r.out, results[loads[0]])
-	return ctx.Err()
-}
-
 // measure starts engines and the contender, loads it, and ends them.
 func (r *run) measure(ctx context.Context, load string, s shape, c contender) (values map[metric]float64, err error) {
 	err = r.stage(ctx, load, s, c, func(p *running, dir string) (asked int, err error) {
@@ -260,7 +220,7 @@ func (r *run) stage(ctx context.Context, load string, s shape, c contender, work
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 		return fmt.Errorf("make the directory of the run: %w", err)
 	}
-	p, err := c.start(ctx, target{prefill: e.prefill, decode: e.decode, dir: dir, cores: r.o.Cores})
+	p, err := c.start(ctx, target{prefill: e.prefill, decode: e.decode, dir: dir, cores: cmp.Or(s.cores, r.o.Cores)})
 	if err != nil {
 		return err
 	}
@@ -295,7 +255,7 @@ func lookAt(p *running) (l look, err error) {
 func (r *run) load(s shape) load {
 	l := s.load
 	l.want = s.pace.events
-	l.window, l.warm = r.o.Window*time.Duration(max(1, s.stretch)), min(warmTime, r.o.Window/2)
+	l.window, l.warm = max(s.least, r.o.Window*time.Duration(max(1, s.stretch))), min(warmTime, r.o.Window/2)
 	return l
 }
 

@@ -77,6 +77,9 @@ func (r *run) calls(ctx context.Context, load string, s shape, contenders []cont
 }
 
 func (r *run) callsOf(ctx context.Context, load string, s shape, p *running, dir string) (calls Calls, asked int, err error) {
+	if err := settle(ctx, s, p); err != nil {
+		return calls, 0, err
+	}
 	pids, err := process.Descendants(p.PID())
 	if err != nil {
 		return calls, 0, err

@@ -32,14 +32,7 @@ type Server struct {
 // New starts a server that listens until the test ends.
 func New(t *testing.T, a Answer) *Server {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pc, err := net.ListenPacket("udp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln, pc := bothPorts(t)
 	s := &Server{answer: a, addr: ln.Addr().String()}
 	var wg sync.WaitGroup
 	wg.Go(func() { s.serveUDP(pc) })
@@ -58,6 +51,25 @@ func New(t *testing.T, a Answer) *Server {
 		wg.Wait()
 	})
 	return s
+}
+
+// bothPorts listens on one port over TCP and UDP. Someone else may have the UDP port of a free TCP port.
+func bothPorts(t *testing.T) (net.Listener, net.PacketConn) {
+	t.Helper()
+	var err error
+	for range 20 {
+		ln, e := net.Listen("tcp", "127.0.0.1:0")
+		if e != nil {
+			t.Fatal(e)
+		}
+		var pc net.PacketConn
+		if pc, err = net.ListenPacket("udp", ln.Addr().String()); err == nil {
+			return ln, pc
+		}
+		_ = ln.Close()
+	}
+	t.Fatal(err)
+	return nil, nil
 }
 
 // Set makes a the answer from now on.

@@ -78,7 +78,7 @@ func (c checks) retriedWith(status int, id string, ask func(id string) error) er
 	if err := c.nothingHeld(); err != nil { // streams of the check before this one
 		return err
 	}
-	before, err := c.attempts()
+	before, err := c.refusals()
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (c checks) retriedWith(status int, id string, ask func(id string) error) er
 	}
 	mended := make(chan error, 1)
 	go func() {
-		err := wait("a first attempt", func() (bool, error) { n, err := c.attempts(); return n > before, err })
+		err := wait("a first attempt", func() (bool, error) { n, err := c.refusals(); return n > before, err })
 		mended <- errors.Join(err, c.fault(""))
 	}()
 	begun := time.Now()
@@ -96,30 +96,31 @@ func (c checks) retriedWith(status int, id string, ask func(id string) error) er
 	if err := errors.Join(err, <-mended); err != nil {
 		return err
 	}
-	now, err := c.attempts()
-	if n := now - before; err != nil || n < 2 || n > 3 || took < time.Duration(n-1)*time.Second {
+	now, err := c.refusals()
+	n := now - before + 1
+	if err != nil || n < 2 || n > 3 || took < time.Duration(n-1)*time.Second {
 		return fmt.Errorf("%d attempts in %v, want two, and each the second later that Retry-After asks for: %w", n, took, errors.Join(err, errors.New("(above)")))
 	}
 	prefill, decode, err := c.legs(id)
-	if n := now - before; err != nil || prefill != decode || prefill != 2*n-1 && prefill != 2*n {
+	if err != nil || prefill != decode || prefill != 2*n-1 && prefill != 2*n {
 		return fmt.Errorf("%d prefill, %d decode legs in %d attempts, want two rounds that fail, then one: %w", prefill, decode, n, errors.Join(err, errors.New("(above)")))
 	}
 	return nil
 }
 
-// counted expects that many attempts since before, and that many prefill and decode legs.
-func (c checks) counted(before, attempts int, id string, rounds int) error {
-	now, err := c.attempts()
+// counted expects that many refusals since before, and that many prefill and decode legs.
+func (c checks) counted(before, refusals int, id string, rounds int) error {
+	now, err := c.refusals()
 	if err != nil {
 		return err
 	}
 	prefill, decode, err := c.legs(id)
-	return errors.Join(err, same("attempts", now-before, attempts),
+	return errors.Join(err, same("refusals", now-before, refusals),
 		same("prefill legs", prefill, rounds), same("decode legs", decode, rounds))
 }
 
 func (c checks) burnt(ctx context.Context) error {
-	before, err := c.attempts()
+	before, err := c.refusals()
 	if err != nil {
 		return err
 	}

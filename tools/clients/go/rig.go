@@ -122,16 +122,17 @@ func (r rig) legs(requestID string) (prefill, decode int, err error) {
 	return prefill, decode, nil
 }
 
-var countLine = regexp.MustCompile(`(?m)^xpyd_requests_total\{.*\} (\S+)$`)
+var refusedLine = regexp.MustCompile(`(?m)^xpyd_requests_total\{.*outcome="(?:client_)?error".*\} (\S+)$`)
 
-// attempts returns how many completions xpyd has ended so far.
-func (r rig) attempts() (int, error) {
+// refusals returns how many completions xpyd has answered with an error so far. These it counts before the
+// client has the answer, all others after it.
+func (r rig) refusals() (int, error) {
 	text, err := call(r.admin+"/metrics", nil)
 	if err != nil {
 		return 0, err
 	}
 	sum := 0.0
-	for _, m := range countLine.FindAllSubmatch(text, -1) {
+	for _, m := range refusedLine.FindAllSubmatch(text, -1) {
 		n, err := strconv.ParseFloat(string(m[1]), 64)
 		if err != nil {
 			return 0, err

@@ -37,13 +37,19 @@ export function same(got, want, what) {
 
 /** The error of that class, itself and not a subclass, that call throws. */
 export async function raises(kind, call) {
+  const err = await raised(kind, call);
+  expect(err, `no ${kind.name}`);
+  return err;
+}
+
+/** The error of that class, or undefined if call returns. Any other error is a failure. */
+async function raised(kind, call) {
   try {
     await call();
   } catch (err) {
     expect(err.constructor === kind, `${err.constructor.name}, want ${kind.name}: ${err.message}`);
     return err;
   }
-  throw new Error(`no ${kind.name}`);
 }
 
 export async function call(url, body, method = "POST") {
@@ -66,10 +72,11 @@ export async function legs(requestID) {
   return [mine.filter((r) => r.leg === "prefill").length, mine.filter((r) => r.leg !== "prefill").length];
 }
 
-/** How many completions xpyd has ended so far. */
-export async function attempts() {
+/** How many completions xpyd has answered with an error so far. These it counts before the client has the answer, all
+ * others after it. */
+export async function refusals() {
   const text = await call(ADMIN + "/metrics");
-  return [...text.matchAll(/^xpyd_requests_total\{.*\} (\S+)$/gm)].reduce((sum, m) => sum + Number(m[1]), 0);
+  return [...text.matchAll(/^xpyd_requests_total\{.*outcome="(?:client_)?error".*\} (\S+)$/gm)].reduce((sum, m) => sum + Number(m[1]), 0);
 }
 
 /** The error at the bottom of an error's causes. */
@@ -92,17 +99,33 @@ export async function wait(what, condition, seconds = 10) {
 /** The engines are busy until xpyd has said so. ask(id) succeeds at the SDK's second attempt, or at its
  * third if this machine stalls. */
 export async function retried(status, id, ask) {
-  const before = await attempts();
+  const before = await refusals();
   await fault(`status=${status}`);
-  const mended = wait("a first attempt", async () => (await attempts()) > before).finally(() => fault(""));
+  const mended = wait("a first attempt", async () => (await refusals()) > before).finally(() => fault(""));
   const begun = Date.now();
   await ask(id);
   const took = Date.now() - begun;
   await mended;
-  const n = await attempts() - before;
+  const n = await refusals() - before + 1;
   expect(n >= 2 && n <= 3 && took >= 1000 * (n - 1), `${n} attempts in ${took} ms, want two, and each the second later that Retry-After asks for`);
   const [prefill, decode] = await legs(id);
   expect(prefill === decode && [2 * n - 1, 2 * n].includes(prefill), `${prefill} prefill, ${decode} decode legs in ${n} attempts, want two rounds that fail, then one`);
+}
+
+/** ask(id, n) gives up while the prompt is computed, after which no leg is left. If this machine stalls, the engine may
+ * not have the request by then, or the client may find its answer. Then ask has another try, with a prompt of which
+ * nothing is cached. */
+export async function timesOut(kind, id, ask) {
+  for (let n = 0; n < 3; n++) {
+    const last = n === 2;
+    if (!await raised(kind, () => ask(`${id}-${n}`, n))) {
+      expect(!last, `no ${kind.name}`);
+      continue;
+    }
+    await nothingHeld();
+    const got = await legs(`${id}-${n}`);
+    if (last || got.some((count) => count > 0)) return same(got, [1, 0], "prefill and decode legs");
+  }
 }
 
 /** No engine has a block pinned or a request running. Well before a lease of 30 s ends. */

@@ -7,8 +7,8 @@ import signal
 
 import apis  # its checks register themselves
 import openai
-from rig import (DECODE, KEY, URL, VICTIM, VICTIM_PID, attempts, call, check, expect, fault, legs, nothing_held,
-                 raises, retried, run_all, same)
+from rig import (DECODE, KEY, URL, VICTIM, VICTIM_PID, call, check, expect, fault, legs, nothing_held,
+                 raises, refusals, retried, run_all, same, times_out)
 
 MODEL = "sim"
 client = openai.OpenAI(base_url=URL + "/v1", api_key=KEY)
@@ -223,11 +223,11 @@ def retries_a_503():
 
 @check
 def no_retry_after_two_burnt_prefills():
-    before = attempts()
+    before = refusals()
     err = raises(openai.InternalServerError,
                  lambda: chat(client, "[[D:rst]]", extra_headers=named("python-burnt")))
     same((err.status_code, err.code), (502, "decode_failed"), "error")
-    same(attempts() - before, 1, "attempts")
+    same(refusals() - before, 1, "refusals")
     same(legs("python-burnt"), (2, 2), "prefill and decode legs")
     nothing_held()
 
@@ -244,9 +244,7 @@ def a_stream_left_half_way():
 @check
 def a_call_that_times_out_while_the_prompt_is_computed():
     hasty = once.with_options(timeout=0.3)
-    raises(openai.APITimeoutError, lambda: chat(hasty, "word " * 16000, extra_headers=named("python-hasty")))
-    nothing_held()
-    same(legs("python-hasty"), (1, 0), "prefill and decode legs")
+    times_out(openai.APITimeoutError, "python-hasty", lambda i, n: chat(hasty, f"{n} " + "word " * 16000, extra_headers=named(i)))
 
 
 @check

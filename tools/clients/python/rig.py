@@ -51,12 +51,19 @@ def same(got, want, what):
 
 def raises(kind, call):
     """The error of that class, itself and not a subclass, that call raises."""
+    err = raised(kind, call)
+    expect(err is not None, f"no {kind.__name__}")
+    return err
+
+
+def raised(kind, call):
+    """The error of that class, or None if call returns. Any other error is a failure."""
     try:
         call()
     except kind as err:
         same(type(err).__name__, kind.__name__, "class of the error")
         return err
-    raise AssertionError(f"no {kind.__name__}")
+    return None
 
 
 def call(url, body=None, method=None):
@@ -79,10 +86,11 @@ def legs(request_id):
     return sum(r["leg"] == "prefill" for r in mine), sum(r["leg"] != "prefill" for r in mine)
 
 
-def attempts():
-    """How many completions xpyd has ended so far."""
+def refusals():
+    """How many completions xpyd has answered with an error so far. These it counts before the client has the answer,
+    all others after it."""
     text = call(ADMIN + "/metrics")
-    return sum(float(n) for n in re.findall(r"^xpyd_requests_total\{.*\} (\S+)$", text, re.M))
+    return sum(float(n) for n in re.findall(r'^xpyd_requests_total\{.*outcome="(?:client_)?error".*\} (\S+)$', text, re.M))
 
 
 def wait(what, condition, seconds=10):
@@ -104,12 +112,12 @@ def nothing_held():
 def retried(status, request_id, ask):
     """The engines are busy until xpyd has said so. ask(request_id) succeeds at the SDK's second attempt, or at its
     third if this machine stalls."""
-    before = attempts()
+    before = refusals()
     fault(f"status={status}")
 
     def mend():
         try:
-            wait("a first attempt", lambda: attempts() > before)
+            wait("a first attempt", lambda: refusals() > before)
         finally:
             fault("")
     join = later(mend)
@@ -117,10 +125,26 @@ def retried(status, request_id, ask):
     ask(request_id)
     took = time.monotonic() - begun
     join()
-    n = attempts() - before
+    n = refusals() - before + 1
     expect(2 <= n <= 3 and took >= n - 1, f"{n} attempts in {took:.2f} s, want two, and each the second later that Retry-After asks for")
     prefill, decode = legs(request_id)
     expect(prefill == decode and prefill in (2 * n - 1, 2 * n), f"{prefill} prefill, {decode} decode legs in {n} attempts, want two rounds that fail, then one")
+
+
+def times_out(kind, request_id, ask):
+    """ask(request_id, n) gives up while the prompt is computed, after which no leg is left. If this machine stalls, the
+    engine may not have the request by then, or the client may find its answer. Then ask has another try, with a
+    prompt of which nothing is cached."""
+    for n in range(3):
+        name = f"{request_id}-{n}"
+        if raised(kind, lambda: ask(name, n)) is None:
+            expect(n < 2, f"no {kind.__name__}")
+            continue
+        nothing_held()
+        got = legs(name)
+        if got != (0, 0) or n == 2:
+            same(got, (1, 0), "prefill and decode legs")
+            return
 
 
 def later(action):

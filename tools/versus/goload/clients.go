@@ -123,10 +123,12 @@ func (c *clients) measure(ctx context.Context, sample func(end bool) error) (sec
 	}
 	c.counting.Store(true)
 	from := time.Now()
-	err = sleep(ctx, c.l.Window)
+	if err = sleep(ctx, c.l.Window); err == nil {
+		err = sample(true) // what comes during the look is still counted, because the look takes time and CPU
+	}
 	seconds = time.Since(from).Seconds()
 	c.counting.Store(false)
-	return seconds, errors.Join(err, sample(true))
+	return seconds, err
 }
 
 // open waits until every connection has an answer that has begun.

@@ -1,0 +1,62 @@
+package cmd
+
+import (
+	"context"
+	"encoding/json"
+	"regexp"
+
+	"xpyd/kvparams"
+)
+
+// connects reports that the two engines are to hand blocks over.
+func (e *engine) connects(o *engine) bool { return e.dialect.Name() == o.dialect.Name() }
+
+// engineName finds the connector's name in an engine's command line.
+var engineName = regexp.MustCompile(`"kv_connector":"([A-Za-z0-9_]+)"`)
+
+// askConnector compares the connector that an engine has with the one that is configured. A vLLM says it only
+// with VLLM_SERVER_DEV_MODE=1. Of the others a round tells whether blocks come.
+func (p *engineProber) askConnector(ctx context.Context, e *engine) {
+	want := engineName.FindStringSubmatch(e.dialect.EngineConfig(kvparams.Prefills))
+	if want == nil { // it is no vLLM
+		return
+	}
+	body, err := p.get(ctx, baseOf(e.url)+"/server_info?config_format=json")
+	if err != nil {
+		return
+	}
+	type transfer struct {
+		Connector string `json:"kv_connector"`
+	}
+	var info struct {
+		Config *struct {
+			Transfer *struct {
+				transfer
+				Extra struct {
+					Connectors []transfer `json:"connectors"` // of a MultiConnector
+				} `json:"kv_connector_extra_config"`
+			} `json:"kv_transfer_config"`
+		} `json:"vllm_config"`
+	}
+	if json.Unmarshal(body, &info) != nil || info.Config == nil {
+		return
+	}
+	role := kvparams.Prefills
+	if e.role == "decode" {
+		role = kvparams.Decodes
+	}
+	has := info.Config.Transfer
+	if has == nil {
+		if len(p.cfg.Router.Prefill) > 0 {
+			p.fault("%s says that it has no connector; start it with %s", e, e.dialect.EngineConfig(role))
+		}
+		return
+	}
+	for _, t := range append(has.Extra.Connectors, has.transfer) {
+		if t.Connector == want[1] {
+			return
+		}
+	}
+	p.fault("%s says that it has %s, and it is configured with connector %s, which is %s; put its own connector after its URL (connector=NAME), or start it with %s",
+		e, has.Connector, e.dialect.Name(), want[1], e.dialect.EngineConfig(role))
+}

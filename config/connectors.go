@@ -1,0 +1,147 @@
+package config
+
+import (
+	"slices"
+	"strings"
+
+	"xpyd/kvparams"
+	"xpyd/router"
+)
+
+// member is a backend with its connector.
+type member struct {
+	path, url, connector string
+}
+
+// members lists the backends that hand KV over or take it. Their pools have been checked.
+func (c *Config) members() (all []member) {
+	for _, pool := range []struct {
+		path    string
+		entries []string
+	}{{"prefill", c.Router.Prefill}, {"decode", c.Router.Decode}} {
+		for _, entry := range pool.entries {
+			e, _ := router.ParseEntry(entry)
+			all = append(all, member{pool.path, e.URL, c.connectorOf(e)})
+		}
+	}
+	return all
+}
+
+func (c *Config) connectorOf(e router.Entry) string {
+	if e.Connector != "" {
+		return e.Connector
+	}
+	return c.Connector
+}
+
+// connectors are the names of those that the engines use, in order.
+func (c *Config) connectors() (names []string) {
+	for _, m := range c.members() {
+		names = append(names, m.connector)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Dialect is how the engine of an entry of a pool hands blocks over.
+func (c *Config) Dialect(e router.Entry) kvparams.Dialect {
+	d, ok := kvparams.Lookup(c.connectorOf(e))
+	if !ok {
+		panic("BUG: a connector that validation let pass: " + c.connectorOf(e))
+	}
+	return d
+}
+
+// checkConnectors refuses names that are none of a connector's.
+func (c *Config) checkConnectors() error {
+	known := kvparams.Names()
+	if !slices.Contains(known, c.Connector) {
+		return invalid("connector", c.Connector, "must be one of "+strings.Join(known, ", "))
+	}
+	for _, m := range c.members() {
+		if !slices.Contains(known, m.connector) {
+			return invalid(m.path, m.url+" connector="+m.connector, "must have one of the connectors "+strings.Join(known, ", "))
+		}
+	}
+	for _, entry := range c.Router.Encode {
+		if e, _ := router.ParseEntry(entry); e.Connector != "" {
+			return invalid("encode", entry, "has a connector, and an encode engine hands no KV over; remove \" connector="+e.Connector+"\"")
+		}
+	}
+	return nil
+}
+
+// checkPartners refuses an engine whose connector no engine of the other pool has. It could never make a
+// pair. Operators who add engines one by one at run time come through such a state, so Fits lets it pass.
+func (c *Config) checkPartners() error {
+	if len(c.Router.Prefill) == 0 {
+		return nil
+	}
+	all := c.members()
+	for _, m := range all {
+		if slices.ContainsFunc(all, func(o member) bool { return o.path != m.path && o.connector == m.connector }) {
+			continue
+		}
+		other := "decode"
+		if m.path == other {
+			other = "prefill"
+		}
+		return invalid(m.path, m.url, "has connector "+m.connector+", and no "+other+" backend has it, so it could never make a pair; add \" connector=NAME\" after the URL with the one that its engine uses, or add a "+other+" backend with connector "+m.connector)
+	}
+	return nil
+}
+
+// ranked returns a backend that is one rank of an engine, or "" if none is.
+func (c *Config) ranked() string {
+	for _, entry := range slices.Concat(c.Router.Prefill, c.Router.Decode, c.Router.Encode) {
+		e, _ := router.ParseEntry(entry)
+		if _, rank := router.SplitRank(e.URL); rank != router.NoRank {
+			return e.URL
+		}
+	}
+	return ""
+}
+
+// checkRanked refuses ranks for connectors whose legs carry an engine's address, which is that of one rank.
+func (c *Config) checkRanked() error {
+	for _, m := range c.members() {
+		_, rank := router.SplitRank(m.url)
+		d, _ := kvparams.Lookup(m.connector)
+		_, pairs := d.(kvparams.Pairing)
+		_, directed := d.(kvparams.Directed)
+		if (pairs || directed) && rank != router.NoRank {
+			return invalid("connector", m.connector, "knows no data-parallel ranks, and "+m.url+" names them; start each rank as an engine of its own (--data-parallel-external-lb)")
+		}
+	}
+	return nil
+}
+
+// unproven warns of connectors that xpyd's authors have only read in the engines' source.
+func unproven(c Config) (found []string) {
+	for _, name := range c.connectors() {
+		if d, ok := kvparams.Lookup(name); ok && d.Experimental() && len(c.Router.Prefill) > 0 {
+			found = append(found, invalid("connector", name, "is experimental: it was written from the engines' source, and not or hardly run with them; see docs/connectors.md").Error())
+		}
+	}
+	return found
+}
+
+// readsHandles reports whether some decode engine reads by a handle.
+func (c *Config) readsHandles() bool {
+	return slices.ContainsFunc(c.connectors(), func(name string) bool {
+		d, ok := kvparams.Lookup(name)
+		return ok && d.HandleInAnswer()
+	})
+}
+
+// shortChecks warns of checks that an engine which is well may fail.
+func shortChecks(c Config) (found []string) {
+	for _, name := range c.connectors() {
+		d, _ := kvparams.Lookup(name)
+		f, ok := d.(kvparams.Foreign)
+		if timeout := c.Router.Health.Timeout; ok && timeout <= f.HealthTakes() {
+			found = append(found, invalid("health.timeout", timeout.String(), "is too short for connector "+name+", whose engines may take "+f.HealthTakes().String()+" over /health; raise it, or see docs/connectors.md").Error())
+		}
+	}
+	return found
+}

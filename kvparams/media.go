@@ -1,0 +1,192 @@
+package kvparams
+
+// maxMedia is how many images, sounds and videos of a request are encoded apart. The engine behind the
+// prefill or decode leg encodes all of a request that has more.
+const maxMedia = 256
+
+// encodes reports whether requests of the API can have parts that an encode leg takes. Answers of the
+// responses API have no ec_transfer_params, so its parts stay with the other legs.
+func (a API) encodes() bool { return a == Chat || a == Messages }
+
+// readMessage validates the message at i and notes the images, sounds and videos in its content.
+func (r *Request) readMessage(i, depth int) (end int) {
+	s := &r.s
+	if !r.FindMedia || !r.api.encodes() || s.byteAt(i) != '{' {
+		return s.value(i, depth)
+	}
+	in := s.enter(i, depth)
+	for in.next(s) {
+		if s.byteAt(in.at) != '[' || string(r.decode(&in)) != "content" {
+			in.done(s.value(in.at, in.depth))
+			continue
+		}
+		parts := s.enter(in.at, in.depth)
+		for parts.next(s) {
+			parts.done(r.readPart(parts.at, parts.depth))
+		}
+		in.done(parts.pos)
+	}
+	return in.pos
+}
+
+// readPart validates a part of a message's content.
+func (r *Request) readPart(i, depth int) (end int) {
+	s := &r.s
+	if s.byteAt(i) != '{' {
+		return s.value(i, depth)
+	}
+	media := false
+	in := s.enter(i, depth)
+	for in.next(s) {
+		media = media || r.api == Chat && holdsMedia(r.decode(&in)) && s.byteAt(in.at) != 'n'
+		kind := r.api == Messages && string(r.decode(&in)) == "type"
+		end := s.value(in.at, in.depth)
+		if kind && end > 0 && s.b[in.at] == '"' {
+			media = string(text(s.b, inner(span{in.at, end}))) == "image"
+		}
+		in.done(end)
+	}
+	if media && in.pos > 0 && len(r.media) <= maxMedia {
+		r.media = append(r.media, span{i, in.pos})
+	}
+	return in.pos
+}
+
+// holdsMedia reports whether a part of a chat with a member of this name is one that engines encode.
+// What the client has encoded itself (image_embeds and audio_embeds) is not.
+func holdsMedia(name []byte) bool {
+	switch string(name) {
+	case "image_url", "audio_url", "video_url", "input_audio":
+		return true
+	}
+	return false
+}
+
+// Media is how many images, sounds and videos of the request an encode leg can encode. It is 0 without
+// FindMedia.
+func (r *Request) Media() int {
+	if len(r.media) > maxMedia {
+		return 0
+	}
+	return len(r.media)
+}
+
+// AppendEncode appends the body of an encode leg: a message without text that has the items of Media from
+// first up to, but not including, last. Each item stays as the client wrote it, with the options by which
+// engines decode media, because the engines find an encoding by a hash of these.
+func (r *Request) AppendEncode(dst Segments, first, last int) Segments {
+	dst = dst.add([]byte(`{"max_tokens":1,"stream":false,`))
+	if model := r.raw(fieldModel); model != nil {
+		dst = dst.add([]byte(`"model":`)).add(model).add([]byte(`,`))
+	}
+	if priority := r.raw(fieldPriority); priority != nil {
+		dst = dst.add([]byte(`"priority":`)).add(priority).add([]byte(`,`))
+	}
+	for _, m := range r.rendered {
+		switch name := m.name.of(r.s.b); string(name) {
+		case "mm_processor_kwargs", "media_io_kwargs":
+			dst = dst.add([]byte(`"`)).add(name).add([]byte(`":`)).add(m.val.of(r.s.b)).add([]byte(`,`))
+		}
+	}
+	dst = dst.add([]byte(`"messages":[{"role":"user","content":[`))
+	for i := first; i < last; i++ {
+		if i > first {
+			dst = dst.add([]byte(`,`))
+		}
+		dst = dst.add(r.media[i].of(r.s.b))
+	}
+	return dst.add([]byte(`]}]}`))
+}
+
+// AppendEncodings inserts members, the members of ec_transfer_params, into the body of a leg. This package
+// has made that body from the request.
+func (r *Request) AppendEncodings(body Segments, members []byte) Segments {
+	end := body[len(body)-1]
+	return body[:len(body)-1].add([]byte(`,"ec_transfer_params":{`)).add(members).add([]byte(`}`)).add(end)
+}
+
+// Encodings returns the members of ec_transfer_params in the answer to an encode leg: an object for each
+// encoding, named by its hash. It returns nil if the answer has none, as when engines keep encodings in a
+// shared place. It calls place for each host from which the next leg's engine would fetch one. place
+// returns false for a host to which no engine may connect. To replace the host, it returns a name or
+// address that needs no escapes in JSON. If place replaces no host, the members alias body.
+func Encodings(body []byte, place func(host []byte) (instead string, ok bool)) (members []byte, err error) {
+	var s scanner
+	s.reset(body)
+	i := s.space(0)
+	if s.byteAt(i) != '{' {
+		s.fail(i, "expected an object")
+		return nil, s.answerError()
+	}
+	w := s.enter(i, 0)
+	for met := false; w.next(&s); {
+		if string(w.name(body)) != "ec_transfer_params" || s.byteAt(w.at) == 'n' {
+			w.done(s.value(w.at, w.depth))
+			continue
+		}
+		if met || s.byteAt(w.at) != '{' {
+			return nil, badEncodings("ec_transfer_params must stand once and be an object")
+		}
+		met = true
+		end, moved, err := s.encodings(w.at, w.depth, place)
+		if err != nil {
+			return nil, err
+		}
+		if w.done(end); end > 0 && s.byteAt(s.space(w.at+1)) != '}' {
+			members = replaced(body, span{w.at + 1, end - 1}, moved)
+		}
+	}
+	return members, s.finish(w.pos)
+}
+
+// hostEdit is the text of a host that another one replaces.
+type hostEdit struct {
+	span
+	instead string
+}
+
+// replaced is a part of body with the edits, which are in order. Without edits it aliases body.
+func replaced(body []byte, part span, edits []hostEdit) []byte {
+	if len(edits) == 0 {
+		return part.of(body)
+	}
+	var text []byte
+	for _, e := range edits {
+		text = append(append(text, body[part.at:e.at]...), e.instead...)
+		part.at = e.end
+	}
+	return append(text, part.of(body)...)
+}
+
+// encodings validates the object of all encodings at i. It returns the hosts in it that are to be replaced.
+func (s *scanner) encodings(i, depth int, place func(host []byte) (instead string, ok bool)) (end int, moved []hostEdit, err error) {
+	w := s.enter(i, depth)
+	for w.next(s) {
+		if s.byteAt(w.at) != '{' {
+			return -1, nil, badEncodings("each encoding must be an object")
+		}
+		in := s.enter(w.at, w.depth)
+		for in.next(s) {
+			end := s.value(in.at, in.depth)
+			if end > 0 && string(in.name(s.b)) == "peer_host" {
+				instead, ok := "", s.b[in.at] == '"'
+				if ok {
+					instead, ok = place(text(s.b, inner(span{in.at, end})))
+				}
+				if !ok {
+					return -1, nil, badEncodings("peer_host is not in kv.allow_hosts")
+				}
+				if instead != "" {
+					moved = append(moved, hostEdit{inner(span{in.at, end}), instead})
+				}
+			}
+			in.done(end)
+		}
+		w.done(in.pos)
+	}
+	return w.pos, moved, nil
+}
+
+func badEncodings(why string) error {
+	return &AnswerError{Code: CodeHandoff, Member: "ec_transfer_params", Message: "encode answer: " + why}
+}

@@ -1,0 +1,168 @@
+package kvparams
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func parsedMedia(t *testing.T, api API, body string) *Request {
+	t.Helper()
+	r := &Request{FindMedia: true}
+	if err := r.Parse(api, []byte(body)); err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	return r
+}
+
+func joined(s Segments) string { return string(bytes.Join(s, nil)) }
+
+func TestMediaIsFound(t *testing.T) {
+	const image = `{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}`
+	for _, tc := range []struct {
+		api      API
+		messages string
+		want     []string
+	}{
+		{Chat, `[{"role":"user","content":"look: {\"image_url\":1}"}]`, nil},
+		{Chat, `[{"role":"user","content":[{"type":"text","text":"no"}]}]`, nil},
+		{Chat, `[{"role":"user","content":[{"type":"text","text":"a"},` + image + `]},{"role":"assistant","content":null},{"content":[ ` + image + ` ]}]`, []string{image, image}},
+		{Chat, `[{"content":[{"input_audio":{"data":"x","format":"wav"},"type":"input_audio"},{"image_url":"http://x/y","uuid":"u"}]}]`,
+			[]string{`{"input_audio":{"data":"x","format":"wav"},"type":"input_audio"}`, `{"image_url":"http://x/y","uuid":"u"}`}},
+		{Chat, `[{"c\u006fntent":[{"\u0069mage_url":"a"}]}]`, []string{`{"\u0069mage_url":"a"}`}},
+		{Chat, `[{"content":[{"type":"image_embeds","image_embeds":"x"},{"image_url":null,"uuid":"cached"}]}]`, nil},
+		{Chat, `[{"content":[{"audio_url":{"url":"a"}},{"video_url":{"url":"b"}}]}]`, []string{`{"audio_url":{"url":"a"}}`, `{"video_url":{"url":"b"}}`}},
+		{Chat, `[{"role":"tool","tools":[{"image_url":"a"}]},["image_url"],3,{"content":[["image_url"],"image_url",{}]}]`, nil},
+		{Messages, `[{"role":"user","content":[{"type":"image","source":{"type":"base64","data":"A"}},{"type":"text","text":"x"}]}]`,
+			[]string{`{"type":"image","source":{"type":"base64","data":"A"}}`}},
+		{Messages, `[{"role":"user","content":[{"image_url":"x","type":"text"}]}]`, nil},
+		{Responses, `[{"role":"user","content":[{"type":"input_image","image_url":"x"}]}]`, nil},
+	} {
+		member := "messages"
+		if tc.api == Responses {
+			member = "input"
+		}
+		r := parsedMedia(t, tc.api, `{"`+member+`":`+tc.messages+`}`)
+		if r.Media() != len(tc.want) {
+			t.Errorf("%s %s: %d items, want %d", tc.api, tc.messages, r.Media(), len(tc.want))
+			continue
+		}
+		for i, want := range tc.want {
+			if got := joined(r.AppendEncode(nil, i, i+1)); !strings.HasSuffix(got, `"content":[`+want+`]}]}`) {
+				t.Errorf("%s: item %d is sent as %s", tc.messages, i, got)
+			}
+		}
+	}
+}
+
+func TestMediaIsFoundOnlyOnDemand(t *testing.T) {
+	var r Request
+	if err := r.Parse(Chat, []byte(`{"messages":[{"content":[{"image_url":"a"}]}]}`)); err != nil || r.Media() != 0 {
+		t.Errorf("got %d items and %v, want none", r.Media(), err)
+	}
+}
+
+// A body with more items than an encode stage takes is one without items, for it.
+func TestTooMuchMediaIsLeft(t *testing.T) {
+	items := func(n int) string { return strings.TrimSuffix(strings.Repeat(`{"image_url":"a"},`, n), ",") }
+	if r := parsedMedia(t, Chat, `{"messages":[{"content":[`+items(maxMedia)+`]}]}`); r.Media() != maxMedia {
+		t.Errorf("got %d items, want %d", r.Media(), maxMedia)
+	}
+	if r := parsedMedia(t, Chat, `{"messages":[{"content":[`+items(maxMedia+1)+`]}]}`); r.Media() != 0 {
+		t.Errorf("got %d items, want 0", r.Media())
+	}
+}
+
+// The search for items must not change what passes for JSON.
+func TestMediaBodiesAreValidated(t *testing.T) {
+	for _, messages := range []string{
+		`[{"content":[{"image_url":}]}]`, `[{"content":[{"image_url":1,}]}]`, `[{"content":[{]}]`, `[{"content":[`, `[{"content":[{"image_url":"a"} {}]}]`,
+		`[{"content" [1]}]`, `[{"content":[1]]`, `[{content:[1]}]`, "[{\"content\":[{\"image_url\":\"\x01\"}]}]",
+	} {
+		r := Request{FindMedia: true}
+		if err := r.Parse(Chat, []byte(`{"messages":`+messages+`}`)); err == nil {
+			t.Errorf("%s passed", messages)
+		}
+	}
+}
+
+func TestEncodeBody(t *testing.T) {
+	r := parsedMedia(t, Chat, `{"model":"m\u0031","temperature":2,"priority":-3,"mm_processor_kwargs":{"a":1},"media_io_kwargs":{"b":2},"documents":[],`+
+		`"messages":[{"role":"user","content":[{"type":"text","text":"secret"},{"image_url":"a"},{"image_url":"b"},{"image_url":"c"}]}],"stream":true,"max_tokens":9}`)
+	got := joined(r.AppendEncode(nil, 1, 3))
+	want := `{"max_tokens":1,"stream":false,"model":"m\u0031","priority":-3,"mm_processor_kwargs":{"a":1},"media_io_kwargs":{"b":2},` +
+		`"messages":[{"role":"user","content":[{"image_url":"b"},{"image_url":"c"}]}]}`
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestEncodingsGoToOneLeg(t *testing.T) {
+	r := parsedMedia(t, Chat, `{"messages":[{"content":[{"image_url":"a"}]}],"ec_transfer_params":null} `)
+	plain, prefill := r.AppendPlain(nil), nixl{}.AppendPrefill(nil, r, &Leg{})
+	for _, body := range []Segments{plain, prefill} {
+		before := joined(body)
+		got := joined(r.AppendEncodings(body, []byte(`"h":{"peer_host":"x"}`)))
+		if want := strings.TrimSuffix(before, "} ") + `,"ec_transfer_params":{"h":{"peer_host":"x"}}} `; got != want || !json.Valid([]byte(got)) {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+	if got := joined(r.AppendPlain(nil)); strings.Contains(got, "ec_transfer_params") {
+		t.Errorf("another body of the request has the encodings too: %s", got)
+	}
+}
+
+func TestEncodings(t *testing.T) {
+	for _, tc := range []struct{ answer, want, fault string }{
+		{`{"id":"x","ec_transfer_params":null}`, "", ""},
+		{`{"choices":[]}`, "", ""},
+		{`{"ec_transfer_params":{ }}`, "", ""},
+		{`{"ec_transfer_params":{"h1":{"metadata":{"g":[1]},"peer_host":"good"},"h2":{}},"z":1}`, `"h1":{"metadata":{"g":[1]},"peer_host":"good"},"h2":{}`, ""},
+		{`{"choices":[{"ec_transfer_params":{"h":{}}}]}`, "", ""},
+		{`{"ec_transfer_params": {"h":{"a":"localhost","peer_host":"local\u0068ost","peer_port":1}, "i":{"peer_host":"good"},"j":{"peer_host":"localhost"} } }`,
+			`"h":{"a":"localhost","peer_host":"10.0.0.9","peer_port":1}, "i":{"peer_host":"good"},"j":{"peer_host":"10.0.0.9"} `, ""},
+		{`{"ec_transfer_params":{"h":{"peer_host":"evil"}}}`, "", "kv.allow_hosts"},
+		{`{"ec_transfer_params":{"h":{"peer\u005fhost":"evil"}}}`, "", "kv.allow_hosts"},
+		{`{"ec_transfer_params":{"h":{"peer_host":["good"]}}}`, "", "kv.allow_hosts"},
+		{`{"ec_transfer_params":{"h":7}}`, "", "must be an object"},
+		{`{"ec_transfer_params":"h"}`, "", "must stand once and be an object"},
+		{`{"ec_transfer_params":{},"ec_transfer_params":{"h":{}}}`, "", "must stand once and be an object"},
+		{`{"ec_transfer_params":{"h":{}`, "", "not valid JSON"},
+		{`{"ec_transfer_params":{"h":{}}} x`, "", "not valid JSON"},
+		{`[]`, "", "not valid JSON"},
+		{``, "", "not valid JSON"},
+	} {
+		got, err := Encodings([]byte(tc.answer), func(host []byte) (string, bool) {
+			if string(host) == "localhost" {
+				return "10.0.0.9", true
+			}
+			return "", string(host) == "good"
+		})
+		switch {
+		case tc.fault == "" && (err != nil || string(got) != tc.want):
+			t.Errorf("%s: got %q and %v, want %q", tc.answer, got, err, tc.want)
+		case tc.fault != "" && (err == nil || !strings.Contains(err.Error(), tc.fault)):
+			t.Errorf("%s: got %q and %v, want an error with %q", tc.answer, got, err, tc.fault)
+		}
+	}
+}
+
+// BenchmarkScanForMedia compares a chat of text with and without the search for items.
+func BenchmarkScanForMedia(b *testing.B) {
+	for _, find := range []bool{false, true} {
+		for _, size := range []int{1 << 10, 40 << 10} {
+			body := chatBody(size)
+			b.Run(fmt.Sprintf("%v/%dKB", find, size>>10), func(b *testing.B) {
+				r := Request{FindMedia: find}
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := r.Parse(Chat, body); err != nil || r.Media() != 0 {
+						b.Fatal(err, r.Media())
+					}
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package members
+
+import (
+	"maps"
+	"slices"
+
+	"xpyd/router"
+)
+
+// expand puts the ranks of each engine that says itself how many it has in the place of its entry, and returns
+// the base URLs of these engines.
+func expand(all []placed, ranks map[string]int) (now []placed, found []string) {
+	for _, p := range all {
+		engine, rank := router.SplitRank(p.URL)
+		if rank != router.AutoRank {
+			now = append(now, p)
+			continue
+		}
+		found = append(found, engine)
+		for _, p.URL = range router.FoundRanks(engine, ranks[engine]) {
+			now = append(now, p)
+		}
+	}
+	return now, found
+}
+
+// ranksOf counts the ranks of the engines in the pools, by their base URLs. So what is known of an engine stays
+// for as long as it is in the pools, also where it was written with its ranks before.
+func ranksOf(cfg router.Config) (map[string]int, error) {
+	all, err := entries(cfg)
+	ranks := map[string]int{}
+	for _, p := range all {
+		switch engine, rank := router.SplitRank(p.URL); rank {
+		case router.AutoRank:
+		case router.NoRank:
+			ranks[engine] = 1
+		default:
+			ranks[engine] = max(ranks[engine], rank+1)
+		}
+	}
+	return ranks, err
+}
+
+// Ranks takes in how many data-parallel ranks an engine says that it has. They are in the pools when it returns,
+// unless it returns an error. It does nothing about an engine whose ranks an operator has written. It is no edit: it leaves
+// the state file alone, which may be that of a successor by now.
+func (s *Set) Ranks(engine string, n int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.ranks[engine]
+	if was == n || !slices.Contains(s.now.Found, engine) {
+		return nil
+	}
+	if n < 1 || n > router.MaxRanks {
+		return wrong("%s says that it has %d data-parallel ranks; xpyd takes 1 to %d", engine, n, router.MaxRanks)
+	}
+	ranks := maps.Clone(s.ranks)
+	ranks[engine] = n
+	now, _, _, err := apply(s.base, s.edits, ranks)
+	if err != nil {
+		return err
+	}
+	if err := s.fits(now); err != nil {
+		return conflict("the %d data-parallel ranks of %s do not fit: %v", n, engine, err)
+	}
+	if err := s.enforce(now, s.put); err != nil {
+		return err
+	}
+	s.log.Info().Str("backend", engine).Int("ranks", n).Int("ranks_before", was).Msg("the engine says how many data-parallel ranks it has")
+	return nil
+}
+
+// entries lists what an edit may be about: the backends, and the engines whose ranks are found as wholes, each
+// before its ranks. Called under mu.
+func (s *Set) entries() (all []placed, err error) {
+	now, err := entries(s.now)
+	seen := map[string]bool{}
+	for _, p := range now {
+		engine, rank := router.SplitRank(p.URL)
+		if slices.Contains(s.now.Found, engine) && !seen[engine] && rank != router.AutoRank {
+			seen[engine] = true
+			whole := p
+			whole.URL = router.JoinRank(engine, router.AutoRank)
+			all = append(all, whole)
+		}
+		all = append(all, p)
+	}
+	return all, err
+}
+
+// whole returns the entry of the engine that id names, if it says itself how many ranks it has: its URL with
+// @auto, or without. Otherwise it returns "". Called under mu.
+func (s *Set) whole(id string) string {
+	full, err := router.BaseURL(id)
+	for _, engine := range s.now.Found {
+		auto := router.JoinRank(engine, router.AutoRank)
+		if err == nil && (full == auto || full == engine) || named(auto, id) || named(engine, id) {
+			return auto
+		}
+	}
+	return ""
+}
+
+// waiting lists the ranks that were changed and that their engines do not have now. Called under mu.
+func (s *Set) waiting() (urls []string) {
+	for _, e := range s.edits {
+		if engine, rank := router.SplitRank(e.URL); rank >= s.ranks[engine] || rank >= 0 && s.ranks[engine] == 1 {
+			if slices.Contains(s.now.Found, engine) {
+				urls = append(urls, e.URL)
+			}
+		}
+	}
+	return urls
+}
+
+// loose refuses an edit that would take one rank out of an engine whose ranks are found.
+func (s *Set) loose(url string) error {
+	engine, rank := router.SplitRank(url)
+	if rank != router.AutoRank && slices.Contains(s.now.Found, engine) {
+		auto := router.JoinRank(engine, router.AutoRank)
+		return conflict("%s is a rank of %s, whose ranks are those that it says it has; change %s, or drain the rank", url, engine, auto)
+	}
+	return nil
+}

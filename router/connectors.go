@@ -1,0 +1,233 @@
+package router
+
+import (
+	"slices"
+	"sync/atomic"
+)
+
+// Backends of two connectors never make a pair, because their engines cannot hand blocks over. Decode is
+// chosen first, among connectors that have a prefill backend for the request. The other leg, and whatever
+// follows in the same round, stays with that connector (Want.Like). With one connector in both pools none
+// of this is looked at.
+
+// SetBound says that the backend's engine serves nothing without a prefill. Call it before a request can
+// see the backend.
+func (b *Backend) SetBound(bound bool) { b.bound.Store(bound) }
+
+// SeveralConnectors reports whether the backends have more than one connector.
+func (s *Snapshot) SeveralConnectors() bool { return s.decode.connectors != nil }
+
+// sortConnectors makes the parts of both pools by connector, if there are several. The parts keep the turns
+// that they had in old.
+func (s *Snapshot) sortConnectors(old *Snapshot) {
+	counts := map[string]int{}
+	for _, p := range [...]*pool{s.prefill, s.decode} {
+		for _, m := range p.members {
+			counts[m.Connector] += 0
+		}
+	}
+	if len(counts) < 2 {
+		return
+	}
+	for _, b := range s.prefill.backends {
+		counts[b.Connector]++
+	}
+	s.prefill.connectors, s.decode.connectors = counts, counts
+	s.prefill.split(old.prefill)
+	s.decode.split(old.decode)
+}
+
+// split makes the parts of p, which may itself be the part that serves a model.
+func (p *pool) split(old *pool) {
+	if p.connectors == nil {
+		return
+	}
+	p.byConnector = map[string]*pool{}
+	for name, partners := range p.connectors {
+		part := p.part(func(b *Backend) bool { return b.Connector == name })
+		if p.role == Decode {
+			part.partners = partners
+			part.cycle = cycleOf(len(part.backends), partners)
+		}
+		if old != nil && old.byConnector[name] != nil {
+			part.turns = old.byConnector[name].turns
+		}
+		p.byConnector[name] = part
+	}
+}
+
+// part is p with the backends that has picks, and with turns of its own. It may be empty.
+func (p *pool) part(has func(*Backend) bool) *pool {
+	part := &pool{
+		role: p.role, policyName: p.policyName, policy: p.policy, turns: new(atomic.Uint64),
+		limit: p.limit, prefix: p.prefix,
+	}
+	for _, b := range p.backends {
+		if has(b) {
+			part.backends = append(part.backends, b)
+		}
+	}
+	part.cycle = cycleOf(len(part.backends), p.partners)
+	return part
+}
+
+// fitting is the part of p that w may get: with the connector of w.Like, and for a request without a
+// prefill only where decode serves it. While p has one connector it is p or empty.
+func (p *pool) fitting(w *Want) *pool {
+	if w.Like != nil && p.byConnector != nil {
+		if p = p.byConnector[w.Like.Connector]; p == nil {
+			return &pool{role: w.Role}
+		}
+	}
+	if p.byConnector == nil && len(p.backends) > 0 && (w.Like != nil && p.backends[0].Connector != w.Like.Connector || w.Unbound && p.bound()) {
+		return &pool{role: p.role}
+	}
+	return p
+}
+
+// bound reports whether the backends of p, which have one connector, serve nothing without a prefill.
+func (p *pool) bound() bool {
+	return p.role == Decode && len(p.backends) > 0 && p.backends[0].bound.Load()
+}
+
+// choose is p.choose, where p may have decode backends of several connectors. Those with a prefill backend
+// that has room come first, then those with one that is not down; such a pair is waited for. Without such a
+// prefill backend there is only decode alone, so backends that serve nothing alone come last.
+func (s *Snapshot) choose(p *pool, q query, w *Want) (*Backend, error) {
+	if p.byConnector == nil || w.Role != Decode {
+		return p.choose(q)
+	}
+	var roomy, paired, served []string
+	prefill := s.poolFor(Prefill, &Want{Model: w.Model})
+	for name, part := range p.byConnector {
+		if len(part.backends) == 0 {
+			continue
+		}
+		some, room := false, false
+		if !w.Unbound {
+			some, room = prefill.byConnector[name].usable(w.Gone, q.now)
+		}
+		if room {
+			roomy = append(roomy, name)
+		}
+		if some {
+			paired = append(paired, name)
+		}
+		if some || !part.bound() {
+			served = append(served, name)
+		}
+	}
+	if !w.Alone && !w.Unbound {
+		for _, names := range [...][]string{roomy, paired} {
+			if b := p.pick(q.among(names)); b != nil {
+				return b, nil
+			}
+		}
+		// Cold and banned pairs come before decode alone, and so does waiting for a slot.
+		if b, err := p.choose(q.among(paired)); len(paired) > 0 && (err == nil || err == ErrBusy) {
+			return b, err
+		}
+	}
+	if len(served) == 0 && !w.Unbound {
+		return p.choose(q) // what the request is told then is that there is no prefill
+	}
+	return p.choose(q.among(served))
+}
+
+// Others reports whether backends of both roles with another connector than that of w.Like may serve w.
+func (s *Snapshot) Others(w Want) bool {
+	like, now := w.Like, s.router.now()
+	if !s.SeveralConnectors() {
+		return false
+	}
+	w.Like = nil
+	prefill, decode := s.poolFor(Prefill, &w), s.poolFor(Decode, &w)
+	for name, d := range decode.byConnector {
+		p, _ := prefill.byConnector[name].usable(w.Gone, now)
+		if some, _ := d.usable(w.Skip, now); some && name != like.Connector && (p || w.Unbound && !d.bound()) {
+			return true
+		}
+	}
+	return false
+}
+
+// usable reports whether some backend of p is not down and none of gone, and whether one of these has room.
+func (p *pool) usable(gone []*Backend, now int64) (some, room bool) {
+	for _, b := range p.backends {
+		if b.State() == Down || b.Closed() || slices.Contains(gone, b) {
+			continue
+		}
+		some = true
+		room = room || !b.ejected(now) && (p.limit == 0 || b.inflight.Load() < p.limit)
+	}
+	return some, room
+}
+
+// among is q for backends with one of the connectors.
+func (q query) among(connectors []string) query {
+	q.connectors, q.connected = connectors, true
+	q.ready()
+	return q
+}
+
+// StandAlone reports whether some decode backend serves requests for the model without a prefill.
+func (s *Snapshot) StandAlone(model []byte) bool {
+	p := s.poolFor(Decode, &Want{Role: Decode, Model: model})
+	if p.byConnector == nil {
+		return !p.bound()
+	}
+	for _, part := range p.byConnector {
+		if len(part.backends) > 0 && !part.bound() {
+			return true
+		}
+	}
+	return false
+}
+
+// couples reports whether some prefill backend and some decode backend with its connector may serve the model.
+func (s *Snapshot) couples(model []byte) bool {
+	may := func(b *Backend) bool {
+		ids := b.Models()
+		return ids == nil || slices.Contains(ids, string(model))
+	}
+	for _, d := range s.decode.members {
+		for _, p := range s.prefill.members {
+			if p.Connector == d.Connector && may(d.Backend) && may(p.Backend) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Ready reports whether the pools could serve a completion. This needs a decode backend that is up. It
+// also needs a prefill backend that is up and has the same connector, unless requests may do without a
+// prefill (alone), no request would get one, or there is no prefill pool. If decode serves nothing
+// alone, a prefill backend is always necessary.
+func (s *Snapshot) Ready(alone bool) bool {
+	alone = alone || s.pd.Mode == PDNever || !s.Pooled(Prefill)
+	ready := func(p, d *pool) bool {
+		return anyUp(d.backends) && (alone && !d.bound() || anyUp(p.backends))
+	}
+	if !s.SeveralConnectors() {
+		return ready(s.prefill, s.decode)
+	}
+	for name, d := range s.decode.byConnector {
+		if ready(s.prefill.byConnector[name], d) {
+			return true
+		}
+	}
+	return false
+}
+
+// AnyUp reports whether a backend of the role is up.
+func (s *Snapshot) AnyUp(role Role) bool { return anyUp(s.Backends(role)) }
+
+func anyUp(backends []*Backend) bool {
+	for _, b := range backends {
+		if b.State() == Up {
+			return true
+		}
+	}
+	return false
+}
