@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -105,6 +106,9 @@ func TestReloadDuringAHandOverReachesTheSuccessor(t *testing.T) {
 				ok, _ := l.await(t.Context())
 				replaced <- ok
 			}()
+			caught := make(chan os.Signal, 1) // as serve does: a shell cannot trap what nohup, say, has had ignored
+			signal.Notify(caught, syscall.SIGHUP)
+			defer signal.Stop(caught)
 			usr2 <- syscall.SIGUSR2
 			awaitFile(t, filepath.Join(dir, "started"))
 			if over == "HUP" {
