@@ -11,6 +11,9 @@ import urllib.request
 
 HOST = "127.0.0.1"
 
+# An engine with the role both serves in either pool, and as a whole engine.
+KV_ROLES = {"prefill": "kv_producer", "decode": "kv_consumer", "both": "kv_both"}
+
 
 def free_port():
     with socket.socket() as s:
@@ -97,7 +100,7 @@ def vllm_command(spec, port, side, defaults):
     env = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, spec["gpus"])), "VLLM_CACHE_ROOT": f"{os.environ['VLLM_CACHE_ROOT']}/{port}"}
     env |= spec.get("env", {})
     if spec["role"] != "plain":
-        transfer = {"kv_connector": "NixlConnector", "kv_role": {"prefill": "kv_producer", "decode": "kv_consumer"}[spec["role"]]}
+        transfer = {"kv_connector": "NixlConnector", "kv_role": KV_ROLES[spec["role"]]}
         if spec.get("transfer"):
             transfer["kv_connector_extra_config"] = spec["transfer"]
         argv += ["--kv-transfer-config", json.dumps(transfer)]

@@ -1,6 +1,6 @@
 """rig.py: runs a plan of experiments with xpyd and real vLLM engines on the GPUs of this machine.
 
-  rig.py run PLAN.json --out DIR [--xpyd PATH] [--limit SECONDS] [--dry-run | --profile NAME]
+  rig.py run PLAN.json --out DIR [--xpyd PATH] [--limit SECONDS] [--first-gpu N] [--dry-run | --profile NAME]
 
 A plan starts its engines once, then takes its steps one after the other. After each step DIR has
 summary.json and runs.tar.gz with all results so far. No step begins that cannot end within the
@@ -55,11 +55,11 @@ class Rig:
         return self.args.limit - RESERVE - (time.time() - self.begin)
 
     def engine_specs(self):
-        gpus, specs = self.plan["gpus"], {}
+        gpus, first, specs = self.plan["gpus"], self.args.first_gpu, {}
         for topology in self.plan.get("topologies", []):
             specs |= engines.expand(topology, gpus)
-        specs |= {n: s | {"gpus": [g % gpus for g in s["gpus"]]} for n, s in self.plan.get("engines", {}).items()}
-        return {n: self.plan.get("defaults", {}) | s for n, s in specs.items()}
+        specs |= self.plan.get("engines", {})
+        return {n: self.plan.get("defaults", {}) | s | {"gpus": [first + g % gpus for g in s["gpus"]]} for n, s in specs.items()}
 
     def run(self):
         specs = self.engine_specs()
@@ -407,6 +407,7 @@ def main():
     parser.add_argument("--out", required=True)
     parser.add_argument("--xpyd", default="./xpyd")
     parser.add_argument("--limit", type=float, default=580)
+    parser.add_argument("--first-gpu", type=int, default=0, help="the plan's GPU 0, so that two plans can share a machine")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--profile", help="of xpyd sim, in place of real engines")
     rig = Rig(parser.parse_args())
