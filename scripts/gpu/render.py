@@ -181,13 +181,13 @@ def crossover(result):
                 cell = cells.setdefault((s["workload"], load, f"{size['input']}/{size['output']}"), {})
                 made = t["output_tokens_per_second"] / plot.gpus_of(result, s["contender"])
                 m = t["ms"]
-                cell.setdefault(s["contender"], []).append([m["ttft"]["median"], m["ttft"]["p90"], m["tpot"]["median"], m["tpot"]["p90"], m["itl"]["p99"], 1 / made])
+                cell.setdefault(s["contender"], []).append([m["ttft"]["median"], m["ttft"]["p90"], m["tpot"]["median"], m["tpot"]["p90"], m["itl"]["p99"], m["e2el"]["median"], 1 / made])
     rows = []
     for cell, runs in cells.items():
         if len(runs) == 2:
             split, whole = ([statistics.median(column) for column in zip(*runs[name])] for name in ("always", "collocated"))
-            rows.append((*cell, *(both(a, b, form) for a, b, form in zip(split, whole, ("{:.0f}", "{:.0f}", "{:.1f}", "{:.1f}", "{:.0f}", "")))))
-    return table(("traffic", "load", "prompt/answer", "TTFT p50, ms", "TTFT p90, ms", "TPOT p50, ms", "TPOT p90, ms", "ITL p99, ms", "tokens/s of a GPU"), rows)
+            rows.append((*cell, *(both(a, b, form) for a, b, form in zip(split, whole, ("{:.0f}", "{:.0f}", "{:.1f}", "{:.1f}", "{:.0f}", "{:,.0f}", "")))))
+    return table(("traffic", "load", "prompt/answer", "TTFT p50, ms", "TTFT p90, ms", "TPOT p50, ms", "TPOT p90, ms", "ITL p99, ms", "whole answer p50, ms", "tokens/s of a GPU"), rows)
 
 
 def both(split, whole, form):

@@ -100,7 +100,7 @@ class Load(unittest.TestCase):
 class Crossover(unittest.TestCase):
     @staticmethod
     def step(contender, ttft, tpot, made, load):
-        totals = {"ms": {"ttft": {"median": ttft, "p90": 2 * ttft}, "tpot": {"median": tpot, "p90": tpot}, "itl": {"p99": 2 * tpot}}, "output_tokens_per_second": made}
+        totals = {"ms": {"ttft": {"median": ttft, "p90": 2 * ttft}, "tpot": {"median": tpot, "p90": tpot}, "itl": {"p99": 2 * tpot}, "e2el": {"median": ttft + 2 * tpot}}, "output_tokens_per_second": made}
         return {"kind": "serve", "workload": "w", "contender": contender, "streams": [{"stream": {"input": 9, "output": 3}, "totals": totals}]} | load
 
     def test_what_is_better_by_a_twentieth_stands_out(self):
@@ -110,8 +110,8 @@ class Crossover(unittest.TestCase):
         steps = [self.step("always", 200, 6.0, 1000, load), self.step("collocated", 120, 9.0, 1300, load), self.step("collocated", 100, 7.0, 900, load),
                  self.step("collocated", 140, 8.0, 1030, load), self.step("never", 1, 1.0, 1, load), self.step("always", 1, 1.0, 1, alone), self.step("always", 100, 6.0, 900, {"rate": 3}), self.step("collocated", 100, 6.0, 900, {"rate": 3})]
         rows = render.crossover({"engines": engines, "contenders": contenders, "steps": steps}).splitlines()[2:]
-        self.assertEqual(rows, ["| w | 8 at once | 9/3 | 200 / **120** | 400 / **240** | **6.0** / 8.0 | **6.0** / 8.0 | **12** / 16 | 500 / 515 |",
-                                "| w | 3/s | 9/3 | 100 / 100 | 200 / 200 | 6.0 / 6.0 | 6.0 / 6.0 | 12 / 12 | 450 / 450 |"])
+        self.assertEqual(rows, ["| w | 8 at once | 9/3 | 200 / **120** | 400 / **240** | **6.0** / 8.0 | **6.0** / 8.0 | **12** / 16 | 212 / **138** | 500 / 515 |",
+                                "| w | 3/s | 9/3 | 100 / 100 | 200 / 200 | 6.0 / 6.0 | 6.0 / 6.0 | 12 / 12 | 112 / 112 | 450 / 450 |"])
 
 
 class Plot(unittest.TestCase):
