@@ -223,11 +223,11 @@ func (l *loop) join(f *follower, due time.Duration) bool {
 	return true
 }
 
-// full reports whether all seats are taken.
-func (l *loop) full() bool {
+// streams returns how many seats are taken.
+func (l *loop) streams() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.taken >= mostSeats
+	return l.taken
 }
 
 // ended reports whether nobody can join any more.

@@ -538,15 +538,26 @@ func TestStreamJoinsALoopThatHasTime(t *testing.T) {
 	if busy(0.5, 0.9) != nil {
 		t.Fatal("there are more loops than allowed")
 	}
-	first.mu.Lock()
-	first.taken = mostSeats
-	first.mu.Unlock()
-	if busy(0.2, 0.1) != second {
-		t.Fatal("a loop without a seat is not passed by")
+	taken := func(seats ...int) {
+		for i, l := range []*loop{first, second} {
+			l.mu.Lock()
+			l.taken = seats[i]
+			l.mu.Unlock()
+		}
 	}
-	first.mu.Lock()
-	first.taken = 0
-	first.mu.Unlock()
+	taken(fewSeats, fewSeats-1)
+	if busy(0.2, 0.1) != second {
+		t.Fatal("a loop with many streams is not passed by")
+	}
+	taken(fewSeats+1, fewSeats)
+	if busy(0.2, 0.1) != second || busy(0.2, 0.5) != first {
+		t.Fatal("of two loops with many streams, want the one with fewer, unless it is busy")
+	}
+	taken(mostSeats, mostSeats)
+	if busy(0.2, 0.1) != nil {
+		t.Fatal("a full loop is not passed by")
+	}
+	taken(0, 0)
 	g.ended = false
 }
 

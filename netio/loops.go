@@ -21,9 +21,12 @@ const (
 	mostQuick = 8
 	// mostPatience bounds how many waits at a pace a stream must show before it gets a seat again.
 	mostPatience = 128
-	// mostSeats bounds the streams of one loop. A decode engine writes the events of a step all at once, and a loop
-	// passes them on one after the other.
-	mostSeats = 64
+	// fewSeats is how many streams a loop takes before the next one is made. A decode engine writes the events of a
+	// step all at once, and a loop passes them on one after the other, so other processors may have a part.
+	fewSeats = 64
+	// mostSeats bounds the streams of one loop when no further one can be made. Thousands of streams on a few processors
+	// are slow ones, or they would be too many. Their events come one at a time, and then a loop only costs a look.
+	mostSeats = 256
 )
 
 // Loops follow streams whose events come at a pace, in place of one goroutine for each stream. One
@@ -91,21 +94,29 @@ func (g *Loops) seat(f *follower, deadline time.Time) bool {
 	return true
 }
 
-// pick returns the first loop that has a seat and is less than half busy, or nil. A loop that cannot be made,
-// as descriptors lack, costs nothing but its gain. g.mu is held.
+// pick returns the first loop that has few streams, then a new one. If there can be no more, it returns the one with the
+// fewest. A loop that is half busy or full is passed by, so the result may be nil. A loop that cannot be made, as
+// descriptors lack, costs nothing but its gain. g.mu is held.
 func (g *Loops) pick() *loop {
 	g.loops = slices.DeleteFunc(g.loops, (*loop).ended)
+	var least *loop
+	fewest := mostSeats
 	for _, l := range g.loops {
-		if l.share < 0.5 && !l.full() {
+		n := l.streams()
+		switch {
+		case l.share >= 0.5:
+		case n < fewSeats:
 			return l
+		case n < fewest:
+			least, fewest = l, n
 		}
 	}
 	if len(g.loops) >= g.most() {
-		return nil
+		return least
 	}
 	l, err := newLoop(g)
 	if err != nil {
-		return nil
+		return least
 	}
 	g.loops = append(g.loops, l)
 	return l
