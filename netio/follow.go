@@ -211,7 +211,10 @@ func (s *Socket) sit(f *follower) bool {
 }
 
 // discourage makes it longer until the follower asks for a seat again.
-func (f *follower) discourage() { f.calm, f.patience = 0, min(max(2*f.patience, 1), mostPatience) }
+func (f *follower) discourage() {
+	f.calm = 0
+	f.patience = uint8(min(max(2*int(f.patience), 1), mostPatience))
+}
 
 // woke notes that the follower's own wait has ended, and how long it was.
 func (f *follower) woke() {

@@ -561,6 +561,27 @@ func TestStreamJoinsALoopThatHasTime(t *testing.T) {
 	g.ended = false
 }
 
+// A stream that is refused asks less and less often, and then as seldom as that.
+func TestPatienceGrowsToItsBound(t *testing.T) {
+	t.Parallel()
+	f := &follower{patience: 1}
+	for want := 2; want <= 4*mostPatience; want *= 2 {
+		if f.discourage(); int(f.patience) != min(want, mostPatience) {
+			t.Fatalf("patience %d, want %d", f.patience, min(want, mostPatience))
+		}
+	}
+}
+
+// A loop that was made for a stream which cannot join it ends too.
+func TestLoopThatNobodyCouldJoinEnds(t *testing.T) {
+	t.Parallel()
+	g := newLoops(t)
+	if g.seat(&follower{s: &Socket{fd: -1}, loops: g}, time.Time{}) {
+		t.Fatal("a descriptor that is none got a seat")
+	}
+	await(t, "the loop ends", g.first(t).ended)
+}
+
 // Loops without streams end, so nothing of them stays behind.
 func TestLoopsWithoutStreamsEnd(t *testing.T) {
 	t.Parallel()

@@ -80,18 +80,24 @@ func (g *Loops) seat(f *follower, deadline time.Time) bool {
 		return false
 	}
 	l := g.pick()
-	if l == nil || !l.join(f, due) {
+	if l == nil {
 		return false
 	}
-	if !g.sweeping {
-		g.sweeping = true
-		if g.sweeper == nil {
-			g.sweeper = time.AfterFunc(sweepEvery, g.sweep)
-		} else {
-			g.sweeper.Reset(sweepEvery)
-		}
+	g.beginSweeps() // also if f cannot join, because nothing else ends a loop without streams
+	return l.join(f, due)
+}
+
+// beginSweeps has the loops looked at, while there are any. g.mu is held.
+func (g *Loops) beginSweeps() {
+	if g.sweeping {
+		return
 	}
-	return true
+	g.sweeping = true
+	if g.sweeper == nil {
+		g.sweeper = time.AfterFunc(sweepEvery, g.sweep)
+	} else {
+		g.sweeper.Reset(sweepEvery)
+	}
 }
 
 // pick returns the first loop that has few streams, then a new one. If there can be no more, it returns the one with the
