@@ -7,8 +7,8 @@ import (
 	"xpyd/router"
 )
 
-// An engine that comes back with fewer ranks has restarted. Whoever waits for a rank that it has no more is told, as
-// nobody checks or polls that rank again.
+// An engine that has said another number of ranks before has restarted. Whoever waits for a rank that it has no more is
+// told. If xpyd has only learned the number, requests that the engine has go on.
 func TestRanksThatLeaveAreDown(t *testing.T) {
 	rc := router.DefaultConfig()
 	rc.Decode = []string{"http://127.0.0.1:1@0", "http://127.0.0.1:1@1", "http://127.0.0.1:2"}
@@ -25,17 +25,27 @@ func TestRanksThatLeaveAreDown(t *testing.T) {
 		defer watches[i].Off()
 	}
 	s := &Set{cfg: Config{Router: rt}}
-	tell := tellRanks(func(string, int) error {
-		rc.Decode = []string{"http://127.0.0.1:1@0", "http://127.0.0.1:2"}
+	restarted := false
+	tell := tellRanks(func(string, int) (bool, error) {
 		_, err := rt.Reload(rc, 0.25, func(router.Change) {})
-		return err
+		return restarted, err
 	})
-	for range 2 {
+	steps := []struct {
+		decode    []string
+		restarted bool
+		told      [3]bool
+	}{
+		{[]string{"http://127.0.0.1:1@1", "http://127.0.0.1:2"}, false, [3]bool{}}, // xpyd has learned something
+		{[]string{"http://127.0.0.1:2"}, true, [3]bool{false, true, false}},
+		{[]string{"http://127.0.0.1:2"}, true, [3]bool{false, true, false}},
+	}
+	for i, step := range steps {
+		rc.Decode, restarted = step.decode, step.restarted
 		if err := s.takeRanks(tell, "http://127.0.0.1:1", 1); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if told != [3]bool{false, true, false} {
-		t.Errorf("told are %v, want only those who watch rank 1", told)
+		if told != step.told {
+			t.Errorf("after step %d, told are those who watch %v, want %v", i, told, step.told)
+		}
 	}
 }

@@ -11,12 +11,13 @@ import (
 	"xpyd/router"
 )
 
-// tellRanks takes in how many data-parallel ranks an engine has, and puts them into the pools.
-type tellRanks func(engine string, ranks int) error
+// tellRanks takes in how many data-parallel ranks an engine has, and puts them into the pools. restarted reports that the
+// engine has said another number before.
+type tellRanks func(engine string, ranks int) (restarted bool, err error)
 
 // FindRanks reads from each engine with @auto how many ranks it has, and passes the number to tell. Until
 // then, such an engine gets no requests.
-func (s *Set) FindRanks(tell func(engine string, ranks int) error) {
+func (s *Set) FindRanks(tell func(engine string, ranks int) (restarted bool, err error)) {
 	s.ranks.Store((*tellRanks)(&tell))
 	for b := range s.all() {
 		if b.Rank == router.AutoRank {
@@ -49,15 +50,15 @@ func (c *checker) ranksStand(b *router.Backend, auth string) bool {
 	return c.s.cfg.Router.Snapshot().AdminState(b) != "" && b.Rank != router.AutoRank && (ranks == 0 || b.Rank < ranks)
 }
 
-// takeRanks tells how many ranks an engine has. Backends that leave the pools for it are abandoned: the engine has
-// restarted, and nobody checks or polls them any more.
+// takeRanks tells how many ranks an engine has. If it has restarted, those of its backends that leave the pools are
+// abandoned, because no answer of them will come. If only xpyd has learned the number, they end what they have.
 func (s *Set) takeRanks(tell tellRanks, engine string, ranks int) error {
 	before := s.cfg.Router.Snapshot()
-	err := tell(engine, ranks)
-	after := s.cfg.Router.Snapshot()
-	if after == before {
+	restarted, err := tell(engine, ranks)
+	if !restarted {
 		return err
 	}
+	after := s.cfg.Router.Snapshot()
 	for _, role := range []router.Role{router.Encode, router.Prefill, router.Decode} {
 		for _, b := range before.Backends(role) {
 			if b.Base() == engine && after.AdminState(b) == "" {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/rs/zerolog"
 
@@ -24,6 +25,9 @@ type Set struct {
 	ranks map[string]int            // see ranksOf; each poll asks for one
 	edits []Edit
 	held  bool
+	// said are the engines that have said themselves how many ranks they have, with that number. It is read without mu,
+	// which a change holds while the state file is written, and that may take long.
+	said atomic.Pointer[map[string]int]
 
 	dropped []string // what Keep has to tell
 }
@@ -163,6 +167,7 @@ func (s *Set) enforce(now router.Config, put func(router.Config) error) error {
 		return err
 	}
 	s.now, s.ranks = now, ranks
+	s.forget()
 	return nil
 }
 

@@ -42,18 +42,34 @@ func ranksOf(cfg router.Config) (map[string]int, error) {
 }
 
 // Ranks takes in how many data-parallel ranks an engine says that it has. They are in the pools when it returns,
-// unless it returns an error. It does nothing about an engine whose ranks an operator has written. It is no edit: it leaves
-// the state file alone, which may be that of a successor by now.
-func (s *Set) Ranks(engine string, n int) error {
+// unless it returns an error. restarted reports that the engine has said another number before. Ranks does nothing about an
+// engine whose ranks an operator has written. It is no edit: it leaves the state file alone, which may be that of a successor
+// by now.
+func (s *Set) Ranks(engine string, n int) (restarted bool, err error) {
+	if s.saidBy(engine) == n && n > 0 {
+		return false, nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	was := s.ranks[engine]
-	if was == n || !slices.Contains(s.now.Found, engine) {
-		return nil
+	if !slices.Contains(s.now.Found, engine) {
+		return false, nil
 	}
 	if n < 1 || n > router.MaxRanks {
-		return wrong("%s says that it has %d data-parallel ranks; xpyd takes 1 to %d", engine, n, router.MaxRanks)
+		return false, wrong("%s says that it has %d data-parallel ranks; xpyd takes 1 to %d", engine, n, router.MaxRanks)
 	}
+	was, before := s.ranks[engine], s.saidBy(engine)
+	if was != n {
+		if err := s.putRanks(engine, n); err != nil {
+			return false, err
+		}
+		s.log.Info().Str("backend", engine).Int("ranks", n).Int("ranks_before", was).Msg("the engine says how many data-parallel ranks it has")
+	}
+	s.note(engine, n)
+	return before > 0 && before != n, nil
+}
+
+// putRanks puts n ranks of the engine in force. Called under mu.
+func (s *Set) putRanks(engine string, n int) error {
 	ranks := maps.Clone(s.ranks)
 	ranks[engine] = n
 	now, _, _, err := apply(s.base, s.edits, ranks)
@@ -63,11 +79,38 @@ func (s *Set) Ranks(engine string, n int) error {
 	if err := s.fits(now); err != nil {
 		return conflict("the %d data-parallel ranks of %s do not fit: %v", n, engine, err)
 	}
-	if err := s.enforce(now, s.put); err != nil {
-		return err
+	return s.enforce(now, s.put)
+}
+
+// saidBy is how many ranks the engine has said that it has, or 0.
+func (s *Set) saidBy(engine string) int {
+	if said := s.said.Load(); said != nil {
+		return (*said)[engine]
 	}
-	s.log.Info().Str("backend", engine).Int("ranks", n).Int("ranks_before", was).Msg("the engine says how many data-parallel ranks it has")
-	return nil
+	return 0
+}
+
+// note notes what the engine has said. Called under mu.
+func (s *Set) note(engine string, n int) {
+	said := map[string]int{engine: n}
+	if before := s.said.Load(); before != nil {
+		said = maps.Clone(*before)
+		said[engine] = n
+	}
+	s.said.Store(&said)
+}
+
+// forget drops what engines have said whose ranks an operator has written or taken out since. Called under mu.
+func (s *Set) forget() {
+	before := s.said.Load()
+	if before == nil {
+		return
+	}
+	said := maps.Clone(*before)
+	maps.DeleteFunc(said, func(engine string, n int) bool {
+		return !slices.Contains(s.now.Found, engine)
+	})
+	s.said.Store(&said)
 }
 
 // entries lists what an edit may be about: the backends, and the engines whose ranks are found as wholes, each

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"xpyd/router"
 )
@@ -19,7 +20,7 @@ func (r *rig) expectDecode(what, want string) {
 
 func (r *rig) found(engine string, ranks int) {
 	r.t.Helper()
-	if err := r.Ranks(engine, ranks); err != nil {
+	if _, err := r.Ranks(engine, ranks); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -48,7 +49,7 @@ func TestRanksThatAnEngineSays(t *testing.T) {
 		t.Errorf("found are %v", r.Config().Found)
 	}
 	for _, ranks := range []int{0, -1, router.MaxRanks + 1} {
-		if err := r.Ranks("http://e:1", ranks); err == nil {
+		if _, err := r.Ranks("http://e:1", ranks); err == nil {
 			t.Errorf("%d ranks", ranks)
 		}
 	}
@@ -58,13 +59,13 @@ func TestRanksThatAnEngineSays(t *testing.T) {
 // Ranks that do not fit, or cannot be put in force, change nothing.
 func TestRanksThatCannotBeInForce(t *testing.T) {
 	r := newRig(t, pools("http://p:1", "http://d:1 http://bad:1@auto"), "")
-	if err := r.Ranks("http://bad:1", 2); err == nil || !strings.Contains(err.Error(), "no place here") {
+	if _, err := r.Ranks("http://bad:1", 2); err == nil || !strings.Contains(err.Error(), "no place here") {
 		t.Errorf("%v", err)
 	}
 	r.expectDecode("refused", "http://d:1, http://bad:1@auto")
 	r = newRig(t, pools("http://p:1", "http://d:1 http://e:1@auto"), "")
 	r.fail = unknown("x", nil)
-	if err := r.Ranks("http://e:1", 2); err == nil {
+	if _, err := r.Ranks("http://e:1", 2); err == nil {
 		t.Error("no error")
 	}
 	r.expectDecode("failed", "http://d:1, http://e:1@auto")
@@ -338,5 +339,49 @@ func TestAChangeThatWaitsIsUndone(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		}
+	}
+}
+
+// The ranks that the configuration wrote before say nothing of a restart, but those that the engine said do.
+func TestAnEngineThatSaysAnotherNumberHasRestarted(t *testing.T) {
+	r := newRig(t, pools("http://p:1", "http://d:1 http://e:1"), "")
+	r.reload("http://d:1 http://e:1@auto")
+	steps := []struct {
+		decode    string // "" leaves it
+		ranks     int
+		restarted bool
+	}{
+		{"", 2, false},
+		{"", 2, false},
+		{"", 1, true},
+		{"http://d:1 http://e:1@0 http://e:1@1 http://e:1@2", 2, false}, // an operator's
+		{"http://d:1 http://e:1@auto", 2, false},
+		{"", 3, true},
+	}
+	for i, step := range steps {
+		if step.decode != "" {
+			r.reload(step.decode)
+		}
+		if restarted, err := r.Ranks("http://e:1", step.ranks); err != nil || restarted != step.restarted {
+			t.Errorf("step %d: restarted is %v, %v", i, restarted, err)
+		}
+	}
+}
+
+// A change may take long to write the state file. Health checks and polls do not wait for it.
+func TestANumberThatIsKnownWaitsForNoChange(t *testing.T) {
+	r := newRig(t, pools("http://p:1", "http://d:1 http://e:1@auto"), "")
+	r.found("http://e:1", 2)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = r.Ranks("http://e:1", 2)
+	}()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Error("it waits for a change of the pools")
 	}
 }

@@ -246,7 +246,9 @@ func (s *Server) Reload(cfg router.Config) error {
 }
 
 // FindRanks reads from each engine with @auto how many data-parallel ranks it has, and passes the number to tell.
-func (s *Server) FindRanks(tell func(engine string, ranks int) error) { s.engines.FindRanks(tell) }
+func (s *Server) FindRanks(tell func(engine string, ranks int) (restarted bool, err error)) {
+	s.engines.FindRanks(tell)
+}
 
 // SetPools is Reload for a change that is not a reload of the configuration.
 func (s *Server) SetPools(cfg router.Config) error {

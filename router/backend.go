@@ -42,7 +42,7 @@ func (r Role) partner() Role {
 const refusedFor = time.Second
 
 // Backend is one engine in one role. All requests share its counters. It lives for as long as its
-// URL stays in the pool. The exported fields never change.
+// URL stays in the pool, with the same connector. The exported fields never change.
 type Backend struct {
 	vitals
 
