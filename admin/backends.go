@@ -9,7 +9,7 @@ import (
 
 // backendEntry is one backend as GET /backends shows it.
 type backendEntry struct {
-	Role string `json:"role"` // prefill, decode
+	Role string `json:"role"` // encode, prefill, decode
 	poolEntry
 	// Models are the ids that it lists. They are absent while they are not known, and the backend then
 	// counts as one that serves any model.

@@ -145,7 +145,6 @@ func (p *engineProber) ask(ctx context.Context, role string, entry router.Entry)
 	if role != "encode" {
 		p.askConnector(ctx, e)
 	}
-	p.askEncodes(ctx, e)
 	return e
 }
 

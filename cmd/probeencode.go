@@ -13,17 +13,25 @@ import (
 	"xpyd/verify"
 )
 
-// encoders asks the encode engines what is asked of all, and then has each encode an item as serve would.
+// encoders asks the encode engines what is asked of all, and then has each encode an item as serve would. Of the others, only
+// those that serve a model of an encode engine have to find its encodings.
 func (p *engineProber) encoders(ctx context.Context, others []*engine) {
+	asked := map[*engine]bool{}
 	for _, entry := range p.found(ctx, "encode", entriesOf(p.cfg.Router.Encode)) {
 		e := p.ask(ctx, "encode", entry)
 		if e.health != "ok" || len(e.models) == 0 {
 			continue
 		}
+		p.askEncodes(ctx, e)
 		model := ""
 		for _, o := range others {
+			common := commonModel(e, o)
 			if model == "" {
-				model = commonModel(e, o)
+				model = common
+			}
+			if common != "" && o.health == "ok" && !asked[o] {
+				asked[o] = true
+				p.askEncodes(ctx, o)
 			}
 			if o.role == "prefill" && o.version != e.version && o.version != "" && e.version != "" {
 				p.note("%s is vLLM %s and %s is %s; encodings are found by a hash, which two versions may make differently", e, e.version, o, o.version)
@@ -102,8 +110,6 @@ func (p *engineProber) encode(ctx context.Context, e *engine, model string, item
 func (p *engineProber) askEncodes(ctx context.Context, e *engine) {
 	var want []string
 	switch {
-	case len(p.cfg.Router.Encode) == 0:
-		return
 	case e.role == "encode":
 		want = []string{"ec_producer", "ec_both"}
 	case e.role == "prefill" || len(p.cfg.Router.Prefill) == 0:

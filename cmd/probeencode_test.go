@@ -153,6 +153,22 @@ func TestCheckComparesTheRoleThatAnEngineTells(t *testing.T) {
 	}
 }
 
+// An encode pool may serve one model of several. Engines of the others need no connector for encodings.
+func TestCheckAsksEnginesOfAnotherModelNothingOfEncodings(t *testing.T) {
+	e, p, d := startSim(t, sim.Options{Role: sim.RoleEncode}), startSim(t, sim.Options{Role: sim.RolePrefill}), startSim(t, sim.Options{Role: sim.RoleDecode})
+	other := sim.Options{Role: sim.RolePrefill, Connector: sim.ConnectorPush, Model: "of-texts"}
+	p2 := startSim(t, other)
+	other.Role = sim.RoleDecode
+	d2 := startSim(t, other)
+	none := told(t, p2, `{"kv_connector":"NixlPushConnector","kv_role":"kv_producer"},"ec_transfer_config":null`)
+	const push = " connector=nixl-push"
+	out, err := runCheck("--listen=127.0.0.1:1", "--probe", "--encode", e.URL(), "--prefill", p.URL()+","+none+push, "--decode", d.URL()+","+d2.URL()+push)
+	if err != nil || strings.Contains(out, "encodings") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	expectNothingPinned(t, []*sim.Engine{p, p2})
+}
+
 // The row encode finds engines that get no items, and others that do not encode.
 func TestVerifyOfEncodeEngines(t *testing.T) {
 	t.Parallel()

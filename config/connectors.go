@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -64,8 +65,23 @@ func (c *Config) checkConnectors() error {
 		}
 	}
 	for _, entry := range c.Router.Encode {
-		if e, _ := router.ParseEntry(entry); e.Connector != "" {
+		e, _ := router.ParseEntry(entry)
+		if e.Connector != "" {
 			return invalid("encode", entry, "has a connector, and an encode engine hands no KV over; remove \" connector="+e.Connector+"\"")
+		}
+		if e.Bootstrap != 0 {
+			return invalid("encode", entry, fmt.Sprintf("has a bootstrap port, and an encode engine hands no KV over; remove \" bootstrap=%d\"", e.Bootstrap))
+		}
+	}
+	return c.checkTargetPorts()
+}
+
+// checkTargetPorts refuses ports of decode engines above which their connector has no room for its others.
+func (c *Config) checkTargetPorts() error {
+	for _, entry := range c.Router.Decode {
+		e, _ := router.ParseEntry(entry)
+		if d, ok := c.Dialect(e).(kvparams.Directed); ok && e.Bootstrap > d.LastTargetPort() {
+			return invalid("decode", entry, fmt.Sprintf("has a bootstrap port above %d, and its connector %s has a further port above that; start the engine with a lower handshake_port", d.LastTargetPort(), d.Name()))
 		}
 	}
 	return nil

@@ -26,6 +26,25 @@ func TestConfigRefusesEnginesWithoutAPartner(t *testing.T) {
 	}
 }
 
+func TestConfigRefusesPortsOfNoUse(t *testing.T) {
+	for _, tc := range []struct{ flags, want string }{
+		{"--connector=moriio-write --prefill=http://p:1 --decode=http://d:1 bootstrap=65436", `config: decode: "http://d:1 bootstrap=65436" has a bootstrap port above 65435, and its connector moriio-write has a further port above that; start the engine with a lower handshake_port (flag --decode, XPYD_DECODE)`},
+		{"--connector=moriio-write --prefill=http://p:1 --decode=http://d:1 bootstrap=65435", ""},
+		{"--prefill=http://p:1 --decode=http://d:1 --encode=http://e:1 bootstrap=7", `config: encode: "http://e:1 bootstrap=7" has a bootstrap port, and an encode engine hands no KV over; remove " bootstrap=7" (flag --encode, XPYD_ENCODE)`},
+	} {
+		flags := strings.Split(tc.flags, " --")
+		for i := range flags[1:] {
+			flags[i+1] = "--" + flags[i+1]
+		}
+		_, err := load(t, flags, nil)
+		if tc.want == "" && err != nil {
+			t.Error(err)
+		} else if tc.want != "" {
+			checkUsage(t, err, tc.want)
+		}
+	}
+}
+
 func TestConfigOfSeveralConnectors(t *testing.T) {
 	c, err := load(t, []string{"--connector=shared-storage", "--prefill", "http://p:1,http://q:1 bootstrap=9000 connector=mooncake,http://r:1@0..1 connector=nixl",
 		"--decode", "http://d:1 connector=shared-storage,http://e:1 connector=mooncake state=drain,http://f:1 connector=nixl"}, nil)

@@ -164,16 +164,20 @@ func (r *Run) Sent() bool {
 // Broken is how many engines broke off over the request.
 func (r *Run) Broken() int { return len(r.broke) }
 
-// AppendTo adds what the engines said of the encodings to the body of the leg that computes the prompt. It
-// does so once: a body that is built after a leg has been sent goes without, because that leg may have failed
-// of them.
+// AppendTo adds what the engines said of the encodings to the body of the leg that computes the prompt.
 func (r *Run) AppendTo(body kvparams.Segments) kvparams.Segments {
 	if r == nil || len(r.members) == 0 {
 		return body
 	}
-	members := r.members
-	r.members = nil
-	return r.job.Req.AppendEncodings(body, members)
+	return r.job.Req.AppendEncodings(body, r.members)
+}
+
+// Forget is called once an engine has had a byte of such a leg. Legs that begin later go without, because that one may
+// have failed of what it carried.
+func (r *Run) Forget() {
+	if r != nil {
+		r.members = nil
+	}
 }
 
 // Log adds the stage to the line of its request.

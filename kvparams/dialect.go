@@ -63,8 +63,10 @@ type Pairing interface {
 // engine, so no other engine may have the handle.
 type Directed interface {
 	Dialect
-	// TargetPort is the usual port of a decode engine, where prefill engines find it.
+	// TargetPort is the usual port of a decode engine, where prefill engines find it, and LastTargetPort the last one
+	// that it can have.
 	TargetPort() int
+	LastTargetPort() int
 }
 
 // Patient is a Dialect whose decode engine waits without a limit for the blocks of a prefill engine that is

@@ -2,7 +2,7 @@ package kvparams
 
 // Figure is a number in the usage of an answer that xpyd replaces for the client.
 type Figure struct {
-	At, End int // end of its digits
+	At, End int // its digits are before End
 	Value   int
 }
 

@@ -169,10 +169,10 @@ func (s *scanner) encodings(i, depth int, place func(host []byte) (instead strin
 		for in.next(s) {
 			end := s.value(in.at, in.depth)
 			if end > 0 && string(in.name(s.b)) == "peer_host" {
-				instead, ok := "", s.b[in.at] == '"'
-				if ok {
-					instead, ok = place(text(s.b, inner(span{in.at, end})))
+				if s.b[in.at] != '"' {
+					return -1, nil, badEncodings("peer_host must be a string")
 				}
+				instead, ok := place(text(s.b, inner(span{in.at, end})))
 				if !ok {
 					return -1, nil, badEncodings("peer_host is not in kv.allow_hosts")
 				}

@@ -125,7 +125,7 @@ func TestEncodings(t *testing.T) {
 			`"h":{"a":"localhost","peer_host":"10.0.0.9","peer_port":1}, "i":{"peer_host":"good"},"j":{"peer_host":"10.0.0.9"} `, ""},
 		{`{"ec_transfer_params":{"h":{"peer_host":"evil"}}}`, "", "kv.allow_hosts"},
 		{`{"ec_transfer_params":{"h":{"peer\u005fhost":"evil"}}}`, "", "kv.allow_hosts"},
-		{`{"ec_transfer_params":{"h":{"peer_host":["good"]}}}`, "", "kv.allow_hosts"},
+		{`{"ec_transfer_params":{"h":{"peer_host":["good"]}}}`, "", "peer_host must be a string"},
 		{`{"ec_transfer_params":{"h":7}}`, "", "must be an object"},
 		{`{"ec_transfer_params":"h"}`, "", "must stand once and be an object"},
 		{`{"ec_transfer_params":{},"ec_transfer_params":{"h":{}}}`, "", "must stand once and be an object"},

@@ -1,6 +1,7 @@
 package kvparams
 
 import (
+	"math"
 	"strconv"
 	"strings"
 )
@@ -23,6 +24,8 @@ func (moriioWrite) WaitsForTheDead() bool { return true }
 
 // TargetPort is the usual handshake_port.
 func (moriioWrite) TargetPort() int { return 6301 }
+
+func (moriioWrite) LastTargetPort() int { return math.MaxUint16 - notifyAbove }
 
 func (d moriioWrite) EngineConfig(role Role) string {
 	return strings.Replace(engineConfig("MoRIIOConnector", role), `"}'`, `","kv_connector_extra_config":{"handshake_port":6301,"notify_port":6401}}'`, 1)

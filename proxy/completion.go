@@ -97,6 +97,7 @@ type completion struct {
 	retrying bool // holds a share of the retry budget
 	moved    bool // a leg failed because health checks took a backend down, so the next retry is free
 	failure  *fault.Error
+	erred    bool // the client gets failure in place of an answer
 
 	onPrefillDown, onDecodeDown, onSourceDown func()
 
@@ -115,7 +116,7 @@ type completion struct {
 }
 
 // asking is what only the requests of the legs need. A completion has it until its answer begins, or to its end
-// if the legs start together.
+// if a prefill leg has begun beside decode's.
 type asking struct {
 	req          kvparams.Request
 	pSegs, dSegs kvparams.Segments // the bodies of both legs
@@ -182,7 +183,7 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API, of *limit
 	c.degraded, c.chosen, c.reached, c.moved = false, false, false, false
 	c.broken.Store(0)
 	c.legID, c.path, c.reason, c.round = "", pathDisaggregated, fault.ReasonNone, 0
-	c.failure = nil
+	c.failure, c.erred = nil, false
 }
 
 // admit counts the client, then reads and scans the body. No backend knows of the request so far.
@@ -271,7 +272,7 @@ func (c *completion) answerError(err *fault.Error) {
 	if c.gone() {
 		err = fault.ErrGone()
 	}
-	c.failure = err
+	c.failure, c.erred = err, true
 	c.s.writeError(c.ctx, c.client, err) // also to a client that is gone, because it may have closed only its write side
 	c.commonHeaders()
 	// The rest of a body that is read in part would pass for a request. What follows a body that
@@ -314,6 +315,14 @@ func (c *completion) commonHeaders() {
 		h.Set("X-Xpyd-Path", c.path.String())
 		h.Set("X-Xpyd-Reason", c.reason.String())
 		c.tellLegs(h)
+	}
+}
+
+// noteSent notes what a leg that has ended leaves behind, if its engine has had a byte of it.
+func (c *completion) noteSent(sent bool) {
+	if sent {
+		c.reached = true
+		c.encoding.Load().Forget()
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"xpyd/fault"
 	"xpyd/handoff"
+	"xpyd/heads"
 	"xpyd/kvparams"
 	"xpyd/router"
 )
@@ -67,10 +68,24 @@ func (c *completion) bothLegs() *failure {
 	if !prefillFirst || c.interrupted() != nil {
 		return decodeFailed
 	}
-	if c.p.tried = append(c.p.tried, b); prefillFailed.Degrade == fault.ReasonNoHandle && c.s.cfg.DecodeOnly.Enabled {
-		c.path, c.reason, prefillFailed.Retry = pathDecodeOnly, prefillFailed.Degrade, fault.RetryPaid // because another P would do the same
+	if c.p.tried = append(c.p.tried, b); prefillFailed.Degrade == fault.ReasonNoHandle {
+		return c.decodeInstead(prefillFailed)
 	}
 	return prefillFailed
+}
+
+// decodeInstead has D serve the request alone, because P gave no blocks and another P would do the same. No engine has
+// failed, so this is no retry. D may still be ending the leg that was cut, so the next one has another id.
+func (c *completion) decodeInstead(f *failure) *failure {
+	if err := c.reserveDecode(nil); err != nil {
+		return ends(err)
+	}
+	if f = c.withoutPrefill(f); f != nil {
+		c.d.lease.Release(router.ClientGone)
+		return f
+	}
+	c.legID = c.id + "-" + heads.RandomHex(8)
+	return c.decode()
 }
 
 // swapTurns is how often a D that went while P was waited for is swapped before any leg begins. After that
@@ -111,7 +126,9 @@ func (c *completion) acquireBeside() *failure {
 func (c *completion) swapAtOnce() bool {
 	c.leaveDecode()
 	c.d.started = time.Now()
-	return c.snap.AcquireFor(c.wantDecode(c.d.lease.Backend), &c.d.lease) == nil
+	want := c.wantDecode(c.d.lease.Backend)
+	want.Peer = c.p.lease.Backend
+	return c.snap.AcquireFor(want, &c.d.lease) == nil
 }
 
 // cutPrefill cuts P's leg, because D's has failed. Where D waits for P to send the blocks, P may run to
@@ -133,7 +150,7 @@ func (c *completion) cutPrefill() {
 func (c *completion) acquireKnown() error {
 	for {
 		want := c.wantPrefill(c.p.tried)
-		want.Alone = true
+		want.Alone, want.Peer = true, c.d.lease.Backend // no pair is banned, but both legs need one model and two engines
 		if err := c.acquire(want, &c.p.lease); err != nil {
 			return err
 		}

@@ -45,6 +45,67 @@ func TestConcurrentPrefillWaitsInTheQueue(t *testing.T) {
 	}
 }
 
+// pd.mode never and a threshold need no price, so they are for legs that start together too. auto has no price for these.
+func TestConcurrentLegsObeyTheMode(t *testing.T) {
+	together(t)
+	for _, name := range []string{"mooncake", "offloading-p2p"} {
+		for _, tc := range []struct {
+			pd           router.PD
+			path, reason string
+		}{
+			{router.PD{Mode: router.PDNever}, "decode_only", "pd_never"},
+			{router.PD{Mode: router.PDAlways, ThresholdTokens: 1000}, "decode_only", "short_prompt"},
+			{router.PD{Mode: router.PDAlways, ThresholdTokens: 1}, "disaggregated", "none"},
+			{router.PD{Mode: router.PDAuto, StallWeight: 1}, "disaggregated", "none"},
+		} {
+			t.Run(fmt.Sprint(name, " ", tc.pd.Mode, " ", tc.pd.ThresholdTokens), func(t *testing.T) {
+				d, _ := kvparams.Lookup(name)
+				r := newRig(t, rigOptions{dialect: d, router: func(c *router.Config) { c.PD = tc.pd }})
+				for _, c := range forms(prompt, 2) {
+					a := r.call(c)
+					r.expectWhole(c, a)
+					if path, reason := a.header.Get("X-Xpyd-Path"), a.header.Get("X-Xpyd-Reason"); path != tc.path || reason != tc.reason {
+						t.Errorf("%s: %s, %s", c.name(), path, reason)
+					}
+				}
+			})
+		}
+	}
+}
+
+// While decode serves a request alone, its body is not held, whatever the connector.
+func TestBodyOfADecodeAloneIsLetGo(t *testing.T) {
+	together(t)
+	for _, name := range []string{"nixl", "mooncake"} {
+		t.Run(name, func(t *testing.T) {
+			dialect, _ := kvparams.Lookup(name)
+			release := make(chan struct{})
+			d := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+				_, _ = io.Copy(io.Discard, q.Body)
+				w.Header().Set("Content-Type", "text/event-stream")
+				_, _ = io.WriteString(w, `data: {"choices":[{"index":0,"text":"a","finish_reason":null}]}`+"\n\n")
+				_ = http.NewResponseController(w).Flush()
+				<-release
+				_, _ = io.WriteString(w, `data: {"choices":[{"index":0,"text":"b","finish_reason":"stop"}]}`+"\n\ndata: [DONE]\n\n")
+			})
+			r := newRig(t, rigOptions{dialect: dialect, router: func(c *router.Config) { d.asDecode(c) }})
+			end := sync.OnceFunc(func() { close(release) })
+			t.Cleanup(end)
+			got := make(chan answer, 1)
+			go func() {
+				got <- r.post("/v1/completions", `{"model":"sim","stream":true,"prompt_logprobs":1,"prompt":"`+strings.Repeat("a ", 100_000)+`"}`)
+			}()
+			r.await("streaming without its body", func() bool {
+				return r.metric(`xpyd_in_flight{backend="`+d.server.URL) == 1 && r.metric("xpyd_request_bytes_buffered") == 0
+			})
+			end()
+			if a := r.soon(got); a.status != 200 || a.header.Get("X-Xpyd-Path") != "decode_only" {
+				t.Errorf("%d %s", a.status, a.body)
+			}
+		})
+	}
+}
+
 // A decode engine that goes down while a prefill engine is waited for is swapped before the prefill begins.
 // While another one is waited for, the prefill engine computes nothing and is free for others.
 func TestConcurrentPrefillWaitsForADecodeThatIsUp(t *testing.T) {

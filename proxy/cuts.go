@@ -131,7 +131,7 @@ func (s *beside) running() bool {
 func (c *completion) endBeside() *failure {
 	f := <-c.p.beside.result
 	c.p.beside.result = nil
-	c.reached = c.reached || c.p.x.Sent()
+	c.noteSent(c.p.x.Sent())
 	return f
 }
 

@@ -71,7 +71,7 @@ func (c *completion) decode() *failure {
 		b := c.d.lease.Backend
 		c.d.started = time.Now()
 		f := c.watchedDecode(b)
-		c.reached = c.reached || c.d.x.Sent()
+		c.noteSent(c.d.x.Sent())
 		if f == nil {
 			return nil
 		}
@@ -268,7 +268,7 @@ func (c *completion) commit() {
 		c.handoff.End(handoff.Burnt)
 		c.s.metrics.Handoff(c.times.handed.Sub(c.times.prefilled))
 	}
-	if !c.dialect().Concurrent() { // otherwise P may still be reading the body and writing its answer
+	if c.p.beside.result == nil { // otherwise P may still be reading the body and writing its answer
 		c.freeBody()
 		c.freeAnswer()
 	}

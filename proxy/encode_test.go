@@ -210,6 +210,20 @@ func TestEncodingsGoToOnePrefillAlone(t *testing.T) {
 	}
 }
 
+// What no engine has had is not lost: without a prefill engine, decode gets the encodings.
+func TestEncodingsOutliveTheirPrefillPool(t *testing.T) {
+	r := newRig(t, rigOptions{encode: 1})
+	r.prefill[0].Kill()
+	r.await("down", func() bool { return r.metric(`xpyd_backend_up{backend="`+r.prefill[0].URL()) == 0 })
+	item := picture("AAAA")
+	a := r.post("/v1/chat/completions", withMedia("", item))
+	r.expectMedia(a, item)
+	if path, reason := a.header.Get("X-Xpyd-Path"), a.header.Get("X-Xpyd-Reason"); path != "decode_only" || reason != "prefill_unavailable" {
+		t.Errorf("path %s, %s", path, reason)
+	}
+	r.expectEncodings(r.decode, 1, 0)
+}
+
 // Legs that fail say one thing about each engine, and are tried again at the price of one request's retry.
 func TestFailedEncodeLegsCountOnce(t *testing.T) {
 	r := newRig(t, rigOptions{encode: 2})

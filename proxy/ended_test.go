@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"xpyd/kvparams"
+	"xpyd/proxy"
 	"xpyd/router"
 )
 
@@ -30,7 +31,7 @@ func TestPrefillThatEndsTheTextSendsNoBlocks(t *testing.T) {
 	dialect, _ := kvparams.Lookup("mooncake")
 	for path, ended := range endedAnswers() {
 		t.Run(path, func(t *testing.T) {
-			reached := make(chan struct{}, 8)
+			reached, ids := make(chan struct{}, 8), make(chan string, 8)
 			p := newStub(t, func(w http.ResponseWriter, q *http.Request) {
 				_, _ = io.Copy(io.Discard, q.Body)
 				<-reached
@@ -38,6 +39,7 @@ func TestPrefillThatEndsTheTextSendsNoBlocks(t *testing.T) {
 				_, _ = io.WriteString(w, ended)
 			})
 			d := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+				ids <- q.Header.Get("X-Request-Id")
 				body, _ := io.ReadAll(q.Body)
 				if strings.Contains(string(body), "kv_transfer_params") {
 					reached <- struct{}{}
@@ -63,6 +65,54 @@ func TestPrefillThatEndsTheTextSendsNoBlocks(t *testing.T) {
 					r.metric(`xpyd_leg_requests_total{backend="`+d.server.URL+`",leg="decode",outcome="client_gone"`) == 1 &&
 					r.metric(`xpyd_leg_requests_total{backend="`+d.server.URL+`",leg="decode",outcome="ok"`) == 1
 			})
+			r.await("one round, as no engine has failed", func() bool {
+				return strings.Contains(r.logs.String(), `"reason":"no_handle","model":"sim"`) && strings.Contains(r.logs.String(), `"rounds":1,`)
+			})
+			if cut, other := <-ids, <-ids; cut == other {
+				t.Errorf("both decode legs have the id %q, and the engine may still be ending the first", cut)
+			}
+		})
+	}
+}
+
+// Such a request counts against decode_only.max_share, whether its legs start together or one after the other.
+func TestPrefillThatEndsTheTextTakesOfTheShare(t *testing.T) {
+	for _, name := range []string{"mooncake", "moriio-write"} {
+		t.Run(name, func(t *testing.T) {
+			bootstrap := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"0":{"engine_id":"e"}}`) }))
+			t.Cleanup(bootstrap.Close)
+			dialect, _ := kvparams.Lookup(name)
+			ended := endedAnswers()["/v1/messages"]
+			var alone atomic.Int64
+			p := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+				_, _ = io.Copy(io.Discard, q.Body)
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = io.WriteString(w, strings.TrimSuffix(ended, "}")+`,"kv_transfer_params":null}`)
+			})
+			d := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+				body, _ := io.ReadAll(q.Body)
+				if strings.Contains(string(body), "kv_transfer_params") {
+					<-q.Context().Done()
+					return
+				}
+				alone.Add(1)
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = io.WriteString(w, ended)
+			})
+			r := newRig(t, rigOptions{dialect: dialect, config: func(c *proxy.Config) { c.DecodeOnly.MaxShare = 0 }, router: func(c *router.Config) {
+				c.Prefill = []string{p.server.URL}
+				if name == "mooncake" {
+					c.Prefill[0] += " bootstrap=" + bootstrap.URL[strings.LastIndexByte(bootstrap.URL, ':')+1:]
+				}
+				d.asDecode(c)
+			}})
+			if a := r.post("/v1/messages", endedBody); a.status != 503 || !strings.Contains(a.body, "max_share") {
+				t.Errorf("%d %s", a.status, a.body)
+			}
+			if n := alone.Load(); n != 0 {
+				t.Errorf("decode served %d requests alone", n)
+			}
+			r.expectNothingHeld()
 		})
 	}
 }

@@ -254,7 +254,7 @@ func (c *completion) logUse(e *zerolog.Event) {
 
 // status is that of the answer's head.
 func (c *completion) status() int {
-	if c.failure != nil && c.state.get() != stateCommitted {
+	if c.failure != nil && (c.erred || c.state.get() != stateCommitted) {
 		return c.failure.Status
 	}
 	return fasthttp.StatusOK

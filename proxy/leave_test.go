@@ -155,6 +155,9 @@ func TestHalfClosedClientIsNeverToldOfSuccess(t *testing.T) {
 			if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 499 ") || !strings.Contains(string(got), `"code":"client_gone"`) {
 				t.Errorf("%v %q", err, got)
 			}
+			r.await("logged with the status that it got", func() bool {
+				return strings.Contains(r.logs.String(), `"status":499,"outcome":"client_gone"`)
+			})
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"xpyd/kvparams"
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"
@@ -61,6 +62,27 @@ func TestRequestsGoToTheEnginesOfTheirModel(t *testing.T) {
 		t.Errorf("models: %s, want each of both once", a.body)
 	}
 	r.expectNothingHeld()
+}
+
+// A request may name no model. Both of its legs go to engines of one model, whichever leg begins first.
+func TestRequestsWithoutAModelStayWithOne(t *testing.T) {
+	together(t)
+	for _, name := range []string{"nixl", "mooncake", "sglang", "offloading-p2p"} {
+		t.Run(name, func(t *testing.T) {
+			dialect, _ := kvparams.Lookup(name)
+			r := newRig(t, rigOptions{prefill: 2, decode: 2, dialect: dialect, engine: byName("a", "b"), router: func(c *router.Config) {
+				c.DecodePolicy = "random" // the turns of the two pools are then not the same
+			}})
+			for range 12 {
+				if a := r.post("/v1/completions", fmt.Sprintf(`{"prompt":%q,"max_tokens":3}`, prompt)); a.status != 200 || a.header.Get("X-Xpyd-Path") != "disaggregated" {
+					t.Fatalf("%d %s %s", a.status, a.header.Get("X-Xpyd-Path"), a.body)
+				}
+			}
+			if p, d := legCounts(r.prefill), legCounts(r.decode); !slices.Equal(p, d) {
+				t.Errorf("legs at P %v, at D %v, want as many at both engines of a model", p, d)
+			}
+		})
+	}
 }
 
 // An engine with another model answers a release with 404, and frees nothing.

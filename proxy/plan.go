@@ -34,14 +34,14 @@ func (c *completion) plan() *fault.Error {
 // choosePath settles whether a request that may have a prefill gets one. It is called after the
 // decode backend is known. A second round does not change the choice.
 func (c *completion) choosePath() {
-	if c.path != pathDisaggregated || c.chosen || !c.dialect().DecodeOnlySafe() || c.dialect().Concurrent() {
+	if c.path != pathDisaggregated || c.chosen || !c.dialect().DecodeOnlySafe() {
 		return
 	}
 	c.chosen = true
 	d := c.d.lease.Backend
-	prompt := router.Prompt{Tokens: c.tokens, CachedDecode: c.d.lease.Cached(), Whole: !c.req.Stream()}
+	prompt := router.Prompt{Tokens: c.tokens, CachedDecode: c.d.lease.Cached(), Whole: !c.req.Stream(), AtOnce: c.dialect().Concurrent()}
 	var p *router.Backend
-	if c.snap.Prices() {
+	if c.snap.Prices() && !prompt.AtOnce {
 		want := c.wantPrefill(nil)
 		if p = c.snap.Pick(want); p != nil { // otherwise prefill settles it, unless Decide chooses D alone
 			prompt.CachedPrefill = c.snap.Cached(want, p)
@@ -130,8 +130,11 @@ func (c *completion) wantDecode(like *router.Backend) router.Want {
 	want := c.want(router.Decode, c.d.tried)
 	want.Like, want.Gone, want.Unbound = like, c.p.tried, c.path == pathDecodeOnly || c.degraded
 	want.Alone, want.Degraded = c.path == pathDecodeOnly || c.degraded || !c.snap.Splits(), c.degraded
-	if c.handoff.Live() {
+	switch {
+	case c.handoff.Live():
 		want.Peer = c.handoff.From()
+	case c.p.beside.result != nil:
+		want.Peer = c.p.lease.Backend
 	}
 	return want
 }

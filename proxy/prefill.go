@@ -59,7 +59,7 @@ func (c *completion) prefill() *failure {
 		}
 		b := c.p.lease.Backend
 		last = c.prefillAttempt(b)
-		c.reached = c.reached || c.p.x.Sent()
+		c.noteSent(c.p.x.Sent())
 		c.p.lease.Release(last.result())
 		if last == nil {
 			return nil

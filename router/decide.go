@@ -61,6 +61,8 @@ type Prompt struct {
 	Tokens, CachedPrefill, CachedDecode int
 	// Whole says that the answer does not stream, so it does not show the time to its first token.
 	Whole bool
+	// AtOnce says that both legs begin together, which has no prices of its own.
+	AtOnce bool
 }
 
 // Decision is the way that a request takes.
@@ -85,6 +87,9 @@ const (
 	exploreRatio  = 4
 	exploreAnyway = 20 * time.Second
 	exploreShare  = 20
+	// tryAfter is the least time between two prompts that are split because no prefill was as long. The first one tells,
+	// unless its prefill fails.
+	tryAfter = time.Second
 )
 
 // PD is the configuration that says when a request gets a prefill.
@@ -101,6 +106,7 @@ type chooser struct {
 	local    atomic.Uint64 // a bit for each power of two of tokens: decode alone was cheaper
 	explored atomic.Int64  // when a request was last spent, by the router's clock
 	decided  atomic.Int64  // requests priced since
+	tried    atomic.Int64  // when a prompt longer than all before was last split, by the router's clock
 }
 
 // Decide prices both ways for a request. d would decode it, and p would prefill it if it is split. p is
@@ -114,7 +120,7 @@ func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 		return Decision{Reason: ReasonNever}
 	case fresh < pd.ThresholdTokens:
 		return Decision{Reason: ReasonShort}
-	case pd.Mode != PDAuto:
+	case pd.Mode != PDAuto || prompt.AtOnce:
 		return Decision{Split: true, Reason: ReasonAlways}
 	case p == nil:
 		return s.router.chooser.unpriced(fresh)
@@ -126,7 +132,7 @@ func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 	out.SplitCost = r.splitCost(p, prompt, s.queued(p), waited, now)
 	out.LocalCost = r.localCost(d, fresh, pd.StallWeight, now)
 	out.Split = r.chooser.cheaper(out.SplitCost, out.LocalCost, fresh)
-	if !out.Split && waited < exploreAfter && r.untried(p, prompt) {
+	if !out.Split && waited < exploreAfter && r.untried(p, prompt) && r.chooser.tries(now) {
 		out.Split, out.Reason = true, ReasonExplore
 		return out
 	}
@@ -208,6 +214,12 @@ func (c *chooser) unpriced(tokens int) Decision {
 func (r *Router) untried(p *Backend, prompt Prompt) bool {
 	tokens := max(0, prompt.Tokens-prompt.CachedPrefill)
 	return !r.prices.Seen(price.Prefill, tokens/4) && p.tokens.Load() < int64(tokens)
+}
+
+// tries lets one prompt in tryAfter pass.
+func (c *chooser) tries(now int64) bool {
+	last := c.tried.Load()
+	return (last == 0 || time.Duration(now-last) >= tryAfter) && c.tried.CompareAndSwap(last, max(now, 1))
 }
 
 // explores reports whether this request is spent on the other way.

@@ -62,6 +62,9 @@ func TestDecideModes(t *testing.T) {
 		"at the threshold":         {PD{Mode: PDAlways, ThresholdTokens: 512}, Prompt{Tokens: 512}, true, ReasonAlways},
 		"D has most of it":         {PD{Mode: PDAlways, ThresholdTokens: 512}, Prompt{Tokens: 9000, CachedDecode: 8600}, false, ReasonShort},
 		"P has it, D has not":      {PD{Mode: PDAlways, ThresholdTokens: 512}, Prompt{Tokens: 9000, CachedPrefill: 8600}, true, ReasonAlways},
+		"legs at once, auto":       {PD{Mode: PDAuto, StallWeight: StallWeight}, Prompt{Tokens: 9, AtOnce: true}, true, ReasonAlways},
+		"legs at once, never":      {PD{Mode: PDNever}, Prompt{Tokens: 9000, AtOnce: true}, false, ReasonNever},
+		"legs at once, short":      {PD{Mode: PDAuto, StallWeight: StallWeight, ThresholdTokens: 512}, Prompt{Tokens: 9, AtOnce: true}, false, ReasonShort},
 		"auto keeps the threshold": {PD{Mode: PDAuto, StallWeight: StallWeight, ThresholdTokens: 512}, Prompt{Tokens: 100}, false, ReasonShort},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -137,6 +140,26 @@ func TestAutoTriesTheFirstLongPrompt(t *testing.T) {
 				t.Errorf("%+v, want %+v", d, c.want)
 			}
 		})
+	}
+}
+
+// If the prefills of long prompts fail, no price of them comes. Most of these prompts go to D all the same.
+func TestAutoTriesOneLongPromptASecond(t *testing.T) {
+	auto := PD{Mode: PDAuto, StallWeight: StallWeight}
+	x := newPricer(t)
+	for range 9 {
+		x.r.Prefilled(0, 200, 90*time.Millisecond)
+		x.r.Computed(x.d, 0, 200, 10*time.Millisecond)
+	}
+	tried := 0
+	for range 50 {
+		if d := x.decide(auto, x.p, x.d, Prompt{Tokens: 5000}); d.Reason == ReasonExplore {
+			tried++
+		}
+		x.now = x.now.Add(50 * time.Millisecond)
+	}
+	if tried != 3 {
+		t.Errorf("%d of 50 prompts in 2.5 seconds were split to learn their price", tried)
 	}
 }
 

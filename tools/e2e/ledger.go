@@ -278,7 +278,7 @@ func (l *ledger) ids(ctx context.Context) error {
 		}
 	}
 	want := 0
-	for _, line := range l.xpyd.lines()[l.lines:] {
+	for _, line := range l.ended(ctx) {
 		id, _ := line["leg_id"].(string)
 		if line["path"] != "disaggregated" || line["outcome"] != "ok" || !strings.HasPrefix(id, "e2e-") {
 			continue
@@ -297,6 +297,18 @@ func (l *ledger) ids(ctx context.Context) error {
 		}
 	}
 	return l.taken(ctx, logs, want)
+}
+
+// ended returns the log lines of xpyd since the ledger was opened, once no request has a leg and no more come. Where the
+// legs start together, the line of a request follows the end of its prefill leg, which may come after its answer.
+func (l *ledger) ended(ctx context.Context) (lines []map[string]any) {
+	_ = poll(ctx, settleTime, func() bool { // what is missing is judged by who asks
+		before := len(lines)
+		legs, err := l.xpyd.metric("xpyd_in_flight")
+		lines = l.xpyd.lines()[l.lines:]
+		return err == nil && legs == 0 && len(lines) == before
+	})
+	return lines
 }
 
 // taken judges how many tokens of their prompts the decode engines have taken from elsewhere.

@@ -4,14 +4,14 @@ package main
 // leases, and the clients, processes and panics that end a completion.
 func handles() []mutant {
 	return []mutant{{
-		name: "encodings go to a second leg", in: "(*Run).AppendTo",
+		name: "encodings go to a second leg", in: "(*Run).Forget",
 		old:  "r.members = nil",
-		new:  "",
+		new:  "_ = r.members",
 		test: "TestEncodingsGoToTheFirstRoundAlone",
 	}, {
 		name: "encodings from any host", in: "(*scanner).encodings",
 		old:  "if !ok {",
-		new:  "if s.b[in.at] != '\"' {",
+		new:  "if !ok && instead != \"\" {",
 		test: "TestEncodingsOfForeignHosts",
 	}, {
 		name: "encode legs outlive their client", in: "(*Run).Cut",
