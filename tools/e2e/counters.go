@@ -43,8 +43,8 @@ func counters(ctx context.Context, t *trial) error {
 		}
 	}
 	if t.fleet.opts.kv.together {
-		t.say("%d of %d answers had the decode engine's cached_tokens, because they came before the prefill engine's", c.early, c.judged)
-		t.judge(c.early*4 <= c.judged, "%d of %d answers have the decode engine's cached_tokens", c.early, c.judged)
+		t.say("%d of %d answers ended before the prefill engine's, so they had the decode engine's cached_tokens, or the prefill engine counted nothing", c.early, c.judged)
+		t.judge(c.early*4 <= c.judged, "%d of %d answers ended before the prefill engine's", c.early, c.judged)
 	}
 	return c.ledger.ids(ctx)
 }

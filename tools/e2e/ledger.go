@@ -299,16 +299,21 @@ func (l *ledger) ids(ctx context.Context) error {
 	return l.taken(ctx, logs, want)
 }
 
-// ended returns the log lines of xpyd since the ledger was opened, once no request has a leg and no more come. Where the
-// legs start together, the line of a request follows the end of its prefill leg, which may come after its answer.
+// ended returns the log lines of xpyd since the ledger was opened, once each completion that it has counted has one. A
+// line is written after the answer has ended.
 func (l *ledger) ended(ctx context.Context) (lines []map[string]any) {
 	_ = poll(ctx, settleTime, func() bool { // what is missing is judged by who asks
-		before := len(lines)
-		legs, err := l.xpyd.metric("xpyd_in_flight")
-		lines = l.xpyd.lines()[l.lines:]
-		return err == nil && legs == 0 && len(lines) == before
+		counted, err := l.xpyd.metric("xpyd_requests_total")
+		lines = l.xpyd.lines()
+		logged := 0
+		for _, line := range lines {
+			if line["message"] == "completion" {
+				logged++
+			}
+		}
+		return err == nil && logged >= int(counted)
 	})
-	return lines
+	return lines[l.lines:]
 }
 
 // taken judges how many tokens of their prompts the decode engines have taken from elsewhere.
