@@ -85,3 +85,13 @@ func (c Code) String() string {
 		CodeUpstreamRejected:   "upstream_rejected",
 	}[c]
 }
+
+// OfBackends reports whether an error with this code means that no backend served.
+func (c Code) OfBackends() bool {
+	switch c {
+	case CodePrefillUnavailable, CodePrefillTimeout, CodePrefillFailed, CodeInvalidHandoff, CodeHandleExpired,
+		CodeDecodeUnavailable, CodeDecodeTimeout, CodeDecodeFailed, CodeDecodeStalled, CodeUpstreamAuth:
+		return true
+	}
+	return false
+}

@@ -210,6 +210,11 @@ func ErrAuth() *Error {
 	return NewError(fasthttp.StatusBadGateway, CodeUpstreamAuth, "", "a backend refused the proxy's credentials").Final()
 }
 
+// ErrClientLimit is for a client that has all the requests that it may have at a time.
+func ErrClientLimit() *Error {
+	return NewError(fasthttp.StatusTooManyRequests, CodeClientLimit, "", "this client has limits.client_in_flight requests already, or the in_flight of its key; wait for one to end").After(1)
+}
+
 // ErrShareSpent is for a request without the prefill that it should have had, while others have their part.
 func ErrShareSpent() *Error {
 	e := NewError(fasthttp.StatusServiceUnavailable, CodePrefillUnavailable, "", "no prefill can be had, and decode_only.max_share is spent").After(1)

@@ -136,3 +136,11 @@ func KnowExpect(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	}
 	return fasthttp.RequestConfig{}
 }
+
+// CutQuery splits the target of a request. The query begins with its question mark.
+func CutQuery(target []byte) (path, query []byte) {
+	if i := bytes.IndexByte(target, '?'); i >= 0 {
+		return target[:i], target[i:]
+	}
+	return target, nil
+}

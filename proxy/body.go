@@ -15,10 +15,6 @@ import (
 	"xpyd/upload"
 )
 
-func clientLimit() *fault.Error {
-	return fault.NewError(fasthttp.StatusTooManyRequests, fault.CodeClientLimit, "", "this client has limits.client_in_flight requests already, or the in_flight of its key; wait for one to end").After(1)
-}
-
 func (s *Server) tooLarge() *fault.Error {
 	return fault.NewError(fasthttp.StatusRequestEntityTooLarge, fault.CodeBodyTooLarge, "", "request body is larger than "+strconv.FormatInt(s.bound().Limits.Body, 10)+" bytes").Final()
 }

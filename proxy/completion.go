@@ -169,7 +169,7 @@ func (c *completion) begin(ctx *fasthttp.RequestCtx, api kvparams.API, of *limit
 	c.times = times{start: now, end: now.Add(c.s.bound().Timeouts.Request)}
 	c.id = heads.RequestID(ctx.Request.Header.Peek("X-Request-Id"))
 	c.target = api.Path()
-	if _, query := cutQuery(ctx.Request.Header.RequestURI()); query != nil {
+	if _, query := heads.CutQuery(ctx.Request.Header.RequestURI()); query != nil {
 		c.target += string(query)
 	}
 	c.use, c.client = limits.Use{Account: of}, c.s.clientOf(of, c.conn)

@@ -85,20 +85,10 @@ func (c *completion) noteSoundness() {
 		c.s.engines.Soundness.Succeeded()
 		return
 	}
-	if e.Status < fasthttp.StatusInternalServerError || e.Blameless || !ofBackends(e.Code) || !c.s.engines.SomeUp() {
+	if e.Status < fasthttp.StatusInternalServerError || e.Blameless || !e.Code.OfBackends() || !c.s.engines.SomeUp() {
 		return
 	}
 	c.s.engines.Soundness.Failed()
-}
-
-// ofBackends reports whether an error with this code means that no backend served.
-func ofBackends(c fault.Code) bool {
-	switch c {
-	case fault.CodePrefillUnavailable, fault.CodePrefillTimeout, fault.CodePrefillFailed, fault.CodeInvalidHandoff, fault.CodeHandleExpired,
-		fault.CodeDecodeUnavailable, fault.CodeDecodeTimeout, fault.CodeDecodeFailed, fault.CodeDecodeStalled, fault.CodeUpstreamAuth:
-		return true
-	}
-	return false
 }
 
 func (c *completion) account() {

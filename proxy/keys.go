@@ -74,7 +74,7 @@ func (s *Server) begin(u *limits.Use, client budget.Client, now time.Time) *faul
 		return s.limited(u.Account, r)
 	}
 	if !s.clients.Begin(client) {
-		return clientLimit()
+		return fault.ErrClientLimit()
 	}
 	return nil
 }
@@ -100,7 +100,7 @@ func (s *Server) limited(of *limits.Account, r *limits.Refusal) *fault.Error {
 	s.metrics.KeyRefused(of.Name, r.Limit.String())
 	switch r.Limit {
 	case limits.InFlight:
-		return clientLimit()
+		return fault.ErrClientLimit()
 	case limits.Models:
 		return fault.NewError(fasthttp.StatusNotFound, fault.CodeModelNotFound, "model", "no such model for this key; GET /v1/models lists those that it may name").Final()
 	}

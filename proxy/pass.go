@@ -88,7 +88,7 @@ func (s *Server) beginPassing(ctx *fasthttp.RequestCtx, r routes.Route, of *limi
 	h := &ctx.Request.Header
 	s.strip(h, of)
 	p.id = heads.RequestID(h.Peek("X-Request-Id"))
-	_, query := cutQuery(h.RequestURI())
+	_, query := heads.CutQuery(h.RequestURI())
 	p.req = upstream.Request{Method: "GET", Path: r.Path + string(query), ID: p.id}
 	p.fields = s.forward.Append(nil, h)
 	p.beginTrace(h)

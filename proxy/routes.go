@@ -1,8 +1,6 @@
 package proxy
 
 import (
-	"bytes"
-
 	"github.com/valyala/fasthttp"
 
 	"xpyd/fault"
@@ -36,15 +34,6 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	if s.retiring.Load() || s.draining.Load() {
 		ctx.SetConnectionClose() // the client's next request goes to another process
 	}
-}
-
-// cutQuery splits a target that has passed the gate. The query begins with its question mark. It
-// has no effect on the choice of the route, and goes unchanged to the engines that get the request.
-func cutQuery(target []byte) (path, query []byte) {
-	if i := bytes.IndexByte(target, '?'); i >= 0 {
-		return target[:i], target[i:]
-	}
-	return target, nil
 }
 
 // serve handles a request to a route that its head may use.
@@ -83,7 +72,7 @@ func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (r routes.Route, of *limits
 	if err = gateError(gate.CheckRequest(h)); err != nil {
 		return r, nil, err
 	}
-	path, _ := cutQuery(h.RequestURI())
+	path, _ := heads.CutQuery(h.RequestURI())
 	r, ok := s.routes.Find(path)
 	if !ok && h.IsOptions() && string(path) == "*" {
 		return routes.Route{Kind: routes.Whole}, nil, nil

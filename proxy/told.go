@@ -37,7 +37,7 @@ func (s *Server) tellRefusal(f fault.Fault, id string, b *router.Backend, x *ups
 	case f.Status < 400:
 		return f.Tell(c), 0
 	}
-	told = f.Refusal(c, seconds(x.Head.RetryAfter))
+	told = f.Refusal(c, x.Head.Wait())
 	s.quote(told, x, body)
 	if f.Leg != fault.Passed && (f.Status == fasthttp.StatusTooManyRequests || f.Status == fasthttp.StatusServiceUnavailable) {
 		asked = askedToWait(b, told)
@@ -73,13 +73,4 @@ func askedToWait(b *router.Backend, e *fault.Error) time.Duration {
 	}
 	e.RetryAfter = max(e.RetryAfter, 1)
 	return asked
-}
-
-// seconds reads a Retry-After of whole seconds, at most 120. 0 means that there is none to use.
-func seconds(v []byte) int {
-	n, err := fasthttp.ParseUint(v)
-	if err != nil || n < 1 {
-		return 0
-	}
-	return min(n, 120)
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/valyala/fasthttp"
+
 	"xpyd/netio"
 )
 
@@ -25,6 +27,15 @@ type Head struct {
 	close     bool // the connection ends with this response
 	minor     byte // of HTTP/1.x
 	keepAlive bool
+}
+
+// Wait is the Retry-After in whole seconds, at most 120. 0 means that there is none to use.
+func (h *Head) Wait() int {
+	n, err := fasthttp.ParseUint(h.RetryAfter)
+	if err != nil || n < 1 {
+		return 0
+	}
+	return min(n, 120)
 }
 
 // errNotHTTP shows no byte of what was read, because it may be anything.

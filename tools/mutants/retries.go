@@ -95,7 +95,7 @@ func retries() []mutant {
 		test: "TestReloadIsAllOrNothing/bad_decode_URL",
 	}, {
 		name: "Retry-After of a backend ignored", in: "(*Server).tellRefusal",
-		old:  "f.Refusal(c, seconds(x.Head.RetryAfter))",
+		old:  "f.Refusal(c, x.Head.Wait())",
 		new:  "f.Refusal(c, 0)",
 		test: "TestRetryAfterOfABackendReachesTheClient",
 	}, {

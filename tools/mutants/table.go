@@ -11,7 +11,7 @@ func mutants() []mutant { return slices.Concat(guards(), retries(), limits(), ke
 // controls change nothing that a test can see. A suite that fails under them kills any mutant.
 func controls() []mutant {
 	return []mutant{{
-		name: "control: the same minimum in another order", in: "seconds",
+		name: "control: the same minimum in another order", in: "(*Head).Wait",
 		old: "return min(n, 120)",
 		new: "return min(120, n)",
 	}, {
