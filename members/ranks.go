@@ -107,7 +107,7 @@ func (s *Set) forget() {
 		return
 	}
 	said := maps.Clone(*before)
-	maps.DeleteFunc(said, func(engine string, n int) bool {
+	maps.DeleteFunc(said, func(engine string, _ int) bool {
 		return !slices.Contains(s.now.Found, engine)
 	})
 	s.said.Store(&said)
