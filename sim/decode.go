@@ -147,7 +147,7 @@ func (g *generation) load(ctx context.Context, r *reservation) bool {
 		s := r.seats[i]
 		switch g.h.judge(len(u.kv.contents), s.hits) {
 		case verdictDie:
-			g.die()
+			g.die("dead")
 			return false
 		case verdictHang:
 			g.hang(ctx, r)
@@ -265,7 +265,7 @@ func (g *generation) hang(ctx context.Context, r *reservation) {
 	g.c.gate.wait()
 	g.c.ledger.finish(r)
 	if g.left() && g.h.peer.engine == "" {
-		g.die()
+		g.die("dead")
 	}
 	if g.rec.Outcome == "aborted" {
 		g.rec.Outcome = "hung"

@@ -131,6 +131,21 @@ func TestFaultsThatHang(t *testing.T) {
 	}
 }
 
+// A client whose connection ends finds its request among the engine's, in the order in which it asked.
+func TestBrokenAnswersAreFiledBeforeTheyBreak(t *testing.T) {
+	e := start(t, sim.Options{})
+	for i, faults := 0, []string{"fin", "rst", "die@2", "cut@2", "error-cut@2"}; i < 200; i++ {
+		fault := faults[i%len(faults)]
+		if status, _, err := tryPost(e.URL()+completionsPath, streamedBody("[[D:"+fault+"]]")); err == nil {
+			t.Fatalf("%s: %d and a clean end", fault, status)
+		}
+		want, _, _ := strings.Cut("fault:"+fault, "@")
+		if all := e.Requests(); len(all) != i+1 || all[i].Outcome != want {
+			t.Fatalf("%d requests filed after %d, want %s at the end: %+v", len(all), i+1, want, all)
+		}
+	}
+}
+
 func TestTruncatedAnswers(t *testing.T) {
 	e := start(t, sim.Options{})
 	for _, marker := range []string{"[[D:truncate@40]]", "[[D:badjson]]"} {

@@ -295,7 +295,7 @@ func (g *generation) reject(e *apiError) {
 		return
 	}
 	if g.h.alone() && !g.h.sent {
-		g.die()
+		g.die("dead")
 		return
 	}
 	if g.c.o.releasesOnReject() {
@@ -326,9 +326,10 @@ func (g *generation) file(outcome string) {
 	g.rec.Outcome = before
 }
 
-// die ends the engine, as an assertion in EngineCore does.
-func (g *generation) die() {
-	g.rec.Outcome = "dead"
+// die ends the engine, as an assertion in EngineCore does. The record is filed before anybody can notice.
+func (g *generation) die(outcome string) {
+	g.rec.Outcome = outcome
+	g.file("")
 	g.c.kill()
 }
 

@@ -21,10 +21,8 @@ func (g *generation) faultBefore(ctx context.Context) bool {
 	}
 	for _, f := range g.faults {
 		switch f.Kind {
-		case FaultRST:
-			g.x.reset()
-		case FaultFIN:
-			g.x.hangup()
+		case FaultRST, FaultFIN:
+			_ = g.breakOff(f)
 		case FaultHang:
 			g.stall(ctx)
 		case FaultStatus:
@@ -33,7 +31,7 @@ func (g *generation) faultBefore(ctx context.Context) bool {
 			if f.At > 0 {
 				continue
 			}
-			g.die()
+			g.die("fault:" + f.Kind)
 		default:
 			continue
 		}
@@ -74,7 +72,7 @@ func (g *generation) faultInstead(ctx context.Context) bool {
 		case FaultStall:
 			g.stall(ctx)
 		case FaultKill:
-			g.die()
+			g.die("fault:" + f.Kind)
 		default:
 			continue
 		}
@@ -84,10 +82,12 @@ func (g *generation) faultInstead(ctx context.Context) bool {
 	return false
 }
 
-// breakOff ends the connection without a clean end.
+// breakOff ends the connection without a clean end. The record is filed first, because the client's next
+// request may come before this one returns.
 func (g *generation) breakOff(f Fault) error {
 	g.rec.Outcome = "fault:" + f.Kind
-	if f.End == "rst" {
+	g.file("")
+	if f.Kind == FaultRST || f.End == "rst" {
 		g.x.reset()
 	} else {
 		g.x.hangup()

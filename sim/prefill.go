@@ -14,7 +14,7 @@ import (
 // answer that names them.
 func (g *generation) prefill(ctx context.Context) {
 	if !g.directed() {
-		g.die()
+		g.die("dead")
 		return
 	}
 	l := g.c.ledger

@@ -186,7 +186,7 @@ func (g *generation) faultAtEvent(ctx context.Context, payload []byte) error {
 		case FaultStall:
 			g.stall(ctx)
 		case FaultKill:
-			g.die()
+			g.die("fault:" + f.Kind)
 		case FaultErrDone:
 			g.rec.Outcome = "fault:" + f.Kind
 			_ = g.endWithError(ctx) // the request ends in any case
