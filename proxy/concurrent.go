@@ -34,15 +34,19 @@ func (c *completion) bothLegs() *failure {
 	} else if c.path == pathDecodeOnly {
 		return c.decode()
 	}
-	b := c.p.lease.Backend
+	b, s := c.p.lease.Backend, &c.p.beside
+	s.begin()
+	if ended := c.interrupted(); ended != nil { // D's grace is of a D that waits for no P
+		s.end()
+		c.p.lease.Release(router.ClientGone)
+		c.d.lease.Release(router.ClientGone)
+		return ends(ended)
+	}
 	if c.grace().Finishes { // D may wait long for P's blocks, so P is checked until then, also if it leaves its pool
 		b.HandleIssued()
 		defer b.HandleEnded()
 	}
 	c.buildPrefill()
-	s := &c.p.beside
-	s.result, s.answered, s.failed, s.over, s.holds = make(chan *failure, 1), false, false, false, false
-	s.told.Store(0)
 	go c.prefillBeside(b)
 	decodeFailed := c.decode()
 	s.mu.Lock()
@@ -186,7 +190,8 @@ func (c *completion) giveUp(b *router.Backend, decodeFailed *failure) {
 	c.abandon(c.d.lease.Backend)
 }
 
-// prefillBeside runs the prefill leg. If that fails first, it cuts D's leg. A client that left does not make an answer fail.
+// prefillBeside runs the prefill leg. If that fails first, it cuts D's leg. A client that left does not make an answer
+// fail, and D has its grace from the end of the leg on: P may have had others to serve first.
 func (c *completion) prefillBeside(b *router.Backend) {
 	s := &c.p.beside
 	f := ends(fault.ErrInternal())
@@ -199,6 +204,9 @@ func (c *completion) prefillBeside(b *router.Backend) {
 		c.d.x.Cut(cutOther, time.Now())
 	}
 	s.mu.Unlock()
+	if c.gone() {
+		c.d.x.Cut(cutGone, time.Now().Add(c.grace().Decode))
+	}
 	s.result <- f
 }
 

@@ -162,6 +162,49 @@ func TestHalfClosedClientIsNeverToldOfSuccess(t *testing.T) {
 	}
 }
 
+// A prefill engine that has much to do comes late to the prompt of a client that has left. Decode waits for its blocks
+// all the same, and would lose its own if it were cut.
+func TestDecodeOfAClientThatLeftWaitsForALatePrefill(t *testing.T) {
+	together(t)
+	dialect, _ := kvparams.Lookup("mooncake")
+	b := newBarrier(sim.PhasePrefillStart, 0)
+	r := newRig(t, rigOptions{dialect: dialect, engine: func(o *sim.Options) {
+		o.Hook, o.TransferPerBlock = b.hook, 150*time.Millisecond // the blocks come after the prefill's answer
+	}})
+	t.Cleanup(b.open)
+	conn := r.dialRaw()
+	_, _ = io.WriteString(conn, raw(forms(prompt, 9)[0], "leaver"))
+	r.reached(b)
+	r.await("waiting for blocks", func() bool { return r.decode[0].Used() > 0 })
+	_ = conn.Close()
+	r.await("aware that the client left", func() bool { return r.server.Departed() == 1 })
+	time.Sleep(11 * time.Second) // longer than decode's grace
+	b.open()
+	r.await("done with its legs", func() bool { return r.metric("xpyd_in_flight") == 0 })
+	r.expectNothingHeld()
+	r.expectNoneUsed()
+}
+
+// A decode leg without a client ends in any case soon after its prefill.
+func TestDecodeOfAClientThatLeftEndsAfterItsPrefill(t *testing.T) {
+	together(t)
+	dialect, _ := kvparams.Lookup("mooncake")
+	b := newBarrier(sim.PhasePrefillStart, 0)
+	r := newRig(t, rigOptions{dialect: dialect, engine: func(o *sim.Options) { o.Hook = b.hook },
+		config: func(c *proxy.Config) { c.Timeouts.Prefill = time.Minute }})
+	t.Cleanup(b.open)
+	if err := r.decode[0].SetFault(sim.Fault{Kind: sim.FaultHang}); err != nil {
+		t.Fatal(err)
+	}
+	conn := r.dialRaw()
+	_, _ = io.WriteString(conn, raw(forms(prompt, 9)[0], "leaver"))
+	r.reached(b)
+	_ = conn.Close()
+	r.await("aware that the client left", func() bool { return r.server.Departed() == 1 })
+	b.open()
+	r.await("done with its legs", func() bool { return r.metric("xpyd_in_flight") == 0 })
+}
+
 // The legs of a client that has left may be held for long. They end with the process all the same.
 func TestDrainEndsLegsHeldForAClientThatLeft(t *testing.T) {
 	dialect, _ := kvparams.Lookup("mooncake")

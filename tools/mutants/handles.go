@@ -139,6 +139,16 @@ func handles() []mutant {
 		new:  "if d.Reclaim() == kvparams.ReclaimDrain {",
 		test: "TestConnectorsLoadForAClientThatLeaves/mooncake/prefill_start_completions",
 	}, {
+		name: "a decode held no longer than its own grace, however late P is", in: "(*completion).ClientGone",
+		old:  "if c.p.beside.running() && grace.Finishes {",
+		new:  "if false {",
+		test: "TestDecodeOfAClientThatLeftWaitsForALatePrefill",
+	}, {
+		name: "a decode held for as long as P might have taken", in: "(*completion).prefillBeside",
+		old:  "if c.gone() {",
+		new:  "if false {",
+		test: "TestDecodeOfAClientThatLeftEndsAfterItsPrefill",
+	}, {
 		name: "the answer to a prefill whose client left cuts decode", in: "(*completion).prefillBeside",
 		old:  "!s.answered && !(s.holds && c.gone()) {",
 		new:  "!s.answered {",
