@@ -205,6 +205,7 @@ func TestNoLeaseAfterDrained(t *testing.T) {
 					late.Store(true)
 				}
 				l.Release(OK)
+				runtime.Gosched() // otherwise each turn takes 10 ms on one processor
 			}
 		})
 	}
@@ -213,6 +214,7 @@ func TestNoLeaseAfterDrained(t *testing.T) {
 			t.Fatal(err)
 		}
 		for !d1.Drained() { // leases last for moments
+			runtime.Gosched()
 		}
 		drained.Store(true)
 		for range 50 {
