@@ -19,7 +19,7 @@ const (
 	dieLogged   = 10 * time.Second
 	dieRelease  = 10 * time.Second // until blocks are free, well below the lease of 30 s
 	dieLong     = 1900             // tokens that take P a while
-	dieStreamed = 300              // tokens of a stream that is still under way when its engine dies
+	dieStreamed = 900              // tokens of a stream that is still under way when its engine dies; a step may take 1 ms
 )
 
 // mortals are two pairs, of which the first prefill and the second decode engine die. The first
