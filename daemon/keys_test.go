@@ -80,7 +80,7 @@ func startKeyed(t *testing.T) *keyed {
 	rekey := func(ctx context.Context, c config.Config) (config.Config, error) {
 		return c.RereadKeys(ctx, config.NewFiles(true), nil)
 	}
-	l := lifetime{Proxy: p, cfg: cfg, load: load, rekey: rekey, look: k.look, exe: "/nonexistent/xpyd", log: log, hup: k.hup}
+	l := lifetime{Proxy: p, cfg: cfg, endSigns: func() {}, load: load, rekey: rekey, look: k.look, exe: "/nonexistent/xpyd", log: log, hup: k.hup}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {

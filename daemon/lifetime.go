@@ -249,6 +249,7 @@ func (l *lifetime) settle(t takeover) bool {
 		l.log.Error().Err(t.err).Int("successor", t.pid).Str("executable", l.exe).Msg("the hand-over failed; this process serves on")
 		return false
 	}
+	l.endSigns() // systemd listens to the successor from now on
 	notifyWithin(newsTime, "MAINPID="+strconv.Itoa(t.pid)+"\n"+t.state)
 	l.log.Info().Int("pid", os.Getpid()).Int("successor", t.pid).Msg("handed over; draining")
 	select {
@@ -277,7 +278,6 @@ func (l *lifetime) keepMembers() {
 func (l *lifetime) end(ctx context.Context, replaced bool) error {
 	delay := l.cfg.Timeouts.DrainDelay
 	if replaced {
-		l.endSigns() // systemd listens to the successor from now on
 		delay = 0
 		if err := l.retire(ctx); err != nil {
 			l.log.Error().Err(err).Msg("the port stays open for a successor and for this process")

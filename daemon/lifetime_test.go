@@ -44,7 +44,7 @@ func TestSignalsWhileAReloadHangs(t *testing.T) {
 		}
 	}
 	hup, usr2 := make(chan os.Signal), make(chan os.Signal)
-	l := lifetime{Proxy: p, cfg: cfg, load: load, exe: "/nonexistent/xpyd", log: zerolog.Nop(), hup: hup, usr2: usr2}
+	l := lifetime{Proxy: p, cfg: cfg, endSigns: func() {}, load: load, exe: "/nonexistent/xpyd", log: zerolog.Nop(), hup: hup, usr2: usr2}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
@@ -100,7 +100,7 @@ func TestReloadDuringAHandOverReachesTheSuccessor(t *testing.T) {
 			})
 			hup, usr2, asks := make(chan os.Signal), make(chan os.Signal), make(chan chan<- error)
 			load := func(context.Context) (config.Config, error) { return cfg, nil }
-			l := lifetime{Proxy: p, cfg: cfg, load: load, exe: exe, log: zerolog.Nop(), hup: hup, usr2: usr2, asks: asks}
+			l := lifetime{Proxy: p, cfg: cfg, endSigns: func() {}, load: load, exe: exe, log: zerolog.Nop(), hup: hup, usr2: usr2, asks: asks}
 			replaced := make(chan bool)
 			go func() {
 				ok, _ := l.await(t.Context())
@@ -162,7 +162,7 @@ func TestFailedHandOverKeepsTheStateFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			var logs bytes.Buffer
-			l := lifetime{Proxy: p, cfg: cfg, exe: exe, log: zerolog.New(&logs)}
+			l := lifetime{Proxy: p, cfg: cfg, endSigns: func() {}, exe: exe, log: zerolog.New(&logs)}
 			if l.settle(<-l.succeed(t.Context())) {
 				t.Fatal("the successor has taken over")
 			}
