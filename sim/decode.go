@@ -73,7 +73,7 @@ func (g *generation) leaveQueue(r *reservation) {
 }
 
 // keepAnswer leaves the full blocks of the answers in the cache for the next turn. The last token
-// has no KV.
+// has no KV. It comes before the last bytes of the answer, because the client's next turn may come at once after them.
 func (g *generation) keepAnswer(r *reservation) {
 	if g.rec.WrongKV || g.c.o.NoPrefixCaching {
 		return
@@ -284,11 +284,7 @@ func (g *generation) generate(ctx context.Context, r *reservation) error {
 		defer g.leaveSteps()
 	}
 	if g.r.stream {
-		err := g.writeStream(ctx, true)
-		if err == nil {
-			g.keepAnswer(r)
-		}
-		return err
+		return g.writeStream(ctx, r)
 	}
 	if g.faultInstead(ctx) {
 		return errFault
@@ -296,7 +292,7 @@ func (g *generation) generate(ctx context.Context, r *reservation) error {
 	if !g.awaitTokens(ctx, g.c.pace.now(), g.steps()-1) || g.x.gone() {
 		return errClientGone
 	}
-	g.keepAnswer(r) // blocks are kept as they fill, because the client's next turn may come at once
+	g.keepAnswer(r)
 	return g.answerWhole(ctx)
 }
 

@@ -128,7 +128,7 @@ func (g *generation) pinOwn(r *reservation) {
 
 func (g *generation) answerPrefill(ctx context.Context) {
 	if g.r.stream {
-		if g.openStream() != nil || g.writeStream(ctx, false) != nil {
+		if g.openStream() != nil || g.writeStream(ctx, nil) != nil {
 			g.strand()
 			return
 		}

@@ -29,9 +29,9 @@ func (g *generation) openStream() error {
 	return nil
 }
 
-// writeStream writes the role chunks, the tokens, the usage and the end. If paced, each token
-// comes in its time.
-func (g *generation) writeStream(ctx context.Context, paced bool) error {
+// writeStream writes the role chunks, the tokens, the usage and the end. Each token of the request in r comes in its
+// time. The answer of a prefill has no r, and comes at once.
+func (g *generation) writeStream(ctx context.Context, r *reservation) error {
 	if g.faults.has(FaultZero) {
 		g.rec.Outcome = "fault:" + FaultZero
 		return g.endStream(ctx)
@@ -49,7 +49,7 @@ func (g *generation) writeStream(ctx context.Context, paced bool) error {
 	}
 	due := g.c.pace.now()
 	for step := range g.steps() {
-		if paced && !g.awaitToken(ctx, step, due) {
+		if r != nil && !g.awaitToken(ctx, step, due) {
 			return errClientGone
 		}
 		due += g.c.stepTime()
@@ -68,6 +68,9 @@ func (g *generation) writeStream(ctx context.Context, paced bool) error {
 				return err
 			}
 		}
+	}
+	if r != nil {
+		g.keepAnswer(r)
 	}
 	return g.endStream(ctx)
 }
