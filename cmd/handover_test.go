@@ -158,6 +158,7 @@ func TestHandoverUnderLoad(t *testing.T) {
 	if got := p.await(1, "draining; a second signal cuts what still runs, a third ends at once").pid("pid"); got != p.serving(3) {
 		t.Errorf("process %d says that it drains", got)
 	}
+	eventually(t, "free of pinned blocks", func() bool { return engP.Ledger().Pinned == 0 })
 	if got := engP.Ledger(); got.Pinned != 0 || got.FreedBy["lease"] != 0 || got.StaleReads != 0 {
 		t.Errorf("prefill: %d blocks pinned, %v, %d stale reads", got.Pinned, got.FreedBy, got.StaleReads)
 	}

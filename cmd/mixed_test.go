@@ -39,6 +39,7 @@ func TestAPairOfAnotherConnectorJoinsUnderLoad(t *testing.T) {
 	l.more(t, 40)
 	l.end(t)
 	for _, e := range []*sim.Engine{p1, p2} {
+		eventually(t, e.Name()+" free of pinned blocks", func() bool { return e.Ledger().Pinned == 0 })
 		if got := e.Ledger(); got.Pinned != 0 || got.FreedBy["lease"] != 0 || got.StaleReads != 0 {
 			t.Errorf("%s: %d blocks pinned, %v, %d stale reads", e.Name(), got.Pinned, got.FreedBy, got.StaleReads)
 		}

@@ -104,6 +104,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		if n := len(e.Requests()); n == 0 {
 			t.Errorf("%s was asked for nothing", e.Name())
 		}
+		eventually(t, e.Name()+" free of pinned blocks", func() bool { return e.Ledger().Pinned == 0 })
 		if got := e.Ledger(); got.Pinned != 0 || got.FreedBy["lease"] != 0 || got.StaleReads != 0 {
 			t.Errorf("%s: %d blocks pinned, %v, %d stale reads", e.Name(), got.Pinned, got.FreedBy, got.StaleReads)
 		}

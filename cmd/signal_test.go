@@ -209,7 +209,7 @@ func TestHupAndUsr2WhileDraining(t *testing.T) {
 func TestDrainDelayMovesKeptClientsAway(t *testing.T) {
 	t.Parallel()
 	engP, engD := pairOfEngines(t, -1)
-	p := serveProcess(t, urls(engP), urls(engD), "--timeouts-drain-delay", "1s")
+	p := serveProcess(t, urls(engP), urls(engD), "--timeouts-drain-delay", "5s") // in which all requests fit, even on a busy machine
 	c := &client{addr: p.addr, kept: true}
 	t.Cleanup(c.close)
 	if closing, err := c.ask("before", 3, false); err != nil || closing {

@@ -110,7 +110,8 @@ func TestEngineStateIsShown(t *testing.T) {
 				_, _ = io.WriteString(w, enginePage(3, 2, "0.25"))
 			})
 		}})
-	r.await("read", func() bool { return r.backend(m.server.URL).Engine != nil })
+	r.await("read", func() bool { b := r.backend(m.server.URL); return b.Engine != nil && b.EngineUnknown == "" })
+	r.await("counted", func() bool { return r.metric(`xpyd_engine_polls_total{result="ok"}`) == 1 })
 	b := r.backend(m.server.URL)
 	want := map[string]float64{"running": 3, "waiting": 2, "kv_usage": .25, "kv_tokens": 1600, "block_size": 16,
 		"prefix_cache_queries": 20, "prefix_cache_hits": 10, "started": 1.5e9, "restarts": 0}
