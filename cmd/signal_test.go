@@ -47,7 +47,7 @@ type held struct {
 
 const heldPrompt = "a prompt of some forty bytes, ten tokens"
 
-func hold(t *testing.T, m moment, lease time.Duration) *held {
+func hold(t *testing.T, m moment, lease time.Duration, args ...string) *held {
 	t.Helper()
 	reached, released := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -71,7 +71,7 @@ func hold(t *testing.T, m moment, lease time.Duration) *held {
 	t.Cleanup(func() { _ = h.relay.Close() })
 	h.release = sync.OnceFunc(func() { close(released); h.relay.Thaw() })
 	t.Cleanup(h.release) // also before the engines close
-	h.process = serveProcess(t, urls(h.prefill), []string{h.relay.URL()}, "--warmup=false")
+	h.process = serveProcess(t, urls(h.prefill), []string{h.relay.URL()}, append(args, "--warmup=false")...)
 	if m.cut {
 		h.relay.Freeze()
 	}
@@ -147,7 +147,11 @@ func TestKillStrandsOnlyWhatDecodeDoesNotKnow(t *testing.T) {
 	for _, m := range moments() {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
-			h := hold(t, m, 2*time.Second)
+			lease := time.Duration(0) // the usual one, which must not end meanwhile
+			if m.orphans > 0 {
+				lease = 2 * time.Second // the test waits for its end
+			}
+			h := hold(t, m, lease)
 			h.process.signal(h.serving(1), syscall.SIGKILL)
 			h.exit()
 			if m.cut {
@@ -167,7 +171,7 @@ func TestKillStrandsOnlyWhatDecodeDoesNotKnow(t *testing.T) {
 
 func TestThirdTermEndsAtOnce(t *testing.T) {
 	t.Parallel()
-	h := hold(t, moments()[0], 0)
+	h := hold(t, moments()[0], 0, "--timeouts-prefill-abort-grace", "10s") // it must live until the third signal
 	pid := h.serving(1)
 	h.process.signal(pid, syscall.SIGTERM)
 	h.await(1, draining)

@@ -100,6 +100,22 @@ func (x deployment) rows(t *testing.T, args ...string) (not map[string]verify.Ro
 	return not, err
 }
 
+// rowsFor is rows, once more if nothing but the row lease is not as wanted: a machine that stalls measures a wrong time.
+func (x deployment) rowsFor(t *testing.T, want map[string]string, args ...string) (not map[string]verify.Row, err error) {
+	t.Helper()
+	var lease verify.State
+	if _, ok := want["lease"]; ok {
+		lease = verify.Fail
+	}
+	not, err = x.rows(t, args...)
+	others := maps.Clone(not)
+	delete(others, "lease")
+	if len(others) == 0 && not["lease"].State != lease {
+		return x.rows(t, args...)
+	}
+	return not, err
+}
+
 // checkFailed: these rows, and no others, FAIL, each for a reason that has the text.
 func checkFailed(t *testing.T, not map[string]verify.Row, want map[string]string) {
 	t.Helper()
@@ -118,7 +134,7 @@ func checkFailed(t *testing.T, not map[string]verify.Row, want map[string]string
 func TestVerifyFindsNothingWrong(t *testing.T) {
 	t.Parallel()
 	x := deploy(t, nil)
-	not, err := x.rows(t)
+	not, err := x.rowsFor(t, nil)
 	if err != nil {
 		t.Error(err)
 	}
@@ -176,7 +192,7 @@ func TestVerifyFindsAFault(t *testing.T) {
 			if err := x.prefill.SetFault(tc.set); err != nil {
 				t.Fatal(err)
 			}
-			not, err := x.rows(t, tc.args...)
+			not, err := x.rowsFor(t, tc.want, tc.args...)
 			if err == nil {
 				t.Error("verify finds nothing wrong")
 			}

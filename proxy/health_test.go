@@ -109,21 +109,18 @@ func TestDecodeThatHangsOnADownPrefillMoves(t *testing.T) {
 // In the last round an answer that is not streamed waits for a prefill engine that is frozen, but
 // not until its lease ends, because decode would then read another prompt's blocks.
 func TestLastRoundWaitsForItsPrefillWithinTheLease(t *testing.T) {
-	// Alone: health.timeout is half a second.
+	// Alone: what it is about must happen within the lease.
 	for _, back := range []bool{true, false} {
 		t.Run(fmt.Sprintf("back in time=%v", back), func(t *testing.T) {
 			t.Parallel()
 			lease, margin, tokens := 4*time.Second, time.Second, 250
-			if back { // a busy machine takes a while to see the engine down and up
+			if back { // a busy machine takes a while to see the engine up again
 				lease, margin, tokens = 6*time.Second, 2*time.Second, 350
 			}
 			b := newBarrier(sim.PhaseDecodeReceived, 0)
 			r := newRig(t, rigOptions{
 				config: func(c *proxy.Config) { c.KV.Lease, c.KV.LeaseMargin = lease, margin },
-				router: func(c *router.Config) {
-					quickChecks(c)
-					c.Health.Timeout = 500 * time.Millisecond // a shorter one takes engines down that work
-				},
+				router: quickChecks,
 				engine: func(o *sim.Options) {
 					if o.Lease = lease; o.Role == sim.RoleDecode {
 						o.Hook, o.TokenLatency = b.hook, 20*time.Millisecond
@@ -147,7 +144,7 @@ func TestLastRoundWaitsForItsPrefillWithinTheLease(t *testing.T) {
 			issued := time.Now()
 			p.Freeze()
 			b.open()
-			r.await("down", func() bool { return r.metric(`xpyd_backend_up{backend="`+p.URL()) == 0 })
+			r.server.FailChecks(p.URL()) // real checks quick enough for it take engines down that only are slow
 			if back {
 				p.Thaw()
 				r.expectWhole(c, r.soon(got))
@@ -202,11 +199,16 @@ func TestFirstTokenAndDownAtOnce(t *testing.T) {
 // Both prefill engines restart, one after the other, while a long answer that is not streamed is
 // made from the blocks of the first. Nothing shows that decode has them.
 func TestWholeAnswerOutlivesItsPrefills(t *testing.T) {
+	restarted := make(chan struct{}) // decode answers only then, however long a busy machine takes
 	r := newRig(t, rigOptions{prefill: 2, router: quickChecks, engine: func(o *sim.Options) {
-		if o.Role == sim.RoleDecode {
-			o.TokenLatency = 20 * time.Millisecond
+		o.Hook = func(e sim.Event) {
+			if e.Phase == sim.PhaseDecodeLoaded {
+				<-restarted
+			}
 		}
 	}})
+	answerNow := sync.OnceFunc(func() { close(restarted) })
+	t.Cleanup(answerNow)
 	c := call{prompt: prompt, tokens: 100, more: `,"ignore_eos":true`}
 	got := make(chan answer, 1)
 	go func() { got <- r.call(c) }()
@@ -226,6 +228,7 @@ func TestWholeAnswerOutlivesItsPrefills(t *testing.T) {
 			r.await("up", func() bool { return r.metric(`xpyd_backend_up{backend="`+p.URL()) == 1 })
 		}
 	}
+	answerNow()
 	r.expectWhole(c, r.soon(got))
 }
 

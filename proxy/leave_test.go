@@ -441,7 +441,9 @@ func TestShutdownEndsWhatDoesNotFinish(t *testing.T) {
 			b := newBarrier(tc.phase, tc.index)
 			r := newRig(t, rigOptions{
 				engine: func(o *sim.Options) { o.Hook = b.hook },
-				config: func(c *proxy.Config) { c.Timeouts.Drain = 100 * time.Millisecond },
+				config: func(c *proxy.Config) {
+					c.Timeouts.Drain, c.Timeouts.PrefillAbortGrace = 100*time.Millisecond, 6*time.Second
+				},
 			})
 			t.Cleanup(b.open)
 			c := forms(prompt, 9)[1]
@@ -451,8 +453,9 @@ func TestShutdownEndsWhatDoesNotFinish(t *testing.T) {
 			stopped := make(chan error, 1)
 			go func() { stopped <- r.server.Shutdown() }()
 			if tc.phase == sim.PhasePrefillEnding {
-				// P answers within its grace, and the handle must be given back.
-				time.AfterFunc(300*time.Millisecond, b.open)
+				// P answers after the cut and within its grace, and the handle must be given back.
+				r.await("cut", func() bool { return strings.Contains(r.logs.String(), "the drain time is over") })
+				time.AfterFunc(200*time.Millisecond, b.open)
 			}
 			a := <-got
 			if tc.phase == sim.PhaseStreamEvent {

@@ -315,7 +315,7 @@ func checksGoOnAfterAPanic(t *testing.T, log func(io.Writer) io.Writer) {
 // The log names a handle that is too old to be given back.
 func serveGoesOnAfterAPanicInARelease(t *testing.T, log func(io.Writer) io.Writer) {
 	r := newRig(t, rigOptions{log: log, config: func(c *proxy.Config) {
-		c.KV.Lease, c.KV.LeaseMargin = time.Second, 100*time.Millisecond // less than a release may need
+		c.KV.Lease, c.KV.LeaseMargin = 2*time.Second, 100*time.Millisecond // no release begins in the last 2 s of a lease
 	}})
 	c := forms(prompt, 4)[0]
 	r.fault(r.decode[0], "status=500")

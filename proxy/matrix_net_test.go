@@ -238,6 +238,17 @@ func TestLossyLinks(t *testing.T) {
 func TestLostSYNs(t *testing.T) {
 	alone(t)
 	t.Setenv("GODEBUG", "multipathtcp=0")
+	for range 3 {
+		if servesDespiteLostSYNs(t) {
+			return
+		}
+	}
+	t.Fatal("each time a dial failed to an engine that gets all SYNs")
+}
+
+// servesDespiteLostSYNs reports false, and judges nothing, if the machine was too slow for the time of a dial.
+func servesDespiteLostSYNs(t *testing.T) bool {
+	t.Helper()
 	r := newRig(t, rigOptions{prefill: 2, decode: 2, config: func(c *proxy.Config) {
 		c.Timeouts.Dial, c.Timeouts.UpstreamIdle = 900*time.Millisecond, time.Millisecond // each leg dials, and the kernel tries again after 1 s
 	}, router: func(c *router.Config) {
@@ -252,8 +263,14 @@ func TestLostSYNs(t *testing.T) {
 	for range n {
 		go func() { got <- r.call(c) }()
 	}
+	var all []answer
 	for range n {
-		a := <-got
+		all = append(all, <-got)
+	}
+	if r.legOutcome(r.prefill[1].URL(), "prefill", "refused")+r.legOutcome(r.decode[1].URL(), "decode", "refused") > 0 {
+		return false
+	}
+	for _, a := range all {
 		r.expectWhole(c, a)
 		if path := a.header.Get("X-Xpyd-Path"); path != "disaggregated" {
 			t.Errorf("served %s although a prefill engine could be reached", path)
@@ -268,6 +285,7 @@ func TestLostSYNs(t *testing.T) {
 		t.Errorf("%d prefill and %d decode legs for %d requests: a failed dial was more than a dial\n%s", p, d, n, r.logs)
 	}
 	r.expectNothingHeld()
+	return true
 }
 
 // T24: engines that are configured by name stay up and serve, whatever a name server does.

@@ -42,7 +42,9 @@ func TestOneRankIsEjectedAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var urls [4]string
-			r := newRig(t, rigOptions{decode: 4, router: twoServers(t, &urls), config: func(c *proxy.Config) { c.Timeouts.FirstEvent = time.Second }})
+			r := newRig(t, rigOptions{decode: 4, router: twoServers(t, &urls), config: func(c *proxy.Config) {
+				c.Timeouts.FirstEvent = 3 * time.Second // a shorter one gives up ranks that are only late
+			}})
 			t.Cleanup(r.decode[1].Thaw)
 			if err := spoil(r.decode[1]); err != nil {
 				t.Fatal(err)

@@ -103,11 +103,8 @@ func keepsAndCloses(t *testing.T, keep time.Duration) bool {
 	var begin time.Time // before the engine has the second request
 	for i := range 2 {
 		resp, err := http.ReadResponse(in, nil)
-		if err != nil && i == 1 {
+		if err != nil { // a busy machine may be late with the first request, too
 			return false
-		}
-		if err != nil {
-			t.Fatalf("answer %d: %v", i, err)
 		}
 		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != 200 || resp.Header.Get("Connection") != "" {
 			t.Fatalf("answer %d: %d, %v, %v", i, resp.StatusCode, resp.Header, err)

@@ -78,16 +78,17 @@ func (p *pump) write(b []byte) bool {
 	if !p.mayMove() {
 		return false
 	}
-	end := p.passed + int64(len(b))
-	if len(p.placed) > 0 && p.placed[0].Kind == Blackhole && p.placed[0].N == end {
-		p.l.gate.shut() // before the reader of these bytes can answer
+	p.passed += int64(len(b))
+	hole := len(p.placed) > 0 && p.placed[0].Kind == Blackhole && p.placed[0].N == p.passed
+	if hole { // shut and logged before the reader of these bytes can answer
+		p.l.gate.shut()
+		p.log(p.placed[0], 0)
 	}
 	if _, err := p.dst.Write(b); err != nil && !p.l.closed.Load() {
 		p.l.reset()
 		return false
 	}
-	p.passed = end
-	return true
+	return !hole || p.mayMove()
 }
 
 // begin logs the ops that have no place.
