@@ -33,7 +33,7 @@ var keyValues = map[string][]value{
 		{"shared-storage", "ExampleConnector of vLLM, a folder that all engines see"},
 		{"offloading", "OffloadingConnector of vLLM with a tier that all engines see (experimental)"},
 		{"offloading-p2p", "OffloadingConnector of vLLM with a peer-to-peer tier (experimental)"},
-		{"lmcache", "LMCacheConnectorV1 of vLLM with a backend that all engines see (experimental)"},
+		{"lmcache", "LMCacheMPConnector of vLLM with a cache server that all engines see (experimental)"},
 		{"moriio", "MoRIIOConnector of vLLM in read mode (experimental)"},
 		{"moriio-write", "MoRIIOConnector of vLLM in write mode (experimental)"},
 		{"sglang", "SGLang's disaggregation (experimental)"},

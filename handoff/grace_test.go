@@ -15,6 +15,8 @@ func TestGraces(t *testing.T) {
 		"nixl":           {Prefill: prefillAbort, Decode: decodeAbort},
 		"nixl-push":      {Prefill: prefillAbort, Decode: 10 * time.Second},
 		"mooncake":       {Prefill: prefill, Decode: 10 * time.Second, Finishes: true},
+		"shared-storage": {Prefill: prefillAbort, Decode: decodeAbort},
+		"lmcache":        {Prefill: prefill, Decode: 10 * time.Second},
 		"offloading-p2p": {Prefill: prefillAbort, Decode: decodeAbort},
 		"sglang":         {Prefill: prefillAbort, Decode: decodeAbort},
 	} {

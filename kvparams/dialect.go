@@ -82,6 +82,18 @@ func Waits(d Dialect) bool {
 	return ok && w.WaitsForTheDead()
 }
 
+// Fragile is a Dialect whose engines of both roles die if a request is cut while they load its blocks.
+type Fragile interface {
+	Dialect
+	DiesOfACut() bool
+}
+
+// Dies reports whether d is such a dialect.
+func Dies(d Dialect) bool {
+	f, ok := d.(Fragile)
+	return ok && f.DiesOfACut()
+}
+
 // Peer tells a decode engine how to find a prefill engine.
 type Peer struct {
 	Host     string // host of the bootstrap server, with brackets around an IPv6 address

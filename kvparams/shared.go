@@ -7,17 +7,20 @@ type shared struct {
 	noHandle
 	name, connector string
 	experimental    bool
+	fragile         bool // see Fragile
 }
 
-// These are the connectors of this kind.
+// These are the connectors of this kind. LMCache 0.5.6 tells vLLM 0.32's scheduler that it has loaded a request which is
+// gone by then (LMCacheMPConnector), and the scheduler's assertion ends the engine.
 var (
 	sharedStorage = shared{name: "shared-storage", connector: "ExampleConnector"}
 	offloading    = shared{name: "offloading", connector: "OffloadingConnector", experimental: true}
-	lmcache       = shared{name: "lmcache", connector: "LMCacheConnectorV1", experimental: true}
+	lmcache       = shared{name: "lmcache", connector: "LMCacheMPConnector", experimental: true, fragile: true}
 )
 
 func (s shared) Name() string       { return s.name }
 func (s shared) Experimental() bool { return s.experimental }
+func (s shared) DiesOfACut() bool   { return s.fragile }
 func (shared) Concurrent() bool     { return false }
 func (shared) DecodeOnlySafe() bool { return true }
 func (shared) Reclaim() Reclaim     { return ReclaimNone }

@@ -243,6 +243,28 @@ func TestConnectorsLoadForAClientThatLeaves(t *testing.T) {
 	})
 }
 
+// Some engines die if a request is cut while they load its blocks. Such a leg goes on without its client.
+func TestConnectorsWhoseEnginesDieOfACut(t *testing.T) {
+	eachConnectorThat(t, kvparams.Dies, func(t *testing.T, d kvparams.Dialect) {
+		for _, c := range forms(prompt, 5) {
+			t.Run(c.name(), func(t *testing.T) {
+				r := newRig(t, rigOptions{dialect: d, engine: func(o *sim.Options) { o.TransferPerBlock = 500 * time.Millisecond }})
+				conn := r.dialRaw()
+				_, _ = io.WriteString(conn, raw(c, "leaver"))
+				r.await("loading", func() bool { return r.decode[0].Ledger().Loaded == 1 })
+				_ = conn.Close()
+				r.await("aware that the client left", func() bool { return r.server.Departed() == 1 || r.metric("xpyd_client_gone_total") == 1 })
+				r.await("done with its legs", func() bool { return r.metric("xpyd_in_flight") == 0 })
+				r.await("ended at decode", func() bool { return len(r.decode[0].Requests()) == 1 })
+				r.expectWhole(c, r.call(c))
+				if n := r.metric("xpyd_client_gone_total"); n != 1 {
+					t.Errorf("%v clients left", n)
+				}
+			})
+		}
+	})
+}
+
 // expectNoneUsed waits until no engine's KV cache is in use.
 func (r *rig) expectNoneUsed() {
 	r.t.Helper()

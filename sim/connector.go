@@ -24,6 +24,7 @@ const (
 	ConnectorSGLang   Connector = "sglang"         // prefill writes, and pairs the legs by a room
 	ConnectorP2P      Connector = "offloading-p2p" // prefill sends what decode fetches under an id, see p2p.go
 	ConnectorShared   Connector = "shared-storage" // both look into Options.Storage
+	ConnectorLMCache  Connector = "lmcache"        // likewise, but a decode engine takes time to load, and dies if its client leaves meanwhile
 )
 
 // trait is something that the engines of some connectors do.
@@ -35,6 +36,7 @@ const (
 	traitSends                         // a prefill engine sends the blocks to the decode engine that waits for them, which knows no block ids
 	traitHandsOut                      // a prefill's answer holds a handle
 	traitTellsUnread                   // a decode engine tells the prefill engine of a request that it rejects, or whose client leaves before it is scheduled
+	traitFragile                       // a decode engine takes time to load from Options.Storage, and dies of a client that leaves meanwhile
 	traitPatient                       // a decode engine waits without a limit for blocks that a prefill engine writes
 )
 
@@ -57,6 +59,7 @@ func ways() []way {
 		{ConnectorSGLang, traitSends, (*generation).readSGLang},
 		{ConnectorP2P, traitSends, (*generation).readP2P},
 		{ConnectorShared, traitStores, nil},
+		{ConnectorLMCache, traitStores | traitFragile, nil},
 	}
 }
 
@@ -96,6 +99,7 @@ func (o Options) stores() bool      { return o.Connector.has(traitStores) }
 func (o Options) sends() bool       { return o.Connector.has(traitSends) }
 func (o Options) handsOut() bool    { return o.Connector.has(traitHandsOut) }
 func (o Options) tellsUnread() bool { return o.Connector.has(traitTellsUnread) }
+func (o Options) fragile() bool     { return o.Connector.has(traitFragile) }
 func (o Options) patient() bool     { return o.Connector.has(traitPatient) }
 
 // readHandle reads what the request says of the other engine.

@@ -87,7 +87,9 @@ func (g *generation) keepAnswer(r *reservation) {
 
 // compute prefills on this engine. It returns false if the request has ended.
 func (g *generation) compute(ctx context.Context, r *reservation) bool {
-	g.fetch(r)
+	if !g.fetch(ctx, r) {
+		return false
+	}
 	if g.prefillHere(ctx, r, r.uncached(g.c.o.BlockSize)) {
 		g.c.ledger.endCompute(r)
 		g.fileKV(r)

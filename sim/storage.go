@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -50,12 +51,13 @@ func storeKV(place string, contents []uint64) error {
 	return os.Rename(part, place)
 }
 
-// fetch looks for the KV of each prompt of r in the store.
-func (g *generation) fetch(r *reservation) {
+// fetch looks for the KV of each prompt of r in the store. It returns false if the request has ended.
+func (g *generation) fetch(ctx context.Context, r *reservation) bool {
 	o := g.c.o
 	if !o.connector() || !o.stores() {
-		return
+		return true
 	}
+	blocks := 0
 	for i, u := range g.units {
 		s, n := r.seats[i], u.kv.whole(o.BlockSize)
 		if n <= s.hits {
@@ -66,11 +68,27 @@ func (g *generation) fetch(r *reservation) {
 			continue
 		}
 		s.fetched = n - s.hits
+		blocks += s.fetched
 		g.c.ledger.pulled(r, i, contents[s.hits:])
 		g.c.ledger.count(func(l *Ledger) { l.Loaded++ })
 		g.c.metrics.add("external_prefix_cache_hits_total", s.fetched*o.BlockSize)
 		g.checkKV(u, contents)
 	}
+	return !o.fragile() || blocks == 0 || g.loadFragile(ctx, r, blocks)
+}
+
+// loadFragile takes the time of the load of so many blocks. LMCache 0.5.6 tells vLLM of a load although the request has
+// been aborted meanwhile, and an assertion of vLLM's then ends the engine.
+func (g *generation) loadFragile(ctx context.Context, r *reservation, blocks int) bool {
+	g.c.pullTime(blocks)
+	if ctx.Err() == nil && !g.x.gone() {
+		return true
+	}
+	g.c.ledger.finish(r)
+	if g.left() {
+		g.die("dead")
+	}
+	return false
 }
 
 // file stores the KV that the engine has computed.

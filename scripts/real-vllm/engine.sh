@@ -1,6 +1,7 @@
 #!/bin/bash
 # Real vLLM engines on loopback, each with a name of its own.
-#   engine.sh start NAME ROLE PORT [arguments of vllm serve]   ROLE is plain, prefill or decode
+#   engine.sh start NAME ROLE PORT [arguments of vllm serve]   ROLE is plain, prefill or decode, or store: LMCache's cache
+#                                    server, with its pages on PORT and its cache 1000 above
 #   engine.sh stop NAME [SIGNAL]     ends it (TERM, and KILL after 20 s) and waits until nothing is left
 #   engine.sh signal NAME SIGNAL     one signal to all of its processes
 #   engine.sh stop-all
@@ -26,6 +27,12 @@ HERE=$(cd "$(dirname "$0")" && pwd)
 engine_command() { # ROLE PORT [arguments]
   local role=$1 port=$2 connector=()
   shift 2
+  if [ "$role" = store ]; then
+    ENV=("PYTHONPATH=$CACHE/$KV_PACKAGE" LMCACHE_TRACK_USAGE=false)
+    COMMAND=("$VENV/bin/python" -m lmcache.v1.multiprocess.http_server --http-port "$port" --host 127.0.0.1
+      --port $((port + 1000)) --chunk-size 32 --l1-size-gb 1 --eviction-policy LRU --supported-transfer-mode auto --disable-metrics "$@")
+    return
+  fi
   # Decode engines ask here for the prefill engine's KV blocks, so they must be able to reach this
   # address.
   ENV=(VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1 VLLM_NIXL_SIDE_CHANNEL_PORT=$((port + 1000)))
@@ -145,7 +152,7 @@ P
 
 check_start() { # NAME ROLE PORT
   local name=$1 role=$2 port=$3 why
-  case $role in plain | prefill | decode) ;; *) fail "role $role: plain, prefill or decode" ;; esac
+  case $role in plain | prefill | decode | store) ;; *) fail "role $role: plain, prefill, decode or store" ;; esac
   [[ $name =~ ^[A-Za-z0-9_-]+$ ]] || fail "name $name: letters, digits, - and _"
   [[ $port =~ ^[0-9]+$ ]] && [ "$port" -ge 1024 ] && [ "$port" -le 64535 ] || fail "port $port: 1024 to 64535 (the side channel is 1000 above)"
   [ -f "$VENV.stamp" ] && [ -f "$MODEL.stamp" ] || fail "vLLM $VERSION is not in $CACHE: run scripts/real-vllm/setup.sh $VERSION"
@@ -170,6 +177,12 @@ launch() { # NAME ROLE PORT [arguments]
   echo "$pid $(started_at $pid) $dir $2 $3" >"$RUN/$name.pid"
 }
 
+healthy() { # NAME
+  local page=health
+  [ "$(field "$1" 4)" != store ] || page=healthcheck
+  curl -fs -m 2 -o /dev/null "http://127.0.0.1:$(field "$1" 5)/$page"
+}
+
 start() { # NAME ROLE PORT [arguments]
   local name=$1 port=$3 begun=$SECONDS limit=${START_TIMEOUT:-240} dir
   check_start "$1" "$2" "$3"
@@ -178,7 +191,7 @@ start() { # NAME ROLE PORT [arguments]
   trap 'exit 130' INT TERM HUP
   launch "$@"
   dir=$(field "$name" 3)
-  while ! curl -fs -m 2 -o /dev/null "http://127.0.0.1:$port/health"; do
+  while ! healthy "$name"; do
     if [ "$(field "$name" 3)" != "$dir" ]; then
       trap - EXIT # the engine that has this name now was not started here
       fail "$name was stopped while it started (log: $RUN/$name.log)"
@@ -221,7 +234,7 @@ status() {
     state=dead
     if alive "$name"; then
       state=starting
-      if curl -fs -m 2 -o /dev/null "http://127.0.0.1:$(field "$name" 5)/health"; then state=up; fi
+      if healthy "$name"; then state=up; fi
     fi
     echo "$name $(field "$name" 4) $(field "$name" 5) $(field "$name" 1) $state $RUN/$name.log"
   done

@@ -8,11 +8,24 @@ HERE=$(cd "$(dirname "$0")" && pwd)
 
 CONNECTOR=${1:-}
 case $CONNECTOR in
-  mooncake) packages=(mooncake-transfer-engine-non-cuda==0.3.13.post1) module=mooncake.engine ;;
+  lmcache)
+    # It needs CUDA's packages only where there is a GPU, and vLLM has its other ones.
+    packages=(lmcache==0.5.6 aiofile==3.12.3 caio==0.12.10 aiofiles==25.1.0 blake3==1.0.11 awscrt==0.38.1 nvtx==0.2.17
+      redis==8.1.0 sortedcontainers==2.4.0 opentelemetry-exporter-prometheus==0.61b0)
+    module=lmcache.integration.vllm.lmcache_mp_connector
+    ;;
+  mooncake)
+    packages=(mooncake-transfer-engine-non-cuda==0.3.13.post1) module=mooncake.engine
+    needs="libibverbs1 and libnuma1"
+    ;;
   *) exit 0 ;;
 esac
 
-ready() { PYTHONPATH=$CACHE/$CONNECTOR timeout 60 "$VENV/bin/python" -c "import $module" 2>&1 | tail -n 1; }
+# ready prints why the module cannot be imported, or nothing.
+ready() {
+  local said
+  said=$(PYTHONPATH=$CACHE/$CONNECTOR timeout 60 "$VENV/bin/python" -c "import $module" 2>&1) || tail -n 1 <<<"${said:-it takes more than 60 s}"
+}
 
 if [ "$(cat "$CACHE/$CONNECTOR.stamp" 2>/dev/null)" != "${packages[*]}" ]; then
   rm -rf "${CACHE:?}/$CONNECTOR" "$CACHE/$CONNECTOR.stamp"
@@ -21,5 +34,6 @@ if [ "$(cat "$CACHE/$CONNECTOR.stamp" 2>/dev/null)" != "${packages[*]}" ]; then
     --only-binary :all: --target "$CACHE/$CONNECTOR" "${packages[@]}" || fail "installing ${packages[*]} failed"
   echo "${packages[*]}" >"$CACHE/$CONNECTOR.stamp"
 fi
-why=$(ready) && [ -z "$why" ] || cannot "$CONNECTOR: $why (mooncake: install libibverbs1 and libnuma1)"
+why=$(ready)
+[ -z "$why" ] || cannot "$CONNECTOR: $why${needs:+ (install $needs)}"
 echo "extra: ${packages[*]} is ready in $CACHE/$CONNECTOR"

@@ -16,7 +16,7 @@ type connector struct {
 	xpyd    string // as xpyd's --connector takes it; "" is name
 	engines string // vLLM's class; "" is that of scripts/real-vllm, NIXL's pull
 	role    string // kv_role of all engines; "" is that of their pool
-	extra   string // members of kv_connector_extra_config, with FOLDER and ROLE in the place of their values
+	extra   string // members of kv_connector_extra_config, with FOLDER, STORE and ROLE in the place of their values
 	module  string // Python module of the class; "" is vLLM's own
 	pkg     string // what scripts/real-vllm/extra.sh installs for it
 	// bootstrap is true if xpyd asks a server beside each prefill engine, whose port is 1000 above the engine's.
@@ -37,6 +37,7 @@ type connector struct {
 	// prefill engine stands still. It then asks a second time to have the prefill engine's blocks freed, and gets no
 	// answer to the first question if the second one is served first. Only a restart frees its blocks.
 	forgets bool
+	store   bool  // the engines keep blocks in a cache server, which the run starts
 	folder  bool  // where stored lies; the log of the decode engine says what it has taken from there
 	lethal  []int // lengths of prompts that end an engine, in tokens; they are left out
 	checks  []string
@@ -51,6 +52,9 @@ func connectors() []connector {
 			checks: []string{"exact 1P1D", "exact 2P1D", "counters", "leave", "die"}},
 		{name: "shared-storage", engines: "ExampleConnector", role: "kv_both",
 			extra: `"shared_storage_path":"FOLDER"`, stored: exampleStored, folder: true, lethal: []int{1, 33},
+			checks: []string{"exact 1P1D", "exact 2P1D", "counters", "leave", "die"}},
+		{name: "lmcache", engines: "LMCacheMPConnector", role: "kv_both", module: "lmcache.integration.vllm.lmcache_mp_connector", pkg: "lmcache",
+			extra: `"lmcache.mp.host":"tcp://127.0.0.1","lmcache.mp.port":STORE`, store: true, stored: lmcacheStored,
 			checks: []string{"exact 1P1D", "exact 2P1D", "counters", "leave", "die"}},
 		{name: "mooncake", engines: "MooncakeConnector", module: "mooncake_on_cpu", pkg: "mooncake", bootstrap: true, together: true,
 			extra: `"mooncake_protocol":"tcp"`, stored: func(prompt int) int { return prompt },
@@ -85,6 +89,9 @@ func exampleStored(prompt int) int {
 	return (prompt - 1) / block * block
 }
 
+// lmcacheStored is every whole block of a prompt, but for its last token, which decode computes.
+func lmcacheStored(prompt int) int { return min(prompt/block*block, prompt-1) }
+
 // block is the tokens of a block of scripts/real-vllm.
 const block = 32
 
@@ -112,7 +119,7 @@ func (c connector) option() string {
 }
 
 // env is how engine.sh is told of the connector.
-func (c connector) env(role, folder string) []string {
+func (c connector) env(role, place string) []string {
 	if role == "plain" {
 		return nil
 	}
@@ -120,7 +127,7 @@ func (c connector) env(role, folder string) []string {
 	if kv == "" {
 		kv = map[string]string{"prefill": "kv_producer", "decode": "kv_consumer"}[role]
 	}
-	extra := strings.NewReplacer("FOLDER", folder, "ROLE", kv).Replace(c.extra)
+	extra := strings.NewReplacer("FOLDER", place, "STORE", place, "ROLE", kv).Replace(c.extra)
 	return []string{"KV_CONNECTOR=" + c.engines, "KV_ROLE=" + c.role, "KV_EXTRA=" + extra, "KV_MODULE=" + c.module, "KV_PACKAGE=" + c.pkg}
 }
 
@@ -132,10 +139,13 @@ func (c connector) prefill(url string, e *engine) string {
 	return fmt.Sprintf("%s bootstrap=%d", url, e.fleet.opts.ports+e.port+1000)
 }
 
-// newFolder makes an empty folder for the blocks of a run and removes that of an earlier one. Its name
-// is new, so no engine is used that an earlier run has kept: it has blocks in its own cache that the
-// folder lacks.
-func (c connector) newFolder(runDir string, port int) (string, error) {
+// place is where the blocks of a run lie: the port of the cache server, or an empty folder, which takes the place of
+// that of an earlier run. Its name is new, so no engine is used that an earlier run has kept: it has blocks in its own
+// cache that the folder lacks.
+func (c connector) place(runDir string, port int) (string, error) {
+	if c.store {
+		return fmt.Sprint(port + storeServer().port + 1000), nil
+	}
 	if !strings.Contains(c.extra, "FOLDER") {
 		return "", nil
 	}

@@ -42,12 +42,24 @@ func TestExampleConnectorFindsWholeBlocks(t *testing.T) {
 	}
 }
 
-// Each engine gets a configuration that is JSON, with a folder if the connector has one.
+func TestLMCacheFindsWholeBlocks(t *testing.T) {
+	for prompt, want := range map[int]int{1: 0, 31: 0, 32: 31, 33: 32, 64: 63, 65: 64, 540: 512} {
+		if got := lmcacheStored(prompt); got != want {
+			t.Errorf("a prompt of %d tokens: %d found, want %d", prompt, got, want)
+		}
+	}
+}
+
+// Each engine gets a configuration that is JSON, with the place of its blocks if the connector has one.
 func TestEngineConfig(t *testing.T) {
 	for _, kv := range connectors() {
+		place := "/some/folder"
+		if kv.store {
+			place = "19338"
+		}
 		for role, pool := range map[string]string{"prefill": "kv_producer", "decode": "kv_consumer"} {
 			cmd := exec.Command("../../scripts/real-vllm/engine.sh", "show", role, "9000")
-			cmd.Env = append(os.Environ(), append(kv.env(role, "/some/folder"), "KV_LEASE=7")...)
+			cmd.Env = append(os.Environ(), append(kv.env(role, place), "KV_LEASE=7")...)
 			out, err := cmd.Output()
 			if err != nil {
 				t.Fatalf("%s: %v", kv.name, err)
@@ -68,7 +80,8 @@ func TestEngineConfig(t *testing.T) {
 			if want := cmp.Or(kv.role, pool); config.Role != want {
 				t.Errorf("%s: %s is a %q, want %q", kv.name, role, config.Role, want)
 			}
-			if config.Extra["kv_lease_duration"] != 7.0 || strings.Contains(kv.extra, "FOLDER") != strings.Contains(text, "/some/folder") {
+			if config.Extra["kv_lease_duration"] != 7.0 || strings.Contains(kv.extra, "FOLDER") != strings.Contains(text, "/some/folder") ||
+				kv.store != strings.Contains(text, ":19338,") {
 				t.Errorf("%s: %s has %s", kv.name, role, text)
 			}
 		}

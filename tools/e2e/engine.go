@@ -23,7 +23,7 @@ import (
 // spec is how an engine is started.
 type spec struct {
 	name   string
-	role   string   // plain, prefill or decode
+	role   string   // plain, prefill or decode; store: no engine, but the cache server of some
 	port   int      // counted from the first port of the run
 	policy string   // kv_load_failure_policy of a decode engine: fail or recompute; "" is vLLM's default
 	lease  int      // kv_lease_duration of a prefill engine in seconds; 0 is vLLM's default
@@ -71,7 +71,7 @@ func (e *engine) start(ctx context.Context) error {
 	if err := e.fleet.call(ctx, e.env(), args...); err != nil {
 		return err
 	}
-	if e.ranks == 0 { // those of others wait until it was seen what xpyd finds on a server without a request
+	if e.ranks == 0 && e.role != "store" { // those of others wait until it was seen what xpyd finds on a server without a request
 		if err := e.warm(ctx); err != nil {
 			return fmt.Errorf("first request to %s: %w", e.name, err)
 		}
@@ -235,7 +235,11 @@ func session(leader int) ([]int, error) {
 func (e *engine) running(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	_, err := get(ctx, e.url+"/health")
+	page := "/health"
+	if e.role == "store" {
+		page = "/healthcheck"
+	}
+	_, err := get(ctx, e.url+page)
 	return err == nil
 }
 

@@ -18,7 +18,7 @@ type fleet struct {
 	script string // scripts/real-vllm/engine.sh
 	runDir string // logs and process numbers, of the engines as engine.sh keeps them
 	guard  *watchdog
-	blocks string // folder of a connector that has one; "" for the others
+	blocks string // the connector's place; "" for those that have none
 
 	mu      sync.Mutex
 	engines map[string]*engine // by name; running, or at least started once
@@ -52,7 +52,7 @@ func newFleet(o options) (*fleet, error) {
 	if err := os.MkdirAll(f.runDir, 0o755); err != nil {
 		return nil, fmt.Errorf("make a place for logs: %w", err)
 	}
-	if f.blocks, err = o.kv.newFolder(f.runDir, o.ports); err != nil {
+	if f.blocks, err = o.kv.place(f.runDir, o.ports); err != nil {
 		return nil, err
 	}
 	if f.guard, err = startWatchdog(); err != nil {

@@ -118,6 +118,11 @@ func judge(ctx context.Context, o options) (failures int, err error) {
 		err = errors.Join(err, f.close())
 		fmt.Println("logs of the engines and of xpyd:", f.runDir)
 	}()
+	if o.kv.store {
+		if _, err := f.engine(ctx, storeServer()); err != nil {
+			return 0, err
+		}
+	}
 	if o.wrongs {
 		return judgeWrongs(ctx, f, o.pick)
 	}

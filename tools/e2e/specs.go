@@ -25,6 +25,9 @@ func decodeEngine(n int) spec {
 	return spec{name: fmt.Sprint("d", n), role: "decode", port: 2 * n, args: baseArgs()}
 }
 
+// storeServer is the cache server of a connector that has one.
+func storeServer() spec { return spec{name: "store", role: "store", port: 18} }
+
 // baseArgs has requests in the log, so that ids can be followed, tool calls, and no prefill in
 // chunks, because on a CPU a request with a seed whose prompt is cut kills the engine (vLLM 0.32.0:
 // "CPU Generator does not use offset").

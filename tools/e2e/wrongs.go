@@ -53,6 +53,10 @@ func wrongs() []wrong {
 		from: "return false",
 		to:   "return true",
 	}, {
+		name: "both legs at once, so that LMCache has nothing yet", in: "shared.Concurrent", check: "counters", kv: "lmcache",
+		from: "return false",
+		to:   "return true",
+	}, {
 		name: "max_tokens left as it was on P's leg", in: "Reuse.oneToken", check: "counters",
 		from: "r.form().oneToken",
 		to:   "r.form().oneToken[:2]",

@@ -220,7 +220,8 @@ func edgeRows() []row {
 	}, {
 		id: "T40", what: "each connector: the client leaves, or no decode reads what P holds: nothing pinned on P, nothing in use on D",
 		tests: []string{"TestConnectorsOfAClientThatLeaves", "TestConnectorsGiveBackWhatNoDecodeReads",
-			"TestDecodeOfAClientThatLeftWaitsForALatePrefill", "TestDecodeOfAClientThatLeftEndsAfterItsPrefill"},
+			"TestDecodeOfAClientThatLeftWaitsForALatePrefill", "TestDecodeOfAClientThatLeftEndsAfterItsPrefill",
+			"TestConnectorsWhoseEnginesDieOfACut"},
 	}, {
 		id: "T41", what: "messages, responses, token ids: P is down; D dies at each event, or says no end; the client leaves: as on the other routes",
 		tests: []string{"TestAPIsThroughBothLegs", "TestAPIsWithoutPrefillGoToDecodeAlone", "TestAPIsClientLeaves"},

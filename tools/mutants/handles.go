@@ -135,8 +135,8 @@ func handles() []mutant {
 		test: "TestConnectorsOfAClientThatLeaves/mooncake/prefill_start",
 	}, {
 		name: "a decode cut that asks prefill a second time", in: "GraceOf",
-		old:  "if g.Finishes || d.Reclaim() == kvparams.ReclaimDrain {",
-		new:  "if d.Reclaim() == kvparams.ReclaimDrain {",
+		old:  "if g.Finishes || kvparams.Dies(d)",
+		new:  "if kvparams.Dies(d)",
 		test: "TestConnectorsLoadForAClientThatLeaves/mooncake/prefill_start_completions",
 	}, {
 		name: "a decode held no longer than its own grace, however late P is", in: "(*completion).ClientGone",
@@ -148,6 +148,11 @@ func handles() []mutant {
 		old:  "if c.gone() {",
 		new:  "if false {",
 		test: "TestDecodeOfAClientThatLeftEndsAfterItsPrefill",
+	}, {
+		name: "a decode cut that kills the engine", in: "GraceOf",
+		old:  "if g.Finishes || kvparams.Dies(d) || d.Reclaim()",
+		new:  "if g.Finishes || d.Reclaim()",
+		test: "TestConnectorsWhoseEnginesDieOfACut/lmcache/chat",
 	}, {
 		name: "the answer to a prefill whose client left cuts decode", in: "(*completion).prefillBeside",
 		old:  "!s.answered && !(s.holds && c.gone()) {",
