@@ -66,7 +66,7 @@ func addSimFlags(f *pflag.FlagSet, o *sim.Options) {
 	f.StringVar(&o.Listen, "listen", "127.0.0.1:8000", "host:port of the HTTP side")
 	f.StringVar(&o.SideChannel, "side-channel", "127.0.0.1:0", "host:port of the KV side channel")
 	f.StringVar((*string)(&o.Connector), "connector", string(sim.ConnectorNixl), fmt.Sprintf("how KV travels: %v", sim.Connectors()))
-	f.StringVar(&o.Storage, "storage", "", "folder for the KV of connector shared-storage, the same for all engines")
+	f.StringVar(&o.Storage, "storage", "", "folder for the KV of connectors shared-storage and lmcache, the same for all engines")
 	f.StringVar(&o.Encodings, "encodings", "", "folder for the encodings of images and audio, the same for all engines; without a folder, engines fetch them from encode engines")
 	f.StringVar(&o.Bootstrap, "bootstrap", "127.0.0.1:0", "host:port of the bootstrap server of connector mooncake")
 	f.StringVar(&o.Model, "model", "sim", "served model name")

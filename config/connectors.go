@@ -136,7 +136,7 @@ func (c *Config) checkRanked() error {
 func unproven(c Config) (found []string) {
 	for _, name := range c.connectors() {
 		if d, ok := kvparams.Lookup(name); ok && d.Experimental() && len(c.Router.Prefill) > 0 {
-			found = append(found, invalid("connector", name, "is experimental: it was written from the engines' source, and not or hardly run with them; see docs/connectors.md").Error())
+			found = append(found, invalid("connector", name, "is experimental: docs/connectors.md says what was run with it, and what is known").Error())
 		}
 	}
 	return found

@@ -21,7 +21,7 @@ type Dialect interface {
 	// blocks that never come.
 	DecodeOnlySafe() bool
 	Reclaim() Reclaim
-	// Experimental says that the support was written from the engine's source and was never run.
+	// Experimental says that no GPU has run the connector, or that its engines have a fault that users must know.
 	Experimental() bool
 	// EngineConfig is the option of `vllm serve` that starts an engine with the connector.
 	EngineConfig(role Role) string
