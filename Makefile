@@ -176,7 +176,7 @@ browser: ## look at the status page in Chromium over simulated engines: token, k
 	@$(TOOL)browser ./browser
 	@dist/browser $(ARGS)
 
-e2e: build ## test xpyd with real vLLM engines on this machine's CPU (7 GB in E2E_CACHE; VLLM=0.32.0, CONNECTOR=nixl, nixl-push, shared-storage, mooncake or multi, ARGS='-run REGEXP'); Error 3 means that they cannot run here
+e2e: build ## test xpyd with real vLLM engines on this machine's CPU (7 GB in E2E_CACHE; VLLM=0.32.0, CONNECTOR=nixl, nixl-push, shared-storage, lmcache, mooncake or multi, ARGS='-run REGEXP'); Error 3 means that they cannot run here
 	@VERSION=$(VLLM) scripts/real-vllm/setup.sh
 	@VERSION=$(VLLM) scripts/real-vllm/extra.sh $(CONNECTOR)
 	@$(TOOL)e2e ./e2e

@@ -214,7 +214,7 @@ func (f *fleet) awaitFree(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range f.engines {
-		if !e.running(ctx) {
+		if e.role == "store" || !e.running(ctx) {
 			continue
 		}
 		err := poll(ctx, leaseTime, func() bool {
