@@ -14,6 +14,17 @@ func (e *engine) connects(o *engine) bool { return e.dialect.Name() == o.dialect
 // engineName finds the connector's name in an engine's command line.
 var engineName = regexp.MustCompile(`"kv_connector":"([A-Za-z0-9_]+)"`)
 
+// usualName is the name under which xpyd suggests a connector of which vLLM 0.32 has two, with the same legs.
+func usualName(connector string) string {
+	switch connector {
+	case "NixlPullConnector":
+		return "NixlConnector"
+	case "LMCacheConnectorV1":
+		return "LMCacheMPConnector"
+	}
+	return connector
+}
+
 // askConnector compares the connector that an engine has with the one that is configured. A vLLM says it only
 // with VLLM_SERVER_DEV_MODE=1. Of the others a round tells whether blocks come.
 func (p *engineProber) askConnector(ctx context.Context, e *engine) {
@@ -53,7 +64,7 @@ func (p *engineProber) askConnector(ctx context.Context, e *engine) {
 		return
 	}
 	for _, t := range append(has.Extra.Connectors, has.transfer) {
-		if t.Connector == want[1] {
+		if usualName(t.Connector) == want[1] {
 			return
 		}
 	}

@@ -34,6 +34,7 @@ func told(t *testing.T, e *sim.Engine, transferConfig string) string {
 
 func TestCheckComparesTheConnectorThatAnEngineTells(t *testing.T) {
 	for transferConfig, want := range map[string]string{
+		`{"kv_connector":"NixlPullConnector","kv_role":"kv_consumer"}`:                                                                                                               "",
 		`{"kv_connector":"NixlConnector","kv_role":"kv_consumer","kv_connector_extra_config":{}}`:                                                                                    "",
 		`{"kv_connector":"MultiConnector","kv_connector_extra_config":{"connectors":[{"kv_connector":"NixlConnector","kv_role":"kv_both"},{"kv_connector":"OffloadingConnector"}]}}`: "",
 		`{"kv_connector":"MooncakeConnector","kv_role":"kv_consumer","kv_connector_extra_config":{}}`:                                                                                "says that it has MooncakeConnector, and it is configured with connector nixl, which is NixlConnector; put its own connector after its URL (connector=NAME), or start it with --kv-transfer-config",
