@@ -234,7 +234,7 @@ func (c *completion) run() *fault.Error {
 			return c.nameBroken(f.told)
 		}
 		c.s.failedLog.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Stringer("code", f.Code).Str("error", f.told.Why()).
-			Str("prefill", urlOf(c.p.lease.Backend)).Str("decode", urlOf(c.d.lease.Backend)).Msg("round failed, another one begins")
+			Str("prefill", c.p.lease.Backend.Name()).Str("decode", c.d.lease.Backend.Name()).Msg("round failed, another one begins")
 		if gone := c.interrupted(); gone != nil {
 			return gone
 		}
@@ -328,13 +328,6 @@ func (c *completion) noteSent(sent bool) {
 
 // overdue reports that the request as a whole has taken too long.
 func (c *completion) overdue() bool { return !time.Now().Before(c.times.end) }
-
-func urlOf(b *router.Backend) string {
-	if b == nil {
-		return ""
-	}
-	return b.URL
-}
 
 // newCompletion makes a completion for the pool. It binds once the functions that the router calls.
 func (s *Server) newCompletion() any {

@@ -35,13 +35,6 @@ func (c *completion) bothLegs() *failure {
 		return c.decode()
 	}
 	b, s := c.p.lease.Backend, &c.p.beside
-	s.begin()
-	if ended := c.interrupted(); ended != nil { // D's grace is of a D that waits for no P
-		s.end()
-		c.p.lease.Release(router.ClientGone)
-		c.d.lease.Release(router.ClientGone)
-		return ends(ended)
-	}
 	if c.grace().Finishes { // D may wait long for P's blocks, so P is checked until then, also if it leaves its pool
 		b.HandleIssued()
 		defer b.HandleEnded()
@@ -108,6 +101,7 @@ func (c *completion) acquireBeside() *failure {
 			}
 			return f
 		}
+		c.p.beside.begin() // a client that leaves from here on has D wait for P
 		ended := c.interrupted()
 		if ended == nil && c.overdue() {
 			ended = fault.ErrDeadline()
@@ -115,6 +109,7 @@ func (c *completion) acquireBeside() *failure {
 		if ended == nil && (c.d.lease.Backend.Fit() || turn == swapTurns || c.swapAtOnce()) {
 			return nil
 		}
+		c.p.beside.end()
 		c.p.lease.Release(router.ClientGone)
 		if ended == nil {
 			ended = c.reserveDecode(c.d.lease.Backend)

@@ -109,7 +109,7 @@ func (c *completion) life(o outcome) desk.Life {
 		return at.Sub(t.start)
 	}
 	l := desk.Life{
-		ID: c.id, API: c.api.String(), Outcome: o.String(), Rounds: c.round, Prefill: urlOf(c.p.lease.Backend), Decode: urlOf(c.d.lease.Backend),
+		ID: c.id, API: c.api.String(), Outcome: o.String(), Rounds: c.round, Prefill: c.p.lease.Backend.Name(), Decode: c.d.lease.Backend.Name(),
 		Events: c.d.relay.events, Streamed: c.d.streamed && !t.first.IsZero(), Start: t.start,
 		Prefilled: after(t.prefilled), Handed: after(t.handed), First: after(t.first), End: time.Since(t.start),
 	}

@@ -91,18 +91,6 @@ func (a *heldAnswer) CloseWithError(err error) error {
 	return nil
 }
 
-// firstBytes waits for the begin of a stream, or for its end. Until then the client has nothing of the
-// answer, and a backend that breaks off can still be told as an error.
-func firstBytes(x *upstream.Exchange) (buf []byte, err error) {
-	for len(buf) == 0 && err == nil {
-		buf, err = x.Fill(buf)
-	}
-	if errors.Is(err, io.EOF) {
-		err = nil // whoever reads on finds the end again
-	}
-	return buf, err
-}
-
 // largeAnswer is an answer that xpyd passes on as it comes. The exchange continues after buf.
 type largeAnswer struct {
 	p       *passing

@@ -246,7 +246,7 @@ func (p *passing) ask(ctx *fasthttp.RequestCtx, b *router.Backend, deadline time
 	err = x.Do(p.s.engines.Client(b), &p.req, deadline, p.route.Repeats)
 	stream = err == nil && x.Head.Status < 300 && x.IsEventStream() && ctx.Request.Header.IsHTTP11()
 	if stream {
-		buf, err = firstBytes(x)
+		buf, err = x.FirstBytes()
 	} else if err == nil {
 		buf, err = p.s.readHeld(x, nil, p.client, &p.held)
 	}

@@ -145,6 +145,14 @@ func newBackend(r *Router, role Role, raw string) (*Backend, error) {
 	return b, nil
 }
 
+// Name is the URL, or "" if there is no backend.
+func (b *Backend) Name() string {
+	if b == nil {
+		return ""
+	}
+	return b.URL
+}
+
 // Base is the URL with which requests to the engine begin: URL without the rank.
 func (b *Backend) Base() string {
 	base, _ := SplitRank(b.URL)

@@ -256,6 +256,18 @@ func (x *Exchange) Fill(dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
+// FirstBytes waits for the begin of a body, or for its end. Until then its reader has nothing of the
+// answer, and a backend that breaks off can still be told as an error.
+func (x *Exchange) FirstBytes() (buf []byte, err error) {
+	for len(buf) == 0 && err == nil {
+		buf, err = x.Fill(buf)
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil // whoever reads on finds the end again
+	}
+	return buf, err
+}
+
 // HalfClose closes the sending side, so that the backend stops its work on the request. The exchange
 // can still read an answer that is on its way.
 func (x *Exchange) HalfClose() {
