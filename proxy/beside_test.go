@@ -105,7 +105,7 @@ func TestDecodeThatWaitsForAPrefillThatHasLeftMoves(t *testing.T) {
 			r := newRig(t, rigOptions{prefill: 2, dialect: dialect, engine: func(o *sim.Options) { o.Hook = b.hook },
 				router: func(c *router.Config) {
 					quickChecks(c)
-					c.Health.Timeout = 500 * time.Millisecond // a shorter one takes engines down that work
+					c.Health.Timeout = time.Second // a shorter one takes engines down that work
 					pools = *c
 				}})
 			t.Cleanup(b.open)

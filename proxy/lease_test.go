@@ -159,7 +159,7 @@ func TestRemovedPrefillThatFreezesIsNoticed(t *testing.T) {
 		prefill: 2,
 		router: func(c *router.Config) {
 			quickChecks(c)
-			c.Health.Timeout = 500 * time.Millisecond // a shorter one takes engines down that work
+			c.Health.Timeout = time.Second // a shorter one takes engines down that work
 			pools = *c
 		},
 		engine: func(o *sim.Options) { o.Hook = b.hook },
