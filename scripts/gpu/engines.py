@@ -109,7 +109,8 @@ def vllm_command(spec, port, side, defaults):
 
 
 def sim_command(xpyd, spec, port, side, defaults, profile):
-    role = {"plain": "both"}.get(spec["role"], spec["role"])
+    # A simulated engine of the role both has no connector, and one of the role prefill serves each leg.
+    role = {"plain": "both", "both": "prefill"}.get(spec["role"], spec["role"])
     argv = [xpyd, "sim", "--role", role, "--listen", f"{HOST}:{port}", "--side-channel", f"{HOST}:{side}", "--model",
             defaults["model"], "--max-model-len", str(defaults["length"])]
     if not profile:

@@ -203,7 +203,7 @@ def agrees(result, simulated):
     """What simulated engines took for the same prompts at the same times, as a part of what the engines took: the median of
     the rounds of a cell."""
     def taken(of):
-        return {(s.get("hold", 0), s["seed"], s["workload"], s["rate"], f"{stream['stream']['input']}/{stream['stream']['output']}", s["contender"]):
+        return {(s.get("hold", 0), s["seed"], s["workload"], load_words(s), f"{stream['stream']['input']}/{stream['stream']['output']}", s["contender"]):
                 [stream["totals"]["ms"]["ttft"]["median"], stream["totals"]["ms"]["ttft"]["p90"], stream["totals"]["ms"]["tpot"]["median"],
                  stream["totals"]["ms"]["tpot"]["p90"], stream["totals"]["output_tokens_per_second"]]
                 for s in of["steps"] if s["kind"] == "serve" and "streams" in s and "trouble" not in s for stream in s["streams"]}
@@ -211,7 +211,7 @@ def agrees(result, simulated):
     for key, figures in taken(simulated).items():
         if key in real:
             cells.setdefault(key[2:], []).append([b / a for a, b in zip(real[key], figures)])
-    rows = [(*cell, len(rounds), *(f"{statistics.median(column):.2f}" for column in zip(*rounds))) for cell, rounds in sorted(cells.items())]
+    rows = [(*cell, len(rounds), *(f"{statistics.median(column):.2f}" for column in zip(*rounds))) for cell, rounds in sorted(cells.items(), key=lambda item: (item[0][0], str(item[0][1]).rjust(20), item[0][2:]))]
     return table(("traffic", "requests/s", "prompt/answer", "contender", "rounds", "TTFT p50", "TTFT p90", "TPOT p50", "TPOT p90", "tokens/s"), rows)
 
 

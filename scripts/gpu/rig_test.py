@@ -33,6 +33,11 @@ class Topologies(unittest.TestCase):
             argv, _ = engines.sim_command("xpyd", {"role": "decode", "kv": kv, "block": 128}, 1, 2, {"model": "m", "length": 32768}, "h200-qwen3-8b")
             self.assertEqual(int(argv[argv.index("--num-blocks") + 1]) * 128, tokens)
 
+    def test_a_simulated_engine_that_serves_either_way_hands_blocks_over(self):
+        for role, simulated in {"both": "prefill", "plain": "both", "decode": "decode"}.items():
+            argv, _ = engines.sim_command("xpyd", {"role": role}, 1, 2, {"model": "m", "length": 32768}, None)
+            self.assertEqual(argv[argv.index("--role") + 1], simulated)
+
     def test_tensor_parallel_engines_stand_side_by_side(self):
         self.assertEqual([e["gpus"] for e in engines.expand("TP2-TP2", 4).values()], [[0, 1], [2, 3]])
 
