@@ -15,6 +15,7 @@ import (
 // beside is a prefill leg that runs beside D's leg on a goroutine of its own.
 type beside struct {
 	result chan *failure // nil while no such leg runs
+	due    atomic.Bool   // the leg is about to begin, or runs; a client that leaves looks at it
 
 	mu       sync.Mutex
 	answered bool // decode has ended, so what happens to P no longer matters to it
@@ -40,6 +41,8 @@ func (c *completion) bothLegs() *failure {
 		defer b.HandleEnded()
 	}
 	c.buildPrefill()
+	s.result, s.answered, s.failed, s.over, s.holds = make(chan *failure, 1), false, false, false, false
+	s.told.Store(0)
 	go c.prefillBeside(b)
 	decodeFailed := c.decode()
 	s.mu.Lock()
@@ -101,7 +104,7 @@ func (c *completion) acquireBeside() *failure {
 			}
 			return f
 		}
-		c.p.beside.begin() // a client that leaves from here on has D wait for P
+		c.p.beside.due.Store(true) // a client that leaves from here on has D wait for P
 		ended := c.interrupted()
 		if ended == nil && c.overdue() {
 			ended = fault.ErrDeadline()
@@ -109,7 +112,7 @@ func (c *completion) acquireBeside() *failure {
 		if ended == nil && (c.d.lease.Backend.Fit() || turn == swapTurns || c.swapAtOnce()) {
 			return nil
 		}
-		c.p.beside.end()
+		c.p.beside.due.Store(false)
 		c.p.lease.Release(router.ClientGone)
 		if ended == nil {
 			ended = c.reserveDecode(c.d.lease.Backend)
@@ -199,7 +202,7 @@ func (c *completion) prefillBeside(b *router.Backend) {
 		c.d.x.Cut(cutOther, time.Now())
 	}
 	s.mu.Unlock()
-	if c.gone() {
+	if s.due.Store(false); c.gone() {
 		c.d.x.Cut(cutGone, time.Now().Add(c.grace().Decode))
 	}
 	s.result <- f

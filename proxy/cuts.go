@@ -36,7 +36,7 @@ func (c *completion) ClientGone() {
 	grace := c.grace()
 	c.encoding.Load().Cut()
 	c.p.x.Cut(cutGone, now.Add(grace.Prefill))
-	if c.p.beside.running() && grace.Finishes { // D waits for P's blocks, and prefillBeside cuts D's leg earlier
+	if c.p.beside.due.Load() && grace.Finishes { // D waits for P's blocks, and prefillBeside cuts D's leg earlier
 		grace.Decode += grace.Prefill
 	}
 	c.d.x.Cut(cutGone, now.Add(grace.Decode))
@@ -123,21 +123,6 @@ func (c *completion) endedBy() fault.Cause {
 	return fault.NoCause
 }
 
-// begin notes that a leg runs from here on.
-func (s *beside) begin() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.result, s.answered, s.failed, s.over, s.holds = make(chan *failure, 1), false, false, false, false
-	s.told.Store(0)
-}
-
-// end notes that no leg runs.
-func (s *beside) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.result = nil
-}
-
 // running reports that the prefill leg beside D's may still write to the completion.
 func (s *beside) running() bool {
 	s.mu.Lock()
@@ -148,7 +133,7 @@ func (s *beside) running() bool {
 // endBeside waits until the prefill leg beside D's leg has ended.
 func (c *completion) endBeside() *failure {
 	f := <-c.p.beside.result
-	c.p.beside.end()
+	c.p.beside.result = nil
 	c.noteSent(c.p.x.Sent())
 	return f
 }

@@ -274,6 +274,7 @@ func (c *completion) recycle() {
 	c.p.lease.Backend, c.d.lease.Backend = nil, nil
 	c.p.tried, c.d.tried, c.d.refused = c.p.tried[:0], c.d.tried[:0], c.d.refused[:0]
 	c.p.cached, c.p.prompt, c.p.suspect = 0, 0, false
+	c.p.beside.due.Store(false) // a panic may have left it
 	c.handoff, c.d.failed = handoff.Handoff{}, nil
 	c.ctx, c.conn, c.snap, c.failure = nil, nil, nil, nil
 	c.done, c.woken = nil, false

@@ -273,15 +273,29 @@ func (d *panicky) AppendDecode(dst kvparams.Segments, r *kvparams.Request, h kvp
 	return d.Dialect.AppendDecode(dst, r, h, leg)
 }
 
+// panickyPairing panics once in place of the first prefill body, when both legs are about to begin.
+type panickyPairing struct {
+	kvparams.Pairing
+	panicked atomic.Bool
+}
+
+func (d *panickyPairing) AppendPrefill(dst kvparams.Segments, r *kvparams.Request, leg *kvparams.Leg) kvparams.Segments {
+	if !d.panicked.Swap(true) {
+		panic("BUG: planted by a test")
+	}
+	return d.Pairing.AppendPrefill(dst, r, leg)
+}
+
 func TestPanicGivesEverythingBack(t *testing.T) {
 	together(t)
-	for _, leg := range []string{"prefill", "decode"} {
-		t.Run(leg, func(t *testing.T) {
-			nixl, ok := kvparams.Lookup("nixl")
-			if !ok {
-				t.Fatal("no nixl")
-			}
-			r := newRig(t, rigOptions{dialect: &panicky{Dialect: nixl, leg: leg}})
+	nixl, _ := kvparams.Lookup("nixl")
+	mooncake, _ := kvparams.Lookup("mooncake")
+	for name, dialect := range map[string]kvparams.Dialect{
+		"prefill": &panicky{Dialect: nixl, leg: "prefill"}, "decode": &panicky{Dialect: nixl, leg: "decode"},
+		"prefill beside decode": &panickyPairing{Pairing: mooncake.(kvparams.Pairing)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{dialect: dialect})
 			c := forms(prompt, 4)[0]
 			if a := r.call(c, "X-Request-Id", "panics"); a.status != 500 || a.code() != "internal_error" {
 				t.Fatalf("%d %s %v", a.status, a.body, a.err)

@@ -140,13 +140,13 @@ func handles() []mutant {
 		test: "TestConnectorsLoadForAClientThatLeaves/mooncake/prefill_start_completions",
 	}, {
 		name: "a decode held no longer than its own grace, however late P is", in: "(*completion).ClientGone",
-		old:  "if c.p.beside.running() && grace.Finishes {",
+		old:  "if c.p.beside.due.Load() && grace.Finishes {",
 		new:  "if false {",
 		test: "TestDecodeOfAClientThatLeftWaitsForALatePrefill",
 	}, {
 		name: "a decode held for as long as P might have taken", in: "(*completion).prefillBeside",
-		old:  "if c.gone() {",
-		new:  "if false {",
+		old:  "if s.due.Store(false); c.gone() {",
+		new:  "if s.due.Store(false); false {",
 		test: "TestDecodeOfAClientThatLeftEndsAfterItsPrefill",
 	}, {
 		name: "a decode cut that kills the engine", in: "GraceOf",
