@@ -14,6 +14,15 @@ type outage struct {
 // Outage reports whether decode engines compute all prompts because no prefill engine is up.
 func (s *Set) Outage() bool { return s.StandsIn() && s.cfg.Router.Snapshot().Outage() }
 
+// Judged reports whether the first checks have shown which prefill engines serve. It stays true from then
+// on. Before that, requests would go to engines that may not serve, or past engines that do.
+func (s *Set) Judged() bool {
+	if !s.judged.Load() && !s.cfg.Router.Snapshot().Unjudged() {
+		s.judged.Store(true)
+	}
+	return s.judged.Load()
+}
+
 // StandsIn reports whether a decode engine may compute a prompt that should have had a prefill.
 func (s *Set) StandsIn() bool { return s.DecodeAlone() && s.cfg.MaxShare > 0 }
 

@@ -74,6 +74,7 @@ type Set struct {
 	checks   *checker
 	warm     *warmer
 	outage   outage
+	judged   atomic.Bool // see Judged
 	oneSided oneSided
 
 	mu      sync.Mutex                                  // held to change m

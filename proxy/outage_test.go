@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -236,5 +237,48 @@ func TestOutageOfThePrefillPoolIsLoud(t *testing.T) {
 	expect(0, "ok\n")
 	if b, e := strings.Count(r.logs.String(), begins), strings.Count(r.logs.String(), ends); b != 1 || e != 1 {
 		t.Errorf("its begin was said %d times, its end %d times\n%s", b, e, r.logs)
+	}
+}
+
+// Who waits for /readyz at the start gets both legs: while no check has said whether a prefill engine is
+// up, the process is not ready. What joins later changes nothing.
+func TestReadyAwaitsTheFirstChecksOfPrefill(t *testing.T) {
+	ended := make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		<-ended
+		w.WriteHeader(http.StatusInternalServerError)
+	}))
+	defer slow.Close()
+	pools := make(chan router.Config, 1)
+	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) {
+		c.Prefill = []string{slow.URL}
+		c.Health.Timeout, c.Health.SuspectInterval = time.Minute, 10*time.Millisecond
+		pools <- *c
+	}})
+	expect := func(status int, body string) {
+		t.Helper()
+		if a := r.send(http.MethodGet, "/readyz", ""); a.status != status || a.body != body {
+			t.Errorf("readyz %d %q, want %d %q", a.status, a.body, status, body)
+		}
+	}
+	expect(503, "not ready: the first checks of the prefill engines still run\n")
+	if n := r.metric("xpyd_ready"); n != 0 {
+		t.Errorf("xpyd_ready %v", n)
+	}
+	close(ended)
+	r.await("an outage", func() bool { return r.metric("xpyd_degraded") == 1 })
+	expect(200, "ok, but no prefill engine is up: decode engines compute the prompts\n")
+
+	hung := make(chan struct{})
+	late := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hung }))
+	defer late.Close()
+	defer close(hung)
+	next := <-pools
+	next.Prefill = append(next.Prefill, late.URL)
+	if err := r.server.Reload(next); err != nil {
+		t.Fatal(err)
+	}
+	if a := r.send(http.MethodGet, "/readyz", ""); a.status != 200 {
+		t.Errorf("readyz %d %q after a prefill engine has joined", a.status, a.body)
 	}
 }

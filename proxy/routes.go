@@ -157,6 +157,8 @@ func (s *Server) readiness() (ready bool, line string) {
 		return false, "not ready: no decode engine is up\n"
 	case !s.engines.SomeUp():
 		return false, "not ready: no prefill engine is up\n"
+	case !s.engines.Judged():
+		return false, "not ready: the first checks of the prefill engines still run\n"
 	case s.engines.Soundness.Unsound():
 		return false, "not ready: no completion succeeds, nor does a probe of one token\n"
 	case s.engines.Outage():

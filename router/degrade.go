@@ -98,3 +98,9 @@ func (s *Snapshot) Outage() bool {
 	}
 	return true
 }
+
+// Unjudged reports whether the checks have not yet found any prefill backend up or all of them down,
+// although requests would go to them.
+func (s *Snapshot) Unjudged() bool {
+	return s.Splits() && s.Pooled(Prefill) && !s.AnyUp(Prefill) && !s.Outage()
+}

@@ -256,11 +256,18 @@ func TestOutage(t *testing.T) {
 		if s.Outage() != (i == 2) {
 			t.Errorf("one down and one %v: outage %v", to, s.Outage())
 		}
+		if s.Unjudged() != (i == 0) {
+			t.Errorf("one down and one %v: unjudged %v", to, s.Unjudged())
+		}
 	}
 	none, _ := newRouterOf(t, 0, 1, nil)
 	never, _ := newRouterOf(t, 1, 1, func(c *Config) { c.PD.Mode = PDNever })
 	never.Snapshot().Backends(Prefill)[0].force(Down)
 	if none.Snapshot().Outage() || never.Snapshot().Outage() {
 		t.Error("an outage of a pool that nobody is sent to")
+	}
+	never.Snapshot().Backends(Prefill)[0].force(Unknown)
+	if none.Snapshot().Unjudged() || never.Snapshot().Unjudged() {
+		t.Error("a pool that nobody is sent to has to be checked first")
 	}
 }
