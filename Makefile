@@ -5,10 +5,17 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 
 BUILDFLAGS   = -trimpath -buildvcs=auto -ldflags '-s -w -X xpyd/cmd.version=$(VERSION)'
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
 AXE         ?= 4.14.1
+GOTESTSUM   ?= gotest.tools/gotestsum@v1.13.0
 FUZZTIME    ?= 5m
 BENCH       ?= .
 D           ?= 3m
 ARGS        ?=
+# With RERUN=1 a test that fails runs once more, alone, after all others. It must pass then, and the report has
+# both runs. After a data race, a panic or more than a few failures nothing runs again.
+RERUN       ?=
+RERUNS       = $(if $(RERUN),--rerun-fails=1 --rerun-fails-max-failures=6 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race)
+AGAIN        = $(if $(RERUN),-rerun)
+GOTEST       = go run $(GOTESTSUM) --format standard-quiet $(RERUNS) --packages=./...
 # The programs of tools/, which is a module of its own, are built here and run in this directory.
 TOOL         = go build -C tools -o ../dist/
 UNIT         = configs/xpyd.service
@@ -38,18 +45,19 @@ demo: build ## run two simulated prefill and two decode engines with the proxy (
 	./xpyd demo $(ARGS)
 
 # make lint has vetted all, so the tests need not.
-test: ## all tests, including those of tools/ (MATRIX=1: their one run also judges the fault matrix, as make faults does)
+test: ## all tests, including those of tools/ (MATRIX=1: their run is judged as the fault matrix, as make faults does; RERUN=1: a test that fails gets a second run)
 ifdef MATRIX
 	@$(TOOL)faults ./faults
-	@dist/faults -whole
+	$(GOTEST) --jsonfile dist/tests.json -- -vet=off
+	@dist/faults -judge dist/tests.json
 else
-	go test -vet=off ./...
+	$(GOTEST) -- -vet=off
 endif
-	go test -C tools -vet=off ./...
+	cd tools && $(GOTEST) -- -vet=off
 
-race: ## all tests, shuffled, under the race detector (needs a C compiler)
-	CGO_ENABLED=1 go test -race -vet=off -shuffle=on -timeout 20m ./...
-	CGO_ENABLED=1 go test -C tools -race -vet=off -shuffle=on ./...
+race: ## all tests, shuffled, under the race detector (needs a C compiler; RERUN=1 as for test)
+	CGO_ENABLED=1 $(GOTEST) -- -race -vet=off -shuffle=on -timeout 20m
+	cd tools && CGO_ENABLED=1 $(GOTEST) -- -race -vet=off -shuffle=on
 
 lint: ## gofmt, go vet, staticcheck at a pinned version
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt: run make fmt for:"; echo "$$unformatted"; exit 1; }
@@ -66,15 +74,15 @@ fuzz: ## run every fuzz target for FUZZTIME (5m), one after the other
 
 mutants: ## plant one fault at a time in the path of a completion; the test named for it must fail (ARGS='-v -run REGEXP', ARGS=-quick for handles and streams only, ARGS=-stale runs none)
 	@$(TOOL)mutants ./mutants
-	@dist/mutants $(ARGS)
+	@dist/mutants $(AGAIN) $(ARGS)
 
 faults: ## the fault matrix: the tests of each row must run and pass (ARGS='-v -run ^T4$$' picks rows, ARGS='-prefill-policy prefix' replaces round_robin)
 	@$(TOOL)faults ./faults
-	@dist/faults $(ARGS)
+	@dist/faults $(AGAIN) $(ARGS)
 
 policies: dist/tools ## the fault matrix and a churn with each policy in both pools, with the default, and with pd.mode auto and never (25 minutes; ARGS=-quick, ARGS='-each ^prefix$$')
 	@$(TOOL)faults ./faults
-	@dist/faults -each . $(ARGS)
+	@dist/faults -each . $(AGAIN) $(ARGS)
 
 bench: build dist/tools ## the benchmarks of the packages (BENCH=regexp picks some), then what the running proxy costs
 	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
@@ -106,8 +114,8 @@ reload-churn: build dist/tools ## 1,000 backends that come and go by reload for 
 soak: build dist/tools ## load for D (3m, nightly 1h) over engines and connections that break; fails if anything is lost or leaks (ARGS=--tls)
 	dist/tools soak --duration $(D) $(ARGS)
 
-nightly: ## run what takes too long for each change: all mutants, the matrix and a churn with each policy, fuzzing, ten minutes of soak over TLS, an hour without (2 hours)
-	$(MAKE) mutants policies
+nightly: ## run what takes too long for each change: the race detector without second runs, all mutants, the matrix and a churn with each policy, fuzzing, ten minutes of soak over TLS, an hour without (2 hours)
+	$(MAKE) race mutants policies RERUN=
 	$(MAKE) fuzz FUZZTIME=1m
 	$(MAKE) reload-churn
 	$(MAKE) soak D=10m ARGS=--tls

@@ -25,10 +25,11 @@ const (
 type bench struct {
 	root, dir string
 	convert   string // the program that turns a test's output into events
+	rerun     bool   // see again
 	index     *overlay.Index
 }
 
-func newBench(ctx context.Context) (*bench, error) {
+func newBench(ctx context.Context, rerun bool) (*bench, error) {
 	root, err := os.Getwd()
 	if err != nil {
 		return nil, fmt.Errorf("find the module's root: %w", err)
@@ -48,7 +49,7 @@ func newBench(ctx context.Context) (*bench, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a place for builds: %w", err)
 	}
-	return &bench{root: root, dir: dir, index: index, convert: strings.TrimSpace(string(convert))}, nil
+	return &bench{root: root, dir: dir, index: index, convert: strings.TrimSpace(string(convert)), rerun: rerun}, nil
 }
 
 func (b *bench) close() { _ = os.RemoveAll(b.dir) }
@@ -103,6 +104,29 @@ func (b *bench) all(ctx context.Context, tests, env []string) results {
 	close(next)
 	wg.Wait()
 	return done
+}
+
+// mostAgain is how many failed tests get a second run. With more of them something is wrong.
+const mostAgain = 3
+
+// again runs each failed test a second time, when no other test runs. The second run counts. A test that
+// has panicked stays failed.
+func (b *bench) again(ctx context.Context, all results, env []string) {
+	var tests []string
+	for t, r := range all {
+		if r.verdict != failed {
+			continue
+		}
+		if tests = append(tests, t); len(tests) > mostAgain || strings.Contains(r.text, "\npanic: ") {
+			return
+		}
+	}
+	for _, t := range tests {
+		first, second := all[t], b.try(ctx, t, env)
+		second.again = true
+		second.text = first.text + "\n== the second run:\n" + second.text
+		all[t] = second
+	}
 }
 
 func (b *bench) try(ctx context.Context, test string, env []string) result {

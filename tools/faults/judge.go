@@ -24,6 +24,7 @@ type result struct {
 	verdict verdict
 	text    string
 	took    time.Duration
+	again   bool // of a second run
 }
 
 // results of the tests, by name.

@@ -6,7 +6,8 @@
 // -each REGEXP does so for each routing that it matches (each policy in both pools, what
 // is the default, pd.mode auto and never), with a churn after it, and ends with one table.
 //
-// -whole runs all tests of the module once, as go test does, and judges the rows by that run.
+// -judge FILE runs nothing, and judges the rows by a run of all tests, whose events go test -json has
+// written to FILE.
 //
 // The exit status is 1 if a row has no test, or if one of its tests fails, is skipped
 // or is not there. No row needs a privilege, so there is no excuse for a skip.
@@ -33,7 +34,8 @@ type options struct {
 	one     routing // of the only pass, if each is empty
 	each    string  // regexp of the names of routings
 	quick   bool
-	whole   bool
+	rerun   bool
+	judge   string // file with the events of a run of all tests
 	tools   string // the program that has the churn
 }
 
@@ -46,7 +48,8 @@ func main() {
 	flag.StringVar(&o.one.mode, "pd-mode", "", "likewise; with auto and never only the tests that need no prefill are run")
 	flag.StringVar(&o.each, "each", "", "run the matrix and a churn with each routing whose name matches; '.' is all")
 	flag.BoolVar(&o.quick, "quick", false, "with -each: only the rows that turn on the choice of a backend, and no churn")
-	flag.BoolVar(&o.whole, "whole", false, "run all tests of the module in one go, and judge the rows by that run; a test that fails in no row fails it too")
+	flag.BoolVar(&o.rerun, "rerun", false, "a test that fails runs once more, alone, and must pass then")
+	flag.StringVar(&o.judge, "judge", "", "run nothing, and judge the rows by the events that go test -json has written to this file")
 	flag.StringVar(&o.tools, "tools", "dist/tools", "the program that has the churn")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -58,21 +61,24 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
-	if o.whole && (o.each != "" || o.one != (routing{})) {
-		return errors.New("-whole runs the tests as they are, with no routing")
+	if o.judge != "" && (o.each != "" || o.one != (routing{})) {
+		return errors.New("-judge is about tests that have run, with no routing")
 	}
 	rows, err := pickRows(matrix(), o.pick, o.quick)
 	if err != nil {
 		return err
 	}
-	b, err := newBench(ctx)
+	b, err := newBench(ctx, o.rerun)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	if o.whole {
-		m, err := b.whole(ctx, rows, os.Stdout)
-		return errors.Join(err, report(os.Stdout, m, o.verbose))
+	if o.judge != "" {
+		m, err := b.recorded(o.judge, rows)
+		if err != nil {
+			return err
+		}
+		return report(os.Stdout, m, o.verbose)
 	}
 	if err := b.build(ctx, testsOf(rows)); err != nil {
 		return err

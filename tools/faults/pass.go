@@ -33,6 +33,9 @@ func (b *bench) matrix(ctx context.Context, r routing, rows []row) (matrixResult
 	defer cancel()
 	start := time.Now()
 	all := b.all(ctx, testsOf(rows), r.env())
+	if b.rerun {
+		b.again(ctx, all, r.env())
+	}
 	if err := ctx.Err(); err != nil {
 		return matrixResult{}, fmt.Errorf("run the matrix: %w", err)
 	}

@@ -59,20 +59,22 @@ func (p *printer) table(rows []rowResult, all results) {
 		p.printf("%-4s %-8s %7s  %s\n", r.id, r.verdict, r.seconds(), r.what)
 		for _, t := range r.all() {
 			mark := ""
-			if v := all.of(t).verdict; v != passed {
-				mark = string(v)
+			if got := all.of(t); got.verdict != passed {
+				mark = string(got.verdict)
+			} else if got.again {
+				mark = "AGAIN"
 			}
 			p.printf("     %-8s %7.1f    %s\n", mark, all.of(t).took.Seconds(), t)
 		}
 	}
 }
 
-// texts prints the output of the tests that did not pass. With verbose it prints that of all tests.
+// texts prints the output of the tests that did not pass at once. With verbose it prints that of all tests.
 func (p *printer) texts(m matrixResult, verbose bool) {
 	told := map[string]bool{}
 	for _, r := range m.rows {
 		for _, t := range r.all() {
-			if got := m.all.of(t); (verbose || got.verdict != passed) && !told[t] {
+			if got := m.all.of(t); (verbose || got.again || got.verdict != passed) && !told[t] {
 				told[t] = true
 				p.printf("\n== %s %s: %s\n%.6000s\n", r.id, t, got.verdict, got.text)
 			}

@@ -74,6 +74,7 @@ type bench struct {
 	root, dir string
 	index     *overlay.Index
 	chosen    []mutant          // what is tried
+	rerun     bool              // a control may fail once
 	building  chan struct{}     // has room for as many builds of one mutant as there are processors
 	shared    map[string]string // test binaries that have many mutants, by the name of each that is there
 }
@@ -185,12 +186,12 @@ func (b *bench) build(ctx context.Context, dir, tests string, files map[string][
 
 // test runs the mutant's tests. A binary that has other mutants too plants the one that is named.
 func (b *bench) test(ctx context.Context, binary string, m mutant, p planted) (v verdict, text string) {
-	for range m.runs() {
+	for range b.runs(m) {
 		test := exec.CommandContext(ctx, binary, "-test.timeout", m.timeout().String(), "-test.run", b.pattern(m, p.tests))
 		test.Dir = filepath.Join(b.root, p.tests) // go test does so too
 		test.Env = append(os.Environ(), overlay.Planted+"="+switchName(m.name))
 		output, err := test.CombinedOutput()
-		if v, text = m.read(string(output), err), string(output); v != survived {
+		if v, text = m.read(string(output), err), text+string(output); m.control() == (v == survived) {
 			break
 		}
 	}
@@ -198,12 +199,16 @@ func (b *bench) test(ctx context.Context, binary string, m mutant, p planted) (v
 }
 
 // runs is how often the test may pass before its mutant has survived. Some faults show only when two
-// threads meet in one order, and a busy machine can have them meet in the other.
-func (m mutant) runs() int {
-	if m.control() {
-		return 1
+// threads meet in one order, and a busy machine can have them meet in the other. The tests of a control
+// must pass, at the second time at the latest if they may fail once.
+func (b *bench) runs(m mutant) int {
+	switch {
+	case !m.control():
+		return 3
+	case b.rerun:
+		return 2
 	}
-	return 3
+	return 1
 }
 
 // planted is a mutant's change.

@@ -32,6 +32,7 @@ import (
 type options struct {
 	pick                        string
 	quick, verbose, list, stale bool
+	rerun                       bool
 }
 
 func main() {
@@ -39,6 +40,7 @@ func main() {
 	flag.StringVar(&o.pick, "run", "", "only mutants whose name matches, and no control")
 	flag.BoolVar(&o.quick, "quick", false, "only mutants of streams and handles")
 	flag.BoolVar(&o.verbose, "v", false, "print what each test said, to see that it fails for the right reason")
+	flag.BoolVar(&o.rerun, "rerun", false, "a control that fails runs once more, and must pass then")
 	flag.BoolVar(&o.list, "list", false, "show where each mutant is planted, and run nothing")
 	flag.BoolVar(&o.stale, "stale", false, "show the mutants that find no place any more, and run nothing")
 	flag.Parse()
@@ -64,7 +66,7 @@ func run(ctx context.Context, o options) error {
 		return b.list(chosen, o.list)
 	}
 	start := time.Now()
-	b.chosen = chosen
+	b.chosen, b.rerun = chosen, o.rerun
 	if err := b.share(ctx, chosen); err != nil {
 		return err
 	}
