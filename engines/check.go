@@ -144,6 +144,7 @@ func (c *checker) probe(b *router.Backend) {
 	if b.Observe(ok) {
 		c.tell(b, why, seen)
 	}
+	c.s.LookForOutage()
 }
 
 // brokenOff tells an engine that is gone, which refuses or resets connections, from one that hangs,
@@ -162,7 +163,6 @@ func (c *checker) tell(b *router.Backend, why string, seen bool) {
 		c.s.warm.cold(b, seen)
 	}
 	e.Str("role", b.Role.String()).Str("backend", b.URL).Str("state", b.State().String()).Str("version", b.Version()).Msg("backend state")
-	c.s.LookForOutage()
 }
 
 // servesModels reads which models a backend serves. A loading engine lists none, and neither does

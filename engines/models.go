@@ -27,7 +27,7 @@ const (
 
 // These errors say why there is no list of models.
 var (
-	ErrKeyRefused   = errors.New("the backends ask for another API key")
+	ErrKeyRefused   = errors.New("the engines refuse the API key")
 	ErrUnusableList = errors.New("a backend's model list cannot be used")
 	errListPanic    = errors.New("panic")
 )

@@ -2,6 +2,8 @@ package engines
 
 import (
 	"sync"
+
+	"xpyd/router"
 )
 
 // outage holds whether decode engines compute all prompts because no engine of the prefill pool is
@@ -12,7 +14,7 @@ type outage struct {
 }
 
 // Outage reports whether decode engines compute all prompts because no prefill engine is up.
-func (s *Set) Outage() bool { return s.StandsIn() && s.cfg.Router.Snapshot().Outage() }
+func (s *Set) Outage() bool { return s.Judged() && s.StandsIn() && s.cfg.Router.Snapshot().Outage() }
 
 // Judged reports whether the first checks have shown which prefill engines serve. It stays true from then
 // on. Before that, requests would go to engines that may not serve, or past engines that do.
@@ -26,7 +28,7 @@ func (s *Set) Judged() bool {
 // StandsIn reports whether a decode engine may compute a prompt that should have had a prefill.
 func (s *Set) StandsIn() bool { return s.DecodeAlone() && s.cfg.MaxShare > 0 }
 
-// LookForOutage checks for an outage. Call it when a backend's state or the pools have changed.
+// LookForOutage checks for an outage. Call it after a check of a backend, or when the pools have changed.
 func (s *Set) LookForOutage() {
 	o := &s.outage
 	o.mu.Lock()
@@ -35,6 +37,8 @@ func (s *Set) LookForOutage() {
 	switch {
 	case now == o.on:
 		return
+	case now && s.cfg.Router.Snapshot().Withdrawn(router.Prefill):
+		s.cfg.Log.Warn().Msg("all prefill engines are drained or disabled: decode engines compute the prompts")
 	case now:
 		s.cfg.Log.Error().Msg("no prefill engine is up: decode engines compute the prompts")
 	default:

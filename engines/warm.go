@@ -328,7 +328,7 @@ func (u *warmUp) prefill(ctx context.Context) error {
 	u.handoff.Issue(ans.Handle, u.pair.Prefill)
 	if !u.s.cfg.Handoffs.Allows(ans.Handle.RemoteHost) {
 		u.handoff.Lose(handoff.OrphanHost)
-		return errors.New("handle of a host that is not in kv.allow_hosts")
+		return fmt.Errorf("handle of host %q, which is not in kv.allow_hosts", ans.Handle.RemoteHost)
 	}
 	return nil
 }

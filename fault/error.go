@@ -37,7 +37,7 @@ func BadBody(err error) *Error {
 	if !errors.As(err, &e) {
 		panic("BUG: kvparams error of another type")
 	}
-	return NewError(fasthttp.StatusBadRequest, parseCode(e), e.Param, e.Message).Final()
+	return NewError(fasthttp.StatusBadRequest, parseCode(e), e.Param, e.Message)
 }
 
 // parseCode returns the code for a body that cannot be served.
@@ -54,7 +54,18 @@ func parseCode(of *kvparams.Error) Code {
 }
 
 func NewError(status int, c Code, param, message string) *Error {
-	return &Error{Status: status, Code: c, Type: errorType(status), Param: param, Message: message}
+	return &Error{Status: status, Code: c, Type: errorType(status), Param: param, Message: message, NoRetry: final(status)}
+}
+
+// final reports whether a status says that the request itself is wrong, so that a retry cannot help.
+func final(status int) bool {
+	switch status {
+	case fasthttp.StatusRequestTimeout, fasthttp.StatusTooManyRequests, statusClientGone:
+		return false
+	case fasthttp.StatusHTTPVersionNotSupported:
+		return true
+	}
+	return status < 500
 }
 
 // Error makes an Error usable where an error is returned.

@@ -187,10 +187,13 @@ func ErrStopped() *Error {
 	return NewError(fasthttp.StatusServiceUnavailable, CodeShuttingDown, "", "xpyd is shutting down").After(1)
 }
 
+// statusClientGone is nginx's status for a client that left.
+const statusClientGone = 499
+
 // ErrGone is the error of a client that left before its answer was complete. It is for the metrics
 // and the log, as usually no client is left to read it.
 func ErrGone() *Error {
-	return NewError(499, CodeClientGone, "", "the client closed the connection or its sending side")
+	return NewError(statusClientGone, CodeClientGone, "", "the client closed the connection or its sending side")
 }
 
 // ErrDescriptors is the refusal when the process, and not a backend, is at its limit.
@@ -212,7 +215,7 @@ func ErrAuth() *Error {
 
 // ErrClientLimit is for a client that has all the requests that it may have at a time.
 func ErrClientLimit() *Error {
-	return NewError(fasthttp.StatusTooManyRequests, CodeClientLimit, "", "this client has limits.client_in_flight requests already, or the in_flight of its key; wait for one to end").After(1)
+	return NewError(fasthttp.StatusTooManyRequests, CodeClientLimit, "", "this client already has as many requests in flight as limits.client_in_flight, or the in_flight of its key, allows; wait for one to end").After(1)
 }
 
 // ErrShareSpent is for a request without the prefill that it should have had, while others have their part.

@@ -35,6 +35,9 @@ type Outbox struct {
 // would pass for the next answer. Ask has written nothing to it.
 var ErrStale = errors.New("kept connection is not quiet")
 
+// ErrUnsent comes with the error of an Ask whose time was over before it had written a byte.
+var ErrUnsent = errors.New("nothing was written")
+
 // Ask writes a request and waits until the caller can read its answer. This saves a read that would
 // find nothing. sent is when the request was written. If sent is zero, the write failed with err.
 // Otherwise, err is the error of the wait. When Ask returns, t belongs to the caller again and refers
@@ -65,6 +68,8 @@ func (s *Socket) Ask(t *Outbox, kept bool) (sent time.Time, err error) {
 			return time.Time{}, os.NewSyscallError("writev", t.err)
 		case t.loud && kept:
 			return time.Time{}, ErrStale
+		case err != nil && !t.done:
+			return time.Time{}, errors.Join(ErrUnsent, err)
 		}
 		if err != nil || t.n == t.size {
 			return t.at, err

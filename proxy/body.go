@@ -16,7 +16,7 @@ import (
 )
 
 func (s *Server) tooLarge() *fault.Error {
-	return fault.NewError(fasthttp.StatusRequestEntityTooLarge, fault.CodeBodyTooLarge, "", "request body is larger than "+strconv.FormatInt(s.bound().Limits.Body, 10)+" bytes").Final()
+	return fault.NewError(fasthttp.StatusRequestEntityTooLarge, fault.CodeBodyTooLarge, "", "request body is larger than "+strconv.FormatInt(s.bound().Limits.Body, 10)+" bytes")
 }
 
 // readBody reads the client's whole request body. stop ends the read once it is set. Whoever sets it

@@ -115,8 +115,8 @@ type completion struct {
 	trace   trace.Request
 }
 
-// asking is what only the requests of the legs need. A completion has it until its answer begins, or to its end
-// if a prefill leg has begun beside decode's.
+// asking is what only the requests of the legs need. A completion has it until its answer begins, or until a
+// prefill leg beside decode's has ended.
 type asking struct {
 	req          kvparams.Request
 	pSegs, dSegs kvparams.Segments // the bodies of both legs
@@ -223,6 +223,7 @@ func (c *completion) run() *fault.Error {
 		return err
 	}
 	for c.round = 1; ; c.round++ {
+		c.p.attempts = 0
 		f := c.tryRound()
 		if f == nil {
 			return nil

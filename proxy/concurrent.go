@@ -21,27 +21,42 @@ type beside struct {
 	answered bool // decode has ended, so what happens to P no longer matters to it
 	failed   bool // P failed before that
 	over     bool // the leg has ended, and what it has left in the completion may be read
+	frees    bool // decode's answer goes to the client, so the leg gives the request's bytes back when it ends
 
 	told  atomic.Int64 // cached tokens by P's answer and one more; 0 while it has told none
 	holds bool         // P has answered, and holds the blocks until decode has them; read after the leg has ended
 }
 
-// bothLegs runs a round for a connector whose legs start together. The first leg to fail cuts the
-// other, which would wait for blocks that never come or that are never read. A token from D shows
-// that D has the blocks. P then ends by itself, and is cut at the latest when the answer ends.
+// bothLegs runs a round for a connector whose legs start together.
 func (c *completion) bothLegs() *failure {
 	if f := c.acquireBeside(); f != nil {
 		return f
 	} else if c.path == pathDecodeOnly {
 		return c.decode()
 	}
-	b, s := c.p.lease.Backend, &c.p.beside
+	b := c.p.lease.Backend
+	failed, ofPrefill := c.legsBeside(b)
+	switch {
+	case !ofPrefill:
+		return failed
+	case c.anotherPrefill(b, failed):
+		return c.tryRound()
+	}
+	return c.decodeInstead(failed)
+}
+
+// legsBeside runs both legs. The first one to fail cuts the other, which would wait for blocks that never
+// come or that are never read, and ofPrefill says which it was. A token from D shows that D has the blocks.
+// P then ends by itself, and is cut at the latest when the answer ends.
+func (c *completion) legsBeside(b *router.Backend) (failed *failure, ofPrefill bool) {
+	s := &c.p.beside
 	if c.grace().Finishes { // D may wait long for P's blocks, so P is checked until then, also if it leaves its pool
 		b.HandleIssued()
 		defer b.HandleEnded()
 	}
 	c.buildPrefill()
-	s.result, s.answered, s.failed, s.over, s.holds = make(chan *failure, 1), false, false, false, false
+	s.result = make(chan *failure, 1)
+	s.answered, s.failed, s.over, s.frees, s.holds = false, false, false, false, false
 	s.told.Store(0)
 	go c.prefillBeside(b)
 	decodeFailed := c.decode()
@@ -51,7 +66,7 @@ func (c *completion) bothLegs() *failure {
 	s.mu.Unlock()
 	if decodeFailed == nil {
 		c.d.x.Uncut(cutOther) // P may have failed just as D answered
-		return nil
+		return nil, false
 	}
 	if !prefillFirst {
 		c.cutPrefill()
@@ -64,19 +79,20 @@ func (c *completion) bothLegs() *failure {
 	// Each leg may have cut the other. Neither cut may outlive the round.
 	c.p.x.Uncut(cutOther)
 	c.d.x.Uncut(cutOther)
+	if prefillFirst && c.interrupted() == nil {
+		return prefillFailed, true
+	}
 	c.moved = c.moved || prefillFailed != nil && prefillFailed.moved
-	if !prefillFirst || c.interrupted() != nil {
-		return decodeFailed
-	}
-	if c.p.tried = append(c.p.tried, b); prefillFailed.Degrade == fault.ReasonNoHandle {
-		return c.decodeInstead(prefillFailed)
-	}
-	return prefillFailed
+	return decodeFailed, false
 }
 
-// decodeInstead has D serve the request alone, because P gave no blocks and another P would do the same. No engine has
-// failed, so this is no retry. D may still be ending the leg that was cut, so the next one has another id.
+// decodeInstead has D serve the request alone after P has failed. D may still be ending the leg that was cut, so
+// the next one has another id.
 func (c *completion) decodeInstead(f *failure) *failure {
+	if ended := c.mayDecodeAlone(f); ended != nil {
+		return ended
+	}
+	c.path, c.reason = pathDecodeOnly, f.Degrade // so a D is reserved that serves requests alone
 	if err := c.reserveDecode(nil); err != nil {
 		return ends(err)
 	}
@@ -196,6 +212,7 @@ func (c *completion) prefillBeside(b *router.Backend) {
 	c.s.guard(func() { f = c.prefillAttempt(b) })
 	c.p.lease.Release(f.result())
 	s.mu.Lock()
+	frees := s.frees
 	s.over = true
 	if f != nil && !s.answered && !(s.holds && c.gone()) { // cutGone ends D's leg there
 		s.failed = true
@@ -204,6 +221,9 @@ func (c *completion) prefillBeside(b *router.Backend) {
 	s.mu.Unlock()
 	if s.due.Store(false); c.gone() {
 		c.d.x.Cut(cutGone, time.Now().Add(c.grace().Decode))
+	}
+	if frees {
+		c.freeAsked()
 	}
 	s.result <- f
 }

@@ -130,6 +130,14 @@ func (s *beside) running() bool {
 	return s.result != nil && !s.over
 }
 
+// freesAtEnd has the leg give the request's bytes back when it ends. It returns false if no leg runs.
+func (s *beside) freesAtEnd() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.frees = s.result != nil && !s.over
+	return s.frees
+}
+
 // endBeside waits until the prefill leg beside D's leg has ended.
 func (c *completion) endBeside() *failure {
 	f := <-c.p.beside.result

@@ -268,10 +268,15 @@ func (c *completion) commit() {
 		c.handoff.End(handoff.Burnt)
 		c.s.metrics.Handoff(c.times.handed.Sub(c.times.prefilled))
 	}
-	if c.p.beside.result == nil { // otherwise P may still be reading the body and writing its answer
-		c.freeBody()
-		c.freeAnswer()
+	if !c.p.beside.freesAtEnd() { // P may still be reading the body and writing its answer
+		c.freeAsked()
 	}
+}
+
+// freeAsked gives back what only the legs' requests and P's answer need.
+func (c *completion) freeAsked() {
+	c.freeBody()
+	c.freeAnswer()
 }
 
 // freeAnswer gives the buffer of P's answer back. The handle has ended, or a release has it.

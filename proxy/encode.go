@@ -22,7 +22,7 @@ func (s *Server) newEncode() *encode.Stage {
 
 // encode has images, sounds and videos of the request encoded before the first round's legs.
 func (c *completion) encode() *fault.Error {
-	if c.round > 1 || c.req.Media() == 0 {
+	if c.round > 1 || c.p.again || c.req.Media() == 0 {
 		return nil
 	}
 	job := encode.Job{

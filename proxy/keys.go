@@ -53,7 +53,7 @@ func turn(w *router.Want, of *limits.Account, conn *netio.Conn, h *fasthttp.Requ
 func (s *Server) patience(h *fasthttp.RequestHeader) (time.Duration, *fault.Error) {
 	d, ok := heads.TimeoutOf(h, s.bound().Timeouts.Request)
 	if !ok {
-		return 0, fault.NewError(fasthttp.StatusBadRequest, fault.CodeInvalidType, heads.Timeout, "header X-Request-Timeout must be a number of seconds above 0").Final()
+		return 0, fault.NewError(fasthttp.StatusBadRequest, fault.CodeInvalidType, heads.Timeout, "header X-Request-Timeout must be a number of seconds above 0")
 	}
 	return d, nil
 }
@@ -102,7 +102,7 @@ func (s *Server) limited(of *limits.Account, r *limits.Refusal) *fault.Error {
 	case limits.InFlight:
 		return fault.ErrClientLimit()
 	case limits.Models:
-		return fault.NewError(fasthttp.StatusNotFound, fault.CodeModelNotFound, "model", "no such model for this key; GET /v1/models lists those that it may name").Final()
+		return fault.NewError(fasthttp.StatusNotFound, fault.CodeModelNotFound, "model", "no such model for this key; GET /v1/models lists those that it may name")
 	}
 	wait := max(1, int(math.Ceil(r.Wait.Seconds())))
 	message := fmt.Sprintf("this key has spent its %s_per_minute; try again in %d s", r.Limit, wait)

@@ -260,3 +260,27 @@ func TestMixedPoolsWarmUp(t *testing.T) {
 	r.expectPairs(2)
 	r.expectNothingHeld()
 }
+
+// Legs that begin together teach no price of a transfer: decode's time has the prefill in it.
+func TestLegsThatBeginTogetherTeachNoTransferPrice(t *testing.T) {
+	r := mixedRig(t, rigOptions{
+		engine: func(o *sim.Options) { o.Model = "model-of-" + string(o.Connector) },
+		router: func(c *router.Config) { c.PD = router.PD{Mode: router.PDAuto, StallWeight: 1} },
+	}, sim.ConnectorNixl, sim.ConnectorMooncake)
+	priced := func() bool { return strings.Contains(r.adminText("/advice"), `"transfer"`) }
+	for _, tc := range []struct {
+		connector sim.Connector
+		decode    int
+		priced    bool
+	}{{sim.ConnectorMooncake, 1, false}, {sim.ConnectorNixl, 0, true}} {
+		r.until(func() bool { return len(r.decode[tc.decode].Requests()) > 8 }, func(i int) {
+			body := fmt.Sprintf(`{"model":"model-of-%s","stream":true,"prompt":"%d %s","max_tokens":3}`, tc.connector, i, prompt)
+			if a := r.post("/v1/completions", body); a.status != 200 {
+				t.Errorf("%d %s", a.status, a.body)
+			}
+		})
+		if priced() != tc.priced {
+			t.Errorf("after requests of %s a transfer has a price: %v\n%s", tc.connector, !tc.priced, r.adminText("/advice"))
+		}
+	}
+}

@@ -243,6 +243,13 @@ func TestOutageOfThePrefillPoolIsLoud(t *testing.T) {
 // Who waits for /readyz at the start gets both legs: while no check has said whether a prefill engine is
 // up, the process is not ready. What joins later changes nothing.
 func TestReadyAwaitsTheFirstChecksOfPrefill(t *testing.T) {
+	together(t)
+	for _, ranks := range []string{"", "@auto"} {
+		t.Run("ranks"+ranks, func(t *testing.T) { readyAwaitsTheFirstChecks(t, ranks) })
+	}
+}
+
+func readyAwaitsTheFirstChecks(t *testing.T, ranks string) {
 	ended := make(chan struct{})
 	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		<-ended
@@ -251,7 +258,9 @@ func TestReadyAwaitsTheFirstChecksOfPrefill(t *testing.T) {
 	defer slow.Close()
 	pools := make(chan router.Config, 1)
 	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) {
-		c.Prefill = []string{slow.URL}
+		if c.Prefill = []string{slow.URL + ranks}; ranks != "" {
+			c.Found = []string{slow.URL}
+		}
 		c.Health.Timeout, c.Health.SuspectInterval = time.Minute, 10*time.Millisecond
 		pools <- *c
 	}})
@@ -261,7 +270,7 @@ func TestReadyAwaitsTheFirstChecksOfPrefill(t *testing.T) {
 			t.Errorf("readyz %d %q, want %d %q", a.status, a.body, status, body)
 		}
 	}
-	expect(503, "not ready: the first checks of the prefill engines still run\n")
+	expect(503, "not ready: the first checks of the prefill engines are still running\n")
 	if n := r.metric("xpyd_ready"); n != 0 {
 		t.Errorf("xpyd_ready %v", n)
 	}

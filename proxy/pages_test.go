@@ -33,6 +33,11 @@ func TestOptions(t *testing.T) {
 	if a := r.send("GET", "/v1/completions", "", "Authorization", "Bearer k"); a.status != 405 || a.header.Get("Allow") != "POST, OPTIONS" {
 		t.Errorf("another method: %d, Allow %q", a.status, a.header.Get("Allow"))
 	}
+	for path, allow := range map[string]string{"/v1/completions": "POST, OPTIONS", "/livez": "GET, HEAD, OPTIONS", "/nowhere": "GET, HEAD, POST, OPTIONS"} {
+		if a := r.send("DELETE", path, ""); a.status != 405 || a.header.Get("Allow") != allow || a.header.Get("X-Should-Retry") != "false" {
+			t.Errorf("DELETE %s: %d, Allow %q, X-Should-Retry %q", path, a.status, a.header.Get("Allow"), a.header.Get("X-Should-Retry"))
+		}
+	}
 	conn := r.dialRaw()
 	if _, a := r.read10(write(conn, "OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")); a.status != 204 || a.header.Get("Allow") != "GET, HEAD, POST, OPTIONS" {
 		t.Errorf("*: %d, Allow %q", a.status, a.header.Get("Allow"))

@@ -90,7 +90,9 @@ func (c *completion) firstToken() {
 		c.s.router.Computed(d.lease.Backend, d.ahead, d.own, took)
 		return
 	}
-	c.s.router.Pulled(d.own, took)
+	if !c.dialect().Concurrent() { // otherwise the time has P's prefill in it
+		c.s.router.Pulled(d.own, took)
+	}
 }
 
 // streamEnded tells the router how a complete stream went on after its first event.

@@ -23,10 +23,13 @@ type prefillLeg struct {
 	x     upstream.Exchange
 	lease router.Lease
 	tried []*router.Backend
-	leg   kvparams.Leg
-	buf   []byte  // P's answer; the handle aliases it
-	lent  *[]byte // to return buf with
-	span  trace.Leg
+	// attempts is how many P have failed in this round, without those that refused the connection.
+	attempts int
+	again    bool // a P has failed, and another was asked
+	leg      kvparams.Leg
+	buf      []byte  // P's answer; the handle aliases it
+	lent     *[]byte // to return buf with
+	span     trace.Leg
 	// cached and prompt are the tokens that P says it found in its cache, and those of the prompt; −1: unknown.
 	cached, prompt int
 	// beside is for a leg that runs at the same time as D's.
@@ -41,21 +44,14 @@ func (c *completion) prefill() *failure {
 	c.suspectPrefill()
 	c.buildPrefill()
 	var last *failure
-	patience := retryPatience
-	if c.s.engines.StandsIn() && c.dialect().DecodeOnlySafe() && !c.snap.Capped() {
-		patience = 0 // D can take it at once, before other requests end their retries
-	}
-	for attempts := 0; attempts < maxPrefillAttempts; {
+	for {
 		want := c.wantPrefill(c.p.tried)
 		want.Peer = c.d.lease.Backend
 		if err := c.acquire(want, &c.p.lease); err != nil {
-			if gone := c.interrupted(); gone != nil {
-				return ends(gone)
-			}
 			if last == nil {
 				last = c.prefillDenied(err)
 			}
-			break
+			return c.withoutPrefill(last)
 		}
 		b := c.p.lease.Backend
 		last = c.prefillAttempt(b)
@@ -64,21 +60,32 @@ func (c *completion) prefill() *failure {
 		if last == nil {
 			return nil
 		}
-		if last.Retry == fault.RetryNever {
-			break
+		if !c.anotherPrefill(b, last) {
+			return c.withoutPrefill(last)
 		}
-		if gone := c.interrupted(); gone != nil {
-			return ends(gone)
-		}
-		c.prefillTried(b, last)
-		if last.Retry == fault.RetryFree {
-			continue
-		}
-		if attempts++; attempts == maxPrefillAttempts || c.snap.Pick(c.wantPrefill(c.p.tried)) == nil || !c.retryWithin(0, patience) {
-			break
+		if c.p.x.Sent() {
+			c.buildPrefill() // without encodings, of which it may have failed
 		}
 	}
-	return c.withoutPrefill(last)
+}
+
+// anotherPrefill reports whether another P is asked after b has failed. It takes a share of the retry budget
+// for that, but does not wait for one if D can serve the request alone at once, before others end their
+// retries.
+func (c *completion) anotherPrefill(b *router.Backend, f *failure) bool {
+	if f.Retry == fault.RetryNever || c.interrupted() != nil {
+		return false
+	}
+	c.prefillTried(b, f)
+	if c.p.again = true; f.Retry == fault.RetryFree {
+		return true
+	}
+	patience := retryPatience
+	if c.s.engines.StandsIn() && c.dialect().DecodeOnlySafe() && !c.snap.Capped() {
+		patience = 0
+	}
+	c.p.attempts++
+	return c.p.attempts < maxPrefillAttempts && c.snap.Pick(c.wantPrefill(c.p.tried)) != nil && c.retryWithin(0, patience)
 }
 
 // result returns the outcome of a leg that may have failed.
@@ -113,9 +120,6 @@ func (c *completion) prefillTried(b *router.Backend, f *failure) {
 	c.moved = c.moved || f.moved
 	c.s.failedLog.Warn().Str("request_id", c.id).Str("leg_id", c.legID).Str("prefill", b.URL).Str("outcome", f.Outcome.String()).
 		Str("error", f.told.Why()).Msg("prefill leg failed, another backend is asked if there is one")
-	if c.p.x.Sent() {
-		c.buildPrefill() // without encodings, of which it may have failed
-	}
 }
 
 // prefillDenied says why the pool gave no lease. If the only P there is was left out as a suspect,
@@ -138,6 +142,22 @@ func (c *completion) prefillDenied(err error) *failure {
 // back if the request has ended or its time is over, if it was refused for what it asks, if it may
 // not go to another engine, or if the cap, the configuration or the connector forbids it.
 func (c *completion) withoutPrefill(last *failure) *failure {
+	if f := c.mayDecodeAlone(last); f != nil {
+		return f
+	}
+	if last.Degrade != fault.ReasonToolChoice {
+		if err := c.degrade(last.told); err != nil {
+			return ends(err)
+		}
+		c.s.aloneLog.Warn().Str("request_id", c.id).Stringer("reason", last.Degrade).Msg("decoding without a prefill")
+	}
+	c.path, c.reason = pathDecodeOnly, last.Degrade
+	return nil
+}
+
+// mayDecodeAlone returns nil if D may serve the request without a prefill, but for the cap. Otherwise it
+// returns what ends the round.
+func (c *completion) mayDecodeAlone(last *failure) *failure {
 	forced := last.Degrade == fault.ReasonToolChoice
 	gone := c.interrupted()
 	switch {
@@ -149,13 +169,7 @@ func (c *completion) withoutPrefill(last *failure) *failure {
 		return ends(fault.ErrDeadline())
 	case c.deadly() || !c.dialect().DecodeOnlySafe() || !forced && !c.s.cfg.DecodeOnly.Enabled:
 		return c.elsewhere(last)
-	case !forced:
-		if err := c.degrade(last.told); err != nil {
-			return ends(err)
-		}
-		c.s.aloneLog.Warn().Str("request_id", c.id).Stringer("reason", last.Degrade).Msg("decoding without a prefill")
 	}
-	c.path, c.reason = pathDecodeOnly, last.Degrade
 	return nil
 }
 
@@ -319,7 +333,7 @@ func (c *completion) prefillAnswered(b *router.Backend) *failure {
 }
 
 func (c *completion) request(body kvparams.Segments, span *trace.Leg) *upstream.Request {
-	// A later round takes a fresh connection, because the first one may have failed on kept
-	// connections that the engine had just closed.
-	return &upstream.Request{Method: "POST", Path: c.target, ID: c.legID, Fields: span.Fields(c.fields), Body: body, Fresh: c.round > 1, End: c.times.end}
+	// After a failure, a leg takes a fresh connection, because that leg may have failed on a kept
+	// connection that the engine had just closed.
+	return &upstream.Request{Method: "POST", Path: c.target, ID: c.legID, Fields: span.Fields(c.fields), Body: body, Fresh: c.round > 1 || c.p.again, End: c.times.end}
 }

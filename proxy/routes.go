@@ -69,16 +69,19 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx, r routes.Route, of *limits.Acco
 // the route table, the key and the headers about the body. The account is that of the key.
 func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (r routes.Route, of *limits.Account, err *fault.Error) {
 	h := &ctx.Request.Header
-	if err = gateError(gate.CheckRequest(h)); err != nil {
-		return r, nil, err
-	}
 	path, _ := heads.CutQuery(h.RequestURI())
 	r, ok := s.routes.Find(path)
+	if err = gateError(gate.CheckRequest(h)); err != nil {
+		if err.Code == fault.CodeMethod {
+			err.Header = [][2]string{{"Allow", methods(r, ok)}}
+		}
+		return routes.Route{}, nil, err
+	}
 	if !ok && h.IsOptions() && string(path) == "*" {
 		return routes.Route{Kind: routes.Whole}, nil, nil
 	}
 	if !ok {
-		return r, nil, fault.NewError(fasthttp.StatusNotFound, fault.CodeUnknownRoute, "", "no such route; xpyd serves "+s.routes.List()).Final()
+		return r, nil, fault.NewError(fasthttp.StatusNotFound, fault.CodeUnknownRoute, "", "no such route; xpyd serves "+s.routes.List())
 	}
 	if h.IsOptions() { // browsers ask without a key
 		return r, nil, nil
@@ -108,6 +111,14 @@ func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (r routes.Route, of *limits
 		}
 	}
 	return r, of, nil
+}
+
+// methods are those of a route, or of the whole server if no route was found.
+func methods(r routes.Route, found bool) string {
+	if !found {
+		r.Kind = routes.Whole
+	}
+	return r.Methods()
 }
 
 func media(b routes.Body) gate.Media {
@@ -150,19 +161,26 @@ func gateCode(why gate.Why) fault.Code {
 // readiness returns what /readyz answers. ready is whether a completion could be served now. line
 // says why not, or what is wrong although it could.
 func (s *Server) readiness() (ready bool, line string) {
-	switch snap := s.router.Snapshot(); {
+	snap := s.router.Snapshot()
+	missing := func(role router.Role) string {
+		if snap.Withdrawn(role) {
+			return "all " + role.String() + " engines are drained or disabled"
+		}
+		return "no " + role.String() + " engine is up"
+	}
+	switch {
 	case s.draining.Load():
 		return false, "not ready: this process is about to end\n"
 	case !snap.AnyUp(router.Decode):
-		return false, "not ready: no decode engine is up\n"
-	case !s.engines.SomeUp():
-		return false, "not ready: no prefill engine is up\n"
+		return false, "not ready: " + missing(router.Decode) + "\n"
 	case !s.engines.Judged():
-		return false, "not ready: the first checks of the prefill engines still run\n"
+		return false, "not ready: the first checks of the prefill engines are still running\n"
+	case !s.engines.SomeUp():
+		return false, "not ready: " + missing(router.Prefill) + "\n"
 	case s.engines.Soundness.Unsound():
 		return false, "not ready: no completion succeeds, nor does a probe of one token\n"
 	case s.engines.Outage():
-		return true, "ok, but no prefill engine is up: decode engines compute the prompts\n"
+		return true, "ok, but " + missing(router.Prefill) + ": decode engines compute the prompts\n"
 	}
 	return true, "ok\n"
 }

@@ -1,6 +1,9 @@
 package router
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // slotsUncapped is how many requests a decode backend is assumed to run at once if no
 // decode_max_in_flight is set. It is vLLM's default of --max-num-seqs, which its metrics do not
@@ -99,8 +102,8 @@ func (s *Snapshot) Outage() bool {
 	return true
 }
 
-// Unjudged reports whether the checks have not yet found any prefill backend up or all of them down,
+// Unjudged reports whether the checks have found no prefill backend up, but not yet each of them down,
 // although requests would go to them.
 func (s *Snapshot) Unjudged() bool {
-	return s.Splits() && s.Pooled(Prefill) && !s.AnyUp(Prefill) && !s.Outage()
+	return s.Splits() && !s.AnyUp(Prefill) && slices.ContainsFunc(s.Backends(Prefill), func(b *Backend) bool { return !b.judged() })
 }

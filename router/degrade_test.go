@@ -2,6 +2,7 @@ package router
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -265,6 +266,19 @@ func TestOutage(t *testing.T) {
 	never.Snapshot().Backends(Prefill)[0].force(Down)
 	if none.Snapshot().Outage() || never.Snapshot().Outage() {
 		t.Error("an outage of a pool that nobody is sent to")
+	}
+	found, _ := newRouterOf(t, 1, 1, func(c *Config) {
+		c.Prefill[0] += "@auto"
+		c.Found = []string{strings.TrimSuffix(c.Prefill[0], "@auto")}
+	})
+	for n := range found.Snapshot().Health().Fall {
+		if !found.Snapshot().Unjudged() {
+			t.Errorf("judged after %d checks that failed", n)
+		}
+		found.Snapshot().Backends(Prefill)[0].Observe(false)
+	}
+	if found.Snapshot().Unjudged() {
+		t.Error("not judged although an engine does not tell its ranks")
 	}
 	never.Snapshot().Backends(Prefill)[0].force(Unknown)
 	if none.Snapshot().Unjudged() || never.Snapshot().Unjudged() {

@@ -41,11 +41,21 @@ func (b *Backend) Suspect() bool {
 // the backend is neither Down nor ejected.
 func (b *Backend) Fit() bool { return b.State() != Down && !b.Ejected() }
 
+// judged reports whether the checks have found out whether b serves. An engine that tells its ranks is Down
+// until it has told them.
+func (b *Backend) judged() bool {
+	if b.Rank == AutoRank {
+		return int(b.checkFails.Load()) >= b.router.Snapshot().health.Fall
+	}
+	return b.State() != Unknown
+}
+
 // judge counts a check and returns the state that follows. Called under router.mu.
 func (b *Backend) judge(ok bool) State {
 	h := &b.router.Snapshot().health
 	was := b.State()
 	if b.abandoned {
+		b.checkFails.Add(1) // see judged
 		return Down
 	}
 	if !ok {

@@ -33,6 +33,9 @@ func (s *Snapshot) Found(b *Backend) bool { return slices.Contains(s.found, b.Ba
 // Pooled reports whether the role has a backend, ready or not.
 func (s *Snapshot) Pooled(role Role) bool { return len(s.pool(role).members) > 0 }
 
+// Withdrawn reports whether operators have drained or disabled every backend of the role.
+func (s *Snapshot) Withdrawn(role Role) bool { return s.Pooled(role) && len(s.Backends(role)) == 0 }
+
 // AdminState is the state of b, or empty if b is not in the pools.
 func (s *Snapshot) AdminState(b *Backend) AdminState {
 	for _, m := range s.Members(b.Role) {

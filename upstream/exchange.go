@@ -101,7 +101,9 @@ func (x *Exchange) try(u *Client, req *Request, deadline time.Time, connect func
 		return &Error{Stage: StageHead, Silent: true, Reused: reused, Cause: x.cause(writeErr), Err: writeErr}
 	}
 	if writeErr != nil {
-		x.Wrote = time.Now()
+		if !errors.Is(writeErr, netio.ErrUnsent) {
+			x.Wrote = time.Now()
+		}
 		// The backend may have answered and closed before reading all of the body.
 		if errors.Is(writeErr, os.ErrDeadlineExceeded) {
 			return &Error{Stage: StageWrite, Silent: true, Reused: reused, Cause: x.cause(writeErr), Err: writeErr}
