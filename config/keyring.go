@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"xpyd/limits"
+	"xpyd/nearest"
 )
 
 // keyEntry is an entry of keys_file.
@@ -125,8 +126,12 @@ func readEntries(path string, open opener) ([]keyEntry, error) {
 	var all keyList
 	dec := yaml.NewDecoder(bytes.NewReader(file.text))
 	dec.KnownFields(true)
-	if err := dec.Decode(&all); err != nil && !errors.Is(err, io.EOF) {
-		return nil, invalid("keys_file", path, "cannot be used: "+yamlFault(err))
+	err := dec.Decode(&all)
+	if err == nil && !errors.Is(dec.Decode(new(yaml.Node)), io.EOF) {
+		err = errors.New("holds more than one document; write all keys under one keys:")
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, invalid("keys_file", path, "cannot be used: "+keysFault(err))
 	}
 	if len(all.Keys) == 0 {
 		return nil, invalid("keys_file", path, "holds no key; write a list under keys:, each with a name and a sha256 or key_file")
@@ -134,11 +139,67 @@ func readEntries(path string, open opener) ([]keyEntry, error) {
 	return all.Keys, nil
 }
 
-// yamlFault returns an error of package yaml in one line, without Go's types.
-func yamlFault(err error) string {
-	text := strings.TrimPrefix(strings.Join(strings.Fields(err.Error()), " "), "yaml: ")
-	text = strings.TrimPrefix(text, "unmarshal errors: ")
-	return strings.NewReplacer(" in type config.keyEntry", "", " in type config.keyList", "").Replace(text)
+// keysFault returns what is wrong with keys_file in one line. Package yaml quotes the file, which may hold
+// a key in place of its hash, so nothing of the file is repeated except what looks like an option's name.
+func keysFault(err error) string {
+	faults := []string{strings.TrimPrefix(err.Error(), "yaml: ")}
+	var wrong *yaml.TypeError
+	if errors.As(err, &wrong) {
+		faults = wrong.Errors
+	}
+	for i, text := range faults {
+		line := ""
+		if m := atLine.FindStringSubmatch(text); m != nil {
+			line, text = m[1], m[2]
+		}
+		faults[i] = line + withoutText(text)
+	}
+	return strings.Join(faults, "; ")
+}
+
+var (
+	atLine   = regexp.MustCompile(`^(line \d+: )(.*)`)
+	noOption = regexp.MustCompile(`^field (.*) not found in type `)
+	badValue = regexp.MustCompile(`^cannot unmarshal .* into ([a-zA-Z.\[\]]+)$`)
+	// ofScanner matches faults of which package yaml quotes nothing.
+	ofScanner = regexp.MustCompile(`^(did not find|could not find|found |mapping values|block |control characters|holds more)`)
+	// likeOption matches what may be a misspelt option. No key looks like it.
+	likeOption = regexp.MustCompile(`^[a-z_]{1,24}$`)
+)
+
+// withoutText rewrites a fault of package yaml without any text of the file.
+func withoutText(text string) string {
+	if m := noOption.FindStringSubmatch(text); m != nil {
+		return noSuchOption(m[1])
+	}
+	if m := badValue.FindStringSubmatch(text); m != nil {
+		want, known := map[string]string{
+			"int": "a value must be a whole number", "bool": "a value must be true or false", "string": "a value must be a text",
+			"[]string": "a value must be a text or a list of texts", "[]config.keyEntry": "keys: must be a list of entries",
+			"config.keyEntry": "an entry must have a name and a sha256 or key_file",
+			"config.keyList":  "must be a list under keys:, each entry with a name and a sha256 or key_file; a file of keys, one a line, is for api_key_file",
+		}[m[1]]
+		if known {
+			return want
+		}
+	}
+	if !ofScanner.MatchString(text) {
+		return "cannot be read as YAML"
+	}
+	return text
+}
+
+// noSuchOption refuses a name that no option of keys_file has.
+func noSuchOption(name string) string {
+	options := []string{"name", "sha256", "key_file", "models", "in_flight", "requests_per_minute", "tokens_per_minute", "priority"}
+	all := "the options of an entry are " + strings.Join(options, ", ")
+	if !likeOption.MatchString(name) {
+		return "holds an option that does not exist; " + all
+	}
+	if near := nearest.Name(name, append(options, "keys")); near != "" {
+		all = fmt.Sprintf("did you mean %q?", near)
+	}
+	return fmt.Sprintf("no option is called %q; %s", name, all)
 }
 
 // terms checks an entry and reads its keys. No error shows any part of them.

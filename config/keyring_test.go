@@ -81,9 +81,16 @@ func TestNamedKeysRefused(t *testing.T) {
 	}{
 		"empty":            {"", 0o600, "holds no key; write a list under keys:, each with a name and a sha256 or key_file"},
 		"no YAML":          {"keys: [", 0o600, "cannot be used: line 1:"},
-		"unknown option":   {entry("    rpm: 6\n"), 0o600, "cannot be used: line 4: field rpm not found"},
-		"unknown section":  {"teams: []\n", 0o600, "cannot be used: line 1: field teams not found"},
-		"wrong type":       {entry("    in_flight: many\n"), 0o600, "cannot be used: line 4: cannot unmarshal !!str `many` into int"},
+		"unknown option":   {entry("    rpm: 6\n"), 0o600, `cannot be used: line 4: no option is called "rpm"; the options of an entry are name, sha256, key_file`},
+		"misspelt option":  {entry("    request_per_minute: 6\n"), 0o600, `line 4: no option is called "request_per_minute"; did you mean "requests_per_minute"?`},
+		"a key as option":  {"sk-secret: a\n", 0o600, "cannot be used: line 1: holds an option that does not exist; the options of an entry are"},
+		"a plain key":      {"sk-secret\n", 0o600, "cannot be used: line 1: must be a list under keys:, each entry with a name and a sha256 or key_file; a file of keys, one a line, is for api_key_file"},
+		"plain keys":       {"keys:\n  - sk-secret-1\n  - sk-secret-2\n", 0o600, "line 2: an entry must have a name and a sha256 or key_file; line 3: an entry must"},
+		"a key as anchor":  {"*sk-secret\n", 0o600, "cannot be used: cannot be read as YAML"},
+		"a key as number":  {entry("    in_flight: sk-secret\n"), 0o600, "line 4: a value must be a whole number"},
+		"two documents":    {entry("---\n" + entry("")), 0o600, "holds more than one document; write all keys under one keys:"},
+		"unknown section":  {"teams: []\n", 0o600, `cannot be used: line 1: no option is called "teams"`},
+		"wrong type":       {entry("    in_flight: many\n"), 0o600, "cannot be used: line 4: a value must be a whole number"},
 		"below 0":          {entry("    in_flight: -1\n"), 0o600, "entry 1: has a limit below 0; leave it out for none"},
 		"no name":          {"keys:\n  - sha256: " + hash + "\n", 0o600, "entry 1: name must be up to 64 letters"},
 		"bad name":         {"keys:\n  - name: team a\n    sha256: " + hash + "\n", 0o600, "entry 1: name must be up to 64 letters"},
@@ -104,7 +111,7 @@ func TestNamedKeysRefused(t *testing.T) {
 			}
 			text := err.Error()
 			if !strings.HasPrefix(text, "config: keys_file: ") || !strings.Contains(text, tc.want) || strings.ContainsAny(text, "\n") ||
-				strings.Contains(text, "keyEntry") || strings.Contains(text, "sk-secret") {
+				strings.Contains(text, "keyEntry") || strings.Contains(text, "sk-s") {
 				t.Errorf("got %s, want %s", text, tc.want)
 			}
 		})
