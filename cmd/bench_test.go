@@ -139,15 +139,17 @@ func TestBenchUsage(t *testing.T) {
 		`--backend "tgi": want openai, vllm or openai-chat`:                                                                {"serve", "--backend", "tgi"},
 		"dataset sharegpt needs a file":                                                                                    {"serve", "--dataset", "sharegpt"},
 		`--format "pdf": want one of [vllm seed vllm-json llm-d-0.1 llm-d-0.2 inference-perf mooncake ray csv table html]`: {"report", dir, "--format", "pdf"},
+		`URL "127.0.0.1:8080": want http://host:port`:                                                                      {"serve", "--url", "127.0.0.1:8080"},
+		`API "embeddings": want completions or chat`:                                                                       {"serve", "--api", "embeddings"},
+		"--file: stat /nope/x.json: no such file or directory; give one that exists":                                       {"serve", "--dataset", "sharegpt", "--file", "/nope/x.json"},
+		"load the runs: open /nope: no such file or directory; give the directory of --out":                                {"report", "/nope"},
+		"load the runs in " + dir + ": no file ends with .run.json":                                                        {"advise", dir},
 		"report takes one directory, got 0":                                                                                {"report"},
 		"unknown flag: --burstines; the nearest is --burstiness, see xpyd bench serve --help":                              {"serve", "--burstines", "1"},
 	} {
 		var usage config.UsageError
-		if _, _, err := runBenchCmd(t.Context(), args...); !errors.As(err, &usage) || err.Error() != want {
-			t.Errorf("%q: %v, want %s", args, err, want)
+		if _, note, err := runBenchCmd(t.Context(), args...); !errors.As(err, &usage) || err.Error() != want || note != "" {
+			t.Errorf("%q: %v, notes %q, want %s", args, err, note, want)
 		}
-	}
-	if _, _, err := runBenchCmd(t.Context(), "report", dir); err == nil || !strings.Contains(err.Error(), "no file ends with .run.json") {
-		t.Error(err)
 	}
 }

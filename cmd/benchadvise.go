@@ -41,7 +41,7 @@ of two targets overlap, it calls neither better.`,
 				}
 				lats = append(lats, lat)
 			}
-			runs, err := result.LoadDir(args[0])
+			runs, err := loadRuns(args[0])
 			if err != nil {
 				return err
 			}

@@ -151,7 +151,16 @@ func (f *benchFlags) options(s *pflag.FlagSet, args []string) (bench.Options, er
 			return bench.Options{}, err
 		}
 	}
-	return *o, o.Validate()
+	if err := o.Validate(); err != nil {
+		return bench.Options{}, err
+	}
+	if o.Dataset.File != "" { // it is read only once the server has told its model
+		if _, err := os.Stat(o.Dataset.File); err != nil {
+			return bench.Options{}, fmt.Errorf("--file: %w; give one that exists", err)
+		}
+	}
+	_, err := benchclient.New(o.Client)
+	return *o, err
 }
 
 func (f *benchFlags) readGoodput() (err error) {

@@ -38,7 +38,7 @@ run if the format has such files.` + formatHelp(),
 			if err := f.check(); err != nil {
 				return config.UsageError{Err: err}
 			}
-			runs, err := result.LoadDir(args[0])
+			runs, err := loadRuns(args[0])
 			if err != nil {
 				return err
 			}
@@ -64,6 +64,18 @@ func oneDirectory(name string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// loadRuns reads the saved runs of a directory that the command line names.
+func loadRuns(dir string) ([]*result.Run, error) {
+	if _, err := os.ReadDir(dir); err != nil {
+		return nil, config.UsageError{Err: fmt.Errorf("load the runs: %w; give the directory of --out", err)}
+	}
+	runs, err := result.LoadDir(dir)
+	if err != nil {
+		return nil, config.UsageError{Err: err}
+	}
+	return runs, nil
 }
 
 func (f *reportFlags) add(cmd *cobra.Command) {

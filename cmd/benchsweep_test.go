@@ -118,7 +118,7 @@ func TestBenchSweepUsage(t *testing.T) {
 		`--engine is for --url: the targets of a file have engines of their own`: {"sweep", "--preset", "ray", "--target", "a=http://a:1", "--engine", "P=http://a:1"},
 		`--workload "none": the sweep has none of that name`:                     {"sweep", "--preset", "ray", "--url", "http://a:1", "--workload", "none"},
 		`--print shows the file of a --preset`:                                   {"sweep", file, "--print"},
-		file + `: line 3: no key is called workload`:                             {"sweep", file},
+		file + `: line 3: no key is called workload, the nearest is workloads`:   {"sweep", file},
 		`--by "itl": want some of [chunk tpot ttft]`:                             {"advise", "x", "--by", "itl"},
 		`advise takes one directory, got 0`:                                      {"advise"},
 		`--engine "P": URL "nowhere": want http://host:port`:                     {"sweep", "--preset", "ray", "--url", "http://a:1", "--engine", "P=nowhere"},

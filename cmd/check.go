@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xpyd/config"
+	"xpyd/daemon"
 )
 
 func newCheckCmd() *cobra.Command {
@@ -17,7 +18,7 @@ func newCheckCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check the configuration and, with --probe, the engines",
-		Long: `check reads the configuration as serve would, and prints the pools. It warns of settings that
+		Long: `check reads the configuration and state_file as serve would, and prints the pools. It warns of settings that
 have no effect because of other settings.
 
 With --probe it also asks each backend for its health, models and version, sends a prompt
@@ -32,6 +33,9 @@ Exit status: 0 if everything fits, 1 if not, 2 if the configuration is wrong.`,
 				return err
 			}
 			c, err := load(cmd.Context())
+			if err == nil {
+				err = daemon.CheckState(c)
+			}
 			if err != nil {
 				return err
 			}

@@ -218,7 +218,7 @@ func TestCheckProbeNamesWhatDoesNotFit(t *testing.T) {
 		{"decode fails", func(_, d *stubEngine) { d.decodeStatus = 500 }, nil,
 			`does not fit: prefill P with decode D: decode: status 500, "load failed"`},
 		{"key missing", func(p, d *stubEngine) { p.key, d.key = "sesame", "sesame" }, nil,
-			"does not fit: prefill P does not list its models: status 401"},
+			"does not fit: prefill P does not list its models: status 401; give the key that the engine takes in backend_api_key_file"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			prefill, decode := newStub(), newStub()

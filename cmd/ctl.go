@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"xpyd/config"
 	"xpyd/ctl"
@@ -53,8 +56,17 @@ func operate(flags *adminFlags, usage string, least, most int, run func(ctx cont
 		if err != nil {
 			return err
 		}
-		return ctl.Explain(c, run(cmd.Context(), c, cmd.OutOrStdout(), args))
+		return usageOf(ctl.Explain(c, run(cmd.Context(), c, cmd.OutOrStdout(), args)))
 	}
+}
+
+// usageOf makes a UsageError of what the admin port says is wrong with a value, which came from the command line.
+func usageOf(err error) error {
+	var refused *ctl.Refusal
+	if errors.As(err, &refused) && refused.Status == http.StatusBadRequest {
+		return config.UsageError{Err: err}
+	}
+	return err
 }
 
 // manyArgs is more than anybody gives.
@@ -64,14 +76,15 @@ const manyArgs = 1 << 16
 func anyArgs(*cobra.Command, []string) error { return nil }
 
 func newCtlAdd(flags *adminFlags) *cobra.Command {
-	var to ctl.Change
+	f := &addFlags{}
 	cmd := &cobra.Command{
 		Use: "add URL --role ROLE", Short: "Add a backend to a pool", Args: anyArgs,
 		Example: "  xpyd ctl add http://10.0.0.3:8200 --role decode --weight 2",
 	}
 	cmd.RunE = operate(flags, "URL --role prefill|decode|encode", 1, 1, func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error {
-		if !slices.Contains([]string{"prefill", "decode", "encode"}, to.Role) {
-			return config.UsageError{Err: fmt.Errorf("--role: %q must be prefill, decode or encode", to.Role)}
+		to, err := f.change(cmd.Flags())
+		if err != nil {
+			return config.UsageError{Err: err}
 		}
 		urls, err := eachRank(args)
 		for _, to.URL = range urls {
@@ -82,13 +95,52 @@ func newCtlAdd(flags *adminFlags) *cobra.Command {
 		}
 		return err
 	})
-	cmd.Flags().StringVar(&to.Role, "role", "", "`pool`: prefill, decode or encode")
-	cmd.Flags().Float64Var(&to.Weight, "weight", 0, "`share` relative to the others of the pool (default 1, or gpus)")
-	cmd.Flags().Float64Var(&to.GPUs, "gpus", 0, "its `number` of GPUs")
-	cmd.Flags().IntVar(&to.Bootstrap, "bootstrap", 0, "`port` of its connector, if not the usual one (bootstrap=)")
-	cmd.Flags().StringVar(&to.Connector, "connector", "", "`name` of its connector (default: what the configuration says about this URL, or else the key connector)")
-	cmd.Flags().StringVar(&to.State, "state", "", "`state` to begin in: ready, drain or disabled (default ready)")
+	f.add(cmd.Flags())
 	return cmd
+}
+
+// addFlags are the flags of ctl add.
+type addFlags struct {
+	role, connector, state string
+	weight, gpus           float64
+	bootstrap              int
+}
+
+func (f *addFlags) add(s *pflag.FlagSet) {
+	s.StringVar(&f.role, "role", "", "`pool`: prefill, decode or encode")
+	s.Float64Var(&f.weight, "weight", 0, "`share` relative to the others of the pool (default 1, or gpus)")
+	s.Float64Var(&f.gpus, "gpus", 0, "its `number` of GPUs")
+	s.IntVar(&f.bootstrap, "bootstrap", 0, "`port` of its connector, if not the usual one (bootstrap=)")
+	s.StringVar(&f.connector, "connector", "", "`name` of its connector (default: what the configuration says about this URL, or else the key connector)")
+	s.StringVar(&f.state, "state", "", "`state` to begin in: ready, drain or disabled (default ready)")
+}
+
+// change is what the flags ask for. It refuses what the admin port takes for a flag that was left out.
+func (f *addFlags) change(s *pflag.FlagSet) (to ctl.Change, err error) {
+	switch {
+	case !slices.Contains([]string{"prefill", "decode", "encode"}, f.role):
+		return to, fmt.Errorf("--role: %q must be prefill, decode or encode", f.role)
+	case !finite(f.weight) || !finite(f.gpus): // JSON has no such numbers
+		return to, errors.New("--weight and --gpus must be numbers, such as 2 or 0.5")
+	case s.Changed("bootstrap") && f.bootstrap == 0:
+		return to, errors.New("--bootstrap: 0 must be a port from 1 to 65535")
+	case s.Changed("connector") && f.connector == "":
+		return to, errors.New("--connector: is empty; leave it out or give a name")
+	}
+	return ctl.Change{
+		Role: f.role, State: given(s, "state", &f.state), Weight: given(s, "weight", &f.weight), GPUs: given(s, "gpus", &f.gpus),
+		Bootstrap: given(s, "bootstrap", &f.bootstrap), Connector: given(s, "connector", &f.connector),
+	}, nil
+}
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
+// given returns the value of a flag, or nil if the flag was left out.
+func given[T any](s *pflag.FlagSet, name string, value *T) *T {
+	if !s.Changed(name) {
+		return nil
+	}
+	return value
 }
 
 // waiting are the flags of a command that may wait until requests have ended.
@@ -129,7 +181,7 @@ func newCtlDrain(flags *adminFlags) *cobra.Command {
 		Example: "  xpyd ctl drain 10.0.0.2:8200 --wait && ssh 10.0.0.2 systemctl restart vllm && xpyd ctl enable 10.0.0.2:8200",
 	}
 	cmd.RunE = operate(flags, "BACKEND...", 1, manyArgs, func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error {
-		urls, err := patchAll(ctx, c, out, args, ctl.Change{State: "drain"})
+		urls, err := patchAll(ctx, c, out, args, ctl.Change{State: new("drain")})
 		if err != nil {
 			return err
 		}
@@ -174,7 +226,7 @@ func newCtlState(flags *adminFlags, name, state, about string) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " BACKEND...", Short: about, Args: anyArgs,
 		RunE: operate(flags, "BACKEND...", 1, manyArgs, func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error {
-			_, err := patchAll(ctx, c, out, args, ctl.Change{State: state})
+			_, err := patchAll(ctx, c, out, args, ctl.Change{State: &state})
 			return err
 		}),
 	}
@@ -209,10 +261,10 @@ func newCtlWeight(flags *adminFlags) *cobra.Command {
 		Use: "weight BACKEND NUMBER", Short: "Change a backend's share relative to the others of its pool", Args: anyArgs,
 		RunE: operate(flags, "BACKEND NUMBER", 2, 2, func(ctx context.Context, c *ctl.Client, out io.Writer, args []string) error {
 			weight, err := strconv.ParseFloat(args[1], 64)
-			if err != nil || !(weight > 0) {
+			if err != nil || !(weight > 0) || !finite(weight) {
 				return config.UsageError{Err: fmt.Errorf("weight: %q must be a number above 0, such as 2 or 0.5", args[1])}
 			}
-			_, err = patchAll(ctx, c, out, args[:1], ctl.Change{Weight: weight})
+			_, err = patchAll(ctx, c, out, args[:1], ctl.Change{Weight: &weight})
 			return err
 		}),
 	}

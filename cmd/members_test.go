@@ -164,10 +164,10 @@ func TestDrainWaitsForTheLastStream(t *testing.T) {
 	p := serveProcess(t, urls(p1), urls(d1))
 	stream := longStreams(t, p.addr, 1, 30)[0]
 	out, err := p.ctl("ctl", "drain", d1.URL(), "--wait", "--timeout", "200ms")
-	if err == nil || !strings.Contains(err.Error(), d1.URL()+" has not drained: the time of --timeout is over") || !strings.Contains(out, "1 requests and 0 handles left") {
+	if err == nil || !strings.Contains(err.Error(), d1.URL()+" has not drained: the time of --timeout is over") || !strings.Contains(out, "1 request and 0 handles left") {
 		t.Errorf("said %q, error %v", out, err)
 	}
-	if out := p.operate("status"); !strings.Contains(out, "up, draining") || !strings.Contains(out, "no decode engine is up") {
+	if out := p.operate("status"); !strings.Contains(out, "up, draining") || !strings.Contains(out, "all decode engines are drained or disabled") {
 		t.Errorf("status says %s", out)
 	}
 	if n := p.count("backend drained: its last request and handle have ended"); n != 0 {
@@ -240,7 +240,7 @@ func TestRemovedBackendIsForcedLater(t *testing.T) {
 	}()
 	eventually(t, "the request is there", func() bool { return p.metric(`xpyd_in_flight{backend="`+slow.URL()) == 1 })
 	p.operate("ctl", "add", other.URL(), "--role", "decode")
-	rest := "removed; as decode it still has 1 requests and 0 handles"
+	rest := "removed; as decode it still has 1 request and 0 handles"
 	host := strings.TrimPrefix(slow.URL(), "http://")
 	if out := p.operate("ctl", "remove", host); !strings.Contains(out, rest) {
 		t.Errorf("remove says %q", out)
@@ -421,7 +421,7 @@ func TestChangesNeedTheToken(t *testing.T) {
 		t.Errorf("%d %s", status, body)
 	}
 	p.operate("ctl", "weight", d1.URL(), "2", "--admin-token-file", token)
-	if out := p.operate("status", "--admin-token-file", token); !strings.Contains(out, d1.URL()) || !strings.Contains(out, "1 run-time changes, they end with the process") {
+	if out := p.operate("status", "--admin-token-file", token); !strings.Contains(out, d1.URL()) || !strings.Contains(out, "1 run-time change, kept until the process ends") {
 		t.Errorf("status says %s", out)
 	}
 	p.operate("healthcheck", "--ready") // needs none

@@ -262,10 +262,14 @@ type statusError struct {
 }
 
 func (e *statusError) Error() string {
-	if e.message == "" {
-		return fmt.Sprintf("status %d", e.status)
+	text := fmt.Sprintf("status %d", e.status)
+	if e.message != "" {
+		text += fmt.Sprintf(", %q", e.message)
 	}
-	return fmt.Sprintf("status %d, %q", e.status, e.message)
+	if e.status == http.StatusUnauthorized || e.status == http.StatusForbidden {
+		text += "; give the key that the engine takes in backend_api_key_file"
+	}
+	return text
 }
 
 func readAnswer(resp *http.Response, err error) ([]byte, error) {

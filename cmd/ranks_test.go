@@ -29,7 +29,7 @@ func TestRanksThatCannotBeAdded(t *testing.T) {
 	}
 	p := serveProcess(t, urls(p1), urls(d1))
 	refusals(p, d1.URL()+"@0", "decode", d1.URL()+" are the same engine, once with a rank and once without; give all of its ranks, or none")
-	refusals(p, d1.URL()+"@0", "prefill", "stands in both, and no engine can pull KV blocks from itself")
+	refusals(p, d1.URL()+"@0", "prefill", "is in both pools; keep it in one (in decode if it works alone), because an engine cannot pull KV blocks from itself")
 	refusals(p, d1.URL()+"@3..1", "decode", "the lower first")
 	status, text := p.send("POST", "/backends", `{"url":"http://127.0.0.1:9@0..7","role":"decode"}`)
 	if status != 400 || !strings.Contains(text, "is 8 backends; add each rank by itself, as http://127.0.0.1:9@0, or all of them with xpyd ctl add") {
@@ -37,9 +37,9 @@ func TestRanksThatCannotBeAdded(t *testing.T) {
 	}
 	p.operate("ctl", "add", "http://127.0.0.1:9@0", "--role", "decode", "--state", "disabled")
 	refusals(p, "http://127.0.0.1:9", "decode", "once with a rank and once without")
-	refusals(p, "http://127.0.0.1:9@1", "prefill", "stands in both")
+	refusals(p, "http://127.0.0.1:9@1", "prefill", "is in both pools")
 	p.operate("ctl", "add", "http://127.0.0.1:9@1", "--role", "decode", "--state", "disabled")
-	if out, err := p.ctl("ctl", "role", "127.0.0.1:9@1", "prefill"); err == nil || !strings.Contains(err.Error(), "stands in both") {
+	if out, err := p.ctl("ctl", "role", "127.0.0.1:9@1", "prefill"); err == nil || !strings.Contains(err.Error(), "is in both pools") {
 		t.Errorf("a rank without the others has changed its role: %q, %v", out, err)
 	}
 

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -133,7 +135,7 @@ func runSim(ctx context.Context, o sim.Options, fault string, out io.Writer) (er
 	}
 	e, err := sim.Start(o)
 	if err != nil {
-		return err
+		return taken(err)
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
 	if err := e.SetFault(f); err != nil {
@@ -150,6 +152,15 @@ func runSim(ctx context.Context, o sim.Options, fault string, out io.Writer) (er
 		return fmt.Errorf("tell that sim %s is ready: %w", e.Name(), err)
 	}
 	return awaitSim(ctx, e)
+}
+
+// taken says of a port that another process has what serve says.
+func taken(err error) error {
+	var op *net.OpError
+	if errors.Is(err, syscall.EADDRINUSE) && errors.As(err, &op) {
+		return fmt.Errorf("listen: %s is in use; end its owner or choose another address", op.Addr)
+	}
+	return err
 }
 
 // awaitSim waits until ctx ends, or the engine dies and is not being restarted.

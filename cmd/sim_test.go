@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -121,6 +122,26 @@ func TestSimRefusesWrongFlags(t *testing.T) {
 		var usage config.UsageError
 		if !errors.As(err, &usage) || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %v, want a usage error %q", args, err, want)
+		}
+	}
+}
+
+// A port that is taken is named, whichever of the sim's ports it is.
+func TestSimOnATakenPort(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	addr := ln.Addr().String()
+	want := "listen: " + addr + " is in use; end its owner or choose another address"
+	for _, args := range [][]string{{"--listen", addr}, {"--listen", addr, "--ranks", "2"}, {"--listen", "127.0.0.1:0", "--role", "prefill", "--side-channel", addr}} {
+		cmd := newSimCmd()
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs(args)
+		cmd.SetOut(io.Discard)
+		if err := cmd.ExecuteContext(t.Context()); err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %s", args, err, want)
 		}
 	}
 }

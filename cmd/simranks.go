@@ -49,7 +49,7 @@ func runRanks(ctx context.Context, o sim.Options, n int, fault string, out io.Wr
 	}
 	front, err := sim.ServeRanks(o.Listen, urls...)
 	if err != nil {
-		return err
+		return taken(err)
 	}
 	defer func() { err = errors.Join(err, front.Close()) }()
 	if _, err := fmt.Fprintf(out, "sim %s ready: %s, model %s, ranks %s@0..%d\n", o.Name, front.URL(), o.Model, front.URL(), n-1); err != nil {
@@ -70,7 +70,7 @@ func startRank(o sim.Options, rank int, f sim.Fault) (*sim.Engine, error) {
 	}
 	e, err := sim.Start(o)
 	if err != nil {
-		return nil, err
+		return nil, taken(err)
 	}
 	if err := e.SetFault(f); err != nil {
 		return nil, errors.Join(err, e.Close())

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/spf13/viper"
+	"go.yaml.in/yaml/v3"
 
 	"xpyd/nearest"
 )
@@ -25,13 +27,18 @@ func readConfigFile(open opener, keys []key, path string) (map[string]any, fs.Fi
 	if file.err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", path, file.err)
 	}
-	v := viper.New()
-	v.SetConfigType("yaml")
+	v, kind := viper.New(), "yaml"
 	if ext := filepath.Ext(path); slices.Contains([]string{".toml", ".json"}, ext) {
-		v.SetConfigType(ext[1:])
+		kind = ext[1:]
 	}
+	v.SetConfigType(kind)
 	if err := v.ReadConfig(bytes.NewReader(file.text)); err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", path, fileError(err))
+	}
+	if kind == "yaml" {
+		if err := oneDocument(file.text); err != nil {
+			return nil, 0, fmt.Errorf("%s: %w", path, fileError(err))
+		}
 	}
 	values := map[string]any{}
 	for _, p := range slices.Sorted(slices.Values(v.AllKeys())) {
@@ -49,6 +56,24 @@ func readConfigFile(open opener, keys []key, path string) (map[string]any, fs.Fi
 		}
 	}
 	return values, file.mode, nil
+}
+
+// oneDocument refuses YAML with documents that viper, which reads the first, would leave out.
+func oneDocument(text []byte) error {
+	in := yaml.NewDecoder(bytes.NewReader(text))
+	for first := true; ; first = false {
+		var doc yaml.Node
+		err := in.Decode(&doc)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if !first && doc.Content[0].Tag != "!!null" { // nothing after the last --- does no harm
+			return fmt.Errorf("line %d is in a second YAML document, and only one is read; remove the --- above it", doc.Content[0].Line)
+		}
+	}
 }
 
 // firstMember returns the first key of a section, or "" if there is no such section.

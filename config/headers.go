@@ -57,7 +57,7 @@ func (c *Config) checkPassed() error {
 		case low == "x-data-parallel-rank" && c.ranked() != "":
 			return invalid("headers.pass", name, "is written by xpyd where backends are ranks, as "+c.ranked()+" is; remove it")
 		case slices.ContainsFunc(c.Headers.Pass[:i], func(o string) bool { return strings.ToLower(o) == low }):
-			return invalid("headers.pass", name, "stands there twice; remove one")
+			return invalid("headers.pass", name, "is listed twice; remove one")
 		}
 	}
 	return nil

@@ -31,7 +31,7 @@ func TestHeadersToPass(t *testing.T) {
 		"X-Séance":                  "is no name of a header",
 		"X-A:":                      "is no name of a header",
 		"X-A\r\nX-B":                "is no name of a header",
-		"X-A,x-a":                   "stands there twice",
+		"X-A,x-a":                   "is listed twice",
 		"Host":                      "is written by xpyd itself",
 		"content-LENGTH":            "is written by xpyd itself",
 		"x-request-id":              "is written by xpyd itself",

@@ -178,10 +178,7 @@ func (k key) parse(raw any) (any, error) {
 	case "list":
 		return parseList(raw)
 	case "string":
-		if s, ok := raw.(string); ok {
-			return s, nil
-		}
-		return nil, errors.New("must be a text; put it in quotes")
+		return k.parseText(raw)
 	}
 	s, ok := scalarText(raw)
 	if !ok {
@@ -202,6 +199,21 @@ func (k key) parse(raw any) (any, error) {
 		b, err := strconv.ParseBool(s)
 		return b, orMessage(err, "must be true or false")
 	}
+}
+
+// parseText takes a text. A number in its place may have lost digits on the way here, such as the zero of 0123. Where
+// no number is right, the checks of the values say what is.
+func (k key) parseText(raw any) (any, error) {
+	if text, ok := raw.(string); ok {
+		return text, nil
+	}
+	if _, ok := raw.([]any); ok {
+		return nil, errors.New("must be one value, not a list")
+	}
+	if text, ok := scalarText(raw); ok && (k.path == "listen" || k.path == "admin" || k.values() != nil) {
+		return text, nil
+	}
+	return nil, errors.New("must be a text; put it in quotes")
 }
 
 func orMessage(err error, message string) error {

@@ -32,12 +32,12 @@ func TestRanksThatCannotBe(t *testing.T) {
 		edit func(c *Config)
 		want string
 	}{
-		"twice":            {func(c *Config) { c.Router.Decode = []string{"http://d:1@0..3", "http://d:1@2"} }, `"http://d:1@2" stands there twice`},
+		"twice":            {func(c *Config) { c.Router.Decode = []string{"http://d:1@0..3", "http://d:1@2"} }, `"http://d:1@2" is listed twice`},
 		"with and without": {func(c *Config) { c.Router.Decode = []string{"http://d:1@0", "http://d:1"} }, "give all of its ranks, or none"},
 		"found and named":  {func(c *Config) { c.Router.Decode = []string{"http://d:1@auto", "http://d:1@1"} }, "or @auto alone"},
 		"found and whole":  {func(c *Config) { c.Router.Decode = []string{"http://d:1", "http://d:1@auto"} }, "or @auto alone"},
-		"found twice":      {func(c *Config) { c.Router.Decode = []string{"http://d:1@auto", "http://D:1@auto"} }, `"http://d:1@auto" stands there twice`},
-		"found in both":    {func(c *Config) { c.Router.Decode = []string{"http://p:8000@auto"} }, "stands in both"},
+		"found twice":      {func(c *Config) { c.Router.Decode = []string{"http://d:1@auto", "http://D:1@auto"} }, `"http://d:1@auto" is listed twice`},
+		"found in both":    {func(c *Config) { c.Router.Decode = []string{"http://p:8000@auto"} }, "is in both pools"},
 		"found, a client's": {func(c *Config) {
 			c.Router.Prefill, c.Router.Decode = []string{"http://p:1"}, []string{"http://d:1@auto"}
 			c.Headers.Pass = []string{"x-data-parallel-rank"}
@@ -46,7 +46,7 @@ func TestRanksThatCannotBe(t *testing.T) {
 			c.Router.Prefill, c.Router.Decode, c.Connector = []string{"http://p:1"}, []string{"http://d:1@auto"}, "mooncake"
 		}, "knows no data-parallel ranks"},
 		"encode too":   {func(c *Config) { c.Router.Encode = []string{"http://p:8000@7"} }, "is in another pool too"},
-		"both roles":   {func(c *Config) { c.Router.Decode = []string{"http://p:8000@7"} }, "stands in both"},
+		"both roles":   {func(c *Config) { c.Router.Decode = []string{"http://p:8000@7"} }, "is in both pools"},
 		"a client's":   {func(c *Config) { c.Headers.Pass = []string{"x-data-parallel-rank"} }, "is written by xpyd where backends are ranks"},
 		"mooncake":     {func(c *Config) { c.Connector = "mooncake" }, "knows no data-parallel ranks"},
 		"moriio-write": {func(c *Config) { c.Connector = "moriio-write" }, "knows no data-parallel ranks"},

@@ -91,6 +91,8 @@ func TestConfigRefusals(t *testing.T) {
 			`config: log.format: "xml" must be one of json, console (flag --log-format, XPYD_LOG_FORMAT)`},
 		{"log level", []string{"--log-level=loud"}, nil,
 			`config: log.level: "loud" must be one of debug, info, warn, error (flag --log-level, XPYD_LOG_LEVEL)`},
+		{"listen by its port", []string{"--listen=18080"}, nil,
+			`config: listen: "18080" must be host:port; try :18080 (flag --listen, XPYD_LISTEN)`},
 		{"listen without port", []string{"--listen=localhost"}, nil,
 			`config: listen: "localhost" must be host:port; try :8080 (flag --listen, XPYD_LISTEN)`},
 		{"listen port", []string{"--listen=:65536"}, nil,
@@ -149,16 +151,20 @@ func TestConfigRefusesURLs(t *testing.T) {
 		{"http://a:1/?key=sesame", `"http://a:1/" must end after host and port; the routes are added`},
 		{"http://me:sesame@a:1", `"http://a:1" must hold no user or password; use --backend-api-key-file`},
 		{"me:sesame@a:1", `"a:1" must start with http:// or https://; try http://a:1`},
-		{"http://a:1,http://A:1/", `"http://a:1" stands there twice; remove one`},
-		{"http://a:1 weight=2,http://a:1", `"http://a:1" stands there twice; remove one`},
+		{"http://a:1,http://A:1/", `"http://a:1" is listed twice; remove one`},
+		{"http://a:1 weight=2,http://a:1", `"http://a:1" is listed twice; remove one`},
 		{"http://a:1 weight=0", `"http://a:1 weight=0" must have one weight from 0.01 to 100; try http://a:1 weight=2`},
 		{"http://a:1 weight=-1", `"http://a:1 weight=-1" must have one weight from 0.01 to 100; try http://a:1 weight=2`},
 		{"http://a:1 weight=heavy", `"http://a:1 weight=heavy" must have one weight from 0.01 to 100; try http://a:1 weight=2`},
 		{"http://a:1  weight=NaN", `"http://a:1 weight=NaN" must have one weight from 0.01 to 100; try http://a:1 weight=2`},
-		{"http://a:1 weight=2 http://me:sesame@b:1", `"http://a:1 weight=2" has something else than weight=NUMBER, gpus=NUMBER, bootstrap=PORT, connector=NAME or state=STATE after its URL; try http://a:1 weight=2`},
+		{"http://a:1 weight=2 http://me:sesame@b:1", `"http://a:1 weight=2" has an unknown option "http://b:1"; allowed: weight=NUMBER, gpus=NUMBER, bootstrap=PORT, connector=NAME, state=STATE`},
 		{"http://a:1 gpus=two", `"http://a:1 gpus=two" must have one number of GPUs from 0.01 to 4096; try http://a:1 gpus=4`},
 		{"http://a:1 weight=http://me:sesame@b:1", `"http://a:1 weight=http://b:1" must have one weight from 0.01 to 100; try http://a:1 weight=2`},
-		{"http://a:1 wieght=2", `"http://a:1" has something else than weight=NUMBER, gpus=NUMBER, bootstrap=PORT, connector=NAME or state=STATE after its URL; try http://a:1 weight=2`},
+		{"http://a:1 wieght=2", `"http://a:1" has an unknown option "wieght=2"; allowed: weight=NUMBER, gpus=NUMBER, bootstrap=PORT, connector=NAME, state=STATE`},
+		{"http://a:1 weight=2 weight=3", `"http://a:1 weight=2 weight=3" must have one weight from 0.01 to 100; try http://a:1 weight=2`},
+		{"http://A:1@0..3 weight=999", `"http://A:1@0..3 weight=999" must have one weight from 0.01 to 100; try http://A:1@0..3 weight=2`},
+		{"http://127.0.0.1:18200@0..x", `"http://127.0.0.1:18200@0..x" must have ranks from 0 to 1023, the lower first; try http://127.0.0.1:8100@0..7`},
+		{"http://h:1@3x", `"http://h:1@3x" must have a rank, a range such as 0..7, or auto after @, and must hold no user or password`},
 	} {
 		t.Run(tc.url, func(t *testing.T) {
 			_, err := load(t, append([]string{"--prefill", tc.url}, decodeFlag...), nil)
@@ -184,7 +190,15 @@ func TestConfigRefusesFiles(t *testing.T) {
 		{"nothing near in a section", "timeouts:\n  proxy_protocol: 1s\n", "timeouts.proxy_protocol is no known key; xpyd serve --help lists all"},
 		{"key under a value", "listen:\n  port: 1\n", "listen.port is no known key; the nearest is listen"},
 		{"value for a section", "kv: 30s\n", "kv holds one value and must hold keys, such as kv.lease"},
-		{"number for a text", "listen: 8080\n", `listen: "8080" must be a text; put it in quotes (flag --listen, XPYD_LISTEN)`},
+		{"number for a text", "state_file: 8080\n", `state_file: "8080" must be a text; put it in quotes (flag --state-file, XPYD_STATE_FILE)`},
+		{"port for an address", "listen: 18080\n", `listen: "18080" must be host:port; try :18080 (flag --listen, XPYD_LISTEN)`},
+		{"port for the admin address", "admin: 18081\n", `admin: "18081" must be host:port; try 127.0.0.1:18081 (flag --admin, XPYD_ADMIN)`},
+		{"number that is no port", "listen: 180800\n", `listen: "180800" must be host:port; try :8080 (flag --listen, XPYD_LISTEN)`},
+		{"bool for a name", "log: {format: true}\n", `log.format: "true" must be one of json, console (flag --log-format, XPYD_LOG_FORMAT)`},
+		{"list for a text", "prefill_policy: [prefix]\n", `prefill_policy: "[prefix]" must be one value, not a list (flag --prefill-policy, XPYD_PREFILL_POLICY)`},
+		{"second document", "listen: ':1'\n---\nprefill: [http://a:1]\n", "line 3 is in a second YAML document, and only one is read; remove the --- above it"},
+		{"second document after an empty one", "---\n# nothing\n---\nlisten: ':1'\n", "line 4 is in a second YAML document, and only one is read; remove the --- above it"},
+		{"second value of JSON syntax", "{\"listen\": \":1\"}\n--- {}\n", "line 2 is in a second YAML document, and only one is read; remove the --- above it"},
 		{"number in a list", "deny_fields: [1]\n", "deny_fields: must be a list of texts; put each in quotes (flag --deny-fields, XPYD_DENY_FIELDS)"},
 		{"list for a duration", "timeouts: {dial: [1s]}\n", `timeouts.dial: "[1s]" must be one value, a duration (flag --timeouts-dial, XPYD_TIMEOUTS_DIAL)`},
 	} {
@@ -199,7 +213,7 @@ func TestConfigRefusesFiles(t *testing.T) {
 		})
 	}
 	for name, text := range map[string]string{
-		"broken YAML": "timeouts: [", "doubled key": "listen: ':1'\nlisten: ':2'\n", "no map": "- a\n",
+		"broken YAML": "timeouts: [", "broken second document": "listen: ':1'\n---\n[\n", "doubled key": "listen: ':1'\nlisten: ':2'\n", "no map": "- a\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := writeFile(t, "x.yaml", text, 0o644)

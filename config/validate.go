@@ -64,6 +64,9 @@ func (c *Config) checkAddresses() error {
 func checkAddress(path, addr, example string) error {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
+		if _, err := strconv.ParseUint(addr, 10, 16); err == nil { // the port alone
+			example = example[:strings.LastIndexByte(example, ':')+1] + addr
+		}
 		return invalid(path, addr, "must be host:port; try "+example)
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
@@ -94,7 +97,7 @@ func (c *Config) checkPools() error {
 // end or the default port are equal by now.
 func (c *Config) checkRoles() error {
 	if base := inBoth(c.Router.Prefill, c.Router.Decode); base != "" {
-		return fmt.Errorf("prefill and decode: %q stands in both, and no engine can pull KV blocks from itself; leave it in one, an engine without partners in decode %s %s",
+		return fmt.Errorf("prefill and decode: %q is in both pools; keep it in one (in decode if it works alone), because an engine cannot pull KV blocks from itself %s %s",
 			base, key{path: "prefill"}.names(), key{path: "decode"}.names())
 	}
 	if base := inBoth(c.Router.Encode, slices.Concat(c.Router.Prefill, c.Router.Decode)); base != "" {
@@ -123,22 +126,23 @@ func inBoth(some, others []string) string {
 func normalizePool(path string, pool []string) ([]string, error) {
 	var bases, all []string
 	for _, entry := range pool {
-		raw, _, _ := strings.Cut(entry, " ")
+		raw, options, _ := strings.Cut(entry, " ")
 		ranks, err := router.Ranks(raw)
 		if err != nil {
 			return nil, invalid(path, router.ShowURL(raw), err.Error())
 		}
+		e, err := router.ParseEntry(entry)
+		if err != nil {
+			return nil, invalid(path, showEntry(raw, options), err.Error())
+		}
 		for _, base := range ranks {
 			if slices.Contains(bases, base) {
-				return nil, invalid(path, base, "stands there twice; remove one")
+				return nil, invalid(path, base, "is listed twice; remove one")
 			}
 			if other := overlaps(bases, base); other != "" {
 				return nil, invalid(path, base, "and "+other+" are the same engine, once with a rank and once without; give all of its ranks, or none, or @auto alone")
 			}
-			e, err := router.ParseEntry(base + strings.TrimPrefix(entry, raw))
-			if err != nil {
-				return nil, invalid(path, showEntry(base, strings.TrimPrefix(entry, raw)), err.Error())
-			}
+			e.URL = base
 			bases, all = append(bases, base), append(all, e.String())
 		}
 	}
@@ -157,14 +161,16 @@ func overlaps(bases []string, base string) string {
 	return ""
 }
 
-// showEntry returns an entry of a pool for an error. It shows what stands after the URL only where
-// that is meant as a weight, as GPUs or as a state. Anything else may be another URL with a password.
-func showEntry(base, rest string) string {
-	words := strings.Fields(rest)
-	if len(words) == 0 || !slices.ContainsFunc([]string{"weight=", "gpus=", "bootstrap=", "connector=", "state="}, func(key string) bool { return strings.HasPrefix(words[0], key) }) {
-		return base
+// showEntry returns an entry of a pool for an error, without words that are no options. They may be another URL with
+// a password, and the error names the first of them.
+func showEntry(raw, options string) string {
+	shown := router.ShowURL(raw)
+	for _, word := range strings.Fields(options) {
+		if slices.ContainsFunc([]string{"weight=", "gpus=", "bootstrap=", "connector=", "state="}, func(key string) bool { return strings.HasPrefix(word, key) }) {
+			shown += " " + router.ShowURL(word)
+		}
 	}
-	return base + " " + router.ShowURL(words[0])
+	return shown
 }
 
 // checkAffinity refuses a header that no request can have, which would be a setting that does
@@ -185,7 +191,7 @@ func (c *Config) checkRoutes() error {
 			return invalid("routes.pass", entry, err.Error())
 		}
 		if slices.Contains(c.Routes.Pass[:i], entry) {
-			return invalid("routes.pass", entry, "stands there twice; remove one")
+			return invalid("routes.pass", entry, "is listed twice; remove one")
 		}
 	}
 	return nil

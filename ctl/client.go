@@ -64,17 +64,36 @@ func (c *Client) Base() string { return c.base }
 
 // call sends one request and decodes its answer into v, unless that is nil. It returns the status.
 func (c *Client) call(ctx context.Context, method, path string, body, v any) (int, error) {
-	var text io.Reader
+	var text []byte
 	if body != nil {
-		b, err := json.Marshal(body)
-		if err != nil {
+		var err error
+		if text, err = json.Marshal(body); err != nil {
 			return 0, err
 		}
-		text = bytes.NewReader(b)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, text)
+	status, answer, err := c.exchange(ctx, method, path, text)
+	switch {
+	case err != nil:
+		return status, err
+	case status >= 300:
+		return status, refusal(status, method, path, answer)
+	case v == nil:
+		return status, nil
+	}
+	if err := json.Unmarshal(answer, v); err != nil {
+		return status, fmt.Errorf("%s %s: no answer of xpyd's admin port: %w", method, c.base+path, err)
+	}
+	return status, nil
+}
+
+// plainToTLS is how Go's server begins its answer to a request without TLS on a port that speaks TLS.
+const plainToTLS = "Client sent an HTTP request to an HTTPS server"
+
+// exchange sends one request and returns the status and the text of its answer.
+func (c *Client) exchange(ctx context.Context, method, path string, body []byte) (status int, answer []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	if c.token != "" {
@@ -82,24 +101,26 @@ func (c *Client) call(ctx context.Context, method, path string, body, v any) (in
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
-	if err != nil {
-		return resp.StatusCode, fmt.Errorf("%s %s: %w", method, c.base+path, err)
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
+	switch {
+	case err != nil:
+		err = fmt.Errorf("%s %s: %w", method, c.base+path, err)
+	case resp.StatusCode == http.StatusBadRequest && bytes.HasPrefix(answer, []byte(plainToTLS)):
+		err = fmt.Errorf("--admin: %s speaks TLS; give https://%s", c.base, strings.TrimPrefix(c.base, "http://"))
 	}
-	if resp.StatusCode >= 300 {
-		return resp.StatusCode, refusal(resp.StatusCode, method, path, answer)
-	}
-	if v == nil {
-		return resp.StatusCode, nil
-	}
-	if err := json.Unmarshal(answer, v); err != nil {
-		return resp.StatusCode, fmt.Errorf("%s %s: no answer of xpyd's admin port: %w", method, c.base+path, err)
-	}
-	return resp.StatusCode, nil
+	return resp.StatusCode, answer, err
 }
+
+// Refusal is an error that the admin port explains itself.
+type Refusal struct {
+	Status int
+	text   string
+}
+
+func (r *Refusal) Error() string { return r.text }
 
 // refusal makes an error of an answer that is none.
 func refusal(status int, method, path string, answer []byte) error {
@@ -108,7 +129,7 @@ func refusal(status int, method, path string, answer []byte) error {
 	}
 	switch {
 	case json.Unmarshal(answer, &told) == nil && told.Error != "":
-		return errors.New(told.Error)
+		return &Refusal{status, told.Error}
 	case status == http.StatusUnauthorized:
 		return errors.New("the admin port wants its token; give --admin-token-file")
 	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
@@ -118,16 +139,17 @@ func refusal(status int, method, path string, answer []byte) error {
 	return fmt.Errorf("%s %s: status %d: %.200s", method, path, status, line)
 }
 
-// Change is what POST and PATCH take. Empty fields are left out.
+// Change is what POST and PATCH take. Fields that are nil are left out. A 0 or an empty text that an operator gave
+// goes along, so that the admin port can refuse it.
 type Change struct {
-	URL    string  `json:"url,omitempty"`
-	Role   string  `json:"role,omitempty"`
-	State  string  `json:"state,omitempty"`
-	Weight float64 `json:"weight,omitempty"`
-	GPUs   float64 `json:"gpus,omitempty"`
+	URL    string   `json:"url,omitempty"`
+	Role   string   `json:"role,omitempty"`
+	State  *string  `json:"state,omitempty"`
+	Weight *float64 `json:"weight,omitempty"`
+	GPUs   *float64 `json:"gpus,omitempty"`
 
-	Bootstrap int    `json:"bootstrap,omitempty"`
-	Connector string `json:"connector,omitempty"`
+	Bootstrap *int    `json:"bootstrap,omitempty"`
+	Connector *string `json:"connector,omitempty"`
 }
 
 // Outcome is what has become of a backend.
@@ -203,7 +225,7 @@ func (c *Client) Healthy(ctx context.Context, ready bool) error {
 func (o Outcome) Line() string {
 	rest := ""
 	if l := o.Leaving; l != nil {
-		rest = fmt.Sprintf("; as %s it still has %d requests and %d handles", l.Role, l.InFlight, l.Handles)
+		rest = fmt.Sprintf("; as %s it still has %s and %s", l.Role, counted(l.InFlight, "request"), counted(l.Handles, "handle"))
 	}
 	all := o.Ranks
 	if o.Backend != nil {
@@ -225,9 +247,17 @@ func (o Outcome) Line() string {
 func (b Backend) line() string {
 	line := fmt.Sprintf("%s: %s, %s, weight %v", b.URL, b.Role, b.states(), b.Weight)
 	if b.AdminState != "ready" && !b.Drained {
-		line += fmt.Sprintf(", %d requests and %d handles left", b.InFlight, b.Handles)
+		line += fmt.Sprintf(", %s and %s left", counted(b.InFlight, "request"), counted(b.Handles, "handle"))
 	}
 	return line
+}
+
+// counted is "1 request", or "2 requests".
+func counted(n int64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // Explain makes one line of an error of a request to c. nil stays nil.
@@ -239,5 +269,12 @@ func Explain(c *Client, err error) error {
 	if ue.Timeout() {
 		return fmt.Errorf("%s does not answer in time", c.base)
 	}
-	return fmt.Errorf("%s: %w; is xpyd running there, with this admin port?", c.base, tlsconf.Explain(ue.Err))
+	told := tlsconf.Remedies{
+		CA: "give that CA in --admin-ca", Name: "give one of these names in --admin",
+		Plain: "give http:// in --admin", Cert: "give one that it takes in --admin-cert and --admin-key",
+	}.Explain(ue.Err)
+	if tlsconf.IsExplained(told) {
+		return fmt.Errorf("%s: %w", c.base, told)
+	}
+	return fmt.Errorf("%s: %w; is xpyd running there, with this admin port?", c.base, told)
 }

@@ -84,20 +84,11 @@ func (c *Client) Status(ctx context.Context) (s Status, err error) {
 
 // readiness returns the line of /readyz.
 func (c *Client) readiness(ctx context.Context) (line string, ready bool, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/readyz", nil)
-	if err != nil {
-		return "", false, err
+	status, text, err := c.exchange(ctx, http.MethodGet, "/readyz", nil)
+	if err == nil && status != http.StatusOK && status != http.StatusServiceUnavailable {
+		err = fmt.Errorf("GET /readyz: status %d; is this the admin port of xpyd?", status)
 	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return "", false, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
-	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusServiceUnavailable {
-		err = fmt.Errorf("GET /readyz: status %d; is this the admin port of xpyd?", resp.StatusCode)
-	}
-	return strings.TrimSpace(string(text)), resp.StatusCode == http.StatusOK, err
+	return strings.TrimSpace(string(text)), status == http.StatusOK, err
 }
 
 // PrintJSON writes GET /backends as one object, with ready and readiness.
@@ -133,11 +124,11 @@ func (s Status) Print(w io.Writer) error {
 	}
 	_ = t.Flush() // a Builder takes all
 	if s.Edits > 0 {
-		kept := "they end with the process"
+		kept := "kept until the process ends"
 		if s.KeptIn != "" {
 			kept = "kept in " + s.KeptIn
 		}
-		fmt.Fprintf(&b, "\n%d run-time changes, %s\n", s.Edits, kept)
+		fmt.Fprintf(&b, "\n%s, %s\n", counted(int64(s.Edits), "run-time change"), kept)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

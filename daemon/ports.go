@@ -50,6 +50,9 @@ func (h *Inheritance) open(name, addr string, listen func(string) (net.Listener,
 		return port{ln, name, s.addr}, err
 	}
 	ln, err := listen(addr)
+	if h.Handed() && errors.Is(err, netio.ErrInUse) {
+		err = fmt.Errorf("%w. If the process that hands over has it, restart instead: both cannot be open, and neither can :PORT beside HOST:PORT", err)
+	}
 	return port{ln, name, addr}, err
 }
 
@@ -62,7 +65,7 @@ func listenAdmin(addr string) (net.Listener, error) {
 	plain.SetMultipathTCP(false) // netio.Inherit needs it
 	ln, err := plain.Listen(context.Background(), "tcp", addr)
 	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, fmt.Errorf("listen: %s is in use; end its owner or choose another address", addr)
+		return nil, fmt.Errorf("listen: %s %w", addr, netio.ErrInUse)
 	}
 	return ln, err
 }

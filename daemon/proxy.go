@@ -47,10 +47,9 @@ func Start(cfg config.Config, version string, log zerolog.Logger) (*Proxy, error
 // proxy is ended by close, and after it by Shutdown.
 func openProxy(cfg config.Config, version string, from *Inheritance, control admin.Control, log zerolog.Logger) (*Proxy, error) {
 	p := &Proxy{failed: make(chan error, 2)}
-	cfg.Router.Connector = cfg.Connector
 	var err error
-	if p.members, err = members.Open(cfg.Router, cfg.Members.StateFile, cfg.Fits, log); err != nil {
-		return nil, stateError(err)
+	if p.members, err = openMembers(cfg, log); err != nil {
+		return nil, err
 	}
 	rt, err := router.New(p.members.Config(), cfg.DecodeOnly.MaxShare, time.Now)
 	if err != nil {
@@ -74,6 +73,22 @@ func openProxy(cfg config.Config, version string, from *Inheritance, control adm
 		p.admin = p.server.Admin(control)
 	}
 	return p, nil
+}
+
+// openMembers puts the changes of the state file on the pools of cfg.
+func openMembers(cfg config.Config, log zerolog.Logger) (*members.Set, error) {
+	cfg.Router.Connector = cfg.Connector
+	set, err := members.Open(cfg.Router, cfg.Members.StateFile, cfg.Fits, log)
+	if err != nil {
+		return nil, stateError(err)
+	}
+	return set, nil
+}
+
+// CheckState refuses the state file that a start with cfg would refuse. It leaves the file as it is.
+func CheckState(cfg config.Config) error {
+	_, err := openMembers(cfg, zerolog.Nop())
+	return err
 }
 
 // stateError is an error of the state file as a start reports it.

@@ -44,11 +44,13 @@ type PollerConfig struct {
 	Count  func(ok bool)                          // counts a reading
 	Ranks  func(engine string, ranks int)         // learns how many ranks an engine has
 	Guard  func(func()) (ok bool)                 // runs a function and survives its panic
-	Log    zerolog.Logger
+	// Restarted learns that an engine's process is another one than at the last reading.
+	Restarted func(*router.Backend)
+	Log       zerolog.Logger
 }
 
 // Poller reads the metrics of each engine every routing.poll, over the connections that completions
-// use. Whatever its result, a reading never changes the health of a backend.
+// use. A reading never makes a backend worse, and never better unless its engine has restarted.
 type Poller struct {
 	cfg    PollerConfig
 	ctx    context.Context
@@ -250,6 +252,7 @@ func (p *Poller) read(snap *router.Snapshot, b *router.Backend, t *pollTarget, c
 	}
 	if restarted {
 		p.cfg.Log.Info().Str("role", b.Role.String()).Str("backend", b.URL).Msg("engine has restarted")
+		p.cfg.Restarted(b)
 	}
 	return true, err
 }

@@ -5,7 +5,6 @@
 package engines
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -128,7 +127,8 @@ func (s *Set) Start() {
 	}
 	s.warm.start()
 	s.Poller = NewPoller(PollerConfig{
-		Router: s.cfg.Router, Client: s.Client, Series: func(b *router.Backend) *kvparams.Series { return waysOf(s.dialect(b)).series }, Fields: s.fields, Count: s.cfg.Polled, Ranks: s.seenRanks, Guard: s.cfg.Guard, Log: s.cfg.Log,
+		Router: s.cfg.Router, Client: s.Client, Series: func(b *router.Backend) *kvparams.Series { return waysOf(s.dialect(b)).series }, Fields: s.fields, Count: s.cfg.Polled, Ranks: s.seenRanks,
+		Guard: s.cfg.Guard, Restarted: s.restarted, Log: s.cfg.Log,
 	})
 }
 
@@ -360,41 +360,4 @@ func (s *Set) Ejected(e router.Ejection) {
 	}
 	log.Warn().Str("role", e.Backend.Role.String()).Str("backend", e.Backend.URL).Str("reason", string(e.Reason)).
 		Dur("for_ms", e.For).Int("nth", e.Nth).Msg(said)
-}
-
-// Seen notices from the id in an engine's handles that the engine has restarted. It then clears the
-// failures from before the restart.
-func (s *Set) Seen(b *router.Backend, id []byte) {
-	e := s.get(b)
-	if e == nil {
-		return
-	}
-	id = withoutRank(id)
-	if old := e.id.Load(); len(id) == 0 || old != nil && *old == string(id) {
-		return
-	}
-	e.restart.Lock() // two answers may tell of one restart
-	defer e.restart.Unlock()
-	old := e.id.Load()
-	if old != nil && *old == string(id) {
-		return
-	}
-	fresh := string(id)
-	if old != nil {
-		b.Restarted(time.Now()) // first, so that the handles of the new id are younger
-	}
-	if e.id.Store(&fresh); old != nil {
-		s.cfg.Log.Info().Str("prefill", b.URL).Msg("prefill engine has restarted")
-		b.Reset()
-		s.warm.cold(b, true)
-	}
-}
-
-// withoutRank cuts _dp<rank> off. A vLLM with several data parallel ranks answers with the id of
-// the rank that computed.
-func withoutRank(id []byte) []byte {
-	if i := bytes.LastIndex(id, []byte("_dp")); i > 0 && netio.AllDigits(id[i+3:]) {
-		return id[:i]
-	}
-	return id
 }

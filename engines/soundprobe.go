@@ -51,24 +51,33 @@ func (s *Set) probeWays(ctx context.Context) (err error) {
 // tellsNothing reports that the engine did not take the request, because of what the request is.
 func (s *Set) tellsNothing(err error) bool {
 	status := statusError(0)
-	if errors.As(err, &status) && s.authFailed(int(status)) {
+	if errors.As(err, &status) && s.AuthFailed(int(status)) {
 		return false // the engine would refuse any completion so
 	}
 	return inVain(err)
 }
 
-// authFailed reports that an engine refused xpyd over the key. If xpyd has a key of its own, a 401 or
-// 403 is about that key; otherwise it is about the client's.
-func (s *Set) authFailed(status int) bool {
+// AuthFailed reports whether a 401 or 403 is about xpyd's own key. It is if xpyd sends a key of its
+// own or checks the clients' keys itself. Otherwise the engine refuses the client's key.
+func (s *Set) AuthFailed(status int) bool {
 	return (status == http.StatusUnauthorized || status == http.StatusForbidden) && (s.cfg.Auth != "" || s.cfg.Keyed)
 }
 
-// shuffledUp lists the role's backends that are up, in a random order.
-func shuffledUp(snap *router.Snapshot, role router.Role) (up []*router.Backend) {
+// shuffledUp lists the role's backends that completions would get, in a random order: those that are up and
+// not ejected, or if there are none, all that are up.
+func shuffledUp(snap *router.Snapshot, role router.Role) []*router.Backend {
+	var up, ejected []*router.Backend
 	for _, b := range snap.Backends(role) {
-		if b.State() == router.Up {
+		switch {
+		case b.State() != router.Up:
+		case b.Ejected():
+			ejected = append(ejected, b)
+		default:
 			up = append(up, b)
 		}
+	}
+	if len(up) == 0 {
+		up = ejected
 	}
 	rand.Shuffle(len(up), func(i, j int) { up[i], up[j] = up[j], up[i] })
 	return up

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -235,7 +234,7 @@ type warmUp struct {
 }
 
 func (w *warmer) send(snap *router.Snapshot, x router.Pair) error {
-	model, err := commonModel(w.s.get(x.Prefill), w.s.get(x.Decode))
+	model, err := w.s.aModel(x.Prefill, x.Decode)
 	if err != nil {
 		return err
 	}
@@ -271,20 +270,6 @@ var (
 	errUnlisted  = errors.New("an engine's models are not known") // the engine wants a key for its list
 	errStrangers = errors.New("the two engines list no model in common")
 )
-
-// commonModel returns the first model that both engines list.
-func commonModel(p, d *engine) (string, error) {
-	if p == nil || d == nil || p.models.Load() == nil || d.models.Load() == nil {
-		return "", errUnlisted
-	}
-	for _, raw := range p.models.Load().Data {
-		id := modelID(raw)
-		if id != "" && slices.ContainsFunc(d.models.Load().Data, func(r json.RawMessage) bool { return modelID(r) == id }) {
-			return id, nil
-		}
-	}
-	return "", errStrangers
-}
 
 // exchange sends one leg and reads its whole answer, which has limits.answer bytes at most.
 func (u *warmUp) exchange(ctx context.Context, b *router.Backend, body kvparams.Segments, again bool) ([]byte, error) {

@@ -83,7 +83,7 @@ func BenchmarkNextEvent(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		for rest := buf; len(rest) > 0; {
-			rest = rest[NextEvent(rest):]
+			rest = rest[NextEventFrom(rest, 0):]
 		}
 	}
 }

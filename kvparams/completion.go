@@ -1,6 +1,9 @@
 package kvparams
 
-import "strconv"
+import (
+	"fmt"
+	"strconv"
+)
 
 // Completion is a complete answer of D that was not streamed. The zero value is ready for Parse. A
 // caller may parse into a Completion again.
@@ -18,14 +21,14 @@ type Completion struct {
 var nullValue = []byte("null")
 
 // Parse is ParseAs for the APIs whose answers have choices.
-func (c *Completion) Parse(body []byte) error { return c.ParseAs(Completions, body) }
+func (c *Completion) Parse(body []byte) error { return c.ParseAs(Completions, body, 1) }
 
 // ParseAs validates body and keeps it until the next call. It fails with an *AnswerError unless the
-// answer is strict JSON and complete. A complete answer has at least one choice, and every choice
+// answer is strict JSON and complete. A complete answer has at least the expected choices, and every choice
 // finished for a reason other than "error" and "abort". With Anthropic's API, it has a stop_reason.
 // With the responses API, its status is completed or incomplete. It has no top-level error except null.
 // Members that this package reads may occur only once.
-func (c *Completion) ParseAs(api API, body []byte) error {
+func (c *Completion) ParseAs(api API, body []byte, choices int) error {
 	s := &c.s
 	s.reset(body)
 	c.api, c.own, c.usage, c.choices, c.ended, c.flaw = api, transfers{}, noUsage, -1, false, ""
@@ -46,6 +49,8 @@ func (c *Completion) ParseAs(api API, body []byte) error {
 		c.fault("it does not say how it ended")
 	case !api.typed() && c.choices < 1:
 		c.fault("it has no choices")
+	case !api.typed() && c.choices < choices:
+		c.fault(fmt.Sprintf("it has %d of %d choices", c.choices, choices))
 	}
 	if c.flaw != "" {
 		return &AnswerError{Code: CodeIncomplete, Message: "backend answer is no whole completion: " + c.flaw}

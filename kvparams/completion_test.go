@@ -92,6 +92,10 @@ func TestBrokenCompletions(t *testing.T) {
 		{string(testdata(t, "d-chat-foreign-engine.json")), CodeIncomplete},
 	}
 	var c Completion
+	two := []byte(`{"choices":[` + ok + `,` + ok + `]}`)
+	if c.ParseAs(Chat, two, 2) != nil || c.ParseAs(Chat, two, 3) == nil || c.ParseAs(Generate, two, 3) == nil {
+		t.Error("an answer of two choices is whole if three were asked for, or is not if two were")
+	}
 	for _, k := range cases {
 		err := c.Parse([]byte(k.body))
 		var e *AnswerError

@@ -20,6 +20,9 @@ type Event struct {
 	// Finished counts the choices of this event that have a finish_reason, or is 1 for the end of an
 	// answer. Broken counts those whose finish_reason is "error" or "abort".
 	Finished, Broken int
+	// Which has a bit for the index of each finished choice below 64. A choice counts once in Finished, and a
+	// second end of it in a later event has its bit again.
+	Which uint64
 	// Malformed says that the data is not a strict JSON object, or names kv_transfer_params or
 	// ec_transfer_params twice.
 	// Such an event is EventContent.
@@ -61,6 +64,9 @@ func (e Event) Commits() bool { return e.Kind == EventContent || e.Kind == Event
 
 // Classify is API.Classify for the APIs whose events have choices.
 func Classify(ev []byte) Event {
+	if twoWays(ev) {
+		return Event{Kind: EventContent, Malformed: true}
+	}
 	data, _ := dataOf(ev)
 	switch {
 	case len(data) == 0:
@@ -72,7 +78,7 @@ func Classify(ev []byte) Event {
 	if !c.parse(data) || c.twice {
 		return Event{Kind: EventContent, Malformed: true}
 	}
-	e := Event{Kind: EventContent, Finished: c.finished, Broken: c.broken, own: c.own, text: c.text, ids: c.ids}
+	e := Event{Kind: EventContent, Finished: c.finished, Broken: c.broken, Which: c.which, own: c.own, text: c.text, ids: c.ids}
 	if c.usage.prompt >= 0 {
 		e.Usage = c.usage.figures()
 	}
@@ -103,6 +109,7 @@ type chunk struct {
 	choices  int
 	openings int // choices that only open
 	finished int
+	which    uint64 // see Event
 	broken   int
 	text     int // see Event
 	ids      int
@@ -142,7 +149,7 @@ func (c *chunk) parse(data []byte) (ok bool) {
 
 func (c *chunk) readChoices(at, depth int) (end int) {
 	w := c.s.enter(at, depth)
-	c.list, c.choices, c.openings, c.finished, c.broken, c.text, c.ids = true, 0, 0, 0, 0, 0, 0
+	c.list, c.choices, c.openings, c.finished, c.which, c.broken, c.text, c.ids = true, 0, 0, 0, 0, 0, 0, 0
 	for w.next(&c.s) {
 		w.done(c.readChoice(w.at, w.depth))
 	}
@@ -156,7 +163,7 @@ func (c *chunk) readChoice(at, depth int) (end int) {
 		return s.value(at, depth)
 	}
 	var role, more, token bool
-	var reason span
+	var reason, index span
 	w := s.enter(at, depth)
 	for w.next(s) {
 		name := w.name(s.b)
@@ -173,6 +180,8 @@ func (c *chunk) readChoice(at, depth int) (end int) {
 			if set {
 				reason = span{w.at, end}
 			}
+		case "index":
+			index = span{w.at, end}
 		case "text", "logprobs", "token_ids":
 			if token = token || set; set {
 				c.measure(name, s.b[w.at:end])
@@ -180,7 +189,7 @@ func (c *chunk) readChoice(at, depth int) (end int) {
 		}
 		w.done(end)
 	}
-	c.count(reason, role && !more && !token)
+	c.count(reason, index, role && !more && !token)
 	return w.pos
 }
 
@@ -199,17 +208,33 @@ func (c *chunk) measure(name, value []byte) {
 // callFrame is about what a tool call has around its arguments, in bytes.
 const callFrame = 200
 
-func (c *chunk) count(reason span, opening bool) {
+func (c *chunk) count(reason, index span, opening bool) {
 	if reason.end == 0 {
 		if opening {
 			c.openings++
 		}
 		return
 	}
-	c.finished++
+	if !c.again(index) {
+		c.finished++
+	}
 	if c.s.b[reason.at] == '"' && broken(text(c.s.b, inner(reason))) {
 		c.broken++
 	}
+}
+
+// again reports whether the choice with an index has already finished in this event, and notes that it has.
+func (c *chunk) again(index span) bool {
+	n, ok := 0, index.end > index.at
+	if ok {
+		n, ok = integer(index.of(c.s.b))
+	}
+	if !ok || n < 0 || n > 63 {
+		return false
+	}
+	before := c.which
+	c.which |= 1 << n
+	return c.which == before
 }
 
 // readDelta reports whether the delta names a role, and whether it holds anything besides the

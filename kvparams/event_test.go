@@ -28,7 +28,7 @@ func kinds(stream []byte) string {
 }
 
 func cutEvents(stream []byte) (events [][]byte) {
-	for n := NextEvent(stream); n > 0; n = NextEvent(stream) {
+	for n := NextEventFrom(stream, 0); n > 0; n = NextEventFrom(stream, 0) {
 		events = append(events, stream[:n])
 		stream = stream[n:]
 	}
@@ -84,6 +84,10 @@ func TestClassify(t *testing.T) {
 		{"done in tool arguments", chat(`"delta":{"tool_calls":[{"index":0,"function":{"arguments":"data: [DONE]"}}]}`), Event{Kind: EventContent}},
 		{"done with more", "data: [DONE] x\n\n", Event{Kind: EventContent, Malformed: true}},
 		{"done in a comment", ": data: [DONE]\n\n", Event{Kind: EventComment}},
+		{"a comment with CRLF", ": a\r\n\r\n", Event{Kind: EventComment}},
+		{"CR ends a comment", ": a\rdata: {}\n\n", Event{Kind: EventContent, Malformed: true}},
+		{"CR between lines", "data: {}\rdata: {}\n\n", Event{Kind: EventContent, Malformed: true}},
+		{"a byte order mark", "\xef\xbb\xbfdata: {}\n\n", Event{Kind: EventContent, Malformed: true}},
 
 		{"role", chat(`"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null`), Event{Kind: EventRole}},
 		{"role alone", chat(`"delta":{"role":"assistant"}`), Event{Kind: EventRole}},
@@ -93,7 +97,7 @@ func TestClassify(t *testing.T) {
 		{"role beside content", `data: {"choices":[{"delta":{"role":"a"}},{"delta":{"content":""}}]}` + "\n\n", Event{Kind: EventContent}},
 		{"role with text", chat(`"delta":{"role":"assistant","content":"a"}`), Event{Kind: EventContent}},
 		{"role with reasoning", chat(`"delta":{"role":"assistant","content":"","reasoning":"a"}`), Event{Kind: EventContent}},
-		{"role with an end", chat(`"delta":{"role":"assistant","content":""},"finish_reason":"stop"`), Event{Kind: EventContent, Finished: 1}},
+		{"role with an end", chat(`"delta":{"role":"assistant","content":""},"finish_reason":"stop"`), Event{Kind: EventContent, Finished: 1, Which: 1}},
 		{"role with logprobs", chat(`"delta":{"role":"assistant","content":""},"logprobs":{"content":[]}`), Event{Kind: EventContent}},
 		{"role with token ids", chat(`"delta":{"role":"assistant","content":""},"token_ids":[7]`), Event{Kind: EventContent}},
 		{"role null", chat(`"delta":{"role":null,"content":""}`), Event{Kind: EventContent}},
@@ -104,15 +108,19 @@ func TestClassify(t *testing.T) {
 		{"reasoning_content", chat(`"delta":{"reasoning_content":"a"}`), Event{Kind: EventContent}},
 		{"tool call", chat(`"delta":{"tool_calls":[{"id":"c","type":"function","index":0,"function":{"name":"f"}}]}`), Event{Kind: EventContent}},
 		{"completions text", `data: {"choices":[{"index":0,"text":"","finish_reason":null}]}` + "\n\n", Event{Kind: EventContent}},
-		{"end", chat(`"delta":{},"finish_reason":"tool_calls"`), Event{Kind: EventContent, Finished: 1}},
+		{"end", chat(`"delta":{},"finish_reason":"tool_calls"`), Event{Kind: EventContent, Finished: 1, Which: 1}},
 		{"two ends", `data: {"choices":[{"finish_reason":"stop"},{"finish_reason":null},{"finish_reason":"length"}]}` + "\n\n",
 			Event{Kind: EventContent, Finished: 2}},
-		{"abort", chat(`"finish_reason":"abort"`), Event{Kind: EventContent, Finished: 1, Broken: 1}},
-		{"error as an end", chat(`"finish_reason":"error"`), Event{Kind: EventContent, Finished: 1, Broken: 1}},
+		{"two ends of one choice", `data: {"choices":[{"index":2,"finish_reason":"stop"},{"finish_reason":"length","index":2}]}` + "\n\n",
+			Event{Kind: EventContent, Finished: 1, Which: 4}},
+		{"ends of choices without a bit", `data: {"choices":[{"index":64,"finish_reason":"stop"},{"index":"1","finish_reason":"stop"},{"index":-1,"finish_reason":"stop"}]}` + "\n\n",
+			Event{Kind: EventContent, Finished: 3}},
+		{"abort", chat(`"finish_reason":"abort"`), Event{Kind: EventContent, Finished: 1, Which: 1, Broken: 1}},
+		{"error as an end", chat(`"finish_reason":"error"`), Event{Kind: EventContent, Finished: 1, Which: 1, Broken: 1}},
 		{"end in text", chat(`"delta":{"content":"\"finish_reason\":\"stop\""},"finish_reason":null`), Event{Kind: EventContent}},
 		{"end in tool arguments", chat(`"delta":{"tool_calls":[{"finish_reason":"stop"}]},"finish_reason":null`), Event{Kind: EventContent}},
 		{"end elsewhere", `data: {"finish_reason":"stop","choices":[{"delta":{"content":"a","finish_reason":"stop"}}]}` + "\n\n", Event{Kind: EventContent}},
-		{"escaped key", chat(`"delta":{"content":"a"},"finish_r\u0065ason":"stop"`), Event{Kind: EventContent, Finished: 1}},
+		{"escaped key", chat(`"delta":{"content":"a"},"finish_r\u0065ason":"stop"`), Event{Kind: EventContent, Finished: 1, Which: 1}},
 
 		{"usage", `data: {"choices":[],"usage":{"prompt_tokens":1}}` + "\n\n", Event{Kind: EventUsage, Usage: Usage{1, -1, -1}}},
 		{"usage, spaced", `data: {"choices" : [ ] ,"usage":{}}` + "\n\n", Event{Kind: EventUsage, Usage: NoUsage()}},
@@ -133,8 +141,8 @@ func TestClassify(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			if n := NextEvent([]byte(c.event + "data: x")); n != len(c.event) {
-				t.Errorf("NextEvent %d, want %d", n, len(c.event))
+			if n := NextEventFrom([]byte(c.event+"data: x"), 0); n != len(c.event) {
+				t.Errorf("NextEventFrom %d, want %d", n, len(c.event))
 			}
 			got := Classify([]byte(c.event))
 			got.text, got.ids = 0, 0 // see TestTokensOfAnEvent
@@ -212,7 +220,7 @@ func cutAll(stream []byte, step int) (events []string, rest string) {
 	for len(stream) > 0 {
 		from, n := len(buf), min(step, len(stream))
 		buf, stream = append(buf, stream[:n]...), stream[n:]
-		for n := NextEventFrom(buf, from); n > 0; n = NextEvent(buf) {
+		for n := NextEventFrom(buf, from); n > 0; n = NextEventFrom(buf, 0) {
 			events = append(events, string(buf[:n]))
 			buf = buf[n:]
 		}
@@ -285,7 +293,16 @@ func slowClassify(t testing.TB, data []byte) Event {
 	for _, v := range choices {
 		choice := object(v)
 		if reason, ok := choice["finish_reason"]; ok && reason != nil {
-			e.Finished++
+			bit := uint64(0)
+			if n, ok := choice["index"].(json.Number); ok && !strings.HasPrefix(n.String(), "-") {
+				if i, err := strconv.Atoi(n.String()); err == nil && i < 64 {
+					bit = 1 << i
+				}
+			}
+			if e.Finished++; e.Which&bit != 0 {
+				e.Finished--
+			}
+			e.Which |= bit
 			if reason == "error" || reason == "abort" {
 				e.Broken++
 			}

@@ -1,6 +1,10 @@
 package kvparams
 
-import "math"
+import (
+	"bytes"
+	"math"
+	"strconv"
+)
 
 // Stream reports whether stream is literally true.
 func (r *Request) Stream() bool { return string(r.raw(fieldStream)) == "true" }
@@ -80,17 +84,28 @@ func (r *Request) readTool(at, depth int) (end int) {
 }
 
 // Choices is how many choices a complete answer has: n for each prompt, or 1 for each if n is not
-// a plain positive integer.
+// a positive whole number. Engines also take "2" and 2.0 for 2.
 func (r *Request) Choices() int {
 	n, ok := integer(r.raw(fieldN))
-	if !ok || n < 1 {
-		n = 1
+	if !ok {
+		n = wholeNumber(r.raw(fieldN))
 	}
+	n = max(n, 1)
 	prompts := max(1, r.promptCount()) // the engine refuses an empty list
 	if n > math.MaxInt32/prompts {
 		return math.MaxInt32
 	}
 	return n * prompts
+}
+
+// wholeNumber is the value of a number in another form than integer takes, or in quotes. It is 0 if that is
+// no whole number above 0, or too large.
+func wholeNumber(raw []byte) int {
+	f, err := strconv.ParseFloat(string(bytes.Trim(raw, `" `)), 64)
+	if err != nil || f < 1 || f > math.MaxInt32 || f != math.Trunc(f) {
+		return 0
+	}
+	return int(f)
 }
 
 func (r *Request) promptSpan() span {

@@ -225,6 +225,8 @@ func checkEvent(t *testing.T, ev []byte) {
 	data := slowData(ev)
 	var want Event
 	switch {
+	case bytes.HasPrefix(ev, []byte("\xef")) || bytes.Contains(bytes.ReplaceAll(ev, []byte("\r\n"), nil), []byte("\r")):
+		want = Event{Kind: EventContent, Malformed: true}
 	case len(data) == 0:
 		want = Event{Kind: EventComment}
 	case string(data) == "[DONE]":

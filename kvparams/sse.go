@@ -2,13 +2,9 @@ package kvparams
 
 import "bytes"
 
-// NextEvent is the length of the first complete server-sent event in buf, with its blank line, or 0 if
+// NextEventFrom is the length of the first complete server-sent event in buf, with its blank line, or 0 if
 // there is none. Lines end in LF or CRLF. A blank line with nothing before it is an event of its own,
-// without data.
-func NextEvent(buf []byte) (n int) { return NextEventFrom(buf, 0) }
-
-// NextEventFrom is NextEvent for a caller whose last call returned 0 for the first from bytes of
-// buf. It does not search these again.
+// without data. If the last call returned 0 for the first from bytes of buf, it does not search these again.
 func NextEventFrom(buf []byte, from int) (n int) {
 	if n := lineEnd(buf, 0); n > 0 {
 		return n
@@ -36,6 +32,23 @@ func lineEnd(buf []byte, i int) int {
 		return 2
 	}
 	return 0
+}
+
+// twoWays reports whether clients may read the lines of an event otherwise than this package does. For them a
+// CR alone also ends a line, and a byte order mark is no part of one. Engines send neither.
+func twoWays(ev []byte) bool {
+	if len(ev) > 0 && ev[0] == 0xef {
+		return true
+	}
+	for at := 0; ; {
+		cr := bytes.IndexByte(ev[at:], '\r')
+		if cr < 0 {
+			return false
+		}
+		if at += cr + 1; at == len(ev) || ev[at] != '\n' {
+			return true
+		}
+	}
 }
 
 var dataField = []byte("data:")

@@ -20,6 +20,9 @@ func (a API) Classify(ev []byte) Event {
 	if !a.typed() {
 		return Classify(ev)
 	}
+	if twoWays(ev) {
+		return Event{Kind: EventContent, Malformed: true}
+	}
 	data, _ := dataOf(ev)
 	if len(data) == 0 {
 		return Event{Kind: EventComment}

@@ -163,7 +163,7 @@ func TestTypedAnswers(t *testing.T) {
 	for _, api := range []API{Messages, Responses} {
 		body := testdata(t, api.String()+".json.txt")
 		var c Completion
-		if err := c.ParseAs(api, body); err != nil {
+		if err := c.ParseAs(api, body, 1); err != nil {
 			t.Fatal(err)
 		}
 		if u := c.Usage(); u != (Usage{8, 4, 0}) {
@@ -173,7 +173,7 @@ func TestTypedAnswers(t *testing.T) {
 			t.Errorf("%v changed to %s", api, got)
 		}
 		for i := range len(body) {
-			if c.ParseAs(api, body[:i]) == nil && len(bytes.TrimSpace(body[i:])) > 0 {
+			if c.ParseAs(api, body[:i], 1) == nil && len(bytes.TrimSpace(body[i:])) > 0 {
 				t.Errorf("%v: %d of %d bytes are an answer", api, i, len(body))
 			}
 		}
@@ -201,7 +201,7 @@ func TestTypedAnswers(t *testing.T) {
 		{Responses, `{"output":[{"status":"completed"}]}`, ""},
 		{Chat, `{"choices":[{"finish_reason":"stop"}],"":1,"status":null,"stop_reason":null}`, `{"choices":[{"finish_reason":"stop"}],"":1,"status":null,"stop_reason":null}`},
 	} {
-		err := c.ParseAs(k.api, []byte(k.in))
+		err := c.ParseAs(k.api, []byte(k.in), 1)
 		if (err == nil) != (k.client != "") {
 			t.Errorf("%v %s: %v", k.api, k.in, err)
 			continue
@@ -343,7 +343,7 @@ func FuzzTypedEvents(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, ev []byte, messages bool) {
-		n := NextEvent(ev)
+		n := NextEventFrom(ev, 0)
 		if n == 0 {
 			return
 		}

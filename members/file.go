@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"xpyd/router"
 )
@@ -27,7 +28,7 @@ func load(path string) ([]Edit, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, wrong("state_file: %v; give a file that this user may read and write", err)
+		return nil, wrong("state_file: %q cannot be read: %v; give a file that this user may read and write", path, reason(err))
 	}
 	var s saved
 	if err := json.Unmarshal(text, &s); err != nil {
@@ -47,16 +48,56 @@ func load(path string) ([]Edit, error) {
 	return s.Edits, nil
 }
 
+// checkPlace refuses a folder in which save could not write. It leaves nothing behind there.
+func checkPlace(path string) error {
+	f, err := createBeside(path)
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return nil // the configuration is right; save says what is wrong
+	}
+	if err != nil {
+		return wrong("state_file: %q cannot be written: %v; give a path in a folder that exists and that this user may write to", path, reason(err))
+	}
+	_ = f.Close()
+	_ = os.Remove(f.Name())
+	return nil
+}
+
+// createBeside makes the file that replaces the state file once it is whole.
+func createBeside(path string) (*os.File, error) {
+	return os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
+}
+
+// reason returns an error of a file without the path, which is not always the one that the operator knows.
+func reason(err error) error {
+	if pe := new(fs.PathError); errors.As(err, &pe) {
+		return pe.Err
+	}
+	if le := new(os.LinkError); errors.As(err, &le) {
+		return le.Err
+	}
+	return err
+}
+
 // save replaces the state file as a whole, so that a reader or a crash finds the old or the new one.
-func save(path string, edits []Edit) (err error) {
+func save(path string, edits []Edit) error {
+	if err := replace(path, edits); err != nil {
+		return fmt.Errorf("state_file: %q cannot be written: %w", path, reason(err))
+	}
+	if d, err := os.Open(filepath.Dir(path)); err == nil { // so that the new name survives a power cut
+		_ = d.Sync()
+		_ = d.Close()
+	}
+	return nil
+}
+
+func replace(path string, edits []Edit) error {
 	text, err := json.MarshalIndent(saved{savedVersion, edits}, "", "  ")
 	if err != nil {
 		return err
 	}
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // mode 0600
+	f, err := createBeside(path)
 	if err != nil {
-		return fmt.Errorf("state_file: %w", err)
+		return err
 	}
 	_, err = f.Write(append(text, '\n'))
 	err = errors.Join(err, f.Sync(), f.Close())
@@ -65,11 +106,6 @@ func save(path string, edits []Edit) (err error) {
 	}
 	if err != nil {
 		_ = os.Remove(f.Name())
-		return fmt.Errorf("state_file: %w", err)
 	}
-	if d, err := os.Open(dir); err == nil { // so that the new name survives a power cut
-		_ = d.Sync()
-		_ = d.Close()
-	}
-	return nil
+	return err
 }

@@ -33,7 +33,7 @@ type Set struct {
 }
 
 // Open reads the edits of the state file, if there is one, and puts them on the configured pools. It
-// changes nothing. Keep and Bind must follow before anything changes. fits says why pools may not be in
+// changes nothing, but refuses a file that Keep could not write. Keep and Bind must follow before anything changes. fits says why pools may not be in
 // force together with the rest of the configuration, or returns nil.
 func Open(base router.Config, file string, fits func(router.Config) error, log zerolog.Logger) (*Set, error) {
 	s := &Set{file: file, fits: fits, log: log}
@@ -41,6 +41,9 @@ func Open(base router.Config, file string, fits func(router.Config) error, log z
 	if file != "" {
 		var err error
 		if edits, err = load(file); err != nil {
+			return nil, err
+		}
+		if err = checkPlace(file); err != nil {
 			return nil, err
 		}
 	}
@@ -190,11 +193,11 @@ func (s *Set) Add(e Edit) (string, error) {
 	e.URL, e.Added = full, true
 	return full, s.change("backend added", e, func(all []placed) ([]Edit, error) {
 		if i := find(all, e.URL); i >= 0 {
-			return nil, conflict("%s is in the %s pool already; change it with PATCH", e.URL, all[i].role)
+			return nil, conflict("%s is in the %s pool already; change it with xpyd ctl weight or xpyd ctl role, or with PATCH", e.URL, all[i].role)
 		}
 		engine, rank := router.SplitRank(e.URL)
 		if slices.Contains(s.now.Found, engine) {
-			return nil, conflict("%s is in the pools already; change it with PATCH", router.JoinRank(engine, router.AutoRank))
+			return nil, conflict("%s is in the pools already; change it with xpyd ctl weight or xpyd ctl role, or with PATCH", router.JoinRank(engine, router.AutoRank))
 		}
 		for _, p := range all {
 			if base, _ := router.SplitRank(p.URL); base == engine && rank == router.AutoRank {
@@ -381,7 +384,7 @@ func unknown(id string, all []placed) error {
 	if near := nearest.Name(short, names); near != "" {
 		text += "; the nearest is " + near
 	} else if len(names) > 0 {
-		text += "; GET /backends lists all"
+		text += "; xpyd status and GET /backends list all"
 	}
 	return &Error{Unknown, text}
 }

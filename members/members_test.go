@@ -153,7 +153,7 @@ func TestWrongChanges(t *testing.T) {
 		{func() (string, error) { return r.Change("10.0.0.1:8100", Edit{Weight: -1}) }, Wrong, "weight: -1 must be from 0.01 to 100"},
 		{func() (string, error) { return r.Remove("10.0.0.2:8200") }, Conflict, "http://10.0.0.2:8200 is the last decode backend; add another one first"},
 		{func() (string, error) { return r.Change("10.0.0.2:8200", Edit{Role: "prefill"}) }, Conflict, "is the last decode backend"},
-		{func() (string, error) { return r.Add(Edit{URL: "http://10.0.0.2:8200", Role: "prefill"}) }, Conflict, "http://10.0.0.2:8200 is in the decode pool already; change it with PATCH"},
+		{func() (string, error) { return r.Add(Edit{URL: "http://10.0.0.2:8200", Role: "prefill"}) }, Conflict, "http://10.0.0.2:8200 is in the decode pool already; change it with xpyd ctl weight or xpyd ctl role, or with PATCH"},
 		{func() (string, error) { return r.Change("10.0.0.2:8200", Edit{Role: "encode"}) }, Conflict, "http://10.0.0.2:8200 is a decode backend, and an engine is started for encode alone; remove it and add it again with role encode"},
 		{func() (string, error) { return r.Add(Edit{URL: "http://y:1"}) }, Wrong, "role: is missing; give prefill, decode or encode"},
 		{func() (string, error) { return r.Add(Edit{URL: "http://me:sesame@y:1", Role: "decode"}) }, Wrong, `url: "http://y:1" must hold no user or password`},
@@ -241,16 +241,49 @@ func TestStateFileThatCannotBeWritten(t *testing.T) {
 		t.Errorf("error %v for a directory that is gone", err)
 	}
 	r.expect("http://a:1 weight=2", "http://c:1")
-	s, err := Open(pools("", "http://c:1"), file, fits, zerolog.Nop())
-	if err != nil {
+	_, err = Open(pools("", "http://c:1"), file, fits, zerolog.Nop())
+	want := `state_file: "` + file + `" cannot be written: no such file or directory; give a path in a folder that exists and that this user may write to`
+	if refused := new(Error); !errors.As(err, &refused) || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+	if err := r.Keep(); err == nil || err.Error() != `state_file: "`+file+`" cannot be written: no such file or directory` {
+		t.Errorf("a later failure: %v", err)
+	}
+	if err := os.MkdirAll(file, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Keep(); err == nil || !strings.Contains(err.Error(), "state_file") {
-		t.Errorf("error %v: a file that cannot be written is found out too late", err)
+	if err := r.Keep(); err == nil || err.Error() != `state_file: "`+file+`" cannot be written: file exists` {
+		t.Errorf("a directory in its place: %v", err)
+	}
+}
+
+// Open leaves the file and its folder as they are.
+func TestOpenChangesNothing(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"none.json", "old.json"} {
+		file := filepath.Join(dir, name)
+		const text = `{"version":1,"edits":[{"url":"http://gone:1","state":"drain"}]}`
+		if name == "old.json" {
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := Open(pools("", "http://c:1"), file, fits, zerolog.Nop()); err != nil {
+			t.Error(err)
+		}
+		if after, _ := os.ReadFile(file); name == "old.json" && string(after) != text {
+			t.Errorf("the file has %s", after)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("%v is there, %v", left, err)
 	}
 }
 
 func TestStateFilesThatAreRefused(t *testing.T) {
+	if _, err := Open(pools("", "http://c:1"), t.TempDir(), fits, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), "cannot be read: is a directory; give a file") {
+		t.Errorf("a directory: %v", err)
+	}
 	for text, want := range map[string]string{
 		"{":             "holds no state of xpyd",
 		`{"version":9}`: "has version 9, want 1",

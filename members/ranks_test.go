@@ -335,7 +335,7 @@ func TestAChangeThatWaitsIsUndone(t *testing.T) {
 			if edits, _ := r.Edits(); len(edits) != 0 {
 				t.Errorf("%d ranks: %+v are left", ranks, edits)
 			}
-			if _, err := r.Change(id, Edit{State: router.Drain}); err == nil || !strings.Contains(err.Error(), "there is no backend "+strings.ToLower(id)) {
+			if _, err := r.Change(id, Edit{State: router.Drain}); err == nil || !strings.Contains(err.Error(), "there is no backend "+id) {
 				t.Errorf("%v", err)
 			}
 		}

@@ -87,6 +87,9 @@ func (c *Conn) Departed() bool {
 // LeaveUnread makes Close wait for the end of the bytes that the client may still send, see Lingering.
 func (c *Conn) LeaveUnread() { c.unread.Store(true) }
 
+// ErrInUse says that another socket has the address.
+var ErrInUse = errors.New("is in use; end its owner or choose another address")
+
 // Listen opens the data port. An empty host means all addresses.
 func Listen(addr string) (net.Listener, error) {
 	cfg := net.ListenConfig{
@@ -97,7 +100,7 @@ func Listen(addr string) (net.Listener, error) {
 	ln, err := cfg.Listen(context.Background(), "tcp", addr)
 	if err != nil {
 		if errors.Is(err, unix.EADDRINUSE) {
-			return nil, fmt.Errorf("listen: %s is in use; end its owner or choose another address", addr)
+			return nil, fmt.Errorf("listen: %s %w", addr, ErrInUse)
 		}
 		return nil, fmt.Errorf("listen: %w", err)
 	}

@@ -125,7 +125,7 @@ func (c *completion) acquireBeside() *failure {
 		if ended == nil && c.overdue() {
 			ended = fault.ErrDeadline()
 		}
-		if ended == nil && (c.d.lease.Backend.Fit() || turn == swapTurns || c.swapAtOnce()) {
+		if ended == nil && (c.fit() || turn == swapTurns || c.swapAtOnce()) {
 			return nil
 		}
 		c.p.beside.due.Store(false)
@@ -146,7 +146,11 @@ func (c *completion) swapAtOnce() bool {
 	c.d.started = time.Now()
 	want := c.wantDecode(c.d.lease.Backend)
 	want.Peer = c.p.lease.Backend
-	return c.snap.AcquireFor(want, &c.d.lease) == nil
+	if c.snap.AcquireFor(want, &c.d.lease) != nil {
+		return false
+	}
+	c.d.ejected = c.d.lease.Backend.Ejected()
+	return true
 }
 
 // cutPrefill cuts P's leg, because D's has failed. Where D waits for P to send the blocks, P may run to

@@ -28,6 +28,7 @@ type decodeLeg struct {
 	source   router.Watch
 	buffered bool // the answer comes whole, so nothing shows that the blocks are loaded
 	last     bool // no round follows
+	ejected  bool // D was reserved although it was ejected, because no other was to be had
 	leg      kvparams.Leg
 	started  time.Time
 	span     trace.Leg
@@ -133,9 +134,16 @@ func (c *completion) sourceBack(err error, deadline time.Time) error {
 	return c.d.x.ReadHead()
 }
 
+// fit reports whether the reserved D should be asked. A D that was already ejected when it was reserved is
+// the best that there is: without it, only those are left that have failed this request.
+func (c *completion) fit() bool {
+	d := c.d.lease.Backend
+	return d.Fit() || c.d.ejected && d.State() != router.Down
+}
+
 // swapUnfit reserves another D if the reserved one was ejected or went down while P worked.
 func (c *completion) swapUnfit() *fault.Error {
-	if c.d.lease.Backend.Fit() {
+	if c.fit() {
 		return nil
 	}
 	c.leaveDecode()
@@ -234,7 +242,7 @@ func (c *completion) commitWhole() error {
 	if d.whole == nil {
 		d.whole = new(kvparams.Completion)
 	}
-	if err := d.whole.ParseAs(c.api, d.relay.buf); err != nil {
+	if err := d.whole.ParseAs(c.api, d.relay.buf, c.req.Choices()); err != nil {
 		c.s.log.Error().Str("request_id", c.id).Str("decode", d.lease.Backend.URL).Msg("decode answer cannot be used: " + err.Error())
 		return c.decodeFlawed(fault.Unusable, nil)
 	}

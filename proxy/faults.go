@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"xpyd/fault"
+	"xpyd/kvparams"
 	"xpyd/router"
 	"xpyd/upstream"
 )
@@ -121,9 +122,19 @@ func (c *completion) decodeRefused(status int, body []byte) *failure {
 	f.Handle = c.handoff.Live()
 	c.handoff.Failed(nil, status, body)
 	told, asked := c.s.tellRefusal(f, c.id, b, &c.d.x, body)
+	if c.namesBlocks(body) {
+		told.Raw = nil
+	}
 	failed := c.fail(b, f, told)
 	failed.asked = asked
 	return failed
+}
+
+// namesBlocks reports whether D's error repeats what xpyd has told it of P's blocks. Some engines quote the
+// whole request when they refuse it.
+func (c *completion) namesBlocks(body []byte) bool {
+	peer := c.d.leg.Peer
+	return c.handoff.ToldIn(body) || c.path == pathDisaggregated && peer != nil && kvparams.TellsID(body, []byte(peer.EngineID))
 }
 
 func (c *completion) streamCause(err error) fault.Cause {

@@ -80,7 +80,7 @@ func newGateServer(options gateOptions) *gateServer {
 		IdleTimeout:                  options.readTimeout,
 		ReduceMemoryUsage:            true,
 		Logger:                       gateNoLog{},
-		ErrorHandler:                 func(ctx *fasthttp.RequestCtx, err error) { refuseGate(ctx, gateError(gate.FrameError(err))) },
+		ErrorHandler:                 func(ctx *fasthttp.RequestCtx, err error) { refuseGate(ctx, fault.OfGate(gate.FrameError(err))) },
 		HeaderReceived: func(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 			select {
 			case g.received <- struct{}{}:
@@ -89,7 +89,7 @@ func newGateServer(options gateOptions) *gateServer {
 			return heads.KnowExpect(h)
 		},
 		ExpectHandler: func(ctx *fasthttp.RequestCtx) int {
-			if e := gateError(gate.CheckRequest(&ctx.Request.Header)); e != nil {
+			if e := fault.OfGate(gate.CheckRequest(&ctx.Request.Header)); e != nil {
 				refuseGate(ctx, e)
 				return e.Status
 			}
@@ -161,7 +161,7 @@ func (g *gateServer) handle(ctx *fasthttp.RequestCtx) {
 
 func (g *gateServer) serve(ctx *fasthttp.RequestCtx) ([]byte, *fault.Error) {
 	h := &ctx.Request.Header
-	if e := gateError(gate.CheckRequest(h)); e != nil {
+	if e := fault.OfGate(gate.CheckRequest(h)); e != nil {
 		return nil, e
 	}
 	if !g.ring.Allow(h.Peek(fasthttp.HeaderAuthorization)) {
@@ -173,7 +173,7 @@ func (g *gateServer) serve(ctx *fasthttp.RequestCtx) ([]byte, *fault.Error) {
 		if g.options.anyBody {
 			return readGateBody(ctx)
 		}
-		if e := gateError(gate.CheckBodyHeaders(h, gate.JSON, g.options.requireLength)); e != nil {
+		if e := fault.OfGate(gate.CheckBodyHeaders(h, gate.JSON, g.options.requireLength)); e != nil {
 			return nil, e
 		}
 		body, e := readGateBody(ctx)
@@ -193,7 +193,7 @@ func (g *gateServer) serve(ctx *fasthttp.RequestCtx) ([]byte, *fault.Error) {
 func readGateBody(ctx *fasthttp.RequestCtx) ([]byte, *fault.Error) {
 	length := ctx.Request.Header.ContentLength()
 	if length > gateBodyLimit {
-		return nil, gateError(gate.FrameError(fasthttp.ErrBodyTooLarge))
+		return nil, fault.OfGate(gate.FrameError(fasthttp.ErrBodyTooLarge))
 	}
 	stream := ctx.RequestBodyStream()
 	if stream == nil {
@@ -202,11 +202,11 @@ func readGateBody(ctx *fasthttp.RequestCtx) ([]byte, *fault.Error) {
 	body, err := io.ReadAll(io.LimitReader(stream, gateBodyLimit+1))
 	switch {
 	case err != nil:
-		return body, gateError(gate.FrameError(err))
+		return body, fault.OfGate(gate.FrameError(err))
 	case len(body) > gateBodyLimit:
-		return body, gateError(gate.FrameError(fasthttp.ErrBodyTooLarge))
+		return body, fault.OfGate(gate.FrameError(fasthttp.ErrBodyTooLarge))
 	case length >= 0 && len(body) != length:
-		return body, gateError(gate.FrameError(io.ErrUnexpectedEOF))
+		return body, fault.OfGate(gate.FrameError(io.ErrUnexpectedEOF))
 	}
 	return body, nil
 }

@@ -597,7 +597,7 @@ func TestFrameError(t *testing.T) {
 		{"anything else", errors.New(`cannot parse "Authorization: Bearer sk-secret"`), 400, fault.CodeInvalidHTTP},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			e := gateError(gate.FrameError(c.err))
+			e := fault.OfGate(gate.FrameError(c.err))
 			if e.Status != c.status || e.Code != c.code {
 				t.Errorf("frameError(%T) = %d %s, want %d %s", c.err, e.Status, e.Code, c.status, c.code)
 			}
@@ -625,10 +625,10 @@ func gateHead(t testing.TB) *fasthttp.RequestHeader {
 func TestGateAllocatesNothing(t *testing.T) {
 	h := gateHead(t)
 	n := testing.AllocsPerRun(100, func() {
-		if e := gateError(gate.CheckRequest(h)); e != nil {
+		if e := fault.OfGate(gate.CheckRequest(h)); e != nil {
 			t.Fatal(e)
 		}
-		if e := gateError(gate.CheckBodyHeaders(h, gate.JSON, true)); e != nil {
+		if e := fault.OfGate(gate.CheckBodyHeaders(h, gate.JSON, true)); e != nil {
 			t.Fatal(e)
 		}
 	})
@@ -641,10 +641,10 @@ func BenchmarkGate(b *testing.B) {
 	h := gateHead(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		if e := gateError(gate.CheckRequest(h)); e != nil {
+		if e := fault.OfGate(gate.CheckRequest(h)); e != nil {
 			b.Fatal(e)
 		}
-		if e := gateError(gate.CheckBodyHeaders(h, gate.JSON, false)); e != nil {
+		if e := fault.OfGate(gate.CheckBodyHeaders(h, gate.JSON, false)); e != nil {
 			b.Fatal(e)
 		}
 	}

@@ -20,16 +20,8 @@ const freeAnswer = budget.MaxPooled
 
 var errNoRoom = fmt.Errorf("limits.answer_budget is spent: %w", upstream.ErrTooLarge)
 
-// tooLargeToHold refuses an answer that can be neither held nor passed on, because only the close of
-// its connection would show where it ends. err is readHeld's error. No backend has failed.
-func tooLargeToHold(err error) *fault.Error {
-	e := fault.NewError(fasthttp.StatusBadGateway, fault.CodeDecodeFailed, "", "decode backend sent an answer larger than limits.answer without a length").Final()
-	if errors.Is(err, errNoRoom) {
-		e = fault.NewError(fasthttp.StatusServiceUnavailable, fault.CodeOverloaded, "", "too many answer bytes are being held; try again").After(1)
-	}
-	e.Blameless = true
-	return e
-}
+// tooLargeToHold refuses an answer. err is readHeld's error.
+func tooLargeToHold(err error) *fault.Error { return fault.ErrTooLargeToHold(errors.Is(err, errNoRoom)) }
 
 // readHeld reads the rest of an answer into dst. It charges held for the buffer when that becomes
 // larger than freeAnswer. It returns upstream.ErrTooLarge, with dst as far as it was read, for an

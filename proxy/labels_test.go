@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"xpyd/fault"
-	"xpyd/gate"
 )
 
 // Each value of a label has a name of its own.
@@ -25,15 +24,6 @@ func TestLabelsAreRegistered(t *testing.T) {
 			if name == "" || slices.Index(names, name) != i {
 				t.Errorf("%s: value %d of %q has no name of its own", set, i, names)
 			}
-		}
-	}
-}
-
-// Each refusal of the gate has a code.
-func TestCodesOfTheGate(t *testing.T) {
-	for why := range gate.Whys {
-		if gateCode(why) == fault.CodeNone {
-			t.Errorf("the gate's refusal %d has no code", why)
 		}
 	}
 }

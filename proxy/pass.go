@@ -231,10 +231,19 @@ func (p *passing) try(ctx *fasthttp.RequestCtx) *failure {
 		told, _ := p.s.tellRefusal(f, p.id, b, x, buf)
 		return p.fail(f, told)
 	}
-	ctx.SetStatusCode(x.Head.Status)
-	ctx.Response.Header.SetContentTypeBytes(x.Head.ContentType)
+	p.answerHead(ctx)
 	p.pass(ctx, buf)
 	return nil
+}
+
+// answerHead passes on what the engine's head says of the answer.
+func (p *passing) answerHead(ctx *fasthttp.RequestCtx) {
+	head := &p.x.Head
+	ctx.SetStatusCode(head.Status)
+	ctx.Response.Header.SetContentTypeBytes(head.ContentType)
+	if len(head.Coding) > 0 {
+		ctx.Response.Header.SetBytesV("Content-Encoding", head.Coding)
+	}
 }
 
 // ask sends the request, and reads as much of the answer as the client has to wait for: all of it if it can
@@ -308,12 +317,12 @@ func (p *passing) pass(ctx *fasthttp.RequestCtx, buf []byte) {
 // passLarge lets fasthttp send an answer of which only buf has been read. The rest follows as it
 // comes, with silence at most between two pieces.
 func (p *passing) passLarge(ctx *fasthttp.RequestCtx, buf []byte, silence time.Duration) {
-	ctx.SetStatusCode(p.x.Head.Status)
-	h := &ctx.Response.Header
-	h.SetContentTypeBytes(p.x.Head.ContentType)
+	p.answerHead(ctx)
+	length := max(int(p.x.Head.Length), -1)
 	if p.x.IsEventStream() {
-		h.Set("Cache-Control", "no-store")
-		h.Set("X-Accel-Buffering", "no")
+		ctx.Response.Header.Set("Cache-Control", "no-store")
+		ctx.Response.Header.Set("X-Accel-Buffering", "no")
+		length = -1 // fasthttp sends chunks at once, and holds the beginning of anything else back
 	}
 	if p.route.Light { // the engine has done its work, and no slow client keeps its slot
 		p.lease.Backend.AnswerBegun()
@@ -322,7 +331,7 @@ func (p *passing) passLarge(ctx *fasthttp.RequestCtx, buf []byte, silence time.D
 	}
 	p.body.Free(p.s.bodies) // nothing is tried again, and a stream may last
 	p.kept = true
-	ctx.Response.SetBodyStream(&largeAnswer{p: p, buf: buf, silence: silence}, max(int(p.x.Head.Length), -1))
+	ctx.Response.SetBodyStream(&largeAnswer{p: p, buf: buf, silence: silence}, length)
 }
 
 // cut ends what waits for an engine. The watcher calls it.

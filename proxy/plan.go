@@ -122,7 +122,7 @@ func (c *completion) reserveDecode(like *router.Backend) *fault.Error {
 			return c.decodeDenied(err)
 		}
 	}
-	c.d.started = time.Now()
+	c.d.started, c.d.ejected = time.Now(), c.d.lease.Backend.Ejected()
 	c.speaks.Store(c.d.lease.Backend)
 	return nil
 }

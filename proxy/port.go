@@ -100,9 +100,9 @@ func (s *Server) Turns(ctx context.Context) error {
 
 // frameError answers a request that fasthttp could not read.
 func (s *Server) frameError(ctx *fasthttp.RequestCtx, err error) {
-	fault := gateError(gate.FrameError(err))
-	s.refuse(ctx, fault)
-	if conn, ok := ctx.Conn().(*netio.Conn); ok && fault.Status != fasthttp.StatusRequestTimeout {
+	refusal := fault.OfGate(gate.FrameError(err))
+	s.refuse(ctx, refusal)
+	if conn, ok := ctx.Conn().(*netio.Conn); ok && refusal.Status != fasthttp.StatusRequestTimeout {
 		conn.LeaveUnread() // the head is not valid, so what follows it is not read
 	}
 }

@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"io"
+	"math/bits"
 	"slices"
 	"strconv"
 	"time"
@@ -30,6 +31,7 @@ type relay struct {
 	cached   int // P's cached_tokens for the usage event; −1 leaves the event as it is
 	choices  int // choices that must finish
 	finished int
+	which    uint64 // of them; see kvparams.Event
 	events   int
 	sent     int64
 
@@ -68,7 +70,8 @@ func (r *relay) take(n int) {
 	if ev.Transfers() {
 		n = r.hide(n, ev)
 	}
-	r.finished += ev.Finished
+	r.finished += ev.Finished - bits.OnesCount64(r.which&ev.Which)
+	r.which |= ev.Which
 	switch {
 	case ev.Kind == kvparams.EventError:
 		r.broken, r.reported = true, true

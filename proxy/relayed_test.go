@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -146,15 +147,47 @@ func TestTranscriptionStreamHoldsNoUpload(t *testing.T) {
 
 // An engine that breaks off inside a stream is no clean end, and is counted.
 func TestTranscriptionThatBreaksOff(t *testing.T) {
-	url := rawDecode(t, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: {}\n\r\n")
-	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = []string{url} }})
-	body, contentType := audioForm(t, true, "model", "sim", "stream", "true")
-	if a := r.post("/v1/audio/transcriptions", body, "Content-Type", contentType); a.err == nil {
-		t.Errorf("%d %q and a clean end", a.status, a.body)
+	together(t)
+	for name, raw := range map[string]string{
+		"chunks":   "Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: {}\n\r\n",
+		"a length": "Content-Type: Text/Event-Stream; charset=utf-8\r\nContent-Length: 100\r\n\r\ndata: {}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := rawDecode(t, "HTTP/1.1 200 OK\r\n"+raw)
+			r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = []string{url} }})
+			body, contentType := audioForm(t, true, "model", "sim", "stream", "true")
+			if a := r.post("/v1/audio/transcriptions", body, "Content-Type", contentType); a.err == nil || a.status != 200 || a.body != "data: {}\n" {
+				t.Errorf("%d %q %v, want what came, and no clean end", a.status, a.body, a.err)
+			}
+			r.await("counted", func() bool {
+				return r.metric(`xpyd_relayed_requests_total{outcome="broken",route="/v1/audio/transcriptions"}`) == 1
+			})
+		})
 	}
-	r.await("counted", func() bool {
-		return r.metric(`xpyd_relayed_requests_total{outcome="broken",route="/v1/audio/transcriptions"}`) == 1
-	})
+}
+
+// An engine, or what is in front of it, may encode answers although xpyd asks for none. The client can read
+// what it gets.
+func TestRelayedAnswersKeepTheirCoding(t *testing.T) {
+	together(t)
+	for _, status := range []int{200, 400} {
+		var zipped bytes.Buffer
+		w := gzip.NewWriter(&zipped)
+		_, _ = io.WriteString(w, `{"data":[]}`)
+		_ = w.Close()
+		engine := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+			_, _ = io.Copy(io.Discard, q.Body)
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Content-Encoding", "gzip")
+			w.WriteHeader(status)
+			_, _ = w.Write(zipped.Bytes())
+		})
+		r := newRig(t, rigOptions{prefill: -1, router: engine.asDecode})
+		a := r.send("POST", "/v1/embeddings", `{"model":"sim","input":"a"}`, "Accept-Encoding", "identity")
+		if coding := a.header.Get("Content-Encoding"); a.status != status || (coding == "gzip") != (a.body == zipped.String()) || coding == "" && !json.Valid([]byte(a.body)) {
+			t.Errorf("%d, coding %q, %q", a.status, coding, a.body)
+		}
+	}
 }
 
 // An engine that breaks off inside its answers fails like one that breaks off before them.

@@ -8,7 +8,6 @@ import (
 	"xpyd/heads"
 	"xpyd/kvparams"
 	"xpyd/limits"
-	"xpyd/router"
 	"xpyd/routes"
 )
 
@@ -71,9 +70,9 @@ func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (r routes.Route, of *limits
 	h := &ctx.Request.Header
 	path, _ := heads.CutQuery(h.RequestURI())
 	r, ok := s.routes.Find(path)
-	if err = gateError(gate.CheckRequest(h)); err != nil {
+	if err = fault.OfGate(gate.CheckRequest(h)); err != nil {
 		if err.Code == fault.CodeMethod {
-			err.Header = [][2]string{{"Allow", methods(r, ok)}}
+			err.Header = [][2]string{{"Allow", s.routes.Methods(path)}}
 		}
 		return routes.Route{}, nil, err
 	}
@@ -103,7 +102,7 @@ func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (r routes.Route, of *limits
 		}
 	}
 	if post {
-		if err = gateError(gate.CheckBodyHeaders(h, media(r.Body), s.bound().Limits.RequireContentLength)); err != nil {
+		if err = fault.OfGate(gate.CheckBodyHeaders(h, media(r.Body), s.bound().Limits.RequireContentLength)); err != nil {
 			return r, of, err
 		}
 		if int64(h.ContentLength()) > s.bound().Limits.Body {
@@ -111,14 +110,6 @@ func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (r routes.Route, of *limits
 		}
 	}
 	return r, of, nil
-}
-
-// methods are those of a route, or of the whole server if no route was found.
-func methods(r routes.Route, found bool) string {
-	if !found {
-		r.Kind = routes.Whole
-	}
-	return r.Methods()
 }
 
 func media(b routes.Body) gate.Media {
@@ -131,58 +122,13 @@ func media(b routes.Body) gate.Media {
 	return gate.JSON
 }
 
-// gateError returns a refusal of the gate as the client gets it, or nil if the gate lets the request in.
-func gateError(r *gate.Refusal) *fault.Error {
-	if r == nil {
-		return nil
-	}
-	err := fault.NewError(r.Status, gateCode(r.Why), "", r.Message)
-	if r.Why == gate.Coding {
-		err.Header = [][2]string{{"Accept-Encoding", "gzip, zstd"}}
-	}
-	return err
-}
-
-func gateCode(why gate.Why) fault.Code {
-	return [gate.Whys]fault.Code{
-		gate.InvalidHTTP:     fault.CodeInvalidHTTP,
-		gate.Version:         fault.CodeHTTPVersion,
-		gate.Method:          fault.CodeMethod,
-		gate.Expectation:     fault.CodeExpectation,
-		gate.HeadersTooLarge: fault.CodeHeadersTooLarge,
-		gate.RequestTimeout:  fault.CodeRequestTimeout,
-		gate.MediaType:       fault.CodeMediaType,
-		gate.Coding:          fault.CodeMediaType,
-		gate.LengthRequired:  fault.CodeLengthRequired,
-		gate.BodyTooLarge:    fault.CodeBodyTooLarge,
-	}[why]
-}
-
 // readiness returns what /readyz answers. ready is whether a completion could be served now. line
 // says why not, or what is wrong although it could.
 func (s *Server) readiness() (ready bool, line string) {
-	snap := s.router.Snapshot()
-	missing := func(role router.Role) string {
-		if snap.Withdrawn(role) {
-			return "all " + role.String() + " engines are drained or disabled"
-		}
-		return "no " + role.String() + " engine is up"
-	}
-	switch {
-	case s.draining.Load():
+	if s.draining.Load() {
 		return false, "not ready: this process is about to end\n"
-	case !snap.AnyUp(router.Decode):
-		return false, "not ready: " + missing(router.Decode) + "\n"
-	case !s.engines.Judged():
-		return false, "not ready: the first checks of the prefill engines are still running\n"
-	case !s.engines.SomeUp():
-		return false, "not ready: " + missing(router.Prefill) + "\n"
-	case s.engines.Soundness.Unsound():
-		return false, "not ready: no completion succeeds, nor does a probe of one token\n"
-	case s.engines.Outage():
-		return true, "ok, but " + missing(router.Prefill) + ": decode engines compute the prompts\n"
 	}
-	return true, "ok\n"
+	return s.engines.Readiness()
 }
 
 func (s *Server) serveReady(ctx *fasthttp.RequestCtx) {

@@ -14,16 +14,10 @@ import (
 // refused returns the fault of an answer whose status is not 200.
 func (s *Server) refused(l fault.Leg, status int) fault.Fault {
 	f := fault.Fault{Leg: l, At: fault.AtAnswer, Status: status, Cause: fault.Status}
-	if s.authFailed(status) {
+	if s.engines.AuthFailed(status) {
 		f.Cause = fault.Auth
 	}
 	return f
-}
-
-// authFailed reports whether a 401 or 403 is about xpyd's own key. It is if xpyd sends a key of its
-// own or checks the clients' keys itself. Otherwise the backend refuses the client's key.
-func (s *Server) authFailed(status int) bool {
-	return (status == fasthttp.StatusUnauthorized || status == fasthttp.StatusForbidden) && (len(s.forward.Auth) > 0 || s.keys.Required())
 }
 
 // tellRefusal returns the client's error for an answer with which backend b refused the request.
@@ -51,6 +45,7 @@ func (s *Server) quote(e *fault.Error, x *upstream.Exchange, body []byte) {
 	switch {
 	case x.TooLarge:
 		e.Message += "; its own answer is larger than limits.answer"
+	case len(x.Head.Coding) > 0: // nobody could read it
 	case e.Status < 500 || s.cfg.Errors.ExposeUpstream:
 		e.Raw = bytes.Clone(body)
 		e.ContentType = string(x.Head.ContentType)

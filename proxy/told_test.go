@@ -4,15 +4,15 @@ import (
 	"testing"
 	"time"
 
+	"xpyd/engines"
 	"xpyd/fault"
-	"xpyd/limits"
 	"xpyd/router"
 	"xpyd/upstream"
 )
 
 // Only a backend of a leg that says it is busy is left alone for as long as it asks.
 func TestRefusalAsksToWait(t *testing.T) {
-	s := &Server{keys: limits.NewBook(nil, 0)}
+	s := &Server{engines: &engines.Set{}}
 	pools := router.DefaultConfig()
 	pools.Decode = []string{"http://127.0.0.1:1"}
 	rt, err := router.New(pools, 1, time.Now)

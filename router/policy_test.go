@@ -292,11 +292,16 @@ func TestParseEntry(t *testing.T) {
 		weight = "must have one weight from 0.01 to 100; try http://a:1 weight=2"
 		gpus   = "must have one number of GPUs from 0.01 to 4096; try http://a:1 gpus=4"
 		port   = "must have one port of a bootstrap server from 1 to 65535; try http://a:1 bootstrap=8998"
-		other  = "has something else than weight=NUMBER, gpus=NUMBER, bootstrap=PORT, connector=NAME or state=STATE after its URL; try http://a:1 weight=2"
+		state  = "must have one of the states ready, drain and disabled; try http://a:1 state=drain"
 	)
+	unknown := func(word string) string {
+		return `has an unknown option "` + word + `"; allowed: weight=NUMBER, gpus=NUMBER, bootstrap=PORT, connector=NAME, state=STATE`
+	}
 	for text, want := range map[string]string{
 		"weight=0": weight, "weight=-1": weight, "weight=NaN": weight, "weight=Inf": weight, "weight=": weight, "weight": weight, "weight=1 weight=2": weight,
-		"gpus=0": gpus, "gpus=x": gpus, "gpus=4 gpus=4": gpus, "gpus=NaN": gpus, "bootstrap=0": port, "bootstrap=65536": port, "bootstrap=1.5": port, "bootstrap=": port, "bootstrap=1 bootstrap=2": port, "wieght=2": other, "2": other, "weight=2 3": other,
+		"gpus=0": gpus, "gpus=x": gpus, "gpus=4 gpus=4": gpus, "gpus=NaN": gpus, "bootstrap=0": port, "bootstrap=65536": port, "bootstrap=1.5": port, "bootstrap=": port, "bootstrap=1 bootstrap=2": port, "state=off": state, "state=drain state=ready": state,
+		"wieght=2": unknown("wieght=2"), "2": unknown("2"), "weight=2 3": unknown("3"), "Weight=2": unknown("Weight=2"),
+		"api_key=sesame": unknown("api_key=…"), "http://me:sesame@b:1": unknown("http://b:1"), "x=me:sesame@b:1": unknown("b:1"), "http://b:1?key=sesame": unknown("http://b:1=…"),
 	} {
 		if e, err := ParseEntry("http://a:1 " + text); err == nil || err.Error() != want || e.URL != "http://a:1" {
 			t.Errorf("%q: %v, want %s", text, err, want)

@@ -51,7 +51,13 @@ func TestRanksOfAURL(t *testing.T) {
 	}
 	for raw, want := range map[string]string{
 		"http://h:8000@3": "http://h:8000@3", "http://h:8000@auto": "http://h:8000@auto", "h:8000@3": "h:8000@3", "[::1]:80@auto": "[::1]:80@auto",
-		"u:secret@h:8000": "h:8000", "u:secret@7": "7", "secret@7": "7", "u:secret@h:8000@3": "3", "h:8000?key=secret@3": "3",
+		"u:secret@h:8000": "h:8000", "u:secret@7": "7", "secret@7": "7", "u:secret@h:8000@3": "h:8000@3", "h:8000?key=secret@3": "3",
+		// What is no rank is shown as it is written, and what may be a password is not.
+		"http://127.0.0.1:18200@0..x": "http://127.0.0.1:18200@0..x", "http://h:1@3x": "http://h:1@3x", "http://h:70000@3": "http://h:70000@3",
+		"http://[::1]:80@9999": "http://[::1]:80@9999", "http://h:1@..1": "http://h:1@..1", "http://h:1@-1": "http://h:1@-1", "http://h:1@AUTO": "http://h:1@AUTO",
+		"http://h:1@auto/": "http://h:1@auto/", "http://H@3": "http://H@3", "http://u:secret@h:1@0..x": "http://h:1@0..x",
+		"http://u:1234@10.0.0.1": "http://10.0.0.1", "http://u:1234@h:8000": "http://h:8000", "http://u:1234@7.example": "http://7.example", "http://u:1234@h": "http://h",
+		"http://u:secret@0..x": "http://0..x", "http://u:1234@h/?key=secret@3": "http://3",
 	} {
 		if got := ShowURL(raw); got != want {
 			t.Errorf("%s is shown as %q, want %q", raw, got, want)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -64,23 +65,22 @@ func urlFault(u *url.URL, example string) string {
 	}
 }
 
+// ranked matches host and port before an @ and what is meant as a rank, even if it is none, such as 0..x. A host that
+// may stand there, after a user and a password, does not match.
+var ranked = regexp.MustCompile(`(?i)(?:^|@)((?:\[[0-9a-f:.]+\]|[\w.-]+):\d{1,5}@(?:auto|-?\d|\.\.)[^.:/?#@]*(?:\.\.[^.:/?#@]*)?/?)$`)
+
 // ShowURL removes the parts of a URL, or of a host and port, that may be secret: user, password and
-// query.
+// query. It shows the rest as it is written.
 func ShowURL(raw string) string {
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok {
 		scheme, rest = "", raw
 	}
-	if engine, rank := SplitRank(rest); rank != NoRank { // what stands before the rank may be host and port
-		if base, err := BaseURL(scheme + "://" + engine); ok && err == nil {
-			return JoinRank(base, rank)
-		}
-		_, _, unported := net.SplitHostPort(engine)
-		if _, err := BaseURL("http://" + engine); !ok && err == nil && unported == nil {
-			return JoinRank(engine, rank)
-		}
+	if m := ranked.FindStringSubmatch(rest); m != nil {
+		rest = m[1]
+	} else if !rankOfURL(raw) {
+		rest = rest[strings.LastIndexByte(rest, '@')+1:]
 	}
-	rest = rest[strings.LastIndexByte(rest, '@')+1:]
 	if i := strings.IndexAny(rest, "?#"); i >= 0 {
 		rest = rest[:i]
 	}
@@ -88,4 +88,14 @@ func ShowURL(raw string) string {
 		return rest
 	}
 	return scheme + "://" + rest
+}
+
+// rankOfURL reports whether raw is the URL of a rank. It may lack a port.
+func rankOfURL(raw string) bool {
+	engine, rank := SplitRank(raw)
+	if rank == NoRank || !strings.Contains(raw, "://") {
+		return false
+	}
+	_, err := BaseURL(engine)
+	return err == nil
 }

@@ -41,43 +41,59 @@ func ParseEntry(text string) (Entry, error) {
 	if len(words) > 0 {
 		e.URL, words = words[0], words[1:]
 	}
-	weighed := false
+	given := map[string]bool{}
 	for _, word := range words {
-		key, value, _ := strings.Cut(word, "=")
-		x, err := strconv.ParseFloat(value, 64)
-		switch {
-		case key == "weight":
-			if err != nil || weighed || !(x >= MinWeight && x <= MaxWeight) {
-				return e, fmt.Errorf("must have one weight from %v to %v; try %s weight=2", MinWeight, MaxWeight, e.URL)
-			}
-			e.Weight, weighed = x, true
-		case key == "gpus":
-			if err != nil || e.GPUs > 0 || !(x >= MinGPUs && x <= MaxGPUs) {
-				return e, fmt.Errorf("must have one number of GPUs from %v to %v; try %s gpus=4", MinGPUs, MaxGPUs, e.URL)
-			}
-			e.GPUs = x
-		case key == "bootstrap":
-			if err != nil || e.Bootstrap > 0 || x != math.Trunc(x) || !(x >= 1 && x <= 65535) {
-				return e, fmt.Errorf("must have one port of a bootstrap server from 1 to 65535; try %s bootstrap=8998", e.URL)
-			}
-			e.Bootstrap = int(x)
-		case key == "connector":
-			if value == "" || e.Connector != "" {
-				return e, fmt.Errorf("must have one name of a connector; try %s connector=nixl", e.URL)
-			}
-			e.Connector = value
-		case key == "state":
-			if e.State = AdminState(value); !slices.Contains(AdminStates(), e.State) {
-				return e, fmt.Errorf("must have one of the states ready, drain and disabled; try %s state=drain", e.URL)
-			}
-		default:
-			return e, fmt.Errorf("has something else than weight=NUMBER, gpus=NUMBER, bootstrap=PORT, connector=NAME or state=STATE after its URL; try %s weight=2", e.URL)
+		if err := e.set(word, given); err != nil {
+			return e, err
 		}
 	}
-	if !weighed {
+	if !given["weight"] {
 		e.Weight = e.OwnWeight()
 	}
 	return e, nil
+}
+
+// set takes in one option, and notes its name in given.
+func (e *Entry) set(word string, given map[string]bool) error {
+	key, value, _ := strings.Cut(word, "=")
+	again := given[key]
+	given[key] = true
+	x, err := strconv.ParseFloat(value, 64)
+	number := err == nil && !again
+	switch key {
+	case "weight":
+		if e.Weight = x; !number || !(x >= MinWeight && x <= MaxWeight) {
+			return fmt.Errorf("must have one weight from %v to %v; try %s weight=2", MinWeight, MaxWeight, e.URL)
+		}
+	case "gpus":
+		if e.GPUs = x; !number || !(x >= MinGPUs && x <= MaxGPUs) {
+			return fmt.Errorf("must have one number of GPUs from %v to %v; try %s gpus=4", MinGPUs, MaxGPUs, e.URL)
+		}
+	case "bootstrap":
+		if e.Bootstrap = int(x); !number || x != math.Trunc(x) || !(x >= 1 && x <= 65535) {
+			return fmt.Errorf("must have one port of a bootstrap server from 1 to 65535; try %s bootstrap=8998", e.URL)
+		}
+	case "connector":
+		if e.Connector = value; value == "" || again {
+			return fmt.Errorf("must have one name of a connector; try %s connector=nixl", e.URL)
+		}
+	case "state":
+		if e.State = AdminState(value); again || !slices.Contains(AdminStates(), e.State) {
+			return fmt.Errorf("must have one of the states ready, drain and disabled; try %s state=drain", e.URL)
+		}
+	default:
+		return fmt.Errorf("has an unknown option %q; allowed: weight=NUMBER, gpus=NUMBER, bootstrap=PORT, connector=NAME, state=STATE", showOption(word))
+	}
+	return nil
+}
+
+// showOption shows a word that is no option. It may be another URL with a password, or hold a key.
+func showOption(word string) string {
+	name, value, given := strings.Cut(word, "=")
+	if _, err := strconv.ParseFloat(value, 64); !given || err == nil || strings.Contains(word, "@") {
+		return ShowURL(word)
+	}
+	return ShowURL(name) + "=…"
 }
 
 // OwnWeight is the weight of an entry that does not give one.

@@ -155,6 +155,15 @@ func (t *Table) Find(path []byte) (Route, bool) {
 // List returns all paths, for the answer to an unknown one.
 func (t *Table) List() string { return t.list }
 
+// Methods are those of the route of a path, or of the whole server if there is no such route.
+func (t *Table) Methods(path []byte) string {
+	r, ok := t.Find(path)
+	if !ok {
+		r.Kind = Whole
+	}
+	return r.Methods()
+}
+
 // Paths returns xpyd's own paths in the order of the table.
 func Paths() (paths []string) {
 	for _, r := range own {

@@ -72,6 +72,7 @@ type metrics struct {
 	o  Options
 	mu sync.Mutex
 	// counters are by name and label value ("name" or "name/value").
+	began      time.Time // of the process
 	counters   map[string]float64
 	histograms map[string]*histogram
 }
@@ -83,7 +84,7 @@ type histogram struct {
 }
 
 func newMetrics(o Options) *metrics {
-	m := &metrics{o: o, counters: map[string]float64{}, histograms: map[string]*histogram{}}
+	m := &metrics{o: o, began: time.Now(), counters: map[string]float64{}, histograms: map[string]*histogram{}}
 	for _, f := range families {
 		if f.kind == "histogram" {
 			m.histograms[f.name] = &histogram{counts: make([]int, len(f.edges)+1)}
@@ -195,6 +196,8 @@ func (m *metrics) phases(g *generation) {
 func (m *metrics) appendText(b *bytes.Buffer, l load) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	b.WriteString("# HELP process_start_time_seconds Start time of the process since unix epoch in seconds.\n# TYPE process_start_time_seconds gauge\n")
+	fmt.Fprintf(b, "process_start_time_seconds %s\n", pyFloat(float64(m.began.UnixMilli())/1000))
 	m.counters["num_requests_running"] = float64(l.running)
 	m.counters["num_requests_waiting"] = float64(l.waiting + l.loading)
 	m.counters["num_requests_waiting_by_reason/capacity"] = float64(l.waiting)

@@ -177,7 +177,7 @@ func (s *Source) Doubt(now time.Time) string {
 	return ""
 }
 
-// explained is an error of a handshake with a backend, in an operator's words.
+// explained is an error of a handshake, in an operator's words.
 type explained struct {
 	text string
 	err  error
@@ -199,8 +199,27 @@ func refusesCertificate(err error) (alert string, refused bool) {
 		"unknown certificate", "unknown certificate authority", "certificate required"}, alert)
 }
 
+// Remedies are what helps against faults of TLS, in the words of the side that must act.
+type Remedies struct {
+	CA    string // the other side's CA is not known
+	Name  string // its certificate has other names
+	Plain string // it does not speak TLS
+	Cert  string // it refuses the certificate of this side
+}
+
 // Explain names the cause and the fix of a TLS error with a backend. It returns other errors unchanged.
 func Explain(err error) error {
+	return Remedies{
+		CA: "put that CA into backend_tls.ca", Name: "give one of these names in its URL or in backend_tls.server_name",
+		Plain: "give its URL with http://", Cert: "give one that it takes in backend_tls.cert and backend_tls.key",
+	}.Explain(err)
+}
+
+// IsExplained reports whether Explain has found the cause of err.
+func IsExplained(err error) bool { return errors.As(err, new(*explained)) }
+
+// Explain names the cause and the fix of a TLS error. It returns other errors unchanged.
+func (r Remedies) Explain(err error) error {
 	var authority x509.UnknownAuthorityError
 	var host x509.HostnameError
 	var invalid x509.CertificateInvalidError
@@ -209,15 +228,15 @@ func Explain(err error) error {
 	text := ""
 	switch {
 	case errors.As(err, &authority):
-		text = "its certificate is signed by a CA that is not known here; put that CA into backend_tls.ca"
+		text = "its certificate is signed by a CA that is not known here; " + r.CA
 	case errors.As(err, &host):
-		text = hostFault(host)
+		text = hostFault(host) + "; " + r.Name
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		text = timeFault(invalid.Cert)
 	case errors.As(err, &plain), errors.Is(err, http.ErrSchemeMismatch):
-		text = "it does not speak TLS; give its URL with http://"
+		text = "it does not speak TLS; " + r.Plain
 	case refused:
-		text = "it refuses xpyd's certificate (" + alert + "); give one that it takes in backend_tls.cert and backend_tls.key"
+		text = "it refuses xpyd's certificate (" + alert + "); " + r.Cert
 	default:
 		return err
 	}
@@ -231,8 +250,7 @@ func hostFault(e x509.HostnameError) string {
 	}
 	names = append(names, e.Certificate.DNSNames...)
 	const shown = 4
-	return fmt.Sprintf("its certificate is for %q and not for %s; give one of these names in its URL or in backend_tls.server_name",
-		names[:min(len(names), shown)], e.Host)
+	return fmt.Sprintf("its certificate is for %q and not for %s", names[:min(len(names), shown)], e.Host)
 }
 
 func timeFault(cert *x509.Certificate) string {

@@ -321,9 +321,7 @@ func (x *Exchange) Reset() {
 	x.body = netio.BodyDecoder{}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.cuts != nil {
-		x.cuts = nil
-	}
+	x.cuts = nil
 }
 
 // writeRequest writes head and body segments, with one system call if they fit. It returns what Ask
@@ -358,5 +356,6 @@ func (x *Exchange) UntilClose() bool { return x.body.UntilEOF }
 
 // IsEventStream reports whether the response is server-sent events.
 func (x *Exchange) IsEventStream() bool {
-	return bytes.HasPrefix(x.Head.ContentType, []byte("text/event-stream"))
+	media, _, _ := bytes.Cut(x.Head.ContentType, []byte{';'})
+	return netio.EqualFold(bytes.TrimRight(media, " \t"), "text/event-stream")
 }

@@ -22,6 +22,7 @@ type Head struct {
 	Status      int
 	Length      int64 // the body's length in bytes, or LengthChunked, or LengthNone
 	ContentType []byte
+	Coding      []byte // Content-Encoding: xpyd asks for none, but what is in front of an engine may not care
 	RetryAfter  []byte
 
 	close     bool // the connection ends with this response
@@ -49,7 +50,7 @@ func (h *Head) parse(b []byte) (n int, err error) {
 	if !strings.HasPrefix(version, string(b[:min(len(b), len(version))])) {
 		return 0, errNotHTTP
 	}
-	*h = Head{Length: LengthNone, ContentType: h.ContentType[:0], RetryAfter: h.RetryAfter[:0]}
+	*h = Head{Length: LengthNone, ContentType: h.ContentType[:0], Coding: h.Coding[:0], RetryAfter: h.RetryAfter[:0]}
 	for {
 		i := bytes.IndexByte(b[n:], '\n')
 		if i < 0 {
@@ -112,6 +113,8 @@ func (h *Head) field(line []byte) bool {
 		}
 	case netio.EqualFold(name, "content-type"):
 		h.ContentType = append(h.ContentType[:0], value...)
+	case netio.EqualFold(name, "content-encoding"):
+		h.Coding = append(h.Coding[:0], value...)
 	case netio.EqualFold(name, "retry-after"):
 		h.RetryAfter = append(h.RetryAfter[:0], value...)
 	}

@@ -22,6 +22,7 @@ func TestHeadIsReadStrictly(t *testing.T) {
 		{"empty reason", "HTTP/1.1 503 \r\nRetry-After: 7\r\n\r\n", Head{Status: 503, Length: LengthNone, RetryAfter: []byte("7")}},
 		{"type", ok + "Content-Type:\ttext/event-stream; charset=utf-8 \r\n\r\n",
 			Head{Status: 200, Length: LengthNone, ContentType: []byte("text/event-stream; charset=utf-8")}},
+		{"coding", ok + "Content-encoding: gzip\r\n\r\n", Head{Status: 200, Length: LengthNone, Coding: []byte("gzip")}},
 		{"close", ok + "Connection: x , Close\r\n\r\n", Head{Status: 200, Length: LengthNone, close: true}},
 		{"1.0", "HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\n", Head{Status: 200, Length: 1, close: true}},
 		{"1.0 kept", "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\n", Head{Status: 200, Length: 1, keepAlive: true}},
@@ -66,7 +67,7 @@ func TestHeadIsReadStrictly(t *testing.T) {
 				t.Fatalf("%d of %d bytes, %v", n, len(tc.raw), err)
 			}
 			if h.Status != tc.want.Status || h.Length != tc.want.Length || h.close != tc.want.close ||
-				!bytes.Equal(h.ContentType, tc.want.ContentType) || !bytes.Equal(h.RetryAfter, tc.want.RetryAfter) {
+				!bytes.Equal(h.ContentType, tc.want.ContentType) || !bytes.Equal(h.Coding, tc.want.Coding) || !bytes.Equal(h.RetryAfter, tc.want.RetryAfter) {
 				t.Fatalf("%+v, want %+v", h, tc.want)
 			}
 			for cut := range len(tc.raw) {

@@ -3,6 +3,7 @@ package sweep
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 
@@ -93,7 +94,7 @@ func (t *Target) check(path string, names map[string]bool) *problem {
 	case t.Name == "":
 		return problemf(path+".name", "want one")
 	case names[t.Name]:
-		return problemf(path+".name", "%q stands there twice", t.Name)
+		return problemf(path+".name", "%q is listed twice", t.Name)
 	case t.Prefill < 0 || t.Decode < 0 || t.Collocated < 0 || t.GPUs < 0:
 		return problemf(path, "counts of engines and GPUs cannot be negative")
 	case t.Down != "" && t.Up == "":
@@ -122,7 +123,7 @@ func (w *Workload) check(path string, names map[string]bool) *problem {
 		return problemf(path+".kind", "%q: want %s, %s, %s or %s", w.Kind, Mixed, PrefillOnly, DecodeOnly, DecodeCached)
 	}
 	if names[w.Name] {
-		return problemf(path+".name", "%q stands there twice", w.Name)
+		return problemf(path+".name", "%q is listed twice", w.Name)
 	}
 	names[w.Name] = true
 	if err := w.dataset("").Validate(); err != nil {
@@ -190,6 +191,14 @@ func (f *File) Validate() error {
 	}
 	if len(f.Workloads) == 0 {
 		return errors.New("no workload: want at least one under workloads")
+	}
+	for i := range f.Workloads {
+		w := &f.Workloads[i]
+		if path := w.dataset(f.dir).File; path != "" {
+			if _, err := os.Stat(path); err != nil { // before the first cells take their time
+				return fmt.Errorf("workload %s: file: %w; give one that exists", w.Name, err)
+			}
+		}
 	}
 	seen := map[string]bool{}
 	for _, c := range f.Cells() {

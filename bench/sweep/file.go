@@ -11,11 +11,14 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"xpyd/nearest"
 )
 
 // File is a sweep. Its keys are those of the YAML file.
@@ -154,8 +157,11 @@ func Parse(source string, text []byte) (*File, error) {
 	if err := in.Decode(f); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: %s", source, plain(err))
 	}
-	if err := in.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: want one YAML document", source)
+	var second yaml.Node
+	if err := in.Decode(&second); err == nil {
+		return nil, fmt.Errorf("%s: line %d is in a second YAML document: want one; remove the --- above it", source, second.Content[0].Line)
+	} else if !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: %s", source, plain(err))
 	}
 	f.setDefaults()
 	if p := f.check(); p != nil {
@@ -166,15 +172,32 @@ func Parse(source string, text []byte) (*File, error) {
 
 var (
 	yamlWords = regexp.MustCompile(`yaml: (unmarshal errors:\s+)?`)
-	yamlField = regexp.MustCompile(`field (\S+) not found in type \S+`)
+	yamlField = regexp.MustCompile(`field (\S+) not found in type (\S+)`)
 	yamlType  = regexp.MustCompile("cannot unmarshal !!(\\S+) `([^`]*)` into (\\S+)")
 	yamlList  = regexp.MustCompile(`cannot unmarshal !!(seq|map) into \S+`)
 )
 
 // plain puts an error of the YAML library into words for users who do not know Go.
 func plain(err error) string {
-	text := yamlWords.ReplaceAllString(err.Error(), "")
-	text = yamlField.ReplaceAllString(text, "no key is called $1")
+	faults := []string{err.Error()}
+	if several := new(yaml.TypeError); errors.As(err, &several) {
+		faults = several.Errors
+	}
+	for i, text := range faults {
+		faults[i] = plainFault(text)
+	}
+	return strings.Join(faults, "; ")
+}
+
+func plainFault(text string) string {
+	text = yamlWords.ReplaceAllString(text, "")
+	text = yamlField.ReplaceAllStringFunc(text, func(found string) string {
+		part := yamlField.FindStringSubmatch(found)
+		if near := nearest.Name(part[1], keysOf(part[2])); near != "" {
+			return fmt.Sprintf("no key is called %s, the nearest is %s", part[1], near)
+		}
+		return "no key is called " + part[1]
+	})
 	text = yamlType.ReplaceAllStringFunc(text, func(found string) string {
 		part := yamlType.FindStringSubmatch(found)
 		want := "another type"
@@ -194,6 +217,19 @@ func plain(err error) string {
 	})
 	text = yamlList.ReplaceAllString(text, "want one value, not a list or a map")
 	return strings.Join(strings.Fields(text), " ")
+}
+
+// keysOf lists the keys of a part of the file, which is named as in errors of the YAML library.
+func keysOf(name string) (keys []string) {
+	for _, part := range []any{File{}, Target{}, Workload{}, Load{}} {
+		t := reflect.TypeOf(part)
+		for i := 0; t.String() == name && i < t.NumField(); i++ {
+			if key := t.Field(i).Tag.Get("yaml"); key != "" && key != "-" {
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys
 }
 
 func (f *File) setDefaults() {

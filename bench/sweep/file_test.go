@@ -30,11 +30,11 @@ func TestWrongFiles(t *testing.T) {
 		return strings.Replace(whole, from, to, 1)
 	}
 	for want, text := range map[string]string{
-		`s.yaml: line 4: no key is called uri`:                                                                              change(`url: "http://a:1"`, `uri: "http://a:1"`),
+		`s.yaml: line 4: no key is called uri, the nearest is url`:                                                          change(`url: "http://a:1"`, `uri: "http://a:1"`),
 		`s.yaml: line 4: "six": want a number`:                                                                              change("gpus: 6", "gpus: six"),
 		`s.yaml: line 5: "90": want a time such as 30s`:                                                                     change("ready: 90s", "ready: 90"),
 		`s.yaml: line 4: targets[0].url: URL "a:1": want http://host:port`:                                                  change(`"http://a:1"`, `"a:1"`),
-		`s.yaml: line 5: targets[1].name: "1P2D" stands there twice`:                                                        change("name: plain", "name: 1P2D"),
+		`s.yaml: line 5: targets[1].name: "1P2D" is listed twice`:                                                           change("name: plain", "name: 1P2D"),
 		`s.yaml: line 5: targets[1].engines[1]: "D1:x": the GPUs of D1: want a number above 0`:                              change("D1:4=", "D1:x="),
 		`s.yaml: line 8: workloads[1].kind: "prefill": want mixed, prefill-only, decode-only or decode-cached`:              change("prefill-only", "prefill"),
 		`s.yaml: line 7: workloads[0]: 0+64 tokens in and 0 out: want at least 1 of each`:                                   change(", output_len: 8", ""),
@@ -45,6 +45,9 @@ func TestWrongFiles(t *testing.T) {
 		`s.yaml: line 10: loads[0]: want num_prompts, prompts_per_concurrency or duration`:                                  change(", prompts_per_concurrency: 5", ""),
 		`s.yaml: line 8: workloads[1].loads[0]: a duration without a rate and without a concurrency would send without end`: change("duration: 10s, rate: 5", "duration: 10s"),
 		`s.yaml: line 2: repeats: -1: want at least 1`:                                                                      change("name: small", "repeats: -1"),
+		`s.yaml: line 7: no key is called gpu, the nearest is gpus; line 8: no key is called zzz`:                           "name: x\ntargets:\n  - name: a\n    url: http://a:1\n  - name: b\n    url: http://b:1\n    gpu: 1\n    zzz: 2\n",
+		`s.yaml: line 4: no key is called gpu; line 5: "x": want a number`:                                                  "name: x\nworkloads:\n  - name: a\n    gpu: 1\n    range_ratio: x\n",
+		`s.yaml: line 3 is in a second YAML document: want one; remove the --- above it`:                                    "name: x\n---\nrepeats: 2\n",
 		`s.yaml: did not find expected node content`:                                                                        "targets: [",
 	} {
 		if _, err := Parse("s.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), strings.TrimPrefix(want, "s.yaml: ")) || !strings.HasPrefix(err.Error(), "s.yaml: ") {
@@ -55,6 +58,9 @@ func TestWrongFiles(t *testing.T) {
 		"no target: want targets in the file, --target NAME=URL, or --url": func(f *File) { f.Targets = nil },
 		"target 1P2D has no url":                         func(f *File) { f.Targets[0].URL = "" },
 		"no workload: want at least one under workloads": func(f *File) { f.Workloads = nil },
+		"workload long: file: stat /nope/x.json: no such file or directory; give one that exists": func(f *File) {
+			f.Workloads[0].Dataset, f.Workloads[0].File = "sharegpt", "/nope/x.json"
+		},
 		"two cells would have the same file name, 1P2D--long--conc2-n10--r1: the load is there twice, or two names differ only in punctuation": func(f *File) { f.Loads = append(f.Loads, f.Loads[0]) },
 	} {
 		f := parsed(t, whole)
