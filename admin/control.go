@@ -122,7 +122,7 @@ func (c change) edit() (e members.Edit, wrong string) {
 	for _, text := range []struct {
 		name string
 		is   *string
-	}{{"url", c.URL}, {"role", c.Role}, {"state", c.State}} {
+	}{{"url", c.URL}, {"role", c.Role}, {"state", c.State}, {"connector", c.Connector}} {
 		if text.is != nil && *text.is == "" {
 			return e, text.name + ": is empty; leave it out or give a value"
 		}
@@ -134,6 +134,9 @@ func (c change) edit() (e members.Edit, wrong string) {
 		if number.is != nil && *number.is == 0 {
 			return e, number.name + ": must be above 0; state drain takes all requests off a backend"
 		}
+	}
+	if c.Bootstrap != nil && (*c.Bootstrap < 1 || *c.Bootstrap > 65535) {
+		return e, "bootstrap: must be a port from 1 to 65535"
 	}
 	return members.Edit{
 		URL: valueOf(c.URL), Role: valueOf(c.Role), State: router.AdminState(valueOf(c.State)), Weight: valueOf(c.Weight), GPUs: valueOf(c.GPUs),

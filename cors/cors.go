@@ -52,7 +52,7 @@ func (c Config) Check() (value string, err error) {
 	for i, o := range c.Origins {
 		switch {
 		case slices.Contains(c.Origins[:i], o):
-			return o, errors.New("stands there twice; remove one")
+			return o, errors.New("is listed twice; remove one")
 		case o == "*" && len(c.Origins) > 1:
 			return o, errors.New("stands for all origins; remove the others")
 		case o == "*" && c.Credentials:

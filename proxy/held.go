@@ -21,7 +21,9 @@ const freeAnswer = budget.MaxPooled
 var errNoRoom = fmt.Errorf("limits.answer_budget is spent: %w", upstream.ErrTooLarge)
 
 // tooLargeToHold refuses an answer. err is readHeld's error.
-func tooLargeToHold(err error) *fault.Error { return fault.ErrTooLargeToHold(errors.Is(err, errNoRoom)) }
+func tooLargeToHold(err error) *fault.Error {
+	return fault.ErrTooLargeToHold(errors.Is(err, errNoRoom))
+}
 
 // readHeld reads the rest of an answer into dst. It charges held for the buffer when that becomes
 // larger than freeAnswer. It returns upstream.ErrTooLarge, with dst as far as it was read, for an

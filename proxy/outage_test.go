@@ -107,7 +107,9 @@ func TestShareOfDecodeIsOfItsSlots(t *testing.T) {
 	// Requests that need no prefill have the rest of the slots, and do not have to queue.
 	other := make(chan answer, 3)
 	for range 3 {
-		go func() { other <- r.post("/v1/completions", `{"model":"sim","prompt":"x","prompt_logprobs":1,"max_tokens":3}`) }()
+		go func() {
+			other <- r.post("/v1/completions", `{"model":"sim","prompt":"x","prompt_logprobs":1,"max_tokens":3}`)
+		}()
 	}
 	r.await("the rest of the slots in use", func() bool { return d.now.Load() == 6 })
 	if len(got)+len(other) != 0 {

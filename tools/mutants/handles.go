@@ -4,6 +4,16 @@ package main
 // leases, and the clients, processes and panics that end a completion.
 func handles() []mutant {
 	return []mutant{{
+		name: "a client sees a handle in a refusal", in: "(*completion).decodeRefused",
+		old:  "told.Raw = nil",
+		new:  "_ = told",
+		test: "TestRefusalThatQuotesTheHandle/nixl",
+	}, {
+		name: "a stream holds the body of a prefill leg that has ended", in: "(*completion).prefillBeside",
+		old:  "if frees {",
+		new:  "if frees && false {",
+		test: "TestStreamHoldsNothingOfItsRequest/sglang",
+	}, {
 		name: "encodings go to a second leg", in: "(*Run).Forget",
 		old:  "r.members = nil",
 		new:  "_ = r.members",

@@ -64,10 +64,25 @@ func retries() []mutant {
 		new:  "r.retries.running.Add(1) > 100*limit",
 		test: "TestRetryBudget",
 	}, {
-		name: "a failed prefill waits for a retry although decode could serve", in: "(*completion).prefill",
-		old:  "patience = 0 // D can",
-		new:  "_ = patience // D can",
+		name: "a failed prefill waits for a retry although decode could serve", in: "(*completion).anotherPrefill",
+		old:  "patience = 0",
+		new:  "_ = patience",
 		test: "TestSpentRetriesEndInDecodeAlone",
+	}, {
+		name: "a retry goes back to the engine that failed, because the other is ejected", in: "(*completion).fit",
+		old:  "d.Fit() || c.d.ejected && d.State() != router.Down",
+		new:  "d.Fit()",
+		test: "TestRetryTakesAnEjectedEngine/nixl",
+	}, {
+		name: "legs together: a failed prefill is the client's error", in: "(*completion).bothLegs",
+		old:  "return c.decodeInstead(failed)",
+		new:  "return failed",
+		test: "TestSpentRetriesEndInDecodeAloneWithEachConnector/mooncake",
+	}, {
+		name: "legs together: no other prefill is asked", in: "(*completion).bothLegs",
+		old:  "case c.anotherPrefill(b, failed):",
+		new:  "case false:",
+		test: "TestConnectorsOutliveAPrefillEngine",
 	}, {
 		name: "a handle that cannot be used is not tried elsewhere", in: "classifyPrefill",
 		old:  "Outcome: router.Gateway, Retry: RetryPaid, Degrade: ReasonBadHandle}",

@@ -19,6 +19,11 @@ func streams() []mutant {
 		new:  "r.broken = r.committed // a client must not see a clean end",
 		test: "TestStreamsThatOnlyLookWhole/no-finish/chat=false",
 	}, {
+		name: "a choice that ends twice ends for two", in: "(*relay).take",
+		old:  "ev.Finished - bits.OnesCount64(r.which&ev.Which)",
+		new:  "ev.Finished + 0*bits.OnesCount64(r.which&ev.Which)",
+		test: "TestEachChoiceMustEnd/stream,_one_ends_twice",
+	}, {
 		name: "[DONE] as the first event counts", in: "(*completion).firstEvents",
 		old:  "case r.committed:",
 		new:  "case r.committed || r.done:",

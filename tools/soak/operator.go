@@ -88,24 +88,24 @@ func (o *operator) turn(ctx context.Context, st *station) {
 	switch o.r.IntN(3) {
 	case 0:
 		o.must(ctx, "weigh", func(ctx context.Context, c *ctl.Client) error {
-			_, err := c.Patch(ctx, url, ctl.Change{Weight: 0.25 + 4*o.r.Float64()})
+			_, err := c.Patch(ctx, url, ctl.Change{Weight: new(0.25 + 4*o.r.Float64())})
 			return err
 		})
 		o.count("member weighed")
 		time.Sleep(time.Second)
 		o.must(ctx, "weigh as before", func(ctx context.Context, c *ctl.Client) error {
-			_, err := c.Patch(ctx, url, ctl.Change{Weight: 1})
+			_, err := c.Patch(ctx, url, ctl.Change{Weight: new(1.0)})
 			return err
 		})
 	case 1:
 		o.must(ctx, "drain", func(ctx context.Context, c *ctl.Client) error {
-			_, err := c.Patch(ctx, url, ctl.Change{State: "drain"})
+			_, err := c.Patch(ctx, url, ctl.Change{State: new("drain")})
 			return err
 		})
 		o.must(ctx, "await the drain", func(ctx context.Context, c *ctl.Client) error { return c.Drained(ctx, url) })
 		o.left(st)
 		o.must(ctx, "enable", func(ctx context.Context, c *ctl.Client) error {
-			_, err := c.Patch(ctx, url, ctl.Change{State: "ready"})
+			_, err := c.Patch(ctx, url, ctl.Change{State: new("ready")})
 			return err
 		})
 		o.count("member drained")
