@@ -135,8 +135,8 @@ func (c change) edit() (e members.Edit, wrong string) {
 			return e, number.name + ": must be above 0; state drain takes all requests off a backend"
 		}
 	}
-	if c.Bootstrap != nil && (*c.Bootstrap < 1 || *c.Bootstrap > 65535) {
-		return e, "bootstrap: must be a port from 1 to 65535"
+	if c.Bootstrap != nil && *c.Bootstrap == 0 {
+		return e, "bootstrap: 0 must be a port from 1 to 65535"
 	}
 	return members.Edit{
 		URL: valueOf(c.URL), Role: valueOf(c.Role), State: router.AdminState(valueOf(c.State)), Weight: valueOf(c.Weight), GPUs: valueOf(c.GPUs),

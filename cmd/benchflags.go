@@ -151,16 +151,19 @@ func (f *benchFlags) options(s *pflag.FlagSet, args []string) (bench.Options, er
 			return bench.Options{}, err
 		}
 	}
-	if err := o.Validate(); err != nil {
-		return bench.Options{}, err
-	}
-	if o.Dataset.File != "" { // it is read only once the server has told its model
+	return *o, o.Validate()
+}
+
+// checkUse finds what would fail only after the prompts were made: an URL that cannot be one, and a file that
+// does not exist.
+func checkUse(o bench.Options) error {
+	if o.Dataset.File != "" {
 		if _, err := os.Stat(o.Dataset.File); err != nil {
-			return bench.Options{}, fmt.Errorf("--file: %w; give one that exists", err)
+			return fmt.Errorf("--file: %w; give one that exists", err)
 		}
 	}
 	_, err := benchclient.New(o.Client)
-	return *o, err
+	return err
 }
 
 func (f *benchFlags) readGoodput() (err error) {

@@ -31,6 +31,9 @@ carries a token. The role event of a chat carries none. Incomplete answers count
   xpyd bench serve --url http://127.0.0.1:8080 --concurrency 32 --duration 1m --goodput ttft:200 tpot:50 --out runs`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o, err := f.options(cmd.Flags(), args)
+			if err == nil {
+				err = checkUse(o)
+			}
 			if err != nil {
 				return config.UsageError{Err: err}
 			}

@@ -128,7 +128,7 @@ func readEntries(path string, open opener) ([]keyEntry, error) {
 	dec.KnownFields(true)
 	err := dec.Decode(&all)
 	if err == nil && !errors.Is(dec.Decode(new(yaml.Node)), io.EOF) {
-		err = errors.New("holds more than one document; write all keys under one keys:")
+		err = errors.New("holds more than one document; write all keys under one section keys")
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, invalid("keys_file", path, "cannot be used: "+keysFault(err))

@@ -88,7 +88,7 @@ func TestNamedKeysRefused(t *testing.T) {
 		"plain keys":       {"keys:\n  - sk-secret-1\n  - sk-secret-2\n", 0o600, "line 2: an entry must have a name and a sha256 or key_file; line 3: an entry must"},
 		"a key as anchor":  {"*sk-secret\n", 0o600, "cannot be used: cannot be read as YAML"},
 		"a key as number":  {entry("    in_flight: sk-secret\n"), 0o600, "line 4: a value must be a whole number"},
-		"two documents":    {entry("---\n" + entry("")), 0o600, "holds more than one document; write all keys under one keys:"},
+		"two documents":    {entry("---\n" + entry("")), 0o600, "holds more than one document; write all keys under one section keys"},
 		"unknown section":  {"teams: []\n", 0o600, `cannot be used: line 1: no option is called "teams"`},
 		"wrong type":       {entry("    in_flight: many\n"), 0o600, "cannot be used: line 4: a value must be a whole number"},
 		"below 0":          {entry("    in_flight: -1\n"), 0o600, "entry 1: has a limit below 0; leave it out for none"},
