@@ -33,14 +33,19 @@ Exit status: 0 if everything fits, 1 if not, 2 if the configuration is wrong.`,
 				return err
 			}
 			c, err := load(cmd.Context())
-			if err == nil {
-				err = daemon.CheckState(c)
+			if err != nil {
+				return err
 			}
+			doubt, err := daemon.CheckState(c)
 			if err != nil {
 				return err
 			}
 			printPools(cmd.OutOrStdout(), c)
-			for _, w := range config.Warnings(c) {
+			warnings := config.Warnings(c)
+			if doubt != "" {
+				warnings = append(warnings, doubt)
+			}
+			for _, w := range warnings {
 				fmt.Fprintln(cmd.OutOrStdout(), "warning:", w)
 			}
 			if probe || bandwidth {

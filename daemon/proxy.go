@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -51,6 +53,9 @@ func openProxy(cfg config.Config, version string, from *Inheritance, control adm
 	if p.members, err = openMembers(cfg, log); err != nil {
 		return nil, err
 	}
+	if err := members.CheckPlace(cfg.Members.StateFile); err != nil {
+		return nil, stateError(err)
+	}
 	rt, err := router.New(p.members.Config(), cfg.DecodeOnly.MaxShare, time.Now)
 	if err != nil {
 		return nil, config.UsageError{Err: err}
@@ -85,10 +90,19 @@ func openMembers(cfg config.Config, log zerolog.Logger) (*members.Set, error) {
 	return set, nil
 }
 
-// CheckState refuses the state file that a start with cfg would refuse. It leaves the file as it is.
-func CheckState(cfg config.Config) error {
-	_, err := openMembers(cfg, zerolog.Nop())
-	return err
+// CheckState refuses the state file that a start with cfg would refuse for what it holds. The file and its
+// folder may be there only for the process that serves, so their absence is no fault. doubt says why the file
+// was not checked, if it was not.
+func CheckState(cfg config.Config) (doubt string, err error) {
+	f, err := os.Open(cfg.Members.StateFile)
+	if errors.Is(err, fs.ErrPermission) {
+		return "state_file: this user may not read it, so it was not checked", nil
+	}
+	if err == nil {
+		_ = f.Close()
+	}
+	_, err = openMembers(cfg, zerolog.Nop())
+	return "", err
 }
 
 // stateError is an error of the state file as a start reports it.

@@ -48,8 +48,11 @@ func load(path string) ([]Edit, error) {
 	return s.Edits, nil
 }
 
-// checkPlace refuses a folder in which save could not write. It leaves nothing behind there.
-func checkPlace(path string) error {
+// CheckPlace refuses a folder in which a change could not be saved. It leaves nothing behind there.
+func CheckPlace(path string) error {
+	if path == "" {
+		return nil
+	}
 	f, err := createBeside(path)
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return nil // the configuration is right; save says what is wrong

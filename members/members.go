@@ -43,9 +43,6 @@ func Open(base router.Config, file string, fits func(router.Config) error, log z
 		if edits, err = load(file); err != nil {
 			return nil, err
 		}
-		if err = checkPlace(file); err != nil {
-			return nil, err
-		}
 	}
 	now, kept, dropped, err := apply(base, edits, nil)
 	if err != nil {

@@ -241,7 +241,7 @@ func TestStateFileThatCannotBeWritten(t *testing.T) {
 		t.Errorf("error %v for a directory that is gone", err)
 	}
 	r.expect("http://a:1 weight=2", "http://c:1")
-	_, err = Open(pools("", "http://c:1"), file, fits, zerolog.Nop())
+	err = CheckPlace(file)
 	want := `state_file: "` + file + `" cannot be written: no such file or directory; give a path in a folder that exists and that this user may write to`
 	if refused := new(Error); !errors.As(err, &refused) || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
