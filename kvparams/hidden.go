@@ -78,7 +78,7 @@ func (r *Request) hide(w *walk, g group, name []byte) error {
 			return duplicate(path())
 		}
 	}
-	void := r.void(w.at)
+	void := r.s.void(w.at)
 	if r.hidden++; !void || r.hidden > maxHidden {
 		return unsupported(path())
 	}
@@ -89,12 +89,12 @@ func (r *Request) hide(w *walk, g group, name []byte) error {
 }
 
 // void reports whether the value at i is null or an empty object.
-func (r *Request) void(i int) bool {
-	switch r.s.byteAt(i) {
+func (s *scanner) void(i int) bool {
+	switch s.byteAt(i) {
 	case 'n':
 		return true // or it is no JSON, which the scan of the value finds
 	case '{':
-		return r.s.byteAt(r.s.space(i+1)) == '}'
+		return s.byteAt(s.space(i+1)) == '}'
 	}
 	return false
 }

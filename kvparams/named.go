@@ -21,7 +21,7 @@ const maxXargs = 64 << 10
 
 // Model returns the model that a JSON body of any route names, or nil if it names none or is not an
 // object. Of several, the last one counts, as in the engine's own reader. It is valid as long as body
-// is. urgent reports that the body has a priority. Model refuses a body that is not strict JSON:
+// is. urgent reports that the body has a priority. Model refuses KV parameters, and a body that is not strict JSON:
 // engines also read a byte order mark, UTF-16 and NaN, and would find fields in it that xpyd has not
 // seen.
 func Model(body []byte) (model []byte, urgent bool, err error) {
@@ -42,6 +42,8 @@ func Model(body []byte) (model []byte, urgent bool, err error) {
 				model = nil
 			case string(name) == "priority":
 				urgent = true
+			case kvDoor(name) && !s.void(w.at):
+				return nil, false, unsupported(string(name))
 			}
 		}
 		w.done(end)
