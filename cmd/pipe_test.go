@@ -85,7 +85,7 @@ func TestConfigurationFromAPipe(t *testing.T) {
 			t.Errorf("error %q", got)
 		}
 	}
-	refused(p.await(1, "reload failed; the configuration before it stays in force"))
+	refused(p.await(1, "reload failed; the previous configuration stays in force"))
 	p.signal(pid, syscall.SIGUSR2)
 	p.await(1, "the hand-over failed; this process serves on")
 	p.awaitReady()

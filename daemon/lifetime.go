@@ -170,7 +170,7 @@ func (l *lifetime) reload(read reread) error {
 		err = l.Proxy.reload(l.cfg, next)
 	}
 	if err != nil {
-		l.log.Error().Err(err).Msg("reload failed; the configuration before it stays in force")
+		l.log.Error().Err(err).Msg("reload failed; the previous configuration stays in force")
 		return err
 	}
 	if next.Log.Level != l.cfg.Log.Level {

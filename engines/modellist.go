@@ -109,7 +109,7 @@ func (s *Set) compareModels() {
 		what = "refused by prefill"
 	}
 	s.cfg.Log.Warn().Strs("only_decode", firstModels(onlyDecode)).Strs("only_prefill", firstModels(onlyPrefill)).
-		Msg("models that backends of one pool only list: those of decode are " + what + ", those of prefill not served at all")
+		Msg("models listed by only one pool: those of decode are " + what + ", those of prefill not served at all")
 }
 
 func firstModels(ids []string) []string {

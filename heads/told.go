@@ -1,6 +1,7 @@
 package heads
 
 import (
+	"math"
 	"strconv"
 	"time"
 
@@ -32,7 +33,7 @@ func TimeoutOf(h *fasthttp.RequestHeader, most time.Duration) (d time.Duration, 
 		return most, true
 	}
 	s, err := strconv.ParseFloat(string(v), 64)
-	if err != nil || !(s > 0) { // NaN is not above 0
+	if err != nil || !(s > 0) || math.IsInf(s, 1) { // NaN is not above 0
 		return most, false
 	}
 	if s >= most.Seconds() {

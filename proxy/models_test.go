@@ -157,7 +157,7 @@ func TestModelsAreListedAnew(t *testing.T) {
 // A model that only decode engines list is served by them alone, in any number. The log says so
 // once, and says when it is over.
 func TestModelOnDecodeOnly(t *testing.T) {
-	const warning, over = `"message":"models that backends of one pool only list`, `"message":"prefill and decode backends list the same models"`
+	const warning, over = `"message":"models listed by only one pool`, `"message":"prefill and decode backends list the same models"`
 	var pools router.Config
 	engine := func(o *sim.Options) {
 		o.TokenLatency = 5 * time.Millisecond

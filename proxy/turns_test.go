@@ -107,7 +107,7 @@ func TestRequestTimeout(t *testing.T) {
 	})
 	c := forms(prompt, 3)[0]
 	r.expectWhole(c, r.call(c, "X-Request-Timeout", "30.5"))
-	for _, wrong := range []string{"0", "-1", "soon", "NaN", "5s"} {
+	for _, wrong := range []string{"inf", "+Infinity", "0", "-1", "soon", "NaN", "5s"} {
 		if a := r.call(c, "X-Request-Timeout", wrong); a.status != 400 || a.code() != "invalid_type" || !strings.Contains(a.body, "X-Request-Timeout must be a number of seconds above 0") {
 			t.Errorf("%s: %d %s", wrong, a.status, a.body)
 		}
