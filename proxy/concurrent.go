@@ -73,8 +73,8 @@ func (c *completion) legsBeside(b *router.Backend) (failed *failure, ofPrefill b
 	}
 	prefillFailed := c.endBeside()
 	c.giveUp(b, decodeFailed)
-	if c.broken.Load() > 0 && c.p.x.Sent() && c.d.x.Sent() {
-		c.broken.Store(maxBroken) // the leg that was cut may have died of it too
+	if c.broken.Load() > 0 {
+		c.broken.Store(maxBroken) // the engine of the leg that was cut may have died of it too, and two others would
 	}
 	// Each leg may have cut the other. Neither cut may outlive the round.
 	c.p.x.Uncut(cutOther)
