@@ -36,17 +36,8 @@ Exit status: 0 if everything fits, 1 if not, 2 if the configuration is wrong.`,
 			if err != nil {
 				return err
 			}
-			doubt, err := daemon.CheckState(c)
-			if err != nil {
+			if err := printConfig(cmd.OutOrStdout(), c); err != nil {
 				return err
-			}
-			printPools(cmd.OutOrStdout(), c)
-			warnings := config.Warnings(c)
-			if doubt != "" {
-				warnings = append(warnings, doubt)
-			}
-			for _, w := range warnings {
-				fmt.Fprintln(cmd.OutOrStdout(), "warning:", w)
 			}
 			if probe || bandwidth {
 				return runProbe(cmd.Context(), cmd.OutOrStdout(), c, bandwidth)
@@ -62,6 +53,23 @@ Exit status: 0 if everything fits, 1 if not, 2 if the configuration is wrong.`,
 	cmd.Flags().BoolVar(&probe, "probe", false, "ask the engines, and send a prompt for one token through each pair")
 	cmd.Flags().BoolVar(&bandwidth, "bandwidth", false, "probe, and measure KV transfers of several prompt lengths between each pair")
 	return cmd
+}
+
+// printConfig prints the pools and the warnings. It fails if a start would refuse the state file.
+func printConfig(w io.Writer, c config.Config) error {
+	doubt, err := daemon.CheckState(c)
+	if err != nil {
+		return err
+	}
+	printPools(w, c)
+	warnings := config.Warnings(c)
+	if doubt != "" {
+		warnings = append(warnings, doubt)
+	}
+	for _, line := range warnings {
+		fmt.Fprintln(w, "warning:", line)
+	}
+	return nil
 }
 
 func printPools(w io.Writer, c config.Config) {
