@@ -115,17 +115,13 @@ func (f *addFlags) add(s *pflag.FlagSet) {
 	s.StringVar(&f.state, "state", "", "`state` to begin in: ready, drain or disabled (default ready)")
 }
 
-// change is what the flags ask for. It refuses what the admin port takes for a flag that was left out.
+// change is what the flags ask for. The admin port judges the values that it can be sent.
 func (f *addFlags) change(s *pflag.FlagSet) (to ctl.Change, err error) {
 	switch {
 	case !slices.Contains([]string{"prefill", "decode", "encode"}, f.role):
 		return to, fmt.Errorf("--role: %q must be prefill, decode or encode", f.role)
 	case !finite(f.weight) || !finite(f.gpus): // JSON has no such numbers
 		return to, errors.New("--weight and --gpus must be numbers, such as 2 or 0.5")
-	case s.Changed("bootstrap") && f.bootstrap == 0:
-		return to, errors.New("--bootstrap: 0 must be a port from 1 to 65535")
-	case s.Changed("connector") && f.connector == "":
-		return to, errors.New("--connector: is empty; leave it out or give a name")
 	}
 	return ctl.Change{
 		Role: f.role, State: given(s, "state", &f.state), Weight: given(s, "weight", &f.weight), GPUs: given(s, "gpus", &f.gpus),

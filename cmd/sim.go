@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"xpyd/config"
+	"xpyd/netio"
 	"xpyd/sim"
 )
 
@@ -158,7 +159,7 @@ func runSim(ctx context.Context, o sim.Options, fault string, out io.Writer) (er
 func taken(err error) error {
 	var op *net.OpError
 	if errors.Is(err, syscall.EADDRINUSE) && errors.As(err, &op) {
-		return fmt.Errorf("listen: %s is in use; end its owner or choose another address", op.Addr)
+		return fmt.Errorf("listen: %s %w", op.Addr, netio.ErrInUse)
 	}
 	return err
 }
