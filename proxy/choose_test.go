@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,51 @@ func TestAutoDoesNotWaitForTheFirstTransferToEnd(t *testing.T) {
 		if got := pathOf(r.soon(first)); got != "disaggregated price" {
 			t.Errorf("the first request: %s", got)
 		}
+	}
+}
+
+// The blocks of prompts that are still with a prefill engine come to decode before those of a further one.
+func TestAutoCountsTransfersThatWillCome(t *testing.T) {
+	const ahead = 3
+	r := newRig(t, rigOptions{
+		router: func(c *router.Config) { c.PD = router.PD{Mode: router.PDAuto, StallWeight: 1e4} }, // one running answer, and all others are split
+		engine: func(o *sim.Options) {
+			o.PrefillTokensPerSecond, o.TransferPerBlock, o.TokenLatency = 1e6, 4*time.Millisecond, 10*time.Millisecond
+		},
+	})
+	long := func(i int) string { // none shares its beginning with another
+		return strings.Replace(streamBody(400), `"abc `, fmt.Sprintf(`"%d abc `, i), 1)
+	}
+	r.post("/v1/completions", long(0)) // shows the price
+	prices := func() (split []float64) {
+		for line := range strings.Lines(r.logs.String()) {
+			var priced struct {
+				Split *float64 `json:"split_ms"`
+			}
+			if json.Unmarshal([]byte(line), &priced) == nil && priced.Split != nil {
+				split = append(split, *priced.Split)
+			}
+		}
+		return split
+	}
+	answers := make(chan answer, 1+ahead)
+	send := func(body string) {
+		n := len(prices())
+		go func() { answers <- r.post("/v1/completions", body) }()
+		r.await("priced", func() bool { return len(prices()) > n })
+	}
+	send(`{"model":"sim","stream":true,"max_tokens":150,"prompt":"abc"}`)
+	r.await("running", func() bool { return r.metric("xpyd_in_flight") >= 1 })
+	r.prefill[0].Freeze()
+	for i := range ahead {
+		send(long(1 + i))
+	}
+	r.prefill[0].Thaw()
+	for range 1 + ahead {
+		r.soon(answers)
+	}
+	if p := prices(); p[len(p)-1] < 2.5*p[2] {
+		t.Errorf("split costs %.0f ms", p)
 	}
 }
 

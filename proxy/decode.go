@@ -183,7 +183,7 @@ func (c *completion) decodeAttempt(b *router.Backend) *failure {
 		d.ahead = d.lease.Compute(d.own, c.req.Stream())
 		c.dSegs = c.encoding.Load().AppendTo(c.req.AppendPlain(c.dSegs[:0]))
 	} else {
-		d.lease.Pull(c.req.Stream())
+		d.lease.Pull(d.own, c.req.Stream())
 		d.leg.ID, d.leg.Scratch = c.legID, d.leg.Scratch[:0]
 		c.dSegs = c.dialect().AppendDecode(c.dSegs[:0], &c.req, handle, &d.leg)
 	}

@@ -52,10 +52,10 @@ func (c *completion) choosePath() {
 	if !decision.Split {
 		c.path = pathDecodeOnly
 	}
+	c.d.lease.Expect(decision, prompt)
 	if e := c.s.log.Debug(); e.Enabled() && p != nil {
 		e.Str("request_id", c.id).Stringer("path", c.path).Stringer("reason", c.reason).Int("prompt_tokens", prompt.Tokens).
-			Int("cached_prefill", prompt.CachedPrefill).Int("cached_decode", prompt.CachedDecode).
-			Str("prefill", p.URL).Str("decode", d.URL).
+			Int("cached_prefill", prompt.CachedPrefill).Int("cached_decode", prompt.CachedDecode).Str("prefill", p.URL).Str("decode", d.URL).
 			Float64("split_ms", decision.SplitCost*1e3).Float64("local_ms", decision.LocalCost*1e3).Msg("path priced")
 	}
 }
@@ -91,7 +91,7 @@ func (c *completion) firstToken() {
 		return
 	}
 	if !c.dialect().Concurrent() { // otherwise the time has P's prefill in it
-		c.s.router.Pulled(d.own, took)
+		c.s.router.Pulled(d.lease.Beside(), d.own, took)
 	}
 }
 

@@ -87,6 +87,10 @@ const (
 	exploreRatio  = 4
 	exploreAnyway = 20 * time.Second
 	exploreShare  = 20
+	// A prompt is split to spare other answers their pauses only if its blocks come in less than slowRatio times the time
+	// in which D would compute it, or in less than slowLeast. Pauses are short and many, and such a wait is one long one.
+	slowRatio = 4
+	slowLeast = 250 * time.Millisecond
 	// tryAfter is the least time between two prompts that are split because no prefill was as long. The first one tells,
 	// unless its prefill fails.
 	tryAfter = time.Second
@@ -128,9 +132,13 @@ func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 	r := s.router
 	out := Decision{Reason: ReasonPrice}
 	now := r.now()
-	waited := d.pulling.waited(now)
-	out.SplitCost = r.splitCost(p, prompt, s.queued(p), waited, now)
-	out.LocalCost = r.localCost(d, fresh, pd.StallWeight, now)
+	pulls, waited := d.pulling.waiting(now)
+	transfer := r.transferCost(d, fresh, waited)
+	out.SplitCost = r.splitCost(p, prompt, s.queued(p), transfer, now)
+	own, pauses := r.localCost(d, fresh, pulls, now)
+	if out.LocalCost = own; transfer.comes() <= max(slowRatio*own, slowLeast.Seconds()) {
+		out.LocalCost += pd.StallWeight * pauses
+	}
 	out.Split = r.chooser.cheaper(out.SplitCost, out.LocalCost, fresh)
 	if !out.Split && waited < exploreAfter && r.untried(p, prompt) && r.chooser.tries(now) {
 		out.Split, out.Reason = true, ReasonExplore
@@ -152,29 +160,42 @@ func (s *Snapshot) queued(b *Backend) float64 {
 	return n * float64(b.tokens.Load()) / each / float64(ready)
 }
 
-// splitCost is the time of the pool's queue, of what P has in flight and its external load, of
-// the prompt on P, and of the transfer. That takes no less than others on D have waited for theirs.
-func (r *Router) splitCost(b *Backend, prompt Prompt, queued float64, waited time.Duration, now int64) float64 {
-	ahead := queued + b.backlog(now, rateOf(r.prices.Pace())) + b.externalTokens(now)
-	fresh := float64(max(0, prompt.Tokens-prompt.CachedPrefill))
-	pulled := float64(max(0, prompt.Tokens-prompt.CachedDecode))
-	return r.prices.Cost(price.Prefill, ahead+fresh) + max(r.prices.Cost(price.Transfer, pulled), waited.Seconds())
+// transfer is the seconds until D has read what it reads already and what other prefills will give it, and those that
+// it then takes for a prompt.
+type transfer struct{ before, own float64 }
+
+// comes is when the blocks of a prompt come if they are there at once.
+func (t transfer) comes() float64 { return t.before + t.own }
+
+// transferCost is for that many tokens. They take no less than others on D have waited for theirs.
+func (r *Router) transferCost(d *Backend, tokens int, waited time.Duration) transfer {
+	return transfer{
+		before: float64(d.pulling.before()) * r.prices.PerToken(price.Transfer),
+		own:    max(r.prices.Cost(price.Transfer, float64(tokens)), waited.Seconds()),
+	}
 }
 
-// localCost is the time of the prompts that D computes itself and of this one, and what D's
-// running streams lose meanwhile, external ones included, times the weight of that. Streams that wait
-// for blocks lose nothing. Blocks are held for as long as the prompt is computed, so all of it costs more
-// the fewer blocks are left.
-func (r *Router) localCost(b *Backend, fresh int, weight float64, now int64) float64 {
+// splitCost is the time until P has computed the prompt and D has read its blocks. P first computes the pool's queue,
+// what it has in flight, and its external load. D reads the other blocks meanwhile.
+func (r *Router) splitCost(p *Backend, prompt Prompt, queued float64, t transfer, now int64) float64 {
+	ahead := queued + p.backlog(now, rateOf(r.prices.Pace())) + p.externalTokens(now)
+	fresh := float64(max(0, prompt.Tokens-prompt.CachedPrefill))
+	return max(r.prices.Cost(price.Prefill, ahead+fresh), t.before) + t.own
+}
+
+// localCost is the time of the prompts that D computes itself and of this one, and what D's running streams lose
+// meanwhile, external ones included. Streams that wait for blocks lose nothing. Blocks are held for as long as the
+// prompt is computed, so all of it costs more the fewer blocks are left.
+func (r *Router) localCost(b *Backend, fresh, pulls int, now int64) (own, pauses float64) {
 	wait := b.local(now, rateOf(r.prices.LocalPace()))
-	own := r.prices.Cost(price.Local, float64(fresh)+wait)
+	own = r.prices.Cost(price.Local, float64(fresh)+wait)
 	work := max(0, own-r.prices.Cost(price.Local, wait))
-	streams := float64(max(0, b.inflight.Load()-1-b.pulling.legs.Load())) + b.externalAt(now)
+	streams := float64(max(0, b.inflight.Load()-1-int64(pulls))) + b.externalAt(now)
 	usage := 0.0
 	if e := b.engineAt(now); e != nil {
 		usage = e.KVUsage
 	}
-	return own*scarcity(usage) + weight*streams*r.prices.StallShare()*work
+	return own * scarcity(usage), streams * r.prices.StallShare() * work
 }
 
 // scarcity is 1 for an empty cache and grows steeply as it fills: 1.8 at 90 %.

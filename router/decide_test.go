@@ -36,7 +36,7 @@ func (x *pricer) learn(prefill, transfer, local float64) {
 		for _, n := range []int{200, 8000} {
 			at := func(each float64) time.Duration { return time.Duration(float64(n) * each * 1e3) }
 			x.r.Prefilled(0, n, at(prefill))
-			x.r.Pulled(n, at(transfer))
+			x.r.Pulled(0, n, at(transfer))
 			x.r.Computed(x.d, 0, n, at(local))
 		}
 		x.now = x.now.Add(100 * time.Millisecond)
@@ -131,7 +131,7 @@ func TestAutoTriesTheFirstLongPrompt(t *testing.T) {
 		"P has all but a known length":    {func(*pricer) {}, Prompt{Tokens: 5000, CachedPrefill: 4500}, Decision{Split: true, Reason: ReasonPrice}},
 		"another is on its way":           {func(x *pricer) { x.p.enqueue(5000) }, long, Decision{Reason: ReasonPrice}},
 		"one has come":                    {func(x *pricer) { x.r.Prefilled(0, 5000, 2*time.Second) }, long, Decision{Reason: ReasonPrice}},
-		"a transfer has waited 5 seconds": {func(x *pricer) { x.d.pulling.begin(x.r.now()); x.now = x.now.Add(exploreAfter) }, long, Decision{Reason: ReasonPrice}},
+		"a transfer has waited 5 seconds": {func(x *pricer) { x.d.pulling.begin(1000, x.r.now()); x.now = x.now.Add(exploreAfter) }, long, Decision{Reason: ReasonPrice}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := start()
@@ -193,17 +193,17 @@ func TestAutoCountsTransfersUnderWay(t *testing.T) {
 		}
 	}
 	whole, slow, quick := &legs[0], &legs[1], &legs[2]
-	whole.Pull(false)
+	whole.Pull(1000, false)
 	x.now = x.now.Add(time.Minute)
 	if !split() {
 		t.Error("an answer that comes whole counts as one that waits for blocks")
 	}
-	slow.Pull(true)
+	slow.Pull(1000, true)
 	if !split() {
 		t.Error("a transfer that has just begun is dear")
 	}
 	x.now = x.now.Add(time.Second)
-	quick.Pull(true)
+	quick.Pull(1000, true)
 	if split() {
 		t.Error("a transfer has taken a second so far, and decode alone costs less")
 	}
@@ -223,6 +223,79 @@ func TestAutoCountsTransfersUnderWay(t *testing.T) {
 	}
 }
 
+// Transfers share D's network. Those that wait and those that will come count before a further one, and what
+// begins or ends meanwhile counts in the price of one.
+func TestAutoPricesTransfersTogether(t *testing.T) {
+	x := newPricer(t)
+	x.learn(100, 100, 100) // a prefill, a transfer and decode alone of 1,000 tokens
+	take := func() *Lease {
+		l := &Lease{}
+		if err := x.s.AcquireFor(Want{Role: Decode, Tokens: 1000}, l); err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	cost := func() float64 {
+		return x.decide(PD{Mode: PDAuto, StallWeight: StallWeight}, x.p, x.d, Prompt{Tokens: 1000}).SplitCost
+	}
+	near(t, "one alone", cost(), 0.2, 0.01)
+	first, second := take(), take()
+	expect := func(l *Lease, tokens int) { l.Expect(Decision{Split: true}, Prompt{Tokens: tokens}) }
+	first.Expect(Decision{}, Prompt{Tokens: 9000})
+	first.Expect(Decision{Split: true}, Prompt{Tokens: 9000, Whole: true})
+	first.Expect(Decision{Split: true}, Prompt{Tokens: 9000, AtOnce: true})
+	near(t, "beside those that do not count", cost(), 0.2, 0.01)
+	first.Expect(Decision{Split: true}, Prompt{Tokens: 1500, CachedDecode: 500})
+	near(t, "behind one that ends during the prefill", cost(), 0.2, 0.01)
+	expect(second, 1000)
+	near(t, "behind two", cost(), 0.3, 0.01)
+	first.Pull(1000, true)
+	near(t, "one of which has begun", cost(), 0.3, 0.01)
+	second.Compute(1000, true)
+	near(t, "the other is computed after all", cost(), 0.2, 0.01)
+	x.now = x.now.Add(50 * time.Millisecond)
+	second.Pull(1000, true)
+	x.now = x.now.Add(50 * time.Millisecond)
+	first.Computed()
+	if b := first.Beside(); b != 500 {
+		t.Errorf("%d tokens beside the first, want those of the second for half of the time", b)
+	}
+	x.now = x.now.Add(150 * time.Millisecond)
+	second.Release(OK)
+	if b := second.Beside(); b != 250 {
+		t.Errorf("%d tokens beside the second, want those of the first for a quarter of the time", b)
+	}
+	near(t, "all have come", cost(), 0.2, 0.01)
+	expect(take(), 1000)
+	third := take()
+	expect(third, 1000)
+	expect(third, 3000)
+	near(t, "expected anew", cost(), 0.5, 0.01)
+	third.Release(ClientGone)
+	near(t, "and given up", cost(), 0.2, 0.01)
+}
+
+// A long wait of one request is not worth the short pauses of many others.
+func TestAutoSplitsNothingForBlocksThatComeFarTooLate(t *testing.T) {
+	for name, tc := range map[string]struct {
+		transfer, local float64 // milliseconds of 1,000 tokens
+		split           bool
+	}{
+		"three times as late":            {300, 100, true},
+		"four and a half times as late":  {450, 100, false},
+		"late, but a wait of no account": {240, 20, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newPricer(t)
+			x.learn(100, tc.transfer, tc.local)
+			x.d.inflight.Add(100)
+			if d := x.decide(PD{Mode: PDAuto, StallWeight: StallWeight}, x.p, x.d, Prompt{Tokens: 1000}); d.Split != tc.split {
+				t.Errorf("split: %v, at %v s and %v s alone", d.Split, d.SplitCost, d.LocalCost)
+			}
+		})
+	}
+}
+
 // One transfer that is stuck must not keep all others from being tried for as long as it is.
 func TestAutoTriesAgainBesideAStuckTransfer(t *testing.T) {
 	x := newPricer(t)
@@ -231,7 +304,7 @@ func TestAutoTriesAgainBesideAStuckTransfer(t *testing.T) {
 	if err := x.s.AcquireFor(Want{Role: Decode, Tokens: 1000}, &stuck); err != nil {
 		t.Fatal(err)
 	}
-	stuck.Pull(true)
+	stuck.Pull(1000, true)
 	for after := time.Duration(0); after < 2*exploreAnyway; after += time.Second {
 		x.now = x.now.Add(time.Second)
 		for range exploreShare {
@@ -254,7 +327,7 @@ func TestAutoCountsNoPauseOfStreamsThatWaitForBlocks(t *testing.T) {
 		if err := x.s.AcquireFor(Want{Role: Decode, Tokens: 1000}, &legs[i]); err != nil {
 			t.Fatal(err)
 		}
-		legs[i].Pull(true)
+		legs[i].Pull(1000, true)
 	}
 	split := func() bool {
 		return x.decide(PD{Mode: PDAuto, StallWeight: StallWeight}, x.p, x.d, Prompt{Tokens: 1000}).Split
@@ -420,7 +493,7 @@ func TestDecideExplores(t *testing.T) {
 		case d.Reason == ReasonExplore:
 			explored++
 			x.r.Prefilled(0, 1000, 5*time.Millisecond) // it has become fast
-			x.r.Pulled(1000, time.Millisecond)
+			x.r.Pulled(0, 1000, time.Millisecond)
 		default:
 			if explored < 2 || explored > 12 {
 				t.Errorf("%d requests went the dearer way", explored)
@@ -474,7 +547,7 @@ func TestDecideExploresFewOfRareRequests(t *testing.T) {
 			x.now = x.now.Add(every)
 			if d := x.decide(PD{Mode: PDAuto, StallWeight: StallWeight}, x.p, x.d, Prompt{Tokens: 1000}); d.Split {
 				x.r.Prefilled(0, 1000, 10*time.Millisecond)
-				x.r.Pulled(1000, 5*time.Millisecond)
+				x.r.Pulled(0, 1000, 5*time.Millisecond)
 			} else {
 				explored++
 				x.r.Computed(x.d, 0, 1000, 50*time.Millisecond)
@@ -511,7 +584,7 @@ func TestDecideExploresNoCachedPrompt(t *testing.T) {
 			}
 			if d.Split {
 				x.r.Prefilled(0, 1000-tc.prompt.CachedPrefill, time.Duration(1000-tc.prompt.CachedPrefill)*tc.prefill*time.Microsecond)
-				x.r.Pulled(1000, 1000*tc.transfer*time.Microsecond)
+				x.r.Pulled(0, 1000, 1000*tc.transfer*time.Microsecond)
 			} else {
 				x.r.Computed(x.d, 0, 1000-tc.prompt.CachedDecode, time.Duration(1000-tc.prompt.CachedDecode)*tc.local*time.Microsecond)
 			}

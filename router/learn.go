@@ -25,10 +25,10 @@ func (r *Router) Prefilled(ahead, own int, took time.Duration) {
 	r.traffic.prefilled(now, own, r.prices.Own(price.Prefill, own))
 }
 
-// Pulled learns from a decode leg with a handle: the tokens that D did not have, and the time to
-// its first event.
-func (r *Router) Pulled(tokens int, took time.Duration) {
-	r.prices.Learn(price.Transfer, tokens, took, r.now())
+// Pulled learns from a decode leg with a handle. own is the tokens that D did not have, beside is Lease.Beside, and
+// took is the time to its first event.
+func (r *Router) Pulled(beside, own int, took time.Duration) {
+	r.prices.Learn(price.Transfer, beside+own, took, r.now())
 }
 
 // Computed learns from a decode leg without a handle. own is its uncached tokens, ahead is the tokens

@@ -36,6 +36,9 @@ type Lease struct {
 	ahead    int64 // tokens that the backend had to compute before those of this lease
 	computes int64 // for decode: tokens of this prompt that it computes itself, see Compute
 	pulls    bool  // for decode: it waits for blocks, see Pull
+	pull     pull
+	beside   int64 // see Beside
+	expects  int64 // for decode: tokens of blocks that will come, see Expect
 	degraded bool
 	held     atomic.Bool
 	watch    Watch // of Backend, see OnDown
@@ -98,6 +101,7 @@ func (l *Lease) Ahead() int { return int(l.ahead) }
 // its tokens count for the time that they should take.
 func (l *Lease) Compute(tokens int, streams bool) (ahead int) {
 	l.endLocal()
+	l.endPull(false)           // what Expect began
 	if tokens > 0 && streams { // Computed could not tell that 0 tokens were counted
 		l.computes = int64(tokens)
 	}

@@ -1,57 +1,121 @@
 package router
 
 import (
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
-// pulling is what the streams show that wait for blocks on a decode backend and have had no event. The
-// price of a transfer is learned when one ends. Until then, and while transfers stand still, this is all
-// that is known of it.
+// pulling is what the streams show that wait for blocks on a decode backend and have had no event. They share
+// its network. The price of a transfer is learned when one ends. Until then, and while transfers stand still,
+// this is all that is known of it.
 type pulling struct {
-	legs  atomic.Int64 // that wait
-	since atomic.Int64 // by the router's clock: they all wait, and none of them has had its first event since then
+	mu     sync.Mutex
+	legs   int     // that wait
+	since  int64   // by the router's clock: they all wait, and none of them has had its first event since then
+	tokens int64   // of the prompts of the legs
+	coming int64   // tokens of the prompts that are still with a prefill backend
+	area   float64 // tokens times nanoseconds, up to at
+	at     int64
 }
 
-func (p *pulling) begin(now int64) {
-	if p.legs.Load() == 0 {
-		p.since.Store(now) // first, so that nobody sees a leg with the time of an earlier one
-	}
-	if p.legs.Add(1) == 1 {
-		p.since.Store(now) // the last of the others has just failed
-	}
+// pull is one leg that waits.
+type pull struct {
+	tokens int64
+	begun  int64
+	area   float64 // of pulling, when the leg began
 }
 
-// end takes a leg away. One that failed says nothing of the others.
-func (p *pulling) end(now int64, came bool) {
+// move brings area up to now. p.mu is held.
+func (p *pulling) move(now int64) {
+	p.area += float64(p.tokens) * float64(now-p.at)
+	p.at = now
+}
+
+func (p *pulling) begin(tokens, now int64) pull {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.move(now)
+	if p.legs == 0 {
+		p.since = now
+	}
+	p.legs++
+	p.tokens += tokens
+	return pull{tokens, now, p.area}
+}
+
+// end takes a leg away, and returns the tokens of the others that waited meanwhile, on average. A leg that failed says
+// nothing of the others.
+func (p *pulling) end(x pull, now int64, came bool) (beside int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.move(now)
 	if came {
-		p.since.Store(now)
+		p.since = now
 	}
-	p.legs.Add(-1)
-}
-
-// waited is how long at least one of the legs has waited, at the least, or one that has failed since.
-func (p *pulling) waited(now int64) time.Duration {
-	if p.legs.Load() == 0 {
+	p.legs--
+	p.tokens -= x.tokens
+	if now <= x.begun {
 		return 0
 	}
-	return time.Duration(max(0, now-p.since.Load()))
+	return max(0, int64((p.area-x.area)/float64(now-x.begun))-x.tokens)
 }
 
-// Pull notes that the decode backend is about to read blocks for an answer. If the answer streams, the
-// leg counts as waiting for the blocks until Computed or Release. An answer that comes whole does not
-// show when the blocks arrived.
-func (l *Lease) Pull(streams bool) {
+func (p *pulling) expect(tokens int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.coming += tokens
+}
+
+// waiting returns how many legs wait, and how long at least one of them has waited, at the least, or one that has
+// failed since.
+func (p *pulling) waiting(now int64) (legs int, waited time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.legs > 0 {
+		waited = time.Duration(max(0, now-p.since))
+	}
+	return p.legs, waited
+}
+
+// before is the tokens that the backend reads before those of a further prompt.
+func (p *pulling) before() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.tokens + p.coming
+}
+
+// Expect notes that the decode backend will read the blocks of a prompt if it is split. They count from its prefill on
+// until Pull, Compute, Computed or Release. Those of an answer that comes whole do not, see Pull.
+func (l *Lease) Expect(d Decision, prompt Prompt) {
 	l.endPull(false)
-	if streams {
-		l.pulls = true
-		l.Backend.pulling.begin(l.Backend.router.now())
+	if d.Split && !prompt.Whole && !prompt.AtOnce {
+		l.expects = int64(max(0, prompt.Tokens-prompt.CachedDecode))
+		l.Backend.pulling.expect(l.expects)
 	}
 }
 
+// Pull notes that the decode backend is about to read blocks of that many tokens for an answer. If the answer
+// streams, the leg counts as waiting for the blocks until Computed or Release. An answer that comes whole does not
+// show when the blocks arrived.
+func (l *Lease) Pull(tokens int, streams bool) {
+	l.endPull(false)
+	if streams {
+		l.pulls, l.pull = true, l.Backend.pulling.begin(int64(tokens), l.Backend.router.now())
+	}
+}
+
+// Beside is the tokens of the other prompts whose blocks the backend read meanwhile, on average. It is known after
+// Computed.
+func (l *Lease) Beside() int { return int(l.beside) }
+
 func (l *Lease) endPull(came bool) {
+	p := &l.Backend.pulling
+	if l.expects != 0 {
+		p.expect(-l.expects)
+		l.expects = 0
+	}
 	if l.pulls {
 		l.pulls = false
-		l.Backend.pulling.end(l.Backend.router.now(), came)
+		l.beside = p.end(l.pull, l.Backend.router.now(), came)
 	}
 }

@@ -19,7 +19,7 @@ const (
 	// backend had to compute first.
 	Prefill Work = iota
 	// Transfer is the time to the first event of a decode engine that got a handle. Its tokens are
-	// those that the engine pulled.
+	// those that the engine pulled, for this request and for others meanwhile.
 	Transfer
 	// Local is the time to the first event of a decode engine that got no handle. Its tokens are the
 	// uncached tokens of its prompt, and those that the engine was already computing.

@@ -80,8 +80,8 @@ def end(processes, grace=8):
         p.child.wait()
 
 
-def vllm_command(spec, port, side, defaults):
-    """The argv and the further environment of one vLLM server."""
+def vllm_command(spec, port, side, defaults, place):
+    """The argv and the further environment of the vLLM server that stands at this place in its plan."""
     models, model = os.environ["MODELS"], defaults["model"]
     argv = [
         os.environ["PY"], "-m", "vllm.entrypoints.cli.main", "serve", f"{models}/{model}", "--served-model-name", model,
@@ -96,8 +96,9 @@ def vllm_command(spec, port, side, defaults):
         argv += ["--tokenizer", f"{models}/blank"]
     if len(spec["gpus"]) > 1:
         argv += ["--tensor-parallel-size", str(len(spec["gpus"]))]
-    # A cache of compiled graphs for each engine: they start together, and would write to the same files.
-    env = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, spec["gpus"])), "VLLM_CACHE_ROOT": f"{os.environ['VLLM_CACHE_ROOT']}/{port}"}
+    # A cache of compiled graphs for each place: engines start together, and would write to the same files. The next
+    # plan finds what the last one compiled.
+    env = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, spec["gpus"])), "VLLM_CACHE_ROOT": f"{os.environ['VLLM_CACHE_ROOT']}/{place}"}
     env |= spec.get("env", {})
     if spec["role"] != "plain":
         transfer = {"kv_connector": "NixlConnector", "kv_role": KV_ROLES[spec["role"]]}
@@ -130,12 +131,12 @@ class Fleet:
         self.engines, self.urls, self.proxies = {}, {}, {}
 
     def start(self, specs):
-        for name, spec in specs.items():
+        for place, (name, spec) in enumerate(specs.items()):
             port, side = free_port(), free_port()
             if self.simulated:
                 argv, more = sim_command(self.xpyd, spec, port, side, self.defaults, self.profile)
             else:
-                argv, more = vllm_command(spec, port, side, self.defaults)
+                argv, more = vllm_command(spec, port, side, self.defaults, place)
             self.urls[name] = f"http://{HOST}:{port}"
             self.engines[name] = Process(name, argv, f"{self.dir}/{name}.log", os.environ | more)
 
