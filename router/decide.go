@@ -132,20 +132,20 @@ func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 	r := s.router
 	out := Decision{Reason: ReasonPrice}
 	now := r.now()
-	pulls, waited := d.pulling.waiting(now)
-	transfer := r.transferCost(d, fresh, waited)
+	pulls := d.pulling.look(now)
+	transfer := r.transferCost(fresh, pulls)
 	out.SplitCost = r.splitCost(p, prompt, s.queued(p), transfer, now)
-	own, pauses := r.localCost(d, fresh, pulls, now)
+	own, pauses := r.localCost(d, fresh, pulls.legs, now)
 	if out.LocalCost = own; transfer.comes() <= max(slowRatio*own, slowLeast.Seconds()) {
 		out.LocalCost += pd.StallWeight * pauses
 	}
 	out.Split = r.chooser.cheaper(out.SplitCost, out.LocalCost, fresh)
-	if !out.Split && waited < exploreAfter && r.untried(p, prompt) && r.chooser.tries(now) {
+	if !out.Split && pulls.waited < exploreAfter && r.untried(p, prompt) && r.chooser.tries(now) {
 		out.Split, out.Reason = true, ReasonExplore
 		return out
 	}
 	// Those that wait will tell, unless one of them is stuck.
-	if (waited < exploreAfter || waited > exploreAnyway) && r.explores(out, prompt) {
+	if (pulls.waited < exploreAfter || pulls.waited > exploreAnyway) && r.explores(out, prompt) {
 		out.Split, out.Reason = !out.Split, ReasonExplore
 	}
 	return out
@@ -168,10 +168,10 @@ type transfer struct{ before, own float64 }
 func (t transfer) comes() float64 { return t.before + t.own }
 
 // transferCost is for that many tokens. They take no less than others on D have waited for theirs.
-func (r *Router) transferCost(d *Backend, tokens int, waited time.Duration) transfer {
+func (r *Router) transferCost(tokens int, pulls pullLoad) transfer {
 	return transfer{
-		before: float64(d.pulling.before()) * r.prices.PerToken(price.Transfer),
-		own:    max(r.prices.Cost(price.Transfer, float64(tokens)), waited.Seconds()),
+		before: float64(pulls.before) * r.prices.PerToken(price.Transfer),
+		own:    max(r.prices.Cost(price.Transfer, float64(tokens)), pulls.waited.Seconds()),
 	}
 }
 
@@ -186,11 +186,11 @@ func (r *Router) splitCost(p *Backend, prompt Prompt, queued float64, t transfer
 // localCost is the time of the prompts that D computes itself and of this one, and what D's running streams lose
 // meanwhile, external ones included. Streams that wait for blocks lose nothing. Blocks are held for as long as the
 // prompt is computed, so all of it costs more the fewer blocks are left.
-func (r *Router) localCost(b *Backend, fresh, pulls int, now int64) (own, pauses float64) {
+func (r *Router) localCost(b *Backend, fresh, pulling int, now int64) (own, pauses float64) {
 	wait := b.local(now, rateOf(r.prices.LocalPace()))
 	own = r.prices.Cost(price.Local, float64(fresh)+wait)
 	work := max(0, own-r.prices.Cost(price.Local, wait))
-	streams := float64(max(0, b.inflight.Load()-1-int64(pulls))) + b.externalAt(now)
+	streams := float64(max(0, b.inflight.Load()-1-int64(pulling))) + b.externalAt(now)
 	usage := 0.0
 	if e := b.engineAt(now); e != nil {
 		usage = e.KVUsage

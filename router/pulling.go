@@ -66,22 +66,21 @@ func (p *pulling) expect(tokens int64) {
 	p.coming += tokens
 }
 
-// waiting returns how many legs wait, and how long at least one of them has waited, at the least, or one that has
-// failed since.
-func (p *pulling) waiting(now int64) (legs int, waited time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.legs > 0 {
-		waited = time.Duration(max(0, now-p.since))
-	}
-	return p.legs, waited
+// pullLoad is what a further prompt finds.
+type pullLoad struct {
+	legs   int           // that wait
+	before int64         // tokens that the backend reads first, those that are still to come included
+	waited time.Duration // at least one of the legs, at the least, or one that has failed since
 }
 
-// before is the tokens that the backend reads before those of a further prompt.
-func (p *pulling) before() int64 {
+func (p *pulling) look(now int64) pullLoad {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.tokens + p.coming
+	out := pullLoad{legs: p.legs, before: p.tokens + p.coming}
+	if p.legs > 0 {
+		out.waited = time.Duration(max(0, now-p.since))
+	}
+	return out
 }
 
 // Expect notes that the decode backend will read the blocks of a prompt if it is split. They count from its prefill on

@@ -28,7 +28,7 @@ func TestProfiles(t *testing.T) {
 			}
 		}
 	}
-	if _, err := sim.ProfileNamed("h100"); err == nil {
+	if _, err := sim.ProfileNamed("a100"); err == nil {
 		t.Error("a profile that nobody recorded")
 	}
 }
