@@ -122,7 +122,7 @@ func TestAutoCountsTransfersThatWillCome(t *testing.T) {
 		go func() { answers <- r.post("/v1/completions", body) }()
 		r.await("priced", func() bool { return len(prices()) > n })
 	}
-	send(`{"model":"sim","stream":true,"max_tokens":150,"prompt":"abc"}`)
+	send(`{"model":"sim","stream":true,"max_tokens":300,"prompt":"abc"}`)
 	r.await("running", func() bool { return r.metric("xpyd_in_flight") >= 1 })
 	r.prefill[0].Freeze()
 	for i := range ahead {

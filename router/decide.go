@@ -87,10 +87,11 @@ const (
 	exploreRatio  = 4
 	exploreAnyway = 20 * time.Second
 	exploreShare  = 20
-	// A prompt is split to spare other answers their pauses only if its blocks come in less than slowRatio times the time
-	// in which D would compute it, or in less than slowLeast. Pauses are short and many, and such a wait is one long one.
-	slowRatio = 4
-	slowLeast = 250 * time.Millisecond
+	// No prompt waits for the blocks of others to spare running answers their pauses, if that takes more than queueRatio
+	// times as long as D would take to compute it, and more than queueLeast. Otherwise prompts would line up after slow
+	// transfers as soon as there are many answers.
+	queueRatio = 4
+	queueLeast = 250 * time.Millisecond
 	// tryAfter is the least time between two prompts that are split because no prefill was as long. The first one tells,
 	// unless its prefill fails.
 	tryAfter = time.Second
@@ -136,7 +137,7 @@ func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 	transfer := r.transferCost(fresh, pulls)
 	out.SplitCost = r.splitCost(p, prompt, s.queued(p), transfer, now)
 	own, pauses := r.localCost(d, fresh, pulls.legs, now)
-	if out.LocalCost = own; transfer.comes() <= max(slowRatio*own, slowLeast.Seconds()) {
+	if out.LocalCost = own; transfer.before <= max(queueRatio*own, queueLeast.Seconds()) {
 		out.LocalCost += pd.StallWeight * pauses
 	}
 	out.Split = r.chooser.cheaper(out.SplitCost, out.LocalCost, fresh)
@@ -163,9 +164,6 @@ func (s *Snapshot) queued(b *Backend) float64 {
 // transfer is the seconds until D has read what it reads already and what other prefills will give it, and those that
 // it then takes for a prompt.
 type transfer struct{ before, own float64 }
-
-// comes is when the blocks of a prompt come if they are there at once.
-func (t transfer) comes() float64 { return t.before + t.own }
 
 // transferCost is for that many tokens. They take no less than others on D have waited for theirs.
 func (r *Router) transferCost(tokens int, pulls pullLoad) transfer {

@@ -275,20 +275,27 @@ func TestAutoPricesTransfersTogether(t *testing.T) {
 	near(t, "and given up", cost(), 0.2, 0.01)
 }
 
-// A long wait of one request is not worth the short pauses of many others.
-func TestAutoSplitsNothingForBlocksThatComeFarTooLate(t *testing.T) {
+// Prompts do not line up after slow transfers to spare running answers their pauses.
+func TestAutoDoesNotQueueForTransfers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		transfer, local float64 // milliseconds of 1,000 tokens
+		others          int
 		split           bool
 	}{
-		"three times as late":            {300, 100, true},
-		"four and a half times as late":  {450, 100, false},
-		"late, but a wait of no account": {240, 20, true},
+		"three times the own time":         {100, 100, 3, true},
+		"five times the own time":          {100, 100, 5, false},
+		"one that takes long by itself":    {900, 100, 0, true},
+		"ten times, but 200 ms altogether": {50, 20, 4, true},
+		"fifteen times, 300 ms altogether": {50, 20, 6, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := newPricer(t)
 			x.learn(100, tc.transfer, tc.local)
 			x.d.inflight.Add(100)
+			for range tc.others {
+				l := Lease{Backend: x.d}
+				l.Expect(Decision{Split: true}, Prompt{Tokens: 1000})
+			}
 			if d := x.decide(PD{Mode: PDAuto, StallWeight: StallWeight}, x.p, x.d, Prompt{Tokens: 1000}); d.Split != tc.split {
 				t.Errorf("split: %v, at %v s and %v s alone", d.Split, d.SplitCost, d.LocalCost)
 			}

@@ -54,8 +54,9 @@ func (k *link) wake() {
 }
 
 // Where transfers are slow, auto begins without their price. It learns that they share the network before many
-// prompts wait for it, and first tokens come about as soon as with never. On two H100s that read blocks over TCP,
-// they came 40 times as late, because each prompt was split at the price of one that is alone.
+// prompts wait for it: first tokens come at most one transfer later than with never, and whole answers as soon. On two
+// H100s that read blocks over TCP, first tokens came 20 s later, because each prompt was split at the price of one that
+// is alone.
 func TestAutoDoesNotQueueForSlowTransfers(t *testing.T) {
 	const token = 1.4 / 5000
 	for name, tr := range map[string]arrivals{
@@ -67,7 +68,7 @@ func TestAutoDoesNotQueueForSlowTransfers(t *testing.T) {
 			for _, size := range tr.sizes {
 				a, n := auto[size], never[size]
 				t.Logf("%d tokens: TTFT p90 %.0f, never %.0f ms; TPOT p90 %.2f, %.2f ms; whole answer %.0f, %.0f ms", size, a.ttft, n.ttft, a.tpot, n.tpot, a.whole, n.whole)
-				if a.ttft > 1.3*n.ttft || a.tpot > n.tpot || a.whole > 1.1*n.whole {
+				if a.ttft > n.ttft+5000*token*1e3 || a.tpot > n.tpot || a.whole > 1.02*n.whole {
 					t.Errorf("%d tokens: worse than decode alone", size)
 				}
 			}
