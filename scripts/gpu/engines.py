@@ -44,6 +44,27 @@ def expand(topology, gpus):
     return out
 
 
+# GiB of an engine beside its KV cache: the weights, and what vLLM and its graphs take on each GPU.
+WEIGHTS = {"qwen3-0.6b": 1.5, "qwen3-8b": 15.3, "llama-3.1-8b": 15.0, "llama-3.3-70b": 131.5}
+BESIDE = 3.5
+
+
+def crowded(specs, model, memory):
+    """The GPUs whose memory, in GiB, does not hold their engines, in words. An engine without a size of its cache takes
+    what is left, and one that does not fit fails only after minutes."""
+    need = {}
+    for s in specs.values():
+        for g in s["gpus"]:
+            need[g] = need.get(g, 0) + WEIGHTS[model] / len(s["gpus"]) + BESIDE + int(s.get("kv", "0G").removesuffix("G"))
+    return [f"GPU {g} has {memory[g]:.0f} GiB, and its engines need {n:.0f}" for g, n in sorted(need.items()) if n > memory[g]]
+
+
+def gpu_memory():
+    """GiB of each GPU."""
+    out = subprocess.run(["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"], capture_output=True, text=True, check=True)
+    return [int(mib) / 1024 for mib in out.stdout.split()]
+
+
 class Process:
     """A child in a session of its own, so that its whole tree can be ended."""
 

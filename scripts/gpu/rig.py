@@ -63,6 +63,8 @@ class Rig:
 
     def run(self):
         specs = self.engine_specs()
+        if not self.fleet.simulated and (full := engines.crowded(specs, self.defaults["model"], engines.gpu_memory())):
+            raise SystemExit(f"{self.args.plan}: {'; '.join(full)}")
         self.result |= {"engines": specs, "contenders": self.plan["contenders"], "versions": self.versions() | router_version(self.plan["contenders"])}
         say(f"starting {', '.join(specs)}")
         self.fleet.start(specs)

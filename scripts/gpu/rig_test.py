@@ -47,6 +47,18 @@ class Topologies(unittest.TestCase):
                 engines.expand(topology, 2)
 
 
+class Memory(unittest.TestCase):
+    @staticmethod
+    def crowded(memory, *specs):
+        return engines.crowded({str(i): s for i, s in enumerate(specs)}, "qwen3-8b", memory)
+
+    def test_engines_that_do_not_fit_are_named_before_they_start(self):
+        p, d, wide = ({"gpus": [0], "kv": "16G"}, {"gpus": [0], "kv": "32G"}, {"gpus": [0, 1], "kv": "30G"})
+        self.assertEqual(self.crowded([79.6], p, d), ["GPU 0 has 80 GiB, and its engines need 86"])
+        self.assertEqual(self.crowded([140], p, d), [])
+        self.assertEqual(self.crowded([140, 40], p, d, wide), ["GPU 1 has 40 GiB, and its engines need 41"])
+
+
 class Counters(unittest.TestCase):
     def test_a_histogram_is_the_mean_of_what_came_between_two_readings(self):
         with mock.patch.object(watch, "get", side_effect=[PAGE % (1.0, 10, 3), PAGE % (1.6, 13, 5)]):
