@@ -169,6 +169,28 @@ func TestShortPrefillMayFinishForAClientThatLeft(t *testing.T) {
 	r.expectNothingHeld()
 }
 
+// A prefill that should end soon is not cut just then: nobody would get its handle.
+func TestPrefillThatShouldEndSoonMayFinish(t *testing.T) {
+	r := newRig(t, rigOptions{
+		engine: func(o *sim.Options) { o.PrefillTokensPerSecond = 50 }, // 0.4 s
+		config: func(c *proxy.Config) { c.Timeouts.PrefillAbortGrace = 300 * time.Millisecond },
+	})
+	of := func(i int) string { return fmt.Sprintf("%d %s", i, prompt) } // none is in a cache
+	for i := range 2 {
+		c := call{prompt: of(i), tokens: 2}
+		r.expectWhole(c, r.call(c)) // shows how long it takes
+	}
+	conn := r.dialRaw()
+	_, _ = io.WriteString(conn, raw(call{prompt: of(2), tokens: 9}, "leaver"))
+	r.await("begun", func() bool { return r.prefill[0].Used() > 0 })
+	_ = conn.Close()
+	if rec := r.record(r.prefill[0], "leaver"); rec.Outcome != "ok" {
+		t.Errorf("prefill leg ended %q, want ok: it should have ended 0.1 s after the grace", rec.Outcome)
+	}
+	r.released(r.decode[0], "leaver")
+	r.expectNothingHeld()
+}
+
 func TestLateAnswerOfPrefillIsReleased(t *testing.T) {
 	arrived := make(chan struct{}, 1)
 	p := newStub(t, func(w http.ResponseWriter, req *http.Request) {

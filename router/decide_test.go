@@ -275,6 +275,39 @@ func TestAutoPricesTransfersTogether(t *testing.T) {
 	near(t, "and given up", cost(), 0.2, 0.01)
 }
 
+// The prefill of a client that has left is not aborted at about the time at which it should end.
+func TestAnAbortDoesNotComeAsThePromptEnds(t *testing.T) {
+	x := newPricer(t)
+	take := func(tokens int) *Lease {
+		l := &Lease{}
+		if err := x.s.AcquireFor(Want{Role: Prefill, Tokens: tokens}, l); err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	after := func(l *Lease) time.Duration { return l.AbortAt(x.now, time.Second).Sub(x.now) }
+	if d := after(take(1000)); d != time.Second {
+		t.Errorf("%v with no price, want the grace", d)
+	}
+	x = newPricer(t)
+	x.learn(1000, 1, 1) // a second for 1,000 tokens
+	next := take(1500)
+	if d := after(next); d.Round(10*time.Millisecond) != 2500*time.Millisecond {
+		t.Errorf("%v for a prompt that should end after 1.5 s, want the grace from then on", d)
+	}
+	if d := after(take(3000)); d != time.Second {
+		t.Errorf("%v for one that waits and ends after 4.5 s, want the grace", d)
+	}
+	x.now = x.now.Add(time.Second)
+	if d := after(next); d.Round(10*time.Millisecond) != 1500*time.Millisecond {
+		t.Errorf("%v a second later", d)
+	}
+	x.now = x.now.Add(time.Second)
+	if d := after(next); d != time.Second {
+		t.Errorf("%v for one that should have ended, want the grace", d)
+	}
+}
+
 // Prompts do not line up after slow transfers to spare running answers their pauses.
 func TestAutoDoesNotQueueForTransfers(t *testing.T) {
 	for name, tc := range map[string]struct {

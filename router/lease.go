@@ -1,6 +1,11 @@
 package router
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+
+	"xpyd/router/price"
+)
 
 // Outcome is how a leg ended, as far as this matters for the health of its backend.
 type Outcome uint8
@@ -40,6 +45,7 @@ type Lease struct {
 	beside   int64 // see Beside
 	expects  int64 // for decode: tokens of blocks that will come, see Expect
 	degraded bool
+	due      atomic.Int64 // for prefill: when the prompt should be computed, in Unix nanoseconds; 0: not known
 	held     atomic.Bool
 	watch    Watch // of Backend, see OnDown
 }
@@ -86,7 +92,30 @@ func (l *Lease) hold(b *Backend, w *Want, cached int) {
 	if b.external.Load() > 0 { // otherwise the time of the leg would count for too few tokens
 		l.ahead += int64(b.externalTokens(b.router.now()))
 	}
+	if b.Role == Prefill {
+		l.due.Store(b.router.due(l.ahead + l.tokens))
+	}
 	l.held.Store(true)
+}
+
+// due is when a prefill backend should have computed that many tokens from now on, or 0 if no price is known.
+func (r *Router) due(tokens int64) int64 {
+	if !r.prices.Known(price.Prefill) {
+		return 0
+	}
+	return r.clock().UnixNano() + int64(r.prices.Cost(price.Prefill, float64(tokens))*1e9)
+}
+
+// AbortAt is when a prefill ends whose client has just left: grace from now, unless the prompt should be computed within
+// grace of that time. An abort that reaches the engine as it ends a prompt strands the blocks until their lease ends,
+// because nobody gets their handle. So in that case the prefill has grace from when it should end. AbortAt may be called
+// while other goroutines use the lease.
+func (l *Lease) AbortAt(now time.Time, grace time.Duration) time.Time {
+	due := l.due.Load()
+	if left := time.Duration(due - now.UnixNano()); due != 0 && (left-grace).Abs() < grace {
+		return now.Add(left + grace)
+	}
+	return now.Add(grace)
 }
 
 // Tokens is the number of tokens that the lease was taken for. It stays valid after Release.
