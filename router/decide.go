@@ -87,9 +87,9 @@ const (
 	exploreRatio  = 4
 	exploreAnyway = 20 * time.Second
 	exploreShare  = 20
-	// No prompt waits for the blocks of others to spare running answers their pauses, if that takes more than queueRatio
-	// times as long as D would take to compute it, and more than queueLeast. Otherwise prompts would line up after slow
-	// transfers as soon as there are many answers.
+	// No prompt whose prefill has ended waits for the blocks of others to spare running answers their pauses, if that takes
+	// more than queueRatio times as long as its first token would take on D alone, and more than queueLeast. Otherwise
+	// prompts would line up after slow transfers as soon as there are many answers.
 	queueRatio = 4
 	queueLeast = 250 * time.Millisecond
 	// tryAfter is the least time between two prompts that are split because no prefill was as long. The first one tells,
@@ -134,10 +134,10 @@ func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 	out := Decision{Reason: ReasonPrice}
 	now := r.now()
 	pulls := d.pulling.look(now)
-	transfer := r.transferCost(fresh, pulls)
-	out.SplitCost = r.splitCost(p, prompt, s.queued(p), transfer, now)
-	own, pauses := r.localCost(d, fresh, pulls.legs, now)
-	if out.LocalCost = own; transfer.before <= max(queueRatio*own, queueLeast.Seconds()) {
+	split, wait := r.splitCost(p, prompt, s.queued(p), pulls, now)
+	own, pauses := r.localCost(d, fresh, pulls, now)
+	out.SplitCost, out.LocalCost = split, own
+	if wait <= max(queueRatio*own, queueLeast.Seconds()) {
 		out.LocalCost += pd.StallWeight * pauses
 	}
 	out.Split = r.chooser.cheaper(out.SplitCost, out.LocalCost, fresh)
@@ -161,34 +161,30 @@ func (s *Snapshot) queued(b *Backend) float64 {
 	return n * float64(b.tokens.Load()) / each / float64(ready)
 }
 
-// transfer is the seconds until D has read what it reads already and what other prefills will give it, and those that
-// it then takes for a prompt.
-type transfer struct{ before, own float64 }
-
-// transferCost is for that many tokens. They take no less than others on D have waited for theirs.
-func (r *Router) transferCost(tokens int, pulls pullLoad) transfer {
-	return transfer{
-		before: float64(pulls.before) * r.prices.PerToken(price.Transfer),
-		own:    max(r.prices.Cost(price.Transfer, float64(tokens)), pulls.waited.Seconds()),
-	}
-}
-
 // splitCost is the time until P has computed the prompt and D has read its blocks. P first computes the pool's queue,
-// what it has in flight, and its external load. D reads the other blocks meanwhile.
-func (r *Router) splitCost(p *Backend, prompt Prompt, queued float64, t transfer, now int64) float64 {
+// what it has in flight, and its external load. D meanwhile reads the blocks of others. wait is how long it still does
+// that when P is done. Its own blocks take no less than others have waited for theirs.
+func (r *Router) splitCost(p *Backend, prompt Prompt, queued float64, pulls pullLoad, now int64) (cost, wait float64) {
 	ahead := queued + p.backlog(now, rateOf(r.prices.Pace())) + p.externalTokens(now)
-	fresh := float64(max(0, prompt.Tokens-prompt.CachedPrefill))
-	return max(r.prices.Cost(price.Prefill, ahead+fresh), t.before) + t.own
+	prefill := r.prices.Cost(price.Prefill, ahead+float64(max(0, prompt.Tokens-prompt.CachedPrefill)))
+	pull := r.prices.Cost(price.Transfer, float64(max(0, prompt.Tokens-prompt.CachedDecode)))
+	waited := pulls.waited.Seconds()
+	wait = max(0, float64(pulls.before)*r.prices.PerToken(price.Transfer)-prefill)
+	cost = prefill + wait + max(pull, waited)
+	if !r.prices.Known(price.Transfer) {
+		wait = waited
+	}
+	return cost, wait
 }
 
 // localCost is the time of the prompts that D computes itself and of this one, and what D's running streams lose
-// meanwhile, external ones included. Streams that wait for blocks lose nothing. Blocks are held for as long as the
-// prompt is computed, so all of it costs more the fewer blocks are left.
-func (r *Router) localCost(b *Backend, fresh, pulling int, now int64) (own, pauses float64) {
+// meanwhile, external ones included. Those that wait for a prefill or for blocks lose nothing. Blocks are held for as long
+// as the prompt is computed, so all of it costs more the fewer blocks are left.
+func (r *Router) localCost(b *Backend, fresh int, pulls pullLoad, now int64) (own, pauses float64) {
 	wait := b.local(now, rateOf(r.prices.LocalPace()))
 	own = r.prices.Cost(price.Local, float64(fresh)+wait)
 	work := max(0, own-r.prices.Cost(price.Local, wait))
-	streams := float64(max(0, b.inflight.Load()-1-int64(pulling))) + b.externalAt(now)
+	streams := float64(max(0, b.inflight.Load()-1-pulls.still)) + b.externalAt(now)
 	usage := 0.0
 	if e := b.engineAt(now); e != nil {
 		usage = e.KVUsage

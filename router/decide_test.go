@@ -311,15 +311,16 @@ func TestAnAbortDoesNotComeAsThePromptEnds(t *testing.T) {
 // Prompts do not line up after slow transfers to spare running answers their pauses.
 func TestAutoDoesNotQueueForTransfers(t *testing.T) {
 	for name, tc := range map[string]struct {
-		transfer, local float64 // milliseconds of 1,000 tokens
+		transfer, local float64 // milliseconds of 1,000 tokens, whose prefill takes 100
 		others          int
 		split           bool
 	}{
-		"three times the own time":         {100, 100, 3, true},
-		"five times the own time":          {100, 100, 5, false},
-		"one that takes long by itself":    {900, 100, 0, true},
-		"ten times, but 200 ms altogether": {50, 20, 4, true},
-		"fifteen times, 300 ms altogether": {50, 20, 6, false},
+		"all come during the prefill":          {10, 100, 10, true},
+		"a wait of three times the own time":   {100, 100, 4, true},
+		"a wait of five times the own time":    {100, 100, 6, false},
+		"a transfer that is long by itself":    {900, 100, 0, true},
+		"a wait of ten times, which is 200 ms": {50, 20, 6, true},
+		"a wait of 15 times, which is 300 ms":  {50, 20, 8, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := newPricer(t)
@@ -334,6 +335,48 @@ func TestAutoDoesNotQueueForTransfers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Before a transfer has ended, what others have waited is all that is known.
+func TestAutoDoesNotQueueForTheFirstTransfers(t *testing.T) {
+	x := newPricer(t)
+	for range 40 {
+		x.r.Prefilled(0, 1000, 100*time.Millisecond) // decode alone is taken to cost as much
+	}
+	x.d.inflight.Add(100)
+	split := func() bool {
+		return x.decide(PD{Mode: PDAuto, StallWeight: StallWeight}, x.p, x.d, Prompt{Tokens: 1000}).Split
+	}
+	first := Lease{Backend: x.d}
+	first.Pull(1000, true)
+	x.now = x.now.Add(300 * time.Millisecond)
+	if !split() {
+		t.Error("a wait of 0.3 s so far is not worth a hundred pauses")
+	}
+	x.now = x.now.Add(200 * time.Millisecond)
+	if split() {
+		t.Error("one prompt after the other joins a transfer that has taken five times as long as decode alone")
+	}
+}
+
+// A request that waits for its prefill has no answer that would pause.
+func TestAutoCountsNoPauseOfRequestsThatWaitForTheirPrefill(t *testing.T) {
+	x := newPricer(t)
+	x.learn(100, 10, 100)
+	cost := func() float64 {
+		return x.decide(PD{Mode: PDAuto, StallWeight: StallWeight}, x.p, x.d, Prompt{Tokens: 1000}).LocalCost
+	}
+	alone := cost()
+	for _, whole := range []bool{true, false} {
+		for range 5 {
+			l := &Lease{}
+			if err := x.s.AcquireFor(Want{Role: Decode, Tokens: 1000}, l); err != nil {
+				t.Fatal(err)
+			}
+			l.Expect(Decision{Split: true}, Prompt{Tokens: 1000, Whole: whole})
+		}
+	}
+	near(t, "beside ten that wait", cost(), alone, 0.1)
 }
 
 // One transfer that is stuck must not keep all others from being tried for as long as it is.

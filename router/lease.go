@@ -43,7 +43,8 @@ type Lease struct {
 	pulls    bool  // for decode: it waits for blocks, see Pull
 	pull     pull
 	beside   int64 // see Beside
-	expects  int64 // for decode: tokens of blocks that will come, see Expect
+	waits    bool  // for decode: for a prefill, see Expect
+	expects  int64 // tokens of blocks that will come then
 	degraded bool
 	due      atomic.Int64 // for prefill: when the prompt should be computed, in Unix nanoseconds; 0: not known
 	held     atomic.Bool

@@ -12,8 +12,9 @@ type pulling struct {
 	mu     sync.Mutex
 	legs   int     // that wait
 	since  int64   // by the router's clock: they all wait, and none of them has had its first event since then
-	tokens int64   // of the prompts of the legs
-	coming int64   // tokens of the prompts that are still with a prefill backend
+	tokens int64   // that the legs wait for
+	later  int     // requests that will read blocks when their prefill has ended
+	coming int64   // tokens that the backend will read for those that stream
 	area   float64 // tokens times nanoseconds, up to at
 	at     int64
 }
@@ -60,15 +61,16 @@ func (p *pulling) end(x pull, now int64, came bool) (beside int64) {
 	return max(0, int64((p.area-x.area)/float64(now-x.begun))-x.tokens)
 }
 
-func (p *pulling) expect(tokens int64) {
+func (p *pulling) expect(requests int, tokens int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.later += requests
 	p.coming += tokens
 }
 
 // pullLoad is what a further prompt finds.
 type pullLoad struct {
-	legs   int           // that wait
+	still  int64         // requests that wait for their prefill or their blocks
 	before int64         // tokens that the backend reads first, those that are still to come included
 	waited time.Duration // at least one of the legs, at the least, or one that has failed since
 }
@@ -76,21 +78,25 @@ type pullLoad struct {
 func (p *pulling) look(now int64) pullLoad {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := pullLoad{legs: p.legs, before: p.tokens + p.coming}
+	out := pullLoad{still: int64(p.legs + p.later), before: p.tokens + p.coming}
 	if p.legs > 0 {
 		out.waited = time.Duration(max(0, now-p.since))
 	}
 	return out
 }
 
-// Expect notes that the decode backend will read the blocks of a prompt if it is split. They count from its prefill on
-// until Pull, Compute, Computed or Release. Those of an answer that comes whole do not, see Pull.
+// Expect notes that the decode backend will read the blocks of a prompt if it is split. The request counts as one that
+// waits until Pull, Compute, Computed or Release. The blocks of an answer that comes whole do not count, see Pull.
 func (l *Lease) Expect(d Decision, prompt Prompt) {
 	l.endPull(false)
-	if d.Split && !prompt.Whole && !prompt.AtOnce {
-		l.expects = int64(max(0, prompt.Tokens-prompt.CachedDecode))
-		l.Backend.pulling.expect(l.expects)
+	if !d.Split || prompt.AtOnce {
+		return
 	}
+	l.waits, l.expects = true, 0
+	if !prompt.Whole {
+		l.expects = int64(max(0, prompt.Tokens-prompt.CachedDecode))
+	}
+	l.Backend.pulling.expect(1, l.expects)
 }
 
 // Pull notes that the decode backend is about to read blocks of that many tokens for an answer. If the answer
@@ -98,6 +104,7 @@ func (l *Lease) Expect(d Decision, prompt Prompt) {
 // show when the blocks arrived.
 func (l *Lease) Pull(tokens int, streams bool) {
 	l.endPull(false)
+	l.beside = 0
 	if streams {
 		l.pulls, l.pull = true, l.Backend.pulling.begin(int64(tokens), l.Backend.router.now())
 	}
@@ -109,9 +116,9 @@ func (l *Lease) Beside() int { return int(l.beside) }
 
 func (l *Lease) endPull(came bool) {
 	p := &l.Backend.pulling
-	if l.expects != 0 {
-		p.expect(-l.expects)
-		l.expects = 0
+	if l.waits {
+		l.waits = false
+		p.expect(-1, -l.expects)
 	}
 	if l.pulls {
 		l.pulls = false

@@ -60,8 +60,8 @@ func (k *link) wake() {
 func TestAutoDoesNotQueueForSlowTransfers(t *testing.T) {
 	const token = 1.4 / 5000
 	for name, tr := range map[string]arrivals{
-		"mixed 8": {rate: 8, sizes: []int{5000, 200}, slow: token},
-		"long 4":  {rate: 4, sizes: []int{5000}, slow: token},
+		"mixed 8": {card: h200(), rate: 8, sizes: []int{5000, 200}, slow: token},
+		"long 4":  {card: h200(), rate: 4, sizes: []int{5000}, slow: token},
 	} {
 		t.Run(name, func(t *testing.T) {
 			auto, never := tr.median(t, PDAuto), tr.median(t, PDNever)
