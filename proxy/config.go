@@ -153,7 +153,7 @@ type Timeouts struct {
 	// UpstreamIdle is how long a backend connection may be idle before it is closed. Keep it below
 	// uvicorn's keep-alive of 5 s, or requests may meet a closing connection.
 	UpstreamIdle time.Duration `mapstructure:"upstream_idle"`
-	// PrefillAbortGrace is how long P may still answer after the client has left, see router.Lease.AbortAt. An abort
+	// PrefillAbortGrace is how long P may still answer after the client has left, see router.Router.AbortAt. An abort
 	// in the last milliseconds of a prefill strands its blocks for the lease.
 	PrefillAbortGrace time.Duration `mapstructure:"prefill_abort_grace"`
 	// DecodeAbortGrace keeps D's connection open after the client has left, for engines that lose the

@@ -13,7 +13,7 @@ import (
 // rest of the request.
 //
 //	cause      P's leg                       D's leg
-//	cutGone    router.Lease.AbortAt          handoff.Grace.Decode, see prefillBeside
+//	cutGone    router.Router.AbortAt         handoff.Grace.Decode, see prefillBeside
 //	cutStop    timeouts.prefill_abort_grace  at once
 //	cutDown    downGrace                     at once
 //	cutSource                                at once, or before the lease ends: see sourceDown
@@ -35,7 +35,7 @@ func (c *completion) ClientGone() {
 	now := time.Now()
 	grace := c.grace()
 	c.encoding.Load().Cut()
-	c.p.x.Cut(cutGone, c.p.lease.AbortAt(now, grace.Prefill))
+	c.p.x.Cut(cutGone, c.s.router.AbortAt(&c.p.lease, now, grace.Prefill))
 	if c.p.beside.due.Load() && grace.Finishes { // D waits for P's blocks, and prefillBeside cuts D's leg earlier
 		grace.Decode += grace.Prefill
 	}

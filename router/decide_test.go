@@ -285,7 +285,7 @@ func TestAnAbortDoesNotComeAsThePromptEnds(t *testing.T) {
 		}
 		return l
 	}
-	after := func(l *Lease) time.Duration { return l.AbortAt(x.now, time.Second).Sub(x.now) }
+	after := func(l *Lease) time.Duration { return x.r.AbortAt(l, x.now, time.Second).Sub(x.now) }
 	if d := after(take(1000)); d != time.Second {
 		t.Errorf("%v with no price, want the grace", d)
 	}

@@ -46,7 +46,7 @@ type Lease struct {
 	waits    bool  // for decode: for a prefill, see Expect
 	expects  int64 // tokens of blocks that will come then
 	degraded bool
-	due      atomic.Int64 // for prefill: when the prompt should be computed, in Unix nanoseconds; 0: not known
+	due      atomic.Int64 // for prefill: when the prompt should be computed, by the router's clock; 0: not known
 	held     atomic.Bool
 	watch    Watch // of Backend, see OnDown
 }
@@ -104,16 +104,16 @@ func (r *Router) due(tokens int64) int64 {
 	if !r.prices.Known(price.Prefill) {
 		return 0
 	}
-	return r.clock().UnixNano() + int64(r.prices.Cost(price.Prefill, float64(tokens))*1e9)
+	return r.now() + int64(r.prices.Cost(price.Prefill, float64(tokens))*1e9)
 }
 
-// AbortAt is when a prefill ends whose client has just left: grace from now, unless the prompt should be computed within
-// grace of that time. An abort that reaches the engine as it ends a prompt strands the blocks until their lease ends,
-// because nobody gets their handle. So in that case the prefill has grace from when it should end. AbortAt may be called
-// while other goroutines use the lease.
-func (l *Lease) AbortAt(now time.Time, grace time.Duration) time.Time {
+// AbortAt is when the prefill of a lease ends whose client has just left: grace from now, unless the prompt should be
+// computed within grace of that time. An abort that reaches the engine as it ends a prompt strands the blocks until their
+// lease ends, because nobody gets their handle. So in that case the prefill has grace from when it should end. AbortAt may
+// be called while other goroutines use the lease.
+func (r *Router) AbortAt(l *Lease, now time.Time, grace time.Duration) time.Time {
 	due := l.due.Load()
-	if left := time.Duration(due - now.UnixNano()); due != 0 && (left-grace).Abs() < grace {
+	if left := time.Duration(due) - now.Sub(r.epoch); due != 0 && (left-grace).Abs() < grace {
 		return now.Add(left + grace)
 	}
 	return now.Add(grace)
