@@ -275,9 +275,14 @@ func handles() []mutant {
 		test: "TestClientLeavesInEachPhase/prefill_start/close",
 	}, {
 		name: "P aborted at once when the client leaves", in: "(*completion).ClientGone",
-		old:  "now.Add(grace.Prefill)",
+		old:  "c.s.router.AbortAt(&c.p.lease, now, grace.Prefill)",
 		new:  "now",
 		test: "TestShortPrefillMayFinishForAClientThatLeft",
+	}, {
+		name: "P aborted at the grace, even if it is about to end", in: "(*completion).ClientGone",
+		old:  "c.s.router.AbortAt(&c.p.lease, now, grace.Prefill)",
+		new:  "now.Add(grace.Prefill)",
+		test: "TestPrefillThatShouldEndSoonMayFinish",
 	}, {
 		name: "D left open after the client has gone", in: "(*completion).ClientGone",
 		old:  "c.d.x.Cut(cutGone, now.Add(grace.Decode))",
