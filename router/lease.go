@@ -112,11 +112,15 @@ func (r *Router) due(tokens int64) int64 {
 // lease ends, because nobody gets their handle. So in that case the prefill has grace from when it should end. AbortAt may
 // be called while other goroutines use the lease.
 func (r *Router) AbortAt(l *Lease, now time.Time, grace time.Duration) time.Time {
+	at := now.Add(grace)
 	due := l.due.Load()
-	if left := time.Duration(due) - now.Sub(r.epoch); due != 0 && (left-grace).Abs() < grace {
-		return now.Add(left + grace)
+	if due == 0 {
+		return at
 	}
-	return now.Add(grace)
+	if left := time.Duration(due) - now.Sub(r.epoch); (left-grace).Abs() < grace {
+		at = now.Add(left + grace)
+	}
+	return at
 }
 
 // Tokens is the number of tokens that the lease was taken for. It stays valid after Release.
