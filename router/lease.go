@@ -117,7 +117,7 @@ func (r *Router) AbortAt(l *Lease, now time.Time, grace time.Duration) time.Time
 	if due == 0 {
 		return at
 	}
-	if left := time.Duration(due) - now.Sub(r.epoch); (left-grace).Abs() < grace {
+	if left := time.Duration(due) - now.Sub(r.epoch); (left - grace).Abs() < grace {
 		at = now.Add(left + grace)
 	}
 	return at
