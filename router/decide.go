@@ -86,7 +86,7 @@ const (
 	exploreAfter  = 5 * time.Second
 	exploreRatio  = 4
 	exploreAnyway = 20 * time.Second
-	exploreShare  = 20
+	exploreShare  = 100
 	// No prompt whose prefill has ended waits for the blocks of others to spare running answers their pauses, if that takes
 	// more than queueRatio times as long as its first token would take on D alone, and more than queueLeast. Otherwise
 	// prompts would line up after slow transfers as soon as there are many answers.

@@ -21,12 +21,13 @@ type load struct {
 	all    []*arrival
 
 	prefill, decode *engine
-	link            *link // what transfers go through, or nil if they hold each other up only where they are posted
+	link            *link  // what transfers go through, or nil if they hold each other up only where they are posted
+	ended           func() // an answer has
 }
 
 // arrival is one request and what it took.
 type arrival struct {
-	tokens          int
+	tokens, answer  int
 	at, first, done float64
 	split           bool
 
@@ -78,10 +79,9 @@ func h100() card {
 }
 
 const (
-	requestTime  = 0.006 // of a request outside the steps of an engine
-	answerTokens = 250
-	batchTokens  = 8192
-	cacheTokens  = 232_960 // of 32 GiB
+	requestTime = 0.006 // of a request outside the steps of an engine
+	batchTokens = 8192
+	cacheTokens = 232_960 // of 32 GiB
 )
 
 type event struct {
@@ -131,7 +131,7 @@ func (l *load) acquire(role Role, tokens int, lease *Lease) {
 }
 
 func (l *load) arrive(a *arrival) {
-	a.at, a.sent, a.toDo, a.toCome, a.left = l.clock, l.clock, a.tokens, answerTokens, answerTokens
+	a.at, a.sent, a.toDo, a.toCome, a.left = l.clock, l.clock, a.tokens, a.answer, a.answer
 	l.acquire(Decode, a.tokens, &a.d)
 	prompt := Prompt{Tokens: a.tokens}
 	way := l.decide(l.pd, l.p, l.d, prompt)
@@ -243,23 +243,23 @@ func (e *engine) form() *taken {
 
 // holds takes the place of a and its answer in the KV cache, if there is one.
 func (e *engine) holds(a *arrival) bool {
-	if e.held+a.tokens+answerTokens > cacheTokens {
+	if e.held+a.tokens+a.answer > cacheTokens {
 		return false
 	}
-	e.held += a.tokens + answerTokens
+	e.held += a.tokens + a.answer
 	return true
 }
 
 func (e *engine) end(s *taken) {
 	for _, a := range s.tokens {
 		if e.prefills {
-			e.held -= a.tokens + answerTokens
-			a.toDo, a.toCome = a.tokens, answerTokens
+			e.held -= a.tokens + a.answer
+			a.toDo, a.toCome = a.tokens, a.answer
 			e.l.prefilled(a)
 			continue
 		}
 		if e.l.token(a); a.left == 0 {
-			e.held -= a.tokens + answerTokens
+			e.held -= a.tokens + a.answer
 		}
 	}
 	e.begin()
@@ -269,7 +269,7 @@ func (e *engine) end(s *taken) {
 func (l *load) token(a *arrival) {
 	a.left--
 	switch {
-	case a.left == answerTokens-1:
+	case a.left == a.answer-1:
 		a.first, a.local = l.clock, l.d.LocalTime()
 		a.d.Computed()
 		if a.split {
@@ -279,48 +279,79 @@ func (l *load) token(a *arrival) {
 		}
 	case a.left == 0:
 		a.done = l.clock
-		l.r.StreamEnded(answerTokens-1, l.d.LocalTime()-a.local, l.since(a.first))
+		l.r.StreamEnded(a.answer-1, l.d.LocalTime()-a.local, l.since(a.first))
 		a.d.Release(OK)
+		l.ended()
 	}
 }
 
 // measured is the p90 of what the requests of one size took, and the mean of their whole answers, in milliseconds.
 type measured struct{ ttft, tpot, whole float64 }
 
+// size is the tokens of a prompt and of its answer.
+type size struct{ prompt, answer int }
+
+// The sizes of most loads.
+var (
+	long  = []size{{5000, 250}}
+	mixed = []size{{5000, 250}, {200, 250}}
+)
+
 // arrivals are requests whose sizes take turns by chance, for a quarter of a minute.
 type arrivals struct {
 	card  card
 	rate  float64
-	sizes []int
+	open  int // requests that are always open, in place of a rate, until 64 have ended
+	sizes []size
 	slow  float64 // seconds that a token takes through a link that transfers share; 0: they go over NVLink
 }
 
 // measure is one load, which begins without prices.
-func (tr arrivals) measure(t *testing.T, mode string, seed uint64) map[int]measured {
-	l := &load{pricer: newPricer(t), card: tr.card, t: t, pd: PD{Mode: mode, StallWeight: StallWeight}}
+func (tr arrivals) measure(t *testing.T, mode string, seed uint64) map[size]measured {
+	l := &load{pricer: newPricer(t), card: tr.card, t: t, pd: PD{Mode: mode, StallWeight: StallWeight}, ended: func() {}}
 	l.prefill, l.decode = &engine{l: l, prefills: true}, &engine{l: l}
 	if tr.slow > 0 {
 		l.link = &link{l: l, token: tr.slow}
 	}
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	for at := rnd.ExpFloat64() / tr.rate; at < 15; at += rnd.ExpFloat64() / tr.rate {
-		a := &arrival{tokens: tr.sizes[rnd.IntN(len(tr.sizes))]}
+	next := func() *arrival {
+		of := tr.sizes[rnd.IntN(len(tr.sizes))]
+		a := &arrival{tokens: of.prompt, answer: of.answer}
 		l.all = append(l.all, a)
-		l.after(at, func() { l.arrive(a) })
+		return a
+	}
+	if tr.open > 0 {
+		l.ended = func() {
+			if len(l.all) < 64 {
+				l.arrive(next())
+			}
+		}
+		for range tr.open {
+			a := next()
+			l.after(0, func() { l.arrive(a) })
+		}
+	} else {
+		for at := rnd.ExpFloat64() / tr.rate; at < 15; at += rnd.ExpFloat64() / tr.rate {
+			a := next()
+			l.after(at, func() { l.arrive(a) })
+		}
 	}
 	l.run()
-	out := map[int]measured{}
-	for _, size := range tr.sizes {
+	out := map[size]measured{}
+	for _, of := range tr.sizes {
 		var ttft, tpot []float64
 		whole, n := 0.0, 0.0
 		for _, a := range l.all {
-			if a.tokens == size {
+			if a.tokens == of.prompt {
 				ttft = append(ttft, (a.first-a.at)*1e3)
-				tpot = append(tpot, (a.done-a.first)*1e3/(answerTokens-1))
+				tpot = append(tpot, (a.done-a.first)*1e3/float64(a.answer-1))
 				whole, n = whole+(a.done-a.at)*1e3, n+1
 			}
 		}
-		out[size] = measured{p90(ttft), p90(tpot), whole / n}
+		if n == 0 {
+			continue
+		}
+		out[of] = measured{p90(ttft), p90(tpot), whole / n}
 	}
 	return out
 }
@@ -331,9 +362,9 @@ func p90(values []float64) float64 {
 }
 
 // median is of the loads' figures for one size.
-func (tr arrivals) median(t *testing.T, mode string) map[int]measured {
+func (tr arrivals) median(t *testing.T, mode string) map[size]measured {
 	const loads = 11
-	ttft, tpot, whole, out := map[int][]float64{}, map[int][]float64{}, map[int][]float64{}, map[int]measured{}
+	ttft, tpot, whole, out := map[size][]float64{}, map[size][]float64{}, map[size][]float64{}, map[size]measured{}
 	for seed := range uint64(loads) {
 		for size, m := range tr.measure(t, mode, seed) {
 			ttft[size], tpot[size], whole[size] = append(ttft[size], m.ttft), append(tpot[size], m.tpot), append(whole[size], m.whole)
@@ -353,10 +384,10 @@ func (tr arrivals) median(t *testing.T, mode string) map[int]measured {
 func TestAutoIsWithinItsGoalFromTheStart(t *testing.T) {
 	for name, gpu := range map[string]card{"h200": h200(), "h100": h100()} {
 		for load, tr := range map[string]arrivals{
-			"mixed 8":  {card: gpu, rate: 8, sizes: []int{5000, 200}},
-			"mixed 12": {card: gpu, rate: 12, sizes: []int{5000, 200}},
-			"long 4":   {card: gpu, rate: 4, sizes: []int{5000}},
-			"long 6":   {card: gpu, rate: 6, sizes: []int{5000}},
+			"mixed 8":  {card: gpu, rate: 8, sizes: mixed},
+			"mixed 12": {card: gpu, rate: 12, sizes: mixed},
+			"long 4":   {card: gpu, rate: 4, sizes: long},
+			"long 6":   {card: gpu, rate: 6, sizes: long},
 		} {
 			t.Run(name+" "+load, tr.isWithinGoal)
 		}
@@ -367,12 +398,46 @@ func (tr arrivals) isWithinGoal(t *testing.T) {
 	always, auto, never := tr.median(t, PDAlways), tr.median(t, PDAuto), tr.median(t, PDNever)
 	for _, size := range tr.sizes {
 		a, b, n := auto[size], always[size], never[size]
-		t.Logf("%d tokens: TTFT p90 %.0f, always %.0f, never %.0f ms; TPOT p90 %.2f, %.2f, %.2f ms", size, a.ttft, b.ttft, n.ttft, a.tpot, b.tpot, n.tpot)
+		t.Logf("%v tokens: TTFT p90 %.0f, always %.0f, never %.0f ms; TPOT p90 %.2f, %.2f, %.2f ms", size, a.ttft, b.ttft, n.ttft, a.tpot, b.tpot, n.tpot)
 		if a.ttft > 1.06*min(b.ttft, n.ttft) || a.tpot > 1.06*min(b.tpot, n.tpot) {
-			t.Errorf("%d tokens: not within 6 %% of the better of always and never", size)
+			t.Errorf("%v tokens: not within 6 %% of the better of always and never", size)
 		}
-		if size == 200 && a.ttft > 0.5*min(b.ttft, n.ttft) {
-			t.Errorf("%d tokens: TTFT p90 %.0f ms, %.0f with always, %.0f with never", size, a.ttft, b.ttft, n.ttft)
+		if size.prompt == 200 && a.ttft > 0.5*min(b.ttft, n.ttft) {
+			t.Errorf("%v tokens: TTFT p90 %.0f ms, %.0f with always, %.0f with never", size, a.ttft, b.ttft, n.ttft)
+		}
+	}
+}
+
+// Under loads that auto was not made with, whole answers come within 2 % as soon as with the better mode, first tokens as
+// soon as with the worse one, and answers are as steady as with always, unless they have six tokens: those end sooner
+// with some of their prompts on decode. On two H200s each prompt that was tried on decode alone cost the answers there a
+// pause, and at one in twenty that was 1 % of all answers' time.
+func TestAutoIsNeverTheWorst(t *testing.T) {
+	for name, gpu := range map[string]card{"h200": h200(), "h100": h100()} {
+		for load, tr := range map[string]arrivals{
+			"long 2":    {rate: 2, sizes: long},
+			"long 3":    {rate: 3, sizes: long},
+			"mixed 4":   {rate: 4, sizes: mixed},
+			"middling":  {rate: 10, sizes: []size{{2000, 100}}},
+			"documents": {rate: 6, sizes: []size{{10000, 100}, {1000, 300}, {1000, 300}, {1000, 300}, {1000, 300}}},
+			"4 open":    {open: 4, sizes: long},
+			"16 open":   {open: 16, sizes: long},
+			"short":     {rate: 20, sizes: []size{{1024, 6}}},
+		} {
+			tr.card = gpu
+			t.Run(name+" "+load, tr.isNotTheWorst)
+		}
+	}
+}
+
+func (tr arrivals) isNotTheWorst(t *testing.T) {
+	always, auto, never := tr.median(t, PDAlways), tr.median(t, PDAuto), tr.median(t, PDNever)
+	for size, a := range auto {
+		b, n := always[size], never[size]
+		t.Logf("%v tokens: TTFT p90 %.0f, always %.0f, never %.0f ms; TPOT p90 %.2f, %.2f, %.2f ms; whole answer %.0f, %.0f, %.0f ms",
+			size, a.ttft, b.ttft, n.ttft, a.tpot, b.tpot, n.tpot, a.whole, b.whole, n.whole)
+		if a.whole > 1.02*min(b.whole, n.whole) || a.ttft > 1.02*max(b.ttft, n.ttft) || size.answer > 6 && a.tpot > 1.06*b.tpot {
+			t.Errorf("%v tokens: worse than both always and never, or nearly so", size)
 		}
 	}
 }

@@ -60,16 +60,16 @@ func (k *link) wake() {
 func TestAutoDoesNotQueueForSlowTransfers(t *testing.T) {
 	const token = 1.4 / 5000
 	for name, tr := range map[string]arrivals{
-		"mixed 8": {card: h200(), rate: 8, sizes: []int{5000, 200}, slow: token},
-		"long 4":  {card: h200(), rate: 4, sizes: []int{5000}, slow: token},
+		"mixed 8": {card: h200(), rate: 8, sizes: mixed, slow: token},
+		"long 4":  {card: h200(), rate: 4, sizes: long, slow: token},
 	} {
 		t.Run(name, func(t *testing.T) {
 			auto, never := tr.median(t, PDAuto), tr.median(t, PDNever)
 			for _, size := range tr.sizes {
 				a, n := auto[size], never[size]
-				t.Logf("%d tokens: TTFT p90 %.0f, never %.0f ms; TPOT p90 %.2f, %.2f ms; whole answer %.0f, %.0f ms", size, a.ttft, n.ttft, a.tpot, n.tpot, a.whole, n.whole)
+				t.Logf("%v tokens: TTFT p90 %.0f, never %.0f ms; TPOT p90 %.2f, %.2f ms; whole answer %.0f, %.0f ms", size, a.ttft, n.ttft, a.tpot, n.tpot, a.whole, n.whole)
 				if a.ttft > n.ttft+5000*token*1e3 || a.tpot > n.tpot || a.whole > 1.02*n.whole {
-					t.Errorf("%d tokens: worse than decode alone", size)
+					t.Errorf("%v tokens: worse than decode alone", size)
 				}
 			}
 		})
