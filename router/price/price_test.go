@@ -188,6 +188,20 @@ func TestShortChatsDoNotMakeLongPromptsLonger(t *testing.T) {
 	}
 }
 
+// A few long prompts tell how many bytes a token has, and later ones change that slowly.
+func TestAFewLongPromptsTellTheBytesOfAToken(t *testing.T) {
+	var m TokenBytes
+	for range 8 {
+		m.Observe(40_000, 5000)
+	}
+	near(t, "bytes of a token after 8 prompts", m.Load(), 8, 0.1)
+	for range 100 {
+		m.Observe(40_000, 5000)
+	}
+	m.Observe(80_000, 5000)
+	near(t, "bytes of a token after a prompt of another language", m.Load(), 8, 0.02)
+}
+
 // The error is what the price said before it knew, against what came.
 func TestErrorOfAPrice(t *testing.T) {
 	var p Prices

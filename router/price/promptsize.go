@@ -27,7 +27,10 @@ func (p *PromptSize) Mean() float64 { return max(1, math.Float64frombits(p.bits.
 const defaultTokenBytes = 4
 
 // TokenBytes is the measured mean number of bytes per token.
-type TokenBytes struct{ bits atomic.Uint64 } // bits of a float64; 0 if not measured
+type TokenBytes struct {
+	bits atomic.Uint64 // bits of a float64; 0 if not measured
+	seen atomic.Uint64 // bits of what the prompts so far count for, up to tokenBytesMemory
+}
 
 // Load returns the mean, or defaultTokenBytes before the first measurement.
 func (m *TokenBytes) Load() float64 {
@@ -37,16 +40,23 @@ func (m *TokenBytes) Load() float64 {
 	return defaultTokenBytes
 }
 
-// wholePrompt is the tokens from which a prompt counts in full. Most tokens of a short chat are the template's, which
-// has no bytes in the body, and what is estimated by the mean are long prompts.
-const wholePrompt = 1024
+const (
+	// wholePrompt is the tokens from which a prompt counts in full. Most tokens of a short chat are the template's, which
+	// has no bytes in the body, and what is estimated by the mean are long prompts.
+	wholePrompt = 1024
+	// tokenBytesMemory is how many prompts count at most. defaultTokenBytes counts as one, so a few long prompts are
+	// enough to correct it.
+	tokenBytesMemory = 64
+)
 
-// Observe counts a prompt with a weight of 1/64, or less if it is short. One of two concurrent calls may be lost.
+// Observe counts a prompt, a short one for less. One of two concurrent calls may be lost.
 func (m *TokenBytes) Observe(bytes, tokens int) {
 	if bytes <= 0 || tokens <= 0 {
 		return
 	}
 	x := min(max(float64(bytes)/float64(tokens), 1), 64) // an image has many more bytes for its tokens
-	weight := min(float64(tokens)/wholePrompt, 1) / 64
-	m.bits.Store(math.Float64bits(m.Load() + (x-m.Load())*weight))
+	weight := min(float64(tokens)/wholePrompt, 1)
+	seen := min(max(math.Float64frombits(m.seen.Load()), 1)+weight, tokenBytesMemory)
+	m.seen.Store(math.Float64bits(seen))
+	m.bits.Store(math.Float64bits(m.Load() + (x-m.Load())*weight/seen))
 }
