@@ -134,8 +134,8 @@ func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 	out := Decision{Reason: ReasonPrice}
 	now := r.now()
 	pulls := d.pulling.look(now)
-	split, wait := r.splitCost(p, prompt, s.queued(p), pulls, now)
-	own, pauses := r.localCost(d, fresh, pulls, now)
+	split, wait, last := r.splitCost(p, prompt, s.queued(p), pulls, now)
+	own, pauses := r.localCost(d, fresh, pulls, last, now)
 	out.SplitCost, out.LocalCost = split, own
 	if wait <= max(queueRatio*own, queueLeast.Seconds()) {
 		out.LocalCost += pd.StallWeight * pauses
@@ -163,24 +163,27 @@ func (s *Snapshot) queued(b *Backend) float64 {
 
 // splitCost is the time until P has computed the prompt and D has read its blocks. P first computes the pool's queue,
 // what it has in flight, and its external load. D meanwhile reads the blocks of others. wait is how long it still does
-// that when P is done. Its own blocks take no less than others have waited for theirs.
-func (r *Router) splitCost(p *Backend, prompt Prompt, queued float64, pulls pullLoad, now int64) (cost, wait float64) {
+// that when P is done. Its own blocks take no less than others have waited for theirs. last is when the last one of those
+// before it has come to D.
+func (r *Router) splitCost(p *Backend, prompt Prompt, queued float64, pulls pullLoad, now int64) (cost, wait, last float64) {
 	ahead := queued + p.backlog(now, rateOf(r.prices.Pace())) + p.externalTokens(now)
-	prefill := r.prices.Cost(price.Prefill, ahead+float64(max(0, prompt.Tokens-prompt.CachedPrefill)))
+	own := float64(max(0, prompt.Tokens-prompt.CachedPrefill))
+	prefill := r.prices.Cost(price.Prefill, ahead+own)
 	pull := r.prices.Cost(price.Transfer, float64(max(0, prompt.Tokens-prompt.CachedDecode)))
 	waited := pulls.waited.Seconds()
 	wait = max(0, float64(pulls.before)*r.prices.PerToken(price.Transfer)-prefill)
 	cost = prefill + wait + max(pull, waited)
+	last = cost - own*r.prices.PerToken(price.Prefill)
 	if !r.prices.Known(price.Transfer) {
 		wait = waited
 	}
-	return cost, wait
+	return cost, wait, last
 }
 
 // localCost is the time of the prompts that D computes itself and of this one, and what D's running streams lose
-// meanwhile, external ones included. Those that wait for a prefill or for blocks lose nothing. Blocks are held for as long
-// as the prompt is computed, so all of it costs more the fewer blocks are left.
-func (r *Router) localCost(b *Backend, fresh int, pulls pullLoad, now int64) (own, pauses float64) {
+// meanwhile, external ones included. Those that wait for a prefill or for blocks lose what is left of it when they come.
+// Blocks are held for as long as the prompt is computed, so all of it costs more the fewer blocks are left.
+func (r *Router) localCost(b *Backend, fresh int, pulls pullLoad, last float64, now int64) (own, pauses float64) {
 	wait := b.local(now, rateOf(r.prices.LocalPace()))
 	own = r.prices.Cost(price.Local, float64(fresh)+wait)
 	work := max(0, own-r.prices.Cost(price.Local, wait))
@@ -189,7 +192,18 @@ func (r *Router) localCost(b *Backend, fresh int, pulls pullLoad, now int64) (ow
 	if e := b.engineAt(now); e != nil {
 		usage = e.KVUsage
 	}
-	return own * scarcity(usage), streams * r.prices.StallShare() * work
+	return own * scarcity(usage), r.prices.StallShare() * (streams*work + late(float64(pulls.still), last, own, work))
+}
+
+// late is what n streams lose that come to D one after the other until last, if one more prompt, which takes work, keeps D
+// busy until busy. Those that come before that prompt begins lose all of work, and later ones what is left of it.
+func late(n, last, busy, work float64) float64 {
+	if last <= 0 {
+		return n * work
+	}
+	before := math.Floor(n * min(1, (busy-work)/last))
+	come := math.Floor(n * min(1, busy/last))
+	return before*work + (come-before)*busy - last/max(n, 1)*(come*(come+1)-before*(before+1))/2
 }
 
 // scarcity is 1 for an empty cache and grows steeply as it fills: 1.8 at 90 %.

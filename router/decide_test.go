@@ -359,24 +359,29 @@ func TestAutoDoesNotQueueForTheFirstTransfers(t *testing.T) {
 	}
 }
 
-// A request that waits for its prefill has no answer that would pause.
-func TestAutoCountsNoPauseOfRequestsThatWaitForTheirPrefill(t *testing.T) {
+// A request that waits for its prefill has no answer that would pause, unless it comes to D while the prompt is computed.
+func TestAutoCountsPausesOfRequestsThatComeMeanwhile(t *testing.T) {
 	x := newPricer(t)
-	x.learn(100, 10, 100)
+	x.learn(100, 10, 100) // 1,000 tokens take 100 ms on either engine, and their blocks 10 ms
 	cost := func() float64 {
 		return x.decide(PD{Mode: PDAuto, StallWeight: StallWeight}, x.p, x.d, Prompt{Tokens: 1000}).LocalCost
 	}
-	alone := cost()
-	for _, whole := range []bool{true, false} {
-		for range 5 {
-			l := &Lease{}
-			if err := x.s.AcquireFor(Want{Role: Decode, Tokens: 1000}, l); err != nil {
-				t.Fatal(err)
-			}
-			l.Expect(Decision{Split: true}, Prompt{Tokens: 1000, Whole: whole})
+	take := func(role Role) *Lease {
+		l := &Lease{}
+		if err := x.s.AcquireFor(Want{Role: role, Tokens: 1000}, l); err != nil {
+			t.Fatal(err)
 		}
+		return l
 	}
-	near(t, "beside ten that wait", cost(), alone, 0.1)
+	for n := range 10 {
+		take(Prefill)
+		take(Decode).Expect(Decision{Split: true}, Prompt{Tokens: 1000, Whole: n%2 == 0})
+	}
+	near(t, "beside ten, the first of which comes after 110 ms", cost(), 0.1, 0.02)
+	x.now = x.now.Add(50 * time.Millisecond)
+	near(t, "beside one that comes after about 96 ms", cost(), 0.105, 0.05)
+	take(Decode).Compute(1000, true)
+	near(t, "D computes another prompt first, so the first of the ten loses all of this one", cost(), 0.2+0.1+0.008, 0.05)
 }
 
 // One transfer that is stuck must not keep all others from being tried for as long as it is.
