@@ -82,11 +82,13 @@ const (
 	// may be spent on that way if it costs at most exploreRatio times the other, and if most of its
 	// prompt is not in the cache of the cheaper way, which its conversation would lose. Once it is
 	// older than exploreAnyway, a request is spent in any case. At most one in exploreShare
-	// requests is spent, because where few come, both prices are always old.
+	// requests is spent, because where few come, both prices are always old. If it took less than half
+	// of the price, one of the next exploreAgain is spent too.
 	exploreAfter  = 5 * time.Second
 	exploreRatio  = 4
 	exploreAnyway = 20 * time.Second
 	exploreShare  = 100
+	exploreAgain  = 10
 	// No prompt whose prefill has ended waits for the blocks of others to spare running answers their pauses, if that takes
 	// more than queueRatio times as long as its first token would take on D alone, and more than queueLeast. Otherwise
 	// prompts would line up after slow transfers as soon as there are many answers.
@@ -111,6 +113,7 @@ type chooser struct {
 	local    atomic.Uint64 // a bit for each power of two of tokens: decode alone was cheaper
 	explored atomic.Int64  // when a request was last spent, by the router's clock
 	decided  atomic.Int64  // requests priced since
+	trial    atomic.Int32  // trialOf the work whose price that request is to tell, or 0 once it has
 	tried    atomic.Int64  // when a prompt longer than all before was last split, by the router's clock
 }
 
@@ -134,8 +137,8 @@ func (s *Snapshot) Decide(p, d *Backend, prompt Prompt) Decision {
 	out := Decision{Reason: ReasonPrice}
 	now := r.now()
 	pulls := d.pulling.look(now)
-	split, wait, last := r.splitCost(p, prompt, s.queued(p), pulls, now)
-	own, pauses := r.localCost(d, fresh, pulls, last, now)
+	split, wait, to := s.splitCost(p, prompt, pulls, now)
+	own, pauses := r.localCost(d, fresh, pulls, to, now)
 	out.SplitCost, out.LocalCost = split, own
 	if wait <= max(queueRatio*own, queueLeast.Seconds()) {
 		out.LocalCost += pd.StallWeight * pauses
@@ -163,27 +166,33 @@ func (s *Snapshot) queued(b *Backend) float64 {
 
 // splitCost is the time until P has computed the prompt and D has read its blocks. P first computes the pool's queue,
 // what it has in flight, and its external load. D meanwhile reads the blocks of others. wait is how long it still does
-// that when P is done. Its own blocks take no less than others have waited for theirs. last is when the last one of those
-// before it has come to D.
-func (r *Router) splitCost(p *Backend, prompt Prompt, queued float64, pulls pullLoad, now int64) (cost, wait, last float64) {
-	ahead := queued + p.backlog(now, rateOf(r.prices.Pace())) + p.externalTokens(now)
-	own := float64(max(0, prompt.Tokens-prompt.CachedPrefill))
-	prefill := r.prices.Cost(price.Prefill, ahead+own)
+// that when P is done. Its own blocks take no less than others have waited for theirs. to says when those come to D that
+// wait for their prefill or their blocks: P computes one after the other, or each P its part of what D expects, and D
+// reads them.
+func (s *Snapshot) splitCost(p *Backend, prompt Prompt, pulls pullLoad, now int64) (cost, wait float64, to arrivals) {
+	r := s.router
+	ahead := s.queued(p) + p.backlog(now, rateOf(r.prices.Pace())) + p.externalTokens(now)
+	prefill := r.prices.Cost(price.Prefill, ahead+float64(max(0, prompt.Tokens-prompt.CachedPrefill)))
 	pull := r.prices.Cost(price.Transfer, float64(max(0, prompt.Tokens-prompt.CachedDecode)))
 	waited := pulls.waited.Seconds()
-	wait = max(0, float64(pulls.before)*r.prices.PerToken(price.Transfer)-prefill)
+	reads := float64(pulls.before) * r.prices.PerToken(price.Transfer)
+	wait = max(0, reads-prefill)
 	cost = prefill + wait + max(pull, waited)
-	last = cost - own*r.prices.PerToken(price.Prefill)
+	to.n = float64(pulls.still)
+	beforeLast := 1 - 1/max(to.n, 1)
+	others := max(ahead, float64(pulls.coming)/float64(max(len(s.Backends(Prefill)), 1))*beforeLast) // some of it is done
+	to.last = max(r.prices.Cost(price.Prefill, others)+max(pull, waited), reads)
+	to.first = max(0, to.last-others*r.prices.PerToken(price.Prefill)*beforeLast)
 	if !r.prices.Known(price.Transfer) {
 		wait = waited
 	}
-	return cost, wait, last
+	return cost, wait, to
 }
 
 // localCost is the time of the prompts that D computes itself and of this one, and what D's running streams lose
-// meanwhile, external ones included. Those that wait for a prefill or for blocks lose what is left of it when they come.
+// meanwhile, external ones included. Those that come from P before it has computed the prompt lose what is then left.
 // Blocks are held for as long as the prompt is computed, so all of it costs more the fewer blocks are left.
-func (r *Router) localCost(b *Backend, fresh int, pulls pullLoad, last float64, now int64) (own, pauses float64) {
+func (r *Router) localCost(b *Backend, fresh int, pulls pullLoad, to arrivals, now int64) (own, pauses float64) {
 	wait := b.local(now, rateOf(r.prices.LocalPace()))
 	own = r.prices.Cost(price.Local, float64(fresh)+wait)
 	work := max(0, own-r.prices.Cost(price.Local, wait))
@@ -192,18 +201,21 @@ func (r *Router) localCost(b *Backend, fresh int, pulls pullLoad, last float64, 
 	if e := b.engineAt(now); e != nil {
 		usage = e.KVUsage
 	}
-	return own * scarcity(usage), r.prices.StallShare() * (streams*work + late(float64(pulls.still), last, own, work))
+	return own * scarcity(usage), r.prices.StallShare() * (streams*work + to.lose(own, work))
 }
 
-// late is what n streams lose that come to D one after the other until last, if one more prompt, which takes work, keeps D
-// busy until busy. Those that come before that prompt begins lose all of work, and later ones what is left of it.
-func late(n, last, busy, work float64) float64 {
-	if last <= 0 {
-		return n * work
+// arrivals are n requests that come to D evenly from first to last, in seconds from now.
+type arrivals struct{ n, first, last float64 }
+
+// lose is what they lose if D computes one more prompt from busy-work to busy. Those that come before it begins lose all
+// of work, and later ones what is left of it.
+func (a arrivals) lose(busy, work float64) float64 {
+	span := a.last - a.first
+	if span <= 0 {
+		return a.n * min(max(busy-a.last, 0), work)
 	}
-	before := math.Floor(n * min(1, (busy-work)/last))
-	come := math.Floor(n * min(1, busy/last))
-	return before*work + (come-before)*busy - last/max(n, 1)*(come*(come+1)-before*(before+1))/2
+	begin, end := min(max(busy-work, a.first), a.last), min(max(busy, a.first), a.last)
+	return a.n / span * ((begin-a.first)*work + (end-begin)*(busy-(begin+end)/2))
 }
 
 // scarcity is 1 for an empty cache and grows steeply as it fills: 1.8 at 90 %.
@@ -280,5 +292,8 @@ func (r *Router) explores(d Decision, prompt Prompt) bool {
 		return false
 	}
 	r.chooser.decided.Store(0)
+	r.chooser.trial.Store(trialOf(other))
 	return true
 }
+
+func trialOf(w price.Work) int32 { return int32(w) + 1 }

@@ -21,14 +21,14 @@ type learned struct {
 // backend had to compute first.
 func (r *Router) Prefilled(ahead, own int, took time.Duration) {
 	now := r.now()
-	r.prices.Learn(price.Prefill, ahead+own, took, now)
+	r.learn(price.Prefill, ahead+own, took, now)
 	r.traffic.prefilled(now, own, r.prices.Own(price.Prefill, own))
 }
 
 // Pulled learns from a decode leg with a handle. own is the tokens that D did not have, beside is Lease.Beside, and
 // took is the time to its first event.
 func (r *Router) Pulled(beside, own int, took time.Duration) {
-	r.prices.Learn(price.Transfer, beside+own, took, r.now())
+	r.learn(price.Transfer, beside+own, took, r.now())
 }
 
 // Computed learns from a decode leg without a handle. own is its uncached tokens, ahead is the tokens
@@ -36,10 +36,19 @@ func (r *Router) Pulled(beside, own int, took time.Duration) {
 // whole.
 func (r *Router) Computed(d *Backend, ahead, own int, took time.Duration) {
 	now := r.now()
-	r.prices.Learn(price.Local, ahead+own, took, now)
+	r.learn(price.Local, ahead+own, took, now)
 	work := float64(own) * r.prices.PerToken(price.Local)
 	d.localNanos.Add(int64(work * 1e9))
 	r.traffic.computed(now, own, work)
+}
+
+// learn updates a price. If a request was spent to learn it and took less than half of it, another one soon is, because
+// a single leg changes a price by half at most.
+func (r *Router) learn(w price.Work, tokens int, took time.Duration, now int64) {
+	if took >= 0 && r.chooser.trial.CompareAndSwap(trialOf(w), 0) && took.Seconds() < r.prices.Cost(w, float64(tokens))/2 {
+		r.chooser.decided.Store(exploreShare - exploreAgain)
+	}
+	r.prices.Learn(w, tokens, took, now)
 }
 
 // StreamEnded learns from a stream with the given number of tokens. took is the time after its first

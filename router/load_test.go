@@ -297,18 +297,18 @@ var (
 	mixed = []size{{5000, 250}, {200, 250}}
 )
 
-// arrivals are requests whose sizes take turns by chance, for a quarter of a minute.
-type arrivals struct {
+// offered is requests whose sizes take turns by chance, for a quarter of a minute.
+type offered struct {
 	card  card
 	rate  float64
-	open  int // requests that are always open, in place of a rate, until 64 have ended
+	open  int // requests that are always open, in place of a rate, until 64 have begun
 	sizes []size
 	slow  float64 // seconds that a token takes through a link that transfers share; 0: they go over NVLink
 	warm  bool    // after a quarter of a minute of long and short prompts, which do not count
 }
 
 // measure is one load, which begins without prices unless it is warm.
-func (tr arrivals) measure(t *testing.T, mode string, seed uint64) map[size]measured {
+func (tr offered) measure(t *testing.T, mode string, seed uint64) map[size]measured {
 	l := &load{pricer: newPricer(t), card: tr.card, t: t, pd: PD{Mode: mode, StallWeight: StallWeight}, ended: func() {}}
 	l.prefill, l.decode = &engine{l: l, prefills: true}, &engine{l: l}
 	if tr.slow > 0 {
@@ -350,14 +350,11 @@ func (tr arrivals) measure(t *testing.T, mode string, seed uint64) map[size]meas
 		var ttft, tpot []float64
 		whole, n := 0.0, 0.0
 		for _, a := range l.all {
-			if a.tokens == of.prompt {
+			if a.tokens == of.prompt && a.answer == of.answer {
 				ttft = append(ttft, (a.first-a.at)*1e3)
 				tpot = append(tpot, (a.done-a.first)*1e3/float64(a.answer-1))
 				whole, n = whole+(a.done-a.at)*1e3, n+1
 			}
-		}
-		if n == 0 {
-			continue
 		}
 		out[of] = measured{p90(ttft), p90(tpot), whole / n}
 	}
@@ -370,7 +367,7 @@ func p90(values []float64) float64 {
 }
 
 // median is of the loads' figures for one size.
-func (tr arrivals) median(t *testing.T, mode string) map[size]measured {
+func (tr offered) median(t *testing.T, mode string) map[size]measured {
 	const loads = 11
 	ttft, tpot, whole, out := map[size][]float64{}, map[size][]float64{}, map[size][]float64{}, map[size]measured{}
 	for seed := range uint64(loads) {
@@ -391,7 +388,7 @@ func (tr arrivals) median(t *testing.T, mode string) map[size]measured {
 // long ones have their first tokens sooner than with either. The goal is 5 %; the rest is for the few loads.
 func TestAutoIsWithinItsGoalFromTheStart(t *testing.T) {
 	for name, gpu := range map[string]card{"h200": h200(), "h100": h100()} {
-		for load, tr := range map[string]arrivals{
+		for load, tr := range map[string]offered{
 			"mixed 8":  {card: gpu, rate: 8, sizes: mixed},
 			"mixed 12": {card: gpu, rate: 12, sizes: mixed},
 			"long 4":   {card: gpu, rate: 4, sizes: long},
@@ -402,7 +399,7 @@ func TestAutoIsWithinItsGoalFromTheStart(t *testing.T) {
 	}
 }
 
-func (tr arrivals) isWithinGoal(t *testing.T) {
+func (tr offered) isWithinGoal(t *testing.T) {
 	always, auto, never := tr.median(t, PDAlways), tr.median(t, PDAuto), tr.median(t, PDNever)
 	for _, size := range tr.sizes {
 		a, b, n := auto[size], always[size], never[size]
@@ -416,13 +413,13 @@ func (tr arrivals) isWithinGoal(t *testing.T) {
 	}
 }
 
-// Under loads that auto was not made with, whole answers come within 2 % as soon as with the better mode, first tokens as
-// soon as with the worse one, and answers are as steady as with always, unless they have six tokens: those end sooner
-// with some of their prompts on decode. On two H200s each prompt that was tried on decode alone cost the answers there a
-// pause, and at one in twenty that was 1 % of all answers' time.
+// Under loads that were not used to develop auto, whole answers take at most 2 % longer than with the better mode, or 4 %
+// if a number of requests is always open. TTFT p90 is at most that of the worse one. TPOT p90 is within 6 or 8 % of that of
+// always, unless answers have six tokens: those end sooner with some of their prompts on decode. On two H200s each prompt that was tried on decode alone cost the answers
+// there a pause, and at one in twenty that was 1 % of all answers' time.
 func TestAutoIsNeverTheWorst(t *testing.T) {
 	for name, gpu := range map[string]card{"h200": h200(), "h100": h100()} {
-		for load, tr := range map[string]arrivals{
+		for load, tr := range map[string]offered{
 			"long 2":       {rate: 2, sizes: long},
 			"long 3":       {rate: 3, sizes: long},
 			"mixed 4":      {rate: 4, sizes: mixed},
@@ -435,23 +432,23 @@ func TestAutoIsNeverTheWorst(t *testing.T) {
 			"short":        {rate: 20, sizes: []size{{1024, 6}}},
 		} {
 			tr.card = gpu
-			t.Run(name+" "+load, tr.isNotTheWorst)
+			t.Run(name+" "+load, tr.isNeverTheWorst)
 		}
 	}
 }
 
-func (tr arrivals) isNotTheWorst(t *testing.T) {
+func (tr offered) isNeverTheWorst(t *testing.T) {
 	always, auto, never := tr.median(t, PDAlways), tr.median(t, PDAuto), tr.median(t, PDNever)
-	most := 1.02
+	whole, tpot := 1.02, 1.06
 	if tr.open > 0 { // auto serves a burst sooner, so that its answers end together and the next burst is a denser one
-		most = 1.04
+		whole, tpot = 1.04, 1.08
 	}
 	for size, a := range auto {
 		b, n := always[size], never[size]
 		t.Logf("%v tokens: TTFT p90 %.0f, always %.0f, never %.0f ms; TPOT p90 %.2f, %.2f, %.2f ms; whole answer %.0f, %.0f, %.0f ms",
 			size, a.ttft, b.ttft, n.ttft, a.tpot, b.tpot, n.tpot, a.whole, b.whole, n.whole)
-		if a.whole > most*min(b.whole, n.whole) || a.ttft > 1.02*max(b.ttft, n.ttft) || size.answer > 6 && a.tpot > 1.06*b.tpot {
-			t.Errorf("%v tokens: worse than both always and never, or nearly so", size)
+		if a.whole > whole*min(b.whole, n.whole) || a.ttft > 1.02*max(b.ttft, n.ttft) || size.answer > 6 && a.tpot > tpot*b.tpot {
+			t.Errorf("%v tokens: whole answers take over %.2f times as long as with the better mode, TTFT is above the worse one, or TPOT over %.2f times that of always", size, whole, tpot)
 		}
 	}
 }

@@ -72,13 +72,14 @@ func (p *pulling) expect(requests int, tokens int64) {
 type pullLoad struct {
 	still  int64         // requests that wait for their prefill or their blocks
 	before int64         // tokens that the backend reads first, those that are still to come included
+	coming int64         // tokens whose prefill has not ended
 	waited time.Duration // at least one of the legs, at the least, or one that has failed since
 }
 
 func (p *pulling) look(now int64) pullLoad {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := pullLoad{still: int64(p.legs + p.later), before: p.tokens + p.coming}
+	out := pullLoad{still: int64(p.legs + p.later), before: p.tokens + p.coming, coming: p.coming}
 	if p.legs > 0 {
 		out.waited = time.Duration(max(0, now-p.since))
 	}

@@ -59,7 +59,7 @@ func (k *link) wake() {
 // is alone.
 func TestAutoDoesNotQueueForSlowTransfers(t *testing.T) {
 	const token = 1.4 / 5000
-	for name, tr := range map[string]arrivals{
+	for name, tr := range map[string]offered{
 		"mixed 8": {card: h200(), rate: 8, sizes: mixed, slow: token},
 		"long 4":  {card: h200(), rate: 4, sizes: long, slow: token},
 	} {

@@ -97,7 +97,7 @@ func (p *Prices) line(w Work) *line {
 }
 
 // The memory of a line is short enough to follow, within a minute, an engine that slows down and
-// gets few requests, and long enough not to follow a single request.
+// gets few requests (but not just a trial now and then), and long enough not to follow a single request.
 const (
 	lineHalfLife  = 5 * time.Second
 	lineMaxWeight = 48  // the most samples that count

@@ -202,6 +202,27 @@ func TestAFewLongPromptsTellTheBytesOfAToken(t *testing.T) {
 	near(t, "bytes of a token after a prompt of another language", m.Load(), 8, 0.02)
 }
 
+// What comes first is not believed too much: short chats, which are mostly template, and an image.
+func TestEarlyPromptsOfOtherKindsAreCorrectedSoon(t *testing.T) {
+	for name, first := range map[string]func(*TokenBytes){
+		"short chats": func(m *TokenBytes) {
+			for range 200 {
+				m.Observe(33, 36)
+			}
+		},
+		"an image": func(m *TokenBytes) { m.Observe(4<<20, 1200) },
+	} {
+		var m TokenBytes
+		first(&m)
+		for range 8 {
+			m.Observe(20_000, 5000)
+		}
+		if got := m.Load(); got < 3.5 || got > 5.5 {
+			t.Errorf("%s first: %.2f bytes of a token after 8 prompts of 4", name, got)
+		}
+	}
+}
+
 // The error is what the price said before it knew, against what came.
 func TestErrorOfAPrice(t *testing.T) {
 	var p Prices

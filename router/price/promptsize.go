@@ -29,7 +29,7 @@ const defaultTokenBytes = 4
 // TokenBytes is the measured mean number of bytes per token.
 type TokenBytes struct {
 	bits atomic.Uint64 // bits of a float64; 0 if not measured
-	seen atomic.Uint64 // bits of what the prompts so far count for, up to tokenBytesMemory
+	seen atomic.Uint64 // whole prompts, with defaultTokenBytes as the first, up to tokenBytesMemory; 0 is 1
 }
 
 // Load returns the mean, or defaultTokenBytes before the first measurement.
@@ -44,19 +44,23 @@ const (
 	// wholePrompt is the tokens from which a prompt counts in full. Most tokens of a short chat are the template's, which
 	// has no bytes in the body, and what is estimated by the mean are long prompts.
 	wholePrompt = 1024
-	// tokenBytesMemory is how many prompts count at most. defaultTokenBytes counts as one, so a few long prompts are
-	// enough to correct it.
+	// tokenBytesMemory is how many whole prompts count at most. defaultTokenBytes counts as one, so a few are enough to
+	// correct it.
 	tokenBytesMemory = 64
 )
 
-// Observe counts a prompt, a short one for less. One of two concurrent calls may be lost.
+// Observe counts a prompt of text. A whole one weighs as much as each of those before it, and a short one little, however
+// many there are. One of two concurrent calls may be lost.
 func (m *TokenBytes) Observe(bytes, tokens int) {
 	if bytes <= 0 || tokens <= 0 {
 		return
 	}
-	x := min(max(float64(bytes)/float64(tokens), 1), 64) // an image has many more bytes for its tokens
-	weight := min(float64(tokens)/wholePrompt, 1)
-	seen := min(max(math.Float64frombits(m.seen.Load()), 1)+weight, tokenBytesMemory)
-	m.seen.Store(math.Float64bits(seen))
-	m.bits.Store(math.Float64bits(m.Load() + (x-m.Load())*weight/seen))
+	x := min(max(float64(bytes)/float64(tokens), 1), 16) // an image has many more bytes for its tokens
+	weight := float64(tokens) / wholePrompt / tokenBytesMemory
+	if tokens >= wholePrompt {
+		seen := min(max(m.seen.Load(), 1)+1, tokenBytesMemory)
+		m.seen.Store(seen)
+		weight = 1 / float64(seen)
+	}
+	m.bits.Store(math.Float64bits(m.Load() + (x-m.Load())*weight))
 }
