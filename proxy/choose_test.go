@@ -196,3 +196,25 @@ func TestCachedPartIsNotPriced(t *testing.T) {
 		t.Errorf("%v tokens computed, and %v of the same again", first, second)
 	}
 }
+
+// A prompt that decode computes pauses the answers that run there meanwhile, and not its own, which begins when it is
+// over. Answers that never run beside such a prompt say nothing of what it costs others, however long their own were.
+func TestAPromptDoesNotPauseItsOwnAnswer(t *testing.T) {
+	together(t)
+	r := newRig(t, rigOptions{
+		router: func(c *router.Config) { c.PD.Mode = router.PDNever },
+		engine: func(o *sim.Options) { o.PrefillTokensPerSecond = 1000 },
+	})
+	for i := range 20 {
+		body := strings.Replace(streamBody(20+i%2*400), "abc", fmt.Sprintf("%03d", i), 1) // of a prompt that no cache has
+		if got := r.post("/v1/completions", body); got.status != 200 {
+			t.Fatal(got.status, got.body)
+		}
+	}
+	var advice struct {
+		StallShare float64 `json:"stall_share"`
+	}
+	if err := json.Unmarshal([]byte(r.adminText("/advice")), &advice); err != nil || advice.StallShare < 0.9 || advice.StallShare > 1.1 {
+		t.Errorf("a share of %.2f of a prompt's time is lost by others, want 1: there were none (%v)", advice.StallShare, err)
+	}
+}

@@ -85,14 +85,12 @@ func (c *completion) firstToken() {
 		}
 		return
 	}
-	d.began, d.local = now, d.lease.Backend.LocalTime()
 	if c.path == pathDecodeOnly {
 		c.s.router.Computed(d.lease.Backend, d.ahead, d.own, took)
-		return
-	}
-	if !c.dialect().Concurrent() { // otherwise the time has P's prefill in it
+	} else if !c.dialect().Concurrent() { // otherwise the time has P's prefill in it
 		c.s.router.Pulled(d.lease.Beside(), d.own, took)
 	}
+	d.began, d.local = now, d.lease.Backend.LocalTime() // its own prompt is over, and does not pause it
 }
 
 // streamEnded tells the router how a complete stream went on after its first event.

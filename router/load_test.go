@@ -270,13 +270,14 @@ func (l *load) token(a *arrival) {
 	a.left--
 	switch {
 	case a.left == a.answer-1:
-		a.first, a.local = l.clock, l.d.LocalTime()
+		a.first = l.clock
 		a.d.Computed()
 		if a.split {
 			l.r.Pulled(a.d.Beside(), a.tokens, l.since(a.sent))
 		} else {
 			l.r.Computed(l.d, a.ahead, a.tokens, l.since(a.sent))
 		}
+		a.local = l.d.LocalTime()
 	case a.left == 0:
 		a.done = l.clock
 		l.r.StreamEnded(a.answer-1, l.d.LocalTime()-a.local, l.since(a.first))
