@@ -244,6 +244,18 @@ def stall(result):
     return table(("D's tokenizer", "TTFT p50 / p90, ms", "TPOT p50 / p90, ms", "ITL p99, ms", "tokens/s", "slowest /health of D, ms", "cores of D's API server, most", "transfer, ms"), rows)
 
 
+def client(result):
+    """What vllm bench serve measured, the runs of one load next to each other."""
+    rows = []
+    for s in result["steps"]:
+        if s["kind"] == "vllm_bench" and "totals" in s:
+            t, size = s["totals"], s["stream"]
+            rows.append((f"{size['input']}/{size['output']}", s["rate"], s["contender"], f"{t['p50_ttft_ms']:.0f} / {t['p90_ttft_ms']:.0f}", f"{t['p50_tpot_ms']:.1f} / {t['p90_tpot_ms']:.1f}",
+                         f"{t['p99_itl_ms']:.0f}", f"{t['mean_e2el_ms']:,.0f}", f"{t['request_throughput']:.2f}", f"{t['completed']} / {t['failed']}"))
+    rows.sort(key=lambda r: r[:3])
+    return table(("prompt/answer", "requests/s", "contender", "TTFT p50 / p90, ms", "TPOT p50 / p90, ms", "ITL p99, ms", "whole answer, mean, ms", "requests/s done", "whole / failed"), rows)
+
+
 def blocks(result):
     rows = []
     for s in result["steps"]:
@@ -301,7 +313,7 @@ def ucx(tries):
     return table(("", "set beside `UCX_TLS`", "UCX takes", "256 pieces of 64 KiB, ms", "8 of 16 MiB, ms", "1,440 of 512 KiB, ms", "GB/s of the 8"), rows)
 
 
-TABLES = {f.__name__: f for f in (serve, goal, crossover, trouble, stall, blocks, steps, prefills, transfers, auto, ucx)}
+TABLES = {f.__name__: f for f in (serve, goal, crossover, trouble, stall, client, blocks, steps, prefills, transfers, auto, ucx)}
 
 
 BLOCK = re.compile(r"<!-- (\S+) (\w+) -->\n.*?<!-- end -->", re.S)

@@ -29,6 +29,7 @@ from watch import Watch
 
 KINDS = ("fill", "serve", "vllm_bench", "compare", "alone", "record")
 LEAD = 4  # requests of each bench that do not count
+VLLM_IMPORTS = 30  # seconds before vllm bench serve sends its first request
 RESERVE = 20  # seconds at the end for logs and the end of the processes
 
 
@@ -99,8 +100,10 @@ class Rig:
         """How long the step takes at least, so that none begins which the limit would cut."""
         if self.args.dry_run:
             return 1
-        if names := step.get("serve") or step.get("vllm_bench"):
+        if names := step.get("serve"):
             return len(names) * (step["seconds"] + 12)
+        if names := step.get("vllm_bench"):
+            return len(names) * (step["seconds"] + VLLM_IMPORTS + 5)
         return step.get("takes", 10)
 
     # The kinds of steps.
@@ -178,10 +181,11 @@ class Rig:
         self.result["steps"].append(out)
 
     def load_by_vllm(self, name, step):
-        """vllm bench serve with its random prompts. Its tokenizer is the same for all contenders."""
+        """vllm bench serve with its random prompts, which are the same for all contenders, as is its tokenizer."""
         label, w = f"{step['seed']}-{name}@{step['rate']}xvllm", step
         saved = os.path.join(self.runs, label + ".vllm.json")
         with self.measured(name, label, step) as (url, out):
+            out["stream"] = {k: w[k] for k in ("input", "output")}
             if self.args.dry_run:
                 argv = [self.fleet.xpyd, "bench", "serve", "--url", url, "--input-len", "200", "--output-len", "5", "--num-prompts", "3", "--no-progress"]
             else:
@@ -191,6 +195,7 @@ class Rig:
                         "--random-input-len", str(w["input"]), "--random-output-len", str(w["output"]), "--ignore-eos",
                         "--request-rate", str(w["rate"]), "--num-prompts", str(w["rate"] * w["seconds"]), "--seed", str(w["seed"]),
                         "--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,90,99", "--disable-tqdm",
+                        "--extra-body", json.dumps({"cache_salt": label}),  # see bench
                         "--save-result", "--result-filename", saved]
             out["exit"] = self.finish(engines.Process("bench", argv, os.path.join(self.logs, "vllm-bench.log")), step)
         if os.path.exists(saved):
@@ -291,7 +296,7 @@ class Rig:
             yield None
             return
         into = os.path.join(self.logs, f"spy-{label}-{engine}.txt")
-        lead = 30 if step["kind"] == "vllm_bench" else 0  # it imports for half a minute
+        lead = VLLM_IMPORTS if step["kind"] == "vllm_bench" else 0
         p = engines.Process("py-spy", [tool, "record", "-p", str(self.fleet.engines[engine].pid), "-d", str(int(step["seconds"]) + lead), "-r", "50", "--nonblocking",
                                        "-f", "raw", "-o", into], os.path.join(self.logs, "py-spy.log"))
         found = {"engine": engine}

@@ -114,6 +114,18 @@ class Load(unittest.TestCase):
         self.assertEqual([render.load_words(s) for s in ({"rate": 16}, {"rate": None, "concurrency": 16})], [16, "16 at once"])
 
 
+class Client(unittest.TestCase):
+    def test_the_runs_of_a_load_stand_together(self):
+        def step(contender, rate, ttft):
+            totals = {"p50_ttft_ms": ttft, "p90_ttft_ms": 2 * ttft, "p50_tpot_ms": 6.5, "p90_tpot_ms": 7.25, "p99_itl_ms": 11, "mean_e2el_ms": 1900, "request_throughput": 3.618, "completed": 120, "failed": 1}
+            return {"kind": "vllm_bench", "contender": contender, "rate": rate, "stream": {"input": 9, "output": 3}, "totals": totals}
+        steps = [step("auto", 4, 200), step("never", 2, 100), step("always", 4, 300), {"kind": "vllm_bench", "contender": "late", "rate": 4}]
+        rows = render.client({"steps": steps}).splitlines()[2:]
+        self.assertEqual(rows, ["| 9/3 | 2 | never | 100 / 200 | 6.5 / 7.2 | 11 | 1,900 | 3.62 | 120 / 1 |",
+                                "| 9/3 | 4 | always | 300 / 600 | 6.5 / 7.2 | 11 | 1,900 | 3.62 | 120 / 1 |",
+                                "| 9/3 | 4 | auto | 200 / 400 | 6.5 / 7.2 | 11 | 1,900 | 3.62 | 120 / 1 |"])
+
+
 class Crossover(unittest.TestCase):
     @staticmethod
     def step(contender, ttft, tpot, made, load):
