@@ -2,7 +2,8 @@
 
   render.py --add FOLDER... NAME  keeps FOLDER/summary.json (or the ucx.json of ucx.py), without what no table shows,
                                 as results/NAME.json. The steps of several folders stand one after the other, for
-                                plans with the same engines and contenders
+                                plans with the same engines and contenders. In place of a folder, a file of results/
+                                adds what was kept before
   render.py                     replaces each block of docs/gpu.md between <!-- NAME TABLE --> and <!-- end -->
                                 and draws docs/img/gpu-NAME.svg for each block <!-- NAME pareto -->
   render.py --check             fails where the document or a drawing has other figures than the results
@@ -51,15 +52,23 @@ def add(folders, name):
     results = [kept(folder) for folder in folders]
     whole = results[0]
     for hold, r in enumerate(results[1:], 1):
-        for same in ("engines", "contenders"):
-            if r[same] != whole[same]:
-                raise SystemExit(f"the folders differ in {same}, so their steps cannot stand in one table")
+        for same in (engines_of, lambda of: of["contenders"]):
+            if same(r) != same(whole):
+                raise SystemExit("the folders differ in engines or contenders, so their steps cannot stand in one table")
         whole["steps"] += [{"hold": hold} | s for s in r["steps"]]  # seeds are those of a plan
     with open(os.path.join(HERE, "results", name + ".json"), "w") as f:
         f.write(compact(whole))
 
 
+def engines_of(result):
+    """The engines, on whichever GPUs they ran."""
+    return {name: e | {"gpus": len(e["gpus"])} for name, e in result["engines"].items()}
+
+
 def kept(folder):
+    if folder.endswith(".json"):
+        with open(folder) as f:
+            return json.load(f)
     with open(os.path.join(folder, "summary.json")) as f:
         result = json.load(f)
     priced = prices_of(folder)
