@@ -414,8 +414,8 @@ func (tr offered) isWithinGoal(t *testing.T) {
 	}
 }
 
-// Under loads that were not used to develop auto, whole answers take at most 2 % longer than with the better mode, or 4 %
-// if a number of requests is always open. TTFT p90 is at most 2 % above that of the worse one. TPOT p90 is within 6 or 8 %
+// Under loads that were not used to develop auto, whole answers take at most 2 % longer than with the better mode, or 3 %
+// if a number of requests is always open. TTFT p90 is at most 2 % above that of the worse one. TPOT p90 is within 6 or 7 %
 // of that of always, unless answers have six tokens: those end sooner with some of their prompts on decode. On two H200s
 // each prompt that was tried on decode alone cost the answers there a pause, and at one in twenty that was 1 % of all
 // answers' time.
@@ -443,7 +443,7 @@ func (tr offered) isNeverTheWorst(t *testing.T) {
 	always, auto, never := tr.median(t, PDAlways), tr.median(t, PDAuto), tr.median(t, PDNever)
 	whole, tpot := 1.02, 1.06
 	if tr.open > 0 { // auto serves a burst sooner, so that its answers end together and the next burst is a denser one
-		whole, tpot = 1.04, 1.08
+		whole, tpot = 1.03, 1.07
 	}
 	for size, a := range auto {
 		b, n := always[size], never[size]
