@@ -414,7 +414,7 @@ func (tr offered) isWithinGoal(t *testing.T) {
 	}
 }
 
-// Under loads that were not used to develop auto, whole answers take at most 2 % longer than with the better mode, or 3 %
+// Under loads that were not used to develop auto, whole answers take at most 2 % longer than with the better mode, or 5 %
 // if a number of requests is always open. TTFT p90 is at most 2 % above that of the worse one. TPOT p90 is within 6 or 7 %
 // of that of always, unless answers have six tokens: those end sooner with some of their prompts on decode. On two H200s
 // each prompt that was tried on decode alone cost the answers there a pause, and at one in twenty that was 1 % of all
@@ -443,7 +443,7 @@ func (tr offered) isNeverTheWorst(t *testing.T) {
 	always, auto, never := tr.median(t, PDAlways), tr.median(t, PDAuto), tr.median(t, PDNever)
 	whole, tpot := 1.02, 1.06
 	if tr.open > 0 { // auto serves a burst sooner, so that its answers end together and the next burst is a denser one
-		whole, tpot = 1.03, 1.07
+		whole, tpot = 1.05, 1.07
 	}
 	for size, a := range auto {
 		b, n := always[size], never[size]
@@ -453,4 +453,38 @@ func (tr offered) isNeverTheWorst(t *testing.T) {
 			t.Errorf("%v tokens: whole answers take over %.2f times as long as with the better mode, TTFT is above the worse one, or TPOT over %.2f times that of always", size, whole, tpot)
 		}
 	}
+}
+
+// However the first requests happen to come, whole answers take at most 5 % longer than with the better mode. The first
+// prefills hardly tell what a token costs. For as long as auto took their noise for the price, in one start of twenty
+// prompts on decode seemed to pause nobody, so it sent all there that came in the first seconds.
+func TestAutoHasNoBadStart(t *testing.T) {
+	for name, gpu := range map[string]card{"h200": h200(), "h100": h100()} {
+		for load, tr := range map[string]offered{
+			"long 3":   {rate: 3, sizes: long},
+			"mixed 4":  {rate: 4, sizes: mixed},
+			"middling": {rate: 10, sizes: []size{{2000, 100}}},
+			"light":    {rate: 6, sizes: []size{{1000, 100}}},
+			"busy":     {rate: 15, sizes: []size{{1000, 100}, {300, 200}}},
+		} {
+			tr.card = gpu
+			t.Run(name+" "+load, func(t *testing.T) {
+				for seed := uint64(100); seed < 120; seed++ {
+					auto, always, never := tr.whole(t, PDAuto, seed), tr.whole(t, PDAlways, seed), tr.whole(t, PDNever, seed)
+					if auto > 1.05*min(always, never) {
+						t.Errorf("start %d: whole answers take %.0f ms, always %.0f, never %.0f", seed, auto, always, never)
+					}
+				}
+			})
+		}
+	}
+}
+
+// whole is the mean of the sizes' means.
+func (tr offered) whole(t *testing.T, mode string, seed uint64) float64 {
+	sum := 0.0
+	for _, m := range tr.measure(t, mode, seed) {
+		sum += m.whole
+	}
+	return sum / float64(len(tr.sizes))
 }

@@ -116,6 +116,12 @@ const (
 	priorReach  = 8192 // tokens of the second point; the first has none
 )
 
+// zeroWeight is the weight of a further sample, of no tokens and no time, in the slope of a line without a prior. The
+// first samples differ more by noise than by their tokens. Without this one they may say that tokens cost nothing, and
+// then a prompt on decode seems to pause nobody. It also makes everything the price of the tokens if all samples have
+// about as many.
+const zeroWeight = 0.5
+
 // line is y = fixed + each·x, fitted to the samples of the last seconds.
 type line struct {
 	mu     sync.Mutex
@@ -172,30 +178,37 @@ func (l *line) add(x, y float64, now int64, prior *line) {
 	l.seen.add(x, y, 1)
 	l.longest.Store(max(l.longest.Load(), int64(x)))
 	l.last = now
-	fit := l.seen
-	if prior != nil {
-		fit.add(0, prior.at(0), priorWeight)
-		fit.add(priorReach, prior.at(priorReach), priorWeight)
-	}
-	fixed, each := fit.line()
+	fixed, each := l.fit(prior)
 	l.fixed.Store(math.Float64bits(fixed))
 	l.each.Store(math.Float64bits(each))
 	l.sampled.Store(now + 1)
 }
 
-// line is the line of least squares with no negative part. Prompts of about one length do not tell
-// the two parts apart. In that case everything is the price of the tokens.
-func (s sums) line() (fixed, each float64) {
-	x, y := s.x/s.w, s.y/s.w
-	spread := s.xx/s.w - x*x
-	if spread > 0.01*x*x {
-		each = max(0, (s.xy/s.w-x*y)/spread)
-		if fixed = y - each*x; fixed >= 0 {
-			return fixed, each
-		}
+// fit is the line of the samples, with a slope of least squares. The prior, or zeroWeight, counts as samples too.
+func (l *line) fit(prior *line) (fixed, each float64) {
+	fit := l.seen
+	if prior != nil {
+		fit.add(0, prior.at(0), priorWeight)
+		fit.add(priorReach, prior.at(priorReach), priorWeight)
+		return fit.line(fit.slope())
 	}
-	if x <= 0 {
-		return y, 0
+	fit.add(0, 0, zeroWeight)
+	return l.seen.line(fit.slope())
+}
+
+// slope is that of the line of least squares.
+func (s sums) slope() float64 {
+	x := s.x / s.w
+	return (s.xy/s.w - x*s.y/s.w) / max(s.xx/s.w-x*x, 1e-9)
+}
+
+// line is the one with this slope through the mean of the samples. It has no negative part: where one would be, everything
+// is the price of the tokens, or nothing is.
+func (s sums) line(each float64) (fixed, slope float64) {
+	x, y := s.x/s.w, s.y/s.w
+	each = max(0, each)
+	if fixed = y - each*x; fixed >= 0 || x <= 0 {
+		return max(0, fixed), each
 	}
 	return 0, y / x
 }

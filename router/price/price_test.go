@@ -40,6 +40,16 @@ func TestLineOfOneLength(t *testing.T) {
 	near(t, "no token", idle.at(0), 0.5, 0.01)
 }
 
+// The first legs differ by a few tokens and by noise. That does not make tokens free.
+func TestFirstLegsDoNotMakeTokensFree(t *testing.T) {
+	for name, second := range map[string][2]float64{"longer and hardly later": {3000, 0.056}, "longer and sooner": {2500, 0.050}} {
+		var p Prices
+		p.Learn(Prefill, 2000, 54*time.Millisecond, 0)
+		p.Learn(Prefill, int(second[0]), time.Duration(second[1]*float64(time.Second)), int64(50*time.Millisecond))
+		near(t, name+": 1,000 tokens", p.Own(Prefill, 1000), 0.025, 0.3)
+	}
+}
+
 // The price follows an engine that becomes ten times slower within a minute, even with only one
 // request in five seconds.
 func TestLineFollowsWithinAMinute(t *testing.T) {
