@@ -202,8 +202,8 @@ func (s sums) slope() float64 {
 	return (s.xy/s.w - x*s.y/s.w) / max(s.xx/s.w-x*x, 1e-9)
 }
 
-// line is the one with this slope through the mean of the samples. It has no negative part: where one would be, everything
-// is the price of the tokens, or nothing is.
+// line is the one with this slope through the mean of the samples. No part is negative: without a fixed part, everything
+// is the price of the tokens.
 func (s sums) line(each float64) (fixed, slope float64) {
 	x, y := s.x/s.w, s.y/s.w
 	each = max(0, each)
