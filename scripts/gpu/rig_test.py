@@ -126,6 +126,30 @@ class Client(unittest.TestCase):
                                 "| 9/3 | 4 | auto | 200 / 400 | 6.5 / 7.2 | 11 | 1,900 | 3.62 | 120 / 1 |"])
 
 
+class Add(unittest.TestCase):
+    def kept(self, gpus, seed, mode="always"):
+        return {"engines": {"P": {"gpus": gpus, "kv": "30G"}}, "contenders": {"always": {"mode": mode}}, "steps": [{"kind": "serve", "seed": seed}]}
+
+    def add(self, *results):
+        with tempfile.TemporaryDirectory() as here, mock.patch.object(render, "HERE", here):
+            os.mkdir(os.path.join(here, "results"))
+            files = [os.path.join(here, f"{i}.json") for i in range(len(results))]
+            for file, r in zip(files, results):
+                with open(file, "w") as f:
+                    json.dump(r, f)
+            render.add(files, "both")
+            return render.result_of("both")["steps"]
+
+    def test_runs_on_other_gpus_stand_after_the_earlier_ones(self):
+        steps = self.add(self.kept([2], 7), self.kept([0], 7))
+        self.assertEqual(steps, [{"kind": "serve", "seed": 7}, {"hold": 1, "kind": "serve", "seed": 7}])
+
+    def test_runs_of_other_contenders_or_more_gpus_do_not(self):
+        for other in (self.kept([0], 7, mode="never"), self.kept([0, 1], 7)):
+            with self.assertRaises(SystemExit):
+                self.add(self.kept([2], 7), other)
+
+
 class Crossover(unittest.TestCase):
     @staticmethod
     def step(contender, ttft, tpot, made, load):
