@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -211,10 +212,55 @@ func TestAPromptDoesNotPauseItsOwnAnswer(t *testing.T) {
 			t.Fatal(got.status, got.body)
 		}
 	}
+	if got := r.stallShare(t); got < 0.9 || got > 1.1 {
+		t.Errorf("a share of %.2f of a prompt's time is lost by others, want 1: there were none", got)
+	}
+}
+
+// The first event of a list of prompts comes when the first of them are computed, so its time is not that of all.
+func TestListsOfPromptsDoNotPriceTheirTokens(t *testing.T) {
+	r := newRig(t, rigOptions{router: func(c *router.Config) { c.PD.Mode = router.PDAuto }})
+	list := `{"model":"sim","stream":true,"max_tokens":4,"prompt":["a","` + strings.Repeat("abc ", 50) + `"]}`
+	if got := r.post("/v1/completions", list); got.status != 200 || pathOf(got) != "decode_only prompt_list" {
+		t.Fatal(got.status, got.body, pathOf(got))
+	}
+	var advice struct {
+		Prices map[string]json.RawMessage `json:"prices"`
+	}
+	if err := json.Unmarshal([]byte(r.adminText("/advice")), &advice); err != nil || advice.Prices["local"] != nil {
+		t.Errorf("a price of prompts on decode, learned from a list: %s (%v)", advice.Prices["local"], err)
+	}
+}
+
+// A stream of four choices has four events for each step of the engine, so it is no slower for the events that it has.
+func TestSeveralChoicesDoNotTellTheStallShare(t *testing.T) {
+	r := newRig(t, rigOptions{
+		router: func(c *router.Config) { c.PD.Mode = router.PDNever },
+		engine: func(o *sim.Options) { o.PrefillTokensPerSecond, o.TokenLatency = 200, 10*time.Millisecond },
+	})
+	var answers sync.WaitGroup
+	for i := range 20 {
+		answers.Go(func() {
+			r.post("/v1/completions", fmt.Sprintf(`{"model":"sim","stream":true,"max_tokens":200,"n":%d,"prompt":"%d"}`, 1+i%2*3, i))
+		})
+	}
+	for i := range 3 {
+		time.Sleep(300 * time.Millisecond) // the answers have begun
+		r.post("/v1/completions", strings.Replace(streamBody(50), "abc", fmt.Sprintf("%03d", i), 1))
+	}
+	answers.Wait()
+	if got := r.stallShare(t); got < 0.7 || got > 1.3 {
+		t.Errorf("running answers lose %.2f of a prompt's time, want about 1", got)
+	}
+}
+
+func (r *rig) stallShare(t *testing.T) float64 {
+	t.Helper()
 	var advice struct {
 		StallShare float64 `json:"stall_share"`
 	}
-	if err := json.Unmarshal([]byte(r.adminText("/advice")), &advice); err != nil || advice.StallShare < 0.9 || advice.StallShare > 1.1 {
-		t.Errorf("a share of %.2f of a prompt's time is lost by others, want 1: there were none (%v)", advice.StallShare, err)
+	if err := json.Unmarshal([]byte(r.adminText("/advice")), &advice); err != nil {
+		t.Fatal(err)
 	}
+	return advice.StallShare
 }

@@ -33,11 +33,9 @@ type decodeLeg struct {
 	started  time.Time
 	span     trace.Leg
 	// The router learns prices from these. own is the estimated tokens that D does not have in
-	// its cache, and ahead those that it was already computing. began is the time of the first
-	// event, and local the time that D had spent on prefills by then.
+	// its cache, and ahead those that it was already computing. streams is what D did at the first event.
 	own, ahead int
-	began      time.Time
-	local      time.Duration
+	streams    router.Streaming
 
 	// The answer. A streamed one is events, relayed as they come. Any other is whole, and is
 	// buffered and checked unless it is too large for that.

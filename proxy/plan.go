@@ -77,26 +77,22 @@ func (c *completion) prefilled() {
 func (c *completion) firstToken() {
 	d := &c.d
 	d.lease.Computed()
-	now := time.Now()
-	took := now.Sub(c.times.handed)
-	if !d.streamed {
-		if c.path == pathDecodeOnly {
-			c.s.router.Computed(d.lease.Backend, d.ahead, d.own, -1)
-		}
-		return
-	}
-	if c.path == pathDecodeOnly {
+	took := time.Since(c.times.handed)
+	switch {
+	case c.path == pathDecodeOnly && d.streamed && c.req.Bypass() == kvparams.ReasonNone:
 		c.s.router.Computed(d.lease.Backend, d.ahead, d.own, took)
-	} else if !c.dialect().Concurrent() { // otherwise the time has P's prefill in it
+	case c.path == pathDecodeOnly: // the first event of several prompts comes before the others are computed
+		c.s.router.Computed(d.lease.Backend, d.ahead, d.own, -1)
+	case d.streamed && !c.dialect().Concurrent(): // otherwise the time has P's prefill in it
 		c.s.router.Pulled(d.lease.Beside(), d.own, took)
 	}
-	d.began, d.local = now, d.lease.Backend.LocalTime() // its own prompt is over, and does not pause it
+	d.streams = d.lease.Backend.Streams() // its own prompt is over, and does not pause it
 }
 
 // streamEnded tells the router how a complete stream went on after its first event.
 func (c *completion) streamEnded() {
 	d := &c.d
-	c.s.router.StreamEnded(d.relay.events, d.lease.Backend.LocalTime()-d.local, time.Since(d.began))
+	c.s.router.StreamEnded(d.lease.Backend, d.streams, d.relay.events/d.relay.choices)
 }
 
 // dialect is how the engines of this round hand blocks over. Both have one connector.

@@ -43,7 +43,8 @@ func (b *Backend) local(now int64, rate float64) float64 {
 		return 0
 	}
 	n := float64(max(b.computing.Load(), 0))
-	whole := max(float64(b.whole.Load()-now)*rate, 0)
+	// An estimate that is too high adds up over answers that overlap, but no prompt is computed once its answer has ended.
+	whole := min(max(float64(b.whole.Load()-now)*rate, 0), max(float64(b.tokens.Load())-n, 0))
 	if n == 0 || rate == 0 {
 		return n + whole
 	}

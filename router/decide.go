@@ -89,6 +89,9 @@ const (
 	exploreAnyway = 20 * time.Second
 	exploreShare  = 100
 	exploreAgain  = 10
+	// A transfer's price that is older than wholeTrusts says nothing of an answer that comes whole. No such answer could
+	// correct it, and one slow transfer would keep all of them on decode for ever.
+	wholeTrusts = 5 * time.Minute
 	// No prompt whose prefill has ended waits for the blocks of others to spare running answers their pauses, if that takes
 	// more than queueRatio times as long as its first token would take on D alone, and more than queueLeast. Otherwise
 	// prompts would line up after slow transfers as soon as there are many answers.
@@ -174,6 +177,9 @@ func (s *Snapshot) splitCost(p *Backend, prompt Prompt, pulls pullLoad, now int6
 	ahead := s.queued(p) + p.backlog(now, rateOf(r.prices.Pace())) + p.externalTokens(now)
 	prefill := r.prices.Cost(price.Prefill, ahead+float64(max(0, prompt.Tokens-prompt.CachedPrefill)))
 	pull := r.prices.Cost(price.Transfer, float64(max(0, prompt.Tokens-prompt.CachedDecode)))
+	if prompt.Whole && r.prices.Age(price.Transfer, now) > wholeTrusts {
+		pull = 0 // as if it were not known
+	}
 	waited := pulls.waited.Seconds()
 	reads := float64(pulls.before) * r.prices.PerToken(price.Transfer)
 	wait = max(0, reads-prefill)
@@ -265,10 +271,10 @@ func (c *chooser) tries(now int64) bool {
 
 // explores reports whether this request is spent on the other way.
 func (r *Router) explores(d Decision, prompt Prompt) bool {
+	decided := r.chooser.decided.Add(1)
 	if prompt.Whole {
 		return false // nothing would be learned
 	}
-	decided := r.chooser.decided.Add(1)
 	this, other, cached := price.Prefill, price.Local, prompt.CachedPrefill
 	cost, chosen := d.LocalCost, d.SplitCost
 	if !d.Split {

@@ -666,6 +666,29 @@ func TestDecideExploresNothingAtFirst(t *testing.T) {
 	}
 }
 
+// Estimates that are too high, as of prompts whose cached part is not known, do not add up to more than is in flight.
+func TestWholeAnswersComputeNoMoreThanIsInFlight(t *testing.T) {
+	x := newPricer(t)
+	x.learn(100, 50, 100)
+	before := new(Lease)
+	for range 200 { // answers that overlap, each of 2.4 s by the estimate and 0.2 s in truth
+		l := new(Lease)
+		if err := x.s.AcquireFor(Want{Role: Decode, Tokens: 24000}, l); err != nil {
+			t.Fatal(err)
+		}
+		l.Compute(24000, false)
+		x.now = x.now.Add(100 * time.Millisecond)
+		if before.Held() {
+			before.Release(OK)
+		}
+		before = l
+	}
+	if n := x.d.local(x.r.now(), rateOf(x.r.prices.LocalPace())); n > 24000 {
+		t.Errorf("%.0f tokens to compute, with 24000 in flight", n)
+	}
+	before.Release(OK)
+}
+
 // An answer that comes whole has no time to its first token, so its request is not spent, and what
 // decode computed for it counts at the price of such work.
 func TestWholeAnswersExploreNothing(t *testing.T) {
@@ -685,6 +708,50 @@ func TestWholeAnswersExploreNothing(t *testing.T) {
 	near(t, "seconds of decode", (fresh.d.LocalTime() - before).Seconds(), 0.1, 0.02)
 	if p := fresh.r.Prices(); p[price.Local.String()] != (price.Price{}) {
 		t.Errorf("learned from an answer without a time: %+v", p)
+	}
+}
+
+// Where most answers come whole, they count among the requests of which one in a hundred is spent, so that the few
+// streams soon tell.
+func TestFewStreamsExploreForAllRequests(t *testing.T) {
+	x := newPricer(t)
+	x.learn(100, 60, 50)
+	auto := PD{Mode: PDAuto, StallWeight: StallWeight}
+	for range 60 {
+		for range 20 {
+			x.now = x.now.Add(50 * time.Millisecond)
+			x.decide(auto, x.p, x.d, Prompt{Tokens: 1000, Whole: true})
+		}
+		if d := x.decide(auto, x.p, x.d, Prompt{Tokens: 1000}); d.Reason == ReasonExplore {
+			return
+		}
+		x.r.Computed(x.d, 0, 1000, 50*time.Millisecond)
+	}
+	t.Error("in a minute with 60 streams and 1,200 whole answers, no request tried the split")
+}
+
+// The only stream, a try by hand, had a slow transfer. Answers that come whole cannot correct its price.
+func TestASlowTransferDoesNotKeepWholeAnswersOnDecode(t *testing.T) {
+	x := newPricer(t)
+	x.r.Prefilled(0, 500, 50*time.Millisecond)
+	x.r.Pulled(0, 500, 2*time.Second)
+	x.d.inflight.Add(20)
+	split := func() bool {
+		d := x.decide(PD{Mode: PDAuto, StallWeight: StallWeight}, x.p, x.d, Prompt{Tokens: 1500, Whole: true})
+		if d.Split {
+			x.r.Prefilled(0, 1500, 150*time.Millisecond)
+		}
+		return d.Split
+	}
+	if split() {
+		t.Error("a transfer of 6 s is expected, and the request is split")
+	}
+	for range 600 {
+		x.now = x.now.Add(time.Second)
+		split()
+	}
+	if !split() {
+		t.Error("ten minutes later, requests still go to decode because of one transfer")
 	}
 }
 

@@ -51,10 +51,23 @@ func (r *Router) learn(w price.Work, tokens int, took time.Duration, now int64) 
 	r.prices.Learn(w, tokens, took, now)
 }
 
-// StreamEnded learns from a stream with the given number of tokens. took is the time after its first
-// event, and local is how much the LocalTime of its backend grew in that time.
-func (r *Router) StreamEnded(tokens int, local, took time.Duration) {
-	r.prices.StreamEnded(tokens, local, took)
+// Streaming is what a decode backend did when a stream had its first event.
+type Streaming struct {
+	at     int64 // by the router's clock
+	local  time.Duration
+	beside int64 // requests in flight
+}
+
+// Streams notes that a stream has its first event now.
+func (b *Backend) Streams() Streaming {
+	return Streaming{b.router.now(), b.LocalTime(), b.inflight.Load()}
+}
+
+// StreamEnded learns from a stream with the given number of tokens, whose first event was at s on d. Half of the
+// requests in flight at either end is about what it had beside it.
+func (r *Router) StreamEnded(d *Backend, s Streaming, tokens int) {
+	batch := float64(s.beside+d.inflight.Load()) / 2
+	r.prices.StreamEnded(tokens, batch, d.LocalTime()-s.local, time.Duration(r.now()-s.at))
 }
 
 // StallShare is the share of the time of a decode engine's own prefills that its running streams lose.

@@ -46,11 +46,11 @@ func (p *Prices) Learn(w Work, tokens int, took time.Duration, now int64) {
 	p.lines[w].add(float64(tokens), took.Seconds(), now, prior)
 }
 
-// StreamEnded learns from a stream with the given number of tokens. took is the time after its first
-// event. local is the part of that time that the engine spent on its own prefills.
-func (p *Prices) StreamEnded(tokens int, local, took time.Duration) {
+// StreamEnded learns from a stream with the given number of tokens, which ran among batch streams on average. took is
+// the time after its first event. local is the part of that time that the engine spent on its own prefills.
+func (p *Prices) StreamEnded(tokens int, batch float64, local, took time.Duration) {
 	if tokens > 0 && took > 0 {
-		p.drag.add(float64(tokens), local.Seconds(), took.Seconds())
+		p.drag.add(float64(tokens), batch, local.Seconds(), took.Seconds())
 	}
 }
 
@@ -214,23 +214,30 @@ func (s sums) line(each float64) (fixed, slope float64) {
 }
 
 // drag is the part of the time of a decode engine's own prefills that its running streams lose.
-// It is fitted over the streams that ended lately: T = tokens·itl + drag·local. T is the time of
-// a stream after its first event, local the seconds of prefill in that time.
+// It is fitted over the streams that ended lately: T = tokens·(each + crowd·batch) + share·local. T is the
+// time of a stream after its first event, batch the streams that ran beside it, and local the seconds of
+// prefill in that time.
 type drag struct {
-	mu                 sync.Mutex
-	kk, kl, ll, kt, lt float64
-	streams            int           // so far, up to dragProven
-	odd                int           // outliers since the last stream that was none
-	share              atomic.Uint64 // bits of 1 + share; 0 if not measured
+	mu                     sync.Mutex
+	nn, nb, bb, nl, bl, ll float64 // sums of products: n is tokens, b is tokens·batch, l is local
+	nt, bt, lt             float64 // t is T
+	each, crowd            float64
+	streams                int           // so far, up to dragProven
+	odd                    int           // outliers since the last stream that was none
+	share                  atomic.Uint64 // bits of 1 + share; 0 if not measured
 }
 
 // dragUnknown assumes that a prefill stops all streams for as long as it takes.
 const dragUnknown = 1
 
 // dragPrior is what dragUnknown counts for among the streams, in square seconds of prefill beside a stream.
-// The first streams, or those beside short prompts alone, differ by their batches more than by these
-// seconds. Without the prior they may tell a share of 0, and then long prompts go to decode.
-const dragPrior = 0.25
+// Streams beside few prompts differ by more than by these seconds, and a share of 0 would send long prompts
+// to decode.
+const dragPrior = 1
+
+// dragCrowd is what a crowd of 0 counts for, in square streams for each square token. It keeps streams whose
+// batches are about the same from telling what a larger one costs.
+const dragCrowd = 1e-3
 
 // dragKeep is the weight that a sample keeps with each later one.
 const dragKeep = 1 - 1.0/64
@@ -244,14 +251,12 @@ const (
 )
 
 // strange reports whether a stream is an outlier. d.mu is held.
-func (d *drag) strange(tokens, local, took float64) bool {
+func (d *drag) strange(tokens, batch, local, took float64) bool {
 	if d.streams < dragProven {
 		d.streams++
 		return false
 	}
-	share := d.load()
-	each := max(0, d.kt-share*d.kl) / d.kk
-	if took <= dragOutlier*(tokens*each+share*local) {
+	if took <= dragOutlier*(tokens*max(0, d.each+d.crowd*batch)+d.load()*local) {
 		d.odd = 0
 		return false
 	}
@@ -259,20 +264,35 @@ func (d *drag) strange(tokens, local, took float64) bool {
 	return d.odd <= dragProven
 }
 
-func (d *drag) add(tokens, local, took float64) {
+func (d *drag) add(tokens, batch, local, took float64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.strange(tokens, local, took) {
+	if d.strange(tokens, batch, local, took) {
 		return
 	}
-	d.kk = d.kk*dragKeep + tokens*tokens
-	d.kl = d.kl*dragKeep + tokens*local
-	d.ll = d.ll*dragKeep + local*local
-	d.kt = d.kt*dragKeep + tokens*took
-	d.lt = d.lt*dragKeep + local*took
-	det := d.kk*(d.ll+dragPrior) - d.kl*d.kl
-	share := (d.kk*(d.lt+dragPrior*dragUnknown) - d.kl*d.kt) / det
-	d.share.Store(math.Float64bits(1 + min(max(share, 0), 4)))
+	n, b := tokens, tokens*batch
+	d.nn, d.nb, d.bb = d.nn*dragKeep+n*n, d.nb*dragKeep+n*b, d.bb*dragKeep+b*b
+	d.nl, d.bl, d.ll = d.nl*dragKeep+n*local, d.bl*dragKeep+b*local, d.ll*dragKeep+local*local
+	d.nt, d.bt, d.lt = d.nt*dragKeep+n*took, d.bt*dragKeep+b*took, d.lt*dragKeep+local*took
+	d.fit()
+}
+
+// fit solves the normal equations for the share, and then for the rest with the share that it may have. d.mu is held.
+func (d *drag) fit() {
+	eachL, crowdL := d.decoding(d.nl, d.bl)
+	eachT, crowdT := d.decoding(d.nt, d.bt)
+	own := d.ll + dragPrior - eachL*d.nl - crowdL*d.bl // of local, what decoding does not explain
+	share := (d.lt + dragPrior*dragUnknown - eachT*d.nl - crowdT*d.bl) / own
+	share = min(max(share, 0), 4)
+	d.each, d.crowd = eachT-share*eachL, crowdT-share*crowdL
+	d.share.Store(math.Float64bits(1 + share))
+}
+
+// decoding fits y = n·each + b·crowd, where ny and by are the sums of the products with y.
+func (d *drag) decoding(ny, by float64) (each, crowd float64) {
+	bb := d.bb + dragCrowd*d.nn
+	det := d.nn*bb - d.nb*d.nb
+	return (ny*bb - by*d.nb) / det, (by*d.nn - ny*d.nb) / det
 }
 
 // load is the share, 0 to 4.
