@@ -129,11 +129,18 @@ func (r *Request) PromptBytes() int {
 	return n
 }
 
+// PromptText is what PromptBytes is without its images, sounds and videos, and how many of these there are. The bytes
+// of an image say nothing of its tokens, and by its URL it has hardly any.
+func (r *Request) PromptText() (size, media int) {
+	return r.PromptBytes() - r.partBytes, r.parts
+}
+
 // PromptTokens is the length of the prompt in tokens. It is exact for lists of token ids. Otherwise, it
-// is an estimate from PromptBytes and the bytes per token.
-func (r *Request) PromptTokens(tokenBytes float64) (n int, exact bool) {
+// is an estimate from PromptText, the bytes per token, and the tokens of an image, sound or video.
+func (r *Request) PromptTokens(tokenBytes, mediaTokens float64) (n int, exact bool) {
 	if r.tokens >= 0 {
 		return r.tokens, true
 	}
-	return int(float64(r.PromptBytes()) / tokenBytes), false
+	size, media := r.PromptText()
+	return int(float64(size)/tokenBytes + float64(media)*mediaTokens), false
 }

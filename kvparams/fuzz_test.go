@@ -93,7 +93,7 @@ func checkFacts(t *testing.T, r *Request, api API, in map[string]any) {
 	if want, _ := in["model"].(string); string(r.Model()) != want {
 		t.Errorf("Model %q, want %q", r.Model(), want)
 	}
-	if tokens, _ := r.PromptTokens(4); r.Choices() < 1 || r.PromptBytes() < 0 || tokens < 0 {
+	if tokens, _ := r.PromptTokens(4, 1000); r.Choices() < 1 || r.PromptBytes() < 0 || tokens < 0 {
 		t.Errorf("Choices %d, PromptBytes %d, PromptTokens %d", r.Choices(), r.PromptBytes(), tokens)
 	}
 	reason := r.Bypass()

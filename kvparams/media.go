@@ -11,7 +11,7 @@ func (a API) encodes() bool { return a == Chat || a == Messages }
 // readMessage validates the message at i and notes the images, sounds and videos in its content.
 func (r *Request) readMessage(i, depth int) (end int) {
 	s := &r.s
-	if !r.FindMedia || !r.api.encodes() || s.byteAt(i) != '{' {
+	if s.byteAt(i) != '{' {
 		return s.value(i, depth)
 	}
 	in := s.enter(i, depth)
@@ -35,31 +35,67 @@ func (r *Request) readPart(i, depth int) (end int) {
 	if s.byteAt(i) != '{' {
 		return s.value(i, depth)
 	}
-	media := false
+	var media medium
 	in := s.enter(i, depth)
 	for in.next(s) {
-		media = media || r.api == Chat && holdsMedia(r.decode(&in)) && s.byteAt(in.at) != 'n'
-		kind := r.api == Messages && string(r.decode(&in)) == "type"
+		name := r.decode(&in)
+		kind := r.api == Messages && string(name) == "type"
+		if r.api != Messages && s.byteAt(in.at) != 'n' {
+			media = max(media, mediumOf(name))
+		}
 		end := s.value(in.at, in.depth)
 		if kind && end > 0 && s.b[in.at] == '"' {
-			media = string(text(s.b, inner(span{in.at, end}))) == "image"
+			media = mediumOfType(text(s.b, inner(span{in.at, end})))
 		}
 		in.done(end)
 	}
-	if media && in.pos > 0 && len(r.media) <= maxMedia {
-		r.media = append(r.media, span{i, in.pos})
+	if in.pos > 0 {
+		r.noteMedia(span{i, in.pos}, media)
 	}
 	return in.pos
 }
 
-// holdsMedia reports whether a part of a chat with a member of this name is one that engines encode.
-// What the client has encoded itself (image_embeds and audio_embeds) is not.
-func holdsMedia(name []byte) bool {
+// noteMedia notes a part of a message.
+func (r *Request) noteMedia(part span, media medium) {
+	if media == notMedia {
+		return
+	}
+	r.parts++
+	r.partBytes += part.end - part.at
+	if media == rawMedia && r.FindMedia && r.api.encodes() && len(r.media) <= maxMedia {
+		r.media = append(r.media, part)
+	}
+}
+
+// medium is what a part of a message holds.
+type medium uint8
+
+const (
+	notMedia     medium = iota
+	encodedMedia        // what the client has encoded itself, and files
+	rawMedia            // what engines encode
+)
+
+// mediumOf is the medium of a part with a member of this name. file_data is of the responses API.
+func mediumOf(name []byte) medium {
 	switch string(name) {
 	case "image_url", "audio_url", "video_url", "input_audio":
-		return true
+		return rawMedia
+	case "image_embeds", "audio_embeds", "file_data":
+		return encodedMedia
 	}
-	return false
+	return notMedia
+}
+
+// mediumOfType is the medium of a part of Anthropic's API with this type.
+func mediumOfType(kind []byte) medium {
+	switch string(kind) {
+	case "image":
+		return rawMedia
+	case "document":
+		return encodedMedia
+	}
+	return notMedia
 }
 
 // Media is how many images, sounds and videos of the request an encode leg can encode. It is 0 without

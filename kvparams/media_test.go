@@ -166,3 +166,43 @@ func BenchmarkScanForMedia(b *testing.B) {
 		}
 	}
 }
+
+// The bytes of an image are not text, whichever API it comes by, and whether encode legs exist or not.
+func TestPromptTextHasNoMedia(t *testing.T) {
+	data := strings.Repeat("A", 100_000)
+	for _, tc := range []struct {
+		api   API
+		part  string
+		media int
+	}{
+		{Chat, `{"type":"image_url","image_url":{"url":"data:image/png;base64,` + data + `"}}`, 1},
+		{Chat, `{"type":"image_url","image_url":{"url":"https://example.com/a.png"}}`, 1},
+		{Chat, `{"type":"input_audio","input_audio":{"data":"` + data + `","format":"wav"}}`, 1},
+		{Chat, `{"type":"image_embeds","image_embeds":"` + data + `"}`, 1},
+		{Chat, `{"type":"text","text":"` + data + `"}`, 0},
+		{Chat, `{"image_url":null,"text":"` + data + `"}`, 0},
+		{Messages, `{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + data + `"}}`, 1},
+		{Messages, `{"type":"document","source":{"type":"base64","data":"` + data + `"}}`, 1},
+		{Responses, `{"type":"input_image","image_url":"data:image/png;base64,` + data + `"}`, 1},
+		{Responses, `{"type":"input_file","file_data":"` + data + `"}`, 1},
+	} {
+		member := "messages"
+		if tc.api == Responses {
+			member = "input"
+		}
+		text := `{"type":"text","text":"` + strings.Repeat("word ", 400) + `"}`
+		var r Request
+		if err := r.Parse(tc.api, []byte(`{"`+member+`":[{"role":"user","content":[`+text+`,`+tc.part+`]}]}`)); err != nil {
+			t.Fatal(err)
+		}
+		size, media := r.PromptText()
+		want, tokens := 2056, 514+1000*tc.media
+		if tc.media == 0 {
+			want, tokens = want+len(tc.part), tokens+len(tc.part)/4
+		}
+		n, exact := r.PromptTokens(4, 1000)
+		if size < want-20 || size > want+20 || media != tc.media || n < tokens-10 || n > tokens+10 || exact {
+			t.Errorf("%.60s: %d bytes of text and %d media, %d tokens; want about %d, %d and %d", tc.part, size, media, n, want, tc.media, tokens)
+		}
+	}
+}

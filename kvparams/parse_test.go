@@ -211,7 +211,7 @@ func TestFacts(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			r := parse(t, c.api, c.body)
-			tokens, _ := r.PromptTokens(4)
+			tokens, _ := r.PromptTokens(4, 1000)
 			got := facts{r.Stream(), r.IncludeUsage(), r.ForcedTool(), r.Choices(), r.PromptBytes(), tokens, string(r.Model())}
 			if got != c.want {
 				t.Errorf("%s\n got %+v\nwant %+v", c.body, got, c.want)
@@ -227,7 +227,7 @@ func TestReuse(t *testing.T) {
 	if err := r.Parse(Chat, []byte(`{"z":1}`)); err != nil {
 		t.Fatal(err)
 	}
-	if tokens, _ := r.PromptTokens(4); r.Model() != nil || r.Stream() || r.IncludeUsage() || r.Choices() != 1 || tokens != 0 || r.Bypass() != ReasonNone {
+	if tokens, _ := r.PromptTokens(4, 1000); r.Model() != nil || r.Stream() || r.IncludeUsage() || r.Choices() != 1 || tokens != 0 || r.Bypass() != ReasonNone {
 		t.Errorf("left over: %+v", r)
 	}
 	if got := join(r.AppendPlain(nil)); got != `{"z":1}` {

@@ -261,7 +261,7 @@ func TestBlocksOfOtherAPIs(t *testing.T) {
 	if err := r.Parse(Generate, []byte(`{"token_ids":[1,2,3]}`)); err != nil {
 		t.Fatal(err)
 	}
-	if n, exact := r.PromptTokens(4); n != 3 || !exact {
+	if n, exact := r.PromptTokens(4, 1000); n != 3 || !exact {
 		t.Errorf("%d tokens, exact %v", n, exact)
 	}
 }

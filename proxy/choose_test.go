@@ -264,3 +264,25 @@ func (r *rig) stallShare(t *testing.T) float64 {
 	}
 	return advice.StallShare
 }
+
+// An image of a megabyte has some thousand tokens. Were its bytes counted as text, the price of a token would fall to
+// nothing, and with it that of the pauses of running answers.
+func TestImagesAreNotPricedAsText(t *testing.T) {
+	r := newRig(t, rigOptions{router: func(c *router.Config) { c.PD.Mode = router.PDAuto }})
+	image := `{"type":"image_url","image_url":{"url":"data:image/png;base64,` + strings.Repeat("A", 1<<20) + `"}}`
+	body := `{"model":"sim","stream":true,"max_tokens":4,"messages":[{"role":"user","content":[{"type":"text","text":"what is this?"},` + image + `]}]}`
+	if got := r.post("/v1/chat/completions", body); got.status != 200 {
+		t.Fatal(got.status, got.body)
+	}
+	var line struct {
+		Tokens int `json:"prompt_tokens"`
+	}
+	for log := range strings.Lines(r.logs.String()) {
+		if strings.Contains(log, `"path priced"`) && json.Unmarshal([]byte(log), &line) != nil {
+			t.Fatal(log)
+		}
+	}
+	if line.Tokens < 100 || line.Tokens > 5000 {
+		t.Errorf("the prompt is expected to have %d tokens", line.Tokens)
+	}
+}

@@ -210,7 +210,7 @@ func (c *completion) admit() *fault.Error {
 	if err := c.s.permit(&c.use, model); err != nil {
 		return err
 	}
-	c.tokens, _ = c.req.PromptTokens(c.s.router.TokenBytes())
+	c.tokens, _ = c.req.PromptTokens(c.s.router.TokenBytes(), c.s.router.MediaTokens())
 	return c.s.charge(&c.use, c.tokens, time.Now())
 }
 

@@ -67,8 +67,9 @@ func (c *completion) prefilled() {
 		// P knows which part was cached. The prompt stays in estimated tokens, as prices do.
 		own = int(float64(c.tokens) * max(0, 1-float64(c.p.cached)/float64(c.p.prompt)))
 	}
-	if _, exact := c.req.PromptTokens(1); !exact {
-		c.s.router.ObservePrompt(c.req.PromptBytes(), c.p.prompt)
+	if _, exact := c.req.PromptTokens(1, 0); !exact {
+		size, media := c.req.PromptText()
+		c.s.router.ObservePrompt(size, media, c.p.prompt)
 	}
 	c.s.router.Prefilled(c.p.lease.Ahead(), own, c.times.prefill)
 }

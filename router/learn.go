@@ -9,12 +9,13 @@ import (
 // learned is what live traffic has taught the router. It outlives snapshots, and no snapshot
 // holds any of it.
 type learned struct {
-	pairs      Pairs
-	prices     price.Prices
-	prompts    [roleCount]price.PromptSize // by Role
-	tokenBytes price.TokenBytes
-	chooser    chooser
-	traffic    traffic
+	pairs       Pairs
+	prices      price.Prices
+	prompts     [roleCount]price.PromptSize // by Role
+	tokenBytes  price.TokenBytes
+	mediaTokens price.MediaTokens
+	chooser     chooser
+	traffic     traffic
 }
 
 // Prefilled learns from a prefill leg. own is its uncached tokens, and ahead is the tokens that its
@@ -82,8 +83,17 @@ func (r *Router) Prices() map[string]price.Price { return r.prices.List(r.now())
 func (b *Backend) LocalTime() time.Duration { return time.Duration(b.localNanos.Load()) }
 
 // ObservePrompt improves the estimate of token counts. It takes the tokens that an engine counted in a
-// prompt (usage.prompt_tokens), and the size of the prompt from kvparams.Request.PromptBytes.
-func (r *Router) ObservePrompt(bytes, tokens int) { r.tokenBytes.Observe(bytes, tokens) }
+// prompt (usage.prompt_tokens), and the size and the media of the prompt from kvparams.Request.PromptText.
+func (r *Router) ObservePrompt(bytes, media, tokens int) {
+	if media == 0 {
+		r.tokenBytes.Observe(bytes, tokens)
+		return
+	}
+	r.mediaTokens.Observe((float64(tokens) - float64(bytes)/r.TokenBytes()) / float64(media))
+}
 
 // TokenBytes is the mean number of bytes that a token of a prompt takes in the request body.
 func (r *Router) TokenBytes() float64 { return r.tokenBytes.Load() }
+
+// MediaTokens is the mean number of tokens of an image, sound or video.
+func (r *Router) MediaTokens() float64 { return r.mediaTokens.Load() }

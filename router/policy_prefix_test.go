@@ -236,10 +236,10 @@ func TestKVSizeBoundsTheEstimate(t *testing.T) {
 		t.Errorf("%d tokens, want those of 20 blocks", n)
 	}
 	for range 1000 {
-		r.ObservePrompt(8000, 1000) // twice as many bytes in a token
+		r.ObservePrompt(8000, 0, 1000) // twice as many bytes in a token
 	}
-	r.ObservePrompt(0, 5)
-	r.ObservePrompt(5, 0)
+	r.ObservePrompt(0, 0, 5)
+	r.ObservePrompt(5, 0, 0)
 	if m := r.TokenBytes(); m < 7.9 || m > 8 {
 		t.Errorf("%v bytes a token", m)
 	}

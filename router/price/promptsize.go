@@ -55,7 +55,7 @@ func (m *TokenBytes) Observe(bytes, tokens int) {
 	if bytes <= 0 || tokens <= 0 {
 		return
 	}
-	x := min(max(float64(bytes)/float64(tokens), 1), 16) // an image has many more bytes for its tokens
+	x := min(max(float64(bytes)/float64(tokens), 1), 16)
 	weight := float64(tokens) / wholePrompt / tokenBytesMemory
 	if tokens >= wholePrompt {
 		seen := min(max(m.seen.Load(), 1)+1, tokenBytesMemory)
@@ -63,4 +63,28 @@ func (m *TokenBytes) Observe(bytes, tokens int) {
 		weight = 1 / float64(seen)
 	}
 	m.bits.Store(math.Float64bits(m.Load() + (x-m.Load())*weight))
+}
+
+// defaultMediaTokens is about an image of 1,024 by 1,024 pixels for Qwen2.5-VL.
+const defaultMediaTokens = 1300
+
+// mediaKeep is the weight that an observation keeps with each later one.
+const mediaKeep = 1 - 1.0/16
+
+// MediaTokens is the measured mean number of tokens of an image, sound or video.
+type MediaTokens struct{ bits atomic.Uint64 } // bits of a float64; 0 if not measured
+
+// Load returns the mean, or defaultMediaTokens before the first measurement.
+func (m *MediaTokens) Load() float64 {
+	if bits := m.bits.Load(); bits != 0 {
+		return math.Float64frombits(bits)
+	}
+	return defaultMediaTokens
+}
+
+// Observe counts a prompt whose images, sounds and videos had that many tokens each. One of two concurrent calls may be
+// lost.
+func (m *MediaTokens) Observe(each float64) {
+	each = max(each, 1) // the text may have been estimated too long
+	m.bits.Store(math.Float64bits(each + (m.Load()-each)*mediaKeep))
 }
