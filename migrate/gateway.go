@@ -49,6 +49,9 @@ const (
 	whyRequestID  = "xpyd takes X-Request-Id"
 )
 
+// aboutSGLang begins a configuration whose engines are SGLang's, because a flag or the router's default says so.
+const aboutSGLang = "This file expects SGLang servers. For vLLM servers with NixlConnector, add --backend vllm to the command line and translate again."
+
 // gatewayRules are the flags that the family shares.
 func gatewayRules() []rule {
 	rules := read(one, "host", "port", "prometheus-host", "prometheus-port", "policy", "prefill-policy", "decode-policy",
@@ -167,7 +170,7 @@ func (w gateway) speak(g given, p *plan) ([]string, error) {
 	switch engine {
 	case "vllm":
 	case "sglang":
-		connector = "sglang"
+		connector, p.about = "sglang", aboutSGLang
 		p.set("connector", connector, g.from(flag)+". SGLang's engines are an experiment (docs/connectors.md)")
 	default:
 		return nil, fmt.Errorf("--%s: %q has no equivalent; xpyd speaks to vllm and, as an experiment, to sglang", flag, engine)
@@ -193,7 +196,8 @@ func (w gateway) pools(g given, p *plan) error {
 		if err != nil {
 			return err
 		}
-		p.set("prefill", list(ranked(prefill, ranks)), g.from(w.pd, "prefill", flag))
+		of, _ := w.engines(g)
+		p.set("prefill", list(ranked(prefill, ranks)), g.from(w.pd, "prefill", flag, of))
 		p.set("decode", list(ranked(g["decode"], ranks)), g.from("decode", flag))
 	} else {
 		p.set("decode", list(ranked(g["worker-urls"], ranks)), g.from("worker-urls", flag)+". Without prefill engines xpyd is a plain balancer over decode")
@@ -202,7 +206,7 @@ func (w gateway) pools(g given, p *plan) error {
 		p.note("worker-urls", "it counts only without --"+w.pd)
 	}
 	for _, flag := range []string{"backend", "runtime"} {
-		if g.has(flag) && (!pd || g.word(flag, "") == "vllm") {
+		if g.has(flag) && !pd {
 			p.note(flag, "xpyd asks the engines by OpenAI's API")
 		}
 	}

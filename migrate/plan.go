@@ -14,6 +14,8 @@ import (
 type plan struct {
 	settings []setting
 	notes    []string
+	// about begins the configuration, where it depends on the flags.
+	about string
 }
 
 // setting is a key with its value as YAML. from says which flags it comes from. No comment shows the
@@ -77,8 +79,10 @@ func address(host, port string) string {
 func (p *plan) yaml(r router) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Made from the command line of %s.\n", r.name)
-	if r.about != "" {
-		fmt.Fprintf(&b, "# %s\n", r.about)
+	for _, about := range []string{r.about, p.about} {
+		if about != "" {
+			fmt.Fprintf(&b, "# %s\n", about)
+		}
 	}
 	sections := []string{""}
 	for _, s := range p.settings {

@@ -23,7 +23,6 @@ func sglangRouter() router {
 	rules = append(rules, without("affinity.headers needs no table of sessions", one, "redis-key-prefix")...)
 	return router{
 		name:  "sglang-router",
-		about: "With prefill engines, this file expects SGLang servers. For vLLM servers with NixlConnector, add --backend vllm to the command line and translate again.",
 		rules: rules, fit: family.fit, skip: []string{"launch", "start"},
 	}
 }

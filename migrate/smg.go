@@ -29,7 +29,6 @@ func smg() router {
 	rules = append(rules, smgRules()...)
 	return router{
 		name:  "smg",
-		about: "With prefill engines, this file expects SGLang servers. For vLLM servers with NixlConnector, add --backend vllm to the command line and translate again.",
 		rules: rules, skip: []string{"launch", "start"},
 		fit: func(g given, p *plan) error {
 			if err := family.fit(g, p); err != nil {
