@@ -38,7 +38,7 @@ type backendCollector struct{ read func() []BackendLoad }
 
 var (
 	inFlightDesc  = prometheus.NewDesc("xpyd_in_flight", "Requests in flight, by role and backend.", []string{"role", "backend"}, nil)
-	upDesc        = prometheus.NewDesc("xpyd_backend_up", "1 when the backend's /health last answered 200.", []string{"role", "backend"}, nil)
+	upDesc        = prometheus.NewDesc("xpyd_backend_up", "1 while the health checks find the backend up (health.fall, health.rise).", []string{"role", "backend"}, nil)
 	readyDesc     = prometheus.NewDesc("xpyd_backend_ready", "1 unless an operator has drained or disabled the backend.", []string{"role", "backend"}, nil)
 	nothingDesc   = prometheus.NewDesc("xpyd_backend_nothing_pulled", "1 while the decode backend answers two-leg requests and its engine pulls no blocks for them.", []string{"role", "backend"}, nil)
 	connectorDesc = prometheus.NewDesc("xpyd_backend_connector_info", "1, labelled with the connector of a backend that names its own.", []string{"role", "backend", "connector"}, nil)

@@ -24,19 +24,20 @@ import (
 )
 
 // deployment is xpyd demo, and a second proxy that has what the demo leaves out: a certificate, caps of
-// requests in flight, keys, handles that nobody gives back, a prefill engine that can die, and a decode engine
-// that cannot pull.
+// requests in flight, keys, handles that nobody gives back, a prefill engine that can die, a decode engine
+// that cannot pull, and an encode engine.
 type deployment struct {
 	xpyd, dir       string
 	demo, second    *process.Process
 	mortal, deaf    engine   // of second; mortal is its only prefill engine
+	encode          engine   // of second
 	proxies         []string // base URLs of the data ports
 	admins          []string // host:port of the admin ports
 	prefill, decode []string // base URLs of engines
 }
 
 func (d *deployment) stop() {
-	for _, p := range []*process.Process{d.second, d.mortal.Process, d.deaf.Process, d.demo} {
+	for _, p := range []*process.Process{d.second, d.mortal.Process, d.deaf.Process, d.encode.Process, d.demo} {
 		if p != nil {
 			p.Stop()
 		}
@@ -48,7 +49,7 @@ func (d *deployment) engines() (all []string) {
 	for _, e := range append(d.prefill, d.decode...) {
 		all = append(all, strings.TrimPrefix(e, "http://"))
 	}
-	return append(all, d.mortal.addr, d.deaf.addr)
+	return append(all, d.mortal.addr, d.deaf.addr, d.encode.addr)
 }
 
 // engine is a simulated engine in a process of its own.
@@ -129,10 +130,10 @@ func (d *deployment) addSecond(ctx context.Context) (err error) {
 	if err := os.WriteFile(keys, fmt.Appendf(nil, "keys:\n- {name: team, sha256: %x}\n- {name: batch, sha256: %x, requests_per_minute: 10}\n", sha256.Sum256([]byte(teamKey)), sha256.Sum256([]byte(batchKey))), 0o600); err != nil {
 		return fmt.Errorf("write keys: %w", err)
 	}
-	if err := errors.Join(d.startMortal(ctx), d.startEngine(ctx, &d.deaf, "deaf", "both")); err != nil {
+	if err := errors.Join(d.startMortal(ctx), d.startEngine(ctx, &d.deaf, "deaf", "both"), d.startEngine(ctx, &d.encode, "encode", "encode")); err != nil {
 		return err
 	}
-	x, err := process.Serve(ctx, filepath.Join(d.dir, "second.log"), nil, d.xpyd, "--prefill", "http://"+d.mortal.addr,
+	x, err := process.Serve(ctx, filepath.Join(d.dir, "second.log"), nil, d.xpyd, "--prefill", "http://"+d.mortal.addr, "--encode", "http://"+d.encode.addr,
 		"--decode", strings.Join(append(d.decode, "http://"+d.deaf.addr), ","), "--tls-cert", cert, "--tls-key", key, "--keys-file", keys,
 		"--prefill-max-in-flight", "1", "--decode-max-in-flight", "2", "--kv-release", "off")
 	if err != nil {
