@@ -17,7 +17,7 @@ var keyHelp = map[string]string{
 	"keys_file":            "YAML `file` of client keys with names and limits. Others may read it, because it holds hashes, but only its owner may write it",
 	"backend_api_key":      "`key` sent to the backends in place of the client's Authorization",
 	"backend_api_key_file": "`file` that holds backend_api_key. Only its owner may read it (mode 0600)",
-	"admin_token":          "bearer `token` of the admin port, for all of its pages except /livez, /readyz and /health. It is required unless the admin port is on loopback or admin_tls.client_ca is set. Prefer admin_token_file, because flags show in ps",
+	"admin_token":          "bearer `token` of the admin port, for all of its pages except /livez, /readyz, /health and the empty status page. It is required unless the admin port is on loopback or admin_tls.client_ca is set. Prefer admin_token_file, because flags show in ps",
 	"admin_token_file":     "`file` that holds admin_token. Only its owner may read it (mode 0600)",
 	"deny_fields":          "top-level request `fields` that xpyd answers with 400",
 	"warmup":               "send one token over each new pair of engines before it gets its share of requests. In pools of more than 16 engines, each engine is tried with 16 partners",
@@ -98,8 +98,8 @@ var keyHelp = map[string]string{
 
 	"affinity.headers": "request `headers` that name a session, such as X-Session-ID. If a request has several, the first in this list counts. Requests of one session go to the same engines while these have room",
 
-	"queue.length":          "most requests that may wait in one pool while all of its engines are at their *_max_in_flight, or while decode_only.max_share is spent. Further ones get 503",
-	"queue.wait":            "how long a request may wait in the queue. Then it gets 503",
+	"queue.length":          "most requests that may wait in one pool while all of its engines are at their *_max_in_flight, or while decode_only.max_share is spent. Further ones do not wait, and fare as those after queue.wait",
+	"queue.wait":            "how long a request may wait in the queue. After that, it gets 503, or a decode engine computes its prompt if only the prefill pool is full and decode_only allows it",
 	"encode_max_in_flight":  "most requests at a time on one encode engine. 0 means no cap",
 	"prefill_max_in_flight": "most requests at a time on one prefill engine. 0 means no cap, so vLLM does the queueing",
 	"decode_max_in_flight":  "most requests at a time on one decode engine. 0 means no cap, so vLLM does the queueing",
