@@ -147,7 +147,7 @@ type waiting struct {
 
 func (w *waiting) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&w.on, "wait", false, "wait until its last stream and handle have ended")
-	cmd.Flags().DurationVar(&w.limit, "timeout", 0, "longest wait; 0 means no limit. The drain continues after it")
+	cmd.Flags().DurationVar(&w.limit, "timeout", 0, "longest wait; 0 means no limit. What you asked for goes on after it")
 }
 
 var errTimeout = errors.New("the time of --timeout is over")

@@ -47,7 +47,7 @@ func newStatusCmd(flags *adminFlags) *cobra.Command {
 		flags.add(cmd)
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object: GET /backends, with ready and readiness")
-	cmd.Flags().BoolVar(&watch, "watch", false, "print every second until interrupted")
+	cmd.Flags().BoolVar(&watch, "watch", false, "print again and again until interrupted (--every)")
 	cmd.Flags().DurationVar(&every, "every", time.Second, "with --watch, time between two prints")
 	return cmd
 }
