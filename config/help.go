@@ -36,14 +36,14 @@ var keyHelp = map[string]string{
 
 	"tracing.endpoint": "`URL` of an OpenTelemetry collector that gets a trace of each request, such as http://127.0.0.1:4317. http:// sends without TLS. If empty, OTEL_EXPORTER_OTLP_ENDPOINT applies. Without either, xpyd traces nothing",
 	"tracing.protocol": "`protocol` to the collector: grpc or http/protobuf. If empty, OTEL_EXPORTER_OTLP_PROTOCOL applies, or else grpc",
-	"tracing.sample":   "share of the requests to trace, among those for which the client's traceparent does not decide it. At 1, OTEL_TRACES_SAMPLER applies if it is set",
+	"tracing.sample":   "share of the requests to trace. If a request has a traceparent, that decides instead. At 1, OTEL_TRACES_SAMPLER applies if it is set",
 
 	"cors.origins":     "`origins` of web pages that may use the data port, such as https://chat.example.com, or * for all. If empty, browsers let no page of another origin use it",
 	"cors.credentials": "let these pages send cookies and client certificates. API keys do not need this",
 
 	"proxy_protocol.from": "`addresses` or networks of balancers, such as 10.0.0.0/8, whose connections to the data port begin with a PROXY protocol header, version 2. The client's address is then the one in the header. xpyd closes a connection from these addresses that has no header",
 
-	"headers.pass": "request `headers` that xpyd passes on to the engines in both legs, in addition to Authorization, User-Agent, traceparent, tracestate, Anthropic-Version and Anthropic-Beta. If a request repeats a header, xpyd passes on the first line. Add X-data-parallel-rank only if clients may choose an engine's rank",
+	"headers.pass": "request `headers` that xpyd passes on to the engines in both legs, in addition to Authorization, User-Agent, traceparent, tracestate, Anthropic-Version and Anthropic-Beta. If a header occurs twice, xpyd passes on the first one only. Add X-data-parallel-rank only if clients may choose an engine's rank",
 
 	"headers.timing":   "tell clients in Server-Timing how long a completion was queued, and how long prefill, handoff and first token took",
 	"headers.backends": "tell clients in X-Xpyd-Prefill and X-Xpyd-Decode which engines served a completion",
@@ -60,7 +60,7 @@ var keyHelp = map[string]string{
 	"limits.require_content_length": "answer chunked uploads with 411",
 
 	"timeouts.header":              "how long a request head may take to arrive (408)",
-	"timeouts.body":                "how long a request body may take to arrive (408). Every 64 KiB that arrive add 1 s, but the time left never exceeds this value",
+	"timeouts.body":                "how long a request body may take to arrive (408). Each 64 KiB that arrives adds 1 s. The remaining time is never more than this value",
 	"timeouts.body_stall":          "longest silence inside a request body (408)",
 	"timeouts.idle":                "how long a client's connection may be idle before xpyd closes it",
 	"timeouts.dial":                "how long connecting to a backend may take",
@@ -72,20 +72,20 @@ var keyHelp = map[string]string{
 	"timeouts.request":             "how long a whole request may take with all its retries (504, or an error event)",
 	"timeouts.write_stall":         "how long a client may take to read one write before xpyd cuts it off",
 	"timeouts.upstream_idle":       "how long a backend connection may be idle before xpyd closes it. Keep it below the engines' keep-alive of 5 s",
-	"timeouts.prefill_abort_grace": "how long a prefill may still answer after its client left, so that xpyd can release its blocks. A prefill that should end at about that time has up to three times as long",
+	"timeouts.prefill_abort_grace": "how long a prefill may still answer after its client left, so that xpyd can release its blocks. xpyd waits up to three times as long if it expects the prefill to end soon",
 	"timeouts.decode_abort_grace":  "how long a decode connection stays open after its client left, for engines older than vLLM 0.32",
 	"timeouts.drain_delay":         "after TERM, how long xpyd reports that it is not ready before it closes the listener",
 	"timeouts.drain":               "after TERM, how long running requests may take to end",
 
 	"kv.lease":             "how long a prefill engine holds blocks for a decode engine that never comes (kv_lease_duration)",
-	"kv.lease_margin":      "xpyd does not send a handle that is older than kv.lease minus this margin. If you do not set it, it is at most a sixth of kv.lease",
+	"kv.lease_margin":      "xpyd does not send a handle that is older than kv.lease minus this margin. Default: 5s, or a sixth of kv.lease if that is less",
 	"kv.release":           "`how` xpyd gives an abandoned handle back: auto, reject, decode or off",
 	"kv.rewrite_loopback":  "replace a loopback remote_host with the prefill backend's host, and a loopback peer_host with the encode backend's",
 	"kv.reuse_tokens_from": "`size` of a chat's prompt from which the prefill engine's token ids go to the decode engine, which then does not tokenise (nixl and nixl-push, vLLM 0.32 or later). 0: never",
 	"kv.allow_hosts":       "the only `values` of remote_host that xpyd accepts. If empty, it accepts any",
 
 	"decode_only.enabled":   "let a decode engine compute the prompt itself when no prefill engine is available",
-	"decode_only.max_share": "share of the decode pool's slots that requests without a prefill engine may take. An engine has decode_max_in_flight slots, or 256. Further requests wait for queue.wait. 1 means no cap, 0 allows none",
+	"decode_only.max_share": "share of the decode pool's slots that requests without a prefill engine may take. Each decode engine counts as decode_max_in_flight slots, or as 256 if that is 0. Further requests wait for queue.wait. 1 means no cap, 0 allows none",
 
 	"usage.rewrite":          "put the prefill engine's cached_tokens into the last usage of an answer",
 	"errors.expose_upstream": "pass on the text of a backend's 5xx, and of its errors inside a stream",
@@ -98,7 +98,7 @@ var keyHelp = map[string]string{
 
 	"affinity.headers": "request `headers` that name a session, such as X-Session-ID. If a request has several, the first in this list counts. Requests of one session go to the same engines while these have room",
 
-	"queue.length":          "most requests that may wait in one pool while all of its engines are at their *_max_in_flight, or while decode_only.max_share is spent. Further ones do not wait, and fare as those after queue.wait",
+	"queue.length":          "most requests that may wait in one pool while all of its engines are at their *_max_in_flight, or while decode_only.max_share is spent. For further ones, queue.wait is over at once",
 	"queue.wait":            "how long a request may wait in the queue. After that, it gets 503, or a decode engine computes its prompt if only the prefill pool is full and decode_only allows it",
 	"encode_max_in_flight":  "most requests at a time on one encode engine. 0 means no cap",
 	"prefill_max_in_flight": "most requests at a time on one prefill engine. 0 means no cap, so vLLM does the queueing",
@@ -121,7 +121,7 @@ var keyHelp = map[string]string{
 	"health.slow_start":       "time in which the share of a backend that joins or comes back rises to its full value. 0 switches it off",
 
 	"routing.poll":          "time between two readings of an engine's /metrics. Policies that go by load, and the prices of pd.mode auto, then include requests that others send to the engine. If 0, xpyd does not read, and counts only what this process sends. xpyd makes at most 256 readings a second, so with more engines it reads each one less often",
-	"routing.prefix_memory": "memory in which policy prefix records which engine has had which prompts. Each pool with that policy gets half of it, and with pd.mode auto or a threshold both pools do. If 0, xpyd records nothing, and prefix works like least_tokens",
+	"routing.prefix_memory": "memory in which policy prefix records which engine has had which prompts. Each pool with policy prefix uses half of it. With pd.mode auto or pd.threshold_tokens, both pools do. If 0, xpyd records nothing, and prefix works like least_tokens",
 
 	"log.level":  "lowest `level` of the lines that xpyd writes: debug, info, warn, error",
 	"log.format": "`format` of the lines: json or console",

@@ -26,7 +26,7 @@ var (
 	balancedDesc   = prometheus.NewDesc("xpyd_pool_balanced_backends", "Backends that the role would have if the same engines were split to suit the traffic of the last 15 minutes.", []string{"role"}, nil)
 	reuseDesc      = prometheus.NewDesc("xpyd_reuse_ratio", "Share of the prompt tokens of the last 15 minutes that decode engines pulled from prefill engines, by their own metrics.", nil, nil)
 	perTokenDesc   = prometheus.NewDesc("xpyd_price_per_token_seconds", "Measured time for each token of a prefill, a transfer to decode, or a prefill on decode (local).", []string{"work"}, nil)
-	perLegDesc     = prometheus.NewDesc("xpyd_price_per_leg_seconds", "Measured part of the time of a prefill, a transfer or a prefill on decode (local) that does not depend on its tokens.", []string{"work"}, nil)
+	perLegDesc     = prometheus.NewDesc("xpyd_price_per_leg_seconds", "Fixed part of the time of a prefill, a transfer, or a prefill on decode (local), as measured.", []string{"work"}, nil)
 	priceErrorDesc = prometheus.NewDesc("xpyd_price_error_ratio", "Median error of the price over the last 32 legs, as a share of the price.", []string{"work"}, nil)
 )
 

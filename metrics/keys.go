@@ -25,7 +25,7 @@ func (m *Metrics) registerKeys() {
 	m.byKey = byKey{
 		requests: m.counterVec("xpyd_key_requests_total", "Completions, and requests that one engine answers alone, counted as they end, by the name of the client's key and outcome. The first 100 names have series of their own. All others count as other.", "key", "outcome"),
 		tokens:   m.counterVec("xpyd_key_tokens_total", "Tokens of prompts (prompt) and answers (completion), by the name of the client's key and model, as the engine counts them or else as estimated. The first 30 models that an engine has served have series of their own. All others count as other.", "key", "model", "kind"),
-		refused:  m.counterVec("xpyd_key_refused_total", "Requests refused, by the name of the client's key and what refused them: in_flight, requests or tokens (a minute), or models.", "key", "limit"),
+		refused:  m.counterVec("xpyd_key_refused_total", "Refused requests, by key name and by limit: in_flight, requests (a minute), tokens (a minute) or models.", "key", "limit"),
 		keys:     firstNames{most: mostKeys},
 		models:   firstNames{most: mostModels},
 	}
