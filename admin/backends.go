@@ -126,12 +126,15 @@ func (p *pages) backends(w http.ResponseWriter, _ *http.Request) {
 		Tables map[string]tableEntry `json:"prefix_tables"`
 		// TokenBytes is the mean size of a prompt's token in a body, as measured.
 		TokenBytes float64 `json:"token_bytes"`
+		// MediaTokens is the mean tokens of an image, sound or video in a prompt, as measured.
+		MediaTokens float64 `json:"media_tokens"`
 		// Decisions are counted by path and reason.
 		Decisions map[string]map[string]int64 `json:"decisions"`
 		PD        pdEntry                     `json:"pd"`
 	}{
-		Backends: []backendEntry{}, Tables: map[string]tableEntry{}, TokenBytes: p.cfg.Router.TokenBytes(), Decisions: p.cfg.Metrics.Decisions(),
-		PD: pdEntry(snap.PD()), Leaving: p.leaving(), Changes: p.changed(),
+		Backends: []backendEntry{}, Tables: map[string]tableEntry{}, Leaving: p.leaving(), Changes: p.changed(),
+		TokenBytes: p.cfg.Router.TokenBytes(), MediaTokens: p.cfg.Router.MediaTokens(),
+		Decisions: p.cfg.Metrics.Decisions(), PD: pdEntry(snap.PD()),
 	}
 	for _, role := range router.Roles() {
 		if used, memory := snap.PrefixTable(role); memory > 0 {

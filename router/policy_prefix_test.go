@@ -376,3 +376,17 @@ func benchPrefix(b *testing.B, backends, blocks int, known []uint64) {
 		}
 	}
 }
+
+// Engines count what a prompt with images has, and its text is known. The rest is the images'.
+func TestImagesTeachTheirTokens(t *testing.T) {
+	r := newPricer(t).r
+	for range 100 {
+		r.ObservePrompt(4000, 2, 1000+2*256)
+	}
+	near(t, "tokens of an image", r.MediaTokens(), 256, 0.02)
+	near(t, "bytes of a token of text", r.TokenBytes(), 4, 0)
+	r.ObservePrompt(400_000, 1, 3) // whose text was taken for more than all of it
+	if m := r.MediaTokens(); m < 1 || m > 256 {
+		t.Errorf("%g tokens of an image", m)
+	}
+}
