@@ -189,12 +189,11 @@ func (c *completion) relayLarge(out *clientWriter) error {
 	var hider kvparams.Hider
 	defer func() { c.d.relay.handle, c.d.relay.usage = hider.Handle(), hider.Usage() }()
 	for {
-		now := time.Now()
 		n := hider.Hide(buf)
-		if err := out.write(buf[:n], now); err != nil {
+		if err := out.write(buf[:n], time.Now()); err != nil {
 			return c.clientLeft(err)
 		}
-		x.Progress(now, c.s.bound().Timeouts.StreamIdle)
+		x.Progress(time.Now(), c.s.bound().Timeouts.StreamIdle) // the write may have waited for the client
 		var err error
 		buf, err = x.Fill(append(buf[:0], buf[n:]...))
 		c.d.relay.buf = buf
@@ -250,8 +249,9 @@ func (c *completion) sendEvents() (more bool) {
 		if r.lost = r.out.write(r.buf[:r.ready], now); r.lost != nil {
 			return false
 		}
+		now = time.Now() // it may have waited for the client, and D's silence counts from here
 		if c.times.first.IsZero() {
-			c.times.first = time.Now()
+			c.times.first = now
 		}
 		r.keep()
 	}
