@@ -66,9 +66,6 @@ func (h *Handoff) Live() bool { return h.state != handleNone && h.state != handl
 // Unseen reports whether there is a handle that no D has seen.
 func (h *Handoff) Unseen() bool { return h.state == handleIssued }
 
-// ToldIn reports whether a text of D repeats the handle.
-func (h *Handoff) ToldIn(text []byte) bool { return h.Live() && h.handle.In(text) }
-
 // From returns the backend that gave the last handle.
 func (h *Handoff) From() *router.Backend { return h.from }
 

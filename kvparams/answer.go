@@ -1,7 +1,5 @@
 package kvparams
 
-import "bytes"
-
 // Answer is the part of a prefill answer that xpyd needs.
 type Answer struct {
 	Handle       Handle
@@ -41,16 +39,6 @@ type Handle struct {
 
 // None reports whether there is no handle.
 func (h Handle) None() bool { return h.Raw == nil }
-
-// telling is the least length of an id that tells a text about blocks from any other text. Engines' ids
-// have 36 bytes and more.
-const telling = 8
-
-// In reports whether a text of an engine repeats h, as an error does that quotes the request.
-func (h Handle) In(text []byte) bool { return TellsID(text, h.requestID) || TellsID(text, h.EngineID) }
-
-// TellsID reports whether a text of an engine has an engine's or a request's id.
-func TellsID(text, id []byte) bool { return len(id) >= telling && bytes.Contains(text, id) }
 
 // WithHost returns h with another remote_host, in fresh memory. host is a name or address that needs no
 // escapes in JSON. All other bytes stay as P wrote them.

@@ -7,9 +7,16 @@ import (
 	"testing"
 )
 
-// legsOf builds both legs of a request, with the id "a-1", against a prefill engine whose bootstrap
-// server is at [::1]:8998.
+// legsOf is segmentsOf with the bodies in one piece.
 func legsOf(t *testing.T, d Dialect, r *Request, h Handle) (prefill, decode string) {
+	t.Helper()
+	first, second := segmentsOf(t, d, r, h)
+	return join(first), join(second)
+}
+
+// segmentsOf builds both legs of a request, with the id "a-1", against a prefill engine whose bootstrap
+// server is at [::1]:8998.
+func segmentsOf(t *testing.T, d Dialect, r *Request, h Handle) (prefill, decode Segments) {
 	t.Helper()
 	p, q := Leg{ID: "a-1"}, Leg{ID: "a-1"}
 	if pairing, ok := d.(Pairing); ok {
@@ -23,8 +30,7 @@ func legsOf(t *testing.T, d Dialect, r *Request, h Handle) (prefill, decode stri
 		p.Target = TargetAt("::1", directed.TargetPort())
 	}
 	// Both are built before either is read, as with legs that start together.
-	first, second := d.AppendPrefill(nil, r, &p), d.AppendDecode(nil, r, h, &q)
-	return join(first), join(second)
+	return d.AppendPrefill(nil, r, &p), d.AppendDecode(nil, r, h, &q)
 }
 
 func TestLegsOfEachConnector(t *testing.T) {

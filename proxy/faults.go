@@ -62,10 +62,7 @@ func (c *completion) prefillRefused(b *router.Backend, status int) *failure {
 	if f.Cause == fault.Status && c.req.ForcedTool() {
 		f.Cause = fault.Forced
 	}
-	told, asked := c.s.tellRefusal(f, c.id, b, &c.p.x, c.p.buf)
-	failed := c.fail(b, f, told)
-	failed.asked = asked
-	return failed
+	return c.refusedLeg(f, b, &c.p.x, c.p.buf, c.pSegs)
 }
 
 // decodeBroke judges a failure of the transport before the client had anything.
@@ -121,20 +118,19 @@ func (c *completion) decodeRefused(status int, body []byte) *failure {
 	b, f := c.d.lease.Backend, c.s.refused(fault.Decode, status)
 	f.Handle = c.handoff.Live()
 	c.handoff.Failed(nil, status, body)
-	told, asked := c.s.tellRefusal(f, c.id, b, &c.d.x, body)
-	if c.namesBlocks(body) {
+	return c.refusedLeg(f, b, &c.d.x, body, c.dSegs)
+}
+
+// refusedLeg judges the refusal of a leg, and has its engine's own error for the client. Some engines quote the whole
+// request in it, and no client may see what leg, its body, tells of other engines.
+func (c *completion) refusedLeg(f fault.Fault, b *router.Backend, x *upstream.Exchange, body []byte, leg kvparams.Segments) *failure {
+	told, asked := c.s.tellRefusal(f, c.id, b, x, body)
+	if told.Raw != nil && c.req.Quoted(told.Raw, leg) {
 		told.Raw = nil
 	}
 	failed := c.fail(b, f, told)
 	failed.asked = asked
 	return failed
-}
-
-// namesBlocks reports whether D's error repeats what xpyd has told it of P's blocks. Some engines quote the
-// whole request when they refuse it.
-func (c *completion) namesBlocks(body []byte) bool {
-	peer := c.d.leg.Peer
-	return c.handoff.ToldIn(body) || c.path == pathDisaggregated && peer != nil && kvparams.TellsID(body, []byte(peer.EngineID))
 }
 
 func (c *completion) streamCause(err error) fault.Cause {

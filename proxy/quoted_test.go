@@ -1,40 +1,133 @@
 package proxy_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"xpyd/kvparams"
+	"xpyd/router"
 )
 
-// Some engines quote the whole request when they refuse it. Clients see such an error only if it does not
-// show what decode was told of prefill's blocks.
-func TestRefusalThatQuotesTheHandle(t *testing.T) {
-	eachConnectorThat(t, func(d kvparams.Dialect) bool { return d.HandleInAnswer() || d.Name() == "mooncake" }, func(t *testing.T, d kvparams.Dialect) {
+// quoting is an engine that refuses each request. The request's id says how, see quoteID.
+type quoting struct {
+	*stub
+	said sync.Map // its text, by id
+}
+
+// quote is what an engine may repeat of a body.
+type quote struct {
+	name string
+	of   func(body string) string
+}
+
+var quotes = []quote{
+	{"the body", func(body string) string { return body }},
+	{"the body as text", func(body string) string { return fmt.Sprintf(`{"error":{"message":%q}}`, body) }},
+	{"strings of it", func(body string) string {
+		var found []string
+		for _, m := range told.FindAllStringSubmatch(body, -1) {
+			found = append(found, m[1])
+		}
+		return fmt.Sprintf(`{"error":{"message":"top_k must be above 0 %s"}}`, found)
+	}},
+}
+
+var (
+	// told is a string that only xpyd puts into a body.
+	told = regexp.MustCompile(`"(?:\w+_host|\w+_addr|\w+_engine_id|transfer_id|kv_request_id)":"([^"]+)"`)
+	// toldMember is a member that only xpyd puts into a body, and that holds something.
+	toldMember = regexp.MustCompile(`(?:remote_|bootstrap_|peer_|transfer_id|kv_request_id)\w*\\*":\\*["0-9]`)
+)
+
+// leaks reports whether an error that q has made repeats what only xpyd puts into a body.
+func (q quote) leaks(text string) bool {
+	if q.name == "strings of it" {
+		return text != q.of("")
+	}
+	return toldMember.MatchString(text)
+}
+
+func quoteID(quote, status int) string { return fmt.Sprintf("quote%d-%d", quote, status) }
+
+func newQuoting(t *testing.T) *quoting {
+	q := &quoting{}
+	q.stub = newStub(t, func(w http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		w.Header().Set("Content-Type", "application/json")
+		if strings.Contains(string(body), `"cache_salt"`) { // a drain
+			_, _ = io.WriteString(w, `{}`)
+			return
+		}
+		var quote, status int
+		_, _ = fmt.Sscanf(req.Header.Get("X-Request-Id"), "quote%d-%d-", &quote, &status)
+		text := quotes[quote].of(string(body))
+		q.said.Store(quoteID(quote, status), text)
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text)
+	})
+	return q
+}
+
+// as puts the engine in the place of the first one of a pool, whose bootstrap server stays.
+func (q *quoting) as(leg string) func(c *router.Config) {
+	return func(c *router.Config) {
+		pool := c.Decode
+		if leg == "prefill" {
+			pool = c.Prefill
+		}
+		_, options, _ := strings.Cut(pool[0], " ")
+		pool[0] = strings.TrimSpace(q.server.URL + " " + options)
+	}
+}
+
+// expectNoQuotes has the engine refuse what ask asks. The client gets its text, unless that repeats what only
+// xpyd has told it.
+func (q *quoting) expectNoQuotes(t *testing.T, ask func(id string) answer) {
+	t.Helper()
+	for i, quote := range quotes {
 		for _, status := range []int{400, 404} {
-			for _, quotes := range []bool{true, false} {
-				decode := newStub(t, func(w http.ResponseWriter, q *http.Request) {
-					body, _ := io.ReadAll(q.Body)
-					w.Header().Set("Content-Type", "application/json")
-					w.WriteHeader(status)
-					if !quotes {
-						body = []byte(`{"error":{"message":"top_k must be above 0"}}`)
-					}
-					_, _ = w.Write(body)
-				})
-				r := newRig(t, rigOptions{dialect: d, router: decode.asDecode})
-				a := r.call(call{prompt: prompt, tokens: 3})
-				for _, secret := range []string{"remote_", "engine_id", "transfer_id"} {
-					if strings.Contains(a.body, secret) {
-						t.Errorf("%d, quotes %v: the client sees %q: %s", status, quotes, secret, a.body)
-					}
-				}
-				if own := strings.Contains(a.body, "top_k"); a.status != status || own == quotes {
-					t.Errorf("%d %s, want %d and, if it quotes nothing, the engine's own text", a.status, a.body, status)
-				}
+			a := ask(quoteID(i, status))
+			said, asked := q.said.Load(quoteID(i, status))
+			if !asked {
+				t.Fatalf("the engine was not asked: %d %s", a.status, a.body)
+			}
+			leaks := quote.leaks(said.(string))
+			if a.status != status || (a.body == said) == leaks || leaks && a.code() != "upstream_rejected" {
+				t.Errorf("%d that repeats %s: the client gets %d %s of %s", status, quote.name, a.status, a.body, said)
 			}
 		}
+	}
+}
+
+// Some engines quote the whole request when they refuse it. Clients see such an error only if it does not
+// show what xpyd has told the engine of others.
+func TestRefusalThatQuotesTheHandle(t *testing.T) {
+	eachConnector(t, func(t *testing.T, d kvparams.Dialect) {
+		for _, leg := range []string{"prefill", "decode"} {
+			t.Run(leg, func(t *testing.T) {
+				q := newQuoting(t)
+				r := newRig(t, rigOptions{dialect: d, router: q.as(leg)})
+				q.expectNoQuotes(t, func(id string) answer { return r.call(call{prompt: prompt, tokens: 3}, "X-Request-Id", id) })
+			})
+		}
 	})
+}
+
+// The same holds for what xpyd has told it of encodings.
+func TestRefusalThatQuotesEncodings(t *testing.T) {
+	together(t)
+	for leg, prefill := range map[string]int{"prefill": 1, "decode": -1} {
+		t.Run(leg, func(t *testing.T) {
+			q := newQuoting(t)
+			r := newRig(t, rigOptions{prefill: prefill, encode: 1, router: q.as(leg)})
+			q.expectNoQuotes(t, func(id string) answer {
+				return r.post("/v1/chat/completions", withMedia("", picture("AAAA")), "X-Request-Id", id)
+			})
+		})
+	}
 }

@@ -4,7 +4,7 @@ package main
 // leases, and the clients, processes and panics that end a completion.
 func handles() []mutant {
 	return []mutant{{
-		name: "a client sees a handle in a refusal", in: "(*completion).decodeRefused",
+		name: "a client sees a handle in a refusal", in: "(*completion).refusedLeg",
 		old:  "told.Raw = nil",
 		new:  "_ = told",
 		test: "TestRefusalThatQuotesTheHandle/nixl",
@@ -70,8 +70,8 @@ func handles() []mutant {
 		test: "TestSecondRoundTakesAFreshConnection",
 	}, {
 		name: "same handle after 5xx", in: "(*completion).decodeRefused",
-		old:  "failed := c.fail(b, f, told)",
-		new:  "if status == 500 {\n\t\tc.handoff.Unsent()\n\t\treturn &failure{Verdict: fault.Verdict{Code: fault.CodeDecodeFailed, Outcome: router.Refused, Retry: fault.RetryFree}, told: told}\n\t}\n\tfailed := c.fail(b, f, told)",
+		old:  "return c.refusedLeg(",
+		new:  "if status == 500 {\n\t\tc.handoff.Unsent()\n\t\ttold, _ := c.s.tellRefusal(f, c.id, b, &c.d.x, body)\n\t\treturn &failure{Verdict: fault.Verdict{Code: fault.CodeDecodeFailed, Outcome: router.Refused, Retry: fault.RetryFree}, told: told}\n\t}\n\treturn c.refusedLeg(",
 		test: "TestHandleGoesToOneDecodeRequest/status=500",
 	}, {
 		name: "P's late answer dropped", in: "(*completion).prefillExchange",
