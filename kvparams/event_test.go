@@ -353,3 +353,23 @@ func opens(delta map[string]any) bool {
 	}
 	return role
 }
+
+// The end of a stream is found wherever its pieces end.
+func TestEndsDone(t *testing.T) {
+	for stream, want := range map[string]bool{
+		"": false, "data: [DONE]": true, "data:[DONE]\n\n": true, "data: {}\r\n\r\ndata: [DONE]\r\n\r\n": true, "data: {}\n\n": false,
+		"data: [DONE]\n\ndata: {}\n\n": false, "data: {\"a\":\"data: [DONE]\n\n": false, "data: {}\n\ndata: [DONE": false, "data: data: [DONE]\n\n": false,
+	} {
+		for i := range len(stream) + 1 {
+			for j := i; j <= len(stream); j++ {
+				var end []byte
+				for _, piece := range []string{stream[:i], stream[i:j], stream[j:]} {
+					end = AppendEnd(end, []byte(piece))
+				}
+				if EndsDone(end) != want || EndsDone([]byte(stream)) != want || len(end) > longestDone {
+					t.Fatalf("%q, %q, %q: want %v, %q is kept", stream[:i], stream[i:j], stream[j:], want, end)
+				}
+			}
+		}
+	}
+}

@@ -95,3 +95,21 @@ func lineData(line []byte) (data []byte, at int) {
 	}
 	return bytes.TrimSuffix(line[at:], []byte{'\r'}), at
 }
+
+// longestDone is a [DONE] in its longest form, with the line end before it.
+const longestDone = len("\ndata: [DONE]\r\n\r\n")
+
+// AppendEnd appends the next piece of an event stream to what is kept of its end, and drops all that EndsDone does
+// not need.
+func AppendEnd(end, piece []byte) []byte {
+	end = append(end, piece[max(0, len(piece)-longestDone):]...)
+	return append(end[:0], end[max(0, len(end)-longestDone):]...)
+}
+
+// EndsDone reports whether the last event of a stream is [DONE].
+func EndsDone(end []byte) bool {
+	line := bytes.TrimRight(end, "\r\n")
+	line = line[bytes.LastIndexByte(line, '\n')+1:]
+	data, ok := bytes.CutPrefix(line, dataField)
+	return ok && string(bytes.TrimPrefix(data, []byte{' '})) == "[DONE]"
+}

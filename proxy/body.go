@@ -14,8 +14,6 @@ import (
 	"xpyd/upload"
 )
 
-func (s *Server) tooLarge() *fault.Error { return fault.ErrBodyTooLarge(s.bound().Limits.Body) }
-
 // readBody reads the client's whole request body. stop ends the read once it is set. Whoever sets it
 // then moves the connection's read deadline.
 func (s *Server) readBody(ctx *fasthttp.RequestCtx, conn *netio.Conn, of budget.Client, stop *atomic.Bool, body *budget.Body) *fault.Error {

@@ -63,6 +63,7 @@ func (a *atomicState) get() state  { return state(a.v.Load()) }
 // watcher only reports that the client has left or that the process ends. Completions are pooled, so
 // nothing of one outlives finish.
 type completion struct {
+	writesItself
 	s    *Server
 	ctx  *fasthttp.RequestCtx // until the handler returns
 	conn *netio.Conn

@@ -10,6 +10,7 @@ import (
 
 	"xpyd/budget"
 	"xpyd/fault"
+	"xpyd/kvparams"
 	"xpyd/netio"
 	"xpyd/upstream"
 )
@@ -53,20 +54,21 @@ func (s *Server) readHeld(x *upstream.Exchange, dst []byte, of budget.Client, he
 	}
 }
 
+// writesItself is for an answer with a WriteTo. fasthttp is told to use that, and so never calls Read.
+type writesItself struct{}
+
+func (writesItself) Read([]byte) (int, error)  { panic("BUG: answer read as a plain stream") }
+func (writesItself) SupportsBodyWriteTo() bool { return true }
+
 // heldAnswer is an answer on its way to a client that may take its time. Each piece has
 // timeouts.write_stall, which fasthttp would give to the whole answer.
 type heldAnswer struct {
+	writesItself
 	s    *Server
 	conn *netio.Conn
 	buf  []byte
 	held budget.Charge
 }
-
-// Read is never called, because fasthttp is told to use WriteTo.
-func (a *heldAnswer) Read([]byte) (int, error) { panic("BUG: held answer read as a plain stream") }
-
-// SupportsBodyWriteTo tells fasthttp that WriteTo may take the place of Read.
-func (a *heldAnswer) SupportsBodyWriteTo() bool { return true }
 
 // WriteTo writes the answer to the client.
 func (a *heldAnswer) WriteTo(w io.Writer) (int64, error) {
@@ -85,18 +87,29 @@ func (a *heldAnswer) CloseWithError(err error) error {
 	return nil
 }
 
+// readWhole reads an answer that the client gets in one piece.
+func (p *passing) readWhole() ([]byte, error) {
+	buf, err := p.s.readHeld(&p.x, nil, p.client, &p.held)
+	if err == nil && p.cutShort(buf) {
+		err = io.ErrUnexpectedEOF
+	}
+	return buf, err
+}
+
+// cutShort reports that an answer that has ended may be only a part. A stream without chunks and length ends like one that
+// breaks off, so only [DONE] at its end shows that it is whole.
+func (p *passing) cutShort(end []byte) bool {
+	return p.x.UntilClose() && p.x.IsEventStream() && p.x.Head.Status < 300 && !kvparams.EndsDone(end)
+}
+
 // largeAnswer is an answer that xpyd passes on as it comes. The exchange continues after buf.
 type largeAnswer struct {
+	writesItself
 	p       *passing
 	buf     []byte
 	silence time.Duration // the longest between two pieces
+	end     []byte        // the last bytes before buf
 }
-
-// Read is never called, because fasthttp is told to use WriteTo.
-func (a *largeAnswer) Read([]byte) (int, error) { panic("BUG: large answer read as a plain stream") }
-
-// SupportsBodyWriteTo tells fasthttp that WriteTo may take the place of Read.
-func (a *largeAnswer) SupportsBodyWriteTo() bool { return true }
 
 // WriteTo fails if the backend breaks off, so that the client gets no clean end.
 func (a *largeAnswer) WriteTo(w io.Writer) (int64, error) {
@@ -106,10 +119,12 @@ func (a *largeAnswer) WriteTo(w io.Writer) (int64, error) {
 	}
 	err := out.write(a.buf, out.armed)
 	for err == nil {
-		now := time.Now()
-		x.Progress(now, a.silence)
+		x.Progress(time.Now(), a.silence)
+		a.end = kvparams.AppendEnd(a.end, a.buf)
 		var read error
-		a.buf, read = x.Fill(a.buf[:0])
+		if a.buf, read = x.Fill(a.buf[:0]); errors.Is(read, io.EOF) && p.cutShort(a.end) {
+			read = io.ErrUnexpectedEOF
+		}
 		if read != nil && !errors.Is(read, io.EOF) {
 			f := p.broke(fault.AtBody, read)
 			p.failed = f.told

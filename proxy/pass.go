@@ -68,11 +68,7 @@ func (s *Server) passOn(ctx *fasthttp.RequestCtx, r routes.Route, of *limits.Acc
 	}()
 	if p.failed = p.admit(ctx); p.failed != nil {
 		s.refuse(ctx, p.failed)
-		ctx.Response.Header.Set("X-Request-Id", p.id)
-		p.use.Headers(time.Now(), ctx.Response.Header.Set)
-		return
-	}
-	if p.failed = p.run(ctx); p.failed != nil {
+	} else if p.failed = p.run(ctx); p.failed != nil {
 		s.metrics.Error(p.failed.Code)
 		s.writeError(ctx, p.client, p.failed)
 	}
@@ -256,8 +252,9 @@ func (p *passing) ask(ctx *fasthttp.RequestCtx, b *router.Backend, deadline time
 	stream = err == nil && x.Head.Status < 300 && x.IsEventStream() && ctx.Request.Header.IsHTTP11()
 	if stream {
 		buf, err = x.FirstBytes()
-	} else if err == nil {
-		buf, err = p.s.readHeld(x, nil, p.client, &p.held)
+	}
+	if err == nil && len(buf) == 0 {
+		buf, err = p.readWhole()
 	}
 	p.lease.OnDown(nil)
 	if err == nil || errors.Is(err, upstream.ErrTooLarge) {

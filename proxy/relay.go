@@ -128,12 +128,6 @@ func (r *relay) keep() {
 	r.ready = 0
 }
 
-// Read is never called, because fasthttp is told to use WriteTo.
-func (c *completion) Read([]byte) (int, error) { panic("BUG: completion read as a plain stream") }
-
-// SupportsBodyWriteTo tells fasthttp to call WriteTo instead of Read.
-func (c *completion) SupportsBodyWriteTo() bool { return true }
-
 // WriteTo writes the answer to the client. Each Write is one chunk and one flush. After an error,
 // fasthttp breaks off the connection without a last chunk.
 func (c *completion) WriteTo(w io.Writer) (n int64, err error) {

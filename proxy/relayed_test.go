@@ -151,6 +151,7 @@ func TestTranscriptionThatBreaksOff(t *testing.T) {
 	for name, raw := range map[string]string{
 		"chunks":   "Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: {}\n\r\n",
 		"a length": "Content-Type: Text/Event-Stream; charset=utf-8\r\nContent-Length: 100\r\n\r\ndata: {}\n",
+		"no frame": "Content-Type: text/event-stream\r\n\r\ndata: {}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			url := rawDecode(t, "HTTP/1.1 200 OK\r\n"+raw)
@@ -162,6 +163,38 @@ func TestTranscriptionThatBreaksOff(t *testing.T) {
 			r.await("counted", func() bool {
 				return r.metric(`xpyd_relayed_requests_total{outcome="broken",route="/v1/audio/transcriptions"}`) == 1
 			})
+		})
+	}
+}
+
+// A stream that only the end of its connection ends is whole if it says so, to every client.
+func TestTranscriptionThatEndsWithItsConnection(t *testing.T) {
+	together(t)
+	for stream, whole := range map[string]bool{
+		"data: {}\n\ndata: [DONE]\n\n":          true,
+		"data: {}\r\n\r\ndata:[DONE]\r\n\r\n":   true,
+		"data: [DONE]\n\n":                      true,
+		"data: {\"text\":\"data: [DONE]\n\n":    false,
+		"data: [DONE]\n\ndata: {\"text\":\"a\"": false,
+		"":                                      false,
+	} {
+		t.Run(fmt.Sprintf("%.40q", stream), func(t *testing.T) {
+			url := rawDecode(t, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"+stream)
+			r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = []string{url} }})
+			body, contentType := audioForm(t, true, "model", "sim", "stream", "true")
+			a := r.post("/v1/audio/transcriptions", body, "Content-Type", contentType)
+			if stream == "" {
+				if a.status != 502 || a.err != nil {
+					t.Errorf("%d %q %v, want an error before the answer has begun", a.status, a.body, a.err)
+				}
+			} else if a.status != 200 || a.body != stream || (a.err == nil) != whole {
+				t.Errorf("%d %q %v, want a whole answer: %v", a.status, a.body, a.err, whole)
+			}
+			in := r.lazy("POST /v1/audio/transcriptions HTTP/1.0\r\nContent-Type: " + contentType + fmt.Sprintf("\r\nContent-Length: %d\r\n\r\n", len(body)) + body)
+			all, err := io.ReadAll(in)
+			if got := string(all); err != nil || strings.HasPrefix(got, "HTTP/1.1 200 ") != whole || whole && !strings.HasSuffix(got, stream) {
+				t.Errorf("HTTP/1.0: %v %q, want a whole answer: %v", err, got, whole)
+			}
 		})
 	}
 }

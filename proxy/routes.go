@@ -106,7 +106,7 @@ func (s *Server) admitHead(ctx *fasthttp.RequestCtx) (r routes.Route, of *limits
 			return r, of, err
 		}
 		if int64(h.ContentLength()) > s.bound().Limits.Body {
-			return r, of, s.tooLarge()
+			return r, of, fault.ErrBodyTooLarge(s.bound().Limits.Body)
 		}
 	}
 	return r, of, nil
