@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"io"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -192,4 +193,50 @@ func TestWholeAnswerBesideAPrefillThatGoesDownIsLeftAlone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A client that has closed its sending side gets 499 although decode has answered. The prefill leg may end at that
+// moment, and then gives the request's bytes back. The race detector sees that nothing looks at these any more.
+func TestRefusalBesideAPrefillThatEnds(t *testing.T) {
+	prefilled, decoded := make(chan struct{}), make(chan time.Duration)
+	begun := make(chan struct{}, 2)
+	p := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		begun <- struct{}{}
+		<-prefilled
+		_, _ = io.WriteString(w, `{"choices":[]}`)
+	})
+	d := newStub(t, func(w http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		begun <- struct{}{}
+		wait := <-decoded
+		_, _ = io.WriteString(w, `data: {"choices":[{"index":0,"text":"a","finish_reason":null}]}`+"\n\n")
+		_ = http.NewResponseController(w).Flush()
+		for from := time.Now(); time.Since(from) < wait; {
+			runtime.Gosched()
+		}
+		prefilled <- struct{}{}
+		<-q.Context().Done()
+	})
+	r := newRig(t, rigOptions{dialect: newPushDialect(), before: func(r *rig) { r.server.WatchClosely() }, config: func(c *proxy.Config) {
+		c.Timeouts.PrefillAbortGrace, c.Timeouts.DecodeAbortGrace = time.Minute, time.Minute
+	}, router: func(c *router.Config) {
+		p.asPrefill(c)
+		d.asDecode(c)
+	}})
+	for i := range 200 {
+		conn := r.dialRaw()
+		_, _ = io.WriteString(conn, raw(forms(prompt, 2)[1], "half"))
+		<-begun
+		<-begun
+		_ = conn.CloseWrite()
+		r.await("aware", func() bool { return r.server.Departed() == 1 })
+		decoded <- time.Duration(i%40) * 10 * time.Microsecond // the two may meet at any of these
+		got, err := io.ReadAll(conn)
+		if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 499 ") || !strings.Contains(string(got), "Connection: close\r\n") {
+			t.Fatalf("%v %q", err, got)
+		}
+	}
+	r.expectNothingHeld()
 }

@@ -279,10 +279,11 @@ func (c *completion) answerError(err *fault.Error) {
 	c.commonHeaders()
 	// The rest of a body that is read in part would pass for a request. What follows a body that
 	// is not JSON cannot be trusted to be a request either.
-	if !c.body.Whole() || err.Code == fault.CodeClientGone || c.state.get() == stateAdmitted && err.Status < 500 {
+	whole := c.state.get() == stateCommitted || c.body.Whole() // a prefill leg beside decode's may just now give the body back
+	if !whole || err.Code == fault.CodeClientGone || c.state.get() == stateAdmitted && err.Status < 500 {
 		c.ctx.SetConnectionClose()
 	}
-	if !c.body.Whole() {
+	if !whole {
 		leaveUnread(c.ctx)
 	}
 	c.finish(nil)
