@@ -49,7 +49,7 @@ func (c *completion) bothLegs() *failure {
 // come or that are never read, and ofPrefill says which it was. A token from D shows that D has the blocks.
 // P then ends by itself, and is cut at the latest when the answer ends.
 func (c *completion) legsBeside(b *router.Backend) (failed *failure, ofPrefill bool) {
-	s := &c.p.beside
+	s, byEncodes := &c.p.beside, c.broken.Load()
 	if c.grace().Finishes { // D may wait long for P's blocks, so P is checked until then, also if it leaves its pool
 		b.HandleIssued()
 		defer b.HandleEnded()
@@ -73,7 +73,7 @@ func (c *completion) legsBeside(b *router.Backend) (failed *failure, ofPrefill b
 	}
 	prefillFailed := c.endBeside()
 	c.giveUp(b, decodeFailed)
-	if c.broken.Load() > 0 {
+	if c.broken.Load() > byEncodes {
 		c.broken.Store(maxBroken) // the engine of the leg that was cut may have died of it too, and two others would
 	}
 	// Each leg may have cut the other. Neither cut may outlive the round.

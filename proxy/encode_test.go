@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"xpyd/kvparams"
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"
@@ -431,4 +432,30 @@ func (r *rig) legsOf(kind string) (n float64) {
 		}
 	}
 	return n
+}
+
+// An engine that broke off over a request's items is one of the two that a request may break. It says nothing about
+// legs that start together: if one of these fails while no engine breaks off, the request goes to others.
+func TestEncodeThatBreaksOffIsNoFaultOfLegsThatStartTogether(t *testing.T) {
+	together(t)
+	for _, role := range []string{"prefill", "decode"} {
+		t.Run(role, func(t *testing.T) {
+			dialect, _ := kvparams.Lookup("mooncake")
+			r := newRig(t, rigOptions{encode: 1, prefill: 2, decode: 2, dialect: dialect, router: inTurn})
+			failing := map[string]*sim.Engine{"prefill": r.prefill[0], "decode": r.decode[0]}[role]
+			for e, f := range map[*sim.Engine]sim.Fault{r.encode[0]: {Kind: sim.FaultRST}, failing: {Kind: sim.FaultStatus, Value: 500}} {
+				if err := e.SetFault(f); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.until(func() bool { return len(failing.Requests()) > 0 }, func(i int) {
+				item := picture(fmt.Sprintf("%04d", i))
+				r.expectMedia(r.post("/v1/chat/completions", withMedia("", item)), item)
+			})
+			if n := r.legsOf("encode"); n == 0 {
+				t.Error("no engine broke off over an item: the test proves nothing")
+			}
+			r.expectNothingHeld()
+		})
+	}
 }
