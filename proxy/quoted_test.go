@@ -30,7 +30,7 @@ var quotes = []quote{
 	{"the body as text", func(body string) string { return fmt.Sprintf(`{"error":{"message":%q}}`, body) }},
 	{"strings of it", func(body string) string {
 		var found []string
-		for _, m := range told.FindAllStringSubmatch(body, -1) {
+		for _, m := range toldString.FindAllStringSubmatch(door.FindString(body), -1) {
 			found = append(found, m[1])
 		}
 		return fmt.Sprintf(`{"error":{"message":"top_k must be above 0 %s"}}`, found)
@@ -38,10 +38,11 @@ var quotes = []quote{
 }
 
 var (
-	// told is a string that only xpyd puts into a body.
-	told = regexp.MustCompile(`"(?:\w+_host|\w+_addr|\w+_engine_id|transfer_id|kv_request_id)":"([^"]+)"`)
-	// toldMember is a member that only xpyd puts into a body, and that holds something.
-	toldMember = regexp.MustCompile(`(?:remote_|bootstrap_|peer_|transfer_id|kv_request_id)\w*\\*":\\*["0-9]`)
+	// door begins with the first member that only xpyd puts into a body, and nothing else comes after it.
+	door = regexp.MustCompile(`(?s)"(?:kv_transfer_params|ec_transfer_params|bootstrap_host)\\*":.*`)
+	// toldString is a string there, and toldMember that or the name of a string or number, plain or inside another string.
+	toldString = regexp.MustCompile(`:"([^"]{8,})"`)
+	toldMember = regexp.MustCompile(`\w{8,}\\*":\\*["0-9]|:\\*"[^"\\]{8,}\\*"`)
 )
 
 // leaks reports whether an error that q has made repeats what only xpyd puts into a body.
@@ -49,7 +50,7 @@ func (q quote) leaks(text string) bool {
 	if q.name == "strings of it" {
 		return text != q.of("")
 	}
-	return toldMember.MatchString(text)
+	return toldMember.MatchString(door.FindString(text))
 }
 
 func quoteID(quote, status int) string { return fmt.Sprintf("quote%d-%d", quote, status) }
