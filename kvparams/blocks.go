@@ -102,7 +102,8 @@ func (r *Request) noteRendered(w *walk, end int, as rendering) {
 // template, cache_salt and so on). The order of the members does not matter. Blocks hashes the bytes of
 // the body. The tools come first, because templates render them early. Then come the messages or the
 // prompt without the last bracket, so that the next turn of a chat continues where this one ended. Only
-// full blocks count, at most 16384. The same body has the same hashes in every process. The result is
+// full blocks count, at most 16384. An image, sound or video counts for 16, and text begins a new block
+// after it. The same body has the same hashes in every process. The result is
 // nil if there is no prompt, several prompts, or a prompt of embeddings.
 //
 // The first call after Parse computes the hashes, so a caller that does not need them does not pay for
@@ -139,9 +140,26 @@ func (r *Request) hashPrompt() {
 		}
 	}
 	p.end-- // without the bracket or quote
-	first := len(r.blocks)
-	r.chain(chain, p.of(b))
+	first, tail, last := len(r.blocks), p, chain
+	for _, m := range r.parts {
+		last = r.chainMedia(r.chain(last, b[tail.at:m.at]), m.of(b))
+		tail.at = m.end
+	}
+	r.chain(last, tail.of(b))
 	r.conversation = r.open(chain, r.blocks[first:], p)
+}
+
+// mediaBlocks is how many blocks an image, sound or video counts for: about as many as text with its tokens.
+const mediaBlocks = 16
+
+// chainMedia appends the hashes of an image, sound or video. It returns a hash of everything so far.
+func (r *Request) chainMedia(chain uint64, m []byte) uint64 {
+	sum := xxhash.Sum64(m)
+	for range min(mediaBlocks, maxBlocks-len(r.blocks)) {
+		chain = mix(chain, sum)
+		r.blocks = append(r.blocks, chain)
+	}
+	return mix(chain, sum)
 }
 
 // open hashes how the prompt at p begins, for Conversation. blocks are those of p, chain is the
@@ -150,6 +168,9 @@ func (r *Request) open(chain uint64, blocks []uint64, p span) uint64 {
 	end, most := p.end, plainOpeningBlocks
 	if r.opening > 0 {
 		end, most = r.opening, openingBlocks
+	}
+	if len(r.parts) > 0 && r.parts[0].at < end { // the blocks are not BlockBytes each
+		return mix(chain, xxhash.Sum64(r.s.b[p.at:min(end, p.at+most*BlockBytes)]))
 	}
 	full := (end - p.at) / BlockBytes
 	rest := r.s.b[p.at+full*BlockBytes : end]

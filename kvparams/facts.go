@@ -129,10 +129,14 @@ func (r *Request) PromptBytes() int {
 	return n
 }
 
-// PromptText is what PromptBytes is without its images, sounds and videos, and how many of these there are. The bytes
-// of an image say nothing of its tokens, and by its URL it has hardly any.
+// PromptText is what PromptBytes is without its images, sounds and videos, and how many of these there are, 256 at
+// most. The bytes of an image say nothing of its tokens, and by its URL it has hardly any.
 func (r *Request) PromptText() (size, media int) {
-	return r.PromptBytes() - r.partBytes, r.parts
+	size = r.PromptBytes()
+	for _, p := range r.parts {
+		size -= p.end - p.at
+	}
+	return size, len(r.parts)
 }
 
 // PromptTokens is the length of the prompt in tokens. It is exact for lists of token ids. Otherwise, it

@@ -93,6 +93,9 @@ func checkFacts(t *testing.T, r *Request, api API, in map[string]any) {
 	if want, _ := in["model"].(string); string(r.Model()) != want {
 		t.Errorf("Model %q, want %q", r.Model(), want)
 	}
+	if size, media := r.PromptText(); size < 0 || media < 0 || media == 0 && size != r.PromptBytes() {
+		t.Errorf("PromptText %d, %d", size, media)
+	}
 	if tokens, _ := r.PromptTokens(4, 1000); r.Choices() < 1 || r.PromptBytes() < 0 || tokens < 0 {
 		t.Errorf("Choices %d, PromptBytes %d, PromptTokens %d", r.Choices(), r.PromptBytes(), tokens)
 	}

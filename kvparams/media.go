@@ -1,6 +1,6 @@
 package kvparams
 
-// maxMedia is how many images, sounds and videos of a request are encoded apart. The engine behind the
+// maxMedia is how many images, sounds and videos of a request are encoded apart, and how many are no text to xpyd. The engine behind the
 // prefill or decode leg encodes all of a request that has more.
 const maxMedia = 256
 
@@ -16,21 +16,33 @@ func (r *Request) readMessage(i, depth int) (end int) {
 	}
 	in := s.enter(i, depth)
 	for in.next(s) {
-		if s.byteAt(in.at) != '[' || string(r.decode(&in)) != "content" {
-			in.done(s.value(in.at, in.depth))
+		if s.byteAt(in.at) == '[' && r.holdsParts(r.decode(&in)) {
+			in.done(r.readParts(in.at, in.depth, false))
 			continue
 		}
-		parts := s.enter(in.at, in.depth)
-		for parts.next(s) {
-			parts.done(r.readPart(parts.at, parts.depth))
-		}
-		in.done(parts.pos)
+		in.done(s.value(in.at, in.depth))
+	}
+	return in.pos
+}
+
+// holdsParts reports whether a member of this name of a message may be a list of parts. output is a tool's, of the
+// responses API.
+func (r *Request) holdsParts(name []byte) bool {
+	return string(name) == "content" || r.api == Responses && string(name) == "output"
+}
+
+// readParts validates a list of parts. within says that it is the result of a tool, a part of Anthropic's API itself.
+func (r *Request) readParts(i, depth int, within bool) (end int) {
+	s := &r.s
+	in := s.enter(i, depth)
+	for in.next(s) {
+		in.done(r.readPart(in.at, in.depth, within))
 	}
 	return in.pos
 }
 
 // readPart validates a part of a message's content.
-func (r *Request) readPart(i, depth int) (end int) {
+func (r *Request) readPart(i, depth int, within bool) (end int) {
 	s := &r.s
 	if s.byteAt(i) != '{' {
 		return s.value(i, depth)
@@ -43,26 +55,28 @@ func (r *Request) readPart(i, depth int) (end int) {
 		if r.api != Messages && s.byteAt(in.at) != 'n' {
 			media = max(media, mediumOf(name))
 		}
+		if r.api == Messages && !within && s.byteAt(in.at) == '[' && string(name) == "content" {
+			in.done(r.readParts(in.at, in.depth, true))
+			continue
+		}
 		end := s.value(in.at, in.depth)
 		if kind && end > 0 && s.b[in.at] == '"' {
 			media = mediumOfType(text(s.b, inner(span{in.at, end})))
 		}
 		in.done(end)
 	}
-	if in.pos > 0 {
-		r.noteMedia(span{i, in.pos}, media)
+	if in.pos > 0 && media != notMedia {
+		r.noteMedia(span{i, in.pos}, media == rawMedia && !within)
 	}
 	return in.pos
 }
 
-// noteMedia notes a part of a message.
-func (r *Request) noteMedia(part span, media medium) {
-	if media == notMedia {
-		return
+// noteMedia notes a part that is an image, sound or video. raw says that an encode leg can encode it.
+func (r *Request) noteMedia(part span, raw bool) {
+	if len(r.parts) < maxMedia {
+		r.parts = append(r.parts, part)
 	}
-	r.parts++
-	r.partBytes += part.end - part.at
-	if media == rawMedia && r.FindMedia && r.api.encodes() && len(r.media) <= maxMedia {
+	if raw && r.FindMedia && r.api.encodes() && len(r.media) <= maxMedia {
 		r.media = append(r.media, part)
 	}
 }

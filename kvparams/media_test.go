@@ -3,7 +3,6 @@ package kvparams
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 )
@@ -149,24 +148,6 @@ func TestEncodings(t *testing.T) {
 	}
 }
 
-// BenchmarkScanForMedia compares a chat of text with and without the search for items.
-func BenchmarkScanForMedia(b *testing.B) {
-	for _, find := range []bool{false, true} {
-		for _, size := range []int{1 << 10, 40 << 10} {
-			body := chatBody(size)
-			b.Run(fmt.Sprintf("%v/%dKB", find, size>>10), func(b *testing.B) {
-				r := Request{FindMedia: find}
-				b.ReportAllocs()
-				for b.Loop() {
-					if err := r.Parse(Chat, body); err != nil || r.Media() != 0 {
-						b.Fatal(err, r.Media())
-					}
-				}
-			})
-		}
-	}
-}
-
 // The bytes of an image are not text, whichever API it comes by, and whether encode legs exist or not.
 func TestPromptTextHasNoMedia(t *testing.T) {
 	data := strings.Repeat("A", 100_000)
@@ -182,6 +163,7 @@ func TestPromptTextHasNoMedia(t *testing.T) {
 		{Chat, `{"type":"text","text":"` + data + `"}`, 0},
 		{Chat, `{"image_url":null,"text":"` + data + `"}`, 0},
 		{Messages, `{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + data + `"}}`, 1},
+		{Messages, `{"type":"tool_result","tool_use_id":"a","content":[{"type":"image","source":{"data":"` + data + `"}}]}`, 1},
 		{Messages, `{"type":"document","source":{"type":"base64","data":"` + data + `"}}`, 1},
 		{Responses, `{"type":"input_image","image_url":"data:image/png;base64,` + data + `"}`, 1},
 		{Responses, `{"type":"input_file","file_data":"` + data + `"}`, 1},
@@ -201,8 +183,45 @@ func TestPromptTextHasNoMedia(t *testing.T) {
 			want, tokens = want+len(tc.part), tokens+len(tc.part)/4
 		}
 		n, exact := r.PromptTokens(4, 1000)
-		if size < want-20 || size > want+20 || media != tc.media || n < tokens-10 || n > tokens+10 || exact {
+		if size < want-60 || size > want+60 || media != tc.media || n < tokens-15 || n > tokens+15 || exact {
 			t.Errorf("%.60s: %d bytes of text and %d media, %d tokens; want about %d, %d and %d", tc.part, size, media, n, want, tc.media, tokens)
 		}
+	}
+}
+
+// An image has about as many blocks as text with its tokens, whatever its bytes, so that what a cache has of a prompt is
+// known in tokens. A later turn has the blocks of the one before, and those of another image differ.
+func TestBlocksOfAnImage(t *testing.T) {
+	turn := func(image, more string) *Request {
+		var r Request
+		body := `{"messages":[{"role":"user","content":[{"type":"text","text":"` + strings.Repeat("word ", 512) + `"},` +
+			`{"type":"image_url","image_url":{"url":"data:image/png;base64,` + strings.Repeat(image, 500_000) + `"}}]}` + more + `]}`
+		if err := r.Parse(Chat, []byte(body)); err != nil {
+			t.Fatal(err)
+		}
+		return &r
+	}
+	first, next, other := turn("A", ""), turn("A", `,{"role":"user","content":"`+strings.Repeat("more ", 8000)+`"}`), turn("B", "")
+	n := len(first.Blocks())
+	if n < 10+mediaBlocks || n > 11+mediaBlocks {
+		t.Errorf("%d blocks, want %d of the text and %d of the image", n, 10, mediaBlocks)
+	}
+	if m := len(next.Blocks()); m < n+155 || m > n+160 {
+		t.Errorf("%d blocks with 40,000 bytes more, %d before", m, n)
+	}
+	same := func(r *Request) (n int) {
+		for n < len(r.Blocks()) && n < len(first.Blocks()) && r.Blocks()[n] == first.Blocks()[n] {
+			n++
+		}
+		return n
+	}
+	if got := same(next); got < n-1 { // the last one may hold the end of the list
+		t.Errorf("the next turn has %d of %d blocks", got, n)
+	}
+	if got := same(other); got != 10 {
+		t.Errorf("a chat with another image has %d blocks of the text, want 10", got)
+	}
+	if first.Conversation() != next.Conversation() || first.Conversation() == 0 || first.Conversation() == other.Conversation() {
+		t.Errorf("conversations %x, %x and, with another image, %x", first.Conversation(), next.Conversation(), other.Conversation())
 	}
 }

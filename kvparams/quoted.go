@@ -7,8 +7,8 @@ import "bytes"
 const telling = 8
 
 // Quoted reports whether an engine's own text repeats what only xpyd has told it of other engines in leg, the body
-// that it had of this request: a string in a member that clients may not send, or the name of a string or number
-// there. Other names show nothing: the members of many a prefill leg are null.
+// that it had of this request: a string in a member that clients may not send, or, as a word of its own, the name of a
+// string or number there. Other names show nothing: the members of many a prefill leg are null.
 func (r *Request) Quoted(text []byte, leg Segments) bool {
 	s := scanner{b: r.added(leg)}
 	for i, met := 0, false; ; {
@@ -22,7 +22,10 @@ func (r *Request) Quoted(text []byte, leg Segments) bool {
 		}
 		told := s.b[first : i-1]
 		met = met || kvDoor(told) // these members come last
-		if met && len(told) >= telling && s.holds(i) && bytes.Contains(text, told) {
+		if !met || len(told) < telling {
+			continue
+		}
+		if named, holds := s.holds(i); holds && repeats(text, told, named) {
 			return true
 		}
 	}
@@ -39,11 +42,29 @@ func (r *Request) added(leg Segments) []byte {
 	return bytes.Join(leg[first:last], nil)
 }
 
-// holds reports whether the string that ends at i is a value, or the name of a string or number.
-func (s *scanner) holds(i int) bool {
+// holds reports whether the string that ends at i is a value, or the name of a string or number, which named says.
+func (s *scanner) holds(i int) (named, holds bool) {
 	if i = s.space(i); s.byteAt(i) != ':' {
-		return true
+		return false, true
 	}
 	c := s.byteAt(s.space(i + 1))
-	return c == '"' || c-'0' <= 9
+	return true, c == '"' || c-'0' <= 9
 }
+
+// repeats reports whether a text has told in it, and a name as a word of its own: num_tokens is no part of
+// max_num_tokens.
+func repeats(text, told []byte, named bool) bool {
+	for {
+		at := bytes.Index(text, told)
+		if at < 0 {
+			return false
+		}
+		end := at + len(told)
+		if !named || (at == 0 || !wordByte(text[at-1])) && (end == len(text) || !wordByte(text[end])) {
+			return true
+		}
+		text = text[end:]
+	}
+}
+
+func wordByte(c byte) bool { return c == '_' || c|0x20-'a' < 26 || c-'0' <= 9 }

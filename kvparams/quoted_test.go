@@ -48,6 +48,7 @@ func TestQuoted(t *testing.T) {
 						{encoded, "max_tokens must be above 0", false},
 						{encoded, "do_remote_decode, do_remote_prefill, remote_block_ids, tp_size, short", false},
 						{encoded, "remote_port is 0", row.namesPort},
+						{encoded, "my_remote_port is 0, remote_ports are 0", false},
 						{encoded, "no route to 10.0.0.2", true},
 					} {
 						if got := r.Quoted([]byte(c.text), c.leg); got != c.want {

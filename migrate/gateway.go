@@ -191,12 +191,12 @@ func (w gateway) pools(g given, p *plan) error {
 	if !pd && (g.has("prefill") || g.has("decode")) {
 		return errors.New("--prefill and --decode count only with --" + w.pd)
 	}
+	of, _ := w.engines(g)
 	if pd {
 		prefill, err := w.speak(g, p)
 		if err != nil {
 			return err
 		}
-		of, _ := w.engines(g)
 		p.set("prefill", list(ranked(prefill, ranks)), g.from(w.pd, "prefill", flag, of))
 		p.set("decode", list(ranked(g["decode"], ranks)), g.from("decode", flag))
 	} else {
@@ -206,7 +206,7 @@ func (w gateway) pools(g given, p *plan) error {
 		p.note("worker-urls", "it counts only without --"+w.pd)
 	}
 	for _, flag := range []string{"backend", "runtime"} {
-		if g.has(flag) && !pd {
+		if g.has(flag) && !(pd && flag == of) {
 			p.note(flag, "xpyd asks the engines by OpenAI's API")
 		}
 	}

@@ -82,7 +82,7 @@ func (c *completion) firstToken() {
 	switch {
 	case c.path == pathDecodeOnly && d.streamed && c.req.Bypass() == kvparams.ReasonNone:
 		c.s.router.Computed(d.lease.Backend, d.ahead, d.own, took)
-	case c.path == pathDecodeOnly: // the first event of several prompts comes before the others are computed
+	case c.path == pathDecodeOnly: // several prompts begin before all are computed, and a stored one is longer than it looks
 		c.s.router.Computed(d.lease.Backend, d.ahead, d.own, -1)
 	case d.streamed && !c.dialect().Concurrent(): // otherwise the time has P's prefill in it
 		c.s.router.Pulled(d.lease.Beside(), d.own, took)

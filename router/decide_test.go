@@ -505,6 +505,17 @@ func TestAutoWithoutPrefillBackend(t *testing.T) {
 	}
 }
 
+// Requests that wait for their prefill or their blocks are in no batch, however many there are.
+func TestBatchHasNoRequestThatWaits(t *testing.T) {
+	x := newPricer(t)
+	x.d.inflight.Add(10)
+	(&Lease{Backend: x.d}).Expect(Decision{Split: true}, Prompt{Tokens: 1000})
+	(&Lease{Backend: x.d}).Pull(1000, true)
+	if got := x.d.Streams().batch; got != 8 {
+		t.Errorf("a batch of %d, want 8", got)
+	}
+}
+
 // An answer that comes whole holds its lease long after its prompt was computed. No other prompt
 // waits for that.
 func TestWholeAnswersDoNotComputeForever(t *testing.T) {

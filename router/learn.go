@@ -52,23 +52,24 @@ func (r *Router) learn(w price.Work, tokens int, took time.Duration, now int64) 
 	r.prices.Learn(w, tokens, took, now)
 }
 
-// Streaming is what a decode backend did when a stream had its first event.
+// Streaming is what a decode backend did at a moment.
 type Streaming struct {
-	at     int64 // by the router's clock
-	local  time.Duration
-	beside int64 // requests in flight
+	at    int64 // by the router's clock
+	local time.Duration
+	batch int64 // its streams, without those that wait for their prefill or their blocks
 }
 
-// Streams notes that a stream has its first event now.
+// Streams is what decode backend b does now.
 func (b *Backend) Streams() Streaming {
-	return Streaming{b.router.now(), b.LocalTime(), b.inflight.Load()}
+	now := b.router.now()
+	return Streaming{now, b.LocalTime(), max(0, b.inflight.Load()-b.pulling.look(now).still)}
 }
 
-// StreamEnded learns from a stream with the given number of tokens, whose first event was at s on d. Half of the
-// requests in flight at either end is about what it had beside it.
+// StreamEnded learns from a stream with the given number of tokens, whose first event was at s on d. Its batch is
+// taken for the mean of those at its beginning and its end.
 func (r *Router) StreamEnded(d *Backend, s Streaming, tokens int) {
-	batch := float64(s.beside+d.inflight.Load()) / 2
-	r.prices.StreamEnded(tokens, batch, d.LocalTime()-s.local, time.Duration(r.now()-s.at))
+	now := d.Streams()
+	r.prices.StreamEnded(tokens, float64(s.batch+now.batch)/2, now.local-s.local, time.Duration(now.at-s.at))
 }
 
 // StallShare is the share of the time of a decode engine's own prefills that its running streams lose.
@@ -85,11 +86,13 @@ func (b *Backend) LocalTime() time.Duration { return time.Duration(b.localNanos.
 // ObservePrompt improves the estimate of token counts. It takes the tokens that an engine counted in a
 // prompt (usage.prompt_tokens), and the size and the media of the prompt from kvparams.Request.PromptText.
 func (r *Router) ObservePrompt(bytes, media, tokens int) {
-	if media == 0 {
+	switch {
+	case tokens <= 0: // not known
+	case media == 0:
 		r.tokenBytes.Observe(bytes, tokens)
-		return
+	default:
+		r.mediaTokens.Observe((float64(tokens) - float64(bytes)/r.TokenBytes()) / float64(media))
 	}
-	r.mediaTokens.Observe((float64(tokens) - float64(bytes)/r.TokenBytes()) / float64(media))
 }
 
 // TokenBytes is the mean number of bytes that a token of a prompt takes in the request body.

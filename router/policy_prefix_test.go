@@ -384,6 +384,9 @@ func TestImagesTeachTheirTokens(t *testing.T) {
 		r.ObservePrompt(4000, 2, 1000+2*256)
 	}
 	near(t, "tokens of an image", r.MediaTokens(), 256, 0.02)
+	r.ObservePrompt(4000, 2, 0) // not counted, as where both legs begin together
+	near(t, "the same", r.MediaTokens(), 256, 0.02)
+	r.ObservePrompt(1<<20, 0, 1500) // an image that passed for text
 	near(t, "bytes of a token of text", r.TokenBytes(), 4, 0)
 	r.ObservePrompt(400_000, 1, 3) // whose text was taken for more than all of it
 	if m := r.MediaTokens(); m < 1 || m > 256 {

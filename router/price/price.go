@@ -46,8 +46,9 @@ func (p *Prices) Learn(w Work, tokens int, took time.Duration, now int64) {
 	p.lines[w].add(float64(tokens), took.Seconds(), now, prior)
 }
 
-// StreamEnded learns from a stream with the given number of tokens, which ran among batch streams on average. took is
-// the time after its first event. local is the part of that time that the engine spent on its own prefills.
+// StreamEnded learns from a stream with the given number of tokens. batch is the streams of its engine, itself
+// included, averaged over its time. took is the time after its first event, and local the part of it that the
+// engine spent on its own prefills.
 func (p *Prices) StreamEnded(tokens int, batch float64, local, took time.Duration) {
 	if tokens > 0 && took > 0 {
 		p.drag.add(float64(tokens), batch, local.Seconds(), took.Seconds())
@@ -215,8 +216,8 @@ func (s sums) line(each float64) (fixed, slope float64) {
 
 // drag is the part of the time of a decode engine's own prefills that its running streams lose.
 // It is fitted over the streams that ended lately: T = tokens·(each + crowd·batch) + share·local. T is the
-// time of a stream after its first event, batch the streams that ran beside it, and local the seconds of
-// prefill in that time.
+// time of a stream after its first event, batch the streams of its engine meanwhile, and local the seconds
+// of prefill in that time.
 type drag struct {
 	mu                     sync.Mutex
 	nn, nb, bb, nl, bl, ll float64 // sums of products: n is tokens, b is tokens·batch, l is local
@@ -235,8 +236,8 @@ const dragUnknown = 1
 // to decode.
 const dragPrior = 1
 
-// dragCrowd is what a crowd of 0 counts for, in square streams for each square token. It keeps streams whose
-// batches are about the same from telling what a larger one costs.
+// dragCrowd is what a crowd of 0 counts for, in square streams for each square token. It keeps streams with the
+// same batch from telling what a larger one costs.
 const dragCrowd = 1e-3
 
 // dragKeep is the weight that a sample keeps with each later one.
@@ -277,10 +278,18 @@ func (d *drag) add(tokens, batch, local, took float64) {
 	d.fit()
 }
 
-// fit solves the normal equations for the share, and then for the rest with the share that it may have. d.mu is held.
+// fit solves the normal equations. If larger batches seem to be faster, it is noise, and batches do not count. d.mu is
+// held.
 func (d *drag) fit() {
-	eachL, crowdL := d.decoding(d.nl, d.bl)
-	eachT, crowdT := d.decoding(d.nt, d.bt)
+	if d.solve(d.decoding); d.crowd < 0 {
+		d.solve(func(ny, _ float64) (float64, float64) { return ny / d.nn, 0 })
+	}
+}
+
+// solve finds the share, and then the rest with the share that it may have.
+func (d *drag) solve(decoding func(ny, by float64) (each, crowd float64)) {
+	eachL, crowdL := decoding(d.nl, d.bl)
+	eachT, crowdT := decoding(d.nt, d.bt)
 	own := d.ll + dragPrior - eachL*d.nl - crowdL*d.bl // of local, what decoding does not explain
 	share := (d.lt + dragPrior*dragUnknown - eachT*d.nl - crowdT*d.bl) / own
 	share = min(max(share, 0), 4)

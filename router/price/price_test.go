@@ -176,6 +176,24 @@ func TestBatchesDoNotTellTheDrag(t *testing.T) {
 	}
 }
 
+// By chance, a pair of streams may be faster than a single one. That does not make the streams of a busy engine, which
+// the same prices serve, outliers.
+func TestNoiseDoesNotMakeLargeBatchesFast(t *testing.T) {
+	var d drag
+	for i := range 200 {
+		batch := float64(1 + i%2)
+		d.add(200, batch, 0, 200*(0.0075-0.001*batch))
+	}
+	for i := range 40 {
+		local := 0.3 * float64(i%2)
+		d.add(200, 30, local, 200*0.012+0.3*local)
+		d.add(200, 1, 0, 200*0.0065)
+	}
+	if got := d.load(); got > 0.85 {
+		t.Errorf("share %.2f: the streams that lost three tenths of a prompt's time were not counted", got)
+	}
+}
+
 // A few short prompts say what a leg costs, and little about a token. Decode engines compute like
 // prefill engines until they show otherwise.
 func TestShortPromptsDoNotPriceLongOnes(t *testing.T) {

@@ -52,10 +52,11 @@ const (
 // Observe counts a prompt of text. A whole one weighs as much as each of those before it, and a short one little, however
 // many there are. One of two concurrent calls may be lost.
 func (m *TokenBytes) Observe(bytes, tokens int) {
-	if bytes <= 0 || tokens <= 0 {
+	x := float64(bytes) / float64(tokens)
+	if bytes <= 0 || tokens <= 0 || x > 16 { // an image that passed for text has many more bytes for its tokens
 		return
 	}
-	x := min(max(float64(bytes)/float64(tokens), 1), 16)
+	x = max(x, 1)
 	weight := float64(tokens) / wholePrompt / tokenBytesMemory
 	if tokens >= wholePrompt {
 		seen := min(max(m.seen.Load(), 1)+1, tokenBytesMemory)
