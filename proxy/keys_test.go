@@ -360,3 +360,14 @@ func TestKeySeriesAreBounded(t *testing.T) {
 		t.Errorf("%v requests of other keys, want 20", n)
 	}
 }
+
+// An upload is a sound, which has no more tokens for having more bytes.
+func TestKeyIsNotChargedForTheBytesOfASound(t *testing.T) {
+	r := keyRig(t, holder("alpha", func(t *limits.Terms) { t.TokensPerMinute = 100_000 }))
+	body, contentType := audioForm(t, true, "model", "sim")
+	body = strings.Replace(body, string(audio), strings.Repeat(string(audio), 1+2<<20/len(audio)), 1)
+	a := r.post("/v1/audio/transcriptions", body, append(as("alpha"), "Content-Type", contentType)...)
+	if left := remaining(t, a); a.status != 200 || left < 90_000 || left > 99_500 {
+		t.Errorf("%d, %d tokens left of 100,000 after a sound of 2 MiB", a.status, left)
+	}
+}

@@ -125,6 +125,9 @@ func (p *passing) admit(ctx *fasthttp.RequestCtx) *fault.Error {
 	}
 	if !p.route.Light {
 		p.want.Tokens = int(float64(len(p.body.Bytes())) / p.s.router.TokenBytes())
+		if p.route.Body == routes.Form { // a sound
+			p.want.Tokens = int(p.s.router.MediaTokens())
+		}
 		if err := p.s.charge(&p.use, p.want.Tokens, time.Now()); err != nil {
 			return err
 		}
