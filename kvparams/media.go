@@ -1,7 +1,7 @@
 package kvparams
 
-// maxMedia is how many images, sounds and videos of a request are encoded apart, and how many are no text to xpyd. The engine behind the
-// prefill or decode leg encodes all of a request that has more.
+// maxMedia is how many images, sounds and videos of a request are encoded apart. The engine behind the
+// prefill or decode leg encodes all of a request that has more. Further ones pass for text.
 const maxMedia = 256
 
 // encodes reports whether requests of the API can have parts that an encode leg takes. Answers of the
@@ -48,6 +48,7 @@ func (r *Request) readPart(i, depth int, within bool) (end int) {
 		return s.value(i, depth)
 	}
 	var media medium
+	before := len(r.parts)
 	in := s.enter(i, depth)
 	for in.next(s) {
 		name := r.decode(&in)
@@ -66,6 +67,7 @@ func (r *Request) readPart(i, depth int, within bool) (end int) {
 		in.done(end)
 	}
 	if in.pos > 0 && media != notMedia {
+		r.parts = r.parts[:before] // those within it are a part of it
 		r.noteMedia(span{i, in.pos}, media == rawMedia && !within)
 	}
 	return in.pos

@@ -225,3 +225,20 @@ func TestBlocksOfAnImage(t *testing.T) {
 		t.Errorf("conversations %x, %x and, with another image, %x", first.Conversation(), next.Conversation(), other.Conversation())
 	}
 }
+
+// A part that is an image itself may hold a list that has images. It counts once.
+func TestMediaWithinMedia(t *testing.T) {
+	const inner = `[{"type":"image","source":{"data":"B"}},{"type":"image"}]`
+	for _, part := range []string{
+		`{"type":"image","source":{"data":"A"},"content":` + inner + `}`,
+		`{"content":` + inner + `,"type":"document"}`,
+	} {
+		r := parsedMedia(t, Messages, `{"messages":[{"role":"user","content":[{"type":"text","text":"x"},`+part+`,{"type":"image"}]}]}`)
+		if size, media := r.PromptText(); size < 0 || media != 2 || size != r.PromptBytes()-len(part)-len(`{"type":"image"}`) {
+			t.Errorf("%s: %d bytes of text and %d media, want 2", part, size, media)
+		}
+		if n := len(r.Blocks()); n != 2*mediaBlocks {
+			t.Errorf("%s: %d blocks, want %d", part, n, 2*mediaBlocks)
+		}
+	}
+}

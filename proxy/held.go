@@ -108,7 +108,7 @@ type largeAnswer struct {
 	p       *passing
 	buf     []byte
 	silence time.Duration // the longest between two pieces
-	end     []byte        // the last bytes before buf
+	end     []byte        // the last bytes before buf, if only the end of the connection ends the answer
 }
 
 // WriteTo fails if the backend breaks off, so that the client gets no clean end.
@@ -120,7 +120,9 @@ func (a *largeAnswer) WriteTo(w io.Writer) (int64, error) {
 	err := out.write(a.buf, out.armed)
 	for err == nil {
 		x.Progress(time.Now(), a.silence)
-		a.end = kvparams.AppendEnd(a.end, a.buf)
+		if x.UntilClose() {
+			a.end = kvparams.AppendEnd(a.end, a.buf)
+		}
 		var read error
 		if a.buf, read = x.Fill(a.buf[:0]); errors.Is(read, io.EOF) && p.cutShort(a.end) {
 			read = io.ErrUnexpectedEOF
