@@ -2,7 +2,6 @@
 package admin
 
 import (
-	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,27 +15,18 @@ import (
 
 	"xpyd/desk"
 	"xpyd/gate"
-	"xpyd/metrics"
+	"xpyd/proxy"
 	"xpyd/router"
 )
 
 // Config says where the pages get what they show.
 type Config struct {
-	Router  *router.Router
-	Metrics *metrics.Metrics
-	Ready   func() (ready bool, line string)                                // what /readyz answers
-	Unknown func(b *router.Backend, state *router.EngineState) (why string) // why an engine's load is not known, or not all of it; empty if all is known
+	proxy.View
 	Desk    *desk.Desk
-	// Running counts the completions under way. Pinned and Stranded count KV blocks.
-	Running          func() int64
-	Pinned, Stranded func() float64
-	Retiring         func() bool              // another process has the ports
-	Token            string                   // asked for, except on the pages of health; empty: none is
-	TLS              *tls.Config              // nil: the server speaks plain HTTP
-	Pprof            bool                     // serve profiles too
-	Leaving          func() []*router.Backend // were removed, and still serve what they have
-	Control          Control
-	Log              zerolog.Logger
+	Token   string // asked for, except on the pages of health; empty: none is
+	Pprof   bool   // serve profiles too
+	Control Control
+	Log     zerolog.Logger
 }
 
 // pages has the handlers of the port.
@@ -107,7 +97,7 @@ func New(cfg Config) *http.Server {
 	})
 	// Failed accepts and broken connections are logged in the form of the other lines.
 	errors := log.New(p.cfg.Log.With().Str("level", "warn").Str("listener", "admin").Logger(), "", 0)
-	return &http.Server{Handler: p.guard(mux), TLSConfig: cfg.TLS, ErrorLog: errors, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	return &http.Server{Handler: p.guard(mux), TLSConfig: cfg.AdminTLS, ErrorLog: errors, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 }
 
 // assets is where the files of the status page are.

@@ -212,7 +212,9 @@ func (l *lifetime) replaceKeys(read reread) {
 
 // warn shows the warnings on the status page, and logs those that were not there before.
 func (l *lifetime) warn(now, before []string) {
-	l.server.Warn(now)
+	if l.desk != nil {
+		l.desk.Warn(now)
+	}
 	for _, w := range now {
 		if !slices.Contains(before, w) {
 			l.log.Warn().Str("setting", w).Msg("questionable setting")

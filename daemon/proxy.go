@@ -15,6 +15,7 @@ import (
 
 	"xpyd/admin"
 	"xpyd/config"
+	"xpyd/desk"
 	"xpyd/members"
 	"xpyd/proxy"
 	"xpyd/router"
@@ -27,7 +28,8 @@ type Proxy struct {
 
 	server  *proxy.Server
 	members *members.Set
-	admin   *http.Server // nil without an admin port
+	desk    *desk.Desk // what the status page shows; nil without an admin port, as admin is
+	admin   *http.Server
 	ports   []port
 	failed  chan error
 }
@@ -75,7 +77,11 @@ func openProxy(cfg config.Config, version string, from *Inheritance, control adm
 	if len(p.ports) > 1 {
 		p.AdminAddr = p.ports[1].Addr().String()
 		control.Members = p.members
-		p.admin = p.server.Admin(control)
+		p.desk = desk.New(version, time.Now)
+		p.server.OnEnd(p.desk.Ended)
+		p.admin = admin.New(admin.Config{
+			View: p.server.View(), Desk: p.desk, Token: cfg.AdminToken, Pprof: cfg.Pprof, Control: control, Log: log,
+		})
 	}
 	return p, nil
 }

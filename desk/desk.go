@@ -6,6 +6,8 @@ package desk
 import (
 	"sync"
 	"time"
+
+	"xpyd/proxy"
 )
 
 // lives is how many completions the desk remembers.
@@ -18,7 +20,7 @@ type Desk struct {
 	clock   func() time.Time
 
 	mu       sync.Mutex
-	ring     [lives]Life
+	ring     [lives]proxy.Life
 	ended    uint64 // completions since the start; the next one goes to ring[ended % lives]
 	history  history
 	warnings []string
@@ -30,7 +32,7 @@ func New(version string, clock func() time.Time) *Desk {
 }
 
 // Ended takes in a completion that has ended.
-func (d *Desk) Ended(l *Life) {
+func (d *Desk) Ended(l *proxy.Life) {
 	now := d.clock()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -62,7 +64,7 @@ func (d *Desk) Account() Account {
 	a := Account{Ended: d.ended, Warnings: append([]string{}, d.warnings...), Lives: []LifeEntry{}, Window: d.history.window(now)}
 	for i := uint64(1); i <= min(d.ended, lives); i++ {
 		n := d.ended - i
-		a.Lives = append(a.Lives, d.ring[n%lives].entry(n))
+		a.Lives = append(a.Lives, entryOf(n, &d.ring[n%lives]))
 	}
 	return a
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"xpyd/proxy"
 )
 
 // handClock is a clock that tests move.
@@ -19,8 +21,8 @@ func newDesk() (*Desk, *handClock) {
 }
 
 // split is a streamed completion over both legs.
-func split(id string) *Life {
-	return &Life{
+func split(id string) *proxy.Life {
+	return &proxy.Life{
 		ID: id, API: "chat", Path: pathSplit, Reason: "none", Outcome: outcomeOK, Prefill: "http://p", Decode: "http://d", Rounds: 1, Events: 11, Streamed: true,
 		Prefilling: 2 * time.Millisecond, Prefilled: 30 * time.Millisecond, Asked: 31 * time.Millisecond, Handed: 32 * time.Millisecond,
 		First: 50 * time.Millisecond, End: 250 * time.Millisecond,
@@ -30,23 +32,23 @@ func split(id string) *Life {
 func TestPhases(t *testing.T) {
 	for _, tc := range []struct {
 		name, want string
-		change     func(l *Life)
+		change     func(l *proxy.Life)
 	}{
-		{"both legs", "queue 0-2, prefill 2-30, handoff 30-32, transfer 32-50, stream 50-250", func(*Life) {}},
-		{"whole answer", "queue 0-2, prefill 2-30, handoff 30-32, answer 32-250", func(l *Life) { l.Streamed, l.First = false, 0 }},
-		{"decode alone", "queue 0-31, compute 31-50, stream 50-250", func(l *Life) { l.Path, l.Prefilling, l.Prefilled = "decode_only", 0, 0 }},
-		{"decode alone after a prefill that failed", "queue 0-2, prefill 2-30, compute 31-50, stream 50-250", func(l *Life) { l.Path = "decode_only" }},
-		{"legs at the same time", "queue 0-1, prefill 2-40, transfer 1-50, stream 50-250", func(l *Life) {
+		{"both legs", "queue 0-2, prefill 2-30, handoff 30-32, transfer 32-50, stream 50-250", func(*proxy.Life) {}},
+		{"whole answer", "queue 0-2, prefill 2-30, handoff 30-32, answer 32-250", func(l *proxy.Life) { l.Streamed, l.First = false, 0 }},
+		{"decode alone", "queue 0-31, compute 31-50, stream 50-250", func(l *proxy.Life) { l.Path, l.Prefilling, l.Prefilled = "decode_only", 0, 0 }},
+		{"decode alone after a prefill that failed", "queue 0-2, prefill 2-30, compute 31-50, stream 50-250", func(l *proxy.Life) { l.Path = "decode_only" }},
+		{"legs at the same time", "queue 0-1, prefill 2-40, transfer 1-50, stream 50-250", func(l *proxy.Life) {
 			l.Asked, l.Handed, l.Prefilled = time.Millisecond, 2*time.Millisecond, 40*time.Millisecond
 		}},
-		{"refused", "queue 0-250", func(l *Life) { *l = Life{Outcome: outcomeFault, End: l.End} }},
-		{"left in the prefill", "queue 0-2, prefill 2-30", func(l *Life) { l.Outcome, l.Asked, l.Handed, l.First = outcomeGone, 0, 0, 0 }},
-		{"decode broke off", "queue 0-2, prefill 2-30, handoff 30-32, transfer 32-250", func(l *Life) { l.Outcome, l.First = "error", 0 }},
+		{"refused", "queue 0-250", func(l *proxy.Life) { *l = proxy.Life{Outcome: outcomeFault, End: l.End} }},
+		{"left in the prefill", "queue 0-2, prefill 2-30", func(l *proxy.Life) { l.Outcome, l.Asked, l.Handed, l.First = outcomeGone, 0, 0, 0 }},
+		{"decode broke off", "queue 0-2, prefill 2-30, handoff 30-32, transfer 32-250", func(l *proxy.Life) { l.Outcome, l.First = "error", 0 }},
 	} {
 		l := split("x")
 		tc.change(l)
 		var got []string
-		for _, p := range l.entry(0).Phases {
+		for _, p := range entryOf(0, l).Phases {
 			got = append(got, fmt.Sprintf("%s %v-%v", p.Name, p.From, p.To))
 		}
 		if s := strings.Join(got, ", "); s != tc.want {
@@ -79,7 +81,7 @@ func TestHistory(t *testing.T) {
 	clock.at = clock.at.Add(10 * time.Minute)
 	failed, gone, refused := split("failed"), split("gone"), split("refused")
 	failed.Outcome, gone.Outcome, refused.Outcome = "broken", outcomeGone, outcomeFault
-	for _, l := range []*Life{split("new"), failed, gone, refused} {
+	for _, l := range []*proxy.Life{split("new"), failed, gone, refused} {
 		d.Ended(l)
 	}
 	clock.at = clock.at.Add(stepLength) // now the step is whole

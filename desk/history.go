@@ -3,6 +3,8 @@ package desk
 import (
 	"math"
 	"time"
+
+	"xpyd/proxy"
 )
 
 // The history has steps of stepLength. One of them is under way.
@@ -101,7 +103,7 @@ func (h *history) at(n int64) *step {
 	return nil
 }
 
-func (h *history) add(now time.Time, l *Life) {
+func (h *history) add(now time.Time, l *proxy.Life) {
 	n := number(now)
 	s := h.at(n)
 	if s == nil {
@@ -117,7 +119,7 @@ func (h *history) add(now time.Time, l *Life) {
 	if l.Streamed {
 		s.ttft.add(l.First)
 	}
-	if gap := l.perToken(); gap > 0 {
+	if gap := perToken(l); gap > 0 {
 		s.tpot.add(gap)
 	}
 	if l.Path != "" {

@@ -1,26 +1,10 @@
 package desk
 
-import "time"
+import (
+	"time"
 
-// Life is a completion that has ended. Moments count from Start, and a moment that never came is 0.
-type Life struct {
-	ID              string // the request's id
-	API             string
-	Path, Reason    string // empty if no backend was asked
-	Outcome, Code   string // as in the metrics; without a failure Code is empty
-	Prefill, Decode string // the URLs of the backends that were asked last
-	Rounds          int
-	Events          int  // of the stream
-	Streamed        bool // a first token was seen
-
-	Start      time.Time
-	Prefilling time.Duration // the last prefill leg began
-	Prefilled  time.Duration // it ended
-	Asked      time.Duration // the last decode leg began
-	Handed     time.Duration // its request was written
-	First      time.Duration // the first token went to the client
-	End        time.Duration
-}
+	"xpyd/proxy"
+)
 
 // The names of outcomes and paths that the desk tells apart.
 const (
@@ -31,7 +15,7 @@ const (
 )
 
 // perToken is the mean gap between the events of the stream, or 0 if there was none.
-func (l *Life) perToken() time.Duration {
+func perToken(l *proxy.Life) time.Duration {
 	if !l.Streamed || l.Events < 2 {
 		return 0
 	}
@@ -63,20 +47,20 @@ type LifeEntry struct {
 	Phases  []Phase `json:"phases"`
 }
 
-func (l *Life) entry(seq uint64) LifeEntry {
+func entryOf(seq uint64, l *proxy.Life) LifeEntry {
 	return LifeEntry{
 		Seq: seq, ID: l.ID, API: l.API, Path: l.Path, Reason: l.Reason, Outcome: l.Outcome, Code: l.Code,
 		Prefill: l.Prefill, Decode: l.Decode, Rounds: l.Rounds, Events: l.Events,
-		Start: float64(l.Start.UnixMilli()) / 1e3, Total: ms(l.End), Phases: l.phases(),
+		Start: float64(l.Start.UnixMilli()) / 1e3, Total: ms(l.End), Phases: phasesOf(l),
 	}
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
-// phases cuts the life into its phases. The legs of some connectors run at the same time, so phases may
+// phasesOf cuts the life into its phases. The legs of some connectors run at the same time, so phases may
 // overlap. queue is everything before the last round's first leg: the upload, the wait for a slot, and
 // rounds that failed.
-func (l *Life) phases() []Phase {
+func phasesOf(l *proxy.Life) []Phase {
 	all := []Phase{}
 	add := func(name string, from, to time.Duration) { all = append(all, Phase{name, ms(from), ms(to)}) }
 	begun := l.End

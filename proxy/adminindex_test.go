@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"xpyd/admin"
 	"xpyd/proxy"
 )
 
@@ -16,7 +15,7 @@ func TestAdminIndex(t *testing.T) {
 		r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.Pprof = pprof }})
 		ask := func(method, path string) *http.Response {
 			w := httptest.NewRecorder()
-			r.server.Admin(admin.Control{}).Handler.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+			r.admin().ServeHTTP(w, httptest.NewRequest(method, path, nil))
 			return w.Result()
 		}
 		text := r.adminText("/")

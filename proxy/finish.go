@@ -7,7 +7,6 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"xpyd/budget"
-	"xpyd/desk"
 	"xpyd/fault"
 	"xpyd/handoff"
 	"xpyd/heads"
@@ -93,39 +92,12 @@ func (c *completion) noteSoundness() {
 
 func (c *completion) account() {
 	o := c.count()
-	l := c.life(o)
-	c.s.desk.Ended(&l)
+	if ended := c.s.ended; ended != nil {
+		l := c.life(o)
+		ended(&l)
+	}
 	c.logLine(o)
 	c.endTrace(o)
-}
-
-// life is what the status page shows of the completion.
-func (c *completion) life(o outcome) desk.Life {
-	t := &c.times
-	after := func(at time.Time) time.Duration {
-		if at.IsZero() {
-			return 0
-		}
-		return at.Sub(t.start)
-	}
-	l := desk.Life{
-		ID: c.id, API: c.api.String(), Outcome: o.String(), Rounds: c.round, Prefill: c.p.lease.Backend.Name(), Decode: c.d.lease.Backend.Name(),
-		Events: c.d.relay.events, Streamed: c.d.streamed && !t.first.IsZero(), Start: t.start,
-		Prefilled: after(t.prefilled), Handed: after(t.handed), First: after(t.first), End: time.Since(t.start),
-	}
-	if c.reached {
-		l.Path, l.Reason = c.path.String(), c.reason.String()
-	}
-	if l.Prefilled > 0 {
-		l.Prefilling = l.Prefilled - t.prefill
-	}
-	if l.Handed > 0 {
-		l.Asked = after(c.d.started)
-	}
-	if c.failure != nil {
-		l.Code = c.failure.Code.String()
-	}
-	return l
 }
 
 // count counts the completion and returns its outcome.

@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"xpyd/admin"
+	"xpyd/desk"
 	"xpyd/kvparams"
 	"xpyd/netio"
 	"xpyd/proxy"
@@ -33,6 +34,8 @@ type rig struct {
 	server  *proxy.Server
 	url     string
 	token   string // of the admin port
+	pprof   bool   // it serves profiles
+	desk    *desk.Desk
 	storage string // where engines of ConnectorShared keep KV
 	forgets bool   // see sim.Connector.Forgets
 	logs    *logBuffer
@@ -104,7 +107,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	if o.config != nil {
 		o.config(&cfg)
 	}
-	r.token = cfg.AdminToken
+	r.token, r.pprof = cfg.AdminToken, cfg.Pprof
 	rt, err := router.New(pools, cfg.DecodeOnly.MaxShare, time.Now)
 	if err != nil {
 		t.Fatal(err)
@@ -116,6 +119,8 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	if r.server, err = proxy.New(cfg, rt, o.dialect, "test", zerolog.New(log)); err != nil {
 		t.Fatal(err)
 	}
+	r.desk = desk.New("test", time.Now)
+	r.server.OnEnd(r.desk.Ended)
 	r.server.TrustChecks() // until a test asks for more
 	ln, err := netio.Listen("127.0.0.1:0")
 	if err != nil {
@@ -434,11 +439,16 @@ func (r *rig) metric(name string) float64 {
 
 func (r *rig) metricsText() string { return r.adminText("/metrics") }
 
+// admin is the operators' port of the rig.
+func (r *rig) admin() http.Handler {
+	return admin.New(admin.Config{View: r.server.View(), Desk: r.desk, Token: r.token, Pprof: r.pprof, Log: zerolog.New(r.logs)}).Handler
+}
+
 func (r *rig) adminText(path string) string {
 	w := &responseRecorder{header: http.Header{}}
 	req, _ := http.NewRequest(http.MethodGet, path, nil)
 	req.Header.Set("Authorization", "Bearer "+r.token)
-	r.server.Admin(admin.Control{}).Handler.ServeHTTP(w, req)
+	r.admin().ServeHTTP(w, req)
 	return w.body.String()
 }
 

@@ -4,8 +4,8 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
-	"net/http"
 	"os"
 	"slices"
 	"sync"
@@ -15,10 +15,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/valyala/fasthttp"
 
-	"xpyd/admin"
 	"xpyd/budget"
 	"xpyd/cors"
-	"xpyd/desk"
 	"xpyd/encode"
 	"xpyd/engines"
 	"xpyd/handoff"
@@ -50,7 +48,7 @@ type Server struct {
 	aloneLog  zerolog.Logger // for requests decoded without the prefill that they should have had; sampled too
 	router    *router.Router
 	metrics   meter
-	desk      *desk.Desk
+	ended     func(*Life) // is called with each completion that has ended; nil without an admin port
 	dialects  *kvparams.Dialects
 	keys      *limits.Book
 	denied    []string      // fields that nobody may send, and priority
@@ -122,7 +120,6 @@ func New(cfg Config, rt *router.Router, dialect kvparams.Dialect, version string
 	s.held, s.clients = budget.New(0, 0), budget.NewCounts(0)
 	s.SetBounds(cfg.Timeouts, cfg.Limits)
 	s.forward = heads.NewForward(backendAuth(cfg.BackendAPIKey), !s.keys.Required(), cfg.Headers.Pass)
-	s.desk = desk.New(version, time.Now)
 	if err := s.openTracer(version); err != nil {
 		return nil, err
 	}
@@ -153,11 +150,11 @@ func backendAuth(key string) []byte {
 
 func (s *Server) newMeter(version string, l metrics.Labels) meter {
 	rt := s.router
-	loads := func() []metrics.BackendLoad { return admin.BackendLoads(rt) }
-	m := meter{metrics.New(version, l, loads, admin.Queued(rt), s.ledger.Pinned, s.ledger.Stranded, s.bodies.InUse, s.held.InUse)}
-	m.WatchAdvice(func() metrics.Advice { return admin.AdviceGauges(rt) })
-	m.WatchPairs(func() []metrics.PairLoad { return admin.PairLoads(rt) })
-	m.WatchConfig(func() metrics.ConfigInfo { return admin.ConfigInfo(rt, s.cfg.Connector) }, s.certs.Expiries)
+	loads := func() []metrics.BackendLoad { return backendLoads(rt) }
+	m := meter{metrics.New(version, l, loads, queuedBy(rt), s.ledger.Pinned, s.ledger.Stranded, s.bodies.InUse, s.held.InUse)}
+	m.WatchAdvice(func() metrics.Advice { return adviceGauges(rt) })
+	m.WatchPairs(func() []metrics.PairLoad { return pairLoads(rt) })
+	m.WatchConfig(func() metrics.ConfigInfo { return configInfo(rt, s.cfg.Connector) }, s.certs.Expiries)
 	m.WatchReadiness(s.Ready, func() bool { return s.engines.Outage() })
 	return m
 }
@@ -184,9 +181,6 @@ func (s *Server) newEngines() *engines.Set {
 	})
 }
 
-// Warn replaces the warnings about the configuration that the status page shows.
-func (s *Server) Warn(lines []string) { s.desk.Warn(lines) }
-
 // WatchLog adds a metric for the dropped log lines. dropped returns their count. Call WatchLog only
 // once.
 func (s *Server) WatchLog(dropped func() int64) { s.metrics.WatchLog(dropped) }
@@ -197,12 +191,27 @@ func (s *Server) Ready() bool {
 	return ready
 }
 
-// Admin returns the server of the admin port. Clients must not be able to reach this port.
-func (s *Server) Admin(control admin.Control) *http.Server {
-	return admin.New(admin.Config{
-		Control: control, Leaving: s.engines.Leaving, Desk: s.desk, Running: s.live.Load, Pinned: s.ledger.Pinned, Stranded: s.ledger.Stranded, Retiring: s.retiring.Load,
-		Router: s.router, Metrics: s.metrics.Metrics, Token: s.cfg.AdminToken, TLS: s.certs.Admin.Server(), Ready: s.readiness, Unknown: s.engines.Poller.Unknown, Pprof: s.cfg.Pprof, Log: s.log,
-	})
+// View is what an operators' port shows of a server. Its functions are safe for concurrent use.
+type View struct {
+	Router  *router.Router
+	Metrics *metrics.Metrics
+	Ready   func() (ready bool, line string)                                // what /readyz answers
+	Unknown func(b *router.Backend, state *router.EngineState) (why string) // why an engine's load is not known, or not all of it; empty if all is known
+	// Running counts the completions under way. Pinned and Stranded count KV blocks.
+	Running          func() int64
+	Pinned, Stranded func() float64
+	Retiring         func() bool              // another process has the ports
+	Leaving          func() []*router.Backend // were removed, and still serve what they have
+	AdminTLS         *tls.Config              // nil: the operators' port speaks plain HTTP
+}
+
+// View returns what an operators' port shows.
+func (s *Server) View() View {
+	return View{
+		Router: s.router, Metrics: s.metrics.Metrics, Ready: s.readiness, Unknown: s.engines.Poller.Unknown,
+		Running: s.live.Load, Pinned: s.ledger.Pinned, Stranded: s.ledger.Stranded, Retiring: s.retiring.Load,
+		Leaving: s.engines.Leaving, AdminTLS: s.certs.Admin.Server(),
+	}
 }
 
 // panicked counts and logs a panic in the handling of a request. The process goes on.

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"xpyd/admin"
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"
@@ -123,7 +122,7 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 	})
 	r.decode[0].Kill()
 	r.await("noticed as not ready", func() bool { s := r.status(); return !s.Ready && s.noticed("bad", "not ready") })
-	r.server.Warn([]string{"a setting is odd"})
+	r.desk.Warn([]string{"a setting is odd"})
 	if s := r.status(); len(s.Warnings) != 1 || s.Warnings[0] != "a setting is odd" {
 		t.Errorf("warnings %q", s.Warnings)
 	}
@@ -167,7 +166,7 @@ func readEvents(t *testing.T, in *bufio.Reader, names ...string) map[string]json
 func TestStatusPageAndToken(t *testing.T) {
 	for _, token := range []string{"", "sesame"} {
 		r := newRig(t, rigOptions{config: func(c *proxy.Config) { c.AdminToken = token }})
-		server := httptest.NewServer(r.server.Admin(admin.Control{}).Handler)
+		server := httptest.NewServer(r.admin())
 		t.Cleanup(server.Close)
 		get := func(path string, header ...string) *http.Response {
 			req, err := http.NewRequest(http.MethodGet, server.URL+path, nil)
@@ -210,7 +209,7 @@ func TestStatusPageAndToken(t *testing.T) {
 // A process that has left its ports to another one ends the streams, so that viewers go to the other one.
 func TestStatusStreamEndsWhenTheProcessRetires(t *testing.T) {
 	r := newRig(t, rigOptions{})
-	server := httptest.NewServer(r.server.Admin(admin.Control{}).Handler)
+	server := httptest.NewServer(r.admin())
 	t.Cleanup(server.Close)
 	resp, err := server.Client().Get(server.URL + "/status/events")
 	if err != nil {

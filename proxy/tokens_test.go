@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"xpyd/admin"
 	"xpyd/proxy"
 	"xpyd/router"
 )
@@ -120,7 +119,7 @@ func TestMetricsOfTheWholePath(t *testing.T) {
 	w := &responseRecorder{header: http.Header{}}
 	req, _ := http.NewRequest(http.MethodGet, "/metrics", nil)
 	req.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
-	r.server.Admin(admin.Control{}).Handler.ServeHTTP(w, req)
+	r.admin().ServeHTTP(w, req)
 	if n := strings.Count(w.body.String(), `# {trace_id="`+trace+`"}`); n != 3 {
 		t.Errorf("%d exemplars, want one each of the duration, the first token and the tokens", n)
 	}

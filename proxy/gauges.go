@@ -1,12 +1,12 @@
-package admin
+package proxy
 
 import (
 	"xpyd/metrics"
 	"xpyd/router"
 )
 
-// Queued returns functions that read how many requests wait, by role.
-func Queued(rt *router.Router) map[string]func() float64 {
+// queuedBy returns functions that read how many requests wait, by role.
+func queuedBy(rt *router.Router) map[string]func() float64 {
 	read := map[string]func() float64{}
 	for _, role := range router.Roles() {
 		read[role.String()] = func() float64 { return float64(rt.Queued(role)) }
@@ -14,8 +14,8 @@ func Queued(rt *router.Router) map[string]func() float64 {
 	return read
 }
 
-// BackendLoads returns what GET /pools and GET /backends show, for the metrics.
-func BackendLoads(rt *router.Router) []metrics.BackendLoad {
+// backendLoads returns what GET /pools and GET /backends show, for the metrics.
+func backendLoads(rt *router.Router) []metrics.BackendLoad {
 	var loads []metrics.BackendLoad
 	snap := rt.Snapshot()
 	for _, role := range router.Roles() {
@@ -46,8 +46,8 @@ func engineLoad(l metrics.BackendLoad, b *router.Backend) metrics.BackendLoad {
 	return l
 }
 
-// AdviceGauges returns what GET /advice shows, for the metrics.
-func AdviceGauges(rt *router.Router) metrics.Advice {
+// adviceGauges returns what GET /advice shows, for the metrics.
+func adviceGauges(rt *router.Router) metrics.Advice {
 	a := rt.Snapshot().Advice()
 	out := metrics.Advice{Loads: map[string]float64{}, Balanced: map[string]int{}, Prices: map[string]metrics.Price{}, Reuse: a.Reuse.Ratio}
 	for role, load := range map[router.Role]float64{router.Prefill: a.Prefill.Load, router.Decode: a.Decode.Load} {
@@ -64,8 +64,8 @@ func AdviceGauges(rt *router.Router) metrics.Advice {
 	return out
 }
 
-// PairLoads returns the transfers of each pair, for the metrics.
-func PairLoads(rt *router.Router) []metrics.PairLoad {
+// pairLoads returns the transfers of each pair, for the metrics.
+func pairLoads(rt *router.Router) []metrics.PairLoad {
 	var loads []metrics.PairLoad
 	for _, t := range rt.Pairs().Transfers() {
 		l := metrics.PairLoad{OK: t.OK, Failed: t.Failed, Banned: t.Banned}
@@ -77,8 +77,8 @@ func PairLoads(rt *router.Router) []metrics.PairLoad {
 	return loads
 }
 
-// ConfigInfo returns the labels of xpyd_config_info.
-func ConfigInfo(rt *router.Router, connector string) metrics.ConfigInfo {
+// configInfo returns the labels of xpyd_config_info.
+func configInfo(rt *router.Router, connector string) metrics.ConfigInfo {
 	snap := rt.Snapshot()
 	return metrics.ConfigInfo{Connector: connector, Mode: snap.PD().Mode, PrefillPolicy: snap.Policy(router.Prefill), DecodePolicy: snap.Policy(router.Decode)}
 }
