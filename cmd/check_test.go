@@ -291,3 +291,20 @@ func TestSplitVersion(t *testing.T) {
 		}
 	}
 }
+
+// Prefill's answer takes longer than its lease, so that decode would read blocks of other prompts.
+func TestCheckProbeHeedsTheLease(t *testing.T) {
+	const lease = 2 * time.Second
+	p := startSim(t, sim.Options{Role: sim.RolePrefill, Lease: lease})
+	d := startSim(t, sim.Options{Role: sim.RoleDecode})
+	if err := p.SetFault(sim.Fault{Kind: sim.FaultDrip, At: 30, Delay: 100 * time.Millisecond, Leg: "P"}); err != nil {
+		t.Fatal(err)
+	}
+	out, err := runCheck("--probe", "--kv-lease", lease.String(), "--prefill", p.URL(), "--decode", d.URL())
+	if err == nil || !strings.Contains(out, "uses no handle older than kv.lease - kv.lease_margin") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if n := p.Ledger().StaleReads; n != 0 {
+		t.Errorf("%d reads of blocks that were free", n)
+	}
+}

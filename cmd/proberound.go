@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"slices"
 	"strconv"
@@ -111,11 +112,14 @@ func probeBody(model string) []byte {
 // prefillLeg returns a handle that decode can use.
 func (p *engineProber) prefillLeg(ctx context.Context, r *round, req *kvparams.Request, leg *kvparams.Leg) (kvparams.Handle, error) {
 	start := time.Now()
+	began := start // of the answer, when prefill's lease has begun
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotFirstResponseByte: func() { began = time.Now() }})
 	body, err := p.post(ctx, r.prefill, r.dialect.AppendPrefill(nil, req, leg), leg.ID)
 	r.prefillTime = time.Since(start)
 	if err != nil {
 		return kvparams.Handle{}, fmt.Errorf("prefill: %w", err)
 	}
+	took, kv := time.Since(began), &p.cfg.KV
 	answer, err := r.dialect.ParseAnswer(body)
 	if err != nil {
 		return kvparams.Handle{}, fmt.Errorf("prefill answer: %w", err)
@@ -123,6 +127,9 @@ func (p *engineProber) prefillLeg(ctx context.Context, r *round, req *kvparams.R
 	h := answer.Handle
 	if !r.dialect.HandleInAnswer() {
 		return h, nil
+	}
+	if took >= kv.Lease-kv.LeaseMargin {
+		return h, fmt.Errorf("prefill's answer took %v from its first byte to its last, and xpyd uses no handle older than kv.lease - kv.lease_margin, %v", took.Round(time.Millisecond), kv.Lease-kv.LeaseMargin)
 	}
 	if h.None() {
 		return h, errors.New("prefill answered without kv_transfer_params; start it with " + r.dialect.EngineConfig(kvparams.Prefills))

@@ -78,7 +78,7 @@ var keyHelp = map[string]string{
 	"timeouts.drain":               "after TERM, how long running requests may take to end",
 
 	"kv.lease":             "how long a prefill engine holds blocks for a decode engine that never comes (kv_lease_duration)",
-	"kv.lease_margin":      "xpyd does not send a handle that is older than kv.lease minus this margin. Default: 5s, or a sixth of kv.lease if that is less",
+	"kv.lease_margin":      "xpyd does not send a handle that is older than kv.lease minus this margin, counted from the first byte of the prefill's answer. Default: 5s, or a sixth of kv.lease if that is less",
 	"kv.release":           "`how` xpyd gives an abandoned handle back: auto, reject, decode or off",
 	"kv.rewrite_loopback":  "replace a loopback remote_host with the prefill backend's host, and a loopback peer_host with the encode backend's",
 	"kv.reuse_tokens_from": "`size` of a chat's prompt from which the prefill engine's token ids go to the decode engine, which then does not tokenise (nixl and nixl-push, vLLM 0.32 or later). 0: never",

@@ -230,6 +230,7 @@ type warmUp struct {
 	fields  []byte
 	req     kvparams.Request
 	leg     kvparams.Leg
+	began   time.Time // the first byte of the last answer
 	handoff handoff.Handoff
 }
 
@@ -281,6 +282,7 @@ func (u *warmUp) exchange(ctx context.Context, b *router.Backend, body kvparams.
 	if err := x.Do(u.s.Client(b), req, time.Now().Add(warmTimeout), again); err != nil {
 		return nil, err
 	}
+	u.began = x.Began
 	answer, err := x.ReadAll(nil, u.s.cfg.Answer)
 	if err == nil && x.Head.Status != http.StatusOK {
 		err = statusError(x.Head.Status)
@@ -310,10 +312,14 @@ func (u *warmUp) prefill(ctx context.Context) error {
 	if ans.Handle.None() {
 		return errors.New("answer without a handle")
 	}
-	u.handoff.Issue(ans.Handle, u.pair.Prefill)
+	u.handoff.Issue(ans.Handle, u.pair.Prefill, u.began)
 	if !u.s.cfg.Handoffs.Allows(ans.Handle.RemoteHost) {
 		u.handoff.Lose(handoff.OrphanHost)
 		return fmt.Errorf("handle of host %q, which is not in kv.allow_hosts", ans.Handle.RemoteHost)
+	}
+	if !u.handoff.Fresh() {
+		u.handoff.Lose(handoff.OrphanExpired)
+		return errors.New("the answer took so long that its lease ran out")
 	}
 	return nil
 }

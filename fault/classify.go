@@ -65,6 +65,8 @@ func classifyPrefill(f Fault) Verdict {
 	case f.Cause == Ended:
 		// No backend has failed. Another P would most likely make the same token.
 		return Verdict{Code: CodeInvalidHandoff, Outcome: router.ClientFault, Degrade: ReasonNoHandle}
+	case f.Cause == Stale:
+		return Verdict{Code: CodeHandleExpired, Outcome: router.Gateway, Retry: RetryPaid, Degrade: ReasonFailed}
 	case f.Cause == BadHandle, f.Cause == Host:
 		// Another P may give a handle that can be used. If the whole prefill pool does not fit, D
 		// alone serves the request.
@@ -108,7 +110,7 @@ func prefillFate(f Fault) Fate {
 		return FateForbidden
 	case f.At == AtHead && f.HungUp, f.At == AtBody && f.Status == 200:
 		return FateUnheard
-	case f.At == AtAnswer && f.givenUp():
+	case f.Cause == Stale, f.At == AtAnswer && f.givenUp():
 		return FateBack
 	}
 	return FateKept

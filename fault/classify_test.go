@@ -97,6 +97,7 @@ func prefillAnswers() []judged {
 		{of(Ended, 200), Verdict{Code: CodeInvalidHandoff, Outcome: router.ClientFault, Degrade: ReasonNoHandle}, 502, "the prefill backend's token ended the text, and the connector hands over no blocks then", false, false},
 		{of(BadHandle, 200), bad, 502, "prefill backend gave unusable kv_transfer_params", false, false},
 		{of(Host, 200), host, 502, "prefill backend named a host that is not in kv.allow_hosts", false, false},
+		{of(Stale, 200), Verdict{CodeHandleExpired, router.Gateway, RetryPaid, ReasonFailed, FateBack, false, false}, 503, "prefill backend's answer took so long that its lease ran out", false, true},
 		{of(Status, 204), Verdict{CodePrefillFailed, router.Gateway, RetryPaid, ReasonFailed, FateKept, false, false}, 502, "prefill backend answered with an unexpected status", false, false},
 		{of(Status, 302), Verdict{CodePrefillFailed, router.Gateway, RetryPaid, ReasonFailed, FateKept, false, false}, 502, "prefill backend answered with an unexpected status", false, false},
 		{of(Status, 400), Verdict{Code: CodeUpstreamRejected, Outcome: router.ClientFault}, 400, "prefill backend refused the request", true, false},

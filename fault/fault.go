@@ -39,7 +39,7 @@ const (
 	Full        // every backend of the pool is at its cap
 	NoneUp      // no backend of the pool may be asked
 	Suspect     // likewise, except one whose handle a decode engine has died with
-	Stale       // the handle has waited too long for a decode backend
+	Stale       // the handle is too old: its answer took too long to come, or it has waited for a decode backend
 	Descriptors // xpyd has no file descriptor left
 
 	Gone    // the client has left

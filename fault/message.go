@@ -127,6 +127,8 @@ func (f Fault) prefillMessage() string {
 		return "the prefill backend's token ended the text, and the connector hands over no blocks then"
 	case BadHandle:
 		return "prefill backend gave unusable kv_transfer_params"
+	case Stale:
+		return "prefill backend's answer took so long that its lease ran out"
 	case Host:
 		return "prefill backend named a host that is not in kv.allow_hosts"
 	case Broke:

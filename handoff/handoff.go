@@ -30,18 +30,19 @@ type Handoff struct {
 	from   *router.Backend
 	to     *router.Backend // the only D that may have it; nil for any
 	at     *router.Backend // the D that it was sent to
-	issued time.Time
+	issued time.Time       // the first byte of P's answer
 	state  handleState
 	failed bool // the request failed, and D may have begun with it
 	aborts bool // likewise, and D aborts it, if it lives
 }
 
-// Issue takes over a handle that from has given.
-func (h *Handoff) Issue(handle kvparams.Handle, from *router.Backend) {
+// Issue takes over a handle that from has given in an answer whose first byte came at since. P's lease begins just before
+// that byte. The rest of the answer may take long.
+func (h *Handoff) Issue(handle kvparams.Handle, from *router.Backend, since time.Time) {
 	if h.state != handleNone && h.state != handleEnded {
 		panic("BUG: handle issued over a live one")
 	}
-	*h = Handoff{k: h.k, handle: handle, from: from, issued: time.Now(), state: handleIssued}
+	*h = Handoff{k: h.k, handle: handle, from: from, issued: since, state: handleIssued}
 	from.HandleIssued()
 	h.k.cfg.Ended(Issued)
 	h.k.cfg.Ledger.pin(handle.Blocks)

@@ -201,7 +201,7 @@ func (c *completion) giveUp(b *router.Backend, decodeFailed *failure) {
 		return
 	}
 	c.p.leg.Peer = peer
-	c.handoff.Issue(pairing.Pair(&c.p.leg), b)
+	c.handoff.Issue(pairing.Pair(&c.p.leg), b, c.p.x.Began)
 	if c.d.x.Sent() { // D knows the blocks by their id
 		c.handoff.SendTo(c.d.lease.Backend)
 	}

@@ -51,7 +51,7 @@ func issuedHandoff(kv handoff.KV) handoff.Handoff {
 		panic(err)
 	}
 	h := handoff.NewKeeper(handoff.Config{KV: kv, Ledger: &handoff.Ledger{}, Ended: func(handoff.End) {}}).Handoff()
-	h.Issue(kvparams.Handle{Raw: []byte("{}"), Blocks: 1}, rt.Snapshot().Backends(router.Prefill)[0])
+	h.Issue(kvparams.Handle{Raw: []byte("{}"), Blocks: 1}, rt.Snapshot().Backends(router.Prefill)[0], time.Now())
 	return h
 }
 

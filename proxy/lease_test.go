@@ -237,3 +237,40 @@ func TestDrainLeavesNothingToFind(t *testing.T) {
 		})
 	}
 }
+
+// P's lease begins when P has computed, before it writes a byte. Here the answer of a P takes longer than the lease.
+func TestLeaseBeginsWithTheFirstByteOfAnAnswer(t *testing.T) {
+	together(t)
+	const lease, margin = 3 * time.Second, time.Second // a busy machine may take a second to load blocks
+	for name, tt := range map[string]struct {
+		prefill int
+		path    string
+	}{
+		"another P": {2, "disaggregated"},
+		"no other":  {1, "decode_only"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{
+				prefill: tt.prefill, router: inTurn,
+				config: func(c *proxy.Config) { c.KV.Lease, c.KV.LeaseMargin = lease, margin },
+				engine: func(o *sim.Options) { o.Lease = lease },
+			})
+			p := r.prefill[0]
+			if err := p.SetFault(sim.Fault{Kind: sim.FaultDrip, At: 30, Delay: 150 * time.Millisecond, Count: 1}); err != nil {
+				t.Fatal(err)
+			}
+			c := forms(prompt, 6)[0]
+			a := r.call(c)
+			if l := p.Ledger(); l.FreedBy["lease"] != 1 || l.StaleReads != 0 {
+				t.Errorf("freed by %v, %d reads of blocks that were free; want one end of a lease", l.FreedBy, l.StaleReads)
+			}
+			r.expectWhole(c, a)
+			if path := a.header.Get("X-Xpyd-Path"); path != tt.path {
+				t.Errorf("path %s, want %s", path, tt.path)
+			}
+			if n := r.metric(`xpyd_kv_handles_total{end="expired"}`); n != 1 {
+				t.Errorf("%v handles expired, want 1\n%s", n, r.logs)
+			}
+		})
+	}
+}

@@ -320,16 +320,20 @@ func (c *completion) prefillAnswered(b *router.Backend) *failure {
 	if err := ans.Covers(b.BlockTokens()); err != nil {
 		return c.badAnswer(b, f, err)
 	}
-	c.handoff.Issue(ans.Handle, b)
+	c.handoff.Issue(ans.Handle, b, c.p.x.Began)
 	c.handoff.Direct(c.d.lease.Backend)
 	c.state.set(stateHandedOff)
-	if !c.s.handoffs.Allows(ans.Handle.RemoteHost) {
+	switch {
+	case !c.s.handoffs.Allows(ans.Handle.RemoteHost):
 		f.Cause = fault.Host
-		failed := c.fail(b, f, nil)
-		c.state.set(statePrefilling)
-		return failed
+	case !c.handoff.Fresh():
+		f.Cause = fault.Stale
+	default:
+		return nil
 	}
-	return nil
+	failed := c.fail(b, f, nil)
+	c.state.set(statePrefilling)
+	return failed
 }
 
 func (c *completion) request(body kvparams.Segments, span *trace.Leg) *upstream.Request {

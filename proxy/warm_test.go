@@ -109,6 +109,25 @@ func TestFailedWarmUpLeavesNothingBehind(t *testing.T) {
 	}
 }
 
+// The answer of the warm-up's prefill takes longer than P's lease.
+func TestWarmUpHeedsTheLease(t *testing.T) {
+	together(t)
+	const lease = 2 * time.Second
+	r := newRig(t, rigOptions{
+		config: func(c *proxy.Config) { c.Warmup, c.KV.Lease, c.KV.LeaseMargin = true, lease, lease/4 },
+		engine: func(o *sim.Options) { o.Lease = lease },
+		before: func(r *rig) {
+			if err := r.prefill[0].SetFault(sim.Fault{Kind: sim.FaultDrip, At: 30, Delay: 100 * time.Millisecond, Leg: "P", Count: 1}); err != nil {
+				t.Fatal(err)
+			}
+		},
+	})
+	r.await("warm at the second attempt", func() bool { return r.metric(`xpyd_warmups_total{result="ok"`) == 1 })
+	if n := r.metric(`xpyd_kv_handles_total{end="expired"}`); n != 1 || r.prefill[0].Ledger().StaleReads != 0 {
+		t.Errorf("%v handles expired, want 1; %d reads of blocks that were free", n, r.prefill[0].Ledger().StaleReads)
+	}
+}
+
 func TestWarmUpEndsWithTheServer(t *testing.T) {
 	asked := make(chan struct{}, 8)
 	d := newStub(t, func(_ http.ResponseWriter, req *http.Request) {

@@ -32,6 +32,7 @@ type Request struct {
 type Exchange struct {
 	Head     Head      // the response's head, valid after Do or ReadHead has returned no error
 	Wrote    time.Time // when the request was written; zero if no byte of it was
+	Began    time.Time // when the first byte of its answer came; zero if none has
 	Repeated bool      // the request was written twice, and the backend may have begun with the first
 	TooLarge bool      // the answer was an error larger than the limit, see ReadAnswer
 
@@ -51,8 +52,10 @@ type Exchange struct {
 // Sent reports whether the backend was written to.
 func (x *Exchange) Sent() bool { return !x.Wrote.IsZero() }
 
-// Forget clears what an earlier request has left: Sent, Wrote, Repeated and the status of its answer.
-func (x *Exchange) Forget() { x.Wrote, x.Repeated, x.Head.Status = time.Time{}, false, 0 }
+// Forget clears what an earlier request has left: Sent, Wrote, Began, Repeated and the status of its answer.
+func (x *Exchange) Forget() {
+	x.Wrote, x.Began, x.Repeated, x.Head.Status = time.Time{}, time.Time{}, false, 0
+}
 
 // Do sends the request and reads the response head. Each failure is an *Error. A nil client stands for
 // a removed backend, and Do fails. If a request on a reused connection fails before any byte has come
@@ -84,7 +87,7 @@ func (x *Exchange) Do(u *Client, req *Request, deadline time.Time, again bool) e
 }
 
 func (x *Exchange) try(u *Client, req *Request, deadline time.Time, connect func() (*conn, error)) error {
-	x.Wrote = time.Time{} // drops that of an earlier try, in case the dial fails
+	x.Wrote, x.Began = time.Time{}, time.Time{} // drops those of an earlier try, in case the dial fails
 	c, err := connect()
 	if err != nil {
 		return &Error{Stage: StageDial, Silent: true, Err: err}
@@ -156,6 +159,9 @@ func (x *Exchange) ReadHead() error { return x.readHead(false) }
 func (x *Exchange) readHead(reused bool) error {
 	c := x.conn
 	for silent, interim := true, 0; interim < maxInterim; {
+		if x.Began.IsZero() && len(c.in.Unread) > 0 {
+			x.Began = time.Now()
+		}
 		n, err := x.Head.parse(c.in.Unread)
 		if err == nil && n == 0 {
 			if err = c.More(&c.in); err == nil {
@@ -177,6 +183,7 @@ func (x *Exchange) readHead(reused bool) error {
 			return &Error{Stage: StageHead, Reused: reused, Err: errors.New("status 101")}
 		}
 		interim++
+		x.Began = time.Time{} // an interim answer says nothing of the work
 	}
 	return &Error{Stage: StageHead, Reused: reused, Err: errors.New("too many interim responses")}
 }
