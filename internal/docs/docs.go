@@ -1,22 +1,37 @@
 // Package docs reads and writes the sections of the pages under docs/ that are held to the code,
-// for the tests that compare the two. Their packages lie directly below the module's root.
+// for the tests that compare the two.
 package docs
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
 
 // page is the document that holds the section of that name.
 func page(name string) string {
-	return "../docs/" + map[string]string{
+	return map[string]string{
 		"config":   "configuration.md",
 		"metrics":  "metrics.md",
 		"reasons":  "metrics.md",
 		"errors":   "errors.md",
 		"versions": "engines.md",
 	}[name]
+}
+
+// path is where the page lies from the directory of the running test.
+func path(t testing.TB, name string) string {
+	t.Helper()
+	up := "."
+	for range 10 {
+		if _, err := os.Stat(filepath.Join(up, "go.mod")); err == nil {
+			return filepath.Join(up, "docs", page(name))
+		}
+		up = filepath.Join("..", up)
+	}
+	t.Fatal("no go.mod above this test")
+	return ""
 }
 
 // Section is the text between the markers of that name.
@@ -37,7 +52,7 @@ func Check(t testing.TB, name, want string, update bool) {
 		t.Fatalf("the table %s of %s is not that of the code; run make docs", name, page(name))
 	}
 	text = strings.Replace(text, begin(name)+got, begin(name)+want, 1)
-	if err := os.WriteFile(page(name), []byte(text), 0o644); err != nil {
+	if err := os.WriteFile(path(t, name), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -47,7 +62,7 @@ func begin(name string) string { return "<!-- " + name + ":begin -->\n" }
 // read returns the whole text and the section in it.
 func read(t testing.TB, name string) (text, body string) {
 	t.Helper()
-	b, err := os.ReadFile(page(name))
+	b, err := os.ReadFile(path(t, name))
 	if err != nil {
 		t.Fatal(err)
 	}
