@@ -10,6 +10,7 @@ const (
 	CodeNone Code = iota // no error
 	CodeInvalidHTTP
 	CodeInvalidJSON
+	CodeInvalidForm
 	CodeInvalidType
 	CodeDuplicate
 	CodeUnsupported
@@ -50,6 +51,7 @@ func (c Code) String() string {
 	return [Codes]string{
 		CodeInvalidHTTP:        "invalid_http",
 		CodeInvalidJSON:        kvparams.CodeInvalidJSON,
+		CodeInvalidForm:        kvparams.CodeInvalidForm,
 		CodeInvalidType:        kvparams.CodeInvalidType,
 		CodeDuplicate:          kvparams.CodeDuplicate,
 		CodeUnsupported:        kvparams.CodeUnsupported,

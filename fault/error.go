@@ -43,6 +43,8 @@ func BadBody(err error) *Error {
 // parseCode returns the code for a body that cannot be served.
 func parseCode(of *kvparams.Error) Code {
 	switch of.Code {
+	case kvparams.CodeInvalidForm:
+		return CodeInvalidForm
 	case kvparams.CodeInvalidType:
 		return CodeInvalidType
 	case kvparams.CodeDuplicate:

@@ -19,7 +19,7 @@ func TestLabelsOfOthers(t *testing.T) {
 			t.Errorf("kvparams' reason %q is counted as %q", why, got)
 		}
 	}
-	for _, c := range []string{kvparams.CodeInvalidJSON, kvparams.CodeInvalidType, kvparams.CodeDuplicate, kvparams.CodeUnsupported} {
+	for _, c := range []string{kvparams.CodeInvalidJSON, kvparams.CodeInvalidForm, kvparams.CodeInvalidType, kvparams.CodeDuplicate, kvparams.CodeUnsupported} {
 		if got := parseCode(&kvparams.Error{Code: c}).String(); got != c {
 			t.Errorf("kvparams' code %q is answered as %q", c, got)
 		}

@@ -305,11 +305,24 @@ func Boundary(contentType []byte) string {
 	if err != nil || media != "multipart/form-data" || len(b) > maxBoundary || charset != "" && !strings.EqualFold(charset, "utf-8") {
 		return ""
 	}
+	for i := range len(b) {
+		if !boundaryBytes[b[i]] {
+			return ""
+		}
+	}
 	return b
 }
 
-// maxBoundary is how long a boundary may be (RFC 2046).
+// FormType is the Content-Type of a form with the boundary. Engines get this one, and not the client's: they read
+// parameters that Boundary does not, such as charset*.
+func FormType(boundary string) []byte {
+	return []byte(mime.FormatMediaType("multipart/form-data", map[string]string{"boundary": boundary}))
+}
+
+// maxBoundary is how long a boundary may be, and boundaryBytes what it may have (RFC 2046), without the space.
 const maxBoundary = 70
+
+var boundaryBytes = netio.ByteClass("'()+_,-./:=?" + netio.Digits + netio.Letters)
 
 // jsonContent says whether a Content-Type is application/json. Its parameters are free, except for
 // charset, as JSON is UTF-8.

@@ -5,6 +5,7 @@ import "fmt"
 // Codes of Error and AnswerError.
 const (
 	CodeInvalidJSON = "invalid_json"
+	CodeInvalidForm = "invalid_form"
 	CodeInvalidType = "invalid_type"
 	CodeDuplicate   = "duplicate_field"
 	CodeUnsupported = "unsupported_parameter"
@@ -15,7 +16,7 @@ const (
 
 // Error is a fault of the client. xpyd answers it with status 400.
 type Error struct {
-	Code    string // CodeInvalidJSON, CodeInvalidType, CodeDuplicate or CodeUnsupported
+	Code    string // CodeInvalidJSON, CodeInvalidForm, CodeInvalidType, CodeDuplicate or CodeUnsupported
 	Param   string // path of the field, "vllm_xargs.kv_transfer_params"; empty if no field is at fault
 	Message string // names the field and the fix, and never contains a value of the body
 }

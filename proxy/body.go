@@ -32,23 +32,20 @@ func (s *Server) readBody(ctx *fasthttp.RequestCtx, conn *netio.Conn, of budget.
 func (p *passing) findModel(h *fasthttp.RequestHeader) *fault.Error {
 	body := p.body.Bytes()
 	p.req.Method, p.req.Body = "POST", [][]byte{body}
+	read := kvparams.Model
 	if boundary := gate.Boundary(h.ContentType()); p.route.Body != routes.JSON && boundary != "" {
-		if err := kvparams.CheckForm(body, boundary); err != nil {
-			return fault.BadBody(err)
-		}
-		p.req.Type = h.ContentType()
-		if p.want.Model = kvparams.FormModel(body, boundary); !kvparams.OneModel(body) {
-			p.want.Model = nil // no key with models of its own may send that
-		}
-	} else if p.route.Body != routes.Either || !kvparams.Blank(body) { // a handler that xpyd does not know may need no body
-		model, urgent, err := kvparams.Model(body)
-		if err == nil && urgent && !p.use.Priority() {
-			err = kvparams.ErrPriority()
-		}
-		if err != nil {
-			return fault.BadBody(err)
-		}
-		p.want.Model = model
+		p.req.Type = gate.FormType(boundary)
+		read = func(body []byte) ([]byte, bool, error) { return kvparams.Form(body, boundary) }
+	} else if p.route.Body == routes.Either && kvparams.Blank(body) { // a handler that xpyd does not know may need no body
+		return nil
 	}
+	model, urgent, err := read(body)
+	if err == nil && urgent && !p.use.Priority() {
+		err = kvparams.ErrPriority()
+	}
+	if err != nil {
+		return fault.BadBody(err)
+	}
+	p.want.Model = model
 	return nil
 }

@@ -325,10 +325,10 @@ func TestRelayedRefusalsHaveTheRequestID(t *testing.T) {
 	}
 }
 
-// No form brings KV parameters to an engine.
+// No form brings KV parameters to an engine, and the engine reads the form that xpyd has read.
 func TestRelayedFormsBringNoHandles(t *testing.T) {
-	asked := atomic.Int32{}
-	engine := newStub(t, func(w http.ResponseWriter, _ *http.Request) { asked.Add(1) })
+	asked, form := atomic.Int32{}, atomic.Value{}
+	engine := newStub(t, func(_ http.ResponseWriter, q *http.Request) { asked.Add(1); form.Store(q.Header.Get("Content-Type")) })
 	r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = []string{engine.server.URL} }})
 	body, contentType := audioForm(t, true, "model", "sim", "vllm_xargs", `{"kv_transfer_params":""}`)
 	if a := r.post("/v1/audio/transcriptions", body, "Content-Type", contentType); a.status != 400 || a.code() != "unsupported_parameter" || asked.Load() != 0 {
@@ -338,8 +338,17 @@ func TestRelayedFormsBringNoHandles(t *testing.T) {
 		t.Errorf("names in UTF-7: %d %s", a.status, a.body)
 	}
 	body, contentType = audioForm(t, true, "model", "sim", "vllm_xargs", `{"a":1}`)
-	if a := r.post("/v1/audio/transcriptions", body, "Content-Type", contentType); a.status != 200 {
-		t.Errorf("other arguments: %d %s", a.status, a.body)
+	// Some engines would take charset* for the charset, and find the name of a field in a value's UTF-7.
+	for _, more := range []string{"", "; charset=UTF-8", "; charset*=iso-8859-1''utf-7", "; x=y"} {
+		a := r.post("/v1/audio/transcriptions", body, "Content-Type", contentType+more)
+		if got := form.Load(); a.status != 200 || got != contentType {
+			t.Errorf("%q: %d %s, and the engine got %q, want %q", more, a.status, a.body, got, contentType)
+		}
+	}
+	n := asked.Load()
+	two := strings.Replace(body, `name="model"`, "name=\x0c\"model\"", 1)
+	if a := r.post("/v1/audio/transcriptions", two, "Content-Type", contentType); a.status != 400 || a.code() != "invalid_form" || asked.Load() != n {
+		t.Errorf("a name that readers trim: %d %s, asked %d times more", a.status, a.body, asked.Load()-n)
 	}
 	r.expectNothingHeld()
 }

@@ -28,10 +28,15 @@ func keys() []mutant {
 		new:  "if true {",
 		test: "TestKeyModels",
 	}, {
-		name: "a form may name a second model", in: "OneModel",
-		old:  "return places <= 1",
-		new:  "return true",
+		name: "a form may name a second model", in: "Form",
+		old:  "case name == \"model\" && model != nil:",
+		new:  "case false:",
 		test: "TestKeyModels",
+	}, {
+		name: "a part may have two names", in: "(*part).readHead",
+		old:  "p.name != nil || !p.readDisposition(value)",
+		new:  "!p.readDisposition(value)",
+		test: "TestFormsThatReadersDoNotAgreeOn",
 	}, {
 		name: "a key that may not names a priority", in: "(*Server).strip",
 		old:  "h.Del(heads.Priority)",
