@@ -307,6 +307,12 @@ func (s *Set) Reload(cfg router.Config) error {
 	if err != nil {
 		return err
 	}
+	s.cfg.Guard(func() { s.follow(c) }) // the new pools are in force, and a panic would end the process
+	return nil
+}
+
+// follow does what follows from a change of the pools.
+func (s *Set) follow(c router.Change) {
 	for _, b := range c.Left {
 		s.remove(b)
 	}
@@ -316,7 +322,6 @@ func (s *Set) Reload(cfg router.Config) error {
 	s.wakeClosed()
 	s.compareModels()
 	s.LookForOutage()
-	return nil
 }
 
 // wakeClosed lets the checks of backends that are not ready tell soon when these have drained.

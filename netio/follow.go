@@ -276,6 +276,8 @@ type panicked struct {
 
 func (p *panicked) Error() string { return fmt.Sprint(p.value) }
 
+func (p *panicked) Stack() []byte { return p.stack }
+
 func (p *panicked) Unwrap() error {
 	err, _ := p.value.(error)
 	return err
@@ -283,8 +285,8 @@ func (p *panicked) Unwrap() error {
 
 // StackOf returns the stack of a recovered panic. The function that has recovered it calls StackOf.
 func StackOf(recovered any) []byte {
-	if p, ok := recovered.(*panicked); ok {
-		return p.stack
+	if p, ok := recovered.(interface{ Stack() []byte }); ok { // it was recovered elsewhere before
+		return p.Stack()
 	}
 	return debug.Stack()
 }

@@ -258,7 +258,9 @@ func (c *completion) recycle() {
 		c.s.departed.Add(-1)
 	}
 	c.stop.Store(false)
-	c.s.pool.Put(c)
+	if !c.p.lease.Held() && !c.d.lease.Held() { // whoever gave a lease after the end may still use c
+		c.s.pool.Put(c)
+	}
 }
 
 // tokensUsed returns what an answered completion was made of. D's usage says it. Without one, P has counted the

@@ -176,9 +176,6 @@ func (q *query) demerit(b *Backend) (demerit, int64) {
 // choose names the backend to ask. A fit backend comes before all others. Without one, the
 // backend with the least demerit is asked, and among several the one that has had it longest.
 func (p *pool) choose(q query) (*Backend, error) {
-	if len(p.backends) == 0 {
-		return nil, ErrNoBackend
-	}
 	if b := p.pick(q); b != nil {
 		return b, nil
 	}
@@ -192,8 +189,11 @@ func (p *pool) choose(q query) (*Backend, error) {
 	return p.leastDemerit(q)
 }
 
-// pick asks the policy, unless a key ties the request to a backend.
+// pick asks the policy, unless a key ties the request to a backend. No policy is asked about an empty pool.
 func (p *pool) pick(q query) *Backend {
+	if len(p.backends) == 0 {
+		return nil
+	}
 	if q.key != 0 {
 		return rendezvous(p.backends, &q, q.key)
 	}
@@ -228,7 +228,7 @@ func (p *pool) leastDemerit(q query) (*Backend, error) {
 		return best, nil
 	case busy:
 		return nil, ErrBusy
-	case !alive:
+	case !alive && len(p.backends) > 0:
 		return nil, ErrAllDown
 	}
 	return nil, ErrNoBackend
@@ -280,12 +280,12 @@ func (s *Snapshot) acquire(w *Want, l *Lease) error {
 	if !s.takeShare() {
 		return ErrBusy
 	}
-	if err := s.reserve(w, l); err != nil {
-		s.router.degraded.Add(-1)
-		return err
-	}
-	l.degraded = true
-	return nil
+	defer func() { // also if the choice panics
+		if l.degraded = l.Held(); !l.degraded {
+			s.router.degraded.Add(-1)
+		}
+	}()
+	return s.reserve(w, l)
 }
 
 func (s *Snapshot) reserve(w *Want, l *Lease) error {

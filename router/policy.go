@@ -2,8 +2,8 @@ package router
 
 import "math/rand/v2"
 
-// policy chooses one of the backends that are fit for the query, or nil if none is. All requests to
-// a pool share it. A reload that does not change its name keeps it.
+// policy chooses one of the backends that are fit for the query, or nil if none is. There is at least one
+// backend. All requests to a pool share the policy. A reload that does not change its name keeps it.
 type policy interface {
 	pick(backends []*Backend, q query) *Backend
 }

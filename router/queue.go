@@ -3,6 +3,7 @@ package router
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -54,8 +55,20 @@ type waiter struct {
 	flow  *flow      // while it is in the line
 	need  need       // if plain
 	plain bool       // it counts in queue.needs
-	ended chan error // capacity 1; nil means that the lease is held
+	ended chan error // capacity 1; nil means that the lease is held, and a panicked that the choice panicked
 }
+
+// panicked is the panic of a choice for a waiter. Whoever served the line then recovered from it. It goes on in
+// the waiter's own goroutine, which has another stack.
+type panicked struct {
+	value any
+	stack []byte
+}
+
+func (p *panicked) Error() string { return fmt.Sprint(p.value) }
+
+// Stack is that of the goroutine that served the line.
+func (p *panicked) Stack() []byte { return p.stack }
 
 // AcquireWait is like AcquireFor, but waits where AcquireFor would return ErrBusy. The wait ends when a
 // request releases a lease (with Want.Degraded, also when one releases its part of the share), when a
@@ -71,9 +84,17 @@ func (s *Snapshot) AcquireWait(w Want, l *Lease, line Line, done <-chan struct{}
 	if !q.join(s.router, wt, line.Length) {
 		return ErrQueueFull
 	}
-	timer := time.NewTimer(line.Wait)
+	err := q.await(wt, line.Wait, done)
+	if p, ok := err.(*panicked); ok {
+		panic(p)
+	}
+	return err
+}
+
+// await returns how the wait ended.
+func (q *queue) await(wt *waiter, wait time.Duration, done <-chan struct{}) (err error) {
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	var err error
 	select {
 	case err = <-wt.ended:
 		return err
@@ -108,13 +129,24 @@ func (q *queue) pass(s *Snapshot, wt *waiter) bool {
 	if !wt.choosy(s) || q.needs[needOf(&wt.want)] > 0 {
 		return false
 	}
-	wt.see(s)
-	err := s.acquire(&wt.want, wt.lease)
+	err := wt.acquire(s)
 	if err == ErrBusy {
 		return false
 	}
 	wt.ended <- err
 	return true
+}
+
+// acquire takes the lease for wt. If the choice panics, the panic is the error, because it must not reach those
+// who release a slot, nor keep the other waiters from it.
+func (wt *waiter) acquire(s *Snapshot) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &panicked{p, debug.Stack()}
+		}
+	}()
+	wt.see(s)
+	return s.acquire(&wt.want, wt.lease)
 }
 
 // leave takes wt out of the line. It returns false if wt has been answered.
@@ -165,18 +197,24 @@ func (q *queue) restrict(wt *waiter) {
 // need are not tried, and nobody is once only such are left: the line may be long, and each arrival
 // serves it too.
 func (q *queue) serve(s *Snapshot) {
+	var wt *waiter
+	defer func() {
+		if p := recover(); p != nil {
+			q.dissolve(wt, &panicked{p, debug.Stack()})
+		}
+	}()
 	defer q.line.rewind()
 	full, left := map[need]bool(nil), int(q.waiting.Load()) // the needs without a slot; waiters with others
 	banned := s.pairs.bans.Load() != nil
-	for wt := q.line.next(); wt != nil && left > 0; wt = q.line.next() {
+	for wt = q.line.next(); wt != nil && left > 0; wt = q.line.next() {
 		if wt.plain && len(full) > 0 && full[wt.need] {
 			q.line.pass(wt)
 			continue
 		}
-		if wt.see(s); len(wt.want.Skip) > 0 {
+		err := wt.acquire(s)
+		if len(wt.want.Skip) > 0 {
 			q.restrict(wt)
 		}
-		err := s.acquire(&wt.want, wt.lease)
 		switch {
 		case err == ErrBusy && wt.choosy(s):
 			if wt.plain && !banned {
@@ -199,6 +237,29 @@ func (q *queue) serve(s *Snapshot) {
 		q.waiting.Add(-1)
 		left--
 		wt.ended <- err
+	}
+}
+
+// dissolve ends the wait of all, and of the last one that was served, with the panic of a line that cannot be
+// trusted any more. Left in it, they would make each later release panic, and get leases of completions that are
+// over.
+func (q *queue) dissolve(last *waiter, why *panicked) {
+	waits := q.line.waits
+	q.line, q.needs = fairLine{}, nil
+	q.waiting.Store(0)
+	all := []*waiter{}
+	if last != nil {
+		all = append(all, last)
+	}
+	for _, f := range waits {
+		all = append(all, f.line...)
+	}
+	for _, wt := range all {
+		wt.flow = nil
+		select {
+		case wt.ended <- why:
+		default: // it has been answered
+		}
 	}
 }
 
