@@ -111,7 +111,7 @@ func (c *Completion) end(at span) {
 		c.fault("it says twice how it ended")
 	}
 	c.ended = true
-	if c.s.b[at.at] != '"' || c.api == Responses && !wholeStatus(c.s.b, at) {
+	if !endWord(at.of(c.s.b)) || c.api == Responses && !wholeStatus(c.s.b, at) {
 		c.fault("it broke off")
 	}
 }
@@ -152,7 +152,7 @@ func (c *Completion) readChoice(at, depth int) (end int) {
 }
 
 func (c *Completion) finish(reason span) {
-	if c.s.b[reason.at] != '"' {
+	if !endWord(reason.of(c.s.b)) {
 		c.fault("a choice is not finished")
 		return
 	}
@@ -160,6 +160,9 @@ func (c *Completion) finish(reason span) {
 		c.fault("a choice broke off")
 	}
 }
+
+// endWord reports whether a JSON value is a word for how a text has ended. Some engines write "" while it goes on.
+func endWord(v []byte) bool { return v[0] == '"' && len(v) > len(`""`) }
 
 // broken reports whether a finish_reason names a failure of the engine rather than an end of the
 // text.

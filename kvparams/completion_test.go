@@ -79,6 +79,7 @@ func TestBrokenCompletions(t *testing.T) {
 		{`{"choices":[` + ok + `,{}]}`, CodeIncomplete}, {`{"choices":[` + ok + `,null]}`, CodeIncomplete},
 		{`{"choices":[{"finish_reason":null}]}`, CodeIncomplete}, {`{"choices":[{"finish_reason":"error"}]}`, CodeIncomplete},
 		{`{"choices":[` + ok + `,{"finish_reason":"abort"}]}`, CodeIncomplete}, {`{"choices":[{"finish_reason":"\u0061bort"}]}`, CodeIncomplete},
+		{`{"choices":[{"finish_reason":""}]}`, CodeIncomplete},
 		{`{"choices":[{"finish_reason":1}]}`, CodeIncomplete}, {`{"choices":[{"finish_reason":"stop","finish_reason":null}]}`, CodeIncomplete},
 		{`{"choices":[{"finish_reason":"stop","finish_reason":"length"}]}`, CodeIncomplete},
 		{`{"choices":[{"message":{"finish_reason":"stop"}}]}`, CodeIncomplete},

@@ -177,7 +177,7 @@ func (c *chunk) readChoice(at, depth int) (end int) {
 		switch string(name) {
 		case "finish_reason":
 			reason = span{}
-			if set {
+			if end > 0 && endWord(s.b[w.at:end]) {
 				reason = span{w.at, end}
 			}
 		case "index":
@@ -218,7 +218,7 @@ func (c *chunk) count(reason, index span, opening bool) {
 	if !c.again(index) {
 		c.finished++
 	}
-	if c.s.b[reason.at] == '"' && broken(text(c.s.b, inner(reason))) {
+	if broken(text(c.s.b, inner(reason))) {
 		c.broken++
 	}
 }

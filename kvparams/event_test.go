@@ -117,6 +117,9 @@ func TestClassify(t *testing.T) {
 			Event{Kind: EventContent, Finished: 3}},
 		{"abort", chat(`"finish_reason":"abort"`), Event{Kind: EventContent, Finished: 1, Which: 1, Broken: 1}},
 		{"error as an end", chat(`"finish_reason":"error"`), Event{Kind: EventContent, Finished: 1, Which: 1, Broken: 1}},
+		{"no word for an end", chat(`"delta":{"content":"a"},"finish_reason":""`), Event{Kind: EventContent}},
+		{"a number for an end", chat(`"delta":{"content":"a"},"finish_reason":1`), Event{Kind: EventContent}},
+		{"role without an end", chat(`"delta":{"role":"assistant","content":""},"finish_reason":""`), Event{Kind: EventRole}},
 		{"end in text", chat(`"delta":{"content":"\"finish_reason\":\"stop\""},"finish_reason":null`), Event{Kind: EventContent}},
 		{"end in tool arguments", chat(`"delta":{"tool_calls":[{"finish_reason":"stop"}]},"finish_reason":null`), Event{Kind: EventContent}},
 		{"end elsewhere", `data: {"finish_reason":"stop","choices":[{"delta":{"content":"a","finish_reason":"stop"}}]}` + "\n\n", Event{Kind: EventContent}},
@@ -292,7 +295,7 @@ func slowClassify(t testing.TB, data []byte) Event {
 	opening := 0
 	for _, v := range choices {
 		choice := object(v)
-		if reason, ok := choice["finish_reason"]; ok && reason != nil {
+		if reason, _ := choice["finish_reason"].(string); reason != "" {
 			bit := uint64(0)
 			if n, ok := choice["index"].(json.Number); ok && !strings.HasPrefix(n.String(), "-") {
 				if i, err := strconv.Atoi(n.String()); err == nil && i < 64 {

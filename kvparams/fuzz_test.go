@@ -306,7 +306,7 @@ func FuzzCompletion(f *testing.F) {
 			t.Errorf("%q accepted", body)
 		}
 		for _, v := range choices {
-			if reason, ok := object(v)["finish_reason"].(string); !ok || reason == "error" || reason == "abort" {
+			if reason, ok := object(v)["finish_reason"].(string); !ok || reason == "" || reason == "error" || reason == "abort" {
 				t.Errorf("%q accepted with choice %v", body, v)
 			}
 		}

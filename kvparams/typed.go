@@ -144,7 +144,7 @@ func (t *typed) message(e *Event) EventKind {
 	case "message_delta":
 		switch {
 		case t.end.end == 0:
-		case t.s.b[t.end.at] == '"':
+		case endWord(t.end.of(t.s.b)):
 			e.Finished = 1
 		default:
 			e.Broken = 1

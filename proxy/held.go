@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -90,16 +91,23 @@ func (a *heldAnswer) CloseWithError(err error) error {
 // readWhole reads an answer that the client gets in one piece.
 func (p *passing) readWhole() ([]byte, error) {
 	buf, err := p.s.readHeld(&p.x, nil, p.client, &p.held)
-	if err == nil && p.cutShort(buf) {
+	if err == nil && p.x.Head.Status < 300 && cutShort(&p.x, buf) {
 		err = io.ErrUnexpectedEOF
 	}
 	return buf, err
 }
 
-// cutShort reports that an answer that has ended may be only a part. A stream without chunks and length ends like one that
-// breaks off, so only [DONE] at its end shows that it is whole.
-func (p *passing) cutShort(end []byte) bool {
-	return p.x.UntilClose() && p.x.IsEventStream() && p.x.Head.Status < 300 && !kvparams.EndsDone(end)
+// cutShort reports that an answer that has ended may be only a part. One without chunks and length ends like one that
+// breaks off. So only what it ends with shows that it is whole: [DONE] in a stream, the last brace of JSON. Other
+// types show nothing.
+func cutShort(x *upstream.Exchange, body []byte) bool {
+	switch {
+	case !x.UntilClose():
+		return false
+	case x.IsEventStream():
+		return !kvparams.EndsDone(body)
+	}
+	return x.IsJSON() && !json.Valid(body)
 }
 
 // largeAnswer is an answer that xpyd passes on as it comes. The exchange continues after buf.
@@ -124,7 +132,7 @@ func (a *largeAnswer) WriteTo(w io.Writer) (int64, error) {
 			a.end = kvparams.AppendEnd(a.end, a.buf)
 		}
 		var read error
-		if a.buf, read = x.Fill(a.buf[:0]); errors.Is(read, io.EOF) && p.cutShort(a.end) {
+		if a.buf, read = x.Fill(a.buf[:0]); errors.Is(read, io.EOF) && cutShort(x, a.end) {
 			read = io.ErrUnexpectedEOF
 		}
 		if read != nil && !errors.Is(read, io.EOF) {

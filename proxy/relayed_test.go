@@ -199,6 +199,31 @@ func TestTranscriptionThatEndsWithItsConnection(t *testing.T) {
 	}
 }
 
+// JSON that only the end of its connection ends is whole if it is complete, and an error that breaks off is not quoted.
+func TestRelayedAnswerThatEndsWithItsConnection(t *testing.T) {
+	together(t)
+	const whole = `{"data":[{"embedding":[0.5,"}"]}]}`
+	for _, media := range []string{"application/json", "Application/JSON ; charset=utf-8", "application/problem+json"} {
+		for n := 0; n <= len(whole); n += 1 + n/2 {
+			n = min(n, len(whole))
+			for status, want := range map[int]int{200: 502, 400: 400} {
+				if n == len(whole) {
+					want = status
+				}
+				url := rawDecode(t, fmt.Sprintf("HTTP/1.1 %d X\r\nContent-Type: %s\r\n\r\n%s", status, media, whole[:n]))
+				r := newRig(t, rigOptions{prefill: -1, router: func(c *router.Config) { c.Decode = []string{url} }})
+				a := r.post("/v1/embeddings", `{"model":"sim","input":"a"}`)
+				if a.err != nil || a.status != want || (a.body == whole) != (n == len(whole)) || !json.Valid([]byte(a.body)) {
+					t.Errorf("%s, %d, %d bytes of %d: %d %v %s, want %d", media, status, n, len(whole), a.status, a.err, a.body, want)
+				}
+			}
+			if n == len(whole) {
+				break
+			}
+		}
+	}
+}
+
 // An engine, or what is in front of it, may encode answers although xpyd asks for none. The client can read
 // what it gets.
 func TestRelayedAnswersKeepTheirCoding(t *testing.T) {

@@ -45,7 +45,7 @@ func (s *Server) quote(e *fault.Error, x *upstream.Exchange, body []byte) {
 	switch {
 	case x.TooLarge:
 		e.Message += "; its own answer is larger than limits.answer"
-	case len(x.Head.Coding) > 0: // nobody could read it
+	case len(x.Head.Coding) > 0, cutShort(x, body): // nobody could read it
 	case e.Status < 500 || s.cfg.Errors.ExposeUpstream:
 		e.Raw = bytes.Clone(body)
 		e.ContentType = string(x.Head.ContentType)

@@ -362,7 +362,10 @@ func (c *conn) writeRequest(u *Client, req *Request) (time.Time, error) {
 func (x *Exchange) UntilClose() bool { return x.body.UntilEOF }
 
 // IsEventStream reports whether the response is server-sent events.
-func (x *Exchange) IsEventStream() bool {
-	media, _, _ := bytes.Cut(x.Head.ContentType, []byte{';'})
-	return netio.EqualFold(bytes.TrimRight(media, " \t"), "text/event-stream")
+func (x *Exchange) IsEventStream() bool { return netio.EqualFold(x.Head.media(), "text/event-stream") }
+
+// IsJSON reports whether the response is one JSON text.
+func (x *Exchange) IsJSON() bool {
+	media := x.Head.media()
+	return netio.EqualFold(media, "application/json") || bytes.HasSuffix(media, []byte("+json"))
 }

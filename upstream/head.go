@@ -39,6 +39,12 @@ func (h *Head) Wait() int {
 	return min(n, 120)
 }
 
+// media is the Content-Type without its parameters.
+func (h *Head) media() []byte {
+	media, _, _ := bytes.Cut(h.ContentType, []byte{';'})
+	return bytes.TrimRight(media, " \t")
+}
+
 // errNotHTTP shows no byte of what was read, because it may be anything.
 var errNotHTTP = errors.New("not HTTP")
 
