@@ -30,6 +30,7 @@ const (
 type engine struct {
 	role, url, health, version string
 	models                     []string
+	room                       int              // tokens of prompt and answer together; 0: not known
 	dialect                    kvparams.Dialect // of its connector, as configured
 }
 
@@ -108,6 +109,7 @@ func (p *engineProber) run(ctx context.Context) {
 	}
 	p.compareModels()
 	p.encoders(ctx, slices.Concat(prefills, p.decodes))
+	p.compareFlags(ctx)
 	p.compareRanks(ctx, prefills)
 	p.compareRanks(ctx, p.decodes)
 	for _, prefill := range prefills {
@@ -161,6 +163,7 @@ func (p *engineProber) askModels(ctx context.Context, e *engine) {
 	}
 	for _, m := range list.Data {
 		e.models = append(e.models, m.ID)
+		e.room = max(e.room, m.Room)
 		if m.Room > 0 && (p.room == 0 || m.Room < p.room) {
 			p.room = m.Room
 		}

@@ -160,6 +160,9 @@ func (c *checker) tell(b *router.Backend, why string, seen bool) {
 		e = c.s.cfg.Log.Warn().Str("error", why)
 	}
 	if b.State() == router.Up {
+		if r := c.s.get(b); r != nil {
+			r.refusals.forget()
+		}
 		c.s.warm.cold(b, seen)
 	}
 	e.Str("role", b.Role.String()).Str("backend", b.URL).Str("state", b.State().String()).Str("version", b.Version()).Msg("backend state")

@@ -31,6 +31,7 @@ func (s *Set) Seen(b *router.Backend, id []byte) {
 	}
 	if e.id.Store(&fresh); old != nil {
 		s.cfg.Log.Info().Str("prefill", b.URL).Msg("prefill engine has restarted")
+		e.refusals.forget()
 		b.Reset()
 		s.warm.cold(b, true)
 	}

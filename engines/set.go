@@ -100,6 +100,7 @@ type engine struct {
 	releases *handoff.Places
 	wake     chan struct{} // wakes its check at once; capacity 1
 	removed  atomic.Bool   // by a reload
+	refusals refusals
 }
 
 // New makes a set. It knows no engine before Start.

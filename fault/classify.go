@@ -39,6 +39,8 @@ func classifyPrefill(f Fault) Verdict {
 	case f.Cause == Full:
 		v.Degrade = ReasonBusy
 	case shared:
+	case f.Cause == Flags:
+		return Verdict{Code: CodeUpstreamRejected, Outcome: router.ClientFault, Degrade: ReasonRefused}
 	case f.Cause == NoneUp:
 		return Verdict{Code: CodePrefillUnavailable, Outcome: router.ClientGone, Degrade: ReasonUnavailable}
 	case f.Cause == Suspect:

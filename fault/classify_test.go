@@ -101,6 +101,7 @@ func prefillAnswers() []judged {
 		{of(Status, 204), Verdict{CodePrefillFailed, router.Gateway, RetryPaid, ReasonFailed, FateKept, false, false}, 502, "prefill backend answered with an unexpected status", false, false},
 		{of(Status, 302), Verdict{CodePrefillFailed, router.Gateway, RetryPaid, ReasonFailed, FateKept, false, false}, 502, "prefill backend answered with an unexpected status", false, false},
 		{of(Status, 400), Verdict{Code: CodeUpstreamRejected, Outcome: router.ClientFault}, 400, "prefill backend refused the request", true, false},
+		{of(Flags, 400), Verdict{CodeUpstreamRejected, router.ClientFault, RetryNever, ReasonRefused, FateKept, false, false}, 400, "prefill backend refused the request", true, false},
 		{of(Forced, 400), Verdict{CodeUpstreamRejected, router.ClientFault, RetryNever, ReasonToolChoice, FateKept, false, false}, 400, "prefill backend refused the request", true, false},
 		{of(Status, 401), Verdict{Code: CodeUpstreamRejected, Outcome: router.ClientFault}, 401, "prefill backend refused the request", true, false},
 		{of(Auth, 401), Verdict{CodeUpstreamAuth, router.Auth, RetryFree, ReasonFailed, FateKept, false, false}, 502, "a backend refused the proxy's credentials", true, false},
@@ -257,7 +258,7 @@ func TestFailures(t *testing.T) {
 			continue
 		}
 		told := row.Tell(row.Code)
-		if row.Fault.Status >= 400 && (row.Cause == Status || row.Cause == Forced) {
+		if row.Fault.Status >= 400 && (row.Cause == Status || row.Cause == Forced || row.Cause == Flags) {
 			told = row.Refusal(row.Code, 7)
 		}
 		if told.Code != row.Code || told.Status != row.status || told.Message != row.message || told.NoRetry != row.noRetry || row.retryAfter && told.RetryAfter == 0 {

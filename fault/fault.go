@@ -34,6 +34,7 @@ const (
 	NoCause Cause = iota
 	Status        // what the status of its answer says
 	Forced        // likewise, for a prefill whose one token cannot hold the tool call that the client insists on
+	Flags         // likewise, for a request with tools or media, or of which P says that a flag forbids it
 	Auth          // the backend refuses xpyd's own key
 
 	Full        // every backend of the pool is at its cap

@@ -33,6 +33,7 @@ const (
 	ReasonBadHandle
 	ReasonFailed
 	ReasonToolChoice
+	ReasonRefused
 	ReasonSuspect
 
 	ownReasons // the number of those above
@@ -60,6 +61,7 @@ func (r Reason) String() string {
 		ReasonBadHandle:   "bad_handle",
 		ReasonFailed:      "prefill_failed",
 		ReasonToolChoice:  "tool_choice",
+		ReasonRefused:     "prefill_refused",
 		ReasonSuspect:     "suspect_handle",
 	}[r]
 }

@@ -60,7 +60,7 @@ func legStatus(c Code) int {
 
 func (f Fault) Message() string {
 	switch {
-	case f.Cause == Status || f.Cause == Forced:
+	case f.Cause == Status || f.Cause == Forced || f.Cause == Flags:
 		return f.role() + f.statusMessage()
 	case f.At == InStream:
 		return f.streamMessage()

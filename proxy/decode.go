@@ -269,6 +269,9 @@ func (c *completion) commit() {
 	c.state.set(stateCommitted)
 	c.endRetry()
 	c.firstToken()
+	if c.path == pathDecodeOnly && c.p.refusing != nil {
+		c.s.engines.Refused(c.p.refusing, c.p.always, c.p.flag)
+	}
 	if c.handoff.Live() {
 		c.snap.Pairs().Worked(router.Pair{Prefill: c.handoff.From(), Decode: c.d.lease.Backend})
 		c.handoff.End(handoff.Burnt)

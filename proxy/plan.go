@@ -27,6 +27,9 @@ func (c *completion) plan() *fault.Error {
 		c.path, c.reason = pathDecodeOnly, fault.ReasonNoModel
 	default:
 		c.path = pathDisaggregated
+		if alone {
+			c.avoidRefusing()
+		}
 	}
 	return nil
 }
@@ -42,7 +45,7 @@ func (c *completion) choosePath() {
 	prompt := router.Prompt{Tokens: c.tokens, CachedDecode: c.d.lease.Cached(), Whole: !c.req.Stream(), AtOnce: c.dialect().Concurrent()}
 	var p *router.Backend
 	if c.snap.Prices() && !prompt.AtOnce {
-		want := c.wantPrefill(nil)
+		want := c.wantPrefill(c.p.tried)
 		if p = c.snap.Pick(want); p != nil { // otherwise prefill settles it, unless Decide chooses D alone
 			prompt.CachedPrefill = c.snap.Cached(want, p)
 		}

@@ -34,6 +34,13 @@ type prefillLeg struct {
 	cached, prompt int
 	// beside is for a leg that runs at the same time as D's.
 	beside beside
+	// refusing is a P that has refused what a flag may forbid. flag is the one that P blames, and always what it then
+	// refuses each time. D's answer tells whether that is so.
+	refusing *router.Backend
+	flag     string
+	always   kvparams.Trait
+	// refused: a P is known to refuse the like of the request. It is in tried for this.
+	refused bool
 	// suspect: a D failed with the handle of the last round's P. That P is in tried for this.
 	suspect bool
 }
@@ -96,6 +103,25 @@ func (f *failure) result() router.Outcome {
 	return f.Outcome
 }
 
+// refusedByPrefill reports that P refuses what D may take. Such a request is no lack of prefill engines, so neither the
+// cap nor decode_only.enabled is about it.
+func (f *failure) refusedByPrefill() bool {
+	return f.Degrade == fault.ReasonToolChoice || f.Degrade == fault.ReasonRefused
+}
+
+// avoidRefusing keeps the request from the P that are known to refuse it for their flags.
+func (c *completion) avoidRefusing() {
+	traits := c.req.Traits()
+	if traits == 0 {
+		return
+	}
+	for _, b := range c.snap.Backends(router.Prefill) {
+		if c.s.engines.Refuses(b, traits) {
+			c.p.tried, c.p.refused = append(c.p.tried, b), true
+		}
+	}
+}
+
 // suspectPrefill keeps this round away from the last round's P if the D that got its handle has died,
 // because the same P could kill another D. If nothing else may take the request, P is asked again all
 // the same, because D more likely died for another reason.
@@ -133,6 +159,8 @@ func (c *completion) prefillDenied(err error) *failure {
 		f.Cause = fault.Full
 	case c.p.suspect:
 		f.Cause = fault.Suspect
+	case c.p.refused:
+		f.Cause = fault.Flags
 	}
 	return c.fail(nil, f, nil)
 }
@@ -145,7 +173,7 @@ func (c *completion) withoutPrefill(last *failure) *failure {
 	if f := c.mayDecodeAlone(last); f != nil {
 		return f
 	}
-	if last.Degrade != fault.ReasonToolChoice {
+	if !last.refusedByPrefill() {
 		if err := c.degrade(last.told); err != nil {
 			return ends(err)
 		}
@@ -158,7 +186,6 @@ func (c *completion) withoutPrefill(last *failure) *failure {
 // mayDecodeAlone returns nil if D may serve the request without a prefill, but for the cap. Otherwise it
 // returns what ends the round.
 func (c *completion) mayDecodeAlone(last *failure) *failure {
-	forced := last.Degrade == fault.ReasonToolChoice
 	gone := c.interrupted()
 	switch {
 	case gone != nil:
@@ -167,7 +194,7 @@ func (c *completion) mayDecodeAlone(last *failure) *failure {
 		return last.final()
 	case c.overdue():
 		return ends(fault.ErrDeadline())
-	case c.deadly() || !c.dialect().DecodeOnlySafe() || !forced && !c.s.cfg.DecodeOnly.Enabled:
+	case c.deadly() || !c.dialect().DecodeOnlySafe() || !last.refusedByPrefill() && !c.s.cfg.DecodeOnly.Enabled:
 		return c.elsewhere(last)
 	}
 	return nil
