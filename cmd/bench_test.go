@@ -119,9 +119,14 @@ func TestBenchServeFails(t *testing.T) {
 	if err := e.SetFault(sim.Fault{Kind: sim.FaultStatus, Value: http.StatusTooManyRequests}); err != nil {
 		t.Fatal(err)
 	}
-	out, note, err := runBenchCmd(t.Context(), "serve", "--url", e.URL(), "--input-len", "8", "--output-len", "5", "--num-prompts", "3")
+	out, note, err := runBenchCmd(t.Context(), "serve", "--url", e.URL(), "--input-len", "8", "--output-len", "5", "--num-prompts", "3", "--warmups", "0")
 	if err == nil || err.Error() != "no request succeeded, 3 failed" || !strings.Contains(out, "Failed requests:                         3         \n") || !strings.Contains(note, "note: failed with http_429: 3, as in: 429 ") {
 		t.Errorf("%v\n%s\n%s", err, out, note)
+	}
+	// As in vllm bench serve, the test request before the run shows it at once.
+	_, _, err = runBenchCmd(t.Context(), "serve", "--url", e.URL(), "--input-len", "8", "--output-len", "5", "--num-prompts", "3")
+	if err == nil || !strings.HasPrefix(err.Error(), "warm up: http_429: 429 Too Many Requests") {
+		t.Error(err)
 	}
 }
 

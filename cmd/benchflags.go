@@ -108,7 +108,7 @@ func (f *benchFlags) addWorkload(s *pflag.FlagSet) {
 	s.IntVar(&d.OutputLen, "output-len", 128, "answer tokens (sonnet: 150; prompts, sharegpt, trace: what the file says)")
 	s.IntVar(&d.PrefixLen, "prefix-len", 0, "tokens with which all prompts begin, in addition to --input-len (sonnet: 200, part of --input-len)")
 	s.IntVar(&d.Prefixes, "prefixes", 1, "for random: number of different beginnings, each for the same number of prompts")
-	s.StringVar(&f.ratio, "range-ratio", "0", `draw lengths evenly from ± this share, 0 to less than 1; or {"input": A, "output": B}`)
+	s.StringVar(&f.ratio, "range-ratio", "0", `draw lengths evenly from ± this share, 0 to less than 1; 1: lengths that are all the same, as in older releases of vLLM; or {"input": A, "output": B}`)
 	s.BoolVar(&d.InOrder, "in-order", false, "keep the order of the file; otherwise the seed shuffles its prompts")
 	s.BoolVar(&f.o.NoReuse, "no-oversample", false, "send no more requests than the file has prompts")
 	s.IntVar(&l.Count, "num-prompts", 0, "requests (default: 1000, or as many as fit into --duration)")
@@ -123,7 +123,7 @@ func (f *benchFlags) addWorkload(s *pflag.FlagSet) {
 	s.BoolVar(&f.o.Client.IgnoreEOS, "ignore-eos", false, "ask for answers of full length (default: true for random and trace)")
 	s.StringVar(&f.temperature, "temperature", "", "temperature (default: the server's)")
 	s.StringVar(&f.extra, "extra-body", "", "JSON object with additional members for each request")
-	s.IntVar(&f.o.Warmups, "warmups", 0, "requests to send before the run, which do not count")
+	s.IntVar(&f.o.Warmups, "warmups", 0, "requests to send before the run, which do not count (default: 1 for the formats vllm and seed, as in vllm bench serve; else 0)")
 	s.BoolVar(&f.o.Prime, "prime", false, "send each prompt once before the run, for one token, so that the run decodes cached prompts only")
 	s.StringVar(&f.o.RequestIDPrefix, "request-id-prefix", "", "X-Request-Id is this and a number (default: bench-, eight random hex digits, -)")
 }
@@ -151,6 +151,7 @@ func (f *benchFlags) options(s *pflag.FlagSet, args []string) (bench.Options, er
 			return bench.Options{}, err
 		}
 	}
+	f.testRun(s)
 	return *o, o.Validate()
 }
 

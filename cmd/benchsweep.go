@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -19,7 +20,8 @@ import (
 type sweepFlags struct {
 	preset           string
 	targets          []string
-	workloads        []string
+	workloads, loads []string
+	also             bool
 	repeats          int
 	maxPrompts       int
 	out, format      string
@@ -73,6 +75,8 @@ func (f *sweepFlags) add(s *pflag.FlagSet) {
 	s.StringVar(&f.bench.keyFile, "key-file", "", "file with the bearer token in its first line")
 	s.BoolVar(&f.bench.o.Client.Insecure, "insecure", false, "accept any certificate")
 	s.StringArrayVar(&f.workloads, "workload", nil, "measure only this workload of the file, repeated")
+	s.StringArrayVar(&f.loads, "load", nil, "measure only this load of the file, as --dry-run names it (rate2-n200), repeated; also one of those under also")
+	s.BoolVar(&f.also, "also", false, "measure the loads under also too: those that a preset's document has no figures for")
 	s.IntVar(&f.repeats, "repeats", 0, "how often to measure each cell (default: the file's)")
 	s.IntVar(&f.maxPrompts, "max-prompts", 0, "most requests in a cell, for a trial of a sweep (default: no limit)")
 	s.StringArrayVar(&f.bench.goodput, "goodput", nil, "limits in ms that a good request meets, as in ttft:200,tpot:50 (default: the file's)")
@@ -93,11 +97,17 @@ func (f *sweepFlags) run(ctx context.Context, args []string, out, note io.Writer
 	if f.out == "" {
 		f.out = "runs-" + file.Name
 	}
+	if file.About != "" {
+		fmt.Fprintln(note, strings.TrimSpace(file.About))
+	}
 	r := &sweep.Runner{File: file, Dir: f.out, Note: note, Terminal: !f.noBar && isTerminal(note)}
 	if f.dryRun {
 		plan, err := r.Plan()
 		fmt.Fprint(out, plan)
 		return err
+	}
+	if took, err := r.Estimate(); err == nil && f.preset != "" {
+		fmt.Fprintln(note, took)
 	}
 	outcome, err := r.Run(ctx)
 	if outcome == nil {
@@ -141,6 +151,12 @@ func (f *sweepFlags) file(args []string) (file *sweep.File, err error) {
 	}
 	if err := file.Only(f.workloads); err != nil {
 		return nil, err
+	}
+	if err := file.OnlyLoads(f.loads); err != nil {
+		return nil, err
+	}
+	if f.also {
+		file.AddFurther()
 	}
 	if f.repeats < 0 || f.maxPrompts < 0 {
 		return nil, errors.New("--repeats and --max-prompts cannot be negative")

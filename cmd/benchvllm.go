@@ -220,5 +220,20 @@ func (f *benchFlags) readRatio() error {
 	if d.RangeRatio, err = strconv.ParseFloat(f.ratio, 64); err != nil {
 		return fmt.Errorf(`--range-ratio %q: want a number, or {"input": A, "output": B}`, f.ratio)
 	}
+	switch {
+	case d.RangeRatio == 1:
+		d.RangeRatio = 0
+		f.notes = append(f.notes, "--range-ratio 1 means lengths that are all the same, as in benchmark_serving.py of 2024 and 2025")
+	case !(d.RangeRatio >= 0 && d.RangeRatio < 1):
+		return fmt.Errorf("--range-ratio %s: want at least 0 and less than 1, or 1 for lengths that are all the same", f.ratio)
+	}
 	return nil
+}
+
+// testRun makes the initial single prompt test run of vllm bench serve the default of the formats that are put beside
+// its blocks. Without it the first TTFT has what connections and caches cost once.
+func (f *benchFlags) testRun(s *pflag.FlagSet) {
+	if format := f.format; !s.Changed("warmups") && (format == "vllm" || format == "seed") {
+		f.o.Warmups = 1
+	}
 }

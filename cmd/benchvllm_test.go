@@ -28,6 +28,7 @@ func readBenchFlags(t *testing.T, args ...string) (bench.Options, []string, erro
 		return err
 	}}
 	f.add(cmd.Flags())
+	addFormatFlag(cmd, &f.format, "vllm")
 	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(t.Context())
 	return o, f.notes, err
@@ -108,6 +109,10 @@ func TestVLLMFlagsMean(t *testing.T) {
 		`--random-range-ratio {"input":0.3,"output":0.5}`: func(o bench.Options) bool {
 			return o.Dataset.RangeRatio == 0.3 && *o.Dataset.OutputRatio == 0.5
 		},
+		"--random-range-ratio 1.0":                    func(o bench.Options) bool { return o.Dataset.RangeRatio == 0 && o.Warmups == 1 },
+		"--format seed":                               func(o bench.Options) bool { return o.Warmups == 1 },
+		"--format table":                              func(o bench.Options) bool { return o.Warmups == 0 },
+		"--num-warmups 0":                             func(o bench.Options) bool { return o.Warmups == 0 },
 		"--ready-check-timeout-sec 7 --no-oversample": func(o bench.Options) bool { return o.Ready == 7*time.Second && o.NoReuse },
 	} {
 		o, _, err := readBenchFlags(t, strings.Fields(line)...)
@@ -123,6 +128,7 @@ func TestVLLMFlagsThatCannotBe(t *testing.T) {
 		"--self-timed --rate 3 --dataset trace --file x": "--self-timed sends at the trace's times: leave --rate and --no-self-timed out",
 		"--top-p much":                `--top-p "much": want a number`,
 		"--metadata tp":               `--metadata "tp": want K=V`,
+		"--random-range-ratio 1.5":    "--range-ratio 1.5: want at least 0 and less than 1, or 1 for lengths that are all the same",
 		"--range-ratio half":          `--range-ratio "half": want a number, or {"input": A, "output": B}`,
 		"--endpoint /v1/embeddings":   `--endpoint "/v1/embeddings": want /v1/completions or /v1/chat/completions`,
 		"--header X-Key=secret stray": `--header "stray": want K=V`,

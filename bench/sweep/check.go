@@ -86,7 +86,10 @@ func (f *File) check() *problem {
 			return problemf(path, "no loads, neither here nor for all: want rates, concurrencies or numbers of prompts")
 		}
 	}
-	return checkLoads("loads", f.Loads)
+	if p := checkLoads("loads", f.Loads); p != nil {
+		return p
+	}
+	return checkLoads("also", f.Also)
 }
 
 func (t *Target) check(path string, names map[string]bool) *problem {
@@ -132,7 +135,10 @@ func (w *Workload) check(path string, names map[string]bool) *problem {
 	if w.Dataset == dataset.Sonnet && (w.InputLen < 1 || w.OutputLen < 1 && w.Kind != PrefillOnly) {
 		return problemf(path, "want input_len and output_len")
 	}
-	return checkLoads(path+".loads", w.Loads)
+	if p := checkLoads(path+".loads", w.Loads); p != nil {
+		return p
+	}
+	return checkLoads(path+".also", w.Also)
 }
 
 func checkLoads(path string, loads []Load) *problem {

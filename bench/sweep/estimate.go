@@ -42,12 +42,24 @@ func (c *Cell) estimate() time.Duration {
 	return sending + answer
 }
 
-// Plan lists the cells, a line each, with about how long they take. If a load was measured on any
-// target, its cells are taken to be as long as that.
+// Plan lists the cells, a line each, with about how long they take.
 func (r *Runner) Plan() (string, error) {
+	lines, total, err := r.plan()
+	return lines + total, err
+}
+
+// Estimate is how many cells are left, and about how long they take, in words.
+func (r *Runner) Estimate() (string, error) {
+	_, total, err := r.plan()
+	return strings.TrimSpace(total), err
+}
+
+// plan has a line for each cell, and words for all together. If a load was measured on any target, its cells are taken
+// to be as long as that.
+func (r *Runner) plan() (lines, total string, err error) {
 	done, err := r.finished()
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	cells := r.File.Cells()
 	measured := map[string]time.Duration{}
@@ -57,7 +69,7 @@ func (r *Runner) Plan() (string, error) {
 		}
 	}
 	var b strings.Builder
-	total, left := time.Duration(0), 0
+	whole, left := time.Duration(0), 0
 	for i := range cells {
 		c := &cells[i]
 		state := "done"
@@ -66,16 +78,16 @@ func (r *Runner) Plan() (string, error) {
 			if !ok {
 				took = c.estimate()
 			}
-			total += took
+			whole += took
 			left++
 			state = "about " + rounded(took)
 		}
 		fmt.Fprintf(&b, "[%d/%d] %s: %s\n", i+1, len(cells), c, state)
 	}
-	fmt.Fprintf(&b, "%d of %d cells, about %s without the time to make prompts and to start targets.\n"+
+	total = fmt.Sprintf("%d of %d cells, about %s without the time to make prompts and to start targets.\n"+
 		"Where nothing is measured, this assumes %s for a first token, %s for each further one, and %d answers at once.\n",
-		left, len(cells), rounded(total), assumedFirst, assumedNext, assumedOpen)
-	return b.String(), nil
+		left, len(cells), rounded(whole), assumedFirst, assumedNext, assumedOpen)
+	return b.String(), total, nil
 }
 
 func rounded(d time.Duration) string { return d.Round(time.Second).String() }

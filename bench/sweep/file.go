@@ -24,6 +24,7 @@ import (
 // File is a sweep. Its keys are those of the YAML file.
 type File struct {
 	Name  string `yaml:"name"`
+	About string `yaml:"about"` // printed before the sweep
 	Model string `yaml:"model"` // default: the first that each target lists
 	API   string `yaml:"api"`
 
@@ -43,6 +44,7 @@ type File struct {
 	Targets   []Target   `yaml:"targets"`
 	Workloads []Workload `yaml:"workloads"`
 	Loads     []Load     `yaml:"loads"` // of workloads that have none of their own
+	Also      []Load     `yaml:"also"`  // further ones, which are measured only if they are asked for (AddFurther, OnlyLoads)
 
 	// Set by flags, not by the file.
 	Tool     string      `yaml:"-"` // the program and its version
@@ -50,7 +52,9 @@ type File struct {
 	Key      string      `yaml:"-"`
 	Insecure bool        `yaml:"-"`
 
-	maxPrompts int // of a cell; 0: no bound
+	maxPrompts int      // of a cell; 0: no bound
+	further    bool     // the loads of also are cells too
+	onlyLoads  []string // the names of the loads that are cells; empty for all
 
 	dir string // for relative paths and for commands; "" for the process's own
 }
@@ -97,6 +101,7 @@ type Workload struct {
 	RangeRatio float64 `yaml:"range_ratio"`
 	IgnoreEOS  *bool   `yaml:"ignore_eos"` // default: true for random and trace
 	Loads      []Load  `yaml:"loads"`
+	Also       []Load  `yaml:"also" json:"-"`
 }
 
 // Load is when it is sent. Each combination of the lists is a cell.

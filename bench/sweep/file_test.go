@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -117,50 +118,119 @@ func TestTopologies(t *testing.T) {
 	}
 }
 
-// TestPresets: each is a sweep once it has a target, and carries the published shapes.
+// TestPresets: each has the cells that its document has figures for, and no others. Further ones are opt-in.
 func TestPresets(t *testing.T) {
-	want := map[string][]string{
-		"llm-d-pd": {"10k-1k conc1-n32", "10k-1k conc8-n80", "10k-1k conc256-n2560"},
-		"gpt-oss":  {"5k-250 conc512-n5120"},
-		"mooncake": {"sonnet-1024-6 rate2-n200", "sonnet-256-6 rate8-n200"},
-		"cloudera": {"1024-128 n10", "7168-1024 n2000"},
-		"ray":      {"mixed conc64-n320", "decode-cached rate10-n500"},
-	}
-	if names := Presets(); len(names) != len(want) {
-		t.Fatal(names)
-	}
-	for name, cells := range want {
-		f, err := Preset(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := f.AddTarget("mine=http://a:1"); err != nil {
-			t.Fatal(err)
-		}
-		f.LeaveTemplates()
-		if err := f.Validate(); err != nil || f.Name != name {
-			t.Fatal(f.Name, err)
-		}
+	for name, want := range map[string]struct {
+		cells    []string
+		further  int // cells, with those above
+		requests int // of the cells above
+		full     bool
+	}{
+		"llm-d-pd": {[]string{"10k-1k 10000/1000 conc1-n32"}, 6, 32, true},
+		"gpt-oss": {[]string{
+			"1k-1k 1000/1000 conc50-n500", "1k-1k 1000/1000 conc100-n1000", "1k-1k 1000/1000 conc200-n2000",
+			"1k-1k 1000/1000 conc300-n3000", "1k-1k 1000/1000 conc400-n4000",
+		}, 5, 10500, true},
+		"mooncake": {[]string{
+			"sonnet-1024-6 1024/6 rate2-n200", "sonnet-256-6 256/6 rate2-n200", "sonnet-256-6 256/6 rate4-n200",
+			"sonnet-256-6 256/6 rate6-n200", "sonnet-256-6 256/6 rate8-n200",
+		}, 8, 1000, false},
+		"cloudera": {[]string{
+			"1024-1024 1024/1024 n10", "1024-1024 1024/1024 n50", "1024-1024 1024/1024 n100", "1024-1024 1024/1024 n200", "1024-1024 1024/1024 n500",
+			"4096-4096 4096/4096 n10", "4096-4096 4096/4096 n50", "4096-4096 4096/4096 n100",
+			"1024-7168 1024/7168 n10", "1024-7168 1024/7168 n50", "1024-7168 1024/7168 n100",
+			"7168-1024 7168/1024 n100",
+			"1024-128 1024/128 n500", "1024-128 1024/128 n1000", "1024-128 1024/128 n2000",
+		}, 35, 4780, false},
+	} {
+		f := preset(t, name)
 		var got []string
+		requests := 0
 		for _, c := range f.Cells() {
+			if c.Repeat > 1 {
+				continue
+			}
 			o := f.Options(&c)
-			if err := o.Validate(); err != nil {
-				t.Errorf("%s %s: %v", name, c.File(), err)
+			requests += c.NumPrompts
+			got = append(got, fmt.Sprintf("%s %d/%d %s", c.Workload.Name, o.Dataset.InputLen, o.Dataset.OutputLen, c.Load()))
+			if o.Client.IgnoreEOS != want.full || o.Warmups != 1 || o.Client.API != "completions" {
+				t.Errorf("%s %s: %+v, %d warm-ups", name, c.File(), o.Client, o.Warmups)
 			}
-			got = append(got, c.Workload.Name+" "+c.Load())
 		}
-		for _, cell := range cells {
-			if !slices.Contains(got, cell) {
-				t.Errorf("%s lacks %s: %v", name, cell, got)
-			}
+		if !slices.Equal(got, want.cells) || requests != want.requests || f.Repeats != 3 || f.About == "" {
+			t.Errorf("%s: %d requests, %d repeats, about %q, cells\n%s", name, requests, f.Repeats, f.About, strings.Join(got, "\n"))
+		}
+		f.AddFurther()
+		if n := len(f.Cells()); n != 3*want.further {
+			t.Errorf("%s: %d cells with the further ones, want 3 × %d", name, n, want.further)
 		}
 	}
-	ray, _ := Preset("ray")
-	if n := len(ray.Targets); n != 19 || ray.Targets[2].GPUs != 8 || ray.Targets[18].Prefill != 2 || ray.Targets[18].Decode != 3 {
-		t.Errorf("%d topologies, %+v", n, ray.Targets)
+	if n := len(Presets()); n != 5 {
+		t.Errorf("%d presets", n)
 	}
 	if _, err := Preset("../presets/ray"); err == nil {
 		t.Error("a path is a preset")
+	}
+}
+
+// preset is one with a target, as its users have it.
+func preset(t *testing.T, name string) *File {
+	t.Helper()
+	f, err := Preset(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.AddTarget("mine=http://a:1"); err != nil {
+		t.Fatal(err)
+	}
+	f.LeaveTemplates()
+	if err := f.Validate(); err != nil || f.Name != name {
+		t.Fatal(f.Name, err)
+	}
+	return f
+}
+
+// TestPresetOfRay: it has the study's loads, four baselines of whole engines and three placements.
+func TestPresetOfRay(t *testing.T) {
+	var got []string
+	for _, c := range preset(t, "ray").Cells() {
+		if c.Workload.Name == "mixed" && c.Repeat == 1 {
+			got = append(got, c.Load())
+		}
+	}
+	if want := "conc4-n20 conc8-n40 conc16-n80 conc32-n160 conc48-n240 conc64-n320 rate1-n500 rate2-n500 rate3-n500 rate4-n500 rate5-n500 rate6-n500 rate7-n500 rate8-n500 rate9-n500 rate10-n500"; strings.Join(got, " ") != want {
+		t.Errorf("%v", got)
+	}
+	ray, err := Preset("ray")
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := map[string]Target{}
+	for _, target := range ray.Targets {
+		of[target.Name] = target
+	}
+	for name, want := range map[string][4]float64{
+		"8xtp1": {0, 0, 8, 8}, "4xtp2": {0, 0, 4, 8}, "2xtp4": {0, 0, 2, 8}, "1xtp8": {0, 0, 1, 8}, "p2xtp1-d3xtp2": {2, 3, 0, 8},
+		"pack-p1xtp4-d1xtp4": {1, 1, 0, 8}, "spread-p1xtp4-d1xtp4": {1, 1, 0, 8}, "spread-tcp-p1xtp4-d1xtp4": {1, 1, 0, 8},
+	} {
+		if x := of[name]; [4]float64{float64(x.Prefill), float64(x.Decode), float64(x.Collocated), x.GPUs} != want {
+			t.Errorf("%s: %+v, want %v", name, x, want)
+		}
+	}
+}
+
+// TestFurtherLoads: --load picks loads by name, also those that are opt-in.
+func TestFurtherLoads(t *testing.T) {
+	f := preset(t, "llm-d-pd")
+	if err := f.OnlyLoads([]string{"conc8-n80", "conc1-n32"}); err != nil {
+		t.Fatal(err)
+	}
+	if cells := f.Cells(); len(cells) != 6 || cells[0].Load() != "conc1-n32" || cells[1].Load() != "conc8-n80" {
+		t.Errorf("%d cells, %+v", len(cells), cells)
+	}
+	want := `--load "conc9": the sweep has conc1-n32, conc8-n80, conc32-n320, conc64-n640, conc128-n1280, conc256-n2560`
+	if err := f.OnlyLoads([]string{"conc9"}); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
 	}
 }
 

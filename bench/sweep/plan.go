@@ -74,9 +74,15 @@ func (f *File) shapes(repeat int) (cells []Cell) {
 		if len(loads) == 0 {
 			loads = f.Loads
 		}
+		if f.further || len(f.onlyLoads) > 0 {
+			loads = slices.Concat(loads, w.Also, f.Also)
+		}
 		for _, l := range loads {
 			cells = append(cells, l.cells(Cell{Workload: w, Repeat: repeat, Duration: l.Duration, Burstiness: l.burstiness()})...)
 		}
+	}
+	if len(f.onlyLoads) > 0 {
+		cells = slices.DeleteFunc(cells, func(c Cell) bool { return !slices.Contains(f.onlyLoads, c.Load()) })
 	}
 	if f.maxPrompts > 0 {
 		cells = bounded(cells, f.maxPrompts)

@@ -139,6 +139,29 @@ func (f *File) Only(names []string) error {
 	return nil
 }
 
+// AddFurther adds the loads that the file has under also.
+func (f *File) AddFurther() { f.further = true }
+
+// OnlyLoads keeps the loads of these names, such as rate2-n200, also those under also; no names keep all but those.
+func (f *File) OnlyLoads(names []string) error {
+	f.onlyLoads = nil
+	all := *f
+	all.further, all.maxPrompts = true, 0
+	var known []string
+	for _, c := range all.shapes(1) {
+		if !slices.Contains(known, c.Load()) {
+			known = append(known, c.Load())
+		}
+	}
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("--load %q: the sweep has %s", name, strings.Join(known, ", "))
+		}
+	}
+	f.onlyLoads = names
+	return nil
+}
+
 // Shorten bounds the repeats and the requests of each cell; 0 leaves them.
 func (f *File) Shorten(repeats, prompts int) {
 	if repeats > 0 {
