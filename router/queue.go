@@ -29,18 +29,31 @@ type queue struct {
 	waiting atomic.Int64 // in line; each release reads it without the lock
 	mu      sync.Mutex
 	line    fairLine
-	needs   map[need]int // waiters that only their need keeps from some backends, by that
+	needs   map[need]int // the plain waiters by their need
+	plain   int          // their number
 }
 
-// need is what keeps a request from some backends for as long as it waits: its model, the connector of its
-// other leg, and that it has no prefill. Requests of one need are served alike.
-type need struct {
+// kind is what keeps a request from some backends for as long as it waits: its model, the connector of its
+// other leg, and that it has no prefill.
+type kind struct {
 	model, connector string
 	paired, unbound  bool
 }
 
+// need is a kind, with what else bans depend on. Requests of one need are served alike.
+type need struct {
+	kind
+	peer  *Backend
+	alone bool
+}
+
 func needOf(w *Want) need {
-	n := need{model: string(w.Model), unbound: w.Unbound, paired: w.Like != nil}
+	n := need{kind{model: string(w.Model), unbound: w.Unbound, paired: w.Like != nil}, w.Peer, w.Alone}
+	if w.Model == nil && w.Peer != nil { // see serving
+		if ids := w.Peer.Models(); len(ids) > 0 {
+			n.model = ids[0]
+		}
+	}
 	if n.paired {
 		n.connector = w.Like.Connector
 	}
@@ -53,8 +66,8 @@ type waiter struct {
 	lease *Lease
 	seen  *Snapshot  // the last one that it was served from
 	flow  *flow      // while it is in the line
-	need  need       // if plain
-	plain bool       // it counts in queue.needs
+	need  need       // while plain
+	plain bool       // only its need keeps it from some backends, and it counts in queue.needs
 	ended chan error // capacity 1; nil means that the lease is held, and a panicked that the choice panicked
 }
 
@@ -126,8 +139,14 @@ func (q *queue) join(r *Router, wt *waiter, length int) bool {
 // pass serves wt beside a full line in which nobody has its need, so that requests for one model or connector
 // refuse none for another. It returns false if wt would have to wait.
 func (q *queue) pass(s *Snapshot, wt *waiter) bool {
-	if !wt.choosy(s) || q.needs[needOf(&wt.want)] > 0 {
+	if !wt.choosy(s) {
 		return false
+	}
+	own := needOf(&wt.want).kind
+	for n := range q.needs {
+		if n.kind == own {
+			return false
+		}
 	}
 	err := wt.acquire(s)
 	if err == ErrBusy {
@@ -164,12 +183,13 @@ func (q *queue) leave(wt *waiter) bool {
 func (q *queue) add(wt *waiter) {
 	q.line.add(wt)
 	w := &wt.want
-	if wt.plain = len(w.Skip) == 0 && len(w.Gone) == 0 && (w.Model != nil || w.Peer == nil); wt.plain {
+	if wt.plain = len(w.Skip) == 0 && len(w.Gone) == 0; wt.plain {
 		if q.needs == nil {
 			q.needs = map[need]int{}
 		}
 		wt.need = needOf(w)
 		q.needs[wt.need]++
+		q.plain++
 	}
 }
 
@@ -184,6 +204,7 @@ func (q *queue) restrict(wt *waiter) {
 		return
 	}
 	wt.plain = false
+	q.plain--
 	if n := wt.need; q.needs[n] > 1 {
 		q.needs[n]--
 	} else {
@@ -193,9 +214,8 @@ func (q *queue) restrict(wt *waiter) {
 
 // serve answers the waiters in their order as far as there are slots. It stops at the first waiter
 // that no backend has a slot for. A waiter that cannot go to every backend does not stop it, and
-// those after it get what it cannot use. If no backend for a need has a slot, the other waiters with that
-// need are not tried, and nobody is once only such are left: the line may be long, and each arrival
-// serves it too.
+// those after it get what it cannot use. If a waiter gets nothing, the others with its need are not tried, and
+// nobody is once only such are left: the line may be long, and each arrival serves it too.
 func (q *queue) serve(s *Snapshot) {
 	var wt *waiter
 	defer func() {
@@ -204,28 +224,20 @@ func (q *queue) serve(s *Snapshot) {
 		}
 	}()
 	defer q.line.rewind()
-	full, left := map[need]bool(nil), int(q.waiting.Load()) // the needs without a slot; waiters with others
-	banned := s.pairs.bans.Load() != nil
-	for wt = q.line.next(); wt != nil && left > 0; wt = q.line.next() {
-		if wt.plain && len(full) > 0 && full[wt.need] {
+	x := round{left: int(q.waiting.Load()), plain: q.plain, full: map[need]bool{}}
+	for wt = q.line.next(); wt != nil && x.left > 0; wt = q.line.next() {
+		if x.hopeless(wt) {
 			q.line.pass(wt)
 			continue
 		}
 		err := wt.acquire(s)
-		if len(wt.want.Skip) > 0 {
+		if len(wt.want.Skip) > 0 && wt.plain {
 			q.restrict(wt)
+			x.plain--
 		}
 		switch {
 		case err == ErrBusy && wt.choosy(s):
-			if wt.plain && !banned {
-				if full == nil {
-					full = map[need]bool{}
-				}
-				full[wt.need] = true
-				left -= q.needs[wt.need]
-			} else {
-				left--
-			}
+			x.busy(wt, s, q.needs)
 			q.line.pass(wt)
 			continue
 		case err == ErrBusy:
@@ -233,11 +245,58 @@ func (q *queue) serve(s *Snapshot) {
 		case err == nil:
 			q.line.charge(wt)
 		}
+		x.left--
+		if wt.plain {
+			x.plain--
+		}
 		q.remove(wt)
 		q.waiting.Add(-1)
-		left--
 		wt.ended <- err
 	}
+}
+
+// round is what serving a line has shown of those in it.
+type round struct {
+	left  int           // waiters that may still be served
+	plain int           // those of them that are plain
+	none  bool          // no plain one may be
+	full  map[need]bool // none with these needs may be
+}
+
+// hopeless reports whether wt need not be tried.
+func (x *round) hopeless(wt *waiter) bool { return wt.plain && (x.none || x.full[wt.need]) }
+
+// busy notes that wt gets nothing, and what follows for others: nobody gets anything where no backend has a slot,
+// nobody of its kind where none for its kind has one, and otherwise nobody with its need.
+func (x *round) busy(wt *waiter, s *Snapshot, needs map[need]int) {
+	if !wt.plain {
+		x.left--
+		return
+	}
+	gone := needs[wt.need]
+	switch w := &wt.want; {
+	case !s.pool(w.Role).roomy():
+		gone, x.none = x.plain, true
+	case s.poolFor(w.Role, w).roomy():
+		x.full[wt.need] = true
+	default:
+		gone = 0
+		for n, count := range needs {
+			if n.kind == wt.need.kind && !x.full[n] {
+				x.full[n] = true
+				gone += count
+			}
+		}
+	}
+	x.left -= gone
+	x.plain -= gone
+}
+
+// roomy reports whether some backend has a slot.
+func (p *pool) roomy() bool {
+	return slices.ContainsFunc(p.backends, func(b *Backend) bool {
+		return b.State() != Down && !b.Closed() && b.inflight.Load() < p.limit
+	})
 }
 
 // dissolve ends the wait of all, and of the last one that was served, with the panic of a line that cannot be
@@ -245,7 +304,7 @@ func (q *queue) serve(s *Snapshot) {
 // over.
 func (q *queue) dissolve(last *waiter, why *panicked) {
 	waits := q.line.waits
-	q.line, q.needs = fairLine{}, nil
+	q.line, q.needs, q.plain = fairLine{}, nil, 0
 	q.waiting.Store(0)
 	all := []*waiter{}
 	if last != nil {
