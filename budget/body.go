@@ -29,6 +29,13 @@ func (b *Bodies) Resize(limit, largest int64, share float64) {
 	b.bound(limit, max(limit-limit/reserveParts, one), max(int64(share*float64(limit)), one))
 }
 
+// DropIdle leaves all idle buffers to the garbage collector.
+func (b *Bodies) DropIdle() {
+	b.pool.mu.Lock()
+	defer b.pool.mu.Unlock()
+	b.pool.clear()
+}
+
 // Body is one request body with its charge on the budget. Up to 256 KiB it is in one buffer, which
 // doubles as bytes really arrive. A longer body arrives in pieces, so that what is held follows
 // what has come. The pieces become one buffer when the body is complete. If an idle buffer has room for

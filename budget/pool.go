@@ -37,9 +37,12 @@ func (p *pool) resize(limit int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.limit = limit; p.idle > limit {
-		p.idle, p.free, p.whole = 0, [bufferSizes][][]byte{}, nil
+		p.clear()
 	}
 }
+
+// clear leaves all idle buffers to the garbage collector. p.mu is held.
+func (p *pool) clear() { p.idle, p.free, p.whole = 0, [bufferSizes][][]byte{}, nil }
 
 // bufferSize returns the size of the first buffer for n bytes. It is at most pieceSize.
 func bufferSize(n int64) int64 {

@@ -17,7 +17,7 @@ func FromArgs(args []string) (Config, error) {
 	if flags.NArg() > 0 {
 		return Config{}, UsageError{Err: fmt.Errorf("flags of the proxy: %q is none", flags.Arg(0))}
 	}
-	cfg, err := readConfig(openFile, flags, nil)
+	cfg, err := readConfig(openFile, flags, nil, 0)
 	if err != nil {
 		return cfg, UsageError{Err: fmt.Errorf("flags of the proxy: %w", err)}
 	}

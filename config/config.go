@@ -29,6 +29,8 @@ type Config struct {
 	noticed []string `mapstructure:"-"`
 	// givenKeys are the api_keys themselves, without those of files.
 	givenKeys []string `mapstructure:"-"`
+	// memory is the memory limit of the process, see MemoryLimit.
+	memory int64 `mapstructure:"-"`
 }
 
 // Log configures the lines on standard error.
@@ -64,7 +66,7 @@ func (e UsageError) Unwrap() error { return e.Err }
 // ended.
 func Load(ctx context.Context, files *Files, flags *pflag.FlagSet, environ []string) (Config, error) {
 	open := func(path string) readFile { return files.read(ctx, path) }
-	c, err := readConfig(open, flags, environ)
+	c, err := readConfig(open, flags, environ, memoryLimit(files.root))
 	if err == nil {
 		err = c.validate()
 	}
@@ -91,11 +93,11 @@ func Load(ctx context.Context, files *Files, flags *pflag.FlagSet, environ []str
 // AdminPort returns where a serve with these flags has its admin port, and whether it speaks TLS there. It
 // reads no more than the configuration itself, so that a key file that has gone is no obstacle.
 func AdminPort(ctx context.Context, files *Files, flags *pflag.FlagSet, environ []string) (addr string, secured bool, err error) {
-	c, err := readConfig(func(path string) readFile { return files.read(ctx, path) }, flags, environ)
+	c, err := readConfig(func(path string) readFile { return files.read(ctx, path) }, flags, environ, 0)
 	return c.Admin, c.AdminTLS.On(), err
 }
 
-func readConfig(open opener, flags *pflag.FlagSet, environ []string) (Config, error) {
+func readConfig(open opener, flags *pflag.FlagSet, environ []string, memory int64) (Config, error) {
 	c := Default()
 	keys := configKeys()
 	var err error
@@ -126,5 +128,6 @@ func readConfig(open opener, flags *pflag.FlagSet, environ []string) (Config, er
 		// The default margin is a sixth of the default lease. A shorter lease set alone keeps that ratio.
 		c.KV.LeaseMargin = min(c.KV.LeaseMargin, c.KV.Lease/6)
 	}
+	c.fitMemory(memory, given)
 	return c, nil
 }

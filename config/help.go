@@ -51,9 +51,9 @@ var keyHelp = map[string]string{
 	"routes.pass": "further `paths` that xpyd relays to one engine, such as /v2/embed. Write GET before the path of a GET. xpyd does not retry these requests. It refuses routes that operate an engine",
 
 	"limits.body":                   "largest request body. A larger one gets 413",
-	"limits.body_budget":            "memory for request bodies of all clients together. When it is spent, requests get 503 with Retry-After. The last eighth is for bodies up to 64 KiB",
+	"limits.body_budget":            "memory for request bodies of all clients together. When it is spent, requests get 503 with Retry-After. The last eighth is for bodies up to 64 KiB. If not set, at most a quarter of the cgroup's memory limit",
 	"limits.answer":                 "largest answer that xpyd holds whole. If a prefill answer is larger, xpyd does not use it, and the decode engine computes the prompt. If a decode answer is larger, xpyd streams it",
-	"limits.answer_budget":          "memory for whole decode answers, beyond 64 KiB for each. When it is spent, xpyd streams further answers without checking that they are complete",
+	"limits.answer_budget":          "memory for whole decode answers, beyond 64 KiB for each. When it is spent, xpyd streams further answers without checking that they are complete. If not set, at most a sixteenth of the cgroup's memory limit",
 	"limits.client_share":           "share of limits.body_budget, and of limits.answer_budget, that one client may hold. A client is an API key, or an address if no keys are set. Further bodies get 429. Set 1 if all clients come through one balancer and no keys are set",
 	"limits.connections_per_ip":     "most open connections from one client address. xpyd closes further ones without an answer. 0 means no cap",
 	"limits.client_in_flight":       "most completions, and other requests that take an engine's time, that one client may run at a time. A client is an API key, or an address if no keys are set. Further ones get 429. 0 means no cap",
@@ -121,7 +121,7 @@ var keyHelp = map[string]string{
 	"health.slow_start":       "time in which the share of a backend that joins or comes back rises to its full value. 0 switches it off",
 
 	"routing.poll":          "time between two readings of an engine's /metrics. Policies that go by load, and the prices of pd.mode auto, then include requests that others send to the engine. If 0, xpyd does not read, and counts only what this process sends. xpyd makes at most 256 readings a second, so with more engines it reads each one less often",
-	"routing.prefix_memory": "memory in which policy prefix records which engine has had which prompts. Each pool with policy prefix uses half of it. With pd.mode auto or pd.threshold_tokens, both pools do. If 0, xpyd records nothing, and prefix works like least_tokens",
+	"routing.prefix_memory": "memory in which policy prefix records which engine has had which prompts. Each pool with policy prefix uses half of it. With pd.mode auto or pd.threshold_tokens, both pools do. If 0, xpyd records nothing, and prefix works like least_tokens. If not set, at most a sixteenth of the cgroup's memory limit",
 
 	"log.level":  "lowest `level` of the lines that xpyd writes: debug, info, warn, error",
 	"log.format": "`format` of the lines: json or console",

@@ -27,6 +27,7 @@ type Files struct {
 	// <(…).
 	again bool
 
+	root string            // "/", below which the memory limit is read; tests have another
 	made map[string][]byte // texts in place of files, by their name
 
 	mu   sync.Mutex
@@ -36,7 +37,7 @@ type Files struct {
 // NewFiles makes a reader. again is for a reload and for a successor, which find a pipe that stood
 // in for a file empty.
 func NewFiles(again bool) *Files {
-	return &Files{limit: readTime, again: again, made: map[string][]byte{}, hung: map[string]bool{}}
+	return &Files{limit: readTime, again: again, root: "/", made: map[string][]byte{}, hung: map[string]bool{}}
 }
 
 // Make gives the reader a text in place of a file of that name.

@@ -14,7 +14,8 @@ import (
 //   - variables that name no key,
 //   - open doors,
 //   - connectors that were never run,
-//   - checks that are too slow for the lease.
+//   - checks that are too slow for the lease,
+//   - budgets that the memory limit has no room for.
 func Warnings(c Config) []string {
 	r := c.Router
 	alone, never := len(r.Prefill) == 0, r.PD.Mode == router.PDNever
@@ -48,7 +49,7 @@ func Warnings(c Config) []string {
 	if len(r.Encode) > 0 {
 		found = append(found, "encode: is experimental; see docs/encode.md")
 	}
-	return slices.Concat(found, lateChecks(c), shortChecks(c), forgetful(r), loneWeights(r), idleTLS(c), openDoor(c), clearSecrets(c), openProfiles(c), unproven(c), c.noticed)
+	return slices.Concat(found, lateChecks(c), shortChecks(c), forgetful(r), loneWeights(r), overLimit(c), idleTLS(c), openDoor(c), clearSecrets(c), openProfiles(c), unproven(c), c.noticed)
 }
 
 // lateChecks warns of checks that are too slow for the lease. A decode engine that queues a request

@@ -176,6 +176,7 @@ func (l *lifetime) reload(read reread) error {
 	if next.Log.Level != l.cfg.Log.Level {
 		_ = l.level.set(next.Log.Level) // it has been validated
 	}
+	limitMemory(next)
 	joined, left, list := config.Changes(l.cfg, next)
 	l.log.Info().Int("joined", joined).Int("left", left).Strs("changes", list).Msg("pools reloaded")
 	l.warn(config.Warnings(next), config.Warnings(l.cfg))

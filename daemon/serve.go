@@ -60,6 +60,7 @@ func Serve(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	limitMemory(cfg)
 	asks := make(chan chan<- error)
 	heard, deaf := context.WithCancel(ctx)
 	defer deaf()
@@ -68,11 +69,14 @@ func Serve(ctx context.Context, o Options) error {
 		return err
 	}
 	p.server.WatchLog(lines.dropped.Load)
+	life, ended := context.WithCancel(context.Background()) // to the end of the drain
+	defer ended()
+	go newRest(p.server).run(life)
 	if err := o.From.announce(ctx, p.server.Ready, ReadyTime, p.state(), log); err != nil {
 		return errors.Join(err, p.close())
 	}
 	p.accept()
-	logServing(log, o.Version, p)
+	logServing(log, o.Version, p, cfg.MemoryLimit())
 	l := lifetime{
 		Proxy: p, cfg: cfg, load: o.Reload, rekey: o.Rekey, look: time.Tick(keysEvery), exe: exe, log: log, level: level,
 		hup: hup, usr2: usr2, asks: asks,
@@ -99,12 +103,15 @@ func (p *Proxy) state() string {
 	return fmt.Sprintf("READY=1\nSTATUS=%d prefill, %d decode", len(pools.Prefill), len(pools.Decode))
 }
 
-func logServing(log zerolog.Logger, version string, p *Proxy) {
+func logServing(log zerolog.Logger, version string, p *Proxy, memory int64) {
 	pools := p.members.Config()
 	e := log.Info().Str("version", version).Int("pid", os.Getpid()).Str("listen", p.Addr).Str("admin", p.AdminAddr).
 		Strs("prefill", pools.Prefill).Strs("decode", pools.Decode)
 	if len(pools.Encode) > 0 {
 		e.Strs("encode", pools.Encode)
+	}
+	if memory > 0 {
+		e.Int64("memory_limit", memory)
 	}
 	e.Msg("serving")
 	if len(pools.Prefill) == 0 {

@@ -29,3 +29,9 @@ func (s *Server) SetBounds(t Timeouts, l Limits) {
 // silence is how long all streams of an engine may stand still before it is ejected. Their deadlines
 // are moved once a second.
 func (s *Server) silence() time.Duration { return s.bound().Timeouts.StreamIdle + rearm }
+
+// Lent returns how many bytes the bodies and answers of requests hold.
+func (s *Server) Lent() int64 { return int64(s.bodies.InUse() + s.held.InUse()) }
+
+// DropIdle leaves the idle buffers of bodies to the garbage collector. Those of streams and answers go by themselves.
+func (s *Server) DropIdle() { s.bodies.DropIdle() }
