@@ -345,6 +345,11 @@ func (u *warmUp) decode(ctx context.Context) error {
 	if h.Failed(err, int(status), answer); !upstream.IsDial(err) && news(err) {
 		u.snap.Pairs().Failed(u.pair)
 	}
+	var ue *upstream.Error
+	if errors.As(err, &ue) && ue.TimedOut() && ue.Stage > upstream.StageWrite {
+		h.Cut(u.pair.Decode) // it may be reading the blocks
+		return err
+	}
 	h.Release(handoff.Abandoned{
 		LegID: u.legID, API: kvparams.Completions, Fields: u.fields, Req: &u.req, Snap: u.snap, Avoid: u.pair.Decode,
 	})

@@ -130,10 +130,8 @@ func (f Fault) givenUp() bool {
 func classifyDecode(f Fault) Verdict {
 	v, shared := classifyShared(f)
 	switch {
-	case f.Cause == Gone, f.Cause == Stopped:
+	case f.Cause == Gone, f.Cause == Stopped, f.Cause == Overdue:
 		v.Handle = cutFate(f)
-	case f.Cause == Overdue:
-		v.Handle = FateSuspect
 	case f.Cause == Descriptors:
 		v.Handle = FateBack
 	case shared:
@@ -153,7 +151,7 @@ func classifyDecode(f Fault) Verdict {
 	case f.Cause == Down:
 		return Verdict{Code: CodeDecodeFailed, Outcome: router.Gateway, Retry: RetryPaid, Handle: FateSuspect}
 	case f.Cause == Timeout:
-		return Verdict{Code: CodeDecodeTimeout, Outcome: router.Timeout, Handle: FateSuspect}
+		return Verdict{Code: CodeDecodeTimeout, Outcome: router.Timeout, Handle: cutFate(f)}
 	case f.Cause == TooLarge:
 		return Verdict{Code: CodeDecodeFailed, Outcome: router.ClientFault, Handle: FateBack}
 	case f.Cause == NoRoom:
@@ -164,8 +162,8 @@ func classifyDecode(f Fault) Verdict {
 	return v
 }
 
-// cutFate is the fate of the handle after xpyd has cut a request to D. A D that has the whole request
-// aborts, which frees P's blocks. A request that was cut while it was written frees nothing, and
+// cutFate is the fate of the handle after xpyd has cut a request to D, at a deadline too. A D that has the whole request
+// may be reading P's blocks. It aborts, which frees them, and nobody else may do so before that. A request that was cut while it was written frees nothing, and
 // neither does a D that broke off by itself.
 func cutFate(f Fault) Fate {
 	if f.At <= AtRequest || f.HungUp {

@@ -121,8 +121,8 @@ func decodeFailures() []judged {
 	source := Verdict{CodeDecodeFailed, router.ClientGone, RetryPaid, ReasonNone, FateBurnt, false, false}
 	down := Verdict{CodeDecodeFailed, router.Gateway, RetryPaid, ReasonNone, FateSuspect, false, false}
 	broke := Verdict{CodeDecodeFailed, router.Gateway, RetryPaid, ReasonNone, FateSuspect, true, false}
-	over := Verdict{Code: CodeDeadline, Outcome: router.ClientGone, Handle: FateSuspect}
-	slow := Verdict{Code: CodeDecodeTimeout, Outcome: router.Timeout, Handle: FateSuspect}
+	over := Verdict{Code: CodeDeadline, Outcome: router.ClientGone, Handle: FateBurnt}
+	slow := Verdict{Code: CodeDecodeTimeout, Outcome: router.Timeout, Handle: FateBurnt}
 	with := func(v Verdict, f Fate) Verdict { v.Handle = f; return v }
 	at := func(at Progress, c Cause, hungUp bool) Fault {
 		return Fault{Leg: Decode, At: at, Cause: c, HungUp: hungUp, Handle: true}
@@ -138,6 +138,8 @@ func decodeFailures() []judged {
 		{at(AtDial, Descriptors, false), Verdict{Code: CodeOverloaded, Outcome: router.ClientGone, Handle: FateBack}, 503, noFiles, false, true},
 		{at(AtDial, Broke, false), Verdict{CodeDecodeUnavailable, router.Refused, RetryFree, ReasonNone, FateKept, true, false}, 503, noD, false, true},
 		{at(AtRequest, Gone, false), with(left, FateBack), 499, gone, false, false},
+		{at(AtRequest, Overdue, false), with(over, FateBack), 504, overdue, true, false},
+		{at(AtRequest, Timeout, false), with(slow, FateBack), 504, noEvent, true, false},
 		{at(AtRequest, Source, false), with(source, FateBack), 502, sourceDown, false, false},
 		{at(AtRequest, Down, false), down, 502, failed, false, false},
 		{at(AtRequest, Broke, false), broke, 502, brokeOff, false, false},
@@ -154,6 +156,8 @@ func decodeFailures() []judged {
 			{at(p, Down, false), down, 502, failed, false, false},
 			{at(p, Other, false), Verdict{Code: CodeDecodeFailed, Outcome: router.ClientGone, Handle: FateBurnt}, 502, "the prefill that began with decode failed", false, false},
 			{at(p, Overdue, false), over, 504, overdue, true, false},
+			{at(p, Overdue, true), with(over, FateBack), 504, overdue, true, false},
+			{at(p, Timeout, true), with(slow, FateBack), 504, noEvent, true, false},
 			{at(p, Timeout, false), slow, 504, noEvent, true, false},
 			{at(p, Broke, false), broke, 502, brokeOff, false, false},
 		}...)

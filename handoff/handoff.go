@@ -30,7 +30,8 @@ type Handoff struct {
 	from   *router.Backend
 	to     *router.Backend // the only D that may have it; nil for any
 	at     *router.Backend // the D that it was sent to
-	issued time.Time       // the first byte of P's answer
+	since  time.Time       // the first byte of P's answer
+	issued time.Time       // xpyd had the whole answer, of the engine that it knew P to be
 	state  handleState
 	failed bool // the request failed, and D may have begun with it
 	aborts bool // likewise, and D aborts it, if it lives
@@ -42,7 +43,7 @@ func (h *Handoff) Issue(handle kvparams.Handle, from *router.Backend, since time
 	if h.state != handleNone && h.state != handleEnded {
 		panic("BUG: handle issued over a live one")
 	}
-	*h = Handoff{k: h.k, handle: handle, from: from, issued: since, state: handleIssued}
+	*h = Handoff{k: h.k, handle: handle, from: from, since: since, issued: time.Now(), state: handleIssued}
 	from.HandleIssued()
 	h.k.cfg.Ended(Issued)
 	h.k.cfg.Ledger.pin(handle.Blocks)
@@ -71,9 +72,9 @@ func (h *Handoff) Unseen() bool { return h.state == handleIssued }
 func (h *Handoff) From() *router.Backend { return h.from }
 
 // LeaseEnd returns when P frees blocks that no D has read.
-func (h *Handoff) LeaseEnd() time.Time { return h.issued.Add(h.k.cfg.KV.Lease) }
+func (h *Handoff) LeaseEnd() time.Time { return h.since.Add(h.k.cfg.KV.Lease) }
 
-func (h *Handoff) age() time.Duration { return time.Since(h.issued) }
+func (h *Handoff) age() time.Duration { return time.Since(h.since) }
 
 // Fresh reports whether D would still find the blocks.
 func (h *Handoff) Fresh() bool { return h.age() < h.k.cfg.KV.Lease-h.k.cfg.KV.LeaseMargin }
@@ -115,14 +116,14 @@ func (h *Handoff) End(how End) {
 func (h *Handoff) Lose(why Orphan) {
 	if h.Live() {
 		h.End(why.end())
-		h.k.strand(h.handle.Blocks, h.issued, why)
+		h.k.strand(h.handle.Blocks, h.since, why)
 	}
 }
 
 // strand counts blocks that only the end of P's lease will free.
-func (k *Keeper) strand(blocks int, issued time.Time, why Orphan) {
+func (k *Keeper) strand(blocks int, since time.Time, why Orphan) {
 	k.cfg.Orphaned(why)
-	k.cfg.Ledger.strand(blocks, issued.Add(k.cfg.KV.Lease))
+	k.cfg.Ledger.strand(blocks, since.Add(k.cfg.KV.Lease))
 }
 
 // transfer passes the duty to end the handle to a release. The backend still counts the handle as its

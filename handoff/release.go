@@ -64,6 +64,7 @@ type release struct {
 	path    string
 	fields  []byte
 	blocks  int
+	since   time.Time // see Handoff
 	issued  time.Time
 	snap    *router.Snapshot
 	from    *router.Backend   // P, whose model decides where the request names none
@@ -113,7 +114,7 @@ func (h *Handoff) Release(a Abandoned) {
 		defer k.cfg.Bodies.Give(budget.Client{}, job.charged)
 		if !k.cfg.Guard(job.run) && !job.ended {
 			job.end(Lost)
-			k.strand(job.blocks, job.issued, OrphanReleaseFailed)
+			k.strand(job.blocks, job.since, OrphanReleaseFailed)
 		}
 	}()
 }
@@ -130,7 +131,7 @@ func (h *Handoff) newRelease(a Abandoned) (job *release, why Orphan) {
 	}
 	job = &release{
 		k: h.k, id: a.LegID + "-release", path: a.API.Path(), fields: bytes.Clone(a.Fields),
-		blocks: h.handle.Blocks, issued: h.issued, snap: a.Snap, from: h.from, prefer: a.Prefer, sent: h.state != handleIssued, waits: h.waits(),
+		blocks: h.handle.Blocks, since: h.since, issued: h.issued, snap: a.Snap, from: h.from, prefer: a.Prefer, sent: h.state != handleIssued, waits: h.waits(),
 		broken: a.Broken, once: h.once(), taken: h.taken(), used: a.Avoid == nil && !h.failed, aborts: h.aborts,
 	}
 	if dialect.Reclaim() == kvparams.ReclaimDrain {
@@ -170,7 +171,7 @@ func join(segs kvparams.Segments) []byte {
 
 // run tries decode backends until one has taken the handle back or the time is up.
 func (j *release) run() {
-	left := min(releaseDeadline, j.k.cfg.KV.Lease-time.Since(j.issued)-releaseMargin)
+	left := min(releaseDeadline, j.k.cfg.KV.Lease-time.Since(j.since)-releaseMargin)
 	deadline := time.Now().Add(left)
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
@@ -362,6 +363,6 @@ func (j *release) end(how End) {
 
 func (j *release) lost(why Orphan) {
 	j.end(why.end())
-	j.k.strand(j.blocks, j.issued, why)
+	j.k.strand(j.blocks, j.since, why)
 	j.k.cfg.Log.Warn().Str("request_id", j.id).Int("blocks", j.blocks).Stringer("reason", why).Msg("prefill blocks wait for their lease")
 }

@@ -162,7 +162,9 @@ func (c *completion) cutPrefill() {
 		if c.gone() && c.d.x.Sent() {
 			return
 		}
-		at = at.Add(c.s.bound().Timeouts.PrefillAbortGrace)
+		if !c.overdue() { // otherwise P runs on without xpyd, see lateAnswer
+			at = at.Add(c.s.bound().Timeouts.PrefillAbortGrace)
+		}
 	}
 	c.p.x.Cut(cutOther, at)
 }
@@ -186,10 +188,10 @@ func (c *completion) acquireKnown() error {
 }
 
 // giveUp gives back the blocks of a P that has answered, because no decode will have them. A D that had
-// the request when the client left tells P itself.
+// the request when the client left, or at its deadline, tells P itself.
 func (c *completion) giveUp(b *router.Backend, decodeFailed *failure) {
 	pairing, ok := c.dialect().(kvparams.Pairing)
-	if !ok || c.gone() && c.d.x.Sent() || !c.p.beside.holds && decodeFailed.Retry == fault.RetryNever {
+	if !ok || decodeFailed.Retry == fault.RetryNever && (!c.p.beside.holds || decodeFailed.Handle == fault.FateBurnt) {
 		return
 	}
 	peer := c.s.engines.AskPeer(b) // D may have failed of what was known of it

@@ -33,14 +33,19 @@ const (
 func (c *completion) ClientGone() {
 	c.leave()
 	now := time.Now()
-	grace := c.grace()
 	c.encoding.Load().Cut()
-	c.p.x.Cut(cutGone, c.s.router.AbortAt(&c.p.lease, now, grace.Prefill))
+	c.p.x.Cut(cutGone, c.s.router.AbortAt(&c.p.lease, now, c.grace().Prefill))
+	c.d.x.Cut(cutGone, now.Add(c.decodeGrace()))
+	c.leaveQueue()
+}
+
+// decodeGrace is how long D's leg may go on for a client that has left or a deadline that is over.
+func (c *completion) decodeGrace() time.Duration {
+	grace := c.grace()
 	if c.p.beside.due.Load() && grace.Finishes { // D waits for P's blocks, and prefillBeside cuts D's leg earlier
 		grace.Decode += grace.Prefill
 	}
-	c.d.x.Cut(cutGone, now.Add(grace.Decode))
-	c.leaveQueue()
+	return grace.Decode
 }
 
 func (c *completion) grace() handoff.Grace {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"xpyd/handoff"
+	"xpyd/kvparams"
 	"xpyd/proxy"
 	"xpyd/router"
 	"xpyd/sim"
@@ -196,4 +198,66 @@ func TestClientLimit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The deadline of a request, or of its first event, comes while decode loads its blocks. Like a client that leaves, it gives
+// them to nobody else before decode has ended.
+func TestDeadlineLeavesTheBlocksToDecode(t *testing.T) {
+	together(t)
+	for name, tt := range map[string]struct {
+		config func(c *proxy.Config)
+		header []string
+		code   string
+	}{
+		"the client's":         {header: []string{"X-Request-Timeout", "1"}, code: "deadline"},
+		"timeouts.request":     {config: func(c *proxy.Config) { c.Timeouts.Request = time.Second }, code: "deadline"},
+		"timeouts.first_event": {config: func(c *proxy.Config) { c.Timeouts.FirstEvent = time.Second }, code: "decode_timeout"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{decode: 2, config: tt.config, engine: func(o *sim.Options) { o.TransferPerBlock = 2 * time.Second }})
+			for _, c := range forms(prompt, 6) {
+				if a := r.call(c, tt.header...); a.code() != tt.code || a.status != 504 {
+					t.Errorf("%d %s, want 504 %s", a.status, a.body, tt.code)
+				}
+			}
+			r.expectNothingHeld()
+			r.expectNoneUsed()
+			if l := r.prefill[0].Ledger(); l.StaleReads != 0 || l.FreedBy["reject"] != 0 {
+				t.Errorf("%d reads of blocks that were free, freed by %v", l.StaleReads, l.FreedBy)
+			}
+			if n := r.metric(`xpyd_kv_handles_total{end="burnt"`); n != 4 {
+				t.Errorf("%v handles burnt, want 4\n%s", n, r.metricsText())
+			}
+		})
+	}
+}
+
+// Engines that die if a request is cut while they load its blocks are not cut at a deadline either, nor are those that lose
+// blocks of their own.
+func TestDeadlineCutsNoEngineThatMustNotBeCut(t *testing.T) {
+	uncut := func(d kvparams.Dialect) bool {
+		return kvparams.Dies(d) || handoff.GraceOf(d, 0, 0, 0).Finishes
+	}
+	eachConnectorThat(t, uncut, func(t *testing.T, d kvparams.Dialect) {
+		b := newBarrier(sim.PhasePrefillStart, 0)
+		together := d.Concurrent()
+		r := newRig(t, rigOptions{dialect: d, engine: func(o *sim.Options) {
+			if o.TransferPerBlock = time.Second; together {
+				o.Hook = b.hook
+			}
+		}})
+		t.Cleanup(b.open)
+		c := forms(prompt, 5)[0]
+		started := time.Now()
+		if a := r.call(c, "X-Request-Timeout", "1"); a.status != 504 || a.code() != "deadline" {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		if took := time.Since(started); took > 6*time.Second {
+			t.Errorf("told after %v, and the deadline is a second", took)
+		}
+		b.open()
+		r.expectNothingHeld()
+		r.expectNoneUsed()
+		r.expectWhole(c, r.call(c))
+	})
 }

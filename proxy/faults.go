@@ -90,8 +90,9 @@ func (c *completion) decodeBroke(b *router.Backend, err error) *failure {
 	if c.handoff.Failed(ue, c.d.x.Head.Status, nil); ue.BrokeOff() {
 		c.broken.Add(1)
 	}
-	if f.At > fault.AtDial && (f.Cause == fault.Gone || f.Cause == fault.Stopped) {
-		f.HungUp = !ue.TimedOut() || c.d.x.HungUp()
+	f.HungUp = f.At > fault.AtDial && (!ue.TimedOut() || c.d.x.HungUp())
+	if f.At > fault.AtRequest && !f.HungUp && c.interrupted() == nil && (c.overdue() || f.Cause == fault.Timeout) {
+		c.d.x.Linger(ue, c.decodeGrace()) // as if the client had left
 	}
 	failed := c.fail(b, f, nil)
 	if f.Cause == fault.Broke && f.At > fault.AtDial {

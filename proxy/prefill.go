@@ -272,7 +272,11 @@ func (c *completion) lateAnswer(err error) error {
 	if !errors.As(err, &ue) || !ue.TimedOut() || ue.Stage == upstream.StageDial || ue.Stage == upstream.StageWrite {
 		return err
 	}
-	x := &c.p.x
+	x, grace := &c.p.x, c.grace()
+	if c.overdue() && c.interrupted() == nil && (grace.Finishes || kvparams.Dies(c.dialect())) { // as if the client had left
+		x.Linger(ue, grace.Prefill)
+		return err
+	}
 	x.HalfClose()
 	wait := lateForClient
 	if c.interrupted() != nil || c.overdue() {

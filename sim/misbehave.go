@@ -16,7 +16,7 @@ var (
 // has ended.
 func (g *generation) faultBefore(ctx context.Context) bool {
 	if f, ok := g.faults.find(FaultDelay); ok && !g.c.pause(ctx, f.Delay) {
-		g.left()
+		g.leaveQueue(nil)
 		return true
 	}
 	for _, f := range g.faults {
@@ -24,7 +24,9 @@ func (g *generation) faultBefore(ctx context.Context) bool {
 		case FaultRST, FaultFIN:
 			_ = g.breakOff(f)
 		case FaultHang:
-			g.stall(ctx)
+			g.emit(PhaseStalled, 0)
+			<-ctx.Done()
+			g.leaveQueue(nil)
 		case FaultStatus:
 			g.send(&apiError{status: f.Value, message: "injected fault", kind: faultType(f.Value)})
 		case FaultKill:

@@ -306,6 +306,22 @@ func (x *Exchange) Finish() {
 // read before it could notice.
 func (x *Exchange) HungUp() bool { return x.conn != nil && x.conn.HungUp() }
 
+// Linger is Drop for a request that has failed of err, a deadline, and that the backend must not abort yet. The connection
+// stays open in the background until the first byte of the answer's body comes, for d at most.
+func (x *Exchange) Linger(err *Error, d time.Duration) {
+	rest := &Exchange{up: x.up, body: x.body}
+	if rest.conn = x.release(); rest.conn == nil {
+		return
+	}
+	rest.SetDeadline(time.Now().Add(d))
+	go func() {
+		defer rest.Drop()
+		if err.Stage == StageBody || rest.ReadHead() == nil {
+			_, _ = rest.FirstBytes()
+		}
+	}()
+}
+
 // Drop closes the connection at once.
 func (x *Exchange) Drop() {
 	if c := x.release(); c != nil {

@@ -149,7 +149,7 @@ func handles() []mutant {
 		new:  "if kvparams.Dies(d)",
 		test: "TestConnectorsLoadForAClientThatLeaves/mooncake/prefill_start_completions",
 	}, {
-		name: "a decode held no longer than its own grace, however late P is", in: "(*completion).ClientGone",
+		name: "a decode held no longer than its own grace, however late P is", in: "(*completion).decodeGrace",
 		old:  "if c.p.beside.due.Load() && grace.Finishes {",
 		new:  "if false {",
 		test: "TestDecodeOfAClientThatLeftWaitsForALatePrefill",
@@ -158,6 +158,21 @@ func handles() []mutant {
 		old:  "if s.due.Store(false); c.gone() {",
 		new:  "if s.due.Store(false); false {",
 		test: "TestDecodeOfAClientThatLeftEndsAfterItsPrefill",
+	}, {
+		name: "a deadline that gives the blocks back while decode reads them", in: "classifyDecode",
+		old:  "f.Cause == Stopped, f.Cause == Overdue:\n\t\tv.Handle = cutFate(f)",
+		new:  "f.Cause == Stopped:\n\t\tv.Handle = cutFate(f)\n\tcase f.Cause == Overdue:\n\t\tv.Handle = FateSuspect",
+		test: "TestDeadlineLeavesTheBlocksToDecode",
+	}, {
+		name: "a deadline that cuts an engine which dies of it", in: "(*completion).decodeBroke",
+		old:  "c.d.x.Linger(ue, c.decodeGrace())",
+		new:  "_ = ue",
+		test: "TestDeadlineCutsNoEngineThatMustNotBeCut",
+	}, {
+		name: "a handle that ages from the end of its answer", in: "(*Handoff).age",
+		old:  "time.Since(h.since)",
+		new:  "time.Since(h.issued)",
+		test: "TestLeaseBeginsWithTheFirstByteOfAnAnswer",
 	}, {
 		name: "a decode cut that kills the engine", in: "GraceOf",
 		old:  "if g.Finishes || kvparams.Dies(d) || d.Reclaim()",
@@ -275,17 +290,17 @@ func handles() []mutant {
 		test: "TestClientLeavesInEachPhase/prefill_start/close",
 	}, {
 		name: "P aborted at once when the client leaves", in: "(*completion).ClientGone",
-		old:  "c.s.router.AbortAt(&c.p.lease, now, grace.Prefill)",
+		old:  "c.s.router.AbortAt(&c.p.lease, now, c.grace().Prefill)",
 		new:  "now",
 		test: "TestShortPrefillMayFinishForAClientThatLeft",
 	}, {
 		name: "P aborted at the grace, even if it is about to end", in: "(*completion).ClientGone",
-		old:  "c.s.router.AbortAt(&c.p.lease, now, grace.Prefill)",
-		new:  "now.Add(grace.Prefill)",
+		old:  "c.s.router.AbortAt(&c.p.lease, now, c.grace().Prefill)",
+		new:  "now.Add(c.grace().Prefill)",
 		test: "TestPrefillThatShouldEndSoonMayFinish",
 	}, {
 		name: "D left open after the client has gone", in: "(*completion).ClientGone",
-		old:  "c.d.x.Cut(cutGone, now.Add(grace.Decode))",
+		old:  "c.d.x.Cut(cutGone, now.Add(c.decodeGrace()))",
 		new:  "",
 		test: "TestClientLeavesInEachPhase/decode_received/close",
 	}, {
