@@ -40,6 +40,9 @@ func notices(s *statusEntry, snap *router.Snapshot) []notice {
 			add(noticeWarn, "decode %s answers two-leg requests and pulls no blocks: the prompts are computed twice", b.URL)
 		}
 	}
+	if text := snap.Mismatch(); text != "" {
+		add(noticeBad, "%s", text)
+	}
 	if s.KV.Stranded > 0 {
 		add(noticeWarn, "KV blocks are stranded on prefill engines until their lease ends")
 	}

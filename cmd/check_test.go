@@ -257,6 +257,26 @@ func TestCheckProbeNotesOldVersion(t *testing.T) {
 	}
 }
 
+// While engines are upgraded one by one, those of one version make pairs. The others are not tried.
+func TestCheckProbePairsEnginesOfOneVersion(t *testing.T) {
+	var urls []string
+	var stubs []*stubEngine
+	for _, version := range []string{"0.32.0", "0.33.0", "0.33.0", "0.32.0"} {
+		e := newStub()
+		e.version = version
+		stubs, urls = append(stubs, e), append(urls, e.start(t))
+	}
+	out, err := runCheck("--probe", "--prefill", urls[0], "--prefill", urls[1], "--decode", urls[2], "--decode", urls[3])
+	if err != nil || strings.Count(out, "xpyd pairs only engines of one version") != 2 {
+		t.Errorf("got %v\n%s", err, out)
+	}
+	for i, e := range stubs {
+		if n := len(e.asked()); n != 1 {
+			t.Errorf("engine %d had %d requests, want one", i, n)
+		}
+	}
+}
+
 func TestCheckReachable(t *testing.T) {
 	for _, tc := range []struct {
 		host, prefill, decode string

@@ -32,7 +32,11 @@ type round struct {
 
 // pair compares two healthy engines and sends a round through them.
 func (p *engineProber) pair(ctx context.Context, prefill, decode *engine) {
-	if prefill.version != decode.version && prefill.version != "" && decode.version != "" {
+	if !prefill.agrees(decode) {
+		if p.somePairAgrees() {
+			p.note("%s is vLLM %s and %s is %s: xpyd pairs only engines of one version, while there are such", prefill, prefill.version, decode, decode.version)
+			return
+		}
 		p.fault("%s is vLLM %s and %s is %s; connectors of two versions refuse each other", prefill, prefill.version, decode, decode.version)
 	}
 	model := commonModel(prefill, decode)
@@ -44,6 +48,23 @@ func (p *engineProber) pair(ctx context.Context, prefill, decode *engine) {
 		p.fault("%s with %s: %v", prefill, decode, err)
 	}
 	p.report.rounds = append(p.report.rounds, r)
+}
+
+// agrees reports that the two engines may be of one version. An unknown one goes with any.
+func (e *engine) agrees(o *engine) bool {
+	return e.version == o.version || e.version == "" || o.version == ""
+}
+
+// somePairAgrees reports that serve has a pair of one version.
+func (p *engineProber) somePairAgrees() bool {
+	for _, d := range p.decodes {
+		if slices.ContainsFunc(p.engines, func(e *engine) bool {
+			return e.role == "prefill" && e.health == "ok" && d.health == "ok" && e.connects(d) && e.agrees(d)
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 func commonModel(a, b *engine) string {

@@ -130,10 +130,8 @@ func (c *checker) probe(b *router.Backend) {
 	if c.ctx.Err() != nil || upstream.IsLocal(err) {
 		return
 	}
-	if ok && (b.State() != router.Up || b.Version() == "") {
-		c.learnVersion(b, auth)
-	}
 	if ok {
+		c.learnVersion(b, auth)
 		c.learnPeer(b)
 	}
 	seen := b.State() != router.Unknown
@@ -145,6 +143,7 @@ func (c *checker) probe(b *router.Backend) {
 		c.tell(b, why, seen)
 	}
 	c.s.LookForOutage()
+	c.s.compareReleases()
 }
 
 // brokenOff tells an engine that is gone, which refuses or resets connections, from one that hangs,
@@ -208,16 +207,29 @@ func (c *checker) listModels(b *router.Backend, auth string) {
 	if list := e.models.Load(); list != nil && time.Since(list.at) >= modelsEvery {
 		c.servesModels(b, auth)
 		c.ranksStand(b, auth)
+		e.outdated.Store(true)
 	}
 }
 
+// learnVersion reads the version again if the engine may be another one than at the last check: it was down, failed
+// something, or has restarted. It also does with the list of models, in case xpyd has missed a restart.
 func (c *checker) learnVersion(b *router.Backend, auth string) {
+	e := c.s.get(b)
+	if e == nil || b.Version() != "" && !b.Suspect() && !e.outdated.Load() {
+		return
+	}
+	e.outdated.Store(false) // before the read, because it may restart again
 	status, body, err := c.get(b, waysOf(c.s.dialect(b)).version, auth)
 	var v struct {
 		Version string `json:"version"`
 	}
-	if err == nil && status == http.StatusOK && json.Unmarshal(body, &v) == nil && len(v.Version) <= 64 {
+	switch {
+	case err == nil && status == http.StatusOK && json.Unmarshal(body, &v) == nil && len(v.Version) <= 64:
 		b.SetVersion(v.Version)
+	case err == nil || b.State() != router.Up:
+		b.SetVersion("") // it is asked again at the next check
+	default:
+		e.outdated.Store(true)
 	}
 }
 

@@ -79,10 +79,10 @@ func (s *Set) addModels(role router.Role, list []json.RawMessage) []json.RawMess
 // maxModelsLogged bounds the length of a log line, as an engine may have hundreds of adapters.
 const maxModelsLogged = 16
 
-// oneSided holds the models that only one pool lists, as last logged. It is empty if there are none.
-type oneSided struct {
+// logged is what the log has last said of something that is wrong. It is empty if nothing is.
+type logged struct {
 	sync.Mutex
-	logged string
+	text string
 }
 
 // compareModels warns when only one pool lists some models, and says when that is over. It happens
@@ -96,10 +96,10 @@ func (s *Set) compareModels() {
 	if len(onlyDecode)+len(onlyPrefill) > 0 {
 		text = fmt.Sprintf("%q %q", onlyDecode, onlyPrefill)
 	}
-	if text == s.oneSided.logged || text == "" && !snap.ModelsKnown() {
+	if text == s.oneSided.text || text == "" && !snap.ModelsKnown() {
 		return // the models of a backend that has just joined are not known, so it is not over
 	}
-	s.oneSided.logged = text
+	s.oneSided.text = text
 	if text == "" {
 		s.cfg.Log.Info().Msg("prefill and decode backends list the same models")
 		return

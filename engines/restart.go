@@ -31,20 +31,32 @@ func (s *Set) Seen(b *router.Backend, id []byte) {
 	}
 	if e.id.Store(&fresh); old != nil {
 		s.cfg.Log.Info().Str("prefill", b.URL).Msg("prefill engine has restarted")
-		e.refusals.forget()
-		b.Reset()
-		s.warm.cold(b, true)
+		s.startsAnew(b, e)
 	}
 }
 
-// restarted forgets how b's engine failed before it was started again. A prefill engine that names itself in
-// its handles has that in Seen, where handles end with it.
-func (s *Set) restarted(b *router.Backend) {
-	if b.Role == router.Prefill && s.dialect(b).HandleInAnswer() {
-		return
-	}
+// startsAnew forgets how b's engine failed before it was started again, and has its version read again.
+func (s *Set) startsAnew(b *router.Backend, e *engine) {
+	e.refusals.forget()
 	b.Reset()
 	s.warm.cold(b, true)
+	e.outdated.Store(true)
+	s.Suspect(b)
+}
+
+// restarted is startsAnew for an engine whose metrics show that it was started again. A prefill engine that names itself
+// in its handles has that in Seen, where handles end with it.
+func (s *Set) restarted(b *router.Backend) {
+	e := s.get(b)
+	if e == nil {
+		return
+	}
+	if b.Role == router.Prefill && s.dialect(b).HandleInAnswer() {
+		e.outdated.Store(true)
+		s.Suspect(b)
+		return
+	}
+	s.startsAnew(b, e)
 }
 
 // withoutRank cuts _dp<rank> off. A vLLM with several data parallel ranks answers with the id of

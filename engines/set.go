@@ -74,7 +74,8 @@ type Set struct {
 	warm     *warmer
 	outage   outage
 	judged   atomic.Bool // see Judged
-	oneSided oneSided
+	oneSided logged      // see compareModels
+	releases logged      // see compareReleases
 
 	mu      sync.Mutex                                  // held to change m
 	m       atomic.Pointer[map[*router.Backend]*engine] // replaced, never changed; read by one atomic load
@@ -93,6 +94,7 @@ type engine struct {
 	models   atomic.Pointer[modelList]     // what it served when a check last read its list
 	peer     atomic.Pointer[kvparams.Peer] // of a prefill engine, where the connector needs it; nil while it is not known
 	rankless string                        // why its ranks cannot be had, as the log says; guarded by checker.rankless
+	outdated atomic.Bool                   // its version is to be read again
 	strange  atomic.Bool                   // its bootstrap server did not answer, and the log says so
 	asking   sync.Mutex                    // held while requests ask that server
 	asked    time.Time                     // when they last did; guarded by asking
@@ -322,6 +324,7 @@ func (s *Set) follow(c router.Change) {
 	}
 	s.wakeClosed()
 	s.compareModels()
+	s.compareReleases()
 	s.LookForOutage()
 }
 

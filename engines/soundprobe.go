@@ -83,7 +83,7 @@ func shuffledUp(snap *router.Snapshot, role router.Role) []*router.Backend {
 	return up
 }
 
-// probeWay sends one token over d and the first of prefills that has its connector and a model in common with d. As
+// probeWay sends one token over d and the first of prefills that makes a pair with d and has a model in common with it. As
 // with a completion, d gets the prompt alone if no prefill can be had.
 func (s *Set) probeWay(ctx context.Context, snap *router.Snapshot, prefills []*router.Backend, d *router.Backend) error {
 	if dialect := s.dialect(d); dialect.Concurrent() || !dialect.HandleInAnswer() {
@@ -96,7 +96,7 @@ func (s *Set) probeWay(ctx context.Context, snap *router.Snapshot, prefills []*r
 		model = "unknown" // an engine that lists nothing wants another key, so xpyd's may be wrong
 	}
 	for _, p := range prefills {
-		if common, err := s.aModel(p, d); err == nil && p.Connector == d.Connector {
+		if common, err := s.aModel(p, d); err == nil && snap.Pairable(router.Pair{Prefill: p, Decode: d}) {
 			u.pair.Prefill, model = p, common
 			break
 		}

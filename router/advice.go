@@ -131,6 +131,7 @@ type Advice struct {
 	Short      string `json:"short"`
 	Arithmetic string `json:"arithmetic"`
 	Reuse      Reuse  `json:"reuse"`
+	Mismatch   string `json:"mismatch,omitempty"` // see Snapshot.Mismatch
 }
 
 // Values of Advice.Short, besides the names of the roles.
@@ -163,7 +164,7 @@ func (s *Snapshot) Advice() Advice {
 		// Requests that wait mean a full engine, whatever filled it.
 		a.Decode.Load = max(a.Decode.KVUsage, a.Decode.Waiting, sum.computeBusy/(float64(y)*seconds))
 	}
-	a.Reuse = s.reuse(sum)
+	a.Reuse, a.Mismatch = s.reuse(sum), s.Mismatch()
 	a.Prefill.GPUs, a.Decode.GPUs = countGPUs(s.prefill.gpus, s.decode.gpus)
 	a.balance()
 	return a

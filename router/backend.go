@@ -203,9 +203,6 @@ func (b *Backend) Version() string {
 	return ""
 }
 
-// SetVersion records the engine's /version.
-func (b *Backend) SetVersion(v string) { b.version.Store(&v) }
-
 // Reset clears b's failures, ejection and bans, because its engine has restarted (with another engine
 // id). The slow start of b begins. The active checks continue as before.
 func (b *Backend) Reset() {

@@ -138,7 +138,7 @@ func (s *Snapshot) Partners(b *Backend) (banned map[*Backend]time.Duration, cold
 	if !m.known() {
 		return nil, nil
 	}
-	now := s.router.now()
+	now, pairs := s.router.now(), s.pairable()
 	for _, o := range s.Backends(b.Role.partner()) {
 		x := pairOf(b, o)
 		if bn := m.banOf(x); bn != nil && bn.until.Load() > now {
@@ -147,7 +147,7 @@ func (s *Snapshot) Partners(b *Backend) (banned map[*Backend]time.Duration, cold
 			}
 			banned[o] = time.Duration(bn.until.Load() - now)
 		}
-		if _, ok := x.isCold(); ok {
+		if _, ok := x.isCold(); ok && pairs(x) {
 			cold = append(cold, o)
 		}
 	}
@@ -171,11 +171,11 @@ func (m *Pairs) WarmUps(s *Snapshot) (probes, cold []Pair) {
 			here[b] = b.State() == Up
 		}
 	}
-	now := m.router.now()
+	now, pairs := m.router.now(), s.pairable()
 	if bans := m.bans.Load(); bans != nil {
 		for x, bn := range *bans {
 			until := bn.until.Load()
-			due := !bn.ask.Load() && until <= now+int64(probeAhead) && here[x.Prefill] && here[x.Decode]
+			due := !bn.ask.Load() && until <= now+int64(probeAhead) && here[x.Prefill] && here[x.Decode] && pairs(x)
 			if due && bn.until.CompareAndSwap(until, now+int64(banFor)) {
 				probes = append(probes, x)
 			}
@@ -183,7 +183,7 @@ func (m *Pairs) WarmUps(s *Snapshot) (probes, cold []Pair) {
 	}
 	for b := range here {
 		for o := range b.coldWith() {
-			if here[b] && here[o] {
+			if here[b] && here[o] && pairs(pairOf(b, o)) {
 				cold = append(cold, pairOf(b, o))
 			}
 		}

@@ -90,43 +90,36 @@ func (p *pool) bound() bool {
 	return p.role == Decode && len(p.backends) > 0 && p.backends[0].bound.Load()
 }
 
-// choose is p.choose, where p may have decode backends of several connectors. Those with a prefill backend
-// that has room come first, then those with one that is not down; such a pair is waited for. Without such a
-// prefill backend there is only decode alone, so backends that serve nothing alone come last.
+// choose is p.choose, where p may have decode backends of several wires. Those with a prefill backend that has room come
+// first, then those with one that is not down; such a pair is waited for. If no two backends are of one release, releases
+// do not count. Without such a prefill backend there is only decode alone, so backends that serve nothing alone come last.
 func (s *Snapshot) choose(p *pool, q query, w *Want) (*Backend, error) {
-	if p.byConnector == nil || w.Role != Decode {
+	if len(p.backends) == 0 || w.Role != Decode || w.mate() != nil || p.byConnector == nil && !s.severalReleases() {
 		return p.choose(q)
 	}
-	var roomy, paired, served []string
-	prefill := s.poolFor(Prefill, &Want{Model: w.Model})
-	for name, part := range p.byConnector {
-		if len(part.backends) == 0 {
-			continue
-		}
-		some, room := false, false
-		if !w.Unbound {
-			some, room = prefill.byConnector[name].usable(w.Gone, q.now)
-		}
-		if room {
-			roomy = append(roomy, name)
-		}
-		if some {
-			paired = append(paired, name)
-		}
-		if some || !part.bound() {
-			served = append(served, name)
+	var paired, roomy, served []wire
+	if !w.Unbound {
+		paired, roomy = s.serving(Prefill, w).wires(w.Gone, q.now)
+	}
+	for _, b := range p.backends {
+		if k := (wire{connector: b.Connector}); !b.bound.Load() || slices.ContainsFunc(paired, k.suits) {
+			served = withWire(served, k)
 		}
 	}
-	if !w.Alone && !w.Unbound {
-		for _, names := range [...][]string{roomy, paired} {
-			if b := p.pick(q.among(names)); b != nil {
+	for loose := false; !w.Alone && !w.Unbound && len(paired) > 0; loose = true {
+		for _, wires := range [...][]wire{roomy, paired} {
+			if b := p.pick(q.among(wires)); b != nil {
 				return b, nil
 			}
 		}
 		// Cold and banned pairs come before decode alone, and so does waiting for a slot.
-		if b, err := p.choose(q.among(paired)); len(paired) > 0 && (err == nil || err == ErrBusy) {
+		if b, err := p.choose(q.among(paired)); err == nil || err == ErrBusy {
 			return b, err
 		}
+		if loose || !s.severalReleases() {
+			break
+		}
+		paired, roomy = anyRelease(paired), anyRelease(roomy)
 	}
 	if len(served) == 0 && !w.Unbound {
 		return p.choose(q) // what the request is told then is that there is no prefill
@@ -134,38 +127,44 @@ func (s *Snapshot) choose(p *pool, q query, w *Want) (*Backend, error) {
 	return p.choose(q.among(served))
 }
 
-// Others reports whether backends of both roles with another connector than that of w.Like may serve w.
+// Others reports whether backends of both roles with another wire than that of w.Like may serve w.
 func (s *Snapshot) Others(w Want) bool {
-	like, now := w.Like, s.router.now()
-	if !s.SeveralConnectors() {
+	if !s.severalWires() {
 		return false
 	}
-	w.Like = nil
-	prefill, decode := s.poolFor(Prefill, &w), s.poolFor(Decode, &w)
-	for name, d := range decode.byConnector {
-		p, _ := prefill.byConnector[name].usable(w.Gone, now)
-		if some, _ := d.usable(w.Skip, now); some && name != like.Connector && (p || w.Unbound && !d.bound()) {
+	like := wireOf(w.Like)
+	prefill, _ := s.serving(Prefill, &w).wires(w.Gone, s.router.now())
+	if !s.matched(&w) {
+		like.release, prefill = "", anyRelease(prefill)
+	}
+	for _, d := range s.serving(Decode, &w).backends {
+		if k := wireOf(d); d.usable() && !slices.Contains(w.Skip, d) && !k.suits(like) &&
+			(slices.ContainsFunc(prefill, k.suits) || w.Unbound && !d.bound.Load()) {
 			return true
 		}
 	}
 	return false
 }
 
-// usable reports whether some backend of p is not down and none of gone, and whether one of these has room.
-func (p *pool) usable(gone []*Backend, now int64) (some, room bool) {
+// usable reports that b takes new leases and is not down.
+func (b *Backend) usable() bool { return b.State() != Down && !b.Closed() }
+
+// wires are those of the backends of p that are not down and none of gone, and those of which one has room.
+func (p *pool) wires(gone []*Backend, now int64) (all, roomy []wire) {
 	for _, b := range p.backends {
-		if b.State() == Down || b.Closed() || slices.Contains(gone, b) {
+		if !b.usable() || slices.Contains(gone, b) {
 			continue
 		}
-		some = true
-		room = room || !b.ejected(now) && (p.limit == 0 || b.inflight.Load() < p.limit)
+		if all = withWire(all, wireOf(b)); !b.ejected(now) && (p.limit == 0 || b.inflight.Load() < p.limit) {
+			roomy = withWire(roomy, wireOf(b))
+		}
 	}
-	return some, room
+	return all, roomy
 }
 
-// among is q for backends with one of the connectors.
-func (q query) among(connectors []string) query {
-	q.connectors, q.connected = connectors, true
+// among is q for backends that may pair over one of the wires.
+func (q query) among(wires []wire) query {
+	q.wires, q.bounded = wires, true
 	q.ready()
 	return q
 }

@@ -91,7 +91,7 @@ func (b *Backend) announce(was, to State) {
 		b.down.fire(everyWatch)
 	}
 	b.router.serve(b.Role)
-	if b.Role == Prefill && b.router.Snapshot().SeveralConnectors() {
-		b.router.serve(Decode) // decode backends with its connector are of use now
+	if s := b.router.Snapshot(); s.severalWires() {
+		b.router.serve(b.Role.partner()) // backends with its wire may be of use now, or those of no other
 	}
 }

@@ -201,14 +201,14 @@ func (s *Snapshot) serving(role Role, w *Want) *pool {
 	return part
 }
 
-// partners are the backends of the other role with b's connector, without those that are known to serve
-// other models than b.
+// partners are the backends of the other role that make pairs with b, without those that are known to serve other models
+// than b.
 func (s *Snapshot) partners(b *Backend) (some []*Backend) {
-	ids := b.Models()
+	ids, pairs := b.Models(), s.pairable()
 	for _, o := range s.Backends(b.Role.partner()) {
 		theirs := o.Models()
 		shared := func(id string) bool { return slices.Contains(theirs, id) }
-		if o.Connector == b.Connector && (ids == nil || theirs == nil || slices.ContainsFunc(ids, shared)) {
+		if pairs(pairOf(b, o)) && (ids == nil || theirs == nil || slices.ContainsFunc(ids, shared)) {
 			some = append(some, o)
 		}
 	}

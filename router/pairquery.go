@@ -6,6 +6,12 @@ type pairQuery struct {
 	cold     bool
 	peer     *Backend
 	partners []*Backend // of the other role, all that serve the model
+	strict   bool       // only backends of one release make pairs
+}
+
+// mates reports whether o could become the peer of b.
+func (q *pairQuery) mates(b, o *Backend) bool {
+	return o.State() != Down && o.Connector == b.Connector && (!q.strict || wireOf(o).suits(wireOf(b)))
 }
 
 // ban is the ban of b with the peer. Before there is a peer, b counts as banned only if it is
@@ -16,7 +22,7 @@ func (q *pairQuery) ban(b *Backend) *ban {
 	}
 	var first *ban
 	for _, o := range q.partners {
-		if o.State() == Down || o.Connector != b.Connector {
+		if !q.mates(b, o) {
 			continue
 		}
 		bn := q.bans[pairOf(b, o)]
@@ -38,7 +44,7 @@ func (q *pairQuery) isCold(b *Backend, now int64) bool {
 		return until > now
 	}
 	for _, o := range q.partners {
-		if o.State() == Down || o.Connector != b.Connector {
+		if !q.mates(b, o) {
 			continue
 		}
 		if until, _ := pairOf(b, o).isCold(); until <= now {

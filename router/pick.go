@@ -61,8 +61,8 @@ type query struct {
 	limit        int64          // of leases on one backend; 0 means none
 	slowStart    time.Duration
 	pairs        pairQuery
-	connectors   []string // if connected, those that the backend may have
-	connected    bool
+	wires        []wire // if bounded, those that the backend may pair with
+	bounded      bool
 }
 
 // query turns w into a query of p, which is its pool or a part of it.
@@ -72,9 +72,13 @@ func (s *Snapshot) query(w *Want, p *pool) query {
 		key: w.Key, prefix: w.Prefix, conversation: w.Conversation, turns: p.turns, cycle: p.cycle,
 		now: s.router.now(), limit: p.limit, slowStart: s.health.SlowStart,
 	}
+	strict := s.strict(w)
+	if m := w.mate(); m != nil && strict {
+		q.wires, q.bounded = []wire{wireOf(m)}, true
+	}
 	if m := s.pairs; !w.Alone && m.known() {
 		partners := s.poolFor(w.Role.partner(), w).backends
-		q.pairs = pairQuery{cold: m.avoid.Load() > q.now, peer: w.Peer, partners: partners}
+		q.pairs = pairQuery{cold: m.avoid.Load() > q.now, peer: w.Peer, partners: partners, strict: strict}
 		if bans := m.bans.Load(); bans != nil {
 			q.pairs.bans = *bans
 		}
@@ -89,7 +93,7 @@ func (q *query) ready() {
 	if q.limit > 0 {
 		q.plain = min(q.limit, marked)
 	}
-	if len(q.skip) > 0 || q.pairs.cold || q.pairs.bans != nil || q.connected {
+	if len(q.skip) > 0 || q.pairs.cold || q.pairs.bans != nil || q.bounded {
 		q.plain = 0
 	}
 }
@@ -135,12 +139,12 @@ func (q *query) closely(b *Backend) (share, external float64) {
 func (q *query) allows(b *Backend) bool {
 	return !slices.Contains(q.skip, b) &&
 		(q.pairs.bans == nil || !q.pairs.banned(b, q.now)) &&
-		(!q.pairs.cold || !q.pairs.isCold(b, q.now)) && q.connects(b)
+		(!q.pairs.cold || !q.pairs.isCold(b, q.now)) && q.pairsUp(b)
 }
 
-// connects reports that b has a connector with which it can be of use.
-func (q *query) connects(b *Backend) bool {
-	return !q.connected || slices.Contains(q.connectors, b.Connector)
+// pairsUp reports that b has a wire that can be of use.
+func (q *query) pairsUp(b *Backend) bool {
+	return !q.bounded || slices.ContainsFunc(q.wires, wireOf(b).suits)
 }
 
 func (q *query) full(b *Backend) bool { return q.limit > 0 && b.inflight.Load() >= q.limit }
@@ -208,7 +212,7 @@ func (p *pool) leastDemerit(q query) (*Backend, error) {
 		alive, busy, ok bool // some are not Down; some are full; one of these is worth a wait
 	)
 	for _, b := range p.backends {
-		if b.State() == Down || b.Closed() || !q.connects(b) {
+		if b.State() == Down || b.Closed() || !q.pairsUp(b) {
 			continue
 		}
 		alive = true

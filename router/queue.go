@@ -33,11 +33,11 @@ type queue struct {
 	plain   int          // their number
 }
 
-// kind is what keeps a request from some backends for as long as it waits: its model, the connector of its
-// other leg, and that it has no prefill.
+// kind is what keeps a request from some backends for as long as it waits: its model, the connector and the release of
+// its other leg, and that it has no prefill.
 type kind struct {
-	model, connector string
-	paired, unbound  bool
+	model, connector, release string
+	paired, unbound           bool
 }
 
 // need is a kind, with what else bans depend on. Requests of one need are served alike.
@@ -56,6 +56,9 @@ func needOf(w *Want) need {
 	}
 	if n.paired {
 		n.connector = w.Like.Connector
+	}
+	if m := w.mate(); m != nil {
+		n.release = m.Version()
 	}
 	return n
 }
@@ -333,7 +336,7 @@ func (wt *waiter) see(s *Snapshot) {
 
 // choosy reports whether another request might be served where this one cannot be.
 func (wt *waiter) choosy(s *Snapshot) bool {
-	return len(wt.want.Skip) > 0 || !wt.want.Alone && s.pairs.bans.Load() != nil || s.Mixed(wt.want.Role) || s.SeveralConnectors()
+	return len(wt.want.Skip) > 0 || !wt.want.Alone && s.pairs.bans.Load() != nil || s.Mixed(wt.want.Role) || s.severalWires()
 }
 
 // serve gives the free slots of a pool to those that wait. Requests without the prefill that they

@@ -56,6 +56,7 @@ func (r *Router) swap(s *Snapshot, c Change) (resumed []*Backend) {
 		p.seat(r.Snapshot().pool(p.role))
 		p.sortModels(r.Snapshot().pool(p.role))
 	}
+	r.releases.Store(s.mixesReleases())
 	resumed = s.admit(now)
 	s.shut(r.snapshot.Swap(s))
 	return resumed

@@ -49,7 +49,8 @@ type Router struct {
 	retries  retries
 	queues   [roleCount + 1]queue // by Snapshot.line
 	onEject  atomic.Pointer[func(Ejection)]
-	lookups  sync.Pool // of *lookup
+	lookups  sync.Pool   // of *lookup
+	releases atomic.Bool // see severalReleases
 	learned
 
 	// mu is held while the state of a backend changes: checks, ejections, failed transfers, a new

@@ -132,6 +132,14 @@ func (e *Engine) Restart() error {
 	return next.refuse(e.fault.Kind == FaultRefuse)
 }
 
+// Upgrade is Restart with another Options.Version.
+func (e *Engine) Upgrade(version string) error {
+	e.mu.Lock()
+	e.o.Version = version
+	e.mu.Unlock()
+	return e.Restart()
+}
+
 // Close ends the engine, breaks off what is running, and waits for all its goroutines, including
 // those of killed incarnations.
 func (e *Engine) Close() error {

@@ -335,8 +335,8 @@ func handles() []mutant {
 		test: "TestMixedPoolsGiveBack/moriio",
 	}, {
 		name: "a request without a prefill for an engine that serves none", in: "(*Snapshot).choose",
-		old:  "if some || !part.bound() {",
-		new:  "if true {",
+		old:  "!b.bound.Load() || slices.ContainsFunc(paired, k.suits) {",
+		new:  "true {",
 		test: "TestMixedPoolsServeWhatCannotBeSplit/sglang",
 	}, {
 		name: "an engine keeps its connector over a reload", in: "(*Router).newPool",
@@ -349,10 +349,15 @@ func handles() []mutant {
 		new:  "n.connector = \"\"",
 		test: "TestQueueOfTwoConnectors",
 	}, {
-		name: "a pair of two connectors warmed up", in: "(*Snapshot).partners",
-		old:  "if o.Connector == b.Connector && (",
-		new:  "if (",
+		name: "a pair of two connectors warmed up", in: "(*Snapshot).pairable",
+		old:  "!strict && p.connector == d.connector",
+		new:  "!strict",
 		test: "TestPartnersHaveTheConnector",
+	}, {
+		name: "engines of two releases are paired", in: "(*Snapshot).strict",
+		old:  "return s.severalReleases() && s.matched(w)",
+		new:  "return false",
+		test: "TestRollingUpgrade/prefill_first",
 	}, {
 		name: "no round with another connector", in: "(*completion).elsewhere",
 		old:  "f.Retry = fault.RetryPaid",
