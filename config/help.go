@@ -56,7 +56,7 @@ var keyHelp = map[string]string{
 	"limits.answer_budget":          "memory for whole decode answers, beyond 64 KiB for each. When it is spent, xpyd streams further answers without checking that they are complete. If not set, at most a sixteenth of the cgroup's memory limit",
 	"limits.client_share":           "share of limits.body_budget, and of limits.answer_budget, that one client may hold. A client is an API key, or an address if no keys are set. Further bodies get 429. Set 1 if all clients come through one balancer and no keys are set",
 	"limits.connections_per_ip":     "most open connections from one client address. xpyd closes further ones without an answer. 0 means no cap",
-	"limits.client_in_flight":       "most completions, and other requests that take an engine's time, that one client may run at a time. A client is an API key, or an address if no keys are set. Further ones get 429. 0 means no cap",
+	"limits.client_in_flight":       "most completions and relayed requests that one client may run at a time. A client is an API key, or an address if no keys are set. Further ones get 429. 0 means no cap",
 	"limits.require_content_length": "answer chunked uploads with 411",
 
 	"timeouts.header":              "how long a request head may take to arrive (408)",

@@ -190,6 +190,7 @@ func (c *checker) servesModels(b *router.Backend, auth string) bool {
 	if e != nil {
 		e.models.Store(&list)
 	}
+	b.SetLongest(list.longest())
 	b.SetModels(list.ids())
 	c.s.compareModels()
 	return true

@@ -27,6 +27,20 @@ func (l *modelList) ids() (ids []string) {
 	return ids
 }
 
+// longest is the most tokens that a prompt and its answer may have together, or 0 if the list does not say it. An adapter
+// has the length of its base model, and vLLM does not repeat it.
+func (l *modelList) longest() (n int) {
+	for _, raw := range l.Data {
+		var m struct {
+			Most int `json:"max_model_len"`
+		}
+		if json.Unmarshal(raw, &m) == nil {
+			n = max(n, m.Most)
+		}
+	}
+	return n
+}
+
 func modelID(raw json.RawMessage) string {
 	var m struct {
 		ID string `json:"id"`

@@ -72,6 +72,7 @@ type answer struct {
 // usage holds the figures of a usage object in any API's words, each -1 if it is unknown.
 type usage struct {
 	prompt, completion, cached int
+	all, seconds               int  // total_tokens, and the length of a sound
 	cachedAt                   span // digits of the cached tokens; empty if they are not an integer
 	// apart says that prompt leaves out the cached tokens, as in Anthropic's API, and those in created.
 	apart    bool
@@ -87,7 +88,7 @@ func NoUsage() Usage { return noUsage.figures() }
 
 func (u *usage) figures() Usage { return Usage{u.total(), u.completion, u.cached} }
 
-var noUsage = usage{prompt: -1, completion: -1, cached: -1}
+var noUsage = usage{prompt: -1, completion: -1, cached: -1, all: -1, seconds: -1}
 
 // total is the length of the prompt in tokens, or -1.
 func (u *usage) total() int {
@@ -180,6 +181,24 @@ func parseFigures(body []byte) (Answer, error) {
 	return a.figures(), nil
 }
 
+// Spent is what an answer of any route says that it cost: all its tokens, or, for a sound, seconds. Each is -1 if it is
+// unknown.
+func Spent(body []byte) (tokens, seconds int) {
+	var a answer
+	a.begin(body)
+	for a.nextHandle() {
+		a.handleRead(a.s.value(a.w.at, a.w.depth))
+	}
+	if a.finish() != nil {
+		return -1, -1
+	}
+	tokens = a.usage.all
+	if prompt := a.usage.total(); prompt >= 0 {
+		tokens = max(tokens, prompt+max(0, a.usage.completion))
+	}
+	return tokens, a.usage.seconds
+}
+
 // finish ends the pass over an answer whose object ends at end.
 func (s *scanner) finish(end int) error {
 	if end >= 0 {
@@ -212,6 +231,10 @@ func (u *usage) read(s *scanner, i, depth int) int {
 			u.prompt, u.promptAt = s.count(w.at, end)
 		case "completion_tokens", "output_tokens":
 			u.completion, _ = s.count(w.at, end)
+		case "total_tokens":
+			u.all, _ = s.count(w.at, end)
+		case "seconds":
+			u.seconds, _ = s.count(w.at, end)
 		case "cache_read_input_tokens":
 			u.cached, u.cachedAt = s.count(w.at, end)
 			u.apart = u.cachedAt.end > 0

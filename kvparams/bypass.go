@@ -1,5 +1,7 @@
 package kvparams
 
+import "bytes"
+
 // Reason says why a request goes only to a decode engine.
 type Reason uint8
 
@@ -148,6 +150,38 @@ func (r *Request) overwrittenFieldsValid() bool {
 	}
 	least, ok := integer(r.raw(fieldMinTokens)) // vLLM refuses null here
 	return ok && least >= 0 && (limit < 0 || least <= limit)
+}
+
+// Exceeds reports whether an engine certainly refuses the request, because a prompt and its answer may have at most
+// longest tokens together. P would not: it makes one token. longest is 0 if it is not known. Of a text, the tokens are not
+// known either, and neither are those of ids that the engine truncates. Generate is no API whose answers are refused: they
+// end at that length.
+func (r *Request) Exceeds(longest int) bool {
+	limit, ok := r.tokenLimit()
+	if longest <= 0 || !ok || limit < 0 || r.api == Generate {
+		return false
+	}
+	if r.tokens >= 0 && r.promptCount() == 1 && !r.truncates() {
+		limit += r.tokens
+	}
+	return limit > longest
+}
+
+func (r *Request) truncates() bool {
+	for _, m := range r.rendered {
+		if name := m.name.of(r.s.b); string(name) == "truncate_prompt_tokens" || bytes.IndexByte(name, '\\') >= 0 {
+			return true
+		}
+	}
+	return len(r.rendered) == maxRendered
+}
+
+// MostTokens is how many tokens a choice of the answer may have at most, or -1 if the engine chooses.
+func (r *Request) MostTokens() int {
+	if limit, ok := r.tokenLimit(); ok {
+		return limit
+	}
+	return -1
 }
 
 // stopsValid is about the fields of oneTokenCapped. vLLM takes no null for ignore_eos.

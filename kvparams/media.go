@@ -48,13 +48,14 @@ func (r *Request) readPart(i, depth int, within bool) (end int) {
 		return s.value(i, depth)
 	}
 	var media medium
-	before := len(r.parts)
+	var of sense
+	before, held := len(r.parts), r.held
 	in := s.enter(i, depth)
 	for in.next(s) {
 		name := r.decode(&in)
 		kind := r.api == Messages && string(name) == "type"
 		if r.api != Messages && s.byteAt(in.at) != 'n' {
-			media = max(media, mediumOf(name))
+			media, of = max(media, mediumOf(name)), max(of, senseOf(name))
 		}
 		if r.api == Messages && !within && s.byteAt(in.at) == '[' && string(name) == "content" {
 			in.done(r.readParts(in.at, in.depth, true))
@@ -67,7 +68,8 @@ func (r *Request) readPart(i, depth int, within bool) (end int) {
 		in.done(end)
 	}
 	if in.pos > 0 && media != notMedia {
-		r.parts = r.parts[:before] // those within it are a part of it
+		r.parts, r.held = r.parts[:before], held // those within it are a part of it
+		r.held.add(of)
 		r.noteMedia(span{i, in.pos}, media == rawMedia && !within)
 	}
 	return in.pos
@@ -91,6 +93,43 @@ const (
 	encodedMedia        // what the client has encoded itself, and files
 	rawMedia            // what engines encode
 )
+
+// Parts is how many images, sounds and videos a prompt has. Documents count as images.
+type Parts struct{ Images, Sounds, Videos int }
+
+func (p *Parts) add(of sense) {
+	switch of {
+	case seenAndHeard:
+		p.Videos++
+	case heard:
+		p.Sounds++
+	default:
+		p.Images++
+	}
+}
+
+// Parts is how many images, sounds and videos the prompt has.
+func (r *Request) Parts() Parts { return r.held }
+
+// sense is what a part of a message is for.
+type sense uint8
+
+const (
+	seen sense = iota
+	heard
+	seenAndHeard
+)
+
+// senseOf is the sense of a part with a member of this name.
+func senseOf(name []byte) sense {
+	switch string(name) {
+	case "audio_url", "input_audio", "audio_embeds":
+		return heard
+	case "video_url":
+		return seenAndHeard
+	}
+	return seen
+}
 
 // mediumOf is the medium of a part with a member of this name. file_data is of the responses API.
 func mediumOf(name []byte) medium {

@@ -41,6 +41,7 @@ type Request struct {
 
 	media        []span     // see Media
 	parts        []span     // the first images, sounds and videos of the prompt, whether Media counts them or not
+	held         Parts      // all of them
 	rendered     []rendered // see shapesPrompt
 	opening      int        // end of the first message that is not the system's; 0 if there is none
 	hashed       bool       // blocks and conversation are made
@@ -85,7 +86,7 @@ func (r *Request) Reset() {
 	r.s.reset(nil)
 	r.seen, r.marks, r.hidden, r.members, r.closing = 0, r.marks[:0], 0, 0, 0
 	r.model, r.usage, r.badOpts, r.prompts, r.tokens, r.embeds, r.served = nil, false, false, 1, -1, 1, false
-	r.ownTokens, r.media, r.parts = false, r.media[:0], r.parts[:0]
+	r.ownTokens, r.media, r.parts, r.held = false, r.media[:0], r.parts[:0], Parts{}
 	r.rendered, r.opening, r.hashed, r.blocks, r.conversation = r.rendered[:0], 0, false, r.blocks[:0], 0
 	if cap(r.blocks) > keptBlocks {
 		r.blocks = nil

@@ -87,6 +87,7 @@ type completion struct {
 	body     budget.Body
 	*asking      // nil once the completion sends no more requests to backends
 	tokens   int // tokens of the prompt; an estimate unless the client sent ids
+	bill     bill
 	snap     *router.Snapshot
 	speaks   atomic.Pointer[router.Backend] // the D of this round; the watcher reads it too
 	path     path
@@ -212,7 +213,8 @@ func (c *completion) admit() *fault.Error {
 		return err
 	}
 	c.tokens, _ = c.req.PromptTokens(c.s.router.TokenBytes(), c.s.router.MediaTokens())
-	return c.s.charge(&c.use, c.tokens, time.Now())
+	c.bill = billOf(&c.req)
+	return c.s.charge(&c.use, c.bill.prompt, time.Now())
 }
 
 // loggedModel is how much of a model's name the log and the metrics show, in bytes. The client gave it.

@@ -23,8 +23,10 @@ type beside struct {
 	over     bool // the leg has ended, and what it has left in the completion may be read
 	frees    bool // decode's answer goes to the client, so the leg gives the request's bytes back when it ends
 
-	told  atomic.Int64 // cached tokens by P's answer and one more; 0 while it has told none
-	holds bool         // P has answered, and holds the blocks until decode has them; read after the leg has ended
+	told atomic.Int64 // cached tokens by P's answer and one more; 0 while it has told none
+	// counted is the tokens of the prompt by P's answer; read after the leg has ended.
+	counted int
+	holds   bool // P has answered, and holds the blocks until decode has them; read after the leg has ended
 }
 
 // bothLegs runs a round for a connector whose legs start together.
@@ -242,6 +244,7 @@ func (c *completion) answeredBeside(b *router.Backend, f fault.Fault) *failure {
 	}
 	if c.p.beside.holds = true; err == nil {
 		c.p.beside.told.Store(int64(ans.CachedTokens) + 1)
+		c.p.beside.counted = ans.PromptTokens
 	}
 	return nil
 }

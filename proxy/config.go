@@ -113,7 +113,7 @@ type Limits struct {
 	ClientShare float64 `mapstructure:"client_share"`
 	// ConnectionsPerIP caps the open connections of one client address. 0: no cap.
 	ConnectionsPerIP int `mapstructure:"connections_per_ip"`
-	// ClientInFlight caps the completions that one client has at a time. A client is an API key, or an
+	// ClientInFlight caps the completions and relayed requests that one client has at a time. A client is an API key, or an
 	// address if no keys are set. One more gets 429. 0: no cap.
 	ClientInFlight int `mapstructure:"client_in_flight"`
 	// RequireContentLength refuses chunked uploads with 411.

@@ -31,6 +31,7 @@ type decodeLeg struct {
 	ejected  bool // D was reserved although it was ejected, because no other was to be had
 	leg      kvparams.Leg
 	started  time.Time
+	answered time.Time // the client may have the answer
 	span     trace.Leg
 	// The router learns prices from these. own is the estimated tokens that D does not have in
 	// its cache, and ahead those that it was already computing. streams is what D did at the first event.
@@ -247,6 +248,7 @@ func (c *completion) commitWhole() error {
 	d.out = d.whole.AppendClient(d.out[:0], c.cachedTokens())
 	d.size, d.large = d.out.Len(), false
 	d.relay.handle = d.whole.Handle()
+	d.lease.Backend.Answered(d.whole.Usage().Completion/c.bill.choices, time.Since(c.times.handed))
 	c.commit()
 	c.endDecode(d.lease.Backend, router.OK, fault.CodeNone) // D is done, so a client that reads slowly holds no place on it
 	return nil
@@ -267,6 +269,7 @@ func (c *completion) commitLarge(err error) error {
 // again, so commit gives the request body back.
 func (c *completion) commit() {
 	c.state.set(stateCommitted)
+	c.d.answered = time.Now()
 	c.endRetry()
 	c.firstToken()
 	if c.path == pathDecodeOnly && c.p.refusing != nil {

@@ -247,6 +247,7 @@ func (c *completion) recycle() {
 	c.p.tried, c.d.tried, c.d.refused = c.p.tried[:0], c.d.tried[:0], c.d.refused[:0]
 	c.p.cached, c.p.prompt, c.p.suspect, c.p.again = 0, 0, false, false
 	c.p.refusing, c.p.refused = nil, false
+	c.p.beside.counted = 0
 	c.p.beside.due.Store(false) // a panic may have left it
 	c.handoff, c.d.failed = handoff.Handoff{}, nil
 	c.ctx, c.conn, c.snap, c.failure = nil, nil, nil, nil
@@ -273,7 +274,7 @@ func (c *completion) tokensUsed() metrics.Tokens {
 	case d.streamed:
 		u, events = d.relay.usage, d.relay.content
 	case d.large:
-		u, events = d.relay.usage, int(d.relay.sent>>10) // without a usage: about what a token has with its logprobs
+		u, events = d.relay.usage, int(max(d.relay.sent, d.x.Head.Length)>>10) // without a usage: about what a token has with its logprobs
 	default:
 		u = d.whole.Usage()
 	}
@@ -290,7 +291,7 @@ func (c *completion) tokensUsed() metrics.Tokens {
 		used.Cached = int(c.p.beside.told.Load()) - 1
 	}
 	if used.Prompt < 0 {
-		used.Prompt = c.tokens
+		used.Prompt = c.bill.prompt
 	}
 	return used
 }

@@ -117,6 +117,7 @@ type largeAnswer struct {
 	buf     []byte
 	silence time.Duration // the longest between two pieces
 	end     []byte        // the last bytes before buf, if only the end of the connection ends the answer
+	tally   tally
 }
 
 // WriteTo fails if the backend breaks off, so that the client gets no clean end.
@@ -127,6 +128,7 @@ func (a *largeAnswer) WriteTo(w io.Writer) (int64, error) {
 	}
 	err := out.write(a.buf, out.armed)
 	for err == nil {
+		a.tally.pass(p, a.buf)
 		x.Progress(time.Now(), a.silence)
 		if x.UntilClose() {
 			a.end = kvparams.AppendEnd(a.end, a.buf)
@@ -145,6 +147,8 @@ func (a *largeAnswer) WriteTo(w io.Writer) (int64, error) {
 			return out.n, read
 		}
 		if err = out.write(a.buf, time.Now()); read != nil {
+			a.tally.pass(p, a.buf)
+			a.tally.end(p)
 			break
 		}
 	}

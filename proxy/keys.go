@@ -118,27 +118,3 @@ func (s *Server) ReplaceKeys(all []limits.Terms) {
 
 // KeysFit returns an error if ReplaceKeys cannot put these keys in force.
 func (s *Server) KeysFit(all []limits.Terms) error { return s.keys.Fits(all) }
-
-// spent returns the tokens of the completion, as its engine counted them if the answer says so, and
-// otherwise an estimate for the prompt and the number of events for the answer. A request that failed
-// through no fault of its client cost nothing.
-func (c *completion) spent() (prompt, answer int) {
-	failed := c.failure != nil && c.failure.Code != fault.CodeClientGone && c.state.get() != stateCommitted
-	if !c.reached || failed {
-		return 0, 0
-	}
-	if c.state.get() == stateCommitted {
-		used := c.tokensUsed()
-		return max(0, used.Prompt), max(0, used.Completion)
-	}
-	if prompt = c.p.prompt; prompt <= 0 {
-		prompt = c.tokens
-	}
-	return prompt, 0
-}
-
-// settleKey ends what the request counts for its key.
-func (c *completion) settleKey() {
-	prompt, answer := c.spent()
-	c.use.End(prompt + answer)
-}

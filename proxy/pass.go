@@ -11,6 +11,7 @@ import (
 	"xpyd/budget"
 	"xpyd/fault"
 	"xpyd/heads"
+	"xpyd/kvparams"
 	"xpyd/limits"
 	"xpyd/netio"
 	"xpyd/router"
@@ -37,6 +38,7 @@ type passing struct {
 	use    limits.Use // of the key
 	capped bool       // counts against limits.client_in_flight
 	body   budget.Body
+	bill   int           // tokens: an estimate, until the engine's usage takes its place
 	model  string        // a copy for the metrics of the key, as the body may go before the answer ends
 	held   budget.Charge // for the engine's answer
 	watch  netio.Watch
@@ -95,11 +97,11 @@ func (s *Server) beginPassing(ctx *fasthttp.RequestCtx, r routes.Route, of *limi
 
 // admit counts the client, reads the body and finds the model in it.
 func (p *passing) admit(ctx *fasthttp.RequestCtx) *fault.Error {
+	if err := p.s.begin(&p.use, p.client, p.start); err != nil {
+		return err
+	}
+	p.capped = true
 	if !p.route.Light {
-		if err := p.s.begin(&p.use, p.client, p.start); err != nil {
-			return err
-		}
-		p.capped = true
 		p.s.router.Admitted()
 		wait, err := p.s.patience(&ctx.Request.Header)
 		if err != nil {
@@ -110,6 +112,9 @@ func (p *passing) admit(ctx *fasthttp.RequestCtx) *fault.Error {
 	p.want = router.Want{Role: router.Decode, Alone: true}
 	turn(&p.want, p.use.Account, p.conn, &ctx.Request.Header, 0)
 	if !ctx.IsPost() {
+		if p.route.Name == routes.Other { // what it reads may be any model's
+			return p.s.permit(&p.use, nil)
+		}
 		return nil
 	}
 	if p.route.Body != routes.Either || ctx.RequestBodyStream() != nil { // nil: its head announces no body
@@ -125,10 +130,11 @@ func (p *passing) admit(ctx *fasthttp.RequestCtx) *fault.Error {
 	}
 	if !p.route.Light {
 		p.want.Tokens = int(float64(len(p.body.Bytes())) / p.s.router.TokenBytes())
+		p.bill = limits.Estimate(len(p.body.Bytes()), 0, 0, 0)
 		if p.route.Body == routes.Form { // a sound
-			p.want.Tokens = int(p.s.router.MediaTokens())
+			p.want.Tokens, p.bill = int(p.s.router.MediaTokens()), limits.SoundTokens
 		}
-		if err := p.s.charge(&p.use, p.want.Tokens, time.Now()); err != nil {
+		if err := p.s.charge(&p.use, p.bill, time.Now()); err != nil {
 			return err
 		}
 	}
@@ -306,6 +312,9 @@ func (p *passing) fail(f fault.Fault, told *fault.Error) *failure {
 
 // pass hands the engine's answer to fasthttp, together with the charge for it. The engine is done.
 func (p *passing) pass(ctx *fasthttp.RequestCtx, buf []byte) {
+	if p.metered() {
+		p.settle(kvparams.Spent(buf))
+	}
 	if len(buf) <= freeAnswer {
 		ctx.Response.SetBodyRaw(buf) // the sockets take the whole answer
 		return
@@ -357,9 +366,9 @@ func (p *passing) end() {
 	if p.capped {
 		s.clients.End(p.client)
 	}
-	o, spent := outcomeOK, p.want.Tokens
+	o, spent := outcomeOK, p.bill
 	if p.failed != nil {
-		if o = outcomeOf(p.failed, p.kept); o != outcomeClientGone || !p.x.Sent() {
+		if o = outcomeOf(p.failed, p.kept); !p.x.Sent() || !givenUp(p.failed) {
 			spent = 0
 		}
 	}

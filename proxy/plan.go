@@ -42,6 +42,10 @@ func (c *completion) choosePath() {
 	}
 	c.chosen = true
 	d := c.d.lease.Backend
+	if c.req.Exceeds(d.Longest()) { // D refuses it as it refuses others, and no prefill is computed for that
+		c.path, c.reason = pathDecodeOnly, fault.Bypassed(kvparams.ReasonInvalidFields)
+		return
+	}
 	prompt := router.Prompt{Tokens: c.tokens, CachedDecode: c.d.lease.Cached(), Whole: !c.req.Stream(), AtOnce: c.dialect().Concurrent()}
 	var p *router.Backend
 	if c.snap.Prices() && !prompt.AtOnce {
@@ -97,6 +101,7 @@ func (c *completion) firstToken() {
 func (c *completion) streamEnded() {
 	d := &c.d
 	c.s.router.StreamEnded(d.lease.Backend, d.streams, d.relay.events/d.relay.choices)
+	d.lease.Backend.Answered(d.relay.content/d.relay.choices, time.Since(c.times.handed)-d.relay.waited)
 }
 
 // dialect is how the engines of this round hand blocks over. Both have one connector.

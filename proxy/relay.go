@@ -26,6 +26,7 @@ type relay struct {
 
 	usage   kvparams.Usage // the last one that came
 	content int            // tokens of the answer, as far as its events show them
+	waited  time.Duration  // for the client to read
 
 	api      kvparams.API
 	cached   int // P's cached_tokens for the usage event; −1 leaves the event as it is
@@ -240,10 +241,15 @@ func (c *completion) sendEvents() (more bool) {
 	r := &c.d.relay
 	now := time.Now()
 	if r.ready > 0 {
-		if r.lost = r.out.write(r.buf[:r.ready], now); r.lost != nil {
+		r.lost = r.out.write(r.buf[:r.ready], now)
+		begun := now
+		now = time.Now()                                     // it may have waited for the client, and D's silence counts from here
+		if took := now.Sub(begun); took > time.Millisecond { // less is the write itself
+			r.waited += took
+		}
+		if r.lost != nil {
 			return false
 		}
-		now = time.Now() // it may have waited for the client, and D's silence counts from here
 		if c.times.first.IsZero() {
 			c.times.first = now
 		}

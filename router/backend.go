@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"xpyd/router/prefix"
+	"xpyd/router/price"
 )
 
 // Role is what a backend does for a completion.
@@ -105,6 +106,8 @@ type Backend struct {
 	down    downList
 	version atomic.Pointer[string]
 	models  atomic.Pointer[[]string] // see SetModels; nil: unknown
+	longest atomic.Int64             // see SetLongest
+	answers price.Answers
 }
 
 // Bootstrap is the port of the connector's bootstrap server on the engine's host, or 0 for the usual

@@ -100,3 +100,10 @@ func (r *Router) TokenBytes() float64 { return r.tokenBytes.Load() }
 
 // MediaTokens is the mean number of tokens of an image, sound or video.
 func (r *Router) MediaTokens() float64 { return r.mediaTokens.Load() }
+
+// Answered learns from a whole answer of decode backend b, of so many tokens one after the other. took is the time since
+// it had the request.
+func (b *Backend) Answered(tokens int, took time.Duration) { b.answers.Add(tokens, took) }
+
+// Generated is how many tokens of an answer b has likely made in this time.
+func (b *Backend) Generated(took time.Duration) int { return int(max(0, took) / b.answers.Token()) }

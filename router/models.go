@@ -21,6 +21,12 @@ func (b *Backend) SetModels(ids []string) {
 	r.serve(b.Role) // a request may wait for a backend with that model
 }
 
+// SetLongest records how many tokens a prompt and its answer may have together (max_model_len). 0 is not known.
+func (b *Backend) SetLongest(tokens int) { b.longest.Store(int64(tokens)) }
+
+// Longest is what SetLongest has recorded.
+func (b *Backend) Longest() int { return int(b.longest.Load()) }
+
 // Models are the ids that the engine lists, or nil until they are known. The caller must not change
 // them.
 func (b *Backend) Models() []string {

@@ -47,7 +47,7 @@ type Route struct {
 
 	// What follows is about Relay.
 
-	// Light: it costs no GPU time. It does not count against a client's limit, and it has 30 s.
+	// Light: it costs no GPU time, and so no tokens. It has 30 s.
 	Light bool
 	// Repeats: the request may go to a second engine even if a first may have worked on it, because it
 	// computes an answer and changes nothing.
