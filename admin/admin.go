@@ -109,26 +109,34 @@ func isBrowser(r *http.Request) bool { return strings.Contains(r.Header.Get("Acc
 // isOpen reports whether a request needs no token. Whoever checks the health of the process needs none.
 // The status page itself says nothing, and asks for the token.
 func isOpen(r *http.Request) bool {
-	switch path := r.URL.Path; path {
-	case "/livez", "/readyz", "/health":
-		return true
-	case "/":
-		return isBrowser(r)
-	default:
-		return strings.HasPrefix(path, assets)
-	}
+	path := r.URL.Path
+	return isHealth(path) || path == "/" && isBrowser(r) || strings.HasPrefix(path, assets)
 }
+
+func isHealth(path string) bool { return path == "/livez" || path == "/readyz" || path == "/health" }
 
 // guard asks for the token.
 func (p *pages) guard(next http.Handler) http.Handler {
 	if p.cfg.Token == "" {
-		return next
+		return guardHost(next)
 	}
 	keys := gate.NewKeyring([]string{p.cfg.Token})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isOpen(r) && !keys.Allow([]byte(r.Header.Get("Authorization"))) {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, "give admin_token as a bearer token", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// guardHost is the guard without a token. To a browser, a name that another site has pointed at this machine is that site,
+// which could then read all pages. With TLS, the name would have to be in the certificate.
+func guardHost(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS == nil && !isHealth(r.URL.Path) && !namesAddress(r.Host) {
+			refuse(w, http.StatusForbidden, "without admin_token a request must be sent to localhost or to an address, not to "+r.Host)
 			return
 		}
 		next.ServeHTTP(w, r)

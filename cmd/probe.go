@@ -83,17 +83,20 @@ func runProbe(ctx context.Context, w io.Writer, c config.Config, bandwidth bool)
 
 func newEngineProber(c config.Config, transport *http.Transport) *engineProber {
 	asking := retryablehttp.NewClient()
-	asking.HTTPClient = &http.Client{Transport: transport, Timeout: askTimeout}
+	asking.HTTPClient = &http.Client{Transport: transport, Timeout: askTimeout, CheckRedirect: stay}
 	asking.RetryMax = 1
 	asking.RetryWaitMin, asking.RetryWaitMax = 100*time.Millisecond, 200*time.Millisecond
 	asking.ErrorHandler = retryablehttp.PassthroughErrorHandler
 	asking.Logger = nil // its lines would stand between the tables
 	return &engineProber{
 		cfg: c, asking: asking,
-		rounds: &http.Client{Transport: transport, Timeout: roundTimeout},
+		rounds: &http.Client{Transport: transport, Timeout: roundTimeout, CheckRedirect: stay},
 		report: &report{}, kept: map[string]bool{}, peers: map[string]*kvparams.Peer{}, targets: map[string]*kvparams.Peer{},
 	}
 }
+
+// stay has no redirect followed, as xpyd follows none and the key is for the engine.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func (p *engineProber) run(ctx context.Context) {
 	var prefills []*engine

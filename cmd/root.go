@@ -28,6 +28,7 @@ func Run(args []string) int {
 	defer stop()
 	root := newRootCmd()
 	root.SetArgs(args)
+	root.SetOut(plain{os.Stdout})
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
@@ -48,7 +49,7 @@ func say(line string) {
 	said := make(chan struct{})
 	go func() {
 		defer close(said)
-		fmt.Fprintln(os.Stderr, line)
+		fmt.Fprintln(os.Stderr, spellOut(line))
 	}()
 	select {
 	case <-said:

@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"xpyd/config"
 	"xpyd/ctl"
@@ -63,23 +61,15 @@ func printStatus(ctx context.Context, c *ctl.Client, out io.Writer, asJSON bool)
 	return s.Print(out)
 }
 
-// home moves the cursor of a terminal to its first place, and clears what follows.
-const home = "\x1b[H\x1b[J"
-
 // watchStatus prints until ctx ends, on a terminal in one place. A process that restarts is awaited.
 func watchStatus(ctx context.Context, c *ctl.Client, out io.Writer, asJSON bool, every time.Duration) error {
-	before := ""
-	if f, ok := out.(*os.File); ok && !asJSON && term.IsTerminal(int(f.Fd())) {
-		before = home
-	}
+	stdout, direct := out.(plain)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		if _, err := io.WriteString(out, before); err != nil {
-			return err
-		}
+		anew := direct && !asJSON && stdout.clear()
 		if err := printStatus(ctx, c, out, asJSON); err != nil && ctx.Err() == nil {
-			if before == "" {
+			if !anew {
 				return err
 			}
 			fmt.Fprintln(out, err)

@@ -38,8 +38,11 @@ func New(addr, token string, tlsConf *tls.Config) (*Client, error) {
 	}
 	// A kept connection would go on to a process that has handed over, and nobody closes a Client.
 	transport := &http.Transport{TLSClientConfig: tlsConf, Proxy: nil, DisableKeepAlives: true}
-	return &Client{base, token, &http.Client{Transport: transport, Timeout: callTime}}, nil
+	return &Client{base, token, &http.Client{Transport: transport, Timeout: callTime, CheckRedirect: stay}}, nil
 }
+
+// stay has no redirect followed, as the token is for base only.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // baseOf returns the URL of an admin port. An address for all interfaces means this machine.
 func baseOf(addr string) (string, error) {
@@ -132,6 +135,8 @@ func refusal(status int, method, path string, answer []byte) error {
 		return &Refusal{status, told.Error}
 	case status == http.StatusUnauthorized:
 		return errors.New("the admin port wants its token; give --admin-token-file")
+	case status < 400:
+		return fmt.Errorf("%s %s: status %d, a redirect, which is not followed; give the final URL in --admin", method, path, status)
 	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
 		return fmt.Errorf("%s %s: status %d; is this the admin port of an xpyd that can do this?", method, path, status)
 	}

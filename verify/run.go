@@ -34,8 +34,11 @@ func newRun(o Options) *run {
 	// Connections are not kept. Engines close idle ones after 5 s, and a request on a closed one would
 	// look like a failure.
 	t := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: o.Insecure}}
-	return &run{Options: o, http: &http.Client{Transport: t, Timeout: o.Timeout}, model: o.Model, patience: quietWait}
+	return &run{Options: o, http: &http.Client{Transport: t, Timeout: o.Timeout, CheckRedirect: stay}, model: o.Model, patience: quietWait}
 }
+
+// stay has no redirect followed, as the keys are for the URLs that were given.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // through sends a request to the proxy. An error is the proxy's fault.
 func (r *run) through(ctx context.Context, path string, body map[string]any) (*answer, error) {
