@@ -81,7 +81,7 @@ func (c *Conn) Misframed() bool { return c.framing.Refused() }
 
 // Departed reports, without waiting, whether the client has closed the connection or its sending side.
 func (c *Conn) Departed() bool {
-	return departed(c.fd) || c.secure != nil && (c.secure.ended.Load() || isFarewell(c.fd))
+	return departed(c.fd) || c.secure != nil && c.secure.departed()
 }
 
 // LeaveUnread makes Close wait for the end of the bytes that the client may still send, see Lingering.
@@ -236,8 +236,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 // adopt gives a new connection its TLS and its watcher.
 func (l *Listener) adopt(c *Conn) error {
 	if l.terms.TLS != nil {
-		c.peer.fd = c.fd
 		c.secureServer(l.terms.TLS)
+		c.peer.secure = c.secure
 	}
 	if l.terms.Watcher == nil {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -26,9 +27,10 @@ type secure struct {
 	s      *Socket
 	client bool // this end made the connection
 
+	reads    sync.Mutex  // held by whoever reads from a client; no second one reads from a backend
 	glancing bool        // a read must not wait; set by the goroutine that reads
 	sealed   *[]byte     // takes records in place of the socket; nil unless a request is being sent
-	early    []byte      // part of an answer that came before its request was written
+	early    []byte      // what came before somebody wanted to read it
 	ended    atomic.Bool // the peer has ended its sending side, as TLS sees it
 	cut      atomic.Bool // what was sent is incomplete, so nothing may look like a clean end
 	closing  atomic.Bool // only a farewell is still written, and it must not wait
@@ -119,6 +121,8 @@ func (s *Socket) writeNow(p []byte) (n int, err error) {
 
 // read returns plaintext, first what came early.
 func (x *secure) read(p []byte) (int, error) {
+	x.reads.Lock()
+	defer x.reads.Unlock()
 	if len(x.early) > 0 {
 		n := copy(p, x.early)
 		x.early = x.early[n:]
@@ -254,16 +258,38 @@ func (x *secure) answered() error {
 	return err
 }
 
-// isFarewell reports that exactly one record waits to be read on fd, and that it can hold an alert, with
-// which a TLS client leaves. In TLS 1.3 only the record's length tells.
-func isFarewell(fd int) bool {
-	const header, alert13 = 5, 2 + 1 + 16 // the alert, its type and the tag
+// departed reports that a client has ended its side with a farewell of TLS. In TLS 1.3 only who decrypts a record can
+// tell it from two bytes of data, such as a CR LF behind a body. So departed reads the record, and keeps data for the
+// next read. If somebody else reads, departed leaves it to them.
+func (x *secure) departed() bool {
+	if x.mayLeave() && x.reads.TryLock() {
+		// Control keeps the descriptor from becoming that of another connection.
+		_ = x.s.raw.Control(func(uintptr) {
+			var b [alert]byte
+			n, came, err := x.glance(b[:])
+			x.early = append(x.early, b[:n]...)
+			if came && err != nil {
+				x.ended.Store(true)
+			}
+		})
+		x.reads.Unlock()
+	}
+	return x.ended.Load()
+}
+
+// alert is the length of an alert of TLS in bytes.
+const alert = 2
+
+// mayLeave reports that exactly one record waits to be read, and that it can hold an alert, with which a TLS client
+// leaves. In TLS 1.3 only the record's length tells.
+func (x *secure) mayLeave() bool {
+	const header, sealed = 5, alert + 1 + 16 // the alert, its type and the tag
 	var b [64]byte
-	n, _, err := unix.Recvfrom(fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	n, _, err := unix.Recvfrom(x.s.fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
 	if err != nil || n < header || n == len(b) {
 		return false
 	}
 	size := int(b[3])<<8 | int(b[4])
-	const alert, data = 21, 23
-	return n == header+size && (b[0] == alert || b[0] == data && size == alert13)
+	const alerts, data = 21, 23
+	return n == header+size && (b[0] == alerts || b[0] == data && size == sealed)
 }

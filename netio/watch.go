@@ -39,10 +39,10 @@ type Watcher struct {
 
 // peer is the far end of a connection that has joined a watcher. It is embedded in the connection.
 type peer struct {
-	w    *Watcher // nil if it has joined none
-	fd   int      // of a client that speaks TLS, which may leave without ending its connection; else 0
-	slot int32
-	nth  int32
+	w      *Watcher // nil if it has joined none
+	secure *secure  // of a client that speaks TLS, which may leave without ending its connection; else nil
+	slot   int32
+	nth    int32
 	// left is set when the peer has closed its write side or is gone. It is never cleared.
 	left atomic.Bool
 	// onLeft is called with the watcher's lock held when left has become true. It may be nil.
@@ -108,7 +108,7 @@ func (w *Watcher) join(p *peer, fd int) error {
 	w.nth++
 	// Descriptors and slots are used again while reports about their last users are under way.
 	ev := unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLET, Fd: slot, Pad: w.nth}
-	if p.fd != 0 {
+	if p.secure != nil {
 		ev.Events |= unix.EPOLLIN
 	}
 	if err := unix.EpollCtl(w.set, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
@@ -248,10 +248,10 @@ func (w *Watcher) report(events []unix.EpollEvent) {
 }
 
 // doubt remembers a watched peer that may have said that it leaves. Only its handler could read that,
-// which reads nothing while it answers. A tick later it is certain: bytes that somebody reads are gone
-// by then. w.mu is held.
+// which reads nothing while it answers. So a tick later it is read here: bytes that the handler reads are gone by then.
+// w.mu is held.
 func (w *Watcher) doubt(p *peer) {
-	if p.fd != 0 && p.client != nil && isFarewell(p.fd) {
+	if p.secure != nil && p.client != nil && p.secure.mayLeave() {
 		w.doubted = append(w.doubted, p)
 	}
 }
@@ -260,13 +260,25 @@ func (w *Watcher) lookAtDoubted() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, p := range w.doubted {
-		if w.peers[p.slot] == p && isFarewell(p.fd) {
-			p.left.Store(true)
-			w.tell(p)
+		if w.peers[p.slot] == p && p.secure.mayLeave() {
+			go w.settle(p) // TLS may answer what it reads, and so wait for the client
 		}
 	}
 	clear(w.doubted)
 	w.doubted = w.doubted[:0]
+}
+
+// settle reads what a doubted peer has said.
+func (w *Watcher) settle(p *peer) {
+	if !p.secure.departed() {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.peers[p.slot] == p {
+		p.left.Store(true)
+		w.tell(p)
+	}
 }
 
 // tellLate tells the entries whose clients had left before they were added.

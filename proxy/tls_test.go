@@ -117,6 +117,44 @@ func TestClientThatLeavesOverTLS(t *testing.T) {
 	}
 }
 
+// A client that sends bytes behind its body, in a record as long as close_notify, stays. They belong to its next request.
+func TestClientThatSendsALineEndOverTLSStays(t *testing.T) {
+	together(t)
+	for name, version := range map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13} {
+		t.Run(name, func(t *testing.T) {
+			ca := tlstest.NewCA(t)
+			b := newBarrier(sim.PhaseStreamEvent, 3)
+			r := newRig(t, secured(t, ca, rigOptions{engine: func(o *sim.Options) { o.Hook = b.hook }}))
+			t.Cleanup(b.open)
+			conn, _ := r.dialTLS(ca, version)
+			c := forms(prompt, 9)[1]
+			_, _ = io.WriteString(conn, raw(c, "stays"))
+			<-b.reached
+			_, _ = io.WriteString(conn, "\r\n")
+			time.Sleep(500 * time.Millisecond) // the watcher looks every 100 ms
+			if n := r.server.Departed() + int64(r.metric("xpyd_client_gone_total")); n != 0 {
+				t.Error("taken for one that has left")
+			}
+			b.open()
+			in := bufio.NewReader(conn)
+			for _, id := range []string{"stays", "next"} {
+				resp, err := http.ReadResponse(in, nil)
+				if err != nil {
+					t.Fatalf("%s: %v", id, err)
+				}
+				body, err := io.ReadAll(resp.Body)
+				if err != nil || resp.StatusCode != 200 || !strings.HasSuffix(string(body), "data: [DONE]\n\n") {
+					t.Errorf("%s: %d %v %s", id, resp.StatusCode, err, body)
+				}
+				if id == "stays" {
+					_, _ = io.WriteString(conn, raw(c, "next"))
+				}
+			}
+			r.expectNothingHeld()
+		})
+	}
+}
+
 // recorded keeps what a connection brings.
 type recorded struct {
 	net.Conn
