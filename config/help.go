@@ -98,7 +98,7 @@ var keyHelp = map[string]string{
 
 	"affinity.headers": "request `headers` that name a session, such as X-Session-ID. If a request has several, the first in this list counts. Requests of one session go to the same engines while these have room",
 
-	"queue.length":          "most requests that may wait in one pool while all of its engines are at their *_max_in_flight, or while decode_only.max_share is spent. For further ones, queue.wait is over at once",
+	"queue.length":          "most requests that may wait in one pool while all of its engines are at their *_max_in_flight, or while decode_only.max_share is spent. If one more comes, queue.wait is over at once for the newest of the key, or else of the address, that has most of them",
 	"queue.wait":            "how long a request may wait in the queue. After that, it gets 503, or a decode engine computes its prompt if only the prefill pool is full and decode_only allows it",
 	"encode_max_in_flight":  "most requests at a time on one encode engine. 0 means no cap",
 	"prefill_max_in_flight": "most requests at a time on one prefill engine. 0 means no cap, so vLLM does the queueing",

@@ -22,12 +22,17 @@ func write(conn net.Conn, text string) net.Conn {
 	return conn
 }
 
-// proxyHeader is a header of the PROXY protocol, version 2, for a connection from an IPv4 address.
+// proxyHeader is a header of the PROXY protocol, version 2, for a connection from that address.
 func proxyHeader(client string) string {
-	h := []byte("\r\n\r\n\x00\r\nQUIT\n\x21\x11")
-	h = binary.BigEndian.AppendUint16(h, 12+4)
-	h = append(h, netip.MustParseAddr(client).AsSlice()...)
-	return string(append(h, 127, 0, 0, 1, 0x9c, 0x40, 0x1f, 0x90, 0x04, 0, 1, 0)) // with a field of one byte
+	ip, family := netip.MustParseAddr(client), byte(0x11)
+	to := []byte{127, 0, 0, 1}
+	if ip.Is6() {
+		family, to = 0x21, net.IPv6loopback
+	}
+	h := append([]byte("\r\n\r\n\x00\r\nQUIT\n\x21"), family)
+	h = binary.BigEndian.AppendUint16(h, uint16(2*len(to)+4+4))
+	h = append(append(h, ip.AsSlice()...), to...)
+	return string(append(h, 0x9c, 0x40, 0x1f, 0x90, 0x04, 0, 1, 0)) // with a field of one byte
 }
 
 // balanced has the options of a rig whose clients come through a balancer on this machine.

@@ -3,6 +3,7 @@ package proxy
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -37,16 +38,28 @@ func perAddress(keys *limits.Book, most int) int {
 }
 
 // turn says where a request that waits for a slot has its place: whose requests are served in turn with
-// those of others, and how urgent it is. The header goes before the body, as in vLLM.
+// those of others, and how urgent it is. The header goes before the body, as in vLLM. Where no keys are set,
+// anybody could say to be more urgent than all others, so no request is.
 func turn(w *router.Want, of *limits.Account, conn *netio.Conn, h *fasthttp.RequestHeader, priority int) {
-	if w.Flow = uint64(of.Number()); of == nil {
-		ip := conn.IP().As16()
-		w.Flow = router.KeyOf(ip[:])
+	if of == nil {
+		ip := network(conn.IP()).As16()
+		w.Flow, w.Priority = router.KeyOf(ip[:]), 0
+		return
 	}
-	w.Priority = priority
+	w.Flow, w.Priority = uint64(of.Number()), priority
 	if n, ok := heads.PriorityOf(h); ok {
 		w.Priority = n
 	}
+}
+
+// network is what tells clients without keys apart: an IPv4 address, or the /64 of an IPv6 address, all of which one
+// client can have.
+func network(ip netip.Addr) netip.Addr {
+	if !ip.Is6() {
+		return ip
+	}
+	p, _ := ip.Prefix(64)
+	return p.Addr()
 }
 
 // patience returns how long a request may take.

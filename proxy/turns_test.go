@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -96,6 +97,60 @@ func TestPriorityBehindABodyIsNone(t *testing.T) {
 		order = append(order, rec.RequestID[:strings.LastIndex(rec.RequestID, "-")])
 	}
 	if want := []string{"first", "second", "third"}; !slices.Equal(order, want) {
+		t.Errorf("served in the order %q, want %q", order, want)
+	}
+}
+
+// Where no keys are set, whoever has most in a full queue loses its newest request, and clients are told apart by
+// their addresses, those of IPv6 by their /64. No priority is heeded.
+func TestFullQueueIsSharedByAddress(t *testing.T) {
+	b := newBarrier(sim.PhaseDecodeReceived, 0)
+	defer b.open()
+	r := newRig(t, balanced(rigOptions{
+		prefill: -1,
+		engine:  func(o *sim.Options) { o.Hook = b.hook },
+		router:  func(c *router.Config) { c.DecodeMaxInFlight, c.Queue.Length, c.Queue.Wait = 1, 3, time.Minute },
+	}))
+	c := forms(prompt, 2)[0]
+	urgent := c
+	urgent.more = `,"priority":-7`
+	send := func(ip, id string, c call) net.Conn {
+		text := strings.Replace(raw(c, id), "Host: x\r\n", "Host: x\r\nX-Vllm-Priority: -9\r\nConnection: close\r\n", 1)
+		if c.more == "" {
+			text = strings.Replace(text, "X-Vllm-Priority: -9\r\n", "", 1)
+		}
+		return write(r.dialRaw(), proxyHeader(ip)+text)
+	}
+	expect := func(conn net.Conn, status int) {
+		t.Helper()
+		if _, a := r.read10(conn); a.status != status || status == 503 && a.code() != "overloaded" {
+			t.Errorf("%d %s, want %d", a.status, a.body, status)
+		}
+	}
+	inLine := func(n float64) {
+		t.Helper()
+		r.await("in the line", func() bool { return r.metric(`xpyd_queued{role="decode"}`) == n })
+	}
+	first := send("192.0.2.1", "first", c)
+	<-b.reached
+	var line []net.Conn
+	for i, ip := range []string{"2001:db8::1", "2001:db8::ffff:0:0:2", "2001:db8::3"} {
+		line = append(line, send(ip, fmt.Sprintf("six-%d", i), c))
+		inLine(float64(i + 1))
+	}
+	other := send("2001:db8:0:1::1", "other", urgent)
+	expect(line[2], 503)
+	inLine(3)
+	expect(send("2001:db8::4", "six-3", urgent), 503)
+	b.open()
+	for _, conn := range []net.Conn{first, line[0], line[1], other} {
+		expect(conn, 200)
+	}
+	var order []string
+	for _, rec := range legs(r.decode, "plain") {
+		order = append(order, rec.RequestID[:strings.LastIndex(rec.RequestID, "-")])
+	}
+	if want := []string{"first", "six-0", "other", "six-1"}; !slices.Equal(order, want) {
 		t.Errorf("served in the order %q, want %q", order, want)
 	}
 }

@@ -15,24 +15,20 @@ const slotTokens = 512
 // of another than by the largest request of each, whatever their numbers of requests are. The zero value
 // is an empty line. The lock of its queue guards it.
 type fairLine struct {
-	waits   flows             // those with waiters, the next first
-	known   map[flowKey]*flow // those, and others that are still ahead of the floor of their class
-	classes map[int]*class    // of those in known, by priority
-	turns   int               // flows that have joined
-	sweep   int               // known is swept when it has as many
-	moved   []*flow           // whose waiters were passed over since the last rewind
-}
-
-// flowKey names a flow: the client, by Want.Flow, and the priority of its requests.
-type flowKey struct {
-	client   uint64
-	priority int
+	waits   flows          // those with waiters, the next first
+	classes map[int]*class // those with waiters, by priority
+	turns   int            // flows that have joined
+	moved   []*flow        // whose waiters were passed over since the last rewind
+	crowd   crowd
 }
 
 // class is the flows of one priority. What others are given says nothing about the turns among them.
 type class struct {
 	priority int
-	floor    int64 // what the flow that was served last had been given before that
+	floor    int64            // what the flow that was served last had been given before that
+	flows    map[uint64]*flow // those with waiters, and some that are still ahead of the floor, by Want.Flow
+	waiting  int              // those with waiters
+	sweep    int              // flows is swept when it has as many
 }
 
 // flow is the waiting requests of one client with one priority.
@@ -47,51 +43,59 @@ type flow struct {
 
 // add puts wt into the line of its flow.
 func (l *fairLine) add(wt *waiter) {
-	f := l.flow(flowKey{wt.want.Flow, wt.want.Priority})
+	f := l.flow(wt.want.Flow, wt.want.Priority)
 	wt.flow = f
 	f.line = append(f.line, wt)
+	l.crowd.add(wt)
 	if len(f.line) > 1 {
 		return
 	}
 	// A flow that had no waiters has saved up nothing.
 	f.given = max(f.given, f.class.floor)
+	f.class.waiting++
 	l.turns++
 	f.turn = l.turns
 	heap.Push(&l.waits, f)
 }
 
-// flow returns the flow of that key.
-func (l *fairLine) flow(key flowKey) *flow {
-	if f := l.known[key]; f != nil {
-		return f
-	}
-	if l.known == nil {
-		l.known, l.classes = map[flowKey]*flow{}, map[int]*class{}
-	}
-	if len(l.known) >= l.sweep {
-		l.forget()
-	}
-	c := l.classes[key.priority]
+// flow returns the flow of that client and priority.
+func (l *fairLine) flow(client uint64, priority int) *flow {
+	c := l.classes[priority]
 	if c == nil {
-		c = &class{priority: key.priority}
-		l.classes[key.priority] = c
+		c = &class{priority: priority, flows: map[uint64]*flow{}}
+		if l.classes == nil {
+			l.classes = map[int]*class{}
+		}
+		l.classes[priority] = c
 	}
-	f := &flow{class: c}
-	l.known[key] = f
+	f := c.flows[client]
+	if f == nil {
+		if len(c.flows) >= c.sweep {
+			c.forget()
+		}
+		f = &flow{class: c}
+		c.flows[client] = f
+	}
 	return f
 }
 
-// forget drops the flows for which a new one would be no different, and the classes without a flow.
-func (l *fairLine) forget() {
-	clear(l.classes)
-	for key, f := range l.known {
-		if len(f.line) == 0 && f.given <= f.class.floor {
-			delete(l.known, key)
-			continue
+// mostAhead bounds the flows of a class that are remembered without waiters. A flow that is forgotten has its next
+// turn sooner.
+const mostAhead = 4096
+
+// forget drops the flows for which a new one would be no different, and if many others have no waiters, these too.
+func (c *class) forget() {
+	for _, all := range [...]bool{false, true} {
+		if all && len(c.flows)-c.waiting <= mostAhead {
+			break
 		}
-		l.classes[key.priority] = f.class
+		for client, f := range c.flows {
+			if len(f.line) == 0 && (all || f.given <= c.floor) {
+				delete(c.flows, client)
+			}
+		}
 	}
-	l.sweep = 2*len(l.known) + 64
+	c.sweep = 2*len(c.flows) + 64
 }
 
 // next returns the waiter whose turn it is, or nil if there is none left in this round.
@@ -133,20 +137,20 @@ func (l *fairLine) charge(wt *waiter) {
 	f.given += int64(wt.want.Tokens) + slotTokens
 }
 
-// remove takes wt out of the line. Nobody is ahead of anybody once the line is empty.
+// remove takes wt out of the line. Nobody is ahead of others of its class once nobody of the class waits.
 func (l *fairLine) remove(wt *waiter) {
 	f := wt.flow
 	wt.flow = nil
 	i := slices.Index(f.line, wt)
 	f.line = slices.Delete(f.line, i, i+1)
+	l.crowd.remove(wt)
 	if len(f.line) > 0 {
 		heap.Fix(&l.waits, f.at)
 		return
 	}
 	heap.Remove(&l.waits, f.at)
-	if len(l.waits) == 0 {
-		clear(l.known)
-		clear(l.classes)
+	if f.class.waiting--; f.class.waiting == 0 {
+		delete(l.classes, f.class.priority)
 	}
 }
 

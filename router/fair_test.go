@@ -102,14 +102,14 @@ func TestFairLineStaysFairAndSmall(t *testing.T) {
 	if ratio := float64(given[1]) / float64(given[2]); ratio < 0.99 || ratio > 1.01 {
 		t.Errorf("two flows that always wait were given %d and %d tokens", given[1], given[2])
 	}
-	if n := len(l.known); n > 1000 {
+	if n := len(l.classes[0].flows); n > 1000 {
 		t.Errorf("%d flows are remembered", n)
 	}
 	for wt := l.next(); wt != nil; wt = l.next() {
 		l.remove(wt)
 	}
-	if len(l.known) != 0 || len(l.waits) != 0 || len(l.classes) != 0 {
-		t.Errorf("an empty line remembers %d flows, %d classes", len(l.known), len(l.classes))
+	if len(l.waits) != 0 || len(l.classes) != 0 || len(l.crowd.clients) != 0 || l.crowd.most != 0 {
+		t.Errorf("an empty line remembers %d classes, %d clients", len(l.classes), len(l.crowd.clients))
 	}
 }
 

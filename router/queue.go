@@ -65,13 +65,15 @@ func needOf(w *Want) need {
 
 // waiter is a request in the line. The goroutine that takes it out of the line answers it.
 type waiter struct {
-	want  Want
-	lease *Lease
-	seen  *Snapshot  // the last one that it was served from
-	flow  *flow      // while it is in the line
-	need  need       // while plain
-	plain bool       // only its need keeps it from some backends, and it counts in queue.needs
-	ended chan error // capacity 1; nil means that the lease is held, and a panicked that the choice panicked
+	want         Want
+	lease        *Lease
+	seen         *Snapshot // the last one that it was served from
+	flow         *flow     // while it is in the line
+	client       *client   // while it is in the line, as older and newer of the same client
+	older, newer *waiter
+	need         need       // while plain
+	plain        bool       // only its need keeps it from some backends, and it counts in queue.needs
+	ended        chan error // capacity 1; nil means that the lease is held, and a panicked that the choice panicked
 }
 
 // panicked is the panic of a choice for a waiter. Whoever served the line then recovered from it. It goes on in
@@ -97,9 +99,7 @@ func (s *Snapshot) AcquireWait(w Want, l *Lease, line Line, done <-chan struct{}
 	}
 	q := &s.router.queues[s.line(&w)]
 	wt := &waiter{want: w, lease: l, ended: make(chan error, 1)}
-	if !q.join(s.router, wt, line.Length) {
-		return ErrQueueFull
-	}
+	q.join(s.router, wt, line.Length)
 	err := q.await(wt, line.Wait, done)
 	if p, ok := err.(*panicked); ok {
 		panic(p)
@@ -126,37 +126,20 @@ func (q *queue) await(wt *waiter, wait time.Duration, done <-chan struct{}) (err
 }
 
 // join puts wt into the line. It serves the line at once, because a slot may have become free since wt
-// was refused one.
-func (q *queue) join(r *Router, wt *waiter, length int) bool {
+// was refused one. If the line is then longer than it may be, the newest of the client with most waiters leaves it,
+// so that nobody keeps others out.
+func (q *queue) join(r *Router, wt *waiter, length int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if int(q.waiting.Load()) >= length {
-		return q.pass(r.Snapshot(), wt)
-	}
 	q.add(wt)
 	q.waiting.Add(1) // before serve looks, so that a release sees it or is seen
 	q.serve(r.Snapshot())
-	return true
-}
-
-// pass serves wt beside a full line in which nobody has its need, so that requests for one model or connector
-// refuse none for another. It returns false if wt would have to wait.
-func (q *queue) pass(s *Snapshot, wt *waiter) bool {
-	if !wt.choosy(s) {
-		return false
+	if int(q.waiting.Load()) > length {
+		out := q.line.crowd.newest()
+		q.remove(out)
+		q.waiting.Add(-1)
+		out.ended <- ErrQueueFull
 	}
-	own := needOf(&wt.want).kind
-	for n := range q.needs {
-		if n.kind == own {
-			return false
-		}
-	}
-	err := wt.acquire(s)
-	if err == ErrBusy {
-		return false
-	}
-	wt.ended <- err
-	return true
 }
 
 // acquire takes the lease for wt. If the choice panics, the panic is the error, because it must not reach those

@@ -44,8 +44,8 @@ func keys() []mutant {
 		test: "TestKeyPriority",
 	}, {
 		name: "the queue is first come, first served", in: "turn",
-		old:  "w.Flow = uint64(of.Number()); of == nil",
-		new:  "w.Flow = 0; of == nil",
+		old:  "w.Flow, w.Priority = uint64(of.Number()), priority",
+		new:  "w.Flow, w.Priority = 0, priority",
 		test: "TestWaitingTakesTurns",
 	}, {
 		name: "a flow saves up turns while it is idle", in: "(*fairLine).add",
