@@ -64,7 +64,9 @@ func TestSpellOut(t *testing.T) {
 // A redirect would take a token to a server that it is not for.
 func TestRedirectsAreNotFollowedWithAToken(t *testing.T) {
 	followed := ""
-	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { followed = r.Header.Get("Authorization") + " " + r.URL.Path }))
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		followed = r.Header.Get("Authorization") + " " + r.URL.Path
+	}))
 	t.Cleanup(other.Close)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, other.URL+r.URL.Path, http.StatusTemporaryRedirect)

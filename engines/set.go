@@ -79,6 +79,8 @@ type Set struct {
 
 	mu      sync.Mutex                                  // held to change m
 	m       atomic.Pointer[map[*router.Backend]*engine] // replaced, never changed; read by one atomic load
+	left    map[string]*time.Timer                      // by URL: the series of a backend that has left are dropped then; guarded by mu
+	keeps   time.Duration                               // how long they are kept
 	scratch *netio.Scratch                              // shared by all connections
 	loops   *netio.Loops                                // that follow the streams of all engines
 	lookUp  upstream.LookUp                             // of names; nil for the system's resolver
@@ -108,7 +110,7 @@ type engine struct {
 // New makes a set. It knows no engine before Start.
 func New(cfg Config) *Set {
 	s := &Set{
-		cfg: cfg, scratch: netio.NewScratch(), loops: netio.NewLoops(), vitals: vitalsWait,
+		cfg: cfg, scratch: netio.NewScratch(), loops: netio.NewLoops(), vitals: vitalsWait, left: map[string]*time.Timer{}, keeps: keepSeries,
 		staysLog: cfg.Log.Sample(&zerolog.BurstSampler{Burst: staysLines, Period: time.Second}),
 	}
 	if cfg.Auth != "" {
@@ -151,6 +153,11 @@ func (s *Set) Close() {
 	for _, e := range s.all() {
 		e.Close()
 	}
+	s.mu.Lock()
+	for _, t := range s.left {
+		t.Stop()
+	}
+	s.mu.Unlock()
 	s.loops.Close()
 }
 
@@ -260,7 +267,13 @@ func (s *Set) join(b *router.Backend) {
 		Addr: b.Addr, Host: b.Host, Fields: rankField(b), DialTimeout: s.cfg.Dial, MaxIdle: s.cfg.MaxIdle,
 		TLS: s.secure(b), Handshake: s.cfg.Handshake, LookUp: s.lookUp, Spare: s.spareDescriptors, Scratch: s.scratch, Watcher: s.cfg.Watcher, Loops: s.loops,
 	})}
-	s.edit(func(m map[*router.Backend]*engine) { m[b] = e })
+	s.edit(func(m map[*router.Backend]*engine) {
+		m[b] = e
+		if t := s.left[b.URL]; t != nil {
+			t.Stop()
+			delete(s.left, b.URL)
+		}
+	})
 	s.checks.start(b, e)
 }
 
@@ -282,20 +295,33 @@ func (s *Set) remove(b *router.Backend) {
 	}
 }
 
+// keepSeries is how long the series of a backend that has left are kept. A scraper reads their last values meanwhile, and
+// those of a backend that comes back go on.
+const keepSeries = 5 * time.Minute
+
 // drop is called by the check of a backend that was removed and serves nothing more.
 func (s *Set) drop(b *router.Backend, e *engine) {
-	again := false // the same engine is in the other pool, or back in this one
 	s.edit(func(m map[*router.Backend]*engine) {
 		delete(m, b)
 		for o := range m {
-			again = again || o.URL == b.URL
+			if o.URL == b.URL { // the same engine is in the other pool, or back in this one
+				return
+			}
 		}
+		s.left[b.URL] = time.AfterFunc(s.keeps, func() { s.forget(b.URL) })
 	})
 	e.Close()
-	if !again {
-		s.cfg.Forget(b.URL)
-	}
 	s.cfg.Log.Info().Str("role", b.Role.String()).Str("backend", b.URL).Msg("backend has left: its last request and handle have ended")
+}
+
+// forget drops the series of a backend that has left, unless it is back.
+func (s *Set) forget(url string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left[url] != nil {
+		delete(s.left, url)
+		s.cfg.Forget(url)
+	}
 }
 
 // Reload replaces the current pools, or fails and changes nothing. Running requests keep the pools with

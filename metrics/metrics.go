@@ -257,7 +257,7 @@ func (m *Metrics) Ejection(role, backend, reason string) {
 	m.ejections.WithLabelValues(role, backend, reason).Inc()
 }
 
-// Forget drops the series of a backend that is in no pool any more. Where backends come and go, as
+// Forget drops the series of a backend that has been in no pool for a while. Where backends come and go, as
 // pods do, the series would grow without bound.
 func (m *Metrics) Forget(backend string) {
 	for _, v := range []*prometheus.CounterVec{m.legs, m.ejections} {

@@ -122,7 +122,7 @@ func TestDecodeThatWaitsForAPrefillThatHasLeftMoves(t *testing.T) {
 			t.Cleanup(p.Thaw)
 			b.open()
 			r.expectWhole(c, r.soon(got))
-			r.await("forgotten", func() bool { return !strings.Contains(r.metricsText(), `backend="`+p.URL()) })
+			r.await("forgotten", func() bool { return strings.Contains(r.logs.String(), "backend has left") })
 		})
 	}
 }
@@ -160,13 +160,13 @@ func TestPrefillThatHasLeftIsCheckedWhileDecodeQueues(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(20 * pools.Health.Interval) // in which it would be forgotten
-	if !strings.Contains(r.metricsText(), p) {
+	if strings.Contains(r.logs.String(), "backend has left") {
 		t.Error("the prefill engine of a request that waits for decode has been forgotten")
 	}
 	b.open()
 	r.expectWhole(forms("another prompt", 9)[1], r.soon(busy))
 	r.expectWhole(c, r.soon(got))
-	r.await("forgotten", func() bool { return !strings.Contains(r.metricsText(), p) })
+	r.await("forgotten", func() bool { return strings.Contains(r.logs.String(), "backend has left") })
 }
 
 // An answer that is not a stream gives no sign that decode has the blocks. Once the prefill's answer is kv.lease old, decode

@@ -182,7 +182,7 @@ func TestRemovedPrefillThatFreezesIsNoticed(t *testing.T) {
 	b.open()
 	r.expectWhole(c, r.soon(got))
 	p.Thaw()
-	r.await("forgotten", func() bool { return !strings.Contains(r.metricsText(), p.URL()) })
+	r.await("forgotten", func() bool { return strings.Contains(r.logs.String(), "backend has left") })
 }
 
 // The reserved decode engine is frozen when the client leaves. Another one gives the handle back.
