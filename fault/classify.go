@@ -204,6 +204,8 @@ func classifyStream(f Fault) Verdict {
 	switch f.Cause {
 	case TooLarge:
 		return Verdict{Code: CodeDecodeFailed, Outcome: router.ClientFault}
+	case NoRoom:
+		return Verdict{Code: CodeOverloaded, Outcome: router.ClientFault}
 	case Unusable, Reported:
 		return Verdict{Code: CodeDecodeFailed, Outcome: router.Engine}
 	case Timeout:

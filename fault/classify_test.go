@@ -200,6 +200,7 @@ func streamFailures() []judged {
 		{of(Gone), Verdict{Code: CodeClientGone, Outcome: router.ClientGone}, 499, gone, false, false},
 		{of(Stopped), Verdict{Code: CodeShuttingDown, Outcome: router.ClientGone}, 503, stopped, false, true},
 		{of(TooLarge), Verdict{Code: CodeDecodeFailed, Outcome: router.ClientFault}, 0, "", false, false},
+		{of(NoRoom), Verdict{Code: CodeOverloaded, Outcome: router.ClientFault}, 0, "", false, false},
 		{of(Unusable), Verdict{Code: CodeDecodeFailed, Outcome: router.Engine}, 502, "decode backend ended its stream without a finished answer", false, false},
 		{of(Reported), Verdict{Code: CodeDecodeFailed, Outcome: router.Engine}, 502, "decode backend reported an error in its stream", false, false},
 		{of(Overdue), Verdict{Code: CodeDeadline, Outcome: router.ClientGone}, 504, overdue, true, false},

@@ -42,7 +42,7 @@ type decodeLeg struct {
 	// buffered and checked unless it is too large for that.
 	streamed bool
 	large    bool
-	held     budget.Charge        // for what relay.buf holds beyond freeAnswer
+	held     budget.Charge        // for what relay.buf holds beyond freeAnswer, of a whole answer or of an event that has not ended
 	size     int                  // for fasthttp; −1 means chunked
 	whole    *kvparams.Completion // nil until the first whole answer
 	out      kvparams.Segments
@@ -328,8 +328,8 @@ func (c *completion) firstEvents() error {
 	r := &c.d.relay
 	r.start(c.api, c.cachedTokens(), c.req.Choices(), c.s.cfg.Errors.ExposeUpstream)
 	for {
-		buf, err := c.d.x.Fill(r.buf)
-		r.buf, r.cached = buf, c.cachedTokens()
+		err := c.fillEvents()
+		r.cached = c.cachedTokens()
 		r.scan()
 		switch {
 		case r.committed:
@@ -341,6 +341,8 @@ func (c *completion) firstEvents() error {
 			return c.decodeFlawed(fault.Tokenless, nil)
 		case errors.Is(err, io.EOF):
 			return c.decodeFlawed(fault.Cut, nil)
+		case errors.Is(err, errNoRoom):
+			return c.decodeFlawed(fault.NoRoom, fault.ErrTooLargeToHold(true))
 		case err != nil:
 			return err
 		case int64(len(r.buf)) > c.s.cfg.Limits.Answer:

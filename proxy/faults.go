@@ -157,7 +157,7 @@ func (c *completion) streamCause(err error) fault.Cause {
 	case ended != fault.NoCause:
 		return ended
 	case errors.Is(err, upstream.ErrTooLarge):
-		return fault.TooLarge
+		return tooLarge(err)
 	case c.d.relay.reported && c.d.relay.broken:
 		return fault.Reported
 	case c.d.relay.broken:
@@ -183,7 +183,7 @@ func reachedBy(ue *upstream.Error) fault.Progress {
 	return fault.AtBody
 }
 
-// tooLarge turns readHeld's error into the cause of an answer that cannot be held.
+// tooLarge turns the error of readHeld or fillEvents into the cause of an answer that cannot be held.
 func tooLarge(err error) fault.Cause {
 	if errors.Is(err, errNoRoom) {
 		return fault.NoRoom

@@ -260,6 +260,7 @@ func (c *completion) sendEvents() (more bool) {
 	}
 	if len(r.buf) == 0 {
 		r.giveBack(&c.s.buffers)
+		c.d.held.Lower(0)
 	}
 	c.d.x.Progress(now, c.s.bound().Timeouts.StreamIdle)
 	return true
@@ -272,8 +273,8 @@ func (c *completion) takeEvents() error {
 	if r.pooled == nil {
 		r.borrow(&c.s.buffers)
 	}
-	buf, err := c.d.x.Fill(r.buf)
-	r.buf, r.cached = buf, c.cachedTokens()
+	err := c.fillEvents()
+	r.cached = c.cachedTokens()
 	r.scan()
 	if errors.Is(err, io.EOF) {
 		if r.done || r.broken {
@@ -284,6 +285,26 @@ func (c *completion) takeEvents() error {
 	if err == nil && int64(len(r.buf)) > c.s.cfg.Limits.Answer {
 		return upstream.ErrTooLarge
 	}
+	return err
+}
+
+// fillEvents reads once from D. What has come of an event stays in the buffer until all of it has, so it is charged like a
+// whole answer: what the buffer takes beyond freeAnswer, before it takes it.
+func (c *completion) fillEvents() (err error) {
+	d, r := &c.d, &c.d.relay
+	if len(r.buf)+netio.InboxSize > freeAnswer {
+		size := cap(r.buf)
+		if size-len(r.buf) < netio.InboxSize { // what one read may bring
+			size = 2 * max(size, freeAnswer)
+		}
+		if d.held.Raise(c.s.held, c.client, int64(size)) != budget.Granted {
+			return errNoRoom
+		}
+		if size > cap(r.buf) {
+			r.buf = append(make([]byte, 0, size), r.buf...)
+		}
+	}
+	r.buf, err = d.x.Fill(r.buf)
 	return err
 }
 
@@ -310,8 +331,11 @@ func (c *completion) streamBroke(out *clientWriter, err error) error {
 		return c.clientLeft(err)
 	}
 	var told *fault.Error
-	if f.Cause == fault.TooLarge {
+	switch f.Cause {
+	case fault.TooLarge:
 		told = fault.ErrEventTooLarge()
+	case fault.NoRoom:
+		told = fault.ErrTooLargeToHold(true)
 	}
 	failed := c.fail(b, f, told)
 	if c.failure = failed.told; f.Cause != fault.Stopped && f.Cause != fault.Overdue { // otherwise xpyd itself cut the stream
