@@ -142,6 +142,9 @@ func (p *engineProber) prefillLeg(ctx context.Context, r *round, req *kvparams.R
 	}
 	took, kv := time.Since(began), &p.cfg.KV
 	answer, err := r.dialect.ParseAnswer(body)
+	if err == nil {
+		err = answer.Covers(0, kvparams.Extent{})
+	}
 	if err != nil {
 		return kvparams.Handle{}, fmt.Errorf("prefill answer: %w", err)
 	}

@@ -38,6 +38,7 @@ func (s *Set) Seen(b *router.Backend, id []byte) {
 // startsAnew forgets how b's engine failed before it was started again, and has its version read again.
 func (s *Set) startsAnew(b *router.Backend, e *engine) {
 	e.refusals.forget()
+	e.used.Store(nil)
 	b.Reset()
 	s.warm.cold(b, true)
 	e.outdated.Store(true)

@@ -102,8 +102,9 @@ type engine struct {
 	asked    time.Time                     // when they last did; guarded by asking
 	vitality vitality
 	releases *handoff.Places
-	wake     chan struct{} // wakes its check at once; capacity 1
-	removed  atomic.Bool   // by a reload
+	wake     chan struct{}                   // wakes its check at once; capacity 1
+	removed  atomic.Bool                     // by a reload
+	used     atomic.Pointer[kvparams.Extent] // see Used; nil: unknown
 	refusals refusals
 }
 

@@ -230,7 +230,8 @@ type warmUp struct {
 	fields  []byte
 	req     kvparams.Request
 	leg     kvparams.Leg
-	began   time.Time // the first byte of the last answer
+	extent  kvparams.Extent // of the handle
+	began   time.Time       // the first byte of the last answer
 	handoff handoff.Handoff
 }
 
@@ -302,7 +303,7 @@ func (u *warmUp) prefill(ctx context.Context) error {
 	}
 	ans, err := dialect.ParseAnswer(answer)
 	if err == nil {
-		err = ans.Covers(u.pair.Prefill.BlockTokens())
+		_, err = u.s.Covers(ans, u.pair.Prefill, u.pair.Decode)
 	}
 	if err != nil {
 		u.s.cfg.Handoffs.Orphaned(u.pair.Prefill, handoff.OrphanUnusable)
@@ -312,6 +313,7 @@ func (u *warmUp) prefill(ctx context.Context) error {
 	if ans.Handle.None() {
 		return errors.New("answer without a handle")
 	}
+	u.extent = ans.Extent()
 	u.handoff.Issue(ans.Handle, u.pair.Prefill, u.began)
 	if !u.s.cfg.Handoffs.Allows(ans.Handle.RemoteHost) {
 		u.handoff.Lose(handoff.OrphanHost)
@@ -337,6 +339,7 @@ func (u *warmUp) decode(ctx context.Context) error {
 		}
 	}
 	if err == nil {
+		u.s.Used(u.pair.Prefill, u.extent)
 		h.End(handoff.Burnt)
 		return nil
 	}

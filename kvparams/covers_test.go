@@ -44,11 +44,40 @@ func TestHandleCoversItsPrompt(t *testing.T) {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 		var fault *AnswerError
-		switch err := a.Covers(c.blockTokens); {
+		switch err := a.Covers(c.blockTokens, Extent{}); {
 		case c.member == "" && err != nil:
 			t.Errorf("%s: %v", c.name, err)
 		case c.member != "" && (!errors.As(err, &fault) || fault.Code != CodeHandoff || fault.Member != c.member):
 			t.Errorf("%s: %v, want a fault of %s", c.name, err, c.member)
+		}
+	}
+}
+
+// Nothing says how much a block holds, except a handle that decode has used.
+func TestHandleIsAsLongAsAUsedOne(t *testing.T) {
+	answer := func(prompt, blocks int) Answer {
+		return Answer{PromptTokens: prompt, Handle: Handle{Raw: []byte("{}"), Blocks: blocks, lists: 1}}
+	}
+	blocksOf := func(tokens, size int) int { return (tokens + size - 1) / size }
+	for _, engine := range []struct{ size, ahead, window int }{{16, 0, 1 << 20}, {16, 5, 1 << 20}, {128, 64, 1 << 20}, {16, 0, 40}, {1, 0, 1 << 20}} {
+		give := func(tokens int) int { return min(blocksOf(tokens+engine.ahead, engine.size), engine.window) }
+		for used := 1; used < 1500; used += 7 {
+			x := answer(used, give(used)).Extent()
+			for prompt := 1; prompt < 3000; prompt += 11 {
+				if err := answer(prompt, give(prompt)).Covers(0, x); err != nil {
+					t.Fatalf("%+v: %d blocks for %d tokens, after %+v: %v", engine, give(prompt), prompt, x, err)
+				}
+			}
+		}
+	}
+	for _, c := range []struct{ used, prompt, blocks int }{{20, 20, 1}, {20, 5000, 1}, {5000, 20, 1}, {5000, 5000, 312}, {5000, 600, 37}} {
+		if err := answer(c.prompt, c.blocks).Covers(0, answer(c.used, blocksOf(c.used, 16)).Extent()); err == nil {
+			t.Errorf("%d blocks for %d tokens, after %d of one for %d", c.blocks, c.prompt, blocksOf(c.used, 16), c.used)
+		}
+	}
+	for _, a := range []Answer{answer(5000, 1), {PromptTokens: 5000, Handle: Handle{Raw: []byte("{}"), Blocks: 2, lists: 2}}} {
+		if err := a.Covers(0, (Answer{PromptTokens: -1, Handle: a.Handle}).Extent()); err != nil {
+			t.Errorf("%+v: %v, and nothing is known", a, err)
 		}
 	}
 }

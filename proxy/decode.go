@@ -277,6 +277,7 @@ func (c *completion) commit() {
 	}
 	if c.handoff.Live() {
 		c.snap.Pairs().Worked(router.Pair{Prefill: c.handoff.From(), Decode: c.d.lease.Backend})
+		c.s.engines.Used(c.handoff.From(), c.p.extent)
 		c.handoff.End(handoff.Burnt)
 		c.s.metrics.Handoff(c.times.handed.Sub(c.times.prefilled))
 	}

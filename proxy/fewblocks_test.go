@@ -1,6 +1,10 @@
 package proxy_test
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -94,4 +98,80 @@ func TestOnlyPrefillIsAskedAgainWhereDecodeMayNotPrefill(t *testing.T) {
 		t.Errorf("%d prefills of 4 requests, two of which failed on decode: want 6", n)
 	}
 	r.expectNothingHeld()
+}
+
+// mute is the URL of an engine behind something that hides its metrics.
+func mute(t *testing.T, at string) string {
+	t.Helper()
+	u, err := url.Parse(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine := httputil.NewSingleHostReverseProxy(u)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if q.URL.Path == "/metrics" {
+			http.NotFound(w, q)
+			return
+		}
+		engine.ServeHTTP(w, q)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// The metrics of a prefill engine do not name the size of its blocks. Those of decode do, or handles that were used show it.
+func TestShortHandleOfAPrefillWithoutMetrics(t *testing.T) {
+	together(t)
+	long := forms(strings.Repeat(prompt, 20), 4)
+	for name, tt := range map[string]struct {
+		poll time.Duration
+		use  []call // before its handles are short
+	}{
+		"only decode's tell":       {poll: 5 * time.Millisecond},
+		"one handle was used":      {use: long[:1]},
+		"a shorter one was used":   {use: forms(prompt, 4)[:1]},
+		"a streamed chat was used": {use: long[3:]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{decode: 3, router: func(c *router.Config) {
+				inTurn(c)
+				c.Routing.Poll, c.Prefill[0] = tt.poll, mute(t, c.Prefill[0])
+			}})
+			if tt.poll > 0 {
+				r.await("aware of the blocks' size", func() bool { return strings.Count(r.adminText("/backends"), `"block_size": 16`) == 3 })
+			}
+			for _, c := range tt.use {
+				r.expectWhole(c, r.call(c))
+			}
+			if err := r.prefill[0].SetFault(sim.Fault{Kind: sim.FaultBadHandle, Arg: "few-blocks", Leg: "P"}); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				for _, c := range long {
+					r.expectWhole(c, r.call(c))
+				}
+			}
+			if n := deadOf(r.decode); n > 0 {
+				t.Errorf("%d of 3 decode engines died of a handle", n)
+			}
+			if r.metric(`xpyd_kv_orphans_total{reason="unusable_handle"}`) == 0 {
+				t.Error("no handle was refused: the test proves nothing")
+			}
+		})
+	}
+}
+
+// Nothing is known of the blocks, and decode may not prefill. A decode engine that dies of the handle is the only one.
+func TestPrefillWhoseHandleCostADecodeIsBurnt(t *testing.T) {
+	r := newRig(t, rigOptions{decode: 3, router: inTurn, config: func(c *proxy.Config) { c.DecodeOnly.Enabled = false }})
+	if err := r.prefill[0].SetFault(sim.Fault{Kind: sim.FaultBadHandle, Arg: "few-blocks", Leg: "P"}); err != nil {
+		t.Fatal(err)
+	}
+	a := r.call(forms(strings.Repeat(prompt, 20), 4)[0])
+	if a.status != 502 || a.code() != "decode_failed" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if n := deadOf(r.decode); n != 1 {
+		t.Errorf("%d of 3 decode engines died of one request, want 1", n)
+	}
 }

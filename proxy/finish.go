@@ -246,6 +246,7 @@ func (c *completion) recycle() {
 	c.p.lease.Backend, c.d.lease.Backend = nil, nil
 	c.p.tried, c.d.tried, c.d.refused = c.p.tried[:0], c.d.tried[:0], c.d.refused[:0]
 	c.p.cached, c.p.prompt, c.p.suspect, c.p.again = 0, 0, false, false
+	c.p.extent, c.p.known = kvparams.Extent{}, false
 	c.p.refusing, c.p.refused = nil, false
 	c.p.beside.counted = 0
 	c.p.beside.due.Store(false) // a panic may have left it

@@ -32,6 +32,8 @@ type prefillLeg struct {
 	span     trace.Leg
 	// cached and prompt are the tokens that P says it found in its cache, and those of the prompt; −1: unknown.
 	cached, prompt int
+	extent         kvparams.Extent // of the handle
+	known          bool            // that its blocks hold the prompt
 	// beside is for a leg that runs at the same time as D's.
 	beside beside
 	// refusing is a P that has refused what a flag may forbid. flag is the one that P blames, and always what it then
@@ -123,8 +125,8 @@ func (c *completion) avoidRefusing() {
 }
 
 // suspectPrefill keeps this round away from the last round's P if the D that got its handle has died,
-// because the same P could kill another D. If nothing else may take the request, P is asked again all
-// the same, because D more likely died for another reason.
+// because the same P could kill another D. If nothing else may take the request, and it was known that the handle was long
+// enough, P is asked again all the same, because D died for another reason.
 func (c *completion) suspectPrefill() {
 	d := c.d.failed
 	if c.d.failed = nil; d == nil {
@@ -135,7 +137,7 @@ func (c *completion) suspectPrefill() {
 	}
 	tried := append(c.p.tried, c.handoff.From())
 	alone := c.s.cfg.DecodeOnly.Enabled && c.dialect().DecodeOnlySafe()
-	if alone || c.snap.Pick(c.wantPrefill(tried)) != nil {
+	if alone || !c.p.known || c.snap.Pick(c.wantPrefill(tried)) != nil {
 		c.p.tried, c.p.suspect = tried, true
 	}
 }
@@ -348,9 +350,10 @@ func (c *completion) prefillAnswered(b *router.Backend) *failure {
 		f.Cause = fault.NoHandle
 		return c.fail(b, f, nil)
 	}
-	if err := ans.Covers(b.BlockTokens()); err != nil {
+	if c.p.known, err = c.s.engines.Covers(ans, b, c.d.lease.Backend); err != nil {
 		return c.badAnswer(b, f, err)
 	}
+	c.p.extent = ans.Extent()
 	c.handoff.Issue(ans.Handle, b, c.p.x.Began)
 	c.handoff.Direct(c.d.lease.Backend)
 	c.state.set(stateHandedOff)

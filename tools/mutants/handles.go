@@ -220,9 +220,14 @@ func handles() []mutant {
 		test: "TestDrainCannotBeFoundByASalt",
 	}, {
 		name: "a handle's blocks not counted", in: "(*completion).prefillAnswered",
-		old:  "ans.Covers(b.BlockTokens())",
-		new:  "ans.Covers(0)",
+		old:  "c.s.engines.Covers(ans, b, c.d.lease.Backend)",
+		new:  "true, error(nil)",
 		test: "TestHandleOfTooFewBlocksKillsNoDecode/few-blocks",
+	}, {
+		name: "short handles of a P without metrics", in: "(*Set).Covers",
+		old:  "p.BlockTokens(), d.BlockTokens()",
+		new:  "p.BlockTokens()",
+		test: "TestShortHandleOfAPrefillWithoutMetrics/only_decode's_tell",
 	}, {
 		name: "a prefill whose handle killed a decode is asked again", in: "(*completion).suspectPrefill",
 		old:  "c.p.tried, c.p.suspect = tried, true",
