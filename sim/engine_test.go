@@ -176,6 +176,33 @@ func TestPullShowsInTheMetrics(t *testing.T) {
 	}
 }
 
+// The tokens of a stream count as they come, and the time between two of them has no part of the prefill.
+func TestStreamsCountTokensAsTheyCome(t *testing.T) {
+	reached, pass := make(chan struct{}), make(chan struct{})
+	e := start(t, sim.Options{Role: sim.RoleBoth, PrefillTokensPerSecond: 1000, Hook: func(ev sim.Event) { // 250 ms for the prompt
+		if ev.Phase == sim.PhaseStreamEvent && ev.Index == 3 {
+			close(reached)
+			<-pass
+		}
+	}})
+	let := sync.OnceFunc(func() { close(pass) })
+	t.Cleanup(let) // before the engine stops
+	open := sendClosing(t, e, streamedBody(strings.Repeat("x", 1000)))
+	<-reached
+	await(t, "a token of an open stream counts", func() bool { return gauge(t, e, "vllm:generation_tokens_total") > 0 })
+	let()
+	if got := open.readAll(); !strings.HasSuffix(got, "[DONE]\n\n\r\n0\r\n\r\n") {
+		t.Fatalf("%q", got)
+	}
+	await(t, "the request counts", func() bool { return gauge(t, e, "vllm:request_decode_time_seconds_count") == 1 })
+	if tokens, all := gauge(t, e, "vllm:generation_tokens_total"), gauge(t, e, "vllm:request_generation_tokens_sum"); tokens != all {
+		t.Errorf("%v tokens counted, the request had %v", tokens, all)
+	}
+	if gaps, decode := gauge(t, e, "vllm:inter_token_latency_seconds_sum"), gauge(t, e, "vllm:request_decode_time_seconds_sum"); gaps <= 0 || gaps > decode {
+		t.Errorf("%v s between tokens, but %v s from the first to the last", gaps, decode)
+	}
+}
+
 func TestRestartForgetsThePins(t *testing.T) {
 	p, _ := pair(t, sim.Options{})
 	first := prefill(t, p, completionsPath, textBody)

@@ -26,6 +26,8 @@ type generation struct {
 	granted time.Time // its turn came; zero while it queues
 	first   time.Time // its prompt's KV was in place; zero before
 
+	counted int // tokens that the metrics have
+
 	pulled bool   // its KV comes from another engine
 	cached int    // cached_tokens to report
 	handle []byte // kv_transfer_params to answer, nil for null

@@ -166,18 +166,25 @@ func (m *metrics) countPrompt(tokens, hits int, pulled bool) {
 	m.add("prompt_tokens_cached_total", cached)
 }
 
+// streamed counts a token that its stream shows. vLLM counts each step's tokens, and so does a stream here. An answer that
+// comes whole counts at its end.
+func (m *metrics) streamed(g *generation) {
+	g.counted++
+	m.add("generation_tokens_total", 1)
+}
+
 // finished counts the end of a request. reason is vLLM's finished_reason.
 func (m *metrics) finished(g *generation, reason string) {
 	m.add("request_success_total/"+reason, 1)
-	m.add("generation_tokens_total", g.rec.Tokens)
+	m.add("generation_tokens_total", g.rec.Tokens-g.counted)
 	for _, u := range g.units {
 		m.observe("request_prompt_tokens", float64(u.prompt.tokens), 1)
 	}
 	m.observe("request_generation_tokens", float64(g.rec.Tokens), 1)
 	took := time.Since(g.start).Seconds()
 	m.observe("e2e_request_latency_seconds", took, 1)
-	if n := g.rec.Tokens - 1; n > 0 {
-		m.observe("inter_token_latency_seconds", took/float64(n), n)
+	if n := g.rec.Tokens - 1; n > 0 && !g.first.IsZero() {
+		m.observe("inter_token_latency_seconds", time.Since(g.first).Seconds()/float64(n), n)
 	}
 	m.phases(g)
 }

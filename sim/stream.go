@@ -91,6 +91,7 @@ func (g *generation) writeToken(ctx context.Context, u *unit, step int) error {
 		}
 	}
 	g.rec.Tokens++
+	g.c.metrics.streamed(g)
 	return nil
 }
 
